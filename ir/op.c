@@ -1,0 +1,21 @@
+/* The op table of ir/ops.def as data. */
+#include "ir/op.h"
+
+#include <string.h>
+
+/* The flag column is a sum such as COMMUTES | COSTLY in the table's own words. */
+enum { COMMUTES = OPF_COMMUTES, COSTLY = OPF_COSTLY, IDEMPOTENT = OPF_IDEMPOTENT, ANY = ARITY_ANY };
+
+const OpInfo op_info[OP_COUNT] = {
+#define OP(id, text, arity, cls, rule, flags) {text, arity, CLS_##cls, RULE_##rule, flags},
+#include "ir/ops.def"
+#undef OP
+};
+
+Op op_parse(const char *name, size_t len)
+{
+    for (int op = 0; op < OP_COUNT; op++)
+        if (strlen(op_info[op].name) == len && memcmp(op_info[op].name, name, len) == 0)
+            return (Op)op;
+    return OP_COUNT;
+}

@@ -1,0 +1,33 @@
+# Compiler flags of everything in the tree, as the interface target kiln_flags.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+    set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+
+find_program(KILN_CCACHE ccache)
+if(KILN_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
+    set(CMAKE_C_COMPILER_LAUNCHER ${KILN_CCACHE})
+endif()
+
+# -ffp-contract=off: the interpreter's arithmetic is the definition; the compiler must not fuse a*b+c on its own.
+add_library(kiln_flags INTERFACE)
+target_compile_definitions(kiln_flags INTERFACE _GNU_SOURCE)
+target_compile_options(kiln_flags INTERFACE
+    -Wall -Wextra -Wshadow -Wconversion $<$<BOOL:${KILN_WERROR}>:-Werror>
+    -ffp-contract=off -fno-math-errno -ffunction-sections -fdata-sections)
+target_include_directories(kiln_flags INTERFACE
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include>)
+find_package(Threads REQUIRED)
+target_link_libraries(kiln_flags INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
+
+if(KILN_SANITIZE)
+    # Without -fno-sanitize-recover a report of UBSan would be text that no one reads.
+    target_compile_options(kiln_flags INTERFACE
+        -fsanitize=${KILN_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(kiln_flags INTERFACE -fsanitize=${KILN_SANITIZE})
+endif()

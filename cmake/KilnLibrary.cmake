@@ -1,0 +1,31 @@
+# The two libraries made of all layers, and what gets installed.
+add_library(kiln SHARED ${KILN_OBJECTS})
+add_library(kiln::kiln ALIAS kiln)
+target_include_directories(kiln PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_libraries(kiln PRIVATE $<BUILD_INTERFACE:kiln_flags> $<BUILD_INTERFACE:kiln_llvm_hidden>)
+set_target_properties(kiln PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
+set(KILN_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/kiln.map)
+target_link_options(kiln PRIVATE -Wl,--gc-sections -Wl,--version-script=${KILN_EXPORTS})
+set_property(TARGET kiln APPEND PROPERTY LINK_DEPENDS ${KILN_EXPORTS})
+if(NOT KILN_SANITIZE)
+    target_link_options(kiln PRIVATE -Wl,--no-undefined)
+endif()
+
+add_library(kiln_all STATIC EXCLUDE_FROM_ALL ${KILN_OBJECTS})
+target_link_libraries(kiln_all PUBLIC kiln_flags kiln_llvm_shared)
+set_target_properties(kiln_all PROPERTIES LINKER_LANGUAGE C)
+
+# Installing: the library, its one header, a CMake package and a pkg-config file.
+include(CMakePackageConfigHelpers)
+install(TARGETS kiln EXPORT kiln LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES runtime/include/kiln.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(EXPORT kiln NAMESPACE kiln:: FILE kiln-targets.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
+configure_package_config_file(cmake/kiln-config.cmake.in kiln-config.cmake
+    INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
+write_basic_package_version_file(kiln-config-version.cmake COMPATIBILITY SameMinorVersion)
+configure_file(cmake/kiln.pc.in kiln.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/kiln-config-version.cmake
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

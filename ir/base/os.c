@@ -1,0 +1,248 @@
+/*
+ * The operating system, as far as kiln needs it (POSIX and Linux). See os.h for what each function promises.
+ *
+ * How it works: thin wrappers. Every heap call passes `inject`, which lets a test make the n-th call from now fail.
+ * What must hold: nothing here prints, exits or keeps state apart from that counter.
+ * Leaves out: devices, and files that are read piecewise (those use stdio where they are needed).
+ */
+#include "ir/base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { HUGE_PAGE = 2 << 20 };
+
+/* ---- heap ---- */
+
+static atomic_int_least64_t fail_after; /* > 0: so many heap calls until one fails */
+static atomic_bool fail_sticky, fail_always;
+
+void os_fail_alloc(int64_t nth, bool sticky)
+{
+    atomic_store(&fail_always, false);
+    atomic_store(&fail_sticky, sticky);
+    atomic_store(&fail_after, nth > 0 ? nth : 0);
+}
+
+/* True when this heap call is to fail. */
+static bool inject(void)
+{
+    if (atomic_load_explicit(&fail_always, memory_order_relaxed))
+        return true;
+    if (atomic_load_explicit(&fail_after, memory_order_relaxed) <= 0)
+        return false;
+    if (atomic_fetch_sub(&fail_after, 1) != 1)
+        return false;
+    if (atomic_load(&fail_sticky))
+        atomic_store(&fail_always, true);
+    return true;
+}
+
+void *os_alloc(size_t bytes)
+{
+    return inject() ? NULL : malloc(bytes ? bytes : 1);
+}
+
+void *os_calloc(size_t count, size_t bytes)
+{
+    if (inject())
+        return NULL;
+    return count && bytes ? calloc(count, bytes) : calloc(1, 1);
+}
+
+void *os_realloc(void *block, size_t bytes)
+{
+    return inject() ? NULL : realloc(block, bytes ? bytes : 1);
+}
+
+void os_free(void *block)
+{
+    free(block);
+}
+
+void *os_alloc_aligned(size_t align, size_t bytes)
+{
+    if (inject())
+        return NULL;
+    bool huge = bytes >= HUGE_PAGE;
+    if (huge && align < HUGE_PAGE)
+        align = HUGE_PAGE;
+    void *block = NULL;
+    if (posix_memalign(&block, align, bytes ? bytes : 1) != 0)
+        return NULL;
+    if (huge)
+        madvise(block, bytes, MADV_HUGEPAGE); /* advice: failure changes nothing but speed */
+    return block;
+}
+
+/* ---- time, CPUs, environment ---- */
+
+double os_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+int os_cpu_count(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1024 CPUs: the set is too small */
+    return online > 0 ? (int)online : 1;
+}
+
+const char *os_getenv(const char *name)
+{
+    return secure_getenv(name);
+}
+
+/* ---- executable memory ---- */
+
+void *os_map_rw(size_t bytes)
+{
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED ? NULL : block;
+}
+
+bool os_protect_rx(void *block, size_t bytes)
+{
+    return mprotect(block, bytes, PROT_READ | PROT_EXEC) == 0;
+}
+
+void os_unmap(void *block, size_t bytes)
+{
+    if (block)
+        munmap(block, bytes);
+}
+
+/* ---- a deep stack ---- */
+
+typedef struct StackCall {
+    void (*fn)(void *);
+    void *arg;
+} StackCall;
+
+static void *stack_main(void *call_)
+{
+    StackCall *call = call_;
+    call->fn(call->arg);
+    return NULL;
+}
+
+void os_run_on_stack(size_t stack_bytes, void (*fn)(void *), void *arg)
+{
+    StackCall call = {fn, arg};
+    pthread_attr_t attr;
+    pthread_t thread;
+    bool started = false;
+    if (pthread_attr_init(&attr) == 0) {
+        /* Signals are the caller's business: the new thread takes none but those that it causes itself. */
+        sigset_t all, old;
+        sigfillset(&all);
+        sigdelset(&all, SIGSEGV);
+        sigdelset(&all, SIGBUS);
+        sigdelset(&all, SIGFPE);
+        sigdelset(&all, SIGILL);
+        sigdelset(&all, SIGABRT);
+        pthread_sigmask(SIG_SETMASK, &all, &old);
+        started = pthread_attr_setstacksize(&attr, stack_bytes) == 0 &&
+                  pthread_create(&thread, &attr, stack_main, &call) == 0;
+        pthread_sigmask(SIG_SETMASK, &old, NULL);
+        pthread_attr_destroy(&attr);
+    }
+    if (started)
+        pthread_join(thread, NULL);
+    else
+        fn(arg);
+}
+
+/* ---- files ---- */
+
+bool os_make_dir(const char *path)
+{
+    size_t len = strlen(path);
+    char *copy = os_alloc(len + 1);
+    if (!copy) {
+        errno = ENOMEM;
+        return false;
+    }
+    memcpy(copy, path, len + 1);
+    bool ok = len > 0;
+    for (size_t i = 1; ok && i <= len; i++) {
+        if (copy[i] != '/' && copy[i] != '\0')
+            continue;
+        char kept = copy[i];
+        copy[i] = '\0';
+        ok = mkdir(copy, 0777) == 0 || errno == EEXIST;
+        copy[i] = kept;
+    }
+    struct stat info;
+    if (ok && stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
+        errno = ENOTDIR;
+        ok = false;
+    }
+    int cause = errno;
+    os_free(copy);
+    errno = cause;
+    return ok;
+}
+
+/* Writes all bytes, going on after interruptions. */
+static bool write_all(int file, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t wrote = write(file, data, bytes);
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote < 0)
+            return false;
+        data += wrote;
+        bytes -= (size_t)wrote;
+    }
+    return true;
+}
+
+bool os_write_file(const char *path, const void *data, size_t bytes)
+{
+    static atomic_uint serial;
+    size_t room = strlen(path) + 48;
+    char *temp = os_alloc(room);
+    if (!temp) {
+        errno = ENOMEM;
+        return false;
+    }
+    snprintf(temp, room, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&serial, 1));
+    int file = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    bool ok = file >= 0;
+    int cause = errno;
+    if (ok) {
+        ok = write_all(file, data, bytes);
+        cause = errno;
+        if (close(file) != 0 && ok) {
+            ok = false;
+            cause = errno;
+        }
+        if (ok && rename(temp, path) != 0) {
+            ok = false;
+            cause = errno;
+        }
+        if (!ok)
+            unlink(temp);
+    }
+    os_free(temp);
+    errno = cause;
+    return ok;
+}

@@ -1,0 +1,282 @@
+/*
+ * Building the graph: nodes in topological order, interned where they carry no facts.
+ *
+ * graph_add infers the sizes (unifying what the op needs equal) and gives an equal node where there is one. Equal
+ * means: op, dtype, inputs and attributes alike, byte for byte, and neither carries a fact. A scalar constant
+ * (attr.flag = 1) counts its bits in. Inputs and scalar facts are never merged.
+ *
+ * Callers have checked shapes; a broken invariant prints the node and aborts.
+ */
+#include "ir/graph.h"
+#include "ir/base/hash.h"
+#include "ir/infer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIRST_TABLE = 64 };
+
+Graph *graph_new(Arena *arena)
+{
+    Graph *g = ARENA_NEW(arena, Graph);
+    g->arena = arena;
+    return g;
+}
+
+static bool interned(const Node *n)
+{
+    return n->n_facts == 0 && n->op != OP_INPUT && (n->op != OP_SCALAR || n->attr.flag);
+}
+
+static uint64_t node_hash(const Graph *g, const Node *n)
+{
+    struct {
+        uint64_t kind, inputs, bits;
+    } key = {(uint64_t)n->op << 8 | n->dtype, hash64(n->in, sizeof *n->in * n->n_in), 0};
+    if (n->op == OP_SCALAR)
+        key.bits = g->scalars.at[n->scalar].bits;
+    return hash64(&key, sizeof key) ^ hash64(&n->attr, sizeof n->attr);
+}
+
+static bool node_equal(const Graph *g, const Node *x, const Node *y)
+{
+    return x->op == y->op && x->dtype == y->dtype && x->n_in == y->n_in &&
+           memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0 && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
+           (x->op != OP_SCALAR || g->scalars.at[x->scalar].bits == g->scalars.at[y->scalar].bits);
+}
+
+/* Enters node r, which is not in the table, without checking the load. */
+static void enter(const Graph *g, uint32_t *table, uint32_t cap, Ref r)
+{
+    uint64_t at = node_hash(g, graph_node(g, r)) & (cap - 1);
+    while (table[at] != REF_NONE)
+        at = (at + 1) & (cap - 1);
+    table[at] = r;
+}
+
+/* Makes the table anew from the nodes, with room for `cap` / 2 entries. */
+static void rebuild_table(Graph *g, uint32_t cap)
+{
+    g->intern = ARENA_ARRAY(g->arena, uint32_t, cap);
+    memset(g->intern, 0xff, sizeof *g->intern * cap);
+    g->intern_cap = cap;
+    g->intern_n = 0;
+    for (Ref r = 0; r < g->nodes.n; r++) {
+        if (interned(graph_node(g, r))) {
+            enter(g, g->intern, cap, r);
+            g->intern_n++;
+        }
+    }
+}
+
+/* The node equal to `n`, or REF_NONE with *slot set to where it belongs. */
+static Ref find_equal(Graph *g, const Node *n, uint64_t *slot)
+{
+    if (2 * (g->intern_n + 1) > g->intern_cap)
+        rebuild_table(g, g->intern_cap ? g->intern_cap * 2 : FIRST_TABLE);
+    uint64_t mask = g->intern_cap - 1, at = node_hash(g, n) & mask;
+    for (; g->intern[at] != REF_NONE; at = (at + 1) & mask)
+        if (node_equal(g, graph_node(g, g->intern[at]), n))
+            return g->intern[at];
+    *slot = at;
+    return REF_NONE;
+}
+
+static _Noreturn void broken(Graph *g, const Node *n, const char *why)
+{
+    fprintf(stderr, "kiln: broken invariant: %s: %s %s", why, op_name((Op)n->op), dtype_name((DType)n->dtype));
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        fprintf(stderr, " %%%u", n->in[k]);
+        if (n->in[k] >= g->nodes.n)
+            continue;
+        const Node *in = graph_node(g, n->in[k]);
+        fprintf(stderr, ":%s[", dtype_name((DType)in->dtype));
+        for (int d = 0; d < in->rank; d++)
+            fprintf(stderr, "%s%lld", d ? "," : "", (long long)dim_hint(g, in->dim[d]));
+        fputs("]", stderr);
+    }
+    fputs("\n", stderr);
+    abort();
+}
+
+/* Checks what is cheap to check at every call: inputs are older nodes, arity, dtype by the rule. */
+static void check(Graph *g, const Node *n)
+{
+    DType small[4], *types = n->n_in <= 4 ? small : ARENA_ARRAY(g->arena, DType, n->n_in);
+    int arity = op_info[n->op].arity;
+    if (arity != ARITY_ANY && (uint32_t)arity != n->n_in)
+        broken(g, n, "wrong number of inputs");
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        if (n->in[k] >= g->nodes.n)
+            broken(g, n, "an input does not exist yet");
+        types[k] = (DType)graph_node(g, n->in[k])->dtype;
+    }
+    if (infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
+        broken(g, n, "wrong dtype");
+}
+
+static Ref push(Graph *g, Node n)
+{
+    Ref r = g->nodes.n;
+    VEC_PUSH(g->arena, g->nodes, n);
+    return r;
+}
+
+Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr,
+              const Dim *facts, uint32_t n_facts, Loc loc)
+{
+    Node n = {.op = (uint8_t)op, .dtype = (uint8_t)dtype, .origin = g->origin, .n_in = n_in, .n_facts = n_facts,
+              .in = (Ref *)(uintptr_t)in, .loc = loc};
+    if (attr)
+        n.attr = *attr;
+    check(g, &n);
+    if (op == OP_INPUT || op == OP_SCALAR)
+        broken(g, &n, "leaves have functions of their own");
+    if (n_facts != infer_fact_count(op, &n.attr, 0))
+        broken(g, &n, "wrong number of facts");
+    uint64_t slot = 0;
+    if (n_facts == 0) {
+        Ref same = find_equal(g, &n, &slot);
+        if (same != REF_NONE)
+            return same;
+    }
+    infer_dims(g, op, &n.attr, n_in, in, facts, &n.rank, n.dim);
+    n.in = arena_copy(g->arena, in, sizeof *in * n_in);
+    n.fact = arena_copy(g->arena, facts, sizeof *facts * n_facts);
+    Ref r = push(g, n);
+    if (n_facts == 0) {
+        g->intern[slot] = r;
+        g->intern_n++;
+    }
+    return r;
+}
+
+Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc)
+{
+    Ref r = g->nodes.n;
+    Node n = {.op = OP_INPUT, .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .origin = g->origin, .loc = loc,
+              .n_facts = (uint32_t)(strides ? 2 * rank : rank)};
+    n.attr.n = g->inputs.n;
+    n.attr.flag = strides != NULL;
+    n.fact = ARENA_ARRAY(g->arena, Dim, n.n_facts);
+    for (int d = 0; d < rank; d++)
+        n.dim[d] = n.fact[d] = dim_fact(g, dims[d], FACT_DIM, (uint8_t)d, r);
+    for (int d = 0; strides && d < rank; d++)
+        n.fact[rank + d] = dim_fact(g, strides[d], FACT_STRIDE, (uint8_t)d, r);
+    push(g, n);
+    VEC_PUSH(g->arena, g->inputs, r);
+    return r;
+}
+
+/* Appends a SCALAR whose value is scalars[last]. */
+static Ref push_scalar(Graph *g, DType dtype, uint64_t bits, bool constant, Loc loc)
+{
+    Ref r = g->nodes.n;
+    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .origin = g->origin, .scalar = g->scalars.n, .loc = loc};
+    n.attr.flag = constant;
+    ScalarFact fact = {.bits = bits, .dtype = (uint8_t)dtype, .node = r};
+    VEC_PUSH(g->arena, g->scalars, fact);
+    return push(g, n);
+}
+
+Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc)
+{
+    return push_scalar(g, dtype, bits, false, loc);
+}
+
+Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc)
+{
+    Ref r = push_scalar(g, dtype, bits, true, loc);
+    Node n = *graph_node(g, r);
+    g->nodes.n--; /* looked up as if it were not there yet */
+    uint64_t slot = 0;
+    Ref same = find_equal(g, &n, &slot);
+    if (same != REF_NONE) {
+        g->scalars.n--;
+        return same;
+    }
+    g->nodes.n++;
+    g->intern[slot] = r;
+    g->intern_n++;
+    return r;
+}
+
+bool graph_is_const(const Graph *g, Ref r, uint64_t *bits)
+{
+    const Node *n = graph_node(g, r);
+    if (n->op != OP_SCALAR || !n->attr.flag)
+        return false;
+    *bits = g->scalars.at[n->scalar].bits;
+    return true;
+}
+
+Ref graph_ew(Graph *g, Op op, Ref a, Ref b, Ref c, Loc loc)
+{
+    Ref in[3] = {a, b, c};
+    uint32_t n_in = a == REF_NONE ? 0 : b == REF_NONE ? 1 : c == REF_NONE ? 2 : 3;
+    DType types[3], out;
+    for (uint32_t k = 0; k < n_in; k++)
+        types[k] = (DType)graph_node(g, in[k])->dtype;
+    out = infer_dtype(op, n_in, types, DT_COUNT);
+    return graph_add(g, op, out, in, n_in, NULL, NULL, 0, loc);
+}
+
+void graph_output(Graph *g, Ref r)
+{
+    VEC_PUSH(g->arena, g->outputs, r);
+}
+
+int64_t node_hint_numel(const Graph *g, Ref r)
+{
+    const Node *n = graph_node(g, r);
+    uint64_t numel = 1;
+    for (int d = 0; d < n->rank; d++)
+        numel *= (uint64_t)dim_hint(g, n->dim[d]);
+    return (int64_t)numel;
+}
+
+Dim node_numel(Graph *g, Ref r)
+{
+    const Node *n = graph_node(g, r);
+    Dim numel = dim_const(g, 1);
+    for (int d = 0; d < n->rank; d++)
+        numel = dim_mul(g, numel, n->dim[d]);
+    return numel;
+}
+
+void graph_compact(Graph *g, Ref *map)
+{
+    uint32_t n_old = g->nodes.n, kept = 0;
+    bool *live = ARENA_ARRAY(g->arena, bool, n_old);
+    if (!map)
+        map = ARENA_ARRAY(g->arena, Ref, n_old);
+    for (uint32_t k = 0; k < g->inputs.n; k++)
+        live[g->inputs.at[k]] = true;
+    for (uint32_t k = 0; k < g->outputs.n; k++)
+        live[g->outputs.at[k]] = true;
+    for (Ref r = n_old; r-- > 0;)
+        for (uint32_t k = 0; live[r] && k < graph_node(g, r)->n_in; k++)
+            live[graph_node(g, r)->in[k]] = true;
+    for (Ref r = 0; r < n_old; r++) {
+        map[r] = live[r] ? kept : REF_NONE;
+        if (!live[r])
+            continue;
+        Node *n = graph_node(g, kept++);
+        *n = *graph_node(g, r);
+        for (uint32_t k = 0; k < n->n_in; k++)
+            n->in[k] = map[n->in[k]];
+    }
+    g->nodes.n = kept;
+    for (uint32_t k = 0; k < g->inputs.n; k++)
+        g->inputs.at[k] = map[g->inputs.at[k]];
+    for (uint32_t k = 0; k < g->outputs.n; k++)
+        g->outputs.at[k] = map[g->outputs.at[k]];
+    for (uint32_t k = 0; k < g->ints.n; k++)
+        g->ints.at[k].node = g->ints.at[k].node < n_old ? map[g->ints.at[k].node] : REF_NONE;
+    for (uint32_t k = 0; k < g->scalars.n; k++)
+        g->scalars.at[k].node = g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
+    for (uint32_t k = 0; k < g->dims.n; k++)
+        g->dims.at[k].owner = g->dims.at[k].owner < n_old ? map[g->dims.at[k].owner] : REF_NONE;
+    rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
+}

@@ -1,0 +1,727 @@
+/*
+ * What an op makes of its inputs: dtype, shape in numbers (with messages for people), sizes in a graph.
+ *
+ * Two functions say the same thing twice, on purpose: infer_shape refuses what does not fit, in numbers, while an op is
+ * recorded; infer_dims then knows that all is well and only derives sizes, unifying what infer_shape required to
+ * be equal. The tests compare them.
+ *
+ * Conventions the rest of kiln relies on:
+ *   - operands of an elementwise op, of where, matmul's batch axes... have been broadcast by explicit EXPANDs;
+ *   - indices (GATHER, SCATTER) are i64; their values are checked where they are used, not here;
+ *   - a size-1 axis that EXPAND repeats or RESHAPE drops is 1 in every graph of the structure, so it is unified with 1;
+ *   - both sides of a RESHAPE group have the same product, so a split's product is unified with the merged size.
+ */
+#include "ir/infer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const int64_t LARGEST = INT64_C(1) << 62;
+
+const char *shape_text(const Shape *shape, char *buf)
+{
+    size_t at = (size_t)snprintf(buf, SHAPE_TEXT, "%s[", dtype_name((DType)shape->dtype));
+    for (int d = 0; d < shape->rank; d++)
+        at += (size_t)snprintf(buf + at, SHAPE_TEXT - at, "%s%" PRId64, d ? "," : "", shape->dim[d]);
+    snprintf(buf + at, SHAPE_TEXT - at, "]");
+    return buf;
+}
+
+bool shape_numel(int rank, const int64_t *dims, int64_t *numel)
+{
+    int64_t n = 1;
+    bool zero = false, over = false;
+    for (int d = 0; d < rank; d++) {
+        if (dims[d] < 0)
+            return false;
+        zero |= dims[d] == 0;
+        over |= !zero && n > LARGEST / dims[d];
+        if (!zero && !over)
+            n *= dims[d];
+    }
+    *numel = zero ? 0 : n;
+    return zero || !over;
+}
+
+/* ---- dtypes ---- */
+
+static bool alike(uint32_t n, const DType *in)
+{
+    for (uint32_t k = 1; k < n; k++)
+        if (in[k] != in[0])
+            return false;
+    return n > 0;
+}
+
+/* Those rules that depend on the op itself. */
+static DType infer_own(Op op, const DType *in, DType own)
+{
+    switch (op) {
+    case OP_INPUT:
+    case OP_SCALAR:
+        return own;
+    case OP_IOTA:
+        return DT_I64;
+    case OP_GATHER:
+        return in[1] == DT_I64 ? in[0] : DT_COUNT;
+    case OP_SCATTER:
+        return in[1] == DT_I64 && in[2] == in[0] ? in[0] : DT_COUNT;
+    default:
+        return DT_COUNT;
+    }
+}
+
+DType infer_dtype(Op op, uint32_t n_in, const DType *in, DType own)
+{
+    const OpInfo *info = &op_info[op];
+    if (info->arity == ARITY_ANY ? n_in == 0 : n_in != (uint32_t)info->arity)
+        return DT_COUNT;
+    for (uint32_t k = 0; k < n_in; k++)
+        if ((unsigned)in[k] >= DT_COUNT)
+            return DT_COUNT;
+    bool same = alike(n_in, in);
+    DKind kind = n_in ? dtype_kind(in[0]) : DK_BOOL;
+    switch ((DRule)info->rule) {
+    case RULE_SAME:
+        return same ? in[0] : DT_COUNT;
+    case RULE_NUM:
+        return same && kind != DK_BOOL ? in[0] : DT_COUNT;
+    case RULE_FLOAT:
+        return same && kind == DK_FLOAT ? in[0] : DT_COUNT;
+    case RULE_INTS:
+        return same && dtype_is_int(in[0]) ? in[0] : DT_COUNT;
+    case RULE_BITS:
+        return same && kind != DK_FLOAT ? in[0] : DT_COUNT;
+    case RULE_BOOL:
+        return same && kind == DK_BOOL ? DT_BOOL : DT_COUNT;
+    case RULE_CMP:
+        return same ? DT_BOOL : DT_COUNT;
+    case RULE_FCMP:
+        return same && kind == DK_FLOAT ? DT_BOOL : DT_COUNT;
+    case RULE_CAST:
+        return own;
+    case RULE_WHERE:
+        return kind == DK_BOOL && in[1] == in[2] ? in[1] : DT_COUNT;
+    case RULE_RANDOM:
+        return same && in[0] == DT_U64 ? DT_U64 : DT_COUNT;
+    case RULE_INDEX:
+        return DT_I64;
+    case RULE_OWN:
+        return infer_own(op, in, own);
+    }
+    return DT_COUNT;
+}
+
+/* ---- facts ---- */
+
+static uint32_t bits(uint8_t mask)
+{
+    return (uint32_t)__builtin_popcount(mask);
+}
+
+uint32_t infer_fact_count(Op op, const Attr *attr, int rank)
+{
+    uint32_t n = 0;
+    switch (op) {
+    case OP_INPUT:
+        return (uint32_t)(attr->flag ? 2 * rank : rank);
+    case OP_IOTA:
+        return 1;
+    case OP_RESHAPE:
+        for (uint32_t k = 0; k < attr->n && k < 2 * MAX_RANK; k++)
+            n += attr->group.out[k] > 1 ? attr->group.out[k] : 0;
+        return n;
+    case OP_EXPAND:
+        return bits(attr->mask);
+    case OP_SLICE:
+        return 3 * bits(attr->mask);
+    case OP_PAD:
+        return 2 * bits(attr->mask);
+    default:
+        return 0;
+    }
+}
+
+/* ---- shapes in numbers ---- */
+
+typedef struct Args {
+    Op op;
+    const Attr *attr;
+    uint32_t n_in;
+    const Shape *in;
+    const int64_t *facts;
+    Shape *out;
+} Args;
+
+typedef Status ShapeRule(const Args *a);
+
+static const char *operand_name(uint32_t k, char *buf)
+{
+    snprintf(buf, 16, k < 26 ? "%c" : "input %u", k < 26 ? 'a' + k : k);
+    return buf;
+}
+
+static Status shapes_differ(const Args *a, uint32_t k)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT], name[16];
+    return fail(ST_SHAPE, "shapes differ: a is %s, %s is %s", shape_text(&a->in[0], left),
+                operand_name(k, name), shape_text(&a->in[k], right));
+}
+
+static Status axis_range(const Args *a)
+{
+    char text[SHAPE_TEXT];
+    if (a->attr->axis >= a->in[0].rank)
+        return fail(ST_INVALID, "axis %d does not exist: a is %s", a->attr->axis, shape_text(&a->in[0], text));
+    return ST_OK;
+}
+
+static Status mask_range(const Args *a)
+{
+    char text[SHAPE_TEXT];
+    if (a->attr->mask >> a->in[0].rank)
+        return fail(ST_INVALID, "axis %d does not exist: a is %s", 31 - __builtin_clz(a->attr->mask),
+                    shape_text(&a->in[0], text));
+    return ST_OK;
+}
+
+static Status shape_same(const Args *a)
+{
+    for (uint32_t k = 1; k < a->n_in; k++)
+        if (a->in[k].rank != a->in[0].rank ||
+            memcmp(a->in[k].dim, a->in[0].dim, sizeof a->in[0].dim[0] * a->in[0].rank) != 0)
+            return shapes_differ(a, k);
+    a->out->rank = a->in[0].rank;
+    memcpy(a->out->dim, a->in[0].dim, sizeof a->in[0].dim);
+    return ST_OK;
+}
+
+static Status shape_scalar(const Args *a)
+{
+    a->out->rank = 0;
+    return ST_OK;
+}
+
+static Status shape_iota(const Args *a)
+{
+    a->out->rank = 1;
+    a->out->dim[0] = a->facts[0];
+    if (a->facts[0] < 0)
+        return fail(ST_SHAPE, "length is %" PRId64, a->facts[0]);
+    return ST_OK;
+}
+
+static Status shape_reshape(const Args *a)
+{
+    const Attr *t = a->attr;
+    const Shape *x = &a->in[0];
+    int i = 0, j = 0;
+    const int64_t *fact = a->facts;
+    if (t->n > 2 * MAX_RANK)
+        return fail(ST_INVALID, "%u groups of axes", t->n);
+    for (uint32_t k = 0; k < t->n; k++) {
+        int in = t->group.in[k], out = t->group.out[k];
+        if (i + in > x->rank || j + out > MAX_RANK || in + out == 0)
+            return fail(ST_INVALID, "groups of axes do not fit");
+        int64_t before, after;
+        bool fits = shape_numel(in, x->dim + i, &before);
+        if (out == 1)
+            a->out->dim[j] = in ? before : 1;
+        for (int d = 0; out > 1 && d < out; d++)
+            a->out->dim[j + d] = *fact++;
+        fits &= shape_numel(out, a->out->dim + j, &after);
+        if (!fits || before != after) {
+            char text[SHAPE_TEXT];
+            return fail(ST_SHAPE, "sizes do not multiply to the same number at axis %d: a is %s", i,
+                        shape_text(x, text));
+        }
+        i += in;
+        j += out;
+    }
+    if (i != x->rank)
+        return fail(ST_INVALID, "groups cover %d of %d axes", i, x->rank);
+    a->out->rank = (uint8_t)j;
+    return ST_OK;
+}
+
+static Status shape_permute(const Args *a)
+{
+    unsigned seen = 0;
+    int rank = a->in[0].rank;
+    for (int d = 0; d < rank; d++) {
+        uint8_t from = a->attr->perm[d];
+        if (from >= rank || seen >> from & 1)
+            return fail(ST_INVALID, "the axes are no permutation of %d axes", rank);
+        seen |= 1u << from;
+        a->out->dim[d] = a->in[0].dim[from];
+    }
+    a->out->rank = (uint8_t)rank;
+    return ST_OK;
+}
+
+static Status shape_expand(const Args *a)
+{
+    TRY(mask_range(a));
+    TRY(shape_same(a));
+    const int64_t *fact = a->facts;
+    for (int d = 0; d < a->out->rank; d++) {
+        if (!(a->attr->mask >> d & 1))
+            continue;
+        char text[SHAPE_TEXT];
+        if (a->in[0].dim[d] != 1)
+            return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d, shape_text(&a->in[0], text));
+        a->out->dim[d] = *fact++;
+        if (a->out->dim[d] < 0)
+            return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, a->out->dim[d]);
+    }
+    return ST_OK;
+}
+
+static Status shape_slice(const Args *a)
+{
+    TRY(mask_range(a));
+    TRY(shape_same(a));
+    const int64_t *fact = a->facts;
+    for (int d = 0; d < a->out->rank; d++) {
+        if (!(a->attr->mask >> d & 1))
+            continue;
+        int64_t start = fact[0], step = fact[1], length = fact[2], dim = a->in[0].dim[d], last;
+        fact += 3;
+        if (length < 0)
+            return fail(ST_SHAPE, "length along axis %d is %" PRId64, d, length);
+        bool over = length > 0 && (__builtin_mul_overflow(length - 1, step, &last) ||
+                                   __builtin_add_overflow(last, start, &last));
+        if (length > 0 && (over || start < 0 || start >= dim || last < 0 || last >= dim)) {
+            char text[SHAPE_TEXT];
+            return fail(ST_INDEX, "start %" PRId64 ", step %" PRId64 ", length %" PRId64
+                        " leave axis %d: a is %s", start, step, length, d, shape_text(&a->in[0], text));
+        }
+        a->out->dim[d] = length;
+    }
+    return ST_OK;
+}
+
+static Status shape_pad(const Args *a)
+{
+    char text[SHAPE_TEXT];
+    Args x = *a;
+    x.n_in = 1;
+    TRY(mask_range(a));
+    TRY(shape_same(&x));
+    if (a->in[1].rank != 0)
+        return fail(ST_SHAPE, "the value is not of rank 0: b is %s", shape_text(&a->in[1], text));
+    const int64_t *fact = a->facts;
+    for (int d = 0; d < a->out->rank; d++) {
+        if (!(a->attr->mask >> d & 1))
+            continue;
+        int64_t low = *fact++, high = *fact++;
+        if (low < 0 || high < 0)
+            return fail(ST_SHAPE, "padding of axis %d is %" PRId64 ", %" PRId64, d, low, high);
+        if (__builtin_add_overflow(a->out->dim[d], low, &a->out->dim[d]) ||
+            __builtin_add_overflow(a->out->dim[d], high, &a->out->dim[d]))
+            return fail(ST_OVERFLOW, "padding of axis %d overflows", d);
+    }
+    return ST_OK;
+}
+
+static Status shape_concat(const Args *a)
+{
+    TRY(axis_range(a));
+    Args x = *a;
+    x.n_in = 1;
+    TRY(shape_same(&x));
+    int axis = a->attr->axis;
+    for (uint32_t k = 1; k < a->n_in; k++) {
+        Shape aligned = a->in[k];
+        if (aligned.rank == a->in[0].rank)
+            aligned.dim[axis] = a->in[0].dim[axis];
+        if (aligned.rank != a->in[0].rank ||
+            memcmp(aligned.dim, a->in[0].dim, sizeof aligned.dim[0] * aligned.rank) != 0)
+            return shapes_differ(a, k);
+        if (__builtin_add_overflow(a->out->dim[axis], a->in[k].dim[axis], &a->out->dim[axis]))
+            return fail(ST_OVERFLOW, "size of axis %d overflows", axis);
+    }
+    return ST_OK;
+}
+
+/* Has a reduction without a neutral element something to reduce for each output element? */
+static Status reduces_something(const Args *a)
+{
+    int64_t numel = 0, reduced = 1;
+    char text[SHAPE_TEXT];
+    shape_numel(a->out->rank, a->out->dim, &numel);
+    for (int d = 0; d < a->in[0].rank; d++)
+        if (a->attr->mask >> d & 1 && a->in[0].dim[d] == 0)
+            reduced = 0;
+    if (numel && !reduced)
+        return fail(ST_SHAPE, "of zero elements has no value: a is %s", shape_text(&a->in[0], text));
+    return ST_OK;
+}
+
+static Status shape_reduce(const Args *a)
+{
+    TRY(mask_range(a));
+    int rank = 0;
+    for (int d = 0; d < a->in[0].rank; d++)
+        if (!(a->attr->mask >> d & 1))
+            a->out->dim[rank++] = a->in[0].dim[d];
+    a->out->rank = (uint8_t)rank;
+    if (a->op == OP_REDUCE_MAX || a->op == OP_REDUCE_MIN || a->op == OP_ARGMAX || a->op == OP_ARGMIN)
+        return reduces_something(a);
+    return ST_OK;
+}
+
+static Status shape_along(const Args *a)
+{
+    TRY(axis_range(a));
+    return shape_same(a);
+}
+
+/* Do x and the index agree but along the axis, and is there something to take? `k`: whose shape is compared with x. */
+static Status check_index(const Args *a, uint32_t k)
+{
+    TRY(axis_range(a));
+    const Shape *x = &a->in[0], *index = &a->in[k];
+    bool same = x->rank == index->rank;
+    for (int d = 0; same && d < x->rank; d++)
+        same = d == a->attr->axis || x->dim[d] == index->dim[d];
+    if (!same) {
+        char left[SHAPE_TEXT], right[SHAPE_TEXT];
+        return fail(ST_SHAPE, "shapes differ outside axis %d: a is %s, the index is %s", a->attr->axis,
+                    shape_text(x, left), shape_text(index, right));
+    }
+    int64_t numel;
+    if (shape_numel(index->rank, index->dim, &numel) && numel > 0 && x->dim[a->attr->axis] == 0)
+        return fail(ST_INDEX, "axis %d has no elements to index", a->attr->axis);
+    return ST_OK;
+}
+
+static Status shape_gather(const Args *a)
+{
+    TRY(check_index(a, 1));
+    a->out->rank = a->in[1].rank;
+    memcpy(a->out->dim, a->in[1].dim, sizeof a->in[1].dim);
+    return ST_OK;
+}
+
+static Status shape_scatter(const Args *a)
+{
+    TRY(check_index(a, 1));
+    if (a->attr->mode > SCATTER_MIN)
+        return fail(ST_INVALID, "scatter mode %d", a->attr->mode);
+    if (a->attr->mode != SCATTER_SET && a->in[0].dtype == DT_BOOL)
+        return fail(ST_DTYPE, "only `set` scatters bools");
+    if (a->in[1].rank != a->in[2].rank ||
+        memcmp(a->in[1].dim, a->in[2].dim, sizeof a->in[1].dim[0] * a->in[1].rank) != 0) {
+        char left[SHAPE_TEXT], right[SHAPE_TEXT];
+        return fail(ST_SHAPE, "index and source differ: the index is %s, the source is %s",
+                    shape_text(&a->in[1], left), shape_text(&a->in[2], right));
+    }
+    Args x = *a;
+    x.n_in = 1;
+    return shape_same(&x);
+}
+
+static Status shape_matmul(const Args *a)
+{
+    const Shape *x = &a->in[0], *y = &a->in[1];
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    int rank = x->rank;
+    if (rank < 2 || y->rank != rank)
+        return fail(ST_SHAPE, "ranks do not fit: a is %s, b is %s", shape_text(x, left), shape_text(y, right));
+    if (x->dim[rank - 1] != y->dim[rank - 2])
+        return fail(ST_SHAPE, "inner dims differ: a is %s, b is %s", shape_text(x, left), shape_text(y, right));
+    for (int d = 0; d < rank - 2; d++)
+        if (x->dim[d] != y->dim[d])
+            return fail(ST_SHAPE, "batch dims differ at axis %d: a is %s, b is %s", d, shape_text(x, left),
+                        shape_text(y, right));
+    memcpy(a->out->dim, x->dim, sizeof x->dim);
+    a->out->dim[rank - 1] = y->dim[rank - 1];
+    a->out->rank = (uint8_t)rank;
+    return ST_OK;
+}
+
+/* The rule of each op that is not simply elementwise. */
+static ShapeRule *shape_rule(Op op)
+{
+    switch (op_class(op)) {
+    case CLS_EW:
+        return shape_same;
+    case CLS_REDUCE:
+        return shape_reduce;
+    case CLS_SCAN:
+    case CLS_SORT:
+        return shape_along;
+    case CLS_GATHER:
+        return shape_gather;
+    case CLS_SCATTER:
+        return shape_scatter;
+    case CLS_CONTRACT:
+        return shape_matmul;
+    case CLS_LEAF:
+        return op == OP_IOTA ? shape_iota : op == OP_SCALAR ? shape_scalar : NULL;
+    case CLS_VIEW:
+        return op == OP_RESHAPE ? shape_reshape : op == OP_PERMUTE ? shape_permute : op == OP_EXPAND ? shape_expand
+             : op == OP_SLICE ? shape_slice : op == OP_PAD ? shape_pad : op == OP_CONCAT ? shape_concat : NULL;
+    }
+    return NULL;
+}
+
+static Status refuse_dtype(Op op, uint32_t n_in, const Shape *in)
+{
+    char types[128] = "";
+    size_t at = 0;
+    for (uint32_t k = 0; k < n_in && at + 8 < sizeof types; k++)
+        at += (size_t)snprintf(types + at, sizeof types - at, "%s%s", k ? ", " : "", dtype_name((DType)in[k].dtype));
+    return fail(ST_DTYPE, "%s does not take %s", op_name(op), n_in ? types : "no inputs");
+}
+
+Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, const int64_t *facts,
+                   uint32_t n_facts, DType own, Shape *out)
+{
+    static const Attr none;
+    DType small[4], type = DT_COUNT;
+    attr = attr ? attr : &none;
+    if (n_in <= 4) {
+        for (uint32_t k = 0; k < n_in; k++)
+            small[k] = (DType)in[k].dtype;
+        type = infer_dtype(op, n_in, small, own);
+    } else if (op_info[op].arity == ARITY_ANY) { /* concat: all alike */
+        type = (DType)in[0].dtype;
+        for (uint32_t k = 1; k < n_in; k++)
+            if (in[k].dtype != in[0].dtype)
+                return fail(ST_DTYPE, "dtypes differ: a is %s, input %u is %s", dtype_name(type), k,
+                            dtype_name((DType)in[k].dtype));
+    }
+    if ((unsigned)type >= DT_COUNT)
+        return refuse_dtype(op, n_in, in);
+    ShapeRule *rule = shape_rule(op);
+    if (!rule)
+        return fail(ST_INTERNAL, "%s has no shape rule", op_name(op));
+    if (n_facts != infer_fact_count(op, attr, 0))
+        return fail(ST_INTERNAL, "%s has %u facts", op_name(op), n_facts);
+    Shape made = {.dtype = (uint8_t)type};
+    TRY(rule(&(Args){op, attr, n_in, in, facts, &made}));
+    int64_t numel;
+    if (!shape_numel(made.rank, made.dim, &numel)) {
+        char text[SHAPE_TEXT];
+        return fail(ST_OVERFLOW, "too many elements: %s", shape_text(&made, text));
+    }
+    *out = made;
+    return ST_OK;
+}
+
+/* ---- sizes in a graph ---- */
+
+static Dim product(Graph *g, const Dim *dims, int n)
+{
+    Dim p = dim_const(g, 1);
+    for (int d = 0; d < n; d++)
+        p = dim_mul(g, p, dims[d]);
+    return p;
+}
+
+static void dims_reshape(Graph *g, const Attr *attr, const Node *x, const Dim *facts, uint8_t *rank, Dim *dims)
+{
+    int i = 0, j = 0;
+    for (uint32_t k = 0; k < attr->n; k++) {
+        int in = attr->group.in[k], out = attr->group.out[k];
+        if (out == 1 && in == 1) {
+            dims[j] = x->dim[i];
+        } else {
+            Dim before = product(g, x->dim + i, in);
+            if (out == 1)
+                dims[j] = before;
+            for (int d = 0; out > 1 && d < out; d++)
+                dims[j + d] = *facts++;
+            if (out != 1)
+                dim_unify(g, before, product(g, dims + j, out));
+        }
+        i += in;
+        j += out;
+    }
+    *rank = (uint8_t)j;
+}
+
+static void unify_shapes(Graph *g, const Node *x, const Node *y, int except)
+{
+    for (int d = 0; d < x->rank; d++)
+        if (d != except)
+            dim_unify(g, x->dim[d], y->dim[d]);
+}
+
+/* The views but RESHAPE: x's dims, changed where the attributes say. */
+static void dims_view(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts, Dim *dims)
+{
+    const Node *x = graph_node(g, in[0]);
+    for (int d = 0; d < x->rank; d++) {
+        bool masked = attr->mask >> d & 1;
+        dims[d] = x->dim[d];
+        if (op == OP_PERMUTE) {
+            dims[d] = x->dim[attr->perm[d]];
+        } else if (op == OP_EXPAND && masked) {
+            dim_unify(g, x->dim[d], dim_const(g, 1));
+            dims[d] = *facts++;
+        } else if (op == OP_SLICE && masked) {
+            dims[d] = facts[2];
+            facts += 3;
+        } else if (op == OP_PAD && masked) {
+            dims[d] = dim_add(g, dim_add(g, facts[0], x->dim[d]), facts[1]);
+            facts += 2;
+        }
+    }
+    for (uint32_t k = 1; op == OP_CONCAT && k < n_in; k++) {
+        const Node *y = graph_node(g, in[k]);
+        unify_shapes(g, x, y, attr->axis);
+        dims[attr->axis] = dim_add(g, dims[attr->axis], y->dim[attr->axis]);
+    }
+}
+
+void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts,
+                uint8_t *rank, Dim *dims)
+{
+    const Node *x = n_in ? graph_node(g, in[0]) : NULL;
+    uint8_t r = 0;
+    switch (op_class(op)) {
+    case CLS_LEAF:
+        if (op == OP_IOTA)
+            dims[r++] = facts[0];
+        break;
+    case CLS_EW:
+        for (uint32_t k = 1; k < n_in; k++)
+            unify_shapes(g, x, graph_node(g, in[k]), -1);
+        /* fall through */
+    case CLS_SCAN:
+    case CLS_SORT:
+        r = x->rank;
+        memcpy(dims, x->dim, sizeof *dims * r);
+        break;
+    case CLS_VIEW:
+        r = x->rank;
+        if (op == OP_RESHAPE)
+            dims_reshape(g, attr, x, facts, &r, dims);
+        else
+            dims_view(g, op, attr, n_in, in, facts, dims);
+        break;
+    case CLS_REDUCE:
+        for (int d = 0; d < x->rank; d++)
+            if (!(attr->mask >> d & 1))
+                dims[r++] = x->dim[d];
+        break;
+    case CLS_GATHER:
+    case CLS_SCATTER: {
+        const Node *index = graph_node(g, in[1]);
+        unify_shapes(g, x, index, attr->axis);
+        if (op_class(op) == CLS_SCATTER)
+            unify_shapes(g, index, graph_node(g, in[2]), -1);
+        r = x->rank;
+        memcpy(dims, op_class(op) == CLS_GATHER ? index->dim : x->dim, sizeof *dims * r);
+        break;
+    }
+    case CLS_CONTRACT: {
+        const Node *y = graph_node(g, in[1]);
+        r = x->rank;
+        for (int d = 0; d < r - 2; d++)
+            dim_unify(g, x->dim[d], y->dim[d]);
+        dim_unify(g, x->dim[r - 1], y->dim[r - 2]);
+        memcpy(dims, x->dim, sizeof *dims * r);
+        dims[r - 1] = y->dim[r - 1];
+        break;
+    }
+    }
+    *rank = r;
+}
+
+/* ---- reshape groups ---- */
+
+static void add_group(Attr *attr, int in, int out)
+{
+    attr->group.in[attr->n] = (uint8_t)in;
+    attr->group.out[attr->n++] = (uint8_t)out;
+}
+
+static bool has_zero(const int64_t *dims, int n)
+{
+    for (int d = 0; d < n; d++)
+        if (dims[d] == 0)
+            return true;
+    return false;
+}
+
+/* Groups of two shapes without elements: equal axes at both ends stay, the rest (which must hold a zero on both
+ * sides) is one general group. */
+static void empty_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr)
+{
+    int head = 0, tail = 0;
+    while (head < in_rank && head < out_rank && in[head] == out[head])
+        head++;
+    if (head < in_rank || head < out_rank) {
+        while (!has_zero(in + head, in_rank - head) || !has_zero(out + head, out_rank - head))
+            head--;
+        while (head + tail < in_rank && head + tail < out_rank && in[in_rank - 1 - tail] == out[out_rank - 1 - tail] &&
+               has_zero(in + head, in_rank - head - tail - 1) && has_zero(out + head, out_rank - head - tail - 1))
+            tail++;
+    }
+    for (int d = 0; d < head; d++)
+        add_group(attr, 1, 1);
+    if (head < in_rank || head < out_rank)
+        add_group(attr, in_rank - head - tail, out_rank - head - tail);
+    for (int d = 0; d < tail; d++)
+        add_group(attr, 1, 1);
+}
+
+static void full_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr)
+{
+    int i = 0, j = 0;
+    while (i < in_rank || j < out_rank) {
+        if (i < in_rank && j < out_rank && in[i] == out[j]) {
+            add_group(attr, 1, 1);
+            i++, j++;
+        } else if (i < in_rank && in[i] == 1) {
+            add_group(attr, 1, 0);
+            i++;
+        } else if (j < out_rank && out[j] == 1) {
+            add_group(attr, 0, 1);
+            j++;
+        } else {
+            int i0 = i, j0 = j;
+            int64_t before = in[i++], after = out[j++];
+            while (before != after) {
+                if (before < after)
+                    before *= in[i++];
+                else
+                    after *= out[j++];
+            }
+            add_group(attr, i - i0, j - j0);
+        }
+    }
+}
+
+Status reshape_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr,
+                      int64_t *facts, uint32_t *n_facts)
+{
+    int64_t before, after;
+    if (in_rank > MAX_RANK || out_rank > MAX_RANK)
+        return fail(ST_SHAPE, "rank %d is more than %d", in_rank > out_rank ? in_rank : out_rank, (int)MAX_RANK);
+    for (int d = 0; d < out_rank; d++)
+        if (out[d] < 0)
+            return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, out[d]);
+    if (!shape_numel(in_rank, in, &before) || !shape_numel(out_rank, out, &after))
+        return fail(ST_OVERFLOW, "too many elements");
+    if (before != after)
+        return fail(ST_SHAPE, "%" PRId64 " elements do not fit a shape of %" PRId64, before, after);
+    memset(attr, 0, sizeof *attr);
+    if (before)
+        full_groups(in_rank, in, out_rank, out, attr);
+    else
+        empty_groups(in_rank, in, out_rank, out, attr);
+    *n_facts = 0;
+    int j = 0;
+    for (uint32_t k = 0; k < attr->n; k++) {
+        for (int d = 0; attr->group.out[k] > 1 && d < attr->group.out[k]; d++)
+            facts[(*n_facts)++] = out[j + d];
+        j += attr->group.out[k];
+    }
+    return ST_OK;
+}

@@ -1,0 +1,104 @@
+/*
+ * Questions about facts, in terms of sizes and scalars.
+ *
+ * What structure proves is answered without a question: constants, and classes that hold one. What is false in the
+ * graph at hand is answered false without a question too, so guards are recorded only for what was relied on.
+ * A size made of several facts is specialised whole or not at all: a refusal half way takes the earlier guards back.
+ * In a class of unified facts one is asked for all (the representative); the others have its value by structure.
+ */
+#include "ir/query.h"
+#include "ir/scalar.h"
+
+uint32_t query_mark(const Graph *g)
+{
+    return g->query ? g->query->mark(g->query) : 0;
+}
+
+void query_undo(const Graph *g, uint32_t mark)
+{
+    if (g->query)
+        g->query->undo(g->query, mark);
+}
+
+static bool known(const Graph *g, Dim d)
+{
+    return g->dims.at[dim_find(g, d)].kind == DIM_CONST;
+}
+
+bool spec_dim(const Graph *g, Dim d, const char *who, int64_t *value)
+{
+    *value = dim_hint(g, d);
+    if (known(g, d) || !g->query)
+        return true;
+    uint32_t *facts, n = dim_facts(g, d, &facts), mark = query_mark(g);
+    for (uint32_t k = 0; k < n; k++) {
+        int64_t ignored;
+        if (!g->query->spec_int(g->query, facts[k], who, &ignored)) {
+            query_undo(g, mark);
+            return false;
+        }
+    }
+    return true;
+}
+
+bool spec_dim_eq(const Graph *g, Dim d, int64_t value, const char *who)
+{
+    int64_t ignored;
+    return dim_hint(g, d) == value && spec_dim(g, d, who, &ignored);
+}
+
+bool spec_dim_same(const Graph *g, Dim a, Dim b, const char *who)
+{
+    if (dim_hint(g, a) != dim_hint(g, b))
+        return false;
+    return dim_same(g, a, b) || !g->query || g->query->spec_same(g->query, g, a, b, who);
+}
+
+bool spec_range(const Graph *g, Dim d, int64_t min, int64_t max, const char *who)
+{
+    int64_t hint = dim_hint(g, d);
+    if (hint < min || hint > max)
+        return false;
+    return known(g, d) || !g->query || g->query->spec_range(g->query, g, d, min, max, who);
+}
+
+bool spec_divisible(const Graph *g, Dim d, int64_t by, const char *who)
+{
+    if (by == 0 || dim_hint(g, d) % by != 0)
+        return false;
+    d = dim_find(g, d);
+    const DimInfo *info = &g->dims.at[d];
+    if (by == 1 || by == -1 || info->kind == DIM_CONST || !g->query)
+        return true;
+    if (info->kind == DIM_MUL) { /* constants are on the right */
+        const DimInfo *factor = &g->dims.at[dim_find(g, info->b)];
+        if (factor->kind == DIM_CONST && factor->hint % by == 0)
+            return true;
+    }
+    return g->query->spec_divisible(g->query, g, d, by, who);
+}
+
+bool spec_scalar(const Graph *g, Ref r, const char *who, uint64_t *bits)
+{
+    const Node *n = graph_node(g, r);
+    if (n->op != OP_SCALAR)
+        return false;
+    *bits = g->scalars.at[n->scalar].bits;
+    return n->attr.flag || !g->query || g->query->spec_scalar(g->query, n->scalar, who, bits);
+}
+
+/* Are the bits those of `value`, rounded to a float dtype, exact in an integer one? */
+static bool holds(DType dtype, uint64_t bits, double value)
+{
+    if (dtype_is_float(dtype))
+        return bits == scalar_from_double(dtype, value);
+    return scalar_from_double(dtype, value) == bits && scalar_to_double(dtype, bits) == value;
+}
+
+bool spec_scalar_eq(const Graph *g, Ref r, double value, const char *who)
+{
+    const Node *n = graph_node(g, r);
+    uint64_t bits;
+    return n->op == OP_SCALAR && holds((DType)n->dtype, g->scalars.at[n->scalar].bits, value) &&
+           spec_scalar(g, r, who, &bits);
+}

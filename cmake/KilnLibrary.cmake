@@ -1,4 +1,4 @@
-# The two libraries made of all layers, and what gets installed.
+# libkiln.so, made of all layers, and what gets installed.
 add_library(kiln SHARED ${KILN_OBJECTS})
 add_library(kiln::kiln ALIAS kiln)
 target_include_directories(kiln PUBLIC
@@ -13,9 +13,6 @@ if(NOT KILN_SANITIZE)
     target_link_options(kiln PRIVATE -Wl,--no-undefined)
 endif()
 
-add_library(kiln_all STATIC EXCLUDE_FROM_ALL ${KILN_OBJECTS})
-target_link_libraries(kiln_all PUBLIC kiln_flags kiln_llvm_shared)
-set_target_properties(kiln_all PROPERTIES LINKER_LANGUAGE C)
 
 # Installing: the library, its one header, a CMake package and a pkg-config file.
 include(CMakePackageConfigHelpers)
@@ -25,6 +22,7 @@ install(EXPORT kiln NAMESPACE kiln:: FILE kiln-targets.cmake DESTINATION ${CMAKE
 configure_package_config_file(cmake/kiln-config.cmake.in kiln-config.cmake
     INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
 write_basic_package_version_file(kiln-config-version.cmake COMPATIBILITY SameMinorVersion)
+file(RELATIVE_PATH KILN_PC_TO_PREFIX /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)
 configure_file(cmake/kiln.pc.in kiln.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/kiln-config-version.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)

@@ -1,0 +1,30 @@
+#!/bin/sh
+# consumer.sh CMAKE BUILD CONSUMER WORK CC: installs the library to WORK, builds the consumer project against it, once with
+# the CMake package and once with pkg-config, and runs it.
+set -e
+cmake=$1 build=$2 consumer=$3 work=$4 cc=$5
+rm -rf "$work"
+mkdir -p "$work"
+"$cmake" --install "$build" --prefix "$work/prefix" >"$work/install.log"
+mv "$work/prefix" "$work/moved" # both packages must find their way from wherever they lie
+prefix=$work/moved
+
+"$cmake" -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/configure.log"
+"$cmake" --build "$work/build" >"$work/build.log"
+expected='3 5 7'
+got=$("$work/build/consumer")
+[ "$got" = "$expected" ] || { echo "CMake consumer printed '$got'"; exit 1; }
+
+pc=$(find "$prefix" -name kiln.pc)
+PKG_CONFIG_PATH=$(dirname "$pc")
+export PKG_CONFIG_PATH
+# shellcheck disable=SC2046
+"$cc" -std=c99 -Wall -Wextra -pedantic -Werror "$consumer/main.c" $(pkg-config --cflags kiln) \
+    -o "$work/plain" $(pkg-config --libs kiln)
+LD_LIBRARY_PATH=$(pkg-config --variable=libdir kiln)
+export LD_LIBRARY_PATH
+got=$("$work/plain")
+[ "$got" = "$expected" ] || { echo "pkg-config consumer printed '$got'"; exit 1; }
+[ "$(pkg-config --modversion kiln)" = "$("$work/plain" version)" ] || { echo "versions differ"; exit 1; }
+rm -rf "$work"
+echo "both consumers ran"

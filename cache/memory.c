@@ -1,0 +1,335 @@
+/* See memory.h. A uthash map of entries; each holds a short list of variants with the last hit in front. */
+#define HASH_NONFATAL_OOM 1
+#include "cache/memory.h"
+#include "ir/base/os.h"
+
+#include <string.h>
+#include <uthash.h>
+
+typedef struct Variant Variant;
+struct Variant {
+    Variant *next;
+    Program *program;
+    uint64_t last_use;
+    size_t bytes;
+    uint32_t n_ints, n_scalars;
+    size_t signature_bytes;
+    uint8_t *signature;
+    int64_t *made_ints;         /* the facts it was compiled for */
+    uint64_t *made_scalars;
+    int64_t *last_ints;         /* the facts it last served, and ... */
+    uint64_t *last_scalars;
+    int64_t *last_sizes;        /* ... the values of its size table for them */
+    int64_t *try_sizes;         /* room for looking */
+};
+
+typedef struct Entry {
+    Hash128 hash;               /* the table's key; never proof */
+    Variant *variants;
+    size_t structure_bytes;
+    struct Entry *same_hash;    /* entries of other structures with this hash */
+    UT_hash_handle hh;
+    uint8_t structure[];
+} Entry;
+
+enum { EVICTED_REMEMBERED = 256 };
+
+static Entry *table;
+static uint64_t clock_now, n_evicted;
+static uint32_t n_entries, n_variants;
+static size_t total_bytes;
+static Hash128 evicted[EVICTED_REMEMBERED]; /* of entries dropped for room: so that a later miss can say so */
+static uint64_t hash_mask = UINT64_MAX;
+
+void cache_test_hash_bits(int bits)
+{
+    hash_mask = bits > 0 && bits < 64 ? ((uint64_t)1 << bits) - 1 : UINT64_MAX;
+}
+
+static Hash128 table_hash(const CallKey *key)
+{
+    if (hash_mask != UINT64_MAX)
+        return (Hash128){key->hash.lo & hash_mask, 0};
+    return key->hash;
+}
+
+static Entry *find_entry(const CallKey *key)
+{
+    Hash128 hash = table_hash(key);
+    Entry *entry = NULL;
+    HASH_FIND(hh, table, &hash, sizeof hash, entry);
+    for (; entry; entry = entry->same_hash)
+        if (entry->structure_bytes == key->structure_bytes &&
+            memcmp(entry->structure, key->structure, key->structure_bytes) == 0)
+            return entry;
+    return NULL;
+}
+
+static bool same_signature(const Variant *v, const CallKey *key)
+{
+    return v->signature_bytes == key->signature_bytes && memcmp(v->signature, key->signature, key->signature_bytes) == 0;
+}
+
+/* --- looking up ---------------------------------------------------------------------------------------------- */
+
+static bool exact_repeat(const Variant *v, const Facts *facts)
+{
+    return memcmp(v->last_ints, facts->ints, sizeof *facts->ints * facts->n_ints) == 0 &&
+           (!v->program->guards.on_scalars ||
+            memcmp(v->last_scalars, facts->scalars, sizeof *facts->scalars * facts->n_scalars) == 0);
+}
+
+static void remember_served(Variant *v, const Facts *facts)
+{
+    int64_t *sizes = v->last_sizes;
+    v->last_sizes = v->try_sizes;
+    v->try_sizes = sizes;
+    if (facts->n_ints)
+        memcpy(v->last_ints, facts->ints, sizeof *facts->ints * facts->n_ints);
+    if (facts->n_scalars)
+        memcpy(v->last_scalars, facts->scalars, sizeof *facts->scalars * facts->n_scalars);
+}
+
+static bool variant_fits(Variant *v, const Facts *facts)
+{
+    if (exact_repeat(v, facts))
+        return true;
+    uint32_t failed;
+    sizes_eval(&v->program->guards.sizes, facts->ints, v->try_sizes);
+    if (!guards_hold(&v->program->guards, v->try_sizes, facts, &failed))
+        return false;
+    remember_served(v, facts);
+    return true;
+}
+
+/* Which variant of the signature has the fewest failing guards, and its first one. */
+static void explain_miss(const Entry *entry, const CallKey *key, const Facts *facts, CacheMiss *miss)
+{
+    uint32_t fewest = UINT32_MAX;
+    *miss = (CacheMiss){.reason = REASON_DTYPE};
+    for (Variant *v = entry->variants; v; v = v->next) {
+        if (!same_signature(v, key))
+            continue;
+        miss->n_variants++;
+        const GuardSet *set = &v->program->guards;
+        sizes_eval(&set->sizes, facts->ints, v->try_sizes);
+        uint32_t failing = 0, first = 0;
+        for (uint32_t i = set->n; i-- > 0;)
+            if (!guard_holds(&set->at[i], v->try_sizes, facts)) {
+                failing++;
+                first = i;
+            }
+        if (failing && failing < fewest) {
+            fewest = failing;
+            miss->closest = v->program;
+            miss->guard = first;
+            miss->reason = guard_reason(&set->at[first]);
+        }
+    }
+}
+
+static bool was_evicted(Hash128 hash)
+{
+    for (int i = 0; i < EVICTED_REMEMBERED; i++)
+        if (evicted[i].lo == hash.lo && evicted[i].hi == hash.hi && (hash.lo || hash.hi))
+            return true;
+    return false;
+}
+
+bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss *miss)
+{
+    Entry *entry = find_entry(key);
+    if (!entry) {
+        *miss = (CacheMiss){.reason = was_evicted(table_hash(key)) ? REASON_EVICTED : REASON_NEVER_SEEN};
+        return false;
+    }
+    Variant **link = &entry->variants;
+    for (Variant *v = *link; v; link = &v->next, v = *link) {
+        if (!same_signature(v, key) || !variant_fits(v, facts))
+            continue;
+        *link = v->next; /* to the front */
+        v->next = entry->variants;
+        entry->variants = v;
+        v->last_use = ++clock_now;
+        *hit = (CacheHit){v->program, v->last_sizes};
+        return true;
+    }
+    explain_miss(entry, key, facts, miss);
+    return false;
+}
+
+uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen,
+                       uint32_t max_seen)
+{
+    uint32_t n = 0;
+    Entry *entry = find_entry(key);
+    for (Variant *v = entry ? entry->variants : NULL; v; v = v->next) {
+        if (!same_signature(v, key))
+            continue;
+        for (uint32_t i = 0; i < facts->n_ints; i++)
+            int_varies[i] |= v->made_ints[i] != facts->ints[i] || v->last_ints[i] != facts->ints[i];
+        for (uint32_t i = 0; i < facts->n_scalars; i++)
+            scalar_varies[i] |= v->made_scalars[i] != facts->scalars[i] || v->last_scalars[i] != facts->scalars[i];
+        if (n < max_seen)
+            seen[n++] = (Facts){v->made_ints, v->made_scalars, v->n_ints, v->n_scalars};
+    }
+    return n;
+}
+
+/* --- changing ---------------------------------------------------------------------------------------------------- */
+
+static void free_variant(Variant *v)
+{
+    total_bytes -= v->bytes;
+    n_variants--;
+    program_release(v->program);
+    os_free(v);
+}
+
+/* One block for a variant and all its arrays, each aligned to 8. */
+static Variant *new_variant(const CallKey *key, const Facts *facts, Program *program)
+{
+    size_t ints = sizeof(int64_t) * facts->n_ints, scalars = sizeof(uint64_t) * facts->n_scalars;
+    size_t sizes = sizeof(int64_t) * program->guards.sizes.n;
+    size_t bytes = sizeof(Variant) + 2 * (ints + scalars + sizes) + key->signature_bytes;
+    Variant *v = os_calloc(1, bytes);
+    if (!v)
+        return NULL;
+    char *at = (char *)(v + 1);
+    v->made_ints = (int64_t *)at, at += ints;
+    v->last_ints = (int64_t *)at, at += ints;
+    v->made_scalars = (uint64_t *)at, at += scalars;
+    v->last_scalars = (uint64_t *)at, at += scalars;
+    v->last_sizes = (int64_t *)at, at += sizes;
+    v->try_sizes = (int64_t *)at, at += sizes;
+    v->signature = (uint8_t *)at;
+    v->program = program;
+    v->n_ints = facts->n_ints;
+    v->n_scalars = facts->n_scalars;
+    v->signature_bytes = key->signature_bytes;
+    memcpy(v->signature, key->signature, key->signature_bytes);
+    if (ints)
+        memcpy(v->made_ints, facts->ints, ints);
+    if (scalars)
+        memcpy(v->made_scalars, facts->scalars, scalars);
+    sizes_eval(&program->guards.sizes, facts->ints, v->try_sizes);
+    remember_served(v, facts);
+    v->last_use = ++clock_now;
+    v->bytes = bytes + program->bytes;
+    return v;
+}
+
+static Entry *new_entry(const CallKey *key)
+{
+    Entry *entry = os_calloc(1, sizeof *entry + key->structure_bytes);
+    if (!entry)
+        return NULL;
+    entry->hash = table_hash(key);
+    entry->structure_bytes = key->structure_bytes;
+    memcpy(entry->structure, key->structure, key->structure_bytes);
+    Entry *first = NULL;
+    HASH_FIND(hh, table, &entry->hash, sizeof entry->hash, first);
+    if (first) {
+        entry->same_hash = first->same_hash;
+        first->same_hash = entry;
+    } else {
+        HASH_ADD(hh, table, hash, sizeof entry->hash, entry);
+        if (!entry->hh.tbl) { /* the table could not grow */
+            os_free(entry);
+            return NULL;
+        }
+    }
+    n_entries++;
+    total_bytes += sizeof *entry + key->structure_bytes;
+    return entry;
+}
+
+static void free_entry(Entry *entry)
+{
+    Entry *first = NULL;
+    HASH_FIND(hh, table, &entry->hash, sizeof entry->hash, first);
+    if (first == entry) {
+        Entry *heir = entry->same_hash;
+        if (heir) /* before the other goes, so that the table never has to be made anew */
+            HASH_ADD(hh, table, hash, sizeof heir->hash, heir);
+        HASH_DEL(table, entry);
+    } else {
+        while (first->same_hash != entry)
+            first = first->same_hash;
+        first->same_hash = entry->same_hash;
+    }
+    n_entries--;
+    total_bytes -= sizeof *entry + entry->structure_bytes;
+    os_free(entry);
+}
+
+/* Drops the least recently used variant other than `keep`; false when there is none. */
+static bool evict_one(const Variant *keep)
+{
+    Variant **victim = NULL;
+    Entry *owner = NULL;
+    for (Entry *bucket = table; bucket; bucket = bucket->hh.next)
+        for (Entry *entry = bucket; entry; entry = entry->same_hash)
+            for (Variant **link = &entry->variants; *link; link = &(*link)->next)
+                if (*link != keep && (!victim || (*link)->last_use < (*victim)->last_use)) {
+                    victim = link;
+                    owner = entry;
+                }
+    if (!victim)
+        return false;
+    Variant *v = *victim;
+    *victim = v->next;
+    free_variant(v);
+    if (!owner->variants) {
+        evicted[n_evicted % EVICTED_REMEMBERED] = owner->hash;
+        free_entry(owner);
+    }
+    n_evicted++;
+    return true;
+}
+
+Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit)
+{
+    Variant *fresh = new_variant(key, facts, program);
+    Entry *entry = fresh ? find_entry(key) : NULL;
+    if (fresh && !entry)
+        entry = new_entry(key);
+    if (!entry) {
+        os_free(fresh);
+        program_release(program);
+        return fail(ST_OUT_OF_MEMORY, "no memory for an entry of the program cache");
+    }
+    if (program->general)
+        for (Variant **link = &entry->variants; *link;) {
+            Variant *v = *link;
+            if (same_signature(v, key)) {
+                *link = v->next;
+                free_variant(v);
+            } else {
+                link = &v->next;
+            }
+        }
+    fresh->next = entry->variants;
+    entry->variants = fresh;
+    n_variants++;
+    total_bytes += fresh->bytes;
+    while (total_bytes > limit && evict_one(fresh))
+        continue;
+    *hit = (CacheHit){program, fresh->last_sizes};
+    return ST_OK;
+}
+
+CacheUse cache_use(void) { return (CacheUse){n_entries, n_variants, total_bytes, n_evicted}; }
+
+void cache_clear(void)
+{
+    while (table) {
+        Entry *entry = table;
+        while (entry->variants) {
+            Variant *v = entry->variants;
+            entry->variants = v->next;
+            free_variant(v);
+        }
+        free_entry(entry);
+    }
+}

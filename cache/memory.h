@@ -1,0 +1,58 @@
+/*
+ * The cache of compiled programs in memory: key -> variants, newest hit first.
+ *
+ *   entry     one structure (ops, wiring, axes, ranks; the target and the KEYED options): its bytes are compared in full
+ *   variant   one program under it: its signature (dtypes, layouts), its guards, the facts it was compiled for
+ *
+ * An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least recently used first.
+ * All functions are called under the evaluation lock (runtime/eval.c).
+ */
+#ifndef CACHE_MEMORY_H
+#define CACHE_MEMORY_H
+
+#include "ir/base/hash.h"
+#include "jit/program.h"
+
+/* What a call looks up. Borrowed pointers. */
+typedef struct CallKey {
+    Hash128 hash;               /* of the structure */
+    const uint8_t *structure, *signature;
+    size_t structure_bytes, signature_bytes;
+} CallKey;
+
+typedef struct CacheHit {
+    Program *program;           /* borrowed: retain it to keep it beyond the next cache call */
+    const int64_t *sizes;       /* the values of its size table for these facts; same lifetime */
+} CacheHit;
+
+typedef struct CacheMiss {
+    Reason reason;
+    uint32_t n_variants;        /* of the same signature */
+    const Program *closest;     /* the variant with the fewest failing guards; NULL: none. Until the next cache call */
+    uint32_t guard;             /* its first failing guard */
+} CacheMiss;
+
+/* Looks for a program whose guards hold; true: *hit, false: *miss says why. */
+bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss *miss);
+
+/* The policy for compiling after a miss: what varied between this call and the variants of its signature. `seen` gets up to
+ * max_seen facts of theirs (borrowed until the next cache call). */
+uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen,
+                       uint32_t max_seen);
+
+/* Enters a finished program (takes over the caller's reference). A general program replaces the other variants of its signature. Then drops
+ * the least recently used programs beyond `limit` bytes. ST_OUT_OF_MEMORY: not entered, the reference is released. */
+Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
+
+typedef struct CacheUse {
+    uint32_t entries, variants;
+    size_t bytes;
+    uint64_t evicted;
+} CacheUse;
+CacheUse cache_use(void);
+void cache_clear(void);
+
+/* Test hook: only this many low bits of the hash are used (0: all); equality of bytes must still decide. */
+void cache_test_hash_bits(int bits);
+
+#endif

@@ -1,0 +1,315 @@
+/*
+ * The compiler, from a recorded graph to a program. Read compile() first: it is the whole story.
+ *
+ *      graph --passes--> graph --plan--> kernels + launch plan --emit--> code
+ *        \__ every question about a size or a scalar __/
+ *                          |
+ *                      guards: what the code relies on
+ *
+ * Nothing here publishes anything: the caller enters the finished program into the cache, so a failed compile leaves no
+ * trace. Machine code is interned by the kernel's text (jit/kernel_table.c): only kernels never seen before are emitted.
+ */
+#include "jit/compile.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "jit/llvm/emit.h"
+#include "jit/passes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { COMPILE_STACK = 8 << 20 };
+
+typedef struct Job {
+    const CompileRequest *request;
+    Graph *g;
+    GuardBuilder *guards;
+    Plan plan;
+    Program *program;
+    uint32_t dump_stage;
+    Status status;
+    char message[512];
+    double plan_seconds, emit_seconds;
+    uint32_t emitted;
+} Job;
+
+static Status emit_kernels(Job *job);
+static Status assemble(Job *job);
+static void dump_text(void *user, const char *stage, const char *text);
+static void dump_plan(Job *job);
+static void log_program(const Job *job);
+
+static Status compile(Job *job)
+{
+    const CompileRequest *r = job->request;
+    double start = os_seconds();
+
+    job->guards = guard_builder_new(job->g, r->policy);
+    TRY(jit_run_passes(job->g, r->options, r->dump_name ? dump_text : NULL, job));
+
+    double planning = os_seconds();
+    TRY(jit_plan(job->g, r->options, &job->plan));
+    job->plan_seconds = os_seconds() - planning;
+
+    job->program = os_calloc(1, sizeof *job->program);
+    if (!job->program)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a program");
+    atomic_init(&job->program->refs, 1);
+    TRY(emit_kernels(job));
+    TRY(assemble(job));
+
+    job->program->compile_seconds = os_seconds() - start;
+    log_program(job);
+    if (r->dump_name)
+        dump_plan(job);
+    return ST_OK;
+}
+
+/* --- kernels ------------------------------------------------------------------------------------------- */
+
+/* What a kernel is known by: every option that changes code, the target, and its canonical text. */
+static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
+{
+    str_printf(out, "%s\n", llvm_host_target());
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (option_keyed((OptionId)id))
+            str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
+    kernel_print(kernel, out);
+}
+
+static void dump_kernel_text(Job *job, const char *name, uint32_t index, const char *ending, const char *text)
+{
+    if (text)
+        dump_text(job, arena_printf(job->g->arena, "kernel%u_%s.%s", index, name, ending), text);
+}
+
+static Status kernel_code(Job *job, const Kernel *kernel, const char *name, uint32_t index, CompiledKernel **out)
+{
+    Str key;
+    str_init(&key, job->g->arena);
+    kernel_key(kernel, job->request->options, &key);
+    bool want_text = job->request->dump_name || log_on(LOG_CODE);
+    if (!want_text) { /* whoever asked for the text gets it, fresh, each time */
+        *out = kernel_table_find(key.text, key.len);
+        if (*out)
+            return ST_OK;
+    }
+
+    Emitted emitted = {0};
+    TRY(llvm_emit_host(kernel, name, job->request->options, want_text, &emitted));
+    job->emitted++;
+    if (log_on(LOG_CODE)) {
+        log_line(LOG_CODE, "kernel %s", name);
+        log_text(LOG_CODE, log_detailed(LOG_CODE) ? emitted.assembly : emitted.ir);
+    }
+    if (job->request->dump_name) {
+        dump_kernel_text(job, name, index, "txt", key.text);
+        dump_kernel_text(job, name, index, "ll", emitted.ir);
+        dump_kernel_text(job, name, index, "s", emitted.assembly);
+    }
+    os_free(emitted.ir);
+    os_free(emitted.assembly);
+
+    Code *code = NULL;
+    Status status = code_load(emitted.object, emitted.bytes, &code);
+    os_free(emitted.object);
+    TRY(status);
+    *out = kernel_table_add(key.text, key.len, code);
+    return *out ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+static Status emit_kernels(Job *job)
+{
+    Program *p = job->program;
+    double start = os_seconds();
+    p->kernels = os_calloc(job->plan.steps.n + 1, sizeof *p->kernels);
+    if (!p->kernels)
+        return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", job->plan.steps.n);
+    for (uint32_t s = 0; s < job->plan.steps.n; s++) {
+        const PlanStep *step = &job->plan.steps.at[s];
+        if (step->kind != STEP_KERNEL)
+            continue;
+        CompiledKernel *compiled;
+        TRY(kernel_code(job, step->kernel, step->what, p->n_kernels, &compiled));
+        p->kernels[p->n_kernels++] = (ProgKernel){compiled, NULL, step->kernel->cost};
+        p->bytes += compiled->bytes;
+    }
+    job->emit_seconds = os_seconds() - start;
+    return ST_OK;
+}
+
+/* --- the program as plain data ---------------------------------------------------------------------------- */
+
+static ProgArg assemble_arg(Job *job, const PlanArg *arg)
+{
+    switch ((BindKind)arg->kind) {
+    case BIND_BUFFER: return (ProgArg){arg->kind, arg->buffer};
+    case BIND_SIZE: return (ProgArg){arg->kind, guard_builder_size(job->guards, arg->size)};
+    case BIND_SCALAR: return (ProgArg){arg->kind, arg->scalar};
+    case BIND_SHARED:
+    case BIND_FAULT: break;
+    }
+    return (ProgArg){arg->kind, 0};
+}
+
+/* Copies an arena text to the end of the program's own texts and returns its place. */
+static char *keep_text(Program *p, size_t *used, const char *text)
+{
+    size_t len = strlen(text) + 1;
+    char *at = p->texts + *used;
+    memcpy(at, text, len);
+    *used += len;
+    return at;
+}
+
+/* An input may be overwritten only by a program that cannot fail once it has begun. */
+static bool may_take_over(const Plan *plan)
+{
+    for (uint32_t i = 0; i < plan->steps.n; i++) {
+        if (plan->steps.at[i].kind == STEP_SORT)
+            return false;
+        for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++)
+            if (plan->steps.at[i].args.at[a].kind == BIND_SHARED || plan->steps.at[i].args.at[a].kind == BIND_FAULT)
+                return false;
+    }
+    return true;
+}
+
+static Status assemble(Job *job)
+{
+    const Plan *plan = &job->plan;
+    Program *p = job->program;
+    size_t text_bytes = 1;
+    for (uint32_t i = 0; i < plan->steps.n; i++) {
+        text_bytes += strlen(plan->steps.at[i].what) + 1;
+        p->n_args += plan->steps.at[i].args.n;
+    }
+    p->buffers = os_calloc(plan->buffers.n + 1, sizeof *p->buffers);
+    p->steps = os_calloc(plan->steps.n + 1, sizeof *p->steps);
+    p->args = os_calloc(p->n_args + 1, sizeof *p->args);
+    p->outputs = os_calloc(plan->outputs.n + 1, sizeof *p->outputs);
+    p->faults = os_calloc(plan->faults.n + 1, sizeof *p->faults);
+    p->texts = os_calloc(1, text_bytes);
+    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->texts)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->steps.n);
+
+    bool take_over = may_take_over(plan);
+    p->n_buffers = plan->buffers.n;
+    p->n_slots = plan->n_slots;
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const PlanBuffer *b = &plan->buffers.at[i];
+        uint32_t alias = NO_BUFFER;
+        if (take_over && b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER) {
+            alias = plan->buffers.at[b->alias_input].index;
+            p->takes_over = true;
+        }
+        p->buffers[i] = (ProgBuffer){b->kind, b->dtype, b->index, guard_builder_size(job->guards, b->numel), b->slot, alias};
+    }
+
+    size_t used = 0;
+    uint32_t kernel = 0, n_args = 0;
+    for (uint32_t i = 0; i < plan->steps.n; i++) {
+        const PlanStep *s = &plan->steps.at[i];
+        ProgStep *out = &p->steps[p->n_steps++];
+        *out = (ProgStep){.kind = s->kind, .descending = s->descending, .kernel = kernel, .first_arg = n_args,
+                          .n_args = s->args.n, .bytes = guard_builder_size(job->guards, s->bytes),
+                          .what = keep_text(p, &used, s->what)};
+        for (uint32_t a = 0; a < s->args.n; a++)
+            p->args[n_args++] = assemble_arg(job, &s->args.at[a]);
+        if (s->args.n > p->max_step_args)
+            p->max_step_args = s->args.n;
+        if (s->kind == STEP_KERNEL)
+            p->kernels[kernel++].name = out->what;
+        else
+            out->dtype = plan->buffers.at[s->args.at[0].buffer].dtype;
+    }
+    p->n_outputs = plan->outputs.n;
+    for (uint32_t i = 0; i < plan->outputs.n; i++)
+        p->outputs[i] = plan->outputs.at[i];
+    p->n_faults = plan->faults.n;
+    for (uint32_t i = 0; i < plan->faults.n; i++)
+        p->faults[i] = graph_node(job->g, plan->faults.at[i].node)->origin;
+
+    p->general = job->request->policy->general;
+    TRY(guard_builder_finish(job->guards, &p->guards));
+    p->bytes += sizeof *p + text_bytes + sizeof *p->kernels * p->n_kernels + sizeof *p->buffers * p->n_buffers +
+                sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof(Guard) * p->guards.n +
+                sizeof(SizeExpr) * p->guards.sizes.n;
+    return ST_OK;
+}
+
+/* --- seeing ------------------------------------------------------------------------------------------------ */
+
+static void dump_text(void *user, const char *stage, const char *text)
+{
+    Job *job = user;
+    char folder[400];
+    option_text(OPT_DUMP, folder, sizeof folder);
+    char *dir = arena_printf(job->g->arena, "%s/%s", folder, job->request->dump_name);
+    char *path = arena_printf(job->g->arena, "%s/%02u_%s", dir, job->dump_stage++, stage);
+    if (!os_make_dir(dir) || !os_write_file(path, text, strlen(text)))
+        log_warn_once("dump", "KILN_DUMP: cannot write %s", path);
+}
+
+static void dump_plan(Job *job)
+{
+    Str out;
+    str_init(&out, job->g->arena);
+    program_print(job->program, &out);
+    dump_text(job, "program.txt", out.text);
+}
+
+static void log_program(const Job *job)
+{
+    const Program *p = job->program;
+    if (log_on(LOG_GUARDS)) {
+        Str out;
+        str_init(&out, job->g->arena);
+        for (uint32_t i = 0; i < p->guards.n; i++) {
+            str_printf(&out, "  ");
+            guard_print(&p->guards, &p->guards.at[i], &out);
+            str_printf(&out, "   asked by %s\n", p->guards.at[i].who);
+        }
+        log_line(LOG_GUARDS, "%u guards", p->guards.n);
+        log_text(LOG_GUARDS, out.text);
+    }
+    if (log_on(LOG_TIMING))
+        log_line(LOG_TIMING, "compiled in %.2f ms: fusion %.2f ms, code %.2f ms (%u of %u kernels new)",
+                 1e3 * p->compile_seconds, 1e3 * job->plan_seconds, 1e3 * job->emit_seconds, job->emitted, p->n_kernels);
+}
+
+/* --- entry --------------------------------------------------------------------------------------------------- */
+
+/* The thread that compiles has its own stack, so memory exhaustion must jump to a place on it. */
+static void compile_on_own_stack(void *arg)
+{
+    Job *job = arg;
+    Arena *arena = job->g->arena;
+    jmp_buf here, *outer = arena->oom;
+    arena->oom = &here;
+    if (setjmp(here) == 0)
+        job->status = compile(job);
+    else
+        job->status = fail(ST_OUT_OF_MEMORY, "no memory for compiling a graph of %u nodes", job->g->nodes.n);
+    arena->oom = outer;
+    if (job->status != ST_OK) {
+        snprintf(job->message, sizeof job->message, "%s", fail_message()); /* messages are per thread */
+        program_release(job->program);
+        job->program = NULL;
+    }
+}
+
+Status jit_compile(const CompileRequest *request, Program **out)
+{
+    *out = NULL;
+    char hook[32];
+    if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "compile") == 0)
+        return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
+    Job job = {.request = request, .g = request->graph};
+    os_run_on_stack(COMPILE_STACK, compile_on_own_stack, &job);
+    if (job.status != ST_OK)
+        return fail(job.status, "%s", job.message);
+    *out = job.program;
+    return ST_OK;
+}

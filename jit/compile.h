@@ -1,0 +1,19 @@
+/* From a recorded graph to a program: jit/compile.c tells the story. */
+#ifndef JIT_COMPILE_H
+#define JIT_COMPILE_H
+
+#include "jit/options.h"
+#include "jit/program.h"
+
+typedef struct CompileRequest {
+    Graph *graph;              /* as recorded; rewritten in place. In an arena whose oom is set by the caller */
+    GuardPolicy *policy;
+    const JitOptions *options;
+    const char *dump_name;     /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
+} CompileRequest;
+
+/* Compiles. On failure *out is NULL and nothing was published. ST_COMPILE, ST_UNSUPPORTED, ST_OUT_OF_MEMORY, ST_INTERNAL.
+ * Runs on a stack of its own, so its depth does not depend on the caller's. */
+Status jit_compile(const CompileRequest *request, Program **out);
+
+#endif

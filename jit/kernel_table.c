@@ -1,0 +1,88 @@
+/* The table of compiled kernels: a uthash map under a lock, texts compared in full. */
+#define HASH_NONFATAL_OOM 1
+#include "jit/kernel_table.h"
+#include "ir/base/os.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <uthash.h>
+
+typedef struct Entry {
+    CompiledKernel kernel; /* first: a CompiledKernel* is an Entry* */
+    uint32_t users;
+    UT_hash_handle hh;
+    char text[];
+} Entry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static Entry *table;
+
+static Entry *find_locked(const char *text, size_t len)
+{
+    Entry *entry = NULL;
+    HASH_FIND(hh, table, text, len, entry);
+    if (entry)
+        entry->users++;
+    return entry;
+}
+
+CompiledKernel *kernel_table_find(const char *text, size_t len)
+{
+    pthread_mutex_lock(&lock);
+    Entry *entry = find_locked(text, len);
+    pthread_mutex_unlock(&lock);
+    return entry ? &entry->kernel : NULL;
+}
+
+CompiledKernel *kernel_table_add(const char *text, size_t len, Code *code)
+{
+    Entry *fresh = os_calloc(1, sizeof *fresh + len);
+    if (!fresh) {
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", code_bytes(code));
+        code_release(code);
+        return NULL;
+    }
+    memcpy(fresh->text, text, len);
+    fresh->kernel = (CompiledKernel){code_run(code), code_query(code), code, code_bytes(code) + len + sizeof *fresh};
+    fresh->users = 1;
+
+    pthread_mutex_lock(&lock);
+    Entry *entry = find_locked(text, len);
+    if (!entry) {
+        HASH_ADD(hh, table, text[0], len, fresh);
+        if (fresh->hh.tbl) { /* NULL: the table could not grow (HASH_NONFATAL_OOM) */
+            entry = fresh;
+            fresh = NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (fresh) { /* lost the race, or no memory for the table */
+        code_release(fresh->kernel.code);
+        os_free(fresh);
+    }
+    if (!entry)
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for the table of kernels");
+    return entry ? &entry->kernel : NULL;
+}
+
+void kernel_table_release(CompiledKernel *kernel)
+{
+    Entry *entry = (Entry *)kernel;
+    pthread_mutex_lock(&lock);
+    bool last = --entry->users == 0;
+    if (last)
+        HASH_DEL(table, entry);
+    pthread_mutex_unlock(&lock);
+    if (last) {
+        code_release(entry->kernel.code);
+        os_free(entry);
+    }
+}
+
+uint32_t kernel_table_count(void)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t n = HASH_COUNT(table);
+    pthread_mutex_unlock(&lock);
+    return n;
+}

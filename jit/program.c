@@ -1,0 +1,70 @@
+/* Programs as data: lifetime and text. */
+#include "jit/program.h"
+#include "ir/base/os.h"
+
+Program *program_retain(Program *program)
+{
+    atomic_fetch_add_explicit(&program->refs, 1, memory_order_relaxed);
+    return program;
+}
+
+void program_release(Program *program)
+{
+    if (!program || atomic_fetch_sub_explicit(&program->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (uint32_t i = 0; i < program->n_kernels; i++)
+        kernel_table_release(program->kernels[i].compiled);
+    guards_free(&program->guards);
+    os_free(program->kernels);
+    os_free(program->buffers);
+    os_free(program->steps);
+    os_free(program->args);
+    os_free(program->outputs);
+    os_free(program->faults);
+    os_free(program->texts);
+    os_free(program);
+}
+
+static void print_args(const Program *p, const ProgStep *step, Str *out)
+{
+    for (uint32_t i = 0; i < step->n_args; i++) {
+        const ProgArg *arg = &p->args[step->first_arg + i];
+        str_printf(out, i ? ", " : "");
+        switch ((BindKind)arg->kind) {
+        case BIND_BUFFER: str_printf(out, "b%u", arg->value); break;
+        case BIND_SIZE: str_printf(out, "size%u", arg->value); break;
+        case BIND_SCALAR: str_printf(out, "k%u", arg->value); break;
+        case BIND_SHARED: str_printf(out, "shared"); break;
+        case BIND_FAULT: str_printf(out, "fault"); break;
+        }
+    }
+}
+
+void program_print(const Program *p, Str *out)
+{
+    static const char *const kind_name[] = {"input", "output", "temp"};
+    str_printf(out, "program: %u kernels, %u steps, %u guards%s\n", p->n_kernels, p->n_steps, p->guards.n,
+               p->general ? ", accepts every shape" : "");
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const ProgBuffer *b = &p->buffers[i];
+        str_printf(out, "  b%u: %s %s, size%u elements", i, kind_name[b->kind], dtype_name((DType)b->dtype), b->numel);
+        if (b->kind == BUFFER_INPUT)
+            str_printf(out, ", input %u", b->index);
+        if (b->kind == BUFFER_TEMP)
+            str_printf(out, ", slot %u", b->slot);
+        if (b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER)
+            str_printf(out, ", may take over input %u", b->alias_input);
+        str_printf(out, "\n");
+    }
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const ProgStep *s = &p->steps[i];
+        str_printf(out, "  step %u: %s(", i, s->what);
+        print_args(p, s, out);
+        str_printf(out, ")\n");
+    }
+    for (uint32_t i = 0; i < p->guards.n; i++) {
+        str_printf(out, "  guard ");
+        guard_print(&p->guards, &p->guards.at[i], out);
+        str_printf(out, "   (asked by %s)\n", p->guards.at[i].who);
+    }
+}

@@ -1,0 +1,61 @@
+/*
+ * A call: the pending graph behind some requested tensors, in canonical form -- structure, signature, facts, buffers
+ * (DESIGN.md section 3). Made by runtime/collect.c, served by runtime/eval.c. All under the evaluation lock.
+ */
+#ifndef RUNTIME_CALL_H
+#define RUNTIME_CALL_H
+
+#include "cache/memory.h"
+#include "runtime/tensor.h"
+
+/* At most this many pending nodes are compiled as one graph; a larger one is cut into several calls. */
+enum { CALL_MAX_NODES = 4096 };
+
+/* A growing heap array that is kept from call to call. */
+#define BUF(T)                                                                                     \
+    struct {                                                                                       \
+        T *at;                                                                                     \
+        size_t n, cap;                                                                             \
+    }
+
+typedef struct Call {
+    BUF(RtNode *) nodes;        /* in canonical order: inputs before users; evaluated nodes are the graph's inputs */
+    BUF(uint32_t) outputs;      /* canonical numbers of the requested nodes */
+    BUF(uint32_t) inputs;       /* canonical numbers of the inputs */
+    BUF(uint8_t) structure, signature;
+    BUF(int64_t) ints;
+    BUF(uint64_t) scalars;
+    CallKey key;
+    Facts facts;
+} Call;
+
+/* Serves one complete call: computes the values of its outputs. */
+typedef Status ServeCall(Call *call, void *user);
+
+/*
+ * Walks the pending graph behind `roots` and hands it to `serve`, in several calls when it is larger than CALL_MAX_NODES.
+ * Iterative: depth costs no stack. `keyed` bytes open the structure. ST_OUT_OF_MEMORY, or what `serve` returned.
+ */
+Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
+               void *user);
+
+/* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
+Graph *call_graph(const Call *call, Arena *arena);
+
+/* Which inputs nothing else will need once the outputs have their values: given_up[k] for the k-th input. */
+void call_given_up(const Call *call, bool *given_up, Arena *arena);
+
+/* Runs a program for a call: results in results[k], one for each output (storage with a reference for the caller). */
+typedef struct Result {
+    Storage *storage;
+    char *data;
+    const RtNode *same_as;      /* the output is this input itself, strides included */
+} Result;
+Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results,
+              uint32_t *fault_node);
+
+/* Makes room for `want` elements; false: out of memory. */
+#define BUF_RESERVE(buf, want) buf_reserve((void **)&(buf).at, &(buf).cap, sizeof *(buf).at, (want))
+bool buf_reserve(void **at, size_t *cap, size_t size, size_t want);
+
+#endif

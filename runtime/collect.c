@@ -1,0 +1,261 @@
+/*
+ * From requested tensors to a call: one walk over the pending graph that writes structure, signature and facts.
+ *
+ * The walk is a depth-first search in input order, so its numbering is a function of the structure alone. Its stack lies on the
+ * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
+ * nodes that no other complete node uses), become inputs, and the walk goes on.
+ */
+#include "runtime/call.h"
+#include "ir/base/os.h"
+
+#include <string.h>
+
+bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
+{
+    if (want <= *cap)
+        return true;
+    size_t grown = *cap ? *cap : 64;
+    while (grown < want)
+        grown *= 2;
+    void *block = os_realloc(*at, grown * size);
+    if (!block) {
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for collecting a graph");
+        return false;
+    }
+    *at = block;
+    *cap = grown;
+    return true;
+}
+
+#define BUF_PUSH(buf, value)                                                                       \
+    do {                                                                                           \
+        if (!BUF_RESERVE(buf, (buf).n + 1))                                                        \
+            return ST_OUT_OF_MEMORY;                                                               \
+        (buf).at[(buf).n++] = (value);                                                             \
+    } while (0)
+
+static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
+
+/* The walk's state; kept between evaluations for its memory. */
+static Call call;
+static BUF(RtNode *) stack;
+static BUF(bool) used;          /* by canonical number: some complete node uses it */
+static uint32_t walk;           /* nodes with mark == walk are complete */
+static size_t n_pending;        /* how many of the complete nodes have no value yet */
+
+/* --- writing a call ----------------------------------------------------------------------------------------------- */
+
+static Status put_bytes(const void *data, size_t bytes)
+{
+    if (!BUF_RESERVE(call.structure, call.structure.n + bytes))
+        return ST_OUT_OF_MEMORY;
+    memcpy(call.structure.at + call.structure.n, data, bytes);
+    call.structure.n += bytes;
+    return ST_OK;
+}
+
+static Status put_ints(const int64_t *values, size_t n)
+{
+    if (!BUF_RESERVE(call.ints, call.ints.n + n))
+        return ST_OUT_OF_MEMORY;
+    if (n)
+        memcpy(call.ints.at + call.ints.n, values, n * sizeof *values);
+    call.ints.n += n;
+    return ST_OK;
+}
+
+static Status put_input(RtNode *node, uint32_t number)
+{
+    const uint8_t head[] = {OP_INPUT, node->rank, node->strided};
+    TRY(put_bytes(head, sizeof head));
+    TRY(put_ints(node->dim, node->rank));
+    if (node->strided)
+        TRY(put_ints(node->stride, node->rank));
+    BUF_PUSH(call.inputs, number);
+    return ST_OK;
+}
+
+static Status put_op(const RtNode *node)
+{
+    const uint8_t head[] = {node->op, node->rank};
+    TRY(put_bytes(head, sizeof head));
+    TRY(put_bytes(&node->attr, sizeof node->attr));
+    TRY(put_bytes(&node->n_in, sizeof node->n_in));
+    for (uint32_t i = 0; i < node->n_in; i++)
+        TRY(put_bytes(&node->in[i]->index, sizeof node->in[i]->index));
+    TRY(put_ints(node->facts, node->n_facts));
+    if (node->op == OP_SCALAR)
+        BUF_PUSH(call.scalars, node->scalar);
+    return ST_OK;
+}
+
+/* Writes everything of the nodes in call.nodes, then the outputs; makes key and facts. */
+static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
+{
+    call.structure.n = call.signature.n = call.ints.n = call.scalars.n = call.inputs.n = 0;
+    TRY(put_bytes(keyed, keyed_bytes));
+    for (size_t i = 0; i < call.nodes.n; i++) {
+        RtNode *node = call.nodes.at[i];
+        BUF_PUSH(call.signature, node->dtype);
+        TRY(is_pending(node) ? put_op(node) : put_input(node, (uint32_t)i));
+    }
+    TRY(put_bytes(call.outputs.at, call.outputs.n * sizeof *call.outputs.at));
+    call.key = (CallKey){hash128(call.structure.at, call.structure.n), call.structure.at, call.signature.at,
+                         call.structure.n, call.signature.n};
+    call.facts = (Facts){call.ints.at, call.scalars.at, (uint32_t)call.ints.n, (uint32_t)call.scalars.n};
+    return ST_OK;
+}
+
+/* --- the walk -------------------------------------------------------------------------------------------------------- */
+
+static void start_call(void)
+{
+    walk++;
+    call.nodes.n = call.outputs.n = used.n = n_pending = 0;
+}
+
+static Status complete_node(RtNode *node)
+{
+    node->mark = walk;
+    node->index = (uint32_t)call.nodes.n;
+    BUF_PUSH(call.nodes, node);
+    BUF_PUSH(used, false);
+    if (is_pending(node)) {
+        n_pending++;
+        for (uint32_t i = 0; i < node->n_in; i++)
+            used.at[node->in[i]->index] = true;
+    }
+    return ST_OK;
+}
+
+/* Serves what is complete; afterwards those nodes have values. */
+static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
+{
+    for (size_t i = 0; i < call.nodes.n; i++)
+        if (!used.at[i] && is_pending(call.nodes.at[i]))
+            BUF_PUSH(call.outputs, (uint32_t)i);
+    TRY(write_call(keyed, keyed_bytes));
+    TRY(serve(&call, user));
+    start_call();
+    return ST_OK;
+}
+
+Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
+               void *user)
+{
+    stack.n = 0;
+    start_call();
+    for (uint32_t i = n_roots; i-- > 0;)
+        BUF_PUSH(stack, roots[i]);
+    while (stack.n) {
+        RtNode *node = stack.at[stack.n - 1];
+        bool ready = true;
+        if (node->mark != walk && is_pending(node))
+            for (uint32_t i = node->n_in; i-- > 0;)
+                if (node->in[i]->mark != walk) {
+                    BUF_PUSH(stack, node->in[i]);
+                    ready = false;
+                }
+        if (!ready)
+            continue;
+        stack.n--;
+        if (node->mark == walk)
+            continue;
+        TRY(complete_node(node));
+        if (n_pending >= CALL_MAX_NODES && stack.n)
+            TRY(cut(keyed, keyed_bytes, serve, user));
+    }
+    for (uint32_t i = 0; i < n_roots; i++)
+        if (is_pending(roots[i])) {
+            if (roots[i]->mark != walk) /* complete before the last cut, but not an output of it: once more */
+                return collect(roots, n_roots, keyed, keyed_bytes, serve, user);
+            bool listed = false;
+            for (size_t k = 0; k < call.outputs.n && !listed; k++)
+                listed = call.nodes.at[call.outputs.at[k]] == roots[i];
+            if (!listed)
+                BUF_PUSH(call.outputs, roots[i]->index);
+        }
+    if (call.outputs.n == 0)
+        return ST_OK;
+    TRY(write_call(keyed, keyed_bytes));
+    return serve(&call, user);
+}
+
+/* --- the call as a graph ------------------------------------------------------------------------------------------------ */
+
+typedef struct FactLabel {
+    FactKind kind;
+    uint8_t axis;
+} FactLabel;
+
+/* What the i-th integer fact of a node is about (ir/graph.h lists them by op). */
+static FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
+{
+    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_SIZE}, pad[] = {FACT_LOW, FACT_HIGH};
+    uint32_t per_axis = op == OP_SLICE ? 3 : op == OP_PAD ? 2 : 1, nth = i / per_axis;
+    uint8_t axis = 0;
+    for (uint32_t seen = 0; axis < MAX_RANK; axis++)
+        if (attr->mask >> axis & 1 && seen++ == nth)
+            break;
+    switch (op) {
+    case OP_IOTA: return (FactLabel){FACT_LENGTH, 0};
+    case OP_SLICE: return (FactLabel){slice[i % 3], axis};
+    case OP_PAD: return (FactLabel){pad[i % 2], axis};
+    default: return (FactLabel){FACT_SIZE, op == OP_RESHAPE ? (uint8_t)i : axis};
+    }
+}
+
+Graph *call_graph(const Call *c, Arena *arena)
+{
+    Graph *g = graph_new(arena);
+    Ref *ref = ARENA_ARRAY(arena, Ref, c->nodes.n + 1);
+    for (size_t i = 0; i < c->nodes.n; i++) {
+        const RtNode *node = c->nodes.at[i];
+        g->origin = (uint32_t)i;
+        if (!is_pending(node)) {
+            ref[i] = graph_add_input(g, (DType)node->dtype, node->rank, node->dim, node->strided ? node->stride : NULL,
+                                     node->loc);
+        } else if (node->op == OP_SCALAR) {
+            ref[i] = graph_add_scalar(g, (DType)node->dtype, node->scalar, node->loc);
+        } else {
+            Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);
+            Dim *facts = ARENA_ARRAY(arena, Dim, node->n_facts);
+            for (uint32_t k = 0; k < node->n_in; k++)
+                in[k] = ref[node->in[k]->index];
+            for (uint32_t k = 0; k < node->n_facts; k++) {
+                FactLabel label = fact_label((Op)node->op, &node->attr, k);
+                facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
+            }
+            ref[i] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts,
+                               node->loc);
+        }
+    }
+    for (size_t i = 0; i < c->outputs.n; i++)
+        graph_output(g, ref[c->outputs.at[i]]);
+    return g;
+}
+
+/*
+ * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
+ * call that are outputs (they let their inputs go once they have values) or that die with those.
+ */
+void call_given_up(const Call *c, bool *given_up, Arena *arena)
+{
+    uint32_t *going = ARENA_ARRAY(arena, uint32_t, c->nodes.n + 1); /* references that go away */
+    bool *output = ARENA_ARRAY(arena, bool, c->nodes.n + 1);
+    for (size_t i = 0; i < c->outputs.n; i++)
+        output[c->outputs.at[i]] = true;
+    for (size_t i = c->nodes.n; i-- > 0;) {
+        const RtNode *node = c->nodes.at[i];
+        bool dies = atomic_load(&node->refs) == going[i];
+        if (is_pending(node) && (output[i] || dies))
+            for (uint32_t k = 0; k < node->n_in; k++)
+                going[node->in[k]->index]++;
+    }
+    for (size_t k = 0; k < c->inputs.n; k++) {
+        const RtNode *node = c->nodes.at[c->inputs.at[k]];
+        const Storage *storage = atomic_load(&node->storage);
+        given_up[k] = atomic_load(&node->refs) == going[c->inputs.at[k]] && !storage->borrowed && !node->strided &&
+                      atomic_load(&storage->refs) == 1;
+    }
+}

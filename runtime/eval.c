@@ -1,0 +1,292 @@
+/*
+ * What happens when a value is needed. Read eval_nodes() and serve() first: they are the whole story.
+ *
+ *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/collect.c)
+ *   find       a compiled program under the key whose guards hold             (cache/memory.c)
+ *   compile    on a miss: say why, make a program, enter it                   (jit/compile.c)
+ *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/launch.c)
+ *   publish    the nodes have values now and let their inputs go
+ *
+ * When compiling fails the reference interpreter runs the graph, with one warning. One lock covers all of it: evaluations
+ * take turns (each uses all threads), two threads that need one node compute it once, and two that miss alike compile once.
+ */
+#include "runtime/eval.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "ir/interp.h"
+#include "jit/compile.h"
+#include "runtime/call.h"
+#include "runtime/stats.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What serving a call needs to know of the sync point. */
+typedef struct Sync {
+    const char *api;
+    Loc loc;
+    JitOptions options;
+} Sync;
+
+static Status serve(Call *call, void *user);
+static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
+static Status run(const Program *program, const int64_t *sizes, Call *call);
+static Status interpret(Call *call, Sync *sync);
+
+/* --- the story -------------------------------------------------------------------------------------------------------- */
+
+Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
+{
+    Sync sync = {.api = api, .loc = loc};
+    options_init();
+    options_snapshot(&sync.options);
+    int64_t keyed[OPT_COUNT];
+    size_t n_keyed = 0;
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (option_keyed((OptionId)id))
+            keyed[n_keyed++] = sync.options.value[id];
+
+    eval_lock();
+    Status status = collect(nodes, n, (const uint8_t *)keyed, n_keyed * sizeof *keyed, serve, &sync);
+    eval_unlock();
+    return status;
+}
+
+static Status serve(Call *call, void *user)
+{
+    Sync *sync = user;
+    stat_add(STAT_EVALS, 1);
+    if (sync->options.value[OPT_MODE] == MODE_INTERP)
+        return interpret(call, sync);
+
+    CacheHit hit;
+    CacheMiss miss;
+    if (cache_find(&call->key, &call->facts, &hit, &miss)) {
+        stat_add(STAT_HITS, 1);
+        log_hit(call);
+    } else {
+        stat_miss(miss.reason);
+        Status status = compile_call(call, sync, &miss, &hit);
+        if (status != ST_OK) {
+            if (status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
+                return status;
+            stat_add(STAT_FALLBACKS, 1);
+            warn_fallback(call, sync->api, sync->loc);
+            return interpret(call, sync);
+        }
+    }
+    program_retain(hit.program);
+    Status status = run(hit.program, hit.sizes, call);
+    program_release(hit.program);
+    return status;
+}
+
+/* --- the lock ------------------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock;
+static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
+
+static void make_lock(void)
+{
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
+static void unlock_in_child(void) { make_lock(); } /* the owner's thread id changed: only a fresh lock is certain */
+
+static void init_lock(void)
+{
+    make_lock();
+    pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for a compile in flight */
+}
+
+void eval_lock(void)
+{
+    pthread_once(&lock_once, init_lock);
+    pthread_mutex_lock(&lock);
+}
+
+void eval_unlock(void) { pthread_mutex_unlock(&lock); }
+
+Status with_arena(Status (*fn)(Arena *arena, void *user), void *user)
+{
+    Arena arena;
+    jmp_buf oom;
+    arena_init(&arena, &oom);
+    Status status = setjmp(oom) == 0 ? fn(&arena, user) : fail(ST_OUT_OF_MEMORY, "no memory for a graph");
+    arena_free(&arena);
+    return status;
+}
+
+/* --- running --------------------------------------------------------------------------------------------------------------- */
+
+static RtNode *output_node(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
+
+static Status fail_index(const Call *call, uint32_t number)
+{
+    const RtNode *node = call->nodes.at[number];
+    if (node->loc.file)
+        return fail(ST_INDEX, "an index of the %s recorded at %s:%d is out of bounds", op_name((Op)node->op), node->loc.file,
+                    node->loc.line);
+    return fail(ST_INDEX, "an index of a %s is out of bounds", op_name((Op)node->op));
+}
+
+/* The node is evaluated: its value lies in `result`. */
+static Status publish(RtNode *node, const Result *result)
+{
+    const RtNode *same = result->same_as;
+    if (same && same->strided) {
+        node->stride = os_alloc(sizeof *node->stride * MAX_RANK);
+        if (!node->stride)
+            return fail(ST_OUT_OF_MEMORY, "no memory for the strides of a result");
+        memcpy(node->stride, same->stride, sizeof *node->stride * same->rank);
+        node->strided = true;
+    }
+    node_set_storage(node, result->storage, same ? same->data : result->data);
+    return ST_OK;
+}
+
+static Status publish_all(Call *call, Result *results)
+{
+    Status status = ST_OK;
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        Status one = status == ST_OK ? publish(output_node(call, k), &results[k]) : status;
+        if (one != ST_OK) {
+            storage_release(results[k].storage);
+            status = one;
+        }
+    }
+    return status;
+}
+
+static BUF(Result) results;     /* kept between evaluations */
+
+typedef struct RunJob {
+    const Program *program;
+    const int64_t *sizes;
+    Call *call;
+    uint32_t fault_node;
+} RunJob;
+
+static Status run_giving_up(Arena *arena, void *user)
+{
+    RunJob *job = user;
+    bool *given_up = NULL;
+    if (job->program->takes_over) {
+        given_up = ARENA_ARRAY(arena, bool, job->call->inputs.n + 1);
+        call_given_up(job->call, given_up, arena);
+    }
+    return launch(job->program, job->sizes, job->call, given_up, results.at, &job->fault_node);
+}
+
+static Status run(const Program *program, const int64_t *sizes, Call *call)
+{
+    RunJob job = {program, sizes, call, 0};
+    if (!BUF_RESERVE(results, call->outputs.n))
+        return ST_OUT_OF_MEMORY;
+    Status status = program->takes_over ? with_arena(run_giving_up, &job) : run_giving_up(NULL, &job);
+    if (status == ST_INDEX)
+        return fail_index(call, job.fault_node);
+    TRY(status);
+    return publish_all(call, results.at);
+}
+
+/* --- compiling ---------------------------------------------------------------------------------------------------------------- */
+
+enum { HISTORY = 16 };
+
+typedef struct CompileJob {
+    Call *call;
+    Sync *sync;
+    const CacheMiss *miss;
+    Program *program;
+} CompileJob;
+
+static Status compile_in_arena(Arena *arena, void *user)
+{
+    CompileJob *job = user;
+    const Call *call = job->call;
+    const JitOptions *options = &job->sync->options;
+    Graph *g = call_graph(call, arena);
+    log_graph(g, call);
+    log_recompile(g, call, job->miss, job->sync->api, job->sync->loc);
+
+    GuardPolicy policy = {.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
+                          .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1)};
+    Facts seen[HISTORY];
+    int64_t dynamic = options->value[OPT_DYNAMIC];
+    policy.n_seen = cache_history(&call->key, &call->facts, policy.int_varies, policy.scalar_varies, seen, HISTORY);
+    policy.seen = seen;
+    policy.general = dynamic != DYNAMIC_NEVER && job->miss->n_variants >= options->value[OPT_MAX_VARIANTS];
+    if (dynamic == DYNAMIC_NEVER)
+        memset(policy.int_varies, 0, call->facts.n_ints);
+    if (policy.general)
+        memset(policy.scalar_varies, 1, call->facts.n_scalars);
+    guard_policy_close(&policy, g, dynamic == DYNAMIC_ALWAYS || policy.general);
+
+    char name[64];
+    CompileRequest request = {.graph = g, .policy = &policy, .options = options,
+                              .dump_name = dump_name(call, name, sizeof name)};
+    return jit_compile(&request, &job->program);
+}
+
+static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
+{
+    CompileJob job = {call, sync, miss, NULL};
+    TRY(with_arena(compile_in_arena, &job));
+    stat_add(STAT_COMPILES, 1);
+    stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
+    return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
+}
+
+/* --- interpreting ----------------------------------------------------------------------------------------------------------------- */
+
+typedef struct InterpretJob {
+    Call *call;
+    Sync *sync;
+} InterpretJob;
+
+static Status interpret_in_arena(Arena *arena, void *user)
+{
+    InterpretJob *job = user;
+    Call *call = job->call;
+    Graph *g = call_graph(call, arena);
+    log_graph(g, call);
+    const void **in = ARENA_ARRAY(arena, const void *, call->inputs.n + 1);
+    void **out = ARENA_ARRAY(arena, void *, call->outputs.n + 1);
+    for (size_t k = 0; k < call->inputs.n; k++)
+        in[k] = call->nodes.at[call->inputs.at[k]]->data;
+
+    memset(results.at, 0, sizeof *results.at * call->outputs.n);
+    Status status = ST_OK;
+    for (size_t k = 0; k < call->outputs.n && status == ST_OK; k++) {
+        const RtNode *node = output_node(call, k);
+        results.at[k].storage = storage_new((size_t)rt_numel(node) * dtype_bytes((DType)node->dtype));
+        status = results.at[k].storage ? ST_OK : ST_OUT_OF_MEMORY;
+        if (status == ST_OK)
+            results.at[k].data = out[k] = results.at[k].storage->data;
+    }
+    Ref bad = 0;
+    if (status == ST_OK)
+        status = interp_run(g, INTERP_NATIVE, options_math(&job->sync->options), in, out, &bad);
+    if (status == ST_INDEX)
+        status = fail_index(call, graph_node(g, bad)->origin);
+    if (status == ST_OK)
+        return publish_all(call, results.at);
+    for (size_t k = 0; k < call->outputs.n; k++)
+        storage_release(results.at[k].storage);
+    return status;
+}
+
+static Status interpret(Call *call, Sync *sync)
+{
+    InterpretJob job = {call, sync};
+    if (!BUF_RESERVE(results, call->outputs.n))
+        return ST_OUT_OF_MEMORY;
+    return with_arena(interpret_in_arena, &job);
+}

@@ -1,0 +1,21 @@
+/* Helpers around evaluation: the lock, arenas, and what is said about a call (runtime/explain.c). */
+#ifndef RUNTIME_EVAL_H
+#define RUNTIME_EVAL_H
+
+#include "runtime/call.h"
+
+/* The evaluation lock: recursive (a deleter may call back), and safe across fork. */
+void eval_lock(void);
+void eval_unlock(void);
+
+/* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
+Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);
+
+/* Log lines and warnings about a call. */
+void log_hit(const Call *call);
+void log_graph(const Graph *g, const Call *call);
+void log_recompile(const Graph *g, const Call *call, const CacheMiss *miss, const char *api, Loc loc);
+void warn_fallback(const Call *call, const char *api, Loc loc);
+const char *dump_name(const Call *call, char *buffer, size_t size); /* NULL: KILN_DUMP is off */
+
+#endif

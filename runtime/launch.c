@@ -1,0 +1,279 @@
+/*
+ * Running a program: bind its arguments to the buffers of a call and launch its steps.
+ *
+ *   buffers   inputs as they lie; outputs fresh, or an input's storage that nothing else needs; temporaries in one block,
+ *             cut into slots (buffers whose lifetimes do not meet share one)
+ *   args      one 8-byte slot each: pointers, sizes, scalars; sizes were evaluated by the cache look-up
+ *   steps     in order; each one's tasks go to the thread pool when they are worth it
+ */
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "jit/sort.h"
+#include "runtime/call.h"
+#include "runtime/pool.h"
+#include "runtime/stats.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Less work than this runs on the calling thread: waking another costs microseconds. */
+static const double INLINE_NS = 20000;
+/* The least work worth a trip to the shared counter. */
+static const double CHUNK_NS = 10000;
+
+enum { SLOT_ALIGN = 64 };
+
+/* Room kept between launches; under the evaluation lock. */
+static BUF(void *) address;     /* of each buffer */
+static BUF(void *) args;        /* of the step at hand */
+static BUF(size_t) slot_offset;
+static BUF(char) scratch;       /* of all threads */
+
+typedef struct Run {
+    const Program *p;
+    const int64_t *sizes;
+    const Call *call;
+    Storage *temps, *shared;
+    int64_t fault;              /* fault id that a kernel left here, 0: none */
+} Run;
+
+static size_t aligned(size_t bytes) { return (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1); }
+
+static size_t buffer_bytes(const Run *run, const ProgBuffer *b)
+{
+    return (size_t)run->sizes[b->numel] * dtype_bytes((DType)b->dtype);
+}
+
+/* --- buffers ---------------------------------------------------------------------------------------------------- */
+
+/* One block for all temporaries: a slot is as large as the largest buffer that uses it. */
+static Status place_temps(Run *run)
+{
+    const Program *p = run->p;
+    if (p->n_slots == 0)
+        return ST_OK;
+    if (!BUF_RESERVE(slot_offset, p->n_slots + 1))
+        return ST_OUT_OF_MEMORY;
+    size_t *offset = slot_offset.at, total = 0;
+    memset(offset, 0, sizeof *offset * p->n_slots);
+    for (uint32_t i = 0; i < p->n_buffers; i++)
+        if (p->buffers[i].kind == BUFFER_TEMP) {
+            size_t bytes = aligned(buffer_bytes(run, &p->buffers[i]));
+            if (bytes > offset[p->buffers[i].slot])
+                offset[p->buffers[i].slot] = bytes;
+        }
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        size_t bytes = offset[s];
+        offset[s] = total;
+        total += bytes;
+    }
+    run->temps = storage_new(total);
+    return run->temps ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+static const RtNode *input_node(const Run *run, uint32_t index) { return run->call->nodes.at[run->call->inputs.at[index]]; }
+
+static Status bind_buffers(Run *run, const bool *given_up, Result *results)
+{
+    const Program *p = run->p;
+    if (!BUF_RESERVE(address, p->n_buffers + 1))
+        return ST_OUT_OF_MEMORY;
+    TRY(place_temps(run));
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const ProgBuffer *b = &p->buffers[i];
+        switch ((BufferKind)b->kind) {
+        case BUFFER_INPUT: address.at[i] = input_node(run, b->index)->data; break;
+        case BUFFER_TEMP: address.at[i] = (char *)run->temps->data + slot_offset.at[b->slot]; break;
+        case BUFFER_OUTPUT: address.at[i] = NULL; break;
+        }
+    }
+    for (uint32_t k = 0; k < p->n_outputs; k++) {
+        const ProgBuffer *b = &p->buffers[p->outputs[k]];
+        Result *result = &results[k];
+        if (b->kind == BUFFER_INPUT) {
+            result->same_as = input_node(run, b->index);
+            result->storage = storage_retain(atomic_load(&result->same_as->storage));
+        } else if (address.at[p->outputs[k]]) { /* two outputs, one value */
+            uint32_t first = 0;
+            while (p->outputs[first] != p->outputs[k])
+                first++;
+            result->storage = storage_retain(results[first].storage);
+        } else if (given_up && b->alias_input != NO_BUFFER && given_up[b->alias_input]) {
+            const RtNode *input = input_node(run, b->alias_input);
+            result->storage = storage_retain(atomic_load(&input->storage));
+            address.at[p->outputs[k]] = input->data;
+        } else {
+            result->storage = storage_new(buffer_bytes(run, b));
+            if (!result->storage)
+                return ST_OUT_OF_MEMORY;
+            address.at[p->outputs[k]] = result->storage->data;
+        }
+        result->data = address.at[p->outputs[k]];
+    }
+    return ST_OK;
+}
+
+static void bind_args(Run *run, const ProgStep *step)
+{
+    for (uint32_t i = 0; i < step->n_args; i++) {
+        const ProgArg *arg = &run->p->args[step->first_arg + i];
+        void **slot = &args.at[i];
+        switch ((BindKind)arg->kind) {
+        case BIND_BUFFER: *slot = address.at[arg->value]; break;
+        case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
+        case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
+        case BIND_SHARED: *slot = NULL; break; /* bind_shared */
+        case BIND_FAULT: *slot = &run->fault; break;
+        }
+    }
+}
+
+/* Room for the partial results of a split kernel, whose size only the kernel can tell. */
+static Status bind_shared(Run *run, const ProgStep *step, KernelQuery *query)
+{
+    for (uint32_t i = 0; i < step->n_args; i++) {
+        if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
+            continue;
+        size_t bytes = (size_t)query(args.at, ASK_SHARED, 0);
+        if (run->shared && run->shared->bytes < bytes) {
+            storage_release(run->shared);
+            run->shared = NULL;
+        }
+        if (!run->shared && !(run->shared = storage_new(bytes)))
+            return ST_OUT_OF_MEMORY;
+        args.at[i] = run->shared->data;
+    }
+    return ST_OK;
+}
+
+/* --- steps --------------------------------------------------------------------------------------------------------- */
+
+typedef struct KernelTask {
+    KernelRun *run;
+    int64_t phase;
+    char *scratch;
+    size_t scratch_bytes; /* per thread */
+} KernelTask;
+
+static void run_tasks(void *arg, int64_t lo, int64_t hi, int thread)
+{
+    const KernelTask *task = arg;
+    task->run(args.at, task->phase, lo, hi, task->scratch + task->scratch_bytes * (size_t)thread);
+}
+
+static Status reserve_scratch(KernelQuery *query, int threads, size_t *per_thread)
+{
+    *per_thread = aligned((size_t)query(args.at, ASK_SCRATCH, 0));
+    return BUF_RESERVE(scratch, *per_thread * (size_t)threads + SLOT_ALIGN) ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+/* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
+ * (jit/compile.c lets no other source of failure into such a program). */
+static Status prepare_takeover(Run *run)
+{
+    for (uint32_t i = 0; i < run->p->n_steps; i++) {
+        size_t bytes;
+        bind_args(run, &run->p->steps[i]);
+        TRY(reserve_scratch(run->p->kernels[run->p->steps[i].kernel].compiled->query, pool_threads(), &bytes));
+    }
+    return ST_OK;
+}
+
+static Status launch_kernel(Run *run, const ProgStep *step)
+{
+    const ProgKernel *kernel = &run->p->kernels[step->kernel];
+    KernelQuery *query = kernel->compiled->query;
+    TRY(bind_shared(run, step, query));
+
+    int threads = pool_threads();
+    size_t bytes;
+    TRY(reserve_scratch(query, threads, &bytes));
+    char *room = (char *)aligned((size_t)(uintptr_t)scratch.at);
+    int64_t phases = query(args.at, ASK_PHASES, 0);
+    for (int64_t phase = 0; phase < phases; phase++) {
+        int64_t tasks = query(args.at, ASK_TASKS, phase);
+        if (tasks <= 0)
+            continue;
+        double ns = (double)query(args.at, ASK_POINTS, phase) * kernel->cost;
+        KernelTask task = {kernel->compiled->run, phase, room, bytes};
+        if (threads == 1 || ns < INLINE_NS || tasks == 1) {
+            run_tasks(&task, 0, tasks, 0);
+            continue;
+        }
+        int64_t chunks = threads * 8; /* enough to even out a slow thread */
+        if ((double)chunks > ns / CHUNK_NS)
+            chunks = (int64_t)(ns / CHUNK_NS) + 1;
+        int64_t grain = (tasks + chunks - 1) / chunks;
+        pool_run(tasks, grain, threads, run_tasks, &task);
+    }
+    return ST_OK;
+}
+
+typedef struct SortTask {
+    DType dtype;
+    bool descending;
+    int64_t outer, n, inner;
+    _Atomic Status status;
+} SortTask;
+
+static void run_sort(void *arg, int64_t lo, int64_t hi, int thread)
+{
+    SortTask *task = arg;
+    (void)thread;
+    Status status = sort_arg(task->dtype, args.at[0], args.at[1], task->outer, task->n, task->inner, task->descending, lo, hi);
+    if (status != ST_OK)
+        atomic_store(&task->status, status);
+}
+
+static Status launch_sort(const ProgStep *step)
+{
+    SortTask task = {.dtype = (DType)step->dtype, .descending = step->descending, .status = ST_OK};
+    memcpy(&task.outer, &args.at[2], sizeof task.outer);
+    memcpy(&task.n, &args.at[3], sizeof task.n);
+    memcpy(&task.inner, &args.at[4], sizeof task.inner);
+    int64_t lines = task.outer * task.inner;
+    if (lines > 0 && task.n > 0) {
+        int64_t grain = 1 + 1024 / (task.n + 1);
+        pool_run(lines, grain, lines * task.n > 4096 ? pool_threads() : 1, run_sort, &task);
+    }
+    Status status = atomic_load(&task.status);
+    return status == ST_OK ? ST_OK : fail(status, "no memory for sorting lines of %" PRId64 " elements", task.n);
+}
+
+static Status launch_step(Run *run, const ProgStep *step)
+{
+    double start = log_on(LOG_PERF) ? os_seconds() : 0;
+    bind_args(run, step);
+    TRY(step->kind == STEP_KERNEL ? launch_kernel(run, step) : launch_sort(step));
+    int64_t bytes = run->sizes[step->bytes];
+    stat_add(STAT_KERNELS, 1);
+    stat_add(STAT_BYTES, bytes);
+    if (log_on(LOG_PERF)) {
+        double seconds = os_seconds() - start;
+        log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s", step->what, 1e6 * seconds, 1e-9 * (double)bytes / seconds);
+    }
+    return ST_OK;
+}
+
+Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results,
+              uint32_t *fault_node)
+{
+    Run run = {.p = program, .sizes = sizes, .call = call};
+    memset(results, 0, sizeof *results * program->n_outputs);
+    Status status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
+    if (status == ST_OK && given_up)
+        status = prepare_takeover(&run);
+    for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
+        status = launch_step(&run, &program->steps[i]);
+    if (status == ST_OK && run.fault) {
+        *fault_node = program->faults[run.fault - 1];
+        status = ST_INDEX; /* the caller knows the place */
+    }
+    storage_release(run.temps);
+    storage_release(run.shared);
+    if (status != ST_OK)
+        for (uint32_t k = 0; k < program->n_outputs; k++)
+            storage_release(results[k].storage);
+    return status;
+}

@@ -1,0 +1,36 @@
+/*
+ * The log: topics switched by KILN_LOG, lines sent to a sink (stderr unless the user set one).
+ *
+ * `if (log_on(LOG_X)) log_line(LOG_X, ...)`: when a topic is off the cost is one load.
+ * Warnings always go to the sink; log_warn_once prints a given key's warning once per process.
+ */
+#ifndef IR_BASE_LOG_H
+#define IR_BASE_LOG_H
+
+#include <stdbool.h>
+
+typedef enum LogTopic {
+#define LOG_TOPIC(id, name, help) LOG_##id,
+#include "ir/base/log.def"
+#undef LOG_TOPIC
+    LOG_COUNT
+} LogTopic;
+
+/* level: 0 warning, 1 log line. topic: "warning" or the topic's name. line: no newline at its end. */
+typedef void LogSink(void *user, int level, const char *topic, const char *line);
+
+extern unsigned char log_levels[LOG_COUNT]; /* 0 off, 1 on, 2 detailed; set by log_configure */
+
+static inline bool log_on(LogTopic topic) { return __atomic_load_n(&log_levels[topic], __ATOMIC_RELAXED) != 0; }
+static inline bool log_detailed(LogTopic topic) { return __atomic_load_n(&log_levels[topic], __ATOMIC_RELAXED) > 1; }
+
+/* Sets levels from text such as "recompiles,+passes". NULL or "": all off. An unknown name earns one
+ * warning that lists the valid ones; "help" prints the table. */
+void log_configure(const char *topics);
+void log_set_sink(LogSink *sink, void *user); /* NULL: stderr */
+void log_line(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void log_text(LogTopic topic, const char *text); /* many lines, each sent by itself */
+void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
+void log_warn_once(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * Everything that asks the operating system (POSIX), in one place, so that faults can be injected.
+ */
+#ifndef IR_BASE_OS_H
+#define IR_BASE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The heap. NULL when memory runs out or a fault was injected. Freed with os_free. */
+void *os_alloc(size_t bytes);                 /* not zeroed */
+void *os_calloc(size_t count, size_t bytes);  /* zeroed, overflow-checked */
+void *os_realloc(void *block, size_t bytes);
+void os_free(void *block);
+void *os_alloc_aligned(size_t align, size_t bytes); /* for tensor data: huge-page advice above 2 MiB; os_free */
+
+/* Test hook: the n-th heap call from now fails (and every later one if `sticky`); 0 switches it off. */
+void os_fail_alloc(int64_t nth, bool sticky);
+
+double os_seconds(void);       /* monotonic */
+int os_cpu_count(void);        /* CPUs this process may use, at least 1 */
+const char *os_getenv(const char *name); /* secure_getenv */
+
+/* Executable memory: map_rw, fill it, then make it read-execute. NULL / false on failure. */
+void *os_map_rw(size_t bytes);
+bool os_protect_rx(void *block, size_t bytes);
+void os_unmap(void *block, size_t bytes);
+
+/* Runs fn(arg) to its end on a thread with a stack of `stack_bytes`; on this thread where none can be
+ * made. Used for compilation, whose depth must not depend on the caller's stack. */
+void os_run_on_stack(size_t stack_bytes, void (*fn)(void *), void *arg);
+
+/* Whole small files. os_write_file writes a temporary and renames it. errno tells the cause of false. */
+bool os_make_dir(const char *path); /* and its parents; true if it exists */
+bool os_write_file(const char *path, const void *data, size_t bytes);
+
+#endif

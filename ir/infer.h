@@ -1,0 +1,44 @@
+/*
+ * Shapes: what an op makes of its inputs' shapes, in numbers (while recording) and in sizes (in a graph).
+ */
+#ifndef IR_INFER_H
+#define IR_INFER_H
+
+#include "ir/graph.h"
+
+typedef struct Shape {
+    uint8_t dtype, rank;
+    int64_t dim[MAX_RANK];
+} Shape;
+
+enum { SHAPE_TEXT = 256 };
+
+/* "f32[256,1024]" into buf (of at least SHAPE_TEXT bytes); returns buf. */
+const char *shape_text(const Shape *shape, char *buf);
+
+/* The output dtype of `op` for inputs of these dtypes by the table's rule (casts already inserted); for CAST pass
+ * the wanted dtype in `own`. DT_COUNT: the rule refuses them. */
+DType infer_dtype(Op op, uint32_t n_in, const DType *in, DType own);
+
+/* Output shape in numbers. `facts` as ir/graph.h lists them. ST_SHAPE, ST_INVALID, ST_OVERFLOW (more than 2^62
+ * elements) or ST_DTYPE with a message that says which operand or axis is at fault; the API layer adds function and place. */
+Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, const int64_t *facts,
+                   uint32_t n_facts, DType own, Shape *out);
+
+/* The number of integer facts a node of this op and attr carries (INPUT: rank, or 2 * rank when strided). */
+uint32_t infer_fact_count(Op op, const Attr *attr, int rank);
+
+/* Output sizes in a graph, unifying what the op needs equal. Only for arguments infer_shape accepted. */
+void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts,
+                uint8_t *rank, Dim *dims);
+
+/* Axis groups of a reshape between two shapes of equal element count, as fine as the numbers allow (greedy
+ * from the left; a size-1 axis on one side only is inserted or dropped on its own). Writes attr->n and attr->group.
+ * Facts (sizes of the split groups' outputs) go to `facts`, their number to *n_facts. ST_SHAPE when the counts differ. */
+Status reshape_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr,
+                      int64_t *facts, uint32_t *n_facts);
+
+/* Product of dims with overflow check (limit 2^62): false on overflow or a negative dim. A zero dim gives 0. */
+bool shape_numel(int rank, const int64_t *dims, int64_t *numel);
+
+#endif

@@ -1,0 +1,158 @@
+/*
+ * The kernel form: one fused loop nest, one launch. Made by fusion (jit/fuse*.c), read by the emitter (jit/llvm/),
+ * shared by every target. Plain data in an arena.
+ *
+ *     for x0 < X0, x1 < X1, ...                    parallel axes (maybe none)
+ *         [x-level code: values that depend on no r axis]
+ *         stage 0:  for r0 < R0, r1 < R1, ...      reduction axes (maybe none)
+ *                       loads, scalar ops, accumulate reductions, stores
+ *         stage 1:  the same r axes again, now knowing the results of stage 0
+ *         ...
+ *         [x-level code after the last stage: epilogues, stores]
+ *
+ * Elementwise kernels have x axes only. Softmax is x = rows, r = columns with three stages: max; sum of exp; store.
+ * The body is one list of instructions in dependency order. An instruction's *level* follows from what it depends on:
+ * the r axes (it lives in the r loops), only x axes (computed once per x), or neither (once per task). Its *stage*
+ * is 0, or one more than the greatest stage of the reductions it depends on. A store or a reduction runs in its own stage.
+ * An r-level value needed in several stages is computed again in each, unless `save` says to keep it in scratch.
+ *
+ * A contraction (OP_MATMUL inside a KI_REDUCE) has one r axis and a KI_REDUCE with op OP_MATMUL whose two operands are
+ * r-level values; everything after it is its epilogue.
+ *
+ * Integers: all index arithmetic is int64. Arguments: `k->args` lists what the launch passes, see ArgKind.
+ */
+#ifndef JIT_KERNEL_H
+#define JIT_KERNEL_H
+
+#include "ir/graph.h"
+#include "ir/scalar.h"
+
+typedef uint32_t IRef; /* index expression; index into Kernel.idx */
+typedef uint32_t VRef; /* body instruction; index into Kernel.inst */
+
+/* Index expressions (int64), interned. Sums and products fold constants and keep constants on the right. */
+typedef enum IdxKind {
+    IX_CONST,  /* value */
+    IX_ARG,    /* args[arg], an ARG_SIZE */
+    IX_AXIS,   /* coordinate of axis a */
+    IX_ADD,    /* a + b */
+    IX_MUL,    /* a * b */
+    IX_DIV,    /* a / b, floor; a >= 0, b > 0 */
+    IX_MOD,    /* a % b; a >= 0, b > 0 */
+    IX_VALUE   /* body instruction a, an I64 value (gather); already in bounds */
+} IdxKind;
+
+typedef struct Idx {
+    uint8_t kind;
+    uint32_t a, b;       /* IRefs; IX_AXIS: axis; IX_ARG: argument; IX_VALUE: VRef */
+    int64_t value;
+} Idx;
+
+typedef enum AxisKind { AXIS_X, AXIS_R } AxisKind;
+
+typedef struct KAxis {
+    uint8_t kind;        /* AxisKind; all x axes come before all r axes; outermost first */
+    IRef size;           /* IX_CONST, IX_ARG or a product of those */
+    int64_t hint;
+} KAxis;
+
+typedef enum ArgKind {
+    ARG_BUFFER,          /* pointer to a buffer's first element (element strides are in the index expressions) */
+    ARG_SIZE,            /* int64: a size expression evaluated on the host */
+    ARG_SCALAR,          /* 8 bytes: a scalar fact's bits */
+    ARG_SCRATCH,         /* pointer: partial results shared by the tasks of a split kernel */
+    ARG_FAULT            /* pointer to int64: where an out-of-bounds index stores `fault id` (any non-zero) */
+} ArgKind;
+
+typedef struct KArg {
+    uint8_t kind;
+    uint8_t dtype;       /* BUFFER, SCALAR */
+    bool written;        /* BUFFER */
+    bool may_alias;      /* BUFFER: an output that may be the same storage as an input, read at the same index */
+} KArg;
+
+typedef enum InstKind {
+    KI_OP,      /* elementwise op on values a, b, c; types from the operands, dtype of the result in `dtype` */
+    KI_SCALAR,  /* args[arg] (ARG_SCALAR) */
+    KI_CONST,   /* imm, bits of dtype */
+    KI_INDEX,   /* the index expression idx as an i64 value */
+    KI_LOAD,    /* args[arg][idx]; only where `pred` (a bool value, or VREF_NONE) holds, else a value of zero bits */
+    KI_REDUCE,  /* op (OP_REDUCE_*, OP_ARGMAX, OP_ARGMIN, OP_MATMUL) over all r axes of value a (MATMUL: a, b); an x-level value */
+    KI_SCAN,    /* OP_CUMSUM over the only r axis, running value up to and including this element; r-level */
+    KI_STORE,   /* args[arg][idx] = a, where pred holds; x- or r-level */
+    KI_SCATTER, /* args[arg][idx] op= a with `mode`, in r order, sequential over r; idx has an IX_VALUE */
+    KI_BOUND    /* a: an i64 index value; idx: the size of the axis. Negative counts from the end (+ size once), then clamped to
+                   [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value */
+} InstKind;
+#define VREF_NONE UINT32_MAX
+#define IREF_NONE UINT32_MAX
+
+typedef struct KInst {
+    uint8_t kind, op, dtype, mode;
+    bool save;           /* r-level, used in later stages: keep the row in scratch instead of computing it again */
+    uint32_t arg;
+    VRef a, b, c, pred;
+    IRef idx;
+    uint64_t imm;
+} KInst;
+
+typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT } KernelForm;
+
+typedef struct Kernel {
+    Arena *arena;
+    uint8_t form;
+    VEC(KAxis) axes;
+    VEC(Idx) idx;
+    VEC(KInst) inst;
+    VEC(KArg) args;
+
+    /* Schedule (jit/schedule.c). Never changes a result, only speed; chosen from hints. */
+    uint32_t vec_axis;   /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
+    bool split;          /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
+                            a phase of its own with partial results in ARG_SCRATCH */
+    double cost;         /* rough nanoseconds per (x, r) point, for the grain of parallel work */
+} Kernel;
+
+Kernel *kernel_new(Arena *arena);
+IRef kidx_const(Kernel *k, int64_t value);
+IRef kidx_arg(Kernel *k, uint32_t arg);
+IRef kidx_axis(Kernel *k, uint32_t axis);
+IRef kidx_value(Kernel *k, VRef value);
+IRef kidx_add(Kernel *k, IRef a, IRef b);
+IRef kidx_mul(Kernel *k, IRef a, IRef b);
+IRef kidx_div(Kernel *k, IRef a, IRef b);
+IRef kidx_mod(Kernel *k, IRef a, IRef b);
+bool kidx_is_const(const Kernel *k, IRef i, int64_t *value);
+/* idx = coefficient * axis + rest, where neither mentions the axis? false: not linear in it. Both in interned form. */
+bool kidx_linear(Kernel *k, IRef i, uint32_t axis, IRef *coefficient, IRef *rest);
+bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis);
+VRef kernel_inst(Kernel *k, KInst inst);  /* interns pure instructions */
+
+/* Facts derived from the body: which axes each instruction depends on (bit set), its stage and whether it is r-level. */
+typedef struct InstInfo {
+    uint32_t axes;
+    uint8_t stage;
+    bool r_level;
+} InstInfo;
+InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
+
+Status kernel_verify(const Kernel *k);           /* ST_INTERNAL with the instruction printed */
+void kernel_print(const Kernel *k, Str *out);    /* canonical text: kernels are interned by it (names no buffer, no address) */
+
+/*
+ * The machine code's interface: two functions a kernel. `args` is the argument block: one 8-byte slot per Kernel.args entry.
+ * run executes tasks [lo, hi) of phase `phase`; tasks of one phase are independent and results do not depend on how the
+ * range is cut. `scratch` is room of this thread's own, aligned to 64. query answers on the host, before the launch.
+ * An unsplit kernel has one phase. Only phases of a split kernel share data, through ARG_SCRATCH.
+ */
+typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);
+typedef enum KernelAsk {
+    ASK_PHASES,  /* number of phases */
+    ASK_TASKS,   /* tasks of `phase` */
+    ASK_SCRATCH, /* bytes of scratch per thread */
+    ASK_SHARED,  /* bytes of ARG_SCRATCH */
+    ASK_POINTS   /* x times r points of one phase: with Kernel.cost an estimate of the work */
+} KernelAsk;
+typedef int64_t KernelQuery(void *const *args, int64_t ask, int64_t phase);
+
+#endif

@@ -1,0 +1,26 @@
+/*
+ * From the kernel form to machine code, through the LLVM C API. The only folder that includes <llvm-c/...>.
+ */
+#ifndef JIT_LLVM_EMIT_H
+#define JIT_LLVM_EMIT_H
+
+#include "jit/kernel.h"
+#include "jit/options.h"
+
+typedef struct Emitted {
+    void *object;        /* ELF relocatable; os_free */
+    size_t bytes;
+    char *ir, *assembly; /* text for people, os_free; NULL unless asked for */
+} Emitted;
+
+/* Compiles one kernel for this host. want_text: also IR and assembly. Deterministic: equal kernels give equal bytes. Uses
+ * own LLVM context per call; thread-safe. ST_COMPILE, ST_UNSUPPORTED (host CPU without the needed features), ST_OUT_OF_MEMORY. */
+Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out);
+
+/* "x86_64 sapphirerapids +avx512f,..." : triple, CPU and full feature string, for keys and for people. Static storage. */
+const char *llvm_host_target(void);
+const char *llvm_version(void);
+/* f32 lanes of a host vector under these options: 4, 8 or 16. */
+int llvm_host_lanes(const JitOptions *options);
+
+#endif

@@ -1,0 +1,45 @@
+/* Options: one table (jit/options.def), read from KILN_<NAME> at first use, set by kiln_set_option. */
+#ifndef JIT_OPTIONS_H
+#define JIT_OPTIONS_H
+
+#include "ir/base/status.h"
+#include "ir/scalar.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum OptionId {
+#define OPTION(id, name, kind, def, keyed, help) OPT_##id,
+#include "jit/options.def"
+#undef OPTION
+    OPT_COUNT
+} OptionId;
+
+enum { MODE_JIT, MODE_EAGER, MODE_INTERP };
+enum { OPT_MATH_FAST, OPT_MATH_STRICT };
+enum { DYNAMIC_NEVER, DYNAMIC_AUTO, DYNAMIC_ALWAYS };
+
+/* Current values: INT and BOOL as they are, ENUM as the index of the value in its list. One relaxed atomic load. */
+int64_t option_int(OptionId id);
+/* TEXT options: copied to buf (truncated), returns buf. */
+const char *option_text(OptionId id, char *buf, size_t size);
+
+/* Sets one by name from text. ST_INVALID with a message that lists the valid names or values. LOG takes effect at once. */
+Status option_set(const char *name, const char *value);
+/* Its value as text into buf; ST_INVALID for an unknown name. */
+Status option_get(const char *name, char *buf, size_t size);
+/* Reads the environment once (thread-safe, idempotent). A bad value: one warning with the valid ones, default kept. An
+ * unknown KILN_* name: one warning with the nearest valid one. */
+void options_init(void);
+uint64_t options_generation(void); /* changes whenever any option was set */
+
+/* What a compilation uses: a snapshot, so that one compile sees one set. */
+typedef struct JitOptions {
+    int64_t value[OPT_COUNT];
+} JitOptions;
+void options_snapshot(JitOptions *out);
+static inline MathMode options_math(const JitOptions *o) { return o->value[OPT_MATH] == OPT_MATH_STRICT ? MATH_STRICT : MATH_FAST; }
+
+const char *option_name(OptionId id);
+bool option_keyed(OptionId id);
+
+#endif

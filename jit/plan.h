@@ -1,0 +1,70 @@
+/*
+ * What fusion makes of a graph: kernels in launch order, what each argument is bound to, and the buffers between them.
+ * Still in terms of the graph (Dims, scalar facts); jit/compile.c turns it into a Program, which is plain data.
+ */
+#ifndef JIT_PLAN_H
+#define JIT_PLAN_H
+
+#include "ir/graph.h"
+#include "jit/kernel.h"
+
+enum { NO_BUFFER = 0xffffffffu, NO_SLOT = 0xffffffffu };
+
+typedef enum BufferKind { BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMP } BufferKind;
+
+typedef struct PlanBuffer {
+    uint8_t kind, dtype;
+    Ref node;                    /* whose value it holds; contiguous row-major, except inputs with strides */
+    uint32_t index;              /* INPUT: which input */
+    Dim numel;
+    uint32_t slot;               /* TEMP: which slot of the arena (lifetimes disjoint => slots shared) */
+    uint32_t alias_input;        /* OUTPUT: an input whose storage may be taken over when the caller gives it up: same numel
+                                    and dtype, contiguous, read for the last time by the step that writes this output, only
+                                    at the index it writes; NO_BUFFER: none */
+    uint32_t first_step, last_step;
+} PlanBuffer;
+
+typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_SHARED, BIND_FAULT } BindKind;
+
+typedef struct PlanArg {
+    uint8_t kind;                /* BindKind, one to one with the kernel's ArgKind */
+    uint32_t buffer;             /* index into Plan.buffers */
+    Dim size;
+    uint32_t scalar;             /* index into graph.scalars */
+} PlanArg;
+
+typedef enum StepKind {
+    STEP_KERNEL,
+    STEP_SORT                    /* args: BUFFER in, BUFFER out (i64), SIZE outer, SIZE n, SIZE inner, dtype of in and
+                                    `descending` in the step: stable argsort along the middle axis (jit/sort.c) */
+} StepKind;
+
+typedef struct PlanStep {
+    uint8_t kind;
+    bool descending;
+    Kernel *kernel;
+    VEC(PlanArg) args;
+    Dim bytes;                   /* bytes read and written, each buffer counted once: for statistics */
+    const char *what;            /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
+    Ref node;                    /* the main result, for messages */
+} PlanStep;
+
+typedef struct PlanFault {       /* fault ids of KI_BOUND: id = index + 1 */
+    Ref node;
+} PlanFault;
+
+typedef struct Plan {
+    VEC(PlanBuffer) buffers;
+    VEC(PlanStep) steps;
+    VEC(uint32_t) outputs;       /* buffer of each graph output; may be an INPUT buffer or named twice */
+    VEC(PlanFault) faults;
+    uint32_t n_slots;
+    int64_t peak_with_reuse, peak_without; /* bytes, at the hints */
+} Plan;
+
+/* Fuses the graph (already optimised) into kernels and plans buffers. Guards through g->query. Logs under
+ * LOG_FUSION (a readable reason for every fusion not made), LOG_KERNELS and LOG_MEMORY. */
+typedef struct JitOptions JitOptions;
+Status jit_plan(Graph *g, const JitOptions *options, Plan *plan);
+
+#endif

@@ -37,8 +37,8 @@ typedef enum IdxKind {
     IX_AXIS,   /* coordinate of axis a */
     IX_ADD,    /* a + b */
     IX_MUL,    /* a * b */
-    IX_DIV,    /* a / b, floor; a >= 0, b > 0 */
-    IX_MOD,    /* a % b; a >= 0, b > 0 */
+    IX_DIV,    /* a / b, floor; a >= 0, b > 0, or else the value is not used: then any, but it must not trap */
+    IX_MOD,    /* a % b; likewise */
     IX_VALUE   /* body instruction a, an I64 value (gather); already in bounds */
 } IdxKind;
 
@@ -69,6 +69,7 @@ typedef struct KArg {
     uint8_t dtype;       /* BUFFER, SCALAR */
     bool written;        /* BUFFER */
     bool may_alias;      /* BUFFER: an output that may be the same storage as an input, read at the same index */
+    bool natural;        /* SIZE: never negative */
 } KArg;
 
 typedef enum InstKind {
@@ -96,7 +97,14 @@ typedef struct KInst {
     uint64_t imm;
 } KInst;
 
+/* An instruction without operands: what is left out stays "none". */
+#define KINST(...) ((KInst){.a = VREF_NONE, .b = VREF_NONE, .c = VREF_NONE, .pred = VREF_NONE, .idx = IREF_NONE, __VA_ARGS__})
+
 typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT } KernelForm;
+
+typedef struct KTable { /* open addressing: index + 1, 0 empty */
+    uint32_t *slot, cap;
+} KTable;
 
 typedef struct Kernel {
     Arena *arena;
@@ -111,6 +119,11 @@ typedef struct Kernel {
     bool split;          /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH */
     double cost;         /* rough nanoseconds per (x, r) point, for the grain of parallel work */
+
+    /* Kept by kidx_* and kernel_inst: bit sets of the axes each expression and instruction depends on, and what interns. */
+    VEC(uint32_t) idx_axes;
+    VEC(uint32_t) inst_axes;
+    KTable idx_table, inst_table;
 } Kernel;
 
 Kernel *kernel_new(Arena *arena);
@@ -126,7 +139,22 @@ bool kidx_is_const(const Kernel *k, IRef i, int64_t *value);
 /* idx = coefficient * axis + rest, where neither mentions the axis? false: not linear in it. Both in interned form. */
 bool kidx_linear(Kernel *k, IRef i, uint32_t axis, IRef *coefficient, IRef *rest);
 bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis);
-VRef kernel_inst(Kernel *k, KInst inst);  /* interns pure instructions */
+bool kidx_below(Kernel *k, IRef i, IRef bound); /* provably 0 <= i < bound? */
+/* May axes `outer` and outer + 1 become one, as far as this expression goes? (coefficient of the outer one = that of the
+ * inner one times its size, everywhere) */
+bool kidx_mergeable(Kernel *k, IRef i, uint32_t outer);
+/* An expression of `from` in `to`: axes, arguments and values renamed. axis[a] == UINT32_MAX: a is the outer part of axes
+ * that were merged; the innermost one's new axis stands for all. */
+typedef struct KMap {
+    uint32_t (*arg)(void *user, uint32_t arg);
+    void *user;
+    const uint32_t *axis;
+    const VRef *value;
+} KMap;
+IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map);
+
+VRef kernel_inst(Kernel *k, KInst inst);  /* interns pure instructions; operands that are absent are VREF_NONE (KINST) */
+uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, those that are there */
 
 /* Facts derived from the body: which axes each instruction depends on (bit set), its stage and whether it is r-level. */
 typedef struct InstInfo {

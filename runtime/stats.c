@@ -1,0 +1,80 @@
+/* The counters of runtime/stats.h and their public face, kiln_stats. */
+#include "runtime/stats.h"
+#include "runtime/tensor.h"
+
+#include <string.h>
+
+_Atomic int64_t stat_values[STAT_COUNT];
+_Atomic int64_t stat_misses[REASON_COUNT];
+
+_Static_assert((int)REASON_COUNT <= KILN_MISS_REASONS, "kiln_stats.miss has room for every reason");
+
+static const struct {
+    const char *name, *help;
+} stat_table[STAT_COUNT] = {
+#define STAT(id, name, help) {name, help},
+#include "cache/stats.def"
+#undef STAT
+};
+
+static const char *const reason_names[REASON_COUNT] = {
+#define REASON(id, name, text) name,
+#include "guards/reasons.def"
+#undef REASON
+};
+
+const char *stat_name(StatId id)
+{
+    return stat_table[id].name;
+}
+
+const char *stat_help(StatId id)
+{
+    return stat_table[id].help;
+}
+
+void stat_live(int64_t n)
+{
+    int64_t live = atomic_fetch_add_explicit(&stat_values[STAT_LIVE], n, memory_order_relaxed) + n;
+    int64_t peak = stat_get(STAT_PEAK);
+    while (live > peak && !atomic_compare_exchange_weak_explicit(&stat_values[STAT_PEAK], &peak, live,
+                                                                 memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+void kiln_get_stats(kiln_stats *stats)
+{
+    if (!stats)
+        return;
+    *stats = (kiln_stats){
+        .nodes = stat_get(STAT_NODES),
+        .evals = stat_get(STAT_EVALS),
+        .hits = stat_get(STAT_HITS),
+        .misses = stat_get(STAT_MISSES),
+        .compiles = stat_get(STAT_COMPILES),
+        .compile_seconds = (double)stat_get(STAT_COMPILE_NS) * 1e-9,
+        .fallbacks = stat_get(STAT_FALLBACKS),
+        .kernels = stat_get(STAT_KERNELS),
+        .bytes_moved = stat_get(STAT_BYTES),
+        .live_bytes = stat_get(STAT_LIVE),
+        .peak_bytes = stat_get(STAT_PEAK),
+        .pooled_bytes = stat_get(STAT_POOLED),
+    };
+    for (int i = 0; i < REASON_COUNT; i++)
+        stats->miss[i] = atomic_load_explicit(&stat_misses[i], memory_order_relaxed);
+}
+
+void kiln_reset_stats(void)
+{
+    for (int i = 0; i < STAT_COUNT; i++)
+        if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_POOLED)
+            atomic_store_explicit(&stat_values[i], 0, memory_order_relaxed);
+    for (int i = 0; i < REASON_COUNT; i++)
+        atomic_store_explicit(&stat_misses[i], 0, memory_order_relaxed);
+    atomic_store_explicit(&stat_values[STAT_PEAK], stat_get(STAT_LIVE), memory_order_relaxed);
+}
+
+const char *kiln_miss_reason(int reason)
+{
+    return reason >= 0 && reason < REASON_COUNT ? reason_names[reason] : NULL;
+}

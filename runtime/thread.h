@@ -1,0 +1,45 @@
+/*
+ * What each thread of the user has: free lists, the innermost scope, the nodes of the call being recorded, its errors.
+ *
+ * One thread-local struct, reached with one address computation, so that recording takes no lock. It is set up by the
+ * first call in a thread and torn down when the thread ends (its root scope ends then; its free lists go to the process).
+ */
+#ifndef RUNTIME_THREAD_H
+#define RUNTIME_THREAD_H
+
+#include "runtime/trace.h"
+
+typedef struct ErrorState ErrorState; /* runtime/error.c */
+
+typedef struct RtThread {
+    bool ready;
+    uint32_t n_free_nodes, n_free_handles;
+    RtNode *free_nodes;         /* linked through RtNode.data */
+    kiln_tensor *free_handles;  /* linked through kiln_tensor.node */
+    kiln_scope *scope;          /* innermost; the root scope at least, unless memory ran out */
+    kiln_scope *free_scopes;
+    RtNode **temp;              /* nodes of the call being recorded (runtime/record.c) */
+    uint32_t n_temp, cap_temp;
+    Trace *trace;
+    ErrorState *error;
+} RtThread;
+
+extern _Thread_local RtThread rt_tls __attribute__((tls_model("initial-exec")));
+
+void rt_thread_start(void);
+
+static inline RtThread *rt_thread(void)
+{
+    if (!rt_tls.ready)
+        rt_thread_start();
+    return &rt_tls;
+}
+
+/* Parts of the set-up and the teardown, each in the file that owns the thing. */
+void errors_start_thread(RtThread *thread);
+void scopes_end_thread(RtThread *thread);
+void nodes_end_thread(RtThread *thread);
+void handles_end_thread(RtThread *thread);
+void errors_end_thread(RtThread *thread);
+
+#endif

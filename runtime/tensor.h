@@ -11,16 +11,20 @@
 #define RUNTIME_TENSOR_H
 
 #include "ir/graph.h"
+#ifndef KILN_NO_LOCATIONS
+#define KILN_NO_LOCATIONS /* inside, functions are called plainly */
+#endif
 #include "kiln.h"
 #include <stdatomic.h>
 
 typedef struct Storage {
     atomic_uint refs;           /* nodes (and exports) that use it */
-    bool borrowed;              /* wrapped or exported: never overwritten, never pooled */
-    void *data;                 /* 64-byte aligned when ours */
+    atomic_bool borrowed;       /* wrapped or exported: never overwritten */
+    bool ours;                  /* from the pool, and goes back to it */
+    void *data;                 /* 64-byte aligned when ours; the lowest address in use */
     size_t bytes;
-    void (*deleter)(void *data, void *user);
-    void *user;
+    void (*deleter)(void *origin, void *user);
+    void *origin, *user;
 } Storage;
 
 enum { NODE_INLINE_IN = 3, NODE_INLINE_FACTS = 4 };
@@ -64,7 +68,9 @@ void node_set_storage(RtNode *node, Storage *storage, char *data);
 int64_t rt_numel(const RtNode *node);          /* elements */
 
 Storage *storage_new(size_t bytes);         /* from the pool; counted in live/peak; NULL: out of memory (fail() was called) */
-Storage *storage_borrow(void *data, size_t bytes, void (*deleter)(void *, void *), void *user);
+/* Borrows [data, data + bytes); in the end deleter(origin, user) is called. NULL: out of memory (fail() was called). */
+Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(void *, void *), void *user);
+void storage_trim(void);                    /* gives pooled memory back to the system */
 Storage *storage_retain(Storage *storage);
 void storage_release(Storage *storage);
 
@@ -83,5 +89,9 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc);
 
 /* runtime/error.c: keeps the first error of the thread as "api: message (file:line)"; with status ST_OK does nothing. */
 Status error_keep(Status status, const char *api, Loc loc);
+/* The same for a sync point: shown, not kept. Returns the public status; ST_OK does nothing. */
+kiln_status error_sync(Status status, const char *api, Loc loc);
+/* A sync point was given NULL: fails with the kept error and consumes it; with none, "`what` is NULL" (KILN_INVALID). */
+kiln_status error_null(const char *what, const char *api, Loc loc);
 
 #endif

@@ -201,6 +201,13 @@ Dim dim_add(Graph *g, Dim a, Dim b)
                                .hint = wrap_add(dim_hint(g, a), dim_hint(g, b))});
 }
 
+Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b)
+{
+    int64_t x = dim_hint(g, a), y = dim_hint(g, b);
+    return intern(g, (DimInfo){.kind = (uint8_t)kind, .a = a, .b = b, .owner = REF_NONE,
+                               .hint = kind == DIM_ADD ? wrap_add(x, y) : wrap_mul(x, y)});
+}
+
 /* ---- classes ---- */
 
 Dim dim_find(const Graph *g, Dim d)
@@ -370,32 +377,55 @@ int64_t dim_eval(const Graph *g, Dim d, const int64_t *ints)
     return values[d];
 }
 
-uint32_t dim_facts(const Graph *g, Dim d, uint32_t **facts)
+/* Adds to `found` what the representative of d consists of. Small expressions are walked as trees, with duplicates
+ * dropped by search; false when the budget runs out. */
+typedef VEC(uint32_t) FactList;
+
+static bool facts_within(const Graph *g, Dim d, FactList *found, int *budget)
 {
-    VEC(uint32_t) found = {0};
     d = dim_find(g, d);
     const DimInfo *info = &g->dims.at[d];
-    if (info->kind == DIM_FACT)
-        VEC_PUSH(g->arena, found, info->fact);
-    if (info->kind >= DIM_ADD) {
-        /* A representative's operands may be represented by younger facts, but those are leaves: a stack of older
-         * expressions, each visited once, suffices. */
-        bool *seen = ARENA_ARRAY(g->arena, bool, g->dims.n);
-        VEC(Dim) stack = {0};
-        VEC_PUSH(g->arena, stack, d);
-        while (stack.n) {
-            Dim at = dim_find(g, stack.at[--stack.n]);
-            if (seen[at])
-                continue;
-            seen[at] = true;
-            info = &g->dims.at[at];
-            if (info->kind == DIM_FACT)
-                VEC_PUSH(g->arena, found, info->fact);
-            if (info->kind >= DIM_ADD) {
-                VEC_PUSH(g->arena, stack, info->b);
-                VEC_PUSH(g->arena, stack, info->a);
-            }
+    if (--*budget < 0)
+        return false;
+    if (info->kind >= DIM_ADD)
+        return facts_within(g, info->a, found, budget) && facts_within(g, info->b, found, budget);
+    if (info->kind == DIM_CONST)
+        return true;
+    for (uint32_t k = 0; k < found->n; k++)
+        if (found->at[k] == info->fact)
+            return true;
+    VEC_PUSH(g->arena, *found, info->fact);
+    return true;
+}
+
+/* The same for expressions of any size: each Dim visited once. */
+static void facts_of_dag(const Graph *g, Dim d, FactList *found)
+{
+    bool *seen = ARENA_ARRAY(g->arena, bool, g->dims.n);
+    VEC(Dim) stack = {0};
+    VEC_PUSH(g->arena, stack, d);
+    while (stack.n) {
+        Dim at = dim_find(g, stack.at[--stack.n]);
+        const DimInfo *info = &g->dims.at[at];
+        if (seen[at])
+            continue;
+        seen[at] = true;
+        if (info->kind == DIM_FACT)
+            VEC_PUSH(g->arena, *found, info->fact);
+        if (info->kind >= DIM_ADD) {
+            VEC_PUSH(g->arena, stack, info->b);
+            VEC_PUSH(g->arena, stack, info->a);
         }
+    }
+}
+
+uint32_t dim_facts(const Graph *g, Dim d, uint32_t **facts)
+{
+    FactList found = {0};
+    int budget = WALK_BUDGET;
+    if (!facts_within(g, d, &found, &budget)) {
+        found.n = 0;
+        facts_of_dag(g, d, &found);
     }
     *facts = found.at;
     return found.n;

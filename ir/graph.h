@@ -154,6 +154,7 @@ Dim dim_const(Graph *g, int64_t value);
 Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node); /* appends to g->ints */
 Dim dim_add(Graph *g, Dim a, Dim b);
 Dim dim_mul(Graph *g, Dim a, Dim b);
+Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b); /* DIM_ADD or DIM_MUL exactly as written, nothing folded: for the parser */
 Dim dim_find(const Graph *g, Dim d);             /* representative of its class; a constant where the class has one */
 void dim_unify(Graph *g, Dim a, Dim b);          /* equal by structure: no guard */
 bool dim_same(const Graph *g, Dim a, Dim b);     /* proven equal: same class or same expression; asks no question */

@@ -1,0 +1,26 @@
+/* Which attributes and facts each op has, as a table: for the text form and the verifier. */
+#ifndef IR_ATTR_H
+#define IR_ATTR_H
+
+#include "ir/op.h"
+
+typedef enum AttrField {
+    ATTR_AXES = 1,       /* mask */
+    ATTR_AXIS = 2,
+    ATTR_PERM = 4,
+    ATTR_GROUPS = 8,     /* n, group */
+    ATTR_MODE = 16,
+    ATTR_DESCENDING = 32 /* flag */
+} AttrField;
+
+typedef struct AttrInfo {
+    uint8_t fields;      /* AttrFields, printed in this order; all others are zero */
+    uint8_t per_axis;    /* facts that belong together, printed with ':' between them */
+    const char *facts;   /* what their list is called in text; NULL: none */
+} AttrInfo;
+
+AttrInfo attr_info(Op op);
+
+extern const char *const scatter_mode_names[4];
+
+#endif

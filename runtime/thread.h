@@ -20,7 +20,6 @@ typedef struct RtThread {
     kiln_scope *free_scopes;
     RtNode **temp;              /* nodes of the call being recorded (runtime/record.c) */
     uint32_t n_temp, cap_temp;
-    Trace *trace;
     ErrorState *error;
 } RtThread;
 

@@ -27,6 +27,7 @@ typedef struct Call {
     BUF(uint64_t) scalars;
     CallKey key;
     Facts facts;
+    const uint32_t *held;       /* a replayed function: how many references to each input the call itself holds; else NULL */
 } Call;
 
 /* Serves one complete call: computes the values of its outputs. */

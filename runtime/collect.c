@@ -255,7 +255,8 @@ void call_given_up(const Call *c, bool *given_up, Arena *arena)
     for (size_t k = 0; k < c->inputs.n; k++) {
         const RtNode *node = c->nodes.at[c->inputs.at[k]];
         const Storage *storage = atomic_load(&node->storage);
-        given_up[k] = atomic_load(&node->refs) == going[c->inputs.at[k]] && !storage->borrowed && !node->strided &&
+        uint32_t ours = c->held ? c->held[k] : going[c->inputs.at[k]];
+        given_up[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided &&
                       atomic_load(&storage->refs) == 1;
     }
 }

@@ -30,6 +30,8 @@ typedef struct Sync {
     JitOptions options;
 } Sync;
 
+static Sync sync_at(const char *api, Loc loc);
+static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user);
 static Status serve(Call *call, void *user);
 static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
 static Status run(const Program *program, const int64_t *sizes, Call *call);
@@ -39,17 +41,14 @@ static Status interpret(Call *call, Sync *sync);
 
 Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
 {
-    Sync sync = {.api = api, .loc = loc};
-    options_init();
-    options_snapshot(&sync.options);
-    int64_t keyed[OPT_COUNT];
-    size_t n_keyed = 0;
-    for (int id = 0; id < OPT_COUNT; id++)
-        if (option_keyed((OptionId)id))
-            keyed[n_keyed++] = sync.options.value[id];
-
+    bool pending = false;
+    for (uint32_t i = 0; i < n; i++)
+        pending |= !atomic_load_explicit(&nodes[i]->storage, memory_order_acquire);
+    if (!pending)
+        return ST_OK;
+    Sync sync = sync_at(api, loc);
     eval_lock();
-    Status status = collect(nodes, n, (const uint8_t *)keyed, n_keyed * sizeof *keyed, serve, &sync);
+    Status status = collect_keyed(nodes, n, &sync.options, serve, &sync);
     eval_unlock();
     return status;
 }
@@ -81,6 +80,39 @@ static Status serve(Call *call, void *user)
     Status status = run(hit.program, hit.sizes, call);
     program_release(hit.program);
     return status;
+}
+
+/* --- entries ------------------------------------------------------------------------------------------------------------ */
+
+static Sync sync_at(const char *api, Loc loc)
+{
+    Sync sync = {.api = api, .loc = loc};
+    options_init();
+    options_snapshot(&sync.options);
+    return sync;
+}
+
+/* The options that change code open the structure, so they are part of the key. */
+static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user)
+{
+    int64_t keyed[OPT_COUNT];
+    size_t count = 0;
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (option_keyed((OptionId)id))
+            keyed[count++] = options->value[id];
+    return collect(nodes, n, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
+}
+
+Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *user)
+{
+    Sync sync = sync_at("", (Loc){NULL, 0});
+    return collect_keyed(roots, n, &sync.options, take, user);
+}
+
+Status eval_serve(Call *call, const char *api, Loc loc)
+{
+    Sync sync = sync_at(api, loc);
+    return serve(call, &sync);
 }
 
 /* --- the lock ------------------------------------------------------------------------------------------------------------- */
@@ -266,7 +298,7 @@ static Status interpret_in_arena(Arena *arena, void *user)
     Status status = ST_OK;
     for (size_t k = 0; k < call->outputs.n && status == ST_OK; k++) {
         const RtNode *node = output_node(call, k);
-        results.at[k].storage = storage_new((size_t)rt_numel(node) * dtype_bytes((DType)node->dtype));
+        results.at[k].storage = storage_new((size_t)node_elements(node) * dtype_bytes((DType)node->dtype));
         status = results.at[k].storage ? ST_OK : ST_OUT_OF_MEMORY;
         if (status == ST_OK)
             results.at[k].data = out[k] = results.at[k].storage->data;

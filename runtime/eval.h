@@ -11,6 +11,11 @@ void eval_unlock(void);
 /* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
 Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);
 
+/* Collects the pending graph behind `roots` under the options at hand, as evaluation does. Under the evaluation lock. */
+Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *user);
+/* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
+Status eval_serve(Call *call, const char *api, Loc loc);
+
 /* Log lines and warnings about a call. */
 void log_hit(const Call *call);
 void log_graph(const Graph *g, const Call *call);

@@ -9,6 +9,10 @@
 
 typedef struct Trace Trace;
 extern _Thread_local Trace *trace_current; /* NULL: this thread traces nothing */
+extern _Thread_local uint32_t trace_serial; /* of this thread's last trace; never 0 in a trace */
+
+/* What a new handle remembers: the trace that makes it. */
+static inline uint32_t trace_birth(void) { return trace_current ? trace_serial : 0; }
 
 void trace_note_use(kiln_tensor *t);
 void trace_note_draw(RtNode *counter, RtNode *key, uint64_t start, uint64_t count);

@@ -1,4 +1,5 @@
 /* What kiln says about a call: graphs, look-ups, and above all why something was compiled. */
+#define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
 #include "jit/options.h"
 #include "runtime/eval.h"
@@ -109,4 +110,59 @@ const char *dump_name(const Call *call, char *buffer, size_t size)
         return NULL;
     snprintf(buffer, size, "%04u_%016" PRIx64, counter++, call->key.hash.hi);
     return buffer;
+}
+
+/* --- kiln_graph_text ------------------------------------------------------------------------------------------------ */
+
+typedef struct TextJob {
+    const Call *call;
+    const RtNode *root;
+    char *buffer;
+    size_t size, length;
+} TextJob;
+
+static Status print_in_arena(Arena *arena, void *user)
+{
+    TextJob *job = user;
+    Str out;
+    str_init(&out, arena);
+    graph_print(call_graph(job->call, arena), "graph", &out);
+    job->length = out.len;
+    if (job->size)
+        snprintf(job->buffer, job->size, "%s", out.text);
+    return ST_OK;
+}
+
+static Status print_call(Call *call, void *user)
+{
+    TextJob *job = user;
+    job->call = call;
+    if (call->nodes.at[call->outputs.at[0]] != job->root)
+        return fail(ST_UNSUPPORTED, "the graph has more than %d nodes and would run in parts", CALL_MAX_NODES);
+    return with_arena(print_in_arena, job);
+}
+
+kiln_status kiln_graph_text_at(const char *file, int line, kiln_tensor *x, char *buffer, size_t size, size_t *needed)
+{
+    static const char api[] = "kiln_graph_text";
+    Loc loc = {file, line};
+    if (!x)
+        return error_null("x", api, loc);
+    if (size && !buffer)
+        return error_sync(fail(ST_INVALID, "buffer is NULL but size is %zu", size), api, loc);
+    TextJob job = {.root = x->node, .buffer = buffer, .size = size};
+    if (size)
+        buffer[0] = '\0';
+    eval_lock();
+    RtNode *root = x->node;
+    Status status = eval_collect(&root, 1, print_call, &job); /* an evaluated tensor has no graph: empty text */
+    eval_unlock();
+    if (needed)
+        *needed = job.length;
+    return error_sync(status, api, loc);
+}
+
+kiln_status kiln_graph_text(kiln_tensor *x, char *buffer, size_t size, size_t *needed)
+{
+    return kiln_graph_text_at(NULL, 0, x, buffer, size, needed);
 }

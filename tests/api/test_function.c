@@ -1,0 +1,276 @@
+/* kiln_function: traced once, replayed; what it uses besides its inputs is seen at each call. */
+#include "kiln.h"
+
+#include <criterion/criterion.h>
+#include <criterion/new/assert.h>
+#include <string.h>
+
+static int runs; /* of the traced C function */
+
+static kiln_tensor *vector(int64_t n, float first)
+{
+    float data[64];
+    for (int64_t i = 0; i < n; i++)
+        data[i] = first + (float)i;
+    return kiln_from(KILN_F32, KILN_SHAPE(n), data);
+}
+
+static void check(kiln_tensor *x, int64_t n, const float *want)
+{
+    float got[64];
+    cr_assert(eq(int, kiln_read(x, KILN_F32, got, (size_t)n * sizeof *got), KILN_OK), "%s", kiln_error_message());
+    for (int64_t i = 0; i < n; i++)
+        cr_assert(eq(flt, got[i], want[i]));
+}
+
+static int64_t compiles(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    return stats.compiles;
+}
+
+static void call(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
+{
+    cr_assert(eq(int, kiln_function_call(f, in, out), KILN_OK), "%s", kiln_error_message());
+}
+
+static void axpy(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = kiln_add(kiln_mul(in[0], in[1]), in[2]);
+}
+
+Test(function, is_traced_once_for_each_kind_of_input)
+{
+    kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);
+    kiln_tensor *out;
+    for (int round = 0; round < 5; round++) {
+        kiln_tensor *in[] = {vector(3, (float)round), vector(3, 1), vector(3, 0)};
+        call(f, in, &out);
+        float r = (float)round;
+        check(out, 3, (float[]){r, (r + 1) * 2 + 1, (r + 2) * 3 + 2});
+    }
+    cr_assert(eq(int, runs, 1));
+    int64_t before = compiles();
+    kiln_tensor *longer[] = {vector(4, 0), vector(4, 0), vector(4, 0)};
+    call(f, longer, &out);
+    check(out, 4, (float[]){0, 2, 6, 12});
+    cr_assert(eq(int, runs, 2));
+    cr_assert(eq(i64, compiles(), before + 1));
+    kiln_tensor *same = vector(3, 2), *twice[] = {same, same, same};
+    call(f, twice, &out);
+    check(out, 3, (float[]){6, 12, 20});
+    cr_assert(eq(int, runs, 2));
+    kiln_function_free(f);
+}
+
+Test(function, evaluates_pending_inputs)
+{
+    kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);
+    kiln_tensor *x = kiln_add(vector(2, 1), kiln_scalar(1)), *in[] = {x, x, x}, *out;
+    call(f, in, &out);
+    check(out, 2, (float[]){6, 12});
+    cr_assert(kiln_is_evaluated(x));
+    kiln_function_free(f);
+}
+
+static kiln_tensor *weight;
+
+static void scaled(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = kiln_mul(in[0], weight);
+    out[1] = in[0];
+}
+
+Test(function, reads_captured_tensors_at_each_call)
+{
+    kiln_function *f = kiln_function_new(scaled, 1, 2, NULL);
+    kiln_tensor *in[] = {vector(2, 1)}, *out[2];
+    weight = vector(2, 10);
+    call(f, in, out);
+    check(out[0], 2, (float[]){10, 22});
+    check(out[1], 2, (float[]){1, 2});
+    cr_assert(eq(int, kiln_assign(weight, kiln_add(weight, kiln_scalar(1))), KILN_OK)); /* pending */
+    call(f, in, out);
+    check(out[0], 2, (float[]){11, 24});
+    cr_assert(eq(int, runs, 1));
+    kiln_function_free(f);
+}
+
+static void step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    kiln_tensor *gradient = kiln_mul(in[0], weight);
+    cr_expect(eq(int, kiln_assign(weight, kiln_sub(weight, kiln_mul(gradient, kiln_scalar(0.5)))), KILN_OK));
+    out[0] = kiln_sum(kiln_mul(weight, weight));
+}
+
+Test(function, replays_assigns)
+{
+    kiln_function *f = kiln_function_new(step, 1, 1, NULL);
+    kiln_tensor *in[] = {kiln_ones(KILN_F32, KILN_SHAPE(2))}, *out;
+    weight = vector(2, 4);
+    kiln_tensor *alias = kiln_retain(kiln_reshape(weight, KILN_SHAPE(2, 1))); /* another reader of the old value */
+    call(f, in, &out); /* 4, 5 -> 2, 2.5 */
+    check(out, 1, (float[]){10.25f});
+    check(weight, 2, (float[]){2, 2.5f});
+    check(alias, 2, (float[]){4, 5});
+    for (int i = 0; i < 2; i++)
+        call(f, in, &out);
+    check(weight, 2, (float[]){0.5f, 0.625f});
+    check(alias, 2, (float[]){4, 5});
+    cr_assert(eq(int, runs, 1));
+    kiln_release(alias);
+    kiln_function_free(f);
+}
+
+static void noisy(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    (void)kiln_uniform(KILN_F32, KILN_SHAPE(5), 0, 1); /* unused, but it advances the stream */
+    out[0] = kiln_add(in[0], kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1));
+}
+
+Test(function, draws_advance_the_stream_as_without_it)
+{
+    float plain[3][4], traced[3][4];
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(4)), *out;
+    kiln_seed(7);
+    for (int i = 0; i < 3; i++) {
+        noisy(&zero, &out, NULL);
+        cr_assert(eq(int, kiln_read(out, KILN_F32, plain[i], sizeof plain[i]), KILN_OK));
+    }
+    kiln_function *f = kiln_function_new(noisy, 1, 1, NULL);
+    kiln_seed(7);
+    runs = 0;
+    for (int i = 0; i < 3; i++) {
+        call(f, &zero, &out);
+        cr_assert(eq(int, kiln_read(out, KILN_F32, traced[i], sizeof traced[i]), KILN_OK));
+    }
+    cr_assert(eq(int, runs, 1));
+    cr_assert(eq(int, memcmp(plain, traced, sizeof plain), 0));
+    kiln_seed(8);
+    call(f, &zero, &out);
+    cr_assert(eq(int, kiln_read(out, KILN_F32, traced[1], sizeof traced[1]), KILN_OK));
+    cr_assert(ne(int, memcmp(traced[0], traced[1], sizeof traced[0]), 0));
+    kiln_function_free(f);
+}
+
+static char last_warning[512];
+static int warnings;
+
+static void sink(void *user, int level, const char *topic, const char *line)
+{
+    (void)user;
+    (void)topic;
+    if (level != 0)
+        return;
+    warnings++;
+    strncpy(last_warning, line, sizeof last_warning - 1);
+}
+
+static void branching(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    double total = 0;
+    cr_expect(eq(int, kiln_item(kiln_sum(in[0]), &total), KILN_OK));
+    out[0] = total > 0 ? kiln_neg(in[0]) : kiln_abs(in[0]);
+}
+
+Test(function, a_sync_point_inside_means_run_each_time_and_is_said_once)
+{
+    kiln_set_log_sink(sink, NULL);
+    kiln_function *f = kiln_function_new(branching, 1, 1, NULL);
+    kiln_tensor *out, *in[] = {vector(2, 1)};
+    call(f, in, &out);
+    check(out, 2, (float[]){-1, -2});
+    in[0] = vector(2, -9);
+    call(f, in, &out);
+    check(out, 2, (float[]){9, 8});
+    cr_assert(eq(int, runs, 2));
+    cr_assert(eq(int, warnings, 1));
+    cr_assert(strstr(last_warning, "kiln_item") && strstr(last_warning, "test_function.c"), "%s", last_warning);
+    kiln_function_free(f);
+}
+
+static void incomplete(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)out;
+    (void)user;
+}
+
+static void wrong(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_matmul(in[0], in[0]);
+    kiln_tensor *p = weight;
+    cr_expect(eq(int, kiln_assign(p, kiln_scalar(3)), KILN_OK));
+}
+
+Test(function, errors_are_statuses_and_change_nothing)
+{
+    kiln_tensor *out = (kiln_tensor *)1, *in[] = {kiln_ones(KILN_F32, KILN_SHAPE(2, 3))};
+    cr_assert(zero(ptr, kiln_function_new(NULL, 1, 1, NULL)));
+    kiln_clear_error();
+    kiln_function *f = kiln_function_new(incomplete, 1, 1, NULL);
+    cr_assert(eq(int, kiln_function_call(f, in, &out), KILN_INVALID));
+    cr_assert(strstr(kiln_error_message(), "out[0]") != NULL, "%s", kiln_error_message());
+    cr_assert(zero(ptr, out));
+    kiln_function_free(f);
+
+    kiln_clear_error();
+    weight = kiln_full(KILN_F32, KILN_SHAPE(), 5);
+    f = kiln_function_new(wrong, 1, 1, NULL);
+    cr_assert(eq(int, kiln_function_call(f, in, &out), KILN_BAD_SHAPE));
+    cr_assert(strstr(kiln_error_message(), "kiln_matmul") != NULL, "%s", kiln_error_message());
+    double value;
+    cr_assert(eq(int, kiln_item(weight, &value), KILN_OK));
+    cr_assert(eq(dbl, value, 5));
+    in[0] = NULL;
+    cr_assert(ne(int, kiln_function_call(f, in, &out), KILN_OK));
+    kiln_function_free(f);
+    kiln_function_free(NULL);
+}
+
+static void outer(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    runs++;
+    kiln_tensor *args[] = {in[0], in[0], in[0]};
+    cr_expect(eq(int, kiln_function_call(user, args, out), KILN_OK));
+    out[0] = kiln_neg(out[0]);
+}
+
+Test(function, functions_nest)
+{
+    kiln_function *inner = kiln_function_new(axpy, 3, 1, NULL), *f = kiln_function_new(outer, 1, 1, inner);
+    kiln_tensor *in[] = {vector(2, 1)}, *out;
+    for (int i = 0; i < 3; i++)
+        call(f, in, &out);
+    check(out, 2, (float[]){-2, -6});
+    cr_assert(eq(int, runs, 2));
+    kiln_function_free(f);
+    kiln_function_free(inner);
+}
+
+Test(function, works_in_eager_and_interp_mode)
+{
+    kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);
+    kiln_tensor *x = vector(2, 1), *in[] = {x, x, x}, *out;
+    const char *const modes[] = {"eager", "interp", "jit"};
+    for (int m = 0; m < 3; m++) {
+        cr_assert(eq(int, kiln_set_option("mode", modes[m]), KILN_OK));
+        for (int i = 0; i < 2; i++) {
+            call(f, in, &out);
+            check(out, 2, (float[]){2, 6});
+        }
+    }
+    kiln_function_free(f);
+}

@@ -92,6 +92,9 @@ static Sync sync_at(const char *api, Loc loc)
     return sync;
 }
 
+/* A deleter that runs while an evaluation is under way must not start another: the call's arrays are in use. */
+static bool busy;
+
 /* The options that change code open the structure, so they are part of the key. */
 static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user)
 {
@@ -100,7 +103,12 @@ static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = options->value[id];
-    return collect(nodes, n, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
+    if (busy)
+        return fail(ST_INVALID, "a deleter may not compute values");
+    busy = true;
+    Status status = collect(nodes, n, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
+    busy = false;
+    return status;
 }
 
 Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *user)
@@ -112,7 +120,12 @@ Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *use
 Status eval_serve(Call *call, const char *api, Loc loc)
 {
     Sync sync = sync_at(api, loc);
-    return serve(call, &sync);
+    if (busy)
+        return fail(ST_INVALID, "a deleter may not compute values");
+    busy = true;
+    Status status = serve(call, &sync);
+    busy = false;
+    return status;
 }
 
 /* --- the lock ------------------------------------------------------------------------------------------------------------- */

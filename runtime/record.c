@@ -24,12 +24,14 @@ Rec rec_begin(const char *api, const char *file, int line)
     RtThread *t = rt_thread();
     if (file && option_int(OPT_NO_LOCATIONS))
         file = NULL;
-    return (Rec){api, {file, line}, t, t->n_temp};
+    return (Rec){api, {file, line}, t, t->n_temp, ST_OK};
 }
 
 RtNode *rec_failed(Rec *r, Status status)
 {
     error_keep(status, r->api, r->loc);
+    if (r->status == ST_OK)
+        r->status = status;
     return NULL;
 }
 

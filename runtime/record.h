@@ -26,6 +26,7 @@ typedef struct Rec {
     Loc loc;
     RtThread *thread;
     uint32_t base;   /* thread->temp[base..] are this call's nodes */
+    Status status;   /* of its first failure */
 } Rec;
 
 /* Defines a public function and its twin that knows the caller's place; what follows is the body. */

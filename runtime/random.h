@@ -1,0 +1,10 @@
+/* The process's stream of random numbers: a key (from the seed) and how many counters were drawn. */
+#ifndef RUNTIME_RANDOM_H
+#define RUNTIME_RANDOM_H
+
+#include <stdint.h>
+
+uint64_t random_advance(uint64_t count); /* takes the next `count` counters; returns the first */
+uint64_t random_key(void);
+
+#endif

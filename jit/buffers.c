@@ -1,0 +1,173 @@
+/*
+ * Buffers of a plan: which are used, from which step to which, which may share memory, and which outputs may take over the
+ * storage of an input that its owner gives up.
+ *
+ * Slots: temporaries whose lifetimes do not overlap share a slot; at run time a slot is as large as the largest of its
+ * buffers at the sizes of that call, so any assignment is right and hints only choose a tight one: in the order of their
+ * first steps, each takes the free slot whose size is nearest.
+ */
+#include "jit/fuse.h"
+
+#include "ir/base/log.h"
+
+static int64_t buffer_bytes(const Fuser *f, const PlanBuffer *b)
+{
+    return dim_hint(f->g, b->numel) * (int64_t)dtype_bytes((DType)b->dtype);
+}
+
+/* Keeps the buffers that a step or an output names, in the order of their first use, and their first and last steps. */
+static void used_buffers(Fuser *f)
+{
+    Plan *plan = f->plan;
+    uint32_t *to = ARENA_ARRAY(f->arena, uint32_t, plan->buffers.n + 1);
+    memset(to, 0xff, sizeof *to * (plan->buffers.n + 1));
+    VEC(PlanBuffer) kept = {0};
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        for (uint32_t a = 0; a < plan->steps.at[s].args.n; a++) {
+            PlanArg *arg = &plan->steps.at[s].args.at[a];
+            if (arg->kind != BIND_BUFFER)
+                continue;
+            if (to[arg->buffer] == UINT32_MAX) {
+                to[arg->buffer] = kept.n;
+                VEC_PUSH(f->g->arena, kept, plan->buffers.at[arg->buffer]);
+                kept.at[kept.n - 1].first_step = s;
+            }
+            arg->buffer = to[arg->buffer];
+            kept.at[arg->buffer].last_step = s;
+        }
+    }
+    for (uint32_t i = 0; i < plan->outputs.n; i++) {
+        uint32_t old = plan->outputs.at[i];
+        if (to[old] == UINT32_MAX) {
+            to[old] = kept.n;
+            VEC_PUSH(f->g->arena, kept, plan->buffers.at[old]);
+        }
+        plan->outputs.at[i] = to[old];
+    }
+    plan->buffers.at = kept.at;
+    plan->buffers.n = kept.n;
+    plan->buffers.cap = kept.cap;
+}
+
+static void assign_slots(Fuser *f)
+{
+    Plan *plan = f->plan;
+    VEC(int64_t) size = {0};
+    VEC(uint32_t) busy = {0}; /* last step of the buffer in each slot */
+    VEC(uint32_t) order = {0}; /* of their first steps, as used_buffers left them */
+    for (uint32_t i = 0; i < plan->buffers.n; i++)
+        if (plan->buffers.at[i].kind == BUFFER_TEMP)
+            VEC_PUSH(f->arena, order, i);
+    plan->peak_with_reuse = plan->peak_without = 0;
+    for (uint32_t i = 0; i < order.n; i++) {
+        PlanBuffer *b = &plan->buffers.at[order.at[i]];
+        int64_t want = buffer_bytes(f, b), best_gap = 0;
+        uint32_t best = NO_SLOT;
+        plan->peak_without += want;
+        for (uint32_t s = 0; s < size.n; s++) {
+            if (busy.at[s] >= b->first_step)
+                continue;
+            int64_t gap = size.at[s] > want ? size.at[s] - want : 2 * (want - size.at[s]);
+            if (best == NO_SLOT || gap < best_gap) {
+                best = s;
+                best_gap = gap;
+            }
+        }
+        if (best == NO_SLOT) {
+            best = size.n;
+            VEC_PUSH(f->arena, size, 0);
+            VEC_PUSH(f->arena, busy, 0);
+        }
+        b->slot = best;
+        busy.at[best] = b->last_step;
+        size.at[best] = size.at[best] > want ? size.at[best] : want;
+    }
+    plan->n_slots = size.n;
+    for (uint32_t s = 0; s < size.n; s++)
+        plan->peak_with_reuse += size.at[s];
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        if (plan->buffers.at[i].kind == BUFFER_OUTPUT) {
+            plan->peak_with_reuse += buffer_bytes(f, &plan->buffers.at[i]);
+            plan->peak_without += buffer_bytes(f, &plan->buffers.at[i]);
+        }
+    }
+}
+
+/* Is buffer argument `in` of the step read only at the element that `out` is stored to, before it is? */
+static bool reads_in_place(const PlanStep *step, uint32_t in, uint32_t out)
+{
+    const Kernel *k = step->kernel;
+    IRef stored = IREF_NONE;
+    uint32_t stores = 0;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        if (x->kind == KI_SCATTER && x->arg == out)
+            return false;
+        if (x->kind == KI_STORE && x->arg == out) {
+            stored = x->idx;
+            stores++;
+        }
+    }
+    if (stores != 1)
+        return false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        if (x->kind == KI_LOAD && x->arg == in && (x->idx != stored || x->pred != VREF_NONE))
+            return false;
+    }
+    return true;
+}
+
+static bool is_graph_output_twice(const Plan *plan, uint32_t buffer)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < plan->outputs.n; i++)
+        n += plan->outputs.at[i] == buffer;
+    return n > 1;
+}
+
+/* An output may take an input's storage when the step that writes it is the only one that writes it, the last that reads the
+ * input, and reads it only where it writes. */
+static void find_donations(Fuser *f)
+{
+    Plan *plan = f->plan;
+    bool *taken = ARENA_ARRAY(f->arena, bool, plan->buffers.n + 1);
+    for (uint32_t i = 0; i < plan->outputs.n; i++)
+        taken[plan->outputs.at[i]] = true; /* an input that is itself an output stays */
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        PlanStep *step = &plan->steps.at[s];
+        if (step->kind != STEP_KERNEL || step->kernel->form != FORM_LOOPS)
+            continue;
+        for (uint32_t o = 0; o < step->args.n; o++) {
+            if (step->args.at[o].kind != BIND_BUFFER || !step->kernel->args.at[o].written)
+                continue;
+            PlanBuffer *out = &plan->buffers.at[step->args.at[o].buffer];
+            if (out->kind != BUFFER_OUTPUT || out->first_step != s || out->alias_input != NO_BUFFER ||
+                is_graph_output_twice(plan, step->args.at[o].buffer))
+                continue;
+            for (uint32_t i = 0; i < step->args.n && out->alias_input == NO_BUFFER; i++) {
+                if (step->args.at[i].kind != BIND_BUFFER)
+                    continue;
+                uint32_t index = step->args.at[i].buffer;
+                PlanBuffer *in = &plan->buffers.at[index];
+                bool fits = in->kind == BUFFER_INPUT && !taken[index] && in->last_step == s && in->dtype == out->dtype &&
+                            !graph_node(f->g, in->node)->attr.flag && dim_same(f->g, in->numel, out->numel);
+                if (!fits || !reads_in_place(step, i, o))
+                    continue;
+                out->alias_input = index;
+                taken[index] = true;
+                step->kernel->args.at[o].may_alias = step->kernel->args.at[i].may_alias = true;
+            }
+        }
+    }
+}
+
+void plan_buffers(Fuser *f)
+{
+    used_buffers(f);
+    assign_slots(f);
+    find_donations(f);
+    if (log_on(LOG_MEMORY))
+        log_line(LOG_MEMORY, "%u temporaries in %u slots: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,
+                 f->plan->n_slots, (long long)f->plan->peak_with_reuse, (long long)f->plan->peak_without);
+}

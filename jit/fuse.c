@@ -1,0 +1,681 @@
+/*
+ * Fusion: from a graph to few kernels.
+ *
+ * A node is either computed wherever it is needed (its scalar ops are copied into each kernel that reads it) or it has a
+ * buffer. Kernels follow from the second set: one "unit" per buffer, or per few buffers with the same loops. Units are
+ * formed from the last node to the first:
+ *
+ *     roots = nodes that want a buffer (outputs first)
+ *     while roots: take the last; choose its loops (fuse_space.c); evaluate it (fuse_value.c), down to inputs and buffers;
+ *                  what cannot be computed in these loops is forced to have a buffer: a new root
+ *                  add other roots that have the same loops and read the same data
+ *
+ * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper to store than to compute
+ * again become roots (fuse_cost.c); then the round is repeated, and its guards are taken back first. Two rounds are the
+ * rule, one where there is only one kernel.
+ *
+ * A unit that makes several nodes could close a cycle: it needs another unit's buffer, which needs one of its own. So after
+ * each unit the graph, with formed units as single points, is searched from what the unit loads; a node found again is
+ * refused a place in the unit, and the unit is formed anew. Finally units are put in order of their dependencies.
+ */
+#include "jit/fuse.h"
+
+#include "ir/base/log.h"
+#include "ir/query.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { MAX_ROUNDS = 5, MAX_CANDIDATES = 128, SMALL = 4096 };
+
+void reason(Fuser *f, const char *format, ...)
+{
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    const char *copy = arena_strdup(f->arena, line);
+    VEC_PUSH(f->arena, f->reasons, copy);
+}
+
+Ref strip_reshape(const Graph *g, Ref n)
+{
+    while (graph_node(g, n)->op == OP_RESHAPE)
+        n = graph_node(g, n)->in[0];
+    return n;
+}
+
+/* ---- buffers ---- */
+
+static bool is_output(const Graph *g, Ref n)
+{
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        if (strip_reshape(g, g->outputs.at[i]) == n)
+            return true;
+    return false;
+}
+
+uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind)
+{
+    const Node *node = graph_node(f->g, n);
+    uint32_t index = kind == BUFFER_INPUT ? node->attr.n : 0;
+    VEC_PUSH(f->g->arena, f->plan->buffers,
+             (PlanBuffer){.kind = (uint8_t)kind, .dtype = node->dtype, .node = n, .index = index, .numel = node_numel(f->g, n),
+                          .slot = NO_SLOT, .alias_input = NO_BUFFER});
+    return f->plan->buffers.n - 1;
+}
+
+uint32_t buffer_for(Fuser *f, Ref n)
+{
+    if (f->buffer_of[n] == NO_BUFFER) {
+        BufferKind kind = graph_node(f->g, n)->op == OP_INPUT ? BUFFER_INPUT : BUFFER_TEMP;
+        if (kind == BUFFER_TEMP && is_output(f->g, n))
+            kind = BUFFER_OUTPUT;
+        f->buffer_of[n] = buffer_private(f, n, kind);
+    }
+    return f->buffer_of[n];
+}
+
+/* Gives n a buffer because the kernel being built cannot hold it. */
+void force(Fuser *f, Build *b, Ref n)
+{
+    if (!has_buffer(f, n)) {
+        f->flags[n] |= NODE_FORCED | NODE_PENDING;
+        VEC_PUSH(f->arena, b->forced, n);
+        VEC_PUSH(f->arena, f->pending, n);
+    }
+}
+
+/* ---- cycles ---- */
+
+/* Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE. Formed units count as one. */
+static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n)
+{
+    VEC(Ref) stack = {0};
+    f->stamp_now++;
+    for (uint32_t i = 0; i < n; i++)
+        VEC_PUSH(f->arena, stack, loads[i]);
+    while (stack.n) {
+        Ref at = stack.at[--stack.n];
+        if (f->stamp[at] == f->stamp_now)
+            continue;
+        f->stamp[at] = f->stamp_now;
+        if (f->flags[at] & NODE_TARGET)
+            return at;
+        const Node *node = graph_node(f->g, at);
+        const Ref *from = node->in;
+        uint32_t count = node->n_in;
+        if (f->unit_of[at] != NO_UNIT) {
+            from = f->units.at[f->unit_of[at]].loads.at;
+            count = f->units.at[f->unit_of[at]].loads.n;
+        }
+        for (uint32_t i = 0; i < count; i++)
+            if (f->stamp[from[i]] != f->stamp_now)
+                VEC_PUSH(f->arena, stack, from[i]);
+    }
+    return REF_NONE;
+}
+
+static Ref cycle_of(Fuser *f, const Build *b)
+{
+    if (b->outputs.n < 2)
+        return REF_NONE;
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        f->flags[b->outputs.at[i]] |= NODE_TARGET;
+    Ref found = find_cycle(f, b->loads.at, b->loads.n);
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        f->flags[b->outputs.at[i]] &= (uint8_t)~NODE_TARGET;
+    return found;
+}
+
+/* ---- roots of a kernel ---- */
+
+static Tuple space_tuple(Build *b, const Space *space, uint32_t rank)
+{
+    Coords c = {.n = rank};
+    for (uint32_t i = 0; i < rank; i++)
+        c.at[i] = space->axis_of[i] < 0 ? kidx_const(b->k, 0) : kidx_axis(b->k, (uint32_t)space->axis_of[i]);
+    return build_tuple(b, &c);
+}
+
+static void add_root(Build *b, Ref n, Tuple at)
+{
+    Fuser *f = b->f;
+    const Node *node = graph_node(f->g, n);
+    f->flags[n] |= NODE_ROOT;
+    VEC_PUSH(f->arena, b->outputs, n);
+    VRef v = value_compute(b, n, at, VREF_NONE);
+    build_store(b, buffer_for(f, n), n, at, 0, DIM_NONE, v);
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < node->rank; i++)
+        used |= b->k->idx_axes.at[b->tuples.at[at].at[i]];
+    if (b->n_r && used == (b->x_mask | b->r_mask)) {
+        Frame frame = {.rank = node->rank, .at = at};
+        memcpy(frame.dim, node->dim, sizeof frame.dim);
+        VEC_PUSH(f->arena, b->frames, frame);
+    }
+}
+
+static bool dims_equal(Fuser *f, const Dim *a, const Dim *b, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!sizes_equal(f, a[i], b[i]))
+            return false;
+    return true;
+}
+
+static bool special(const Fuser *f, Ref n)
+{
+    const Node *node = graph_node(f->g, n);
+    OpClass cls = op_class((Op)node->op);
+    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) ||
+           f->contract_of[n] != REF_NONE;
+}
+
+static const Unit *unit_before(const Fuser *f, Ref n)
+{
+    return f->previous_of[n] == NO_UNIT ? NULL : &f->previous.at[f->previous_of[n]];
+}
+
+static bool reads_same(const Unit *a, const Ref *loads, uint32_t n)
+{
+    for (uint32_t i = 0; i < a->loads.n; i++)
+        for (uint32_t j = 0; j < n; j++)
+            if (a->loads.at[i] == loads[j])
+                return true;
+    return false;
+}
+
+/* Coordinates at which root n can be evaluated in the loops of b; false when it has other loops. */
+static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
+{
+    Fuser *f = b->f;
+    const Node *node = graph_node(f->g, n);
+    const Space *space = space_of(f, n);
+    if (space->n_x == own->n_x && space->n_r == own->n_r && dims_equal(f, space->dim, own->dim, own->n_x + own->n_r)) {
+        *at = space_tuple(b, space, node->rank);
+        return true;
+    }
+    for (uint32_t i = 0; !space->n_r && i < b->frames.n; i++) {
+        if (b->frames.at[i].rank == node->rank && dims_equal(f, b->frames.at[i].dim, node->dim, node->rank)) {
+            *at = b->frames.at[i].at;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Adds to the kernel the other roots that have its loops and read what it reads. */
+static void merge_roots(Build *b, const Space *own)
+{
+    Fuser *f = b->f;
+    uint32_t tried = 0;
+    for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES;) {
+        Ref n = f->pending.at[i];
+        Tuple at;
+        const Unit *before = unit_before(f, n);
+        if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before || special(f, n))
+            continue;
+        tried++;
+        if (!reads_same(before, b->loads.at, b->loads.n) && b->x_points * b->r_points > SMALL)
+            continue;
+        if (b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS)
+            continue;
+        if (!same_loops(b, own, n, &at))
+            continue;
+        VEC(Ref) loads = {0};
+        for (uint32_t j = 0; j < b->loads.n + before->loads.n; j++)
+            VEC_PUSH(f->arena, loads, j < b->loads.n ? b->loads.at[j] : before->loads.at[j - b->loads.n]);
+        for (uint32_t j = 0; j < b->outputs.n; j++)
+            f->flags[b->outputs.at[j]] |= NODE_TARGET;
+        f->flags[n] |= NODE_TARGET;
+        Ref cycle = find_cycle(f, loads.at, loads.n);
+        for (uint32_t j = 0; j < b->outputs.n; j++)
+            f->flags[b->outputs.at[j]] &= (uint8_t)~NODE_TARGET;
+        f->flags[n] &= (uint8_t)~NODE_TARGET;
+        if (cycle == REF_NONE)
+            add_root(b, n, at);
+        else if (log_on(LOG_FUSION))
+            reason(f, "not fused: %%%u with %%%u: another kernel stands between them", n, b->root);
+    }
+}
+
+/* A pure elementwise root may be better placed in the kernel of a row of the same shape: that root, or `n` itself. */
+static Ref better_root(Fuser *f, Ref n)
+{
+    const Unit *mine = unit_before(f, n);
+    const Node *node = graph_node(f->g, n);
+    if (!f->fuse || !mine || space_of(f, n)->n_r)
+        return n;
+    uint32_t tried = 0;
+    for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES;) {
+        Ref other = f->pending.at[i];
+        const Unit *before = unit_before(f, other);
+        if (other == n || !(f->flags[other] & NODE_PENDING) || !before || special(f, other))
+            continue;
+        tried++;
+        const Node *peer = graph_node(f->g, other);
+        const Node *shape = op_class((Op)peer->op) == CLS_REDUCE ? graph_node(f->g, peer->in[0]) : peer;
+        if (space_of(f, other)->n_r && shape->rank == node->rank && dims_equal(f, shape->dim, node->dim, node->rank) &&
+            reads_same(before, mine->loads.at, mine->loads.n))
+            return other;
+    }
+    return n;
+}
+
+/* ---- units ---- */
+
+static void unit_take(Fuser *f, Unit *u, Build *b, const char *prefix)
+{
+    for (uint32_t i = 0; i < b->loads.n; i++) {
+        uint32_t j = 0;
+        while (j < u->loads.n && u->loads.at[j] != b->loads.at[i])
+            j++;
+        if (j == u->loads.n)
+            VEC_PUSH(f->arena, u->loads, b->loads.at[i]);
+    }
+    for (uint32_t i = 0; i < b->outputs.n; i++) {
+        VEC_PUSH(f->arena, u->outputs, b->outputs.at[i]);
+        f->flags[b->outputs.at[i]] &= (uint8_t)~NODE_ROOT;
+    }
+    u->visits += b->visits;
+    PlanStep step = build_finish(b, prefix);
+    VEC_PUSH(f->arena, u->steps, step);
+}
+
+/* Takes back what an attempt at a kernel left behind. */
+static void give_up(Fuser *f, Build *b, uint32_t visits, uint32_t reasons, uint32_t pending)
+{
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        f->flags[b->outputs.at[i]] &= (uint8_t)~NODE_ROOT;
+    for (uint32_t i = 0; i < b->forced.n; i++)
+        f->flags[b->forced.at[i]] &= (uint8_t)~(NODE_FORCED | NODE_PENDING);
+    f->visits.n = visits;
+    f->reasons.n = reasons;
+    f->pending.n = pending;
+}
+
+/* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from them. */
+static Tuple contraction_tuple(Build *b, Ref n)
+{
+    Fuser *f = b->f;
+    Ref at = b->contraction;
+    Coords c = {.n = graph_node(f->g, at)->rank};
+    for (uint32_t i = 0; i < c.n; i++)
+        c.at[i] = kidx_axis(b->k, i);
+    while (at != n) {
+        at = f->users[f->user_at[at]];
+        c = view_output(b, at, &c);
+    }
+    return build_tuple(b, &c);
+}
+
+static void begin(Build *b, Fuser *f, Ref n, Space *space)
+{
+    Ref c = f->contract_of[n];
+    if (c == REF_NONE) {
+        build_init(b, f, space->dim, space->n_x, space->n_r, n);
+        return;
+    }
+    const Node *node = graph_node(f->g, c), *left = graph_node(f->g, node->in[0]);
+    Dim dim[MAX_RANK + 1];
+    memcpy(dim, node->dim, sizeof node->dim);
+    dim[node->rank] = left->dim[left->rank - 1];
+    build_init(b, f, dim, node->rank, 1, n);
+    b->k->form = FORM_CONTRACT;
+    b->contraction = c;
+}
+
+static Status form_kernel(Fuser *f, Unit *u, Ref root)
+{
+    uint32_t visits = f->visits.n, reasons = f->reasons.n, pending = f->pending.n, budget = MAX_VISITS;
+    VEC(Ref) refused = {0};
+    for (;;) {
+        Build b;
+        Space space = *space_of(f, root);
+        begin(&b, f, root, &space);
+        b.budget = budget;
+        b.absorb = f->fuse;
+        bool contract = b.contraction != REF_NONE;
+        add_root(&b, root, contract ? contraction_tuple(&b, root) : space_tuple(&b, &space, graph_node(f->g, root)->rank));
+        if (f->fuse && !contract && f->previous.n)
+            merge_roots(&b, &space);
+        if (contract && !b.contracts) { /* the product is stored on the way: what is left is plain loops */
+            give_up(f, &b, visits, reasons, pending);
+            f->contract_of[root] = REF_NONE;
+            continue;
+        }
+        Ref cycle = cycle_of(f, &b);
+        bool full = b.buffers > MAX_BUFFERS + 4 && budget > 8;
+        if (cycle == REF_NONE && !full) {
+            for (uint32_t i = 0; i < refused.n; i++)
+                f->flags[refused.at[i]] &= (uint8_t)~NODE_REFUSED;
+            unit_take(f, u, &b, contract ? "matmul" : NULL);
+            return ST_OK;
+        }
+        give_up(f, &b, visits, reasons, pending);
+        if (cycle == root)
+            return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
+        if (full)
+            budget /= 2;
+        else {
+            f->flags[cycle] |= NODE_REFUSED;
+            VEC_PUSH(f->arena, refused, cycle);
+        }
+        f->space[root].known = false;
+    }
+}
+
+/* A kernel that evaluates n and stores it in part of a buffer of the shape of `shape`. */
+static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uint32_t axis, Dim offset)
+{
+    Build b;
+    Space space = {0};
+    const Node *node = graph_node(f->g, n);
+    if (node->op != OP_INPUT && !has_buffer(f, n))
+        space = *space_of(f, n);
+    else
+        for (uint32_t i = 0; i < node->rank; i++) {
+            bool one = size_is_one(f, node->dim[i]);
+            space.axis_of[i] = one ? -1 : (int8_t)space.n_x;
+            if (!one)
+                space.dim[space.n_x++] = node->dim[i];
+        }
+    build_init(&b, f, space.dim, space.n_x, space.n_r, n);
+    Tuple at = space_tuple(&b, &space, node->rank);
+    VRef v = value_at(&b, n, at, VREF_NONE);
+    build_store(&b, buffer, shape, at, axis, offset, v);
+    unit_take(f, u, &b, NULL);
+}
+
+/* x copied into the result's buffer, then the updates: parallel over all axes but the indexed one, in order along it. */
+static void form_scatter(Fuser *f, Unit *u, Ref n)
+{
+    const Node *node = graph_node(f->g, n), *index = graph_node(f->g, node->in[1]);
+    uint32_t buffer = buffer_for(f, n), axis = node->attr.axis, n_x = 0;
+    form_piece(f, u, node->in[0], buffer, n, 0, DIM_NONE);
+    Dim dim[MAX_RANK];
+    Coords c = {.n = index->rank};
+    int32_t place[MAX_RANK];
+    for (uint32_t i = 0; i < index->rank; i++) {
+        place[i] = i == axis || size_is_one(f, index->dim[i]) ? -1 : (int32_t)n_x;
+        if (place[i] >= 0)
+            dim[n_x++] = index->dim[i];
+    }
+    dim[n_x] = index->dim[axis];
+    Build b;
+    build_init(&b, f, dim, n_x, 1, n);
+    b.contraction = n; /* no reductions in here */
+    for (uint32_t i = 0; i < index->rank; i++)
+        c.at[i] = i == axis ? kidx_axis(b.k, n_x) : place[i] < 0 ? kidx_const(b.k, 0) : kidx_axis(b.k, (uint32_t)place[i]);
+    Tuple at = build_tuple(&b, &c);
+    VRef where = value_at(&b, node->in[1], at, VREF_NONE);
+    VRef source = value_at(&b, node->in[2], at, VREF_NONE);
+    if (b.k->inst.at[where].dtype != DT_I64) {
+        KInst cast = KINST(.kind = KI_OP, .op = OP_CAST, .dtype = DT_I64);
+        cast.a = where;
+        where = kernel_inst(b.k, cast);
+    }
+    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = build_fault(f, n));
+    bound.a = where;
+    bound.arg = build_fault_arg(&b);
+    bound.idx = build_size(&b, node->dim[axis]);
+    VRef clamped = kernel_inst(b.k, bound);
+    IRef sum = kidx_const(b.k, 0), stride = kidx_const(b.k, 1);
+    for (uint32_t i = node->rank; i-- > 0;) {
+        IRef at_axis = i == axis ? kidx_value(b.k, clamped) : c.at[i];
+        sum = kidx_add(b.k, sum, kidx_mul(b.k, at_axis, stride));
+        if (i)
+            stride = kidx_mul(b.k, stride, build_size(&b, node->dim[i]));
+    }
+    KInst scatter = KINST(.kind = KI_SCATTER, .dtype = node->dtype, .mode = node->attr.mode);
+    scatter.arg = build_buffer_arg(&b, buffer, true);
+    scatter.a = source;
+    scatter.idx = sum;
+    kernel_inst(b.k, scatter);
+    unit_take(f, u, &b, "scatter");
+    VEC_PUSH(f->arena, u->outputs, n);
+}
+
+static void form_sort(Fuser *f, Unit *u, Ref n)
+{
+    Graph *g = f->g;
+    const Node *node = graph_node(g, n), *x = graph_node(g, node->in[0]);
+    Ref source = strip_reshape(g, node->in[0]);
+    bool input = graph_node(g, source)->op == OP_INPUT;
+    uint32_t from;
+    if (input ? !graph_node(g, source)->attr.flag : has_buffer(f, source)) {
+        from = buffer_for(f, source);
+        VEC_PUSH(f->arena, u->loads, source);
+    } else {
+        from = buffer_private(f, node->in[0], BUFFER_TEMP);
+        form_piece(f, u, node->in[0], from, node->in[0], 0, DIM_NONE);
+    }
+    Dim outer = dim_const(g, 1), inner = dim_const(g, 1);
+    for (uint32_t i = 0; i < x->rank; i++) {
+        if (i < node->attr.axis)
+            outer = dim_mul(g, outer, x->dim[i]);
+        else if (i > node->attr.axis)
+            inner = dim_mul(g, inner, x->dim[i]);
+    }
+    PlanStep step = {.kind = STEP_SORT, .descending = node->attr.flag != 0, .what = "argsort", .node = n};
+    Dim along = x->rank ? x->dim[node->attr.axis] : dim_const(g, 1);
+    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = from, .size = DIM_NONE});
+    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = buffer_for(f, n), .size = DIM_NONE});
+    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = outer});
+    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = along});
+    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = inner});
+    int64_t bytes = (int64_t)(dtype_bytes((DType)x->dtype) + dtype_bytes((DType)node->dtype));
+    step.bytes = dim_mul(g, node_numel(g, n), dim_const(g, bytes));
+    VEC_PUSH(f->arena, u->steps, step);
+    VEC_PUSH(f->arena, u->outputs, n);
+}
+
+static void form_concat(Fuser *f, Unit *u, Ref n)
+{
+    const Node *node = graph_node(f->g, n);
+    Dim offset = dim_const(f->g, 0);
+    for (uint32_t i = 0; i < node->n_in; i++) {
+        node = graph_node(f->g, n);
+        form_piece(f, u, node->in[i], buffer_for(f, n), n, node->attr.axis, offset);
+        offset = dim_add(f->g, offset, graph_node(f->g, node->in[i])->dim[node->attr.axis]);
+    }
+    VEC_PUSH(f->arena, u->outputs, n);
+}
+
+static void form_copy(Fuser *f, Unit *u, Ref n)
+{
+    if (f->copy_of[n] == NO_BUFFER)
+        f->copy_of[n] = buffer_private(f, n, BUFFER_OUTPUT);
+    form_piece(f, u, n, f->copy_of[n], n, 0, DIM_NONE);
+}
+
+static Status form_unit(Fuser *f, Ref root)
+{
+    Unit u = {.root = root};
+    const Node *node = graph_node(f->g, root);
+    OpClass cls = op_class((Op)node->op);
+    if (cls == CLS_SCATTER)
+        form_scatter(f, &u, root);
+    else if (cls == CLS_SORT)
+        form_sort(f, &u, root);
+    else if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
+        form_concat(f, &u, root);
+    else if (node->op == OP_INPUT)
+        form_copy(f, &u, root);
+    else
+        TRY(form_kernel(f, &u, root));
+    f->flags[root] &= (uint8_t)~NODE_PENDING;
+    for (uint32_t i = 0; i < u.outputs.n; i++) {
+        f->unit_of[u.outputs.at[i]] = f->units.n;
+        f->flags[u.outputs.at[i]] &= (uint8_t)~NODE_PENDING;
+    }
+    VEC_PUSH(f->arena, f->units, u);
+    return ST_OK;
+}
+
+/* ---- a round ---- */
+
+static void round_begin(Fuser *f)
+{
+    f->previous.at = f->units.at;
+    f->previous.n = f->units.n;
+    f->units.at = NULL;
+    f->units.n = f->units.cap = 0;
+    memcpy(f->previous_of, f->unit_of, sizeof *f->unit_of * f->n);
+    f->pending.n = f->visits.n = f->reasons.n = f->sizes.n = 0;
+    f->plan->buffers.n = f->plan->faults.n = 0;
+    memset(f->space, 0, sizeof *f->space * f->n);
+    for (Ref n = 0; n < f->n; n++) {
+        f->unit_of[n] = NO_UNIT;
+        f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
+        f->fault_of[n] = UINT32_MAX;
+        f->flags[n] &= NODE_LIVE | NODE_WANT;
+        if (f->flags[n] & NODE_WANT) {
+            f->flags[n] |= NODE_PENDING;
+            VEC_PUSH(f->arena, f->pending, n);
+        }
+    }
+}
+
+static Status form_units(Fuser *f)
+{
+    for (Ref n = f->n; n-- > 0;)
+        while (f->flags[n] & NODE_PENDING)
+            TRY(form_unit(f, special(f, n) ? n : better_root(f, n)));
+    return ST_OK;
+}
+
+/* Steps in dependency order: units by their root, each after those it loads from. */
+static void order_units(Fuser *f)
+{
+    uint32_t n = f->units.n;
+    uint32_t *by_root = ARENA_ARRAY(f->arena, uint32_t, f->n + n), count = 0;
+    uint8_t *state = ARENA_ARRAY(f->arena, uint8_t, n + 1); /* 1 on the stack, 2 done */
+    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1), *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
+    uint32_t *unit_at = ARENA_ARRAY(f->arena, uint32_t, f->n);
+    memset(unit_at, 0xff, sizeof *unit_at * f->n);
+    for (uint32_t u = 0; u < n; u++)
+        unit_at[f->units.at[u].root] = u;
+    for (Ref r = 0; r < f->n; r++)
+        if (unit_at[r] != NO_UNIT)
+            by_root[count++] = unit_at[r];
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t depth = 0;
+        if (state[by_root[i]])
+            continue;
+        stack[depth++] = by_root[i];
+        state[by_root[i]] = 1;
+        while (depth) {
+            uint32_t at = stack[depth - 1];
+            const Unit *u = &f->units.at[at];
+            if (next[at] < u->loads.n) {
+                uint32_t on = f->unit_of[u->loads.at[next[at]++]];
+                if (on != NO_UNIT && !state[on]) {
+                    state[on] = 1;
+                    stack[depth++] = on;
+                }
+                continue;
+            }
+            state[at] = 2;
+            depth--;
+            for (uint32_t s = 0; s < u->steps.n; s++)
+                VEC_PUSH(f->g->arena, f->plan->steps, u->steps.at[s]);
+        }
+    }
+}
+
+static void find_users(Fuser *f)
+{
+    const Graph *g = f->g;
+    f->user_at = ARENA_ARRAY(f->arena, uint32_t, f->n + 2);
+    for (uint32_t i = 0; i < g->outputs.n; i++)
+        f->flags[g->outputs.at[i]] |= NODE_LIVE;
+    for (Ref n = f->n; n-- > 0;)
+        for (uint32_t i = 0; f->flags[n] & NODE_LIVE && i < g->nodes.at[n].n_in; i++) {
+            f->flags[g->nodes.at[n].in[i]] |= NODE_LIVE;
+            f->user_at[g->nodes.at[n].in[i] + 1]++;
+        }
+    for (Ref n = 0; n < f->n; n++)
+        f->user_at[n + 1] += f->user_at[n];
+    uint32_t *fill = ARENA_ARRAY(f->arena, uint32_t, f->n + 1);
+    f->users = ARENA_ARRAY(f->arena, uint32_t, f->user_at[f->n] + 1);
+    for (Ref n = 0; n < f->n; n++)
+        for (uint32_t i = 0; f->flags[n] & NODE_LIVE && i < g->nodes.at[n].n_in; i++) {
+            Ref in = g->nodes.at[n].in[i];
+            f->users[f->user_at[in] + fill[in]++] = n;
+        }
+}
+
+static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan)
+{
+    *f = (Fuser){.g = g, .options = options, .arena = g->arena, .plan = plan, .n = g->nodes.n};
+    f->fuse = options->value[OPT_FUSE] != 0;
+    uint32_t n = f->n + 1;
+    f->flags = ARENA_ARRAY(f->arena, uint8_t, n);
+    f->contract_of = ARENA_ARRAY(f->arena, Ref, n);
+    f->unit_of = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->previous_of = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->buffer_of = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->copy_of = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->fault_of = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->stamp = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->space = ARENA_ARRAY(f->arena, Space, n);
+    for (Ref i = 0; i < n; i++) {
+        f->contract_of[i] = REF_NONE;
+        f->unit_of[i] = NO_UNIT;
+    }
+}
+
+/* ---- the log ---- */
+
+static void log_plan(Fuser *f)
+{
+    for (uint32_t i = 0; log_on(LOG_FUSION) && i < f->decisions.n; i++)
+        log_line(LOG_FUSION, "%s", f->decisions.at[i]);
+    for (uint32_t i = 0; log_on(LOG_FUSION) && i < f->reasons.n; i++)
+        log_line(LOG_FUSION, "%s", f->reasons.at[i]);
+    for (uint32_t s = 0; s < f->plan->steps.n; s++) {
+        const PlanStep *step = &f->plan->steps.at[s];
+        if (log_on(LOG_FUSION))
+            log_line(LOG_FUSION, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s, step->what, step->node,
+                     step->kernel ? step->kernel->inst.n : 0, (long long)dim_hint(f->g, step->bytes));
+        if (log_on(LOG_KERNELS) && step->kernel) {
+            Str text;
+            str_init(&text, f->arena);
+            kernel_print(step->kernel, &text);
+            log_line(LOG_KERNELS, "kernel %u: %s", s, step->what);
+            log_text(LOG_KERNELS, text.text);
+        }
+    }
+}
+
+Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
+{
+    Fuser f;
+    *plan = (Plan){0};
+    fuser_init(&f, g, options, plan);
+    find_users(&f);
+    want_structural(&f);
+    for (f.round = 0;; f.round++) {
+        uint32_t mark = query_mark(g);
+        round_begin(&f);
+        TRY(form_units(&f));
+        bool again = want_more(&f) || (f.round == 0 && f.fuse && f.units.n > 1);
+        if (!again || f.round + 1 == MAX_ROUNDS)
+            break;
+        query_undo(g, mark);
+    }
+    for (uint32_t i = 0; i < g->outputs.n; i++) {
+        Ref n = strip_reshape(g, g->outputs.at[i]);
+        uint32_t buffer = f.copy_of[n] != NO_BUFFER ? f.copy_of[n] : buffer_for(&f, n);
+        VEC_PUSH(g->arena, plan->outputs, buffer);
+    }
+    order_units(&f);
+    plan_buffers(&f);
+    log_plan(&f);
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        if (plan->steps.at[s].kernel)
+            TRY(kernel_verify(plan->steps.at[s].kernel));
+    return ST_OK;
+}

@@ -1,0 +1,168 @@
+/*
+ * Fusion's own structures, shared by jit/fuse*.c and jit/schedule.c. The essay is at the top of jit/fuse.c.
+ */
+#ifndef JIT_FUSE_H
+#define JIT_FUSE_H
+
+#include "jit/options.h"
+#include "jit/plan.h"
+
+enum {
+    MAX_SPACE = 2 * MAX_RANK, /* axes of a kernel */
+    MAX_BUFFERS = 60,         /* buffers of a kernel, about */
+    MAX_VISITS = 700,         /* nodes evaluated in a kernel, about */
+    MAX_CONCAT = 8,           /* operands a concat may have and still be read through selects */
+    NO_UNIT = 0xffffffff
+};
+
+/* Per node. */
+enum {
+    NODE_LIVE = 1,
+    NODE_WANT = 2,     /* gets a buffer: decided before the round */
+    NODE_FORCED = 4,   /* gets a buffer: some kernel of this round could not absorb it */
+    NODE_PENDING = 8,  /* no unit makes it yet */
+    NODE_REFUSED = 16, /* must not be computed in the unit being formed (it would close a cycle) */
+    NODE_TARGET = 32,  /* made by the unit being formed */
+    NODE_ROOT = 64     /* being stored by the unit being formed */
+};
+
+/* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
+typedef struct Space {
+    uint32_t n_x, n_r;
+    Dim dim[MAX_SPACE];
+    int8_t axis_of[MAX_RANK]; /* axis of the root -> axis of the kernel; -1: its size is 1 */
+    bool known;
+} Space;
+
+/* What is launched together: one kernel as a rule; a scatter, a sort or a long concat may take several. */
+typedef struct Unit {
+    Ref root;
+    VEC(Ref) outputs;  /* nodes whose buffers it writes */
+    VEC(Ref) loads;    /* nodes whose buffers it reads (inputs included) */
+    VEC(PlanStep) steps;
+    uint32_t visits;   /* nodes evaluated: how big it is */
+} Unit;
+
+/* One node evaluated in one unit: what the choice between storing and computing again looks at. */
+typedef struct Visit {
+    Ref node;
+    uint32_t unit;
+    double points;     /* how often it is computed, at the hints */
+} Visit;
+
+typedef struct SizeFact { /* what spec_dim said about a Dim */
+    uint8_t known;     /* 0 not asked, 1 constant, 2 varies */
+    int64_t value;
+} SizeFact;
+
+typedef struct Fuser {
+    Graph *g;
+    const JitOptions *options;
+    Arena *arena;
+    Plan *plan;
+    bool fuse;
+    uint32_t n;              /* nodes */
+    uint32_t round;
+    uint8_t *flags;
+    uint32_t *user_at, *users; /* users of node i: users[user_at[i] .. user_at[i + 1]) */
+    Ref *contract_of;        /* the matmul whose contraction kernel computes this node as its epilogue; REF_NONE */
+    uint32_t *unit_of;       /* unit that makes a node */
+    uint32_t *buffer_of;     /* buffer of a node; for an INPUT: the input's own */
+    uint32_t *copy_of;       /* of a strided INPUT that is an output: the buffer of its contiguous copy */
+    uint32_t *fault_of;
+    uint32_t *stamp, stamp_now;
+    Space *space;            /* chosen this round */
+    VEC(SizeFact) sizes;
+    VEC(Unit) units;
+    VEC(Unit) previous;      /* of the round before */
+    uint32_t *previous_of;
+    VEC(Ref) pending;
+    VEC(Visit) visits;
+    VEC(const char *) reasons, decisions;
+} Fuser;
+
+/* ---- fuse_value.c: evaluating nodes into a kernel ---- */
+
+typedef uint32_t Tuple; /* interned coordinates, of one Build */
+
+typedef struct Coords {
+    uint32_t n;
+    IRef at[MAX_RANK];
+} Coords;
+
+typedef struct Memo {
+    Ref node;
+    Tuple at;
+    VRef pred, value;
+} Memo;
+
+typedef struct Frame { /* a shape that was evaluated at coordinates that visit each of its points once, in the r loops */
+    uint32_t rank;
+    Dim dim[MAX_RANK];
+    Tuple at;
+} Frame;
+
+typedef struct Build {
+    Fuser *f;
+    Kernel *k;
+    VEC(PlanArg) args;       /* beside k->args */
+    VEC(Coords) tuples;
+    VEC(Memo) memo;
+    KTable tuple_table, memo_table;
+    VEC(Ref) loads, outputs, forced;
+    VEC(Frame) frames;
+    uint32_t n_x, n_r, unit;
+    uint32_t x_mask, r_mask;
+    double x_points, r_points;
+    uint32_t buffers, visits, budget;
+    Ref contraction;         /* the MATMUL of a contraction kernel; REF_NONE */
+    Ref root;                /* for messages */
+    bool absorb;             /* may store nodes other than its roots */
+    bool contracts;          /* the contraction was met */
+} Build;
+
+void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
+Tuple build_tuple(Build *b, const Coords *coords);
+IRef build_size(Build *b, Dim d);
+/* The node's value at these coordinates, loaded or computed as the plan has it. */
+VRef value_at(Build *b, Ref n, Tuple at, VRef pred);
+/* The same, computed in this kernel even where the node has a buffer. */
+VRef value_compute(Build *b, Ref n, Tuple at, VRef pred);
+/* Stores value v of node n at coordinates `at` of a contiguous buffer of the shape of `shape`, whose axis `axis` is moved on
+ * by `offset` (DIM_NONE: not). */
+void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, Dim offset, VRef v);
+uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
+uint32_t build_fault_arg(Build *b);
+uint32_t build_fault(Fuser *f, Ref n);
+/* Coordinates of the input of a view (not PAD, CONCAT) for those of its output, and the way back (RESHAPE and PERMUTE). */
+Coords view_input(Build *b, Ref n, const Coords *out);
+Coords view_output(Build *b, Ref n, const Coords *in);
+
+/* ---- fuse_space.c ---- */
+const Space *space_of(Fuser *f, Ref root);
+bool sizes_equal(Fuser *f, Dim a, Dim b);
+bool size_is_one(Fuser *f, Dim d);
+bool size_const(Fuser *f, Dim d, int64_t *value);
+/* Does the reduction take all its axes' sizes to be 1, so that it only passes its operand on? */
+bool reduce_is_trivial(Fuser *f, Ref n);
+
+/* ---- fuse_cost.c: what gets a buffer ---- */
+void want_structural(Fuser *f);
+bool want_more(Fuser *f);            /* after a round; false: nothing new */
+
+/* ---- fuse_finish.c ---- */
+PlanStep build_finish(Build *b, const char *prefix);
+
+/* ---- fuse.c ---- */
+uint32_t buffer_for(Fuser *f, Ref n);
+uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
+Ref strip_reshape(const Graph *g, Ref n);
+void force(Fuser *f, Build *b, Ref n);
+void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
+
+/* ---- schedule.c, buffers.c ---- */
+void schedule_kernel(Kernel *k);
+void plan_buffers(Fuser *f);
+
+#endif

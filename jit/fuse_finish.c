@@ -1,0 +1,178 @@
+/*
+ * From what was built to the final kernel: only the instructions that a store needs, adjacent axes made one where no index
+ * tells them apart, arguments in the order of their first use. Equal work gives equal text, whatever it was fused from.
+ */
+#include "jit/fuse.h"
+
+#include <stdio.h>
+
+typedef struct Finish {
+    Build *b;
+    Kernel *to;
+    PlanStep *step;
+    uint32_t *arg;       /* old argument -> new; UINT32_MAX: not used yet */
+} Finish;
+
+static uint32_t map_arg(void *user, uint32_t old)
+{
+    Finish *x = user;
+    if (x->arg[old] == UINT32_MAX) {
+        x->arg[old] = x->to->args.n;
+        VEC_PUSH(x->to->arena, x->to->args, x->b->k->args.at[old]);
+        VEC_PUSH(x->b->f->g->arena, x->step->args, x->b->args.at[old]);
+    }
+    return x->arg[old];
+}
+
+/* Values that an index expression reads. */
+static void mark_values(const Kernel *k, IRef i, bool *live)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        live[x->a] = true;
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        mark_values(k, x->a, live);
+        mark_values(k, x->b, live);
+    }
+}
+
+static bool *live_insts(const Kernel *k)
+{
+    bool *live = ARENA_ARRAY(k->arena, bool, k->inst.n + 1);
+    for (VRef v = k->inst.n; v-- > 0;) {
+        const KInst *inst = &k->inst.at[v];
+        VRef in[4];
+        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER)
+            live[v] = true;
+        if (!live[v])
+            continue;
+        uint32_t n = kernel_operands(inst, in);
+        for (uint32_t i = 0; i < n; i++)
+            live[in[i]] = true;
+        if (inst->idx != IREF_NONE)
+            mark_values(k, inst->idx, live);
+    }
+    return live;
+}
+
+/* New number of each axis; UINT32_MAX for the outer ones of a run that becomes one axis. Returns how many are left. */
+static uint32_t merge_axes(Build *b, const bool *live, uint32_t *to)
+{
+    Kernel *k = b->k;
+    bool ordered = false, gone[MAX_SPACE] = {false};
+    for (VRef v = 0; v < k->inst.n; v++)
+        ordered |= live[v] && (k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER);
+    for (uint32_t a = 0; a + 1 < k->axes.n; a++) {
+        bool same_kind = k->axes.at[a].kind == k->axes.at[a + 1].kind;
+        bool contract = k->form == FORM_CONTRACT && a + 2 >= b->n_x; /* m and n stay apart */
+        if (!same_kind || contract || (ordered && k->axes.at[a].kind == AXIS_R))
+            continue;
+        gone[a] = true;
+        for (VRef v = 0; v < k->inst.n && gone[a]; v++)
+            if (live[v] && k->inst.at[v].idx != IREF_NONE && k->inst_axes.at[v] >> a & 3)
+                gone[a] = kidx_mergeable(k, k->inst.at[v].idx, a);
+    }
+    uint32_t n = 0;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        to[a] = gone[a] ? UINT32_MAX : n++;
+    return n;
+}
+
+static void copy_axes(Finish *x, const KMap *map)
+{
+    const Kernel *k = x->b->k;
+    IRef size = kidx_const(x->to, 1);
+    int64_t hint = 1;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        size = kidx_mul(x->to, size, kidx_copy(x->to, k, k->axes.at[a].size, map));
+        hint *= k->axes.at[a].hint;
+        if (map->axis[a] == UINT32_MAX)
+            continue;
+        VEC_PUSH(x->to->arena, x->to->axes, (KAxis){.kind = k->axes.at[a].kind, .size = size, .hint = hint});
+        size = kidx_const(x->to, 1);
+        hint = 1;
+    }
+}
+
+static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value)
+{
+    const Kernel *k = x->b->k;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        if (!live[v])
+            continue;
+        KInst inst = k->inst.at[v];
+        inst.a = inst.a == VREF_NONE ? VREF_NONE : value[inst.a];
+        inst.b = inst.b == VREF_NONE ? VREF_NONE : value[inst.b];
+        inst.c = inst.c == VREF_NONE ? VREF_NONE : value[inst.c];
+        inst.pred = inst.pred == VREF_NONE ? VREF_NONE : value[inst.pred];
+        if (inst.kind == KI_SCALAR || inst.kind == KI_LOAD || inst.kind == KI_STORE || inst.kind == KI_SCATTER ||
+            inst.kind == KI_BOUND)
+            inst.arg = map_arg(x, inst.arg);
+        if (inst.idx != IREF_NONE)
+            inst.idx = kidx_copy(x->to, k, inst.idx, map);
+        value[v] = kernel_inst(x->to, inst);
+    }
+}
+
+/* "exp_sum_div": the ops of a kernel, each named once, for people. */
+static const char *kernel_name(Arena *arena, const Kernel *k, const char *prefix)
+{
+    char name[64];
+    size_t len = 0;
+    bool seen[OP_COUNT] = {false};
+    if (prefix)
+        len = (size_t)snprintf(name, sizeof name, "%s", prefix);
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *inst = &k->inst.at[v];
+        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) || seen[inst->op] || inst->op == OP_MATMUL)
+            continue;
+        seen[inst->op] = true;
+        const char *op = op_name((Op)inst->op);
+        size_t more = strlen(op);
+        if (len + more + 2 > 48)
+            break;
+        len += (size_t)snprintf(name + len, sizeof name - len, "%s%s", len ? "_" : "", op);
+    }
+    return len ? arena_strdup(arena, name) : "copy";
+}
+
+/* Bytes moved: each buffer read and each written once. */
+static Dim step_bytes(Fuser *f, const PlanStep *step)
+{
+    Graph *g = f->g;
+    Dim sum = dim_const(g, 0);
+    for (uint32_t i = 0; i < step->args.n; i++) {
+        if (step->args.at[i].kind != BIND_BUFFER)
+            continue;
+        const PlanBuffer *buffer = &f->plan->buffers.at[step->args.at[i].buffer];
+        sum = dim_add(g, sum, dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
+    }
+    return sum;
+}
+
+PlanStep build_finish(Build *b, const char *prefix)
+{
+    Fuser *f = b->f;
+    Kernel *k = b->k;
+    PlanStep step = {.kind = STEP_KERNEL, .node = b->root};
+    Finish x = {.b = b, .step = &step, .to = kernel_new(f->g->arena)};
+    x.arg = ARENA_ARRAY(f->arena, uint32_t, k->args.n + 1);
+    memset(x.arg, 0xff, sizeof *x.arg * (k->args.n + 1));
+    x.to->form = k->form;
+    uint32_t axis[MAX_SPACE];
+    bool *live = live_insts(k);
+    merge_axes(b, live, axis);
+    VRef *value = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1);
+    KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = value};
+    copy_axes(&x, &map);
+    copy_insts(&x, &map, live, value);
+    step.kernel = x.to;
+    step.what = kernel_name(f->g->arena, x.to, prefix);
+    schedule_kernel(x.to);
+    if (x.to->split) {
+        VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});
+        VEC_PUSH(f->g->arena, step.args, (PlanArg){.kind = BIND_SHARED, .size = DIM_NONE});
+    }
+    step.bytes = step_bytes(f, &step);
+    return step;
+}

@@ -1,0 +1,153 @@
+/*
+ * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into tasks, what is kept between
+ * stages, and what a point costs. Chosen from hints; never changes a result.
+ */
+#include "jit/fuse.h"
+
+#include "ir/scalar.h"
+
+enum {
+    FEW_TASKS = 64,              /* fewer rows than this do not keep the threads busy */
+    LONG_ROW = 4 * REDUCE_BLOCK, /* a row worth cutting */
+    SAVE_BYTES = 256 * 1024      /* scratch for saved rows */
+};
+#define OP_NS 0.03
+#define COSTLY_NS 0.5
+#define BYTE_NS 0.04
+
+static double level_points(const Kernel *k, uint32_t axes)
+{
+    double points = 1;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        if (axes >> a & 1)
+            points *= (double)k->axes.at[a].hint;
+    return points;
+}
+
+/* What lanes along an axis win: bytes of accesses whose neighbours are adjacent, less what must be gathered. */
+static double lane_gain(Kernel *k, uint32_t axis, uint32_t r_mask)
+{
+    double gain = 0;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *inst = &k->inst.at[v];
+        if (inst->kind != KI_LOAD && inst->kind != KI_STORE)
+            continue;
+        uint32_t axes = k->inst_axes.at[v];
+        double weight = (double)dtype_bytes((DType)inst->dtype) * (axes & r_mask ? level_points(k, r_mask) : 1);
+        IRef coef, rest;
+        int64_t step = 0;
+        if (!kidx_uses_axis(k, inst->idx, axis))
+            continue;
+        bool unit = kidx_linear(k, inst->idx, axis, &coef, &rest) && kidx_is_const(k, coef, &step) && step == 1;
+        gain += unit ? weight : -weight;
+    }
+    return gain;
+}
+
+static void choose_lanes(Kernel *k, uint32_t r_mask)
+{
+    uint32_t last_x = UINT32_MAX, last_r = UINT32_MAX;
+    bool ordered = false, index = false;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        *(k->axes.at[a].kind == AXIS_X ? &last_x : &last_r) = a;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        ordered |= k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER;
+        index |= k->inst.at[v].kind == KI_REDUCE && k->inst.at[v].op == OP_MATMUL;
+    }
+    if (index || last_r == UINT32_MAX || ordered) {
+        k->vec_axis = last_x;
+        return;
+    }
+    if (last_x == UINT32_MAX) {
+        k->vec_axis = last_r;
+        return;
+    }
+    double along_r = lane_gain(k, last_r, r_mask), along_x = lane_gain(k, last_x, r_mask);
+    bool short_x = k->axes.at[last_x].hint < 8, short_r = k->axes.at[last_r].hint < 8;
+    if (short_x != short_r)
+        k->vec_axis = short_x ? last_r : last_x;
+    else
+        k->vec_axis = along_x > along_r ? last_x : last_r;
+}
+
+static void choose_split(Kernel *k, uint32_t r_mask)
+{
+    bool reduces = false, ordered = k->form == FORM_CONTRACT;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        reduces |= k->inst.at[v].kind == KI_REDUCE;
+        ordered |= k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER;
+    }
+    uint32_t all = (1u << k->axes.n) - 1;
+    double rows = level_points(k, all & ~r_mask), length = level_points(k, r_mask);
+    k->split = reduces && !ordered && rows < FEW_TASKS && length >= LONG_ROW;
+}
+
+static bool costly(const KInst *inst)
+{
+    return inst->kind == KI_OP && op_info[inst->op].flags & OPF_COSTLY;
+}
+
+/* r-level values of one stage that a later stage needs again: the costly ones are kept while the row fits. */
+static void choose_saved(Kernel *k, uint32_t r_mask)
+{
+    uint32_t stages;
+    InstInfo *info = kernel_analyse(k, k->arena, &stages);
+    if (stages < 2 || k->split)
+        return;
+    double row = level_points(k, r_mask), room = SAVE_BYTES;
+    /* bit s: needed in stage s */
+    uint32_t *needed = ARENA_ARRAY(k->arena, uint32_t, k->inst.n + 1);
+    for (VRef v = k->inst.n; v-- > 0;) {
+        const KInst *inst = &k->inst.at[v];
+        uint32_t own = 1u << (info[v].stage & 31);
+        if (inst->kind == KI_STORE || inst->kind == KI_REDUCE || inst->kind == KI_SCATTER)
+            needed[v] |= own;
+        if (!info[v].r_level && inst->kind != KI_REDUCE)
+            continue;
+        uint32_t later = needed[v] & ~own;
+        bool lanes = dtype_is_float((DType)inst->dtype) || dtype_is_int((DType)inst->dtype);
+        double bytes = row * (double)dtype_bytes((DType)inst->dtype);
+        if (info[v].r_level && needed[v] & own && later && lanes && (costly(inst) || inst->kind == KI_SCAN) && bytes <= room) {
+            k->inst.at[v].save = true;
+            room -= bytes;
+            needed[v] = own;
+        }
+        VRef in[4];
+        uint32_t n = kernel_operands(inst, in);
+        for (uint32_t i = 0; i < n; i++)
+            if (info[in[i]].r_level)
+                needed[in[i]] |= needed[v];
+    }
+}
+
+static double point_cost(const Kernel *k, uint32_t r_mask)
+{
+    double row = level_points(k, r_mask), cost = 0.1;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *inst = &k->inst.at[v];
+        bool inner = !r_mask || k->inst_axes.at[v] & r_mask || inst->kind == KI_REDUCE;
+        double ns = costly(inst) ? COSTLY_NS : OP_NS;
+        if (inst->kind == KI_LOAD || inst->kind == KI_STORE || inst->kind == KI_SCATTER)
+            ns = BYTE_NS * (double)dtype_bytes((DType)inst->dtype);
+        if (inst->kind == KI_SCAN || inst->kind == KI_SCATTER)
+            ns += 1;
+        if (!k->inst_axes.at[v] && inst->kind != KI_REDUCE)
+            ns = 0;
+        cost += inner || row < 1 ? ns : ns / row;
+    }
+    return cost;
+}
+
+void schedule_kernel(Kernel *k)
+{
+    uint32_t r_mask = 0;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        if (k->axes.at[a].kind == AXIS_R)
+            r_mask |= 1u << a;
+    choose_lanes(k, r_mask);
+    if (r_mask) {
+        choose_split(k, r_mask);
+        choose_saved(k, r_mask);
+    }
+    k->cost = point_cost(k, r_mask);
+}

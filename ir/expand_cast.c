@@ -1,0 +1,143 @@
+/*
+ * CAST between any two dtypes, and the stored forms of f16 and bf16.
+ *
+ * Every cast rounds at most once. Where the machine has no single instruction for that (f64 or a wide integer to f16
+ * or bf16), the value first becomes an f32 rounded to odd: truncated, with the last bit set when anything was lost. As f32
+ * has at least two bits more than the goal, the second rounding then sees all that it needs.
+ *
+ * To integers: toward zero, saturating, NaN gives 0. Floats are clamped before FPTOSI and FPTOUI, which are not
+ * defined outside the range.
+ */
+#include "ir/expand.h"
+
+#include <math.h>
+
+/* ---- f16 and bf16 ---- */
+
+X x_widen(E *e, DType dtype, X bits)
+{
+    if (dtype == DT_F16)
+        return x_f16tof32(e, bits, SC_F32);
+    return x_as_float(e, x_shl_n(e, x_zext(e, bits, SC_I32), 16));
+}
+
+X x_narrow(E *e, DType dtype, X f32)
+{
+    if (dtype == DT_F16)
+        return x_f32tof16(e, f32, SC_I16);
+    /* to nearest even by adding just under half of the last place, plus its parity */
+    X i = x_as_int(e, f32);
+    X parity = x_and_bits(e, x_lshr_n(e, i, 16), 1);
+    X rounded = x_add(e, i, x_add_bits(e, parity, 0x7fff));
+    X r = x_select(e, x_isnan(e, f32), x_or_bits(e, i, 0x400000), rounded);
+    return x_itrunc(e, x_lshr_n(e, r, 16), SC_I16);
+}
+
+/* F64 to F32, rounded to odd. */
+static X odd_f32(E *e, X d)
+{
+    X f = x_fptrunc(e, d, SC_F32), back = x_fpext(e, f, SC_F64), i = x_as_int(e, f);
+    X beyond = x_flt(e, x_fabs(e, d), x_fabs(e, back)); /* rounded away from zero; to infinity too */
+    i = x_select(e, beyond, x_sub(e, i, x_like(e, i, 1)), i);
+    X inexact = x_fne(e, back, d); /* true of NaN, which stays one */
+    return x_as_float(e, x_or(e, i, x_zext(e, inexact, SC_I32)));
+}
+
+/* I64 of either sign to F32, rounded to odd at 24 bits: the top bits, a sticky last one, and a power of two. */
+static X odd_f32_of_int(E *e, X v, bool is_signed)
+{
+    X zero = x_like(e, v, 0);
+    X negative = is_signed ? x_slt(e, v, zero) : x_bits(e, SC_I1, 0);
+    X u = is_signed ? x_select(e, negative, x_sub(e, zero, v), v) : v;
+    X zeros = x_ctlz(e, u), forty = x_like(e, v, 40);
+    X drop = x_select(e, x_ult(e, zeros, forty), x_sub(e, forty, zeros), zero);
+    X top = x_lshr(e, u, drop);
+    X lost = x_ine(e, x_shl(e, top, drop), u);
+    top = x_or(e, top, x_zext(e, lost, SC_I64));
+    X f = x_sitofp(e, x_itrunc(e, top, SC_I32), SC_F32);
+    X exponent = x_add_bits(e, x_itrunc(e, drop, SC_I32), 127);
+    f = x_mul(e, f, x_as_float(e, x_shl_n(e, exponent, 23)));
+    return is_signed ? x_select(e, negative, x_fneg(e, f), f) : f;
+}
+
+/* ---- the cases ---- */
+
+static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
+static SType scalar_of(DType t) { return (SType)dtype_info[t].scalar; }
+
+static X int_to_int(E *e, X v, DType from, DType to)
+{
+    SType have = scalar_of(from), want = scalar_of(to);
+    if (stype_bits[have] == stype_bits[want])
+        return v;
+    if (stype_bits[have] > stype_bits[want])
+        return x_itrunc(e, v, want);
+    return dtype_kind(from) == DK_INT ? x_sext(e, v, want) : x_zext(e, v, want);
+}
+
+static X int_to_float(E *e, X v, DType from, DType to)
+{
+    bool is_signed = dtype_kind(from) == DK_INT;
+    if (to == DT_F32 || to == DT_F64)
+        return is_signed ? x_sitofp(e, v, scalar_of(to)) : x_uitofp(e, v, scalar_of(to));
+    if (dtype_bytes(from) <= 2) /* f32 holds it */
+        return x_narrow(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
+    X wide = int_to_int(e, v, from, is_signed ? DT_I64 : DT_U64);
+    return x_narrow(e, to, odd_f32_of_int(e, wide, is_signed));
+}
+
+/* f is F32 or F64. 2^digits, exact, bounds the range; the largest float below it is in range. */
+static X float_to_int(E *e, X f, DType to)
+{
+    bool is_unsigned = dtype_kind(to) == DK_UINT;
+    int digits = (int)dtype_bytes(to) * 8 - !is_unsigned;
+    SType want = scalar_of(to);
+    SType through = stype_bits[want] < 32 ? SC_I32 : want;
+    double above = ldexp(1, digits);
+    X limit = x_like(e, f, above), low = x_like(e, f, is_unsigned ? 0 : -above), zero = x_like(e, f, 0);
+    X too_large = x_fle(e, limit, f);
+    X in_range = x_select(e, x_and(e, x_fle(e, low, f), x_flt(e, f, limit)), f, zero); /* NaN: 0 */
+    X i = is_unsigned && through == want ? x_fptoui(e, in_range, through) : x_fptosi(e, in_range, through);
+    if (through != want)
+        i = x_itrunc(e, i, want);
+    uint64_t most = UINT64_MAX >> (64 - digits);
+    if (!is_unsigned)
+        i = x_select(e, x_flt(e, f, low), x_bits(e, want, most + 1), i);
+    return x_select(e, too_large, x_bits(e, want, most), i);
+}
+
+static X float_to_float(E *e, X f, DType to)
+{
+    SType have = x_type(e, f);
+    if (is_half(to))
+        return x_narrow(e, to, have == SC_F64 ? odd_f32(e, f) : f);
+    if (scalar_of(to) == have)
+        return f;
+    return have == SC_F64 ? x_fptrunc(e, f, SC_F32) : x_fpext(e, f, SC_F64);
+}
+
+static X from_bool(E *e, X b, DType to)
+{
+    if (dtype_is_int(to))
+        return x_zext(e, b, scalar_of(to));
+    uint64_t one = scalar_from_int(to, 1);
+    return x_select(e, b, x_bits(e, scalar_of(to), one), x_bits(e, scalar_of(to), 0));
+}
+
+EXPAND(CAST)
+{
+    DType from = e->in[0], to = e->out;
+    if (from == to)
+        return x[0];
+    if (from == DT_BOOL)
+        return from_bool(e, x[0], to);
+    if (dtype_is_int(from)) {
+        if (to == DT_BOOL)
+            return x_ine(e, x[0], x_like(e, x[0], 0));
+        return dtype_is_int(to) ? int_to_int(e, x[0], from, to) : int_to_float(e, x[0], from, to);
+    }
+    X f = is_half(from) ? x_widen(e, from, x[0]) : x[0];
+    if (to == DT_BOOL)
+        return x_fne(e, f, x_like(e, f, 0));
+    return dtype_is_int(to) ? float_to_int(e, f, to) : float_to_float(e, f, to);
+}

@@ -1,0 +1,56 @@
+/* Pieces of float expansions that several files use. `x` is F32 or F64 throughout. Internal to ir/expand*.c. */
+#ifndef IR_EXPAND_FLOAT_H
+#define IR_EXPAND_FLOAT_H
+
+#include "ir/expand.h"
+
+extern const Poly poly_exp, poly_expm1, poly_exp2, poly_log, poly_log2, poly_log10, poly_sin_half_pi, poly_sin,
+    poly_cos, poly_tan, poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_log_mid, poly_exp2_mid, poly_pow_log;
+
+static inline bool x_is_f64(const E *e, X x) { return x_type(e, x) == SC_F64; }
+/* The constant for the type at hand. */
+static inline X x_pick(E *e, X x, double f32, double f64) { return x_like(e, x, x_is_f64(e, x) ? f64 : f32); }
+/* At most / at least a limit; NaN stays. */
+static inline X x_at_most(E *e, X x, X limit) { return x_select(e, x_flt(e, limit, x), limit, x); }
+static inline X x_at_least(E *e, X x, X limit) { return x_select(e, x_flt(e, x, limit), limit, x); }
+
+/* e^x = 2^n (1 + q), with n's integer (plus the bias asked for) in the low bits of `i`: ir/expand_exp.c. */
+typedef struct ExpParts {
+    X q, i;
+} ExpParts;
+ExpParts exp_parts(E *e, X x, int bias, const Poly *p);
+/* 2^n (1 + q), from overflow to the least subnormal; `i` must hold n + 2 bias. */
+X exp_scale_any(E *e, X q, X i);
+/* e^(x + low) for a low that is small against x (ignored, like its NaN, where x is beyond the range). */
+X exp_of_pair(E *e, X x, X low);
+/* 2^n from an integer whose low bits hold n + the type's bias; the rest is shifted out. */
+X exp_scale(E *e, X i);
+X float_exp(E *e, X x);
+
+/* x = 2^n (1 + f), 1 + f in [sqrt(1/2), sqrt(2)]: ir/expand_log.c */
+typedef struct LogParts {
+    X f, n; /* both floats */
+    X i;    /* n as an integer of the float's width */
+} LogParts;
+LogParts log_parts(E *e, X x, bool subnormals);
+/* log of an F64 to about 2^-38, for f32 functions; special values as log has them. */
+X log_mid(E *e, X d);
+X float_log1p(E *e, X t);
+X float_log(E *e, X x);
+
+/* a + b exactly, for |a| >= |b| or a = 0. */
+typedef struct Pair {
+    X high, low;
+} Pair;
+static inline Pair x_fast_two_sum(E *e, X a, X b)
+{
+    X s = x_add(e, a, b);
+    return (Pair){s, x_sub(e, b, x_sub(e, s, a))};
+}
+
+X float_fmod(E *e, X a, X b);     /* exact */
+X float_rem(E *e, X a, X b);
+X float_floordiv(E *e, X a, X b);
+X float_pow(E *e, X a, X b);
+
+#endif

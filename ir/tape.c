@@ -1,0 +1,297 @@
+/*
+ * Recording tapes, and the table of those made so far.
+ *
+ * tape_get looks into a table indexed by (op, dtype, math); an empty slot is filled by running the op's expansion
+ * against a recorder (ir/expand.h), dropping what the result does not need, and publishing the tape with one
+ * compare-and-swap: a thread that loses the race drops its copy. Tapes live for ever; there are at most a few thousand.
+ *
+ * The recorder numbers values: an instruction equal to an earlier one is that one, and an instruction of constants is a
+ * constant, computed by the interpreter's own engine. An instruction inside a rare region is not reused outside.
+ */
+#include "ir/expand.h"
+#include "ir/base/os.h"
+#include "ir/tape_run.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+static ExpandFn *const expand_fn[OP_COUNT] = {
+#define OP(id, text, arity, cls, rule, flags) OP_IS_EW_##cls([OP_##id] = expand_##id,)
+#include "ir/ops.def"
+#undef OP
+};
+
+/* Ops that work on the stored bits of f16 and bf16 instead of on their f32 values. */
+static const bool on_stored_bits[OP_COUNT] = {
+    [OP_CAST] = true, [OP_WHERE] = true, [OP_NEXTAFTER] = true};
+
+const FloatForm float_forms[2] = {
+    {SC_I32, 32, 23, 127, UINT64_C(0x80000000), UINT64_C(0x7f800000), UINT64_C(0x3f800000),
+     UINT64_C(0x7fc00000), 0x1p-126, 0x1.fffffep127},
+    {SC_I64, 64, 52, 1023, UINT64_C(0x8000000000000000), UINT64_C(0x7ff0000000000000),
+     UINT64_C(0x3ff0000000000000), UINT64_C(0x7ff8000000000000), 0x1p-1022, 0x1.fffffffffffffp1023},
+};
+
+/* ---- recorder ---- */
+
+static uint32_t inst_hash(const TapeInst *i)
+{
+    uint64_t h = i->op | (uint64_t)i->type << 8 | (uint64_t)i->a << 16 | (uint64_t)i->b << 32 |
+                 (uint64_t)i->c << 48;
+    h = (h ^ (i->imm * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xff51afd7ed558ccd);
+    return (uint32_t)(h >> 32) ^ (uint32_t)(h >> 13);
+}
+
+static bool inst_same(const TapeInst *x, const TapeInst *y)
+{
+    return x->op == y->op && x->type == y->type && x->a == y->a && x->b == y->b && x->c == y->c &&
+           x->imm == y->imm;
+}
+
+/* Doubles instruction array and table (which stays at most half full). */
+static bool grow(E *e)
+{
+    uint32_t cap = e->cap ? e->cap * 2 : 64;
+    if (cap > 65536)
+        return false;
+    TapeInst *inst = os_realloc(e->inst, cap * sizeof *inst);
+    if (!inst)
+        return false;
+    e->inst = inst;
+    e->cap = cap;
+    uint16_t *table = os_calloc(cap * 2, sizeof *table);
+    if (!table)
+        return false;
+    for (uint32_t i = 0; i < e->table_cap; i++) {
+        if (!e->table[i])
+            continue;
+        uint32_t at = inst_hash(&inst[e->table[i] - 1]) & (cap * 2 - 1);
+        while (table[at])
+            at = (at + 1) & (cap * 2 - 1);
+        table[at] = e->table[i];
+    }
+    os_free(e->table);
+    e->table = table;
+    e->table_cap = cap * 2;
+    return true;
+}
+
+/* True when instruction k lies in a rare region that is closed by now. */
+static bool in_closed_region(const E *e, uint32_t k)
+{
+    uint32_t closed = e->n_rare - (e->rare_open >= 0);
+    for (uint32_t i = 0; i < closed; i++)
+        if (k >= e->rare[i].begin && k < e->rare[i].end)
+            return true;
+    return false;
+}
+
+static X record(E *e, TapeInst want)
+{
+    if (e->failed)
+        return 0;
+    if (e->n == e->cap && !grow(e)) {
+        e->failed = true;
+        return 0;
+    }
+    uint32_t at = inst_hash(&want) & (e->table_cap - 1);
+    for (; e->table[at]; at = (at + 1) & (e->table_cap - 1)) {
+        uint32_t k = e->table[at] - 1u;
+        if (inst_same(&e->inst[k], &want)) {
+            if (!in_closed_region(e, k))
+                return (X)k;
+            break; /* reuse the slot for the new copy, which is visible from here on */
+        }
+    }
+    e->inst[e->n] = want;
+    e->table[at] = (uint16_t)(e->n + 1);
+    return (X)e->n++;
+}
+
+X x_inst(E *e, ScalarOp op, SType type, X a, X b, X c)
+{
+    if (e->failed)
+        return 0;
+    TapeInst want = {.op = (uint8_t)op, .type = (uint8_t)type, .a = a};
+    int arity = scalar_op_info[op].arity;
+    if (arity > 1)
+        want.b = b;
+    if (arity > 2)
+        want.c = c;
+    const TapeInst *i = e->inst;
+    if (i[a].op == SOP_CONST && (arity < 2 || i[b].op == SOP_CONST) &&
+        (arity < 3 || i[c].op == SOP_CONST)) {
+        uint64_t operand[3] = {i[a].imm, i[b].imm, i[c].imm};
+        return x_bits(e, type, tape_fold(op, type, (SType)i[a].type, operand));
+    }
+    return record(e, want);
+}
+
+X x_input(E *e, SType type, unsigned k)
+{
+    return record(e, (TapeInst){.op = SOP_INPUT, .type = (uint8_t)type, .imm = k});
+}
+
+X x_bits(E *e, SType type, uint64_t bits)
+{
+    if (stype_bits[type] < 64)
+        bits &= (UINT64_C(1) << stype_bits[type]) - 1;
+    return record(e, (TapeInst){.op = SOP_CONST, .type = (uint8_t)type, .imm = bits});
+}
+
+X x_num(E *e, SType type, double value)
+{
+    uint64_t bits;
+    if (type == SC_F32) {
+        float f = (float)value;
+        uint32_t u;
+        memcpy(&u, &f, sizeof u);
+        bits = u;
+    } else if (type == SC_F64) {
+        memcpy(&bits, &value, sizeof bits);
+    } else {
+        bits = (uint64_t)(int64_t)value;
+    }
+    return x_bits(e, type, bits);
+}
+
+void x_rare_begin(E *e, X cond)
+{
+    if (e->failed)
+        return;
+    TapeRare *rare = os_realloc(e->rare, (e->n_rare + 1) * sizeof *rare);
+    if (!rare) {
+        e->failed = true;
+        return;
+    }
+    e->rare = rare;
+    e->rare[e->n_rare++] = (TapeRare){.cond = cond, .begin = (uint16_t)e->n};
+    e->rare_open = (int32_t)e->n;
+}
+
+void x_rare_end(E *e)
+{
+    if (e->failed)
+        return;
+    e->rare[e->n_rare - 1].end = (uint16_t)e->n;
+    e->rare_open = -1;
+}
+
+X x_poly(E *e, X x, const Poly *p)
+{
+    int which = x_type(e, x) == SC_F64, n = p->of[which].n;
+    const double *c = p->of[which].c;
+    X r = x_like(e, x, c[n - 1]);
+    for (int i = n - 2; i >= 0; i--)
+        r = x_fma(e, r, x, x_like(e, x, c[i]));
+    return r;
+}
+
+/* ---- making a tape ---- */
+
+/* Drops what `out` does not need and moves the rest into one block: Tape, instructions, regions. NULL: no memory. */
+static Tape *finish(E *e, X out, unsigned n_inputs)
+{
+    uint16_t *map = os_calloc(e->n + 1, sizeof *map); /* 1 + new index; first as a mark */
+    if (!map)
+        return NULL;
+    map[out] = 1;
+    for (unsigned k = 0; k < n_inputs; k++)
+        map[k] = 1; /* inputs stay, used or not */
+    for (uint32_t k = e->n; k-- > 0;) {
+        if (!map[k])
+            continue;
+        const TapeInst *i = &e->inst[k];
+        const uint16_t operand[3] = {i->a, i->b, i->c};
+        for (int j = 0; j < scalar_op_info[i->op].arity; j++)
+            map[operand[j]] = 1;
+    }
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < e->n; k++)
+        n += map[k];
+    Tape *tape = os_alloc(sizeof *tape + n * sizeof(TapeInst) + e->n_rare * sizeof(TapeRare));
+    if (!tape) {
+        os_free(map);
+        return NULL;
+    }
+    TapeInst *inst = (TapeInst *)(tape + 1);
+    TapeRare *rare = (TapeRare *)(inst + n);
+    uint16_t n_rare = 0;
+    for (uint32_t r = 0; r < e->n_rare; r++) {
+        uint32_t before = 0, inside = 0;
+        for (uint32_t k = 0; k < e->rare[r].end; k++)
+            *(k < e->rare[r].begin ? &before : &inside) += map[k] != 0;
+        if (inside)
+            rare[n_rare++] = (TapeRare){.cond = e->rare[r].cond, .begin = (uint16_t)before,
+                                        .end = (uint16_t)(before + inside)};
+    }
+    uint16_t next = 0;
+    for (uint32_t k = 0; k < e->n; k++) {
+        if (!map[k])
+            continue;
+        TapeInst i = e->inst[k];
+        int arity = scalar_op_info[i.op].arity;
+        i.a = arity > 0 ? map[i.a] : 0;
+        i.b = arity > 1 ? map[i.b] : 0;
+        i.c = arity > 2 ? map[i.c] : 0;
+        inst[next] = i;
+        map[k] = next++;
+    }
+    for (uint16_t r = 0; r < n_rare; r++)
+        rare[r].cond = map[rare[r].cond];
+    *tape = (Tape){.inst = inst, .n = next, .n_inputs = (uint16_t)n_inputs, .out = map[out],
+                   .n_rare = n_rare, .rare = rare};
+    os_free(map);
+    return tape;
+}
+
+static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
+
+static Tape *make(Op op, const DType *in, DType out, MathMode math)
+{
+    E e = {.math = math, .rare_open = -1, .out = out};
+    bool widen = !on_stored_bits[op];
+    X x[3] = {0, 0, 0};
+    unsigned arity = (unsigned)op_info[op].arity;
+    for (unsigned k = 0; k < arity; k++)
+        x[k] = x_input(&e, (SType)dtype_info[in[k]].scalar, k);
+    for (unsigned k = 0; k < arity; k++) {
+        e.in[k] = in[k];
+        if (widen && is_half(in[k])) {
+            x[k] = x_widen(&e, in[k], x[k]);
+            e.in[k] = DT_F32;
+        }
+    }
+    if (widen && is_half(out))
+        e.out = DT_F32;
+    X result = expand_fn[op](&e, x);
+    if (widen && is_half(out))
+        result = x_narrow(&e, out, result);
+    Tape *tape = e.failed ? NULL : finish(&e, result, arity);
+    os_free(e.inst);
+    os_free(e.table);
+    os_free(e.rare);
+    return tape;
+}
+
+const Tape *tape_get(Op op, const DType *in, DType out, MathMode math)
+{
+    static _Atomic(const Tape *) table[OP_COUNT + DT_COUNT][DT_COUNT][MATH_MODES];
+    if (!expand_fn[op])
+        return NULL;
+    /* The inputs' one dtype decides, but for WHERE (the second's) and CAST (two of them). */
+    size_t row = op == OP_CAST ? (size_t)OP_COUNT + in[0] : (size_t)op;
+    DType column = op == OP_CAST ? out : in[op == OP_WHERE ? 1 : 0];
+    _Atomic(const Tape *) *slot = &table[row][column][math];
+    const Tape *tape = atomic_load_explicit(slot, memory_order_acquire);
+    if (tape)
+        return tape;
+    Tape *made = make(op, in, out, math);
+    if (!made)
+        return NULL;
+    if (atomic_compare_exchange_strong_explicit(slot, &tape, made, memory_order_acq_rel,
+                                                memory_order_acquire))
+        return made;
+    os_free(made);
+    return tape;
+}

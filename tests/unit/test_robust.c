@@ -1,0 +1,215 @@
+/*
+ * The whole library under stress from outside: each allocation failing in turn, forks, a deep graph on a small stack, the caller's
+ * floating-point state. Linked with the inside for the allocation hook only.
+ */
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "kiln.h"
+
+#include <criterion/criterion.h>
+#include <fenv.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- the n-th allocation fails ---- */
+
+static void silent(void *user, int level, const char *topic, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)topic;
+    (void)line;
+}
+
+/* A program with a bit of everything; `variant` makes its structure new. Its value is expected(variant). */
+static kiln_status program(int variant, double *value)
+{
+    static const float data[6] = {1, 2, 3, 4, 5, 6};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(2, 3), data);
+    kiln_tensor *y = kiln_reshape(kiln_transpose(x), KILN_SHAPE(6));
+    for (int i = 0; i < variant % 7; i++)
+        y = kiln_add(y, kiln_scalar(1));
+    kiln_tensor *parts[2] = {y, kiln_slice_axis(y, 0, 0, 6, 2)};
+    kiln_tensor *z = kiln_relu(kiln_concat(parts, 2, 0));
+    kiln_status status = kiln_item(kiln_sum(z), value);
+    kiln_scope_end(scope);
+    return status;
+}
+
+/* transpose gives 1 4 2 5 3 6; every second: 1 2 3 */
+static double expected(int variant)
+{
+    return 27 + 9 * (variant % 7);
+}
+
+/* Fails the n-th allocation for n = 1, 2, ... until a run gets through untouched. */
+static void fail_each(bool sticky)
+{
+    kiln_set_log_sink(silent, NULL);
+    int failures = 0, n = 1;
+    for (int clean = 0; clean < 3 && n < 5000; n++) {
+        double value = -1;
+        os_fail_alloc(n, sticky);
+        kiln_status status = program(n, &value);
+        os_fail_alloc(0, false);
+        if (status == KILN_OK) {
+            cr_assert_float_eq(value, expected(n), 0, "allocation %d: %g instead of %g", n, value, expected(n));
+            clean++;
+        } else {
+            cr_assert_eq(status, KILN_OUT_OF_MEMORY, "allocation %d: %s", n, kiln_error_message());
+            cr_assert(strlen(kiln_error_message()) > 0);
+            failures++;
+            clean = 0;
+        }
+        kiln_clear_error();
+        value = -1;
+        cr_assert_eq(program(n, &value), KILN_OK, "after allocation %d: %s", n, kiln_error_message());
+        cr_assert_float_eq(value, expected(n), 0, "after allocation %d", n);
+    }
+    cr_assert_gt(failures, 5, "the hook reaches kiln's allocations");
+    kiln_set_log_sink(NULL, NULL);
+}
+
+Test(robust, one_allocation_fails, .timeout = 120)
+{
+    fail_each(false);
+}
+
+Test(robust, all_further_allocations_fail, .timeout = 120)
+{
+    fail_each(true);
+}
+
+/* ---- fork ---- */
+
+static double big_sum(int64_t n)
+{
+    double value = -1;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_add(kiln_ones(KILN_F32, KILN_SHAPE(n)), kiln_scalar(1));
+    if (kiln_item(kiln_sum(x), &value) != KILN_OK)
+        value = -2;
+    kiln_scope_end(scope);
+    return value;
+}
+
+static void fork_and_compute(int times)
+{
+    for (int i = 0; i < times; i++) {
+        pid_t child = fork();
+        cr_assert_geq(child, 0);
+        if (child == 0) {
+            alarm(30);
+            _exit(big_sum(100000) == 200000 && big_sum(300000 + i) == 600000 + 2 * i ? 0 : 1);
+        }
+        int status = -1;
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert_eq(status, 0, "child %d ended with %x", i, (unsigned)status);
+        cr_assert_float_eq(big_sum(100000), 200000, 0);
+    }
+}
+
+Test(robust, fork_before_first_use, .timeout = 60)
+{
+    fork_and_compute(2);
+}
+
+Test(robust, fork_when_idle, .timeout = 60)
+{
+    cr_assert_float_eq(big_sum(100000), 200000, 0);
+    fork_and_compute(5);
+}
+
+static atomic_bool stop;
+
+/* Records, compiles and runs all the time, so that forks meet every lock held. */
+static void *keep_busy(void *unused)
+{
+    for (int i = 0; !atomic_load(&stop); i++) {
+        double value;
+        if (program(i, &value) != KILN_OK || big_sum(50000) != 100000)
+            return &stop;
+    }
+    return unused;
+}
+
+Test(robust, fork_when_busy, .timeout = 100)
+{
+    pthread_t busy[2];
+    void *failed;
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(pthread_create(&busy[i], NULL, keep_busy, NULL), 0);
+    fork_and_compute(20);
+    atomic_store(&stop, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(busy[i], &failed);
+        cr_assert_null(failed);
+    }
+}
+
+/* ---- depth ---- */
+
+enum { CHAIN = 1000000 };
+
+/* A million functions one after another, recorded, run and freed on 256 KiB of stack. */
+static void *deep_chain(void *result)
+{
+    double value = -1;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(4)), *one = kiln_ones(KILN_F32, KILN_SHAPE(4));
+    for (int i = 0; i < CHAIN; i++) {
+        kiln_scope *inner = i % 1000 == 0 ? kiln_scope_begin() : NULL;
+        x = kiln_add(x, one);
+        if (inner) {
+            kiln_keep(x);
+            kiln_scope_end(inner);
+        }
+    }
+    kiln_status status = kiln_item(kiln_max(x), &value);
+    kiln_scope_end(scope);
+    *(double *)result = status == KILN_OK ? value : -2;
+    return NULL;
+}
+
+Test(robust, million_node_chain, .timeout = 170)
+{
+    pthread_attr_t attr;
+    pthread_t thread;
+    double value = 0;
+    cr_assert_eq(pthread_attr_init(&attr), 0);
+    cr_assert_eq(pthread_attr_setstacksize(&attr, 256 << 10), 0);
+    cr_assert_eq(pthread_create(&thread, &attr, deep_chain, &value), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attr);
+    cr_assert_float_eq(value, CHAIN, 0, "got %g: %s", value, kiln_error_message());
+}
+
+/* A chain that is never computed must be freed as well. */
+Test(robust, forgotten_chain, .timeout = 60)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(4));
+    for (int i = 0; i < CHAIN / 4; i++)
+        x = kiln_mul(x, x);
+    cr_assert(x);
+    kiln_scope_end(scope);
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_eq(stats.kernels, 0);
+}
+
+/* ---- the caller's floating-point state ---- */
+
+Test(robust, floating_point_state_is_the_callers)
+{
+#if defined(__x86_64__)
+    unsigned before = __builtin_ia32_stmxcsr();
+    cr_assert_float_eq(big_sum(100000), 200000, 0);
+    cr_assert_eq(__builtin_ia32_stmxcsr() & ~0x3fu, before & ~0x3fu, "modes and masks (flags may be raised)");
+#endif
+    cr_assert_eq(fegetround(), FE_TONEAREST);
+}

@@ -1,0 +1,227 @@
+/*
+ * The state of one kernel's translation to LLVM IR, and thin helpers over the LLVM builder. Internal to jit/llvm.
+ *
+ * Where code goes. A kernel function is a nest of four levels:
+ *
+ *     LV_TASK   once per call of run                    arguments, sizes, values that depend on no axis
+ *     LV_ROW    once per point of the outer x axes      (every x axis where lanes run along r)
+ *     LV_TILE   once per tile of the last x axis        `lanes` consecutive x points; absent where lanes run along r
+ *     LV_R      once per step of the flat r loop
+ *
+ * Values and index expressions are emitted on demand (value(), index_of()), each at the outermost level that knows all it
+ * depends on: `before[level]` is the branch that enters the next inner loop, and code of that level is put in front of it,
+ * however deep the place that asked. So loop-invariant code is hoisted by construction, and nothing is emitted that nobody
+ * needs. A result is remembered for as long as its level's scope is open (`scope[level]` numbers the instances).
+ * Only straight-line code is emitted this way. What has effects (stores, reduction steps) is emitted in order by loops.c.
+ *
+ * A value is uniform (one scalar for all lanes) or a vector of `lanes` elements.
+ * Nothing here may be marked nsw, nuw, exact or fast: user data reaches it.
+ */
+#ifndef JIT_LLVM_BUILD_H
+#define JIT_LLVM_BUILD_H
+
+#include "jit/kernel.h"
+#include "jit/options.h"
+#include <string.h>
+#include <llvm-c/Core.h>
+
+enum { LV_TASK, LV_ROW, LV_TILE, LV_R, LV_COUNT };
+enum { MAX_LANES = REDUCE_LANES, MAX_AXES = 32, NO_AXIS = -1 };
+
+typedef LLVMValueRef LV;
+
+/* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
+typedef struct Val {
+    LV v;
+    LV wide;             /* f32 whose rounding v is (fast mode: spares the next op its conversion); or NULL */
+    bool vec;
+} Val;
+
+/* An index: lane l has base + l * stride. stride NULL: uniform. `many`: base is a vector of i64, stride NULL. */
+typedef struct Ix {
+    LV base, stride;
+    bool many;
+    bool aligned;        /* base is a multiple of the lane count and stride is 1 */
+} Ix;
+
+typedef struct Reduction { /* see reduce.c */
+    VRef inst;
+    uint8_t op, stage;
+    uint8_t in, acc_type; /* dtypes of the operand and of the accumulator */
+    bool ordered;        /* float sum or product: the order of ir/scalar.h shows */
+    bool arg;            /* argmax, argmin */
+    uint32_t slots;      /* accumulators: vectors of `lanes` elements */
+    int64_t scratch;     /* offset of the slots in the thread's scratch; -1: on the stack */
+    LV acc, acc_at;      /* the slots: values, and for arg the flat indices */
+    LV total, total_at;  /* results of the blocks so far */
+    LV part, part_at;    /* split: byte offsets into the shared scratch (i64) */
+} Reduction;
+
+typedef struct Emit {
+    const Kernel *k;
+    Arena *arena;
+    const JitOptions *options;
+    MathMode math;
+
+    /* the plan of the whole kernel */
+    InstInfo *info;
+    uint32_t n_stages, n_x, n_r;   /* stages that have something to do in the r loop */
+    uint8_t *level, *ix_level;
+    int lanes;           /* 1: scalar code */
+    int bits;            /* of a host vector */
+    int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */
+    bool vec_r;          /* lanes run along the flat r index */
+    bool split;
+    Reduction *red;
+    uint32_t n_red;
+    uint32_t shared_arg;       /* split: the ARG_SCRATCH argument */
+    int64_t scratch_bytes;     /* of accumulators; saved rows follow */
+
+    /* LLVM; owned by host.c */
+    LLVMContextRef ctx;
+    LLVMModuleRef module;
+    LLVMBuilderRef b;
+    LLVMTypeRef type[STYPE_COUNT], i128, ptr, half;
+
+    /* the function being emitted */
+    LV fn, block, scratch;     /* `block` is the argument block */
+    LV entry_end;              /* the terminator of the block that holds the allocas */
+    LV sink;                   /* 8 zero bytes that a load or store goes to when its predicate is false */
+    LV flat_n;                 /* points of all r axes */
+    LV blocks;                 /* split: blocks of flat_n */
+    int cur;                   /* level the builder stands at */
+    LV standing;               /* the instruction it stands before, or NULL: at the end of its block */
+    LV before[LV_COUNT];
+    uint32_t scope[LV_COUNT], scopes;
+    struct ValMemo { Val val; LV splat; uint32_t scope; uint8_t level; } *val;
+    struct IxMemo { Ix ix; uint32_t scope; uint8_t level; } *ix;
+    struct ArgMemo { LV v; uint32_t scope; } *arg;
+    Ix axis[MAX_AXES];
+    LV mask;                   /* <lanes x i1> of the live lanes of this tile; NULL: all */
+    LV flat;                   /* flat r index of this step (of its lane 0) */
+    uint32_t stage;
+    LV *scan;                  /* per instruction: the running value of a KI_SCAN */
+    LV x_flat, x_total;        /* split: number of this x point (lane 0), number of x points */
+    LV *saved;                 /* per instruction: where its row lies in scratch; NULL: not saved */
+} Emit;
+
+/* build.c */
+LLVMTypeRef l_vec(const Emit *e, LLVMTypeRef element);              /* <lanes x element>; the element where lanes is 1 */
+LLVMTypeRef l_type(const Emit *e, DType dtype, bool vec);           /* in registers */
+LLVMTypeRef l_memory(const Emit *e, DType dtype);                   /* one element in memory */
+LV l_i64(const Emit *e, int64_t value);
+LV l_const(const Emit *e, SType type, uint64_t bits, bool vec);
+bool l_is_const(LV v, int64_t *value);
+LV l_splat(Emit *e, LV scalar);
+LV l_splat_n(Emit *e, LV scalar, unsigned n);
+LV l_iota(Emit *e, LLVMTypeRef element);                            /* <0, 1, 2, ...> */
+LV l_reverse(Emit *e, LV v);
+LV l_any(Emit *e, Val v);                                           /* i1: is some lane of an i1 value set? */
+LV l_add(Emit *e, LV a, LV b);                                      /* i64; folds 0 and 1 */
+LV l_sub(Emit *e, LV a, LV b);
+LV l_mul(Emit *e, LV a, LV b);
+LV l_div(Emit *e, LV a, LV b);                                      /* a >= 0, b > 0; powers of two by shifts */
+LV l_mod(Emit *e, LV a, LV b);
+LV l_min(Emit *e, LV a, LV b);                                      /* signed */
+LV l_max(Emit *e, LV a, LV b);
+LV l_ceil_div(Emit *e, LV a, LV b);
+LV l_align64(Emit *e, LV bytes);
+LV l_gep(Emit *e, LLVMTypeRef element, LV ptr, LV index);
+LV l_gep_bytes(Emit *e, LV ptr, LV bytes);
+LV l_intrinsic(Emit *e, const char *name, LLVMTypeRef *types, unsigned n_types, LV *args, unsigned n_args);
+LV l_alloca(Emit *e, LLVMTypeRef type, unsigned align, const char *name);
+LV l_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align);
+LV l_store(Emit *e, LV value, LV ptr, unsigned align);
+LV l_to_memory(Emit *e, DType dtype, LV v);                         /* i1 to i8 */
+LV l_from_memory(Emit *e, DType dtype, LV v);
+LLVMBasicBlockRef l_block(Emit *e, const char *name);
+void l_at(Emit *e, LLVMBasicBlockRef block);                        /* builder to the end of `block` */
+
+/* for (iv = start; iv < end; iv += step), signed, in rotated form. `guard` is the branch in front of it. */
+typedef struct Loop {
+    LV iv, end, step, guard;
+    LLVMBasicBlockRef exit, body;
+} Loop;
+Loop loop_begin(Emit *e, LV start, LV end, LV step, const char *name);
+void loop_end(Emit *e, const Loop *loop);
+
+/* if (condition) { ... } */
+typedef struct If {
+    LV branch;
+    LLVMBasicBlockRef exit;
+} If;
+If if_begin(Emit *e, LV condition, const char *name);
+void if_end(Emit *e, const If *i);
+
+/* Levels. open: a new instance of `level` (and of all inner ones) begins here. enter: stand at the outermost place of
+ * `level` (no-op where the builder is there already); leave: go back. */
+typedef struct Place {
+    int cur;
+    LLVMBasicBlockRef block;
+    LV standing;
+} Place;
+void level_open(Emit *e, int level);
+void level_close(Emit *e, int level, int outer); /* back to level `outer`, at the current end of block */
+Place level_enter(Emit *e, int level);
+void level_leave(Emit *e, Place place);
+
+/* Starts the body of a function whose argument block is parameter 0; makes the alloca block. */
+void function_open(Emit *e, LV fn, LV scratch);
+
+/* index.c */
+Ix index_of(Emit *e, IRef i);
+LV index_uniform(Emit *e, IRef i);                  /* of an expression without lanes */
+LV index_vector(Emit *e, Ix ix);                    /* as <lanes x i64> */
+Ix ix_uniform(LV base);
+Ix ix_divide(Emit *e, Ix a, LV d, bool rest);       /* floor(a / d), or a mod d */
+LV axis_size(Emit *e, uint32_t axis);
+uint8_t index_level(Emit *e, IRef i);
+typedef struct Address {
+    LV ptr;              /* of lane 0; `many`: a vector of pointers */
+    LV stride;           /* in elements; NULL: uniform */
+    bool many;
+} Address;
+Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
+Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
+
+/* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers' form */
+Val load_at(Emit *e, DType dtype, Address at, const Val *pred);
+void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+
+/* tape.c */
+Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);
+Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in); /* the op's tape */
+Val cast_emit(Emit *e, DType from, DType to, Val v);
+
+/* value.c */
+Val value(Emit *e, VRef v);
+LV value_vector(Emit *e, VRef v);                   /* broadcast where it is uniform */
+LV val_vector(Emit *e, Val v);
+LV argument(Emit *e, uint32_t arg);
+void value_set(Emit *e, VRef v, int level, Val val);
+void value_scatter(Emit *e, VRef v);
+void value_store(Emit *e, VRef v);
+
+/* reduce.c; "all" functions concern every reduction of a stage */
+void reduce_plan(Emit *e);                          /* fills e->red; needs lanes, levels and info */
+void reduce_place(Emit *e, int64_t length);         /* where accumulators live; length: of all r axes where constant, else -1 */
+LV reduce_layout(Emit *e);                          /* split: sets the offsets of partial results; bytes of them all */
+void reduce_open(Emit *e, uint32_t stage);          /* room for accumulators and totals */
+void reduce_block_begin(Emit *e, uint32_t stage, LV from);
+void reduce_step_all(Emit *e, uint32_t stage);      /* in the loop's body, for e->flat */
+void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */
+void reduce_store_block(Emit *e, uint32_t stage, LV block); /* split: total to the shared scratch */
+void reduce_combine(Emit *e, uint32_t stage);       /* split: totals of all blocks, also kept for later stages */
+void reduce_close(Emit *e, uint32_t stage);         /* totals become the values of the KI_REDUCEs */
+Val reduce_read(Emit *e, VRef v);                   /* split: a combined result of an earlier stage */
+bool stage_ordered(const Emit *e, uint32_t stage);
+
+/* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan (plan.c) */
+enum { MAX_STAGES = 64 };
+void emit_plan(Emit *e);
+void query_emit(Emit *e, const LV answers[ASK_POINTS + 1]);
+void emit_loops(Emit *e);
+void emit_contract(Emit *e);
+LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch);
+
+#endif

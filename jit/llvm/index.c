@@ -1,0 +1,244 @@
+/*
+ * Index expressions to i64 scalars and vectors, and addresses.
+ *
+ * An expression is kept linear in the lanes (base + lane * stride) as long as it is: a load then becomes one vector load,
+ * a broadcast or a reversed load. x / d and x mod d of a linear x need no vector division: one scalar division for lane 0, and
+ * lanes then carry at most a small number past it. Only a quotient of something that is not linear with stride 1 is divided
+ * lane by lane.
+ *
+ * address_of splits a sum into its terms and adds each to the pointer at the term's own level, so that the inner loop is
+ * left with the part that varies there.
+ */
+#include "jit/llvm/build.h"
+
+uint8_t index_level(Emit *e, IRef i)
+{
+    if (e->ix_level[i] != 0xff)
+        return e->ix_level[i];
+    const Idx *x = &e->k->idx.at[i];
+    uint8_t level = LV_TASK;
+    switch ((IdxKind)x->kind) {
+    case IX_CONST:
+    case IX_ARG:
+        break;
+    case IX_AXIS:
+        level = x->a >= e->n_x ? LV_R : (int)x->a == e->tile_axis ? LV_TILE : LV_ROW;
+        break;
+    case IX_VALUE:
+        level = e->level[x->a];
+        break;
+    case IX_ADD:
+    case IX_MUL:
+    case IX_DIV:
+    case IX_MOD: {
+        uint8_t a = index_level(e, x->a), b = index_level(e, x->b);
+        level = a > b ? a : b;
+        break;
+    }
+    }
+    e->ix_level[i] = level;
+    return level;
+}
+
+Ix ix_uniform(LV base) { return (Ix){.base = base}; }
+
+LV index_vector(Emit *e, Ix ix)
+{
+    if (ix.many)
+        return ix.base;
+    LV base = l_splat(e, ix.base);
+    if (!ix.stride || e->lanes == 1)
+        return base;
+    LV iota = l_iota(e, e->type[SC_I64]);
+    int64_t c;
+    if (!l_is_const(ix.stride, &c) || c != 1)
+        iota = LLVMBuildMul(e->b, iota, l_splat(e, ix.stride), "");
+    return LLVMBuildAdd(e->b, base, iota, "");
+}
+
+/* q = (m0 + lane) / d for 0 <= m0 < d: at least as many lanes as d gives a multiplication, fewer a comparison. */
+static LV lane_quotient(Emit *e, LV m0, LV d)
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    int64_t c;
+    bool known = l_is_const(d, &c);
+    LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, i64), "");
+    LV wrapped = NULL, product = NULL;
+    if (!known || c >= e->lanes)
+        wrapped = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, m, l_splat(e, d), ""), l_vec(e, i64), "");
+    if (!known || c < e->lanes) {
+        /* m < d + lanes <= 128: floor(m / d) = (m * (65536 / d + 1)) >> 16, exact for m * d < 65536 */
+        LV small = l_min(e, d, l_i64(e, MAX_LANES));
+        LV magic = LLVMBuildAdd(e->b, LLVMBuildUDiv(e->b, l_i64(e, 65536), small, ""), l_i64(e, 1), "");
+        LLVMTypeRef v32 = l_vec(e, e->type[SC_I32]);
+        LV m32 = LLVMBuildTrunc(e->b, m, v32, "");
+        LV magic32 = l_splat(e, LLVMBuildTrunc(e->b, magic, e->type[SC_I32], ""));
+        LV sixteen = l_splat(e, LLVMConstInt(e->type[SC_I32], 16, 0));
+        product = LLVMBuildZExt(e->b, LLVMBuildLShr(e->b, LLVMBuildMul(e->b, m32, magic32, ""), sixteen, ""),
+                                l_vec(e, i64), "");
+    }
+    if (!product || !wrapped)
+        return product ? product : wrapped;
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, l_i64(e, e->lanes), ""), wrapped, product, "");
+}
+
+Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
+{
+    int64_t c, stride;
+    if (l_is_const(d, &c) && c == 1)
+        return rest ? ix_uniform(l_i64(e, 0)) : a;
+    if (!a.many && (!a.stride || e->lanes == 1))
+        return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
+    if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
+        LV q0 = l_div(e, a.base, d), m0 = l_mod(e, a.base, d);
+        if (a.aligned && l_is_const(d, &c) && c % e->lanes == 0) /* a tile never crosses a multiple of d */
+            return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);
+        LV q = lane_quotient(e, m0, d);
+        if (!rest)
+            return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true};
+        LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->type[SC_I64]), "");
+        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""), .many = true};
+    }
+    LV v = index_vector(e, a), by = l_splat(e, d);
+    return (Ix){.base = rest ? LLVMBuildURem(e->b, v, by, "") : LLVMBuildUDiv(e->b, v, by, ""), .many = true};
+}
+
+static Ix ix_add(Emit *e, Ix a, Ix b)
+{
+    if (a.many || b.many)
+        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
+    LV stride = !a.stride ? b.stride : !b.stride ? a.stride : l_add(e, a.stride, b.stride);
+    return (Ix){.base = l_add(e, a.base, b.base), .stride = stride};
+}
+
+static Ix ix_mul(Emit *e, Ix a, Ix b)
+{
+    if (!a.many && !a.stride) {
+        Ix t = a;
+        a = b;
+        b = t;
+    }
+    int64_t c;
+    if (!b.many && !b.stride && l_is_const(b.base, &c) && c == 1)
+        return a;
+    if (a.many || b.many || (a.stride && b.stride))
+        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
+    return (Ix){.base = l_mul(e, a.base, b.base), .stride = a.stride ? l_mul(e, a.stride, b.base) : NULL};
+}
+
+/* A divisor: at least 1 even where the tensor is empty, so that code hoisted out of a loop that never runs is harmless. */
+static LV divisor(Emit *e, IRef i)
+{
+    LV d = index_uniform(e, i);
+    int64_t c;
+    if (l_is_const(d, &c))
+        return c > 0 ? d : l_i64(e, 1);
+    return l_max(e, d, l_i64(e, 1));
+}
+
+static Ix ix_value(Emit *e, VRef v)
+{
+    Val x = value(e, v);
+    return (Ix){.base = x.v, .many = x.vec && e->lanes > 1};
+}
+
+Ix index_of(Emit *e, IRef i)
+{
+    const Idx *x = &e->k->idx.at[i];
+    struct IxMemo *memo = &e->ix[i];
+    uint8_t level = index_level(e, i);
+    if (x->kind == IX_CONST)
+        return ix_uniform(l_i64(e, x->value));
+    if (x->kind == IX_AXIS)
+        return e->axis[x->a];
+    if (memo->scope && memo->scope == e->scope[level])
+        return memo->ix;
+    Place place = level_enter(e, level);
+    Ix r = {0};
+    switch ((IdxKind)x->kind) {
+    case IX_CONST:
+    case IX_AXIS:
+        break;
+    case IX_ARG:
+        r = ix_uniform(argument(e, x->a));
+        break;
+    case IX_ADD:
+        r = ix_add(e, index_of(e, x->a), index_of(e, x->b));
+        break;
+    case IX_MUL:
+        r = ix_mul(e, index_of(e, x->a), index_of(e, x->b));
+        break;
+    case IX_DIV:
+    case IX_MOD:
+        r = ix_divide(e, index_of(e, x->a), divisor(e, x->b), x->kind == IX_MOD);
+        break;
+    case IX_VALUE:
+        r = ix_value(e, x->a);
+        break;
+    }
+    level_leave(e, place);
+    memo->ix = r;
+    memo->scope = e->scope[level];
+    return r;
+}
+
+LV index_uniform(Emit *e, IRef i) { return index_of(e, i).base; }
+
+LV axis_size(Emit *e, uint32_t axis) { return index_uniform(e, e->k->axes.at[axis].size); }
+
+Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix)
+{
+    return (Address){.ptr = l_gep(e, element, base, ix.base), .stride = ix.stride, .many = ix.many};
+}
+
+enum { MAX_TERMS = 64 };
+
+/* The terms of a sum; false when there are too many. */
+static bool terms_of(Emit *e, IRef i, IRef *terms, uint32_t *n)
+{
+    const Idx *x = &e->k->idx.at[i];
+    if (x->kind == IX_ADD)
+        return terms_of(e, x->a, terms, n) && terms_of(e, x->b, terms, n);
+    if (*n == MAX_TERMS)
+        return false;
+    terms[(*n)++] = i;
+    return true;
+}
+
+Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
+{
+    IRef terms[MAX_TERMS];
+    uint32_t n = 0;
+    if (!terms_of(e, i, terms, &n))
+        return address_ix(e, element, base, index_of(e, i));
+    Address at = {.ptr = base};
+    for (int level = LV_TASK; level <= e->cur; level++) {
+        Ix sum = {0};
+        Place place = {0};
+        bool entered = false;
+        for (uint32_t t = 0; t < n; t++) {
+            if (index_level(e, terms[t]) != level)
+                continue;
+            if (!entered) {
+                place = level_enter(e, level);
+                entered = true;
+            }
+            Ix term = index_of(e, terms[t]);
+            sum = sum.base ? ix_add(e, sum, term) : term;
+        }
+        if (!entered)
+            continue;
+        if (sum.many && at.stride) { /* both vary over the lanes: one vector of offsets */
+            sum = ix_add(e, sum, (Ix){.base = l_i64(e, 0), .stride = at.stride});
+            at.stride = NULL;
+        }
+        at.ptr = l_gep(e, element, at.ptr, sum.base);
+        at.many |= sum.many;
+        if (sum.stride && at.many)
+            at.ptr = l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = l_i64(e, 0), .stride = sum.stride}));
+        else if (sum.stride)
+            at.stride = at.stride ? l_add(e, at.stride, sum.stride) : sum.stride;
+        level_leave(e, place);
+    }
+    return at;
+}

@@ -1,0 +1,585 @@
+/*
+ * FORM_LOOPS: the loop nest of a kernel, its phases and its query function.
+ *
+ *   run(args, phase, lo, hi, scratch)                  one task: a tile of the last x axis, or one x point
+ *       [LV_TASK]
+ *       for rows of the tasks [lo, hi)                 coordinates kept by an odometer
+ *           [LV_ROW]
+ *           for full tiles of the row, then the masked one
+ *               [LV_TILE]
+ *               for each stage
+ *                   for blocks of REDUCE_BLOCK         only where the order of a float sum shows
+ *                       for flat = ...                 [LV_R]  loads, ops, reduction steps, stores
+ *                       reduction trees
+ *               x-level stores
+ *
+ * The r axes are walked as one flat loop, since the canonical order of reductions counts elements over all of them. Where
+ * lanes run along r and there are several r axes, coordinates come from the flat index (index.c keeps them linear
+ * where a tile cannot cross a row); where lanes run along x an odometer keeps them.
+ *
+ * A split kernel has two phases a stage: 2s runs the blocks of stage s as tasks of their own (x tile, block), leaving
+ * partial results in the shared scratch; 2s + 1 combines them for each x, and the last one also runs the x-level stores.
+ *
+ * All stores of a body come after all its loads, so that an output may share an input's storage.
+ */
+#include "jit/llvm/build.h"
+
+typedef void PointBody(Emit *e, uint32_t stage);
+
+static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
+
+static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
+
+static LV product(Emit *e, uint32_t first, uint32_t end)
+{
+    LV n = l_i64(e, 1);
+    for (uint32_t a = first; a < end; a++)
+        n = l_mul(e, n, axis_size(e, a));
+    return n;
+}
+
+static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
+
+static LV x_tasks(Emit *e)
+{
+    LV rows = product(e, 0, row_axes(e));
+    return e->tile_axis == NO_AXIS ? rows : l_mul(e, rows, tiles_of_row(e));
+}
+
+/* Sizes that all functions of a kernel need; at LV_TASK. */
+static void sizes_open(Emit *e)
+{
+    e->flat_n = product(e, e->n_x, e->k->axes.n);
+    int64_t length;
+    reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
+    if (!e->split)
+        return;
+    e->x_total = product(e, 0, e->n_x);
+    e->blocks = l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK));
+    reduce_layout(e);
+}
+
+/* ---- saved rows ---- */
+
+static bool row_kept(const Emit *e, uint32_t i)
+{
+    return e->k->inst.at[i].save && e->info[i].r_level && !e->split && e->n_stages;
+}
+
+/* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored unmasked. */
+static LV row_bytes(Emit *e, uint32_t i)
+{
+    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, e->lanes)) : l_mul(e, e->flat_n, l_i64(e, e->lanes));
+    return l_align64(e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
+}
+
+static LV rows_open(Emit *e)
+{
+    LV at = l_i64(e, e->scratch_bytes);
+    e->saved = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (!row_kept(e, i))
+            continue;
+        if (e->scratch)
+            e->saved[i] = l_gep_bytes(e, e->scratch, at);
+        at = l_add(e, at, row_bytes(e, i));
+    }
+    return at;
+}
+
+static void row_save(Emit *e, uint32_t i)
+{
+    DType t = (DType)e->k->inst.at[i].dtype;
+    LV at = e->vec_r ? e->flat : l_mul(e, e->flat, l_i64(e, e->lanes));
+    LV v = l_to_memory(e, t, value_vector(e, i));
+    l_store(e, v, l_gep(e, l_memory(e, t), e->saved[i], at), (unsigned)dtype_bytes(t));
+}
+
+/* ---- bodies ---- */
+
+static bool is_effect(const KInst *n) { return n->kind == KI_STORE || n->kind == KI_SCATTER; }
+
+/* Stores of one stage of the r loop, or the x-level ones: operands first. */
+static void stores(Emit *e, bool r_level, uint32_t stage)
+{
+    const Kernel *k = e->k;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < k->inst.n; i++) {
+            const KInst *n = &k->inst.at[i];
+            if (!is_effect(n) || e->info[i].r_level != r_level || (r_level && e->info[i].stage != stage))
+                continue;
+            if (pass == 0)
+                value(e, n->a);
+            else if (n->kind == KI_STORE)
+                value_store(e, i);
+            else
+                value_scatter(e, i);
+        }
+}
+
+static void r_body(Emit *e, uint32_t stage)
+{
+    const Kernel *k = e->k;
+    for (uint32_t i = 0; i < k->inst.n; i++)
+        if (k->inst.at[i].kind == KI_SCAN && e->info[i].stage == stage)
+            value(e, i);
+    for (uint32_t i = 0; i < k->inst.n; i++)
+        if (e->saved[i] && e->info[i].stage == stage)
+            row_save(e, i);
+    reduce_step_all(e, stage);
+    stores(e, true, stage);
+}
+
+/* Coordinates of the r axes at e->flat, for lanes along r. */
+static void r_coordinates(Emit *e)
+{
+    Ix flat = {.base = e->flat, .stride = l_i64(e, 1), .aligned = true};
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        if (a == e->n_x) {
+            e->axis[a] = flat;
+            break;
+        }
+        LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
+        e->axis[a] = ix_divide(e, flat, size, true);
+        flat = ix_divide(e, flat, size, false);
+    }
+}
+
+/* lanes < count */
+static LV lane_mask(Emit *e, LV count)
+{
+    LV n = LLVMBuildTrunc(e->b, count, e->type[SC_I32], "");
+    return LLVMBuildICmp(e->b, LLVMIntULT, l_iota(e, e->type[SC_I32]), l_splat(e, n), "");
+}
+
+/* Is `n` known to be a multiple of the lane count? */
+static bool no_tail(const Emit *e, LV n)
+{
+    int64_t c;
+    return e->lanes == 1 || (l_is_const(n, &c) && c % e->lanes == 0);
+}
+
+static void r_step(Emit *e, uint32_t stage, LV flat)
+{
+    level_open(e, LV_R);
+    e->flat = flat;
+    r_coordinates(e);
+    r_body(e, stage);
+}
+
+/* Elements [from, to) with lanes along r. Returns the branch in front. */
+static LV r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+{
+    LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
+    LV full = l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes));
+    LV guard = NULL;
+    int64_t f, t;
+    if (!(l_is_const(from, &f) && l_is_const(full, &t) && f == t)) {
+        Loop l = loop_begin(e, from, full, lanes, "r");
+        guard = l.guard;
+        if (outermost)
+            e->before[x_level(e)] = guard;
+        r_step(e, stage, l.iv);
+        loop_end(e, &l);
+    }
+    if (no_tail(e, span))
+        return guard;
+    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, to, ""), "r_tail");
+    if (!guard && outermost)
+        e->before[x_level(e)] = i.branch;
+    e->mask = lane_mask(e, l_sub(e, to, full));
+    r_step(e, stage, full);
+    e->mask = NULL;
+    if_end(e, &i);
+    return guard ? guard : i.branch;
+}
+
+/* Elements [from, to) one after another (lanes along x, or none); an odometer for several axes. */
+static void r_loop_steps(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+{
+    uint32_t first = e->n_x, end = e->k->axes.n;
+    LV at[MAX_AXES];
+    bool odometer = e->n_r > 1;
+    if (odometer) {
+        LV rest = from;
+        for (uint32_t a = end; a-- > first;) {
+            LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
+            at[a] = l_alloca(e, e->type[SC_I64], 8, "r");
+            l_store(e, l_mod(e, rest, size), at[a], 8);
+            rest = l_div(e, rest, size);
+        }
+    }
+    Loop l = loop_begin(e, from, to, l_i64(e, 1), "r");
+    if (outermost)
+        e->before[x_level(e)] = l.guard;
+    level_open(e, LV_R);
+    e->flat = l.iv;
+    for (uint32_t a = first; a < end; a++)
+        e->axis[a] = ix_uniform(odometer ? l_load(e, e->type[SC_I64], at[a], 8) : l.iv);
+    r_body(e, stage);
+    if (odometer) {
+        LV carry = l_i64(e, 1);
+        for (uint32_t a = end; a-- > first;) {
+            LV next = l_add(e, e->axis[a].base, carry);
+            LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, axis_size(e, a), "");
+            l_store(e, LLVMBuildSelect(e->b, over, l_i64(e, 0), next, ""), at[a], 8);
+            carry = LLVMBuildZExt(e->b, over, e->type[SC_I64], "");
+        }
+    }
+    loop_end(e, &l);
+}
+
+static void r_loop(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+{
+    if (e->vec_r)
+        r_loop_lanes(e, stage, from, to, outermost);
+    else
+        r_loop_steps(e, stage, from, to, outermost);
+}
+
+/* One block of a stage: from accumulators to totals. */
+static void stage_block(Emit *e, uint32_t stage, LV from, LV to, LV first, bool outermost)
+{
+    reduce_block_begin(e, stage, from);
+    r_loop(e, stage, from, to, outermost);
+    e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
+    reduce_block_end(e, stage, first, l_sub(e, to, from));
+}
+
+static void scans_open(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind != KI_SCAN || e->info[i].stage > stage)
+            continue;
+        DType acc = dtype_accumulator((DType)n->dtype);
+        e->scan[i] = l_alloca(e, l_type(e, acc, true), 0, "scan");
+        uint64_t bits = reduce_start(OP_REDUCE_SUM, acc);
+        l_store(e, l_const(e, (SType)dtype_info[acc].scalar, bits, true), e->scan[i], 0);
+    }
+}
+
+static void stage_all(Emit *e, uint32_t stage)
+{
+    int outer = e->cur;
+    LV one = LLVMConstInt(e->type[SC_I1], 1, 0);
+    int64_t length;
+    e->stage = stage;
+    scans_open(e, stage);
+    reduce_open(e, stage);
+    if (!stage_ordered(e, stage) || (l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK)) {
+        stage_block(e, stage, l_i64(e, 0), e->flat_n, one, true);
+    } else {
+        Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, REDUCE_BLOCK), "block");
+        e->before[x_level(e)] = l.guard;
+        level_open(e, LV_R);
+        LV to = l_min(e, l_add(e, l.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+        stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""), false);
+        loop_end(e, &l);
+    }
+    level_close(e, LV_R, outer);
+    reduce_close(e, stage);
+}
+
+/* ---- x points ---- */
+
+static void body_unsplit(Emit *e, uint32_t unused)
+{
+    (void)unused;
+    for (uint32_t s = 0; s < e->n_stages; s++)
+        stage_all(e, s);
+    stores(e, false, 0);
+}
+
+static void body_combine(Emit *e, uint32_t stage)
+{
+    e->stage = stage;
+    reduce_open(e, stage);
+    reduce_combine(e, stage);
+    reduce_close(e, stage);
+    if (stage + 1 == e->n_stages)
+        stores(e, false, 0);
+}
+
+/* The number of this x point, where somebody asks (split kernels). */
+static void count_x(Emit *e)
+{
+    LV n = l_i64(e, 0);
+    for (uint32_t a = 0; a < e->n_x; a++)
+        n = l_add(e, l_mul(e, n, axis_size(e, a)), e->axis[a].base);
+    e->x_flat = n;
+}
+
+static void tile(Emit *e, LV at, PointBody *body, uint32_t stage)
+{
+    level_open(e, LV_TILE);
+    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    if (e->split)
+        count_x(e);
+    body(e, stage);
+    level_close(e, LV_TILE, LV_ROW);
+}
+
+/* Tiles [j0, j1) of the row whose coordinates are set. */
+static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+{
+    LV size = axis_size(e, (uint32_t)e->tile_axis), lanes = l_i64(e, e->lanes);
+    LV full = l_div(e, size, lanes); /* tiles without a mask */
+    bool tail = !no_tail(e, size), guarded = false;
+    int64_t c;
+    if (!(l_is_const(full, &c) && c == 0)) {
+        LV end = tail ? l_min(e, j1, full) : j1;
+        Loop l = loop_begin(e, l_mul(e, j0, lanes), l_mul(e, end, lanes), lanes, "tile");
+        e->before[LV_ROW] = l.guard;
+        guarded = true;
+        tile(e, l.iv, body, stage);
+        loop_end(e, &l);
+    }
+    if (!tail)
+        return;
+    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, j1, full, ""), "tile_tail");
+    if (!guarded)
+        e->before[LV_ROW] = i.branch;
+    LV at = l_mul(e, full, lanes);
+    e->mask = lane_mask(e, l_sub(e, size, at));
+    tile(e, at, body, stage);
+    e->mask = NULL;
+    if_end(e, &i);
+}
+
+/* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into e->axis). */
+static void row_seek(Emit *e, LV rest, LV *odometer)
+{
+    for (uint32_t a = row_axes(e); a-- > 0;) {
+        LV size = axis_size(e, a), c = a ? l_mod(e, rest, size) : rest;
+        if (odometer) {
+            odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");
+            l_store(e, c, odometer[a], 8);
+        } else {
+            e->axis[a] = ix_uniform(c);
+        }
+        if (a)
+            rest = l_div(e, rest, size);
+    }
+}
+
+static void row_read(Emit *e, LV *odometer)
+{
+    for (uint32_t a = 0; a < row_axes(e); a++)
+        e->axis[a] = ix_uniform(l_load(e, e->type[SC_I64], odometer[a], 8));
+}
+
+static void row_next(Emit *e, LV *odometer)
+{
+    LV carry = l_i64(e, 1);
+    for (uint32_t a = row_axes(e); a-- > 0;) {
+        LV next = l_add(e, e->axis[a].base, carry);
+        if (a) {
+            LV over = LLVMBuildICmp(e->b, LLVMIntSGE, next, axis_size(e, a), "");
+            carry = LLVMBuildZExt(e->b, over, e->type[SC_I64], "");
+            next = LLVMBuildSelect(e->b, over, l_i64(e, 0), next, "");
+        }
+        l_store(e, next, odometer[a], 8);
+    }
+}
+
+/* Rows of tiles: a row at a time, from tile j of the first one on, until no task is left. */
+static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+{
+    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, lo, hi, ""), "rows");
+    e->before[LV_TASK] = some.branch;
+    e->cur = LV_ROW; /* sizes asked for here are still hoisted to LV_TASK */
+    if (row_axes(e) == 0) {
+        level_open(e, LV_ROW);
+        tiles(e, lo, hi, body, stage);
+        if_end(e, &some);
+        return;
+    }
+    Place place = level_enter(e, LV_TASK);
+    LV in_row = tiles_of_row(e);
+    level_leave(e, place);
+    LV odometer[MAX_AXES], row = l_div(e, lo, in_row), i64s[2];
+    row_seek(e, row, odometer);
+    for (int i = 0; i < 2; i++)
+        i64s[i] = l_alloca(e, e->type[SC_I64], 8, i ? "j" : "left");
+    l_store(e, l_sub(e, hi, lo), i64s[0], 8);
+    l_store(e, l_sub(e, lo, l_mul(e, row, in_row)), i64s[1], 8);
+    LLVMBasicBlockRef top = l_block(e, "row"), exit = l_block(e, "");
+    LLVMBuildBr(e->b, top);
+    l_at(e, top);
+    level_open(e, LV_ROW);
+    LV left = l_load(e, e->type[SC_I64], i64s[0], 8), j0 = l_load(e, e->type[SC_I64], i64s[1], 8);
+    LV j1 = l_min(e, in_row, l_add(e, j0, left));
+    row_read(e, odometer);
+    tiles(e, j0, j1, body, stage);
+    row_next(e, odometer);
+    left = l_sub(e, left, l_sub(e, j1, j0));
+    l_store(e, left, i64s[0], 8);
+    l_store(e, l_i64(e, 0), i64s[1], 8);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, left, l_i64(e, 0), ""), top, exit);
+    l_at(e, exit);
+    if_end(e, &some);
+}
+
+/* A task is one x point. */
+static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+{
+    LV odometer[MAX_AXES];
+    row_seek(e, lo, odometer);
+    Loop l = loop_begin(e, lo, hi, l_i64(e, 1), "row");
+    e->before[LV_TASK] = l.guard;
+    level_open(e, LV_ROW);
+    row_read(e, odometer);
+    if (e->split)
+        count_x(e);
+    body(e, stage);
+    row_next(e, odometer);
+    loop_end(e, &l);
+}
+
+static void walk(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+{
+    if (e->tile_axis != NO_AXIS)
+        walk_rows(e, lo, hi, body, stage);
+    else
+        walk_points(e, lo, hi, body, stage);
+}
+
+/* Starts a new block, so that code of `level` has a branch to stand in front of. */
+static void pin(Emit *e, int level)
+{
+    LLVMBasicBlockRef next = l_block(e, "");
+    e->before[level] = LLVMBuildBr(e->b, next);
+    l_at(e, next);
+}
+
+/* Phase 2s of a split kernel: task t is block t % blocks of x tile t / blocks. */
+static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
+{
+    LV per_row = e->tile_axis != NO_AXIS ? tiles_of_row(e) : NULL;
+    Loop l = loop_begin(e, lo, hi, l_i64(e, 1), "task");
+    e->before[LV_TASK] = l.guard;
+    level_open(e, LV_ROW);
+    LV x = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, x, e->blocks));
+    LV from = l_mul(e, block, l_i64(e, REDUCE_BLOCK));
+    LV to = l_min(e, l_add(e, from, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+    row_seek(e, per_row ? l_div(e, x, per_row) : x, NULL);
+    if (per_row) {
+        LV at = l_mul(e, l_mod(e, x, per_row), l_i64(e, e->lanes));
+        LV size = axis_size(e, (uint32_t)e->tile_axis);
+        if (!no_tail(e, size))
+            e->mask = lane_mask(e, l_min(e, l_sub(e, size, at), l_i64(e, e->lanes)));
+        pin(e, LV_ROW);
+        level_open(e, LV_TILE);
+        e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    }
+    count_x(e);
+    int outer = e->cur;
+    e->stage = stage;
+    reduce_open(e, stage);
+    stage_block(e, stage, from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true);
+    level_close(e, LV_R, outer);
+    reduce_store_block(e, stage, block);
+    e->mask = NULL;
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+}
+
+/* ---- functions ---- */
+
+LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch)
+{
+    LLVMTypeRef params[8];
+    unsigned n = 0;
+    params[n++] = e->ptr;
+    for (unsigned i = 0; i < n_i64; i++)
+        params[n++] = e->type[SC_I64];
+    if (with_scratch)
+        params[n++] = e->ptr;
+    LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(result, params, n, 0));
+    LLVMSetLinkage(fn, exported ? LLVMExternalLinkage : LLVMInternalLinkage);
+    if (exported)
+        LLVMSetVisibility(fn, LLVMHiddenVisibility);
+    return fn;
+}
+
+/* run(args, lo, hi, scratch) of one phase; finished by a return. */
+static LV phase_function(Emit *e, uint32_t phase, const char *name)
+{
+    LV fn = function_add(e, name, false, LLVMVoidTypeInContext(e->ctx), 2, true);
+    function_open(e, fn, LLVMGetParam(fn, 3));
+    sizes_open(e);
+    rows_open(e);
+    LV lo = LLVMGetParam(fn, 1), hi = LLVMGetParam(fn, 2);
+    if (!e->split)
+        walk(e, lo, hi, body_unsplit, 0);
+    else if (phase % 2 == 0)
+        walk_blocks(e, lo, hi, phase / 2);
+    else
+        walk(e, lo, hi, body_combine, phase / 2);
+    LLVMBuildRetVoid(e->b);
+    return fn;
+}
+
+static void emit_run(Emit *e)
+{
+    uint32_t n = e->split ? 2 * e->n_stages : 1;
+    if (n == 1) { /* no dispatch */
+        LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
+        function_open(e, run, LLVMGetParam(run, 4));
+        sizes_open(e);
+        rows_open(e);
+        walk(e, LLVMGetParam(run, 2), LLVMGetParam(run, 3), body_unsplit, 0);
+        LLVMBuildRetVoid(e->b);
+        return;
+    }
+    LV *phases = ARENA_ARRAY(e->arena, LV, n);
+    for (uint32_t p = 0; p < n; p++)
+        phases[p] = phase_function(e, p, arena_printf(e->arena, "phase%u", p));
+    LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
+    function_open(e, run, LLVMGetParam(run, 4));
+    for (uint32_t p = 0; p < n; p++) {
+        If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(run, 1), l_i64(e, p), ""), "phase");
+        LV args[4] = {e->block, LLVMGetParam(run, 2), LLVMGetParam(run, 3), e->scratch};
+        LLVMBuildCall2(e->b, LLVMGlobalGetValueType(phases[p]), phases[p], args, 4, "");
+        if_end(e, &i);
+    }
+    LLVMBuildRetVoid(e->b);
+}
+
+void query_emit(Emit *e, const LV answers[ASK_POINTS + 1])
+{
+    LV r = l_i64(e, 0);
+    for (int ask = ASK_PHASES; ask <= ASK_POINTS; ask++) {
+        LV asked = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(e->fn, 1), l_i64(e, ask), "");
+        r = LLVMBuildSelect(e->b, asked, answers[ask], r, "");
+    }
+    LLVMBuildRet(e->b, r);
+}
+
+static void emit_query(Emit *e)
+{
+    LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false);
+    function_open(e, fn, NULL);
+    sizes_open(e);
+    LV answers[ASK_POINTS + 1];
+    LV scratch = rows_open(e), tasks = x_tasks(e);
+    answers[ASK_PHASES] = l_i64(e, e->split ? 2 * e->n_stages : 1);
+    answers[ASK_TASKS] = tasks;
+    answers[ASK_SCRATCH] = scratch;
+    answers[ASK_SHARED] = e->split ? reduce_layout(e) : l_i64(e, 0);
+    answers[ASK_POINTS] = l_mul(e, product(e, 0, e->n_x), e->flat_n);
+    if (e->split) {
+        LV odd = LLVMBuildAnd(e->b, LLVMGetParam(fn, 2), l_i64(e, 1), "");
+        LV even = LLVMBuildICmp(e->b, LLVMIntEQ, odd, l_i64(e, 0), "");
+        answers[ASK_TASKS] = LLVMBuildSelect(e->b, even, l_mul(e, tasks, e->blocks), tasks, "");
+    }
+    query_emit(e, answers);
+}
+
+void emit_loops(Emit *e)
+{
+    e->scan = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
+    emit_run(e);
+    emit_query(e);
+}

@@ -1,0 +1,146 @@
+/*
+ * What is decided about a kernel before any IR exists: levels of its instructions, number of stages, which way the lanes run
+ * and how many there are. Nothing here changes a result (reductions have one order whatever the lanes), only speed.
+ */
+#include "jit/llvm/build.h"
+
+/* The level of an instruction: the innermost of all it depends on. */
+static void plan_levels(Emit *e)
+{
+    const Kernel *k = e->k;
+    uint8_t x_level = e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW;
+    e->level = ARENA_ARRAY(e->arena, uint8_t, k->inst.n + 1);
+    e->ix_level = ARENA_ARRAY(e->arena, uint8_t, k->idx.n + 1);
+    memset(e->ix_level, 0xff, k->idx.n + 1);
+    for (uint32_t i = 0; i < k->inst.n; i++) {
+        const KInst *n = &k->inst.at[i];
+        uint8_t level = LV_TASK;
+        const VRef refs[4] = {n->a, n->b, n->c, n->pred};
+        int n_refs = n->kind == KI_OP ? op_info[n->op].arity : n->kind == KI_REDUCE && n->op == OP_MATMUL ? 2 : 1;
+        if (n->kind == KI_SCALAR || n->kind == KI_CONST || n->kind == KI_INDEX || n->kind == KI_LOAD)
+            n_refs = 0;
+        for (int r = 0; r < n_refs; r++)
+            level = e->level[refs[r]] > level ? e->level[refs[r]] : level;
+        if ((n->kind == KI_LOAD || n->kind == KI_STORE || n->kind == KI_SCATTER || n->kind == KI_BOUND) &&
+            n->pred != VREF_NONE)
+            level = e->level[n->pred] > level ? e->level[n->pred] : level;
+        if (n->kind == KI_INDEX || n->kind == KI_LOAD || n->kind == KI_STORE || n->kind == KI_SCATTER || n->kind == KI_BOUND) {
+            uint8_t ix = index_level(e, n->idx);
+            level = ix > level ? ix : level;
+        }
+        if (n->kind == KI_REDUCE)
+            level = x_level;
+        if (n->kind == KI_SCAN)
+            level = LV_R;
+        e->level[i] = level;
+    }
+}
+
+/* Scalar operations per point of the body, and the widest and narrowest element it touches. */
+typedef struct Weight {
+    uint32_t ops;
+    unsigned widest, narrowest;
+} Weight;
+
+static Weight weigh(Emit *e)
+{
+    Weight w = {.widest = 1, .narrowest = 8};
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind == KI_STORE || n->kind == KI_SCATTER)
+            continue;
+        unsigned bytes = (unsigned)dtype_bytes((DType)n->dtype);
+        if (n->dtype == DT_F16 || n->dtype == DT_BF16)
+            bytes = n->kind == KI_LOAD ? 2 : 4; /* computed in f32 */
+        if (n->kind != KI_CONST && n->kind != KI_SCALAR) {
+            w.widest = bytes > w.widest ? bytes : w.widest;
+            w.narrowest = bytes < w.narrowest ? bytes : w.narrowest;
+        }
+        if (n->kind != KI_OP)
+            continue;
+        DType types[3] = {0};
+        const VRef refs[3] = {n->a, n->b, n->c};
+        for (int a = 0; a < op_info[n->op].arity; a++)
+            types[a] = (DType)e->k->inst.at[refs[a]].dtype;
+        const Tape *t = tape_get((Op)n->op, types, (DType)n->dtype, e->math);
+        if (!t)
+            longjmp(*e->arena->oom, 1);
+        w.ops += t->n;
+    }
+    return w;
+}
+
+static bool has_kind(const Kernel *k, InstKind kind)
+{
+    for (uint32_t i = 0; i < k->inst.n; i++)
+        if (k->inst.at[i].kind == kind)
+            return true;
+    return false;
+}
+
+static int64_t vec_extent(const Emit *e)
+{
+    if (!e->vec_r)
+        return e->k->axes.at[e->tile_axis].hint;
+    int64_t n = 1;
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        n *= e->k->axes.at[a].hint > 0 ? e->k->axes.at[a].hint : 1;
+    return n;
+}
+
+/*
+ * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them), which unrolls the loop,
+ * gives a reduction its independent chains and a column its whole cache lines. Not more than the extent needs.
+ */
+static void plan_lanes(Emit *e)
+{
+    e->lanes = 1;
+    if (e->tile_axis == NO_AXIS && !e->vec_r)
+        return;
+    Weight w = weigh(e);
+    int one = e->bits / 32;
+    int lanes = one;
+    if (w.widest <= 2)
+        lanes = e->bits / 8 / (int)w.widest;
+    else if (e->n_r && w.ops <= 24)
+        lanes = w.widest > 4 ? 2 * one : 4 * one;
+    else if (!e->n_r && w.ops <= 12 && w.widest <= 4)
+        lanes = 2 * one;
+    if (lanes > MAX_LANES)
+        lanes = MAX_LANES;
+    int64_t extent = vec_extent(e);
+    while (lanes > 1 && lanes / 2 >= extent)
+        lanes /= 2;
+    e->lanes = lanes;
+}
+
+void emit_plan(Emit *e)
+{
+    const Kernel *k = e->k;
+    uint32_t analysed;
+    e->info = kernel_analyse(k, e->arena, &analysed);
+    while (e->n_x < k->axes.n && k->axes.at[e->n_x].kind == AXIS_X)
+        e->n_x++;
+    e->n_r = k->axes.n - e->n_x;
+    bool in_order = has_kind(k, KI_SCAN) || has_kind(k, KI_SCATTER);
+    e->vec_r = e->n_r && k->vec_axis == k->axes.n - 1 && !in_order;
+    e->tile_axis = e->vec_r || !e->n_x ? NO_AXIS : (int)e->n_x - 1;
+    plan_levels(e);
+    bool vectors = e->vec_r || (e->n_x && k->vec_axis == e->n_x - 1);
+    if (vectors)
+        plan_lanes(e);
+    else
+        e->lanes = 1;
+    for (uint32_t i = 0; i < k->inst.n; i++) {
+        const KInst *n = &k->inst.at[i];
+        bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
+                      ((n->kind == KI_STORE || n->kind == KI_SCATTER) && e->info[i].r_level);
+        if (effect && e->info[i].stage >= e->n_stages)
+            e->n_stages = e->info[i].stage + 1u;
+    }
+    e->split = k->split && e->n_stages && !in_order;
+    for (uint32_t a = 0; a < k->args.n; a++)
+        if (k->args.at[a].kind == ARG_SCRATCH)
+            e->shared_arg = a;
+    reduce_plan(e);
+}

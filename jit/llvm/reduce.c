@@ -1,0 +1,445 @@
+/*
+ * Reductions, in the order that ir/scalar.h fixes.
+ *
+ * An accumulator array of `slots` vectors, `lanes` elements each, stands for the 64 canonical lanes:
+ *
+ *   lanes along r   element i of a block goes to canonical lane i % 64, which is element i % lanes of slot (i % 64) / lanes.
+ *                   The tree halves one vector of 64. The result is a scalar.
+ *   lanes along x   each vector lane is an x point of its own and a slot is a canonical lane: slot i % 64. The tree adds slots.
+ *                   A length known to be below 64 needs only that many slots: the others would hold the start value,
+ *                   and x op start == x. The result is a vector.
+ *
+ * Where the order does not show (integers, max, min, any, all, arg) there is one slot. Results of blocks are added up in `total`.
+ *
+ * argmax and argmin carry the flat index beside the value. NaN beats everything; of equals the first wins. A slot starts with
+ * the least value and its first index, so that a lane that never sees anything greater still names its first element;
+ * lanes past the end start with indices past the end and lose every tie against lane 0.
+ *
+ * One slot lives in registers (the scalar-replacement pass promotes it), more live on the stack or, when big, in scratch.
+ */
+#include "jit/llvm/build.h"
+
+enum { STACK_SLOTS = 1024 /* bytes of one accumulator array on the stack */ };
+
+static bool order_shows(const Reduction *r)
+{
+    return dtype_is_float((DType)r->acc_type) && (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
+}
+
+static DType arg_type(DType in) { return in == DT_BOOL ? DT_U8 : dtype_accumulator(in); }
+
+void reduce_plan(Emit *e)
+{
+    const Kernel *k = e->k;
+    e->red = ARENA_ARRAY(e->arena, Reduction, k->inst.n + 1);
+    for (uint32_t i = 0; i < k->inst.n; i++) {
+        const KInst *n = &k->inst.at[i];
+        if (n->kind != KI_REDUCE || n->op == OP_MATMUL)
+            continue;
+        Reduction *r = &e->red[e->n_red++];
+        *r = (Reduction){.inst = i, .op = n->op, .stage = e->info[i].stage};
+        r->in = k->inst.at[n->a].dtype;
+        r->arg = n->op == OP_ARGMAX || n->op == OP_ARGMIN;
+        r->acc_type = (uint8_t)(r->arg ? arg_type((DType)r->in) : dtype_accumulator((DType)n->dtype));
+        r->ordered = order_shows(r);
+    }
+}
+
+/* Number and place of the slots; wants to know the length where it is constant (-1: not). */
+static void place_slots(Emit *e, Reduction *r, int64_t length)
+{
+    r->slots = 1;
+    if (r->ordered && e->vec_r)
+        r->slots = (uint32_t)(REDUCE_LANES / e->lanes);
+    else if (r->ordered)
+        r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
+    int64_t bytes = (int64_t)r->slots * e->lanes * (int64_t)dtype_bytes((DType)r->acc_type);
+    r->scratch = -1;
+    if (r->slots > 1 && bytes > STACK_SLOTS) {
+        r->scratch = e->scratch_bytes;
+        e->scratch_bytes += (bytes + 63) & -64;
+    }
+}
+
+void reduce_place(Emit *e, int64_t length)
+{
+    e->scratch_bytes = 0;
+    for (uint32_t i = 0; i < e->n_red; i++)
+        place_slots(e, &e->red[i], length);
+}
+
+bool stage_ordered(const Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].stage == stage && e->red[i].ordered)
+            return true;
+    return false;
+}
+
+/* ---- memory of slots and totals ---- */
+
+static LLVMTypeRef slot_type(Emit *e, DType t) { return l_vec(e, l_memory(e, t)); }
+
+/* A total is a scalar where lanes run along r. */
+static bool total_vec(const Emit *e) { return !e->vec_r && e->lanes > 1; }
+
+static LLVMTypeRef total_type(Emit *e, DType t) { return total_vec(e) ? slot_type(e, t) : l_memory(e, t); }
+
+static Val total_load(Emit *e, DType t, LV at)
+{
+    return (Val){.v = l_from_memory(e, t, l_load(e, total_type(e, t), at, 0)), .vec = total_vec(e)};
+}
+
+static void total_store(Emit *e, DType t, Val v, LV at) { l_store(e, l_to_memory(e, t, v.v), at, 0); }
+
+void reduce_open(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        DType t = (DType)r->acc_type;
+        if (r->scratch >= 0)
+            r->acc = l_gep_bytes(e, e->scratch, l_i64(e, r->scratch));
+        else
+            r->acc = l_alloca(e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64, "acc");
+        r->total = l_alloca(e, total_type(e, t), 0, "total");
+        if (r->arg) {
+            r->acc_at = l_alloca(e, slot_type(e, DT_I64), 64, "acc_at");
+            r->total_at = l_alloca(e, total_type(e, DT_I64), 0, "total_at");
+        }
+    }
+}
+
+static LV slot_at(Emit *e, const Reduction *r, LV slot)
+{
+    return r->slots == 1 ? r->acc : l_gep(e, slot_type(e, (DType)r->acc_type), r->acc, slot);
+}
+
+static Val slot_load(Emit *e, const Reduction *r, LV slot)
+{
+    DType t = (DType)r->acc_type;
+    LV v = l_load(e, slot_type(e, t), slot_at(e, r, slot), (unsigned)dtype_bytes(t));
+    return (Val){.v = l_from_memory(e, t, v), .vec = true};
+}
+
+static void slot_store(Emit *e, const Reduction *r, LV slot, Val v)
+{
+    DType t = (DType)r->acc_type;
+    l_store(e, l_to_memory(e, t, val_vector(e, v)), slot_at(e, r, slot), (unsigned)dtype_bytes(t));
+}
+
+/* ---- steps ---- */
+
+static Val step(Emit *e, const Reduction *r, Val a, Val b)
+{
+    DType t = (DType)r->acc_type;
+    return op_emit(e, reduce_step((Op)r->op), (DType[]){t, t}, t, (Val[]){a, b});
+}
+
+static Op arg_extreme(const Reduction *r) { return r->op == OP_ARGMAX ? OP_REDUCE_MAX : OP_REDUCE_MIN; }
+
+/* Does candidate b beat a? ties (may be NULL): where neither is better. */
+static LV arg_beats(Emit *e, const Reduction *r, LV a, LV b, LV *ties)
+{
+    DType t = (DType)r->acc_type;
+    bool max = r->op == OP_ARGMAX;
+    if (!dtype_is_float(t)) {
+        LLVMIntPredicate greater = dtype_is_signed(t) ? LLVMIntSGT : LLVMIntUGT;
+        if (ties)
+            *ties = LLVMBuildICmp(e->b, LLVMIntEQ, a, b, "");
+        return max ? LLVMBuildICmp(e->b, greater, b, a, "") : LLVMBuildICmp(e->b, greater, a, b, "");
+    }
+    LV nan_a = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""), nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b, b, "");
+    LV better = max ? LLVMBuildFCmp(e->b, LLVMRealOGT, b, a, "") : LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
+    if (ties)
+        *ties = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, ""), LLVMBuildAnd(e->b, nan_a, nan_b, ""), "");
+    return LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, nan_b, LLVMBuildNot(e->b, nan_a, ""), ""), "");
+}
+
+/* The better of two candidates, each with its index; *a_at is replaced by the winner's. */
+static LV arg_merge(Emit *e, const Reduction *r, LV a, LV *a_at, LV b, LV b_at)
+{
+    LV ties, better = arg_beats(e, r, a, b, &ties);
+    LV earlier = LLVMBuildICmp(e->b, LLVMIntSLT, b_at, *a_at, "");
+    LV take = LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, ties, earlier, ""), "");
+    *a_at = LLVMBuildSelect(e->b, take, b_at, *a_at, "");
+    return LLVMBuildSelect(e->b, take, b, a, "");
+}
+
+/* Flat indices of this step's lanes. */
+static LV step_index(Emit *e, LV flat)
+{
+    return index_vector(e, (Ix){.base = flat, .stride = e->vec_r ? l_i64(e, 1) : NULL});
+}
+
+void reduce_block_begin(Emit *e, uint32_t stage, LV from)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        DType t = (DType)r->acc_type;
+        uint64_t bits = reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+        Val start = {.v = l_const(e, (SType)dtype_info[t].scalar, bits, true), .vec = true};
+        if (r->arg)
+            l_store(e, step_index(e, from), r->acc_at, 0);
+        if (r->slots <= 4) {
+            for (uint32_t s = 0; s < r->slots; s++)
+                slot_store(e, r, l_i64(e, s), start);
+            continue;
+        }
+        Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, r->slots), l_i64(e, 1), "start_slots");
+        slot_store(e, r, l.iv, start);
+        loop_end(e, &l);
+    }
+}
+
+static void arg_step(Emit *e, Reduction *r, Val x)
+{
+    Val old = slot_load(e, r, NULL);
+    LV xv = val_vector(e, x), old_at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
+    LV take = arg_beats(e, r, old.v, xv, NULL);
+    if (e->mask && e->vec_r)
+        take = LLVMBuildAnd(e->b, take, e->mask, "");
+    slot_store(e, r, NULL, (Val){.v = LLVMBuildSelect(e->b, take, xv, old.v, ""), .vec = true});
+    l_store(e, LLVMBuildSelect(e->b, take, step_index(e, e->flat), old_at, ""), r->acc_at, 0);
+}
+
+void reduce_step_all(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].stage == stage)
+            value(e, e->k->inst.at[e->red[i].inst].a); /* loads first: no store to a slot in between */
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        Val x = value(e, e->k->inst.at[r->inst].a);
+        x = cast_emit(e, (DType)r->in, (DType)r->acc_type, x);
+        if (r->arg) {
+            arg_step(e, r, x);
+            continue;
+        }
+        LV slot = NULL;
+        if (r->slots > 1) { /* blocks begin at multiples of 64, so the flat index gives the lane */
+            slot = LLVMBuildAnd(e->b, e->flat, l_i64(e, REDUCE_LANES - 1), "");
+            if (e->vec_r)
+                slot = l_div(e, slot, l_i64(e, e->lanes));
+        }
+        Val old = slot_load(e, r, slot), next = step(e, r, old, x);
+        LV v = val_vector(e, next);
+        if (e->mask && e->vec_r)
+            v = LLVMBuildSelect(e->b, e->mask, v, old.v, "");
+        slot_store(e, r, slot, (Val){.v = v, .vec = true});
+    }
+}
+
+/* ---- trees ---- */
+
+/* Half of a vector of n lanes; a scalar where one lane is left. */
+static LV half(Emit *e, LV v, unsigned n, bool upper)
+{
+    unsigned h = n / 2;
+    if (h == 1)
+        return LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->type[SC_I32], upper, 0), "");
+    LV index[MAX_LANES];
+    for (unsigned i = 0; i < h; i++)
+        index[i] = LLVMConstInt(e->type[SC_I32], i + (upper ? h : 0), 0);
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(index, h), "");
+}
+
+/* lanes along r: all slots as one vector, halved down to a scalar */
+static Val tree_lanes(Emit *e, const Reduction *r, LV *at)
+{
+    DType t = (DType)r->acc_type;
+    int lanes = e->lanes;
+    unsigned n = (unsigned)lanes * r->slots;
+    LLVMTypeRef all = n == 1 ? l_memory(e, t) : LLVMVectorType(l_memory(e, t), n);
+    Val v = {.v = l_from_memory(e, t, l_load(e, all, r->acc, (unsigned)dtype_bytes(t)))};
+    if (r->arg)
+        *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
+    for (; n > 1; n /= 2) {
+        e->lanes = (int)n / 2; /* tapes are emitted for this width */
+        LV low = half(e, v.v, n, false), high = half(e, v.v, n, true);
+        if (r->arg) {
+            LV low_at = half(e, *at, n, false);
+            v.v = arg_merge(e, r, low, &low_at, high, half(e, *at, n, true));
+            *at = low_at;
+        } else {
+            v = step(e, r, (Val){.v = low, .vec = true}, (Val){.v = high, .vec = true});
+        }
+    }
+    e->lanes = lanes;
+    v.vec = false;
+    v.wide = NULL;
+    return v;
+}
+
+static void add_slots(Emit *e, const Reduction *r, LV to, LV from)
+{
+    slot_store(e, r, to, step(e, r, slot_load(e, r, to), slot_load(e, r, from)));
+}
+
+/* lanes along x: slots added to slots; those at or past `length` hold the start value and are left out */
+static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
+{
+    if (r->arg)
+        *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
+    for (uint32_t s = REDUCE_LANES / 2; s && r->slots > 1; s /= 2) {
+        if (r->slots < REDUCE_LANES) {
+            for (uint32_t j = 0; j < s && j + s < r->slots; j++)
+                add_slots(e, r, l_i64(e, j), l_i64(e, j + s));
+            continue;
+        }
+        LV end = l_min(e, l_i64(e, s), l_sub(e, length, l_i64(e, s)));
+        Loop l = loop_begin(e, l_i64(e, 0), end, l_i64(e, 1), "tree");
+        add_slots(e, r, l.iv, LLVMBuildAdd(e->b, l.iv, l_i64(e, s), ""));
+        loop_end(e, &l);
+    }
+    return slot_load(e, r, l_i64(e, 0));
+}
+
+/* total = first ? v : total op v */
+static void add_total(Emit *e, Reduction *r, LV first, Val v, LV at)
+{
+    DType t = (DType)r->acc_type;
+    int64_t known = 0;
+    v.vec = total_vec(e);
+    if (!l_is_const(first, &known) || !known) {
+        Val old = total_load(e, t, r->total);
+        LV sum;
+        if (r->arg) {
+            LV old_at = l_load(e, total_type(e, DT_I64), r->total_at, 0), best = old_at;
+            sum = arg_merge(e, r, old.v, &best, v.v, at);
+            at = LLVMBuildSelect(e->b, first, at, best, "");
+        } else {
+            sum = step(e, r, old, v).v;
+        }
+        v.v = LLVMBuildSelect(e->b, first, v.v, sum, "");
+    }
+    total_store(e, t, v, r->total);
+    if (r->arg)
+        l_store(e, at, r->total_at, 0);
+}
+
+void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        LV at = NULL;
+        Val v = e->vec_r ? tree_lanes(e, r, &at) : tree_slots(e, r, length, &at);
+        add_total(e, r, first, v, at);
+    }
+}
+
+/* ---- results ---- */
+
+/* What a reduction over nothing gives. */
+static LV empty_value(Emit *e, const Reduction *r)
+{
+    DType t = (DType)r->acc_type;
+    uint64_t bits = r->op == OP_REDUCE_SUM ? 0 : reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+    return l_const(e, (SType)dtype_info[t].scalar, bits, total_vec(e));
+}
+
+void reduce_close(Emit *e, uint32_t stage)
+{
+    int64_t length;
+    bool never_empty = l_is_const(e->flat_n, &length) && length > 0;
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        DType t = (DType)r->acc_type;
+        Val v = total_load(e, t, r->total);
+        if (r->arg) {
+            v.v = l_load(e, total_type(e, DT_I64), r->total_at, 0);
+        } else {
+            if (!never_empty) {
+                LV empty = LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
+                v.v = LLVMBuildSelect(e->b, empty, empty_value(e, r), v.v, "");
+            }
+            v = cast_emit(e, t, (DType)e->k->inst.at[r->inst].dtype, v);
+        }
+        value_set(e, r->inst, e->level[r->inst], v);
+    }
+}
+
+/* ---- split kernels: partial results in the shared scratch, [blocks + 1][x points], the last row holding the combined ---- */
+
+LV reduce_layout(Emit *e)
+{
+    LV bytes = l_i64(e, 0), each = l_mul(e, e->x_total, l_add(e, e->blocks, l_i64(e, 1)));
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        r->part = bytes;
+        bytes = l_add(e, bytes, l_align64(e, l_mul(e, each, l_i64(e, (int64_t)dtype_bytes((DType)r->acc_type)))));
+        if (!r->arg)
+            continue;
+        r->part_at = bytes;
+        bytes = l_add(e, bytes, l_align64(e, l_mul(e, each, l_i64(e, 8))));
+    }
+    return bytes;
+}
+
+static Address part_address(Emit *e, DType t, LV offset, LV block)
+{
+    LV base = l_gep_bytes(e, argument(e, e->shared_arg), offset);
+    Ix ix = {.base = l_add(e, l_mul(e, block, e->x_total), e->x_flat), .stride = total_vec(e) ? l_i64(e, 1) : NULL};
+    return address_ix(e, l_memory(e, t), base, ix);
+}
+
+static Val part_load(Emit *e, DType t, LV offset, LV block)
+{
+    Val v = load_at(e, t, part_address(e, t, offset, block), NULL);
+    return v;
+}
+
+void reduce_store_block(Emit *e, uint32_t stage, LV block)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        DType t = (DType)r->acc_type;
+        store_at(e, t, part_address(e, t, r->part, block), total_load(e, t, r->total), NULL);
+        if (r->arg)
+            store_at(e, DT_I64, part_address(e, DT_I64, r->part_at, block), total_load(e, DT_I64, r->total_at), NULL);
+    }
+}
+
+void reduce_combine(Emit *e, uint32_t stage)
+{
+    Loop l = loop_begin(e, l_i64(e, 0), e->blocks, l_i64(e, 1), "combine");
+    LV first = LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), "");
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        Val v = part_load(e, (DType)r->acc_type, r->part, l.iv);
+        LV at = r->arg ? part_load(e, DT_I64, r->part_at, l.iv).v : NULL;
+        add_total(e, r, first, v, at);
+    }
+    loop_end(e, &l);
+    reduce_store_block(e, stage, e->blocks);
+}
+
+Val reduce_read(Emit *e, VRef v)
+{
+    const Reduction *r = e->red;
+    while (r->inst != v)
+        r++;
+    if (r->arg)
+        return part_load(e, DT_I64, r->part_at, e->blocks);
+    DType t = (DType)r->acc_type;
+    Val x = part_load(e, t, r->part, e->blocks);
+    int64_t length;
+    if (!l_is_const(e->flat_n, &length) || length <= 0) {
+        LV empty = LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
+        x.v = LLVMBuildSelect(e->b, empty, empty_value(e, r), x.v, "");
+    }
+    return cast_emit(e, t, (DType)e->k->inst.at[v].dtype, x);
+}

@@ -1,0 +1,177 @@
+/*
+ * Tapes to LLVM: each instruction of ir/scalar.def becomes one LLVM instruction on scalars or on vectors of lanes.
+ *
+ * A tape is emitted as vectors when any of its inputs is one. In fast mode a value that was just rounded to f16 or bf16 is
+ * used unrounded by the next op (Val.wide): the conversion back is skipped where the tape's input is only widened.
+ */
+#include "jit/llvm/build.h"
+
+/* How one scalar op is built. */
+typedef enum Form { F_NONE, F_BINARY, F_ICMP, F_FCMP, F_CAST, F_CALL } Form;
+
+static const struct {
+    uint8_t form;
+    int code;
+    const char *intrinsic;
+} how[SOP_COUNT] = {
+    [SOP_ADD] = {F_BINARY, LLVMAdd, NULL},   [SOP_SUB] = {F_BINARY, LLVMSub, NULL},
+    [SOP_MUL] = {F_BINARY, LLVMMul, NULL},   [SOP_DIV] = {F_BINARY, LLVMFDiv, NULL},
+    [SOP_SDIV] = {F_BINARY, LLVMSDiv, NULL}, [SOP_UDIV] = {F_BINARY, LLVMUDiv, NULL},
+    [SOP_SREM] = {F_BINARY, LLVMSRem, NULL}, [SOP_UREM] = {F_BINARY, LLVMURem, NULL},
+    [SOP_AND] = {F_BINARY, LLVMAnd, NULL},   [SOP_OR] = {F_BINARY, LLVMOr, NULL},
+    [SOP_XOR] = {F_BINARY, LLVMXor, NULL},   [SOP_SHL] = {F_BINARY, LLVMShl, NULL},
+    [SOP_LSHR] = {F_BINARY, LLVMLShr, NULL}, [SOP_ASHR] = {F_BINARY, LLVMAShr, NULL},
+    [SOP_FEQ] = {F_FCMP, LLVMRealOEQ, NULL}, [SOP_FNE] = {F_FCMP, LLVMRealUNE, NULL},
+    [SOP_FLT] = {F_FCMP, LLVMRealOLT, NULL}, [SOP_FLE] = {F_FCMP, LLVMRealOLE, NULL},
+    [SOP_IEQ] = {F_ICMP, LLVMIntEQ, NULL},   [SOP_INE] = {F_ICMP, LLVMIntNE, NULL},
+    [SOP_SLT] = {F_ICMP, LLVMIntSLT, NULL},  [SOP_SLE] = {F_ICMP, LLVMIntSLE, NULL},
+    [SOP_ULT] = {F_ICMP, LLVMIntULT, NULL},  [SOP_ULE] = {F_ICMP, LLVMIntULE, NULL},
+    [SOP_BITCAST] = {F_CAST, LLVMBitCast, NULL}, [SOP_SEXT] = {F_CAST, LLVMSExt, NULL},
+    [SOP_ZEXT] = {F_CAST, LLVMZExt, NULL},       [SOP_ITRUNC] = {F_CAST, LLVMTrunc, NULL},
+    [SOP_SITOFP] = {F_CAST, LLVMSIToFP, NULL},   [SOP_UITOFP] = {F_CAST, LLVMUIToFP, NULL},
+    [SOP_FPTOSI] = {F_CAST, LLVMFPToSI, NULL},   [SOP_FPTOUI] = {F_CAST, LLVMFPToUI, NULL},
+    [SOP_FPEXT] = {F_CAST, LLVMFPExt, NULL},     [SOP_FPTRUNC] = {F_CAST, LLVMFPTrunc, NULL},
+    [SOP_FMA] = {F_CALL, 0, "llvm.fma"},     [SOP_FABS] = {F_CALL, 0, "llvm.fabs"},
+    [SOP_SQRT] = {F_CALL, 0, "llvm.sqrt"},   [SOP_FLOOR] = {F_CALL, 0, "llvm.floor"},
+    [SOP_CEIL] = {F_CALL, 0, "llvm.ceil"},   [SOP_TRUNC] = {F_CALL, 0, "llvm.trunc"},
+    [SOP_RINT] = {F_CALL, 0, "llvm.roundeven"},
+};
+
+static bool is_float(SType t) { return t == SC_F32 || t == SC_F64; }
+
+static int float_code(int code)
+{
+    return code == LLVMAdd ? LLVMFAdd : code == LLVMSub ? LLVMFSub : code == LLVMMul ? LLVMFMul : code;
+}
+
+static LV half_to_float(Emit *e, LV v, bool vec)
+{
+    LV h = LLVMBuildBitCast(e->b, v, vec ? l_vec(e, e->half) : e->half, "");
+    return LLVMBuildFPExt(e->b, h, vec ? l_vec(e, e->type[SC_F32]) : e->type[SC_F32], "");
+}
+
+static LV float_to_half(Emit *e, LV v, bool vec)
+{
+    LV h = LLVMBuildFPTrunc(e->b, v, vec ? l_vec(e, e->half) : e->half, "");
+    return LLVMBuildBitCast(e->b, h, vec ? l_vec(e, e->type[SC_I16]) : e->type[SC_I16], "");
+}
+
+static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool vec)
+{
+    LLVMTypeRef type = vec ? l_vec(e, e->type[n->type]) : e->type[n->type];
+    LV a = v[n->a], b = v[n->b], c = v[n->c];
+    switch ((Form)how[n->op].form) {
+    case F_BINARY:
+        return LLVMBuildBinOp(e->b, (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code),
+                              a, b, "");
+    case F_ICMP:
+        return LLVMBuildICmp(e->b, (LLVMIntPredicate)how[n->op].code, a, b, "");
+    case F_FCMP:
+        return LLVMBuildFCmp(e->b, (LLVMRealPredicate)how[n->op].code, a, b, "");
+    case F_CAST:
+        return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, (LLVMOpcode)how[n->op].code, a, type, "");
+    case F_CALL:
+        return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c}, (unsigned)scalar_op_info[n->op].arity);
+    case F_NONE:
+        break;
+    }
+    switch ((ScalarOp)n->op) {
+    case SOP_FNEG:
+        return LLVMBuildFNeg(e->b, a, "");
+    case SOP_SELECT:
+        return LLVMBuildSelect(e->b, a, b, c, "");
+    case SOP_CTLZ:
+        return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+    case SOP_F16TOF32:
+        return half_to_float(e, a, vec);
+    case SOP_F32TOF16:
+        return float_to_half(e, a, vec);
+    case SOP_CONST:
+        return l_const(e, (SType)n->type, n->imm, vec);
+    default: /* INPUT: set by tape_emit; everything else has a form */
+        return NULL;
+    }
+}
+
+/*
+ * A rare region becomes a branch around it, taken when no lane needs it. Not where code is being hoisted (the builder stands
+ * before an instruction): there everything is executed.
+ *
+ *      before:  any = some lane of cond              rare: region
+ *               br any, rare, join         -->             br join          join: phi [region's value, rare], [zero, before]
+ */
+typedef struct Rare {
+    LLVMBasicBlockRef before, join;
+    uint16_t cond, begin, end;
+} Rare;
+
+static bool rare_begin(Emit *e, const TapeRare *r, LV cond, bool vec, Rare *out)
+{
+    if (e->standing || r->begin == r->end || LLVMIsConstant(cond))
+        return false;
+    *out = (Rare){.before = LLVMGetInsertBlock(e->b), .cond = r->cond, .begin = r->begin, .end = r->end};
+    LLVMBasicBlockRef body = l_block(e, "rare");
+    out->join = l_block(e, "");
+    LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = vec}), body, out->join);
+    l_at(e, body);
+    return true;
+}
+
+static void rare_end(Emit *e, const Rare *r, const Tape *t, LV *v)
+{
+    LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
+    LLVMBuildBr(e->b, r->join);
+    l_at(e, r->join);
+    for (uint16_t i = r->end; i < t->n; i++) {
+        const TapeInst *n = &t->inst[i];
+        if (n->op != SOP_SELECT || n->a != r->cond || n->b < r->begin || n->b >= r->end)
+            continue;
+        if (LLVMIsAPHINode(v[n->b]) && LLVMGetInstructionParent(v[n->b]) == r->join)
+            continue; /* used twice */
+        LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(v[n->b]), "");
+        LLVMAddIncoming(phi, (LV[]){v[n->b], LLVMConstNull(LLVMTypeOf(v[n->b]))},
+                        (LLVMBasicBlockRef[]){from, r->before}, 2);
+        v[n->b] = phi;
+    }
+}
+
+Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
+{
+    bool vec = false, in_rare = false;
+    for (uint32_t i = 0; i < n_in; i++)
+        vec |= in[i].vec;
+    LV *v = ARENA_ARRAY(e->arena, LV, t->n);
+    Rare rare = {0};
+    uint16_t next = 0;
+    for (uint32_t i = 0; i <= t->n; i++) {
+        if (in_rare && i == rare.end) {
+            rare_end(e, &rare, t, v);
+            in_rare = false;
+        }
+        if (i == t->n)
+            break;
+        if (next < t->n_rare && i == t->rare[next].begin) {
+            in_rare = rare_begin(e, &t->rare[next], v[t->rare[next].cond], vec, &rare);
+            next++;
+        }
+        const TapeInst *n = &t->inst[i];
+        if (n->op == SOP_INPUT)
+            v[i] = vec ? val_vector(e, in[n->imm]) : in[n->imm].v;
+        else
+            v[i] = emit_inst(e, t, n, v, vec);
+    }
+    return (Val){.v = v[t->out], .vec = vec};
+}
+
+Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
+{
+    const Tape *t = tape_get(op, in_types, out, e->math);
+    if (!t)
+        longjmp(*e->arena->oom, 1);
+    return tape_emit(e, t, in, (uint32_t)op_info[op].arity);
+}
+
+Val cast_emit(Emit *e, DType from, DType to, Val v)
+{
+    return from == to ? v : op_emit(e, OP_CAST, &from, to, &v);
+}

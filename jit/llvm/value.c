@@ -1,0 +1,219 @@
+/*
+ * Body instructions to values, on demand, each at the outermost level that knows its operands (see build.h).
+ *
+ * Two kinds of instruction carry state through the r loop: KI_REDUCE (its result is set by reduce.c after the loop of its
+ * stage; in the phases of a split kernel it is read back from the shared scratch) and KI_SCAN (a running value that is
+ * stepped where the scan is first asked for in the loop's body: once a step, since lanes never run along r there).
+ */
+#include "jit/llvm/build.h"
+
+LV argument(Emit *e, uint32_t arg)
+{
+    struct ArgMemo *memo = &e->arg[arg];
+    if (memo->scope && memo->scope == e->scope[LV_TASK])
+        return memo->v;
+    Place place = level_enter(e, LV_TASK);
+    const KArg *a = &e->k->args.at[arg];
+    LV slot = l_gep(e, e->type[SC_I64], e->block, l_i64(e, arg));
+    LV v = NULL;
+    switch ((ArgKind)a->kind) {
+    case ARG_BUFFER:
+    case ARG_SCRATCH:
+    case ARG_FAULT:
+        v = l_load(e, e->ptr, slot, 8);
+        break;
+    case ARG_SIZE:
+        v = l_load(e, e->type[SC_I64], slot, 8);
+        break;
+    case ARG_SCALAR: /* little endian: the low bytes of the slot are the value */
+        v = l_from_memory(e, (DType)a->dtype, l_load(e, l_memory(e, (DType)a->dtype), slot, 8));
+        break;
+    }
+    level_leave(e, place);
+    memo->v = v;
+    memo->scope = e->scope[LV_TASK];
+    return v;
+}
+
+void value_set(Emit *e, VRef v, int level, Val val)
+{
+    e->val[v] = (struct ValMemo){.val = val, .scope = e->scope[level], .level = (uint8_t)level};
+}
+
+static bool remembered(const Emit *e, VRef v)
+{
+    return e->val[v].scope && e->val[v].scope == e->scope[e->val[v].level];
+}
+
+static Val emit_op(Emit *e, const KInst *n)
+{
+    VRef refs[3] = {n->a, n->b, n->c};
+    DType types[3] = {0};
+    Val in[3] = {{0}};
+    int arity = op_info[n->op].arity;
+    for (int i = 0; i < arity; i++) {
+        types[i] = (DType)e->k->inst.at[refs[i]].dtype;
+        in[i] = value(e, refs[i]);
+    }
+    return op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
+}
+
+static Val emit_load(Emit *e, const KInst *n)
+{
+    Val pred, *p = NULL;
+    if (n->pred != VREF_NONE) {
+        pred = value(e, n->pred);
+        p = &pred;
+    }
+    DType dtype = (DType)n->dtype;
+    return load_at(e, dtype, address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx), p);
+}
+
+static Val emit_bound(Emit *e, const KInst *n)
+{
+    Val i = value(e, n->a);
+    bool vec = i.vec;
+    LV size = index_uniform(e, n->idx), zero = l_const(e, SC_I64, 0, vec), x = i.v;
+    LV sizes = vec ? l_splat(e, size) : size;
+    LV last = LLVMBuildSub(e->b, sizes, l_const(e, SC_I64, 1, vec), "");
+    LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, "");
+    x = LLVMBuildSelect(e->b, negative, LLVMBuildAdd(e->b, x, sizes, ""), x, "");
+    LV below = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), above = LLVMBuildICmp(e->b, LLVMIntSGT, x, last, "");
+    x = LLVMBuildSelect(e->b, above, last, x, "");
+    x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), zero, x, "");
+
+    Val bad = {.v = LLVMBuildOr(e->b, below, above, ""), .vec = vec};
+    if (n->pred != VREF_NONE) {
+        Val pred = value(e, n->pred);
+        if (pred.vec && !bad.vec)
+            bad = (Val){.v = l_splat(e, bad.v), .vec = true};
+        bad.v = LLVMBuildAnd(e->b, bad.v, bad.vec ? val_vector(e, pred) : pred.v, "");
+    }
+    if (bad.vec && e->mask)
+        bad.v = LLVMBuildAnd(e->b, bad.v, e->mask, "");
+    /* No branch: the fault goes to the stack where there is none. Atomic, because other threads may report too. */
+    LV nowhere = l_alloca(e, e->type[SC_I64], 8, "nowhere");
+    LV to = LLVMBuildSelect(e->b, l_any(e, bad), argument(e, n->arg), nowhere, "");
+    LV store = l_store(e, l_i64(e, (int64_t)n->imm), to, 8);
+    LLVMSetOrdering(store, LLVMAtomicOrderingMonotonic);
+    return (Val){.v = x, .vec = vec};
+}
+
+static Val emit_scan(Emit *e, VRef ref)
+{
+    const KInst *n = &e->k->inst.at[ref];
+    DType in = (DType)e->k->inst.at[n->a].dtype, acc = dtype_accumulator((DType)n->dtype);
+    Val x = cast_emit(e, in, acc, value(e, n->a));
+    LLVMTypeRef type = l_type(e, acc, true);
+    Val run = {.v = l_load(e, type, e->scan[ref], 0), .vec = true};
+    run = op_emit(e, reduce_step(OP_REDUCE_SUM), (DType[]){acc, acc}, acc, (Val[]){run, x});
+    l_store(e, val_vector(e, run), e->scan[ref], 0);
+    return cast_emit(e, acc, (DType)n->dtype, run);
+}
+
+/* A row kept by an earlier stage: [lanes] elements a step where lanes run along x, else contiguous. */
+static Val emit_saved(Emit *e, VRef v)
+{
+    const KInst *n = &e->k->inst.at[v];
+    LLVMTypeRef element = l_memory(e, (DType)n->dtype);
+    LV at = e->vec_r ? e->flat : l_mul(e, e->flat, l_i64(e, e->lanes));
+    LV x = l_load(e, l_vec(e, element), l_gep(e, element, e->saved[v], at), (unsigned)dtype_bytes((DType)n->dtype));
+    return (Val){.v = l_from_memory(e, (DType)n->dtype, x), .vec = true};
+}
+
+static Val emit_value(Emit *e, VRef v)
+{
+    const KInst *n = &e->k->inst.at[v];
+    switch ((InstKind)n->kind) {
+    case KI_OP:
+        return emit_op(e, n);
+    case KI_SCALAR:
+        return (Val){.v = argument(e, n->arg)};
+    case KI_CONST:
+        return (Val){.v = l_const(e, (SType)dtype_info[n->dtype].scalar, n->imm, false)};
+    case KI_INDEX: {
+        Ix ix = index_of(e, n->idx);
+        bool vec = ix.many || (ix.stride && e->lanes > 1);
+        return (Val){.v = vec ? index_vector(e, ix) : ix.base, .vec = vec};
+    }
+    case KI_LOAD:
+        return emit_load(e, n);
+    case KI_REDUCE:
+        return reduce_read(e, v);
+    case KI_SCAN:
+        return emit_scan(e, v);
+    case KI_BOUND:
+        return emit_bound(e, n);
+    case KI_STORE:
+    case KI_SCATTER:
+        break;
+    }
+    return (Val){0};
+}
+
+Val value(Emit *e, VRef v)
+{
+    if (remembered(e, v))
+        return e->val[v].val;
+    Place place = level_enter(e, e->level[v]);
+    bool kept = e->saved && e->saved[v] && e->info[v].stage < e->stage;
+    Val r = kept ? emit_saved(e, v) : emit_value(e, v);
+    value_set(e, v, e->level[v], r);
+    level_leave(e, place);
+    return r;
+}
+
+LV val_vector(Emit *e, Val v) { return v.vec || e->lanes == 1 ? v.v : l_splat(e, v.v); }
+
+LV value_vector(Emit *e, VRef v)
+{
+    Val x = value(e, v);
+    if (x.vec || e->lanes == 1)
+        return x.v;
+    struct ValMemo *memo = &e->val[v];
+    if (!memo->splat) {
+        Place place = level_enter(e, memo->level);
+        memo->splat = l_splat(e, x.v);
+        level_leave(e, place);
+    }
+    return memo->splat;
+}
+
+void value_store(Emit *e, VRef v)
+{
+    const KInst *n = &e->k->inst.at[v];
+    Val pred, *p = NULL;
+    if (n->pred != VREF_NONE) {
+        pred = value(e, n->pred);
+        p = &pred;
+    }
+    Val x = value(e, n->a);
+    DType dtype = (DType)e->k->inst.at[n->a].dtype;
+    store_at(e, dtype, address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx), x, p);
+}
+
+/* Which op combines an element with what is there; OP_COUNT: it replaces it. */
+static Op scatter_step(ScatterMode mode)
+{
+    static const Op step[] = {[SCATTER_SET] = OP_COUNT, [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM,
+                              [SCATTER_MIN] = OP_MINIMUM};
+    return step[mode];
+}
+
+/* Lanes are different x points, which never meet in one element: all lanes may go at once. */
+void value_scatter(Emit *e, VRef v)
+{
+    const KInst *n = &e->k->inst.at[v];
+    Val pred, *p = NULL;
+    if (n->pred != VREF_NONE) {
+        pred = value(e, n->pred);
+        p = &pred;
+    }
+    Val x = value(e, n->a);
+    DType dtype = (DType)e->k->inst.at[n->a].dtype;
+    Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
+    Op step = scatter_step((ScatterMode)n->mode);
+    if (step != OP_COUNT)
+        x = op_emit(e, step, (DType[]){dtype, dtype}, dtype, (Val[]){load_at(e, dtype, at, p), x});
+    store_at(e, dtype, at, x, p);
+}

@@ -245,6 +245,45 @@ Dim node_numel(Graph *g, Ref r)
     return numel;
 }
 
+const Node *graph_take_nodes(Graph *g, uint32_t *n)
+{
+    const Node *nodes = g->nodes.at;
+    *n = g->nodes.n;
+    memset(&g->nodes, 0, sizeof g->nodes);
+    VEC_RESERVE(g->arena, g->nodes, *n);
+    rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
+    return nodes;
+}
+
+Ref graph_put_leaf(Graph *g, const Node *leaf)
+{
+    uint64_t slot = 0;
+    bool constant = interned(leaf);
+    Ref same = constant ? find_equal(g, leaf, &slot) : REF_NONE;
+    if (same != REF_NONE)
+        return same;
+    Ref r = push(g, *leaf);
+    if (constant) {
+        g->intern[slot] = r;
+        g->intern_n++;
+    }
+    if (leaf->op == OP_INPUT)
+        g->inputs.at[leaf->attr.n] = r;
+    return r;
+}
+
+void graph_remap(Graph *g, const Ref *map, uint32_t n_old)
+{
+    for (uint32_t k = 0; k < g->outputs.n; k++)
+        g->outputs.at[k] = map[g->outputs.at[k]];
+    for (uint32_t k = 0; k < g->ints.n; k++)
+        g->ints.at[k].node = g->ints.at[k].node < n_old ? map[g->ints.at[k].node] : REF_NONE;
+    for (uint32_t k = 0; k < g->scalars.n; k++)
+        g->scalars.at[k].node = g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
+    for (uint32_t k = 0; k < g->dims.n; k++)
+        g->dims.at[k].owner = g->dims.at[k].owner < n_old ? map[g->dims.at[k].owner] : REF_NONE;
+}
+
 void graph_compact(Graph *g, Ref *map)
 {
     uint32_t n_old = g->nodes.n, kept = 0;
@@ -263,20 +302,14 @@ void graph_compact(Graph *g, Ref *map)
         if (!live[r])
             continue;
         Node *n = graph_node(g, kept++);
-        *n = *graph_node(g, r);
+        if (n != graph_node(g, r))
+            *n = *graph_node(g, r);
         for (uint32_t k = 0; k < n->n_in; k++)
             n->in[k] = map[n->in[k]];
     }
     g->nodes.n = kept;
     for (uint32_t k = 0; k < g->inputs.n; k++)
         g->inputs.at[k] = map[g->inputs.at[k]];
-    for (uint32_t k = 0; k < g->outputs.n; k++)
-        g->outputs.at[k] = map[g->outputs.at[k]];
-    for (uint32_t k = 0; k < g->ints.n; k++)
-        g->ints.at[k].node = g->ints.at[k].node < n_old ? map[g->ints.at[k].node] : REF_NONE;
-    for (uint32_t k = 0; k < g->scalars.n; k++)
-        g->scalars.at[k].node = g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
-    for (uint32_t k = 0; k < g->dims.n; k++)
-        g->dims.at[k].owner = g->dims.at[k].owner < n_old ? map[g->dims.at[k].owner] : REF_NONE;
+    graph_remap(g, map, n_old);
     rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
 }

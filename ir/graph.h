@@ -177,6 +177,11 @@ Status graph_verify(const Graph *g);
  * INPUT nodes stay, in order, even when unused. */
 void graph_compact(Graph *g, Ref *map);
 
+/* Rebuilding in place: takes all nodes out (facts, sizes and outputs stay; the caller maps outputs to new nodes), ... */
+const Node *graph_take_nodes(Graph *g, uint32_t *n);
+Ref graph_put_leaf(Graph *g, const Node *leaf); /* ... puts an INPUT or SCALAR back as it was, ... */
+void graph_remap(Graph *g, const Ref *map, uint32_t n_old); /* ... and old node numbers in facts, sizes and outputs are replaced */
+
 /* The text form (ir/text.c); parse(print(g)) prints the same. See its head comment for the grammar. */
 void graph_print(const Graph *g, const char *name, Str *out);
 void node_print(const Graph *g, Ref r, Str *out);               /* one line, no newline */

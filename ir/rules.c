@@ -1,0 +1,442 @@
+/*
+ * The rows of ir/rules.def: parsed once, matched, applied.
+ *
+ * A pattern is parsed into a few entries of a pool: operand lists are indices. Matching is by recursion (patterns are
+ * at most three deep) in three steps, so that a question about a fact is asked only when the answer decides:
+ *   1. structure: ops, equal variables, and literals against the values at hand, noted but not asked;
+ *   2. may the row be applied to this dtype;
+ *   3. the noted scalars, each asked through spec_scalar_eq; a refusal takes back those already asked.
+ * Where the pattern holds ops that commute, every choice of operand order is tried in turn: bit k of `order` swaps the
+ * k-th such op.
+ */
+#include "ir/rules.h"
+#include "ir/infer.h"
+#include "ir/query.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <threads.h>
+
+enum { POOL = 1024, MAX_LITERALS = 4, N_VARS = 4 };
+
+typedef enum PatKind { PAT_VAR, PAT_LITERAL, PAT_OP } PatKind;
+
+typedef struct Pat {
+    uint8_t kind, op, n_in, var;
+    uint8_t swap;        /* PAT_OP that commutes: 1 + its number within the pattern */
+    uint16_t in[3];
+    double value;
+} Pat;
+
+typedef struct Parsed {
+    uint16_t pattern, replacement;
+    uint8_t n_swaps, vars;
+} Parsed;
+
+static Pat pool[POOL];
+static uint16_t pool_n;
+static Parsed parsed[RULE_COUNT];
+static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by RULE_COUNT */
+static once_flag once = ONCE_FLAG_INIT;
+
+enum { ANY = RULE_ANY, FLOATS = RULE_FLOATS, INTS = RULE_INTS_ONLY, UINTS = RULE_UINTS, SIGNED = RULE_SIGNED,
+       BOOLS = RULE_BOOLS };
+
+const RuleInfo rule_info[RULE_COUNT] = {
+#define RULE(name, pattern, replacement, dtypes, soundness)                                                            \
+    {#name, pattern, replacement, NULL, CLS_EW, FAMILY_RULES, dtypes, SOUND_##soundness},
+#define REWRITE(name, function, cls, family, soundness)                                                                \
+    {#name, NULL, NULL, function, CLS_##cls, FAMILY_##family, RULE_ANY, SOUND_##soundness},
+#include "ir/rules.def"
+#undef RULE
+#undef REWRITE
+};
+
+/* ---- parsing ---- */
+
+/* A malformed row is a broken build, seen by the first test that rewrites anything. */
+static _Noreturn void bad_row(const char *text)
+{
+    fprintf(stderr, "kiln: broken invariant: rewrite rule `%s` does not parse\n", text);
+    abort();
+}
+
+static const char *skip(const char *at)
+{
+    while (*at == ' ')
+        at++;
+    return at;
+}
+
+/* A decimal of the form -12.5, without asking the locale. */
+static const char *parse_literal(const char *at, double *value)
+{
+    double sign = *at == '-' ? -1.0 : 1.0, v = 0, scale = 1;
+    at += *at == '-';
+    for (; *at >= '0' && *at <= '9'; at++)
+        v = v * 10 + (*at - '0');
+    if (*at == '.')
+        for (at++; *at >= '0' && *at <= '9'; at++)
+            v = v * 10 + (*at - '0'), scale *= 10;
+    *value = sign * (v / scale);
+    return at;
+}
+
+static uint16_t parse(const char **text, Parsed *rule)
+{
+    static const char variables[] = "xyzc";
+    const char *at = skip(*text), *var;
+    if (pool_n == POOL)
+        bad_row(*text);
+    uint16_t index = pool_n++;
+    Pat p = {0};
+    if (*at == '(') {
+        size_t len = strcspn(++at, " )");
+        p.kind = PAT_OP;
+        Op op = op_parse(at, len);
+        if (op == OP_COUNT || op_class(op) != CLS_EW)
+            bad_row(*text);
+        p.op = (uint8_t)op;
+        at = skip(at + len);
+        if (op_info[op].flags & OPF_COMMUTES)
+            p.swap = ++rule->n_swaps;
+        while (*at != ')') {
+            if (p.n_in == 3 || !*at)
+                bad_row(*text);
+            p.in[p.n_in++] = parse(&at, rule);
+            at = skip(at);
+        }
+        if (p.n_in != op_info[op].arity)
+            bad_row(*text);
+        at++;
+    } else if (*at && (var = strchr(variables, *at))) {
+        p.kind = PAT_VAR;
+        p.var = (uint8_t)(var - variables);
+        rule->vars = (uint8_t)(rule->vars | 1u << p.var);
+        at++;
+    } else {
+        const char *end = parse_literal(at, &p.value);
+        p.kind = PAT_LITERAL;
+        if (end == at)
+            bad_row(*text);
+        at = end;
+    }
+    pool[index] = p;
+    *text = at;
+    return index;
+}
+
+static uint16_t parse_whole(const char *text, Parsed *rule)
+{
+    const char *at = text;
+    uint16_t index = parse(&at, rule);
+    if (*skip(at))
+        bad_row(text);
+    return index;
+}
+
+static void parse_rows(void)
+{
+    uint16_t n[OP_COUNT] = {0};
+    for (uint16_t k = 0; k < RULE_COUNT; k++) {
+        const RuleInfo *info = &rule_info[k];
+        Parsed ignored = {0};
+        if (info->pattern) {
+            parsed[k].pattern = parse_whole(info->pattern, &parsed[k]);
+            parsed[k].replacement = parse_whole(info->replacement, &ignored);
+            if (pool[parsed[k].pattern].kind != PAT_OP || (ignored.vars & ~parsed[k].vars))
+                bad_row(info->pattern);
+        }
+        for (int op = 0; op < OP_COUNT; op++)
+            if (info->pattern ? op == pool[parsed[k].pattern].op : op_class((Op)op) == (OpClass)info->cls)
+                by_op[op][n[op]++] = k;
+    }
+    for (int op = 0; op < OP_COUNT; op++)
+        if (n[op] < RULE_COUNT)
+            by_op[op][n[op]] = RULE_COUNT;
+}
+
+/* ---- matching ---- */
+
+typedef struct Match {
+    const Graph *g;
+    unsigned order;
+    Ref var[N_VARS];
+    Ref scalar[MAX_LITERALS];    /* the scalars that literals stand for */
+    double value[MAX_LITERALS];
+    int n_literals;
+} Match;
+
+Ref scalar_source(const Graph *g, Ref r)
+{
+    const Node *n = graph_node(g, r);
+    while (n->rank > 0) {
+        if (n->op != OP_EXPAND && n->op != OP_RESHAPE && n->op != OP_PERMUTE && n->op != OP_SLICE)
+            return REF_NONE;
+        r = n->in[0];
+        n = graph_node(g, r);
+    }
+    return r;
+}
+
+/* Does the value at hand equal the literal? Reads the fact without a question: only a yes is relied on, and asked for later. */
+static bool literal_fits(Match *m, Ref r, double value)
+{
+    Ref s = scalar_source(m->g, r);
+    if (s == REF_NONE || graph_node(m->g, s)->op != OP_SCALAR || m->n_literals == MAX_LITERALS)
+        return false;
+    Graph unasked = *m->g;
+    unasked.query = NULL;
+    if (!spec_scalar_eq(&unasked, s, value, ""))
+        return false;
+    m->scalar[m->n_literals] = s;
+    m->value[m->n_literals++] = value;
+    return true;
+}
+
+static bool fits(Match *m, uint16_t index, Ref r)
+{
+    const Pat *p = &pool[index];
+    const Node *n = graph_node(m->g, r);
+    if (p->kind == PAT_LITERAL)
+        return literal_fits(m, r, p->value);
+    if (p->kind == PAT_VAR) {
+        if (m->var[p->var] == REF_NONE)
+            m->var[p->var] = r;
+        return m->var[p->var] == r;
+    }
+    if (n->op != p->op)
+        return false;
+    bool swap = p->swap && m->order >> (p->swap - 1) & 1;
+    for (int k = 0; k < p->n_in; k++)
+        if (!fits(m, p->in[k], n->in[swap ? 1 - k : k]))
+            return false;
+    return true;
+}
+
+static bool find_match(Match *m, const Parsed *rule, Ref r)
+{
+    for (unsigned order = 0; order < 1u << rule->n_swaps; order++) {
+        Match fresh = {.g = m->g, .order = order};
+        for (int v = 0; v < N_VARS; v++)
+            fresh.var[v] = REF_NONE;
+        if (fits(&fresh, rule->pattern, r)) {
+            *m = fresh;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool dtype_fits(RuleDTypes dtypes, DType t)
+{
+    switch (dtypes) {
+    case RULE_ANY:
+        return true;
+    case RULE_FLOATS:
+        return dtype_is_float(t);
+    case RULE_INTS_ONLY:
+        return dtype_is_int(t);
+    case RULE_UINTS:
+        return dtype_kind(t) == DK_UINT;
+    case RULE_SIGNED:
+        return dtype_kind(t) == DK_INT;
+    case RULE_BOOLS:
+        return t == DT_BOOL;
+    }
+    return false;
+}
+
+bool rule_allows(const Rewriter *w, RuleId rule, DType dtype)
+{
+    const RuleInfo *info = &rule_info[rule];
+    if (!dtype_fits((RuleDTypes)info->dtypes, dtype))
+        return false;
+    if (w->unsound || info->soundness == SOUND_EXACT || !dtype_is_float(dtype))
+        return true;
+    return info->soundness == SOUND_FAST && w->math == MATH_FAST;
+}
+
+/* ---- applying ---- */
+
+/* Builds the replacement; literals take dtype `literal` at the top and that of `x` below. */
+static Ref build(Rewriter *w, uint16_t index, const Match *m, const Node *root, DType literal)
+{
+    const Pat *p = &pool[index];
+    if (p->kind == PAT_VAR)
+        return m->var[p->var];
+    if (p->kind == PAT_LITERAL)
+        return rewrite_const(w, literal, scalar_from_double(literal, p->value), root->rank, root->dim, root->loc);
+    Ref in[3] = {REF_NONE, REF_NONE, REF_NONE};
+    for (int k = 0; k < p->n_in; k++) {
+        Ref x = m->var[0] != REF_NONE ? m->var[0] : m->var[3];
+        in[k] = build(w, p->in[k], m, root, (DType)graph_node(w->g, x)->dtype);
+        if (in[k] == REF_NONE)
+            return REF_NONE;
+    }
+    return rewrite_ew(w, (Op)p->op, in[0], in[1], in[2], root->loc);
+}
+
+/* Would the replacement's dtypes be accepted, and give the root's? Checked before anything is asked. */
+static DType dtype_of(const Graph *g, uint16_t index, const Match *m, DType literal)
+{
+    const Pat *p = &pool[index];
+    DType in[3];
+    if (p->kind == PAT_VAR)
+        return (DType)graph_node(g, m->var[p->var])->dtype;
+    if (p->kind == PAT_LITERAL)
+        return literal;
+    Ref x = m->var[0] != REF_NONE ? m->var[0] : m->var[3];
+    for (int k = 0; k < p->n_in; k++)
+        in[k] = dtype_of(g, p->in[k], m, (DType)graph_node(g, x)->dtype);
+    return infer_dtype((Op)p->op, p->n_in, in, DT_COUNT);
+}
+
+static Ref apply_pattern(Rewriter *w, RuleId rule, Ref r)
+{
+    const RuleInfo *info = &rule_info[rule];
+    Match m = {.g = w->g};
+    if (!find_match(&m, &parsed[rule], r))
+        return REF_NONE;
+    const Node root = *graph_node(w->g, r);
+    Ref x = m.var[0] != REF_NONE ? m.var[0] : m.var[3];
+    if (!rule_allows(w, rule, (DType)graph_node(w->g, x)->dtype))
+        return REF_NONE;
+    if (dtype_of(w->g, parsed[rule].replacement, &m, (DType)root.dtype) != (DType)root.dtype)
+        return REF_NONE;
+    uint32_t mark = query_mark(w->g);
+    for (int k = 0; k < m.n_literals; k++) {
+        if (!spec_scalar_eq(w->g, m.scalar[k], m.value[k], info->name)) {
+            query_undo(w->g, mark);
+            return REF_NONE;
+        }
+    }
+    return build(w, parsed[rule].replacement, &m, &root, (DType)root.dtype);
+}
+
+/* The dtype a REWRITE's soundness is judged by: that of the last operand (where's values, not its condition). */
+static DType judged_dtype(const Graph *g, Ref r)
+{
+    const Node *n = graph_node(g, r);
+    return n->n_in ? (DType)graph_node(g, n->in[n->n_in - 1])->dtype : (DType)n->dtype;
+}
+
+/* The first row that changes node r; REF_NONE if none does. */
+static Ref apply_rows(Rewriter *w, Ref r)
+{
+    for (const uint16_t *at = by_op[graph_node(w->g, r)->op]; *at != RULE_COUNT; at++) {
+        RuleId rule = (RuleId)*at;
+        const RuleInfo *info = &rule_info[rule];
+        if (!(info->family & w->families) || (w->only && w->only != rule + 1u))
+            continue;
+        Ref made = REF_NONE;
+        if (info->pattern)
+            made = apply_pattern(w, rule, r);
+        else if (rule_allows(w, rule, judged_dtype(w->g, r)))
+            made = info->function(w, r);
+        if (made != REF_NONE && made != r) {
+            w->hits[rule]++;
+            return made;
+        }
+    }
+    return REF_NONE;
+}
+
+/* ---- adding ---- */
+
+enum { MAX_DEPTH = 48 }; /* of rules whose replacement is simplified: a stop for rows that turn each other back */
+
+static Ref simplify(Rewriter *w, Ref r)
+{
+    call_once(&once, parse_rows);
+    while (w->result.n <= r)
+        VEC_PUSH(w->g->arena, w->result, REF_NONE);
+    if (w->result.at[r] != REF_NONE || w->depth == MAX_DEPTH)
+        return w->result.at[r] != REF_NONE ? w->result.at[r] : r;
+    w->depth++;
+    Ref made = apply_rows(w, r);
+    w->depth--;
+    return w->result.at[r] = made == REF_NONE ? r : made;
+}
+
+Ref rewrite_add(Rewriter *w, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts,
+                uint32_t n_facts, Loc loc)
+{
+    Ref r = graph_add(w->g, op, dtype, in, n_in, attr, facts, n_facts, loc);
+    Ref same = rewrite_merge(w, r);
+    return simplify(w, same);
+}
+
+Ref rewrite_ew(Rewriter *w, Op op, Ref a, Ref b, Ref c, Loc loc)
+{
+    Ref in[3] = {a, b, c};
+    DType types[3];
+    uint32_t n_in = b == REF_NONE ? 1 : c == REF_NONE ? 2 : 3;
+    for (uint32_t k = 0; k < n_in; k++)
+        types[k] = (DType)graph_node(w->g, in[k])->dtype;
+    DType dtype = infer_dtype(op, n_in, types, DT_COUNT);
+    return dtype == DT_COUNT ? REF_NONE : rewrite_add(w, op, dtype, in, n_in, NULL, NULL, 0, loc);
+}
+
+Ref rewrite_cast(Rewriter *w, Ref x, DType to, Loc loc)
+{
+    return (DType)graph_node(w->g, x)->dtype == to ? x : rewrite_add(w, OP_CAST, to, &x, 1, NULL, NULL, 0, loc);
+}
+
+Ref rewrite_broadcast(Rewriter *w, Ref s, int rank, const Dim *dims, Loc loc)
+{
+    Attr insert = {.n = (uint32_t)rank}, repeat = {0};
+    Dim facts[MAX_RANK];
+    uint32_t n = 0;
+    DType dtype = (DType)graph_node(w->g, s)->dtype;
+    for (int d = 0; d < rank; d++) {
+        const DimInfo *size = &w->g->dims.at[dim_find(w->g, dims[d])];
+        insert.group.out[d] = 1;
+        if (size->kind == DIM_CONST && size->hint == 1)
+            continue;
+        repeat.mask = (uint8_t)(repeat.mask | 1u << d);
+        facts[n++] = dims[d];
+    }
+    if (rank)
+        s = rewrite_add(w, OP_RESHAPE, dtype, &s, 1, &insert, NULL, 0, loc);
+    return n ? rewrite_add(w, OP_EXPAND, dtype, &s, 1, &repeat, facts, n, loc) : s;
+}
+
+Ref rewrite_const(Rewriter *w, DType dtype, uint64_t bits, int rank, const Dim *dims, Loc loc)
+{
+    return rewrite_broadcast(w, graph_add_const(w->g, dtype, bits, loc), rank, dims, loc);
+}
+
+/* ---- for tests ---- */
+
+static Ref instance(Graph *g, uint16_t index, const Ref vars[N_VARS], bool condition)
+{
+    const Pat *p = &pool[index];
+    if (p->kind == PAT_VAR)
+        return vars[p->var];
+    if (p->kind == PAT_LITERAL) {
+        /* A scalar beside x, shaped like it. A pattern without x has bools only. */
+        const Node like = *graph_node(g, vars[0] != REF_NONE ? vars[0] : vars[3]);
+        DType dtype = condition ? DT_BOOL : (DType)like.dtype;
+        Rewriter plain = {.g = g};
+        Ref s = graph_add_scalar(g, dtype, scalar_from_double(dtype, p->value), (Loc){0});
+        return rewrite_broadcast(&plain, s, like.rank, like.dim, (Loc){0});
+    }
+    Ref in[3] = {REF_NONE, REF_NONE, REF_NONE};
+    for (int k = 0; k < p->n_in; k++)
+        in[k] = instance(g, p->in[k], vars, p->op == OP_WHERE && k == 0);
+    return graph_ew(g, (Op)p->op, in[0], in[1], in[2], (Loc){0});
+}
+
+Ref rule_instance(Graph *g, RuleId rule, const Ref vars[4])
+{
+    call_once(&once, parse_rows);
+    return instance(g, parsed[rule].pattern, vars, false);
+}
+
+unsigned rule_variables(RuleId rule)
+{
+    call_once(&once, parse_rows);
+    return parsed[rule].vars;
+}

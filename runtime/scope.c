@@ -171,6 +171,7 @@ kiln_tensor *tensor_new(RtNode *node)
     }
     x->node = node;
     atomic_init(&x->refs, 1);
+    x->born = trace_birth();
     scope_add(t->scope, x);
     return x;
 }

@@ -1,0 +1,324 @@
+/*
+ * Options: the table of jit/options.def, its values, and how text becomes a value.
+ *
+ * Numbers and choices are one atomic each, so asking costs a load. Texts are immutable strings behind an atomic pointer; a string
+ * that was set once stays (they are few and reused), so a reader needs no lock. The environment is read once, by the first who asks.
+ *
+ * What must hold: options_init never calls an option function (log_configure and log_warn do not either), and a bad value never
+ * replaces a good one.
+ */
+#include "jit/options.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NOT_KEYED, KEYED };
+typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT } Kind;
+
+typedef struct Row {
+    const char *name;
+    Kind kind;
+    const char *def;
+    bool keyed;
+    const char *help;
+} Row;
+
+static const Row table[OPT_COUNT] = {
+#define OPTION(id, name, kind, def, keyed, help) {name, KIND_##kind, def, keyed, help},
+#include "jit/options.def"
+#undef OPTION
+};
+
+/* What an ENUM may be, in the order of its C enum; NULL ends. */
+static const char *const choices[OPT_COUNT][4] = {
+    [OPT_MODE] = {"jit", "eager", "interp", NULL},
+    [OPT_MATH] = {"fast", "strict", NULL},
+    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
+};
+
+/* What an INT may be. */
+static const struct {
+    int64_t min, max;
+} ranges[OPT_COUNT] = {
+    [OPT_MAX_VARIANTS] = {1, 1 << 20},
+    [OPT_CACHE_BYTES] = {0, INT64_MAX},
+    [OPT_THREADS] = {0, 4096},
+    [OPT_VECTOR_BITS] = {0, 512},
+    [OPT_LLVM_OPT] = {0, 2},
+};
+
+static _Atomic int64_t values[OPT_COUNT];
+static const char *_Atomic texts[OPT_COUNT];
+static _Atomic uint64_t generation;
+static atomic_int started; /* 0: not yet, 1: being read, 2: done */
+
+/* Every text that was ever set. */
+typedef struct Kept {
+    struct Kept *next;
+    char text[];
+} Kept;
+static Kept *_Atomic kept;
+
+/* ---- from text to value ---- */
+
+/* The place of `value` among an option's choices, or -1. */
+static int64_t parse_choice(OptionId id, const char *value)
+{
+    for (int k = 0; choices[id][k]; k++)
+        if (strcmp(choices[id][k], value) == 0)
+            return k;
+    return -1;
+}
+
+static Status parse_int(OptionId id, const char *value, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long n = strtoll(value, &end, 10);
+    bool odd_width = id == OPT_VECTOR_BITS && n != 0 && n != 128 && n != 256 && n != 512;
+    if (end == value || *end || errno || n < ranges[id].min || n > ranges[id].max || odd_width) {
+        if (id == OPT_VECTOR_BITS)
+            return fail(ST_INVALID, "%s is \"%s\": 0, 128, 256 or 512 are valid", table[id].name, value);
+        return fail(ST_INVALID, "%s is \"%s\": a number from %" PRId64 " to %" PRId64 " is valid", table[id].name, value,
+                    ranges[id].min, ranges[id].max);
+    }
+    *out = n;
+    return ST_OK;
+}
+
+static Status parse_bool(OptionId id, const char *value, int64_t *out)
+{
+    static const char *const words[] = {"0", "1", "off", "on", "false", "true", "no", "yes"};
+    for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+        if (strcmp(words[k], value) == 0) {
+            *out = (int64_t)(k & 1);
+            return ST_OK;
+        }
+    return fail(ST_INVALID, "%s is \"%s\": 0, 1, off and on are valid", table[id].name, value);
+}
+
+/* A copy of `text` that lives for ever; the same pointer for the same text. NULL: out of memory. */
+static const char *keep_text(const char *text)
+{
+    for (Kept *k = atomic_load(&kept); k; k = k->next)
+        if (strcmp(k->text, text) == 0)
+            return k->text;
+    size_t n = strlen(text) + 1;
+    Kept *fresh = os_alloc(sizeof *fresh + n);
+    if (!fresh)
+        return NULL;
+    memcpy(fresh->text, text, n);
+    fresh->next = atomic_load(&kept);
+    while (!atomic_compare_exchange_weak(&kept, &fresh->next, fresh))
+        ;
+    return fresh->text;
+}
+
+/* Sets an option from text; the one place where values change. */
+static Status set(OptionId id, const char *value)
+{
+    int64_t n = 0;
+    switch (table[id].kind) {
+    case KIND_BOOL:
+        TRY(parse_bool(id, value, &n));
+        break;
+    case KIND_INT:
+        TRY(parse_int(id, value, &n));
+        break;
+    case KIND_ENUM:
+        n = parse_choice(id, value);
+        if (n < 0)
+            return fail(ST_INVALID, "%s is \"%s\": %s%s%s%s%s are valid", table[id].name, value, choices[id][0], ", ",
+                        choices[id][1], choices[id][2] ? ", " : "", choices[id][2] ? choices[id][2] : "");
+        break;
+    case KIND_TEXT: {
+        const char *text = keep_text(value);
+        if (!text)
+            return fail(ST_OUT_OF_MEMORY, "out of memory");
+        atomic_store(&texts[id], text);
+        if (id == OPT_LOG)
+            log_configure(text);
+        break;
+    }
+    }
+    atomic_store(&values[id], n);
+    atomic_fetch_add(&generation, 1);
+    return ST_OK;
+}
+
+/* ---- names ---- */
+
+static OptionId find(const char *name)
+{
+    int id = 0;
+    while (id < OPT_COUNT && strcmp(table[id].name, name) != 0)
+        id++;
+    return (OptionId)id;
+}
+
+/* How many letters must change to make one word of the other (Levenshtein), for short words. */
+static size_t distance(const char *a, const char *b)
+{
+    enum { LONGEST = 32 };
+    size_t n = strlen(a), m = strlen(b), row[LONGEST + 1];
+    if (n > LONGEST || m > LONGEST)
+        return LONGEST;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t change = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            size_t least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
+            row[j] = change < least ? change : least;
+        }
+    }
+    return row[m];
+}
+
+/* Writes all names, comma-separated. */
+static void list_names(char *buf, size_t size)
+{
+    size_t at = 0;
+    for (int id = 0; id < OPT_COUNT && at < size; id++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", id ? ", " : "", table[id].name);
+}
+
+/* ---- the environment ---- */
+
+/* Warns of KILN_* variables that are no option. */
+static void warn_unknown(void)
+{
+    extern char **environ;
+    for (char **e = environ; e && *e; e++) {
+        char name[64];
+        const char *equals = strchr(*e, '=');
+        if (strncmp(*e, "KILN_", 5) != 0 || !equals || (size_t)(equals - *e) >= sizeof name)
+            continue;
+        size_t n = (size_t)(equals - *e) - 5;
+        for (size_t k = 0; k < n; k++)
+            name[k] = (char)tolower((unsigned char)(*e)[5 + k]);
+        name[n] = '\0';
+        if (find(name) != OPT_COUNT)
+            continue;
+        size_t best = SIZE_MAX;
+        int nearest = 0;
+        for (int id = 0; id < OPT_COUNT; id++) {
+            size_t d = distance(name, table[id].name);
+            if (d < best) {
+                best = d;
+                nearest = id;
+            }
+        }
+        char upper[64];
+        size_t k = 0;
+        for (const char *c = table[nearest].name; *c && k < sizeof upper - 1; c++)
+            upper[k++] = (char)toupper((unsigned char)*c);
+        upper[k] = '\0';
+        log_warn("kiln: the environment variable %.*s is no option; the nearest is KILN_%s", (int)(equals - *e), *e, upper);
+    }
+}
+
+void options_init(void)
+{
+    int fresh = 0;
+    if (atomic_load_explicit(&started, memory_order_acquire) == 2)
+        return;
+    if (!atomic_compare_exchange_strong(&started, &fresh, 1)) {
+        while (atomic_load(&started) != 2)
+            sched_yield();
+        return;
+    }
+    for (int id = 0; id < OPT_COUNT; id++) {
+        char name[64] = "KILN_";
+        size_t at = 5;
+        for (const char *c = table[id].name; *c && at < sizeof name - 1; c++)
+            name[at++] = (char)toupper((unsigned char)*c);
+        set((OptionId)id, table[id].def);
+        const char *value = os_getenv(name);
+        if (value && set((OptionId)id, value) != ST_OK)
+            log_warn("kiln: environment: %s; %s is used", fail_message(), table[id].def);
+    }
+    atomic_store_explicit(&started, 2, memory_order_release);
+    warn_unknown();
+}
+
+/* ---- asking and setting ---- */
+
+int64_t option_int(OptionId id)
+{
+    if (atomic_load_explicit(&started, memory_order_acquire) != 2)
+        options_init();
+    return atomic_load_explicit(&values[id], memory_order_relaxed);
+}
+
+const char *option_text(OptionId id, char *buf, size_t size)
+{
+    options_init();
+    const char *text = atomic_load(&texts[id]);
+    if (size)
+        snprintf(buf, size, "%s", text ? text : "");
+    return buf;
+}
+
+Status option_set(const char *name, const char *value)
+{
+    options_init();
+    OptionId id = find(name);
+    if (id == OPT_COUNT) {
+        char names[512];
+        list_names(names, sizeof names);
+        return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
+    }
+    return set(id, value);
+}
+
+Status option_get(const char *name, char *buf, size_t size)
+{
+    options_init();
+    OptionId id = find(name);
+    if (id == OPT_COUNT) {
+        char names[512];
+        list_names(names, sizeof names);
+        return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
+    }
+    if (table[id].kind == KIND_TEXT)
+        option_text(id, buf, size);
+    else if (table[id].kind == KIND_ENUM)
+        snprintf(buf, size, "%s", choices[id][option_int(id)]);
+    else
+        snprintf(buf, size, "%" PRId64, option_int(id));
+    return ST_OK;
+}
+
+uint64_t options_generation(void)
+{
+    options_init();
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+void options_snapshot(JitOptions *out)
+{
+    for (int id = 0; id < OPT_COUNT; id++)
+        out->value[id] = option_int((OptionId)id);
+}
+
+const char *option_name(OptionId id)
+{
+    return table[id].name;
+}
+
+bool option_keyed(OptionId id)
+{
+    return table[id].keyed;
+}

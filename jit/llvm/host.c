@@ -149,7 +149,7 @@ static void attribute(Session *s, LV fn, const char *key, const char *text)
 {
     LLVMAttributeRef a =
         LLVMCreateStringAttribute(s->e.ctx, key, (unsigned)strlen(key), text, (unsigned)strlen(text));
-    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, a);
+    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
 static void attributes(Session *s)
@@ -163,7 +163,7 @@ static void attributes(Session *s)
         attribute(s, fn, "min-legal-vector-width", bits);
         attribute(s, fn, "prefer-vector-width", bits);
         attribute(s, fn, "no-builtins", "");
-        LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
+        LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
     }
 }
 

@@ -43,3 +43,332 @@ Test(emit_loops, chain_fixed_lengths)
     check_chain(DT_F32, 128, true);
     check_chain(DT_F32, 200, true);
 }
+
+Test(emit_loops, chain_argument_lengths)
+{
+    static const int64_t lengths[] = {0, 1, 3, 15, 16, 17, 31, 32, 33, 64, 100, 200};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        check_chain(DT_F32, lengths[i], false);
+}
+
+Test(emit_loops, chain_every_dtype)
+{
+    static const int64_t lengths[] = {1, 37, 64, 131};
+    for (DType t = 0; t < DT_COUNT; t++)
+        for (size_t i = 0; t != DT_BOOL && i < sizeof lengths / sizeof *lengths; i++)
+            check_chain(t, lengths[i], i == 2);
+}
+
+/* One elementwise op over special values of every dtype its rule takes. */
+static void check_op(Op op, const DType *in, DType out)
+{
+    enum { N = 150 };
+    Kernel *k = kernel_new(&arena);
+    VRef v[3] = {VREF_NONE, VREF_NONE, VREF_NONE};
+    CheckArg args[4] = {{0}};
+    int arity = op_info[op].arity;
+    uint32_t y = 0;
+    for (int i = 0; i < arity; i++) {
+        k_arg(k, ARG_BUFFER, in[i], false);
+        args[i] = (CheckArg){.data = filled(in[i], N, true), .bytes = N * dtype_bytes(in[i])};
+    }
+    y = k_arg(k, ARG_BUFFER, out, true);
+    args[arity] = (CheckArg){.data = filled(out, N, false), .bytes = N * dtype_bytes(out)};
+    uint32_t axis = k_axis(k, AXIS_X, kidx_const(k, N), N);
+    k->vec_axis = axis;
+    IRef at = kidx_axis(k, axis);
+    for (int i = 0; i < arity; i++)
+        v[i] = k_load(k, (uint32_t)i, at, VREF_NONE);
+    k_store(k, y, at, k_op(k, op, out, v[0], v[1], v[2]), VREF_NONE);
+    char what[64];
+    snprintf(what, sizeof what, "%s %s -> %s", op_name(op), dtype_name(in[0]), dtype_name(out));
+    check_kernel(k, args, what);
+    for (int i = 0; i <= arity; i++)
+        os_free((void *)(uintptr_t)args[i].data);
+}
+
+static bool takes(DRule rule, DType t)
+{
+    switch (rule) {
+    case RULE_NUM:
+        return t != DT_BOOL;
+    case RULE_FLOAT:
+    case RULE_FCMP:
+        return dtype_is_float(t);
+    case RULE_INTS:
+        return dtype_is_int(t);
+    case RULE_BITS:
+        return dtype_is_int(t) || t == DT_BOOL;
+    case RULE_BOOL:
+        return t == DT_BOOL;
+    case RULE_RANDOM:
+        return t == DT_U64;
+    case RULE_SAME:
+    case RULE_CMP:
+    case RULE_CAST:
+    case RULE_WHERE:
+    case RULE_INDEX:
+    case RULE_OWN:
+        break;
+    }
+    return true;
+}
+
+/* Every elementwise op x dtype; index: a dtype, so that the cases run in parallel. */
+static void check_ops_of(DType t)
+{
+    for (Op op = 0; op < OP_COUNT; op++) {
+        DRule rule = (DRule)op_info[op].rule;
+        if (op_class(op) != CLS_EW || !takes(rule, t))
+            continue;
+        DType in[3] = {t, t, t}, out = t;
+        if (rule == RULE_WHERE)
+            in[0] = DT_BOOL;
+        if (rule == RULE_CMP || rule == RULE_FCMP || rule == RULE_BOOL)
+            out = DT_BOOL;
+        if (rule != RULE_CAST) {
+            check_op(op, in, out);
+            continue;
+        }
+        for (out = 0; out < DT_COUNT; out++)
+            if (out != t)
+                check_op(op, in, out);
+    }
+}
+
+#define OPS_OF(id) Test(emit_loops, ops_##id) { check_ops_of(DT_##id); }
+#define DTYPE(id, name, bytes, kind, scalar, numpy) OPS_OF(id)
+#include "ir/dtypes.def"
+#undef DTYPE
+
+typedef struct Fixture {
+    Kernel *k;
+    uint32_t x, y, rows, cols;
+    IRef r, c;
+    int64_t n_rows, n_cols;
+} Fixture;
+
+/* y[rows, cols] from x, lanes along the columns; sizes constants or arguments */
+static Fixture plane(DType t, int64_t rows, int64_t cols, bool fixed)
+{
+    Fixture f = {.k = kernel_new(&arena), .n_rows = rows, .n_cols = cols};
+    f.x = k_arg(f.k, ARG_BUFFER, t, false);
+    f.y = k_arg(f.k, ARG_BUFFER, t, true);
+    IRef sizes[2] = {kidx_const(f.k, rows), kidx_const(f.k, cols)};
+    for (int i = 0; i < 2; i++) {
+        uint32_t arg = k_arg(f.k, ARG_SIZE, DT_I64, false);
+        if (!fixed)
+            sizes[i] = kidx_arg(f.k, arg);
+    }
+    f.rows = k_axis(f.k, AXIS_X, sizes[0], rows);
+    f.cols = k_axis(f.k, AXIS_X, sizes[1], cols);
+    f.k->vec_axis = f.cols;
+    f.r = kidx_axis(f.k, f.rows);
+    f.c = kidx_axis(f.k, f.cols);
+    return f;
+}
+
+static IRef plane_at(Fixture *f) { return kidx_add(f->k, kidx_mul(f->k, f->r, f->k->axes.at[f->cols].size), f->c); }
+
+static void check_plane(Fixture *f, size_t x_elements, const char *what)
+{
+    DType t = (DType)f->k->args.at[f->x].dtype, u = (DType)f->k->args.at[f->y].dtype;
+    size_t n = (size_t)(f->n_rows * f->n_cols);
+    CheckArg args[REF_ARGS] = {{.data = filled(t, x_elements, true), .bytes = x_elements * dtype_bytes(t)},
+                               {.data = filled(u, n, true), .bytes = n * dtype_bytes(u)},
+                               {.value = f->n_rows},
+                               {.value = f->n_cols}};
+    check_kernel(f->k, args, what);
+    os_free((void *)(uintptr_t)args[0].data);
+    os_free((void *)(uintptr_t)args[1].data);
+}
+
+static const int64_t planes[][2] = {{1, 1}, {3, 5}, {5, 16}, {2, 33}, {7, 48}, {0, 9}, {9, 0}, {40, 3}};
+#define EACH_PLANE(p, fixed)                                                                       \
+    for (size_t p = 0; p < sizeof planes / sizeof *planes; p++)                                     \
+        for (int fixed = 0; fixed < 2; fixed++)
+
+Test(emit_loops, transposed)
+{
+    EACH_PLANE(p, fixed)
+    {
+        Fixture f = plane(p % 2 ? DT_F32 : DT_I16, planes[p][0], planes[p][1], fixed);
+        IRef at = kidx_add(f.k, kidx_mul(f.k, f.c, f.k->axes.at[f.rows].size), f.r);
+        k_store(f.k, f.y, plane_at(&f), k_load(f.k, f.x, at, VREF_NONE), VREF_NONE);
+        check_plane(&f, (size_t)(planes[p][0] * planes[p][1]), "transposed");
+    }
+}
+
+Test(emit_loops, stored_transposed)
+{
+    EACH_PLANE(p, fixed)
+    {
+        Fixture f = plane(p % 2 ? DT_F64 : DT_I8, planes[p][0], planes[p][1], fixed);
+        IRef at = kidx_add(f.k, kidx_mul(f.k, f.c, f.k->axes.at[f.rows].size), f.r);
+        k_store(f.k, f.y, at, k_load(f.k, f.x, plane_at(&f), VREF_NONE), VREF_NONE);
+        check_plane(&f, (size_t)(planes[p][0] * planes[p][1]), "stored transposed");
+    }
+}
+
+Test(emit_loops, broadcast)
+{
+    EACH_PLANE(p, fixed)
+    {
+        Fixture f = plane(DT_F32, planes[p][0], planes[p][1], fixed);
+        int64_t n = planes[p][0] + planes[p][1];
+        VRef row = k_load(f.k, f.x, f.r, VREF_NONE);
+        VRef col = k_load(f.k, f.x, kidx_add(f.k, f.c, f.k->axes.at[f.rows].size), VREF_NONE);
+        VRef one = k_load(f.k, f.x, kidx_const(f.k, 0), VREF_NONE);
+        VRef sum = k_op(f.k, OP_SUB, DT_F32, k_op(f.k, OP_ADD, DT_F32, row, col, VREF_NONE), one, VREF_NONE);
+        k_store(f.k, f.y, plane_at(&f), sum, VREF_NONE);
+        check_plane(&f, (size_t)n, "broadcast");
+    }
+}
+
+Test(emit_loops, reversed_and_strided)
+{
+    EACH_PLANE(p, fixed)
+    {
+        Fixture f = plane(p % 3 ? DT_F32 : DT_U8, planes[p][0], planes[p][1], fixed);
+        DType t = (DType)f.k->args.at[f.x].dtype;
+        IRef cols = f.k->axes.at[f.cols].size, minus = kidx_const(f.k, -1);
+        IRef back = kidx_add(f.k, kidx_add(f.k, kidx_mul(f.k, f.r, cols), cols),
+                             kidx_add(f.k, kidx_mul(f.k, f.c, minus), minus));
+        VRef a = k_load(f.k, f.x, back, VREF_NONE);
+        VRef b = k_load(f.k, f.x, kidx_mul(f.k, plane_at(&f), kidx_const(f.k, 2)), VREF_NONE);
+        k_store(f.k, f.y, plane_at(&f), k_op(f.k, OP_SUB, t, a, b, VREF_NONE), VREF_NONE);
+        check_plane(&f, (size_t)(2 * planes[p][0] * planes[p][1]), "reversed and strided");
+    }
+}
+
+Test(emit_loops, stored_reversed)
+{
+    EACH_PLANE(p, fixed)
+    {
+        Fixture f = plane(DT_F32, planes[p][0], planes[p][1], fixed);
+        IRef cols = f.k->axes.at[f.cols].size, minus = kidx_const(f.k, -1);
+        IRef back = kidx_add(f.k, kidx_add(f.k, kidx_mul(f.k, f.r, cols), cols),
+                             kidx_add(f.k, kidx_mul(f.k, f.c, minus), minus));
+        k_store(f.k, f.y, back, k_load(f.k, f.x, plane_at(&f), VREF_NONE), VREF_NONE);
+        check_plane(&f, (size_t)(planes[p][0] * planes[p][1]), "stored reversed");
+    }
+}
+
+Test(emit_loops, quotients_and_remainders)
+{
+    static const int64_t by[] = {1, 2, 3, 7, 16, 40, 64, 1000};
+    for (size_t d = 0; d < sizeof by / sizeof *by; d++)
+        for (int fixed = 0; fixed < 2; fixed++)
+            for (int offset = 0; offset < 2; offset++) {
+                Kernel *k = kernel_new(&arena);
+                int64_t n = 333;
+                k_arg(k, ARG_BUFFER, DT_I64, true);
+                uint32_t arg = k_arg(k, ARG_SIZE, DT_I64, false);
+                uint32_t a = k_axis(k, AXIS_X, kidx_const(k, n), n);
+                k->vec_axis = a;
+                IRef i = kidx_axis(k, a), div = fixed ? kidx_const(k, by[d]) : kidx_arg(k, arg);
+                IRef from = offset ? kidx_add(k, kidx_mul(k, i, kidx_const(k, offset)), kidx_const(k, 5)) : i;
+                VRef q = k_index(k, kidx_div(k, from, div)), m = k_index(k, kidx_mod(k, from, div));
+                VRef q2 = k_index(k, kidx_mod(k, kidx_div(k, from, div), kidx_const(k, 5)));
+                VRef r = k_op(k, OP_ADD, DT_I64, k_op(k, OP_MUL, DT_I64, q, k_const(k, DT_I64, 10000), VREF_NONE), m, VREF_NONE);
+                r = k_op(k, OP_ADD, DT_I64, r, k_op(k, OP_MUL, DT_I64, q2, k_const(k, DT_I64, 1e9), VREF_NONE), VREF_NONE);
+                k_store(k, 0, i, r, VREF_NONE);
+                CheckArg args[] = {{.data = filled(DT_I64, (size_t)n, false), .bytes = (size_t)n * 8}, {.value = by[d]}};
+                check_kernel(k, args, "quotients");
+                os_free((void *)(uintptr_t)args[0].data);
+            }
+}
+
+/* y = where(mask, x[c], 0) with a predicated load whose address is wild elsewhere, and a predicated store */
+Test(emit_loops, predicates)
+{
+    static const DType types[] = {DT_F32, DT_U8, DT_F64, DT_BF16, DT_BOOL};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (int kind = 0; kind < 3; kind++) {
+            int64_t rows = 6, cols = 37;
+            Fixture f = plane(types[t], rows, cols, kind != 1);
+            Kernel *k = f.k;
+            VRef c = k_index(k, kind == 2 ? f.r : f.c), low = k_const(k, DT_I64, kind == 2 ? 2 : 9);
+            VRef pred = k_op(k, OP_GE, DT_BOOL, c, low, VREF_NONE);
+            /* x[row * cols + col - 9] or x[row - 2], before the start where the predicate is false */
+            IRef at = kind == 2 ? kidx_add(k, f.r, kidx_const(k, -2)) : kidx_add(k, f.c, kidx_const(k, -9));
+            if (kind == 1)
+                at = kidx_mul(k, kidx_add(k, f.c, kidx_const(k, -9)), kidx_const(k, 3));
+            k_store(k, f.y, plane_at(&f), k_load(k, f.x, at, pred), VREF_NONE);
+            check_plane(&f, kind == 2 ? (size_t)rows - 2 : kind == 1 ? 82 : 28, "predicated load");
+            f = plane(types[t], rows, cols, true);
+            c = k_index(f.k, kind == 2 ? f.r : f.c);
+            pred = k_op(f.k, OP_GE, DT_BOOL, c, k_const(f.k, DT_I64, 3), VREF_NONE);
+            k_store(f.k, f.y, plane_at(&f), k_load(f.k, f.x, plane_at(&f), VREF_NONE), pred);
+            check_plane(&f, (size_t)(rows * cols), "predicated store");
+        }
+}
+
+/* y[i] = x[bound(index[i])] with faults */
+Test(emit_loops, gather_with_bounds)
+{
+    for (int faulty = 0; faulty < 2; faulty++)
+        for (int64_t n = 1; n < 90; n += 29) {
+            Kernel *k = kernel_new(&arena);
+            enum { SIZE = 20 };
+            uint32_t x = k_arg(k, ARG_BUFFER, DT_F32, false), index = k_arg(k, ARG_BUFFER, DT_I64, false);
+            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true), fault = k_arg(k, ARG_FAULT, DT_I64, true);
+            uint32_t a = k_axis(k, AXIS_X, kidx_const(k, n), n);
+            k->vec_axis = a;
+            IRef i = kidx_axis(k, a);
+            KInst bound = inst_new(KI_BOUND, DT_I64);
+            bound.a = k_load(k, index, i, VREF_NONE);
+            bound.idx = kidx_const(k, SIZE);
+            bound.arg = fault;
+            bound.imm = 77;
+            VRef at = kernel_inst(k, bound);
+            k_store(k, y, i, k_load(k, x, kidx_value(k, at), VREF_NONE), VREF_NONE);
+            int64_t *where = os_alloc((size_t)n * 8), no_fault = 0;
+            for (int64_t j = 0; j < n; j++)
+                where[j] = (int64_t)(next_random() % (2 * SIZE)) - SIZE;
+            if (faulty)
+                where[n - 1] = n % 2 ? SIZE : -SIZE - 1;
+            CheckArg args[] = {{.data = filled(DT_F32, SIZE, true), .bytes = SIZE * 4},
+                               {.data = where, .bytes = (size_t)n * 8},
+                               {.data = filled(DT_F32, (size_t)n, false), .bytes = (size_t)n * 4},
+                               {.data = &no_fault, .bytes = 8}};
+            check_kernel(k, args, "gather");
+            for (int j = 0; j < 3; j++)
+                os_free((void *)(uintptr_t)args[j].data);
+        }
+}
+
+/* scalars, constants, several outputs, no axes at all, scalar code (no vec axis) */
+Test(emit_loops, scalars_and_shapes)
+{
+    for (int rank = 0; rank < 4; rank++)
+        for (int vec = 0; vec < 2; vec++) {
+            Kernel *k = kernel_new(&arena);
+            static const int64_t dims[] = {3, 4, 19};
+            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true), s = k_arg(k, ARG_SCALAR, DT_F32, false);
+            uint32_t z = k_arg(k, ARG_BUFFER, DT_BOOL, true), b = k_arg(k, ARG_SCALAR, DT_BOOL, false);
+            IRef at = kidx_const(k, 0);
+            int64_t n = 1;
+            for (int i = 0; i < rank; i++) {
+                uint32_t a = k_axis(k, AXIS_X, kidx_const(k, dims[i]), dims[i]);
+                at = kidx_add(k, kidx_mul(k, at, kidx_const(k, dims[i])), kidx_axis(k, a));
+                n *= dims[i];
+                k->vec_axis = vec ? a : UINT32_MAX;
+            }
+            KInst scalar = inst_new(KI_SCALAR, DT_F32), flag = inst_new(KI_SCALAR, DT_BOOL);
+            scalar.arg = s;
+            flag.arg = b;
+            VRef i = k_op(k, OP_CAST, DT_F32, k_index(k, at), VREF_NONE, VREF_NONE);
+            VRef sum = k_op(k, OP_ADD, DT_F32, i, kernel_inst(k, scalar), VREF_NONE);
+            k_store(k, y, at, k_op(k, OP_MUL, DT_F32, sum, k_const(k, DT_F32, 0.25), VREF_NONE), VREF_NONE);
+            VRef less = k_op(k, OP_LT, DT_BOOL, sum, k_const(k, DT_F32, 20), VREF_NONE);
+            k_store(k, z, at, k_op(k, OP_XOR, DT_BOOL, less, kernel_inst(k, flag), VREF_NONE), VREF_NONE);
+            CheckArg args[] = {{.data = filled(DT_F32, (size_t)n, false), .bytes = (size_t)n * 4},
+                               {.value = (int64_t)scalar_from_double(DT_F32, 1.5)},
+                               {.data = filled(DT_BOOL, (size_t)n, false), .bytes = (size_t)n},
+                               {.value = 1}};
+            check_kernel(k, args, "scalars");
+            os_free((void *)(uintptr_t)args[0].data);
+            os_free((void *)(uintptr_t)args[2].data);
+        }
+}

@@ -4,6 +4,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A program with one guard: fact 0 == value; general: no guard. */
@@ -138,7 +139,8 @@ Test(memory_cache, history_tells_what_varied)
     bool ints[3] = {false}, scalars[2] = {false};
     Facts seen[4];
     cr_assert(eq(u32, cache_history(&key, &second, ints, scalars, seen, 4), 1));
-    cr_assert(!ints[0] && ints[1] && !ints[2] && !scalars[0] && scalars[1]);
+    bool right = !ints[0] && ints[1] && !ints[2] && !scalars[0] && scalars[1];
+    cr_assert(right);
     cr_assert(eq(i64, seen[0].ints[1], 5));
     cache_clear();
 }

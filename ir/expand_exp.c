@@ -154,11 +154,15 @@ EXPAND(SOFTPLUS)
     return x_add(e, x_select(e, x_flt(e, zero, x[0]), x[0], zero), tail);
 }
 
-/* The larger + log(1 + e^-distance); equal operands (infinities too) have distance 0. */
+/* The larger + log(1 + e^-distance), the distance with its rounding error; equal operands (infinities too) have none. */
 EXPAND(LOGADDEXP)
 {
-    X a = x[0], b = x[1];
-    X larger = x_select(e, x_flt(e, a, b), b, a);
-    X distance = x_select(e, x_feq(e, a, b), x_like(e, a, 0), x_fabs(e, x_sub(e, a, b)));
-    return x_add(e, larger, float_log1p(e, float_exp(e, x_fneg(e, distance))));
+    X a = x[0], b = x[1], zero = x_like(e, a, 0);
+    X second = x_flt(e, a, b), same = x_feq(e, a, b);
+    X larger = x_select(e, second, b, a), smaller = x_select(e, second, a, b);
+    X d = x_sub(e, smaller, larger);
+    X back = x_sub(e, smaller, d);
+    X lost = x_add(e, x_sub(e, smaller, x_add(e, d, back)), x_sub(e, back, larger));
+    X tail = exp_of_pair(e, x_select(e, same, zero, d), x_select(e, same, zero, lost));
+    return x_add(e, larger, float_log1p(e, tail));
 }

@@ -62,9 +62,10 @@ static X pow_f64(E *e, X ax, X y)
     Pair log = log_pair(e, log_parts(e, ax, true));
     log.high = x_select(e, x_feq(e, ax, zero), x_fneg(e, inf), log.high);
     log.high = x_select(e, x_flt(e, ax, inf), log.high, ax);
-    X t = x_select(e, x_feq(e, ax, x_like(e, ax, 1)), zero, x_mul(e, y, log.high));
+    X is_one = x_feq(e, ax, x_like(e, ax, 1)); /* to the power of infinity, too */
+    X t = x_mul(e, y, log.high);
     X low = x_fma(e, y, log.low, x_fma(e, y, log.high, x_fneg(e, t)));
-    return exp_of_pair(e, t, low);
+    return exp_of_pair(e, x_select(e, is_one, zero, t), x_select(e, is_one, zero, low));
 }
 
 X float_pow(E *e, X a, X y)

@@ -16,7 +16,7 @@ EXPAND(ASINH)
         return x_with_sign(e, r, x[0]);
     }
     one = x_like(e, a, 1);
-    X large = x_flt(e, x_like(e, a, 0x1p28), a);
+    X large = x_flt(e, x_like(e, a, 0x1p60), a);
     X square = x_mul(e, a, a);
     X t = x_add(e, a, x_div(e, square, x_add(e, one, x_sqrt(e, x_add(e, square, one)))));
     r = float_log1p(e, x_select(e, large, a, t));

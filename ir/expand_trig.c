@@ -79,11 +79,18 @@ static Reduced reduce32(E *e, X a, double offset, double per_turn)
     return (Reduced){.r = x_select(e, far, wide.r, r), .i = x_select(e, far, wide.i, i)};
 }
 
-/* r + r z P(z) */
+/* r + r (z P(z)) */
 static X odd_poly(E *e, X r, const Poly *p)
 {
     X z = x_mul(e, r, r);
-    return x_fma(e, x_mul(e, r, z), x_poly(e, z, p), r);
+    return x_fma(e, r, x_mul(e, z, x_poly(e, z, p)), r);
+}
+
+/* sin r for |r| <= pi/2, F32; rounding must not take it beyond 1. */
+static X sin_half_pi(E *e, X r)
+{
+    X one = x_like(e, r, 1), s = odd_poly(e, r, &poly_sin_half_pi);
+    return x_at_least(e, x_at_most(e, s, one), x_fneg(e, one));
 }
 
 /* v with its sign flipped where the bit of i is set. */
@@ -240,7 +247,7 @@ EXPAND(SIN)
     X a = x_fabs(e, x[0]);
     if (!x_is_f64(e, a)) {
         Reduced p = reduce32(e, a, 0, 1);
-        X r = flip_by_bit(e, odd_poly(e, p.r, &poly_sin_half_pi), p.i, 0);
+        X r = flip_by_bit(e, sin_half_pi(e, p.r), p.i, 0);
         return flip_by_sign(e, r, x[0]);
     }
     Reduced p = reduce64(e, a);
@@ -254,7 +261,7 @@ EXPAND(COS)
     X a = x_fabs(e, x[0]);
     if (!x_is_f64(e, a)) {
         Reduced p = reduce32(e, a, 0.5, 1);
-        return flip_by_bit(e, odd_poly(e, p.r, &poly_sin_half_pi), p.i, 0);
+        return flip_by_bit(e, sin_half_pi(e, p.r), p.i, 0);
     }
     Reduced p = reduce64(e, a);
     Pair sc = sin_cos64(e, p);
@@ -334,7 +341,7 @@ static X asin_inner(E *e, X a, X large)
     X half = x_like(e, a, 0.5);
     X z = x_select(e, large, x_fma(e, a, x_like(e, a, -0.5), half), x_mul(e, a, a));
     X t = x_select(e, large, x_sqrt(e, z), a);
-    return x_fma(e, x_mul(e, t, z), x_poly(e, z, &poly_asin), t);
+    return x_fma(e, t, x_mul(e, z, x_poly(e, z, &poly_asin)), t);
 }
 
 EXPAND(ASIN)

@@ -215,33 +215,11 @@ static bool shape_bytes(Rec *r, kiln_dtype dtype, kiln_shape shape, size_t *byte
     return true;
 }
 
-/* An evaluated node over storage (takes the reference over) as a handle. */
+/* A handle for memory. */
 static kiln_tensor *evaluated(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage *storage, void *data,
                               const int64_t *strides)
 {
-    RtNode *node = node_new(OP_INPUT, (DType)dtype, shape.rank, shape.dim, 0, 0);
-    int64_t *stride = NULL;
-    if (node && strides)
-        stride = os_alloc(sizeof *stride * MAX_RANK);
-    if (!node || (strides && !stride)) {
-        node_release(node);
-        storage->deleter = NULL; /* the caller still owns the memory */
-        storage_release(storage);
-        rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
-        return rec_end(r, NULL);
-    }
-    if (stride) {
-        memcpy(stride, strides, sizeof *stride * (size_t)shape.rank);
-        node->strided = true;
-        node->stride = stride;
-    }
-    node->loc = r->loc;
-    node_set_storage(node, storage, data);
-    kiln_tensor *x = tensor_new(node);
-    if (!x)
-        rec_failed(r, ST_OUT_OF_MEMORY);
-    rec_end(r, NULL);
-    return x;
+    return rec_end(r, rec_data(r, (DType)dtype, shape.rank, shape.dim, storage, data, strides));
 }
 
 API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void *, data)
@@ -342,26 +320,15 @@ void kiln_touch(kiln_tensor *x)
     /* A new version: a storage of its own over the same memory, in a new node, so whatever is remembered by storage is not
      * taken for the new contents. */
     Rec r = rec_begin("kiln_touch", NULL, 0);
-    Storage *fresh = storage_borrow(storage->data, storage->bytes, storage->origin, release_inner, storage);
-    RtNode *node = fresh ? node_new(OP_INPUT, (DType)old->dtype, old->rank, old->dim, 0, 0) : NULL;
-    int64_t *stride = node && old->strided ? os_alloc(sizeof *stride * MAX_RANK) : NULL;
-    if (!node || (old->strided && !stride)) {
-        node_release(node);
-        if (fresh) {
-            fresh->deleter = NULL;
-            storage_release(fresh);
-        }
-        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
-        return;
+    Storage *fresh = storage_borrow(storage->data, storage->bytes, NULL, release_inner, storage_retain(storage));
+    RtNode *node = fresh ? rec_data(&r, (DType)old->dtype, old->rank, old->dim, fresh, old->data, old->stride) : NULL;
+    if (node) {
+        node->loc = old->loc;
+        x->node = node_retain(node);
+        node_release(old);
+    } else {
+        storage_release(storage);
+        rec_failed(&r, ST_OUT_OF_MEMORY);
     }
-    storage_retain(storage);
-    if (stride) {
-        memcpy(stride, old->stride, sizeof *stride * old->rank);
-        node->strided = true;
-        node->stride = stride;
-    }
-    node->loc = old->loc;
-    node_set_storage(node, fresh, old->data);
-    x->node = node;
-    node_release(old);
+    rec_end(&r, NULL);
 }

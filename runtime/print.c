@@ -194,8 +194,8 @@ static void find_width(Style *s, uint64_t bits, void *user)
     DType dtype = (DType)s->node->dtype;
     (void)user;
     if (dtype_is_int(dtype)) {
-        left = snprintf(word, sizeof word, dtype == DT_U64 ? "%" PRIu64 : "%" PRId64,
-                        dtype == DT_U64 ? bits : (uint64_t)scalar_to_int(dtype, bits));
+        left = dtype == DT_U64 ? snprintf(word, sizeof word, "%" PRIu64, bits)
+                               : snprintf(word, sizeof word, "%" PRId64, scalar_to_int(dtype, bits));
         right = 0;
     } else {
         if (!isfinite(scalar_to_double(dtype, bits)))
@@ -257,8 +257,11 @@ static void write_word(const Style *s, uint64_t bits, char *word)
             scientific(dtype, bits, s->after, number, sizeof number);
         else
             positional(dtype, bits, number, sizeof number);
-        int before = (int)(strchr(number, '.') - number);
-        snprintf(word, WORD, "%*s%-*s", s->left - before, "", before + 1 + s->right, number);
+        size_t n = strlen(number), before = (size_t)(strchr(number, '.') - number), width = (size_t)(s->left + 1 + s->right);
+        size_t skip = (size_t)s->left - before;
+        memset(word, ' ', width);
+        memcpy(word + skip, number, n);
+        word[width > skip + n ? width : skip + n] = '\0';
     }
 }
 
@@ -300,7 +303,7 @@ static void write_axis(const Style *s, Text *t, int axis, int64_t base, int inde
             }
             continue;
         }
-        if (i > 0 && t->at && t->at[t->len - 1] != '[') {
+        if (i > 0) {
             text_fill(t, '\n', left - 1);
             text_fill(t, ' ', indent);
         }

@@ -210,6 +210,27 @@ RtNode *rec_int(Rec *r, DType dtype, int64_t value)
     return rec_bits(r, dtype, scalar_from_int(dtype, value));
 }
 
+RtNode *rec_data(Rec *r, DType dtype, int rank, const int64_t *dims, Storage *storage, void *data,
+                 const int64_t *strides)
+{
+    RtNode *node = node_new(OP_INPUT, dtype, rank, dims, 0, 0);
+    int64_t *stride = node && strides ? os_alloc(sizeof *stride * MAX_RANK) : NULL;
+    if (!node || (strides && !stride)) {
+        node_release(node);
+        storage->deleter = NULL; /* the caller still owns the memory */
+        storage_release(storage);
+        return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    }
+    if (stride) {
+        memcpy(stride, strides, sizeof *stride * (size_t)rank);
+        node->strided = true;
+        node->stride = stride;
+    }
+    node->loc = r->loc;
+    node_set_storage(node, storage, data);
+    return own(r, node);
+}
+
 RtNode *rec_iota(Rec *r, int64_t n)
 {
     return rec_node(r, OP_IOTA, DT_I64, NULL, 0, NULL, &n, 1);

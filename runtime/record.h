@@ -74,6 +74,10 @@ RtNode *rec_node(Rec *r, Op op, DType own, const Attr *attr, uint32_t n_in, RtNo
 RtNode *rec_bits(Rec *r, DType dtype, uint64_t bits);         /* a scalar of rank 0 */
 RtNode *rec_scalar(Rec *r, DType dtype, double value);
 RtNode *rec_int(Rec *r, DType dtype, int64_t value);
+/* An evaluated node over storage, whose reference it takes over. strides (in elements) NULL: row-major. When memory runs out the
+ * storage is let go without calling its deleter. */
+RtNode *rec_data(Rec *r, DType dtype, int rank, const int64_t *dims, Storage *storage, void *data,
+                 const int64_t *strides);
 RtNode *rec_iota(Rec *r, int64_t n);                          /* i64: 0, 1, ... n - 1 */
 RtNode *rec_cast(Rec *r, RtNode *x, DType dtype);             /* x itself where it has the dtype; never weak */
 RtNode *rec_strong(Rec *r, RtNode *x);                        /* a weak scalar as f32, i64 or bool; others as they are */

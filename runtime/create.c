@@ -246,6 +246,18 @@ API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void 
 
 typedef void Deleter(void *data, void *user);
 
+/* A handle for borrowed memory. The storage gets its deleter last: on failure the memory stays the caller's. */
+static kiln_tensor *borrowed(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage *storage, void *data,
+                             const int64_t *strides, Deleter *deleter)
+{
+    if (!storage)
+        return rec_end(r, rec_failed(r, ST_OUT_OF_MEMORY));
+    kiln_tensor *x = evaluated(r, dtype, shape, storage, data, strides);
+    if (x)
+        storage->deleter = deleter;
+    return x;
+}
+
 /* Is the address aligned to the element? */
 static bool aligned(Rec *r, kiln_dtype dtype, const void *data)
 {
@@ -263,10 +275,7 @@ API5(kiln_tensor *, kiln_wrap, kiln_dtype, dtype, kiln_shape, shape, void *, dat
         return rec_end(&r, NULL);
     if (bytes && !data)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "data is NULL"));
-    Storage *storage = storage_borrow(data, bytes, data, deleter, user);
-    if (!storage)
-        return rec_end(&r, rec_failed(&r, ST_OUT_OF_MEMORY));
-    return evaluated(&r, dtype, shape, storage, data, NULL);
+    return borrowed(&r, dtype, shape, storage_borrow(data, bytes, data, NULL, user), data, NULL, deleter);
 }
 
 API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, const int64_t *, strides, void *, data,
@@ -296,10 +305,8 @@ API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, con
     int64_t size = (int64_t)dtype_bytes((DType)dtype);
     char *lowest = data ? (char *)data + low * size : NULL;
     size_t span = bytes ? (size_t)((high - low + 1) * size) : 0;
-    Storage *storage = storage_borrow(lowest, span, data, deleter, user);
-    if (!storage)
-        return rec_end(&r, rec_failed(&r, ST_OUT_OF_MEMORY));
-    return evaluated(&r, dtype, shape, storage, data, packed || bytes == 0 ? NULL : strides);
+    Storage *storage = storage_borrow(lowest, span, data, NULL, user);
+    return borrowed(&r, dtype, shape, storage, data, packed || bytes == 0 ? NULL : strides, deleter);
 }
 
 /* Lets go of the storage that another one stands for. */

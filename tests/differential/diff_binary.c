@@ -1,0 +1,109 @@
+/* Every elementwise function of two operands, on every dtype and on broadcast shapes, with weak scalars on either side. */
+#include "tests/differential/engine.h"
+
+#include <stddef.h>
+
+typedef kiln_tensor *Binary(kiln_tensor *, kiln_tensor *);
+
+typedef enum OutRule { OUT_SAME, OUT_FLOAT, OUT_BOOL } OutRule;
+
+typedef struct BinaryRow {
+    Binary *f;
+    int takes;
+    OutRule out;
+} BinaryRow;
+
+#define ROW(name, takes, out) {#name, group, &(const BinaryRow){kiln_##name, takes, out}}
+
+static const kiln_shape shapes[][2] = {
+    {{0, {0}}, {0, {0}}},
+    {{3, {7, 13, 5}}, {3, {7, 13, 5}}},
+    {{3, {7, 1, 5}}, {2, {13, 1}}},
+    {{2, {13, 7}}, {0, {0}}},
+    {{2, {0, 3}}, {2, {1, 3}}},
+    {{1, {1}}, {1, {0}}},
+    {{2, {257, 129}}, {1, {129}}},
+    {{1, {100003}}, {1, {100003}}},
+    {{1, {31}}, {1, {31}}},
+    {{3, {5, 1, 3}}, {3, {1, 4, 1}}},
+    {{0, {0}}, {4, {2, 3, 1, 17}}},
+    {{2, {257, 1}}, {2, {1, 129}}},
+    {{2, {257, 129}}, {2, {257, 129}}},
+};
+enum { PAIRS = sizeof shapes / sizeof *shapes, PAIRS_QUICK = 9, PAIRS_CAST = 2 };
+
+/* arg[0]: where a weak scalar stands in for an operand (0 nowhere, 1 left, 2 right); arg[1]: which one. */
+static kiln_tensor *weak_scalar(const Case *c)
+{
+    static const double floats[] = {2.0, 0.1, -1.5, 0.0, 1e30};
+    static const int64_t ints[] = {2, -1, 3, 0, 100};
+    kiln_dtype dtype = c->in[0].dtype;
+    if (dtype == KILN_BOOL)
+        return kiln_bool(c->arg[1] & 1);
+    return dtype_is_float(dtype) ? kiln_scalar(floats[c->arg[1]]) : kiln_int(ints[c->arg[1]]);
+}
+
+static int build(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
+{
+    const BinaryRow *row = c->row;
+    if (c->arg[0] == 0)
+        out[0] = row->f(in[0], in[1]);
+    else if (c->arg[0] == 1)
+        out[0] = row->f(weak_scalar(c), in[0]);
+    else
+        out[0] = row->f(in[0], weak_scalar(c));
+    return 1;
+}
+
+static Case case_of(const Group *g, kiln_dtype dtype, int pair)
+{
+    const BinaryRow *row = g->row;
+    bool taken = row->takes >> dtype & 1;
+    Case c = {.op = g->name, .build = build, .row = row, .n_in = 2};
+    for (int i = 0; i < 2; i++)
+        c.in[i] = (Spec){dtype, shapes[pair][i], VALUES_MIX, 0};
+    c.refused = taken ? KILN_OK : KILN_BAD_DTYPE;
+    c.out = row->out == OUT_BOOL ? KILN_BOOL : row->out == OUT_SAME || dtype_is_float(dtype) ? dtype : KILN_F32;
+    c.out_known = true;
+    return c;
+}
+
+static void group(const Group *g)
+{
+    const BinaryRow *row = g->row;
+    for (int dtype = 0; dtype < DTYPES; dtype++) {
+        bool taken = row->takes >> dtype & 1, cast = row->out == OUT_FLOAT && !dtype_is_float((kiln_dtype)dtype);
+        int n = !taken ? 1 : test_level() > 0 ? PAIRS : cast ? PAIRS_CAST : PAIRS_QUICK;
+        for (int pair = 0; pair < n; pair++) {
+            Case c = case_of(g, (kiln_dtype)dtype, pair);
+            check(&c);
+        }
+        for (int k = 0; taken && k < (test_level() > 0 ? 10 : 4); k++) {
+            Case c = case_of(g, (kiln_dtype)dtype, 3);
+            c.n_in = 1;
+            c.arg[0] = 1 + k % 2;
+            c.arg[1] = (k / 2 + dtype) % 5;
+            c.flags = MAY_BE_FREE; /* x * 1 and the like */
+            check(&c);
+        }
+    }
+}
+
+static const Group groups[] = {
+    ROW(add, D_NUMBERS, OUT_SAME), ROW(sub, D_NUMBERS, OUT_SAME), ROW(mul, D_NUMBERS, OUT_SAME),
+    ROW(div, D_ALL, OUT_FLOAT), ROW(floor_divide, D_NUMBERS, OUT_SAME), ROW(remainder, D_NUMBERS, OUT_SAME),
+    ROW(fmod, D_NUMBERS, OUT_SAME), ROW(pow, D_NUMBERS, OUT_SAME), ROW(maximum, D_NUMBERS, OUT_SAME),
+    ROW(minimum, D_NUMBERS, OUT_SAME),
+    ROW(atan2, D_ALL, OUT_FLOAT), ROW(hypot, D_ALL, OUT_FLOAT), ROW(logaddexp, D_ALL, OUT_FLOAT),
+    ROW(copysign, D_ALL, OUT_FLOAT), ROW(nextafter, D_ALL, OUT_FLOAT),
+    ROW(eq, D_ALL, OUT_BOOL), ROW(ne, D_ALL, OUT_BOOL), ROW(lt, D_ALL, OUT_BOOL), ROW(le, D_ALL, OUT_BOOL),
+    ROW(gt, D_ALL, OUT_BOOL), ROW(ge, D_ALL, OUT_BOOL),
+    ROW(logical_and, D_ALL, OUT_BOOL), ROW(logical_or, D_ALL, OUT_BOOL), ROW(logical_xor, D_ALL, OUT_BOOL),
+    ROW(bitwise_and, D_BITS, OUT_SAME), ROW(bitwise_or, D_BITS, OUT_SAME), ROW(bitwise_xor, D_BITS, OUT_SAME),
+    ROW(shift_left, D_INTS, OUT_SAME), ROW(shift_right, D_INTS, OUT_SAME),
+};
+
+int main(int argc, char **argv)
+{
+    return run_groups("diff_binary", groups, sizeof groups / sizeof *groups, argc, argv);
+}

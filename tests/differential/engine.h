@@ -1,0 +1,86 @@
+/*
+ * The differential engine: one case is one op (or small graph) on given dtypes and shapes. It is computed by the
+ * reference interpreter from plain contiguous copies, then in jit and in eager mode from operands that lie in memory in several ways, in
+ * buffers that end at guard pages; everything must be equal (bit for bit unless the case has a tolerance).
+ *
+ *     static void group(const Group *g) { ... check(&(Case){.op = g->name, .build = f, ...}); ... }
+ *     int main(int argc, char **argv) { run a Group for each op }
+ *
+ * What must hold of each jit and eager run, besides the values: no fall-back to the interpreter; kernels were launched
+ * where something had to be computed; inputs unchanged.
+ *
+ * Each group runs in a child process, so that a crash costs one group; its case is printed. KILN_TEST_LEVEL: 0 the
+ * quick matrix (default), 1 every layout of each operand, 2 more shapes and values. Arguments of the program: names of
+ * groups to run.
+ */
+#ifndef TESTS_DIFFERENTIAL_ENGINE_H
+#define TESTS_DIFFERENTIAL_ENGINE_H
+
+#include "tests/support/compare.h"
+
+enum { MAX_IN = 4, MAX_OUT = 8 };
+
+/* Sets of dtypes, for tables. */
+enum {
+    D_BOOL = 1 << KILN_BOOL,
+    D_SIGNED = 1 << KILN_I8 | 1 << KILN_I16 | 1 << KILN_I32 | 1 << KILN_I64,
+    D_UNSIGNED = 1 << KILN_U8 | 1 << KILN_U16 | 1 << KILN_U32 | 1 << KILN_U64,
+    D_INTS = D_SIGNED | D_UNSIGNED,
+    D_BITS = D_INTS | D_BOOL,
+    D_FLOATS = 1 << KILN_F16 | 1 << KILN_BF16 | 1 << KILN_F32 | 1 << KILN_F64,
+    D_NUMBERS = D_INTS | D_FLOATS,
+    D_ALL = D_NUMBERS | D_BOOL
+};
+enum { DTYPES = KILN_F64 + 1 };
+
+typedef struct Spec {
+    kiln_dtype dtype;
+    kiln_shape shape;
+    Values values;
+    int64_t limit;          /* VALUES_INDEX */
+} Spec;
+
+typedef struct Case Case;
+/* Records the case on its inputs: fills out and returns the number of outputs (0: refused, an error is kept). */
+typedef int Build(const Case *c, kiln_tensor *const *in, kiln_tensor **out);
+
+enum {
+    MAY_BE_FREE = 1,        /* may need no kernel: a view of an input, a constant */
+    QUICK = 2               /* few layouts whatever the level */
+};
+
+struct Case {
+    const char *op;
+    Build *build;
+    const void *row;        /* whatever build needs */
+    int64_t arg[6];         /* the same, printed with a failure */
+    int n_in;
+    Spec in[MAX_IN];
+    unsigned flags;
+    Tolerance tolerance;
+    kiln_status refused;    /* the error that recording must give; KILN_OK: must work */
+    kiln_dtype out;         /* expected dtype of the first output when out_known */
+    bool out_known;
+};
+
+void check(const Case *c);
+
+typedef struct Group Group;
+struct Group {
+    const char *name;
+    void (*run)(const Group *group);
+    const void *row;
+};
+
+/* Runs the groups (those named in argv) and prints a summary; the exit status of main. */
+int run_groups(const char *program, const Group *groups, int n, int argc, char **argv);
+
+int test_level(void);
+/* Counts and prints a failure of the case at hand, for checks beside the engine's. */
+void report(const Case *c, const char *how, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void count_case(void);
+
+/* Sets an option; leaves the program when it is refused. */
+void set_option(const char *name, const char *value);
+
+#endif

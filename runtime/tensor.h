@@ -56,6 +56,7 @@ struct kiln_tensor {
     atomic_uint refs;           /* retains, plus one for the owning scope */
     kiln_scope *scope;          /* NULL when no scope owns it any more */
     uint32_t scope_slot;
+    uint32_t born;              /* which trace of a kiln_function made it (runtime/trace.h); 0: none */
 };
 
 /* Allocates a node with room for n_in inputs and n_facts facts, refs = 1. NULL: out of memory (fail() was called). Inputs and facts
@@ -65,7 +66,8 @@ RtNode *node_retain(RtNode *node);
 void node_release(RtNode *node);            /* iterative: depth costs no stack */
 /* Under the evaluation lock: the node has its value now. Takes over one reference to `storage`; releases the inputs. */
 void node_set_storage(RtNode *node, Storage *storage, char *data);
-int64_t rt_numel(const RtNode *node);          /* elements */
+int64_t node_elements(const RtNode *node);  /* their number */
+
 
 Storage *storage_new(size_t bytes);         /* from the pool; counted in live/peak; NULL: out of memory (fail() was called) */
 /* Borrows [data, data + bytes); in the end deleter(origin, user) is called. NULL: out of memory (fail() was called). */

@@ -42,7 +42,7 @@ static uint64_t node_hash(const Graph *g, const Node *n)
 static bool node_equal(const Graph *g, const Node *x, const Node *y)
 {
     return x->op == y->op && x->dtype == y->dtype && x->n_in == y->n_in &&
-           memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0 && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
+           (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
            (x->op != OP_SCALAR || g->scalars.at[x->scalar].bits == g->scalars.at[y->scalar].bits);
 }
 

@@ -13,20 +13,9 @@
  */
 #include "ir/infer.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 static const int64_t LARGEST = INT64_C(1) << 62;
-
-const char *shape_text(const Shape *shape, char *buf)
-{
-    size_t at = (size_t)snprintf(buf, SHAPE_TEXT, "%s[", dtype_name((DType)shape->dtype));
-    for (int d = 0; d < shape->rank; d++)
-        at += (size_t)snprintf(buf + at, SHAPE_TEXT - at, "%s%" PRId64, d ? "," : "", shape->dim[d]);
-    snprintf(buf + at, SHAPE_TEXT - at, "]");
-    return buf;
-}
 
 bool shape_numel(int rank, const int64_t *dims, int64_t *numel)
 {

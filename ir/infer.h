@@ -6,6 +6,9 @@
 
 #include "ir/graph.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 typedef struct Shape {
     uint8_t dtype, rank;
     int64_t dim[MAX_RANK];
@@ -14,7 +17,14 @@ typedef struct Shape {
 enum { SHAPE_TEXT = 256 };
 
 /* "f32[256,1024]" into buf (of at least SHAPE_TEXT bytes); returns buf. */
-const char *shape_text(const Shape *shape, char *buf);
+static inline const char *shape_text(const Shape *shape, char *buf)
+{
+    size_t at = (size_t)snprintf(buf, SHAPE_TEXT, "%s[", dtype_name((DType)shape->dtype));
+    for (int d = 0; d < shape->rank; d++)
+        at += (size_t)snprintf(buf + at, SHAPE_TEXT - at, "%s%" PRId64, d ? "," : "", shape->dim[d]);
+    snprintf(buf + at, SHAPE_TEXT - at, "]");
+    return buf;
+}
 
 /* The output dtype of `op` for inputs of these dtypes by the table's rule (casts already inserted); for CAST pass
  * the wanted dtype in `own`. DT_COUNT: the rule refuses them. */

@@ -107,7 +107,7 @@ static bool mergeable(const Rewriter *w, Ref a, Ref b)
         return false;
     if (!x->n_facts)
         return same_operands(w, x, y);
-    return memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0 && same_facts(w, x, y);
+    return (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && same_facts(w, x, y);
 }
 
 /* Is r a node that this table is for? */

@@ -151,7 +151,7 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
                  const int64_t *facts, uint32_t n_facts)
 {
     static const Attr no_attr;
-    Shape few[FEW], out, *shapes = few;
+    Shape few[FEW] = {{0}}, out, *shapes = few;
     for (uint32_t k = 0; k < n_in; k++)
         if (!in[k])
             return NULL;
@@ -170,6 +170,18 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
     if (node && n_facts)
         memcpy(node->facts, facts, sizeof *facts * n_facts);
     return finish(r, node, in);
+}
+
+/* A view whose shape the caller knows to be right: what rec_node does, without asking for the shape. */
+static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr, const int64_t *facts,
+                    uint32_t n_facts)
+{
+    RtNode *node = node_new(op, node_dtype(x), rank, dims, 1, n_facts);
+    if (node)
+        node->attr = *attr;
+    if (node && n_facts)
+        memcpy(node->facts, facts, sizeof *facts * n_facts);
+    return finish(r, node, &x);
 }
 
 /* An elementwise node on operands of one shape: what rec_node does, without asking for the shape. */
@@ -358,11 +370,14 @@ bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names)
 static RtNode *insert_axes(Rec *r, RtNode *x, int at, int n)
 {
     Attr attr = {.n = (uint8_t)(x->rank + n)};
-    for (int g = 0; g < x->rank + n; g++) {
-        attr.group.in[g] = g >= at && g < at + n ? 0 : 1;
+    int64_t dims[MAX_RANK];
+    for (int g = 0, from = 0; g < x->rank + n; g++) {
+        bool added = g >= at && g < at + n;
+        attr.group.in[g] = added ? 0 : 1;
         attr.group.out[g] = 1;
+        dims[g] = added ? 1 : x->dim[from++];
     }
-    return rec_node(r, OP_RESHAPE, node_dtype(x), &attr, 1, &x, NULL, 0);
+    return view(r, OP_RESHAPE, x, x->rank + n, dims, &attr, NULL, 0);
 }
 
 RtNode *rec_insert(Rec *r, RtNode *x, int axis)
@@ -388,7 +403,7 @@ RtNode *rec_expand(Rec *r, RtNode *x, int rank, const int64_t *dims)
         x = insert_axes(r, x, 0, added);
     if (!x || !n)
         return x;
-    return rec_node(r, OP_EXPAND, node_dtype(x), &attr, 1, &x, facts, n);
+    return view(r, OP_EXPAND, x, rank, dims, &attr, facts, n);
 }
 
 /* Says which operands do not fit each other. */
@@ -516,11 +531,15 @@ RtNode *rec_drop(Rec *r, RtNode *x, uint8_t mask)
     if (!x || !mask)
         return x;
     Attr attr = {.n = x->rank};
+    int64_t dims[MAX_RANK];
+    int rank = 0;
     for (int d = 0; d < x->rank; d++) {
         attr.group.in[d] = 1;
         attr.group.out[d] = mask >> d & 1 ? 0 : 1;
+        if (attr.group.out[d])
+            dims[rank++] = x->dim[d];
     }
-    return rec_node(r, OP_RESHAPE, node_dtype(x), &attr, 1, &x, NULL, 0);
+    return view(r, OP_RESHAPE, x, rank, dims, &attr, NULL, 0);
 }
 
 RtNode *rec_permute(Rec *r, RtNode *x, const uint8_t *perm)
@@ -559,11 +578,13 @@ RtNode *rec_reduce(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims)
     if (!y || !keepdims)
         return y;
     Attr keep = {.n = x->rank};
+    int64_t dims[MAX_RANK];
     for (int d = 0; d < x->rank; d++) {
         keep.group.in[d] = mask >> d & 1 ? 0 : 1;
         keep.group.out[d] = 1;
+        dims[d] = mask >> d & 1 ? 1 : x->dim[d];
     }
-    return rec_node(r, OP_RESHAPE, node_dtype(y), &keep, 1, &y, NULL, 0);
+    return view(r, OP_RESHAPE, y, x->rank, dims, &keep, NULL, 0);
 }
 
 RtNode *rec_gather(Rec *r, RtNode *x, RtNode *index, int axis)

@@ -126,7 +126,8 @@ void handles_end_thread(RtThread *t)
 /* Drops one owner; without owners the handle goes, and its node with it. */
 static void handle_drop(RtThread *t, kiln_tensor *x)
 {
-    if (atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1)
+    if (atomic_load_explicit(&x->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
+        atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1)
         return;
     node_release(x->node);
     handle_give(t, x);

@@ -1,6 +1,6 @@
 /* The counters of runtime/stats.h and their public face, kiln_stats. */
 #include "runtime/stats.h"
-#include "runtime/tensor.h"
+#include "runtime/thread.h"
 
 #include <string.h>
 
@@ -46,6 +46,7 @@ void kiln_get_stats(kiln_stats *stats)
 {
     if (!stats)
         return;
+    nodes_count(rt_thread());
     *stats = (kiln_stats){
         .nodes = stat_get(STAT_NODES),
         .evals = stat_get(STAT_EVALS),
@@ -66,6 +67,7 @@ void kiln_get_stats(kiln_stats *stats)
 
 void kiln_reset_stats(void)
 {
+    nodes_count(rt_thread());
     for (int i = 0; i < STAT_COUNT; i++)
         if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_POOLED)
             atomic_store_explicit(&stat_values[i], 0, memory_order_relaxed);

@@ -31,7 +31,7 @@ enum { POOLING = 1 };
 enum { POOLING = 1 };
 #endif
 
-enum { FREE_NODES = 4096 };
+enum { FREE_NODES = 4096, COUNT_EVERY = 256 };
 
 /* ---- nodes ---- */
 
@@ -82,6 +82,7 @@ static void node_give(RtThread *t, RtNode *node)
 
 void nodes_end_thread(RtThread *t)
 {
+    nodes_count(t);
     RtNode *last = t->free_nodes;
     if (!last)
         return;
@@ -112,18 +113,34 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
         fail(ST_OUT_OF_MEMORY, "out of memory");
         return NULL;
     }
-    memset(node, 0, offsetof(RtNode, inline_in));
+    /* Field by field: clearing the whole node costs more than the rest of this function. */
     atomic_init(&node->refs, 1);
     node->op = (uint8_t)op;
     node->dtype = (uint8_t)dtype;
     node->rank = (uint8_t)rank;
+    node->weak = node->strided = false;
     node->n_in = n_in;
     node->n_facts = n_facts;
     node->in = in;
     node->facts = facts;
-    memcpy(node->dim, dims, sizeof *dims * (size_t)rank);
-    stat_add(STAT_NODES, 1);
+    node->attr = (Attr){0};
+    for (int d = 0; d < rank; d++)
+        node->dim[d] = dims[d];
+    node->scalar = 0;
+    atomic_init(&node->storage, NULL);
+    node->data = NULL;
+    node->stride = NULL;
+    node->loc = (Loc){NULL, 0};
+    node->depth = node->mark = node->index = 0;
+    if (++t->n_recorded == COUNT_EVERY)
+        nodes_count(t);
     return node;
+}
+
+void nodes_count(RtThread *t)
+{
+    stat_add(STAT_NODES, t->n_recorded);
+    t->n_recorded = 0;
 }
 
 RtNode *node_retain(RtNode *node)
@@ -135,7 +152,8 @@ RtNode *node_retain(RtNode *node)
 /* Drops one reference; a node that nobody uses any more goes on the list of the dead. */
 static void node_drop(RtNode *node, RtNode **dead)
 {
-    if (atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
+    if (atomic_load_explicit(&node->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
+        atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
         return;
     Storage *storage = atomic_load_explicit(&node->storage, memory_order_relaxed);
     if (storage)

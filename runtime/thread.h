@@ -14,6 +14,7 @@ typedef struct ErrorState ErrorState; /* runtime/error.c */
 typedef struct RtThread {
     bool ready;
     uint32_t n_free_nodes, n_free_handles;
+    uint32_t n_recorded;        /* nodes made and not yet counted in the statistics */
     RtNode *free_nodes;         /* linked through RtNode.data */
     kiln_tensor *free_handles;  /* linked through kiln_tensor.node */
     kiln_scope *scope;          /* innermost; the root scope at least, unless memory ran out */
@@ -33,6 +34,9 @@ static inline RtThread *rt_thread(void)
         rt_thread_start();
     return &rt_tls;
 }
+
+/* Counts this thread's nodes in the statistics (done now and then, so that recording takes no shared counter). */
+void nodes_count(RtThread *thread);
 
 /* Parts of the set-up and the teardown, each in the file that owns the thing. */
 void errors_start_thread(RtThread *thread);

@@ -272,7 +272,33 @@ static void execute_any(ScalarOp op, SType type, SType from, size_t n, void *out
     execute_block(op, type, from, n, out, pa, pb, pc);
 }
 
+static void axpy_f32_any(size_t n, float *restrict acc, float a, const float *restrict x)
+{
+    for (size_t i = 0; i < n; i++)
+        acc[i] = fmaf(a, x[i], acc[i]);
+}
+
+static void axpy_f64_any(size_t n, double *restrict acc, double a, const double *restrict x)
+{
+    for (size_t i = 0; i < n; i++)
+        acc[i] = fma(a, x[i], acc[i]);
+}
+
 #ifdef __x86_64__
+__attribute__((target("avx2,fma"))) static void axpy_f32_fma(size_t n, float *restrict acc, float a,
+                                                             const float *restrict x)
+{
+    for (size_t i = 0; i < n; i++)
+        acc[i] = fmaf(a, x[i], acc[i]);
+}
+
+__attribute__((target("avx2,fma"))) static void axpy_f64_fma(size_t n, double *restrict acc, double a,
+                                                             const double *restrict x)
+{
+    for (size_t i = 0; i < n; i++)
+        acc[i] = fma(a, x[i], acc[i]);
+}
+
 __attribute__((target("avx2,fma"))) static void execute_fma(ScalarOp op, SType type, SType from,
                                                             size_t n, void *out, const void *pa,
                                                             const void *pb, const void *pc)
@@ -281,15 +307,29 @@ __attribute__((target("avx2,fma"))) static void execute_fma(ScalarOp op, SType t
 }
 #endif
 
-static ExecuteFn *choose_execute(void)
-{
 #ifdef __x86_64__
+static bool has_fma(void)
+{
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return execute_fma;
-#endif
-    return execute_any;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+
+static ExecuteFn *choose_execute(void) { return has_fma() ? execute_fma : execute_any; }
+
+void tape_axpy_f32(size_t n, float *acc, float a, const float *x)
+{
+    (has_fma() ? axpy_f32_fma : axpy_f32_any)(n, acc, a, x);
+}
+
+void tape_axpy_f64(size_t n, double *acc, double a, const double *x)
+{
+    (has_fma() ? axpy_f64_fma : axpy_f64_any)(n, acc, a, x);
+}
+#else
+static ExecuteFn *choose_execute(void) { return execute_any; }
+void tape_axpy_f32(size_t n, float *acc, float a, const float *x) { axpy_f32_any(n, acc, a, x); }
+void tape_axpy_f64(size_t n, double *acc, double a, const double *x) { axpy_f64_any(n, acc, a, x); }
+#endif
 
 uint64_t tape_fold(ScalarOp op, SType type, SType from, const uint64_t operand[3])
 {

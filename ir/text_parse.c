@@ -538,6 +538,8 @@ static Status parse_node(Parser *p)
     uint32_t number;
     Draft n = {0};
     TRY(parse_number(p, &number));
+    if (number < p->refs.n && p->refs.at[number] != REF_NONE)
+        return bad(p, "this number is taken");
     TRY(expect(p, '='));
     size_t len = peek_word(p);
     if (accept_word(p, "input"))

@@ -470,7 +470,7 @@ Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, cons
                    uint32_t n_facts, DType own, Shape *out)
 {
     static const Attr none;
-    DType small[4], type = DT_COUNT;
+    DType small[4] = {DT_BOOL}, type = DT_COUNT;
     attr = attr ? attr : &none;
     if (n_in <= 4) {
         for (uint32_t k = 0; k < n_in; k++)

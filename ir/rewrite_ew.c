@@ -21,11 +21,11 @@ Ref rewrite_lift_scalars(Rewriter *w, Ref r)
     return rewrite_broadcast(w, s, n.rank, n.dim, n.loc);
 }
 
-/* Is r a scalar (known now or per call), seen through views? Of rank 0 only leaves and what is computed of them count. */
+/* Does r repeat one value? Among nodes of rank 0, where all do, a scalar does. */
 static bool is_scalar(const Graph *g, Ref r)
 {
-    Ref s = scalar_source(g, r);
-    return s != REF_NONE && graph_node(g, s)->op == OP_SCALAR;
+    const Node *n = graph_node(g, r);
+    return n->rank ? scalar_source(g, r) != REF_NONE : n->op == OP_SCALAR;
 }
 
 Ref rewrite_constant_right(Rewriter *w, Ref r)

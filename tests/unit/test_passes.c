@@ -1,0 +1,381 @@
+/* The passes: golden texts before and after, guards through a recording query, hooks, size. */
+#include "ir/base/os.h"
+#include "ir/query.h"
+#include "jit/passes.h"
+#include "tests/unit/graphs.h"
+
+#include <stdio.h>
+
+TestSuite(passes, .init = open_arena, .fini = close_arena);
+
+/* ---- a query that writes down what was asked ---- */
+
+typedef struct Notes {
+    Query query; /* first: a Notes is a Query */
+    Graph *g;
+    bool vary;   /* refuse everything */
+    char line[256][64];
+    uint32_t n;
+} Notes;
+
+static bool note_int(Query *q, uint32_t fact, const char *who, int64_t *value)
+{
+    Notes *notes = (Notes *)q;
+    *value = notes->g->ints.at[fact].value;
+    if (!notes->vary)
+        snprintf(notes->line[notes->n++], 64, "s%u == %d (%s)", fact, (int)*value, who);
+    return !notes->vary;
+}
+
+static bool note_same(Query *q, const Graph *g, Dim a, Dim b, const char *who)
+{
+    Notes *notes = (Notes *)q;
+    Str x, y;
+    str_init(&x, g->arena);
+    str_init(&y, g->arena);
+    dim_print(g, a, &x);
+    dim_print(g, b, &y);
+    if (!notes->vary)
+        snprintf(notes->line[notes->n++], 64, "%.16s == %.16s (%.16s)", x.text, y.text, who);
+    return !notes->vary;
+}
+
+static bool note_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max, const char *who)
+{
+    Notes *notes = (Notes *)q;
+    (void)max;
+    Str x;
+    str_init(&x, g->arena);
+    dim_print(g, d, &x);
+    if (!notes->vary)
+        snprintf(notes->line[notes->n++], 64, "%.16s >= %d (%.20s)", x.text, (int)min, who);
+    return !notes->vary;
+}
+
+static bool note_divisible(Query *q, const Graph *g, Dim d, int64_t by, const char *who)
+{
+    (void)q, (void)g, (void)d, (void)by, (void)who;
+    return false;
+}
+
+static bool note_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
+{
+    Notes *notes = (Notes *)q;
+    *bits = notes->g->scalars.at[scalar].bits;
+    if (!notes->vary)
+        snprintf(notes->line[notes->n++], 64, "k%u (%s)", scalar, who);
+    return !notes->vary;
+}
+
+static uint32_t note_mark(Query *q)
+{
+    return ((Notes *)q)->n;
+}
+
+static void note_undo(Query *q, uint32_t mark)
+{
+    ((Notes *)q)->n = mark;
+}
+
+static Notes *take_notes(Graph *g)
+{
+    Notes *notes = arena_alloc(&arena, sizeof *notes);
+    notes->query = (Query){note_int, note_same, note_range, note_divisible, note_scalar, note_mark, note_undo};
+    notes->g = g;
+    g->query = &notes->query;
+    return notes;
+}
+
+static JitOptions options(int64_t math)
+{
+    JitOptions o;
+    options_snapshot(&o);
+    o.value[OPT_MATH] = math;
+    o.value[OPT_REWRITE] = 1;
+    return o;
+}
+
+static const char *run(Graph *g, int64_t math)
+{
+    JitOptions o = options(math);
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+    return print(g);
+}
+
+/* What the passes make of a graph, and the guards it took. */
+static void golden(const char *before, const char *after, const char *guards)
+{
+    Graph *g = parse(before);
+    Notes *notes = take_notes(g);
+    const char *text = run(g, OPT_MATH_FAST);
+    cr_expect_str_eq(text, after, "%s\ngave\n%s\nexpected\n%s", before, text, after);
+    Str all;
+    str_init(&all, &arena);
+    for (uint32_t k = 0; k < notes->n; k++)
+        str_printf(&all, "%s%s", k ? "; " : "", notes->line[k]);
+    cr_expect_str_eq(all.text, guards, "%s\nguards %s\nexpected %s", before, all.text, guards);
+}
+
+/* ---- golden texts ---- */
+
+#define SCALED(k) "%1 = scalar f32 " k " %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0)\n"
+
+Test(passes, a_scalar_is_asked_for_only_when_it_decides)
+{
+    golden("graph g(%0: f32[4]) {" SCALED("1") "%4 = mul %0 %3 return %4 }",
+           "graph g(%0: f32[4]) {\n  return %0\n}\n", "k0 (mul_one)");
+    golden("graph g(%0: f32[4]) {" SCALED("3.5") "%4 = mul %0 %3 return %4 }",
+           "graph g(%0: f32[4]) {\n  %1 = scalar f32 3.5 : f32[]\n  %2 = reshape %1 groups(0:1) : f32[1]\n"
+           "  %3 = expand %2 axes(0) size(s0) : f32[4]\n  %4 = mul %0 %3 : f32[4]\n  return %4\n}\n",
+           "");
+    golden("graph g(%0: f32[4]) {" SCALED("0") "%4 = mul %0 %3 return %4 }", /* NaN * 0 */
+           "graph g(%0: f32[4]) {\n  %1 = scalar f32 0 : f32[]\n  %2 = reshape %1 groups(0:1) : f32[1]\n"
+           "  %3 = expand %2 axes(0) size(s0) : f32[4]\n  %4 = mul %0 %3 : f32[4]\n  return %4\n}\n",
+           "");
+    golden("graph g(%0: f32[4]) {" SCALED("2") "%4 = pow %0 %3 return %4 }",
+           "graph g(%0: f32[4]) {\n  %1 = square %0 : f32[4]\n  return %1\n}\n", "k0 (pow_two)");
+}
+
+Test(passes, varying_scalars_stay)
+{
+    Graph *g = parse("graph g(%0: f32[4]) {" SCALED("1") "%4 = mul %0 %3 return %4 }");
+    Notes *notes = take_notes(g);
+    notes->vary = true;
+    const char *text = run(g, OPT_MATH_FAST);
+    cr_assert(strstr(text, "mul %0"), "%s", text);
+    cr_assert_eq(notes->n, 0);
+}
+
+Test(passes, strict_keeps_what_fast_changes)
+{
+    static const char before[] = "graph g(%0: f32[4]) { %1 = log %0 %2 = exp %1 return %2 }";
+    cr_assert_str_eq(run(parse(before), OPT_MATH_FAST), "graph g(%0: f32[4]) {\n  return %0\n}\n");
+    cr_assert_str_eq(run(parse(before), OPT_MATH_STRICT),
+                     "graph g(%0: f32[4]) {\n  %1 = log %0 : f32[4]\n  %2 = exp %1 : f32[4]\n  return %2\n}\n");
+}
+
+Test(passes, constants_fold_and_facts_do_not)
+{
+    golden("graph g(%0: f32[4]) { %1 = const f32 2 %2 = const f32 3 %3 = add %1 %2 %4 = reshape %3 groups(0:1)\n"
+           "%5 = expand %4 axes(0) size(s0) %6 = mul %5 %0 return %6 }",
+           "graph g(%0: f32[4]) {\n  %1 = const f32 5 : f32[]\n  %2 = reshape %1 groups(0:1) : f32[1]\n"
+           "  %3 = expand %2 axes(0) size(s0) : f32[4]\n  %4 = mul %0 %3 : f32[4]\n  return %4\n}\n",
+           "");
+    golden("graph g() { %0 = scalar f32 2 %1 = scalar f32 3 %2 = add %0 %1 return %2 }",
+           "graph g() {\n  %0 = scalar f32 2 : f32[]\n  %1 = scalar f32 3 : f32[]\n  %2 = add %0 %1 : f32[]\n  return %2\n}\n",
+           "");
+}
+
+Test(passes, scalars_are_computed_once_and_on_the_right)
+{
+    golden("graph g(%0: f32[4,2]) { %1 = scalar f32 3 %2 = reshape %1 groups(0:1 0:1)\n"
+           "%3 = expand %2 axes(0 1) size(s0 s1) %4 = sqrt %3 %5 = reciprocal %4 %6 = mul %5 %0 return %6 }",
+           "graph g(%0: f32[4,2]) {\n  %1 = scalar f32 3 : f32[]\n  %2 = rsqrt %1 : f32[]\n"
+           "  %3 = reshape %2 groups(0:1 0:1) : f32[1,1]\n  %4 = expand %3 axes(0 1) size(s0 s1) : f32[4,2]\n"
+           "  %5 = mul %0 %4 : f32[4,2]\n  return %5\n}\n",
+           "");
+}
+
+Test(passes, views_compose)
+{
+    golden("graph g(%0: f32[2,3,4]) { %1 = permute %0 perm(1 0 2) %2 = permute %1 perm(1 0 2) return %2 }",
+           "graph g(%0: f32[2,3,4]) {\n  return %0\n}\n", "");
+    golden("graph g(%0: f32[2,3,4]) { %1 = permute %0 perm(1 2 0) %2 = permute %1 perm(1 2 0) return %2 }",
+           "graph g(%0: f32[2,3,4]) {\n  %1 = permute %0 perm(2 0 1) : f32[4,2,3]\n  return %1\n}\n", "");
+    golden("graph g(%0: f32[2,3,4]) { %1 = reshape %0 groups(2:1 1:1) %2 = reshape %1 groups(2:1)\n"
+           "%3 = reshape %2 groups(1:2) size(8 3) return %3 }",
+           "graph g(%0: f32[2,3,4]) {\n  %1 = reshape %0 groups(3:2) size(8 3) : f32[8,3]\n  return %1\n}\n", "");
+    golden("graph g(%0: f32[2,3]) { %1 = reshape %0 groups(1:1 0:1 1:1) %2 = reshape %1 groups(1:1 1:0 1:1) return %2 }",
+           "graph g(%0: f32[2,3]) {\n  return %0\n}\n", "");
+    golden("graph g(%0: f32[1,3]) { %1 = reshape %0 groups(1:1 0:1 1:1) %2 = expand %1 axes(0) size(4)\n"
+           "%3 = expand %2 axes(1) size(5) return %3 }",
+           "graph g(%0: f32[1,3]) {\n  %1 = reshape %0 groups(1:1 0:1 1:1) : f32[1,1,3]\n"
+           "  %2 = expand %1 axes(0 1) size(4 5) : f32[4,5,3]\n  return %2\n}\n", "");
+    golden("graph g(%0: f32[16]) { %1 = slice %0 axes(0) range(1:2:7) %2 = slice %1 axes(0) range(2:2:2) return %2 }",
+           "graph g(%0: f32[16]) {\n  %1 = slice %0 axes(0) range((s1=1+(s2=2*s4=2)):(s2*s5=2):2) : f32[2]\n  return %1\n}\n",
+           "");
+}
+
+Test(passes, a_flip_of_a_flip_asks)
+{
+    golden("graph g(%0: f32[16]) { %1 = slice %0 axes(0) range(15:-1:16) %2 = slice %1 axes(0) range(15:-1:16) return %2 }",
+           "graph g(%0: f32[16]) {\n  return %0\n}\n",
+           "s1 == 15 (slice); s2 == -1 (slice); s4 == 15 (slice); s2 == -1 (slice); s5 == -1 (slice); s6 == s0 (slice)");
+}
+
+Test(passes, equal_slices_merge_with_a_guard)
+{
+    golden("graph g(%0: f32[16]) { %1 = slice %0 axes(0) range(0:1:8) %2 = slice %0 axes(0) range(0:1:8)\n"
+           "%3 = exp %1 %4 = exp %2 %5 = add %3 %4 return %5 }",
+           "graph g(%0: f32[16]) {\n  %1 = slice %0 axes(0) range(0:1:8) : f32[8]\n  %2 = exp %1 : f32[8]\n"
+           "  %3 = add %2 %2 : f32[8]\n  return %3\n}\n",
+           "s1 == s4 (cse); s2 == s5 (cse)");
+    /* Sizes proven equal need none. */
+    golden("graph g(%0: f32[16], %1: f32[1]) { %2 = expand %1 axes(0) size(16) %3 = add %0 %2 %4 = expand %1 axes(0) size(16)\n"
+           "%5 = mul %3 %4 return %5 }",
+           "graph g(%0: f32[16], %1: f32[1]) {\n  %2 = expand %1 axes(0) size(16) : f32[16]\n  %3 = add %0 %2 : f32[16]\n"
+           "  %4 = mul %3 %2 : f32[16]\n  return %4\n}\n",
+           "");
+}
+
+/* The same chain with equal scalars spelled twice: pinned where the nodes are large, left alone where they are not. */
+Test(passes, equal_scalars_merge_where_it_pays)
+{
+    static const char chain[] = "graph g(%%0: f32[%d]) { %%1 = scalar f32 0.1 %%2 = reshape %%1 groups(0:1)\n"
+                                "%%3 = expand %%2 axes(0) size(s0) %%4 = mul %%0 %%3 %%5 = scalar f32 0.1\n"
+                                "%%6 = reshape %%5 groups(0:1) %%7 = expand %%6 axes(0) size(s0) %%8 = mul %%0 %%7\n"
+                                "%%9 = exp %%4 %%10 = exp %%8 return %%9 %%10 }";
+    for (int large = 0; large < 2; large++) {
+        Graph *g = parse(arena_printf(&arena, chain, large ? 100000 : 10));
+        Notes *notes = take_notes(g);
+        run(g, OPT_MATH_FAST);
+        cr_assert_eq(g->outputs.at[0] == g->outputs.at[1], large == 1);
+        cr_assert_eq(notes->n, large ? 2 : 0);
+    }
+}
+
+Test(passes, reductions)
+{
+    golden("graph g(%0: f32[1,8]) { %1 = reduce_sum %0 axes(0) return %1 }",
+           "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n  return %1\n}\n", "s0 == 1 (reduce_size_one)");
+    golden("graph g(%0: f32[1,8]) { %1 = reduce_sum %0 axes(0 1) return %1 }",
+           "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n"
+           "  %2 = reduce_sum %1 axes(0) : f32[]\n  return %2\n}\n", "s0 == 1 (reduce_size_one)");
+    golden("graph g(%0: f32[1,8]) { %1 = argmax %0 axes(0) return %1 }",
+           "graph g(%0: f32[1,8]) {\n  %1 = const i64 0 : i64[]\n  %2 = reshape %1 groups(0:1) : i64[1]\n"
+           "  %3 = expand %2 axes(0) size(s1) : i64[8]\n  return %3\n}\n", "s0 == 1 (reduce_size_one)");
+    golden("graph g(%0: i32[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_sum %1 axes(0) return %2 }",
+           "graph g(%0: i32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : i32[8]\n  %2 = const i32 6 : i32[]\n"
+           "  %3 = reshape %2 groups(0:1) : i32[1]\n  %4 = expand %3 axes(0) size(s1) : i32[8]\n"
+           "  %5 = mul %1 %4 : i32[8]\n  return %5\n}\n", "s2 == 6 (sum_of_broadcast)");
+    golden("graph g(%0: f32[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_max %1 axes(0 1) return %2 }",
+           "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n"
+           "  %2 = reduce_max %1 axes(0) : f32[]\n  return %2\n}\n", "");
+    golden("graph g(%0: bool[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_any %1 axes(0) return %2 }",
+           "graph g(%0: bool[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : bool[8]\n  return %1\n}\n",
+           "s2 >= 1 (max_of_broadcast)");
+    golden("graph g(%0: f32[2,3,4]) { %1 = reduce_max %0 axes(1) %2 = reduce_max %1 axes(1) return %2 }",
+           "graph g(%0: f32[2,3,4]) {\n  %1 = reduce_max %0 axes(1 2) : f32[2]\n  return %1\n}\n", "");
+    golden("graph g(%0: f32[2,3,4]) { %1 = reduce_sum %0 axes(1) %2 = reduce_sum %1 axes(1) return %2 }",
+           "graph g(%0: f32[2,3,4]) {\n  %1 = reduce_sum %0 axes(1) : f32[2,4]\n  %2 = reduce_sum %1 axes(1) : f32[2]\n"
+           "  return %2\n}\n", "");
+}
+
+Test(passes, casts)
+{
+    static const struct {
+        const char *from, *through, *to;
+        bool skipped;
+    } table[] = {
+        {"f16", "f32", "f16", true},  {"f32", "f16", "f32", false}, {"i8", "i32", "i16", true},  {"i32", "i8", "i32", false},
+        {"i64", "i32", "i8", true},   {"i64", "i8", "i32", false},  {"u8", "i16", "u16", true},  {"i8", "u8", "i16", false},
+        {"i16", "f32", "i8", false},  {"i16", "f32", "i64", true},  {"i32", "f32", "f64", false}, {"u8", "f16", "f64", true},
+        {"bool", "f16", "i8", true},  {"i8", "bool", "i8", false},  {"f32", "bool", "f64", false}, {"u16", "bf16", "f32", false},
+        {"i32", "f64", "i32", true},  {"i64", "f64", "i64", false}, {"f16", "f64", "i8", true},  {"u32", "i64", "i32", true},
+    };
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        Graph *g = parse(arena_printf(&arena, "graph g(%%0: %s[2]) { %%1 = cast %s %%0 %%2 = cast %s %%1 return %%2 }",
+                                      table[k].from, table[k].through, table[k].to));
+        run(g, OPT_MATH_STRICT);
+        bool same = strcmp(table[k].from, table[k].to) == 0;
+        uint32_t want = table[k].skipped ? (same ? 1 : 2) : 3;
+        cr_expect_eq(g->nodes.n, want, "%s -> %s -> %s", table[k].from, table[k].through, table[k].to);
+    }
+}
+
+/* ---- the loop ---- */
+
+static uint32_t stages;
+
+static void count_stage(void *user, const char *stage, const char *text)
+{
+    cr_assert_eq(user, &stages);
+    cr_assert(strncmp(stage, "graph_", 6) == 0 && strstr(text, "return"));
+    stages++;
+}
+
+Test(passes, dumps_what_changed)
+{
+    Graph *g = parse("graph g(%0: f32[4]) { %1 = neg %0 %2 = neg %1 return %2 }");
+    JitOptions o = options(OPT_MATH_FAST);
+    stages = 0;
+    cr_assert_eq(jit_run_passes(g, &o, count_stage, &stages), ST_OK);
+    cr_assert_eq(stages, 2, "recorded and rules, got %u", stages);
+}
+
+Test(passes, rewriting_can_be_switched_off)
+{
+    Graph *g = parse("graph g(%0: f32[4]) { %1 = neg %0 %2 = neg %1 %3 = exp %0 return %2 }");
+    JitOptions o = options(OPT_MATH_FAST);
+    o.value[OPT_REWRITE] = 0;
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK);
+    cr_assert_str_eq(print(g), "graph g(%0: f32[4]) {\n  %1 = neg %0 : f32[4]\n  %2 = neg %1 : f32[4]\n  return %2\n}\n");
+}
+
+Test(passes, each_can_be_made_to_fail)
+{
+    JitOptions o = options(OPT_MATH_FAST);
+    for (int id = 0; id < PASS_COUNT; id++) {
+        Graph *g = parse("graph g(%0: f32[4]) { %1 = neg %0 return %1 }");
+        const char *name = pass_name((PassId)id);
+        cr_assert_eq(option_set("test_fail", arena_printf(&arena, "pass:%s", name)), ST_OK);
+        cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_COMPILE);
+        cr_assert(strstr(fail_message(), name), "%s", fail_message());
+    }
+    cr_assert_eq(option_set("test_fail", ""), ST_OK);
+}
+
+Test(passes, a_broken_graph_is_refused)
+{
+    Graph *g = parse("graph g(%0: f32[4]) { %1 = neg %0 return %1 }");
+    JitOptions o = options(OPT_MATH_FAST);
+    graph_node(g, 1)->dtype = DT_I8;
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_INTERNAL);
+}
+
+/* Random graphs stay valid, in either mode, and a second run changes nothing more. */
+Test(passes, random_graphs_stay_valid)
+{
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        Graph *g = random_graph(seed + 5000, 50);
+        Notes *notes = take_notes(g);
+        notes->vary = seed % 3 == 0;
+        Shape out[5];
+        for (int k = 0; k < 5; k++)
+            out[k] = shape_of(g, g->outputs.at[k]);
+        JitOptions o = options(seed % 2 ? OPT_MATH_FAST : OPT_MATH_STRICT);
+        notes->n = 0;
+        cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "seed %d: %s", (int)seed, fail_message());
+        for (int k = 0; k < 5; k++) {
+            Shape now = shape_of(g, g->outputs.at[k]);
+            cr_assert(memcmp(&now, &out[k], sizeof now) == 0, "seed %d: output %d changed its type", (int)seed, k);
+        }
+        arena_free(&arena);
+    }
+}
+
+/* Linear: 100,000 nodes pass in well under a second (measured 0.1 s optimised; sanitizers get more). */
+Test(passes, large_graphs, .timeout = 60)
+{
+    Graph *g = graph_new(&arena);
+    enum { N = 64 };
+    Ref x = graph_add_input(g, DT_F32, 2, (int64_t[]){N, N}, NULL, (Loc){0});
+    uint64_t state = 1;
+    while (g->nodes.n < 100000) {
+        Ref y = random_scalar_like(g, &state, x);
+        static const Op ops[] = {OP_ADD, OP_MUL, OP_SUB, OP_MAXIMUM};
+        Ref z = graph_ew(g, ops[pick(&state, 4)], x, y, REF_NONE, (Loc){0});
+        Attr swap = {.perm = {1, 0}};
+        z = graph_add(g, OP_PERMUTE, DT_F32, &z, 1, &swap, NULL, 0, (Loc){0});
+        x = graph_ew(g, pick(&state, 2) ? OP_SIN : OP_RELU, z, REF_NONE, REF_NONE, (Loc){0});
+        if (pick(&state, 10) == 0)
+            graph_output(g, x);
+    }
+    graph_output(g, x);
+    JitOptions o = options(OPT_MATH_FAST);
+    double start = os_seconds();
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+    double seconds = os_seconds() - start;
+    cr_log_info("100,000 nodes: %.3f s", seconds);
+    cr_assert_lt(seconds, 30);
+}

@@ -93,22 +93,27 @@ static void assign_slots(Fuser *f)
     }
 }
 
-/* Is buffer argument `in` of the step read only at the element that `out` is stored to, before it is? */
-static bool reads_in_place(const PlanStep *step, uint32_t in, uint32_t out)
+/* Is buffer argument `in` of the step read only at the element that `out` is stored to, before it is? Stores stand at the end
+ * of the list, so within a stage they run after the loads; a later stage could load again, so the store must be in the last. */
+static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t out)
 {
     const Kernel *k = step->kernel;
     IRef stored = IREF_NONE;
-    uint32_t stores = 0;
+    uint32_t stores = 0, stages, stage = 0, last = 0;
+    const InstInfo *info = kernel_analyse(k, f->arena, &stages);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
         if (x->kind == KI_SCATTER && x->arg == out)
             return false;
+        if (info[v].r_level && info[v].stage > last)
+            last = info[v].stage;
         if (x->kind == KI_STORE && x->arg == out) {
             stored = x->idx;
+            stage = info[v].stage;
             stores++;
         }
     }
-    if (stores != 1)
+    if (stores != 1 || stage < last)
         return false;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
@@ -152,7 +157,7 @@ static void find_donations(Fuser *f)
                 PlanBuffer *in = &plan->buffers.at[index];
                 bool fits = in->kind == BUFFER_INPUT && !taken[index] && in->last_step == s && in->dtype == out->dtype &&
                             !graph_node(f->g, in->node)->attr.flag && dim_same(f->g, in->numel, out->numel);
-                if (!fits || !reads_in_place(step, i, o))
+                if (!fits || !reads_in_place(f, step, i, o))
                     continue;
                 out->alias_input = index;
                 taken[index] = true;
@@ -168,6 +173,6 @@ void plan_buffers(Fuser *f)
     assign_slots(f);
     find_donations(f);
     if (log_on(LOG_MEMORY))
-        log_line(LOG_MEMORY, "%u temporaries in %u slots: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,
+        log_line(LOG_MEMORY, "%u buffers, temporaries in %u slots: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,
                  f->plan->n_slots, (long long)f->plan->peak_with_reuse, (long long)f->plan->peak_without);
 }

@@ -118,6 +118,9 @@ static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n)
 
 static Ref cycle_of(Fuser *f, const Build *b)
 {
+    for (uint32_t i = 0; i < b->loads.n; i++)
+        if (b->outputs.n == 1 && b->loads.at[i] == b->outputs.at[0])
+            return b->outputs.at[0];
     if (b->outputs.n < 2)
         return REF_NONE;
     for (uint32_t i = 0; i < b->outputs.n; i++)
@@ -394,6 +397,10 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
     const Node *node = graph_node(f->g, n), *index = graph_node(f->g, node->in[1]);
     uint32_t buffer = buffer_for(f, n), axis = node->attr.axis, n_x = 0;
     form_piece(f, u, node->in[0], buffer, n, 0, DIM_NONE);
+    if (is_empty(f, index)) {
+        VEC_PUSH(f->arena, u->outputs, n);
+        return;
+    }
     Dim dim[MAX_RANK];
     Coords c = {.n = index->rank};
     int32_t place[MAX_RANK];

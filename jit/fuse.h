@@ -121,6 +121,8 @@ typedef struct Build {
     bool contracts;          /* the contraction was met */
 } Build;
 
+/* Is the node known to have no elements? Then nothing is read of it, not even outside the loops that never run. */
+bool is_empty(Fuser *f, const Node *node);
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
 Tuple build_tuple(Build *b, const Coords *coords);
 IRef build_size(Build *b, Dim d);

@@ -42,7 +42,7 @@ static bool *live_insts(const Kernel *k)
     for (VRef v = k->inst.n; v-- > 0;) {
         const KInst *inst = &k->inst.at[v];
         VRef in[4];
-        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER)
+        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND) /* what has an effect */
             live[v] = true;
         if (!live[v])
             continue;
@@ -78,6 +78,18 @@ static uint32_t merge_axes(Build *b, const bool *live, uint32_t *to)
     return n;
 }
 
+/* Drops the r axes when nothing that is stored came from them. */
+static void drop_idle_row(Build *b, const bool *live)
+{
+    for (VRef v = 0; v < b->k->inst.n; v++) {
+        uint8_t kind = b->k->inst.at[v].kind;
+        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_REDUCE || kind == KI_SCAN || kind == KI_SCATTER))
+            return;
+    }
+    b->k->axes.n = b->n_x;
+    b->n_r = b->r_mask = 0;
+}
+
 static void copy_axes(Finish *x, const KMap *map)
 {
     const Kernel *k = x->b->k;
@@ -94,11 +106,13 @@ static void copy_axes(Finish *x, const KMap *map)
     }
 }
 
-static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value)
+/* Stores come last: an output may be the storage of an input (jit/buffers.c). */
+static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value, bool stores)
 {
     const Kernel *k = x->b->k;
     for (VRef v = 0; v < k->inst.n; v++) {
-        if (!live[v])
+        bool store = k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER;
+        if (!live[v] || store != stores)
             continue;
         KInst inst = k->inst.at[v];
         inst.a = inst.a == VREF_NONE ? VREF_NONE : value[inst.a];
@@ -161,11 +175,13 @@ PlanStep build_finish(Build *b, const char *prefix)
     x.to->form = k->form;
     uint32_t axis[MAX_SPACE];
     bool *live = live_insts(k);
+    drop_idle_row(b, live);
     merge_axes(b, live, axis);
     VRef *value = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1);
     KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = value};
     copy_axes(&x, &map);
-    copy_insts(&x, &map, live, value);
+    copy_insts(&x, &map, live, value, false);
+    copy_insts(&x, &map, live, value, true);
     step.kernel = x.to;
     step.what = kernel_name(f->g->arena, x.to, prefix);
     schedule_kernel(x.to);

@@ -223,7 +223,7 @@ static void visit(Walk *w, const Step *s)
             return;
         if (!reduce_is_trivial(f, s->node)) {
             consider(w, s);
-            if (node->op == OP_CUMSUM)
+            if (node->op == OP_CUMSUM && s->node != w->root) /* a running sum as root decides alone */
                 push(w, node->in[0], s->mask);
             return;
         }

@@ -563,9 +563,13 @@ static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
     return value_at(b, node->in[0], build_tuple(b, &in), pred);
 }
 
-static void add_frame(Build *b, const Node *node, Tuple at)
+/* Notes a shape that is evaluated once at each of its points: another root of that shape can be stored there too. */
+static void add_frame(Build *b, Ref n, Tuple at)
 {
+    const Node *node = graph_node(b->f->g, n);
     Frame frame = {.rank = node->rank, .at = at};
+    if (!visits_all(b, n, at))
+        return;
     memcpy(frame.dim, node->dim, sizeof frame.dim);
     VEC_PUSH(b->f->arena, b->frames, frame);
 }
@@ -598,7 +602,7 @@ static VRef value_reduce(Build *b, Ref n, Tuple at, VRef pred)
     VRef v = value_at(b, node->in[0], inner, pred);
     if (trivial)
         return v;
-    add_frame(b, input, inner);
+    add_frame(b, node->in[0], inner);
     KInst inst = KINST(.kind = KI_REDUCE, .op = node->op, .dtype = node->dtype);
     inst.a = v;
     return kernel_inst(b->k, inst);
@@ -666,8 +670,20 @@ static void note_visit(Build *b, Ref n, Tuple at)
     VEC_PUSH(b->f->arena, b->f->visits, (Visit){.node = n, .unit = b->unit, .points = points});
 }
 
+bool is_empty(Fuser *f, const Node *node)
+{
+    int64_t value;
+    for (uint32_t i = 0; i < node->rank; i++)
+        if (dim_hint(f->g, node->dim[i]) == 0 && size_const(f, node->dim[i], &value) && value == 0)
+            return true;
+    return false;
+}
+
 VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
 {
+    const Node *self = graph_node(b->f->g, n);
+    if (is_empty(b->f, self))
+        return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = self->dtype));
     const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
     if (found)
         return found->value;
@@ -715,7 +731,7 @@ VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
     const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
     if (found)
         return found->value;
-    if (cls == CLS_LEAF)
+    if (cls == CLS_LEAF || is_empty(f, graph_node(f->g, n)))
         return value_compute(b, n, at, pred);
     if (!has_buffer(f, n)) {
         bool full = b->visits >= b->budget || b->buffers >= MAX_BUFFERS;

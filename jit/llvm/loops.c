@@ -100,7 +100,7 @@ static void row_save(Emit *e, uint32_t i)
 static bool is_effect(const KInst *n) { return n->kind == KI_STORE || n->kind == KI_SCATTER; }
 
 /* Stores of one stage of the r loop, or the x-level ones: operands first. */
-static void stores(Emit *e, bool r_level, uint32_t stage)
+void emit_stores(Emit *e, bool r_level, uint32_t stage)
 {
     const Kernel *k = e->k;
     for (int pass = 0; pass < 2; pass++)
@@ -127,7 +127,7 @@ static void r_body(Emit *e, uint32_t stage)
         if (e->saved[i] && e->info[i].stage == stage)
             row_save(e, i);
     reduce_step_all(e, stage);
-    stores(e, true, stage);
+    emit_stores(e, true, stage);
 }
 
 /* Coordinates of the r axes at e->flat, for lanes along r. */
@@ -288,7 +288,7 @@ static void body_unsplit(Emit *e, uint32_t unused)
     (void)unused;
     for (uint32_t s = 0; s < e->n_stages; s++)
         stage_all(e, s);
-    stores(e, false, 0);
+    emit_stores(e, false, 0);
 }
 
 static void body_combine(Emit *e, uint32_t stage)
@@ -298,7 +298,7 @@ static void body_combine(Emit *e, uint32_t stage)
     reduce_combine(e, stage);
     reduce_close(e, stage);
     if (stage + 1 == e->n_stages)
-        stores(e, false, 0);
+        emit_stores(e, false, 0);
 }
 
 /* The number of this x point, where somebody asks (split kernels). */

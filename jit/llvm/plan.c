@@ -5,7 +5,7 @@
 #include "jit/llvm/build.h"
 
 /* The level of an instruction: the innermost of all it depends on. */
-static void plan_levels(Emit *e)
+void plan_levels(Emit *e)
 {
     const Kernel *k = e->k;
     uint8_t x_level = e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW;
@@ -15,19 +15,12 @@ static void plan_levels(Emit *e)
     for (uint32_t i = 0; i < k->inst.n; i++) {
         const KInst *n = &k->inst.at[i];
         uint8_t level = LV_TASK;
-        const VRef refs[4] = {n->a, n->b, n->c, n->pred};
-        int n_refs = n->kind == KI_OP ? op_info[n->op].arity : n->kind == KI_REDUCE && n->op == OP_MATMUL ? 2 : 1;
-        if (n->kind == KI_SCALAR || n->kind == KI_CONST || n->kind == KI_INDEX || n->kind == KI_LOAD)
-            n_refs = 0;
-        for (int r = 0; r < n_refs; r++)
-            level = e->level[refs[r]] > level ? e->level[refs[r]] : level;
-        if ((n->kind == KI_LOAD || n->kind == KI_STORE || n->kind == KI_SCATTER || n->kind == KI_BOUND) &&
-            n->pred != VREF_NONE)
-            level = e->level[n->pred] > level ? e->level[n->pred] : level;
-        if (n->kind == KI_INDEX || n->kind == KI_LOAD || n->kind == KI_STORE || n->kind == KI_SCATTER || n->kind == KI_BOUND) {
-            uint8_t ix = index_level(e, n->idx);
-            level = ix > level ? ix : level;
-        }
+        VRef in[4];
+        uint32_t n_in = kernel_operands(n, in);
+        for (uint32_t r = 0; r < n_in; r++)
+            level = e->level[in[r]] > level ? e->level[in[r]] : level;
+        if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
+            level = index_level(e, n->idx);
         if (n->kind == KI_REDUCE)
             level = x_level;
         if (n->kind == KI_SCAN)

@@ -1,0 +1,134 @@
+/* FORM_CONTRACT: shapes around the tile sizes, dtypes, layouts of the operands, prologues and epilogues. */
+#include "tests/unit/kernel_ref.h"
+
+static Arena arena;
+static jmp_buf oom;
+
+static void setup(void)
+{
+    arena_init(&arena, &oom);
+    if (setjmp(oom))
+        cr_assert(false, "out of memory");
+}
+
+static void teardown(void) { arena_free(&arena); }
+
+TestSuite(emit_contract, .init = setup, .fini = teardown);
+
+typedef struct Case {
+    DType t;
+    int64_t batch, m, n, k;
+    bool a_transposed, b_transposed, fixed, prologue, epilogue;
+} Case;
+
+/* out[batch, m, n] = relu(a @ b + bias[n]) with a, b in either layout; prologue: cast from another dtype, times two */
+static Kernel *matmul(const Case *c)
+{
+    Kernel *k = kernel_new(&arena);
+    DType stored = c->prologue && dtype_is_float(c->t) ? DT_BF16 : c->t;
+    k_arg(k, ARG_BUFFER, stored, false);
+    k_arg(k, ARG_BUFFER, c->t, false);
+    k_arg(k, ARG_BUFFER, c->t, true);
+    const int64_t n[4] = {c->batch, c->m, c->n, c->k};
+    IRef size[4], at[4];
+    for (int i = 0; i < 4; i++) {
+        uint32_t arg = k_arg(k, ARG_SIZE, DT_I64, false);
+        size[i] = c->fixed ? kidx_const(k, n[i]) : kidx_arg(k, arg);
+    }
+    k_arg(k, ARG_BUFFER, c->t, false);
+    for (int i = 0; i < 4; i++)
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], n[i]));
+    k->form = FORM_CONTRACT;
+    k->vec_axis = 2;
+#define AT(x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, at[0], nx), x), ny), y)
+    IRef ia = c->a_transposed ? AT(at[3], size[3], at[1], size[1]) : AT(at[1], size[1], at[3], size[3]);
+    IRef ib = c->b_transposed ? AT(at[2], size[2], at[3], size[3]) : AT(at[3], size[3], at[2], size[2]);
+    VRef a = k_load(k, 0, ia, VREF_NONE), b = k_load(k, 1, ib, VREF_NONE);
+    if (c->prologue) {
+        if (stored != c->t)
+            a = k_op(k, OP_CAST, c->t, a, VREF_NONE, VREF_NONE);
+        a = k_op(k, OP_ADD, c->t, a, a, VREF_NONE);
+        b = k_op(k, OP_NEG, c->t, b, VREF_NONE, VREF_NONE);
+    }
+    KInst sum = inst_new(KI_REDUCE, c->t);
+    sum.op = OP_MATMUL, sum.a = a, sum.b = b;
+    VRef v = kernel_inst(k, sum);
+    if (c->epilogue) {
+        v = k_op(k, OP_ADD, c->t, v, k_load(k, 7, at[2], VREF_NONE), VREF_NONE);
+        v = k_op(k, OP_RELU, c->t, v, VREF_NONE, VREF_NONE);
+    }
+    k_store(k, 2, AT(at[1], size[1], at[2], size[2]), v, VREF_NONE);
+    return k;
+}
+
+static void check(Case c)
+{
+    Kernel *k = matmul(&c);
+    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)(c.batch * c.k * c.n);
+    size_t no = (size_t)(c.batch * c.m * c.n);
+    DType stored = (DType)k->args.at[0].dtype;
+    CheckArg args[] = {{.data = filled(stored, na, false), .bytes = na * dtype_bytes(stored)},
+                       {.data = filled(c.t, nb, false), .bytes = nb * bytes},
+                       {.data = filled(c.t, no, false), .bytes = no * bytes},
+                       {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k},
+                       {.data = filled(c.t, (size_t)c.n, false), .bytes = (size_t)c.n * bytes}};
+    char what[128];
+    snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d", dtype_name(c.t), (int)c.batch,
+             (int)c.m, (int)c.n, (int)c.k, c.a_transposed, c.b_transposed, c.fixed, c.prologue, c.epilogue);
+    check_kernel(k, args, what);
+    for (int i = 0; i < 3; i++)
+        os_free((void *)(uintptr_t)args[i].data);
+    os_free((void *)(uintptr_t)args[7].data);
+}
+
+static const int64_t shapes[][3] = {{1, 1, 1},    {1, 40, 9},  {40, 1, 9},  {3, 5, 7},   {8, 32, 16}, {9, 33, 17},
+                                    {17, 31, 40}, {20, 70, 5}, {64, 64, 8}, {33, 2, 12}, {130, 34, 6}};
+
+static void check_dtype(DType t)
+{
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        check((Case){.t = t, .batch = s % 3 == 1 ? 2 : 1, .m = shapes[s][0], .n = shapes[s][1], .k = shapes[s][2],
+                     .a_transposed = s & 1, .b_transposed = s >> 1 & 1, .fixed = s >> 2 & 1, .prologue = s % 3 == 0,
+                     .epilogue = s % 2 == 0});
+}
+
+#define OF(id) Test(emit_contract, of_##id) { check_dtype(DT_##id); }
+OF(I8)
+OF(I16)
+OF(I32)
+OF(I64)
+OF(U8)
+OF(U16)
+OF(U32)
+OF(U64)
+OF(F16)
+OF(BF16)
+OF(F32)
+OF(F64)
+
+Test(emit_contract, layouts)
+{
+    for (int bits = 0; bits < 32; bits++)
+        check((Case){.t = DT_F32, .batch = 1 + (bits >> 4 & 1), .m = 19, .n = 37, .k = 11, .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1, .fixed = bits >> 2 & 1, .prologue = bits >> 3 & 1, .epilogue = true});
+}
+
+Test(emit_contract, empty)
+{
+    for (int fixed = 0; fixed < 2; fixed++)
+        for (int i = 0; i < 4; i++)
+            for (int64_t m = 3; m < 40; m += 30) {
+                int64_t n[4] = {2, m, 9, 5};
+                n[i] = 0;
+                check((Case){.t = DT_F32, .batch = n[0], .m = n[1], .n = n[2], .k = n[3], .fixed = fixed, .epilogue = true});
+            }
+}
+
+/* beyond the blocks of k, rows and tiles */
+Test(emit_contract, blocks)
+{
+    check((Case){.t = DT_F32, .batch = 1, .m = 17, .n = 3, .k = 2100, .fixed = true});
+    check((Case){.t = DT_F32, .batch = 1, .m = 17, .n = 20, .k = 1025, .prologue = true});
+    check((Case){.t = DT_F32, .batch = 1, .m = 530, .n = 5, .k = 3, .b_transposed = true});
+    check((Case){.t = DT_BF16, .batch = 1, .m = 140, .n = 300, .k = 2, .epilogue = true});
+}

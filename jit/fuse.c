@@ -357,6 +357,8 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
             return ST_OK;
         }
         give_up(f, &b, visits, reasons, pending);
+        if (cycle == root && b.outputs.n > 1) /* something added to the root's kernel needs it from outside */
+            cycle = b.outputs.at[b.outputs.n - 1] != root ? b.outputs.at[b.outputs.n - 1] : b.outputs.at[0];
         if (cycle == root)
             return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
         if (full)

@@ -85,7 +85,8 @@ static Ref find_equal(Graph *g, const Node *n, uint64_t *slot)
 
 static _Noreturn void broken(Graph *g, const Node *n, const char *why)
 {
-    fprintf(stderr, "kiln: broken invariant: %s: %s %s", why, op_name((Op)n->op), dtype_name((DType)n->dtype));
+    fprintf(stderr, "kiln: broken invariant: %s: %s %s", why, op_name((Op)n->op),
+            n->dtype < DT_COUNT ? dtype_name((DType)n->dtype) : "of no dtype");
     for (uint32_t k = 0; k < n->n_in; k++) {
         fprintf(stderr, " %%%u", n->in[k]);
         if (n->in[k] >= g->nodes.n)
@@ -112,7 +113,7 @@ static void check(Graph *g, const Node *n)
             broken(g, n, "an input does not exist yet");
         types[k] = (DType)graph_node(g, n->in[k])->dtype;
     }
-    if (infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
+    if (n->dtype >= DT_COUNT || infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
         broken(g, n, "wrong dtype");
 }
 

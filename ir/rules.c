@@ -41,7 +41,7 @@ static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by 
 static once_flag once = ONCE_FLAG_INIT;
 
 enum { ANY = RULE_ANY, FLOATS = RULE_FLOATS, INTS = RULE_INTS_ONLY, UINTS = RULE_UINTS, SIGNED = RULE_SIGNED,
-       BOOLS = RULE_BOOLS };
+       NEGATIVE = RULE_NEGATIVE, BOOLS = RULE_BOOLS };
 
 const RuleInfo rule_info[RULE_COUNT] = {
 #define RULE(name, pattern, replacement, dtypes, soundness)                                                            \
@@ -242,6 +242,8 @@ static bool dtype_fits(RuleDTypes dtypes, DType t)
         return dtype_kind(t) == DK_UINT;
     case RULE_SIGNED:
         return dtype_kind(t) == DK_INT;
+    case RULE_NEGATIVE:
+        return dtype_is_signed(t);
     case RULE_BOOLS:
         return t == DT_BOOL;
     }

@@ -43,14 +43,20 @@
 /* strtod with '.' whatever the locale says. The whole of `text` must be a number. */
 bool text_double(const char *text, double *value)
 {
-    char buf[128];
-    const char *point = localeconv()->decimal_point, *dot = strchr(text, '.');
+    char buf[128], *to = buf;
+    const char *point = localeconv()->decimal_point;
     if (strlen(text) + strlen(point) + 1 > sizeof buf)
         return false;
-    if (dot)
-        snprintf(buf, sizeof buf, "%.*s%s%s", (int)(dot - text), text, point, dot + 1);
-    else
-        snprintf(buf, sizeof buf, "%s", text);
+    bool seen = false;
+    for (; *text; text++) {
+        if (*text != '.' || seen) {
+            *to++ = *text;
+        } else {
+            to = stpcpy(to, point);
+            seen = true;
+        }
+    }
+    *to = 0;
     char *end;
     *value = strtod(buf, &end);
     return end != buf && *end == 0;

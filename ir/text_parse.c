@@ -425,7 +425,7 @@ static Status parse_mode(Parser *p, Attr *attr)
 static Status parse_axes(Parser *p, Attr *attr)
 {
     while (!accept(p, ')')) {
-        uint8_t axis;
+        uint8_t axis = 0;
         TRY(parse_small(p, MAX_RANK - 1, &axis));
         attr->mask = (uint8_t)(attr->mask | 1u << axis);
     }

@@ -92,13 +92,16 @@ char *arena_strdup(Arena *arena, const char *text)
 
 char *arena_printf(Arena *arena, const char *format, ...)
 {
+    char small[256];
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int len = vsnprintf(NULL, 0, format, args);
+    int len = vsnprintf(small, sizeof small, format, args);
     va_end(args);
     char *text = arena_alloc(arena, (size_t)(len < 0 ? 0 : len) + 1);
-    if (len > 0)
+    if (len >= 0 && (size_t)len < sizeof small)
+        memcpy(text, small, (size_t)len + 1);
+    else if (len > 0)
         vsnprintf(text, (size_t)len + 1, format, again);
     va_end(again);
     return text;

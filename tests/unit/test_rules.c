@@ -1,0 +1,376 @@
+/*
+ * Every row of ir/rules.def against the interpreter.
+ *
+ * For a RULE the pattern itself is built as a graph over inputs that hold a grid of special values (every pair where there
+ * are two variables, samples of triples), in every dtype that the row's column allows; the interpreter runs it before and
+ * after that one row was applied. EXACT and INT_ONLY rows must agree in every bit (any NaN equals any NaN); FAST rows
+ * must agree exactly on integers. A REWRITE is tried on the texts listed here. That the harness would notice a wrong
+ * column is tested too: rows that are not exact, applied to floats regardless, must be caught.
+ */
+#include "ir/interp.h"
+#include "ir/rules.h"
+#include "tests/unit/graphs.h"
+
+#include <math.h>
+#include <stdio.h>
+
+TestSuite(rules, .init = open_arena, .fini = close_arena);
+
+/* ---- special values ---- */
+
+static uint32_t specials(DType t, uint64_t *out)
+{
+    static const double floats[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 0.1, -0.1, 1.5, -1.5, 2.5, 3.7, -3.7, 7,
+                                    100, -100, 1000, 65504, 1e-3, 6e-5, 6e-8, -6e-8, 1e10, -1e10, 3e38, -3e38, 1e-38,
+                                    1e-45, -1e-45, 1e-300, 1e300, 5e-324, INFINITY, -INFINITY, NAN};
+    uint32_t n = 0;
+    if (t == DT_BOOL) {
+        out[n++] = 0;
+        out[n++] = 1;
+    } else if (dtype_is_float(t)) {
+        for (size_t k = 0; k < sizeof floats / sizeof *floats; k++)
+            out[n++] = scalar_from_double(t, floats[k]);
+    } else {
+        uint32_t bits = (uint32_t)dtype_bytes(t) * 8;
+        uint64_t all = bits == 64 ? ~UINT64_C(0) : (UINT64_C(1) << bits) - 1, top = UINT64_C(1) << (bits - 1);
+        const uint64_t values[] = {0, 1, 2, 3, 5, 7, 10, 63, 64, all, all - 1, all - 2, top, top - 1, top + 1, all / 3};
+        for (size_t k = 0; k < sizeof values / sizeof *values; k++)
+            out[n++] = values[k] & all;
+    }
+    return n;
+}
+
+static bool is_nan(DType t, uint64_t bits)
+{
+    return dtype_is_float(t) && isnan(scalar_to_double(t, bits));
+}
+
+/* ---- running ---- */
+
+/* The first output's values; the graph's inputs are `data`. */
+static uint64_t *interpret(const Graph *g, MathMode math, const void *const *data, int64_t *numel)
+{
+    void **out = arena_alloc(&arena, sizeof *out * g->outputs.n);
+    for (uint32_t k = 0; k < g->outputs.n; k++) {
+        DType t = (DType)graph_node(g, g->outputs.at[k])->dtype;
+        out[k] = arena_alloc(&arena, dtype_bytes(t) * (size_t)node_hint_numel(g, g->outputs.at[k]) + 8);
+    }
+    Ref bad = REF_NONE;
+    cr_assert_eq(interp_run(g, INTERP_NATIVE, math, data, out, &bad), ST_OK, "%s\n%s", fail_message(), print(g));
+    DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
+    *numel = node_hint_numel(g, g->outputs.at[0]);
+    uint64_t *bits = arena_alloc(&arena, sizeof *bits * (size_t)*numel);
+    for (int64_t k = 0; k < *numel; k++)
+        bits[k] = scalar_load(t, (char *)out[0] + k * (int64_t)dtype_bytes(t));
+    return bits;
+}
+
+/* How many values differ before and after row `rule` alone; -1 if it was not applied. */
+static int64_t differences(Graph *g, RuleId rule, MathMode math, bool unsound, const void *const *data, char *first)
+{
+    int64_t n, m, wrong = 0;
+    const uint64_t *before = interpret(g, math, data, &n);
+    const char *text = print(g);
+    DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
+    Rewriter w = {.g = g, .math = math, .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES, .unsound = unsound,
+                  .only = rule + 1u};
+    cr_assert_eq(graph_rewrite(&w), ST_OK, "%s", fail_message());
+    cr_assert_eq(graph_verify(g), ST_OK, "%s: %s", rule_info[rule].name, fail_message());
+    if (!w.hits[rule])
+        return -1;
+    const uint64_t *after = interpret(g, math, data, &m);
+    cr_assert_eq(n, m);
+    for (int64_t k = 0; k < n; k++) {
+        if (before[k] == after[k] || (is_nan(t, before[k]) && is_nan(t, after[k])))
+            continue;
+        if (wrong++ == 0)
+            snprintf(first, 2000, "%s %s: element %d was %llx, is %llx\n%s%s", rule_info[rule].name, dtype_name(t), (int)k,
+                     (unsigned long long)before[k], (unsigned long long)after[k], text, print(g));
+    }
+    return wrong;
+}
+
+enum { MAX_POINTS = 4096 };
+
+/* The row's pattern over a grid of special values of `dtype`. */
+static int64_t try_pattern(RuleId rule, DType dtype, MathMode math, bool unsound, char *first)
+{
+    static const uint64_t bools[2] = {0, 1};
+    uint64_t grid[64];
+    uint32_t n = specials(dtype, grid), vars = rule_variables(rule), total = 1, size[4] = {0};
+    for (int v = 0; v < 4; v++) {
+        if (!(vars >> v & 1))
+            continue;
+        size[v] = v == 3 ? 2 : n;
+        total *= size[v];
+    }
+    uint32_t points = total < MAX_POINTS ? total : MAX_POINTS;
+    Graph *g = graph_new(&arena);
+    Ref refs[4] = {REF_NONE, REF_NONE, REF_NONE, REF_NONE};
+    const void *data[4];
+    uint32_t inputs = 0;
+    uint64_t state = 99;
+    for (int v = 0; v < 4; v++) {
+        if (!size[v])
+            continue;
+        DType t = v == 3 ? DT_BOOL : dtype;
+        refs[v] = graph_add_input(g, t, 1, (int64_t[]){points}, NULL, (Loc){0});
+        char *at = arena_alloc(&arena, points * 8u);
+        data[inputs++] = at;
+        uint32_t below = 1;
+        for (int u = 0; u < v; u++)
+            below *= size[u] ? size[u] : 1;
+        for (uint32_t k = 0; k < points; k++) {
+            uint32_t index = total == points ? k / below % size[v] : pick(&state, size[v]);
+            scalar_store(t, v == 3 ? bools[index] : grid[index], at + k * dtype_bytes(t));
+        }
+    }
+    graph_output(g, rule_instance(g, rule, refs));
+    return differences(g, rule, math, unsound, data, first);
+}
+
+/* The dtype of the pattern at *at for x, y, z of `dtype`, c bool and literals of what their place asks for; DT_COUNT: refused. */
+static DType pattern_dtype(const char **at, DType dtype, bool condition)
+{
+    while (**at == ' ')
+        ++*at;
+    if (**at != '(') {
+        bool c = **at == 'c' || (condition && !strchr("xyz", **at));
+        *at += strcspn(*at, " )");
+        return c ? DT_BOOL : dtype;
+    }
+    size_t len = strcspn(++*at, " )");
+    Op op = op_parse(*at, len);
+    DType in[3] = {dtype, dtype, dtype};
+    *at += len;
+    for (int k = 0; k < op_info[op].arity; k++)
+        in[k] = pattern_dtype(at, dtype, op == OP_WHERE && k == 0);
+    ++*at;
+    return infer_dtype(op, (uint32_t)op_info[op].arity, in, DT_COUNT);
+}
+
+static bool pattern_takes(RuleId rule, DType dtype)
+{
+    const char *at = rule_info[rule].pattern;
+    return pattern_dtype(&at, dtype, false) != DT_COUNT;
+}
+
+Test(rules, every_pattern_keeps_its_word, .timeout = 120)
+{
+    char first[2000];
+    for (int k = 0; k < RULE_COUNT; k++) {
+        RuleId rule = (RuleId)k;
+        const RuleInfo *info = &rule_info[k];
+        int applied = 0;
+        if (!info->pattern)
+            continue;
+        for (int t = 0; t < DT_COUNT; t++) {
+            DType dtype = (DType)t;
+            for (MathMode math = 0; math < MATH_MODES; math++) {
+                Rewriter w = {.math = math};
+                bool x = rule_variables(rule) & 1;
+                if (!rule_allows(&w, rule, x ? dtype : DT_BOOL) || !pattern_takes(rule, dtype) || (!x && dtype != DT_BOOL))
+                    continue;
+                int64_t wrong = try_pattern(rule, dtype, math, false, first);
+                applied += wrong >= 0;
+                if (info->soundness != SOUND_FAST || !dtype_is_float(dtype))
+                    cr_expect_leq(wrong, 0, "%s", first);
+                arena_free(&arena);
+            }
+        }
+        cr_expect(applied, "%s was never applied", info->name);
+    }
+}
+
+/* Applied to floats against their column, these rows must be caught by the same comparison. */
+Test(rules, a_wrong_column_would_be_noticed)
+{
+    static const RuleId wrong[] = {RULE_add_zero, RULE_sub_self, RULE_zero_sub, RULE_neg_sub, RULE_mul_zero, RULE_div_self,
+                                   RULE_one_div_sqrt, RULE_reciprocal_twice, RULE_floordiv_one, RULE_rem_one, RULE_pow_half,
+                                   RULE_square_sqrt, RULE_exp_log, RULE_log_exp, RULE_max_min, RULE_min_max, RULE_eq_self,
+                                   RULE_le_self, RULE_not_lt, RULE_not_ge};
+    char first[2000];
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        int64_t seen = 0;
+        for (int t = DT_F16; t < DT_COUNT; t++) {
+            int64_t n = try_pattern(wrong[k], (DType)t, MATH_STRICT, true, first);
+            seen += n > 0 ? n : 0;
+            arena_free(&arena);
+        }
+        cr_expect_gt(seen, 0, "%s on floats looks exact: is its column too strict?", rule_info[wrong[k]].name);
+    }
+}
+
+/* ---- C rewrites ---- */
+
+typedef struct Sample {
+    RuleId rule;
+    const char *text;   /* "DT" stands for each dtype listed */
+    const char *dtypes; /* separated by spaces */
+} Sample;
+
+#define FLOATS4 "f16 bf16 f32 f64"
+#define NUMBERS "i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64"
+#define ALL "bool " NUMBERS
+
+static const Sample samples[] = {
+    {RULE_lift_scalars, "graph g(%0: DT[]) { %1 = reshape %0 groups(0:1) %2 = expand %1 axes(0) size(5) %3 = neg %2 return %3 }", NUMBERS},
+    {RULE_lift_scalars, "graph g(%0: DT[], %1: DT[]) { %2 = reshape %0 groups(0:1) %3 = reshape %1 groups(0:1) %4 = add %2 %3 return %4 }", NUMBERS},
+    {RULE_constant_right, "graph g(%0: DT[20]) { %1 = scalar DT 3 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = mul %3 %0 return %4 }", NUMBERS},
+    {RULE_cast_same, "graph g(%0: DT[20]) { %1 = cast DT %0 return %1 }", ALL},
+    {RULE_view_of_scalar, "graph g(%0: DT[]) { %1 = reshape %0 groups(0:1 0:1) %2 = expand %1 axes(0 1) size(3 4) %3 = permute %2 perm(1 0) %4 = reshape %3 groups(2:1) %5 = slice %4 axes(0) range(1:2:4) return %5 }", ALL},
+    {RULE_permute, "graph g(%0: DT[2,3,4]) { %1 = permute %0 perm(2 0 1) %2 = permute %1 perm(0 2 1) return %2 }", ALL},
+    {RULE_reshape, "graph g(%0: DT[4,1,6]) { %1 = reshape %0 groups(1:2 1:0 1:1) size(2 2) %2 = reshape %1 groups(1:1 2:2) size(3 4) %3 = reshape %2 groups(0:1 2:1 1:1) return %3 }", ALL},
+    {RULE_reshape, "graph g(%0: DT[4,6]) { %1 = reshape %0 groups(1:1 1:1) return %1 }", ALL},
+    {RULE_reshape, "graph g(%0: DT[0,3]) { %1 = reshape %0 groups(2:2) size(2 0) %2 = reshape %1 groups(2:1) return %2 }", ALL},
+    {RULE_expand, "graph g(%0: DT[1,3,1]) { %1 = expand %0 axes(0) size(2) %2 = expand %1 axes(2) size(4) return %2 }", ALL},
+    {RULE_expand, "graph g(%0: DT[1,3,1]) { %1 = expand %0 axes(0) size(#1) return %1 }", ALL},
+    {RULE_slice, "graph g(%0: DT[9,4]) { %1 = slice %0 axes(0 1) range(8:-2:4 1:1:3) %2 = slice %1 axes(0) range(3:-1:3) return %2 }", ALL},
+    {RULE_slice, "graph g(%0: DT[1,6]) { %1 = expand %0 axes(0) size(5) %2 = slice %1 axes(0 1) range(1:2:2 5:-1:6) return %2 }", ALL},
+    {RULE_slice, "graph g(%0: DT[9]) { %1 = slice %0 axes(0) range(8:-1:9) %2 = slice %1 axes(0) range(8:-1:9) return %2 }", ALL},
+    {RULE_slice, "graph g(%0: DT[9]) { %1 = slice %0 axes(0) range(#0:#1:s0) return %1 }", ALL},
+    {RULE_pad_nothing, "graph g(%0: DT[3,4], %1: DT[]) { %2 = pad %0 %1 axes(0 1) by(#0:#0 1:2) return %2 }", ALL},
+    {RULE_pad_nothing, "graph g(%0: DT[3,4], %1: DT[]) { %2 = pad %0 %1 axes(0) by(#0:#0) return %2 }", ALL},
+    {RULE_concat_one, "graph g(%0: DT[3,4]) { %1 = concat %0 axis(1) return %1 }", ALL},
+    {RULE_concat_one, "graph g(%0: DT[3,4]) { %1 = slice %0 axes(1) range(0:1:#0) %2 = concat %0 %1 %0 axis(1) return %2 }", ALL},
+    {RULE_fold, "graph g() { %0 = const DT 3 %1 = const DT 5 %2 = sub %0 %1 return %2 }", NUMBERS},
+    {RULE_fold, "graph g() { %0 = const f32 3.7 %1 = cast DT %0 return %1 }", ALL},
+    {RULE_reduce_nothing, "graph g(%0: DT[3,4]) { %1 = reduce_sum %0 axes() return %1 }", NUMBERS},
+    {RULE_reduce_nothing, "graph g(%0: DT[3,4]) { %1 = argmax %0 axes() return %1 }", ALL},
+    {RULE_reduce_size_one, "graph g(%0: DT[39,1]) { %1 = reduce_sum %0 axes(1) return %1 }", NUMBERS},
+    {RULE_reduce_size_one, "graph g(%0: DT[39,1]) { %1 = reduce_prod %0 axes(1) return %1 }", NUMBERS},
+    {RULE_reduce_size_one, "graph g(%0: DT[39,1]) { %1 = reduce_max %0 axes(1) return %1 }", NUMBERS},
+    {RULE_reduce_size_one, "graph g(%0: DT[39,1]) { %1 = reduce_min %0 axes(1) return %1 }", NUMBERS},
+    {RULE_reduce_size_one, "graph g(%0: DT[39,1]) { %1 = argmin %0 axes(1) return %1 }", ALL},
+    {RULE_reduce_size_one, "graph g(%0: DT[3,1,13]) { %1 = reduce_sum %0 axes(1 2) return %1 }", NUMBERS},
+    {RULE_reduce_size_one, "graph g(%0: DT[3,1,13]) { %1 = argmax %0 axes(0 1) return %1 }", ALL},
+    {RULE_reduce_size_one, "graph g(%0: bool[3,1]) { %1 = reduce_any %0 axes(1) return %1 }", "bool"},
+    {RULE_reduce_size_one, "graph g(%0: bool[0,1]) { %1 = reduce_all %0 axes(0 1) return %1 }", "bool"},
+    {RULE_max_of_broadcast, "graph g(%0: DT[39,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_max %1 axes(1) return %2 }", NUMBERS},
+    {RULE_max_of_broadcast, "graph g(%0: DT[13,1,3]) { %1 = expand %0 axes(1) size(5) %2 = reduce_min %1 axes(1 2) return %2 }", NUMBERS},
+    {RULE_max_of_broadcast, "graph g(%0: bool[2,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_all %1 axes(1) return %2 }", "bool"},
+    {RULE_sum_of_broadcast, "graph g(%0: DT[16,1]) { %1 = expand %0 axes(1) size(300) %2 = reduce_sum %1 axes(1) return %2 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_max_of_max, "graph g(%0: DT[3,13,2]) { %1 = reduce_max %0 axes(1) %2 = reduce_max %1 axes(1) return %2 }", NUMBERS},
+    {RULE_max_of_max, "graph g(%0: bool[3,1,2]) { %1 = reduce_any %0 axes(0) %2 = reduce_any %1 axes(0 1) return %2 }", "bool"},
+    {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_sum %0 axes(1) %2 = reduce_sum %1 axes(0) return %2 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_prod %0 axes(0) %2 = reduce_prod %1 axes(1) return %2 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_cast_of_cast, "graph g(%0: f16[39]) { %1 = cast f32 %0 %2 = cast DT %1 return %2 }", ALL},
+    {RULE_cast_of_cast, "graph g(%0: i8[39]) { %1 = cast i32 %0 %2 = cast DT %1 return %2 }", ALL},
+    {RULE_cast_of_cast, "graph g(%0: bool[39]) { %1 = cast bf16 %0 %2 = cast DT %1 return %2 }", ALL},
+    {RULE_cast_of_cast, "graph g(%0: u64[39]) { %1 = cast i32 %0 %2 = cast DT %1 return %2 }", "i8 i16 i32 u8 u16 u32"},
+    {RULE_cast_of_cast, "graph g(%0: i16[39]) { %1 = cast f32 %0 %2 = cast DT %1 return %2 }", "i16 i32 i64 f16 bf16 f32 f64 bool"},
+    {RULE_cast_of_cast, "graph g(%0: u8[39]) { %1 = cast bf16 %0 %2 = cast DT %1 return %2 }", "u8 i16 u16 i32 f16 f32 bool"},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = relu %0 %2 = relu %1 return %2 }", NUMBERS},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = abs %0 %2 = abs %1 return %2 }", NUMBERS},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = sign %0 %2 = sign %1 return %2 }", NUMBERS},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = floor %0 %2 = ceil %1 return %2 }", NUMBERS},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = round %0 %2 = trunc %1 return %2 }", NUMBERS},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = trunc %0 %2 = floor %1 return %2 }", NUMBERS},
+    {RULE_idempotent, "graph g(%0: DT[39]) { %1 = ceil %0 %2 = round %1 return %2 }", NUMBERS},
+    {RULE_scalars_together, "graph g(%0: DT[39]) { %1 = scalar DT 100 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT 77 %5 = reshape %4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = mul %0 %3 %8 = mul %7 %6 return %8 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_bounds_together, "graph g(%0: DT[39]) { %1 = scalar DT 2 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT 7 %5 = reshape %4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = maximum %0 %3 %8 = maximum %7 %6 return %8 }", NUMBERS},
+    {RULE_bounds_together, "graph g(%0: DT[39]) { %1 = scalar DT -0 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT nan %5 = reshape %4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = minimum %0 %3 %8 = minimum %7 %6 return %8 }", FLOATS4},
+};
+
+/* The text with every "DT" replaced. */
+static const char *with_dtype(const char *text, const char *dtype)
+{
+    Str out;
+    str_init(&out, &arena);
+    for (const char *at; (at = strstr(text, "DT")); text = at + 2) {
+        str_add(&out, text, (size_t)(at - text));
+        str_printf(&out, "%s", dtype);
+    }
+    str_printf(&out, "%s", text);
+    return out.text;
+}
+
+/* Inputs filled with special values, round and round. */
+static const void **fill(const Graph *g)
+{
+    const void **data = arena_alloc(&arena, sizeof *data * (g->inputs.n + 1));
+    for (uint32_t k = 0; k < g->inputs.n; k++) {
+        DType t = (DType)graph_node(g, g->inputs.at[k])->dtype;
+        int64_t numel = node_hint_numel(g, g->inputs.at[k]);
+        uint64_t grid[64];
+        uint32_t n = specials(t, grid);
+        char *at = arena_alloc(&arena, (size_t)numel * 8);
+        for (int64_t i = 0; i < numel; i++)
+            scalar_store(t, grid[(uint64_t)(i * 7 + k) % n], at + i * (int64_t)dtype_bytes(t));
+        data[k] = at;
+    }
+    return data;
+}
+
+Test(rules, every_rewrite_keeps_its_word, .timeout = 60)
+{
+    char first[2000], name[16];
+    bool tried[RULE_COUNT] = {false};
+    for (size_t k = 0; k < sizeof samples / sizeof *samples; k++) {
+        const Sample *s = &samples[k];
+        tried[s->rule] = true;
+        for (const char *at = s->dtypes; *at; at += strcspn(at, " "), at += *at == ' ') {
+            snprintf(name, sizeof name, "%.*s", (int)strcspn(at, " "), at);
+            Graph *g = parse(with_dtype(s->text, name));
+            const void **data = fill(g);
+            int64_t wrong = differences(g, s->rule, MATH_STRICT, false, data, first);
+            cr_expect_neq(wrong, -1, "%s was not applied to %s", rule_info[s->rule].name, with_dtype(s->text, name));
+            cr_expect_leq(wrong, 0, "%s", first);
+            arena_free(&arena);
+        }
+    }
+    for (int k = 0; k < RULE_COUNT; k++)
+        cr_expect(tried[k] || rule_info[k].pattern, "%s has no sample", rule_info[k].name);
+}
+
+/* FAST for floats: right up to rounding. */
+Test(rules, sum_of_broadcast_is_close)
+{
+    static const char *const dtypes[] = {"f16", "bf16", "f32", "f64"};
+    for (int k = 0; k < 4; k++) {
+        Graph *g = parse(with_dtype("graph g(%0: DT[3,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_sum %1 axes(1) return %2 }",
+                                    dtypes[k]));
+        DType t = (DType)graph_node(g, 0)->dtype;
+        char data[24];
+        for (int i = 0; i < 3; i++)
+            scalar_store(t, scalar_from_double(t, 1.25 * i - 1), data + i * (int)dtype_bytes(t));
+        const void *in = data;
+        Rewriter w = {.g = g, .math = MATH_FAST, .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES};
+        cr_assert_eq(graph_rewrite(&w), ST_OK);
+        cr_assert_eq(w.hits[RULE_sum_of_broadcast], 1);
+        int64_t n;
+        uint64_t *bits = interpret(g, MATH_FAST, &in, &n);
+        for (int i = 0; i < 3; i++)
+            cr_assert_float_eq(scalar_to_double(t, bits[i]), 5 * (1.25 * i - 1), 1e-6, "%s", dtypes[k]);
+    }
+}
+
+/* Everything at once, strictly: random graphs give the same bits before and after. */
+Test(rules, random_graphs_keep_their_values, .timeout = 300)
+{
+    uint32_t hits[RULE_COUNT] = {0};
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        Graph *g = random_graph(seed + 9000, 40);
+        const void **data = fill(g);
+        const char *text = print(g);
+        DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
+        int64_t n, m;
+        const uint64_t *before = interpret(g, MATH_STRICT, data, &n);
+        Rewriter w = {.g = g, .math = MATH_STRICT,
+                      .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | FAMILY_MERGE};
+        cr_assert_eq(graph_rewrite(&w), ST_OK, "seed %d: %s", (int)seed, fail_message());
+        cr_assert_eq(graph_verify(g), ST_OK, "seed %d: %s", (int)seed, fail_message());
+        const uint64_t *after = interpret(g, MATH_STRICT, data, &m);
+        for (int64_t k = 0; k < n; k++)
+            cr_assert(before[k] == after[k] || (is_nan(t, before[k]) && is_nan(t, after[k])),
+                      "seed %d, element %d: %llx became %llx\n%s\n%s", (int)seed, (int)k, (unsigned long long)before[k],
+                      (unsigned long long)after[k], text, print(g));
+        for (int k = 0; k < RULE_COUNT; k++)
+            hits[k] += w.hits[k];
+        arena_free(&arena);
+    }
+    uint32_t distinct = 0;
+    for (int k = 0; k < RULE_COUNT; k++)
+        distinct += hits[k] > 0;
+    cr_assert_gt(distinct, 15u, "only %u rows were met", distinct);
+}

@@ -298,6 +298,19 @@ static void give_up(Fuser *f, Build *b, uint32_t visits, uint32_t reasons, uint3
     f->pending.n = pending;
 }
 
+/* The uppermost node that the attempt evaluated at many places: storing it makes the kernel small at once. */
+static Ref many_places(Fuser *f, uint32_t visits)
+{
+    uint32_t *times = ARENA_ARRAY(f->arena, uint32_t, f->n);
+    Ref best = REF_NONE;
+    for (uint32_t i = visits; i < f->visits.n; i++) {
+        Ref n = f->visits.at[i].node;
+        if (++times[n] >= MAX_PLACES && (best == REF_NONE || n > best) && !never_stored(f, n) && !has_buffer(f, n))
+            best = n;
+    }
+    return best;
+}
+
 /* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from them. */
 static Tuple contraction_tuple(Build *b, Ref n)
 {
@@ -346,6 +359,14 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         if (contract && !b.contracts) { /* the product is stored on the way: what is left is plain loops */
             give_up(f, &b, visits, reasons, pending);
             f->contract_of[root] = REF_NONE;
+            continue;
+        }
+        Ref many = b.overflow ? many_places(f, visits) : REF_NONE;
+        if (many != REF_NONE) {
+            give_up(f, &b, visits, reasons, pending);
+            b.forced.n = 0;
+            force(f, &b, many);
+            pending = f->pending.n;
             continue;
         }
         Ref cycle = cycle_of(f, &b);

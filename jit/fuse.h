@@ -11,6 +11,7 @@ enum {
     MAX_SPACE = 2 * MAX_RANK, /* axes of a kernel */
     MAX_BUFFERS = 60,         /* buffers of a kernel, about */
     MAX_VISITS = 700,         /* nodes evaluated in a kernel, about */
+    MAX_PLACES = 6,           /* coordinates of one node in a kernel that has become too large */
     MAX_CONCAT = 8,           /* operands a concat may have and still be read through selects */
     NO_UNIT = 0xffffffff
 };
@@ -119,6 +120,7 @@ typedef struct Build {
     Ref root;                /* for messages */
     bool absorb;             /* may store nodes other than its roots */
     bool contracts;          /* the contraction was met */
+    bool overflow;           /* its budget ran out */
 } Build;
 
 /* Is the node known to have no elements? Then nothing is read of it, not even outside the loops that never run. */
@@ -151,6 +153,7 @@ bool reduce_is_trivial(Fuser *f, Ref n);
 /* ---- fuse_cost.c: what gets a buffer ---- */
 void want_structural(Fuser *f);
 bool want_more(Fuser *f);            /* after a round; false: nothing new */
+bool never_stored(const Fuser *f, Ref n); /* leaves, views, and what belongs to a contraction */
 
 /* ---- fuse_finish.c ---- */
 PlanStep build_finish(Build *b, const char *prefix);

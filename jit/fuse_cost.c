@@ -13,7 +13,7 @@
 
 #include "ir/base/log.h"
 
-enum { COSTLY = 5, STORE = 5, COST_MAX = 1 << 20 };
+enum { COSTLY = 5, STORE = 5, HOT = 12, COST_MAX = 1 << 20 };
 #define LAUNCH 100000.0 /* a kernel is worth its launch when it saves this many units */
 
 static bool is_view(const Node *node) { return op_class((Op)node->op) == CLS_VIEW; }
@@ -25,6 +25,14 @@ static void want(Fuser *f, Ref n)
 
 static uint32_t user_count(const Fuser *f, Ref n) { return f->user_at[n + 1] - f->user_at[n]; }
 
+/* Is a permutation better done by the store before it? Where it is an output, and where a reshape follows, which would need the
+ * elements in that order. */
+static bool stored_permuted(const Fuser *f, Ref n)
+{
+    return f->flags[n] & NODE_WANT ||
+           (user_count(f, n) == 1 && graph_node(f->g, f->users[f->user_at[n]])->op == OP_RESHAPE);
+}
+
 /* The node whose buffer holds matmul c and the elementwise work after it; marks the nodes on the way as its epilogue. */
 static Ref matmul_top(Fuser *f, Ref c)
 {
@@ -34,7 +42,7 @@ static Ref matmul_top(Fuser *f, Ref c)
         Ref u = f->users[f->user_at[at]];
         const Node *user = graph_node(f->g, u);
         bool follows = op_class((Op)user->op) == CLS_EW || user->op == OP_RESHAPE ||
-                       (user->op == OP_PERMUTE && f->flags[u] & NODE_WANT);
+                       (user->op == OP_PERMUTE && stored_permuted(f, u));
         if (!follows || f->contract_of[u] != REF_NONE)
             break;
         f->contract_of[u] = c;
@@ -52,7 +60,7 @@ static Ref matmul_top(Fuser *f, Ref c)
 static void want_operand(Fuser *f, Ref n)
 {
     Ref at = n;
-    while (is_view(graph_node(f->g, at)) && graph_node(f->g, at)->op != OP_PAD && graph_node(f->g, at)->op != OP_CONCAT)
+    while (!has_buffer(f, at) && is_view(graph_node(f->g, at)) && graph_node(f->g, at)->op != OP_PAD && graph_node(f->g, at)->op != OP_CONCAT)
         at = graph_node(f->g, at)->in[0];
     Ref top = at;
     while (!has_buffer(f, at)) {
@@ -101,6 +109,11 @@ void want_structural(Fuser *f)
 typedef struct Where {
     uint32_t first;       /* of the units that evaluate it */
     uint32_t count;       /* different units, 2 standing for more too */
+    uint32_t times;       /* coordinates at which the unit of its last visit evaluates it */
+    uint32_t last;        /* that unit */
+    double points, most;  /* computed in this round: in all units, and in the one that computes most */
+    double widest;        /* the most at one tuple of coordinates */
+    bool hot;             /* it, or through views a user of it, is evaluated at too many coordinates of one kernel */
 } Where;
 
 static void add_unit(Where *w, uint32_t unit)
@@ -139,14 +152,27 @@ static void costs(const Fuser *f, uint32_t *cost)
     }
 }
 
-static bool dear(const Fuser *f, Ref n, const Where *w, const uint32_t *cost)
+static bool is_reduction(const Fuser *f, Ref n)
 {
     OpClass cls = op_class((Op)graph_node(f->g, n)->op);
-    if (w->count < 2 || cls == CLS_LEAF || cls == CLS_VIEW)
+    return cls == CLS_REDUCE || cls == CLS_SCAN;
+}
+
+bool never_stored(const Fuser *f, Ref n)
+{
+    OpClass cls = op_class((Op)graph_node(f->g, n)->op);
+    return cls == CLS_LEAF || cls == CLS_VIEW || f->contract_of[n] != REF_NONE;
+}
+
+/* Several kernels compute it, and storing it once is cheaper than what all but one of them spend. */
+static bool dear(const Fuser *f, Ref n, const Where *w, const uint32_t *cost)
+{
+    if (w->count < 2 || never_stored(f, n))
         return false;
-    if (cls == CLS_REDUCE || cls == CLS_SCAN)
+    if (is_reduction(f, n))
         return true;
-    return cost[n] > 2 * STORE;
+    double again = w->points - w->most, numel = (double)node_hint_numel(f->g, n);
+    return cost[n] > STORE && again * (cost[n] - STORE) > numel * STORE;
 }
 
 static void say(Fuser *f, Ref n, const char *why)
@@ -157,32 +183,53 @@ static void say(Fuser *f, Ref n, const char *why)
     }
 }
 
-/* Computed at many more points than it has elements, or at several coordinates of one kernel. */
-static bool want_blown_up(Fuser *f, const uint32_t *cost)
+/* Sums up the visits of a round. */
+static void gather_visits(Fuser *f, Where *where)
 {
-    double *points = ARENA_ARRAY(f->arena, double, f->n);
-    uint32_t *times = ARENA_ARRAY(f->arena, uint32_t, f->n), *unit = ARENA_ARRAY(f->arena, uint32_t, f->n);
-    bool any = false;
+    double *here = ARENA_ARRAY(f->arena, double, f->n); /* points in the unit of the last visit */
     for (uint32_t i = 0; i < f->visits.n; i++) {
         const Visit *v = &f->visits.at[i];
-        times[v->node] = times[v->node] && unit[v->node] == v->unit ? times[v->node] + 1 : 1;
-        unit[v->node] = v->unit;
-        OpClass cls = op_class((Op)graph_node(f->g, v->node)->op);
-        if (has_buffer(f, v->node) || cls == CLS_LEAF || cls == CLS_VIEW || f->contract_of[v->node] != REF_NONE)
-            continue;
-        points[v->node] += v->points;
-        bool reduces = cls == CLS_REDUCE || cls == CLS_SCAN;
-        double numel = (double)node_hint_numel(f->g, v->node);
-        bool repeated = times[v->node] > 1 && (reduces || times[v->node] * cost[v->node] > 8 * STORE);
-        bool spread = !reduces && cost[v->node] > STORE + 3 && v->points > 2 * numel &&
-                      (v->points - numel) * (cost[v->node] - STORE) > LAUNCH;
-        if (repeated || spread) {
-            say(f, v->node, repeated ? "one kernel reads it at several places" : "it is read at many more points than it has elements");
-            want(f, v->node);
-            any = true;
-        }
+        Where *w = &where[v->node];
+        bool again = w->times && w->last == v->unit;
+        w->times = again ? w->times + 1 : 1;
+        here[v->node] = again ? here[v->node] + v->points : v->points;
+        w->last = v->unit;
+        w->points += v->points;
+        w->widest = v->points > w->widest ? v->points : w->widest;
+        w->most = here[v->node] > w->most ? here[v->node] : w->most;
+        if (op_class((Op)graph_node(f->g, v->node)->op) == CLS_REDUCE) /* wherever it was really computed */
+            add_unit(w, v->unit);
     }
-    return any;
+}
+
+/* Evaluated at so many places of one kernel (a stencil of a stencil) that it should be stored. Only the uppermost such nodes
+ * are: what is below them is looked at again in the next round. */
+static bool want_hot(Fuser *f, Where *where, Ref n)
+{
+    Where *w = &where[n];
+    bool below = false;
+    for (uint32_t i = f->user_at[n]; i < f->user_at[n + 1]; i++)
+        below |= where[f->users[i]].hot;
+    w->hot = below && !has_buffer(f, n);
+    if (has_buffer(f, n) || never_stored(f, n))
+        return false;
+    w->hot |= w->times > 1 && (is_reduction(f, n) || w->times * own_cost(f, n) >= HOT || w->times >= HOT / 2);
+    if (below || !w->hot)
+        return false;
+    say(f, n, "one kernel reads it at several places");
+    return true;
+}
+
+/* Computed at many more points than it has elements: a costly value that is broadcast or gathered from. */
+static bool want_spread(Fuser *f, const Where *w, Ref n, const uint32_t *cost)
+{
+    double numel = (double)node_hint_numel(f->g, n);
+    if (has_buffer(f, n) || never_stored(f, n) || is_reduction(f, n) || cost[n] <= STORE + 3)
+        return false;
+    if (w->widest <= 2 * numel || (w->widest - numel) * (cost[n] - STORE) <= LAUNCH)
+        return false;
+    say(f, n, "it is read at many more points than it has elements");
+    return true;
 }
 
 bool want_more(Fuser *f)
@@ -192,26 +239,22 @@ bool want_more(Fuser *f)
     bool any = false;
     uint32_t *cost = ARENA_ARRAY(f->arena, uint32_t, f->n);
     Where *where = ARENA_ARRAY(f->arena, Where, f->n);
-    costs(f, cost);
-    any = want_blown_up(f, cost);
-    for (uint32_t i = 0; i < f->visits.n; i++) /* reductions: wherever they were really computed */
-        if (op_class((Op)graph_node(f->g, f->visits.at[i].node)->op) == CLS_REDUCE)
-            add_unit(&where[f->visits.at[i].node], f->visits.at[i].unit);
     uint32_t fresh = f->units.n; /* units that new buffers will have */
+    costs(f, cost);
+    gather_visits(f, where);
     for (Ref n = f->n; n-- > 0;) {
         if (!(f->flags[n] & NODE_LIVE))
             continue;
-        bool made = f->flags[n] & NODE_FORCED || (f->flags[n] & NODE_WANT && f->unit_of[n] != NO_UNIT);
-        if (!has_buffer(f, n) && dear(f, n, &where[n], cost)) {
+        bool made = has_buffer(f, n), wanted = f->flags[n] & NODE_WANT;
+        bool several = !wanted && dear(f, n, &where[n], cost);
+        if (several && !made)
             say(f, n, "several kernels need it");
-            want(f, n);
-            any = true;
-        } else if (made && f->flags[n] & NODE_FORCED && !(f->flags[n] & NODE_WANT) && dear(f, n, &where[n], cost)) {
-            want(f, n);
+        if (several || want_hot(f, where, n) || want_spread(f, &where[n], n, cost)) {
+            f->flags[n] |= NODE_WANT;
             any = true;
         }
         Where self = where[n];
-        if (made)
+        if (made && f->unit_of[n] != NO_UNIT)
             self = (Where){.first = f->unit_of[n], .count = 1};
         else if (has_buffer(f, n))
             self = (Where){.first = fresh++, .count = 1};

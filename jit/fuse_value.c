@@ -737,6 +737,7 @@ VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
         bool full = b->visits >= b->budget || b->buffers >= MAX_BUFFERS;
         if (!full || (cls == CLS_VIEW && graph_node(f->g, n)->op == OP_RESHAPE))
             return value_compute(b, n, at, pred);
+        b->overflow = true;
         no_fit(b, n, "the kernel would be too large");
     }
     VRef v;

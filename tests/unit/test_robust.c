@@ -213,3 +213,37 @@ Test(robust, floating_point_state_is_the_callers)
 #endif
     cr_assert_eq(fegetround(), FE_TONEAREST);
 }
+
+/* ---- outputs so large that stores go past the cache ---- */
+
+enum { LARGE = (9 << 20) + 5 }; /* not a multiple of a vector; 36 MiB of f32 */
+
+Test(robust, large_outputs, .timeout = 120)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *i = kiln_arange(KILN_I32, 0, LARGE, 1);
+    cr_assert_eq(kiln_eval(i), KILN_OK);
+    kiln_tensor *x = kiln_cast(kiln_bitwise_and(i, kiln_int(1023)), KILN_F32);
+    kiln_tensor *y = kiln_add(kiln_mul(x, kiln_scalar(2)), kiln_scalar(1));
+    const void *data;
+    cr_assert_eq(kiln_data(y, &data), KILN_OK);
+    const float *got = data;
+    for (int at = 0; at < LARGE; at++)
+        cr_assert_float_eq(got[at], (float)(2 * (at & 1023) + 1), 0, "element %d is %g", at, (double)got[at]);
+
+    /* in place: the output is the input's storage */
+    cr_assert_eq(kiln_assign(y, kiln_neg(y)), KILN_OK);
+    cr_assert_eq(kiln_data(y, &data), KILN_OK);
+    got = data;
+    for (int at = 0; at < LARGE; at++)
+        cr_assert_float_eq(got[at], (float)(-2 * (at & 1023) - 1), 0, "in place: element %d is %g", at, (double)got[at]);
+
+    /* a consumer on other threads, at once */
+    double sum;
+    cr_assert_eq(kiln_item(kiln_sum(kiln_cast(y, KILN_F64)), &sum), KILN_OK);
+    double expect = 0;
+    for (int at = 0; at < LARGE; at++)
+        expect -= 2 * (at & 1023) + 1;
+    cr_assert_float_eq(sum, expect, 0);
+    kiln_scope_end(scope);
+}

@@ -346,7 +346,7 @@ bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names)
         if (bad_float && (is_float || k == n - 1))
             return refuse(r, x[k], names[k], prep == PREP_INTS ? "ints are needed" : "ints or bools are needed");
         if (bad_bool)
-            return refuse(r, x[k], names[k], "numbers are needed; cast it first");
+            return refuse(r, x[k], names[k], prep == PREP_INTS ? "ints are needed" : "numbers are needed; cast it first");
     }
     for (int k = 0; k < n; k++) {
         if (weak && x[k]->weak && node_dtype(x[k]) == dtype)

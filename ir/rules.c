@@ -13,6 +13,7 @@
 #include "ir/infer.h"
 #include "ir/query.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static uint16_t pool_n;
 static Parsed parsed[RULE_COUNT];
 static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by RULE_COUNT */
 static once_flag once = ONCE_FLAG_INIT;
+static atomic_bool ready;
 
 enum { ANY = RULE_ANY, FLOATS = RULE_FLOATS, INTS = RULE_INTS_ONLY, UINTS = RULE_UINTS, SIGNED = RULE_SIGNED,
        NEGATIVE = RULE_NEGATIVE, BOOLS = RULE_BOOLS };
@@ -155,6 +157,16 @@ static void parse_rows(void)
     for (int op = 0; op < OP_COUNT; op++)
         if (n[op] < RULE_COUNT)
             by_op[op][n[op]] = RULE_COUNT;
+    atomic_store_explicit(&ready, true, memory_order_release);
+}
+
+/* Parses the rows at the first call. (The flag says in the open what call_once does inside libc.) */
+static void need_rows(void)
+{
+    if (atomic_load_explicit(&ready, memory_order_acquire))
+        return;
+    call_once(&once, parse_rows);
+    (void)atomic_load_explicit(&ready, memory_order_acquire);
 }
 
 /* ---- matching ---- */
@@ -351,7 +363,7 @@ enum { MAX_DEPTH = 48 }; /* of rules whose replacement is simplified: a stop for
 
 static Ref simplify(Rewriter *w, Ref r)
 {
-    call_once(&once, parse_rows);
+    need_rows();
     while (w->result.n <= r)
         VEC_PUSH(w->g->arena, w->result, REF_NONE);
     if (w->result.at[r] != REF_NONE || w->depth == MAX_DEPTH)
@@ -433,12 +445,12 @@ static Ref instance(Graph *g, uint16_t index, const Ref vars[N_VARS], bool condi
 
 Ref rule_instance(Graph *g, RuleId rule, const Ref vars[4])
 {
-    call_once(&once, parse_rows);
+    need_rows();
     return instance(g, parsed[rule].pattern, vars, false);
 }
 
 unsigned rule_variables(RuleId rule)
 {
-    call_once(&once, parse_rows);
+    need_rows();
     return parsed[rule].vars;
 }

@@ -201,6 +201,38 @@ Test(rules, a_wrong_column_would_be_noticed)
     }
 }
 
+/* FAST rows on floats: for values of moderate size the replacement is right up to a few roundings. */
+Test(rules, fast_rows_are_close)
+{
+    static const double epsilon[DT_COUNT] = {[DT_F16] = 0x1p-11, [DT_BF16] = 0x1p-8, [DT_F32] = 0x1p-24, [DT_F64] = 0x1p-53};
+    enum { POINTS = 64 };
+    for (int k = 0; k < RULE_COUNT; k++) {
+        const RuleInfo *info = &rule_info[k];
+        for (int t = DT_F16; info->pattern && info->soundness == SOUND_FAST && t < DT_COUNT; t++) {
+            DType dtype = (DType)t;
+            char *x = arena_alloc(&arena, POINTS * 8);
+            const void *data = x;
+            Graph *g = graph_new(&arena);
+            Ref refs[4] = {graph_add_input(g, dtype, 1, (int64_t[]){POINTS}, NULL, (Loc){0}), REF_NONE, REF_NONE, REF_NONE};
+            cr_assert_eq(rule_variables((RuleId)k), 1u, "%s: a FAST row of several variables needs a grid here", info->name);
+            for (int i = 0; i < POINTS; i++)
+                scalar_store(dtype, scalar_from_double(dtype, 0.5 + i * 0.055), x + i * (int)dtype_bytes(dtype));
+            graph_output(g, rule_instance(g, (RuleId)k, refs));
+            int64_t n, m;
+            const uint64_t *before = interpret(g, MATH_FAST, &data, &n);
+            Rewriter w = {.g = g, .math = MATH_FAST, .families = FAMILY_RULES, .only = (uint32_t)k + 1};
+            cr_assert_eq(graph_rewrite(&w), ST_OK);
+            cr_assert_eq(w.hits[k], 1, "%s", info->name);
+            const uint64_t *after = interpret(g, MATH_FAST, &data, &m);
+            for (int i = 0; i < POINTS; i++) {
+                double a = scalar_to_double(dtype, before[i]), b = scalar_to_double(dtype, after[i]);
+                cr_expect_leq(fabs(a - b), 16 * epsilon[t] * fabs(a), "%s %s: %g became %g", info->name, dtype_name(dtype), a, b);
+            }
+            arena_free(&arena);
+        }
+    }
+}
+
 /* ---- C rewrites ---- */
 
 typedef struct Sample {

@@ -179,6 +179,8 @@ void x_rare_end(E *e)
 
 X x_poly(E *e, X x, const Poly *p)
 {
+    if (e->failed)
+        return 0; /* x may have any type now */
     int which = x_type(e, x) == SC_F64, n = p->of[which].n;
     const double *c = p->of[which].c;
     X r = x_like(e, x, c[n - 1]);
@@ -250,6 +252,10 @@ static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 static Tape *make(Op op, const DType *in, DType out, MathMode math)
 {
     E e = {.math = math, .rare_open = -1, .out = out};
+    if (!grow(&e)) { /* from here on there is an instruction 0 to name */
+        os_free(e.inst);
+        return NULL;
+    }
     bool widen = !on_stored_bits[op];
     X x[3] = {0, 0, 0};
     unsigned arity = (unsigned)op_info[op].arity;

@@ -311,18 +311,24 @@ static Ref many_places(Fuser *f, uint32_t visits)
     return best;
 }
 
-/* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from them. */
+/* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from them, up the epilogue. */
 static Tuple contraction_tuple(Build *b, Ref n)
 {
     Fuser *f = b->f;
-    Ref at = b->contraction;
-    Coords c = {.n = graph_node(f->g, at)->rank};
+    VEC(Ref) path = {0};
+    Coords c = {.n = graph_node(f->g, b->contraction)->rank};
     for (uint32_t i = 0; i < c.n; i++)
         c.at[i] = kidx_axis(b->k, i);
-    while (at != n) {
-        at = f->users[f->user_at[at]];
-        c = view_output(b, at, &c);
+    for (Ref at = n; at != b->contraction;) {
+        const Node *node = graph_node(f->g, at);
+        VEC_PUSH(f->arena, path, at);
+        uint32_t i = 0;
+        while (f->contract_of[node->in[i]] != b->contraction)
+            i++;
+        at = node->in[i];
     }
+    while (path.n)
+        c = view_output(b, path.at[--path.n], &c);
     return build_tuple(b, &c);
 }
 
@@ -441,16 +447,7 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
     Tuple at = build_tuple(&b, &c);
     VRef where = value_at(&b, node->in[1], at, VREF_NONE);
     VRef source = value_at(&b, node->in[2], at, VREF_NONE);
-    if (b.k->inst.at[where].dtype != DT_I64) {
-        KInst cast = KINST(.kind = KI_OP, .op = OP_CAST, .dtype = DT_I64);
-        cast.a = where;
-        where = kernel_inst(b.k, cast);
-    }
-    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = build_fault(f, n));
-    bound.a = where;
-    bound.arg = build_fault_arg(&b);
-    bound.idx = build_size(&b, node->dim[axis]);
-    VRef clamped = kernel_inst(b.k, bound);
+    VRef live, clamped = build_bound(&b, n, where, node->dim[axis], at, VREF_NONE, &live);
     IRef sum = kidx_const(b.k, 0), stride = kidx_const(b.k, 1);
     for (uint32_t i = node->rank; i-- > 0;) {
         IRef at_axis = i == axis ? kidx_value(b.k, clamped) : c.at[i];

@@ -113,6 +113,7 @@ typedef struct Build {
     VEC(Ref) loads, outputs, forced;
     VEC(Frame) frames;
     uint32_t n_x, n_r, unit;
+    Dim dim[MAX_SPACE];      /* sizes of the axes */
     uint32_t x_mask, r_mask;
     double x_points, r_points;
     uint32_t buffers, visits, budget;
@@ -136,8 +137,8 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred);
  * by `offset` (DIM_NONE: not). */
 void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, Dim offset, VRef v);
 uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
-uint32_t build_fault_arg(Build *b);
-uint32_t build_fault(Fuser *f, Ref n);
+/* An index into an axis of `size`, checked; *live gets the predicate under which it and what it reads may be evaluated. */
+VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRef *live);
 /* Coordinates of the input of a view (not PAD, CONCAT) for those of its output, and the way back (RESHAPE and PERMUTE). */
 Coords view_input(Build *b, Ref n, const Coords *out);
 Coords view_output(Build *b, Ref n, const Coords *in);

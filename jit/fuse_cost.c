@@ -16,6 +16,14 @@
 enum { COSTLY = 5, STORE = 5, HOT = 12, COST_MAX = 1 << 20 };
 #define LAUNCH 100000.0 /* a kernel is worth its launch when it saves this many units */
 
+static void say(Fuser *f, Ref n, const char *why)
+{
+    if (log_on(LOG_FUSION)) {
+        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
+        VEC_PUSH(f->arena, f->decisions, line);
+    }
+}
+
 static bool is_view(const Node *node) { return op_class((Op)node->op) == CLS_VIEW; }
 
 static void want(Fuser *f, Ref n)
@@ -33,27 +41,72 @@ static bool stored_permuted(const Fuser *f, Ref n)
            (user_count(f, n) == 1 && graph_node(f->g, f->users[f->user_at[n]])->op == OP_RESHAPE);
 }
 
-/* The node whose buffer holds matmul c and the elementwise work after it; marks the nodes on the way as its epilogue. */
+static bool in_epilogue(const Fuser *f, Ref n)
+{
+    const Node *node = graph_node(f->g, n);
+    return f->contract_of[n] == REF_NONE && (op_class((Op)node->op) == CLS_EW || node->op == OP_RESHAPE ||
+                                             (node->op == OP_PERMUTE && stored_permuted(f, n)));
+}
+
+enum { MAX_REGION = 32, MAX_REGION_USERS = 64 };
+
+/* The first user of the region that is not in it (REF_NONE: none), and how many nodes of the region such users read. */
+static Ref next_user(const Fuser *f, const Ref *region, uint32_t n, uint32_t *open, Ref *last)
+{
+    Ref next = REF_NONE;
+    *open = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (user_count(f, region[i]) > MAX_REGION_USERS) {
+            *open = 2;
+            return REF_NONE;
+        }
+        bool leaves = user_count(f, region[i]) == 0;
+        for (uint32_t u = f->user_at[region[i]]; u < f->user_at[region[i] + 1]; u++) {
+            uint32_t j = 0;
+            while (j < n && region[j] != f->users[u])
+                j++;
+            if (j < n)
+                continue;
+            leaves = true;
+            next = f->users[u] < next ? f->users[u] : next;
+        }
+        if (leaves) {
+            *open += 1;
+            *last = region[i];
+        }
+    }
+    return next;
+}
+
+/*
+ * The node whose buffer holds matmul c and the elementwise work after it. The region of nodes that depend on c grows by one user
+ * at a time; whenever only one of its nodes is read from outside (the others, as in x * sigmoid(x), have met again), that
+ * node can be the one that is stored. Nodes of the region are marked as c's epilogue.
+ */
 static Ref matmul_top(Fuser *f, Ref c)
 {
-    Ref at = c;
+    Ref region[MAX_REGION] = {c}, top = c;
+    uint32_t n = 1, kept = 1;
     f->contract_of[c] = c;
-    while (f->fuse && user_count(f, at) == 1) {
-        Ref u = f->users[f->user_at[at]];
-        const Node *user = graph_node(f->g, u);
-        bool follows = op_class((Op)user->op) == CLS_EW || user->op == OP_RESHAPE ||
-                       (user->op == OP_PERMUTE && stored_permuted(f, u));
-        if (!follows || f->contract_of[u] != REF_NONE)
+    while (f->fuse && n < MAX_REGION) {
+        uint32_t open;
+        Ref last = c, next = next_user(f, region, n, &open, &last);
+        if (open == 1 && last == region[n - 1]) {
+            top = last;
+            kept = n;
+        }
+        if (next == REF_NONE || !in_epilogue(f, next))
             break;
-        f->contract_of[u] = c;
-        at = u;
+        region[n++] = next;
     }
+    for (uint32_t i = 1; i < kept; i++)
+        f->contract_of[region[i]] = c;
     /* a reshape at the end of the chain moves nothing */
-    while (graph_node(f->g, at)->op == OP_RESHAPE && at != c) {
-        f->contract_of[at] = REF_NONE;
-        at = graph_node(f->g, at)->in[0];
+    while (graph_node(f->g, top)->op == OP_RESHAPE && top != c) {
+        f->contract_of[top] = REF_NONE;
+        top = graph_node(f->g, top)->in[0];
     }
-    return at;
+    return top;
 }
 
 /* An operand of a contraction: wanted unless it is views and casts of a buffer. */
@@ -68,6 +121,8 @@ static void want_operand(Fuser *f, Ref n)
         if (op_class((Op)node->op) == CLS_LEAF)
             return;
         if (node->op != OP_CAST && (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
+            if (!has_buffer(f, top))
+                say(f, top, "a matrix product reads it many times");
             want(f, top);
             return;
         }
@@ -88,14 +143,21 @@ void want_structural(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         OpClass cls = op_class((Op)node->op);
-        if (cls == CLS_SORT || cls == CLS_SCATTER || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT))
+        if (cls == CLS_SORT || cls == CLS_SCATTER || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
+            say(f, n, "it is a kernel of its own");
             want(f, n);
-        else if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW)
+        }
+        if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW)
             want(f, n);
     }
-    for (Ref n = 0; n < f->n; n++)
-        if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL)
-            want(f, matmul_top(f, n));
+    for (Ref n = 0; n < f->n; n++) {
+        if (!(f->flags[n] & NODE_LIVE) || graph_node(g, n)->op != OP_MATMUL)
+            continue;
+        Ref top = matmul_top(f, n);
+        if (!has_buffer(f, top))
+            say(f, top, "it ends the kernel of a matrix product");
+        want(f, top);
+    }
     for (Ref n = 0; n < f->n; n++) {
         if (f->flags[n] & NODE_LIVE && graph_node(g, n)->op == OP_MATMUL) {
             want_operand(f, graph_node(g, n)->in[0]);
@@ -173,14 +235,6 @@ static bool dear(const Fuser *f, Ref n, const Where *w, const uint32_t *cost)
         return true;
     double again = w->points - w->most, numel = (double)node_hint_numel(f->g, n);
     return cost[n] > STORE && again * (cost[n] - STORE) > numel * STORE;
-}
-
-static void say(Fuser *f, Ref n, const char *why)
-{
-    if (log_on(LOG_FUSION)) {
-        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
-        VEC_PUSH(f->arena, f->decisions, line);
-    }
 }
 
 /* Sums up the visits of a round. */

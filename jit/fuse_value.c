@@ -37,6 +37,7 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
     b->x_points = b->r_points = 1;
     for (uint32_t a = 0; a < n_x + n_r; a++) {
         int64_t hint = dim_hint(f->g, dims[a]);
+        b->dim[a] = dims[a];
         IRef size = build_size(b, dims[a]);
         VEC_PUSH(f->arena, b->k->axes, (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size, .hint = hint});
         *(a < n_x ? &b->x_points : &b->r_points) *= (double)hint;
@@ -65,7 +66,7 @@ uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written)
                    (PlanArg){.kind = BIND_BUFFER, .buffer = buffer, .size = DIM_NONE});
 }
 
-uint32_t build_fault_arg(Build *b)
+static uint32_t fault_arg(Build *b)
 {
     for (uint32_t i = 0; i < b->args.n; i++)
         if (b->args.at[i].kind == BIND_FAULT)
@@ -73,7 +74,7 @@ uint32_t build_fault_arg(Build *b)
     return add_arg(b, (KArg){.kind = ARG_FAULT}, (PlanArg){.kind = BIND_FAULT, .size = DIM_NONE});
 }
 
-uint32_t build_fault(Fuser *f, Ref n)
+static uint32_t fault_id(Fuser *f, Ref n)
 {
     if (f->fault_of[n] == UINT32_MAX) {
         VEC_PUSH(f->arena, f->plan->faults, (PlanFault){.node = n});
@@ -625,22 +626,45 @@ static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
     return kernel_inst(b->k, inst);
 }
 
+/*
+ * An index may be the same along some loops (an embedding's, along the vector), and then is checked and used outside them: also
+ * when one of them is empty, where nothing may be checked or read. Sizes that are known need no test; others are guarded
+ * not to be 0, or, where nothing may be guarded, become part of the predicate.
+ */
+static VRef while_not_empty(Build *b, uint32_t axes, VRef pred)
+{
+    int64_t value;
+    for (uint32_t a = 0; a < b->n_x + b->n_r; a++) {
+        IRef size = b->k->axes.at[a].size;
+        if (!(axes >> a & 1) || kidx_is_const(b->k, size, &value) || spec_range(b->f->g, b->dim[a], 1, INT64_MAX, "fuse"))
+            continue;
+        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), emit_index(b, kidx_const(b->k, 0)), VREF_NONE);
+        pred = emit_and(b, pred, some);
+    }
+    return pred;
+}
+
+VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRef *live)
+{
+    if (b->k->inst.at[index].dtype != DT_I64)
+        index = emit(b, OP_CAST, DT_I64, index, VREF_NONE, VREF_NONE);
+    *live = while_not_empty(b, tuple_axes(b, at) & ~b->k->inst_axes.at[index], pred);
+    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = fault_id(b->f, n));
+    bound.a = index;
+    bound.pred = *live;
+    bound.arg = fault_arg(b);
+    bound.idx = build_size(b, size);
+    return kernel_inst(b->k, bound);
+}
+
 static VRef value_gather(Build *b, Ref n, Tuple at, VRef pred)
 {
-    Fuser *f = b->f;
-    const Node *node = graph_node(f->g, n), *x = graph_node(f->g, node->in[0]);
-    VRef v = value_at(b, node->in[1], at, pred);
-    if (b->k->inst.at[v].dtype != DT_I64)
-        v = emit(b, OP_CAST, DT_I64, v, VREF_NONE, VREF_NONE);
-    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = build_fault(f, n));
-    bound.a = v;
-    bound.pred = pred;
-    bound.arg = build_fault_arg(b);
-    bound.idx = build_size(b, x->dim[node->attr.axis]);
-    VRef index = kernel_inst(b->k, bound);
+    const Node *node = graph_node(b->f->g, n), *x = graph_node(b->f->g, node->in[0]);
+    VRef live, index = value_at(b, node->in[1], at, pred);
+    VRef bound = build_bound(b, n, index, x->dim[node->attr.axis], at, pred, &live);
     Coords c = b->tuples.at[at];
-    c.at[node->attr.axis] = kidx_value(b->k, index);
-    return value_at(b, node->in[0], build_tuple(b, &c), pred);
+    c.at[node->attr.axis] = kidx_value(b->k, bound);
+    return value_at(b, node->in[0], build_tuple(b, &c), live);
 }
 
 static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
@@ -653,6 +677,12 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     }
     uint32_t rank = node->rank;
     Coords a = b->tuples.at[at], c = a;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (a.at[i] != kidx_axis(b->k, i)) { /* coordinates that a reshape made and that could not be simplified */
+            no_fit(b, n, "its indices do not follow the loops");
+            return load(b, n, at, pred);
+        }
+    }
     IRef k = kidx_axis(b->k, b->n_x);
     a.at[rank - 1] = k;
     c.at[rank - 2] = k;

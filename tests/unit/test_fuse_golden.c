@@ -1,0 +1,136 @@
+/*
+ * Golden texts of fusion: tests/golden/fusion/NAME.txt holds a graph, a line "----", and what jit_plan makes of it. The first line
+ * may be a comment with words: "nofuse" switches fusion off, "dynamic" lets no size be compiled in.
+ * KILN_GOLDEN=update writes what came out instead of comparing.
+ */
+#include "ir/base/os.h"
+#include "ir/query.h"
+#include "jit/options.h"
+#include "jit/plan.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool no_int(Query *q, uint32_t fact, const char *who, int64_t *value)
+{
+    (void)q, (void)fact, (void)who, (void)value;
+    return false;
+}
+static bool no_same(Query *q, const Graph *g, Dim a, Dim b, const char *who)
+{
+    (void)q, (void)g, (void)a, (void)b, (void)who;
+    return false;
+}
+static bool no_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max, const char *who)
+{
+    (void)q, (void)g, (void)d, (void)min, (void)max, (void)who;
+    return false;
+}
+static bool no_divisible(Query *q, const Graph *g, Dim d, int64_t by, const char *who)
+{
+    (void)q, (void)g, (void)d, (void)by, (void)who;
+    return false;
+}
+static bool no_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
+{
+    (void)q, (void)scalar, (void)who, (void)bits;
+    return false;
+}
+static uint32_t mark(Query *q)
+{
+    (void)q;
+    return 0;
+}
+static void undo(Query *q, uint32_t at) { (void)q, (void)at; }
+
+static void print_plan(Graph *g, const Plan *plan, Str *out)
+{
+    static const char *const kind[] = {"input", "output", "temp"};
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        const PlanStep *step = &plan->steps.at[s];
+        str_printf(out, "step %u: %s makes %%%u", s, step->what, step->node);
+        for (uint32_t a = 0; a < step->args.n; a++)
+            if (step->args.at[a].kind == BIND_BUFFER)
+                str_printf(out, "%s b%u", a ? "," : " from", step->args.at[a].buffer);
+        str_printf(out, "\n");
+        if (step->kernel)
+            kernel_print(step->kernel, out);
+    }
+    for (uint32_t b = 0; b < plan->buffers.n; b++) {
+        const PlanBuffer *buffer = &plan->buffers.at[b];
+        str_printf(out, "b%u: %s %%%u %s[", b, kind[buffer->kind], buffer->node, dtype_name((DType)buffer->dtype));
+        dim_print(g, buffer->numel, out);
+        str_printf(out, "]");
+        if (buffer->kind == BUFFER_TEMP)
+            str_printf(out, " slot %u", buffer->slot);
+        if (buffer->alias_input != NO_BUFFER)
+            str_printf(out, " may be b%u", buffer->alias_input);
+        str_printf(out, "\n");
+    }
+    str_printf(out, "outputs");
+    for (uint32_t i = 0; i < plan->outputs.n; i++)
+        str_printf(out, " b%u", plan->outputs.at[i]);
+    str_printf(out, "\npeak %lld with reuse, %lld without\n", (long long)plan->peak_with_reuse, (long long)plan->peak_without);
+}
+
+static void check_file(const char *path)
+{
+    static char text[1 << 20];
+    static Query nothing = {no_int, no_same, no_range, no_divisible, no_scalar, mark, undo};
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file, "%s", path);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    char *split = strstr(text, "----\n"), *expected = split ? split + 5 : NULL;
+    if (split)
+        *split = 0;
+    Arena arena;
+    jmp_buf oom;
+    arena_init(&arena, &oom);
+    cr_assert_eq(setjmp(oom), 0);
+    Graph *g;
+    Plan plan;
+    JitOptions options = {{0}};
+    Str out;
+    cr_assert_eq(graph_parse(text, &arena, &g), ST_OK, "%s: %s", path, fail_message());
+    bool words = text[0] == '/';
+    size_t line = strcspn(text, "\n");
+    text[line] = 0;
+    options.value[OPT_FUSE] = !(words && strstr(text, "nofuse"));
+    g->query = words && strstr(text, "dynamic") ? &nothing : NULL;
+    text[line] = '\n';
+    cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "%s: %s", path, fail_message());
+    str_init(&out, &arena);
+    print_plan(g, &plan, &out);
+    const char *mode = os_getenv("KILN_GOLDEN");
+    if (mode && !strcmp(mode, "update")) {
+        file = fopen(path, "w");
+        cr_assert_not_null(file);
+        fprintf(file, "%s----\n%s", text, out.text);
+        fclose(file);
+    } else
+        cr_expect(expected && !strcmp(expected, out.text), "%s: got\n%s\nwanted\n%s", path, out.text, expected ? expected : "nothing");
+    arena_free(&arena);
+}
+
+Test(fuse_golden, files)
+{
+    const char *folder = KILN_SOURCE_DIR "/tests/golden/fusion";
+    DIR *dir = opendir(folder);
+    cr_assert_not_null(dir, "%s", folder);
+    int n = 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        size_t len = strlen(entry->d_name);
+        char path[1024];
+        if (len < 5 || strcmp(entry->d_name + len - 4, ".txt") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        check_file(path);
+        n++;
+    }
+    closedir(dir);
+    cr_expect_geq(n, 20, "only %d golden files", n);
+}

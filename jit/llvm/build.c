@@ -85,6 +85,12 @@ LV l_iota(Emit *e, LLVMTypeRef element)
     return e->lanes == 1 ? all[0] : LLVMConstVector(all, (unsigned)e->lanes);
 }
 
+LV l_lane_mask(Emit *e, LV count)
+{
+    LV n = LLVMBuildTrunc(e->b, l_min(e, count, l_i64(e, e->lanes)), e->type[SC_I32], "");
+    return LLVMBuildICmp(e->b, LLVMIntULT, l_iota(e, e->type[SC_I32]), l_splat(e, n), "");
+}
+
 LV l_reverse(Emit *e, LV v)
 {
     if (e->lanes == 1)

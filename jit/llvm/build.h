@@ -71,6 +71,8 @@ typedef struct Emit {
     int bits;            /* of a host vector */
     int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;          /* lanes run along the flat r index */
+    bool one_body;       /* heavy body: all tiles masked, instead of a second copy of the code for the last one */
+    bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
     bool split;
     Reduction *red;
     uint32_t n_red;
@@ -115,6 +117,7 @@ bool l_is_const(LV v, int64_t *value);
 LV l_splat(Emit *e, LV scalar);
 LV l_splat_n(Emit *e, LV scalar, unsigned n);
 LV l_iota(Emit *e, LLVMTypeRef element);                            /* <0, 1, 2, ...> */
+LV l_lane_mask(Emit *e, LV count);                                  /* lanes below count (i64, not negative) */
 LV l_reverse(Emit *e, LV v);
 LV l_any(Emit *e, Val v);                                           /* i1: is some lane of an i1 value set? */
 LV l_add(Emit *e, LV a, LV b);                                      /* i64; folds 0 and 1 */

@@ -134,13 +134,6 @@ static void set_k(Emit *e, LV k, LV stride)
     e->axis[e->k->axes.n - 1] = (Ix){.base = k, .stride = stride};
 }
 
-static LV lane_mask_of(Emit *e, LV left)
-{
-    LV n = l_min(e, left, l_i64(e, e->lanes));
-    n = LLVMBuildTrunc(e->b, n, e->type[SC_I32], "");
-    return LLVMBuildICmp(e->b, LLVMIntULT, l_iota(e, e->type[SC_I32]), l_splat(e, n), "");
-}
-
 /* The coordinates of tile number `tile`, and its mask. */
 static void set_tile(Emit *e, const Contract *c, LV tile)
 {
@@ -150,7 +143,7 @@ static void set_tile(Emit *e, const Contract *c, LV tile)
     e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     int64_t n;
     bool whole = e->lanes == 1 || (l_is_const(c->n_lanes, &n) && n % e->lanes == 0);
-    e->mask = whole ? NULL : lane_mask_of(e, l_sub(e, c->n_lanes, at));
+    e->mask = whole ? NULL : l_lane_mask(e, l_sub(e, c->n_lanes, at));
 }
 
 /* ---- packing ---- */
@@ -166,7 +159,7 @@ static void pack_rows(Emit *e, const Contract *c, LV k0, LV k1)
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_R);
     set_k(e, l.iv, e->lanes > 1 ? l_i64(e, 1) : NULL);
-    e->mask = e->lanes > 1 ? lane_mask_of(e, l_sub(e, k1, l.iv)) : NULL;
+    e->mask = e->lanes > 1 ? l_lane_mask(e, l_sub(e, k1, l.iv)) : NULL;
     LV v = val_vector(e, operand(e, c, c->row_operand));
     store_vector(e, c, v, l_gep(e, acc_type(e, c, false), to, l_sub(e, l.iv, k0)));
     e->mask = mask;

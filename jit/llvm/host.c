@@ -206,7 +206,7 @@ static Status optimise(Session *s)
     int64_t effort = s->e.options->value[OPT_LLVM_OPT];
     if (effort <= 0)
         return ST_OK;
-    const char *passes = effort == 1 ? "function(sroa,early-cse,instcombine<no-verify-fixpoint>,simplifycfg)" : "default<O2>";
+    const char *passes = effort == 1 ? "function(sroa,early-cse,simplifycfg)" : "default<O2>";
     LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
     LLVMErrorRef failed = LLVMRunPasses(s->e.module, passes, s->machine, o);
     LLVMDisposePassBuilderOptions(o);

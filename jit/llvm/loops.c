@@ -145,13 +145,6 @@ static void r_coordinates(Emit *e)
     }
 }
 
-/* lanes < count */
-static LV lane_mask(Emit *e, LV count)
-{
-    LV n = LLVMBuildTrunc(e->b, count, e->type[SC_I32], "");
-    return LLVMBuildICmp(e->b, LLVMIntULT, l_iota(e, e->type[SC_I32]), l_splat(e, n), "");
-}
-
 /* Is `n` known to be a multiple of the lane count? */
 static bool no_tail(const Emit *e, LV n)
 {
@@ -167,10 +160,20 @@ static void r_step(Emit *e, uint32_t stage, LV flat)
     r_body(e, stage);
 }
 
-/* Elements [from, to) with lanes along r. Returns the branch in front. */
-static LV r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
+/* Elements [from, to) with lanes along r. */
+static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
 {
     LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
+    if (e->one_body && !no_tail(e, span)) {
+        Loop l = loop_begin(e, from, to, lanes, "r");
+        if (outermost)
+            e->before[x_level(e)] = l.guard;
+        e->mask = l_lane_mask(e, l_sub(e, to, l.iv));
+        r_step(e, stage, l.iv);
+        e->mask = NULL;
+        loop_end(e, &l);
+        return;
+    }
     LV full = l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes));
     LV guard = NULL;
     int64_t f, t;
@@ -183,15 +186,14 @@ static LV r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
         loop_end(e, &l);
     }
     if (no_tail(e, span))
-        return guard;
+        return;
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, to, ""), "r_tail");
     if (!guard && outermost)
         e->before[x_level(e)] = i.branch;
-    e->mask = lane_mask(e, l_sub(e, to, full));
+    e->mask = l_lane_mask(e, l_sub(e, to, full));
     r_step(e, stage, full);
     e->mask = NULL;
     if_end(e, &i);
-    return guard ? guard : i.branch;
 }
 
 /* Elements [from, to) one after another (lanes along x, or none); an odometer for several axes. */
@@ -327,6 +329,15 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     LV full = l_div(e, size, lanes); /* tiles without a mask */
     bool tail = !no_tail(e, size), guarded = false;
     int64_t c;
+    if (tail && e->one_body) {
+        Loop l = loop_begin(e, l_mul(e, j0, lanes), l_mul(e, j1, lanes), lanes, "tile");
+        e->before[LV_ROW] = l.guard;
+        e->mask = l_lane_mask(e, l_sub(e, size, l.iv));
+        tile(e, l.iv, body, stage);
+        e->mask = NULL;
+        loop_end(e, &l);
+        return;
+    }
     if (!(l_is_const(full, &c) && c == 0)) {
         LV end = tail ? l_min(e, j1, full) : j1;
         Loop l = loop_begin(e, l_mul(e, j0, lanes), l_mul(e, end, lanes), lanes, "tile");
@@ -341,7 +352,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     if (!guarded)
         e->before[LV_ROW] = i.branch;
     LV at = l_mul(e, full, lanes);
-    e->mask = lane_mask(e, l_sub(e, size, at));
+    e->mask = l_lane_mask(e, l_sub(e, size, at));
     tile(e, at, body, stage);
     e->mask = NULL;
     if_end(e, &i);
@@ -468,7 +479,7 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
         LV at = l_mul(e, l_mod(e, x, per_row), l_i64(e, e->lanes));
         LV size = axis_size(e, (uint32_t)e->tile_axis);
         if (!no_tail(e, size))
-            e->mask = lane_mask(e, l_min(e, l_sub(e, size, at), l_i64(e, e->lanes)));
+            e->mask = l_lane_mask(e, l_sub(e, size, at));
         pin(e, LV_ROW);
         level_open(e, LV_TILE);
         e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};

@@ -101,6 +101,9 @@ static void plan_lanes(Emit *e)
         lanes = 2 * one;
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;
+    bool masks = e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
+    e->one_body = w.ops >= 16 && masks;
+    e->prefetch = w.ops >= 16;
     int64_t extent = vec_extent(e);
     while (lanes > 1 && lanes / 2 >= extent)
         lanes /= 2;

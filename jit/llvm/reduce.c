@@ -9,7 +9,8 @@
  *                   A length known to be below 64 needs only that many slots: the others would hold the start value,
  *                   and x op start == x. The result is a vector.
  *
- * Where the order does not show (integers, max, min, any, all, arg) there is one slot. Results of blocks are added up in `total`.
+ * Where the order does not show (integers, max, min, any, all) lanes along r do the same, which shortens the chain of dependent
+ * steps; lanes along x, and arg, have one slot. Results of blocks are added up in `total`.
  *
  * argmax and argmin carry the flat index beside the value. NaN beats everything; of equals the first wins. A slot starts with
  * the least value and its first index, so that a lane that never sees anything greater still names its first element;
@@ -49,7 +50,7 @@ void reduce_plan(Emit *e)
 static void place_slots(Emit *e, Reduction *r, int64_t length)
 {
     r->slots = 1;
-    if (r->ordered && e->vec_r)
+    if (e->vec_r && !r->arg)
         r->slots = (uint32_t)(REDUCE_LANES / e->lanes);
     else if (r->ordered)
         r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;

@@ -1,0 +1,214 @@
+/* The object loader: real objects run, damaged ones are refused or at least never crash the loader. */
+#include "tests/unit/kernel_ref.h"
+
+#include <elf.h>
+
+static Arena arena;
+static jmp_buf oom;
+
+static void setup(void)
+{
+    arena_init(&arena, &oom);
+    if (setjmp(oom))
+        cr_assert(false, "out of memory");
+}
+
+static void teardown(void) { arena_free(&arena); }
+
+TestSuite(code, .init = setup, .fini = teardown);
+
+/* y[i] = sin(x[i]): has constants, so relocations */
+static Emitted object_of_sin(void)
+{
+    Kernel *k = kernel_new(&arena);
+    k_arg(k, ARG_BUFFER, DT_F32, false);
+    k_arg(k, ARG_BUFFER, DT_F32, true);
+    uint32_t a = k_axis(k, AXIS_X, kidx_const(k, 64), 64);
+    k->vec_axis = a;
+    IRef i = kidx_axis(k, a);
+    VRef x = k_load(k, 0, i, VREF_NONE);
+    k_store(k, 1, i, k_op(k, OP_SIN, DT_F32, x, VREF_NONE, VREF_NONE), VREF_NONE);
+    JitOptions o = setting_options(settings[0]);
+    Emitted out;
+    cr_assert_eq(llvm_emit_host(k, "sin", &o, false, &out), ST_OK, "%s", fail_message());
+    return out;
+}
+
+static void run_sin(const Code *code)
+{
+    float x[64], y[64];
+    for (int i = 0; i < 64; i++)
+        x[i] = (float)i * 0.25f;
+    void *args[2] = {x, y};
+    cr_assert_eq(code_query(code)(args, ASK_PHASES, 0), 1);
+    code_run(code)(args, 0, 0, code_query(code)(args, ASK_TASKS, 0), NULL);
+    for (int i = 0; i < 64; i++)
+        cr_assert_float_eq(y[i], sinf(x[i]), 1e-6);
+}
+
+Test(code, loads_runs_and_counts_references)
+{
+    Emitted o = object_of_sin();
+    Code *code;
+    cr_assert_eq(code_load(o.object, o.bytes, &code), ST_OK, "%s", fail_message());
+    memset(o.object, 0, o.bytes); /* the object is not needed any more */
+    os_free(o.object);
+    run_sin(code);
+    cr_assert_gt(code_bytes(code), 0);
+    cr_assert_eq(code_retain(code), code);
+    code_release(code);
+    run_sin(code);
+    code_release(code);
+    code_release(NULL);
+}
+
+Test(code, equal_kernels_give_equal_bytes)
+{
+    Emitted a = object_of_sin(), b = object_of_sin();
+    cr_assert_eq(a.bytes, b.bytes);
+    cr_assert_arr_eq((char *)a.object, (char *)b.object, a.bytes);
+    os_free(a.object);
+    os_free(b.object);
+}
+
+Test(code, text_is_given_when_asked_for)
+{
+    Kernel *k = kernel_new(&arena);
+    k_arg(k, ARG_BUFFER, DT_I32, true);
+    k_store(k, 0, kidx_const(k, 0), k_const(k, DT_I32, 7), VREF_NONE);
+    JitOptions o = setting_options(settings[0]);
+    Emitted out;
+    cr_assert_eq(llvm_emit_host(k, "seven", &o, true, &out), ST_OK, "%s", fail_message());
+    cr_assert_not_null(strstr(out.ir, "define hidden void @run("));
+    cr_assert_not_null(strstr(out.assembly, "run:"));
+    os_free(out.object);
+    os_free(out.ir);
+    os_free(out.assembly);
+}
+
+Test(code, truncated_at_every_length)
+{
+    Emitted o = object_of_sin();
+    for (size_t n = 0; n < o.bytes; n++) {
+        char *cut = os_alloc(n ? n : 1); /* on the heap, so that sanitizers see a read past it */
+        memcpy(cut, o.object, n);
+        Code *code = NULL;
+        cr_assert_eq(code_load(cut, n, &code), ST_FORMAT, "length %zu", n);
+        cr_assert_null(code);
+        os_free(cut);
+    }
+    os_free(o.object);
+}
+
+/* Whatever the bytes say, the loader stays inside the object and its mapping. What loads is not run. */
+Test(code, random_damage)
+{
+    Emitted o = object_of_sin();
+    char *copy = os_alloc(o.bytes);
+    int refused = 0;
+    for (int round = 0; round < 20000; round++) {
+        memcpy(copy, o.object, o.bytes);
+        int flips = 1 + (int)(next_random() % 4);
+        for (int f = 0; f < flips; f++)
+            copy[next_random() % o.bytes] ^= (char)(1 << next_random() % 8);
+        Code *code;
+        if (code_load(copy, o.bytes, &code) != ST_OK) {
+            refused++;
+            cr_assert_null(code);
+        }
+        code_release(code);
+    }
+    cr_assert_gt(refused, 1000);
+    os_free(copy);
+    os_free(o.object);
+}
+
+/* Every byte of the header, the section table and the symbol table, replaced by values that are likely to hurt. */
+Test(code, damaged_tables)
+{
+    static const unsigned char values[] = {0, 1, 0x7f, 0x80, 0xff};
+    Emitted o = object_of_sin();
+    char *copy = os_alloc(o.bytes);
+    Elf64_Ehdr h;
+    memcpy(&h, o.object, sizeof h);
+    for (size_t at = 0; at < o.bytes; at++) {
+        if (at >= sizeof h && at < h.e_shoff && at % 3)
+            continue;
+        for (size_t v = 0; v < sizeof values; v++) {
+            memcpy(copy, o.object, o.bytes);
+            copy[at] = (char)values[v];
+            Code *code;
+            (void)code_load(copy, o.bytes, &code);
+            code_release(code);
+        }
+    }
+    os_free(copy);
+    os_free(o.object);
+}
+
+Test(code, undefined_symbols_are_named)
+{
+    Emitted o = object_of_sin();
+    Elf64_Ehdr h;
+    memcpy(&h, o.object, sizeof h);
+    bool found = false;
+    for (unsigned i = 0; i < h.e_shnum; i++) {
+        Elf64_Shdr s;
+        memcpy(&s, (char *)o.object + h.e_shoff + i * sizeof s, sizeof s);
+        if (s.sh_type != SHT_SYMTAB)
+            continue;
+        for (size_t at = sizeof(Elf64_Sym); at < s.sh_size; at += sizeof(Elf64_Sym)) {
+            Elf64_Sym symbol;
+            memcpy(&symbol, (char *)o.object + s.sh_offset + at, sizeof symbol);
+            if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC)
+                continue;
+            symbol.st_shndx = SHN_UNDEF;
+            memcpy((char *)o.object + s.sh_offset + at, &symbol, sizeof symbol);
+            found = true;
+        }
+    }
+    cr_assert(found);
+    Code *code;
+    cr_assert_eq(code_load(o.object, o.bytes, &code), ST_FORMAT);
+    cr_assert(strstr(fail_message(), "run") || strstr(fail_message(), "query"), "%s", fail_message());
+    os_free(o.object);
+}
+
+Test(code, no_memory)
+{
+    Emitted o = object_of_sin();
+    Code *code;
+    for (int n = 1; n <= 2; n++) {
+        os_fail_alloc(n, false);
+        cr_assert_eq(code_load(o.object, o.bytes, &code), ST_OUT_OF_MEMORY);
+        cr_assert_null(code);
+    }
+    os_fail_alloc(0, false);
+    cr_assert_eq(code_load(o.object, o.bytes, &code), ST_OK);
+    code_release(code);
+    os_free(o.object);
+}
+
+/* The emitter itself: every allocation of its own fails once; LLVM's are not ours. */
+Test(code, emitter_without_memory)
+{
+    Kernel *k = kernel_new(&arena);
+    k_arg(k, ARG_BUFFER, DT_F32, true);
+    uint32_t a = k_axis(k, AXIS_X, kidx_const(k, 40), 40);
+    k->vec_axis = a;
+    VRef i = k_op(k, OP_CAST, DT_F32, k_index(k, kidx_axis(k, a)), VREF_NONE, VREF_NONE);
+    k_store(k, 0, kidx_axis(k, a), k_op(k, OP_EXP, DT_F32, i, VREF_NONE, VREF_NONE), VREF_NONE);
+    JitOptions o = setting_options(settings[0]);
+    Status status = ST_OUT_OF_MEMORY;
+    int n = 1;
+    for (; n < 200 && status == ST_OUT_OF_MEMORY; n++) {
+        Emitted out;
+        os_fail_alloc(n, false);
+        status = llvm_emit_host(k, "starved", &o, false, &out);
+        os_fail_alloc(0, false);
+        cr_assert(status == ST_OK || (status == ST_OUT_OF_MEMORY && !out.object), "%s", fail_message());
+        os_free(out.object);
+    }
+    cr_assert_eq(status, ST_OK);
+    cr_assert_gt(n, 2);
+}

@@ -42,7 +42,8 @@ typedef struct Draw {
 } Draw;
 
 struct Trace {
-    kiln_tensor *const *args;   /* the stand-ins */
+    kiln_tensor *const *args;   /* the stand-ins, alive while the trace runs ... */
+    RtNode **arg_nodes;         /* ... and their nodes, retained */
     uint32_t n_args;
     BUF(kiln_tensor *) used;    /* handles from outside, retained */
     BUF(kiln_tensor *) assigned; /* handles from outside, retained */
@@ -160,6 +161,9 @@ static void trace_free(Trace *trace)
         node_release(trace->draws.at[i].counter);
         node_release(trace->draws.at[i].key);
     }
+    for (uint32_t i = 0; i < trace->n_args; i++)
+        node_release(trace->arg_nodes[i]);
+    os_free(trace->arg_nodes);
     os_free(trace->used.at);
     os_free(trace->assigned.at);
     os_free(trace->old.at);
@@ -276,7 +280,7 @@ static Status capture_call(Call *call, void *user)
 static Source source_of(const Trace *trace, RtNode *node)
 {
     for (uint32_t i = 0; i < trace->n_args; i++)
-        if (trace->args[i]->node == node)
+        if (trace->arg_nodes[i] == node)
             return (Source){.kind = FROM_ARG, .index = i};
     for (size_t i = 0; i < trace->used.n; i++) {
         kiln_tensor *handle = trace->used.at[i];
@@ -593,13 +597,15 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
     Trace *trace = &traced->trace;
     traced->args = os_calloc((size_t)f->n_in + 1, sizeof *traced->args);
     traced->outs = os_calloc((size_t)f->n_out + 1, sizeof *traced->outs);
-    if (!traced->args || !traced->outs)
+    trace->arg_nodes = os_calloc((size_t)f->n_in + 1, sizeof *trace->arg_nodes);
+    if (!traced->args || !traced->outs || !trace->arg_nodes)
         return fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
-    for (int i = 0; i < f->n_in; i++)
+    for (int i = 0; i < f->n_in; i++) {
         if (!(traced->args[i] = stand_in(in[i]->node)))
             return ST_OUT_OF_MEMORY;
+        trace->arg_nodes[trace->n_args++] = node_retain(traced->args[i]->node);
+    }
     trace->args = traced->args;
-    trace->n_args = (uint32_t)f->n_in;
     trace_serial = atomic_fetch_add(&serial, 1) + 1;
     trace_current = trace;
     f->body(traced->args, traced->outs, f->user);

@@ -1,21 +1,26 @@
 /*
- * Sizes: constants, facts, sums and products, with the value each has in the graph at hand (its hint).
+ * Sizes: constants, facts, sums and products, with the value each has in the graph at hand (its
+ * hint).
  *
- * Constants, sums and products are interned, with constants folded and kept on the right, so equal spellings are one
- * Dim. What an op needs equal is unified (union-find): valid by structure, no guard. The representative of a class is
+ * Constants, sums and products are interned, with constants folded and kept on the right, so equal
+ * spellings are one Dim. What an op needs equal is unified (union-find): valid by structure, no
+ * guard. The representative of a class is
  *   1. a constant, if it has one: then the size is known in every graph of the structure;
  *   2. else its oldest fact;
  *   3. else its oldest expression.
- * An expression's operands are always older than it, so a walk from a representative to the representatives of its
- * operands ends: at a constant, at a fact, or at an ever older expression -- even after "s0 == s0*s1" was unified.
+ * An expression's operands are always older than it, so a walk from a representative to the
+ * representatives of its operands ends: at a constant, at a fact, or at an ever older expression --
+ * even after "s0 == s0*s1" was unified.
  *
- * An expression is a DAG that may be exponentially large when written out (sizes 0 and 1 allow endless merging), so
- * whatever walks one by recursion has a budget and a linear fallback, or gives up on the safe side ("not proven").
+ * An expression is a DAG that may be exponentially large when written out (sizes 0 and 1 allow
+ * endless merging), so whatever walks one by recursion has a budget and a linear fallback, or gives
+ * up on the safe side ("not proven").
  *
- * Arithmetic wraps: a partial product may overflow when a later factor is 0; the value of the whole is still right.
+ * Arithmetic wraps: a partial product may overflow when a later factor is 0; the value of the whole
+ * is still right.
  */
-#include "ir/graph.h"
 #include "ir/base/hash.h"
+#include "ir/graph.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -95,7 +100,9 @@ static Dim intern(Graph *g, DimInfo info)
 
 Dim dim_const(Graph *g, int64_t value)
 {
-    return intern(g, (DimInfo){.kind = DIM_CONST, .hint = value, .a = DIM_NONE, .b = DIM_NONE, .owner = REF_NONE});
+    return intern(
+        g, (DimInfo){
+               .kind = DIM_CONST, .hint = value, .a = DIM_NONE, .b = DIM_NONE, .owner = REF_NONE});
 }
 
 Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node)
@@ -103,7 +110,11 @@ Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node)
     IntFact fact = {.value = value, .kind = (uint8_t)kind, .axis = axis, .node = node};
     uint32_t index = g->ints.n;
     VEC_PUSH(g->arena, g->ints, fact);
-    return push(g, (DimInfo){.kind = DIM_FACT, .hint = value, .fact = index, .a = DIM_NONE, .b = DIM_NONE,
+    return push(g, (DimInfo){.kind = DIM_FACT,
+                             .hint = value,
+                             .fact = index,
+                             .a = DIM_NONE,
+                             .b = DIM_NONE,
                              .owner = node});
 }
 
@@ -153,7 +164,10 @@ Dim dim_mul(Graph *g, Dim a, Dim b)
             a = b, b = t;
         }
     }
-    return intern(g, (DimInfo){.kind = DIM_MUL, .a = a, .b = b, .owner = REF_NONE,
+    return intern(g, (DimInfo){.kind = DIM_MUL,
+                               .a = a,
+                               .b = b,
+                               .owner = REF_NONE,
                                .hint = wrap_mul(dim_hint(g, a), dim_hint(g, b))});
 }
 
@@ -197,14 +211,20 @@ Dim dim_add(Graph *g, Dim a, Dim b)
             a = b, b = t;
         }
     }
-    return intern(g, (DimInfo){.kind = DIM_ADD, .a = a, .b = b, .owner = REF_NONE,
+    return intern(g, (DimInfo){.kind = DIM_ADD,
+                               .a = a,
+                               .b = b,
+                               .owner = REF_NONE,
                                .hint = wrap_add(dim_hint(g, a), dim_hint(g, b))});
 }
 
 Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b)
 {
     int64_t x = dim_hint(g, a), y = dim_hint(g, b);
-    return intern(g, (DimInfo){.kind = (uint8_t)kind, .a = a, .b = b, .owner = REF_NONE,
+    return intern(g, (DimInfo){.kind = (uint8_t)kind,
+                               .a = a,
+                               .b = b,
+                               .owner = REF_NONE,
                                .hint = kind == DIM_ADD ? wrap_add(x, y) : wrap_mul(x, y)});
 }
 
@@ -233,7 +253,8 @@ void dim_unify(Graph *g, Dim a, Dim b)
     if (a == b)
         return;
     if (dim_hint(g, a) != dim_hint(g, b)) {
-        fprintf(stderr, "kiln: broken invariant: unifying a size of %" PRId64 " with one of %" PRId64 "\n",
+        fprintf(stderr,
+                "kiln: broken invariant: unifying a size of %" PRId64 " with one of %" PRId64 "\n",
                 dim_hint(g, a), dim_hint(g, b));
         abort();
     }
@@ -249,7 +270,7 @@ void dim_unify(Graph *g, Dim a, Dim b)
 typedef struct Terms {
     Dim at[MAX_TERMS];
     int n;
-    int64_t c;     /* the constant factor or term */
+    int64_t c; /* the constant factor or term */
     bool too_many;
 } Terms;
 
@@ -377,8 +398,8 @@ int64_t dim_eval(const Graph *g, Dim d, const int64_t *ints)
     return values[d];
 }
 
-/* Adds to `found` what the representative of d consists of. Small expressions are walked as trees, with duplicates
- * dropped by search; false when the budget runs out. */
+/* Adds to `found` what the representative of d consists of. Small expressions are walked as trees,
+ * with duplicates dropped by search; false when the budget runs out. */
 typedef VEC(uint32_t) FactList;
 
 static bool facts_within(const Graph *g, Dim d, FactList *found, int *budget)

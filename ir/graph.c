@@ -1,9 +1,10 @@
 /*
  * Building the graph: nodes in topological order, interned where they carry no facts.
  *
- * graph_add infers the sizes (unifying what the op needs equal) and gives an equal node where there is one. Equal
- * means: op, dtype, inputs and attributes alike, byte for byte, and neither carries a fact. A scalar constant
- * (attr.flag = 1) counts its bits in. Inputs and scalar facts are never merged.
+ * graph_add infers the sizes (unifying what the op needs equal) and gives an equal node where there
+ * is one. Equal means: op, dtype, inputs and attributes alike, byte for byte, and neither carries a
+ * fact. A scalar constant (attr.flag = 1) counts its bits in. Inputs and scalar facts are never
+ * merged.
  *
  * Callers have checked shapes; a broken invariant prints the node and aborts.
  */
@@ -42,7 +43,8 @@ static uint64_t node_hash(const Graph *g, const Node *n)
 static bool node_equal(const Graph *g, const Node *x, const Node *y)
 {
     return x->op == y->op && x->dtype == y->dtype && x->n_in == y->n_in &&
-           (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
+           (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) &&
+           memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
            (x->op != OP_SCALAR || g->scalars.at[x->scalar].bits == g->scalars.at[y->scalar].bits);
 }
 
@@ -113,7 +115,8 @@ static void check(Graph *g, const Node *n)
             broken(g, n, "an input does not exist yet");
         types[k] = (DType)graph_node(g, n->in[k])->dtype;
     }
-    if (n->dtype >= DT_COUNT || infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
+    if (n->dtype >= DT_COUNT ||
+        infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
         broken(g, n, "wrong dtype");
 }
 
@@ -127,8 +130,13 @@ static Ref push(Graph *g, Node n)
 Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr,
               const Dim *facts, uint32_t n_facts, Loc loc)
 {
-    Node n = {.op = (uint8_t)op, .dtype = (uint8_t)dtype, .origin = g->origin, .n_in = n_in, .n_facts = n_facts,
-              .in = (Ref *)(uintptr_t)in, .loc = loc};
+    Node n = {.op = (uint8_t)op,
+              .dtype = (uint8_t)dtype,
+              .origin = g->origin,
+              .n_in = n_in,
+              .n_facts = n_facts,
+              .in = (Ref *)(uintptr_t)in,
+              .loc = loc};
     if (attr)
         n.attr = *attr;
     check(g, &n);
@@ -153,10 +161,15 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     return r;
 }
 
-Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc)
+Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides,
+                    Loc loc)
 {
     Ref r = g->nodes.n;
-    Node n = {.op = OP_INPUT, .dtype = (uint8_t)dtype, .rank = (uint8_t)rank, .origin = g->origin, .loc = loc,
+    Node n = {.op = OP_INPUT,
+              .dtype = (uint8_t)dtype,
+              .rank = (uint8_t)rank,
+              .origin = g->origin,
+              .loc = loc,
               .n_facts = (uint32_t)(strides ? 2 * rank : rank)};
     n.attr.n = g->inputs.n;
     n.attr.flag = strides != NULL;
@@ -174,7 +187,11 @@ Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const 
 static Ref push_scalar(Graph *g, DType dtype, uint64_t bits, bool constant, Loc loc)
 {
     Ref r = g->nodes.n;
-    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .origin = g->origin, .scalar = g->scalars.n, .loc = loc};
+    Node n = {.op = OP_SCALAR,
+              .dtype = (uint8_t)dtype,
+              .origin = g->origin,
+              .scalar = g->scalars.n,
+              .loc = loc};
     n.attr.flag = constant;
     ScalarFact fact = {.bits = bits, .dtype = (uint8_t)dtype, .node = r};
     VEC_PUSH(g->arena, g->scalars, fact);
@@ -280,7 +297,8 @@ void graph_remap(Graph *g, const Ref *map, uint32_t n_old)
     for (uint32_t k = 0; k < g->ints.n; k++)
         g->ints.at[k].node = g->ints.at[k].node < n_old ? map[g->ints.at[k].node] : REF_NONE;
     for (uint32_t k = 0; k < g->scalars.n; k++)
-        g->scalars.at[k].node = g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
+        g->scalars.at[k].node =
+            g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
     for (uint32_t k = 0; k < g->dims.n; k++)
         g->dims.at[k].owner = g->dims.at[k].owner < n_old ? map[g->dims.at[k].owner] : REF_NONE;
 }

@@ -1,37 +1,18 @@
 /*
- * What an op makes of its inputs: dtype, shape in numbers (with messages for people), sizes in a graph.
+ * What an op makes of its inputs, in numbers: dtype, count of facts, shape, with messages for
+ * people.
  *
- * Two functions say the same thing twice, on purpose: infer_shape refuses what does not fit, in numbers, while an op is
- * recorded; infer_dims then knows that all is well and only derives sizes, unifying what infer_shape required to
- * be equal. The tests compare them.
+ * Two functions say the same thing twice, on purpose: infer_shape (here) refuses what does not fit,
+ * in numbers, while an op is recorded; infer_dims (ir/infer_dims.c) then knows that all is well and
+ * only derives sizes, unifying what infer_shape required to be equal. The verifier compares them.
  *
- * Conventions the rest of kiln relies on:
- *   - operands of an elementwise op, of where, matmul's batch axes... have been broadcast by explicit EXPANDs;
- *   - indices (GATHER, SCATTER) are i64; their values are checked where they are used, not here;
- *   - a size-1 axis that EXPAND repeats or RESHAPE drops is 1 in every graph of the structure, so it is unified with 1;
- *   - both sides of a RESHAPE group have the same product, so a split's product is unified with the merged size.
+ * Operands of an elementwise op, matmul's batch axes and so on have been broadcast by explicit
+ * EXPANDs. Indices (GATHER, SCATTER) are i64; their values are checked where they are used, not
+ * here.
  */
 #include "ir/infer.h"
 
 #include <string.h>
-
-static const int64_t LARGEST = INT64_C(1) << 62;
-
-bool shape_numel(int rank, const int64_t *dims, int64_t *numel)
-{
-    int64_t n = 1;
-    bool zero = false, over = false;
-    for (int d = 0; d < rank; d++) {
-        if (dims[d] < 0)
-            return false;
-        zero |= dims[d] == 0;
-        over |= !zero && n > LARGEST / dims[d];
-        if (!zero && !over)
-            n *= dims[d];
-    }
-    *numel = zero ? 0 : n;
-    return zero || !over;
-}
 
 /* ---- dtypes ---- */
 
@@ -162,7 +143,8 @@ static Status axis_range(const Args *a)
 {
     char text[SHAPE_TEXT];
     if (a->attr->axis >= a->in[0].rank)
-        return fail(ST_INVALID, "axis %d does not exist: a is %s", a->attr->axis, shape_text(&a->in[0], text));
+        return fail(ST_INVALID, "axis %d does not exist: a is %s", a->attr->axis,
+                    shape_text(&a->in[0], text));
     return ST_OK;
 }
 
@@ -170,8 +152,8 @@ static Status mask_range(const Args *a)
 {
     char text[SHAPE_TEXT];
     if (a->attr->mask >> a->in[0].rank)
-        return fail(ST_INVALID, "axis %d does not exist: a is %s", 31 - __builtin_clz(a->attr->mask),
-                    shape_text(&a->in[0], text));
+        return fail(ST_INVALID, "axis %d does not exist: a is %s",
+                    31 - __builtin_clz(a->attr->mask), shape_text(&a->in[0], text));
     return ST_OK;
 }
 
@@ -259,7 +241,8 @@ static Status shape_expand(const Args *a)
             continue;
         char text[SHAPE_TEXT];
         if (a->in[0].dim[d] != 1)
-            return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d, shape_text(&a->in[0], text));
+            return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d,
+                        shape_text(&a->in[0], text));
         a->out->dim[d] = *fact++;
         if (a->out->dim[d] < 0)
             return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, a->out->dim[d]);
@@ -283,8 +266,10 @@ static Status shape_slice(const Args *a)
                                    __builtin_add_overflow(last, start, &last));
         if (length > 0 && (over || start < 0 || start >= dim || last < 0 || last >= dim)) {
             char text[SHAPE_TEXT];
-            return fail(ST_INDEX, "start %" PRId64 ", step %" PRId64 ", length %" PRId64
-                        " leave axis %d: a is %s", start, step, length, d, shape_text(&a->in[0], text));
+            return fail(ST_INDEX,
+                        "start %" PRId64 ", step %" PRId64 ", length %" PRId64
+                        " leave axis %d: a is %s",
+                        start, step, length, d, shape_text(&a->in[0], text));
         }
         a->out->dim[d] = length;
     }
@@ -344,7 +329,8 @@ static Status reduces_something(const Args *a)
         if (a->attr->mask >> d & 1 && a->in[0].dim[d] == 0)
             reduced = 0;
     if (numel && !reduced)
-        return fail(ST_SHAPE, "of zero elements has no value: a is %s", shape_text(&a->in[0], text));
+        return fail(ST_SHAPE, "of zero elements has no value: a is %s",
+                    shape_text(&a->in[0], text));
     return ST_OK;
 }
 
@@ -356,7 +342,8 @@ static Status shape_reduce(const Args *a)
         if (!(a->attr->mask >> d & 1))
             a->out->dim[rank++] = a->in[0].dim[d];
     a->out->rank = (uint8_t)rank;
-    if (a->op == OP_REDUCE_MAX || a->op == OP_REDUCE_MIN || a->op == OP_ARGMAX || a->op == OP_ARGMIN)
+    if (a->op == OP_REDUCE_MAX || a->op == OP_REDUCE_MIN || a->op == OP_ARGMAX ||
+        a->op == OP_ARGMIN)
         return reduces_something(a);
     return ST_OK;
 }
@@ -367,7 +354,8 @@ static Status shape_along(const Args *a)
     return shape_same(a);
 }
 
-/* Do x and the index agree but along the axis, and is there something to take? `k`: whose shape is compared with x. */
+/* Do x and the index agree but along the axis, and is there something to take? `k`: whose shape is
+ * compared with x. */
 static Status check_index(const Args *a, uint32_t k)
 {
     TRY(axis_range(a));
@@ -377,8 +365,8 @@ static Status check_index(const Args *a, uint32_t k)
         same = d == a->attr->axis || x->dim[d] == index->dim[d];
     if (!same) {
         char left[SHAPE_TEXT], right[SHAPE_TEXT];
-        return fail(ST_SHAPE, "shapes differ outside axis %d: a is %s, the index is %s", a->attr->axis,
-                    shape_text(x, left), shape_text(index, right));
+        return fail(ST_SHAPE, "shapes differ outside axis %d: a is %s, the index is %s",
+                    a->attr->axis, shape_text(x, left), shape_text(index, right));
     }
     int64_t numel;
     if (shape_numel(index->rank, index->dim, &numel) && numel > 0 && x->dim[a->attr->axis] == 0)
@@ -418,13 +406,15 @@ static Status shape_matmul(const Args *a)
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     int rank = x->rank;
     if (rank < 2 || y->rank != rank)
-        return fail(ST_SHAPE, "ranks do not fit: a is %s, b is %s", shape_text(x, left), shape_text(y, right));
+        return fail(ST_SHAPE, "ranks do not fit: a is %s, b is %s", shape_text(x, left),
+                    shape_text(y, right));
     if (x->dim[rank - 1] != y->dim[rank - 2])
-        return fail(ST_SHAPE, "inner dims differ: a is %s, b is %s", shape_text(x, left), shape_text(y, right));
+        return fail(ST_SHAPE, "inner dims differ: a is %s, b is %s", shape_text(x, left),
+                    shape_text(y, right));
     for (int d = 0; d < rank - 2; d++)
         if (x->dim[d] != y->dim[d])
-            return fail(ST_SHAPE, "batch dims differ at axis %d: a is %s, b is %s", d, shape_text(x, left),
-                        shape_text(y, right));
+            return fail(ST_SHAPE, "batch dims differ at axis %d: a is %s, b is %s", d,
+                        shape_text(x, left), shape_text(y, right));
     memcpy(a->out->dim, x->dim, sizeof x->dim);
     a->out->dim[rank - 1] = y->dim[rank - 1];
     a->out->rank = (uint8_t)rank;
@@ -451,8 +441,13 @@ static ShapeRule *shape_rule(Op op)
     case CLS_LEAF:
         return op == OP_IOTA ? shape_iota : op == OP_SCALAR ? shape_scalar : NULL;
     case CLS_VIEW:
-        return op == OP_RESHAPE ? shape_reshape : op == OP_PERMUTE ? shape_permute : op == OP_EXPAND ? shape_expand
-             : op == OP_SLICE ? shape_slice : op == OP_PAD ? shape_pad : op == OP_CONCAT ? shape_concat : NULL;
+        return op == OP_RESHAPE   ? shape_reshape
+               : op == OP_PERMUTE ? shape_permute
+               : op == OP_EXPAND  ? shape_expand
+               : op == OP_SLICE   ? shape_slice
+               : op == OP_PAD     ? shape_pad
+               : op == OP_CONCAT  ? shape_concat
+                                  : NULL;
     }
     return NULL;
 }
@@ -462,7 +457,8 @@ static Status refuse_dtype(Op op, uint32_t n_in, const Shape *in)
     char types[128] = "";
     size_t at = 0;
     for (uint32_t k = 0; k < n_in && at + 8 < sizeof types; k++)
-        at += (size_t)snprintf(types + at, sizeof types - at, "%s%s", k ? ", " : "", dtype_name((DType)in[k].dtype));
+        at += (size_t)snprintf(types + at, sizeof types - at, "%s%s", k ? ", " : "",
+                               dtype_name((DType)in[k].dtype));
     return fail(ST_DTYPE, "%s does not take %s", op_name(op), n_in ? types : "no inputs");
 }
 
@@ -498,219 +494,5 @@ Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, cons
         return fail(ST_OVERFLOW, "too many elements: %s", shape_text(&made, text));
     }
     *out = made;
-    return ST_OK;
-}
-
-/* ---- sizes in a graph ---- */
-
-static Dim product(Graph *g, const Dim *dims, int n)
-{
-    Dim p = dim_const(g, 1);
-    for (int d = 0; d < n; d++)
-        p = dim_mul(g, p, dims[d]);
-    return p;
-}
-
-static void dims_reshape(Graph *g, const Attr *attr, const Node *x, const Dim *facts, uint8_t *rank, Dim *dims)
-{
-    int i = 0, j = 0;
-    for (uint32_t k = 0; k < attr->n; k++) {
-        int in = attr->group.in[k], out = attr->group.out[k];
-        if (out == 1 && in == 1) {
-            dims[j] = x->dim[i];
-        } else {
-            Dim before = product(g, x->dim + i, in);
-            if (out == 1)
-                dims[j] = before;
-            for (int d = 0; out > 1 && d < out; d++)
-                dims[j + d] = *facts++;
-            if (out != 1)
-                dim_unify(g, before, product(g, dims + j, out));
-        }
-        i += in;
-        j += out;
-    }
-    *rank = (uint8_t)j;
-}
-
-static void unify_shapes(Graph *g, const Node *x, const Node *y, int except)
-{
-    for (int d = 0; d < x->rank; d++)
-        if (d != except)
-            dim_unify(g, x->dim[d], y->dim[d]);
-}
-
-/* The views but RESHAPE: x's dims, changed where the attributes say. */
-static void dims_view(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts, Dim *dims)
-{
-    const Node *x = graph_node(g, in[0]);
-    for (int d = 0; d < x->rank; d++) {
-        bool masked = attr->mask >> d & 1;
-        dims[d] = x->dim[d];
-        if (op == OP_PERMUTE) {
-            dims[d] = x->dim[attr->perm[d]];
-        } else if (op == OP_EXPAND && masked) {
-            dim_unify(g, x->dim[d], dim_const(g, 1));
-            dims[d] = *facts++;
-        } else if (op == OP_SLICE && masked) {
-            dims[d] = facts[2];
-            facts += 3;
-        } else if (op == OP_PAD && masked) {
-            dims[d] = dim_add(g, dim_add(g, facts[0], x->dim[d]), facts[1]);
-            facts += 2;
-        }
-    }
-    for (uint32_t k = 1; op == OP_CONCAT && k < n_in; k++) {
-        const Node *y = graph_node(g, in[k]);
-        unify_shapes(g, x, y, attr->axis);
-        dims[attr->axis] = dim_add(g, dims[attr->axis], y->dim[attr->axis]);
-    }
-}
-
-void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts,
-                uint8_t *rank, Dim *dims)
-{
-    const Node *x = n_in ? graph_node(g, in[0]) : NULL;
-    uint8_t r = 0;
-    switch (op_class(op)) {
-    case CLS_LEAF:
-        if (op == OP_IOTA)
-            dims[r++] = facts[0];
-        break;
-    case CLS_EW:
-        for (uint32_t k = 1; k < n_in; k++)
-            unify_shapes(g, x, graph_node(g, in[k]), -1);
-        /* fall through */
-    case CLS_SCAN:
-    case CLS_SORT:
-        r = x->rank;
-        memcpy(dims, x->dim, sizeof *dims * r);
-        break;
-    case CLS_VIEW:
-        r = x->rank;
-        if (op == OP_RESHAPE)
-            dims_reshape(g, attr, x, facts, &r, dims);
-        else
-            dims_view(g, op, attr, n_in, in, facts, dims);
-        break;
-    case CLS_REDUCE:
-        for (int d = 0; d < x->rank; d++)
-            if (!(attr->mask >> d & 1))
-                dims[r++] = x->dim[d];
-        break;
-    case CLS_GATHER:
-    case CLS_SCATTER: {
-        const Node *index = graph_node(g, in[1]);
-        unify_shapes(g, x, index, attr->axis);
-        if (op_class(op) == CLS_SCATTER)
-            unify_shapes(g, index, graph_node(g, in[2]), -1);
-        r = x->rank;
-        memcpy(dims, op_class(op) == CLS_GATHER ? index->dim : x->dim, sizeof *dims * r);
-        break;
-    }
-    case CLS_CONTRACT: {
-        const Node *y = graph_node(g, in[1]);
-        r = x->rank;
-        for (int d = 0; d < r - 2; d++)
-            dim_unify(g, x->dim[d], y->dim[d]);
-        dim_unify(g, x->dim[r - 1], y->dim[r - 2]);
-        memcpy(dims, x->dim, sizeof *dims * r);
-        dims[r - 1] = y->dim[r - 1];
-        break;
-    }
-    }
-    *rank = r;
-}
-
-/* ---- reshape groups ---- */
-
-static void add_group(Attr *attr, int in, int out)
-{
-    attr->group.in[attr->n] = (uint8_t)in;
-    attr->group.out[attr->n++] = (uint8_t)out;
-}
-
-static bool has_zero(const int64_t *dims, int n)
-{
-    for (int d = 0; d < n; d++)
-        if (dims[d] == 0)
-            return true;
-    return false;
-}
-
-/* Groups of two shapes without elements: equal axes at both ends stay, the rest (which must hold a zero on both
- * sides) is one general group. */
-static void empty_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr)
-{
-    int head = 0, tail = 0;
-    while (head < in_rank && head < out_rank && in[head] == out[head])
-        head++;
-    if (head < in_rank || head < out_rank) {
-        while (!has_zero(in + head, in_rank - head) || !has_zero(out + head, out_rank - head))
-            head--;
-        while (head + tail < in_rank && head + tail < out_rank && in[in_rank - 1 - tail] == out[out_rank - 1 - tail] &&
-               has_zero(in + head, in_rank - head - tail - 1) && has_zero(out + head, out_rank - head - tail - 1))
-            tail++;
-    }
-    for (int d = 0; d < head; d++)
-        add_group(attr, 1, 1);
-    if (head < in_rank || head < out_rank)
-        add_group(attr, in_rank - head - tail, out_rank - head - tail);
-    for (int d = 0; d < tail; d++)
-        add_group(attr, 1, 1);
-}
-
-static void full_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr)
-{
-    int i = 0, j = 0;
-    while (i < in_rank || j < out_rank) {
-        if (i < in_rank && j < out_rank && in[i] == out[j]) {
-            add_group(attr, 1, 1);
-            i++, j++;
-        } else if (i < in_rank && in[i] == 1) {
-            add_group(attr, 1, 0);
-            i++;
-        } else if (j < out_rank && out[j] == 1) {
-            add_group(attr, 0, 1);
-            j++;
-        } else {
-            int i0 = i, j0 = j;
-            int64_t before = in[i++], after = out[j++];
-            while (before != after) {
-                if (before < after)
-                    before *= in[i++];
-                else
-                    after *= out[j++];
-            }
-            add_group(attr, i - i0, j - j0);
-        }
-    }
-}
-
-Status reshape_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr,
-                      int64_t *facts, uint32_t *n_facts)
-{
-    int64_t before, after;
-    if (in_rank > MAX_RANK || out_rank > MAX_RANK)
-        return fail(ST_SHAPE, "rank %d is more than %d", in_rank > out_rank ? in_rank : out_rank, (int)MAX_RANK);
-    for (int d = 0; d < out_rank; d++)
-        if (out[d] < 0)
-            return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, out[d]);
-    if (!shape_numel(in_rank, in, &before) || !shape_numel(out_rank, out, &after))
-        return fail(ST_OVERFLOW, "too many elements");
-    if (before != after)
-        return fail(ST_SHAPE, "%" PRId64 " elements do not fit a shape of %" PRId64, before, after);
-    memset(attr, 0, sizeof *attr);
-    if (before)
-        full_groups(in_rank, in, out_rank, out, attr);
-    else
-        empty_groups(in_rank, in, out_rank, out, attr);
-    *n_facts = 0;
-    int j = 0;
-    for (uint32_t k = 0; k < attr->n; k++) {
-        for (int d = 0; attr->group.out[k] > 1 && d < attr->group.out[k]; d++)
-            facts[(*n_facts)++] = out[j + d];
-        j += attr->group.out[k];
-    }
     return ST_OK;
 }

@@ -1,10 +1,11 @@
 /*
  * Questions about facts, in terms of sizes and scalars.
  *
- * What structure proves is answered without a question: constants, and classes that hold one. What is false in the
- * graph at hand is answered false without a question too, so guards are recorded only for what was relied on.
- * A size made of several facts is specialised whole or not at all: a refusal half way takes the earlier guards back.
- * In a class of unified facts one is asked for all (the representative); the others have its value by structure.
+ * What structure proves is answered without a question: constants, and classes that hold one. What
+ * is false in the graph at hand is answered false without a question too, so guards are recorded
+ * only for what was relied on. A size made of several facts is specialised whole or not at all: a
+ * refusal half way takes the earlier guards back. In a class of unified facts one is asked for all
+ * (the representative); the others have its value by structure.
  */
 #include "ir/query.h"
 #include "ir/scalar.h"

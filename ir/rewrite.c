@@ -1,19 +1,21 @@
 /*
  * The walk that rewrites a graph, and the merging of nodes that carry facts.
  *
- * graph_rewrite takes all nodes out and puts the live ones back, oldest first, each through rewrite_add with its inputs
- * replaced by what those became. So the new list is in topological order by construction, equal nodes without facts
- * meet in the graph's intern table, and nodes that nothing needs any more are dropped at the end.
+ * graph_rewrite takes all nodes out and puts the live ones back, oldest first, each through
+ * rewrite_add with its inputs replaced by what those became. So the new list is in topological
+ * order by construction, equal nodes without facts meet in the graph's intern table, and nodes that
+ * nothing needs any more are dropped at the end.
  *
  * Merging: a table of the nodes that the intern table leaves out.
- *   - Nodes with integer facts (slices, expands...) are one when all facts are proven equal. With FAMILY_MERGE also when
- *     they are equal now and spec_dim_same agrees to guard that.
- *   - With FAMILY_MERGE, elementwise nodes that differ only in *which* scalar fact is broadcast are one when the values
- *     are equal now and spec_scalar agrees to pin each: only where the node is large enough to pay for that.
+ *   - Nodes with integer facts (slices, expands...) are one when all facts are proven equal. With
+ * FAMILY_MERGE also when they are equal now and spec_dim_same agrees to guard that.
+ *   - With FAMILY_MERGE, elementwise nodes that differ only in *which* scalar fact is broadcast are
+ * one when the values are equal now and spec_scalar agrees to pin each: only where the node is
+ * large enough to pay for that.
  */
-#include "ir/rules.h"
 #include "ir/base/hash.h"
 #include "ir/query.h"
+#include "ir/rules.h"
 
 #include <string.h>
 
@@ -25,7 +27,9 @@ enum { FIRST_TABLE = 64, WORTH_PINNING = 4096 };
 static Ref scalar_fact(const Graph *g, Ref r)
 {
     Ref s = scalar_source(g, r);
-    return s != REF_NONE && graph_node(g, s)->op == OP_SCALAR && !graph_node(g, s)->attr.flag ? s : REF_NONE;
+    return s != REF_NONE && graph_node(g, s)->op == OP_SCALAR && !graph_node(g, s)->attr.flag
+               ? s
+               : REF_NONE;
 }
 
 static uint64_t scalar_bits(const Graph *g, Ref s)
@@ -107,7 +111,8 @@ static bool mergeable(const Rewriter *w, Ref a, Ref b)
         return false;
     if (!x->n_facts)
         return same_operands(w, x, y);
-    return (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && same_facts(w, x, y);
+    return (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) &&
+           same_facts(w, x, y);
 }
 
 /* Is r a node that this table is for? */
@@ -116,7 +121,8 @@ static bool wanted(const Rewriter *w, Ref r)
     const Node *n = graph_node(w->g, r);
     if (n->n_facts)
         return n->op != OP_INPUT;
-    if (!(w->families & FAMILY_MERGE) || op_class((Op)n->op) != CLS_EW || node_hint_numel(w->g, r) < WORTH_PINNING)
+    if (!(w->families & FAMILY_MERGE) || op_class((Op)n->op) != CLS_EW ||
+        node_hint_numel(w->g, r) < WORTH_PINNING)
         return false;
     for (uint32_t k = 0; k < n->n_in; k++)
         if (scalar_fact(w->g, n->in[k]) != REF_NONE)
@@ -126,7 +132,8 @@ static bool wanted(const Rewriter *w, Ref r)
 
 static void grow(Rewriter *w)
 {
-    uint32_t cap = w->facts_cap ? w->facts_cap * 2 : FIRST_TABLE, *table = ARENA_ARRAY(w->g->arena, uint32_t, cap);
+    uint32_t cap = w->facts_cap ? w->facts_cap * 2 : FIRST_TABLE,
+             *table = ARENA_ARRAY(w->g->arena, uint32_t, cap);
     memset(table, 0xff, sizeof *table * cap);
     for (uint32_t i = 0; i < w->facts_cap; i++) {
         if (w->facts_table[i] == REF_NONE)
@@ -206,7 +213,8 @@ Status graph_rewrite(Rewriter *w)
         Ref *in = n->n_in <= 8 ? in_small : ARENA_ARRAY(g->arena, Ref, n->n_in);
         for (uint32_t k = 0; k < n->n_in; k++)
             in[k] = map[n->in[k]];
-        map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
+        map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact,
+                             n->n_facts, n->loc);
         if (!same_type(g, n, map[r])) {
             Str text;
             str_init(&text, g->arena);

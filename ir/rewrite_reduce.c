@@ -1,11 +1,12 @@
 /*
  * Rewrites of reductions: axes of size 1, repeated axes, reductions of reductions.
  *
- * A reduction of one element gives that element: sums start at -0.0, products at 1. The order in which float sums
- * are taken is a function of the number of elements (ir/scalar.h), which dropping axes of size 1 does not change.
+ * A reduction of one element gives that element: sums start at -0.0, products at 1. The order in
+ * which float sums are taken is a function of the number of elements (ir/scalar.h), which dropping
+ * axes of size 1 does not change.
  */
-#include "ir/rules.h"
 #include "ir/query.h"
+#include "ir/rules.h"
 
 static bool picks(Op op)
 {
@@ -63,10 +64,12 @@ Ref rewrite_reduce_size_one(Rewriter *w, Ref r)
             dropped |= 1u << d;
     if (!dropped)
         return REF_NONE;
-    return add_reduce(w, &n, drop_axes(w, n.in[0], dropped, n.loc), squeeze_mask(n.attr.mask, dropped, x.rank));
+    return add_reduce(w, &n, drop_axes(w, n.in[0], dropped, n.loc),
+                      squeeze_mask(n.attr.mask, dropped, x.rank));
 }
 
-/* Is node n, a reduction, over axes that its input repeats? Those axes; *y is the input with size 1 there. */
+/* Is node n, a reduction, over axes that its input repeats? Those axes; *y is the input with size 1
+ * there. */
 static unsigned repeated_axes(const Graph *g, const Node *n)
 {
     const Node *x = graph_node(g, n->in[0]);
@@ -92,12 +95,14 @@ Ref rewrite_max_of_broadcast(Rewriter *w, Ref r)
     unsigned axes = picks((Op)n.op) ? repeated_axes(w->g, &n) : 0u;
     if (!axes)
         return REF_NONE;
-    /* Of nothing, any is false and all is true; max and min of nothing are refused when recorded. */
+    /* Of nothing, any is false and all is true; max and min of nothing are refused when recorded.
+     */
     bool bounded = n.op == OP_REDUCE_MAX || n.op == OP_REDUCE_MIN;
     uint32_t mark = query_mark(w->g);
     for (int d = 0; d < MAX_RANK; d++) {
         if (axes >> d & 1 && !bounded &&
-            !spec_range(w->g, graph_node(w->g, n.in[0])->dim[d], 1, INT64_MAX, "max_of_broadcast")) {
+            !spec_range(w->g, graph_node(w->g, n.in[0])->dim[d], 1, INT64_MAX,
+                        "max_of_broadcast")) {
             query_undo(w->g, mark);
             return REF_NONE;
         }
@@ -125,7 +130,8 @@ Ref rewrite_sum_of_broadcast(Rewriter *w, Ref r)
     }
     /* f16 and bf16 sums are taken in f32: so is this product. */
     DType dtype = (DType)n.dtype, wide = dtype_accumulator(dtype);
-    Ref sum = rewrite_cast(w, add_reduce(w, &n, unrepeat(w, n.in[0], axes), n.attr.mask), wide, n.loc);
+    Ref sum =
+        rewrite_cast(w, add_reduce(w, &n, unrepeat(w, n.in[0], axes), n.attr.mask), wide, n.loc);
     Ref times = rewrite_const(w, wide, scalar_from_int(wide, count), n.rank, n.dim, n.loc);
     return rewrite_cast(w, rewrite_ew(w, OP_MUL, sum, times, REF_NONE, n.loc), dtype, n.loc);
 }

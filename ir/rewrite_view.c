@@ -1,9 +1,10 @@
 /*
- * Views of views: compositions and identities. All exact; none asks about a fact, except that a slice composed of
- * two (a flip of a flip) asks whether it is the whole axis once the numbers at hand say so.
+ * Views of views: compositions and identities. All exact; none asks about a fact, except that a
+ * slice composed of two (a flip of a flip) asks whether it is the whole axis once the numbers at
+ * hand say so.
  */
-#include "ir/rules.h"
 #include "ir/query.h"
+#include "ir/rules.h"
 
 #include <string.h>
 
@@ -13,7 +14,8 @@ static bool is_const(const Graph *g, Dim d, int64_t value)
     return info->kind == DIM_CONST && info->hint == value;
 }
 
-static Ref add_view(Rewriter *w, Op op, Ref x, const Attr *attr, const Dim *facts, uint32_t n_facts, Loc loc)
+static Ref add_view(Rewriter *w, Op op, Ref x, const Attr *attr, const Dim *facts, uint32_t n_facts,
+                    Loc loc)
 {
     return rewrite_add(w, op, (DType)graph_node(w->g, x)->dtype, &x, 1, attr, facts, n_facts, loc);
 }
@@ -27,8 +29,10 @@ Ref rewrite_view_of_scalar(Rewriter *w, Ref r)
     Ref s = scalar_source(w->g, n.in[0]);
     if (s == REF_NONE)
         return REF_NONE;
-    bool canonical = n.op == OP_RESHAPE ? s == n.in[0] : n.op == OP_EXPAND && graph_node(w->g, n.in[0])->op == OP_RESHAPE &&
-                                                             graph_node(w->g, n.in[0])->in[0] == s;
+    bool canonical = n.op == OP_RESHAPE
+                         ? s == n.in[0]
+                         : n.op == OP_EXPAND && graph_node(w->g, n.in[0])->op == OP_RESHAPE &&
+                               graph_node(w->g, n.in[0])->in[0] == s;
     if (canonical && n.op == OP_EXPAND) /* is every axis that is not 1 expanded here? */
         for (int d = 0; d < n.rank; d++)
             canonical &= (n.attr.mask >> d & 1) != is_const(w->g, n.dim[d], 1);
@@ -74,7 +78,8 @@ static void push_group(Groups *to, int in, int out)
     to->out += out;
 }
 
-/* A group in its finest spelling: only insertions, only drops, or axis by axis where the sizes are proven equal. */
+/* A group in its finest spelling: only insertions, only drops, or axis by axis where the sizes are
+ * proven equal. */
 static void emit_group(const Graph *g, Groups *to, int in, int out)
 {
     bool same = in == out;
@@ -87,7 +92,8 @@ static void emit_group(const Graph *g, Groups *to, int in, int out)
         push_group(to, in, out);
 }
 
-/* Groups of `second` after `first`: runs of axes in between that both partitions cut at their ends. */
+/* Groups of `second` after `first`: runs of axes in between that both partitions cut at their ends.
+ */
 static void compose(const Graph *g, const Attr *first, const Attr *second, Groups *to)
 {
     uint32_t i = 0, j = 0;
@@ -310,5 +316,7 @@ Ref rewrite_concat_one(Rewriter *w, Ref r)
         in[kept++] = n.in[0];
     if (kept == 1)
         return in[0];
-    return kept == n.n_in ? REF_NONE : rewrite_add(w, OP_CONCAT, (DType)n.dtype, in, kept, &n.attr, NULL, 0, n.loc);
+    return kept == n.n_in
+               ? REF_NONE
+               : rewrite_add(w, OP_CONCAT, (DType)n.dtype, in, kept, &n.attr, NULL, 0, n.loc);
 }

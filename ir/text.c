@@ -1,5 +1,6 @@
 /*
- * The graph as text, printed (here) and parsed back (ir/text_parse.c): in dumps, errors, golden tests.
+ * The graph as text, printed (here) and parsed back (ir/text_parse.c): in dumps, errors, golden
+ * tests.
  *
  *     graph norm(%0: f32[64,512], %1: f32[512]) {
  *       %2 = reduce_sum %0 axes(1) : f32[64]
@@ -10,26 +11,24 @@
  *
  *     graph = "graph" name "(" [input {"," input}] ")" "{" {node} "return" {ref} "}"
  *     input = ref ":" dtype "[" [fact {"," fact}] "]" ["strides" "(" {fact} ")"]
- *     node  = ref "=" op {ref} {attr} [":" type]          cast: the type it casts to comes after "cast"
- *           | ref "=" ("scalar" | "const") dtype value [":" type]
- *           | ref "=" "input" dtype "[" ... "]" ...       an input that does not come first
- *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
- *           | name "(" {fact} ")"      size(4 8); range(start:step:length ...); by(low:high ...)
- *     fact  = integer                  a new fact: the next of graph.ints, with this value
- *           | "s3" | "s3=512"          an earlier fact; a new one out of turn
- *           | "#512"                   a constant, no fact
- *           | "(" term "+" term ")" | "(" term "*" term ")"     term: as fact, but an integer is a constant
- *     value = true | false | integer | float | inf | -inf | nan | 0x... (the bits; other NaNs)
- *     type  = dtype "[" sizes "]"      for people: sizes are those of the graph at hand. Checked if there
- *     Comments run from "//" to the end of the line.
+ *     node  = ref "=" op {ref} {attr} [":" type]          cast: the type it casts to comes after
+ * "cast" | ref "=" ("scalar" | "const") dtype value [":" type] | ref "=" "input" dtype "[" ... "]"
+ * ...       an input that does not come first attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" |
+ * "groups(2:1 1:1 1:2)" | "mode(add)" | "descending" | name "(" {fact} ")"      size(4 8);
+ * range(start:step:length ...); by(low:high ...) fact  = integer                  a new fact: the
+ * next of graph.ints, with this value | "s3" | "s3=512"          an earlier fact; a new one out of
+ * turn | "#512"                   a constant, no fact | "(" term "+" term ")" | "(" term "*" term
+ * ")"     term: as fact, but an integer is a constant value = true | false | integer | float | inf
+ * | -inf | nan | 0x... (the bits; other NaNs) type  = dtype "[" sizes "]"      for people: sizes
+ * are those of the graph at hand. Checked if there Comments run from "//" to the end of the line.
  *
- * scalar is a fact, const is known for ever. Numbers of facts are kept even when others were dropped with their nodes,
- * so that s3 in a dump is the s3 of the guards. Not in the text: locations, and which sizes are known to be equal beyond what
- * the graph's structure says.
+ * scalar is a fact, const is known for ever. Numbers of facts are kept even when others were
+ * dropped with their nodes, so that s3 in a dump is the s3 of the guards. Not in the text:
+ * locations, and which sizes are known to be equal beyond what the graph's structure says.
  */
+#include "ir/text.h"
 #include "ir/attr.h"
 #include "ir/graph.h"
-#include "ir/text.h"
 
 #include <inttypes.h>
 #include <locale.h>
@@ -112,7 +111,8 @@ void text_print_scalar(DType dtype, uint64_t bits, Str *out)
 
 /* ---- nodes ---- */
 
-/* Which fact is expected next (see the grammar), and which were seen. NULL where a node is printed by itself. */
+/* Which fact is expected next (see the grammar), and which were seen. NULL where a node is printed
+ * by itself. */
 typedef struct FactOrder {
     uint32_t next;
     bool *seen;

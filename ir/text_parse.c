@@ -1,9 +1,10 @@
 /*
  * Parses the text form; the grammar is at the top of ir/text.c.
  *
- * One pass by recursive descent over a scanner that knows line and column. Every node is checked by infer_shape before it is
- * added, so text from anywhere is safe: what does not fit is ST_FORMAT with the place. References may leave numbers
- * out; an integer that names something is bounded by the length of the text, so small texts make small graphs.
+ * One pass by recursive descent over a scanner that knows line and column. Every node is checked by
+ * infer_shape before it is added, so text from anywhere is safe: what does not fit is ST_FORMAT
+ * with the place. References may leave numbers out; an integer that names something is bounded by
+ * the length of the text, so small texts make small graphs.
  */
 #include "ir/attr.h"
 #include "ir/infer.h"
@@ -23,8 +24,8 @@ typedef struct Parser {
     Graph *g;
     const char *text, *at;
     size_t len;
-    VEC(Ref) refs;       /* number in the text -> node; REF_NONE: none */
-    VEC(Dim) facts;      /* index of a fact -> its size; DIM_NONE: not seen yet */
+    VEC(Ref) refs;  /* number in the text -> node; REF_NONE: none */
+    VEC(Dim) facts; /* index of a fact -> its size; DIM_NONE: not seen yet */
     int nest;
 } Parser;
 
@@ -262,7 +263,8 @@ static Status parse_fact(Parser *p, bool top, Dim *d)
 /* Says what the facts of a new node are about; they were made before it was known. */
 static void label(Parser *p, Ref r)
 {
-    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH}, pad[] = {FACT_LOW, FACT_HIGH};
+    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH},
+                          pad[] = {FACT_LOW, FACT_HIGH};
     const Node *n = graph_node(p->g, r);
     uint8_t axis[3 * MAX_RANK] = {0}, per = attr_info((Op)n->op).per_axis, at = 0, first = 0;
     for (uint8_t d = 0; d < MAX_RANK; d++)
@@ -279,8 +281,10 @@ static void label(Parser *p, Ref r)
         if (info->kind != DIM_FACT || info->owner != r)
             continue;
         IntFact *fact = &p->g->ints.at[info->fact];
-        FactKind kind = n->op == OP_SLICE ? slice[k % 3] : n->op == OP_PAD ? pad[k % 2]
-                        : n->op == OP_IOTA ? FACT_LENGTH : FACT_SIZE;
+        FactKind kind = n->op == OP_SLICE  ? slice[k % 3]
+                        : n->op == OP_PAD  ? pad[k % 2]
+                        : n->op == OP_IOTA ? FACT_LENGTH
+                                           : FACT_SIZE;
         fact->kind = (uint8_t)kind;
         fact->axis = axis[k];
     }
@@ -319,11 +323,14 @@ static Status parse_input(Parser *p, uint32_t number)
     }
     if (!shape_numel(rank, dims, &numel))
         return bad(p, "negative or too many elements");
-    /* graph_add_input makes its own facts: where they are the very next ones, take back those just parsed. */
-    uint32_t n = (uint32_t)(strided ? 2 * rank : rank), first = p->facts.n >= n ? p->facts.n - n : 0;
+    /* graph_add_input makes its own facts: where they are the very next ones, take back those just
+     * parsed. */
+    uint32_t n = (uint32_t)(strided ? 2 * rank : rank),
+             first = p->facts.n >= n ? p->facts.n - n : 0;
     bool fresh = p->facts.n == first + n;
     for (uint32_t k = 0; k < n; k++)
-        fresh &= p->g->dims.at[facts[k]].kind == DIM_FACT && p->g->dims.at[facts[k]].fact == first + k;
+        fresh &=
+            p->g->dims.at[facts[k]].kind == DIM_FACT && p->g->dims.at[facts[k]].fact == first + k;
     if (!fresh)
         return bad(p, "an input's sizes are facts of its own, in order");
     p->g->ints.n = p->facts.n = first;
@@ -352,12 +359,16 @@ static Status parse_bits(Parser *p, DType dtype, const char *word, uint64_t *bit
     case DK_INT: {
         long long v = strtoll(word, &end, 10);
         *bits = scalar_from_int(dtype, v);
-        return end != word && !*end && !errno && scalar_to_int(dtype, *bits) == v ? ST_OK : bad(p, "not an integer of that dtype");
+        return end != word && !*end && !errno && scalar_to_int(dtype, *bits) == v
+                   ? ST_OK
+                   : bad(p, "not an integer of that dtype");
     }
     case DK_UINT:
         *bits = strtoull(word, &end, 10);
-        return end != word && !*end && !errno && *word != '-' && (dtype_bytes(dtype) == 8 || !(*bits >> 8 * dtype_bytes(dtype)))
-                   ? ST_OK : bad(p, "not an integer of that dtype");
+        return end != word && !*end && !errno && *word != '-' &&
+                       (dtype_bytes(dtype) == 8 || !(*bits >> 8 * dtype_bytes(dtype)))
+                   ? ST_OK
+                   : bad(p, "not an integer of that dtype");
     case DK_FLOAT:
         if (!text_double(word, &number))
             return bad(p, "expected a number");
@@ -384,7 +395,8 @@ static Status parse_scalar(Parser *p, bool constant, uint32_t number)
     word[len] = 0;
     TRY(parse_bits(p, dtype, word, &bits));
     p->at += len;
-    Ref r = constant ? graph_add_const(p->g, dtype, bits, (Loc){0}) : graph_add_scalar(p->g, dtype, bits, (Loc){0});
+    Ref r = constant ? graph_add_const(p->g, dtype, bits, (Loc){0})
+                     : graph_add_scalar(p->g, dtype, bits, (Loc){0});
     return define(p, number, r);
 }
 
@@ -505,7 +517,8 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
     if (infer_shape(n->op, &n->attr, n->in.n, in, facts, n->facts.n, n->dtype, &out) != ST_OK)
         return bad_because(p);
     Ref before = g->nodes.n;
-    Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at, n->facts.n, (Loc){0});
+    Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at,
+                      n->facts.n, (Loc){0});
     if (r == before)
         label(p, r);
     return define(p, number, r);

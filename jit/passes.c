@@ -1,8 +1,10 @@
 /*
- * The pass loop, written once: each pass of jit/passes.def is run, verified, timed, logged and dumped here.
+ * The pass loop, written once: each pass of jit/passes.def is run, verified, timed, logged and
+ * dumped here.
  *
- * A pass rewrites the graph in place (ir/rules.h); what it may rely on it asks through g->query. The graph is verified before
- * the first pass and after each one, so a fault names the pass that made it.
+ * A pass rewrites the graph in place (ir/rules.h); what it may rely on it asks through g->query.
+ * The graph is verified before the first pass and after each one, so a fault names the pass that
+ * made it.
  */
 #include "jit/passes.h"
 #include "ir/base/log.h"
@@ -22,7 +24,8 @@ typedef Status PassFn(PassRun *run);
 
 static Status rewrite(PassRun *run, unsigned families)
 {
-    run->rewriter = (Rewriter){.g = run->g, .math = options_math(run->options), .families = families};
+    run->rewriter =
+        (Rewriter){.g = run->g, .math = options_math(run->options), .families = families};
     return graph_rewrite(&run->rewriter);
 }
 
@@ -36,7 +39,8 @@ static Status pass_fold(PassRun *run)
     return rewrite(run, FAMILY_FOLD);
 }
 
-/* What a rule makes is put in canonical form and folded at once, so that the next rule sees it so. */
+/* What a rule makes is put in canonical form and folded at once, so that the next rule sees it so.
+ */
 static Status pass_rules(PassRun *run)
 {
     return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES);
@@ -90,13 +94,14 @@ static const char *graph_text(const Graph *g)
     return text.text;
 }
 
-static void report(const PassRun *run, const char *name, uint32_t before, double seconds, const char *text, bool changed)
+static void report(const PassRun *run, const char *name, uint32_t before, double seconds,
+                   const char *text, bool changed)
 {
     Str hits;
     str_init(&hits, run->g->arena);
     print_hits(&run->rewriter, &hits);
-    log_line(LOG_PASSES, "%-12s %u -> %u nodes, %.3f ms%s%s", name, before, run->g->nodes.n, seconds * 1e3,
-             hits.len ? ": " : "", hits.text);
+    log_line(LOG_PASSES, "%-12s %u -> %u nodes, %.3f ms%s%s", name, before, run->g->nodes.n,
+             seconds * 1e3, hits.len ? ": " : "", hits.text);
     if (text && changed)
         log_text(LOG_PASSES, text);
 }

@@ -1,9 +1,10 @@
 /*
  * Arena memory: blocks in a list, a bump pointer in the newest, everything freed at once.
  *
- * Blocks double from 16 KiB up to 4 MiB so that a graph of any size costs few heap calls; a request larger than
- * that gets a block of its own. Handed-out memory is zeroed and aligned to 16. Running out of heap jumps to
- * `oom` (see the header), so no caller checks for NULL. Nothing is ever freed singly.
+ * Blocks double from 16 KiB up to 4 MiB so that a graph of any size costs few heap calls; a request
+ * larger than that gets a block of its own. Handed-out memory is zeroed and aligned to 16. Running
+ * out of heap jumps to `oom` (see the header), so no caller checks for NULL. Nothing is ever freed
+ * singly.
  */
 #include "ir/base/arena.h"
 #include "ir/base/os.h"

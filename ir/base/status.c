@@ -1,4 +1,5 @@
-/* Failure messages, one buffer a thread: the text is written where the cause is known and read by the API layer. */
+/* Failure messages, one buffer a thread: the text is written where the cause is known and read by
+ * the API layer. */
 #include "ir/base/status.h"
 
 #include <stdarg.h>

@@ -3,8 +3,9 @@
  * elements shown by 3 at either end of each axis.
  *
  * How it works: one pass over the elements that will be shown finds the widths; a second writes. A float is shown by the fewest digits
- * that give it back in its dtype, at most 8 after the point. All floats of an array are written in scientific form when the
- * largest is at least 1e8, the smallest other than 0 is below 1e-4, or they span more than three decades.
+ * that give it back in its dtype, at most 8 after the point. All floats of an array are written in scientific form when the largest has
+ * more digits than its dtype keeps (f64: at least 1e8), the smallest other than 0 is below 1e-4, or they span more than
+ * three decades.
  * The text grows in a heap buffer; running out of memory is remembered and reported at the end.
  */
 #include "ir/base/os.h"
@@ -54,6 +55,12 @@ static void text_fill(Text *t, char c, int n)
 }
 
 /* ---- one number ---- */
+
+/* The power of ten whose digits a float dtype always keeps. */
+static double decimals(DType dtype)
+{
+    return dtype == DT_BF16 ? 1e2 : dtype == DT_F16 ? 1e3 : dtype == DT_F32 ? 1e6 : 1e15;
+}
 
 /* A finite float as decimal digits d.ddd * 10^exponent. */
 typedef struct Decimal {
@@ -227,7 +234,8 @@ static void choose_style(Style *s)
     Range r = {0};
     if (dtype_is_float(dtype)) {
         each(s, 0, 0, find_range, &r);
-        s->scientific = r.any && (r.max >= 1e8 || r.min < 1e-4 || r.max / r.min > 1000);
+        double largest = decimals(dtype) < 1e8 ? decimals(dtype) : 1e8;
+        s->scientific = r.any && (r.max >= largest || r.min < 1e-4 || r.max / r.min > 1000);
     }
     each(s, 0, 0, find_width, NULL);
     if (r.nan || r.inf) {
@@ -333,7 +341,8 @@ static void write_scalar(Text *t, DType dtype, uint64_t bits)
         size_t at = 0;
         if (d.negative)
             word[at++] = '-';
-        if (x != 0 && (fabs(x) >= 1e16 || fabs(x) < 1e-4)) {
+        double largest = dtype == DT_F64 ? 1e16 : decimals(dtype);
+        if (x != 0 && (fabs(x) >= largest || fabs(x) < 1e-4)) {
             word[at++] = d.digit[0];
             if (d.n > 1)
                 word[at++] = '.';

@@ -570,7 +570,7 @@ KILN_SYNC(kiln_item_int, kiln_tensor *x, int64_t *value);
 /* The elements where they lie, row-major, valid as long as x is and until x is assigned; NULL for an empty tensor is possible. */
 KILN_SYNC(kiln_data, kiln_tensor *x, const void **data);
 
-/* Prints x to stdout as NumPy prints an array, with its dtype when that is not f32, i64 or bool. */
+/* Prints x to stdout as NumPy (2.4) prints an array: at most 8 digits after the point, more than 1000 elements abbreviated. */
 KILN_SYNC(kiln_print, kiln_tensor *x);
 /* The same text into a buffer of `size` bytes (cut, always NUL-terminated when size > 0); *needed (may be NULL) gets its length
  * without the NUL. */

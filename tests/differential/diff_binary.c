@@ -38,6 +38,8 @@ static kiln_tensor *weak_scalar(const Case *c)
     static const double floats[] = {2.0, 0.1, -1.5, 0.0, 1e30};
     static const int64_t ints[] = {2, -1, 3, 0, 100};
     kiln_dtype dtype = c->in[0].dtype;
+    if (dtype >= KILN_U8 && dtype <= KILN_U64) /* which do not take a negative one */
+        return kiln_int(c->arg[1] + 1);
     if (dtype == KILN_BOOL)
         return kiln_bool(c->arg[1] & 1);
     return dtype_is_float(dtype) ? kiln_scalar(floats[c->arg[1]]) : kiln_int(ints[c->arg[1]]);

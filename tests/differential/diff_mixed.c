@@ -114,7 +114,7 @@ static void group_promote(const Group *g)
 
 static int build_weak(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
 {
-    kiln_tensor *s = c->arg[0] == 0 ? kiln_scalar(2.5) : c->arg[0] == 1 ? kiln_int(-3) : kiln_bool(true);
+    kiln_tensor *s = c->arg[0] == 0 ? kiln_scalar(2.5) : c->arg[0] == 1 ? kiln_int(dtype_is_signed(c->in[0].dtype) ? -3 : 3) : kiln_bool(true);
     kiln_tensor *half = kiln_div(kiln_int(1), kiln_sqrt(kiln_scalar(7)));   /* scalars among themselves */
     kiln_tensor *x = c->in[0].dtype == KILN_BOOL && c->arg[0] == 2 ? kiln_cast(in[0], KILN_I8) : in[0];
     out[0] = kiln_mul(x, s);

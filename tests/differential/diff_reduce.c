@@ -71,6 +71,15 @@ static bool reduces_nothing(int set, kiln_shape shape)
     return false;
 }
 
+/* The elements that are reduced to one. */
+static int64_t reduced_elements(int set, kiln_shape shape)
+{
+    int64_t n = 1;
+    for (int i = 0; i < shape.rank; i++)
+        n *= set == WHOLE || set >> i & 1 ? shape.dim[i] : 1;
+    return n;
+}
+
 static void group(const Group *g)
 {
     static const Values kinds[] = {VALUES_PLAIN, VALUES_WIDE, VALUES_SPARSE, VALUES_TIES, VALUES_MIX};
@@ -83,12 +92,14 @@ static void group(const Group *g)
                 if (!applies(row, axis_sets[a], shapes[s].rank) || (!taken && a))
                     continue;
                 number++;
+                if (test_level() == 0 && dtype != KILN_F32 && taken && (number + dtype + s) % 4)
+                    continue;
                 Case c = {.op = g->name, .build = build, .row = row, .n_in = 1};
                 c.arg[0] = axis_sets[a];
                 c.arg[1] = number % 2;
                 c.arg[2] = number % 3 == 0;
                 c.in[0] = (Spec){(kiln_dtype)dtype, shapes[s], kinds[number % 5], 0};
-                c.flags = MAY_BE_FREE * (shapes[s].rank == 0 || shape_elements(shapes[s]) <= 1 || axis_sets[a] == 0);
+                c.flags = reduced_elements(axis_sets[a], shapes[s]) <= 1 ? MAY_BE_FREE : FREE_WHEN_REPEATING;
                 c.refused = taken ? KILN_OK : KILN_BAD_DTYPE;
                 if (taken && reduces_nothing(axis_sets[a], shapes[s]))
                     c.refused = row->of_nothing;
@@ -102,7 +113,7 @@ static void group(const Group *g)
 #define CORRECTED(name)                                                                            \
     {#name, group, &(const ReduceRow){NULL, kiln_##name##_axes, NULL, NULL, kiln_##name, D_ALL, KILN_OK}}
 #define ALONG(name)                                                                                \
-    {#name, group, &(const ReduceRow){NULL, NULL, kiln_##name##_axis, kiln_##name, NULL, D_NUMBERS, KILN_BAD_SHAPE}}
+    {#name, group, &(const ReduceRow){NULL, NULL, kiln_##name##_axis, kiln_##name, NULL, D_ALL, KILN_BAD_SHAPE}}
 
 static const Group groups[] = {
     OVER(sum, D_ALL, KILN_OK), OVER(prod, D_ALL, KILN_OK), OVER(max, D_NUMBERS, KILN_BAD_SHAPE),

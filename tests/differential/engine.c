@@ -48,6 +48,16 @@ void set_option(const char *name, const char *value)
     }
 }
 
+static char warning[256];
+
+/* Keeps the last warning, for the reason of a fall-back. */
+static void keep_warning(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)topic;
+    if (level == 0)
+        snprintf(warning, sizeof warning, "%s", line);
+}
+
 /* --- telling -------------------------------------------------------------------------------------------------------- */
 
 static void describe(const Case *c, const char *how, char *text, size_t size)
@@ -226,8 +236,10 @@ static void run(const Case *c, const char *mode, const Layout *layouts, void *co
         for (int k = 0; k < got.n; k++)
             elements += shape_elements(got.out[k].shape);
         if (after.fallbacks != before.fallbacks)
-            report(c, how, "fell back to the interpreter");
-        if (elements && !(c->flags & MAY_BE_FREE) && after.kernels == before.kernels)
+            report(c, how, "fell back to the interpreter: %s", warning);
+        bool repeating = c->n_in > 0 && layouts[0] >= LAYOUTS;
+        bool free = c->flags & MAY_BE_FREE || (c->flags & FREE_WHEN_REPEATING && repeating);
+        if (elements && !free && after.kernels == before.kernels)
             report(c, how, "no kernel was launched");
     }
     for (int i = 0; i < c->n_in; i++)
@@ -335,6 +347,7 @@ static void run_group(const Group *group)
     pid_t child = fork();
     if (child == 0) {
         alarm(GROUP_SECONDS);
+        kiln_set_log_sink(keep_warning, NULL);
         group->run(group);
         count_compiles();
         fflush(stdout);

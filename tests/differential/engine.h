@@ -46,7 +46,8 @@ typedef int Build(const Case *c, kiln_tensor *const *in, kiln_tensor **out);
 
 enum {
     MAY_BE_FREE = 1,        /* may need no kernel: a view of an input, a constant */
-    QUICK = 2               /* few layouts whatever the level */
+    QUICK = 2,              /* few layouts whatever the level */
+    FREE_WHEN_REPEATING = 4 /* may need no kernel when the data repeats along axes: max of an expanded tensor */
 };
 
 struct Case {

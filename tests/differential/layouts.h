@@ -5,7 +5,7 @@
 #ifndef TESTS_DIFFERENTIAL_LAYOUTS_H
 #define TESTS_DIFFERENTIAL_LAYOUTS_H
 
-#include "tests/differential/engine.h"
+#include "tests/support/compare.h"
 #include "tests/support/guarded.h"
 
 typedef enum Layout {

@@ -1,0 +1,597 @@
+/*
+ * Random graphs: what the compiled program computes must be what the reference interpreter computes.
+ *
+ *     fuzz [--seed N] [--count M] [--seconds S] [--failures F] [--show]
+ *
+ * From each seed comes a plan: a recipe (tests/support/random_graph.h), option values, and a few rounds, each with its sizes, data
+ * and layouts of the inputs. The rounds run one after another in one process, so that later ones meet the programs of earlier
+ * ones: exact repeats, other data, other sizes (generalised variants), and back. Strict mode is compared bit for bit; recipes of
+ * smooth functions also run in fast mode, within a tolerance.
+ *
+ * Work is done in child processes; the parent never calls kiln. When a child finds a difference (or dies) the parent shrinks the
+ * plan, each candidate in a child of its own, and prints what is left as C. Same seed, same plan, on every machine.
+ *
+ * Leaves out: assigns, kiln_function, threads (tests/mutation, tests/threads).
+ */
+#include "tests/differential/layouts.h"
+#include "tests/support/random_graph.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 5, OPTIONS = 7, CHILD_SECONDS = 60, BATCH = 100 };
+
+/* Option values that results must not depend on; the first is the default. */
+static const struct {
+    const char *name;
+    const char *value[4];
+    int n;
+} options[OPTIONS] = {
+    {"dynamic", {"auto", "never", "always"}, 3},     {"threads", {"0", "1", "2"}, 3},
+    {"fuse", {"1", "0"}, 2},                         {"rewrite", {"1", "0"}, 2},
+    {"vector_bits", {"0", "128", "256"}, 3},         {"llvm_opt", {"1", "0", "2"}, 3},
+    {"max_variants", {"8", "2"}, 2},
+};
+
+typedef struct Round {
+    int64_t sizes[PALETTE];
+    uint64_t data;      /* seed of the values */
+    int layout;         /* 0: plain */
+    bool eager;
+} Round;
+
+typedef struct Plan {
+    Recipe recipe;
+    uint8_t option[OPTIONS];
+    int n_rounds;
+    Round round[ROUNDS];
+} Plan;
+
+typedef enum Outcome { FINE, DIFFERENT, FAILED, CRASHED } Outcome;
+static const char *const outcome_names[] = {"fine", "different results", "failed", "crashed"};
+
+/* What a child tells its parent. */
+typedef struct Shared {
+    uint64_t seed;
+    Plan plan;
+    RecipeMade made;
+    char why[1024];
+    int64_t rounds, compiles, kernels, outputs;
+} Shared;
+
+static Shared *shared;
+
+/* --- plans ---------------------------------------------------------------------------------------------------------- */
+
+static void other_sizes(Rng *rng, const int64_t *from, int64_t *to)
+{
+    static const int64_t some[] = {0, 1, 2, 3, 5, 8, 9, 16, 23, 32, 40, 64, 66, 127};
+    for (int i = 0; i < PALETTE; i++)
+        to[i] = rng_chance(rng, 50) ? from[i] : some[rng_below(rng, 14)];
+}
+
+static void plan_random(uint64_t seed, Plan *plan)
+{
+    memset(plan, 0, sizeof *plan);
+    recipe_random(seed, &plan->recipe);
+    Rng rng = {seed * 31 + 7};
+    for (int i = 0; i < OPTIONS; i++)
+        plan->option[i] = (uint8_t)(rng_chance(&rng, 75) ? 0 : rng_below(&rng, options[i].n));
+    plan->n_rounds = ROUNDS;
+    for (int k = 0; k < ROUNDS; k++) {
+        Round *round = &plan->round[k];
+        round->data = rng_next(&rng) >> 20;
+        round->layout = rng_chance(&rng, 30) ? (int)rng_below(&rng, LAYOUTS) : 0;
+        round->eager = rng_chance(&rng, 10);
+        if (k == 2 || k == 3)
+            other_sizes(&rng, plan->recipe.sizes, round->sizes);
+        else
+            memcpy(round->sizes, plan->recipe.sizes, sizeof round->sizes);
+    }
+}
+
+static char warning[400];
+
+/* Keeps the last warning, for the reason of a fall-back. */
+static void keep_warning(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)topic;
+    if (level == 0)
+        snprintf(warning, sizeof warning, "%s", line);
+}
+
+/* --- running a plan (in a child) ------------------------------------------------------------------------------------ */
+
+static void set_option(const char *name, const char *value)
+{
+    if (kiln_set_option(name, value) != KILN_OK)
+        kiln_clear_error(); /* the option of another machine */
+}
+
+typedef struct Feed {
+    const Round *round;
+    bool plain;
+    Placed placed[RECIPE_NODES];
+    int n;
+} Feed;
+
+static kiln_tensor *feed_input(const Recipe *recipe, int k, kiln_shape shape, void *user)
+{
+    Feed *feed = user;
+    const RecipeNode *node = &recipe->node[k];
+    int64_t n = shape_elements(shape);
+    void *data = malloc((size_t)n * 8 + 8);
+    values_fill((kiln_dtype)node->dtype, (Values)node->values, 1, feed->round->data + (uint64_t)k, n, data);
+    Layout layout = feed->plain ? LAYOUT_COPIED : (Layout)((feed->round->layout + (feed->round->layout ? k : 0)) % LAYOUTS);
+    Placed *p = &feed->placed[feed->n++];
+    *p = place((kiln_dtype)node->dtype, shape, data, layout);
+    free(data);
+    return p->tensor;
+}
+
+typedef struct Results {
+    int n;
+    kiln_status status;
+    struct {
+        kiln_dtype dtype;
+        kiln_shape shape;
+        void *data;
+    } out[RECIPE_OUTPUTS];
+} Results;
+
+static void results_free(Results *r)
+{
+    for (int i = 0; i < r->n; i++)
+        free(r->out[i].data);
+    r->n = 0;
+}
+
+static Outcome because(Outcome outcome, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static Outcome because(Outcome outcome, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(shared->why, sizeof shared->why, format, args);
+    va_end(args);
+    return outcome;
+}
+
+/* Builds, evaluates, reads. FAILED with a reason in shared->why. */
+static Outcome compute(const Plan *plan, const Round *round, const char *mode, const char *math, Results *results)
+{
+    Feed feed = {.round = round, .plain = strcmp(mode, "interp") == 0};
+    kiln_tensor *out[RECIPE_OUTPUTS] = {0};
+    Outcome outcome = FINE;
+    *results = (Results){0};
+    set_option("mode", mode);
+    set_option("math", math);
+    kiln_scope *scope = kiln_scope_begin();
+    int n = recipe_build(&plan->recipe, round->sizes, feed_input, &feed, out, &shared->made, NULL);
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    if (n > 0) {
+        results->status = kiln_eval_many(out, n);
+        if (results->status != KILN_OK)
+            outcome = because(FAILED, "%s: %s", mode, kiln_error_message());
+    }
+    kiln_get_stats(&after);
+    if (outcome == FINE && after.fallbacks != before.fallbacks)
+        outcome = because(FAILED, "%s: fell back to the interpreter: %s", mode, warning);
+    for (int i = 0; i < n && outcome == FINE; i++) {
+        kiln_dtype dtype = kiln_dtype_of(out[i]);
+        size_t bytes = (size_t)kiln_numel(out[i]) * kiln_dtype_size(dtype);
+        results->out[i].dtype = dtype;
+        results->out[i].shape = kiln_shape_of(out[i]);
+        results->out[i].data = malloc(bytes + 1);
+        results->n++;
+        if (kiln_read(out[i], dtype, results->out[i].data, bytes) != KILN_OK)
+            outcome = because(FAILED, "%s: read: %s", mode, kiln_error_message());
+    }
+    for (int i = 0; i < feed.n && outcome == FINE; i++)
+        if (!placed_intact(&feed.placed[i]))
+            outcome = because(FAILED, "%s: an input was written to", mode);
+    kiln_scope_end(scope);
+    for (int i = 0; i < feed.n; i++)
+        placed_free(&feed.placed[i]);
+    kiln_clear_error();
+    return outcome;
+}
+
+/* The tolerance of fast mode: relative to the greatest magnitude of the output. */
+static Tolerance tolerance_of(kiln_dtype dtype, int64_t n, const void *data)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double value = fabs(value_as_double(dtype, data, i));
+        most = isfinite(value) && value > most ? value : most;
+    }
+    double unit = dtype == KILN_F64 ? 1e-12 : 1e-4;
+    return (Tolerance){unit, unit * most};
+}
+
+static Outcome compare(const Results *wanted, const Results *got, bool exact, const char *how)
+{
+    if (wanted->n != got->n)
+        return because(DIFFERENT, "%s: %d outputs, interp has %d", how, got->n, wanted->n);
+    for (int i = 0; i < wanted->n; i++) {
+        kiln_dtype dtype = wanted->out[i].dtype;
+        int64_t n = shape_elements(wanted->out[i].shape);
+        char a[96], b[96], s[96];
+        if (dtype != got->out[i].dtype || !shape_equal(wanted->out[i].shape, got->out[i].shape))
+            return because(DIFFERENT, "%s: output %d is %s, interp says %s", how, i,
+                           shape_text(got->out[i].dtype, got->out[i].shape, a), shape_text(dtype, wanted->out[i].shape, b));
+        Tolerance t = exact ? (Tolerance){0, 0} : tolerance_of(dtype, n, wanted->out[i].data);
+        int64_t at = values_differ(dtype, n, wanted->out[i].data, got->out[i].data, t);
+        if (at >= 0)
+            return because(DIFFERENT, "%s: output %d %s element %" PRId64 " is %s, interp says %s", how, i,
+                           shape_text(dtype, wanted->out[i].shape, s), at, value_text(dtype, got->out[i].data, at, a),
+                           value_text(dtype, wanted->out[i].data, at, b));
+    }
+    return FINE;
+}
+
+static Outcome run_round(const Plan *plan, int k)
+{
+    const Round *round = &plan->round[k];
+    Results wanted, got;
+    char how[64];
+    Outcome outcome = compute(plan, round, "interp", "strict", &wanted);
+    if (outcome == FINE) {
+        snprintf(how, sizeof how, "round %d, %s", k, round->eager ? "eager" : "jit");
+        outcome = compute(plan, round, round->eager ? "eager" : "jit", "strict", &got);
+        if (outcome == FINE)
+            outcome = compare(&wanted, &got, true, how);
+        results_free(&got);
+    }
+    if (outcome == FINE && plan->recipe.smooth && k < 2) {
+        outcome = compute(plan, round, "jit", "fast", &got);
+        if (outcome == FINE)
+            outcome = compare(&wanted, &got, false, "jit, math=fast");
+        results_free(&got);
+    }
+    shared->rounds++;
+    shared->outputs += wanted.n;
+    results_free(&wanted);
+    return outcome;
+}
+
+static Outcome run_plan(const Plan *plan)
+{
+    shared->why[0] = 0;
+    for (int i = 0; i < OPTIONS; i++)
+        set_option(options[i].name, options[i].value[plan->option[i]]);
+    Outcome outcome = FINE;
+    for (int k = 0; k < plan->n_rounds && outcome == FINE; k++)
+        outcome = run_round(plan, k);
+    return outcome;
+}
+
+static void tell_stats(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    shared->compiles += stats.compiles;
+    shared->kernels += stats.kernels;
+}
+
+/* --- children ------------------------------------------------------------------------------------------------------- */
+
+static Outcome outcome_of(int status)
+{
+    if (WIFSIGNALED(status)) {
+        if (!shared->why[0] || WTERMSIG(status) != SIGALRM)
+            snprintf(shared->why, sizeof shared->why, "signal %d%s", WTERMSIG(status),
+                     WTERMSIG(status) == SIGALRM ? " (does not end)" : "");
+        return CRASHED;
+    }
+    int code = WEXITSTATUS(status);
+    return code <= FAILED ? (Outcome)code : CRASHED;
+}
+
+
+/* Runs seeds from `first` on until one is not fine, `count` are done or the time is up. *done: how many were fine. */
+static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *done);
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *done)
+{
+    shared->seed = first;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        kiln_set_log_sink(keep_warning, NULL);
+        Outcome outcome = FINE;
+        for (int64_t i = 0; i < count && outcome == FINE && seconds() < until; i++) {
+            alarm(CHILD_SECONDS);
+            shared->seed = first + (uint64_t)i;
+            plan_random(shared->seed, &shared->plan);
+            outcome = run_plan(&shared->plan);
+            if (outcome == FINE)
+                shared->seed++;
+        }
+        tell_stats();
+        _exit(outcome);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    *done = (int64_t)(shared->seed - first);
+    return outcome_of(status);
+}
+
+/* One plan in a fresh process. */
+static Outcome run_alone(const Plan *plan)
+{
+    static Plan copy;
+    copy = *plan;
+    shared->why[0] = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(CHILD_SECONDS / 4);
+        kiln_set_log_sink(keep_warning, NULL);
+        _exit(run_plan(&copy));
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return outcome_of(status);
+}
+
+/* --- shrinking ------------------------------------------------------------------------------------------------------ */
+
+typedef struct Shrink {
+    Plan best;
+    RecipeMade made;
+    Outcome wanted;
+    char why[1024];
+    double until;
+} Shrink;
+
+/* Keeps the candidate when it fails in the same way. */
+static bool keep_if_bad(Shrink *s, const Plan *candidate)
+{
+    if (seconds() > s->until || memcmp(candidate, &s->best, sizeof *candidate) == 0)
+        return false;
+    if (run_alone(candidate) != s->wanted)
+        return false;
+    s->best = *candidate;
+    s->made = shared->made;
+    memcpy(s->why, shared->why, sizeof s->why);
+    return true;
+}
+
+static bool shrink_rounds(Shrink *s)
+{
+    bool any = false;
+    for (int k = s->best.n_rounds - 1; k >= 0; k--) {
+        Plan c = s->best;
+        memmove(&c.round[k], &c.round[k + 1], sizeof c.round[0] * (size_t)(c.n_rounds - k - 1));
+        c.n_rounds--;
+        any |= c.n_rounds > 0 && keep_if_bad(s, &c);
+    }
+    for (int k = 0; k < s->best.n_rounds; k++) {
+        Plan c = s->best;
+        c.round[k].layout = 0;
+        any |= keep_if_bad(s, &c);
+        c = s->best;
+        c.round[k].eager = false;
+        any |= keep_if_bad(s, &c);
+    }
+    for (int i = 0; i < OPTIONS; i++) {
+        Plan c = s->best;
+        c.option[i] = 0;
+        any |= keep_if_bad(s, &c);
+    }
+    return any;
+}
+
+static bool shrink_outputs(Shrink *s)
+{
+    bool any = false;
+    for (int i = s->best.recipe.n_out - 1; i >= 0; i--) {
+        Plan c = s->best;
+        Recipe *r = &c.recipe;
+        if (r->n_out < 2)
+            break;
+        memmove(&r->out[i], &r->out[i + 1], sizeof r->out[0] * (size_t)(r->n_out - i - 1));
+        r->n_out--;
+        recipe_compact(r);
+        any |= keep_if_bad(s, &c);
+    }
+    for (int k = s->best.recipe.n - 2; k >= 0 && s->best.recipe.n_out == 1; k--) { /* an earlier node as the only output */
+        Plan c = s->best;
+        c.recipe.out[0] = (int16_t)(k < c.recipe.n ? k : 0);
+        recipe_compact(&c.recipe);
+        any |= keep_if_bad(s, &c);
+    }
+    return any;
+}
+
+/* Node k becomes an input of the same dtype and shape, when the palette has its sizes. */
+static bool cut_node(const Shrink *s, Plan *c, int k)
+{
+    RecipeNode *node = &c->recipe.node[k];
+    const kiln_shape *shape = &s->made.shape[k];
+    if (node->op == R_INPUT || !s->made.ok[k] || shape->rank > RECIPE_RANK)
+        return false;
+    *node = (RecipeNode){.op = R_INPUT, .dtype = (uint8_t)s->made.dtype[k], .values = VALUES_MIX, .rank = (uint8_t)shape->rank};
+    const int64_t *sizes = c->round[c->n_rounds - 1].sizes;
+    for (int i = 0; i < shape->rank; i++) {
+        int p = 0;
+        while (p < PALETTE && sizes[p] != shape->dim[i])
+            p++;
+        if (p == PALETTE && shape->dim[i] != 1)
+            return false;
+        node->size[i] = (uint8_t)p;
+    }
+    return true;
+}
+
+static bool shrink_nodes(Shrink *s)
+{
+    bool any = false;
+    for (int k = s->best.recipe.n - 1; k >= 0; k--) {
+        for (int form = 0; form < 4 && k < s->best.recipe.n; form++) {
+            Plan c = s->best;
+            RecipeNode *node = &c.recipe.node[k];
+            if (form == 3 ? !cut_node(s, &c, k) : node->op == R_INPUT)
+                continue;
+            if (form < 3) {
+                node->in[0] = node->in[form];
+                node->op = R_ALIAS;
+            }
+            recipe_compact(&c.recipe);
+            any |= keep_if_bad(s, &c);
+        }
+        for (int i = 0; i < 4 && k < s->best.recipe.n; i++) {
+            Plan c = s->best;
+            c.recipe.node[k].p[i] = 0;
+            any |= c.recipe.node[k].op != R_UNARY && c.recipe.node[k].op != R_BINARY && keep_if_bad(s, &c);
+        }
+        if (k < s->best.recipe.n && s->best.recipe.node[k].op == R_INPUT) {
+            Plan c = s->best;
+            c.recipe.node[k].values = VALUES_PLAIN;
+            any |= keep_if_bad(s, &c);
+            c = s->best;
+            c.recipe.node[k].dtype = KILN_F32;
+            any |= keep_if_bad(s, &c);
+        }
+    }
+    return any;
+}
+
+static bool shrink_sizes(Shrink *s)
+{
+    static const int64_t smaller[] = {1, 2, 3, 4};
+    bool any = false;
+    for (int k = 0; k < s->best.n_rounds; k++)
+        for (int i = 0; i < PALETTE; i++)
+            for (int j = 0; j < 4; j++) {
+                Plan c = s->best;
+                if (c.round[k].sizes[i] <= smaller[j])
+                    break;
+                c.round[k].sizes[i] = smaller[j];
+                if (keep_if_bad(s, &c)) {
+                    any = true;
+                    break;
+                }
+            }
+    return any;
+}
+
+static void print_plan(const Plan *plan)
+{
+    fflush(stdout);
+    pid_t child = fork(); /* recording happens in a child, like everything of kiln */
+    if (child == 0) {
+        set_option("mode", "interp");
+        for (int i = 0; i < OPTIONS; i++)
+            if (plan->option[i])
+                printf("    option %s=%s\n", options[i].name, options[i].value[plan->option[i]]);
+        for (int k = 0; k < plan->n_rounds; k++) {
+            Feed feed = {.round = &plan->round[k], .plain = true};
+            kiln_tensor *out[RECIPE_OUTPUTS];
+            printf("  round %d: data seed %" PRIu64 ", layout %s%s\n", k, plan->round[k].data, layout_names[plan->round[k].layout],
+                   plan->round[k].eager ? ", eager" : "");
+            recipe_build(&plan->recipe, plan->round[k].sizes, feed_input, &feed, out, NULL, stdout);
+        }
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+
+static void explain(uint64_t seed, Outcome outcome, double patience)
+{
+    static Shrink s;
+    s.best = shared->plan;
+    s.wanted = outcome;
+    s.until = seconds() + patience;
+    memcpy(s.why, shared->why, sizeof s.why);
+    s.made = shared->made;
+    printf("seed %" PRIu64 ": %s: %s\n", seed, outcome_names[outcome], s.why);
+    plan_random(seed, &s.best);
+    Plan first = s.best;
+    Outcome alone = run_alone(&first);
+    if (alone == FINE) {
+        printf("  (not when run alone: it needs the seeds before it)\n");
+    } else {
+        s.wanted = alone;
+        s.made = shared->made;
+        memcpy(s.why, shared->why, sizeof s.why);
+        bool any = true;
+        while (any && seconds() < s.until) {
+            any = shrink_rounds(&s);
+            any |= shrink_outputs(&s);
+            any |= shrink_nodes(&s);
+            any |= shrink_sizes(&s);
+        }
+        printf("  shrunk: %s\n", s.why);
+    }
+    print_plan(&s.best);
+    fflush(stdout);
+}
+
+/* --- main ----------------------------------------------------------------------------------------------------------- */
+
+int main(int argc, char **argv)
+{
+    uint64_t seed = 1;
+    int64_t count = INT64_MAX, failures = 0, most = 3, done = 0;
+    double limit = 60;
+    bool show = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--show") == 0)
+            show = true;
+        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
+            seed = strtoull(argv[++i], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
+            count = strtoll(argv[++i], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0)
+            limit = strtod(argv[++i], NULL);
+        else if (i + 1 < argc && strcmp(argv[i], "--failures") == 0)
+            most = strtoll(argv[++i], NULL, 10);
+        else {
+            fprintf(stderr, "usage: fuzz [--seed N] [--count M] [--seconds S] [--failures F] [--show]\n");
+            return 2;
+        }
+    }
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return 2;
+    if (show) {
+        plan_random(seed, &shared->plan);
+        print_plan(&shared->plan);
+        return 0;
+    }
+    uint64_t at = seed;
+    double start = seconds();
+    while (done < count && seconds() < start + limit && failures < most) {
+        int64_t fine = 0;
+        Outcome outcome = run_batch(at, count - done < BATCH ? count - done : BATCH, start + limit, &fine);
+        done += fine;
+        at += (uint64_t)fine;
+        if (outcome == FINE)
+            continue;
+        failures++;
+        explain(at, outcome, 30);
+        at++;
+        done++;
+    }
+    printf("fuzz: seeds %" PRIu64 " to %" PRIu64 ": %" PRId64 " plans, %" PRId64 " rounds, %" PRId64 " outputs, %" PRId64
+           " programs, %" PRId64 " kernel launches, %" PRId64 " failures, %.1f s\n",
+           seed, at - 1, done, shared->rounds, shared->outputs, shared->compiles, shared->kernels, failures, seconds() - start);
+    return failures > 0;
+}

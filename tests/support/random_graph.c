@@ -1,0 +1,697 @@
+/*
+ * See random_graph.h. recipe_random draws the nodes without looking at shapes, but leans towards operands that are likely
+ * to fit (of one dtype and few sizes); one builder for each kind of node (the table at the end) fits the numbers and records.
+ */
+#include "tests/support/random_graph.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+/* --- building ------------------------------------------------------------------------------------------------------- */
+
+/* The node being built. */
+typedef struct At {
+    const Recipe *recipe;
+    const RecipeNode *node;
+    const int64_t *sizes;
+    int k;
+    kiln_tensor *a, *b, *c;         /* operands; NULL where there are none */
+    RecipeInput *input;
+    void *user;
+    FILE *text;
+} At;
+
+static void say(const At *at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const At *at, const char *format, ...)
+{
+    if (!at->text)
+        return;
+    va_list args;
+    va_start(args, format);
+    vfprintf(at->text, format, args);
+    va_end(args);
+}
+
+static int32_t modulo(int32_t value, int n)
+{
+    return n < 1 ? 0 : (value % n + n) % n;
+}
+
+static bool is_small(kiln_shape shape)
+{
+    double n = 1;
+    for (int i = 0; i < shape.rank; i++)
+        n *= (double)shape.dim[i];
+    return n <= RECIPE_MAX_ELEMENTS && shape.rank <= 6;
+}
+
+static void say_shape(const At *at, const char *before, kiln_shape s, const char *after)
+{
+    say(at, "%sKILN_SHAPE(", before);
+    for (int i = 0; i < s.rank; i++)
+        say(at, "%s%" PRId64, i ? ", " : "", s.dim[i]);
+    say(at, ")%s", after);
+}
+
+kiln_shape recipe_input_shape(const RecipeNode *node, const int64_t *sizes)
+{
+    kiln_shape s = {node->rank, {0}};
+    for (int i = 0; i < s.rank; i++)
+        s.dim[i] = node->size[i] >= PALETTE ? 1 : sizes[node->size[i]];
+    return s;
+}
+
+/* Names of dtypes as in kiln.h. */
+static const char *const dtype_text[] = {"KILN_BOOL", "KILN_I8",  "KILN_I16", "KILN_I32",  "KILN_I64", "KILN_U8", "KILN_U16",
+                                         "KILN_U32",  "KILN_U64", "KILN_F16", "KILN_BF16", "KILN_F32", "KILN_F64"};
+
+/* --- leaves --- */
+
+static kiln_tensor *build_input(At *at)
+{
+    kiln_shape s = recipe_input_shape(at->node, at->sizes);
+    if (!is_small(s))
+        return NULL;
+    say(at, "input %s values %d", dtype_text[at->node->dtype], at->node->values);
+    say_shape(at, " ", s, "");
+    return at->input(at->recipe, at->k, s, at->user);
+}
+
+static const double weak_floats[] = {0.5, 2.0, 1.0, 0.0, -1.0, -0.0, 3.25, 1e-3, 1e10, -2.5};
+
+static kiln_tensor *build_weak(At *at)
+{
+    int32_t v = modulo(at->node->p[1], 10);
+    switch (modulo(at->node->p[0], 3)) {
+    case 0:
+        say(at, "kiln_scalar(%.17g)", weak_floats[v]);
+        return kiln_scalar(weak_floats[v]);
+    case 1:
+        say(at, "kiln_int(%d)", v - 3);
+        return kiln_int(v - 3);
+    }
+    say(at, "kiln_bool(%d)", v & 1);
+    return kiln_bool(v & 1);
+}
+
+static kiln_tensor *build_full(At *at)
+{
+    kiln_shape s = recipe_input_shape(at->node, at->sizes);
+    int32_t v = modulo(at->node->p[0], 5);
+    say(at, "kiln_full(%s, ", dtype_text[at->node->dtype]);
+    say_shape(at, "", s, "");
+    say(at, ", %d)", v);
+    return is_small(s) ? kiln_full((kiln_dtype)at->node->dtype, s, v) : NULL;
+}
+
+static kiln_tensor *build_arange(At *at)
+{
+    int64_t n = at->sizes[at->node->size[0] % PALETTE];
+    int32_t step = modulo(at->node->p[0], 3) + 1;
+    say(at, "kiln_arange(%s, 0, %" PRId64 ", %d)", dtype_text[at->node->dtype], n * step, step);
+    return at->node->dtype == KILN_BOOL ? NULL : kiln_arange((kiln_dtype)at->node->dtype, 0, (double)(n * step), step);
+}
+
+static kiln_tensor *build_random(At *at)
+{
+    kiln_shape s = recipe_input_shape(at->node, at->sizes);
+    kiln_dtype d = (kiln_dtype)at->node->dtype;
+    if (!is_small(s) || d == KILN_BOOL)
+        return NULL;
+    const char *name = !dtype_is_float(d) ? "kiln_randint" : at->node->p[0] & 1 ? "kiln_normal" : "kiln_uniform";
+    say(at, "%s(%s, ", name, dtype_text[d]);
+    say_shape(at, "", s, ", 0, 4)");
+    if (!dtype_is_float(d))
+        return kiln_randint(d, s, 0, 4);
+    return at->node->p[0] & 1 ? kiln_normal(d, s, 0, 4) : kiln_uniform(d, s, 0, 4);
+}
+
+/* --- elementwise --- */
+
+typedef struct UnaryFn {
+    const char *name;
+    kiln_tensor *(*f)(kiln_tensor *);
+    bool smooth, hides_nan;
+} UnaryFn;
+
+#define U(name, smooth) {"kiln_" #name, kiln_##name, smooth, false}
+static const UnaryFn unaries[] = {
+    U(neg, 1), U(abs, 1), U(relu, 1), U(tanh, 1), U(sigmoid, 1), U(sin, 1), U(cos, 1), U(atan, 1), U(erf, 1), U(silu, 1),
+    U(gelu, 1), U(gelu_tanh, 1), U(positive, 1), U(asinh, 1), U(softplus, 1),
+    U(sign, 0), U(square, 0), U(floor, 0), U(ceil, 0), U(round, 0), U(trunc, 0), U(reciprocal, 0), U(sqrt, 0), U(rsqrt, 0),
+    U(exp, 0), U(exp2, 0), U(expm1, 0), U(log, 0), U(log2, 0), U(log10, 0), U(log1p, 0), U(tan, 0), U(asin, 0), U(acos, 0),
+    U(sinh, 0), U(cosh, 0), U(acosh, 0), U(atanh, 0), U(isnan, 0), U(isinf, 0), U(isfinite, 0), U(logical_not, 0),
+    U(bitwise_not, 0), {"kiln_signbit", kiln_signbit, false, true}};
+enum { UNARIES = sizeof unaries / sizeof *unaries, UNARIES_SMOOTH = 15 };
+
+/* x where it is not NaN, else 1. */
+static kiln_tensor *hide_nan(const At *at, kiln_tensor *x)
+{
+    (void)at;
+    return dtype_is_float(kiln_dtype_of(x)) ? kiln_where(kiln_isnan(x), kiln_int(1), x) : x;
+}
+
+static kiln_tensor *build_unary(At *at)
+{
+    const UnaryFn *u = &unaries[modulo(at->node->p[0], at->recipe->smooth ? UNARIES_SMOOTH : UNARIES)];
+    say(at, u->hides_nan ? "%s(where_nan_1(t%d))" : "%s(t%d)", u->name, at->node->in[0]);
+    return u->f(u->hides_nan ? hide_nan(at, at->a) : at->a);
+}
+
+typedef struct BinaryFn {
+    const char *name;
+    kiln_tensor *(*f)(kiln_tensor *, kiln_tensor *);
+    bool hides_nan;
+} BinaryFn;
+
+#define B(name) {"kiln_" #name, kiln_##name, false}
+static const BinaryFn binaries[] = {
+    B(add), B(sub), B(mul), B(maximum), B(minimum),
+    B(add), B(mul), B(div), B(floor_divide), B(remainder), B(fmod), B(pow), B(atan2), B(hypot), B(logaddexp), B(nextafter), B(eq),
+    B(ne), B(lt), B(le), B(gt), B(ge), B(logical_and), B(logical_or), B(logical_xor), B(bitwise_and), B(bitwise_or),
+    B(bitwise_xor), B(shift_left), B(shift_right), {"kiln_copysign", kiln_copysign, true}};
+enum { BINARIES = sizeof binaries / sizeof *binaries, BINARIES_SMOOTH = 5 };
+
+static kiln_tensor *build_binary(At *at)
+{
+    const BinaryFn *f = &binaries[modulo(at->node->p[0], at->recipe->smooth ? BINARIES_SMOOTH : BINARIES)];
+    say(at, f->hides_nan ? "%s(t%d, where_nan_1(t%d))" : "%s(t%d, t%d)", f->name, at->node->in[0], at->node->in[1]);
+    return f->f(at->a, f->hides_nan ? hide_nan(at, at->b) : at->b);
+}
+
+static kiln_tensor *build_cast(At *at)
+{
+    say(at, "kiln_cast(t%d, %s)", at->node->in[0], dtype_text[at->node->dtype]);
+    return kiln_cast(at->a, (kiln_dtype)at->node->dtype);
+}
+
+static kiln_tensor *build_where(At *at)
+{
+    say(at, "kiln_where(t%d, t%d, t%d)", at->node->in[0], at->node->in[1], at->node->in[2]);
+    return kiln_where(at->a, at->b, at->c);
+}
+
+static kiln_tensor *build_clamp(At *at)
+{
+    say(at, "kiln_clamp(t%d, kiln_int(-1), kiln_int(2))", at->node->in[0]);
+    return kiln_clamp(at->a, kiln_int(-1), kiln_int(2));
+}
+
+/* --- reductions --- */
+
+/* Some of the axes; p[1] are bits, p[2] odd: all. */
+static kiln_axes some_axes(const At *at)
+{
+    kiln_axes axes = KILN_AXES();
+    int rank = kiln_rank(at->a);
+    for (int i = 0; i < rank; i++)
+        if (at->node->p[1] >> i & 1 || at->node->p[2] & 1)
+            axes.axis[axes.n++] = i;
+    if (axes.n == 0 && rank > 0)
+        axes.axis[axes.n++] = rank - 1;
+    return axes;
+}
+
+static void say_axes(const At *at, kiln_axes axes)
+{
+    say(at, "KILN_AXES(");
+    for (int i = 0; i < axes.n; i++)
+        say(at, "%s%d", i ? ", " : "", axes.axis[i]);
+    say(at, ")");
+}
+
+static const struct {
+    const char *name;
+    kiln_tensor *(*f)(kiln_tensor *, kiln_axes, bool);
+} reductions[] = {{"kiln_sum_axes", kiln_sum_axes}, {"kiln_mean_axes", kiln_mean_axes}, {"kiln_max_axes", kiln_max_axes},
+                  {"kiln_min_axes", kiln_min_axes}, {"kiln_logsumexp_axes", kiln_logsumexp_axes},
+                  {"kiln_prod_axes", kiln_prod_axes}, {"kiln_any_axes", kiln_any_axes}, {"kiln_all_axes", kiln_all_axes}};
+
+static kiln_tensor *build_reduce(At *at)
+{
+    int f = modulo(at->node->p[0], at->recipe->smooth ? 5 : 8);
+    bool keep = at->node->p[3] & 1;
+    kiln_axes axes = some_axes(at);
+    say(at, "%s(t%d, ", reductions[f].name, at->node->in[0]);
+    say_axes(at, axes);
+    say(at, ", %d)", keep);
+    return reductions[f].f(at->a, axes, keep);
+}
+
+static kiln_tensor *build_arg(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    bool keep = at->node->p[3] & 1, most = at->node->p[0] & 1;
+    if (rank == 0)
+        return NULL;
+    say(at, "%s(t%d, %d, %d)", most ? "kiln_argmax_axis" : "kiln_argmin_axis", at->node->in[0], axis, keep);
+    return most ? kiln_argmax_axis(at->a, axis, keep) : kiln_argmin_axis(at->a, axis, keep);
+}
+
+static kiln_tensor *build_var(At *at)
+{
+    bool keep = at->node->p[3] & 1, root = at->node->p[0] & 1;
+    kiln_axes axes = some_axes(at);
+    say(at, "%s(t%d, ", root ? "kiln_std_axes" : "kiln_var_axes", at->node->in[0]);
+    say_axes(at, axes);
+    say(at, ", %d, %d)", at->node->p[2] & 1, keep);
+    return root ? kiln_std_axes(at->a, axes, at->node->p[2] & 1, keep) : kiln_var_axes(at->a, axes, at->node->p[2] & 1, keep);
+}
+
+/* --- views --- */
+
+static kiln_tensor *build_reshape(At *at)
+{
+    kiln_shape s = kiln_shape_of(at->a), t = s;
+    int axis = modulo(at->node->p[1], s.rank);
+    switch (modulo(at->node->p[0], 4)) {
+    case 0:
+        t = KILN_SHAPE(kiln_numel(at->a));
+        break;
+    case 1: /* merge two axes */
+        if (s.rank < 2)
+            return NULL;
+        axis = modulo(at->node->p[1], s.rank - 1);
+        t.dim[axis] *= t.dim[axis + 1];
+        for (int i = axis + 1; i + 1 < s.rank; i++)
+            t.dim[i] = s.dim[i + 1];
+        t.rank--;
+        break;
+    case 2: /* split an axis into its least factor and the rest */
+        if (s.rank == 0 || s.rank > 4)
+            return NULL;
+        int64_t factor = 2;
+        while (factor < 12 && s.dim[axis] % factor)
+            factor++;
+        if (s.dim[axis] == 0 || s.dim[axis] % factor)
+            return NULL;
+        for (int i = s.rank; i > axis + 1; i--)
+            t.dim[i] = s.dim[i - 1];
+        t.dim[axis] = factor;
+        t.dim[axis + 1] = s.dim[axis] / factor;
+        t.rank++;
+        break;
+    case 3: /* the dims in reverse order */
+        for (int i = 0; i < s.rank; i++)
+            t.dim[i] = s.dim[s.rank - 1 - i];
+        break;
+    }
+    say(at, "kiln_reshape(t%d, ", at->node->in[0]);
+    say_shape(at, "", t, ")");
+    return kiln_reshape(at->a, t);
+}
+
+static kiln_tensor *build_permute(At *at)
+{
+    int rank = kiln_rank(at->a), turn = modulo(at->node->p[0], rank);
+    kiln_axes order = {rank, {0}};
+    for (int i = 0; i < rank; i++)
+        order.axis[i] = at->node->p[1] & 1 ? rank - 1 - (i + turn) % rank : (i + turn) % rank;
+    say(at, "kiln_permute(t%d, ", at->node->in[0]);
+    say_axes(at, order);
+    say(at, ")");
+    return kiln_permute(at->a, order);
+}
+
+/* Dims of size 1 grow to a size of the palette; p[1] odd: a new leading axis too. */
+static kiln_tensor *build_expand(At *at)
+{
+    kiln_shape s = kiln_shape_of(at->a);
+    int64_t size = at->sizes[modulo(at->node->p[0], PALETTE)];
+    for (int i = 0; i < s.rank; i++)
+        s.dim[i] = s.dim[i] == 1 ? size : s.dim[i];
+    if (at->node->p[1] & 1 && s.rank < 5) {
+        for (int i = s.rank; i > 0; i--)
+            s.dim[i] = s.dim[i - 1];
+        s.dim[0] = size;
+        s.rank++;
+    }
+    say(at, "kiln_expand(t%d, ", at->node->in[0]);
+    say_shape(at, "", s, ")");
+    return is_small(s) ? kiln_expand(at->a, s) : NULL;
+}
+
+static kiln_tensor *build_squeeze(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank + 1);
+    if (at->node->p[0] & 1) {
+        say(at, "kiln_squeeze(t%d, KILN_ALL_AXES)", at->node->in[0]);
+        return kiln_squeeze(at->a, KILN_ALL_AXES);
+    }
+    say(at, "kiln_unsqueeze(t%d, %d)", at->node->in[0], axis);
+    return rank < 5 ? kiln_unsqueeze(at->a, axis) : NULL;
+}
+
+static kiln_tensor *build_slice(At *at)
+{
+    static const int64_t steps[] = {1, 1, 2, -1, 3, -2};
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    if (rank == 0)
+        return NULL;
+    int64_t n = kiln_dim(at->a, axis), step = steps[modulo(at->node->p[0], 6)];
+    int64_t start = modulo(at->node->p[2], (int)n + 2), stop = modulo(at->node->p[3], 2 * (int)n + 3);
+    if (step < 0) {
+        start = n - 1 - start;
+        stop = KILN_NONE;
+    }
+    if (start > 0 && rank > 2)
+        start /= 2;
+    say(at, "kiln_slice_axis(t%d, %d, %" PRId64 ", ", at->node->in[0], axis, start);
+    say(at, stop == KILN_NONE ? "KILN_NONE, " : "%" PRId64 ", ", stop);
+    say(at, "%" PRId64 ")", step);
+    return kiln_slice_axis(at->a, axis, start, stop, step);
+}
+
+static kiln_tensor *build_flip(At *at)
+{
+    kiln_axes axes = some_axes(at);
+    say(at, "kiln_flip(t%d, ", at->node->in[0]);
+    say_axes(at, axes);
+    say(at, ")");
+    return kiln_flip(at->a, axes);
+}
+
+static kiln_tensor *build_pad(At *at)
+{
+    int rank = kiln_rank(at->a), n = rank < 2 ? rank : 2;
+    kiln_padding pads[2] = {{modulo(at->node->p[0], 3), modulo(at->node->p[1], 4)},
+                            {modulo(at->node->p[2], 2), modulo(at->node->p[3], 3)}};
+    say(at, "kiln_pad(t%d, %d, (kiln_padding[]){{%" PRId64 ", %" PRId64 "}, {%" PRId64 ", %" PRId64 "}}, kiln_int(1))",
+        at->node->in[0], n, pads[0].low, pads[0].high, pads[1].low, pads[1].high);
+    return is_small(kiln_shape_of(at->a)) ? kiln_pad(at->a, n, pads, kiln_int(1)) : NULL;
+}
+
+static kiln_tensor *build_concat(At *at)
+{
+    kiln_tensor *parts[3] = {at->a, at->b, at->a};
+    int n = 2 + (at->node->p[0] & 1), rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    if (rank == 0 || 3 * kiln_numel(at->a) > RECIPE_MAX_ELEMENTS)
+        return NULL;
+    say(at, "kiln_concat((kiln_tensor *[]){t%d, t%d, t%d}, %d, %d)", at->node->in[0], at->node->in[1], at->node->in[0], n, axis);
+    return kiln_concat(parts, n, axis);
+}
+
+static kiln_tensor *build_stack(At *at)
+{
+    kiln_tensor *parts[2] = {at->a, at->b};
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank + 1);
+    say(at, "kiln_stack((kiln_tensor *[]){t%d, t%d}, 2, %d)", at->node->in[0], at->node->in[1], axis);
+    return rank < 5 && 2 * kiln_numel(at->a) <= RECIPE_MAX_ELEMENTS ? kiln_stack(parts, 2, axis) : NULL;
+}
+
+static kiln_tensor *build_roll(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank), shift = modulo(at->node->p[0], 11) - 5;
+    say(at, "kiln_roll(t%d, %d, %d)", at->node->in[0], shift, axis);
+    return rank ? kiln_roll(at->a, shift, axis) : NULL;
+}
+
+static kiln_tensor *build_tile(At *at)
+{
+    int64_t times = 1 + modulo(at->node->p[0], 3);
+    say(at, "kiln_tile(t%d, KILN_SHAPE(2, %" PRId64 "))", at->node->in[0], times);
+    return kiln_numel(at->a) * 6 <= RECIPE_MAX_ELEMENTS ? kiln_tile(at->a, KILN_SHAPE(2, times)) : NULL;
+}
+
+static kiln_tensor *build_triangle(At *at)
+{
+    int k = modulo(at->node->p[1], 5) - 2;
+    if (kiln_rank(at->a) < 2)
+        return NULL;
+    say(at, "%s(t%d, %d)", at->node->p[0] & 1 ? "kiln_triu" : "kiln_tril", at->node->in[0], k);
+    return at->node->p[0] & 1 ? kiln_triu(at->a, k) : kiln_tril(at->a, k);
+}
+
+/* --- indexing, sorting, products --- */
+
+/* b as indices into an axis of size n. */
+static kiln_tensor *as_index(kiln_tensor *b, int64_t n)
+{
+    return kiln_remainder(kiln_cast(b, KILN_I64), kiln_int(n));
+}
+
+static kiln_tensor *build_take(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    if (rank == 0 || kiln_dim(at->a, axis) == 0)
+        return NULL;
+    int64_t n = kiln_dim(at->a, axis);
+    if (rank + kiln_rank(at->b) > 6 || kiln_numel(at->a) / n * kiln_numel(at->b) > RECIPE_MAX_ELEMENTS)
+        return NULL;
+    say(at, "kiln_take(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0],
+        at->node->in[1], n, axis);
+    return kiln_take(at->a, as_index(at->b, n), axis);
+}
+
+static kiln_tensor *build_take_along(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    if (rank == 0 || kiln_dim(at->a, axis) == 0)
+        return NULL;
+    say(at, "kiln_take_along_axis(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0],
+        at->node->in[1], kiln_dim(at->a, axis), axis);
+    return kiln_take_along_axis(at->a, as_index(at->b, kiln_dim(at->a, axis)), axis);
+}
+
+static kiln_tensor *build_scatter(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank), mode = modulo(at->node->p[0], 4);
+    if (rank == 0 || kiln_dim(at->a, axis) == 0 || kiln_dtype_of(at->a) == KILN_BOOL)
+        return NULL;
+    bool along = at->node->p[2] & 1;
+    kiln_tensor *index = as_index(along ? at->b : kiln_flatten(at->b), kiln_dim(at->a, axis));
+    kiln_tensor *source = kiln_cast(at->node->p[3] & 1 && along ? at->b : kiln_int(2), kiln_dtype_of(at->a));
+    say(at, "%s(t%d, kiln_remainder(kiln_cast(%st%d%s, KILN_I64), kiln_int(%" PRId64 ")), kiln_cast(%s, ...), %d, %d)",
+        along ? "kiln_scatter_along_axis" : "kiln_scatter", at->node->in[0], along ? "" : "kiln_flatten(", at->node->in[1],
+        along ? "" : ")", kiln_dim(at->a, axis), at->node->p[3] & 1 && along ? "the same" : "kiln_int(2)", axis, mode);
+    return along ? kiln_scatter_along_axis(at->a, index, source, axis, (kiln_scatter_mode)mode)
+                 : kiln_scatter(at->a, index, source, axis, (kiln_scatter_mode)mode);
+}
+
+static kiln_tensor *build_sort(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    bool descending = at->node->p[2] & 1;
+    if (rank == 0)
+        return NULL;
+    if (at->node->p[0] & 1) {
+        say(at, "kiln_argsort(t%d, %d, %d)", at->node->in[0], axis, descending);
+        return kiln_argsort(at->a, axis, descending);
+    }
+    say(at, "kiln_sort(t%d, %d, %d)", at->node->in[0], axis, descending);
+    return kiln_sort(at->a, axis, descending);
+}
+
+static kiln_tensor *build_cumsum(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    say(at, "kiln_cumsum(t%d, %d)", at->node->in[0], axis);
+    return rank ? kiln_cumsum(at->a, axis) : NULL;
+}
+
+static kiln_tensor *build_matmul(At *at)
+{
+    bool turned = at->node->p[0] & 1;
+    if (kiln_rank(at->a) < 1 || kiln_rank(at->b) < (turned ? 2 : 1) || kiln_numel(at->a) > 20000 || kiln_numel(at->b) > 20000)
+        return NULL;
+    say(at, turned ? "kiln_matmul(t%d, kiln_transpose(t%d))" : "kiln_matmul(t%d, t%d)", at->node->in[0], at->node->in[1]);
+    kiln_tensor *y = kiln_matmul(at->a, turned ? kiln_transpose(at->b) : at->b);
+    return y && is_small(kiln_shape_of(y)) ? y : NULL;
+}
+
+static kiln_tensor *build_softmax(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    bool logs = at->node->p[0] & 1;
+    say(at, "%s(t%d, %d)", logs ? "kiln_log_softmax" : "kiln_softmax", at->node->in[0], axis);
+    return !rank ? NULL : logs ? kiln_log_softmax(at->a, axis) : kiln_softmax(at->a, axis);
+}
+
+static kiln_tensor *build_normalize(At *at)
+{
+    kiln_axes axes = some_axes(at);
+    say(at, "kiln_normalize(t%d, ", at->node->in[0]);
+    say_axes(at, axes);
+    say(at, ", 1e-3)");
+    return kiln_normalize(at->a, axes, 1e-3);
+}
+
+static kiln_tensor *build_alias(At *at)
+{
+    say(at, "t%d", at->node->in[0]);
+    return at->a;
+}
+
+/* Per kind: builder, operands, how often it is drawn in general and in smooth recipes. */
+static const struct {
+    kiln_tensor *(*build)(At *at);
+    int operands, weight, smooth;
+} kinds[R_OPS] = {
+    [R_INPUT] = {build_input, 0, 8, 8},           [R_WEAK] = {build_weak, 0, 6, 6},
+    [R_FULL] = {build_full, 0, 2, 0},             [R_ARANGE] = {build_arange, 0, 2, 0},
+    [R_RANDOM] = {build_random, 0, 3, 3},         [R_UNARY] = {build_unary, 1, 25, 25},
+    [R_BINARY] = {build_binary, 2, 45, 45},       [R_CAST] = {build_cast, 1, 8, 0},
+    [R_WHERE] = {build_where, 3, 6, 0},           [R_CLAMP] = {build_clamp, 1, 2, 2},
+    [R_REDUCE] = {build_reduce, 1, 14, 14},       [R_ARG] = {build_arg, 1, 3, 0},
+    [R_VAR] = {build_var, 1, 2, 0},               [R_RESHAPE] = {build_reshape, 1, 7, 7},
+    [R_PERMUTE] = {build_permute, 1, 7, 7},       [R_EXPAND] = {build_expand, 1, 6, 6},
+    [R_SQUEEZE] = {build_squeeze, 1, 4, 4},       [R_SLICE] = {build_slice, 1, 8, 8},
+    [R_FLIP] = {build_flip, 1, 4, 4},             [R_PAD] = {build_pad, 1, 4, 4},
+    [R_CONCAT] = {build_concat, 2, 5, 5},         [R_STACK] = {build_stack, 2, 3, 3},
+    [R_ROLL] = {build_roll, 1, 2, 2},             [R_TILE] = {build_tile, 1, 2, 2},
+    [R_TRIANGLE] = {build_triangle, 1, 2, 2},     [R_TAKE] = {build_take, 2, 4, 0},
+    [R_TAKE_ALONG] = {build_take_along, 2, 4, 0}, [R_SCATTER] = {build_scatter, 2, 4, 0},
+    [R_SORT] = {build_sort, 1, 3, 0},             [R_CUMSUM] = {build_cumsum, 1, 4, 4},
+    [R_MATMUL] = {build_matmul, 2, 5, 5},         [R_SOFTMAX] = {build_softmax, 1, 4, 4},
+    [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_ALIAS] = {build_alias, 1, 0, 0},
+};
+
+int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input, void *user, kiln_tensor **out,
+                 RecipeMade *info, FILE *text)
+{
+    if (info)
+        *info = (RecipeMade){0};
+    kiln_tensor *made[RECIPE_NODES] = {0};
+    kiln_clear_error();
+    kiln_seed(recipe->seed);
+    for (int k = 0; k < recipe->n; k++) {
+        const RecipeNode *node = &recipe->node[k];
+        At at = {recipe, node, sizes, k, NULL, NULL, NULL, input, user, text};
+        kiln_tensor **operands[3] = {&at.a, &at.b, &at.c};
+        bool fits = true;
+        for (int i = 0; i < kinds[node->op].operands; i++) {
+            *operands[i] = made[node->in[i]];
+            fits = fits && *operands[i];
+        }
+        if (!fits)
+            continue;
+        say(&at, "    t%d = ", k);
+        made[k] = kinds[node->op].build(&at);
+        if (made[k] && (kiln_rank(made[k]) > 6 || kiln_numel(made[k]) > RECIPE_MAX_ELEMENTS))
+            made[k] = NULL;
+        char shape[96];
+        say(&at, ";    /* %s */\n", made[k] ? shape_text(kiln_dtype_of(made[k]), kiln_shape_of(made[k]), shape) : "refused");
+        kiln_clear_error();
+        if (info && made[k]) {
+            info->ok[k] = true;
+            info->dtype[k] = kiln_dtype_of(made[k]);
+            info->shape[k] = kiln_shape_of(made[k]);
+        }
+    }
+    int n = 0;
+    for (int i = 0; i < recipe->n_out; i++) {
+        kiln_tensor *t = made[recipe->out[i]];
+        if (text)
+            fprintf(text, "    output t%d%s\n", recipe->out[i], t ? "" : " (refused)");
+        if (t)
+            out[n++] = t;
+    }
+    return n;
+}
+
+void recipe_compact(Recipe *r)
+{
+    bool needed[RECIPE_NODES] = {false};
+    int16_t now[RECIPE_NODES] = {0};
+    for (int i = 0; i < r->n_out; i++)
+        needed[r->out[i]] = true;
+    for (int k = r->n - 1; k >= 0; k--)
+        for (int i = 0; needed[k] && i < kinds[r->node[k].op].operands; i++)
+            needed[r->node[k].in[i]] = true;
+    int n = 0;
+    for (int k = 0; k < r->n; k++) {
+        if (!needed[k])
+            continue;
+        now[k] = (int16_t)n;
+        r->node[n] = r->node[k];
+        for (int i = 0; i < 3; i++)
+            r->node[n].in[i] = i < kinds[r->node[n].op].operands ? now[r->node[n].in[i]] : 0;
+        n++;
+    }
+    for (int i = 0; i < r->n_out; i++)
+        r->out[i] = now[r->out[i]];
+    r->n = n;
+}
+
+/* --- drawing ---------------------------------------------------------------------------------------------------------- */
+
+static RecipeOp random_op(Rng *rng, bool smooth)
+{
+    int total = 0;
+    for (int op = 0; op < R_OPS; op++)
+        total += smooth ? kinds[op].smooth : kinds[op].weight;
+    int64_t at = rng_below(rng, total);
+    for (int op = 0; op < R_OPS; op++) {
+        at -= smooth ? kinds[op].smooth : kinds[op].weight;
+        if (at < 0)
+            return (RecipeOp)op;
+    }
+    return R_UNARY;
+}
+
+static int64_t random_size(Rng *rng)
+{
+    static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 64, 65, 100, 129, 0, 2, 3};
+    return sizes[rng_below(rng, sizeof sizes / sizeof *sizes)];
+}
+
+static kiln_dtype random_dtype(Rng *rng, kiln_dtype favourite, bool smooth)
+{
+    if (smooth)
+        return favourite;
+    return rng_chance(rng, 70) ? favourite : (kiln_dtype)rng_below(rng, KILN_F64 + 1);
+}
+
+static void random_leaf(Rng *rng, const Recipe *r, RecipeNode *node, kiln_dtype favourite)
+{
+    static const Values kinds_of_values[] = {VALUES_MIX, VALUES_PLAIN, VALUES_PLAIN, VALUES_SPARSE, VALUES_TIES, VALUES_WIDE};
+    node->dtype = (uint8_t)random_dtype(rng, favourite, r->smooth);
+    node->values = (uint8_t)(r->smooth ? VALUES_PLAIN : kinds_of_values[rng_below(rng, 6)]);
+    node->rank = (uint8_t)(rng_chance(rng, 60) ? 2 : rng_below(rng, RECIPE_RANK));
+    int first = 2 - node->rank; /* axis i of a leaf tends to have the palette's size i, aligned at the right */
+    for (int i = 0; i < node->rank; i++) {
+        int usual = first + i < 0 ? 2 : first + i;
+        node->size[i] = (uint8_t)(rng_chance(rng, 75) ? usual : rng_below(rng, PALETTE + 1));
+    }
+    if (node->op == R_WEAK)
+        node->rank = 0;
+}
+
+/* An earlier node, the later the likelier. */
+static int16_t random_operand(Rng *rng, int k)
+{
+    int64_t a = rng_below(rng, k), b = rng_below(rng, k);
+    return (int16_t)(a > b ? a : b);
+}
+
+void recipe_random(uint64_t seed, Recipe *r)
+{
+    static const kiln_dtype favourites[] = {KILN_F32, KILN_F32, KILN_F32, KILN_F64, KILN_F16, KILN_BF16,
+                                            KILN_I32, KILN_I64, KILN_U8,  KILN_I16, KILN_U64, KILN_BOOL};
+    Rng rng = {seed ^ 0x6b696c6e};
+    memset(r, 0, sizeof *r);
+    r->seed = seed;
+    r->smooth = rng_chance(&rng, 20);
+    kiln_dtype favourite = r->smooth ? rng_chance(&rng, 70) ? KILN_F32 : KILN_F64 : favourites[rng_below(&rng, 12)];
+    for (int i = 0; i < PALETTE; i++)
+        r->sizes[i] = random_size(&rng);
+    r->n = (int)rng_between(&rng, 3, rng_chance(&rng, 20) ? RECIPE_NODES : 14);
+    for (int k = 0; k < r->n; k++) {
+        RecipeNode *node = &r->node[k];
+        node->op = (uint8_t)(k == 0 || (k == 1 && rng_chance(&rng, 50)) ? R_INPUT : random_op(&rng, r->smooth));
+        random_leaf(&rng, r, node, favourite);
+        for (int i = 0; i < 3; i++)
+            node->in[i] = k ? random_operand(&rng, k) : 0;
+        if (kinds[node->op].operands > 1 && rng_chance(&rng, 15))
+            node->in[1] = node->in[0];
+        for (int i = 0; i < 4; i++)
+            node->p[i] = (int32_t)rng_below(&rng, 1 << 20);
+        if (node->op == R_CAST)
+            node->dtype = (uint8_t)rng_below(&rng, KILN_F64 + 1);
+    }
+    r->n_out = 1;
+    r->out[0] = (int16_t)(r->n - 1);
+    while (r->n_out < RECIPE_OUTPUTS && rng_chance(&rng, 60))
+        r->out[r->n_out++] = random_operand(&rng, r->n);
+}

@@ -149,7 +149,7 @@ EXPAND(COSH)
 /* max(x, 0) + log(1 + e^-|x|) */
 EXPAND(SOFTPLUS)
 {
-    X tail = float_log1p(e, float_exp(e, x_fneg(e, x_fabs(e, x[0]))));
+    X tail = float_log1p_unit(e, float_exp(e, x_fneg(e, x_fabs(e, x[0]))));
     X zero = x_like(e, x[0], 0);
     return x_add(e, x_select(e, x_flt(e, zero, x[0]), x[0], zero), tail);
 }
@@ -164,5 +164,5 @@ EXPAND(LOGADDEXP)
     X back = x_sub(e, smaller, d);
     X lost = x_add(e, x_sub(e, smaller, x_add(e, d, back)), x_sub(e, back, larger));
     X tail = exp_of_pair(e, x_select(e, same, zero, d), x_select(e, same, zero, lost));
-    return x_add(e, larger, float_log1p(e, tail));
+    return x_add(e, larger, float_log1p_unit(e, tail));
 }

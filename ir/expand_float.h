@@ -36,6 +36,7 @@ LogParts log_parts(E *e, X x, bool subnormals);
 /* log of an F64 to about 2^-38, for f32 functions; special values as log has them. */
 X log_mid(E *e, X d);
 X float_log1p(E *e, X t);
+X float_log1p_unit(E *e, X t); /* for t in [0, 1] or NaN */
 X float_log(E *e, X x);
 
 /* a + b exactly, for |a| >= |b| or a = 0. */

@@ -129,16 +129,27 @@ EXPAND(LOG10)
  * With 1 + t = 2^n (1 + f): f = 2^-n t + (2^-n - 1), which a fused multiply-add rounds once, so nothing of a small t is
  * lost. Where t is so large that 2^-n has no exponent left, 1 does not matter and f is that of t.
  */
-X float_log1p(E *e, X t)
+static LogParts log1p_parts(E *e, X t, LogParts p)
 {
     const FloatForm *form = x_form(e, t);
-    X u = x_add(e, t, x_like(e, t, 1));
-    LogParts p = log_parts(e, u, false);
     X scale = x_as_float(e, x_shl_n(e, x_sub(e, x_like(e, p.i, form->bias), p.i), form->mantissa));
-    X f = x_fma(e, t, scale, x_sub(e, scale, x_like(e, t, 1)));
+    p.f = x_fma(e, t, scale, x_sub(e, scale, x_like(e, t, 1)));
+    return p;
+}
+
+X float_log1p(E *e, X t)
+{
+    X u = x_add(e, t, x_like(e, t, 1));
+    LogParts of_u = log_parts(e, u, false), p = log1p_parts(e, t, of_u);
     X large = x_flt(e, x_pick(e, t, 0x1p60, 0x1p120), t);
-    p.f = x_select(e, large, p.f, f);
+    p.f = x_select(e, large, of_u.f, p.f);
     return log_special(e, u, log_value(e, p));
+}
+
+X float_log1p_unit(E *e, X t)
+{
+    LogParts of_u = log_parts(e, x_add(e, t, x_like(e, t, 1)), false);
+    return log_value(e, log1p_parts(e, t, of_u));
 }
 
 EXPAND(LOG1P)

@@ -19,13 +19,13 @@
 /* ---- rows to reduce ---- */
 
 typedef struct Rows {
-    void *data;      /* [n_rows, n], the reduced axes last, row-major over them */
+    void *data;      /* [n_rows, n], row-major over the reduced axes; or [n, n_rows] */
     size_t n_rows, n;
     DType dtype;
 } Rows;
 
-/* The input with its masked axes moved to the end, cast to `dtype`. false: out of memory. */
-static bool rows_make(Run *run, const Value *x, unsigned mask, DType dtype, Rows *rows)
+/* The input with its masked axes moved to the end (to the front if `across`), cast to `dtype`. false: out of memory. */
+static bool rows_make(Run *run, const Value *x, unsigned mask, bool across, DType dtype, Rows *rows)
 {
     int64_t stride[MAX_RANK], dim[MAX_RANK], from[MAX_RANK], to[MAX_RANK];
     value_strides(x, stride);
@@ -33,10 +33,10 @@ static bool rows_make(Run *run, const Value *x, unsigned mask, DType dtype, Rows
     int rank = 0;
     for (int pass = 0; pass < 2; pass++)
         for (int d = 0; d < x->rank; d++)
-            if ((mask >> d & 1) == (unsigned)pass) {
+            if ((mask >> d & 1) == (unsigned)(pass ^ across)) {
                 dim[rank] = x->dim[d];
                 from[rank++] = stride[d];
-                *(pass ? &rows->n : &rows->n_rows) *= (size_t)x->dim[d];
+                *(mask >> d & 1 ? &rows->n : &rows->n_rows) *= (size_t)x->dim[d];
             }
     int64_t s = 1;
     for (int d = rank - 1; d >= 0; d--) {
@@ -95,35 +95,42 @@ ORDERED(product_f64, double, *, 1.0)
 
 /* ---- everything else, by halving ---- */
 
-/* out[r] = the step over row r. Overwrites the rows. */
+/* out[r] = the step over the r-th column of [n, n_rows]: the later half onto the earlier, until one row is left. */
 static bool reduce_exact(Run *run, Op op, Rows *rows, void *out)
 {
-    Op step = reduce_step(op);
     DType types[2] = {rows->dtype, rows->dtype};
-    size_t bytes = dtype_bytes(rows->dtype);
-    for (size_t r = 0; r < rows->n_rows; r++) {
-        char *row = (char *)rows->data + r * rows->n * bytes;
-        for (size_t n = rows->n; n > 1;) {
-            size_t half = n / 2, keep = n - half;
-            if (!run_op(run, step, types, rows->dtype, half, (const void *const[]){row, row + keep * bytes}, row))
-                return false;
-            n = keep;
-        }
-        if (rows->n)
-            memcpy((char *)out + r * bytes, row, bytes);
-        else
-            scalar_store(rows->dtype, reduce_start(op, rows->dtype), (char *)out + r * bytes);
+    size_t bytes = dtype_bytes(rows->dtype), width = rows->n_rows;
+    char *data = rows->data;
+    for (size_t n = rows->n; n > 1;) {
+        size_t half = n / 2, keep = n - half;
+        if (!run_op(run, reduce_step(op), types, rows->dtype, half * width,
+                    (const void *const[]){data, data + keep * width * bytes}, data))
+            return false;
+        n = keep;
     }
+    uint64_t start = reduce_start(op, rows->dtype);
+    for (size_t r = 0; rows->n == 0 && r < width; r++)
+        scalar_store(rows->dtype, start, (char *)out + r * bytes);
+    if (rows->n && width)
+        memcpy(out, data, width * bytes);
     return true;
+}
+
+typedef void OrderedFn(const Rows *rows, void *out);
+
+/* The function that keeps the order, for the sums and products that have one; NULL: any order is exact. */
+static OrderedFn *ordered_of(Op op, DType t)
+{
+    if (op == OP_REDUCE_SUM)
+        return t == DT_F32 ? sum_f32 : t == DT_F64 ? sum_f64 : NULL;
+    if (op == OP_REDUCE_PROD)
+        return t == DT_F32 ? product_f32 : t == DT_F64 ? product_f64 : NULL;
+    return NULL;
 }
 
 static bool reduce_rows(Run *run, Op op, Rows *rows, void *out)
 {
-    void (*ordered)(const Rows *, void *) = NULL;
-    if (op == OP_REDUCE_SUM)
-        ordered = rows->dtype == DT_F32 ? sum_f32 : rows->dtype == DT_F64 ? sum_f64 : NULL;
-    if (op == OP_REDUCE_PROD)
-        ordered = rows->dtype == DT_F32 ? product_f32 : rows->dtype == DT_F64 ? product_f64 : NULL;
+    OrderedFn *ordered = ordered_of(op, rows->dtype);
     if (!ordered)
         return reduce_exact(run, op, rows, out);
     ordered(rows, out);
@@ -175,8 +182,9 @@ Status interp_reduce(Run *run, Ref r)
     Op op = (Op)node->op;
     bool arg = op == OP_ARGMAX || op == OP_ARGMIN;
     bool sums = op == OP_REDUCE_SUM || op == OP_REDUCE_PROD;
+    DType dtype = sums ? dtype_accumulator(x->dtype) : x->dtype;
     Rows rows;
-    if (!rows_make(run, x, node->attr.mask, sums ? dtype_accumulator(x->dtype) : x->dtype, &rows))
+    if (!rows_make(run, x, node->attr.mask, !arg && !ordered_of(op, dtype), dtype, &rows))
         return ST_OUT_OF_MEMORY;
     bool ok = true;
     if (arg) {
@@ -243,7 +251,7 @@ Status interp_scan(Run *run, Ref r)
     const Value *x = run_in(run, r, 0);
     Value *v = &run->value[r];
     Rows rows;
-    if (!rows_make(run, x, 1U << node->attr.axis, dtype_accumulator(x->dtype), &rows))
+    if (!rows_make(run, x, 1U << node->attr.axis, false, dtype_accumulator(x->dtype), &rows))
         return ST_OUT_OF_MEMORY;
     for (size_t k = 0; k < rows.n_rows; k++)
         scan_row(rows.dtype, (char *)rows.data + k * rows.n * dtype_bytes(rows.dtype), rows.n);
@@ -288,7 +296,7 @@ Status interp_sort(Run *run, Ref r)
     const Value *x = run_in(run, r, 0);
     Value *v = &run->value[r];
     Rows rows;
-    if (!rows_make(run, x, 1U << node->attr.axis, x->dtype, &rows))
+    if (!rows_make(run, x, 1U << node->attr.axis, false, x->dtype, &rows))
         return ST_OUT_OF_MEMORY;
     Rows order = {.n_rows = rows.n_rows, .n = rows.n, .dtype = DT_I64, .data = value_room(DT_I64, v->n)};
     Keyed *keyed = os_calloc(2 * rows.n + 1, sizeof *keyed);

@@ -1,9 +1,9 @@
 /*
- * Accuracy of the math functions: accuracy [--all] [--f64] [--list] [op ...]
+ * Accuracy of the math functions: accuracy [--all | --every N] [--f64] [--list] [op ...]
  *
  * Runs each function's tape and compares with the C library one precision up (f32 with double, f64 with long double).
  * Prints the worst error in ULP and where, and fails when it exceeds the row of ir/accuracy.def. The default takes a
- * sample (seconds); --all takes every f32 for ops of one operand (minutes each). NaN, infinities and the signs of
+ * sample (seconds); --all takes every f32 for ops of one operand (minutes each), --every N each N-th. NaN, infinities and the signs of
  * zeros must agree exactly. `--list` prints the number of scalar ops of every tape instead.
  *
  * The f64 check needs a long double with more bits than a double (x86); elsewhere it is left out, with a line that says so.
@@ -180,7 +180,7 @@ static void put(DType dtype, void *at, size_t i, double v)
         ((double *)at)[i] = v;
 }
 
-static void check_op(Check *c, bool all, size_t samples)
+static void check_op(Check *c, uint64_t stride, size_t samples)
 {
     static double x[CHUNK], y[CHUNK];
     bool one = op_info[c->op].arity == 1;
@@ -192,7 +192,6 @@ static void check_op(Check *c, bool all, size_t samples)
         }
     run_chunk(c, n, x, y);
     if (one && c->dtype == DT_F32) {
-        uint64_t stride = all ? 1 : 4099;
         for (uint64_t u = 0; u <= UINT32_MAX;) {
             for (n = 0; n < CHUNK && u <= UINT32_MAX; u += stride, n++)
                 ((uint32_t *)(void *)x)[n] = (uint32_t)u;
@@ -251,31 +250,34 @@ static int list(void)
 
 int main(int argc, char **argv)
 {
-    bool all = false, f32 = true, f64 = LDBL_MANT_DIG > 53, named = false;
+    uint64_t stride = 4099;
+    bool f32 = true, f64 = LDBL_MANT_DIG > 53, named = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--list"))
             return list();
         if (!strcmp(argv[i], "--all"))
-            all = true;
+            stride = 1;
+        else if (!strcmp(argv[i], "--every") && i + 1 < argc && atoi(argv[i + 1]) > 0)
+            stride = (uint64_t)atoi(argv[++i]);
         else if (!strcmp(argv[i], "--f64"))
             f32 = false;
         else if (argv[i][0] == '-' || op_parse(argv[i], strlen(argv[i])) == OP_COUNT)
-            return fprintf(stderr, "usage: accuracy [--all] [--f64] [--list] [op ...]\n"), 2;
+            return fprintf(stderr, "usage: accuracy [--all | --every N] [--f64] [--list] [op ...]\n"), 2;
         else
             named = true;
     }
     if (!f64)
         printf("long double is no wider than double here: f64 is not checked\n");
     int failed = 0;
-    for (int wide = !f32; wide <= (all ? 0 : f64); wide++)
+    for (int wide = !f32; wide <= (stride < 4099 && f32 ? 0 : f64); wide++)
         for (int k = 0; k < ROWS; k++) {
             bool wanted = !named;
             for (int i = 1; i < argc; i++)
-                wanted |= argv[i][0] != '-' && op_parse(argv[i], strlen(argv[i])) == rows[k].op;
+                wanted |= op_parse(argv[i], strlen(argv[i])) == rows[k].op;
             if (!wanted)
                 continue;
             Check c = {.op = rows[k].op, .dtype = wide ? DT_F64 : DT_F32};
-            check_op(&c, all, 1 << 18);
+            check_op(&c, stride, 1 << 18);
             bool over = c.worst > rows[k].bound[wide] || c.wrong;
             printf("%-10s %s  %8.4f ULP of %.2f at %a %a: %a, exactly %La%s\n", op_name(c.op),
                    dtype_name(c.dtype), c.worst, rows[k].bound[wide], c.at[0], c.at[1], c.got, c.want,

@@ -155,7 +155,7 @@ static bool pattern_takes(RuleId rule, DType dtype)
     return pattern_dtype(&at, dtype, false) != DT_COUNT;
 }
 
-Test(rules, every_pattern_keeps_its_word, .timeout = 120)
+Test(rules, every_pattern_keeps_its_word)
 {
     char first[2000];
     for (int k = 0; k < RULE_COUNT; k++) {
@@ -334,7 +334,7 @@ static const void **fill(const Graph *g)
     return data;
 }
 
-Test(rules, every_rewrite_keeps_its_word, .timeout = 60)
+Test(rules, every_rewrite_keeps_its_word)
 {
     char first[2000], name[16];
     bool tried[RULE_COUNT] = {false};
@@ -378,7 +378,7 @@ Test(rules, sum_of_broadcast_is_close)
 }
 
 /* Everything at once, strictly: random graphs give the same bits before and after. */
-Test(rules, random_graphs_keep_their_values, .timeout = 300)
+Test(rules, random_graphs_keep_their_values)
 {
     uint32_t hits[RULE_COUNT] = {0};
     for (uint64_t seed = 0; seed < 400; seed++) {

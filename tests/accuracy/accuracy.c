@@ -1,9 +1,10 @@
 /*
- * Accuracy of the math functions: accuracy [--all | --every N] [--f64] [--list] [op ...]
+ * Accuracy of the math functions: accuracy [--all | --every N] [--samples N] [--f64] [--list] [op ...]
  *
  * Runs each function's tape and compares with the C library one precision up (f32 with double, f64 with long double).
  * Prints the worst error in ULP and where, and fails when it exceeds the row of ir/accuracy.def. The default takes a
- * sample (seconds); --all takes every f32 for ops of one operand (minutes each), --every N each N-th. NaN, infinities and the signs of
+ * sample (seconds); --all takes every f32 for ops of one operand (minutes each), --every N each N-th; --samples sets
+ * how many random arguments there are besides (262144). NaN, infinities and the signs of
  * zeros must agree exactly. `--list` prints the number of scalar ops of every tape instead.
  *
  * The f64 check needs a long double with more bits than a double (x86); elsewhere it is left out, with a line that says so.
@@ -251,6 +252,7 @@ static int list(void)
 int main(int argc, char **argv)
 {
     uint64_t stride = 4099;
+    size_t samples = 1 << 18;
     bool f32 = true, f64 = LDBL_MANT_DIG > 53, named = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--list"))
@@ -259,10 +261,12 @@ int main(int argc, char **argv)
             stride = 1;
         else if (!strcmp(argv[i], "--every") && i + 1 < argc && atoi(argv[i + 1]) > 0)
             stride = (uint64_t)atoi(argv[++i]);
+        else if (!strcmp(argv[i], "--samples") && i + 1 < argc && atoi(argv[i + 1]) > 0)
+            samples = (size_t)atoi(argv[++i]);
         else if (!strcmp(argv[i], "--f64"))
             f32 = false;
         else if (argv[i][0] == '-' || op_parse(argv[i], strlen(argv[i])) == OP_COUNT)
-            return fprintf(stderr, "usage: accuracy [--all | --every N] [--f64] [--list] [op ...]\n"), 2;
+            return fprintf(stderr, "usage: accuracy [--all | --every N] [--samples N] [--f64] [--list] [op ...]\n"), 2;
         else
             named = true;
     }
@@ -277,7 +281,7 @@ int main(int argc, char **argv)
             if (!wanted)
                 continue;
             Check c = {.op = rows[k].op, .dtype = wide ? DT_F64 : DT_F32};
-            check_op(&c, stride, 1 << 18);
+            check_op(&c, stride, samples);
             bool over = c.worst > rows[k].bound[wide] || c.wrong;
             printf("%-10s %s  %8.4f ULP of %.2f at %a %a: %a, exactly %La%s\n", op_name(c.op),
                    dtype_name(c.dtype), c.worst, rows[k].bound[wide], c.at[0], c.at[1], c.got, c.want,

@@ -220,7 +220,6 @@ Val reduce_read(Emit *e, VRef v);                   /* split: a combined result 
 bool stage_ordered(const Emit *e, uint32_t stage);
 
 /* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan (plan.c) */
-enum { MAX_STAGES = 64 };
 void emit_plan(Emit *e);
 void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
 void emit_stores(Emit *e, bool r_level, uint32_t stage); /* those of one stage of the r loop, or the x-level ones */

@@ -32,7 +32,7 @@ static struct Host {
     int bits;
     char triple[64], cpu[64];
     char features[2048], narrow[2112]; /* narrow: without AVX-512 */
-    char target[2300];
+    char target[2300], version[32];
     LLVMTargetRef llvm;
 } host = {.once = ONCE_FLAG_INIT};
 
@@ -70,6 +70,9 @@ static void host_init(void)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    unsigned major, minor, patch;
+    LLVMGetVersion(&major, &minor, &patch);
+    snprintf(host.version, sizeof host.version, "%u.%u.%u", major, minor, patch);
     char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
     char *error = NULL;
     if (triple && cpu && features) {
@@ -103,16 +106,7 @@ static int vector_bits(const JitOptions *options)
 
 const char *llvm_host_target(void) { return host_get()->target; }
 
-const char *llvm_version(void)
-{
-    static char text[32];
-    static once_flag once = ONCE_FLAG_INIT;
-    (void)once;
-    unsigned major, minor, patch;
-    LLVMGetVersion(&major, &minor, &patch);
-    snprintf(text, sizeof text, "%u.%u.%u", major, minor, patch);
-    return text;
-}
+const char *llvm_version(void) { return host_get()->version; }
 
 int llvm_host_lanes(const JitOptions *options) { return vector_bits(options) / 32; }
 

@@ -362,7 +362,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
 static void row_seek(Emit *e, LV rest, LV *odometer)
 {
     for (uint32_t a = row_axes(e); a-- > 0;) {
-        LV size = axis_size(e, a), c = a ? l_mod(e, rest, size) : rest;
+        LV size = l_max(e, axis_size(e, a), l_i64(e, 1)), c = a ? l_mod(e, rest, size) : rest; /* lo may be 0 of 0 */
         if (odometer) {
             odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");
             l_store(e, c, odometer[a], 8);

@@ -163,15 +163,67 @@ Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
     return (Val){.v = v[t->out], .vec = vec};
 }
 
-Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
+static const Tape *tape_of(Emit *e, Op op, const DType *in, DType out)
 {
-    const Tape *t = tape_get(op, in_types, out, e->math);
+    const Tape *t = tape_get(op, in, out, e->math);
     if (!t)
         longjmp(*e->arena->oom, 1);
-    return tape_emit(e, t, in, (uint32_t)op_info[op].arity);
+    return t;
+}
+
+static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
+
+/* The f32 that an f16 or bf16 value was rounded from, or converted. */
+static Val widened(Emit *e, DType t, Val v)
+{
+    if (v.wide)
+        return (Val){.v = v.wide, .vec = v.vec};
+    return tape_emit(e, tape_of(e, OP_CAST, &t, DT_F32), &v, 1);
+}
+
+static Val rounded(Emit *e, DType t, Val f32)
+{
+    Val r = tape_emit(e, tape_of(e, OP_CAST, (DType[]){DT_F32}, t), &f32, 1);
+    r.wide = f32.v;
+    return r;
+}
+
+/* Fast mode: an op on f16 or bf16 that its tape would compute in f32 anyway, without the conversions in between. Casts
+ * that the program asks for do round, and what moves bits (WHERE, NEXTAFTER) takes the rounded ones. */
+static bool computed_wide(const Emit *e, Op op, const DType *in, DType out)
+{
+    if (e->math != MATH_FAST || op == OP_CAST || op == OP_WHERE || op == OP_NEXTAFTER)
+        return false;
+    bool half = is_half(out);
+    for (int i = 0; i < op_info[op].arity; i++)
+        half |= is_half(in[i]);
+    return half;
+}
+
+Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
+{
+    int arity = op_info[op].arity;
+    if (!computed_wide(e, op, in_types, out))
+        return tape_emit(e, tape_of(e, op, in_types, out), in, (uint32_t)arity);
+    Val wide[3];
+    DType types[3] = {DT_F32, DT_F32, DT_F32};
+    for (int i = 0; i < arity; i++) {
+        wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], in[i]) : in[i];
+        types[i] = is_half(in_types[i]) ? DT_F32 : in_types[i];
+    }
+    DType wide_out = is_half(out) ? DT_F32 : out;
+    Val r = tape_emit(e, tape_of(e, op, types, wide_out), wide, (uint32_t)arity);
+    return is_half(out) ? rounded(e, out, r) : r;
 }
 
 Val cast_emit(Emit *e, DType from, DType to, Val v)
 {
-    return from == to ? v : op_emit(e, OP_CAST, &from, to, &v);
+    if (from == to)
+        return v;
+    if (is_half(from) && to == DT_F32)
+        return widened(e, from, v);
+    Val r = op_emit(e, OP_CAST, &from, to, &v);
+    if (e->math == MATH_FAST && from == DT_F32 && is_half(to))
+        r.wide = v.v;
+    return r;
 }

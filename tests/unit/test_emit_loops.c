@@ -372,3 +372,96 @@ Test(emit_loops, scalars_and_shapes)
             os_free((void *)(uintptr_t)args[2].data);
         }
 }
+
+/*
+ * Fast mode computes a chain of f16 or bf16 ops in f32 and rounds once: not further from the exact result than the rounding of
+ * one op, where strict mode rounds after each. 0.5 + 2048 + 0.5 - 2048 shows which of the two ran.
+ */
+Test(emit_loops, fast_mode_keeps_f32_between_half_ops)
+{
+    static const DType types[] = {DT_F16, DT_BF16};
+    for (int i = 0; i < 2; i++) {
+        DType t = types[i];
+        for (int strict = 0; strict < 2; strict++) {
+            Kernel *k = kernel_new(&arena);
+            k_arg(k, ARG_BUFFER, t, false);
+            k_arg(k, ARG_BUFFER, t, true);
+            uint32_t a = k_axis(k, AXIS_X, kidx_const(k, 20), 20);
+            k->vec_axis = a;
+            IRef at = kidx_axis(k, a);
+            VRef x = k_load(k, 0, at, VREF_NONE), big = k_const(k, t, 2048), v;
+            v = k_op(k, OP_ADD, t, x, big, VREF_NONE);
+            v = k_op(k, OP_ADD, t, v, x, VREF_NONE);
+            k_store(k, 1, at, k_op(k, OP_SUB, t, v, big, VREF_NONE), VREF_NONE);
+            uint16_t in[20], out[20];
+            for (int j = 0; j < 20; j++)
+                in[j] = (uint16_t)scalar_from_double(t, 0.5);
+            Code *code = compile_kernel(k, (Setting){512, 1, strict ? MATH_STRICT : MATH_FAST});
+            void *args[] = {in, out};
+            run_code(code, args, k, 1);
+            for (int j = 0; j < 20; j++)
+                cr_assert_eq(scalar_to_double(t, out[j]), strict ? 0.0 : 1.0);
+            code_release(code);
+        }
+    }
+}
+
+/* No tasks, or sizes of zero: nothing is touched, nothing divides by them. */
+Test(emit_loops, nothing_to_do)
+{
+    for (int vec = 0; vec < 2; vec++) {
+        Kernel *k = kernel_new(&arena);
+        uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true), n[3];
+        IRef at = kidx_const(k, 0);
+        for (int i = 0; i < 3; i++) {
+            n[i] = k_arg(k, ARG_SIZE, DT_I64, false);
+            uint32_t a = k_axis(k, AXIS_X, kidx_arg(k, n[i]), 5);
+            at = kidx_add(k, kidx_mul(k, at, kidx_arg(k, n[i])), kidx_axis(k, a));
+            k->vec_axis = vec ? a : UINT32_MAX;
+        }
+        k_store(k, y, at, k_const(k, DT_F32, 1), VREF_NONE);
+        Code *code = compile_kernel(k, settings[0]);
+        for (int zero = 0; zero < 4; zero++) {
+            void *args[4] = {NULL, (void *)5, (void *)5, (void *)5};
+            if (zero)
+                args[zero] = NULL;
+            cr_assert_eq(code_query(code)(args, ASK_TASKS, 0) == 0, zero != 0);
+            code_run(code)(args, 0, 0, 0, NULL);
+        }
+        code_release(code);
+    }
+}
+
+/* LLVM's own optimiser, and none at all, give the same results and stand-alone objects. */
+Test(emit_loops, every_effort)
+{
+    static const Op ops[] = {OP_SIN, OP_EXP, OP_ERF, OP_FLOORDIV, OP_FMOD, OP_POW, OP_NEXTAFTER};
+    static const DType types[] = {DT_F32, DT_F64, DT_BF16, DT_I8};
+    for (int effort = 0; effort <= 2; effort += 2)
+        for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+            for (size_t j = 0; j < sizeof types / sizeof *types; j++) {
+                enum { N = 77 };
+                DType t = types[j];
+                if (!takes((DRule)op_info[ops[i]].rule, t))
+                    continue;
+                Kernel *k = kernel_new(&arena);
+                VRef v[2] = {VREF_NONE, VREF_NONE};
+                CheckArg args[3] = {{0}};
+                int arity = op_info[ops[i]].arity;
+                for (int a = 0; a <= arity; a++) {
+                    k_arg(k, ARG_BUFFER, t, a == arity);
+                    args[a] = (CheckArg){.data = filled(t, N, true), .bytes = N * dtype_bytes(t)};
+                }
+                uint32_t axis = k_axis(k, AXIS_X, kidx_const(k, N), N);
+                k->vec_axis = axis;
+                for (int a = 0; a < arity; a++)
+                    v[a] = k_load(k, (uint32_t)a, kidx_axis(k, axis), VREF_NONE);
+                k_store(k, (uint32_t)arity, kidx_axis(k, axis), k_op(k, ops[i], t, v[0], v[1], VREF_NONE), VREF_NONE);
+                Setting s = {j % 2 ? 256 : 512, effort, MATH_STRICT};
+                Code *code = compile_kernel(k, s);
+                check_code(code, k, args, s, op_name(ops[i]));
+                code_release(code);
+                for (int a = 0; a <= arity; a++)
+                    os_free((void *)(uintptr_t)args[a].data);
+            }
+}

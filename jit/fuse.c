@@ -12,7 +12,7 @@
  *
  * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper to store than to compute
  * again become roots (fuse_cost.c); then the round is repeated, and its guards are taken back first. Two rounds are the
- * rule, one where there is only one kernel.
+ * rule (roots are merged from the second on, when it is known what each reads), one where there is only one kernel.
  *
  * A unit that makes several nodes could close a cycle: it needs another unit's buffer, which needs one of its own. So after
  * each unit the graph, with formed units as single points, is searched from what the unit loads; a node found again is
@@ -25,7 +25,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { MAX_ROUNDS = 5, MAX_CANDIDATES = 128, SMALL = 4096 };
+enum { MAX_ROUNDS = 7, MAX_CANDIDATES = 128, SMALL = 4096 };
 
 void reason(Fuser *f, const char *format, ...)
 {
@@ -127,7 +127,7 @@ static Ref cycle_of(Fuser *f, const Build *b)
         f->flags[b->outputs.at[i]] |= NODE_TARGET;
     Ref found = find_cycle(f, b->loads.at, b->loads.n);
     for (uint32_t i = 0; i < b->outputs.n; i++)
-        f->flags[b->outputs.at[i]] &= (uint8_t)~NODE_TARGET;
+        f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
     return found;
 }
 
@@ -234,8 +234,8 @@ static void merge_roots(Build *b, const Space *own)
         f->flags[n] |= NODE_TARGET;
         Ref cycle = find_cycle(f, loads.at, loads.n);
         for (uint32_t j = 0; j < b->outputs.n; j++)
-            f->flags[b->outputs.at[j]] &= (uint8_t)~NODE_TARGET;
-        f->flags[n] &= (uint8_t)~NODE_TARGET;
+            f->flags[b->outputs.at[j]] &= (uint16_t)~NODE_TARGET;
+        f->flags[n] &= (uint16_t)~NODE_TARGET;
         if (cycle == REF_NONE)
             add_root(b, n, at);
         else if (log_on(LOG_FUSION))
@@ -279,7 +279,7 @@ static void unit_take(Fuser *f, Unit *u, Build *b, const char *prefix)
     }
     for (uint32_t i = 0; i < b->outputs.n; i++) {
         VEC_PUSH(f->arena, u->outputs, b->outputs.at[i]);
-        f->flags[b->outputs.at[i]] &= (uint8_t)~NODE_ROOT;
+        f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_ROOT;
     }
     u->visits += b->visits;
     PlanStep step = build_finish(b, prefix);
@@ -290,9 +290,9 @@ static void unit_take(Fuser *f, Unit *u, Build *b, const char *prefix)
 static void give_up(Fuser *f, Build *b, uint32_t visits, uint32_t reasons, uint32_t pending)
 {
     for (uint32_t i = 0; i < b->outputs.n; i++)
-        f->flags[b->outputs.at[i]] &= (uint8_t)~NODE_ROOT;
+        f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_ROOT;
     for (uint32_t i = 0; i < b->forced.n; i++)
-        f->flags[b->forced.at[i]] &= (uint8_t)~(NODE_FORCED | NODE_PENDING);
+        f->flags[b->forced.at[i]] &= (uint16_t)~(NODE_FORCED | NODE_PENDING);
     f->visits.n = visits;
     f->reasons.n = reasons;
     f->pending.n = pending;
@@ -379,7 +379,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         bool full = b.buffers > MAX_BUFFERS + 4 && budget > 8;
         if (cycle == REF_NONE && !full) {
             for (uint32_t i = 0; i < refused.n; i++)
-                f->flags[refused.at[i]] &= (uint8_t)~NODE_REFUSED;
+                f->flags[refused.at[i]] &= (uint16_t)~NODE_REFUSED;
             unit_take(f, u, &b, contract ? "matmul" : NULL);
             return ST_OK;
         }
@@ -532,10 +532,10 @@ static Status form_unit(Fuser *f, Ref root)
         form_copy(f, &u, root);
     else
         TRY(form_kernel(f, &u, root));
-    f->flags[root] &= (uint8_t)~NODE_PENDING;
+    f->flags[root] &= (uint16_t)~NODE_PENDING;
     for (uint32_t i = 0; i < u.outputs.n; i++) {
         f->unit_of[u.outputs.at[i]] = f->units.n;
-        f->flags[u.outputs.at[i]] &= (uint8_t)~NODE_PENDING;
+        f->flags[u.outputs.at[i]] &= (uint16_t)~NODE_PENDING;
     }
     VEC_PUSH(f->arena, f->units, u);
     return ST_OK;
@@ -557,7 +557,7 @@ static void round_begin(Fuser *f)
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
         f->fault_of[n] = UINT32_MAX;
-        f->flags[n] &= NODE_LIVE | NODE_WANT;
+        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER;
         if (f->flags[n] & NODE_WANT) {
             f->flags[n] |= NODE_PENDING;
             VEC_PUSH(f->arena, f->pending, n);
@@ -639,7 +639,7 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
     *f = (Fuser){.g = g, .options = options, .arena = g->arena, .plan = plan, .n = g->nodes.n};
     f->fuse = options->value[OPT_FUSE] != 0;
     uint32_t n = f->n + 1;
-    f->flags = ARENA_ARRAY(f->arena, uint8_t, n);
+    f->flags = ARENA_ARRAY(f->arena, uint16_t, n);
     f->contract_of = ARENA_ARRAY(f->arena, Ref, n);
     f->unit_of = ARENA_ARRAY(f->arena, uint32_t, n);
     f->previous_of = ARENA_ARRAY(f->arena, uint32_t, n);
@@ -688,7 +688,7 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
         uint32_t mark = query_mark(g);
         round_begin(&f);
         TRY(form_units(&f));
-        bool again = want_more(&f) || (f.round == 0 && f.fuse && f.units.n > 1);
+        bool again = f.fuse && f.units.n > 1 && (f.round == 0 || want_more(&f)); /* only now is it known what can be merged */
         if (!again || f.round + 1 == MAX_ROUNDS)
             break;
         query_undo(g, mark);

@@ -24,7 +24,9 @@ enum {
     NODE_PENDING = 8,  /* no unit makes it yet */
     NODE_REFUSED = 16, /* must not be computed in the unit being formed (it would close a cycle) */
     NODE_TARGET = 32,  /* made by the unit being formed */
-    NODE_ROOT = 64     /* being stored by the unit being formed */
+    NODE_ROOT = 64,    /* being stored by the unit being formed */
+    NODE_CHOSEN = 128, /* wanted because storing it looked cheaper, not because it must be */
+    NODE_NEVER = 256   /* was chosen, and nobody read it */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
@@ -64,7 +66,7 @@ typedef struct Fuser {
     bool fuse;
     uint32_t n;              /* nodes */
     uint32_t round;
-    uint8_t *flags;
+    uint16_t *flags;
     uint32_t *user_at, *users; /* users of node i: users[user_at[i] .. user_at[i + 1]) */
     Ref *contract_of;        /* the matmul whose contraction kernel computes this node as its epilogue; REF_NONE */
     uint32_t *unit_of;       /* unit that makes a node */

@@ -171,6 +171,7 @@ void want_structural(Fuser *f)
 typedef struct Where {
     uint32_t first;       /* of the units that evaluate it */
     uint32_t count;       /* different units, 2 standing for more too */
+    uint32_t computed;    /* different units that really computed it in this round, 2 standing for more too */
     uint32_t times;       /* coordinates at which the unit of its last visit evaluates it */
     uint32_t last;        /* that unit */
     double points, most;  /* computed in this round: in all units, and in the one that computes most */
@@ -247,6 +248,7 @@ static void gather_visits(Fuser *f, Where *where)
         bool again = w->times && w->last == v->unit;
         w->times = again ? w->times + 1 : 1;
         here[v->node] = again ? here[v->node] + v->points : v->points;
+        w->computed += !again && w->computed < 2;
         w->last = v->unit;
         w->points += v->points;
         w->widest = v->points > w->widest ? v->points : w->widest;
@@ -286,25 +288,43 @@ static bool want_spread(Fuser *f, const Where *w, Ref n, const uint32_t *cost)
     return true;
 }
 
+/* What was chosen to be stored, and is only read by the kernel that makes it, needs no buffer after all: its other readers have
+ * been merged into that kernel. */
+static bool forget_unread(Fuser *f)
+{
+    bool *read = ARENA_ARRAY(f->arena, bool, f->n), any = false;
+    for (uint32_t u = 0; u < f->units.n; u++)
+        for (uint32_t i = 0; i < f->units.at[u].loads.n; i++)
+            read[f->units.at[u].loads.at[i]] = true;
+    for (Ref n = 0; n < f->n; n++) {
+        if (!(f->flags[n] & NODE_CHOSEN) || read[n])
+            continue;
+        f->flags[n] = (uint16_t)((f->flags[n] & ~(NODE_WANT | NODE_CHOSEN)) | NODE_NEVER);
+        any = true;
+    }
+    return any;
+}
+
 bool want_more(Fuser *f)
 {
     if (!f->fuse)
         return false;
-    bool any = false;
+    bool any;
     uint32_t *cost = ARENA_ARRAY(f->arena, uint32_t, f->n);
     Where *where = ARENA_ARRAY(f->arena, Where, f->n);
     uint32_t fresh = f->units.n; /* units that new buffers will have */
+    any = forget_unread(f);
     costs(f, cost);
     gather_visits(f, where);
     for (Ref n = f->n; n-- > 0;) {
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         bool made = has_buffer(f, n), wanted = f->flags[n] & NODE_WANT;
-        bool several = !wanted && dear(f, n, &where[n], cost);
+        bool several = !wanted && !(f->flags[n] & NODE_NEVER) && (!made || where[n].computed > 1) && dear(f, n, &where[n], cost);
         if (several && !made)
             say(f, n, "several kernels need it");
         if (several || want_hot(f, where, n) || want_spread(f, &where[n], n, cost)) {
-            f->flags[n] |= NODE_WANT;
+            f->flags[n] |= NODE_WANT | NODE_CHOSEN;
             any = true;
         }
         Where self = where[n];

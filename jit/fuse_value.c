@@ -470,6 +470,14 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
     return (cls != CLS_REDUCE && cls != CLS_SCAN) || reduce_is_trivial(f, n) || !misfit(b, n, at, pred);
 }
 
+/* For the choice of what to store: n is computed here. */
+static void note_visit(Build *b, Ref n, Tuple at)
+{
+    uint32_t axes = tuple_axes(b, at);
+    double points = axes & b->r_mask ? b->x_points * b->r_points : axes ? b->x_points : 1;
+    VEC_PUSH(b->f->arena, b->f->visits, (Visit){.node = n, .unit = b->unit, .points = points});
+}
+
 /* ---- evaluation by class ---- */
 
 static VRef value_leaf(Build *b, Ref n, Tuple at, VRef pred)
@@ -586,6 +594,7 @@ static VRef value_reduce(Build *b, Ref n, Tuple at, VRef pred)
         no_fit(b, n, why);
         return load(b, n, at, pred);
     }
+    note_visit(b, n, at);
     Coords out = b->tuples.at[at], in = {.n = input->rank};
     uint32_t from = 0, r = b->n_x;
     for (uint32_t i = 0; i < input->rank; i++) {
@@ -618,6 +627,7 @@ static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
         no_fit(b, n, why);
         return load(b, n, at, pred);
     }
+    note_visit(b, n, at);
     VRef v = value_at(b, node->in[0], at, pred);
     if (trivial)
         return v;
@@ -693,13 +703,6 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     return kernel_inst(b->k, inst);
 }
 
-static void note_visit(Build *b, Ref n, Tuple at)
-{
-    uint32_t axes = tuple_axes(b, at);
-    double points = axes & b->r_mask ? b->x_points * b->r_points : axes ? b->x_points : 1;
-    VEC_PUSH(b->f->arena, b->f->visits, (Visit){.node = n, .unit = b->unit, .points = points});
-}
-
 bool is_empty(Fuser *f, const Node *node)
 {
     int64_t value;
@@ -720,7 +723,7 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     VRef v = VREF_NONE;
     OpClass cls = op_class((Op)graph_node(b->f->g, n)->op);
     b->visits++;
-    if (cls != CLS_LEAF)
+    if (cls == CLS_EW || cls == CLS_VIEW || cls == CLS_GATHER)
         note_visit(b, n, at);
     switch (cls) {
     case CLS_LEAF:

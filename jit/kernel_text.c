@@ -91,6 +91,10 @@ static AxisName axis_name(const Kernel *k, uint32_t axis)
 /* Prints with parentheses where an operand binds less tightly than what holds it: 0 sum, 1 product, 2 operand of / and %. */
 static void print_idx(const Kernel *k, IRef i, int tight, Str *out)
 {
+    if (i >= k->idx.n) { /* of a broken kernel, for the verifier's message */
+        str_printf(out, "?");
+        return;
+    }
     const Idx *x = &k->idx.at[i];
     int own = x->kind == IX_ADD ? 0 : x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD ? 1 : 2;
     if (own < tight)
@@ -237,6 +241,9 @@ static const KindRule kind_rule[] = {
 static Status bad(const Kernel *k, VRef v, const char *why)
 {
     Str text;
+    const KInst *x = &k->inst.at[v];
+    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
+        return fail(ST_INTERNAL, "broken kernel: %s in v%u", why, v);
     str_init(&text, k->arena);
     print_inst(k, v, &text);
     return fail(ST_INTERNAL, "broken kernel: %s in:%s", why, text.text);

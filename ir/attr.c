@@ -29,3 +29,39 @@ AttrInfo attr_info(Op op)
 {
     return infos[op];
 }
+
+/* The i-th output axis of the groups that split. */
+static uint8_t split_axis(const Attr *attr, uint32_t i)
+{
+    uint8_t axis = 0;
+    for (uint32_t k = 0; k < attr->n; k++) {
+        uint8_t width = attr->group.out[k];
+        if (width > 1 && i < width)
+            return (uint8_t)(axis + i);
+        i -= width > 1 ? width : 0;
+        axis = (uint8_t)(axis + width);
+    }
+    return axis;
+}
+
+/* The i-th axis of a mask. */
+static uint8_t masked_axis(uint8_t mask, uint32_t i)
+{
+    uint8_t axis = 0;
+    for (; axis < MAX_RANK; axis++)
+        if (mask >> axis & 1 && i-- == 0)
+            break;
+    return axis;
+}
+
+FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
+{
+    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH}, pad[] = {FACT_LOW, FACT_HIGH};
+    switch (op) {
+    case OP_IOTA: return (FactLabel){FACT_LENGTH, 0};
+    case OP_RESHAPE: return (FactLabel){FACT_SIZE, split_axis(attr, i)};
+    case OP_SLICE: return (FactLabel){slice[i % 3], masked_axis(attr->mask, i / 3)};
+    case OP_PAD: return (FactLabel){pad[i % 2], masked_axis(attr->mask, i / 2)};
+    default: return (FactLabel){FACT_SIZE, masked_axis(attr->mask, i)};
+    }
+}

@@ -2,7 +2,7 @@
 #ifndef IR_ATTR_H
 #define IR_ATTR_H
 
-#include "ir/op.h"
+#include "ir/graph.h"
 
 typedef enum AttrField {
     ATTR_AXES = 1,       /* mask */
@@ -22,5 +22,12 @@ typedef struct AttrInfo {
 AttrInfo attr_info(Op op);
 
 extern const char *const scatter_mode_names[4];
+
+/* What the i-th integer fact of an op (not INPUT) is about, and which axis: ir/graph.h lists them. */
+typedef struct FactLabel {
+    FactKind kind;
+    uint8_t axis;
+} FactLabel;
+FactLabel fact_label(Op op, const Attr *attr, uint32_t i);
 
 #endif

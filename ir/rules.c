@@ -269,7 +269,7 @@ bool rule_allows(const Rewriter *w, RuleId rule, DType dtype)
         return false;
     if (w->unsound || info->soundness == SOUND_EXACT || !dtype_is_float(dtype))
         return true;
-    return info->soundness == SOUND_FAST && w->math == MATH_FAST;
+    return w->math == MATH_FAST && (info->soundness == SOUND_FAST || (info->soundness == SOUND_FINITE && w->finite));
 }
 
 /* ---- applying ---- */

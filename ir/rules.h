@@ -13,7 +13,7 @@
 #include "ir/graph.h"
 #include "ir/scalar.h"
 
-typedef enum Soundness { SOUND_EXACT, SOUND_INT_ONLY, SOUND_FAST } Soundness;
+typedef enum Soundness { SOUND_EXACT, SOUND_INT_ONLY, SOUND_FAST, SOUND_FINITE } Soundness;
 
 typedef enum Family {
     FAMILY_CANON = 1,  /* one spelling */
@@ -37,6 +37,7 @@ typedef enum RuleId {
 typedef struct Rewriter {
     Graph *g;
     MathMode math;
+    bool finite;                  /* KILN_FINITE: FINITE rows may be applied */
     unsigned families;
     bool unsound;                 /* tests: apply rows whatever their soundness column says */
     uint32_t only;                /* tests: 1 + the one row to apply; 0: all */

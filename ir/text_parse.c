@@ -263,30 +263,15 @@ static Status parse_fact(Parser *p, bool top, Dim *d)
 /* Says what the facts of a new node are about; they were made before it was known. */
 static void label(Parser *p, Ref r)
 {
-    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH},
-                          pad[] = {FACT_LOW, FACT_HIGH};
     const Node *n = graph_node(p->g, r);
-    uint8_t axis[3 * MAX_RANK] = {0}, per = attr_info((Op)n->op).per_axis, at = 0, first = 0;
-    for (uint8_t d = 0; d < MAX_RANK; d++)
-        for (int k = 0; n->attr.mask >> d & 1 && k < per; k++)
-            axis[at++] = d;
-    for (uint32_t k = 0; n->op == OP_RESHAPE && k < n->attr.n; k++) {
-        uint8_t width = n->attr.group.out[k];
-        for (uint8_t d = 0; width > 1 && d < width; d++)
-            axis[at++] = (uint8_t)(first + d);
-        first = (uint8_t)(first + width);
-    }
     for (uint32_t k = 0; k < n->n_facts; k++) {
         const DimInfo *info = &p->g->dims.at[n->fact[k]];
         if (info->kind != DIM_FACT || info->owner != r)
             continue;
         IntFact *fact = &p->g->ints.at[info->fact];
-        FactKind kind = n->op == OP_SLICE  ? slice[k % 3]
-                        : n->op == OP_PAD  ? pad[k % 2]
-                        : n->op == OP_IOTA ? FACT_LENGTH
-                                           : FACT_SIZE;
-        fact->kind = (uint8_t)kind;
-        fact->axis = axis[k];
+        FactLabel about = fact_label((Op)n->op, &n->attr, k);
+        fact->kind = (uint8_t)about.kind;
+        fact->axis = about.axis;
     }
 }
 

@@ -25,7 +25,8 @@ typedef Status PassFn(PassRun *run);
 static Status rewrite(PassRun *run, unsigned families)
 {
     run->rewriter =
-        (Rewriter){.g = run->g, .math = options_math(run->options), .families = families};
+        (Rewriter){.g = run->g, .math = options_math(run->options),
+                               .finite = run->options->value[OPT_FINITE] != 0, .families = families};
     return graph_rewrite(&run->rewriter);
 }
 

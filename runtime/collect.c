@@ -6,6 +6,7 @@
  * nodes that no other complete node uses), become inputs, and the walk goes on.
  */
 #include "runtime/call.h"
+#include "ir/attr.h"
 #include "ir/base/os.h"
 
 #include <string.h>
@@ -182,28 +183,6 @@ Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, siz
 }
 
 /* --- the call as a graph ------------------------------------------------------------------------------------------------ */
-
-typedef struct FactLabel {
-    FactKind kind;
-    uint8_t axis;
-} FactLabel;
-
-/* What the i-th integer fact of a node is about (ir/graph.h lists them by op). */
-static FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
-{
-    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_SIZE}, pad[] = {FACT_LOW, FACT_HIGH};
-    uint32_t per_axis = op == OP_SLICE ? 3 : op == OP_PAD ? 2 : 1, nth = i / per_axis;
-    uint8_t axis = 0;
-    for (uint32_t seen = 0; axis < MAX_RANK; axis++)
-        if (attr->mask >> axis & 1 && seen++ == nth)
-            break;
-    switch (op) {
-    case OP_IOTA: return (FactLabel){FACT_LENGTH, 0};
-    case OP_SLICE: return (FactLabel){slice[i % 3], axis};
-    case OP_PAD: return (FactLabel){pad[i % 2], axis};
-    default: return (FactLabel){FACT_SIZE, op == OP_RESHAPE ? (uint8_t)i : axis};
-    }
-}
 
 Graph *call_graph(const Call *c, Arena *arena)
 {

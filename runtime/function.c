@@ -9,8 +9,6 @@
  * Besides its inputs the function may use other tensors (held by handle: an assign between two calls is seen), draw random
  * numbers (each replay advances the stream as the trace did), and assign (replayed). A sync point inside makes its outcome depend
  * on values: such a function is run each time, and a warning says so once.
- *
- * The template's nodes are private. Should the user keep one and evaluate it, the template is noticed to be spoilt and traced anew.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
@@ -18,57 +16,13 @@
 #include "jit/options.h"
 #include "runtime/eval.h"
 #include "runtime/random.h"
+#include "runtime/template.h"
 #include "runtime/trace.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { MAX_TEMPLATES = 64 };
-
-typedef enum SourceKind { FROM_ARG, FROM_HANDLE, FROM_NODE, FROM_RESULT } SourceKind;
-
-/* Where a value comes from: argument k, a handle's current meaning, a fixed node, the call's k-th output. */
-typedef struct Source {
-    uint8_t kind;
-    uint32_t index;
-    kiln_tensor *handle;    /* retained */
-    RtNode *node;           /* retained */
-} Source;
-
-typedef struct Draw {
-    RtNode *counter, *key;
-    uint64_t start, count;
-    uint32_t counter_scalar, key_scalar; /* in the call; UINT32_MAX: the draw is not used */
-} Draw;
-
-struct Trace {
-    kiln_tensor *const *args;   /* the stand-ins, alive while the trace runs ... */
-    RtNode **arg_nodes;         /* ... and their nodes, retained */
-    uint32_t n_args;
-    BUF(kiln_tensor *) used;    /* handles from outside, retained */
-    BUF(kiln_tensor *) assigned; /* handles from outside, retained */
-    BUF(RtNode *) old;          /* what they meant before */
-    BUF(Draw) draws;
-    bool synced, failed;
-    Loc sync_loc;
-    const char *sync_api;
-};
-
-typedef struct Template Template;
-struct Template {
-    Template *next;
-    uint64_t options;           /* options_generation it was traced under */
-    uint8_t *signature;
-    size_t signature_bytes;
-    Call call;                  /* owns its arrays; a reference on each node (placeholders for the inputs) */
-    Source *inputs;             /* of the call's inputs */
-    Source *results;            /* of the function's outputs, then of the assigned handles */
-    kiln_tensor **assigned;
-    uint32_t n_results, n_assigned;
-    Draw *draws;
-    uint32_t n_draws;
-    uint64_t drawn;
-};
 
 struct kiln_function {
     kiln_function_body *body;
@@ -196,349 +150,6 @@ static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
     }
     return true;
 }
-
-/* --- templates ------------------------------------------------------------------------------------------------------------ */
-
-static void source_free(Source *s)
-{
-    if (s->handle)
-        kiln_release(s->handle);
-    if (s->node)
-        node_release(s->node);
-}
-
-static void template_free(Template *t)
-{
-    for (size_t i = 0; i < t->call.nodes.n; i++)
-        if (t->call.nodes.at[i])
-            node_release(t->call.nodes.at[i]);
-    for (size_t i = 0; t->inputs && i < t->call.inputs.n; i++)
-        source_free(&t->inputs[i]);
-    for (uint32_t i = 0; t->results && i < t->n_results; i++)
-        source_free(&t->results[i]);
-    for (uint32_t i = 0; i < t->n_assigned; i++)
-        kiln_release(t->assigned[i]);
-    os_free(t->call.nodes.at);
-    os_free(t->call.outputs.at);
-    os_free(t->call.inputs.at);
-    os_free(t->call.structure.at);
-    os_free(t->call.signature.at);
-    os_free(t->call.ints.at);
-    os_free(t->call.scalars.at);
-    os_free(t->signature);
-    os_free(t->inputs);
-    os_free(t->results);
-    os_free(t->assigned);
-    os_free(t->draws);
-    os_free(t);
-}
-
-static void *copy_bytes(const void *data, size_t bytes)
-{
-    void *copy = os_alloc(bytes + 1);
-    if (copy && bytes)
-        memcpy(copy, data, bytes);
-    return copy;
-}
-
-#define COPY_BUF(to, from)                                                                         \
-    ((to).at = copy_bytes((from).at, sizeof *(from).at * (from).n), (to).n = (to).cap = (from).n, (to).at != NULL)
-
-typedef struct Capture {
-    Template *t;
-    RtNode *const *roots;
-    uint32_t n_roots;
-} Capture;
-
-/* Takes a copy of the call instead of serving it. A graph that must be cut into several calls is not captured. */
-static Status capture_call(Call *call, void *user)
-{
-    Capture *capture = user;
-    for (size_t k = 0; k < call->outputs.n; k++) {
-        bool is_root = false;
-        for (uint32_t i = 0; i < capture->n_roots; i++)
-            is_root |= capture->roots[i] == call->nodes.at[call->outputs.at[k]];
-        if (!is_root)
-            return fail(ST_UNSUPPORTED, "the function's graph is too large for one program");
-    }
-    Call *copy = &capture->t->call;
-    bool ok = COPY_BUF(copy->nodes, call->nodes);
-    if (ok)
-        for (size_t i = 0; i < copy->nodes.n; i++)
-            node_retain(copy->nodes.at[i]);
-    ok = ok && COPY_BUF(copy->outputs, call->outputs) && COPY_BUF(copy->inputs, call->inputs) &&
-         COPY_BUF(copy->structure, call->structure) && COPY_BUF(copy->signature, call->signature) &&
-         COPY_BUF(copy->ints, call->ints) && COPY_BUF(copy->scalars, call->scalars);
-    if (!ok)
-        return fail(ST_OUT_OF_MEMORY, "no memory for a traced function");
-    copy->key = (CallKey){call->key.hash, copy->structure.at, copy->signature.at, copy->structure.n, copy->signature.n};
-    copy->facts = (Facts){copy->ints.at, copy->scalars.at, (uint32_t)copy->ints.n, (uint32_t)copy->scalars.n};
-    return ST_OK;
-}
-
-/* Where the value of an evaluated node of the trace comes from at the next call. */
-static Source source_of(const Trace *trace, RtNode *node)
-{
-    for (uint32_t i = 0; i < trace->n_args; i++)
-        if (trace->arg_nodes[i] == node)
-            return (Source){.kind = FROM_ARG, .index = i};
-    for (size_t i = 0; i < trace->used.n; i++) {
-        kiln_tensor *handle = trace->used.at[i];
-        RtNode *meaning = handle->node;
-        for (size_t k = 0; k < trace->assigned.n; k++) /* its meaning when the trace began */
-            if (trace->assigned.at[k] == handle)
-                meaning = trace->old.at[k];
-        if (meaning == node)
-            return (Source){.kind = FROM_HANDLE, .handle = kiln_retain(handle)};
-    }
-    return (Source){.kind = FROM_NODE, .node = node_retain(node)};
-}
-
-/* Replaces the call's inputs by placeholders: nodes without data that only carry a number, so that nothing of this call's data
- * is held and no other graph's walk touches the template. */
-static bool make_placeholders(Template *t, const Trace *trace)
-{
-    Call *call = &t->call;
-    for (size_t i = 0; i < call->inputs.n; i++) {
-        RtNode **slot = &call->nodes.at[call->inputs.at[i]], *node = *slot;
-        RtNode *placeholder = node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0);
-        if (!placeholder)
-            return false;
-        t->inputs[i] = source_of(trace, node);
-        for (size_t n = 0; n < call->nodes.n; n++)
-            for (uint32_t k = 0; k < call->nodes.at[n]->n_in; k++)
-                if (call->nodes.at[n]->in[k] == node) {
-                    call->nodes.at[n]->in[k] = node_retain(placeholder);
-                    node_release(node);
-                }
-        *slot = placeholder;
-        node_release(node);
-    }
-    return true;
-}
-
-static void number_draws(Template *t)
-{
-    uint32_t scalar = 0;
-    for (size_t i = 0; i < t->call.nodes.n; i++) {
-        if (t->call.nodes.at[i]->op != OP_SCALAR)
-            continue;
-        for (uint32_t d = 0; d < t->n_draws; d++) {
-            if (t->draws[d].counter == t->call.nodes.at[i])
-                t->draws[d].counter_scalar = scalar;
-            if (t->draws[d].key == t->call.nodes.at[i])
-                t->draws[d].key_scalar = scalar;
-        }
-        scalar++;
-    }
-}
-
-/* The template of a finished trace whose results are roots[0..n). NULL: out of memory or too large (fail() was called). */
-static Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
-{
-    Template *t = os_calloc(1, sizeof *t);
-    Capture capture = {t, roots, n};
-    if (!t || eval_collect(roots, n, capture_call, &capture) != ST_OK)
-        goto failed;
-    t->inputs = os_calloc(t->call.inputs.n + 1, sizeof *t->inputs);
-    t->results = os_calloc(n + 1, sizeof *t->results);
-    t->assigned = os_calloc(trace->assigned.n + 1, sizeof *t->assigned);
-    t->draws = copy_bytes(trace->draws.at, sizeof *t->draws * trace->draws.n);
-    if (!t->inputs || !t->results || !t->assigned || !t->draws)
-        goto failed;
-    t->n_results = n;
-    for (uint32_t i = 0; i < n; i++) {
-        if (!is_pending(roots[i])) {
-            t->results[i] = source_of(trace, roots[i]);
-            continue;
-        }
-        t->results[i].kind = FROM_RESULT;
-        while (t->call.nodes.at[t->call.outputs.at[t->results[i].index]] != roots[i])
-            t->results[i].index++;
-    }
-    for (size_t i = 0; i < trace->assigned.n; i++)
-        t->assigned[t->n_assigned++] = kiln_retain(trace->assigned.at[i]);
-    t->n_draws = (uint32_t)trace->draws.n;
-    for (uint32_t d = 0; d < t->n_draws; d++)
-        t->drawn += t->draws[d].count;
-    number_draws(t);
-    if (make_placeholders(t, trace))
-        return t;
-failed:
-    if (t)
-        template_free(t);
-    return NULL;
-}
-
-/* --- replay ------------------------------------------------------------------------------------------------------------------ */
-
-/* The node a source means now, evaluated unless it is a result; with a reference for the caller. */
-static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const *results, RtNode **out)
-{
-    RtNode *node = NULL;
-    switch ((SourceKind)s->kind) {
-    case FROM_ARG: node = in[s->index]->node; break;
-    case FROM_HANDLE: node = s->handle->node; break;
-    case FROM_NODE: node = s->node; break;
-    case FROM_RESULT: node = results[s->index]; break;
-    }
-    if (s->kind == FROM_HANDLE && is_pending(node))
-        TRY(eval_nodes(&node, 1, "kiln_function_call", node->loc));
-    *out = node_retain(node);
-    return ST_OK;
-}
-
-/* A fresh pending node with the meaning of a template's node. */
-static RtNode *node_like(const RtNode *node)
-{
-    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
-    if (!copy)
-        return NULL;
-    copy->attr = node->attr;
-    copy->scalar = node->scalar;
-    copy->loc = node->loc;
-    for (uint32_t i = 0; i < node->n_in; i++)
-        copy->in[i] = node_retain(node->in[i]);
-    if (node->n_facts)
-        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
-    return copy;
-}
-
-/* Numbers the template's nodes as the call has them; false: one of them was evaluated from outside. */
-static bool renumber(const Template *t)
-{
-    for (size_t i = 0; i < t->call.nodes.n; i++) {
-        RtNode *node = t->call.nodes.at[i];
-        if (node->op != OP_INPUT && !is_pending(node))
-            return false;
-        node->index = (uint32_t)i;
-    }
-    return true;
-}
-
-typedef struct Replay {
-    Call call;              /* borrows all arrays of the template's but nodes and scalars */
-    RtNode **nodes;         /* the inputs' current nodes (a reference each) and the fresh results */
-    RtNode **results;       /* by the call's outputs; a reference each */
-    RtNode **values;        /* by the template's results; a reference each */
-    uint64_t *scalars;
-    uint32_t *held;
-} Replay;
-
-static void replay_free(Replay *r, const Template *t)
-{
-    for (size_t i = 0; r->nodes && i < t->call.inputs.n; i++) {
-        uint32_t number = t->call.inputs.at[i];
-        if (r->nodes[number] != t->call.nodes.at[number])
-            node_release(r->nodes[number]);
-    }
-    for (size_t k = 0; r->results && k < t->call.outputs.n; k++)
-        if (r->results[k])
-            node_release(r->results[k]);
-    for (uint32_t i = 0; r->values && i < t->n_results; i++)
-        if (r->values[i])
-            node_release(r->values[i]);
-    os_free(r->nodes);
-    os_free(r->results);
-    os_free(r->values);
-    os_free(r->scalars);
-    os_free(r->held);
-}
-
-/* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
-static Status replay_begin(Replay *r, const Template *t, kiln_tensor *const *in, uint64_t base, bool *retrace)
-{
-    r->call = t->call;
-    r->nodes = copy_bytes(t->call.nodes.at, sizeof *r->nodes * t->call.nodes.n);
-    r->results = os_calloc(t->call.outputs.n + 1, sizeof *r->results);
-    r->values = os_calloc(t->n_results + 1, sizeof *r->values);
-    r->scalars = copy_bytes(t->call.scalars.at, sizeof *r->scalars * t->call.scalars.n);
-    r->held = os_calloc(t->call.inputs.n + 1, sizeof *r->held);
-    if (!r->nodes || !r->results || !r->values || !r->scalars || !r->held)
-        return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    for (size_t i = 0; i < t->call.inputs.n; i++) {
-        RtNode **slot = &r->nodes[t->call.inputs.at[i]], *node;
-        TRY(source_node(&t->inputs[i], in, NULL, &node));
-        *retrace |= node->strided != (*slot)->strided;
-        *slot = node;
-    }
-    for (size_t k = 0; k < t->call.outputs.n; k++) {
-        r->results[k] = node_like(t->call.nodes.at[t->call.outputs.at[k]]);
-        if (!r->results[k])
-            return ST_OUT_OF_MEMORY;
-        r->nodes[t->call.outputs.at[k]] = r->results[k];
-    }
-    for (uint32_t i = 0; i < t->n_results; i++)
-        TRY(source_node(&t->results[i], in, r->results, &r->values[i]));
-    for (uint32_t d = 0; d < t->n_draws; d++) {
-        const Draw *draw = &t->draws[d];
-        if (draw->counter_scalar != UINT32_MAX)
-            r->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
-        if (draw->key_scalar != UINT32_MAX)
-            r->scalars[draw->key_scalar] = random_key();
-    }
-    r->call.nodes.at = r->nodes;
-    r->call.scalars.at = r->scalars;
-    r->call.facts.scalars = r->scalars;
-    r->call.held = r->held;
-    return ST_OK;
-}
-
-/* Exchanges what the assigned handles mean with `meaning`, references included. */
-static void swap_assigned(const Template *t, RtNode **meaning)
-{
-    for (uint32_t i = 0; i < t->n_assigned; i++) {
-        RtNode *before = t->assigned[i]->node;
-        t->assigned[i]->node = meaning[i];
-        meaning[i] = before;
-    }
-}
-
-/* Serves the call with the assigned handles already meaning its results, so that nothing but the call holds what they meant
- * before and it may be overwritten in place. A failure gives them their old meaning back. */
-static Status replay_serve(Replay *r, const Template *t, uint32_t n_out, Loc loc)
-{
-    RtNode **meaning = r->values + n_out;
-    swap_assigned(t, meaning);
-    for (size_t i = 0; i < t->call.inputs.n; i++) {
-        r->held[i] = 1;
-        for (uint32_t k = 0; k < t->n_assigned; k++)
-            r->held[i] += meaning[k] == r->nodes[t->call.inputs.at[i]];
-    }
-    Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
-    if (status != ST_OK)
-        swap_assigned(t, meaning);
-    return status;
-}
-
-static Status hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
-{
-    for (int i = 0; i < n_out; i++) {
-        out[i] = tensor_new(node_retain(values[i]));
-        if (!out[i]) {
-            memset(out, 0, sizeof(kiln_tensor *) * (size_t)n_out);
-            return ST_OUT_OF_MEMORY;
-        }
-    }
-    return ST_OK;
-}
-
-static Status replay(const Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc,
-                     bool *retrace)
-{
-    *retrace = !renumber(t);
-    if (*retrace)
-        return ST_OK;
-    Replay r = {0};
-    Status status = replay_begin(&r, t, in, base, retrace);
-    if (status == ST_OK && !*retrace)
-        status = replay_serve(&r, t, (uint32_t)n_out, loc);
-    if (status == ST_OK && !*retrace)
-        status = hand_out(r.values, out, n_out);
-    replay_free(&r, t);
-    return status;
-}
-
 /* --- tracing --------------------------------------------------------------------------------------------------------------------- */
 
 /* A tensor that stands for an evaluated input: the same data, another node. */
@@ -640,7 +251,7 @@ static Status finish_directly(const Traced *traced, kiln_tensor **out, int n_out
         p->node = node_retain(traced->roots[(size_t)n_out + i]);
         node_release(before);
     }
-    return hand_out(traced->roots, out, n_out);
+    return template_hand_out(traced->roots, out, n_out);
 }
 
 static void warn_sync(kiln_function *f, const Trace *trace)
@@ -688,7 +299,7 @@ static Status trace_and_call(kiln_function *f, kiln_tensor *const *in, kiln_tens
     bool retrace = true;
     if (t) {
         uint64_t base = traced.trace.draws.n ? traced.trace.draws.at[0].start : 0;
-        status = replay(t, in, out, f->n_out, base, loc, &retrace);
+        status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
         keep_template(f, t, signature, options);
     }
     if (status == ST_OK && retrace)
@@ -767,7 +378,7 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
     bool retrace = true;
     Template *t = find_template(f, &signature);
     if (t) {
-        status = replay(t, in, out, f->n_out, random_advance(t->drawn), loc, &retrace);
+        status = template_replay(t, in, out, f->n_out, random_advance(t->drawn), loc, &retrace);
         if (status == ST_OK && retrace)
             drop_first_template(f);
     }

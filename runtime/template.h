@@ -1,0 +1,75 @@
+/*
+ * Templates of kiln_functions (runtime/function.c): what a trace recorded, in a form that can be served again and again.
+ *
+ * A template is the pending graph as a Call (runtime/call.h) whose inputs are placeholders, and where each value comes from at the
+ * next call. Its nodes are private. Should the user keep one and evaluate it, replay notices that the template is spoilt.
+ */
+#ifndef RUNTIME_TEMPLATE_H
+#define RUNTIME_TEMPLATE_H
+
+#include "runtime/call.h"
+#include "runtime/trace.h"
+
+typedef enum SourceKind { FROM_ARG, FROM_HANDLE, FROM_NODE, FROM_RESULT } SourceKind;
+
+/* Where a value comes from: argument k, a handle's current meaning, a fixed node, the call's k-th output. */
+typedef struct Source {
+    uint8_t kind;
+    uint32_t index;
+    kiln_tensor *handle;    /* retained */
+    RtNode *node;           /* retained */
+} Source;
+
+/* A random draw of the trace. */
+typedef struct Draw {
+    RtNode *counter, *key;
+    uint64_t start, count;
+    uint32_t counter_scalar, key_scalar; /* in the call; UINT32_MAX: the draw is not used */
+} Draw;
+
+/* What a C function did while it was traced, besides recording. */
+struct Trace {
+    kiln_tensor *const *args;   /* the stand-ins, alive while the trace runs ... */
+    RtNode **arg_nodes;         /* ... and their nodes, retained */
+    uint32_t n_args;
+    BUF(kiln_tensor *) used;    /* handles from outside, retained */
+    BUF(kiln_tensor *) assigned; /* handles from outside, retained */
+    BUF(RtNode *) old;          /* what they meant before */
+    BUF(Draw) draws;
+    bool synced, failed;
+    Loc sync_loc;
+    const char *sync_api;
+};
+
+typedef struct Template Template;
+struct Template {
+    Template *next;
+    uint64_t options;           /* options_generation it was traced under */
+    uint8_t *signature;
+    size_t signature_bytes;
+    Call call;                  /* owns its arrays; a reference on each node (placeholders for the inputs) */
+    Source *inputs;             /* of the call's inputs */
+    Source *results;            /* of the function's outputs, then of the assigned handles */
+    kiln_tensor **assigned;
+    uint32_t n_results, n_assigned;
+    Draw *draws;
+    uint32_t n_draws;
+    uint64_t drawn;
+};
+
+/* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.
+ * NULL: out of memory or too large for one program (fail() was called). */
+Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n);
+void template_free(Template *t);
+
+/* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is
+ * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */
+Status template_replay(const Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace);
+
+/* Handles for n_out values; all NULL on failure. */
+Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out);
+
+/* A heap copy (never of 0 bytes); NULL: out of memory. */
+void *copy_bytes(const void *data, size_t bytes);
+
+#endif

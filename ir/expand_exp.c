@@ -101,7 +101,7 @@ EXPAND(SIGMOID)
     X v = x_at_most(e, x[0], x_pick(e, x[0], 87, 708));
     ExpParts p = exp_parts(e, x_fneg(e, v), x_form(e, v)->bias, &poly_exp);
     X s = exp_scale(e, p.i);
-    X r = x_div(e, one, x_add(e, x_fma(e, s, p.q, s), one));
+    X r = x_div(e, one, x_fma(e, s, p.q, x_add(e, s, one))); /* s + 1 is mostly exact */
     X low = x_flt(e, v, lowest);
     x_rare_begin(e, low);
     X tail = float_exp(e, v);

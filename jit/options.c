@@ -4,8 +4,8 @@
  * Numbers and choices are one atomic each, so asking costs a load. Texts are immutable strings behind an atomic pointer; a string
  * that was set once stays (they are few and reused), so a reader needs no lock. The environment is read once, by the first who asks.
  *
- * What must hold: options_init never calls an option function (log_configure and log_warn do not either), and a bad value never
- * replaces a good one.
+ * What must hold: a bad value never replaces a good one, and nothing is logged before the values can be read: the user's
+ * log sink may ask for options.
  */
 #include "jit/options.h"
 #include "ir/base/log.h"
@@ -144,8 +144,6 @@ static Status set(OptionId id, const char *value)
         if (!text)
             return fail(ST_OUT_OF_MEMORY, "out of memory");
         atomic_store(&texts[id], text);
-        if (id == OPT_LOG)
-            log_configure(text);
         break;
     }
     }
@@ -196,14 +194,14 @@ static void list_names(char *buf, size_t size)
 
 /* ---- the environment ---- */
 
-/* Warns of KILN_* variables that are no option. */
+/* Warns of KILN_* variables that are no option. (KILN_TEST_* beside KILN_TEST_FAIL belong to test programs.) */
 static void warn_unknown(void)
 {
     extern char **environ;
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *equals = strchr(*e, '=');
-        if (strncmp(*e, "KILN_", 5) != 0 || !equals || (size_t)(equals - *e) >= sizeof name)
+        if (strncmp(*e, "KILN_", 5) != 0 || strncmp(*e, "KILN_TEST_", 10) == 0 || !equals || (size_t)(equals - *e) >= sizeof name)
             continue;
         size_t n = (size_t)(equals - *e) - 5;
         for (size_t k = 0; k < n; k++)
@@ -239,6 +237,7 @@ void options_init(void)
             sched_yield();
         return;
     }
+    char bad[OPT_COUNT][256];
     for (int id = 0; id < OPT_COUNT; id++) {
         char name[64] = "KILN_";
         size_t at = 5;
@@ -246,10 +245,15 @@ void options_init(void)
             name[at++] = (char)toupper((unsigned char)*c);
         set((OptionId)id, table[id].def);
         const char *value = os_getenv(name);
+        bad[id][0] = '\0';
         if (value && set((OptionId)id, value) != ST_OK)
-            log_warn("kiln: environment: %s; %s is used", fail_message(), table[id].def);
+            snprintf(bad[id], sizeof bad[id], "%s", fail_message());
     }
     atomic_store_explicit(&started, 2, memory_order_release);
+    log_configure(atomic_load(&texts[OPT_LOG]));
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (bad[id][0])
+            log_warn("kiln: environment: %s; %s is used", bad[id], table[id].def);
     warn_unknown();
 }
 
@@ -280,7 +284,10 @@ Status option_set(const char *name, const char *value)
         list_names(names, sizeof names);
         return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
     }
-    return set(id, value);
+    TRY(set(id, value));
+    if (id == OPT_LOG)
+        log_configure(value);
+    return ST_OK;
 }
 
 Status option_get(const char *name, char *buf, size_t size)

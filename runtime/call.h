@@ -50,7 +50,6 @@ void call_given_up(const Call *call, bool *given_up, Arena *arena);
 typedef struct Result {
     Storage *storage;
     char *data;
-    const RtNode *same_as;      /* the output is this input itself, strides included */
 } Result;
 Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results,
               uint32_t *fault_node);

@@ -181,32 +181,11 @@ static Status fail_index(const Call *call, uint32_t number)
     return fail(ST_INDEX, "an index of a %s is out of bounds", op_name((Op)node->op));
 }
 
-/* The node is evaluated: its value lies in `result`. */
-static Status publish(RtNode *node, const Result *result)
+/* The outputs are evaluated: their values lie in `results`. */
+static void publish(Call *call, const Result *from)
 {
-    const RtNode *same = result->same_as;
-    if (same && same->strided) {
-        node->stride = os_alloc(sizeof *node->stride * MAX_RANK);
-        if (!node->stride)
-            return fail(ST_OUT_OF_MEMORY, "no memory for the strides of a result");
-        memcpy(node->stride, same->stride, sizeof *node->stride * same->rank);
-        node->strided = true;
-    }
-    node_set_storage(node, result->storage, same ? same->data : result->data);
-    return ST_OK;
-}
-
-static Status publish_all(Call *call, Result *results)
-{
-    Status status = ST_OK;
-    for (size_t k = 0; k < call->outputs.n; k++) {
-        Status one = status == ST_OK ? publish(output_node(call, k), &results[k]) : status;
-        if (one != ST_OK) {
-            storage_release(results[k].storage);
-            status = one;
-        }
-    }
-    return status;
+    for (size_t k = 0; k < call->outputs.n; k++)
+        node_set_storage(output_node(call, k), from[k].storage, from[k].data);
 }
 
 static BUF(Result) results;     /* kept between evaluations */
@@ -238,7 +217,8 @@ static Status run(const Program *program, const int64_t *sizes, Call *call)
     if (status == ST_INDEX)
         return fail_index(call, job.fault_node);
     TRY(status);
-    return publish_all(call, results.at);
+    publish(call, results.at);
+    return ST_OK;
 }
 
 /* --- compiling ---------------------------------------------------------------------------------------------------------------- */
@@ -321,8 +301,10 @@ static Status interpret_in_arena(Arena *arena, void *user)
         status = interp_run(g, INTERP_NATIVE, options_math(&job->sync->options), in, out, &bad);
     if (status == ST_INDEX)
         status = fail_index(call, graph_node(g, bad)->origin);
-    if (status == ST_OK)
-        return publish_all(call, results.at);
+    if (status == ST_OK) {
+        publish(call, results.at);
+        return ST_OK;
+    }
     for (size_t k = 0; k < call->outputs.n; k++)
         storage_release(results.at[k].storage);
     return status;

@@ -74,6 +74,25 @@ static Status place_temps(Run *run)
 
 static const RtNode *input_node(const Run *run, uint32_t index) { return run->call->nodes.at[run->call->inputs.at[index]]; }
 
+/* The result is an input as it lies: its storage is shared. Borrowed memory may change later (kiln_touch), so it is copied. */
+static Status share_input(const RtNode *input, Result *result)
+{
+    Storage *storage = atomic_load(&input->storage);
+    result->data = input->data;
+    if (!storage->borrowed) {
+        result->storage = storage_retain(storage);
+        return ST_OK;
+    }
+    size_t bytes = (size_t)node_elements(input) * dtype_bytes((DType)input->dtype);
+    result->storage = storage_new(bytes);
+    if (!result->storage)
+        return ST_OUT_OF_MEMORY;
+    result->data = result->storage->data;
+    if (bytes)
+        memcpy(result->data, input->data, bytes);
+    return ST_OK;
+}
+
 static Status bind_buffers(Run *run, const bool *given_up, Result *results)
 {
     const Program *p = run->p;
@@ -92,8 +111,8 @@ static Status bind_buffers(Run *run, const bool *given_up, Result *results)
         const ProgBuffer *b = &p->buffers[p->outputs[k]];
         Result *result = &results[k];
         if (b->kind == BUFFER_INPUT) {
-            result->same_as = input_node(run, b->index);
-            result->storage = storage_retain(atomic_load(&result->same_as->storage));
+            TRY(share_input(input_node(run, b->index), result));
+            continue;
         } else if (address.at[p->outputs[k]]) { /* two outputs, one value */
             uint32_t first = 0;
             while (p->outputs[first] != p->outputs[k])

@@ -1,0 +1,190 @@
+/*
+ * The recording layer with memory running out at each point in turn: every public function gives NULL or a status, keeps an error, leaks
+ * nothing and works again afterwards. Linked with the inside for the allocation hook.
+ */
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "kiln.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const float six[6] = {1, 2, 3, 4, 5, 6};
+static char path[512];
+
+static int64_t live(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    return stats.live_bytes;
+}
+
+static kiln_tensor *x23(void)
+{
+    return kiln_from(KILN_F32, KILN_SHAPE(2, 3), six);
+}
+
+/* Each task says whether it succeeded; all must under normal conditions. */
+typedef bool Task(void);
+
+static bool creating(void)
+{
+    return kiln_full(KILN_F32, KILN_SHAPE(2, 3), 7) && kiln_arange(KILN_I32, 0, 9, 2) && kiln_linspace(KILN_F64, 0, 1, 9) &&
+           kiln_eye(KILN_F32, 3, 4, 1) && kiln_scalar(1) && x23();
+}
+
+static int deleted;
+
+static void deleter(void *data, void *user)
+{
+    (void)data;
+    (void)user;
+    deleted++;
+}
+
+static bool wrapping(void)
+{
+    static float data[6];
+    int before = deleted;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *a = kiln_wrap(KILN_F32, KILN_SHAPE(2, 3), data, deleter, NULL);
+    kiln_tensor *b = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, deleter, NULL);
+    kiln_touch(a);
+    kiln_touch(b);
+    int made = (a != NULL) + (b != NULL);
+    bool ok = made == 2 && kiln_error_status() == KILN_OK;
+    kiln_scope_end(scope);
+    if (scope)
+        cr_assert(deleted - before == made, "%d deleted, %d made", deleted - before, made);
+    return ok;
+}
+
+static bool recording(void)
+{
+    kiln_tensor *x = x23(), *y = kiln_add(kiln_mul(x, kiln_scalar(2)), kiln_slice_axis(x, 1, 0, 1, 1));
+    kiln_tensor *parts[12];
+    for (int i = 0; i < 12; i++)
+        parts[i] = i % 2 ? x : kiln_cast(x, KILN_F64);
+    kiln_tensor *long_one = kiln_concat(parts, 12, 0), *stacked = kiln_stack(parts, 12, -1);
+    kiln_tensor *halves[3], *values, *where;
+    return y && long_one && stacked && kiln_split(x, 1, 3, NULL, halves) == KILN_OK &&
+           kiln_topk(x, 2, 1, true, &values, &where) == KILN_OK && kiln_tile(x, KILN_SHAPE(2, 2)) && kiln_triu(x, 0) &&
+           kiln_softmax(x, 1) && kiln_layer_norm(x, x, x, 1e-5) && kiln_var(x, 1) && kiln_logsumexp(x) &&
+           kiln_matmul(x, kiln_transpose(x)) && kiln_cross_entropy(x, kiln_zeros(KILN_I64, KILN_SHAPE(2)));
+}
+
+static bool drawing(void)
+{
+    return kiln_uniform(KILN_F32, KILN_SHAPE(3, 4), 0, 1) && kiln_normal(KILN_BF16, KILN_SHAPE(5), 0, 1) &&
+           kiln_randint(KILN_U8, KILN_SHAPE(), 0, 9);
+}
+
+static bool files(void)
+{
+    kiln_tensor *x = x23();
+    if (!x || kiln_save_npy(x, path) != KILN_OK)
+        return false;
+    kiln_tensor *y = kiln_load_npy(path);
+    return y && kiln_numel(y) == 6;
+}
+
+static bool reading(void)
+{
+    static float data[6] = {1, 2, 3, 4, 5, 6};
+    char text[64];
+    const void *at;
+    kiln_tensor *w = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL);
+    size_t needed;
+    float got[6];
+    return w && kiln_format(w, text, sizeof text, &needed) == KILN_OK && strcmp(text, "[[1. 4.]\n [2. 5.]\n [3. 6.]]") == 0 &&
+           kiln_save_npy(w, path) == KILN_OK && kiln_data(w, &at) == KILN_OK && ((const float *)at)[1] == 4 &&
+           kiln_eval_many(&w, 1) == KILN_OK && kiln_read(w, KILN_F32, got, sizeof got) == KILN_OK && got[2] == 2;
+}
+
+static bool owning(void)
+{
+    kiln_scope *outer = kiln_scope_begin(), *inner = kiln_scope_begin();
+    kiln_tensor *x = kiln_keep(x23());
+    for (int i = 0; i < 100 && x; i++)
+        x = kiln_keep(kiln_neg(x));
+    bool ok = x && inner && kiln_assign(x, kiln_neg(x)) == KILN_OK && kiln_error_status() == KILN_OK;
+    kiln_scope_end(outer);
+    return ok && outer;
+}
+
+/* Fails allocation 1, 2, ... of a task until it gets through. */
+static void fail_each(const char *name, Task *task)
+{
+    kiln_scope *warm = kiln_scope_begin();
+    cr_assert(task(), "%s: %s", name, kiln_error_message());
+    kiln_scope_end(warm);
+    int64_t before = live();
+    bool ok = false;
+    for (int n = 1; n < 3000 && !ok; n++) {
+        kiln_scope *scope = kiln_scope_begin();
+        os_fail_alloc(n, n % 2);
+        ok = task();
+        os_fail_alloc(0, false);
+        if (!ok)
+            cr_assert(kiln_error_status() == KILN_OUT_OF_MEMORY, "%s, allocation %d: %s", name, n, kiln_error_message());
+        if (ok)
+            for (int again = 0; again < 2 && ok; again++) { /* really through, not lucky */
+                os_fail_alloc(n + 1 + again, false);
+                ok = task();
+                os_fail_alloc(0, false);
+            }
+        kiln_clear_error();
+        kiln_scope_end(scope);
+        cr_assert(live() == before, "%s, allocation %d: %lld bytes are left", name, n, (long long)(live() - before));
+    }
+    cr_assert(ok, "%s", name);
+}
+
+static void use_file(void)
+{
+    const char *folder = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/kiln_runtime_%ld.npy", folder ? folder : "/tmp", (long)getpid());
+}
+
+static void drop_file(void)
+{
+    remove(path);
+}
+
+TestSuite(memory_runs_out, .init = use_file, .fini = drop_file);
+
+#define TASK(name)                                                                                 \
+    Test(memory_runs_out, name) { fail_each(#name, name); }
+TASK(creating)
+TASK(wrapping)
+TASK(recording)
+TASK(drawing)
+TASK(files)
+TASK(reading)
+TASK(owning)
+
+/* ---- the root scope ---- */
+
+static int warnings;
+static char warned[256];
+
+static void count(void *user, int level, const char *topic, const char *line)
+{
+    (void)user;
+    (void)topic;
+    warnings += level == 0;
+    snprintf(warned, sizeof warned, "%s", line);
+}
+
+Test(scopes, a_growing_root_scope_is_warned_about_once)
+{
+    kiln_set_log_sink(count, NULL);
+    for (int i = 0; i < 300000; i++)
+        kiln_scalar(i);
+    cr_assert(warnings == 1, "%d warnings", warnings);
+    cr_assert(strstr(warned, "open a scope in the loop"), "%s", warned);
+    kiln_set_log_sink(NULL, NULL);
+}

@@ -43,6 +43,8 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *   EXPAND, SLICE, PAD, REDUCE_*, ARGMAX, ARGMIN     mask = the axes concerned (of the input)
  *   CONCAT, CUMSUM, GATHER, SCATTER                  axis
  *   SCATTER     mode (ScatterMode)
+ *   SCALAR      flag = a constant made by a rewrite, in every graph of the structure; mode = SCALAR_ARGUMENT: recorded as a
+ *               number that changes from call to call (a random stream's position), never compiled in
  *   ARGSORT     axis, flag = descending
  * Integer facts of a node, in order, in node.fact[0..n_facts):
  *   INPUT       its dims; then, if `flag` (strided), its strides in elements
@@ -62,6 +64,8 @@ typedef struct Attr {
         } group;
     };
 } Attr;
+
+enum { SCALAR_ARGUMENT = 1 };
 
 typedef enum ScatterMode { SCATTER_SET, SCATTER_ADD, SCATTER_MAX, SCATTER_MIN } ScatterMode;
 

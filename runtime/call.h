@@ -43,6 +43,9 @@ Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, siz
 /* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
 Graph *call_graph(const Call *call, Arena *arena);
 
+/* Marks the scalars that are arguments of every program: varies[k] for the k-th scalar. */
+void call_arguments(const Call *call, bool *varies);
+
 /* Which inputs nothing else will need once the outputs have their values: given_up[k] for the k-th input. */
 void call_given_up(const Call *call, bool *given_up, Arena *arena);
 

@@ -214,6 +214,16 @@ Graph *call_graph(const Call *c, Arena *arena)
     return g;
 }
 
+void call_arguments(const Call *c, bool *varies)
+{
+    size_t scalar = 0;
+    for (size_t i = 0; i < c->nodes.n; i++) {
+        const RtNode *node = c->nodes.at[i];
+        if (node->op == OP_SCALAR && is_pending(node))
+            varies[scalar++] |= node->attr.mode == SCALAR_ARGUMENT;
+    }
+}
+
 /*
  * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
  * call that are outputs (they let their inputs go once they have values) or that die with those.

@@ -252,6 +252,7 @@ static Status compile_in_arena(Arena *arena, void *user)
         memset(policy.int_varies, 0, call->facts.n_ints);
     if (policy.general)
         memset(policy.scalar_varies, 1, call->facts.n_scalars);
+    call_arguments(call, policy.scalar_varies);
     guard_policy_close(&policy, g, dynamic == DYNAMIC_ALWAYS || policy.general);
 
     char name[64];

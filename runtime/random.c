@@ -49,6 +49,7 @@ static RtNode *draw(Rec *r, kiln_shape shape)
     RtNode *counter = rec_bits(r, DT_U64, start), *key = rec_bits(r, DT_U64, random_key());
     if (!counter || !key)
         return NULL;
+    counter->attr.mode = key->attr.mode = SCALAR_ARGUMENT; /* a draw from position 0 is like any other */
     trace_draw(counter, key, start, (uint64_t)n);
     RtNode *index = rec_cast(r, rec_reshape(r, rec_iota(r, n), shape.rank, shape.dim), DT_U64);
     return rec_ew2(r, OP_THREEFRY, rec_ew2(r, OP_ADD, index, counter), key);

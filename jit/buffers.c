@@ -4,7 +4,8 @@
  *
  * Slots: temporaries whose lifetimes do not overlap share a slot; at run time a slot is as large as the largest of its
  * buffers at the sizes of that call, so any assignment is right and hints only choose a tight one: in the order of their
- * first steps, each takes the free slot whose size is nearest.
+ * first steps, each takes the slot of a buffer that the same step reads for the last time and only where it writes (in place),
+ * or else the free slot whose size is nearest.
  */
 #include "jit/fuse.h"
 
@@ -49,50 +50,6 @@ static void used_buffers(Fuser *f)
     plan->buffers.cap = kept.cap;
 }
 
-static void assign_slots(Fuser *f)
-{
-    Plan *plan = f->plan;
-    VEC(int64_t) size = {0};
-    VEC(uint32_t) busy = {0}; /* last step of the buffer in each slot */
-    VEC(uint32_t) order = {0}; /* of their first steps, as used_buffers left them */
-    for (uint32_t i = 0; i < plan->buffers.n; i++)
-        if (plan->buffers.at[i].kind == BUFFER_TEMP)
-            VEC_PUSH(f->arena, order, i);
-    plan->peak_with_reuse = plan->peak_without = 0;
-    for (uint32_t i = 0; i < order.n; i++) {
-        PlanBuffer *b = &plan->buffers.at[order.at[i]];
-        int64_t want = buffer_bytes(f, b), best_gap = 0;
-        uint32_t best = NO_SLOT;
-        plan->peak_without += want;
-        for (uint32_t s = 0; s < size.n; s++) {
-            if (busy.at[s] >= b->first_step)
-                continue;
-            int64_t gap = size.at[s] > want ? size.at[s] - want : 2 * (want - size.at[s]);
-            if (best == NO_SLOT || gap < best_gap) {
-                best = s;
-                best_gap = gap;
-            }
-        }
-        if (best == NO_SLOT) {
-            best = size.n;
-            VEC_PUSH(f->arena, size, 0);
-            VEC_PUSH(f->arena, busy, 0);
-        }
-        b->slot = best;
-        busy.at[best] = b->last_step;
-        size.at[best] = size.at[best] > want ? size.at[best] : want;
-    }
-    plan->n_slots = size.n;
-    for (uint32_t s = 0; s < size.n; s++)
-        plan->peak_with_reuse += size.at[s];
-    for (uint32_t i = 0; i < plan->buffers.n; i++) {
-        if (plan->buffers.at[i].kind == BUFFER_OUTPUT) {
-            plan->peak_with_reuse += buffer_bytes(f, &plan->buffers.at[i]);
-            plan->peak_without += buffer_bytes(f, &plan->buffers.at[i]);
-        }
-    }
-}
-
 /* Is buffer argument `in` of the step read only at the element that `out` is stored to, before it is? Stores stand at the end
  * of the list, so within a stage they run after the loads; a later stage could load again, so the store must be in the last. */
 static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t out)
@@ -121,6 +78,76 @@ static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t
             return false;
     }
     return true;
+}
+
+/* May buffer `b`, made by its first step, lie where `old` lies, which that step reads for the last time? */
+static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
+{
+    PlanBuffer *to = &f->plan->buffers.at[b], *from = &f->plan->buffers.at[old];
+    PlanStep *step = &f->plan->steps.at[to->first_step];
+    uint32_t in = UINT32_MAX, out = UINT32_MAX;
+    if (from->last_step != to->first_step || from->dtype != to->dtype || !dim_same(f->g, from->numel, to->numel) ||
+        step->kind != STEP_KERNEL || step->kernel->form != FORM_LOOPS)
+        return false;
+    for (uint32_t a = 0; a < step->args.n; a++) {
+        if (step->args.at[a].kind != BIND_BUFFER)
+            continue;
+        in = step->args.at[a].buffer == old ? a : in;
+        out = step->args.at[a].buffer == b ? a : out;
+    }
+    if (in == UINT32_MAX || out == UINT32_MAX || step->kernel->args.at[in].written || !reads_in_place(f, step, in, out))
+        return false;
+    step->kernel->args.at[in].may_alias = step->kernel->args.at[out].may_alias = true;
+    return true;
+}
+
+typedef struct Slot {
+    int64_t bytes;
+    uint32_t holds, busy; /* the buffer that it holds last, until which step */
+} Slot;
+
+static void assign_slots(Fuser *f)
+{
+    Plan *plan = f->plan;
+    VEC(Slot) slots = {0};
+    plan->peak_with_reuse = plan->peak_without = 0;
+    for (uint32_t i = 0; i < plan->buffers.n; i++) { /* in the order of their first steps, as used_buffers left them */
+        PlanBuffer *b = &plan->buffers.at[i];
+        int64_t want = buffer_bytes(f, b), best_gap = 0;
+        uint32_t best = NO_SLOT;
+        if (b->kind == BUFFER_INPUT)
+            continue;
+        plan->peak_without += want;
+        if (b->kind == BUFFER_OUTPUT) {
+            plan->peak_with_reuse += want;
+            continue;
+        }
+        for (uint32_t s = 0; s < slots.n && best == NO_SLOT; s++)
+            if (slots.at[s].busy == b->first_step && may_overwrite(f, i, slots.at[s].holds))
+                best = s;
+        bool in_place = best != NO_SLOT;
+        for (uint32_t s = 0; s < slots.n && !in_place; s++) {
+            if (slots.at[s].busy >= b->first_step)
+                continue;
+            int64_t gap = slots.at[s].bytes > want ? slots.at[s].bytes - want : 2 * (want - slots.at[s].bytes);
+            if (best == NO_SLOT || gap < best_gap) {
+                best = s;
+                best_gap = gap;
+            }
+        }
+        if (best == NO_SLOT) {
+            best = slots.n;
+            VEC_PUSH(f->arena, slots, (Slot){.bytes = 0});
+        }
+        Slot *slot = &slots.at[best];
+        slot->bytes = slot->bytes > want ? slot->bytes : want;
+        slot->holds = i;
+        slot->busy = b->last_step;
+        b->slot = best;
+    }
+    plan->n_slots = slots.n;
+    for (uint32_t s = 0; s < slots.n; s++)
+        plan->peak_with_reuse += slots.at[s].bytes;
 }
 
 static bool is_graph_output_twice(const Plan *plan, uint32_t buffer)

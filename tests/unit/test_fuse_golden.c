@@ -52,9 +52,13 @@ static void print_plan(Graph *g, const Plan *plan, Str *out)
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];
         str_printf(out, "step %u: %s makes %%%u", s, step->what, step->node);
-        for (uint32_t a = 0; a < step->args.n; a++)
-            if (step->args.at[a].kind == BIND_BUFFER)
-                str_printf(out, "%s b%u", a ? "," : " from", step->args.at[a].buffer);
+        const char *before = ", buffers";
+        for (uint32_t a = 0; a < step->args.n; a++) {
+            if (step->args.at[a].kind != BIND_BUFFER)
+                continue;
+            str_printf(out, "%s b%u", before, step->args.at[a].buffer);
+            before = "";
+        }
         str_printf(out, "\n");
         if (step->kernel)
             kernel_print(step->kernel, out);

@@ -22,8 +22,20 @@ typedef struct Fixture {
 
 static Fixture fixture;
 
+static void stop(void)
+{
+    if (fixture.arena.oom)
+        arena_free(&fixture.arena);
+    fixture.arena.oom = NULL;
+}
+
+TestSuite(fuse, .fini = stop);
+TestSuite(fuse_index, .fini = stop);
+TestSuite(fuse_verify, .fini = stop);
+
 static void start(void)
 {
+    stop();
     arena_init(&fixture.arena, &fixture.oom);
     if (setjmp(fixture.oom))
         abort();

@@ -25,7 +25,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { MAX_ROUNDS = 7, MAX_CANDIDATES = 128, SMALL = 4096 };
+enum { MAX_ROUNDS = 7, MAX_CANDIDATES = 128, SMALL = 4096, MAX_REASONS = 500 };
 
 void reason(Fuser *f, const char *format, ...)
 {
@@ -208,6 +208,12 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
     return false;
 }
 
+static void not_together(Fuser *f, Ref n, Ref root, const char *why)
+{
+    if (log_on(LOG_FUSION) && f->reasons.n < MAX_REASONS)
+        reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
+}
+
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
 static void merge_roots(Build *b, const Space *own)
 {
@@ -222,10 +228,11 @@ static void merge_roots(Build *b, const Space *own)
         tried++;
         if (!reads_same(before, b->loads.at, b->loads.n) && b->x_points * b->r_points > SMALL)
             continue;
-        if (b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS)
+        bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS;
+        if (big || !same_loops(b, own, n, &at)) {
+            not_together(f, n, b->root, big ? "the kernel would be too large" : "its loops are others");
             continue;
-        if (!same_loops(b, own, n, &at))
-            continue;
+        }
         VEC(Ref) loads = {0};
         for (uint32_t j = 0; j < b->loads.n + before->loads.n; j++)
             VEC_PUSH(f->arena, loads, j < b->loads.n ? b->loads.at[j] : before->loads.at[j - b->loads.n]);
@@ -238,8 +245,12 @@ static void merge_roots(Build *b, const Space *own)
         f->flags[n] &= (uint16_t)~NODE_TARGET;
         if (cycle == REF_NONE)
             add_root(b, n, at);
-        else if (log_on(LOG_FUSION))
-            reason(f, "not fused: %%%u with %%%u: another kernel stands between them", n, b->root);
+        else {
+            uint32_t j = 0;
+            while (j < b->loads.n && b->loads.at[j] != n)
+                j++;
+            not_together(f, n, b->root, j < b->loads.n ? "it is read there at other places" : "another kernel stands between them");
+        }
     }
 }
 
@@ -659,7 +670,8 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
 static void log_plan(Fuser *f)
 {
     for (uint32_t i = 0; log_on(LOG_FUSION) && i < f->decisions.n; i++)
-        log_line(LOG_FUSION, "%s", f->decisions.at[i]);
+        if (has_buffer(f, f->decisions.at[i].node))
+            log_line(LOG_FUSION, "%s", f->decisions.at[i].line);
     for (uint32_t i = 0; log_on(LOG_FUSION) && i < f->reasons.n; i++)
         log_line(LOG_FUSION, "%s", f->reasons.at[i]);
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {

@@ -58,6 +58,11 @@ typedef struct SizeFact { /* what spec_dim said about a Dim */
     int64_t value;
 } SizeFact;
 
+typedef struct Decision { /* why a node is stored, for the log */
+    Ref node;
+    const char *line;
+} Decision;
+
 typedef struct Fuser {
     Graph *g;
     const JitOptions *options;
@@ -81,7 +86,8 @@ typedef struct Fuser {
     uint32_t *previous_of;
     VEC(Ref) pending;
     VEC(Visit) visits;
-    VEC(const char *) reasons, decisions;
+    VEC(const char *) reasons;
+    VEC(Decision) decisions;
 } Fuser;
 
 /* ---- fuse_value.c: evaluating nodes into a kernel ---- */

@@ -20,7 +20,7 @@ static void say(Fuser *f, Ref n, const char *why)
 {
     if (log_on(LOG_FUSION)) {
         const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
-        VEC_PUSH(f->arena, f->decisions, line);
+        VEC_PUSH(f->arena, f->decisions, (Decision){.node = n, .line = line});
     }
 }
 

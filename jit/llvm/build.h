@@ -72,6 +72,8 @@ typedef struct Emit {
     int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;          /* lanes run along the flat r index */
     bool one_body;       /* heavy body: all tiles masked, instead of a second copy of the code for the last one */
+    int64_t row_block;   /* points of row_axis that a tile visits in one task, so that lines it gathers from are used up; */
+    uint32_t row_axis;   /* row_block 0: not done */
     bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
     bool split;
     Reduction *red;

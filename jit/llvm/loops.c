@@ -40,9 +40,17 @@ static LV product(Emit *e, uint32_t first, uint32_t end)
 
 static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
 
+/* Blocks of row_axis, and points of the axes that are neither that nor lanes; with row_block. */
+static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block)); }
+
+static LV outer_points(Emit *e)
+{
+    return l_mul(e, product(e, 0, e->row_axis), product(e, e->row_axis + 1, e->n_x - 1));
+}
+
 static LV x_tasks(Emit *e)
 {
-    LV rows = product(e, 0, row_axes(e));
+    LV rows = e->row_block ? l_mul(e, outer_points(e), row_blocks(e)) : product(e, 0, row_axes(e));
     return e->tile_axis == NO_AXIS ? rows : l_mul(e, rows, tiles_of_row(e));
 }
 
@@ -448,20 +456,52 @@ static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     loop_end(e, &l);
 }
 
-static void walk(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
-{
-    if (e->tile_axis != NO_AXIS)
-        walk_rows(e, lo, hi, body, stage);
-    else
-        walk_points(e, lo, hi, body, stage);
-}
-
 /* Starts a new block, so that code of `level` has a branch to stand in front of. */
 static void pin(Emit *e, int level)
 {
     LLVMBasicBlockRef next = l_block(e, "");
     e->before[level] = LLVMBuildBr(e->b, next);
     l_at(e, next);
+}
+
+/* A task is one tile in a block of rows (see plan_row_block): task number = (outer axes, block, tile). */
+static void walk_row_blocks(Emit *e, LV lo, LV hi)
+{
+    LV per_row = tiles_of_row(e), blocks = row_blocks(e), size = axis_size(e, (uint32_t)e->tile_axis);
+    Loop t = loop_begin(e, lo, hi, l_i64(e, 1), "task");
+    e->before[LV_TASK] = t.guard;
+    level_open(e, LV_ROW);
+    LV rest = l_div(e, t.iv, per_row), at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
+    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->row_block));
+    LV to = l_min(e, l_add(e, from, l_i64(e, e->row_block)), axis_size(e, e->row_axis));
+    for (uint32_t a = e->n_x - 1; a-- > 0;) {
+        if (a == e->row_axis)
+            continue;
+        e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
+        outer = l_div(e, outer, axis_size(e, a));
+    }
+    if (!no_tail(e, size))
+        e->mask = l_lane_mask(e, l_sub(e, size, at));
+    Loop r = loop_begin(e, from, to, l_i64(e, 1), "row");
+    level_open(e, LV_ROW);
+    e->axis[e->row_axis] = ix_uniform(r.iv);
+    pin(e, LV_ROW);
+    tile(e, at, body_unsplit, 0);
+    loop_end(e, &r);
+    e->mask = NULL;
+    loop_end(e, &t);
+}
+
+static void walk(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
+{
+    if (e->row_block) {
+        walk_row_blocks(e, lo, hi);
+        return;
+    }
+    if (e->tile_axis != NO_AXIS)
+        walk_rows(e, lo, hi, body, stage);
+    else
+        walk_points(e, lo, hi, body, stage);
 }
 
 /* Phase 2s of a split kernel: task t is block t % blocks of x tile t / blocks. */

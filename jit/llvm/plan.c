@@ -81,6 +81,45 @@ static int64_t vec_extent(const Emit *e)
     return n;
 }
 
+/* How an index moves along `axis`: not at all, element by element, or some other way. */
+typedef enum Walk { STAYS, STEPS, JUMPS } Walk;
+
+static Walk walk_of(const Kernel *k, IRef i, uint32_t axis)
+{
+    const Idx *x = &k->idx.at[i];
+    if (!kidx_uses_axis(k, i, axis))
+        return STAYS;
+    if (x->kind == IX_AXIS)
+        return STEPS;
+    if (x->kind != IX_ADD)
+        return x->kind == IX_MOD ? walk_of(k, x->a, axis) : JUMPS;
+    Walk a = walk_of(k, x->a, axis), b = walk_of(k, x->b, axis);
+    return a == STAYS ? b : b == STAYS ? a : JUMPS;
+}
+
+/*
+ * Elementwise bodies that jump along the lanes but step along another axis (transposes): a task takes one tile through as many
+ * points of that axis as a cache line has elements, instead of a row through all its tiles. 4096 x 4096 f32: 141 ms
+ * without, 30 with.
+ */
+static void plan_row_block(Emit *e)
+{
+    if (e->n_stages || e->n_x < 2 || e->tile_axis == NO_AXIS || e->lanes == 1)
+        return;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || walk_of(e->k, n->idx, (uint32_t)e->tile_axis) != JUMPS)
+            continue;
+        for (uint32_t a = 0; a + 1 < e->n_x; a++) {
+            int64_t block = 64 / (int64_t)dtype_bytes((DType)n->dtype);
+            if (walk_of(e->k, n->idx, a) != STEPS || block < e->row_block)
+                continue;
+            e->row_block = block;
+            e->row_axis = a;
+        }
+    }
+}
+
 /*
  * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them), which unrolls the loop,
  * gives a reduction its independent chains and a column its whole cache lines. Not more than the extent needs.
@@ -135,6 +174,7 @@ void emit_plan(Emit *e)
             e->n_stages = e->info[i].stage + 1u;
     }
     e->split = k->split && e->n_stages && !in_order;
+    plan_row_block(e);
     for (uint32_t a = 0; a < k->args.n; a++)
         if (k->args.at[a].kind == ARG_SCRATCH)
             e->shared_arg = a;

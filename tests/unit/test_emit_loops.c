@@ -465,3 +465,40 @@ Test(emit_loops, every_effort)
                     os_free((void *)(uintptr_t)args[a].data);
             }
 }
+
+/* y[i, j, k] = x[any order of them], and stored in any order */
+Test(emit_loops, permuted)
+{
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int64_t dims[3][3] = {{3, 20, 37}, {17, 2, 16}, {33, 19, 5}};
+    for (int d = 0; d < 3; d++)
+        for (int o = 0; o < 36; o++) {
+            Kernel *k = kernel_new(&arena);
+            DType t = o % 2 ? DT_F32 : DT_U8;
+            const int64_t *n = dims[d];
+            int64_t total = n[0] * n[1] * n[2];
+            k_arg(k, ARG_BUFFER, t, false);
+            k_arg(k, ARG_BUFFER, t, true);
+            IRef at[3], size[3], index[2];
+            for (int i = 0; i < 3; i++) {
+                uint32_t arg = k_arg(k, ARG_SIZE, DT_I64, false);
+                size[i] = o % 3 ? kidx_const(k, n[i]) : kidx_arg(k, arg);
+                at[i] = kidx_axis(k, k_axis(k, AXIS_X, size[i], n[i]));
+            }
+            k->vec_axis = 2;
+            for (int w = 0; w < 2; w++) {
+                const int *order = orders[w ? o / 6 : o % 6];
+                index[w] = kidx_const(k, 0);
+                for (int i = 0; i < 3; i++)
+                    index[w] = kidx_add(k, kidx_mul(k, index[w], size[order[i]]), at[order[i]]);
+            }
+            k_store(k, 1, index[1], k_load(k, 0, index[0], VREF_NONE), VREF_NONE);
+            size_t bytes = (size_t)total * dtype_bytes(t);
+            CheckArg args[] = {{.data = filled(t, (size_t)total, true), .bytes = bytes},
+                               {.data = filled(t, (size_t)total, false), .bytes = bytes},
+                               {.value = n[0]}, {.value = n[1]}, {.value = n[2]}};
+            check_kernel(k, args, "permuted");
+            os_free((void *)(uintptr_t)args[0].data);
+            os_free((void *)(uintptr_t)args[1].data);
+        }
+}

@@ -190,7 +190,7 @@ static void check_range(uint64_t from, uint64_t count)
         check_seed(seed, false);
 }
 
-Test(fuse_random, first) { check_range(0, 20000); }
-Test(fuse_random, second) { check_range(20000, 20000); }
-Test(fuse_random, third) { check_range(40000, 20000); }
-Test(fuse_random, fourth) { check_range(60000, 20000); }
+Test(fuse_random, first) { check_range(0, 4000); }
+Test(fuse_random, second) { check_range(4000, 4000); }
+Test(fuse_random, third) { check_range(8000, 4000); }
+Test(fuse_random, fourth) { check_range(12000, 4000); }

@@ -14,11 +14,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <threads.h>
 
 enum { NOT_KEYED, KEYED };
 typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT } Kind;
@@ -234,7 +234,7 @@ void options_init(void)
         return;
     if (!atomic_compare_exchange_strong(&started, &fresh, 1)) {
         while (atomic_load(&started) != 2)
-            sched_yield();
+            thrd_yield();
         return;
     }
     char bad[OPT_COUNT][256];

@@ -1,0 +1,79 @@
+/*
+ * A recompile storm: 10,000 random shapes and 10,000 scalars through one structure and signature cost at most nine compiles,
+ * look-up time does not grow with the number of calls, memory of programs is bounded, and the answers are right.
+ */
+#include "tests/mutation/harness.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { CALLS = 10000, TENTH = CALLS / 10 };
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* max over rows of sum(x * scale + 1), where all elements of x are `value`: columns * (value * scale + 1), exactly. */
+static double storm_call(int64_t a, int64_t b, int64_t c, double value, double scale, double *spent)
+{
+    static float data[12 * 12 * 12];
+    kiln_scope *scope = kiln_scope_begin();
+    for (int64_t i = 0; i < a * b * c; i++)
+        data[i] = (float)value;
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(a, b, c), data);
+    kiln_tensor *y = kiln_sum_axes(kiln_add(kiln_mul(x, kiln_scalar(scale)), kiln_scalar(1)), KILN_AXES(-1), false);
+    kiln_tensor *z = kiln_max(kiln_reshape(y, KILN_SHAPE(a * b)));
+    double got = NAN, start = seconds();
+    OK(kiln_item(z, &got));
+    *spent += seconds() - start;
+    kiln_scope_end(scope);
+    return got;
+}
+
+static void storm(void)
+{
+    Rng rng = {7};
+    double tenth[10] = {0};
+    int64_t reduced = 0, first_reduced = 0;
+    for (int i = 0; i < CALLS; i++) {
+        int64_t a = rng_between(&rng, 2, 12), b = rng_between(&rng, 2, 12), c = rng_between(&rng, 2, 12);
+        double value = (double)rng_between(&rng, -8, 8), scale = (double)(i % 997) - 3;
+        double got = storm_call(a, b, c, value, scale, &tenth[i / TENTH]);
+        CHECK(got == (double)c * (value * scale + 1), "call %d [%d,%d,%d]: %g, expected %g", i, (int)a, (int)b, (int)c, got,
+              (double)c * (value * scale + 1));
+        if (i == TENTH)
+            first_reduced = stats_now().compiles;
+    }
+    reduced = stats_now().compiles;
+    printf("storm: %" PRId64 " compiles for %d shapes and scalars; us per call by tenths:", reduced, CALLS);
+    for (int i = 0; i < 10; i++)
+        printf(" %.2f", 1e6 * tenth[i] / TENTH);
+    printf("\n");
+    CHECK(reduced <= 9, "%" PRId64 " compiles", reduced);
+    CHECK(reduced == first_reduced, "still compiling after %d calls", TENTH);
+    CHECK(stats_now().fallbacks == 0, "%s", last_warning);
+    CHECK(tenth[9] < 3 * tenth[1] + 0.01, "look-up time grows: %g s, then %g s", tenth[1], tenth[9]);
+}
+
+/* Scalars alone, at one shape: never more than the first programs, whatever values rules like come along. */
+static void scalars(void)
+{
+    double spent = 0;
+    for (int i = 0; i < CALLS; i++) {
+        double scale = i % 7 == 3 ? (double)(i % 3) - 1 : 0.5 * i;
+        double got = storm_call(3, 4, 5, 2, scale, &spent);
+        CHECK(got == 5 * (2 * scale + 1), "scalar %g: %g", scale, got);
+    }
+    CHECK(stats_now().compiles <= 9, "%d compiles", (int)stats_now().compiles);
+}
+
+int main(int argc, char **argv)
+{
+    static const Test tests[] = {{"storm", storm}, {"scalars", scalars}};
+    return run_tests("storm", tests, sizeof tests / sizeof *tests, argc, argv);
+}

@@ -632,6 +632,9 @@ static RecipeOp random_op(Rng *rng, bool smooth)
 
 static int64_t random_size(Rng *rng)
 {
+    static const int64_t large[] = {257, 1000, 4099, 16400, 33000};
+    if (rng_chance(rng, 5))
+        return large[rng_below(rng, 5)];
     static const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 32, 33, 64, 65, 100, 129, 0, 2, 3};
     return sizes[rng_below(rng, sizeof sizes / sizeof *sizes)];
 }

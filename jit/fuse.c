@@ -1,22 +1,24 @@
 /*
  * Fusion: from a graph to few kernels.
  *
- * A node is either computed wherever it is needed (its scalar ops are copied into each kernel that reads it) or it has a
- * buffer. Kernels follow from the second set: one "unit" per buffer, or per few buffers with the same loops. Units are
- * formed from the last node to the first:
+ * A node is either computed wherever it is needed (its scalar ops are copied into each kernel that
+ * reads it) or it has a buffer. Kernels follow from the second set: one "unit" per buffer, or per
+ * few buffers with the same loops. Units are formed from the last node to the first:
  *
  *     roots = nodes that want a buffer (outputs first)
- *     while roots: take the last; choose its loops (fuse_space.c); evaluate it (fuse_value.c), down to inputs and buffers;
- *                  what cannot be computed in these loops is forced to have a buffer: a new root
- *                  add other roots that have the same loops and read the same data
+ *     while roots: take the last; choose its loops (fuse_space.c); evaluate it (fuse_value.c), down
+ * to inputs and buffers; what cannot be computed in these loops is forced to have a buffer: a new
+ * root add other roots that have the same loops and read the same data
  *
- * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper to store than to compute
- * again become roots (fuse_cost.c); then the round is repeated, and its guards are taken back first. Two rounds are the
- * rule (roots are merged from the second on, when it is known what each reads), one where there is only one kernel.
+ * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper
+ * to store than to compute again become roots (fuse_cost.c); then the round is repeated, and its
+ * guards are taken back first. Two rounds are the rule (roots are merged from the second on, when
+ * it is known what each reads), one where there is only one kernel.
  *
- * A unit that makes several nodes could close a cycle: it needs another unit's buffer, which needs one of its own. So after
- * each unit the graph, with formed units as single points, is searched from what the unit loads; a node found again is
- * refused a place in the unit, and the unit is formed anew. Finally units are put in order of their dependencies.
+ * A unit that makes several nodes could close a cycle: it needs another unit's buffer, which needs
+ * one of its own. So after each unit the graph, with formed units as single points, is searched
+ * from what the unit loads; a node found again is refused a place in the unit, and the unit is
+ * formed anew. Finally units are put in order of their dependencies.
  */
 #include "jit/fuse.h"
 
@@ -60,8 +62,13 @@ uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind)
     const Node *node = graph_node(f->g, n);
     uint32_t index = kind == BUFFER_INPUT ? node->attr.n : 0;
     VEC_PUSH(f->g->arena, f->plan->buffers,
-             (PlanBuffer){.kind = (uint8_t)kind, .dtype = node->dtype, .node = n, .index = index, .numel = node_numel(f->g, n),
-                          .slot = NO_SLOT, .alias_input = NO_BUFFER});
+             (PlanBuffer){.kind = (uint8_t)kind,
+                          .dtype = node->dtype,
+                          .node = n,
+                          .index = index,
+                          .numel = node_numel(f->g, n),
+                          .slot = NO_SLOT,
+                          .alias_input = NO_BUFFER});
     return f->plan->buffers.n - 1;
 }
 
@@ -88,7 +95,8 @@ void force(Fuser *f, Build *b, Ref n)
 
 /* ---- cycles ---- */
 
-/* Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE. Formed units count as one. */
+/* Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE.
+ * Formed units count as one. */
 static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n)
 {
     VEC(Ref) stack = {0};
@@ -137,7 +145,8 @@ static Tuple space_tuple(Build *b, const Space *space, uint32_t rank)
 {
     Coords c = {.n = rank};
     for (uint32_t i = 0; i < rank; i++)
-        c.at[i] = space->axis_of[i] < 0 ? kidx_const(b->k, 0) : kidx_axis(b->k, (uint32_t)space->axis_of[i]);
+        c.at[i] = space->axis_of[i] < 0 ? kidx_const(b->k, 0)
+                                        : kidx_axis(b->k, (uint32_t)space->axis_of[i]);
     return build_tuple(b, &c);
 }
 
@@ -171,8 +180,8 @@ static bool special(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
     OpClass cls = op_class((Op)node->op);
-    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) ||
-           f->contract_of[n] != REF_NONE;
+    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF ||
+           (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) || f->contract_of[n] != REF_NONE;
 }
 
 static const Unit *unit_before(const Fuser *f, Ref n)
@@ -195,12 +204,14 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
     const Space *space = space_of(f, n);
-    if (space->n_x == own->n_x && space->n_r == own->n_r && dims_equal(f, space->dim, own->dim, own->n_x + own->n_r)) {
+    if (space->n_x == own->n_x && space->n_r == own->n_r &&
+        dims_equal(f, space->dim, own->dim, own->n_x + own->n_r)) {
         *at = space_tuple(b, space, node->rank);
         return true;
     }
     for (uint32_t i = 0; !space->n_r && i < b->frames.n; i++) {
-        if (b->frames.at[i].rank == node->rank && dims_equal(f, b->frames.at[i].dim, node->dim, node->rank)) {
+        if (b->frames.at[i].rank == node->rank &&
+            dims_equal(f, b->frames.at[i].dim, node->dim, node->rank)) {
             *at = b->frames.at[i].at;
             return true;
         }
@@ -211,7 +222,8 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
 static void not_together(Fuser *f, Ref n, Ref root, const char *why)
 {
     if (log_on(LOG_FUSION) && f->reasons.n < MAX_REASONS)
-        reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
+        reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op),
+               root, why);
 }
 
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
@@ -223,19 +235,23 @@ static void merge_roots(Build *b, const Space *own)
         Ref n = f->pending.at[i];
         Tuple at;
         const Unit *before = unit_before(f, n);
-        if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before || special(f, n))
+        if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before ||
+            special(f, n))
             continue;
         tried++;
         if (!reads_same(before, b->loads.at, b->loads.n) && b->x_points * b->r_points > SMALL)
             continue;
-        bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS;
+        bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS ||
+                   b->visits + before->visits > MAX_VISITS;
         if (big || !same_loops(b, own, n, &at)) {
-            not_together(f, n, b->root, big ? "the kernel would be too large" : "its loops are others");
+            not_together(f, n, b->root,
+                         big ? "the kernel would be too large" : "its loops are others");
             continue;
         }
         VEC(Ref) loads = {0};
         for (uint32_t j = 0; j < b->loads.n + before->loads.n; j++)
-            VEC_PUSH(f->arena, loads, j < b->loads.n ? b->loads.at[j] : before->loads.at[j - b->loads.n]);
+            VEC_PUSH(f->arena, loads,
+                     j < b->loads.n ? b->loads.at[j] : before->loads.at[j - b->loads.n]);
         for (uint32_t j = 0; j < b->outputs.n; j++)
             f->flags[b->outputs.at[j]] |= NODE_TARGET;
         f->flags[n] |= NODE_TARGET;
@@ -249,12 +265,15 @@ static void merge_roots(Build *b, const Space *own)
             uint32_t j = 0;
             while (j < b->loads.n && b->loads.at[j] != n)
                 j++;
-            not_together(f, n, b->root, j < b->loads.n ? "it is read there at other places" : "another kernel stands between them");
+            not_together(f, n, b->root,
+                         j < b->loads.n ? "it is read there at other places"
+                                        : "another kernel stands between them");
         }
     }
 }
 
-/* A pure elementwise root may be better placed in the kernel of a row of the same shape: that root, or `n` itself. */
+/* A pure elementwise root may be better placed in the kernel of a row of the same shape: that root,
+ * or `n` itself. */
 static Ref better_root(Fuser *f, Ref n)
 {
     const Unit *mine = unit_before(f, n);
@@ -269,8 +288,10 @@ static Ref better_root(Fuser *f, Ref n)
             continue;
         tried++;
         const Node *peer = graph_node(f->g, other);
-        const Node *shape = op_class((Op)peer->op) == CLS_REDUCE ? graph_node(f->g, peer->in[0]) : peer;
-        if (space_of(f, other)->n_r && shape->rank == node->rank && dims_equal(f, shape->dim, node->dim, node->rank) &&
+        const Node *shape =
+            op_class((Op)peer->op) == CLS_REDUCE ? graph_node(f->g, peer->in[0]) : peer;
+        if (space_of(f, other)->n_r && shape->rank == node->rank &&
+            dims_equal(f, shape->dim, node->dim, node->rank) &&
             reads_same(before, mine->loads.at, mine->loads.n))
             return other;
     }
@@ -303,26 +324,29 @@ static void give_up(Fuser *f, Build *b, uint32_t visits, uint32_t reasons, uint3
     for (uint32_t i = 0; i < b->outputs.n; i++)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_ROOT;
     for (uint32_t i = 0; i < b->forced.n; i++)
-        f->flags[b->forced.at[i]] &= (uint16_t)~(NODE_FORCED | NODE_PENDING);
+        f->flags[b->forced.at[i]] &= (uint16_t) ~(NODE_FORCED | NODE_PENDING);
     f->visits.n = visits;
     f->reasons.n = reasons;
     f->pending.n = pending;
 }
 
-/* The uppermost node that the attempt evaluated at many places: storing it makes the kernel small at once. */
+/* The uppermost node that the attempt evaluated at many places: storing it makes the kernel small
+ * at once. */
 static Ref many_places(Fuser *f, uint32_t visits)
 {
     uint32_t *times = ARENA_ARRAY(f->arena, uint32_t, f->n);
     Ref best = REF_NONE;
     for (uint32_t i = visits; i < f->visits.n; i++) {
         Ref n = f->visits.at[i].node;
-        if (++times[n] >= MAX_PLACES && (best == REF_NONE || n > best) && !never_stored(f, n) && !has_buffer(f, n))
+        if (++times[n] >= MAX_PLACES && (best == REF_NONE || n > best) && !never_stored(f, n) &&
+            !has_buffer(f, n))
             best = n;
     }
     return best;
 }
 
-/* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from them, up the epilogue. */
+/* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from
+ * them, up the epilogue. */
 static Tuple contraction_tuple(Build *b, Ref n)
 {
     Fuser *f = b->f;
@@ -361,7 +385,8 @@ static void begin(Build *b, Fuser *f, Ref n, Space *space)
 
 static Status form_kernel(Fuser *f, Unit *u, Ref root)
 {
-    uint32_t visits = f->visits.n, reasons = f->reasons.n, pending = f->pending.n, budget = MAX_VISITS;
+    uint32_t visits = f->visits.n, reasons = f->reasons.n, pending = f->pending.n,
+             budget = MAX_VISITS;
     VEC(Ref) refused = {0};
     for (;;) {
         Build b;
@@ -370,10 +395,13 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         b.budget = budget;
         b.absorb = f->fuse;
         bool contract = b.contraction != REF_NONE;
-        add_root(&b, root, contract ? contraction_tuple(&b, root) : space_tuple(&b, &space, graph_node(f->g, root)->rank));
+        add_root(&b, root,
+                 contract ? contraction_tuple(&b, root)
+                          : space_tuple(&b, &space, graph_node(f->g, root)->rank));
         if (f->fuse && !contract && f->previous.n)
             merge_roots(&b, &space);
-        if (contract && !b.contracts) { /* the product is stored on the way: what is left is plain loops */
+        if (contract &&
+            !b.contracts) { /* the product is stored on the way: what is left is plain loops */
             give_up(f, &b, visits, reasons, pending);
             f->contract_of[root] = REF_NONE;
             continue;
@@ -395,8 +423,10 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
             return ST_OK;
         }
         give_up(f, &b, visits, reasons, pending);
-        if (cycle == root && b.outputs.n > 1) /* something added to the root's kernel needs it from outside */
-            cycle = b.outputs.at[b.outputs.n - 1] != root ? b.outputs.at[b.outputs.n - 1] : b.outputs.at[0];
+        if (cycle == root &&
+            b.outputs.n > 1) /* something added to the root's kernel needs it from outside */
+            cycle = b.outputs.at[b.outputs.n - 1] != root ? b.outputs.at[b.outputs.n - 1]
+                                                          : b.outputs.at[0];
         if (cycle == root)
             return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
         if (full)
@@ -410,7 +440,8 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
 }
 
 /* A kernel that evaluates n and stores it in part of a buffer of the shape of `shape`. */
-static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uint32_t axis, Dim offset)
+static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uint32_t axis,
+                       Dim offset)
 {
     Build b;
     Space space = {0};
@@ -431,7 +462,8 @@ static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uin
     unit_take(f, u, &b, NULL);
 }
 
-/* x copied into the result's buffer, then the updates: parallel over all axes but the indexed one, in order along it. */
+/* x copied into the result's buffer, then the updates: parallel over all axes but the indexed one,
+ * in order along it. */
 static void form_scatter(Fuser *f, Unit *u, Ref n)
 {
     const Node *node = graph_node(f->g, n), *index = graph_node(f->g, node->in[1]);
@@ -454,7 +486,9 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
     build_init(&b, f, dim, n_x, 1, n);
     b.contraction = n; /* no reductions in here */
     for (uint32_t i = 0; i < index->rank; i++)
-        c.at[i] = i == axis ? kidx_axis(b.k, n_x) : place[i] < 0 ? kidx_const(b.k, 0) : kidx_axis(b.k, (uint32_t)place[i]);
+        c.at[i] = i == axis      ? kidx_axis(b.k, n_x)
+                  : place[i] < 0 ? kidx_const(b.k, 0)
+                                 : kidx_axis(b.k, (uint32_t)place[i]);
     Tuple at = build_tuple(&b, &c);
     VRef where = value_at(&b, node->in[1], at, VREF_NONE);
     VRef source = value_at(&b, node->in[2], at, VREF_NONE);
@@ -496,10 +530,12 @@ static void form_sort(Fuser *f, Unit *u, Ref n)
         else if (i > node->attr.axis)
             inner = dim_mul(g, inner, x->dim[i]);
     }
-    PlanStep step = {.kind = STEP_SORT, .descending = node->attr.flag != 0, .what = "argsort", .node = n};
+    PlanStep step = {
+        .kind = STEP_SORT, .descending = node->attr.flag != 0, .what = "argsort", .node = n};
     Dim along = x->rank ? x->dim[node->attr.axis] : dim_const(g, 1);
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = from, .size = DIM_NONE});
-    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = buffer_for(f, n), .size = DIM_NONE});
+    VEC_PUSH(g->arena, step.args,
+             (PlanArg){.kind = BIND_BUFFER, .buffer = buffer_for(f, n), .size = DIM_NONE});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = outer});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = along});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = inner});
@@ -590,7 +626,8 @@ static void order_units(Fuser *f)
     uint32_t n = f->units.n;
     uint32_t *by_root = ARENA_ARRAY(f->arena, uint32_t, f->n + n), count = 0;
     uint8_t *state = ARENA_ARRAY(f->arena, uint8_t, n + 1); /* 1 on the stack, 2 done */
-    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1), *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
+    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1),
+             *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
     uint32_t *unit_at = ARENA_ARRAY(f->arena, uint32_t, f->n);
     memset(unit_at, 0xff, sizeof *unit_at * f->n);
     for (uint32_t u = 0; u < n; u++)
@@ -677,8 +714,9 @@ static void log_plan(Fuser *f)
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         const PlanStep *step = &f->plan->steps.at[s];
         if (log_on(LOG_FUSION))
-            log_line(LOG_FUSION, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s, step->what, step->node,
-                     step->kernel ? step->kernel->inst.n : 0, (long long)dim_hint(f->g, step->bytes));
+            log_line(LOG_FUSION, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s,
+                     step->what, step->node, step->kernel ? step->kernel->inst.n : 0,
+                     (long long)dim_hint(f->g, step->bytes));
         if (log_on(LOG_KERNELS) && step->kernel) {
             Str text;
             str_init(&text, f->arena);
@@ -700,7 +738,8 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
         uint32_t mark = query_mark(g);
         round_begin(&f);
         TRY(form_units(&f));
-        bool again = f.fuse && f.units.n > 1 && (f.round == 0 || want_more(&f)); /* only now is it known what can be merged */
+        bool again = f.fuse && f.units.n > 1 &&
+                     (f.round == 0 || want_more(&f)); /* only now is it known what can be merged */
         if (!again || f.round + 1 == MAX_ROUNDS)
             break;
         query_undo(g, mark);

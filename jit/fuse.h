@@ -1,5 +1,6 @@
 /*
- * Fusion's own structures, shared by jit/fuse*.c and jit/schedule.c. The essay is at the top of jit/fuse.c.
+ * Fusion's own structures, shared by jit/fuse*.c and jit/schedule.c. The essay is at the top of
+ * jit/fuse.c.
  */
 #ifndef JIT_FUSE_H
 #define JIT_FUSE_H
@@ -37,24 +38,25 @@ typedef struct Space {
     bool known;
 } Space;
 
-/* What is launched together: one kernel as a rule; a scatter, a sort or a long concat may take several. */
+/* What is launched together: one kernel as a rule; a scatter, a sort or a long concat may take
+ * several. */
 typedef struct Unit {
     Ref root;
-    VEC(Ref) outputs;  /* nodes whose buffers it writes */
-    VEC(Ref) loads;    /* nodes whose buffers it reads (inputs included) */
+    VEC(Ref) outputs; /* nodes whose buffers it writes */
+    VEC(Ref) loads;   /* nodes whose buffers it reads (inputs included) */
     VEC(PlanStep) steps;
-    uint32_t visits;   /* nodes evaluated: how big it is */
+    uint32_t visits; /* nodes evaluated: how big it is */
 } Unit;
 
 /* One node evaluated in one unit: what the choice between storing and computing again looks at. */
 typedef struct Visit {
     Ref node;
     uint32_t unit;
-    double points;     /* how often it is computed, at the hints */
+    double points; /* how often it is computed, at the hints */
 } Visit;
 
 typedef struct SizeFact { /* what spec_dim said about a Dim */
-    uint8_t known;     /* 0 not asked, 1 constant, 2 varies */
+    uint8_t known;        /* 0 not asked, 1 constant, 2 varies */
     int64_t value;
 } SizeFact;
 
@@ -69,20 +71,21 @@ typedef struct Fuser {
     Arena *arena;
     Plan *plan;
     bool fuse;
-    uint32_t n;              /* nodes */
+    uint32_t n; /* nodes */
     uint32_t round;
     uint16_t *flags;
     uint32_t *user_at, *users; /* users of node i: users[user_at[i] .. user_at[i + 1]) */
-    Ref *contract_of;        /* the matmul whose contraction kernel computes this node as its epilogue; REF_NONE */
-    uint32_t *unit_of;       /* unit that makes a node */
-    uint32_t *buffer_of;     /* buffer of a node; for an INPUT: the input's own */
-    uint32_t *copy_of;       /* of a strided INPUT that is an output: the buffer of its contiguous copy */
+    Ref *contract_of;    /* the matmul whose contraction kernel computes this node as its epilogue;
+                            REF_NONE */
+    uint32_t *unit_of;   /* unit that makes a node */
+    uint32_t *buffer_of; /* buffer of a node; for an INPUT: the input's own */
+    uint32_t *copy_of; /* of a strided INPUT that is an output: the buffer of its contiguous copy */
     uint32_t *fault_of;
     uint32_t *stamp, stamp_now;
-    Space *space;            /* chosen this round */
+    Space *space; /* chosen this round */
     VEC(SizeFact) sizes;
     VEC(Unit) units;
-    VEC(Unit) previous;      /* of the round before */
+    VEC(Unit) previous; /* of the round before */
     uint32_t *previous_of;
     VEC(Ref) pending;
     VEC(Visit) visits;
@@ -90,7 +93,7 @@ typedef struct Fuser {
     VEC(Decision) decisions;
 } Fuser;
 
-/* ---- fuse_value.c: evaluating nodes into a kernel ---- */
+/* ---- fuse_build.c: the scaffold of a kernel; fuse_value.c: evaluating nodes into it ---- */
 
 typedef uint32_t Tuple; /* interned coordinates, of one Build */
 
@@ -105,7 +108,8 @@ typedef struct Memo {
     VRef pred, value;
 } Memo;
 
-typedef struct Frame { /* a shape that was evaluated at coordinates that visit each of its points once, in the r loops */
+typedef struct Frame { /* a shape that was evaluated at coordinates that visit each of its points
+                          once, in the r loops */
     uint32_t rank;
     Dim dim[MAX_RANK];
     Tuple at;
@@ -114,42 +118,53 @@ typedef struct Frame { /* a shape that was evaluated at coordinates that visit e
 typedef struct Build {
     Fuser *f;
     Kernel *k;
-    VEC(PlanArg) args;       /* beside k->args */
+    VEC(PlanArg) args; /* beside k->args */
     VEC(Coords) tuples;
     VEC(Memo) memo;
     KTable tuple_table, memo_table;
     VEC(Ref) loads, outputs, forced;
     VEC(Frame) frames;
     uint32_t n_x, n_r, unit;
-    Dim dim[MAX_SPACE];      /* sizes of the axes */
+    Dim dim[MAX_SPACE]; /* sizes of the axes */
     uint32_t x_mask, r_mask;
     double x_points, r_points;
     uint32_t buffers, visits, budget;
-    Ref contraction;         /* the MATMUL of a contraction kernel; REF_NONE */
-    Ref root;                /* for messages */
-    bool absorb;             /* may store nodes other than its roots */
-    bool contracts;          /* the contraction was met */
-    bool overflow;           /* its budget ran out */
+    Ref contraction; /* the MATMUL of a contraction kernel; REF_NONE */
+    Ref root;        /* for messages */
+    bool absorb;     /* may store nodes other than its roots */
+    bool contracts;  /* the contraction was met */
+    bool overflow;   /* its budget ran out */
 } Build;
 
-/* Is the node known to have no elements? Then nothing is read of it, not even outside the loops that never run. */
-bool is_empty(Fuser *f, const Node *node);
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
 Tuple build_tuple(Build *b, const Coords *coords);
+uint32_t tuple_axes(const Build *b, Tuple at); /* the axes that coordinates depend on */
 IRef build_size(Build *b, Dim d);
+uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
+uint32_t build_scalar_arg(Build *b, const Node *node);
+uint32_t build_fault_arg(Build *b);
+uint32_t build_fault_id(Fuser *f, Ref n);
+uint32_t build_hash(const uint32_t *words, uint32_t n);
+void build_table_put(KTable *table, uint32_t hash, uint32_t index);
+void build_table_room(Arena *arena, KTable *table); /* grows it, empty */
+/* Coordinates of the input of a view (not PAD, CONCAT) for those of its output, and the way back
+ * (RESHAPE and PERMUTE). */
+Coords view_input(Build *b, Ref n, const Coords *out);
+Coords view_output(Build *b, Ref n, const Coords *in);
+
 /* The node's value at these coordinates, loaded or computed as the plan has it. */
 VRef value_at(Build *b, Ref n, Tuple at, VRef pred);
 /* The same, computed in this kernel even where the node has a buffer. */
 VRef value_compute(Build *b, Ref n, Tuple at, VRef pred);
-/* Stores value v of node n at coordinates `at` of a contiguous buffer of the shape of `shape`, whose axis `axis` is moved on
- * by `offset` (DIM_NONE: not). */
+/* Is the node known to have no elements? Then nothing is read of it, not even outside the loops
+ * that never run. */
+bool is_empty(Fuser *f, const Node *node);
+/* Stores value v of node n at coordinates `at` of a contiguous buffer of the shape of `shape`,
+ * whose axis `axis` is moved on by `offset` (DIM_NONE: not). */
 void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, Dim offset, VRef v);
-uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
-/* An index into an axis of `size`, checked; *live gets the predicate under which it and what it reads may be evaluated. */
+/* An index into an axis of `size`, checked; *live gets the predicate under which it and what it
+ * reads may be evaluated. */
 VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRef *live);
-/* Coordinates of the input of a view (not PAD, CONCAT) for those of its output, and the way back (RESHAPE and PERMUTE). */
-Coords view_input(Build *b, Ref n, const Coords *out);
-Coords view_output(Build *b, Ref n, const Coords *in);
 
 /* ---- fuse_space.c ---- */
 const Space *space_of(Fuser *f, Ref root);
@@ -161,7 +176,7 @@ bool reduce_is_trivial(Fuser *f, Ref n);
 
 /* ---- fuse_cost.c: what gets a buffer ---- */
 void want_structural(Fuser *f);
-bool want_more(Fuser *f);            /* after a round; false: nothing new */
+bool want_more(Fuser *f);                 /* after a round; false: nothing new */
 bool never_stored(const Fuser *f, Ref n); /* leaves, views, and what belongs to a contraction */
 
 /* ---- fuse_finish.c ---- */
@@ -173,7 +188,10 @@ uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
 Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
 void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
+static inline bool has_buffer(const Fuser *f, Ref n)
+{
+    return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0;
+}
 
 /* ---- schedule.c, buffers.c ---- */
 void schedule_kernel(Kernel *k);

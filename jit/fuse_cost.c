@@ -1,13 +1,15 @@
 /*
  * What gets a buffer.
  *
- * Before the first round, by structure: graph outputs; scatters, sorts and long concats; each matrix product together
- * with the elementwise chain that follows it (its epilogue: the last node of the chain gets the buffer); and operands of
- * matrix products that are more than a view or cast of a buffer, since a contraction reads them many times.
+ * Before the first round, by structure: graph outputs; scatters, sorts and long concats; each
+ * matrix product together with the elementwise chain that follows it (its epilogue: the last node
+ * of the chain gets the buffer); and operands of matrix products that are more than a view or cast
+ * of a buffer, since a contraction reads them many times.
  *
- * After a round, when it is known which kernels evaluate what: a value that several kernels compute, or one kernel at
- * several coordinates, or at many more points than it has elements, gets a buffer if storing it is cheaper. The unit of
- * cost is one cheap op on one element; touching four bytes of memory costs STORE of them (PERFORMANCE.md section 1).
+ * After a round, when it is known which kernels evaluate what: a value that several kernels
+ * compute, or one kernel at several coordinates, or at many more points than it has elements, gets
+ * a buffer if storing it is cheaper. The unit of cost is one cheap op on one element; touching four
+ * bytes of memory costs STORE of them (PERFORMANCE.md section 1).
  */
 #include "jit/fuse.h"
 
@@ -19,22 +21,29 @@ enum { COSTLY = 5, STORE = 5, HOT = 12, COST_MAX = 1 << 20 };
 static void say(Fuser *f, Ref n, const char *why)
 {
     if (log_on(LOG_FUSION)) {
-        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
+        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n,
+                                        op_name((Op)graph_node(f->g, n)->op), why);
         VEC_PUSH(f->arena, f->decisions, (Decision){.node = n, .line = line});
     }
 }
 
-static bool is_view(const Node *node) { return op_class((Op)node->op) == CLS_VIEW; }
+static bool is_view(const Node *node)
+{
+    return op_class((Op)node->op) == CLS_VIEW;
+}
 
 static void want(Fuser *f, Ref n)
 {
     f->flags[n] |= NODE_WANT;
 }
 
-static uint32_t user_count(const Fuser *f, Ref n) { return f->user_at[n + 1] - f->user_at[n]; }
+static uint32_t user_count(const Fuser *f, Ref n)
+{
+    return f->user_at[n + 1] - f->user_at[n];
+}
 
-/* Is a permutation better done by the store before it? Where it is an output, and where a reshape follows, which would need the
- * elements in that order. */
+/* Is a permutation better done by the store before it? Where it is an output, and where a reshape
+ * follows, which would need the elements in that order. */
 static bool stored_permuted(const Fuser *f, Ref n)
 {
     return f->flags[n] & NODE_WANT ||
@@ -44,13 +53,15 @@ static bool stored_permuted(const Fuser *f, Ref n)
 static bool in_epilogue(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    return f->contract_of[n] == REF_NONE && (op_class((Op)node->op) == CLS_EW || node->op == OP_RESHAPE ||
-                                             (node->op == OP_PERMUTE && stored_permuted(f, n)));
+    return f->contract_of[n] == REF_NONE &&
+           (op_class((Op)node->op) == CLS_EW || node->op == OP_RESHAPE ||
+            (node->op == OP_PERMUTE && stored_permuted(f, n)));
 }
 
 enum { MAX_REGION = 32, MAX_REGION_USERS = 64 };
 
-/* The first user of the region that is not in it (REF_NONE: none), and how many nodes of the region such users read. */
+/* The first user of the region that is not in it (REF_NONE: none), and how many nodes of the region
+ * such users read. */
 static Ref next_user(const Fuser *f, const Ref *region, uint32_t n, uint32_t *open, Ref *last)
 {
     Ref next = REF_NONE;
@@ -79,9 +90,10 @@ static Ref next_user(const Fuser *f, const Ref *region, uint32_t n, uint32_t *op
 }
 
 /*
- * The node whose buffer holds matmul c and the elementwise work after it. The region of nodes that depend on c grows by one user
- * at a time; whenever only one of its nodes is read from outside (the others, as in x * sigmoid(x), have met again), that
- * node can be the one that is stored. Nodes of the region are marked as c's epilogue.
+ * The node whose buffer holds matmul c and the elementwise work after it. The region of nodes that
+ * depend on c grows by one user at a time; whenever only one of its nodes is read from outside (the
+ * others, as in x * sigmoid(x), have met again), that node can be the one that is stored. Nodes of
+ * the region are marked as c's epilogue.
  */
 static Ref matmul_top(Fuser *f, Ref c)
 {
@@ -113,14 +125,16 @@ static Ref matmul_top(Fuser *f, Ref c)
 static void want_operand(Fuser *f, Ref n)
 {
     Ref at = n;
-    while (!has_buffer(f, at) && is_view(graph_node(f->g, at)) && graph_node(f->g, at)->op != OP_PAD && graph_node(f->g, at)->op != OP_CONCAT)
+    while (!has_buffer(f, at) && is_view(graph_node(f->g, at)) &&
+           graph_node(f->g, at)->op != OP_PAD && graph_node(f->g, at)->op != OP_CONCAT)
         at = graph_node(f->g, at)->in[0];
     Ref top = at;
     while (!has_buffer(f, at)) {
         const Node *node = graph_node(f->g, at);
         if (op_class((Op)node->op) == CLS_LEAF)
             return;
-        if (node->op != OP_CAST && (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
+        if (node->op != OP_CAST &&
+            (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
             if (!has_buffer(f, top))
                 say(f, top, "a matrix product reads it many times");
             want(f, top);
@@ -143,7 +157,8 @@ void want_structural(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         OpClass cls = op_class((Op)node->op);
-        if (cls == CLS_SORT || cls == CLS_SCATTER || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
+        if (cls == CLS_SORT || cls == CLS_SCATTER ||
+            (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
             say(f, n, "it is a kernel of its own");
             want(f, n);
         }
@@ -169,14 +184,17 @@ void want_structural(Fuser *f)
 /* ---- after a round ---- */
 
 typedef struct Where {
-    uint32_t first;       /* of the units that evaluate it */
-    uint32_t count;       /* different units, 2 standing for more too */
-    uint32_t computed;    /* different units that really computed it in this round, 2 standing for more too */
-    uint32_t times;       /* coordinates at which the unit of its last visit evaluates it */
-    uint32_t last;        /* that unit */
-    double points, most;  /* computed in this round: in all units, and in the one that computes most */
-    double widest;        /* the most at one tuple of coordinates */
-    bool hot;             /* it, or through views a user of it, is evaluated at too many coordinates of one kernel */
+    uint32_t first;    /* of the units that evaluate it */
+    uint32_t count;    /* different units, 2 standing for more too */
+    uint32_t computed; /* different units that really computed it in this round, 2 standing for more
+                          too */
+    uint32_t times;    /* coordinates at which the unit of its last visit evaluates it */
+    uint32_t last;     /* that unit */
+    double points,
+        most;      /* computed in this round: in all units, and in the one that computes most */
+    double widest; /* the most at one tuple of coordinates */
+    bool hot;      /* it, or through views a user of it, is evaluated at too many coordinates of one
+                      kernel */
 } Where;
 
 static void add_unit(Where *w, uint32_t unit)
@@ -188,7 +206,8 @@ static void add_unit(Where *w, uint32_t unit)
         w->count = 2;
 }
 
-/* Units of work to compute one element from buffers: a reduction counts as a buffer, since it would become one. */
+/* Units of work to compute one element from buffers: a reduction counts as a buffer, since it would
+ * become one. */
 static uint32_t own_cost(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
@@ -208,7 +227,8 @@ static void costs(const Fuser *f, uint32_t *cost)
         const Node *node = graph_node(f->g, n);
         OpClass cls = op_class((Op)node->op);
         uint64_t sum = own_cost(f, n);
-        bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER;
+        bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT ||
+                    cls == CLS_SORT || cls == CLS_SCATTER;
         for (uint32_t i = 0; !leaf && i < node->n_in; i++)
             sum += has_buffer(f, node->in[i]) ? STORE : cost[node->in[i]];
         cost[n] = sum > COST_MAX ? COST_MAX : (uint32_t)sum;
@@ -227,7 +247,8 @@ bool never_stored(const Fuser *f, Ref n)
     return cls == CLS_LEAF || cls == CLS_VIEW || f->contract_of[n] != REF_NONE;
 }
 
-/* Several kernels compute it, and storing it once is cheaper than what all but one of them spend. */
+/* Several kernels compute it, and storing it once is cheaper than what all but one of them spend.
+ */
 static bool dear(const Fuser *f, Ref n, const Where *w, const uint32_t *cost)
 {
     if (w->count < 2 || never_stored(f, n))
@@ -253,13 +274,14 @@ static void gather_visits(Fuser *f, Where *where)
         w->points += v->points;
         w->widest = v->points > w->widest ? v->points : w->widest;
         w->most = here[v->node] > w->most ? here[v->node] : w->most;
-        if (op_class((Op)graph_node(f->g, v->node)->op) == CLS_REDUCE) /* wherever it was really computed */
+        if (op_class((Op)graph_node(f->g, v->node)->op) ==
+            CLS_REDUCE) /* wherever it was really computed */
             add_unit(w, v->unit);
     }
 }
 
-/* Evaluated at so many places of one kernel (a stencil of a stencil) that it should be stored. Only the uppermost such nodes
- * are: what is below them is looked at again in the next round. */
+/* Evaluated at so many places of one kernel (a stencil of a stencil) that it should be stored. Only
+ * the uppermost such nodes are: what is below them is looked at again in the next round. */
 static bool want_hot(Fuser *f, Where *where, Ref n)
 {
     Where *w = &where[n];
@@ -269,14 +291,16 @@ static bool want_hot(Fuser *f, Where *where, Ref n)
     w->hot = below && !has_buffer(f, n);
     if (has_buffer(f, n) || never_stored(f, n))
         return false;
-    w->hot |= w->times > 1 && (is_reduction(f, n) || w->times * own_cost(f, n) >= HOT || w->times >= HOT / 2);
+    w->hot |= w->times > 1 &&
+              (is_reduction(f, n) || w->times * own_cost(f, n) >= HOT || w->times >= HOT / 2);
     if (below || !w->hot)
         return false;
     say(f, n, "one kernel reads it at several places");
     return true;
 }
 
-/* Computed at many more points than it has elements: a costly value that is broadcast or gathered from. */
+/* Computed at many more points than it has elements: a costly value that is broadcast or gathered
+ * from. */
 static bool want_spread(Fuser *f, const Where *w, Ref n, const uint32_t *cost)
 {
     double numel = (double)node_hint_numel(f->g, n);
@@ -288,8 +312,8 @@ static bool want_spread(Fuser *f, const Where *w, Ref n, const uint32_t *cost)
     return true;
 }
 
-/* What was chosen to be stored, and is only read by the kernel that makes it, needs no buffer after all: its other readers have
- * been merged into that kernel. */
+/* What was chosen to be stored, and is only read by the kernel that makes it, needs no buffer after
+ * all: its other readers have been merged into that kernel. */
 static bool forget_unread(Fuser *f)
 {
     bool *read = ARENA_ARRAY(f->arena, bool, f->n), any = false;
@@ -320,7 +344,8 @@ bool want_more(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         bool made = has_buffer(f, n), wanted = f->flags[n] & NODE_WANT;
-        bool several = !wanted && !(f->flags[n] & NODE_NEVER) && (!made || where[n].computed > 1) && dear(f, n, &where[n], cost);
+        bool several = !wanted && !(f->flags[n] & NODE_NEVER) && (!made || where[n].computed > 1) &&
+                       dear(f, n, &where[n], cost);
         if (several && !made)
             say(f, n, "several kernels need it");
         if (several || want_hot(f, where, n) || want_spread(f, &where[n], n, cost)) {

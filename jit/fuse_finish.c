@@ -1,6 +1,7 @@
 /*
- * From what was built to the final kernel: only the instructions that a store needs, adjacent axes made one where no index
- * tells them apart, arguments in the order of their first use. Equal work gives equal text, whatever it was fused from.
+ * From what was built to the final kernel: only the instructions that a store needs, adjacent axes
+ * made one where no index tells them apart, arguments in the order of their first use. Equal work
+ * gives equal text, whatever it was fused from.
  */
 #include "jit/fuse.h"
 
@@ -10,7 +11,7 @@ typedef struct Finish {
     Build *b;
     Kernel *to;
     PlanStep *step;
-    uint32_t *arg;       /* old argument -> new; UINT32_MAX: not used yet */
+    uint32_t *arg; /* old argument -> new; UINT32_MAX: not used yet */
 } Finish;
 
 static uint32_t map_arg(void *user, uint32_t old)
@@ -42,7 +43,8 @@ static bool *live_insts(const Kernel *k)
     for (VRef v = k->inst.n; v-- > 0;) {
         const KInst *inst = &k->inst.at[v];
         VRef in[4];
-        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND) /* what has an effect */
+        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER ||
+            inst->kind == KI_BOUND) /* what has an effect */
             live[v] = true;
         if (!live[v])
             continue;
@@ -55,7 +57,8 @@ static bool *live_insts(const Kernel *k)
     return live;
 }
 
-/* New number of each axis; UINT32_MAX for the outer ones of a run that becomes one axis. Returns how many are left. */
+/* New number of each axis; UINT32_MAX for the outer ones of a run that becomes one axis. Returns
+ * how many are left. */
 static uint32_t merge_axes(Build *b, const bool *live, uint32_t *to)
 {
     Kernel *k = b->k;
@@ -83,7 +86,8 @@ static void drop_idle_row(Build *b, const bool *live)
 {
     for (VRef v = 0; v < b->k->inst.n; v++) {
         uint8_t kind = b->k->inst.at[v].kind;
-        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_REDUCE || kind == KI_SCAN || kind == KI_SCATTER))
+        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_REDUCE || kind == KI_SCAN ||
+                        kind == KI_SCATTER))
             return;
     }
     b->k->axes.n = b->n_x;
@@ -100,7 +104,8 @@ static void copy_axes(Finish *x, const KMap *map)
         hint *= k->axes.at[a].hint;
         if (map->axis[a] == UINT32_MAX)
             continue;
-        VEC_PUSH(x->to->arena, x->to->axes, (KAxis){.kind = k->axes.at[a].kind, .size = size, .hint = hint});
+        VEC_PUSH(x->to->arena, x->to->axes,
+                 (KAxis){.kind = k->axes.at[a].kind, .size = size, .hint = hint});
         size = kidx_const(x->to, 1);
         hint = 1;
     }
@@ -119,8 +124,8 @@ static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value
         inst.b = inst.b == VREF_NONE ? VREF_NONE : value[inst.b];
         inst.c = inst.c == VREF_NONE ? VREF_NONE : value[inst.c];
         inst.pred = inst.pred == VREF_NONE ? VREF_NONE : value[inst.pred];
-        if (inst.kind == KI_SCALAR || inst.kind == KI_LOAD || inst.kind == KI_STORE || inst.kind == KI_SCATTER ||
-            inst.kind == KI_BOUND)
+        if (inst.kind == KI_SCALAR || inst.kind == KI_LOAD || inst.kind == KI_STORE ||
+            inst.kind == KI_SCATTER || inst.kind == KI_BOUND)
             inst.arg = map_arg(x, inst.arg);
         if (inst.idx != IREF_NONE)
             inst.idx = kidx_copy(x->to, k, inst.idx, map);
@@ -138,7 +143,8 @@ static const char *kernel_name(Arena *arena, const Kernel *k, const char *prefix
         len = (size_t)snprintf(name, sizeof name, "%s", prefix);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *inst = &k->inst.at[v];
-        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) || seen[inst->op] || inst->op == OP_MATMUL)
+        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) ||
+            seen[inst->op] || inst->op == OP_MATMUL)
             continue;
         seen[inst->op] = true;
         const char *op = op_name((Op)inst->op);
@@ -159,7 +165,9 @@ static Dim step_bytes(Fuser *f, const PlanStep *step)
         if (step->args.at[i].kind != BIND_BUFFER)
             continue;
         const PlanBuffer *buffer = &f->plan->buffers.at[step->args.at[i].buffer];
-        sum = dim_add(g, sum, dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
+        sum = dim_add(
+            g, sum,
+            dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
     }
     return sum;
 }

@@ -1,14 +1,15 @@
 /*
  * The loops of a kernel, chosen from its root.
  *
- * A walk down from the root tracks, for each axis of each node, which axes of the root its coordinate depends on. Where it
- * meets a reduction, the root's axes that the reduction's coordinates use must become x axes. The others were dropped by the
- * broadcast of its result: if they are as many and as long as the reduced axes, they are the row (softmax: x = rows, r =
- * columns, the root is stored in the r loops). If there are none, the reduced axes are new loops and the root is computed
- * after them (a mean, a norm). A running sum makes its axis the row.
+ * A walk down from the root tracks, for each axis of each node, which axes of the root its
+ * coordinate depends on. Where it meets a reduction, the root's axes that the reduction's
+ * coordinates use must become x axes. The others were dropped by the broadcast of its result: if
+ * they are as many and as long as the reduced axes, they are the row (softmax: x = rows, r =
+ * columns, the root is stored in the r loops). If there are none, the reduced axes are new loops
+ * and the root is computed after them (a mean, a norm). A running sum makes its axis the row.
  *
- * Reductions that ask for the same loops vote together, with the elements they read; the most votes win. The others do not
- * fit and get kernels of their own (jit/fuse_value.c says why in each case).
+ * Reductions that ask for the same loops vote together, with the elements they read; the most votes
+ * win. The others do not fit and get kernels of their own (jit/fuse_value.c says why in each case).
  *
  *     %5 = softmax over the last axis of [64, 1000]:   max and sum vote for x = axis 0, r = axis 1
  */
@@ -39,7 +40,8 @@ bool sizes_equal(Fuser *f, Dim a, Dim b)
     int64_t x, y;
     if (dim_same(f->g, a, b))
         return true;
-    return dim_hint(f->g, a) == dim_hint(f->g, b) && size_const(f, a, &x) && size_const(f, b, &y) && x == y;
+    return dim_hint(f->g, a) == dim_hint(f->g, b) && size_const(f, a, &x) && size_const(f, b, &y) &&
+           x == y;
 }
 
 bool size_is_one(Fuser *f, Dim d)
@@ -66,8 +68,8 @@ typedef struct Step {
 } Step;
 
 typedef struct Vote {
-    bool fresh;          /* the row is new loops; the root is computed after them */
-    uint8_t x, row;      /* axes of the root */
+    bool fresh;     /* the row is new loops; the root is computed after them */
+    uint8_t x, row; /* axes of the root */
     uint32_t n_r;
     Dim r[MAX_RANK];
     double weight;
@@ -76,7 +78,7 @@ typedef struct Vote {
 typedef struct Walk {
     Fuser *f;
     Ref root;
-    uint8_t all;         /* the root's axes longer than 1 */
+    uint8_t all; /* the root's axes longer than 1 */
     VEC(Step) todo;
     uint32_t steps;
     uint32_t n_votes;
@@ -89,7 +91,8 @@ static void push(Walk *w, Ref n, const uint8_t *mask)
     if (op_class((Op)graph_node(f->g, n)->op) == CLS_LEAF || w->steps >= MAX_WALK)
         return;
     for (uint32_t i = 0; i < w->todo.n; i++) /* recent ones, where repeats are */
-        if (i + 16 >= w->todo.n && w->todo.at[i].node == n && !memcmp(w->todo.at[i].mask, mask, MAX_RANK))
+        if (i + 16 >= w->todo.n && w->todo.at[i].node == n &&
+            !memcmp(w->todo.at[i].mask, mask, MAX_RANK))
             return;
     w->steps++;
     Step s = {.node = n};
@@ -101,7 +104,8 @@ static void vote(Walk *w, const Vote *v)
 {
     for (uint32_t i = 0; i < w->n_votes; i++) {
         Vote *other = &w->votes[i];
-        bool same = other->fresh == v->fresh && other->x == v->x && other->row == v->row && other->n_r == v->n_r;
+        bool same = other->fresh == v->fresh && other->x == v->x && other->row == v->row &&
+                    other->n_r == v->n_r;
         for (uint32_t r = 0; same && r < v->n_r; r++)
             same = sizes_equal(w->f, other->r[r], v->r[r]);
         if (same) {
@@ -222,7 +226,8 @@ static void visit(Walk *w, const Step *s)
             return;
         if (!reduce_is_trivial(f, s->node)) {
             consider(w, s);
-            if (node->op == OP_CUMSUM && s->node != w->root) /* a running sum as root decides alone */
+            if (node->op == OP_CUMSUM &&
+                s->node != w->root) /* a running sum as root decides alone */
                 push(w, node->in[0], s->mask);
             return;
         }

@@ -1,180 +1,32 @@
 /*
- * Evaluating a node into a kernel: value_at(node, coordinates) gives the instruction that is its value there.
+ * Evaluating a node into a kernel: value_at(node, coordinates) gives the instruction that is its
+ * value there.
  *
- * Elementwise nodes evaluate their inputs at the same coordinates; views evaluate theirs at transformed ones, so views cost
- * nothing but index arithmetic; what has a buffer becomes a load. Results are remembered by (node, coordinates, predicate):
- * one node may be evaluated at several coordinates (a stencil), and then is computed for each.
+ * Elementwise nodes evaluate their inputs at the same coordinates; views evaluate theirs at
+ * transformed ones, so views cost nothing but index arithmetic; what has a buffer becomes a load.
+ * Results are remembered by (node, coordinates, predicate): one node may be evaluated at several
+ * coordinates (a stencil), and then is computed for each.
  *
- * PAD and CONCAT read their operands only where they are read from: `pred` says where, and every load below carries it
- * (a masked load gives zeros, and what is computed from them is not selected).
+ * PAD and CONCAT read their operands only where they are read from: `pred` says where, and every
+ * load below carries it (a masked load gives zeros, and what is computed from them is not
+ * selected).
  *
- * A reduction is absorbed when the loops of this kernel are its loops: it is evaluated at coordinates that depend on no r
- * axis, as often as it has elements, and the r axes are its reduced axes. Otherwise it gets a buffer of its own ("forced"),
- * with a reason, and is loaded here.
+ * A reduction is absorbed when the loops of this kernel are its loops: it is evaluated at
+ * coordinates that depend on no r axis, as often as it has elements, and the r axes are its reduced
+ * axes. Otherwise it gets a buffer of its own ("forced"), with a reason, and is loaded here.
  *
- * A node that has a buffer anyway, that no unit makes yet, and that is met here at coordinates that visit each of its
- * elements once is computed and stored here ("absorbed") rather than loaded. Whether that closes a cycle between kernels
- * is checked when the kernel is done (jit/fuse.c).
+ * A node that has a buffer anyway, that no unit makes yet, and that is met here at coordinates that
+ * visit each of its elements once is computed and stored here ("absorbed") rather than loaded.
+ * Whether that closes a cycle between kernels is checked when the kernel is done (jit/fuse.c).
  */
 #include "jit/fuse.h"
 
 #include "ir/base/log.h"
 #include "ir/query.h"
 
-void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root)
-{
-    memset(b, 0, sizeof *b);
-    b->f = f;
-    b->k = kernel_new(f->arena);
-    b->n_x = n_x;
-    b->n_r = n_r;
-    b->unit = f->units.n;
-    b->root = root;
-    b->contraction = REF_NONE;
-    b->budget = MAX_VISITS;
-    b->x_mask = (1u << n_x) - 1;
-    b->r_mask = ((1u << n_r) - 1) << n_x;
-    b->x_points = b->r_points = 1;
-    for (uint32_t a = 0; a < n_x + n_r; a++) {
-        int64_t hint = dim_hint(f->g, dims[a]);
-        b->dim[a] = dims[a];
-        IRef size = build_size(b, dims[a]);
-        VEC_PUSH(f->arena, b->k->axes, (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size, .hint = hint});
-        *(a < n_x ? &b->x_points : &b->r_points) *= (double)hint;
-    }
-}
-
-/* ---- arguments ---- */
-
-static uint32_t add_arg(Build *b, KArg arg, PlanArg bind)
-{
-    VEC_PUSH(b->f->arena, b->k->args, arg);
-    VEC_PUSH(b->f->arena, b->args, bind);
-    return b->k->args.n - 1;
-}
-
-uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written)
-{
-    for (uint32_t i = 0; i < b->args.n; i++) {
-        if (b->args.at[i].kind == BIND_BUFFER && b->args.at[i].buffer == buffer) {
-            b->k->args.at[i].written |= written;
-            return i;
-        }
-    }
-    b->buffers++;
-    return add_arg(b, (KArg){.kind = ARG_BUFFER, .dtype = b->f->plan->buffers.at[buffer].dtype, .written = written},
-                   (PlanArg){.kind = BIND_BUFFER, .buffer = buffer, .size = DIM_NONE});
-}
-
-static uint32_t fault_arg(Build *b)
-{
-    for (uint32_t i = 0; i < b->args.n; i++)
-        if (b->args.at[i].kind == BIND_FAULT)
-            return i;
-    return add_arg(b, (KArg){.kind = ARG_FAULT}, (PlanArg){.kind = BIND_FAULT, .size = DIM_NONE});
-}
-
-static uint32_t fault_id(Fuser *f, Ref n)
-{
-    if (f->fault_of[n] == UINT32_MAX) {
-        VEC_PUSH(f->arena, f->plan->faults, (PlanFault){.node = n});
-        f->fault_of[n] = f->plan->faults.n - 1;
-    }
-    return f->fault_of[n] + 1;
-}
-
-static uint32_t scalar_arg(Build *b, const Node *node)
-{
-    for (uint32_t i = 0; i < b->args.n; i++)
-        if (b->args.at[i].kind == BIND_SCALAR && b->args.at[i].scalar == node->scalar)
-            return i;
-    return add_arg(b, (KArg){.kind = ARG_SCALAR, .dtype = node->dtype},
-                   (PlanArg){.kind = BIND_SCALAR, .scalar = node->scalar, .size = DIM_NONE});
-}
-
-/* Can this size never be negative, by what its facts are about? */
-static bool dim_natural(const Graph *g, Dim d)
-{
-    const DimInfo *info = &g->dims.at[d];
-    switch ((DimKind)info->kind) {
-    case DIM_CONST:
-        return info->hint >= 0;
-    case DIM_FACT:
-        return g->ints.at[info->fact].kind != FACT_STRIDE && g->ints.at[info->fact].kind != FACT_STEP;
-    case DIM_ADD:
-    case DIM_MUL:
-        return dim_natural(g, info->a) && dim_natural(g, info->b);
-    }
-    return false;
-}
-
-/* A size as an index expression: a constant where it may be compiled in; a product of its factors; else an argument. */
-IRef build_size(Build *b, Dim dim)
-{
-    Graph *g = b->f->g;
-    Dim d = dim_find(g, dim);
-    int64_t value;
-    if (g->dims.at[d].kind == DIM_CONST)
-        return kidx_const(b->k, g->dims.at[d].hint);
-    if (size_const(b->f, d, &value))
-        return kidx_const(b->k, value);
-    if (g->dims.at[d].kind == DIM_MUL)
-        return kidx_mul(b->k, build_size(b, g->dims.at[d].a), build_size(b, g->dims.at[d].b));
-    for (uint32_t i = 0; i < b->args.n; i++)
-        if (b->args.at[i].kind == BIND_SIZE && b->args.at[i].size == d)
-            return kidx_arg(b->k, i);
-    uint32_t arg = add_arg(b, (KArg){.kind = ARG_SIZE, .natural = dim_natural(g, d)},
-                           (PlanArg){.kind = BIND_SIZE, .size = d});
-    return kidx_arg(b->k, arg);
-}
-
-/* ---- coordinates ---- */
-
-static uint32_t hash_words(const uint32_t *words, uint32_t n)
-{
-    uint32_t h = n * 0x9e3779b9u;
-    for (uint32_t i = 0; i < n; i++) {
-        h = (h ^ words[i]) * 0x85ebca6bu;
-        h ^= h >> 15;
-    }
-    return h;
-}
-
-static void table_put(KTable *table, uint32_t hash, uint32_t index)
-{
-    uint32_t at = hash & (table->cap - 1);
-    while (table->slot[at])
-        at = (at + 1) & (table->cap - 1);
-    table->slot[at] = index + 1;
-}
-
-static void table_room(Arena *arena, KTable *table)
-{
-    table->cap = table->cap ? table->cap * 4 : 64;
-    table->slot = ARENA_ARRAY(arena, uint32_t, table->cap);
-}
-
-Tuple build_tuple(Build *b, const Coords *c)
-{
-    if (b->tuples.n * 2 >= b->tuple_table.cap) {
-        table_room(b->f->arena, &b->tuple_table);
-        for (uint32_t i = 0; i < b->tuples.n; i++)
-            table_put(&b->tuple_table, hash_words(b->tuples.at[i].at, b->tuples.at[i].n), i);
-    }
-    uint32_t hash = hash_words(c->at, c->n), mask = b->tuple_table.cap - 1;
-    for (uint32_t at = hash & mask; b->tuple_table.slot[at]; at = (at + 1) & mask) {
-        const Coords *other = &b->tuples.at[b->tuple_table.slot[at] - 1];
-        if (other->n == c->n && !memcmp(other->at, c->at, sizeof(IRef) * c->n))
-            return b->tuple_table.slot[at] - 1;
-    }
-    VEC_PUSH(b->f->arena, b->tuples, *c);
-    table_put(&b->tuple_table, hash, b->tuples.n - 1);
-    return b->tuples.n - 1;
-}
-
 static uint32_t memo_hash(const Memo *m)
 {
-    return hash_words((const uint32_t[]){m->node, m->at, m->pred}, 3);
+    return build_hash((const uint32_t[]){m->node, m->at, m->pred}, 3);
 }
 
 static const Memo *memo_find(Build *b, const Memo *key)
@@ -193,106 +45,26 @@ static const Memo *memo_find(Build *b, const Memo *key)
 static void memo_add(Build *b, Memo m)
 {
     if (b->memo.n * 2 >= b->memo_table.cap) {
-        table_room(b->f->arena, &b->memo_table);
+        build_table_room(b->f->arena, &b->memo_table);
         for (uint32_t i = 0; i < b->memo.n; i++)
-            table_put(&b->memo_table, memo_hash(&b->memo.at[i]), i);
+            build_table_put(&b->memo_table, memo_hash(&b->memo.at[i]), i);
     }
     VEC_PUSH(b->f->arena, b->memo, m);
-    table_put(&b->memo_table, memo_hash(&m), b->memo.n - 1);
-}
-
-static uint32_t tuple_axes(const Build *b, Tuple at)
-{
-    uint32_t axes = 0;
-    for (uint32_t i = 0; i < b->tuples.at[at].n; i++)
-        axes |= b->k->idx_axes.at[b->tuples.at[at].at[i]];
-    return axes;
-}
-
-/* Coordinates of one group of axes from those of another that has the same elements, both row-major. */
-static void regroup(Build *b, const IRef *from, const Dim *from_dim, uint32_t n_from, IRef *to, const Dim *to_dim,
-                    uint32_t n_to)
-{
-    Kernel *k = b->k;
-    IRef flat = kidx_const(k, 0);
-    for (uint32_t i = 0; i < n_from; i++)
-        flat = kidx_add(k, kidx_mul(k, flat, build_size(b, from_dim[i])), from[i]);
-    for (uint32_t i = n_to; i-- > 0;) {
-        IRef size = build_size(b, to_dim[i]);
-        to[i] = i ? kidx_mod(k, flat, size) : flat;
-        if (i)
-            flat = kidx_div(k, flat, size);
-    }
-}
-
-/* Both directions of a reshape: `down` from its output's coordinates to its input's. */
-static Coords reshape_coords(Build *b, const Node *node, const Coords *c, bool down)
-{
-    const Node *input = graph_node(b->f->g, node->in[0]);
-    Coords r = {.n = down ? input->rank : node->rank};
-    uint32_t i = 0, o = 0;
-    for (uint32_t group = 0; group < node->attr.n; group++) {
-        uint32_t n_in = node->attr.group.in[group], n_out = node->attr.group.out[group];
-        if (down)
-            regroup(b, &c->at[o], &node->dim[o], n_out, &r.at[i], &input->dim[i], n_in);
-        else
-            regroup(b, &c->at[i], &input->dim[i], n_in, &r.at[o], &node->dim[o], n_out);
-        i += n_in;
-        o += n_out;
-    }
-    return r;
-}
-
-Coords view_input(Build *b, Ref n, const Coords *out)
-{
-    const Node *node = graph_node(b->f->g, n);
-    Kernel *k = b->k;
-    Coords in = *out;
-    uint32_t fact = 0;
-    switch ((Op)node->op) {
-    case OP_RESHAPE:
-        return reshape_coords(b, node, out, true);
-    case OP_PERMUTE:
-        for (uint32_t i = 0; i < out->n; i++)
-            in.at[node->attr.perm[i]] = out->at[i];
-        return in;
-    case OP_EXPAND:
-        for (uint32_t i = 0; i < out->n; i++)
-            if (node->attr.mask >> i & 1)
-                in.at[i] = kidx_const(k, 0);
-        return in;
-    case OP_SLICE:
-        for (uint32_t i = 0; i < out->n; i++) {
-            if (!(node->attr.mask >> i & 1))
-                continue;
-            IRef start = build_size(b, node->fact[fact]), step = build_size(b, node->fact[fact + 1]);
-            in.at[i] = kidx_add(k, start, kidx_mul(k, out->at[i], step));
-            fact += 3;
-        }
-        return in;
-    default: /* no other op is a view of one input's elements */
-        return in;
-    }
-}
-
-Coords view_output(Build *b, Ref n, const Coords *in)
-{
-    const Node *node = graph_node(b->f->g, n);
-    Coords out = *in;
-    if (node->op == OP_RESHAPE)
-        return reshape_coords(b, node, in, false);
-    if (node->op == OP_PERMUTE)
-        for (uint32_t i = 0; i < in->n; i++)
-            out.at[i] = in->at[node->attr.perm[i]];
-    return out;
+    build_table_put(&b->memo_table, memo_hash(&m), b->memo.n - 1);
 }
 
 /* ---- small emitters ---- */
 
 static VRef emit(Build *b, Op op, DType dtype, VRef x, VRef y, VRef z)
 {
-    return kernel_inst(b->k, (KInst){.kind = KI_OP, .op = (uint8_t)op, .dtype = (uint8_t)dtype, .a = x, .b = y, .c = z,
-                                     .pred = VREF_NONE, .idx = IREF_NONE});
+    return kernel_inst(b->k, (KInst){.kind = KI_OP,
+                                     .op = (uint8_t)op,
+                                     .dtype = (uint8_t)dtype,
+                                     .a = x,
+                                     .b = y,
+                                     .c = z,
+                                     .pred = VREF_NONE,
+                                     .idx = IREF_NONE});
 }
 
 static VRef emit_index(Build *b, IRef i)
@@ -317,7 +89,9 @@ static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
 {
     Kernel *k = b->k;
     IRef from = low == IREF_NONE ? c : kidx_add(k, c, kidx_mul(k, low, kidx_const(k, -1)));
-    IRef room = high == IREF_NONE ? IREF_NONE : low == IREF_NONE ? high : kidx_add(k, high, kidx_mul(k, low, kidx_const(k, -1)));
+    IRef room = high == IREF_NONE  ? IREF_NONE
+                : low == IREF_NONE ? high
+                                   : kidx_add(k, high, kidx_mul(k, low, kidx_const(k, -1)));
     if (room != IREF_NONE && kidx_below(k, from, room))
         return VREF_NONE;
     VRef p = VREF_NONE;
@@ -325,11 +99,13 @@ static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
     if (low != IREF_NONE && !(kidx_is_const(k, low, &zero) && zero == 0))
         p = emit(b, OP_GE, DT_BOOL, emit_index(b, c), emit_index(b, low), VREF_NONE);
     if (high != IREF_NONE)
-        p = emit_and(b, p, emit(b, OP_LT, DT_BOOL, emit_index(b, c), emit_index(b, high), VREF_NONE));
+        p = emit_and(b, p,
+                     emit(b, OP_LT, DT_BOOL, emit_index(b, c), emit_index(b, high), VREF_NONE));
     return p;
 }
 
-/* Element offset of coordinates in the buffer of node n: its strides where it is a strided input, else row-major. */
+/* Element offset of coordinates in the buffer of node n: its strides where it is a strided input,
+ * else row-major. */
 static IRef element(Build *b, Ref n, const Coords *c)
 {
     const Node *node = graph_node(b->f->g, n);
@@ -357,8 +133,14 @@ static VRef load(Build *b, Ref n, Tuple at, VRef pred)
     Coords c = b->tuples.at[at];
     IRef idx = element(b, n, &c);
     uint32_t arg = build_buffer_arg(b, buffer_for(f, n), false);
-    return kernel_inst(b->k, (KInst){.kind = KI_LOAD, .dtype = graph_node(f->g, n)->dtype, .arg = arg, .a = VREF_NONE,
-                                     .b = VREF_NONE, .c = VREF_NONE, .pred = pred, .idx = idx});
+    return kernel_inst(b->k, (KInst){.kind = KI_LOAD,
+                                     .dtype = graph_node(f->g, n)->dtype,
+                                     .arg = arg,
+                                     .a = VREF_NONE,
+                                     .b = VREF_NONE,
+                                     .c = VREF_NONE,
+                                     .pred = pred,
+                                     .idx = idx});
 }
 
 void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, Dim offset, VRef v)
@@ -374,8 +156,14 @@ void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, 
             stride = kidx_mul(b->k, stride, build_size(b, node->dim[i]));
     }
     uint32_t arg = build_buffer_arg(b, buffer, true);
-    kernel_inst(b->k, (KInst){.kind = KI_STORE, .dtype = b->k->inst.at[v].dtype, .arg = arg, .a = v, .b = VREF_NONE,
-                              .c = VREF_NONE, .pred = VREF_NONE, .idx = sum});
+    kernel_inst(b->k, (KInst){.kind = KI_STORE,
+                              .dtype = b->k->inst.at[v].dtype,
+                              .arg = arg,
+                              .a = v,
+                              .b = VREF_NONE,
+                              .c = VREF_NONE,
+                              .pred = VREF_NONE,
+                              .idx = sum});
 }
 
 /* ---- what is absorbed ---- */
@@ -383,7 +171,8 @@ void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, 
 static void no_fit(Build *b, Ref n, const char *why)
 {
     if (log_on(LOG_FUSION))
-        reason(b->f, "not fused: %%%u %s into %%%u: %s", n, op_name((Op)graph_node(b->f->g, n)->op), b->root, why);
+        reason(b->f, "not fused: %%%u %s into %%%u: %s", n, op_name((Op)graph_node(b->f->g, n)->op),
+               b->root, why);
     force(b->f, b, n);
 }
 
@@ -430,7 +219,8 @@ static const char *misfit(Build *b, Ref n, Tuple at, VRef pred)
     for (uint32_t i = 0; i < count; i++) {
         Dim d = input->dim[axes[i]];
         if (build_size(b, d) != b->k->axes.at[b->n_x + i].size)
-            return arena_printf(f->arena, "its %lld columns are not the row (%lld)", (long long)dim_hint(f->g, d),
+            return arena_printf(f->arena, "its %lld columns are not the row (%lld)",
+                                (long long)dim_hint(f->g, d),
                                 (long long)b->k->axes.at[b->n_x + i].hint);
     }
     return NULL;
@@ -445,7 +235,8 @@ static bool visits_all(Build *b, Ref n, Tuple at)
         Idx c = b->k->idx.at[b->tuples.at[at].at[i]];
         if (c.kind == IX_CONST && c.value == 0 && size_is_one(b->f, node->dim[i]))
             continue;
-        if (c.kind != IX_AXIS || seen >> c.a & 1 || build_size(b, node->dim[i]) != b->k->axes.at[c.a].size)
+        if (c.kind != IX_AXIS || seen >> c.a & 1 ||
+            build_size(b, node->dim[i]) != b->k->axes.at[c.a].size)
             return false;
         seen |= 1u << c.a;
     }
@@ -456,10 +247,12 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
-    if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED || pred != VREF_NONE)
+    if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED ||
+        pred != VREF_NONE)
         return false;
     OpClass cls = op_class((Op)node->op);
-    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS || b->visits >= b->budget)
+    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS ||
+        b->visits >= b->budget)
         return false;
     if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
         return false;
@@ -467,7 +260,8 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
         return false;
     if (!visits_all(b, n, at))
         return false;
-    return (cls != CLS_REDUCE && cls != CLS_SCAN) || reduce_is_trivial(f, n) || !misfit(b, n, at, pred);
+    return (cls != CLS_REDUCE && cls != CLS_SCAN) || reduce_is_trivial(f, n) ||
+           !misfit(b, n, at, pred);
 }
 
 /* For the choice of what to store: n is computed here. */
@@ -490,10 +284,12 @@ static VRef value_leaf(Build *b, Ref n, Tuple at, VRef pred)
         return emit_index(b, b->tuples.at[at].at[0]);
     if (graph_is_const(b->f->g, n, &bits))
         return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = node->dtype, .imm = bits));
-    return kernel_inst(b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = scalar_arg(b, node)));
+    return kernel_inst(
+        b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, node)));
 }
 
-/* Buffers first: so the number of arguments is known while a deep chain is still being walked down. */
+/* Buffers first: so the number of arguments is known while a deep chain is still being walked down.
+ */
 static VRef value_elementwise(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
@@ -520,7 +316,8 @@ static VRef value_pad(Build *b, Ref n, Tuple at, VRef pred)
             continue;
         IRef low = build_size(b, node->fact[fact]);
         fact += 2;
-        inside = emit_and(b, inside, emit_within(b, c.at[i], low, kidx_add(b->k, low, build_size(b, x->dim[i]))));
+        inside = emit_and(
+            b, inside, emit_within(b, c.at[i], low, kidx_add(b->k, low, build_size(b, x->dim[i]))));
         c.at[i] = kidx_add(b->k, c.at[i], kidx_mul(b->k, low, kidx_const(b->k, -1)));
     }
     VRef v = value_at(b, node->in[0], build_tuple(b, &c), emit_and(b, pred, inside));
@@ -534,7 +331,8 @@ static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
     uint32_t axis = node->attr.axis;
-    IRef c = b->tuples.at[at].at[axis], start[MAX_CONCAT], end[MAX_CONCAT], offset = kidx_const(b->k, 0);
+    IRef c = b->tuples.at[at].at[axis], start[MAX_CONCAT], end[MAX_CONCAT],
+         offset = kidx_const(b->k, 0);
     Ref part[MAX_CONCAT];
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->n_in; i++) {
@@ -555,8 +353,11 @@ static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
         VRef after = i ? emit_within(b, c, start[i], IREF_NONE) : VREF_NONE;
         Coords inner = b->tuples.at[at];
         inner.at[axis] = kidx_add(b->k, c, kidx_mul(b->k, start[i], kidx_const(b->k, -1)));
-        VRef x = value_at(b, part[i], build_tuple(b, &inner), emit_and(b, pred, emit_and(b, after, before)));
-        v = v == VREF_NONE || before == VREF_NONE ? x : emit(b, OP_WHERE, (DType)node->dtype, before, x, v);
+        VRef x = value_at(b, part[i], build_tuple(b, &inner),
+                          emit_and(b, pred, emit_and(b, after, before)));
+        v = v == VREF_NONE || before == VREF_NONE
+                ? x
+                : emit(b, OP_WHERE, (DType)node->dtype, before, x, v);
     }
     return v;
 }
@@ -572,7 +373,8 @@ static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
     return value_at(b, node->in[0], build_tuple(b, &in), pred);
 }
 
-/* Notes a shape that is evaluated once at each of its points: another root of that shape can be stored there too. */
+/* Notes a shape that is evaluated once at each of its points: another root of that shape can be
+ * stored there too. */
 static void add_frame(Build *b, Ref n, Tuple at)
 {
     const Node *node = graph_node(b->f->g, n);
@@ -637,18 +439,21 @@ static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
 }
 
 /*
- * An index may be the same along some loops (an embedding's, along the vector), and then is checked and used outside them: also
- * when one of them is empty, where nothing may be checked or read. Sizes that are known need no test; others are guarded
- * not to be 0, or, where nothing may be guarded, become part of the predicate.
+ * An index may be the same along some loops (an embedding's, along the vector), and then is checked
+ * and used outside them: also when one of them is empty, where nothing may be checked or read.
+ * Sizes that are known need no test; others are guarded not to be 0, or, where nothing may be
+ * guarded, become part of the predicate.
  */
 static VRef while_not_empty(Build *b, uint32_t axes, VRef pred)
 {
     int64_t value;
     for (uint32_t a = 0; a < b->n_x + b->n_r; a++) {
         IRef size = b->k->axes.at[a].size;
-        if (!(axes >> a & 1) || kidx_is_const(b->k, size, &value) || spec_range(b->f->g, b->dim[a], 1, INT64_MAX, "fuse"))
+        if (!(axes >> a & 1) || kidx_is_const(b->k, size, &value) ||
+            spec_range(b->f->g, b->dim[a], 1, INT64_MAX, "fuse"))
             continue;
-        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), emit_index(b, kidx_const(b->k, 0)), VREF_NONE);
+        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), emit_index(b, kidx_const(b->k, 0)),
+                         VREF_NONE);
         pred = emit_and(b, pred, some);
     }
     return pred;
@@ -659,10 +464,10 @@ VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRe
     if (b->k->inst.at[index].dtype != DT_I64)
         index = emit(b, OP_CAST, DT_I64, index, VREF_NONE, VREF_NONE);
     *live = while_not_empty(b, tuple_axes(b, at) & ~b->k->inst_axes.at[index], pred);
-    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = fault_id(b->f, n));
+    KInst bound = KINST(.kind = KI_BOUND, .dtype = DT_I64, .imm = build_fault_id(b->f, n));
     bound.a = index;
     bound.pred = *live;
-    bound.arg = fault_arg(b);
+    bound.arg = build_fault_arg(b);
     bound.idx = build_size(b, size);
     return kernel_inst(b->k, bound);
 }
@@ -688,7 +493,9 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     uint32_t rank = node->rank;
     Coords a = b->tuples.at[at], c = a;
     for (uint32_t i = 0; i < rank; i++) {
-        if (a.at[i] != kidx_axis(b->k, i)) { /* coordinates that a reshape made and that could not be simplified */
+        if (a.at[i] !=
+            kidx_axis(b->k,
+                      i)) { /* coordinates that a reshape made and that could not be simplified */
             no_fit(b, n, "its indices do not follow the loops");
             return load(b, n, at, pred);
         }

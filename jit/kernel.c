@@ -1,19 +1,21 @@
 /*
  * Kernels as data: making one, its interned index expressions and its interned instructions.
  *
- * An index expression is kept in one normal form, so that two expressions that are equal as polynomials are the same
- * IRef: a sum of terms in a fixed order, each a product of atoms (axes, arguments, quotients, remainders, loaded values)
- * in a fixed order with its constant on the right; a constant term comes last. Multiplication is distributed. Every
- * operation decodes its operands into a Poly, works there, and encodes the result; the trees that are stored are
- * left-associated, which makes decoding a walk down two spines.
+ * An index expression is kept in one normal form, so that two expressions that are equal as
+ * polynomials are the same IRef: a sum of terms in a fixed order, each a product of atoms (axes,
+ * arguments, quotients, remainders, loaded values) in a fixed order with its constant on the right;
+ * a constant term comes last. Multiplication is distributed. Every operation decodes its operands
+ * into a Poly, works there, and encodes the result; the trees that are stored are left-associated,
+ * which makes decoding a walk down two spines.
  *
  * Quotients and remainders (they come from reshapes) are simplified where axis sizes prove it:
  *     (q*b + s) / b = q + s/b       (q*b + s) % b = s % b          where s >= 0
  *     s / b = 0                     s % b = s                      where 0 <= s < b
  *     (s/b)*b + s%b = s             (g*q + s) / (g*c) = q / c      where 0 <= s < g
  *
- * An expression with more than MAX_TERMS terms or MAX_ATOMS factors is not decoded but taken as one atom: still right,
- * only less simplified. All arithmetic on constants wraps, as the machine's will.
+ * An expression with more than MAX_TERMS terms or MAX_ATOMS factors is not decoded but taken as one
+ * atom: still right, only less simplified. All arithmetic on constants wraps, as the machine's
+ * will.
  */
 #include "jit/kernel.h"
 
@@ -40,8 +42,14 @@ Kernel *kernel_new(Arena *arena)
     return k;
 }
 
-static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
-static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+static int64_t wrap_add(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+static int64_t wrap_mul(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a * (uint64_t)b);
+}
 
 /* ---- interning ---- */
 
@@ -65,7 +73,8 @@ static uint32_t inst_hash(const KInst *x)
     return mix(h, x->imm);
 }
 
-/* Makes room in an open-addressing table of `n` entries; true when it was made anew and must be filled again. */
+/* Makes room in an open-addressing table of `n` entries; true when it was made anew and must be
+ * filled again. */
 static bool table_grow(Arena *arena, KTable *table, uint32_t n)
 {
     if (table->cap && n * 2 < table->cap)
@@ -162,7 +171,8 @@ bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis)
 
 /* Axes first (outermost first), then what depends on them, then arguments. */
 static const uint8_t atom_rank[] = {
-    [IX_AXIS] = 0, [IX_VALUE] = 1, [IX_DIV] = 2, [IX_MOD] = 3, [IX_ARG] = 4, [IX_ADD] = 5, [IX_MUL] = 6, [IX_CONST] = 7,
+    [IX_AXIS] = 0, [IX_VALUE] = 1, [IX_DIV] = 2, [IX_MOD] = 3,
+    [IX_ARG] = 4,  [IX_ADD] = 5,   [IX_MUL] = 6, [IX_CONST] = 7,
 };
 
 static int atom_compare(const Kernel *k, IRef i, IRef j)
@@ -340,7 +350,8 @@ static IRef join_remainders(Kernel *k, Poly *p)
                 for (uint32_t t = 0; t < p->n; t++)
                     if (t != i && t != j)
                         rest.term[rest.n++] = p->term[t];
-                return kidx_add(k, poly_encode(k, &rest), kidx_mul(k, mod.a, term_encode(k, &cofactor)));
+                return kidx_add(k, poly_encode(k, &rest),
+                                kidx_mul(k, mod.a, term_encode(k, &cofactor)));
             }
         }
     }
@@ -442,7 +453,8 @@ static bool term_natural(const Kernel *k, const Term *t)
         return false;
     for (uint32_t i = 0; i < t->n; i++) {
         const Idx *x = &k->idx.at[t->atom[i]];
-        if (x->kind == IX_ADD || x->kind == IX_MUL || (x->kind == IX_ARG && !k->args.at[x->a].natural))
+        if (x->kind == IX_ADD || x->kind == IX_MUL ||
+            (x->kind == IX_ARG && !k->args.at[x->a].natural))
             return false;
     }
     return true;
@@ -475,7 +487,8 @@ static bool poly_upper(Kernel *k, const Poly *p, IRef *upper)
             else if (x.kind == IX_DIV && kidx_is_const(k, x.b, &by) && by > 0) {
                 Poly inner;
                 poly_decode(k, x.a, &inner);
-                if (!poly_natural(k, &inner) || !poly_upper(k, &inner, &bound) || !kidx_is_const(k, bound, &most))
+                if (!poly_natural(k, &inner) || !poly_upper(k, &inner, &bound) ||
+                    !kidx_is_const(k, bound, &most))
                     return false;
                 bound = kidx_const(k, most / by);
             } else
@@ -495,7 +508,8 @@ static bool poly_below(Kernel *k, const Poly *p, IRef bound)
     Poly room;
     if (!poly_natural(k, p) || !poly_upper(k, p, &upper))
         return false;
-    IRef spare = kidx_add(k, bound, kidx_add(k, kidx_mul(k, upper, kidx_const(k, -1)), kidx_const(k, -1)));
+    IRef spare =
+        kidx_add(k, bound, kidx_add(k, kidx_mul(k, upper, kidx_const(k, -1)), kidx_const(k, -1)));
     poly_decode(k, spare, &room);
     return poly_natural(k, &room);
 }
@@ -540,7 +554,8 @@ static bool split_by_factor(Kernel *k, const Poly *p, int64_t b, int64_t *g, Pol
     }
 }
 
-/* The common part of / and %: takes multiples of b out of a (*quotient) and says what is left (*left). */
+/* The common part of / and %: takes multiples of b out of a (*quotient) and says what is left
+ * (*left). */
 static bool take_multiples(Kernel *k, IRef a, IRef b, IRef *quotient, Poly *left)
 {
     Poly p, q;
@@ -596,7 +611,8 @@ IRef kidx_div(Kernel *k, IRef a, IRef b)
         return kidx_add(k, quotient, kidx_div(k, poly_encode(k, &high), kidx_const(k, vb / g)));
     IRef rest = poly_encode(k, &left);
     Idx inner = k->idx.at[rest];
-    IRef part = inner.kind == IX_DIV ? intern2(k, IX_DIV, inner.a, kidx_mul(k, inner.b, b)) : intern2(k, IX_DIV, rest, b);
+    IRef part = inner.kind == IX_DIV ? intern2(k, IX_DIV, inner.a, kidx_mul(k, inner.b, b))
+                                     : intern2(k, IX_DIV, rest, b);
     return kidx_add(k, quotient, part);
 }
 
@@ -683,23 +699,29 @@ IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map)
             case IX_ARG:
                 factor = kidx_arg(to, map->arg(map->user, atom.a));
                 break;
-            case IX_AXIS: /* an outer part of merged axes: its term lives on in the innermost one's */
-                factor = map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);
+            case IX_AXIS: /* an outer part of merged axes: its term lives on in the innermost one's
+                           */
+                factor =
+                    map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);
                 break;
             case IX_VALUE:
                 factor = kidx_value(to, map->value[atom.a]);
                 break;
             case IX_DIV:
-                factor = kidx_div(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map));
+                factor = kidx_div(to, kidx_copy(to, from, atom.a, map),
+                                  kidx_copy(to, from, atom.b, map));
                 break;
             case IX_MOD:
-                factor = kidx_mod(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map));
+                factor = kidx_mod(to, kidx_copy(to, from, atom.a, map),
+                                  kidx_copy(to, from, atom.b, map));
                 break;
             case IX_ADD:
-                factor = kidx_add(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map));
+                factor = kidx_add(to, kidx_copy(to, from, atom.a, map),
+                                  kidx_copy(to, from, atom.b, map));
                 break;
             case IX_MUL:
-                factor = kidx_mul(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map));
+                factor = kidx_mul(to, kidx_copy(to, from, atom.a, map),
+                                  kidx_copy(to, from, atom.b, map));
                 break;
             }
             product = factor == IREF_NONE ? IREF_NONE : kidx_mul(to, product, factor);
@@ -751,9 +773,9 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
 
 static bool inst_equal(const KInst *x, const KInst *y)
 {
-    return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->mode == y->mode && x->save == y->save &&
-           x->arg == y->arg && x->a == y->a && x->b == y->b && x->c == y->c && x->pred == y->pred && x->idx == y->idx &&
-           x->imm == y->imm;
+    return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->mode == y->mode &&
+           x->save == y->save && x->arg == y->arg && x->a == y->a && x->b == y->b && x->c == y->c &&
+           x->pred == y->pred && x->idx == y->idx && x->imm == y->imm;
 }
 
 VRef kernel_inst(Kernel *k, KInst inst)

@@ -1,8 +1,9 @@
 /*
- * What follows from a kernel's body: levels and stages, the verifier, and the text by which kernels are interned.
+ * What follows from a kernel's body: levels and stages, the verifier, and the text by which kernels
+ * are interned.
  *
- * The text holds everything that decides the machine code (form, schedule, argument kinds, axes, body) and nothing else:
- * no buffer, no address, no hint, no cost. Example:
+ * The text holds everything that decides the machine code (form, schedule, argument kinds, axes,
+ * body) and nothing else: no buffer, no address, no hint, no cost. Example:
  *
  *     kernel loops vec x0
  *     args a0 f32, a1 f32 out, s2
@@ -35,7 +36,8 @@ static uint8_t idx_stage(const Kernel *k, IRef i, const InstInfo *info)
     case IX_AXIS:
         return 0;
     case IX_VALUE:
-        return k->inst.at[x->a].kind == KI_REDUCE ? (uint8_t)(info[x->a].stage + 1) : info[x->a].stage;
+        return k->inst.at[x->a].kind == KI_REDUCE ? (uint8_t)(info[x->a].stage + 1)
+                                                  : info[x->a].stage;
     case IX_ADD:
     case IX_MUL:
     case IX_DIV:
@@ -84,11 +86,13 @@ static AxisName axis_name(const Kernel *k, uint32_t axis)
     while (first_r < k->axes.n && k->axes.at[first_r].kind == AXIS_X)
         first_r++;
     bool is_r = axis >= first_r;
-    snprintf(name.text, sizeof name.text, "%c%u", is_r ? 'r' : 'x', (is_r ? axis - first_r : axis) & 63u);
+    snprintf(name.text, sizeof name.text, "%c%u", is_r ? 'r' : 'x',
+             (is_r ? axis - first_r : axis) & 63u);
     return name;
 }
 
-/* Prints with parentheses where an operand binds less tightly than what holds it: 0 sum, 1 product, 2 operand of / and %. */
+/* Prints with parentheses where an operand binds less tightly than what holds it: 0 sum, 1 product,
+ * 2 operand of / and %. */
 static void print_idx(const Kernel *k, IRef i, int tight, Str *out)
 {
     if (i >= k->idx.n) { /* of a broken kernel, for the verifier's message */
@@ -96,7 +100,9 @@ static void print_idx(const Kernel *k, IRef i, int tight, Str *out)
         return;
     }
     const Idx *x = &k->idx.at[i];
-    int own = x->kind == IX_ADD ? 0 : x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD ? 1 : 2;
+    int own = x->kind == IX_ADD                                             ? 0
+              : x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD ? 1
+                                                                            : 2;
     if (own < tight)
         str_printf(out, "(");
     switch ((IdxKind)x->kind) {
@@ -193,13 +199,20 @@ static void print_inst(const Kernel *k, VRef v, Str *out)
 
 static void print_arg(const KArg *arg, uint32_t at, Str *out)
 {
-    static const char prefix[] = {[ARG_BUFFER] = 'a', [ARG_SIZE] = 's', [ARG_SCALAR] = 's', [ARG_SCRATCH] = 'a', [ARG_FAULT] = 'a'};
+    static const char prefix[] = {[ARG_BUFFER] = 'a',
+                                  [ARG_SIZE] = 's',
+                                  [ARG_SCALAR] = 's',
+                                  [ARG_SCRATCH] = 'a',
+                                  [ARG_FAULT] = 'a'};
     str_printf(out, "%s%c%u", at ? ", " : "", prefix[arg->kind], at);
     if (arg->kind == ARG_BUFFER || arg->kind == ARG_SCALAR)
         str_printf(out, " %s", dtype_name((DType)arg->dtype));
     if (arg->kind == ARG_SCRATCH || arg->kind == ARG_FAULT)
         str_printf(out, arg->kind == ARG_FAULT ? " fault" : " shared");
-    str_printf(out, "%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "", arg->natural ? "" : arg->kind == ARG_SIZE ? " int" : "");
+    str_printf(out, "%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "",
+               arg->natural            ? ""
+               : arg->kind == ARG_SIZE ? " int"
+                                       : "");
 }
 
 void kernel_print(const Kernel *k, Str *out)
@@ -227,15 +240,16 @@ void kernel_print(const Kernel *k, Str *out)
 
 /* What an instruction kind must and may have. */
 typedef struct KindRule {
-    uint8_t operands;     /* a (1), a and b (2)...; OWN: by op */
+    uint8_t operands; /* a (1), a and b (2)...; OWN: by op */
     bool idx, arg;
 } KindRule;
 enum { OWN = 9 };
 static const KindRule kind_rule[] = {
-    [KI_OP] = {OWN, false, false},  [KI_SCALAR] = {0, false, true}, [KI_CONST] = {0, false, false},
-    [KI_INDEX] = {0, true, false},  [KI_LOAD] = {0, true, true},    [KI_REDUCE] = {OWN, false, false},
-    [KI_SCAN] = {1, false, false},  [KI_STORE] = {1, true, true},   [KI_SCATTER] = {1, true, true},
-    [KI_BOUND] = {1, true, true},
+    [KI_OP] = {OWN, false, false},  [KI_SCALAR] = {0, false, true},
+    [KI_CONST] = {0, false, false}, [KI_INDEX] = {0, true, false},
+    [KI_LOAD] = {0, true, true},    [KI_REDUCE] = {OWN, false, false},
+    [KI_SCAN] = {1, false, false},  [KI_STORE] = {1, true, true},
+    [KI_SCATTER] = {1, true, true}, [KI_BOUND] = {1, true, true},
 };
 
 static Status bad(const Kernel *k, VRef v, const char *why)
@@ -274,8 +288,11 @@ static bool idx_ok(const Kernel *k, IRef i, VRef before)
 
 static Status verify_inst(const Kernel *k, VRef v)
 {
-    static const uint8_t arg_kind[] = {[KI_SCALAR] = ARG_SCALAR, [KI_LOAD] = ARG_BUFFER, [KI_STORE] = ARG_BUFFER,
-                                       [KI_SCATTER] = ARG_BUFFER, [KI_BOUND] = ARG_FAULT};
+    static const uint8_t arg_kind[] = {[KI_SCALAR] = ARG_SCALAR,
+                                       [KI_LOAD] = ARG_BUFFER,
+                                       [KI_STORE] = ARG_BUFFER,
+                                       [KI_SCATTER] = ARG_BUFFER,
+                                       [KI_BOUND] = ARG_FAULT};
     const KInst *x = &k->inst.at[v];
     if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
         return bad(k, v, "unknown kind, op or dtype");

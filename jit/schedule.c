@@ -1,6 +1,7 @@
 /*
- * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into tasks, what is kept between
- * stages, and what a point costs. Chosen from hints; never changes a result.
+ * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into
+ * tasks, what is kept between stages, and what a point costs. Chosen from hints; never changes a
+ * result.
  */
 #include "jit/fuse.h"
 
@@ -24,7 +25,8 @@ static double level_points(const Kernel *k, uint32_t axes)
     return points;
 }
 
-/* What lanes along an axis win: bytes of accesses whose neighbours are adjacent, less what must be gathered. */
+/* What lanes along an axis win: bytes of accesses whose neighbours are adjacent, less what must be
+ * gathered. */
 static double lane_gain(Kernel *k, uint32_t axis, uint32_t r_mask)
 {
     double gain = 0;
@@ -33,12 +35,14 @@ static double lane_gain(Kernel *k, uint32_t axis, uint32_t r_mask)
         if (inst->kind != KI_LOAD && inst->kind != KI_STORE)
             continue;
         uint32_t axes = k->inst_axes.at[v];
-        double weight = (double)dtype_bytes((DType)inst->dtype) * (axes & r_mask ? level_points(k, r_mask) : 1);
+        double weight =
+            (double)dtype_bytes((DType)inst->dtype) * (axes & r_mask ? level_points(k, r_mask) : 1);
         IRef coef, rest;
         int64_t step = 0;
         if (!kidx_uses_axis(k, inst->idx, axis))
             continue;
-        bool unit = kidx_linear(k, inst->idx, axis, &coef, &rest) && kidx_is_const(k, coef, &step) && step == 1;
+        bool unit = kidx_linear(k, inst->idx, axis, &coef, &rest) &&
+                    kidx_is_const(k, coef, &step) && step == 1;
         gain += unit ? weight : -weight;
     }
     return gain;
@@ -87,7 +91,8 @@ static bool costly(const KInst *inst)
     return inst->kind == KI_OP && op_info[inst->op].flags & OPF_COSTLY;
 }
 
-/* r-level values of one stage that a later stage needs again: the costly ones are kept while the row fits. */
+/* r-level values of one stage that a later stage needs again: the costly ones are kept while the
+ * row fits. */
 static void choose_saved(Kernel *k, uint32_t r_mask)
 {
     uint32_t stages;
@@ -107,7 +112,8 @@ static void choose_saved(Kernel *k, uint32_t r_mask)
         uint32_t later = needed[v] & ~own;
         bool lanes = dtype_is_float((DType)inst->dtype) || dtype_is_int((DType)inst->dtype);
         double bytes = row * (double)dtype_bytes((DType)inst->dtype);
-        if (info[v].r_level && needed[v] & own && later && lanes && (costly(inst) || inst->kind == KI_SCAN) && bytes <= room) {
+        if (info[v].r_level && needed[v] & own && later && lanes &&
+            (costly(inst) || inst->kind == KI_SCAN) && bytes <= room) {
             k->inst.at[v].save = true;
             room -= bytes;
             needed[v] = own;

@@ -1,7 +1,8 @@
 /*
- * For the tests of fusion: runs a Plan on host memory, plainly. One x point after another; each instruction for all r points
- * at once, in the order of the list. It knows nothing of stages, lanes or tasks, and needs no LLVM: what a kernel means is
- * written down here once more (scalar ops by tape_run, the reduction order of ir/scalar.h).
+ * For the tests of fusion: runs a Plan on host memory, plainly. One x point after another; each
+ * instruction for all r points at once, in the order of the list. It knows nothing of stages, lanes
+ * or tasks, and needs no LLVM: what a kernel means is written down here once more (scalar ops by
+ * tape_run, the reduction order of ir/scalar.h).
  */
 #ifndef TESTS_UNIT_FUSE_RUN_H
 #define TESTS_UNIT_FUSE_RUN_H
@@ -20,16 +21,17 @@ static char fuse_case[64]; /* for messages: what is being run */
 
 typedef struct FuseRun {
     const Kernel *k;
-    void **args;             /* pointers; sizes and scalar bits in the pointer itself */
-    const size_t *extent;    /* elements of each buffer argument */
-    int64_t coord[32], n_r;  /* n_r: r points */
-    int64_t *r_coord;        /* [point][axis] */
-    char **value;            /* per instruction: one element, or one per r point */
+    void **args;            /* pointers; sizes and scalar bits in the pointer itself */
+    const size_t *extent;   /* elements of each buffer argument */
+    int64_t coord[32], n_r; /* n_r: r points */
+    int64_t *r_coord;       /* [point][axis] */
+    char **value;           /* per instruction: one element, or one per r point */
     InstInfo *info;
     MathMode math;
 } FuseRun;
 
-static void fuse_apply(MathMode math, Op op, const DType *types, DType out_type, size_t n, const void *const *in, void *out)
+static void fuse_apply(MathMode math, Op op, const DType *types, DType out_type, size_t n,
+                       const void *const *in, void *out)
 {
     const Tape *tape = tape_get(op, types, out_type, math);
     cr_assert_not_null(tape, "no tape for %s", op_name(op));
@@ -65,7 +67,10 @@ static int64_t fuse_index(const FuseRun *f, IRef i, int64_t p)
     return 0;
 }
 
-static size_t fuse_bytes(const FuseRun *f, VRef v) { return dtype_bytes((DType)f->k->inst.at[v].dtype); }
+static size_t fuse_bytes(const FuseRun *f, VRef v)
+{
+    return dtype_bytes((DType)f->k->inst.at[v].dtype);
+}
 
 /* Value v at each of n points (one value repeated where it is not r-level). Freed by the caller. */
 static char *fuse_spread(const FuseRun *f, VRef v, int64_t n)
@@ -73,7 +78,8 @@ static char *fuse_spread(const FuseRun *f, VRef v, int64_t n)
     size_t bytes = fuse_bytes(f, v);
     char *out = malloc(bytes * (size_t)n + 16);
     for (int64_t p = 0; p < n; p++)
-        memcpy(out + (size_t)p * bytes, f->value[v] + (f->info[v].r_level ? (size_t)p * bytes : 0), bytes);
+        memcpy(out + (size_t)p * bytes, f->value[v] + (f->info[v].r_level ? (size_t)p * bytes : 0),
+               bytes);
     return out;
 }
 
@@ -96,7 +102,8 @@ static char *fuse_cast(const FuseRun *f, const char *in, DType from, DType to, i
     if (from == to)
         memcpy(out, in, dtype_bytes(to) * (size_t)n);
     else if (n)
-        fuse_apply(f->math, OP_CAST, (DType[]){from}, to, (size_t)n, (const void *const[]){in}, out);
+        fuse_apply(f->math, OP_CAST, (DType[]){from}, to, (size_t)n, (const void *const[]){in},
+                   out);
     return out;
 }
 
@@ -112,7 +119,8 @@ static void fuse_argmax(const FuseRun *f, const KInst *inst, const char *row, in
             fuse_apply(f->math, OP_ISNAN, &t, DT_BOOL, 1, &pair[0], &nan_p);
             fuse_apply(f->math, OP_ISNAN, &t, DT_BOOL, 1, &pair[1], &nan_best);
         }
-        fuse_apply(f->math, inst->op == OP_ARGMAX ? OP_GT : OP_LT, (DType[]){t, t}, DT_BOOL, 1, pair, &better);
+        fuse_apply(f->math, inst->op == OP_ARGMAX ? OP_GT : OP_LT, (DType[]){t, t}, DT_BOOL, 1,
+                   pair, &better);
         if (!nan_best && (nan_p || better))
             best = p;
     }
@@ -122,7 +130,8 @@ static void fuse_argmax(const FuseRun *f, const KInst *inst, const char *row, in
 /* The canonical order of ir/scalar.h. */
 static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
 {
-    DType in = (DType)f->k->inst.at[inst->a].dtype, t = (DType)inst->dtype, acc = dtype_accumulator(t);
+    DType in = (DType)f->k->inst.at[inst->a].dtype, t = (DType)inst->dtype,
+          acc = dtype_accumulator(t);
     int64_t n = f->n_r;
     char *row = fuse_spread(f, inst->a, n);
     if (inst->op == OP_ARGMAX || inst->op == OP_ARGMIN) {
@@ -199,7 +208,8 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
             memcpy(&sum, &s, 8);
         } else {
             uint64_t product = 0;
-            fuse_apply(f->math, OP_MUL, (DType[]){acc, acc}, acc, 1, (const void *const[]){a, b}, &product);
+            fuse_apply(f->math, OP_MUL, (DType[]){acc, acc}, acc, 1, (const void *const[]){a, b},
+                       &product);
             fuse_step(f, OP_ADD, acc, &sum, &product);
         }
     }
@@ -214,7 +224,8 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
 
 static void fuse_scatter(const FuseRun *f, const KInst *inst, int64_t p)
 {
-    static const Op step[] = {[SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
+    static const Op step[] = {
+        [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
     DType t = (DType)inst->dtype;
     int64_t at = fuse_index(f, inst->idx, p);
     cr_assert(at >= 0 && (size_t)at < f->extent[inst->arg], "scatter out of bounds");
@@ -241,13 +252,14 @@ static void fuse_memory(const FuseRun *f, VRef v, int64_t n)
             continue;
         }
         int64_t at = fuse_index(f, inst->idx, p);
-        cr_assert(at >= 0 && (size_t)at < f->extent[inst->arg], "%s: v%u: index %lld of %zu", fuse_case, v, (long long)at,
-                  f->extent[inst->arg]);
+        cr_assert(at >= 0 && (size_t)at < f->extent[inst->arg], "%s: v%u: index %lld of %zu",
+                  fuse_case, v, (long long)at, f->extent[inst->arg]);
         char *cell = (char *)f->args[inst->arg] + (size_t)at * bytes;
         if (inst->kind == KI_LOAD)
             memcpy(f->value[v] + (size_t)p * bytes, cell, bytes);
         else
-            memcpy(cell, f->value[inst->a] + (f->info[inst->a].r_level ? (size_t)p * bytes : 0), bytes);
+            memcpy(cell, f->value[inst->a] + (f->info[inst->a].r_level ? (size_t)p * bytes : 0),
+                   bytes);
     }
 }
 
@@ -282,7 +294,8 @@ static void fuse_inst(FuseRun *f, VRef v)
             in[i] = fuse_spread(f, x, n);
         }
         if (n)
-            fuse_apply(f->math, (Op)inst->op, types, (DType)inst->dtype, (size_t)n, in, f->value[v]);
+            fuse_apply(f->math, (Op)inst->op, types, (DType)inst->dtype, (size_t)n, in,
+                       f->value[v]);
         for (int i = 0; i < 3; i++)
             free((void *)(uintptr_t)in[i]);
         return;
@@ -330,7 +343,8 @@ static bool fuse_next(const Kernel *k, const int64_t *size, int64_t *coord, Axis
     return false;
 }
 
-static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, MathMode math, Arena *arena)
+static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, MathMode math,
+                            Arena *arena)
 {
     FuseRun f = {.k = k, .args = args, .extent = extent, .n_r = 1, .math = math};
     int64_t size[32], n_x = 1, at = 0, r[32] = {0};
@@ -358,10 +372,12 @@ static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, 
     free(f.r_coord);
 }
 
-static int fuse_compare(DType t, const char *data, const char *order_data, int64_t i, int64_t j, int64_t stride)
+static int fuse_compare(DType t, const char *data, const char *order_data, int64_t i, int64_t j,
+                        int64_t stride)
 {
     size_t bytes = dtype_bytes(t);
-    const void *pair[] = {data + (size_t)(i * stride) * bytes, order_data + (size_t)(j * stride) * bytes};
+    const void *pair[] = {data + (size_t)(i * stride) * bytes,
+                          order_data + (size_t)(j * stride) * bytes};
     uint8_t less = 0, nan[2] = {0, 0};
     for (int k = 0; k < 2 && dtype_is_float(t); k++)
         fuse_apply(MATH_STRICT, OP_ISNAN, &t, DT_BOOL, 1, &pair[k], &nan[k]);
@@ -378,7 +394,8 @@ static int fuse_compare(DType t, const char *data, const char *order_data, int64
 }
 
 /* Stable insertion sort of indices; NaN last in both directions. */
-static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending)
+static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int64_t n,
+                      int64_t inner, bool descending)
 {
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t c = 0; c < inner; c++) {
@@ -399,16 +416,19 @@ static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int6
     }
 }
 
-/* Runs the plan at the graph's own facts. Buffers lie in slots as the plan says; outputs take over donated inputs where
- * `donate`, so wrong lifetimes and aliases show. Returns the fault, 0: none. */
-static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool donate, const void *const *inputs,
-                             const size_t *input_bytes, void *const *outputs)
+/* Runs the plan at the graph's own facts. Buffers lie in slots as the plan says; outputs take over
+ * donated inputs where `donate`, so wrong lifetimes and aliases show. Returns the fault, 0: none.
+ */
+static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool donate,
+                             const void *const *inputs, const size_t *input_bytes,
+                             void *const *outputs)
 {
     int64_t ints[4096], fault = 0;
     cr_assert(g->ints.n <= 4096);
     for (uint32_t i = 0; i < g->ints.n; i++)
         ints[i] = g->ints.at[i].value;
-    char **memory = calloc(plan->buffers.n + 1, sizeof *memory), **slot = calloc(plan->n_slots + 1, sizeof *slot);
+    char **memory = calloc(plan->buffers.n + 1, sizeof *memory),
+         **slot = calloc(plan->n_slots + 1, sizeof *slot);
     char **own = calloc(plan->buffers.n + 1, sizeof *own);
     for (uint32_t s = 0; s < plan->n_slots; s++) {
         size_t bytes = 16;
@@ -435,7 +455,8 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
         }
     }
     for (uint32_t i = 0; donate && i < plan->buffers.n; i++)
-        if (plan->buffers.at[i].kind == BUFFER_OUTPUT && plan->buffers.at[i].alias_input != NO_BUFFER)
+        if (plan->buffers.at[i].kind == BUFFER_OUTPUT &&
+            plan->buffers.at[i].alias_input != NO_BUFFER)
             memory[i] = memory[plan->buffers.at[i].alias_input];
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];
@@ -448,9 +469,11 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
             if (arg->kind == BIND_BUFFER) {
                 const PlanBuffer *b = &plan->buffers.at[arg->buffer];
                 args[a] = memory[arg->buffer];
-                extent[a] = b->kind == BUFFER_INPUT ? input_bytes[b->index] / dtype_bytes((DType)b->dtype)
-                                                    : (size_t)dim_eval(g, b->numel, ints);
-                cr_assert(b->first_step <= s && s <= b->last_step, "buffer %u used out of its lifetime", arg->buffer);
+                extent[a] = b->kind == BUFFER_INPUT
+                                ? input_bytes[b->index] / dtype_bytes((DType)b->dtype)
+                                : (size_t)dim_eval(g, b->numel, ints);
+                cr_assert(b->first_step <= s && s <= b->last_step,
+                          "buffer %u used out of its lifetime", arg->buffer);
             } else if (arg->kind == BIND_SIZE)
                 args[a] = (void *)(intptr_t)dim_eval(g, arg->size, ints);
             else if (arg->kind == BIND_SCALAR)
@@ -459,14 +482,16 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
                 args[a] = arg->kind == BIND_FAULT ? (void *)&fault : (void *)shared;
         }
         if (step->kind == STEP_SORT)
-            fuse_sort(args[0], (DType)plan->buffers.at[step->args.at[0].buffer].dtype, args[1], (int64_t)(intptr_t)args[2],
-                      (int64_t)(intptr_t)args[3], (int64_t)(intptr_t)args[4], step->descending);
+            fuse_sort(args[0], (DType)plan->buffers.at[step->args.at[0].buffer].dtype, args[1],
+                      (int64_t)(intptr_t)args[2], (int64_t)(intptr_t)args[3],
+                      (int64_t)(intptr_t)args[4], step->descending);
         else
             fuse_run_kernel(step->kernel, args, extent, math, g->arena);
     }
     for (uint32_t i = 0; i < plan->outputs.n; i++) {
         const PlanBuffer *b = &plan->buffers.at[plan->outputs.at[i]];
-        memcpy(outputs[i], memory[plan->outputs.at[i]], (size_t)dim_eval(g, b->numel, ints) * dtype_bytes((DType)b->dtype));
+        memcpy(outputs[i], memory[plan->outputs.at[i]],
+               (size_t)dim_eval(g, b->numel, ints) * dtype_bytes((DType)b->dtype));
     }
     for (uint32_t i = 0; i < plan->buffers.n; i++)
         free(own[i]);

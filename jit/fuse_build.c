@@ -1,0 +1,252 @@
+/*
+ * The scaffold of a kernel under construction: its loops, its arguments, sizes as index
+ * expressions, interned coordinates, and what views do to coordinates.
+ */
+#include "jit/fuse.h"
+
+#include "ir/query.h"
+
+void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root)
+{
+    memset(b, 0, sizeof *b);
+    b->f = f;
+    b->k = kernel_new(f->arena);
+    b->n_x = n_x;
+    b->n_r = n_r;
+    b->unit = f->units.n;
+    b->root = root;
+    b->contraction = REF_NONE;
+    b->budget = MAX_VISITS;
+    b->x_mask = (1u << n_x) - 1;
+    b->r_mask = ((1u << n_r) - 1) << n_x;
+    b->x_points = b->r_points = 1;
+    for (uint32_t a = 0; a < n_x + n_r; a++) {
+        int64_t hint = dim_hint(f->g, dims[a]);
+        b->dim[a] = dims[a];
+        IRef size = build_size(b, dims[a]);
+        VEC_PUSH(f->arena, b->k->axes,
+                 (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size, .hint = hint});
+        *(a < n_x ? &b->x_points : &b->r_points) *= (double)hint;
+    }
+}
+
+/* ---- arguments ---- */
+
+static uint32_t add_arg(Build *b, KArg arg, PlanArg bind)
+{
+    VEC_PUSH(b->f->arena, b->k->args, arg);
+    VEC_PUSH(b->f->arena, b->args, bind);
+    return b->k->args.n - 1;
+}
+
+uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written)
+{
+    for (uint32_t i = 0; i < b->args.n; i++) {
+        if (b->args.at[i].kind == BIND_BUFFER && b->args.at[i].buffer == buffer) {
+            b->k->args.at[i].written |= written;
+            return i;
+        }
+    }
+    b->buffers++;
+    return add_arg(b,
+                   (KArg){.kind = ARG_BUFFER,
+                          .dtype = b->f->plan->buffers.at[buffer].dtype,
+                          .written = written},
+                   (PlanArg){.kind = BIND_BUFFER, .buffer = buffer, .size = DIM_NONE});
+}
+
+uint32_t build_fault_arg(Build *b)
+{
+    for (uint32_t i = 0; i < b->args.n; i++)
+        if (b->args.at[i].kind == BIND_FAULT)
+            return i;
+    return add_arg(b, (KArg){.kind = ARG_FAULT}, (PlanArg){.kind = BIND_FAULT, .size = DIM_NONE});
+}
+
+uint32_t build_fault_id(Fuser *f, Ref n)
+{
+    if (f->fault_of[n] == UINT32_MAX) {
+        VEC_PUSH(f->arena, f->plan->faults, (PlanFault){.node = n});
+        f->fault_of[n] = f->plan->faults.n - 1;
+    }
+    return f->fault_of[n] + 1;
+}
+
+uint32_t build_scalar_arg(Build *b, const Node *node)
+{
+    for (uint32_t i = 0; i < b->args.n; i++)
+        if (b->args.at[i].kind == BIND_SCALAR && b->args.at[i].scalar == node->scalar)
+            return i;
+    return add_arg(b, (KArg){.kind = ARG_SCALAR, .dtype = node->dtype},
+                   (PlanArg){.kind = BIND_SCALAR, .scalar = node->scalar, .size = DIM_NONE});
+}
+
+/* Can this size never be negative, by what its facts are about? */
+static bool dim_natural(const Graph *g, Dim d)
+{
+    const DimInfo *info = &g->dims.at[d];
+    switch ((DimKind)info->kind) {
+    case DIM_CONST:
+        return info->hint >= 0;
+    case DIM_FACT:
+        return g->ints.at[info->fact].kind != FACT_STRIDE &&
+               g->ints.at[info->fact].kind != FACT_STEP;
+    case DIM_ADD:
+    case DIM_MUL:
+        return dim_natural(g, info->a) && dim_natural(g, info->b);
+    }
+    return false;
+}
+
+/* A size as an index expression: a constant where it may be compiled in; a product of its factors;
+ * else an argument. */
+IRef build_size(Build *b, Dim dim)
+{
+    Graph *g = b->f->g;
+    Dim d = dim_find(g, dim);
+    int64_t value;
+    if (g->dims.at[d].kind == DIM_CONST)
+        return kidx_const(b->k, g->dims.at[d].hint);
+    if (size_const(b->f, d, &value))
+        return kidx_const(b->k, value);
+    if (g->dims.at[d].kind == DIM_MUL)
+        return kidx_mul(b->k, build_size(b, g->dims.at[d].a), build_size(b, g->dims.at[d].b));
+    for (uint32_t i = 0; i < b->args.n; i++)
+        if (b->args.at[i].kind == BIND_SIZE && b->args.at[i].size == d)
+            return kidx_arg(b->k, i);
+    uint32_t arg = add_arg(b, (KArg){.kind = ARG_SIZE, .natural = dim_natural(g, d)},
+                           (PlanArg){.kind = BIND_SIZE, .size = d});
+    return kidx_arg(b->k, arg);
+}
+
+/* ---- coordinates ---- */
+
+uint32_t build_hash(const uint32_t *words, uint32_t n)
+{
+    uint32_t h = n * 0x9e3779b9u;
+    for (uint32_t i = 0; i < n; i++) {
+        h = (h ^ words[i]) * 0x85ebca6bu;
+        h ^= h >> 15;
+    }
+    return h;
+}
+
+void build_table_put(KTable *table, uint32_t hash, uint32_t index)
+{
+    uint32_t at = hash & (table->cap - 1);
+    while (table->slot[at])
+        at = (at + 1) & (table->cap - 1);
+    table->slot[at] = index + 1;
+}
+
+void build_table_room(Arena *arena, KTable *table)
+{
+    table->cap = table->cap ? table->cap * 4 : 64;
+    table->slot = ARENA_ARRAY(arena, uint32_t, table->cap);
+}
+
+Tuple build_tuple(Build *b, const Coords *c)
+{
+    if (b->tuples.n * 2 >= b->tuple_table.cap) {
+        build_table_room(b->f->arena, &b->tuple_table);
+        for (uint32_t i = 0; i < b->tuples.n; i++)
+            build_table_put(&b->tuple_table, build_hash(b->tuples.at[i].at, b->tuples.at[i].n), i);
+    }
+    uint32_t hash = build_hash(c->at, c->n), mask = b->tuple_table.cap - 1;
+    for (uint32_t at = hash & mask; b->tuple_table.slot[at]; at = (at + 1) & mask) {
+        const Coords *other = &b->tuples.at[b->tuple_table.slot[at] - 1];
+        if (other->n == c->n && !memcmp(other->at, c->at, sizeof(IRef) * c->n))
+            return b->tuple_table.slot[at] - 1;
+    }
+    VEC_PUSH(b->f->arena, b->tuples, *c);
+    build_table_put(&b->tuple_table, hash, b->tuples.n - 1);
+    return b->tuples.n - 1;
+}
+
+uint32_t tuple_axes(const Build *b, Tuple at)
+{
+    uint32_t axes = 0;
+    for (uint32_t i = 0; i < b->tuples.at[at].n; i++)
+        axes |= b->k->idx_axes.at[b->tuples.at[at].at[i]];
+    return axes;
+}
+
+/* Coordinates of one group of axes from those of another that has the same elements, both
+ * row-major. */
+static void regroup(Build *b, const IRef *from, const Dim *from_dim, uint32_t n_from, IRef *to,
+                    const Dim *to_dim, uint32_t n_to)
+{
+    Kernel *k = b->k;
+    IRef flat = kidx_const(k, 0);
+    for (uint32_t i = 0; i < n_from; i++)
+        flat = kidx_add(k, kidx_mul(k, flat, build_size(b, from_dim[i])), from[i]);
+    for (uint32_t i = n_to; i-- > 0;) {
+        IRef size = build_size(b, to_dim[i]);
+        to[i] = i ? kidx_mod(k, flat, size) : flat;
+        if (i)
+            flat = kidx_div(k, flat, size);
+    }
+}
+
+/* Both directions of a reshape: `down` from its output's coordinates to its input's. */
+static Coords reshape_coords(Build *b, const Node *node, const Coords *c, bool down)
+{
+    const Node *input = graph_node(b->f->g, node->in[0]);
+    Coords r = {.n = down ? input->rank : node->rank};
+    uint32_t i = 0, o = 0;
+    for (uint32_t group = 0; group < node->attr.n; group++) {
+        uint32_t n_in = node->attr.group.in[group], n_out = node->attr.group.out[group];
+        if (down)
+            regroup(b, &c->at[o], &node->dim[o], n_out, &r.at[i], &input->dim[i], n_in);
+        else
+            regroup(b, &c->at[i], &input->dim[i], n_in, &r.at[o], &node->dim[o], n_out);
+        i += n_in;
+        o += n_out;
+    }
+    return r;
+}
+
+Coords view_input(Build *b, Ref n, const Coords *out)
+{
+    const Node *node = graph_node(b->f->g, n);
+    Kernel *k = b->k;
+    Coords in = *out;
+    uint32_t fact = 0;
+    switch ((Op)node->op) {
+    case OP_RESHAPE:
+        return reshape_coords(b, node, out, true);
+    case OP_PERMUTE:
+        for (uint32_t i = 0; i < out->n; i++)
+            in.at[node->attr.perm[i]] = out->at[i];
+        return in;
+    case OP_EXPAND:
+        for (uint32_t i = 0; i < out->n; i++)
+            if (node->attr.mask >> i & 1)
+                in.at[i] = kidx_const(k, 0);
+        return in;
+    case OP_SLICE:
+        for (uint32_t i = 0; i < out->n; i++) {
+            if (!(node->attr.mask >> i & 1))
+                continue;
+            IRef start = build_size(b, node->fact[fact]),
+                 step = build_size(b, node->fact[fact + 1]);
+            in.at[i] = kidx_add(k, start, kidx_mul(k, out->at[i], step));
+            fact += 3;
+        }
+        return in;
+    default: /* no other op is a view of one input's elements */
+        return in;
+    }
+}
+
+Coords view_output(Build *b, Ref n, const Coords *in)
+{
+    const Node *node = graph_node(b->f->g, n);
+    Coords out = *in;
+    if (node->op == OP_RESHAPE)
+        return reshape_coords(b, node, in, false);
+    if (node->op == OP_PERMUTE)
+        for (uint32_t i = 0; i < in->n; i++)
+            out.at[i] = in->at[node->attr.perm[i]];
+    return out;
+}

@@ -360,7 +360,7 @@ static IRef join_remainders(Kernel *k, Poly *p)
 
 IRef kidx_add(Kernel *k, IRef a, IRef b)
 {
-    int64_t va, vb;
+    int64_t va = 0, vb = 0;
     bool ca = kidx_is_const(k, a, &va), cb = kidx_is_const(k, b, &vb);
     if (ca && cb)
         return kidx_const(k, wrap_add(va, vb));
@@ -389,7 +389,7 @@ static bool term_mul(const Kernel *k, const Term *x, const Term *y, Term *produc
 
 IRef kidx_mul(Kernel *k, IRef a, IRef b)
 {
-    int64_t va, vb;
+    int64_t va = 0, vb = 0;
     bool ca = kidx_is_const(k, a, &va), cb = kidx_is_const(k, b, &vb);
     if (ca && cb)
         return kidx_const(k, wrap_mul(va, vb));
@@ -592,7 +592,7 @@ static bool take_multiples(Kernel *k, IRef a, IRef b, IRef *quotient, Poly *left
 
 IRef kidx_div(Kernel *k, IRef a, IRef b)
 {
-    int64_t va, vb;
+    int64_t va = 0, vb = 0;
     bool ca = kidx_is_const(k, a, &va), cb = kidx_is_const(k, b, &vb);
     if (cb && vb == 1)
         return a;
@@ -618,7 +618,7 @@ IRef kidx_div(Kernel *k, IRef a, IRef b)
 
 IRef kidx_mod(Kernel *k, IRef a, IRef b)
 {
-    int64_t va, vb;
+    int64_t va = 0, vb = 0;
     bool ca = kidx_is_const(k, a, &va), cb = kidx_is_const(k, b, &vb);
     if ((cb && (vb == 1 || vb == 0)) || (ca && va == 0))
         return kidx_const(k, 0);

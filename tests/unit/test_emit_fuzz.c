@@ -1,0 +1,208 @@
+/*
+ * Random kernels against the reference executor: axes, sizes (constant or argument), layouts, dtypes, stages, saved rows, split,
+ * lane axis. A failing seed is in the message; run only that one with EMIT_SEED=n (and EMIT_TEXT=1 for its code).
+ */
+#include "tests/unit/kernel_ref.h"
+
+static Arena arena;
+static jmp_buf oom;
+
+enum { MAX_VALUES = 48, MAX_BUFFERS = 10 };
+
+typedef struct Fuzz {
+    Kernel *k;
+    IRef size[8];
+    int64_t n[8];
+    uint32_t n_x, n_axes;
+    VRef value[MAX_VALUES];
+    uint32_t n_values;
+    CheckArg args[REF_ARGS + 8];
+} Fuzz;
+
+static uint64_t pick(uint64_t n) { return (next_random() >> 11) % n; }
+
+static const DType types[] = {DT_F32, DT_F32, DT_F32, DT_I32, DT_F16, DT_F64, DT_U8, DT_BF16, DT_I64, DT_BOOL};
+static DType any_type(void) { return types[pick(sizeof types / sizeof *types)]; }
+
+/* A row-major index over some of the axes in some order, perhaps backwards in one; *count: elements it reaches. */
+static IRef any_index(Fuzz *f, uint32_t axes, int64_t *count)
+{
+    uint32_t order[8], n = 0;
+    for (uint32_t a = 0; a < f->n_axes; a++)
+        if (axes >> a & 1)
+            order[n++] = a;
+    for (uint32_t i = n; i > 1; i--) {
+        if (pick(3))
+            continue; /* mostly in order */
+        uint32_t j = (uint32_t)pick(i), t = order[j];
+        order[j] = order[i - 1];
+        order[i - 1] = t;
+    }
+    Kernel *k = f->k;
+    IRef at = kidx_const(k, 0);
+    *count = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        IRef c = kidx_axis(k, order[i]);
+        if (pick(8) == 0) /* size - 1 - c */
+            c = kidx_add(k, kidx_add(k, f->size[order[i]], kidx_const(k, -1)), kidx_mul(k, c, kidx_const(k, -1)));
+        at = kidx_add(k, kidx_mul(k, at, f->size[order[i]]), c);
+        *count *= f->n[order[i]];
+    }
+    return at;
+}
+
+static uint32_t buffer(Fuzz *f, DType t, int64_t count, bool written)
+{
+    uint32_t arg = k_arg(f->k, ARG_BUFFER, t, written);
+    size_t bytes = (size_t)count * dtype_bytes(t);
+    f->args[arg] = (CheckArg){.data = filled(t, (size_t)count, true), .bytes = bytes};
+    return arg;
+}
+
+static VRef any_value(Fuzz *f) { return f->value[pick(f->n_values)]; }
+
+static VRef as_type(Fuzz *f, VRef v, DType t)
+{
+    return (DType)f->k->inst.at[v].dtype == t ? v : k_op(f->k, OP_CAST, t, v, VREF_NONE, VREF_NONE);
+}
+
+static VRef any_op(Fuzz *f)
+{
+    static const Op unary[] = {OP_NEG, OP_ABS, OP_SQUARE, OP_EXP, OP_SIN, OP_RELU, OP_SQRT, OP_TANH};
+    static const Op binary[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAXIMUM, OP_MINIMUM, OP_FLOORDIV, OP_REM};
+    Kernel *k = f->k;
+    VRef a = any_value(f), b = any_value(f);
+    DType t = (DType)k->inst.at[a].dtype;
+    b = as_type(f, b, t);
+    switch (pick(5)) {
+    case 0: {
+        Op op = unary[pick(sizeof unary / sizeof *unary)];
+        if (t == DT_BOOL || (op_info[op].rule == RULE_FLOAT && !dtype_is_float(t)))
+            return k_op(k, OP_CAST, any_type(), a, VREF_NONE, VREF_NONE);
+        return k_op(k, op, t, a, VREF_NONE, VREF_NONE);
+    }
+    case 1:
+        return k_op(k, OP_WHERE, t, k_op(k, OP_LE, DT_BOOL, a, b, VREF_NONE), a, b);
+    case 2:
+        return as_type(f, a, any_type());
+    default:
+        if (t == DT_BOOL)
+            return k_op(k, OP_XOR, t, a, b, VREF_NONE);
+        return k_op(k, binary[pick(sizeof binary / sizeof *binary)], t, a, b, VREF_NONE);
+    }
+}
+
+static VRef any_reduction(Fuzz *f)
+{
+    static const Op ops[] = {OP_REDUCE_SUM, OP_REDUCE_SUM, OP_REDUCE_MAX, OP_REDUCE_MIN, OP_REDUCE_PROD, OP_ARGMAX, OP_ARGMIN};
+    VRef a = any_value(f);
+    DType t = (DType)f->k->inst.at[a].dtype;
+    if (t == DT_BOOL)
+        return k_reduce(f->k, pick(2) ? OP_REDUCE_ANY : OP_REDUCE_ALL, t, a);
+    Op op = ops[pick(sizeof ops / sizeof *ops)];
+    return k_reduce(f->k, op, op == OP_ARGMAX || op == OP_ARGMIN ? DT_I64 : t, a);
+}
+
+static VRef any_load(Fuzz *f)
+{
+    int64_t count;
+    uint32_t all = (1u << f->n_axes) - 1, axes = pick(3) ? all : (uint32_t)pick(all + 1);
+    IRef at = any_index(f, axes, &count);
+    DType t = any_type();
+    VRef pred = VREF_NONE, p = any_value(f);
+    if (pick(5) == 0 && f->k->inst.at[p].dtype == DT_BOOL)
+        pred = p;
+    return k_load(f->k, buffer(f, t, count, false), at, pred);
+}
+
+static void any_axes(Fuzz *f)
+{
+    static const int64_t sizes[] = {1, 2, 3, 5, 7, 16, 17, 32, 33, 64, 70, 130};
+    uint32_t n_r = (uint32_t)pick(3);
+    f->n_x = (uint32_t)pick(4);
+    int64_t points = 1;
+    for (uint32_t i = 0; i < f->n_x + n_r; i++) {
+        int64_t n = sizes[pick(sizeof sizes / sizeof *sizes)];
+        if (points * n > 6000)
+            n = 1 + (int64_t)pick(3);
+        points *= n;
+        uint32_t arg = k_arg(f->k, ARG_SIZE, DT_I64, false);
+        f->args[arg].value = n;
+        f->n[i] = n;
+        f->size[i] = pick(2) ? kidx_const(f->k, n) : kidx_arg(f->k, arg);
+        k_axis(f->k, i < f->n_x ? AXIS_X : AXIS_R, f->size[i], n);
+    }
+    f->n_axes = f->n_x + n_r;
+    f->k->split = n_r && pick(3) == 0;
+    uint64_t lanes = pick(5);
+    if (n_r && lanes < 2)
+        f->k->vec_axis = f->n_axes - 1;
+    else if (f->n_x && lanes < 4)
+        f->k->vec_axis = f->n_x - 1;
+}
+
+static void run_seed(uint64_t seed)
+{
+    arena_init(&arena, &oom);
+    cr_assert(setjmp(oom) == 0);
+    seed_state = seed * 0x9e3779b97f4a7c15u + 88172645463325252u;
+    for (int i = 0; i < 8; i++)
+        next_random();
+    Fuzz f = {.k = kernel_new(&arena)};
+    Kernel *k = f.k;
+    any_axes(&f);
+    k_arg(k, ARG_SCRATCH, DT_U8, true);
+    f.value[f.n_values++] = k_const(k, DT_F32, 0.75);
+    if (f.n_axes) {
+        int64_t count;
+        f.value[f.n_values++] = k_index(k, any_index(&f, (uint32_t)pick(1u << f.n_axes), &count));
+    }
+    uint64_t steps = 4 + pick(20);
+    for (uint64_t i = 0; i < steps && f.n_values < MAX_VALUES - 1; i++) {
+        uint64_t what = pick(10);
+        bool reduces = f.n_axes > f.n_x;
+        VRef v;
+        if (what < 3 && k->args.n < MAX_BUFFERS)
+            v = any_load(&f);
+        else if (what < 5 && reduces)
+            v = any_reduction(&f);
+        else
+            v = any_op(&f);
+        if (pick(6) == 0 && k->inst.at[v].kind == KI_OP)
+            k->inst.at[v].save = k->inst_axes.at[v] >> f.n_x != 0;
+        f.value[f.n_values++] = v;
+    }
+    uint32_t stored = 0;
+    for (uint32_t i = f.n_values; i-- > 0 && stored < 3;) {
+        bool r_level = k->inst_axes.at[f.value[i]] >> f.n_x != 0;
+        int64_t count;
+        uint32_t x_axes = (1u << f.n_x) - 1, all = (1u << f.n_axes) - 1;
+        IRef at = any_index(&f, r_level ? all : x_axes, &count);
+        k_store(k, buffer(&f, (DType)k->inst.at[f.value[i]].dtype, count, true), at, f.value[i], VREF_NONE);
+        stored++;
+    }
+    char what[32];
+    snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
+    check_kernel(k, f.args, what);
+    for (uint32_t i = 0; i < k->args.n; i++)
+        os_free((void *)(uintptr_t)f.args[i].data);
+    arena_free(&arena);
+}
+
+static void run_seeds(uint64_t first, uint64_t end)
+{
+    const char *only = getenv("EMIT_SEED");
+    for (uint64_t s = first; s < end; s++)
+        if (!only || strtoull(only, NULL, 10) == s)
+            run_seed(s);
+}
+
+static uint64_t rounds(void)
+{
+    const char *n = getenv("EMIT_ROUNDS");
+    return n ? strtoull(n, NULL, 10) : 60;
+}
+
+Test(emit_fuzz, first) { run_seeds(0, rounds()); }
+Test(emit_fuzz, second) { run_seeds(1000000, 1000000 + rounds()); }
+Test(emit_fuzz, third) { run_seeds(2000000, 2000000 + rounds()); }

@@ -173,7 +173,7 @@ static void pack_lanes(Emit *e, const Contract *c, LV k0, LV k1, LV tile)
     LLVMBasicBlockRef next = l_block(e, "pack");
     e->before[LV_ROW] = LLVMBuildBr(e->b, next);
     l_at(e, next);
-    level_open(e, LV_TILE);
+    level_open(e, LV_ROW); /* terms of the batch axes that pack_rows made lie inside its loop */
     set_tile(e, c, tile);
     Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "pack_lanes");
     e->before[LV_TILE] = l.guard;

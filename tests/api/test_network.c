@@ -45,6 +45,25 @@ API_TEST(network, matmul_of_a_size_that_is_not_round)
     expect(__LINE__, kiln_add(kiln_relu(kiln_matmul(x, y)), kiln_int(1)), KILN_F32, KILN_SHAPE(M, N), 1e-9, want, M * N);
 }
 
+/* Both operands' index expressions share the term of the batch. */
+API_TEST(network, matmul_of_a_batch_with_itself)
+{
+    enum { B = 2, N = 33 };
+    static float a[B * N * N];
+    static double want[B * N * N];
+    for (int i = 0; i < B * N * N; i++)
+        a[i] = (float)((i * 7) % 11 - 5);
+    for (int b = 0; b < B; b++)
+        for (int i = 0; i < N * N; i++) {
+            want[b * N * N + i] = 0;
+            for (int k = 0; k < N; k++)
+                want[b * N * N + i] += (double)a[b * N * N + i / N * N + k] * (double)a[b * N * N + k * N + i % N];
+        }
+    kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(B, N, N), a), KILN_F16);
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    expect(__LINE__, kiln_matmul(x, x), KILN_F16, KILN_SHAPE(B, N, N), 0, want, B * N * N);
+}
+
 API_TEST(network, matmul_misfits)
 {
     kiln_tensor *a = kiln_zeros(KILN_F32, KILN_SHAPE(256, 1024)), *b = kiln_zeros(KILN_F32, KILN_SHAPE(512, 2048));

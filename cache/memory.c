@@ -108,8 +108,11 @@ static void explain_miss(const Entry *entry, const CallKey *key, const Facts *fa
     uint32_t fewest = UINT32_MAX;
     *miss = (CacheMiss){.reason = REASON_DTYPE};
     for (Variant *v = entry->variants; v; v = v->next) {
-        if (!same_signature(v, key))
+        if (!same_signature(v, key)) {
+            if (!miss->signature && v->signature_bytes == key->signature_bytes)
+                miss->signature = v->signature;
             continue;
+        }
         miss->n_variants++;
         const GuardSet *set = &v->program->guards;
         sizes_eval(&set->sizes, facts->ints, v->try_sizes);

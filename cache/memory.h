@@ -30,6 +30,7 @@ typedef struct CacheMiss {
     uint32_t n_variants;        /* of the same signature */
     const Program *closest;     /* the variant with the fewest failing guards; NULL: none. Until the next cache call */
     uint32_t guard;             /* its first failing guard */
+    const uint8_t *signature;   /* REASON_DTYPE: the signature of the newest variant, as long as the key's; the same lifetime */
 } CacheMiss;
 
 /* Looks for a program whose guards hold; true: *hit, false: *miss says why. */

@@ -70,6 +70,7 @@ Test(memory_cache, finds_the_variant_whose_guards_hold)
     cr_assert(eq(u32, miss.n_variants, 2));
     cr_assert(zero(ptr, find("graph", "f64", 3, &miss)));
     cr_assert(eq(int, (int)miss.reason, REASON_DTYPE));
+    cr_assert(eq(int, memcmp(miss.signature, "f32", 3), 0));
     cr_assert(zero(ptr, find("other", "f32", 3, &miss)));
     cr_assert(eq(int, (int)miss.reason, REASON_NEVER_SEEN));
     cache_clear();

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { THREADS = 3, ROUNDS = 120, MOST = 400 };
+enum { THREADS = 3, ROUNDS = 240, MOST = 400 };
 
 static atomic_int failures;
 static kiln_tensor *shared_input;   /* evaluated, read by all */

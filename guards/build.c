@@ -28,6 +28,18 @@ struct GuardBuilder {
     VEC(Dim) fact_dim;  /* fact -> a Dim that is exactly this fact (DIM_NONE: made on demand) */
 };
 
+/* A fixed fact, and every one unified with it, stays compiled in. */
+static void keep_fixed(GuardPolicy *policy, const Graph *g)
+{
+    bool *class_fixed = ARENA_ARRAY(g->arena, bool, g->dims.n + 1);
+    for (Dim d = 0; d < g->dims.n; d++)
+        if (g->dims.at[d].kind == DIM_FACT && policy->int_fixed[g->dims.at[d].fact])
+            class_fixed[dim_find(g, d)] = true;
+    for (Dim d = 0; d < g->dims.n; d++)
+        if (g->dims.at[d].kind == DIM_FACT && class_fixed[dim_find(g, d)])
+            policy->int_varies[g->dims.at[d].fact] = false;
+}
+
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always)
 {
     if (always)
@@ -39,6 +51,8 @@ void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always)
     for (Dim d = 0; d < g->dims.n; d++)
         if (g->dims.at[d].kind == DIM_FACT && class_varies[dim_find(g, d)])
             policy->int_varies[g->dims.at[d].fact] = true;
+    if (policy->int_fixed)
+        keep_fixed(policy, g);
 }
 
 /* --- the query interface ---------------------------------------------------------------------------- */

@@ -90,12 +90,14 @@ uint32_t guard_first_fact(const GuardSet *set, const Guard *guard);
 typedef struct GuardPolicy {
     bool *int_varies;           /* per integer fact */
     bool *scalar_varies;        /* per scalar */
+    bool *int_fixed;            /* per integer fact: never an argument, whatever varied (NULL: none). Equal in all calls that
+                                   the program will meet: the caller sees to that */
     const Facts *seen;          /* facts of earlier graphs under this key and signature */
     uint32_t n_seen;
     bool general;               /* the most general program: no optional guard at all */
 } GuardPolicy;
 
-/* Makes every fact unified with a varying one vary too, and with `always` every fact. */
+/* Makes every fact unified with a varying one vary too, and with `always` every fact; those unified with a fixed one never. */
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always);
 
 typedef struct GuardBuilder GuardBuilder;

@@ -42,6 +42,7 @@ static const char *const choices[OPT_COUNT][4] = {
     [OPT_MODE] = {"jit", "eager", "interp", NULL},
     [OPT_MATH] = {"fast", "strict", NULL},
     [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
+    [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
 };
 
 /* What an INT may be. */

@@ -8,6 +8,7 @@
 #include "runtime/call.h"
 #include "ir/attr.h"
 #include "ir/base/os.h"
+#include "runtime/mark.h"
 
 #include <string.h>
 
@@ -90,6 +91,24 @@ static Status put_op(const RtNode *node)
     return ST_OK;
 }
 
+/* The marks of the inputs follow the dtypes: which input, how many bytes, what marks_signature says. */
+static Status put_marks(void)
+{
+    for (size_t k = 0; k < call.inputs.n; k++) {
+        const RtNode *node = call.nodes.at[call.inputs.at[k]];
+        if (!node->marks)
+            continue;
+        uint8_t marks[MARKS_BYTES];
+        uint32_t head[] = {(uint32_t)k, (uint32_t)marks_signature(node, marks)};
+        if (!BUF_RESERVE(call.signature, call.signature.n + sizeof head + head[1]))
+            return ST_OUT_OF_MEMORY;
+        memcpy(call.signature.at + call.signature.n, head, sizeof head);
+        memcpy(call.signature.at + call.signature.n + sizeof head, marks, head[1]);
+        call.signature.n += sizeof head + head[1];
+    }
+    return ST_OK;
+}
+
 /* Writes everything of the nodes in call.nodes, then the outputs; makes key and facts. */
 static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
 {
@@ -100,6 +119,7 @@ static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
         BUF_PUSH(call.signature, node->dtype);
         TRY(is_pending(node) ? put_op(node) : put_input(node, (uint32_t)i));
     }
+    TRY(put_marks());
     TRY(put_bytes(call.outputs.at, call.outputs.n * sizeof *call.outputs.at));
     call.key = (CallKey){hash128(call.structure.at, call.structure.n), call.structure.at, call.signature.at,
                          call.structure.n, call.signature.n};

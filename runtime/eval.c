@@ -15,7 +15,7 @@
 #include "ir/base/os.h"
 #include "ir/interp.h"
 #include "jit/compile.h"
-#include "runtime/call.h"
+#include "runtime/mark.h"
 #include "runtime/stats.h"
 
 #include <inttypes.h>
@@ -28,6 +28,7 @@ typedef struct Sync {
     const char *api;
     Loc loc;
     JitOptions options;
+    bool refused;   /* the compile was, by the user's own word: no fall-back */
 } Sync;
 
 static Sync sync_at(const char *api, Loc loc);
@@ -69,7 +70,7 @@ static Status serve(Call *call, void *user)
         stat_miss(miss.reason);
         Status status = compile_call(call, sync, &miss, &hit);
         if (status != ST_OK) {
-            if (status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
+            if (sync->refused || status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
                 return status;
             stat_add(STAT_FALLBACKS, 1);
             warn_fallback(call, sync->api, sync->loc);
@@ -232,32 +233,43 @@ typedef struct CompileJob {
     Program *program;
 } CompileJob;
 
+/* Which facts become arguments: those that varied under this key, those marked, or all (the most general program). */
+static Status choose_policy(const CompileJob *job, const Graph *g, GuardPolicy *policy)
+{
+    const Call *call = job->call;
+    Arena *arena = g->arena;
+    *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
+                            .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1),
+                            .int_fixed = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1)};
+    int64_t dynamic = job->sync->options.value[OPT_DYNAMIC];
+    Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
+    policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
+    policy->seen = seen;
+    policy->general = dynamic != DYNAMIC_NEVER && job->miss->n_variants >= job->sync->options.value[OPT_MAX_VARIANTS];
+    if (dynamic == DYNAMIC_NEVER)
+        memset(policy->int_varies, 0, call->facts.n_ints);
+    if (policy->general)
+        memset(policy->scalar_varies, 1, call->facts.n_scalars);
+    TRY(marks_apply(call, g, policy));
+    guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
+    return ST_OK;
+}
+
 static Status compile_in_arena(Arena *arena, void *user)
 {
     CompileJob *job = user;
-    const Call *call = job->call;
-    const JitOptions *options = &job->sync->options;
-    Graph *g = call_graph(call, arena);
-    log_graph(g, call);
-    log_recompile(g, call, job->miss, job->sync->api, job->sync->loc);
-
-    GuardPolicy policy = {.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
-                          .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1)};
-    Facts seen[HISTORY];
-    int64_t dynamic = options->value[OPT_DYNAMIC];
-    policy.n_seen = cache_history(&call->key, &call->facts, policy.int_varies, policy.scalar_varies, seen, HISTORY);
-    policy.seen = seen;
-    policy.general = dynamic != DYNAMIC_NEVER && job->miss->n_variants >= options->value[OPT_MAX_VARIANTS];
-    if (dynamic == DYNAMIC_NEVER)
-        memset(policy.int_varies, 0, call->facts.n_ints);
-    if (policy.general)
-        memset(policy.scalar_varies, 1, call->facts.n_scalars);
-    call_arguments(call, policy.scalar_varies);
-    guard_policy_close(&policy, g, dynamic == DYNAMIC_ALWAYS || policy.general);
+    Sync *sync = job->sync;
+    Graph *g = call_graph(job->call, arena);
+    GuardPolicy policy;
+    log_graph(g, job->call);
+    sync->refused = true;
+    TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
+    TRY(choose_policy(job, g, &policy));
+    sync->refused = false;
 
     char name[64];
-    CompileRequest request = {.graph = g, .policy = &policy, .options = options,
-                              .dump_name = dump_name(call, name, sizeof name)};
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync->options,
+                              .dump_name = dump_name(job->call, name, sizeof name)};
     return jit_compile(&request, &job->program);
 }
 

@@ -2,6 +2,7 @@
 #ifndef RUNTIME_EVAL_H
 #define RUNTIME_EVAL_H
 
+#include "jit/options.h"
 #include "runtime/call.h"
 
 /* The evaluation lock: recursive (a deleter may call back), and safe across fork. */
@@ -19,8 +20,12 @@ Status eval_serve(Call *call, const char *api, Loc loc);
 /* Log lines and warnings about a call. */
 void log_hit(const Call *call);
 void log_graph(const Graph *g, const Call *call);
-void log_recompile(const Graph *g, const Call *call, const CacheMiss *miss, const char *api, Loc loc);
 void warn_fallback(const Call *call, const char *api, Loc loc);
 const char *dump_name(const Call *call, char *buffer, size_t size); /* NULL: KILN_DUMP is off */
+
+/* Why a call found no program: the reason, the closest variant's guard, what was expected and found, who asked, where. */
+void explain_miss(const Graph *g, const Call *call, const CacheMiss *miss, Str *out);
+/* Before compiling after a miss: logs the reason, warns or refuses (ST_COMPILE) as KILN_ON_RECOMPILE says. */
+Status miss_reported(const Graph *g, const Call *call, const CacheMiss *miss, const JitOptions *options, const char *api, Loc loc);
 
 #endif

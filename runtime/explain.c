@@ -1,4 +1,4 @@
-/* What kiln says about a call: graphs, look-ups, and above all why something was compiled. */
+/* What kiln says about a call: graphs, look-ups, fall-backs, dumps. Why something was compiled: runtime/recompile.c. */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
 #include "jit/options.h"
@@ -6,74 +6,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-
-static void place(Str *out, Loc loc)
-{
-    if (loc.file)
-        str_printf(out, "%s:%d", loc.file, loc.line);
-    else
-        str_printf(out, "unknown place");
-}
-
-/* "axis 0 of input %2 f32[128,1024]": the fact, as the user knows it. */
-static void describe_fact(const Graph *g, uint32_t fact, Str *out)
-{
-    static const char *const what[] = {
-        [FACT_DIM] = "size of axis %d",     [FACT_STRIDE] = "stride of axis %d", [FACT_SIZE] = "size of axis %d",
-        [FACT_START] = "start on axis %d",  [FACT_STEP] = "step on axis %d",     [FACT_LOW] = "padding before axis %d",
-        [FACT_HIGH] = "padding after axis %d", [FACT_LENGTH] = "length",
-    };
-    const IntFact *f = &g->ints.at[fact];
-    const Node *node = graph_node(g, f->node);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-    str_printf(out, what[f->kind], f->axis);
-#pragma GCC diagnostic pop
-    str_printf(out, " of %s %%%u %s[", op_name((Op)node->op), f->node, dtype_name((DType)node->dtype));
-    for (int i = 0; i < node->rank; i++)
-        str_printf(out, "%s%" PRId64, i ? "," : "", dim_hint(g, node->dim[i]));
-    str_printf(out, "] (recorded at ");
-    place(out, node->loc);
-    str_printf(out, ")");
-}
-
-static void describe_guard(const Graph *g, const Call *call, const CacheMiss *miss, Str *out)
-{
-    const GuardSet *set = &miss->closest->guards;
-    const Guard *guard = &set->at[miss->guard];
-    int64_t *sizes = ARENA_ARRAY(g->arena, int64_t, set->sizes.n + 1);
-    sizes_eval(&set->sizes, call->facts.ints, sizes);
-    uint32_t fact = guard_first_fact(set, guard);
-    str_printf(out, ": ");
-    if (guard->kind == GUARD_SCALAR_EQ) {
-        str_printf(out, "scalar recorded at ");
-        place(out, graph_node(g, g->scalars.at[guard->a].node)->loc);
-    } else if (fact != UINT32_MAX) {
-        describe_fact(g, fact, out);
-    }
-    str_printf(out, ": ");
-    guard_print_failure(guard, sizes, &call->facts, out);
-    str_printf(out, " (guard ");
-    guard_print(set, guard, out);
-    str_printf(out, ", asked by %s)", guard->who);
-}
-
-void log_recompile(const Graph *g, const Call *call, const CacheMiss *miss, const char *api, Loc loc)
-{
-    if (!log_on(LOG_RECOMPILES))
-        return;
-    Str out;
-    str_init(&out, g->arena);
-    str_printf(&out, "%s at ", api);
-    place(&out, loc);
-    str_printf(&out, ": compiling %zu nodes (%016" PRIx64 "): %s: %s", call->nodes.n, call->key.hash.hi,
-               reason_name(miss->reason), reason_text(miss->reason));
-    if (miss->closest)
-        describe_guard(g, call, miss, &out);
-    if (miss->n_variants)
-        str_printf(&out, "; closest of %u compiled variant%s", miss->n_variants, miss->n_variants == 1 ? "" : "s");
-    log_line(LOG_RECOMPILES, "%s", out.text);
-}
 
 void log_hit(const Call *call)
 {

@@ -15,6 +15,7 @@
 #include "ir/base/os.h"
 #include "jit/options.h"
 #include "runtime/eval.h"
+#include "runtime/mark.h"
 #include "runtime/random.h"
 #include "runtime/template.h"
 #include "runtime/trace.h"
@@ -137,15 +138,18 @@ static bool bytes_put(Bytes *bytes, const void *data, size_t n)
     return true;
 }
 
-/* Every fact of the inputs: dtype, rank, dims, strides. */
+/* Every fact of the inputs: dtype, rank, dims, strides, marks. */
 static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
 {
     out->n = 0;
     for (int i = 0; i < n; i++) {
         const RtNode *node = in[i]->node;
-        const uint8_t head[] = {node->dtype, node->rank, node->strided};
+        uint8_t marks[MARKS_BYTES];
+        size_t marked = node->marks ? marks_signature(node, marks) : 0;
+        const uint8_t head[] = {node->dtype, node->rank, node->strided, (uint8_t)marked};
         if (!bytes_put(out, head, sizeof head) || !bytes_put(out, node->dim, sizeof *node->dim * node->rank) ||
-            (node->strided && !bytes_put(out, node->stride, sizeof *node->stride * node->rank)))
+            (node->strided && !bytes_put(out, node->stride, sizeof *node->stride * node->rank)) ||
+            (marked && !bytes_put(out, marks, marked)))
             return false;
     }
     return true;
@@ -159,6 +163,10 @@ static kiln_tensor *stand_in(const RtNode *node)
     if (!copy)
         return NULL;
     copy->loc = node->loc;
+    if (!marks_copy(copy, node)) {
+        node_release(copy);
+        return NULL;
+    }
     if (node->strided) {
         copy->stride = os_alloc(sizeof *copy->stride * MAX_RANK);
         if (!copy->stride) {

@@ -130,6 +130,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     atomic_init(&node->storage, NULL);
     node->data = NULL;
     node->stride = NULL;
+    node->marks = NULL;
     node->loc = (Loc){NULL, 0};
     node->depth = node->mark = node->index = 0;
     if (++t->n_recorded == COUNT_EVERY)
@@ -176,6 +177,7 @@ static void bury(RtNode *dead)
         if (node->facts != node->inline_facts)
             os_free(node->facts);
         os_free(node->stride);
+        os_free(node->marks);
         node_give(t, node);
     }
 }

@@ -44,6 +44,7 @@ struct RtNode {
     Storage *_Atomic storage;   /* NULL: pending */
     char *data;                 /* first element (storage->data plus an offset) */
     int64_t *stride;            /* in elements, when strided; heap */
+    struct Marks *marks;        /* of its axes (runtime/mark.h); NULL: none; heap */
     Loc loc;
     uint32_t depth;             /* longest chain of pending nodes below, saturating: for splitting */
     uint32_t mark, index;       /* collection (runtime/collect.c), under the evaluation lock */

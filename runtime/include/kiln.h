@@ -107,7 +107,7 @@ typedef enum kiln_status {
     KILN_IO,            /* a file cannot be read or written */
     KILN_BAD_FORMAT,    /* a file is malformed */
     KILN_UNSUPPORTED,   /* sensible, but kiln does not do it */
-    KILN_COMPILE,       /* compilation failed (only with the option strict) */
+    KILN_COMPILE,       /* compilation failed (only with the option strict), or was refused (option on_recompile) */
     KILN_DEVICE,
     KILN_INTERNAL       /* a bug in kiln */
 } kiln_status;
@@ -228,6 +228,7 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     mode          jit | eager | interp     fused and compiled; each function its own kernel at once; reference interpreter
  *     math          fast | strict            strict: elementwise results equal the interpreter's bit for bit
  *     dynamic       never | auto | always    which sizes become arguments of compiled code
+ *     on_recompile  ignore | warn | error    a graph that needs another compiled program: error fails the sync point (KILN_COMPILE)
  *     threads       0 (all) or a number      CPU threads; no result depends on it
  *     strict        0 | 1                    a failed compile is an error, not a fall-back to the interpreter
  *     log           topics, comma-separated  recompiles, guards, graph, passes, fusion, kernels, output_code, ...; help lists them
@@ -581,6 +582,19 @@ KILN_SYNC(kiln_format, kiln_tensor *x, char *buffer, size_t size, size_t *needed
 KILN_SYNC(kiln_save_npy, kiln_tensor *x, const char *path);
 KILN_OP(kiln_load_npy, const char *path);
 
+/* ---- which sizes are compiled in ------------------------------------------------------------------------------ */
+
+/*
+ * Sizes are compiled in at first; one that is met with a second value becomes an argument of the next program (option `dynamic`). These
+ * say it beforehand, for an axis of a computed tensor (made by kiln_from, kiln_wrap..., or evaluated) wherever it is an input:
+ * dynamic from the first compile on, its size promised to be min to max (0 and INT64_MAX promise nothing); or static: each size
+ * has programs of its own. Marks say nothing about results. Errors: no such axis (KILN_BAD_SHAPE), a size outside the promise
+ * (KILN_BAD_SHAPE), min > max, a pending tensor or an axis marked the other way (KILN_INVALID). Two marks that contradict each other in a
+ * graph, because its ops need the sizes equal, fail the sync point (KILN_INVALID), naming both places.
+ */
+KILN_SYNC(kiln_mark_dynamic, kiln_tensor *x, int axis, int64_t min, int64_t max);
+KILN_SYNC(kiln_mark_static, kiln_tensor *x, int axis);
+
 /* ---- changing state, tracing, looking inside ------------------------------------------------------------------ */
 
 /* Makes handle p mean `value`, of p's dtype (weak scalars are cast) and shape. Recorded, like everything: computed at the next sync
@@ -776,6 +790,8 @@ KILN_SYNC(kiln_graph_text, kiln_tensor *x, char *buffer, size_t size, size_t *ne
 #define kiln_format(...) kiln_format_at(KILN_HERE, __VA_ARGS__)
 #define kiln_save_npy(...) kiln_save_npy_at(KILN_HERE, __VA_ARGS__)
 #define kiln_load_npy(...) kiln_load_npy_at(KILN_HERE, __VA_ARGS__)
+#define kiln_mark_dynamic(...) kiln_mark_dynamic_at(KILN_HERE, __VA_ARGS__)
+#define kiln_mark_static(...) kiln_mark_static_at(KILN_HERE, __VA_ARGS__)
 #define kiln_assign(...) kiln_assign_at(KILN_HERE, __VA_ARGS__)
 #define kiln_function_call(...) kiln_function_call_at(KILN_HERE, __VA_ARGS__)
 #define kiln_graph_text(...) kiln_graph_text_at(KILN_HERE, __VA_ARGS__)

@@ -1,0 +1,147 @@
+/*
+ * kiln_mark_dynamic and kiln_mark_static.
+ *
+ * A mark belongs to a node that has its value (an input of later graphs), one for each axis. It enters two things: the signature, so
+ * that calls with other marks have variants of their own, and the policy of a compilation. The signature holds the *value* of a static
+ * axis: each value then has its own list of variants, within which the size never changes, so nothing will generalise it.
+ * A dim is fixed for the life of a node, so a promised range is checked when the axis is marked.
+ */
+#define KILN_NO_LOCATIONS
+#include "runtime/mark.h"
+#include "ir/base/os.h"
+#include "runtime/eval.h"
+#include "runtime/record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PLACE_TEXT = 300 };
+
+static const char *place_text(Loc loc, char *buffer)
+{
+    if (loc.file)
+        snprintf(buffer, PLACE_TEXT, "%s:%d", loc.file, loc.line);
+    else
+        snprintf(buffer, PLACE_TEXT, "an unknown place");
+    return buffer;
+}
+
+/* --- in a call ------------------------------------------------------------------------------------------------------ */
+
+size_t marks_signature(const RtNode *node, uint8_t *out)
+{
+    uint8_t *at = out;
+    for (uint8_t axis = 0; axis < node->rank; axis++) {
+        if (node->marks->kind[axis] == MARK_NONE)
+            continue;
+        int64_t value = node->marks->kind[axis] == MARK_STATIC ? node->dim[axis] : 0;
+        *at++ = node->marks->kind[axis];
+        *at++ = axis;
+        memcpy(at, &value, sizeof value);
+        at += sizeof value;
+    }
+    return (size_t)(at - out);
+}
+
+bool marks_copy(RtNode *to, const RtNode *from)
+{
+    if (!from->marks)
+        return true;
+    to->marks = os_alloc(sizeof *to->marks);
+    if (!to->marks) {
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for the marks of a tensor");
+        return false;
+    }
+    *to->marks = *from->marks;
+    return true;
+}
+
+/* An axis of an input that has a mark of some kind, for the class of sizes it belongs to. */
+typedef struct Marked {
+    const RtNode *node;
+    int axis;
+} Marked;
+
+static Status contradiction(const RtNode *a, int a_axis, const RtNode *b, int b_axis)
+{
+    char first[PLACE_TEXT], second[PLACE_TEXT], a_text[SHAPE_TEXT], b_text[SHAPE_TEXT];
+    return fail(ST_INVALID, "axis %d of %s is marked %s at %s, axis %d of %s is marked %s at %s, but the graph needs the two equal",
+                a_axis, node_text(a, a_text), a->marks->kind[a_axis] == MARK_STATIC ? "static" : "dynamic",
+                place_text(a->marks->loc[a_axis], first), b_axis, node_text(b, b_text),
+                b->marks->kind[b_axis] == MARK_STATIC ? "static" : "dynamic", place_text(b->marks->loc[b_axis], second));
+}
+
+Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy)
+{
+    Marked *of_class = NULL;
+    for (size_t k = 0; k < call->inputs.n; k++) {
+        const RtNode *node = call->nodes.at[call->inputs.at[k]];
+        const Node *input = graph_node(g, g->inputs.at[k]);
+        if (!node->marks)
+            continue;
+        if (!of_class)
+            of_class = ARENA_ARRAY(g->arena, Marked, g->dims.n + 1);
+        for (int axis = 0; axis < node->rank; axis++) {
+            uint8_t kind = node->marks->kind[axis];
+            Dim dim = input->dim[axis];
+            if (kind == MARK_NONE || g->dims.at[dim].kind != DIM_FACT)
+                continue;
+            Marked *class = &of_class[dim_find(g, dim)];
+            if (class->node && class->node->marks->kind[class->axis] != kind)
+                return contradiction(class->node, class->axis, node, axis);
+            *class = (Marked){node, axis};
+            (kind == MARK_STATIC ? policy->int_fixed : policy->int_varies)[g->dims.at[dim].fact] = true;
+        }
+    }
+    return ST_OK;
+}
+
+/* --- the public functions ---------------------------------------------------------------------------------------------- */
+
+static Status mark(kiln_tensor *x, int axis, MarkKind kind, int64_t min, int64_t max, Loc loc)
+{
+    RtNode *node = x->node;
+    char text[SHAPE_TEXT], where[PLACE_TEXT];
+    int at = axis < 0 ? axis + node->rank : axis;
+    if (node_pending(node))
+        return fail(ST_INVALID, "x is %s, recorded at %s, and not computed yet: mark the inputs it is made of", node_text(node, text),
+                    place_text(node->loc, where));
+    if (at < 0 || at >= node->rank)
+        return fail(ST_SHAPE, "axis %d of %s, recorded at %s", axis, node_text(node, text), place_text(node->loc, where));
+    if (min < 0 || min > max)
+        return fail(ST_INVALID, "min %" PRId64 " and max %" PRId64 ": 0 <= min <= max is needed", min, max);
+    if (node->dim[at] < min || node->dim[at] > max)
+        return fail(ST_SHAPE, "axis %d of %s, recorded at %s, is %" PRId64 ": outside the promised %" PRId64 " to %" PRId64, axis,
+                    node_text(node, text), place_text(node->loc, where), node->dim[at], min, max);
+    if (node->marks && node->marks->kind[at] != MARK_NONE && node->marks->kind[at] != kind)
+        return fail(ST_INVALID, "axis %d of %s is already marked %s at %s", axis, node_text(node, text),
+                    kind == MARK_STATIC ? "dynamic" : "static", place_text(node->marks->loc[at], where));
+    if (!node->marks && !(node->marks = os_calloc(1, sizeof *node->marks)))
+        return fail(ST_OUT_OF_MEMORY, "no memory for the marks of a tensor");
+    node->marks->kind[at] = (uint8_t)kind;
+    node->marks->min[at] = min;
+    node->marks->max[at] = max;
+    node->marks->loc[at] = loc;
+    return ST_OK;
+}
+
+static kiln_status mark_public(kiln_tensor *x, int axis, MarkKind kind, int64_t min, int64_t max, const char *api, Loc loc)
+{
+    if (!x)
+        return error_null("x", api, loc);
+    eval_lock();
+    Status status = mark(x, axis, kind, min, max, loc);
+    eval_unlock();
+    return error_sync(status, api, loc);
+}
+
+API4(kiln_status, kiln_mark_dynamic, kiln_tensor *, x, int, axis, int64_t, min, int64_t, max)
+{
+    return mark_public(x, axis, MARK_DYNAMIC, min, max, "kiln_mark_dynamic", (Loc){file, line});
+}
+
+API2(kiln_status, kiln_mark_static, kiln_tensor *, x, int, axis)
+{
+    return mark_public(x, axis, MARK_STATIC, 0, INT64_MAX, "kiln_mark_static", (Loc){file, line});
+}

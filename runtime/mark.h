@@ -1,0 +1,26 @@
+/* Marks on the axes of tensors: which sizes the user wants as arguments of compiled code, and which never (runtime/mark.c). */
+#ifndef RUNTIME_MARK_H
+#define RUNTIME_MARK_H
+
+#include "runtime/call.h"
+
+typedef enum MarkKind { MARK_NONE, MARK_DYNAMIC, MARK_STATIC } MarkKind;
+
+/* Of one node; heap memory of the node's. Changed under the evaluation lock. */
+typedef struct Marks {
+    uint8_t kind[MAX_RANK];
+    int64_t min[MAX_RANK], max[MAX_RANK]; /* promised for a dynamic axis */
+    Loc loc[MAX_RANK];                    /* where it was marked */
+} Marks;
+
+/* Writes what the marks of an evaluated node add to a signature, at most MARKS_BYTES; returns the bytes written. */
+enum { MARKS_BYTES = MAX_RANK * (2 + sizeof(int64_t)) };
+size_t marks_signature(const RtNode *node, uint8_t *out);
+
+/* A copy for a node that stands for another; false: out of memory (fail() was called). */
+bool marks_copy(RtNode *to, const RtNode *from);
+
+/* Brings the marks of the call's inputs into a policy. ST_INVALID: two marks contradict each other; the message names both places. */
+Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy);
+
+#endif

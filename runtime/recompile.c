@@ -1,0 +1,138 @@
+/*
+ * What a miss leads to besides a compile: the reason as text, the log line, and what KILN_ON_RECOMPILE asks for.
+ *
+ * A recompile is a miss on a graph that has a program already (or had one that was evicted). Recompiles are counted by sync point and
+ * graph; when there are as many as KILN_MAX_VARIANTS, a warning says so, once, with their rate.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/log.h"
+#include "runtime/eval.h"
+#include "runtime/stats.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* --- the reason as text --------------------------------------------------------------------------------------------- */
+
+static void place(Str *out, Loc loc)
+{
+    if (loc.file)
+        str_printf(out, "%s:%d", loc.file, loc.line);
+    else
+        str_printf(out, "unknown place");
+}
+
+/* "size of axis 0 of input %2 f32[128,1024] (recorded at train.c:12)": the fact, as the user knows it. */
+static void describe_fact(const Graph *g, uint32_t fact, Str *out)
+{
+    static const char *const what[] = {
+        [FACT_DIM] = "size of axis %d",     [FACT_STRIDE] = "stride of axis %d", [FACT_SIZE] = "size of axis %d",
+        [FACT_START] = "start on axis %d",  [FACT_STEP] = "step on axis %d",     [FACT_LOW] = "padding before axis %d",
+        [FACT_HIGH] = "padding after axis %d", [FACT_LENGTH] = "length",
+    };
+    const IntFact *f = &g->ints.at[fact];
+    const Node *node = graph_node(g, f->node);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+    str_printf(out, what[f->kind], f->axis);
+#pragma GCC diagnostic pop
+    str_printf(out, " of %s %%%u %s[", op_name((Op)node->op), f->node, dtype_name((DType)node->dtype));
+    for (int i = 0; i < node->rank; i++)
+        str_printf(out, "%s%" PRId64, i ? "," : "", dim_hint(g, node->dim[i]));
+    str_printf(out, "] (recorded at ");
+    place(out, node->loc);
+    str_printf(out, ")");
+}
+
+static void describe_guard(const Graph *g, const Call *call, const CacheMiss *miss, Str *out)
+{
+    const GuardSet *set = &miss->closest->guards;
+    const Guard *guard = &set->at[miss->guard];
+    int64_t *sizes = ARENA_ARRAY(g->arena, int64_t, set->sizes.n + 1);
+    sizes_eval(&set->sizes, call->facts.ints, sizes);
+    uint32_t fact = guard_first_fact(set, guard);
+    str_printf(out, ": ");
+    if (guard->kind == GUARD_SCALAR_EQ) {
+        str_printf(out, "scalar recorded at ");
+        place(out, graph_node(g, g->scalars.at[guard->a].node)->loc);
+    } else if (fact != UINT32_MAX) {
+        describe_fact(g, fact, out);
+    }
+    str_printf(out, ": ");
+    guard_print_failure(guard, sizes, &call->facts, out);
+    str_printf(out, " (guard ");
+    guard_print(set, guard, out);
+    str_printf(out, ", asked by %s)", guard->who);
+}
+
+void explain_miss(const Graph *g, const Call *call, const CacheMiss *miss, Str *out)
+{
+    str_printf(out, "%s: %s", reason_name(miss->reason), reason_text(miss->reason));
+    if (miss->closest)
+        describe_guard(g, call, miss, out);
+    if (miss->n_variants)
+        str_printf(out, "; closest of %u compiled variant%s", miss->n_variants, miss->n_variants == 1 ? "" : "s");
+}
+
+/* --- recompiles by place ----------------------------------------------------------------------------------------------- */
+
+enum { SITES = 64 };
+
+/* A sync point that recompiled a graph; under the evaluation lock. */
+typedef struct Site {
+    Loc loc;
+    Hash128 graph;
+    int64_t recompiles, first_eval;
+} Site;
+
+static Site sites[SITES];
+static int n_sites;
+
+static Site *site_at(Loc loc, Hash128 graph)
+{
+    for (int i = 0; i < n_sites; i++)
+        if (sites[i].loc.line == loc.line && sites[i].graph.lo == graph.lo && sites[i].graph.hi == graph.hi && loc.file &&
+            strcmp(sites[i].loc.file, loc.file) == 0)
+            return &sites[i];
+    if (n_sites == SITES || !loc.file)
+        return NULL;
+    sites[n_sites] = (Site){loc, graph, 0, stat_get(STAT_EVALS)};
+    return &sites[n_sites++];
+}
+
+static void count_recompile(const Call *call, const JitOptions *options, const char *api, Loc loc, const char *reason)
+{
+    Site *site = site_at(loc, call->key.hash);
+    if (!site || ++site->recompiles != options->value[OPT_MAX_VARIANTS])
+        return;
+    int64_t evals = stat_get(STAT_EVALS) - site->first_eval + 1;
+    log_warn("%s at %s:%d: %" PRId64 " recompiles of one graph in the last %" PRId64 " evaluations; the last one because %s. Mark the axis that "
+             "varies with kiln_mark_dynamic, or see KILN_LOG=recompiles", api, loc.file, loc.line, site->recompiles,
+             evals < site->recompiles ? site->recompiles : evals, reason);
+}
+
+/* --- a miss --------------------------------------------------------------------------------------------------------------- */
+
+static bool is_recompile(const CacheMiss *miss) { return miss->n_variants > 0 || miss->reason == REASON_EVICTED; }
+
+Status miss_reported(const Graph *g, const Call *call, const CacheMiss *miss, const JitOptions *options, const char *api, Loc loc)
+{
+    int64_t wish = options->value[OPT_ON_RECOMPILE];
+    if (!is_recompile(miss) && !log_on(LOG_RECOMPILES))
+        return ST_OK;
+    Str out;
+    str_init(&out, g->arena);
+    explain_miss(g, call, miss, &out);
+    if (log_on(LOG_RECOMPILES))
+        log_line(LOG_RECOMPILES, "%s at %s:%d: compiling %zu nodes (%016" PRIx64 "): %s", api, loc.file ? loc.file : "?", loc.line,
+                 call->nodes.n, call->key.hash.hi, out.text);
+    if (!is_recompile(miss))
+        return ST_OK;
+    if (wish == ON_RECOMPILE_ERROR)
+        return fail(ST_COMPILE, "KILN_ON_RECOMPILE=error: %s", out.text);
+    if (wish == ON_RECOMPILE_WARN)
+        log_warn("%s at %s:%d: recompiles %zu nodes: %s", api, loc.file ? loc.file : "?", loc.line, call->nodes.n, out.text);
+    count_recompile(call, options, api, loc, out.text);
+    return ST_OK;
+}

@@ -1,0 +1,258 @@
+/*
+ * Which sizes are compiled in and which are arguments: the second value of a size makes one more program and the third hits it; marks;
+ * KILN_ON_RECOMPILE; the warning about a place that recompiles. Each test runs in a process of its own: the cache is empty.
+ */
+#include "tests/api/api.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static char warning[2048];
+static int warnings;
+
+static void keep_warning(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)topic;
+    if (level)
+        return;
+    warnings++;
+    snprintf(warning, sizeof warning, "%s", line);
+}
+
+static int64_t compiles(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert(stats.fallbacks == 0, "a graph did not compile");
+    return stats.compiles;
+}
+
+static kiln_tensor *counted(int64_t rows, int64_t columns)
+{
+    float data[4096];
+    for (int64_t i = 0; i < rows * columns; i++)
+        data[i] = (float)i;
+    return kiln_from(KILN_F32, KILN_SHAPE(rows, columns), data);
+}
+
+/* The compiles that evaluating x takes. */
+static int64_t cost(kiln_tensor *x)
+{
+    int64_t before = compiles();
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    return compiles() - before;
+}
+
+/* --- the second value --- */
+
+typedef kiln_tensor *Sized(int64_t n);
+static kiln_tensor *dim(int64_t n) { return kiln_exp(counted(n, 3)); }
+static kiln_tensor *reshape_target(int64_t n) { return kiln_sum_axes(kiln_reshape(counted(5, 2 * n), KILN_SHAPE(5, n, 2)), KILN_AXES(1), false); }
+static kiln_tensor *slice_length(int64_t n) { return kiln_neg(kiln_slice_axis(counted(50, 3), 0, 2, 2 + n, 1)); }
+static kiln_tensor *slice_start(int64_t n) { return kiln_neg(kiln_slice_axis(counted(50, 3), 0, n, n + 4, 1)); }
+static kiln_tensor *slice_stride(int64_t n) { return kiln_neg(kiln_slice_axis(counted(61, 3), 0, 0, 2 * n, n)); }
+static kiln_tensor *pad_width(int64_t n) { return kiln_pad(counted(4, 3), 1, (kiln_padding[]){{n, 1}}, kiln_scalar(2)); }
+static kiln_tensor *arange_length(int64_t n) { return kiln_arange(KILN_I64, 0, (double)n, 1); }
+static kiln_tensor *expand_size(int64_t n) { return kiln_sum_axes(kiln_expand(counted(1, 7), KILN_SHAPE(n, 7)), KILN_AXES(0), false); }
+static kiln_tensor *full_size(int64_t n) { return kiln_full(KILN_F32, KILN_SHAPE(n, 2), 3); }
+static kiln_tensor *concat_size(int64_t n) { return kiln_concat((kiln_tensor *[]){counted(n, 3), counted(4, 3)}, 2, 0); }
+
+Test(dynamic, the_third_value_of_a_size_hits)
+{
+    static const struct {
+        const char *name;
+        Sized *build;
+    } rows[] = {{"dim", dim}, {"reshape target", reshape_target}, {"slice length", slice_length}, {"slice start", slice_start},
+                {"slice step", slice_stride}, {"pad width", pad_width}, {"arange length", arange_length}, {"expand size", expand_size},
+                {"full size", full_size}, {"concat size", concat_size}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        cr_assert(cost(rows[i].build(10)) == 1, "%s: the first value", rows[i].name);
+        cr_assert(cost(rows[i].build(10)) == 0, "%s: the same value", rows[i].name);
+        cr_assert(cost(rows[i].build(13)) <= 1, "%s: the second value", rows[i].name);
+        for (int64_t n = 2; n < 25; n++)
+            cr_assert(cost(rows[i].build(n)) == 0, "%s: %d", rows[i].name, (int)n);
+        kiln_scope_end(scope);
+    }
+}
+
+Test(dynamic, a_warning_names_the_place_that_recompiles)
+{
+    kiln_set_log_sink(keep_warning, NULL);
+    set_option("dynamic", "never");
+    int line = 0;
+    for (int64_t n = 1; n < 40; n++) {
+        kiln_tensor *x = kiln_exp(counted(n, 2));
+        line = __LINE__ + 1;
+        cr_assert(kiln_eval(x) == KILN_OK);
+    }
+    cr_assert(warnings == 1, "%d warnings", warnings);
+    char place[128];
+    snprintf(place, sizeof place, "test_dynamic.c:%d: 8 recompiles of one graph in the last 8 evaluations", line);
+    cr_assert(strstr(warning, place) && strstr(warning, "size of axis 0"), "%s", warning);
+}
+
+Test(dynamic, scalars_that_change_never_warn)
+{
+    kiln_set_log_sink(keep_warning, NULL);
+    for (int i = 0; i < 100; i++)
+        cr_assert(kiln_eval(kiln_mul(counted(4, 4), kiln_scalar(i))) == KILN_OK);
+    cr_assert(warnings == 0 && compiles() <= 3, "%d warnings, %d compiles", warnings, (int)compiles());
+}
+
+/* --- what a recompile leads to --- */
+
+Test(dynamic, on_recompile_error_refuses_and_changes_nothing)
+{
+    set_option("on_recompile", "error");
+    cr_assert(cost(kiln_exp(counted(3, 4))) == 1); /* the first program of a graph is no recompile */
+    kiln_tensor *other = kiln_exp(counted(5, 4));
+    int64_t before = compiles();
+    cr_assert(kiln_eval(other) == KILN_COMPILE);
+    const char *message = kiln_error_message();
+    cr_assert(strstr(message, "KILN_ON_RECOMPILE") && strstr(message, "expected 3, found 5") && strstr(message, "test_dynamic.c:"),
+              "%s", message);
+    cr_assert(!kiln_is_evaluated(other) && compiles() == before);
+    cr_assert(cost(kiln_exp(counted(3, 4))) == 0);
+    cr_assert(kiln_eval(other) == KILN_COMPILE);
+    set_option("on_recompile", "ignore");
+    cr_assert(cost(other) == 1);
+    set_option("on_recompile", "error");
+    cr_assert(cost(kiln_exp(counted(9, 4))) == 0); /* the generalised program fits */
+    cr_assert(cost(kiln_exp(kiln_cast(counted(9, 4), KILN_F64))) == 1);
+}
+
+Test(dynamic, on_recompile_warn_says_why)
+{
+    kiln_set_log_sink(keep_warning, NULL);
+    set_option("on_recompile", "warn");
+    cr_assert(cost(kiln_exp(counted(3, 4))) == 1 && warnings == 0);
+    cr_assert(cost(kiln_exp(counted(3, 5))) == 1 && warnings == 1);
+    cr_assert(strstr(warning, "size of axis 1") && strstr(warning, "expected 4, found 5"), "%s", warning);
+    cr_assert(cost(kiln_exp(counted(3, 6))) == 0 && warnings == 1);
+}
+
+/* --- marks --- */
+
+static kiln_tensor *dynamic_rows(int64_t rows, int64_t columns)
+{
+    kiln_tensor *x = counted(rows, columns);
+    cr_assert(kiln_mark_dynamic(x, 0, 1, 100) == KILN_OK, "%s", kiln_error_message());
+    return x;
+}
+
+Test(dynamic, a_dynamic_axis_is_an_argument_from_the_first_compile)
+{
+    cr_assert(cost(kiln_exp(dynamic_rows(4, 3))) == 1);
+    for (int64_t n = 1; n < 20; n++) {
+        kiln_tensor *y = kiln_exp(dynamic_rows(n, 3));
+        cr_assert(cost(y) == 0, "%d rows", (int)n);
+        float data[64];
+        cr_assert(kiln_read(y, KILN_F32, data, sizeof *data * (size_t)(3 * n)) == KILN_OK);
+        cr_assert(fabsf(data[2] - expf(2)) < 1e-5f);
+    }
+    cr_assert(cost(kiln_exp(dynamic_rows(4, 5))) == 1); /* the other axis is not */
+    cr_assert(cost(kiln_exp(dynamic_rows(7, 6))) == 0);
+}
+
+Test(dynamic, an_axis_that_must_equal_a_dynamic_one_is_dynamic)
+{
+    cr_assert(cost(kiln_add(dynamic_rows(4, 3), counted(4, 3))) == 1);
+    cr_assert(cost(kiln_add(dynamic_rows(9, 3), counted(9, 3))) == 0);
+}
+
+Test(dynamic, a_static_axis_is_never_generalised)
+{
+    for (int round = 0; round < 2; round++)
+        for (int64_t n = 2; n < 14; n++) {
+            kiln_tensor *x = counted(5, n);
+            cr_assert(kiln_mark_static(x, -1) == KILN_OK);
+            cr_assert(cost(kiln_softmax(x, 1)) == (round == 0), "%d columns, round %d", (int)n, round);
+        }
+    kiln_tensor *x = counted(7, 3); /* rows generalise beside it */
+    cr_assert(kiln_mark_static(x, 1) == KILN_OK);
+    cr_assert(cost(kiln_softmax(x, 1)) == 1);
+    x = counted(9, 3);
+    cr_assert(kiln_mark_static(x, 1) == KILN_OK);
+    cr_assert(cost(kiln_softmax(x, 1)) == 0);
+}
+
+static kiln_tensor *marked_static(int64_t rows)
+{
+    kiln_tensor *x = counted(rows, 3);
+    cr_assert(kiln_mark_static(x, 0) == KILN_OK);
+    return x;
+}
+
+Test(dynamic, static_marks_hold_under_dynamic_always)
+{
+    set_option("dynamic", "always");
+    cr_assert(cost(kiln_exp(marked_static(3))) == 1);
+    cr_assert(cost(kiln_exp(marked_static(4))) == 1);
+    cr_assert(cost(kiln_exp(counted(5, 3))) == 1);
+    cr_assert(cost(kiln_exp(counted(6, 3))) == 0);
+}
+
+static void refused(kiln_status status, kiln_status wanted, const char *first, const char *second)
+{
+    const char *message = kiln_error_message();
+    cr_assert(status == wanted, "%s: %s", kiln_status_name(status), message);
+    cr_assert(strstr(message, first) && strstr(message, second), "%s", message);
+}
+
+Test(dynamic, bad_marks_are_errors_that_name_both_places)
+{
+    kiln_tensor *x = counted(4, 3);
+    const char *made = "recorded at ";
+    char marked[64];
+    refused(kiln_mark_dynamic(x, 2, 0, 9), KILN_BAD_SHAPE, "axis 2 of f32[4,3]", made);
+    refused(kiln_mark_static(x, -3), KILN_BAD_SHAPE, "axis -3", made);
+    refused(kiln_mark_dynamic(x, 0, 9, 8), KILN_INVALID, "min 9 and max 8", "test_dynamic.c:");
+    refused(kiln_mark_dynamic(x, 0, -1, 8), KILN_INVALID, "min -1", "test_dynamic.c:");
+    refused(kiln_mark_dynamic(x, 0, 5, 8), KILN_BAD_SHAPE, "is 4: outside the promised 5 to 8", made);
+    refused(kiln_mark_dynamic(NULL, 0, 5, 8), KILN_INVALID, "x is NULL", "test_dynamic.c:");
+    refused(kiln_mark_static(kiln_exp(x), 0), KILN_INVALID, "not computed yet", made);
+    cr_assert(kiln_mark_dynamic(x, 0, 4, 4) == KILN_OK);
+    snprintf(marked, sizeof marked, "test_dynamic.c:%d", __LINE__ - 1);
+    refused(kiln_mark_static(x, 0), KILN_INVALID, "already marked dynamic", marked);
+    cr_assert(kiln_mark_dynamic(x, 0, 0, INT64_MAX) == KILN_OK); /* again, otherwise promised */
+    cr_assert(kiln_error_status() != KILN_OK);
+    kiln_clear_error();
+}
+
+Test(dynamic, marks_that_contradict_each_other_in_a_graph_fail_it)
+{
+    kiln_tensor *x = counted(4, 3), *y = counted(4, 3);
+    cr_assert(kiln_mark_dynamic(x, 0, 0, 100) == KILN_OK);
+    cr_assert(kiln_mark_static(y, 0) == KILN_OK);
+    char first[32], second[32];
+    snprintf(first, sizeof first, "test_dynamic.c:%d", __LINE__ - 3);
+    snprintf(second, sizeof second, "test_dynamic.c:%d", __LINE__ - 3);
+    refused(kiln_eval(kiln_add(x, y)), KILN_INVALID, first, second);
+    cr_assert(cost(kiln_add(kiln_exp(x), kiln_exp(counted(4, 3)))) == 1);
+    cr_assert(cost(kiln_matmul(x, kiln_transpose(y))) == 1); /* different sizes that happen to be equal */
+}
+
+static void twice(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    ++*(int *)user;
+    out[0] = kiln_add(in[0], in[0]);
+}
+
+Test(dynamic, marks_of_a_functions_inputs_count)
+{
+    int runs = 0;
+    kiln_function *f = kiln_function_new(twice, 1, 1, &runs);
+    int64_t before = compiles();
+    for (int64_t n = 3; n < 9; n++) {
+        kiln_tensor *x = dynamic_rows(n, 3), *y;
+        cr_assert(kiln_function_call(f, &x, &y) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_dim(y, 0) == n);
+    }
+    cr_assert(compiles() == before + 1, "%d compiles", (int)(compiles() - before));
+    kiln_tensor *plain = counted(3, 3), *y;
+    int traced = runs;
+    cr_assert(kiln_function_call(f, &plain, &y) == KILN_OK);
+    cr_assert(runs == traced + 1);
+    kiln_function_free(f);
+}

@@ -250,6 +250,7 @@ static Status choose_policy(const CompileJob *job, const Graph *g, GuardPolicy *
         memset(policy->int_varies, 0, call->facts.n_ints);
     if (policy->general)
         memset(policy->scalar_varies, 1, call->facts.n_scalars);
+    call_arguments(call, policy->scalar_varies);
     TRY(marks_apply(call, g, policy));
     guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
     return ST_OK;

@@ -56,10 +56,42 @@ static LV float_to_half(Emit *e, LV v, bool vec)
     return LLVMBuildBitCast(e->b, h, vec ? l_vec(e, e->type[SC_I16]) : e->type[SC_I16], "");
 }
 
+/*
+ * Integer division of vectors, which x86 does not have. Up to 32 bits through floats that hold the operands exactly: the quotient
+ * a / b of n-bit integers is an integer or at least 2^-n (relatively) away from one, so rounding to 24 (53) bits
+ * never reaches the next and truncation is right. 64 bits go lane by lane.
+ *
+ * Never as one LLVM instruction: division by zero in one lane is undefined for all, and LLVM 19.1.7 takes `sdiv x, select c, 1,
+ * <2, 1, 0, -1>` for x, because the second arm alone would divide by zero (seen; the select guards each lane).
+ */
+static LV vector_divide(Emit *e, const TapeInst *n, LV a, LV b)
+{
+    bool is_signed = n->op == SOP_SDIV || n->op == SOP_SREM, rest = n->op == SOP_SREM || n->op == SOP_UREM;
+    LLVMTypeRef type = l_vec(e, e->type[n->type]);
+    LV q;
+    if (n->type == SC_I64) {
+        q = LLVMGetPoison(type);
+        for (int lane = 0; lane < e->lanes; lane++) {
+            LV at = LLVMConstInt(e->type[SC_I32], (unsigned)lane, 0);
+            LV x = LLVMBuildExtractElement(e->b, a, at, ""), y = LLVMBuildExtractElement(e->b, b, at, "");
+            LV d = is_signed ? LLVMBuildSDiv(e->b, x, y, "") : LLVMBuildUDiv(e->b, x, y, "");
+            q = LLVMBuildInsertElement(e->b, q, d, at, "");
+        }
+    } else {
+        LLVMTypeRef wide = l_vec(e, e->type[n->type == SC_I32 ? SC_F64 : SC_F32]);
+        LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP, back = is_signed ? LLVMFPToSI : LLVMFPToUI;
+        LV x = LLVMBuildCast(e->b, to, a, wide, ""), y = LLVMBuildCast(e->b, to, b, wide, "");
+        q = LLVMBuildCast(e->b, back, LLVMBuildFDiv(e->b, x, y, ""), type, "");
+    }
+    return rest ? LLVMBuildSub(e->b, a, LLVMBuildMul(e->b, q, b, ""), "") : q;
+}
+
 static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool vec)
 {
     LLVMTypeRef type = vec ? l_vec(e, e->type[n->type]) : e->type[n->type];
     LV a = v[n->a], b = v[n->b], c = v[n->c];
+    if (vec && e->lanes > 1 && (n->op == SOP_SDIV || n->op == SOP_UDIV || n->op == SOP_SREM || n->op == SOP_UREM))
+        return vector_divide(e, n, a, b);
     switch ((Form)how[n->op].form) {
     case F_BINARY:
         return LLVMBuildBinOp(e->b, (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code),

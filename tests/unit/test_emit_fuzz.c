@@ -183,6 +183,12 @@ static void run_seed(uint64_t seed)
     }
     char what[32];
     snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
+    if (getenv("EMIT_PRINT")) {
+        Str text;
+        str_init(&text, &arena);
+        kernel_print(k, &text);
+        fprintf(stderr, "%s", text.text);
+    }
     check_kernel(k, f.args, what);
     for (uint32_t i = 0; i < k->args.n; i++)
         os_free((void *)(uintptr_t)f.args[i].data);
@@ -202,6 +208,9 @@ static uint64_t rounds(void)
     const char *n = getenv("EMIT_ROUNDS");
     return n ? strtoull(n, NULL, 10) : 60;
 }
+
+/* LLVM 19.1.7 took x // <2, 1, 0, -1> (guarded per lane) for x: see vector_divide in jit/llvm/tape.c */
+Test(emit_fuzz, division_by_constant_lanes) { run_seed(2000340); }
 
 Test(emit_fuzz, first) { run_seeds(0, rounds()); }
 Test(emit_fuzz, second) { run_seeds(1000000, 1000000 + rounds()); }

@@ -502,3 +502,35 @@ Test(emit_loops, permuted)
             os_free((void *)(uintptr_t)args[1].data);
         }
 }
+
+/* Integer division where every pair of small operands meets, and the extremes; divisors also known to the compiler. */
+Test(emit_loops, integer_division)
+{
+    static const DType ints[] = {DT_I8, DT_U8, DT_I16, DT_U16, DT_I32, DT_U32, DT_I64, DT_U64};
+    static const Op ops[] = {OP_FLOORDIV, OP_REM, OP_FMOD};
+    for (size_t i = 0; i < sizeof ints / sizeof *ints; i++)
+        for (size_t o = 0; o < 3; o++) {
+            enum { SIDE = 40 };
+            DType t = ints[i];
+            Fixture f = plane(t, SIDE, SIDE, true);
+            uint64_t *values = os_calloc(SIDE, 8);
+            unsigned char *x = os_calloc(2 * SIDE, dtype_bytes(t));
+            for (int v = 0; v < SIDE; v++) {
+                int edge = v / 4, bit = (int)dtype_bytes(t) * 8 - 1;
+                values[v] = v < 16 ? (uint64_t)(v - 8) : (uint64_t)(v % 4 - 2) + ((uint64_t)1 << (edge % 2 ? bit : bit - edge % 5));
+                scalar_store(t, values[v], x + (size_t)v * dtype_bytes(t));
+            }
+            VRef a = k_load(f.k, f.x, f.r, VREF_NONE), b = k_load(f.k, f.x, f.c, VREF_NONE);
+            VRef known = k_op(f.k, OP_CAST, t, k_index(f.k, kidx_add(f.k, f.c, kidx_const(f.k, -3))), VREF_NONE, VREF_NONE);
+            VRef r = k_op(f.k, ops[o], t, a, b, VREF_NONE);
+            r = k_op(f.k, OP_ADD, t, r, k_op(f.k, ops[o], t, a, known, VREF_NONE), VREF_NONE);
+            k_store(f.k, f.y, plane_at(&f), r, VREF_NONE);
+            CheckArg args[] = {{.data = x, .bytes = SIDE * dtype_bytes(t)},
+                               {.data = filled(t, SIDE * SIDE, false), .bytes = SIDE * SIDE * dtype_bytes(t)},
+                               {.value = SIDE}, {.value = SIDE}};
+            check_kernel(f.k, args, op_name(ops[o]));
+            os_free(values);
+            os_free(x);
+            os_free((void *)(uintptr_t)args[1].data);
+        }
+}

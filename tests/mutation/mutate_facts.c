@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* All facts of a call. */
 typedef struct Facts {
@@ -446,6 +447,81 @@ static void run_all(void (*mutation)(const Graph *g, const Facts *base))
 static void sizes(void) { run_all(mutate_sizes); }
 static void inputs(void) { run_all(mutate_inputs); }
 static void numbers(void) { run_all(mutate_numbers); }
+
+/* The first program is made with a scalar that rules look for, so its code may rely on it. */
+static void special_numbers(void)
+{
+    static const double first[] = {1, 0, 2, -1};
+    for (int k = 0; k < GRAPHS; k++)
+        for (size_t i = 0; i < sizeof first / sizeof *first; i++) {
+            Facts base = base_facts;
+            base.attribute = graphs[k].attribute;
+            base.size[0] = 20 + (int64_t)i;
+            base.scalar = first[i];
+            set_option("dynamic", i % 2 ? "auto" : "never");
+            if (call(&graphs[k], &base, "first") < 0)
+                continue; /* an epsilon of -1 */
+            for (size_t j = 0; j < 6; j++) {
+                Facts f = base;
+                char what[64];
+                f.scalar = j < 4 ? first[j] : j == 4 ? 0.75 : -0.0;
+                snprintf(what, sizeof what, "scalar %g after %g", f.scalar, first[i]);
+                mutate(&graphs[k], &base, &f, what);
+            }
+        }
+}
+
+/* Sizes that were equal in all calls so far, and then are not; and the other way round. */
+static void equal_sizes(void)
+{
+    static const int64_t equal[] = {24, 40, 16, 33}, other[][3] = {{24, 40, 16}, {40, 24, 24}, {24, 24, 40}, {7, 40, 7}, {33, 1, 0}};
+    for (int pass = 0; pass < 2; pass++) {
+        set_option("dynamic", pass ? "always" : "auto");
+        for (int k = 0; k < GRAPHS; k++) {
+            Facts f = base_facts;
+            f.attribute = graphs[k].attribute;
+            for (size_t i = 0; i < sizeof equal / sizeof *equal; i++) {
+                f.size[0] = f.size[1] = f.size[2] = equal[i];
+                call(&graphs[k], &f, "equal sizes");
+            }
+            Facts base = f;
+            for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+                memcpy(f.size, other[i], sizeof f.size);
+                mutate(&graphs[k], &base, &f, "sizes that differ after equal ones");
+            }
+        }
+    }
+}
+
+/* One program for small sizes meets more than 2^31 elements: memory that is mapped but (nearly) all one page of zeros. */
+static void large_sizes(void)
+{
+    const int64_t n = ((int64_t)1 << 31) + 12345;
+    unsigned char *zeros = mmap(NULL, (size_t)n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (zeros == MAP_FAILED) {
+        CHECK(true, "%s", "no address space");
+        return;
+    }
+    zeros[n - 2] = 7;
+    zeros[n - 1] = 200;
+    const int64_t sizes[] = {100, 300, n, 100};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        bool large = sizes[i] == n;
+        kiln_tensor *x = kiln_wrap(KILN_U8, KILN_SHAPE(sizes[i]), zeros, NULL, NULL);
+        kiln_tensor *tail = kiln_slice_axis(x, 0, -2, KILN_NONE, 1);
+        int64_t total = -1, at = -1;
+        unsigned char last[2] = {1, 1};
+        CHECK(kiln_item_int(kiln_sum(x), &total) == KILN_OK && total == (large ? 207 : 0), "sum of %" PRId64 " is %" PRId64 ": %s",
+              sizes[i], total, kiln_error_message());
+        CHECK(kiln_item_int(kiln_argmax(x), &at) == KILN_OK && at == (large ? n - 1 : 0), "argmax of %" PRId64 " is %" PRId64,
+              sizes[i], at);
+        CHECK(kiln_read(kiln_add(tail, kiln_int(1)), KILN_U8, last, 2) == KILN_OK && last[1] == (large ? 201 : 1), "last is %d", last[1]);
+        kiln_scope_end(scope);
+    }
+    munmap(zeros, (size_t)n);
+}
+
 static void all_options(void) { run_all(mutate_options); }
 
 static void sizes_never_dynamic(void)
@@ -463,7 +539,8 @@ static void sizes_always_dynamic(void)
 int main(int argc, char **argv)
 {
     static const Test tests[] = {
-        {"sizes", sizes}, {"inputs", inputs}, {"numbers", numbers}, {"options", all_options},
+        {"sizes", sizes}, {"inputs", inputs}, {"numbers", numbers}, {"special_numbers", special_numbers},
+        {"equal_sizes", equal_sizes}, {"large_sizes", large_sizes}, {"options", all_options},
         {"never_dynamic", sizes_never_dynamic}, {"always_dynamic", sizes_always_dynamic},
     };
     return run_tests("mutate_facts", tests, sizeof tests / sizeof *tests, argc, argv);

@@ -124,6 +124,14 @@ Test(emit_contract, empty)
             }
 }
 
+/* several batches, with rows enough for packing, in every layout and with and without conversion */
+Test(emit_contract, batches)
+{
+    for (int bits = 0; bits < 16; bits++)
+        check((Case){.t = bits & 8 ? DT_BF16 : DT_F32, .batch = 3, .m = bits & 1 ? 40 : 18, .n = 35, .k = 9, .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1, .fixed = bits >> 2 & 1, .prologue = bits >> 3 & 1, .epilogue = bits & 1});
+}
+
 /* beyond the blocks of k, rows and tiles */
 Test(emit_contract, blocks)
 {

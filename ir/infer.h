@@ -48,7 +48,8 @@ void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in,
 Status reshape_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr,
                       int64_t *facts, uint32_t *n_facts);
 
-/* Product of dims with overflow check (limit 2^62): false on overflow or a negative dim. A zero dim gives 0. */
+/* Product of dims with overflow check (limit 2^62): false on overflow or a negative dim. A zero dim gives 0, but the others
+ * must fit nevertheless (as in NumPy), so that no product of some of the dims overflows anywhere. */
 bool shape_numel(int rank, const int64_t *dims, int64_t *numel);
 
 #endif

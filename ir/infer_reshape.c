@@ -20,12 +20,12 @@ bool shape_numel(int rank, const int64_t *dims, int64_t *numel)
         if (dims[d] < 0)
             return false;
         zero |= dims[d] == 0;
-        over |= !zero && n > LARGEST / dims[d];
-        if (!zero && !over)
+        over |= dims[d] != 0 && n > LARGEST / dims[d];
+        if (dims[d] != 0 && !over)
             n *= dims[d];
     }
     *numel = zero ? 0 : n;
-    return zero || !over;
+    return !over;
 }
 
 static void add_group(Attr *attr, int in, int out)

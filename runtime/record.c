@@ -444,7 +444,7 @@ bool rec_broadcast(Rec *r, int n, RtNode **x, const char *const *names)
         }
     }
     if (!shape_numel(rank, dims, &numel)) {
-        rec_fail(r, ST_OVERFLOW, "the broadcast result has more than 2^62 elements");
+        rec_fail(r, ST_OVERFLOW, "the broadcast result is larger than 2^62 elements");
         return false;
     }
     for (int k = 0; k < n; k++) {

@@ -4,7 +4,8 @@
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
-#include "kiln.h"
+#include "runtime/stats.h"
+#include "runtime/tensor.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -188,4 +189,30 @@ Test(scopes, a_growing_root_scope_is_warned_about_once)
     cr_assert(warnings == 1, "%d warnings", warnings);
     cr_assert(strstr(warned, "open a scope in the loop"), "%s", warned);
     kiln_set_log_sink(NULL, NULL);
+}
+
+/* ---- the pool of tensor data ---- */
+
+Test(pool, blocks_are_reused_and_accounted_for)
+{
+    bool pools = false;
+    for (size_t bytes = 1; bytes < (size_t)1 << 24; bytes += 1 + bytes / 7) {
+        Storage *a = storage_new(bytes);
+        cr_assert(a && (uintptr_t)a->data % 64 == 0 && a->bytes == bytes);
+        memset(a->data, 1, bytes);
+        void *data = a->data;
+        storage_release(a);
+        pools |= stat_get(STAT_POOLED) > 0;
+        Storage *b = storage_new(bytes);
+        if (pools)
+            cr_assert(b->data == data && stat_get(STAT_POOLED) < (int64_t)1 << 25, "%zu bytes", bytes);
+        storage_release(b);
+    }
+    storage_trim();
+    cr_assert(stat_get(STAT_POOLED) == 0, "%lld bytes", (long long)stat_get(STAT_POOLED));
+    cr_assert(stat_get(STAT_LIVE) == 0);
+    cr_assert(storage_new(SIZE_MAX / 2) == NULL);
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert(stats.peak_bytes >= ((int64_t)1 << 24) / 8 * 7 - 100, "%lld", (long long)stats.peak_bytes);
 }

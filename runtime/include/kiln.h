@@ -102,7 +102,7 @@ typedef enum kiln_status {
     KILN_BAD_DTYPE,     /* the function does not take this dtype */
     KILN_BAD_SHAPE,     /* ranks or dims do not fit */
     KILN_BAD_INDEX,     /* an index, known only when values are computed, is out of bounds */
-    KILN_OVERFLOW,      /* more than 2^62 elements */
+    KILN_OVERFLOW,      /* more than 2^62 elements (dims of 0 left out) or bytes */
     KILN_OUT_OF_MEMORY,
     KILN_IO,            /* a file cannot be read or written */
     KILN_BAD_FORMAT,    /* a file is malformed */

@@ -7,7 +7,8 @@ target_link_libraries(kiln PRIVATE $<BUILD_INTERFACE:kiln_flags> $<BUILD_INTERFA
 set_target_properties(kiln PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
 set(KILN_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/kiln.map)
-target_link_options(kiln PRIVATE -Wl,--gc-sections -Wl,--version-script=${KILN_EXPORTS})
+# nodelete: the pool's threads and the clean-up of ending threads may run after a dlclose.
+target_link_options(kiln PRIVATE -Wl,--gc-sections -Wl,-z,nodelete -Wl,--version-script=${KILN_EXPORTS})
 set_property(TARGET kiln APPEND PROPERTY LINK_DEPENDS ${KILN_EXPORTS})
 if(NOT KILN_SANITIZE)
     target_link_options(kiln PRIVATE -Wl,--no-undefined)

@@ -1,11 +1,22 @@
-/* Failure messages, one buffer a thread: the text is written where the cause is known and read by
- * the API layer. */
+/*
+ * Failure messages, one buffer a thread: the text is written where the cause is known and read by the API layer.
+ *
+ * The buffer is allocated at a thread's first failure and freed when the thread ends. It is not itself thread-local: a library
+ * with more than a few hundred bytes of thread-local data cannot be loaded with dlopen.
+ */
 #include "ir/base/status.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <threads.h>
 
-static _Thread_local char message[2048];
+enum { LENGTH = 2048 };
+
+static _Thread_local char *message;
+static tss_t at_thread_end;
+static bool have_key;
 
 static const char *const names[ST_COUNT] = {
 #define STATUS(id, text) text,
@@ -13,20 +24,47 @@ static const char *const names[ST_COUNT] = {
 #undef STATUS
 };
 
+static void message_free(void *buffer)
+{
+    message = NULL; /* a failure while the thread ends makes another */
+    free(buffer);
+}
+
+static void make_key(void)
+{
+    have_key = tss_create(&at_thread_end, message_free) == thrd_success;
+}
+
+static char *message_buffer(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, make_key);
+    if (message || !have_key)
+        return message;
+    message = calloc(1, LENGTH);
+    if (message && tss_set(at_thread_end, message) != thrd_success) {
+        free(message);
+        message = NULL;
+    }
+    return message;
+}
+
 Status fail(Status status, const char *format, ...)
 {
-    char text[sizeof message]; /* the arguments may point into the old message */
+    char text[LENGTH], *buffer = message_buffer(); /* the arguments may point into the old message */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    snprintf(message, sizeof message, "%s", text);
+    if (buffer)
+        snprintf(buffer, LENGTH, "%s", text);
     return status;
 }
 
 const char *fail_message(void)
 {
-    return message;
+    char *buffer = message_buffer();
+    return buffer ? buffer : "out of memory";
 }
 
 const char *status_name(Status status)

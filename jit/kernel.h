@@ -83,7 +83,8 @@ typedef enum InstKind {
     KI_STORE,   /* args[arg][idx] = a, where pred holds; x- or r-level */
     KI_SCATTER, /* args[arg][idx] op= a with `mode`, in r order, sequential over r; idx has an IX_VALUE */
     KI_BOUND    /* a: an i64 index value; idx: the size of the axis. Negative counts from the end (+ size once), then clamped to
-                   [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value */
+                   [0, size); out of bounds (where pred holds) writes imm to ARG_FAULT `arg`. An i64 value; an
+                   effect too: it is there even where no instruction uses the value */
 } InstKind;
 #define VREF_NONE UINT32_MAX
 #define IREF_NONE UINT32_MAX

@@ -345,7 +345,7 @@ void function_open(Emit *e, LV fn, LV scratch)
     e->entry_end = LLVMBuildBr(e->b, start);
     l_at(e, start);
     e->sink = NULL;
-    e->mask = NULL;
+    e->mask = e->whole = e->streams = NULL;
     e->flat = NULL;
     memset(e->axis, 0, sizeof e->axis);
     level_open(e, LV_TASK);

@@ -74,6 +74,7 @@ typedef struct Emit {
     bool one_body;       /* heavy body: all tiles masked, instead of a second copy of the code for the last one */
     int64_t row_block;   /* points of row_axis that a tile visits in one task, so that lines it gathers from are used up; */
     uint32_t row_axis;   /* row_block 0: not done */
+    bool stream;         /* outputs are so big that stores go past the caches */
     bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
     bool split;
     Reduction *red;
@@ -102,6 +103,8 @@ typedef struct Emit {
     struct ArgMemo { LV v; uint32_t scope; } *arg;
     Ix axis[MAX_AXES];
     LV mask;                   /* <lanes x i1> of the live lanes of this tile; NULL: all */
+    LV whole;                  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
+    LV streams;                /* i1: outputs are big enough for stores past the caches; NULL: never */
     LV flat;                   /* flat r index of this step (of its lane 0) */
     uint32_t stage;
     LV *scan;                  /* per instruction: the running value of a KI_SCAN */
@@ -192,6 +195,9 @@ Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 /* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers' form */
 Val load_at(Emit *e, DType dtype, Address at, const Val *pred);
 void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+void stream_at(Emit *e, DType dtype, Address at, Val value); /* past the caches where that is possible and wanted */
+void stream_end(Emit *e);                           /* at the end of a function that called it */
+enum { STREAM_BYTES = 1 << 24 };                    /* outputs from this size on are streamed */
 
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);

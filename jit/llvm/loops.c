@@ -60,6 +60,10 @@ static void sizes_open(Emit *e)
     e->flat_n = product(e, e->n_x, e->k->axes.n);
     int64_t length;
     reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
+    if (e->stream && e->scratch) { /* in bytes of at least one each; the hint knew the dtype */
+        LV points = l_mul(e, product(e, 0, e->n_x), e->flat_n);
+        e->streams = LLVMBuildICmp(e->b, LLVMIntSGE, points, l_i64(e, STREAM_BYTES / 4), "");
+    }
     if (!e->split)
         return;
     e->x_total = product(e, 0, e->n_x);
@@ -160,6 +164,13 @@ static bool no_tail(const Emit *e, LV n)
     return e->lanes == 1 || (l_is_const(n, &c) && c % e->lanes == 0);
 }
 
+/* The mask of a tile with `left` elements to its end, and whether that is all of it. */
+static void tile_mask(Emit *e, LV left)
+{
+    e->mask = l_lane_mask(e, left);
+    e->whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), "");
+}
+
 static void r_step(Emit *e, uint32_t stage, LV flat)
 {
     level_open(e, LV_R);
@@ -176,7 +187,7 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
         Loop l = loop_begin(e, from, to, lanes, "r");
         if (outermost)
             e->before[x_level(e)] = l.guard;
-        e->mask = l_lane_mask(e, l_sub(e, to, l.iv));
+        tile_mask(e, l_sub(e, to, l.iv));
         r_step(e, stage, l.iv);
         e->mask = NULL;
         loop_end(e, &l);
@@ -199,6 +210,7 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
     if (!guard && outermost)
         e->before[x_level(e)] = i.branch;
     e->mask = l_lane_mask(e, l_sub(e, to, full));
+    e->whole = NULL;
     r_step(e, stage, full);
     e->mask = NULL;
     if_end(e, &i);
@@ -340,7 +352,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     if (tail && e->one_body) {
         Loop l = loop_begin(e, l_mul(e, j0, lanes), l_mul(e, j1, lanes), lanes, "tile");
         e->before[LV_ROW] = l.guard;
-        e->mask = l_lane_mask(e, l_sub(e, size, l.iv));
+        tile_mask(e, l_sub(e, size, l.iv));
         tile(e, l.iv, body, stage);
         e->mask = NULL;
         loop_end(e, &l);
@@ -361,6 +373,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
         e->before[LV_ROW] = i.branch;
     LV at = l_mul(e, full, lanes);
     e->mask = l_lane_mask(e, l_sub(e, size, at));
+    e->whole = NULL;
     tile(e, at, body, stage);
     e->mask = NULL;
     if_end(e, &i);
@@ -481,7 +494,7 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
         outer = l_div(e, outer, axis_size(e, a));
     }
     if (!no_tail(e, size))
-        e->mask = l_lane_mask(e, l_sub(e, size, at));
+        tile_mask(e, l_sub(e, size, at));
     Loop r = loop_begin(e, from, to, l_i64(e, 1), "row");
     level_open(e, LV_ROW);
     e->axis[e->row_axis] = ix_uniform(r.iv);
@@ -519,7 +532,7 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
         LV at = l_mul(e, l_mod(e, x, per_row), l_i64(e, e->lanes));
         LV size = axis_size(e, (uint32_t)e->tile_axis);
         if (!no_tail(e, size))
-            e->mask = l_lane_mask(e, l_sub(e, size, at));
+            tile_mask(e, l_sub(e, size, at));
         pin(e, LV_ROW);
         level_open(e, LV_TILE);
         e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
@@ -568,6 +581,7 @@ static LV phase_function(Emit *e, uint32_t phase, const char *name)
         walk_blocks(e, lo, hi, phase / 2);
     else
         walk(e, lo, hi, body_combine, phase / 2);
+    stream_end(e);
     LLVMBuildRetVoid(e->b);
     return fn;
 }
@@ -581,6 +595,7 @@ static void emit_run(Emit *e)
         sizes_open(e);
         rows_open(e);
         walk(e, LLVMGetParam(run, 2), LLVMGetParam(run, 3), body_unsplit, 0);
+        stream_end(e);
         LLVMBuildRetVoid(e->b);
         return;
     }

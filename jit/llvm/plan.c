@@ -81,6 +81,20 @@ static int64_t vec_extent(const Emit *e)
     return n;
 }
 
+/* Is some output, at the hint, of a size to be streamed? A store at the x level writes x points, in the r loop all points. */
+static void plan_stream(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind != KI_STORE)
+            continue;
+        double bytes = (double)dtype_bytes((DType)e->k->inst.at[n->a].dtype);
+        for (uint32_t a = 0; a < (e->info[i].r_level ? e->k->axes.n : e->n_x); a++)
+            bytes *= (double)e->k->axes.at[a].hint;
+        e->stream |= bytes >= STREAM_BYTES;
+    }
+}
+
 /* How an index moves along `axis`: not at all, element by element, or some other way. */
 typedef enum Walk { STAYS, STEPS, JUMPS } Walk;
 
@@ -175,6 +189,7 @@ void emit_plan(Emit *e)
     }
     e->split = k->split && e->n_stages && !in_order;
     plan_row_block(e);
+    plan_stream(e);
     for (uint32_t a = 0; a < k->args.n; a++)
         if (k->args.at[a].kind == ARG_SCRATCH)
             e->shared_arg = a;

@@ -191,7 +191,11 @@ void value_store(Emit *e, VRef v)
     }
     Val x = value(e, n->a);
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
-    store_at(e, dtype, address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx), x, p);
+    Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
+    if (p || e->k->args.at[n->arg].may_alias)
+        store_at(e, dtype, at, x, p);
+    else
+        stream_at(e, dtype, at, x);
 }
 
 /* Which op combines an element with what is there; OP_COUNT: it replaces it. */

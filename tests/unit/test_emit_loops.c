@@ -534,3 +534,44 @@ Test(emit_loops, integer_division)
             os_free((void *)(uintptr_t)args[1].data);
         }
 }
+
+/* Outputs beyond the caches are streamed, where vectors lie on whole lines; else, and in the tail, stored as usual. */
+Test(emit_loops, big_outputs)
+{
+    enum { N = (1 << 22) + 13 };
+    Guarded x = guarded_at_end(N * 4, 0);
+    for (int i = 0; i < N; i++)
+        ((float *)x.data)[i] = (float)(i % 1000) - 500;
+    for (int heavy = 0; heavy < 2; heavy++)
+        for (int fixed = 0; fixed < 2; fixed++) {
+            Kernel *k = kernel_new(&arena);
+            k_arg(k, ARG_BUFFER, DT_F32, false);
+            k_arg(k, ARG_BUFFER, DT_F32, true);
+            k_arg(k, ARG_SIZE, DT_I64, false);
+            uint32_t a = k_axis(k, AXIS_X, fixed ? kidx_const(k, N) : kidx_arg(k, 2), N);
+            k->vec_axis = a;
+            IRef at = kidx_axis(k, a);
+            VRef v = k_load(k, 0, at, VREF_NONE);
+            v = heavy ? k_op(k, OP_SIN, DT_F32, v, VREF_NONE, VREF_NONE) : k_op(k, OP_ADD, DT_F32, v, v, VREF_NONE);
+            k_store(k, 1, at, v, VREF_NONE);
+            for (int bits = 256; bits <= 512; bits += 256) {
+                Code *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT});
+                for (int shift = 0; shift < 3; shift++) {
+                    Guarded y = shift == 2 ? guarded_at_start(N * 4, 0) : guarded_at_end(N * 4, shift ? 4 : 0);
+                    void *args[] = {x.data, y.data, (void *)(intptr_t)N};
+                    int64_t tasks = code_query(code)(args, ASK_TASKS, 0), cut = tasks / 3;
+                    code_run(code)(args, 0, 0, cut, NULL);
+                    code_run(code)(args, 0, cut, tasks, NULL);
+                    for (int i = 0; i < N; i++) {
+                        float in = ((float *)x.data)[i], out = ((float *)y.data)[i];
+                        if (heavy ? fabsf(out - sinf(in)) > 1e-6f : out != in + in)
+                            cr_assert(false, "[%d]: %g -> %g", i, (double)in, (double)out);
+                    }
+                    cr_assert(guarded_intact(&y));
+                    guarded_free(&y);
+                }
+                code_release(code);
+            }
+        }
+    guarded_free(&x);
+}

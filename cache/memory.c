@@ -35,7 +35,7 @@ typedef struct Entry {
 enum { EVICTED_REMEMBERED = 256 };
 
 static Entry *table;
-static uint64_t clock_now, n_evicted;
+static uint64_t clock_now, n_evicted, generation; /* generation: changes when a variant goes */
 static uint32_t n_entries, n_variants;
 static size_t total_bytes;
 static Hash128 evicted[EVICTED_REMEMBERED]; /* of entries dropped for room: so that a later miss can say so */
@@ -154,11 +154,39 @@ bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss
         v->next = entry->variants;
         entry->variants = v;
         v->last_use = ++clock_now;
-        *hit = (CacheHit){v->program, v->last_sizes};
+        *hit = (CacheHit){v->program, v->last_sizes, v};
         return true;
     }
     explain_miss(entry, key, facts, miss);
     return false;
+}
+
+bool cache_recall(const CacheMemo *memo, CacheHit *hit)
+{
+    if (!memo->variant || memo->generation != generation)
+        return false;
+    memo->variant->last_use = ++clock_now;
+    *hit = (CacheHit){memo->variant->program, memo->sizes, memo->variant};
+    return true;
+}
+
+void cache_remember(CacheMemo *memo, const CacheHit *hit)
+{
+    size_t bytes = sizeof *memo->sizes * hit->program->guards.sizes.n;
+    cache_forget(memo);
+    memo->sizes = os_alloc(bytes + 1);
+    if (!memo->sizes)
+        return;
+    if (bytes)
+        memcpy(memo->sizes, hit->sizes, bytes);
+    memo->variant = hit->variant;
+    memo->generation = generation;
+}
+
+void cache_forget(CacheMemo *memo)
+{
+    os_free(memo->sizes);
+    *memo = (CacheMemo){0};
 }
 
 uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen,
@@ -185,6 +213,7 @@ static void free_variant(Variant *v)
 {
     total_bytes -= v->bytes;
     n_variants--;
+    generation++;
     program_release(v->program);
     os_free(v);
 }
@@ -318,7 +347,7 @@ Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_
     total_bytes += fresh->bytes;
     while (total_bytes > limit && evict_one(fresh))
         continue;
-    *hit = (CacheHit){program, fresh->last_sizes};
+    *hit = (CacheHit){program, fresh->last_sizes, fresh};
     return ST_OK;
 }
 

@@ -23,7 +23,15 @@ typedef struct CallKey {
 typedef struct CacheHit {
     Program *program;           /* borrowed: retain it to keep it beyond the next cache call */
     const int64_t *sizes;       /* the values of its size table for these facts; same lifetime */
+    struct Variant *variant;
 } CacheHit;
+
+/* What a caller that repeats one key and one set of facts remembers of its last hit, to skip the look-up. Zeroed: nothing. */
+typedef struct CacheMemo {
+    struct Variant *variant;
+    int64_t *sizes;             /* heap; cache_forget frees it */
+    uint64_t generation;
+} CacheMemo;
 
 typedef struct CacheMiss {
     Reason reason;
@@ -35,6 +43,12 @@ typedef struct CacheMiss {
 
 /* Looks for a program whose guards hold; true: *hit, false: *miss says why. */
 bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss *miss);
+
+/* The same hit again; false: something left the cache meanwhile, or nothing is remembered. Scalars are taken to be those that the
+ * program's guards held for. */
+bool cache_recall(const CacheMemo *memo, CacheHit *hit);
+void cache_remember(CacheMemo *memo, const CacheHit *hit); /* out of memory: remembers nothing */
+void cache_forget(CacheMemo *memo);
 
 /* The policy for compiling after a miss: what varied between this call and the variants of its signature. `seen` gets up to
  * max_seen facts of theirs (borrowed until the next cache call). */

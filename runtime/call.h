@@ -28,6 +28,7 @@ typedef struct Call {
     CallKey key;
     Facts facts;
     const uint32_t *held;       /* a replayed function: how many references to each input the call itself holds; else NULL */
+    CacheMemo *memo;            /* a replayed function: its last hit; else NULL */
 } Call;
 
 /* Serves one complete call: computes the values of its outputs. */
@@ -46,8 +47,9 @@ Graph *call_graph(const Call *call, Arena *arena);
 /* Marks the scalars that are arguments of every program: varies[k] for the k-th scalar. */
 void call_arguments(const Call *call, bool *varies);
 
-/* Which inputs nothing else will need once the outputs have their values: given_up[k] for the k-th input. */
-void call_given_up(const Call *call, bool *given_up, Arena *arena);
+/* Which inputs nothing else will need once the outputs have their values: [k] for the k-th input. Valid until the next call. NULL:
+ * out of memory. */
+const bool *call_given_up(const Call *call);
 
 /* Runs a program for a call: results in results[k], one for each output (storage with a reference for the caller). */
 typedef struct Result {

@@ -248,24 +248,32 @@ void call_arguments(const Call *c, bool *varies)
  * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
  * call that are outputs (they let their inputs go once they have values) or that die with those.
  */
-void call_given_up(const Call *c, bool *given_up, Arena *arena)
+const bool *call_given_up(const Call *c)
 {
-    uint32_t *going = ARENA_ARRAY(arena, uint32_t, c->nodes.n + 1); /* references that go away */
-    bool *output = ARENA_ARRAY(arena, bool, c->nodes.n + 1);
-    for (size_t i = 0; i < c->outputs.n; i++)
-        output[c->outputs.at[i]] = true;
-    for (size_t i = c->nodes.n; i-- > 0;) {
-        const RtNode *node = c->nodes.at[i];
-        bool dies = atomic_load(&node->refs) == going[i];
-        if (is_pending(node) && (output[i] || dies))
-            for (uint32_t k = 0; k < node->n_in; k++)
-                going[node->in[k]->index]++;
+    static BUF(bool) given_up, output;
+    static BUF(uint32_t) going; /* references that go away, by node */
+    size_t n = c->nodes.n + 1;
+    if (!BUF_RESERVE(given_up, c->inputs.n + 1) || !BUF_RESERVE(output, n) || !BUF_RESERVE(going, n))
+        return NULL;
+    if (!c->held) { /* who holds the references has to be counted */
+        memset(output.at, 0, n);
+        memset(going.at, 0, n * sizeof *going.at);
+        for (size_t i = 0; i < c->outputs.n; i++)
+            output.at[c->outputs.at[i]] = true;
+        for (size_t i = c->nodes.n; i-- > 0;) {
+            const RtNode *node = c->nodes.at[i];
+            bool dies = atomic_load(&node->refs) == going.at[i];
+            if (is_pending(node) && (output.at[i] || dies))
+                for (uint32_t k = 0; k < node->n_in; k++)
+                    going.at[node->in[k]->index]++;
+        }
     }
     for (size_t k = 0; k < c->inputs.n; k++) {
         const RtNode *node = c->nodes.at[c->inputs.at[k]];
         const Storage *storage = atomic_load(&node->storage);
-        uint32_t ours = c->held ? c->held[k] : going[c->inputs.at[k]];
-        given_up[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided &&
-                      atomic_load(&storage->refs) == 1;
+        uint32_t ours = c->held ? c->held[k] : going.at[c->inputs.at[k]];
+        given_up.at[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided &&
+                         atomic_load(&storage->refs) == 1;
     }
+    return given_up.at;
 }

@@ -47,8 +47,8 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
         pending |= !atomic_load_explicit(&nodes[i]->storage, memory_order_acquire);
     if (!pending)
         return ST_OK;
-    Sync sync = sync_at(api, loc);
     eval_lock();
+    Sync sync = sync_at(api, loc);
     Status status = collect_keyed(nodes, n, &sync.options, serve, &sync);
     eval_unlock();
     return status;
@@ -63,7 +63,7 @@ static Status serve(Call *call, void *user)
 
     CacheHit hit;
     CacheMiss miss;
-    if (cache_find(&call->key, &call->facts, &hit, &miss)) {
+    if ((call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss)) {
         stat_add(STAT_HITS, 1);
         log_hit(call);
     } else {
@@ -77,6 +77,8 @@ static Status serve(Call *call, void *user)
             return interpret(call, sync);
         }
     }
+    if (call->memo && hit.sizes != call->memo->sizes)
+        cache_remember(call->memo, &hit);
     program_retain(hit.program);
     Status status = run(hit.program, hit.sizes, call);
     program_release(hit.program);
@@ -85,12 +87,19 @@ static Status serve(Call *call, void *user)
 
 /* --- entries ------------------------------------------------------------------------------------------------------------ */
 
+/* The options are read anew only when one was set. Under the evaluation lock. */
 static Sync sync_at(const char *api, Loc loc)
 {
-    Sync sync = {.api = api, .loc = loc};
+    static JitOptions now;
+    static uint64_t generation;
+    static bool read;
     options_init();
-    options_snapshot(&sync.options);
-    return sync;
+    if (!read || generation != options_generation()) {
+        generation = options_generation();
+        options_snapshot(&now);
+        read = true;
+    }
+    return (Sync){.api = api, .loc = loc, .options = now};
 }
 
 /* A deleter that runs while an evaluation is under way must not start another: the call's arrays are in use. */
@@ -191,32 +200,15 @@ static void publish(Call *call, const Result *from)
 
 static BUF(Result) results;     /* kept between evaluations */
 
-typedef struct RunJob {
-    const Program *program;
-    const int64_t *sizes;
-    Call *call;
-    uint32_t fault_node;
-} RunJob;
-
-static Status run_giving_up(Arena *arena, void *user)
-{
-    RunJob *job = user;
-    bool *given_up = NULL;
-    if (job->program->takes_over) {
-        given_up = ARENA_ARRAY(arena, bool, job->call->inputs.n + 1);
-        call_given_up(job->call, given_up, arena);
-    }
-    return launch(job->program, job->sizes, job->call, given_up, results.at, &job->fault_node);
-}
-
 static Status run(const Program *program, const int64_t *sizes, Call *call)
 {
-    RunJob job = {program, sizes, call, 0};
-    if (!BUF_RESERVE(results, call->outputs.n))
+    const bool *given_up = NULL;
+    uint32_t fault_node = 0;
+    if (!BUF_RESERVE(results, call->outputs.n) || (program->takes_over && !(given_up = call_given_up(call))))
         return ST_OUT_OF_MEMORY;
-    Status status = program->takes_over ? with_arena(run_giving_up, &job) : run_giving_up(NULL, &job);
+    Status status = launch(program, sizes, call, given_up, results.at, &fault_node);
     if (status == ST_INDEX)
-        return fail_index(call, job.fault_node);
+        return fail_index(call, fault_node);
     TRY(status);
     publish(call, results.at);
     return ST_OK;

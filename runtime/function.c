@@ -345,13 +345,37 @@ void kiln_function_free(kiln_function *f)
     os_free(f);
 }
 
-static Template *find_template(kiln_function *f, const Bytes *signature)
+/* Are the inputs what signature_of wrote? Compared where they are: this is the way of every call but the first. */
+static bool signature_fits(const Template *t, int n, kiln_tensor *const *in)
+{
+    const uint8_t *at = t->signature;
+    for (int i = 0; i < n; i++) {
+        const RtNode *node = in[i]->node;
+        uint8_t marks[MARKS_BYTES];
+        size_t marked = node->marks ? marks_signature(node, marks) : 0, dims = sizeof *node->dim * node->rank;
+        if (at[0] != node->dtype || at[1] != node->rank || at[2] != node->strided || at[3] != marked)
+            return false;
+        at += 4;
+        if (memcmp(at, node->dim, dims) != 0)
+            return false;
+        at += dims;
+        if (node->strided && (memcmp(at, node->stride, dims) != 0))
+            return false;
+        at += node->strided ? dims : 0;
+        if (marked && memcmp(at, marks, marked) != 0)
+            return false;
+        at += marked;
+    }
+    return true;
+}
+
+/* The template for these inputs, moved to the front; NULL: none. */
+static Template *find_template(kiln_function *f, kiln_tensor *const *in)
 {
     uint64_t options = options_generation();
     for (Template **link = &f->templates; *link; link = &(*link)->next) {
         Template *t = *link;
-        if (t->options != options || t->signature_bytes != signature->n ||
-            memcmp(t->signature, signature->at, signature->n) != 0)
+        if (t->options != options || !signature_fits(t, f->n_in, in))
             continue;
         *link = t->next;
         t->next = f->templates;
@@ -368,30 +392,37 @@ static void drop_first_template(kiln_function *f)
     template_free(t);
 }
 
-static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+/* Pending inputs are evaluated, together. */
+static Status evaluate_inputs(int n, kiln_tensor *const *in, Loc loc)
 {
-    Bytes signature = {0};
-    RtNode **nodes = os_calloc((size_t)f->n_in + 1, sizeof *nodes);
+    bool pending = false;
+    for (int i = 0; i < n; i++)
+        pending |= is_pending(in[i]->node);
+    if (!pending)
+        return ST_OK;
+    RtNode **nodes = os_calloc((size_t)n, sizeof *nodes);
     if (!nodes)
         return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    for (int i = 0; i < f->n_in; i++)
+    for (int i = 0; i < n; i++)
         nodes[i] = in[i]->node;
-    Status status = eval_nodes(nodes, (uint32_t)f->n_in, "kiln_function_call", loc); /* pending inputs first */
+    Status status = eval_nodes(nodes, (uint32_t)n, "kiln_function_call", loc);
     os_free(nodes);
-    TRY(status);
-    if (!signature_of(f->n_in, in, &signature)) {
-        os_free(signature.at);
-        return ST_OUT_OF_MEMORY;
-    }
-    bool retrace = true;
-    Template *t = find_template(f, &signature);
+    return status;
+}
+
+static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+{
+    TRY(evaluate_inputs(f->n_in, in, loc));
+    Template *t = find_template(f, in);
     if (t) {
-        status = template_replay(t, in, out, f->n_out, random_advance(t->drawn), loc, &retrace);
-        if (status == ST_OK && retrace)
-            drop_first_template(f);
+        bool retrace;
+        Status status = template_replay(t, in, out, f->n_out, random_advance(t->drawn), loc, &retrace);
+        if (status != ST_OK || !retrace)
+            return status;
+        drop_first_template(f);
     }
-    if (status == ST_OK && retrace)
-        status = trace_and_call(f, in, out, &signature, loc);
+    Bytes signature = {0};
+    Status status = signature_of(f->n_in, in, &signature) ? trace_and_call(f, in, out, &signature, loc) : ST_OUT_OF_MEMORY;
     os_free(signature.at);
     return status;
 }

@@ -47,6 +47,12 @@ void template_free(Template *t)
     os_free(t->results);
     os_free(t->assigned);
     os_free(t->draws);
+    os_free(t->now);
+    os_free(t->fresh);
+    os_free(t->values);
+    os_free(t->scalars);
+    os_free(t->held);
+    cache_forget(&t->memo);
     os_free(t);
 }
 
@@ -121,6 +127,11 @@ static bool make_placeholders(Template *t, const Trace *trace)
         RtNode *placeholder = node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0);
         if (!placeholder)
             return false;
+        if (node->strided && !(placeholder->stride = copy_bytes(node->stride, sizeof *node->stride * MAX_RANK))) {
+            node_release(placeholder);
+            return false;
+        }
+        placeholder->strided = node->strided;
         t->inputs[i] = source_of(trace, node);
         for (size_t n = 0; n < call->nodes.n; n++)
             for (uint32_t k = 0; k < call->nodes.at[n]->n_in; k++)
@@ -148,6 +159,18 @@ static void number_draws(Template *t)
         }
         scalar++;
     }
+}
+
+/* All that replaying needs room for. */
+static bool make_room(Template *t)
+{
+    const Call *call = &t->call;
+    t->now = copy_bytes(call->nodes.at, sizeof *t->now * call->nodes.n);
+    t->fresh = os_calloc(call->outputs.n + 1, sizeof *t->fresh);
+    t->values = os_calloc(t->n_results + 1, sizeof *t->values);
+    t->scalars = copy_bytes(call->scalars.at, sizeof *t->scalars * call->scalars.n);
+    t->held = os_calloc(call->inputs.n + 1, sizeof *t->held);
+    return t->now && t->fresh && t->values && t->scalars && t->held;
 }
 
 Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
@@ -178,7 +201,7 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
     for (uint32_t d = 0; d < t->n_draws; d++)
         t->drawn += t->draws[d].count;
     number_draws(t);
-    if (make_placeholders(t, trace))
+    if (make_placeholders(t, trace) && make_room(t))
         return t;
 failed:
     if (t)
@@ -188,7 +211,7 @@ failed:
 
 /* --- replay ------------------------------------------------------------------------------------------------------------------ */
 
-/* The node a source means now, evaluated unless it is a result; with a reference for the caller. */
+/* The node a source means now, evaluated unless it is a result. Borrowed: an argument's handle is the caller's, the others' are held. */
 static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const *results, RtNode **out)
 {
     RtNode *node = NULL;
@@ -200,7 +223,7 @@ static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const
     }
     if (s->kind == FROM_HANDLE && is_pending(node))
         TRY(eval_nodes(&node, 1, "kiln_function_call", node->loc));
-    *out = node_retain(node);
+    *out = node;
     return ST_OK;
 }
 
@@ -220,9 +243,13 @@ static RtNode *node_like(const RtNode *node)
     return copy;
 }
 
-/* Numbers the template's nodes as the call has them; false: one of them was evaluated from outside. */
+/* Numbers the template's nodes as the call has them; false: one of them was evaluated from outside. Neither matters to a program
+ * that is known. */
 static bool renumber(const Template *t)
 {
+    CacheHit hit;
+    if (cache_recall(&t->memo, &hit))
+        return true;
     for (size_t i = 0; i < t->call.nodes.n; i++) {
         RtNode *node = t->call.nodes.at[i];
         if (node->op != OP_INPUT && !is_pending(node))
@@ -232,71 +259,65 @@ static bool renumber(const Template *t)
     return true;
 }
 
+/* What a replay holds: so many fresh results and values, each with a reference. */
 typedef struct Replay {
-    Call call;              /* borrows all arrays of the template's but nodes and scalars */
-    RtNode **nodes;         /* the inputs' current nodes (a reference each) and the fresh results */
-    RtNode **results;       /* by the call's outputs; a reference each */
-    RtNode **values;        /* by the template's results; a reference each */
-    uint64_t *scalars;
-    uint32_t *held;
+    Template *t;
+    Call call;              /* borrows all arrays of the template */
+    size_t n_fresh, n_values;
 } Replay;
 
-static void replay_free(Replay *r, const Template *t)
+static void replay_end(Replay *r)
 {
-    for (size_t i = 0; r->nodes && i < t->call.inputs.n; i++) {
-        uint32_t number = t->call.inputs.at[i];
-        if (r->nodes[number] != t->call.nodes.at[number])
-            node_release(r->nodes[number]);
-    }
-    for (size_t k = 0; r->results && k < t->call.outputs.n; k++)
-        if (r->results[k])
-            node_release(r->results[k]);
-    for (uint32_t i = 0; r->values && i < t->n_results; i++)
-        if (r->values[i])
-            node_release(r->values[i]);
-    os_free(r->nodes);
-    os_free(r->results);
-    os_free(r->values);
-    os_free(r->scalars);
-    os_free(r->held);
+    Template *t = r->t;
+    for (size_t k = 0; k < r->n_fresh; k++)
+        node_release(t->fresh[k]);
+    for (size_t i = 0; i < r->n_values; i++)
+        node_release(t->values[i]);
+    t->replaying = false;
+}
+
+/* Does the node lie in memory as the one that was traced? */
+static bool same_layout(const RtNode *node, const RtNode *traced)
+{
+    return node->strided == traced->strided &&
+           (!node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0);
 }
 
 /* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
-static Status replay_begin(Replay *r, const Template *t, kiln_tensor *const *in, uint64_t base, bool *retrace)
+static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, bool *retrace)
 {
-    r->call = t->call;
-    r->nodes = copy_bytes(t->call.nodes.at, sizeof *r->nodes * t->call.nodes.n);
-    r->results = os_calloc(t->call.outputs.n + 1, sizeof *r->results);
-    r->values = os_calloc(t->n_results + 1, sizeof *r->values);
-    r->scalars = copy_bytes(t->call.scalars.at, sizeof *r->scalars * t->call.scalars.n);
-    r->held = os_calloc(t->call.inputs.n + 1, sizeof *r->held);
-    if (!r->nodes || !r->results || !r->values || !r->scalars || !r->held)
-        return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    for (size_t i = 0; i < t->call.inputs.n; i++) {
-        RtNode **slot = &r->nodes[t->call.inputs.at[i]], *node;
-        TRY(source_node(&t->inputs[i], in, NULL, &node));
-        *retrace |= node->strided != (*slot)->strided;
-        *slot = node;
+    Template *t = r->t;
+    const Call *call = &t->call;
+    for (size_t i = 0; i < call->inputs.n; i++) {
+        uint32_t number = call->inputs.at[i];
+        TRY(source_node(&t->inputs[i], in, NULL, &t->now[number]));
+        *retrace |= !same_layout(t->now[number], call->nodes.at[number]);
     }
-    for (size_t k = 0; k < t->call.outputs.n; k++) {
-        r->results[k] = node_like(t->call.nodes.at[t->call.outputs.at[k]]);
-        if (!r->results[k])
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        uint32_t number = call->outputs.at[k];
+        t->fresh[k] = t->now[number] = node_like(call->nodes.at[number]);
+        if (!t->fresh[k])
             return ST_OUT_OF_MEMORY;
-        r->nodes[t->call.outputs.at[k]] = r->results[k];
+        r->n_fresh++;
     }
-    for (uint32_t i = 0; i < t->n_results; i++)
-        TRY(source_node(&t->results[i], in, r->results, &r->values[i]));
+    for (uint32_t i = 0; i < t->n_results; i++) {
+        TRY(source_node(&t->results[i], in, t->fresh, &t->values[i]));
+        node_retain(t->values[i]);
+        r->n_values++;
+    }
     for (uint32_t d = 0; d < t->n_draws; d++) {
         const Draw *draw = &t->draws[d];
         if (draw->counter_scalar != UINT32_MAX)
-            r->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
+            t->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
         if (draw->key_scalar != UINT32_MAX)
-            r->scalars[draw->key_scalar] = random_key();
+            t->scalars[draw->key_scalar] = random_key();
     }
-    r->call.nodes.at = r->nodes;
-    r->call.scalars.at = r->scalars;
-    r->call.facts.scalars = r->scalars;
-    r->call.held = r->held;
+    r->call = *call;
+    r->call.nodes.at = t->now;
+    r->call.scalars.at = t->scalars;
+    r->call.facts.scalars = t->scalars;
+    r->call.held = t->held;
+    r->call.memo = &t->memo;
     return ST_OK;
 }
 
@@ -310,16 +331,17 @@ static void swap_assigned(const Template *t, RtNode **meaning)
     }
 }
 
-/* Serves the call with the assigned handles already meaning its results, so that nothing but the call holds what they meant
+/* Serves the call with the assigned handles already meaning its results, so that nothing but t->values holds what they meant
  * before and it may be overwritten in place. A failure gives them their old meaning back. */
-static Status replay_serve(Replay *r, const Template *t, uint32_t n_out, Loc loc)
+static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
 {
-    RtNode **meaning = r->values + n_out;
+    Template *t = r->t;
+    RtNode **meaning = t->values + n_out;
     swap_assigned(t, meaning);
     for (size_t i = 0; i < t->call.inputs.n; i++) {
-        r->held[i] = 1;
+        t->held[i] = 0;
         for (uint32_t k = 0; k < t->n_assigned; k++)
-            r->held[i] += meaning[k] == r->nodes[t->call.inputs.at[i]];
+            t->held[i] += meaning[k] == t->now[t->call.inputs.at[i]];
     }
     Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
     if (status != ST_OK)
@@ -339,18 +361,20 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
     return ST_OK;
 }
 
-Status template_replay(const Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc,
-                     bool *retrace)
+Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace)
 {
+    if (t->replaying) /* a deleter calls the function that lets the memory go */
+        return fail(ST_INVALID, "a deleter may not compute values");
     *retrace = !renumber(t);
     if (*retrace)
         return ST_OK;
-    Replay r = {0};
-    Status status = replay_begin(&r, t, in, base, retrace);
+    Replay r = {.t = t};
+    t->replaying = true;
+    Status status = replay_begin(&r, in, base, retrace);
     if (status == ST_OK && !*retrace)
-        status = replay_serve(&r, t, (uint32_t)n_out, loc);
+        status = replay_serve(&r, (uint32_t)n_out, loc);
     if (status == ST_OK && !*retrace)
-        status = template_hand_out(r.values, out, n_out);
-    replay_free(&r, t);
+        status = template_hand_out(t->values, out, n_out);
+    replay_end(&r);
     return status;
 }

@@ -55,6 +55,14 @@ struct Template {
     Draw *draws;
     uint32_t n_draws;
     uint64_t drawn;
+    /* Room for replaying, and what the last replay found. */
+    bool replaying;
+    CacheMemo memo;
+    RtNode **now;               /* call.nodes with the inputs' current nodes and the fresh results in their places */
+    RtNode **fresh;             /* by the call's outputs; a reference each */
+    RtNode **values;            /* by the template's results; a reference each */
+    uint64_t *scalars;
+    uint32_t *held;
 };
 
 /* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.
@@ -64,7 +72,7 @@ void template_free(Template *t);
 
 /* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is
  * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */
-Status template_replay(const Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace);
+Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace);
 
 /* Handles for n_out values; all NULL on failure. */
 Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out);

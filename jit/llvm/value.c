@@ -60,6 +60,32 @@ static Val emit_op(Emit *e, const KInst *n)
     return op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
 }
 
+static bool through_value(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
+        return through_value(k, x->a) || through_value(k, x->b);
+    return x->kind == IX_VALUE;
+}
+
+/* Lanes along x and rows under one another: the hardware doesn't follow strides beyond a page, so the line of a later row is
+ * fetched by address. */
+static void fetch_later_row(Emit *e, const KInst *n)
+{
+    enum { ROWS_AHEAD = 8 };
+    uint32_t r = e->n_x;
+    if (e->vec_r || e->lanes == 1 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE || e->k->form != FORM_LOOPS ||
+        !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
+        return;
+    Ix here = e->axis[r];
+    uint32_t scope = e->scope[LV_R];
+    e->scope[LV_R] = ++e->scopes;
+    e->axis[r] = ix_uniform(l_add(e, here.base, l_i64(e, ROWS_AHEAD)));
+    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    e->axis[r] = here;
+    e->scope[LV_R] = scope;
+}
+
 static Val emit_load(Emit *e, const KInst *n)
 {
     Val pred, *p = NULL;
@@ -68,7 +94,9 @@ static Val emit_load(Emit *e, const KInst *n)
         p = &pred;
     }
     DType dtype = (DType)n->dtype;
-    return load_at(e, dtype, address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx), p);
+    Val v = load_at(e, dtype, address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx), p);
+    fetch_later_row(e, n);
+    return v;
 }
 
 static Val emit_bound(Emit *e, const KInst *n)

@@ -32,6 +32,7 @@ typedef struct Job {
     char message[512];
     double plan_seconds, emit_seconds;
     uint32_t emitted;
+    Str *preview;           /* jit_preview: the names of the steps, and no code */
 } Job;
 
 static Status emit_kernels(Job *job);
@@ -51,6 +52,8 @@ static Status compile(Job *job)
     double planning = os_seconds();
     TRY(jit_plan(job->g, r->options, &job->plan));
     job->plan_seconds = os_seconds() - planning;
+    if (job->preview)
+        return ST_OK;
 
     job->program = os_calloc(1, sizeof *job->program);
     if (!job->program)
@@ -298,6 +301,18 @@ static void compile_on_own_stack(void *arg)
         program_release(job->program);
         job->program = NULL;
     }
+}
+
+Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text)
+{
+    Job job = {.request = request, .g = request->graph, .preview = text};
+    os_run_on_stack(COMPILE_STACK, compile_on_own_stack, &job);
+    if (job.status != ST_OK)
+        return fail(job.status, "%s", job.message);
+    *n_steps = job.plan.steps.n;
+    for (uint32_t i = 0; i < job.plan.steps.n; i++)
+        str_printf(text, "  %s\n", job.plan.steps.at[i].what);
+    return ST_OK;
 }
 
 Status jit_compile(const CompileRequest *request, Program **out)

@@ -16,4 +16,7 @@ typedef struct CompileRequest {
  * Runs on a stack of its own, so its depth does not depend on the caller's. */
 Status jit_compile(const CompileRequest *request, Program **out);
 
+/* What jit_compile would make, without code: the number of launches, and their names, a line each, to `text`. */
+Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text);
+
 #endif

@@ -226,18 +226,17 @@ typedef struct CompileJob {
 } CompileJob;
 
 /* Which facts become arguments: those that varied under this key, those marked, or all (the most general program). */
-static Status choose_policy(const CompileJob *job, const Graph *g, GuardPolicy *policy)
+static Status choose_policy(const Call *call, const JitOptions *options, uint32_t n_variants, const Graph *g, GuardPolicy *policy)
 {
-    const Call *call = job->call;
     Arena *arena = g->arena;
     *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
                             .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1),
                             .int_fixed = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1)};
-    int64_t dynamic = job->sync->options.value[OPT_DYNAMIC];
+    int64_t dynamic = options->value[OPT_DYNAMIC];
     Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
     policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
     policy->seen = seen;
-    policy->general = dynamic != DYNAMIC_NEVER && job->miss->n_variants >= job->sync->options.value[OPT_MAX_VARIANTS];
+    policy->general = dynamic != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
     if (dynamic == DYNAMIC_NEVER)
         memset(policy->int_varies, 0, call->facts.n_ints);
     if (policy->general)
@@ -257,7 +256,7 @@ static Status compile_in_arena(Arena *arena, void *user)
     log_graph(g, job->call);
     sync->refused = true;
     TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
-    TRY(choose_policy(job, g, &policy));
+    TRY(choose_policy(job->call, &sync->options, job->miss->n_variants, g, &policy));
     sync->refused = false;
 
     char name[64];
@@ -273,6 +272,30 @@ static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheH
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
     return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
+}
+
+Status eval_explain(Call *call, Arena *arena, Str *out)
+{
+    Sync sync = sync_at("", (Loc){NULL, 0});
+    CacheHit hit;
+    CacheMiss miss;
+    str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);
+    if (cache_find(&call->key, &call->facts, &hit, &miss)) {
+        explain_program(hit.program, out);
+        return ST_OK;
+    }
+    Graph *g = call_graph(call, arena);
+    GuardPolicy policy;
+    explain_miss(g, call, &miss, out);
+    TRY(choose_policy(call, &sync.options, miss.n_variants, g, &policy));
+
+    Str steps;
+    str_init(&steps, arena);
+    uint32_t n_steps = 0;
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync.options};
+    TRY(jit_preview(&request, &n_steps, &steps));
+    str_printf(out, "\nwould compile %u launch%s\n%s", n_steps, n_steps == 1 ? "" : "es", n_steps ? steps.text : "");
+    return ST_OK;
 }
 
 /* --- interpreting ----------------------------------------------------------------------------------------------------------------- */

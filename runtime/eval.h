@@ -17,6 +17,9 @@ Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *use
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Call *call, const char *api, Loc loc);
 
+/* What serving a call would do: appends the look-up's outcome and the launches to `out`, in whose arena it works. */
+Status eval_explain(Call *call, Arena *arena, Str *out);
+
 /* Log lines and warnings about a call. */
 void log_hit(const Call *call);
 void log_graph(const Graph *g, const Call *call);
@@ -25,6 +28,8 @@ const char *dump_name(const Call *call, char *buffer, size_t size); /* NULL: KIL
 
 /* Why a call found no program: the reason, the closest variant's guard, what was expected and found, who asked, where. */
 void explain_miss(const Graph *g, const Call *call, const CacheMiss *miss, Str *out);
+/* A hit: the program's guards and launches. */
+void explain_program(const Program *program, Str *out);
 /* Before compiling after a miss: logs the reason, warns or refuses (ST_COMPILE) as KILN_ON_RECOMPILE says. */
 Status miss_reported(const Graph *g, const Call *call, const CacheMiss *miss, const JitOptions *options, const char *api, Loc loc);
 

@@ -3,6 +3,7 @@
 #include "ir/base/log.h"
 #include "jit/options.h"
 #include "runtime/eval.h"
+#include "runtime/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,11 +45,12 @@ const char *dump_name(const Call *call, char *buffer, size_t size)
     return buffer;
 }
 
-/* --- kiln_graph_text ------------------------------------------------------------------------------------------------ */
+/* --- kiln_graph_text, kiln_explain ---------------------------------------------------------------------------------------- */
 
 typedef struct TextJob {
-    const Call *call;
+    Call *call;
     const RtNode *root;
+    bool explain;
     char *buffer;
     size_t size, length;
 } TextJob;
@@ -58,7 +60,10 @@ static Status print_in_arena(Arena *arena, void *user)
     TextJob *job = user;
     Str out;
     str_init(&out, arena);
-    graph_print(call_graph(job->call, arena), "graph", &out);
+    if (job->explain)
+        TRY(eval_explain(job->call, arena, &out));
+    else
+        graph_print(call_graph(job->call, arena), "graph", &out);
     job->length = out.len;
     if (job->size)
         snprintf(job->buffer, job->size, "%s", out.text);
@@ -74,27 +79,31 @@ static Status print_call(Call *call, void *user)
     return with_arena(print_in_arena, job);
 }
 
-kiln_status kiln_graph_text_at(const char *file, int line, kiln_tensor *x, char *buffer, size_t size, size_t *needed)
+/* The text about the graph behind x. An evaluated tensor has no graph: empty text. */
+static kiln_status text_of(kiln_tensor *x, bool explain, char *buffer, size_t size, size_t *needed, const char *api, Loc loc)
 {
-    static const char api[] = "kiln_graph_text";
-    Loc loc = {file, line};
     if (!x)
         return error_null("x", api, loc);
     if (size && !buffer)
         return error_sync(fail(ST_INVALID, "buffer is NULL but size is %zu", size), api, loc);
-    TextJob job = {.root = x->node, .buffer = buffer, .size = size};
+    TextJob job = {.root = x->node, .explain = explain, .buffer = buffer, .size = size};
     if (size)
         buffer[0] = '\0';
     eval_lock();
     RtNode *root = x->node;
-    Status status = eval_collect(&root, 1, print_call, &job); /* an evaluated tensor has no graph: empty text */
+    Status status = eval_collect(&root, 1, print_call, &job);
     eval_unlock();
     if (needed)
         *needed = job.length;
     return error_sync(status, api, loc);
 }
 
-kiln_status kiln_graph_text(kiln_tensor *x, char *buffer, size_t size, size_t *needed)
+API4(kiln_status, kiln_graph_text, kiln_tensor *, x, char *, buffer, size_t, size, size_t *, needed)
 {
-    return kiln_graph_text_at(NULL, 0, x, buffer, size, needed);
+    return text_of(x, false, buffer, size, needed, "kiln_graph_text", (Loc){file, line});
+}
+
+API4(kiln_status, kiln_explain, kiln_tensor *, x, char *, buffer, size_t, size, size_t *, needed)
+{
+    return text_of(x, true, buffer, size, needed, "kiln_explain", (Loc){file, line});
 }

@@ -75,6 +75,18 @@ void explain_miss(const Graph *g, const Call *call, const CacheMiss *miss, Str *
         str_printf(out, "; closest of %u compiled variant%s", miss->n_variants, miss->n_variants == 1 ? "" : "s");
 }
 
+void explain_program(const Program *program, Str *out)
+{
+    str_printf(out, "hit: a compiled program fits, with %u guard%s", program->guards.n, program->guards.n == 1 ? "" : "s");
+    for (uint32_t i = 0; i < program->guards.n; i++) {
+        str_printf(out, i ? ", " : ": ");
+        guard_print(&program->guards, &program->guards.at[i], out);
+    }
+    str_printf(out, "\nwould run %u launch%s\n", program->n_steps, program->n_steps == 1 ? "" : "es");
+    for (uint32_t i = 0; i < program->n_steps; i++)
+        str_printf(out, "  %s\n", program->steps[i].what);
+}
+
 /* --- recompiles by place ----------------------------------------------------------------------------------------------- */
 
 enum { SITES = 64 };

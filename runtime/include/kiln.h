@@ -8,9 +8,9 @@
  *     {
  *         kiln_scope *scope = kiln_scope_begin();
  *         kiln_tensor *x = kiln_uniform(KILN_F32, KILN_SHAPE(1000, 1000), -1, 1);
- *         kiln_tensor *y = kiln_relu(kiln_mul(kiln_sin(x), x));        nothing has run so far
+ *         kiln_tensor *y = kiln_relu(kiln_mul(kiln_sin(x), x));     nothing has run so far
  *         double total;
- *         kiln_status status = kiln_item(kiln_sum(y), &total);         compiles once, runs one kernel
+ *         kiln_status status = kiln_item(kiln_sum(y), &total);      compiles, runs one kernel
  *         if (status != KILN_OK)
  *             fprintf(stderr, "%s\n", kiln_error_message());
  *         else
@@ -21,39 +21,47 @@
  *
  * This file is the manual. It compiles as C99, C11 and C++17 without warnings.
  *
- * Recording and computing. A function that returns a `kiln_tensor *` only records what to compute and returns at once.
- * Values are computed at a *sync point*: kiln_eval, kiln_read, kiln_item, printing, saving (they return a kiln_status).
- * There the recorded graph is fused, compiled (or found compiled) and run. Values never change once recorded, except
- * that kiln_assign makes a handle mean another value.
+ * Recording and computing. A function that returns a `kiln_tensor *` only records what to compute
+ * and returns at once. Values are computed at a *sync point*: kiln_eval, kiln_read, kiln_item,
+ * printing, saving (they return a kiln_status). There the recorded graph is fused, compiled (or
+ * found compiled) and run. Values never change once recorded, except that kiln_assign makes a
+ * handle mean another value.
  *
- * Errors. Bad arguments are found while recording. The function then returns NULL and the thread keeps the *first* such
- * error, with the name of the function, the dtypes and shapes at fault and your file and line:
+ * Errors. Bad arguments are found while recording. The function then returns NULL and the thread
+ * keeps the *first* such error, with the name of the function, the dtypes and shapes at fault and
+ * your file and line:
  *     kiln_matmul: inner dims differ: a is f32[256,1024], b is f32[512,2048] (train.c:42)
- * NULL given to a function gives NULL back, so expressions nest and one check at the sync point is enough. A sync
- * point fails for its own arguments and its own work only; given NULL it fails with the error that is kept and
- * consumes it. Nothing in kiln prints, exits or aborts because of what you pass.
+ * NULL given to a function gives NULL back, so expressions nest and one check at the sync point is
+ * enough. A sync point fails for its own arguments and its own work only; given NULL it fails with
+ * the error that is kept and consumes it. Nothing in kiln prints, exits or aborts because of what
+ * you pass.
  *
- * Ownership. A tensor made in a thread belongs to the innermost open scope of that thread and lives until that scope
- * ends (each thread has a root scope that ends with the thread). There is nothing to free one by one; kiln_keep,
- * kiln_retain and kiln_release are for longer lives. What a recorded value needs is kept alive inside.
+ * Ownership. A tensor made in a thread belongs to the innermost open scope of that thread and lives
+ * until that scope ends (each thread has a root scope that ends with the thread). There is nothing
+ * to free one by one; kiln_keep, kiln_retain and kiln_release are for longer lives. What a recorded
+ * value needs is kept alive inside.
  *
- * Shapes. Rank 0 to 8, dims int64_t, of which any may be 0. Row-major. `axis` arguments count from the end when negative.
- * Binary functions broadcast as NumPy does: shapes are aligned at the right, and a dim of 1 (or a missing one) repeats.
+ * Shapes. Rank 0 to 8, dims int64_t, of which any may be 0. Row-major. `axis` arguments count from
+ * the end when negative. Binary functions broadcast as NumPy does: shapes are aligned at the right,
+ * and a dim of 1 (or a missing one) repeats.
  *
- * Dtypes. Operands of different dtypes are promoted to a common one: the wider of two ints or of two floats; an int with a
- * float gives the float; a signed with an unsigned int gives the next wider signed one (u64 with a signed int: f32);
- * f16 with bf16 gives f32; bool gives way to everything. Functions that need floats compute ints and bools in f32.
- * Scalars made by kiln_scalar, kiln_int and kiln_bool are *weak*: they take the dtype of the tensor they meet, unless their
- * kind is higher (a float scalar with an int tensor gives f32; an int scalar with a bool tensor gives i64). Among
- * themselves they compute in f64 and i64; made into an array (expand, where, concat...) they become f32 and i64.
- * f16 and bf16 are storage formats: each function computes in f32 and rounds once. Sums and products of f16 and
- * bf16 accumulate in f32; sums and products of bool and small ints are i64 or u64.
+ * Dtypes. Operands of different dtypes are promoted to a common one: the wider of two ints or of
+ * two floats; an int with a float gives the float; a signed with an unsigned int gives the next
+ * wider signed one (u64 with a signed int: f32); f16 with bf16 gives f32; bool gives way to
+ * everything. Functions that need floats compute ints and bools in f32. Scalars made by
+ * kiln_scalar, kiln_int and kiln_bool are *weak*: they take the dtype of the tensor they meet,
+ * unless their kind is higher (a float scalar with an int tensor gives f32; an int scalar with a
+ * bool tensor gives i64). Among themselves they compute in f64 and i64; made into an array (expand,
+ * where, concat...) they become f32 and i64. f16 and bf16 are storage formats: each function
+ * computes in f32 and rounds once. Sums and products of f16 and bf16 accumulate in f32; sums and
+ * products of bool and small ints are i64 or u64.
  *
- * Threads. Any function may be called from any thread. To hand a tensor to another thread, kiln_retain it first.
+ * Threads. Any function may be called from any thread. To hand a tensor to another thread,
+ * kiln_retain it first.
  *
- * Locations. Each recording function and sync point is also a macro that passes __FILE__ and __LINE__ to a twin named
- * `..._at`. Define KILN_NO_LOCATIONS before including this file to have plain functions only; bindings from other
- * languages use the plain symbols.
+ * Locations. Each recording function and sync point is also a macro that passes __FILE__ and
+ * __LINE__ to a twin named `..._at`. Define KILN_NO_LOCATIONS before including this file to have
+ * plain functions only; bindings from other languages use the plain symbols.
  */
 #ifndef KILN_H
 #define KILN_H
@@ -77,8 +85,8 @@
 #define KILN_MUST_CHECK
 #endif
 
-/* Declares a function twice: as itself, and as its twin that is told the caller's place. The first returns a tensor (NULL
- * on error), the second a status that must be checked (a sync point). */
+/* Declares a function twice: as itself, and as its twin that is told the caller's place. The first
+ * returns a tensor (NULL on error), the second a status that must be checked (a sync point). */
 #define KILN_OP(name, ...)                                                                         \
     KILN_API kiln_tensor *name(__VA_ARGS__);                                                       \
     KILN_API kiln_tensor *name##_at(const char *file, int line, __VA_ARGS__)
@@ -90,10 +98,11 @@
 extern "C" {
 #endif
 
-/* ---- types ---------------------------------------------------------------------------------------------------- */
+/* ---- types ---- */
 
 typedef struct kiln_tensor kiln_tensor;     /* an array, computed or still to be computed */
-typedef struct kiln_scope kiln_scope;       /* owns the tensors made while it is the innermost one */
+/* owns the tensors made while it is the innermost one */
+typedef struct kiln_scope kiln_scope;
 typedef struct kiln_function kiln_function; /* a C function traced once for each kind of input */
 
 typedef enum kiln_status {
@@ -107,7 +116,7 @@ typedef enum kiln_status {
     KILN_IO,            /* a file cannot be read or written */
     KILN_BAD_FORMAT,    /* a file is malformed */
     KILN_UNSUPPORTED,   /* sensible, but kiln does not do it */
-    KILN_COMPILE,       /* compilation failed (only with the option strict), or was refused (option on_recompile) */
+    KILN_COMPILE,       /* a compile failed (option strict) or was refused (option on_recompile) */
     KILN_DEVICE,
     KILN_INTERNAL       /* a bug in kiln */
 } kiln_status;
@@ -142,8 +151,9 @@ typedef struct kiln_axes {
     int axis[KILN_MAX_RANK];
 } kiln_axes;
 
-/* What a slice takes of an axis: start, start+step, ... before stop, as Python's start:stop:step. Negative start and stop
- * count from the end, both are clamped to the axis, KILN_NONE leaves one out. step is not 0. */
+/* What a slice takes of an axis: start, start+step, ... before stop, as Python's start:stop:step.
+ * Negative start and stop count from the end, both are clamped to the axis, KILN_NONE leaves one
+ * out. step is not 0. */
 typedef struct kiln_range {
     int64_t start, stop, step;
 } kiln_range;
@@ -155,12 +165,19 @@ typedef struct kiln_padding {
     int64_t low, high;
 } kiln_padding;
 
-/* What scattering does where it writes. Writes happen in index order; of several SETs of one place the last one stays. */
-typedef enum kiln_scatter_mode { KILN_SCATTER_SET, KILN_SCATTER_ADD, KILN_SCATTER_MAX, KILN_SCATTER_MIN } kiln_scatter_mode;
+/* What scattering does where it writes. Writes happen in index order; of several SETs of one place
+ * the last one stays. */
+typedef enum kiln_scatter_mode {
+    KILN_SCATTER_SET,
+    KILN_SCATTER_ADD,
+    KILN_SCATTER_MAX,
+    KILN_SCATTER_MIN
+} kiln_scatter_mode;
 
 #ifndef __cplusplus
 
-/* KILN_SHAPE and KILN_AXES count their arguments; a shape of more than 8 dims is refused by whoever gets it. */
+/* KILN_SHAPE and KILN_AXES count their arguments; a shape of more than 8 dims is refused by whoever
+ * gets it. */
 static inline kiln_shape kiln_make_shape(size_t rank, const int64_t *dims)
 {
     kiln_shape shape = {(int)rank, {0, 0, 0, 0, 0, 0, 0, 0}};
@@ -208,32 +225,41 @@ static inline kiln_axes kiln_every_axis(void)
 }
 #define KILN_ALL_AXES kiln_every_axis()
 
-/* ---- library, errors, options --------------------------------------------------------------------------------- */
+/* ---- library, errors, options ---- */
 
 KILN_API const char *kiln_version(void); /* of the library in use, such as "0.1.0" */
 
-/* The error of this thread: of the sync point that failed last, else the first of a recording function. "" when there is
- * none. Belongs to kiln; valid until the thread's next error or kiln_clear_error. */
+/* The error of this thread: of the sync point that failed last, else the first of a recording
+ * function. "" when there is none. Belongs to kiln; valid until the thread's next error or
+ * kiln_clear_error. */
 KILN_API const char *kiln_error_message(void);
-KILN_API kiln_status kiln_error_status(void); /* what kind that error is; KILN_OK when there is none */
+/* what kind that error is; KILN_OK when there is none */
+KILN_API kiln_status kiln_error_status(void);
 KILN_API void kiln_clear_error(void);
 KILN_API const char *kiln_status_name(kiln_status status); /* "shapes do not fit"; never NULL */
 
-/* Where warnings (level 0) and log lines (level 1) go: one line without newline at a time, from any thread. NULL: stderr. */
+/* Where warnings (level 0) and log lines (level 1) go: one line without newline at a time, from any
+ * thread. NULL: stderr. */
 typedef void kiln_log_sink(void *user, int level, const char *topic, const char *line);
 KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
 
 /*
- * Options, read at first use from the environment as KILN_<NAME>, set here by their lower-case name, for the whole process:
- *     mode          jit | eager | interp     fused and compiled; each function its own kernel at once; reference interpreter
- *     math          fast | strict            strict: elementwise results equal the interpreter's bit for bit
- *     dynamic       never | auto | always    which sizes become arguments of compiled code
- *     on_recompile  ignore | warn | error    a graph that needs another compiled program: error fails the sync point (KILN_COMPILE)
- *     threads       0 (all) or a number      CPU threads; no result depends on it
- *     strict        0 | 1                    a failed compile is an error, not a fall-back to the interpreter
- *     log           topics, comma-separated  recompiles, guards, graph, passes, fusion, kernels, output_code, ...; help lists them
- *     dump          folder                   gets every stage of every program as files
- * (jit/options.def lists all.) KILN_INVALID for an unknown name or value, with the valid ones in the message.
+ * Options, read at first use from the environment as KILN_<NAME>, set here by their lower-case
+ * name, for the whole process:
+ *     mode          jit | eager | interp   fused and compiled; each function its own kernel at once;
+ *                                          the reference interpreter
+ *     math          fast | strict          strict: elementwise results equal the interpreter's bits
+ *     dynamic       never | auto | always  which sizes become arguments of compiled code
+ *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
+ *                                          the sync point (KILN_COMPILE)
+ *     threads       0 (all) or a number    CPU threads; no result depends on it
+ *     strict        0 | 1                  a failed compile is an error, not a fall-back to the
+ *                                          interpreter
+ *     log           topics, with commas    recompiles, guards, graph, passes, fusion, kernels,
+ *                                          output_code, ...; help lists them
+ *     dump          folder                 gets every stage of every program as files
+ * (jit/options.def lists all.) KILN_INVALID for an unknown name or value, with the valid ones in
+ * the message.
  */
 KILN_API KILN_MUST_CHECK kiln_status kiln_set_option(const char *name, const char *value);
 /* The current value as text, NUL-terminated and cut to `size` bytes. */
@@ -242,7 +268,7 @@ KILN_API KILN_MUST_CHECK kiln_status kiln_get_option(const char *name, char *buf
 /* What the process did so far. */
 #define KILN_MISS_REASONS 32
 typedef struct kiln_stats {
-    int64_t nodes;           /* functions recorded */
+    int64_t nodes;           /* ops recorded */
     int64_t evals;           /* sync points that had something to compute */
     int64_t hits;            /* of these: found a compiled program */
     int64_t misses;          /* of these: did not */
@@ -251,7 +277,8 @@ typedef struct kiln_stats {
     double compile_seconds;
     int64_t fallbacks;       /* graphs that the interpreter ran because compiling failed */
     int64_t kernels;         /* kernels launched */
-    int64_t bytes_moved;     /* bytes read and written by kernels, each buffer counted once per kernel */
+    /* bytes read and written by kernels, each buffer counted once per kernel */
+    int64_t bytes_moved;
     int64_t live_bytes;      /* of tensor data, now */
     int64_t peak_bytes;      /* the most there ever was (since kiln_reset_stats) */
     int64_t pooled_bytes;    /* freed tensor data kept for reuse */
@@ -260,25 +287,27 @@ KILN_API void kiln_get_stats(kiln_stats *stats);
 KILN_API void kiln_reset_stats(void);                  /* counters to 0, peak to what is live */
 KILN_API const char *kiln_miss_reason(int reason);     /* NULL past the last one */
 
-/* ---- scopes and lifetimes ------------------------------------------------------------------------------------- */
+/* ---- scopes and lifetimes ---- */
 
-/* Opens a scope: tensors made from now on in this thread belong to it. NULL only when out of memory (harmless: tensors then
- * belong to the enclosing scope). */
+/* Opens a scope: tensors made from now on in this thread belong to it. NULL only when out of memory
+ * (harmless: tensors then belong to the enclosing scope). */
 KILN_API kiln_scope *kiln_scope_begin(void);
-/* Ends a scope of this thread, and those opened inside it that are still open: releases the tensors they own. NULL is
- * allowed. A scope of another thread is refused (KILN_INVALID is kept). */
+/* Ends a scope of this thread, and those opened inside it that are still open: releases the tensors
+ * they own. NULL is allowed. A scope of another thread is refused (KILN_INVALID is kept). */
 KILN_API void kiln_scope_end(kiln_scope *scope);
-/* Moves a tensor from the scope that owns it to the enclosing one; returns it. Of a root scope: no change. */
+/* Moves a tensor from the scope that owns it to the enclosing one; returns it. Of a root scope: no
+ * change. */
 KILN_API kiln_tensor *kiln_keep(kiln_tensor *x);
 /* One more owner; returns x. Each kiln_retain is paired with one kiln_release, in any thread. */
 KILN_API kiln_tensor *kiln_retain(kiln_tensor *x);
 KILN_API void kiln_release(kiln_tensor *x);
 
-/* ---- asking about a tensor (no sync point) -------------------------------------------------------------------- */
+/* ---- asking about a tensor (no sync point) ---- */
 
 KILN_API kiln_dtype kiln_dtype_of(const kiln_tensor *x); /* of NULL: KILN_BOOL */
 KILN_API int kiln_rank(const kiln_tensor *x);            /* of NULL: -1 */
-KILN_API int64_t kiln_dim(const kiln_tensor *x, int axis); /* negative axes count from the end; -1 where there is none */
+/* negative axes count from the end; -1 where there is none */
+KILN_API int64_t kiln_dim(const kiln_tensor *x, int axis);
 KILN_API kiln_shape kiln_shape_of(const kiln_tensor *x); /* of NULL: rank -1 */
 KILN_API int64_t kiln_numel(const kiln_tensor *x);       /* number of elements; of NULL: -1 */
 KILN_API bool kiln_is_evaluated(const kiln_tensor *x);
@@ -286,23 +315,26 @@ KILN_API bool kiln_is_weak(const kiln_tensor *x);        /* a weakly typed scala
 KILN_API const char *kiln_dtype_name(kiln_dtype dtype);  /* "f32"; "?" for no dtype */
 KILN_API size_t kiln_dtype_size(kiln_dtype dtype);       /* bytes of one element; 0 for no dtype */
 
-/* ---- making tensors ------------------------------------------------------------------------------------------- */
+/* ---- making tensors ---- */
 
 KILN_OP(kiln_zeros, kiln_dtype dtype, kiln_shape shape);
 KILN_OP(kiln_ones, kiln_dtype dtype, kiln_shape shape);
 KILN_OP(kiln_full, kiln_dtype dtype, kiln_shape shape, double value);
-KILN_OP(kiln_full_int, kiln_dtype dtype, kiln_shape shape, int64_t value); /* exact for 64-bit ints */
+/* exact for 64-bit ints */
+KILN_OP(kiln_full_int, kiln_dtype dtype, kiln_shape shape, int64_t value);
 KILN_OP(kiln_zeros_like, kiln_tensor *x); /* dtype and shape of x */
 KILN_OP(kiln_ones_like, kiln_tensor *x);
 KILN_OP(kiln_full_like, kiln_tensor *x, double value);
 
-/* Weakly typed scalars of rank 0 (see the top). Their values are arguments of compiled code: a value that changes never recompiles. */
+/* Weakly typed scalars of rank 0 (see the top). Their values are arguments of compiled code: a
+ * value that changes never recompiles. */
 KILN_OP(kiln_scalar, double value);
 KILN_OP(kiln_int, int64_t value);
 KILN_OP(kiln_bool, bool value);
 
-/* start, start + step, ... before stop (none if step points away), 1-D; element i is start + i * step, computed in f64 for floats
- * and in i64 for ints (where start and step must be whole numbers). step is not 0. Not for bool. */
+/* start, start + step, ... before stop (none if step points away), 1-D; element i is start + i *
+ * step, computed in f64 for floats and in i64 for ints (where start and step must be whole
+ * numbers). step is not 0. Not for bool. */
 KILN_OP(kiln_arange, kiln_dtype dtype, double start, double stop, double step);
 /* n values evenly spaced from start to stop, both included; a float dtype. */
 KILN_OP(kiln_linspace, kiln_dtype dtype, double start, double stop, int64_t n);
@@ -311,28 +343,35 @@ KILN_OP(kiln_eye, kiln_dtype dtype, int64_t rows, int64_t cols, int64_t k);
 
 /* Copies numel(shape) elements, row-major, from `data`. bool data: any byte but 0 is true. */
 KILN_OP(kiln_from, kiln_dtype dtype, kiln_shape shape, const void *data);
-/* Borrows row-major elements at `data` (aligned to the element) without copying. The memory must stay valid and unchanged until
- * `deleter(data, user)` is called (from any thread; it may be NULL: then for as long as the process uses it); after
- * changing it say kiln_touch. bool data must be 0 or 1. When NULL is returned the deleter is not called. */
-KILN_OP(kiln_wrap, kiln_dtype dtype, kiln_shape shape, void *data, void (*deleter)(void *data, void *user), void *user);
-/* The same with strides, in elements: element (i, j, ...) is at data + i*strides[0] + j*strides[1] + ...; strides may be
- * zero or negative (`data` is element (0, 0, ...)). */
+/* Borrows row-major elements at `data` (aligned to the element) without copying. The memory must
+ * stay valid and unchanged until `deleter(data, user)` is called (from any thread; it may be NULL:
+ * then for as long as the process uses it); after changing it say kiln_touch. bool data must be 0
+ * or 1. When NULL is returned the deleter is not called. */
+KILN_OP(kiln_wrap, kiln_dtype dtype, kiln_shape shape, void *data,
+        void (*deleter)(void *data, void *user), void *user);
+/* The same with strides, in elements: element (i, j, ...) is at data + i*strides[0] + j*strides[1]
+ * + ...; strides may be zero or negative (`data` is element (0, 0, ...)). */
 KILN_OP(kiln_wrap_strided, kiln_dtype dtype, kiln_shape shape, const int64_t *strides, void *data,
         void (*deleter)(void *data, void *user), void *user);
-/* Says that the memory behind a wrapped tensor changed: values recorded from now on see the new contents. */
+/* Says that the memory behind a wrapped tensor changed: values recorded from now on see the new
+ * contents. */
 KILN_API void kiln_touch(kiln_tensor *x);
 
 /*
- * Random numbers from one counter-based stream of the process (Threefry-2x32, 20 rounds; Salmon et al. 2011): element i of a draw
- * is a function of the seed, of how many elements were drawn before, and of i alone -- not of threads, fusion or
- * whether a draw was ever used. kiln_seed starts the stream over. f16 and bf16 are drawn in f32 and rounded.
+ * Random numbers from one counter-based stream of the process (Threefry-2x32, 20 rounds; Salmon et
+ * al. 2011): element i of a draw is a function of the seed, of how many elements were drawn before,
+ * and of i alone -- not of threads, fusion or whether a draw was ever used. kiln_seed starts the
+ * stream over. f16 and bf16 are drawn in f32 and rounded.
  */
 KILN_API void kiln_seed(uint64_t seed);
-KILN_OP(kiln_uniform, kiln_dtype dtype, kiln_shape shape, double low, double high); /* floats: low <= x < high, up to rounding */
-KILN_OP(kiln_normal, kiln_dtype dtype, kiln_shape shape, double mean, double std); /* floats; Box-Muller */
-KILN_OP(kiln_randint, kiln_dtype dtype, kiln_shape shape, int64_t low, int64_t high); /* ints: low <= x < high, by remainder */
+/* floats: low <= x < high, up to rounding */
+KILN_OP(kiln_uniform, kiln_dtype dtype, kiln_shape shape, double low, double high);
+/* floats; Box-Muller */
+KILN_OP(kiln_normal, kiln_dtype dtype, kiln_shape shape, double mean, double std);
+/* ints: low <= x < high, by remainder */
+KILN_OP(kiln_randint, kiln_dtype dtype, kiln_shape shape, int64_t low, int64_t high);
 
-/* ---- elementwise, one operand --------------------------------------------------------------------------------- */
+/* ---- elementwise, one operand ---- */
 
 /* Any number dtype; the result has it too. */
 KILN_OP(kiln_positive, kiln_tensor *x);
@@ -373,8 +412,10 @@ KILN_OP(kiln_erf, kiln_tensor *x);
 KILN_OP(kiln_sigmoid, kiln_tensor *x);   /* 1 / (1 + exp(-x)) */
 KILN_OP(kiln_softplus, kiln_tensor *x);  /* log(1 + exp(x)) without overflow */
 KILN_OP(kiln_silu, kiln_tensor *x);      /* x * sigmoid(x) */
-KILN_OP(kiln_gelu, kiln_tensor *x);      /* x/2 * (1 + erf(x / sqrt 2)); Hendrycks and Gimpel 2016 */
-KILN_OP(kiln_gelu_tanh, kiln_tensor *x); /* its tanh form: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
+/* x/2 * (1 + erf(x / sqrt 2)); Hendrycks and Gimpel 2016 */
+KILN_OP(kiln_gelu, kiln_tensor *x);
+/* its tanh form: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
+KILN_OP(kiln_gelu_tanh, kiln_tensor *x);
 
 /* bool results. */
 KILN_OP(kiln_isnan, kiln_tensor *x);     /* ints: false, false, true for these three */
@@ -385,10 +426,11 @@ KILN_OP(kiln_logical_not, kiln_tensor *x); /* any dtype: x == 0 */
 /* ints: flips the bits; bool: negation. */
 KILN_OP(kiln_bitwise_not, kiln_tensor *x);
 
-/* The same values in another dtype. Float to int: toward zero, saturating, NaN gives 0. Int to int wraps. To bool: x != 0. */
+/* The same values in another dtype. Float to int: toward zero, saturating, NaN gives 0. Int to int
+ * wraps. To bool: x != 0. */
 KILN_OP(kiln_cast, kiln_tensor *x, kiln_dtype dtype);
 
-/* ---- elementwise, two operands (broadcast and promoted) ------------------------------------------------------- */
+/* ---- elementwise, two operands (broadcast and promoted) ---- */
 
 /* Numbers (two bools are refused: cast first). */
 KILN_OP(kiln_add, kiln_tensor *a, kiln_tensor *b); /* ints wrap */
@@ -396,9 +438,11 @@ KILN_OP(kiln_sub, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_mul, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_div, kiln_tensor *a, kiln_tensor *b); /* true division: ints are divided in f32 */
 KILN_OP(kiln_floor_divide, kiln_tensor *a, kiln_tensor *b); /* floor(a / b); an int by 0 gives 0 */
-KILN_OP(kiln_remainder, kiln_tensor *a, kiln_tensor *b); /* sign of b, as Python's %; an int by 0 gives 0 */
+/* sign of b, as Python's %; an int by 0 gives 0 */
+KILN_OP(kiln_remainder, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_fmod, kiln_tensor *a, kiln_tensor *b);      /* sign of a, as C's fmod */
-KILN_OP(kiln_pow, kiln_tensor *a, kiln_tensor *b); /* ints wrap; an int to a negative int gives 1, -1 or 0 */
+/* ints wrap; an int to a negative int gives 1, -1 or 0 */
+KILN_OP(kiln_pow, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_maximum, kiln_tensor *a, kiln_tensor *b); /* NaN if either is */
 KILN_OP(kiln_minimum, kiln_tensor *a, kiln_tensor *b);
 
@@ -427,18 +471,21 @@ KILN_OP(kiln_bitwise_and, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_bitwise_or, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_bitwise_xor, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_shift_left, kiln_tensor *a, kiln_tensor *b);  /* ints; by the width or more: 0 */
-KILN_OP(kiln_shift_right, kiln_tensor *a, kiln_tensor *b); /* arithmetic for signed ints; too far: 0 or -1 */
+/* arithmetic for signed ints; too far: 0 or -1 */
+KILN_OP(kiln_shift_right, kiln_tensor *a, kiln_tensor *b);
 
 /* condition (any dtype, taken as != 0) ? a : b; the three broadcast, a and b are promoted. */
 KILN_OP(kiln_where, kiln_tensor *condition, kiln_tensor *a, kiln_tensor *b);
-/* min(max(x, low), high); the three broadcast. The result has x's dtype: low and high are cast to it. NaN stays. */
+/* min(max(x, low), high); the three broadcast. The result has x's dtype: low and high are cast to
+ * it. NaN stays. */
 KILN_OP(kiln_clamp, kiln_tensor *x, kiln_tensor *low, kiln_tensor *high);
 
-/* ---- reductions ----------------------------------------------------------------------------------------------- */
+/* ---- reductions ---- */
 
 /*
- * kiln_NAME(x) reduces all axes to rank 0; kiln_NAME_axes(x, axes, keepdims) the named ones, which are dropped or, with
- * keepdims, stay with size 1. KILN_AXES() reduces nothing, KILN_ALL_AXES everything.
+ * kiln_NAME(x) reduces all axes to rank 0; kiln_NAME_axes(x, axes, keepdims) the named ones, which
+ * are dropped or, with keepdims, stay with size 1. KILN_AXES() reduces nothing, KILN_ALL_AXES
+ * everything.
  */
 /* Of bool and ints: i64 or u64; of f16 and bf16: accumulated in f32. Of no elements: 0 and 1. */
 KILN_OP(kiln_sum, kiln_tensor *x);
@@ -455,9 +502,9 @@ KILN_OP(kiln_any, kiln_tensor *x);
 KILN_OP(kiln_any_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
 KILN_OP(kiln_all, kiln_tensor *x);
 KILN_OP(kiln_all_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
-/* Means; floats, and ints and bools computed in f32 (f16 and bf16 in f32, rounded once). Of no elements: NaN. Variance and
- * standard deviation are of the deviations from the mean (two passes), divided by n - correction (0: population, 1: sample);
- * n <= correction gives NaN or infinity. */
+/* Means; floats, and ints and bools computed in f32 (f16 and bf16 in f32, rounded once). Of no
+ * elements: NaN. Variance and standard deviation are of the deviations from the mean (two passes),
+ * divided by n - correction (0: population, 1: sample); n <= correction gives NaN or infinity. */
 KILN_OP(kiln_mean, kiln_tensor *x);
 KILN_OP(kiln_mean_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
 KILN_OP(kiln_var, kiln_tensor *x, double correction);
@@ -467,147 +514,175 @@ KILN_OP(kiln_std_axes, kiln_tensor *x, kiln_axes axes, double correction, bool k
 /* log(sum(exp(x))) without overflow; -inf where all are -inf or there are none. */
 KILN_OP(kiln_logsumexp, kiln_tensor *x);
 KILN_OP(kiln_logsumexp_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
-/* i64 index of the first greatest or least element (NaN counts as both), along an axis or, without one, row-major in all of x.
- * Of no elements: KILN_BAD_SHAPE. */
+/* i64 index of the first greatest or least element (NaN counts as both), along an axis or, without
+ * one, row-major in all of x. Of no elements: KILN_BAD_SHAPE. */
 KILN_OP(kiln_argmax, kiln_tensor *x);
 KILN_OP(kiln_argmax_axis, kiln_tensor *x, int axis, bool keepdims);
 KILN_OP(kiln_argmin, kiln_tensor *x);
 KILN_OP(kiln_argmin_axis, kiln_tensor *x, int axis, bool keepdims);
 
-/* ---- moving elements (fused into whoever reads them; no copy of their own) ------------------------------------ */
+/* ---- moving elements (fused into whoever reads them; no copy of their own) ---- */
 
-KILN_OP(kiln_reshape, kiln_tensor *x, kiln_shape shape);        /* same elements, row-major; one dim may be -1: what remains */
+/* same elements, row-major; one dim may be -1: what remains */
+KILN_OP(kiln_reshape, kiln_tensor *x, kiln_shape shape);
 KILN_OP(kiln_flatten, kiln_tensor *x);                          /* to 1-D */
-KILN_OP(kiln_permute, kiln_tensor *x, kiln_axes order);         /* output axis i is input axis order[i]; names each axis once */
-KILN_OP(kiln_transpose, kiln_tensor *x);                        /* swaps the last two axes; rank >= 2 */
+/* output axis i is input axis order[i]; names each axis once */
+KILN_OP(kiln_permute, kiln_tensor *x, kiln_axes order);
+/* swaps the last two axes; rank >= 2 */
+KILN_OP(kiln_transpose, kiln_tensor *x);
 KILN_OP(kiln_swap_axes, kiln_tensor *x, int a, int b);
-KILN_OP(kiln_expand, kiln_tensor *x, kiln_shape shape);         /* broadcasts to `shape`; -1 keeps a dim of x */
-KILN_OP(kiln_squeeze, kiln_tensor *x, kiln_axes axes);          /* drops axes, each of size 1 (KILN_ALL_AXES: those that are) */
-KILN_OP(kiln_unsqueeze, kiln_tensor *x, int axis);              /* a new axis of size 1 that becomes `axis` of the result */
-/* Takes ranges of the first n axes, the rest whole: kiln_slice(x, 2, (kiln_range[]){KILN_ALL, {0, 10, 2}}). n <= rank. */
+/* broadcasts to `shape`; -1 keeps a dim of x */
+KILN_OP(kiln_expand, kiln_tensor *x, kiln_shape shape);
+/* drops axes, each of size 1 (KILN_ALL_AXES: those that are) */
+KILN_OP(kiln_squeeze, kiln_tensor *x, kiln_axes axes);
+/* a new axis of size 1 that becomes `axis` of the result */
+KILN_OP(kiln_unsqueeze, kiln_tensor *x, int axis);
+/* Takes ranges of the first n axes, the rest whole: kiln_slice(x, 2, (kiln_range[]){KILN_ALL, {0,
+ * 10, 2}}). n <= rank. */
 KILN_OP(kiln_slice, kiln_tensor *x, int n, const kiln_range *ranges);
 KILN_OP(kiln_slice_axis, kiln_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
-/* x at one index (negative: from the end) of an axis, which is dropped. Out of bounds: KILN_BAD_INDEX, at once. */
+/* x at one index (negative: from the end) of an axis, which is dropped. Out of bounds:
+ * KILN_BAD_INDEX, at once. */
 KILN_OP(kiln_select, kiln_tensor *x, int axis, int64_t index);
-KILN_OP(kiln_flip, kiln_tensor *x, kiln_axes axes);             /* reverses the order along the axes */
+/* reverses the order along the axes */
+KILN_OP(kiln_flip, kiln_tensor *x, kiln_axes axes);
 /* Elements shifted along an axis by `shift` (either sign), wrapping around. */
 KILN_OP(kiln_roll, kiln_tensor *x, int64_t shift, int axis);
 /* Adds elements around the first n axes; `value` has rank 0 and is cast to x's dtype. */
 KILN_OP(kiln_pad, kiln_tensor *x, int n, const kiln_padding *paddings, kiln_tensor *value);
-/* n >= 1 tensors of one rank, equal in all other dims, one after another along an axis; promoted. */
+/* n >= 1 tensors of one rank, equal in all other dims, one after another along an axis; promoted.
+ * */
 KILN_OP(kiln_concat, kiln_tensor *const *tensors, int n, int axis);
 /* n >= 1 tensors of one shape along a new axis; promoted. */
 KILN_OP(kiln_stack, kiln_tensor *const *tensors, int n, int axis);
-/* Cuts x along an axis into n parts of the given sizes (which add up), parts[0..n). NULL sizes: n equal parts. On error all
- * parts are NULL and the error is kept, as for functions that return a tensor. */
-KILN_API kiln_status kiln_split(kiln_tensor *x, int axis, int n, const int64_t *sizes, kiln_tensor **parts);
-KILN_API kiln_status kiln_split_at(const char *file, int line, kiln_tensor *x, int axis, int n, const int64_t *sizes,
-                                   kiln_tensor **parts);
-/* x repeated repeats.dim[i] times along axis i (aligned at the right, missing ones 1), as NumPy's tile. */
+/* Cuts x along an axis into n parts of the given sizes (which add up), parts[0..n). NULL sizes: n
+ * equal parts. On error all parts are NULL and the error is kept, as for functions that return a
+ * tensor. */
+KILN_API kiln_status kiln_split(kiln_tensor *x, int axis, int n, const int64_t *sizes,
+                                kiln_tensor **parts);
+KILN_API kiln_status kiln_split_at(const char *file, int line, kiln_tensor *x, int axis, int n,
+                                   const int64_t *sizes, kiln_tensor **parts);
+/* x repeated repeats.dim[i] times along axis i (aligned at the right, missing ones 1), as NumPy's
+ * tile. */
 KILN_OP(kiln_tile, kiln_tensor *x, kiln_shape repeats);
 /* The last two axes with zeros below (triu) or above (tril) the k-th diagonal. */
 KILN_OP(kiln_triu, kiln_tensor *x, int64_t k);
 KILN_OP(kiln_tril, kiln_tensor *x, int64_t k);
 
-/* ---- indexing and sorting ------------------------------------------------------------------------------------- */
+/* ---- indexing and sorting ---- */
 
 /*
- * Indices are ints of any dtype; negative ones count from the end. One out of bounds is found when values are computed: the sync
- * point returns KILN_BAD_INDEX and names the function.
+ * Indices are ints of any dtype; negative ones count from the end. One out of bounds is found when
+ * values are computed: the sync point returns KILN_BAD_INDEX and names the function.
  */
 /* x[..., index, ...] along an axis: the axis is replaced by the axes of `index` (any rank). */
 KILN_OP(kiln_take, kiln_tensor *x, kiln_tensor *index, int axis);
-/* out[i, j, ...] = x[i, index[i, j, ...], ...]: index has x's rank and broadcasts with it in all other axes. */
+/* out[i, j, ...] = x[i, index[i, j, ...], ...]: index has x's rank and broadcasts with it in all
+ * other axes. */
 KILN_OP(kiln_take_along_axis, kiln_tensor *x, kiln_tensor *index, int axis);
-/* x with source written (or added...) where a 1-D index says along an axis: source has x's shape but for that axis, where it has
- * the length of index (it is broadcast to that). Result in x's dtype. The inverse of kiln_take. */
-KILN_OP(kiln_scatter, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis, kiln_scatter_mode mode);
-/* The inverse of kiln_take_along_axis: index has x's rank and its dims but for the axis; source is broadcast to index's shape. */
+/* x with source written (or added...) where a 1-D index says along an axis: source has x's shape
+ * but for that axis, where it has the length of index (it is broadcast to that). Result in x's
+ * dtype. The inverse of kiln_take. */
+KILN_OP(kiln_scatter, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis,
+        kiln_scatter_mode mode);
+/* The inverse of kiln_take_along_axis: index has x's rank and its dims but for the axis; source is
+ * broadcast to index's shape. */
 KILN_OP(kiln_scatter_along_axis, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis,
         kiln_scatter_mode mode);
 
 /* Stable; NaN comes last in either order. argsort: i64 indices. */
 KILN_OP(kiln_sort, kiln_tensor *x, int axis, bool descending);
 KILN_OP(kiln_argsort, kiln_tensor *x, int axis, bool descending);
-/* The k greatest (or least) along an axis, best first, and their i64 indices. 0 <= k <= dim. On error both are NULL and
- * the error is kept. */
-KILN_API kiln_status kiln_topk(kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values,
-                               kiln_tensor **indices);
-KILN_API kiln_status kiln_topk_at(const char *file, int line, kiln_tensor *x, int64_t k, int axis, bool greatest,
-                                  kiln_tensor **values, kiln_tensor **indices);
+/* The k greatest (or least) along an axis, best first, and their i64 indices. 0 <= k <= dim. On
+ * error both are NULL and the error is kept. */
+KILN_API kiln_status kiln_topk(kiln_tensor *x, int64_t k, int axis, bool greatest,
+                               kiln_tensor **values, kiln_tensor **indices);
+KILN_API kiln_status kiln_topk_at(const char *file, int line, kiln_tensor *x, int64_t k, int axis,
+                                  bool greatest, kiln_tensor **values, kiln_tensor **indices);
 /* Running sum along an axis. bool and ints: i64 or u64; f16 and bf16 accumulate in f32. */
 KILN_OP(kiln_cumsum, kiln_tensor *x, int axis);
 
-/* ---- linear algebra and networks ------------------------------------------------------------------------------ */
+/* ---- linear algebra and networks ---- */
 
-/* Matrix product as NumPy's: [..., m, k] x [..., k, n] -> [..., m, n], batch axes broadcast; a 1-D operand is a row (left) or a
- * column (right) and its axis is dropped from the result. Numbers, promoted; f16 and bf16 accumulate in f32. */
+/* Matrix product as NumPy's: [..., m, k] x [..., k, n] -> [..., m, n], batch axes broadcast; a 1-D
+ * operand is a row (left) or a column (right) and its axis is dropped from the result. Numbers,
+ * promoted; f16 and bf16 accumulate in f32. */
 KILN_OP(kiln_matmul, kiln_tensor *a, kiln_tensor *b);
 
-/* Floats (ints and bools in f32); f16 and bf16 are computed in f32 inside and rounded once at the end. */
+/* Floats (ints and bools in f32); f16 and bf16 are computed in f32 inside and rounded once at the
+ * end. */
 KILN_OP(kiln_softmax, kiln_tensor *x, int axis);     /* exp(x - max) / sum(exp(x - max)) */
 KILN_OP(kiln_log_softmax, kiln_tensor *x, int axis); /* x - max - log(sum(exp(x - max))) */
 /* (x - mean) / sqrt(variance + eps), mean and (population) variance over the axes. */
 KILN_OP(kiln_normalize, kiln_tensor *x, kiln_axes axes, double eps);
-/* kiln_normalize over the last axis, times weight plus bias, both broadcast with x (Ba et al. 2016). */
+/* kiln_normalize over the last axis, times weight plus bias, both broadcast with x (Ba et al.
+ * 2016). */
 KILN_OP(kiln_layer_norm, kiln_tensor *x, kiln_tensor *weight, kiln_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) over the last axis, times weight (Zhang and Sennrich 2019). */
 KILN_OP(kiln_rms_norm, kiln_tensor *x, kiln_tensor *weight, double eps);
-/* Per example: -log_softmax(logits)[label], classes along the last axis. labels: ints, shape of logits without its last
- * axis. kiln_mean of the result is the usual training loss. */
+/* Per example: -log_softmax(logits)[label], classes along the last axis. labels: ints, shape of
+ * logits without its last axis. kiln_mean of the result is the usual training loss. */
 KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
 
-/* ---- sync points ---------------------------------------------------------------------------------------------- */
+/* ---- sync points ---- */
 
 /* Computes x (and everything it needs). */
 KILN_SYNC(kiln_eval, kiln_tensor *x);
 /* Computes several together: shared work is done once. */
 KILN_SYNC(kiln_eval_many, kiln_tensor *const *tensors, int n);
-/* Copies all elements, row-major, to `data`. `dtype` must be x's and `bytes` exactly numel * kiln_dtype_size. */
+/* Copies all elements, row-major, to `data`. `dtype` must be x's and `bytes` exactly numel *
+ * kiln_dtype_size. */
 KILN_SYNC(kiln_read, kiln_tensor *x, kiln_dtype dtype, void *data, size_t bytes);
-/* The only element of x (any shape of one element) as a double, or as an int64 (floats toward zero, saturating). */
+/* The only element of x (any shape of one element) as a double, or as an int64 (floats toward zero,
+ * saturating). */
 KILN_SYNC(kiln_item, kiln_tensor *x, double *value);
 KILN_SYNC(kiln_item_int, kiln_tensor *x, int64_t *value);
-/* The elements where they lie, row-major, valid as long as x is and until x is assigned; NULL for an empty tensor is possible. */
+/* The elements where they lie, row-major, valid as long as x is and until x is assigned; NULL for
+ * an empty tensor is possible. */
 KILN_SYNC(kiln_data, kiln_tensor *x, const void **data);
 
-/* Prints x to stdout as NumPy (2.4) prints an array: at most 8 digits after the point, more than 1000 elements abbreviated. */
+/* Prints x to stdout as NumPy (2.4) prints an array: at most 8 digits after the point, more than
+ * 1000 elements abbreviated. */
 KILN_SYNC(kiln_print, kiln_tensor *x);
-/* The same text into a buffer of `size` bytes (cut, always NUL-terminated when size > 0); *needed (may be NULL) gets its length
- * without the NUL. */
+/* The same text into a buffer of `size` bytes (cut, always NUL-terminated when size > 0); *needed
+ * (may be NULL) gets its length without the NUL. */
 KILN_SYNC(kiln_format, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 
-/* NumPy's .npy files. Saving writes format 1.0, C order, little-endian (bf16: KILN_UNSUPPORTED). Loading takes formats 1 to
- * 3, C and Fortran order and either byte order, all dtypes but bf16. KILN_IO, KILN_BAD_FORMAT or KILN_UNSUPPORTED name the file. */
+/* NumPy's .npy files. Saving writes format 1.0, C order, little-endian (bf16: KILN_UNSUPPORTED).
+ * Loading takes formats 1 to 3, C and Fortran order and either byte order, all dtypes but bf16.
+ * KILN_IO, KILN_BAD_FORMAT or KILN_UNSUPPORTED name the file. */
 KILN_SYNC(kiln_save_npy, kiln_tensor *x, const char *path);
 KILN_OP(kiln_load_npy, const char *path);
 
-/* ---- which sizes are compiled in ------------------------------------------------------------------------------ */
+/* ---- which sizes are compiled in ---- */
 
 /*
- * Sizes are compiled in at first; one that is met with a second value becomes an argument of the next program (option `dynamic`). These
- * say it beforehand, for an axis of a computed tensor (made by kiln_from, kiln_wrap..., or evaluated) wherever it is an input:
- * dynamic from the first compile on, its size promised to be min to max (0 and INT64_MAX promise nothing); or static: each size
- * has programs of its own. Marks say nothing about results. Errors: no such axis (KILN_BAD_SHAPE), a size outside the promise
- * (KILN_BAD_SHAPE), min > max, a pending tensor or an axis marked the other way (KILN_INVALID). Two marks that contradict each other in a
- * graph, because its ops need the sizes equal, fail the sync point (KILN_INVALID), naming both places.
+ * Sizes are compiled in at first; one that is met with a second value becomes an argument of the
+ * next program (option `dynamic`). These say it beforehand, for an axis of a computed tensor (made
+ * by kiln_from, kiln_wrap..., or evaluated) wherever it is an input: dynamic from the first compile
+ * on, its size promised to be min to max (0 and INT64_MAX promise nothing); or static: each size
+ * has programs of its own. Marks say nothing about results. Errors: no such axis (KILN_BAD_SHAPE),
+ * a size outside the promise (KILN_BAD_SHAPE), min > max, a pending tensor or an axis marked the
+ * other way (KILN_INVALID). Two marks that contradict each other in a graph, because its ops need
+ * the sizes equal, fail the sync point (KILN_INVALID), naming both places.
  */
 KILN_SYNC(kiln_mark_dynamic, kiln_tensor *x, int axis, int64_t min, int64_t max);
 KILN_SYNC(kiln_mark_static, kiln_tensor *x, int axis);
 
-/* ---- changing state, tracing, looking inside ------------------------------------------------------------------ */
+/* ---- changing state, tracing, looking inside ---- */
 
-/* Makes handle p mean `value`, of p's dtype (weak scalars are cast) and shape. Recorded, like everything: computed at the next sync
- * point; when nothing else needs p's old contents they are overwritten in place. Other handles keep their values. Not while
- * another thread uses p. */
+/* Makes handle p mean `value`, of p's dtype (weak scalars are cast) and shape. Recorded, like
+ * everything: computed at the next sync point; when nothing else needs p's old contents they are
+ * overwritten in place. Other handles keep their values. Not while another thread uses p. */
 KILN_API kiln_status kiln_assign(kiln_tensor *p, kiln_tensor *value);
 KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, kiln_tensor *value);
 
 /*
- * A C function of tensors that is traced (run) once for each combination of input dtypes, ranks and modes, and from then on
- * costs one look-up. f(in, out, user) fills out[0..n_out) from in[0..n_in); what else it does happens only while it is
- * traced. It may use other tensors (their current value is read at each call), draw random numbers and kiln_assign;
- * C numbers that it reads are frozen: pass what changes as a rank-0 tensor. A sync point inside f turns the shortcut off.
+ * A C function of tensors that is traced (run) once for each combination of input dtypes, ranks and
+ * modes, and from then on costs one look-up. f(in, out, user) fills out[0..n_out) from in[0..n_in);
+ * what else it does happens only while it is traced. It may use other tensors (their current value
+ * is read at each call), draw random numbers and kiln_assign; C numbers that it reads are frozen:
+ * pass what changes as a rank-0 tensor. A sync point inside f turns the shortcut off.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);
@@ -615,14 +690,19 @@ KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 KILN_API void kiln_function_free(kiln_function *function); /* NULL is allowed */
 
-/* The graph that computing x would run, as text, like kiln_format into a buffer. Computes nothing. */
+/* The graph that computing x would run, as text, like kiln_format into a buffer. Computes nothing.
+ * */
 KILN_SYNC(kiln_graph_text, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
+/* What computing x would do, as text, likewise: whether a compiled program fits and with which
+ * guards, or why none does (the closest one's guard, what it expected and found, who asked, your
+ * file and line); then one line for each kernel that would be launched. */
+KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
 
-/* ---- locations ------------------------------------------------------------------------------------------------ */
+/* ---- locations ---- */
 
 #ifndef KILN_NO_LOCATIONS
 #define KILN_HERE __FILE__, __LINE__
@@ -794,6 +874,7 @@ KILN_SYNC(kiln_graph_text, kiln_tensor *x, char *buffer, size_t size, size_t *ne
 #define kiln_mark_static(...) kiln_mark_static_at(KILN_HERE, __VA_ARGS__)
 #define kiln_assign(...) kiln_assign_at(KILN_HERE, __VA_ARGS__)
 #define kiln_function_call(...) kiln_function_call_at(KILN_HERE, __VA_ARGS__)
+#define kiln_explain(...) kiln_explain_at(KILN_HERE, __VA_ARGS__)
 #define kiln_graph_text(...) kiln_graph_text_at(KILN_HERE, __VA_ARGS__)
 #endif
 

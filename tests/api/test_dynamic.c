@@ -256,3 +256,49 @@ Test(dynamic, marks_of_a_functions_inputs_count)
     cr_assert(runs == traced + 1);
     kiln_function_free(f);
 }
+
+/* --- explained before it runs --- */
+
+static const char *explained(kiln_tensor *x)
+{
+    static char text[2048];
+    size_t needed = 0;
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    cr_assert(kiln_explain(x, text, sizeof text, &needed) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    cr_assert(needed == strlen(text) && before.compiles == after.compiles && before.evals == after.evals);
+    return text;
+}
+
+static kiln_tensor *two_kernels(int64_t n)
+{
+    return kiln_exp(kiln_cumsum(kiln_sin(counted(n, 4)), 0));
+}
+
+Test(dynamic, explain_says_what_would_happen)
+{
+    kiln_tensor *x = two_kernels(3);
+    const char *text = explained(x);
+    cr_assert(strstr(text, "never_seen") && strstr(text, "would compile"), "%s", text);
+    cr_assert(!kiln_is_evaluated(x));
+    unsigned planned = 0, launched = 0;
+    cr_assert(sscanf(strstr(text, "would compile"), "would compile %u launch", &planned) == 1 && planned > 0, "%s", text);
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    cr_assert(cost(x) == 1);
+    kiln_get_stats(&after);
+    cr_assert(after.kernels - before.kernels == planned, "%u planned, %d ran", planned, (int)(after.kernels - before.kernels));
+
+    text = explained(two_kernels(3));
+    cr_assert(strstr(text, "hit: a compiled program fits") && strstr(text, "s0 == 3"), "%s", text);
+    cr_assert(sscanf(strstr(text, "would run"), "would run %u launch", &launched) == 1 && launched == planned, "%s", text);
+    x = two_kernels(5);
+    text = explained(x);
+    cr_assert(strstr(text, "size of axis 0") && strstr(text, "expected 3, found 5") && strstr(text, "test_dynamic.c:"), "%s", text);
+    cr_assert(cost(x) == 1);
+    text = explained(two_kernels(9));
+    cr_assert(strstr(text, "hit: "), "%s", text);
+    cr_assert(!strstr(text, "s0 =="), "%s", text);
+    cr_assert(explained(x)[0] == '\0');
+}

@@ -1,7 +1,7 @@
 /*
  * The benchmark: what kiln aims for, measured, as a table and as JSON.
  *
- *     bench [--quick] [--json FILE]
+ *     bench [--quick] [--json FILE] [--markdown FILE]
  *     bench --cold                    one line: milliseconds of the first call of workload (a) in a fresh process
  *
  * Every ratio has both sides measured in turns in this process, round after round, and is the median over the rounds. Inputs are
@@ -85,6 +85,25 @@ static int write_json(const char *path)
         fprintf(file, "}%s\n", i + 1 < n_rows ? "," : "");
     }
     fprintf(file, "  ]\n}\n");
+    return fclose(file) != 0;
+}
+
+/* The rows as a table for a README. */
+static int write_markdown(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) {
+        perror(path);
+        return 1;
+    }
+    fprintf(file, "| kiln %s, %d CPUs, %s | measured | aim |\n| --- | --- | --- |\n", kiln_version(), cpu_count(), hand_best()->name);
+    for (int i = 0; i < n_rows; i++) {
+        const Row *r = &rows[i];
+        fprintf(file, "| %s | %.3g%s%s | ", r->name, r->value, *r->unit ? " " : "", r->unit);
+        if (r->aim > 0)
+            fprintf(file, "%s %g ", r->at_least ? "at least" : "at most", r->aim);
+        fprintf(file, "|\n");
+    }
     return fclose(file) != 0;
 }
 
@@ -376,7 +395,7 @@ static void bench_cold(void)
 
 int main(int argc, char **argv)
 {
-    const char *json = NULL;
+    const char *json = NULL, *markdown = NULL;
     program = argv[0];
     rounds = ROUNDS;
     for (int i = 1; i < argc; i++) {
@@ -387,8 +406,10 @@ int main(int argc, char **argv)
             rounds = QUICK_ROUNDS;
         } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
+        } else if (strcmp(argv[i], "--markdown") == 0 && i + 1 < argc) {
+            markdown = argv[++i];
         } else {
-            fprintf(stderr, "usage: bench [--quick] [--json FILE]\n");
+            fprintf(stderr, "usage: bench [--quick] [--json FILE] [--markdown FILE]\n");
             return 2;
         }
     }
@@ -411,5 +432,6 @@ int main(int argc, char **argv)
     for (int s = 0; s < SETS; s++)
         for (int i = 0; i < 3; i++)
             free(buffers[s][i]);
-    return json ? write_json(json) : 0;
+    int failed = json ? write_json(json) : 0;
+    return failed || (markdown && write_markdown(markdown));
 }

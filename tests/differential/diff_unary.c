@@ -42,7 +42,7 @@ static void group(const Group *g)
         bool taken = row->takes >> dtype & 1, cast = row->out != OUT_SAME && !dtype_is_float((kiln_dtype)dtype);
         int n = !taken ? 1 : test_level() > 0 ? SHAPES : cast ? SHAPES_CAST : SHAPES_QUICK;
         for (int s = 0; s < n; s++) {
-            Case c = {.op = g->name, .build = build, .row = row, .n_in = 1, .flags = row->flags};
+            Case c = {.op = g->name, .build = build, .row = row, .n_in = 1, .flags = row->flags | (s == 1 ? FAST_TOO : 0)};
             c.in[0] = (Spec){(kiln_dtype)dtype, shapes[s], VALUES_MIX, 0};
             c.refused = taken ? KILN_OK : KILN_BAD_DTYPE;
             c.out = out_dtype(row->out, (kiln_dtype)dtype);

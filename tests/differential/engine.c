@@ -271,6 +271,19 @@ static void make_repeat(const Spec *s, char *data)
     }
 }
 
+/* The default mode: expansions may differ from strict ones within the bounds that ir/accuracy.def states. */
+static void check_fast(const Case *c, void *const *data, const Result *wanted)
+{
+    static const double units[DTYPES] = {[KILN_F16] = 0x1p-9, [KILN_BF16] = 0x1p-6, [KILN_F32] = 0x1p-20, [KILN_F64] = 0x1p-48};
+    Layout plain[MAX_IN] = {LAYOUT_PLAIN};
+    if (wanted->n == 0 || !dtype_is_float(wanted->out[0].dtype))
+        return;
+    Case fast = *c;
+    fast.tolerance.relative = units[wanted->out[0].dtype];
+    fast.tolerance.absolute = wanted->out[0].dtype == KILN_F64 ? 1e-300 : wanted->out[0].dtype == KILN_F16 ? 1e-7 : 1e-37;
+    run(&fast, "jit", plain, data, wanted);
+}
+
 static void fill_layouts(Layout *layouts, int n, int64_t first, int count, int base)
 {
     for (int i = 0; i < n; i++)
@@ -296,6 +309,8 @@ static void check_on(const Case *c, void *const *data, bool repeating)
             if (k < 2 || !few)
                 run(c, "eager", layouts, data, &wanted);
         }
+        if ((c->flags & FAST_TOO) && !repeating)
+            check_fast(c, data, &wanted);
     }
     result_free(&wanted);
 }

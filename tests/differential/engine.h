@@ -47,6 +47,7 @@ typedef int Build(const Case *c, kiln_tensor *const *in, kiln_tensor **out);
 enum {
     MAY_BE_FREE = 1,        /* may need no kernel: a view of an input, a constant */
     QUICK = 2,              /* few layouts whatever the level */
+    FAST_TOO = 8,           /* also with math=fast (the default), within a few units in the last place */
     FREE_WHEN_REPEATING = 4 /* may need no kernel when the data repeats along axes: max of an expanded tensor */
 };
 

@@ -1,11 +1,12 @@
 /*
  * Options: the table of jit/options.def, its values, and how text becomes a value.
  *
- * Numbers and choices are one atomic each, so asking costs a load. Texts are immutable strings behind an atomic pointer; a string
- * that was set once stays (they are few and reused), so a reader needs no lock. The environment is read once, by the first who asks.
+ * Numbers and choices are one atomic each, so asking costs a load. Texts are immutable strings
+ * behind an atomic pointer; a string that was set once stays (they are few and reused), so a reader
+ * needs no lock. The environment is read once, by the first who asks.
  *
- * What must hold: a bad value never replaces a good one, and nothing is logged before the values can be read: the user's
- * log sink may ask for options.
+ * What must hold: a bad value never replaces a good one, and nothing is logged before the values
+ * can be read: the user's log sink may ask for options.
  */
 #include "jit/options.h"
 #include "ir/base/log.h"
@@ -49,10 +50,8 @@ static const char *const choices[OPT_COUNT][4] = {
 static const struct {
     int64_t min, max;
 } ranges[OPT_COUNT] = {
-    [OPT_MAX_VARIANTS] = {1, 1 << 20},
-    [OPT_CACHE_BYTES] = {0, INT64_MAX},
-    [OPT_THREADS] = {0, 4096},
-    [OPT_VECTOR_BITS] = {0, 512},
+    [OPT_MAX_VARIANTS] = {1, 1 << 20}, [OPT_CACHE_BYTES] = {0, INT64_MAX},
+    [OPT_THREADS] = {0, 4096},         [OPT_VECTOR_BITS] = {0, 512},
     [OPT_LLVM_OPT] = {0, 2},
 };
 
@@ -87,9 +86,10 @@ static Status parse_int(OptionId id, const char *value, int64_t *out)
     bool odd_width = id == OPT_VECTOR_BITS && n != 0 && n != 128 && n != 256 && n != 512;
     if (end == value || *end || errno || n < ranges[id].min || n > ranges[id].max || odd_width) {
         if (id == OPT_VECTOR_BITS)
-            return fail(ST_INVALID, "%s is \"%s\": 0, 128, 256 or 512 are valid", table[id].name, value);
-        return fail(ST_INVALID, "%s is \"%s\": a number from %" PRId64 " to %" PRId64 " is valid", table[id].name, value,
-                    ranges[id].min, ranges[id].max);
+            return fail(ST_INVALID, "%s is \"%s\": 0, 128, 256 or 512 are valid", table[id].name,
+                        value);
+        return fail(ST_INVALID, "%s is \"%s\": a number from %" PRId64 " to %" PRId64 " is valid",
+                    table[id].name, value, ranges[id].min, ranges[id].max);
     }
     *out = n;
     return ST_OK;
@@ -137,8 +137,9 @@ static Status set(OptionId id, const char *value)
     case KIND_ENUM:
         n = parse_choice(id, value);
         if (n < 0)
-            return fail(ST_INVALID, "%s is \"%s\": %s%s%s%s%s are valid", table[id].name, value, choices[id][0], ", ",
-                        choices[id][1], choices[id][2] ? ", " : "", choices[id][2] ? choices[id][2] : "");
+            return fail(ST_INVALID, "%s is \"%s\": %s%s%s%s%s are valid", table[id].name, value,
+                        choices[id][0], ", ", choices[id][1], choices[id][2] ? ", " : "",
+                        choices[id][2] ? choices[id][2] : "");
         break;
     case KIND_TEXT: {
         const char *text = keep_text(value);
@@ -195,14 +196,16 @@ static void list_names(char *buf, size_t size)
 
 /* ---- the environment ---- */
 
-/* Warns of KILN_* variables that are no option. (KILN_TEST_* beside KILN_TEST_FAIL belong to test programs.) */
+/* Warns of KILN_* variables that are no option. (KILN_TEST_* beside KILN_TEST_FAIL belong to test
+ * programs.) */
 static void warn_unknown(void)
 {
     extern char **environ;
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *equals = strchr(*e, '=');
-        if (strncmp(*e, "KILN_", 5) != 0 || strncmp(*e, "KILN_TEST_", 10) == 0 || !equals || (size_t)(equals - *e) >= sizeof name)
+        if (strncmp(*e, "KILN_", 5) != 0 || strncmp(*e, "KILN_TEST_", 10) == 0 || !equals ||
+            (size_t)(equals - *e) >= sizeof name)
             continue;
         size_t n = (size_t)(equals - *e) - 5;
         for (size_t k = 0; k < n; k++)
@@ -224,7 +227,8 @@ static void warn_unknown(void)
         for (const char *c = table[nearest].name; *c && k < sizeof upper - 1; c++)
             upper[k++] = (char)toupper((unsigned char)*c);
         upper[k] = '\0';
-        log_warn("kiln: the environment variable %.*s is no option; the nearest is KILN_%s", (int)(equals - *e), *e, upper);
+        log_warn("kiln: the environment variable %.*s is no option; the nearest is KILN_%s",
+                 (int)(equals - *e), *e, upper);
     }
 }
 

@@ -1,8 +1,8 @@
 /*
  * Functions over primitives: matmul's broadcasting, activations, softmax, normalisation, losses.
  *
- * Each is written as its formula; fusion makes one kernel of it, and would of the same formula spelled out by the user. f16 and
- * bf16 are computed in f32 inside and rounded once.
+ * Each is written as its formula; fusion makes one kernel of it, and would of the same formula
+ * spelled out by the user. f16 and bf16 are computed in f32 inside and rounded once.
  */
 #include "runtime/record.h"
 
@@ -39,16 +39,20 @@ static RtNode *matmul(Rec *r, RtNode *a, RtNode *b)
         return rec_fail(r, ST_SHAPE, "inner dims differ: a is %s, b is %s", left, right);
     int64_t a_dims[MAX_RANK], b_dims[MAX_RANK], out[MAX_RANK], numel;
     for (int d = 0; d < rank - 2; d++) {
-        int64_t x = d < rank - ar ? 1 : in[0]->dim[d - (rank - ar)], y = d < rank - br ? 1 : in[1]->dim[d - (rank - br)];
+        int64_t x = d < rank - ar ? 1 : in[0]->dim[d - (rank - ar)],
+                y = d < rank - br ? 1 : in[1]->dim[d - (rank - br)];
         if (x != y && x != 1 && y != 1)
-            return rec_fail(r, ST_SHAPE, "batch dims do not broadcast: a is %s, b is %s", left, right);
+            return rec_fail(r, ST_SHAPE, "batch dims do not broadcast: a is %s, b is %s", left,
+                            right);
         out[d] = a_dims[d] = b_dims[d] = x == 1 ? y : x;
     }
     out[rank - 2] = a_dims[rank - 2] = m;
     a_dims[rank - 1] = b_dims[rank - 2] = k;
     out[rank - 1] = b_dims[rank - 1] = n;
-    if (!shape_numel(rank, out, &numel) || !shape_numel(rank, a_dims, &numel) || !shape_numel(rank, b_dims, &numel))
-        return rec_fail(r, ST_OVERFLOW, "the result has more than 2^62 elements: a is %s, b is %s", left, right);
+    if (!shape_numel(rank, out, &numel) || !shape_numel(rank, a_dims, &numel) ||
+        !shape_numel(rank, b_dims, &numel))
+        return rec_fail(r, ST_OVERFLOW, "the result has more than 2^62 elements: a is %s, b is %s",
+                        left, right);
     in[0] = rec_expand(r, in[0], rank, a_dims);
     in[1] = rec_expand(r, in[1], rank, b_dims);
     RtNode *y = rec_node(r, OP_MATMUL, DT_COUNT, NULL, 2, in, NULL, 0);
@@ -81,9 +85,18 @@ static RtNode *number(Rec *r, const RtNode *x, double c)
     return x ? rec_scalar(r, node_dtype(x), c) : NULL;
 }
 
-static RtNode *add(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_ADD, a, b); }
-static RtNode *sub(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_SUB, a, b); }
-static RtNode *mul(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_MUL, a, b); }
+static RtNode *add(Rec *r, RtNode *a, RtNode *b)
+{
+    return rec_ew2(r, OP_ADD, a, b);
+}
+static RtNode *sub(Rec *r, RtNode *a, RtNode *b)
+{
+    return rec_ew2(r, OP_SUB, a, b);
+}
+static RtNode *mul(Rec *r, RtNode *a, RtNode *b)
+{
+    return rec_ew2(r, OP_MUL, a, b);
+}
 
 /* ---- activations ---- */
 
@@ -153,7 +166,8 @@ API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *s = shifted(&r, in, axis);
-    return rec_end(&r, rec_cast(&r, sub(&r, s, rec_ew1(&r, OP_LOG, exp_sum(&r, s, axis, true))), out));
+    return rec_end(&r,
+                   rec_cast(&r, sub(&r, s, rec_ew1(&r, OP_LOG, exp_sum(&r, s, axis, true))), out));
 }
 
 API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, labels)
@@ -171,8 +185,11 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
     for (int d = 0; d < axis && fits; d++)
         fits = label->dim[d] == x->dim[d];
     if (!fits)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "labels do not have the shape of logits without its last axis: logits is "
-                                    "%s, labels is %s", left, right));
+        return rec_end(
+            &r, rec_fail(&r, ST_SHAPE,
+                         "labels do not have the shape of logits without its last axis: logits is "
+                         "%s, labels is %s",
+                         left, right));
     if (!dtype_is_int(node_dtype(label)))
         return rec_end(&r, rec_fail(&r, ST_DTYPE, "labels is %s: ints are needed", right));
     if (x->dim[axis] == 0 && node_elements(label) != 0)
@@ -180,10 +197,12 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
     label = rec_insert(&r, rec_cast(&r, label, DT_I64), axis);
     RtNode *m = x->dim[axis] ? rec_reduce(&r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis), true) : NULL;
     RtNode *s = x->dim[axis] ? sub(&r, x, m) : x;
-    RtNode *picked = rec_gather(&r, x, label, axis); /* from the logits, so that nothing need be stored */
+    RtNode *picked =
+        rec_gather(&r, x, label, axis); /* from the logits, so that nothing need be stored */
     if (m)
         picked = sub(&r, picked, m);
-    RtNode *loss = sub(&r, rec_ew1(&r, OP_LOG, exp_sum(&r, s, axis, false)), rec_drop(&r, picked, (uint8_t)(1u << axis)));
+    RtNode *loss = sub(&r, rec_ew1(&r, OP_LOG, exp_sum(&r, s, axis, false)),
+                       rec_drop(&r, picked, (uint8_t)(1u << axis)));
     return rec_end(&r, rec_cast(&r, loss, out));
 }
 
@@ -194,7 +213,8 @@ static RtNode *mean(Rec *r, RtNode *x, uint8_t mask)
 {
     if (!x)
         return NULL;
-    return rec_ew2(r, OP_DIV, rec_reduce(r, OP_REDUCE_SUM, x, mask, true), number(r, x, (double)rec_count(x, mask)));
+    return rec_ew2(r, OP_DIV, rec_reduce(r, OP_REDUCE_SUM, x, mask, true),
+                   number(r, x, (double)rec_count(x, mask)));
 }
 
 /* x / sqrt(mean(x^2) + eps) */
@@ -253,17 +273,19 @@ static bool fits_in(Rec *r, const RtNode *x, const RtNode *p, const char *name)
         fits = size == 1 || size == x->dim[x->rank - 1 - d];
     }
     if (!fits)
-        rec_fail(r, ST_SHAPE, "%s does not broadcast to x: x is %s, %s is %s", name, node_text(x, left), name,
-                 node_text(p, right));
+        rec_fail(r, ST_SHAPE, "%s does not broadcast to x: x is %s, %s is %s", name,
+                 node_text(x, left), name, node_text(p, right));
     return fits;
 }
 
-API4(kiln_tensor *, kiln_layer_norm, kiln_tensor *, x, kiln_tensor *, weight, kiln_tensor *, bias, double, eps)
+API4(kiln_tensor *, kiln_layer_norm, kiln_tensor *, x, kiln_tensor *, weight, kiln_tensor *, bias,
+     double, eps)
 {
     static const char *const names[] = {"x", "weight", "bias"};
     Rec r = REC(kiln_layer_norm);
     uint8_t mask;
-    RtNode *in[3] = {rec_strong(&r, rec_in(&r, x, names[0])), rec_in(&r, weight, names[1]), rec_in(&r, bias, names[2])};
+    RtNode *in[3] = {rec_strong(&r, rec_in(&r, x, names[0])), rec_in(&r, weight, names[1]),
+                     rec_in(&r, bias, names[2])};
     if (!in[0] || !in[1] || !in[2] || !last_axis(&r, in[0], &mask) || !good_eps(&r, eps) ||
         !fits_in(&r, in[0], in[1], names[1]) || !fits_in(&r, in[0], in[2], names[2]) ||
         !rec_promote(&r, PREP_FLOAT, 3, in, names))

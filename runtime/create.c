@@ -1,11 +1,12 @@
 /*
  * Tensors from nothing (filled, counted, diagonal) and from memory (copied, borrowed).
  *
- * A filled tensor is a scalar that is repeated, a range is arithmetic on an IOTA: nothing is stored until somebody needs the
- * array itself. Memory of the user enters as a node that is evaluated from the start (an INPUT with storage).
+ * A filled tensor is a scalar that is repeated, a range is arithmetic on an IOTA: nothing is stored
+ * until somebody needs the array itself. Memory of the user enters as a node that is evaluated from
+ * the start (an INPUT with storage).
  */
-#include "runtime/record.h"
 #include "ir/base/os.h"
+#include "runtime/record.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,7 +23,7 @@ static bool good_dtype(Rec *r, kiln_dtype dtype)
 
 /* ---- filled ---- */
 
-/* A scalar repeated. Every axis counts as repeated, also where it is 1: the structure does not depend on sizes. */
+/* A scalar repeated, along axes of size 1 too: the structure does not depend on sizes. */
 static RtNode *filled(Rec *r, RtNode *scalar, kiln_shape shape)
 {
     if (!scalar || !rec_shape(r, shape))
@@ -39,7 +40,8 @@ static RtNode *fill_value(Rec *r, kiln_dtype dtype, double value)
     uint64_t bits = scalar_from_double(t, value);
     if (dtype_is_int(t)) {
         double back = t == DT_U64 ? (double)bits : (double)scalar_to_int(t, bits);
-        if (!(fabs(back - trunc(value)) <= 0) && !(isfinite(value) && fabs(value) >= 0x1p53 && fabs(back / value - 1) < 1e-9))
+        if (!(fabs(back - trunc(value)) <= 0) &&
+            !(isfinite(value) && fabs(value) >= 0x1p53 && fabs(back / value - 1) < 1e-9))
             return rec_fail(r, ST_INVALID, "%g does not fit %s", value, dtype_name(t));
     }
     return rec_bits(r, t, bits);
@@ -59,7 +61,8 @@ API3(kiln_tensor *, kiln_full_int, kiln_dtype, dtype, kiln_shape, shape, int64_t
     DType t = (DType)dtype;
     uint64_t bits = scalar_from_int(t, value);
     if (dtype_is_int(t) && (scalar_to_int(t, bits) != value || (value < 0 && !dtype_is_signed(t))))
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "%" PRId64 " does not fit %s", value, dtype_name(t)));
+        return rec_end(
+            &r, rec_fail(&r, ST_INVALID, "%" PRId64 " does not fit %s", value, dtype_name(t)));
     return rec_end(&r, filled(&r, rec_bits(&r, t, bits), shape));
 }
 
@@ -144,24 +147,30 @@ API4(kiln_tensor *, kiln_arange, kiln_dtype, dtype, double, start, double, stop,
     if (t == DT_BOOL)
         return rec_end(&r, rec_fail(&r, ST_DTYPE, "dtype is bool: a number is needed"));
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step) || step == 0)
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "start %g, stop %g, step %g: finite numbers and a step other than 0 are "
-                                    "needed", start, stop, step));
+        return rec_end(
+            &r, rec_fail(&r, ST_INVALID,
+                         "start %g, stop %g, step %g: finite numbers and a step other than 0 are "
+                         "needed",
+                         start, stop, step));
     int64_t n = range_length(start, stop, step);
     if (n < 0)
         return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "more than 2^62 elements"));
     DType wide = dtype_is_float(t) ? DT_F64 : DT_I64;
     double last = start + (double)(n ? n - 1 : 0) * step;
     if (wide == DT_I64) {
-        if (start != trunc(start) || step != trunc(step) || fabs(start) > 0x1p53 || fabs(step) > 0x1p53)
-            return rec_end(&r, rec_fail(&r, ST_INVALID, "start %g and step %g are whole numbers for %s", start, step,
-                                        dtype_name(t)));
+        if (start != trunc(start) || step != trunc(step) || fabs(start) > 0x1p53 ||
+            fabs(step) > 0x1p53)
+            return rec_end(&r,
+                           rec_fail(&r, ST_INVALID, "start %g and step %g are whole numbers for %s",
+                                    start, step, dtype_name(t)));
         double ends[2] = {start, last};
         for (int k = 0; k < 2 && n; k++)
             if (!fill_value(&r, dtype, ends[k]))
                 return rec_end(&r, NULL);
     }
     RtNode *i = rec_cast(&r, rec_iota(&r, n), wide);
-    RtNode *x = rec_ew2(&r, OP_ADD, rec_ew2(&r, OP_MUL, i, rec_scalar(&r, wide, step)), rec_scalar(&r, wide, start));
+    RtNode *x = rec_ew2(&r, OP_ADD, rec_ew2(&r, OP_MUL, i, rec_scalar(&r, wide, step)),
+                        rec_scalar(&r, wide, start));
     return rec_end(&r, rec_cast(&r, x, t));
 }
 
@@ -174,7 +183,9 @@ API4(kiln_tensor *, kiln_linspace, kiln_dtype, dtype, double, start, double, sto
     if (!dtype_is_float(t))
         return rec_end(&r, rec_fail(&r, ST_DTYPE, "dtype is %s: a float is needed", dtype_name(t)));
     if (!isfinite(start) || !isfinite(stop) || n < 0)
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "start %g, stop %g, n %" PRId64 ": finite numbers and n >= 0 are needed",
+        return rec_end(&r, rec_fail(&r, ST_INVALID,
+                                    "start %g, stop %g, n %" PRId64
+                                    ": finite numbers and n >= 0 are needed",
                                     start, stop, n));
     double step = n > 1 ? (stop - start) / (double)(n - 1) : 0;
     RtNode *i = rec_iota(&r, n);
@@ -195,7 +206,8 @@ API4(kiln_tensor *, kiln_eye, kiln_dtype, dtype, int64_t, rows, int64_t, cols, i
     int64_t dims[2] = {rows, cols}, diagonal = k > cols ? cols : k < -rows ? -rows : k;
     RtNode *row = rec_insert(&r, rec_iota(&r, rows), 1), *col = rec_iota(&r, cols);
     RtNode *above = rec_ew2(&r, OP_SUB, rec_expand(&r, col, 2, dims), rec_expand(&r, row, 2, dims));
-    return rec_end(&r, rec_cast(&r, rec_ew2(&r, OP_EQ, above, rec_int(&r, DT_I64, diagonal)), (DType)dtype));
+    return rec_end(
+        &r, rec_cast(&r, rec_ew2(&r, OP_EQ, above, rec_int(&r, DT_I64, diagonal)), (DType)dtype));
 }
 
 /* ---- memory ---- */
@@ -216,8 +228,8 @@ static bool shape_bytes(Rec *r, kiln_dtype dtype, kiln_shape shape, size_t *byte
 }
 
 /* A handle for memory. */
-static kiln_tensor *evaluated(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage *storage, void *data,
-                              const int64_t *strides)
+static kiln_tensor *evaluated(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage *storage,
+                              void *data, const int64_t *strides)
 {
     return rec_end(r, rec_data(r, (DType)dtype, shape.rank, shape.dim, storage, data, strides));
 }
@@ -246,9 +258,9 @@ API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void 
 
 typedef void Deleter(void *data, void *user);
 
-/* A handle for borrowed memory. The storage gets its deleter last: on failure the memory stays the caller's. */
-static kiln_tensor *borrowed(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage *storage, void *data,
-                             const int64_t *strides, Deleter *deleter)
+/* A handle for borrowed memory. The deleter comes last: on failure the memory stays the caller's. */
+static kiln_tensor *borrowed(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage *storage,
+                             void *data, const int64_t *strides, Deleter *deleter)
 {
     if (!storage)
         return rec_end(r, rec_failed(r, ST_OUT_OF_MEMORY));
@@ -267,7 +279,8 @@ static bool aligned(Rec *r, kiln_dtype dtype, const void *data)
     return false;
 }
 
-API5(kiln_tensor *, kiln_wrap, kiln_dtype, dtype, kiln_shape, shape, void *, data, Deleter *, deleter, void *, user)
+API5(kiln_tensor *, kiln_wrap, kiln_dtype, dtype, kiln_shape, shape, void *, data, Deleter *,
+     deleter, void *, user)
 {
     Rec r = REC(kiln_wrap);
     size_t bytes;
@@ -275,18 +288,20 @@ API5(kiln_tensor *, kiln_wrap, kiln_dtype, dtype, kiln_shape, shape, void *, dat
         return rec_end(&r, NULL);
     if (bytes && !data)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "data is NULL"));
-    return borrowed(&r, dtype, shape, storage_borrow(data, bytes, data, NULL, user), data, NULL, deleter);
+    return borrowed(&r, dtype, shape, storage_borrow(data, bytes, data, NULL, user), data, NULL,
+                    deleter);
 }
 
-API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, const int64_t *, strides, void *, data,
-     Deleter *, deleter, void *, user)
+API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, const int64_t *,
+     strides, void *, data, Deleter *, deleter, void *, user)
 {
     Rec r = REC(kiln_wrap_strided);
     size_t bytes;
     if (!shape_bytes(&r, dtype, shape, &bytes) || !aligned(&r, dtype, data))
         return rec_end(&r, NULL);
     if ((bytes && !data) || (shape.rank && !strides))
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "%s is NULL", bytes && !data ? "data" : "strides"));
+        return rec_end(&r,
+                       rec_fail(&r, ST_INVALID, "%s is NULL", bytes && !data ? "data" : "strides"));
     /* The lowest and the highest element in use, counted from `data`. */
     int64_t low = 0, high = 0, row = 1;
     bool packed = true, fits = true;
@@ -297,7 +312,8 @@ API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, con
         if (bytes == 0 || shape.dim[d] == 1)
             continue;
         fits = fits && !__builtin_mul_overflow(shape.dim[d] - 1, strides[d], &reach);
-        fits = fits && !(reach < 0 ? __builtin_add_overflow(low, reach, &low) : __builtin_add_overflow(high, reach, &high));
+        fits = fits && !(reach < 0 ? __builtin_add_overflow(low, reach, &low)
+                                   : __builtin_add_overflow(high, reach, &high));
     }
     int64_t limit = INT64_C(1) << 58;
     if (!fits || low < -limit || high > limit)
@@ -306,7 +322,8 @@ API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, con
     char *lowest = data ? (char *)data + low * size : NULL;
     size_t span = bytes ? (size_t)((high - low + 1) * size) : 0;
     Storage *storage = storage_borrow(lowest, span, data, NULL, user);
-    return borrowed(&r, dtype, shape, storage, data, packed || bytes == 0 ? NULL : strides, deleter);
+    return borrowed(&r, dtype, shape, storage, data, packed || bytes == 0 ? NULL : strides,
+                    deleter);
 }
 
 /* Lets go of the storage that another one stands for. */
@@ -324,11 +341,14 @@ void kiln_touch(kiln_tensor *x)
     Storage *storage = atomic_load_explicit(&old->storage, memory_order_acquire);
     if (!storage || !atomic_load(&storage->borrowed))
         return;
-    /* A new version: a storage of its own over the same memory, in a new node, so whatever is remembered by storage is not
-     * taken for the new contents. */
+    /* A new version: a storage of its own over the same memory, in a new node, so whatever is
+     * remembered by storage is not taken for the new contents. */
     Rec r = rec_begin("kiln_touch", NULL, 0);
-    Storage *fresh = storage_borrow(storage->data, storage->bytes, NULL, release_inner, storage_retain(storage));
-    RtNode *node = fresh ? rec_data(&r, (DType)old->dtype, old->rank, old->dim, fresh, old->data, old->stride) : NULL;
+    Storage *fresh =
+        storage_borrow(storage->data, storage->bytes, NULL, release_inner, storage_retain(storage));
+    RtNode *node =
+        fresh ? rec_data(&r, (DType)old->dtype, old->rank, old->dim, fresh, old->data, old->stride)
+              : NULL;
     if (node) {
         node->loc = old->loc;
         x->node = node_retain(node);

@@ -1,9 +1,10 @@
 /*
  * Errors as the user sees them.
  *
- * The cause is written once, by fail() where it is known. Here the public function's name and the user's place are added. A thread
- * has two errors: the *kept* one, the first of a recording function since the last was consumed; and the *shown*
- * one, of the sync point that failed last. kiln_error_message gives the shown one until another is kept.
+ * The cause is written once, by fail() where it is known. Here the public function's name and the
+ * user's place are added. A thread has two errors: the *kept* one, the first of a recording
+ * function since the last was consumed; and the *shown* one, of the sync point that failed last.
+ * kiln_error_message gives the shown one until another is kept.
  */
 #include "ir/base/os.h"
 #include "runtime/thread.h"
@@ -44,7 +45,8 @@ SAME(KILN_SCATTER_MAX, SCATTER_MAX);
 SAME(KILN_SCATTER_MIN, SCATTER_MIN);
 
 /* What threads share that had no memory for errors of their own. Never written. */
-static ErrorState no_memory = {ST_OUT_OF_MEMORY, ST_OUT_OF_MEMORY, "out of memory", "out of memory"};
+static ErrorState no_memory = {ST_OUT_OF_MEMORY, ST_OUT_OF_MEMORY, "out of memory",
+                               "out of memory"};
 
 /* This thread's errors. */
 static ErrorState *state(void)

@@ -3,11 +3,13 @@
  *
  *     \x93NUMPY  major minor  header length (u16 in format 1, u32 in 2 and 3)  header  data
  *
- * The header is the text of a Python dict with the keys descr, fortran_order and shape. It is read by a small parser for exactly that: strings,
- * True and False, a tuple of ints, in any order and spacing. Fortran order is a reversed shape and a permutation, so it costs
- * nothing here. Files are not trusted: every length is checked against the file before memory is asked for.
+ * The header is the text of a Python dict with the keys descr, fortran_order and shape. It is read
+ * by a small parser for exactly that: strings, True and False, a tuple of ints, in any order and
+ * spacing. Fortran order is a reversed shape and a permutation, so it costs nothing here. Files are
+ * not trusted: every length is checked against the file before memory is asked for.
  *
- * Leaves out: structured, object, string, complex and datetime dtypes (KILN_UNSUPPORTED), and bf16, which NumPy has no code for.
+ * Leaves out: structured, object, string, complex and datetime dtypes (KILN_UNSUPPORTED), and bf16,
+ * which NumPy has no code for.
  */
 #include "ir/base/os.h"
 #include "runtime/sync.h"
@@ -156,7 +158,9 @@ static Status parse_header(Parser *p, Header *h)
         seen |= 1u << k;
         if (!take(p, ':'))
             return malformed(p, "a colon is missing");
-        TRY(k == 0 ? parse_descr(p, h) : k == 1 ? parse_bool(p, &h->fortran) : parse_shape(p, &h->shape));
+        TRY(k == 0   ? parse_descr(p, h)
+            : k == 1 ? parse_bool(p, &h->fortran)
+                     : parse_shape(p, &h->shape));
         if (!take(p, ',') && (p->at == p->end || *p->at != '}'))
             return malformed(p, "it does not end");
     }
@@ -199,10 +203,12 @@ static Status read_header(FILE *f, const char *path, Header *h)
     if (major < 1 || major > 3)
         return fail(ST_UNSUPPORTED, "%s: .npy format %d.%d", path, major, start[MAGIC + 1]);
     TRY(read_bytes(f, path, "the header's length", length, major == 1 ? 2 : 4));
-    size_t n = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    size_t n = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 |
+               (size_t)length[3] << 24;
     uint64_t left = bytes_left(f);
     if (n > left)
-        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes", path, left, n);
+        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes", path, left,
+                    n);
     if (n > LARGEST_HEADER)
         return fail(ST_FORMAT, "%s: the header has %zu bytes", path, n);
     char *text = os_alloc(n);
@@ -237,7 +243,8 @@ static Status read_file(FILE *f, const char *path, Header *h, Storage **data)
         return fail(ST_OVERFLOW, "%s: the shape has more than 2^62 bytes", path);
     uint64_t bytes = (uint64_t)n * size, left = bytes_left(f);
     if (bytes > left)
-        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes", path, left, bytes);
+        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes", path,
+                    left, bytes);
     *data = storage_new((size_t)bytes);
     if (!*data)
         return ST_OUT_OF_MEMORY;
@@ -273,17 +280,19 @@ API1(kiln_tensor *, kiln_load_npy, const char *, path)
         dims[d] = h.shape.dim[h.fortran ? rank - 1 - d : d];
         perm[d] = (uint8_t)(h.fortran ? rank - 1 - d : d);
     }
-    return rec_end(&r, rec_permute(&r, rec_data(&r, h.dtype, rank, dims, data, data->data, NULL), perm));
+    return rec_end(
+        &r, rec_permute(&r, rec_data(&r, h.dtype, rank, dims, data, data->data, NULL), perm));
 }
 
-/* Writes a header of format 1.0, padded so that the data begins at a multiple of 64, and the data. */
+/* Writes a header of format 1.0, padded so that the data begins at a multiple of 64; the data. */
 static Status write_file(FILE *f, const char *path, const RtNode *node, const void *data)
 {
     char text[256], start[MAGIC + 4];
-    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", dtype_info[node->dtype].numpy);
+    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                     dtype_info[node->dtype].numpy);
     for (int d = 0; d < node->rank; d++)
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64 "%s", d ? " " : "", node->dim[d],
-                      d + 1 < node->rank || node->rank == 1 ? "," : "");
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64 "%s", d ? " " : "",
+                      node->dim[d], d + 1 < node->rank || node->rank == 1 ? "," : "");
     n += snprintf(text + n, sizeof text - (size_t)n, "), }");
     int total = ((int)sizeof start + n + 1 + 63) / 64 * 64, header = total - (int)sizeof start;
     memcpy(start, magic, MAGIC);
@@ -292,7 +301,8 @@ static Status write_file(FILE *f, const char *path, const RtNode *node, const vo
     start[MAGIC + 2] = (char)(header & 255);
     start[MAGIC + 3] = (char)(header >> 8);
     size_t bytes = dtype_bytes((DType)node->dtype) * (size_t)node_elements(node);
-    bool ok = fwrite(start, 1, sizeof start, f) == sizeof start && fprintf(f, "%-*s\n", header - 1, text) == header &&
+    bool ok = fwrite(start, 1, sizeof start, f) == sizeof start &&
+              fprintf(f, "%-*s\n", header - 1, text) == header &&
               (bytes == 0 || fwrite(data, 1, bytes, f) == bytes) && fflush(f) == 0;
     return ok ? ST_OK : fail(ST_IO, "%s: %s", path, strerror(errno));
 }
@@ -305,7 +315,8 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
         return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);
     if (x && !dtype_info[x->node->dtype].numpy[0])
         return error_sync(fail(ST_UNSUPPORTED, "%s: NumPy has no %s; cast it first", path,
-                               dtype_name((DType)x->node->dtype)), api, loc);
+                               dtype_name((DType)x->node->dtype)),
+                          api, loc);
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
     if (!node)

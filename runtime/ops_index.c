@@ -1,24 +1,26 @@
 /*
- * Indexing and sorting. Everything stands on three primitives: GATHER and SCATTER, whose index has x's rank and differs from x in one
- * axis only, and ARGSORT. An index that is given in one dimension is repeated along the other axes by a view.
+ * Indexing and sorting. Everything stands on three primitives: GATHER and SCATTER, whose index has
+ * x's rank and differs from x in one axis only, and ARGSORT. An index that is given in one
+ * dimension is repeated along the other axes by a view.
  */
 #include "runtime/record.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* An index argument as i64. */
+/* An index argument as i64. What only u64 holds is out of bounds, not negative. */
 static RtNode *index_in(Rec *r, kiln_tensor *index)
 {
-    static const char *const names[] = {"index"};
     RtNode *in = rec_in(r, index, "index");
     char text[SHAPE_TEXT];
     if (in && !dtype_is_int(node_dtype(in)))
-        return rec_fail(r, ST_DTYPE, "%s is %s: ints are needed", names[0], node_text(in, text));
+        return rec_fail(r, ST_DTYPE, "index is %s: ints are needed", node_text(in, text));
+    if (in && node_dtype(in) == DT_U64)
+        in = rec_ew2(r, OP_MINIMUM, in, rec_int(r, DT_U64, INT64_MAX));
     return rec_cast(r, in, DT_I64);
 }
 
-/* Is there something to index? Messages of a wrong value come when values are computed, this one now. */
+/* Is there something to index? (Wrong values are found later, when they are computed.) */
 static bool something(Rec *r, const RtNode *x, const RtNode *index, int axis)
 {
     char text[SHAPE_TEXT];
@@ -45,8 +47,9 @@ API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis
         return rec_end(&r, NULL);
     int rank = in->rank - 1 + at->rank;
     if (rank > MAX_RANK)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "the result would have %d axes: x is %s, index is %s", rank,
-                                    node_text(in, left), node_text(at, right)));
+        return rec_end(&r,
+                       rec_fail(&r, ST_SHAPE, "the result would have %d axes: x is %s, index is %s",
+                                rank, node_text(in, left), node_text(at, right)));
     int64_t dims[MAX_RANK], out[MAX_RANK];
     memcpy(out, in->dim, sizeof *out * (size_t)axis);
     memcpy(out + axis, at->dim, sizeof *out * at->rank);
@@ -69,14 +72,16 @@ API3(kiln_tensor *, kiln_take_along_axis, kiln_tensor *, x, kiln_tensor *, index
     if (!at || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
         return rec_end(&r, NULL);
     if (in->rank != at->rank)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "ranks differ: x is %s, index is %s", node_text(in, left),
-                                    node_text(at, right)));
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "ranks differ: x is %s, index is %s",
+                                    node_text(in, left), node_text(at, right)));
     int64_t x_dims[MAX_RANK], index_dims[MAX_RANK], numel;
     for (int d = 0; d < in->rank; d++) {
         int64_t a = in->dim[d], b = at->dim[d];
         if (d != axis && a != b && a != 1 && b != 1)
-            return rec_end(&r, rec_fail(&r, ST_SHAPE, "shapes do not broadcast outside of axis %d: x is %s, index is %s",
-                                        axis, node_text(in, left), node_text(at, right)));
+            return rec_end(
+                &r, rec_fail(&r, ST_SHAPE,
+                             "shapes do not broadcast outside of axis %d: x is %s, index is %s",
+                             axis, node_text(in, left), node_text(at, right)));
         x_dims[d] = d != axis && a == 1 ? b : a;
         index_dims[d] = d != axis && b == 1 ? a : b;
     }
@@ -87,7 +92,8 @@ API3(kiln_tensor *, kiln_take_along_axis, kiln_tensor *, x, kiln_tensor *, index
 }
 
 /* The common end of both scatters: index has its final shape, source is broadcast to it. */
-static RtNode *scatter(Rec *r, RtNode *x, RtNode *index, RtNode *source, int axis, kiln_scatter_mode mode)
+static RtNode *scatter(Rec *r, RtNode *x, RtNode *index, RtNode *source, int axis,
+                       kiln_scatter_mode mode)
 {
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     if (!index || !source)
@@ -104,37 +110,42 @@ static RtNode *scatter(Rec *r, RtNode *x, RtNode *index, RtNode *source, int axi
     if (!fits) {
         Shape wanted = {.dtype = x->dtype, .rank = index->rank};
         memcpy(wanted.dim, index->dim, sizeof *index->dim * index->rank);
-        return rec_fail(r, ST_SHAPE, "source does not broadcast to %s: it is %s", strchr(shape_text(&wanted, left), '['),
-                        node_text(source, right));
+        return rec_fail(r, ST_SHAPE, "source does not broadcast to %s: it is %s",
+                        strchr(shape_text(&wanted, left), '['), node_text(source, right));
     }
     Attr attr = {.axis = (uint8_t)axis, .mode = (uint8_t)mode};
     source = rec_expand(r, rec_cast(r, source, node_dtype(x)), index->rank, index->dim);
-    return rec_node(r, OP_SCATTER, node_dtype(x), &attr, 3, (RtNode *[]){x, index, source}, NULL, 0);
+    return rec_node(r, OP_SCATTER, node_dtype(x), &attr, 3, (RtNode *[]){x, index, source}, NULL,
+                    0);
 }
 
-API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *, source, int, axis,
-     kiln_scatter_mode, mode)
+API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *, source,
+     int, axis, kiln_scatter_mode, mode)
 {
     Rec r = REC(kiln_scatter);
-    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index), *from = rec_in(&r, source, "source");
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index),
+           *from = rec_in(&r, source, "source");
     char text[SHAPE_TEXT];
     if (!at || !from || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
         return rec_end(&r, NULL);
     if (at->rank != 1)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "index has one axis: it is %s", node_text(at, text)));
+        return rec_end(&r,
+                       rec_fail(&r, ST_SHAPE, "index has one axis: it is %s", node_text(at, text)));
     int64_t dims[MAX_RANK], numel;
     memcpy(dims, in->dim, sizeof *dims * in->rank);
     dims[axis] = at->dim[0];
     if (!shape_numel(in->rank, dims, &numel))
         return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "source has more than 2^62 elements"));
-    return rec_end(&r, scatter(&r, in, spread_index(&r, at, in->rank, dims, axis), from, axis, mode));
+    return rec_end(&r,
+                   scatter(&r, in, spread_index(&r, at, in->rank, dims, axis), from, axis, mode));
 }
 
-API5(kiln_tensor *, kiln_scatter_along_axis, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *, source, int, axis,
-     kiln_scatter_mode, mode)
+API5(kiln_tensor *, kiln_scatter_along_axis, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *,
+     source, int, axis, kiln_scatter_mode, mode)
 {
     Rec r = REC(kiln_scatter_along_axis);
-    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index), *from = rec_in(&r, source, "source");
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index),
+           *from = rec_in(&r, source, "source");
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     if (!at || !from || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
         return rec_end(&r, NULL);
@@ -142,7 +153,8 @@ API5(kiln_tensor *, kiln_scatter_along_axis, kiln_tensor *, x, kiln_tensor *, in
     for (int d = 0; d < in->rank && fits; d++)
         fits = d == axis || at->dim[d] == in->dim[d];
     if (!fits)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "shapes differ outside of axis %d: x is %s, index is %s", axis,
+        return rec_end(&r, rec_fail(&r, ST_SHAPE,
+                                    "shapes differ outside of axis %d: x is %s, index is %s", axis,
                                     node_text(in, left), node_text(at, right)));
     return rec_end(&r, scatter(&r, in, at, from, axis, mode));
 }
@@ -153,7 +165,8 @@ API3(kiln_tensor *, kiln_argsort, kiln_tensor *, x, int, axis, bool, descending)
 {
     Rec r = REC(kiln_argsort);
     RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
-    return rec_end(&r, rec_axis(&r, in, axis, &axis) ? rec_argsort(&r, in, axis, descending) : NULL);
+    return rec_end(&r,
+                   rec_axis(&r, in, axis, &axis) ? rec_argsort(&r, in, axis, descending) : NULL);
 }
 
 API3(kiln_tensor *, kiln_sort, kiln_tensor *, x, int, axis, bool, descending)
@@ -165,8 +178,8 @@ API3(kiln_tensor *, kiln_sort, kiln_tensor *, x, int, axis, bool, descending)
     return rec_end(&r, rec_gather(&r, in, rec_argsort(&r, in, axis, descending), axis));
 }
 
-API6(kiln_status, kiln_topk, kiln_tensor *, x, int64_t, k, int, axis, bool, greatest, kiln_tensor **, values,
-     kiln_tensor **, indices)
+API6(kiln_status, kiln_topk, kiln_tensor *, x, int64_t, k, int, axis, bool, greatest,
+     kiln_tensor **, values, kiln_tensor **, indices)
 {
     Rec r = REC(kiln_topk);
     RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
@@ -176,8 +189,8 @@ API6(kiln_status, kiln_topk, kiln_tensor *, x, int64_t, k, int, axis, bool, grea
         rec_fail(&r, ST_INVALID, "%s is NULL", values ? "indices" : "values");
     else if (rec_axis(&r, in, axis, &axis)) {
         if (k < 0 || k > in->dim[axis])
-            rec_fail(&r, ST_INVALID, "k is %" PRId64 ", axis %d has %" PRId64 " elements: x is %s", k, axis, in->dim[axis],
-                     node_text(in, text));
+            rec_fail(&r, ST_INVALID, "k is %" PRId64 ", axis %d has %" PRId64 " elements: x is %s",
+                     k, axis, in->dim[axis], node_text(in, text));
         else {
             RtNode *index = rec_slice(&r, rec_argsort(&r, in, axis, greatest), axis, 0, 1, k);
             where = rec_out(&r, index);

@@ -1,9 +1,9 @@
 /*
  * Reductions: kiln_sum(x) and kiln_sum_axes(x, axes, keepdims) and their like.
  *
- * Each function has one body over a set of axes; the two public forms differ in where the set comes from. bool and ints are
- * cast to i64 or u64 before sums and products. Means, variances and logsumexp of f16 and bf16 are computed in f32 and
- * rounded once.
+ * Each function has one body over a set of axes; the two public forms differ in where the set comes
+ * from. bool and ints are cast to i64 or u64 before sums and products. Means, variances and
+ * logsumexp of f16 and bf16 are computed in f32 and rounded once.
  */
 #include "runtime/record.h"
 
@@ -37,7 +37,8 @@ static RtNode *extreme(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims)
     if (!rec_promote(r, PREP_NUM, 1, &x, x_name))
         return NULL;
     if (rec_count(x, mask) == 0 && rec_count(x, (uint8_t)~mask) != 0)
-        return rec_fail(r, ST_SHAPE, "there is no value of zero elements: x is %s", node_text(x, text));
+        return rec_fail(r, ST_SHAPE, "there is no value of zero elements: x is %s",
+                        node_text(x, text));
     return rec_reduce(r, op, x, mask, keepdims);
 }
 
@@ -118,7 +119,8 @@ static RtNode *logsumexp(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
     }
     RtNode *m = rec_reduce(r, OP_REDUCE_MAX, x, mask, true);
     m = rec_ew3(r, OP_WHERE, rec_ew1(r, OP_ISFINITE, m), m, rec_scalar(r, node_dtype(x), 0));
-    RtNode *total = rec_reduce(r, OP_REDUCE_SUM, rec_ew1(r, OP_EXP, rec_ew2(r, OP_SUB, x, m)), mask, keepdims);
+    RtNode *total =
+        rec_reduce(r, OP_REDUCE_SUM, rec_ew1(r, OP_EXP, rec_ew2(r, OP_SUB, x, m)), mask, keepdims);
     if (m && !keepdims)
         m = rec_drop(r, m, mask);
     return rec_cast(r, rec_ew2(r, OP_ADD, rec_ew1(r, OP_LOG, total), m), out);
@@ -128,21 +130,22 @@ static RtNode *logsumexp(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
 
 typedef RtNode *Reduction(Rec *r, RtNode *x, uint8_t mask, bool keepdims);
 
-static kiln_tensor *reduce(Rec r, Reduction *reduction, kiln_tensor *x, kiln_axes axes, bool keepdims)
+static kiln_tensor *reduce(Rec r, Reduction *reduction, kiln_tensor *x, kiln_axes axes,
+                           bool keepdims)
 {
     uint8_t mask;
     RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
     return rec_end(&r, rec_axes(&r, in, axes, &mask) ? reduction(&r, in, mask, keepdims) : NULL);
 }
 
-#define REDUCTION(name)                                                                            \
-    API1(kiln_tensor *, kiln_##name, kiln_tensor *, x)                                             \
-    {                                                                                              \
-        return reduce(REC(kiln_##name), name, x, KILN_ALL_AXES, false);                            \
-    }                                                                                              \
-    API3(kiln_tensor *, kiln_##name##_axes, kiln_tensor *, x, kiln_axes, axes, bool, keepdims)     \
-    {                                                                                              \
-        return reduce(REC(kiln_##name##_axes), name, x, axes, keepdims);                           \
+#define REDUCTION(name)                                                                        \
+    API1(kiln_tensor *, kiln_##name, kiln_tensor *, x)                                         \
+    {                                                                                          \
+        return reduce(REC(kiln_##name), name, x, KILN_ALL_AXES, false);                        \
+    }                                                                                          \
+    API3(kiln_tensor *, kiln_##name##_axes, kiln_tensor *, x, kiln_axes, axes, bool, keepdims) \
+    {                                                                                          \
+        return reduce(REC(kiln_##name##_axes), name, x, axes, keepdims);                       \
     }
 REDUCTION(sum)
 REDUCTION(prod)
@@ -153,11 +156,14 @@ REDUCTION(all)
 REDUCTION(mean)
 REDUCTION(logsumexp)
 
-static kiln_tensor *spread_of(Rec r, kiln_tensor *x, kiln_axes axes, double correction, bool keepdims, bool root)
+static kiln_tensor *spread_of(Rec r, kiln_tensor *x, kiln_axes axes, double correction,
+                              bool keepdims, bool root)
 {
     uint8_t mask;
     RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
-    return rec_end(&r, rec_axes(&r, in, axes, &mask) ? spread(&r, in, mask, correction, keepdims, root) : NULL);
+    return rec_end(&r, rec_axes(&r, in, axes, &mask)
+                           ? spread(&r, in, mask, correction, keepdims, root)
+                           : NULL);
 }
 
 #define SPREAD(name, root)                                                                         \
@@ -181,20 +187,21 @@ static kiln_tensor *arg(Rec r, Op op, kiln_tensor *x, kiln_axes axes, bool keepd
     if (!rec_axes(&r, in, axes, &mask))
         return rec_end(&r, NULL);
     if (rec_count(in, mask) == 0 && rec_count(in, (uint8_t)~mask) != 0)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "there is no value of zero elements: x is %s", node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "there is no value of zero elements: x is %s",
+                                    node_text(in, text)));
     if (!mask) /* of rank 0 */
         return rec_end(&r, rec_int(&r, DT_I64, 0));
     return rec_end(&r, rec_reduce(&r, op, in, mask, keepdims));
 }
 
-#define ARG(name, op)                                                                              \
-    API1(kiln_tensor *, kiln_##name, kiln_tensor *, x)                                             \
-    {                                                                                              \
-        return arg(REC(kiln_##name), op, x, KILN_ALL_AXES, false);                                 \
-    }                                                                                              \
-    API3(kiln_tensor *, kiln_##name##_axis, kiln_tensor *, x, int, axis, bool, keepdims)           \
-    {                                                                                              \
-        return arg(REC(kiln_##name##_axis), op, x, (kiln_axes){1, {axis}}, keepdims);              \
+#define ARG(name, op)                                                                    \
+    API1(kiln_tensor *, kiln_##name, kiln_tensor *, x)                                   \
+    {                                                                                    \
+        return arg(REC(kiln_##name), op, x, KILN_ALL_AXES, false);                       \
+    }                                                                                    \
+    API3(kiln_tensor *, kiln_##name##_axis, kiln_tensor *, x, int, axis, bool, keepdims) \
+    {                                                                                    \
+        return arg(REC(kiln_##name##_axis), op, x, (kiln_axes){1, {axis}}, keepdims);    \
     }
 ARG(argmax, OP_ARGMAX)
 ARG(argmin, OP_ARGMIN)

@@ -1,12 +1,13 @@
 /*
- * Functions that move elements and compute nothing. All are made of six primitives (reshape, permute, expand, slice, pad, concat),
- * which fusion turns into index arithmetic where their values are read.
+ * Functions that move elements and compute nothing. All are made of six primitives (reshape,
+ * permute, expand, slice, pad, concat), which fusion turns into index arithmetic where their values
+ * are read.
  *
- * Which axes an op concerns is structure, numbers are facts: so a range that is written as the whole axis (KILN_ALL) leaves its axis
- * out, while one that covers it by its numbers does not.
+ * Which axes an op concerns is structure, numbers are facts: so a range that is written as the
+ * whole axis (KILN_ALL) leaves its axis out, while one that covers it by its numbers does not.
  */
-#include "runtime/record.h"
 #include "ir/base/os.h"
+#include "runtime/record.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -60,7 +61,9 @@ API2(kiln_tensor *, kiln_reshape, kiln_tensor *, x, kiln_shape, shape)
 {
     Rec r = REC(kiln_reshape);
     RtNode *in = array_in(&r, x);
-    return rec_end(&r, in && complete_shape(&r, in, &shape) ? rec_reshape(&r, in, shape.rank, shape.dim) : NULL);
+    return rec_end(&r, in && complete_shape(&r, in, &shape)
+                           ? rec_reshape(&r, in, shape.rank, shape.dim)
+                           : NULL);
 }
 
 API1(kiln_tensor *, kiln_flatten, kiln_tensor *, x)
@@ -82,8 +85,9 @@ API2(kiln_tensor *, kiln_squeeze, kiln_tensor *, x, kiln_axes, axes)
         if (!(mask >> d & 1) || in->dim[d] == 1)
             continue;
         if (axes.n != -1)
-            return rec_end(&r, rec_fail(&r, ST_SHAPE, "axis %d is not of size 1: x is %s", d, node_text(in, text)));
-        mask &= (uint8_t)~(1u << d);
+            return rec_end(&r, rec_fail(&r, ST_SHAPE, "axis %d is not of size 1: x is %s", d,
+                                        node_text(in, text)));
+        mask &= (uint8_t) ~(1u << d);
     }
     return rec_end(&r, rec_drop(&r, in, mask));
 }
@@ -97,9 +101,11 @@ API2(kiln_tensor *, kiln_unsqueeze, kiln_tensor *, x, int, axis)
         return rec_end(&r, NULL);
     int at = axis < 0 ? axis + in->rank + 1 : axis;
     if (at < 0 || at > in->rank)
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "axis %d is outside of the result: x is %s", axis, node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "axis %d is outside of the result: x is %s",
+                                    axis, node_text(in, text)));
     if (in->rank == MAX_RANK)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "the result would have %d axes: x is %s", MAX_RANK + 1, node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "the result would have %d axes: x is %s",
+                                    MAX_RANK + 1, node_text(in, text)));
     return rec_end(&r, rec_insert(&r, in, at));
 }
 
@@ -114,7 +120,8 @@ API2(kiln_tensor *, kiln_permute, kiln_tensor *, x, kiln_axes, order)
     if (!in)
         return rec_end(&r, NULL);
     if (order.n != in->rank)
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "%d axes are named: x is %s", order.n, node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "%d axes are named: x is %s", order.n,
+                                    node_text(in, text)));
     if (!rec_axes(&r, in, order, &mask))
         return rec_end(&r, NULL);
     for (int d = 0; d < in->rank; d++)
@@ -138,7 +145,8 @@ API1(kiln_tensor *, kiln_transpose, kiln_tensor *, x)
     RtNode *in = array_in(&r, x);
     char text[SHAPE_TEXT];
     if (in && in->rank < 2)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "two axes are needed: x is %s", node_text(in, text)));
+        return rec_end(&r,
+                       rec_fail(&r, ST_SHAPE, "two axes are needed: x is %s", node_text(in, text)));
     return rec_end(&r, in ? swap(&r, in, -2, -1) : NULL);
 }
 
@@ -158,7 +166,8 @@ API2(kiln_tensor *, kiln_expand, kiln_tensor *, x, kiln_shape, shape)
         return rec_end(&r, NULL);
     int added = shape.rank - in->rank;
     if (added < 0)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "a shape of rank %d has fewer axes: x is %s", shape.rank, node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "a shape of rank %d has fewer axes: x is %s",
+                                    shape.rank, node_text(in, text)));
     for (int d = added; d < shape.rank && shape.rank <= MAX_RANK; d++)
         if (shape.dim[d] == -1)
             shape.dim[d] = in->dim[d - added];
@@ -166,8 +175,8 @@ API2(kiln_tensor *, kiln_expand, kiln_tensor *, x, kiln_shape, shape)
         return rec_end(&r, NULL);
     for (int d = added; d < shape.rank; d++)
         if (in->dim[d - added] != 1 && in->dim[d - added] != shape.dim[d])
-            return rec_end(&r, rec_fail(&r, ST_SHAPE, "axis %d cannot become %" PRId64 ": x is %s", d - added,
-                                        shape.dim[d], node_text(in, text)));
+            return rec_end(&r, rec_fail(&r, ST_SHAPE, "axis %d cannot become %" PRId64 ": x is %s",
+                                        d - added, shape.dim[d], node_text(in, text)));
     return rec_end(&r, rec_expand(&r, in, shape.rank, shape.dim));
 }
 
@@ -181,7 +190,8 @@ static bool resolve(kiln_range range, int64_t dim, int64_t *start, int64_t *step
         return false;
     bool back = *step < 0;
     int64_t low = back ? -1 : 0, high = back ? dim - 1 : dim; /* where the ends are clamped to */
-    int64_t ends[2] = {range.start, range.stop}, missing[2] = {back ? high : low, back ? low : high};
+    int64_t ends[2] = {range.start, range.stop},
+            missing[2] = {back ? high : low, back ? low : high};
     for (int k = 0; k < 2; k++) {
         if (ends[k] == KILN_NONE) {
             ends[k] = missing[k];
@@ -226,7 +236,8 @@ API3(kiln_tensor *, kiln_slice, kiln_tensor *, x, int, n, const kiln_range *, ra
     if (!in)
         return rec_end(&r, NULL);
     if (n < 0 || n > in->rank || (n && !ranges))
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "%d ranges%s: x is %s", n, ranges ? "" : " at NULL", node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "%d ranges%s: x is %s", n,
+                                    ranges ? "" : " at NULL", node_text(in, text)));
     return rec_end(&r, slice(&r, in, n, ranges));
 }
 
@@ -240,7 +251,8 @@ static RtNode *slice_axis(Rec *r, RtNode *x, int axis, kiln_range range)
     return slice(r, x, axis + 1, ranges);
 }
 
-API5(kiln_tensor *, kiln_slice_axis, kiln_tensor *, x, int, axis, int64_t, start, int64_t, stop, int64_t, step)
+API5(kiln_tensor *, kiln_slice_axis, kiln_tensor *, x, int, axis, int64_t, start, int64_t, stop,
+     int64_t, step)
 {
     Rec r = REC(kiln_slice_axis);
     RtNode *in = array_in(&r, x);
@@ -258,8 +270,9 @@ API3(kiln_tensor *, kiln_select, kiln_tensor *, x, int, axis, int64_t, index)
         return rec_end(&r, NULL);
     int64_t dim = in->dim[axis];
     if (index >= dim || index < -dim)
-        return rec_end(&r, rec_fail(&r, ST_INDEX, "index %" PRId64 " is outside of axis %d: x is %s", index, axis,
-                                    node_text(in, text)));
+        return rec_end(&r,
+                       rec_fail(&r, ST_INDEX, "index %" PRId64 " is outside of axis %d: x is %s",
+                                index, axis, node_text(in, text)));
     RtNode *one = rec_slice(&r, in, axis, index < 0 ? index + dim : index, 1, 1);
     return rec_end(&r, rec_drop(&r, one, (uint8_t)(1u << axis)));
 }
@@ -286,14 +299,17 @@ API3(kiln_tensor *, kiln_roll, kiln_tensor *, x, int64_t, shift, int, axis)
     int64_t dim = in->dim[axis];
     if (dim == 0)
         return rec_end(&r, in);
-    int64_t cut = dim - ((shift % dim) + dim) % dim; /* what begins here comes first; 1 <= cut <= dim */
-    RtNode *parts[2] = {rec_slice(&r, in, axis, cut < dim ? cut : 0, 1, dim - cut), rec_slice(&r, in, axis, 0, 1, cut)};
+    int64_t cut =
+        dim - ((shift % dim) + dim) % dim; /* what begins here comes first; 1 <= cut <= dim */
+    RtNode *parts[2] = {rec_slice(&r, in, axis, cut < dim ? cut : 0, 1, dim - cut),
+                        rec_slice(&r, in, axis, 0, 1, cut)};
     return rec_end(&r, parts[0] && parts[1] ? rec_concat(&r, 2, parts, axis) : NULL);
 }
 
 /* ---- putting together, taking apart ---- */
 
-API4(kiln_tensor *, kiln_pad, kiln_tensor *, x, int, n, const kiln_padding *, paddings, kiln_tensor *, value)
+API4(kiln_tensor *, kiln_pad, kiln_tensor *, x, int, n, const kiln_padding *, paddings,
+     kiln_tensor *, value)
 {
     Rec r = REC(kiln_pad);
     RtNode *in = array_in(&r, x), *fill = rec_in(&r, value, "value");
@@ -301,27 +317,33 @@ API4(kiln_tensor *, kiln_pad, kiln_tensor *, x, int, n, const kiln_padding *, pa
     if (!in || !fill)
         return rec_end(&r, NULL);
     if (n < 0 || n > in->rank || (n && !paddings))
-        return rec_end(&r, rec_fail(&r, ST_INVALID, "%d paddings%s: x is %s", n, paddings ? "" : " at NULL", node_text(in, text)));
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "%d paddings%s: x is %s", n,
+                                    paddings ? "" : " at NULL", node_text(in, text)));
     if (fill->rank != 0)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "value has rank 0: it is %s", node_text(fill, text)));
+        return rec_end(&r,
+                       rec_fail(&r, ST_SHAPE, "value has rank 0: it is %s", node_text(fill, text)));
     Attr attr = {.mask = (uint8_t)((1u << n) - 1)};
     int64_t facts[2 * MAX_RANK];
     for (int d = 0; d < n; d++) {
         facts[2 * d] = paddings[d].low;
         facts[2 * d + 1] = paddings[d].high;
         if (paddings[d].low < 0 || paddings[d].high < 0)
-            return rec_end(&r, rec_fail(&r, ST_INVALID, "the padding of axis %d is %" PRId64 ", %" PRId64, d,
+            return rec_end(&r, rec_fail(&r, ST_INVALID,
+                                        "the padding of axis %d is %" PRId64 ", %" PRId64, d,
                                         paddings[d].low, paddings[d].high));
     }
     RtNode *both[2] = {in, rec_cast(&r, fill, node_dtype(in))};
-    return rec_end(&r, n ? rec_node(&r, OP_PAD, node_dtype(in), &attr, 2, both, facts, 2 * (uint32_t)n) : in);
+    return rec_end(
+        &r, n ? rec_node(&r, OP_PAD, node_dtype(in), &attr, 2, both, facts, 2 * (uint32_t)n) : in);
 }
 
 /* The nodes of a list of tensors, promoted. NULL: an error was kept. Freed with os_free. */
 static RtNode **list_in(Rec *r, kiln_tensor *const *tensors, int n)
 {
     if (n < 1 || !tensors) {
-        rec_fail(r, ST_INVALID, n < 1 ? "%d tensors: at least one is needed" : "the list of %d tensors is NULL", n);
+        rec_fail(r, ST_INVALID,
+                 n < 1 ? "%d tensors: at least one is needed" : "the list of %d tensors is NULL",
+                 n);
         return NULL;
     }
     RtNode **list = os_alloc(sizeof *list * (size_t)n);
@@ -360,7 +382,8 @@ static bool same_shape(Rec *r, RtNode *const *list, int k, int except)
         same = d == except || a->dim[d] == b->dim[d];
     if (!same) {
         char left[SHAPE_TEXT], right[SHAPE_TEXT];
-        rec_fail(r, ST_SHAPE, "shapes differ: tensor 0 is %s, tensor %d is %s", node_text(a, left), k, node_text(b, right));
+        rec_fail(r, ST_SHAPE, "shapes differ: tensor 0 is %s, tensor %d is %s", node_text(a, left),
+                 k, node_text(b, right));
     }
     return same;
 }
@@ -372,7 +395,8 @@ API3(kiln_tensor *, kiln_concat, kiln_tensor *const *, tensors, int, n, int, axi
     char text[SHAPE_TEXT];
     bool ok = list != NULL;
     if (ok && list[0]->rank == 0) {
-        rec_fail(&r, ST_SHAPE, "there is no axis to join along: tensor 0 is %s", node_text(list[0], text));
+        rec_fail(&r, ST_SHAPE, "there is no axis to join along: tensor 0 is %s",
+                 node_text(list[0], text));
         ok = false;
     }
     ok = ok && rec_axis(&r, list[0], axis, &axis);
@@ -392,7 +416,8 @@ API3(kiln_tensor *, kiln_stack, kiln_tensor *const *, tensors, int, n, int, axis
     bool ok = list != NULL;
     int at = ok && axis < 0 ? axis + list[0]->rank + 1 : axis;
     if (ok && (at < 0 || at > list[0]->rank || list[0]->rank == MAX_RANK)) {
-        rec_fail(&r, ST_INVALID, "axis %d cannot be added: tensor 0 is %s", axis, node_text(list[0], text));
+        rec_fail(&r, ST_INVALID, "axis %d cannot be added: tensor 0 is %s", axis,
+                 node_text(list[0], text));
         ok = false;
     }
     for (int k = 1; k < n && ok; k++)
@@ -407,7 +432,8 @@ API3(kiln_tensor *, kiln_stack, kiln_tensor *const *, tensors, int, n, int, axis
     return rec_end(&r, result);
 }
 
-API5(kiln_status, kiln_split, kiln_tensor *, x, int, axis, int, n, const int64_t *, sizes, kiln_tensor **, parts)
+API5(kiln_status, kiln_split, kiln_tensor *, x, int, axis, int, n, const int64_t *, sizes,
+     kiln_tensor **, parts)
 {
     Rec r = REC(kiln_split);
     RtNode *in = array_in(&r, x);
@@ -426,7 +452,9 @@ API5(kiln_status, kiln_split, kiln_tensor *, x, int, axis, int, n, const int64_t
     if (ok && (sizes ? left != 0 : left % n != 0))
         ok = false;
     if (!ok && in && n >= 1 && parts && axis >= 0 && axis < in->rank)
-        rec_fail(&r, ST_SHAPE, sizes ? "the sizes do not add up to axis %d: x is %s" : "axis %d is not cut evenly: x is %s",
+        rec_fail(&r, ST_SHAPE,
+                 sizes ? "the sizes do not add up to axis %d: x is %s"
+                       : "axis %d is not cut evenly: x is %s",
                  axis, node_text(in, text));
     int64_t even = ok ? in->dim[axis] / n : 0;
     for (int k = 0; k < n && ok; k++) {
@@ -466,7 +494,8 @@ API2(kiln_tensor *, kiln_tile, kiln_tensor *, x, kiln_shape, repeats)
             before *= dims[e];
         for (int e = d + 1; e < rank; e++)
             after *= dims[e];
-        /* [before, dim, after] -> [before, 1, dim, after] -> repeated -> [before, times * dim, after] */
+        /* [before, dim, after] -> [before, 1, dim, after] -> repeated -> [before, times * dim,
+         * after] */
         y = rec_reshape(&r, y, 3, (int64_t[]){before, dims[d], after});
         y = rec_expand(&r, rec_insert(&r, y, 1), 4, (int64_t[]){before, times, dims[d], after});
         dims[d] *= times;
@@ -483,7 +512,8 @@ static kiln_tensor *triangle(Rec r, kiln_tensor *x, int64_t k, bool upper)
     RtNode *in = array_in(&r, x);
     char text[SHAPE_TEXT];
     if (in && in->rank < 2)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "two axes are needed: x is %s", node_text(in, text)));
+        return rec_end(&r,
+                       rec_fail(&r, ST_SHAPE, "two axes are needed: x is %s", node_text(in, text)));
     if (!in)
         return rec_end(&r, NULL);
     int64_t rows = in->dim[in->rank - 2], cols = in->dim[in->rank - 1];

@@ -1,10 +1,11 @@
 /*
- * Printing like NumPy (str of an array, with its default print options): precision 8, lines of 75, arrays of more than 1000
- * elements shown by 3 at either end of each axis.
+ * Printing like NumPy (str of an array, with its default print options): precision 8, lines of 75,
+ * arrays of more than 1000 elements shown by 3 at either end of each axis.
  *
- * How it works: one pass over the elements that will be shown finds the widths; a second writes. A float is shown by the fewest digits
- * that give it back in its dtype, at most 8 after the point. All floats of an array are written in scientific form when the largest has
- * more digits than its dtype keeps (f64: at least 1e8), the smallest other than 0 is below 1e-4, or they span more than
+ * How it works: one pass over the elements that will be shown finds the widths; a second writes. A
+ * float is shown by the fewest digits that give it back in its dtype, at most 8 after the point.
+ * All floats of an array are written in scientific form when the largest has more digits than its
+ * dtype keeps (f64: at least 1e8), the smallest other than 0 is below 1e-4, or they span more than
  * three decades.
  * The text grows in a heap buffer; running out of memory is remembered and reported at the end.
  */
@@ -78,7 +79,8 @@ static Decimal shortest(DType dtype, uint64_t bits)
     d.negative = signbit(x) != 0;
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, sizeof text, "%.*e", digits - 1, fabs(x));
-        if (digits == 17 || scalar_to_double(dtype, scalar_from_double(dtype, strtod(text, NULL))) == fabs(x))
+        if (digits == 17 ||
+            scalar_to_double(dtype, scalar_from_double(dtype, strtod(text, NULL))) == fabs(x))
             break;
     }
     char *e = strchr(text, 'e');
@@ -91,7 +93,8 @@ static Decimal shortest(DType dtype, uint64_t bits)
     return d;
 }
 
-/* Writes "int.frac" with the digits after the point that are needed (at most PRECISION); returns how many those are. */
+/* Writes "int.frac" with the digits after the point that are needed (at most PRECISION); returns
+ * how many those are. */
 static int positional(DType dtype, uint64_t bits, char *out, size_t size)
 {
     Decimal d = shortest(dtype, bits);
@@ -121,8 +124,8 @@ static int positional(DType dtype, uint64_t bits, char *out, size_t size)
     return after > 0 ? after : 0;
 }
 
-/* Writes "d.ddde+xx" with exactly `after` digits after the point, or with `after` < 0 those that are needed (at most
- * PRECISION); returns how many. */
+/* Writes "d.ddde+xx" with exactly `after` digits after the point, or with `after` < 0 those that
+ * are needed (at most PRECISION); returns how many. */
 static int scientific(DType dtype, uint64_t bits, int after, char *out, size_t size)
 {
     if (after < 0) {
@@ -142,11 +145,11 @@ static int scientific(DType dtype, uint64_t bits, int after, char *out, size_t s
 typedef struct Style {
     const RtNode *node;
     const char *data;
-    int64_t stride[MAX_RANK];  /* dense, in elements */
+    int64_t stride[MAX_RANK]; /* dense, in elements */
     bool summary;
     bool scientific;
-    int left, right;           /* characters before and after the point; ints and bools: left only */
-    int after;                 /* digits after the point in scientific form */
+    int left, right; /* characters before and after the point; ints and bools: left only */
+    int after;       /* digits after the point in scientific form */
 } Style;
 
 static uint64_t element(const Style *s, int64_t index)
@@ -201,13 +204,15 @@ static void find_width(Style *s, uint64_t bits, void *user)
     DType dtype = (DType)s->node->dtype;
     (void)user;
     if (dtype_is_int(dtype)) {
-        left = dtype == DT_U64 ? snprintf(word, sizeof word, "%" PRIu64, bits)
-                               : snprintf(word, sizeof word, "%" PRId64, scalar_to_int(dtype, bits));
+        left = dtype == DT_U64
+                   ? snprintf(word, sizeof word, "%" PRIu64, bits)
+                   : snprintf(word, sizeof word, "%" PRId64, scalar_to_int(dtype, bits));
         right = 0;
     } else {
         if (!isfinite(scalar_to_double(dtype, bits)))
             return;
-        right = s->scientific ? scientific(dtype, bits, -1, word, sizeof word) : positional(dtype, bits, word, sizeof word);
+        right = s->scientific ? scientific(dtype, bits, -1, word, sizeof word)
+                              : positional(dtype, bits, word, sizeof word);
         left = (int)(strchr(word, '.') - word);
         if (s->scientific) {
             int exponent = (int)strlen(strchr(word, 'e'));
@@ -257,7 +262,10 @@ static void write_word(const Style *s, uint64_t bits, char *word)
     } else {
         double x = scalar_to_double(dtype, bits);
         if (!isfinite(x)) {
-            snprintf(word, WORD, "%*s", s->left + 1 + s->right, x != x ? "nan" : x > 0 ? "inf" : "-inf");
+            snprintf(word, WORD, "%*s", s->left + 1 + s->right,
+                     x != x  ? "nan"
+                     : x > 0 ? "inf"
+                             : "-inf");
             return;
         }
         char number[WORD];
@@ -265,7 +273,8 @@ static void write_word(const Style *s, uint64_t bits, char *word)
             scientific(dtype, bits, s->after, number, sizeof number);
         else
             positional(dtype, bits, number, sizeof number);
-        size_t n = strlen(number), before = (size_t)(strchr(number, '.') - number), width = (size_t)(s->left + 1 + s->right);
+        size_t n = strlen(number), before = (size_t)(strchr(number, '.') - number),
+               width = (size_t)(s->left + 1 + s->right);
         size_t skip = (size_t)s->left - before;
         memset(word, ' ', width);
         memcpy(word + skip, number, n);
@@ -273,7 +282,7 @@ static void write_word(const Style *s, uint64_t bits, char *word)
     }
 }
 
-/* Adds a word to the line, or begins a new line with it. *column is the width of the line so far. */
+/* Adds a word to the line, or begins a new line with it. *column is the line's width so far. */
 static void add_word(Text *t, const char *word, int indent, int width, int *column)
 {
     int n = (int)strlen(word);
@@ -348,7 +357,8 @@ static void write_scalar(Text *t, DType dtype, uint64_t bits)
                 word[at++] = '.';
             memcpy(word + at, d.digit + 1, (size_t)(d.n - 1));
             at += (size_t)(d.n - 1);
-            snprintf(word + at, sizeof word - at, "e%c%02d", d.exponent < 0 ? '-' : '+', abs(d.exponent));
+            snprintf(word + at, sizeof word - at, "e%c%02d", d.exponent < 0 ? '-' : '+',
+                     abs(d.exponent));
         } else {
             int after = d.n - 1 - d.exponent;
             for (int k = d.exponent < 0 ? d.exponent : 0; k < d.n || k <= d.exponent; k++) {

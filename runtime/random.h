@@ -1,4 +1,4 @@
-/* The process's stream of random numbers: a key (from the seed) and how many counters were drawn. */
+/* The process's stream of random numbers: a key (the seed) and how many counters were drawn. */
 #ifndef RUNTIME_RANDOM_H
 #define RUNTIME_RANDOM_H
 

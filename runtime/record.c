@@ -1,12 +1,14 @@
 /*
  * The heart of recording: nodes, promotion, broadcasting, under the rules of runtime/record.h.
  *
- * Broadcasting is explicit in the graph: axes of size 1 are inserted by a RESHAPE with (0,1) groups and repeated by an EXPAND
- * whose sizes are facts. Weakly typed scalars are made anew in the dtype of the operands they meet, so a cast of a literal
- * never enters a graph; a weak expression (of weak scalars only) is a graph of rank 0 in f64, i64 or bool and is cast.
+ * Broadcasting is explicit in the graph: axes of size 1 are inserted by a RESHAPE with (0,1) groups
+ * and repeated by an EXPAND whose sizes are facts. Weakly typed scalars are made anew in the dtype
+ * of the operands they meet, so a cast of a literal never enters a graph; a weak expression (of
+ * weak scalars only) is a graph of rank 0 in f64, i64 or bool and is cast.
  *
- * Eager mode computes each op here, as soon as it is recorded. Views, scalars and the casts that promotion inserts are
- * left to whoever reads them, as an eager library would do inside its kernels.
+ * Eager mode computes each op here, as soon as it is recorded. Views, scalars and the casts that
+ * promotion inserts are left to whoever reads them, as an eager library would do inside its
+ * kernels.
  */
 #include "runtime/record.h"
 #include "ir/base/os.h"
@@ -159,7 +161,8 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     for (uint32_t k = 0; k < n_in; k++)
         shape_of(in[k], &shapes[k]);
-    Status status = infer_shape(op, attr ? attr : &no_attr, n_in, shapes, facts, n_facts, own_dtype, &out);
+    Status status =
+        infer_shape(op, attr ? attr : &no_attr, n_in, shapes, facts, n_facts, own_dtype, &out);
     if (shapes != few)
         os_free(shapes);
     if (status != ST_OK)
@@ -172,9 +175,9 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
     return finish(r, node, in);
 }
 
-/* A view whose shape the caller knows to be right: what rec_node does, without asking for the shape. */
-static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr, const int64_t *facts,
-                    uint32_t n_facts)
+/* A view whose shape the caller knows to be right: rec_node without the check. */
+static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr,
+                    const int64_t *facts, uint32_t n_facts)
 {
     RtNode *node = node_new(op, node_dtype(x), rank, dims, 1, n_facts);
     if (node)
@@ -184,7 +187,7 @@ static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, con
     return finish(r, node, &x);
 }
 
-/* An elementwise node on operands of one shape: what rec_node does, without asking for the shape. */
+/* An elementwise node on operands of one shape, which is not asked for again. */
 static RtNode *elementwise(Rec *r, Op op, DType own_dtype, uint32_t n_in, RtNode *const *in)
 {
     DType types[3];
@@ -248,14 +251,15 @@ RtNode *rec_iota(Rec *r, int64_t n)
     return rec_node(r, OP_IOTA, DT_I64, NULL, 0, NULL, &n, 1);
 }
 
-/* A weak literal in another dtype; a whole number that the dtype cannot hold is refused, as NumPy does. */
+/* A weak literal in another dtype; a whole number that does not fit is refused, as in NumPy. */
 static RtNode *literal(Rec *r, const RtNode *x, DType dtype)
 {
     if (dtype_is_float(node_dtype(x)))
         return rec_scalar(r, dtype, scalar_to_double(node_dtype(x), x->scalar));
     int64_t value = scalar_to_int(node_dtype(x), x->scalar);
     uint64_t bits = scalar_from_int(dtype, value);
-    if (dtype_is_int(dtype) && (scalar_to_int(dtype, bits) != value || (value < 0 && !dtype_is_signed(dtype))))
+    if (dtype_is_int(dtype) &&
+        (scalar_to_int(dtype, bits) != value || (value < 0 && !dtype_is_signed(dtype))))
         return rec_fail(r, ST_INVALID, "%" PRId64 " does not fit %s", value, dtype_name(dtype));
     return rec_bits(r, dtype, bits);
 }
@@ -304,7 +308,8 @@ RtNode *rec_ew3(Rec *r, Op op, RtNode *a, RtNode *b, RtNode *c)
 
 DType rec_common(int n, RtNode *const *x, bool *weak)
 {
-    static const DType weak_dtype[] = {[DK_BOOL] = DT_BOOL, [DK_INT] = DT_I64, [DK_UINT] = DT_I64, [DK_FLOAT] = DT_F64};
+    static const DType weak_dtype[] = {
+        [DK_BOOL] = DT_BOOL, [DK_INT] = DT_I64, [DK_UINT] = DT_I64, [DK_FLOAT] = DT_F64};
     DType strong = DT_COUNT;
     int kind = -1;
     for (int k = 0; k < n; k++) {
@@ -344,15 +349,19 @@ bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names)
     for (int k = 0; k < n; k++) {
         bool is_float = dtype_is_float(node_dtype(x[k]));
         if (bad_float && (is_float || k == n - 1))
-            return refuse(r, x[k], names[k], prep == PREP_INTS ? "ints are needed" : "ints or bools are needed");
+            return refuse(r, x[k], names[k],
+                          prep == PREP_INTS ? "ints are needed" : "ints or bools are needed");
         if (bad_bool)
-            return refuse(r, x[k], names[k], prep == PREP_INTS ? "ints are needed" : "numbers are needed; cast it first");
+            return refuse(r, x[k], names[k],
+                          prep == PREP_INTS ? "ints are needed"
+                                            : "numbers are needed; cast it first");
     }
     for (int k = 0; k < n; k++) {
         if (weak && x[k]->weak && node_dtype(x[k]) == dtype)
             continue;
         if (weak) { /* among weak scalars: stays weak, as an expression */
-            x[k] = x[k]->op == OP_SCALAR ? literal(r, x[k], dtype) : elementwise(r, OP_CAST, dtype, 1, &x[k]);
+            x[k] = x[k]->op == OP_SCALAR ? literal(r, x[k], dtype)
+                                         : elementwise(r, OP_CAST, dtype, 1, &x[k]);
             if (x[k])
                 x[k]->weak = true;
         } else {
@@ -426,7 +435,8 @@ bool rec_broadcast(Rec *r, int n, RtNode **x, const char *const *names)
         if (!x[k])
             return false;
         rank = x[k]->rank > rank ? x[k]->rank : rank;
-        same &= x[k]->rank == x[0]->rank && memcmp(x[k]->dim, x[0]->dim, sizeof *x[0]->dim * x[0]->rank) == 0;
+        same &= x[k]->rank == x[0]->rank &&
+                memcmp(x[k]->dim, x[0]->dim, sizeof *x[0]->dim * x[0]->rank) == 0;
     }
     if (same)
         return true;
@@ -558,7 +568,9 @@ RtNode *rec_permute(Rec *r, RtNode *x, const uint8_t *perm)
 RtNode *rec_slice(Rec *r, RtNode *x, int axis, int64_t start, int64_t step, int64_t length)
 {
     Attr attr = {.mask = (uint8_t)(1u << axis)};
-    return x ? rec_node(r, OP_SLICE, node_dtype(x), &attr, 1, &x, (const int64_t[]){start, step, length}, 3) : NULL;
+    return x ? rec_node(r, OP_SLICE, node_dtype(x), &attr, 1, &x,
+                        (const int64_t[]){start, step, length}, 3)
+             : NULL;
 }
 
 RtNode *rec_concat(Rec *r, uint32_t n, RtNode *const *x, int axis)
@@ -590,7 +602,9 @@ RtNode *rec_reduce(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims)
 RtNode *rec_gather(Rec *r, RtNode *x, RtNode *index, int axis)
 {
     Attr attr = {.axis = (uint8_t)axis};
-    return x && index ? rec_node(r, OP_GATHER, node_dtype(x), &attr, 2, (RtNode *[]){x, index}, NULL, 0) : NULL;
+    return x && index
+               ? rec_node(r, OP_GATHER, node_dtype(x), &attr, 2, (RtNode *[]){x, index}, NULL, 0)
+               : NULL;
 }
 
 RtNode *rec_argsort(Rec *r, RtNode *x, int axis, bool descending)
@@ -615,8 +629,8 @@ DType compute_dtype(DType dtype)
 
 /* ---- the contract of runtime/tensor.h ---- */
 
-kiln_tensor *record(const char *api, Loc loc, Op op, DType own_dtype, const Attr *attr, uint32_t n_in,
-                    kiln_tensor *const *in, const int64_t *facts, uint32_t n_facts)
+kiln_tensor *record(const char *api, Loc loc, Op op, DType own_dtype, const Attr *attr,
+                    uint32_t n_in, kiln_tensor *const *in, const int64_t *facts, uint32_t n_facts)
 {
     Rec r = rec_begin(api, loc.file, loc.line);
     RtNode *few[FEW], **nodes = few;

@@ -1,10 +1,11 @@
 /*
  * Scopes, handles, threads: who owns a tensor and for how long.
  *
- * A scope is a list of handles; each open scope of a thread points to the one around it, down to the thread's root scope, which ends
- * with the thread. A handle counts its owners: the scope that has it and each kiln_retain. It knows its place in its scope's
- * list, so kiln_keep moves it without a search. Only the thread that opened a scope touches the scope; owners may let go in
- * any thread. Handles and scopes are reused through free lists like those of nodes (runtime/tensor.c).
+ * A scope is a list of handles; each open scope of a thread points to the one around it, down to
+ * the thread's root scope, which ends with the thread. A handle counts its owners: the scope that
+ * has it and each kiln_retain. It knows its place in its scope's list, so kiln_keep moves it
+ * without a search. Only the thread that opened a scope touches the scope; owners may let go in any
+ * thread. Handles and scopes are reused through free lists like those of nodes (runtime/tensor.c).
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
@@ -126,7 +127,8 @@ void handles_end_thread(RtThread *t)
 /* Drops one owner; without owners the handle goes, and its node with it. */
 static void handle_drop(RtThread *t, kiln_tensor *x)
 {
-    if (atomic_load_explicit(&x->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
+    if (atomic_load_explicit(&x->refs, memory_order_acquire) !=
+            1 && /* the only owner need not ask again */
         atomic_fetch_sub_explicit(&x->refs, 1, memory_order_acq_rel) != 1)
         return;
     node_release(x->node);
@@ -146,8 +148,10 @@ static bool scope_grow(kiln_scope *scope)
     scope->slot = slot;
     scope->cap = cap;
     if (!scope->parent && cap == ROOT_WARNING)
-        log_warn_once("root scope", "kiln: %u tensors were made outside of any scope and stay alive; open a "
-                      "scope in the loop (kiln_scope_begin, kiln_scope_end)", scope->n);
+        log_warn_once("root scope",
+                      "kiln: %u tensors were made outside of any scope and stay alive; open a "
+                      "scope in the loop (kiln_scope_begin, kiln_scope_end)",
+                      scope->n);
     return true;
 }
 
@@ -232,7 +236,8 @@ void kiln_scope_end(kiln_scope *scope)
     while (at && at != scope)
         at = at->parent;
     if (!at || !at->parent) {
-        error_keep(fail(ST_INVALID, "the scope is not an open one of this thread"), "kiln_scope_end", (Loc){NULL, 0});
+        error_keep(fail(ST_INVALID, "the scope is not an open one of this thread"),
+                   "kiln_scope_end", (Loc){NULL, 0});
         return;
     }
     while (t->scope != scope)

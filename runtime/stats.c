@@ -37,8 +37,9 @@ void stat_live(int64_t n)
 {
     int64_t live = atomic_fetch_add_explicit(&stat_values[STAT_LIVE], n, memory_order_relaxed) + n;
     int64_t peak = stat_get(STAT_PEAK);
-    while (live > peak && !atomic_compare_exchange_weak_explicit(&stat_values[STAT_PEAK], &peak, live,
-                                                                 memory_order_relaxed, memory_order_relaxed))
+    while (live > peak &&
+           !atomic_compare_exchange_weak_explicit(&stat_values[STAT_PEAK], &peak, live,
+                                                  memory_order_relaxed, memory_order_relaxed))
         ;
 }
 

@@ -1,4 +1,5 @@
-/* Counters of the process: one for each row of cache/stats.def and of guards/reasons.def. Relaxed atomics: cheap, never a lock. */
+/* Counters of the process: one for each row of cache/stats.def and of guards/reasons.def. Relaxed
+ * atomics: cheap, never a lock. */
 #ifndef RUNTIME_STATS_H
 #define RUNTIME_STATS_H
 
@@ -19,7 +20,10 @@ static inline void stat_add(StatId id, int64_t n)
 {
     atomic_fetch_add_explicit(&stat_values[id], n, memory_order_relaxed);
 }
-static inline int64_t stat_get(StatId id) { return atomic_load_explicit(&stat_values[id], memory_order_relaxed); }
+static inline int64_t stat_get(StatId id)
+{
+    return atomic_load_explicit(&stat_values[id], memory_order_relaxed);
+}
 
 /* Counts a miss and its reason. */
 static inline void stat_miss(Reason reason)

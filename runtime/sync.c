@@ -1,8 +1,10 @@
 /*
- * Sync points: evaluating, reading, and kiln_assign. Also what can be asked of a tensor without computing it.
+ * Sync points: evaluating, reading, and kiln_assign. Also what can be asked of a tensor without
+ * computing it.
  *
- * Each takes the caller's place, tells a trace that it was reached, and reports its own failure without keeping it. A node is held
- * while its elements are read, so another thread may let go of the tensor or assign to it meanwhile.
+ * Each takes the caller's place, tells a trace that it was reached, and reports its own failure
+ * without keeping it. A node is held while its elements are read, so another thread may let go of
+ * the tensor or assign to it meanwhile.
  */
 #include "runtime/sync.h"
 #include "ir/base/os.h"
@@ -143,7 +145,8 @@ API2(kiln_status, kiln_eval_many, kiln_tensor *const *, tensors, int, n)
     Loc loc = place(file, line);
     trace_sync(api, loc);
     if (n < 0 || (n && !tensors))
-        return error_sync(fail(ST_INVALID, n < 0 ? "%d tensors" : "the list of %d tensors is NULL", n), api, loc);
+        return error_sync(
+            fail(ST_INVALID, n < 0 ? "%d tensors" : "the list of %d tensors is NULL", n), api, loc);
     for (int k = 0; k < n; k++)
         if (!tensors[k]) {
             char name[32];
@@ -173,10 +176,14 @@ API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, 
         const RtNode *in = x->node;
         size_t size = dtype_bytes((DType)in->dtype), n = (size_t)node_elements(in);
         if ((unsigned)dtype != in->dtype)
-            return error_sync(fail(ST_DTYPE, "dtype is %s: x is %s", kiln_dtype_name(dtype), node_text(in, text)), api, loc);
+            return error_sync(
+                fail(ST_DTYPE, "dtype is %s: x is %s", kiln_dtype_name(dtype), node_text(in, text)),
+                api, loc);
         if (n > SIZE_MAX / size || bytes != n * size)
-            return error_sync(fail(ST_INVALID, "bytes is %zu, %zu elements of %zu bytes are read: x is %s", bytes, n, size,
-                                   node_text(in, text)), api, loc);
+            return error_sync(fail(ST_INVALID,
+                                   "bytes is %zu, %zu elements of %zu bytes are read: x is %s",
+                                   bytes, n, size, node_text(in, text)),
+                              api, loc);
         if (bytes && !data)
             return error_sync(fail(ST_INVALID, "data is NULL"), api, loc);
     }
@@ -189,13 +196,15 @@ API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, 
 }
 
 /* Bits of the only element of x. */
-static kiln_status item(kiln_tensor *x, const void *out, const char *api, Loc loc, DType *dtype, uint64_t *bits)
+static kiln_status item(kiln_tensor *x, const void *out, const char *api, Loc loc, DType *dtype,
+                        uint64_t *bits)
 {
     char text[SHAPE_TEXT];
     if (x && !out)
         return error_sync(fail(ST_INVALID, "value is NULL"), api, loc);
     if (x && node_elements(x->node) != 1)
-        return error_sync(fail(ST_SHAPE, "one element is needed: x is %s", node_text(x->node, text)), api, loc);
+        return error_sync(
+            fail(ST_SHAPE, "one element is needed: x is %s", node_text(x->node, text)), api, loc);
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
     if (node) {
@@ -239,7 +248,8 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
     if (node && node->strided) { /* x means a dense copy from now on */
         size_t bytes = dtype_bytes((DType)node->dtype) * (size_t)node_elements(node);
         Storage *storage = storage_new(bytes);
-        RtNode *dense = storage ? node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0) : NULL;
+        RtNode *dense =
+            storage ? node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0) : NULL;
         if (dense) {
             copy_elements(node, storage->data);
             dense->loc = node->loc;
@@ -275,10 +285,12 @@ API2(kiln_status, kiln_assign, kiln_tensor *, p, kiln_tensor *, value)
         from = rec_cast(&r, from, node_dtype(to));
     if (to && from) {
         bool same_dtype = to->dtype == from->dtype && to->weak == from->weak;
-        bool same_shape = to->rank == from->rank && memcmp(to->dim, from->dim, sizeof *to->dim * to->rank) == 0;
+        bool same_shape =
+            to->rank == from->rank && memcmp(to->dim, from->dim, sizeof *to->dim * to->rank) == 0;
         if (!same_dtype || !same_shape)
             from = rec_fail(&r, same_dtype ? ST_SHAPE : ST_DTYPE, "%s differ: p is %s, value is %s",
-                            same_dtype ? "shapes" : "dtypes", node_text(to, left), node_text(from, right));
+                            same_dtype ? "shapes" : "dtypes", node_text(to, left),
+                            node_text(from, right));
     }
     if (to && from) {
         trace_assign(p);

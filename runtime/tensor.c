@@ -1,14 +1,16 @@
 /*
  * Nodes and storage: how they are made, counted and given back.
  *
- * Nodes come from a free list of the calling thread, so making one takes no lock; a node is given back to the list of the
- * thread that drops its last reference. A list that grows past its limit hands the surplus to the process (one atomic
- * exchange), where a thread with an empty list finds it. Dropping a node that is the last user of its inputs drops those
- * too: dead nodes are chained through themselves, so depth costs no stack.
+ * Nodes come from a free list of the calling thread, so making one takes no lock; a node is given
+ * back to the list of the thread that drops its last reference. A list that grows past its limit
+ * hands the surplus to the process (one atomic exchange), where a thread with an empty list finds
+ * it. Dropping a node that is the last user of its inputs drops those too: dead nodes are chained
+ * through themselves, so depth costs no stack.
  *
- * Storage is rounded up to size classes (eight for each doubling) and kept, when freed, in one list for each class, up to
- * half of the peak. A list is taken as a whole by an atomic exchange and what is not needed is pushed back: no lock, so a fork at any
- * moment is safe, and nobody can meet the ABA problem.
+ * Storage is rounded up to size classes (eight for each doubling) and kept, when freed, in one list
+ * for each class, up to half of the peak. A list is taken as a whole by an atomic exchange and what
+ * is not needed is pushed back: no lock, so a fork at any moment is safe, and nobody can meet the
+ * ABA problem.
  *
  * Under AddressSanitizer nothing is pooled, so that it sees every use after free.
  */
@@ -153,7 +155,8 @@ RtNode *node_retain(RtNode *node)
 /* Drops one reference; a node that nobody uses any more goes on the list of the dead. */
 static void node_drop(RtNode *node, RtNode **dead)
 {
-    if (atomic_load_explicit(&node->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
+    if (atomic_load_explicit(&node->refs, memory_order_acquire) !=
+            1 && /* the only owner need not ask again */
         atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
         return;
     Storage *storage = atomic_load_explicit(&node->storage, memory_order_relaxed);
@@ -279,7 +282,8 @@ void storage_trim(void)
         Block *block = atomic_exchange(&pool[index], NULL);
         while (block) {
             Block *next = block->next;
-            stat_add(STAT_POOLED, -(int64_t)(((size_t)(index % 8 + 9) << index / 8) / 8)); /* of class_index */
+            stat_add(STAT_POOLED,
+                     -(int64_t)(((size_t)(index % 8 + 9) << index / 8) / 8)); /* of class_index */
             os_free(block);
             block = next;
         }
@@ -320,8 +324,8 @@ Storage *storage_new(size_t bytes)
     void *data = storage ? data_alloc(bytes) : NULL;
     if (!data) {
         os_free(storage);
-        fail(ST_OUT_OF_MEMORY, "out of memory: %zu bytes requested, %lld in use, %lld pooled", bytes,
-             (long long)stat_get(STAT_LIVE), (long long)stat_get(STAT_POOLED));
+        fail(ST_OUT_OF_MEMORY, "out of memory: %zu bytes requested, %lld in use, %lld pooled",
+             bytes, (long long)stat_get(STAT_LIVE), (long long)stat_get(STAT_POOLED));
         return NULL;
     }
     atomic_init(&storage->refs, 1);
@@ -332,7 +336,8 @@ Storage *storage_new(size_t bytes)
     return storage;
 }
 
-Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(void *, void *), void *user)
+Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(void *, void *),
+                        void *user)
 {
     Storage *storage = os_calloc(1, sizeof *storage);
     if (!storage) {

@@ -1,8 +1,10 @@
 /*
- * What each thread of the user has: free lists, the innermost scope, the nodes of the call being recorded, its errors.
+ * What each thread of the user has: free lists, the innermost scope, the nodes of the call being
+ * recorded, its errors.
  *
- * One thread-local struct, reached with one address computation, so that recording takes no lock. It is set up by the
- * first call in a thread and torn down when the thread ends (its root scope ends then; its free lists go to the process).
+ * One thread-local struct, reached with one address computation, so that recording takes no lock.
+ * It is set up by the first call in a thread and torn down when the thread ends (its root scope
+ * ends then; its free lists go to the process).
  */
 #ifndef RUNTIME_THREAD_H
 #define RUNTIME_THREAD_H
@@ -14,12 +16,12 @@ typedef struct ErrorState ErrorState; /* runtime/error.c */
 typedef struct RtThread {
     bool ready;
     uint32_t n_free_nodes, n_free_handles;
-    uint32_t n_recorded;        /* nodes made and not yet counted in the statistics */
-    RtNode *free_nodes;         /* linked through RtNode.data */
-    kiln_tensor *free_handles;  /* linked through kiln_tensor.node */
-    kiln_scope *scope;          /* innermost; the root scope at least, unless memory ran out */
+    uint32_t n_recorded;       /* nodes made and not yet counted in the statistics */
+    RtNode *free_nodes;        /* linked through RtNode.data */
+    kiln_tensor *free_handles; /* linked through kiln_tensor.node */
+    kiln_scope *scope;         /* innermost; the root scope at least, unless memory ran out */
     kiln_scope *free_scopes;
-    RtNode **temp;              /* nodes of the call being recorded (runtime/record.c) */
+    RtNode **temp; /* nodes of the call being recorded (runtime/record.c) */
     uint32_t n_temp, cap_temp;
     ErrorState *error;
 } RtThread;
@@ -35,7 +37,8 @@ static inline RtThread *rt_thread(void)
     return &rt_tls;
 }
 
-/* Counts this thread's nodes in the statistics (done now and then, so that recording takes no shared counter). */
+/* Counts this thread's nodes in the statistics (done now and then, so that recording takes no
+ * shared counter). */
 void nodes_count(RtThread *thread);
 
 /* Parts of the set-up and the teardown, each in the file that owns the thing. */

@@ -246,7 +246,7 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
 /*
  * Options, read at first use from the environment as KILN_<NAME>, set here by their lower-case
  * name, for the whole process:
- *     mode          jit | eager | interp   fused and compiled; each function its own kernel at once;
+ *     mode          jit | eager | interp   fused and compiled; each op its own kernel, at once;
  *                                          the reference interpreter
  *     math          fast | strict          strict: elementwise results equal the interpreter's bits
  *     dynamic       never | auto | always  which sizes become arguments of compiled code

@@ -5,7 +5,8 @@ static void check(int line, kiln_tensor *x, const char *want)
 {
     char text[4096];
     size_t needed;
-    cr_assert(kiln_format(x, text, sizeof text, &needed) == KILN_OK, "line %d: %s", line, kiln_error_message());
+    cr_assert(kiln_format(x, text, sizeof text, &needed) == KILN_OK, "line %d: %s", line,
+              kiln_error_message());
     cr_assert(strcmp(text, want) == 0, "line %d:\n%s\nnot\n%s", line, text, want);
     cr_assert(needed == strlen(want), "line %d: needed is %zu", line, needed);
 }
@@ -46,21 +47,26 @@ Test(print, ints_and_bools)
 {
     CHECK(I32(KILN_SHAPE(2, 2), 1, -2, 3, 400), "[[  1  -2]\n [  3 400]]");
     CHECK(BOOL(KILN_SHAPE(2), 1, 0), "[ True False]");
-    CHECK(kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){UINT64_MAX, 0}), "[18446744073709551615                    0]");
+    CHECK(kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){UINT64_MAX, 0}),
+          "[18446744073709551615                    0]");
 }
 
 Test(print, shapes)
 {
     CHECK(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), "[]");
     CHECK(kiln_reshape(kiln_arange(KILN_F32, 0, 24, 1), KILN_SHAPE(2, 3, 4)),
-          "[[[ 0.  1.  2.  3.]\n  [ 4.  5.  6.  7.]\n  [ 8.  9. 10. 11.]]\n\n [[12. 13. 14. 15.]\n  [16. 17. 18. 19.]\n"
+          "[[[ 0.  1.  2.  3.]\n  [ 4.  5.  6.  7.]\n  [ 8.  9. 10. 11.]]\n\n [[12. 13. 14. 15.]\n "
+          " [16. 17. 18. 19.]\n"
           "  [20. 21. 22. 23.]]]");
-    CHECK(kiln_arange(KILN_I64, 0, 30, 1),
-          "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 18 19 20 21 22 23\n 24 25 26 27 28 29]");
+    CHECK(kiln_arange(KILN_I64, 0, 30, 1), "[ 0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15 16 17 "
+                                           "18 19 20 21 22 23\n 24 25 26 27 28 29]");
     CHECK(kiln_arange(KILN_I64, 0, 1001, 1), "[   0    1    2 ...  998  999 1000]");
     CHECK(kiln_reshape(kiln_arange(KILN_I64, 0, 2000, 1), KILN_SHAPE(100, 20)),
-          "[[   0    1    2 ...   17   18   19]\n [  20   21   22 ...   37   38   39]\n [  40   41   42 ...   57   58   59]\n ...\n"
-          " [1940 1941 1942 ... 1957 1958 1959]\n [1960 1961 1962 ... 1977 1978 1979]\n [1980 1981 1982 ... 1997 1998 1999]]");
+          "[[   0    1    2 ...   17   18   19]\n [  20   21   22 ...   37   38   39]\n [  40   41 "
+          "  42 ...   57   58   59]\n ...\n"
+          " [1940 1941 1942 ... 1957 1958 1959]\n [1960 1961 1962 ... 1977 1978 1979]\n [1980 1981 "
+          "1982 ... 1997 1998 1999]]");
     float data[6] = {1, 2, 3, 4, 5, 6};
-    CHECK(kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL), "[[1. 4.]\n [2. 5.]\n [3. 6.]]");
+    CHECK(kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL),
+          "[[1. 4.]\n [2. 5.]\n [3. 6.]]");
 }

@@ -28,6 +28,11 @@ typedef struct Call {
     CallKey key;
     Facts facts;
     const uint32_t *held;       /* a replayed function: how many references to each input the call itself holds; else NULL */
+    uint32_t walk, evaluation;  /* numbers of this collection and of the sync point it is for (several, when a graph is cut) */
+    struct {
+        uint32_t walk, n;       /* an earlier walk that collected n of the pending nodes, ... */
+        const RtNode *node;     /* ... the last of them (runtime/breaks.c) */
+    } again;
     CacheMemo *memo;            /* a replayed function: its last hit; else NULL */
 } Call;
 

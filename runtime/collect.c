@@ -131,12 +131,18 @@ static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
 
 static void start_call(void)
 {
-    walk++;
+    call.walk = ++walk;
+    call.again.n = call.again.walk = 0;
     call.nodes.n = call.outputs.n = used.n = n_pending = 0;
 }
 
 static Status complete_node(RtNode *node)
 {
+    if (node->mark && is_pending(node) && node->op != OP_SCALAR) { /* collected before, and needed again */
+        call.again.n = call.again.walk == node->mark ? call.again.n + 1 : 1;
+        call.again.walk = node->mark;
+        call.again.node = node;
+    }
     node->mark = walk;
     node->index = (uint32_t)call.nodes.n;
     BUF_PUSH(call.nodes, node);

@@ -1,5 +1,5 @@
 /*
- * What happens when a value is needed. Read eval_nodes() and serve() first: they are the whole story.
+ * What happens when a value is needed. Read eval_nodes() and compute() first: they are the whole story.
  *
  *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/collect.c)
  *   find       a compiled program under the key whose guards hold             (cache/memory.c)
@@ -25,6 +25,7 @@
 
 /* What serving a call needs to know of the sync point. */
 typedef struct Sync {
+    uint32_t number; /* of this evaluation */
     const char *api;
     Loc loc;
     JitOptions options;
@@ -34,6 +35,7 @@ typedef struct Sync {
 static Sync sync_at(const char *api, Loc loc);
 static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user);
 static Status serve(Call *call, void *user);
+static Status compute(Call *call, Sync *sync);
 static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
 static Status run(const Program *program, const int64_t *sizes, Call *call);
 static Status interpret(Call *call, Sync *sync);
@@ -58,6 +60,16 @@ static Status serve(Call *call, void *user)
 {
     Sync *sync = user;
     stat_add(STAT_EVALS, 1);
+    call->evaluation = sync->number;
+    breaks_report(call, sync->api, sync->loc);
+    Status status = compute(call, sync);
+    if (status == ST_OK)
+        breaks_served(call, sync->api, sync->loc);
+    return status;
+}
+
+static Status compute(Call *call, Sync *sync)
+{
     if (sync->options.value[OPT_MODE] == MODE_INTERP)
         return interpret(call, sync);
 
@@ -93,13 +105,14 @@ static Sync sync_at(const char *api, Loc loc)
     static JitOptions now;
     static uint64_t generation;
     static bool read;
+    static uint32_t number;
     options_init();
     if (!read || generation != options_generation()) {
         generation = options_generation();
         options_snapshot(&now);
         read = true;
     }
-    return (Sync){.api = api, .loc = loc, .options = now};
+    return (Sync){.number = ++number, .api = api, .loc = loc, .options = now};
 }
 
 /* A deleter that runs while an evaluation is under way must not start another: the call's arrays are in use. */

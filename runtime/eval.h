@@ -20,6 +20,10 @@ Status eval_serve(Call *call, const char *api, Loc loc);
 /* What serving a call would do: appends the look-up's outcome and the launches to `out`, in whose arena it works. */
 Status eval_explain(Call *call, Arena *arena, Str *out);
 
+/* KILN_LOG=breaks (runtime/breaks.c): before a call is served, and after it was. */
+void breaks_report(const Call *call, const char *api, Loc loc);
+void breaks_served(const Call *call, const char *api, Loc loc);
+
 /* Log lines and warnings about a call. */
 void log_hit(const Call *call);
 void log_graph(const Graph *g, const Call *call);

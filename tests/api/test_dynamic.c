@@ -302,3 +302,44 @@ Test(dynamic, explain_says_what_would_happen)
     cr_assert(!strstr(text, "s0 =="), "%s", text);
     cr_assert(explained(x)[0] == '\0');
 }
+
+/* --- breaks --- */
+
+static char line_seen[1024];
+static int lines_seen;
+
+static void keep_line(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level;
+    if (strcmp(topic, "breaks") != 0)
+        return;
+    lines_seen++;
+    snprintf(line_seen, sizeof line_seen, "%s", line);
+}
+
+Test(dynamic, a_sync_point_that_splits_a_graph_is_named)
+{
+    kiln_set_log_sink(keep_line, NULL);
+    set_option("log", "breaks");
+    double total = 0;
+    char first[512], second[64], shared[64];
+    kiln_tensor *x = counted(4, 4);
+    kiln_tensor *y = kiln_exp(x), *z = kiln_mul(y, x);
+    snprintf(shared, sizeof shared, "test_dynamic.c:%d", __LINE__ - 1);
+    cr_assert(kiln_item(kiln_sum(y), &total) == KILN_OK);
+    snprintf(first, sizeof first, "kiln_item at %s:%d split a graph", __FILE__, __LINE__ - 1);
+    cr_assert(lines_seen == 0);
+    cr_assert(kiln_eval(z) == KILN_OK);
+    snprintf(second, sizeof second, "test_dynamic.c:%d needs again, such as the exp", __LINE__ - 1);
+    cr_assert(lines_seen == 1 && strstr(line_seen, first) && strstr(line_seen, second) && strstr(line_seen, shared), "%s", line_seen);
+
+    /* a loop that only uses results of the step before splits nothing */
+    for (int i = 0; i < 5; i++) {
+        x = kiln_sub(x, kiln_scalar(1));
+        cr_assert(kiln_eval(x) == KILN_OK);
+        cr_assert(kiln_item(kiln_sum(x), &total) == KILN_OK);
+    }
+    cr_assert(lines_seen == 1, "%s", line_seen);
+    kiln_tensor *both[] = {kiln_sum(kiln_exp(x)), kiln_neg(x)};
+    cr_assert(kiln_eval_many(both, 2) == KILN_OK && lines_seen == 1);
+}

@@ -44,6 +44,7 @@ static const char *const choices[OPT_COUNT][4] = {
     [OPT_MATH] = {"fast", "strict", NULL},
     [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
     [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
+    [OPT_CHECK] = {"off", "pure", NULL},
 };
 
 /* What an INT may be. */

@@ -392,6 +392,30 @@ static void drop_first_template(kiln_function *f)
     template_free(t);
 }
 
+/* KILN_CHECK=pure: runs the C function once more and compares what it records with the template. The draws of this trace are those
+ * of the call: *base is where they begin. */
+static Status check_pure(kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
+{
+    Traced traced = {0};
+    kiln_scope *scope = kiln_scope_begin();
+    Status status = run_body(f, in, &traced);
+    kiln_scope_end(scope);
+    if (traced.trace.draws.n)
+        *base = traced.trace.draws.at[0].start;
+    Template *again = status == ST_OK ? template_new(&traced.trace, traced.roots, traced.n_roots) : NULL;
+    if (status == ST_OK && traced.trace.synced)
+        status = fail(ST_INVALID, "KILN_CHECK=pure: this time the function computes values (%s)", traced.trace.sync_api);
+    else if (status == ST_OK && !again)
+        status = ST_OUT_OF_MEMORY;
+    else if (status == ST_OK && template_difference(t, again))
+        status = fail(ST_INVALID, "KILN_CHECK=pure: the function does not do what it did when it was traced: %s",
+                      template_difference(t, again));
+    if (again)
+        template_free(again);
+    traced_free(&traced);
+    return status;
+}
+
 /* Pending inputs are evaluated, together. */
 static Status evaluate_inputs(int n, kiln_tensor *const *in, Loc loc)
 {
@@ -416,7 +440,12 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
     Template *t = find_template(f, in);
     if (t) {
         bool retrace;
-        Status status = template_replay(t, in, out, f->n_out, random_advance(t->drawn), loc, &retrace);
+        uint64_t base = 0;
+        if (option_int(OPT_CHECK) == CHECK_PURE)
+            TRY(check_pure(f, in, t, &base));
+        else if (t->drawn)
+            base = random_advance(t->drawn);
+        Status status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
         if (status != ST_OK || !retrace)
             return status;
         drop_first_template(f);

@@ -209,6 +209,61 @@ failed:
     return NULL;
 }
 
+/* --- comparing --- */
+
+static bool same_bytes(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
+}
+
+/* Memory that the function brings along (kiln_from) is new each time: its contents count. */
+static bool same_data(const RtNode *a, const RtNode *b)
+{
+    size_t bytes = dtype_bytes((DType)a->dtype) * (size_t)node_elements(a);
+    return a == b || (a->dtype == b->dtype && node_elements(a) == node_elements(b) && !a->strided && !b->strided &&
+                      same_bytes(a->data, bytes, b->data, bytes));
+}
+
+static bool same_source(const Source *a, const Source *b)
+{
+    return a->kind == b->kind && a->index == b->index && a->handle == b->handle &&
+           (a->kind != FROM_NODE || same_data(a->node, b->node));
+}
+
+static bool is_drawn(const Template *t, uint32_t scalar)
+{
+    for (uint32_t d = 0; d < t->n_draws; d++)
+        if (t->draws[d].counter_scalar == scalar || t->draws[d].key_scalar == scalar)
+            return true;
+    return false;
+}
+
+const char *template_difference(const Template *a, const Template *b)
+{
+    const Call *x = &a->call, *y = &b->call;
+    if (!same_bytes(x->structure.at, x->structure.n, y->structure.at, y->structure.n))
+        return "it recorded other functions";
+    if (!same_bytes(x->signature.at, x->signature.n, y->signature.at, y->signature.n))
+        return "a dtype differs";
+    if (!same_bytes(x->ints.at, sizeof *x->ints.at * x->ints.n, y->ints.at, sizeof *y->ints.at * y->ints.n))
+        return "a size differs";
+    for (uint32_t i = 0; i < x->scalars.n; i++)
+        if (x->scalars.at[i] != y->scalars.at[i] && !is_drawn(a, i))
+            return "a number that it read differs: pass it as a rank-0 tensor";
+    if (a->n_results != b->n_results || a->n_draws != b->n_draws || a->drawn != b->drawn || a->n_assigned != b->n_assigned)
+        return "it draws or assigns otherwise";
+    for (size_t i = 0; i < x->inputs.n; i++)
+        if (!same_source(&a->inputs[i], &b->inputs[i]))
+            return "it used another tensor: pass it as an input";
+    for (uint32_t i = 0; i < a->n_results; i++)
+        if (!same_source(&a->results[i], &b->results[i]))
+            return "its results come from elsewhere";
+    for (uint32_t i = 0; i < a->n_assigned; i++)
+        if (a->assigned[i] != b->assigned[i])
+            return "it assigned another tensor";
+    return NULL;
+}
+
 /* --- replay ------------------------------------------------------------------------------------------------------------------ */
 
 /* The node a source means now, evaluated unless it is a result. Borrowed: an argument's handle is the caller's, the others' are held. */

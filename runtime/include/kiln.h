@@ -252,6 +252,7 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     dynamic       never | auto | always  which sizes become arguments of compiled code
  *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
  *                                          the sync point (KILN_COMPILE)
+ *     check         off | pure             pure: kiln_functions are run at each call and compared
  *     threads       0 (all) or a number    CPU threads; no result depends on it
  *     strict        0 | 1                  a failed compile is an error, not a fall-back to the
  *                                          interpreter
@@ -682,7 +683,9 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  * modes, and from then on costs one look-up. f(in, out, user) fills out[0..n_out) from in[0..n_in);
  * what else it does happens only while it is traced. It may use other tensors (their current value
  * is read at each call), draw random numbers and kiln_assign; C numbers that it reads are frozen:
- * pass what changes as a rank-0 tensor. A sync point inside f turns the shortcut off.
+ * pass what changes as a rank-0 tensor. A sync point inside f turns the shortcut off. The option
+ * check=pure runs f at each call and fails (KILN_INVALID) when it does something else than when
+ * it was traced.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);

@@ -274,3 +274,85 @@ Test(function, works_in_eager_and_interp_mode)
     }
     kiln_function_free(f);
 }
+
+/* --- KILN_CHECK=pure --- */
+
+typedef struct Impure {
+    int variant;        /* what it does this time */
+    double number;
+    kiln_tensor *a, *b;
+} Impure;
+
+static void impure(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Impure *how = user;
+    runs++;
+    kiln_tensor *x = in[0], *data = kiln_from(KILN_F32, KILN_SHAPE(2), (float[]){1, how->variant == 4 ? 3.0f : 2.0f});
+    x = how->variant == 1 ? kiln_sub(x, in[1]) : kiln_add(x, in[1]);
+    x = kiln_mul(x, kiln_scalar(how->number));
+    x = kiln_add(x, how->variant == 2 ? how->b : how->a);
+    x = kiln_add(kiln_add(x, data), kiln_uniform(KILN_F32, KILN_SHAPE(2), 0, 1));
+    if (how->variant == 3)
+        x = kiln_slice_axis(kiln_concat((kiln_tensor *[]){x, x}, 2, 0), 0, 1, 3, 1);
+    out[0] = x;
+}
+
+Test(function, check_pure_finds_what_changed)
+{
+    Impure how = {0, 2, vector(2, 1), vector(2, 5)};
+    kiln_function *f = kiln_function_new(impure, 2, 1, &how);
+    kiln_tensor *in[] = {vector(2, 0), vector(2, 3)}, *out;
+    float plain[3][2], checked[3][2];
+    for (int pass = 0; pass < 2; pass++) {
+        cr_assert(eq(int, kiln_set_option("check", pass ? "pure" : "off"), KILN_OK));
+        kiln_seed(7);
+        runs = 0;
+        for (int i = 0; i < 3; i++) {
+            call(f, in, &out);
+            cr_assert(eq(int, kiln_read(out, KILN_F32, pass ? checked[i] : plain[i], sizeof plain[i]), KILN_OK));
+        }
+        cr_assert(eq(int, runs, pass ? 3 : 1));
+    }
+    cr_assert(memcmp(plain, checked, sizeof plain) == 0, "checking changes the stream");
+    cr_assert(memcmp(plain[0], plain[1], sizeof plain[0]) != 0);
+    static const char *const said[] = {"", "recorded other functions", "another tensor", "recorded other functions", "another tensor"};
+    for (int variant = 1; variant <= 4; variant++) {
+        how.variant = variant;
+        cr_assert(eq(int, kiln_function_call(f, in, &out), KILN_INVALID));
+        cr_assert(strstr(kiln_error_message(), said[variant]) != NULL, "%d: %s", variant, kiln_error_message());
+        cr_assert(zero(ptr, out));
+    }
+    how.variant = 0;
+    call(f, in, &out);
+    how.number = 3;
+    cr_assert(eq(int, kiln_function_call(f, in, &out), KILN_INVALID));
+    cr_assert(strstr(kiln_error_message(), "a number that it read differs") != NULL, "%s", kiln_error_message());
+    kiln_clear_error();
+    kiln_function_free(f);
+}
+
+/* Strided inputs and captured ones are replayed too. */
+Test(function, strided_inputs_are_replayed)
+{
+    float data[12] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);
+    runs = 0;
+    for (int i = 0; i < 4; i++) {
+        kiln_tensor *x = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3), (int64_t[]){2}, data + i, NULL, NULL);
+        kiln_tensor *in[] = {x, vector(3, 1), vector(3, 0)}, *out;
+        call(f, in, &out);
+        float r = (float)i;
+        check(out, 3, (float[]){r, (r + 2) * 2 + 1, (r + 4) * 3 + 2});
+    }
+    cr_assert(eq(int, runs, 1));
+    weight = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3), (int64_t[]){2}, data, NULL, NULL);
+    kiln_function *g = kiln_function_new(scaled, 1, 2, NULL);
+    kiln_tensor *in = vector(3, 1), *out[2];
+    call(g, &in, out);
+    check(out[0], 3, (float[]){0, 4, 12});
+    cr_assert(eq(int, kiln_assign(weight, kiln_wrap_strided(KILN_F32, KILN_SHAPE(3), (int64_t[]){4}, data, NULL, NULL)), KILN_OK));
+    call(g, &in, out);
+    check(out[0], 3, (float[]){0, 8, 24});
+    kiln_function_free(f);
+    kiln_function_free(g);
+}

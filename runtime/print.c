@@ -70,6 +70,16 @@ typedef struct Decimal {
     bool negative;
 } Decimal;
 
+/* Makes a '.' of the locale's decimal point in a number that printf wrote. */
+static void plain_point(char *text)
+{
+    char *at = text + strspn(text, "-0123456789"), *rest = at + strcspn(at, "e0123456789");
+    if (at == rest)
+        return;
+    *at = '.';
+    memmove(at + 1, rest, strlen(rest) + 1);
+}
+
 /* The fewest digits that read back as the same element. */
 static Decimal shortest(DType dtype, uint64_t bits)
 {
@@ -83,6 +93,7 @@ static Decimal shortest(DType dtype, uint64_t bits)
             scalar_to_double(dtype, scalar_from_double(dtype, strtod(text, NULL))) == fabs(x))
             break;
     }
+    plain_point(text);
     char *e = strchr(text, 'e');
     d.exponent = atoi(e + 1);
     for (char *c = text; c < e; c++)
@@ -101,6 +112,7 @@ static int positional(DType dtype, uint64_t bits, char *out, size_t size)
     int after = d.n - 1 - d.exponent;
     if (after > PRECISION) {
         snprintf(out, size, "%.*f", PRECISION, scalar_to_double(dtype, bits));
+        plain_point(out);
         char *end = out + strlen(out);
         while (end[-1] == '0')
             *--end = '\0';
@@ -125,8 +137,9 @@ static int positional(DType dtype, uint64_t bits, char *out, size_t size)
 }
 
 /* Writes "d.ddde+xx" with exactly `after` digits after the point, or with `after` < 0 those that
- * are needed (at most PRECISION); returns how many. */
-static int scientific(DType dtype, uint64_t bits, int after, char *out, size_t size)
+ * are needed (at most PRECISION), and at least `digits` digits of the exponent; returns how many
+ * are after the point. */
+static int scientific(DType dtype, uint64_t bits, int after, int digits, char *out, size_t size)
 {
     if (after < 0) {
         after = shortest(dtype, bits).n - 1;
@@ -135,8 +148,10 @@ static int scientific(DType dtype, uint64_t bits, int after, char *out, size_t s
     }
     char text[64];
     snprintf(text, sizeof text, "%.*e", after, scalar_to_double(dtype, bits));
+    plain_point(text);
     char *e = strchr(text, 'e');
-    snprintf(out, size, "%.*s%s%s", (int)(e - text), text, after ? "" : ".", e);
+    snprintf(out, size, "%.*s%se%c%0*d", (int)(e - text), text, after ? "" : ".", e[1], digits,
+             atoi(e + 2));
     return after;
 }
 
@@ -149,7 +164,8 @@ typedef struct Style {
     bool summary;
     bool scientific;
     int left, right; /* characters before and after the point; ints and bools: left only */
-    int after;       /* digits after the point in scientific form */
+    int after;       /* in scientific form: digits after the point */
+    int exponent;    /* and of the exponent */
 } Style;
 
 static uint64_t element(const Style *s, int64_t index)
@@ -200,31 +216,36 @@ static void find_range(Style *s, uint64_t bits, void *user)
 static void find_width(Style *s, uint64_t bits, void *user)
 {
     char word[WORD];
-    int left, right;
+    int left, right = 0;
     DType dtype = (DType)s->node->dtype;
     (void)user;
     if (dtype_is_int(dtype)) {
         left = dtype == DT_U64
                    ? snprintf(word, sizeof word, "%" PRIu64, bits)
                    : snprintf(word, sizeof word, "%" PRId64, scalar_to_int(dtype, bits));
-        right = 0;
     } else {
         if (!isfinite(scalar_to_double(dtype, bits)))
             return;
-        right = s->scientific ? scientific(dtype, bits, -1, word, sizeof word)
+        right = s->scientific ? scientific(dtype, bits, -1, 2, word, sizeof word)
                               : positional(dtype, bits, word, sizeof word);
         left = (int)(strchr(word, '.') - word);
         if (s->scientific) {
-            int exponent = (int)strlen(strchr(word, 'e'));
+            int exponent = (int)strlen(strchr(word, 'e')) - 2;
             s->after = right > s->after ? right : s->after;
-            right = exponent + s->after;
+            s->exponent = exponent > s->exponent ? exponent : s->exponent;
+            right = s->after + 2 + s->exponent;
         }
     }
     s->left = left > s->left ? left : s->left;
     s->right = right > s->right ? right : s->right;
 }
 
-/* Finds how the elements are written. */
+static double rounded(DType dtype, double x)
+{
+    return scalar_to_double(dtype, scalar_from_double(dtype, x));
+}
+
+/* Finds how the elements are written. NumPy compares in the array's dtype. */
 static void choose_style(Style *s)
 {
     DType dtype = (DType)s->node->dtype;
@@ -240,7 +261,8 @@ static void choose_style(Style *s)
     if (dtype_is_float(dtype)) {
         each(s, 0, 0, find_range, &r);
         double largest = decimals(dtype) < 1e8 ? decimals(dtype) : 1e8;
-        s->scientific = r.any && (r.max >= largest || r.min < 1e-4 || r.max / r.min > 1000);
+        s->scientific = r.any && (r.max >= largest || r.min < rounded(dtype, 1e-4) ||
+                                  rounded(dtype, r.max / r.min) > 1000);
     }
     each(s, 0, 0, find_width, NULL);
     if (r.nan || r.inf) {
@@ -270,7 +292,7 @@ static void write_word(const Style *s, uint64_t bits, char *word)
         }
         char number[WORD];
         if (s->scientific)
-            scientific(dtype, bits, s->after, number, sizeof number);
+            scientific(dtype, bits, s->after, s->exponent, number, sizeof number);
         else
             positional(dtype, bits, number, sizeof number);
         size_t n = strlen(number), before = (size_t)(strchr(number, '.') - number),

@@ -2,16 +2,18 @@
  * The loader of host kernels: an ELF relocatable object, mapped and relocated, nothing else.
  *
  *   1. check the header and the section table
- *   2. give each section that is to be loaded (SHF_ALLOC) an offset in one mapping, aligned as it asks
+ *   2. give each section to be loaded (SHF_ALLOC) an offset in one mapping, aligned as it asks
  *   3. copy, zero, relocate
  *   4. find "run" and "query", make the mapping read-execute
  *
- * Every offset and length comes from the object, which may come from a disk: each is checked against the object's size before use,
- * by subtraction, so that nothing overflows. Accepted relocations are those LLVM uses in PIC code of the small model without
- * undefined symbols: PC32 and PLT32 (calls and constants), PC64 and 64, 32 and 32S where the value fits. The code itself is not
- * checked: a cache entry is guarded by its checksum and by its folder's owner.
+ * Every offset and length comes from the object, which may come from a disk: each is checked
+ * against the object's size before use, by subtraction, so that nothing overflows. Accepted
+ * relocations are those LLVM uses in PIC code of the small model without undefined symbols: PC32
+ * and PLT32 (calls and constants), PC64 and 64, 32 and 32S where the value fits. The code itself is
+ * not checked: a cache entry is guarded by its checksum and by its folder's owner.
  *
- * The mapping is writable first and read-execute afterwards, never both. Writable sections are refused: kernels have none.
+ * The mapping is writable first and read-execute afterwards, never both. Writable sections are
+ * refused: kernels have none.
  */
 #include "jit/code.h"
 #include "ir/base/os.h"
@@ -58,7 +60,8 @@ static Status read_sections(Loader *l)
     if (l->bytes < sizeof h)
         return bad("shorter than its header");
     memcpy(&h, l->object, sizeof h);
-    if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB)
+    if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
+        h.e_ident[EI_DATA] != ELFDATA2LSB)
         return bad("not a 64-bit little-endian ELF file");
     if (h.e_type != ET_REL || h.e_machine != EM_X86_64)
         return bad("not an x86-64 relocatable");
@@ -70,7 +73,8 @@ static Status read_sections(Loader *l)
     memcpy(l->section, l->object + h.e_shoff, l->n_sections * sizeof(Elf64_Shdr));
     for (unsigned i = 0; i < l->n_sections; i++) {
         const Elf64_Shdr *s = &l->section[i];
-        if (s->sh_type != SHT_NOBITS && s->sh_type != SHT_NULL && !inside(l->bytes, s->sh_offset, s->sh_size))
+        if (s->sh_type != SHT_NOBITS && s->sh_type != SHT_NULL &&
+            !inside(l->bytes, s->sh_offset, s->sh_size))
             return bad("section outside the file");
         if (s->sh_type != SHT_SYMTAB)
             continue;
@@ -96,7 +100,8 @@ static Status place_sections(Loader *l)
             continue;
         if (s->sh_flags & (SHF_WRITE | SHF_TLS))
             return bad("writable data");
-        if (s->sh_type != SHT_PROGBITS && s->sh_type != SHT_NOBITS && s->sh_type != SHT_X86_64_UNWIND)
+        if (s->sh_type != SHT_PROGBITS && s->sh_type != SHT_NOBITS &&
+            s->sh_type != SHT_X86_64_UNWIND)
             return bad("unknown kind of loaded section");
         uint64_t align = s->sh_addralign ? s->sh_addralign : 1;
         if (align > MAX_ALIGN || (align & (align - 1)))
@@ -121,7 +126,8 @@ static Status symbol_at(const Loader *l, uint64_t n, Elf64_Sym *symbol, const ch
     if (symbol->st_name >= strings->sh_size)
         return bad("symbol name outside its table");
     *name = (const char *)l->object + strings->sh_offset + symbol->st_name;
-    return memchr(*name, 0, strings->sh_size - symbol->st_name) ? ST_OK : bad("symbol name without end");
+    return memchr(*name, 0, strings->sh_size - symbol->st_name) ? ST_OK
+                                                                : bad("symbol name without end");
 }
 
 /* Where a symbol lies in the mapping. */
@@ -179,7 +185,8 @@ static Status relocate(Loader *l)
 {
     for (unsigned i = 0; i < l->n_sections; i++)
         if (l->place[i] != SIZE_MAX && l->section[i].sh_type != SHT_NOBITS)
-            memcpy(l->base + l->place[i], l->object + l->section[i].sh_offset, l->section[i].sh_size);
+            memcpy(l->base + l->place[i], l->object + l->section[i].sh_offset,
+                   l->section[i].sh_size);
     for (unsigned i = 0; i < l->n_sections; i++) {
         const Elf64_Shdr *s = &l->section[i];
         if (s->sh_type == SHT_REL)
@@ -213,7 +220,8 @@ static Status find_functions(Loader *l)
         if (!which)
             continue;
         TRY(resolve(l, n, which));
-        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !(l->section[symbol.st_shndx].sh_flags & SHF_EXECINSTR) ||
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
+            !(l->section[symbol.st_shndx].sh_flags & SHF_EXECINSTR) ||
             symbol.st_value >= l->section[symbol.st_shndx].sh_size)
             return bad("run or query is no function");
     }

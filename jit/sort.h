@@ -6,10 +6,11 @@
 #include "ir/dtype.h"
 
 /*
- * Stable argsort of lines [lo, hi) of in: [outer, n, inner] (contiguous, row-major) along its middle axis; line l is
- * (l / inner, l % inner), so there are outer * inner of them. out has the same shape: out[o, k, i] is the position along
- * the axis of the k-th element. NaN goes last in both directions, -0 equals +0, and equal elements keep their order (in
- * descending order too). Lines are independent: ranges may run in parallel. ST_OUT_OF_MEMORY.
+ * Stable argsort of lines [lo, hi) of in: [outer, n, inner] (contiguous, row-major) along its
+ * middle axis; line l is (l / inner, l % inner), so there are outer * inner of them. out has the
+ * same shape: out[o, k, i] is the position along the axis of the k-th element. NaN goes last in
+ * both directions, -0 equals +0, and equal elements keep their order (in descending order too).
+ * Lines are independent: ranges may run in parallel. ST_OUT_OF_MEMORY.
  */
 Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending,
                 int64_t lo, int64_t hi);

@@ -1,8 +1,9 @@
 /*
- * Thin helpers over the LLVM builder: types, constants, folding integer arithmetic, loops, and the levels of build.h.
+ * Thin helpers over the LLVM builder: types, constants, folding integer arithmetic, loops, and the
+ * levels of build.h.
  *
- * The folding is not for beauty: sizes known at compile time must stay LLVM constants, because later code asks
- * (l_is_const) whether a tail or a second block can exist at all.
+ * The folding is not for beauty: sizes known at compile time must stay LLVM constants, because
+ * later code asks (l_is_const) whether a tail or a second block can exist at all.
  */
 #include "jit/llvm/build.h"
 
@@ -70,7 +71,8 @@ LV l_splat_n(Emit *e, LV scalar, unsigned n)
             all[i] = scalar;
         return LLVMConstVector(all, n);
     }
-    LV one = LLVMBuildInsertElement(e->b, LLVMGetPoison(vector), scalar, LLVMConstNull(e->type[SC_I32]), "");
+    LV one = LLVMBuildInsertElement(e->b, LLVMGetPoison(vector), scalar,
+                                    LLVMConstNull(e->type[SC_I32]), "");
     return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(vector),
                                   LLVMConstNull(LLVMVectorType(e->type[SC_I32], n)), "");
 }
@@ -107,7 +109,8 @@ LV l_any(Emit *e, Val v)
     if (!v.vec || e->lanes == 1)
         return v.v;
     LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
-    return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, v.v, bits, ""), LLVMConstNull(bits), "");
+    return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, v.v, bits, ""),
+                         LLVMConstNull(bits), "");
 }
 
 /* ---- i64 arithmetic ---- */
@@ -157,7 +160,9 @@ LV l_mod(Emit *e, LV a, LV b)
         if (c > 0 && (c & (c - 1)) == 0)
             return LLVMBuildAnd(e->b, a, l_i64(e, c - 1), "");
     }
-    return l_sub(e, a, l_mul(e, l_div(e, a, b), b)); /* shares the division with l_div of the same operands */
+    return l_sub(
+        e, a,
+        l_mul(e, l_div(e, a, b), b)); /* shares the division with l_div of the same operands */
 }
 
 /* select that folds constant conditions */
@@ -169,9 +174,15 @@ static LV l_choose(Emit *e, LV condition, LV a, LV b)
     return LLVMBuildSelect(e->b, condition, a, b, "");
 }
 
-LV l_min(Emit *e, LV a, LV b) { return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b); }
+LV l_min(Emit *e, LV a, LV b)
+{
+    return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b);
+}
 
-LV l_max(Emit *e, LV a, LV b) { return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b); }
+LV l_max(Emit *e, LV a, LV b)
+{
+    return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b);
+}
 
 LV l_ceil_div(Emit *e, LV a, LV b) { return l_div(e, l_add(e, a, l_sub(e, b, l_i64(e, 1))), b); }
 
@@ -192,7 +203,8 @@ LV l_gep(Emit *e, LLVMTypeRef element, LV ptr, LV index)
 
 LV l_gep_bytes(Emit *e, LV ptr, LV bytes) { return l_gep(e, e->type[SC_I8], ptr, bytes); }
 
-LV l_intrinsic(Emit *e, const char *name, LLVMTypeRef *types, unsigned n_types, LV *args, unsigned n_args)
+LV l_intrinsic(Emit *e, const char *name, LLVMTypeRef *types, unsigned n_types, LV *args,
+               unsigned n_args)
 {
     unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     LV fn = LLVMGetIntrinsicDeclaration(e->module, id, types, n_types);
@@ -235,7 +247,8 @@ LV l_store(Emit *e, LV value, LV ptr, unsigned align)
 static LLVMTypeRef like(LV v, LLVMTypeRef element)
 {
     LLVMTypeRef t = LLVMTypeOf(v);
-    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t)) : element;
+    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t))
+                                                    : element;
 }
 
 LV l_to_memory(Emit *e, DType dtype, LV v)
@@ -245,12 +258,16 @@ LV l_to_memory(Emit *e, DType dtype, LV v)
 
 LV l_from_memory(Emit *e, DType dtype, LV v)
 {
-    return dtype == DT_BOOL ? LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
+    return dtype == DT_BOOL ? LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "")
+                            : v;
 }
 
 /* ---- control flow ---- */
 
-LLVMBasicBlockRef l_block(Emit *e, const char *name) { return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name); }
+LLVMBasicBlockRef l_block(Emit *e, const char *name)
+{
+    return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
+}
 
 void l_at(Emit *e, LLVMBasicBlockRef block)
 {
@@ -264,7 +281,8 @@ Loop loop_begin(Emit *e, LV start, LV end, LV step, const char *name)
     LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
     l.body = l_block(e, name);
     l.exit = l_block(e, "");
-    l.guard = LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, start, end, ""), l.body, l.exit);
+    l.guard =
+        LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, start, end, ""), l.body, l.exit);
     l_at(e, l.body);
     l.iv = LLVMBuildPhi(e->b, e->type[SC_I64], "i");
     LLVMAddIncoming(l.iv, &start, &pre, 1);

@@ -1,18 +1,22 @@
 /*
- * The state of one kernel's translation to LLVM IR, and thin helpers over the LLVM builder. Internal to jit/llvm.
+ * The state of one kernel's translation to LLVM IR, and thin helpers over the LLVM builder.
+ * Internal to jit/llvm.
  *
  * Where code goes. A kernel function is a nest of four levels:
  *
- *     LV_TASK   once per call of run                    arguments, sizes, values that depend on no axis
- *     LV_ROW    once per point of the outer x axes      (every x axis where lanes run along r)
- *     LV_TILE   once per tile of the last x axis        `lanes` consecutive x points; absent where lanes run along r
+ *     LV_TASK   once per call of run                arguments, sizes, what depends on no axis
+ *     LV_ROW    once per point of the outer x axes  (every x axis where lanes run along r)
+ *     LV_TILE   once per tile of the last x axis    `lanes` consecutive x points; absent where
+ *                                                   lanes run along r
  *     LV_R      once per step of the flat r loop
  *
- * Values and index expressions are emitted on demand (value(), index_of()), each at the outermost level that knows all it
- * depends on: `before[level]` is the branch that enters the next inner loop, and code of that level is put in front of it,
- * however deep the place that asked. So loop-invariant code is hoisted by construction, and nothing is emitted that nobody
- * needs. A result is remembered for as long as its level's scope is open (`scope[level]` numbers the instances).
- * Only straight-line code is emitted this way. What has effects (stores, reduction steps) is emitted in order by loops.c.
+ * Values and index expressions are emitted on demand (value(), index_of()), each at the outermost
+ * level that knows all it depends on: `before[level]` is the branch that enters the next inner
+ * loop, and code of that level is put in front of it, however deep the place that asked. So
+ * loop-invariant code is hoisted by construction, and nothing is emitted that nobody needs. A
+ * result is remembered for as long as its level's scope is open (`scope[level]` numbers the
+ * instances). Only straight-line code is emitted this way. What has effects (stores, reduction
+ * steps) is emitted in order by loops.c.
  *
  * A value is uniform (one scalar for all lanes) or a vector of `lanes` elements.
  * Nothing here may be marked nsw, nuw, exact or fast: user data reaches it.
@@ -33,11 +37,12 @@ typedef LLVMValueRef LV;
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
     LV v;
-    LV wide;             /* f32 whose rounding v is (fast mode: spares the next op its conversion); or NULL */
+    LV wide;             /* f32 that v was rounded from (fast mode: spares a conversion); or NULL */
     bool vec;
 } Val;
 
-/* An index: lane l has base + l * stride. stride NULL: uniform. `many`: base is a vector of i64, stride NULL. */
+/* An index: lane l has base + l * stride. stride NULL: uniform. `many`: base is a vector of i64,
+ * stride NULL. */
 typedef struct Ix {
     LV base, stride;
     bool many;
@@ -71,9 +76,10 @@ typedef struct Emit {
     int bits;            /* of a host vector */
     int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;          /* lanes run along the flat r index */
-    bool one_body;       /* heavy body: all tiles masked, instead of a second copy of the code for the last one */
-    int64_t row_block;   /* points of row_axis that a tile visits in one task, so that lines it gathers from are used up; */
-    uint32_t row_axis;   /* row_block 0: not done */
+    bool one_body;       /* heavy body: all tiles masked, no second copy of the code for the last */
+    int64_t row_block;   /* points of row_axis that a tile visits in one task, so that lines it
+                            gathers from are used up; 0: not done */
+    uint32_t row_axis;
     bool stream;         /* outputs are so big that stores go past the caches */
     bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
     bool split;
@@ -145,7 +151,8 @@ LV l_from_memory(Emit *e, DType dtype, LV v);
 LLVMBasicBlockRef l_block(Emit *e, const char *name);
 void l_at(Emit *e, LLVMBasicBlockRef block);                        /* builder to the end of `block` */
 
-/* for (iv = start; iv < end; iv += step), signed, in rotated form. `guard` is the branch in front of it. */
+/* for (iv = start; iv < end; iv += step), signed, in rotated form. `guard` is the branch in front
+ * of it. */
 typedef struct Loop {
     LV iv, end, step, guard;
     LLVMBasicBlockRef exit, body;
@@ -192,7 +199,8 @@ typedef struct Address {
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 
-/* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers' form */
+/* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers'
+ * form */
 Val load_at(Emit *e, DType dtype, Address at, const Val *pred);
 void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void stream_at(Emit *e, DType dtype, Address at, Val value); /* past the caches where that is possible and wanted */
@@ -228,7 +236,8 @@ void reduce_close(Emit *e, uint32_t stage);         /* totals become the values 
 Val reduce_read(Emit *e, VRef v);                   /* split: a combined result of an earlier stage */
 bool stage_ordered(const Emit *e, uint32_t stage);
 
-/* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan (plan.c) */
+/* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
+ * (plan.c) */
 void emit_plan(Emit *e);
 void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
 void emit_stores(Emit *e, bool r_level, uint32_t stage); /* those of one stage of the r loop, or the x-level ones */

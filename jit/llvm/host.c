@@ -1,12 +1,15 @@
 /*
- * The host target: which vectors this CPU has, the target machine, the pass list, and emission of the object.
+ * The host target: which vectors this CPU has, the target machine, the pass list, and emission of
+ * the object.
  *
- * Vectors of 512 bits need AVX-512 F, BW, DQ, VL and CD; otherwise 256 bits with AVX2, FMA and F16C, which is the least
- * that kiln compiles for. The option `vector_bits` asks for less: 256 and 128 then mean code for a CPU without AVX-512.
+ * Vectors of 512 bits need AVX-512 F, BW, DQ, VL and CD; otherwise 256 bits with AVX2, FMA and
+ * F16C, which is the least that kiln compiles for. The option `vector_bits` asks for less: 256 and
+ * 128 then mean code for a CPU without AVX-512.
  *
- * An object must stand alone: no library is there to link it against. So "no-builtins" keeps LLVM from inventing
- * memset and friends, fma is an instruction, and the symbols of the finished object are checked. LLVM aborts on some
- * errors; therefore the module is verified before anything else sees it.
+ * An object must stand alone: no library is there to link it against. So "no-builtins" keeps LLVM
+ * from inventing memset and friends, fma is an instruction, and the symbols of the finished object
+ * are checked. LLVM aborts on some errors; therefore the module is verified before anything else
+ * sees it.
  */
 #include "jit/llvm/build.h"
 #include "jit/llvm/emit.h"
@@ -64,7 +67,8 @@ static bool has_all(const char *features, const char *const *names)
 static void host_init(void)
 {
     static const char *const least[] = {"avx2", "fma", "f16c", NULL};
-    static const char *const wide[] = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", NULL};
+    static const char *const wide[] = {"avx512f",  "avx512bw", "avx512dq",
+                                       "avx512vl", "avx512cd", NULL};
     LLVMInstallFatalErrorHandler(fatal);
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
@@ -73,7 +77,8 @@ static void host_init(void)
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);
     snprintf(host.version, sizeof host.version, "%u.%u.%u", major, minor, patch);
-    char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
+    char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(),
+         *features = LLVMGetHostCPUFeatures();
     char *error = NULL;
     if (triple && cpu && features) {
         snprintf(host.triple, sizeof host.triple, "%s", triple);
@@ -84,7 +89,8 @@ static void host_init(void)
                       LLVMGetTargetFromTriple(host.triple, &host.llvm, &error) == 0;
         host.bits = has_all(features, wide) ? 512 : 256;
     }
-    snprintf(host.target, sizeof host.target, "%.63s %.63s %s", host.triple, host.cpu, host.features);
+    snprintf(host.target, sizeof host.target, "%.63s %.63s %s", host.triple, host.cpu,
+             host.features);
     LLVMDisposeMessage(triple);
     LLVMDisposeMessage(cpu);
     LLVMDisposeMessage(features);
@@ -134,15 +140,18 @@ static LLVMTargetMachineRef machine_new(const Session *s)
 {
     const struct Host *h = host_get();
     int64_t effort = s->e.options->value[OPT_LLVM_OPT];
-    LLVMCodeGenOptLevel level = effort <= 0 ? LLVMCodeGenLevelNone : effort == 1 ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault;
-    return LLVMCreateTargetMachine(h->llvm, h->triple, h->cpu, s->e.bits == 512 ? h->features : h->narrow, level,
-                                   LLVMRelocPIC, LLVMCodeModelSmall);
+    LLVMCodeGenOptLevel level = effort <= 0   ? LLVMCodeGenLevelNone
+                                : effort == 1 ? LLVMCodeGenLevelLess
+                                              : LLVMCodeGenLevelDefault;
+    return LLVMCreateTargetMachine(h->llvm, h->triple, h->cpu,
+                                   s->e.bits == 512 ? h->features : h->narrow, level, LLVMRelocPIC,
+                                   LLVMCodeModelSmall);
 }
 
 static void attribute(Session *s, LV fn, const char *key, const char *text)
 {
-    LLVMAttributeRef a =
-        LLVMCreateStringAttribute(s->e.ctx, key, (unsigned)strlen(key), text, (unsigned)strlen(text));
+    LLVMAttributeRef a = LLVMCreateStringAttribute(s->e.ctx, key, (unsigned)strlen(key), text,
+                                                   (unsigned)strlen(text));
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
@@ -157,7 +166,8 @@ static void attributes(Session *s)
         attribute(s, fn, "min-legal-vector-width", bits);
         attribute(s, fn, "prefer-vector-width", bits);
         attribute(s, fn, "no-builtins", "");
-        LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
+        LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                                LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
     }
 }
 
@@ -225,7 +235,8 @@ static Status lint(const Session *s, const unsigned char *object, size_t bytes)
         if (section.sh_type != SHT_SYMTAB)
             continue;
         memcpy(&strings, object + h.e_shoff + section.sh_link * sizeof strings, sizeof strings);
-        for (size_t at = sizeof(Elf64_Sym); at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
+        for (size_t at = sizeof(Elf64_Sym); at + sizeof(Elf64_Sym) <= section.sh_size;
+             at += sizeof(Elf64_Sym)) {
             Elf64_Sym symbol;
             memcpy(&symbol, object + section.sh_offset + at, sizeof symbol);
             if (symbol.st_shndx == SHN_UNDEF)
@@ -236,12 +247,14 @@ static Status lint(const Session *s, const unsigned char *object, size_t bytes)
     return ST_OK;
 }
 
-static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType type, void **out, size_t *bytes)
+static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType type, void **out,
+                        size_t *bytes)
 {
     LLVMMemoryBufferRef buffer = NULL;
     char *error = NULL;
     if (LLVMTargetMachineEmitToMemoryBuffer(s->machine, module, type, &error, &buffer)) {
-        Status status = fail(ST_COMPILE, "kernel %s: %s", s->name, error ? error : "code generation failed");
+        Status status =
+            fail(ST_COMPILE, "kernel %s: %s", s->name, error ? error : "code generation failed");
         LLVMDisposeMessage(error);
         return status;
     }
@@ -295,11 +308,13 @@ static Status generate(Session *s, bool want_text, Emitted *out)
     return lint(s, out->object, out->bytes);
 }
 
-Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out)
+Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options,
+                      bool want_text, Emitted *out)
 {
     *out = (Emitted){0};
     if (!host_get()->usable)
-        return fail(ST_UNSUPPORTED, "this CPU (%s) lacks AVX2, FMA or F16C, which compiled kernels need", host.cpu);
+        return fail(ST_UNSUPPORTED,
+                    "this CPU (%s) lacks AVX2, FMA or F16C, which compiled kernels need", host.cpu);
     jmp_buf oom;
     Session *volatile session = os_calloc(1, sizeof *session);
     if (!session)
@@ -311,7 +326,8 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
         emit_init(session, kernel, options);
         build(session);
         session->machine = machine_new(session);
-        status = session->machine ? generate(session, want_text, out) : fail(ST_COMPILE, "LLVM has no target machine for %s", host.cpu);
+        status = session->machine ? generate(session, want_text, out)
+                                  : fail(ST_COMPILE, "LLVM has no target machine for %s", host.cpu);
     } else {
         fail(ST_OUT_OF_MEMORY, "kernel %s: no memory to compile it", name);
     }

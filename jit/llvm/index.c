@@ -1,13 +1,13 @@
 /*
  * Index expressions to i64 scalars and vectors, and addresses.
  *
- * An expression is kept linear in the lanes (base + lane * stride) as long as it is: a load then becomes one vector load,
- * a broadcast or a reversed load. x / d and x mod d of a linear x need no vector division: one scalar division for lane 0, and
- * lanes then carry at most a small number past it. Only a quotient of something that is not linear with stride 1 is divided
- * lane by lane.
+ * An expression is kept linear in the lanes (base + lane * stride) as long as it is: a load then
+ * becomes one vector load, a broadcast or a reversed load. x / d and x mod d of a linear x need no
+ * vector division: one scalar division for lane 0, and lanes then carry at most a small number past
+ * it. Only a quotient of something that is not linear with stride 1 is divided lane by lane.
  *
- * address_of splits a sum into its terms and adds each to the pointer at the term's own level, so that the inner loop is
- * left with the part that varies there.
+ * address_of splits a sum into its terms and adds each to the pointer at the term's own level, so
+ * that the inner loop is left with the part that varies there.
  */
 #include "jit/llvm/build.h"
 
@@ -56,7 +56,8 @@ LV index_vector(Emit *e, Ix ix)
     return LLVMBuildAdd(e->b, base, iota, "");
 }
 
-/* q = (m0 + lane) / d for 0 <= m0 < d: at least as many lanes as d gives a multiplication, fewer a comparison. */
+/* q = (m0 + lane) / d for 0 <= m0 < d: at least as many lanes as d gives a multiplication, fewer a
+ * comparison. */
 static LV lane_quotient(Emit *e, LV m0, LV d)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
@@ -65,21 +66,26 @@ static LV lane_quotient(Emit *e, LV m0, LV d)
     LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, i64), "");
     LV wrapped = NULL, product = NULL;
     if (!known || c >= e->lanes)
-        wrapped = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, m, l_splat(e, d), ""), l_vec(e, i64), "");
+        wrapped = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, m, l_splat(e, d), ""),
+                                l_vec(e, i64), "");
     if (!known || c < e->lanes) {
-        /* m < d + lanes <= 128: floor(m / d) = (m * (65536 / d + 1)) >> 16, exact for m * d < 65536 */
+        /* m < d + lanes <= 128: floor(m / d) = (m * (65536 / d + 1)) >> 16, exact for m * d < 65536
+         * */
         LV small = l_min(e, d, l_i64(e, MAX_LANES));
-        LV magic = LLVMBuildAdd(e->b, LLVMBuildUDiv(e->b, l_i64(e, 65536), small, ""), l_i64(e, 1), "");
+        LV magic =
+            LLVMBuildAdd(e->b, LLVMBuildUDiv(e->b, l_i64(e, 65536), small, ""), l_i64(e, 1), "");
         LLVMTypeRef v32 = l_vec(e, e->type[SC_I32]);
         LV m32 = LLVMBuildTrunc(e->b, m, v32, "");
         LV magic32 = l_splat(e, LLVMBuildTrunc(e->b, magic, e->type[SC_I32], ""));
         LV sixteen = l_splat(e, LLVMConstInt(e->type[SC_I32], 16, 0));
-        product = LLVMBuildZExt(e->b, LLVMBuildLShr(e->b, LLVMBuildMul(e->b, m32, magic32, ""), sixteen, ""),
-                                l_vec(e, i64), "");
+        product = LLVMBuildZExt(
+            e->b, LLVMBuildLShr(e->b, LLVMBuildMul(e->b, m32, magic32, ""), sixteen, ""),
+            l_vec(e, i64), "");
     }
     if (!product || !wrapped)
         return product ? product : wrapped;
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, l_i64(e, e->lanes), ""), wrapped, product, "");
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, l_i64(e, e->lanes), ""),
+                           wrapped, product, "");
 }
 
 Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
@@ -91,22 +97,26 @@ Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
         LV q0 = l_div(e, a.base, d), m0 = l_mod(e, a.base, d);
-        if (a.aligned && l_is_const(d, &c) && c % e->lanes == 0) /* a tile never crosses a multiple of d */
+        if (a.aligned && l_is_const(d, &c) &&
+            c % e->lanes == 0) /* a tile never crosses a multiple of d */
             return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);
         LV q = lane_quotient(e, m0, d);
         if (!rest)
             return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true};
         LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->type[SC_I64]), "");
-        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""), .many = true};
+        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""),
+                    .many = true};
     }
     LV v = index_vector(e, a), by = l_splat(e, d);
-    return (Ix){.base = rest ? LLVMBuildURem(e->b, v, by, "") : LLVMBuildUDiv(e->b, v, by, ""), .many = true};
+    return (Ix){.base = rest ? LLVMBuildURem(e->b, v, by, "") : LLVMBuildUDiv(e->b, v, by, ""),
+                .many = true};
 }
 
 static Ix ix_add(Emit *e, Ix a, Ix b)
 {
     if (a.many || b.many)
-        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
+        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""),
+                    .many = true};
     LV stride = !a.stride ? b.stride : !b.stride ? a.stride : l_add(e, a.stride, b.stride);
     return (Ix){.base = l_add(e, a.base, b.base), .stride = stride};
 }
@@ -122,11 +132,14 @@ static Ix ix_mul(Emit *e, Ix a, Ix b)
     if (!b.many && !b.stride && l_is_const(b.base, &c) && c == 1)
         return a;
     if (a.many || b.many || (a.stride && b.stride))
-        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
-    return (Ix){.base = l_mul(e, a.base, b.base), .stride = a.stride ? l_mul(e, a.stride, b.base) : NULL};
+        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""),
+                    .many = true};
+    return (Ix){.base = l_mul(e, a.base, b.base),
+                .stride = a.stride ? l_mul(e, a.stride, b.base) : NULL};
 }
 
-/* A divisor: at least 1 even where the tensor is empty, so that code hoisted out of a loop that never runs is harmless. */
+/* A divisor: at least 1 even where the tensor is empty, so that code hoisted out of a loop that
+ * never runs is harmless. */
 static LV divisor(Emit *e, IRef i)
 {
     LV d = index_uniform(e, i);
@@ -235,7 +248,8 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         at.ptr = l_gep(e, element, at.ptr, sum.base);
         at.many |= sum.many;
         if (sum.stride && at.many)
-            at.ptr = l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = l_i64(e, 0), .stride = sum.stride}));
+            at.ptr = l_gep(e, element, at.ptr,
+                           index_vector(e, (Ix){.base = l_i64(e, 0), .stride = sum.stride}));
         else if (sum.stride)
             at.stride = at.stride ? l_add(e, at.stride, sum.stride) : sum.stride;
         level_leave(e, place);

@@ -1,7 +1,7 @@
 /*
  * FORM_LOOPS: the loop nest of a kernel, its phases and its query function.
  *
- *   run(args, phase, lo, hi, scratch)                  one task: a tile of the last x axis, or one x point
+ *   run(args, phase, lo, hi, scratch)        one task: a tile of the last x axis, or one x point
  *       [LV_TASK]
  *       for rows of the tasks [lo, hi)                 coordinates kept by an odometer
  *           [LV_ROW]
@@ -13,12 +13,14 @@
  *                       reduction trees
  *               x-level stores
  *
- * The r axes are walked as one flat loop, since the canonical order of reductions counts elements over all of them. Where
- * lanes run along r and there are several r axes, coordinates come from the flat index (index.c keeps them linear
- * where a tile cannot cross a row); where lanes run along x an odometer keeps them.
+ * The r axes are walked as one flat loop, since the canonical order of reductions counts elements
+ * over all of them. Where lanes run along r and there are several r axes, coordinates come from the
+ * flat index (index.c keeps them linear where a tile cannot cross a row); where lanes run along x
+ * an odometer keeps them.
  *
- * A split kernel has two phases a stage: 2s runs the blocks of stage s as tasks of their own (x tile, block), leaving
- * partial results in the shared scratch; 2s + 1 combines them for each x, and the last one also runs the x-level stores.
+ * A split kernel has two phases a stage: 2s runs the blocks of stage s as tasks of their own (x
+ * tile, block), leaving partial results in the shared scratch; 2s + 1 combines them for each x, and
+ * the last one also runs the x-level stores.
  *
  * All stores of a body come after all its loads, so that an output may share an input's storage.
  */
@@ -38,10 +40,16 @@ static LV product(Emit *e, uint32_t first, uint32_t end)
     return n;
 }
 
-static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
+static LV tiles_of_row(Emit *e)
+{
+    return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes));
+}
 
 /* Blocks of row_axis, and points of the axes that are neither that nor lanes; with row_block. */
-static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block)); }
+static LV row_blocks(Emit *e)
+{
+    return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block));
+}
 
 static LV outer_points(Emit *e)
 {
@@ -78,11 +86,14 @@ static bool row_kept(const Emit *e, uint32_t i)
     return e->k->inst.at[i].save && e->info[i].r_level && !e->split && e->n_stages;
 }
 
-/* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored unmasked. */
+/* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored
+ * unmasked. */
 static LV row_bytes(Emit *e, uint32_t i)
 {
-    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, e->lanes)) : l_mul(e, e->flat_n, l_i64(e, e->lanes));
-    return l_align64(e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
+    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, e->lanes))
+                         : l_mul(e, e->flat_n, l_i64(e, e->lanes));
+    return l_align64(
+        e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
 }
 
 static LV rows_open(Emit *e)
@@ -118,7 +129,8 @@ void emit_stores(Emit *e, bool r_level, uint32_t stage)
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < k->inst.n; i++) {
             const KInst *n = &k->inst.at[i];
-            if (!is_effect(n) || e->info[i].r_level != r_level || (r_level && e->info[i].stage != stage))
+            if (!is_effect(n) || e->info[i].r_level != r_level ||
+                (r_level && e->info[i].stage != stage))
                 continue;
             if (pass == 0)
                 value(e, n->a);
@@ -264,7 +276,8 @@ static void stage_block(Emit *e, uint32_t stage, LV from, LV to, LV first, bool 
 {
     reduce_block_begin(e, stage, from);
     r_loop(e, stage, from, to, outermost);
-    e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
+    e->cur =
+        LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
     reduce_block_end(e, stage, first, l_sub(e, to, from));
 }
 
@@ -296,7 +309,8 @@ static void stage_all(Emit *e, uint32_t stage)
         e->before[x_level(e)] = l.guard;
         level_open(e, LV_R);
         LV to = l_min(e, l_add(e, l.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n);
-        stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""), false);
+        stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""),
+                    false);
         loop_end(e, &l);
     }
     level_close(e, LV_R, outer);
@@ -335,7 +349,8 @@ static void count_x(Emit *e)
 static void tile(Emit *e, LV at, PointBody *body, uint32_t stage)
 {
     level_open(e, LV_TILE);
-    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    e->axis[e->tile_axis] =
+        (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     if (e->split)
         count_x(e);
     body(e, stage);
@@ -379,11 +394,13 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     if_end(e, &i);
 }
 
-/* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into e->axis). */
+/* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into
+ * e->axis). */
 static void row_seek(Emit *e, LV rest, LV *odometer)
 {
     for (uint32_t a = row_axes(e); a-- > 0;) {
-        LV size = l_max(e, axis_size(e, a), l_i64(e, 1)), c = a ? l_mod(e, rest, size) : rest; /* lo may be 0 of 0 */
+        LV size = l_max(e, axis_size(e, a), l_i64(e, 1)),
+           c = a ? l_mod(e, rest, size) : rest; /* lo may be 0 of 0 */
         if (odometer) {
             odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");
             l_store(e, c, odometer[a], 8);
@@ -477,15 +494,19 @@ static void pin(Emit *e, int level)
     l_at(e, next);
 }
 
-/* A task is one tile in a block of rows (see plan_row_block): task number = (outer axes, block, tile). */
+/* A task is one tile in a block of rows (see plan_row_block): task number = (outer axes, block,
+ * tile). */
 static void walk_row_blocks(Emit *e, LV lo, LV hi)
 {
-    LV per_row = tiles_of_row(e), blocks = row_blocks(e), size = axis_size(e, (uint32_t)e->tile_axis);
+    LV per_row = tiles_of_row(e), blocks = row_blocks(e),
+       size = axis_size(e, (uint32_t)e->tile_axis);
     Loop t = loop_begin(e, lo, hi, l_i64(e, 1), "task");
     e->before[LV_TASK] = t.guard;
     level_open(e, LV_ROW);
-    LV rest = l_div(e, t.iv, per_row), at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
-    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->row_block));
+    LV rest = l_div(e, t.iv, per_row),
+       at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
+    LV outer = l_div(e, rest, blocks),
+       from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->row_block));
     LV to = l_min(e, l_add(e, from, l_i64(e, e->row_block)), axis_size(e, e->row_axis));
     for (uint32_t a = e->n_x - 1; a-- > 0;) {
         if (a == e->row_axis)
@@ -535,7 +556,8 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
             tile_mask(e, l_sub(e, size, at));
         pin(e, LV_ROW);
         level_open(e, LV_TILE);
-        e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+        e->axis[e->tile_axis] =
+            (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     }
     count_x(e);
     int outer = e->cur;
@@ -551,7 +573,8 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
 
 /* ---- functions ---- */
 
-LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch)
+LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64,
+                bool with_scratch)
 {
     LLVMTypeRef params[8];
     unsigned n = 0;
@@ -605,7 +628,8 @@ static void emit_run(Emit *e)
     LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
     function_open(e, run, LLVMGetParam(run, 4));
     for (uint32_t p = 0; p < n; p++) {
-        If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(run, 1), l_i64(e, p), ""), "phase");
+        If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(run, 1), l_i64(e, p), ""),
+                        "phase");
         LV args[4] = {e->block, LLVMGetParam(run, 2), LLVMGetParam(run, 3), e->scratch};
         LLVMBuildCall2(e->b, LLVMGlobalGetValueType(phases[p]), phases[p], args, 4, "");
         if_end(e, &i);

@@ -1,9 +1,10 @@
 /*
- * Loads and stores of one tile of lanes: contiguous, reversed, broadcast, strided and indexed, under the tile's mask (lanes
- * past the end) and an instruction's own predicate. Masked-off lanes read as zero bits and touch no memory.
+ * Loads and stores of one tile of lanes: contiguous, reversed, broadcast, strided and indexed,
+ * under the tile's mask (lanes past the end) and an instruction's own predicate. Masked-off lanes
+ * read as zero bits and touch no memory.
  *
- * A uniform access under a uniform predicate must not branch (code is hoisted), so it goes to the `sink` of the
- * function, eight bytes of stack, when the predicate is false.
+ * A uniform access under a uniform predicate must not branch (code is hoisted), so it goes to the
+ * `sink` of the function, eight bytes of stack, when the predicate is false.
  */
 #include "jit/llvm/build.h"
 
@@ -44,7 +45,8 @@ static LV lane_pointers(Emit *e, LLVMTypeRef element, Address at)
         return at.ptr;
     if (!at.stride)
         return l_splat(e, at.ptr);
-    return l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = l_i64(e, 0), .stride = at.stride}));
+    return l_gep(e, element, at.ptr,
+                 index_vector(e, (Ix){.base = l_i64(e, 0), .stride = at.stride}));
 }
 
 static LV masked_load(Emit *e, LLVMTypeRef vector, LV ptr, LV mask, unsigned align)
@@ -78,9 +80,9 @@ static void prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
 }
 
 /*
- * The stream of a heavy body is fetched ahead by software: with some 70 instructions an iteration too few lines are in flight
- * (sum(tanh * sigmoid + exp) of 40 MB: 22 ms without, 8 ms with; nothing changes for light bodies). Past the end
- * of a buffer a prefetch does nothing.
+ * The stream of a heavy body is fetched ahead by software: with some 70 instructions an iteration
+ * too few lines are in flight (sum(tanh * sigmoid + exp) of 40 MB: 22 ms without, 8 ms with;
+ * nothing changes for light bodies). Past the end of a buffer a prefetch does nothing.
  */
 static void prefetch_stream(Emit *e, LV ptr, unsigned bytes)
 {
@@ -121,7 +123,8 @@ Val load_at(Emit *e, DType dtype, Address at, const Val *pred)
         v = l_reverse(e, masked_load(e, vector, low, mask ? l_reverse(e, mask) : NULL, align));
     } else {
         LV ptrs = lane_pointers(e, element, at);
-        LV args[4] = {ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask ? mask : all_lanes(e), LLVMConstNull(vector)};
+        LV args[4] = {ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask ? mask : all_lanes(e),
+                      LLVMConstNull(vector)};
         LLVMTypeRef types[2] = {vector, LLVMTypeOf(ptrs)};
         v = l_intrinsic(e, "llvm.masked.gather", types, 2, args, 4);
     }
@@ -152,29 +155,34 @@ void store_at(Emit *e, DType dtype, Address at, Val x, const Val *pred)
 }
 
 /*
- * A plain store first reads the line it is going to overwrite: of an output that no cache will hold anyway, a third to a half
- * of all traffic (x + y of 64 MB each: 12.6 ms, streamed 9.0). Streaming needs whole aligned vectors of whole lines; each
- * tile looks whether it has one. What is streamed is not in the cache for the next kernel: only for big outputs, by
- * the hint and again by the size at run time (e->streams).
+ * A plain store first reads the line it is going to overwrite: of an output that no cache will hold
+ * anyway, a third to a half of all traffic (x + y of 64 MB each: 12.6 ms, streamed 9.0). Streaming
+ * needs whole aligned vectors of whole lines; each tile looks whether it has one. What is streamed
+ * is not in the cache for the next kernel: only for big outputs, by the hint and again by the size
+ * at run time (e->streams).
  */
 void stream_at(Emit *e, DType dtype, Address at, Val x)
 {
     int64_t bytes = e->lanes * (int64_t)dtype_bytes(dtype);
-    if (!e->streams || e->standing || known_stride(at) != 1 || bytes % 64 || (e->mask && !e->whole)) {
+    if (!e->streams || e->standing || known_stride(at) != 1 || bytes % 64 ||
+        (e->mask && !e->whole)) {
         store_at(e, dtype, at, x, NULL);
         return;
     }
     LV address = LLVMBuildPtrToInt(e->b, at.ptr, e->type[SC_I64], "");
     LV low = LLVMBuildAnd(e->b, address, l_i64(e, 63), "");
-    LV stream = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), e->streams, "");
+    LV stream =
+        LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), e->streams, "");
     if (e->mask)
         stream = LLVMBuildAnd(e->b, stream, e->whole, "");
-    LLVMBasicBlockRef past = l_block(e, "stream"), plain = l_block(e, "plain"), join = l_block(e, "");
+    LLVMBasicBlockRef past = l_block(e, "stream"), plain = l_block(e, "plain"),
+                      join = l_block(e, "");
     LV v = l_to_memory(e, dtype, val_vector(e, x));
     LLVMBuildCondBr(e->b, stream, past, plain);
     l_at(e, past);
     LV store = l_store(e, v, at.ptr, 64), one = LLVMConstInt(e->type[SC_I32], 1, 0);
-    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->ctx, "nontemporal", 11), LLVMMDNodeInContext(e->ctx, &one, 1));
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->ctx, "nontemporal", 11),
+                    LLVMMDNodeInContext(e->ctx, &one, 1));
     LLVMBuildBr(e->b, join);
     l_at(e, plain);
     masked_store(e, v, at.ptr, e->mask, align_of(dtype));
@@ -182,7 +190,8 @@ void stream_at(Emit *e, DType dtype, Address at, Val x)
     l_at(e, join);
 }
 
-/* Streamed stores are not ordered with others: they must be seen by whoever sees this function return. */
+/* Streamed stores are not ordered with others: they must be seen by whoever sees this function
+ * return. */
 void stream_end(Emit *e)
 {
     if (e->streams)

@@ -1,6 +1,7 @@
 /*
- * What is decided about a kernel before any IR exists: levels of its instructions, number of stages, which way the lanes run
- * and how many there are. Nothing here changes a result (reductions have one order whatever the lanes), only speed.
+ * What is decided about a kernel before any IR exists: levels of its instructions, number of
+ * stages, which way the lanes run and how many there are. Nothing here changes a result (reductions
+ * have one order whatever the lanes), only speed.
  */
 #include "jit/llvm/build.h"
 
@@ -81,7 +82,8 @@ static int64_t vec_extent(const Emit *e)
     return n;
 }
 
-/* Is some output, at the hint, of a size to be streamed? A store at the x level writes x points, in the r loop all points. */
+/* Is some output, at the hint, of a size to be streamed? A store at the x level writes x points, in
+ * the r loop all points. */
 static void plan_stream(Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
@@ -112,9 +114,9 @@ static Walk walk_of(const Kernel *k, IRef i, uint32_t axis)
 }
 
 /*
- * Elementwise bodies that jump along the lanes but step along another axis (transposes): a task takes one tile through as many
- * points of that axis as a cache line has elements, instead of a row through all its tiles. 4096 x 4096 f32: 141 ms
- * without, 30 with.
+ * Elementwise bodies that jump along the lanes but step along another axis (transposes): a task
+ * takes one tile through as many points of that axis as a cache line has elements, instead of a row
+ * through all its tiles. 4096 x 4096 f32: 141 ms without, 30 with.
  */
 static void plan_row_block(Emit *e)
 {
@@ -122,7 +124,8 @@ static void plan_row_block(Emit *e)
         return;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || walk_of(e->k, n->idx, (uint32_t)e->tile_axis) != JUMPS)
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE) ||
+            walk_of(e->k, n->idx, (uint32_t)e->tile_axis) != JUMPS)
             continue;
         for (uint32_t a = 0; a + 1 < e->n_x; a++) {
             int64_t block = 64 / (int64_t)dtype_bytes((DType)n->dtype);
@@ -135,8 +138,9 @@ static void plan_row_block(Emit *e)
 }
 
 /*
- * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them), which unrolls the loop,
- * gives a reduction its independent chains and a column its whole cache lines. Not more than the extent needs.
+ * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them),
+ * which unrolls the loop, gives a reduction its independent chains and a column its whole cache
+ * lines. Not more than the extent needs.
  */
 static void plan_lanes(Emit *e)
 {
@@ -154,7 +158,8 @@ static void plan_lanes(Emit *e)
         lanes = 2 * one;
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;
-    bool masks = e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
+    bool masks =
+        e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
     e->one_body = w.ops >= 16 && masks;
     e->prefetch = w.ops >= 16;
     int64_t extent = vec_extent(e);

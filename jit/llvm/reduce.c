@@ -1,22 +1,28 @@
 /*
  * Reductions, in the order that ir/scalar.h fixes.
  *
- * An accumulator array of `slots` vectors, `lanes` elements each, stands for the 64 canonical lanes:
+ * An accumulator array of `slots` vectors, `lanes` elements each, stands for the 64 canonical
+ * lanes:
  *
- *   lanes along r   element i of a block goes to canonical lane i % 64, which is element i % lanes of slot (i % 64) / lanes.
- *                   The tree halves one vector of 64. The result is a scalar.
- *   lanes along x   each vector lane is an x point of its own and a slot is a canonical lane: slot i % 64. The tree adds slots.
- *                   A length known to be below 64 needs only that many slots: the others would hold the start value,
- *                   and x op start == x. The result is a vector.
+ *   lanes along r   element i of a block goes to canonical lane i % 64, which is element
+ *                   i % lanes of slot (i % 64) / lanes. The tree halves one vector of 64. The
+ *                   result is a scalar.
+ *   lanes along x   each vector lane is an x point of its own and a slot is a canonical lane:
+ *                   slot i % 64. The tree adds slots. A length known to be below 64 needs only
+ *                   that many: the others would hold the start value, and x op start == x. The
+ *                   result is a vector.
  *
- * Where the order does not show (integers, max, min, any, all) lanes along r do the same, which shortens the chain of dependent
- * steps; lanes along x, and arg, have one slot. Results of blocks are added up in `total`.
+ * Where the order does not show (integers, max, min, any, all) lanes along r do the same, which
+ * shortens the chain of dependent steps; lanes along x, and arg, have one slot. Results of blocks
+ * are added up in `total`.
  *
- * argmax and argmin carry the flat index beside the value. NaN beats everything; of equals the first wins. A slot starts with
- * the least value and its first index, so that a lane that never sees anything greater still names its first element;
- * lanes past the end start with indices past the end and lose every tie against lane 0.
+ * argmax and argmin carry the flat index beside the value. NaN beats everything; of equals the
+ * first wins. A slot starts with the least value and its first index, so that a lane that never
+ * sees anything greater still names its first element; lanes past the end start with indices past
+ * the end and lose every tie against lane 0.
  *
- * One slot lives in registers (the scalar-replacement pass promotes it), more live on the stack or, when big, in scratch.
+ * One slot lives in registers (the scalar-replacement pass promotes it), more live on the stack or,
+ * when big, in scratch.
  */
 #include "jit/llvm/build.h"
 
@@ -24,7 +30,8 @@ enum { STACK_SLOTS = 1024 /* bytes of one accumulator array on the stack */ };
 
 static bool order_shows(const Reduction *r)
 {
-    return dtype_is_float((DType)r->acc_type) && (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
+    return dtype_is_float((DType)r->acc_type) &&
+           (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
 }
 
 static DType arg_type(DType in) { return in == DT_BOOL ? DT_U8 : dtype_accumulator(in); }
@@ -41,7 +48,8 @@ void reduce_plan(Emit *e)
         *r = (Reduction){.inst = i, .op = n->op, .stage = e->info[i].stage};
         r->in = k->inst.at[n->a].dtype;
         r->arg = n->op == OP_ARGMAX || n->op == OP_ARGMIN;
-        r->acc_type = (uint8_t)(r->arg ? arg_type((DType)r->in) : dtype_accumulator((DType)n->dtype));
+        r->acc_type =
+            (uint8_t)(r->arg ? arg_type((DType)r->in) : dtype_accumulator((DType)n->dtype));
         r->ordered = order_shows(r);
     }
 }
@@ -53,7 +61,8 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
     if (e->vec_r && !r->arg)
         r->slots = (uint32_t)(REDUCE_LANES / e->lanes);
     else if (r->ordered)
-        r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
+        r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1)
+                                                        : REDUCE_LANES;
     int64_t bytes = (int64_t)r->slots * e->lanes * (int64_t)dtype_bytes((DType)r->acc_type);
     r->scratch = -1;
     if (r->slots > 1 && bytes > STACK_SLOTS) {
@@ -84,14 +93,20 @@ static LLVMTypeRef slot_type(Emit *e, DType t) { return l_vec(e, l_memory(e, t))
 /* A total is a scalar where lanes run along r. */
 static bool total_vec(const Emit *e) { return !e->vec_r && e->lanes > 1; }
 
-static LLVMTypeRef total_type(Emit *e, DType t) { return total_vec(e) ? slot_type(e, t) : l_memory(e, t); }
+static LLVMTypeRef total_type(Emit *e, DType t)
+{
+    return total_vec(e) ? slot_type(e, t) : l_memory(e, t);
+}
 
 static Val total_load(Emit *e, DType t, LV at)
 {
     return (Val){.v = l_from_memory(e, t, l_load(e, total_type(e, t), at, 0)), .vec = total_vec(e)};
 }
 
-static void total_store(Emit *e, DType t, Val v, LV at) { l_store(e, l_to_memory(e, t, v.v), at, 0); }
+static void total_store(Emit *e, DType t, Val v, LV at)
+{
+    l_store(e, l_to_memory(e, t, v.v), at, 0);
+}
 
 void reduce_open(Emit *e, uint32_t stage)
 {
@@ -103,7 +118,9 @@ void reduce_open(Emit *e, uint32_t stage)
         if (r->scratch >= 0)
             r->acc = l_gep_bytes(e, e->scratch, l_i64(e, r->scratch));
         else
-            r->acc = l_alloca(e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64, "acc");
+            r->acc = l_alloca(
+                e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64,
+                "acc");
         r->total = l_alloca(e, total_type(e, t), 0, "total");
         if (r->arg) {
             r->acc_at = l_alloca(e, slot_type(e, DT_I64), 64, "acc_at");
@@ -138,7 +155,10 @@ static Val step(Emit *e, const Reduction *r, Val a, Val b)
     return op_emit(e, reduce_step((Op)r->op), (DType[]){t, t}, t, (Val[]){a, b});
 }
 
-static Op arg_extreme(const Reduction *r) { return r->op == OP_ARGMAX ? OP_REDUCE_MAX : OP_REDUCE_MIN; }
+static Op arg_extreme(const Reduction *r)
+{
+    return r->op == OP_ARGMAX ? OP_REDUCE_MAX : OP_REDUCE_MIN;
+}
 
 /* Does candidate b beat a? ties (may be NULL): where neither is better. */
 static LV arg_beats(Emit *e, const Reduction *r, LV a, LV b, LV *ties)
@@ -149,13 +169,18 @@ static LV arg_beats(Emit *e, const Reduction *r, LV a, LV b, LV *ties)
         LLVMIntPredicate greater = dtype_is_signed(t) ? LLVMIntSGT : LLVMIntUGT;
         if (ties)
             *ties = LLVMBuildICmp(e->b, LLVMIntEQ, a, b, "");
-        return max ? LLVMBuildICmp(e->b, greater, b, a, "") : LLVMBuildICmp(e->b, greater, a, b, "");
+        return max ? LLVMBuildICmp(e->b, greater, b, a, "")
+                   : LLVMBuildICmp(e->b, greater, a, b, "");
     }
-    LV nan_a = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""), nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b, b, "");
-    LV better = max ? LLVMBuildFCmp(e->b, LLVMRealOGT, b, a, "") : LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
+    LV nan_a = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""),
+       nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b, b, "");
+    LV better = max ? LLVMBuildFCmp(e->b, LLVMRealOGT, b, a, "")
+                    : LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
     if (ties)
-        *ties = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, ""), LLVMBuildAnd(e->b, nan_a, nan_b, ""), "");
-    return LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, nan_b, LLVMBuildNot(e->b, nan_a, ""), ""), "");
+        *ties = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, ""),
+                            LLVMBuildAnd(e->b, nan_a, nan_b, ""), "");
+    return LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, nan_b, LLVMBuildNot(e->b, nan_a, ""), ""),
+                       "");
 }
 
 /* The better of two candidates, each with its index; *a_at is replaced by the winner's. */
@@ -211,7 +236,8 @@ void reduce_step_all(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->n_red; i++)
         if (e->red[i].stage == stage)
-            value(e, e->k->inst.at[e->red[i].inst].a); /* loads first: no store to a slot in between */
+            value(e,
+                  e->k->inst.at[e->red[i].inst].a); /* loads first: no store to a slot in between */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (r->stage != stage)
@@ -247,7 +273,8 @@ static LV half(Emit *e, LV v, unsigned n, bool upper)
     LV index[MAX_LANES];
     for (unsigned i = 0; i < h; i++)
         index[i] = LLVMConstInt(e->type[SC_I32], i + (upper ? h : 0), 0);
-    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(index, h), "");
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(index, h),
+                                  "");
 }
 
 /* lanes along r: all slots as one vector, halved down to a scalar */
@@ -282,7 +309,8 @@ static void add_slots(Emit *e, const Reduction *r, LV to, LV from)
     slot_store(e, r, to, step(e, r, slot_load(e, r, to), slot_load(e, r, from)));
 }
 
-/* lanes along x: slots added to slots; those at or past `length` hold the start value and are left out */
+/* lanes along x: slots added to slots; those at or past `length` hold the start value and are left
+ * out */
 static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
 {
     if (r->arg)
@@ -342,7 +370,8 @@ void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length)
 static LV empty_value(Emit *e, const Reduction *r)
 {
     DType t = (DType)r->acc_type;
-    uint64_t bits = r->op == OP_REDUCE_SUM ? 0 : reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+    uint64_t bits =
+        r->op == OP_REDUCE_SUM ? 0 : reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
     return l_const(e, (SType)dtype_info[t].scalar, bits, total_vec(e));
 }
 
@@ -369,7 +398,8 @@ void reduce_close(Emit *e, uint32_t stage)
     }
 }
 
-/* ---- split kernels: partial results in the shared scratch, [blocks + 1][x points], the last row holding the combined ---- */
+/* ---- split kernels: partial results in the shared scratch, [blocks + 1][x points]; the last row
+ * holds the combined ones ---- */
 
 LV reduce_layout(Emit *e)
 {
@@ -377,7 +407,9 @@ LV reduce_layout(Emit *e)
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         r->part = bytes;
-        bytes = l_add(e, bytes, l_align64(e, l_mul(e, each, l_i64(e, (int64_t)dtype_bytes((DType)r->acc_type)))));
+        bytes =
+            l_add(e, bytes,
+                  l_align64(e, l_mul(e, each, l_i64(e, (int64_t)dtype_bytes((DType)r->acc_type)))));
         if (!r->arg)
             continue;
         r->part_at = bytes;
@@ -389,7 +421,8 @@ LV reduce_layout(Emit *e)
 static Address part_address(Emit *e, DType t, LV offset, LV block)
 {
     LV base = l_gep_bytes(e, argument(e, e->shared_arg), offset);
-    Ix ix = {.base = l_add(e, l_mul(e, block, e->x_total), e->x_flat), .stride = total_vec(e) ? l_i64(e, 1) : NULL};
+    Ix ix = {.base = l_add(e, l_mul(e, block, e->x_total), e->x_flat),
+             .stride = total_vec(e) ? l_i64(e, 1) : NULL};
     return address_ix(e, l_memory(e, t), base, ix);
 }
 
@@ -408,7 +441,8 @@ void reduce_store_block(Emit *e, uint32_t stage, LV block)
         DType t = (DType)r->acc_type;
         store_at(e, t, part_address(e, t, r->part, block), total_load(e, t, r->total), NULL);
         if (r->arg)
-            store_at(e, DT_I64, part_address(e, DT_I64, r->part_at, block), total_load(e, DT_I64, r->total_at), NULL);
+            store_at(e, DT_I64, part_address(e, DT_I64, r->part_at, block),
+                     total_load(e, DT_I64, r->total_at), NULL);
     }
 }
 

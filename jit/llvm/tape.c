@@ -1,8 +1,10 @@
 /*
- * Tapes to LLVM: each instruction of ir/scalar.def becomes one LLVM instruction on scalars or on vectors of lanes.
+ * Tapes to LLVM: each instruction of ir/scalar.def becomes one LLVM instruction on scalars or on
+ * vectors of lanes.
  *
- * A tape is emitted as vectors when any of its inputs is one. In fast mode a value that was just rounded to f16 or bf16 is
- * used unrounded by the next op (Val.wide): the conversion back is skipped where the tape's input is only widened.
+ * A tape is emitted as vectors when any of its inputs is one. In fast mode a value that was just
+ * rounded to f16 or bf16 is used unrounded by the next op (Val.wide): the conversion back is
+ * skipped where the tape's input is only widened.
  */
 #include "jit/llvm/build.h"
 
@@ -41,7 +43,10 @@ static bool is_float(SType t) { return t == SC_F32 || t == SC_F64; }
 
 static int float_code(int code)
 {
-    return code == LLVMAdd ? LLVMFAdd : code == LLVMSub ? LLVMFSub : code == LLVMMul ? LLVMFMul : code;
+    return code == LLVMAdd   ? LLVMFAdd
+           : code == LLVMSub ? LLVMFSub
+           : code == LLVMMul ? LLVMFMul
+                             : code;
 }
 
 static LV half_to_float(Emit *e, LV v, bool vec)
@@ -57,29 +62,34 @@ static LV float_to_half(Emit *e, LV v, bool vec)
 }
 
 /*
- * Integer division of vectors, which x86 does not have. Up to 32 bits through floats that hold the operands exactly: the quotient
- * a / b of n-bit integers is an integer or at least 2^-n (relatively) away from one, so rounding to 24 (53) bits
- * never reaches the next and truncation is right. 64 bits go lane by lane.
+ * Integer division of vectors, which x86 does not have. Up to 32 bits through floats that hold the
+ * operands exactly: the quotient a / b of n-bit integers is an integer or at least 2^-n
+ * (relatively) away from one, so rounding to 24 (53) bits never reaches the next and truncation is
+ * right. 64 bits go lane by lane.
  *
- * Never as one LLVM instruction: division by zero in one lane is undefined for all, and LLVM 19.1.7 takes `sdiv x, select c, 1,
- * <2, 1, 0, -1>` for x, because the second arm alone would divide by zero (seen; the select guards each lane).
+ * Never as one LLVM instruction: division by zero in one lane is undefined for all, and LLVM 19.1.7
+ * takes `sdiv x, select c, 1, <2, 1, 0, -1>` for x, because the second arm alone would divide by
+ * zero (seen; the select guards each lane).
  */
 static LV vector_divide(Emit *e, const TapeInst *n, LV a, LV b)
 {
-    bool is_signed = n->op == SOP_SDIV || n->op == SOP_SREM, rest = n->op == SOP_SREM || n->op == SOP_UREM;
+    bool is_signed = n->op == SOP_SDIV || n->op == SOP_SREM,
+         rest = n->op == SOP_SREM || n->op == SOP_UREM;
     LLVMTypeRef type = l_vec(e, e->type[n->type]);
     LV q;
     if (n->type == SC_I64) {
         q = LLVMGetPoison(type);
         for (int lane = 0; lane < e->lanes; lane++) {
             LV at = LLVMConstInt(e->type[SC_I32], (unsigned)lane, 0);
-            LV x = LLVMBuildExtractElement(e->b, a, at, ""), y = LLVMBuildExtractElement(e->b, b, at, "");
+            LV x = LLVMBuildExtractElement(e->b, a, at, ""),
+               y = LLVMBuildExtractElement(e->b, b, at, "");
             LV d = is_signed ? LLVMBuildSDiv(e->b, x, y, "") : LLVMBuildUDiv(e->b, x, y, "");
             q = LLVMBuildInsertElement(e->b, q, d, at, "");
         }
     } else {
         LLVMTypeRef wide = l_vec(e, e->type[n->type == SC_I32 ? SC_F64 : SC_F32]);
-        LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP, back = is_signed ? LLVMFPToSI : LLVMFPToUI;
+        LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP,
+                   back = is_signed ? LLVMFPToSI : LLVMFPToUI;
         LV x = LLVMBuildCast(e->b, to, a, wide, ""), y = LLVMBuildCast(e->b, to, b, wide, "");
         q = LLVMBuildCast(e->b, back, LLVMBuildFDiv(e->b, x, y, ""), type, "");
     }
@@ -90,20 +100,26 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
 {
     LLVMTypeRef type = vec ? l_vec(e, e->type[n->type]) : e->type[n->type];
     LV a = v[n->a], b = v[n->b], c = v[n->c];
-    if (vec && e->lanes > 1 && (n->op == SOP_SDIV || n->op == SOP_UDIV || n->op == SOP_SREM || n->op == SOP_UREM))
+    if (vec && e->lanes > 1 &&
+        (n->op == SOP_SDIV || n->op == SOP_UDIV || n->op == SOP_SREM || n->op == SOP_UREM))
         return vector_divide(e, n, a, b);
     switch ((Form)how[n->op].form) {
     case F_BINARY:
-        return LLVMBuildBinOp(e->b, (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code),
-                              a, b, "");
+        return LLVMBuildBinOp(
+            e->b,
+            (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code),
+            a, b, "");
     case F_ICMP:
         return LLVMBuildICmp(e->b, (LLVMIntPredicate)how[n->op].code, a, b, "");
     case F_FCMP:
         return LLVMBuildFCmp(e->b, (LLVMRealPredicate)how[n->op].code, a, b, "");
     case F_CAST:
-        return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, (LLVMOpcode)how[n->op].code, a, type, "");
+        return t->inst[n->a].type == n->type
+                   ? a
+                   : LLVMBuildCast(e->b, (LLVMOpcode)how[n->op].code, a, type, "");
     case F_CALL:
-        return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c}, (unsigned)scalar_op_info[n->op].arity);
+        return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c},
+                           (unsigned)scalar_op_info[n->op].arity);
     case F_NONE:
         break;
     }
@@ -113,7 +129,8 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
     case SOP_SELECT:
         return LLVMBuildSelect(e->b, a, b, c, "");
     case SOP_CTLZ:
-        return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+        return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)},
+                           2);
     case SOP_F16TOF32:
         return half_to_float(e, a, vec);
     case SOP_F32TOF16:
@@ -126,8 +143,8 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
 }
 
 /*
- * A rare region becomes a branch around it, taken when no lane needs it. Not where code is being hoisted (the builder stands
- * before an instruction): there everything is executed.
+ * A rare region becomes a branch around it, taken when no lane needs it. Not where code is being
+ * hoisted (the builder stands before an instruction): there everything is executed.
  *
  *      before:  any = some lane of cond              rare: region
  *               br any, rare, join         -->             br join          join: phi [region's value, rare], [zero, before]
@@ -141,7 +158,8 @@ static bool rare_begin(Emit *e, const TapeRare *r, LV cond, bool vec, Rare *out)
 {
     if (e->standing || r->begin == r->end || LLVMIsConstant(cond))
         return false;
-    *out = (Rare){.before = LLVMGetInsertBlock(e->b), .cond = r->cond, .begin = r->begin, .end = r->end};
+    *out = (Rare){
+        .before = LLVMGetInsertBlock(e->b), .cond = r->cond, .begin = r->begin, .end = r->end};
     LLVMBasicBlockRef body = l_block(e, "rare");
     out->join = l_block(e, "");
     LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = vec}), body, out->join);
@@ -220,8 +238,9 @@ static Val rounded(Emit *e, DType t, Val f32)
     return r;
 }
 
-/* Fast mode: an op on f16 or bf16 that its tape would compute in f32 anyway, without the conversions in between. Casts
- * that the program asks for do round, and what moves bits (WHERE, NEXTAFTER) takes the rounded ones. */
+/* Fast mode: an op on f16 or bf16 that its tape would compute in f32 anyway, without the
+ * conversions in between. Casts that the program asks for do round, and what moves bits (WHERE,
+ * NEXTAFTER) takes the rounded ones. */
 static bool computed_wide(const Emit *e, Op op, const DType *in, DType out)
 {
     if (e->math != MATH_FAST || op == OP_CAST || op == OP_WHERE || op == OP_NEXTAFTER)

@@ -1,9 +1,11 @@
 /*
- * Body instructions to values, on demand, each at the outermost level that knows its operands (see build.h).
+ * Body instructions to values, on demand, each at the outermost level that knows its operands (see
+ * build.h).
  *
- * Two kinds of instruction carry state through the r loop: KI_REDUCE (its result is set by reduce.c after the loop of its
- * stage; in the phases of a split kernel it is read back from the shared scratch) and KI_SCAN (a running value that is
- * stepped where the scan is first asked for in the loop's body: once a step, since lanes never run along r there).
+ * Two kinds of instruction carry state through the r loop: KI_REDUCE (its result is set by reduce.c
+ * after the loop of its stage; in the phases of a split kernel it is read back from the shared
+ * scratch) and KI_SCAN (a running value that is stepped where the scan is first asked for in the
+ * loop's body: once a step, since lanes never run along r there).
  */
 #include "jit/llvm/build.h"
 
@@ -56,7 +58,8 @@ static Val emit_op(Emit *e, const KInst *n)
         in[i] = value(e, refs[i]);
     }
     if (n->op == OP_CAST) /* of a value that was just rounded: from what it was rounded from */
-        return n->dtype == DT_F32 ? cast_emit(e, types[0], DT_F32, in[0]) : op_emit(e, OP_CAST, types, (DType)n->dtype, in);
+        return n->dtype == DT_F32 ? cast_emit(e, types[0], DT_F32, in[0])
+                                  : op_emit(e, OP_CAST, types, (DType)n->dtype, in);
     return op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
 }
 
@@ -68,20 +71,21 @@ static bool through_value(const Kernel *k, IRef i)
     return x->kind == IX_VALUE;
 }
 
-/* Lanes along x and rows under one another: the hardware doesn't follow strides beyond a page, so the line of a later row is
- * fetched by address. */
+/* Lanes along x and rows under one another: the hardware doesn't follow strides beyond a page, so
+ * the line of a later row is fetched by address. */
 static void fetch_later_row(Emit *e, const KInst *n)
 {
     enum { ROWS_AHEAD = 8 };
     uint32_t r = e->n_x;
-    if (e->vec_r || e->lanes == 1 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE || e->k->form != FORM_LOOPS ||
-        !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
+    if (e->vec_r || e->lanes == 1 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
+        e->k->form != FORM_LOOPS || !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
         return;
     Ix here = e->axis[r];
     uint32_t scope = e->scope[LV_R];
     e->scope[LV_R] = ++e->scopes;
     e->axis[r] = ix_uniform(l_add(e, here.base, l_i64(e, ROWS_AHEAD)));
-    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    prefetch_at(e, (DType)n->dtype,
+                address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
     e->axis[r] = here;
     e->scope[LV_R] = scope;
 }
@@ -108,7 +112,8 @@ static Val emit_bound(Emit *e, const KInst *n)
     LV last = LLVMBuildSub(e->b, sizes, l_const(e, SC_I64, 1, vec), "");
     LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, "");
     x = LLVMBuildSelect(e->b, negative, LLVMBuildAdd(e->b, x, sizes, ""), x, "");
-    LV below = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), above = LLVMBuildICmp(e->b, LLVMIntSGT, x, last, "");
+    LV below = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""),
+       above = LLVMBuildICmp(e->b, LLVMIntSGT, x, last, "");
     x = LLVMBuildSelect(e->b, above, last, x, "");
     x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), zero, x, "");
 
@@ -121,7 +126,8 @@ static Val emit_bound(Emit *e, const KInst *n)
     }
     if (bad.vec && e->mask)
         bad.v = LLVMBuildAnd(e->b, bad.v, e->mask, "");
-    /* No branch: the fault goes to the stack where there is none. Atomic, because other threads may report too. */
+    /* No branch: the fault goes to the stack where there is none. Atomic, because other threads may
+     * report too. */
     LV nowhere = l_alloca(e, e->type[SC_I64], 8, "nowhere");
     LV to = LLVMBuildSelect(e->b, l_any(e, bad), argument(e, n->arg), nowhere, "");
     LV store = l_store(e, l_i64(e, (int64_t)n->imm), to, 8);
@@ -141,13 +147,15 @@ static Val emit_scan(Emit *e, VRef ref)
     return cast_emit(e, acc, (DType)n->dtype, run);
 }
 
-/* A row kept by an earlier stage: [lanes] elements a step where lanes run along x, else contiguous. */
+/* A row kept by an earlier stage: [lanes] elements a step where lanes run along x, else contiguous.
+ * */
 static Val emit_saved(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
     LLVMTypeRef element = l_memory(e, (DType)n->dtype);
     LV at = e->vec_r ? e->flat : l_mul(e, e->flat, l_i64(e, e->lanes));
-    LV x = l_load(e, l_vec(e, element), l_gep(e, element, e->saved[v], at), (unsigned)dtype_bytes((DType)n->dtype));
+    LV x = l_load(e, l_vec(e, element), l_gep(e, element, e->saved[v], at),
+                  (unsigned)dtype_bytes((DType)n->dtype));
     return (Val){.v = l_from_memory(e, (DType)n->dtype, x), .vec = true};
 }
 
@@ -229,7 +237,9 @@ void value_store(Emit *e, VRef v)
 /* Which op combines an element with what is there; OP_COUNT: it replaces it. */
 static Op scatter_step(ScatterMode mode)
 {
-    static const Op step[] = {[SCATTER_SET] = OP_COUNT, [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM,
+    static const Op step[] = {[SCATTER_SET] = OP_COUNT,
+                              [SCATTER_ADD] = OP_ADD,
+                              [SCATTER_MAX] = OP_MAXIMUM,
                               [SCATTER_MIN] = OP_MINIMUM};
     return step[mode];
 }

@@ -1,12 +1,13 @@
 /*
- * For the tests of the emitter: a reference executor of kernels, and a comparison of compiled code with it.
+ * For the tests of the emitter: a reference executor of kernels, and a comparison of compiled code
+ * with it.
  *
- * The reference takes one x point after another and computes each instruction for all r points at once, in the order of the
- * list, with tape_run and the reduction order of ir/scalar.h written out. It knows nothing of stages, lanes or phases, which
- * is why the comparison is worth something.
+ * The reference takes one x point after another and computes each instruction for all r points at
+ * once, in the order of the list, with tape_run and the reduction order of ir/scalar.h written out.
+ * It knows nothing of stages, lanes or phases, which is why the comparison is worth something.
  *
- * check_kernel compiles a kernel, runs it on guarded copies of the buffers with the tasks cut in several ways, and compares every
- * written buffer bit for bit (any NaN equals any NaN).
+ * check_kernel compiles a kernel, runs it on guarded copies of the buffers with the tasks cut in
+ * several ways, and compares every written buffer bit for bit (any NaN equals any NaN).
  */
 #ifndef TESTS_UNIT_KERNEL_REF_H
 #define TESTS_UNIT_KERNEL_REF_H
@@ -29,8 +30,8 @@ typedef struct RefRun {
     void *const *args;
     MathMode math;
     int64_t size[32], coord[32], points;
-    int64_t *r_coord;    /* [points][axes] */
-    void **value;        /* per instruction: `points` elements of its dtype */
+    int64_t *r_coord; /* [points][axes] */
+    void **value;     /* per instruction: `points` elements of its dtype */
 } RefRun;
 
 static int64_t ref_index(const RefRun *f, IRef i, int64_t p)
@@ -112,7 +113,8 @@ static bool ref_better(DType t, bool max, uint64_t a, uint64_t b) /* is b strict
         return max ? y > x : y < x;
     }
     if (dtype_is_signed(t))
-        return max ? scalar_to_int(t, b) > scalar_to_int(t, a) : scalar_to_int(t, b) < scalar_to_int(t, a);
+        return max ? scalar_to_int(t, b) > scalar_to_int(t, a)
+                   : scalar_to_int(t, b) < scalar_to_int(t, a);
     return max ? b > a : b < a;
 }
 
@@ -126,7 +128,8 @@ static int64_t ref_arg(const RefRun *f, bool max, DType in, const char *data)
     return best;
 }
 
-static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a, const char *b, void *out)
+static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a, const char *b,
+                       void *out)
 {
     DType acc = dtype_accumulator((DType)n->dtype);
     uint64_t sum = 0;
@@ -171,11 +174,13 @@ static void ref_op(const RefRun *f, const KInst *n, void *out)
 static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
 {
     const KInst *n = &f->k->inst.at[v];
-    DType t = n->kind == KI_STORE || n->kind == KI_SCATTER ? (DType)f->k->inst.at[n->a].dtype : (DType)n->dtype;
+    DType t = n->kind == KI_STORE || n->kind == KI_SCATTER ? (DType)f->k->inst.at[n->a].dtype
+                                                           : (DType)n->dtype;
     size_t bytes = dtype_bytes(t);
     char *out = f->value[v];
     DType in = n->a != VREF_NONE ? (DType)f->k->inst.at[n->a].dtype : t;
-    /* An x-level value exists where the r axes are empty too: f->points is at least 1 in the arrays. */
+    /* An x-level value exists where the r axes are empty too: f->points is at least 1 in the
+     * arrays. */
     int64_t points = f->points;
     bool once = !info[v].r_level;
     if (once && n->kind != KI_REDUCE && n->kind != KI_OP)
@@ -207,7 +212,10 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
     }
     for (int64_t p = 0; p < points; p++) {
         char *to = out + (size_t)p * bytes;
-        char *memory = n->arg != UINT32_MAX && n->kind != KI_CONST && n->kind != KI_INDEX && n->kind != KI_SCAN ? f->args[n->arg] : NULL;
+        char *memory =
+            n->arg != UINT32_MAX && n->kind != KI_CONST && n->kind != KI_INDEX && n->kind != KI_SCAN
+                ? f->args[n->arg]
+                : NULL;
         switch ((InstKind)n->kind) {
         case KI_SCALAR: {
             uint64_t bits = (uint64_t)(uintptr_t)f->args[n->arg];
@@ -230,20 +238,28 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
             if (once && p)
                 break;
             if (ref_pred(f, n, p))
-                memcpy(memory + ref_index(f, n->idx, p) * (int64_t)bytes, (char *)f->value[n->a] + (size_t)p * bytes, bytes);
+                memcpy(memory + ref_index(f, n->idx, p) * (int64_t)bytes,
+                       (char *)f->value[n->a] + (size_t)p * bytes, bytes);
             break;
         case KI_SCATTER: {
             if (!ref_pred(f, n, p))
                 break;
             char *at = memory + ref_index(f, n->idx, p) * (int64_t)bytes;
             uint64_t x = scalar_load(t, (char *)f->value[n->a] + (size_t)p * bytes);
-            static const Op step[] = {[SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
-            scalar_store(t, n->mode == SCATTER_SET ? x : ref_op2(step[n->mode], t, scalar_load(t, at), x, f->math), at);
+            static const Op step[] = {
+                [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
+            scalar_store(t,
+                         n->mode == SCATTER_SET
+                             ? x
+                             : ref_op2(step[n->mode], t, scalar_load(t, at), x, f->math),
+                         at);
             break;
         }
         case KI_SCAN: {
             DType acc = dtype_accumulator(t);
-            uint64_t x = ref_cast(in, acc, scalar_load(in, (char *)f->value[n->a] + (size_t)p * dtype_bytes(in)), f->math);
+            uint64_t x = ref_cast(
+                in, acc, scalar_load(in, (char *)f->value[n->a] + (size_t)p * dtype_bytes(in)),
+                f->math);
             run = p ? ref_op2(OP_ADD, acc, run, x, f->math) : x;
             scalar_store(t, ref_cast(acc, t, run, f->math), to);
             break;
@@ -304,8 +320,8 @@ static void ref_run(const Kernel *k, void *const *args, MathMode math)
 /* ---- comparison ---- */
 
 typedef struct CheckArg {
-    int64_t value;      /* SIZE, SCALAR */
-    const void *data;   /* BUFFER: initial contents, `bytes` long */
+    int64_t value;    /* SIZE, SCALAR */
+    const void *data; /* BUFFER: initial contents, `bytes` long */
     size_t bytes;
 } CheckArg;
 
@@ -354,7 +370,8 @@ static void run_code(const Code *code, void **args, const Kernel *k, int64_t gra
 {
     KernelQuery *query = code_query(code);
     int64_t scratch_bytes = query(args, ASK_SCRATCH, 0), shared = query(args, ASK_SHARED, 0);
-    void *scratch = os_alloc_aligned(64, (size_t)scratch_bytes + 64), *room = os_alloc_aligned(64, (size_t)shared + 64);
+    void *scratch = os_alloc_aligned(64, (size_t)scratch_bytes + 64),
+         *room = os_alloc_aligned(64, (size_t)shared + 64);
     memset(scratch, 0x5a, (size_t)scratch_bytes + 64);
     memset(room, 0x5a, (size_t)shared + 64);
     for (uint32_t a = 0; a < k->args.n; a++)
@@ -374,7 +391,8 @@ static void run_code(const Code *code, void **args, const Kernel *k, int64_t gra
     os_free(room);
 }
 
-static void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s, const char *what)
+static void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s,
+                       const char *what)
 {
     static const int64_t grains[] = {INT64_MAX / 2, 1, 3};
     void *want[REF_ARGS], *got[REF_ARGS], *copy[REF_ARGS] = {0};
@@ -405,10 +423,12 @@ static void check_code(const Code *code, const Kernel *k, const CheckArg *in, Se
             size_t each = dtype_bytes(t);
             for (size_t i = 0; i < in[a].bytes / each; i++) {
                 const char *x = (char *)copy[a] + i * each, *y = (char *)held[a].data + i * each;
-                cr_assert(same_bits(t, x, y), "%s (%d bits, opt %d, grain %lld): arg %u[%zu]: want %g (%llx), got %g (%llx)",
-                          what, s.bits, s.effort, (long long)grains[g], a, i, scalar_to_double(t, scalar_load(t, x)),
-                          (unsigned long long)scalar_load(t, x), scalar_to_double(t, scalar_load(t, y)),
-                          (unsigned long long)scalar_load(t, y));
+                cr_assert(
+                    same_bits(t, x, y),
+                    "%s (%d bits, opt %d, grain %lld): arg %u[%zu]: want %g (%llx), got %g (%llx)",
+                    what, s.bits, s.effort, (long long)grains[g], a, i,
+                    scalar_to_double(t, scalar_load(t, x)), (unsigned long long)scalar_load(t, x),
+                    scalar_to_double(t, scalar_load(t, y)), (unsigned long long)scalar_load(t, y));
             }
             cr_assert(guarded_intact(&held[a]), "%s: wrote outside of argument %u", what, a);
             guarded_free(&held[a]);
@@ -418,7 +438,8 @@ static void check_code(const Code *code, const Kernel *k, const CheckArg *in, Se
         os_free(copy[a]);
 }
 
-static const Setting settings[] = {{512, 1, MATH_STRICT}, {256, 1, MATH_STRICT}, {128, 1, MATH_STRICT}};
+static const Setting settings[] = {
+    {512, 1, MATH_STRICT}, {256, 1, MATH_STRICT}, {128, 1, MATH_STRICT}};
 
 static inline void check_kernel(const Kernel *k, const CheckArg *in, const char *what)
 {
@@ -434,13 +455,19 @@ static inline void check_kernel(const Kernel *k, const CheckArg *in, const char 
 
 static inline KInst inst_new(InstKind kind, DType dtype)
 {
-    return (KInst){.kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .a = VREF_NONE, .b = VREF_NONE, .c = VREF_NONE,
-                   .pred = VREF_NONE, .idx = IREF_NONE};
+    return (KInst){.kind = (uint8_t)kind,
+                   .dtype = (uint8_t)dtype,
+                   .a = VREF_NONE,
+                   .b = VREF_NONE,
+                   .c = VREF_NONE,
+                   .pred = VREF_NONE,
+                   .idx = IREF_NONE};
 }
 
 static inline uint32_t k_arg(Kernel *k, ArgKind kind, DType dtype, bool written)
 {
-    VEC_PUSH(k->arena, k->args, (KArg){.kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .written = written});
+    VEC_PUSH(k->arena, k->args,
+             (KArg){.kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .written = written});
     return k->args.n - 1;
 }
 
@@ -507,14 +534,17 @@ static inline uint64_t next_random(void)
 /* Ordinary numbers with some special values among them. */
 static inline void fill(DType t, void *data, size_t n, bool special)
 {
-    static const double odd[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 1e-40, -1e-40, 65504, 3.4e38, 1e300, -7.5, 0.5};
+    static const double odd[] = {0.0,   -0.0,   1.0,   -1.0,   INFINITY, -INFINITY, NAN,
+                                 1e-40, -1e-40, 65504, 3.4e38, 1e300,    -7.5,      0.5};
     for (size_t i = 0; i < n; i++) {
         uint64_t bits;
         uint64_t r = next_random();
         if (t == DT_BOOL)
             bits = r >> 20 & 1;
         else if (!dtype_is_float(t))
-            bits = special && (r & 7) == 0 ? ((r & 8) ? UINT64_MAX : (uint64_t)1 << (dtype_bytes(t) * 8 - 1)) : (r >> 11) % 200;
+            bits = special && (r & 7) == 0
+                       ? ((r & 8) ? UINT64_MAX : (uint64_t)1 << (dtype_bytes(t) * 8 - 1))
+                       : (r >> 11) % 200;
         else if (special && (r & 7) == 0)
             bits = scalar_from_double(t, odd[(r >> 8) % (sizeof odd / sizeof *odd)]);
         else

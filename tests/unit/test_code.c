@@ -1,7 +1,9 @@
-/* The object loader: real objects run, damaged ones are refused or at least never crash the loader. */
+/* The object loader: real objects run, damaged ones are refused or at least never crash the loader.
+ * */
 #include "tests/unit/kernel_ref.h"
 
 #include <elf.h>
+#include <threads.h>
 
 static Arena arena;
 static jmp_buf oom;
@@ -100,7 +102,8 @@ Test(code, truncated_at_every_length)
     os_free(o.object);
 }
 
-/* Whatever the bytes say, the loader stays inside the object and its mapping. What loads is not run. */
+/* Whatever the bytes say, the loader stays inside the object and its mapping. What loads is not
+ * run. */
 Test(code, random_damage)
 {
     Emitted o = object_of_sin();
@@ -123,7 +126,8 @@ Test(code, random_damage)
     os_free(o.object);
 }
 
-/* Every byte of the header, the section table and the symbol table, replaced by values that are likely to hurt. */
+/* Every byte of the header, the section table and the symbol table, replaced by values that are
+ * likely to hurt. */
 Test(code, damaged_tables)
 {
     static const unsigned char values[] = {0, 1, 0x7f, 0x80, 0xff};
@@ -170,7 +174,8 @@ Test(code, undefined_symbols_are_named)
     cr_assert(found);
     Code *code;
     cr_assert_eq(code_load(o.object, o.bytes, &code), ST_FORMAT);
-    cr_assert(strstr(fail_message(), "run") || strstr(fail_message(), "query"), "%s", fail_message());
+    cr_assert(strstr(fail_message(), "run") || strstr(fail_message(), "query"), "%s",
+              fail_message());
     os_free(o.object);
 }
 
@@ -206,9 +211,58 @@ Test(code, emitter_without_memory)
         os_fail_alloc(n, false);
         status = llvm_emit_host(k, "starved", &o, false, &out);
         os_fail_alloc(0, false);
-        cr_assert(status == ST_OK || (status == ST_OUT_OF_MEMORY && !out.object), "%s", fail_message());
+        cr_assert(status == ST_OK || (status == ST_OUT_OF_MEMORY && !out.object), "%s",
+                  fail_message());
         os_free(out.object);
     }
     cr_assert_eq(status, ST_OK);
     cr_assert_gt(n, 2);
+}
+
+enum { COMPILERS = 4, ROUNDS = 6 };
+
+static int compile_again(void *arg)
+{
+    const Emitted *want = arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        Arena own;
+        jmp_buf no_memory;
+        arena_init(&own, &no_memory);
+        if (setjmp(no_memory))
+            return 1;
+        Kernel *k = kernel_new(&own);
+        k_arg(k, ARG_BUFFER, DT_F32, false);
+        k_arg(k, ARG_BUFFER, DT_F32, true);
+        uint32_t a = k_axis(k, AXIS_X, kidx_const(k, 64), 64);
+        k->vec_axis = a;
+        VRef x = k_load(k, 0, kidx_axis(k, a), VREF_NONE);
+        k_store(k, 1, kidx_axis(k, a), k_op(k, OP_SIN, DT_F32, x, VREF_NONE, VREF_NONE), VREF_NONE);
+        JitOptions o = setting_options(settings[0]);
+        Emitted out;
+        Code *code = NULL;
+        int bad = llvm_emit_host(k, "sin", &o, false, &out) != ST_OK || out.bytes != want->bytes ||
+                  memcmp(out.object, want->object, out.bytes) != 0 ||
+                  code_load(out.object, out.bytes, &code) != ST_OK;
+        code_release(code);
+        os_free(out.object);
+        arena_free(&own);
+        if (bad)
+            return 1;
+    }
+    return 0;
+}
+
+/* Several threads compile at once: no shared state, the same bytes. */
+Test(code, compiling_in_parallel)
+{
+    Emitted want = object_of_sin();
+    thrd_t threads[COMPILERS];
+    for (int i = 0; i < COMPILERS; i++)
+        cr_assert_eq(thrd_create(&threads[i], compile_again, &want), thrd_success);
+    for (int i = 0; i < COMPILERS; i++) {
+        int bad = 1;
+        thrd_join(threads[i], &bad);
+        cr_assert_eq(bad, 0);
+    }
+    os_free(want.object);
 }

@@ -1,4 +1,5 @@
-/* FORM_CONTRACT: shapes around the tile sizes, dtypes, layouts of the operands, prologues and epilogues. */
+/* FORM_CONTRACT: shapes around the tile sizes, dtypes, layouts of the operands, prologues and
+ * epilogues. */
 #include "tests/unit/kernel_ref.h"
 
 static Arena arena;
@@ -21,7 +22,8 @@ typedef struct Case {
     bool a_transposed, b_transposed, fixed, prologue, epilogue;
 } Case;
 
-/* out[batch, m, n] = relu(a @ b + bias[n]) with a, b in either layout; prologue: cast from another dtype, times two */
+/* out[batch, m, n] = relu(a @ b + bias[n]) with a, b in either layout; prologue: cast from another
+ * dtype, times two */
 static Kernel *matmul(const Case *c)
 {
     Kernel *k = kernel_new(&arena);
@@ -41,8 +43,10 @@ static Kernel *matmul(const Case *c)
     k->form = FORM_CONTRACT;
     k->vec_axis = 2;
 #define AT(x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, at[0], nx), x), ny), y)
-    IRef ia = c->a_transposed ? AT(at[3], size[3], at[1], size[1]) : AT(at[1], size[1], at[3], size[3]);
-    IRef ib = c->b_transposed ? AT(at[2], size[2], at[3], size[3]) : AT(at[3], size[3], at[2], size[2]);
+    IRef ia =
+        c->a_transposed ? AT(at[3], size[3], at[1], size[1]) : AT(at[1], size[1], at[3], size[3]);
+    IRef ib =
+        c->b_transposed ? AT(at[2], size[2], at[3], size[3]) : AT(at[3], size[3], at[2], size[2]);
     VRef a = k_load(k, 0, ia, VREF_NONE), b = k_load(k, 1, ib, VREF_NONE);
     if (c->prologue) {
         if (stored != c->t)
@@ -64,7 +68,8 @@ static Kernel *matmul(const Case *c)
 static void check(Case c)
 {
     Kernel *k = matmul(&c);
-    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)(c.batch * c.k * c.n);
+    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k),
+           nb = (size_t)(c.batch * c.k * c.n);
     size_t no = (size_t)(c.batch * c.m * c.n);
     DType stored = (DType)k->args.at[0].dtype;
     CheckArg args[] = {{.data = filled(stored, na, false), .bytes = na * dtype_bytes(stored)},
@@ -73,22 +78,31 @@ static void check(Case c)
                        {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k},
                        {.data = filled(c.t, (size_t)c.n, false), .bytes = (size_t)c.n * bytes}};
     char what[128];
-    snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d", dtype_name(c.t), (int)c.batch,
-             (int)c.m, (int)c.n, (int)c.k, c.a_transposed, c.b_transposed, c.fixed, c.prologue, c.epilogue);
+    snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d",
+             dtype_name(c.t), (int)c.batch, (int)c.m, (int)c.n, (int)c.k, c.a_transposed,
+             c.b_transposed, c.fixed, c.prologue, c.epilogue);
     check_kernel(k, args, what);
     for (int i = 0; i < 3; i++)
         os_free((void *)(uintptr_t)args[i].data);
     os_free((void *)(uintptr_t)args[7].data);
 }
 
-static const int64_t shapes[][3] = {{1, 1, 1},    {1, 40, 9},  {40, 1, 9},  {3, 5, 7},   {8, 32, 16}, {9, 33, 17},
-                                    {17, 31, 40}, {20, 70, 5}, {64, 64, 8}, {33, 2, 12}, {130, 34, 6}};
+static const int64_t shapes[][3] = {{1, 1, 1},   {1, 40, 9},  {40, 1, 9},   {3, 5, 7},
+                                    {8, 32, 16}, {9, 33, 17}, {17, 31, 40}, {20, 70, 5},
+                                    {64, 64, 8}, {33, 2, 12}, {130, 34, 6}};
 
 static void check_dtype(DType t)
 {
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        check((Case){.t = t, .batch = s % 3 == 1 ? 2 : 1, .m = shapes[s][0], .n = shapes[s][1], .k = shapes[s][2],
-                     .a_transposed = s & 1, .b_transposed = s >> 1 & 1, .fixed = s >> 2 & 1, .prologue = s % 3 == 0,
+        check((Case){.t = t,
+                     .batch = s % 3 == 1 ? 2 : 1,
+                     .m = shapes[s][0],
+                     .n = shapes[s][1],
+                     .k = shapes[s][2],
+                     .a_transposed = s & 1,
+                     .b_transposed = s >> 1 & 1,
+                     .fixed = s >> 2 & 1,
+                     .prologue = s % 3 == 0,
                      .epilogue = s % 2 == 0});
 }
 
@@ -109,8 +123,16 @@ OF(F64)
 Test(emit_contract, layouts)
 {
     for (int bits = 0; bits < 32; bits++)
-        check((Case){.t = DT_F32, .batch = 1 + (bits >> 4 & 1), .m = 19, .n = 37, .k = 11, .a_transposed = bits & 1,
-                     .b_transposed = bits >> 1 & 1, .fixed = bits >> 2 & 1, .prologue = bits >> 3 & 1, .epilogue = true});
+        check((Case){.t = DT_F32,
+                     .batch = 1 + (bits >> 4 & 1),
+                     .m = 19,
+                     .n = 37,
+                     .k = 11,
+                     .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1,
+                     .fixed = bits >> 2 & 1,
+                     .prologue = bits >> 3 & 1,
+                     .epilogue = true});
 }
 
 Test(emit_contract, empty)
@@ -120,7 +142,13 @@ Test(emit_contract, empty)
             for (int64_t m = 3; m < 40; m += 30) {
                 int64_t n[4] = {2, m, 9, 5};
                 n[i] = 0;
-                check((Case){.t = DT_F32, .batch = n[0], .m = n[1], .n = n[2], .k = n[3], .fixed = fixed, .epilogue = true});
+                check((Case){.t = DT_F32,
+                             .batch = n[0],
+                             .m = n[1],
+                             .n = n[2],
+                             .k = n[3],
+                             .fixed = fixed,
+                             .epilogue = true});
             }
 }
 
@@ -128,8 +156,16 @@ Test(emit_contract, empty)
 Test(emit_contract, batches)
 {
     for (int bits = 0; bits < 16; bits++)
-        check((Case){.t = bits & 8 ? DT_BF16 : DT_F32, .batch = 3, .m = bits & 1 ? 40 : 18, .n = 35, .k = 9, .a_transposed = bits & 1,
-                     .b_transposed = bits >> 1 & 1, .fixed = bits >> 2 & 1, .prologue = bits >> 3 & 1, .epilogue = bits & 1});
+        check((Case){.t = bits & 8 ? DT_BF16 : DT_F32,
+                     .batch = 3,
+                     .m = bits & 1 ? 40 : 18,
+                     .n = 35,
+                     .k = 9,
+                     .a_transposed = bits & 1,
+                     .b_transposed = bits >> 1 & 1,
+                     .fixed = bits >> 2 & 1,
+                     .prologue = bits >> 3 & 1,
+                     .epilogue = bits & 1});
 }
 
 /* beyond the blocks of k, rows and tiles */

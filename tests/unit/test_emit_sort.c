@@ -45,7 +45,8 @@ static void check(DType t, int64_t outer, int64_t n, int64_t inner, bool descend
         if (t == DT_BOOL)
             bits &= 1;
         else if (dtype_is_float(t))
-            bits = r & 3 ? scalar_from_double(t, (double)(int64_t)(r >> 52) - 2000) : scalar_from_double(t, odd[(r >> 2) % 8]);
+            bits = r & 3 ? scalar_from_double(t, (double)(int64_t)(r >> 52) - 2000)
+                         : scalar_from_double(t, odd[(r >> 2) % 8]);
         else if (r & 1)
             bits &= 7;
         scalar_store(t, bits, in + i * bytes);
@@ -64,8 +65,10 @@ static void check(DType t, int64_t outer, int64_t n, int64_t inner, bool descend
             order[j] = i;
         }
         for (int64_t i = 0; i < n; i++)
-            cr_assert_eq(out[first + i * inner], order[i], "%s n %d inner %d descending %d: [%d] is %d, want %d", dtype_name(t),
-                         (int)n, (int)inner, descending, (int)i, (int)out[first + i * inner], (int)order[i]);
+            cr_assert_eq(out[first + i * inner], order[i],
+                         "%s n %d inner %d descending %d: [%d] is %d, want %d", dtype_name(t),
+                         (int)n, (int)inner, descending, (int)i, (int)out[first + i * inner],
+                         (int)order[i]);
     }
     os_free(in);
     os_free(out);

@@ -11,6 +11,7 @@
  * kernels.
  */
 #include "runtime/record.h"
+#include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
 
@@ -110,6 +111,11 @@ const char *node_text(const RtNode *x, char *buf)
 
 /* ---- nodes ---- */
 
+enum {
+    FEW = 4,       /* operands that need no memory of their own */
+    DEEP = 1 << 17 /* pending ops in a row that earn a warning */
+};
+
 /* Does eager mode compute this op as soon as it is recorded? */
 static bool eager_computes(Op op)
 {
@@ -129,6 +135,12 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
             depth = in[k]->depth;
     }
     node->depth = depth < UINT32_MAX ? depth + 1 : depth;
+    if (node->depth == DEEP)
+        log_warn_once("deep graph",
+                      "kiln: %s%s%s:%d: %d ops in a row wait to be computed; "
+                      "call kiln_eval now and then, such as in each step of a loop",
+                      r->api, r->loc.file ? " at " : "", r->loc.file ? r->loc.file : "",
+                      r->loc.line, DEEP);
     node->loc = r->loc;
     if (!own(r, node))
         return NULL;
@@ -146,8 +158,6 @@ static void shape_of(const RtNode *x, Shape *shape)
     shape->rank = x->rank;
     memcpy(shape->dim, x->dim, sizeof *x->dim * x->rank);
 }
-
-enum { FEW = 4 };
 
 RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in, RtNode *const *in,
                  const int64_t *facts, uint32_t n_facts)

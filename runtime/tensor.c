@@ -179,8 +179,10 @@ static void bury(RtNode *dead)
             os_free(node->in);
         if (node->facts != node->inline_facts)
             os_free(node->facts);
-        os_free(node->stride);
-        os_free(node->marks);
+        if (node->stride)
+            os_free(node->stride);
+        if (node->marks)
+            os_free(node->marks);
         node_give(t, node);
     }
 }

@@ -205,6 +205,25 @@ Test(scopes, a_growing_root_scope_is_warned_about_once)
     kiln_set_log_sink(NULL, NULL);
 }
 
+Test(scopes, a_graph_that_nobody_evaluates_is_warned_about_once)
+{
+    kiln_set_log_sink(count, NULL);
+    kiln_scope *outer = kiln_scope_begin();
+    kiln_tensor *x = kiln_retain(kiln_zeros(KILN_F32, KILN_SHAPE(2)));
+    for (int i = 0; i < 300000; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *y = kiln_retain((kiln_neg_at)("loop.c", 7, x));
+        kiln_release(x);
+        x = y;
+        kiln_scope_end(scope);
+    }
+    kiln_release(x);
+    kiln_scope_end(outer);
+    cr_assert(warnings == 1, "%d warnings", warnings);
+    cr_assert(strstr(warned, "kiln_neg at loop.c:7: 131072 ops in a row"), "%s", warned);
+    kiln_set_log_sink(NULL, NULL);
+}
+
 /* ---- the pool of tensor data ---- */
 
 Test(pool, blocks_are_reused_and_accounted_for)

@@ -3,8 +3,9 @@
  *
  *     dynamic [--quick] [--json FILE]
  *
- * Ratios have both sides measured in turns in this process, round after round, and are the median over the rounds. Each part starts
- * with shapes that no other part uses, so it starts without programs of its own.
+ * Ratios have both sides measured in turns in this process, round after round, and are the median over the rounds. What one thread
+ * does is measured in its own processor time, so that other programs on the machine count less. Each part has graphs that no other
+ * part has, so it starts without programs.
  */
 #include "bench/timing.h"
 #include <kiln.h>
@@ -104,16 +105,16 @@ static kiln_tensor *uniform(int64_t a, int64_t b)
 
 static double once(Program *program, kiln_tensor *x, int repeats)
 {
-    double start = now_seconds();
+    double start = own_seconds();
     for (int i = 0; i < repeats; i++) {
         kiln_scope *scope = kiln_scope_begin();
         must(kiln_eval(program(x)), "evaluation");
         kiln_scope_end(scope);
     }
-    return now_seconds() - start;
+    return own_seconds() - start;
 }
 
-/* The same data twice: an axis marked static, and both marked dynamic, so that each has a program of its own. */
+/* The same shape twice: with both axes marked static, and both dynamic, so that each has a program of its own. On one thread. */
 static void twins(const char *name, Program *program, int64_t a, int64_t b, double aim)
 {
     kiln_scope *scope = kiln_scope_begin();
@@ -128,11 +129,13 @@ static void twins(const char *name, Program *program, int64_t a, int64_t b, doub
     if (compiles() != before + 2)
         fprintf(stderr, "dynamic: %s: %d compiles instead of 2\n", name, compiles() - before);
     double ratio[MAX_ROUNDS];
+    option("threads", "1");
     for (int r = 0; r < rounds; r++) {
         bool first = r % 2;
         double x = once(program, first ? fixed : general, repeats), y = once(program, first ? general : fixed, repeats);
         ratio[r] = first ? y / x : x / y;
     }
+    option("threads", "0");
     char text[64];
     snprintf(text, sizeof text, "%s %dx%d: generalised / static", name, (int)a, (int)b);
     result(text, median(ratio, rounds), "", aim);

@@ -267,9 +267,7 @@ static void warn_sync(kiln_function *f, const Trace *trace)
     if (f->warned)
         return;
     f->warned = true;
-    char key[48];
-    snprintf(key, sizeof key, "sync in function %p", (void *)f);
-    log_warn_once(key, "%s at %s:%d inside a kiln_function: its outcome may steer the function, so it is run anew at each call",
+    log_warn("%s at %s:%d inside a kiln_function: its outcome may steer the function, so it is run anew at each call",
                   trace->sync_api, trace->sync_loc.file ? trace->sync_loc.file : "?", trace->sync_loc.line);
 }
 

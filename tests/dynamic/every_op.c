@@ -285,6 +285,39 @@ static void run_rows(size_t first, size_t step)
     CHECK(stats_now().fallbacks == 0, "%d graphs did not compile: %s", (int)stats_now().fallbacks, last_warning);
 }
 
+/* Sizes 0, 1 and 2 in an order: the program made at one of them must be right for the others, whichever came first. */
+static void run_order(const int64_t order[3])
+{
+    set_option("math", "strict");
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        for (int d = 0; d < rows[k].n; d++)
+            for (int i = 0; i < 6; i++) {
+                int64_t s[3] = {3, 2, 4};
+                s[d] = order[i % 3];
+                if (s[d] >= rows[k].least[d])
+                    call(&rows[k], s);
+            }
+    CHECK(stats_now().fallbacks == 0, "%d graphs did not compile: %s", (int)stats_now().fallbacks, last_warning);
+}
+
+static void zero_first(void) { run_order((int64_t[]){0, 1, 2}); }
+static void one_first(void) { run_order((int64_t[]){1, 2, 0}); }
+static void two_first(void) { run_order((int64_t[]){2, 0, 1}); }
+
+/* Three at once: every size of a program goes through 0, 1 and 2 together with the others. */
+static void all_small(void)
+{
+    set_option("math", "strict");
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        int all = rows[k].n == 3 ? 27 : rows[k].n == 2 ? 9 : 3;
+        for (int i = 0; i < all; i++) {
+            int64_t s[3] = {i % 3, rows[k].n > 1 ? i / 3 % 3 : 6, rows[k].n > 2 ? i / 9 : 5};
+            if (s[0] >= rows[k].least[0] && s[1] >= rows[k].least[1] && s[2] >= rows[k].least[2])
+                call(&rows[k], s);
+        }
+    }
+}
+
 /* Four children, so that one bad row hides less. */
 static void quarter0(void) { run_rows(0, 4); }
 static void quarter1(void) { run_rows(1, 4); }
@@ -293,6 +326,7 @@ static void quarter3(void) { run_rows(3, 4); }
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"quarter0", quarter0}, {"quarter1", quarter1}, {"quarter2", quarter2}, {"quarter3", quarter3}};
+    static const Test tests[] = {{"quarter0", quarter0},   {"quarter1", quarter1},   {"quarter2", quarter2},   {"quarter3", quarter3},
+                                 {"zero_first", zero_first}, {"one_first", one_first}, {"two_first", two_first}, {"all_small", all_small}};
     return run_tests("every_op", tests, sizeof tests / sizeof *tests, argc, argv);
 }

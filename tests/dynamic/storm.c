@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 enum { CALLS = 10000, TENTH = CALLS / 10 };
@@ -72,8 +73,39 @@ static void scalars(void)
     CHECK(stats_now().compiles <= 9, "%d compiles", (int)stats_now().compiles);
 }
 
+/* Memory, handles and functions come and go at the same addresses: none of them may be taken for its predecessor. */
+static void times_user(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    out[0] = kiln_mul(in[0], kiln_scalar(*(const double *)user));
+}
+
+static void reuse(void)
+{
+    int same_address = 0;
+    const void *last = NULL;
+    for (int i = 0; i < 500; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        double factor = 2 + i % 5, got = 0;
+        kiln_tensor *x = kiln_full(KILN_F64, KILN_SHAPE(3), i), *y = NULL;
+        const void *data = NULL;
+        kiln_function *f = kiln_function_new(times_user, 1, 1, &factor);
+        for (int again = 0; again < 2; again++) {
+            OK(kiln_function_call(f, &x, &y));
+            OK(kiln_item(kiln_sum(y), &got));
+            CHECK(got == 3.0 * i * factor, "round %d: %g, expected %g", i, got, 3.0 * i * factor);
+        }
+        OK(kiln_data(y, &data));
+        same_address += data == last;
+        last = data;
+        kiln_function_free(f);
+        kiln_scope_end(scope);
+    }
+    CHECK(same_address > 100 || getenv("ASAN_OPTIONS"), "addresses were reused %d times only", same_address);
+    CHECK(stats_now().compiles < 20, "%d compiles", (int)stats_now().compiles);
+}
+
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"storm", storm}, {"scalars", scalars}};
+    static const Test tests[] = {{"storm", storm}, {"scalars", scalars}, {"reuse", reuse}};
     return run_tests("storm", tests, sizeof tests / sizeof *tests, argc, argv);
 }

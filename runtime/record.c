@@ -543,7 +543,7 @@ RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims)
     Status status = reshape_groups(x->rank, x->dim, rank, dims, &attr, facts, &n);
     if (status != ST_OK)
         return rec_failed(r, status);
-    return rec_node(r, OP_RESHAPE, node_dtype(x), &attr, 1, &x, facts, n);
+    return view(r, OP_RESHAPE, x, rank, dims, &attr, facts, n);
 }
 
 RtNode *rec_drop(Rec *r, RtNode *x, uint8_t mask)

@@ -190,11 +190,12 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
                          "labels do not have the shape of logits without its last axis: logits is "
                          "%s, labels is %s",
                          left, right));
-    if (!dtype_is_int(node_dtype(label)))
-        return rec_end(&r, rec_fail(&r, ST_DTYPE, "labels is %s: ints are needed", right));
+    label = rec_index(&r, label, "labels");
+    if (!label)
+        return rec_end(&r, NULL);
     if (x->dim[axis] == 0 && node_elements(label) != 0)
         return rec_end(&r, rec_fail(&r, ST_SHAPE, "there are no classes: logits is %s", left));
-    label = rec_insert(&r, rec_cast(&r, label, DT_I64), axis);
+    label = rec_insert(&r, label, axis);
     RtNode *m = x->dim[axis] ? rec_reduce(&r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis), true) : NULL;
     RtNode *s = x->dim[axis] ? sub(&r, x, m) : x;
     RtNode *picked =

@@ -57,7 +57,7 @@ static bool take(Parser *p, char c)
     return true;
 }
 
-/* A string in either quotes, without escapes. */
+/* A string of printable ASCII in either quotes, without escapes: it may go into a message. */
 static Status parse_string(Parser *p, char *out, size_t size)
 {
     skip_space(p);
@@ -65,10 +65,12 @@ static Status parse_string(Parser *p, char *out, size_t size)
     if (quote != '\'' && quote != '"')
         return malformed(p, "a string is missing");
     const char *from = ++p->at;
-    while (p->at < p->end && *p->at != quote)
+    while (p->at < p->end && *p->at != quote && *p->at >= ' ' && *p->at <= '~')
         p->at++;
     if (p->at == p->end)
         return malformed(p, "a string does not end");
+    if (*p->at != quote)
+        return malformed(p, "a string that is not plain text");
     size_t n = (size_t)(p->at++ - from);
     if (n >= size)
         return malformed(p, "a string is too long");

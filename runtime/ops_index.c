@@ -8,16 +8,21 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* An index argument as i64. What only u64 holds is out of bounds, not negative. */
+/* What only u64 holds is out of bounds, not negative. */
+RtNode *rec_index(Rec *r, RtNode *x, const char *what)
+{
+    char text[SHAPE_TEXT];
+    if (x && !dtype_is_int(node_dtype(x)))
+        return rec_fail(r, ST_DTYPE, "%s is %s: ints are needed", what, node_text(x, text));
+    if (x && node_dtype(x) == DT_U64)
+        x = rec_ew2(r, OP_MINIMUM, x, rec_int(r, DT_U64, INT64_MAX));
+    return rec_cast(r, x, DT_I64);
+}
+
+/* An index argument as i64. */
 static RtNode *index_in(Rec *r, kiln_tensor *index)
 {
-    RtNode *in = rec_in(r, index, "index");
-    char text[SHAPE_TEXT];
-    if (in && !dtype_is_int(node_dtype(in)))
-        return rec_fail(r, ST_DTYPE, "index is %s: ints are needed", node_text(in, text));
-    if (in && node_dtype(in) == DT_U64)
-        in = rec_ew2(r, OP_MINIMUM, in, rec_int(r, DT_U64, INT64_MAX));
-    return rec_cast(r, in, DT_I64);
+    return rec_index(r, rec_in(r, index, "index"), "index");
 }
 
 /* Is there something to index? (Wrong values are found later, when they are computed.) */

@@ -142,6 +142,8 @@ RtNode *rec_concat(Rec *r, uint32_t n, RtNode *const *x, int axis);
 
 /* op over the axes of mask, which are dropped or stay as size 1. An empty mask gives x. */
 RtNode *rec_reduce(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims);
+/* x as i64 indices; `what` names it. Not ints: an error. (runtime/ops_index.c) */
+RtNode *rec_index(Rec *r, RtNode *x, const char *what);
 RtNode *rec_gather(Rec *r, RtNode *x, RtNode *index,
                    int axis); /* index: i64, x's dims but for the axis */
 RtNode *rec_argsort(Rec *r, RtNode *x, int axis, bool descending);

@@ -38,6 +38,17 @@ API_TEST(index, out_of_bounds_is_found_at_the_sync_point)
            6); /* the state is usable */
 }
 
+API_TEST(index, what_only_u64_holds_is_out_of_bounds)
+{
+    kiln_tensor *x = X23, *i = kiln_from(KILN_U64, KILN_SHAPE(1), (uint64_t[]){UINT64_MAX});
+    kiln_tensor *labels = kiln_expand(i, KILN_SHAPE(2));
+    kiln_tensor *good = kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){2, 0});
+    cr_assert(kiln_eval(kiln_take(x, i, 1)) == KILN_BAD_INDEX);
+    cr_assert(kiln_eval(kiln_cross_entropy(x, labels)) == KILN_BAD_INDEX);
+    cr_assert(strstr(kiln_error_message(), "test_index.c"), "%s", kiln_error_message());
+    EXPECT(kiln_take(x, good, 1), KILN_F32, KILN_SHAPE(2, 2), 0, 3, 1, 6, 4);
+}
+
 API_TEST(index, take_along_axis)
 {
     kiln_tensor *x = X23;

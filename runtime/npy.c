@@ -97,7 +97,8 @@ static Status parse_descr(Parser *p, Header *h)
         h->swap = order == '>' && dtype_bytes((DType)t) > 1;
         return ST_OK;
     }
-    return fail(ST_UNSUPPORTED, "%s: dtype \"%s\"", p->path, code);
+    return fail(ST_UNSUPPORTED, "%s: dtype \"%s\": bools, ints and floats of up to 64 bits are read",
+                p->path, code);
 }
 
 static Status parse_bool(Parser *p, bool *out)

@@ -141,12 +141,16 @@ static int positional(DType dtype, uint64_t bits, char *out, size_t size)
  * are after the point. */
 static int scientific(DType dtype, uint64_t bits, int after, int digits, char *out, size_t size)
 {
+    char text[64];
+    bool cut = false;
     if (after < 0) {
         after = shortest(dtype, bits).n - 1;
-        if (after > PRECISION)
-            after = PRECISION;
+        cut = after > PRECISION;
+        after = cut ? PRECISION : after;
     }
-    char text[64];
+    snprintf(text, sizeof text, "%.*e", after, scalar_to_double(dtype, bits));
+    for (const char *e = strchr(text, 'e'); cut && after > 0 && e[-1] == '0'; e--)
+        after--;
     snprintf(text, sizeof text, "%.*e", after, scalar_to_double(dtype, bits));
     plain_point(text);
     char *e = strchr(text, 'e');

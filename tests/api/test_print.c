@@ -24,6 +24,7 @@ Test(print, floats)
     CHECK(F64(KILN_SHAPE(2), 1.0 / 3, 2.0 / 3), "[0.33333333 0.66666667]");
     CHECK(F64(KILN_SHAPE(3), 1e100, 1.25e-7, -1), "[ 1.00e+100  1.25e-007 -1.00e+000]");
     CHECK(F64(KILN_SHAPE(3), 1e10, 2, 1e-300), "[1.e+010 2.e+000 1.e-300]");
+    CHECK(F64(KILN_SHAPE(2), 1.0000000000000001e-5 * (1 + 3e-16), 1e4), "[1.e-05 1.e+04]");
     CHECK(F32(KILN_SHAPE(2), 1e-3f, 1e-4f), "[0.001  0.0001]"); /* limits are in the dtype */
     CHECK(kiln_cast(F32(KILN_SHAPE(2), 100, 0.1f), KILN_F16), "[100.    0.1]");
     CHECK(kiln_cast(F32(KILN_SHAPE(2), 0.1f, 2), KILN_F16), "[0.1 2. ]");

@@ -80,6 +80,7 @@ typedef struct Emit {
     int64_t row_block;   /* points of row_axis that a tile visits in one task, so that lines it
                             gathers from are used up; 0: not done */
     uint32_t row_axis;
+    bool scalar_tail;    /* no masked access to small elements (AVX2): the last tile goes one by one */
     bool stream;         /* outputs are so big that stores go past the caches */
     bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
     bool split;

@@ -387,10 +387,19 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     if (!guarded)
         e->before[LV_ROW] = i.branch;
     LV at = l_mul(e, full, lanes);
-    e->mask = l_lane_mask(e, l_sub(e, size, at));
-    e->whole = NULL;
-    tile(e, at, body, stage);
-    e->mask = NULL;
+    if (e->scalar_tail) {
+        Loop l = loop_begin(e, at, size, l_i64(e, 1), "element");
+        int all = e->lanes;
+        e->lanes = 1;
+        tile(e, l.iv, body, stage);
+        e->lanes = all;
+        loop_end(e, &l);
+    } else {
+        e->mask = l_lane_mask(e, l_sub(e, size, at));
+        e->whole = NULL;
+        tile(e, at, body, stage);
+        e->mask = NULL;
+    }
     if_end(e, &i);
 }
 

@@ -161,6 +161,7 @@ static void plan_lanes(Emit *e)
     bool masks =
         e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
     e->one_body = w.ops >= 16 && masks;
+    e->scalar_tail = !masks && !e->n_r;
     e->prefetch = w.ops >= 16;
     int64_t extent = vec_extent(e);
     while (lanes > 1 && lanes / 2 >= extent)

@@ -262,7 +262,7 @@ const Space *space_of(Fuser *f, Ref root)
     Walk w = {.f = f, .root = root};
     Step first = {.node = root};
     for (uint32_t i = 0; i < node->rank; i++) {
-        first.mask[i] = size_is_one(f, node->dim[i]) ? 0 : (uint8_t)(1u << i);
+        first.mask[i] = (uint8_t)(size_is_one(f, node->dim[i]) ? 0u : 1u << i);
         w.all |= first.mask[i];
     }
     VEC_PUSH(f->arena, w.todo, first);

@@ -81,7 +81,7 @@ Test(memory_cache, a_hash_is_never_proof)
 {
     cache_test_hash_bits(1); /* everything collides */
     Program *made[32];
-    char name[32][8];
+    char name[32][16];
     CacheMiss miss;
     for (int i = 0; i < 32; i++) {
         snprintf(name[i], sizeof name[i], "g%d", i);

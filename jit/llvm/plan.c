@@ -137,6 +137,19 @@ static void plan_row_block(Emit *e)
     }
 }
 
+/* Of several r axes: fewer lanes where that keeps every tile inside one row, so that it
+ * is contiguous. */
+static int lanes_within_rows(const Emit *e, int lanes)
+{
+    int64_t row;
+    if (!e->vec_r || e->n_r < 2 || !kidx_is_const(e->k, e->k->axes.at[e->k->axes.n - 1].size, &row))
+        return lanes;
+    for (int n = lanes; n >= 4; n /= 2)
+        if (row % n == 0)
+            return n;
+    return lanes;
+}
+
 /*
  * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them),
  * which unrolls the loop, gives a reduction its independent chains and a column its whole cache
@@ -166,7 +179,7 @@ static void plan_lanes(Emit *e)
     int64_t extent = vec_extent(e);
     while (lanes > 1 && lanes / 2 >= extent)
         lanes /= 2;
-    e->lanes = lanes;
+    e->lanes = lanes_within_rows(e, lanes);
 }
 
 void emit_plan(Emit *e)

@@ -174,7 +174,7 @@ Test(emit_reduce, arg_of_equals)
 Test(emit_reduce, several_axes)
 {
     static const int64_t dims[][3] = {{3, 4, 5},  {2, 3, 64},    {5, 2, 33}, {7, 1, 100},
-                                      {1, 3, 17}, {130, 2, 130}, {3, 2, 0}};
+                                      {1, 3, 17}, {130, 2, 130}, {3, 2, 0}, {9, 2, 48}, {70, 3, 784}};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (int middle = 0; middle < 2; middle++)
             for (int layout = 0; layout < LAYOUTS; layout++)

@@ -315,13 +315,15 @@ static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
 {
     if (r->arg)
         *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
+    LV used = r->slots < REDUCE_LANES ? l_i64(e, r->slots) : length;
     for (uint32_t s = REDUCE_LANES / 2; s && r->slots > 1; s /= 2) {
-        if (r->slots < REDUCE_LANES) {
-            for (uint32_t j = 0; j < s && j + s < r->slots; j++)
+        LV end = l_min(e, l_i64(e, s), l_sub(e, used, l_i64(e, s)));
+        int64_t known;
+        if (l_is_const(end, &known) && known <= 2) {
+            for (int64_t j = 0; j < known; j++)
                 add_slots(e, r, l_i64(e, j), l_i64(e, j + s));
             continue;
         }
-        LV end = l_min(e, l_i64(e, s), l_sub(e, length, l_i64(e, s)));
         Loop l = loop_begin(e, l_i64(e, 0), end, l_i64(e, 1), "tree");
         add_slots(e, r, l.iv, LLVMBuildAdd(e->b, l.iv, l_i64(e, s), ""));
         loop_end(e, &l);

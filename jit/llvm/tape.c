@@ -256,7 +256,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     int arity = op_info[op].arity;
     if (!computed_wide(e, op, in_types, out))
         return tape_emit(e, tape_of(e, op, in_types, out), in, (uint32_t)arity);
-    Val wide[3];
+    Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
     for (int i = 0; i < arity; i++) {
         wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], in[i]) : in[i];

@@ -356,3 +356,25 @@ Test(function, strided_inputs_are_replayed)
     kiln_function_free(f);
     kiln_function_free(g);
 }
+
+/* The program that a function remembers leaves the cache: it is compiled again, not run from where it was. */
+Test(function, survives_the_eviction_of_its_program)
+{
+    kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);
+    kiln_tensor *in[] = {vector(3, 1), vector(3, 1), vector(3, 0)}, *out;
+    cr_assert(eq(int, kiln_set_option("cache_bytes", "1"), KILN_OK)); /* room for the newest program alone */
+    runs = 0;
+    for (int i = 0; i < 4; i++) {
+        call(f, in, &out);
+        check(out, 3, (float[]){1, 5, 11});
+        call(f, in, &out);
+        check(out, 3, (float[]){1, 5, 11});
+        kiln_tensor *other = kiln_exp(vector(4, 0));
+        float first[4];
+        cr_assert(eq(int, kiln_read(other, KILN_F32, first, sizeof first), KILN_OK));
+        cr_assert(eq(flt, first[0], 1));
+    }
+    cr_assert(eq(int, runs, 1));
+    cr_assert(eq(i64, compiles(), 8));
+    kiln_function_free(f);
+}

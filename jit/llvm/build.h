@@ -72,6 +72,7 @@ typedef struct Emit {
     InstInfo *info;
     uint32_t n_stages, n_x, n_r;   /* stages that have something to do in the r loop */
     uint8_t *level, *ix_level;
+    bool *live;          /* instructions that some store needs */
     int lanes;           /* 1: scalar code */
     int bits;            /* of a host vector */
     int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */

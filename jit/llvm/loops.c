@@ -83,7 +83,7 @@ static void sizes_open(Emit *e)
 
 static bool row_kept(const Emit *e, uint32_t i)
 {
-    return e->k->inst.at[i].save && e->info[i].r_level && !e->split && e->n_stages;
+    return e->k->inst.at[i].save && e->live[i] && e->info[i].r_level && !e->split && e->n_stages;
 }
 
 /* Bytes of the row of instruction i: a whole vector past the end, because the last tile is stored
@@ -145,7 +145,7 @@ static void r_body(Emit *e, uint32_t stage)
 {
     const Kernel *k = e->k;
     for (uint32_t i = 0; i < k->inst.n; i++)
-        if (k->inst.at[i].kind == KI_SCAN && e->info[i].stage == stage)
+        if (k->inst.at[i].kind == KI_SCAN && e->live[i] && e->info[i].stage == stage)
             value(e, i);
     for (uint32_t i = 0; i < k->inst.n; i++)
         if (e->saved[i] && e->info[i].stage == stage)

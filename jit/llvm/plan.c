@@ -30,6 +30,35 @@ void plan_levels(Emit *e)
     }
 }
 
+static void mark_index(Emit *e, IRef i)
+{
+    const Idx *x = &e->k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        e->live[x->a] = true;
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        mark_index(e, x->a);
+        mark_index(e, x->b);
+    }
+}
+
+/* Backwards, since operands come before their users. */
+static void plan_live(Emit *e)
+{
+    e->live = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    for (uint32_t i = e->k->inst.n; i-- > 0;) {
+        const KInst *n = &e->k->inst.at[i];
+        VRef in[4];
+        e->live[i] |= n->kind == KI_STORE || n->kind == KI_SCATTER;
+        if (!e->live[i])
+            continue;
+        uint32_t n_in = kernel_operands(n, in);
+        for (uint32_t o = 0; o < n_in; o++)
+            e->live[in[o]] = true;
+        if (n->idx != IREF_NONE)
+            mark_index(e, n->idx);
+    }
+}
+
 /* Scalar operations per point of the body, and the widest and narrowest element it touches. */
 typedef struct Weight {
     uint32_t ops;
@@ -187,6 +216,7 @@ void emit_plan(Emit *e)
     const Kernel *k = e->k;
     uint32_t analysed;
     e->info = kernel_analyse(k, e->arena, &analysed);
+    plan_live(e);
     while (e->n_x < k->axes.n && k->axes.at[e->n_x].kind == AXIS_X)
         e->n_x++;
     e->n_r = k->axes.n - e->n_x;
@@ -203,7 +233,7 @@ void emit_plan(Emit *e)
         const KInst *n = &k->inst.at[i];
         bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
                       ((n->kind == KI_STORE || n->kind == KI_SCATTER) && e->info[i].r_level);
-        if (effect && e->info[i].stage >= e->n_stages)
+        if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
             e->n_stages = e->info[i].stage + 1u;
     }
     e->split = k->split && e->n_stages && !in_order;

@@ -42,7 +42,7 @@ void reduce_plan(Emit *e)
     e->red = ARENA_ARRAY(e->arena, Reduction, k->inst.n + 1);
     for (uint32_t i = 0; i < k->inst.n; i++) {
         const KInst *n = &k->inst.at[i];
-        if (n->kind != KI_REDUCE || n->op == OP_MATMUL)
+        if (n->kind != KI_REDUCE || n->op == OP_MATMUL || !e->live[i])
             continue;
         Reduction *r = &e->red[e->n_red++];
         *r = (Reduction){.inst = i, .op = n->op, .stage = e->info[i].stage};

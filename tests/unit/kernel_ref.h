@@ -281,6 +281,33 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
     }
 }
 
+static void ref_mark(const Kernel *k, VRef v, bool *live);
+
+static void ref_mark_index(const Kernel *k, IRef i, bool *live)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        ref_mark(k, x->a, live);
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        ref_mark_index(k, x->a, live);
+        ref_mark_index(k, x->b, live);
+    }
+}
+
+/* What a store needs. The rest is not executed: an index that nobody uses reports no fault. */
+static void ref_mark(const Kernel *k, VRef v, bool *live)
+{
+    VRef in[4];
+    if (live[v])
+        return;
+    live[v] = true;
+    uint32_t n = kernel_operands(&k->inst.at[v], in);
+    for (uint32_t i = 0; i < n; i++)
+        ref_mark(k, in[i], live);
+    if (k->inst.at[v].idx != IREF_NONE)
+        ref_mark_index(k, k->inst.at[v].idx, live);
+}
+
 static void ref_run(const Kernel *k, void *const *args, MathMode math)
 {
     Arena arena;
@@ -301,6 +328,10 @@ static void ref_run(const Kernel *k, void *const *args, MathMode math)
     for (uint32_t v = 0; v < k->inst.n; v++)
         f.value[v] = ARENA_ARRAY(&arena, uint64_t, room);
     f.points = r_points;
+    bool *live = ARENA_ARRAY(&arena, bool, k->inst.n + 1);
+    for (uint32_t v = 0; v < k->inst.n; v++)
+        if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER)
+            ref_mark(k, v, live);
     for (int64_t x = 0; x < x_points; x++) {
         for (int64_t p = 0; p < room; p++) {
             int64_t *c = &f.r_coord[p * (int64_t)k->axes.n], xr = x, rr = p;
@@ -312,7 +343,8 @@ static void ref_run(const Kernel *k, void *const *args, MathMode math)
             }
         }
         for (uint32_t v = 0; v < k->inst.n; v++)
-            ref_inst(&f, v, info);
+            if (live[v])
+                ref_inst(&f, v, info);
     }
     arena_free(&arena);
 }

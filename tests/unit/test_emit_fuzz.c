@@ -16,7 +16,7 @@ typedef struct Fuzz {
     int64_t n[8];
     uint32_t n_x, n_axes;
     VRef value[MAX_VALUES];
-    uint32_t n_values;
+    uint32_t n_values, fault;
     CheckArg args[REF_ARGS + 8];
 } Fuzz;
 
@@ -110,11 +110,43 @@ static VRef any_reduction(Fuzz *f)
     return k_reduce(f->k, op, op == OP_ARGMAX || op == OP_ARGMIN ? DT_I64 : t, a);
 }
 
+/* at becomes at / d or at % d, as a reshape between the buffer and the axes would have it. */
+static IRef through_reshape(Fuzz *f, IRef at, int64_t *count)
+{
+    static const int64_t by[] = {2, 3, 5, 16, 24, 64, 100};
+    int64_t d = by[pick(sizeof by / sizeof *by)];
+    IRef size = kidx_const(f->k, d);
+    if (pick(3) == 0 && f->k->args.n < MAX_BUFFERS) {
+        uint32_t arg = k_arg(f->k, ARG_SIZE, DT_I64, false);
+        f->args[arg].value = d;
+        f->k->args.at[arg].natural = true;
+        size = kidx_arg(f->k, arg);
+    }
+    bool rest = pick(2);
+    *count = rest ? (*count < d ? *count : d) : *count / d + 1;
+    return rest ? kidx_mod(f->k, at, size) : kidx_div(f->k, at, size);
+}
+
+/* An index that was loaded: any value, bounded. */
+static IRef through_value(Fuzz *f, int64_t *count)
+{
+    VRef v = as_type(f, any_value(f), DT_I64);
+    *count = 1 + (int64_t)pick(40);
+    KInst bound = inst_new(KI_BOUND, DT_I64);
+    bound.a = v;
+    bound.idx = kidx_const(f->k, *count);
+    bound.arg = f->fault;
+    bound.imm = 9;
+    return kidx_value(f->k, kernel_inst(f->k, bound));
+}
+
 static VRef any_load(Fuzz *f)
 {
     int64_t count;
     uint32_t all = (1u << f->n_axes) - 1, axes = pick(3) ? all : (uint32_t)pick(all + 1);
-    IRef at = any_index(f, axes, &count);
+    IRef at = pick(6) ? any_index(f, axes, &count) : through_value(f, &count);
+    if (pick(6) == 0)
+        at = through_reshape(f, at, &count);
     DType t = any_type();
     VRef pred = VREF_NONE, p = any_value(f);
     if (pick(5) == 0 && f->k->inst.at[p].dtype == DT_BOOL)
@@ -159,6 +191,9 @@ static void run_seed(uint64_t seed)
     Kernel *k = f.k;
     any_axes(&f);
     k_arg(k, ARG_SCRATCH, DT_U8, true);
+    int64_t no_fault = 0;
+    f.fault = k_arg(k, ARG_FAULT, DT_I64, true);
+    f.args[f.fault] = (CheckArg){.data = &no_fault, .bytes = 8};
     f.value[f.n_values++] = k_const(k, DT_F32, 0.75);
     if (f.n_axes) {
         int64_t count;
@@ -198,8 +233,16 @@ static void run_seed(uint64_t seed)
         fprintf(stderr, "%s", text.text);
     }
     check_kernel(k, f.args, what);
+    if (seed % 8 == 0)
+        for (int effort = 0; effort <= 2; effort += 2) {
+            Setting s = {seed % 16 ? 256 : 512, effort, MATH_STRICT};
+            Code *code = compile_kernel(k, s);
+            check_code(code, k, f.args, s, what);
+            code_release(code);
+        }
     for (uint32_t i = 0; i < k->args.n; i++)
-        os_free((void *)(uintptr_t)f.args[i].data);
+        if (i != f.fault)
+            os_free((void *)(uintptr_t)f.args[i].data);
     arena_free(&arena);
 }
 

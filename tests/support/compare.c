@@ -157,6 +157,10 @@ void value_from_double(kiln_dtype dtype, double value, void *data, int64_t i)
 
 const char *value_text(kiln_dtype dtype, const void *data, int64_t i, char text[64])
 {
+    if (i < 0) {
+        text[0] = 0;
+        return text;
+    }
     uint64_t bits = load_bits(dtype, data, i);
     int digits = 2 * (int)kiln_dtype_size(dtype);
     if (dtype_is_float(dtype))

@@ -38,7 +38,7 @@ bool dtype_is_float(kiln_dtype dtype);
 bool dtype_is_signed(kiln_dtype dtype);     /* signed ints */
 double value_as_double(kiln_dtype dtype, const void *data, int64_t i);
 void value_from_double(kiln_dtype dtype, double value, void *data, int64_t i); /* floats only; rounds to nearest */
-const char *value_text(kiln_dtype dtype, const void *data, int64_t i, char text[64]); /* with its bits */
+const char *value_text(kiln_dtype dtype, const void *data, int64_t i, char text[64]); /* with its bits; "" when i < 0 */
 const char *shape_text(kiln_dtype dtype, kiln_shape shape, char text[96]);  /* "f32[7,13]" */
 int64_t shape_elements(kiln_shape shape);
 bool shape_equal(kiln_shape a, kiln_shape b);

@@ -246,12 +246,74 @@ static void run_seed(uint64_t seed)
     arena_free(&arena);
 }
 
-static void run_seeds(uint64_t first, uint64_t end)
+/* An operand of a contraction: loads over `axes` and some work on them, in dtype t. */
+static VRef any_operand(Fuzz *f, uint32_t axes, DType t)
+{
+    int64_t count;
+    DType stored = pick(3) ? t : any_type();
+    IRef at = any_index(f, axes, &count);
+    VRef v = as_type(f, k_load(f->k, buffer(f, stored, count, false), at, VREF_NONE), t);
+    if (pick(3) == 0) {
+        at = any_index(f, axes & (uint32_t)pick(1u << f->n_axes), &count);
+        VRef w = k_load(f->k, buffer(f, t, count, false), at, VREF_NONE);
+        v = k_op(f->k, pick(2) ? OP_ADD : OP_MUL, t, v, w, VREF_NONE);
+    }
+    return pick(3) ? v : k_op(f->k, OP_ABS, t, v, VREF_NONE, VREF_NONE);
+}
+
+static void run_contraction(uint64_t seed)
+{
+    static const DType dtypes[] = {DT_F32, DT_F32, DT_BF16, DT_F16, DT_F64, DT_I32, DT_U8};
+    static const int64_t sizes[] = {1, 2, 3, 5, 8, 9, 16, 17, 24, 33, 40};
+    arena_init(&arena, &oom);
+    cr_assert(setjmp(oom) == 0);
+    seed_state = seed * 0x9e3779b97f4a7c15u + 1234567;
+    for (int i = 0; i < 8; i++)
+        next_random();
+    Fuzz f = {.k = kernel_new(&arena)};
+    Kernel *k = f.k;
+    DType t = dtypes[pick(sizeof dtypes / sizeof *dtypes)];
+    f.n_x = 2 + (uint32_t)pick(3);
+    f.n_axes = f.n_x + 1;
+    for (uint32_t i = 0; i < f.n_axes; i++) {
+        int64_t n = i + 2 < f.n_x ? 1 + (int64_t)pick(3) : sizes[pick(sizeof sizes / sizeof *sizes)];
+        uint32_t arg = k_arg(k, ARG_SIZE, DT_I64, false);
+        f.args[arg].value = f.n[i] = n;
+        f.size[i] = pick(2) ? kidx_const(k, n) : kidx_arg(k, arg);
+        k_axis(k, i < f.n_x ? AXIS_X : AXIS_R, f.size[i], n);
+    }
+    k->form = FORM_CONTRACT;
+    k->vec_axis = f.n_x - 1;
+    uint32_t all = (1u << f.n_x) - 1, kk = 1u << f.n_x, m = 1u << (f.n_x - 2), n = 1u << (f.n_x - 1);
+    uint32_t batch = all & ~m & ~n;
+    KInst sum = inst_new(KI_REDUCE, t);
+    sum.op = OP_MATMUL;
+    sum.a = any_operand(&f, (pick(4) ? batch : 0) | m | kk, t);
+    sum.b = any_operand(&f, (pick(4) ? batch : 0) | n | kk, t);
+    f.value[f.n_values++] = kernel_inst(k, sum);
+    int64_t count;
+    for (uint64_t i = pick(4); i > 0; i--) {
+        IRef at = any_index(&f, (uint32_t)pick(all + 1), &count);
+        VRef w = k_load(k, buffer(&f, t, count, false), at, VREF_NONE);
+        VRef v = f.value[f.n_values - 1];
+        f.value[f.n_values++] = k_op(k, pick(2) ? OP_ADD : OP_MAXIMUM, t, v, w, VREF_NONE);
+    }
+    IRef at = any_index(&f, all, &count);
+    k_store(k, buffer(&f, t, count, true), at, f.value[f.n_values - 1], VREF_NONE);
+    char what[48];
+    snprintf(what, sizeof what, "contraction seed %llu", (unsigned long long)seed);
+    check_kernel(k, f.args, what);
+    for (uint32_t i = 0; i < k->args.n; i++)
+        os_free((void *)(uintptr_t)f.args[i].data);
+    arena_free(&arena);
+}
+
+static void run_seeds(uint64_t first, uint64_t end, void (*run)(uint64_t))
 {
     const char *only = getenv("EMIT_SEED");
     for (uint64_t s = first; s < end; s++)
         if (!only || strtoull(only, NULL, 10) == s)
-            run_seed(s);
+            run(s);
 }
 
 static uint64_t rounds(void)
@@ -264,6 +326,7 @@ static uint64_t rounds(void)
  * jit/llvm/tape.c */
 Test(emit_fuzz, division_by_constant_lanes) { run_seed(2000340); }
 
-Test(emit_fuzz, first) { run_seeds(0, rounds()); }
-Test(emit_fuzz, second) { run_seeds(1000000, 1000000 + rounds()); }
-Test(emit_fuzz, third) { run_seeds(2000000, 2000000 + rounds()); }
+Test(emit_fuzz, first) { run_seeds(0, rounds(), run_seed); }
+Test(emit_fuzz, second) { run_seeds(1000000, 1000000 + rounds(), run_seed); }
+Test(emit_fuzz, third) { run_seeds(2000000, 2000000 + rounds(), run_seed); }
+Test(emit_fuzz, contractions) { run_seeds(3000000, 3000000 + rounds(), run_contraction); }

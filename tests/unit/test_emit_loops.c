@@ -614,3 +614,30 @@ Test(emit_loops, big_outputs)
         }
     guarded_free(&x);
 }
+
+/* Fills and copies: LLVM must not make them calls of memset and memcpy, which a kernel cannot reach. */
+Test(emit_loops, fills_and_copies_call_nothing)
+{
+    for (int effort = 0; effort <= 2; effort++)
+        for (int copy = 0; copy < 2; copy++)
+            for (int vec = 0; vec < 2; vec++) {
+                enum { N = 1000 };
+                Kernel *k = kernel_new(&arena);
+                k_arg(k, ARG_BUFFER, DT_U8, false);
+                k_arg(k, ARG_BUFFER, DT_U8, true);
+                k_arg(k, ARG_SIZE, DT_I64, false);
+                uint32_t a = k_axis(k, AXIS_X, kidx_arg(k, 2), N);
+                k->vec_axis = vec ? a : UINT32_MAX;
+                IRef at = kidx_axis(k, a);
+                k_store(k, 1, at, copy ? k_load(k, 0, at, VREF_NONE) : k_const(k, DT_U8, 0), VREF_NONE);
+                Setting s = {512, effort, MATH_STRICT};
+                Code *code = compile_kernel(k, s);
+                CheckArg args[] = {{.data = filled(DT_U8, N, false), .bytes = N},
+                                   {.data = filled(DT_U8, N, false), .bytes = N},
+                                   {.value = N}};
+                check_code(code, k, args, s, "fill or copy");
+                code_release(code);
+                os_free((void *)(uintptr_t)args[0].data);
+                os_free((void *)(uintptr_t)args[1].data);
+            }
+}

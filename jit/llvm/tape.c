@@ -147,7 +147,7 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
  * hoisted (the builder stands before an instruction): there everything is executed.
  *
  *      before:  any = some lane of cond              rare: region
- *               br any, rare, join         -->             br join          join: phi [region's value, rare], [zero, before]
+ *               br any, rare, join  -->  br join  -->  join: phi [region, rare], [zero, before]
  */
 typedef struct Rare {
     LLVMBasicBlockRef before, join;

@@ -91,15 +91,16 @@ static void fetch_later_row(Emit *e, const KInst *n)
 }
 
 /*
- * Lanes along r, several stages over one row: the first waits for memory, the others compute from the cache. So the second
- * asks for the next row (softmax of 4096 x 4096: 11.4 ms without, 8.4 with).
+ * Lanes along r, several stages over one row: the first waits for memory, the others compute from
+ * the cache. So the second asks for the next row (softmax of 4096 x 4096: 11.4 ms without, 8.4
+ * with).
  */
 static void fetch_next_point(Emit *e, const KInst *n)
 {
     enum { ROW_BYTES = 1 << 18 };
     uint32_t x = e->n_x - 1;
-    if (!e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x || n->pred != VREF_NONE ||
-        !kidx_uses_axis(e->k, n->idx, x) || through_value(e->k, n->idx))
+    if (!e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x ||
+        n->pred != VREF_NONE || !kidx_uses_axis(e->k, n->idx, x) || through_value(e->k, n->idx))
         return;
     double bytes = (double)dtype_bytes((DType)n->dtype);
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++)

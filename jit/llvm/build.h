@@ -205,7 +205,8 @@ Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
  * form */
 Val load_at(Emit *e, DType dtype, Address at, const Val *pred);
 void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred);
-void stream_at(Emit *e, DType dtype, Address at, Val value); /* past the caches where that is possible and wanted */
+/* Past the caches where that is possible and wanted, and `only_if` (i1, or NULL) holds. */
+void stream_at(Emit *e, DType dtype, Address at, Val value, LV only_if);
 void prefetch_at(Emit *e, DType dtype, Address at);  /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                           /* at the end of a function that called it */
 enum { STREAM_BYTES = 1 << 24 };                    /* outputs from this size on are streamed */

@@ -161,7 +161,7 @@ void store_at(Emit *e, DType dtype, Address at, Val x, const Val *pred)
  * is not in the cache for the next kernel: only for big outputs, by the hint and again by the size
  * at run time (e->streams).
  */
-void stream_at(Emit *e, DType dtype, Address at, Val x)
+void stream_at(Emit *e, DType dtype, Address at, Val x, LV only_if)
 {
     int64_t bytes = e->lanes * (int64_t)dtype_bytes(dtype);
     if (!e->streams || e->standing || known_stride(at) != 1 || bytes % 64 ||
@@ -175,6 +175,8 @@ void stream_at(Emit *e, DType dtype, Address at, Val x)
         LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), e->streams, "");
     if (e->mask)
         stream = LLVMBuildAnd(e->b, stream, e->whole, "");
+    if (only_if)
+        stream = LLVMBuildAnd(e->b, stream, only_if, "");
     LLVMBasicBlockRef past = l_block(e, "stream"), plain = l_block(e, "plain"),
                       join = l_block(e, "");
     LV v = l_to_memory(e, dtype, val_vector(e, x));

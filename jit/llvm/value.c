@@ -249,6 +249,26 @@ LV value_vector(Emit *e, VRef v)
     return memo->splat;
 }
 
+/* i1: is output `arg` other storage than every input it may share one with? In place the line has
+ * just been read, and streaming would gain nothing. NULL: it never shares. */
+static LV apart_from_inputs(Emit *e, uint32_t arg)
+{
+    if (!e->k->args.at[arg].may_alias)
+        return NULL;
+    LV apart = NULL, out = argument(e, arg);
+    for (uint32_t a = 0; a < e->k->args.n; a++) {
+        const KArg *in = &e->k->args.at[a];
+        if (in->kind != ARG_BUFFER || in->written || !in->may_alias)
+            continue;
+        LV pointer = argument(e, a);
+        Place place = level_enter(e, LV_TASK);
+        LV differs = LLVMBuildICmp(e->b, LLVMIntNE, out, pointer, "");
+        apart = apart ? LLVMBuildAnd(e->b, apart, differs, "") : differs;
+        level_leave(e, place);
+    }
+    return apart;
+}
+
 void value_store(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
@@ -260,10 +280,10 @@ void value_store(Emit *e, VRef v)
     Val x = value(e, n->a);
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
-    if (p || e->k->args.at[n->arg].may_alias)
+    if (p || !e->streams)
         store_at(e, dtype, at, x, p);
     else
-        stream_at(e, dtype, at, x);
+        stream_at(e, dtype, at, x, apart_from_inputs(e, n->arg));
 }
 
 /* Which op combines an element with what is there; OP_COUNT: it replaces it. */

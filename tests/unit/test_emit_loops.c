@@ -585,6 +585,7 @@ Test(emit_loops, big_outputs)
             k_arg(k, ARG_BUFFER, DT_F32, false);
             k_arg(k, ARG_BUFFER, DT_F32, true);
             k_arg(k, ARG_SIZE, DT_I64, false);
+            k->args.at[0].may_alias = k->args.at[1].may_alias = fixed;
             uint32_t a = k_axis(k, AXIS_X, fixed ? kidx_const(k, N) : kidx_arg(k, 2), N);
             k->vec_axis = a;
             IRef at = kidx_axis(k, a);
@@ -605,6 +606,14 @@ Test(emit_loops, big_outputs)
                         float in = ((float *)x.data)[i], out = ((float *)y.data)[i];
                         if (heavy ? fabsf(out - sinf(in)) > 1e-6f : out != in + in)
                             cr_assert(false, "[%d]: %g -> %g", i, (double)in, (double)out);
+                    }
+                    if (fixed && !heavy) { /* in place */
+                        memcpy(y.data, x.data, N * 4);
+                        args[0] = y.data;
+                        code_run(code)(args, 0, 0, tasks, NULL);
+                        for (int i = 0; i < N; i++)
+                            if (((float *)y.data)[i] != 2 * ((float *)x.data)[i])
+                                cr_assert(false, "in place: [%d]", i);
                     }
                     cr_assert(guarded_intact(&y));
                     guarded_free(&y);

@@ -218,6 +218,12 @@ static const double float_specials[] = {
     1.7976931348623157e308};
 enum { FLOAT_SPECIALS = sizeof float_specials / sizeof *float_specials };
 
+int64_t special_floats(const double **values)
+{
+    *values = float_specials;
+    return FLOAT_SPECIALS;
+}
+
 static uint64_t special_bits(kiln_dtype dtype, Rng *rng)
 {
     uint64_t bits = 0;

@@ -34,6 +34,9 @@ typedef enum Values {
 /* n elements of one dtype. limit: for VALUES_INDEX. */
 void values_fill(kiln_dtype dtype, Values values, int64_t limit, uint64_t seed, int64_t n, void *data);
 
+/* The values at which functions change their behaviour; returns their number. */
+int64_t special_floats(const double **values);
+
 bool dtype_is_float(kiln_dtype dtype);
 bool dtype_is_signed(kiln_dtype dtype);     /* signed ints */
 double value_as_double(kiln_dtype dtype, const void *data, int64_t i);

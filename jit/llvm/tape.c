@@ -167,21 +167,32 @@ static bool rare_begin(Emit *e, const TapeRare *r, LV cond, bool vec, Rare *out)
     return true;
 }
 
+static bool merges(const Rare *r, const TapeInst *n)
+{
+    return n->op == SOP_SELECT && n->a == r->cond && n->b >= r->begin && n->b < r->end;
+}
+
+/* Joins the two ways. A SELECT whose other operand was there before the region is computed inside
+ * it, so that the common way costs nothing; v then holds its result already. */
 static void rare_end(Emit *e, const Rare *r, const Tape *t, LV *v)
 {
+    LV *chosen = ARENA_ARRAY(e->arena, LV, t->n);
+    for (uint16_t i = r->end; i < t->n; i++)
+        if (merges(r, &t->inst[i]) && t->inst[i].c < r->begin)
+            chosen[i] = LLVMBuildSelect(e->b, v[r->cond], v[t->inst[i].b], v[t->inst[i].c], "");
     LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
     LLVMBuildBr(e->b, r->join);
     l_at(e, r->join);
     for (uint16_t i = r->end; i < t->n; i++) {
         const TapeInst *n = &t->inst[i];
-        if (n->op != SOP_SELECT || n->a != r->cond || n->b < r->begin || n->b >= r->end)
-            continue;
-        if (LLVMIsAPHINode(v[n->b]) && LLVMGetInstructionParent(v[n->b]) == r->join)
-            continue; /* used twice */
-        LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(v[n->b]), "");
-        LLVMAddIncoming(phi, (LV[]){v[n->b], LLVMConstNull(LLVMTypeOf(v[n->b]))},
-                        (LLVMBasicBlockRef[]){from, r->before}, 2);
-        v[n->b] = phi;
+        if (!merges(r, n) || (!chosen[i] && LLVMIsAPHINode(v[n->b]) &&
+                              LLVMGetInstructionParent(v[n->b]) == r->join))
+            continue; /* the latter: used twice */
+        LV inside = chosen[i] ? chosen[i] : v[n->b];
+        LV outside = chosen[i] ? v[n->c] : LLVMConstNull(LLVMTypeOf(inside));
+        LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(inside), "");
+        LLVMAddIncoming(phi, (LV[]){inside, outside}, (LLVMBasicBlockRef[]){from, r->before}, 2);
+        v[chosen[i] ? i : n->b] = phi;
     }
 }
 
@@ -205,6 +216,8 @@ Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
             next++;
         }
         const TapeInst *n = &t->inst[i];
+        if (v[i])
+            continue;
         if (n->op == SOP_INPUT)
             v[i] = vec ? val_vector(e, in[n->imm]) : in[n->imm].v;
         else

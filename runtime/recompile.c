@@ -66,11 +66,28 @@ static void describe_guard(const Graph *g, const Call *call, const CacheMiss *mi
     str_printf(out, ", asked by %s)", guard->who);
 }
 
+/* The first value whose dtype is another than in the newest variant. */
+static void describe_dtype(const Call *call, const uint8_t *compiled, Str *out)
+{
+    for (size_t i = 0; i < call->nodes.n; i++) {
+        const RtNode *node = call->nodes.at[i];
+        if (compiled[i] == node->dtype)
+            continue;
+        str_printf(out, ": value recorded at ");
+        place(out, node->loc);
+        str_printf(out, ": expected %s, found %s", dtype_name((DType)compiled[i]), dtype_name((DType)node->dtype));
+        return;
+    }
+    str_printf(out, ": the dtypes are alike, a mark of an axis is not");
+}
+
 void explain_miss(const Graph *g, const Call *call, const CacheMiss *miss, Str *out)
 {
     str_printf(out, "%s: %s", reason_name(miss->reason), reason_text(miss->reason));
     if (miss->closest)
         describe_guard(g, call, miss, out);
+    else if (miss->reason == REASON_DTYPE && miss->signature)
+        describe_dtype(call, miss->signature, out);
     if (miss->n_variants)
         str_printf(out, "; closest of %u compiled variant%s", miss->n_variants, miss->n_variants == 1 ? "" : "s");
 }

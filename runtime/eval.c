@@ -16,6 +16,7 @@
 #include "ir/interp.h"
 #include "jit/compile.h"
 #include "runtime/mark.h"
+#include "runtime/pool.h"
 #include "runtime/stats.h"
 
 #include <inttypes.h>
@@ -170,6 +171,8 @@ static void unlock_in_child(void) { make_lock(); } /* the owner's thread id chan
 static void init_lock(void)
 {
     make_lock();
+    log_handle_forks(); /* both are locked while this lock is held, so a fork locks them after it */
+    pool_handle_forks();
     pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for a compile in flight */
 }
 

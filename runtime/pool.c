@@ -96,6 +96,11 @@ static void install_fork_handlers(void)
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
+void pool_handle_forks(void)
+{
+    pthread_once(&once, install_fork_handlers);
+}
+
 /* ---- workers ---- */
 
 /* Claims and runs chunks until none is left. */
@@ -202,7 +207,7 @@ static void stop_workers(Pool *pool)
 /* The pool of this process, made at first use; NULL without memory. It is never freed: other threads may wait for it. */
 static Pool *get_pool(void)
 {
-    pthread_once(&once, install_fork_handlers);
+    pool_handle_forks();
     Pool *pool = atomic_load(&current);
     if (pool)
         return pool;

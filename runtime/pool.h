@@ -16,6 +16,9 @@ void pool_set_threads(int threads);        /* 0: all CPUs of this process; takes
 /* Runs all of [0, tasks), at most `grain` tasks at a time, on up to max_threads threads (the caller is one), and returns when all
  * are done. Calls from several threads take turns; a call from within a task runs inline. tasks <= grain runs inline. */
 void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *arg);
+/* Makes fork wait for the pool from now on. For who holds a lock around pool_run: fork takes locks in the reverse order
+ * of their handlers' registration, so this comes before the handlers of that lock. */
+void pool_handle_forks(void);
 void pool_shutdown(void);                  /* joins the workers (at exit, in leak checks); the next run starts afresh */
 
 #endif

@@ -65,9 +65,14 @@ static void init(void)
     pthread_atfork(before_fork, after_fork_parent, init_mutex);
 }
 
-static void lock(void)
+void log_handle_forks(void)
 {
     pthread_once(&once, init);
+}
+
+static void lock(void)
+{
+    log_handle_forks();
     pthread_mutex_lock(&state.mutex);
 }
 

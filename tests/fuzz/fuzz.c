@@ -297,9 +297,6 @@ static Outcome outcome_of(int status)
 }
 
 
-/* Runs seeds from `first` on until one is not fine, `count` are done or the time is up. *done: how many were fine. */
-static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *done);
-
 static double seconds(void)
 {
     struct timespec now;
@@ -307,6 +304,7 @@ static double seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Runs seeds from `first` on until one is not fine, `count` are done or the time is up. *done: how many were fine. */
 static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *done)
 {
     shared->seed = first;
@@ -324,7 +322,7 @@ static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *d
                 shared->seed++;
         }
         tell_stats();
-        _exit(outcome);
+        _exit((int)outcome);
     }
     int status = 0;
     waitpid(child, &status, 0);
@@ -342,7 +340,7 @@ static Outcome run_alone(const Plan *plan)
     if (child == 0) {
         alarm(CHILD_SECONDS / 4);
         kiln_set_log_sink(keep_warning, NULL);
-        _exit(run_plan(&copy));
+        _exit((int)run_plan(&copy));
     }
     int status = 0;
     waitpid(child, &status, 0);

@@ -162,13 +162,14 @@ API2(kiln_tensor *, kiln_expand, kiln_tensor *, x, kiln_shape, shape)
     Rec r = REC(kiln_expand);
     RtNode *in = array_in(&r, x);
     char text[SHAPE_TEXT];
-    if (!in)
+    bool ranked = shape.rank >= 0 && shape.rank <= MAX_RANK;
+    if (!in || (!ranked && !rec_shape(&r, shape))) /* that says what a rank can be */
         return rec_end(&r, NULL);
     int added = shape.rank - in->rank;
     if (added < 0)
         return rec_end(&r, rec_fail(&r, ST_SHAPE, "a shape of rank %d has fewer axes: x is %s",
                                     shape.rank, node_text(in, text)));
-    for (int d = added; d < shape.rank && shape.rank <= MAX_RANK; d++)
+    for (int d = added; d < shape.rank; d++)
         if (shape.dim[d] == -1)
             shape.dim[d] = in->dim[d - added];
     if (!rec_shape(&r, shape))

@@ -77,6 +77,7 @@ API_TEST(view, expand)
     EXPECT_ERROR(kiln_expand(X23, KILN_SHAPE(3, 3)), KILN_BAD_SHAPE,
                  "kiln_expand: axis 0 cannot become 3: x is f32[2,3]");
     EXPECT_ERROR(kiln_expand(X23, KILN_SHAPE(3)), KILN_BAD_SHAPE, "fewer axes");
+    EXPECT_ERROR(kiln_expand(X23, (kiln_shape){.rank = -INT32_MAX - 1}), KILN_BAD_SHAPE, "rank");
 }
 
 /* Python's slice of 0..n-1, counted out. */

@@ -143,87 +143,99 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
 }
 
 /*
- * A rare region becomes a branch around it, taken when no lane needs it. Not where code is being
- * hoisted (the builder stands before an instruction): there everything is executed.
+ * A rare region becomes a branch around it, taken when no lane needs it. It is emitted as late as
+ * the first SELECT that merges its results, because then the other way's values are known and the
+ * SELECTs can be computed inside: the common way costs a test.
  *
- *      before:  any = some lane of cond              rare: region
- *               br any, rare, join  -->  br join  -->  join: phi [region, rare], [zero, before]
+ *      before:  any = some lane of cond         rare:  region; chosen = select cond, inside, other
+ *               br any, rare, join                     br join
+ *      join:    phi [chosen, rare], [other, before]
+ *
+ * Where code is being hoisted (the builder stands before an instruction) everything is executed.
  */
-typedef struct Rare {
-    LLVMBasicBlockRef before, join;
-    uint16_t cond, begin, end;
-} Rare;
+typedef struct Walk {
+    const Tape *t;
+    const Val *in;
+    LV *v;
+    bool vec;
+    uint16_t next; /* the first region that is not emitted yet */
+} Walk;
 
-static bool rare_begin(Emit *e, const TapeRare *r, LV cond, bool vec, Rare *out)
-{
-    if (e->standing || r->begin == r->end || LLVMIsConstant(cond))
-        return false;
-    *out = (Rare){
-        .before = LLVMGetInsertBlock(e->b), .cond = r->cond, .begin = r->begin, .end = r->end};
-    LLVMBasicBlockRef body = l_block(e, "rare");
-    out->join = l_block(e, "");
-    LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = vec}), body, out->join);
-    l_at(e, body);
-    return true;
-}
-
-static bool merges(const Rare *r, const TapeInst *n)
+static bool merges(const TapeRare *r, const TapeInst *n)
 {
     return n->op == SOP_SELECT && n->a == r->cond && n->b >= r->begin && n->b < r->end;
 }
 
-/* Joins the two ways. A SELECT whose other operand was there before the region is computed inside
- * it, so that the common way costs nothing; v then holds its result already. */
-static void rare_end(Emit *e, const Rare *r, const Tape *t, LV *v)
+static void emit_range(Emit *e, Walk *w, uint16_t begin, uint16_t end)
 {
-    LV *chosen = ARENA_ARRAY(e->arena, LV, t->n);
-    for (uint16_t i = r->end; i < t->n; i++)
-        if (merges(r, &t->inst[i]) && t->inst[i].c < r->begin)
-            chosen[i] = LLVMBuildSelect(e->b, v[r->cond], v[t->inst[i].b], v[t->inst[i].c], "");
+    for (uint16_t i = begin; i < end; i++) {
+        const TapeInst *n = &w->t->inst[i];
+        if (w->v[i])
+            continue;
+        if (n->op == SOP_INPUT)
+            w->v[i] = w->vec ? val_vector(e, w->in[n->imm]) : w->in[n->imm].v;
+        else
+            w->v[i] = emit_inst(e, w->t, n, w->v, w->vec);
+    }
+}
+
+static void emit_region(Emit *e, Walk *w, const TapeRare *r)
+{
+    LV cond = w->v[r->cond], *v = w->v;
+    if (e->standing || r->begin == r->end || LLVMIsConstant(cond)) {
+        emit_range(e, w, r->begin, r->end);
+        return;
+    }
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), rare = l_block(e, "rare");
+    LLVMBasicBlockRef join = l_block(e, "");
+    LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), rare, join);
+    l_at(e, rare);
+    emit_range(e, w, r->begin, r->end);
+    LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
+    for (uint16_t i = r->end; i < w->t->n; i++) {
+        const TapeInst *n = &w->t->inst[i];
+        if (merges(r, n) && v[n->c])
+            chosen[i] = LLVMBuildSelect(e->b, cond, v[n->b], v[n->c], "");
+    }
     LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
-    LLVMBuildBr(e->b, r->join);
-    l_at(e, r->join);
-    for (uint16_t i = r->end; i < t->n; i++) {
-        const TapeInst *n = &t->inst[i];
-        if (!merges(r, n) || (!chosen[i] && LLVMIsAPHINode(v[n->b]) &&
-                              LLVMGetInstructionParent(v[n->b]) == r->join))
-            continue; /* the latter: used twice */
+    LLVMBuildBr(e->b, join);
+    l_at(e, join);
+    for (uint16_t i = r->end; i < w->t->n; i++) {
+        const TapeInst *n = &w->t->inst[i];
+        bool done = merges(r, n) && !chosen[i] && LLVMIsAPHINode(v[n->b]) &&
+                    LLVMGetInstructionParent(v[n->b]) == join; /* by an earlier SELECT */
+        if (!merges(r, n) || done)
+            continue;
         LV inside = chosen[i] ? chosen[i] : v[n->b];
         LV outside = chosen[i] ? v[n->c] : LLVMConstNull(LLVMTypeOf(inside));
         LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(inside), "");
-        LLVMAddIncoming(phi, (LV[]){inside, outside}, (LLVMBasicBlockRef[]){from, r->before}, 2);
+        LLVMAddIncoming(phi, (LV[]){inside, outside}, (LLVMBasicBlockRef[]){from, before}, 2);
         v[chosen[i] ? i : n->b] = phi;
     }
 }
 
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
 {
-    bool vec = false, in_rare = false;
+    Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
     for (uint32_t i = 0; i < n_in; i++)
-        vec |= in[i].vec;
-    LV *v = ARENA_ARRAY(e->arena, LV, t->n);
-    Rare rare = {0};
-    uint16_t next = 0;
-    for (uint32_t i = 0; i <= t->n; i++) {
-        if (in_rare && i == rare.end) {
-            rare_end(e, &rare, t, v);
-            in_rare = false;
-        }
-        if (i == t->n)
-            break;
-        if (next < t->n_rare && i == t->rare[next].begin) {
-            in_rare = rare_begin(e, &t->rare[next], v[t->rare[next].cond], vec, &rare);
-            next++;
-        }
-        const TapeInst *n = &t->inst[i];
-        if (v[i])
+        w.vec |= in[i].vec;
+    uint16_t passed = 0; /* regions that the walk has stepped over */
+    uint16_t i = 0;
+    while (i < t->n) {
+        if (passed < t->n_rare && i == t->rare[passed].begin) {
+            i = t->rare[passed++].end;
             continue;
-        if (n->op == SOP_INPUT)
-            v[i] = vec ? val_vector(e, in[n->imm]) : in[n->imm].v;
-        else
-            v[i] = emit_inst(e, t, n, v, vec);
+        }
+        uint16_t last = w.next;
+        for (uint16_t r = w.next; r < passed; r++)
+            if (merges(&t->rare[r], &t->inst[i]))
+                last = (uint16_t)(r + 1);
+        while (w.next < last)
+            emit_region(e, &w, &t->rare[w.next++]);
+        emit_range(e, &w, i, (uint16_t)(i + 1));
+        i++;
     }
-    return (Val){.v = v[t->out], .vec = vec};
+    return (Val){.v = w.v[t->out], .vec = w.vec};
 }
 
 static const Tape *tape_of(Emit *e, Op op, const DType *in, DType out)

@@ -1,11 +1,12 @@
 /*
  * Results do not depend on what they must not depend on: thread count, vector width, optimisation level, fusion, static or
  * generalised sizes, where data lies, whether the memory at an address was something else before. On sizes large enough for several
- * threads and blocks.
+ * threads and blocks; and on graphs of unusual extent: a thousand inputs or outputs, a chain of 100,000 steps, rank 8.
  */
 #include "tests/mutation/harness.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,11 +181,112 @@ static void subnormals_survive(void)
     CHECK(product > 0, "%s", "subnormals are flushed in the caller after kiln ran");
 }
 
+/* --- extent ----------------------------------------------------------------------------------------------------------- */
+
+enum { MANY = 1000 };
+
+static void many_inputs(void)
+{
+    static kiln_tensor *x[MANY];
+    float got[5];
+    for (int i = 0; i < MANY; i++)
+        x[i] = kiln_full(KILN_F32, KILN_SHAPE(5), i % 7);
+    OK(kiln_eval_many(x, MANY));
+    for (int round = 0; round < 2; round++) {
+        kiln_tensor *sum = x[0];
+        float wanted = 0;
+        for (int i = 1; i < MANY; i++)
+            sum = kiln_add(sum, x[i]);
+        for (int i = 0; i < MANY; i++)
+            wanted += (float)(i % 7);
+        read_f32(sum, got, 5);
+        CHECK(got[0] == wanted && got[4] == wanted, "%g, expected %g", (double)got[0], (double)wanted);
+        double total = 0;
+        OK(kiln_item(kiln_sum(kiln_concat(x, MANY, 0)), &total));
+        CHECK(total == 5 * (double)wanted, "sum of %d parts is %g, expected %g", MANY, total, 5 * (double)wanted);
+    }
+    CHECK(stats_now().fallbacks == 0, "fell back: %s", last_warning);
+}
+
+static void many_outputs(void)
+{
+    static kiln_tensor *y[MANY];
+    float got[5];
+    kiln_tensor *x = plain_f32(KILN_SHAPE(5), 3);
+    float data[5];
+    read_f32(x, data, 5);
+    for (int i = 0; i < MANY; i++)
+        y[i] = kiln_mul(kiln_add(x, kiln_int(i)), kiln_scalar(0.5));
+    OK(kiln_eval_many(y, MANY));
+    for (int i = 0; i < MANY; i += 37) {
+        read_f32(y[i], got, 5);
+        CHECK(got[3] == (data[3] + (float)i) * 0.5f, "output %d: %g", i, (double)got[3]);
+    }
+    CHECK(stats_now().fallbacks == 0, "fell back: %s", last_warning);
+}
+
+/* A chain far longer than one kernel, in a thread with little stack. */
+static void *chain_in_thread(void *user)
+{
+    enum { STEPS = 100000 };
+    (void)user;
+    float got[3];
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3), (float[]){0, 1, 2});
+    for (int i = 0; i < STEPS; i++)
+        x = i % 2 ? kiln_add(x, kiln_int(1)) : kiln_neg(x);
+    read_f32(x, got, 3);
+    /* two steps take x to 1 - x, four steps back to x */
+    CHECK(got[0] == 0 && got[1] == 1 && got[2] == 2, "%g %g %g", (double)got[0], (double)got[1], (double)got[2]);
+    kiln_scope_end(scope);
+    return NULL;
+}
+
+static void long_chain(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 256 << 10);
+    CHECK(pthread_create(&thread, &attributes, chain_in_thread, NULL) == 0, "%s", "no thread");
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&attributes);
+    CHECK(stats_now().fallbacks == 0, "fell back: %s", last_warning);
+}
+
+/* Rank 8, every axis in use. */
+static void rank_8(void)
+{
+    kiln_shape shape = KILN_SHAPE(2, 3, 1, 2, 2, 1, 3, 2);
+    float data[144], got[144];
+    values_fill(KILN_F32, VALUES_PLAIN, 0, 6, 144, data);
+    for (int axis = 0; axis < 8; axis++) {
+        kiln_tensor *x = kiln_from(KILN_F32, shape, data);
+        kiln_axes order = {8, {0}};
+        for (int i = 0; i < 8; i++)
+            order.axis[i] = (i + axis) % 8;
+        kiln_axes back = {8, {0}};
+        for (int i = 0; i < 8; i++)
+            back.axis[(i + axis) % 8] = i;
+        kiln_tensor *turned = kiln_flip(kiln_neg(kiln_permute(x, order)), KILN_AXES(0, 3, -1));
+        read_f32(kiln_permute(kiln_neg(kiln_flip(turned, KILN_AXES(0, 3, -1))), back), got, 144);
+        CHECK(memcmp(got, data, sizeof got) == 0, "turned by %d and back", axis);
+        double part = 0, whole = 0;
+        OK(kiln_item(kiln_sum(kiln_cast(kiln_sum_axes(kiln_cast(x, KILN_F64), KILN_AXES(axis, (axis + 3) % 8), true), KILN_F64)), &part));
+        for (int i = 0; i < 144; i++)
+            whole += (double)data[i];
+        CHECK(fabs(part - whole) < 1e-9, "axes %d and %d: %g, expected %g", axis, (axis + 3) % 8, part, whole);
+    }
+    CHECK(stats_now().fallbacks == 0, "fell back: %s", last_warning);
+}
+
 int main(int argc, char **argv)
 {
     static const Test tests[] = {
         {"strict_settings", strict_settings}, {"fast_settings", fast_settings}, {"address_reused", address_reused},
         {"touched", touched},                 {"overlapping", overlapping},     {"subnormals_survive", subnormals_survive},
+        {"many_inputs", many_inputs},         {"many_outputs", many_outputs},   {"long_chain", long_chain},
+        {"rank_8", rank_8},
     };
     return run_tests("mutate_results", tests, sizeof tests / sizeof *tests, argc, argv);
 }

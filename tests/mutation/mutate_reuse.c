@@ -84,6 +84,12 @@ static kiln_tensor *sized_uniform(int64_t n)
     return kiln_mul(kiln_uniform(KILN_F32, KILN_SHAPE(n), 0, 1), plain_f32(KILN_SHAPE(n), 1));
 }
 static kiln_tensor *sized_half(int64_t n) { return kiln_tanh(kiln_cast(plain_f32(KILN_SHAPE(3, n), 1), KILN_F16)); }
+/* (x - 1) mod n along the vector axis, of which the first lane is outside */
+static kiln_tensor *sized_tile_pad(int64_t n)
+{
+    kiln_tensor *tiled = kiln_tile(plain_f32(KILN_SHAPE(2, n), 1), KILN_SHAPE(2, 2));
+    return kiln_pad(tiled, 2, (kiln_padding[]){{0, 0}, {1, 0}}, kiln_int(1));
+}
 static kiln_tensor *sized_bytes(int64_t n)
 {
     kiln_tensor *x = kiln_cast(plain_f32(KILN_SHAPE(n), 1), KILN_I8);
@@ -101,6 +107,7 @@ static const Sized sized[] = {
     {"take", sized_take, false, OWN_0 | OWN_1},             {"sort", sized_sort, false, 0},             {"cumsum", sized_cumsum, false, 0},
     {"cumsum inner", sized_cumsum_inner, false, 0}, {"scatter", sized_scatter, false, OWN_0 | OWN_1},   {"uniform", sized_uniform, false, 0},
     {"half", sized_half, false, 0},             {"bytes", sized_bytes, false, 0},
+    {"tile and pad", sized_tile_pad, false, OWN_0 | OWN_1},
 };
 
 typedef struct SizedCall {

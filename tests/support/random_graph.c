@@ -43,7 +43,7 @@ static bool is_small(kiln_shape shape)
     double n = 1;
     for (int i = 0; i < shape.rank; i++)
         n *= (double)shape.dim[i];
-    return n <= RECIPE_MAX_ELEMENTS && shape.rank <= 6;
+    return n <= RECIPE_MAX_ELEMENTS && shape.rank <= KILN_MAX_RANK;
 }
 
 static void say_shape(const At *at, const char *before, kiln_shape s, const char *after)
@@ -437,7 +437,7 @@ static kiln_tensor *build_take(At *at)
     if (rank == 0 || kiln_dim(at->a, axis) == 0)
         return NULL;
     int64_t n = kiln_dim(at->a, axis);
-    if (rank + kiln_rank(at->b) > 6 || kiln_numel(at->a) / n * kiln_numel(at->b) > RECIPE_MAX_ELEMENTS)
+    if (rank + kiln_rank(at->b) > 9 || kiln_numel(at->a) / n * kiln_numel(at->b) > RECIPE_MAX_ELEMENTS)
         return NULL;
     say(at, "kiln_take(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0],
         at->node->in[1], n, axis);
@@ -568,7 +568,7 @@ int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input,
             continue;
         say(&at, "    t%d = ", k);
         made[k] = kinds[node->op].build(&at);
-        if (made[k] && (kiln_rank(made[k]) > 6 || kiln_numel(made[k]) > RECIPE_MAX_ELEMENTS))
+        if (made[k] && (kiln_numel(made[k]) > RECIPE_MAX_ELEMENTS))
             made[k] = NULL;
         char shape[96];
         say(&at, ";    /* %s */\n", made[k] ? shape_text(kiln_dtype_of(made[k]), kiln_shape_of(made[k]), shape) : "refused");
@@ -651,11 +651,14 @@ static void random_leaf(Rng *rng, const Recipe *r, RecipeNode *node, kiln_dtype 
     static const Values kinds_of_values[] = {VALUES_MIX, VALUES_PLAIN, VALUES_PLAIN, VALUES_SPARSE, VALUES_TIES, VALUES_WIDE};
     node->dtype = (uint8_t)random_dtype(rng, favourite, r->smooth);
     node->values = (uint8_t)(r->smooth ? VALUES_PLAIN : kinds_of_values[rng_below(rng, 6)]);
-    node->rank = (uint8_t)(rng_chance(rng, 60) ? 2 : rng_below(rng, RECIPE_RANK));
+    bool many_axes = rng_chance(rng, 4); /* small ones */
+    node->rank = (uint8_t)(many_axes ? rng_between(rng, 5, RECIPE_RANK) : rng_chance(rng, 60) ? 2 : rng_below(rng, 4));
     int first = 2 - node->rank; /* axis i of a leaf tends to have the palette's size i, aligned at the right */
     for (int i = 0; i < node->rank; i++) {
-        int usual = first + i < 0 ? 2 : first + i;
+        int usual = first + i < 0 || many_axes ? (i + node->rank) % 3 : first + i;
         node->size[i] = (uint8_t)(rng_chance(rng, 75) ? usual : rng_below(rng, PALETTE + 1));
+        if (many_axes && (usual >= PALETTE || r->sizes[node->size[i] % PALETTE] > 3))
+            node->size[i] = PALETTE;
     }
     if (node->op == R_WEAK)
         node->rank = 0;

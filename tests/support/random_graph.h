@@ -19,7 +19,7 @@
 #include "tests/support/compare.h"
 #include <stdio.h>
 
-enum { RECIPE_NODES = 40, RECIPE_OUTPUTS = 4, RECIPE_RANK = 4, PALETTE = 4, RECIPE_MAX_ELEMENTS = 60000 };
+enum { RECIPE_NODES = 40, RECIPE_OUTPUTS = 4, RECIPE_RANK = 8, PALETTE = 4, RECIPE_MAX_ELEMENTS = 60000 };
 
 typedef enum RecipeOp {
     R_INPUT, R_WEAK, R_FULL, R_ARANGE, R_RANDOM,    /* leaves */

@@ -95,17 +95,23 @@ void force(Fuser *f, Build *b, Ref n)
 
 /* ---- cycles ---- */
 
-/* Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE.
- * Formed units count as one. */
-static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n)
+/*
+ * Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE.
+ * Formed units count as one. `lowest` is the first target: what a node needs is older than the
+ * node, so nothing older than the first target has to be searched -- unless a unit of several
+ * nodes is as old, whose younger ones may need younger nodes (lowest_shared).
+ */
+static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n, Ref lowest)
 {
     VEC(Ref) stack = {0};
     f->stamp_now++;
+    if (f->lowest_shared < lowest)
+        lowest = f->lowest_shared;
     for (uint32_t i = 0; i < n; i++)
         VEC_PUSH(f->arena, stack, loads[i]);
     while (stack.n) {
         Ref at = stack.at[--stack.n];
-        if (f->stamp[at] == f->stamp_now)
+        if (at < lowest || f->stamp[at] == f->stamp_now)
             continue;
         f->stamp[at] = f->stamp_now;
         if (f->flags[at] & NODE_TARGET)
@@ -124,6 +130,14 @@ static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n)
     return REF_NONE;
 }
 
+static Ref first_output(const Build *b)
+{
+    Ref first = REF_NONE;
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        first = b->outputs.at[i] < first ? b->outputs.at[i] : first;
+    return first;
+}
+
 static Ref cycle_of(Fuser *f, const Build *b)
 {
     for (uint32_t i = 0; i < b->loads.n; i++)
@@ -133,7 +147,7 @@ static Ref cycle_of(Fuser *f, const Build *b)
         return REF_NONE;
     for (uint32_t i = 0; i < b->outputs.n; i++)
         f->flags[b->outputs.at[i]] |= NODE_TARGET;
-    Ref found = find_cycle(f, b->loads.at, b->loads.n);
+    Ref found = find_cycle(f, b->loads.at, b->loads.n, first_output(b));
     for (uint32_t i = 0; i < b->outputs.n; i++)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
     return found;
@@ -255,7 +269,7 @@ static void merge_roots(Build *b, const Space *own)
         for (uint32_t j = 0; j < b->outputs.n; j++)
             f->flags[b->outputs.at[j]] |= NODE_TARGET;
         f->flags[n] |= NODE_TARGET;
-        Ref cycle = find_cycle(f, loads.at, loads.n);
+        Ref first = first_output(b), cycle = find_cycle(f, loads.at, loads.n, n < first ? n : first);
         for (uint32_t j = 0; j < b->outputs.n; j++)
             f->flags[b->outputs.at[j]] &= (uint16_t)~NODE_TARGET;
         f->flags[n] &= (uint16_t)~NODE_TARGET;
@@ -583,6 +597,8 @@ static Status form_unit(Fuser *f, Ref root)
     for (uint32_t i = 0; i < u.outputs.n; i++) {
         f->unit_of[u.outputs.at[i]] = f->units.n;
         f->flags[u.outputs.at[i]] &= (uint16_t)~NODE_PENDING;
+        if (u.outputs.n > 1 && u.outputs.at[i] < f->lowest_shared)
+            f->lowest_shared = u.outputs.at[i];
     }
     VEC_PUSH(f->arena, f->units, u);
     return ST_OK;
@@ -596,6 +612,7 @@ static void round_begin(Fuser *f)
     f->previous.n = f->units.n;
     f->units.at = NULL;
     f->units.n = f->units.cap = 0;
+    f->lowest_shared = REF_NONE;
     memcpy(f->previous_of, f->unit_of, sizeof *f->unit_of * f->n);
     f->pending.n = f->visits.n = f->reasons.n = f->sizes.n = 0;
     f->plan->buffers.n = f->plan->faults.n = 0;

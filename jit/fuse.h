@@ -81,6 +81,7 @@ typedef struct Fuser {
     uint32_t *buffer_of; /* buffer of a node; for an INPUT: the input's own */
     uint32_t *copy_of; /* of a strided INPUT that is an output: the buffer of its contiguous copy */
     uint32_t *fault_of;
+    Ref lowest_shared;      /* the first node of all units that make several; REF_NONE: none */
     uint32_t *stamp, stamp_now;
     Space *space; /* chosen this round */
     VEC(SizeFact) sizes;

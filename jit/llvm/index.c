@@ -88,6 +88,16 @@ static LV lane_quotient(Emit *e, LV m0, LV d)
                            wrapped, product, "");
 }
 
+/* floor(a / d) for either sign of a: the first lanes of a vector may be below 0 (and not used)
+ * while the others, which are derived from its base, are not. */
+static LV floor_quotient(Emit *e, LV a, LV d)
+{
+    LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, a, l_i64(e, 0), "");
+    LV magnitude = LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, a, ""), a, "");
+    LV q = l_div(e, magnitude, d);
+    return LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, q, ""), q, "");
+}
+
 Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
 {
     int64_t c, stride;
@@ -96,7 +106,7 @@ Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
     if (!a.many && (!a.stride || e->lanes == 1))
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
-        LV q0 = l_div(e, a.base, d), m0 = l_mod(e, a.base, d);
+        LV q0 = floor_quotient(e, a.base, d), m0 = l_sub(e, a.base, l_mul(e, q0, d));
         if (a.aligned && l_is_const(d, &c) &&
             c % e->lanes == 0) /* a tile never crosses a multiple of d */
             return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);

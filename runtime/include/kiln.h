@@ -166,7 +166,7 @@ typedef struct kiln_padding {
 } kiln_padding;
 
 /* What scattering does where it writes. Writes happen in index order; of several SETs of one place
- * the last one stays. */
+ * the last one stays, and each ADD rounds to x's dtype. */
 typedef enum kiln_scatter_mode {
     KILN_SCATTER_SET,
     KILN_SCATTER_ADD,

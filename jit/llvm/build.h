@@ -73,6 +73,7 @@ typedef struct Emit {
     uint32_t n_stages, n_x, n_r;   /* stages that have something to do in the r loop */
     uint8_t *level, *ix_level;
     bool *live;          /* instructions that some store needs */
+    bool *checked; /* KI_BOUND whose value nobody needs: the index is checked all the same */
     int lanes;           /* 1: scalar code */
     int bits;            /* of a host vector */
     int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */

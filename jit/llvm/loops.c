@@ -120,7 +120,11 @@ static void row_save(Emit *e, uint32_t i)
 
 /* ---- bodies ---- */
 
-static bool is_effect(const KInst *n) { return n->kind == KI_STORE || n->kind == KI_SCATTER; }
+static bool is_effect(const Emit *e, uint32_t i)
+{
+    uint8_t kind = e->k->inst.at[i].kind;
+    return kind == KI_STORE || kind == KI_SCATTER || e->checked[i];
+}
 
 /* Stores of one stage of the r loop, or the x-level ones: operands first. */
 void emit_stores(Emit *e, bool r_level, uint32_t stage)
@@ -129,11 +133,13 @@ void emit_stores(Emit *e, bool r_level, uint32_t stage)
     for (int pass = 0; pass < 2; pass++)
         for (uint32_t i = 0; i < k->inst.n; i++) {
             const KInst *n = &k->inst.at[i];
-            if (!is_effect(n) || e->info[i].r_level != r_level ||
+            if (!is_effect(e, i) || e->info[i].r_level != r_level ||
                 (r_level && e->info[i].stage != stage))
                 continue;
             if (pass == 0)
                 value(e, n->a);
+            else if (n->kind == KI_BOUND)
+                value(e, i);
             else if (n->kind == KI_STORE)
                 value_store(e, i);
             else

@@ -45,10 +45,12 @@ static void mark_index(Emit *e, IRef i)
 static void plan_live(Emit *e)
 {
     e->live = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    e->checked = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
     for (uint32_t i = e->k->inst.n; i-- > 0;) {
         const KInst *n = &e->k->inst.at[i];
         VRef in[4];
-        e->live[i] |= n->kind == KI_STORE || n->kind == KI_SCATTER;
+        e->checked[i] = n->kind == KI_BOUND && !e->live[i];
+        e->live[i] |= n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i];
         if (!e->live[i])
             continue;
         uint32_t n_in = kernel_operands(n, in);
@@ -232,7 +234,8 @@ void emit_plan(Emit *e)
     for (uint32_t i = 0; i < k->inst.n; i++) {
         const KInst *n = &k->inst.at[i];
         bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
-                      ((n->kind == KI_STORE || n->kind == KI_SCATTER) && e->info[i].r_level);
+                      ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) &&
+                       e->info[i].r_level);
         if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
             e->n_stages = e->info[i].stage + 1u;
     }

@@ -160,3 +160,15 @@ API_TEST(index, cumsum)
            KILN_SHAPE(), 0, 2000);
     EXPECT_ERROR(kiln_cumsum(x, 2), KILN_INVALID, "kiln_cumsum: axis 2");
 }
+
+/* Taking along an axis that was broadcast reads the same element whatever the index; the index is checked all the same. */
+API_TEST(index, an_index_that_does_not_matter_is_checked)
+{
+    kiln_tensor *index = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){1, 9});
+    cr_assert(kiln_eval(index) == KILN_OK);
+    kiln_tensor *full = kiln_full(KILN_F32, KILN_SHAPE(5, 3), 2);
+    kiln_tensor *wide = kiln_expand(kiln_ones(KILN_F32, KILN_SHAPE(1, 3)), KILN_SHAPE(5, 3));
+    cr_assert(kiln_eval(kiln_take(full, index, 0)) == KILN_BAD_INDEX);
+    cr_assert(kiln_eval(kiln_take(wide, index, 0)) == KILN_BAD_INDEX);
+    cr_assert(kiln_eval(kiln_sum(kiln_take(wide, index, 0))) == KILN_BAD_INDEX);
+}

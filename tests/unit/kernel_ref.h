@@ -294,7 +294,7 @@ static void ref_mark_index(const Kernel *k, IRef i, bool *live)
     }
 }
 
-/* What a store needs. The rest is not executed: an index that nobody uses reports no fault. */
+/* What a store or the check of an index needs. The rest is not executed. */
 static void ref_mark(const Kernel *k, VRef v, bool *live)
 {
     VRef in[4];
@@ -330,7 +330,8 @@ static void ref_run(const Kernel *k, void *const *args, MathMode math)
     f.points = r_points;
     bool *live = ARENA_ARRAY(&arena, bool, k->inst.n + 1);
     for (uint32_t v = 0; v < k->inst.n; v++)
-        if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER)
+        if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER ||
+            k->inst.at[v].kind == KI_BOUND)
             ref_mark(k, v, live);
     for (int64_t x = 0; x < x_points; x++) {
         for (int64_t p = 0; p < room; p++) {

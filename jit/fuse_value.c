@@ -84,6 +84,13 @@ static VRef emit_and(Build *b, VRef p, VRef q)
     return emit(b, OP_AND, DT_BOOL, p, q, VREF_NONE);
 }
 
+/* One after the other, since C leaves the order of arguments open: compilers must agree on it. */
+static VRef emit_compare(Build *b, Op op, IRef c, IRef bound)
+{
+    VRef right = emit_index(b, bound), left = emit_index(b, c);
+    return emit(b, op, DT_BOOL, left, right, VREF_NONE);
+}
+
 /* low <= c < high as a predicate; IREF_NONE: no such bound. VREF_NONE when it holds always. */
 static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
 {
@@ -97,10 +104,9 @@ static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
     VRef p = VREF_NONE;
     int64_t zero;
     if (low != IREF_NONE && !(kidx_is_const(k, low, &zero) && zero == 0))
-        p = emit(b, OP_GE, DT_BOOL, emit_index(b, c), emit_index(b, low), VREF_NONE);
+        p = emit_compare(b, OP_GE, c, low);
     if (high != IREF_NONE)
-        p = emit_and(b, p,
-                     emit(b, OP_LT, DT_BOOL, emit_index(b, c), emit_index(b, high), VREF_NONE));
+        p = emit_and(b, p, emit_compare(b, OP_LT, c, high));
     return p;
 }
 

@@ -197,11 +197,13 @@ static void r_step(Emit *e, uint32_t stage, LV flat)
     r_body(e, stage);
 }
 
-/* Elements [from, to) with lanes along r. */
+/* Elements [from, to) with lanes along r. Blocks start at multiples of REDUCE_BLOCK, hence of the
+ * lane count: where the whole length is one too, so is every block. */
 static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
 {
     LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
-    if (e->one_body && !no_tail(e, span)) {
+    bool whole_tiles = no_tail(e, span) || no_tail(e, e->flat_n);
+    if (e->one_body && !whole_tiles) {
         Loop l = loop_begin(e, from, to, lanes, "r");
         if (outermost)
             e->before[x_level(e)] = l.guard;
@@ -222,7 +224,7 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
         r_step(e, stage, l.iv);
         loop_end(e, &l);
     }
-    if (no_tail(e, span))
+    if (whole_tiles)
         return;
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, to, ""), "r_tail");
     if (!guard && outermost)

@@ -78,11 +78,3 @@ void kernel_table_release(CompiledKernel *kernel)
         os_free(entry);
     }
 }
-
-uint32_t kernel_table_count(void)
-{
-    pthread_mutex_lock(&lock);
-    uint32_t n = HASH_COUNT(table);
-    pthread_mutex_unlock(&lock);
-    return n;
-}

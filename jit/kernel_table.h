@@ -19,6 +19,5 @@ CompiledKernel *kernel_table_find(const char *text, size_t len);
 /* Enters `code` (taken over, on failure too) under `text`; if another thread was first, that one is returned. NULL: out of memory. */
 CompiledKernel *kernel_table_add(const char *text, size_t len, Code *code);
 void kernel_table_release(CompiledKernel *kernel);
-uint32_t kernel_table_count(void);
 
 #endif

@@ -3,7 +3,7 @@
  *
  *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/collect.c)
  *   find       a compiled program under the key whose guards hold             (cache/memory.c)
- *   compile    on a miss: say why, make a program, enter it                   (jit/compile.c)
+ *   compile    on a miss: say why, make a program, enter it                   (runtime/miss.c, jit/compile.c)
  *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/launch.c)
  *   publish    the nodes have values now and let their inputs go
  *
@@ -14,30 +14,15 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/interp.h"
-#include "jit/compile.h"
-#include "runtime/mark.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 
-#include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
-/* What serving a call needs to know of the sync point. */
-typedef struct Sync {
-    uint32_t number; /* of this evaluation */
-    const char *api;
-    Loc loc;
-    JitOptions options;
-    bool refused;   /* the compile was, by the user's own word: no fall-back */
-} Sync;
-
-static Sync sync_at(const char *api, Loc loc);
 static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user);
 static Status serve(Call *call, void *user);
 static Status compute(Call *call, Sync *sync);
-static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
 static Status run(const Program *program, const int64_t *sizes, Call *call);
 static Status interpret(Call *call, Sync *sync);
 
@@ -81,7 +66,7 @@ static Status compute(Call *call, Sync *sync)
         log_hit(call);
     } else {
         stat_miss(miss.reason);
-        Status status = compile_call(call, sync, &miss, &hit);
+        Status status = serve_miss(call, sync, &miss, &hit);
         if (status != ST_OK) {
             if (sync->refused || status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
                 return status;
@@ -101,7 +86,7 @@ static Status compute(Call *call, Sync *sync)
 /* --- entries ------------------------------------------------------------------------------------------------------------ */
 
 /* The options are read anew only when one was set. Under the evaluation lock. */
-static Sync sync_at(const char *api, Loc loc)
+Sync sync_at(const char *api, Loc loc)
 {
     static JitOptions now;
     static uint64_t generation;
@@ -227,90 +212,6 @@ static Status run(const Program *program, const int64_t *sizes, Call *call)
         return fail_index(call, fault_node);
     TRY(status);
     publish(call, results.at);
-    return ST_OK;
-}
-
-/* --- compiling ---------------------------------------------------------------------------------------------------------------- */
-
-enum { HISTORY = 16 };
-
-typedef struct CompileJob {
-    Call *call;
-    Sync *sync;
-    const CacheMiss *miss;
-    Program *program;
-} CompileJob;
-
-/* Which facts become arguments: those that varied under this key, those marked, or all (the most general program). */
-static Status choose_policy(const Call *call, const JitOptions *options, uint32_t n_variants, const Graph *g, GuardPolicy *policy)
-{
-    Arena *arena = g->arena;
-    *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
-                            .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1),
-                            .int_fixed = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1)};
-    int64_t dynamic = options->value[OPT_DYNAMIC];
-    Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
-    policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
-    policy->seen = seen;
-    policy->general = dynamic != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
-    if (dynamic == DYNAMIC_NEVER)
-        memset(policy->int_varies, 0, call->facts.n_ints);
-    if (policy->general)
-        memset(policy->scalar_varies, 1, call->facts.n_scalars);
-    call_arguments(call, policy->scalar_varies);
-    TRY(marks_apply(call, g, policy));
-    guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
-    return ST_OK;
-}
-
-static Status compile_in_arena(Arena *arena, void *user)
-{
-    CompileJob *job = user;
-    Sync *sync = job->sync;
-    Graph *g = call_graph(job->call, arena);
-    GuardPolicy policy;
-    log_graph(g, job->call);
-    sync->refused = true;
-    TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
-    TRY(choose_policy(job->call, &sync->options, job->miss->n_variants, g, &policy));
-    sync->refused = false;
-
-    char name[64];
-    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync->options,
-                              .dump_name = dump_name(job->call, name, sizeof name)};
-    return jit_compile(&request, &job->program);
-}
-
-static Status compile_call(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
-{
-    CompileJob job = {call, sync, miss, NULL};
-    TRY(with_arena(compile_in_arena, &job));
-    stat_add(STAT_COMPILES, 1);
-    stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
-    return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
-}
-
-Status eval_explain(Call *call, Arena *arena, Str *out)
-{
-    Sync sync = sync_at("", (Loc){NULL, 0});
-    CacheHit hit;
-    CacheMiss miss;
-    str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);
-    if (cache_find(&call->key, &call->facts, &hit, &miss)) {
-        explain_program(hit.program, out);
-        return ST_OK;
-    }
-    Graph *g = call_graph(call, arena);
-    GuardPolicy policy;
-    explain_miss(g, call, &miss, out);
-    TRY(choose_policy(call, &sync.options, miss.n_variants, g, &policy));
-
-    Str steps;
-    str_init(&steps, arena);
-    uint32_t n_steps = 0;
-    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync.options};
-    TRY(jit_preview(&request, &n_steps, &steps));
-    str_printf(out, "\nwould compile %u launch%s\n%s", n_steps, n_steps == 1 ? "" : "es", n_steps ? steps.text : "");
     return ST_OK;
 }
 

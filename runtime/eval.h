@@ -1,9 +1,19 @@
-/* Helpers around evaluation: the lock, arenas, and what is said about a call (runtime/explain.c). */
+/* Helpers around evaluation: the lock, arenas, misses (runtime/miss.c), what is said about a call (runtime/explain.c). */
 #ifndef RUNTIME_EVAL_H
 #define RUNTIME_EVAL_H
 
 #include "jit/options.h"
 #include "runtime/call.h"
+
+/* What serving a call needs to know of the sync point. */
+typedef struct Sync {
+    uint32_t number; /* of this evaluation */
+    const char *api;
+    Loc loc;
+    JitOptions options;
+    bool refused;   /* the compile was, by the user's own word: no fall-back */
+} Sync;
+Sync sync_at(const char *api, Loc loc); /* under the evaluation lock */
 
 /* The evaluation lock: recursive (a deleter may call back), and safe across fork. */
 void eval_lock(void);
@@ -16,6 +26,9 @@ Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);
 Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *user);
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Call *call, const char *api, Loc loc);
+
+/* Serves a miss (runtime/miss.c): says why, makes a program, enters it into the cache: *hit. */
+Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
 
 /* What serving a call would do: appends the look-up's outcome and the launches to `out`, in whose arena it works. */
 Status eval_explain(Call *call, Arena *arena, Str *out);

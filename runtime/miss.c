@@ -1,0 +1,95 @@
+/*
+ * A miss: no compiled program fits this call. Say why, choose what becomes an argument, compile, enter the program.
+ * serve_miss() at the end is the story.
+ */
+#include "ir/base/log.h"
+#include "jit/compile.h"
+#include "runtime/eval.h"
+#include "runtime/mark.h"
+#include "runtime/stats.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HISTORY = 16 };
+
+typedef struct CompileJob {
+    Call *call;
+    Sync *sync;
+    const CacheMiss *miss;
+    Program *program;
+} CompileJob;
+
+/* Which facts become arguments: those that varied under this key, those marked, or all (the most general program). */
+static Status choose_policy(const Call *call, const JitOptions *options, uint32_t n_variants, const Graph *g, GuardPolicy *policy)
+{
+    Arena *arena = g->arena;
+    *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
+                            .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1),
+                            .int_fixed = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1)};
+    int64_t dynamic = options->value[OPT_DYNAMIC];
+    Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
+    policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
+    policy->seen = seen;
+    policy->general = dynamic != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
+    if (dynamic == DYNAMIC_NEVER)
+        memset(policy->int_varies, 0, call->facts.n_ints);
+    if (policy->general)
+        memset(policy->scalar_varies, 1, call->facts.n_scalars);
+    call_arguments(call, policy->scalar_varies);
+    TRY(marks_apply(call, g, policy));
+    guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
+    return ST_OK;
+}
+
+static Status compile_in_arena(Arena *arena, void *user)
+{
+    CompileJob *job = user;
+    Sync *sync = job->sync;
+    Graph *g = call_graph(job->call, arena);
+    GuardPolicy policy;
+    log_graph(g, job->call);
+    sync->refused = true;
+    TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
+    TRY(choose_policy(job->call, &sync->options, job->miss->n_variants, g, &policy));
+    sync->refused = false;
+
+    char name[64];
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync->options,
+                              .dump_name = dump_name(job->call, name, sizeof name)};
+    return jit_compile(&request, &job->program);
+}
+
+Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
+{
+    CompileJob job = {call, sync, miss, NULL};
+    TRY(with_arena(compile_in_arena, &job));
+    stat_add(STAT_COMPILES, 1);
+    stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
+    return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
+}
+
+Status eval_explain(Call *call, Arena *arena, Str *out)
+{
+    Sync sync = sync_at("", (Loc){NULL, 0});
+    CacheHit hit;
+    CacheMiss miss;
+    str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);
+    if (cache_find(&call->key, &call->facts, &hit, &miss)) {
+        explain_program(hit.program, out);
+        return ST_OK;
+    }
+    Graph *g = call_graph(call, arena);
+    GuardPolicy policy;
+    explain_miss(g, call, &miss, out);
+    TRY(choose_policy(call, &sync.options, miss.n_variants, g, &policy));
+
+    Str steps;
+    str_init(&steps, arena);
+    uint32_t n_steps = 0;
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync.options};
+    TRY(jit_preview(&request, &n_steps, &steps));
+    str_printf(out, "\nwould compile %u launch%s\n%s", n_steps, n_steps == 1 ? "" : "es", n_steps ? steps.text : "");
+    return ST_OK;
+}

@@ -1,0 +1,62 @@
+/*
+ * The cache directory: entries as files, verified before use, published atomically, evicted by size and age.
+ *
+ *     <dir>/                 0700, owned by the effective user, writable by no one else; opened once, used only through that handle
+ *       CACHEDIR.TAG         so that back-up programs leave it out
+ *       info                 what the library found of devices and features when it last wrote (for `kiln info`)
+ *       counters             one line appended per process: hits, misses, refusals, seconds saved (O_APPEND, no lock)
+ *       misses               recorded misses, a line each, bounded (for `kiln cache why`)
+ *       3f/3fa9...-....kiln  entries in 256 folders by the first byte of their name
+ *       3f/tmp.<pid>.<random>  being written; no reader matches it
+ *
+ * Any failure is a miss with a reason and at most one warning of its kind in a process; never an error of the caller's work. Content errors remove
+ * an entry, I/O errors never do. Thread-safe.
+ */
+#ifndef CACHE_DISK_H
+#define CACHE_DISK_H
+
+#include "cache/entry.h"
+
+typedef struct Disk Disk;
+
+/* $KILN_CACHE_DIR, else $XDG_CACHE_HOME/kiln, else $HOME/.cache/kiln, into path; false: there is none (no home). */
+bool disk_default_path(char *path, size_t size);
+
+/* Opens (creates if `create`) a cache directory. ST_IO with what is wrong: not there, not a directory, a symbolic link, owned by whom, writable by
+ * whom. `writable` false: nothing in it is ever changed. */
+Status disk_open(const char *path, bool create, bool writable, Disk **out);
+void disk_close(Disk *disk);
+const char *disk_path(const Disk *disk);
+
+typedef struct DiskItem {
+    char name[ENTRY_NAME_BYTES];
+    size_t bytes;
+    int64_t made, used;         /* Unix seconds; used is the file's modification time, set at each load at most once an hour */
+} DiskItem;
+
+/* Entries whose name begins with `prefix` ("" for all), sorted by name, in the arena. ST_IO, ST_OUT_OF_MEMORY. */
+Status disk_list(Disk *disk, const char *prefix, Arena *arena, DiskItem **items, uint32_t *n);
+
+/* The bytes of one entry, in the arena, not verified; *bytes NULL where it is gone. ST_IO with errno's text, ST_FORMAT for something that
+ * is no regular file or too large, ST_OUT_OF_MEMORY. */
+Status disk_read(Disk *disk, const char *name, Arena *arena, const void **bytes, size_t *n);
+
+/* Publishes bytes under a name; a present entry of that name stays (the loser of a race drops its copy) unless `replace`. */
+Status disk_publish(Disk *disk, const char *name, const void *bytes, size_t n, bool replace);
+Status disk_remove(Disk *disk, const char *name);
+
+/* Removes the least recently used entries until at most max_bytes remain, those not used for max_age seconds (0: any age), and stale
+ * temporaries. dry_run: only counts. */
+typedef struct DiskPrune {
+    uint32_t removed, kept, stale;
+    uint64_t removed_bytes, kept_bytes;
+} DiskPrune;
+Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run, DiskPrune *out);
+
+/* Appends one line to a file of the directory in one write (no lock). `limit`: the file starts anew beyond so many bytes. */
+Status disk_append(Disk *disk, const char *file, const char *line, size_t limit);
+/* A whole small file of the directory, terminated, in the arena; NULL text: not there. */
+Status disk_text(Disk *disk, const char *file, Arena *arena, const char **text);
+Status disk_write_text(Disk *disk, const char *file, const char *text);
+
+#endif

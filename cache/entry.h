@@ -1,0 +1,85 @@
+/*
+ * One entry of the cache on disk: a program, the guards under which it is right, and the texts that explain it, as bytes and back.
+ *
+ *     header     fixed size: magic, format version, file size, checksum of everything after it, and a table of sections (offset,
+ *                length), overflow-checked; little-endian, each section aligned to 8
+ *     maker      first part of the key text (cache/key_text.h)
+ *     graph      second part
+ *     meta       name=<length>:<bytes> lines: made (Unix time), compile_seconds, where (function of the API, no path), shapes...
+ *     facts      the facts it was compiled for (ints, scalars): the history from which sizes become arguments
+ *     guards     size table and guards
+ *     plan       buffers, steps, arguments, outputs, faults
+ *     kernels    of each: name, cost, the text it is interned by, and its code
+ *     texts      zstd: graph as recorded, graph after the passes, of each kernel final IR and assembly (or PTX)
+ *
+ * Parsing checks everything before anything is used, in this order: size cap, magic, format, lengths, checksum, then every index and
+ * length inside the sections. An entry that passes can be loaded without another check; whether its key and its guards fit a
+ * call is the caller's question. Nothing here does I/O, maps code or knows LLVM.
+ */
+#ifndef CACHE_ENTRY_H
+#define CACHE_ENTRY_H
+
+#include "cache/key_text.h"
+#include "jit/program.h"
+
+enum { ENTRY_FORMAT = 1 };
+enum { ENTRY_MAX_BYTES = 1 << 30 };
+
+typedef struct EntryKernel {
+    const char *name;           /* "sin_mul_add" */
+    const char *key;            /* the text it is interned by */
+    const void *code;           /* host object (ELF), or PTX / cubin by the target of the key */
+    size_t key_bytes, code_bytes;
+    double cost;
+} EntryKernel;
+
+/* A parsed entry. Everything points into `bytes` or the arena given to entry_parse. */
+typedef struct EntryView {
+    const void *bytes;
+    size_t n_bytes;
+    KeyText key;
+    const char *meta;
+    size_t meta_bytes;
+    Facts facts;
+    const EntryKernel *kernels;
+    uint32_t n_kernels;
+    const Program *plan;        /* all of the program but code: kernels[i].compiled is NULL, names are there. For printing and
+                                   checking guards; never run, never released */
+    const void *texts;          /* compressed */
+    size_t texts_bytes;
+} EntryView;
+
+/* ST_FORMAT says what is wrong with it (a person reads it: "truncated: 812 of 4096 bytes"), ST_OUT_OF_MEMORY. */
+Status entry_parse(const void *bytes, size_t n, Arena *arena, EntryView *out);
+
+/* A value of the meta lines; NULL: not there. In the arena. */
+const char *entry_meta(const EntryView *entry, const char *name, Arena *arena);
+
+/* The texts for people, unpacked into the arena. kernel_ir[i] and kernel_assembly[i] may be NULL. */
+typedef struct EntryTexts {
+    const char *recorded, *optimised;
+    const char *const *kernel_ir, *const *kernel_assembly;
+} EntryTexts;
+Status entry_texts(const EntryView *entry, Arena *arena, EntryTexts *out);
+
+/* The program, with its code mapped (kernels are interned in jit/kernel_table.h as fresh ones are). ST_FORMAT, ST_OUT_OF_MEMORY. */
+Status entry_load(const EntryView *entry, Program **out);
+
+/* What an entry is made of. Borrowed. */
+typedef struct EntryParts {
+    KeyText key;
+    const char *meta;
+    size_t meta_bytes;
+    Facts facts;
+    const Program *program;
+    EntryTexts texts;
+} EntryParts;
+
+/* The bytes of an entry, deterministic but for meta; os_free. ST_OUT_OF_MEMORY. */
+Status entry_write(const EntryParts *parts, void **bytes, size_t *n);
+
+/* "<32 hex: graph part>-<8 hex: maker part>-<16 hex: guards>.kiln", the name under which an entry is filed. */
+enum { ENTRY_NAME_BYTES = 32 + 1 + 8 + 1 + 16 + 5 + 1 };
+void entry_name(const KeyText *key, const GuardSet *guards, char name[ENTRY_NAME_BYTES]);
+
+#endif

@@ -396,6 +396,8 @@ static void bench_cold(void)
 int main(int argc, char **argv)
 {
     const char *json = NULL, *markdown = NULL;
+    if (kiln_set_option("cache", "off") != KILN_OK) /* what an earlier run left on disk must not count */
+        return 1;
     program = argv[0];
     rounds = ROUNDS;
     for (int i = 1; i < argc; i++) {

@@ -39,12 +39,14 @@ static const Row table[OPT_COUNT] = {
 };
 
 /* What an ENUM may be, in the order of its C enum; NULL ends. */
-static const char *const choices[OPT_COUNT][4] = {
+static const char *const choices[OPT_COUNT][5] = {
     [OPT_MODE] = {"jit", "eager", "interp", NULL},
     [OPT_MATH] = {"fast", "strict", NULL},
     [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
     [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
-    [OPT_CHECK] = {"off", "pure", NULL},
+    [OPT_CHECK] = {"off", "pure", "cache", NULL},
+    [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
+    [OPT_COMPILE] = {"on", "off", NULL},
 };
 
 /* What an INT may be. */
@@ -53,7 +55,7 @@ static const struct {
 } ranges[OPT_COUNT] = {
     [OPT_MAX_VARIANTS] = {1, 1 << 20}, [OPT_CACHE_BYTES] = {0, INT64_MAX},
     [OPT_THREADS] = {0, 4096},         [OPT_VECTOR_BITS] = {0, 512},
-    [OPT_LLVM_OPT] = {0, 2},
+    [OPT_LLVM_OPT] = {0, 2},           [OPT_CACHE_SIZE] = {0, INT64_MAX},
 };
 
 static _Atomic int64_t values[OPT_COUNT];
@@ -77,6 +79,13 @@ static int64_t parse_choice(OptionId id, const char *value)
         if (strcmp(choices[id][k], value) == 0)
             return k;
     return -1;
+}
+
+static void list_choices(OptionId id, char *buf, size_t size)
+{
+    size_t at = 0;
+    for (int k = 0; choices[id][k] && at < size; k++)
+        at += (size_t)snprintf(buf + at, size - at, "%s%s", k ? ", " : "", choices[id][k]);
 }
 
 static Status parse_int(OptionId id, const char *value, int64_t *out)
@@ -137,10 +146,11 @@ static Status set(OptionId id, const char *value)
         break;
     case KIND_ENUM:
         n = parse_choice(id, value);
-        if (n < 0)
-            return fail(ST_INVALID, "%s is \"%s\": %s%s%s%s%s are valid", table[id].name, value,
-                        choices[id][0], ", ", choices[id][1], choices[id][2] ? ", " : "",
-                        choices[id][2] ? choices[id][2] : "");
+        if (n < 0) {
+            char valid[128];
+            list_choices(id, valid, sizeof valid);
+            return fail(ST_INVALID, "%s is \"%s\": %s are valid", table[id].name, value, valid);
+        }
         break;
     case KIND_TEXT: {
         const char *text = keep_text(value);

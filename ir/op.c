@@ -12,6 +12,26 @@ const OpInfo op_info[OP_COUNT] = {
 #undef OP
 };
 
+const char *op_rule_text(DRule rule)
+{
+    static const char *const texts[] = {
+        [RULE_SAME] = "any, alike",
+        [RULE_NUM] = "all but bool, alike",
+        [RULE_FLOAT] = "floats, alike",
+        [RULE_INTS] = "ints, alike",
+        [RULE_BITS] = "ints or bool, alike",
+        [RULE_BOOL] = "bool",
+        [RULE_CMP] = "any, alike -> bool",
+        [RULE_FCMP] = "float -> bool",
+        [RULE_CAST] = "any -> any",
+        [RULE_WHERE] = "bool, then two alike",
+        [RULE_RANDOM] = "u64",
+        [RULE_INDEX] = "any -> i64",
+        [RULE_OWN] = "its own rule",
+    };
+    return texts[rule];
+}
+
 Op op_parse(const char *name, size_t len)
 {
     for (int op = 0; op < OP_COUNT; op++)

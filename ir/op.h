@@ -34,6 +34,7 @@ extern const OpInfo op_info[OP_COUNT];
 
 static inline const char *op_name(Op op) { return op_info[op].name; }
 static inline OpClass op_class(Op op) { return (OpClass)op_info[op].cls; }
+const char *op_rule_text(DRule rule); /* "floats, alike": what the inputs must be and what comes out */
 Op op_parse(const char *name, size_t len); /* OP_COUNT when unknown */
 
 #endif

@@ -11,6 +11,7 @@
 #include "jit/options.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/str.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -61,6 +62,7 @@ static const struct {
 static _Atomic int64_t values[OPT_COUNT];
 static const char *_Atomic texts[OPT_COUNT];
 static _Atomic uint64_t generation;
+static atomic_uchar origins[OPT_COUNT]; /* OptionOrigin */
 static atomic_int started; /* 0: not yet, 1: being read, 2: done */
 
 /* Every text that was ever set. */
@@ -175,28 +177,6 @@ static OptionId find(const char *name)
     return (OptionId)id;
 }
 
-/* How many letters must change to make one word of the other (Levenshtein), for short words. */
-static size_t distance(const char *a, const char *b)
-{
-    enum { LONGEST = 32 };
-    size_t n = strlen(a), m = strlen(b), row[LONGEST + 1];
-    if (n > LONGEST || m > LONGEST)
-        return LONGEST;
-    for (size_t j = 0; j <= m; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t change = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            size_t least = row[j] < row[j - 1] ? row[j] + 1 : row[j - 1] + 1;
-            row[j] = change < least ? change : least;
-        }
-    }
-    return row[m];
-}
-
 /* Writes all names, comma-separated. */
 static void list_names(char *buf, size_t size)
 {
@@ -227,19 +207,15 @@ static void warn_unknown(void)
         size_t best = SIZE_MAX;
         int nearest = 0;
         for (int id = 0; id < OPT_COUNT; id++) {
-            size_t d = distance(name, table[id].name);
+            size_t d = str_distance(name, table[id].name);
             if (d < best) {
                 best = d;
                 nearest = id;
             }
         }
-        char upper[64];
-        size_t k = 0;
-        for (const char *c = table[nearest].name; *c && k < sizeof upper - 1; c++)
-            upper[k++] = (char)toupper((unsigned char)*c);
-        upper[k] = '\0';
-        log_warn("kiln: the environment variable %.*s is no option; the nearest is KILN_%s",
-                 (int)(equals - *e), *e, upper);
+        char variable[64];
+        log_warn("kiln: the environment variable %.*s is no option; the nearest is %s",
+                 (int)(equals - *e), *e, option_variable((OptionId)nearest, variable, sizeof variable));
     }
 }
 
@@ -255,15 +231,14 @@ void options_init(void)
     }
     char bad[OPT_COUNT][256];
     for (int id = 0; id < OPT_COUNT; id++) {
-        char name[64] = "KILN_";
-        size_t at = 5;
-        for (const char *c = table[id].name; *c && at < sizeof name - 1; c++)
-            name[at++] = (char)toupper((unsigned char)*c);
+        char name[64];
         set((OptionId)id, table[id].def);
-        const char *value = os_getenv(name);
+        const char *value = os_getenv(option_variable((OptionId)id, name, sizeof name));
+        bool good = !value || set((OptionId)id, value) == ST_OK;
         bad[id][0] = '\0';
-        if (value && set((OptionId)id, value) != ST_OK)
+        if (!good)
             snprintf(bad[id], sizeof bad[id], "%s", fail_message());
+        atomic_store(&origins[id], !good ? ORIGIN_INVALID : value ? ORIGIN_ENVIRONMENT : ORIGIN_DEFAULT);
     }
     atomic_store_explicit(&started, 2, memory_order_release);
     log_configure(atomic_load(&texts[OPT_LOG]));
@@ -301,6 +276,7 @@ Status option_set(const char *name, const char *value)
         return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
     }
     TRY(set(id, value));
+    atomic_store(&origins[id], ORIGIN_SET);
     if (id == OPT_LOG)
         log_configure(value);
     return ST_OK;
@@ -339,6 +315,38 @@ void options_snapshot(JitOptions *out)
 const char *option_name(OptionId id)
 {
     return table[id].name;
+}
+
+const char *option_variable(OptionId id, char *buf, size_t size)
+{
+    snprintf(buf, size, "KILN_%s", table[id].name);
+    for (char *c = buf; *c; c++)
+        *c = (char)toupper((unsigned char)*c);
+    return buf;
+}
+
+const char *option_values(OptionId id, char *buf, size_t size)
+{
+    switch (table[id].kind) {
+    case KIND_BOOL: snprintf(buf, size, "0, 1"); break;
+    case KIND_TEXT: snprintf(buf, size, "text"); break;
+    case KIND_INT:
+        if (ranges[id].max == INT64_MAX)
+            snprintf(buf, size, "from %" PRId64, ranges[id].min);
+        else
+            snprintf(buf, size, "%" PRId64 " to %" PRId64, ranges[id].min, ranges[id].max);
+        break;
+    case KIND_ENUM: list_choices(id, buf, size); break;
+    }
+    return buf;
+}
+
+void option_describe(OptionId id, OptionInfo *out)
+{
+    static const char *const kinds[] = {[KIND_BOOL] = "bool", [KIND_INT] = "int", [KIND_ENUM] = "enum", [KIND_TEXT] = "text"};
+    options_init();
+    *out = (OptionInfo){.name = table[id].name, .kind = kinds[table[id].kind], .def = table[id].def, .help = table[id].help,
+                        .keyed = table[id].keyed, .origin = (OptionOrigin)atomic_load(&origins[id])};
 }
 
 bool option_keyed(OptionId id)

@@ -44,6 +44,18 @@ void options_snapshot(JitOptions *out);
 static inline MathMode options_math(const JitOptions *o) { return o->value[OPT_MATH] == OPT_MATH_STRICT ? MATH_STRICT : MATH_FAST; }
 
 const char *option_name(OptionId id);
+/* "KILN_MODE", and "jit, eager, interp" (what it may be) into buf; both return buf. */
+const char *option_variable(OptionId id, char *buf, size_t size);
+const char *option_values(OptionId id, char *buf, size_t size);
+
+/* Where a value came from. INVALID: the environment has one that is none, so the default is used. */
+typedef enum OptionOrigin { ORIGIN_DEFAULT, ORIGIN_ENVIRONMENT, ORIGIN_INVALID, ORIGIN_SET } OptionOrigin;
+typedef struct OptionInfo {
+    const char *name, *kind, *def, *help; /* kind: "bool", "int", "enum", "text" */
+    bool keyed;
+    OptionOrigin origin;
+} OptionInfo;
+void option_describe(OptionId id, OptionInfo *out);
 bool option_keyed(OptionId id);
 
 #endif

@@ -14,4 +14,7 @@ void str_init(Str *str, Arena *arena); /* empty text "" */
 void str_printf(Str *str, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void str_add(Str *str, const char *text, size_t len);
 
+/* How many letters must change to make one word of the other (Levenshtein), for words of at most 32 letters: what was meant? */
+size_t str_distance(const char *a, const char *b);
+
 #endif

@@ -11,7 +11,7 @@ guards/         ^(ir|guards)/
 jit/program     ^(ir|guards)/|^jit/(program|options|plan|kernel_table)\.
 jit/llvm/       ^(ir|jit)/
 jit/            ^(ir|guards|jit)/
-cache/cli/      ^(ir|guards|cache)/|^jit/(program|options|kernel_table)\.
+cache/cli/      ^(ir|guards|cache)/|^jit/(program|options|kernel_table|host_cpu|passes)\.
 cache/          ^(ir|guards|cache)/|^jit/(program|options|code|kernel_table)\.
 runtime/include/ ^$
 runtime/        ^(ir|guards|jit|cache|runtime)/|^kiln\.h$
@@ -22,7 +22,7 @@ system_rules='
 ^llvm/                                                            ^$
 ^cuda                                                             ^runtime/cuda
 ^xxhash\.h$                                                       ^ir/base/hash\.c$
-^(unistd|fcntl|sched|dlfcn|dirent)\.h$|^sys/                      ^ir/base/os\.c$
+^(unistd|fcntl|sched|dlfcn|dirent)\.h$|^sys/                      ^ir/base/os[a-z_]*\.c$
 ^criterion/                                                       ^$
 '
 

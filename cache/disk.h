@@ -4,8 +4,8 @@
  *     <dir>/                 0700, owned by the effective user, writable by no one else; opened once, used only through that handle
  *       CACHEDIR.TAG         so that back-up programs leave it out
  *       info                 what the library found of devices and features when it last wrote (for `kiln info`)
- *       counters             one line appended per process: hits, misses, refusals, seconds saved (O_APPEND, no lock)
- *       misses               recorded misses, a line each, bounded (for `kiln cache why`)
+ *       counters             lines appended per process: hits, misses, refusals, seconds saved (O_APPEND, no lock); cache/records.h
+ *       misses               recorded misses, a line each, bounded (for `kiln cache why`); cache/records.h
  *       3f/3fa9...-....kiln  entries in 256 folders by the first byte of their name
  *       3f/tmp.<pid>.<random>  being written; no reader matches it
  *

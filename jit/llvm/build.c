@@ -108,6 +108,14 @@ LV l_any(Emit *e, Val v)
 {
     if (!v.vec || e->lanes == 1)
         return v.v;
+    if (e->target->scalar_lanes) {
+        LV any = NULL;
+        for (int i = 0; i < e->lanes; i++) {
+            LV one = LLVMBuildExtractElement(e->b, v.v, LLVMConstInt(e->type[SC_I32], (unsigned)i, 0), "");
+            any = any ? LLVMBuildOr(e->b, any, one, "") : one;
+        }
+        return any;
+    }
     LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
     return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, v.v, bits, ""),
                          LLVMConstNull(bits), "");
@@ -363,7 +371,7 @@ void function_open(Emit *e, LV fn, LV scratch)
     e->entry_end = LLVMBuildBr(e->b, start);
     l_at(e, start);
     e->sink = NULL;
-    e->mask = e->whole = e->streams = NULL;
+    e->mask = e->whole = e->streams = e->inside = NULL;
     e->flat = NULL;
     memset(e->axis, 0, sizeof e->axis);
     level_open(e, LV_TASK);

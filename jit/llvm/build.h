@@ -33,6 +33,10 @@ enum { LV_TASK, LV_ROW, LV_TILE, LV_R, LV_COUNT };
 enum { MAX_LANES = REDUCE_LANES, MAX_AXES = 32, NO_AXIS = -1 };
 
 typedef LLVMValueRef LV;
+typedef struct Emit Emit;
+typedef struct Target Target;
+typedef struct CudaTarget CudaTarget;
+typedef struct GridPlan GridPlan;
 
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
@@ -62,8 +66,10 @@ typedef struct Reduction { /* see reduce.c */
     LV part, part_at;    /* split: byte offsets into the shared scratch (i64) */
 } Reduction;
 
-typedef struct Emit {
+struct Emit {
     const Kernel *k;
+    const Target *target;
+    const char *name;
     Arena *arena;
     const JitOptions *options;
     MathMode math;
@@ -84,14 +90,19 @@ typedef struct Emit {
     uint32_t row_axis;
     bool scalar_tail;    /* no masked access to small elements (AVX2): the last tile goes one by one */
     bool stream;         /* outputs are so big that stores go past the caches */
+    bool prefetch_rows;  /* ask for later rows by address where the hardware does not follow */
     bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
-    bool split;
+    bool split, in_order;
     Reduction *red;
     uint32_t n_red;
     uint32_t shared_arg;       /* split: the ARG_SCRATCH argument */
     int64_t scratch_bytes;     /* of accumulators; saved rows follow */
 
-    /* LLVM; owned by host.c */
+    /* CUDA */
+    const CudaTarget *cuda;
+    GridPlan *grid;            /* what the launches are, filled in by emission */
+
+    /* LLVM; owned by session.c. ptr: to a buffer */
     LLVMContextRef ctx;
     LLVMModuleRef module;
     LLVMBuilderRef b;
@@ -100,7 +111,7 @@ typedef struct Emit {
     /* the function being emitted */
     LV fn, block, scratch;     /* `block` is the argument block */
     LV entry_end;              /* the terminator of the block that holds the allocas */
-    LV sink;                   /* 8 zero bytes that a load or store goes to when its predicate is false */
+    LV sink;                   /* host: 8 zero bytes that a load or store goes to when its predicate is false */
     LV flat_n;                 /* points of all r axes */
     LV blocks;                 /* split: blocks of flat_n */
     int cur;                   /* level the builder stands at */
@@ -110,7 +121,12 @@ typedef struct Emit {
     struct ValMemo { Val val; LV splat; uint32_t scope; uint8_t level; } *val;
     struct IxMemo { Ix ix; uint32_t scope; uint8_t level; } *ix;
     struct ArgMemo { LV v; uint32_t scope; } *arg;
+    int inner;                 /* memos of this level and deeper ones are in inner_val, inner_ix: see Copy in cuda.h */
+    struct ValMemo *inner_val;
+    struct IxMemo *inner_ix;
+    const uint8_t *tile_align; /* per instruction: Address.align of its access in this version of the code; or NULL */
     Ix axis[MAX_AXES];
+    LV inside;                 /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
     LV mask;                   /* <lanes x i1> of the live lanes of this tile; NULL: all */
     LV whole;                  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
     LV streams;                /* i1: outputs are big enough for stores past the caches; NULL: never */
@@ -119,7 +135,7 @@ typedef struct Emit {
     LV *scan;                  /* per instruction: the running value of a KI_SCAN */
     LV x_flat, x_total;        /* split: number of this x point (lane 0), number of x points */
     LV *saved;                 /* per instruction: where its row lies in scratch; NULL: not saved */
-} Emit;
+};
 
 /* build.c */
 LLVMTypeRef l_vec(const Emit *e, LLVMTypeRef element);              /* <lanes x element>; the element where lanes is 1 */
@@ -198,16 +214,43 @@ typedef struct Address {
     LV ptr;              /* of lane 0; `many`: a vector of pointers */
     LV stride;           /* in elements; NULL: uniform */
     bool many;
+    bool constant;       /* nobody writes there while the kernel runs */
+    unsigned align;      /* of a contiguous tile, bytes; 0: that of an element */
 } Address;
+/*
+ * What targets differ in. All else (the plan, levels, values, tapes, index expressions, steps of reductions) is shared.
+ */
+struct Target {
+    unsigned space;            /* LLVM's address space of buffers */
+    int reduce_lanes;          /* the order of reductions (ir/scalar.h): canonical lanes of a block */
+    int64_t shared_reserved;   /* bytes at the start of ARG_SCRATCH that are not for partial results */
+    bool scalar_lanes;         /* lanes are registers of one thread: no instruction works on vectors */
+    void (*plan)(Emit *e);     /* which way the lanes run, how many, and what else is decided by hints */
+    Val (*load)(Emit *e, DType dtype, Address at, const Val *pred);
+    void (*store)(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+    void (*fault)(Emit *e, LV bad, LV to, LV id); /* *to = id where bad (i1) holds; may be asked for in hoisted code */
+    void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
+    void (*contract)(Emit *e);
+};
+
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 
 /* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers'
  * form */
-Val load_at(Emit *e, DType dtype, Address at, const Val *pred);
-void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+static inline Val load_at(Emit *e, DType dtype, Address at, const Val *pred)
+{
+    return e->target->load(e, dtype, at, pred);
+}
+static inline void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred)
+{
+    e->target->store(e, dtype, at, value, pred);
+}
 /* Past the caches where that is possible and wanted, and `only_if` (i1, or NULL) holds. */
 void stream_at(Emit *e, DType dtype, Address at, Val value, LV only_if);
+Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
+void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+void fault_host(Emit *e, LV bad, LV to, LV id);
 void prefetch_at(Emit *e, DType dtype, Address at);  /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                           /* at the end of a function that called it */
 enum { STREAM_BYTES = 1 << 24 };                    /* outputs from this size on are streamed */
@@ -243,6 +286,7 @@ bool stage_ordered(const Emit *e, uint32_t stage);
 /* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
  * (plan.c) */
 void emit_plan(Emit *e);
+void plan_host(Emit *e);
 void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
 void emit_stores(Emit *e, bool r_level, uint32_t stage); /* those of one stage of the r loop, or the x-level ones */
 void query_emit(Emit *e, const LV answers[ASK_POINTS + 1]);

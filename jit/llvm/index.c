@@ -168,8 +168,8 @@ static Ix ix_value(Emit *e, VRef v)
 Ix index_of(Emit *e, IRef i)
 {
     const Idx *x = &e->k->idx.at[i];
-    struct IxMemo *memo = &e->ix[i];
     uint8_t level = index_level(e, i);
+    struct IxMemo *memo = level >= e->inner ? &e->inner_ix[i] : &e->ix[i];
     if (x->kind == IX_CONST)
         return ix_uniform(l_i64(e, x->value));
     if (x->kind == IX_AXIS)

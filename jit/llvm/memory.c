@@ -1,5 +1,5 @@
 /*
- * Loads and stores of one tile of lanes: contiguous, reversed, broadcast, strided and indexed,
+ * The host's loads and stores of one tile of lanes: contiguous, reversed, broadcast, strided and indexed,
  * under the tile's mask (lanes past the end) and an instruction's own predicate. Masked-off lanes
  * read as zero bits and touch no memory.
  *
@@ -105,7 +105,7 @@ void prefetch_at(Emit *e, DType dtype, Address at)
         prefetch(e, at.ptr, 0, align_of(dtype) * (unsigned)e->lanes);
 }
 
-Val load_at(Emit *e, DType dtype, Address at, const Val *pred)
+Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
 {
     LLVMTypeRef element = l_memory(e, dtype), vector = l_vec(e, element);
     unsigned align = align_of(dtype);
@@ -131,7 +131,7 @@ Val load_at(Emit *e, DType dtype, Address at, const Val *pred)
     return (Val){.v = l_from_memory(e, dtype, v), .vec = true};
 }
 
-void store_at(Emit *e, DType dtype, Address at, Val x, const Val *pred)
+void store_host(Emit *e, DType dtype, Address at, Val x, const Val *pred)
 {
     LLVMTypeRef element = l_memory(e, dtype);
     unsigned align = align_of(dtype);
@@ -152,6 +152,14 @@ void store_at(Emit *e, DType dtype, Address at, Val x, const Val *pred)
         LLVMTypeRef types[2] = {LLVMTypeOf(v), LLVMTypeOf(ptrs)};
         l_intrinsic(e, "llvm.masked.scatter", types, 2, args, 4);
     }
+}
+
+/* No branch: the fault goes to the stack where there is none. Atomic, because other threads may report too. */
+void fault_host(Emit *e, LV bad, LV to, LV id)
+{
+    LV nowhere = l_alloca(e, e->type[SC_I64], 8, "nowhere");
+    LV store = l_store(e, id, LLVMBuildSelect(e->b, bad, to, nowhere, ""), 8);
+    LLVMSetOrdering(store, LLVMAtomicOrderingMonotonic);
 }
 
 /*

@@ -213,6 +213,34 @@ static void plan_lanes(Emit *e)
     e->lanes = lanes_within_rows(e, lanes);
 }
 
+void plan_host(Emit *e)
+{
+    const Kernel *k = e->k;
+    e->vec_r = e->n_r && k->vec_axis == k->axes.n - 1 && !e->in_order;
+    e->tile_axis = e->vec_r || !e->n_x ? NO_AXIS : (int)e->n_x - 1;
+    e->prefetch_rows = true;
+    bool vectors = e->vec_r || (e->n_x && k->vec_axis == e->n_x - 1);
+    if (vectors)
+        plan_lanes(e);
+    else
+        e->lanes = 1;
+    e->split = k->split && e->n_stages && !e->in_order;
+    plan_row_block(e);
+    plan_stream(e);
+}
+
+static void plan_stages(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
+                      ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) &&
+                       e->info[i].r_level);
+        if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
+            e->n_stages = e->info[i].stage + 1u;
+    }
+}
+
 void emit_plan(Emit *e)
 {
     const Kernel *k = e->k;
@@ -222,28 +250,12 @@ void emit_plan(Emit *e)
     while (e->n_x < k->axes.n && k->axes.at[e->n_x].kind == AXIS_X)
         e->n_x++;
     e->n_r = k->axes.n - e->n_x;
-    bool in_order = has_kind(k, KI_SCAN) || has_kind(k, KI_SCATTER);
-    e->vec_r = e->n_r && k->vec_axis == k->axes.n - 1 && !in_order;
-    e->tile_axis = e->vec_r || !e->n_x ? NO_AXIS : (int)e->n_x - 1;
-    plan_levels(e);
-    bool vectors = e->vec_r || (e->n_x && k->vec_axis == e->n_x - 1);
-    if (vectors)
-        plan_lanes(e);
-    else
-        e->lanes = 1;
-    for (uint32_t i = 0; i < k->inst.n; i++) {
-        const KInst *n = &k->inst.at[i];
-        bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
-                      ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) &&
-                       e->info[i].r_level);
-        if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
-            e->n_stages = e->info[i].stage + 1u;
-    }
-    e->split = k->split && e->n_stages && !in_order;
-    plan_row_block(e);
-    plan_stream(e);
+    e->in_order = has_kind(k, KI_SCAN) || has_kind(k, KI_SCATTER);
+    plan_stages(e);
     for (uint32_t a = 0; a < k->args.n; a++)
         if (k->args.at[a].kind == ARG_SCRATCH)
             e->shared_arg = a;
+    e->target->plan(e);
+    plan_levels(e);
     reduce_plan(e);
 }

@@ -405,7 +405,7 @@ void reduce_close(Emit *e, uint32_t stage)
 
 LV reduce_layout(Emit *e)
 {
-    LV bytes = l_i64(e, 0), each = l_mul(e, e->x_total, l_add(e, e->blocks, l_i64(e, 1)));
+    LV bytes = l_i64(e, e->target->shared_reserved), each = l_mul(e, e->x_total, l_add(e, e->blocks, l_i64(e, 1)));
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         r->part = bytes;

@@ -65,7 +65,7 @@ static LV float_to_half(Emit *e, LV v, bool vec)
  * Integer division of vectors, which x86 does not have. Up to 32 bits through floats that hold the
  * operands exactly: the quotient a / b of n-bit integers is an integer or at least 2^-n
  * (relatively) away from one, so rounding to 24 (53) bits never reaches the next and truncation is
- * right. 64 bits go lane by lane.
+ * right. 64 bits go lane by lane, and all where lanes are no vectors.
  *
  * Never as one LLVM instruction: division by zero in one lane is undefined for all, and LLVM 19.1.7
  * takes `sdiv x, select c, 1, <2, 1, 0, -1>` for x, because the second arm alone would divide by
@@ -77,7 +77,7 @@ static LV vector_divide(Emit *e, const TapeInst *n, LV a, LV b)
          rest = n->op == SOP_SREM || n->op == SOP_UREM;
     LLVMTypeRef type = l_vec(e, e->type[n->type]);
     LV q;
-    if (n->type == SC_I64) {
+    if (n->type == SC_I64 || e->target->scalar_lanes) {
         q = LLVMGetPoison(type);
         for (int lane = 0; lane < e->lanes; lane++) {
             LV at = LLVMConstInt(e->type[SC_I32], (unsigned)lane, 0);

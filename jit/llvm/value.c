@@ -37,14 +37,20 @@ LV argument(Emit *e, uint32_t arg)
     return v;
 }
 
+static struct ValMemo *memo_of(const Emit *e, VRef v)
+{
+    return e->level[v] >= e->inner ? &e->inner_val[v] : &e->val[v];
+}
+
 void value_set(Emit *e, VRef v, int level, Val val)
 {
-    e->val[v] = (struct ValMemo){.val = val, .scope = e->scope[level], .level = (uint8_t)level};
+    *memo_of(e, v) = (struct ValMemo){.val = val, .scope = e->scope[level], .level = (uint8_t)level};
 }
 
 static bool remembered(const Emit *e, VRef v)
 {
-    return e->val[v].scope && e->val[v].scope == e->scope[e->val[v].level];
+    const struct ValMemo *memo = memo_of(e, v);
+    return memo->scope && memo->scope == e->scope[memo->level];
 }
 
 static Val emit_op(Emit *e, const KInst *n)
@@ -77,7 +83,7 @@ static void fetch_later_row(Emit *e, const KInst *n)
 {
     enum { ROWS_AHEAD = 8 };
     uint32_t r = e->n_x;
-    if (e->vec_r || e->lanes == 1 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
+    if (!e->prefetch_rows || e->vec_r || e->lanes == 1 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
         e->k->form != FORM_LOOPS || !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
         return;
     Ix here = e->axis[r];
@@ -99,7 +105,7 @@ static void fetch_next_point(Emit *e, const KInst *n)
 {
     enum { ROW_BYTES = 1 << 18 };
     uint32_t x = e->n_x - 1;
-    if (!e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x ||
+    if (!e->prefetch_rows || !e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x ||
         n->pred != VREF_NONE || !kidx_uses_axis(e->k, n->idx, x) || through_value(e->k, n->idx))
         return;
     double bytes = (double)dtype_bytes((DType)n->dtype);
@@ -128,8 +134,12 @@ static Val emit_load(Emit *e, const KInst *n)
         pred = value(e, n->pred);
         p = &pred;
     }
+    const KArg *arg = &e->k->args.at[n->arg];
     DType dtype = (DType)n->dtype;
-    Val v = load_at(e, dtype, address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx), p);
+    Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
+    at.align = e->tile_align ? e->tile_align[n - e->k->inst.at] : 0;
+    at.constant = !arg->written && !arg->may_alias;
+    Val v = load_at(e, dtype, at, p);
     fetch_later_row(e, n);
     fetch_next_point(e, n);
     return v;
@@ -158,12 +168,7 @@ static Val emit_bound(Emit *e, const KInst *n)
     }
     if (bad.vec && e->mask)
         bad.v = LLVMBuildAnd(e->b, bad.v, e->mask, "");
-    /* No branch: the fault goes to the stack where there is none. Atomic, because other threads may
-     * report too. */
-    LV nowhere = l_alloca(e, e->type[SC_I64], 8, "nowhere");
-    LV to = LLVMBuildSelect(e->b, l_any(e, bad), argument(e, n->arg), nowhere, "");
-    LV store = l_store(e, l_i64(e, (int64_t)n->imm), to, 8);
-    LLVMSetOrdering(store, LLVMAtomicOrderingMonotonic);
+    e->target->fault(e, l_any(e, bad), argument(e, n->arg), l_i64(e, (int64_t)n->imm));
     return (Val){.v = x, .vec = vec};
 }
 
@@ -224,7 +229,7 @@ static Val emit_value(Emit *e, VRef v)
 Val value(Emit *e, VRef v)
 {
     if (remembered(e, v))
-        return e->val[v].val;
+        return memo_of(e, v)->val;
     Place place = level_enter(e, e->level[v]);
     bool kept = e->saved && e->saved[v] && e->info[v].stage < e->stage;
     Val r = kept ? emit_saved(e, v) : emit_value(e, v);
@@ -240,7 +245,7 @@ LV value_vector(Emit *e, VRef v)
     Val x = value(e, v);
     if (x.vec || e->lanes == 1)
         return x.v;
-    struct ValMemo *memo = &e->val[v];
+    struct ValMemo *memo = memo_of(e, v);
     if (!memo->splat) {
         Place place = level_enter(e, memo->level);
         memo->splat = l_splat(e, x.v);
@@ -280,6 +285,7 @@ void value_store(Emit *e, VRef v)
     Val x = value(e, n->a);
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
+    at.align = e->tile_align ? e->tile_align[v] : 0;
     if (p || !e->streams)
         store_at(e, dtype, at, x, p);
     else

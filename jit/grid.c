@@ -1,0 +1,161 @@
+/* Launch plans: making, folding, evaluating; and the targets that PTX is made for. */
+#include "jit/grid.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- targets ---- */
+
+/* What LLVM 19 knows. Later devices run PTX of the last one, later drivers take PTX of the last version. */
+static const struct {
+    int sm, least_ptx;
+} sms[] = {{75, 63}, {80, 70}, {86, 71}, {87, 74}, {89, 78}, {90, 78}};
+static const int ptx_versions[] = {63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83, 84, 85};
+enum { N_SMS = sizeof sms / sizeof *sms, N_PTX = sizeof ptx_versions / sizeof *ptx_versions };
+enum { ARCH_SM = 90, ARCH_PTX = 80 }; /* sm_90a */
+
+bool cuda_target_known(const CudaTarget *t)
+{
+    bool ptx = false, sm = false;
+    for (size_t i = 0; i < N_PTX; i++)
+        ptx |= ptx_versions[i] == t->ptx;
+    for (size_t i = 0; i < N_SMS; i++)
+        sm |= sms[i].sm == t->sm && t->ptx >= sms[i].least_ptx;
+    return ptx && sm && (!t->arch || (t->sm == ARCH_SM && t->ptx >= ARCH_PTX));
+}
+
+Status cuda_target(int major, int minor, int driver, CudaTarget *out)
+{
+    int cc = major * 10 + minor, cuda = driver / 1000, point = driver % 1000 / 10, ptx = 0;
+    /* CUDA 10.n brought PTX 6.3 + n; 11.n 7.n; 12.n 8.n */
+    int most = cuda < 10 ? 0 : cuda == 10 ? 63 + point : cuda == 11 ? 70 + point : cuda == 12 ? 80 + point : 85;
+    for (size_t i = 0; i < N_PTX; i++)
+        ptx = ptx_versions[i] <= most ? ptx_versions[i] : ptx;
+    *out = (CudaTarget){.ptx = ptx};
+    for (size_t i = 0; i < N_SMS; i++)
+        if (sms[i].sm <= cc && sms[i].least_ptx <= ptx)
+            out->sm = sms[i].sm;
+    out->arch = cc == ARCH_SM && out->sm == ARCH_SM && ptx >= ARCH_PTX;
+    if (cc < sms[0].sm)
+        return fail(ST_UNSUPPORTED, "compute capability %d.%d: kiln needs 7.5 or newer", major, minor);
+    if (!out->sm)
+        return fail(ST_UNSUPPORTED, "the NVIDIA driver is too old: it speaks CUDA %d.%d, kiln needs 10.0 or newer", cuda,
+                    point);
+    return ST_OK;
+}
+
+/* ---- making ---- */
+
+static uint16_t node(GridPlan *p, GridNode n)
+{
+    for (uint32_t i = 0; i < p->n_nodes; i++)
+        if (p->node[i].op == n.op && p->node[i].a == n.a && p->node[i].b == n.b && p->node[i].value == n.value)
+            return (uint16_t)i;
+    if (p->n_nodes == GRID_NODES) {
+        p->full = true;
+        return 0;
+    }
+    p->node[p->n_nodes] = n;
+    return (uint16_t)p->n_nodes++;
+}
+
+uint16_t grid_const(GridPlan *p, int64_t value) { return node(p, (GridNode){.op = GRID_CONST, .value = value}); }
+uint16_t grid_arg(GridPlan *p, uint32_t arg) { return node(p, (GridNode){.op = GRID_ARG, .value = arg}); }
+uint16_t grid_sms(GridPlan *p) { return node(p, (GridNode){.op = GRID_SMS}); }
+
+static int64_t apply(GridOp op, int64_t a, int64_t b)
+{
+    int64_t r;
+    switch (op) {
+    case GRID_ADD:
+        return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
+    case GRID_MUL:
+        return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
+    case GRID_CEIL_DIV:
+        b = b < 1 ? 1 : b;
+        return a / b + (a % b > 0);
+    case GRID_MIN:
+        return a < b ? a : b;
+    case GRID_MAX:
+        return a > b ? a : b;
+    case GRID_CONST:
+    case GRID_ARG:
+    case GRID_SMS:
+        break;
+    }
+    return 0;
+}
+
+uint16_t grid_op(GridPlan *p, GridOp op, uint16_t a, uint16_t b)
+{
+    const GridNode *x = &p->node[a], *y = &p->node[b];
+    if (x->op == GRID_CONST && y->op == GRID_CONST)
+        return grid_const(p, apply(op, x->value, y->value));
+    if (op == GRID_MUL && x->op == GRID_CONST && x->value == 1)
+        return b;
+    if ((op == GRID_MUL || op == GRID_CEIL_DIV) && y->op == GRID_CONST && y->value == 1)
+        return a;
+    return node(p, (GridNode){.op = (uint8_t)op, .a = a, .b = b});
+}
+
+GridPhase *grid_phase(GridPlan *p, const char *entry, uint32_t threads)
+{
+    p->full |= p->n_phases == GRID_PHASES || strlen(entry) >= GRID_NAME;
+    GridPhase *phase = &p->phase[p->full ? 0 : p->n_phases++];
+    *phase = (GridPhase){.threads = (uint16_t)threads};
+    snprintf(phase->entry, sizeof phase->entry, "%s", entry);
+    phase->blocks = phase->points = phase->shared = grid_const(p, 0);
+    return phase;
+}
+
+/* ---- using ---- */
+
+static void evaluate(const GridPlan *p, void *const *args, int64_t n_sms, int64_t *value)
+{
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        const GridNode *n = &p->node[i];
+        value[i] = n->op == GRID_CONST ? n->value
+                   : n->op == GRID_SMS ? n_sms
+                   : n->op == GRID_ARG ? (int64_t)(intptr_t)args[n->value]
+                                       : apply((GridOp)n->op, value[n->a], value[n->b]);
+    }
+}
+
+GridLaunch grid_launch(const GridPlan *p, uint32_t phase, void *const *args, int64_t n_sms)
+{
+    int64_t value[GRID_NODES];
+    const GridPhase *f = &p->phase[phase];
+    evaluate(p, args, n_sms, value);
+    return (GridLaunch){.blocks = value[f->blocks],
+                        .points = value[f->points],
+                        .threads = f->threads,
+                        .shared = (uint32_t)value[f->shared]};
+}
+
+int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t n_sms)
+{
+    int64_t value[GRID_NODES];
+    evaluate(p, args, n_sms, value);
+    return value[p->scratch];
+}
+
+bool grid_valid(const GridPlan *p, uint32_t n_args)
+{
+    if (p->full || !p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES ||
+        p->scratch >= p->n_nodes)
+        return false;
+    for (uint32_t i = 0; i < p->n_nodes; i++) {
+        const GridNode *n = &p->node[i];
+        bool binary = n->op >= GRID_ADD;
+        if (n->op > GRID_MAX || (n->op == GRID_ARG && (n->value < 0 || n->value >= n_args)) ||
+            (binary && (n->a >= i || n->b >= i)))
+            return false;
+    }
+    for (uint32_t i = 0; i < p->n_phases; i++) {
+        const GridPhase *f = &p->phase[i];
+        if (f->blocks >= p->n_nodes || f->points >= p->n_nodes || f->shared >= p->n_nodes || !f->threads ||
+            f->threads > 1024 || !memchr(f->entry, 0, sizeof f->entry))
+            return false;
+    }
+    return true;
+}

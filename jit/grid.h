@@ -1,0 +1,76 @@
+/*
+ * How a kernel compiled for CUDA is launched: plain data, stored with its PTX, evaluated on the host without LLVM.
+ *
+ * A plan is a list of phases, run one after another on one stream; each is an entry function of the PTX and the size of its
+ * grid. Sizes are expressions over the kernel's ARG_SIZE arguments, kept as nodes that name earlier nodes.
+ *
+ * Every entry takes one parameter: the argument block (one 8-byte slot per Kernel.args entry) by value, or, where the block
+ * is larger than GRID_BLOCK_BYTES (`by_pointer`), the device address of a copy of it.
+ *
+ * ARG_SCRATCH: `scratch` bytes of device memory, aligned to 256 (0 bytes: the kernel has no such argument). Its first
+ * GRID_COUNTER_BYTES are counters: zero before the first launch that uses this memory, and left zero by every launch, so
+ * kernels may share one scratch buffer on one stream. The rest holds anything.
+ */
+#ifndef JIT_GRID_H
+#define JIT_GRID_H
+
+#include "ir/base/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096 };
+
+/* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a). */
+typedef struct CudaTarget {
+    int sm, ptx;
+    bool arch;
+} CudaTarget;
+
+/* The target for a device of compute capability major.minor under a driver of version `driver` (12040 for CUDA 12.4): the
+ * newest that both LLVM and the driver know. ST_UNSUPPORTED: older than sm_75, or a driver older than CUDA 10.0. */
+Status cuda_target(int major, int minor, int driver, CudaTarget *out);
+bool cuda_target_known(const CudaTarget *t);
+
+typedef enum GridOp { GRID_CONST, GRID_ARG, GRID_SMS, GRID_ADD, GRID_MUL, GRID_CEIL_DIV, GRID_MIN, GRID_MAX } GridOp;
+
+typedef struct GridNode {
+    int64_t value;       /* CONST: the number; ARG: which argument. SMS: the device's multiprocessors */
+    uint16_t a, b;       /* ADD...: earlier nodes; CEIL_DIV rounds up, its divisor is taken as at least 1 */
+    uint8_t op;
+} GridNode;
+
+typedef struct GridPhase {
+    char entry[GRID_NAME];
+    uint16_t blocks;     /* node: blocks of the grid's x dimension; 0 or less: nothing to launch */
+    uint16_t points;     /* node: x times r points, with Kernel.cost an estimate of the work */
+    uint16_t shared;     /* node: dynamic shared memory, bytes */
+    uint16_t threads;    /* of a block */
+} GridPhase;
+
+typedef struct GridPlan {
+    uint32_t n_nodes, n_phases;
+    uint16_t scratch;    /* node: bytes of ARG_SCRATCH */
+    bool by_pointer, full; /* full: a node or a phase found no room; such a plan is never given out */
+    GridNode node[GRID_NODES];
+    GridPhase phase[GRID_PHASES];
+} GridPlan;
+
+typedef struct GridLaunch {
+    int64_t blocks, points;
+    uint32_t threads, shared;
+} GridLaunch;
+
+/* Making one. Constants fold, equal nodes are one. */
+uint16_t grid_const(GridPlan *p, int64_t value);
+uint16_t grid_arg(GridPlan *p, uint32_t arg);
+uint16_t grid_sms(GridPlan *p);
+uint16_t grid_op(GridPlan *p, GridOp op, uint16_t a, uint16_t b);
+GridPhase *grid_phase(GridPlan *p, const char *entry, uint32_t threads);
+
+/* For one argument block and a device of `sms` multiprocessors. Arithmetic saturates. */
+GridLaunch grid_launch(const GridPlan *p, uint32_t phase, void *const *args, int64_t sms);
+int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t sms);
+/* Is a plan that came from a disk well-formed, for a kernel of n_args arguments? */
+bool grid_valid(const GridPlan *p, uint32_t n_args);
+
+#endif

@@ -1,0 +1,221 @@
+/*
+ * One compilation, whatever the target: context, module and builder; the IR; the pass list; code and texts.
+ *
+ * LLVM aborts the process on some errors; therefore the module is verified before anything else sees it.
+ */
+#include "jit/llvm/session.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/ErrorHandling.h>
+#include <llvm-c/Transforms/PassBuilder.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <threads.h>
+
+static _Thread_local const char *kernel_at_work = "";
+
+static void fatal(const char *reason)
+{
+    log_warn("LLVM gave up on kernel %s: %s", kernel_at_work, reason);
+}
+
+static void init(void) { LLVMInstallFatalErrorHandler(fatal); }
+
+void session_init(void)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, init);
+}
+
+static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)
+{
+    Session *s = user;
+    char *text = LLVMGetDiagInfoDescription(info);
+    if (LLVMGetDiagInfoSeverity(info) == LLVMDSError && !s->error[0])
+        snprintf(s->error, sizeof s->error, "%s", text);
+    LLVMDisposeMessage(text);
+}
+
+LLVMCodeGenOptLevel session_effort(const Session *s)
+{
+    int64_t effort = s->e.options->value[OPT_LLVM_OPT];
+    return effort <= 0 ? LLVMCodeGenLevelNone : effort == 1 ? LLVMCodeGenLevelLess : LLVMCodeGenLevelDefault;
+}
+
+void session_attribute(Session *s, LV fn, const char *key, const char *text)
+{
+    LLVMAttributeRef a = LLVMCreateStringAttribute(s->e.ctx, key, (unsigned)strlen(key), text,
+                                                   (unsigned)strlen(text));
+    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
+}
+
+static void attributes(Session *s)
+{
+    unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+    for (LV fn = LLVMGetFirstFunction(s->e.module); fn; fn = LLVMGetNextFunction(fn)) {
+        if (LLVMIsDeclaration(fn))
+            continue;
+        s->how->attributes(s, fn);
+        LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                                LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
+    }
+}
+
+static void emit_init(Session *s, const Emit *start)
+{
+    Emit *e = &s->e;
+    *e = *start;
+    e->arena = &s->arena;
+    e->name = s->name;
+    e->target = s->how->target;
+    e->math = options_math(e->options);
+    e->inner = LV_COUNT;
+    e->ctx = LLVMContextCreate();
+    LLVMContextSetDiagnosticHandler(e->ctx, on_diagnostic, s);
+    e->module = LLVMModuleCreateWithNameInContext("kiln", e->ctx);
+    e->b = LLVMCreateBuilderInContext(e->ctx);
+    static const unsigned widths[] = {1, 8, 16, 32, 64};
+    for (int t = SC_I1; t <= SC_I64; t++)
+        e->type[t] = LLVMIntTypeInContext(e->ctx, widths[t]);
+    e->type[SC_F32] = LLVMFloatTypeInContext(e->ctx);
+    e->type[SC_F64] = LLVMDoubleTypeInContext(e->ctx);
+    e->half = LLVMHalfTypeInContext(e->ctx);
+    e->ptr = LLVMPointerTypeInContext(e->ctx, e->target->space);
+}
+
+/* Takes the IR from the kernel; the arena may jump past this frame only to session_compile's. */
+static void build(Session *s)
+{
+    Emit *e = &s->e;
+    const Kernel *k = e->k;
+    e->val = ARENA_ARRAY(&s->arena, struct ValMemo, k->inst.n + 1);
+    e->ix = ARENA_ARRAY(&s->arena, struct IxMemo, k->idx.n + 1);
+    e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
+    emit_plan(e);
+    if (k->form == FORM_CONTRACT)
+        e->target->contract(e);
+    else
+        e->target->loops(e);
+    attributes(s);
+}
+
+static Status optimise(Session *s)
+{
+    int64_t effort = s->e.options->value[OPT_LLVM_OPT];
+    if (effort <= 0)
+        return ST_OK;
+    const char *passes = effort == 1 ? "function(sroa,early-cse,simplifycfg)" : "default<O2>";
+    LLVMPassBuilderOptionsRef o = LLVMCreatePassBuilderOptions();
+    LLVMErrorRef failed = LLVMRunPasses(s->e.module, passes, s->machine, o);
+    LLVMDisposePassBuilderOptions(o);
+    if (!failed)
+        return ST_OK;
+    char *text = LLVMGetErrorMessage(failed);
+    Status status = fail(ST_COMPILE, "kernel %s: passes: %s", s->name, text);
+    LLVMDisposeErrorMessage(text);
+    return status;
+}
+
+static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType type, void **out,
+                        size_t *bytes)
+{
+    LLVMMemoryBufferRef buffer = NULL;
+    char *error = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(s->machine, module, type, &error, &buffer)) {
+        Status status =
+            fail(ST_COMPILE, "kernel %s: %s", s->name, error ? error : "code generation failed");
+        LLVMDisposeMessage(error);
+        return status;
+    }
+    *bytes = LLVMGetBufferSize(buffer);
+    char *copy = os_alloc(*bytes + 1);
+    if (copy) {
+        memcpy(copy, LLVMGetBufferStart(buffer), *bytes);
+        copy[*bytes] = 0;
+    }
+    LLVMDisposeMemoryBuffer(buffer);
+    *out = copy;
+    return copy ? ST_OK : fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its code", s->name);
+}
+
+static Status texts(Session *s, SessionOut *out)
+{
+    char *ir = LLVMPrintModuleToString(s->e.module);
+    size_t n = strlen(ir) + 1;
+    out->ir = os_alloc(n);
+    if (out->ir)
+        memcpy(out->ir, ir, n);
+    LLVMDisposeMessage(ir);
+    if (!out->ir)
+        return fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its text", s->name);
+    if (s->how->file == LLVMAssemblyFile)
+        return ST_OK;
+    LLVMModuleRef copy = LLVMCloneModule(s->e.module); /* code generation changes the module */
+    Status status = emit_file(s, copy, LLVMAssemblyFile, (void **)&out->assembly, &n);
+    LLVMDisposeModule(copy);
+    return status;
+}
+
+static Status generate(Session *s, bool want_text, SessionOut *out)
+{
+    Emit *e = &s->e;
+    char *triple = LLVMGetTargetMachineTriple(s->machine);
+    LLVMSetTarget(e->module, triple);
+    LLVMDisposeMessage(triple);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(s->machine);
+    LLVMSetModuleDataLayout(e->module, layout);
+    LLVMDisposeTargetData(layout);
+    char *error = NULL;
+    Status status = ST_OK;
+    if (LLVMVerifyModule(e->module, LLVMReturnStatusAction, &error))
+        status = fail(ST_INTERNAL, "kernel %s: malformed IR: %s", s->name, error);
+    LLVMDisposeMessage(error);
+    if (status != ST_OK)
+        return status;
+    TRY(optimise(s));
+    if (want_text)
+        TRY(texts(s, out));
+    TRY(emit_file(s, e->module, s->how->file, &out->code, &out->bytes));
+    if (s->error[0])
+        return fail(ST_COMPILE, "kernel %s: %s", s->name, s->error);
+    return s->how->check(s, out->code, out->bytes);
+}
+
+Status session_compile(const SessionTarget *how, const Emit *start, const char *name, bool want_text, SessionOut *out)
+{
+    *out = (SessionOut){0};
+    jmp_buf oom;
+    Session *volatile session = os_calloc(1, sizeof *session);
+    if (!session)
+        return fail(ST_OUT_OF_MEMORY, "kernel %s: no memory to compile it", name);
+    volatile Status status = ST_OUT_OF_MEMORY;
+    session->how = how;
+    session->name = kernel_at_work = name;
+    arena_init(&session->arena, &oom);
+    if (setjmp(oom) == 0) {
+        emit_init(session, start);
+        build(session);
+        session->machine = how->machine(session);
+        status = session->machine ? generate(session, want_text, out)
+                                  : fail(ST_COMPILE, "kernel %s: LLVM has no machine for its target", name);
+    } else {
+        fail(ST_OUT_OF_MEMORY, "kernel %s: no memory to compile it", name);
+    }
+    kernel_at_work = "";
+    if (session->machine)
+        LLVMDisposeTargetMachine(session->machine);
+    LLVMDisposeBuilder(session->e.b);
+    LLVMDisposeModule(session->e.module);
+    LLVMContextDispose(session->e.ctx);
+    arena_free(&session->arena);
+    os_free(session);
+    if (status != ST_OK) {
+        os_free(out->code);
+        os_free(out->ir);
+        os_free(out->assembly);
+        *out = (SessionOut){0};
+    }
+    return status;
+}

@@ -1,0 +1,46 @@
+/*
+ * One compilation: LLVM's objects around an Emit, from a kernel to the bytes and texts that a target wants. What targets
+ * differ in is in SessionTarget (code generation) and in build.h's Target (the IR that is made). Internal to jit/llvm.
+ */
+#ifndef JIT_LLVM_SESSION_H
+#define JIT_LLVM_SESSION_H
+
+#include "ir/base/status.h"
+#include "jit/llvm/build.h"
+
+#include <llvm-c/TargetMachine.h>
+
+typedef struct SessionTarget SessionTarget;
+
+typedef struct Session {
+    Emit e;
+    Arena arena;
+    const SessionTarget *how;
+    LLVMTargetMachineRef machine;
+    const char *name;
+    char error[512];      /* what a diagnostic said */
+} Session;
+
+struct SessionTarget {
+    const Target *target;
+    LLVMTargetMachineRef (*machine)(const Session *s);  /* NULL: LLVM has none */
+    void (*attributes)(Session *s, LV fn);              /* of one function that has a body */
+    LLVMCodeGenFileType file;
+    Status (*check)(const Session *s, const unsigned char *code, size_t bytes); /* of the finished code */
+};
+
+typedef struct SessionOut {   /* all os_free */
+    void *code;
+    size_t bytes;
+    char *ir, *assembly;      /* NULL unless asked for; no assembly where the code is text itself */
+} SessionOut;
+
+void session_init(void);      /* once a process, before any target is asked for; thread-safe, idempotent */
+LLVMCodeGenOptLevel session_effort(const Session *s);
+void session_attribute(Session *s, LV fn, const char *key, const char *text);
+
+/* Compiles start->k: `start` holds what the target fixes before anything is made (k, options, bits, cuda, grid).
+ * ST_COMPILE, ST_INTERNAL, ST_OUT_OF_MEMORY, or what emission failed with. */
+Status session_compile(const SessionTarget *how, const Emit *start, const char *name, bool want_text, SessionOut *out);
+
+#endif

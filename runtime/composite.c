@@ -69,11 +69,10 @@ API2(kiln_tensor *, kiln_matmul, kiln_tensor *, a, kiln_tensor *, b)
 /* ---- shared beginnings ---- */
 
 /* A float argument in the dtype it is computed in; *out gets the dtype of the result. */
-static RtNode *float_in(Rec *r, kiln_tensor *x, DType *out)
+static RtNode *float_in(Rec *r, kiln_tensor *x, const char *what, DType *out)
 {
-    static const char *const names[] = {"x"};
-    RtNode *in = rec_strong(r, rec_in(r, x, "x"));
-    if (!rec_promote(r, PREP_FLOAT, 1, &in, names))
+    RtNode *in = rec_strong(r, rec_in(r, x, what));
+    if (!rec_promote(r, PREP_FLOAT, 1, &in, &what))
         return NULL;
     *out = node_dtype(in);
     return rec_cast(r, in, compute_dtype(*out));
@@ -104,7 +103,7 @@ API1(kiln_tensor *, kiln_silu, kiln_tensor *, x)
 {
     Rec r = REC(kiln_silu);
     DType out = DT_F32;
-    RtNode *in = float_in(&r, x, &out);
+    RtNode *in = float_in(&r, x, "x", &out);
     return rec_end(&r, rec_cast(&r, mul(&r, in, rec_ew1(&r, OP_SIGMOID, in)), out));
 }
 
@@ -112,7 +111,7 @@ API1(kiln_tensor *, kiln_gelu, kiln_tensor *, x)
 {
     Rec r = REC(kiln_gelu);
     DType out = DT_F32;
-    RtNode *in = float_in(&r, x, &out);
+    RtNode *in = float_in(&r, x, "x", &out);
     RtNode *erf = rec_ew1(&r, OP_ERF, mul(&r, in, number(&r, in, 0.70710678118654752440)));
     RtNode *half = mul(&r, in, number(&r, in, 0.5));
     return rec_end(&r, rec_cast(&r, mul(&r, half, add(&r, erf, number(&r, in, 1))), out));
@@ -122,7 +121,7 @@ API1(kiln_tensor *, kiln_gelu_tanh, kiln_tensor *, x)
 {
     Rec r = REC(kiln_gelu_tanh);
     DType out = DT_F32;
-    RtNode *in = float_in(&r, x, &out);
+    RtNode *in = float_in(&r, x, "x", &out);
     RtNode *cube = mul(&r, rec_ew1(&r, OP_SQUARE, in), in);
     RtNode *inner = add(&r, in, mul(&r, cube, number(&r, in, 0.044715)));
     RtNode *tanh = rec_ew1(&r, OP_TANH, mul(&r, inner, number(&r, in, 0.79788456080286535588)));
@@ -150,7 +149,7 @@ API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
 {
     Rec r = REC(kiln_softmax);
     DType out = DT_F32;
-    RtNode *in = float_in(&r, x, &out);
+    RtNode *in = float_in(&r, x, "x", &out);
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *e = rec_ew1(&r, OP_EXP, shifted(&r, in, axis));
@@ -162,7 +161,7 @@ API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)
 {
     Rec r = REC(kiln_log_softmax);
     DType out = DT_F32;
-    RtNode *in = float_in(&r, x, &out);
+    RtNode *in = float_in(&r, x, "x", &out);
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *s = shifted(&r, in, axis);
@@ -175,7 +174,7 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
     Rec r = REC(kiln_cross_entropy);
     DType out = DT_F32;
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
-    RtNode *x = float_in(&r, logits, &out), *label = rec_in(&r, labels, "labels");
+    RtNode *x = float_in(&r, logits, "logits", &out), *label = rec_in(&r, labels, "labels");
     if (!x || !label)
         return rec_end(&r, NULL);
     node_text(logits->node, left);
@@ -244,7 +243,7 @@ API3(kiln_tensor *, kiln_normalize, kiln_tensor *, x, kiln_axes, axes, double, e
     Rec r = REC(kiln_normalize);
     DType out = DT_F32;
     uint8_t mask;
-    RtNode *in = float_in(&r, x, &out);
+    RtNode *in = float_in(&r, x, "x", &out);
     if (!rec_axes(&r, in, axes, &mask) || !good_eps(&r, eps))
         return rec_end(&r, NULL);
     return rec_end(&r, rec_cast(&r, normalize(&r, in, mask, eps), out));

@@ -63,7 +63,8 @@ API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis
     dims[axis] = node_elements(at);
     int64_t numel;
     if (!shape_numel(rank, out, &numel))
-        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements"));
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s, index is %s",
+                                    node_text(in, left), node_text(at, right)));
     RtNode *flat = rec_reshape(&r, at, 1, &dims[axis]);
     RtNode *taken = rec_gather(&r, in, spread_index(&r, flat, in->rank, dims, axis), axis);
     return rec_end(&r, rec_reshape(&r, taken, rank, out));
@@ -90,8 +91,9 @@ API3(kiln_tensor *, kiln_take_along_axis, kiln_tensor *, x, kiln_tensor *, index
         x_dims[d] = d != axis && a == 1 ? b : a;
         index_dims[d] = d != axis && b == 1 ? a : b;
     }
-    if (!shape_numel(in->rank, index_dims, &numel))
-        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements"));
+    if (!shape_numel(in->rank, index_dims, &numel) || !shape_numel(in->rank, x_dims, &numel))
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "broadcast they have more than 2^62 elements: x is %s, index is %s",
+                                    node_text(in, left), node_text(at, right)));
     RtNode *from = rec_expand(&r, in, in->rank, x_dims);
     return rec_end(&r, rec_gather(&r, from, rec_expand(&r, at, in->rank, index_dims), axis));
 }
@@ -130,7 +132,7 @@ API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_t
     Rec r = REC(kiln_scatter);
     RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index),
            *from = rec_in(&r, source, "source");
-    char text[SHAPE_TEXT];
+    char left[SHAPE_TEXT], text[SHAPE_TEXT];
     if (!at || !from || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
         return rec_end(&r, NULL);
     if (at->rank != 1)
@@ -140,7 +142,8 @@ API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_t
     memcpy(dims, in->dim, sizeof *dims * in->rank);
     dims[axis] = at->dim[0];
     if (!shape_numel(in->rank, dims, &numel))
-        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "source has more than 2^62 elements"));
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "source has more than 2^62 elements: x is %s, index is %s",
+                                    node_text(in, left), node_text(at, text)));
     return rec_end(&r,
                    scatter(&r, in, spread_index(&r, at, in->rank, dims, axis), from, axis, mode));
 }

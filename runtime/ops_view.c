@@ -478,30 +478,27 @@ API2(kiln_tensor *, kiln_tile, kiln_tensor *, x, kiln_shape, repeats)
         return rec_end(&r, NULL);
     int rank = repeats.rank > y->rank ? repeats.rank : y->rank;
     int64_t dims[MAX_RANK], numel;
-    for (int d = 0; d < rank; d++) {
-        int own = d - (rank - y->rank), given = d - (rank - repeats.rank);
-        dims[d] = own < 0 ? 1 : y->dim[own];
-        int64_t times = given < 0 ? 1 : repeats.dim[given];
-        if (times > 0 && dims[d] > INT64_MAX / times)
-            return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements"));
-    }
+    char text[SHAPE_TEXT];
+    const RtNode *in = y;
+    for (int d = 0; d < rank; d++)
+        dims[d] = d < rank - y->rank ? 1 : y->dim[d - (rank - y->rank)];
     y = rec_reshape(&r, y, rank, dims);
     for (int d = 0; d < rank && y; d++) {
         int given = d - (rank - repeats.rank);
-        int64_t times = given < 0 ? 1 : repeats.dim[given], before = 1, after = 1;
+        int64_t times = given < 0 ? 1 : repeats.dim[given], before = 1, dim = dims[d], after = 1;
         if (times == 1)
             continue;
         for (int e = 0; e < d; e++)
             before *= dims[e];
         for (int e = d + 1; e < rank; e++)
             after *= dims[e];
+        if (__builtin_mul_overflow(dim, times, &dims[d]) || !shape_numel(rank, dims, &numel))
+            return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s",
+                                        node_text(in, text)));
         /* [before, dim, after] -> [before, 1, dim, after] -> repeated -> [before, times * dim,
          * after] */
-        y = rec_reshape(&r, y, 3, (int64_t[]){before, dims[d], after});
-        y = rec_expand(&r, rec_insert(&r, y, 1), 4, (int64_t[]){before, times, dims[d], after});
-        dims[d] *= times;
-        if (!shape_numel(rank, dims, &numel))
-            return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements"));
+        y = rec_reshape(&r, y, 3, (int64_t[]){before, dim, after});
+        y = rec_expand(&r, rec_insert(&r, y, 1), 4, (int64_t[]){before, times, dim, after});
         y = rec_reshape(&r, y, rank, dims);
     }
     return rec_end(&r, y);

@@ -425,15 +425,24 @@ RtNode *rec_expand(Rec *r, RtNode *x, int rank, const int64_t *dims)
     return view(r, OP_EXPAND, x, rank, dims, &attr, facts, n);
 }
 
+/* An operand as the caller gave it: without the casts of this call. */
+static const RtNode *given(const Rec *r, const RtNode *x)
+{
+    for (uint32_t k = r->thread->n_temp; k-- > r->base;)
+        if (r->thread->temp[k] == x && x->op == OP_CAST && x->n_in && node_pending(x))
+            x = x->in[0];
+    return x;
+}
+
 /* Says which operands do not fit each other. */
-static bool misfit(Rec *r, int n, RtNode *const *x, const char *const *names)
+static bool misfit(Rec *r, Status status, const char *why, int n, RtNode *const *x, const char *const *names)
 {
     char text[3 * (SHAPE_TEXT + 16)] = "", one[SHAPE_TEXT];
     size_t at = 0;
     for (int k = 0; k < n && k < 3; k++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s is %s", k ? ", " : "", names[k],
-                               node_text(x[k], one));
-    rec_fail(r, ST_SHAPE, "shapes do not broadcast: %s", text);
+                               node_text(given(r, x[k]), one));
+    rec_fail(r, status, "%s: %s", why, text);
     return false;
 }
 
@@ -459,14 +468,12 @@ bool rec_broadcast(Rec *r, int n, RtNode **x, const char *const *names)
             if (size == 1 || size == dims[d])
                 continue;
             if (dims[d] != 1)
-                return misfit(r, n, x, names);
+                return misfit(r, ST_SHAPE, "shapes do not broadcast", n, x, names);
             dims[d] = size;
         }
     }
-    if (!shape_numel(rank, dims, &numel)) {
-        rec_fail(r, ST_OVERFLOW, "the broadcast result is larger than 2^62 elements");
-        return false;
-    }
+    if (!shape_numel(rank, dims, &numel))
+        return misfit(r, ST_OVERFLOW, "the result has more than 2^62 elements", n, x, names);
     for (int k = 0; k < n; k++) {
         x[k] = rec_expand(r, x[k], rank, dims);
         if (!x[k])
@@ -490,7 +497,10 @@ bool rec_shape(Rec *r, kiln_shape shape)
             return false;
         }
     if (!shape_numel(shape.rank, shape.dim, &numel)) {
-        rec_fail(r, ST_OVERFLOW, "the shape has more than 2^62 elements");
+        char text[SHAPE_TEXT];
+        Shape said = {.rank = (uint8_t)shape.rank};
+        memcpy(said.dim, shape.dim, sizeof said.dim);
+        rec_fail(r, ST_OVERFLOW, "the shape %s has more than 2^62 elements", strchr(shape_text(&said, text), '['));
         return false;
     }
     return true;

@@ -22,10 +22,10 @@ API_TEST(broadcast, misfits)
                 *b = kiln_zeros(KILN_I32, KILN_SHAPE(2, 4));
     EXPECT_ERROR(kiln_add(a, b), KILN_BAD_SHAPE, "kiln_add: shapes do not broadcast",
                  "a is f32[2,3]", "test_promotion.c:");
-    EXPECT_ERROR(kiln_where(b, a, a), KILN_BAD_SHAPE, "kiln_where", "condition is bool[2,4]",
+    EXPECT_ERROR(kiln_where(b, a, a), KILN_BAD_SHAPE, "kiln_where", "condition is i32[2,4]",
                  "a is f32[2,3]");
     EXPECT_ERROR(kiln_clamp(a, kiln_scalar(0), b), KILN_BAD_SHAPE, "kiln_clamp",
-                 "high is f32[2,4]");
+                 "high is i32[2,4]");
     EXPECT_ERROR(kiln_add(a, kiln_zeros(KILN_F32, KILN_SHAPE(0, 3))), KILN_BAD_SHAPE, "f32[0,3]");
     kiln_tensor *tall = kiln_zeros(KILN_F32, KILN_SHAPE(INT64_C(1) << 40, 1)),
                 *wide = kiln_zeros(KILN_F32, KILN_SHAPE(INT64_C(1) << 40));

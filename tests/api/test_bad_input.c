@@ -1,0 +1,731 @@
+/*
+ * The table of bad inputs: each public function, each of its parameters, each kind of nonsense that the parameter's type allows.
+ *
+ * What has to be there is read from kiln.h: a tensor may be NULL, a dtype none, a shape negative, of too many axes or too large,
+ * an axis out of range, and so on (kinds_of). A function or parameter that is new in the header fails here until it has its rows.
+ * Every row checks the status and the message: the function's name at its start, what is at fault, the file and line.
+ */
+#include "api.h"
+
+#include <ctype.h>
+#include <stdio.h>
+
+/* ---- rows ---- */
+
+enum { MOST = 2000, NAME = 48 };
+
+typedef struct Seen {
+    char function[NAME], param[NAME], kind[NAME];
+} Seen;
+
+static Seen seen[MOST];
+static int n_seen;
+
+static void note(const char *function, const char *param, const char *kind)
+{
+    cr_assert(n_seen < MOST);
+    Seen *s = &seen[n_seen++];
+    snprintf(s->function, NAME, "%s", function);
+    snprintf(s->param, NAME, "%s", param);
+    snprintf(s->kind, NAME, "%s", kind);
+}
+
+static kiln_status of_tensor(kiln_tensor *x) { return x ? KILN_OK : kiln_error_status(); }
+static kiln_status of_status(kiln_status status) { return status; }
+static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
+
+static void check(int line, const char *function, const char *param, const char *kind, kiln_status got, kiln_status want,
+                  const char *text)
+{
+    char start[NAME + 4], place[64];
+    const char *message = kiln_error_message();
+    snprintf(start, sizeof start, "%s: ", function);
+    snprintf(place, sizeof place, "(test_bad_input.c:%d)", line);
+    note(function, param, kind);
+    if (getenv("SHOW_MESSAGES"))
+        fprintf(stderr, "%-16s %s\n", kiln_status_name(got), message);
+    cr_expect(got == want, "line %d: %s, %s %s: \"%s\", not \"%s\": %s", line, function, param, kind, kiln_status_name(got),
+              kiln_status_name(want), message);
+    cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
+    cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
+    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new"),
+              "line %d: no place in: %s", line, message);
+    kiln_clear_error();
+}
+
+/* BAD(function, parameter, kind, status, text of the message, arguments...) */
+#define BAD(function, param, kind, status, text, ...)                                              \
+    check(__LINE__, #function, #param, #kind,                                                      \
+          _Generic((function(__VA_ARGS__)),                                                        \
+              kiln_tensor *: of_tensor,                                                            \
+              kiln_function *: of_function,                                                        \
+              kiln_status: of_status)(function(__VA_ARGS__)),                                      \
+          status, text)
+#define BAD_SHAPES(function, param, status, before, ...)                                           \
+    BAD(function, param, negative, KILN_BAD_SHAPE, "-1", before KILN_SHAPE(2, -1) __VA_ARGS__);    \
+    BAD(function, param, rank, KILN_BAD_SHAPE, "9", before rank9() __VA_ARGS__);                   \
+    BAD(function, param, rank, KILN_BAD_SHAPE, "-2", before rank_minus2() __VA_ARGS__);            \
+    BAD(function, param, huge, status, "4294967296", before KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32) __VA_ARGS__)
+/* NULL and the like is allowed there; what happens is nothing. */
+#define HARMLESS(function, param, kind, ...) (note(#function, #param, #kind), (void)function(__VA_ARGS__))
+#define NO_ERROR(function, param, kind, ...)                                                       \
+    do {                                                                                           \
+        note(#function, #param, #kind);                                                            \
+        cr_expect(function(__VA_ARGS__) == KILN_OK, "%s: %s", #function, kiln_error_message());    \
+    } while (0)
+#define WITH ,
+
+static kiln_tensor *x23, *x4, *i2, *whole, *truth, *batch, *empty, *deep, *tall, *wide, *one;
+
+static kiln_shape rank9(void) { return (kiln_shape){9, {1, 1, 1, 1, 1, 1, 1, 1}}; }
+static kiln_shape rank_minus2(void) { return (kiln_shape){-2, {1}}; }
+static kiln_axes axes9(void) { return (kiln_axes){9, {0}}; }
+static kiln_axes axes_minus2(void) { return (kiln_axes){-2, {0}}; }
+static const kiln_dtype NO_DTYPE = (kiln_dtype)99;
+
+static void make_tensors(void)
+{
+    x23 = F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
+    x4 = F32(KILN_SHAPE(4), 1, 2, 3, 4);
+    i2 = I64(KILN_SHAPE(2), 0, 1);
+    whole = I32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
+    truth = BOOL(KILN_SHAPE(2, 3), 1, 0, 1, 0, 1, 0);
+    batch = kiln_ones(KILN_F32, KILN_SHAPE(5, 3, 7));
+    empty = kiln_zeros(KILN_F32, KILN_SHAPE(0, 3));
+    deep = kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 2));
+    tall = kiln_expand(kiln_scalar(1), KILN_SHAPE(INT64_C(1) << 32, 1)); /* recorded only */
+    wide = kiln_expand(kiln_scalar(1), KILN_SHAPE(1, INT64_C(1) << 32));
+    one = kiln_ones(KILN_F32, KILN_SHAPE());
+}
+
+/* ---- elementwise ---- */
+
+static void elementwise(void)
+{
+#define UNARY(name) BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL)
+#define NUMBERS(name)                                                                              \
+    UNARY(name);                                                                                   \
+    BAD(kiln_##name, x, dtype, KILN_BAD_DTYPE, "bool", truth)
+    NUMBERS(positive); NUMBERS(neg); NUMBERS(abs); NUMBERS(sign); NUMBERS(square); NUMBERS(floor); NUMBERS(ceil);
+    NUMBERS(round); NUMBERS(trunc); NUMBERS(relu);
+    UNARY(reciprocal); UNARY(sqrt); UNARY(rsqrt); UNARY(exp); UNARY(exp2); UNARY(expm1); UNARY(log); UNARY(log2); UNARY(log10);
+    UNARY(log1p); UNARY(sin); UNARY(cos); UNARY(tan); UNARY(asin); UNARY(acos); UNARY(atan); UNARY(sinh); UNARY(cosh);
+    UNARY(tanh); UNARY(asinh); UNARY(acosh); UNARY(atanh); UNARY(erf); UNARY(sigmoid); UNARY(softplus); UNARY(silu);
+    UNARY(gelu); UNARY(gelu_tanh); UNARY(isnan); UNARY(isinf); UNARY(isfinite); UNARY(signbit); UNARY(logical_not);
+    UNARY(bitwise_not);
+    BAD(kiln_bitwise_not, x, dtype, KILN_BAD_DTYPE, "f32", x23);
+    BAD(kiln_cast, x, null, KILN_INVALID, "x is NULL", NULL, KILN_F32);
+    BAD(kiln_cast, dtype, none, KILN_INVALID, "dtype 99", x23, NO_DTYPE);
+}
+#undef UNARY
+
+static void binary(void)
+{
+#define BINARY(name, a, b)                                                                         \
+    BAD(kiln_##name, a, null, KILN_INVALID, #a " is NULL", NULL, whole);                           \
+    BAD(kiln_##name, b, null, KILN_INVALID, #b " is NULL", whole, NULL);                           \
+    BAD(kiln_##name, b, shape, KILN_BAD_SHAPE, "i32[2,3]", whole, I32(KILN_SHAPE(4), 1, 2, 3, 4)); \
+    BAD(kiln_##name, b, huge, KILN_OVERFLOW, "4294967296", kiln_cast(tall, KILN_I32), kiln_cast(wide, KILN_I32))
+#define BINARY_NUMBERS(name)                                                                       \
+    BINARY(name, a, b);                                                                            \
+    BAD(kiln_##name, a, dtype, KILN_BAD_DTYPE, "bool", truth, truth)
+#define BINARY_INTS(name)                                                                          \
+    BINARY(name, a, b);                                                                            \
+    BAD(kiln_##name, a, dtype, KILN_BAD_DTYPE, "f32", x23, x23)
+    BINARY_NUMBERS(add); BINARY_NUMBERS(sub); BINARY_NUMBERS(mul); BINARY_NUMBERS(floor_divide);
+    BINARY_NUMBERS(remainder); BINARY_NUMBERS(fmod); BINARY_NUMBERS(pow); BINARY_NUMBERS(maximum); BINARY_NUMBERS(minimum);
+    BINARY(div, a, b); BINARY(atan2, y, x); BINARY(hypot, a, b); BINARY(logaddexp, a, b); BINARY(copysign, a, b);
+    BINARY(nextafter, a, b); BINARY(eq, a, b); BINARY(ne, a, b); BINARY(lt, a, b); BINARY(le, a, b); BINARY(gt, a, b);
+    BINARY(ge, a, b); BINARY(logical_and, a, b); BINARY(logical_or, a, b); BINARY(logical_xor, a, b);
+    BINARY_INTS(bitwise_and); BINARY_INTS(bitwise_or); BINARY_INTS(bitwise_xor); BINARY_INTS(shift_left);
+    BINARY_INTS(shift_right);
+
+    BAD(kiln_where, condition, null, KILN_INVALID, "condition is NULL", NULL, x23, x23);
+    BAD(kiln_where, a, null, KILN_INVALID, "a is NULL", truth, NULL, x23);
+    BAD(kiln_where, b, null, KILN_INVALID, "b is NULL", truth, x23, NULL);
+    BAD(kiln_where, b, shape, KILN_BAD_SHAPE, "f32[4]", truth, x23, x4);
+    BAD(kiln_where, b, huge, KILN_OVERFLOW, "4294967296", one, tall, wide);
+    BAD(kiln_clamp, x, null, KILN_INVALID, "x is NULL", NULL, x23, x23);
+    BAD(kiln_clamp, low, null, KILN_INVALID, "low is NULL", x23, NULL, x23);
+    BAD(kiln_clamp, high, null, KILN_INVALID, "high is NULL", x23, x23, NULL);
+    BAD(kiln_clamp, high, shape, KILN_BAD_SHAPE, "f32[4]", x23, x23, x4);
+    BAD(kiln_clamp, x, dtype, KILN_BAD_DTYPE, "bool", truth, truth, truth);
+}
+
+/* ---- making tensors ---- */
+
+static float some[6] = {1, 2, 3, 4, 5, 6};
+static const int64_t steps[9] = {3, 1};
+
+static void creation(void)
+{
+#define MAKER(name, ...)                                                                           \
+    BAD(kiln_##name, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, KILN_SHAPE(2) __VA_ARGS__);   \
+    BAD_SHAPES(kiln_##name, shape, KILN_OVERFLOW, KILN_F32 WITH, __VA_ARGS__)
+    MAKER(zeros);
+    MAKER(ones);
+    MAKER(full, WITH 1.0);
+    MAKER(full_int, WITH 1);
+    MAKER(from, WITH some);
+    MAKER(wrap, WITH some WITH NULL WITH NULL);
+    MAKER(uniform, WITH 0.0 WITH 1.0);
+    MAKER(normal, WITH 0.0 WITH 1.0);
+    BAD(kiln_randint, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, KILN_SHAPE(2), 0, 5);
+    BAD_SHAPES(kiln_randint, shape, KILN_OVERFLOW, KILN_I32 WITH, WITH 0 WITH 5);
+    BAD(kiln_uniform, dtype, other, KILN_BAD_DTYPE, "i32", KILN_I32, KILN_SHAPE(2), 0, 1);
+    BAD(kiln_uniform, low, value, KILN_INVALID, "low 1 and high 0", KILN_F32, KILN_SHAPE(2), 1, 0);
+    BAD(kiln_uniform, high, value, KILN_INVALID, "finite", KILN_F32, KILN_SHAPE(2), 0, (double)NAN);
+    BAD(kiln_normal, dtype, other, KILN_BAD_DTYPE, "bool", KILN_BOOL, KILN_SHAPE(2), 0, 1);
+    BAD(kiln_normal, std, value, KILN_INVALID, "-1", KILN_F32, KILN_SHAPE(2), 0, -1);
+    BAD(kiln_randint, dtype, other, KILN_BAD_DTYPE, "f32", KILN_F32, KILN_SHAPE(2), 0, 1);
+    BAD(kiln_randint, low, value, KILN_INVALID, "not below", KILN_I32, KILN_SHAPE(2), 3, 3);
+    BAD(kiln_randint, high, value, KILN_INVALID, "does not fit u8", KILN_U8, KILN_SHAPE(2), 0, 257);
+
+    BAD(kiln_from, data, null, KILN_INVALID, "data is NULL", KILN_F32, KILN_SHAPE(2), NULL);
+    BAD(kiln_wrap, data, null, KILN_INVALID, "data is NULL", KILN_F32, KILN_SHAPE(2), NULL, NULL, NULL);
+    BAD(kiln_wrap, data, misaligned, KILN_INVALID, "align", KILN_F32, KILN_SHAPE(1), (char *)some + 1, NULL, NULL);
+    HARMLESS(kiln_wrap, deleter, null, KILN_F32, KILN_SHAPE(6), some, NULL, NULL);
+    note("kiln_wrap", "user", "null");
+    BAD(kiln_wrap_strided, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, KILN_SHAPE(2, 3), steps, some, NULL, NULL);
+    BAD_SHAPES(kiln_wrap_strided, shape, KILN_OVERFLOW, KILN_F32 WITH, WITH steps WITH some WITH NULL WITH NULL);
+    BAD(kiln_wrap_strided, strides, null, KILN_INVALID, "strides", KILN_F32, KILN_SHAPE(2, 3), NULL, some, NULL, NULL);
+    BAD(kiln_wrap_strided, strides, huge, KILN_OVERFLOW, "stride", KILN_F32, KILN_SHAPE(3, 3),
+        ((const int64_t[]){INT64_MAX, INT64_MAX}), some, NULL, NULL);
+    BAD(kiln_wrap_strided, strides, huge, KILN_OVERFLOW, "stride", KILN_F32, KILN_SHAPE(3, 3),
+        ((const int64_t[]){INT64_MIN, 1}), some, NULL, NULL);
+    BAD(kiln_wrap_strided, data, null, KILN_INVALID, "data is NULL", KILN_F32, KILN_SHAPE(2, 3), steps, NULL, NULL, NULL);
+    HARMLESS(kiln_wrap_strided, deleter, null, KILN_F32, KILN_SHAPE(2, 3), steps, some, NULL, NULL);
+    note("kiln_wrap_strided", "user", "null");
+
+    BAD(kiln_zeros_like, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_ones_like, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_full_like, x, null, KILN_INVALID, "x is NULL", NULL, 1.0);
+    BAD(kiln_arange, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, 0, 1, 1);
+    BAD(kiln_arange, dtype, other, KILN_BAD_DTYPE, "bool", KILN_BOOL, 0, 1, 1);
+    BAD(kiln_arange, step, value, KILN_INVALID, "step", KILN_F32, 0, 1, 0);
+    BAD(kiln_arange, step, value, KILN_INVALID, "finite", KILN_F32, 0, 1, (double)NAN);
+    BAD(kiln_arange, start, value, KILN_INVALID, "0.5", KILN_I32, 0.5, 2, 1);
+    BAD(kiln_arange, stop, huge, KILN_OVERFLOW, "kiln_arange", KILN_F32, 0, 1e30, 1e-3);
+    BAD(kiln_linspace, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, 0, 1, 3);
+    BAD(kiln_linspace, dtype, other, KILN_BAD_DTYPE, "i32", KILN_I32, 0, 1, 3);
+    BAD(kiln_linspace, n, negative, KILN_INVALID, "n -1", KILN_F32, 0, 1, -1);
+    BAD(kiln_linspace, n, huge, KILN_OVERFLOW, "9223372036854775807", KILN_F32, 0, 1, INT64_MAX);
+    BAD(kiln_eye, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, 2, 2, 0);
+    BAD(kiln_eye, rows, negative, KILN_BAD_SHAPE, "-2", KILN_F32, -2, 2, 0);
+    BAD(kiln_eye, cols, negative, KILN_BAD_SHAPE, "-2", KILN_F32, 2, -2, 0);
+    BAD(kiln_eye, rows, huge, KILN_OVERFLOW, "4294967296", KILN_F32, INT64_C(1) << 32, INT64_C(1) << 32, 0);
+    note("kiln_eye", "cols", "huge");
+    note("kiln_eye", "k", "any"); /* every int64 means a diagonal, maybe an empty one */
+    BAD(kiln_load_npy, path, null, KILN_INVALID, "path is NULL", NULL);
+}
+
+/* ---- reductions ---- */
+
+static void reductions(void)
+{
+#define AXES(name, param, before, ...)                                                             \
+    BAD(kiln_##name, param, out, KILN_INVALID, "2", before KILN_AXES(2) __VA_ARGS__);            \
+    BAD(kiln_##name, param, out, KILN_INVALID, "-3", before KILN_AXES(-3) __VA_ARGS__);          \
+    BAD(kiln_##name, param, twice, KILN_INVALID, "twice", before KILN_AXES(0, -2) __VA_ARGS__);  \
+    BAD(kiln_##name, param, count, KILN_INVALID, "9", before axes9() __VA_ARGS__);               \
+    BAD(kiln_##name, param, count, KILN_INVALID, "-2", before axes_minus2() __VA_ARGS__)
+#define REDUCTION(name)                                                                            \
+    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                                    \
+    BAD(kiln_##name##_axes, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0), false);        \
+    AXES(name##_axes, axes, x23 WITH, WITH false)
+#define REDUCTION_BY(name)                                                                         \
+    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL, 0);                                 \
+    BAD(kiln_##name##_axes, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0), 0, false);     \
+    AXES(name##_axes, axes, x23 WITH, WITH 0.0 WITH false)
+    REDUCTION(sum);
+    REDUCTION(prod);
+    REDUCTION(max);
+    REDUCTION(min);
+    REDUCTION(any);
+    REDUCTION(all);
+    REDUCTION(mean);
+    REDUCTION(logsumexp);
+    REDUCTION_BY(var);
+    REDUCTION_BY(std);
+    BAD(kiln_max, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);
+    BAD(kiln_min, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);
+    BAD(kiln_max_axes, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, KILN_AXES(0), false);
+    BAD(kiln_min_axes, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, KILN_AXES(0), false);
+    BAD(kiln_max, x, dtype, KILN_BAD_DTYPE, "bool", truth);
+    BAD(kiln_min, x, dtype, KILN_BAD_DTYPE, "bool", truth);
+#define ARG(name)                                                                                  \
+    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                                    \
+    BAD(kiln_##name, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);                                 \
+    BAD(kiln_##name##_axis, x, null, KILN_INVALID, "x is NULL", NULL, 0, false);                   \
+    BAD(kiln_##name##_axis, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, 0, false);                \
+    AXIS(name##_axis, axis, x23 WITH, WITH false)
+#define AXIS(name, param, before, ...)                                                             \
+    BAD(kiln_##name, param, high, KILN_INVALID, "2", before 2 __VA_ARGS__);                      \
+    BAD(kiln_##name, param, low, KILN_INVALID, "-3", before -3 __VA_ARGS__);                     \
+    BAD(kiln_##name, param, low, KILN_INVALID, "-2147483648", before INT32_MIN __VA_ARGS__)
+    ARG(argmax);
+    ARG(argmin);
+}
+
+/* ---- moving elements ---- */
+
+static void views(void)
+{
+    static const kiln_range all2[9] = {KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL, KILN_ALL};
+    static const kiln_padding pad2[9] = {{1, 1}};
+    static const int64_t halves[2] = {1, 1}, three[2] = {1, 2}, minus[2] = {-1, 3};
+    kiln_tensor *parts[3], *pair[2] = {x23, x23}, *uneven[2] = {x23, batch}, *gap[2] = {x23, NULL};
+    kiln_tensor *giant[3];
+
+    BAD(kiln_reshape, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(6));
+    BAD(kiln_reshape, shape, negative, KILN_BAD_SHAPE, "-2", x23, KILN_SHAPE(2, -2));
+    BAD(kiln_reshape, shape, negative, KILN_INVALID, "-1", x23, KILN_SHAPE(-1, -1));
+    BAD(kiln_reshape, shape, rank, KILN_BAD_SHAPE, "9", x23, rank9());
+    BAD(kiln_reshape, shape, huge, KILN_OVERFLOW, "4294967296", x23, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32));
+    BAD(kiln_reshape, shape, other, KILN_BAD_SHAPE, "f32[2,3]", x23, KILN_SHAPE(7));
+    BAD(kiln_reshape, shape, other, KILN_BAD_SHAPE, "f32[0,3]", empty, KILN_SHAPE(0, -1));
+    BAD(kiln_flatten, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_permute, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0));
+    BAD(kiln_permute, order, out, KILN_INVALID, "2", x23, KILN_AXES(0, 2));
+    BAD(kiln_permute, order, twice, KILN_INVALID, "twice", x23, KILN_AXES(1, -1));
+    BAD(kiln_permute, order, count, KILN_INVALID, "f32[2,3]", x23, KILN_AXES(0));
+    BAD(kiln_permute, order, count, KILN_INVALID, "9", x23, axes9());
+    BAD(kiln_permute, order, count, KILN_INVALID, "f32[2,3]", x23, KILN_ALL_AXES);
+    BAD(kiln_transpose, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_transpose, x, rank, KILN_BAD_SHAPE, "f32[4]", x4);
+    BAD(kiln_swap_axes, x, null, KILN_INVALID, "x is NULL", NULL, 0, 1);
+    AXIS(swap_axes, a, x23 WITH, WITH 0);
+    AXIS(swap_axes, b, x23 WITH 0 WITH);
+    BAD(kiln_expand, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2));
+    BAD(kiln_expand, shape, negative, KILN_BAD_SHAPE, "-2", x23, KILN_SHAPE(-2, 3));
+    BAD(kiln_expand, shape, rank, KILN_BAD_SHAPE, "9", x23, rank9());
+    BAD(kiln_expand, shape, huge, KILN_OVERFLOW, "4294967296", one, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32));
+    BAD(kiln_expand, shape, other, KILN_BAD_SHAPE, "f32[2,3]", x23, KILN_SHAPE(4, 3));
+    BAD(kiln_expand, shape, other, KILN_BAD_SHAPE, "f32[2,3]", x23, KILN_SHAPE(3));
+    BAD(kiln_squeeze, x, null, KILN_INVALID, "x is NULL", NULL, KILN_ALL_AXES);
+    AXES(squeeze, axes, kiln_ones(KILN_F32, KILN_SHAPE(1, 1)) WITH);
+    BAD(kiln_squeeze, axes, other, KILN_BAD_SHAPE, "f32[2,3]", x23, KILN_AXES(1));
+    BAD(kiln_unsqueeze, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    BAD(kiln_unsqueeze, x, rank, KILN_BAD_SHAPE, "9 axes", deep, 0);
+    BAD(kiln_unsqueeze, axis, high, KILN_INVALID, "3", x23, 3);
+    BAD(kiln_unsqueeze, axis, low, KILN_INVALID, "-4", x23, -4);
+    BAD(kiln_slice, x, null, KILN_INVALID, "x is NULL", NULL, 1, all2);
+    BAD(kiln_slice, n, negative, KILN_INVALID, "-1", x23, -1, all2);
+    BAD(kiln_slice, n, huge, KILN_INVALID, "3", x23, 3, all2);
+    BAD(kiln_slice, ranges, null, KILN_INVALID, "1 ranges at NULL", x23, 1, NULL);
+    BAD(kiln_slice, ranges, step, KILN_INVALID, "step", x23, 1, ((const kiln_range[]){{0, 1, 0}}));
+    BAD(kiln_slice_axis, x, null, KILN_INVALID, "x is NULL", NULL, 0, 0, 1, 1);
+    AXIS(slice_axis, axis, x23 WITH, WITH 0 WITH 1 WITH 1);
+    BAD(kiln_slice_axis, step, value, KILN_INVALID, "step", x23, 0, 0, 1, 0);
+    BAD(kiln_select, x, null, KILN_INVALID, "x is NULL", NULL, 0, 0);
+    AXIS(select, axis, x23 WITH, WITH 0);
+    BAD(kiln_select, index, high, KILN_BAD_INDEX, "f32[2,3]", x23, 0, 2);
+    BAD(kiln_select, index, low, KILN_BAD_INDEX, "f32[2,3]", x23, 0, -3);
+    BAD(kiln_select, index, low, KILN_BAD_INDEX, "f32[2,3]", x23, 0, INT64_MIN);
+    BAD(kiln_flip, x, null, KILN_INVALID, "x is NULL", NULL, KILN_ALL_AXES);
+    AXES(flip, axes, x23 WITH);
+    BAD(kiln_roll, x, null, KILN_INVALID, "x is NULL", NULL, 1, 0);
+    AXIS(roll, axis, x23 WITH 1 WITH);
+    BAD(kiln_pad, x, null, KILN_INVALID, "x is NULL", NULL, 1, pad2, one);
+    BAD(kiln_pad, n, negative, KILN_INVALID, "-1", x23, -1, pad2, one);
+    BAD(kiln_pad, n, huge, KILN_INVALID, "3", x23, 3, pad2, one);
+    BAD(kiln_pad, paddings, null, KILN_INVALID, "1 paddings at NULL", x23, 1, NULL, one);
+    BAD(kiln_pad, paddings, negative, KILN_INVALID, "-1", x23, 1, ((const kiln_padding[]){{-1, 0}}), one);
+    BAD(kiln_pad, paddings, huge, KILN_OVERFLOW, "kiln_pad", x23, 1, ((const kiln_padding[]){{INT64_MAX, INT64_MAX}}), one);
+    BAD(kiln_pad, value, null, KILN_INVALID, "value is NULL", x23, 1, pad2, NULL);
+    BAD(kiln_pad, value, rank, KILN_BAD_SHAPE, "f32[4]", x23, 1, pad2, x4);
+#define JOIN(name)                                                                                 \
+    BAD(kiln_##name, tensors, null, KILN_INVALID, "tensors is NULL", NULL, 2, 0);                  \
+    BAD(kiln_##name, tensors, element, KILN_INVALID, "tensor 1 is NULL", gap, 2, 0);               \
+    BAD(kiln_##name, tensors, shape, KILN_BAD_SHAPE, "f32[5,3,7]", uneven, 2, 0);                  \
+    BAD(kiln_##name, n, negative, KILN_INVALID, "-1 tensors", pair, -1, 0);                           \
+    BAD(kiln_##name, n, none, KILN_INVALID, "0 tensors", pair, 0, 0)
+    JOIN(concat);
+    JOIN(stack);
+    AXIS(concat, axis, pair WITH 2 WITH);
+    BAD(kiln_stack, axis, high, KILN_INVALID, "3", pair, 2, 3);
+    BAD(kiln_stack, axis, low, KILN_INVALID, "-4", pair, 2, -4);
+    BAD(kiln_stack, tensors, rank, KILN_INVALID, "f32[1,1,1,1,1,1,1,2]", ((kiln_tensor *[]){deep, deep}), 2, 0);
+    for (int i = 0; i < 3; i++)
+        giant[i] = kiln_expand(kiln_scalar(1), KILN_SHAPE(INT64_C(1) << 61));
+    BAD(kiln_concat, tensors, huge, KILN_OVERFLOW, "kiln_concat", giant, 3, 0);
+    BAD(kiln_stack, tensors, huge, KILN_OVERFLOW, "kiln_stack", giant, 3, 0);
+    BAD(kiln_split, x, null, KILN_INVALID, "x is NULL", NULL, 0, 2, NULL, parts);
+    AXIS(split, axis, x23 WITH, WITH 2 WITH NULL WITH parts);
+    BAD(kiln_split, n, negative, KILN_INVALID, "-1", x23, 0, -1, NULL, parts);
+    BAD(kiln_split, n, none, KILN_INVALID, "0", x23, 0, 0, NULL, parts);
+    BAD(kiln_split, n, other, KILN_BAD_SHAPE, "f32[2,3]", x23, 1, 2, NULL, parts);
+    BAD(kiln_split, sizes, sum, KILN_BAD_SHAPE, "f32[2,3]", x23, 1, 2, halves, parts);
+    BAD(kiln_split, sizes, negative, KILN_BAD_SHAPE, "do not add up", x23, 0, 2, minus, parts);
+    BAD(kiln_split, parts, null, KILN_INVALID, "2 parts to NULL", x23, 1, 2, three, NULL);
+    NO_ERROR(kiln_split, sizes, null, x23, 0, 2, NULL, parts);
+    BAD(kiln_tile, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2));
+    BAD_SHAPES(kiln_tile, repeats, KILN_OVERFLOW, x23 WITH);
+    BAD(kiln_tile, repeats, rank, KILN_BAD_SHAPE, "9", deep, rank9());
+    BAD(kiln_tile, x, huge, KILN_OVERFLOW, "f32[4]", x4, KILN_SHAPE(INT64_MAX / 2));
+    BAD(kiln_tile, x, huge, KILN_OVERFLOW, "f32[4]", x4, KILN_SHAPE(INT64_C(1) << 40, INT64_C(1) << 21));
+    BAD(kiln_triu, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    BAD(kiln_tril, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    BAD(kiln_triu, x, rank, KILN_BAD_SHAPE, "f32[4]", x4, 0);
+    BAD(kiln_tril, x, rank, KILN_BAD_SHAPE, "f32[4]", x4, 0);
+    HARMLESS(kiln_triu, k, any, x23, INT64_MIN);
+    HARMLESS(kiln_tril, k, any, x23, INT64_MAX);
+}
+
+/* ---- indexing, sorting, networks ---- */
+
+static void indexing(void)
+{
+    kiln_tensor *values, *indices, *i23 = kiln_cast(whole, KILN_I64), *ones = kiln_ones(KILN_F32, KILN_SHAPE(2, 3));
+    const kiln_scatter_mode mode = KILN_SCATTER_SET, no_mode = (kiln_scatter_mode)7;
+
+    BAD(kiln_take, x, null, KILN_INVALID, "x is NULL", NULL, i2, 0);
+    BAD(kiln_take, index, null, KILN_INVALID, "index is NULL", x23, NULL, 0);
+    BAD(kiln_take, index, dtype, KILN_BAD_DTYPE, "f32", x23, x4, 0);
+    BAD(kiln_take, index, rank, KILN_BAD_SHAPE, "8", x23, kiln_zeros(KILN_I64, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0);
+    BAD(kiln_take, index, huge, KILN_OVERFLOW, "4294967296", kiln_expand(one, KILN_SHAPE(INT64_C(1) << 32, 2)),
+        kiln_cast(tall, KILN_I64), 1);
+    AXIS(take, axis, x23 WITH i2 WITH);
+    BAD(kiln_take_along_axis, x, null, KILN_INVALID, "x is NULL", NULL, i23, 0);
+    BAD(kiln_take_along_axis, index, null, KILN_INVALID, "index is NULL", x23, NULL, 0);
+    BAD(kiln_take_along_axis, index, dtype, KILN_BAD_DTYPE, "f32", x23, x23, 0);
+    BAD(kiln_take_along_axis, index, rank, KILN_BAD_SHAPE, "i64[2]", x23, i2, 0);
+    BAD(kiln_take_along_axis, index, shape, KILN_BAD_SHAPE, "f32[5,3,7]", batch, kiln_zeros(KILN_I64, KILN_SHAPE(5, 2, 7)), 0);
+    BAD(kiln_take_along_axis, x, huge, KILN_OVERFLOW, "4294967296", wide, kiln_cast(tall, KILN_I64), 1);
+    AXIS(take_along_axis, axis, x23 WITH i23 WITH);
+    BAD(kiln_scatter, x, null, KILN_INVALID, "x is NULL", NULL, i2, ones, 0, mode);
+    BAD(kiln_scatter, index, null, KILN_INVALID, "index is NULL", x23, NULL, ones, 0, mode);
+    BAD(kiln_scatter, index, dtype, KILN_BAD_DTYPE, "f32", x23, x4, ones, 0, mode);
+    BAD(kiln_scatter, index, rank, KILN_BAD_SHAPE, "i64[2,3]", x23, i23, ones, 0, mode);
+    BAD(kiln_scatter, source, null, KILN_INVALID, "source is NULL", x23, i2, NULL, 0, mode);
+    BAD(kiln_scatter, source, shape, KILN_BAD_SHAPE, "f32[4]", x23, i2, x4, 0, mode);
+    AXIS(scatter, axis, x23 WITH i2 WITH ones WITH, WITH mode);
+    BAD(kiln_scatter, mode, none, KILN_INVALID, "mode", x23, i2, ones, 0, no_mode);
+    BAD(kiln_scatter, mode, other, KILN_BAD_DTYPE, "bool", truth, i2, truth, 0, KILN_SCATTER_ADD);
+    BAD(kiln_scatter_along_axis, x, null, KILN_INVALID, "x is NULL", NULL, i23, ones, 0, mode);
+    BAD(kiln_scatter_along_axis, index, null, KILN_INVALID, "index is NULL", x23, NULL, ones, 0, mode);
+    BAD(kiln_scatter_along_axis, index, dtype, KILN_BAD_DTYPE, "f32", x23, x23, ones, 0, mode);
+    BAD(kiln_scatter_along_axis, index, rank, KILN_BAD_SHAPE, "i64[2]", x23, i2, ones, 0, mode);
+    BAD(kiln_scatter_along_axis, source, null, KILN_INVALID, "source is NULL", x23, i23, NULL, 0, mode);
+    BAD(kiln_scatter_along_axis, source, shape, KILN_BAD_SHAPE, "f32[4]", x23, i23, x4, 0, mode);
+    AXIS(scatter_along_axis, axis, x23 WITH i23 WITH ones WITH, WITH mode);
+    BAD(kiln_scatter_along_axis, mode, none, KILN_INVALID, "mode", x23, i23, ones, 0, no_mode);
+    BAD(kiln_sort, x, null, KILN_INVALID, "x is NULL", NULL, 0, false);
+    AXIS(sort, axis, x23 WITH, WITH false);
+    BAD(kiln_argsort, x, null, KILN_INVALID, "x is NULL", NULL, 0, false);
+    AXIS(argsort, axis, x23 WITH, WITH false);
+    BAD(kiln_topk, x, null, KILN_INVALID, "x is NULL", NULL, 1, 0, true, &values, &indices);
+    cr_expect(!values && !indices);
+    BAD(kiln_topk, k, negative, KILN_INVALID, "-1", x23, -1, 0, true, &values, &indices);
+    BAD(kiln_topk, k, huge, KILN_INVALID, "f32[2,3]", x23, 3, 0, true, &values, &indices);
+    AXIS(topk, axis, x23 WITH 1 WITH, WITH true WITH &values WITH &indices);
+    BAD(kiln_topk, values, null, KILN_INVALID, "values is NULL", x23, 1, 0, true, NULL, &indices);
+    BAD(kiln_topk, indices, null, KILN_INVALID, "indices is NULL", x23, 1, 0, true, &values, NULL);
+    BAD(kiln_cumsum, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    AXIS(cumsum, axis, x23 WITH);
+
+    BAD(kiln_matmul, a, null, KILN_INVALID, "a is NULL", NULL, x4);
+    BAD(kiln_matmul, b, null, KILN_INVALID, "b is NULL", x4, NULL);
+    BAD(kiln_matmul, b, shape, KILN_BAD_SHAPE, "inner dims differ: a is f32[2,3], b is f32[4]", x23, x4);
+    BAD(kiln_matmul, b, rank, KILN_BAD_SHAPE, "rank", x23, one);
+    BAD(kiln_matmul, b, huge, KILN_OVERFLOW, "4294967296", tall, wide);
+    BAD(kiln_matmul, a, dtype, KILN_BAD_DTYPE, "bool", truth, kiln_transpose(truth));
+    BAD(kiln_softmax, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    AXIS(softmax, axis, x23 WITH);
+    BAD(kiln_log_softmax, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    AXIS(log_softmax, axis, x23 WITH);
+    BAD(kiln_normalize, x, null, KILN_INVALID, "x is NULL", NULL, KILN_ALL_AXES, 0);
+    AXES(normalize, axes, x23 WITH, WITH 1e-5);
+    BAD(kiln_layer_norm, x, null, KILN_INVALID, "x is NULL", NULL, one, one, 0);
+    BAD(kiln_layer_norm, weight, null, KILN_INVALID, "weight is NULL", x23, NULL, one, 0);
+    BAD(kiln_layer_norm, bias, null, KILN_INVALID, "bias is NULL", x23, one, NULL, 0);
+    BAD(kiln_layer_norm, x, rank, KILN_BAD_SHAPE, "there is no last axis", one, one, one, 0);
+    BAD(kiln_layer_norm, weight, shape, KILN_BAD_SHAPE, "f32[4]", x23, x4, one, 0);
+    BAD(kiln_layer_norm, bias, shape, KILN_BAD_SHAPE, "f32[4]", x23, one, x4, 0);
+    BAD(kiln_rms_norm, x, null, KILN_INVALID, "x is NULL", NULL, one, 0);
+    BAD(kiln_rms_norm, weight, null, KILN_INVALID, "weight is NULL", x23, NULL, 0);
+    BAD(kiln_rms_norm, x, rank, KILN_BAD_SHAPE, "there is no last axis", one, one, 0);
+    BAD(kiln_rms_norm, weight, shape, KILN_BAD_SHAPE, "f32[4]", x23, x4, 0);
+    BAD(kiln_cross_entropy, logits, null, KILN_INVALID, "logits is NULL", NULL, i2);
+    BAD(kiln_cross_entropy, labels, null, KILN_INVALID, "labels is NULL", x23, NULL);
+    BAD(kiln_cross_entropy, labels, dtype, KILN_BAD_DTYPE, "f32", x23, kiln_cast(i2, KILN_F32));
+    BAD(kiln_cross_entropy, labels, shape, KILN_BAD_SHAPE, "f32[5,3,7]", batch, i2);
+    BAD(kiln_cross_entropy, logits, rank, KILN_BAD_SHAPE, "logits is f32[]", one, i2);
+}
+
+/* ---- sync points and the rest ---- */
+
+static void nothing_done(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+static void sync_points(void)
+{
+    kiln_tensor *gap[2] = {x23, NULL}, *in[1] = {x23}, *out[1];
+    float data[6];
+    double value;
+    int64_t count;
+    const void *at;
+    char text[8];
+    size_t needed;
+    kiln_tensor *computed = F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
+    kiln_tensor *giant = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(INT64_C(1) << 50)), one);
+
+    BAD(kiln_eval, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_eval, x, huge, KILN_OUT_OF_MEMORY, "4503599627370496", giant);
+    BAD(kiln_eval_many, tensors, null, KILN_INVALID, "tensors is NULL", NULL, 1);
+    BAD(kiln_eval_many, tensors, element, KILN_INVALID, "tensor 1 is NULL", gap, 2);
+    BAD(kiln_eval_many, n, negative, KILN_INVALID, "-1 tensors", gap, -1);
+    NO_ERROR(kiln_eval_many, n, none, gap, 0);
+    BAD(kiln_read, x, null, KILN_INVALID, "x is NULL", NULL, KILN_F32, data, sizeof data);
+    BAD(kiln_read, dtype, none, KILN_BAD_DTYPE, "dtype", x23, NO_DTYPE, data, sizeof data);
+    BAD(kiln_read, dtype, other, KILN_BAD_DTYPE, "f32[2,3]", x23, KILN_I32, data, sizeof data);
+    BAD(kiln_read, data, null, KILN_INVALID, "data is NULL", x23, KILN_F32, NULL, sizeof data);
+    BAD(kiln_read, bytes, other, KILN_INVALID, "bytes is 23", x23, KILN_F32, data, 23);
+    BAD(kiln_item, x, null, KILN_INVALID, "x is NULL", NULL, &value);
+    BAD(kiln_item, x, shape, KILN_BAD_SHAPE, "f32[2,3]", x23, &value);
+    BAD(kiln_item, value, null, KILN_INVALID, "value is NULL", one, NULL);
+    BAD(kiln_item_int, x, null, KILN_INVALID, "x is NULL", NULL, &count);
+    BAD(kiln_item_int, x, shape, KILN_BAD_SHAPE, "f32[2,3]", x23, &count);
+    BAD(kiln_item_int, value, null, KILN_INVALID, "value is NULL", one, NULL);
+    BAD(kiln_data, x, null, KILN_INVALID, "x is NULL", NULL, &at);
+    BAD(kiln_data, data, null, KILN_INVALID, "data is NULL", x23, NULL);
+    BAD(kiln_print, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_format, x, null, KILN_INVALID, "x is NULL", NULL, text, sizeof text, &needed);
+    BAD(kiln_format, buffer, null, KILN_INVALID, "buffer is NULL", x23, NULL, 5, &needed);
+    NO_ERROR(kiln_format, needed, null, x23, text, sizeof text, NULL);
+    BAD(kiln_graph_text, x, null, KILN_INVALID, "x is NULL", NULL, text, sizeof text, &needed);
+    BAD(kiln_graph_text, buffer, null, KILN_INVALID, "buffer is NULL", x23, NULL, 5, &needed);
+    NO_ERROR(kiln_graph_text, needed, null, x23, text, sizeof text, NULL);
+    BAD(kiln_explain, x, null, KILN_INVALID, "x is NULL", NULL, text, sizeof text, &needed);
+    BAD(kiln_explain, buffer, null, KILN_INVALID, "buffer is NULL", x23, NULL, 5, &needed);
+    NO_ERROR(kiln_explain, needed, null, x23, text, sizeof text, NULL);
+    BAD(kiln_save_npy, x, null, KILN_INVALID, "x is NULL", NULL, "/nonexistent/x");
+    BAD(kiln_save_npy, path, null, KILN_INVALID, "path is NULL", x23, NULL);
+    BAD(kiln_mark_dynamic, x, null, KILN_INVALID, "x is NULL", NULL, 0, 0, 5);
+    BAD(kiln_mark_dynamic, axis, high, KILN_BAD_SHAPE, "axis 2 of f32[2,3]", computed, 2, 0, 5);
+    BAD(kiln_mark_dynamic, axis, low, KILN_BAD_SHAPE, "axis -3 of f32[2,3]", computed, -3, 0, 5);
+    BAD(kiln_mark_dynamic, min, value, KILN_INVALID, "min", computed, 0, 5, 4);
+    BAD(kiln_mark_dynamic, max, value, KILN_BAD_SHAPE, "f32[2,3]", computed, 0, 0, 1);
+    BAD(kiln_mark_static, x, null, KILN_INVALID, "x is NULL", NULL, 0);
+    BAD(kiln_mark_static, axis, high, KILN_BAD_SHAPE, "axis 2 of f32[2,3]", computed, 2);
+    BAD(kiln_mark_static, axis, low, KILN_BAD_SHAPE, "axis -3 of f32[2,3]", computed, -3);
+    BAD(kiln_assign, p, null, KILN_INVALID, "p is NULL", NULL, x23);
+    BAD(kiln_assign, value, null, KILN_INVALID, "value is NULL", x23, NULL);
+    BAD(kiln_assign, value, shape, KILN_BAD_SHAPE, "f32[4]", x23, x4);
+    BAD(kiln_assign, value, dtype, KILN_BAD_DTYPE, "i32[2,3]", x23, whole);
+
+    kiln_function *f = kiln_function_new(nothing_done, 1, 1, NULL);
+    BAD(kiln_function_new, f, null, KILN_INVALID, "needs a function", NULL, 1, 1, NULL);
+    BAD(kiln_function_new, n_in, negative, KILN_INVALID, "n_in -1", nothing_done, -1, 1, NULL);
+    BAD(kiln_function_new, n_out, negative, KILN_INVALID, "n_out -1", nothing_done, 1, -1, NULL);
+    BAD(kiln_function_call, function, null, KILN_INVALID, "needs a function", NULL, in, out);
+    BAD(kiln_function_call, in, null, KILN_INVALID, "needs a function, inputs", f, NULL, out);
+    BAD(kiln_function_call, in, element, KILN_INVALID, "an input is NULL", f, (kiln_tensor *[]){NULL}, out);
+    BAD(kiln_function_call, out, null, KILN_INVALID, "room for outputs", f, in, NULL);
+    note("kiln_function_new", "user", "null");
+    kiln_function_free(f);
+    HARMLESS(kiln_function_free, function, null, NULL);
+}
+
+static void without_errors(void)
+{
+    char text[8];
+    HARMLESS(kiln_keep, x, null, NULL);
+    HARMLESS(kiln_retain, x, null, NULL);
+    HARMLESS(kiln_release, x, null, NULL);
+    HARMLESS(kiln_touch, x, null, NULL);
+    HARMLESS(kiln_scope_end, scope, null, NULL);
+    HARMLESS(kiln_get_stats, stats, null, NULL);
+    HARMLESS(kiln_set_log_sink, sink, null, NULL, NULL);
+    note("kiln_set_log_sink", "user", "null");
+    HARMLESS(kiln_dtype_of, x, null, NULL);
+    HARMLESS(kiln_rank, x, null, NULL);
+    HARMLESS(kiln_dim, x, null, NULL, 0);
+    HARMLESS(kiln_dim, axis, high, x23, 2);
+    HARMLESS(kiln_dim, axis, low, x23, -3);
+    HARMLESS(kiln_shape_of, x, null, NULL);
+    HARMLESS(kiln_numel, x, null, NULL);
+    HARMLESS(kiln_is_evaluated, x, null, NULL);
+    HARMLESS(kiln_is_weak, x, null, NULL);
+    HARMLESS(kiln_dtype_name, dtype, none, NO_DTYPE);
+    HARMLESS(kiln_dtype_size, dtype, none, NO_DTYPE);
+    HARMLESS(kiln_status_name, status, none, (kiln_status)99);
+    HARMLESS(kiln_miss_reason, reason, none, -1);
+    BAD(kiln_set_option, name, null, KILN_INVALID, "name", NULL, "1");
+    BAD(kiln_set_option, value, null, KILN_INVALID, "value", "mode", NULL);
+    BAD(kiln_get_option, name, null, KILN_INVALID, "name", NULL, text, sizeof text);
+    BAD(kiln_get_option, buffer, null, KILN_INVALID, "buffer", "mode", NULL, sizeof text);
+    cr_expect(kiln_error_status() == KILN_OK, "%s", kiln_error_message());
+}
+
+/* ---- what has to be there ---- */
+
+/* The kinds of nonsense that a parameter of this type and name can be given; "" ends. */
+static const char *const *kinds_of(const char *type, const char *name)
+{
+    static const struct {
+        const char *type, *kinds[6];
+    } rows[] = {
+        {"kiln_tensor *const *", {"null", ""}},
+        {"kiln_tensor *", {"null", ""}},
+        {"kiln_dtype", {"none", ""}},
+        {"kiln_shape", {"negative", "rank", "huge", ""}},
+        {"kiln_axes", {"out", "twice", "count", ""}},
+        {"kiln_scatter_mode", {"none", ""}},
+        {"kiln_status", {"none", ""}},
+        {"bool", {""}},
+        {"double", {""}},
+        {"uint64_t", {""}},
+        {"size_t", {""}},
+    };
+    static const char *const pointer[] = {"null", ""}, *const axis[] = {"high", "low", ""}, *const count[] = {"negative", ""},
+                      *const value[] = {""}, *const reason[] = {"none", ""};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
+        if (strcmp(type, rows[k].type) == 0)
+            return rows[k].kinds;
+    if (strchr(type, '*'))
+        return pointer;
+    if (strcmp(type, "int") == 0 && strcmp(name, "reason") == 0)
+        return reason;
+    if (strcmp(type, "int") == 0 && (strcmp(name, "axis") == 0 || strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
+        return axis;
+    if (strcmp(name, "n") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 || strcmp(name, "rows") == 0 ||
+        strcmp(name, "cols") == 0)
+        return count;
+    if (strcmp(type, "int64_t") == 0)
+        return value;
+    cr_assert_fail("no kinds of bad input are known for a parameter `%s %s`: add them here", type, name);
+    return value;
+}
+
+static int missing;
+
+static void require(const char *function, const char *param, const char *kind)
+{
+    for (int i = 0; i < n_seen; i++)
+        if (!strcmp(seen[i].function, function) && !strcmp(seen[i].param, param) && !strcmp(seen[i].kind, kind))
+            return;
+    missing++;
+    fprintf(stderr, "no row for %s: %s %s\n", function, param, kind);
+}
+
+/* One parameter of a declaration: "const int64_t *sizes", "void (*deleter)(void *data, void *user)". */
+static void require_param(const char *function, char *text)
+{
+    char *end = text + strlen(text);
+    while (end > text && isspace((unsigned char)end[-1]))
+        *--end = '\0';
+    while (isspace((unsigned char)*text))
+        text++;
+    if (!*text || !strcmp(text, "void") || strcmp(text, "const char *file") == 0)
+        return;
+    char *pointed = strstr(text, "(*"), *name;
+    if (pointed) { /* to a function */
+        name = pointed + 2;
+        *strchr(name, ')') = '\0';
+        require(function, name, "null");
+        return;
+    }
+    name = text + strlen(text);
+    while (name > text && (isalnum((unsigned char)name[-1]) || name[-1] == '_'))
+        name--;
+    char type[64];
+    int n = (int)(name - text);
+    while (n > 0 && text[n - 1] == ' ')
+        n--;
+    snprintf(type, sizeof type, "%.*s", n, text);
+    if (strcmp(type, "kiln_log_sink") == 0)
+        return;
+    for (const char *const *kind = kinds_of(type, name); **kind; kind++)
+        require(function, name, *kind);
+}
+
+/* The declaration whose parameters stand from `at` to the closing parenthesis. */
+static char *require_declaration(const char *function, char *at)
+{
+    char *from = at;
+    int nest = 0;
+    for (; nest >= 0; at++) {
+        cr_assert(*at, "%s: the declaration does not end", function);
+        nest += (*at == '(') - (*at == ')');
+        if ((*at == ',' && nest == 0) || nest < 0) {
+            *at = '\0';
+            require_param(function, from);
+            from = at + 1;
+        }
+    }
+    return at;
+}
+
+static char *read_header(void)
+{
+    FILE *f = fopen(KILN_SOURCE_DIR "/runtime/include/kiln.h", "r");
+    char *text = calloc(1, 1 << 20);
+    cr_assert(f && text && fread(text, 1, (1 << 20) - 1, f) > 10000);
+    fclose(f);
+    for (char *c = text; (c = strstr(c, "/*"));) { /* comments */
+        char *end = strstr(c, "*/") + 2;
+        memset(c, ' ', (size_t)(end - c));
+    }
+    for (char *c = text; c; c = strchr(c, '\n')) { /* directives, whose lines may go on */
+        c += *c == '\n';
+        if (*c == '#')
+            for (; *c && (*c != '\n' || c[-1] == '\\'); c++)
+                *c = c[1] == '\n' && *c == '\\' ? '\\' : *c == '\n' ? '\n' : ' ';
+    }
+    for (char *c = text; *c; c++)
+        if (*c == '\\' || *c == '\n')
+            *c = ' ';
+    return text;
+}
+
+static int require_rows(void)
+{
+    char *text = read_header(), function[NAME];
+    int functions = 0;
+    for (char *at = text; (at = strstr(at, "KILN_"));) {
+        if ((at > text && at[-1] != ' ') || !(strncmp(at, "KILN_OP(", 8) == 0 || strncmp(at, "KILN_SYNC(", 10) == 0 ||
+                                              strncmp(at, "KILN_API ", 9) == 0)) {
+            at++;
+            continue;
+        }
+        char *name = strstr(at, "kiln_");
+        if (at[5] == 'A') { /* the name is what stands before the parenthesis */
+            name = strchr(at, '(');
+            while (isalnum((unsigned char)name[-1]) || name[-1] == '_')
+                name--;
+        }
+        int n = 0;
+        while (n < NAME - 1 && (isalnum((unsigned char)name[n]) || name[n] == '_')) {
+            function[n] = name[n];
+            n++;
+        }
+        function[n] = '\0';
+        at = name + n + 1;
+        if (n > 3 && strcmp(function + n - 3, "_at") == 0)
+            continue;
+        functions++;
+        at = require_declaration(function, at);
+    }
+    free(text);
+    return functions;
+}
+
+Test(bad_input, every_function_refuses_every_kind, .timeout = 120)
+{
+    make_tensors();
+    elementwise();
+    binary();
+    creation();
+    reductions();
+    views();
+    indexing();
+    sync_points();
+    without_errors();
+    int functions = require_rows();
+    cr_assert(functions > 180, "only %d functions were found in kiln.h", functions);
+    cr_assert(missing == 0, "%d rows are missing", missing);
+}

@@ -35,7 +35,7 @@ typedef struct Entry {
 enum { EVICTED_REMEMBERED = 256 };
 
 static Entry *table;
-static uint64_t clock_now, n_evicted, generation; /* generation: changes when a variant goes */
+static uint64_t clock_now, n_evicted, generation; /* generation: changes when a variant goes or a better one comes */
 static uint32_t n_entries, n_variants;
 static size_t total_bytes;
 static Hash128 evicted[EVICTED_REMEMBERED]; /* of entries dropped for room: so that a later miss can say so */
@@ -113,6 +113,8 @@ static void explain_miss(const Entry *entry, const CallKey *key, const Facts *fa
                 miss->signature = v->signature;
             continue;
         }
+        if (v->program->general)
+            continue;
         miss->n_variants++;
         const GuardSet *set = &v->program->guards;
         sizes_eval(&set->sizes, facts->ints, v->try_sizes);
@@ -146,19 +148,35 @@ bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss
         *miss = (CacheMiss){.reason = was_evicted(table_hash(key)) ? REASON_EVICTED : REASON_NEVER_SEEN};
         return false;
     }
+    uint32_t tried = 0;
     Variant **link = &entry->variants;
     for (Variant *v = *link; v; link = &v->next, v = *link) {
-        if (!same_signature(v, key) || !variant_fits(v, facts))
+        if (!same_signature(v, key))
             continue;
-        *link = v->next; /* to the front */
-        v->next = entry->variants;
-        entry->variants = v;
+        if (!variant_fits(v, facts)) {
+            tried++;
+            continue;
+        }
+        if (!v->program->general) { /* to the front */
+            *link = v->next;
+            v->next = entry->variants;
+            entry->variants = v;
+        }
         v->last_use = ++clock_now;
-        *hit = (CacheHit){v->program, v->last_sizes, v};
+        *hit = (CacheHit){v->program, v->last_sizes, v, tried};
         return true;
     }
     explain_miss(entry, key, facts, miss);
     return false;
+}
+
+void cache_explain(const CallKey *key, const Facts *facts, CacheMiss *miss)
+{
+    Entry *entry = find_entry(key);
+    if (entry)
+        explain_miss(entry, key, facts, miss);
+    else
+        *miss = (CacheMiss){.reason = REASON_NEVER_SEEN};
 }
 
 bool cache_recall(const CacheMemo *memo, CacheHit *hit)
@@ -166,7 +184,7 @@ bool cache_recall(const CacheMemo *memo, CacheHit *hit)
     if (!memo->variant || memo->generation != generation)
         return false;
     memo->variant->last_use = ++clock_now;
-    *hit = (CacheHit){memo->variant->program, memo->sizes, memo->variant};
+    *hit = (CacheHit){memo->variant->program, memo->sizes, memo->variant, UINT32_MAX};
     return true;
 }
 
@@ -320,7 +338,20 @@ static bool evict_one(const Variant *keep)
     return true;
 }
 
-Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit)
+static void drop_others(Entry *entry, const CallKey *key)
+{
+    for (Variant **link = &entry->variants; *link;) {
+        Variant *v = *link;
+        if (same_signature(v, key)) {
+            *link = v->next;
+            free_variant(v);
+        } else {
+            link = &v->next;
+        }
+    }
+}
+
+static Status add(const CallKey *key, const Facts *facts, Program *program, size_t limit, bool replaces, CacheHit *hit)
 {
     Variant *fresh = new_variant(key, facts, program);
     Entry *entry = fresh ? find_entry(key) : NULL;
@@ -331,24 +362,30 @@ Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_
         program_release(program);
         return fail(ST_OUT_OF_MEMORY, "no memory for an entry of the program cache");
     }
-    if (program->general)
-        for (Variant **link = &entry->variants; *link;) {
-            Variant *v = *link;
-            if (same_signature(v, key)) {
-                *link = v->next;
-                free_variant(v);
-            } else {
-                link = &v->next;
-            }
-        }
-    fresh->next = entry->variants;
-    entry->variants = fresh;
+    if (replaces)
+        drop_others(entry, key);
+    Variant **link = &entry->variants;
+    while (program->general && *link)
+        link = &(*link)->next;
+    fresh->next = *link;
+    *link = fresh;
     n_variants++;
     total_bytes += fresh->bytes;
     while (total_bytes > limit && evict_one(fresh))
         continue;
-    *hit = (CacheHit){program, fresh->last_sizes, fresh};
+    *hit = (CacheHit){program, fresh->last_sizes, fresh, UINT32_MAX};
     return ST_OK;
+}
+
+Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit)
+{
+    return add(key, facts, program, limit, program->general, hit);
+}
+
+Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit)
+{
+    generation++; /* whoever remembers another program shall look again */
+    return add(key, facts, program, limit, false, hit);
 }
 
 CacheUse cache_use(void) { return (CacheUse){n_entries, n_variants, total_bytes, n_evicted}; }

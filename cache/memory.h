@@ -4,7 +4,8 @@
  *   entry     one structure (ops, wiring, axes, ranks; the target and the KEYED options): its bytes are compared in full
  *   variant   one program under it: its signature (dtypes, layouts), its guards, the facts it was compiled for
  *
- * An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least recently used first.
+ * The most general program of a signature replaces the others or, where it only fills in for them (runtime/background.c), lies
+ * behind them: a look-up tries it last. An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least recently used first.
  * All functions are called under the evaluation lock (runtime/eval.c).
  */
 #ifndef CACHE_MEMORY_H
@@ -24,6 +25,8 @@ typedef struct CacheHit {
     Program *program;           /* borrowed: retain it to keep it beyond the next cache call */
     const int64_t *sizes;       /* the values of its size table for these facts; same lifetime */
     struct Variant *variant;
+    uint32_t n_variants;        /* a general program that was looked up: the others of its signature, none of which fits;
+                                   UINT32_MAX: not counted */
 } CacheHit;
 
 /* What a caller that repeats one key and one set of facts remembers of its last hit, to skip the look-up. Zeroed: nothing. */
@@ -58,6 +61,11 @@ uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies,
 /* Enters a finished program (takes over the caller's reference). A general program replaces the other variants of its signature. Then drops
  * the least recently used programs beyond `limit` bytes. ST_OUT_OF_MEMORY: not entered, the reference is released. */
 Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
+/* The same, but a general program goes behind the other variants of its signature and replaces none. */
+Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
+
+/* What a look-up that ended at a general program would have said without it. */
+void cache_explain(const CallKey *key, const Facts *facts, CacheMiss *miss);
 
 typedef struct CacheUse {
     uint32_t entries, variants;

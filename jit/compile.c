@@ -35,6 +35,7 @@ typedef struct Job {
     Str *preview;           /* jit_preview: the names of the steps, and no code */
 } Job;
 
+static Status check_stop(const CompileRequest *request);
 static Status emit_kernels(Job *job);
 static Status assemble(Job *job);
 static void dump_text(void *user, const char *stage, const char *text);
@@ -49,6 +50,7 @@ static Status compile(Job *job)
     job->guards = guard_builder_new(job->g, r->policy);
     TRY(jit_run_passes(job->g, r->options, r->dump_name ? dump_text : NULL, job));
 
+    TRY(check_stop(r));
     double planning = os_seconds();
     TRY(jit_plan(job->g, r->options, &job->plan));
     job->plan_seconds = os_seconds() - planning;
@@ -67,6 +69,11 @@ static Status compile(Job *job)
     if (r->dump_name)
         dump_plan(job);
     return ST_OK;
+}
+
+static Status check_stop(const CompileRequest *request)
+{
+    return request->stop && atomic_load(request->stop) ? fail(ST_COMPILE, "stopped") : ST_OK;
 }
 
 /* --- kernels ------------------------------------------------------------------------------------------- */
@@ -134,6 +141,7 @@ static Status emit_kernels(Job *job)
         if (step->kind != STEP_KERNEL)
             continue;
         CompiledKernel *compiled;
+        TRY(check_stop(job->request));
         TRY(kernel_code(job, step->kernel, step->what, p->n_kernels, &compiled));
         p->kernels[p->n_kernels++] = (ProgKernel){compiled, NULL, step->kernel->cost};
         p->bytes += compiled->bytes;

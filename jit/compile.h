@@ -4,12 +4,14 @@
 
 #include "jit/options.h"
 #include "jit/program.h"
+#include <stdatomic.h>
 
 typedef struct CompileRequest {
     Graph *graph;              /* as recorded; rewritten in place. In an arena whose oom is set by the caller */
     GuardPolicy *policy;
     const JitOptions *options;
     const char *dump_name;     /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
+    const atomic_bool *stop;   /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
 } CompileRequest;
 
 /* Compiles. On failure *out is NULL and nothing was published. ST_COMPILE, ST_UNSUPPORTED, ST_OUT_OF_MEMORY, ST_INTERNAL.

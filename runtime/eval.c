@@ -3,7 +3,8 @@
  *
  *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/collect.c)
  *   find       a compiled program under the key whose guards hold             (cache/memory.c)
- *   compile    on a miss: say why, make a program, enter it                   (runtime/miss.c, jit/compile.c)
+ *   compile    on a miss: say why, make a program, enter it                   (runtime/miss.c, jit/compile.c);
+ *              with KILN_ASYNC_COMPILE some are made beside evaluation        (runtime/background.c)
  *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/launch.c)
  *   publish    the nodes have values now and let their inputs go
  *
@@ -14,6 +15,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/interp.h"
+#include "runtime/background.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 
@@ -61,9 +63,11 @@ static Status compute(Call *call, Sync *sync)
 
     CacheHit hit;
     CacheMiss miss;
+    background_enter(&sync->options);
     if ((call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss)) {
         stat_add(STAT_HITS, 1);
         log_hit(call);
+        background_improve(call, sync, &hit);
     } else {
         stat_miss(miss.reason);
         Status status = serve_miss(call, sync, &miss, &hit);
@@ -156,8 +160,9 @@ static void unlock_in_child(void) { make_lock(); } /* the owner's thread id chan
 static void init_lock(void)
 {
     make_lock();
-    log_handle_forks(); /* both are locked while this lock is held, so a fork locks them after it */
+    log_handle_forks(); /* a fork locks in the reverse of this order: this lock first, the log's last */
     pool_handle_forks();
+    background_handle_forks();
     pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for a compile in flight */
 }
 

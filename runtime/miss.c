@@ -1,10 +1,10 @@
 /*
  * A miss: no compiled program fits this call. Say why, choose what becomes an argument, compile, enter the program.
- * serve_miss() at the end is the story.
+ * serve_miss() is the story.
  */
 #include "ir/base/log.h"
 #include "jit/compile.h"
-#include "runtime/eval.h"
+#include "runtime/background.h"
 #include "runtime/mark.h"
 #include "runtime/stats.h"
 
@@ -21,8 +21,7 @@ typedef struct CompileJob {
     Program *program;
 } CompileJob;
 
-/* Which facts become arguments: those that varied under this key, those marked, or all (the most general program). */
-static Status choose_policy(const Call *call, const JitOptions *options, uint32_t n_variants, const Graph *g, GuardPolicy *policy)
+Status miss_policy(const Call *call, const JitOptions *options, bool general, const Graph *g, GuardPolicy *policy)
 {
     Arena *arena = g->arena;
     *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
@@ -32,7 +31,7 @@ static Status choose_policy(const Call *call, const JitOptions *options, uint32_
     Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
     policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
     policy->seen = seen;
-    policy->general = dynamic != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
+    policy->general = general;
     if (dynamic == DYNAMIC_NEVER)
         memset(policy->int_varies, 0, call->facts.n_ints);
     if (policy->general)
@@ -41,6 +40,12 @@ static Status choose_policy(const Call *call, const JitOptions *options, uint32_
     TRY(marks_apply(call, g, policy));
     guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
     return ST_OK;
+}
+
+/* After so many programs the most general one, which needs no successor. */
+static bool wants_general(const JitOptions *options, uint32_t n_variants)
+{
+    return options->value[OPT_DYNAMIC] != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
 }
 
 static Status compile_in_arena(Arena *arena, void *user)
@@ -52,7 +57,7 @@ static Status compile_in_arena(Arena *arena, void *user)
     log_graph(g, job->call);
     sync->refused = true;
     TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
-    TRY(choose_policy(job->call, &sync->options, job->miss->n_variants, g, &policy));
+    TRY(miss_policy(job->call, &sync->options, wants_general(&sync->options, job->miss->n_variants), g, &policy));
     sync->refused = false;
 
     char name[64];
@@ -63,10 +68,13 @@ static Status compile_in_arena(Arena *arena, void *user)
 
 Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
 {
+    if (background_await(call, sync, hit))
+        return ST_OK;
     CompileJob job = {call, sync, miss, NULL};
     TRY(with_arena(compile_in_arena, &job));
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
+    background_generalise(call, sync, job.program);
     return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
 }
 
@@ -83,7 +91,7 @@ Status eval_explain(Call *call, Arena *arena, Str *out)
     Graph *g = call_graph(call, arena);
     GuardPolicy policy;
     explain_miss(g, call, &miss, out);
-    TRY(choose_policy(call, &sync.options, miss.n_variants, g, &policy));
+    TRY(miss_policy(call, &sync.options, wants_general(&sync.options, miss.n_variants), g, &policy));
 
     Str steps;
     str_init(&steps, arena);

@@ -54,6 +54,7 @@ void kiln_get_stats(kiln_stats *stats)
         .hits = stat_get(STAT_HITS),
         .misses = stat_get(STAT_MISSES),
         .compiles = stat_get(STAT_COMPILES),
+        .background_compiles = stat_get(STAT_BACKGROUND),
         .compile_seconds = (double)stat_get(STAT_COMPILE_NS) * 1e-9,
         .fallbacks = stat_get(STAT_FALLBACKS),
         .kernels = stat_get(STAT_KERNELS),

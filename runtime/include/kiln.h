@@ -250,8 +250,13 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          the reference interpreter
  *     math          fast | strict          strict: elementwise results equal the interpreter's bits
  *     dynamic       never | auto | always  which sizes become arguments of compiled code
+ *     async_compile 0 | 1                  1: a graph that changes its sizes waits for its first
+ *                                          compile only. The most general program is compiled
+ *                                          ahead, on a thread in the background, and runs until
+ *                                          better ones, compiled there too, take over. Same bits
  *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
- *                                          the sync point (KILN_COMPILE)
+ *                                          the sync point (KILN_COMPILE); not for programs that are
+ *                                          compiled in the background, which nobody waits for
  *     check         off | pure             pure: kiln_functions are run at each call and compared
  *     threads       0 (all) or a number    CPU threads; no result depends on it
  *     strict        0 | 1                  a failed compile is an error, not a fall-back to the
@@ -275,6 +280,7 @@ typedef struct kiln_stats {
     int64_t misses;          /* of these: did not */
     int64_t miss[KILN_MISS_REASONS]; /* the misses by reason; kiln_miss_reason(i) names it */
     int64_t compiles;        /* programs compiled */
+    int64_t background_compiles; /* of these: on the thread in the background (async_compile) */
     double compile_seconds;
     int64_t fallbacks;       /* graphs that the interpreter ran because compiling failed */
     int64_t kernels;         /* kernels launched */

@@ -22,8 +22,9 @@
  * What must hold. A job is in the list from when it is queued until its program is entered; there is at most one for a signature.
  * Entering happens in a thread that holds the evaluation lock. A failed compile leaves a log line and is not tried again. A fork waits for
  * the compile in flight; the child keeps the queue and starts a thread when it queues something. At exit the compile in flight is told to
- * stop and waited for, because LLVM's own state goes next. (Handlers run last registered first; ours is registered when a program has been
- * compiled already, so after LLVM's.)
+ * stop and waited for, because LLVM's own state goes next. LLVM makes some of that when it first needs it, so a handler of atexit can come
+ * too late, whenever it was registered: os_before_exit runs earlier where the main thread exits; for other threads the handler is
+ * registered once more when LLVM has worked on this thread.
  *
  * Leaves out: programs for one size that is often asked for. What the usual policy makes an argument stays one.
  */
@@ -212,8 +213,11 @@ static Job *next_queued(void)
     return job;
 }
 
+static void stop_at_exit(void);
+
 static void *thread_main(void *unused)
 {
+    static bool registered;
     (void)unused;
     pthread_mutex_lock(&state.lock);
     while (!atomic_load(&stopping)) {
@@ -225,6 +229,8 @@ static void *thread_main(void *unused)
         job->state = JOB_COMPILING;
         pthread_mutex_unlock(&state.lock);
         job_compile(job, &stopping);
+        if (!registered && job->program && job->program->n_kernels)
+            registered = atexit(stop_at_exit) == 0;
         pthread_mutex_lock(&state.lock);
         job->state = JOB_DONE;
         atomic_store(&any_done, true);
@@ -237,7 +243,7 @@ static void *thread_main(void *unused)
 static void stop_at_exit(void)
 {
     pthread_mutex_lock(&state.lock);
-    bool join = state.started;
+    bool join = state.started; /* false when this ran before */
     state.started = false;
     atomic_store(&stopping, true);
     pthread_cond_broadcast(&state.work);
@@ -246,15 +252,13 @@ static void stop_at_exit(void)
         pthread_join(state.thread, NULL);
 }
 
+__attribute__((constructor)) static void register_stop(void) { (void)os_before_exit(stop_at_exit); }
+
 /* Under state.lock. false: no thread can be had, or the process ends. */
 static bool start_thread(void)
 {
-    static bool registered;
     if (state.started || atomic_load(&stopping))
         return state.started;
-    if (!registered && atexit(stop_at_exit) != 0)
-        return false;
-    registered = true;
     sigset_t all, old;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the user's threads' business */

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -107,6 +108,28 @@ int os_cpu_count(void)
 const char *os_getenv(const char *name)
 {
     return secure_getenv(name);
+}
+
+/* ---- exit ---- */
+
+/* glibc: what C++ calls for thread_local objects, which exit() destroys before it runs the handlers of atexit. */
+extern int __cxa_thread_atexit_impl(void (*fn)(void *), void *arg, void *library) __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static void call(void *fn)
+{
+    void (*function)(void);
+    memcpy(&function, &fn, sizeof function);
+    function();
+}
+
+bool os_before_exit(void (*fn)(void))
+{
+    void *arg;
+    memcpy(&arg, &fn, sizeof arg);
+    bool main_thread = getpid() == (pid_t)syscall(SYS_gettid);
+    bool first = main_thread && __cxa_thread_atexit_impl && __cxa_thread_atexit_impl(call, arg, &__dso_handle) == 0;
+    return (atexit(fn) == 0) && first;
 }
 
 /* ---- executable memory ---- */

@@ -22,6 +22,10 @@ double os_seconds(void);       /* monotonic */
 int os_cpu_count(void);        /* CPUs this process may use, at least 1 */
 const char *os_getenv(const char *name); /* secure_getenv */
 
+/* fn runs when the process ends by exit(): called by the main thread, before every atexit handler, whenever those were registered;
+ * called by another, among them. It may run twice. To be registered while the library loads; false: not in the main thread. */
+bool os_before_exit(void (*fn)(void));
+
 /* Executable memory: map_rw, fill it, then make it read-execute. NULL / false on failure. */
 void *os_map_rw(size_t bytes);
 bool os_protect_rx(void *block, size_t bytes);

@@ -285,7 +285,7 @@ static Answer by_jit(const Graph *g, const Facts *f, Data a, Data b)
     return answer;
 }
 
-/* Compares one call with the interpreter. Returns the compiles that it took; -1 when the op does not take these facts. */
+/* Compares one call with the interpreter. Returns the compiles that it waited for; -1 when the op does not take these facts. */
 static int64_t call(const Graph *g, const Facts *f, const char *what)
 {
     Data a = make_data(f, g->a_rank, g->a_axes, 11), b = make_data(f, g->b_rank, g->b_axes, 22);
@@ -312,7 +312,7 @@ static int64_t call(const Graph *g, const Facts *f, const char *what)
     free(b.elements);
     free(wanted.data);
     free(got.data);
-    return fits ? after.compiles - before.compiles : -1;
+    return fits ? after.misses - before.misses : -1;
 }
 
 /* --- mutations ------------------------------------------------------------------------------------------------------ */

@@ -111,6 +111,43 @@ Test(memory_cache, the_general_program_replaces_its_signature)
     cache_clear();
 }
 
+/* Beside the others a general program is found only where none of them fits, however often it is found. */
+Test(memory_cache, a_general_program_beside_others_is_tried_last)
+{
+    CacheMiss miss;
+    CacheHit hit;
+    CallKey key = key_of("graph", "f32");
+    int64_t value = 9, other = 4;
+    Facts nine = facts_of(&value), four = facts_of(&other);
+    Program *three = program(3, false), *general = program(0, true), *better = program(4, false);
+    add("graph", "f32", 3, three, PLENTY);
+    cr_assert(eq(int, (int)cache_add_beside(&key, &nine, general, PLENTY, &hit), ST_OK));
+    cr_assert(eq(u32, cache_use().variants, 2));
+    for (int round = 0; round < 3; round++) {
+        cr_assert(cache_find(&key, &nine, &hit, &miss));
+        cr_assert(eq(ptr, hit.program, general));
+        cr_assert(eq(u32, hit.n_variants, 1));
+        cr_assert(eq(ptr, find("graph", "f32", 3, &miss), three));
+    }
+    cache_explain(&key, &nine, &miss);
+    cr_assert(eq(int, (int)miss.reason, REASON_SIZE));
+    cr_assert(eq(u32, miss.n_variants, 1));
+    cr_assert(miss.closest == three);
+
+    CacheMemo memo = {0};
+    cr_assert(cache_find(&key, &four, &hit, &miss));
+    cr_assert(eq(ptr, hit.program, general));
+    cache_remember(&memo, &hit);
+    cr_assert(cache_recall(&memo, &hit));
+    cr_assert(eq(int, (int)cache_add_beside(&key, &four, better, PLENTY, &hit), ST_OK));
+    cr_assert(not(cache_recall(&memo, &hit)), "what was remembered is not the best any more");
+    cr_assert(eq(ptr, find("graph", "f32", 4, &miss), better));
+    cr_assert(eq(ptr, find("graph", "f32", 3, &miss), three));
+    cr_assert(eq(ptr, find("graph", "f32", 5, &miss), general));
+    cache_forget(&memo);
+    cache_clear();
+}
+
 Test(memory_cache, least_recently_used_goes_and_the_miss_says_so)
 {
     CacheMiss miss;

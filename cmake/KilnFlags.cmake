@@ -23,7 +23,9 @@ target_compile_options(kiln_flags INTERFACE
 target_include_directories(kiln_flags INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include>)
 find_package(Threads REQUIRED)
+find_library(KILN_ZSTD zstd REQUIRED)
 target_link_libraries(kiln_flags INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
+target_link_options(kiln_flags INTERFACE -Wl,--build-id=sha1) # names the build in the keys of the cache on disk
 
 if(KILN_SANITIZE)
     # Without -fno-sanitize-recover a report of UBSan would be text that no one reads.

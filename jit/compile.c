@@ -12,6 +12,8 @@
 #include "jit/compile.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/pack.h"
+#include "jit/host_cpu.h"
 #include "jit/llvm/emit.h"
 #include "jit/passes.h"
 
@@ -27,6 +29,7 @@ typedef struct Job {
     GuardBuilder *guards;
     Plan plan;
     Program *program;
+    CompileTexts texts;
     uint32_t dump_stage;
     Status status;
     char message[512];
@@ -40,6 +43,7 @@ static Status emit_kernels(Job *job);
 static Status assemble(Job *job);
 static void dump_text(void *user, const char *stage, const char *text);
 static void dump_plan(Job *job);
+static const char *graph_text(const Job *job);
 static void log_program(const Job *job);
 
 static Status compile(Job *job)
@@ -47,8 +51,12 @@ static Status compile(Job *job)
     const CompileRequest *r = job->request;
     double start = os_seconds();
 
+    if (r->want_texts)
+        job->texts.recorded = graph_text(job);
     job->guards = guard_builder_new(job->g, r->policy);
     TRY(jit_run_passes(job->g, r->options, r->dump_name ? dump_text : NULL, job));
+    if (r->want_texts)
+        job->texts.optimised = graph_text(job);
 
     TRY(check_stop(r));
     double planning = os_seconds();
@@ -78,10 +86,10 @@ static Status check_stop(const CompileRequest *request)
 
 /* --- kernels ------------------------------------------------------------------------------------------- */
 
-/* What a kernel is known by: every option that changes code, the target, and its canonical text. */
+/* What a kernel is known by: the target, every option that changes code, and its canonical text. */
 static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
 {
-    str_printf(out, "%s\n", llvm_host_target());
+    str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
@@ -94,38 +102,59 @@ static void dump_kernel_text(Job *job, const char *name, uint32_t index, const c
         dump_text(job, arena_printf(job->g->arena, "kernel%u_%s.%s", index, name, ending), text);
 }
 
+/* IR and assembly for the cache on disk: what entry_texts in cache/entry.c takes apart. */
+static Status pack_texts(Job *job, const Emitted *emitted, KernelParts *parts)
+{
+    Str both;
+    str_init(&both, job->g->arena);
+    str_add(&both, emitted->ir, strlen(emitted->ir) + 1);
+    str_add(&both, emitted->assembly, strlen(emitted->assembly) + 1);
+    return pack(both.text, both.len, &parts->texts, &parts->texts_bytes);
+}
+
+static void show_kernel(Job *job, const Emitted *emitted, const char *key, const char *name, uint32_t index)
+{
+    if (log_on(LOG_CODE)) {
+        log_line(LOG_CODE, "kernel %s", name);
+        log_text(LOG_CODE, log_detailed(LOG_CODE) ? emitted->assembly : emitted->ir);
+    }
+    if (job->request->dump_name) {
+        dump_kernel_text(job, name, index, "txt", key);
+        dump_kernel_text(job, name, index, "ll", emitted->ir);
+        dump_kernel_text(job, name, index, "s", emitted->assembly);
+    }
+}
+
 static Status kernel_code(Job *job, const Kernel *kernel, const char *name, uint32_t index, CompiledKernel **out)
 {
     Str key;
     str_init(&key, job->g->arena);
     kernel_key(kernel, job->request->options, &key);
-    bool want_text = job->request->dump_name || log_on(LOG_CODE);
-    if (!want_text) { /* whoever asked for the text gets it, fresh, each time */
+    bool show = job->request->dump_name || log_on(LOG_CODE);
+    if (!show) { /* whoever wants to see the text gets it, fresh, each time */
         *out = kernel_table_find(key.text, key.len);
         if (*out)
             return ST_OK;
     }
 
     Emitted emitted = {0};
+    bool want_text = show || job->request->want_texts;
     TRY(llvm_emit_host(kernel, name, job->request->options, want_text, &emitted));
     job->emitted++;
-    if (log_on(LOG_CODE)) {
-        log_line(LOG_CODE, "kernel %s", name);
-        log_text(LOG_CODE, log_detailed(LOG_CODE) ? emitted.assembly : emitted.ir);
-    }
-    if (job->request->dump_name) {
-        dump_kernel_text(job, name, index, "txt", key.text);
-        dump_kernel_text(job, name, index, "ll", emitted.ir);
-        dump_kernel_text(job, name, index, "s", emitted.assembly);
-    }
+    if (show)
+        show_kernel(job, &emitted, key.text, name, index);
+    KernelParts parts = {.object = emitted.object, .object_bytes = emitted.bytes};
+    Status status = job->request->want_texts ? pack_texts(job, &emitted, &parts) : ST_OK;
     os_free(emitted.ir);
     os_free(emitted.assembly);
-
-    Code *code = NULL;
-    Status status = code_load(emitted.object, emitted.bytes, &code);
-    os_free(emitted.object);
-    TRY(status);
-    *out = kernel_table_add(key.text, key.len, code);
+    if (status == ST_OK)
+        status = code_load(parts.object, parts.object_bytes, &parts.code);
+    if (status != ST_OK) {
+        os_free(parts.object);
+        os_free(parts.texts);
+        return status;
+    }
+    *out = kernel_table_add(key.text, key.len, &parts);
     return *out ? ST_OK : ST_OUT_OF_MEMORY;
 }
 
@@ -144,7 +173,6 @@ static Status emit_kernels(Job *job)
         TRY(check_stop(job->request));
         TRY(kernel_code(job, step->kernel, step->what, p->n_kernels, &compiled));
         p->kernels[p->n_kernels++] = (ProgKernel){compiled, NULL, step->kernel->cost};
-        p->bytes += compiled->bytes;
     }
     job->emit_seconds = os_seconds() - start;
     return ST_OK;
@@ -244,9 +272,7 @@ static Status assemble(Job *job)
 
     p->general = job->request->policy->general;
     TRY(guard_builder_finish(job->guards, &p->guards));
-    p->bytes += sizeof *p + text_bytes + sizeof *p->kernels * p->n_kernels + sizeof *p->buffers * p->n_buffers +
-                sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof(Guard) * p->guards.n +
-                sizeof(SizeExpr) * p->guards.sizes.n;
+    program_weigh(p, text_bytes);
     return ST_OK;
 }
 
@@ -261,6 +287,14 @@ static void dump_text(void *user, const char *stage, const char *text)
     char *path = arena_printf(job->g->arena, "%s/%02u_%s", dir, job->dump_stage++, stage);
     if (!os_make_dir(dir) || !os_write_file(path, text, strlen(text)))
         log_warn_once("dump", "KILN_DUMP: cannot write %s", path);
+}
+
+static const char *graph_text(const Job *job)
+{
+    Str out;
+    str_init(&out, job->g->arena);
+    graph_print(job->g, "graph", &out);
+    return out.text;
 }
 
 static void dump_plan(Job *job)
@@ -323,7 +357,7 @@ Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text)
     return ST_OK;
 }
 
-Status jit_compile(const CompileRequest *request, Program **out)
+Status jit_compile(const CompileRequest *request, Program **out, CompileTexts *texts)
 {
     *out = NULL;
     char hook[32];
@@ -334,5 +368,7 @@ Status jit_compile(const CompileRequest *request, Program **out)
     if (job.status != ST_OK)
         return fail(job.status, "%s", job.message);
     *out = job.program;
+    if (texts)
+        *texts = job.texts;
     return ST_OK;
 }

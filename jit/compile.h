@@ -12,11 +12,17 @@ typedef struct CompileRequest {
     const JitOptions *options;
     const char *dump_name;     /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
     const atomic_bool *stop;   /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
+    bool want_texts;           /* graphs and kernels as text, for the cache on disk */
 } CompileRequest;
 
-/* Compiles. On failure *out is NULL and nothing was published. ST_COMPILE, ST_UNSUPPORTED, ST_OUT_OF_MEMORY, ST_INTERNAL.
+/* In the graph's arena; NULL unless they were asked for. */
+typedef struct CompileTexts {
+    const char *recorded, *optimised;
+} CompileTexts;
+
+/* Compiles; texts may be NULL. On failure *out is NULL and nothing was published. ST_COMPILE, ST_UNSUPPORTED, ST_OUT_OF_MEMORY, ST_INTERNAL.
  * Runs on a stack of its own, so its depth does not depend on the caller's. */
-Status jit_compile(const CompileRequest *request, Program **out);
+Status jit_compile(const CompileRequest *request, Program **out, CompileTexts *texts);
 
 /* What jit_compile would make, without code: the number of launches, and their names, a line each, to `text`. */
 Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text);

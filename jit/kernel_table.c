@@ -34,16 +34,28 @@ CompiledKernel *kernel_table_find(const char *text, size_t len)
     return entry ? &entry->kernel : NULL;
 }
 
-CompiledKernel *kernel_table_add(const char *text, size_t len, Code *code)
+static void free_parts(const CompiledKernel *kernel)
+{
+    code_release(kernel->code);
+    os_free((void *)kernel->object);
+    os_free((void *)kernel->texts);
+}
+
+CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts)
 {
     Entry *fresh = os_calloc(1, sizeof *fresh + len);
+    CompiledKernel kernel = {.run = code_run(parts->code), .query = code_query(parts->code), .code = parts->code,
+                             .object = parts->object, .object_bytes = parts->object_bytes,
+                             .texts = parts->texts, .texts_bytes = parts->texts_bytes, .key_bytes = len};
     if (!fresh) {
-        (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", code_bytes(code));
-        code_release(code);
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", code_bytes(parts->code));
+        free_parts(&kernel);
         return NULL;
     }
     memcpy(fresh->text, text, len);
-    fresh->kernel = (CompiledKernel){code_run(code), code_query(code), code, code_bytes(code) + len + sizeof *fresh};
+    kernel.key = fresh->text;
+    kernel.bytes = code_bytes(parts->code) + parts->object_bytes + parts->texts_bytes + len + sizeof *fresh;
+    fresh->kernel = kernel;
     fresh->users = 1;
 
     pthread_mutex_lock(&lock);
@@ -57,7 +69,7 @@ CompiledKernel *kernel_table_add(const char *text, size_t len, Code *code)
     }
     pthread_mutex_unlock(&lock);
     if (fresh) { /* lost the race, or no memory for the table */
-        code_release(fresh->kernel.code);
+        free_parts(&fresh->kernel);
         os_free(fresh);
     }
     if (!entry)
@@ -74,7 +86,7 @@ void kernel_table_release(CompiledKernel *kernel)
         HASH_DEL(table, entry);
     pthread_mutex_unlock(&lock);
     if (last) {
-        code_release(entry->kernel.code);
+        free_parts(&entry->kernel);
         os_free(entry);
     }
 }

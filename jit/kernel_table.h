@@ -1,5 +1,5 @@
 /*
- * Kernels interned by their canonical text (which names the options that change code, too): equal kernels of any two
+ * Kernels interned by their canonical text (which names the target and the options that change code, too): equal kernels of any two
  * programs are one piece of machine code. A kernel stays while some program uses it. Knows nothing of LLVM.
  */
 #ifndef JIT_KERNEL_TABLE_H
@@ -11,13 +11,24 @@ typedef struct CompiledKernel {
     KernelRun *run;
     KernelQuery *query;
     Code *code;
-    size_t bytes;       /* code and text */
+    const char *key;    /* the text it is interned by */
+    const void *object; /* what was loaded: for an entry of the cache on disk */
+    const void *texts;  /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
+    size_t key_bytes, object_bytes, texts_bytes;
+    size_t bytes;       /* code and all of the above */
 } CompiledKernel;
+
+/* What a kernel is made of. */
+typedef struct KernelParts {
+    Code *code;
+    void *object, *texts; /* heap; texts may be NULL */
+    size_t object_bytes, texts_bytes;
+} KernelParts;
 
 /* The kernel of this text with one more user, or NULL. */
 CompiledKernel *kernel_table_find(const char *text, size_t len);
-/* Enters `code` (taken over, on failure too) under `text`; if another thread was first, that one is returned. NULL: out of memory. */
-CompiledKernel *kernel_table_add(const char *text, size_t len, Code *code);
+/* Enters the parts (taken over, on failure too) under `text`; if another thread was first, that one is returned. NULL: out of memory. */
+CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts);
 void kernel_table_release(CompiledKernel *kernel);
 
 #endif

@@ -293,11 +293,17 @@ Status option_get(const char *name, char *buf, size_t size)
     }
     if (table[id].kind == KIND_TEXT)
         option_text(id, buf, size);
-    else if (table[id].kind == KIND_ENUM)
-        snprintf(buf, size, "%s", choices[id][option_int(id)]);
     else
-        snprintf(buf, size, "%" PRId64, option_int(id));
+        option_value_text(id, option_int(id), buf, size);
     return ST_OK;
+}
+
+void option_value_text(OptionId id, int64_t value, char *buf, size_t size)
+{
+    if (table[id].kind == KIND_ENUM)
+        snprintf(buf, size, "%s", choices[id][value]);
+    else
+        snprintf(buf, size, "%" PRId64, value);
 }
 
 uint64_t options_generation(void)

@@ -57,5 +57,7 @@ typedef struct OptionInfo {
 } OptionInfo;
 void option_describe(OptionId id, OptionInfo *out);
 bool option_keyed(OptionId id);
+/* A value of an option (not TEXT) as people write it: "strict", "512". */
+void option_value_text(OptionId id, int64_t value, char *buf, size_t size);
 
 #endif

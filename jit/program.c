@@ -25,6 +25,15 @@ void program_release(Program *program)
     os_free(program);
 }
 
+void program_weigh(Program *p, size_t text_bytes)
+{
+    p->bytes = sizeof *p + text_bytes + sizeof *p->kernels * p->n_kernels + sizeof *p->buffers * p->n_buffers +
+               sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof(Guard) * p->guards.n +
+               sizeof(SizeExpr) * p->guards.sizes.n;
+    for (uint32_t i = 0; i < p->n_kernels; i++)
+        p->bytes += p->kernels[i].compiled->bytes;
+}
+
 static void print_args(const Program *p, const ProgStep *step, Str *out)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {

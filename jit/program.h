@@ -58,11 +58,14 @@ typedef struct Program {
     bool general;            /* accepts every shape of its structure and signature */
     size_t bytes;            /* memory it holds, code included */
     double compile_seconds;
-    char *texts;             /* names; owned */
+    char *texts;             /* names, and who asked for a guard where that is no static text; owned */
 } Program;
 
 Program *program_retain(Program *program);
 void program_release(Program *program);
+
+/* Sets `bytes`; `text_bytes` of it are its texts. */
+void program_weigh(Program *program, size_t text_bytes);
 
 /* The readable launch plan: steps, arguments, buffers, guards. */
 void program_print(const Program *program, Str *out);

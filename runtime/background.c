@@ -160,7 +160,7 @@ static void job_compile(Job *job, const atomic_bool *stop)
     if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "background") == 0)
         status = fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     else if (setjmp(oom) == 0)
-        status = jit_compile(&request, &job->program);
+        status = jit_compile(&request, &job->program, NULL);
     else
         status = fail(ST_OUT_OF_MEMORY, "no memory");
     if (status != ST_OK) {

@@ -63,7 +63,7 @@ static Status compile_in_arena(Arena *arena, void *user)
     char name[64];
     CompileRequest request = {.graph = g, .policy = &policy, .options = &sync->options,
                               .dump_name = dump_name(job->call, name, sizeof name)};
-    return jit_compile(&request, &job->program);
+    return jit_compile(&request, &job->program, NULL);
 }
 
 Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -130,6 +132,63 @@ bool os_before_exit(void (*fn)(void))
     bool main_thread = getpid() == (pid_t)syscall(SYS_gettid);
     bool first = main_thread && __cxa_thread_atexit_impl && __cxa_thread_atexit_impl(call, arg, &__dso_handle) == 0;
     return (atexit(fn) == 0) && first;
+}
+
+bool os_elevated(void)
+{
+    return getauxval(AT_SECURE) != 0;
+}
+
+typedef struct BuildId {
+    uintptr_t address; /* in the object that is looked for */
+    char *hex;
+    size_t size;
+    bool found;
+} BuildId;
+
+static void read_note(BuildId *id, const unsigned char *at, size_t bytes)
+{
+    ElfW(Nhdr) note;
+    while (bytes >= sizeof note && !id->found) {
+        memcpy(&note, at, sizeof note);
+        size_t name = (note.n_namesz + 3u) & ~3u, length = (note.n_descsz + 3u) & ~3u;
+        if (name > bytes - sizeof note || length > bytes - sizeof note - name)
+            return;
+        if (note.n_type == NT_GNU_BUILD_ID && name == 4 && memcmp(at + sizeof note, "GNU", 4) == 0 &&
+            note.n_descsz > 0 && 2 * note.n_descsz < id->size) {
+            for (size_t i = 0; i < note.n_descsz; i++)
+                snprintf(id->hex + 2 * i, 3, "%02x", at[sizeof note + name + i]);
+            id->found = true;
+        }
+        at += sizeof note + name + length;
+        bytes -= sizeof note + name + length;
+    }
+}
+
+/* Looks at one loaded object; not 0 ends the search. */
+static int look_at_object(struct dl_phdr_info *info, size_t size, void *user)
+{
+    BuildId *id = user;
+    bool ours = false;
+    (void)size;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        ours |= h->p_type == PT_LOAD && id->address - (info->dlpi_addr + h->p_vaddr) < h->p_memsz;
+    }
+    for (int i = 0; ours && i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        if (h->p_type == PT_NOTE)
+            read_note(id, (const unsigned char *)(uintptr_t)(info->dlpi_addr + h->p_vaddr), h->p_memsz);
+    }
+    return ours;
+}
+
+bool os_build_id(char *hex, size_t size)
+{
+    static const char here;
+    BuildId id = {(uintptr_t)&here, hex, size, false};
+    dl_iterate_phdr(look_at_object, &id);
+    return id.found;
 }
 
 /* ---- executable memory ---- */

@@ -21,6 +21,8 @@ void os_fail_alloc(int64_t nth, bool sticky);
 double os_seconds(void);       /* monotonic */
 int os_cpu_count(void);        /* CPUs this process may use, at least 1 */
 const char *os_getenv(const char *name); /* secure_getenv */
+bool os_elevated(void);        /* this process has rights that its user has not (setuid): it keeps no files */
+bool os_build_id(char *hex, size_t size); /* of the library or program that holds this code, as the linker wrote it */
 
 /* fn runs when the process ends by exit(): called by the main thread, before every atexit handler, whenever those were registered;
  * called by another, among them. It may run twice. To be registered while the library loads; false: not in the main thread. */

@@ -12,7 +12,7 @@ jit/program     ^(ir|guards)/|^jit/(program|options|plan|kernel_table)\.
 jit/llvm/       ^(ir|jit)/
 jit/            ^(ir|guards|jit)/
 cache/cli/      ^(ir|guards|cache)/|^jit/(program|options|kernel_table|host_cpu|passes)\.
-cache/          ^(ir|guards|cache)/|^jit/(program|options|code|kernel_table)\.
+cache/          ^(ir|guards|cache)/|^jit/(program|options|code|kernel_table|host_cpu)\.
 runtime/include/ ^$
 runtime/        ^(ir|guards|jit|cache|runtime)/|^kiln\.h$
 '
@@ -22,6 +22,7 @@ system_rules='
 ^llvm/                                                            ^$
 ^cuda                                                             ^runtime/cuda
 ^xxhash\.h$                                                       ^ir/base/hash\.c$
+^zstd\.h$                                                         ^ir/base/pack\.c$
 ^(unistd|fcntl|sched|dlfcn|dirent)\.h$|^sys/                      ^ir/base/os[a-z_]*\.c$
 ^criterion/                                                       ^$
 '

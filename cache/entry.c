@@ -1,0 +1,495 @@
+/* Entries of the cache on disk: parsing, loading, names. See entry.h for the layout; cache/entry_write.c writes it. */
+#include "cache/entry.h"
+#include "cache/entry_layout.h"
+#include "ir/base/bytes.h"
+#include "ir/base/os.h"
+#include "ir/base/pack.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX_BYTES = 1 << 28 };
+
+static const char *const section_names[SECTION_COUNT] = {
+#define SECTION(id, name) name,
+    ENTRY_SECTIONS(SECTION)
+#undef SECTION
+};
+
+/* --- parsing: from the outside in ------------------------------------------------------------------------------------ */
+
+typedef struct Parse {
+    Arena *arena;
+    ByteReader section[SECTION_COUNT];
+    EntryView *view;
+    Program *plan;
+} Parse;
+
+static Status read_header(Parse *p, const uint8_t *bytes, size_t n)
+{
+    ByteReader in = {bytes, bytes + n, false};
+    if (n < HEADER_BYTES)
+        return fail(ST_FORMAT, "truncated: %zu bytes, less than a header", n);
+    if (n > ENTRY_MAX_BYTES)
+        return fail(ST_FORMAT, "too large: %zu bytes", n);
+    if (memcmp(read_bytes(&in, sizeof entry_magic), entry_magic, sizeof entry_magic) != 0)
+        return fail(ST_FORMAT, "no entry of a kiln cache: wrong magic");
+    uint32_t format = read_u32(&in), n_sections = read_u32(&in);
+    if (format != ENTRY_FORMAT)
+        return fail(ST_FORMAT, "format %" PRIu32 ", this library reads %d", format, ENTRY_FORMAT);
+    uint64_t size = read_u64(&in);
+    if (n_sections != SECTION_COUNT)
+        return fail(ST_FORMAT, "damaged header: %" PRIu32 " sections", n_sections);
+    if (size != n)
+        return fail(ST_FORMAT, size > n ? "truncated: %zu of %" PRIu64 " bytes" : "%zu bytes where %" PRIu64 " belong", n, size);
+    uint64_t lo = read_u64(&in), hi = read_u64(&in);
+    Hash128 sum = hash128(bytes + CHECKED_FROM, n - CHECKED_FROM);
+    if (sum.lo != lo || sum.hi != hi)
+        return fail(ST_FORMAT, "damaged: the checksum differs");
+
+    uint64_t at = HEADER_BYTES;
+    for (int s = 0; s < SECTION_COUNT; s++) {
+        uint64_t offset = read_u64(&in), length = read_u64(&in);
+        if (offset != at || offset > n || length > n - offset)
+            return fail(ST_FORMAT, "section %s lies outside the file", section_names[s]);
+        p->section[s] = (ByteReader){bytes + offset, bytes + offset + length, false};
+        at = offset + length;
+        at = (at + 7) & ~(uint64_t)7;
+    }
+    return at == n ? ST_OK : fail(ST_FORMAT, "%zu bytes where %" PRIu64 " belong", n, at);
+}
+
+static Status malformed(EntrySection section, const char *what)
+{
+    return fail(ST_FORMAT, "malformed %s: %s", section_names[section], what);
+}
+
+/* A section that was read without a fault, to its end. */
+static Status complete(Parse *p, EntrySection section)
+{
+    const ByteReader *in = &p->section[section];
+    if (in->bad)
+        return malformed(section, "too short");
+    return in->at == in->end ? ST_OK : malformed(section, "too long");
+}
+
+static Status read_lines(Parse *p, EntrySection section, const char **text, size_t *n)
+{
+    ByteReader *in = &p->section[section];
+    *text = (const char *)in->at;
+    *n = (size_t)(in->end - in->at);
+    return key_lines_whole(*text, *n) ? ST_OK : malformed(section, "no lines of name=length:bytes");
+}
+
+static Status read_facts(Parse *p)
+{
+    ByteReader *in = &p->section[SECTION_FACTS];
+    uint32_t n_ints = read_count(in, 8);
+    int64_t *ints = ARENA_ARRAY(p->arena, int64_t, n_ints);
+    for (uint32_t i = 0; i < n_ints; i++)
+        ints[i] = (int64_t)read_u64(in);
+    uint32_t n_scalars = read_count(in, 8);
+    uint64_t *scalars = ARENA_ARRAY(p->arena, uint64_t, n_scalars);
+    for (uint32_t i = 0; i < n_scalars; i++)
+        scalars[i] = read_u64(in);
+    p->view->facts = (Facts){ints, scalars, n_ints, n_scalars};
+    return complete(p, SECTION_FACTS);
+}
+
+static bool size_fits(const Parse *p, const SizeExpr *e, uint32_t index)
+{
+    switch (e->kind) {
+    case SIZE_CONST: return true;
+    case SIZE_FACT: return e->a < p->view->facts.n_ints;
+    case SIZE_ADD:
+    case SIZE_MUL: return e->a < index && e->b < index;
+    }
+    return false;
+}
+
+static bool guard_fits(const Parse *p, const Guard *guard)
+{
+    uint32_t n = p->plan->guards.sizes.n;
+    switch (guard->kind) {
+    case GUARD_INT_EQ:
+    case GUARD_RANGE: return guard->a < n;
+    case GUARD_SAME: return guard->a < n && guard->b < n;
+    case GUARD_DIVISIBLE: return guard->a < n && guard->v > 0;
+    case GUARD_SCALAR_EQ: return guard->a < p->view->facts.n_scalars && guard->dtype < DT_COUNT;
+    }
+    return false;
+}
+
+static Status read_guards(Parse *p)
+{
+    ByteReader *in = &p->section[SECTION_GUARDS];
+    GuardSet *set = &p->plan->guards;
+    set->sizes.n = read_count(in, SIZE_BYTES);
+    set->sizes.at = ARENA_ARRAY(p->arena, SizeExpr, set->sizes.n);
+    for (uint32_t i = 0; i < set->sizes.n; i++) {
+        SizeExpr *e = &set->sizes.at[i];
+        e->kind = read_u8(in);
+        e->a = read_u32(in);
+        e->b = read_u32(in);
+        e->value = (int64_t)read_u64(in);
+        if (!in->bad && !size_fits(p, e, i))
+            return malformed(SECTION_GUARDS, "a size refers to what is not there");
+    }
+    set->n = read_count(in, GUARD_BYTES);
+    set->at = ARENA_ARRAY(p->arena, Guard, set->n);
+    for (uint32_t i = 0; i < set->n; i++) {
+        Guard *guard = &set->at[i];
+        guard->kind = read_u8(in);
+        guard->dtype = read_u8(in);
+        guard->a = read_u32(in);
+        guard->b = read_u32(in);
+        guard->v = (int64_t)read_u64(in);
+        guard->w = (int64_t)read_u64(in);
+        guard->who = read_text(in);
+        set->on_scalars |= guard->kind == GUARD_SCALAR_EQ;
+        if (!in->bad && !guard_fits(p, guard))
+            return malformed(SECTION_GUARDS, "a guard refers to what is not there");
+    }
+    return complete(p, SECTION_GUARDS);
+}
+
+static bool buffer_fits(const Program *plan, const ProgBuffer *b)
+{
+    return b->kind <= BUFFER_TEMP && b->dtype < DT_COUNT && b->numel < plan->guards.sizes.n &&
+           (b->kind != BUFFER_TEMP || b->slot < plan->n_slots);
+}
+
+static bool arg_fits(const Parse *p, const ProgArg *arg)
+{
+    switch (arg->kind) {
+    case BIND_BUFFER: return arg->value < p->plan->n_buffers;
+    case BIND_SIZE: return arg->value < p->plan->guards.sizes.n;
+    case BIND_SCALAR: return arg->value < p->view->facts.n_scalars;
+    case BIND_SHARED:
+    case BIND_FAULT: return true;
+    }
+    return false;
+}
+
+static bool sort_fits(const Program *plan, const ProgStep *step)
+{
+    static const uint8_t kinds[] = {BIND_BUFFER, BIND_BUFFER, BIND_SIZE, BIND_SIZE, BIND_SIZE};
+    bool fits = step->n_args == sizeof kinds && step->dtype < DT_COUNT && !plan->takes_over;
+    for (uint32_t i = 0; fits && i < sizeof kinds; i++)
+        fits = plan->args[step->first_arg + i].kind == kinds[i];
+    return fits;
+}
+
+static bool step_fits(const Program *plan, const ProgStep *step)
+{
+    if (step->first_arg > plan->n_args || step->n_args > plan->n_args - step->first_arg ||
+        step->bytes >= plan->guards.sizes.n)
+        return false;
+    switch (step->kind) {
+    case STEP_KERNEL: return step->kernel < plan->n_kernels;
+    case STEP_SORT: return sort_fits(plan, step);
+    }
+    return false;
+}
+
+static Status read_buffers(Parse *p, ByteReader *in)
+{
+    Program *plan = p->plan;
+    plan->n_slots = read_u32(in);
+    plan->n_buffers = read_count(in, BUFFER_BYTES);
+    if (plan->n_slots > plan->n_buffers)
+        return malformed(SECTION_PLAN, "more slots than buffers");
+    plan->buffers = ARENA_ARRAY(p->arena, ProgBuffer, plan->n_buffers);
+    for (uint32_t i = 0; i < plan->n_buffers; i++) {
+        ProgBuffer *b = &plan->buffers[i];
+        b->kind = read_u8(in);
+        b->dtype = read_u8(in);
+        b->index = read_u32(in);
+        b->numel = read_u32(in);
+        b->slot = read_u32(in);
+        b->alias_input = read_u32(in);
+        if (!in->bad && !buffer_fits(plan, b))
+            return malformed(SECTION_PLAN, "a buffer refers to what is not there");
+    }
+    return ST_OK;
+}
+
+static Status read_steps(Parse *p, ByteReader *in)
+{
+    Program *plan = p->plan;
+    plan->n_args = read_count(in, ARG_BYTES);
+    plan->args = ARENA_ARRAY(p->arena, ProgArg, plan->n_args);
+    for (uint32_t i = 0; i < plan->n_args; i++) {
+        plan->args[i].kind = read_u8(in);
+        plan->args[i].value = read_u32(in);
+        if (!in->bad && !arg_fits(p, &plan->args[i]))
+            return malformed(SECTION_PLAN, "an argument refers to what is not there");
+    }
+    plan->n_steps = read_count(in, STEP_BYTES);
+    plan->steps = ARENA_ARRAY(p->arena, ProgStep, plan->n_steps);
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        ProgStep *s = &plan->steps[i];
+        s->kind = read_u8(in);
+        s->descending = read_u8(in) & 1;
+        s->dtype = read_u8(in);
+        s->kernel = read_u32(in);
+        s->first_arg = read_u32(in);
+        s->n_args = read_u32(in);
+        s->bytes = read_u32(in);
+        s->what = read_text(in);
+        if (!in->bad && !step_fits(plan, s))
+            return malformed(SECTION_PLAN, "a step refers to what is not there");
+        if (s->n_args > plan->max_step_args)
+            plan->max_step_args = s->n_args;
+    }
+    return ST_OK;
+}
+
+static uint32_t *read_numbers(Parse *p, ByteReader *in, uint32_t *n)
+{
+    *n = read_count(in, 4);
+    uint32_t *numbers = ARENA_ARRAY(p->arena, uint32_t, *n);
+    for (uint32_t i = 0; i < *n; i++)
+        numbers[i] = read_u32(in);
+    return numbers;
+}
+
+static Status read_plan(Parse *p)
+{
+    ByteReader *in = &p->section[SECTION_PLAN];
+    Program *plan = p->plan;
+    plan->general = read_u8(in) & 1;
+    plan->takes_over = read_u8(in) & 1;
+    TRY(read_buffers(p, in));
+    TRY(read_steps(p, in));
+    plan->outputs = read_numbers(p, in, &plan->n_outputs);
+    for (uint32_t i = 0; i < plan->n_outputs; i++)
+        if (!in->bad && (plan->outputs[i] >= plan->n_buffers || plan->buffers[plan->outputs[i]].kind == BUFFER_TEMP))
+            return malformed(SECTION_PLAN, "an output is no buffer of the caller");
+    plan->faults = read_numbers(p, in, &plan->n_faults);
+    return complete(p, SECTION_PLAN);
+}
+
+static Status read_kernels(Parse *p)
+{
+    ByteReader *in = &p->section[SECTION_KERNELS];
+    uint32_t n = read_count(in, KERNEL_BYTES);
+    EntryKernel *kernels = ARENA_ARRAY(p->arena, EntryKernel, n);
+    p->plan->kernels = ARENA_ARRAY(p->arena, ProgKernel, n);
+    for (uint32_t i = 0; i < n; i++) {
+        EntryKernel *k = &kernels[i];
+        k->name = read_text(in);
+        uint64_t cost = read_u64(in);
+        memcpy(&k->cost, &cost, sizeof cost);
+        k->key = read_blob(in, &k->key_bytes);
+        k->code = read_blob(in, &k->code_bytes);
+        k->texts = read_blob(in, &k->texts_bytes);
+        if (k->texts_bytes == 0)
+            k->texts = NULL;
+        if (!in->bad && (k->key_bytes == 0 || !(k->cost >= 0 && k->cost < 1e18)))
+            return malformed(SECTION_KERNELS, "a kernel without a key or cost");
+        p->plan->kernels[i] = (ProgKernel){NULL, k->name, k->cost};
+    }
+    p->view->kernels = kernels;
+    p->view->n_kernels = p->plan->n_kernels = n;
+    return complete(p, SECTION_KERNELS);
+}
+
+Status entry_parse(const void *bytes, size_t n, Arena *arena, EntryView *out)
+{
+    Parse p = {.arena = arena, .view = out, .plan = ARENA_NEW(arena, Program)};
+    *out = (EntryView){.bytes = bytes, .n_bytes = n, .plan = p.plan};
+    TRY(read_header(&p, bytes, n));
+    TRY(read_lines(&p, SECTION_MAKER, &out->key.maker, &out->key.maker_bytes));
+    TRY(read_lines(&p, SECTION_GRAPH, &out->key.graph, &out->key.graph_bytes));
+    TRY(read_lines(&p, SECTION_META, &out->meta, &out->meta_bytes));
+    TRY(read_facts(&p));
+    TRY(read_guards(&p));
+    TRY(read_kernels(&p)); /* before the plan, which refers to them */
+    TRY(read_plan(&p));
+    const ByteReader *texts = &p.section[SECTION_TEXTS];
+    out->texts_bytes = (size_t)(texts->end - texts->at);
+    out->texts = out->texts_bytes ? texts->at : NULL;
+    return ST_OK;
+}
+
+/* --- looking into a parsed entry --------------------------------------------------------------------------------------- */
+
+const char *entry_meta(const EntryView *entry, const char *name, Arena *arena)
+{
+    size_t n;
+    const char *value = key_line_find(entry->meta, entry->meta_bytes, name, &n);
+    if (!value)
+        return NULL;
+    char *text = arena_alloc(arena, n + 1);
+    memcpy(text, value, n);
+    return text;
+}
+
+/* Two terminated texts, one behind the other; empty means none. */
+static Status unpack_pair(const void *packed, size_t bytes, Arena *arena, const char **first, const char **second)
+{
+    char *text;
+    size_t n;
+    *first = *second = NULL;
+    if (!packed)
+        return ST_OK;
+    TRY(unpack(packed, bytes, TEXT_MAX_BYTES, arena, &text, &n));
+    size_t length = strlen(text);
+    if (length + 1 >= n || strlen(text + length + 1) + length + 2 != n)
+        return fail(ST_FORMAT, "malformed texts: not two");
+    if (text[0])
+        *first = text;
+    if (text[length + 1])
+        *second = text + length + 1;
+    return ST_OK;
+}
+
+Status entry_texts(const EntryView *entry, Arena *arena, EntryTexts *out)
+{
+    const char **ir = ARENA_ARRAY(arena, const char *, entry->n_kernels);
+    const char **assembly = ARENA_ARRAY(arena, const char *, entry->n_kernels);
+    *out = (EntryTexts){.kernel_ir = ir, .kernel_assembly = assembly};
+    TRY(unpack_pair(entry->texts, entry->texts_bytes, arena, &out->recorded, &out->optimised));
+    for (uint32_t i = 0; i < entry->n_kernels; i++)
+        TRY(unpack_pair(entry->kernels[i].texts, entry->kernels[i].texts_bytes, arena, &ir[i], &assembly[i]));
+    return ST_OK;
+}
+
+/* --- loading ----------------------------------------------------------------------------------------------------------- */
+
+/* A heap copy in *to; false: out of memory. */
+static bool copy(void *to, const void *from, size_t n)
+{
+    void *block = os_alloc(n + 1);
+    if (block && n)
+        memcpy(block, from, n);
+    memcpy(to, &block, sizeof block);
+    return block != NULL;
+}
+
+static Status load_kernel(const EntryKernel *k, CompiledKernel **out)
+{
+    *out = kernel_table_find(k->key, k->key_bytes);
+    if (*out)
+        return ST_OK;
+    KernelParts parts = {.object_bytes = k->code_bytes, .texts_bytes = k->texts_bytes};
+    TRY(code_load(k->code, k->code_bytes, &parts.code));
+    if (!copy(&parts.object, k->code, k->code_bytes) || (k->texts && !copy(&parts.texts, k->texts, k->texts_bytes))) {
+        os_free(parts.object);
+        code_release(parts.code);
+        return fail(ST_OUT_OF_MEMORY, "no memory for kernel %s", k->name);
+    }
+    *out = kernel_table_add(k->key, k->key_bytes, &parts);
+    return *out ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+/* The texts that a program refers to, moved into a block of its own. */
+static bool own_texts(Program *p)
+{
+    size_t bytes = 1;
+    for (uint32_t i = 0; i < p->n_steps; i++)
+        bytes += strlen(p->steps[i].what) + 1;
+    for (uint32_t i = 0; i < p->n_kernels; i++)
+        bytes += strlen(p->kernels[i].name) + 1;
+    for (uint32_t i = 0; i < p->guards.n; i++)
+        bytes += strlen(p->guards.at[i].who) + 1;
+    char *at = p->texts = os_alloc(bytes);
+    if (!at)
+        return false;
+    for (uint32_t i = 0; i < p->n_steps; i++)
+        p->steps[i].what = strcpy(at, p->steps[i].what), at += strlen(at) + 1;
+    for (uint32_t i = 0; i < p->n_kernels; i++)
+        p->kernels[i].name = strcpy(at, p->kernels[i].name), at += strlen(at) + 1;
+    for (uint32_t i = 0; i < p->guards.n; i++)
+        p->guards.at[i].who = strcpy(at, p->guards.at[i].who), at += strlen(at) + 1;
+    program_weigh(p, bytes);
+    return true;
+}
+
+static double compile_seconds(const EntryView *entry)
+{
+    size_t n;
+    char digits[24] = "";
+    const char *value = key_line_find(entry->meta, entry->meta_bytes, "compile_us", &n);
+    if (value && n < sizeof digits)
+        memcpy(digits, value, n);
+    return 1e-6 * (double)strtoll(digits, NULL, 10);
+}
+
+Status entry_load(const EntryView *entry, Program **out)
+{
+    const Program *plan = entry->plan;
+    Program *p = os_calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a program");
+    atomic_init(&p->refs, 1);
+    p->n_buffers = plan->n_buffers;
+    p->n_steps = plan->n_steps;
+    p->n_args = plan->n_args;
+    p->n_outputs = plan->n_outputs;
+    p->n_faults = plan->n_faults;
+    p->n_slots = plan->n_slots;
+    p->max_step_args = plan->max_step_args;
+    p->takes_over = plan->takes_over;
+    p->general = plan->general;
+    p->guards = (GuardSet){.sizes.n = plan->guards.sizes.n, .n = plan->guards.n, .on_scalars = plan->guards.on_scalars};
+    p->compile_seconds = compile_seconds(entry);
+    Status status = ST_OK;
+    if (!copy(&p->guards.sizes.at, plan->guards.sizes.at, sizeof *plan->guards.sizes.at * plan->guards.sizes.n) ||
+        !copy(&p->guards.at, plan->guards.at, sizeof *plan->guards.at * plan->guards.n) ||
+        !copy(&p->kernels, plan->kernels, sizeof *plan->kernels * plan->n_kernels) ||
+        !copy(&p->buffers, plan->buffers, sizeof *plan->buffers * plan->n_buffers) ||
+        !copy(&p->steps, plan->steps, sizeof *plan->steps * plan->n_steps) ||
+        !copy(&p->args, plan->args, sizeof *plan->args * plan->n_args) ||
+        !copy(&p->outputs, plan->outputs, sizeof *plan->outputs * plan->n_outputs) ||
+        !copy(&p->faults, plan->faults, sizeof *plan->faults * plan->n_faults))
+        status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
+    for (; status == ST_OK && p->n_kernels < entry->n_kernels; p->n_kernels++) {
+        status = load_kernel(&entry->kernels[p->n_kernels], &p->kernels[p->n_kernels].compiled);
+        if (status != ST_OK)
+            break;
+    }
+    if (status == ST_OK && !own_texts(p))
+        status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
+    if (status != ST_OK) {
+        program_release(p);
+        return status;
+    }
+    *out = p;
+    return ST_OK;
+}
+
+/* --- names ------------------------------------------------------------------------------------------------------------- */
+
+void entry_prefix(const KeyText *key, bool maker, char prefix[ENTRY_NAME_BYTES])
+{
+    Hash128 graph = hash128(key->graph, key->graph_bytes);
+    snprintf(prefix, ENTRY_NAME_BYTES, "%016" PRIx64 "%016" PRIx64 "-", graph.hi, graph.lo);
+    if (maker)
+        snprintf(prefix + ENTRY_GRAPH_HEX + 1, ENTRY_NAME_BYTES - ENTRY_GRAPH_HEX - 1, "%08" PRIx32 "-",
+                 (uint32_t)hash64(key->maker, key->maker_bytes));
+}
+
+void entry_name(const KeyText *key, const GuardSet *guards, char name[ENTRY_NAME_BYTES])
+{
+    enum { BEFORE = ENTRY_GRAPH_HEX + 1 + ENTRY_MAKER_HEX + 1 };
+    entry_prefix(key, true, name);
+    snprintf(name + BEFORE, ENTRY_NAME_BYTES - BEFORE, "%016" PRIx64 ".kiln", entry_guards_hash(guards));
+}
+
+bool entry_name_valid(const char *name)
+{
+    static const int parts[] = {ENTRY_GRAPH_HEX, ENTRY_MAKER_HEX, ENTRY_GUARDS_HEX};
+    for (int part = 0; part < 3; part++) {
+        if (part && *name++ != '-')
+            return false;
+        for (int i = 0; i < parts[part]; i++, name++)
+            if (!((*name >= '0' && *name <= '9') || (*name >= 'a' && *name <= 'f')))
+                return false;
+    }
+    return strcmp(name, ".kiln") == 0;
+}

@@ -1,0 +1,54 @@
+/*
+ * The maker part of the key text: entry format, library, LLVM, CPU, options. One line for each thing, so that `kiln cache diff` can name
+ * what differs.
+ */
+#include "cache/maker.h"
+#include "cache/entry.h"
+#include "ir/base/os.h"
+#include "jit/host_cpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void add(Str *out, const char *name, const char *value) { key_line_add(out, name, value, strlen(value)); }
+
+/* The host's features, but for one that a test takes away: KILN_TEST_FAIL=cpu:-NAME. */
+static void add_features(Str *out)
+{
+    char hook[64], word[64];
+    const char *features = host_cpu_features(), *at;
+    option_text(OPT_TEST_FAIL, hook, sizeof hook);
+    if (strncmp(hook, "cpu:-", 5) == 0) {
+        snprintf(word, sizeof word, " %s ", hook + 5);
+        at = strstr(features, word);
+        if (at) {
+            Str narrow;
+            str_init(&narrow, out->arena);
+            str_add(&narrow, features, (size_t)(at - features));
+            str_add(&narrow, at + strlen(word) - 1, strlen(at + strlen(word) - 1));
+            features = narrow.text;
+        }
+    }
+    add(out, "features", features);
+}
+
+bool maker_text(const JitOptions *options, Str *out)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d", ENTRY_FORMAT);
+    add(out, "format", text);
+    add(out, "version", KILN_VERSION_STRING);
+    if (!os_build_id(text, sizeof text))
+        return false;
+    add(out, "build", text);
+    add(out, "llvm", KILN_LLVM_VERSION);
+    add(out, "target", "x86_64-linux-gnu");
+    add(out, "cpu", host_cpu_name());
+    add_features(out);
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (option_keyed((OptionId)id)) {
+            option_value_text((OptionId)id, options->value[id], text, sizeof text);
+            add(out, option_name((OptionId)id), text);
+        }
+    return true;
+}

@@ -1,0 +1,76 @@
+/* Real programs and entries of the cache on disk, for the tests of both. */
+#ifndef TESTS_UNIT_ENTRIES_H
+#define TESTS_UNIT_ENTRIES_H
+
+#include "cache/entry.h"
+#include "cache/maker.h"
+#include "ir/base/os.h"
+#include "jit/compile.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+/* Two kernels, a temporary, a scalar, a size that is compiled in and a fault. */
+static const char sample_graph[] = "graph sample(%0: f32[8,16], %1: i64[4]) {\n"
+                                   "  %2 = scalar f32 0.5\n"
+                                   "  %3 = reshape %2 groups(0:1 0:1)\n"
+                                   "  %7 = expand %3 axes(0 1) size(8 16)\n"
+                                   "  %4 = mul %0 %7\n"
+                                   "  %5 = reduce_sum %4 axes(0)\n"
+                                   "  %6 = gather %5 %1 axis(0)\n"
+                                   "  return %5 %6\n"
+                                   "}\n";
+
+typedef struct Sample {
+    Graph *graph;
+    Program *program;
+    CompileTexts texts;
+    Facts facts;
+    EntryParts parts;
+    void *bytes;
+    size_t n;
+} Sample;
+
+static inline Facts facts_of(const Graph *g)
+{
+    int64_t *ints = ARENA_ARRAY(g->arena, int64_t, g->ints.n + 1);
+    uint64_t *scalars = ARENA_ARRAY(g->arena, uint64_t, g->scalars.n + 1);
+    for (uint32_t i = 0; i < g->ints.n; i++)
+        ints[i] = g->ints.at[i].value;
+    for (uint32_t i = 0; i < g->scalars.n; i++)
+        scalars[i] = g->scalars.at[i].bits;
+    return (Facts){ints, scalars, g->ints.n, g->scalars.n};
+}
+
+/* Compiles a graph for exactly its sizes and writes an entry of it. Release the program, os_free the bytes. */
+static inline Sample sample_of(const char *text, Arena *arena)
+{
+    Sample s = {0};
+    cr_assert_eq(graph_parse(text, arena, &s.graph), ST_OK, "%s", fail_message());
+    s.facts = facts_of(s.graph);
+    GuardPolicy policy = {.int_varies = ARENA_ARRAY(arena, bool, s.facts.n_ints + 1),
+                          .scalar_varies = ARENA_ARRAY(arena, bool, s.facts.n_scalars + 1)};
+    for (uint32_t i = 0; i < s.facts.n_scalars; i++)
+        policy.scalar_varies[i] = true;
+    guard_policy_close(&policy, s.graph, false);
+    JitOptions options;
+    options_snapshot(&options);
+    CompileRequest request = {.graph = s.graph, .policy = &policy, .options = &options, .want_texts = true};
+    cr_assert_eq(jit_compile(&request, &s.program, &s.texts), ST_OK, "%s", fail_message());
+
+    Str maker, graph, meta;
+    str_init(&maker, arena);
+    str_init(&graph, arena);
+    str_init(&meta, arena);
+    cr_assert(maker_text(&options, &maker));
+    key_line_add(&graph, "graph", text, strlen(text));
+    key_line_add(&meta, "made", "1700000000", 10);
+    key_line_add(&meta, "compile_us", "12500", 5);
+    s.parts = (EntryParts){.key = {maker.text, graph.text, maker.len, graph.len}, .meta = meta.text, .meta_bytes = meta.len,
+                           .facts = s.facts, .program = s.program, .recorded = s.texts.recorded,
+                           .optimised = s.texts.optimised};
+    cr_assert_eq(entry_write(&s.parts, &s.bytes, &s.n), ST_OK, "%s", fail_message());
+    return s;
+}
+
+#endif

@@ -388,6 +388,14 @@ Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program
     return add(key, facts, program, limit, false, hit);
 }
 
+void cache_each(CacheVisit *visit, void *user)
+{
+    for (Entry *bucket = table; bucket; bucket = bucket->hh.next)
+        for (Entry *entry = bucket; entry; entry = entry->same_hash)
+            for (Variant *v = entry->variants; v; v = v->next)
+                visit(user, v->program, &(Facts){v->made_ints, v->made_scalars, v->n_ints, v->n_scalars});
+}
+
 CacheUse cache_use(void) { return (CacheUse){n_entries, n_variants, total_bytes, n_evicted}; }
 
 void cache_clear(void)

@@ -67,6 +67,10 @@ Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program
 /* What a look-up that ended at a general program would have said without it. */
 void cache_explain(const CallKey *key, const Facts *facts, CacheMiss *miss);
 
+/* Shows every variant, in no particular order, with the facts that it was compiled for. No other cache call meanwhile. */
+typedef void CacheVisit(void *user, const Program *program, const Facts *made);
+void cache_each(CacheVisit *visit, void *user);
+
 typedef struct CacheUse {
     uint32_t entries, variants;
     size_t bytes;

@@ -1,7 +1,10 @@
 /*
  * The differential engine: one case is one op (or small graph) on given dtypes and shapes. It is computed by the
- * reference interpreter from plain contiguous copies, then in jit and in eager mode from operands that lie in memory in several ways, in
- * buffers that end at guard pages; everything must be equal (bit for bit unless the case has a tolerance).
+ * reference interpreter from plain contiguous copies, then by compiled code; everything must be equal (bit for bit unless the case has a
+ * tolerance). The tables of cases are in diff_*.c; what is done with each case is one function, check(), of which there are two:
+ *
+ *     check.c                   in jit and in eager mode, from operands that lie in memory in several ways, at guard pages
+ *     ../mutation/matrix.c      guard mutation: a warm program meets each of its facts changed
  *
  *     static void group(const Group *g) { ... check(&(Case){.op = g->name, .build = f, ...}); ... }
  *     int main(int argc, char **argv) { run a Group for each op }
@@ -56,6 +59,7 @@ struct Case {
     Build *build;
     const void *row;        /* whatever build needs */
     int64_t arg[6];         /* the same, printed with a failure */
+    int choices[6];         /* how many values arg[k] may take that leave the structure as it is: 0 and up; 0: just the one it has */
     int n_in;
     Spec in[MAX_IN];
     unsigned flags;
@@ -74,13 +78,21 @@ struct Group {
     const void *row;
 };
 
+/* Called at the end of each group's process; beside check(). */
+void group_ends(const Group *group);
+
 /* Runs the groups (those named in argv) and prints a summary; the exit status of main. */
 int run_groups(const char *program, const Group *groups, int n, int argc, char **argv);
 
 int test_level(void);
 /* Counts and prints a failure of the case at hand, for checks beside the engine's. */
 void report(const Case *c, const char *how, const char *format, ...) __attribute__((format(printf, 3, 4)));
-void count_case(void);
+int64_t count_case(void);   /* the number that the case has */
+void count_run(void);
+/* "add(f32[7,13], f32[13]) args 0 0 0 0 0 0 [jit, plain]"; the second is kept, for when the process dies. */
+void describe(const Case *c, const char *how, char *text, size_t size);
+void case_at_hand(const Case *c, const char *how);
+extern char last_warning[256];  /* for the reason of a fall-back */
 
 /* Sets an option; leaves the program when it is refused. */
 void set_option(const char *name, const char *value);

@@ -17,6 +17,24 @@ bool axis_repeats(int rank, int axis)
     return (rank - 1 - axis) % 2 == 0;
 }
 
+/* Copies the first slice along each repeating axis to the others. */
+void make_repeat(kiln_dtype dtype, kiln_shape shape, void *elements)
+{
+    size_t size = kiln_dtype_size(dtype);
+    char *data = elements;
+    int64_t n = shape_elements(shape);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rest = i, from = 0, stride = 1;
+        for (int axis = shape.rank - 1; axis >= 0; axis--) {
+            int64_t at = rest % shape.dim[axis];
+            rest /= shape.dim[axis];
+            from += axis_repeats(shape.rank, axis) ? 0 : at * stride;
+            stride *= shape.dim[axis];
+        }
+        memmove(data + (size_t)i * size, data + (size_t)from * size, size);
+    }
+}
+
 /* Where element (0, 0, ...) is in a buffer of `room` elements, and the strides. */
 typedef struct Lie {
     int64_t stride[KILN_MAX_RANK], first, room;
@@ -209,6 +227,16 @@ Placed place(kiln_dtype dtype, kiln_shape shape, const void *elements, Layout la
     case LAYOUTS_ALL:
         break;
     }
+    return p;
+}
+
+Placed place_at(kiln_dtype dtype, kiln_shape shape, const void *elements, size_t offset)
+{
+    size_t size = kiln_dtype_size(dtype), bytes = (size_t)shape_elements(shape) * size;
+    Placed p = {.memory = guarded_at_start(bytes, offset * size), .before = malloc(bytes + 1)};
+    memcpy(p.memory.data, elements, bytes);
+    memcpy(p.before, elements, bytes);
+    p.tensor = kiln_wrap(dtype, shape, p.memory.data, NULL, NULL);
     return p;
 }
 

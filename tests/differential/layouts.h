@@ -37,6 +37,10 @@ typedef struct Placed {
 } Placed;
 
 Placed place(kiln_dtype dtype, kiln_shape shape, const void *elements, Layout layout);
+/* Row-major, `offset` elements after a 64-byte boundary. */
+Placed place_at(kiln_dtype dtype, kiln_shape shape, const void *elements, size_t offset);
+/* Makes row-major elements repeat along the axes that axis_repeats names. */
+void make_repeat(kiln_dtype dtype, kiln_shape shape, void *elements);
 bool placed_intact(const Placed *placed);
 void placed_free(Placed *placed);   /* after the scope of the tensor ended */
 

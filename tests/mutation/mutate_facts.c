@@ -217,18 +217,6 @@ static Data make_data(const Facts *f, int rank, const int *axes, uint64_t seed)
     return d;
 }
 
-/* Row-major data at a chosen offset from a 64-byte boundary. */
-static Placed place_at(const Facts *f, Data d, size_t offset)
-{
-    size_t size = kiln_dtype_size(f->dtype), bytes = (size_t)shape_elements(d.shape) * size;
-    Placed p = {.memory = guarded_at_start(bytes, offset * size)};
-    memcpy(p.memory.data, d.elements, bytes);
-    p.before = malloc(bytes + 1);
-    memcpy(p.before, d.elements, bytes);
-    p.tensor = kiln_wrap(f->dtype, d.shape, p.memory.data, NULL, NULL);
-    return p;
-}
-
 typedef struct Answer {
     kiln_dtype dtype;
     kiln_shape shape;
@@ -270,12 +258,12 @@ static Answer by_jit(const Graph *g, const Facts *f, Data a, Data b)
     set_option("llvm_opt", f->llvm_opt);
     set_option("threads", f->threads);
     kiln_scope *scope = kiln_scope_begin();
-    Placed x = f->layout[0] ? place(f->dtype, a.shape, a.elements, f->layout[0]) : place_at(f, a, f->offset[0]);
+    Placed x = f->layout[0] ? place(f->dtype, a.shape, a.elements, f->layout[0]) : place_at(f->dtype, a.shape, a.elements, f->offset[0]);
     Placed y = {.tensor = x.tensor};
     if (f->alias == 2)
         y.tensor = kiln_wrap(f->dtype, b.shape, x.memory.data, NULL, NULL);
     else if (f->alias == 0)
-        y = f->layout[1] ? place(f->dtype, b.shape, b.elements, f->layout[1]) : place_at(f, b, f->offset[1]);
+        y = f->layout[1] ? place(f->dtype, b.shape, b.elements, f->layout[1]) : place_at(f->dtype, b.shape, b.elements, f->offset[1]);
     Answer answer = evaluate(g, f, x.tensor, y.tensor);
     CHECK(placed_intact(&x) && placed_intact(&y), "%s: an input was written to", g->name);
     kiln_clear_error();

@@ -91,9 +91,10 @@ uint64_t scalar_load(DType dtype, const void *at);
  * s = LANES/2, LANES/4, ... 1: lane[j] = lane[j] + lane[j + s] for j < s. Block results are added in order, from the first
  * block's on: total = block0; total = total + block1; ... Zero elements: 0 for sums, 1 for products.
  * Only float sums and products depend on this; everything else is exact in any order.
+ * CUDA devices keep the same order with CUDA_REDUCE_LANES lanes instead, as many as a block of threads works on at once.
  * A contraction instead sums over k in order into one accumulator (f32 for f16 and bf16, else the dtype), with FMA for floats,
  * from +0. A scan goes in order from its first element.
  */
-enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384 };
+enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024 };
 
 #endif

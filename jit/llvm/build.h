@@ -70,6 +70,7 @@ struct Emit {
     const Kernel *k;
     const Target *target;
     const char *name;
+    const char *refused; /* what this target has no code for; NULL: all is well */
     Arena *arena;
     const JitOptions *options;
     MathMode math;
@@ -288,7 +289,10 @@ bool stage_ordered(const Emit *e, uint32_t stage);
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
 void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
-void emit_stores(Emit *e, bool r_level, uint32_t stage); /* those of one stage of the r loop, or the x-level ones */
+/* Stores and other effects of one stage of the r loop, or the x-level ones: operands, then effects; or both. */
+void emit_operands(Emit *e, bool r_level, uint32_t stage);
+void emit_effects(Emit *e, bool r_level, uint32_t stage);
+void emit_stores(Emit *e, bool r_level, uint32_t stage);
 void query_emit(Emit *e, const LV answers[ASK_POINTS + 1]);
 void emit_loops(Emit *e);
 void emit_contract(Emit *e);

@@ -4,6 +4,7 @@
 #ifndef JIT_LLVM_EMIT_H
 #define JIT_LLVM_EMIT_H
 
+#include "jit/grid.h"
 #include "jit/kernel.h"
 #include "jit/options.h"
 
@@ -16,6 +17,18 @@ typedef struct Emitted {
 /* Compiles one kernel for this host. want_text: also IR and assembly. Deterministic: equal kernels give equal bytes. Uses
  * own LLVM context per call; thread-safe. ST_COMPILE, ST_UNSUPPORTED (host CPU without the needed features), ST_OUT_OF_MEMORY. */
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out);
+
+/* The same kernel for an NVIDIA GPU: PTX text and how to launch it (jit/grid.h). Reductions keep an order of their own
+ * (ir/scalar.h, CUDA_REDUCE_LANES); elementwise results equal the interpreter's in strict mode. ST_COMPILE,
+ * ST_UNSUPPORTED (a target that LLVM does not know), ST_OUT_OF_MEMORY. */
+typedef struct EmittedPtx {
+    char *ptx;           /* ends in a zero byte that `bytes` does not count; os_free */
+    size_t bytes;
+    char *ir;            /* os_free; NULL unless asked for */
+    GridPlan grid;
+} EmittedPtx;
+Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target,
+                     bool want_text, EmittedPtx *out);
 
 /* "x86_64 sapphirerapids +avx512f,..." : triple, CPU and full feature string, for keys and for people. Static storage. */
 const char *llvm_host_target(void);

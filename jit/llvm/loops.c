@@ -126,25 +126,36 @@ static bool is_effect(const Emit *e, uint32_t i)
     return kind == KI_STORE || kind == KI_SCATTER || e->checked[i];
 }
 
-/* Stores of one stage of the r loop, or the x-level ones: operands first. */
+static bool acts(const Emit *e, uint32_t i, bool r_level, uint32_t stage)
+{
+    return is_effect(e, i) && e->info[i].r_level == r_level && (!r_level || e->info[i].stage == stage);
+}
+
+void emit_operands(Emit *e, bool r_level, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (acts(e, i, r_level, stage))
+            value(e, e->k->inst.at[i].a);
+}
+
+void emit_effects(Emit *e, bool r_level, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (!acts(e, i, r_level, stage))
+            continue;
+        if (e->k->inst.at[i].kind == KI_BOUND)
+            value(e, i);
+        else if (e->k->inst.at[i].kind == KI_STORE)
+            value_store(e, i);
+        else
+            value_scatter(e, i);
+    }
+}
+
 void emit_stores(Emit *e, bool r_level, uint32_t stage)
 {
-    const Kernel *k = e->k;
-    for (int pass = 0; pass < 2; pass++)
-        for (uint32_t i = 0; i < k->inst.n; i++) {
-            const KInst *n = &k->inst.at[i];
-            if (!is_effect(e, i) || e->info[i].r_level != r_level ||
-                (r_level && e->info[i].stage != stage))
-                continue;
-            if (pass == 0)
-                value(e, n->a);
-            else if (n->kind == KI_BOUND)
-                value(e, i);
-            else if (n->kind == KI_STORE)
-                value_store(e, i);
-            else
-                value_scatter(e, i);
-        }
+    emit_operands(e, r_level, stage);
+    emit_effects(e, r_level, stage);
 }
 
 static void r_body(Emit *e, uint32_t stage)
@@ -504,7 +515,7 @@ static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
 }
 
 /* Starts a new block, so that code of `level` has a branch to stand in front of. */
-static void pin(Emit *e, int level)
+void pin(Emit *e, int level)
 {
     LLVMBasicBlockRef next = l_block(e, "");
     e->before[level] = LLVMBuildBr(e->b, next);

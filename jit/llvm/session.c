@@ -197,8 +197,9 @@ Status session_compile(const SessionTarget *how, const Emit *start, const char *
     if (setjmp(oom) == 0) {
         emit_init(session, start);
         build(session);
-        session->machine = how->machine(session);
-        status = session->machine ? generate(session, want_text, out)
+        session->machine = session->e.refused ? NULL : how->machine(session);
+        status = session->e.refused ? fail(ST_UNSUPPORTED, "kernel %s: %s", name, session->e.refused)
+                 : session->machine ? generate(session, want_text, out)
                                   : fail(ST_COMPILE, "kernel %s: LLVM has no machine for its target", name);
     } else {
         fail(ST_OUT_OF_MEMORY, "kernel %s: no memory to compile it", name);

@@ -23,7 +23,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REF_ARGS = 16 };
+enum { REF_ARGS = 16, REF_LANES = 4096 };
+
+/* Canonical lanes of a block of a reduction: REDUCE_LANES or CUDA_REDUCE_LANES (ir/scalar.h). */
+static int ref_lanes = REDUCE_LANES;
 
 typedef struct RefRun {
     const Kernel *k;
@@ -86,15 +89,15 @@ static uint64_t ref_reduce(const RefRun *f, const KInst *n, DType in, const char
     size_t bytes = dtype_bytes(in);
     uint64_t total = 0;
     for (int64_t from = 0; from < f->points; from += REDUCE_BLOCK) {
-        uint64_t lane[REDUCE_LANES];
-        for (int j = 0; j < REDUCE_LANES; j++)
+        uint64_t lane[REF_LANES];
+        for (int j = 0; j < ref_lanes; j++)
             lane[j] = reduce_start((Op)n->op, acc);
         for (int64_t i = from; i < f->points && i < from + REDUCE_BLOCK; i++) {
             uint64_t x = ref_cast(in, acc, scalar_load(in, data + (size_t)i * bytes), f->math);
-            uint64_t *l = &lane[(i - from) % REDUCE_LANES];
+            uint64_t *l = &lane[(i - from) % ref_lanes];
             *l = ref_op2(step, acc, *l, x, f->math);
         }
-        for (int s = REDUCE_LANES / 2; s; s /= 2)
+        for (int s = ref_lanes / 2; s; s /= 2)
             for (int j = 0; j < s; j++)
                 lane[j] = ref_op2(step, acc, lane[j], lane[j + s], f->math);
         total = from ? ref_op2(step, acc, total, lane[0], f->math) : lane[0];
@@ -308,7 +311,7 @@ static void ref_mark(const Kernel *k, VRef v, bool *live)
         ref_mark_index(k, k->inst.at[v].idx, live);
 }
 
-static void ref_run(const Kernel *k, void *const *args, MathMode math)
+static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
 {
     Arena arena;
     jmp_buf oom;
@@ -358,7 +361,7 @@ typedef struct CheckArg {
     size_t bytes;
 } CheckArg;
 
-static bool same_bits(DType t, const char *a, const char *b)
+static inline bool same_bits(DType t, const char *a, const char *b)
 {
     uint64_t x = scalar_load(t, a), y = scalar_load(t, b);
     if (x == y)
@@ -371,7 +374,7 @@ typedef struct Setting {
     MathMode math;
 } Setting;
 
-static JitOptions setting_options(Setting s)
+static inline JitOptions setting_options(Setting s)
 {
     JitOptions o = {0};
     o.value[OPT_MATH] = s.math == MATH_STRICT ? OPT_MATH_STRICT : OPT_MATH_FAST;
@@ -380,7 +383,7 @@ static JitOptions setting_options(Setting s)
     return o;
 }
 
-static Code *compile_kernel(const Kernel *k, Setting s)
+static inline Code *compile_kernel(const Kernel *k, Setting s)
 {
     JitOptions o = setting_options(s);
     Emitted out;
@@ -399,7 +402,7 @@ static Code *compile_kernel(const Kernel *k, Setting s)
 }
 
 /* Runs all phases, `grain` tasks at a time. */
-static void run_code(const Code *code, void **args, const Kernel *k, int64_t grain)
+static inline void run_code(const Code *code, void **args, const Kernel *k, int64_t grain)
 {
     KernelQuery *query = code_query(code);
     int64_t scratch_bytes = query(args, ASK_SCRATCH, 0), shared = query(args, ASK_SHARED, 0);
@@ -424,7 +427,7 @@ static void run_code(const Code *code, void **args, const Kernel *k, int64_t gra
     os_free(room);
 }
 
-static void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s,
+static inline void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s,
                        const char *what)
 {
     static const int64_t grains[] = {INT64_MAX / 2, 1, 3};
@@ -471,6 +474,14 @@ static void check_code(const Code *code, const Kernel *k, const CheckArg *in, Se
         os_free(copy[a]);
 }
 
+#ifdef CHECK_PTX /* the same tests for the CUDA target */
+#include "tests/unit/ptx_check.h"
+
+static inline void check_kernel(const Kernel *k, const CheckArg *in, const char *what)
+{
+    check_kernel_ptx(k, in, what);
+}
+#else
 static const Setting settings[] = {
     {512, 1, MATH_STRICT}, {256, 1, MATH_STRICT}, {128, 1, MATH_STRICT}};
 
@@ -483,6 +494,7 @@ static inline void check_kernel(const Kernel *k, const CheckArg *in, const char 
         code_release(code);
     }
 }
+#endif
 
 /* ---- building ---- */
 

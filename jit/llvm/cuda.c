@@ -1,0 +1,236 @@
+/*
+ * The CUDA target: LLVM's machine for it, entry functions, and PTX.
+ *
+ * Numbers. Strict mode promises the interpreter's bits, so nothing may be contracted: LLVM's NVPTX back end fuses a
+ * multiplication with an addition only when the module or the machine allows it, which nothing here does; then it writes
+ * mul.rn and add.rn, which ptxas leaves alone. Subnormals are kept (no .ftz), division and square root are .rn.
+ * tests/unit/test_ptx.c looks for all of that in the text.
+ */
+#include "jit/llvm/cuda.h"
+#include "jit/llvm/emit.h"
+#include "jit/llvm/session.h"
+#include "ir/base/os.h"
+
+#include <ctype.h>
+#include <llvm-c/Target.h>
+#include <stdio.h>
+#include <threads.h>
+
+#define TRIPLE "nvptx64-nvidia-cuda"
+
+static LLVMTargetRef nvptx; /* set once */
+
+static void cuda_init(void)
+{
+    char *error = NULL;
+    session_init();
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+    if (LLVMGetTargetFromTriple(TRIPLE, &nvptx, &error))
+        nvptx = NULL;
+    LLVMDisposeMessage(error);
+}
+
+static LLVMTargetMachineRef cuda_machine(const Session *s)
+{
+    static once_flag once = ONCE_FLAG_INIT;
+    call_once(&once, cuda_init);
+    if (!nvptx)
+        return NULL;
+    const CudaTarget *t = s->e.cuda;
+    char cpu[16], features[16];
+    snprintf(cpu, sizeof cpu, "sm_%d%s", t->sm, t->arch ? "a" : "");
+    snprintf(features, sizeof features, "+ptx%d", t->ptx);
+    return LLVMCreateTargetMachine(nvptx, TRIPLE, cpu, features, session_effort(s), LLVMRelocDefault,
+                                   LLVMCodeModelDefault);
+}
+
+static void no_attributes(Session *s, LV fn)
+{
+    (void)s;
+    (void)fn;
+}
+
+static Status check_text(const Session *s, const unsigned char *code, size_t bytes)
+{
+    if (strstr((const char *)code, ".extern") || !bytes)
+        return fail(ST_COMPILE, "kernel %s: the PTX calls a function that is not there", s->name);
+    return ST_OK;
+}
+
+/* ---- entries ---- */
+
+static void annotate(Emit *e, LV fn, const char *what, unsigned value)
+{
+    LLVMMetadataRef all[3] = {LLVMValueAsMetadata(fn), LLVMMDStringInContext2(e->ctx, what, strlen(what)),
+                              LLVMValueAsMetadata(LLVMConstInt(e->type[SC_I32], value, 0))};
+    LLVMAddNamedMetadataOperand(e->module, "nvvm.annotations",
+                                LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, all, 3)));
+}
+
+/* PTX names: letters, digits, '_'. Room for a suffix is kept. */
+static void entry_name(const Emit *e, const char *suffix, char out[GRID_NAME])
+{
+    enum { MOST = GRID_NAME - 24 };
+    int n = snprintf(out, MOST, "kiln_%s", e->name);
+    n = n >= MOST ? MOST - 1 : n;
+    for (int i = 0; i < n; i++)
+        if (!isalnum((unsigned char)out[i]))
+            out[i] = '_';
+    snprintf(out + n, GRID_NAME - (size_t)n, "%.20s", suffix);
+}
+
+LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase)
+{
+    char name[GRID_NAME];
+    entry_name(e, suffix, name);
+    unsigned slots = e->k->args.n ? e->k->args.n : 1;
+    LLVMTypeRef block = LLVMArrayType2(e->type[SC_I64], slots);
+    LLVMTypeRef param = LLVMPointerTypeInContext(e->ctx, e->grid->by_pointer ? CUDA_GLOBAL : 0);
+    LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), &param, 1, 0));
+    if (!e->grid->by_pointer) {
+        unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
+        LLVMAddAttributeAtIndex(fn, 1, LLVMCreateTypeAttribute(e->ctx, byval, block));
+        LLVMAddAttributeAtIndex(fn, 1, LLVMCreateEnumAttribute(e->ctx, align, 8));
+    }
+    annotate(e, fn, "kernel", 1);
+    annotate(e, fn, "maxntidx", threads);
+    if (min_blocks > 1)
+        annotate(e, fn, "minctasm", min_blocks);
+    *phase = grid_phase(e->grid, name, threads);
+    function_open(e, fn, NULL);
+    pin(e, LV_TASK);
+    e->cur = LV_ROW;
+    return fn;
+}
+
+void cuda_return(Emit *e) { LLVMBuildRetVoid(e->b); }
+
+LV cuda_special(Emit *e, const char *name)
+{
+    char full[64];
+    snprintf(full, sizeof full, "llvm.nvvm.read.ptx.sreg.%s", name);
+    return LLVMBuildZExt(e->b, l_intrinsic(e, full, NULL, 0, NULL, 0), e->type[SC_I64], "");
+}
+
+LV cuda_shared(Emit *e, uint64_t bytes, const char *name)
+{
+    LLVMTypeRef type = LLVMArrayType2(e->type[SC_I8], bytes);
+    LV g = LLVMAddGlobalInAddressSpace(e->module, type, name, CUDA_SHARED);
+    LLVMSetInitializer(g, LLVMGetUndef(type));
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    LLVMSetAlignment(g, MOST_BYTES);
+    return g;
+}
+
+/* ---- the launch plan ---- */
+
+uint16_t cuda_size(Emit *e, IRef size)
+{
+    const Idx *x = &e->k->idx.at[size];
+    GridPlan *p = e->grid;
+    switch ((IdxKind)x->kind) {
+    case IX_CONST:
+        return grid_const(p, x->value);
+    case IX_ARG:
+        return grid_arg(p, x->a);
+    case IX_ADD:
+        return grid_op(p, GRID_ADD, cuda_size(e, x->a), cuda_size(e, x->b));
+    case IX_MUL:
+        return grid_op(p, GRID_MUL, cuda_size(e, x->a), cuda_size(e, x->b));
+    case IX_DIV:
+    case IX_MOD:
+    case IX_AXIS:
+    case IX_VALUE:
+        break;
+    }
+    p->full = true; /* no size is made of these */
+    return 0;
+}
+
+uint16_t cuda_product(Emit *e, uint32_t first, uint32_t end)
+{
+    uint16_t n = grid_const(e->grid, 1);
+    for (uint32_t a = first; a < end; a++)
+        n = grid_op(e->grid, GRID_MUL, n, cuda_size(e, e->k->axes.at[a].size));
+    return n;
+}
+
+/* ---- copies ---- */
+
+Copy *copy_new(Emit *e)
+{
+    Copy *c = ARENA_NEW(e->arena, Copy);
+    c->val = e->inner_val = ARENA_ARRAY(e->arena, struct ValMemo, e->k->inst.n + 1);
+    c->ix = e->inner_ix = ARENA_ARRAY(e->arena, struct IxMemo, e->k->idx.n + 1);
+    return c;
+}
+
+void copy_leave(Emit *e, Copy *c)
+{
+    memcpy(c->scope, e->scope, sizeof c->scope);
+    memcpy(c->before, e->before, sizeof c->before);
+    memcpy(c->axis, e->axis, sizeof c->axis);
+    c->flat = e->flat, c->mask = e->mask, c->inside = e->inside, c->cur = e->cur;
+}
+
+void copy_enter(Emit *e, const Copy *c)
+{
+    e->inner_val = c->val, e->inner_ix = c->ix;
+    for (int l = e->inner; l < LV_COUNT; l++)
+        e->scope[l] = c->scope[l], e->before[l] = c->before[l];
+    memcpy(e->axis, c->axis, sizeof e->axis);
+    e->flat = c->flat, e->mask = c->mask, e->inside = c->inside, e->cur = c->cur;
+}
+
+/* ---- the target ---- */
+
+static const Target cuda_target_table = {
+    .space = CUDA_GLOBAL,
+    .reduce_lanes = CUDA_REDUCE_LANES,
+    .shared_reserved = GRID_COUNTER_BYTES,
+    .scalar_lanes = true,
+    .plan = plan_cuda,
+    .load = load_cuda,
+    .store = store_cuda,
+    .fault = fault_cuda,
+    .loops = emit_threads,
+    .contract = emit_threads,
+};
+
+static const SessionTarget cuda_session = {
+    .target = &cuda_target_table,
+    .machine = cuda_machine,
+    .attributes = no_attributes,
+    .file = LLVMAssemblyFile,
+    .check = check_text,
+};
+
+Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target,
+                     bool want_text, EmittedPtx *out)
+{
+    *out = (EmittedPtx){0};
+    if (!cuda_target_known(target))
+        return fail(ST_UNSUPPORTED, "no code for sm_%d%s with PTX %d.%d", target->sm, target->arch ? "a" : "",
+                    target->ptx / 10, target->ptx % 10);
+    out->grid.by_pointer = kernel->args.n * 8 > GRID_BLOCK_BYTES;
+    out->grid.scratch = grid_const(&out->grid, 0);
+    Emit start = {.k = kernel, .options = options, .cuda = target, .grid = &out->grid};
+    SessionOut result;
+    Status status = session_compile(&cuda_session, &start, name, want_text, &result);
+    if (status == ST_OK && out->grid.full) {
+        os_free(result.code);
+        os_free(result.ir);
+        status = fail(ST_UNSUPPORTED, "kernel %s: too many sizes for a launch plan", name);
+    }
+    if (status != ST_OK) {
+        *out = (EmittedPtx){0};
+        return status;
+    }
+    out->ptx = result.code;
+    out->bytes = result.bytes;
+    out->ir = result.ir;
+    return ST_OK;
+}

@@ -1,0 +1,66 @@
+/*
+ * The CUDA target: how a kernel's points go to threads. Internal to jit/llvm/cuda*.c.
+ *
+ * The level scheme of build.h holds for one thread. What a thread is given:
+ *
+ *   no reductions    tiles of `lanes` consecutive points of the last x axis, grid-stride                 cuda_each.c
+ *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
+ *                    to thread u % group                                                               cuda_reduce.c
+ *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
+ *   contraction      a block of threads shares tiles of both operands                                   cuda_contract.c
+ *
+ * Code is made in versions: one for whole, aligned tiles (16-byte accesses), chosen by a guard that the kernel evaluates
+ * itself from pointers and sizes, and one that takes whatever comes.
+ */
+#ifndef JIT_LLVM_CUDA_H
+#define JIT_LLVM_CUDA_H
+
+#include "jit/grid.h"
+#include "jit/llvm/build.h"
+
+enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, EACH_THREADS = 256, MOST_BYTES = 16 };
+
+/*
+ * A tile of this thread whose code stands beside that of others (unrolling): what is remembered of the levels from
+ * e->inner on, and where it stands. Loads of all copies are emitted before anything that uses them, so that they are
+ * in flight together.
+ */
+typedef struct Copy {
+    struct ValMemo *val;
+    struct IxMemo *ix;
+    uint32_t scope[LV_COUNT];
+    LV before[LV_COUNT];
+    Ix axis[MAX_AXES];
+    LV flat, mask, inside;
+    int cur;
+} Copy;
+Copy *copy_new(Emit *e);                 /* takes over what is remembered from now on; at an open level */
+void copy_leave(Emit *e, Copy *c);       /* keeps the state */
+void copy_enter(Emit *e, const Copy *c); /* and has it again */
+
+/* cuda.c */
+LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase);
+void cuda_return(Emit *e);
+LV cuda_special(Emit *e, const char *name); /* a special register as i64: "tid.x" */
+uint16_t cuda_size(Emit *e, IRef size);     /* an axis size as a node of the launch plan */
+uint16_t cuda_product(Emit *e, uint32_t first, uint32_t end);
+LV cuda_shared(Emit *e, uint64_t bytes, const char *name); /* static shared memory, aligned to 16 */
+
+/* cuda_plan.c */
+void plan_cuda(Emit *e);
+/* Which accesses of lanes along `axis` (AXIS_NONE: the flat r index) can be whole aligned tiles: fills e->tile_align. */
+bool plan_align(Emit *e, uint32_t axis);
+LV align_guard(Emit *e, uint32_t axis);     /* i1: they are, in this launch */
+uint32_t plan_ops(Emit *e);                 /* scalar operations of the body, a point */
+
+/* cuda_memory.c */
+Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred);
+void store_cuda(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+void fault_cuda(Emit *e, LV bad, LV to, LV id);
+
+/* The walks. */
+void emit_each(Emit *e);
+void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
+void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */
+
+#endif

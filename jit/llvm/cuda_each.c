@@ -1,0 +1,143 @@
+/*
+ * Kernels without reductions: every thread takes points one grid apart.
+ *
+ *     guard = whole, aligned tiles
+ *     if guard:  for t = thread; t < tiles; t += 2 * threads      tiles t and t + threads side by side
+ *                    loads of both; ops of both; stores of both
+ *     for p = (guard ? points that those tiles cover : 0) + thread; p < points; p += threads
+ *         one point
+ */
+#include "jit/llvm/cuda.h"
+
+enum { LIGHT_OPS = 48, BLOCKS_PER_SM = 8 }; /* a body of at most LIGHT_OPS ops is unrolled */
+
+static LV points_of(Emit *e)
+{
+    LV n = l_i64(e, 1);
+    for (uint32_t a = 0; a < e->n_x; a++)
+        n = l_mul(e, n, axis_size(e, a));
+    return n;
+}
+
+/* Coordinates of the x axes of point (or tile) number n; `per_row`: tiles of the last axis. */
+static void seek(Emit *e, LV n, LV per_row)
+{
+    for (uint32_t a = e->n_x; a-- > 0;) {
+        LV size = a == e->n_x - 1 ? per_row : axis_size(e, a), c = n;
+        if (a) {
+            LV q = l_div(e, n, size);
+            c = l_sub(e, n, l_mul(e, q, size));
+            n = q;
+        }
+        bool tiles = a == e->n_x - 1 && e->lanes > 1;
+        e->axis[a] = tiles ? (Ix){.base = l_mul(e, c, l_i64(e, e->lanes)), .stride = l_i64(e, 1), .aligned = true}
+                           : ix_uniform(c);
+    }
+}
+
+static Copy *open_tile(Emit *e, LV n, LV per_row, LV inside)
+{
+    level_open(e, LV_ROW);
+    Copy *c = copy_new(e);
+    seek(e, n, per_row);
+    pin(e, LV_ROW);
+    level_open(e, LV_TILE);
+    e->inside = inside;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->level[i] >= LV_ROW)
+            value(e, i);
+    copy_leave(e, c);
+    return c;
+}
+
+static void run_copies(Emit *e, Copy **copies, int n)
+{
+    for (int i = 0; i < n; i++) {
+        copy_enter(e, copies[i]);
+        emit_operands(e, false, 0);
+        copy_leave(e, copies[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        copy_enter(e, copies[i]);
+        emit_effects(e, false, 0);
+    }
+    e->inside = NULL;
+    level_close(e, LV_ROW, LV_ROW);
+}
+
+static void whole_tiles(Emit *e, LV thread, LV threads, LV tiles, LV per_row, int unroll)
+{
+    Loop l = loop_begin(e, thread, tiles, l_mul(e, threads, l_i64(e, unroll)), "tiles");
+    Copy *copies[2];
+    copies[0] = open_tile(e, l.iv, per_row, NULL);
+    if (unroll > 1) {
+        LV next = LLVMBuildAdd(e->b, l.iv, threads, "");
+        LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, next, tiles, "");
+        copies[1] = open_tile(e, LLVMBuildSelect(e->b, inside, next, l.iv, ""), per_row, inside);
+    }
+    run_copies(e, copies, unroll);
+    loop_end(e, &l);
+}
+
+static void single_points(Emit *e, LV from, LV points, LV threads)
+{
+    int lanes = e->lanes;
+    const uint8_t *align = e->tile_align;
+    e->lanes = 1;
+    e->tile_align = NULL;
+    Loop l = loop_begin(e, from, points, threads, "points");
+    Copy *copy = open_tile(e, l.iv, e->n_x ? axis_size(e, e->n_x - 1) : NULL, NULL);
+    run_copies(e, &copy, 1);
+    loop_end(e, &l);
+    e->lanes = lanes;
+    e->tile_align = align;
+}
+
+/* Can whole tiles cover a launch: full rows where there are several? */
+static LV tiles_guard(Emit *e)
+{
+    LV guard = align_guard(e, e->n_x - 1);
+    if (e->n_x == 1)
+        return guard;
+    LV low = LLVMBuildAnd(e->b, axis_size(e, e->n_x - 1), l_i64(e, e->lanes - 1), "");
+    return LLVMBuildAnd(e->b, guard, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), "");
+}
+
+void emit_each(Emit *e)
+{
+    GridPhase *phase;
+    int unroll = e->lanes > 1 && plan_ops(e) <= LIGHT_OPS ? 2 : 1;
+    cuda_entry(e, "", EACH_THREADS, 0, &phase);
+    e->inner = LV_ROW;
+    phase->points = cuda_product(e, 0, e->n_x);
+    uint16_t each = grid_const(e->grid, EACH_THREADS * e->lanes * unroll);
+    uint16_t most = grid_op(e->grid, GRID_MUL, grid_sms(e->grid), grid_const(e->grid, BLOCKS_PER_SM));
+    phase->blocks = grid_op(e->grid, GRID_MIN, grid_op(e->grid, GRID_CEIL_DIV, phase->points, each), most);
+
+    Place place = level_enter(e, LV_TASK);
+    LV points = points_of(e);
+    level_leave(e, place);
+    LV block = cuda_special(e, "ctaid.x"), threads = l_mul(e, cuda_special(e, "nctaid.x"), l_i64(e, EACH_THREADS));
+    LV thread = l_add(e, l_mul(e, block, l_i64(e, EACH_THREADS)), cuda_special(e, "tid.x"));
+    LV from = l_i64(e, 0);
+    if (e->lanes > 1) {
+        LV lanes = l_i64(e, e->lanes), size = axis_size(e, e->n_x - 1), tiles = l_div(e, points, lanes);
+        LV guard = tiles_guard(e);
+        If i = if_begin(e, guard, "aligned");
+        whole_tiles(e, thread, threads, tiles, l_div(e, size, lanes), unroll);
+        if_end(e, &i);
+        from = LLVMBuildSelect(e->b, guard, l_mul(e, tiles, lanes), from, "");
+    }
+    int64_t size;
+    if (!(e->lanes > 1 && l_is_const(from, &size) && l_is_const(points, &size)))
+        single_points(e, l_add(e, from, thread), points, threads);
+    cuda_return(e);
+}
+
+void emit_threads(Emit *e)
+{
+    if (e->k->form == FORM_CONTRACT || e->n_stages)
+        e->refused = "reductions have no CUDA code yet";
+    else
+        emit_each(e);
+}

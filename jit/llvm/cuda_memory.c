@@ -1,0 +1,124 @@
+/*
+ * CUDA's loads and stores of a tile: one access for a contiguous aligned tile, else one for each lane.
+ *
+ * Loads never ask whether the tile exists: the walks give a thread that has none the coordinates of some that do. Under
+ * an instruction's own predicate, which guards against addresses that are not there, a load goes to a block of zeros
+ * instead, without a branch. Stores do branch.
+ *
+ * Where nobody writes while the kernel runs, loads are marked so and become ld.global.nc.
+ */
+#include "jit/llvm/cuda.h"
+
+static LV lane_of(Emit *e, LV vector, int lane)
+{
+    return LLVMBuildExtractElement(e->b, vector, LLVMConstInt(e->type[SC_I32], (unsigned)lane, 0), "");
+}
+
+/* A variable of the module in global memory: zeros to read, or a place to write what nobody wants. */
+static LV global_bytes(Emit *e, const char *name, bool constant)
+{
+    LV g = LLVMGetNamedGlobal(e->module, name);
+    if (g)
+        return g;
+    LLVMTypeRef type = LLVMArrayType2(e->type[SC_I64], MAX_LANES);
+    g = LLVMAddGlobalInAddressSpace(e->module, type, name, CUDA_GLOBAL);
+    LLVMSetInitializer(g, LLVMConstNull(type));
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    LLVMSetGlobalConstant(g, constant);
+    LLVMSetAlignment(g, MOST_BYTES);
+    return g;
+}
+
+static LV or_zeros(Emit *e, LV ptr, LV pred)
+{
+    return pred ? LLVMBuildSelect(e->b, pred, ptr, global_bytes(e, "zeros", true), "") : ptr;
+}
+
+static LV marked_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align, bool constant)
+{
+    LV v = l_load(e, type, ptr, align);
+    if (constant)
+        LLVMSetMetadata(v, LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14), LLVMMDNodeInContext(e->ctx, NULL, 0));
+    return v;
+}
+
+static LV lane_pointer(Emit *e, LLVMTypeRef element, Address at, int lane)
+{
+    if (at.many)
+        return lane_of(e, at.ptr, lane);
+    return at.stride ? l_gep(e, element, at.ptr, l_mul(e, at.stride, l_i64(e, lane))) : at.ptr;
+}
+
+static bool is_contiguous(Address at)
+{
+    int64_t stride;
+    return !at.many && l_is_const(at.stride, &stride) && stride == 1;
+}
+
+Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred)
+{
+    LLVMTypeRef element = l_memory(e, dtype);
+    unsigned bytes = (unsigned)dtype_bytes(dtype);
+    bool by_lane = pred && pred->vec && e->lanes > 1;
+    if (e->lanes == 1 || (!at.many && !at.stride && !by_lane)) {
+        LV v = marked_load(e, element, or_zeros(e, at.ptr, pred ? pred->v : NULL), bytes, at.constant);
+        return (Val){.v = l_from_memory(e, dtype, v)};
+    }
+    LV v;
+    if (is_contiguous(at) && at.align && !by_lane) {
+        v = marked_load(e, l_vec(e, element), or_zeros(e, at.ptr, pred ? pred->v : NULL), at.align, at.constant);
+    } else {
+        v = LLVMGetPoison(l_vec(e, element));
+        for (int l = 0; l < e->lanes; l++) {
+            LV p = by_lane ? lane_of(e, pred->v, l) : pred ? pred->v : NULL;
+            LV x = marked_load(e, element, or_zeros(e, lane_pointer(e, element, at, l), p), bytes, at.constant);
+            v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->type[SC_I32], (unsigned)l, 0), "");
+        }
+    }
+    return (Val){.v = l_from_memory(e, dtype, v), .vec = true};
+}
+
+static LV both(Emit *e, LV a, LV b) { return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b; }
+
+void store_cuda(Emit *e, DType dtype, Address at, Val x, const Val *pred)
+{
+    LLVMTypeRef element = l_memory(e, dtype);
+    unsigned bytes = (unsigned)dtype_bytes(dtype);
+    bool by_lane = pred && pred->vec && e->lanes > 1,
+         uniform = e->lanes == 1 || (!at.many && !at.stride && !x.vec && !by_lane);
+    LV mask = uniform ? NULL : e->mask, where = both(e, e->inside, by_lane || !pred ? NULL : pred->v);
+    LV v = l_to_memory(e, dtype, uniform ? x.v : val_vector(e, x));
+    if (by_lane)
+        mask = both(e, mask, pred->v);
+    If all = {0};
+    if (where)
+        all = if_begin(e, where, "store");
+    if (uniform) {
+        l_store(e, v, at.ptr, bytes);
+    } else if (is_contiguous(at) && at.align && !mask) {
+        l_store(e, v, at.ptr, at.align);
+    } else {
+        for (int l = 0; l < e->lanes; l++) {
+            LV p = lane_pointer(e, element, at, l), lane = lane_of(e, v, l);
+            If one = {0};
+            if (mask)
+                one = if_begin(e, lane_of(e, mask, l), "store_lane");
+            l_store(e, lane, p, bytes);
+            if (mask)
+                if_end(e, &one);
+        }
+    }
+    if (where)
+        if_end(e, &all);
+}
+
+void fault_cuda(Emit *e, LV bad, LV to, LV id)
+{
+    if (e->standing) {
+        l_store(e, id, LLVMBuildSelect(e->b, bad, to, global_bytes(e, "nowhere", false), ""), 8);
+        return;
+    }
+    If i = if_begin(e, bad, "fault");
+    l_store(e, id, to, 8);
+    if_end(e, &i);
+}

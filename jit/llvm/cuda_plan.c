@@ -1,0 +1,238 @@
+/*
+ * What is decided for CUDA before any IR exists: which way the lanes run, how many, how many threads share an x point,
+ * and which accesses can be whole aligned tiles. Nothing here changes a result (reductions have one order whatever the
+ * threads), only speed.
+ */
+#include "jit/llvm/cuda.h"
+
+/* ---- accesses ---- */
+
+/* One factor-wise view of a term of a sum: coef * args... * something unknown. */
+typedef struct TermView {
+    int64_t coef;
+    uint32_t arg[4], n_args;
+    bool unknown;  /* other factors: some integer */
+    bool lanes;    /* the lane coordinate is among the factors */
+    bool jumps;    /* the lanes are in a quotient, a remainder or a loaded value */
+} TermView;
+
+static bool uses_lanes(const Emit *e, IRef i, uint32_t axis)
+{
+    if (axis != UINT32_MAX)
+        return kidx_uses_axis(e->k, i, axis);
+    return e->k->idx_axes.at[i] >> e->n_x != 0;
+}
+
+/* The axis whose coordinate steps with the lanes. */
+static uint32_t lane_axis(const Emit *e, uint32_t axis) { return axis != UINT32_MAX ? axis : e->k->axes.n - 1; }
+
+static void view_term(const Emit *e, IRef i, uint32_t axis, TermView *v)
+{
+    const Idx *x = &e->k->idx.at[i];
+    switch ((IdxKind)x->kind) {
+    case IX_CONST:
+        v->coef = (int64_t)((uint64_t)v->coef * (uint64_t)x->value);
+        return;
+    case IX_ARG:
+        if (v->n_args < 4)
+            v->arg[v->n_args++] = x->a;
+        else
+            v->unknown = true;
+        return;
+    case IX_MUL:
+        view_term(e, x->a, axis, v);
+        view_term(e, x->b, axis, v);
+        return;
+    case IX_AXIS:
+        if (x->a == lane_axis(e, axis))
+            v->lanes = true;
+        else
+            v->unknown = true;
+        return;
+    case IX_ADD:
+    case IX_DIV:
+    case IX_MOD:
+    case IX_VALUE:
+        v->unknown = true;
+        v->jumps |= uses_lanes(e, i, axis);
+        return;
+    }
+}
+
+/* Walks the terms of a sum. Adjacent lanes at adjacent elements? And is the first lane's element a multiple of `unit`:
+ * never, always, or if the terms that `guard` (may be NULL) then ANDs up are. */
+typedef struct AccessView {
+    bool contiguous, aligned;
+    uint32_t lane_terms;
+} AccessView;
+
+static void view_access(Emit *e, IRef i, uint32_t axis, int64_t unit, AccessView *a, LV *guard)
+{
+    const Idx *x = &e->k->idx.at[i];
+    if (x->kind == IX_ADD) {
+        view_access(e, x->a, axis, unit, a, guard);
+        view_access(e, x->b, axis, unit, a, guard);
+        return;
+    }
+    TermView v = {.coef = 1};
+    view_term(e, i, axis, &v);
+    if (v.jumps) {
+        a->contiguous = false;
+        return;
+    }
+    if (v.lanes) {
+        a->contiguous &= v.coef == 1 && !v.n_args && !v.unknown && !a->lane_terms++;
+        return;
+    }
+    if (v.coef % unit == 0)
+        return;
+    a->aligned &= v.n_args > 0;
+    if (!v.n_args || !guard)
+        return;
+    LV product = l_i64(e, v.coef);
+    for (uint32_t n = 0; n < v.n_args; n++)
+        product = l_mul(e, argument(e, v.arg[n]), product);
+    LV low = LLVMBuildAnd(e->b, product, l_i64(e, unit - 1), "");
+    LV holds = LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), "");
+    *guard = *guard ? LLVMBuildAnd(e->b, *guard, holds, "") : holds;
+}
+
+static DType access_type(const Emit *e, uint32_t i)
+{
+    const KInst *n = &e->k->inst.at[i];
+    return (DType)(n->kind == KI_STORE ? e->k->inst.at[n->a].dtype : n->dtype);
+}
+
+static bool is_access(const Emit *e, uint32_t i, uint32_t axis)
+{
+    const KInst *n = &e->k->inst.at[i];
+    return e->live[i] && (n->kind == KI_LOAD || n->kind == KI_STORE) && uses_lanes(e, n->idx, axis);
+}
+
+static unsigned tile_bytes(const Emit *e, DType t)
+{
+    unsigned bytes = (unsigned)e->lanes * (unsigned)dtype_bytes(t);
+    return bytes < MOST_BYTES ? bytes : MOST_BYTES;
+}
+
+static AccessView view_of(Emit *e, uint32_t i, uint32_t axis, LV *guard)
+{
+    DType t = access_type(e, i);
+    AccessView a = {.contiguous = true, .aligned = true};
+    view_access(e, e->k->inst.at[i].idx, axis, tile_bytes(e, t) / (int64_t)dtype_bytes(t), &a, guard);
+    a.contiguous &= a.lane_terms == 1;
+    return a;
+}
+
+/* Of the accesses that step with the lanes: how many there are, and the narrowest and widest element. */
+typedef struct Widths {
+    uint32_t steps;
+    int64_t narrowest, widest;
+} Widths;
+
+static Widths widths_of(Emit *e, uint32_t axis)
+{
+    Widths w = {.narrowest = 8, .widest = 1};
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (!is_access(e, i, axis) || !view_of(e, i, axis, NULL).contiguous)
+            continue;
+        int64_t bytes = (int64_t)dtype_bytes(access_type(e, i));
+        w.narrowest = bytes < w.narrowest ? bytes : w.narrowest;
+        w.widest = bytes > w.widest ? bytes : w.widest;
+        w.steps++;
+    }
+    return w;
+}
+
+bool plan_align(Emit *e, uint32_t axis)
+{
+    uint8_t *align = ARENA_ARRAY(e->arena, uint8_t, e->k->inst.n + 1);
+    bool some = false;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (!is_access(e, i, axis))
+            continue;
+        AccessView a = view_of(e, i, axis, NULL);
+        if (a.contiguous && a.aligned) {
+            align[i] = (uint8_t)tile_bytes(e, access_type(e, i));
+            some = true;
+        }
+    }
+    e->tile_align = align;
+    return some;
+}
+
+LV align_guard(Emit *e, uint32_t axis)
+{
+    LV guard = NULL, *pointers = ARENA_ARRAY(e->arena, LV, MOST_BYTES + 1);
+    bool *seen = ARENA_ARRAY(e->arena, bool, e->k->args.n + 1);
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        if (!e->tile_align[i])
+            continue;
+        view_of(e, i, axis, &guard);
+        uint32_t arg = e->k->inst.at[i].arg;
+        if (seen[arg])
+            continue;
+        seen[arg] = true;
+        LV address = LLVMBuildPtrToInt(e->b, argument(e, arg), e->type[SC_I64], "");
+        LV *all = &pointers[e->tile_align[i]];
+        *all = *all ? LLVMBuildOr(e->b, *all, address, "") : address;
+    }
+    for (int64_t bytes = 2; bytes <= MOST_BYTES; bytes *= 2) {
+        if (!pointers[bytes])
+            continue;
+        LV low = LLVMBuildAnd(e->b, pointers[bytes], l_i64(e, bytes - 1), "");
+        LV holds = LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), "");
+        guard = guard ? LLVMBuildAnd(e->b, guard, holds, "") : holds;
+    }
+    return guard ? guard : LLVMConstInt(e->type[SC_I1], 1, 0);
+}
+
+/* ---- lanes ---- */
+
+uint32_t plan_ops(Emit *e)
+{
+    uint32_t ops = 0;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind != KI_OP || !e->live[i])
+            continue;
+        DType types[3] = {0};
+        const VRef refs[3] = {n->a, n->b, n->c};
+        for (int a = 0; a < op_info[n->op].arity; a++)
+            types[a] = (DType)e->k->inst.at[refs[a]].dtype;
+        const Tape *t = tape_get((Op)n->op, types, (DType)n->dtype, e->math);
+        if (!t)
+            longjmp(*e->arena->oom, 1);
+        ops += t->n;
+    }
+    return ops;
+}
+
+/* Sixteen bytes of the narrowest element, but no more than two accesses of the widest. */
+static int lanes_for(Widths w)
+{
+    int64_t lanes = MOST_BYTES / w.narrowest, most = 2 * MOST_BYTES / w.widest;
+    return w.steps ? (int)(lanes < most ? lanes : most) : 1;
+}
+
+static void plan_each(Emit *e)
+{
+    e->vec_r = false;
+    e->tile_axis = e->n_x ? (int)e->n_x - 1 : NO_AXIS;
+    e->lanes = 1;
+    if (!e->n_x)
+        return;
+    uint32_t axis = e->n_x - 1;
+    int64_t size;
+    e->lanes = lanes_for(widths_of(e, axis));
+    bool fixed = kidx_is_const(e->k, e->k->axes.at[axis].size, &size);
+    while (e->lanes > 1 && fixed && (e->n_x > 1 ? size % e->lanes != 0 : size < e->lanes))
+        e->lanes /= 2;
+    if (e->lanes > 1 && !plan_align(e, axis))
+        e->lanes = 1;
+}
+
+void plan_cuda(Emit *e)
+{
+    plan_each(e);
+}

@@ -6,11 +6,13 @@
  *       info                 what the library found of devices and features when it last wrote (for `kiln info`)
  *       counters             lines appended per process: hits, misses, refusals, seconds saved (O_APPEND, no lock); cache/records.h
  *       misses               recorded misses, a line each, bounded (for `kiln cache why`); cache/records.h
+ *       evicted              its time of modification: when the last eviction was; locked during one
  *       3f/3fa9...-....kiln  entries in 256 folders by the first byte of their name
  *       3f/tmp.<pid>.<random>  being written; no reader matches it
  *
- * Any failure is a miss with a reason and at most one warning of its kind in a process; never an error of the caller's work. Content errors remove
- * an entry, I/O errors never do. Thread-safe.
+ * Any failure is a miss with a reason and at most one warning of its kind in a process; never an error of the caller's work. Content errors
+ * remove an entry, I/O errors never do. Nothing is flushed to the disk when it is published: after a power failure a file may be there with
+ * holes in it, which its checksum tells; it is removed then and made again. Thread-safe: a Disk never changes.
  */
 #ifndef CACHE_DISK_H
 #define CACHE_DISK_H
@@ -31,19 +33,22 @@ const char *disk_path(const Disk *disk);
 typedef struct DiskItem {
     char name[ENTRY_NAME_BYTES];
     size_t bytes;
-    int64_t made, used;         /* Unix seconds; used is the file's modification time, set at each load at most once an hour */
+    int64_t made, used;         /* Unix seconds; made 0: the system does not know. used is the file's modification time (disk_used) */
 } DiskItem;
 
-/* Entries whose name begins with `prefix` ("" for all), sorted by name, in the arena. ST_IO, ST_OUT_OF_MEMORY. */
+/* Entries whose name begins with `prefix` ("" for all), sorted by name, in the arena. ST_IO. */
 Status disk_list(Disk *disk, const char *prefix, Arena *arena, DiskItem **items, uint32_t *n);
 
 /* The bytes of one entry, in the arena, not verified; *bytes NULL where it is gone. ST_IO with errno's text, ST_FORMAT for something that
- * is no regular file or too large, ST_OUT_OF_MEMORY. */
+ * is no regular file of ours or too large. */
 Status disk_read(Disk *disk, const char *name, Arena *arena, const void **bytes, size_t *n);
 
-/* Publishes bytes under a name; a present entry of that name stays (the loser of a race drops its copy) unless `replace`. */
+/* Notes that an entry was loaded, at most once an hour. */
+void disk_used(Disk *disk, const DiskItem *item);
+
+/* Publishes bytes under a name; a present entry of that name stays (the loser of a race drops its copy) unless `replace`. ST_IO. */
 Status disk_publish(Disk *disk, const char *name, const void *bytes, size_t n, bool replace);
-Status disk_remove(Disk *disk, const char *name);
+Status disk_remove(Disk *disk, const char *name); /* gone already: ST_OK */
 
 /* Removes the least recently used entries until at most max_bytes remain, those not used for max_age seconds (0: any age), and stale
  * temporaries. dry_run: only counts. */
@@ -52,6 +57,8 @@ typedef struct DiskPrune {
     uint64_t removed_bytes, kept_bytes;
 } DiskPrune;
 Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run, DiskPrune *out);
+/* The same to 80 % of `limit` where more is there, at most once an hour by one process of all. false: it was not time. */
+bool disk_evict(Disk *disk, uint64_t limit, DiskPrune *out);
 
 /* Appends one line to a file of the directory in one write (no lock). `limit`: the file starts anew beyond so many bytes. */
 Status disk_append(Disk *disk, const char *file, const char *line, size_t limit);

@@ -179,6 +179,15 @@ void cache_explain(const CallKey *key, const Facts *facts, CacheMiss *miss)
         *miss = (CacheMiss){.reason = REASON_NEVER_SEEN};
 }
 
+bool cache_holds(const CallKey *key, const char *entry)
+{
+    const Entry *structure = find_entry(key);
+    for (const Variant *v = structure ? structure->variants : NULL; v; v = v->next)
+        if (same_signature(v, key) && strcmp(v->program->entry, entry) == 0)
+            return true;
+    return false;
+}
+
 bool cache_recall(const CacheMemo *memo, CacheHit *hit)
 {
     if (!memo->variant || memo->generation != generation)

@@ -64,6 +64,9 @@ Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_
 /* The same, but a general program goes behind the other variants of its signature and replaces none. */
 Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
 
+/* Is a program of this key and signature in memory that lies on disk under this name? */
+bool cache_holds(const CallKey *key, const char *entry);
+
 /* What a look-up that ended at a general program would have said without it. */
 void cache_explain(const CallKey *key, const Facts *facts, CacheMiss *miss);
 

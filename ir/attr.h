@@ -20,6 +20,8 @@ typedef struct AttrInfo {
 } AttrInfo;
 
 AttrInfo attr_info(Op op);
+/* The attributes that an op has as text (ir/text.c): " axes(0 2)". rank: of the node. */
+void attr_print(Op op, const Attr *attr, int rank, Str *out);
 
 extern const char *const scatter_mode_names[4];
 

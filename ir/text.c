@@ -200,14 +200,14 @@ static void print_input(const Graph *g, Ref r, FactOrder *order, Str *out)
     str_printf(out, ")");
 }
 
-static void print_attrs(const Node *n, Str *out)
+void attr_print(Op op, const Attr *attr, int rank, Str *out)
 {
-    unsigned fields = attr_info((Op)n->op).fields;
+    unsigned fields = attr_info(op).fields;
     const char *space = "";
     if (fields & ATTR_AXES) {
         str_printf(out, " axes(");
         for (int d = 0; d < MAX_RANK; d++) {
-            if (n->attr.mask >> d & 1) {
+            if (attr->mask >> d & 1) {
                 str_printf(out, "%s%d", space, d);
                 space = " ";
             }
@@ -215,22 +215,22 @@ static void print_attrs(const Node *n, Str *out)
         str_printf(out, ")");
     }
     if (fields & ATTR_AXIS)
-        str_printf(out, " axis(%d)", n->attr.axis);
+        str_printf(out, " axis(%d)", attr->axis);
     if (fields & ATTR_PERM) {
         str_printf(out, " perm(");
-        for (int d = 0; d < n->rank; d++)
-            str_printf(out, "%s%d", d ? " " : "", n->attr.perm[d]);
+        for (int d = 0; d < rank; d++)
+            str_printf(out, "%s%d", d ? " " : "", attr->perm[d]);
         str_printf(out, ")");
     }
     if (fields & ATTR_GROUPS) {
         str_printf(out, " groups(");
-        for (uint32_t k = 0; k < n->attr.n && k < 2 * MAX_RANK; k++)
-            str_printf(out, "%s%d:%d", k ? " " : "", n->attr.group.in[k], n->attr.group.out[k]);
+        for (uint32_t k = 0; k < attr->n && k < 2 * MAX_RANK; k++)
+            str_printf(out, "%s%d:%d", k ? " " : "", attr->group.in[k], attr->group.out[k]);
         str_printf(out, ")");
     }
     if (fields & ATTR_MODE)
-        str_printf(out, " mode(%s)", n->attr.mode < 4 ? scatter_mode_names[n->attr.mode] : "?");
-    if (fields & ATTR_DESCENDING && n->attr.flag)
+        str_printf(out, " mode(%s)", attr->mode < 4 ? scatter_mode_names[attr->mode] : "?");
+    if (fields & ATTR_DESCENDING && attr->flag)
         str_printf(out, " descending");
 }
 
@@ -267,7 +267,7 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
             str_printf(out, " %s", dtype_name((DType)n->dtype));
         for (uint32_t k = 0; k < n->n_in; k++)
             str_printf(out, " %%%" PRIu32, n->in[k]);
-        print_attrs(n, out);
+        attr_print((Op)n->op, &n->attr, n->rank, out);
         print_facts(g, r, order, out);
     }
     str_printf(out, " : ");

@@ -58,6 +58,7 @@ typedef struct Program {
     bool general;            /* accepts every shape of its structure and signature */
     size_t bytes;            /* memory it holds, code included */
     double compile_seconds;
+    char entry[64];          /* the name under which it lies in the cache on disk; "": it does not */
     char *texts;             /* names, and who asked for a guard where that is no static text; owned */
 } Program;
 

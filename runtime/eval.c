@@ -3,6 +3,7 @@
  *
  *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/collect.c)
  *   find       a compiled program under the key whose guards hold             (cache/memory.c)
+ *   load       or else one that lies on disk                                  (runtime/store.c)
  *   compile    on a miss: say why, make a program, enter it                   (runtime/miss.c, jit/compile.c);
  *              with KILN_ASYNC_COMPILE some are made beside evaluation        (runtime/background.c)
  *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/launch.c)
@@ -18,6 +19,7 @@
 #include "runtime/background.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
+#include "runtime/store.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -67,6 +69,10 @@ static Status compute(Call *call, Sync *sync)
     if ((call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss)) {
         stat_add(STAT_HITS, 1);
         log_hit(call);
+        background_improve(call, sync, &hit);
+    } else if (store_find(call, sync, &miss, &hit)) {
+        stat_add(STAT_HITS, 1);
+        stat_add(STAT_DISK_HITS, 1);
         background_improve(call, sync, &hit);
     } else {
         stat_miss(miss.reason);

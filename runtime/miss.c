@@ -7,6 +7,7 @@
 #include "runtime/background.h"
 #include "runtime/mark.h"
 #include "runtime/stats.h"
+#include "runtime/store.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -61,9 +62,18 @@ static Status compile_in_arena(Arena *arena, void *user)
     sync->refused = false;
 
     char name[64];
+    CompileTexts texts;
+    bool keep = store_wanted(&sync->options);
     CompileRequest request = {.graph = g, .policy = &policy, .options = &sync->options,
-                              .dump_name = dump_name(job->call, name, sizeof name)};
-    return jit_compile(&request, &job->program, NULL);
+                              .dump_name = dump_name(job->call, name, sizeof name), .want_texts = keep};
+    TRY(jit_compile(&request, &job->program, &texts));
+    if (keep) {
+        Str key;
+        str_init(&key, arena);
+        call_key_text(job->call, &key);
+        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, job->program, &texts, &sync->options, sync->api});
+    }
+    return ST_OK;
 }
 
 Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)

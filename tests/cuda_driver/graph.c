@@ -1,0 +1,355 @@
+// Graphs: commands that a stream captured, and instances of them that run again and again.
+//
+// Nodes are kept in the order in which they were captured, which respects every dependency; they run in that order, one
+// after another. Parameters of an instance's nodes may change, their number and kind may not.
+#include "tests/cuda_driver/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct GraphNode {
+    Object object;
+    Command command;
+    struct Graph *graph;
+    size_t index;
+} GraphNode;
+
+typedef struct Graph {
+    Object object;
+    Context *context;
+    GraphNode **nodes;
+    size_t count, room;
+} Graph;
+
+typedef struct GraphExec {
+    Object object;
+    Context *context;
+    Command *commands;
+    uint64_t *node; // serial numbers of the nodes they were made from
+    size_t count;
+} GraphExec;
+
+CUresult graph_create(CUgraph *out)
+{
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    Graph *g = object_new(OBJECT_GRAPH, sizeof *g);
+    if (!g)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    g->context = context_current();
+    *out = g;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_add(Graph *g, const Command *command)
+{
+    if (g->count == g->room) {
+        size_t room = g->room ? 2 * g->room : 16;
+        GraphNode **grown = realloc(g->nodes, room * sizeof *grown);
+        if (!grown)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        g->nodes = grown;
+        g->room = room;
+    }
+    GraphNode *n = object_new(OBJECT_GRAPH_NODE, sizeof *n);
+    if (!n || !command_copy(&n->command, command)) {
+        if (n)
+            object_free(n);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    n->graph = g;
+    n->index = g->count;
+    g->nodes[g->count++] = n;
+    return CUDA_SUCCESS;
+}
+
+void graph_free(Graph *g)
+{
+    for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o))
+        if (((Stream *)o)->capture == g)
+            ((Stream *)o)->capture = NULL;
+    for (Object *o = object_first(OBJECT_EVENT); o; o = object_next(o))
+        if (((Event *)o)->capture == g)
+            ((Event *)o)->capture = NULL;
+    for (size_t i = 0; i < g->count; i++) {
+        command_release(&g->nodes[i]->command);
+        object_free(g->nodes[i]);
+    }
+    free(g->nodes);
+    object_free(g);
+}
+
+CUresult graph_destroy(CUgraph handle)
+{
+    Graph *g = object_check(handle, OBJECT_GRAPH);
+    if (!g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    graph_free(g);
+    return CUDA_SUCCESS;
+}
+
+// ---- capture ----
+
+CUresult capture_begin(CUstream handle, int mode)
+{
+    Stream *s;
+    CUresult result = stream_get(handle, &s);
+    if (result)
+        return result;
+    if (mode < 0 || mode > 2)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (s == s->context->null_stream)
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (s->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    result = graph_create(&s->capture);
+    s->capture_mode = mode;
+    s->capture_origin = true;
+    s->capture_invalid = false;
+    return result;
+}
+
+CUresult capture_end(CUstream handle, CUgraph *out)
+{
+    Stream *s;
+    CUresult result = stream_get(handle, &s);
+    if (result)
+        return result;
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = NULL;
+    if (!s->capture)
+        return CUDA_ERROR_ILLEGAL_STATE;
+    if (!s->capture_origin)
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    Graph *g = s->capture;
+    bool invalid = s->capture_invalid;
+    s->capture_origin = s->capture_invalid = false;
+    for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o))
+        if (((Stream *)o)->capture == g)
+            ((Stream *)o)->capture = NULL;
+    for (Object *o = object_first(OBJECT_EVENT); o; o = object_next(o))
+        if (((Event *)o)->capture == g)
+            ((Event *)o)->capture = NULL;
+    if (invalid) {
+        graph_free(g);
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    counters.captures++;
+    *out = g;
+    return CUDA_SUCCESS;
+}
+
+CUresult capture_status(CUstream handle, int *status)
+{
+    Stream *s;
+    CUresult result = stream_get(handle, &s);
+    if (result)
+        return result;
+    if (!status)
+        return CUDA_ERROR_INVALID_VALUE;
+    *status = !s->capture ? 0 : s->capture_invalid ? 2 : 1;
+    return CUDA_SUCCESS;
+}
+
+bool capture_forbids(void)
+{
+    bool found = false;
+    for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o)) {
+        Stream *s = (Stream *)o;
+        if (s->capture_origin && s->capture_mode != 2) { // 2: relaxed
+            s->capture_invalid = true;
+            found = true;
+        }
+    }
+    return found;
+}
+
+// ---- nodes ----
+
+CUresult graph_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count)
+{
+    Graph *g = object_check(handle, OBJECT_GRAPH);
+    if (!g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!count)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (nodes) {
+        for (size_t i = 0; i < *count; i++)
+            nodes[i] = i < g->count ? g->nodes[i] : NULL;
+        if (*count <= g->count)
+            return CUDA_SUCCESS;
+    }
+    *count = g->count;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_node_type(CUgraphNode handle, int *type)
+{
+    GraphNode *n = object_check(handle, OBJECT_GRAPH_NODE);
+    if (!n)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!type)
+        return CUDA_ERROR_INVALID_VALUE;
+    *type = n->command.kind == COMMAND_KERNEL ? CU_GRAPH_NODE_TYPE_KERNEL
+            : n->command.kind == COMMAND_COPY ? CU_GRAPH_NODE_TYPE_MEMCPY
+            : n->command.kind == COMMAND_SET  ? CU_GRAPH_NODE_TYPE_MEMSET
+                                              : CU_GRAPH_NODE_TYPE_EMPTY;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_kernel_params(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
+{
+    GraphNode *n = object_check(handle, OBJECT_GRAPH_NODE);
+    if (!n)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!params || n->command.kind != COMMAND_KERNEL)
+        return CUDA_ERROR_INVALID_VALUE;
+    const KernelCommand *k = &n->command.u.kernel;
+    *params = (CUDA_KERNEL_NODE_PARAMS){.func = k->function,
+                                        .gridDimX = k->grid[0],
+                                        .gridDimY = k->grid[1],
+                                        .gridDimZ = k->grid[2],
+                                        .blockDimX = k->block[0],
+                                        .blockDimY = k->block[1],
+                                        .blockDimZ = k->block[2],
+                                        .sharedMemBytes = k->shared,
+                                        .ctx = n->graph->context};
+    return CUDA_SUCCESS;
+}
+
+// ---- instances ----
+
+void graph_exec_free(GraphExec *e)
+{
+    for (size_t i = 0; i < e->count; i++)
+        command_release(&e->commands[i]);
+    free(e->commands);
+    free(e->node);
+    object_free(e);
+}
+
+CUresult graph_instantiate(CUgraphExec *out, CUgraph handle)
+{
+    Graph *g = object_check(handle, OBJECT_GRAPH);
+    if (!g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!out)
+        return CUDA_ERROR_INVALID_VALUE;
+    GraphExec *e = object_new(OBJECT_GRAPH_EXEC, sizeof *e);
+    if (!e)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    e->context = g->context;
+    e->commands = calloc(g->count + 1, sizeof *e->commands);
+    e->node = calloc(g->count + 1, sizeof *e->node);
+    for (size_t i = 0; e->commands && e->node && i < g->count; i++) {
+        if (!command_copy(&e->commands[i], &g->nodes[i]->command))
+            break;
+        e->node[i] = g->nodes[i]->object.number;
+        e->count++;
+    }
+    if (e->count != g->count) {
+        graph_exec_free(e);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = e;
+    return CUDA_SUCCESS;
+}
+
+static Command *command_of(GraphExec *e, CUgraphNode handle, CommandKind kind)
+{
+    GraphNode *n = object_check(handle, OBJECT_GRAPH_NODE);
+    for (size_t i = 0; n && i < e->count; i++)
+        if (e->node[i] == n->object.number)
+            return e->commands[i].kind == kind ? &e->commands[i] : NULL;
+    return NULL;
+}
+
+CUresult graph_exec_kernel_params(CUgraphExec handle, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC);
+    if (!e)
+        return CUDA_ERROR_INVALID_HANDLE;
+    Command *c = command_of(e, node, COMMAND_KERNEL);
+    if (!c || !p)
+        return CUDA_ERROR_INVALID_VALUE;
+    unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ}, block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+    KernelCommand fresh;
+    CUresult result = launch_prepare(&fresh, p->func, grid, block, p->sharedMemBytes, p->kernelParams, p->extra);
+    if (result)
+        return result;
+    command_release(c);
+    c->u.kernel = fresh;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_exec_memset_params(CUgraphExec handle, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p)
+{
+    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC);
+    if (!e)
+        return CUDA_ERROR_INVALID_HANDLE;
+    Command *c = command_of(e, node, COMMAND_SET);
+    if (!c || !p || p->height != 1 || (p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4))
+        return CUDA_ERROR_INVALID_VALUE;
+    c->u.set = (SetCommand){p->dst, p->value, p->elementSize, p->width};
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_exec_update(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo *info)
+{
+    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC);
+    Graph *g = object_check(graph, OBJECT_GRAPH);
+    if (!e || !g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    bool same = e->count == g->count;
+    for (size_t i = 0; same && i < g->count; i++)
+        same = e->commands[i].kind == g->nodes[i]->command.kind;
+    if (info)
+        *info = (CUgraphExecUpdateResultInfo){.result = !same};
+    if (!same)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    for (size_t i = 0; i < g->count; i++) {
+        Command fresh;
+        if (!command_copy(&fresh, &g->nodes[i]->command))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        command_release(&e->commands[i]);
+        e->commands[i] = fresh;
+        e->node[i] = g->nodes[i]->object.number;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_launch(CUgraphExec handle, CUstream stream)
+{
+    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC);
+    Stream *s;
+    CUresult result = stream_get(stream, &s);
+    if (!e || result)
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (size_t i = 0; i < e->count; i++)
+        if (e->commands[i].kind == COMMAND_KERNEL && !object_check(e->commands[i].u.kernel.function, OBJECT_FUNCTION)) {
+            counters.violations++;
+            report("graph exec #%llu launches a kernel whose module was unloaded", (unsigned long long)e->object.number);
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+    counters.graph_launches++;
+    for (size_t i = 0; !result && i < e->count; i++) {
+        Command c;
+        result = command_copy(&c, &e->commands[i]) ? stream_submit(s, &c) : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+CUresult graph_exec_destroy(CUgraphExec handle)
+{
+    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC);
+    if (!e)
+        return CUDA_ERROR_INVALID_HANDLE;
+    graph_exec_free(e);
+    return CUDA_SUCCESS;
+}
+
+Context *graph_context(const Object *o)
+{
+    return o->kind == OBJECT_GRAPH ? ((const Graph *)o)->context : ((const GraphExec *)o)->context;
+}

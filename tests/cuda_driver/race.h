@@ -1,0 +1,30 @@
+// race.h: who accessed what, and whether that was ordered (race.c).
+#ifndef TEST_CUDA_RACE_H
+#define TEST_CUDA_RACE_H
+
+#include "tests/cuda_driver/exec.h"
+
+// Strong accesses (.volatile, .relaxed, ...) and atomics never race with each other.
+typedef enum AccessKind { ACCESS_READ, ACCESS_WRITE, ACCESS_STRONG_READ, ACCESS_STRONG_WRITE, ACCESS_ATOMIC } AccessKind;
+
+static inline bool access_reads(int kind)
+{
+    return kind == ACCESS_READ || kind == ACCESS_STRONG_READ || kind == ACCESS_ATOMIC;
+}
+
+static inline bool access_writes(int kind)
+{
+    return kind == ACCESS_WRITE || kind == ACCESS_STRONG_WRITE || kind == ACCESS_ATOMIC;
+}
+
+bool race_start(Launch *launch, uint32_t blocks);
+void race_end(Launch *launch);
+void race_block(Block *block);                   // a block starts
+void race_barrier(Block *block, uint32_t warps); // these warps passed a barrier together
+void race_warp(Warp *w, uint32_t lanes);         // these lanes passed bar.warp.sync together
+void race_fence(Warp *w, uint32_t lane);
+// One access of `size` bytes; `fresh` are the bytes that a write will leave, `old` those that are there.
+void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind,
+                 const void *old, const void *fresh);
+
+#endif

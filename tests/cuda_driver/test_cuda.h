@@ -1,0 +1,84 @@
+// test_cuda.h: how a test steers libkiln_test_cuda.so, the CUDA driver made of software.
+//
+// The shared object offers the entry points of the CUDA driver API, by name, and runs PTX on the CPU (README.md). A test
+// sets the environment variable KILN_TEST_CUDA before the library is loaded, or looks these functions up with dlsym in the
+// handle that dlopen gave it. All of them may be called at any time from any thread; none counts as a driver call.
+//
+// KILN_TEST_CUDA and test_cuda_configure take a list of settings, separated by commas:
+//   devices=N           how many devices there are (0: cuInit gives CUDA_ERROR_NO_DEVICE); 1
+//   cc=MAJOR.MINOR      compute capability that they claim; 8.0
+//   sms=N               multiprocessors; 8
+//   driver=N            what cuDriverGetVersion says; 13000
+//   name=TEXT           device name (no comma in it)
+//   memory=BYTES        memory of a device, with K, M or G after it; 2G
+//   fail=N:CODE[:sticky]        the N-th driver call from now fails with CODE
+//   fail=NAME:N:CODE[:sticky]   the N-th call of that function from now
+//   streams=late|eager  late: work is done when something waits for it, so a missing wait shows; eager: at once. late
+//   order=SEED          blocks of a launch run in an order shuffled by SEED; 0: in rising order
+//   uninit=on|off       reads of memory that nobody wrote are violations; on
+//   races=on|shared|off races in shared and global memory are violations; on
+//   exited=error|allow  a barrier that waits while other threads of the block have ended; error
+//   steps=N             warp instructions of one launch before it is ended with CUDA_ERROR_LAUNCH_TIMEOUT; 2G
+//   log=stderr|none|PATH   where texts of violations and errors go; stderr
+//   leaks=on|off        at unload, say on the log what is still alive; off
+#ifndef KILN_TEST_CUDA_H
+#define KILN_TEST_CUDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// Applies settings as above. Returns 0, or -1 when one is unknown or malformed (those before it are applied). Device
+// properties (devices, cc, sms, driver, name, memory) are read anew by each driver call.
+int test_cuda_configure(const char *settings);
+
+// The n-th driver call from now (1: the next one) fails with the CUresult `code` and does nothing else. n = 0: no more
+// failures. Sticky: the current context is broken from then on, all calls that need it give `code`.
+void test_cuda_fail(long n, int code, int sticky);
+
+// The same for calls of one function only, by its exported name ("cuMemAlloc_v2"). NULL means every function.
+void test_cuda_fail_call(const char *name, long n, int code, int sticky);
+
+// Device memory beyond this many bytes in all is CUDA_ERROR_OUT_OF_MEMORY. 0: back to the setting memory=.
+void test_cuda_limit_memory(size_t bytes);
+
+typedef struct test_cuda_counters {
+    uint64_t calls;               // driver calls
+    uint64_t launches;            // kernels run, those of graphs included
+    uint64_t graph_launches;      // cuGraphLaunch
+    uint64_t captures;            // captures ended well
+    uint64_t copies;              // copies in any direction
+    uint64_t bytes_to_device, bytes_to_host, bytes_on_device;
+    uint64_t memsets;
+    uint64_t allocations, frees;  // of device memory
+    uint64_t bytes_live;          // device memory in use now
+    uint64_t bytes_peak;
+    uint64_t modules_loaded;
+    uint64_t thread_instructions; // executed: one per active thread and instruction
+    uint64_t synchronizations;    // calls that waited for a stream, an event or the context
+    uint64_t violations;          // texts that test_cuda_report gave or could have given
+} test_cuda_counters;
+
+void test_cuda_get_counters(test_cuda_counters *out);
+void test_cuda_reset_counters(void); // all but the live ones to 0
+
+// The text of the last violation or refused PTX, "" when there was none since test_cuda_clear_report. Valid until the next
+// driver call.
+const char *test_cuda_report(void);
+void test_cuda_clear_report(void);
+
+// Writes into `text` one line per object alive (allocations, host memory, modules, linkers, streams, events, graphs,
+// retained contexts), cut at `size`; returns how many objects there are.
+size_t test_cuda_leaks(char *text, size_t size);
+
+// Forgets everything: objects freed, contexts whole again, counters, failures and settings as when the library was loaded
+// (KILN_TEST_CUDA is read again). For a test that starts afresh in one process; handles from before are invalid.
+void test_cuda_reset(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

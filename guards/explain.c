@@ -3,6 +3,8 @@
 #include "ir/scalar.h"
 
 #include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static const char *const reason_names[REASON_COUNT] = {
 #define REASON(id, name, text) name,
@@ -16,6 +18,13 @@ static const char *const reason_texts[REASON_COUNT] = {
 #undef REASON
 };
 
+static const char *const kind_names[GUARD_COUNT] = {
+#define GUARD(id, name, text) name,
+#include "guards/guards.def"
+#undef GUARD
+};
+
+const char *guard_kind_name(GuardKind kind) { return kind_names[kind]; }
 const char *reason_name(Reason reason) { return reason_names[reason]; }
 const char *reason_text(Reason reason) { return reason_texts[reason]; }
 
@@ -41,10 +50,18 @@ static void print_size(const SizeTable *table, uint32_t index, int depth, Str *o
     }
 }
 
+/* Enough digits to tell any two values of the dtype apart. */
 static void print_scalar(DType dtype, uint64_t bits, Str *out)
 {
+    double value = scalar_to_double(dtype, bits);
+    char text[32];
+    snprintf(text, sizeof text, "%.9g", value);
+    if (dtype == DT_F64 && strtod(text, NULL) != value)
+        snprintf(text, sizeof text, "%.17g", value);
     if (dtype_is_float(dtype))
-        str_printf(out, "%.9g", scalar_to_double(dtype, bits));
+        str_printf(out, "%s", text);
+    else if (dtype == DT_U64)
+        str_printf(out, "%" PRIu64, bits);
     else
         str_printf(out, "%" PRId64, scalar_to_int(dtype, bits));
 }

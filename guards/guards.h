@@ -71,6 +71,7 @@ typedef struct GuardSet {
 bool guards_hold(const GuardSet *set, const int64_t *sizes, const Facts *facts, uint32_t *failed);
 bool guard_holds(const Guard *guard, const int64_t *sizes, const Facts *facts);
 Reason guard_reason(const Guard *guard);
+const char *guard_kind_name(GuardKind kind);    /* "size", "same"... as in guards.def */
 const char *reason_name(Reason reason);
 const char *reason_text(Reason reason);
 

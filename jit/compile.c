@@ -215,6 +215,20 @@ static bool may_take_over(const Plan *plan)
     return true;
 }
 
+/* KILN_TEST_FAIL=guard:NAME: forgets the guards of that kind, so that tests can show that they would notice. */
+static void forget_guards(GuardSet *set)
+{
+    char hook[32];
+    if (strncmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "guard:", 6) != 0)
+        return;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < set->n; i++)
+        if (strcmp(guard_kind_name((GuardKind)set->at[i].kind), hook + 6) != 0)
+            set->at[kept++] = set->at[i];
+    set->n = kept;
+    set->on_scalars &= strcmp(hook + 6, "scalar") != 0;
+}
+
 static Status assemble(Job *job)
 {
     const Plan *plan = &job->plan;
@@ -272,6 +286,7 @@ static Status assemble(Job *job)
 
     p->general = job->request->policy->general;
     TRY(guard_builder_finish(job->guards, &p->guards));
+    forget_guards(&p->guards);
     program_weigh(p, text_bytes);
     return ST_OK;
 }

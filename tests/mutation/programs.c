@@ -11,6 +11,9 @@
 
 enum { MAX_FACTS = 4096, MAX_SAID = 4 };
 
+_Static_assert((int)PROGRAMS_KINDS == GUARD_COUNT && (int)PROGRAMS_UNASKED == GUARD_DIVISIBLE, "kinds of guards");
+const char *programs_kind(int kind) { return guard_kind_name((GuardKind)kind); }
+
 typedef struct Look {
     Agreement all;
     int rounds;
@@ -32,17 +35,18 @@ static int64_t between(Look *look, int64_t low, int64_t high) { return low + (in
 static bool chance(Look *look, int percent) { return between(look, 1, 100) <= percent; }
 
 /* A number as the text has it: the kind of a scalar is known from the guard that asks for it. */
-static double number_of(const Guard *guard, uint64_t bits)
+static TextScalar number_of(const Guard *guard, uint64_t bits)
 {
-    if (dtype_is_float((DType)guard->dtype))
-        return scalar_to_double((DType)guard->dtype, bits);
-    return guard->dtype == DT_U64 ? (double)bits : (double)scalar_to_int((DType)guard->dtype, bits);
+    DType dtype = (DType)guard->dtype;
+    if (dtype_is_float(dtype))
+        return (TextScalar){scalar_to_double(dtype, bits), dtype != DT_F64};
+    return (TextScalar){dtype == DT_U64 ? (double)bits : (double)scalar_to_int(dtype, bits), false};
 }
 
 static void one_guard(Look *look, const GuardSet *set, const Guard *guard, const int64_t *sizes, const Facts *facts)
 {
     Str text;
-    double numbers[MAX_FACTS] = {0};
+    static TextScalar numbers[MAX_FACTS];
     str_init(&text, look->arena);
     guard_print(set, guard, &text);
     if (guard->kind == GUARD_SCALAR_EQ)

@@ -59,17 +59,18 @@ static uint64_t text_sum(Text *t)
     return value;
 }
 
-TextGuard text_guard(const char *text, const int64_t *ints, const double *scalars)
+TextGuard text_guard(const char *text, const int64_t *ints, const TextScalar *scalars)
 {
     Text t = {.at = text, .ints = ints};
     bool holds = true;
     char *end;
     if (take(&t, "k")) {
-        double value = scalars[strtoul(t.at, &end, 10)];
+        const TextScalar *scalar = &scalars[strtoul(t.at, &end, 10)];
+        double value = scalar->value;
         t.at = end;
         if (!take(&t, "=="))
             return TEXT_BAD;
-        double wanted = strtod(t.at, &end);
+        double wanted = scalar->single ? (double)strtof(t.at, &end) : strtod(t.at, &end);
         bool same = memcmp(&value, &wanted, sizeof value) == 0 || (value != value && wanted != wanted);
         return *end || end == t.at ? TEXT_BAD : same ? TEXT_HOLDS : TEXT_BROKEN;
     }

@@ -8,6 +8,7 @@
 #ifndef TESTS_SUPPORT_GUARD_TEXT_H
 #define TESTS_SUPPORT_GUARD_TEXT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef enum TextGuard {
@@ -17,7 +18,12 @@ typedef enum TextGuard {
     TEXT_BAD        /* not a guard */
 } TextGuard;
 
-/* scalars: what each is as a number. */
-TextGuard text_guard(const char *text, const int64_t *ints, const double *scalars);
+/* What a scalar is as a number; `single`: of a dtype that f32 holds, so that nine digits name it. */
+typedef struct TextScalar {
+    double value;
+    bool single;
+} TextScalar;
+
+TextGuard text_guard(const char *text, const int64_t *ints, const TextScalar *scalars);
 
 #endif

@@ -3,10 +3,10 @@
 #include "ir/base/str.h"
 #include "ir/infer.h"
 #include "ir/scalar.h"
+#include "tests/support/guard_text.h"
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,84 +28,6 @@ static void begin(Fixture *f)
         cr_fatal("out of memory");
     f->g = graph_new(&f->arena);
     f->policy = (GuardPolicy){.int_varies = f->int_varies, .scalar_varies = f->scalar_varies};
-}
-
-/* --- a second evaluator: recursive descent over the printed text ------------------------------------------------- */
-
-static int64_t text_sum(const char **at, const Facts *facts);
-
-static void text_space(const char **at)
-{
-    while (isspace((unsigned char)**at))
-        (*at)++;
-}
-
-static int64_t text_atom(const char **at, const Facts *facts)
-{
-    text_space(at);
-    if (**at == '(') {
-        (*at)++;
-        int64_t value = text_sum(at, facts);
-        text_space(at);
-        cr_assert_eq(**at, ')', "in %s", *at);
-        (*at)++;
-        return value;
-    }
-    if (**at == 's')
-        return facts->ints[strtoul(*at + 1, (char **)(uintptr_t)at, 10)];
-    return strtoll(*at, (char **)(uintptr_t)at, 10);
-}
-
-static int64_t text_product(const char **at, const Facts *facts)
-{
-    int64_t value = text_atom(at, facts);
-    for (;;) {
-        text_space(at);
-        if (**at != '*')
-            return value;
-        (*at)++;
-        value *= text_atom(at, facts);
-    }
-}
-
-static int64_t text_sum(const char **at, const Facts *facts)
-{
-    int64_t value = text_product(at, facts);
-    for (;;) {
-        text_space(at);
-        if (**at != '+')
-            return value;
-        (*at)++;
-        value += text_product(at, facts);
-    }
-}
-
-static bool text_guard(const char *text, const Facts *facts)
-{
-    const char *at = text;
-    if (*at == 'k') {
-        uint32_t scalar = (uint32_t)strtoul(at + 1, (char **)(uintptr_t)&at, 10);
-        cr_assert(strncmp(at, " == ", 4) == 0, "%s", text);
-        return scalar_to_double(DT_F32, facts->scalars[scalar]) == strtod(at + 4, NULL);
-    }
-    int64_t left = text_sum(&at, facts);
-    text_space(&at);
-    if (*at == '%') {
-        at++;
-        int64_t by = text_sum(&at, facts);
-        return left % by == 0;
-    }
-    bool holds = true;
-    while (*at) {
-        bool equal = strncmp(at, "==", 2) == 0;
-        cr_assert(equal || strncmp(at, "<=", 2) == 0, "%s at %s", text, at);
-        at += 2;
-        int64_t right = text_sum(&at, facts);
-        holds &= equal ? left == right : left <= right;
-        left = right;
-        text_space(&at);
-    }
-    return holds;
 }
 
 /* --- tests ------------------------------------------------------------------------------------------------------------ */
@@ -240,7 +162,8 @@ Test(guards, printed_guards_mean_what_is_checked)
             str_init(&out, &f.arena);
             guard_print(&set, &set.at[i], &out);
             bool checked = guard_holds(&set.at[i], sizes, &facts);
-            cr_assert(eq(int, text_guard(out.text, &facts), checked), "%s", out.text);
+            TextScalar number = {scalar_to_double(DT_F32, scalars[0]), true};
+            cr_assert(eq(int, (int)text_guard(out.text, ints, &number), checked ? TEXT_HOLDS : TEXT_BROKEN), "%s", out.text);
             held += checked;
             broke += !checked;
         }
@@ -248,6 +171,43 @@ Test(guards, printed_guards_mean_what_is_checked)
     cr_assert(held > 100 && broke > 100);
     guards_free(&set);
     arena_free(&f.arena);
+}
+
+/* Two scalars that differ never print alike. */
+Test(guards, scalars_print_in_full)
+{
+    static const struct {
+        DType dtype;
+        double value, other;
+        const char *text;
+    } rows[] = {
+        {DT_F64, 1.0 / 3, 0.333333333, "k0 == 0.33333333333333331"},
+        {DT_F64, 0.1, 0.10000000000000002, "k0 == 0.1"},
+        {DT_F32, 0.1, 0.2, "k0 == 0.100000001"},
+        {DT_F64, -0.0, 0.0, "k0 == -0"},
+        {DT_U64, 0x1p63, 5, "k0 == 9223372036854775808"},
+        {DT_I8, -7, 7, "k0 == -7"},
+        {DT_BOOL, 1, 0, "k0 == 1"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        Fixture f;
+        begin(&f);
+        Ref s = graph_add_scalar(f.g, rows[i].dtype, scalar_from_double(rows[i].dtype, rows[i].value), nowhere);
+        GuardBuilder *b = guard_builder_new(f.g, &f.policy);
+        cr_assert(spec_scalar_eq(f.g, s, rows[i].value, "test"));
+        GuardSet set;
+        cr_assert(eq(int, (int)guard_builder_finish(b, &set), ST_OK));
+        Str out;
+        str_init(&out, &f.arena);
+        guard_print(&set, &set.at[0], &out);
+        cr_assert(eq(str, out.text, (char *)(uintptr_t)rows[i].text));
+        bool single = rows[i].dtype == DT_F32;
+        TextScalar itself = {single ? (double)(float)rows[i].value : rows[i].value, single}, other = {rows[i].other, single};
+        cr_assert(eq(int, (int)text_guard(out.text, NULL, &itself), TEXT_HOLDS));
+        cr_assert(eq(int, (int)text_guard(out.text, NULL, &other), TEXT_BROKEN));
+        guards_free(&set);
+        arena_free(&f.arena);
+    }
 }
 
 Test(guards, the_general_policy_guards_nothing)

@@ -1,0 +1,68 @@
+/*
+ * The guards of whole programs say what they check: random graphs are compiled at several sizes, static and generalised, and the guards
+ * of all programs in the cache are evaluated twice, by guards_hold and from their text, on random facts and near every number they name.
+ */
+#include "tests/mutation/programs.h"
+#include "tests/support/random_graph.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { RECIPES = 400, FACTS = 40 };
+
+static kiln_tensor *input(const Recipe *recipe, int k, kiln_shape shape, void *user)
+{
+    (void)user;
+    const RecipeNode *node = &recipe->node[k];
+    int64_t n = shape_elements(shape);
+    void *data = malloc((size_t)n * kiln_dtype_size((kiln_dtype)node->dtype) + 1);
+    values_fill((kiln_dtype)node->dtype, (Values)node->values, 5, recipe->seed + (uint64_t)k, n, data);
+    kiln_tensor *x = kiln_from((kiln_dtype)node->dtype, shape, data);
+    free(data);
+    return x;
+}
+
+static void compile_at(const Recipe *recipe, const int64_t *sizes)
+{
+    kiln_tensor *out[RECIPE_OUTPUTS];
+    kiln_scope *scope = kiln_scope_begin();
+    int n = recipe_build(recipe, sizes, input, NULL, out, NULL, NULL);
+    if (n && kiln_eval_many(out, n) != KILN_OK)
+        kiln_clear_error(); /* an index out of bounds */
+    kiln_scope_end(scope);
+}
+
+static void say(void *user, const char *what)
+{
+    (void)user;
+    printf("FAIL %s\n", what);
+}
+
+int main(void)
+{
+    static const char *const dynamic[] = {"auto", "always", "never"};
+    for (int i = 0; i < RECIPES; i++) {
+        Recipe recipe;
+        recipe_random(5000 + (uint64_t)i, &recipe);
+        if (kiln_set_option("dynamic", dynamic[i % 3]) != KILN_OK)
+            return 2;
+        int64_t other[PALETTE];
+        for (int round = 0; round < 3; round++) {
+            for (int p = 0; p < PALETTE; p++)
+                other[p] = recipe.sizes[p] + (round && p != i % PALETTE ? round : 0);
+            compile_at(&recipe, other);
+        }
+    }
+    Agreement a = programs_guards_agree(FACTS, say, NULL);
+    printf("texts: %" PRId64 " programs, %" PRId64 " guards (", a.programs, a.guards);
+    for (int k = 0; k < PROGRAMS_KINDS; k++)
+        printf("%s%s %" PRId64, k ? ", " : "", programs_kind(k), a.of_kind[k]);
+    printf("); %" PRId64 " times both said yes, %" PRId64 " no, %" PRId64 " cut short, %" PRId64 " disagreements\n", a.held, a.broke,
+           a.cut, a.disagreed);
+    bool enough = a.programs > RECIPES && a.held > 10000 && a.broke > 10000 && a.cut * 100 < a.held + a.broke;
+    for (int k = 0; k < PROGRAMS_KINDS; k++)
+        enough &= a.of_kind[k] >= 3 || k == PROGRAMS_UNASKED;
+    if (!enough)
+        printf("FAIL too little was compared\n");
+    return a.disagreed || !enough;
+}

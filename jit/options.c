@@ -214,7 +214,7 @@ static void warn_unknown(void)
             }
         }
         char variable[64];
-        log_warn("kiln: the environment variable %.*s is no option; the nearest is %s",
+        log_warn("the environment variable %.*s is no option; the nearest is %s",
                  (int)(equals - *e), *e, option_variable((OptionId)nearest, variable, sizeof variable));
     }
 }
@@ -244,7 +244,7 @@ void options_init(void)
     log_configure(atomic_load(&texts[OPT_LOG]));
     for (int id = 0; id < OPT_COUNT; id++)
         if (bad[id][0])
-            log_warn("kiln: environment: %s; %s is used", bad[id], table[id].def);
+            log_warn("environment: %s; %s is used", bad[id], table[id].def);
     warn_unknown();
 }
 

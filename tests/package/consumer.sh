@@ -26,5 +26,17 @@ export LD_LIBRARY_PATH
 got=$("$work/plain")
 [ "$got" = "$expected" ] || { echo "pkg-config consumer printed '$got'"; exit 1; }
 [ "$(pkg-config --modversion kiln)" = "$("$work/plain" version)" ] || { echo "versions differ"; exit 1; }
+
+# The command: of the same version, without LLVM, with its man pages and completions.
+command=$prefix/bin/kiln
+[ "$("$command" --version)" = "kiln $("$work/plain" version)" ] || { echo "the command is of another version"; exit 1; }
+if ldd "$command" | grep -iE 'llvm|cuda|stdc\+\+'; then
+    echo "the command needs what it must not"
+    exit 1
+fi
+for file in man/man1/kiln.1 man/man3/kiln.3 man/man7/kiln-env.7 bash-completion/completions/kiln zsh/site-functions/_kiln \
+    fish/vendor_completions.d/kiln.fish; do
+    [ -s "$prefix/share/$file" ] || { echo "not installed: share/$file"; exit 1; }
+done
 rm -rf "$work"
-echo "both consumers ran"
+echo "both consumers ran, and so did the command"

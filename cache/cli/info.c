@@ -1,0 +1,148 @@
+/* `kiln info`: what this is, where its cache is, what the library last said of itself there, and each option with its origin. */
+#include "cache/cli/entries.h"
+#include "ir/base/log.h"
+#include "ir/base/os_term.h"
+#include "jit/host_cpu.h"
+#include "jit/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Warnings about the environment, kept for the end. */
+typedef struct Warnings {
+    Arena *arena;
+    VEC(const char *) lines;
+} Warnings;
+
+static void keep_warning(void *user, int level, const char *topic, const char *line)
+{
+    Warnings *warnings = user;
+    (void)topic;
+    if (level == 0)
+        VEC_PUSH(warnings->arena, warnings->lines, arena_strdup(warnings->arena, line));
+}
+
+static const char *const origins[] = {[ORIGIN_DEFAULT] = "default", [ORIGIN_ENVIRONMENT] = "environment",
+                                      [ORIGIN_INVALID] = "default, the environment's value is invalid", [ORIGIN_SET] = "set"};
+
+static const char *value_of(OptionId id, Arena *arena)
+{
+    char text[4096];
+    return option_get(option_name(id), text, sizeof text) == ST_OK ? arena_strdup(arena, text) : "";
+}
+
+/* What is known of the cache directory; `problem` NULL: it can be used. */
+typedef struct Place {
+    const char *path, *problem, *info;
+} Place;
+
+static Place look(Cli *cli)
+{
+    char path[4096];
+    Disk *disk = NULL;
+    Place place = {.path = cli->flag[FLAG_DIR]};
+    if (!place.path)
+        place.path = disk_default_path(path, sizeof path) ? arena_strdup(cli->arena, path) : NULL;
+    if (!place.path) {
+        place.problem = "there is none: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set";
+    } else if (!os_path_exists(place.path)) {
+        place.problem = "it is not there yet";
+    } else if (disk_open(place.path, false, false, &disk) != ST_OK) {
+        place.problem = arena_strdup(cli->arena, fail_message());
+    } else {
+        if (disk_text(disk, "info", cli->arena, &place.info) != ST_OK)
+            place.problem = arena_strdup(cli->arena, fail_message());
+        disk_close(disk);
+    }
+    return place;
+}
+
+static void print_library(Cli *cli, const char *info)
+{
+    if (!info) {
+        print_field(cli, "", "no program has left word here yet; run one with KILN_CACHE=on");
+        return;
+    }
+    const char *at = info, *end = info + strlen(info);
+    KeyLine line;
+    while (key_line_next(&at, end, &line))
+        print_field(cli, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), arena_printf(cli->arena, "%.*s", (int)line.n, line.bytes));
+}
+
+static void print_options(Cli *cli)
+{
+    static const Column columns[] = {{.title = "OPTION", .style = STYLE_KEY}, {.title = "VALUE", .shrink = true}, {.title = "FROM"}};
+    Table table;
+    table_init(&table, cli->arena, columns, 3);
+    for (int id = 0; id < OPT_COUNT; id++) {
+        OptionInfo option;
+        char variable[64];
+        option_describe((OptionId)id, &option);
+        const char **row = table_row(&table);
+        row[0] = arena_strdup(cli->arena, option_variable((OptionId)id, variable, sizeof variable));
+        row[1] = value_of((OptionId)id, cli->arena);
+        row[2] = origins[option.origin];
+    }
+    table_print(cli, &table);
+}
+
+static json_t *options_json(Cli *cli)
+{
+    static const char *const words[] = {[ORIGIN_DEFAULT] = "default", [ORIGIN_ENVIRONMENT] = "environment", [ORIGIN_INVALID] = "invalid",
+                                        [ORIGIN_SET] = "set"};
+    json_t *all = json_object();
+    for (int id = 0; id < OPT_COUNT; id++) {
+        OptionInfo option;
+        char variable[64];
+        json_t *row = json_object();
+        option_describe((OptionId)id, &option);
+        js_set(cli, row, "value", js_text(value_of((OptionId)id, cli->arena)));
+        js_set(cli, row, "from", js_text(words[option.origin]));
+        js_set(cli, row, "default", js_text(option.def));
+        js_set(cli, all, option_variable((OptionId)id, variable, sizeof variable), row);
+    }
+    return all;
+}
+
+static int info_json(Cli *cli, const Place *place, const Warnings *warnings)
+{
+    json_t *root = json_object(), *library = json_object(), *list = json_array();
+    js_set(cli, root, "version", js_text(KILN_VERSION_STRING));
+    js_set(cli, root, "cpu", js_text(host_cpu_name()));
+    js_set(cli, root, "features", js_text(host_cpu_features()));
+    js_set(cli, root, "directory", js_text(place->path));
+    js_set(cli, root, "problem", js_text(place->problem));
+    KeyLine line;
+    for (const char *at = place->info; at && key_line_next(&at, place->info + strlen(place->info), &line);)
+        js_set(cli, library, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), js_bytes(line.bytes, line.n));
+    js_set(cli, root, "library", library);
+    js_set(cli, root, "options", options_json(cli));
+    for (uint32_t i = 0; i < warnings->lines.n; i++)
+        js_push(cli, list, js_text(warnings->lines.at[i]));
+    js_set(cli, root, "warnings", list);
+    return js_print(cli, root);
+}
+
+int cmd_INFO(Cli *cli)
+{
+    Warnings warnings = {.arena = cli->arena};
+    log_set_sink(keep_warning, &warnings);
+    options_init();
+    Place place = look(cli);
+    log_set_sink(NULL, NULL);
+    if (flag_on(cli, FLAG_JSON))
+        return info_json(cli, &place, &warnings);
+    print_title(cli, "kiln " KILN_VERSION_STRING);
+    print_field(cli, "cpu", host_cpu_name());
+    print_field(cli, "features", host_cpu_features());
+    print_field(cli, "cache", place.path ? place.path : "none");
+    print_field(cli, "", place.problem);
+    putchar('\n');
+    print_title(cli, "the library, as it last wrote into the cache directory");
+    print_library(cli, place.info);
+    putchar('\n');
+    print_options(cli);
+    for (uint32_t i = 0; i < warnings.lines.n; i++)
+        complain("%s", warnings.lines.at[i]);
+    return END_FINE;
+}

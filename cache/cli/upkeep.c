@@ -1,0 +1,188 @@
+/* Keeping the directory in order: `path`, `verify`, `prune`, `clear`. */
+#include "cache/cli/entries.h"
+#include "ir/base/os_term.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+int cmd_PATH(Cli *cli)
+{
+    char path[4096];
+    const char *dir = cli->flag[FLAG_DIR];
+    if (!dir && !disk_default_path(path, sizeof path)) {
+        complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set");
+        return END_TROUBLE;
+    }
+    dir = dir ? dir : path;
+    if (!flag_on(cli, FLAG_JSON)) {
+        puts(dir);
+        return END_FINE;
+    }
+    json_t *root = json_object();
+    js_set(cli, root, "directory", js_text(dir));
+    js_set(cli, root, "exists", json_boolean(os_path_exists(dir)));
+    return js_print(cli, root);
+}
+
+/* --- verify ------------------------------------------------------------------------------------------------------------- */
+
+typedef struct Damage {
+    uint32_t good, damaged, removed, unreadable;
+    json_t *list;
+} Damage;
+
+/* One entry: what is wrong is said and, with --delete, removed. */
+static void verify_one(Cli *cli, const Store *store, const DiskItem *item, Damage *found)
+{
+    Arena arena;
+    Entry entry;
+    arena_init(&arena, cli->arena->oom);
+    Status status = entry_open(cli, store, item, &arena, &entry);
+    const char *what = status != ST_OK ? fail_message() : entry.damage;
+    bool removed = false;
+    if (!what) {
+        found->good++;
+        arena_free(&arena);
+        return;
+    }
+    found->damaged += status == ST_OK;
+    found->unreadable += status != ST_OK;
+    what = arena_strdup(&arena, what);
+    if (status == ST_OK && flag_on(cli, FLAG_DELETE)) {
+        removed = disk_remove(store->disk, item->name) == ST_OK;
+        if (!removed)
+            complain_last(ST_IO);
+        found->unreadable += !removed;
+        found->removed += removed;
+    }
+    if (flag_on(cli, FLAG_JSON)) {
+        json_t *row = json_object();
+        js_set(cli, row, "entry", js_text(item->name));
+        js_set(cli, row, "damage", js_text(what));
+        js_set(cli, row, "removed", json_boolean(removed));
+        js_push(cli, found->list, row);
+    } else {
+        style_begin(cli, STYLE_BAD);
+        fputs(status == ST_OK ? "damaged" : "unreadable", stdout);
+        style_end(cli);
+        printf("  %s  ", item->name);
+        print_text(what, strlen(what));
+        puts(removed ? "  (removed)" : "");
+    }
+    arena_free(&arena);
+}
+
+int cmd_VERIFY(Cli *cli)
+{
+    Store store;
+    int end = store_open(cli, flag_on(cli, FLAG_DELETE), &store);
+    if (end >= 0)
+        return end;
+    Damage found = {.list = json_array()};
+    for (uint32_t i = 0; i < store.n; i++)
+        verify_one(cli, &store, &store.items[i], &found);
+    store_close(&store);
+    end = found.unreadable ? END_TROUBLE : found.damaged ? END_FOUND : END_FINE;
+    if (!flag_on(cli, FLAG_JSON)) {
+        json_decref(found.list);
+        printf("%u good, %u damaged", found.good, found.damaged);
+        if (found.removed)
+            printf(" and removed");
+        if (found.unreadable)
+            printf(", %u unreadable", found.unreadable);
+        putchar('\n');
+        return end;
+    }
+    json_t *root = json_object();
+    js_set(cli, root, "directory", js_text(store.path));
+    js_set(cli, root, "good", json_integer(found.good));
+    js_set(cli, root, "damaged", json_integer(found.damaged));
+    js_set(cli, root, "removed", json_integer(found.removed));
+    js_set(cli, root, "unreadable", json_integer(found.unreadable));
+    js_set(cli, root, "entries", found.list);
+    int printed = js_print(cli, root);
+    return printed == END_FINE ? end : printed;
+}
+
+/* --- prune and clear ------------------------------------------------------------------------------------------------------ */
+
+static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool dry_run)
+{
+    if (flag_on(cli, FLAG_JSON)) {
+        json_t *root = json_object();
+        js_set(cli, root, "directory", js_text(store->path));
+        js_set(cli, root, "dry_run", json_boolean(dry_run));
+        js_set(cli, root, "removed", json_integer(done->removed));
+        js_set(cli, root, "removed_bytes", json_integer((json_int_t)done->removed_bytes));
+        js_set(cli, root, "kept", json_integer(done->kept));
+        js_set(cli, root, "kept_bytes", json_integer((json_int_t)done->kept_bytes));
+        js_set(cli, root, "temporaries", json_integer(done->stale));
+        return js_print(cli, root);
+    }
+    printf("%s %u of %u %s (%s)", dry_run ? "would remove" : "removed", done->removed, done->removed + done->kept,
+           done->removed + done->kept == 1 ? "entry" : "entries", size_text(cli->arena, done->removed_bytes));
+    if (done->stale)
+        printf(" and %u temporar%s", done->stale, done->stale == 1 ? "y" : "ies");
+    printf("; %s left\n", size_text(cli->arena, done->kept_bytes));
+    return END_FINE;
+}
+
+/* Opens, prunes to these limits, says what was done. */
+static int prune(Cli *cli, uint64_t max_bytes, int64_t max_age, bool dry_run, bool forget)
+{
+    Store store;
+    DiskPrune done = {0};
+    int end = store_open(cli, !dry_run, &store);
+    if (end >= 0)
+        return end;
+    Status status = store.disk ? disk_prune(store.disk, max_bytes, max_age, dry_run, &done) : ST_OK;
+    static const char *const files[] = {"counters", "misses"};
+    for (size_t k = 0; forget && store.disk && !dry_run && status == ST_OK && k < 2; k++)
+        status = disk_write_text(store.disk, files[k], "");
+    end = status == ST_OK ? print_prune(cli, &store, &done, dry_run) : complain_last(status);
+    store_close(&store);
+    return end;
+}
+
+int cmd_PRUNE(Cli *cli)
+{
+    uint64_t max_bytes = UINT64_MAX;
+    int64_t max_age = 0;
+    if (!flag_on(cli, FLAG_MAX_SIZE) && !flag_on(cli, FLAG_OLDER)) {
+        complain("say what to keep: --max-size=SIZE, --older-than=AGE or both (`kiln cache clear` removes everything)");
+        return END_USAGE;
+    }
+    if (flag_on(cli, FLAG_MAX_SIZE))
+        parse_size(cli->flag[FLAG_MAX_SIZE], &max_bytes);
+    if (flag_on(cli, FLAG_OLDER)) {
+        parse_age(cli->flag[FLAG_OLDER], &max_age);
+        max_age = max_age > 0 ? max_age : 1; /* 0 means any age to disk_prune */
+    }
+    return prune(cli, max_bytes, max_age, flag_on(cli, FLAG_DRY_RUN), false);
+}
+
+/* Asks on the terminal; everything but a yes is a no. */
+static bool agreed(const Store *store)
+{
+    char answer[16] = "";
+    fprintf(stderr, "remove %u %s from %s? [y/N] ", store->n, store->n == 1 ? "entry" : "entries", store->path);
+    fflush(stderr);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+int cmd_CLEAR(Cli *cli)
+{
+    Store store;
+    bool dry_run = flag_on(cli, FLAG_DRY_RUN);
+    int end = store_open(cli, false, &store);
+    if (end >= 0)
+        return end;
+    bool ask = store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin);
+    store_close(&store);
+    if (ask && !agreed(&store)) {
+        complain("nothing was removed");
+        return END_FOUND;
+    }
+    return prune(cli, 0, 0, dry_run, true);
+}

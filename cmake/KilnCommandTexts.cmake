@@ -1,0 +1,20 @@
+# cmake -DKILN=command -DMAN=folder -DOUT=folder -DVERSION=x.y.z -P this: the man pages, with the command's tables in them, and the
+# completion scripts.
+function(printed var)
+    execute_process(COMMAND ${KILN} ${ARGN} OUTPUT_VARIABLE text OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    set(${var} "${text}" PARENT_SCOPE)
+endfunction()
+
+file(MAKE_DIRECTORY ${OUT})
+printed(VERBS mdoc verbs)
+printed(OPTIONS mdoc options)
+foreach(page kiln.1 kiln.3 kiln-env.7)
+    configure_file(${MAN}/${page}.in ${OUT}/${page} @ONLY)
+    file(TOUCH_NOCREATE ${OUT}/${page})
+endforeach()
+foreach(pair bash:kiln.bash zsh:_kiln fish:kiln.fish)
+    string(REGEX MATCH "(.*):(.*)" ignored ${pair})
+    set(name ${CMAKE_MATCH_2})
+    printed(script completion ${CMAKE_MATCH_1})
+    file(WRITE ${OUT}/${name} "${script}\n")
+endforeach()

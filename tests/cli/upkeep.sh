@@ -1,0 +1,153 @@
+# Directories in every state; verify, prune, clear, export, import.
+. "$(dirname "$0")/lib.sh"
+cache=$work/cache
+
+# --- states of the directory
+golden absent "$kiln" cache list
+expect 0 "$kiln" cache list --json
+says '"entries": []'
+expect 0 "$kiln" cache stats
+expect 0 "$kiln" cache verify
+expect 0 "$kiln" cache clear --yes
+expect 3 "$kiln" cache list --dir="$work/nowhere"
+says "$work/nowhere"
+expect 0 "$kiln" info
+says "it is not there yet"
+mkdir -m 700 "$work/empty"
+golden empty "$kiln" cache list --dir="$work/empty"
+echo text >"$work/file"
+expect 3 "$kiln" cache list --dir="$work/file"
+says "$work/file"
+make_cache "$cache"
+ln -s "$cache" "$work/link"
+expect 3 "$kiln" cache list --dir="$work/link"
+says link
+mkdir -m 777 "$work/open"
+chmod 777 "$work/open"
+expect 3 "$kiln" cache list --dir="$work/open"
+says writ
+if [ "$(id -u)" = 0 ]; then
+    mkdir -m 700 "$work/foreign"
+    chown 65534 "$work/foreign"
+    expect 3 "$kiln" cache list --dir="$work/foreign"
+    says 'belongs to user 65534'
+    expect 3 "$kiln" cache import "$work/foreign" --dir="$cache"
+    if command -v setpriv >/dev/null; then # root reads everything: as somebody else
+        cp "$kiln" "$work/kiln_copy"
+        mkdir -m 000 "$work/unreadable"
+        chown 65534 "$work/unreadable"
+        chmod 711 "$work"
+        if setpriv --reuid 65534 --regid 65534 --clear-groups "$work/kiln_copy" --version >/dev/null 2>&1; then
+            expect 3 setpriv --reuid 65534 --regid 65534 --clear-groups "$work/kiln_copy" cache list --dir="$work/unreadable"
+            says "$work/unreadable"
+            expect 3 setpriv --reuid 65534 --regid 65534 --clear-groups "$work/kiln_copy" cache list --dir="$cache"
+        else
+            echo "note: another user cannot reach $work: unreadable directories not tested"
+        fi
+    fi
+fi
+(unset HOME; "$kiln" cache list 2>&1) | grep -q "no cache directory" || fail "without HOME"
+
+# --- damage
+cp -a "$cache" "$work/damaged"
+truncated=$(entry 6a216ed3 "$work/damaged")
+head -c 812 "$truncated" >"$work/short" && cat "$work/short" >"$truncated"
+flipped=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-19 "$work/damaged")
+printf 'X' | dd of="$flipped" bs=1 seek=700 conv=notrunc 2>/dev/null
+misnamed=$(entry 4c8481bf36c70e4e453a3e98e4e27cc0-d90a6344-a "$work/damaged")
+mv "$misnamed" "$(echo "$misnamed" | sed 's/-a[0-9a-f]*\.kiln/-0123456789abcdef.kiln/')"
+used '' '3 hours ago' "$work/damaged"
+golden damaged_list "$kiln" cache list --dir="$work/damaged" --sort=key
+golden damaged_verify "$kiln" cache verify --dir="$work/damaged"
+golden damaged_show "$kiln" cache show --dir="$work/damaged" 6a216ed3
+expect 1 "$kiln" cache verify --json --dir="$work/damaged"
+says '"damaged": 3'
+expect 1 "$kiln" cache export "$work/some.kilnpack" --dir="$work/damaged"
+says "is left out: truncated"
+expect 1 "$kiln" cache verify --delete --dir="$work/damaged"
+says "1 good, 3 damaged and removed"
+expect 0 "$kiln" cache verify --dir="$work/damaged"
+
+# --- prune
+cp -a "$cache" "$work/prune"
+golden prune_dry "$kiln" cache prune --older-than=30d --dry-run --dir="$work/prune"
+expect 0 "$kiln" cache list --keys --dir="$work/prune"
+[ "$(wc -l <"$work/out")" = 4 ] || fail "a dry run removed something"
+golden prune_age "$kiln" cache prune --older-than=30d --dir="$work/prune"
+golden prune_size "$kiln" cache prune --max-size=5k --dir="$work/prune"
+expect 0 "$kiln" cache list --keys --dir="$work/prune"
+[ "$(wc -l <"$work/out")" = 2 ] || fail "prune --max-size kept $(wc -l <"$work/out")"
+
+# --- clear: entries and our own files, nothing else
+cp -a "$cache" "$work/clear"
+echo mine >"$work/clear/letter"
+"$tools/cli_pty" 80 'n
+' "$kiln" cache clear --dir="$work/clear" >"$work/asked"
+case $? in
+77) ;;
+1) grep -q "remove 4 entries" "$work/asked" || fail "clear does not ask: $(cat "$work/asked")" ;;
+*) fail "clear after a no: $(cat "$work/asked")" ;;
+esac
+[ "$("$kiln" cache list --keys --dir="$work/clear" | wc -l)" = 4 ] || fail "clear removed in spite of a no"
+golden clear "$kiln" cache clear --dir="$work/clear"
+[ "$("$kiln" cache list --keys --dir="$work/clear" | wc -l)" = 0 ] || fail "clear left entries"
+[ "$(cat "$work/clear/letter")" = mine ] || fail "clear removed what is not ours"
+
+# --- export and import
+make_cache "$work/own" --machine
+golden export "$kiln" cache export "$work/all.kilnpack" --dir="$work/own"
+expect 0 "$kiln" cache export "$work/one.kilnpack" 6a21 --dir="$work/own"
+says "1 entry"
+expect 0 "$kiln" cache export "$work/folder/" --name=max_exp --dir="$work/own"
+expect 0 "$kiln" cache list --keys --dir="$work/folder"
+[ "$(wc -l <"$work/out")" = 1 ] || fail "export to a folder"
+expect 1 "$kiln" cache export "$work/none.kilnpack" --name=nothing_like_it --dir="$work/own"
+[ -e "$work/none.kilnpack" ] && fail "an export of nothing leaves a file"
+expect 3 "$kiln" cache export "$work/no/such/folder/x.kilnpack" --dir="$work/own"
+
+mkdir -m 700 "$work/new"
+expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" # four are another machine's, one by one
+says "taken 1, present already 0, refused 4"
+[ "$(grep -c '^kiln: refused .*: cpu: TestVendor 6 143 there, .* here' "$work/err")" = 4 ] || fail "refusals are not said one by one: $(cat "$work/err")"
+says "the library's build was not checked"
+expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" --json
+says '"present": 1'
+expect 0 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" --foreign
+says "taken 4, present already 1, refused 0"
+expect 0 "$kiln" cache verify --dir="$work/new"
+expect 0 "$kiln" cache import "$work/folder" --dir="$work/new" --foreign
+says "taken 0, present already 1, refused 0"
+expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/absent" --dry-run
+says "would take 1"
+[ -e "$work/absent" ] && fail "a dry run makes a directory"
+expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/made"
+[ "$(stat -c %a "$work/made")" = 700 ] || fail "import makes a directory of mode $(stat -c %a "$work/made")"
+cp "$cache/info" "$work/new/info" # a library of another build has written there: now the build counts
+expect 1 "$kiln" cache import "$work/one.kilnpack" --dir="$work/new"
+
+# bundles that are none
+expect 3 "$kiln" cache import "$work/file" --dir="$work/new"
+says "no bundle of a kiln cache"
+expect 3 "$kiln" cache import "$work/no_such" --dir="$work/new"
+size=$(wc -c <"$work/all.kilnpack")
+for n in 0 7 39 40 100 $((size - 1)); do
+    head -c "$n" "$work/all.kilnpack" >"$work/cut.kilnpack"
+    expect 3 "$kiln" cache import "$work/cut.kilnpack" --dir="$work/new"
+done
+n=200
+while [ $n -lt "$size" ]; do
+    head -c "$n" "$work/all.kilnpack" >"$work/cut.kilnpack"
+    "$kiln" cache import "$work/cut.kilnpack" --dir="$work/new" >/dev/null 2>&1
+    [ $? = 3 ] || fail "a bundle cut at $n bytes is taken"
+    n=$((n + 512))
+done
+cp "$work/all.kilnpack" "$work/flip.kilnpack"
+printf 'X' | dd of="$work/flip.kilnpack" bs=1 seek=60 conv=notrunc 2>/dev/null
+expect 3 "$kiln" cache import "$work/flip.kilnpack" --dir="$work/new"
+says "checksum"
+cp "$work/all.kilnpack" "$work/flip.kilnpack" # in an entry: that one is refused, the others are not touched by it
+printf 'XYZ' | dd of="$work/flip.kilnpack" bs=1 seek=$((size - 300)) conv=notrunc 2>/dev/null
+expect 1 "$kiln" cache import "$work/flip.kilnpack" --dir="$work/other" --foreign
+says "refused 1"
+says "damaged in the bundle"
+finish

@@ -12,7 +12,7 @@
 
 enum { TEXT_MAX_BYTES = 1 << 28 };
 
-static const char *const section_names[SECTION_COUNT] = {
+const char *const entry_section_names[SECTION_COUNT] = {
 #define SECTION(id, name) name,
     ENTRY_SECTIONS(SECTION)
 #undef SECTION
@@ -53,7 +53,7 @@ static Status read_header(Parse *p, const uint8_t *bytes, size_t n)
     for (int s = 0; s < SECTION_COUNT; s++) {
         uint64_t offset = read_u64(&in), length = read_u64(&in);
         if (offset != at || offset > n || length > n - offset)
-            return fail(ST_FORMAT, "section %s lies outside the file", section_names[s]);
+            return fail(ST_FORMAT, "section %s lies outside the file", entry_section_names[s]);
         p->section[s] = (ByteReader){bytes + offset, bytes + offset + length, false};
         at = offset + length;
         at = (at + 7) & ~(uint64_t)7;
@@ -63,7 +63,7 @@ static Status read_header(Parse *p, const uint8_t *bytes, size_t n)
 
 static Status malformed(EntrySection section, const char *what)
 {
-    return fail(ST_FORMAT, "malformed %s: %s", section_names[section], what);
+    return fail(ST_FORMAT, "malformed %s: %s", entry_section_names[section], what);
 }
 
 /* A section that was read without a fault, to its end. */
@@ -96,6 +96,34 @@ static Status read_facts(Parse *p)
         scalars[i] = read_u64(in);
     p->view->facts = (Facts){ints, scalars, n_ints, n_scalars};
     return complete(p, SECTION_FACTS);
+}
+
+static bool *read_flags(Parse *p, ByteReader *in, uint32_t n)
+{
+    bool *flags = ARENA_ARRAY(p->arena, bool, n);
+    for (uint32_t i = 0; i < n; i++)
+        flags[i] = read_u8(in) & 1;
+    return flags;
+}
+
+static Status read_policy(Parse *p)
+{
+    ByteReader *in = &p->section[SECTION_POLICY];
+    const Facts *facts = &p->view->facts;
+    GuardPolicy *policy = &p->view->policy;
+    policy->general = read_u8(in) & 1;
+    policy->int_varies = read_flags(p, in, facts->n_ints);
+    policy->scalar_varies = read_flags(p, in, facts->n_scalars);
+    policy->n_seen = facts->n_ints ? read_count(in, 8 * (size_t)facts->n_ints) : 0;
+    Facts *seen = ARENA_ARRAY(p->arena, Facts, policy->n_seen);
+    for (uint32_t i = 0; i < policy->n_seen; i++) {
+        int64_t *ints = ARENA_ARRAY(p->arena, int64_t, facts->n_ints);
+        for (uint32_t k = 0; k < facts->n_ints; k++)
+            ints[k] = (int64_t)read_u64(in);
+        seen[i] = (Facts){ints, NULL, facts->n_ints, 0};
+    }
+    policy->seen = seen;
+    return complete(p, SECTION_POLICY);
 }
 
 static bool size_fits(const Parse *p, const SizeExpr *e, uint32_t index)
@@ -306,6 +334,7 @@ Status entry_parse(const void *bytes, size_t n, Arena *arena, EntryView *out)
     TRY(read_lines(&p, SECTION_GRAPH, &out->key.graph, &out->key.graph_bytes));
     TRY(read_lines(&p, SECTION_META, &out->meta, &out->meta_bytes));
     TRY(read_facts(&p));
+    TRY(read_policy(&p));
     TRY(read_guards(&p));
     TRY(read_kernels(&p)); /* before the plan, which refers to them */
     TRY(read_plan(&p));

@@ -8,6 +8,7 @@
  *     meta       name=<length>:<bytes> lines: made (Unix time), compile_us (what it cost, in microseconds), where (function of the
  *                API, no path), shapes (of its inputs when it was made)
  *     facts      the facts it was compiled for (ints, scalars): the history from which sizes become arguments
+ *     policy     what that compilation knew of other calls: which facts varied, and facts of earlier ones. So that a check can repeat it
  *     guards     size table and guards
  *     plan       buffers, steps, arguments, outputs, faults
  *     kernels    of each: name, cost, the text it is interned by, its code, and its IR and assembly (zstd)
@@ -43,6 +44,7 @@ typedef struct EntryView {
     const char *meta;
     size_t meta_bytes;
     Facts facts;
+    GuardPolicy policy;         /* int_fixed is NULL: it has done its work */
     const EntryKernel *kernels;
     uint32_t n_kernels;
     const Program *plan;        /* all of the program but code: kernels[i].compiled is NULL, names are there. For printing and
@@ -73,12 +75,16 @@ typedef struct EntryParts {
     const char *meta;
     size_t meta_bytes;
     Facts facts;
+    const GuardPolicy *policy;
     const Program *program;
     const char *recorded, *optimised; /* graphs as text; NULL: none */
 } EntryParts;
 
 /* The bytes of an entry, deterministic but for meta; os_free. ST_OUT_OF_MEMORY. */
 Status entry_write(const EntryParts *parts, void **bytes, size_t *n);
+
+/* Do two programs say the same: guards, plan, and kernels to the last byte of code? false: *section names the part that differs. */
+bool entry_same_program(const Program *a, const Program *b, const char **section);
 
 /* "<32 hex: graph part>-<8 hex: maker part>-<16 hex: guards>.kiln", the name under which an entry is filed. */
 enum { ENTRY_GRAPH_HEX = 32, ENTRY_MAKER_HEX = 8, ENTRY_GUARDS_HEX = 16 };

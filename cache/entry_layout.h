@@ -9,6 +9,7 @@
     SECTION(GRAPH, "graph")                                                                        \
     SECTION(META, "meta")                                                                          \
     SECTION(FACTS, "facts")                                                                        \
+    SECTION(POLICY, "policy")                                                                      \
     SECTION(GUARDS, "guards")                                                                      \
     SECTION(PLAN, "plan")                                                                          \
     SECTION(KERNELS, "kernels")                                                                    \
@@ -30,6 +31,8 @@ enum {
 
 /* The least bytes of a record of each kind. */
 enum { SIZE_BYTES = 17, GUARD_BYTES = 31, BUFFER_BYTES = 18, ARG_BYTES = 5, STEP_BYTES = 24, KERNEL_BYTES = 37 };
+
+extern const char *const entry_section_names[SECTION_COUNT];
 
 /* A hash of the guards alone (not of who asked for them). */
 uint64_t entry_guards_hash(const GuardSet *guards);

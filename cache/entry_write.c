@@ -17,6 +17,21 @@ static void write_facts(Bytes *out, const Facts *facts)
         bytes_u64(out, facts->scalars[i]);
 }
 
+static void write_policy(Bytes *out, const GuardPolicy *policy, const Facts *facts)
+{
+    bytes_u8(out, policy->general);
+    for (uint32_t i = 0; i < facts->n_ints; i++)
+        bytes_u8(out, policy->int_varies[i]);
+    for (uint32_t i = 0; i < facts->n_scalars; i++)
+        bytes_u8(out, policy->scalar_varies[i]);
+    if (facts->n_ints == 0)
+        return;
+    bytes_u32(out, policy->n_seen);
+    for (uint32_t i = 0; i < policy->n_seen; i++)
+        for (uint32_t k = 0; k < facts->n_ints; k++)
+            bytes_u64(out, (uint64_t)policy->seen[i].ints[k]);
+}
+
 static void write_guards(Bytes *out, const GuardSet *set, bool who)
 {
     bytes_u32(out, set->sizes.n);
@@ -84,7 +99,7 @@ static void write_plan(Bytes *out, const Program *p)
     write_numbers(out, p->faults, p->n_faults);
 }
 
-static void write_kernels(Bytes *out, const Program *p)
+static void write_kernels(Bytes *out, const Program *p, bool texts)
 {
     bytes_u32(out, p->n_kernels);
     for (uint32_t i = 0; i < p->n_kernels; i++) {
@@ -95,7 +110,8 @@ static void write_kernels(Bytes *out, const Program *p)
         bytes_u64(out, cost);
         bytes_blob(out, k->key, k->key_bytes);
         bytes_blob(out, k->object, k->object_bytes);
-        bytes_blob(out, k->texts, k->texts_bytes);
+        if (texts)
+            bytes_blob(out, k->texts, k->texts_bytes);
     }
 }
 
@@ -123,9 +139,10 @@ static Status write_section(Bytes *out, const EntryParts *parts, EntrySection se
     case SECTION_GRAPH: bytes_add(out, parts->key.graph, parts->key.graph_bytes); break;
     case SECTION_META: bytes_add(out, parts->meta, parts->meta_bytes); break;
     case SECTION_FACTS: write_facts(out, &parts->facts); break;
+    case SECTION_POLICY: write_policy(out, parts->policy, &parts->facts); break;
     case SECTION_GUARDS: write_guards(out, &parts->program->guards, true); break;
     case SECTION_PLAN: write_plan(out, parts->program); break;
-    case SECTION_KERNELS: write_kernels(out, parts->program); break;
+    case SECTION_KERNELS: write_kernels(out, parts->program, true); break;
     case SECTION_TEXTS: return write_texts(out, parts->recorded, parts->optimised);
     case SECTION_COUNT: break;
     }
@@ -171,6 +188,29 @@ Status entry_write(const EntryParts *parts, void **bytes, size_t *n)
     *bytes = out.at;
     *n = out.n;
     return ST_OK;
+}
+
+bool entry_same_program(const Program *a, const Program *b, const char **section)
+{
+    static const EntrySection parts[] = {SECTION_GUARDS, SECTION_PLAN, SECTION_KERNELS};
+    bool same = true;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && same; i++) {
+        Bytes text[2] = {{0}, {0}};
+        for (int k = 0; k < 2; k++) {
+            const Program *p = k ? b : a;
+            if (parts[i] == SECTION_GUARDS)
+                write_guards(&text[k], &p->guards, true);
+            else if (parts[i] == SECTION_PLAN)
+                write_plan(&text[k], p);
+            else
+                write_kernels(&text[k], p, false);
+        }
+        *section = entry_section_names[parts[i]];
+        same = text[0].failed || text[1].failed || (text[0].n == text[1].n && memcmp(text[0].at, text[1].at, text[0].n) == 0);
+        os_free(text[0].at);
+        os_free(text[1].at);
+    }
+    return same;
 }
 
 uint64_t entry_guards_hash(const GuardSet *guards)

@@ -10,7 +10,7 @@ typedef struct Variant Variant;
 struct Variant {
     Variant *next;
     Program *program;
-    uint64_t last_use;
+    uint64_t last_use, hits;
     size_t bytes;
     uint32_t n_ints, n_scalars;
     size_t signature_bytes;
@@ -163,6 +163,7 @@ bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss
             entry->variants = v;
         }
         v->last_use = ++clock_now;
+        v->hits++;
         *hit = (CacheHit){v->program, v->last_sizes, v, tried};
         return true;
     }
@@ -193,6 +194,7 @@ bool cache_recall(const CacheMemo *memo, CacheHit *hit)
     if (!memo->variant || memo->generation != generation)
         return false;
     memo->variant->last_use = ++clock_now;
+    memo->variant->hits++;
     *hit = (CacheHit){memo->variant->program, memo->sizes, memo->variant, UINT32_MAX};
     return true;
 }
@@ -403,6 +405,17 @@ void cache_each(CacheVisit *visit, void *user)
         for (Entry *entry = bucket; entry; entry = entry->same_hash)
             for (Variant *v = entry->variants; v; v = v->next)
                 visit(user, v->program, &(Facts){v->made_ints, v->made_scalars, v->n_ints, v->n_scalars});
+}
+
+void cache_take_hits(void (*take)(const Program *program, uint64_t hits, void *user), void *user)
+{
+    for (Entry *bucket = table; bucket; bucket = bucket->hh.next)
+        for (Entry *entry = bucket; entry; entry = entry->same_hash)
+            for (Variant *v = entry->variants; v; v = v->next) {
+                if (v->hits && take)
+                    take(v->program, v->hits, user);
+                v->hits = 0;
+            }
 }
 
 CacheUse cache_use(void) { return (CacheUse){n_entries, n_variants, total_bytes, n_evicted}; }

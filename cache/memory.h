@@ -74,6 +74,9 @@ void cache_explain(const CallKey *key, const Facts *facts, CacheMiss *miss);
 typedef void CacheVisit(void *user, const Program *program, const Facts *made);
 void cache_each(CacheVisit *visit, void *user);
 
+/* The hits of each program since the last time; take may be NULL. */
+void cache_take_hits(void (*take)(const Program *program, uint64_t hits, void *user), void *user);
+
 typedef struct CacheUse {
     uint32_t entries, variants;
     size_t bytes;

@@ -33,6 +33,7 @@
 #include "ir/base/os.h"
 #include "jit/compile.h"
 #include "runtime/stats.h"
+#include "runtime/store.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -56,6 +57,8 @@ typedef struct Job {
     GuardPolicy policy;
     JitOptions options;
     char name[64];              /* for KILN_DUMP; "": no dump */
+    Str graph_key;              /* for the cache on disk; empty: it is not kept there */
+    const char *where;          /* function of the API */
     Program *program;           /* NULL when it is done: failed */
     char message[256];
 } Job;
@@ -130,6 +133,10 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
         job->graph->nodes.at[r].loc = (Loc){NULL, 0};
     if (!dump_name(call, job->name, sizeof job->name))
         job->name[0] = '\0';
+    str_init(&job->graph_key, arena);
+    if (store_wanted(&job->options))
+        call_key_text(call, &job->graph_key);
+    job->where = sync->api;
     return ST_OK;
 }
 
@@ -154,19 +161,24 @@ static void job_compile(Job *job, const atomic_bool *stop)
     jmp_buf oom;
     char hook[32];
     CompileRequest request = {.graph = job->graph, .policy = &job->policy, .options = &job->options,
-                              .dump_name = job->name[0] ? job->name : NULL, .stop = stop};
+                              .dump_name = job->name[0] ? job->name : NULL, .stop = stop,
+                              .want_texts = job->graph_key.len > 0};
+    CompileTexts texts;
     Status status;
     job->arena.oom = &oom;
     if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "background") == 0)
         status = fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     else if (setjmp(oom) == 0)
-        status = jit_compile(&request, &job->program, NULL);
+        status = jit_compile(&request, &job->program, &texts);
     else
         status = fail(ST_OUT_OF_MEMORY, "no memory");
     if (status != ST_OK) {
         snprintf(job->message, sizeof job->message, "%s", fail_message());
         return;
     }
+    if (job->graph_key.len)
+        store_keep(&(StoreItem){job->graph_key.text, job->graph_key.len, &job->facts, &job->policy, job->program, &texts,
+                                &job->options, job->where});
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
     if (stop)
@@ -323,6 +335,8 @@ static Job *find_job(const CallKey *key, int *n)
 static void queue(const Call *call, const Sync *sync, bool general)
 {
     int n_jobs;
+    if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
+        return;
     if (find_job(&call->key, &n_jobs) || n_jobs >= MAX_JOBS || has_failed(&call->key, general))
         return;
     pthread_mutex_lock(&state.lock);

@@ -76,6 +76,7 @@ static Status compute(Call *call, Sync *sync)
         background_improve(call, sync, &hit);
     } else {
         stat_miss(miss.reason);
+        store_miss(call, sync, &miss);
         Status status = serve_miss(call, sync, &miss, &hit);
         if (status != ST_OK) {
             if (sync->refused || status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
@@ -161,7 +162,11 @@ static void make_lock(void)
     pthread_mutexattr_destroy(&attr);
 }
 
-static void unlock_in_child(void) { make_lock(); } /* the owner's thread id changed: only a fresh lock is certain */
+static void unlock_in_child(void)
+{
+    make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
+    store_log_forked();
+}
 
 static void init_lock(void)
 {
@@ -176,6 +181,12 @@ void eval_lock(void)
 {
     pthread_once(&lock_once, init_lock);
     pthread_mutex_lock(&lock);
+}
+
+bool eval_trylock(void)
+{
+    pthread_once(&lock_once, init_lock);
+    return pthread_mutex_trylock(&lock) == 0;
 }
 
 void eval_unlock(void) { pthread_mutex_unlock(&lock); }

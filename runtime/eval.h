@@ -12,12 +12,14 @@ typedef struct Sync {
     Loc loc;
     JitOptions options;
     bool refused;   /* the compile was, by the user's own word: no fall-back */
+    char entry[64]; /* the first two parts of the names of the call's entries on disk; "": no look-up there was made */
 } Sync;
 Sync sync_at(const char *api, Loc loc); /* under the evaluation lock */
 
 /* The evaluation lock: recursive (a deleter may call back), and safe across fork. */
 void eval_lock(void);
 void eval_unlock(void);
+bool eval_trylock(void); /* false: another thread has it */
 
 /* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
 Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);

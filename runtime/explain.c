@@ -1,6 +1,7 @@
 /* What kiln says about a call: graphs, look-ups, fall-backs, dumps. Why something was compiled: runtime/recompile.c. */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
+#include "ir/base/os.h"
 #include "jit/options.h"
 #include "runtime/eval.h"
 #include "runtime/record.h"
@@ -39,7 +40,7 @@ const char *dump_name(const Call *call, char *buffer, size_t size)
 {
     static unsigned counter; /* under the evaluation lock; numbers the programs of this process */
     char folder[8];
-    if (option_text(OPT_DUMP, folder, sizeof folder)[0] == '\0')
+    if (os_elevated() || option_text(OPT_DUMP, folder, sizeof folder)[0] == '\0')
         return NULL;
     snprintf(buffer, size, "%04u_%016" PRIx64, counter++, call->key.hash.hi);
     return buffer;

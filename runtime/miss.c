@@ -2,6 +2,7 @@
  * A miss: no compiled program fits this call. Say why, choose what becomes an argument, compile, enter the program.
  * serve_miss() is the story.
  */
+#include "cache/entry.h"
 #include "ir/base/log.h"
 #include "jit/compile.h"
 #include "runtime/background.h"
@@ -49,6 +50,25 @@ static bool wants_general(const JitOptions *options, uint32_t n_variants)
     return options->value[OPT_DYNAMIC] != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
 }
 
+/* KILN_COMPILE=off: which graph, under which key, for which call. */
+static Status compile_refused(const Graph *g, const Call *call, const CacheMiss *miss, const Sync *sync)
+{
+    Str why, key, shapes;
+    char name[ENTRY_NAME_BYTES];
+    str_init(&why, g->arena);
+    str_init(&key, g->arena);
+    str_init(&shapes, g->arena);
+    explain_miss(g, call, miss, &why);
+    call_key_text(call, &key);
+    KeyText text = {NULL, key.text, 0, key.len};
+    entry_prefix(&text, false, name);
+    graph_print(g, "graph", &shapes);
+    int inputs = (int)strcspn(shapes.text, ")") + 1; /* "graph graph(%0: f32[8,16])" */
+    return fail(ST_COMPILE, "KILN_COMPILE=off, and no program is there for the graph %.*s of %zu nodes, %.*s, that %s at %s:%d needs: %s",
+                ENTRY_GRAPH_HEX, name, call->nodes.n, inputs, shapes.text, sync->api, sync->loc.file ? sync->loc.file : "?",
+                sync->loc.line, why.text);
+}
+
 static Status compile_in_arena(Arena *arena, void *user)
 {
     CompileJob *job = user;
@@ -57,6 +77,8 @@ static Status compile_in_arena(Arena *arena, void *user)
     GuardPolicy policy;
     log_graph(g, job->call);
     sync->refused = true;
+    if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
+        return compile_refused(g, job->call, job->miss, sync);
     TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
     TRY(miss_policy(job->call, &sync->options, wants_general(&sync->options, job->miss->n_variants), g, &policy));
     sync->refused = false;
@@ -71,8 +93,34 @@ static Status compile_in_arena(Arena *arena, void *user)
         Str key;
         str_init(&key, arena);
         call_key_text(job->call, &key);
-        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, job->program, &texts, &sync->options, sync->api});
+        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &sync->options, sync->api});
     }
+    return ST_OK;
+}
+
+typedef struct AgainJob {
+    const Call *call;
+    const Sync *sync;
+    const GuardPolicy *policy;
+    Program *program;
+} AgainJob;
+
+static Status compile_again_in_arena(Arena *arena, void *user)
+{
+    AgainJob *job = user;
+    GuardPolicy policy = *job->policy;
+    CompileRequest request = {.graph = call_graph(job->call, arena), .policy = &policy, .options = &job->sync->options};
+    TRY(jit_compile(&request, &job->program, NULL));
+    stat_add(STAT_COMPILES, 1);
+    stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
+    return ST_OK;
+}
+
+Status compile_as(const Call *call, const Sync *sync, const GuardPolicy *policy, Program **out)
+{
+    AgainJob job = {call, sync, policy, NULL};
+    TRY(with_arena(compile_again_in_arena, &job));
+    *out = job.program;
     return ST_OK;
 }
 

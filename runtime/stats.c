@@ -1,5 +1,6 @@
 /* The counters of runtime/stats.h and their public face, kiln_stats. */
 #include "runtime/stats.h"
+#include "runtime/store.h"
 #include "runtime/thread.h"
 
 #include <string.h>
@@ -56,6 +57,11 @@ void kiln_get_stats(kiln_stats *stats)
         .compiles = stat_get(STAT_COMPILES),
         .background_compiles = stat_get(STAT_BACKGROUND),
         .compile_seconds = (double)stat_get(STAT_COMPILE_NS) * 1e-9,
+        .disk_hits = stat_get(STAT_DISK_HITS),
+        .disk_loaded = stat_get(STAT_DISK_LOADED),
+        .disk_refused = stat_get(STAT_DISK_REFUSED),
+        .disk_stored = stat_get(STAT_DISK_STORED),
+        .disk_saved_seconds = (double)stat_get(STAT_DISK_SAVED_NS) * 1e-9,
         .fallbacks = stat_get(STAT_FALLBACKS),
         .kernels = stat_get(STAT_KERNELS),
         .bytes_moved = stat_get(STAT_BYTES),
@@ -70,6 +76,7 @@ void kiln_get_stats(kiln_stats *stats)
 void kiln_reset_stats(void)
 {
     nodes_count(rt_thread());
+    store_log_reset();
     for (int i = 0; i < STAT_COUNT; i++)
         if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_POOLED)
             atomic_store_explicit(&stat_values[i], 0, memory_order_relaxed);

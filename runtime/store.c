@@ -53,6 +53,8 @@ static Disk *open_disk(const char *path, bool writable)
         log_warn_once("disk open", "kiln: no cache on disk: %s", fail_message());
     else if (log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: %s%s", path, writable ? "" : " (read only)");
+    if (o->disk && writable)
+        store_log_open(o->disk);
     o->next = opened;
     opened = o;
     return o->disk;
@@ -110,7 +112,7 @@ static bool make_key(const JitOptions *options, const char *graph, size_t graph_
 
 typedef struct Find {
     const Call *call;
-    const Sync *sync;
+    Sync *sync;
     CacheMiss *miss;
     Disk *disk;
     Arena *arena;
@@ -137,8 +139,9 @@ static int by_use(const void *a_, const void *b_)
 /* An entry that cannot be used. What is wrong with its content never gets better: it is removed. */
 static void refuse(Find *f, const char *name, Status status)
 {
-    stat_add(STAT_DISK_REFUSED, 1);
     bool content = status == ST_FORMAT;
+    stat_add(STAT_DISK_REFUSED, 1);
+    store_log_refused(content ? REFUSED_DAMAGED : REFUSED_UNREADABLE);
     f->damaged |= content;
     f->unreadable |= !content;
     char why[256];
@@ -210,6 +213,8 @@ static Status list_items(Find *f)
     entry_prefix(&f->key, false, prefix);
     TRY(disk_list(f->disk, prefix, f->arena, &all, &n));
     entry_prefix(&f->key, true, prefix);
+    memcpy(f->sync->entry, prefix, sizeof prefix);
+    f->sync->entry[strlen(prefix) - 1] = '\0';
     f->items = ARENA_ARRAY(f->arena, DiskItem, n);
     for (uint32_t i = 0; i < n; i++) {
         if (strncmp(all[i].name, prefix, strlen(prefix)) == 0) {
@@ -221,6 +226,8 @@ static Status list_items(Find *f)
             f->other_maker = true;
         }
     }
+    if (f->other_maker)
+        store_log_refused(REFUSED_MAKER);
     if (f->n_items)
         qsort(f->items, f->n_items, sizeof *f->items, by_use);
     uint32_t most = (uint32_t)f->sync->options.value[OPT_MAX_VARIANTS] + 1;
@@ -266,13 +273,58 @@ static uint32_t choose(const Find *f)
     return chosen;
 }
 
+static bool same_facts(const Facts *a, const Facts *b)
+{
+    return equal_bytes(a->ints, sizeof *a->ints * a->n_ints, b->ints, sizeof *b->ints * b->n_ints) &&
+           equal_bytes(a->scalars, sizeof *a->scalars * a->n_scalars, b->scalars, sizeof *b->scalars * b->n_scalars);
+}
+
+/*
+ * KILN_CHECK=cache: compiles the entry's graph once more, as it was compiled then, and compares. It is compiled first, so that no kernel of
+ * the entry is in the table of kernels yet. false: they differ; *program is the fresh one.
+ */
+static bool check(const Find *f, uint32_t i, Program **program)
+{
+    Program *fresh, *loaded;
+    const char *part;
+    if (!same_facts(&f->views[i].facts, &f->call->facts)) {
+        log_line(LOG_CACHE, "disk: not checked, it was compiled for other sizes: %s", f->items[i].name);
+        return true;
+    }
+    if (compile_as(f->call, f->sync, &f->views[i].policy, &fresh) != ST_OK) {
+        log_warn("kiln: KILN_CHECK=cache: %s cannot be compiled again: %s", f->items[i].name, fail_message());
+        return true;
+    }
+    bool same = fresh->n_kernels == f->views[i].n_kernels;
+    for (uint32_t k = 0; same && k < fresh->n_kernels; k++) {
+        const EntryKernel *on_disk = &f->views[i].kernels[k];
+        const CompiledKernel *made = fresh->kernels[k].compiled;
+        same = equal_bytes(on_disk->code, on_disk->code_bytes, made->object, made->object_bytes);
+    }
+    part = "kernels";
+    if (same && entry_load(&f->views[i], &loaded) == ST_OK) {
+        same = entry_same_program(fresh, loaded, &part);
+        program_release(loaded);
+    }
+    if (same) {
+        log_line(LOG_CACHE, "disk: checked, compiling gives the same: %s", f->items[i].name);
+        program_release(fresh);
+        return true;
+    }
+    log_warn("kiln: KILN_CHECK=cache: %s/%s IS NOT what compiling gives: its %s differ. The fresh program is used; please report this",
+             disk_path(f->disk), f->items[i].name, part);
+    *program = fresh;
+    return false;
+}
+
 /* Enters one entry's program into the cache in memory. */
 static bool load(Find *f, uint32_t i)
 {
     const JitOptions *options = &f->sync->options;
     double start = os_seconds();
     Program *program;
-    Status status = entry_load(&f->views[i], &program);
+    bool checked = options->value[OPT_CHECK] != CHECK_CACHE || check(f, i, &program);
+    Status status = checked ? entry_load(&f->views[i], &program) : ST_OK;
     if (status != ST_OK) {
         refuse(f, f->items[i].name, status);
         return false;
@@ -299,6 +351,7 @@ static void find_on_disk(Find *f)
 {
     if (list_items(f) != ST_OK) {
         f->unreadable = true;
+        store_log_refused(REFUSED_UNREADABLE);
         log_warn_once("disk list", "kiln: the cache on disk cannot be read: %s", fail_message());
         return;
     }
@@ -344,13 +397,20 @@ static Status find_in_arena(Arena *arena, void *user)
     return ST_OK;
 }
 
-bool store_find(const Call *call, const Sync *sync, CacheMiss *miss, CacheHit *hit)
+bool store_find(const Call *call, Sync *sync, CacheMiss *miss, CacheHit *hit)
 {
     Find find = {.call = call, .sync = sync, .miss = miss, .hit = hit};
     if (sync->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&sync->options)))
         return false;
     (void)with_arena(find_in_arena, &find);
     return find.served;
+}
+
+void store_miss(const Call *call, const Sync *sync, const CacheMiss *miss)
+{
+    Disk *disk = sync->options.value[OPT_CACHE] == CACHE_ON && sync->entry[0] ? the_disk(&sync->options) : NULL;
+    if (disk)
+        store_log_miss(disk, sync->entry, call, sync, miss);
 }
 
 /* --- keeping ------------------------------------------------------------------------------------------------------------------- */
@@ -401,7 +461,7 @@ static Status keep_in_arena(Arena *arena, void *user)
     const Keep *keep = user;
     const StoreItem *item = keep->item;
     Str meta;
-    EntryParts parts = {.facts = *item->facts, .program = item->program, .recorded = item->texts->recorded,
+    EntryParts parts = {.facts = *item->facts, .policy = item->policy, .program = item->program, .recorded = item->texts->recorded,
                         .optimised = item->texts->optimised};
     char name[ENTRY_NAME_BYTES];
     void *bytes;
@@ -425,6 +485,7 @@ static Status keep_in_arena(Arena *arena, void *user)
         log_line(LOG_CACHE, "disk: stored %s (%zu bytes)", name, n);
     if (general && !item->options->value[OPT_ASYNC_COMPILE])
         remove_subsumed(keep->disk, &parts.key, name, arena);
+    store_log_info(keep->disk);
     evict(keep->disk, item->options);
     return ST_OK;
 }

@@ -12,22 +12,39 @@ void call_key_text(const Call *call, Str *out);
 
 /* A miss in memory: loads what the disk has for this call into the cache in memory and looks again; true: *hit. Otherwise *miss
  * says what is known now. Under the evaluation lock. */
-bool store_find(const Call *call, const Sync *sync, CacheMiss *miss, CacheHit *hit);
+bool store_find(const Call *call, Sync *sync, CacheMiss *miss, CacheHit *hit);
 
 /* Will programs that are compiled under these options be kept? Then they need their texts and the graph part of the key. */
 bool store_wanted(const JitOptions *options);
+
+/* A miss that nothing on disk could serve either: into the file `misses`. Under the evaluation lock. */
+void store_miss(const Call *call, const Sync *sync, const CacheMiss *miss);
 
 typedef struct StoreItem {
     const char *graph_key;      /* call_key_text */
     size_t graph_key_bytes;
     const Facts *facts;         /* it was compiled for */
+    const GuardPolicy *policy;
     Program *program;           /* gets the name of its entry */
     const CompileTexts *texts;
     const JitOptions *options;
     const char *where;          /* function of the API */
 } StoreItem;
 
+/* The same program, compiled as one on disk was (runtime/miss.c): for KILN_CHECK=cache. */
+Status compile_as(const Call *call, const Sync *sync, const GuardPolicy *policy, Program **out);
+
 /* Keeps a compiled program; any failure is a warning. In any thread that a fork waits for. */
 void store_keep(const StoreItem *item);
+
+/* What a process leaves behind for the command `kiln` (runtime/store_log.c). */
+typedef struct Disk Disk;
+void store_log_open(Disk *disk);            /* this directory is in use: its counters are written at exit, or when another one is */
+void store_log_info(Disk *disk);            /* the file `info`, if it says something else */
+void store_log_miss(Disk *disk, const char *key, const Call *call, const Sync *sync, const CacheMiss *miss);
+typedef enum StoreRefusal { REFUSED_DAMAGED, REFUSED_UNREADABLE, REFUSED_MAKER, REFUSAL_COUNT } StoreRefusal;
+void store_log_refused(StoreRefusal why);
+void store_log_reset(void);                 /* kiln_reset_stats: what was counted so far still belongs to the process */
+void store_log_forked(void);                /* in a child: what the parent did is the parent's */
 
 #endif

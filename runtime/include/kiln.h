@@ -257,7 +257,15 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
  *                                          the sync point (KILN_COMPILE); not for programs that are
  *                                          compiled in the background, which nobody waits for
- *     check         off | pure             pure: kiln_functions are run at each call and compared
+ *     check         off | pure | cache     pure: kiln_functions are run at each call and compared;
+ *                                          cache: what the cache on disk has is compiled once more
+ *                                          and compared
+ *     cache         on | off | readonly |  the cache of compiled programs on disk, below; refresh
+ *                   refresh                compiles anew and replaces what is there
+ *     cache_dir     folder                 where it is
+ *     cache_size    bytes (1 GiB)          what it may take; programs not used for longest go first
+ *     compile       on | off               off: a graph without a compiled program, in memory or on
+ *                                          disk, is an error (KILN_COMPILE) that names it
  *     threads       0 (all) or a number    CPU threads; no result depends on it
  *     strict        0 | 1                  a failed compile is an error, not a fall-back to the
  *                                          interpreter
@@ -266,6 +274,14 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     dump          folder                 gets every stage of every program as files
  * (jit/options.def lists all.) KILN_INVALID for an unknown name or value, with the valid ones in
  * the message.
+ *
+ * The cache on disk keeps compiled programs for later processes: in $KILN_CACHE_DIR, else
+ * $XDG_CACHE_HOME/kiln, else ~/.cache/kiln, one file per program, readable with the command `kiln`.
+ * A program is used only if the library, LLVM, the CPU, the options that change code and the graph
+ * are the same, which is compared in full, and if the file is undamaged. No failure of the disk is
+ * ever a failure of a call: it costs a compile, and one warning. Whoever may write the directory can
+ * run code as you, so it is made for you alone (0700) and refused where others own it or may write it.
+ * A process with more rights than its user (setuid) uses none.
  */
 KILN_API KILN_MUST_CHECK kiln_status kiln_set_option(const char *name, const char *value);
 /* The current value as text, NUL-terminated and cut to `size` bytes. */
@@ -282,6 +298,12 @@ typedef struct kiln_stats {
     int64_t compiles;        /* programs compiled */
     int64_t background_compiles; /* of these: on the thread in the background (async_compile) */
     double compile_seconds;
+    /* the cache on disk */
+    int64_t disk_hits;       /* of the hits: served by a program from disk */
+    int64_t disk_loaded;     /* programs loaded, for hits and for what they tell of earlier sizes */
+    int64_t disk_refused;    /* entries that were of no use: damaged or unreadable */
+    int64_t disk_stored;     /* programs written */
+    double disk_saved_seconds; /* what compiling the loaded programs once took */
     int64_t fallbacks;       /* graphs that the interpreter ran because compiling failed */
     int64_t kernels;         /* kernels launched */
     /* bytes read and written by kernels, each buffer counted once per kernel */

@@ -26,6 +26,7 @@ typedef struct Sample {
     Program *program;
     CompileTexts texts;
     Facts facts;
+    GuardPolicy policy;
     EntryParts parts;
     void *bytes;
     size_t n;
@@ -48,14 +49,14 @@ static inline Sample sample_of(const char *text, Arena *arena)
     Sample s = {0};
     cr_assert_eq(graph_parse(text, arena, &s.graph), ST_OK, "%s", fail_message());
     s.facts = facts_of(s.graph);
-    GuardPolicy policy = {.int_varies = ARENA_ARRAY(arena, bool, s.facts.n_ints + 1),
+    s.policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, s.facts.n_ints + 1),
                           .scalar_varies = ARENA_ARRAY(arena, bool, s.facts.n_scalars + 1)};
     for (uint32_t i = 0; i < s.facts.n_scalars; i++)
-        policy.scalar_varies[i] = true;
-    guard_policy_close(&policy, s.graph, false);
+        s.policy.scalar_varies[i] = true;
+    guard_policy_close(&s.policy, s.graph, false);
     JitOptions options;
     options_snapshot(&options);
-    CompileRequest request = {.graph = s.graph, .policy = &policy, .options = &options, .want_texts = true};
+    CompileRequest request = {.graph = s.graph, .policy = &s.policy, .options = &options, .want_texts = true};
     cr_assert_eq(jit_compile(&request, &s.program, &s.texts), ST_OK, "%s", fail_message());
 
     Str maker, graph, meta;
@@ -69,6 +70,9 @@ static inline Sample sample_of(const char *text, Arena *arena)
     s.parts = (EntryParts){.key = {maker.text, graph.text, maker.len, graph.len}, .meta = meta.text, .meta_bytes = meta.len,
                            .facts = s.facts, .program = s.program, .recorded = s.texts.recorded,
                            .optimised = s.texts.optimised};
+    s.policy.seen = arena_copy(arena, &s.facts, sizeof s.facts);
+    s.policy.n_seen = 1;
+    s.parts.policy = arena_copy(arena, &s.policy, sizeof s.policy);
     cr_assert_eq(entry_write(&s.parts, &s.bytes, &s.n), ST_OK, "%s", fail_message());
     return s;
 }

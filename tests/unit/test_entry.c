@@ -44,6 +44,11 @@ Test(entry, every_section_comes_back)
     cr_assert_eq(v.facts.n_scalars, 1);
     cr_assert_eq(memcmp(v.facts.ints, s.facts.ints, sizeof *v.facts.ints * v.facts.n_ints), 0);
     cr_assert_eq(memcmp(v.facts.scalars, s.facts.scalars, sizeof *v.facts.scalars), 0);
+    cr_assert_not(v.policy.general);
+    cr_assert_eq(memcmp(v.policy.int_varies, s.policy.int_varies, v.facts.n_ints), 0);
+    cr_assert(v.policy.scalar_varies[0]);
+    cr_assert_eq(v.policy.n_seen, 1);
+    cr_assert_eq(memcmp(v.policy.seen[0].ints, s.facts.ints, sizeof *s.facts.ints * s.facts.n_ints), 0);
     cr_assert_gt(v.plan->guards.n, 0);
     cr_assert_str_eq(printed(v.plan), printed(s.program));
     cr_assert_eq(v.n_kernels, s.program->n_kernels);

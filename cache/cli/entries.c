@@ -131,6 +131,20 @@ const char *store_short_key(const Cli *cli, const Store *store, const DiskItem *
                         item->name + GUARDS_AT);
 }
 
+bool info_next(const char **at, KeyLine *line)
+{
+    while (**at) {
+        const char *from = *at, *equals = strchr(from, '=');
+        size_t n = strcspn(from, "\n");
+        *at = from + n + (from[n] == '\n');
+        if (equals && equals < from + n) {
+            *line = (KeyLine){from, equals + 1, (size_t)(equals - from), (size_t)(from + n - equals - 1)};
+            return true;
+        }
+    }
+    return false;
+}
+
 int read_text_file(Cli *cli, const char *path, size_t max, const char **text)
 {
     FILE *file = fopen(path, "rb");
@@ -190,6 +204,23 @@ static const char *kernel_names(const EntryView *view, Arena *arena)
     return names.text;
 }
 
+/* "%0: f32[8,16], %1: f32[8]" without the names. */
+static const char *bare_shapes(const char *shapes, Arena *arena)
+{
+    Str out;
+    str_init(&out, arena);
+    for (const char *at = shapes; *at;) {
+        size_t name = *at == '%' ? 1 + strspn(at + 1, "0123456789") : 0;
+        if (name > 1 && at[name] == ':' && at[name + 1] == ' ')
+            at += name + 2;
+        size_t n = strcspn(at, "%");
+        n += !n; /* a '%' that names nothing */
+        str_add(&out, at, n);
+        at += n;
+    }
+    return out.text;
+}
+
 void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
 {
     if (entry_parse(bytes, n, arena, &out->view) != ST_OK) {
@@ -204,7 +235,7 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     }
     out->name = kernel_names(&out->view, arena);
     out->where = entry_meta_or(out, "where", arena, "");
-    out->shapes = entry_meta_or(out, "shapes", arena, "");
+    out->shapes = bare_shapes(entry_meta_or(out, "shapes", arena, ""), arena);
     out->made = strtoll(entry_meta_or(out, "made", arena, "0"), NULL, 10);
     out->compile_seconds = strtod(entry_meta_or(out, "compile_us", arena, "0"), NULL) / 1e6;
     const char *sm = entry_maker(out, "sm", arena), *cpu = entry_maker(out, "cpu", arena);

@@ -26,6 +26,9 @@ const char *store_short_key(const Cli *cli, const Store *store, const DiskItem *
 /* How often each entry served a call, as far as processes left it in `counters`; an array of store->n in the arena (stats.c). */
 Status store_hits(Cli *cli, const Store *store, uint64_t **hits);
 
+/* The next line name=value of the file `info`, which the library leaves in the directory. false: there is none. */
+bool info_next(const char **at, KeyLine *line);
+
 /* A whole file, terminated, in the arena. -1: read; otherwise the status to end with, all being said. */
 int read_text_file(Cli *cli, const char *path, size_t max, const char **text);
 

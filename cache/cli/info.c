@@ -63,9 +63,8 @@ static void print_library(Cli *cli, const char *info)
         print_field(cli, "", "no program has left word here yet; run one with KILN_CACHE=on");
         return;
     }
-    const char *at = info, *end = info + strlen(info);
     KeyLine line;
-    while (key_line_next(&at, end, &line))
+    for (const char *at = info; info_next(&at, &line);)
         print_field(cli, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), arena_printf(cli->arena, "%.*s", (int)line.n, line.bytes));
 }
 
@@ -113,7 +112,7 @@ static int info_json(Cli *cli, const Place *place, const Warnings *warnings)
     js_set(cli, root, "directory", js_text(place->path));
     js_set(cli, root, "problem", js_text(place->problem));
     KeyLine line;
-    for (const char *at = place->info; at && key_line_next(&at, place->info + strlen(place->info), &line);)
+    for (const char *at = place->info ? place->info : ""; info_next(&at, &line);)
         js_set(cli, library, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), js_bytes(line.bytes, line.n));
     js_set(cli, root, "library", library);
     js_set(cli, root, "options", options_json(cli));

@@ -263,10 +263,13 @@ static Status learn_maker(Import *import)
     maker_text(&options, &own);
     if (import->disk)
         TRY(disk_text(import->disk, "info", cli->arena, &info));
-    if (info)
-        build = key_line_find(info, strlen(info), "build", &n);
-    import->build_known = build != NULL;
     KeyLine line;
+    for (const char *at = info ? info : ""; info_next(&at, &line);)
+        if (line.name_bytes == strlen("build") && memcmp(line.name, "build", line.name_bytes) == 0) {
+            build = line.bytes;
+            n = line.n;
+        }
+    import->build_known = build != NULL;
     for (const char *at = own.text; key_line_next(&at, own.text + own.len, &line);) {
         const char *name = arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name);
         bool is_build = strcmp(name, "build") == 0;

@@ -168,14 +168,25 @@ static void publish(Disk *disk, const Sample *sample, const Str *by)
     os_free(bytes);
 }
 
+/* The file `info`, as the library writes it: name=value lines. */
+static const char *info_text(const Str *by)
+{
+    Str out;
+    KeyLine part;
+    str_init(&out, &arena);
+    for (const char *at = by->text; key_line_next(&at, by->text + by->len, &part);)
+        str_printf(&out, "%.*s=%.*s\n", (int)part.name_bytes, part.name, (int)part.n, part.bytes);
+    return out.text;
+}
+
 static void fill(Disk *disk, bool machine)
 {
     Sample chain = {.structure = "sin 0; mul 2 1; add 3 0", .recorded = chain_text, .optimised = chain_text, .where = "kiln_item",
-                    .shapes = "f32[4096,1024] f32[4096,1024]", .kernels = {"sin_mul_add"}, .ints = {4096, 1024}};
+                    .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]", .kernels = {"sin_mul_add"}, .ints = {4096, 1024}};
     Sample small = chain;
     Sample softmax = {.structure = "reduce_max 0; sub; exp; reduce_sum", .recorded = softmax_text, .optimised = softmax_text,
-                      .where = "kiln_read", .shapes = "f32[64,512]", .kernels = {"max_exp_sum", "div"}, .ints = {64, 512}, .general = true, .made = 3};
-    small.shapes = "f32[128,1024] f32[128,1024]";
+                      .where = "kiln_read", .shapes = "%0: f32[64,512]", .kernels = {"max_exp_sum", "div"}, .ints = {64, 512}, .general = true, .made = 3};
+    small.shapes = "%0: f32[128,1024], %1: f32[128,1024]";
     small.ints[0] = 128;
     small.made = 1;
     Str first = maker(wide, "fast"), second = maker(narrow, "strict");
@@ -188,7 +199,7 @@ static void fill(Disk *disk, bool machine)
         Str own = this_machine();
         publish(disk, &chain, &own);
     }
-    must(disk_write_text(disk, "info", first.text));
+    must(disk_write_text(disk, "info", info_text(&first)));
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,68 @@
+# The command on entries that the library wrote: two sizes, then another KILN_MATH, of one graph.
+. "$(dirname "$0")/lib.sh"
+cache=$work/cache
+KILN_CACHE_DIR=$cache KILN_CACHE=on
+export KILN_CACHE_DIR KILN_CACHE
+use=$tools/cli_use
+
+first=$("$use" 64 48) || fail "use 64 48"
+[ "$("$use" 64 48)" = "$first" ] || fail "another result from disk"
+"$use" 96 48 >/dev/null || fail "use 96 48"
+KILN_MATH=strict "$use" 64 48 >/dev/null || fail "use in strict mode"
+
+expect 0 "$kiln" cache verify
+says " 0 damaged"
+list() { "$kiln" cache list --json --name=sin_cos "$@" >"$work/list.json"; }
+list --sort=made --reverse
+[ "$("$tools/cli_json" entries <"$work/list.json")" = 3 ] || fail "three programs are expected: $("$kiln" cache list)"
+field() { "$tools/cli_json" entries "$1" "$2" <"$work/list.json"; }
+[ "$(field 0 where)" = kiln_item ] || fail "where: $(field 0 where)"
+[ "$(field 0 device)" = cpu ] || fail "device: $(field 0 device)"
+
+# each entry can be looked at in every way, by its short key
+i=0
+while [ $i -lt 3 ]; do
+    key=$(field $i key)
+    for what in show guards 'graph --optimised' code 'code --ir' key why; do
+        # shellcheck disable=SC2086
+        expect 0 "$kiln" cache $what "$key"
+        [ -s "$work/out" ] || fail "kiln cache $what $key says nothing"
+        # shellcheck disable=SC2086
+        expect 0 "$kiln" cache $what "$key" --json
+        "$tools/cli_json" <"$work/out" >/dev/null || fail "kiln cache $what $key --json is no JSON"
+    done
+    expect 0 "$kiln" cache code --ir "$key"
+    says "define"
+    expect 0 "$kiln" cache graph "$key"
+    says "sin %"
+    expect 0 "$kiln" cache graph --dot "$key"
+    says "digraph"
+    i=$((i + 1))
+done
+
+# why these are not one: a size, and an option
+key_of() { "$kiln" cache list --keys --name=sin_cos | while read -r k; do "$kiln" cache show --json "$k" >"$work/one.json"
+    [ "$("$tools/cli_json" maker math <"$work/one.json") $("$tools/cli_json" facts 0 <"$work/one.json")" = "$1 $2" ] && echo "$k"; done; }
+fast=$(key_of fast 64) other=$(key_of fast 96) strict=$(key_of strict 64)
+expect 1 "$kiln" cache diff "$fast" "$other"
+says "one key, other guards"
+says "expected 64, found 96"
+expect 1 "$kiln" cache diff "$fast" "$strict"
+says "fast in the first, strict in the second"
+expect 0 "$kiln" cache why "$other"
+says "expected 64, found 96"
+
+# a bundle goes to another directory and is served from there; an entry of another CPU is refused
+expect 0 "$kiln" cache export "$work/all.kilnpack"
+says " to "
+expect 0 "$kiln" cache import "$work/all.kilnpack" --dir="$work/second"
+says "refused 0"
+out=$(KILN_CACHE_DIR=$work/second KILN_COMPILE=off "$use" 64 48) || fail "a program does not find what was imported"
+[ "$out" = "$first" ] || fail "another result from the bundle"
+KILN_CACHE_DIR=$work/narrow KILN_TEST_FAIL=cpu:-sse2 "$use" 64 48 >/dev/null || fail "use without sse2"
+expect 0 "$kiln" cache export "$work/narrow.kilnpack" --dir="$work/narrow"
+mkdir -m 700 "$work/third"
+expect 1 "$kiln" cache import "$work/narrow.kilnpack" --dir="$work/third"
+says "features: only here: sse2"
+says "taken 0"
+finish

@@ -1,0 +1,23 @@
+/* use ROWS COLS: a program that computes relu(sin(x) * y) of so many elements and prints the sum; for tests of the real cache. */
+#include <kiln.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char **argv)
+{
+    if (argc < 3)
+        return 2;
+    int64_t rows = atoll(argv[1]), cols = atoll(argv[2]);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, (double)(rows * cols), 1), KILN_SHAPE(rows, cols));
+    kiln_status status = kiln_eval(x); /* an input of the graph that follows */
+    double total = 0;
+    if (status == KILN_OK)
+        status = kiln_item(kiln_sum(kiln_relu(kiln_mul(kiln_sin(x), kiln_cos(x)))), &total);
+    if (status != KILN_OK)
+        fprintf(stderr, "%s\n", kiln_error_message());
+    else
+        printf("%.3f\n", total);
+    kiln_scope_end(scope);
+    return status != KILN_OK;
+}

@@ -1,6 +1,7 @@
 /*
  * dlopen LIBRARY: the library can be loaded by a program that is already running (a plug-in, a binding of another language),
- * computes, reports an error, and stays usable for its own threads when it is closed again.
+ * leaves the floating-point modes as they are, computes, reports an error, stays usable for its own threads when it is closed
+ * again, and may be opened and closed in a loop: memory, mappings and threads stay as many as they were.
  */
 #define KILN_NO_LOCATIONS
 #include <kiln.h>
@@ -19,11 +20,48 @@
             return fprintf(stderr, "%s\n", dlerror()), 1;                                          \
     }
 
-int main(int argc, char **argv)
+static unsigned float_modes(void)
 {
-    void *library = argc == 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+#if defined(__x86_64__)
+    return __builtin_ia32_stmxcsr() & ~0x3fu;
+#else
+    return 0;
+#endif
+}
+
+static long count_lines(const char *path)
+{
+    long lines = 0;
+    FILE *f = fopen(path, "r");
+    for (int c; f && (c = getc(f)) != EOF;)
+        lines += c == '\n';
+    if (f)
+        fclose(f);
+    return lines;
+}
+
+static long threads(void)
+{
+    long n = -1;
+    char line[256];
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "Threads: %ld", &n) == 1)
+            break;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Opens, computes, closes. */
+static int once(const char *path)
+{
+    unsigned modes = float_modes();
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
-        return fprintf(stderr, "%s\n", argc == 2 ? dlerror() : "usage: dlopen LIBRARY"), 1;
+        return fprintf(stderr, "%s\n", dlerror()), 1;
+    if (float_modes() != modes)
+        return fprintf(stderr, "loading changed the floating-point modes\n"), 1;
     SYMBOL(kiln_full)
     SYMBOL(kiln_sum)
     SYMBOL(kiln_add)
@@ -36,8 +74,31 @@ int main(int argc, char **argv)
         return fprintf(stderr, "sum is %g: %s\n", total, p_kiln_error_message()), 1;
     if (p_kiln_reshape(x, KILN_SHAPE(3)) || !strstr(p_kiln_error_message(), "kiln_reshape"))
         return fprintf(stderr, "no error: %s\n", p_kiln_error_message()), 1;
+    if (float_modes() != modes)
+        return fprintf(stderr, "computing changed the floating-point modes\n"), 1;
     dlclose(library);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    enum { TIMES = 40 };
+    long maps = 0, running = 0;
+    if (argc != 2)
+        return fprintf(stderr, "usage: dlopen LIBRARY\n"), 2;
+    for (int i = 0; i < TIMES; i++) {
+        if (once(argv[1]) != 0)
+            return 1;
+        if (i == 2) {
+            usleep(20000);
+            maps = count_lines("/proc/self/maps");
+            running = threads();
+        }
+    }
     usleep(20000);
+    if (threads() > running || count_lines("/proc/self/maps") > maps + 4)
+        return fprintf(stderr, "threads %ld, then %ld; mappings %ld, then %ld\n", running, threads(), maps,
+                       count_lines("/proc/self/maps")), 1;
     puts("loaded, computed, closed");
     return 0;
 }

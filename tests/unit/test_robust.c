@@ -176,17 +176,48 @@ static void *deep_chain(void *result)
     return NULL;
 }
 
-Test(robust, million_node_chain, .timeout = 170)
+/* 2^18 values of their own, added in pairs: 786,000 nodes, of which most are alive at once. */
+static void *wide_tree(void *result)
+{
+    enum { LEAVES = 1 << 18 };
+    double value = -1;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor **level = malloc(sizeof(kiln_tensor *) * LEAVES), *ones = kiln_ones(KILN_F64, KILN_SHAPE(4));
+    for (int i = 0; level && i < LEAVES; i++)
+        level[i] = kiln_mul(ones, kiln_scalar(i));
+    for (int n = LEAVES; level && n > 1; n /= 2)
+        for (int i = 0; i < n / 2; i++)
+            level[i] = kiln_add(level[2 * i], level[2 * i + 1]);
+    kiln_status status = level ? kiln_item(kiln_max(level[0]), &value) : KILN_OUT_OF_MEMORY;
+    free(level);
+    kiln_scope_end(scope);
+    *(double *)result = status == KILN_OK ? value - (double)LEAVES * (LEAVES - 1) / 2 : -2;
+    return NULL;
+}
+
+static double on_small_stack(void *(*work)(void *))
 {
     pthread_attr_t attr;
     pthread_t thread;
     double value = 0;
     cr_assert_eq(pthread_attr_init(&attr), 0);
     cr_assert_eq(pthread_attr_setstacksize(&attr, 256 << 10), 0);
-    cr_assert_eq(pthread_create(&thread, &attr, deep_chain, &value), 0);
+    cr_assert_eq(pthread_create(&thread, &attr, work, &value), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&attr);
+    return value;
+}
+
+Test(robust, million_node_chain, .timeout = 170)
+{
+    double value = on_small_stack(deep_chain);
     cr_assert_float_eq(value, CHAIN, 0, "got %g: %s", value, kiln_error_message());
+}
+
+Test(robust, wide_tree, .timeout = 170)
+{
+    double difference = on_small_stack(wide_tree);
+    cr_assert_float_eq(difference, 0, 0, "off by %g: %s", difference, kiln_error_message());
 }
 
 /* A chain that is never computed must be freed as well. */
@@ -211,6 +242,11 @@ Test(robust, floating_point_state_is_the_callers)
     unsigned before = __builtin_ia32_stmxcsr();
     cr_assert_float_eq(big_sum(100000), 200000, 0);
     cr_assert_eq(__builtin_ia32_stmxcsr() & ~0x3fu, before & ~0x3fu, "modes and masks (flags may be raised)");
+    unsigned flush = before | 0x8040; /* flush to zero, denormals are zero */
+    __builtin_ia32_ldmxcsr(flush);
+    cr_assert_float_eq(big_sum(100001), 200002, 0);
+    cr_assert_eq(__builtin_ia32_stmxcsr() & ~0x3fu, flush & ~0x3fu, "a caller that flushes goes on flushing");
+    __builtin_ia32_ldmxcsr(before);
 #endif
     cr_assert_eq(fegetround(), FE_TONEAREST);
 }

@@ -1,6 +1,6 @@
 /*
- * replay FOLDER: the target gets every file of the folder, then each of its beginnings, and (small files) each with one byte
- * changed. What libFuzzer once found stays found without libFuzzer.
+ * replay FOLDER...: the target gets every file of the folders, then each of its beginnings, and it with one byte changed (of long files
+ * some of them). What libFuzzer once found stays found without libFuzzer.
  */
 #include "target.h"
 
@@ -8,14 +8,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { LARGEST = 1 << 20, SMALL = 600 };
+enum { LARGEST = 1 << 20, MOST = 1000 };
 
 static void shorter_and_changed(uint8_t *bytes, size_t n)
 {
-    size_t step = n / SMALL + 1;
+    size_t step = n / MOST + 1;
     for (size_t cut = 0; cut < n; cut += step)
         LLVMFuzzerTestOneInput(bytes, cut);
-    for (size_t at = 0; n <= SMALL && at < n; at++) {
+    for (size_t at = 0; at < n; at += step) {
         uint8_t kept = bytes[at];
         bytes[at] = (uint8_t)(kept ^ (1 << at % 8));
         LLVMFuzzerTestOneInput(bytes, n);
@@ -46,21 +46,29 @@ static int replay(const char *path)
     return 0;
 }
 
-int main(int argc, char **argv)
+static int replay_folder(const char *path, int *files)
 {
-    DIR *folder = argc == 2 ? opendir(argv[1]) : NULL;
-    int files = 0, failed = 0;
+    DIR *folder = opendir(path);
+    int failed = 0;
     if (!folder)
-        return fprintf(stderr, "usage: replay FOLDER\n"), 2;
+        return fprintf(stderr, "%s: no such folder\n", path), 1;
     for (struct dirent *entry; (entry = readdir(folder));) {
-        char path[4096];
+        char file[4096];
         if (entry->d_name[0] == '.')
             continue;
-        snprintf(path, sizeof path, "%s/%s", argv[1], entry->d_name);
-        failed |= replay(path);
-        files++;
+        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+        failed |= replay(file);
+        ++*files;
     }
     closedir(folder);
+    return failed;
+}
+
+int main(int argc, char **argv)
+{
+    int files = 0, failed = argc < 2;
+    for (int i = 1; i < argc; i++)
+        failed |= replay_folder(argv[i], &files);
     printf("%d files\n", files);
     return failed || files == 0;
 }

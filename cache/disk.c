@@ -280,13 +280,17 @@ static Status read_only(const Disk *disk) { return fail(ST_IO, "%s was opened fo
 /* Gives the finished temporary its name. Two names are better than a rename, which would replace; not all systems have them. */
 static bool give_name(int folder, const char *temporary, const char *name, bool replace)
 {
-    if (!replace) {
-        if (os_file_link(folder, temporary, name) || errno == EEXIST) {
-            (void)os_file_remove(folder, temporary); /* else it is stale, and removed as such */
-            return true;
-        }
-        if (errno != EPERM && errno != EOPNOTSUPP && errno != ENOSYS && errno != EMLINK)
-            return false;
+    OsFileInfo info;
+    bool linked = !replace && os_file_link(folder, temporary, name);
+    int cause = errno;
+    bool there = !replace && !linked && cause == EEXIST && os_dir_info(folder, name, &info) && info.regular && info.ours && !info.shared;
+    if (linked || there) {
+        (void)os_file_remove(folder, temporary); /* else it is stale, and removed as such */
+        return true;
+    }
+    if (!replace && cause != EEXIST && cause != EPERM && cause != EOPNOTSUPP && cause != ENOSYS && cause != EMLINK) {
+        errno = cause;
+        return false;
     }
     return os_file_rename(folder, temporary, name);
 }

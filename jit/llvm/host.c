@@ -167,6 +167,8 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
                       bool want_text, Emitted *out)
 {
     *out = (Emitted){0};
+    if (session_fails())
+        return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     if (!host_get()->usable)
         return fail(ST_UNSUPPORTED,
                     "this CPU (%s) lacks AVX2, FMA or F16C, which compiled kernels need", host.cpu);

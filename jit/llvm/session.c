@@ -21,7 +21,18 @@ static void fatal(const char *reason)
     log_warn("LLVM gave up on kernel %s: %s", kernel_at_work, reason);
 }
 
-static void init(void) { LLVMInstallFatalErrorHandler(fatal); }
+bool session_fails(void)
+{
+    char hook[32];
+    return strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "llvm") == 0;
+}
+
+static void init(void)
+{
+    LLVMInstallFatalErrorHandler(fatal);
+    if (session_fails())
+        log_warn("KILN_TEST_FAIL=llvm: LLVM is initialised");
+}
 
 void session_init(void)
 {

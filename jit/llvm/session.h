@@ -36,6 +36,7 @@ typedef struct SessionOut {   /* all os_free */
 } SessionOut;
 
 void session_init(void);      /* once a process, before any target is asked for; thread-safe, idempotent */
+bool session_fails(void);     /* KILN_TEST_FAIL=llvm: shows that a process needs no LLVM */
 LLVMCodeGenOptLevel session_effort(const Session *s);
 void session_attribute(Session *s, LV fn, const char *key, const char *text);
 

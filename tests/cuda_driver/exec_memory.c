@@ -35,16 +35,21 @@ Space exec_space(const Inst *in)
     }
 }
 
-// The variable of the kernel that holds all of [offset, offset + size), or the dynamic part.
+// Does one variable hold all of [offset, offset + size)?
+static bool inside_one(const Variable *v, uint64_t offset, unsigned size)
+{
+    for (; v; v = v->next)
+        if (offset >= v->address && offset + size <= v->address + v->size)
+            return true;
+    return false;
+}
+
 static bool inside_shared(const Launch *launch, uint64_t offset, unsigned size)
 {
     const Kernel *k = launch->kernel;
     if (k->has_dynamic && offset >= k->dynamic_offset)
         return offset + size <= k->dynamic_offset + launch->dynamic_shared;
-    for (const Variable *v = k->shared; v; v = v->next)
-        if (offset >= v->address && offset + size <= v->address + v->size)
-            return true;
-    return false;
+    return inside_one(k->shared, offset, size);
 }
 
 static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, uint64_t *address, unsigned size, bool writes)
@@ -69,7 +74,7 @@ static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, ui
         return (Place){w->block->shared + at, w->block->shared_written + at};
     case SPACE_LOCAL: {
         size_t frame = launch->kernel->local_extent;
-        if (at < SPACE_START || at + size > frame)
+        if (!inside_one(launch->kernel->local, at, size))
             exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%u bytes at 0x%llx of the .local space are in no variable",
                            size, at);
         return (Place){w->local + lane * frame + at, w->local_written + lane * frame + at};
@@ -279,8 +284,9 @@ RUN(run_fence)
 static void land_copy(Warp *w, const AsyncCopy *copy)
 {
     uint8_t value[16] = {0};
-    if (copy->taken)
-        memcpy(value, exec_access(w, copy->in, copy->lane, SPACE_GLOBAL, copy->from, copy->taken, ACCESS_READ, NULL), copy->taken);
+    unsigned step = copy->taken == copy->size ? copy->size : copy->taken % 4 == 0 ? 4 : 1;
+    for (unsigned at = 0; at < copy->taken; at += step)
+        memcpy(value + at, exec_access(w, copy->in, copy->lane, SPACE_GLOBAL, copy->from + at, step, ACCESS_READ, NULL), step);
     memcpy(exec_access(w, copy->in, copy->lane, SPACE_SHARED, copy->to, copy->size, ACCESS_WRITE, value), value, copy->size);
 }
 

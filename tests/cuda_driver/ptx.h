@@ -180,8 +180,9 @@ typedef struct Kernel {
     size_t shared_extent;  // as placed
     size_t dynamic_offset; // where the dynamic part starts
     bool has_dynamic;
+    Variable *local;       // the same for a thread's local memory, with the .param variables of calls
     size_t local_bytes;    // per thread, as a device counts them
-    size_t local_extent;   // as placed, with gaps and the .param variables of calls
+    size_t local_extent;   // as placed
     uint32_t maxntid[3], reqntid[3]; // 0: not given
     uint32_t maxnreg, minnctapersm;
     bool uses_barrier;

@@ -248,11 +248,13 @@ static const Variable *find_variable(Decoder *d, const char *name)
     return NULL;
 }
 
-static int64_t place_local(Decoder *d, size_t size, size_t align)
+static int64_t place_local(Decoder *d, Variable *v)
 {
-    size_t offset = align_up(d->local_extent + SPACE_GAP, align > 16 ? align : 16);
-    d->local_extent = offset + size;
-    return (int64_t)offset;
+    v->address = align_up(d->local_extent + SPACE_GAP, v->align > 16 ? v->align : 16);
+    d->local_extent = v->address + v->size;
+    v->next = d->k->local;
+    d->k->local = v;
+    return (int64_t)v->address;
 }
 
 // ---- operands ----
@@ -896,8 +898,8 @@ static void declare_variables(Decoder *d, Space space)
         Symbol *s = add_symbol(d, SYMBOL_VARIABLE, v->name);
         s->space = SPACE_LOCAL;
         s->size = v->size;
-        s->offset = place_local(d, v->size, v->align);
-        if (space == SPACE_LOCAL)
+        s->offset = place_local(d, v);
+        if (space == SPACE_LOCAL) // .param variables live in registers
             d->k->local_bytes += align_up(v->size, 4);
     }
 }

@@ -152,10 +152,13 @@ static void publish(Disk *disk, const Sample *sample, const Str *by)
     line(&meta, "compile_us", arena_printf(&arena, "%d", 9400 + 1000 * sample->made));
     line(&meta, "where", sample->where);
     line(&meta, "shapes", sample->shapes);
+    bool varies[2] = {false, false};
+    GuardPolicy policy = {.int_varies = varies, .scalar_varies = varies, .general = sample->general};
     EntryParts parts = {
         .key = {by->text, graph.text, by->len, graph.len},
         .meta = meta.text, .meta_bytes = meta.len,
         .facts = {sample->ints, NULL, 2, 0},
+        .policy = &policy,
         .program = program(sample),
         .recorded = sample->recorded, .optimised = sample->optimised,
     };

@@ -75,15 +75,15 @@ const Poly poly_log10 = {{
     {0, {0}},
 }};
 
-/* sin r = r + r z P(z), z = r^2, |r| <= pi/2 */
+/* sin r = r + r^3 P(z), z = r^2, |r| <= 1.5833: the rounded sum is never beyond 1 (see sin_half_pi) */
 const Poly poly_sin_half_pi = {{
-    /* f32, 2^-27.2 */
+    /* f32, found by search */
     {4, {
-      -0x1.55554cp-3, 0x1.110edap-7, -0x1.9f70e2p-13, 0x1.5dc754p-19}},
+      -0x1.55555p-3, 0x1.110eeap-7, -0x1.9f686p-13, 0x1.5cfe38p-19}},
     {0, {0}},
 }};
 
-/* the same, |r| <= pi/4 */
+/* sin r = r + r z P(z), |r| <= pi/4 */
 const Poly poly_sin = {{
     /* f32, 2^-27.9 */
     {3, {

@@ -6,6 +6,10 @@
  * the constant also carries a bias, so that one shift makes those bits the float 2^n.
  *
  * Subnormal results are right, NaN goes through, overflow gives infinity. Error bounds are rows of ir/accuracy.def.
+ *
+ * exp and sigmoid leave what happens far from 0 to a rare region, and ask for it with one instruction: all is done on
+ * STEPS n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least STEPS; the bits
+ * of its exponent then say whether |n| has reached 64.
  */
 #include "ir/expand_float.h"
 
@@ -14,22 +18,40 @@ static const double log2e[2] = {0x1.715476p+0, 0x1.71547652b82fep+0};
 static const double ln2_high[2] = {0x1.62e43p-1, 0x1.62e42fefa39efp-1};
 static const double ln2_low[2] = {-0x1.05c610p-29, 0x1.abc9e3b39803fp-56};
 
+enum { STEPS = 8 };
+
+typedef struct Steps {
+    X q, i, n; /* q and i of ExpParts; STEPS n as a float */
+} Steps;
+
 /* `low`: an instruction to add to what is left of x, or NULL. */
-static ExpParts reduce(E *e, X x, const X *low, int bias, const Poly *p)
+static Steps reduce(E *e, X x, const X *low, int bias, const Poly *p)
 {
     int w = x_is_f64(e, x);
-    X magic = x_like(e, x, (w ? 0x1.8p52 : 0x1.8p23) + bias);
-    X t = x_fma(e, x, x_like(e, x, log2e[w]), magic);
+    X magic = x_like(e, x, STEPS * ((w ? 0x1.8p52 : 0x1.8p23) + bias));
+    X t = x_fma(e, x, x_like(e, x, STEPS * log2e[w]), magic);
     X n = x_sub(e, t, magic);
-    X r = x_fma(e, n, x_like(e, x, -ln2_high[w]), x);
-    r = x_fma(e, n, x_like(e, x, -ln2_low[w]), r);
+    X r = x_fma(e, n, x_like(e, x, -ln2_high[w] / STEPS), x);
+    r = x_fma(e, n, x_like(e, x, -ln2_low[w] / STEPS), r);
     if (low)
         r = x_add(e, r, *low);
     X q = x_fma(e, x_mul(e, r, r), x_poly(e, r, p), r);
-    return (ExpParts){.q = q, .i = x_as_int(e, t)};
+    return (Steps){.q = q, .i = x_as_int(e, t), .n = n};
 }
 
-ExpParts exp_parts(E *e, X x, int bias, const Poly *p) { return reduce(e, x, NULL, bias, p); }
+/* |n| >= 64, or NaN: of the exponent's bits, the highest and the lowest three left aside, one is set. */
+static X far_out(E *e, Steps s)
+{
+    bool w = x_is_f64(e, s.n);
+    X high = x_and_bits(e, x_as_int(e, s.n), w ? UINT64_C(0x3f80000000000000) : 0x3c000000);
+    return x_ine(e, high, x_like(e, high, 0));
+}
+
+ExpParts exp_parts(E *e, X x, int bias, const Poly *p)
+{
+    Steps s = reduce(e, x, NULL, bias, p);
+    return (ExpParts){.q = s.q, .i = s.i};
+}
 
 X exp_scale(E *e, X i)
 {
@@ -56,6 +78,7 @@ static X clamp_exp(E *e, X x, double below32, double below64, double above32, do
     return x_at_least(e, x, x_pick(e, x, below32, below64));
 }
 
+/* For any x, without a rare region. */
 X float_exp(E *e, X x)
 {
     x = clamp_exp(e, x, -104, -746, 89, 710);
@@ -67,11 +90,23 @@ X exp_of_pair(E *e, X x, X low)
 {
     X v = clamp_exp(e, x, -104, -746, 89, 710);
     low = x_select(e, x_feq(e, v, x), low, x_like(e, x, 0));
-    ExpParts p = reduce(e, v, &low, 2 * x_form(e, x)->bias, &poly_exp);
+    Steps p = reduce(e, v, &low, 2 * x_form(e, x)->bias, &poly_exp);
     return exp_scale_any(e, p.q, p.i);
 }
 
-EXPAND(EXP) { return float_exp(e, x[0]); }
+/* The clamp from below stays outside, because masks are made of -inf: only the scaling is rare then, and overflow. */
+EXPAND(EXP)
+{
+    int bias = x_form(e, x[0])->bias;
+    X v = x_at_least(e, x[0], x_pick(e, x[0], -104, -746));
+    Steps p = reduce(e, v, NULL, bias, &poly_exp);
+    X s = exp_scale(e, p.i), far = far_out(e, p);
+    x_rare_begin(e, far);
+    X any = exp_scale_any(e, p.q, x_add(e, p.i, x_like(e, p.i, bias)));
+    any = x_select(e, x_flt(e, x_pick(e, v, 89, 710), v), x_inf(e, v), any);
+    x_rare_end(e);
+    return x_select(e, far, any, x_fma(e, s, p.q, s));
+}
 
 EXPAND(EXP2)
 {
@@ -94,19 +129,17 @@ EXPAND(EXPM1)
     return x_select(e, tiny, x[0], r);
 }
 
-/* 1 / (1 + e^-x); where that would overflow it is e^x, subnormal in the end. */
+/* 1 / (1 + e^-x); far from 0 it is e^x or 1. */
 EXPAND(SIGMOID)
 {
-    X one = x_like(e, x[0], 1), lowest = x_pick(e, x[0], -87, -708);
-    X v = x_at_most(e, x[0], x_pick(e, x[0], 87, 708));
-    ExpParts p = exp_parts(e, x_fneg(e, v), x_form(e, v)->bias, &poly_exp);
-    X s = exp_scale(e, p.i);
+    X one = x_like(e, x[0], 1);
+    Steps p = reduce(e, x_fneg(e, x[0]), NULL, x_form(e, x[0])->bias, &poly_exp);
+    X s = exp_scale(e, p.i), far = far_out(e, p);
     X r = x_div(e, one, x_fma(e, s, p.q, x_add(e, s, one))); /* s + 1 is mostly exact */
-    X low = x_flt(e, v, lowest);
-    x_rare_begin(e, low);
-    X tail = float_exp(e, v);
+    x_rare_begin(e, far);
+    X tail = x_at_most(e, float_exp(e, x[0]), one);
     x_rare_end(e);
-    return x_select(e, low, tail, r);
+    return x_select(e, far, tail, r);
 }
 
 /* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */

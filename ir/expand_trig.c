@@ -1,11 +1,14 @@
 /*
  * sin, cos, tan and their inverses.
  *
- * F32. sin and cos reduce by multiples of pi (cos by odd multiples of pi/2) and need one odd polynomial on
- * [-pi/2, pi/2] and a sign; tan reduces by multiples of pi/2. The reduction subtracts n times a three-part constant with
- * fused multiply-adds and is good up to SMALL_32. Beyond, in a rare region, the argument's fraction of pi is taken in F64,
- * exactly: 1/pi cut in chunks of 29 bits, each times a 24-bit significand is exact, and multiples of 2 are dropped from
- * every product before it is added.
+ * F32. sin takes away an even multiple of pi/2, cos an odd one, and both need one odd polynomial on [-pi/2, pi/2] and a
+ * sign; tan takes away any multiple. The multiple is found by adding a constant so large that the sum rounds to it, which
+ * also leaves its integer in the low bits; m pi/2 is subtracted with pi/2 in three parts by fused multiply-adds. That is
+ * good up to SMALL_32. Beyond, in a rare region, the argument's fraction of pi is taken in F64, exactly: 1/pi cut in chunks
+ * of 29 bits, each times a 24-bit significand is exact, and multiples of 2 are dropped from every product before it is added.
+ *
+ * What sin and cos cost decides whether a kernel waits for memory or for them, so: no clamp (the coefficients keep the
+ * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the rare.
  *
  * F64. All reduce by multiples of pi/2 to a value in two parts. Beyond SMALL_64, in a rare region, 192 bits of 2/pi,
  * chosen by the exponent, are multiplied with the significand in integers (Payne and Hanek's method).
@@ -21,13 +24,13 @@
 
 /* ---- F32 reduction ---- */
 
-/* |x| / pi modulo 2, in F64, for any F32 (of infinity: NaN). The chunks shrink fast enough that the sum rounds only below
+/* x / pi modulo 2, in F64, for any F32 (of infinity: NaN). The chunks shrink fast enough that the sum rounds only below
  * what a result near a multiple of pi needs. */
-static X wide_turns(E *e, X a)
+static X wide_turns(E *e, X x)
 {
     static const double chunk[7] = {0x1.45f306dp-2, 0x1.9391054p-31, 0x1.4fe13abp-60, 0x1.d1f534dp-89,
                                     0x1.b81b6c5p-118, 0x1.5993c4p-149, 0x1.c820ff2p-176};
-    X d = x_fpext(e, a, SC_F64), half = x_like(e, d, 0.5), minus_two = x_like(e, d, -2);
+    X d = x_fpext(e, x, SC_F64), half = x_like(e, d, 0.5), minus_two = x_like(e, d, -2);
     X sum = x_like(e, d, 0);
     for (int i = 0; i < 7; i++) {
         X p = x_mul(e, d, x_like(e, d, chunk[i]));
@@ -55,28 +58,58 @@ static Reduced wide_rest(E *e, X turns, double offset, double per_turn)
     return (Reduced){.r = x_fptrunc(e, rest, SC_F32), .i = x_itrunc(e, x_as_int(e, m), SC_I32)};
 }
 
-/*
- * a = |x| less the nearest multiple of pi / per_turn; offset 0.5 takes the nearest odd multiple of half of that
- * instead: k - 0.5 with k = round(a / pi + 0.5).
- */
-static Reduced reduce32(E *e, X a, double offset, double per_turn)
+/* x - m pi/2. The parts of pi/2 all have its sign: with m = 0, -0 stays -0. */
+static X minus_quarters(E *e, X x, X m)
 {
-    X magic = x_like(e, a, 0x1.8p23), shift = x_like(e, a, offset);
-    X inverse = x_like(e, a, 0x1.45f306p-2 * per_turn);
-    X t = offset == 0 ? x_fma(e, a, inverse, magic) : x_add(e, x_fma(e, a, inverse, shift), magic);
-    X n = x_sub(e, t, magic);
-    if (offset != 0)
-        n = x_sub(e, n, shift);
-    X r = x_fma(e, n, x_like(e, a, -0x1.921fb6p+1 / per_turn), a);
-    r = x_fma(e, n, x_like(e, a, 0x1.777a5cp-24 / per_turn), r);
-    r = x_fma(e, n, x_like(e, a, 0x1.ee59dap-49 / per_turn), r);
-    X i = x_as_int(e, t);
+    X r = x_fma(e, m, x_like(e, x, -0x1.921fb4p+0), x);
+    r = x_fma(e, m, x_like(e, x, -0x1.4442d0p-24), r);
+    return x_fma(e, m, x_like(e, x, -0x1.846988p-48), r);
+}
 
-    X far = x_flt(e, x_like(e, a, SMALL_32), a);
+/* `near`, or where x is far what wide_rest says, with i shifted left. */
+static Reduced unless_far(E *e, X x, X far, Reduced near, double offset, double per_turn, int shift)
+{
     x_rare_begin(e, far);
-    Reduced wide = wide_rest(e, wide_turns(e, a), offset, per_turn);
+    Reduced wide = wide_rest(e, wide_turns(e, x), offset, per_turn);
+    if (shift)
+        wide.i = x_shl_n(e, wide.i, shift);
     x_rare_end(e);
-    return (Reduced){.r = x_select(e, far, wide.r, r), .i = x_select(e, far, wide.i, i)};
+    return (Reduced){.r = x_select(e, far, wide.r, near.r), .i = x_select(e, far, wide.i, near.i)};
+}
+
+/* x less the nearest even multiple of pi/2; bit 0 of i: is half of that multiple odd? */
+static Reduced reduce_even(E *e, X x)
+{
+    X magic = x_like(e, x, 0x1.8p24); /* neighbours are 2 apart */
+    X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic), m = x_sub(e, t, magic);
+    /* m is 0 or at least 2; from 2^17 on (of NaN too) one of these bits of the exponent is set */
+    X high = x_and_bits(e, x_as_int(e, m), 0x38000000), far = x_ine(e, high, x_like(e, high, 0));
+    Reduced near = {.r = minus_quarters(e, x, m), .i = x_as_int(e, t)};
+    return unless_far(e, x, far, near, 0, 1, 0);
+}
+
+/*
+ * a = |x| less an odd multiple m of pi/2, the nearest but for 1/128 of it: 2a/pi is rounded to 1/64, of that the lowest 7 bits
+ * are cut off, and one is added. Bit 7 of i: is (m + 1) / 2 odd? Below it zeros.
+ */
+static Reduced reduce_odd(E *e, X a)
+{
+    X t = x_fma(e, a, x_like(e, a, 0x1.45f306p-1), x_like(e, a, 0x1p17 + 2));
+    X i = x_and_bits(e, x_as_int(e, t), ~UINT64_C(127));
+    X m = x_sub(e, x_as_float(e, i), x_like(e, a, 0x1p17 + 1));
+    X far = x_flt(e, x_like(e, a, SMALL_32), a);
+    Reduced near = {.r = minus_quarters(e, a, m), .i = i};
+    return unless_far(e, a, far, near, 0.5, 1, 7);
+}
+
+/* x less the nearest multiple of pi/2, which bit 0 of i says to be odd. */
+static Reduced reduce_any(E *e, X x)
+{
+    X magic = x_like(e, x, 0x1.8p23);
+    X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic);
+    X far = x_flt(e, x_like(e, x, SMALL_32), x_fabs(e, x));
+    Reduced near = {.r = minus_quarters(e, x, x_sub(e, t, magic)), .i = x_as_int(e, t)};
+    return unless_far(e, x, far, near, 0, 2, 0);
 }
 
 /* r + r (z P(z)) */
@@ -86,19 +119,22 @@ static X odd_poly(E *e, X r, const Poly *p)
     return x_fma(e, r, x_mul(e, z, x_poly(e, z, p)), r);
 }
 
-/* sin r for |r| <= pi/2, F32; rounding must not take it beyond 1. */
+/*
+ * sin r = r + r^3 P(r^2) for |r| <= 1.5833, F32. Never beyond 1: the coefficients were searched for that, trying every r.
+ * P is negative, so the sum of zeros would be +0 for r = -0; adding +0 to r^3 first makes it -0.
+ */
 static X sin_half_pi(E *e, X r)
 {
-    X one = x_like(e, r, 1), s = odd_poly(e, r, &poly_sin_half_pi);
-    return x_at_least(e, x_at_most(e, s, one), x_fneg(e, one));
+    X z = x_mul(e, r, r);
+    return x_fma(e, x_fma(e, z, r, x_like(e, r, 0)), x_poly(e, z, &poly_sin_half_pi), r);
 }
 
-/* v with its sign flipped where the bit of i is set. */
-static X flip_by_bit(E *e, X v, X i, int bit)
+/* v with its sign flipped where the bit of i is set; zeros_below: all lower bits are known to be 0. */
+static X flip_by_bit(E *e, X v, X i, int bit, bool zeros_below)
 {
     const FloatForm *f = x_form(e, v);
     X at_top = x_shl_n(e, i, f->width - 1 - bit);
-    if (bit)
+    if (bit && !zeros_below)
         at_top = x_and_bits(e, at_top, f->sign);
     return x_as_float(e, x_xor(e, x_as_int(e, v), at_top));
 }
@@ -244,44 +280,40 @@ static X bit_set(E *e, X i, int bit)
 
 EXPAND(SIN)
 {
-    X a = x_fabs(e, x[0]);
-    if (!x_is_f64(e, a)) {
-        Reduced p = reduce32(e, a, 0, 1);
-        X r = flip_by_bit(e, sin_half_pi(e, p.r), p.i, 0);
-        return flip_by_sign(e, r, x[0]);
+    if (!x_is_f64(e, x[0])) {
+        Reduced p = reduce_even(e, x[0]);
+        return flip_by_bit(e, sin_half_pi(e, p.r), p.i, 0, true);
     }
-    Reduced p = reduce64(e, a);
+    Reduced p = reduce64(e, x_fabs(e, x[0]));
     Pair sc = sin_cos64(e, p);
     X r = x_select(e, bit_set(e, p.i, 0), sc.low, sc.high);
-    return flip_by_sign(e, flip_by_bit(e, r, p.i, 1), x[0]);
+    return flip_by_sign(e, flip_by_bit(e, r, p.i, 1, false), x[0]);
 }
 
 EXPAND(COS)
 {
     X a = x_fabs(e, x[0]);
     if (!x_is_f64(e, a)) {
-        Reduced p = reduce32(e, a, 0.5, 1);
-        return flip_by_bit(e, sin_half_pi(e, p.r), p.i, 0);
+        Reduced p = reduce_odd(e, a);
+        return flip_by_bit(e, sin_half_pi(e, p.r), p.i, 7, true);
     }
     Reduced p = reduce64(e, a);
     Pair sc = sin_cos64(e, p);
     X r = x_select(e, bit_set(e, p.i, 0), sc.high, sc.low);
-    return flip_by_bit(e, r, x_add(e, p.i, x_like(e, p.i, 1)), 1); /* minus in quadrants 1 and 2 */
+    return flip_by_bit(e, r, x_add(e, p.i, x_like(e, p.i, 1)), 1, false); /* minus in quadrants 1 and 2 */
 }
 
 EXPAND(TAN)
 {
-    X a = x_fabs(e, x[0]), r;
-    if (!x_is_f64(e, a)) {
-        Reduced p = reduce32(e, a, 0, 2);
+    if (!x_is_f64(e, x[0])) {
+        Reduced p = reduce_any(e, x[0]);
         X t = odd_poly(e, p.r, &poly_tan);
-        r = x_select(e, bit_set(e, p.i, 0), x_div(e, x_like(e, t, -1), t), t);
-    } else {
-        Reduced p = reduce64(e, a);
-        Pair sc = sin_cos64(e, p);
-        X odd = bit_set(e, p.i, 0);
-        r = x_div(e, x_select(e, odd, x_fneg(e, sc.low), sc.high), x_select(e, odd, sc.high, sc.low));
+        return x_select(e, bit_set(e, p.i, 0), x_div(e, x_like(e, t, -1), t), t);
     }
+    Reduced p = reduce64(e, x_fabs(e, x[0]));
+    Pair sc = sin_cos64(e, p);
+    X odd = bit_set(e, p.i, 0);
+    X r = x_div(e, x_select(e, odd, x_fneg(e, sc.low), sc.high), x_select(e, odd, sc.high, sc.low));
     return flip_by_sign(e, r, x[0]);
 }
 

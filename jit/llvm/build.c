@@ -322,6 +322,14 @@ void if_end(Emit *e, const If *i)
     l_at(e, i->exit);
 }
 
+void l_unlikely(Emit *e, LV branch)
+{
+    LV weights[] = {LLVMMDStringInContext(e->ctx, "branch_weights", 14),
+                    LLVMConstInt(e->type[SC_I32], 1, 0), LLVMConstInt(e->type[SC_I32], 2000, 0)};
+    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->ctx, "prof", 4),
+                    LLVMMDNodeInContext(e->ctx, weights, 3));
+}
+
 /* ---- levels ---- */
 
 void level_open(Emit *e, int level)

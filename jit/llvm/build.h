@@ -187,6 +187,7 @@ typedef struct If {
 } If;
 If if_begin(Emit *e, LV condition, const char *name);
 void if_end(Emit *e, const If *i);
+void l_unlikely(Emit *e, LV branch);                               /* its first target is rarely taken */
 
 /* Levels. open: a new instance of `level` (and of all inner ones) begins here. enter: stand at the outermost place of
  * `level` (no-op where the builder is there already); leave: go back. */

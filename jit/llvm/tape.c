@@ -188,14 +188,16 @@ static void emit_region(Emit *e, Walk *w, const TapeRare *r)
     }
     LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), rare = l_block(e, "rare");
     LLVMBasicBlockRef join = l_block(e, "");
-    LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), rare, join);
+    LV mask = LLVMBuildFreeze(e->b, cond, "");
+    LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), rare, join);
+    l_unlikely(e, branch);
     l_at(e, rare);
     emit_range(e, w, r->begin, r->end);
     LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
     for (uint16_t i = r->end; i < w->t->n; i++) {
         const TapeInst *n = &w->t->inst[i];
         if (merges(r, n) && v[n->c])
-            chosen[i] = LLVMBuildSelect(e->b, cond, v[n->b], v[n->c], "");
+            chosen[i] = LLVMBuildSelect(e->b, mask, v[n->b], v[n->c], "");
     }
     LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
     LLVMBuildBr(e->b, join);

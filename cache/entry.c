@@ -61,6 +61,13 @@ static Status read_header(Parse *p, const uint8_t *bytes, size_t n)
     return at == n ? ST_OK : fail(ST_FORMAT, "%zu bytes where %" PRIu64 " belong", n, at);
 }
 
+uint32_t entry_format(const void *bytes, size_t n)
+{
+    ByteReader in = {bytes, (const uint8_t *)bytes + n, false};
+    const void *magic = read_bytes(&in, sizeof entry_magic);
+    return magic && memcmp(magic, entry_magic, sizeof entry_magic) == 0 ? read_u32(&in) : 0;
+}
+
 static Status malformed(EntrySection section, const char *what)
 {
     return fail(ST_FORMAT, "malformed %s: %s", entry_section_names[section], what);

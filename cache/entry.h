@@ -56,6 +56,9 @@ typedef struct EntryView {
 /* ST_FORMAT says what is wrong with it (a person reads it: "truncated: 812 of 4096 bytes"). When memory runs out the arena jumps. */
 Status entry_parse(const void *bytes, size_t n, Arena *arena, EntryView *out);
 
+/* The format that these bytes say they are of; 0: no entry of any. Another than ENTRY_FORMAT is no damage: another version wrote it. */
+uint32_t entry_format(const void *bytes, size_t n);
+
 /* A value of the meta lines, terminated, in the arena; NULL: not there. */
 const char *entry_meta(const EntryView *entry, const char *name, Arena *arena);
 

@@ -221,10 +221,31 @@ static const char *bare_shapes(const char *shapes, Arena *arena)
     return out.text;
 }
 
+/* Are all sizes that the program works with numbers that its guards fix? */
+static bool sizes_fixed(const Program *plan, Arena *arena)
+{
+    const GuardSet *set = &plan->guards;
+    bool *fixed = ARENA_ARRAY(arena, bool, set->sizes.n), all = true;
+    for (uint32_t i = 0; i < set->n; i++)
+        if (set->at[i].kind == GUARD_INT_EQ)
+            fixed[set->at[i].a] = true;
+    for (uint32_t i = 0; i < set->sizes.n; i++) {
+        const SizeExpr *e = &set->sizes.at[i];
+        fixed[i] |= e->kind == SIZE_CONST || (e->kind != SIZE_FACT && fixed[e->a] && fixed[e->b]);
+    }
+    for (uint32_t i = 0; i < plan->n_buffers; i++)
+        all &= fixed[plan->buffers[i].numel];
+    for (uint32_t i = 0; i < plan->n_args; i++)
+        all &= plan->args[i].kind != BIND_SIZE || fixed[plan->args[i].value];
+    return all;
+}
+
 void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
 {
     if (entry_parse(bytes, n, arena, &out->view) != ST_OK) {
+        uint32_t format = entry_format(bytes, n);
         out->damage = arena_strdup(arena, fail_message());
+        out->other_format = format && format != ENTRY_FORMAT;
         return;
     }
     char name[ENTRY_NAME_BYTES];
@@ -236,6 +257,7 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     out->name = kernel_names(&out->view, arena);
     out->where = entry_meta_or(out, "where", arena, "");
     out->shapes = bare_shapes(entry_meta_or(out, "shapes", arena, ""), arena);
+    out->sizes = out->view.plan->general ? "any" : sizes_fixed(out->view.plan, arena) ? "fixed" : "vary";
     out->made = strtoll(entry_meta_or(out, "made", arena, "0"), NULL, 10);
     out->compile_seconds = strtod(entry_meta_or(out, "compile_us", arena, "0"), NULL) / 1e6;
     const char *sm = entry_maker(out, "sm", arena), *cpu = entry_maker(out, "cpu", arena);

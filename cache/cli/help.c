@@ -216,13 +216,77 @@ static void complete_bash(void)
     puts("    [ \"${COMPREPLY[0]: -1}\" = '=' ] && compopt -o nospace\n    return 0\n}\ncomplete -o filenames -F _kiln kiln");
 }
 
-/* zsh reads bash's functions through bashcompinit; its own description of options would say the same once more. */
+/* A text inside 'name[...]' of zsh's _arguments, or after 'name:' of _describe. */
+static void zsh_text(const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\''", stdout);
+        else if (strchr("[]:\\", *text))
+            printf("\\%c", *text);
+        else
+            putchar(*text);
+    }
+}
+
+static void zsh_commands(bool of_cache)
+{
+    printf("        local -a commands=(%s", of_cache ? "" : "'cache:the cache on disk'");
+    for (int id = 0; id < VERB_COUNT; id++) {
+        const char *name = verb_info[id].name, *space = strchr(name, ' ');
+        if (hidden((VerbId)id) || (space != NULL) != of_cache)
+            continue;
+        printf(" '%s:", space ? space + 1 : name);
+        zsh_text(verb_info[id].help);
+        putchar('\'');
+    }
+    puts(")\n        _describe command commands\n        return");
+}
+
+static void zsh_flag(const FlagInfo *flag)
+{
+    printf(" '--%s%s[", flag->name, *flag->value ? "=" : "");
+    zsh_text(flag->help);
+    putchar(']');
+    if (strchr(flag->value, '|')) {
+        printf(":%s:(", flag->name);
+        print_choices(flag->value);
+        putchar(')');
+    } else if (*flag->value) {
+        printf(":%s:%s", flag->name, strcmp(flag->value, "PATH") == 0 ? "_files" : " ");
+    }
+    putchar('\'');
+}
+
 static void complete_zsh(void)
 {
     puts("#compdef kiln\n# zsh completion of kiln, printed by `kiln completion zsh`");
-    puts("autoload -U +X bashcompinit && bashcompinit");
-    complete_bash();
-    puts("_kiln \"$@\"");
+    puts("_kiln_keys()\n{\n    local -a keys=(${(f)\"$(kiln cache list --keys 2>/dev/null)\"})\n    compadd -a keys\n}");
+    puts("_kiln()\n{\n    local verb=$words[2]\n    if (( CURRENT == 2 )); then");
+    zsh_commands(false);
+    puts("    fi\n    if [[ $verb == cache ]]; then\n        if (( CURRENT == 3 )); then");
+    zsh_commands(true);
+    puts("        fi\n        verb=\"cache $words[3]\"\n        shift words\n        (( CURRENT-- ))\n    fi\n    shift words\n    (( CURRENT-- ))");
+    puts("    case $verb in");
+    for (int id = 0; id < VERB_COUNT; id++) {
+        const VerbInfo *verb = &verb_info[id];
+        const char *kinds = completes(verb->arguments);
+        if (hidden((VerbId)id))
+            continue;
+        printf("    '%s') _arguments", verb->name);
+        for (int k = 0; k < FLAG_COUNT; k++)
+            if (takes((VerbId)id, k))
+                zsh_flag(&flag_info[k]);
+        if (strcmp(kinds, "words") == 0) {
+            printf(" '*:word:(");
+            print_choices(verb->arguments);
+            printf(")'");
+        } else if (*kinds) {
+            printf(" '*:%s:%s'", kinds, strcmp(kinds, "key") == 0 ? "_kiln_keys" : strcmp(kinds, "path") == 0 ? "_files" : "{_kiln_keys; _files}");
+        }
+        puts(" ;;");
+    }
+    puts("    esac\n}\nif [[ $funcstack[1] == _kiln ]]; then\n    _kiln \"$@\"\nelse\n    compdef _kiln kiln\nfi");
 }
 
 /* A text in single quotes for fish, where \ and ' are escaped. */

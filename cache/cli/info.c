@@ -57,6 +57,16 @@ static Place look(Cli *cli)
     return place;
 }
 
+/* Does the library say the same there? Then it is printed once. */
+static bool says(const char *info, const char *name, const char *value)
+{
+    KeyLine line;
+    for (const char *at = info ? info : ""; info_next(&at, &line);)
+        if (line.name_bytes == strlen(name) && memcmp(line.name, name, line.name_bytes) == 0)
+            return line.n == strlen(value) && memcmp(line.bytes, value, line.n) == 0;
+    return false;
+}
+
 static void print_library(Cli *cli, const char *info)
 {
     if (!info) {
@@ -133,7 +143,8 @@ int cmd_INFO(Cli *cli)
         return info_json(cli, &place, &warnings);
     print_title(cli, "kiln " KILN_VERSION_STRING);
     print_field(cli, "cpu", host_cpu_name());
-    print_field(cli, "features", host_cpu_features());
+    if (!says(place.info, "features", host_cpu_features()))
+        print_field(cli, "features", host_cpu_features());
     print_field(cli, "cache", place.path ? place.path : "none");
     print_field(cli, "", place.problem);
     putchar('\n');

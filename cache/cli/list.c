@@ -9,12 +9,12 @@
 /* What a line shows; in the arena of the process, so that an entry's bytes can go at once. */
 typedef struct Line {
     const DiskItem *item;
-    const char *key, *name, *where, *device, *cpu, *shapes, *damage;
+    const char *key, *name, *where, *device, *cpu, *shapes, *sizes, *damage;
     uint32_t n_kernels;
     uint64_t hits;
     double compile_seconds;
     int64_t made;
-    bool general;
+    bool other_format;
 } Line;
 
 typedef int Compare(const void *a, const void *b);
@@ -80,6 +80,7 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
         *line = (Line){.item = item, .key = entry.key, .name = "", .where = "", .device = "", .cpu = "", .shapes = ""};
         if (entry.damage) {
             line->damage = arena_strdup(cli->arena, entry.damage);
+            line->other_format = entry.other_format;
         } else {
             line->name = arena_strdup(cli->arena, entry.name);
             line->where = arena_strdup(cli->arena, entry.where);
@@ -89,11 +90,19 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
             line->n_kernels = entry.view.n_kernels;
             line->compile_seconds = entry.compile_seconds;
             line->made = entry.made;
-            line->general = entry.view.plan->general;
+            line->sizes = entry.sizes; /* static text */
         }
     }
     arena_free(&arena);
     return status;
+}
+
+/* "f32[8,16]" alone, "like f32[8,16]" where some size is an argument, "any" for the most general program. */
+static const char *shapes_text(const Line *line, Arena *arena)
+{
+    if (strcmp(line->sizes, "any") == 0)
+        return "any";
+    return strcmp(line->sizes, "vary") == 0 && *line->shapes ? arena_printf(arena, "like %s", line->shapes) : line->shapes;
 }
 
 static void print_lines(Cli *cli, const Line *lines, uint32_t n)
@@ -116,13 +125,13 @@ static void print_lines(Cli *cli, const Line *lines, uint32_t n)
         row[5] = size_text(arena, line->item->bytes);
         row[7] = age_text(arena, cli->now - line->item->used);
         if (line->damage) {
-            row[1] = "(damaged)";
-            damaged++;
+            row[1] = line->other_format ? "(another format)" : "(damaged)";
+            damaged += !line->other_format;
             continue;
         }
         row[1] = line->name;
         row[2] = line->device;
-        row[3] = line->general ? "any" : line->shapes;
+        row[3] = shapes_text(line, arena);
         row[4] = arena_printf(arena, "%u", line->n_kernels);
         row[6] = arena_printf(arena, "%" PRIu64, line->hits);
         row[8] = seconds_text(arena, line->compile_seconds);
@@ -151,7 +160,7 @@ static json_t *line_json(Cli *cli, const Line *line)
     js_set(cli, row, "device", js_text(line->device));
     js_set(cli, row, "cpu", js_text(line->cpu));
     js_set(cli, row, "shapes", js_text(line->shapes));
-    js_set(cli, row, "general", json_boolean(line->general));
+    js_set(cli, row, "sizes", js_text(line->sizes));
     js_set(cli, row, "kernels", json_integer(line->n_kernels));
     js_set(cli, row, "hits", json_integer((json_int_t)line->hits));
     js_set(cli, row, "made", json_integer(line->made));

@@ -121,7 +121,7 @@ static int show_json(Cli *cli, const Entry *entry)
     js_set(cli, root, "where", js_text(entry->where));
     js_set(cli, root, "device", js_text(entry->device));
     js_set(cli, root, "shapes", js_text(entry->shapes));
-    js_set(cli, root, "general", json_boolean(entry->view.plan->general));
+    js_set(cli, root, "sizes", js_text(entry->sizes));
     js_set(cli, root, "bytes", json_integer((json_int_t)entry->item->bytes));
     js_set(cli, root, "made", json_integer(entry->made));
     js_set(cli, root, "used", json_integer(entry->item->used));
@@ -158,11 +158,13 @@ static const char *facts_text(Arena *arena, const Facts *facts)
     return text.len ? text.text : NULL;
 }
 
-static const char *accepts(const Program *plan)
+static const char *accepts(const Entry *entry)
 {
-    if (plan->general)
+    if (strcmp(entry->sizes, "any") == 0)
         return "every shape of its graph";
-    return plan->guards.n ? "what its guards let pass" : "every call with its key";
+    if (strcmp(entry->sizes, "vary") == 0)
+        return "shapes like these, where its guards hold";
+    return entry->view.plan->guards.n ? "these shapes, where its guards hold" : "every call with its key";
 }
 
 int cmd_SHOW(Cli *cli)
@@ -184,7 +186,7 @@ int cmd_SHOW(Cli *cli)
     print_field(cli, "name", entry.name);
     print_field(cli, "needed by", *entry.where ? entry.where : NULL);
     print_field(cli, "shapes", *entry.shapes ? entry.shapes : NULL);
-    print_field(cli, "accepts", accepts(entry.view.plan));
+    print_field(cli, "accepts", accepts(&entry));
     print_field(cli, "bytes", arena_printf(arena, "%zu", entry.item->bytes));
     print_field(cli, "made", arena_printf(arena, "%s, in %s", time_text(arena, entry.made), seconds_text(arena, entry.compile_seconds)));
     print_field(cli, "last used", time_text(arena, entry.item->used));

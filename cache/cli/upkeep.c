@@ -28,7 +28,7 @@ int cmd_PATH(Cli *cli)
 /* --- verify ------------------------------------------------------------------------------------------------------------- */
 
 typedef struct Damage {
-    uint32_t good, damaged, removed, unreadable;
+    uint32_t good, damaged, removed, unreadable, other_format;
     json_t *list;
 } Damage;
 
@@ -41,8 +41,9 @@ static void verify_one(Cli *cli, const Store *store, const DiskItem *item, Damag
     Status status = entry_open(cli, store, item, &arena, &entry);
     const char *what = status != ST_OK ? fail_message() : entry.damage;
     bool removed = false;
-    if (!what) {
-        found->good++;
+    if (!what || (status == ST_OK && entry.other_format)) {
+        found->good += !what;
+        found->other_format += what != NULL;
         arena_free(&arena);
         return;
     }
@@ -89,6 +90,8 @@ int cmd_VERIFY(Cli *cli)
         printf("%u good, %u damaged", found.good, found.damaged);
         if (found.removed)
             printf(" and removed");
+        if (found.other_format)
+            printf(", %u of another format", found.other_format);
         if (found.unreadable)
             printf(", %u unreadable", found.unreadable);
         putchar('\n');
@@ -99,6 +102,7 @@ int cmd_VERIFY(Cli *cli)
     js_set(cli, root, "good", json_integer(found.good));
     js_set(cli, root, "damaged", json_integer(found.damaged));
     js_set(cli, root, "removed", json_integer(found.removed));
+    js_set(cli, root, "other_format", json_integer(found.other_format));
     js_set(cli, root, "unreadable", json_integer(found.unreadable));
     js_set(cli, root, "entries", found.list);
     int printed = js_print(cli, root);

@@ -40,6 +40,10 @@ while [ $i -lt 3 ]; do
     i=$((i + 1))
 done
 
+list --sort=made --reverse
+[ "$(field 0 sizes)" = fixed ] || fail "sizes of the first: $(field 0 sizes)"
+"$kiln" cache list --name=sin_cos | grep -q 'like f32\[96,48\]' || fail "no size of the second program varies: $("$kiln" cache list)"
+
 # why these are not one: a size, and an option
 key_of() { "$kiln" cache list --keys --name=sin_cos | while read -r k; do "$kiln" cache show --json "$k" >"$work/one.json"
     [ "$("$tools/cli_json" maker math <"$work/one.json") $("$tools/cli_json" facts 0 <"$work/one.json")" = "$1 $2" ] && echo "$k"; done; }
@@ -51,6 +55,23 @@ expect 1 "$kiln" cache diff "$fast" "$strict"
 says "fast in the first, strict in the second"
 expect 0 "$kiln" cache why "$other"
 says "expected 64, found 96"
+
+# what processes left behind: counters, misses, who they are
+stat() { "$kiln" cache stats --json | "$tools/cli_json" counters "$1"; }
+[ "$(stat compiles)" = "$(stat published)" ] && [ "$(stat compiles)" -ge 3 ] || fail "compiles $(stat compiles), published $(stat published)"
+[ "$(stat disk_hits)" -ge 2 ] || fail "disk_hits $(stat disk_hits)"
+[ "$(stat miss.size)" -ge 1 ] || fail "miss.size $(stat miss.size)"
+[ "$(stat saved_us)" -gt "$(stat load_us)" ] || fail "loading took longer than compiling"
+hits=$("$kiln" cache list --json --sort=hits | "$tools/cli_json" entries 0 hits)
+[ "$hits" -ge 1 ] || fail "no entry has hits"
+expect 0 "$kiln" cache why
+says "never_seen  kiln_item"
+says "expected 64, found 96"
+"$kiln" info --json >"$work/info.json"
+[ "$("$tools/cli_json" library features <"$work/info.json")" = "$("$tools/cli_json" features <"$work/info.json")" ] || fail "info: features differ"
+[ "$("$tools/cli_json" library build <"$work/info.json")" = "$("$kiln" cache show --json "$fast" | "$tools/cli_json" maker build)" ] || fail "info: build"
+expect 0 "$kiln" info
+says "OPTION"
 
 # a bundle goes to another directory and is served from there; an entry of another CPU is refused
 expect 0 "$kiln" cache export "$work/all.kilnpack"

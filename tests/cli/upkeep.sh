@@ -68,6 +68,14 @@ expect 1 "$kiln" cache verify --delete --dir="$work/damaged"
 says "1 good, 3 damaged and removed"
 expect 0 "$kiln" cache verify --dir="$work/damaged"
 
+# written by a later version: no damage, not touched
+cp -a "$cache" "$work/later"
+printf '\377' | dd of="$(entry 6a216ed3 "$work/later")" bs=1 seek=8 conv=notrunc 2>/dev/null
+golden later_verify "$kiln" cache verify --delete --dir="$work/later"
+golden later_show "$kiln" cache show 6a21 --dir="$work/later"
+expect 0 "$kiln" cache list --dir="$work/later"
+says "(another format)"
+
 # --- prune
 cp -a "$cache" "$work/prune"
 golden prune_dry "$kiln" cache prune --older-than=30d --dry-run --dir="$work/prune"

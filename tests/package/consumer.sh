@@ -34,6 +34,10 @@ if ldd "$command" | grep -iE 'llvm|cuda|stdc\+\+'; then
     echo "the command needs what it must not"
     exit 1
 fi
+if nm -D "$command" | grep -wE 'mmap|mmap64|mprotect|dlopen'; then
+    echo "the command could map code: it must not be able to"
+    exit 1
+fi
 for file in man/man1/kiln.1 man/man3/kiln.3 man/man7/kiln-env.7 bash-completion/completions/kiln zsh/site-functions/_kiln \
     fish/vendor_completions.d/kiln.fish; do
     [ -s "$prefix/share/$file" ] || { echo "not installed: share/$file"; exit 1; }

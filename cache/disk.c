@@ -368,23 +368,33 @@ static int by_use(const void *a_, const void *b_)
     return a->used != b->used ? (a->used < b->used ? -1 : 1) : strcmp(a->name, b->name);
 }
 
-static Status prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run, Arena *arena, DiskPrune *out)
+typedef struct PruneJob {
+    Disk *disk;
+    uint64_t limit, down_to;    /* more than `limit` bytes: removed down to `down_to` */
+    int64_t max_age;
+    bool dry_run;
+    DiskPrune *out;
+} PruneJob;
+
+static Status prune(const PruneJob *job, Arena *arena)
 {
     DiskItem *items;
     uint32_t n;
+    DiskPrune *out = job->out;
     int64_t now = os_time();
-    TRY(disk_list(disk, "", arena, &items, &n));
+    TRY(disk_list(job->disk, "", arena, &items, &n));
     if (n)
         qsort(items, n, sizeof *items, by_use);
     out->kept = n;
     for (uint32_t i = 0; i < n; i++)
         out->kept_bytes += items[i].bytes;
+    uint64_t most = out->kept_bytes > job->limit ? job->down_to : UINT64_MAX;
     Status status = ST_OK;
     for (uint32_t i = 0; i < n; i++) {
-        bool old = max_age > 0 && now - items[i].used > max_age;
-        if (out->kept_bytes <= max_bytes && !old)
+        bool old = job->max_age > 0 && now - items[i].used > job->max_age;
+        if (out->kept_bytes <= most && !old)
             break; /* sorted: the rest was used later */
-        Status removed = dry_run ? ST_OK : disk_remove(disk, items[i].name);
+        Status removed = job->dry_run ? ST_OK : disk_remove(job->disk, items[i].name);
         if (removed != ST_OK) {
             status = removed;
             continue;
@@ -394,40 +404,44 @@ static Status prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_ru
         out->kept--;
         out->kept_bytes -= items[i].bytes;
     }
-    out->stale = remove_stale(disk, dry_run);
+    out->stale = remove_stale(job->disk, job->dry_run);
+    return status;
+}
+
+static Status run_prune(const PruneJob *job)
+{
+    Arena arena;
+    jmp_buf oom;
+    *job->out = (DiskPrune){0};
+    arena_init(&arena, &oom);
+    Status status = setjmp(oom) == 0 ? prune(job, &arena) : fail(ST_OUT_OF_MEMORY, "no memory for the list of entries");
+    arena_free(&arena);
     return status;
 }
 
 Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run, DiskPrune *out)
 {
-    Arena arena;
-    jmp_buf oom;
-    *out = (DiskPrune){0};
-    if (!disk->writable && !dry_run)
-        return read_only(disk);
-    arena_init(&arena, &oom);
-    Status status = setjmp(oom) == 0 ? prune(disk, max_bytes, max_age, dry_run, &arena, out)
-                                     : fail(ST_OUT_OF_MEMORY, "no memory for the list of entries");
-    arena_free(&arena);
-    return status;
+    PruneJob job = {disk, max_bytes, max_bytes, max_age, dry_run, out};
+    return !disk->writable && !dry_run ? read_only(disk) : run_prune(&job);
 }
 
 bool disk_evict(Disk *disk, uint64_t limit, DiskPrune *out)
 {
     static const char stamp[] = "evicted";
+    PruneJob job = {disk, limit, limit / 5 * 4, 0, false, out};
     OsFileInfo info;
-    *out = (DiskPrune){0};
-    if (!disk->writable || (os_dir_info(disk->dir, stamp, &info) && !whole_hour(info.modified, os_time())))
+    if (!disk->writable)
+        return false;
+    bool stamped = os_dir_info(disk->dir, stamp, &info);
+    if (stamped && !whole_hour(info.modified, os_time()))
         return false;
     int lock = os_file_lock(disk->dir, stamp); /* where the system has no locks two may evict: no harm */
     if (lock < 0 && errno == EWOULDBLOCK)
         return false;
     (void)os_file_touch(disk->dir, stamp, 0);
-    DiskPrune now;
-    bool due = disk_prune(disk, UINT64_MAX, 0, true, &now) == ST_OK;
-    due = due && disk_prune(disk, now.kept_bytes > limit ? limit / 5 * 4 : UINT64_MAX, 0, false, out) == ST_OK;
+    bool done = stamped && run_prune(&job) == ST_OK; /* the hour begins with a new directory's first entry */
     os_file_close(lock);
-    return due;
+    return done;
 }
 
 /* --- small files ----------------------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
  * from inventing memset and friends, fma is an instruction, and the symbols of the finished object
  * are checked.
  */
+#include "jit/llvm/disassemble.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
 #include "ir/base/os.h"
@@ -59,6 +60,7 @@ static void host_init(void)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86Disassembler();
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);
     snprintf(host.version, sizeof host.version, "%u.%u.%u", major, minor, patch);
@@ -145,6 +147,11 @@ static Status lint(const Session *s, const unsigned char *object, size_t bytes)
     return ST_OK;
 }
 
+static Status host_assembly(const void *code, size_t bytes, char **text)
+{
+    return disassemble(host.triple, host.cpu, host.features, code, bytes, text);
+}
+
 static const Target host_target = {
     .reduce_lanes = REDUCE_LANES,
     .plan = plan_host,
@@ -161,6 +168,7 @@ static const SessionTarget host_session = {
     .attributes = host_attributes,
     .file = LLVMObjectFile,
     .check = lint,
+    .assembly = host_assembly,
 };
 
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options,

@@ -151,7 +151,7 @@ static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType ty
     return copy ? ST_OK : fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its code", s->name);
 }
 
-static Status texts(Session *s, SessionOut *out)
+static Status print_ir(const Session *s, SessionOut *out)
 {
     char *ir = LLVMPrintModuleToString(s->e.module);
     size_t n = strlen(ir) + 1;
@@ -159,14 +159,7 @@ static Status texts(Session *s, SessionOut *out)
     if (out->ir)
         memcpy(out->ir, ir, n);
     LLVMDisposeMessage(ir);
-    if (!out->ir)
-        return fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its text", s->name);
-    if (s->how->file == LLVMAssemblyFile)
-        return ST_OK;
-    LLVMModuleRef copy = LLVMCloneModule(s->e.module); /* code generation changes the module */
-    Status status = emit_file(s, copy, LLVMAssemblyFile, (void **)&out->assembly, &n);
-    LLVMDisposeModule(copy);
-    return status;
+    return out->ir ? ST_OK : fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its text", s->name);
 }
 
 static Status generate(Session *s, bool want_text, SessionOut *out)
@@ -187,11 +180,12 @@ static Status generate(Session *s, bool want_text, SessionOut *out)
         return status;
     TRY(optimise(s));
     if (want_text)
-        TRY(texts(s, out));
+        TRY(print_ir(s, out)); /* code generation changes the module */
     TRY(emit_file(s, e->module, s->how->file, &out->code, &out->bytes));
     if (s->error[0])
         return fail(ST_COMPILE, "kernel %s: %s", s->name, s->error);
-    return s->how->check(s, out->code, out->bytes);
+    TRY(s->how->check(s, out->code, out->bytes));
+    return want_text && s->how->assembly ? s->how->assembly(out->code, out->bytes, &out->assembly) : ST_OK;
 }
 
 Status session_compile(const SessionTarget *how, const Emit *start, const char *name, bool want_text, SessionOut *out)

@@ -27,6 +27,7 @@ struct SessionTarget {
     void (*attributes)(Session *s, LV fn);              /* of one function that has a body */
     LLVMCodeGenFileType file;
     Status (*check)(const Session *s, const unsigned char *code, size_t bytes); /* of the finished code */
+    Status (*assembly)(const void *code, size_t bytes, char **text); /* the code as text; NULL: it is text */
 };
 
 typedef struct SessionOut {   /* all os_free */

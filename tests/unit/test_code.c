@@ -205,6 +205,7 @@ Test(code, emitter_without_memory)
     k_store(k, 0, kidx_axis(k, a), k_op(k, OP_EXP, DT_F32, i, VREF_NONE, VREF_NONE), VREF_NONE);
     JitOptions o = setting_options(settings[0]);
     Status status = ST_OUT_OF_MEMORY;
+    options_init(); /* allocates, and reads on without memory */
     int n = 1;
     for (; n < 200 && status == ST_OUT_OF_MEMORY; n++) {
         Emitted out;

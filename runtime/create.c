@@ -6,6 +6,7 @@
  * the start (an INPUT with storage).
  */
 #include "ir/base/os.h"
+#include "runtime/device.h"
 #include "runtime/record.h"
 
 #include <inttypes.h>
@@ -242,16 +243,25 @@ API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void 
         return rec_end(&r, NULL);
     if (bytes && !data)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "data is NULL"));
-    Storage *storage = storage_new(bytes);
-    if (!storage)
-        return rec_end(&r, rec_failed(&r, ST_OUT_OF_MEMORY));
-    if (dtype == KILN_BOOL) {
-        const unsigned char *from = data;
-        unsigned char *to = storage->data;
+    unsigned char *truth = NULL; /* bools are any bytes to the caller, 0 or 1 inside */
+    if (dtype == KILN_BOOL && bytes) {
+        if (!(truth = os_alloc(bytes)))
+            return rec_end(&r, rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory"));
         for (size_t i = 0; i < bytes; i++)
-            to[i] = from[i] != 0;
-    } else if (bytes) {
-        memcpy(storage->data, data, bytes);
+            truth[i] = ((const unsigned char *)data)[i] != 0;
+        data = truth;
+    }
+    Storage *storage = NULL;
+    int device;
+    Status status = device_current(&device);
+    if (status == ST_OK)
+        status = storage_new_on(device, bytes, &storage);
+    if (status == ST_OK)
+        status = device_write(storage, storage->data, data, bytes);
+    os_free(truth);
+    if (status != ST_OK) {
+        storage_release(storage);
+        return rec_end(&r, rec_failed(&r, status));
     }
     return evaluated(&r, dtype, shape, storage, storage->data, NULL);
 }

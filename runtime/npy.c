@@ -12,6 +12,7 @@
  * which NumPy has no code for.
  */
 #include "ir/base/os.h"
+#include "runtime/device.h"
 #include "runtime/sync.h"
 
 #include <errno.h>
@@ -272,6 +273,8 @@ API1(kiln_tensor *, kiln_load_npy, const char *, path)
     Storage *data = NULL;
     Status status = read_file(f, path, &h, &data);
     fclose(f);
+    if (status == ST_OK)
+        status = storage_to_current(&data);
     if (status != ST_OK) {
         storage_release(data);
         return rec_end(&r, rec_failed(&r, status));

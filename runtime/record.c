@@ -14,6 +14,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
+#include "runtime/device.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -123,16 +124,35 @@ static bool eager_computes(Op op)
     return cls == CLS_VIEW ? op == OP_CONCAT || op == OP_PAD : cls != CLS_LEAF && op != OP_CAST;
 }
 
+/* Operands on several devices: names the first two. */
+static RtNode *rec_fail_apart(Rec *r, const RtNode *node)
+{
+    uint32_t a = 0, b;
+    char one[SHAPE_TEXT], two[SHAPE_TEXT], name[2][DEVICE_NAME];
+    while (!node_device(node->in[a]))
+        a++;
+    for (b = a; !node_device(node->in[b]) || node_device(node->in[b]) == node_device(node->in[a]);)
+        b++;
+    return rec_fail(r, ST_DEVICE, "operands lie on different devices: %s on %s, %s on %s; move one with kiln_to",
+                    node_text(node->in[a], one), device_name(node_device(node->in[a]), name[0]), node_text(node->in[b], two),
+                    device_name(node_device(node->in[b]), name[1]));
+}
+
 /* The last steps of every node: inputs, place, depth, eager mode. */
 static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
 {
     if (!node)
         return rec_failed(r, ST_OUT_OF_MEMORY);
     uint32_t depth = 0;
+    bool apart = false;
     for (uint32_t k = 0; k < node->n_in; k++) {
         node->in[k] = node_retain(in[k]);
-        if (in[k]->depth > depth && node_pending(in[k]))
+        const Storage *storage = atomic_load_explicit(&in[k]->storage, memory_order_acquire);
+        uint8_t device = storage ? storage->device : in[k]->device;
+        if (!storage && in[k]->depth > depth)
             depth = in[k]->depth;
+        apart |= node->device && device && node->device != device;
+        node->device |= device;
     }
     node->depth = depth < UINT32_MAX ? depth + 1 : depth;
     if (node->depth == DEEP)
@@ -144,6 +164,8 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     node->loc = r->loc;
     if (!own(r, node))
         return NULL;
+    if (apart)
+        return rec_fail_apart(r, node);
     if (option_int(OPT_MODE) == MODE_EAGER && eager_computes((Op)node->op) && !node->weak) {
         Status status = eval_nodes(&node, 1, r->api, r->loc);
         if (status != ST_OK)

@@ -42,6 +42,7 @@ static void thread_end(void *arg)
     scopes_end_thread(t);
     nodes_end_thread(t);
     handles_end_thread(t);
+    cuda_end_thread(t);
     errors_end_thread(t);
     os_free(t->temp);
     memset(t, 0, sizeof *t);

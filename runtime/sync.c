@@ -8,6 +8,7 @@
  */
 #include "runtime/sync.h"
 #include "ir/base/os.h"
+#include "runtime/device.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,16 +68,14 @@ size_t kiln_dtype_size(kiln_dtype dtype)
 
 /* ---- elements ---- */
 
-void copy_elements(const RtNode *node, void *out)
+Status copy_elements(const RtNode *node, void *out)
 {
     size_t size = dtype_bytes((DType)node->dtype);
     int64_t n = node_elements(node);
     if (n == 0)
-        return;
-    if (!node->strided) {
-        memcpy(out, node->data, size * (size_t)n);
-        return;
-    }
+        return ST_OK;
+    if (!node->strided)
+        return device_read(atomic_load(&node->storage), node->data, out, size * (size_t)n);
     int64_t at[MAX_RANK] = {0}, offset = 0; /* strided nodes have an axis */
     int last = node->rank - 1;
     char *to = out;
@@ -92,20 +91,24 @@ void copy_elements(const RtNode *node, void *out)
             at[d] = 0;
         }
     }
+    return ST_OK;
 }
 
 const void *dense_elements(const RtNode *node, void **copy)
 {
     *copy = NULL;
-    if (!node->strided)
+    if (!node->strided && !device_is_cuda(node_device(node)))
         return node->data ? node->data : (const void *)"";
     *copy = os_alloc(dtype_bytes((DType)node->dtype) * (size_t)node_elements(node));
     if (!*copy) {
         fail(ST_OUT_OF_MEMORY, "out of memory");
         return NULL;
     }
-    copy_elements(node, *copy);
-    return *copy;
+    if (copy_elements(node, *copy) == ST_OK)
+        return *copy;
+    os_free(*copy);
+    *copy = NULL;
+    return NULL;
 }
 
 /* ---- evaluating ---- */
@@ -190,7 +193,7 @@ API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, 
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
     if (node)
-        copy_elements(node, data);
+        status = error_sync(copy_elements(node, data), api, loc);
     node_release(node);
     return status;
 }
@@ -208,8 +211,10 @@ static kiln_status item(kiln_tensor *x, const void *out, const char *api, Loc lo
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
     if (node) {
+        char element[8];
+        status = error_sync(copy_elements(node, element), api, loc);
         *dtype = (DType)node->dtype;
-        *bits = scalar_load(*dtype, node->data);
+        *bits = status == KILN_OK ? scalar_load(*dtype, element) : 0;
     }
     node_release(node);
     return status;
@@ -245,13 +250,20 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
         return error_sync(fail(ST_INVALID, "data is NULL"), api, loc);
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
+    if (node && device_is_cuda(node_device(node))) {
+        char name[DEVICE_NAME];
+        status = error_sync(fail(ST_DEVICE, "x lies on %s: read it with kiln_read, or move it with kiln_to(x, \"cpu\")",
+                                 device_name(node_device(node), name)), api, loc);
+        node_release(node);
+        node = NULL;
+    }
     if (node && node->strided) { /* x means a dense copy from now on */
         size_t bytes = dtype_bytes((DType)node->dtype) * (size_t)node_elements(node);
         Storage *storage = storage_new(bytes);
         RtNode *dense =
             storage ? node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0) : NULL;
         if (dense) {
-            copy_elements(node, storage->data);
+            (void)copy_elements(node, storage->data); /* on the host: cannot fail */
             dense->loc = node->loc;
             node_set_storage(dense, storage, storage->data);
             x->node = node_retain(dense);

@@ -8,11 +8,11 @@
  * (node_release), or NULL. */
 RtNode *sync_eval(kiln_tensor *x, const char *api, Loc loc, kiln_status *status);
 
-/* Copies the elements of an evaluated node, row-major, to `out`. */
-void copy_elements(const RtNode *node, void *out);
+/* Copies the elements of an evaluated node, row-major, to `out`, once they are there. ST_DEVICE. */
+Status copy_elements(const RtNode *node, void *out);
 
 /* The elements of an evaluated node row-major: where they are, or a copy in *copy (os_free it; NULL
- * if none was needed). NULL: out of memory (fail() was called). */
+ * if none was needed). NULL: out of memory, or the device failed (fail() was called). */
 const void *dense_elements(const RtNode *node, void **copy);
 
 #endif

@@ -16,6 +16,8 @@
  */
 #include "runtime/tensor.h"
 #include "ir/base/os.h"
+#include "runtime/device.h"
+#include "runtime/size_class.h"
 #include "runtime/stats.h"
 #include "runtime/thread.h"
 
@@ -120,6 +122,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->op = (uint8_t)op;
     node->dtype = (uint8_t)dtype;
     node->rank = (uint8_t)rank;
+    node->device = DEVICE_ANY;
     node->weak = node->strided = false;
     node->n_in = n_in;
     node->n_facts = n_facts;
@@ -224,32 +227,12 @@ int64_t node_elements(const RtNode *node)
 
 /* ---- storage ---- */
 
-enum { CLASSES = 64 * 8, SMALLEST = 64 };
-
 /* A freed block of the pool; lies in its own memory. */
 typedef struct Block {
     struct Block *next;
 } Block;
 
-static Block *_Atomic pool[CLASSES];
-
-/* The size a request is rounded up to: eight steps for each power of two, multiples of 64. */
-static size_t class_bytes(size_t bytes)
-{
-    if (bytes <= SMALLEST)
-        return SMALLEST;
-    size_t step = ((size_t)1 << (63 - __builtin_clzll(bytes - 1))) / 8;
-    if (step < SMALLEST)
-        step = SMALLEST;
-    return (bytes + step - 1) / step * step;
-}
-
-/* The list of a rounded size. */
-static unsigned class_index(size_t rounded)
-{
-    unsigned power = (unsigned)(63 - __builtin_clzll(rounded - 1));
-    return power * 8 + ((unsigned)((rounded - 1) >> (power - 3)) & 7);
-}
+static Block *_Atomic pool[SIZE_CLASSES];
 
 static void pool_push(unsigned index, Block *first, Block *last)
 {
@@ -261,7 +244,7 @@ static void pool_push(unsigned index, Block *first, Block *last)
 
 static void *pool_pop(size_t rounded)
 {
-    unsigned index = class_index(rounded);
+    unsigned index = size_class(rounded);
     if (!atomic_load_explicit(&pool[index], memory_order_relaxed))
         return NULL;
     Block *block = atomic_exchange(&pool[index], NULL);
@@ -280,12 +263,12 @@ static void *pool_pop(size_t rounded)
 
 void storage_trim(void)
 {
-    for (unsigned index = 0; index < CLASSES; index++) {
+    for (unsigned index = 0; index < SIZE_CLASSES; index++) {
         Block *block = atomic_exchange(&pool[index], NULL);
         while (block) {
             Block *next = block->next;
             stat_add(STAT_POOLED,
-                     -(int64_t)(((size_t)(index % 8 + 9) << index / 8) / 8)); /* of class_index */
+                     -(int64_t)size_of_class(index));
             os_free(block);
             block = next;
         }
@@ -295,21 +278,21 @@ void storage_trim(void)
 /* Gives a block back: to the pool while that is small beside the peak, else to the system. */
 static void data_free(void *data, size_t bytes)
 {
-    size_t rounded = class_bytes(bytes);
+    size_t rounded = size_class_bytes(bytes);
     int64_t room = stat_get(STAT_PEAK) / 2 + (64 << 20);
     if (!POOLING || stat_get(STAT_POOLED) + (int64_t)rounded > room) {
         os_free(data);
         return;
     }
     stat_add(STAT_POOLED, (int64_t)rounded);
-    pool_push(class_index(rounded), data, data);
+    pool_push(size_class(rounded), data, data);
 }
 
 static void *data_alloc(size_t bytes)
 {
     if (bytes > (size_t)1 << 62)
         return NULL;
-    size_t rounded = class_bytes(bytes);
+    size_t rounded = size_class_bytes(bytes);
     void *data = POOLING ? pool_pop(rounded) : NULL;
     if (!data)
         data = os_alloc_aligned(64, rounded);
@@ -332,6 +315,7 @@ Storage *storage_new(size_t bytes)
     }
     atomic_init(&storage->refs, 1);
     storage->ours = true;
+    storage->device = DEVICE_CPU;
     storage->data = data;
     storage->bytes = bytes;
     stat_live((int64_t)bytes);
@@ -348,6 +332,7 @@ Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(
     }
     atomic_init(&storage->refs, 1);
     atomic_init(&storage->borrowed, true);
+    storage->device = DEVICE_CPU;
     storage->data = data;
     storage->bytes = bytes;
     storage->origin = origin;
@@ -368,7 +353,10 @@ void storage_release(Storage *storage)
         return;
     if (storage->ours) {
         stat_live(-(int64_t)storage->bytes);
-        data_free(storage->data, storage->bytes);
+        if (device_is_cuda(storage->device))
+            cuda_storage_free(storage);
+        else
+            data_free(storage->data, storage->bytes);
     } else if (storage->deleter) {
         storage->deleter(storage->origin, storage->user);
     }

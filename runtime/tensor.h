@@ -21,10 +21,12 @@ typedef struct Storage {
     atomic_uint refs;           /* nodes (and exports) that use it */
     atomic_bool borrowed;       /* wrapped or exported: never overwritten */
     bool ours;                  /* from the pool, and goes back to it */
+    uint8_t device;             /* runtime/device.h */
     void *data;                 /* 64-byte aligned when ours; the lowest address in use */
     size_t bytes;
     void (*deleter)(void *origin, void *user);
     void *origin, *user;
+    struct CudaStream *stream;  /* a CUDA device: the stream that used it last */
 } Storage;
 
 enum { NODE_INLINE_IN = 3, NODE_INLINE_FACTS = 4 };
@@ -33,6 +35,7 @@ typedef struct RtNode RtNode;
 struct RtNode {
     atomic_uint refs;           /* handles and users */
     uint8_t op, dtype, rank;
+    uint8_t device;             /* where it is to be computed (runtime/device.h); its storage knows where it is */
     bool weak;                  /* a weakly typed scalar (kiln_scalar, kiln_int) or an expression of such */
     bool strided;               /* evaluated, with `stride` other than row-major (wraps) */
     uint32_t n_in, n_facts;

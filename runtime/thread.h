@@ -24,6 +24,8 @@ typedef struct RtThread {
     RtNode **temp; /* nodes of the call being recorded (runtime/record.c) */
     uint32_t n_temp, cap_temp;
     ErrorState *error;
+    int device;    /* kiln_set_device; DEVICE_ANY: not set */
+    struct CudaStream **cuda_stream; /* of each CUDA device, or NULL (runtime/cuda.c) */
 } RtThread;
 
 extern _Thread_local RtThread rt_tls __attribute__((tls_model("initial-exec")));
@@ -47,5 +49,6 @@ void scopes_end_thread(RtThread *thread);
 void nodes_end_thread(RtThread *thread);
 void handles_end_thread(RtThread *thread);
 void errors_end_thread(RtThread *thread);
+void cuda_end_thread(RtThread *thread);
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "ir/base/os.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -208,6 +209,24 @@ void os_unmap(void *block, size_t bytes)
 {
     if (block)
         munmap(block, bytes);
+}
+
+/* ---- shared libraries ---- */
+
+void *os_library_open(const char *name)
+{
+    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
+}
+
+void *os_library_symbol(void *library, const char *name)
+{
+    return dlsym(library, name);
+}
+
+const char *os_library_error(void)
+{
+    const char *text = dlerror();
+    return text ? text : "unknown";
 }
 
 /* ---- a deep stack ---- */

@@ -33,6 +33,11 @@ void *os_map_rw(size_t bytes);
 bool os_protect_rx(void *block, size_t bytes);
 void os_unmap(void *block, size_t bytes);
 
+/* A shared library by name or path, and a symbol of it; NULL on failure. os_library_error: why the last open failed in this thread. */
+void *os_library_open(const char *name);
+void *os_library_symbol(void *library, const char *name);
+const char *os_library_error(void);
+
 /* Runs fn(arg) to its end on a thread with a stack of `stack_bytes`; on this thread where none can be
  * made. Used for compilation, whose depth must not depend on the caller's stack. */
 void os_run_on_stack(size_t stack_bytes, void (*fn)(void *), void *arg);

@@ -653,9 +653,31 @@ KILN_OP(kiln_rms_norm, kiln_tensor *x, kiln_tensor *weight, double eps);
  * logits without its last axis. kiln_mean of the result is the usual training loss. */
 KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
 
+/* ---- devices ---- */
+
+/* Devices are named "cpu", "cuda:0", "cuda:1"... ("cuda" is the first; "auto" a CUDA device if one
+ * can be used, else the CPU). A CUDA device needs the NVIDIA driver, nothing else.
+ *
+ * A value lies where its operands lie; operands on two devices are an error (KILN_DEVICE) that
+ * kiln_to mends. What has no operands with data (zeros, ranges, random numbers) goes to whoever
+ * uses it, or to the thread's current device. kiln_from and kiln_load_npy copy to the current
+ * device; memory that is wrapped lies on the CPU. */
+
+/* The current device of this thread, for values that are nowhere yet. NULL: what the option
+ * `device` says. KILN_INVALID for no such name, KILN_DEVICE with why it cannot be used. */
+KILN_API KILN_MUST_CHECK kiln_status kiln_set_device(const char *name);
+/* Where x lies or will lie, as text (16 bytes are enough). Not a sync point. */
+KILN_API KILN_MUST_CHECK kiln_status kiln_device_of(const kiln_tensor *x, char *buffer, size_t size);
+/* x on another device: x itself where it lies there already, else x is computed (a sync point) and
+ * copied. */
+KILN_OP(kiln_to, kiln_tensor *x, const char *device);
+/* Computes x and waits until its values are there. */
+KILN_SYNC(kiln_wait, kiln_tensor *x);
+
 /* ---- sync points ---- */
 
-/* Computes x (and everything it needs). */
+/* Computes x (and everything it needs). On a CUDA device it returns once the work is queued; reading
+ * waits for it. */
 KILN_SYNC(kiln_eval, kiln_tensor *x);
 /* Computes several together: shared work is done once. */
 KILN_SYNC(kiln_eval_many, kiln_tensor *const *tensors, int n);
@@ -891,6 +913,8 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 #define kiln_layer_norm(...) kiln_layer_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_rms_norm(...) kiln_rms_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cross_entropy(...) kiln_cross_entropy_at(KILN_HERE, __VA_ARGS__)
+#define kiln_to(...) kiln_to_at(KILN_HERE, __VA_ARGS__)
+#define kiln_wait(...) kiln_wait_at(KILN_HERE, __VA_ARGS__)
 #define kiln_eval(...) kiln_eval_at(KILN_HERE, __VA_ARGS__)
 #define kiln_eval_many(...) kiln_eval_many_at(KILN_HERE, __VA_ARGS__)
 #define kiln_read(...) kiln_read_at(KILN_HERE, __VA_ARGS__)

@@ -1,0 +1,330 @@
+/*
+ * The CUDA driver: loading it, devices and their contexts, streams, errors. See cuda.h.
+ *
+ * Opening happens once, under one lock; what it made is never undone (a process that ends takes it along), so nothing can hang at exit.
+ * A forked child must not touch the driver: every entry asks `forked` first.
+ *
+ * Streams wait for each other, the host waits only where a value is needed. A storage remembers the stream it was last used on;
+ * who uses it on another stream makes that one wait (cuda_use), so one chain of waits orders all uses of a storage, freeing it included.
+ */
+#include "runtime/cuda.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+CudaDriver cuda;
+
+enum { /* the driver's numbers */
+    CU_OUT_OF_MEMORY = 2,
+    CU_NO_DEVICE = 100,
+    CU_NO_BINARY = 209,
+    CU_ECC = 214,
+    CU_INVALID_PTX = 218,
+    CU_NVLINK = 220,
+    CU_NEWER_PTX = 222,
+    CU_FIRST_STICKY = 700,
+    CU_OUT_OF_RESOURCES = 701,
+    CU_LAST_STICKY = 719,
+    ATTRIBUTE_MULTIPROCESSORS = 16,
+    ATTRIBUTE_MAJOR = 75,
+    ATTRIBUTE_MINOR = 76,
+    ATTRIBUTE_SHARED_OPT_IN = 97,
+    STREAM_NON_BLOCKING = 1,
+    EVENT_NO_TIMING = 2
+};
+
+enum { OLDEST_SM = 75, NEWEST_TARGET_SM = 90, OLDEST_DRIVER = 10000 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool forked;
+static bool tried, loaded;
+static int n_devices, driver_version;
+static char why_not[512];
+static CudaDevice devices[MAX_CUDA_DEVICES];
+
+/* PTX version by the driver's; rows in order. LLVM 19 writes at most 8.5. */
+static const struct {
+    int driver, ptx;
+} ptx_versions[] = {{10000, 63}, {10010, 64}, {10020, 65}, {11000, 70}, {11010, 71}, {11020, 72}, {11030, 73}, {11040, 74},
+                    {11050, 75}, {11060, 76}, {11070, 77}, {11080, 78}, {12000, 80}, {12010, 81}, {12020, 82}, {12030, 83},
+                    {12040, 84}, {12050, 85}};
+
+static int ptx_of_driver(int version)
+{
+    int ptx = 0;
+    for (size_t i = 0; i < sizeof ptx_versions / sizeof *ptx_versions; i++)
+        if (ptx_versions[i].driver <= version)
+            ptx = ptx_versions[i].ptx;
+    return ptx;
+}
+
+/* --- loading ------------------------------------------------------------------------------------------------------ */
+
+static void in_child(void)
+{
+    atomic_store(&forked, true);
+}
+
+bool cuda_forked(void)
+{
+    return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
+/* The functions of the driver; false: why_not tells. */
+static bool load_symbols(const char *name)
+{
+    void *library = os_library_open(name);
+    if (!library) {
+        snprintf(why_not, sizeof why_not, "no CUDA driver: %s; install the NVIDIA driver, or use the device \"cpu\"",
+                 os_library_error());
+        return false;
+    }
+#define CUDA_SYM(name, symbol, parameters)                                                                      \
+    {                                                                                                           \
+        void *address = os_library_symbol(library, symbol);                                                     \
+        if (!address) {                                                                                         \
+            snprintf(why_not, sizeof why_not, "the CUDA driver lacks %s: it is too old, install a newer one", symbol); \
+            return false;                                                                                       \
+        }                                                                                                       \
+        memcpy(&cuda.name, &address, sizeof address);                                                           \
+    }
+#include "runtime/cuda_syms.def"
+#undef CUDA_SYM
+    return true;
+}
+
+static const char *error_text(CuResult result, char *text, size_t size)
+{
+    const char *name = NULL, *words = NULL;
+    cuda.error_name(result, &name);
+    cuda.error_string(result, &words);
+    snprintf(text, size, "%s (%d: %s)", name ? name : "unknown error", result, words ? words : "no text");
+    return text;
+}
+
+static void load(void)
+{
+    char name[256], text[160];
+    option_text(OPT_LIBCUDA, name, sizeof name);
+    if (!load_symbols(name[0] ? name : "libcuda.so.1"))
+        return;
+    CuResult result = cuda.init(0);
+    if (result == 0)
+        result = cuda.driver_version(&driver_version);
+    if (result == 0)
+        result = cuda.device_count(&n_devices);
+    if (result == CU_NO_DEVICE)
+        n_devices = 0, result = 0;
+    if (result != 0) {
+        snprintf(why_not, sizeof why_not, "the CUDA driver does not start: %s", error_text(result, text, sizeof text));
+        return;
+    }
+    if (driver_version < OLDEST_DRIVER) {
+        snprintf(why_not, sizeof why_not, "the CUDA driver is of version %d.%d: 10.0 or newer is needed", driver_version / 1000,
+                 driver_version % 1000 / 10);
+        return;
+    }
+    if (n_devices > MAX_CUDA_DEVICES)
+        n_devices = MAX_CUDA_DEVICES;
+    pthread_atfork(NULL, NULL, in_child);
+    loaded = true;
+}
+
+/* Under the lock. */
+static Status ready(void)
+{
+    if (atomic_load(&forked))
+        return fail(ST_DEVICE, "CUDA cannot be used in a forked child: use the device \"cpu\" there, or start a new program");
+    if (!tried) {
+        tried = true;
+        load();
+    }
+    return loaded ? ST_OK : fail(ST_DEVICE, "%s", why_not);
+}
+
+Status cuda_count(int *n)
+{
+    *n = 0;
+    pthread_mutex_lock(&lock);
+    Status status = ready();
+    if (status == ST_OK)
+        *n = n_devices;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* --- errors --------------------------------------------------------------------------------------------------------- */
+
+/* Does every later call fail, too? */
+static bool is_sticky(CuResult result)
+{
+    return result == CU_ECC || result == CU_NVLINK ||
+           (result >= CU_FIRST_STICKY && result <= CU_LAST_STICKY && result != CU_OUT_OF_RESOURCES &&
+            (result == CU_FIRST_STICKY || result == 702 || result >= 709));
+}
+
+Status cuda_check(CudaDevice *device, CuResult result, const char *what)
+{
+    if (result == 0)
+        return ST_OK;
+    char text[160];
+    error_text(result, text, sizeof text);
+    if (is_sticky(result) && device->broken == ST_OK) {
+        device->broken = ST_DEVICE;
+        snprintf(device->cause, sizeof device->cause, "%s: %s", what, text);
+    }
+    if (device->broken)
+        return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s; set KILN_SYNC=1 to find the launch at fault",
+                    device->ordinal, device->cause);
+    Status status = result == CU_OUT_OF_MEMORY ? ST_OUT_OF_MEMORY
+                    : result == CU_NO_BINARY || result == CU_INVALID_PTX || result == CU_NEWER_PTX ? ST_COMPILE : ST_DEVICE;
+    return fail(status, "cuda:%d: %s: %s", device->ordinal, what, text);
+}
+
+/* --- devices ---------------------------------------------------------------------------------------------------------- */
+
+static Status attribute(CudaDevice *d, CuDevice handle, int which, int *value)
+{
+    return cuda_check(d, cuda.device_attribute(value, which, handle), "asking for an attribute");
+}
+
+static Status open_device(int k, CudaDevice *d)
+{
+    CuDevice handle;
+    int major, minor;
+    d->ordinal = k;
+    TRY(cuda_check(d, cuda.device_get(&handle, k), "opening the device"));
+    TRY(cuda_check(d, cuda.device_name(d->name, sizeof d->name, handle), "asking for its name"));
+    TRY(attribute(d, handle, ATTRIBUTE_MAJOR, &major));
+    TRY(attribute(d, handle, ATTRIBUTE_MINOR, &minor));
+    TRY(attribute(d, handle, ATTRIBUTE_MULTIPROCESSORS, &d->multiprocessors));
+    TRY(attribute(d, handle, ATTRIBUTE_SHARED_OPT_IN, &d->shared_bytes));
+    d->sm = 10 * major + minor;
+    d->ptx = ptx_of_driver(driver_version);
+    d->target_sm = d->sm < NEWEST_TARGET_SM ? d->sm : NEWEST_TARGET_SM;
+    if (d->sm < OLDEST_SM)
+        return fail(ST_UNSUPPORTED, "cuda:%d (%s) has compute capability %d.%d: 7.5 or newer is needed; use the device \"cpu\"", k,
+                    d->name, major, minor);
+    if (d->target_sm == 90 && d->ptx < 78)
+        return fail(ST_DEVICE, "cuda:%d (%s) needs a CUDA driver of version 11.8 or newer, this one is %d.%d", k, d->name,
+                    driver_version / 1000, driver_version % 1000 / 10);
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->staging_lock, NULL);
+    CuContext context;
+    TRY(cuda_check(d, cuda.primary_retain(&context, handle), "making its context"));
+    atomic_store(&d->context, context); /* last: it says that the device is open */
+    return ST_OK;
+}
+
+Status cuda_open(int k, CudaDevice **out)
+{
+    *out = NULL;
+    if (k >= 0 && k < MAX_CUDA_DEVICES && atomic_load(&devices[k].context) && !cuda_forked()) {
+        *out = &devices[k];
+    } else {
+        pthread_mutex_lock(&lock);
+        Status status = ready();
+        if (status == ST_OK && n_devices == 0)
+            status = fail(ST_DEVICE, "there is no CUDA device (is CUDA_VISIBLE_DEVICES empty?); use the device \"cpu\"");
+        else if (status == ST_OK && (k < 0 || k >= n_devices))
+            status = fail(ST_INVALID, "cuda:%d does not exist: there %s %d CUDA device%s", k, n_devices == 1 ? "is" : "are", n_devices,
+                          n_devices == 1 ? "" : "s");
+        else if (status == ST_OK && !atomic_load(&devices[k].context))
+            status = open_device(k, &devices[k]);
+        pthread_mutex_unlock(&lock);
+        TRY(status);
+        *out = &devices[k];
+    }
+    CudaDevice *d = *out;
+    if (d->broken)
+        return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s", k, d->cause);
+    CuContext current, context = atomic_load(&d->context);
+    if (cuda.context_get(&current) == 0 && current == context)
+        return ST_OK;
+    return cuda_check(d, cuda.context_set(context), "making its context current");
+}
+
+/* --- streams ------------------------------------------------------------------------------------------------------------ */
+
+static Status make_stream(CudaDevice *d, CudaStream **out)
+{
+    CudaStream *s = os_calloc(1, sizeof *s);
+    if (!s)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a stream");
+    s->device = d;
+    Status status = cuda_check(d, cuda.stream_create(&s->stream, STREAM_NON_BLOCKING), "making a stream");
+    if (status == ST_OK)
+        status = cuda_check(d, cuda.event_create(&s->event, EVENT_NO_TIMING), "making an event");
+    if (status != ST_OK) {
+        os_free(s);
+        return status;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+Status cuda_stream(CudaDevice *d, CudaStream **out)
+{
+    RtThread *thread = rt_thread();
+    if (!thread->cuda_stream)
+        thread->cuda_stream = os_calloc(MAX_CUDA_DEVICES, sizeof *thread->cuda_stream);
+    if (!thread->cuda_stream)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a stream");
+    CudaStream **mine = &thread->cuda_stream[d->ordinal];
+    if (!*mine) {
+        pthread_mutex_lock(&d->lock);
+        *mine = d->free_streams;
+        if (*mine)
+            d->free_streams = (*mine)->next_free;
+        pthread_mutex_unlock(&d->lock);
+        if (!*mine)
+            TRY(make_stream(d, mine));
+    }
+    *out = *mine;
+    return ST_OK;
+}
+
+Status cuda_stream_after(CudaStream *stream, CudaStream *other)
+{
+    if (!other || other == stream)
+        return ST_OK;
+    TRY(cuda_check(other->device, cuda.event_record(other->event, other->stream), "recording an event"));
+    return cuda_check(stream->device, cuda.stream_wait_event(stream->stream, other->event, 0), "waiting for another stream");
+}
+
+void cuda_end_thread(RtThread *thread)
+{
+    for (int k = 0; k < MAX_CUDA_DEVICES && thread->cuda_stream; k++) {
+        CudaStream *s = thread->cuda_stream[k];
+        if (!s || cuda_forked())
+            continue;
+        pthread_mutex_lock(&s->device->lock);
+        s->next_free = s->device->free_streams;
+        s->device->free_streams = s;
+        pthread_mutex_unlock(&s->device->lock);
+    }
+    os_free(thread->cuda_stream);
+    thread->cuda_stream = NULL;
+}
+
+/* --- storages -------------------------------------------------------------------------------------------------------------- */
+
+CudaDevice *cuda_device_of(const Storage *storage)
+{
+    return &devices[storage->device - DEVICE_CUDA];
+}
+
+Status cuda_use(Storage *storage, CudaStream *stream)
+{
+    TRY(cuda_stream_after(stream, storage->stream));
+    storage->stream = stream;
+    return ST_OK;
+}
+
+Status cuda_usable(int k)
+{
+    CudaDevice *device;
+    return cuda_open(k, &device);
+}

@@ -1,0 +1,99 @@
+/*
+ * CUDA devices, through the driver alone: libcuda.so.1 is opened by name at the first use (KILN_LIBCUDA names another), no toolkit and no
+ * header of its is needed. Only runtime/cuda*.c know the driver.
+ *
+ *   runtime/cuda_syms.def   the functions used
+ *   runtime/cuda.c          loading, devices, contexts, streams, errors
+ *   runtime/cuda_memory.c   the caching allocator, copies through pinned memory
+ *   runtime/cuda_launch.c   modules and launches
+ */
+#ifndef RUNTIME_CUDA_H
+#define RUNTIME_CUDA_H
+
+#include "runtime/device.h"
+#include "runtime/size_class.h"
+#include "runtime/thread.h"
+
+#include <pthread.h>
+
+/* The driver's types. */
+typedef int CuResult, CuDevice;
+typedef unsigned long long CuPointer;
+typedef struct CuContextOpaque *CuContext;
+typedef struct CuStreamOpaque *CuStream;
+typedef struct CuEventOpaque *CuEvent;
+typedef struct CuModuleOpaque *CuModule;
+typedef struct CuFunctionOpaque *CuFunction;
+typedef struct CuLinkOpaque *CuLink;
+
+typedef struct CudaDriver {
+#define CUDA_SYM(name, symbol, parameters) CuResult (*name) parameters;
+#include "runtime/cuda_syms.def"
+#undef CUDA_SYM
+} CudaDriver;
+
+extern CudaDriver cuda; /* complete once cuda_open succeeded */
+
+/* A stream, and what lets another stream wait for it. Streams are never destroyed: a thread that ends hands its own to the next. */
+typedef struct CudaStream {
+    struct CudaDevice *device;
+    struct CudaStream *next_free;
+    CuStream stream;
+    CuEvent event;
+} CudaStream;
+
+typedef struct CudaBlock CudaBlock; /* runtime/cuda_memory.c */
+
+/* Under staging_lock: pinned memory through which copies pass: two halves, each with the event of its last copy. */
+enum { STAGING_BYTES = 4 << 20 };
+typedef struct CudaStaging {
+    char *half[2];
+    CuEvent done[2];
+    bool used[2];
+} CudaStaging;
+
+typedef struct CudaDevice {
+    int ordinal;
+    char name[64];
+    int sm;                 /* compute capability: 80, 90... */
+    int multiprocessors, shared_bytes; /* per block, opt-in */
+    int ptx;                /* PTX version that the driver takes, 78 for 7.8; no newer than LLVM writes */
+    int target_sm;          /* what code is made for: at most 90 */
+    CuContext _Atomic context; /* NULL: not open */
+    pthread_mutex_t lock;   /* of streams and memory */
+    CudaStream *free_streams;
+    CudaBlock *pool[SIZE_CLASSES];
+    size_t in_use, pooled;  /* bytes */
+    pthread_mutex_t staging_lock;
+    CudaStaging staging;
+    Status broken;          /* a sticky error: every later call fails with it */
+    char cause[256];
+} CudaDevice;
+
+/* Loads the driver and opens the k-th device, once; the primary context is made current in this thread. ST_DEVICE says why not and what to
+ * do; in a forked child always. */
+Status cuda_open(int k, CudaDevice **out);
+bool cuda_forked(void); /* is this a child that must not touch the driver? */
+/* How many devices there are; ST_DEVICE: no driver, too old. */
+Status cuda_count(int *n);
+
+/* The status of a driver call, with a message that names `what` and the driver's error. A sticky error marks the device broken. */
+Status cuda_check(CudaDevice *device, CuResult result, const char *what);
+
+/* This thread's stream on a device. */
+Status cuda_stream(CudaDevice *device, CudaStream **out);
+/* What is queued on `stream` from now on waits for what is queued on `other` now. */
+Status cuda_stream_after(CudaStream *stream, CudaStream *other);
+/* The thread ends: its streams go to the next one. */
+void cuda_end_thread(RtThread *thread);
+
+/* Device memory, stream-ordered: a freed block is used again at once on the stream it was last used on. */
+Status cuda_alloc(CudaDevice *device, CudaStream *stream, size_t bytes, CuPointer *out);
+void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t bytes);
+void cuda_trim(CudaDevice *device);
+
+/* The device of a storage, and its use on a stream: queued work on `stream` comes after its earlier uses. */
+CudaDevice *cuda_device_of(const Storage *storage);
+Status cuda_use(Storage *storage, CudaStream *stream);
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * Devices: where data lies and programs run.
+ *
+ *   DEVICE_ANY        values without data (scalars, ranges, random bits): they go to whoever uses them
+ *   DEVICE_CPU        the host
+ *   DEVICE_CUDA + k   the k-th CUDA device
+ *
+ * A recorded op lies where its operands lie; operands on two devices are an error. A graph of values that are nowhere runs on the
+ * thread's current device.
+ */
+#ifndef RUNTIME_DEVICE_H
+#define RUNTIME_DEVICE_H
+
+#include "runtime/tensor.h"
+
+enum { DEVICE_ANY, DEVICE_CPU, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
+enum { DEVICE_NAME = 16 };
+
+static inline bool device_is_cuda(int device) { return device >= DEVICE_CUDA; }
+
+/* Where a node's data lies or will lie; DEVICE_ANY: not decided yet. */
+static inline int node_device(const RtNode *node)
+{
+    const Storage *storage = atomic_load_explicit(&((RtNode *)(uintptr_t)node)->storage, memory_order_acquire);
+    return storage ? storage->device : node->device;
+}
+
+/* "cpu", "cuda:0"; into `name`, which has DEVICE_NAME bytes. */
+const char *device_name(int device, char *name);
+/* From "cpu", "cuda", "cuda:1" or "auto" (a CUDA device if one can be used, else the CPU). A CUDA device is opened. ST_INVALID: no such name;
+ * ST_DEVICE: why it cannot be used and what to do. */
+Status device_parse(const char *text, int *device);
+
+/* The calling thread's: set by kiln_set_device, else the option `device`. ST_DEVICE as above. */
+Status device_current(int *device);
+
+/* The same, with the thread's current device for what is not decided yet. */
+Status device_of(const RtNode *node, int *device);
+
+/* Memory of a device: a storage as storage_new makes them. */
+Status storage_new_on(int device, size_t bytes, Storage **out);
+/* `bytes` at `from` (an address in `storage`), copied to or from the host. Reading waits for what is queued before it; writing returns
+ * once `from` may be changed again. */
+Status device_read(Storage *storage, const char *from, void *to, size_t bytes);
+Status device_write(Storage *storage, char *to, const void *from, size_t bytes);
+/* Moves fresh host storage to the thread's current device. On failure *storage is released and NULL. */
+Status storage_to_current(Storage **storage);
+/* Waits until what is queued for this storage is done. */
+Status device_wait(Storage *storage);
+
+/* CUDA's side (runtime/cuda_memory.c). */
+Status cuda_storage(int k, size_t bytes, Storage *storage);
+void cuda_storage_free(Storage *storage);
+Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes);
+Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes);
+Status cuda_storage_wait(Storage *storage);
+Status cuda_usable(int k);
+
+#endif

@@ -27,6 +27,7 @@ typedef struct Call {
     BUF(uint64_t) scalars;
     CallKey key;
     Facts facts;
+    int device;                 /* where it runs (runtime/device.h); its inputs lie there */
     const uint32_t *held;       /* a replayed function: how many references to each input the call itself holds; else NULL */
     uint32_t walk, evaluation;  /* numbers of this collection and of the sync point it is for (several, when a graph is cut) */
     struct {
@@ -41,9 +42,10 @@ typedef Status ServeCall(Call *call, void *user);
 
 /*
  * Walks the pending graph behind `roots` and hands it to `serve`, in several calls when it is larger than CALL_MAX_NODES.
- * Iterative: depth costs no stack. `keyed` bytes open the structure. ST_OUT_OF_MEMORY, or what `serve` returned.
+ * Iterative: depth costs no stack. `keyed` bytes open the structure. ST_OUT_OF_MEMORY, ST_DEVICE (an input lies elsewhere), or what
+ * `serve` returned.
  */
-Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
+Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
                void *user);
 
 /* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */

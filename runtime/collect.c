@@ -8,6 +8,7 @@
 #include "runtime/call.h"
 #include "ir/attr.h"
 #include "ir/base/os.h"
+#include "runtime/device.h"
 #include "runtime/mark.h"
 
 #include <string.h>
@@ -66,8 +67,19 @@ static Status put_ints(const int64_t *values, size_t n)
     return ST_OK;
 }
 
+/* A value that was nowhere when the op was recorded, and was computed on another device since. */
+static Status lies_elsewhere(const RtNode *node)
+{
+    char here[DEVICE_NAME], there[DEVICE_NAME];
+    return fail(ST_DEVICE, "a value recorded at %s:%d was computed on %s and is used on %s; move it with kiln_to",
+                node->loc.file ? node->loc.file : "unknown place", node->loc.line, device_name(node_device(node), there),
+                device_name(call.device, here));
+}
+
 static Status put_input(RtNode *node, uint32_t number)
 {
+    if (node_device(node) != call.device)
+        return lies_elsewhere(node);
     const uint8_t head[] = {OP_INPUT, node->rank, node->strided};
     TRY(put_bytes(head, sizeof head));
     TRY(put_ints(node->dim, node->rank));
@@ -167,10 +179,11 @@ static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, vo
     return ST_OK;
 }
 
-Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
+Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
                void *user)
 {
     stack.n = 0;
+    call.device = device;
     start_call();
     for (uint32_t i = n_roots; i-- > 0;)
         BUF_PUSH(stack, roots[i]);
@@ -195,7 +208,7 @@ Status collect(RtNode *const *roots, uint32_t n_roots, const uint8_t *keyed, siz
     for (uint32_t i = 0; i < n_roots; i++)
         if (is_pending(roots[i])) {
             if (roots[i]->mark != walk) /* complete before the last cut, but not an output of it: once more */
-                return collect(roots, n_roots, keyed, keyed_bytes, serve, user);
+                return collect(roots, n_roots, device, keyed, keyed_bytes, serve, user);
             bool listed = false;
             for (size_t k = 0; k < call.outputs.n && !listed; k++)
                 listed = call.nodes.at[call.outputs.at[k]] == roots[i];

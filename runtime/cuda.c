@@ -35,7 +35,7 @@ enum { /* the driver's numbers */
     EVENT_NO_TIMING = 2
 };
 
-enum { OLDEST_SM = 75, NEWEST_TARGET_SM = 90, OLDEST_DRIVER = 10000 };
+enum { OLDEST_DRIVER = 10000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool forked;
@@ -43,22 +43,6 @@ static bool tried, loaded;
 static int n_devices, driver_version;
 static char why_not[512];
 static CudaDevice devices[MAX_CUDA_DEVICES];
-
-/* PTX version by the driver's; rows in order. LLVM 19 writes at most 8.5. */
-static const struct {
-    int driver, ptx;
-} ptx_versions[] = {{10000, 63}, {10010, 64}, {10020, 65}, {11000, 70}, {11010, 71}, {11020, 72}, {11030, 73}, {11040, 74},
-                    {11050, 75}, {11060, 76}, {11070, 77}, {11080, 78}, {12000, 80}, {12010, 81}, {12020, 82}, {12030, 83},
-                    {12040, 84}, {12050, 85}};
-
-static int ptx_of_driver(int version)
-{
-    int ptx = 0;
-    for (size_t i = 0; i < sizeof ptx_versions / sizeof *ptx_versions; i++)
-        if (ptx_versions[i].driver <= version)
-            ptx = ptx_versions[i].ptx;
-    return ptx;
-}
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
@@ -201,15 +185,9 @@ static Status open_device(int k, CudaDevice *d)
     TRY(attribute(d, handle, ATTRIBUTE_MINOR, &minor));
     TRY(attribute(d, handle, ATTRIBUTE_MULTIPROCESSORS, &d->multiprocessors));
     TRY(attribute(d, handle, ATTRIBUTE_SHARED_OPT_IN, &d->shared_bytes));
-    d->sm = 10 * major + minor;
-    d->ptx = ptx_of_driver(driver_version);
-    d->target_sm = d->sm < NEWEST_TARGET_SM ? d->sm : NEWEST_TARGET_SM;
-    if (d->sm < OLDEST_SM)
-        return fail(ST_UNSUPPORTED, "cuda:%d (%s) has compute capability %d.%d: 7.5 or newer is needed; use the device \"cpu\"", k,
-                    d->name, major, minor);
-    if (d->target_sm == 90 && d->ptx < 78)
-        return fail(ST_DEVICE, "cuda:%d (%s) needs a CUDA driver of version 11.8 or newer, this one is %d.%d", k, d->name,
-                    driver_version / 1000, driver_version % 1000 / 10);
+    Status status = cuda_target(major, minor, driver_version, &d->target);
+    if (status != ST_OK)
+        return fail(status, "cuda:%d (%s): %s; use the device \"cpu\"", k, d->name, fail_message());
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->staging_lock, NULL);
     CuContext context;
@@ -327,4 +305,12 @@ Status cuda_usable(int k)
 {
     CudaDevice *device;
     return cuda_open(k, &device);
+}
+
+Status cuda_device_target(int k, CudaTarget *target)
+{
+    CudaDevice *device;
+    TRY(cuda_open(k, &device));
+    *target = device->target;
+    return ST_OK;
 }

@@ -10,6 +10,7 @@
 #ifndef RUNTIME_CUDA_H
 #define RUNTIME_CUDA_H
 
+#include "jit/kernel_table.h"
 #include "runtime/device.h"
 #include "runtime/size_class.h"
 #include "runtime/thread.h"
@@ -55,10 +56,8 @@ typedef struct CudaStaging {
 typedef struct CudaDevice {
     int ordinal;
     char name[64];
-    int sm;                 /* compute capability: 80, 90... */
     int multiprocessors, shared_bytes; /* per block, opt-in */
-    int ptx;                /* PTX version that the driver takes, 78 for 7.8; no newer than LLVM writes */
-    int target_sm;          /* what code is made for: at most 90 */
+    CudaTarget target;      /* what code is made for */
     CuContext _Atomic context; /* NULL: not open */
     pthread_mutex_t lock;   /* of streams and memory */
     CudaStream *free_streams;
@@ -91,6 +90,10 @@ void cuda_end_thread(RtThread *thread);
 Status cuda_alloc(CudaDevice *device, CudaStream *stream, size_t bytes, CuPointer *out);
 void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t bytes);
 void cuda_trim(CudaDevice *device);
+/* Queues a copy of host memory, which may change as soon as this returns. */
+Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const char *from, size_t bytes);
+/* Copies to host memory and waits. */
+Status cuda_copy_out(CudaDevice *device, CudaStream *stream, char *to, CuPointer from, size_t bytes);
 
 /* The device of a storage, and its use on a stream: queued work on `stream` comes after its earlier uses. */
 CudaDevice *cuda_device_of(const Storage *storage);

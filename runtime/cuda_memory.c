@@ -152,6 +152,7 @@ static Status half_queued(CudaDevice *d, int i, CudaStream *stream)
     return ST_OK;
 }
 
+/* Under the staging lock. */
 static Status copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
 {
     TRY(staging_ready(d));
@@ -164,6 +165,14 @@ static Status copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const cha
         to += part, from += part, bytes -= part;
     }
     return ST_OK;
+}
+
+Status cuda_copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
+{
+    pthread_mutex_lock(&d->staging_lock);
+    Status status = copy_in(d, stream, to, from, bytes);
+    pthread_mutex_unlock(&d->staging_lock);
+    return status;
 }
 
 /* Queues part k of a copy out into its half. */
@@ -188,6 +197,16 @@ static Status copy_out(CudaDevice *d, CudaStream *stream, char *to, CuPointer fr
         memcpy(to + at, d->staging.half[k & 1], bytes - at < HALF ? bytes - at : HALF);
     }
     return ST_OK;
+}
+
+Status cuda_copy_out(CudaDevice *d, CudaStream *stream, char *to, CuPointer from, size_t bytes)
+{
+    if (bytes == 0)
+        return ST_OK;
+    pthread_mutex_lock(&d->staging_lock);
+    Status status = copy_out(d, stream, to, from, bytes);
+    pthread_mutex_unlock(&d->staging_lock);
+    return status;
 }
 
 /* --- storages ------------------------------------------------------------------------------------------------------- */
@@ -224,12 +243,7 @@ Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t by
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
-    if (bytes == 0)
-        return cuda_check(d, cuda.stream_synchronize(stream->stream), "waiting for the device");
-    pthread_mutex_lock(&d->staging_lock);
-    Status status = copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
-    pthread_mutex_unlock(&d->staging_lock);
-    return status;
+    return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
 }
 
 Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes)
@@ -237,10 +251,7 @@ Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t b
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
-    pthread_mutex_lock(&d->staging_lock);
-    Status status = copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
-    pthread_mutex_unlock(&d->staging_lock);
-    return status;
+    return cuda_copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }
 
 Status cuda_storage_wait(Storage *storage)
@@ -249,4 +260,47 @@ Status cuda_storage_wait(Storage *storage)
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
     CudaStream *stream = storage->stream;
     return cuda_check(d, cuda.stream_synchronize(stream->stream), "waiting for the device");
+}
+
+/* --- while a program runs --------------------------------------------------------------------------------------------- */
+
+/* The device, its context current here, and this thread's stream. */
+static Status begin(int device, CudaDevice **d, CudaStream **stream)
+{
+    TRY(cuda_open(device - DEVICE_CUDA, d));
+    return cuda_stream(*d, stream);
+}
+
+Status cuda_run_use(int device, Storage *storage)
+{
+    CudaDevice *d;
+    CudaStream *stream;
+    TRY(begin(device, &d, &stream));
+    return cuda_use(storage, stream);
+}
+
+Status cuda_run_zero(Storage *storage, size_t bytes)
+{
+    CudaDevice *d;
+    CudaStream *stream;
+    TRY(begin_copy(storage, &d, &stream));
+    if (bytes == 0)
+        return ST_OK;
+    return cuda_check(d, cuda.fill_bytes((CuPointer)(uintptr_t)storage->data, 0, bytes, stream->stream), "clearing memory");
+}
+
+Status cuda_run_read(int device, const void *from, void *to, size_t bytes)
+{
+    CudaDevice *d;
+    CudaStream *stream;
+    TRY(begin(device, &d, &stream));
+    return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
+}
+
+Status cuda_run_write(int device, void *to, const void *from, size_t bytes)
+{
+    CudaDevice *d;
+    CudaStream *stream;
+    TRY(begin(device, &d, &stream));
+    return cuda_copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }

@@ -78,6 +78,12 @@ Status device_of(const RtNode *node, int *device)
     return *device == DEVICE_ANY ? device_current(device) : ST_OK;
 }
 
+Status device_target(int device, DeviceTarget *target)
+{
+    *target = (DeviceTarget){.cuda = device_is_cuda(device)};
+    return target->cuda ? cuda_device_target(device - DEVICE_CUDA, &target->target) : ST_OK;
+}
+
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
 Status storage_new_on(int device, size_t bytes, Storage **out)

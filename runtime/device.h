@@ -11,6 +11,7 @@
 #ifndef RUNTIME_DEVICE_H
 #define RUNTIME_DEVICE_H
 
+#include "jit/grid.h"
 #include "runtime/tensor.h"
 
 enum { DEVICE_ANY, DEVICE_CPU, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
@@ -37,6 +38,13 @@ Status device_current(int *device);
 /* The same, with the thread's current device for what is not decided yet. */
 Status device_of(const RtNode *node, int *device);
 
+/* What code for a device is made for. `cuda` false: the host. */
+typedef struct DeviceTarget {
+    bool cuda;
+    CudaTarget target;
+} DeviceTarget;
+Status device_target(int device, DeviceTarget *target);
+
 /* Memory of a device: a storage as storage_new makes them. */
 Status storage_new_on(int device, size_t bytes, Storage **out);
 /* `bytes` at `from` (an address in `storage`), copied to or from the host. Reading waits for what is queued before it; writing returns
@@ -55,5 +63,16 @@ Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t by
 Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes);
 Status cuda_storage_wait(Storage *storage);
 Status cuda_usable(int k);
+
+/* Running a program on a CUDA device (runtime/cuda_launch.c); all is queued on this thread's stream of the device. Addresses are the device's. */
+struct CompiledKernel;
+Status cuda_run_use(int device, Storage *storage); /* what comes next runs after its earlier uses */
+Status cuda_run_load(int device, struct CompiledKernel *kernel, const char *name);
+int64_t cuda_run_scratch(int device, const struct CompiledKernel *kernel, void *const *args); /* bytes of ARG_SCRATCH */
+Status cuda_run_kernel(int device, struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
+Status cuda_run_zero(Storage *storage, size_t bytes);
+Status cuda_run_read(int device, const void *from, void *to, size_t bytes); /* waits */
+Status cuda_run_write(int device, void *to, const void *from, size_t bytes);
+Status cuda_device_target(int k, CudaTarget *target);
 
 #endif

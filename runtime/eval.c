@@ -17,6 +17,7 @@
 #include "ir/base/os.h"
 #include "ir/interp.h"
 #include "runtime/background.h"
+#include "runtime/device.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
@@ -24,7 +25,8 @@
 #include <pthread.h>
 #include <string.h>
 
-static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user);
+static Status by_device(RtNode *const *nodes, uint32_t n, Sync *sync);
+static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const JitOptions *options, ServeCall *take, void *user);
 static Status serve(Call *call, void *user);
 static Status compute(Call *call, Sync *sync);
 static Status run(const Program *program, const int64_t *sizes, Call *call);
@@ -41,9 +43,29 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
         return ST_OK;
     eval_lock();
     Sync sync = sync_at(api, loc);
-    Status status = collect_keyed(nodes, n, &sync.options, serve, &sync);
+    Status status = by_device(nodes, n, &sync);
     eval_unlock();
     return status;
+}
+
+/* The nodes of one device at a time: nearly always there is one. */
+static Status by_device(RtNode *const *nodes, uint32_t n, Sync *sync)
+{
+    bool same = true;
+    int device, other;
+    TRY(device_of(nodes[0], &device));
+    for (uint32_t i = 1; i < n && same; i++) {
+        TRY(device_of(nodes[i], &other));
+        same = other == device;
+    }
+    if (same)
+        return collect_keyed(nodes, n, device, &sync->options, serve, sync);
+    for (uint32_t i = 0; i < n; i++) {
+        TRY(device_of(nodes[i], &device));
+        if (!atomic_load(&nodes[i]->storage))
+            TRY(collect_keyed(&nodes[i], 1, device, &sync->options, serve, sync));
+    }
+    return ST_OK;
 }
 
 static Status serve(Call *call, void *user)
@@ -115,18 +137,21 @@ Sync sync_at(const char *api, Loc loc)
 /* A deleter that runs while an evaluation is under way must not start another: the call's arrays are in use. */
 static bool busy;
 
-/* The options that change code open the structure, so they are part of the key. */
-static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *options, ServeCall *take, void *user)
+/* The options that change code and the target open the structure, so they are part of the key. */
+static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const JitOptions *options, ServeCall *take, void *user)
 {
-    int64_t keyed[OPT_COUNT];
+    int64_t keyed[OPT_COUNT + 1];
     size_t count = 0;
+    DeviceTarget target;
+    TRY(device_target(device, &target));
+    keyed[count++] = target.cuda ? (int64_t)target.target.sm << 32 | target.target.ptx << 1 | target.target.arch : 0;
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = options->value[id];
     if (busy)
         return fail(ST_INVALID, "a deleter may not compute values");
     busy = true;
-    Status status = collect(nodes, n, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
+    Status status = collect(nodes, n, device, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
     busy = false;
     return status;
 }
@@ -134,7 +159,9 @@ static Status collect_keyed(RtNode *const *nodes, uint32_t n, const JitOptions *
 Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *user)
 {
     Sync sync = sync_at("", (Loc){NULL, 0});
-    return collect_keyed(roots, n, &sync.options, take, user);
+    int device;
+    TRY(device_of(roots[0], &device));
+    return collect_keyed(roots, n, device, &sync.options, take, user);
 }
 
 Status eval_serve(Call *call, const char *api, Loc loc)
@@ -244,6 +271,8 @@ typedef struct InterpretJob {
     Sync *sync;
 } InterpretJob;
 
+static size_t node_bytes(const RtNode *node) { return (size_t)node_elements(node) * dtype_bytes((DType)node->dtype); }
+
 static Status interpret_in_arena(Arena *arena, void *user)
 {
     InterpretJob *job = user;
@@ -252,23 +281,31 @@ static Status interpret_in_arena(Arena *arena, void *user)
     log_graph(g, call);
     const void **in = ARENA_ARRAY(arena, const void *, call->inputs.n + 1);
     void **out = ARENA_ARRAY(arena, void *, call->outputs.n + 1);
-    for (size_t k = 0; k < call->inputs.n; k++)
-        in[k] = call->nodes.at[call->inputs.at[k]]->data;
+    bool here = !device_is_cuda(call->device); /* else operands come over and results go back */
+    Status status = ST_OK;
+    for (size_t k = 0; k < call->inputs.n && status == ST_OK; k++) {
+        const RtNode *node = call->nodes.at[call->inputs.at[k]];
+        void *copy = here ? NULL : arena_alloc(arena, node_bytes(node) + 1);
+        in[k] = here ? node->data : copy;
+        if (!here)
+            status = device_read(atomic_load(&node->storage), node->data, copy, node_bytes(node));
+    }
 
     memset(results.at, 0, sizeof *results.at * call->outputs.n);
-    Status status = ST_OK;
     for (size_t k = 0; k < call->outputs.n && status == ST_OK; k++) {
-        const RtNode *node = output_node(call, k);
-        results.at[k].storage = storage_new((size_t)node_elements(node) * dtype_bytes((DType)node->dtype));
-        status = results.at[k].storage ? ST_OK : ST_OUT_OF_MEMORY;
+        size_t bytes = node_bytes(output_node(call, k));
+        status = storage_new_on(call->device, bytes, &results.at[k].storage);
         if (status == ST_OK)
-            results.at[k].data = out[k] = results.at[k].storage->data;
+            results.at[k].data = results.at[k].storage->data;
+        out[k] = here ? results.at[k].data : arena_alloc(arena, bytes + 1);
     }
     Ref bad = 0;
     if (status == ST_OK)
         status = interp_run(g, INTERP_NATIVE, options_math(&job->sync->options), in, out, &bad);
     if (status == ST_INDEX)
         status = fail_index(call, graph_node(g, bad)->origin);
+    for (size_t k = 0; k < call->outputs.n && status == ST_OK && !here; k++)
+        status = device_write(results.at[k].storage, results.at[k].data, out[k], node_bytes(output_node(call, k)));
     if (status == ST_OK) {
         publish(call, results.at);
         return ST_OK;

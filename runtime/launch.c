@@ -11,6 +11,7 @@
 #include "jit/options.h"
 #include "jit/sort.h"
 #include "runtime/call.h"
+#include "runtime/device.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 
@@ -34,9 +35,13 @@ typedef struct Run {
     const Program *p;
     const int64_t *sizes;
     const Call *call;
+    int device;
     Storage *temps, *shared;
+    Storage *fault_there;       /* CUDA: where kernels leave the fault id */
     int64_t fault;              /* fault id that a kernel left here, 0: none */
 } Run;
+
+static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
 
 static size_t aligned(size_t bytes) { return (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1); }
 
@@ -68,8 +73,7 @@ static Status place_temps(Run *run)
         offset[s] = total;
         total += bytes;
     }
-    run->temps = storage_new(total);
-    return run->temps ? ST_OK : ST_OUT_OF_MEMORY;
+    return storage_new_on(run->device, total, &run->temps);
 }
 
 static const RtNode *input_node(const Run *run, uint32_t index) { return run->call->nodes.at[run->call->inputs.at[index]]; }
@@ -123,9 +127,7 @@ static Status bind_buffers(Run *run, const bool *given_up, Result *results)
             result->storage = storage_retain(atomic_load(&input->storage));
             address.at[p->outputs[k]] = input->data;
         } else {
-            result->storage = storage_new(buffer_bytes(run, b));
-            if (!result->storage)
-                return ST_OUT_OF_MEMORY;
+            TRY(storage_new_on(run->device, buffer_bytes(run, b), &result->storage));
             address.at[p->outputs[k]] = result->storage->data;
         }
         result->data = address.at[p->outputs[k]];
@@ -143,24 +145,27 @@ static void bind_args(Run *run, const ProgStep *step)
         case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
         case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
         case BIND_SHARED: *slot = NULL; break; /* bind_shared */
-        case BIND_FAULT: *slot = &run->fault; break;
+        case BIND_FAULT: *slot = run->fault_there ? run->fault_there->data : &run->fault; break;
         }
     }
 }
 
 /* Room for the partial results of a split kernel, whose size only the kernel can tell. */
-static Status bind_shared(Run *run, const ProgStep *step, KernelQuery *query)
+static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *kernel)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {
         if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
             continue;
-        size_t bytes = (size_t)query(args.at, ASK_SHARED, 0);
+        size_t bytes = (size_t)(on_cuda(run) ? cuda_run_scratch(run->device, kernel, args.at) : kernel->query(args.at, ASK_SHARED, 0));
         if (run->shared && run->shared->bytes < bytes) {
             storage_release(run->shared);
             run->shared = NULL;
         }
-        if (!run->shared && !(run->shared = storage_new(bytes)))
-            return ST_OUT_OF_MEMORY;
+        if (!run->shared) {
+            TRY(storage_new_on(run->device, bytes, &run->shared));
+            if (on_cuda(run))
+                TRY(cuda_run_zero(run->shared, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES));
+        }
         args.at[i] = run->shared->data;
     }
     return ST_OK;
@@ -192,19 +197,37 @@ static Status reserve_scratch(KernelQuery *query, int threads, size_t *per_threa
 static Status prepare_takeover(Run *run)
 {
     for (uint32_t i = 0; i < run->p->n_steps; i++) {
+        const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
         size_t bytes;
+        if (on_cuda(run)) {
+            TRY(cuda_run_load(run->device, kernel->compiled, kernel->name));
+            continue;
+        }
         bind_args(run, &run->p->steps[i]);
-        TRY(reserve_scratch(run->p->kernels[run->p->steps[i].kernel].compiled->query, pool_threads(), &bytes));
+        TRY(reserve_scratch(kernel->compiled->query, pool_threads(), &bytes));
     }
     return ST_OK;
+}
+
+/* The inputs are there before the first launch; indices that may be out of bounds have a place to say so. */
+static Status prepare_cuda(Run *run)
+{
+    for (size_t i = 0; i < run->call->inputs.n; i++)
+        TRY(cuda_run_use(run->device, atomic_load(&input_node(run, (uint32_t)i)->storage)));
+    if (run->p->n_faults == 0)
+        return ST_OK;
+    TRY(storage_new_on(run->device, sizeof run->fault, &run->fault_there));
+    return cuda_run_zero(run->fault_there, sizeof run->fault);
 }
 
 static Status launch_kernel(Run *run, const ProgStep *step)
 {
     const ProgKernel *kernel = &run->p->kernels[step->kernel];
-    KernelQuery *query = kernel->compiled->query;
-    TRY(bind_shared(run, step, query));
+    TRY(bind_shared(run, step, kernel->compiled));
+    if (on_cuda(run))
+        return cuda_run_kernel(run->device, kernel->compiled, kernel->name, args.at, step->n_args);
 
+    KernelQuery *query = kernel->compiled->query;
     int threads = pool_threads();
     size_t bytes;
     TRY(reserve_scratch(query, threads, &bytes));
@@ -260,11 +283,36 @@ static Status launch_sort(const ProgStep *step)
     return status == ST_OK ? ST_OK : fail(status, "no memory for sorting lines of %" PRId64 " elements", task.n);
 }
 
+/* Sorting is done on the host: a CUDA device's operand comes over and the order goes back. */
+static Status launch_sort_cuda(Run *run, const ProgStep *step)
+{
+    int64_t dims[3];
+    memcpy(dims, &args.at[2], sizeof dims);
+    size_t n = (size_t)(dims[0] * dims[1] * dims[2]), bytes = n * dtype_bytes((DType)step->dtype), order_bytes = n * sizeof(int64_t);
+    char *in = args.at[0], *out = args.at[1];
+    char *room = os_alloc(bytes + order_bytes + sizeof(int64_t));
+    if (!room)
+        return fail(ST_OUT_OF_MEMORY, "no memory for sorting %zu elements", n);
+    char *order = room + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
+    args.at[0] = room;
+    args.at[1] = order;
+    Status status = cuda_run_read(run->device, in, room, bytes);
+    if (status == ST_OK)
+        status = launch_sort(step);
+    if (status == ST_OK)
+        status = cuda_run_write(run->device, out, order, order_bytes);
+    os_free(room);
+    return status;
+}
+
 static Status launch_step(Run *run, const ProgStep *step)
 {
     double start = log_on(LOG_PERF) ? os_seconds() : 0;
     bind_args(run, step);
-    TRY(step->kind == STEP_KERNEL ? launch_kernel(run, step) : launch_sort(step));
+    switch ((StepKind)step->kind) {
+    case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
+    case STEP_SORT: TRY(on_cuda(run) ? launch_sort_cuda(run, step) : launch_sort(step)); break;
+    }
     int64_t bytes = run->sizes[step->bytes];
     stat_add(STAT_KERNELS, 1);
     stat_add(STAT_BYTES, bytes);
@@ -278,19 +326,24 @@ static Status launch_step(Run *run, const ProgStep *step)
 Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results,
               uint32_t *fault_node)
 {
-    Run run = {.p = program, .sizes = sizes, .call = call};
+    Run run = {.p = program, .sizes = sizes, .call = call, .device = call->device};
     memset(results, 0, sizeof *results * program->n_outputs);
     Status status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
+    if (status == ST_OK && on_cuda(&run))
+        status = prepare_cuda(&run);
     if (status == ST_OK && given_up)
         status = prepare_takeover(&run);
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
         status = launch_step(&run, &program->steps[i]);
+    if (status == ST_OK && run.fault_there)
+        status = device_read(run.fault_there, run.fault_there->data, &run.fault, sizeof run.fault);
     if (status == ST_OK && run.fault) {
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */
     }
     storage_release(run.temps);
     storage_release(run.shared);
+    storage_release(run.fault_there);
     if (status != ST_OK)
         for (uint32_t k = 0; k < program->n_outputs; k++)
             storage_release(results[k].storage);

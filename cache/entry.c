@@ -412,11 +412,12 @@ static Status load_kernel(const EntryKernel *k, CompiledKernel **out)
     if (*out)
         return ST_OK;
     KernelParts parts = {.object_bytes = k->code_bytes, .texts_bytes = k->texts_bytes};
-    TRY(code_load(k->code, k->code_bytes, &parts.code));
-    if (!copy(&parts.object, k->code, k->code_bytes) || (k->texts && !copy(&parts.texts, k->texts, k->texts_bytes))) {
+    bool copied = copy(&parts.object, k->code, k->code_bytes) && (!k->texts || copy(&parts.texts, k->texts, k->texts_bytes));
+    Status status = copied ? kernel_parts_load(&parts) : fail(ST_OUT_OF_MEMORY, "no memory for kernel %s", k->name);
+    if (status != ST_OK) {
         os_free(parts.object);
-        code_release(parts.code);
-        return fail(ST_OUT_OF_MEMORY, "no memory for kernel %s", k->name);
+        os_free(parts.texts);
+        return status;
     }
     *out = kernel_table_add(k->key, k->key_bytes, &parts);
     return *out ? ST_OK : ST_OUT_OF_MEMORY;

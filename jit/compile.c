@@ -148,7 +148,7 @@ static Status kernel_code(Job *job, const Kernel *kernel, const char *name, uint
     os_free(emitted.ir);
     os_free(emitted.assembly);
     if (status == ST_OK)
-        status = code_load(parts.object, parts.object_bytes, &parts.code);
+        status = kernel_parts_load(&parts);
     if (status != ST_OK) {
         os_free(parts.object);
         os_free(parts.texts);

@@ -1,5 +1,6 @@
 /* Launch plans: making, folding, evaluating; and the targets that PTX is made for. */
 #include "jit/grid.h"
+#include "ir/base/os.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -158,4 +159,46 @@ bool grid_valid(const GridPlan *p, uint32_t n_args)
             return false;
     }
     return true;
+}
+
+/* ---- objects ---- */
+
+typedef struct ObjectHead {
+    char magic[8];
+    uint32_t n_args, plan_bytes;
+    GridPlan plan;
+} ObjectHead;
+
+static const char object_magic[8] = {'k', 'i', 'l', 'n', 'g', 'r', 'i', 'd'};
+
+Status grid_object_make(const GridPlan *plan, uint32_t n_args, const char *ptx, void **object, size_t *bytes)
+{
+    size_t text = strlen(ptx) + 1;
+    ObjectHead *head = os_calloc(1, sizeof *head + text);
+    if (!head)
+        return fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of PTX", text);
+    memcpy(head->magic, object_magic, sizeof object_magic);
+    head->n_args = n_args;
+    head->plan_bytes = sizeof *plan;
+    head->plan = *plan;
+    memcpy(head + 1, ptx, text);
+    *object = head;
+    *bytes = sizeof *head + text;
+    return ST_OK;
+}
+
+bool grid_object_is(const void *object, size_t bytes)
+{
+    return bytes >= sizeof object_magic && memcmp(object, object_magic, sizeof object_magic) == 0;
+}
+
+Status grid_object_open(const void *object, size_t bytes, const GridPlan **plan, const char **ptx)
+{
+    const ObjectHead *head = object;
+    if (!grid_object_is(object, bytes) || bytes <= sizeof *head || head->plan_bytes != sizeof head->plan ||
+        ((const char *)object)[bytes - 1] != 0 || !grid_valid(&head->plan, head->n_args))
+        return fail(ST_FORMAT, "not a well-formed grid object");
+    *plan = &head->plan;
+    *ptx = (const char *)(head + 1);
+    return ST_OK;
 }

@@ -16,6 +16,7 @@
 
 #include "ir/base/status.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096 };
@@ -72,5 +73,11 @@ GridLaunch grid_launch(const GridPlan *p, uint32_t phase, void *const *args, int
 int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t sms);
 /* Is a plan that came from a disk well-formed, for a kernel of n_args arguments? */
 bool grid_valid(const GridPlan *p, uint32_t n_args);
+
+/* A grid object: a plan and the PTX that it launches, as bytes for the kernel table and the cache on disk (os_free). */
+Status grid_object_make(const GridPlan *plan, uint32_t n_args, const char *ptx, void **object, size_t *bytes);
+bool grid_object_is(const void *object, size_t bytes);
+/* Its parts, in place, checked. ST_FORMAT. */
+Status grid_object_open(const void *object, size_t bytes, const GridPlan **plan, const char **ptx);
 
 #endif

@@ -36,25 +36,42 @@ CompiledKernel *kernel_table_find(const char *text, size_t len)
 
 static void free_parts(const CompiledKernel *kernel)
 {
-    code_release(kernel->code);
+    if (kernel->code)
+        code_release(kernel->code);
     os_free((void *)kernel->object);
     os_free((void *)kernel->texts);
+}
+
+Status kernel_parts_load(KernelParts *parts)
+{
+    const GridPlan *plan;
+    const char *ptx;
+    parts->code = NULL;
+    if (grid_object_is(parts->object, parts->object_bytes))
+        return grid_object_open(parts->object, parts->object_bytes, &plan, &ptx);
+    return code_load(parts->object, parts->object_bytes, &parts->code);
 }
 
 CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts)
 {
     Entry *fresh = os_calloc(1, sizeof *fresh + len);
-    CompiledKernel kernel = {.run = code_run(parts->code), .query = code_query(parts->code), .code = parts->code,
-                             .object = parts->object, .object_bytes = parts->object_bytes,
+    CompiledKernel kernel = {.code = parts->code, .object = parts->object, .object_bytes = parts->object_bytes,
                              .texts = parts->texts, .texts_bytes = parts->texts_bytes, .key_bytes = len};
+    if (parts->code) {
+        kernel.run = code_run(parts->code);
+        kernel.query = code_query(parts->code);
+        kernel.bytes = code_bytes(parts->code);
+    } else {
+        (void)grid_object_open(parts->object, parts->object_bytes, &kernel.grid, &kernel.ptx); /* was checked */
+    }
     if (!fresh) {
-        (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", code_bytes(parts->code));
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", parts->object_bytes);
         free_parts(&kernel);
         return NULL;
     }
     memcpy(fresh->text, text, len);
     kernel.key = fresh->text;
-    kernel.bytes = code_bytes(parts->code) + parts->object_bytes + parts->texts_bytes + len + sizeof *fresh;
+    kernel.bytes += parts->object_bytes + parts->texts_bytes + len + sizeof *fresh;
     fresh->kernel = kernel;
     fresh->users = 1;
 
@@ -86,6 +103,8 @@ void kernel_table_release(CompiledKernel *kernel)
         HASH_DEL(table, entry);
     pthread_mutex_unlock(&lock);
     if (last) {
+        if (entry->kernel.unload)
+            entry->kernel.unload(entry->kernel.loaded);
         free_parts(&entry->kernel);
         os_free(entry);
     }

@@ -6,24 +6,32 @@
 #define JIT_KERNEL_TABLE_H
 
 #include "jit/code.h"
+#include "jit/grid.h"
 
 typedef struct CompiledKernel {
     KernelRun *run;
     KernelQuery *query;
     Code *code;
     const char *key;    /* the text it is interned by */
-    const void *object; /* what was loaded: for an entry of the cache on disk */
+    const void *object; /* what was loaded: for an entry of the cache on disk. An ELF object, or a grid object (jit/grid.h) */
     const void *texts;  /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
     size_t key_bytes, object_bytes, texts_bytes;
     size_t bytes;       /* code and all of the above */
+    const GridPlan *grid; /* CUDA: how it is launched, and ... */
+    const char *ptx;    /* ... its code; run, query and code are NULL */
+    void *loaded;       /* what the device's runtime made of it; under the evaluation lock */
+    void (*unload)(void *loaded);
 } CompiledKernel;
 
 /* What a kernel is made of. */
 typedef struct KernelParts {
-    Code *code;
+    Code *code;           /* NULL: a grid object */
     void *object, *texts; /* heap; texts may be NULL */
     size_t object_bytes, texts_bytes;
 } KernelParts;
+
+/* Loads the parts' object where the host runs it: `code`. ST_FORMAT, ST_OUT_OF_MEMORY. */
+Status kernel_parts_load(KernelParts *parts);
 
 /* The kernel of this text with one more user, or NULL. */
 CompiledKernel *kernel_table_find(const char *text, size_t len);

@@ -89,7 +89,11 @@ static Status check_stop(const CompileRequest *request)
 /* What a kernel is known by: the target, every option that changes code, and its canonical text. */
 static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
 {
-    str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
+    const CudaTarget *cuda = &options->target;
+    if (cuda->sm)
+        str_printf(out, "sm_%d%s ptx %d\n", cuda->sm, cuda->arch ? "a" : "", cuda->ptx);
+    else
+        str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
@@ -125,6 +129,25 @@ static void show_kernel(Job *job, const Emitted *emitted, const char *key, const
     }
 }
 
+/* Code for the target of the options: an ELF object, or a grid object with its PTX. */
+static Status emit(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out)
+{
+    if (!options->target.sm)
+        return llvm_emit_host(kernel, name, options, want_text, out);
+    EmittedPtx ptx = {0};
+    *out = (Emitted){0};
+    TRY(llvm_emit_ptx(kernel, name, options, &options->target, want_text, &ptx));
+    Status status = grid_object_make(&ptx.grid, kernel->args.n, ptx.ptx, &out->object, &out->bytes);
+    if (status != ST_OK) {
+        os_free(ptx.ir);
+        os_free(ptx.ptx);
+        return status;
+    }
+    out->ir = ptx.ir;
+    out->assembly = ptx.ptx;
+    return ST_OK;
+}
+
 static Status kernel_code(Job *job, const Kernel *kernel, const char *name, uint32_t index, CompiledKernel **out)
 {
     Str key;
@@ -139,7 +162,7 @@ static Status kernel_code(Job *job, const Kernel *kernel, const char *name, uint
 
     Emitted emitted = {0};
     bool want_text = show || job->request->want_texts;
-    TRY(llvm_emit_host(kernel, name, job->request->options, want_text, &emitted));
+    TRY(emit(kernel, name, job->request->options, want_text, &emitted));
     job->emitted++;
     if (show)
         show_kernel(job, &emitted, key.text, name, index);

@@ -4,6 +4,7 @@
 
 #include "ir/base/status.h"
 #include "ir/scalar.h"
+#include "jit/grid.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -39,6 +40,7 @@ uint64_t options_generation(void); /* changes whenever any option was set */
 /* What a compilation uses: a snapshot, so that one compile sees one set. */
 typedef struct JitOptions {
     int64_t value[OPT_COUNT];
+    CudaTarget target;      /* sm 0: this host */
 } JitOptions;
 void options_snapshot(JitOptions *out);
 static inline MathMode options_math(const JitOptions *o) { return o->value[OPT_MATH] == OPT_MATH_STRICT ? MATH_STRICT : MATH_FAST; }

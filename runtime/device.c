@@ -78,10 +78,10 @@ Status device_of(const RtNode *node, int *device)
     return *device == DEVICE_ANY ? device_current(device) : ST_OK;
 }
 
-Status device_target(int device, DeviceTarget *target)
+Status device_target(int device, CudaTarget *target)
 {
-    *target = (DeviceTarget){.cuda = device_is_cuda(device)};
-    return target->cuda ? cuda_device_target(device - DEVICE_CUDA, &target->target) : ST_OK;
+    *target = (CudaTarget){0};
+    return device_is_cuda(device) ? cuda_device_target(device - DEVICE_CUDA, target) : ST_OK;
 }
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */

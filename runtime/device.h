@@ -38,12 +38,8 @@ Status device_current(int *device);
 /* The same, with the thread's current device for what is not decided yet. */
 Status device_of(const RtNode *node, int *device);
 
-/* What code for a device is made for. `cuda` false: the host. */
-typedef struct DeviceTarget {
-    bool cuda;
-    CudaTarget target;
-} DeviceTarget;
-Status device_target(int device, DeviceTarget *target);
+/* What code for a device is made for; sm 0: the host. */
+Status device_target(int device, CudaTarget *target);
 
 /* Memory of a device: a storage as storage_new makes them. */
 Status storage_new_on(int device, size_t bytes, Storage **out);

@@ -71,6 +71,7 @@ static Status by_device(RtNode *const *nodes, uint32_t n, Sync *sync)
 static Status serve(Call *call, void *user)
 {
     Sync *sync = user;
+    TRY(device_target(call->device, &sync->options.target));
     stat_add(STAT_EVALS, 1);
     call->evaluation = sync->number;
     breaks_report(call, sync->api, sync->loc);
@@ -142,9 +143,9 @@ static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const 
 {
     int64_t keyed[OPT_COUNT + 1];
     size_t count = 0;
-    DeviceTarget target;
+    CudaTarget target;
     TRY(device_target(device, &target));
-    keyed[count++] = target.cuda ? (int64_t)target.target.sm << 32 | target.target.ptx << 1 | target.target.arch : 0;
+    keyed[count++] = (int64_t)target.sm << 32 | target.ptx << 1 | target.arch;
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = options->value[id];

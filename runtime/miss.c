@@ -6,6 +6,7 @@
 #include "ir/base/log.h"
 #include "jit/compile.h"
 #include "runtime/background.h"
+#include "runtime/device.h"
 #include "runtime/mark.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
@@ -139,6 +140,7 @@ Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
 Status eval_explain(Call *call, Arena *arena, Str *out)
 {
     Sync sync = sync_at("", (Loc){NULL, 0});
+    TRY(device_target(call->device, &sync.options.target));
     CacheHit hit;
     CacheMiss miss;
     str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);

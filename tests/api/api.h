@@ -2,7 +2,7 @@
  * Helpers of the tests of the public interface.
  *
  * API_TEST(suite, name) { ... } runs its body in each mode: jit (which must really have compiled: a
- * fall-back to the interpreter fails the test), eager and interp. EXPECT(x, dtype, shape,
+ * fall-back to the interpreter fails the test), eager, interp, and jit on the software CUDA device. EXPECT(x, dtype, shape,
  * tolerance, values...) compares a tensor with numbers; NaN equals NaN, the sign of 0 counts when
  * the tolerance is 0.
  */
@@ -22,10 +22,20 @@ static inline void set_option(const char *name, const char *value)
     cr_assert(kiln_set_option(name, value) == KILN_OK, "%s", kiln_error_message());
 }
 
+/* The software CUDA driver (tests/cuda_driver); NULL: this build has none. */
+static inline const char *cuda_driver(void)
+{
+    return getenv("KILN_TEST_LIBCUDA");
+}
+
 static inline void begin_mode(int mode)
 {
-    static const char *const modes[] = {"jit", "eager", "interp"};
+    static const char *const modes[] = {"jit", "eager", "interp", "jit"};
     set_option("mode", modes[mode]);
+    if (mode == 3) {
+        set_option("libcuda", cuda_driver());
+        set_option("device", "cuda");
+    }
     kiln_clear_error();
 }
 
@@ -41,8 +51,8 @@ static inline void end_mode(void)
     static void suite##_##name(void);              \
     ParameterizedTestParameters(suite, name)       \
     {                                              \
-        static int modes[] = {0, 1, 2};            \
-        return cr_make_param_array(int, modes, 3); \
+        static int modes[] = {0, 1, 2, 3};         \
+        return cr_make_param_array(int, modes, cuda_driver() ? 4 : 3); \
     }                                              \
     ParameterizedTest(int *mode, suite, name)      \
     {                                              \

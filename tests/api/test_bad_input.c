@@ -473,6 +473,15 @@ static void sync_points(void)
     kiln_tensor *computed = F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
     kiln_tensor *giant = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(INT64_C(1) << 50)), one);
 
+    NO_ERROR(kiln_set_device, name, null, NULL);
+    BAD(kiln_set_device, name, other, KILN_INVALID, "\"gpu\"", "gpu");
+    BAD(kiln_device_of, x, null, KILN_INVALID, "x is NULL", NULL, text, sizeof text);
+    BAD(kiln_device_of, buffer, null, KILN_INVALID, "buffer is NULL", x23, NULL, 5);
+    BAD(kiln_device_of, size, small, KILN_INVALID, "size is 3", x23, text, 3);
+    BAD(kiln_to, x, null, KILN_INVALID, "x is NULL", NULL, "cpu");
+    BAD(kiln_to, device, null, KILN_INVALID, "device is NULL", x23, NULL);
+    BAD(kiln_to, device, other, KILN_INVALID, "\"cuda:x\"", x23, "cuda:x");
+    BAD(kiln_wait, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_eval, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_eval, x, huge, KILN_OUT_OF_MEMORY, "4503599627370496", giant);
     BAD(kiln_eval_many, tensors, null, KILN_INVALID, "tensors is NULL", NULL, 1);

@@ -154,10 +154,8 @@ Status device_wait(Storage *storage)
 
 /* --- the public face -------------------------------------------------------------------------------------------------- */
 
-kiln_status kiln_set_device(const char *name)
+API1(kiln_status, kiln_set_device, const char *, name)
 {
-    static const char api[] = "kiln_set_device";
-    Loc nowhere = {0};
     int device;
     if (!name) {
         rt_thread()->device = DEVICE_ANY;
@@ -166,21 +164,21 @@ kiln_status kiln_set_device(const char *name)
     Status status = device_parse(name, &device);
     if (status == ST_OK)
         rt_thread()->device = device;
-    return error_sync(status, api, nowhere);
+    return error_sync(status, "kiln_set_device", (Loc){file, line});
 }
 
-kiln_status kiln_device_of(const kiln_tensor *x, char *buffer, size_t size)
+API3(kiln_status, kiln_device_of, const kiln_tensor *, x, char *, buffer, size_t, size)
 {
     static const char api[] = "kiln_device_of";
-    Loc nowhere = {0};
+    Loc loc = {file, line};
     char name[DEVICE_NAME];
     int device;
     if (!x || !buffer)
-        return error_sync(fail(ST_INVALID, "%s is NULL", x ? "buffer" : "x"), api, nowhere);
+        return error_sync(fail(ST_INVALID, "%s is NULL", x ? "buffer" : "x"), api, loc);
     Status status = device_of(x->node, &device);
     if (status == ST_OK && (size_t)snprintf(buffer, size, "%s", device_name(device, name)) >= size)
         status = fail(ST_INVALID, "size is %zu: %d bytes are enough", size, DEVICE_NAME);
-    return error_sync(status, api, nowhere);
+    return error_sync(status, api, loc);
 }
 
 /* The elements of an evaluated node on another device, dense. */

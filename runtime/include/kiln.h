@@ -665,9 +665,9 @@ KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
 
 /* The current device of this thread, for values that are nowhere yet. NULL: what the option
  * `device` says. KILN_INVALID for no such name, KILN_DEVICE with why it cannot be used. */
-KILN_API KILN_MUST_CHECK kiln_status kiln_set_device(const char *name);
+KILN_SYNC(kiln_set_device, const char *name);
 /* Where x lies or will lie, as text (16 bytes are enough). Not a sync point. */
-KILN_API KILN_MUST_CHECK kiln_status kiln_device_of(const kiln_tensor *x, char *buffer, size_t size);
+KILN_SYNC(kiln_device_of, const kiln_tensor *x, char *buffer, size_t size);
 /* x on another device: x itself where it lies there already, else x is computed (a sync point) and
  * copied. */
 KILN_OP(kiln_to, kiln_tensor *x, const char *device);
@@ -913,6 +913,8 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 #define kiln_layer_norm(...) kiln_layer_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_rms_norm(...) kiln_rms_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cross_entropy(...) kiln_cross_entropy_at(KILN_HERE, __VA_ARGS__)
+#define kiln_set_device(...) kiln_set_device_at(KILN_HERE, __VA_ARGS__)
+#define kiln_device_of(...) kiln_device_of_at(KILN_HERE, __VA_ARGS__)
 #define kiln_to(...) kiln_to_at(KILN_HERE, __VA_ARGS__)
 #define kiln_wait(...) kiln_wait_at(KILN_HERE, __VA_ARGS__)
 #define kiln_eval(...) kiln_eval_at(KILN_HERE, __VA_ARGS__)

@@ -51,7 +51,7 @@ static void keep_line(void *user, int level, const char *topic, const char *line
 
 static Plan *plan_of(const char *text)
 {
-    JitOptions options = {{0}};
+    JitOptions options = {.value = {0}};
     options.value[OPT_FUSE] = 1;
     start();
     cr_assert_eq(graph_parse(text, &fixture.arena, &fixture.g), ST_OK, "%s", fail_message());

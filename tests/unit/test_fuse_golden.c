@@ -103,7 +103,7 @@ static void check_file(const char *path)
     cr_assert_eq(setjmp(oom), 0);
     Graph *g;
     Plan plan;
-    JitOptions options = {{0}};
+    JitOptions options = {.value = {0}};
     Str out;
     cr_assert_eq(graph_parse(text, &arena, &g), ST_OK, "%s: %s", path, fail_message());
     bool words = text[0] == '/';

@@ -170,7 +170,7 @@ static void check_seed(uint64_t seed, bool verbose)
     for (int how = 0; how < 4; how++) {
         static const char *const names[] = {"fused", "fused, sizes as arguments", "unfused",
                                             "unfused, sizes as arguments"};
-        JitOptions options = {{0}};
+        JitOptions options = {.value = {0}};
         Plan plan;
         options.value[OPT_FUSE] = how < 2;
         g->query = how & 1 ? &nothing : NULL;

@@ -36,7 +36,7 @@ static int cuda_number(const char *text)
 Status device_parse(const char *text, int *device)
 {
     *device = DEVICE_CPU;
-    if (strcmp(text, "cpu") == 0)
+    if (!text[0] || strcmp(text, "cpu") == 0)
         return ST_OK;
     if (strcmp(text, "auto") == 0) {
         if (cuda_usable(0) == ST_OK)

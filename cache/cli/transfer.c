@@ -253,7 +253,7 @@ static Status import_folder(Import *import, const char *path)
 static Status learn_maker(Import *import)
 {
     Cli *cli = import->cli;
-    JitOptions options;
+    JitOptions options = {.value = {0}};
     Str own, maker;
     const char *info = NULL, *build = NULL;
     size_t n = 0;

@@ -48,7 +48,7 @@ static Str maker(const char *features, const char *math)
 static Str this_machine(void)
 {
     Str out;
-    JitOptions options;
+    JitOptions options = {.value = {0}};
     str_init(&out, &arena);
     options_snapshot(&options);
     maker_text(&options, &out);

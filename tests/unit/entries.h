@@ -54,7 +54,7 @@ static inline Sample sample_of(const char *text, Arena *arena)
     for (uint32_t i = 0; i < s.facts.n_scalars; i++)
         s.policy.scalar_varies[i] = true;
     guard_policy_close(&s.policy, s.graph, false);
-    JitOptions options;
+    JitOptions options = {.value = {0}};
     options_snapshot(&options);
     CompileRequest request = {.graph = s.graph, .policy = &s.policy, .options = &options, .want_texts = true};
     cr_assert_eq(jit_compile(&request, &s.program, &s.texts), ST_OK, "%s", fail_message());

@@ -125,7 +125,7 @@ Test(key_text, finds_lines_and_the_first_difference)
 /* Every KEYED option, perturbed, changes the maker's text; every other leaves it as it was. */
 Test(key_text, the_maker_names_every_keyed_option)
 {
-    JitOptions options;
+    JitOptions options = {.value = {0}};
     options_snapshot(&options);
     Str base;
     str_init(&base, &arena);
@@ -155,7 +155,7 @@ Test(key_text, the_maker_names_every_keyed_option)
 
 Test(key_text, a_cpu_without_a_feature_is_another_maker)
 {
-    JitOptions options;
+    JitOptions options = {.value = {0}};
     options_snapshot(&options);
     Str wide, narrow;
     KeyLine of_wide, of_narrow;

@@ -144,7 +144,7 @@ Status eval_explain(Call *call, Arena *arena, Str *out)
     CacheHit hit;
     CacheMiss miss;
     str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);
-    if (cache_find(&call->key, &call->facts, &hit, &miss)) {
+    if (cache_find(&call->key, &call->facts, &hit, &miss) || store_find(call, &sync, &miss, &hit)) {
         explain_program(hit.program, out);
         return ST_OK;
     }

@@ -15,6 +15,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/os_dir.h"
+#include "jit/llvm/emit.h"
 #include "runtime/stats.h"
 
 #include <inttypes.h>
@@ -490,8 +491,19 @@ static Status keep_in_arena(Arena *arena, void *user)
     return ST_OK;
 }
 
+/* The key names the LLVM that kiln was built with. A shared one may have been exchanged since. */
+static bool llvm_is_ours(void)
+{
+    if (strcmp(llvm_version(), KILN_LLVM_VERSION) == 0)
+        return true;
+    log_warn_once("disk llvm", "kiln: nothing is kept on disk: LLVM is %s, kiln was built with " KILN_LLVM_VERSION, llvm_version());
+    return false;
+}
+
 void store_keep(const StoreItem *item)
 {
+    if (!llvm_is_ours())
+        return;
     Keep keep = {item, item->options->value[OPT_CACHE] == CACHE_READONLY ? NULL : the_disk(item->options)};
     if (keep.disk && with_arena(keep_in_arena, &keep) != ST_OK)
         log_warn_once("disk write", "kiln: the cache on disk keeps nothing new: %s", fail_message());

@@ -108,6 +108,7 @@ static bool changes_control(const Inst *in)
     case OP_REDUX:
     case OP_ELECT:
     case OP_LDMATRIX:
+    case OP_STMATRIX:
     case OP_MMA:
     case OP_NANOSLEEP:
         return true;

@@ -151,11 +151,15 @@ RUN(run_redux);
 RUN(run_activemask);
 RUN(run_elect);
 RUN(run_ldmatrix);
+RUN(run_stmatrix);
 RUN(run_mma);
 RUN(run_bra);
 RUN(run_exit);
 RUN(run_trap);
 RUN(run_yield);
+
+// What is wrong with the shape, types or number of registers of a matrix instruction (mma.c); NULL: nothing.
+const char *mma_problem(const Inst *in);
 
 // Numbers (exec_float.c): the bits of a small float as a double, and a double rounded to a format.
 double float_widen(PtxType type, uint64_t bits);

@@ -185,7 +185,6 @@ typedef struct Kernel {
     size_t local_extent;   // as placed
     uint32_t maxntid[3], reqntid[3]; // 0: not given
     uint32_t maxnreg, minnctapersm;
-    bool uses_barrier;
     uint32_t line;
     struct Kernel *next;
 } Kernel;

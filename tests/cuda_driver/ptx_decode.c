@@ -437,17 +437,15 @@ static void parse_operand(Decoder *d, char letter)
             bits *= 2;
         break;
     case 'b':
-        want = (PtxType)in->type[in->types > 1 ? 1 : 0];
-        bits = ptx_types[want].bits;
-        break;
-    case 'c':
-        want = (PtxType)in->type[in->types > 3 ? 3 : 0];
-        bits = ptx_types[want].bits;
-        break;
     case 'v':
-        want = (PtxType)in->type[in->types > 1 ? 1 : 0];
+    case '1':
+    case '2':
+    case '3': {
+        int index = letter == '2' ? 2 : letter == '3' ? 3 : 1;
+        want = (PtxType)in->type[in->types > index ? index : 0];
         bits = ptx_types[want].bits;
         break;
+    }
     case 'n':
         want = T_B32;
         bits = 32;
@@ -469,9 +467,9 @@ static void parse_operand(Decoder *d, char letter)
     default:
         break;
     }
-    if (in->op == OP_MMA || in->op == OP_LDMATRIX) { // registers of a fragment; mma.c knows their sizes
-        want = in->op == OP_MMA ? T_NONE : T_B32;
-        bits = 32;
+    if (in->op == OP_MMA || in->op == OP_LDMATRIX || in->op == OP_STMATRIX) { // registers of a fragment
+        bits = in->op == OP_MMA && want == T_F64 ? 64 : 32;
+        want = bits == 64 || want == T_F32 ? want : T_B32;
     }
     in->first[in->operands] = (uint8_t)d->arg_count;
     uint32_t before = d->arg_count;
@@ -687,8 +685,11 @@ static void finish_inst(Decoder *d)
         ptx_fail(d->p, in->line, "'%s' without a type", ptx_op_names[in->op]);
     if ((in->op == OP_SETP || in->op == OP_SET) && in->mod[C_COMPARE] == M_ABSENT)
         ptx_fail(d->p, in->line, "'%s' without a comparison", ptx_op_names[in->op]);
-    if (in->op == OP_BAR || in->op == OP_BARRIER)
-        d->k->uses_barrier = true;
+    if (in->op == OP_MMA || in->op == OP_LDMATRIX || in->op == OP_STMATRIX) {
+        const char *problem = mma_problem(in);
+        if (problem)
+            ptx_fail(d->p, in->line, "'%s': %s not known here", ptx_op_names[in->op], problem);
+    }
 }
 
 static void decode_body(Decoder *d);

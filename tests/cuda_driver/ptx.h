@@ -254,6 +254,7 @@ void ptx_expect(Parser *p, const char *punct);
 Variable *ptx_variables(Parser *p, Space space, bool external);
 PtxType ptx_type_of(const char *text);
 void ptx_decode(Parser *p, FunctionText *f); // the code of a kernel
+void ptx_require(Parser *p, const Inst *in);  // fails when the text's target or version is too old for it
 const char *ptx_modifier_text(int value);
 
 #endif

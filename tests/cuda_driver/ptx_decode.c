@@ -850,6 +850,7 @@ static void decode_inst(Decoder *d)
     }
     parse_operands(d);
     ptx_expect(d->p, ";");
+    ptx_require(d->p, &d->in);
     finish_inst(d);
     emit(d);
 }

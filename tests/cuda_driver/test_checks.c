@@ -195,6 +195,12 @@ static void bad_text(void)
     refused_text(BODY("@%r1 ret;"), CUDA_ERROR_INVALID_PTX, "is no predicate");
     refused_text(BODY("call nothing;"), CUDA_ERROR_INVALID_PTX, "no function of this module");
     refused_text(HEAD ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }", CUDA_ERROR_INVALID_PTX, "recursion");
+    refused_text(BODY("fma.f32 %f1, %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
+    refused_text(BODY("mul.s32 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs .lo, .hi or .wide");
+    refused_text(BODY("cvt.f32.s32 %f1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
+    refused_text(BODY("max.xorsign.abs.f32 %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX,
+                 "this 'max' needs sm_86 and PTX 7.2, the text says sm_80 and PTX 7.0");
+    refused_text(BODY("shfl.idx.b32 %r1, %r1, 0, 31, -1;"), CUDA_ERROR_INVALID_PTX, "needs .sync");
     refused_text("hello", CUDA_ERROR_INVALID_PTX, "expected .version");
     refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "PTX 8.3 is newer than the driver's 8.0");
     refused_text(".version 7.8\n.target sm_90\n", CUDA_ERROR_NO_BINARY_FOR_GPU, "compute capability 8.0");

@@ -183,5 +183,24 @@ static void half_a_warp(void)
     CHECK_REPORT("all 32 are needed");
 }
 
-static const Case cases[] = {{"products", products}, {"matrices", matrices}, {"half_a_warp", half_a_warp}};
+// stmatrix and what else sm_90 brings.
+static void sm90(void)
+{
+    harness_start("cc=9.0");
+    CUfunction f = harness_function(harness_module("sm90.ptx"), "newer");
+    uint32_t out[32][4];
+    uint16_t matrix[8][8];
+    CUdeviceptr dout = harness_empty(sizeof out), dmatrix = harness_empty(sizeof matrix);
+    CHECK_OK(harness_launch(f, 1, 32, 0, PARAMS(&dout, &dmatrix)));
+    harness_download(out, dout, sizeof out);
+    harness_download(matrix, dmatrix, sizeof matrix);
+    for (uint32_t l = 0; l < 32; l++) {
+        CHECK(out[l][0] == 0x41104080 && out[l][1] == 0x41003f80); // {4, 9} and {4 - 3, 9 - 1}
+        CHECK(out[l][2] == 0 && out[l][3] == (l == 0));
+        // Lane l holds rows 2 (l % 4) and the next of column l / 4: its own number, then zero.
+        CHECK(matrix[l % 4 * 2][l / 4] == l && matrix[l % 4 * 2 + 1][l / 4] == 0);
+    }
+}
+
+static const Case cases[] = {{"products", products}, {"matrices", matrices}, {"half_a_warp", half_a_warp}, {"sm90", sm90}};
 MAIN(cases)

@@ -1,0 +1,173 @@
+// What an instruction needs to be valid, so that a text is refused here as ptxas would refuse it: the architecture and the
+// version of PTX (only what came after sm_70 and PTX 6.3 is listed: nothing older is of interest), and modifiers that may
+// not be left out.
+#include "tests/cuda_driver/ptx.h"
+
+enum { ANY_OP = OP_COUNT };
+
+typedef struct Requirement {
+    int op;          // ANY_OP: all
+    PtxType type;    // one of the instruction's types; T_NONE: any
+    int modifier;    // that it must have; M_ABSENT: any
+    int sm, version; // needed then
+} Requirement;
+
+static const Requirement requirements[] = {
+    {OP_CP, T_NONE, 0, 80, 70},
+    {OP_REDUX, T_NONE, 0, 80, 70},
+    {OP_LDMATRIX, T_NONE, 0, 75, 65},
+    {OP_STMATRIX, T_NONE, 0, 90, 78},
+    {OP_ELECT, T_NONE, 0, 90, 80},
+    {OP_MMA, T_F16, M_SHAPE_m16n8k8, 75, 65},
+    {OP_MMA, T_NONE, M_SHAPE_m16n8k16, 80, 70},
+    {OP_MMA, T_NONE, M_SHAPE_m16n8k32, 80, 70},
+    {OP_MMA, T_BF16, 0, 80, 70},
+    {OP_MMA, T_TF32, 0, 80, 70},
+    {OP_MMA, T_F64, 0, 80, 70},
+    {OP_SZEXT, T_NONE, 0, 70, 76},
+    {OP_BMSK, T_NONE, 0, 70, 76},
+    // arithmetic of short floats
+    {OP_ADD, T_BF16, 0, 90, 78},
+    {OP_ADD, T_BF16X2, 0, 90, 78},
+    {OP_SUB, T_BF16, 0, 90, 78},
+    {OP_SUB, T_BF16X2, 0, 90, 78},
+    {OP_MUL, T_BF16, 0, 90, 78},
+    {OP_MUL, T_BF16X2, 0, 90, 78},
+    {OP_FMA, T_BF16, 0, 80, 70},
+    {OP_FMA, T_BF16X2, 0, 80, 70},
+    {OP_FMA, T_NONE, M_FLAG_relu, 80, 70},
+    {OP_NEG, T_BF16, 0, 80, 70},
+    {OP_NEG, T_BF16X2, 0, 80, 70},
+    {OP_ABS, T_F16, 0, 70, 65},
+    {OP_ABS, T_F16X2, 0, 70, 65},
+    {OP_ABS, T_BF16, 0, 80, 70},
+    {OP_ABS, T_BF16X2, 0, 80, 70},
+    {OP_MIN, T_F16, 0, 80, 70},
+    {OP_MIN, T_F16X2, 0, 80, 70},
+    {OP_MIN, T_BF16, 0, 80, 70},
+    {OP_MIN, T_BF16X2, 0, 80, 70},
+    {OP_MAX, T_F16, 0, 80, 70},
+    {OP_MAX, T_F16X2, 0, 80, 70},
+    {OP_MAX, T_BF16, 0, 80, 70},
+    {OP_MAX, T_BF16X2, 0, 80, 70},
+    {OP_MIN, T_NONE, M_FLAG_nan, 80, 70},
+    {OP_MAX, T_NONE, M_FLAG_nan, 80, 70},
+    {OP_MIN, T_NONE, M_FLAG_xorsign, 86, 72},
+    {OP_MAX, T_NONE, M_FLAG_xorsign, 86, 72},
+    {OP_EX2, T_F16, 0, 75, 70},
+    {OP_EX2, T_F16X2, 0, 75, 70},
+    {OP_EX2, T_BF16, 0, 90, 78},
+    {OP_EX2, T_BF16X2, 0, 90, 78},
+    {OP_TANH, T_NONE, 0, 75, 70},
+    {OP_TANH, T_BF16, 0, 90, 78},
+    {OP_TANH, T_BF16X2, 0, 90, 78},
+    {OP_SETP, T_BF16, 0, 90, 78},
+    {OP_SETP, T_BF16X2, 0, 90, 78},
+    {OP_SET, T_BF16, 0, 90, 78},
+    {OP_SET, T_BF16X2, 0, 90, 78},
+    // conversions
+    {OP_CVT, T_BF16, 0, 80, 70},
+    {OP_CVT, T_BF16X2, 0, 80, 70},
+    {OP_CVT, T_F16X2, 0, 80, 70},
+    {OP_CVT, T_TF32, 0, 80, 70},
+    {OP_CVT, T_NONE, M_FLAG_relu, 80, 70},
+    {OP_CVT, T_NONE, M_FLAG_satfinite, 75, 81},
+    // memory
+    {OP_ATOM, T_BF16, 0, 90, 78},
+    {OP_ATOM, T_BF16X2, 0, 90, 78},
+    {OP_RED, T_BF16, 0, 90, 78},
+    {OP_RED, T_BF16X2, 0, 90, 78},
+    {ANY_OP, T_NONE, M_SPACE_shared_cta, 30, 78},
+    {ANY_OP, T_NONE, M_LEVEL_l1_no_allocate, 70, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l1_normal, 70, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l1_unchanged, 70, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l1_first, 70, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l1_last, 70, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l2_64, 75, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l2_128, 75, 74},
+    {ANY_OP, T_NONE, M_LEVEL_l2_256, 80, 74},
+    {OP_BAR, T_NONE, M_SCOPE_cta, 70, 78},
+    {OP_BARRIER, T_NONE, M_SCOPE_cta, 70, 78},
+    {OP_LD, T_NONE, M_VECTOR_v8, 100, 88},
+    {OP_ST, T_NONE, M_VECTOR_v8, 100, 88},
+};
+
+static bool matches(const Requirement *r, const Inst *in)
+{
+    if (r->op != ANY_OP && r->op != in->op)
+        return false;
+    bool type = r->type == T_NONE, modifier = r->modifier == M_ABSENT;
+    for (int i = 0; i < in->types; i++)
+        type |= in->type[i] == r->type;
+    for (int c = 0; c < C_COUNT; c++)
+        modifier |= c != C_FLAG && in->mod[c] != M_ABSENT && in->mod[c] == r->modifier;
+    if (r->modifier >= M_FLAG_ftz && r->modifier <= M_FLAG_shiftamt)
+        modifier |= (in->flags >> (r->modifier - M_FLAG_ftz) & 1) != 0;
+    return type && modifier;
+}
+
+// Conversions of bf16: from f32 first, then to f32, then the rest.
+static void require_bf16(const Inst *in, int *sm, int *version)
+{
+    PtxType to = (PtxType)in->type[0], from = (PtxType)in->type[1];
+    if (in->op != OP_CVT || (to != T_BF16 && from != T_BF16) || (to == T_BF16 && from == T_F32))
+        return;
+    *sm = to == T_F32 ? 80 : 90;
+    *version = to == T_F32 ? 71 : 78;
+}
+
+// The modifier without which the instruction is incomplete, as text; NULL: nothing is missing.
+static const char *missing_modifier(const Inst *in)
+{
+    const PtxTypeInfo *type = &ptx_types[in->type[0]], *from = &ptx_types[in->type[1]];
+    bool round = in->mod[C_ROUND] != M_ABSENT, approx = (in->flags & (FLAG(approx) | FLAG(full))) != 0;
+    switch ((PtxOp)in->op) {
+    case OP_FMA:
+        return round ? NULL : "a rounding mode";
+    case OP_MAD:
+    case OP_MUL:
+        if (type->cls != 'f')
+            return in->mod[C_WIDTH] ? NULL : ".lo, .hi or .wide";
+        return round || in->op == OP_MUL ? NULL : "a rounding mode";
+    case OP_DIV:
+    case OP_RCP:
+    case OP_SQRT:
+        return type->cls != 'f' || round || approx ? NULL : "a rounding mode or .approx";
+    case OP_RSQRT:
+    case OP_SIN:
+    case OP_COS:
+    case OP_LG2:
+    case OP_EX2:
+    case OP_TANH:
+        return approx ? NULL : ".approx";
+    case OP_CVT: {
+        bool to_float = type->cls == 'f', from_float = from->cls == 'f';
+        bool exact = to_float == from_float && (!to_float || from->bits < type->bits || in->type[0] == in->type[1]);
+        return round || exact ? NULL : "a rounding mode";
+    }
+    case OP_SHFL:
+    case OP_VOTE:
+    case OP_MATCH:
+        return in->flags & FLAG(sync) ? NULL : ".sync";
+    default:
+        return NULL;
+    }
+}
+
+void ptx_require(Parser *p, const Inst *in)
+{
+    const PtxModule *m = p->module;
+    int sm = 0, version = 0;
+    for (size_t i = 0; i < sizeof requirements / sizeof *requirements; i++)
+        if (matches(&requirements[i], in)) {
+            sm = requirements[i].sm > sm ? requirements[i].sm : sm;
+            version = requirements[i].version > version ? requirements[i].version : version;
+        }
+    require_bf16(in, &sm, &version);
+    const char *missing = missing_modifier(in);
+    if (missing)
+        ptx_fail(p, in->line, "this '%s' needs %s", ptx_op_names[in->op], missing);
+    if (sm > m->target || version > m->version)
+        ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d", ptx_op_names[in->op], sm,
+                 version / 10, version % 10, m->target, m->version / 10, m->version % 10);
+}

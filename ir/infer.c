@@ -342,8 +342,7 @@ static Status shape_reduce(const Args *a)
         if (!(a->attr->mask >> d & 1))
             a->out->dim[rank++] = a->in[0].dim[d];
     a->out->rank = (uint8_t)rank;
-    if (a->op == OP_REDUCE_MAX || a->op == OP_REDUCE_MIN || a->op == OP_ARGMAX ||
-        a->op == OP_ARGMIN)
+    if (a->op == OP_ARGMAX || a->op == OP_ARGMIN)
         return reduces_something(a);
     return ST_OK;
 }

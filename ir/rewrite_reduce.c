@@ -95,12 +95,9 @@ Ref rewrite_max_of_broadcast(Rewriter *w, Ref r)
     unsigned axes = picks((Op)n.op) ? repeated_axes(w->g, &n) : 0u;
     if (!axes)
         return REF_NONE;
-    /* Of nothing, any is false and all is true; max and min of nothing are refused when recorded.
-     */
-    bool bounded = n.op == OP_REDUCE_MAX || n.op == OP_REDUCE_MIN;
     uint32_t mark = query_mark(w->g);
     for (int d = 0; d < MAX_RANK; d++) {
-        if (axes >> d & 1 && !bounded &&
+        if (axes >> d & 1 && /* of nothing they give where they start from */
             !spec_range(w->g, graph_node(w->g, n.in[0])->dim[d], 1, INT64_MAX,
                         "max_of_broadcast")) {
             query_undo(w->g, mark);

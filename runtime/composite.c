@@ -131,19 +131,18 @@ API1(kiln_tensor *, kiln_gelu_tanh, kiln_tensor *, x)
 
 /* ---- softmax and losses ---- */
 
-/* x minus its maximum along an axis; x itself where the axis is empty. */
-static RtNode *shifted(Rec *r, RtNode *x, int axis)
+/* op over the axes of mask, repeated along them. */
+static RtNode *reduced(Rec *r, Op op, RtNode *x, uint8_t mask)
 {
-    if (!x || x->dim[axis] == 0)
-        return x;
-    return sub(r, x, rec_reduce(r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis), true));
+    return x ? rec_repeat(r, rec_reduce(r, op, x, mask, true), mask, x->dim) : NULL;
 }
 
-/* The sum of exp(x) along an axis. */
-static RtNode *exp_sum(Rec *r, RtNode *x, int axis, bool keepdims)
+/* x minus its maximum along an axis. */
+static RtNode *shifted(Rec *r, RtNode *x, int axis)
 {
-    return rec_reduce(r, OP_REDUCE_SUM, rec_ew1(r, OP_EXP, x), (uint8_t)(1u << axis), keepdims);
+    return sub(r, x, reduced(r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis)));
 }
+
 
 API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
 {
@@ -153,7 +152,7 @@ API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *e = rec_ew1(&r, OP_EXP, shifted(&r, in, axis));
-    RtNode *total = rec_reduce(&r, OP_REDUCE_SUM, e, (uint8_t)(1u << axis), true);
+    RtNode *total = reduced(&r, OP_REDUCE_SUM, e, (uint8_t)(1u << axis));
     return rec_end(&r, rec_cast(&r, rec_ew2(&r, OP_DIV, e, total), out));
 }
 
@@ -165,8 +164,9 @@ API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *s = shifted(&r, in, axis);
-    return rec_end(&r,
-                   rec_cast(&r, sub(&r, s, rec_ew1(&r, OP_LOG, exp_sum(&r, s, axis, true))), out));
+    RtNode *total = rec_reduce(&r, OP_REDUCE_SUM, rec_ew1(&r, OP_EXP, s), (uint8_t)(1u << axis), true);
+    total = rec_repeat(&r, rec_ew1(&r, OP_LOG, total), (uint8_t)(1u << axis), in->dim);
+    return rec_end(&r, rec_cast(&r, sub(&r, s, total), out));
 }
 
 API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, labels)
@@ -195,14 +195,13 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
     if (x->dim[axis] == 0 && node_elements(label) != 0)
         return rec_end(&r, rec_fail(&r, ST_SHAPE, "there are no classes: logits is %s", left));
     label = rec_insert(&r, label, axis);
-    RtNode *m = x->dim[axis] ? rec_reduce(&r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis), true) : NULL;
-    RtNode *s = x->dim[axis] ? sub(&r, x, m) : x;
-    RtNode *picked =
-        rec_gather(&r, x, label, axis); /* from the logits, so that nothing need be stored */
-    if (m)
-        picked = sub(&r, picked, m);
-    RtNode *loss = sub(&r, rec_ew1(&r, OP_LOG, exp_sum(&r, s, axis, false)),
-                       rec_drop(&r, picked, (uint8_t)(1u << axis)));
+    uint8_t mask = (uint8_t)(1u << axis);
+    RtNode *m = rec_reduce(&r, OP_REDUCE_MAX, x, mask, true);
+    RtNode *e = rec_ew1(&r, OP_EXP, sub(&r, x, rec_repeat(&r, m, mask, x->dim)));
+    RtNode *picked = /* from the logits, so that nothing need be stored */
+        sub(&r, rec_gather(&r, x, label, axis), m);
+    RtNode *loss = sub(&r, rec_ew1(&r, OP_LOG, rec_reduce(&r, OP_REDUCE_SUM, e, mask, false)),
+                       rec_drop(&r, picked, mask));
     return rec_end(&r, rec_cast(&r, loss, out));
 }
 
@@ -221,13 +220,15 @@ static RtNode *mean(Rec *r, RtNode *x, uint8_t mask)
 static RtNode *unit_scale(Rec *r, RtNode *x, uint8_t mask, double eps)
 {
     RtNode *power = mean(r, rec_ew1(r, OP_SQUARE, x), mask);
-    return mul(r, x, rec_ew1(r, OP_RSQRT, add(r, power, number(r, x, eps))));
+    RtNode *scale = rec_ew1(r, OP_RSQRT, add(r, power, number(r, x, eps)));
+    return mul(r, x, x ? rec_repeat(r, scale, mask, x->dim) : NULL);
 }
 
 /* (x - mean) / sqrt(variance + eps) */
 static RtNode *normalize(Rec *r, RtNode *x, uint8_t mask, double eps)
 {
-    return unit_scale(r, sub(r, x, mean(r, x, mask)), mask, eps);
+    RtNode *middle = mean(r, x, mask);
+    return unit_scale(r, sub(r, x, x ? rec_repeat(r, middle, mask, x->dim) : NULL), mask, eps);
 }
 
 static bool good_eps(Rec *r, double eps)

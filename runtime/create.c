@@ -188,14 +188,12 @@ API4(kiln_tensor *, kiln_linspace, kiln_dtype, dtype, double, start, double, sto
                                     "start %g, stop %g, n %" PRId64
                                     ": finite numbers and n >= 0 are needed",
                                     start, stop, n));
-    double step = n > 1 ? (stop - start) / (double)(n - 1) : 0;
+    double step = n > 1 ? (stop - start) / (double)(n - 1) : 0, last = n > 1 ? stop : start;
     RtNode *i = rec_iota(&r, n);
     RtNode *x = rec_ew2(&r, OP_MUL, rec_cast(&r, i, DT_F64), rec_scalar(&r, DT_F64, step));
     x = rec_ew2(&r, OP_ADD, x, rec_scalar(&r, DT_F64, start));
-    if (n > 1) { /* the last one exactly */
-        RtNode *is_last = rec_ew2(&r, OP_EQ, i, rec_int(&r, DT_I64, n - 1));
-        x = rec_ew3(&r, OP_WHERE, is_last, rec_scalar(&r, DT_F64, stop), x);
-    }
+    RtNode *is_last = rec_ew2(&r, OP_EQ, i, rec_int(&r, DT_I64, n - 1)); /* that one exactly */
+    x = rec_ew3(&r, OP_WHERE, is_last, rec_scalar(&r, DT_F64, last), x);
     return rec_end(&r, rec_cast(&r, x, t));
 }
 
@@ -206,7 +204,7 @@ API4(kiln_tensor *, kiln_eye, kiln_dtype, dtype, int64_t, rows, int64_t, cols, i
         return rec_end(&r, NULL);
     int64_t dims[2] = {rows, cols}, diagonal = k > cols ? cols : k < -rows ? -rows : k;
     RtNode *row = rec_insert(&r, rec_iota(&r, rows), 1), *col = rec_iota(&r, cols);
-    RtNode *above = rec_ew2(&r, OP_SUB, rec_expand(&r, col, 2, dims), rec_expand(&r, row, 2, dims));
+    RtNode *above = rec_ew2(&r, OP_SUB, rec_expand(&r, col, 2, dims), rec_repeat(&r, row, 2, dims));
     return rec_end(
         &r, rec_cast(&r, rec_ew2(&r, OP_EQ, above, rec_int(&r, DT_I64, diagonal)), (DType)dtype));
 }

@@ -38,9 +38,10 @@ static bool something(Rec *r, const RtNode *x, const RtNode *index, int axis)
 /* A 1-D index repeated along all axes of dims but `axis`. */
 static RtNode *spread_index(Rec *r, RtNode *index, int rank, const int64_t *dims, int axis)
 {
-    for (int d = axis + 1; d < rank && index; d++)
-        index = rec_insert(r, index, index->rank);
-    return rec_expand(r, index, rank, dims);
+    for (int d = 0; d < rank && index; d++)
+        if (d != axis)
+            index = rec_insert(r, index, d < axis ? 0 : index->rank);
+    return rec_repeat(r, index, (uint8_t)(((1u << rank) - 1) & ~(1u << axis)), dims);
 }
 
 API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis)
@@ -65,9 +66,9 @@ API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis
     if (!shape_numel(rank, out, &numel))
         return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s, index is %s",
                                     node_text(in, left), node_text(at, right)));
-    RtNode *flat = rec_reshape(&r, at, 1, &dims[axis]);
+    RtNode *flat = rec_merge(&r, at, 0, at->rank);
     RtNode *taken = rec_gather(&r, in, spread_index(&r, flat, in->rank, dims, axis), axis);
-    return rec_end(&r, rec_reshape(&r, taken, rank, out));
+    return rec_end(&r, rec_split(&r, taken, axis, at->rank, at->dim));
 }
 
 API3(kiln_tensor *, kiln_take_along_axis, kiln_tensor *, x, kiln_tensor *, index, int, axis)

@@ -98,7 +98,8 @@ static RtNode *spread(Rec *r, RtNode *x, uint8_t mask, double correction, bool k
     if (!x)
         return NULL;
     double n = (double)rec_count(x, mask);
-    RtNode *deviation = rec_ew2(r, OP_SUB, x, mean_by(r, x, mask, true, n));
+    RtNode *middle = rec_repeat(r, mean_by(r, x, mask, true, n), mask, x->dim);
+    RtNode *deviation = rec_ew2(r, OP_SUB, x, middle);
     double divisor = n > correction ? n - correction : 0;
     RtNode *y = mean_by(r, rec_ew1(r, OP_SQUARE, deviation), mask, keepdims, divisor);
     return rec_cast(r, root ? rec_ew1(r, OP_SQRT, y) : y, out);
@@ -113,14 +114,10 @@ static RtNode *logsumexp(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
     x = rec_cast(r, x, compute_dtype(out));
     if (!x)
         return NULL;
-    if (rec_count(x, mask) == 0) { /* log(0) wherever there is a result */
-        RtNode *total = rec_reduce(r, OP_REDUCE_SUM, rec_ew1(r, OP_EXP, x), mask, keepdims);
-        return rec_cast(r, rec_ew1(r, OP_LOG, total), out);
-    }
     RtNode *m = rec_reduce(r, OP_REDUCE_MAX, x, mask, true);
     m = rec_ew3(r, OP_WHERE, rec_ew1(r, OP_ISFINITE, m), m, rec_scalar(r, node_dtype(x), 0));
-    RtNode *total =
-        rec_reduce(r, OP_REDUCE_SUM, rec_ew1(r, OP_EXP, rec_ew2(r, OP_SUB, x, m)), mask, keepdims);
+    RtNode *e = rec_ew1(r, OP_EXP, rec_ew2(r, OP_SUB, x, rec_repeat(r, m, mask, x->dim)));
+    RtNode *total = rec_reduce(r, OP_REDUCE_SUM, e, mask, keepdims);
     if (m && !keepdims)
         m = rec_drop(r, m, mask);
     return rec_cast(r, rec_ew2(r, OP_ADD, rec_ew1(r, OP_LOG, total), m), out);

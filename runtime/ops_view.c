@@ -70,7 +70,7 @@ API1(kiln_tensor *, kiln_flatten, kiln_tensor *, x)
 {
     Rec r = REC(kiln_flatten);
     RtNode *in = array_in(&r, x);
-    return rec_end(&r, in ? rec_reshape(&r, in, 1, (int64_t[]){node_elements(in)}) : NULL);
+    return rec_end(&r, in ? rec_merge(&r, in, 0, in->rank) : NULL);
 }
 
 API2(kiln_tensor *, kiln_squeeze, kiln_tensor *, x, kiln_axes, axes)
@@ -183,6 +183,8 @@ API2(kiln_tensor *, kiln_expand, kiln_tensor *, x, kiln_shape, shape)
 
 /* ---- slices ---- */
 
+enum { MODEST = 1 << 30 };
+
 /* Python's slice(start, stop, step).indices(dim), and the length. false: step is 0. */
 static bool resolve(kiln_range range, int64_t dim, int64_t *start, int64_t *step, int64_t *length)
 {
@@ -205,8 +207,11 @@ static bool resolve(kiln_range range, int64_t dim, int64_t *start, int64_t *step
     int64_t span = back ? ends[0] - ends[1] : ends[1] - ends[0];
     uint64_t stride = back ? 0 - (uint64_t)*step : (uint64_t)*step;
     *length = span > 0 ? (int64_t)((uint64_t)(span - 1) / stride) + 1 : 0;
-    *start = *length ? ends[0] : 0;
-    if (*length <= 1)
+    /* Nothing is read with bounds of nothing, or a step from the only element: those stay what the
+     * caller said, so that a program for other sizes has them; except huge ones, which may overflow. */
+    bool said = range.start >= 0 && range.start < MODEST;
+    *start = *length ? ends[0] : said ? range.start : 0;
+    if (*length <= 1 && (*step > MODEST || *step < -MODEST))
         *step = back ? -1 : 1;
     return true;
 }
@@ -298,10 +303,7 @@ API3(kiln_tensor *, kiln_roll, kiln_tensor *, x, int64_t, shift, int, axis)
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     int64_t dim = in->dim[axis];
-    if (dim == 0)
-        return rec_end(&r, in);
-    int64_t cut =
-        dim - ((shift % dim) + dim) % dim; /* what begins here comes first; 1 <= cut <= dim */
+    int64_t cut = dim ? dim - ((shift % dim) + dim) % dim : 0; /* what begins here comes first */
     RtNode *parts[2] = {rec_slice(&r, in, axis, cut < dim ? cut : 0, 1, dim - cut),
                         rec_slice(&r, in, axis, 0, 1, cut)};
     return rec_end(&r, parts[0] && parts[1] ? rec_concat(&r, 2, parts, axis) : NULL);
@@ -470,6 +472,21 @@ API5(kiln_status, kiln_split, kiln_tensor *, x, int, axis, int, n, const int64_t
     return ok ? KILN_OK : (kiln_status)r.status;
 }
 
+/* [.., dim, ..] -> [.., 1, dim, ..] -> repeated -> [.., times * dim, ..]. With all ranks in use, two
+ * other axes are one meanwhile. */
+static RtNode *tile_axis(Rec *r, RtNode *x, int axis, int64_t times)
+{
+    bool full = x->rank == MAX_RANK;
+    int far = axis < MAX_RANK / 2 ? MAX_RANK - 2 : 0, at = full && far < axis ? axis - 1 : axis;
+    int64_t sizes[MAX_RANK], far_dims[2] = {0, 0};
+    if (full)
+        memcpy(far_dims, x->dim + far, sizeof far_dims);
+    sizes[at] = times;
+    RtNode *y = rec_insert(r, full ? rec_merge(r, x, far, 2) : x, at);
+    y = rec_merge(r, rec_repeat(r, y, (uint8_t)(1u << at), sizes), at, 2);
+    return full ? rec_split(r, y, far, 2, far_dims) : y;
+}
+
 API2(kiln_tensor *, kiln_tile, kiln_tensor *, x, kiln_shape, repeats)
 {
     Rec r = REC(kiln_tile);
@@ -482,24 +499,17 @@ API2(kiln_tensor *, kiln_tile, kiln_tensor *, x, kiln_shape, repeats)
     const RtNode *in = y;
     for (int d = 0; d < rank; d++)
         dims[d] = d < rank - y->rank ? 1 : y->dim[d - (rank - y->rank)];
-    y = rec_reshape(&r, y, rank, dims);
+    while (y && y->rank < rank)
+        y = rec_insert(&r, y, 0);
     for (int d = 0; d < rank && y; d++) {
         int given = d - (rank - repeats.rank);
-        int64_t times = given < 0 ? 1 : repeats.dim[given], before = 1, dim = dims[d], after = 1;
+        int64_t times = given < 0 ? 1 : repeats.dim[given];
         if (times == 1)
             continue;
-        for (int e = 0; e < d; e++)
-            before *= dims[e];
-        for (int e = d + 1; e < rank; e++)
-            after *= dims[e];
-        if (__builtin_mul_overflow(dim, times, &dims[d]) || !shape_numel(rank, dims, &numel))
+        if (__builtin_mul_overflow(dims[d], times, &dims[d]) || !shape_numel(rank, dims, &numel))
             return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s",
                                         node_text(in, text)));
-        /* [before, dim, after] -> [before, 1, dim, after] -> repeated -> [before, times * dim,
-         * after] */
-        y = rec_reshape(&r, y, 3, (int64_t[]){before, dim, after});
-        y = rec_expand(&r, rec_insert(&r, y, 1), 4, (int64_t[]){before, times, dim, after});
-        y = rec_reshape(&r, y, rank, dims);
+        y = tile_axis(&r, y, d, times);
     }
     return rec_end(&r, y);
 }
@@ -516,9 +526,10 @@ static kiln_tensor *triangle(Rec r, kiln_tensor *x, int64_t k, bool upper)
         return rec_end(&r, NULL);
     int64_t rows = in->dim[in->rank - 2], cols = in->dim[in->rank - 1];
     int64_t diagonal = k > cols ? cols : k < -rows ? -rows : k;
-    RtNode *row = rec_insert(&r, rec_iota(&r, rows), 1), *col = rec_iota(&r, cols);
-    RtNode *above = rec_ew2(&r, OP_SUB, rec_expand(&r, col, 2, (int64_t[]){rows, cols}),
-                            rec_expand(&r, row, 2, (int64_t[]){rows, cols}));
+    RtNode *row = rec_insert(&r, rec_iota(&r, rows), 1), *col = rec_insert(&r, rec_iota(&r, cols), 0);
+    int64_t dims[2] = {rows, cols};
+    RtNode *above =
+        rec_ew2(&r, OP_SUB, rec_repeat(&r, col, 1, dims), rec_repeat(&r, row, 2, dims));
     RtNode *inside = rec_ew2(&r, upper ? OP_GE : OP_LE, above, rec_int(&r, DT_I64, diagonal));
     return rec_end(&r, rec_ew3(&r, OP_WHERE, inside, in, rec_int(&r, node_dtype(in), 0)));
 }

@@ -56,7 +56,7 @@ static RtNode *draw(Rec *r, kiln_shape shape)
     counter->attr.mode = key->attr.mode =
         SCALAR_ARGUMENT; /* a draw from position 0 is like any other */
     trace_draw(counter, key, start, (uint64_t)n);
-    RtNode *index = rec_cast(r, rec_reshape(r, rec_iota(r, n), shape.rank, shape.dim), DT_U64);
+    RtNode *index = rec_cast(r, rec_split(r, rec_iota(r, n), 0, shape.rank, shape.dim), DT_U64);
     return rec_ew2(r, OP_THREEFRY, rec_ew2(r, OP_ADD, index, counter), key);
 }
 

@@ -456,6 +456,21 @@ static const RtNode *given(const Rec *r, const RtNode *x)
     return x;
 }
 
+RtNode *rec_repeat(Rec *r, RtNode *x, uint8_t mask, const int64_t *dims)
+{
+    if (!x || !mask)
+        return x;
+    Attr attr = {.mask = mask};
+    int64_t facts[MAX_RANK], out[MAX_RANK];
+    uint32_t n = 0;
+    for (int d = 0; d < x->rank; d++) {
+        out[d] = mask >> d & 1 ? dims[d] : x->dim[d];
+        if (mask >> d & 1)
+            facts[n++] = dims[d];
+    }
+    return view(r, OP_EXPAND, x, x->rank, out, &attr, facts, n);
+}
+
 /* Says which operands do not fit each other. */
 static bool misfit(Rec *r, Status status, const char *why, int n, RtNode *const *x, const char *const *names)
 {
@@ -576,6 +591,38 @@ RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims)
     if (status != ST_OK)
         return rec_failed(r, status);
     return view(r, OP_RESHAPE, x, rank, dims, &attr, facts, n);
+}
+
+/* One group of `in` axes that become `out`, from `axis` on; the others stay. */
+static RtNode *regroup(Rec *r, RtNode *x, int axis, int in, int out, const int64_t *dims)
+{
+    if (!x || (in == 1 && out == 1))
+        return x;
+    int groups = x->rank - in + 1;
+    Attr attr = {.n = (uint8_t)groups};
+    int64_t all[MAX_RANK];
+    int at = 0;
+    for (int g = 0, from = 0; g < groups; g++) {
+        attr.group.in[g] = g == axis ? (uint8_t)in : 1;
+        attr.group.out[g] = g == axis ? (uint8_t)out : 1;
+        for (int d = 0; d < attr.group.out[g]; d++)
+            all[at++] = g == axis ? dims[d] : x->dim[from];
+        from += attr.group.in[g];
+    }
+    return view(r, OP_RESHAPE, x, at, all, &attr, dims, out > 1 ? (uint32_t)out : 0);
+}
+
+RtNode *rec_merge(Rec *r, RtNode *x, int axis, int n)
+{
+    int64_t dim = 1;
+    for (int d = 0; x && d < n; d++)
+        dim *= x->dim[axis + d];
+    return regroup(r, x, axis, n, 1, &dim);
+}
+
+RtNode *rec_split(Rec *r, RtNode *x, int axis, int n, const int64_t *dims)
+{
+    return regroup(r, x, axis, 1, n, dims);
 }
 
 RtNode *rec_drop(Rec *r, RtNode *x, uint8_t mask)

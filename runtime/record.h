@@ -129,8 +129,14 @@ bool rec_axis(Rec *r, const RtNode *x, int axis, int *out); /* negative axes res
 bool rec_axes(Rec *r, const RtNode *x, kiln_axes axes, uint8_t *mask);
 /* Broadcasts; the caller checked that it can be. */
 RtNode *rec_expand(Rec *r, RtNode *x, int rank, const int64_t *dims);
-/* To a shape of the same number of elements. */
+/* Repeats the axes of mask, each of size 1, also to size 1: where an op knows which axes it repeats,
+ * the structure must not depend on sizes. */
+RtNode *rec_repeat(Rec *r, RtNode *x, uint8_t mask, const int64_t *dims);
+/* To a shape of the same number of elements: for users, whose groups of axes are guessed. */
 RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims);
+/* n axes from `axis` on become one, and back; n = 0 inserts or drops an axis of size 1. */
+RtNode *rec_merge(Rec *r, RtNode *x, int axis, int n);
+RtNode *rec_split(Rec *r, RtNode *x, int axis, int n, const int64_t *dims);
 RtNode *rec_insert(Rec *r, RtNode *x, int axis);   /* an axis of size 1 that becomes `axis` */
 RtNode *rec_drop(Rec *r, RtNode *x, uint8_t mask); /* drops axes of size 1 */
 RtNode *rec_permute(Rec *r, RtNode *x, const uint8_t *perm);

@@ -100,14 +100,14 @@ static const Sized sized[] = {
     {"chain", sized_chain, false, 0},           {"outer dim", sized_outer_dim, false, 0},   {"inner dim", sized_inner_dim, false, 0},
     {"both dims", sized_both, false, 0},        {"sum", sized_sum, false, 0},               {"row sum", sized_row_sum, false, 0},
     {"sums of rows", sized_rows_sum, false, 0}, {"column mean", sized_column_sum, false, 0}, {"max", sized_max, true, 0},
-    {"argmin", sized_argmin, true, 0},          {"softmax", sized_softmax, true, OWN_1},        {"rows of softmax", sized_softmax_rows, false, 0},
-    {"layer norm", sized_norm, false, OWN_1},       {"flatten", sized_flatten, false, OWN_1},       {"transpose", sized_transpose, false, 0},
+    {"argmin", sized_argmin, true, 0},          {"softmax", sized_softmax, false, 0},        {"rows of softmax", sized_softmax_rows, false, 0},
+    {"layer norm", sized_norm, false, 0},       {"flatten", sized_flatten, false, OWN_1},       {"transpose", sized_transpose, false, 0},
     {"flip", sized_flip, false, 0},             {"pad", sized_pad, false, 0},               {"concat", sized_concat, false, 0},
     {"expand", sized_expand, false, 0},         {"matmul", sized_matmul, false, 0},         {"matmul inner", sized_matmul_inner, false, 0},
-    {"take", sized_take, false, OWN_0 | OWN_1},             {"sort", sized_sort, false, 0},             {"cumsum", sized_cumsum, false, 0},
-    {"cumsum inner", sized_cumsum_inner, false, 0}, {"scatter", sized_scatter, false, OWN_0 | OWN_1},   {"uniform", sized_uniform, false, 0},
+    {"take", sized_take, false, OWN_0},             {"sort", sized_sort, false, 0},             {"cumsum", sized_cumsum, false, 0},
+    {"cumsum inner", sized_cumsum_inner, false, 0}, {"scatter", sized_scatter, false, OWN_0},   {"uniform", sized_uniform, false, 0},
     {"half", sized_half, false, 0},             {"bytes", sized_bytes, false, 0},
-    {"tile and pad", sized_tile_pad, false, OWN_0 | OWN_1},
+    {"tile and pad", sized_tile_pad, false, 0},
 };
 
 typedef struct SizedCall {

@@ -98,9 +98,10 @@ Test(infer, reductions)
     check(OK, "f32[3]", OP_REDUCE_SUM, ATTR(.mask = 5), INS(SHAPE(F32, 2, 3, 4)), NOFACTS);
     check(OK, "f32[]", OP_REDUCE_SUM, ATTR(.mask = 1), INS(SHAPE(F32, 0)), NOFACTS);
     check(OK, "i64[2]", OP_ARGMAX, ATTR(.mask = 2), INS(SHAPE(F16, 2, 3)), NOFACTS);
-    check(ST_SHAPE, "of zero elements has no value: a is f32[2,0]", OP_REDUCE_MAX, ATTR(.mask = 2), INS(SHAPE(F32, 2, 0)),
+    check(ST_SHAPE, "of zero elements has no value: a is f32[2,0]", OP_ARGMAX, ATTR(.mask = 2), INS(SHAPE(F32, 2, 0)),
           NOFACTS);
     check(OK, "f32[0]", OP_REDUCE_MIN, ATTR(.mask = 2), INS(SHAPE(F32, 0, 0)), NOFACTS);
+    check(OK, "f32[2]", OP_REDUCE_MAX, ATTR(.mask = 2), INS(SHAPE(F32, 2, 0)), NOFACTS);
     check(OK, "f32[0]", OP_REDUCE_MAX, ATTR(.mask = 2), INS(SHAPE(F32, 0, 3)), NOFACTS);
     check(ST_DTYPE, "reduce_any does not take f32", OP_REDUCE_ANY, ATTR(.mask = 1), INS(SHAPE(F32, 3)), NOFACTS);
     check(ST_DTYPE, "reduce_sum does not take bool", OP_REDUCE_SUM, ATTR(.mask = 1), INS(SHAPE(BOOL, 3)), NOFACTS);

@@ -267,7 +267,7 @@ Test(passes, reductions)
            "  %5 = mul %1 %4 : i32[8]\n  return %5\n}\n", "s2 == 6 (sum_of_broadcast)");
     golden("graph g(%0: f32[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_max %1 axes(0 1) return %2 }",
            "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n"
-           "  %2 = reduce_max %1 axes(0) : f32[]\n  return %2\n}\n", "");
+           "  %2 = reduce_max %1 axes(0) : f32[]\n  return %2\n}\n", "s2 >= 1 (max_of_broadcast)");
     golden("graph g(%0: bool[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_any %1 axes(0) return %2 }",
            "graph g(%0: bool[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : bool[8]\n  return %1\n}\n",
            "s2 >= 1 (max_of_broadcast)");

@@ -42,7 +42,8 @@ static Context *new_context(int device, bool is_primary)
 // Frees what belongs to the context, in an order in which nothing refers to something gone.
 static void empty_context(Context *c)
 {
-    static const ObjectKind kinds[] = {OBJECT_GRAPH_EXEC, OBJECT_GRAPH, OBJECT_STREAM, OBJECT_EVENT, OBJECT_LINKER, OBJECT_MODULE};
+    static const ObjectKind kinds[] = {OBJECT_GRAPH_EXEC, OBJECT_GRAPH,  OBJECT_STREAM,
+                                       OBJECT_EVENT,      OBJECT_LINKER, OBJECT_MODULE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (Object *o = object_first(kinds[k]), *next; o; o = next) {
             next = object_next(o);
@@ -186,9 +187,9 @@ void contexts_reset(void)
 static const struct Architecture {
     int cc, threads_per_sm, blocks_per_sm, shared_per_sm, shared_optin, l2;
 } architectures[] = {
-    {75, 1024, 16, 64 << 10, 64 << 10, 4 << 20},     {80, 2048, 32, 164 << 10, 163 << 10, 40 << 20},
-    {86, 1536, 16, 100 << 10, 99 << 10, 6 << 20},    {87, 1536, 16, 164 << 10, 163 << 10, 4 << 20},
-    {89, 1536, 24, 100 << 10, 99 << 10, 64 << 20},   {90, 2048, 32, 228 << 10, 227 << 10, 50 << 20},
+    {75, 1024, 16, 64 << 10, 64 << 10, 4 << 20},      {80, 2048, 32, 164 << 10, 163 << 10, 40 << 20},
+    {86, 1536, 16, 100 << 10, 99 << 10, 6 << 20},     {87, 1536, 16, 164 << 10, 163 << 10, 4 << 20},
+    {89, 1536, 24, 100 << 10, 99 << 10, 64 << 20},    {90, 2048, 32, 228 << 10, 227 << 10, 50 << 20},
     {100, 2048, 32, 228 << 10, 227 << 10, 126 << 20}, {120, 1536, 24, 100 << 10, 99 << 10, 96 << 20},
 };
 
@@ -216,53 +217,53 @@ CUresult device_attribute(int *out, int attribute, CUdevice device)
     const struct {
         int attribute, value;
     } table[] = {
-        {1, 1024},                 // MAX_THREADS_PER_BLOCK
-        {2, 1024},                 // MAX_BLOCK_DIM_X
-        {3, 1024},                 // MAX_BLOCK_DIM_Y
-        {4, 64},                   // MAX_BLOCK_DIM_Z
-        {5, 0x7fffffff},           // MAX_GRID_DIM_X
-        {6, 65535},                // MAX_GRID_DIM_Y
-        {7, 65535},                // MAX_GRID_DIM_Z
-        {8, 48 << 10},             // MAX_SHARED_MEMORY_PER_BLOCK
-        {9, 64 << 10},             // TOTAL_CONSTANT_MEMORY
-        {10, LANES},               // WARP_SIZE
-        {11, 0x7fffffff},          // MAX_PITCH
-        {12, 65536},               // MAX_REGISTERS_PER_BLOCK
-        {13, 1410000},             // CLOCK_RATE, kHz
-        {14, 512},                 // TEXTURE_ALIGNMENT
-        {15, 1},                   // GPU_OVERLAP
-        {16, settings.sms},        // MULTIPROCESSOR_COUNT
-        {17, 0},                   // KERNEL_EXEC_TIMEOUT
-        {18, 0},                   // INTEGRATED
-        {19, 1},                   // CAN_MAP_HOST_MEMORY
-        {20, 0},                   // COMPUTE_MODE
-        {31, 1},                   // CONCURRENT_KERNELS
-        {32, 0},                   // ECC_ENABLED
-        {33, 1 + device},          // PCI_BUS_ID
-        {34, 0},                   // PCI_DEVICE_ID
-        {35, 0},                   // TCC_DRIVER
-        {36, 1215000},             // MEMORY_CLOCK_RATE, kHz
-        {37, 5120},                // GLOBAL_MEMORY_BUS_WIDTH
-        {38, arch->l2},            // L2_CACHE_SIZE
-        {39, arch->threads_per_sm}, // MAX_THREADS_PER_MULTIPROCESSOR
-        {40, 2},                   // ASYNC_ENGINE_COUNT
-        {41, 1},                   // UNIFIED_ADDRESSING
-        {50, 0},                   // PCI_DOMAIN_ID
-        {75, settings.major},      // COMPUTE_CAPABILITY_MAJOR
-        {76, settings.minor},      // COMPUTE_CAPABILITY_MINOR
-        {78, 1},                   // STREAM_PRIORITIES_SUPPORTED
-        {79, 1},                   // GLOBAL_L1_CACHE_SUPPORTED
-        {80, 1},                   // LOCAL_L1_CACHE_SUPPORTED
-        {81, arch->shared_per_sm}, // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        {82, 65536},               // MAX_REGISTERS_PER_MULTIPROCESSOR
-        {83, 0},                   // MANAGED_MEMORY: not offered
-        {95, 0},                   // COOPERATIVE_LAUNCH: not offered
-        {97, arch->shared_optin},  // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        {106, arch->blocks_per_sm}, // MAX_BLOCKS_PER_MULTIPROCESSOR
-        {108, 0},                  // MAX_PERSISTING_L2_CACHE_SIZE
+        {1, 1024},                           // MAX_THREADS_PER_BLOCK
+        {2, 1024},                           // MAX_BLOCK_DIM_X
+        {3, 1024},                           // MAX_BLOCK_DIM_Y
+        {4, 64},                             // MAX_BLOCK_DIM_Z
+        {5, 0x7fffffff},                     // MAX_GRID_DIM_X
+        {6, 65535},                          // MAX_GRID_DIM_Y
+        {7, 65535},                          // MAX_GRID_DIM_Z
+        {8, 48 << 10},                       // MAX_SHARED_MEMORY_PER_BLOCK
+        {9, 64 << 10},                       // TOTAL_CONSTANT_MEMORY
+        {10, LANES},                         // WARP_SIZE
+        {11, 0x7fffffff},                    // MAX_PITCH
+        {12, 65536},                         // MAX_REGISTERS_PER_BLOCK
+        {13, 1410000},                       // CLOCK_RATE, kHz
+        {14, 512},                           // TEXTURE_ALIGNMENT
+        {15, 1},                             // GPU_OVERLAP
+        {16, settings.sms},                  // MULTIPROCESSOR_COUNT
+        {17, 0},                             // KERNEL_EXEC_TIMEOUT
+        {18, 0},                             // INTEGRATED
+        {19, 1},                             // CAN_MAP_HOST_MEMORY
+        {20, 0},                             // COMPUTE_MODE
+        {31, 1},                             // CONCURRENT_KERNELS
+        {32, 0},                             // ECC_ENABLED
+        {33, 1 + device},                    // PCI_BUS_ID
+        {34, 0},                             // PCI_DEVICE_ID
+        {35, 0},                             // TCC_DRIVER
+        {36, 1215000},                       // MEMORY_CLOCK_RATE, kHz
+        {37, 5120},                          // GLOBAL_MEMORY_BUS_WIDTH
+        {38, arch->l2},                      // L2_CACHE_SIZE
+        {39, arch->threads_per_sm},          // MAX_THREADS_PER_MULTIPROCESSOR
+        {40, 2},                             // ASYNC_ENGINE_COUNT
+        {41, 1},                             // UNIFIED_ADDRESSING
+        {50, 0},                             // PCI_DOMAIN_ID
+        {75, settings.major},                // COMPUTE_CAPABILITY_MAJOR
+        {76, settings.minor},                // COMPUTE_CAPABILITY_MINOR
+        {78, 1},                             // STREAM_PRIORITIES_SUPPORTED
+        {79, 1},                             // GLOBAL_L1_CACHE_SUPPORTED
+        {80, 1},                             // LOCAL_L1_CACHE_SUPPORTED
+        {81, arch->shared_per_sm},           // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+        {82, 65536},                         // MAX_REGISTERS_PER_MULTIPROCESSOR
+        {83, 0},                             // MANAGED_MEMORY: not offered
+        {95, 0},                             // COOPERATIVE_LAUNCH: not offered
+        {97, arch->shared_optin},            // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        {106, arch->blocks_per_sm},          // MAX_BLOCKS_PER_MULTIPROCESSOR
+        {108, 0},                            // MAX_PERSISTING_L2_CACHE_SIZE
         {111, arch->cc >= 80 ? 1 << 10 : 0}, // RESERVED_SHARED_MEMORY_PER_BLOCK
-        {115, 1},                  // MEMORY_POOLS_SUPPORTED
-        {120, 0},                  // CLUSTER_LAUNCH: not offered
+        {115, 1},                            // MEMORY_POOLS_SUPPORTED
+        {120, 0},                            // CLUSTER_LAUNCH: not offered
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].attribute == attribute) {

@@ -36,8 +36,7 @@ typedef struct GraphExec *CUgraphExec;
     X(CUDA_ERROR_ECC_UNCORRECTABLE, 214, "uncorrectable ECC error encountered") \
     X(CUDA_ERROR_INVALID_PTX, 218, "a PTX JIT compilation failed") \
     X(CUDA_ERROR_JIT_COMPILER_NOT_FOUND, 221, "PTX JIT compiler library not found") \
-    X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222, \
-      "the provided PTX was compiled with an unsupported toolchain.") \
+    X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222, "the provided PTX was compiled with an unsupported toolchain.") \
     X(CUDA_ERROR_INVALID_SOURCE, 300, "device kernel image is invalid") \
     X(CUDA_ERROR_FILE_NOT_FOUND, 301, "file not found") \
     X(CUDA_ERROR_OPERATING_SYSTEM, 304, "OS call failed or operation not supported on this OS") \
@@ -48,34 +47,27 @@ typedef struct GraphExec *CUgraphExec;
     X(CUDA_ERROR_ILLEGAL_ADDRESS, 700, "an illegal memory access was encountered") \
     X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701, "too many resources requested for launch") \
     X(CUDA_ERROR_LAUNCH_TIMEOUT, 702, "the launch timed out and was terminated") \
-    X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, 708, \
-      "cannot set while device is active in this process") \
+    X(CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE, 708, "cannot set while device is active in this process") \
     X(CUDA_ERROR_CONTEXT_IS_DESTROYED, 709, "context is destroyed") \
     X(CUDA_ERROR_ASSERT, 710, "device-side assert triggered") \
     X(CUDA_ERROR_HARDWARE_STACK_ERROR, 714, "hardware stack error") \
     X(CUDA_ERROR_ILLEGAL_INSTRUCTION, 715, "an illegal instruction was encountered") \
     X(CUDA_ERROR_MISALIGNED_ADDRESS, 716, "misaligned address") \
-    X(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717, \
-      "operation not supported on global/shared address space") \
+    X(CUDA_ERROR_INVALID_ADDRESS_SPACE, 717, "operation not supported on global/shared address space") \
     X(CUDA_ERROR_INVALID_PC, 718, "invalid program counter") \
     X(CUDA_ERROR_LAUNCH_FAILED, 719, "unspecified launch failure") \
     X(CUDA_ERROR_NOT_PERMITTED, 800, "operation not permitted") \
     X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported") \
     X(CUDA_ERROR_SYSTEM_NOT_READY, 802, "system not yet initialized") \
-    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, \
-      "operation not permitted when stream is capturing") \
-    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, \
-      "operation failed due to a previous error during capture") \
-    X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902, \
-      "operation would result in a merge of separate capture sequences") \
+    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "operation not permitted when stream is capturing") \
+    X(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, 901, "operation failed due to a previous error during capture") \
+    X(CUDA_ERROR_STREAM_CAPTURE_MERGE, 902, "operation would result in a merge of separate capture sequences") \
     X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903, "capture was not ended in the same stream as it began") \
     X(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, 904, "capturing stream has unjoined work") \
-    X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905, \
-      "dependency created on uncaptured work in another stream") \
+    X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905, "dependency created on uncaptured work in another stream") \
     X(CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, 906, \
       "operation would make the legacy stream depend on a capturing blocking stream") \
-    X(CUDA_ERROR_CAPTURED_EVENT, 907, \
-      "operation not permitted on an event last recorded in a capturing stream") \
+    X(CUDA_ERROR_CAPTURED_EVENT, 907, "operation not permitted on an event last recorded in a capturing stream") \
     X(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, 908, \
       "attempt to terminate a thread-local capture sequence from another thread") \
     X(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, 910, \

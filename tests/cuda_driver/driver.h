@@ -17,7 +17,7 @@ typedef struct Settings {
     int devices, major, minor, sms, driver;
     char name[128];
     size_t memory;
-    bool late;       // streams
+    bool late; // streams
     uint64_t order;
     bool uninit;
     Races races;
@@ -59,8 +59,8 @@ typedef enum ObjectKind {
 // First member of all that a handle points to. objects.c knows the live ones, so that a stale or foreign handle is an error.
 typedef struct Object {
     ObjectKind kind;
-    uint64_t number;       // serial, for texts
-    struct Object *next;   // in its bucket
+    uint64_t number;     // serial, for texts
+    struct Object *next; // in its bucket
     struct Object *older, *newer;
 } Object;
 
@@ -130,7 +130,14 @@ size_t memory_in_use(int device);
 
 // ---- streams (stream.c): work in order ----
 
-typedef enum CommandKind { COMMAND_KERNEL, COMMAND_COPY, COMMAND_SET, COMMAND_RECORD, COMMAND_WAIT, COMMAND_FREE } CommandKind;
+typedef enum CommandKind {
+    COMMAND_KERNEL,
+    COMMAND_COPY,
+    COMMAND_SET,
+    COMMAND_RECORD,
+    COMMAND_WAIT,
+    COMMAND_FREE
+} CommandKind;
 
 typedef struct KernelCommand {
     struct Function *function;
@@ -173,10 +180,10 @@ typedef struct Event {
     Object object;
     Context *context;
     bool timing;
-    struct Stream *stream;     // recorded last in
-    uint64_t recorded, done;   // versions: how often recorded, which has been reached
+    struct Stream *stream;   // recorded last in
+    uint64_t recorded, done; // versions: how often recorded, which has been reached
     double time;
-    struct Graph *capture;     // recorded while that capture went on
+    struct Graph *capture; // recorded while that capture went on
 } Event;
 
 typedef struct Stream {
@@ -191,7 +198,7 @@ typedef struct Stream {
 
 CUresult stream_create(CUstream *out, unsigned flags);
 CUresult stream_destroy(CUstream handle);
-CUresult stream_get(CUstream handle, Stream **out); // NULL and the special values give the null stream
+CUresult stream_get(CUstream handle, Stream **out);             // NULL and the special values give the null stream
 CUresult stream_submit(Stream *stream, const Command *command); // copies the command; owns its buffers from then on
 CUresult stream_drain(Stream *stream);
 CUresult stream_drain_context(Context *context);
@@ -246,7 +253,7 @@ typedef struct Linker {
     JitOptions options; // as given: the driver keeps them, too
     char *text;         // PTX
     size_t size;
-    bool exact;         // for one architecture only
+    bool exact; // for one architecture only
     void *cubin;
 } Linker;
 
@@ -262,10 +269,10 @@ CUresult linker_complete(CUlinkState handle, void **cubin, size_t *size);
 CUresult linker_destroy(CUlinkState handle);
 CUresult function_attribute(int *out, int attribute, CUfunction handle);
 CUresult function_set_attribute(CUfunction handle, int attribute, int value);
-CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream stream,
-                       void **params, void **extra);
-CUresult launch_prepare(KernelCommand *out, CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                        void **params, void **extra); // checks, and takes the parameters' values
+CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                       CUstream stream, void **params, void **extra);
+CUresult launch_prepare(KernelCommand *out, CUfunction function, const unsigned grid[3], const unsigned block[3],
+                        unsigned shared, void **params, void **extra); // checks, and takes the parameters' values
 CUresult launch_run(const KernelCommand *kernel, Context *context);
 
 // ---- graphs (graph.c) ----

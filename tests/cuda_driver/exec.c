@@ -204,7 +204,7 @@ static void open_barrier(Block *b, uint32_t id)
             const Inst *in = &b->launch->kernel->code[w->pc[lane]];
             if (in->mod[C_SYNC] == M_SYNC_red && in->arg[0].slot != NO_SLOT) {
                 uint32_t yes = barrier->predicate[0], all = barrier->predicate[1];
-                w->slot[in->arg[0].slot][lane] = in->mod[C_REDUCE] == M_REDUCE_popc ? yes
+                w->slot[in->arg[0].slot][lane] = in->mod[C_REDUCE] == M_REDUCE_popc  ? yes
                                                  : in->mod[C_REDUCE] == M_REDUCE_and ? yes == all
                                                                                      : yes > 0;
             }
@@ -238,11 +238,11 @@ static void arrive(Warp *w, const Inst *in, uint32_t id, uint32_t lane)
     unsigned operand = in->mod[C_SYNC] == M_SYNC_red ? 2 : 1;
     uint32_t expected = whole_block(in) ? b->warps * LANES : (uint32_t)source(w, in, (int)operand)[lane];
     if (expected == 0 || expected % LANES || expected > b->warps * LANES)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads of a block of %u", id, expected,
-                       b->launch->threads);
+        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads of a block of %u", id,
+                       expected, b->launch->threads);
     if (barrier->expected && barrier->expected != expected)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads here, for %u at line %u", id,
-                       expected, barrier->expected, barrier->first->line);
+        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads here, for %u at line %u",
+                       id, expected, barrier->expected, barrier->first->line);
     if (!barrier->expected)
         barrier->first = in;
     barrier->expected = expected;
@@ -324,8 +324,8 @@ void exec_collective(Warp *w, const Inst *in, int member_operand, Act act)
     FOR_LANES(w, l) {
         w->sync_mask[l] = members ? (uint32_t)members[l] : UINT32_MAX;
         if (!(w->sync_mask[l] >> l & 1))
-            exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED, "the member mask 0x%08x does not contain the thread's lane",
-                           w->sync_mask[l]);
+            exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED,
+                           "the member mask 0x%08x does not contain the thread's lane", w->sync_mask[l]);
     }
     uint32_t ran = w->mask;
     for (uint32_t left = arrived; left; left &= left - 1) {
@@ -334,8 +334,9 @@ void exec_collective(Warp *w, const Inst *in, int member_operand, Act act)
             continue;
         for (uint32_t others = need; others; others &= others - 1)
             if (w->sync_mask[__builtin_ctz(others)] != w->sync_mask[lane])
-                exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "threads give different member masks, 0x%08x and 0x%08x",
-                               w->sync_mask[lane], w->sync_mask[__builtin_ctz(others)]);
+                exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
+                               "threads give different member masks, 0x%08x and 0x%08x", w->sync_mask[lane],
+                               w->sync_mask[__builtin_ctz(others)]);
         w->mask = need;
         act(w, in, need);
         done |= need;
@@ -353,48 +354,39 @@ static void set_specials(Warp *w)
     const Block *b = w->block;
     const Launch *launch = b->launch;
     const Kernel *k = launch->kernel;
-    for (size_t i = 0; i < k->special_count; i++) {
-        uint64_t *slot = w->slot[k->specials[i].slot];
-        for (uint32_t l = 0; l < LANES; l++) {
-            uint32_t t = w->index * LANES + l;
-            const uint32_t *n = launch->block, *g = launch->grid;
-            uint64_t v = 0;
-            switch ((SpecialRegister)k->specials[i].special) {
-            case SPECIAL_TID_X: v = t % n[0]; break;
-            case SPECIAL_TID_Y: v = t / n[0] % n[1]; break;
-            case SPECIAL_TID_Z: v = t / n[0] / n[1]; break;
-            case SPECIAL_NTID_X: v = n[0]; break;
-            case SPECIAL_NTID_Y: v = n[1]; break;
-            case SPECIAL_NTID_Z: v = n[2]; break;
-            case SPECIAL_CTAID_X: v = b->id[0]; break;
-            case SPECIAL_CTAID_Y: v = b->id[1]; break;
-            case SPECIAL_CTAID_Z: v = b->id[2]; break;
-            case SPECIAL_NCTAID_X: v = g[0]; break;
-            case SPECIAL_NCTAID_Y: v = g[1]; break;
-            case SPECIAL_NCTAID_Z: v = g[2]; break;
-            case SPECIAL_LANEID: v = l; break;
-            case SPECIAL_WARPID: v = w->index; break;
-            case SPECIAL_NWARPID: v = b->warps; break;
-            case SPECIAL_SMID: v = b->linear % launch->multiprocessors; break;
-            case SPECIAL_NSMID: v = launch->multiprocessors; break;
-            case SPECIAL_GRIDID: v = launch->id; break;
-            case SPECIAL_LANEMASK_EQ: v = UINT64_C(1) << l; break;
-            case SPECIAL_LANEMASK_LE: v = (UINT64_C(2) << l) - 1; break;
-            case SPECIAL_LANEMASK_LT: v = (UINT64_C(1) << l) - 1; break;
-            case SPECIAL_LANEMASK_GE: v = UINT32_MAX & ~((UINT64_C(1) << l) - 1); break;
-            case SPECIAL_LANEMASK_GT: v = UINT32_MAX & ~((UINT64_C(2) << l) - 1); break;
-            case SPECIAL_DYNAMIC_SMEM: v = launch->dynamic_shared; break;
-            case SPECIAL_TOTAL_SMEM: v = k->shared_bytes + launch->dynamic_shared; break;
-            case SPECIAL_CLOCK:
-            case SPECIAL_CLOCK_HI:
-            case SPECIAL_CLOCK64:
-            case SPECIAL_GLOBALTIMER:
-            case SPECIAL_GLOBALTIMER_LO:
-            case SPECIAL_GLOBALTIMER_HI:
-            case SPECIAL_COUNT: break;
-            }
-            slot[l] = v;
-        }
+    const uint32_t *n = launch->block, *g = launch->grid;
+    for (uint32_t l = 0; l < LANES; l++) {
+        uint32_t t = w->index * LANES + l;
+        const uint64_t value[SPECIAL_COUNT] = {
+            // clocks are read by instructions of their own
+            [SPECIAL_TID_X] = t % n[0],
+            [SPECIAL_TID_Y] = t / n[0] % n[1],
+            [SPECIAL_TID_Z] = t / n[0] / n[1],
+            [SPECIAL_NTID_X] = n[0],
+            [SPECIAL_NTID_Y] = n[1],
+            [SPECIAL_NTID_Z] = n[2],
+            [SPECIAL_CTAID_X] = b->id[0],
+            [SPECIAL_CTAID_Y] = b->id[1],
+            [SPECIAL_CTAID_Z] = b->id[2],
+            [SPECIAL_NCTAID_X] = g[0],
+            [SPECIAL_NCTAID_Y] = g[1],
+            [SPECIAL_NCTAID_Z] = g[2],
+            [SPECIAL_LANEID] = l,
+            [SPECIAL_WARPID] = w->index,
+            [SPECIAL_NWARPID] = b->warps,
+            [SPECIAL_SMID] = b->linear % launch->multiprocessors,
+            [SPECIAL_NSMID] = launch->multiprocessors,
+            [SPECIAL_GRIDID] = launch->id,
+            [SPECIAL_LANEMASK_EQ] = UINT64_C(1) << l,
+            [SPECIAL_LANEMASK_LE] = (UINT64_C(2) << l) - 1,
+            [SPECIAL_LANEMASK_LT] = (UINT64_C(1) << l) - 1,
+            [SPECIAL_LANEMASK_GE] = UINT32_MAX & ~((UINT64_C(1) << l) - 1),
+            [SPECIAL_LANEMASK_GT] = UINT32_MAX & ~((UINT64_C(2) << l) - 1),
+            [SPECIAL_DYNAMIC_SMEM] = launch->dynamic_shared,
+            [SPECIAL_TOTAL_SMEM] = k->shared_bytes + launch->dynamic_shared,
+        };
+        for (size_t i = 0; i < k->special_count; i++)
+            w->slot[k->specials[i].slot][l] = value[k->specials[i].special];
     }
 }
 
@@ -447,9 +439,10 @@ static _Noreturn void stuck(Block *b)
         const Barrier *barrier = &b->barrier[w->barrier[lane]];
         if (w->at_barrier != unfinished(w))
             continue;
-        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
-                       "divergent barrier: barrier %u waits for %u threads, %u have arrived, %u threads of the block have ended",
-                       w->barrier[lane], barrier->expected, barrier->arrived, block_exited(b));
+        exec_violation(
+            w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
+            "divergent barrier: barrier %u waits for %u threads, %u have arrived, %u threads of the block have ended",
+            w->barrier[lane], barrier->expected, barrier->arrived, block_exited(b));
     }
     abort(); // a lane is blocked for one of the two
 }
@@ -516,7 +509,8 @@ static bool make_block(Block *b)
         w->local_written = malloc(LANES * k->local_extent);
         if (!w->slot || !w->local || !w->local_written)
             return false;
-        memset(w->slot, 0x5a, (k->slots + 1) * sizeof(Slot)); // registers that nobody wrote hold rubbish, the same each time
+        memset(w->slot, 0x5a,
+               (k->slots + 1) * sizeof(Slot)); // registers that nobody wrote hold rubbish, the same each time
         for (size_t c = 0; c < k->constant_count; c++) {
             uint64_t value = k->constants[c].value + (k->constants[c].variable ? k->constants[c].variable->address : 0);
             for (uint32_t l = 0; l < LANES; l++)

@@ -15,8 +15,8 @@ enum { MAX_WARPS = 32, MAX_BARRIERS = 16, SPACE_START = 1024, SPACE_GAP = 32 };
 
 // Generic addresses: windows for shared and local memory that no allocation uses.
 #define SHARED_WINDOW UINT64_C(0x0100000000000000)
-#define LOCAL_WINDOW  UINT64_C(0x0200000000000000)
-#define WINDOW_SIZE   UINT64_C(0x0000000100000000)
+#define LOCAL_WINDOW UINT64_C(0x0200000000000000)
+#define WINDOW_SIZE UINT64_C(0x0000000100000000)
 
 struct Allocation;
 
@@ -24,26 +24,26 @@ typedef struct AsyncCopy { // cp.async that has not been waited for
     uint64_t to, from;
     uint8_t size, taken; // bytes to write, bytes read (the rest is zeros)
     uint8_t lane;
-    uint32_t group;      // of the lane, counted from 0
+    uint32_t group; // of the lane, counted from 0
     const Inst *in;
 } AsyncCopy;
 
 typedef struct Warp {
     struct Block *block;
-    uint32_t index;          // in the block
-    uint32_t lanes;          // that exist
+    uint32_t index; // in the block
+    uint32_t lanes; // that exist
     uint32_t exited;
-    uint32_t blocked;        // at a barrier or a .sync instruction
-    uint32_t at_barrier;     // those of them that wait for a barrier of the block
+    uint32_t blocked;    // at a barrier or a .sync instruction
+    uint32_t at_barrier; // those of them that wait for a barrier of the block
     uint32_t pc[LANES];
-    uint32_t mask;           // lanes that run now, all at pc `now`
+    uint32_t mask; // lanes that run now, all at pc `now`
     uint32_t now, next;
-    uint32_t spins;          // branches backwards since other lanes ran
-    uint32_t deferred;       // lanes that let others go first
+    uint32_t spins;            // branches backwards since other lanes ran
+    uint32_t deferred;         // lanes that let others go first
     uint32_t sync_mask[LANES]; // member mask that a blocked lane gave
-    uint8_t barrier[LANES];  // that it waits for
+    uint8_t barrier[LANES];    // that it waits for
     Slot *slot;
-    uint8_t *local;          // LANES frames of local memory, and as many of flags "written"
+    uint8_t *local; // LANES frames of local memory, and as many of flags "written"
     uint8_t *local_written;
     uint8_t carry[LANES];
     AsyncCopy *copies;
@@ -57,11 +57,11 @@ typedef struct Warp {
 } Warp;
 
 typedef struct Barrier {
-    uint32_t expected;      // threads, 0: not in use
-    uint32_t arrived;       // threads, counted by whole warps
-    uint32_t warps;         // that take part: their memory is ordered when it opens
-    uint32_t predicate[2];  // bar.red: count of true, count of all
-    const Inst *first;      // instruction that came first
+    uint32_t expected;     // threads, 0: not in use
+    uint32_t arrived;      // threads, counted by whole warps
+    uint32_t warps;        // that take part: their memory is ordered when it opens
+    uint32_t predicate[2]; // bar.red: count of true, count of all
+    const Inst *first;     // instruction that came first
 } Barrier;
 
 typedef struct Block {
@@ -78,16 +78,16 @@ typedef struct Block {
 typedef struct Launch {
     Kernel *kernel;
     uint32_t grid[3], block[3];
-    uint32_t threads;         // per block
+    uint32_t threads; // per block
     uint32_t dynamic_shared;
     const uint8_t *params;
     int device;
     uint32_t multiprocessors;
-    uint64_t id;              // counts launches
-    uint64_t steps;           // warp instructions so far
+    uint64_t id;    // counts launches
+    uint64_t steps; // warp instructions so far
     uint64_t thread_instructions;
     struct RaceState *races;
-    CUresult result;          // CUDA_SUCCESS until a violation ends the launch
+    CUresult result; // CUDA_SUCCESS until a violation ends the launch
     jmp_buf stop;
 } Launch;
 

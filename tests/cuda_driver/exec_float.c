@@ -112,7 +112,9 @@ uint64_t float_narrow(PtxType type, double value, int mode)
     exponent = exponent - 1 < f->least ? f->least : exponent - 1;
     double units = ldexp(value, f->precision - 1 - exponent); // of the last place
     bool up = mode == M_ROUND_rp ? !negative : mode == M_ROUND_rm ? negative : false;
-    double whole = up ? ceil(units) : mode == M_ROUND_rz || mode == M_ROUND_rm || mode == M_ROUND_rp ? floor(units) : rint(units);
+    double whole = up                                                               ? ceil(units)
+                   : mode == M_ROUND_rz || mode == M_ROUND_rm || mode == M_ROUND_rp ? floor(units)
+                                                                                    : rint(units);
     if (mode == M_ROUND_rna)
         whole = floor(units + 0.5);
     // The hidden bit of `whole` adds one to the exponent field; a number below the least normal one has none.
@@ -178,9 +180,9 @@ EVAL_F32(ex2, (float)exp2((double)x))
 EVAL_F64(ex2, exp2(x))
 EVAL_F32(tanh, (float)tanh((double)x))
 EVAL_F64(tanh, tanh(x))
-#define eval_sin_f64  ((Eval)0)
-#define eval_cos_f64  ((Eval)0)
-#define eval_lg2_f64  ((Eval)0)
+#define eval_sin_f64 ((Eval)0)
+#define eval_cos_f64 ((Eval)0)
+#define eval_lg2_f64 ((Eval)0)
 #define eval_none_f32 ((Eval)0)
 #define eval_none_f64 ((Eval)0)
 

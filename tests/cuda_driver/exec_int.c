@@ -299,7 +299,8 @@ RUN(run_cvta)
     bool to = in->mod[C_TO] != M_ABSENT;
     FOR_LANES(w, l) {
         if (space == SPACE_PARAM)
-            exec_violation(w, in, (int)l, CUDA_ERROR_INVALID_ADDRESS_SPACE, "generic addresses of parameters are not supported");
+            exec_violation(w, in, (int)l, CUDA_ERROR_INVALID_ADDRESS_SPACE,
+                           "generic addresses of parameters are not supported");
         if (to && window && a[l] - window >= WINDOW_SIZE)
             exec_violation(w, in, (int)l, CUDA_ERROR_INVALID_ADDRESS_SPACE, "address 0x%llx is not in the .%s space",
                            (unsigned long long)a[l], ptx_modifier_text(in->mod[C_SPACE]));
@@ -314,6 +315,8 @@ RUN(run_isspacep)
     uint64_t *out = result(w, in, 0);
     FOR_LANES(w, l) {
         bool shared = a[l] - SHARED_WINDOW < WINDOW_SIZE, local = a[l] - LOCAL_WINDOW < WINDOW_SIZE;
-        out[l] = space == SPACE_SHARED ? shared : space == SPACE_LOCAL ? local : space == SPACE_GLOBAL && !shared && !local;
+        out[l] = space == SPACE_SHARED  ? shared
+                 : space == SPACE_LOCAL ? local
+                                        : space == SPACE_GLOBAL && !shared && !local;
     }
 }

@@ -1,7 +1,7 @@
 // Loads, stores, atomics, asynchronous copies. Every access goes through `access`: inside one live allocation or variable,
 // naturally aligned, not of bytes that nobody wrote, and in order with those of other threads (race.c).
-#include "tests/cuda_driver/exec.h"
 #include "tests/cuda_driver/driver.h"
+#include "tests/cuda_driver/exec.h"
 #include "tests/cuda_driver/race.h"
 
 #include <math.h>
@@ -52,7 +52,8 @@ static bool inside_shared(const Launch *launch, uint64_t offset, unsigned size)
     return inside_one(k->shared, offset, size);
 }
 
-static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, uint64_t *address, unsigned size, bool writes)
+static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, uint64_t *address, unsigned size,
+                        bool writes)
 {
     Launch *launch = w->block->launch;
     if (*space == SPACE_GENERIC) {
@@ -63,26 +64,27 @@ static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, ui
     }
     unsigned long long at = *address;
     if (at % size)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_MISALIGNED_ADDRESS, "address 0x%llx of the .%s space is no multiple of %u", at,
-                       space_names[*space], size);
+        exec_violation(w, in, (int)lane, CUDA_ERROR_MISALIGNED_ADDRESS,
+                       "address 0x%llx of the .%s space is no multiple of %u", at, space_names[*space], size);
     switch (*space) {
     case SPACE_SHARED:
         if (!inside_shared(launch, at, size))
-            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS,
-                           "%u bytes at 0x%llx of the .shared space are in no variable (dynamic shared memory: %u bytes at 0x%zx)",
-                           size, at, launch->dynamic_shared, launch->kernel->dynamic_offset);
+            exec_violation(
+                w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+                "%u bytes at 0x%llx of the .shared space are in no variable (dynamic shared memory: %u bytes at 0x%zx)",
+                size, at, launch->dynamic_shared, launch->kernel->dynamic_offset);
         return (Place){w->block->shared + at, w->block->shared_written + at};
     case SPACE_LOCAL: {
         size_t frame = launch->kernel->local_extent;
         if (!inside_one(launch->kernel->local, at, size))
-            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%u bytes at 0x%llx of the .local space are in no variable",
-                           size, at);
+            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+                           "%u bytes at 0x%llx of the .local space are in no variable", size, at);
         return (Place){w->local + lane * frame + at, w->local_written + lane * frame + at};
     }
     case SPACE_PARAM:
         if (writes || at + size > launch->kernel->param_bytes)
-            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%u bytes at %llu of %zu bytes of parameters", size, at,
-                           launch->kernel->param_bytes);
+            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%u bytes at %llu of %zu bytes of parameters",
+                           size, at, launch->kernel->param_bytes);
         return (Place){(uint8_t *)(uintptr_t)launch->params + at, NULL};
     case SPACE_GENERIC:
     case SPACE_GLOBAL:
@@ -93,23 +95,24 @@ static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, ui
     if (!a || at < a->address || at - a->address >= a->size) {
         a = memory_find(at);
         if (!a)
-            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s of %u bytes at 0x%llx: %s", writes ? "write" : "read",
-                           size, at, memory_describe(at, size));
+            exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s of %u bytes at 0x%llx: %s",
+                           writes ? "write" : "read", size, at, memory_describe(at, size));
         w->last = a;
     }
     if (at - a->address + size > a->size)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s of %u bytes at 0x%llx: %s", writes ? "write" : "read", size,
-                       at, memory_describe(at, size));
+        exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "%s of %u bytes at 0x%llx: %s",
+                       writes ? "write" : "read", size, at, memory_describe(at, size));
     if (a->kind != ALLOCATION_HOST && a->device != launch->device)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "memory of device %d, the kernel runs on device %d", a->device,
-                       launch->device);
+        exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS,
+                       "memory of device %d, the kernel runs on device %d", a->device, launch->device);
     if ((a->kind == ALLOCATION_CONST && writes) || (*space == SPACE_CONST && a->kind != ALLOCATION_CONST))
         exec_violation(w, in, (int)lane, CUDA_ERROR_ILLEGAL_ADDRESS, "0x%llx is %s", at,
                        writes ? "constant" : "no constant variable");
     return (Place){a->bytes + (at - a->address), a->written ? a->written + (at - a->address) : NULL};
 }
 
-static void check_written(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, const Place *place)
+static void check_written(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size,
+                          const Place *place)
 {
     if (!place->written || !settings.uninit)
         return;
@@ -264,7 +267,8 @@ RUN(run_atom)
         uint8_t *at = exec_access(w, in, l, space, address, bytes, ACCESS_ATOMIC, NULL);
         if (space == SPACE_GENERIC && address - SHARED_WINDOW < WINDOW_SIZE)
             space = SPACE_SHARED;
-        uint64_t old = load_bits(at, bytes), fresh = atomic_result(in, type, space, old, b[l] & in->mask, c[l] & in->mask);
+        uint64_t old = load_bits(at, bytes),
+                 fresh = atomic_result(in, type, space, old, b[l] & in->mask, c[l] & in->mask);
         memcpy(at, &fresh, bytes);
         if (m && in->arg[0].slot != NO_SLOT)
             w->slot[in->arg[0].slot][l] = old;
@@ -286,8 +290,10 @@ static void land_copy(Warp *w, const AsyncCopy *copy)
     uint8_t value[16] = {0};
     unsigned step = copy->taken == copy->size ? copy->size : copy->taken % 4 == 0 ? 4 : 1;
     for (unsigned at = 0; at < copy->taken; at += step)
-        memcpy(value + at, exec_access(w, copy->in, copy->lane, SPACE_GLOBAL, copy->from + at, step, ACCESS_READ, NULL), step);
-    memcpy(exec_access(w, copy->in, copy->lane, SPACE_SHARED, copy->to, copy->size, ACCESS_WRITE, value), value, copy->size);
+        memcpy(value + at, exec_access(w, copy->in, copy->lane, SPACE_GLOBAL, copy->from + at, step, ACCESS_READ, NULL),
+               step);
+    memcpy(exec_access(w, copy->in, copy->lane, SPACE_SHARED, copy->to, copy->size, ACCESS_WRITE, value), value,
+           copy->size);
 }
 
 // All copies of the lane whose group is older than its last `keep` ones.
@@ -329,11 +335,12 @@ RUN(run_cp_async)
         uint64_t size = source(w, in, 2)[l], taken = in->operands > 3 ? source(w, in, 3)[l] : size;
         uint64_t to = address_of(w, in, 0, l), from = address_of(w, in, 1, l);
         if ((size != 4 && size != 8 && size != 16) || taken > size || (in->mod[C_CACHE] == M_CACHE_cg && size != 16))
-            exec_violation(w, in, (int)l, CUDA_ERROR_ILLEGAL_INSTRUCTION, "copy of %llu bytes out of %llu", (unsigned long long)taken,
-                           (unsigned long long)size);
+            exec_violation(w, in, (int)l, CUDA_ERROR_ILLEGAL_INSTRUCTION, "copy of %llu bytes out of %llu",
+                           (unsigned long long)taken, (unsigned long long)size);
         if (to % size || from % size)
-            exec_violation(w, in, (int)l, CUDA_ERROR_MISALIGNED_ADDRESS, "asynchronous copy of %llu bytes from 0x%llx to 0x%llx",
-                           (unsigned long long)size, (unsigned long long)from, (unsigned long long)to);
+            exec_violation(w, in, (int)l, CUDA_ERROR_MISALIGNED_ADDRESS,
+                           "asynchronous copy of %llu bytes from 0x%llx to 0x%llx", (unsigned long long)size,
+                           (unsigned long long)from, (unsigned long long)to);
         if (w->copy_count == w->copy_room) {
             size_t room = w->copy_room ? 2 * w->copy_room : 256;
             AsyncCopy *grown = realloc(w->copies, room * sizeof *grown);

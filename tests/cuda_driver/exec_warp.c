@@ -35,7 +35,8 @@ static void act_shfl(Warp *w, const Inst *in, uint32_t lanes)
         if (!ok)
             from = l;
         if (!(lanes >> from & 1))
-            exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED, "shuffle from lane %u, which does not take part", from);
+            exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED, "shuffle from lane %u, which does not take part",
+                           from);
         value[l] = a[from] & in->mask;
         valid[l] = ok;
     }

@@ -278,7 +278,8 @@ static size_t list_leaks(char *text, size_t room)
                 continue;
             leaks++;
             if (used < room) {
-                int n = snprintf(text + used, room - used, "%s #%llu\n", object_names[kinds[k]], (unsigned long long)o->number);
+                int n = snprintf(text + used, room - used, "%s #%llu\n", object_names[kinds[k]],
+                                 (unsigned long long)o->number);
                 used += n > 0 ? (size_t)n : 0;
             }
         }

@@ -329,7 +329,8 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream)
     for (size_t i = 0; i < e->count; i++)
         if (e->commands[i].kind == COMMAND_KERNEL && !object_check(e->commands[i].u.kernel.function, OBJECT_FUNCTION)) {
             counters.violations++;
-            report("graph exec #%llu launches a kernel whose module was unloaded", (unsigned long long)e->object.number);
+            report("graph exec #%llu launches a kernel whose module was unloaded",
+                   (unsigned long long)e->object.number);
             return CUDA_ERROR_INVALID_HANDLE;
         }
     counters.graph_launches++;

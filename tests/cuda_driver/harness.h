@@ -90,7 +90,7 @@
     X(void, test_cuda_reset, (void))
 
 typedef struct Driver {
-#define X(result, name, params) result (*name) params;
+#define X(result, name, params) result(*name) params;
     DRIVER_FUNCTIONS(X)
 #undef X
 } Driver;
@@ -103,8 +103,8 @@ extern int checks;
 bool harness_open(void);
 // A driver as new: settings given, initialised, primary context of device 0 current.
 void harness_start(const char *settings);
-CUmodule harness_module(const char *file);           // of ptx/, loaded; ends the program when it cannot be
-CUmodule harness_text(const char *text);             // PTX as text; NULL when it is refused
+CUmodule harness_module(const char *file); // of ptx/, loaded; ends the program when it cannot be
+CUmodule harness_text(const char *text);   // PTX as text; NULL when it is refused
 CUfunction harness_function(CUmodule m, const char *name);
 CUdeviceptr harness_upload(const void *bytes, size_t size);
 CUdeviceptr harness_empty(size_t size);
@@ -124,8 +124,8 @@ bool harness_check(bool ok, const char *file, int line, const char *format, ...)
 #define CHECK_CODE(expression, code) \
     do { \
         CUresult got_ = (expression); \
-        harness_check(got_ == (code), __FILE__, __LINE__, "%s gives %d, expected %s (report: %s)", #expression, got_, #code, \
-                      cu.test_cuda_report()); \
+        harness_check(got_ == (code), __FILE__, __LINE__, "%s gives %d, expected %s (report: %s)", #expression, got_, \
+                      #code, cu.test_cuda_report()); \
     } while (0)
 #define CHECK_OK(expression) CHECK_CODE(expression, CUDA_SUCCESS)
 #define CHECK_REPORT(text) \

@@ -11,7 +11,7 @@
 
 enum { FREED_KEPT = 64, ALIGNMENT = 512 };
 #define DEVICE_BASE UINT64_C(0x0000700000000000) // above what the host maps
-#define HUGE_SIZE   (UINT64_C(16) << 20)         // not filled with rubbish: its pages stay untouched until used
+#define HUGE_SIZE (UINT64_C(16) << 20)           // not filled with rubbish: its pages stay untouched until used
 
 static struct Memory {
     Allocation **live;
@@ -151,22 +151,23 @@ const char *memory_describe(uint64_t address, size_t size)
     const Allocation *after = i < memory.count ? memory.live[i] : NULL;
     if (before && address - before->address < before->size) {
         uint64_t offset = address - before->address;
-        snprintf(text, sizeof text, "offset %llu of allocation #%llu (%s, %zu bytes at 0x%llx)%s", (unsigned long long)offset,
-                 (unsigned long long)before->number, kind_names[before->kind], before->size, (unsigned long long)before->address,
-                 offset + size > before->size ? ", reaches past its end" : "");
+        snprintf(text, sizeof text, "offset %llu of allocation #%llu (%s, %zu bytes at 0x%llx)%s",
+                 (unsigned long long)offset, (unsigned long long)before->number, kind_names[before->kind], before->size,
+                 (unsigned long long)before->address, offset + size > before->size ? ", reaches past its end" : "");
         return text;
     }
     for (size_t f = 0; f < FREED_KEPT; f++) {
         const struct Freed *freed = &memory.freed[f];
         if (freed->size && address - freed->address < freed->size) {
-            snprintf(text, sizeof text, "inside allocation #%llu of %zu bytes, which has been freed", (unsigned long long)freed->number,
-                     freed->size);
+            snprintf(text, sizeof text, "inside allocation #%llu of %zu bytes, which has been freed",
+                     (unsigned long long)freed->number, freed->size);
             return text;
         }
     }
     if (before && address - before->address < before->size + (64 << 10))
         snprintf(text, sizeof text, "no allocation, %llu bytes behind the end of #%llu (%zu bytes)",
-                 (unsigned long long)(address - before->address - before->size), (unsigned long long)before->number, before->size);
+                 (unsigned long long)(address - before->address - before->size), (unsigned long long)before->number,
+                 before->size);
     else if (after && after->address - address < 64 << 10)
         snprintf(text, sizeof text, "no allocation, %llu bytes before #%llu (%zu bytes)",
                  (unsigned long long)(after->address - address), (unsigned long long)after->number, after->size);

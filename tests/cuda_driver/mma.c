@@ -16,8 +16,11 @@
 static const struct Shape {
     int modifier;
     unsigned m, n, k;
-} shapes[] = {{M_SHAPE_m8n8k4, 8, 8, 4},     {M_SHAPE_m16n8k4, 16, 8, 4},   {M_SHAPE_m16n8k8, 16, 8, 8},
-              {M_SHAPE_m16n8k16, 16, 8, 16}, {M_SHAPE_m16n8k32, 16, 8, 32}};
+} shapes[] = {{M_SHAPE_m8n8k4, 8, 8, 4},
+              {M_SHAPE_m16n8k4, 16, 8, 4},
+              {M_SHAPE_m16n8k8, 16, 8, 8},
+              {M_SHAPE_m16n8k16, 16, 8, 16},
+              {M_SHAPE_m16n8k32, 16, 8, 32}};
 
 // The combinations of types, and the shapes that each has.
 static const struct Combination {
@@ -55,7 +58,10 @@ static unsigned per_register(PtxType type)
 
 static unsigned matrices(const Inst *in)
 {
-    return in->mod[C_LAYOUT] == M_LAYOUT_x1 ? 1 : in->mod[C_LAYOUT] == M_LAYOUT_x2 ? 2 : in->mod[C_LAYOUT] == M_LAYOUT_x4 ? 4 : 0;
+    return in->mod[C_LAYOUT] == M_LAYOUT_x1   ? 1
+           : in->mod[C_LAYOUT] == M_LAYOUT_x2 ? 2
+           : in->mod[C_LAYOUT] == M_LAYOUT_x4 ? 4
+                                              : 0;
 }
 
 const char *mma_problem(const Inst *in)
@@ -202,7 +208,9 @@ static void act_ldmatrix(Warp *w, const Inst *in, uint32_t lanes)
     for (unsigned m = 0; m < matrices(in); m++) {
         uint16_t value[8][8];
         for (unsigned r = 0; r < 8; r++)
-            memcpy(value[r], exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 1, 8 * m + r), 16, ACCESS_READ, NULL),
+            memcpy(value[r],
+                   exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 1, 8 * m + r), 16, ACCESS_READ,
+                               NULL),
                    16);
         for (unsigned lane = 0; lane < LANES; lane++)
             for (unsigned j = 0; j < 2; j++) {
@@ -233,7 +241,8 @@ static void act_stmatrix(Warp *w, const Inst *in, uint32_t lanes)
                 value[row][column] = (uint16_t)(w->slot[in->arg[in->first[1] + m].slot][lane] >> (16 * j));
             }
         for (unsigned r = 0; r < 8; r++)
-            memcpy(exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 0, 8 * m + r), 16, ACCESS_WRITE, value[r]),
+            memcpy(exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 0, 8 * m + r), 16, ACCESS_WRITE,
+                               value[r]),
                    value[r], 16);
     }
 }

@@ -10,9 +10,9 @@
 
 typedef struct CubinHeader {
     char magic[16];
-    uint32_t cc;     // 80
-    uint32_t exact;  // sm_90a: runs on 9.0 only
-    uint64_t size;   // of the PTX behind it, with its zero byte
+    uint32_t cc;    // 80
+    uint32_t exact; // sm_90a: runs on 9.0 only
+    uint64_t size;  // of the PTX behind it, with its zero byte
     uint64_t checksum;
 } CubinHeader;
 
@@ -111,10 +111,11 @@ static CUresult compile(PtxModule **out, const char *text, size_t size, JitOptio
     size_t used = 0;
     info[0] = 0;
     for (Kernel *k = m->kernels; k && used < sizeof info; k = k->next)
-        used += (size_t)snprintf(info + used, sizeof info - used,
-                                 "ptxas info    : Function properties for %s\nptxas info    : Used %zu registers, %zu bytes smem, "
-                                 "%zu bytes lmem\n",
-                                 k->name, k->registers < 255 ? k->registers : 255, k->shared_bytes, k->local_bytes);
+        used += (size_t)snprintf(
+            info + used, sizeof info - used,
+            "ptxas info    : Function properties for %s\nptxas info    : Used %zu registers, %zu bytes smem, "
+            "%zu bytes lmem\n",
+            k->name, k->registers < 255 ? k->registers : 255, k->shared_bytes, k->local_bytes);
     fill_log(options, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, info);
     fill_log(options, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
     float seconds = 0;
@@ -163,7 +164,8 @@ static CUresult place_variables(PtxModule *ptx, int device)
             report("external variable '%s' is defined nowhere", v->name);
             return CUDA_ERROR_NOT_FOUND;
         }
-        CUresult result = memory_new(&a, v->size, v->space == SPACE_CONST ? ALLOCATION_CONST : ALLOCATION_GLOBAL, device);
+        CUresult result =
+            memory_new(&a, v->size, v->space == SPACE_CONST ? ALLOCATION_CONST : ALLOCATION_GLOBAL, device);
         if (result)
             return result;
         v->address = a->address;
@@ -256,7 +258,8 @@ CUresult module_unload(CUmodule handle)
         return CUDA_ERROR_INVALID_HANDLE;
     if (queued(m)) {
         counters.violations++;
-        report("module #%llu is unloaded while launches of its kernels are still queued", (unsigned long long)m->object.number);
+        report("module #%llu is unloaded while launches of its kernels are still queued",
+               (unsigned long long)m->object.number);
         stream_drain_context(m->context);
     }
     module_free(m);

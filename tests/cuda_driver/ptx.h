@@ -36,13 +36,15 @@ extern const PtxTypeInfo ptx_types[T_COUNT];
 
 // Classes of modifiers. One word (".lo", ".and") may stand in several; the row of the opcode says which ones it takes.
 #define PTX_CLASSES(X) \
-    X(ROUND) X(FLAG) X(COMPARE) X(BOOLEAN) X(WIDTH) X(VECTOR) X(SPACE) X(CACHE) X(SEMANTICS) X(SCOPE) X(ATOMIC) X(SHUFFLE) \
-    X(VOTE) X(SYNC) X(TO) X(CARRY) X(DIRECTION) X(SHIFT) X(PRMT) X(TEST) X(UNIFORM) X(SHAPE) X(LAYOUT) X(ASYNC) X(LEVEL) X(REDUCE)
+    X(ROUND) \
+    X(FLAG) X(COMPARE) X(BOOLEAN) X(WIDTH) X(VECTOR) X(SPACE) X(CACHE) X(SEMANTICS) X(SCOPE) X(ATOMIC) X(SHUFFLE) \
+        X(VOTE) X(SYNC) X(TO) X(CARRY) X(DIRECTION) X(SHIFT) X(PRMT) X(TEST) X(UNIFORM) X(SHAPE) X(LAYOUT) X(ASYNC) \
+            X(LEVEL) X(REDUCE)
 typedef enum PtxClass {
 #define X(name) C_##name,
     PTX_CLASSES(X)
 #undef X
-    C_COUNT
+        C_COUNT
 } PtxClass;
 
 enum { // values of modifiers; 0 is "absent" in every class
@@ -82,42 +84,35 @@ typedef uint64_t (*Eval)(const struct Inst *in, uint64_t a, uint64_t b, uint64_t
 
 typedef struct Inst {
     Run run;
-    Eval eval;                // for the plain ones: result of one lane
-    uint64_t mask;            // of the result's bits
-    uint8_t op;               // PtxOp
-    uint8_t type[4];          // in the order written; [0] is mostly the result's
-    uint8_t types;            // how many
-    uint16_t mod[C_COUNT];    // value per class, 0 absent
-    uint32_t flags;           // FLAG(...)
-    uint8_t operands;         // operand i is arg[first[i]], count[i] of them (a vector in braces has several)
+    Eval eval;             // for the plain ones: result of one lane
+    uint64_t mask;         // of the result's bits
+    uint8_t op;            // PtxOp
+    uint8_t type[4];       // in the order written; [0] is mostly the result's
+    uint8_t types;         // how many
+    uint16_t mod[C_COUNT]; // value per class, 0 absent
+    uint32_t flags;        // FLAG(...)
+    uint8_t operands;      // operand i is arg[first[i]], count[i] of them (a vector in braces has several)
     uint8_t first[MAX_OPERANDS], count[MAX_OPERANDS];
     const Arg *arg;
-    uint32_t guard;           // slot of the predicate, or NO_SLOT
+    uint32_t guard; // slot of the predicate, or NO_SLOT
     bool guard_negate;
-    uint8_t bits;             // of type[0], and whether it is signed
+    uint8_t bits; // of type[0], and whether it is signed
     bool is_signed;
-    int host_round;           // FE_* for the eval
-    uint32_t target;          // of a branch
+    int host_round;  // FE_* for the eval
+    uint32_t target; // of a branch
     uint32_t line;
 } Inst;
 
-typedef enum Space {
-    SPACE_GENERIC,
-    SPACE_GLOBAL,
-    SPACE_SHARED,
-    SPACE_LOCAL,
-    SPACE_PARAM,
-    SPACE_CONST
-} Space;
+typedef enum Space { SPACE_GENERIC, SPACE_GLOBAL, SPACE_SHARED, SPACE_LOCAL, SPACE_PARAM, SPACE_CONST } Space;
 
 typedef struct Variable {
     const char *name;
     Space space;
     size_t size, align;
-    uint64_t address;          // global and const: device address, given when the module is loaded; else offset in its space
-    const uint8_t *initial;    // or NULL: global variables start as zeros
+    uint64_t address; // global and const: device address, given when the module is loaded; else offset in its space
+    const uint8_t *initial;         // or NULL: global variables start as zeros
     struct Relocation *relocations; // addresses of other variables in the initial value
-    bool external;             // dynamic shared memory when size is 0
+    bool external;                  // dynamic shared memory when size is 0
     struct Variable *next;
 } Variable;
 
@@ -147,19 +142,21 @@ typedef struct SpecialSlot {
 
 // Special registers whose value is fixed for a thread; clocks are read by an instruction of their own.
 #define PTX_SPECIALS(X) \
-    X(TID_X, "%tid.x") X(TID_Y, "%tid.y") X(TID_Z, "%tid.z") X(NTID_X, "%ntid.x") X(NTID_Y, "%ntid.y") \
-    X(NTID_Z, "%ntid.z") X(CTAID_X, "%ctaid.x") X(CTAID_Y, "%ctaid.y") X(CTAID_Z, "%ctaid.z") \
-    X(NCTAID_X, "%nctaid.x") X(NCTAID_Y, "%nctaid.y") X(NCTAID_Z, "%nctaid.z") X(LANEID, "%laneid") \
-    X(WARPID, "%warpid") X(NWARPID, "%nwarpid") X(SMID, "%smid") X(NSMID, "%nsmid") X(GRIDID, "%gridid") \
-    X(LANEMASK_EQ, "%lanemask_eq") X(LANEMASK_LE, "%lanemask_le") X(LANEMASK_LT, "%lanemask_lt") \
-    X(LANEMASK_GE, "%lanemask_ge") X(LANEMASK_GT, "%lanemask_gt") X(DYNAMIC_SMEM, "%dynamic_smem_size") \
-    X(TOTAL_SMEM, "%total_smem_size") X(CLOCK, "%clock") X(CLOCK_HI, "%clock_hi") X(CLOCK64, "%clock64") \
-    X(GLOBALTIMER, "%globaltimer") X(GLOBALTIMER_LO, "%globaltimer_lo") X(GLOBALTIMER_HI, "%globaltimer_hi")
+    X(TID_X, "%tid.x") \
+    X(TID_Y, "%tid.y") X(TID_Z, "%tid.z") X(NTID_X, "%ntid.x") X(NTID_Y, "%ntid.y") X(NTID_Z, "%ntid.z") \
+        X(CTAID_X, "%ctaid.x") X(CTAID_Y, "%ctaid.y") X(CTAID_Z, "%ctaid.z") X(NCTAID_X, "%nctaid.x") \
+            X(NCTAID_Y, "%nctaid.y") X(NCTAID_Z, "%nctaid.z") X(LANEID, "%laneid") X(WARPID, "%warpid") \
+                X(NWARPID, "%nwarpid") X(SMID, "%smid") X(NSMID, "%nsmid") X(GRIDID, "%gridid") \
+                    X(LANEMASK_EQ, "%lanemask_eq") X(LANEMASK_LE, "%lanemask_le") X(LANEMASK_LT, "%lanemask_lt") \
+                        X(LANEMASK_GE, "%lanemask_ge") X(LANEMASK_GT, "%lanemask_gt") \
+                            X(DYNAMIC_SMEM, "%dynamic_smem_size") X(TOTAL_SMEM, "%total_smem_size") X(CLOCK, "%clock") \
+                                X(CLOCK_HI, "%clock_hi") X(CLOCK64, "%clock64") X(GLOBALTIMER, "%globaltimer") \
+                                    X(GLOBALTIMER_LO, "%globaltimer_lo") X(GLOBALTIMER_HI, "%globaltimer_hi")
 typedef enum SpecialRegister {
 #define X(name, text) SPECIAL_##name,
     PTX_SPECIALS(X)
 #undef X
-    SPECIAL_COUNT
+        SPECIAL_COUNT
 } SpecialRegister;
 
 typedef struct Kernel {
@@ -180,9 +177,9 @@ typedef struct Kernel {
     size_t shared_extent;  // as placed
     size_t dynamic_offset; // where the dynamic part starts
     bool has_dynamic;
-    Variable *local;       // the same for a thread's local memory, with the .param variables of calls
-    size_t local_bytes;    // per thread, as a device counts them
-    size_t local_extent;   // as placed
+    Variable *local;                 // the same for a thread's local memory, with the .param variables of calls
+    size_t local_bytes;              // per thread, as a device counts them
+    size_t local_extent;             // as placed
     uint32_t maxntid[3], reqntid[3]; // 0: not given
     uint32_t maxnreg, minnctapersm;
     uint32_t line;
@@ -191,11 +188,11 @@ typedef struct Kernel {
 
 typedef struct PtxModule {
     struct Arena *arena;
-    int version;              // 10 * major + minor
-    int target;               // 80 for sm_80
-    char target_suffix;       // 'a' for sm_90a, 0
-    Variable *variables;      // .global and .const
-    Variable *shared;         // .shared at module scope
+    int version;         // 10 * major + minor
+    int target;          // 80 for sm_80
+    char target_suffix;  // 'a' for sm_90a, 0
+    Variable *variables; // .global and .const
+    Variable *shared;    // .shared at module scope
     Kernel *kernels;
     size_t kernel_count;
     uint32_t lines;
@@ -213,7 +210,15 @@ void arena_free(Arena *arena);
 void *arena_alloc(Arena *arena, size_t size); // zeroed
 char *arena_text(Arena *arena, const char *start, size_t length);
 
-typedef enum TokenKind { TOKEN_END, TOKEN_WORD, TOKEN_DOT, TOKEN_INTEGER, TOKEN_FLOAT, TOKEN_STRING, TOKEN_PUNCT } TokenKind;
+typedef enum TokenKind {
+    TOKEN_END,
+    TOKEN_WORD,
+    TOKEN_DOT,
+    TOKEN_INTEGER,
+    TOKEN_FLOAT,
+    TOKEN_STRING,
+    TOKEN_PUNCT
+} TokenKind;
 
 typedef struct Token {
     TokenKind kind;
@@ -225,7 +230,7 @@ typedef struct Token {
 
 typedef struct Parser {
     Arena *arena;
-    Token *token;   // all of them, the last is TOKEN_END
+    Token *token; // all of them, the last is TOKEN_END
     size_t at;
     PtxModule *module;
     struct FunctionText *functions;
@@ -239,9 +244,9 @@ typedef struct FunctionText { // a .entry or .func as read, before decoding
     bool entry, has_body;
     Param *results, *params;
     size_t result_count, param_count;
-    size_t body;              // token after the opening brace
+    size_t body; // token after the opening brace
     uint32_t line;
-    bool active;              // being decoded: a call to it now would be recursion
+    bool active; // being decoded: a call to it now would be recursion
     Kernel *kernel;
     struct FunctionText *next;
 } FunctionText;
@@ -254,7 +259,7 @@ void ptx_expect(Parser *p, const char *punct);
 Variable *ptx_variables(Parser *p, Space space, bool external);
 PtxType ptx_type_of(const char *text);
 void ptx_decode(Parser *p, FunctionText *f); // the code of a kernel
-void ptx_require(Parser *p, const Inst *in);  // fails when the text's target or version is too old for it
+void ptx_require(Parser *p, const Inst *in); // fails when the text's target or version is too old for it
 const char *ptx_modifier_text(int value);
 
 #endif

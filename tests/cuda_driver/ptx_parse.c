@@ -317,7 +317,8 @@ static void parse_function(Parser *p, bool entry)
         f->params = parse_params(p, &f->param_count);
     f->kernel = arena_alloc(p->arena, sizeof *f->kernel);
     Kernel *k = f->kernel;
-    *k = (Kernel){.name = f->name, .module = p->module, .params = f->params, .param_count = f->param_count, .line = line};
+    *k = (Kernel){
+        .name = f->name, .module = p->module, .params = f->params, .param_count = f->param_count, .line = line};
     if (f->param_count)
         k->param_bytes = f->params[f->param_count - 1].offset + f->params[f->param_count - 1].size;
     parse_tuning(p, k);

@@ -168,6 +168,6 @@ void ptx_require(Parser *p, const Inst *in)
     if (missing)
         ptx_fail(p, in->line, "this '%s' needs %s", ptx_op_names[in->op], missing);
     if (sm > m->target || version > m->version)
-        ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d", ptx_op_names[in->op], sm,
-                 version / 10, version % 10, m->target, m->version / 10, m->version % 10);
+        ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d",
+                 ptx_op_names[in->op], sm, version / 10, version % 10, m->target, m->version / 10, m->version % 10);
 }

@@ -72,7 +72,7 @@ typedef struct RaceState {
     SyncVariable *variables[VARIABLE_BUCKETS];
     Acquired acquired[ACQUIRED_KEPT]; // of the running block
     size_t acquired_count;
-    bool acquired_too_much;           // to keep them apart: what other threads released counts as known from then on
+    bool acquired_too_much; // to keep them apart: what other threads released counts as known from then on
     struct LaneState {
         bool fenced;
         uint32_t fence_time, fence_lane_time; // when
@@ -156,7 +156,8 @@ static Page *find_page(RaceState *r, bool shared, uint64_t number, unsigned grai
 
 static Stamp stamp_of(const Warp *w, uint32_t lane, bool strong, uint32_t line)
 {
-    return (Stamp){w->block->linear, (uint16_t)(w->index * LANES + lane), true, strong, w->time, w->lane_known[lane][lane], line};
+    return (Stamp){w->block->linear, (uint16_t)(w->index * LANES + lane), true, strong,
+                   w->time,          w->lane_known[lane][lane],           line};
 }
 
 // Within the running block: did what `s` stands for come before what this lane does now?
@@ -247,7 +248,8 @@ static void release(SyncVariable *v, const Warp *w, uint32_t lane, uint32_t time
 static void acquire(RaceState *r, const Warp *w, uint32_t lane, SyncVariable *v, size_t count)
 {
     for (size_t i = 0; i < r->acquired_count; i++)
-        if (r->acquired[i].from == v && r->acquired[i].by.thread == w->index * LANES + lane && r->acquired[i].count >= count)
+        if (r->acquired[i].from == v && r->acquired[i].by.thread == w->index * LANES + lane &&
+            r->acquired[i].count >= count)
             return;
     if (r->acquired_count < ACQUIRED_KEPT)
         r->acquired[r->acquired_count++] = (Acquired){stamp_of(w, lane, false, 0), v, count};
@@ -280,7 +282,8 @@ void race_fence(Warp *w, uint32_t lane)
 }
 
 // A strong access: it may publish what the thread knew at its last fence, and it sees what others published here.
-static void synchronise(RaceState *r, Warp *w, const Inst *in, uint32_t lane, bool shared, uint64_t address, AccessKind kind)
+static void synchronise(RaceState *r, Warp *w, const Inst *in, uint32_t lane, bool shared, uint64_t address,
+                        AccessKind kind)
 {
     struct LaneState *s = &r->lane[w->index][lane];
     int semantics = in->mod[C_SEMANTICS];
@@ -400,17 +403,18 @@ void race_warp(Warp *w, uint32_t lanes)
 
 // ---- accesses ----
 
-static _Noreturn void race(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, const char *does, const Stamp *s,
-                           const char *did)
+static _Noreturn void race(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, const char *does,
+                           const Stamp *s, const char *did)
 {
     const Launch *launch = w->block->launch;
     uint32_t t = s->thread, b = s->block;
     const uint32_t *n = launch->block, *g = launch->grid;
     exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
-                   "race: %s 0x%llx of the .%s space, which thread (%u,%u,%u) of block (%u,%u,%u) %s at line %u; nothing orders the "
+                   "race: %s 0x%llx of the .%s space, which thread (%u,%u,%u) of block (%u,%u,%u) %s at line %u; "
+                   "nothing orders the "
                    "two",
-                   does, (unsigned long long)address, space == SPACE_SHARED ? "shared" : "global", t % n[0], t / n[0] % n[1],
-                   t / n[0] / n[1], b % g[0], b / g[0] % g[1], b / g[0] / g[1], did, s->line);
+                   does, (unsigned long long)address, space == SPACE_SHARED ? "shared" : "global", t % n[0],
+                   t / n[0] % n[1], t / n[0] / n[1], b % g[0], b / g[0] % g[1], b / g[0] / g[1], did, s->line);
 }
 
 static bool conflicts(const RaceState *r, const Warp *w, uint32_t lane, const Stamp *s, bool strong)
@@ -446,7 +450,8 @@ void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t a
     for (unsigned at = 0; at < size; at += page->grain) {
         Cell *cell = &page->cell[(address + at) % PAGE / page->grain];
         if (read_only && cell->writer.set)
-            race(w, in, lane, space, address + at, "read through the read-only cache of", &cell->writer, "wrote in this launch");
+            race(w, in, lane, space, address + at, "read through the read-only cache of", &cell->writer,
+                 "wrote in this launch");
         if (conflicts(r, w, lane, &cell->writer, strong)) {
             bool same = kind == ACCESS_WRITE && !memcmp((const char *)old + at, (const char *)fresh + at, page->grain);
             if (!same)

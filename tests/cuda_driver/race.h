@@ -5,7 +5,13 @@
 #include "tests/cuda_driver/exec.h"
 
 // Strong accesses (.volatile, .relaxed, ...) and atomics never race with each other.
-typedef enum AccessKind { ACCESS_READ, ACCESS_WRITE, ACCESS_STRONG_READ, ACCESS_STRONG_WRITE, ACCESS_ATOMIC } AccessKind;
+typedef enum AccessKind {
+    ACCESS_READ,
+    ACCESS_WRITE,
+    ACCESS_STRONG_READ,
+    ACCESS_STRONG_WRITE,
+    ACCESS_ATOMIC
+} AccessKind;
 
 static inline bool access_reads(int kind)
 {

@@ -118,7 +118,8 @@ static void atomics(void)
     CHECK_OK(harness_launch(f, 1, 64, 0, PARAMS(&dm)));
     harness_download(&m, dm, sizeof m);
     CHECK(m.add == 1000 + 64 * 65 / 2 && m.max == 63 && m.min == 1 && m.or == 127 && m.and == 0 && m.xor == 64);
-    CHECK(m.inc == 64 % 11 && m.cas == 9 && m.add_f32 == 33 && m.add_f64 == 17 && m.add_u64 == 3 + (UINT64_C(64) << 32));
+    CHECK(m.inc == 64 % 11 && m.cas == 9 && m.add_f32 == 33 && m.add_f64 == 17 &&
+          m.add_u64 == 3 + (UINT64_C(64) << 32));
     uint32_t dec = 0;
     for (int i = 0; i < 64; i++)
         dec = dec == 0 || dec > 10 ? 10 : dec - 1;
@@ -169,7 +170,8 @@ static void async_copy(void)
     CHECK_REPORT("memory that nobody wrote");
 }
 
-static const Case cases[] = {{"block_sum", block_sum},     {"last_block", last_block}, {"named_barriers", named_barriers},
-                             {"barrier_red", barrier_red}, {"warp_ops", warp_ops},     {"diverge", diverge},
-                             {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}};
+static const Case cases[] = {
+    {"block_sum", block_sum},     {"last_block", last_block}, {"named_barriers", named_barriers},
+    {"barrier_red", barrier_red}, {"warp_ops", warp_ops},     {"diverge", diverge},
+    {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}};
 MAIN(cases)

@@ -114,7 +114,8 @@ static void barriers(void)
     expect("skip_barrier", 1, 64, 5, CUDA_ERROR_LAUNCH_FAILED, "divergent barrier: 5 threads of the block have ended");
     expect("two_barriers", 1, 64, 0, CUDA_SUCCESS, "");
     expect("two_barriers", 1, 64, 32, CUDA_SUCCESS, ""); // whole warps may use different instructions
-    expect("two_barriers", 1, 64, 7, CUDA_ERROR_LAUNCH_FAILED, "divergent barrier: other threads of the warp wait at line");
+    expect("two_barriers", 1, 64, 7, CUDA_ERROR_LAUNCH_FAILED,
+           "divergent barrier: other threads of the warp wait at line");
     CUfunction f = start("skip_barrier");
     uint32_t bad = 32;
     CHECK(cu.test_cuda_configure("exited=allow") == 0);
@@ -144,7 +145,8 @@ static void global_races(void)
         CUfunction f = start("blocks_write");
         CUdeviceptr mem = harness_empty(16);
         uint32_t stride = i == 0, differ = i == 2; // own words; one word and one value; one word and two values
-        CHECK_CODE(harness_launch(f, 4, 1, 0, PARAMS(&mem, &stride, &differ)), i == 2 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
+        CHECK_CODE(harness_launch(f, 4, 1, 0, PARAMS(&mem, &stride, &differ)),
+                   i == 2 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
         if (i == 2)
             CHECK_REPORT("race: write of");
     }
@@ -166,7 +168,9 @@ static void ends(void)
 }
 
 #define HEAD ".version 7.0\n.target sm_80\n.address_size 64\n"
-#define BODY(text) HEAD ".visible .entry k() {\n.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>; .reg .pred %p<4>;\n" text "\nret;\n}\n"
+#define BODY(text) \
+    HEAD ".visible .entry k() {\n.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>; .reg .pred %p<4>;\n" text \
+         "\nret;\n}\n"
 
 static void refused_text(const char *text, CUresult code, const char *message)
 {
@@ -184,7 +188,8 @@ static void bad_text(void)
 {
     harness_start("cc=8.0,driver=12000");
     CHECK(harness_text(BODY("add.u32 %r1, %r2, %r3;")) != NULL);
-    refused_text(BODY("frobnicate.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX, "ptx line 6: unknown instruction 'frobnicate.u32'");
+    refused_text(BODY("frobnicate.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX,
+                 "ptx line 6: unknown instruction 'frobnicate.u32'");
     refused_text(BODY("add.u32.wide %r1, %r2, %r3;"), CUDA_ERROR_INVALID_PTX, "'add.u32.wide' does not take '.wide'");
     refused_text(BODY("add.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX, "wants more than 2 operands");
     refused_text(BODY("add.u32 %r1, %r2, %r3, %r1;"), CUDA_ERROR_INVALID_PTX, "'add' with 4 operands");
@@ -194,7 +199,8 @@ static void bad_text(void)
     refused_text(BODY("bra $nowhere;"), CUDA_ERROR_INVALID_PTX, "branch to '$nowhere'");
     refused_text(BODY("@%r1 ret;"), CUDA_ERROR_INVALID_PTX, "is no predicate");
     refused_text(BODY("call nothing;"), CUDA_ERROR_INVALID_PTX, "no function of this module");
-    refused_text(HEAD ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }", CUDA_ERROR_INVALID_PTX, "recursion");
+    refused_text(HEAD ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }", CUDA_ERROR_INVALID_PTX,
+                 "recursion");
     refused_text(BODY("fma.f32 %f1, %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
     refused_text(BODY("mul.s32 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs .lo, .hi or .wide");
     refused_text(BODY("cvt.f32.s32 %f1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
@@ -202,7 +208,8 @@ static void bad_text(void)
                  "this 'max' needs sm_86 and PTX 7.2, the text says sm_80 and PTX 7.0");
     refused_text(BODY("shfl.idx.b32 %r1, %r1, 0, 31, -1;"), CUDA_ERROR_INVALID_PTX, "needs .sync");
     refused_text("hello", CUDA_ERROR_INVALID_PTX, "expected .version");
-    refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "PTX 8.3 is newer than the driver's 8.0");
+    refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+                 "PTX 8.3 is newer than the driver's 8.0");
     refused_text(".version 7.8\n.target sm_90\n", CUDA_ERROR_NO_BINARY_FOR_GPU, "compute capability 8.0");
     CHECK(cu.test_cuda_configure("cc=9.0") == 0);
     CHECK(harness_text(".version 8.0\n.target sm_90a\n") != NULL);

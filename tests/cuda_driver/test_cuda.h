@@ -46,15 +46,15 @@ void test_cuda_fail_call(const char *name, long n, int code, int sticky);
 void test_cuda_limit_memory(size_t bytes);
 
 typedef struct test_cuda_counters {
-    uint64_t calls;               // driver calls
-    uint64_t launches;            // kernels run, those of graphs included
-    uint64_t graph_launches;      // cuGraphLaunch
-    uint64_t captures;            // captures ended well
-    uint64_t copies;              // copies in any direction
+    uint64_t calls;          // driver calls
+    uint64_t launches;       // kernels run, those of graphs included
+    uint64_t graph_launches; // cuGraphLaunch
+    uint64_t captures;       // captures ended well
+    uint64_t copies;         // copies in any direction
     uint64_t bytes_to_device, bytes_to_host, bytes_on_device;
     uint64_t memsets;
-    uint64_t allocations, frees;  // of device memory
-    uint64_t bytes_live;          // device memory in use now
+    uint64_t allocations, frees; // of device memory
+    uint64_t bytes_live;         // device memory in use now
     uint64_t bytes_peak;
     uint64_t modules_loaded;
     uint64_t thread_instructions; // executed: one per active thread and instruction

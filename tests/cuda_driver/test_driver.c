@@ -26,7 +26,8 @@ static void devices(void)
     CHECK(bytes == (size_t)3 << 30);
     CHECK_OK(cu.cuDriverGetVersion(&value));
     CHECK(value == 12040);
-    static const int attributes[][2] = {{16, 132}, {75, 9}, {76, 0}, {10, 32}, {97, 227 << 10}, {1, 1024}, {8, 48 << 10}};
+    static const int attributes[][2] = {{16, 132},       {75, 9},   {76, 0},      {10, 32},
+                                        {97, 227 << 10}, {1, 1024}, {8, 48 << 10}};
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         CHECK_OK(cu.cuDeviceGetAttribute(&value, attributes[i][0], 0));
         CHECK(value == attributes[i][1]);
@@ -328,12 +329,14 @@ static void leaks(void)
     CUstream stream;
     CHECK_OK(cu.cuStreamCreate(&stream, 0));
     CHECK(cu.test_cuda_leaks(text, sizeof text) == 5); // two allocations, context, module, stream
-    CHECK(strstr(text, "256 bytes") && strstr(text, "module #") && strstr(text, "stream #") && strstr(text, "context #"));
+    CHECK(strstr(text, "256 bytes") && strstr(text, "module #") && strstr(text, "stream #") &&
+          strstr(text, "context #"));
     CHECK_OK(add_on(stream, &s, s.b, s.a, 1));
     CHECK_OK(cu.cuModuleUnload(s.m)); // while its launch is queued
     test_cuda_counters n;
     cu.test_cuda_get_counters(&n);
-    CHECK(n.violations == 1 && n.launches == 1 && n.allocations == 2 && n.bytes_live == 2 * BYTES && n.bytes_to_device == BYTES);
+    CHECK(n.violations == 1 && n.launches == 1 && n.allocations == 2 && n.bytes_live == 2 * BYTES &&
+          n.bytes_to_device == BYTES);
     CHECK_REPORT("still queued");
     CHECK_OK(cu.cuMemFree_v2(s.a));
     CHECK_OK(cu.cuMemFree_v2(s.b));
@@ -365,13 +368,15 @@ static void child(void)
     harness_start("");
     pid_t pid = fork();
     if (pid == 0)
-        _exit(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED && cu.cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
+        _exit(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED && cu.cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0
+                                                                                                                : 1);
     int status = -1;
     CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
     CHECK_OK(cu.cuCtxSynchronize());
 }
 
-static const Case cases[] = {{"devices", devices},   {"contexts", contexts}, {"late", late},         {"order", order},
-                             {"events", events},     {"graphs", graphs},     {"linker", linker},     {"injected", injected},
-                             {"memory_limit", memory_limit}, {"leaks", leaks}, {"names", names},     {"child", child}};
+static const Case cases[] = {{"devices", devices}, {"contexts", contexts}, {"late", late},
+                             {"order", order},     {"events", events},     {"graphs", graphs},
+                             {"linker", linker},   {"injected", injected}, {"memory_limit", memory_limit},
+                             {"leaks", leaks},     {"names", names},       {"child", child}};
 MAIN(cases)

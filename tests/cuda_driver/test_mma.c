@@ -17,32 +17,37 @@ typedef struct Shape {
     int (*row_a)(int g, int i), (*column_a)(int t, int i), (*row_b)(int t, int i);
 } Shape;
 
+#define LAYOUT(name, position, expression) \
+    static int name(int position, int i) \
+    { \
+        return expression; \
+    }
 // m16n8k8, 16-bit elements
-static int k8_row_a(int g, int i) { return i < 2 ? g : g + 8; }
-static int k8_column_a(int t, int i) { return t * 2 + (i & 1); }
-static int k8_row_b(int t, int i) { return t * 2 + i; }
+LAYOUT(k8_row_a, g, i < 2 ? g : g + 8)
+LAYOUT(k8_column_a, t, t * 2 + (i & 1))
+LAYOUT(k8_row_b, t, t * 2 + i)
 // m16n8k16, 16-bit elements
-static int k16_row_a(int g, int i) { return i < 2 || (i >= 4 && i < 6) ? g : g + 8; }
-static int k16_column_a(int t, int i) { return i < 4 ? t * 2 + (i & 1) : t * 2 + (i & 1) + 8; }
-static int k16_row_b(int t, int i) { return i < 2 ? t * 2 + (i & 1) : t * 2 + (i & 1) + 8; }
+LAYOUT(k16_row_a, g, i < 2 || (i >= 4 && i < 6) ? g : g + 8)
+LAYOUT(k16_column_a, t, i < 4 ? t * 2 + (i & 1) : t * 2 + (i & 1) + 8)
+LAYOUT(k16_row_b, t, i < 2 ? t * 2 + (i & 1) : t * 2 + (i & 1) + 8)
 // m16n8k4 and m16n8k8, tf32
-static int tf32_k4_row_a(int g, int i) { return i == 0 ? g : g + 8; }
-static int tf32_k4_column_a(int t, int i) { return i >= 0 ? t : 0; }
-static int tf32_k4_row_b(int t, int i) { return i >= 0 ? t : 0; }
-static int tf32_k8_row_a(int g, int i) { return i == 0 || i == 2 ? g : g + 8; }
-static int tf32_k8_column_a(int t, int i) { return i < 2 ? t : t + 4; }
-static int tf32_k8_row_b(int t, int i) { return i == 0 ? t : t + 4; }
+LAYOUT(tf32_k4_row_a, g, i == 0 ? g : g + 8)
+LAYOUT(tf32_k4_column_a, t, i >= 0 ? t : 0)
+LAYOUT(tf32_k4_row_b, t, i >= 0 ? t : 0)
+LAYOUT(tf32_k8_row_a, g, i == 0 || i == 2 ? g : g + 8)
+LAYOUT(tf32_k8_column_a, t, i < 2 ? t : t + 4)
+LAYOUT(tf32_k8_row_b, t, i == 0 ? t : t + 4)
 // m16n8k16 and m16n8k32, 8-bit elements
-static int s8_k16_row_a(int g, int i) { return i < 4 ? g : g + 8; }
-static int s8_k16_column_a(int t, int i) { return t * 4 + (i & 3); }
-static int s8_k16_row_b(int t, int i) { return t * 4 + (i & 3); }
-static int s8_k32_row_a(int g, int i) { return i < 4 || (i >= 8 && i < 12) ? g : g + 8; }
-static int s8_k32_column_a(int t, int i) { return i < 8 ? t * 4 + (i & 3) : t * 4 + (i & 3) + 16; }
-static int s8_k32_row_b(int t, int i) { return i < 4 ? t * 4 + (i & 3) : t * 4 + (i & 3) + 16; }
+LAYOUT(s8_k16_row_a, g, i < 4 ? g : g + 8)
+LAYOUT(s8_k16_column_a, t, t * 4 + (i & 3))
+LAYOUT(s8_k16_row_b, t, t * 4 + (i & 3))
+LAYOUT(s8_k32_row_a, g, i < 4 || (i >= 8 && i < 12) ? g : g + 8)
+LAYOUT(s8_k32_column_a, t, i < 8 ? t * 4 + (i & 3) : t * 4 + (i & 3) + 16)
+LAYOUT(s8_k32_row_b, t, i < 4 ? t * 4 + (i & 3) : t * 4 + (i & 3) + 16)
 // m8n8k4, f64
-static int f64_row_a(int g, int i) { return i == 0 ? g : -1; }
-static int f64_column_a(int t, int i) { return i == 0 ? t : -1; }
-static int f64_row_b(int t, int i) { return i == 0 ? t : -1; }
+LAYOUT(f64_row_a, g, i == 0 ? g : -1)
+LAYOUT(f64_column_a, t, i == 0 ? t : -1)
+LAYOUT(f64_row_b, t, i == 0 ? t : -1)
 
 static const Shape shapes[] = {
     {"f16_k8", F16, F16, false, false, 16, 8, 4, 2, k8_row_a, k8_column_a, k8_row_b},
@@ -127,8 +132,8 @@ static void check_shape(const Shape *s)
                 put(at, accumulator, value);
         }
     }
-    CUdeviceptr da = harness_upload(fa, sizeof fa), db = harness_upload(fb, sizeof fb), dc = harness_upload(fc, sizeof fc),
-                dd = harness_upload(fc, sizeof fc);
+    CUdeviceptr da = harness_upload(fa, sizeof fa), db = harness_upload(fb, sizeof fb),
+                dc = harness_upload(fc, sizeof fc), dd = harness_upload(fc, sizeof fc);
     CHECK_OK(harness_launch(f, 1, 32, 0, PARAMS(&dd, &da, &db, &dc)));
     harness_download(fd, dd, sizeof fd);
     int wrong = 0;
@@ -202,5 +207,6 @@ static void sm90(void)
     }
 }
 
-static const Case cases[] = {{"products", products}, {"matrices", matrices}, {"half_a_warp", half_a_warp}, {"sm90", sm90}};
+static const Case cases[] = {
+    {"products", products}, {"matrices", matrices}, {"half_a_warp", half_a_warp}, {"sm90", sm90}};
 MAIN(cases)

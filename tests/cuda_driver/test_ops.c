@@ -20,15 +20,15 @@ static uint64_t d(double v)
     return bits;
 }
 
-#define INF     UINT64_C(0x7f800000)
-#define NAN32   UINT64_C(0x7fffffff)
-#define QNAN    UINT64_C(0x7fc00001) // a NaN with a payload
-#define DNAN    UINT64_C(0x7ff8000000000001)
-#define M1_32   UINT64_C(0xffffffff)
-#define M1_64   UINT64_C(0xffffffffffffffff)
-#define MIN32   UINT64_C(0x80000000)
-#define MIN64   UINT64_C(0x8000000000000000)
-#define TINY    UINT64_C(0x00000001) // the least subnormal f32
+#define INF UINT64_C(0x7f800000)
+#define NAN32 UINT64_C(0x7fffffff)
+#define QNAN UINT64_C(0x7fc00001) // a NaN with a payload
+#define DNAN UINT64_C(0x7ff8000000000001)
+#define M1_32 UINT64_C(0xffffffff)
+#define M1_64 UINT64_C(0xffffffffffffffff)
+#define MIN32 UINT64_C(0x80000000)
+#define MIN64 UINT64_C(0x8000000000000000)
+#define TINY UINT64_C(0x00000001) // the least subnormal f32
 #define H(hi, lo) ((uint64_t)(hi) << 16 | (lo))
 
 typedef struct Row {
@@ -55,8 +55,11 @@ static char *module_text(const Row *rows, size_t n)
     char *text = malloc(room);
     used += (size_t)sprintf(text, ".version 7.8\n.target sm_80\n.address_size 64\n");
     for (size_t i = 0; i < n; i++) {
-        static const char *const tails[] = {"d", "", "r", "cvt.u64.u32 %d0, %r0;", "h", "cvt.u64.u16 %d0, %h0;",
-                                            "f", "mov.b32 %r0, %f0; cvt.u64.u32 %d0, %r0;", "e", "mov.b64 %d0, %e0;",
+        static const char *const tails[] = {"d", "",
+                                            "r", "cvt.u64.u32 %d0, %r0;",
+                                            "h", "cvt.u64.u16 %d0, %h0;",
+                                            "f", "mov.b32 %r0, %f0; cvt.u64.u32 %d0, %r0;",
+                                            "e", "mov.b64 %d0, %e0;",
                                             "p", "selp.u64 %d0, 1, 0, %p0;"};
         const char *tail = "";
         for (size_t t = 0; t < sizeof tails / sizeof *tails; t += 2)
@@ -65,7 +68,8 @@ static char *module_text(const Row *rows, size_t n)
         used += (size_t)snprintf(
             text + used, room - used,
             ".visible .entry k%zu(.param .u64 k%zu_p) {\n"
-            " .reg .pred %%p<8>; .reg .b16 %%h<8>; .reg .b32 %%r<8>; .reg .f32 %%f<8>; .reg .b64 %%d<8>; .reg .f64 %%e<8>;\n"
+            " .reg .pred %%p<8>; .reg .b16 %%h<8>; .reg .b32 %%r<8>; .reg .f32 %%f<8>; .reg .b64 %%d<8>; .reg .f64 "
+            "%%e<8>;\n"
             " ld.param.u64 %%d7, [k%zu_p]; ld.global.v2.u64 {%%d1, %%d2}, [%%d7]; ld.global.u64 %%d3, [%%d7+16];\n"
             " cvt.u32.u64 %%r1, %%d1; cvt.u32.u64 %%r2, %%d2; cvt.u32.u64 %%r3, %%d3;\n"
             " mov.b32 %%f1, %%r1; mov.b32 %%f2, %%r2; mov.b32 %%f3, %%r3;\n"
@@ -94,8 +98,9 @@ static void run_rows(const Row *rows, size_t n, const char *text)
         CHECK_OK(cu.cuMemcpyHtoD_v2(data, block, sizeof block));
         CHECK_OK(harness_launch(harness_function(m, name), 1, 1, 0, PARAMS(&data)));
         harness_download(block, data, sizeof block);
-        harness_check(block[3] == rows[i].want, "test_ops.def", (int)i, "%s with 0x%llx, 0x%llx, 0x%llx gives 0x%llx, not 0x%llx",
-                      rows[i].text, (unsigned long long)rows[i].a, (unsigned long long)rows[i].b, (unsigned long long)rows[i].c,
+        harness_check(block[3] == rows[i].want, "test_ops.def", (int)i,
+                      "%s with 0x%llx, 0x%llx, 0x%llx gives 0x%llx, not 0x%llx", rows[i].text,
+                      (unsigned long long)rows[i].a, (unsigned long long)rows[i].b, (unsigned long long)rows[i].c,
                       (unsigned long long)block[3], (unsigned long long)rows[i].want);
     }
 }

@@ -104,8 +104,27 @@ _Noreturn void exec_violation(Warp *w, const Inst *in, int lane, CUresult code, 
 typedef void (*Act)(Warp *w, const Inst *in, uint32_t lanes);
 void exec_collective(Warp *w, const Inst *in, int member_operand, Act act);
 
-// The bytes of one access of a lane after all checks (exec_memory.c); `kind` is an AccessKind, `fresh` what a write stores.
-uint8_t *exec_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, int kind,
+// Strong accesses (.volatile, .relaxed, ...) and atomics never race with each other.
+typedef enum AccessKind {
+    ACCESS_READ,
+    ACCESS_WRITE,
+    ACCESS_STRONG_READ,
+    ACCESS_STRONG_WRITE,
+    ACCESS_ATOMIC
+} AccessKind;
+
+static inline bool access_reads(AccessKind kind)
+{
+    return kind == ACCESS_READ || kind == ACCESS_STRONG_READ || kind == ACCESS_ATOMIC;
+}
+
+static inline bool access_writes(AccessKind kind)
+{
+    return kind == ACCESS_WRITE || kind == ACCESS_STRONG_WRITE || kind == ACCESS_ATOMIC;
+}
+
+// The bytes of one access of a lane after all checks (exec_memory.c); `fresh` is what a write stores.
+uint8_t *exec_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind,
                      const void *fresh);
 Space exec_space(const Inst *in);
 

@@ -125,14 +125,14 @@ static void check_written(Warp *w, const Inst *in, uint32_t lane, Space space, u
 }
 
 // The bytes of one access of a lane. A write must give what it will store in `fresh`; its bytes count as written then.
-uint8_t *exec_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, int kind,
+uint8_t *exec_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind,
                      const void *fresh)
 {
     Place place = find_place(w, in, lane, &space, &address, size, access_writes(kind));
     if (access_reads(kind))
         check_written(w, in, lane, space, address, size, &place);
     if (space == SPACE_SHARED || space == SPACE_GLOBAL)
-        race_access(w, in, lane, space, address, size, (AccessKind)kind, place.bytes, fresh);
+        race_access(w, in, lane, space, address, size, kind, place.bytes, fresh);
     if (access_writes(kind) && place.written)
         memset(place.written, 1, size);
     return place.bytes;
@@ -152,7 +152,7 @@ static uint64_t load_bits(const uint8_t *from, unsigned bytes)
 }
 
 // Loads and stores with an order of their own take part in synchronisation: they are no races.
-static int kind_of(const Inst *in, AccessKind plain)
+static AccessKind kind_of(const Inst *in, AccessKind plain)
 {
     switch (in->mod[C_SEMANTICS]) {
     case M_SEMANTICS_volatile:
@@ -170,7 +170,7 @@ RUN(run_ld)
     Space space = exec_space(in);
     unsigned bytes = in->bits / 8u, n = in->count[0];
     const Arg *to = &in->arg[in->first[0]];
-    int kind = kind_of(in, ACCESS_READ);
+    AccessKind kind = kind_of(in, ACCESS_READ);
     FOR_LANES(w, l) {
         const uint8_t *from = exec_access(w, in, l, space, address_of(w, in, 1, l), bytes * n, kind, NULL);
         for (unsigned i = 0; i < n; i++) {
@@ -189,7 +189,7 @@ RUN(run_st)
     Space space = exec_space(in);
     unsigned bytes = in->bits / 8u, n = in->count[1];
     const Arg *from = &in->arg[in->first[1]];
-    int kind = kind_of(in, ACCESS_WRITE);
+    AccessKind kind = kind_of(in, ACCESS_WRITE);
     FOR_LANES(w, l) {
         uint8_t value[64];
         for (unsigned i = 0; i < n; i++)

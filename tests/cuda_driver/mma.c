@@ -9,7 +9,6 @@
 // Products are exact; a dot product is summed in f64 and rounded once with the accumulator. Devices round differently and do
 // not say how, so tests allow for that.
 #include "tests/cuda_driver/exec.h"
-#include "tests/cuda_driver/race.h"
 
 #include <string.h>
 

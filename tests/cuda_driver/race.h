@@ -4,25 +4,6 @@
 
 #include "tests/cuda_driver/exec.h"
 
-// Strong accesses (.volatile, .relaxed, ...) and atomics never race with each other.
-typedef enum AccessKind {
-    ACCESS_READ,
-    ACCESS_WRITE,
-    ACCESS_STRONG_READ,
-    ACCESS_STRONG_WRITE,
-    ACCESS_ATOMIC
-} AccessKind;
-
-static inline bool access_reads(int kind)
-{
-    return kind == ACCESS_READ || kind == ACCESS_STRONG_READ || kind == ACCESS_ATOMIC;
-}
-
-static inline bool access_writes(int kind)
-{
-    return kind == ACCESS_WRITE || kind == ACCESS_STRONG_WRITE || kind == ACCESS_ATOMIC;
-}
-
 bool race_start(Launch *launch, uint32_t blocks);
 void race_end(Launch *launch);
 void race_block(Block *block);                   // a block starts

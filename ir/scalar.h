@@ -91,7 +91,8 @@ uint64_t scalar_load(DType dtype, const void *at);
  * s = LANES/2, LANES/4, ... 1: lane[j] = lane[j] + lane[j + s] for j < s. Block results are added in order, from the first
  * block's on: total = block0; total = total + block1; ... Zero elements: 0 for sums, 1 for products.
  * Only float sums and products depend on this; everything else is exact in any order.
- * CUDA devices keep the same order with CUDA_REDUCE_LANES lanes instead, as many as a block of threads works on at once.
+ * CUDA devices keep another: CUDA_REDUCE_LANES lanes, as many as a block of threads works on at once, and the results of
+ * blocks are put together by lanes and a tree as well, as if they were the elements of one block of any length.
  * A contraction instead sums over k in order into one accumulator (f32 for f16 and bf16, else the dtype), with FMA for floats,
  * from +0. A scan goes in order from its first element.
  */

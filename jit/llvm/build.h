@@ -59,10 +59,12 @@ typedef struct Reduction { /* see reduce.c */
     uint8_t in, acc_type; /* dtypes of the operand and of the accumulator */
     bool ordered;        /* float sum or product: the order of ir/scalar.h shows */
     bool arg;            /* argmax, argmin */
-    uint32_t slots;      /* accumulators: vectors of `lanes` elements */
+    uint32_t slots;      /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
     int64_t scratch;     /* offset of the slots in the thread's scratch; -1: on the stack */
     LV acc, acc_at;      /* the slots: values, and for arg the flat indices */
     LV total, total_at;  /* results of the blocks so far */
+    LV pile[2], pile_at[2]; /* CUDA: subtrees of lanes, and of blocks, that wait for their other half */
+    LV chain, chain_at;  /* CUDA: blocks of one lane so far */
     LV part, part_at;    /* split: byte offsets into the shared scratch (i64) */
 } Reduction;
 
@@ -99,8 +101,13 @@ struct Emit {
     uint32_t shared_arg;       /* split: the ARG_SCRATCH argument */
     int64_t scratch_bytes;     /* of accumulators; saved rows follow */
 
-    /* CUDA */
+    /* CUDA: see cuda.h */
     const CudaTarget *cuda;
+    int group, beside;         /* threads that share an x point, x points beside one another in a block of threads */
+    uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
+    bool whole_tiles;          /* this version of the code: tiles of the r axes exist wholly or not at all */
+    LV slot;                   /* the accumulator of this copy, where a thread has several */
+    LV partial;                /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
     GridPlan *grid;            /* what the launches are, filled in by emission */
 
     /* LLVM; owned by session.c. ptr: to a buffer */
@@ -271,6 +278,15 @@ void value_set(Emit *e, VRef v, int level, Val val);
 void value_scatter(Emit *e, VRef v);
 void value_store(Emit *e, VRef v);
 
+/* A partial result of a reduction: vector or scalar, and for arg reductions the flat index beside it. */
+typedef struct Part {
+    LV v, at;
+} Part;
+Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec); /* a comes first */
+Part part_halve(Emit *e, const Reduction *r, Part a);                   /* the tree over the lanes of one vector */
+Part part_start(Emit *e, const Reduction *r, LV from, bool vec);
+Part part_read(Emit *e, const Reduction *r, LV block);                  /* split: of a block, from the shared scratch */
+
 /* reduce.c; "all" functions concern every reduction of a stage */
 void reduce_plan(Emit *e);                          /* fills e->red; needs lanes, levels and info */
 void reduce_place(Emit *e, int64_t length);         /* where accumulators live; length: of all r axes where constant, else -1 */
@@ -284,6 +300,13 @@ void reduce_combine(Emit *e, uint32_t stage);       /* split: totals of all bloc
 void reduce_close(Emit *e, uint32_t stage);         /* totals become the values of the KI_REDUCEs */
 Val reduce_read(Emit *e, VRef v);                   /* split: a combined result of an earlier stage */
 bool stage_ordered(const Emit *e, uint32_t stage);
+LLVMTypeRef slot_type(Emit *e, DType t);            /* of an accumulator: `lanes` elements as memory has them */
+
+/* loops.c: what walks share */
+void scans_open(Emit *e, uint32_t stage);
+void r_body(Emit *e, uint32_t stage);               /* all of one step of the r loop: scans, saves, reductions, stores */
+void row_seek(Emit *e, LV point, LV *odometer);     /* coordinates of the axes of a row; odometer NULL: into e->axis */
+void count_x(Emit *e);
 
 /* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
  * (plan.c) */

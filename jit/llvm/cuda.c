@@ -174,6 +174,7 @@ void copy_leave(Emit *e, Copy *c)
     memcpy(c->before, e->before, sizeof c->before);
     memcpy(c->axis, e->axis, sizeof c->axis);
     c->flat = e->flat, c->mask = e->mask, c->inside = e->inside, c->cur = e->cur;
+    c->slot = e->slot, c->partial = e->partial;
 }
 
 void copy_enter(Emit *e, const Copy *c)
@@ -183,6 +184,7 @@ void copy_enter(Emit *e, const Copy *c)
         e->scope[l] = c->scope[l], e->before[l] = c->before[l];
     memcpy(e->axis, c->axis, sizeof e->axis);
     e->flat = c->flat, e->mask = c->mask, e->inside = c->inside, e->cur = c->cur;
+    e->slot = c->slot, e->partial = c->partial;
 }
 
 /* ---- the target ---- */

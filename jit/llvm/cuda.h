@@ -31,7 +31,7 @@ typedef struct Copy {
     uint32_t scope[LV_COUNT];
     LV before[LV_COUNT];
     Ix axis[MAX_AXES];
-    LV flat, mask, inside;
+    LV flat, mask, inside, slot, partial;
     int cur;
 } Copy;
 Copy *copy_new(Emit *e);                 /* takes over what is remembered from now on; at an open level */
@@ -58,8 +58,28 @@ Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred);
 void store_cuda(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_cuda(Emit *e, LV bad, LV to, LV id);
 
+/* cuda_cross.c: the order of reductions among the lanes of a thread and among threads */
+typedef struct Threads {     /* of this thread; i64 */
+    LV tid, block, blocks;   /* number in its block, number of its block, blocks in all */
+    LV t, local;             /* number in its group, which of the x points beside one another */
+    LV shared;               /* room for one exchange */
+} Threads;
+uint64_t exchange_bytes(const Emit *e);      /* that any reduction needs of `shared` */
+void pile_open(Emit *e, uint32_t stage);     /* room for subtrees of lanes (0) and of blocks (1) */
+/* Leaf number `leaf` of a tree is done: in the accumulators (pile 0) or the chains (pile 1). Leaves come in the order in
+ * which a walk down the tree from its root meets them. */
+void pile_put(Emit *e, uint32_t stage, int pile, LV leaf);
+void pile_take(Emit *e, uint32_t stage, int pile, LV depth); /* the tree of 2^depth leaves, back to where they were */
+void chain_open(Emit *e, uint32_t stage, LV from);  /* start values */
+void chain_add(Emit *e, uint32_t stage);            /* the total of one more block */
+void chain_close(Emit *e, uint32_t stage);          /* becomes the total */
+/* Accumulators of all threads of a group become the total, which all of them know. By all threads of the block together. */
+void cross(Emit *e, const Threads *w, uint32_t stage);
+LV barrier(Emit *e);
+
 /* The walks. */
 void emit_each(Emit *e);
+void emit_reductions(Emit *e);
 void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
 void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */
 

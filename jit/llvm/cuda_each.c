@@ -136,8 +136,10 @@ void emit_each(Emit *e)
 
 void emit_threads(Emit *e)
 {
-    if (e->k->form == FORM_CONTRACT || e->n_stages)
-        e->refused = "reductions have no CUDA code yet";
+    if (e->k->form == FORM_CONTRACT)
+        e->refused = "contractions have no CUDA code yet";
+    else if (e->n_stages)
+        emit_reductions(e);
     else
         emit_each(e);
 }

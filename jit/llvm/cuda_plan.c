@@ -232,7 +232,91 @@ static void plan_each(Emit *e)
         e->lanes = 1;
 }
 
+/* ---- reductions ---- */
+
+enum { ROW_THREADS = 256, SMALL_BLOCK = 128, ROW_TILES = 16, ROW_CODE = 4096, COLUMN_THREADS = 512, DEVICE_THREADS = 1 << 18 };
+
+static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
+{
+    int64_t n = 1;
+    for (uint32_t a = first; a < end; a++) {
+        int64_t size = e->k->axes.at[a].hint > 0 ? e->k->axes.at[a].hint : 1;
+        n = n < INT32_MAX ? n * size : n;
+    }
+    return n;
+}
+
+static int64_t pow2_above(int64_t n)
+{
+    int64_t p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
+static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
+
+/* Lanes along r. */
+static void plan_rows(Emit *e)
+{
+    int64_t size, length, x = hint_of(e, 0, e->n_x), r = hint_of(e, e->n_x, e->k->axes.n), widest = 1;
+    e->vec_r = true;
+    Widths w = widths_of(e, UINT32_MAX);
+    e->lanes = lanes_for(w);
+    if (kidx_is_const(e->k, e->k->axes.at[e->k->axes.n - 1].size, &size))
+        while (e->lanes > 1 && (size % e->lanes || size < e->lanes))
+            e->lanes /= 2;
+    if (e->lanes > 1 && !plan_align(e, UINT32_MAX))
+        e->lanes = 1;
+    /* four tiles a thread keep enough in flight; where there are few rows, more threads instead */
+    int64_t tiles = (r + e->lanes - 1) / e->lanes, some = x >= 2048 ? 4 : 1;
+    int64_t most = at_most(ROW_THREADS, CUDA_REDUCE_LANES / e->lanes);
+    e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
+    e->beside = e->group <= WARP ? (int)at_least(at_most(SMALL_BLOCK / e->group, SMALL_BLOCK), 1) : 1;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->live[i] && e->info[i].r_level)
+            widest = at_least(widest, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
+    int64_t unit = (int64_t)e->group * e->lanes, kept = (r + unit - 1) / unit;
+    bool fixed = e->n_r == 1 && kidx_is_const(e->k, e->k->axes.at[e->n_x].size, &length);
+    if (e->split || kept > ROW_TILES || kept * e->lanes * widest > 256 ||
+        kept * e->lanes * (int64_t)plan_ops(e) > ROW_CODE || (fixed && !length))
+        return;
+    e->row_tiles = (uint32_t)kept;
+    e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), CUDA_REDUCE_LANES / unit), 1);
+}
+
+/* One x point a thread, threads along r as the device has room for them. */
+static void plan_columns(Emit *e)
+{
+    int64_t x = hint_of(e, 0, e->n_x), r = hint_of(e, e->n_x, e->k->axes.n), columns = at_most(pow2_above(x), WARP);
+    e->lanes = 1;
+    int64_t wanted = e->in_order ? 1 : pow2_above((DEVICE_THREADS + x - 1) / x);
+    wanted = at_most(at_most(wanted, COLUMN_THREADS / columns), at_least(pow2_above((r + 3) / 4), 1));
+    if (e->split)
+        wanted = ROW_THREADS / columns;
+    e->group = (int)at_most(wanted, WARP);
+    e->beside = (int)at_least(columns, at_most(SMALL_BLOCK / e->group, pow2_above(x)));
+}
+
 void plan_cuda(Emit *e)
 {
-    plan_each(e);
+    const Kernel *k = e->k;
+    e->tile_axis = NO_AXIS;
+    e->lanes = e->group = e->beside = 1;
+    if (k->form == FORM_CONTRACT)
+        return;
+    if (!e->n_stages) {
+        plan_each(e);
+        return;
+    }
+    bool scratch = false;
+    for (uint32_t a = 0; a < k->args.n; a++)
+        scratch |= k->args.at[a].kind == ARG_SCRATCH;
+    e->split = k->split && scratch && !e->in_order;
+    bool along_x = e->n_x && k->vec_axis == e->n_x - 1;
+    if (e->in_order || along_x)
+        plan_columns(e);
+    else
+        plan_rows(e);
 }

@@ -158,14 +158,14 @@ void emit_stores(Emit *e, bool r_level, uint32_t stage)
     emit_effects(e, r_level, stage);
 }
 
-static void r_body(Emit *e, uint32_t stage)
+void r_body(Emit *e, uint32_t stage)
 {
     const Kernel *k = e->k;
     for (uint32_t i = 0; i < k->inst.n; i++)
         if (k->inst.at[i].kind == KI_SCAN && e->live[i] && e->info[i].stage == stage)
             value(e, i);
     for (uint32_t i = 0; i < k->inst.n; i++)
-        if (e->saved[i] && e->info[i].stage == stage)
+        if (e->saved && e->saved[i] && e->info[i].stage == stage)
             row_save(e, i);
     reduce_step_all(e, stage);
     emit_stores(e, true, stage);
@@ -300,7 +300,7 @@ static void stage_block(Emit *e, uint32_t stage, LV from, LV to, LV first, bool 
     reduce_block_end(e, stage, first, l_sub(e, to, from));
 }
 
-static void scans_open(Emit *e, uint32_t stage)
+void scans_open(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
@@ -357,7 +357,7 @@ static void body_combine(Emit *e, uint32_t stage)
 }
 
 /* The number of this x point, where somebody asks (split kernels). */
-static void count_x(Emit *e)
+void count_x(Emit *e)
 {
     LV n = l_i64(e, 0);
     for (uint32_t a = 0; a < e->n_x; a++)
@@ -424,7 +424,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
 
 /* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into
  * e->axis). */
-static void row_seek(Emit *e, LV rest, LV *odometer)
+void row_seek(Emit *e, LV rest, LV *odometer)
 {
     for (uint32_t a = row_axes(e); a-- > 0;) {
         LV size = l_max(e, axis_size(e, a), l_i64(e, 1)),

@@ -88,7 +88,7 @@ bool stage_ordered(const Emit *e, uint32_t stage)
 
 /* ---- memory of slots and totals ---- */
 
-static LLVMTypeRef slot_type(Emit *e, DType t) { return l_vec(e, l_memory(e, t)); }
+LLVMTypeRef slot_type(Emit *e, DType t) { return l_vec(e, l_memory(e, t)); }
 
 /* A total is a scalar where lanes run along r. */
 static bool total_vec(const Emit *e) { return !e->vec_r && e->lanes > 1; }
@@ -210,7 +210,7 @@ void reduce_block_begin(Emit *e, uint32_t stage, LV from)
         Val start = {.v = l_const(e, (SType)dtype_info[t].scalar, bits, true), .vec = true};
         if (r->arg)
             l_store(e, step_index(e, from), r->acc_at, 0);
-        if (r->slots <= 4) {
+        if (r->slots <= 4 || (e->target->scalar_lanes && r->slots <= 32)) {
             for (uint32_t s = 0; s < r->slots; s++)
                 slot_store(e, r, l_i64(e, s), start);
             continue;
@@ -226,7 +226,9 @@ static void arg_step(Emit *e, Reduction *r, Val x)
     Val old = slot_load(e, r, NULL);
     LV xv = val_vector(e, x), old_at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
     LV take = arg_beats(e, r, old.v, xv, NULL);
-    if (e->mask && e->vec_r)
+    if (e->partial)
+        take = LLVMBuildAnd(e->b, take, e->lanes == 1 ? e->partial : l_splat(e, e->partial), "");
+    else if (e->mask && e->vec_r)
         take = LLVMBuildAnd(e->b, take, e->mask, "");
     slot_store(e, r, NULL, (Val){.v = LLVMBuildSelect(e->b, take, xv, old.v, ""), .vec = true});
     l_store(e, LLVMBuildSelect(e->b, take, step_index(e, e->flat), old_at, ""), r->acc_at, 0);
@@ -249,14 +251,18 @@ void reduce_step_all(Emit *e, uint32_t stage)
             continue;
         }
         LV slot = NULL;
-        if (r->slots > 1) { /* blocks begin at multiples of 64, so the flat index gives the lane */
-            slot = LLVMBuildAnd(e->b, e->flat, l_i64(e, REDUCE_LANES - 1), "");
+        if (r->slots > 1 && e->slot) {
+            slot = e->slot;
+        } else if (r->slots > 1) { /* blocks begin at multiples of 64, so the flat index gives the lane */
+            slot = LLVMBuildAnd(e->b, e->flat, l_i64(e, e->target->reduce_lanes - 1), "");
             if (e->vec_r)
                 slot = l_div(e, slot, l_i64(e, e->lanes));
         }
         Val old = slot_load(e, r, slot), next = step(e, r, old, x);
         LV v = val_vector(e, next);
-        if (e->mask && e->vec_r)
+        if (e->partial)
+            v = LLVMBuildSelect(e->b, e->partial, v, val_vector(e, old), "");
+        else if (e->mask && e->vec_r)
             v = LLVMBuildSelect(e->b, e->mask, v, old.v, "");
         slot_store(e, r, slot, (Val){.v = v, .vec = true});
     }
@@ -277,31 +283,53 @@ static LV half(Emit *e, LV v, unsigned n, bool upper)
                                   "");
 }
 
+Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec)
+{
+    if (r->arg) {
+        a.v = arg_merge(e, r, a.v, &a.at, b.v, b.at);
+        return a;
+    }
+    return (Part){.v = step(e, r, (Val){.v = a.v, .vec = vec}, (Val){.v = b.v, .vec = vec}).v};
+}
+
+Part part_halve(Emit *e, const Reduction *r, Part a)
+{
+    int lanes = e->lanes;
+    LLVMTypeRef type = LLVMTypeOf(a.v);
+    unsigned n = LLVMGetTypeKind(type) == LLVMVectorTypeKind ? LLVMGetVectorSize(type) : 1;
+    for (; n > 1; n /= 2) {
+        e->lanes = (int)n / 2; /* tapes are emitted for this width */
+        Part low = {.v = half(e, a.v, n, false)}, high = {.v = half(e, a.v, n, true)};
+        if (r->arg)
+            low.at = half(e, a.at, n, false), high.at = half(e, a.at, n, true);
+        a = part_merge(e, r, low, high, true);
+    }
+    e->lanes = lanes;
+    return a;
+}
+
+Part part_start(Emit *e, const Reduction *r, LV from, bool vec)
+{
+    DType t = (DType)r->acc_type;
+    uint64_t bits = reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+    Part p = {.v = l_const(e, (SType)dtype_info[t].scalar, bits, vec)};
+    if (r->arg)
+        p.at = vec ? step_index(e, from) : from;
+    return p;
+}
+
 /* lanes along r: all slots as one vector, halved down to a scalar */
 static Val tree_lanes(Emit *e, const Reduction *r, LV *at)
 {
     DType t = (DType)r->acc_type;
-    int lanes = e->lanes;
-    unsigned n = (unsigned)lanes * r->slots;
+    unsigned n = (unsigned)e->lanes * r->slots;
     LLVMTypeRef all = n == 1 ? l_memory(e, t) : LLVMVectorType(l_memory(e, t), n);
-    Val v = {.v = l_from_memory(e, t, l_load(e, all, r->acc, (unsigned)dtype_bytes(t)))};
+    Part a = {.v = l_from_memory(e, t, l_load(e, all, r->acc, (unsigned)dtype_bytes(t)))};
     if (r->arg)
-        *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
-    for (; n > 1; n /= 2) {
-        e->lanes = (int)n / 2; /* tapes are emitted for this width */
-        LV low = half(e, v.v, n, false), high = half(e, v.v, n, true);
-        if (r->arg) {
-            LV low_at = half(e, *at, n, false);
-            v.v = arg_merge(e, r, low, &low_at, high, half(e, *at, n, true));
-            *at = low_at;
-        } else {
-            v = step(e, r, (Val){.v = low, .vec = true}, (Val){.v = high, .vec = true});
-        }
-    }
-    e->lanes = lanes;
-    v.vec = false;
-    v.wide = NULL;
-    return v;
+        a.at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
+    a = part_halve(e, r, a);
+    *at = a.at;
+    return (Val){.v = a.v};
 }
 
 static void add_slots(Emit *e, const Reduction *r, LV to, LV from)
@@ -315,8 +343,8 @@ static Val tree_slots(Emit *e, const Reduction *r, LV length, LV *at)
 {
     if (r->arg)
         *at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
-    LV used = r->slots < REDUCE_LANES ? l_i64(e, r->slots) : length;
-    for (uint32_t s = REDUCE_LANES / 2; s && r->slots > 1; s /= 2) {
+    LV used = r->slots < (uint32_t)e->target->reduce_lanes ? l_i64(e, r->slots) : length;
+    for (uint32_t s = (uint32_t)e->target->reduce_lanes / 2; s && r->slots > 1; s /= 2) {
         LV end = l_min(e, l_i64(e, s), l_sub(e, used, l_i64(e, s)));
         int64_t known;
         if (l_is_const(end, &known) && known <= 2) {
@@ -432,6 +460,14 @@ static Val part_load(Emit *e, DType t, LV offset, LV block)
 {
     Val v = load_at(e, t, part_address(e, t, offset, block), NULL);
     return v;
+}
+
+Part part_read(Emit *e, const Reduction *r, LV block)
+{
+    Part p = {.v = part_load(e, (DType)r->acc_type, r->part, block).v};
+    if (r->arg)
+        p.at = part_load(e, DT_I64, r->part_at, block).v;
+    return p;
 }
 
 void reduce_store_block(Emit *e, uint32_t stage, LV block)

@@ -485,7 +485,7 @@ static uint64_t int_to_float(const Inst *in, PtxType to, PtxType from, uint64_t 
 {
     bool negative = ptx_types[from].cls == 's' && extended(from, bits) < 0;
     unsigned n = ptx_types[from].bits;
-    uint64_t size = negative ? (uint64_t)-extended(from, bits) : n == 64 ? bits : bits & ((UINT64_C(1) << n) - 1);
+    uint64_t size = negative ? UINT64_C(0) - (uint64_t)extended(from, bits) : n == 64 ? bits : bits & ((UINT64_C(1) << n) - 1);
     if (to == T_F64 && in->mod[C_ROUND] != M_ROUND_rn && in->mod[C_ROUND] != M_ABSENT) {
         fesetround(in->host_round);
         volatile long double exact = negative ? -(long double)size : (long double)size;

@@ -82,28 +82,42 @@ static uint64_t ref_cast(DType from, DType to, uint64_t bits, MathMode math)
     return out;
 }
 
+/* Element i to lane i % ref_lanes, then the tree. */
+static uint64_t ref_block(Op op, DType acc, const uint64_t *x, int64_t n, MathMode math)
+{
+    uint64_t lane[REF_LANES];
+    Op step = reduce_step(op);
+    for (int j = 0; j < ref_lanes; j++)
+        lane[j] = reduce_start(op, acc);
+    for (int64_t i = 0; i < n; i++)
+        lane[i % ref_lanes] = ref_op2(step, acc, lane[i % ref_lanes], x[i], math);
+    for (int s = ref_lanes / 2; s; s /= 2)
+        for (int j = 0; j < s; j++)
+            lane[j] = ref_op2(step, acc, lane[j], lane[j + s], math);
+    return lane[0];
+}
+
 static uint64_t ref_reduce(const RefRun *f, const KInst *n, DType in, const char *data)
 {
     DType acc = dtype_accumulator((DType)n->dtype);
-    Op step = reduce_step((Op)n->op);
+    Op op = (Op)n->op;
     size_t bytes = dtype_bytes(in);
-    uint64_t total = 0;
+    uint64_t *x = os_alloc((size_t)f->points * 8 + 8), total = 0;
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < f->points; i++)
+        x[i] = ref_cast(in, acc, scalar_load(in, data + (size_t)i * bytes), f->math);
     for (int64_t from = 0; from < f->points; from += REDUCE_BLOCK) {
-        uint64_t lane[REF_LANES];
-        for (int j = 0; j < ref_lanes; j++)
-            lane[j] = reduce_start((Op)n->op, acc);
-        for (int64_t i = from; i < f->points && i < from + REDUCE_BLOCK; i++) {
-            uint64_t x = ref_cast(in, acc, scalar_load(in, data + (size_t)i * bytes), f->math);
-            uint64_t *l = &lane[(i - from) % ref_lanes];
-            *l = ref_op2(step, acc, *l, x, f->math);
-        }
-        for (int s = ref_lanes / 2; s; s /= 2)
-            for (int j = 0; j < s; j++)
-                lane[j] = ref_op2(step, acc, lane[j], lane[j + s], f->math);
-        total = from ? ref_op2(step, acc, total, lane[0], f->math) : lane[0];
+        int64_t length = f->points - from < REDUCE_BLOCK ? f->points - from : REDUCE_BLOCK;
+        x[blocks++] = ref_block(op, acc, x + from, length, f->math);
     }
     if (!f->points)
-        total = n->op == OP_REDUCE_PROD ? reduce_start((Op)n->op, acc) : n->op == OP_REDUCE_ALL;
+        total = n->op == OP_REDUCE_PROD ? reduce_start(op, acc) : n->op == OP_REDUCE_ALL;
+    else if (ref_lanes == CUDA_REDUCE_LANES)
+        total = ref_block(op, acc, x, blocks, f->math);
+    else
+        for (int64_t b = 0; b < blocks; b++)
+            total = b ? ref_op2(reduce_step(op), acc, total, x[b], f->math) : x[0];
+    os_free(x);
     return ref_cast(acc, (DType)n->dtype, total, f->math);
 }
 

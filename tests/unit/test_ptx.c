@@ -137,3 +137,77 @@ Test(ptx, names_become_ptx_names)
     cr_expect(strstr(p.ptx, ".visible .entry kiln_a_b_c_d("));
     free_ptx(&p);
 }
+
+/* ---- reductions ---- */
+
+static Kernel *softmax(DType t, int64_t rows, int64_t n)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t x = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, true);
+    uint32_t i = k_axis(k, AXIS_X, kidx_const(k, rows), rows), j = k_axis(k, AXIS_R, kidx_const(k, n), n);
+    IRef at = kidx_add(k, kidx_mul(k, kidx_axis(k, i), kidx_const(k, n)), kidx_axis(k, j));
+    k->vec_axis = j;
+    VRef v = k_load(k, x, at, VREF_NONE), max = k_reduce(k, OP_REDUCE_MAX, t, v);
+    VRef e = k_op(k, OP_EXP, t, k_op(k, OP_SUB, t, v, max, VREF_NONE), VREF_NONE, VREF_NONE);
+    k_store(k, y, at, k_op(k, OP_DIV, t, e, k_reduce(k, OP_REDUCE_SUM, t, e), VREF_NONE), VREF_NONE);
+    return k;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at += strlen(what))
+        n++;
+    return n;
+}
+
+static const struct {
+    DType t;
+    int64_t n;
+    const char *load;
+    int reads, most_registers; /* of a thread: 16-byte reads of its part of the row */
+} rows[] = {
+    {DT_F32, 64, "ld.global.nc.v4.f32", 4, 64},      {DT_F32, 512, "ld.global.nc.v4.f32", 4, 64},
+    {DT_F32, 4096, "ld.global.nc.v4.f32", 4, 64},    {DT_F32, 1000, "ld.global.nc.v4.f32", 4, 64},
+    {DT_F32, 16384, "ld.global.nc.v4.f32", 16, 168}, {DT_BF16, 4096, "ld.global.nc.v4.u32", 4, 80},
+    {DT_F64, 2048, "ld.global.nc.v2.f64", 4, 80},
+};
+
+Test(ptx, rows_are_read_once_and_stay_in_registers)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t t = 0; t < 2; t++) {
+            EmittedPtx p = emit_ptx(softmax(rows[i].t, 4096, rows[i].n), &ptx_targets[t], MATH_STRICT, "softmax");
+            int reads = count(p.ptx, rows[i].load);
+            cr_expect_eq(reads, rows[i].reads, "%s rows of %d: %d reads\n", dtype_name(rows[i].t), (int)rows[i].n, reads);
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "softmax");
+            cr_expect(a.spills == 0 && a.registers <= rows[i].most_registers, "%s rows of %d: %d registers, %d bytes spilled, stack %d",
+                      dtype_name(rows[i].t), (int)rows[i].n, a.registers, a.spills, a.stack);
+            cr_expect_eq(p.grid.n_phases, 1);
+            free_ptx(&p);
+        }
+}
+
+/* sum(exp(x) * x) of one long vector: one launch, no spills, whatever else. */
+Test(ptx, a_long_sum_is_one_launch)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t x = k_arg(k, ARG_BUFFER, DT_F32, false), y = k_arg(k, ARG_BUFFER, DT_F32, true);
+    k_arg(k, ARG_SCRATCH, DT_U8, true);
+    uint32_t size = k_arg(k, ARG_SIZE, DT_I64, false), j = k_axis(k, AXIS_R, kidx_arg(k, size), 10000000);
+    k->split = true;
+    k->vec_axis = j;
+    VRef v = k_load(k, x, kidx_axis(k, j), VREF_NONE);
+    VRef e = k_op(k, OP_MUL, DT_F32, k_op(k, OP_EXP, DT_F32, v, VREF_NONE, VREF_NONE), v, VREF_NONE);
+    k_store(k, y, kidx_const(k, 0), k_reduce(k, OP_REDUCE_SUM, DT_F32, e), VREF_NONE);
+    for (size_t t = 0; t < 2; t++) {
+        EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, "sum");
+        Assembled a = assemble(p.ptx, &ptx_targets[t], "sum");
+        cr_expect(a.spills == 0 && a.registers <= 96, "%d registers, %d bytes spilled", a.registers, a.spills);
+        cr_assert_eq(p.grid.n_phases, 1);
+        void *args[4] = {NULL, NULL, NULL, (void *)10000000};
+        cr_expect_eq(grid_launch(&p.grid, 0, args, 132).blocks, 611);
+        cr_expect_eq(grid_scratch(&p.grid, args, 132), GRID_COUNTER_BYTES + 2496);
+        free_ptx(&p);
+    }
+}

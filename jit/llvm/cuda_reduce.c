@@ -1,0 +1,598 @@
+/*
+ * Kernels with reductions, scans or scatters: each x point belongs to a group of threads.
+ *
+ *     for g = block; g < x groups; g += blocks             `beside` x points at once, one for each group
+ *         for each stage
+ *             [row in registers]   all tiles of the row side by side, kept from stage to stage
+ *             [loop]               for blocks of REDUCE_BLOCK: leaves of the tree one after another   (cuda_cross.c)
+ *             the threads of the group put their results together
+ *         x-level stores, by the first thread of the group
+ *
+ * What keeps an order of its own (scans, scatters) has one thread a point.
+ *
+ * A split kernel (few x points, long r) has one phase, hence one launch, a stage. Its tasks are (x group, block of the
+ * stage's elements); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
+ * them together in their fixed order and sets the counter back to zero.
+ *
+ * Threads without a point of their own take the last one, so that all meet at barriers and shuffles; they store nothing.
+ */
+#include "jit/llvm/cuda.h"
+
+enum { COUNTERS = GRID_COUNTER_BYTES / 4, BLOCKS_PER_SM = 32 };
+
+typedef struct Walk {
+    Threads th;
+    LV groups;           /* of x points */
+    LV alive;            /* i1: the thread's point is its own; NULL: always */
+    LV leader;           /* i1: first of its group, and alive */
+    uint32_t tiles;      /* row in registers: tiles of a thread; 0: loops */
+    uint32_t slots;      /* accumulators that this needs for an ordered reduction */
+    Copy **copies;
+} Walk;
+
+static LV i64_max(Emit *e, LV a, int64_t least) { return l_max(e, a, l_i64(e, least)); }
+
+static LV is_zero(Emit *e, LV a) { return LLVMBuildICmp(e->b, LLVMIntEQ, a, l_i64(e, 0), ""); }
+
+static LV both(Emit *e, LV a, LV b) { return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b; }
+
+static bool has_reductions(const Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].stage == stage)
+            return true;
+    return false;
+}
+
+/* ---- one step of the r loop ---- */
+
+/* Coordinates of the r axes at e->flat, for whole tiles that lie in one row of the last axis, or for one element. */
+static void coordinates_whole(Emit *e)
+{
+    LV rest = e->flat;
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        LV size = i64_max(e, axis_size(e, a), 1), c = rest;
+        if (a > e->n_x) {
+            LV q = l_div(e, rest, size);
+            c = l_sub(e, rest, l_mul(e, q, size));
+            rest = q;
+        }
+        bool lanes = a + 1 == e->k->axes.n && e->lanes > 1;
+        e->axis[a] = lanes ? (Ix){.base = c, .stride = l_i64(e, 1), .aligned = true} : ix_uniform(c);
+    }
+}
+
+/* The same for lanes that each go their own way; those past the end take the last element. */
+static void coordinates_any(Emit *e)
+{
+    LV at = index_vector(e, (Ix){.base = e->flat, .stride = l_i64(e, 1)});
+    LV last = l_splat(e, l_sub(e, e->flat_n, l_i64(e, 1)));
+    e->mask = LLVMBuildICmp(e->b, LLVMIntSLE, at, last, "");
+    Ix rest = {.base = LLVMBuildSelect(e->b, e->mask, at, last, ""), .many = true};
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        if (a == e->n_x) {
+            e->axis[a] = rest;
+            break;
+        }
+        LV size = i64_max(e, axis_size(e, a), 1);
+        e->axis[a] = ix_divide(e, rest, size, true);
+        rest = ix_divide(e, rest, size, false);
+    }
+}
+
+static void step_open(Emit *e, LV flat)
+{
+    level_open(e, LV_R);
+    e->flat = flat;
+    if (e->whole_tiles)
+        coordinates_whole(e);
+    else
+        coordinates_any(e);
+}
+
+/* for (i = from; i < to; i += by) of the elements of a stage */
+static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by)
+{
+    Loop l = loop_begin(e, from, to, by, "r");
+    step_open(e, l.iv);
+    r_body(e, stage);
+    e->mask = NULL;
+    loop_end(e, &l);
+    level_close(e, LV_R, LV_ROW);
+    e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside a loop */
+}
+
+/* ---- the order of ordered sums: leaves, blocks ---- */
+
+typedef void LeafBody(Emit *e, uint32_t stage, LV first, LV to, LV stride);
+
+static LV pow2_above(Emit *e, LV n) /* the least power of two >= n, n >= 1 */
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    LV zeros = l_intrinsic(e, "llvm.ctlz", &i64, 1,
+                           (LV[]){l_sub(e, n, l_i64(e, 1)), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLE, n, l_i64(e, 1), ""), l_i64(e, 1),
+                           LLVMBuildShl(e->b, l_i64(e, 1), LLVMBuildAnd(e->b, l_sub(e, l_i64(e, 64), zeros), l_i64(e, 63), ""), ""), "");
+}
+
+static LV log2_of(Emit *e, LV pow2)
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    return l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){pow2, LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+}
+
+/* q's lowest `bits` bits, the other way round. */
+static LV reversed(Emit *e, LV q, LV bits)
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    LV all = l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q}, 1);
+    all = LLVMBuildLShr(e->b, all, l_i64(e, 1), ""); /* a shift by 64 is not defined */
+    return LLVMBuildLShr(e->b, all, LLVMBuildAnd(e->b, l_sub(e, l_i64(e, 63), bits), l_i64(e, 63), ""), "");
+}
+
+/*
+ * Elements [from, to) to the accumulators of this thread, `unit` elements for all threads of the group at once, this one
+ * `mine` further on. Where the order shows and there are more canonical lanes than that, leaf after leaf.
+ */
+static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV mine, LeafBody *body)
+{
+    int64_t lanes = e->target->reduce_lanes, length;
+    LV first = l_add(e, from, mine);
+    bool one = !stage_ordered(e, stage) || unit >= lanes ||
+               (l_is_const(l_sub(e, to, from), &length) && length <= unit);
+    if (one) {
+        reduce_block_begin(e, stage, from);
+        body(e, stage, first, to, l_i64(e, unit));
+        return;
+    }
+    LV tiles = i64_max(e, l_ceil_div(e, l_sub(e, to, from), l_i64(e, unit)), 1);
+    LV count = pow2_above(e, l_min(e, tiles, l_i64(e, lanes / unit))), depth = log2_of(e, count);
+    Loop q = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "leaf");
+    reduce_block_begin(e, stage, from);
+    LV at = l_add(e, first, l_mul(e, reversed(e, q.iv, depth), l_i64(e, unit)));
+    body(e, stage, at, to, l_i64(e, lanes));
+    pile_put(e, stage, 0, q.iv);
+    loop_end(e, &q);
+    pile_take(e, stage, 0, depth);
+}
+
+static LV mine_of(Emit *e, const Walk *w) { return l_mul(e, w->th.t, l_i64(e, e->lanes)); }
+
+/* Elements [from, to) of a stage, at most a block of them: to the total. */
+static void span(Emit *e, const Walk *w, uint32_t stage, LV from, LV to)
+{
+    leaves(e, stage, from, to, (int64_t)e->group * e->lanes, mine_of(e, w), step_loop);
+    cross(e, &w->th, stage);
+}
+
+/* All blocks of a row: the tree over their results, leaf after leaf. */
+static void blocks(Emit *e, const Walk *w, uint32_t stage)
+{
+    int64_t length;
+    LV zero = l_i64(e, 0), size = l_i64(e, REDUCE_BLOCK), lanes = l_i64(e, e->target->reduce_lanes);
+    if (l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK) {
+        span(e, w, stage, zero, e->flat_n);
+        return;
+    }
+    LV n = i64_max(e, l_ceil_div(e, e->flat_n, size), 1);
+    LV count = pow2_above(e, l_min(e, n, lanes)), depth = log2_of(e, count);
+    Loop q = loop_begin(e, zero, count, l_i64(e, 1), "leaf_block");
+    e->cur = LV_R;
+    chain_open(e, stage, zero);
+    Loop b = loop_begin(e, reversed(e, q.iv, depth), n, lanes, "block");
+    LV from = l_mul(e, b.iv, size);
+    span(e, w, stage, from, l_min(e, l_add(e, from, size), e->flat_n));
+    chain_add(e, stage);
+    loop_end(e, &b);
+    pile_put(e, stage, 1, q.iv);
+    loop_end(e, &q);
+    pile_take(e, stage, 1, depth);
+    chain_close(e, stage);
+}
+
+/*
+ * One thread, elements in their order, and yet a sum whose order shows (a scan beside a sum): accumulators for all
+ * canonical lanes at once, in local memory; the results of blocks likewise.
+ */
+static void in_order(Emit *e, uint32_t stage)
+{
+    LV size = l_i64(e, REDUCE_BLOCK), zero = l_i64(e, 0);
+    LV lanes = l_i64(e, e->target->reduce_lanes);
+    LV n = i64_max(e, l_ceil_div(e, e->flat_n, size), 1);
+    LV *kept = ARENA_ARRAY(e->arena, LV, e->n_red + 1);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].stage == stage && e->red[i].ordered)
+            kept[i] = l_alloca(e, LLVMArrayType2(l_memory(e, (DType)e->red[i].acc_type), CUDA_REDUCE_LANES), 8, "blocks");
+    chain_open(e, stage, zero);
+    Loop b = loop_begin(e, zero, n, l_i64(e, 1), "block");
+    e->cur = LV_R;
+    LV from = l_mul(e, b.iv, size), to = l_min(e, l_add(e, from, size), e->flat_n);
+    reduce_block_begin(e, stage, from);
+    step_loop(e, stage, from, to, l_i64(e, 1));
+    reduce_block_end(e, stage, LLVMConstInt(e->type[SC_I1], 1, 0), l_sub(e, to, from));
+    chain_add(e, stage); /* of what has no order; the rest below */
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (!kept[i])
+            continue;
+        LLVMTypeRef type = l_memory(e, (DType)r->acc_type);
+        LV at = l_gep(e, type, kept[i], l_mod(e, b.iv, lanes)), total = l_load(e, type, r->total, 0);
+        Part sum = part_merge(e, r, (Part){.v = l_load(e, type, at, 0)}, (Part){.v = total}, false);
+        LV first = LLVMBuildICmp(e->b, LLVMIntSLT, b.iv, lanes, "");
+        l_store(e, LLVMBuildSelect(e->b, first, total, sum.v, ""), at, 0);
+    }
+    loop_end(e, &b);
+    chain_close(e, stage);
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (!kept[i])
+            continue;
+        LLVMTypeRef type = l_memory(e, (DType)r->acc_type);
+        LV used = l_min(e, n, lanes);
+        for (int64_t s = CUDA_REDUCE_LANES / 2; s; s /= 2) {
+            Loop j = loop_begin(e, l_i64(e, 0), l_min(e, l_i64(e, s), l_sub(e, used, l_i64(e, s))), l_i64(e, 1), "tree");
+            LV low = l_gep(e, type, kept[i], j.iv), high = l_gep(e, type, kept[i], l_add(e, j.iv, l_i64(e, s)));
+            Part sum = part_merge(e, r, (Part){.v = l_load(e, type, low, 0)}, (Part){.v = l_load(e, type, high, 0)}, false);
+            l_store(e, sum.v, low, 0);
+            loop_end(e, &j);
+        }
+        l_store(e, l_load(e, type, kept[i], 0), r->total, 0);
+    }
+}
+
+/* ---- a row in registers ---- */
+
+static void open_copies(Emit *e, Walk *w)
+{
+    int64_t unit = (int64_t)e->group * e->lanes, n;
+    bool known = l_is_const(e->flat_n, &n);
+    w->copies = ARENA_ARRAY(e->arena, Copy *, w->tiles);
+    for (uint32_t u = 0; u < w->tiles; u++) {
+        LV flat = l_add(e, mine_of(e, w), l_i64(e, u * unit)), inside = NULL;
+        if (!known || (u + 1) * unit > n)
+            inside = LLVMBuildICmp(e->b, LLVMIntSLT, flat, e->flat_n, "");
+        Copy *c = w->copies[u] = copy_new(e);
+        step_open(e, inside ? LLVMBuildSelect(e->b, inside, flat, l_i64(e, 0), "") : flat);
+        e->partial = inside;
+        e->inside = both(e, w->alive, inside);
+        e->slot = l_i64(e, u % w->slots);
+        copy_leave(e, c);
+        level_close(e, LV_R, LV_ROW);
+    }
+}
+
+static void stage_copies(Emit *e, Walk *w, uint32_t stage)
+{
+    reduce_block_begin(e, stage, l_i64(e, 0));
+    for (uint32_t u = 0; u < w->tiles; u++) {
+        copy_enter(e, w->copies[u]);
+        for (uint32_t i = 0; i < e->k->inst.n; i++)
+            if (e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->info[i].r_level && e->info[i].stage == stage)
+                value(e, i);
+        copy_leave(e, w->copies[u]);
+    }
+    for (uint32_t u = 0; u < w->tiles; u++) {
+        copy_enter(e, w->copies[u]);
+        reduce_step_all(e, stage);
+        emit_operands(e, true, stage);
+        copy_leave(e, w->copies[u]);
+    }
+    for (uint32_t u = 0; u < w->tiles; u++) {
+        copy_enter(e, w->copies[u]);
+        emit_effects(e, true, stage);
+        copy_leave(e, w->copies[u]);
+    }
+    e->partial = e->slot = NULL;
+    e->inside = w->alive;
+    cross(e, &w->th, stage);
+}
+
+/* ---- points ---- */
+
+static void accumulators(Emit *e, const Walk *w, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        r->scratch = -1;
+        r->slots = !r->ordered || r->arg ? 1 : e->in_order ? CUDA_REDUCE_LANES : w->tiles ? w->slots : 1;
+    }
+    reduce_open(e, stage);
+    pile_open(e, stage);
+}
+
+static void stage_all(Emit *e, Walk *w, uint32_t stage)
+{
+    pin(e, LV_ROW);
+    e->stage = stage;
+    e->inside = w->alive;
+    scans_open(e, stage);
+    accumulators(e, w, stage);
+    if (w->tiles) {
+        if (!stage)
+            open_copies(e, w);
+        stage_copies(e, w, stage);
+    } else if (e->in_order && stage_ordered(e, stage)) {
+        in_order(e, stage);
+    } else if (stage_ordered(e, stage)) {
+        blocks(e, w, stage);
+    } else {
+        span(e, w, stage, l_i64(e, 0), e->flat_n);
+    }
+    level_close(e, LV_R, LV_ROW);
+    reduce_close(e, stage);
+    e->inside = NULL;
+}
+
+/* The point of this thread in x group g, and its coordinates. */
+static void seek_point(Emit *e, Walk *w, LV g)
+{
+    LV x = g, n = e->x_total;
+    w->alive = NULL;
+    if (e->beside > 1) {
+        x = l_add(e, l_mul(e, g, l_i64(e, e->beside)), w->th.local);
+        w->alive = LLVMBuildICmp(e->b, LLVMIntSLT, x, n, "");
+        x = LLVMBuildSelect(e->b, w->alive, x, l_sub(e, n, l_i64(e, 1)), "");
+    }
+    w->leader = e->group > 1 ? both(e, w->alive, is_zero(e, w->th.t)) : w->alive;
+    row_seek(e, x, NULL);
+    e->x_flat = x;
+    pin(e, LV_ROW);
+}
+
+static void x_stores(Emit *e, const Walk *w)
+{
+    If i = {0};
+    if (w->leader)
+        i = if_begin(e, w->leader, "first");
+    emit_stores(e, false, 0);
+    if (w->leader)
+        if_end(e, &i);
+}
+
+static void walk_points(Emit *e, Walk *w)
+{
+    Loop l = loop_begin(e, w->th.block, w->groups, w->th.blocks, "points");
+    level_open(e, LV_ROW);
+    seek_point(e, w, l.iv);
+    for (uint32_t s = 0; s < e->n_stages; s++)
+        stage_all(e, w, s);
+    pin(e, LV_ROW);
+    x_stores(e, w);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+}
+
+/* ---- split kernels ---- */
+
+static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride)
+{
+    Loop l = loop_begin(e, first, to, stride, "partial");
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (r->stage != stage)
+            continue;
+        DType t = (DType)r->acc_type;
+        LLVMTypeRef type = l_memory(e, t);
+        Part sum = {.v = l_from_memory(e, t, l_load(e, type, r->acc, 0)),
+                    .at = r->arg ? l_load(e, e->type[SC_I64], r->acc_at, 0) : NULL};
+        sum = part_merge(e, r, sum, part_read(e, r, l.iv), false);
+        l_store(e, l_to_memory(e, t, sum.v), r->acc, 0);
+        if (r->arg)
+            l_store(e, sum.at, r->acc_at, 0);
+    }
+    loop_end(e, &l);
+}
+
+static void store_block(Emit *e, const Walk *w, uint32_t stage, LV block)
+{
+    If i = {0};
+    if (w->leader)
+        i = if_begin(e, w->leader, "first");
+    reduce_store_block(e, stage, block);
+    if (w->leader)
+        if_end(e, &i);
+}
+
+static void fence(Emit *e) { l_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); }
+
+/* i1, the same for all threads of the block: are the results of all tasks of this x group's counter there? */
+static LV last_to_arrive(Emit *e, const Walk *w, LV counter, LV tasks)
+{
+    LLVMTypeRef i32t = e->type[SC_I32];
+    fence(e);
+    barrier(e);
+    If i = if_begin(e, is_zero(e, w->th.tid), "arrive");
+    LV at = l_gep(e, i32t, argument(e, e->shared_arg), counter);
+    LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0),
+                                   LLVMAtomicOrderingMonotonic, 0);
+    LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""),
+                            l_sub(e, tasks, l_i64(e, 1)), "");
+    If reset = if_begin(e, last, "reset");
+    l_store(e, LLVMConstNull(i32t), at, 4);
+    if_end(e, &reset);
+    l_store(e, LLVMBuildZExt(e->b, last, i32t, ""), w->th.shared, 4);
+    if_end(e, &i);
+    barrier(e);
+    LV yes = LLVMBuildICmp(e->b, LLVMIntNE, l_load(e, i32t, w->th.shared, 4), LLVMConstNull(i32t), "");
+    fence(e);
+    barrier(e);
+    return yes;
+}
+
+/* By all threads of the block that came last, for every x group that shares the counter. */
+static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
+{
+    int lanes = e->lanes;
+    Loop l = loop_begin(e, counter, w->groups, l_i64(e, COUNTERS), "finish");
+    level_open(e, LV_ROW);
+    seek_point(e, w, l.iv);
+    e->lanes = 1;
+    e->stage = stage;
+    accumulators(e, w, stage);
+    if (has_reductions(e, stage)) {
+        leaves(e, stage, l_i64(e, 0), e->blocks, e->group, w->th.t, combine_step);
+        cross(e, &w->th, stage);
+        store_block(e, w, stage, e->blocks);
+    }
+    e->lanes = lanes;
+    reduce_close(e, stage);
+    if (stage + 1 == e->n_stages) {
+        pin(e, LV_ROW);
+        x_stores(e, w);
+    }
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+}
+
+static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
+{
+    Loop l = loop_begin(e, w->th.block, l_mul(e, w->groups, e->blocks), w->th.blocks, "task");
+    level_open(e, LV_ROW);
+    LV g = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, g, e->blocks));
+    LV from = l_mul(e, block, l_i64(e, REDUCE_BLOCK));
+    LV to = l_min(e, l_add(e, from, l_i64(e, REDUCE_BLOCK)), e->flat_n);
+    seek_point(e, w, g);
+    e->stage = stage;
+    e->inside = w->alive;
+    accumulators(e, w, stage);
+    span(e, w, stage, from, to);
+    level_close(e, LV_R, LV_ROW);
+    e->inside = NULL;
+    store_block(e, w, stage, block);
+    LV counter = l_mod(e, g, l_i64(e, COUNTERS));
+    LV alike = l_ceil_div(e, l_sub(e, w->groups, counter), l_i64(e, COUNTERS));
+    If last = if_begin(e, last_to_arrive(e, w, counter, l_mul(e, alike, e->blocks)), "last");
+    finish(e, w, stage, counter);
+    if_end(e, &last);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+}
+
+/* ---- entries ---- */
+
+/* This version's tiles are whole: no mask is needed anywhere. */
+static void version(Emit *e, Walk *w, uint32_t phase, bool whole, uint32_t tiles, const uint8_t *align)
+{
+    e->whole_tiles = whole;
+    e->tile_align = align;
+    w->tiles = tiles;
+    e->inner = tiles ? LV_R : LV_COUNT;
+    if (e->split)
+        walk_tasks(e, w, phase);
+    else
+        walk_points(e, w);
+}
+
+/* i1: rows are made of whole, aligned tiles, and fit the registers set aside for them. */
+static LV whole_guard(Emit *e, uint32_t tiles)
+{
+    LV guard = e->lanes > 1 ? align_guard(e, UINT32_MAX) : LLVMConstInt(e->type[SC_I1], 1, 0);
+    if (e->lanes > 1) {
+        LV size = axis_size(e, e->k->axes.n - 1);
+        guard = LLVMBuildAnd(e->b, guard, is_zero(e, LLVMBuildAnd(e->b, size, l_i64(e, e->lanes - 1), "")), "");
+    }
+    if (tiles) {
+        LV most = l_i64(e, (int64_t)tiles * e->group * e->lanes);
+        LV fits = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGT, e->flat_n, l_i64(e, 0), ""),
+                               LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, most, ""), "");
+        guard = LLVMBuildAnd(e->b, guard, fits, "");
+    }
+    return guard;
+}
+
+static void sizes(Emit *e, Walk *w)
+{
+    Place place = level_enter(e, LV_TASK);
+    e->flat_n = l_i64(e, 1);
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        e->flat_n = l_mul(e, e->flat_n, axis_size(e, a));
+    e->x_total = l_i64(e, 1);
+    for (uint32_t a = 0; a < e->n_x; a++)
+        e->x_total = l_mul(e, e->x_total, axis_size(e, a));
+    w->groups = l_ceil_div(e, e->x_total, l_i64(e, e->beside));
+    if (e->split) {
+        e->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK)), 1);
+        reduce_layout(e);
+    }
+    w->th.tid = cuda_special(e, "tid.x");
+    w->th.block = cuda_special(e, "ctaid.x");
+    w->th.blocks = cuda_special(e, "nctaid.x");
+    LV one = l_i64(e, e->vec_r ? e->group : e->beside);
+    LV high = l_div(e, w->th.tid, one), low = l_mod(e, w->th.tid, one);
+    w->th.t = e->vec_r ? low : high;
+    w->th.local = e->vec_r ? high : low;
+    level_leave(e, place);
+}
+
+/* Bytes of ARG_SCRATCH: what reduce_layout hands out, as a node of the launch plan. */
+static uint16_t scratch_node(Emit *e, uint16_t x, uint16_t n_blocks)
+{
+    GridPlan *p = e->grid;
+    uint16_t sum = grid_const(p, GRID_COUNTER_BYTES);
+    uint16_t each = grid_op(p, GRID_MUL, x, grid_op(p, GRID_ADD, n_blocks, grid_const(p, 1)));
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        for (int part = 0; part < (r->arg ? 2 : 1); part++) {
+            int64_t bytes = part ? 8 : (int64_t)dtype_bytes((DType)r->acc_type);
+            uint16_t lines = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, each, grid_const(p, bytes)), grid_const(p, 64));
+            sum = grid_op(p, GRID_ADD, sum, grid_op(p, GRID_MUL, lines, grid_const(p, 64)));
+        }
+    }
+    return sum;
+}
+
+static void plan_launch(Emit *e, GridPhase *phase)
+{
+    GridPlan *p = e->grid;
+    uint16_t x = cuda_product(e, 0, e->n_x), r = cuda_product(e, e->n_x, e->k->axes.n);
+    uint16_t tasks = grid_op(p, GRID_CEIL_DIV, x, grid_const(p, e->beside));
+    phase->points = grid_op(p, GRID_MUL, x, r);
+    if (e->split) {
+        uint16_t n_blocks = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, REDUCE_BLOCK)), grid_const(p, 1));
+        tasks = grid_op(p, GRID_MUL, tasks, n_blocks);
+        p->scratch = scratch_node(e, x, n_blocks);
+    }
+    phase->blocks = grid_op(p, GRID_MIN, tasks, grid_op(p, GRID_MUL, grid_sms(p), grid_const(p, BLOCKS_PER_SM)));
+}
+
+void emit_reductions(Emit *e)
+{
+    uint32_t phases = e->split ? e->n_stages : 1;
+    uint64_t bytes = exchange_bytes(e);
+    LV shared = cuda_shared(e, bytes > 16 ? bytes : 16, "exchange");
+    e->scan = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
+    for (uint32_t i = 0; i < phases; i++) {
+        GridPhase *phase;
+        Walk w = {.th.shared = shared, .slots = e->row_slots ? e->row_slots : 1};
+        cuda_entry(e, phases > 1 ? arena_printf(e->arena, "_%u", i) : "", (unsigned)(e->group * e->beside), 0, &phase);
+        plan_launch(e, phase);
+        sizes(e, &w);
+        int64_t always = 0;
+        LV guard = e->lanes > 1 || e->row_tiles ? whole_guard(e, e->row_tiles) : NULL;
+        const uint8_t *align = e->lanes > 1 ? e->tile_align : NULL;
+        bool only = guard && l_is_const(guard, &always) && always;
+        LLVMBasicBlockRef other = NULL, end = NULL;
+        if (guard && !only) {
+            LLVMBasicBlockRef whole = l_block(e, "whole");
+            other = l_block(e, "any"), end = l_block(e, "end");
+            LLVMBuildCondBr(e->b, guard, whole, other);
+            l_at(e, whole);
+        }
+        if (guard)
+            version(e, &w, i, true, e->row_tiles, align);
+        if (other) {
+            LLVMBuildBr(e->b, end);
+            l_at(e, other);
+        }
+        if (!only)
+            version(e, &w, i, e->lanes == 1, 0, NULL);
+        if (other) {
+            LLVMBuildBr(e->b, end);
+            l_at(e, end);
+        }
+        e->tile_align = align;
+        cuda_return(e);
+    }
+}

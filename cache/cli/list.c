@@ -69,6 +69,14 @@ static bool item_wanted(const Cli *cli, const DiskItem *item)
     return item->bytes >= least && (!flag_on(cli, FLAG_OLDER) || cli->now - item->used >= age);
 }
 
+/* Must entries be read? Not for names alone, in an order that the files themselves tell. */
+static bool needs_content(const Cli *cli)
+{
+    const char *sort = cli->flag[FLAG_SORT];
+    bool by_file = !sort || strcmp(sort, "used") == 0 || strcmp(sort, "key") == 0 || strcmp(sort, "size") == 0;
+    return !flag_on(cli, FLAG_KEYS) || flag_on(cli, FLAG_JSON) || flag_on(cli, FLAG_DEVICE) || flag_on(cli, FLAG_NAME) || !by_file;
+}
+
 static Status read_line(const Cli *cli, const Store *store, const DiskItem *item, Line *line, bool *wanted)
 {
     Entry entry;
@@ -195,10 +203,13 @@ int cmd_LIST(Cli *cli)
     uint64_t *hits = NULL;
     uint32_t n = 0;
     Status status = store_hits(cli, &store, &hits);
+    bool read = needs_content(cli);
     for (uint32_t i = 0; i < store.n && status == ST_OK; i++) {
-        bool wanted = false;
-        if (item_wanted(cli, &store.items[i]))
+        bool wanted = item_wanted(cli, &store.items[i]);
+        if (wanted && read)
             status = read_line(cli, &store, &store.items[i], &lines[n], &wanted);
+        else if (wanted)
+            lines[n] = (Line){.item = &store.items[i]};
         lines[n].hits = hits[i];
         n += wanted;
     }

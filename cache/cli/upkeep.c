@@ -132,21 +132,13 @@ static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool
     return END_FINE;
 }
 
-/* Opens, prunes to these limits, says what was done. */
-static int prune(Cli *cli, uint64_t max_bytes, int64_t max_age, bool dry_run, bool forget)
+/* Prunes to these limits, says what was done and closes the store. */
+static int prune(Cli *cli, Store *store, uint64_t max_bytes, int64_t max_age, bool dry_run)
 {
-    Store store;
     DiskPrune done = {0};
-    int end = store_open(cli, !dry_run, &store);
-    if (end >= 0)
-        return end;
-    Status status = store.disk ? disk_prune(store.disk, max_bytes, max_age, dry_run, &done) : ST_OK;
-    static const char *const files[] = {"counters", "misses"};
-    for (size_t k = 0; forget && store.disk && !dry_run && status == ST_OK && k < 2; k++)
-        status = disk_write_text(store.disk, files[k], "");
-    end = status == ST_OK ? print_prune(cli, &store, &done, dry_run) : complain_last(status);
-    store_close(&store);
-    return end;
+    Status status = store->disk ? disk_prune(store->disk, max_bytes, max_age, dry_run, &done) : ST_OK;
+    store_close(store);
+    return status == ST_OK ? print_prune(cli, store, &done, dry_run) : complain_last(status);
 }
 
 int cmd_PRUNE(Cli *cli)
@@ -163,7 +155,10 @@ int cmd_PRUNE(Cli *cli)
         parse_age(cli->flag[FLAG_OLDER], &max_age);
         max_age = max_age > 0 ? max_age : 1; /* 0 means any age to disk_prune */
     }
-    return prune(cli, max_bytes, max_age, flag_on(cli, FLAG_DRY_RUN), false);
+    Store store;
+    bool dry_run = flag_on(cli, FLAG_DRY_RUN);
+    int end = store_open(cli, !dry_run, &store);
+    return end >= 0 ? end : prune(cli, &store, max_bytes, max_age, dry_run);
 }
 
 /* Asks on the terminal; everything but a yes is a no. */
@@ -175,18 +170,34 @@ static bool agreed(const Store *store)
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
+/* Empties what the library wrote beside the entries, where there is any. */
+static Status forget(Cli *cli, Disk *disk)
+{
+    static const char *const files[] = {"counters", "misses"};
+    for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+        const char *text = NULL;
+        TRY(disk_text(disk, files[k], cli->arena, &text));
+        if (text)
+            TRY(disk_write_text(disk, files[k], ""));
+    }
+    return ST_OK;
+}
+
 int cmd_CLEAR(Cli *cli)
 {
     Store store;
     bool dry_run = flag_on(cli, FLAG_DRY_RUN);
-    int end = store_open(cli, false, &store);
+    int end = store_open(cli, !dry_run, &store);
     if (end >= 0)
         return end;
-    bool ask = store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin);
-    store_close(&store);
-    if (ask && !agreed(&store)) {
+    if (store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin) && !agreed(&store)) {
+        store_close(&store);
         complain("nothing was removed");
         return END_FOUND;
     }
-    return prune(cli, 0, 0, dry_run, true);
+    Status status = store.disk && !dry_run ? forget(cli, store.disk) : ST_OK;
+    if (status == ST_OK)
+        return prune(cli, &store, 0, 0, dry_run);
+    store_close(&store);
+    return complain_last(status);
 }

@@ -4,7 +4,7 @@
  *   chain A, B   one graph by one maker, for 4096 x 1024 and for 128 x 1024: guards of sizes
  *   chain C      the same graph by another maker: strict, on a CPU without avx512f
  *   softmax      another graph, two kernels, accepts every shape
- * and, with --machine, an entry with the maker text of this machine (import takes it, and refuses the others).
+ * and, with --many=N, as many more graphs; with --machine, an entry with the maker text of this machine (import takes it, and refuses the others).
  */
 #include "cache/disk.h"
 #include "cache/maker.h"
@@ -205,6 +205,18 @@ static void fill(Disk *disk, bool machine)
     must(disk_write_text(disk, "info", info_text(&first)));
 }
 
+/* So many graphs more, alike but for a number. */
+static void fill_many(Disk *disk, int n)
+{
+    Str by = maker(wide, "fast");
+    for (int i = 0; i < n; i++) {
+        Sample sample = {.structure = arena_printf(&arena, "graph number %d", i), .recorded = chain_text, .optimised = chain_text,
+                         .where = "kiln_eval", .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]", .kernels = {"sin_mul_add"},
+                         .ints = {4096, 1024}};
+        publish(disk, &sample, &by);
+    }
+}
+
 int main(int argc, char **argv)
 {
     Disk *disk = NULL;
@@ -216,6 +228,8 @@ int main(int argc, char **argv)
         return 1;
     must(disk_open(argv[1], true, true, &disk));
     fill(disk, argc > 2 && strcmp(argv[2], "--machine") == 0);
+    if (argc > 2 && strncmp(argv[2], "--many=", 7) == 0)
+        fill_many(disk, atoi(argv[2] + 7));
     disk_close(disk);
     arena_free(&arena);
     return 0;

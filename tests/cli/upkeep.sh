@@ -8,7 +8,7 @@ expect 0 "$kiln" cache list --json
 says '"entries": []'
 expect 0 "$kiln" cache stats
 expect 0 "$kiln" cache verify
-expect 0 "$kiln" cache clear --yes
+golden absent_clear "$kiln" cache clear --yes
 expect 3 "$kiln" cache list --dir="$work/nowhere"
 says "$work/nowhere"
 expect 0 "$kiln" info
@@ -89,6 +89,8 @@ expect 0 "$kiln" cache list --keys --dir="$work/prune"
 # --- clear: entries and our own files, nothing else
 cp -a "$cache" "$work/clear"
 echo mine >"$work/clear/letter"
+echo 'time=1 compiles=1' >"$work/clear/counters"
+chmod 600 "$work/clear/counters"
 "$tools/cli_pty" 80 'n
 ' "$kiln" cache clear --dir="$work/clear" >"$work/asked"
 case $? in
@@ -99,6 +101,8 @@ esac
 [ "$("$kiln" cache list --keys --dir="$work/clear" | wc -l)" = 4 ] || fail "clear removed in spite of a no"
 golden clear "$kiln" cache clear --dir="$work/clear"
 [ "$("$kiln" cache list --keys --dir="$work/clear" | wc -l)" = 0 ] || fail "clear left entries"
+[ -s "$work/clear/counters" ] && fail "clear left the counters"
+[ -s "$work/clear/info" ] || fail "clear removed what the library knows of the machine"
 [ "$(cat "$work/clear/letter")" = mine ] || fail "clear removed what is not ours"
 
 # --- export and import

@@ -17,6 +17,7 @@
 #include "jit/llvm/emit.h"
 #include "jit/passes.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -324,7 +325,7 @@ static void dump_text(void *user, const char *stage, const char *text)
     char *dir = arena_printf(job->g->arena, "%s/%s", folder, job->request->dump_name);
     char *path = arena_printf(job->g->arena, "%s/%02u_%s", dir, job->dump_stage++, stage);
     if (!os_make_dir(dir) || !os_write_file(path, text, strlen(text)))
-        log_warn_once("dump", "KILN_DUMP: cannot write %s", path);
+        log_warn_once("dump", "KILN_DUMP: cannot write %s: %s", path, strerror(errno));
 }
 
 static const char *graph_text(const Job *job)

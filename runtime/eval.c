@@ -16,13 +16,16 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/interp.h"
+#include "ir/scalar.h"
 #include "runtime/background.h"
 #include "runtime/device.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 static Status by_device(RtNode *const *nodes, uint32_t n, Sync *sync);
@@ -233,13 +236,45 @@ Status with_arena(Status (*fn)(Arena *arena, void *user), void *user)
 
 static RtNode *output_node(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
 
+/* An index given as an array, before it was cast and repeated: NULL where it is computed, or not in this memory. */
+static const RtNode *given_index(const Call *call, const RtNode *index)
+{
+    while (!atomic_load(&index->storage) && index->n_in == 1)
+        index = index->in[0];
+    bool here = atomic_load(&index->storage) && !device_is_cuda(call->device);
+    return here && dtype_is_int((DType)index->dtype) && !index->strided ? index : NULL;
+}
+
+/* Writes the first index that does not fit an axis of `size`; false: there is none. */
+static bool wrong_index(const RtNode *index, int64_t size, char *text, size_t room)
+{
+    DType dtype = (DType)index->dtype;
+    int64_t n = node_elements(index);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = scalar_load(dtype, index->data + (size_t)i * dtype_bytes(dtype));
+        int64_t value = scalar_to_int(dtype, bits);
+        if (dtype == DT_U64 && value < 0)
+            snprintf(text, room, "index %" PRIu64, bits);
+        else if (value < -size || value >= size)
+            snprintf(text, room, "index %" PRId64, value);
+        else
+            continue;
+        return true;
+    }
+    return false;
+}
+
+/* Names the function, the axis, and the index where it is at hand. */
 static Status fail_index(const Call *call, uint32_t number)
 {
-    const RtNode *node = call->nodes.at[number];
+    const RtNode *node = call->nodes.at[number], *index = given_index(call, node->in[1]);
+    int64_t size = node->in[0]->dim[node->attr.axis];
+    char which[40], place[320] = "";
+    bool known = index && wrong_index(index, size, which, sizeof which);
     if (node->loc.file)
-        return fail(ST_INDEX, "an index of the %s recorded at %s:%d is out of bounds", op_name((Op)node->op), node->loc.file,
-                    node->loc.line);
-    return fail(ST_INDEX, "an index of a %s is out of bounds", op_name((Op)node->op));
+        snprintf(place, sizeof place, " at %s:%d", node->loc.file, node->loc.line);
+    return fail(ST_INDEX, "%s of the %s%s is out of bounds: axis %d has %" PRId64 " elements", known ? which : "an index",
+                node->api ? node->api : op_name((Op)node->op), place, node->attr.axis, size);
 }
 
 /* The outputs are evaluated: their values lie in `results`. */

@@ -162,6 +162,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
                       r->api, r->loc.file ? " at " : "", r->loc.file ? r->loc.file : "",
                       r->loc.line, DEEP);
     node->loc = r->loc;
+    node->api = r->api;
     if (!own(r, node))
         return NULL;
     if (apart)

@@ -49,6 +49,7 @@ struct RtNode {
     int64_t *stride;            /* in elements, when strided; heap */
     struct Marks *marks;        /* of its axes (runtime/mark.h); NULL: none; heap */
     Loc loc;
+    const char *api;            /* the public function that recorded it; static text; NULL: memory of the user */
     uint32_t depth;             /* longest chain of pending nodes below, saturating: for splitting */
     uint32_t mark, index;       /* collection (runtime/collect.c), under the evaluation lock */
     RtNode *inline_in[NODE_INLINE_IN];

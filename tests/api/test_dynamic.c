@@ -108,7 +108,11 @@ Test(dynamic, on_recompile_error_refuses_and_changes_nothing)
     cr_assert(cost(kiln_exp(counted(3, 4))) == 1); /* the first program of a graph is no recompile */
     kiln_tensor *other = kiln_exp(counted(5, 4));
     int64_t before = compiles();
+    kiln_stats then, now;
+    kiln_get_stats(&then);
     cr_assert(kiln_eval(other) == KILN_COMPILE);
+    kiln_get_stats(&now);
+    cr_assert(now.live_bytes == then.live_bytes && now.kernels == then.kernels && now.hits == then.hits, "something was run");
     const char *message = kiln_error_message();
     cr_assert(strstr(message, "KILN_ON_RECOMPILE") && strstr(message, "expected 3, found 5") && strstr(message, "test_dynamic.c:"),
               "%s", message);

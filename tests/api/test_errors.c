@@ -1,6 +1,8 @@
 /* Errors: first kept, NULL in gives NULL out, sync points, places. */
 #include "api.h"
 
+#include <errno.h>
+
 static kiln_tensor *bad(void)
 {
     return kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(2)), kiln_zeros(KILN_F32, KILN_SHAPE(3)));
@@ -261,6 +263,60 @@ Test(options, the_environment_is_read_with_one_warning_each)
     cr_assert(strstr(lines, "mode is \"warp\": jit, eager, interp are valid"), "%s", lines);
     cr_assert(strstr(lines, "KILN_THREAD is no option; the nearest is KILN_THREADS"), "%s", lines);
     kiln_set_log_sink(NULL, NULL);
+}
+
+/* A misspelled test hook is an option that is missed; what belongs to test programs is not ours. */
+Test(options, misspelled_test_hook, .timeout = 60)
+{
+    int count = 0;
+    setenv("KILN_TEST_FIAL", "compile", 1);
+    setenv("KILN_TEST_LEVEL", "0", 1);
+    kiln_set_log_sink(sink, &count);
+    cr_assert(kiln_eval(kiln_ones(KILN_F32, KILN_SHAPE(2))) == KILN_OK);
+    cr_assert(strstr(lines, "KILN_TEST_FIAL is no option; the nearest is KILN_TEST_FAIL"), "%s", lines);
+    cr_assert(!strstr(lines, "KILN_TEST_LEVEL"), "%s", lines);
+    kiln_set_log_sink(NULL, NULL);
+}
+
+/* A dump that cannot be written says why, once. */
+Test(options, dump_nowhere, .timeout = 60)
+{
+    int count = 0;
+    kiln_set_log_sink(sink, &count);
+    cr_assert(kiln_set_option("dump", "/dev/null/dumps") == KILN_OK);
+    for (int n = 3; n < 5; n++)
+        cr_assert(kiln_eval(kiln_exp(kiln_ones(KILN_F32, KILN_SHAPE(n)))) == KILN_OK);
+    char *said = strstr(lines, "KILN_DUMP: cannot write /dev/null/dumps");
+    cr_assert(said && strstr(said, strerror(ENOTDIR)) && !strstr(said + 1, "KILN_DUMP"), "%s", lines);
+    kiln_set_log_sink(NULL, NULL);
+}
+
+/* The function that looked it up, the index, the axis. */
+Test(errors, index_out_of_bounds_names_function_index_and_size)
+{
+    static const float six[6] = {0};
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(2, 3), six);
+    kiln_tensor *i = kiln_from(KILN_I32, KILN_SHAPE(2), (int32_t[]){-3, 3});
+    for (int mode = 0; mode < 3; mode++) {
+        cr_assert(kiln_set_option("mode", (const char *[]){"jit", "eager", "interp"}[mode]) == KILN_OK);
+        cr_assert(kiln_eval(kiln_exp(kiln_take(x, i, 1))) == KILN_BAD_INDEX);
+        cr_assert(strstr(kiln_error_message(), "index 3 of the kiln_take at ") && strstr(kiln_error_message(), "test_errors.c:") &&
+                      strstr(kiln_error_message(), "is out of bounds: axis 1 has 3 elements"), "%s", kiln_error_message());
+        kiln_clear_error();
+        cr_assert(kiln_eval(kiln_scatter(x, i, kiln_scalar(1), 0, KILN_SCATTER_ADD)) == KILN_BAD_INDEX);
+        cr_assert(strstr(kiln_error_message(), "index -3 of the kiln_scatter at ") &&
+                      strstr(kiln_error_message(), "axis 0 has 2 elements"), "%s", kiln_error_message());
+        kiln_clear_error();
+        kiln_tensor *computed = kiln_add(i, kiln_int(1)); /* -2 and 4: the value is not at hand, all else is */
+        cr_assert(kiln_eval(kiln_take(x, computed, 1)) == KILN_BAD_INDEX);
+        cr_assert(strstr(kiln_error_message(), " of the kiln_take at ") && strstr(kiln_error_message(), "axis 1 has 3 elements"), "%s",
+                  kiln_error_message());
+        kiln_clear_error();
+        kiln_tensor *huge = kiln_from(KILN_U64, KILN_SHAPE(1), (uint64_t[]){UINT64_MAX});
+        cr_assert(kiln_eval(kiln_take(x, huge, 1)) == KILN_BAD_INDEX);
+        cr_assert(strstr(kiln_error_message(), "kiln_take") && strstr(kiln_error_message(), "out of bounds"), "%s", kiln_error_message());
+        kiln_clear_error();
+    }
 }
 
 Test(options, statistics)

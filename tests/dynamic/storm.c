@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { CALLS = 10000, TENTH = CALLS / 10 };
@@ -36,19 +37,34 @@ static double storm_call(int64_t a, int64_t b, int64_t c, double value, double s
     return got;
 }
 
+/* Resident memory of this process in KiB; 0 where the system does not say. */
+static long resident_kib(void)
+{
+    long pages = 0, resident = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (f && fscanf(f, "%ld %ld", &pages, &resident) != 2)
+        resident = 0;
+    if (f)
+        fclose(f);
+    return resident * 4;
+}
+
 static void storm(void)
 {
     Rng rng = {7};
     double tenth[10] = {0};
     int64_t reduced = 0, first_reduced = 0;
+    long first_kib = 0;
     for (int i = 0; i < CALLS; i++) {
         int64_t a = rng_between(&rng, 2, 12), b = rng_between(&rng, 2, 12), c = rng_between(&rng, 2, 12);
         double value = (double)rng_between(&rng, -8, 8), scale = (double)(i % 997) - 3;
         double got = storm_call(a, b, c, value, scale, &tenth[i / TENTH]);
         CHECK(got == (double)c * (value * scale + 1), "call %d [%d,%d,%d]: %g, expected %g", i, (int)a, (int)b, (int)c, got,
               (double)c * (value * scale + 1));
-        if (i == TENTH)
+        if (i == TENTH) {
             first_reduced = stats_now().compiles;
+            first_kib = resident_kib();
+        }
     }
     reduced = stats_now().compiles;
     printf("storm: %" PRId64 " compiles for %d shapes and scalars; us per call by tenths:", reduced, CALLS);
@@ -58,6 +74,8 @@ static void storm(void)
     CHECK(reduced <= 9, "%" PRId64 " compiles", reduced);
     CHECK(reduced == first_reduced, "still compiling after %d calls", TENTH);
     CHECK(stats_now().fallbacks == 0, "%s", last_warning);
+    CHECK(stats_now().live_bytes < 1 << 20, "%d bytes of tensors are left", (int)stats_now().live_bytes);
+    CHECK(resident_kib() <= first_kib + 8192 || getenv("ASAN_OPTIONS"), "memory grows: %ld KiB, then %ld KiB", first_kib, resident_kib());
     CHECK(tenth[9] < 3 * tenth[1] + 0.01, "look-up time grows: %g s, then %g s", tenth[1], tenth[9]);
 }
 
@@ -71,6 +89,18 @@ static void scalars(void)
         CHECK(got == 5 * (2 * scale + 1), "scalar %g: %g", scale, got);
     }
     CHECK(stats_now().compiles <= 9, "%d compiles", (int)stats_now().compiles);
+}
+
+/* Each call of one line meets another structure's worth of sizes: as many programs as are allowed, and one warning that says so. */
+static void one_warning(void)
+{
+    set_option("dynamic", "never");
+    for (int i = 0; i < 300; i++) {
+        double spent = 0;
+        storm_call(2 + i % 10, 2 + i / 10 % 10, 3 + i / 100, 1, 2, &spent);
+    }
+    CHECK(n_warnings == 1 && strstr(last_warning, "recompiles of one graph") && strstr(last_warning, "storm.c:"),
+          "%d warnings, the last: %s", n_warnings, last_warning);
 }
 
 /* Memory, handles and functions come and go at the same addresses: none of them may be taken for its predecessor. */
@@ -106,6 +136,6 @@ static void reuse(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"storm", storm}, {"scalars", scalars}, {"reuse", reuse}};
+    static const Test tests[] = {{"storm", storm}, {"scalars", scalars}, {"one_warning", one_warning}, {"reuse", reuse}};
     return run_tests("storm", tests, sizeof tests / sizeof *tests, argc, argv);
 }

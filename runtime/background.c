@@ -413,9 +413,11 @@ static Job *take_done(void)
     return job;
 }
 
+bool background_done(void) { return atomic_load_explicit(&any_done, memory_order_relaxed); }
+
 void background_enter(const JitOptions *options)
 {
-    if (!atomic_load_explicit(&any_done, memory_order_relaxed))
+    if (!background_done())
         return;
     CacheHit hit;
     for (Job *job; (job = take_done());)

@@ -75,7 +75,7 @@ static Status serve(Call *call, void *user)
 {
     Sync *sync = user;
     TRY(device_target(call->device, &sync->options.target));
-    stat_add(STAT_EVALS, 1);
+    stat_count(STAT_EVALS, 1);
     call->evaluation = sync->number;
     breaks_report(call, sync->api, sync->loc);
     Status status = compute(call, sync);
@@ -93,7 +93,7 @@ static Status compute(Call *call, Sync *sync)
     CacheMiss miss;
     background_enter(&sync->options);
     if ((call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss)) {
-        stat_add(STAT_HITS, 1);
+        stat_count(STAT_HITS, 1);
         log_hit(call);
         background_improve(call, sync, &hit);
     } else if (store_find(call, sync, &miss, &hit)) {
@@ -107,7 +107,7 @@ static Status compute(Call *call, Sync *sync)
         if (status != ST_OK) {
             if (sync->refused || status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
                 return status;
-            stat_add(STAT_FALLBACKS, 1);
+            stat_count(STAT_FALLBACKS, 1);
             warn_fallback(call, sync->api, sync->loc);
             return interpret(call, sync);
         }
@@ -140,6 +140,7 @@ Sync sync_at(const char *api, Loc loc)
 
 /* A deleter that runs while an evaluation is under way must not start another: the call's arrays are in use. */
 static bool busy;
+bool eval_busy(void) { return busy; }
 
 /* The options that change code and the target open the structure, so they are part of the key. */
 static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const JitOptions *options, ServeCall *take, void *user)
@@ -183,6 +184,7 @@ Status eval_serve(Call *call, const char *api, Loc loc)
 
 static pthread_mutex_t lock;
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
+static atomic_bool lock_made;
 
 static void make_lock(void)
 {
@@ -206,11 +208,13 @@ static void init_lock(void)
     pool_handle_forks();
     background_handle_forks();
     pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for a compile in flight */
+    atomic_store_explicit(&lock_made, true, memory_order_release);
 }
 
 void eval_lock(void)
 {
-    pthread_once(&lock_once, init_lock);
+    if (!atomic_load_explicit(&lock_made, memory_order_acquire))
+        pthread_once(&lock_once, init_lock);
     pthread_mutex_lock(&lock);
 }
 

@@ -20,6 +20,7 @@ Sync sync_at(const char *api, Loc loc); /* under the evaluation lock */
 void eval_lock(void);
 void eval_unlock(void);
 bool eval_trylock(void); /* false: another thread has it */
+bool eval_busy(void); /* an evaluation is under way in this thread: a deleter calls */
 
 /* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
 Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);

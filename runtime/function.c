@@ -343,6 +343,17 @@ void kiln_function_free(kiln_function *f)
     os_free(f);
 }
 
+static bool same_dims(const uint8_t *at, const RtNode *node)
+{
+    bool same = true;
+    for (int axis = 0; axis < node->rank; axis++, at += sizeof *node->dim) {
+        int64_t dim;
+        memcpy(&dim, at, sizeof dim);
+        same &= dim == node->dim[axis];
+    }
+    return same;
+}
+
 /* Are the inputs what signature_of wrote? Compared where they are: this is the way of every call but the first. */
 static bool signature_fits(const Template *t, int n, kiln_tensor *const *in)
 {
@@ -354,7 +365,7 @@ static bool signature_fits(const Template *t, int n, kiln_tensor *const *in)
         if (at[0] != node->dtype || at[1] != node->rank || at[2] != node->strided || at[3] != marked)
             return false;
         at += 4;
-        if (memcmp(at, node->dim, dims) != 0)
+        if (!same_dims(at, node))
             return false;
         at += dims;
         if (node->strided && (memcmp(at, node->stride, dims) != 0))

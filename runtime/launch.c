@@ -10,8 +10,8 @@
 #include "ir/base/os.h"
 #include "jit/options.h"
 #include "jit/sort.h"
-#include "runtime/call.h"
 #include "runtime/device.h"
+#include "runtime/launch.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 
@@ -23,7 +23,7 @@ static const double INLINE_NS = 20000;
 /* The least work worth a trip to the shared counter. */
 static const double CHUNK_NS = 10000;
 
-enum { SLOT_ALIGN = 64 };
+enum { SLOT_ALIGN = LAUNCH_ALIGN };
 
 /* Room kept between launches; under the evaluation lock. */
 static BUF(void *) address;     /* of each buffer */
@@ -45,26 +45,20 @@ static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
 
 static size_t aligned(size_t bytes) { return (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1); }
 
-static size_t buffer_bytes(const Run *run, const ProgBuffer *b)
+size_t buffer_bytes(const ProgBuffer *b, const int64_t *sizes)
 {
-    return (size_t)run->sizes[b->numel] * dtype_bytes((DType)b->dtype);
+    return (size_t)sizes[b->numel] * dtype_bytes((DType)b->dtype);
 }
 
 /* --- buffers ---------------------------------------------------------------------------------------------------- */
 
-/* One block for all temporaries: a slot is as large as the largest buffer that uses it. */
-static Status place_temps(Run *run)
+size_t launch_slots(const Program *p, const int64_t *sizes, size_t *offset)
 {
-    const Program *p = run->p;
-    if (p->n_slots == 0)
-        return ST_OK;
-    if (!BUF_RESERVE(slot_offset, p->n_slots + 1))
-        return ST_OUT_OF_MEMORY;
-    size_t *offset = slot_offset.at, total = 0;
+    size_t total = 0;
     memset(offset, 0, sizeof *offset * p->n_slots);
     for (uint32_t i = 0; i < p->n_buffers; i++)
         if (p->buffers[i].kind == BUFFER_TEMP) {
-            size_t bytes = aligned(buffer_bytes(run, &p->buffers[i]));
+            size_t bytes = aligned(buffer_bytes(&p->buffers[i], sizes));
             if (bytes > offset[p->buffers[i].slot])
                 offset[p->buffers[i].slot] = bytes;
         }
@@ -73,7 +67,17 @@ static Status place_temps(Run *run)
         offset[s] = total;
         total += bytes;
     }
-    return storage_new_on(run->device, total, &run->temps);
+    return total;
+}
+
+static Status place_temps(Run *run)
+{
+    const Program *p = run->p;
+    if (p->n_slots == 0)
+        return ST_OK;
+    if (!BUF_RESERVE(slot_offset, p->n_slots + 1))
+        return ST_OUT_OF_MEMORY;
+    return storage_new_on(run->device, launch_slots(p, run->sizes, slot_offset.at), &run->temps);
 }
 
 static const RtNode *input_node(const Run *run, uint32_t index) { return run->call->nodes.at[run->call->inputs.at[index]]; }
@@ -127,7 +131,7 @@ static Status bind_buffers(Run *run, const bool *given_up, Result *results)
             result->storage = storage_retain(atomic_load(&input->storage));
             address.at[p->outputs[k]] = input->data;
         } else {
-            TRY(storage_new_on(run->device, buffer_bytes(run, b), &result->storage));
+            TRY(storage_new_on(run->device, buffer_bytes(b, run->sizes), &result->storage));
             address.at[p->outputs[k]] = result->storage->data;
         }
         result->data = address.at[p->outputs[k]];
@@ -173,23 +177,51 @@ static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *
 
 /* --- steps --------------------------------------------------------------------------------------------------------- */
 
-typedef struct KernelTask {
-    KernelRun *run;
-    int64_t phase;
+Phase phase_of(const ProgKernel *kernel, void *const *with, int64_t number, int threads)
+{
+    KernelQuery *query = kernel->compiled->query;
+    Phase phase = {.run = kernel->compiled->run, .args = with, .number = number, .threads = 1};
+    phase.scratch = aligned((size_t)query(with, ASK_SCRATCH, 0));
+    phase.tasks = phase.grain = query(with, ASK_TASKS, number);
+    double ns = (double)query(with, ASK_POINTS, number) * kernel->cost;
+    if (threads == 1 || ns < INLINE_NS || phase.tasks <= 1)
+        return phase;
+    int64_t chunks = threads * 8; /* enough to even out a slow thread */
+    if ((double)chunks > ns / CHUNK_NS)
+        chunks = (int64_t)(ns / CHUNK_NS) + 1;
+    phase.grain = (phase.tasks + chunks - 1) / chunks;
+    phase.threads = threads;
+    return phase;
+}
+
+typedef struct PhaseTasks {
+    const Phase *phase;
     char *scratch;
-    size_t scratch_bytes; /* per thread */
-} KernelTask;
+} PhaseTasks;
 
 static void run_tasks(void *arg, int64_t lo, int64_t hi, int thread)
 {
-    const KernelTask *task = arg;
-    task->run(args.at, task->phase, lo, hi, task->scratch + task->scratch_bytes * (size_t)thread);
+    const PhaseTasks *t = arg;
+    const Phase *phase = t->phase;
+    phase->run(phase->args, phase->number, lo, hi, t->scratch + phase->scratch * (size_t)thread);
 }
 
-static Status reserve_scratch(KernelQuery *query, int threads, size_t *per_thread)
+void phase_run(const Phase *phase, char *room)
 {
-    *per_thread = aligned((size_t)query(args.at, ASK_SCRATCH, 0));
-    return BUF_RESERVE(scratch, *per_thread * (size_t)threads + SLOT_ALIGN) ? ST_OK : ST_OUT_OF_MEMORY;
+    PhaseTasks tasks = {phase, room};
+    if (phase->tasks <= 0)
+        return;
+    if (phase->threads == 1)
+        phase->run(phase->args, phase->number, 0, phase->tasks, room);
+    else
+        pool_run(phase->tasks, phase->grain, phase->threads, run_tasks, &tasks);
+}
+
+char *launch_scratch(size_t per_thread, int threads)
+{
+    if (!BUF_RESERVE(scratch, per_thread * (size_t)threads + SLOT_ALIGN))
+        return NULL;
+    return (char *)aligned((size_t)(uintptr_t)scratch.at);
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
@@ -198,13 +230,14 @@ static Status prepare_takeover(Run *run)
 {
     for (uint32_t i = 0; i < run->p->n_steps; i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
-        size_t bytes;
         if (on_cuda(run)) {
             TRY(cuda_run_load(run->device, kernel->compiled, kernel->name));
             continue;
         }
         bind_args(run, &run->p->steps[i]);
-        TRY(reserve_scratch(kernel->compiled->query, pool_threads(), &bytes));
+        size_t bytes = aligned((size_t)kernel->compiled->query(args.at, ASK_SCRATCH, 0));
+        if (!launch_scratch(bytes, pool_threads()))
+            return ST_OUT_OF_MEMORY;
     }
     return ST_OK;
 }
@@ -229,25 +262,13 @@ static Status launch_kernel(Run *run, const ProgStep *step)
 
     KernelQuery *query = kernel->compiled->query;
     int threads = pool_threads();
-    size_t bytes;
-    TRY(reserve_scratch(query, threads, &bytes));
-    char *room = (char *)aligned((size_t)(uintptr_t)scratch.at);
     int64_t phases = query(args.at, ASK_PHASES, 0);
-    for (int64_t phase = 0; phase < phases; phase++) {
-        int64_t tasks = query(args.at, ASK_TASKS, phase);
-        if (tasks <= 0)
-            continue;
-        double ns = (double)query(args.at, ASK_POINTS, phase) * kernel->cost;
-        KernelTask task = {kernel->compiled->run, phase, room, bytes};
-        if (threads == 1 || ns < INLINE_NS || tasks == 1) {
-            run_tasks(&task, 0, tasks, 0);
-            continue;
-        }
-        int64_t chunks = threads * 8; /* enough to even out a slow thread */
-        if ((double)chunks > ns / CHUNK_NS)
-            chunks = (int64_t)(ns / CHUNK_NS) + 1;
-        int64_t grain = (tasks + chunks - 1) / chunks;
-        pool_run(tasks, grain, threads, run_tasks, &task);
+    for (int64_t number = 0; number < phases; number++) {
+        Phase phase = phase_of(kernel, args.at, number, threads);
+        char *room = launch_scratch(phase.scratch, threads);
+        if (!room)
+            return ST_OUT_OF_MEMORY;
+        phase_run(&phase, room);
     }
     return ST_OK;
 }
@@ -314,8 +335,8 @@ static Status launch_step(Run *run, const ProgStep *step)
     case STEP_SORT: TRY(on_cuda(run) ? launch_sort_cuda(run, step) : launch_sort(step)); break;
     }
     int64_t bytes = run->sizes[step->bytes];
-    stat_add(STAT_KERNELS, 1);
-    stat_add(STAT_BYTES, bytes);
+    stat_count(STAT_KERNELS, 1);
+    stat_count(STAT_BYTES, bytes);
     if (log_on(LOG_PERF)) {
         double seconds = os_seconds() - start;
         log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s", step->what, 1e6 * seconds, 1e-9 * (double)bytes / seconds);

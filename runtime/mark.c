@@ -57,6 +57,13 @@ bool marks_copy(RtNode *to, const RtNode *from)
     return true;
 }
 
+bool marks_equal(const RtNode *a, const RtNode *b)
+{
+    uint8_t x[MARKS_BYTES], y[MARKS_BYTES];
+    size_t n = a->marks ? marks_signature(a, x) : 0, m = b->marks ? marks_signature(b, y) : 0;
+    return n == m && memcmp(x, y, n) == 0;
+}
+
 /* An axis of an input that has a mark of some kind, for the class of sizes it belongs to. */
 typedef struct Marked {
     const RtNode *node;

@@ -20,6 +20,9 @@ size_t marks_signature(const RtNode *node, uint8_t *out);
 /* A copy for a node that stands for another; false: out of memory (fail() was called). */
 bool marks_copy(RtNode *to, const RtNode *from);
 
+/* Are the marks of two nodes of one rank and dims the same, as far as programs go? */
+bool marks_equal(const RtNode *a, const RtNode *b);
+
 /* Brings the marks of the call's inputs into a policy. ST_INVALID: two marks contradict each other; the message names both places. */
 Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy);
 

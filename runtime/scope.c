@@ -43,6 +43,7 @@ static void thread_end(void *arg)
     nodes_end_thread(t);
     handles_end_thread(t);
     cuda_end_thread(t);
+    storages_end_thread(t);
     errors_end_thread(t);
     os_free(t->temp);
     memset(t, 0, sizeof *t);

@@ -7,6 +7,7 @@
 
 _Atomic int64_t stat_values[STAT_COUNT];
 _Atomic int64_t stat_misses[REASON_COUNT];
+static _Atomic int64_t forgotten[STAT_COUNT], forgotten_misses[REASON_COUNT]; /* what they were at kiln_reset_stats */
 
 _Static_assert((int)REASON_COUNT <= KILN_MISS_REASONS, "kiln_stats.miss has room for every reason");
 
@@ -44,33 +45,39 @@ void stat_live(int64_t n)
         ;
 }
 
+static int64_t since_reset(StatId id)
+{
+    return stat_get(id) - atomic_load_explicit(&forgotten[id], memory_order_relaxed);
+}
+
 void kiln_get_stats(kiln_stats *stats)
 {
     if (!stats)
         return;
     nodes_count(rt_thread());
     *stats = (kiln_stats){
-        .nodes = stat_get(STAT_NODES),
-        .evals = stat_get(STAT_EVALS),
-        .hits = stat_get(STAT_HITS),
-        .misses = stat_get(STAT_MISSES),
-        .compiles = stat_get(STAT_COMPILES),
-        .background_compiles = stat_get(STAT_BACKGROUND),
-        .compile_seconds = (double)stat_get(STAT_COMPILE_NS) * 1e-9,
-        .disk_hits = stat_get(STAT_DISK_HITS),
-        .disk_loaded = stat_get(STAT_DISK_LOADED),
-        .disk_refused = stat_get(STAT_DISK_REFUSED),
-        .disk_stored = stat_get(STAT_DISK_STORED),
-        .disk_saved_seconds = (double)stat_get(STAT_DISK_SAVED_NS) * 1e-9,
-        .fallbacks = stat_get(STAT_FALLBACKS),
-        .kernels = stat_get(STAT_KERNELS),
-        .bytes_moved = stat_get(STAT_BYTES),
-        .live_bytes = stat_get(STAT_LIVE),
-        .peak_bytes = stat_get(STAT_PEAK),
-        .pooled_bytes = stat_get(STAT_POOLED),
+        .nodes = since_reset(STAT_NODES),
+        .evals = since_reset(STAT_EVALS),
+        .hits = since_reset(STAT_HITS),
+        .misses = since_reset(STAT_MISSES),
+        .compiles = since_reset(STAT_COMPILES),
+        .background_compiles = since_reset(STAT_BACKGROUND),
+        .compile_seconds = (double)since_reset(STAT_COMPILE_NS) * 1e-9,
+        .disk_hits = since_reset(STAT_DISK_HITS),
+        .disk_loaded = since_reset(STAT_DISK_LOADED),
+        .disk_refused = since_reset(STAT_DISK_REFUSED),
+        .disk_stored = since_reset(STAT_DISK_STORED),
+        .disk_saved_seconds = (double)since_reset(STAT_DISK_SAVED_NS) * 1e-9,
+        .fallbacks = since_reset(STAT_FALLBACKS),
+        .kernels = since_reset(STAT_KERNELS),
+        .bytes_moved = since_reset(STAT_BYTES),
+        .live_bytes = since_reset(STAT_LIVE),
+        .peak_bytes = since_reset(STAT_PEAK),
+        .pooled_bytes = since_reset(STAT_POOLED),
     };
     for (int i = 0; i < REASON_COUNT; i++)
-        stats->miss[i] = atomic_load_explicit(&stat_misses[i], memory_order_relaxed);
+        stats->miss[i] = atomic_load_explicit(&stat_misses[i], memory_order_relaxed) -
+                         atomic_load_explicit(&forgotten_misses[i], memory_order_relaxed);
 }
 
 void kiln_reset_stats(void)
@@ -79,9 +86,10 @@ void kiln_reset_stats(void)
     store_log_reset();
     for (int i = 0; i < STAT_COUNT; i++)
         if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_POOLED)
-            atomic_store_explicit(&stat_values[i], 0, memory_order_relaxed);
+            atomic_store_explicit(&forgotten[i], stat_get((StatId)i), memory_order_relaxed);
     for (int i = 0; i < REASON_COUNT; i++)
-        atomic_store_explicit(&stat_misses[i], 0, memory_order_relaxed);
+        atomic_store_explicit(&forgotten_misses[i], atomic_load_explicit(&stat_misses[i], memory_order_relaxed),
+                              memory_order_relaxed);
     atomic_store_explicit(&stat_values[STAT_PEAK], stat_get(STAT_LIVE), memory_order_relaxed);
 }
 

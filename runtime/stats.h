@@ -1,5 +1,6 @@
 /* Counters of the process: one for each row of cache/stats.def and of guards/reasons.def. Relaxed
- * atomics: cheap, never a lock. */
+ * atomics: cheap, never a lock. They only grow (but for those of bytes); what kiln_reset_stats
+ * forgets is remembered beside them. */
 #ifndef RUNTIME_STATS_H
 #define RUNTIME_STATS_H
 
@@ -19,6 +20,12 @@ extern _Atomic int64_t stat_misses[REASON_COUNT];
 static inline void stat_add(StatId id, int64_t n)
 {
     atomic_fetch_add_explicit(&stat_values[id], n, memory_order_relaxed);
+}
+/* For those that change under the evaluation lock only: without a locked instruction. */
+static inline void stat_count(StatId id, int64_t n)
+{
+    int64_t old = atomic_load_explicit(&stat_values[id], memory_order_relaxed);
+    atomic_store_explicit(&stat_values[id], old + n, memory_order_relaxed);
 }
 static inline int64_t stat_get(StatId id)
 {

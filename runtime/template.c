@@ -1,14 +1,9 @@
-/*
- * Making templates from traces, and replaying them: see template.h.
- *
- * Replay puts the current values into a copy of the call's node list, fresh nodes for the results, the stream's position and
- * key into the scalars, and serves it like any other call: guards, cache, launch.
- */
+/* Making templates from traces, and comparing them: see template.h. Replaying them: runtime/replay.c. */
 #define KILN_NO_LOCATIONS
 #include "runtime/template.h"
 #include "ir/base/os.h"
 #include "runtime/eval.h"
-#include "runtime/random.h"
+#include "runtime/mark.h"
 
 #include <string.h>
 
@@ -52,6 +47,9 @@ void template_free(Template *t)
     os_free(t->values);
     os_free(t->scalars);
     os_free(t->held);
+    os_free(t->pointers);
+    os_free(t->storages);
+    prepared_free(t->prepared);
     cache_forget(&t->memo);
     os_free(t);
 }
@@ -132,6 +130,10 @@ static bool make_placeholders(Template *t, const Trace *trace)
             return false;
         }
         placeholder->strided = node->strided;
+        if (!marks_copy(placeholder, node)) {
+            node_release(placeholder);
+            return false;
+        }
         t->inputs[i] = source_of(trace, node);
         for (size_t n = 0; n < call->nodes.n; n++)
             for (uint32_t k = 0; k < call->nodes.at[n]->n_in; k++)
@@ -170,7 +172,9 @@ static bool make_room(Template *t)
     t->values = os_calloc(t->n_results + 1, sizeof *t->values);
     t->scalars = copy_bytes(call->scalars.at, sizeof *t->scalars * call->scalars.n);
     t->held = os_calloc(call->inputs.n + 1, sizeof *t->held);
-    return t->now && t->fresh && t->values && t->scalars && t->held;
+    t->pointers = os_calloc(call->inputs.n + 1, sizeof *t->pointers);
+    t->storages = os_calloc(call->outputs.n + 1, sizeof *t->storages);
+    return t->now && t->fresh && t->values && t->scalars && t->held && t->pointers && t->storages;
 }
 
 Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
@@ -194,6 +198,9 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
         t->results[i].kind = FROM_RESULT;
         while (t->call.nodes.at[t->call.outputs.at[t->results[i].index]] != roots[i])
             t->results[i].index++;
+        t->results[i].first = true;
+        for (uint32_t j = 0; j < i; j++)
+            t->results[i].first &= t->results[j].kind != FROM_RESULT || t->results[j].index != t->results[i].index;
     }
     for (size_t i = 0; i < trace->assigned.n; i++)
         t->assigned[t->n_assigned++] = kiln_retain(trace->assigned.at[i]);
@@ -262,174 +269,4 @@ const char *template_difference(const Template *a, const Template *b)
         if (a->assigned[i] != b->assigned[i])
             return "it assigned another tensor";
     return NULL;
-}
-
-/* --- replay ------------------------------------------------------------------------------------------------------------------ */
-
-/* The node a source means now, evaluated unless it is a result. Borrowed: an argument's handle is the caller's, the others' are held. */
-static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const *results, RtNode **out)
-{
-    RtNode *node = NULL;
-    switch ((SourceKind)s->kind) {
-    case FROM_ARG: node = in[s->index]->node; break;
-    case FROM_HANDLE: node = s->handle->node; break;
-    case FROM_NODE: node = s->node; break;
-    case FROM_RESULT: node = results[s->index]; break;
-    }
-    if (s->kind == FROM_HANDLE && is_pending(node))
-        TRY(eval_nodes(&node, 1, "kiln_function_call", node->loc));
-    *out = node;
-    return ST_OK;
-}
-
-/* A fresh pending node with the meaning of a template's node. */
-static RtNode *node_like(const RtNode *node)
-{
-    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
-    if (!copy)
-        return NULL;
-    copy->attr = node->attr;
-    copy->scalar = node->scalar;
-    copy->loc = node->loc;
-    for (uint32_t i = 0; i < node->n_in; i++)
-        copy->in[i] = node_retain(node->in[i]);
-    if (node->n_facts)
-        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
-    return copy;
-}
-
-/* Numbers the template's nodes as the call has them; false: one of them was evaluated from outside. Neither matters to a program
- * that is known. */
-static bool renumber(const Template *t)
-{
-    CacheHit hit;
-    if (cache_recall(&t->memo, &hit))
-        return true;
-    for (size_t i = 0; i < t->call.nodes.n; i++) {
-        RtNode *node = t->call.nodes.at[i];
-        if (node->op != OP_INPUT && !is_pending(node))
-            return false;
-        node->index = (uint32_t)i;
-    }
-    return true;
-}
-
-/* What a replay holds: so many fresh results and values, each with a reference. */
-typedef struct Replay {
-    Template *t;
-    Call call;              /* borrows all arrays of the template */
-    size_t n_fresh, n_values;
-} Replay;
-
-static void replay_end(Replay *r)
-{
-    Template *t = r->t;
-    for (size_t k = 0; k < r->n_fresh; k++)
-        node_release(t->fresh[k]);
-    for (size_t i = 0; i < r->n_values; i++)
-        node_release(t->values[i]);
-    t->replaying = false;
-}
-
-/* Does the node lie in memory as the one that was traced? */
-static bool same_layout(const RtNode *node, const RtNode *traced)
-{
-    return node->strided == traced->strided &&
-           (!node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0);
-}
-
-/* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
-static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, bool *retrace)
-{
-    Template *t = r->t;
-    const Call *call = &t->call;
-    for (size_t i = 0; i < call->inputs.n; i++) {
-        uint32_t number = call->inputs.at[i];
-        TRY(source_node(&t->inputs[i], in, NULL, &t->now[number]));
-        *retrace |= !same_layout(t->now[number], call->nodes.at[number]);
-    }
-    for (size_t k = 0; k < call->outputs.n; k++) {
-        uint32_t number = call->outputs.at[k];
-        t->fresh[k] = t->now[number] = node_like(call->nodes.at[number]);
-        if (!t->fresh[k])
-            return ST_OUT_OF_MEMORY;
-        r->n_fresh++;
-    }
-    for (uint32_t i = 0; i < t->n_results; i++) {
-        TRY(source_node(&t->results[i], in, t->fresh, &t->values[i]));
-        node_retain(t->values[i]);
-        r->n_values++;
-    }
-    for (uint32_t d = 0; d < t->n_draws; d++) {
-        const Draw *draw = &t->draws[d];
-        if (draw->counter_scalar != UINT32_MAX)
-            t->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
-        if (draw->key_scalar != UINT32_MAX)
-            t->scalars[draw->key_scalar] = random_key();
-    }
-    r->call = *call;
-    r->call.nodes.at = t->now;
-    r->call.scalars.at = t->scalars;
-    r->call.facts.scalars = t->scalars;
-    r->call.held = t->held;
-    r->call.memo = &t->memo;
-    return ST_OK;
-}
-
-/* Exchanges what the assigned handles mean with `meaning`, references included. */
-static void swap_assigned(const Template *t, RtNode **meaning)
-{
-    for (uint32_t i = 0; i < t->n_assigned; i++) {
-        RtNode *before = t->assigned[i]->node;
-        t->assigned[i]->node = meaning[i];
-        meaning[i] = before;
-    }
-}
-
-/* Serves the call with the assigned handles already meaning its results, so that nothing but t->values holds what they meant
- * before and it may be overwritten in place. A failure gives them their old meaning back. */
-static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
-{
-    Template *t = r->t;
-    RtNode **meaning = t->values + n_out;
-    swap_assigned(t, meaning);
-    for (size_t i = 0; i < t->call.inputs.n; i++) {
-        t->held[i] = 0;
-        for (uint32_t k = 0; k < t->n_assigned; k++)
-            t->held[i] += meaning[k] == t->now[t->call.inputs.at[i]];
-    }
-    Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
-    if (status != ST_OK)
-        swap_assigned(t, meaning);
-    return status;
-}
-
-Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
-{
-    for (int i = 0; i < n_out; i++) {
-        out[i] = tensor_new(node_retain(values[i]));
-        if (!out[i]) {
-            memset(out, 0, sizeof(kiln_tensor *) * (size_t)n_out);
-            return ST_OUT_OF_MEMORY;
-        }
-    }
-    return ST_OK;
-}
-
-Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace)
-{
-    if (t->replaying) /* a deleter calls the function that lets the memory go */
-        return fail(ST_INVALID, "a deleter may not compute values");
-    *retrace = !renumber(t);
-    if (*retrace)
-        return ST_OK;
-    Replay r = {.t = t};
-    t->replaying = true;
-    Status status = replay_begin(&r, in, base, retrace);
-    if (status == ST_OK && !*retrace)
-        status = replay_serve(&r, (uint32_t)n_out, loc);
-    if (status == ST_OK && !*retrace)
-        status = template_hand_out(t->values, out, n_out);
-    replay_end(&r);
-    return status;
 }

@@ -3,11 +3,12 @@
  *
  * A template is the pending graph as a Call (runtime/call.h) whose inputs are placeholders, and where each value comes from at the
  * next call. Its nodes are private. Should the user keep one and evaluate it, replay notices that the template is spoilt.
+ * Made by runtime/template.c, replayed by runtime/replay.c.
  */
 #ifndef RUNTIME_TEMPLATE_H
 #define RUNTIME_TEMPLATE_H
 
-#include "runtime/call.h"
+#include "runtime/prepared.h"
 #include "runtime/trace.h"
 
 typedef enum SourceKind { FROM_ARG, FROM_HANDLE, FROM_NODE, FROM_RESULT } SourceKind;
@@ -15,6 +16,7 @@ typedef enum SourceKind { FROM_ARG, FROM_HANDLE, FROM_NODE, FROM_RESULT } Source
 /* Where a value comes from: argument k, a handle's current meaning, a fixed node, the call's k-th output. */
 typedef struct Source {
     uint8_t kind;
+    bool first;             /* RESULT: no earlier source is the same */
     uint32_t index;
     kiln_tensor *handle;    /* retained */
     RtNode *node;           /* retained */
@@ -63,6 +65,12 @@ struct Template {
     RtNode **values;            /* by the template's results; a reference each */
     uint64_t *scalars;
     uint32_t *held;
+    /* The fast path: the program of `memo`, prepared, while that is still the same. */
+    Prepared *prepared;
+    struct Variant *prepared_variant; /* what `memo` said then; NULL: nothing was tried */
+    uint64_t prepared_generation;
+    char **pointers;            /* by the call's inputs */
+    Storage **storages;         /* by its outputs */
 };
 
 /* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.

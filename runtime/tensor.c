@@ -7,7 +7,8 @@
  * it. Dropping a node that is the last user of its inputs drops those too: dead nodes are chained
  * through themselves, so depth costs no stack.
  *
- * Storage is rounded up to size classes (eight for each doubling) and kept, when freed, in one list
+ * A thread keeps a little of the small storage that it frees, struct and data, for its next results: no lock, no shared counter.
+ * Other storage is rounded up to size classes (eight for each doubling) and kept, when freed, in one list
  * for each class, up to half of the peak. A list is taken as a whole by an atomic exchange and what
  * is not needed is pushed back: no lock, so a fork at any moment is safe, and nobody can meet the
  * ABA problem.
@@ -264,6 +265,7 @@ static void *pool_pop(size_t rounded)
 
 void storage_trim(void)
 {
+    storages_end_thread(rt_thread());
     for (unsigned index = 0; index < SIZE_CLASSES; index++) {
         Block *block = atomic_exchange(&pool[index], NULL);
         while (block) {
@@ -304,8 +306,61 @@ static void *data_alloc(size_t bytes)
     return data;
 }
 
+enum { SMALL_KEPT = 1 << 16 }; /* bytes, in a thread; not counted as pooled */
+
+/* The thread's list for so many bytes; NULL: they are not small. */
+static Storage **small_list(RtThread *t, size_t bytes)
+{
+    return bytes <= SMALL_BYTES ? &t->small[bytes ? (bytes - 1) / SMALLEST : 0] : NULL;
+}
+
+static Storage *small_take(size_t bytes)
+{
+    RtThread *t = rt_thread();
+    Storage **list = small_list(t, bytes), *storage = list ? *list : NULL;
+    if (!storage)
+        return NULL;
+    *list = storage->user;
+    t->small_bytes -= (uint32_t)class_bytes(bytes);
+    atomic_store_explicit(&storage->refs, 1, memory_order_relaxed);
+    atomic_store_explicit(&storage->borrowed, false, memory_order_relaxed);
+    storage->user = NULL;
+    storage->bytes = bytes;
+    stat_live((int64_t)bytes);
+    return storage;
+}
+
+static bool small_keep(Storage *storage)
+{
+    RtThread *t = rt_thread();
+    Storage **list = POOLING ? small_list(t, storage->bytes) : NULL;
+    size_t rounded = class_bytes(storage->bytes);
+    if (!list || t->small_bytes + rounded > SMALL_KEPT)
+        return false;
+    stat_live(-(int64_t)storage->bytes);
+    t->small_bytes += (uint32_t)rounded;
+    storage->user = *list;
+    *list = storage;
+    return true;
+}
+
+void storages_end_thread(RtThread *t)
+{
+    for (int i = 0; i < SMALL_CLASSES; i++)
+        while (t->small[i]) {
+            Storage *storage = t->small[i];
+            t->small[i] = storage->user;
+            os_free(storage->data);
+            os_free(storage);
+        }
+    t->small_bytes = 0;
+}
+
 Storage *storage_new(size_t bytes)
 {
+    Storage *kept = small_take(bytes);
+    if (kept)
+        return kept;
     Storage *storage = os_calloc(1, sizeof *storage);
     void *data = storage ? data_alloc(bytes) : NULL;
     if (!data) {
@@ -351,6 +406,8 @@ Storage *storage_retain(Storage *storage)
 void storage_release(Storage *storage)
 {
     if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (storage->ours && !device_is_cuda(storage->device) && small_keep(storage))
         return;
     if (storage->ours) {
         stat_live(-(int64_t)storage->bytes);

@@ -13,12 +13,16 @@
 
 typedef struct ErrorState ErrorState; /* runtime/error.c */
 
+enum { SMALL_BYTES = 1024, SMALL_CLASSES = SMALL_BYTES / 64 }; /* storage that a thread keeps for itself */
+
 typedef struct RtThread {
     bool ready;
     uint32_t n_free_nodes, n_free_handles;
     uint32_t n_recorded;       /* nodes made and not yet counted in the statistics */
     RtNode *free_nodes;        /* linked through RtNode.data */
     kiln_tensor *free_handles; /* linked through kiln_tensor.node */
+    uint32_t small_bytes;      /* of the data of ... */
+    Storage *small[SMALL_CLASSES]; /* ... freed storage, by its size in steps of 64; linked through Storage.user */
     kiln_scope *scope;         /* innermost; the root scope at least, unless memory ran out */
     kiln_scope *free_scopes;
     RtNode **temp; /* nodes of the call being recorded (runtime/record.c) */
@@ -48,6 +52,7 @@ void errors_start_thread(RtThread *thread);
 void scopes_end_thread(RtThread *thread);
 void nodes_end_thread(RtThread *thread);
 void handles_end_thread(RtThread *thread);
+void storages_end_thread(RtThread *thread);
 void errors_end_thread(RtThread *thread);
 void cuda_end_thread(RtThread *thread);
 

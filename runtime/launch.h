@@ -1,0 +1,32 @@
+/*
+ * What launching a kernel is made of, for runtime/launch.c and for runtime/prepared.c, which does once what launch() does at each
+ * call. Under the evaluation lock.
+ */
+#ifndef RUNTIME_LAUNCH_H
+#define RUNTIME_LAUNCH_H
+
+#include "runtime/call.h"
+
+enum { LAUNCH_ALIGN = 64 };
+
+/* One phase of a kernel and how it is shared out among threads; a function of the size arguments alone. */
+typedef struct Phase {
+    KernelRun *run;
+    void *const *args;
+    int64_t number, tasks, grain;
+    int threads;            /* 1: on this one */
+    size_t scratch;         /* bytes for each thread, a multiple of LAUNCH_ALIGN */
+} Phase;
+
+Phase phase_of(const ProgKernel *kernel, void *const *args, int64_t number, int threads);
+void phase_run(const Phase *phase, char *scratch);
+
+size_t buffer_bytes(const ProgBuffer *buffer, const int64_t *sizes);
+/* Where each slot lies in the one block for all temporaries: a slot is as large as the largest buffer that uses it. Returns the
+ * block's bytes. */
+size_t launch_slots(const Program *program, const int64_t *sizes, size_t *offset);
+
+/* Room for the scratch of `threads` threads, shared by all launches: until the next call. NULL: out of memory (fail() was called). */
+char *launch_scratch(size_t per_thread, int threads);
+
+#endif

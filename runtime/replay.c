@@ -1,0 +1,295 @@
+/*
+ * Replaying templates of kiln_functions (template.h).
+ *
+ * The long way puts the current values into a copy of the call's node list, fresh nodes for the results, the stream's position and
+ * key into the scalars, and serves it like any other call: guards, cache, launch. What that finds is remembered (CacheMemo), and
+ * prepared (runtime/prepared.h): the next calls only put in pointers and scalars and run, until something leaves the cache or a better
+ * program comes.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "runtime/background.h"
+#include "runtime/device.h"
+#include "runtime/mark.h"
+#include "runtime/random.h"
+#include "runtime/stats.h"
+#include "runtime/template.h"
+
+#include <string.h>
+
+static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
+
+/* The node a source means now. Borrowed: an argument's handle is the caller's, the others' are held. */
+static RtNode *now_of(const Source *s, kiln_tensor *const *in, RtNode *const *results)
+{
+    switch ((SourceKind)s->kind) {
+    case FROM_ARG: return in[s->index]->node;
+    case FROM_HANDLE: return s->handle->node;
+    case FROM_NODE: return s->node;
+    case FROM_RESULT: break;
+    }
+    return results[s->index];
+}
+
+/* The same, evaluated unless it is a result. */
+static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const *results, RtNode **out)
+{
+    RtNode *node = now_of(s, in, results);
+    if (s->kind == FROM_HANDLE && is_pending(node))
+        TRY(eval_nodes(&node, 1, "kiln_function_call", node->loc));
+    *out = node;
+    return ST_OK;
+}
+
+/* A fresh pending node with the meaning of a template's node. */
+static RtNode *node_like(const RtNode *node)
+{
+    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
+    if (!copy)
+        return NULL;
+    copy->attr = node->attr;
+    copy->scalar = node->scalar;
+    copy->loc = node->loc;
+    for (uint32_t i = 0; i < node->n_in; i++)
+        copy->in[i] = node_retain(node->in[i]);
+    if (node->n_facts)
+        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
+    return copy;
+}
+
+/* Numbers the template's nodes as the call has them; false: one of them was evaluated from outside. Neither matters to a program
+ * that is known. */
+static bool renumber(const Template *t)
+{
+    CacheHit hit;
+    if (cache_recall(&t->memo, &hit))
+        return true;
+    for (size_t i = 0; i < t->call.nodes.n; i++) {
+        RtNode *node = t->call.nodes.at[i];
+        if (node->op != OP_INPUT && !is_pending(node))
+            return false;
+        node->index = (uint32_t)i;
+    }
+    return true;
+}
+
+/* What a replay holds: so many fresh results and values, each with a reference. */
+typedef struct Replay {
+    Template *t;
+    Call call;              /* borrows all arrays of the template */
+    size_t n_fresh, n_values;
+} Replay;
+
+static void replay_end(Replay *r)
+{
+    Template *t = r->t;
+    for (size_t k = 0; k < r->n_fresh; k++)
+        node_release(t->fresh[k]);
+    for (size_t i = 0; i < r->n_values; i++)
+        node_release(t->values[i]);
+    t->replaying = false;
+}
+
+/* Does the node lie in memory as the one that was traced, and has it the same marks? */
+static bool same_kind(const RtNode *node, const RtNode *traced)
+{
+    if (node->strided != traced->strided || (node->marks || traced->marks ? !marks_equal(node, traced) : false))
+        return false;
+    return !node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0;
+}
+
+/* The random stream's position and key, into the scalars. */
+static void put_draws(const Template *t, uint64_t base)
+{
+    for (uint32_t d = 0; d < t->n_draws; d++) {
+        const Draw *draw = &t->draws[d];
+        if (draw->counter_scalar != UINT32_MAX)
+            t->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
+        if (draw->key_scalar != UINT32_MAX)
+            t->scalars[draw->key_scalar] = random_key();
+    }
+}
+
+/* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
+static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, bool *retrace)
+{
+    Template *t = r->t;
+    const Call *call = &t->call;
+    for (size_t i = 0; i < call->inputs.n; i++) {
+        uint32_t number = call->inputs.at[i];
+        TRY(source_node(&t->inputs[i], in, NULL, &t->now[number]));
+        *retrace |= !same_kind(t->now[number], call->nodes.at[number]);
+    }
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        uint32_t number = call->outputs.at[k];
+        t->fresh[k] = t->now[number] = node_like(call->nodes.at[number]);
+        if (!t->fresh[k])
+            return ST_OUT_OF_MEMORY;
+        r->n_fresh++;
+    }
+    for (uint32_t i = 0; i < t->n_results; i++) {
+        TRY(source_node(&t->results[i], in, t->fresh, &t->values[i]));
+        node_retain(t->values[i]);
+        r->n_values++;
+    }
+    put_draws(t, base);
+    r->call = *call;
+    r->call.nodes.at = t->now;
+    r->call.scalars.at = t->scalars;
+    r->call.facts.scalars = t->scalars;
+    r->call.held = t->held;
+    r->call.memo = &t->memo;
+    return ST_OK;
+}
+
+/* Exchanges what the assigned handles mean with `meaning`, references included. */
+static void swap_assigned(const Template *t, RtNode **meaning)
+{
+    for (uint32_t i = 0; i < t->n_assigned; i++) {
+        RtNode *before = t->assigned[i]->node;
+        t->assigned[i]->node = meaning[i];
+        meaning[i] = before;
+    }
+}
+
+/* Serves the call with the assigned handles already meaning its results, so that nothing but t->values holds what they meant
+ * before and it may be overwritten in place. A failure gives them their old meaning back. */
+static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
+{
+    Template *t = r->t;
+    RtNode **meaning = t->values + n_out;
+    swap_assigned(t, meaning);
+    for (size_t i = 0; i < t->call.inputs.n; i++) {
+        t->held[i] = 0;
+        for (uint32_t k = 0; k < t->n_assigned; k++)
+            t->held[i] += meaning[k] == t->now[t->call.inputs.at[i]];
+    }
+    Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
+    if (status != ST_OK)
+        swap_assigned(t, meaning);
+    return status;
+}
+
+Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
+{
+    for (int i = 0; i < n_out; i++) {
+        out[i] = tensor_new(node_retain(values[i]));
+        if (!out[i]) {
+            memset(out, 0, sizeof(kiln_tensor *) * (size_t)n_out);
+            return ST_OUT_OF_MEMORY;
+        }
+    }
+    return ST_OK;
+}
+
+/* --- the fast path ------------------------------------------------------------------------------------------------------- */
+
+static bool logging(void) { return log_on(LOG_PERF) || log_on(LOG_CACHE) || log_on(LOG_BREAKS); }
+
+/* An evaluated node with the meaning of a template's. */
+static RtNode *computed_node(const RtNode *like, Storage *storage)
+{
+    RtNode *node = node_new((Op)like->op, (DType)like->dtype, like->rank, like->dim, 0, 0);
+    if (!node)
+        return NULL;
+    node->attr = like->attr;
+    node->loc = like->loc;
+    node_set_storage(node, storage, storage->data);
+    return node;
+}
+
+/* The results as nodes, t->values[i] with a reference each. On failure there are none, and no storages. */
+static Status make_values(Template *t, kiln_tensor *const *in)
+{
+    const Call *call = &t->call;
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        t->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], t->storages[k]);
+        if (t->fresh[k])
+            continue;
+        for (size_t j = k; j < call->outputs.n; j++)
+            storage_release(t->storages[j]);
+        while (k-- > 0)
+            node_release(t->fresh[k]);
+        return ST_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < t->n_results; i++) {
+        const Source *s = &t->results[i];
+        t->values[i] = now_of(s, in, t->fresh);
+        if (s->kind != FROM_RESULT || !s->first) /* else the node's first reference */
+            node_retain(t->values[i]);
+    }
+    return ST_OK;
+}
+
+/*
+ * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
+ * arguments and captured tensors have handles. False: not this time; nothing was done.
+ */
+static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **out, uint64_t base, Status *status)
+{
+    const Call *call = &t->call;
+    CacheHit hit;
+    if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
+        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging())
+        return false;
+    for (size_t i = 0; i < call->inputs.n; i++) {
+        const RtNode *node = now_of(&t->inputs[i], in, NULL);
+        if (is_pending(node) || device_is_cuda(node_device(node)) || !same_kind(node, call->nodes.at[call->inputs.at[i]]))
+            return false;
+        t->pointers[i] = node->data;
+    }
+    put_draws(t, base);
+    stat_count(STAT_EVALS, 1);
+    stat_count(STAT_HITS, 1);
+    *status = prepared_run(t->prepared, t->pointers, t->scalars, t->storages);
+    if (*status == ST_OK)
+        *status = make_values(t, in);
+    for (uint32_t i = 0; i < t->n_results && *status == ST_OK; i++) {
+        out[i] = tensor_new(t->values[i]);
+        if (out[i])
+            continue;
+        for (uint32_t j = i + 1; j < t->n_results; j++)
+            node_release(t->values[j]);
+        memset(out, 0, sizeof *out * t->n_results);
+        *status = ST_OUT_OF_MEMORY;
+    }
+    return true;
+}
+
+/* After a call the long way: prepares what it remembered, once for each program. */
+static void prepare(Template *t)
+{
+    CacheHit hit;
+    if (t->n_assigned || !t->call.outputs.n || device_is_cuda(t->call.device) || !cache_recall(&t->memo, &hit) ||
+        (t->prepared_variant == hit.variant && t->prepared_generation == t->memo.generation))
+        return;
+    prepared_free(t->prepared);
+    t->prepared = prepared_new(hit.program, hit.sizes);
+    t->prepared_variant = hit.variant;
+    t->prepared_generation = t->memo.generation;
+}
+
+Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace)
+{
+    if (t->replaying) /* a deleter calls the function that lets the memory go */
+        return fail(ST_INVALID, "a deleter may not compute values");
+    Status status;
+    *retrace = false;
+    if (replay_prepared(t, in, out, base, &status))
+        return status;
+    *retrace = !renumber(t);
+    if (*retrace)
+        return ST_OK;
+    Replay r = {.t = t};
+    t->replaying = true;
+    status = replay_begin(&r, in, base, retrace);
+    if (status == ST_OK && !*retrace)
+        status = replay_serve(&r, (uint32_t)n_out, loc);
+    if (status == ST_OK && !*retrace)
+        status = template_hand_out(t->values, out, n_out);
+    replay_end(&r);
+    if (status == ST_OK && !*retrace)
+        prepare(t);
+    return status;
+}

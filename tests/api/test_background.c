@@ -1,4 +1,4 @@
-/* KILN_ASYNC_COMPILE: who waits, what is compiled when, the same bits, failures, functions, fork and exit. */
+/* KILN_ASYNC_COMPILE: who waits, what is compiled when, the same bits, failures, functions, fork. Exit: threads/exit.c. */
 #include "api.h"
 
 #include <stdio.h>
@@ -275,29 +275,5 @@ Test(background, fork_while_something_is_compiled, .timeout = 240)
         int status = -1;
         cr_assert(child > 0 && waitpid(child, &status, 0) == child);
         cr_assert(status == 0, "child %d: %x", (int)k, (unsigned)status);
-    }
-}
-
-/* exit in the middle of a background compile: ends, and soon. */
-Test(background, exit_while_something_is_compiled, .timeout = 240)
-{
-    for (int k = 0; k < 8; k++) {
-        pid_t child = fork();
-        if (child == 0) {
-            alarm(60);
-            start();
-            for (int64_t n = 0; n < 6; n++) {
-                kiln_tensor *x = ramp(8, 8);
-                for (int64_t i = 0; i <= n; i++)
-                    x = kiln_softmax(kiln_sin(kiln_mul(x, x)), i % 2 != 0);
-                if (kiln_eval(x) != KILN_OK)
-                    _exit(1);
-            }
-            usleep((useconds_t)(k * 3000));
-            exit(0);
-        }
-        int status = -1;
-        cr_assert(child > 0 && waitpid(child, &status, 0) == child);
-        cr_assert(status == 0, "child %d: %x", k, (unsigned)status);
     }
 }

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { THREADS = 3, ROUNDS = 120, FORKS = 6, MOST = 200 };
+enum { THREADS = 3, ROUNDS = 70, FORKS = 4, MOST = 200 };
 
 static atomic_int failures, at_work;
 static kiln_tensor *ones; /* evaluated, read by all */

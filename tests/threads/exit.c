@@ -1,0 +1,76 @@
+/*
+ * A process ends, by exit() in its main thread or in another, at any moment of a compile in the background: soon, with its own status,
+ * and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
+ */
+#include "kiln.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CHILDREN = 10, STRUCTURES = 4, STATUS = 7 };
+
+/* Graphs of several kernels, each of a structure of its own: the most general program of each is queued. */
+static bool queue_some(void)
+{
+    float data[64];
+    for (int i = 0; i < 64; i++)
+        data[i] = (float)i * 0.01f;
+    if (kiln_set_option("async_compile", "1") != KILN_OK)
+        return false;
+    for (int n = 0; n < STRUCTURES; n++) {
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(8, 8), data);
+        for (int i = 0; i <= n; i++)
+            x = kiln_softmax(kiln_sin(kiln_mul(x, x)), i % 2);
+        if (kiln_eval(x) != KILN_OK)
+            return false;
+    }
+    return true;
+}
+
+static void *exit_here(void *unused)
+{
+    (void)unused;
+    exit(STATUS);
+}
+
+static void child(int k)
+{
+    pthread_t thread;
+    alarm(60);
+    if (!queue_some())
+        _exit(1);
+    usleep((useconds_t)(k / 2 * 3000));
+    if (k % 2 == 0)
+        exit(STATUS);
+    /* In another thread: what LLVM makes when it first needs it may go before the compile ends, unless one has ended already. */
+    kiln_stats stats;
+    do {
+        usleep(1000);
+        kiln_get_stats(&stats);
+    } while (stats.background_compiles == 0);
+    if (pthread_create(&thread, NULL, exit_here, NULL) != 0)
+        _exit(1);
+    pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+    int failures = 0;
+    for (int k = 0; k < CHILDREN; k++) {
+        int status = -1;
+        pid_t pid = fork();
+        if (pid == 0)
+            child(k);
+        if (pid < 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status) || WEXITSTATUS(status) != STATUS) {
+            fprintf(stderr, "child %d: status %x\n", k, (unsigned)status);
+            failures++;
+        }
+    }
+    if (!failures)
+        printf("%d processes ended\n", CHILDREN);
+    return failures != 0;
+}

@@ -97,7 +97,7 @@ static Status compute(Call *call, Sync *sync)
         log_hit(call);
         background_improve(call, sync, &hit);
     } else if (store_find(call, sync, &miss, &hit)) {
-        stat_add(STAT_HITS, 1);
+        stat_count(STAT_HITS, 1);
         stat_add(STAT_DISK_HITS, 1);
         background_improve(call, sync, &hit);
     } else {

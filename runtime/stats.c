@@ -1,6 +1,5 @@
 /* The counters of runtime/stats.h and their public face, kiln_stats. */
 #include "runtime/stats.h"
-#include "runtime/store.h"
 #include "runtime/thread.h"
 
 #include <string.h>
@@ -83,7 +82,6 @@ void kiln_get_stats(kiln_stats *stats)
 void kiln_reset_stats(void)
 {
     nodes_count(rt_thread());
-    store_log_reset();
     for (int i = 0; i < STAT_COUNT; i++)
         if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_POOLED)
             atomic_store_explicit(&forgotten[i], stat_get((StatId)i), memory_order_relaxed);

@@ -44,7 +44,6 @@ void store_log_info(Disk *disk);            /* the file `info`, if it says somet
 void store_log_miss(Disk *disk, const char *key, const Call *call, const Sync *sync, const CacheMiss *miss);
 typedef enum StoreRefusal { REFUSED_DAMAGED, REFUSED_UNREADABLE, REFUSED_MAKER, REFUSAL_COUNT } StoreRefusal;
 void store_log_refused(StoreRefusal why);
-void store_log_reset(void);                 /* kiln_reset_stats: what was counted so far still belongs to the process */
 void store_log_forked(void);                /* in a child: what the parent did is the parent's */
 
 #endif

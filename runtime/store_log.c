@@ -18,7 +18,7 @@ enum { COUNTERS_LIMIT = 4 << 20, MISSES_LIMIT = 1 << 20 };
 
 static Disk *_Atomic log_disk;               /* where this process's counters go */
 static _Atomic int64_t refused[REFUSAL_COUNT];
-static _Atomic int64_t carried[COUNTER_COUNT], carried_misses[REASON_COUNT]; /* beyond what the statistics say */
+static _Atomic int64_t before[COUNTER_COUNT], misses_before[REASON_COUNT]; /* what is written already, or was a parent's */
 
 static const char *const refusal_names[REFUSAL_COUNT] = {
     [REFUSED_DAMAGED] = "damaged", [REFUSED_UNREADABLE] = "unreadable", [REFUSED_MAKER] = "maker"};
@@ -42,20 +42,17 @@ static int64_t counted(CounterId id)
     return 0;
 }
 
-/* factor 1: what the statistics say now is kept beside them; -1: it does not count. */
-static void carry(int factor)
+static void count_from_here(void)
 {
     for (int i = 0; i < COUNTER_COUNT; i++)
-        carried[i] = (factor > 0 ? carried[i] : 0) + factor * counted((CounterId)i);
+        before[i] = counted((CounterId)i);
     for (int i = 0; i < REASON_COUNT; i++)
-        carried_misses[i] = (factor > 0 ? carried_misses[i] : 0) + factor * stat_misses[i];
+        misses_before[i] = stat_misses[i];
 }
-
-void store_log_reset(void) { carry(1); }
 
 void store_log_forked(void)
 {
-    carry(-1);
+    count_from_here();
     for (int i = 0; i < REFUSAL_COUNT; i++)
         refused[i] = 0;
     cache_take_hits(NULL, NULL);
@@ -87,9 +84,9 @@ static Status write_counters(Arena *arena, void *user)
     record_number(&line, "time", os_time());
     size_t empty = line.len;
     for (int i = 0; i < COUNTER_COUNT; i++)
-        add_number(&line, "", counter_name((CounterId)i), counted((CounterId)i) + carried[i]);
+        add_number(&line, "", counter_name((CounterId)i), counted((CounterId)i) - before[i]);
     for (int i = 0; i < REASON_COUNT; i++)
-        add_number(&line, "miss.", reason_name((Reason)i), stat_misses[i] + carried_misses[i]);
+        add_number(&line, "miss.", reason_name((Reason)i), stat_misses[i] - misses_before[i]);
     for (int i = 0; i < REFUSAL_COUNT; i++)
         add_number(&line, "refused.", refusal_names[i], refused[i]);
     if (line.len == empty)
@@ -112,10 +109,10 @@ static void write_at_exit(void)
 void store_log_open(Disk *disk)
 {
     static atomic_bool registered;
-    Disk *before = atomic_exchange(&log_disk, disk);
-    if (before) {
-        (void)with_arena(write_counters, before);
-        carry(-1);
+    Disk *last = atomic_exchange(&log_disk, disk);
+    if (last) {
+        (void)with_arena(write_counters, last);
+        count_from_here();
     }
     if (!atomic_exchange(&registered, true))
         (void)atexit(write_at_exit);

@@ -311,7 +311,7 @@ enum { SMALL_KEPT = 1 << 16 }; /* bytes, in a thread; not counted as pooled */
 /* The thread's list for so many bytes; NULL: they are not small. */
 static Storage **small_list(RtThread *t, size_t bytes)
 {
-    return bytes <= SMALL_BYTES ? &t->small[bytes ? (bytes - 1) / SMALLEST : 0] : NULL;
+    return bytes <= SMALL_BYTES ? &t->small[bytes ? (bytes - 1) / SMALL_STEP : 0] : NULL;
 }
 
 static Storage *small_take(size_t bytes)
@@ -321,7 +321,7 @@ static Storage *small_take(size_t bytes)
     if (!storage)
         return NULL;
     *list = storage->user;
-    t->small_bytes -= (uint32_t)class_bytes(bytes);
+    t->small_bytes -= (uint32_t)size_class_bytes(bytes);
     atomic_store_explicit(&storage->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&storage->borrowed, false, memory_order_relaxed);
     storage->user = NULL;
@@ -334,7 +334,7 @@ static bool small_keep(Storage *storage)
 {
     RtThread *t = rt_thread();
     Storage **list = POOLING ? small_list(t, storage->bytes) : NULL;
-    size_t rounded = class_bytes(storage->bytes);
+    size_t rounded = size_class_bytes(storage->bytes);
     if (!list || t->small_bytes + rounded > SMALL_KEPT)
         return false;
     stat_live(-(int64_t)storage->bytes);

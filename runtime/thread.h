@@ -13,7 +13,7 @@
 
 typedef struct ErrorState ErrorState; /* runtime/error.c */
 
-enum { SMALL_BYTES = 1024, SMALL_CLASSES = SMALL_BYTES / 64 }; /* storage that a thread keeps for itself */
+enum { SMALL_BYTES = 1024, SMALL_STEP = 64, SMALL_CLASSES = SMALL_BYTES / SMALL_STEP }; /* storage that a thread keeps for itself */
 
 typedef struct RtThread {
     bool ready;

@@ -163,8 +163,6 @@ static void finish_inst(Decoder *d)
     if (in->types == 0 && *ptx_op_rows[in->op].types && in->op != OP_BAR && in->op != OP_BARRIER &&
         in->op != OP_NANOSLEEP)
         ptx_fail(d->p, in->line, "'%s' without a type", ptx_op_names[in->op]);
-    if ((in->op == OP_SETP || in->op == OP_SET) && in->mod[C_COMPARE] == M_ABSENT)
-        ptx_fail(d->p, in->line, "'%s' without a comparison", ptx_op_names[in->op]);
     if (in->op == OP_MMA || in->op == OP_LDMATRIX || in->op == OP_STMATRIX) {
         const char *problem = mma_problem(in);
         if (problem)
@@ -208,7 +206,8 @@ static FunctionText *look_for_callee(Decoder *d)
     if (t->kind == TOKEN_PUNCT && t->text[0] == '(') {
         while (t->kind != TOKEN_END && !(t->kind == TOKEN_PUNCT && t->text[0] == ')'))
             t++;
-        t += 2; // ")" and ","
+        for (int skip = 0; skip < 2 && t->kind != TOKEN_END; skip++) // ")" and ","
+            t++;
     }
     if (t->kind != TOKEN_WORD)
         ptx_fail(d->p, t->line, "bad call");

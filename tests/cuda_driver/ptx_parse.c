@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VARIABLE_LIMIT ((size_t)1 << 40)
+#define INITIAL_LIMIT ((size_t)64 << 20)
+enum { ALIGN_LIMIT = 4096, PARAM_LIMIT = 32764 };
+
 const PtxTypeInfo ptx_types[T_COUNT] = {
     [T_NONE] = {"", 0, 0, 0},
 #define TYPE(name, text, bits, cls, lanes) [T_##name] = {text, bits, cls, lanes},
@@ -118,8 +122,8 @@ static Declaration parse_declaration(Parser *p)
     size_t natural = ptx_types[d.type].bits / 8u * d.lanes;
     if (d.align == 0)
         d.align = natural;
-    if (d.align & (d.align - 1))
-        ptx_fail(p, line, "alignment %zu is no power of two", d.align);
+    if (d.align & (d.align - 1) || d.align > ALIGN_LIMIT)
+        ptx_fail(p, line, "alignment %zu is no power of two up to %d", d.align, ALIGN_LIMIT);
     return d;
 }
 
@@ -156,6 +160,8 @@ static void parse_element(Parser *p, Variable *v, uint8_t *bytes, size_t size, s
 
 static void parse_initial(Parser *p, Variable *v, size_t size)
 {
+    if (v->size > INITIAL_LIMIT)
+        ptx_fail(p, peek(p)->line, "'%s' is too large for initial values", v->name);
     uint8_t *bytes = arena_alloc(p->arena, v->size);
     v->initial = bytes;
     size_t offset = 0, depth = 0;
@@ -189,6 +195,8 @@ Variable *ptx_variables(Parser *p, Space space, bool external)
             size_t count = (size_t)expect_integer(p);
             ptx_expect(p, ">");
             const char *prefix = v->name;
+            if (count > 1u << 16 || strlen(prefix) > 200)
+                ptx_fail(p, peek(p)->line, "too many variables '%s'", prefix);
             for (size_t i = 0; i < count; i++) {
                 char text[256];
                 Variable *one = arena_alloc(p->arena, sizeof *one);
@@ -202,7 +210,7 @@ Variable *ptx_variables(Parser *p, Space space, bool external)
         }
         while (ptx_accept(p, "[")) {
             uint64_t n = peek(p)->kind == TOKEN_INTEGER ? expect_integer(p) : 0;
-            if (n > SIZE_MAX / 16 / (v->size ? v->size : 1))
+            if (n > VARIABLE_LIMIT / (v->size ? v->size : 1))
                 ptx_fail(p, peek(p)->line, "'%s' is too large", v->name);
             v->size *= (size_t)n;
             ptx_expect(p, "]");
@@ -242,7 +250,10 @@ static Param *parse_params(Parser *p, size_t *count)
         q->align = d.align;
         q->size = ptx_types[d.type].bits / 8u * d.lanes;
         while (ptx_accept(p, "[")) {
-            q->size *= peek(p)->kind == TOKEN_INTEGER ? (size_t)expect_integer(p) : 0;
+            uint64_t n_elements = peek(p)->kind == TOKEN_INTEGER ? expect_integer(p) : 0;
+            if (n_elements > PARAM_LIMIT)
+                ptx_fail(p, peek(p)->line, "parameter '%s' is too large", q->name);
+            q->size *= (size_t)n_elements;
             ptx_expect(p, "]");
         }
         offset = align_up(offset, q->align);

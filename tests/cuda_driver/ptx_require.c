@@ -116,9 +116,34 @@ static void require_bf16(const Inst *in, int *sm, int *version)
     *version = to == T_F32 ? 71 : 78;
 }
 
+// Classes of which the instruction must name a member.
+static const struct Needed {
+    PtxOp op;
+    PtxClass cls;
+    const char *text;
+} needed[] = {
+    {OP_SETP, C_COMPARE, "a comparison"},   {OP_SET, C_COMPARE, "a comparison"},  {OP_ATOM, C_ATOMIC, "an operation"},
+    {OP_RED, C_ATOMIC, "an operation"},     {OP_REDUX, C_ATOMIC, "an operation"}, {OP_SHFL, C_SHUFFLE, "a mode"},
+    {OP_VOTE, C_VOTE, "a mode"},            {OP_MATCH, C_VOTE, "a mode"},         {OP_ISSPACEP, C_SPACE, "a space"},
+    {OP_CVTA, C_SPACE, "a space"},          {OP_SHF, C_DIRECTION, ".l or .r"},    {OP_SHF, C_SHIFT, ".wrap or .clamp"},
+    {OP_SZEXT, C_SHIFT, ".wrap or .clamp"}, {OP_BMSK, C_SHIFT, ".wrap or .clamp"}, {OP_TESTP, C_TEST, "a property"},
+    {OP_CP, C_ASYNC, ".async"},
+};
+
+// Instructions with two types.
+static bool wants_two_types(PtxOp op)
+{
+    return op == OP_CVT || op == OP_SET || op == OP_SLCT || op == OP_DP4A;
+}
+
 // The modifier without which the instruction is incomplete, as text; NULL: nothing is missing.
 static const char *missing_modifier(const Inst *in)
 {
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (needed[i].op == in->op && in->mod[needed[i].cls] == M_ABSENT)
+            return needed[i].text;
+    if (wants_two_types((PtxOp)in->op) && in->types != 2)
+        return "two types";
     const PtxTypeInfo *type = &ptx_types[in->type[0]], *from = &ptx_types[in->type[1]];
     bool round = in->mod[C_ROUND] != M_ABSENT, approx = (in->flags & (FLAG(approx) | FLAG(full))) != 0;
     switch ((PtxOp)in->op) {
@@ -145,6 +170,13 @@ static const char *missing_modifier(const Inst *in)
         bool exact = to_float == from_float && (!to_float || from->bits < type->bits || in->type[0] == in->type[1]);
         return round || exact ? NULL : "a rounding mode";
     }
+    case OP_ATOM:
+        return (in->mod[C_ATOMIC] == M_ATOMIC_cas) == (in->operands == 4) ? NULL : "three or four operands";
+    case OP_BAR:
+    case OP_BARRIER:
+        if (!(in->flags & FLAG(sync)) && !in->mod[C_SYNC])
+            return ".sync, .arrive or .red";
+        return in->mod[C_SYNC] == M_SYNC_red && (!in->mod[C_REDUCE] || in->types != 1) ? "a reduction and its type" : NULL;
     case OP_SHFL:
     case OP_VOTE:
     case OP_MATCH:

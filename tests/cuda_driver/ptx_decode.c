@@ -64,7 +64,7 @@ static void parse_modifier(Decoder *d, const char *opcode, const Token *t)
     const OpRow *row = &ptx_op_rows[in->op];
     PtxType type = ptx_type_of(t->text);
     if (type != T_NONE && has_type(row->types, t->text)) {
-        if (in->types == sizeof in->type)
+        if (in->types == ptx_types_of((PtxOp)in->op))
             ptx_fail(d->p, t->line, "'%s' with too many types", opcode);
         in->type[in->types++] = (uint8_t)type;
         return;
@@ -72,6 +72,9 @@ static void parse_modifier(Decoder *d, const char *opcode, const Token *t)
     for (int m = 1; m < M_COUNT; m++) {
         if (strcmp(modifiers[m].text, t->text) || !takes_class(row->classes, modifiers[m].cls))
             continue;
+        bool again = modifiers[m].cls == C_FLAG || modifiers[m].cls == C_LEVEL || modifiers[m].cls == C_LAYOUT || in->op == OP_CP;
+        if (in->mod[modifiers[m].cls] && !again)
+            ptx_fail(d->p, t->line, "'%s' with two modifiers of one kind", opcode);
         in->mod[modifiers[m].cls] = (uint16_t)m;
         if (modifiers[m].cls == C_FLAG)
             in->flags |= 1u << (m - M_FLAG_ftz);
@@ -380,6 +383,7 @@ static void declare_variables(Decoder *d, Space space)
             ptx_fail(d->p, line, "initial value of '%s', which is not in .global or .const", v->name);
         Symbol *s = ptx_add_symbol(d, SYMBOL_VARIABLE, v->name);
         s->space = SPACE_LOCAL;
+        s->is_param = space == SPACE_PARAM;
         s->size = v->size;
         s->offset = ptx_place_local(d, v);
         if (space == SPACE_LOCAL) // .param variables live in registers
@@ -440,8 +444,6 @@ static void decode_body(Decoder *d)
         } else if (ptx_accept(d->p, "}")) {
             d->scope = d->scope->parent;
             depth--;
-        } else if (ptx_accept(d->p, ";")) {
-            continue;
         } else if (t->kind == TOKEN_WORD && t[1].kind == TOKEN_PUNCT && t[1].text[0] == ':') {
             Symbol *s = ptx_add_symbol(d, SYMBOL_LABEL, t->text);
             s->target = (uint32_t)d->k->code_count;
@@ -486,6 +488,7 @@ void ptx_decode(Parser *p, FunctionText *f)
     for (size_t i = 0; i < f->param_count; i++) {
         Symbol *s = ptx_add_symbol(&d, SYMBOL_VARIABLE, f->params[i].name);
         s->space = SPACE_PARAM;
+        s->is_param = true;
         s->offset = (int64_t)f->params[i].offset;
         s->size = f->params[i].size;
     }

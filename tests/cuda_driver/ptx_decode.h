@@ -20,6 +20,7 @@ typedef struct Symbol {
     uint32_t slot;  // of the (first) register
     PtxType type;
     Space space; // of a variable: SPACE_LOCAL, or SPACE_PARAM (the kernel's own)
+    bool is_param;  // declared .param, wherever it lies
     int64_t offset;
     size_t size;
     uint32_t target; // of a label

@@ -171,7 +171,7 @@ Token *ptx_lex(Parser *p, const char *text, size_t size)
         char c = *start;
         if (isdigit((unsigned char)c)) {
             lex_number(&lx);
-        } else if (word_char(c) || c == '%') {
+        } else if (word_char(c) || (c == '%' && lx.end - start >= 2 && word_char(start[1]))) {
             for (lx.at++; lx.at < lx.end && word_char(*lx.at);)
                 lx.at++;
             add_token(&lx, TOKEN_WORD, start, (size_t)(lx.at - start));
@@ -190,7 +190,7 @@ Token *ptx_lex(Parser *p, const char *text, size_t size)
                 ptx_fail(p, lx.line, "string without end");
             add_token(&lx, TOKEN_STRING, start + 1, (size_t)(lx.at - start) - 1);
             lx.at++;
-        } else if (strchr("{}()[],;:+-*/=<>|@!&~^", c)) {
+        } else if (strchr("{}()[],;:+-=<>|@!", c)) {
             lx.at++;
             add_token(&lx, TOKEN_PUNCT, start, 1);
         } else {

@@ -243,6 +243,9 @@ static void parse_element(Decoder *d, PtxType want, unsigned bits, bool wider, b
     if (is_result)
         ptx_fail(d->p, t->line, "expected a register for the result, found '%s'", t->text);
     uint64_t value;
+    bool floats = want == T_F32 || want == T_F64, integers = ptx_types[want].cls == 'u' || ptx_types[want].cls == 's';
+    if ((floats && t->kind == TOKEN_INTEGER) || (integers && t->kind == TOKEN_FLOAT))
+        ptx_fail(d->p, t->line, "constant '%s' for an operand of type .%s", t->text, ptx_types[want].text);
     if (t->kind == TOKEN_INTEGER)
         value = minus ? 0 - t->value : t->value;
     else if (t->kind == TOKEN_FLOAT && !minus)
@@ -272,9 +275,15 @@ static void parse_address(Decoder *d)
                 ptx_fail(d->p, t->line, "'%s' of type .%s is no address", t->text, ptx_types[s->type].text);
         } else if (s && s->kind == SYMBOL_VARIABLE) {
             arg->offset = s->offset;
-            if (d->in.mod[C_SPACE] == M_SPACE_param && s->space == SPACE_LOCAL)
+            bool says_param = exec_space(&d->in) == SPACE_PARAM;
+            if (says_param != s->is_param)
+                ptx_fail(d->p, t->line, "'%s' is %s .param variable", t->text, s->is_param ? "a" : "no");
+            if (says_param && s->space == SPACE_LOCAL)
                 d->in.mod[C_SPACE] = M_SPACE_local; // .param variables of calls are local memory
         } else if ((v = find_variable(d, t->text))) {
+            bool copy = d->in.op == OP_CP; // whose two addresses are in spaces of their own
+            if (!copy && d->in.mod[C_SPACE] && exec_space(&d->in) != v->space)
+                ptx_fail(d->p, t->line, "'%s' is not in the space of this instruction", t->text);
             arg->slot = constant_slot(d, 0, v);
         } else {
             ptx_fail(d->p, t->line, "unknown name '%s'", t->text);

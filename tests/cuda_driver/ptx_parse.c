@@ -102,6 +102,8 @@ static Declaration parse_declaration(Parser *p)
             break;
         p->at++;
         PtxType type = ptx_type_of(t->text);
+        if (type != T_NONE && d.type != T_NONE)
+            ptx_fail(p, t->line, "declaration with two types");
         if (type != T_NONE)
             d.type = type;
         else if (!strcmp(t->text, "align"))
@@ -373,6 +375,7 @@ static void parse_header(Parser *p)
             ptx_fail(p, line, "unknown target '%s'", target);
         }
     } while (ptx_accept(p, ","));
+    ptx_require_version(p, line);
     if (accept_dot(p, "address_size") && expect_integer(p) != 64)
         ptx_fail(p, peek(p)->line, "only 64-bit addresses are supported");
 }

@@ -130,10 +130,11 @@ static const struct Needed {
     {OP_CP, C_ASYNC, ".async"},
 };
 
-// Instructions with two types.
-static bool wants_two_types(PtxOp op)
+unsigned ptx_types_of(PtxOp op)
 {
-    return op == OP_CVT || op == OP_SET || op == OP_SLCT || op == OP_DP4A;
+    if (op == OP_MMA)
+        return 4;
+    return op == OP_CVT || op == OP_SET || op == OP_SLCT || op == OP_DP4A ? 2 : 1;
 }
 
 // The modifier without which the instruction is incomplete, as text; NULL: nothing is missing.
@@ -142,7 +143,7 @@ static const char *missing_modifier(const Inst *in)
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (needed[i].op == in->op && in->mod[needed[i].cls] == M_ABSENT)
             return needed[i].text;
-    if (wants_two_types((PtxOp)in->op) && in->types != 2)
+    if (ptx_types_of((PtxOp)in->op) == 2 && in->types != 2)
         return "two types";
     const PtxTypeInfo *type = &ptx_types[in->type[0]], *from = &ptx_types[in->type[1]];
     bool round = in->mod[C_ROUND] != M_ABSENT, approx = (in->flags & (FLAG(approx) | FLAG(full))) != 0;
@@ -202,4 +203,21 @@ void ptx_require(Parser *p, const Inst *in)
     if (sm > m->target || version > m->version)
         ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d",
                  ptx_op_names[in->op], sm, version / 10, version % 10, m->target, m->version / 10, m->version % 10);
+}
+
+void ptx_require_version(Parser *p, uint32_t line)
+{
+    static const struct {
+        int target, version;
+    } table[] = {{0, 10}, {60, 50}, {70, 60}, {72, 61}, {75, 63}, {80, 70}, {86, 71}, {87, 74}, {89, 78}, {90, 78}, {100, 86}, {120, 87}};
+    const PtxModule *m = p->module;
+    int least = 10;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].target <= m->target)
+            least = table[i].version;
+    if (m->target == 90 && m->target_suffix == 'a')
+        least = 80;
+    if (m->version < least)
+        ptx_fail(p, line, "PTX %d.%d does not know sm_%d%.1s: it came with %d.%d", m->version / 10, m->version % 10, m->target,
+                 &m->target_suffix, least / 10, least % 10);
 }

@@ -210,6 +210,10 @@ static void bad_text(void)
     refused_text("hello", CUDA_ERROR_INVALID_PTX, "expected .version");
     refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
                  "PTX 8.3 is newer than the driver's 8.0");
+    refused_text(".version 6.4\n.target sm_80\n", CUDA_ERROR_INVALID_PTX, "PTX 6.4 does not know sm_80");
+    refused_text(BODY("add.f32 %f1, %f1, 1;"), CUDA_ERROR_INVALID_PTX, "constant '1' for an operand of type .f32");
+    refused_text(BODY("add.u32.u32 %r1, %r1, 1;"), CUDA_ERROR_INVALID_PTX, "too many types");
+    refused_text(BODY("ld.global.shared.u32 %r1, [%d1];"), CUDA_ERROR_INVALID_PTX, "two modifiers of one kind");
     refused_text(".version 7.8\n.target sm_90\n", CUDA_ERROR_NO_BINARY_FOR_GPU, "compute capability 8.0");
     CHECK(cu.test_cuda_configure("cc=9.0") == 0);
     CHECK(harness_text(".version 8.0\n.target sm_90a\n") != NULL);

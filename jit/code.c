@@ -134,7 +134,7 @@ static Status symbol_at(const Loader *l, uint64_t n, Elf64_Sym *symbol, const ch
 static Status resolve(const Loader *l, uint64_t n, size_t *offset)
 {
     Elf64_Sym symbol;
-    const char *name;
+    const char *name = "";
     TRY(symbol_at(l, n, &symbol, &name));
     if (symbol.st_shndx == SHN_UNDEF)
         return fail(ST_FORMAT, "kernel object: undefined symbol %.64s", name);
@@ -214,7 +214,7 @@ static Status find_functions(Loader *l)
     l->run = l->query = SIZE_MAX;
     for (size_t n = 1; n < l->n_symbols; n++) {
         Elf64_Sym symbol;
-        const char *name;
+        const char *name = "";
         TRY(symbol_at(l, n, &symbol, &name));
         size_t *which = !strcmp(name, "run") ? &l->run : !strcmp(name, "query") ? &l->query : NULL;
         if (!which)

@@ -142,10 +142,14 @@ Test(entry, messages_say_what_is_wrong)
     bytes[s.n - 1] ^= 1;
     cr_assert_eq(entry_parse(bytes, s.n, &arena, &v), ST_FORMAT);
     cr_assert_not_null(strstr(fail_message(), "checksum"), "%s", fail_message());
+    cr_assert_eq(entry_format(bytes, s.n), ENTRY_FORMAT);
     bytes[8]++;
+    cr_assert_eq(entry_format(bytes, s.n), ENTRY_FORMAT + 1);
+    cr_assert_eq(entry_format(bytes, 11), 0);
     cr_assert_eq(entry_parse(bytes, s.n, &arena, &v), ST_FORMAT);
     cr_assert_not_null(strstr(fail_message(), "format 2"), "%s", fail_message());
     bytes[0] ^= 1;
+    cr_assert_eq(entry_format(bytes, s.n), 0);
     cr_assert_eq(entry_parse(bytes, s.n, &arena, &v), ST_FORMAT);
     cr_assert_not_null(strstr(fail_message(), "magic"), "%s", fail_message());
     let_go(&s);

@@ -1,6 +1,7 @@
 /*
- * command KILN [DIRECTORY]: how long the command `kiln` takes from start to end, beside a process that does nothing, in turns. Medians
- * and the best of 101 rounds, in milliseconds; its output goes to /dev/null. DIRECTORY: a cache to list (default: the user's own).
+ * command KILN [DIRECTORY]: how long the command `kiln` takes from start to end, beside a process
+ * that does nothing, in turns. Medians and the best of 101 rounds, in milliseconds; its output goes
+ * to /dev/null. DIRECTORY: a cache to list (default: the user's own).
  */
 #include <fcntl.h>
 #include <spawn.h>
@@ -15,7 +16,8 @@ enum { ROUNDS = 101, MAX_WORDS = 6 };
 
 typedef struct Case {
     const char *what;
-    const char *words[MAX_WORDS]; /* NULL ends; the first is the program, "kiln" stands for KILN, "DIR" for --dir=DIRECTORY */
+    const char *words[MAX_WORDS]; /* NULL ends; the first is the program, "kiln" stands for KILN,
+                                     "DIR" for --dir=DIRECTORY */
     double ms[ROUNDS];
 } Case;
 
@@ -46,11 +48,14 @@ static double run(const Case *c, char *kiln, char *dir, posix_spawn_file_actions
     for (int k = 0; k < MAX_WORDS && c->words[k]; k++) {
         bool is_dir = strcmp(c->words[k], "DIR") == 0;
         if (!is_dir || *dir)
-            argv[n++] = strcmp(c->words[k], "kiln") == 0 ? kiln : is_dir ? dir : (char *)c->words[k];
+            argv[n++] = strcmp(c->words[k], "kiln") == 0 ? kiln
+                        : is_dir                         ? dir
+                                                         : (char *)c->words[k];
     }
     pid_t child;
     double start = now_ms();
-    if (posix_spawn(&child, argv[0], quiet, NULL, argv, environ) != 0 || waitpid(child, &status, 0) != child)
+    if (posix_spawn(&child, argv[0], quiet, NULL, argv, environ) != 0 ||
+        waitpid(child, &status, 0) != child)
         return -1;
     double ms = now_ms() - start;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? ms : -1;

@@ -1,6 +1,6 @@
 /*
- * The command line against the table verbs.def: which verb, which arguments, which options. A word that fits nothing ends with
- * status 2 and a line that says what would have fitted.
+ * The command line against the table verbs.def: which verb, which arguments, which options. A word
+ * that fits nothing ends with status 2 and a line that says what would have fitted.
  */
 #include "cache/cli/cli.h"
 
@@ -19,14 +19,14 @@ const FlagInfo flag_info[FLAG_COUNT] = {
 };
 
 const VerbInfo verb_info[VERB_COUNT] = {
-#define VERB(id, name, arguments, flags, help, detail)                                             \
+#define VERB(id, name, arguments, flags, help, detail) \
     {name, arguments, help, detail, cmd_##id, (flags) | F(HELP) | F(JSON) | F(COLOR)},
 #include "cache/cli/verbs.def"
 };
 
 _Static_assert(FLAG_COUNT <= 32, "the options of a verb are bits of 32");
 
-/* --- numbers ---------------------------------------------------------------------------------------------------------- */
+/* ---- numbers ---- */
 
 /* A number of at least 0 and its unit, a letter of `units` with its factor in `factors`. */
 static bool parse_scaled(const char *text, const char *units, const double *factors, double *out)
@@ -69,7 +69,7 @@ bool parse_age(const char *text, int64_t *seconds)
     return true;
 }
 
-/* --- words ------------------------------------------------------------------------------------------------------------ */
+/* ---- words ---- */
 
 /* Is `word` one of the words of "a|b|c"? */
 static bool one_of(const char *choices, const char *word)
@@ -91,7 +91,8 @@ static VerbId find_verb(const char *first, const char *second, int *used)
         if (strcmp(name, first) == 0)
             return (VerbId)id;
         *used = 2;
-        if (second && strncmp(name, first, n) == 0 && name[n] == ' ' && strcmp(name + n + 1, second) == 0)
+        if (second && strncmp(name, first, n) == 0 && name[n] == ' ' &&
+            strcmp(name + n + 1, second) == 0)
             return (VerbId)id;
     }
     return VERB_COUNT;
@@ -130,12 +131,13 @@ static int unknown_verb(const char *first, const char *second)
 
 static int usage_error(const Cli *cli)
 {
-    fprintf(stderr, "usage: kiln %s%s%s [OPTIONS]   (kiln %s --help says more)\n", verb_info[cli->verb].name,
-            *verb_info[cli->verb].arguments ? " " : "", verb_info[cli->verb].arguments, verb_info[cli->verb].name);
+    fprintf(stderr, "usage: kiln %s%s%s [OPTIONS]   (kiln %s --help says more)\n",
+            verb_info[cli->verb].name, *verb_info[cli->verb].arguments ? " " : "",
+            verb_info[cli->verb].arguments, verb_info[cli->verb].name);
     return END_USAGE;
 }
 
-/* --- options ---------------------------------------------------------------------------------------------------------- */
+/* ---- options ---- */
 
 static bool value_fits(FlagId id, const char *value)
 {
@@ -164,7 +166,8 @@ static const char *what_fits(FlagId id)
     return "something";
 }
 
-/* The option in `word` ("--sort=size", or "--sort" with its value in `next`). *took_next: the value was the next word. */
+/* The option in `word` ("--sort=size", or "--sort" with its value in `next`). *took_next: the value
+ * was the next word. */
 static int take_flag(Cli *cli, const char *word, const char *next, bool *took_next)
 {
     const char *name = strcmp(word, "-h") == 0 ? "help" : word + 2, *equals = strchr(name, '=');
@@ -174,7 +177,8 @@ static int take_flag(Cli *cli, const char *word, const char *next, bool *took_ne
         id++;
     *took_next = false;
     if (id == FLAG_COUNT || !(verb_info[cli->verb].flags & (1u << id))) {
-        complain("%s takes no option %.*s", verb_info[cli->verb].name, equals ? (int)(equals - word) : (int)strlen(word), word);
+        complain("%s takes no option %.*s", verb_info[cli->verb].name,
+                 equals ? (int)(equals - word) : (int)strlen(word), word);
         return usage_error(cli);
     }
     const FlagInfo *flag = &flag_info[id];

@@ -65,7 +65,7 @@ struct Cli {
 #define VERB(id, name, arguments, flags, help, detail) int cmd_##id(Cli *cli);
 #include "cache/cli/verbs.def"
 
-/* --- args.c --- */
+/* ---- args.c ---- */
 
 /* Reads the command line into cli. -1: go on; otherwise the status to end with, all being said. */
 int args_parse(Cli *cli, int argc, char **argv);
@@ -74,12 +74,15 @@ bool parse_size(const char *text, uint64_t *bytes);
 bool parse_age(const char *text, int64_t *seconds);
 static inline bool flag_on(const Cli *cli, FlagId id) { return cli->flag[id] != NULL; }
 
-/* --- help.c --- */
+static inline bool verb_takes(VerbId verb, int flag) { return verb_info[verb].flags >> flag & 1; }
+static inline bool verb_hidden(VerbId verb) { return !*verb_info[verb].help; }
+
+/* ---- help.c ---- */
 
 void help_print(FILE *out, const char *group); /* all verbs; group: only those that begin with it ("cache"), or NULL */
 void help_verb(FILE *out, VerbId verb);
 
-/* --- print.c --- */
+/* ---- print.c ---- */
 
 typedef enum Style { STYLE_PLAIN, STYLE_TITLE, STYLE_KEY, STYLE_GOOD, STYLE_BAD, STYLE_DIM } Style;
 
@@ -120,7 +123,7 @@ void table_init(Table *table, Arena *arena, const Column *columns, uint32_t n);
 const char **table_row(Table *table); /* the cells of a new row; NULL cells are empty. Until the next call */
 void table_print(const Cli *cli, const Table *table);
 
-/* --- json.c --- */
+/* ---- json.c ---- */
 
 /* Adds to an object or an array; NULL values mean that memory ran out, which json_print says. */
 void js_set(Cli *cli, json_t *object, const char *name, json_t *value);

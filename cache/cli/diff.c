@@ -1,6 +1,6 @@
 /*
- * `kiln cache diff`: why are these two entries and not one? From the outside in: who made them, the graph, then, where the keys
- * are equal, guards and sizes.
+ * `kiln cache diff`: why are these two entries and not one? From the outside in: who made them, the
+ * graph, then, where the keys are equal, guards and sizes.
  */
 #include "cache/cli/compare.h"
 
@@ -14,8 +14,8 @@ typedef struct Diff {
     uint32_t n_maker, n_graph;
     const char **only_a, **only_b; /* guards */
     uint32_t n_only_a, n_only_b;
-    Verdict a_on_b, b_on_a;        /* the guards of one on the call that the other was made for */
-    bool same_graph;               /* so that guards and facts can be compared */
+    Verdict a_on_b, b_on_a; /* the guards of one on the call that the other was made for */
+    bool same_graph;        /* so that guards and facts can be compared */
 } Diff;
 
 static const char *guard_at(const Entry *entry, uint32_t i, Arena *arena)
@@ -46,9 +46,12 @@ static Diff compare(const Entry *a, const Entry *b, Arena *arena)
 {
     Diff diff = {.a = a, .b = b};
     const KeyText *of_a = &a->view.key, *of_b = &b->view.key;
-    diff.n_maker = diff_lines(of_a->maker, of_a->maker_bytes, of_b->maker, of_b->maker_bytes, arena, &diff.maker);
-    diff.n_graph = diff_lines(of_a->graph, of_a->graph_bytes, of_b->graph, of_b->graph_bytes, arena, &diff.graph);
-    diff.same_graph = !diff.n_graph && a->view.facts.n_ints == b->view.facts.n_ints && a->view.facts.n_scalars == b->view.facts.n_scalars;
+    diff.n_maker = diff_lines(of_a->maker, of_a->maker_bytes, of_b->maker, of_b->maker_bytes, arena,
+                              &diff.maker);
+    diff.n_graph = diff_lines(of_a->graph, of_a->graph_bytes, of_b->graph, of_b->graph_bytes, arena,
+                              &diff.graph);
+    diff.same_graph = !diff.n_graph && a->view.facts.n_ints == b->view.facts.n_ints &&
+                      a->view.facts.n_scalars == b->view.facts.n_scalars;
     if (!diff.same_graph)
         return diff;
     diff.n_only_a = guards_only_in(a, b, arena, &diff.only_a);
@@ -58,14 +61,15 @@ static Diff compare(const Entry *a, const Entry *b, Arena *arena)
     return diff;
 }
 
-/* --- for people --------------------------------------------------------------------------------------------------------- */
+/* ---- for people ---- */
 
 static void print_lines(Cli *cli, const char *title, const LineDiff *lines, uint32_t n)
 {
     if (n)
         print_title(cli, title);
     for (uint32_t i = 0; i < n; i++)
-        print_field(cli, lines[i].name, diff_text(&lines[i], "in the first", "in the second", cli->arena));
+        print_field(cli, lines[i].name,
+                    diff_text(&lines[i], "in the first", "in the second", cli->arena));
 }
 
 static void print_facts(Cli *cli, const Diff *diff)
@@ -79,15 +83,17 @@ static void print_facts(Cli *cli, const Diff *diff)
             print_title(cli, "sizes of the calls that they were made for");
         titled = true;
         print_field(cli, arena_printf(cli->arena, "s%u", i),
-                    arena_printf(cli->arena, "%" PRId64 " in the first, %" PRId64 " in the second", a->ints[i], b->ints[i]));
+                    arena_printf(cli->arena, "%" PRId64 " in the first, %" PRId64 " in the second",
+                                 a->ints[i], b->ints[i]));
     }
 }
 
 static void print_verdict(Cli *cli, const char *which, const char *other, const Verdict *verdict)
 {
     if (verdict->failing)
-        print_field(cli, which, arena_printf(cli->arena, "does not fit the %s's call: %s (%s, asked by %s)", other, verdict->failure,
-                                             verdict->guard, verdict->who));
+        print_field(cli, which,
+                    arena_printf(cli->arena, "does not fit the %s's call: %s (%s, asked by %s)",
+                                 other, verdict->failure, verdict->guard, verdict->who));
     else
         print_field(cli, which, arena_printf(cli->arena, "would serve the %s's call too", other));
 }
@@ -127,7 +133,7 @@ static void print_diff(Cli *cli, const Diff *diff)
     }
 }
 
-/* --- for programs ------------------------------------------------------------------------------------------------------- */
+/* ---- for programs ---- */
 
 static json_t *lines_json(Cli *cli, const LineDiff *lines, uint32_t n)
 {

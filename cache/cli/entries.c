@@ -1,4 +1,5 @@
-/* The cache directory and its entries: opening, finding by prefix, reading. Nothing here trusts a byte of an entry. */
+/* The cache directory and its entries: opening, finding by prefix, reading. Nothing here trusts a
+ * byte of an entry. */
 #include "cache/cli/entries.h"
 #include "ir/base/os_term.h"
 
@@ -9,7 +10,7 @@
 
 enum { SHORTEST_KEY = 8, MAX_PATH = 4096, CANDIDATES = 10 };
 
-/* --- the directory ---------------------------------------------------------------------------------------------------- */
+/* ---- the directory ---- */
 
 int store_open(Cli *cli, bool writable, Store *out)
 {
@@ -17,7 +18,8 @@ int store_open(Cli *cli, bool writable, Store *out)
     *out = (Store){.path = cli->flag[FLAG_DIR]};
     if (!out->path) {
         if (!disk_default_path(path, sizeof path)) {
-            complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set");
+            complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor "
+                     "HOME is set");
             return END_TROUBLE;
         }
         out->path = arena_strdup(cli->arena, path);
@@ -43,7 +45,8 @@ void store_close(Store *store)
     store->disk = NULL;
 }
 
-/* A name has three parts with '-' between: graph, maker, guards. A key gives a prefix of each, or leaves out the last ones. */
+/* A name has three parts with '-' between: graph, maker, guards. A key gives a prefix of each, or
+ * leaves out the last ones. */
 static bool key_fits(const char *key, const char *name)
 {
     while (*key) {
@@ -87,14 +90,16 @@ const DiskItem *store_find(const Cli *cli, const Store *store, const char *key, 
 /* The place of each part in a name. */
 enum { GRAPH_AT = 0, MAKER_AT = ENTRY_GRAPH_HEX + 1, GUARDS_AT = MAKER_AT + ENTRY_MAKER_HEX + 1 };
 
-/* How many letters of the part at `from` it takes to tell an entry from its neighbours, which have the same name up to there and
- * another part; 0: no neighbour has. `to` is where the part ends. */
+/* How many letters of the part at `from` it takes to tell an entry from its neighbours, which have
+ * the same name up to there and another part; 0: no neighbour has. `to` is where the part ends. */
 static size_t letters(const Store *store, size_t at, size_t from, size_t to)
 {
     const char *name = store->items[at].name;
     size_t need = 0;
-    for (int step = -1; step <= 1; step += 2) /* sorted: the nearest that differs is the most alike */
-        for (size_t i = at + (size_t)step; i < store->n && strncmp(store->items[i].name, name, from) == 0; i += (size_t)step) {
+    for (int step = -1; step <= 1;
+         step += 2) /* sorted: the nearest that differs is the most alike */
+        for (size_t i = at + (size_t)step;
+             i < store->n && strncmp(store->items[i].name, name, from) == 0; i += (size_t)step) {
             size_t n = 0;
             while (from + n < to && store->items[i].name[from + n] == name[from + n])
                 n++;
@@ -124,11 +129,12 @@ const char *store_short_key(const Cli *cli, const Store *store, const DiskItem *
     size_t maker = letters(store, at, MAKER_AT, GUARDS_AT - 1);
     maker = maker > least ? maker : least;
     if (!shared(store, at, GUARDS_AT))
-        return arena_printf(cli->arena, "%.*s-%.*s", (int)graph, item->name, (int)maker, item->name + MAKER_AT);
+        return arena_printf(cli->arena, "%.*s-%.*s", (int)graph, item->name, (int)maker,
+                            item->name + MAKER_AT);
     size_t guards = letters(store, at, GUARDS_AT, GUARDS_AT + ENTRY_GUARDS_HEX);
     guards = guards > least ? guards : least;
-    return arena_printf(cli->arena, "%.*s-%.*s-%.*s", (int)graph, item->name, (int)maker, item->name + MAKER_AT, (int)guards,
-                        item->name + GUARDS_AT);
+    return arena_printf(cli->arena, "%.*s-%.*s-%.*s", (int)graph, item->name, (int)maker,
+                        item->name + MAKER_AT, (int)guards, item->name + GUARDS_AT);
 }
 
 bool info_next(const char **at, KeyLine *line)
@@ -138,7 +144,8 @@ bool info_next(const char **at, KeyLine *line)
         size_t n = strcspn(from, "\n");
         *at = from + n + (from[n] == '\n');
         if (equals && equals < from + n) {
-            *line = (KeyLine){from, equals + 1, (size_t)(equals - from), (size_t)(from + n - equals - 1)};
+            *line = (KeyLine){from, equals + 1, (size_t)(equals - from),
+                              (size_t)(from + n - equals - 1)};
             return true;
         }
     }
@@ -164,16 +171,20 @@ int read_text_file(Cli *cli, const char *path, size_t max, const char **text)
     }
     bool good = file && !ferror(file) && n < max;
     if (!good)
-        complain("cannot read %s: %s", path, file && n >= max ? "it is too large" : strerror(errno));
+        complain("cannot read %s: %s", path,
+                 file && n >= max ? "it is too large" : strerror(errno));
     if (file)
         fclose(file);
     *text = buffer;
     return good ? -1 : END_TROUBLE;
 }
 
-/* --- entries ------------------------------------------------------------------------------------------------------------ */
+/* ---- entries ---- */
 
-static const char *or_else(const char *text, const char *otherwise) { return text ? text : otherwise; }
+static const char *or_else(const char *text, const char *otherwise)
+{
+    return text ? text : otherwise;
+}
 
 const char *entry_maker(const Entry *entry, const char *name, Arena *arena)
 {
@@ -200,7 +211,8 @@ static const char *kernel_names(const EntryView *view, Arena *arena)
             str_printf(&names, "%s%s", names.len ? " " : "", view->kernels[i].name);
     }
     if (!names.len)
-        str_printf(&names, view->plan->n_steps ? "%s" : "(nothing to compute)", view->plan->n_steps ? view->plan->steps[0].what : "");
+        str_printf(&names, view->plan->n_steps ? "%s" : "(nothing to compute)",
+                   view->plan->n_steps ? view->plan->steps[0].what : "");
     return names.text;
 }
 
@@ -257,7 +269,9 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     out->name = kernel_names(&out->view, arena);
     out->where = entry_meta_or(out, "where", arena, "");
     out->shapes = bare_shapes(entry_meta_or(out, "shapes", arena, ""), arena);
-    out->sizes = out->view.plan->general ? "any" : sizes_fixed(out->view.plan, arena) ? "fixed" : "vary";
+    out->sizes = out->view.plan->general              ? "any"
+                 : sizes_fixed(out->view.plan, arena) ? "fixed"
+                                                      : "vary";
     out->made = strtoll(entry_meta_or(out, "made", arena, "0"), NULL, 10);
     out->compile_seconds = strtod(entry_meta_or(out, "compile_us", arena, "0"), NULL) / 1e6;
     const char *sm = entry_maker(out, "sm", arena), *cpu = entry_maker(out, "cpu", arena);
@@ -265,7 +279,8 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     out->cpu = or_else(cpu, "");
 }
 
-Status entry_open(const Cli *cli, const Store *store, const DiskItem *item, Arena *arena, Entry *out)
+Status entry_open(const Cli *cli, const Store *store, const DiskItem *item, Arena *arena,
+                  Entry *out)
 {
     const void *bytes = NULL;
     size_t n = 0;

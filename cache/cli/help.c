@@ -1,6 +1,6 @@
 /*
- * What is printed from the table of verbs: help, completion scripts, and the synopses of kiln(1). The texts of the table are
- * written once and wrapped here.
+ * What is printed from the table of verbs: help, and the synopses of kiln(1). The texts of the table
+ * are written once and wrapped here.
  */
 #include "cache/cli/cli.h"
 #include "jit/options.h"
@@ -11,10 +11,8 @@
 
 enum { HELP_WIDTH = 80 };
 
-static bool hidden(VerbId id) { return !*verb_info[id].help; }
-static bool takes(VerbId verb, int flag) { return verb_info[verb].flags >> flag & 1; }
-
-/* Prints words with line breaks, each line after the first indented; `at` is the column where it begins. */
+/* Prints words with line breaks, each line after the first indented; `at` is the column where it
+ * begins. */
 static void print_wrapped(FILE *out, const char *text, int indent, int at)
 {
     while (*text) {
@@ -48,37 +46,42 @@ static void print_item(FILE *out, const char *name, const char *help, int indent
 static const char *flag_text(int id, char *buf, size_t size)
 {
     const FlagInfo *flag = &flag_info[id];
-    snprintf(buf, size, "--%s%s%s", flag->name, *flag->value ? "=" : "", strchr(flag->value, '|') ? "WORD" : flag->value);
+    snprintf(buf, size, "--%s%s%s", flag->name, *flag->value ? "=" : "",
+             strchr(flag->value, '|') ? "WORD" : flag->value);
     return buf;
 }
 
-/* --- help --------------------------------------------------------------------------------------------------------------- */
+/* ---- help ---- */
 
 void help_print(FILE *out, const char *group)
 {
     fputs("usage: kiln COMMAND [ARGUMENTS] [OPTIONS]\n\n", out);
     if (!group)
-        print_wrapped(out, "Shows what is in the cache of compiled programs of kiln, why something was compiled, and what the "
-                           "library knows of itself.", 0, 0);
+        print_wrapped(out,
+                      "Shows what is in the cache of compiled programs of kiln, why something was "
+                      "compiled, and what the library knows of itself.",
+                      0, 0);
     if (!group)
         fputc('\n', out);
     for (int id = 0; id < VERB_COUNT; id++) {
         char name[64];
         const VerbInfo *verb = &verb_info[id];
-        if (hidden((VerbId)id) || (group && strncmp(verb->name, group, strlen(group)) != 0))
+        if (verb_hidden((VerbId)id) || (group && strncmp(verb->name, group, strlen(group)) != 0))
             continue;
         snprintf(name, sizeof name, "%s %s", verb->name, verb->arguments);
         print_item(out, name, verb->help, 31);
     }
     fputs("\nkiln COMMAND --help says more. KEY is any unique prefix of an entry's name.\n"
           "Every command takes --json. Status: 0 fine, 1 something was found (a difference,\n"
-          "damage, no such entry), 2 wrong command line, 3 input or output failed.\n", out);
+          "damage, no such entry), 2 wrong command line, 3 input or output failed.\n",
+          out);
 }
 
 void help_verb(FILE *out, VerbId id)
 {
     const VerbInfo *verb = &verb_info[id];
-    fprintf(out, "usage: kiln %s%s%s [OPTIONS]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
+    fprintf(out, "usage: kiln %s%s%s [OPTIONS]\n\n", verb->name, *verb->arguments ? " " : "",
+            verb->arguments);
     char first[256];
     snprintf(first, sizeof first, "%s.", verb->help);
     first[0] = (char)toupper((unsigned char)first[0]);
@@ -93,7 +96,7 @@ void help_verb(FILE *out, VerbId id)
             bool common = k == FLAG_HELP || k == FLAG_JSON || k == FLAG_COLOR;
             char name[64], help[512];
             const FlagInfo *flag = &flag_info[k];
-            if (!takes(id, k) || common != (pass == 1))
+            if (!verb_takes(id, k) || common != (pass == 1))
                 continue;
             if (strchr(flag->value, '|'))
                 snprintf(help, sizeof help, "%s: %s", flag->help, flag->value);
@@ -129,14 +132,14 @@ int cmd_HELP(Cli *cli)
     }
     json_t *all = json_array();
     for (int id = 0; id < VERB_COUNT; id++) {
-        if (hidden((VerbId)id))
+        if (verb_hidden((VerbId)id))
             continue;
         json_t *verb = json_object(), *options = json_array();
         js_set(cli, verb, "command", js_text(verb_info[id].name));
         js_set(cli, verb, "arguments", js_text(verb_info[id].arguments));
         js_set(cli, verb, "help", js_text(verb_info[id].help));
         for (int k = 0; k < FLAG_COUNT; k++)
-            if (takes((VerbId)id, k))
+            if (verb_takes((VerbId)id, k))
                 js_push(cli, options, js_text(flag_info[k].name));
         js_set(cli, verb, "options", options);
         js_push(cli, all, verb);
@@ -144,227 +147,10 @@ int cmd_HELP(Cli *cli)
     return js_print(cli, all);
 }
 
-/* --- completion ---------------------------------------------------------------------------------------------------------- */
+/* ---- man pages ---- */
 
-/* What an argument or a value may be: "key", "path", "words" or nothing. */
-static const char *completes(const char *words)
-{
-    if (strstr(words, "KEY"))
-        return strstr(words, "PATH") || strstr(words, "FILE") ? "key path" : "key";
-    if (strstr(words, "PATH") || strstr(words, "FILE"))
-        return "path";
-    return strchr(words, '|') ? "words" : "";
-}
-
-static void print_choices(const char *choices)
-{
-    for (const char *c = choices; *c; c++)
-        putchar(*c == '|' ? ' ' : *c);
-}
-
-static void complete_bash(void)
-{
-    puts("# bash completion of kiln, printed by `kiln completion bash`");
-    puts("_kiln()\n{\n    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} words= kinds=");
-    puts("    COMPREPLY=()\n    [ \"$verb\" = cache ] && [ $COMP_CWORD -gt 2 ] && verb=\"cache ${COMP_WORDS[2]}\"");
-    puts("    if [ \"$prev\" = '=' ]; then prev=${COMP_WORDS[COMP_CWORD-2]}; fi\n    [ \"$cur\" = '=' ] && cur=");
-    puts("    case $prev in");
-    for (int k = 0; k < FLAG_COUNT; k++) {
-        const char *value = flag_info[k].value;
-        if (!*value)
-            continue;
-        printf("    --%s) ", flag_info[k].name);
-        if (strchr(value, '|')) {
-            printf("COMPREPLY=($(compgen -W '");
-            print_choices(value);
-            puts("' -- \"$cur\")); return ;;");
-        } else if (strcmp(value, "PATH") == 0) {
-            puts("COMPREPLY=($(compgen -f -- \"$cur\")); return ;;");
-        } else {
-            puts("return ;;");
-        }
-    }
-    puts("    esac\n    if [ $COMP_CWORD -eq 1 ]; then");
-    printf("        words='cache");
-    for (int id = 0; id < VERB_COUNT; id++)
-        if (!hidden((VerbId)id) && !strchr(verb_info[id].name, ' '))
-            printf(" %s", verb_info[id].name);
-    puts("'\n    elif [ $COMP_CWORD -eq 2 ] && [ \"$verb\" = cache ]; then");
-    printf("        words='");
-    for (int id = 0; id < VERB_COUNT; id++)
-        if (strchr(verb_info[id].name, ' '))
-            printf("%s ", strchr(verb_info[id].name, ' ') + 1);
-    puts("'\n    else\n        case $verb in");
-    for (int id = 0; id < VERB_COUNT; id++) {
-        const VerbInfo *verb = &verb_info[id];
-        if (hidden((VerbId)id))
-            continue;
-        printf("        '%s') kinds='%s' words='", verb->name, completes(verb->arguments));
-        if (strcmp(completes(verb->arguments), "words") == 0) {
-            print_choices(verb->arguments);
-            putchar(' ');
-        }
-        for (int k = 0; k < FLAG_COUNT; k++)
-            if (takes((VerbId)id, k))
-                printf("--%s%s ", flag_info[k].name, *flag_info[k].value ? "=" : "");
-        puts("' ;;");
-    }
-    puts("        esac\n    fi");
-    puts("    case \"$kinds\" in *key*) words=\"$words $(kiln cache list --keys 2>/dev/null)\" ;; esac");
-    puts("    COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))");
-    puts("    case \"$kinds\" in *path*) COMPREPLY+=($(compgen -f -- \"$cur\")) ;; esac");
-    puts("    [ \"${COMPREPLY[0]: -1}\" = '=' ] && compopt -o nospace\n    return 0\n}\ncomplete -o filenames -F _kiln kiln");
-}
-
-/* A text inside 'name[...]' of zsh's _arguments, or after 'name:' of _describe. */
-static void zsh_text(const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '\'')
-            fputs("'\\''", stdout);
-        else if (strchr("[]:\\", *text))
-            printf("\\%c", *text);
-        else
-            putchar(*text);
-    }
-}
-
-static void zsh_commands(bool of_cache)
-{
-    printf("        local -a commands=(%s", of_cache ? "" : "'cache:the cache on disk'");
-    for (int id = 0; id < VERB_COUNT; id++) {
-        const char *name = verb_info[id].name, *space = strchr(name, ' ');
-        if (hidden((VerbId)id) || (space != NULL) != of_cache)
-            continue;
-        printf(" '%s:", space ? space + 1 : name);
-        zsh_text(verb_info[id].help);
-        putchar('\'');
-    }
-    puts(")\n        _describe command commands\n        return");
-}
-
-static void zsh_flag(const FlagInfo *flag)
-{
-    printf(" '--%s%s[", flag->name, *flag->value ? "=" : "");
-    zsh_text(flag->help);
-    putchar(']');
-    if (strchr(flag->value, '|')) {
-        printf(":%s:(", flag->name);
-        print_choices(flag->value);
-        putchar(')');
-    } else if (*flag->value) {
-        printf(":%s:%s", flag->name, strcmp(flag->value, "PATH") == 0 ? "_files" : " ");
-    }
-    putchar('\'');
-}
-
-static void complete_zsh(void)
-{
-    puts("#compdef kiln\n# zsh completion of kiln, printed by `kiln completion zsh`");
-    puts("_kiln_keys()\n{\n    local -a keys=(${(f)\"$(kiln cache list --keys 2>/dev/null)\"})\n    compadd -a keys\n}");
-    puts("_kiln()\n{\n    local verb=$words[2]\n    if (( CURRENT == 2 )); then");
-    zsh_commands(false);
-    puts("    fi\n    if [[ $verb == cache ]]; then\n        if (( CURRENT == 3 )); then");
-    zsh_commands(true);
-    puts("        fi\n        verb=\"cache $words[3]\"\n        shift words\n        (( CURRENT-- ))\n    fi\n    shift words\n    (( CURRENT-- ))");
-    puts("    case $verb in");
-    for (int id = 0; id < VERB_COUNT; id++) {
-        const VerbInfo *verb = &verb_info[id];
-        const char *kinds = completes(verb->arguments);
-        if (hidden((VerbId)id))
-            continue;
-        printf("    '%s') _arguments", verb->name);
-        for (int k = 0; k < FLAG_COUNT; k++)
-            if (takes((VerbId)id, k))
-                zsh_flag(&flag_info[k]);
-        if (strcmp(kinds, "words") == 0) {
-            printf(" '*:word:(");
-            print_choices(verb->arguments);
-            printf(")'");
-        } else if (*kinds) {
-            printf(" '*:%s:%s'", kinds, strcmp(kinds, "key") == 0 ? "_kiln_keys" : strcmp(kinds, "path") == 0 ? "_files" : "{_kiln_keys; _files}");
-        }
-        puts(" ;;");
-    }
-    puts("    esac\n}\nif [[ $funcstack[1] == _kiln ]]; then\n    _kiln \"$@\"\nelse\n    compdef _kiln kiln\nfi");
-}
-
-/* A text in single quotes for fish, where \ and ' are escaped. */
-static void quoted(const char *text)
-{
-    putchar('\'');
-    for (; *text; text++) {
-        if (*text == '\'' || *text == '\\')
-            putchar('\\');
-        putchar(*text);
-    }
-    putchar('\'');
-}
-
-static void complete_fish(void)
-{
-    puts("# fish completion of kiln, printed by `kiln completion fish`\ncomplete -c kiln -f");
-    puts("complete -c kiln -n __fish_use_subcommand -a cache -d 'the cache on disk'");
-    for (int id = 0; id < VERB_COUNT; id++) {
-        const VerbInfo *verb = &verb_info[id];
-        const char *space = strchr(verb->name, ' '), *word = space ? space + 1 : verb->name;
-        char where[128];
-        if (hidden((VerbId)id))
-            continue;
-        if (space)
-            printf("complete -c kiln -n 'test (count (commandline -opc)) -eq 2; and __fish_seen_subcommand_from cache' -a %s -d ", word);
-        else
-            printf("complete -c kiln -n __fish_use_subcommand -a %s -d ", word);
-        quoted(verb->help);
-        putchar('\n');
-        snprintf(where, sizeof where, "__fish_seen_subcommand_from %s%s", space ? "cache; and __fish_seen_subcommand_from " : "", word);
-        for (int k = 0; k < FLAG_COUNT; k++) {
-            const FlagInfo *flag = &flag_info[k];
-            if (!takes((VerbId)id, k))
-                continue;
-            printf("complete -c kiln -n '%s' -l %s ", where, flag->name);
-            if (strchr(flag->value, '|')) {
-                printf("-x -a '");
-                print_choices(flag->value);
-                printf("' ");
-            } else if (*flag->value) {
-                printf(strcmp(flag->value, "PATH") == 0 ? "-r -F " : "-x ");
-            }
-            printf("-d ");
-            quoted(flag->help);
-            putchar('\n');
-        }
-        const char *kinds = completes(verb->arguments);
-        if (strstr(kinds, "key"))
-            printf("complete -c kiln -n '%s' -a '(kiln cache list --keys 2>/dev/null)'\n", where);
-        if (strstr(kinds, "path"))
-            printf("complete -c kiln -n '%s' -F\n", where);
-        if (strcmp(kinds, "words") == 0) {
-            printf("complete -c kiln -n '%s' -a '", where);
-            print_choices(verb->arguments);
-            puts("'");
-        }
-    }
-}
-
-int cmd_COMPLETION(Cli *cli)
-{
-    static const struct {
-        const char *shell;
-        void (*print)(void);
-    } shells[] = {{"bash", complete_bash}, {"zsh", complete_zsh}, {"fish", complete_fish}};
-    for (size_t k = 0; k < sizeof shells / sizeof *shells; k++)
-        if (strcmp(cli->args[0], shells[k].shell) == 0) {
-            shells[k].print();
-            return END_FINE;
-        }
-    complain("there is no completion for \"%s\": bash, zsh and fish have one", cli->args[0]);
-    return END_USAGE;
-}
-
-/* --- man pages ------------------------------------------------------------------------------------------------------------- */
-
-/* Text in mdoc: each sentence on a line of its own, `x` in bold, nothing that reads as a request or an escape. */
+/* Text in mdoc: each sentence on a line of its own, `x` in bold, nothing that reads as a request or
+ * an escape. */
 static void mdoc_text(const char *text)
 {
     bool begins = true, bold = false;
@@ -421,7 +207,7 @@ static void mdoc_verbs(void)
     puts(".Bl -tag -width Ds");
     for (int id = 0; id < VERB_COUNT; id++) {
         const VerbInfo *verb = &verb_info[id];
-        if (hidden((VerbId)id))
+        if (verb_hidden((VerbId)id))
             continue;
         printf(".It Cm %s", verb->name);
         mdoc_arguments(verb->arguments);
@@ -433,7 +219,7 @@ static void mdoc_verbs(void)
         mdoc_text(verb->detail);
         bool any = false;
         for (int k = 0; k < FLAG_COUNT; k++)
-            if (takes((VerbId)id, k) && k != FLAG_HELP && k != FLAG_JSON && k != FLAG_COLOR) {
+            if (verb_takes((VerbId)id, k) && k != FLAG_HELP && k != FLAG_JSON && k != FLAG_COLOR) {
                 if (!any)
                     puts(".Bl -tag -width Ds -compact");
                 any = true;
@@ -456,7 +242,8 @@ static void mdoc_options(void)
         snprintf(text, sizeof text, "%s.", option.help);
         text[0] = (char)toupper((unsigned char)text[0]);
         mdoc_text(text);
-        snprintf(text, sizeof text, "Values: %s; default: %s.%s", option_values((OptionId)id, values, sizeof values),
+        snprintf(text, sizeof text, "Values: %s; default: %s.%s",
+                 option_values((OptionId)id, values, sizeof values),
                  *option.def ? option.def : "empty",
                  option.keyed ? " Changes the code that is made, so it is part of the key." : "");
         mdoc_text(text);

@@ -1,4 +1,5 @@
-/* `kiln info`: what this is, where its cache is, what the library last said of itself there, and each option with its origin. */
+/* `kiln info`: what this is, where its cache is, what the library last said of itself there, and
+ * each option with its origin. */
 #include "cache/cli/entries.h"
 #include "ir/base/log.h"
 #include "ir/base/os_term.h"
@@ -22,8 +23,11 @@ static void keep_warning(void *user, int level, const char *topic, const char *l
         VEC_PUSH(warnings->arena, warnings->lines, arena_strdup(warnings->arena, line));
 }
 
-static const char *const origins[] = {[ORIGIN_DEFAULT] = "default", [ORIGIN_ENVIRONMENT] = "environment",
-                                      [ORIGIN_INVALID] = "default, the environment's value is invalid", [ORIGIN_SET] = "set"};
+static const char *const origins[] = {[ORIGIN_DEFAULT] = "default",
+                                      [ORIGIN_ENVIRONMENT] = "environment",
+                                      [ORIGIN_INVALID] =
+                                          "default, the environment's value is invalid",
+                                      [ORIGIN_SET] = "set"};
 
 static const char *value_of(OptionId id, Arena *arena)
 {
@@ -75,12 +79,15 @@ static void print_library(Cli *cli, const char *info)
     }
     KeyLine line;
     for (const char *at = info; info_next(&at, &line);)
-        print_field(cli, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), arena_printf(cli->arena, "%.*s", (int)line.n, line.bytes));
+        print_field(cli, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name),
+                    arena_printf(cli->arena, "%.*s", (int)line.n, line.bytes));
 }
 
 static void print_options(Cli *cli)
 {
-    static const Column columns[] = {{.title = "OPTION", .style = STYLE_KEY}, {.title = "VALUE", .shrink = true}, {.title = "FROM"}};
+    static const Column columns[] = {{.title = "OPTION", .style = STYLE_KEY},
+                                     {.title = "VALUE", .shrink = true},
+                                     {.title = "FROM"}};
     Table table;
     table_init(&table, cli->arena, columns, 3);
     for (int id = 0; id < OPT_COUNT; id++) {
@@ -97,7 +104,9 @@ static void print_options(Cli *cli)
 
 static json_t *options_json(Cli *cli)
 {
-    static const char *const words[] = {[ORIGIN_DEFAULT] = "default", [ORIGIN_ENVIRONMENT] = "environment", [ORIGIN_INVALID] = "invalid",
+    static const char *const words[] = {[ORIGIN_DEFAULT] = "default",
+                                        [ORIGIN_ENVIRONMENT] = "environment",
+                                        [ORIGIN_INVALID] = "invalid",
                                         [ORIGIN_SET] = "set"};
     json_t *all = json_object();
     for (int id = 0; id < OPT_COUNT; id++) {
@@ -123,7 +132,8 @@ static int info_json(Cli *cli, const Place *place, const Warnings *warnings)
     js_set(cli, root, "problem", js_text(place->problem));
     KeyLine line;
     for (const char *at = place->info ? place->info : ""; info_next(&at, &line);)
-        js_set(cli, library, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), js_bytes(line.bytes, line.n));
+        js_set(cli, library, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name),
+               js_bytes(line.bytes, line.n));
     js_set(cli, root, "library", library);
     js_set(cli, root, "options", options_json(cli));
     for (uint32_t i = 0; i < warnings->lines.n; i++)

@@ -19,11 +19,11 @@ typedef struct Line {
 
 typedef int Compare(const void *a, const void *b);
 
-#define COMPARE(field, greater)                                                                    \
-    static int by_##field(const void *a_, const void *b_)                                          \
-    {                                                                                              \
-        const Line *a = a_, *b = b_;                                                               \
-        return (greater(a, b)) ? -1 : (greater(b, a)) ? 1 : strcmp(a->item->name, b->item->name);  \
+#define COMPARE(field, greater)                                                                   \
+    static int by_##field(const void *a_, const void *b_)                                         \
+    {                                                                                             \
+        const Line *a = a_, *b = b_;                                                              \
+        return (greater(a, b)) ? -1 : (greater(b, a)) ? 1 : strcmp(a->item->name, b->item->name); \
     }
 #define USED(a, b) (a)->item->used > (b)->item->used
 #define MADE(a, b) (a)->made > (b)->made
@@ -49,8 +49,9 @@ static Compare *order(const char *name)
     static const struct {
         const char *name;
         Compare *compare;
-    } orders[] = {{"used", by_used},       {"made", by_made}, {"key", by_key},   {"name", by_name},      {"device", by_device},
-                  {"kernels", by_kernels}, {"size", by_size}, {"hits", by_hits}, {"compile", by_compile}};
+    } orders[] = {{"used", by_used}, {"made", by_made},     {"key", by_key},
+                  {"name", by_name}, {"device", by_device}, {"kernels", by_kernels},
+                  {"size", by_size}, {"hits", by_hits},     {"compile", by_compile}};
     for (size_t k = 0; name && k < sizeof orders / sizeof *orders; k++)
         if (strcmp(orders[k].name, name) == 0)
             return orders[k].compare;
@@ -73,11 +74,14 @@ static bool item_wanted(const Cli *cli, const DiskItem *item)
 static bool needs_content(const Cli *cli)
 {
     const char *sort = cli->flag[FLAG_SORT];
-    bool by_file = !sort || strcmp(sort, "used") == 0 || strcmp(sort, "key") == 0 || strcmp(sort, "size") == 0;
-    return !flag_on(cli, FLAG_KEYS) || flag_on(cli, FLAG_JSON) || flag_on(cli, FLAG_DEVICE) || flag_on(cli, FLAG_NAME) || !by_file;
+    bool by_file =
+        !sort || strcmp(sort, "used") == 0 || strcmp(sort, "key") == 0 || strcmp(sort, "size") == 0;
+    return !flag_on(cli, FLAG_KEYS) || flag_on(cli, FLAG_JSON) || flag_on(cli, FLAG_DEVICE) ||
+           flag_on(cli, FLAG_NAME) || !by_file;
 }
 
-static Status read_line(const Cli *cli, const Store *store, const DiskItem *item, Line *line, bool *wanted)
+static Status read_line(const Cli *cli, const Store *store, const DiskItem *item, Line *line,
+                        bool *wanted)
 {
     Entry entry;
     Arena arena;
@@ -85,7 +89,13 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
     Status status = entry_open(cli, store, item, &arena, &entry);
     *wanted = status == ST_OK && entry_wanted(cli, &entry);
     if (*wanted) {
-        *line = (Line){.item = item, .key = entry.key, .name = "", .where = "", .device = "", .cpu = "", .shapes = ""};
+        *line = (Line){.item = item,
+                       .key = entry.key,
+                       .name = "",
+                       .where = "",
+                       .device = "",
+                       .cpu = "",
+                       .shapes = ""};
         if (entry.damage) {
             line->damage = arena_strdup(cli->arena, entry.damage);
             line->other_format = entry.other_format;
@@ -105,20 +115,29 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
     return status;
 }
 
-/* "f32[8,16]" alone, "like f32[8,16]" where some size is an argument, "any" for the most general program. */
+/* "f32[8,16]" alone, "like f32[8,16]" where some size is an argument, "any" for the most general
+ * program. */
 static const char *shapes_text(const Line *line, Arena *arena)
 {
     if (strcmp(line->sizes, "any") == 0)
         return "any";
-    return strcmp(line->sizes, "vary") == 0 && *line->shapes ? arena_printf(arena, "like %s", line->shapes) : line->shapes;
+    return strcmp(line->sizes, "vary") == 0 && *line->shapes
+               ? arena_printf(arena, "like %s", line->shapes)
+               : line->shapes;
 }
 
 static void print_lines(Cli *cli, const Line *lines, uint32_t n)
 {
     static const Column columns[] = {
-        {.title = "KEY", .style = STYLE_KEY}, {.title = "NAME", .shrink = true}, {.title = "DEVICE"},
-        {.title = "SHAPES", .shrink = true},  {.title = "KERNELS", .right = true}, {.title = "SIZE", .right = true},
-        {.title = "HITS", .right = true},     {.title = "USED", .right = true},  {.title = "COMPILE", .right = true},
+        {.title = "KEY", .style = STYLE_KEY},
+        {.title = "NAME", .shrink = true},
+        {.title = "DEVICE"},
+        {.title = "SHAPES", .shrink = true},
+        {.title = "KERNELS", .right = true},
+        {.title = "SIZE", .right = true},
+        {.title = "HITS", .right = true},
+        {.title = "USED", .right = true},
+        {.title = "COMPILE", .right = true},
     };
     Table table;
     Arena *arena = cli->arena;
@@ -150,7 +169,8 @@ static void print_lines(Cli *cli, const Line *lines, uint32_t n)
     printf("%u %s, %s\n", n, n == 1 ? "entry" : "entries", size_text(arena, bytes));
     style_end(cli);
     if (damaged)
-        complain("%u of them damaged: `kiln cache verify` says more, with --delete it removes them", damaged);
+        complain("%u of them damaged: `kiln cache verify` says more, with --delete it removes them",
+                 damaged);
 }
 
 static json_t *line_json(Cli *cli, const Line *line)

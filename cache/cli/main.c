@@ -1,8 +1,10 @@
 /*
- * kiln: the command that shows what is in the cache of compiled programs and what the library knows of itself.
+ * kiln: the command that shows what is in the cache of compiled programs and what the library knows
+ * of itself.
  *
- * In reading order: verbs.def (what there is), args.c (the command line against that table), entries.c (the directory and
- * its entries), then a file per group of verbs: list.c, show.c, graph.c, diff.c, why.c, stats.c, upkeep.c, bundle.c, info.c, tables.c.
+ * In reading order: verbs.def (what there is), args.c (the command line against that table),
+ * entries.c (the directory and its entries), then a file per group of verbs: list.c, show.c,
+ * graph.c, diff.c, why.c, stats.c, upkeep.c, bundle.c, info.c, tables.c.
  */
 #include "cache/cli/cli.h"
 #include "ir/base/os.h"
@@ -31,7 +33,8 @@ static int output_width(void)
 
 static bool wants_color(const Cli *cli)
 {
-    const char *when = cli->flag[FLAG_COLOR], *no_color = os_getenv("NO_COLOR"), *term = os_getenv("TERM");
+    const char *when = cli->flag[FLAG_COLOR], *no_color = os_getenv("NO_COLOR"),
+               *term = os_getenv("TERM");
     if (when && strcmp(when, "auto") != 0)
         return strcmp(when, "always") == 0;
     return os_is_terminal(stdout) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;

@@ -38,13 +38,13 @@ int complain_last(Status status)
     return END_TROUBLE;
 }
 
-/* --- style ------------------------------------------------------------------------------------------------------------ */
+/* ---- style ---- */
 
 void style_begin(const Cli *cli, Style style)
 {
     static const char *const codes[] = {
-        [STYLE_PLAIN] = "", [STYLE_TITLE] = "\033[1m", [STYLE_KEY] = "\033[33m",
-        [STYLE_GOOD] = "\033[32m", [STYLE_BAD] = "\033[31m", [STYLE_DIM] = "\033[2m",
+        [STYLE_PLAIN] = "",        [STYLE_TITLE] = "\033[1m", [STYLE_KEY] = "\033[33m",
+        [STYLE_GOOD] = "\033[32m", [STYLE_BAD] = "\033[31m",  [STYLE_DIM] = "\033[2m",
     };
     if (cli->color)
         fputs(codes[style], stdout);
@@ -85,7 +85,7 @@ void print_field(const Cli *cli, const char *name, const char *value)
     putchar('\n');
 }
 
-/* --- quantities --------------------------------------------------------------------------------------------------------- */
+/* ---- quantities ---- */
 
 const char *size_text(Arena *arena, uint64_t bytes)
 {
@@ -145,7 +145,7 @@ const char *lower_text(Arena *arena, const char *text)
     return copy;
 }
 
-/* --- tables ------------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---- */
 
 enum { LEAST = 8 };
 
@@ -158,7 +158,8 @@ const char **table_row(Table *table)
 {
     if (table->n_rows == table->cap) {
         uint32_t cap = table->cap ? 2 * table->cap : 32;
-        const char **grown = ARENA_ARRAY(table->arena, const char *, (size_t)cap * table->n_columns);
+        const char **grown =
+            ARENA_ARRAY(table->arena, const char *, (size_t)cap * table->n_columns);
         if (table->n_rows)
             memcpy(grown, table->cells, sizeof *grown * table->n_rows * table->n_columns);
         table->cells = grown;
@@ -167,7 +168,8 @@ const char **table_row(Table *table)
     return &table->cells[(size_t)table->n_rows++ * table->n_columns];
 }
 
-/* Columns that a text takes on the screen: bytes that begin a character, and four for an escaped control character. */
+/* Columns that a text takes on the screen: bytes that begin a character, and four for an escaped
+ * control character. */
 static uint32_t columns_of(const char *text)
 {
     uint32_t n = 0;
@@ -197,7 +199,8 @@ static void print_cut(const char *text, uint32_t width)
         putchar(' ');
 }
 
-/* The width of each column: what its cells need, then less for those that may shrink until the line fits. Returns the blanks between. */
+/* The width of each column: what its cells need, then less for those that may shrink until the line
+ * fits. Returns the blanks between. */
 static int fit(const Cli *cli, const Table *table, uint32_t *width)
 {
     uint32_t total = 2 * (table->n_columns - 1), gap = 2;
@@ -217,7 +220,8 @@ static int fit(const Cli *cli, const Table *table, uint32_t *width)
     while (cli->width && total > (uint32_t)cli->width) {
         uint32_t widest = table->n_columns;
         for (uint32_t c = 0; c < table->n_columns; c++)
-            if (table->columns[c].shrink && width[c] > LEAST && (widest == table->n_columns || width[c] > width[widest]))
+            if (table->columns[c].shrink && width[c] > LEAST &&
+                (widest == table->n_columns || width[c] > width[widest]))
                 widest = c;
         if (widest == table->n_columns)
             break;
@@ -227,7 +231,8 @@ static int fit(const Cli *cli, const Table *table, uint32_t *width)
     return (int)gap;
 }
 
-static void print_row(const Cli *cli, const Table *table, const uint32_t *width, int gap, const char *const *cells)
+static void print_row(const Cli *cli, const Table *table, const uint32_t *width, int gap,
+                      const char *const *cells)
 {
     uint32_t last = table->n_columns;
     while (last && (!cells ? false : !cells[last - 1] || !*cells[last - 1]))

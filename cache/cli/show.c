@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- guards ------------------------------------------------------------------------------------------------------------- */
+/* ---- guards ---- */
 
 static const char *guard_text(Arena *arena, const GuardSet *set, const Guard *guard)
 {
@@ -76,7 +76,7 @@ int cmd_GUARDS(Cli *cli)
     return js_print(cli, root);
 }
 
-/* --- show --------------------------------------------------------------------------------------------------------------- */
+/* ---- show ---- */
 
 static const char *plan_text(Arena *arena, const Entry *entry)
 {
@@ -93,7 +93,8 @@ static json_t *maker_json(Cli *cli, const Entry *entry)
     const char *at = entry->view.key.maker, *end = at + entry->view.key.maker_bytes;
     KeyLine line;
     while (key_line_next(&at, end, &line))
-        js_set(cli, maker, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), js_bytes(line.bytes, line.n));
+        js_set(cli, maker, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name),
+               js_bytes(line.bytes, line.n));
     return maker;
 }
 
@@ -136,8 +137,9 @@ static int show_json(Cli *cli, const Entry *entry)
 
 static void print_kernels(Cli *cli, const Entry *entry)
 {
-    static const Column columns[] = {
-        {.title = "KERNEL", .style = STYLE_KEY, .shrink = true}, {.title = "CODE", .right = true}, {.title = "NS/POINT", .right = true}};
+    static const Column columns[] = {{.title = "KERNEL", .style = STYLE_KEY, .shrink = true},
+                                     {.title = "CODE", .right = true},
+                                     {.title = "NS/POINT", .right = true}};
     Table table;
     table_init(&table, cli->arena, columns, 3);
     for (uint32_t i = 0; i < entry->view.n_kernels; i++) {
@@ -164,7 +166,8 @@ static const char *accepts(const Entry *entry)
         return "every shape of its graph";
     if (strcmp(entry->sizes, "vary") == 0)
         return "shapes like these, where its guards hold";
-    return entry->view.plan->guards.n ? "these shapes, where its guards hold" : "every call with its key";
+    return entry->view.plan->guards.n ? "these shapes, where its guards hold"
+                                      : "every call with its key";
 }
 
 int cmd_SHOW(Cli *cli)
@@ -188,7 +191,9 @@ int cmd_SHOW(Cli *cli)
     print_field(cli, "shapes", *entry.shapes ? entry.shapes : NULL);
     print_field(cli, "accepts", accepts(&entry));
     print_field(cli, "bytes", arena_printf(arena, "%zu", entry.item->bytes));
-    print_field(cli, "made", arena_printf(arena, "%s, in %s", time_text(arena, entry.made), seconds_text(arena, entry.compile_seconds)));
+    print_field(cli, "made",
+                arena_printf(arena, "%s, in %s", time_text(arena, entry.made),
+                             seconds_text(arena, entry.compile_seconds)));
     print_field(cli, "last used", time_text(arena, entry.item->used));
     print_field(cli, "facts", facts_text(arena, &entry.view.facts));
 
@@ -197,7 +202,8 @@ int cmd_SHOW(Cli *cli)
     const char *at = entry.view.key.maker, *key_end = at + entry.view.key.maker_bytes;
     KeyLine line;
     while (key_line_next(&at, key_end, &line))
-        print_field(cli, arena_printf(arena, "%.*s", (int)line.name_bytes, line.name), arena_printf(arena, "%.*s", (int)line.n, line.bytes));
+        print_field(cli, arena_printf(arena, "%.*s", (int)line.name_bytes, line.name),
+                    arena_printf(arena, "%.*s", (int)line.n, line.bytes));
     putchar('\n');
     print_kernels(cli, &entry);
     putchar('\n');
@@ -206,7 +212,7 @@ int cmd_SHOW(Cli *cli)
     return END_FINE;
 }
 
-/* --- code --------------------------------------------------------------------------------------------------------------- */
+/* ---- code ---- */
 
 /* Is it the kernel of --kernel: by its name or its number? */
 static bool kernel_wanted(const Cli *cli, const EntryKernel *kernel, uint32_t index)
@@ -260,15 +266,22 @@ int cmd_CODE(Cli *cli)
             js_set(cli, row, form, js_text(text));
             js_push(cli, all, row);
         } else if (text) {
-            print_title(cli, arena_printf(cli->arena, "%s kernel %u: %s", flag_on(cli, FLAG_IR) ? ";" : ptx ? "//" : "#", i, kernel->name));
+            print_title(cli, arena_printf(cli->arena, "%s kernel %u: %s",
+                                          flag_on(cli, FLAG_IR) ? ";"
+                                          : ptx                 ? "//"
+                                                                : "#",
+                                          i, kernel->name));
             print_text(text, strlen(text));
         }
     }
     end = shown ? END_FINE : END_FOUND;
     if (!matched)
-        complain("%s has no kernel %s", entry.key, cli->flag[FLAG_KERNEL] ? cli->flag[FLAG_KERNEL] : "at all");
+        complain("%s has no kernel %s", entry.key,
+                 cli->flag[FLAG_KERNEL] ? cli->flag[FLAG_KERNEL] : "at all");
     else if (!shown)
-        complain(flag_on(cli, FLAG_PTX) ? "%s is for the CPU: it has no PTX, but --asm and --ir" : "%s holds no text of its code", entry.key);
+        complain(flag_on(cli, FLAG_PTX) ? "%s is for the CPU: it has no PTX, but --asm and --ir"
+                                        : "%s holds no text of its code",
+                 entry.key);
     if (!flag_on(cli, FLAG_JSON)) {
         json_decref(all);
         return end;
@@ -277,7 +290,7 @@ int cmd_CODE(Cli *cli)
     return printed == END_FINE ? end : printed;
 }
 
-/* --- key ---------------------------------------------------------------------------------------------------------------- */
+/* ---- key ---- */
 
 static const char *hash_text(Arena *arena, const char *text, size_t n)
 {
@@ -295,7 +308,8 @@ int cmd_KEY(Cli *cli)
         return end;
     const KeyText *key = &entry.view.key;
     const char *part = cli->flag[FLAG_PART];
-    const char *maker = hash_text(cli->arena, key->maker, key->maker_bytes), *graph = hash_text(cli->arena, key->graph, key->graph_bytes);
+    const char *maker = hash_text(cli->arena, key->maker, key->maker_bytes),
+               *graph = hash_text(cli->arena, key->graph, key->graph_bytes);
     if (flag_on(cli, FLAG_JSON)) {
         json_t *root = json_object();
         js_set(cli, root, "entry", js_text(entry.item->name));

@@ -1,4 +1,5 @@
-/* The library's tables, readable: options, ops, passes, rules. Read from the .def files, so that nothing of them is linked. */
+/* The library's tables, readable: options, ops, passes, rules. Read from the .def files, so that
+ * nothing of them is linked. */
 #include "cache/cli/cli.h"
 #include "ir/op.h"
 #include "jit/options.h"
@@ -7,7 +8,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* Prints a table, or its rows as a JSON array of objects with the titles' names; `exact` are the names in JSON. */
+/* Prints a table, or its rows as a JSON array of objects with the titles' names; `exact` are the
+ * names in JSON. */
 static int print(Cli *cli, const char *what, const Table *table, const char *const *exact)
 {
     if (!flag_on(cli, FLAG_JSON)) {
@@ -43,8 +45,11 @@ static bool wanted(const Cli *cli, const char *const *texts, size_t n)
 int cmd_OPTIONS(Cli *cli)
 {
     static const Column columns[] = {
-        {.title = "VARIABLE", .style = STYLE_KEY}, {.title = "VALUES"}, {.title = "DEFAULT"},
-        {.title = "KEYED"}, {.title = "MEANING", .shrink = true},
+        {.title = "VARIABLE", .style = STYLE_KEY},
+        {.title = "VALUES"},
+        {.title = "DEFAULT"},
+        {.title = "KEYED"},
+        {.title = "MEANING", .shrink = true},
     };
     static const char *const exact[] = {"variable", "values", "default", "keyed", "help"};
     Table table;
@@ -87,7 +92,8 @@ int cmd_OPS(Cli *cli)
     Table table;
     table_init(&table, cli->arena, columns, 5);
     for (int k = 0; k < OP_COUNT; k++) {
-        const char *cls = lower_text(cli->arena, strcmp(ops[k].cls, "EW") == 0 ? "elementwise" : ops[k].cls);
+        const char *cls =
+            lower_text(cli->arena, strcmp(ops[k].cls, "EW") == 0 ? "elementwise" : ops[k].cls);
         if (!wanted(cli, &ops[k].name, 1) && strcasecmp(cls, cli->args[0]) != 0)
             continue;
         const char **row = table_row(&table);
@@ -111,7 +117,9 @@ int cmd_PASSES(Cli *cli)
 #undef PASS
     };
     static const Column columns[] = {
-        {.title = "PASS", .style = STYLE_KEY}, {.title = "WHAT IT DOES", .shrink = true}, {.title = "UNDER KILN_REWRITE=0"},
+        {.title = "PASS", .style = STYLE_KEY},
+        {.title = "WHAT IT DOES", .shrink = true},
+        {.title = "UNDER KILN_REWRITE=0"},
     };
     static const char *const exact[] = {"pass", "help", "without_rewrite"};
     Table table;
@@ -130,15 +138,20 @@ int cmd_RULES(Cli *cli)
     static const struct {
         const char *name, *pattern, *replacement, *dtypes, *soundness;
     } rules[] = {
-#define RULE(name, pattern, replacement, dtypes, soundness) {#name, pattern, replacement, #dtypes, #soundness},
-#define REWRITE(name, function, cls, family, soundness) {#name, "(in C, on " #cls ")", #function, "", #soundness},
+#define RULE(name, pattern, replacement, dtypes, soundness) \
+    {#name, pattern, replacement, #dtypes, #soundness},
+#define REWRITE(name, function, cls, family, soundness) \
+    {#name, "(in C, on " #cls ")", #function, "", #soundness},
 #include "ir/rules.def"
 #undef RULE
 #undef REWRITE
     };
     static const Column columns[] = {
-        {.title = "RULE", .style = STYLE_KEY, .shrink = true}, {.title = "PATTERN", .shrink = true},
-        {.title = "BECOMES", .shrink = true}, {.title = "DTYPES"}, {.title = "SOUND"},
+        {.title = "RULE", .style = STYLE_KEY, .shrink = true},
+        {.title = "PATTERN", .shrink = true},
+        {.title = "BECOMES", .shrink = true},
+        {.title = "DTYPES"},
+        {.title = "SOUND"},
     };
     static const char *const exact[] = {"rule", "pattern", "becomes", "dtypes", "soundness"};
     Table table;

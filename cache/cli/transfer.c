@@ -1,9 +1,12 @@
 /*
- * `kiln cache export` and `import`: entries to and from a bundle (bundle.h) or another cache directory.
+ * `kiln cache export` and `import`: entries to and from a bundle (bundle.h) or another cache
+ * directory.
  *
- * An import believes nothing: each entry is parsed whole, must have the name that its content gives it, and must be one that
- * this library on this machine would find: entry format, version, LLVM, target, CPU and features as the command sees them, and the
- * build as the library last wrote it into the file `info`. Options are left alone: entries for another KILN_MATH are as good here as there.
+ * An import believes nothing: each entry is parsed whole, must have the name that its content gives
+ * it, and must be one that this library on this machine would find: entry format, version, LLVM,
+ * target, CPU and features as the command sees them, and the build as the library last wrote it
+ * into the file `info`. Options are left alone: entries for another KILN_MATH are as good here as
+ * there.
  */
 #include "cache/cli/bundle.h"
 #include "cache/cli/compare.h"
@@ -19,7 +22,7 @@ static bool is_folder_path(const char *path)
     return (n && path[n - 1] == '/') || os_is_folder(path);
 }
 
-/* --- export ------------------------------------------------------------------------------------------------------------- */
+/* ---- export ---- */
 
 typedef struct Chosen {
     const DiskItem **items;
@@ -40,7 +43,8 @@ static bool is_named(const Cli *cli, const DiskItem *item)
 /* Reads every entry that was asked for and keeps those that are whole. */
 static int choose(Cli *cli, const Store *store, Chosen *out)
 {
-    *out = (Chosen){.items = ARENA_ARRAY(cli->arena, const DiskItem *, store->n), .sums = ARENA_ARRAY(cli->arena, Hash128, store->n)};
+    *out = (Chosen){.items = ARENA_ARRAY(cli->arena, const DiskItem *, store->n),
+                    .sums = ARENA_ARRAY(cli->arena, Hash128, store->n)};
     for (uint32_t k = 1; k < cli->n_args; k++) { /* each key must name one */
         int status = END_FINE;
         if (!store_find(cli, store, cli->args[k], &status))
@@ -101,8 +105,9 @@ int cmd_EXPORT(Cli *cli)
         end = END_FOUND;
     }
     if (end < 0) {
-        Status status = is_folder_path(path) ? copy_all(cli, &store, &chosen, path)
-                                             : bundle_write(cli, &store, chosen.items, chosen.sums, chosen.n, path);
+        Status status = is_folder_path(path)
+                            ? copy_all(cli, &store, &chosen, path)
+                            : bundle_write(cli, &store, chosen.items, chosen.sums, chosen.n, path);
         end = status == ST_OK ? -1 : complain_last(status);
     }
     store_close(&store);
@@ -110,7 +115,8 @@ int cmd_EXPORT(Cli *cli)
         return end;
     end = chosen.damaged ? END_FOUND : END_FINE;
     if (!flag_on(cli, FLAG_JSON)) {
-        printf("%u %s (%s) to %s\n", chosen.n, chosen.n == 1 ? "entry" : "entries", size_text(cli->arena, chosen.bytes), path);
+        printf("%u %s (%s) to %s\n", chosen.n, chosen.n == 1 ? "entry" : "entries",
+               size_text(cli->arena, chosen.bytes), path);
         return end;
     }
     json_t *root = json_object();
@@ -122,12 +128,12 @@ int cmd_EXPORT(Cli *cli)
     return printed == END_FINE ? end : printed;
 }
 
-/* --- import ------------------------------------------------------------------------------------------------------------- */
+/* ---- import ---- */
 
 typedef struct Import {
     Cli *cli;
-    Disk *disk;                /* to; NULL: dry run into a directory that is not there */
-    const char *maker;         /* what this machine and this library are, as key lines */
+    Disk *disk;        /* to; NULL: dry run into a directory that is not there */
+    const char *maker; /* what this machine and this library are, as key lines */
     size_t maker_bytes;
     bool build_known;
     uint32_t taken, present, refused;
@@ -151,7 +157,8 @@ static const char *refusal(const Import *import, const Entry *entry, Arena *aren
         return entry->damage;
     if (flag_on(import->cli, FLAG_FOREIGN))
         return NULL;
-    uint32_t n = diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
+    uint32_t n =
+        diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = lines[i].name;
         if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known))
@@ -161,7 +168,8 @@ static const char *refusal(const Import *import, const Entry *entry, Arena *aren
     return NULL;
 }
 
-static void report(Import *import, const char *name, const char *what, const char *why, Arena *arena)
+static void report(Import *import, const char *name, const char *what, const char *why,
+                   Arena *arena)
 {
     Cli *cli = import->cli;
     if (flag_on(cli, FLAG_JSON)) {
@@ -186,8 +194,10 @@ static Status is_present(Import *import, const char *name, Arena *arena, bool *p
     return ST_OK;
 }
 
-/* One entry as bytes: checked, then published, or refused with the reason. A failure is one of the directory. */
-static Status import_one(Import *import, const DiskItem *item, const void *bytes, size_t n, const char *damage, Arena *arena)
+/* One entry as bytes: checked, then published, or refused with the reason. A failure is one of the
+ * directory. */
+static Status import_one(Import *import, const DiskItem *item, const void *bytes, size_t n,
+                         const char *damage, Arena *arena)
 {
     Entry entry = {.item = item, .key = item->name, .damage = damage};
     bool present = false;
@@ -220,7 +230,8 @@ static Status import_bundle(Import *import, const char *path)
         status = bundle_read(&bundle, i, &arena, &bytes);
         const char *damage = status == ST_FORMAT ? arena_strdup(&arena, fail_message()) : NULL;
         if (status == ST_OK || damage)
-            status = import_one(import, &bundle.items[i].item, bytes, bundle.items[i].item.bytes, damage, &arena);
+            status = import_one(import, &bundle.items[i].item, bytes, bundle.items[i].item.bytes,
+                                damage, &arena);
         arena_free(&arena);
     }
     bundle_close(&bundle);
@@ -249,7 +260,8 @@ static Status import_folder(Import *import, const char *path)
     return status;
 }
 
-/* Who this is: the command's own view of CPU and LLVM, and the library's build where it left word of it. */
+/* Who this is: the command's own view of CPU and LLVM, and the library's build where it left word
+ * of it. */
 static Status learn_maker(Import *import)
 {
     Cli *cli = import->cli;
@@ -265,7 +277,8 @@ static Status learn_maker(Import *import)
         TRY(disk_text(import->disk, "info", cli->arena, &info));
     KeyLine line;
     for (const char *at = info ? info : ""; info_next(&at, &line);)
-        if (line.name_bytes == strlen("build") && memcmp(line.name, "build", line.name_bytes) == 0) {
+        if (line.name_bytes == strlen("build") &&
+            memcmp(line.name, "build", line.name_bytes) == 0) {
             build = line.bytes;
             n = line.n;
         }
@@ -287,10 +300,12 @@ static int print_import(Import *import, const char *path)
     int end = import->refused ? END_FOUND : END_FINE;
     if (!flag_on(cli, FLAG_JSON)) {
         json_decref(import->list);
-        printf("%s %u, present already %u, refused %u\n", flag_on(cli, FLAG_DRY_RUN) ? "would take" : "taken", import->taken, import->present,
+        printf("%s %u, present already %u, refused %u\n",
+               flag_on(cli, FLAG_DRY_RUN) ? "would take" : "taken", import->taken, import->present,
                import->refused);
         if (!import->build_known && !flag_on(cli, FLAG_FOREIGN) && import->taken)
-            complain("the library's build was not checked: no program has used this cache directory yet");
+            complain("the library's build was not checked: no program has used this cache "
+                     "directory yet");
         return end;
     }
     json_t *root = json_object();
@@ -311,7 +326,8 @@ int cmd_IMPORT(Cli *cli)
     const char *dir = cli->flag[FLAG_DIR];
     bool dry_run = flag_on(cli, FLAG_DRY_RUN);
     if (!dir && !disk_default_path(path, sizeof path)) {
-        complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set");
+        complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME "
+                 "is set");
         return END_TROUBLE;
     }
     dir = dir ? dir : path;
@@ -322,7 +338,8 @@ int cmd_IMPORT(Cli *cli)
         status = learn_maker(&import);
     import.list = json_array();
     if (status == ST_OK)
-        status = is_folder_path(cli->args[0]) ? import_folder(&import, cli->args[0]) : import_bundle(&import, cli->args[0]);
+        status = is_folder_path(cli->args[0]) ? import_folder(&import, cli->args[0])
+                                              : import_bundle(&import, cli->args[0]);
     if (import.disk)
         disk_close(import.disk);
     if (status == ST_OK)

@@ -11,7 +11,8 @@ int cmd_PATH(Cli *cli)
     char path[4096];
     const char *dir = cli->flag[FLAG_DIR];
     if (!dir && !disk_default_path(path, sizeof path)) {
-        complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set");
+        complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME "
+                 "is set");
         return END_TROUBLE;
     }
     dir = dir ? dir : path;
@@ -25,7 +26,7 @@ int cmd_PATH(Cli *cli)
     return js_print(cli, root);
 }
 
-/* --- verify ------------------------------------------------------------------------------------------------------------- */
+/* ---- verify ---- */
 
 typedef struct Damage {
     uint32_t good, damaged, removed, unreadable, other_format;
@@ -109,7 +110,7 @@ int cmd_VERIFY(Cli *cli)
     return printed == END_FINE ? end : printed;
 }
 
-/* --- prune and clear ------------------------------------------------------------------------------------------------------ */
+/* ---- prune and clear ---- */
 
 static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool dry_run)
 {
@@ -124,8 +125,9 @@ static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool
         js_set(cli, root, "temporaries", json_integer(done->stale));
         return js_print(cli, root);
     }
-    printf("%s %u of %u %s (%s)", dry_run ? "would remove" : "removed", done->removed, done->removed + done->kept,
-           done->removed + done->kept == 1 ? "entry" : "entries", size_text(cli->arena, done->removed_bytes));
+    printf("%s %u of %u %s (%s)", dry_run ? "would remove" : "removed", done->removed,
+           done->removed + done->kept, done->removed + done->kept == 1 ? "entry" : "entries",
+           size_text(cli->arena, done->removed_bytes));
     if (done->stale)
         printf(" and %u temporar%s", done->stale, done->stale == 1 ? "y" : "ies");
     printf("; %s left\n", size_text(cli->arena, done->kept_bytes));
@@ -136,7 +138,8 @@ static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool
 static int prune(Cli *cli, Store *store, uint64_t max_bytes, int64_t max_age, bool dry_run)
 {
     DiskPrune done = {0};
-    Status status = store->disk ? disk_prune(store->disk, max_bytes, max_age, dry_run, &done) : ST_OK;
+    Status status =
+        store->disk ? disk_prune(store->disk, max_bytes, max_age, dry_run, &done) : ST_OK;
     store_close(store);
     return status == ST_OK ? print_prune(cli, store, &done, dry_run) : complain_last(status);
 }
@@ -146,7 +149,8 @@ int cmd_PRUNE(Cli *cli)
     uint64_t max_bytes = UINT64_MAX;
     int64_t max_age = 0;
     if (!flag_on(cli, FLAG_MAX_SIZE) && !flag_on(cli, FLAG_OLDER)) {
-        complain("say what to keep: --max-size=SIZE, --older-than=AGE or both (`kiln cache clear` removes everything)");
+        complain("say what to keep: --max-size=SIZE, --older-than=AGE or both (`kiln cache clear` "
+                 "removes everything)");
         return END_USAGE;
     }
     if (flag_on(cli, FLAG_MAX_SIZE))
@@ -165,7 +169,8 @@ int cmd_PRUNE(Cli *cli)
 static bool agreed(const Store *store)
 {
     char answer[16] = "";
-    fprintf(stderr, "remove %u %s from %s? [y/N] ", store->n, store->n == 1 ? "entry" : "entries", store->path);
+    fprintf(stderr, "remove %u %s from %s? [y/N] ", store->n, store->n == 1 ? "entry" : "entries",
+            store->path);
     fflush(stderr);
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
@@ -190,7 +195,8 @@ int cmd_CLEAR(Cli *cli)
     int end = store_open(cli, !dry_run, &store);
     if (end >= 0)
         return end;
-    if (store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin) && !agreed(&store)) {
+    if (store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin) &&
+        !agreed(&store)) {
         store_close(&store);
         complain("nothing was removed");
         return END_FOUND;

@@ -1,12 +1,14 @@
 /*
- * `kiln cache why`: why was something compiled? A call, recorded as a miss or taken from an entry, is held against the guards of
- * every entry of its graph; the closest is the one with the fewest guards that fail.
+ * `kiln cache why`: why was something compiled? A call, recorded as a miss or taken from an entry,
+ * is held against the guards of every entry of its graph; the closest is the one with the fewest
+ * guards that fail.
  *
  *     entries of the graph by the same maker     a guard failed
  *     entries of the graph by another maker      the line of the key that differs
  *     none                                       never seen, or removed since
  *
- * What was made after the call was not there to serve it; it counts only as what would serve it now.
+ * What was made after the call was not there to serve it; it counts only as what would serve it
+ * now.
  */
 #include "cache/cli/compare.h"
 #include "cache/records.h"
@@ -20,16 +22,17 @@ enum { MAX_FILE = 64 << 20 };
 
 /* What is known of a call that missed. */
 typedef struct Cause {
-    const Entry *closest;      /* NULL: no entry of the graph fits to be compared */
-    Verdict verdict;           /* of the closest */
-    const Entry *serves;       /* an entry that would serve the call now */
-    const Entry *foreign;      /* an entry of the graph by another maker */
-    const LineDiff *lines;     /* in what that maker differs, where the call's own maker is known */
-    uint32_t n_lines, n_seen;  /* n_seen: entries of the graph by the same maker */
+    const Entry *closest;     /* NULL: no entry of the graph fits to be compared */
+    Verdict verdict;          /* of the closest */
+    const Entry *serves;      /* an entry that would serve the call now */
+    const Entry *foreign;     /* an entry of the graph by another maker */
+    const LineDiff *lines;    /* in what that maker differs, where the call's own maker is known */
+    uint32_t n_lines, n_seen; /* n_seen: entries of the graph by the same maker */
 } Cause;
 
 /* The entries whose name begins with `prefix`, read and found whole. */
-static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t n, Entry **out, uint32_t *count)
+static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t n, Entry **out,
+                       uint32_t *count)
 {
     *out = ARENA_ARRAY(cli->arena, Entry, store->n);
     *count = 0;
@@ -44,8 +47,10 @@ static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t 
     return ST_OK;
 }
 
-/* Looks among the entries of the graph. `self`: an entry that is the call's own, left out; its key tells the maker. */
-static Status find_cause(Cli *cli, const Store *store, const MissRecord *miss, const Entry *self, Cause *out)
+/* Looks among the entries of the graph. `self`: an entry that is the call's own, left out; its key
+ * tells the maker. */
+static Status find_cause(Cli *cli, const Store *store, const MissRecord *miss, const Entry *self,
+                         Cause *out)
 {
     Entry *all;
     uint32_t n;
@@ -77,34 +82,54 @@ static Status find_cause(Cli *cli, const Store *store, const MissRecord *miss, c
     }
     if (out->foreign && own) {
         LineDiff *lines;
-        out->n_lines = diff_lines(own->view.key.maker, own->view.key.maker_bytes, out->foreign->view.key.maker,
-                                  out->foreign->view.key.maker_bytes, cli->arena, &lines);
+        out->n_lines =
+            diff_lines(own->view.key.maker, own->view.key.maker_bytes, out->foreign->view.key.maker,
+                       out->foreign->view.key.maker_bytes, cli->arena, &lines);
         out->lines = lines;
     }
     return ST_OK;
 }
 
-/* --- for people --------------------------------------------------------------------------------------------------------- */
+/* ---- for people ---- */
 
 static void print_cause(Cli *cli, const Cause *cause, bool recorded)
 {
     Arena *arena = cli->arena;
     if (cause->closest) {
-        print_field(cli, "closest", arena_printf(arena, "%s %s %s", cause->closest->key, cause->closest->name, cause->closest->shapes));
-        print_field(cli, "failed", arena_printf(arena, "%s: %s (asked by %s)%s", cause->verdict.guard, cause->verdict.failure, cause->verdict.who,
-                                                cause->verdict.failing > 1 ? arena_printf(arena, ", and %u more", cause->verdict.failing - 1) : ""));
+        print_field(cli, "closest",
+                    arena_printf(arena, "%s %s %s", cause->closest->key, cause->closest->name,
+                                 cause->closest->shapes));
+        print_field(
+            cli, "failed",
+            arena_printf(arena, "%s: %s (asked by %s)%s", cause->verdict.guard,
+                         cause->verdict.failure, cause->verdict.who,
+                         cause->verdict.failing > 1
+                             ? arena_printf(arena, ", and %u more", cause->verdict.failing - 1)
+                             : ""));
     }
     if (cause->serves && recorded)
-        print_field(cli, "now", arena_printf(arena, "%s serves it, made %s", cause->serves->key, time_text(arena, cause->serves->made)));
+        print_field(cli, "now",
+                    arena_printf(arena, "%s serves it, made %s", cause->serves->key,
+                                 time_text(arena, cause->serves->made)));
     else if (cause->serves)
-        print_field(cli, "also", arena_printf(arena, "%s would serve it too, made %s", cause->serves->key, time_text(arena, cause->serves->made)));
+        print_field(cli, "also",
+                    arena_printf(arena, "%s would serve it too, made %s", cause->serves->key,
+                                 time_text(arena, cause->serves->made)));
     if (cause->foreign && !cause->closest) {
-        print_field(cli, "elsewhere", arena_printf(arena, "%s is of the same graph, but made by or for something else", cause->foreign->key));
+        print_field(cli, "elsewhere",
+                    arena_printf(arena,
+                                 "%s is of the same graph, but made by or for something else",
+                                 cause->foreign->key));
         for (uint32_t i = 0; i < cause->n_lines; i++)
-            print_field(cli, cause->lines[i].name, diff_text(&cause->lines[i], "in this one", "in that one", arena));
+            print_field(cli, cause->lines[i].name,
+                        diff_text(&cause->lines[i], "in this one", "in that one", arena));
     }
     if (!cause->closest && !cause->foreign)
-        print_field(cli, "closest", cause->n_seen ? "none: it was the first of its graph" : "none: no other entry of this graph is there; it was never seen, or was removed");
+        print_field(
+            cli, "closest",
+            cause->n_seen
+                ? "none: it was the first of its graph"
+                : "none: no other entry of this graph is there; it was never seen, or was removed");
 }
 
 static json_t *cause_json(Cli *cli, const Cause *cause)
@@ -117,7 +142,8 @@ static json_t *cause_json(Cli *cli, const Cause *cause)
     js_set(cli, value, "failing_guards", json_integer(cause->closest ? cause->verdict.failing : 0));
     js_set(cli, value, "entries_of_graph", json_integer(cause->n_seen));
     js_set(cli, value, "serves", js_text(cause->serves ? cause->serves->item->name : NULL));
-    js_set(cli, value, "by_another_maker", js_text(cause->foreign ? cause->foreign->item->name : NULL));
+    js_set(cli, value, "by_another_maker",
+           js_text(cause->foreign ? cause->foreign->item->name : NULL));
     for (uint32_t i = 0; i < cause->n_lines; i++) {
         json_t *line = json_object();
         js_set(cli, line, "name", js_text(cause->lines[i].name));
@@ -129,7 +155,7 @@ static json_t *cause_json(Cli *cli, const Cause *cause)
     return value;
 }
 
-/* --- an entry ----------------------------------------------------------------------------------------------------------- */
+/* ---- an entry ---- */
 
 static int why_entry(Cli *cli, Store *store, const char *key)
 {
@@ -139,7 +165,9 @@ static int why_entry(Cli *cli, Store *store, const char *key)
     if (end >= 0)
         return end;
     size_t n = strlen(entry.item->name) - (ENTRY_GUARDS_HEX + strlen(".kiln") + 1);
-    MissRecord call = {.time = entry.made, .key = arena_printf(cli->arena, "%.*s", (int)n, entry.item->name), .facts = entry.view.facts};
+    MissRecord call = {.time = entry.made,
+                       .key = arena_printf(cli->arena, "%.*s", (int)n, entry.item->name),
+                       .facts = entry.view.facts};
     Status status = find_cause(cli, store, &call, &entry, &cause);
     if (status != ST_OK)
         return complain_last(status);
@@ -156,7 +184,7 @@ static int why_entry(Cli *cli, Store *store, const char *key)
     return END_FINE;
 }
 
-/* --- recorded misses ---------------------------------------------------------------------------------------------------- */
+/* ---- recorded misses ---- */
 
 static Status why_miss(Cli *cli, const Store *store, const MissRecord *miss, json_t *all)
 {
@@ -227,7 +255,8 @@ int cmd_WHY(Cli *cli)
     } else if (is_file && (end = read_text_file(cli, what, MAX_FILE, &text)) >= 0) {
         ; /* said */
     } else {
-        Status status = what || !store.disk ? ST_OK : disk_text(store.disk, "misses", cli->arena, &text);
+        Status status =
+            what || !store.disk ? ST_OK : disk_text(store.disk, "misses", cli->arena, &text);
         end = status != ST_OK ? complain_last(status) : why_misses(cli, &store, text ? text : "");
     }
     store_close(&store);

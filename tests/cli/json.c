@@ -1,6 +1,6 @@
 /*
- * json [NAME|INDEX]...: reads one JSON text from stdin, refuses anything else, and prints what lies at the path: a string as it
- * is, an array's or object's number of members, anything else as JSON.
+ * json [NAME|INDEX]...: reads one JSON text from stdin, refuses anything else, and prints what lies
+ * at the path: a string as it is, an array's or object's number of members, anything else as JSON.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int k = 1; k < argc && at; k++)
-        at = json_is_array(at) ? json_array_get(at, strtoul(argv[k], NULL, 10)) : json_object_get(at, argv[k]);
+        at = json_is_array(at) ? json_array_get(at, strtoul(argv[k], NULL, 10))
+                               : json_object_get(at, argv[k]);
     if (!at)
         puts("(nothing)");
     else if (json_is_string(at))

@@ -1,10 +1,12 @@
 /*
- * make_cache DIR: fills a cache directory with entries made by hand, so that what the command prints is the same on every machine.
+ * make_cache DIR: fills a cache directory with entries made by hand, so that what the command
+ * prints is the same on every machine.
  *
  *   chain A, B   one graph by one maker, for 4096 x 1024 and for 128 x 1024: guards of sizes
  *   chain C      the same graph by another maker: strict, on a CPU without avx512f
  *   softmax      another graph, two kernels, accepts every shape
- * and, with --many=N, as many more graphs; with --machine, an entry with the maker text of this machine (import takes it, and refuses the others).
+ * and, with --many=N, as many more graphs; with --machine, an entry with the maker text of this
+ * machine (import takes it, and refuses the others).
  */
 #include "cache/disk.h"
 #include "cache/maker.h"
@@ -26,9 +28,12 @@ static void must(Status status)
     exit(1);
 }
 
-static void line(Str *out, const char *name, const char *value) { key_line_add(out, name, value, strlen(value)); }
+static void line(Str *out, const char *name, const char *value)
+{
+    key_line_add(out, name, value, strlen(value));
+}
 
-/* --- keys --------------------------------------------------------------------------------------------------------------- */
+/* ---- keys ---- */
 
 static Str maker(const char *features, const char *math)
 {
@@ -55,10 +60,12 @@ static Str this_machine(void)
     return out;
 }
 
-static const char wide[] = "adx aes avx avx2 avx512bw avx512f avx512vl bmi bmi2 f16c fma fxsr lzcnt mmx movbe popcnt sse sse2";
-static const char narrow[] = "adx aes avx avx2 bmi bmi2 f16c fma fxsr lzcnt mmx movbe popcnt sse sse2";
+static const char wide[] = "adx aes avx avx2 avx512bw avx512f avx512vl bmi bmi2 f16c fma fxsr "
+                           "lzcnt mmx movbe popcnt sse sse2";
+static const char narrow[] =
+    "adx aes avx avx2 bmi bmi2 f16c fma fxsr lzcnt mmx movbe popcnt sse sse2";
 
-/* --- programs ----------------------------------------------------------------------------------------------------------- */
+/* ---- programs ---- */
 
 typedef struct Sample {
     const char *structure, *recorded, *optimised, *where, *shapes;
@@ -79,7 +86,10 @@ static const char softmax_text[] = "graph softmax(%0: f32[64,512]) {\n"
                                    "  return %1\n"
                                    "}\n";
 
-static const char *kernel_text(const char *name, const char *what) { return arena_printf(&arena, "%s of %s\n", what, name); }
+static const char *kernel_text(const char *name, const char *what)
+{
+    return arena_printf(&arena, "%s of %s\n", what, name);
+}
 
 /* A kernel as the code generator leaves it: some bytes for code, IR and assembly packed. */
 static CompiledKernel *kernel(const char *name, size_t code_bytes)
@@ -106,10 +116,13 @@ static CompiledKernel *kernel(const char *name, size_t code_bytes)
 /* Sizes s0, s1 and, unless the program is general, a guard on each. */
 static GuardSet guards(const Sample *sample)
 {
-    GuardSet set = {.sizes = {ARENA_ARRAY(&arena, SizeExpr, 3), 3}, .at = ARENA_ARRAY(&arena, Guard, 2), .n = sample->general ? 0 : 2};
+    GuardSet set = {.sizes = {ARENA_ARRAY(&arena, SizeExpr, 3), 3},
+                    .at = ARENA_ARRAY(&arena, Guard, 2),
+                    .n = sample->general ? 0 : 2};
     for (uint32_t i = 0; i < 2; i++) {
         set.sizes.at[i] = (SizeExpr){.kind = SIZE_FACT, .a = i};
-        set.at[i] = (Guard){.kind = GUARD_INT_EQ, .a = i, .v = sample->ints[i], .who = i ? "vectorise" : "fuse"};
+        set.at[i] = (Guard){
+            .kind = GUARD_INT_EQ, .a = i, .v = sample->ints[i], .who = i ? "vectorise" : "fuse"};
     }
     set.sizes.at[2] = (SizeExpr){.kind = SIZE_MUL, .a = 0, .b = 1};
     return set;
@@ -117,7 +130,8 @@ static GuardSet guards(const Sample *sample)
 
 static Program *program(const Sample *sample)
 {
-    static const ProgBuffer buffers[] = {{BUFFER_INPUT, DT_F32, 0, 2, NO_SLOT, NO_BUFFER}, {BUFFER_OUTPUT, DT_F32, 0, 2, NO_SLOT, NO_BUFFER}};
+    static const ProgBuffer buffers[] = {{BUFFER_INPUT, DT_F32, 0, 2, NO_SLOT, NO_BUFFER},
+                                         {BUFFER_OUTPUT, DT_F32, 0, 2, NO_SLOT, NO_BUFFER}};
     static const ProgArg args[] = {{BIND_BUFFER, 0}, {BIND_BUFFER, 1}, {BIND_SIZE, 2}};
     static uint32_t outputs[] = {1};
     Program *p = ARENA_NEW(&arena, Program);
@@ -126,8 +140,10 @@ static Program *program(const Sample *sample)
     p->kernels = ARENA_ARRAY(&arena, ProgKernel, 2);
     p->steps = ARENA_ARRAY(&arena, ProgStep, 2);
     for (uint32_t i = 0; i < p->n_kernels; i++) {
-        p->kernels[i] = (ProgKernel){kernel(sample->kernels[i], 1000 + 500 * i), sample->kernels[i], 0.25};
-        p->steps[i] = (ProgStep){.kind = STEP_KERNEL, .kernel = i, .n_args = 3, .bytes = 2, .what = sample->kernels[i]};
+        p->kernels[i] =
+            (ProgKernel){kernel(sample->kernels[i], 1000 + 500 * i), sample->kernels[i], 0.25};
+        p->steps[i] = (ProgStep){
+            .kind = STEP_KERNEL, .kernel = i, .n_args = 3, .bytes = 2, .what = sample->kernels[i]};
     }
     p->buffers = arena_copy(&arena, buffers, sizeof buffers);
     p->args = arena_copy(&arena, args, sizeof args);
@@ -139,7 +155,7 @@ static Program *program(const Sample *sample)
     return p;
 }
 
-/* --- entries ------------------------------------------------------------------------------------------------------------ */
+/* ---- entries ---- */
 
 static void publish(Disk *disk, const Sample *sample, const Str *by)
 {
@@ -153,14 +169,17 @@ static void publish(Disk *disk, const Sample *sample, const Str *by)
     line(&meta, "where", sample->where);
     line(&meta, "shapes", sample->shapes);
     bool varies[2] = {false, false};
-    GuardPolicy policy = {.int_varies = varies, .scalar_varies = varies, .general = sample->general};
+    GuardPolicy policy = {
+        .int_varies = varies, .scalar_varies = varies, .general = sample->general};
     EntryParts parts = {
         .key = {by->text, graph.text, by->len, graph.len},
-        .meta = meta.text, .meta_bytes = meta.len,
+        .meta = meta.text,
+        .meta_bytes = meta.len,
         .facts = {sample->ints, NULL, 2, 0},
         .policy = &policy,
         .program = program(sample),
-        .recorded = sample->recorded, .optimised = sample->optimised,
+        .recorded = sample->recorded,
+        .optimised = sample->optimised,
     };
     void *bytes = NULL;
     size_t n = 0;
@@ -184,11 +203,23 @@ static const char *info_text(const Str *by)
 
 static void fill(Disk *disk, bool machine)
 {
-    Sample chain = {.structure = "sin 0; mul 2 1; add 3 0", .recorded = chain_text, .optimised = chain_text, .where = "kiln_item",
-                    .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]", .kernels = {"sin_mul_add"}, .ints = {4096, 1024}};
+    Sample chain = {.structure = "sin 0; mul 2 1; add 3 0",
+                    .recorded = chain_text,
+                    .optimised = chain_text,
+                    .where = "kiln_item",
+                    .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]",
+                    .kernels = {"sin_mul_add"},
+                    .ints = {4096, 1024}};
     Sample small = chain;
-    Sample softmax = {.structure = "reduce_max 0; sub; exp; reduce_sum", .recorded = softmax_text, .optimised = softmax_text,
-                      .where = "kiln_read", .shapes = "%0: f32[64,512]", .kernels = {"max_exp_sum", "div"}, .ints = {64, 512}, .general = true, .made = 3};
+    Sample softmax = {.structure = "reduce_max 0; sub; exp; reduce_sum",
+                      .recorded = softmax_text,
+                      .optimised = softmax_text,
+                      .where = "kiln_read",
+                      .shapes = "%0: f32[64,512]",
+                      .kernels = {"max_exp_sum", "div"},
+                      .ints = {64, 512},
+                      .general = true,
+                      .made = 3};
     small.shapes = "%0: f32[128,1024], %1: f32[128,1024]";
     small.ints[0] = 128;
     small.made = 1;
@@ -210,8 +241,12 @@ static void fill_many(Disk *disk, int n)
 {
     Str by = maker(wide, "fast");
     for (int i = 0; i < n; i++) {
-        Sample sample = {.structure = arena_printf(&arena, "graph number %d", i), .recorded = chain_text, .optimised = chain_text,
-                         .where = "kiln_eval", .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]", .kernels = {"sin_mul_add"},
+        Sample sample = {.structure = arena_printf(&arena, "graph number %d", i),
+                         .recorded = chain_text,
+                         .optimised = chain_text,
+                         .where = "kiln_eval",
+                         .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]",
+                         .kernels = {"sin_mul_add"},
                          .ints = {4096, 1024}};
         publish(disk, &sample, &by);
     }

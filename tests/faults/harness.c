@@ -102,7 +102,7 @@ static void read_all(int from, char *text, size_t size)
     text[n] = '\0';
 }
 
-const Run *worker(const char *cache, int programs, const char *const *environment, unsigned uid)
+const Run *worker_at(const char *path, const char *cache, int programs, const char *const *environment, unsigned uid)
 {
     static Run runs[4];
     static int turn;
@@ -124,7 +124,7 @@ const Run *worker(const char *cache, int programs, const char *const *environmen
         set_environment(cache, environment);
         become(uid);
         alarm(60);
-        execl(KILN_WORKER, "worker", count, (char *)NULL);
+        execl(path, "worker", count, (char *)NULL);
         _exit(121);
     }
     close(pipes[1]);
@@ -141,6 +141,11 @@ const Run *worker(const char *cache, int programs, const char *const *environmen
     run->fallbacks = number(run, "fallbacks");
     run->warnings = number(run, "warnings");
     return run;
+}
+
+const Run *worker(const char *cache, int programs, const char *const *environment, unsigned uid)
+{
+    return worker_at(KILN_WORKER, cache, programs, environment, uid);
 }
 
 /* --- what lies on disk ------------------------------------------------------------------------------------------------------ */

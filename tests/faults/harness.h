@@ -26,6 +26,7 @@ typedef struct Run {
 /* Runs a worker of `programs` programs with the cache directory `cache` (NULL: none is named). `environment`: "NAME=VALUE" or
  * "NAME" to unset it, NULL ends; NULL: nothing more. As user `uid` where that is not 0. */
 const Run *worker(const char *cache, int programs, const char *const *environment, unsigned uid);
+const Run *worker_at(const char *path, const char *cache, int programs, const char *const *environment, unsigned uid); /* another copy */
 /* The number behind "name=" in a worker's last line; 0: it is not there. */
 long number(const Run *run, const char *name);
 /* It ended well and its values are right. */

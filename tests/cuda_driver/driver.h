@@ -7,6 +7,8 @@
 #include "tests/cuda_driver/ptx.h"
 #include "tests/cuda_driver/test_cuda.h"
 
+#include <pthread.h>
+
 // ---- settings, failures, counters, reports (faults.c) ----
 
 enum { MAX_DEVICES = 8 };
@@ -193,6 +195,7 @@ typedef struct Stream {
     Command *first, **last;
     struct Graph *capture; // what it captures to, NULL: it runs
     int capture_mode;
+    pthread_t capture_thread; // that began it
     bool capture_invalid, capture_origin;
 } Stream;
 

@@ -565,7 +565,7 @@ CUresult exec_run(Launch *launch)
     launch->result = CUDA_SUCCESS;
     if (b)
         b->launch = launch;
-    if (!b || !make_block(b) || !race_start(launch, (uint32_t)blocks)) {
+    if (!b || !make_block(b) || !race_start(launch)) {
         launch->result = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (!setjmp(launch->stop)) {
         for (uint32_t i = 0; i < blocks; i++) {

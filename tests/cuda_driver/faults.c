@@ -1,5 +1,6 @@
 // Settings, injected failures, counters, texts: what test_cuda.h offers.
 #include "tests/cuda_driver/driver.h"
+#include "tests/cuda_driver/race.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -298,6 +299,7 @@ static void forget_everything(void)
 {
     contexts_reset();
     memory_reset();
+    race_unload();
     fault = (struct Fault){0};
     memory_limit = 0;
     counters = (test_cuda_counters){0};

@@ -104,6 +104,7 @@ CUresult capture_begin(CUstream handle, int mode)
         return CUDA_ERROR_ILLEGAL_STATE;
     result = graph_create(&s->capture);
     s->capture_mode = mode;
+    s->capture_thread = pthread_self();
     s->capture_origin = true;
     s->capture_invalid = false;
     return result;
@@ -122,6 +123,8 @@ CUresult capture_end(CUstream handle, CUgraph *out)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (!s->capture_origin)
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    if (s->capture_mode != 2 && !pthread_equal(s->capture_thread, pthread_self()))
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     Graph *g = s->capture;
     bool invalid = s->capture_invalid;
     s->capture_origin = s->capture_invalid = false;
@@ -152,12 +155,14 @@ CUresult capture_status(CUstream handle, int *status)
     return CUDA_SUCCESS;
 }
 
+// Modes: 0 global, no thread may; 1 thread-local, this thread may not; 2 relaxed.
 bool capture_forbids(void)
 {
     bool found = false;
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o)) {
         Stream *s = (Stream *)o;
-        if (s->capture_origin && s->capture_mode != 2) { // 2: relaxed
+        bool concerned = s->capture_mode == 0 || (s->capture_mode == 1 && pthread_equal(s->capture_thread, pthread_self()));
+        if (s->capture_origin && concerned) {
             s->capture_invalid = true;
             found = true;
         }

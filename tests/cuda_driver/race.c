@@ -36,7 +36,8 @@ typedef struct Cell {
 } Cell;
 
 typedef struct Page {
-    struct Page *next;
+    struct Page *next;  // in its bucket
+    struct Page *older; // of the launch
     uint64_t number;
     unsigned grain; // bytes per cell: 4 or 1
     Cell *cell;
@@ -51,7 +52,8 @@ typedef struct Known { // what a release told about its block
 } Known;
 
 typedef struct SyncVariable { // an address that atomics or strong accesses use
-    struct SyncVariable *next;
+    struct SyncVariable *next;  // in its bucket
+    struct SyncVariable *older; // of the launch
     uint64_t address;
     bool shared;
     Known *known;
@@ -66,10 +68,11 @@ typedef struct Acquired {
 
 typedef struct RaceState {
     Page *bucket[BUCKETS];
-    Page *last;
+    Page *newest, *last;
     Page *shared[(256 << 10) / PAGE];
     size_t bytes;
     SyncVariable *variables[VARIABLE_BUCKETS];
+    SyncVariable *newest_variable;
     Acquired acquired[ACQUIRED_KEPT]; // of the running block
     size_t acquired_count;
     bool acquired_too_much; // to keep them apart: what other threads released counts as known from then on
@@ -83,6 +86,18 @@ typedef struct RaceState {
         unsigned observed_count;
     } lane[MAX_WARPS][LANES];
 } RaceState;
+
+static RaceState *spare; // a launch leaves it empty for the next one: making it costs more than a small kernel
+
+static size_t page_bucket(uint64_t number)
+{
+    return (number ^ number >> 14) % BUCKETS;
+}
+
+static size_t variable_bucket(uint64_t address)
+{
+    return (address >> 2 ^ address >> 14) % VARIABLE_BUCKETS;
+}
 
 // ---- pages ----
 
@@ -134,7 +149,7 @@ static Page *find_page(RaceState *r, bool shared, uint64_t number, unsigned grai
     } else {
         page = r->last;
         if (!page || page->number != number) {
-            Page **bucket = &r->bucket[(number ^ number >> 14) % BUCKETS];
+            Page **bucket = &r->bucket[page_bucket(number)];
             for (page = *bucket; page && page->number != number;)
                 page = page->next;
             if (!page) {
@@ -144,7 +159,8 @@ static Page *find_page(RaceState *r, bool shared, uint64_t number, unsigned grai
                 if (!page)
                     return NULL;
                 page->next = *bucket;
-                *bucket = page;
+                page->older = r->newest;
+                *bucket = r->newest = page;
             }
         }
         r->last = page;
@@ -203,7 +219,7 @@ static bool ordered(const RaceState *r, const Warp *w, uint32_t lane, const Stam
 
 static SyncVariable *variable_at(RaceState *r, uint64_t address, bool shared)
 {
-    SyncVariable **bucket = &r->variables[(address >> 2 ^ address >> 14) % VARIABLE_BUCKETS], *v = *bucket;
+    SyncVariable **bucket = &r->variables[variable_bucket(address)], *v = *bucket;
     while (v && (v->address != address || v->shared != shared))
         v = v->next;
     if (v)
@@ -211,8 +227,8 @@ static SyncVariable *variable_at(RaceState *r, uint64_t address, bool shared)
     v = calloc(1, sizeof *v);
     if (!v)
         return NULL;
-    *v = (SyncVariable){.next = *bucket, .address = address, .shared = shared};
-    *bucket = v;
+    *v = (SyncVariable){.next = *bucket, .older = r->newest_variable, .address = address, .shared = shared};
+    *bucket = r->newest_variable = v;
     return v;
 }
 
@@ -314,13 +330,13 @@ static void synchronise(RaceState *r, Warp *w, const Inst *in, uint32_t lane, bo
 
 // ---- hooks of exec.c ----
 
-bool race_start(Launch *launch, uint32_t blocks)
+bool race_start(Launch *launch)
 {
-    (void)blocks;
     launch->races = NULL;
     if (settings.races == RACES_OFF)
         return true;
-    launch->races = calloc(1, sizeof(RaceState));
+    launch->races = spare ? spare : calloc(1, sizeof(RaceState));
+    spare = NULL;
     return launch->races != NULL;
 }
 
@@ -340,19 +356,28 @@ void race_end(Launch *launch)
     if (!r)
         return;
     free_shared(r);
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (Page *page = r->bucket[i], *next; page; page = next) {
-            next = page->next;
-            free_page(page);
-        }
-    for (size_t i = 0; i < VARIABLE_BUCKETS; i++)
-        for (SyncVariable *v = r->variables[i], *next; v; v = next) {
-            next = v->next;
-            free(v->known);
-            free(v);
-        }
-    free(r);
+    for (Page *page = r->newest, *older; page; page = older) {
+        older = page->older;
+        r->bucket[page_bucket(page->number)] = NULL;
+        free_page(page);
+    }
+    for (SyncVariable *v = r->newest_variable, *older; v; v = older) {
+        older = v->older;
+        r->variables[variable_bucket(v->address)] = NULL;
+        free(v->known);
+        free(v);
+    }
+    r->newest = r->last = NULL;
+    r->newest_variable = NULL;
+    r->bytes = 0;
+    spare = r;
     launch->races = NULL;
+}
+
+void race_unload(void)
+{
+    free(spare);
+    spare = NULL;
 }
 
 void race_block(Block *b)

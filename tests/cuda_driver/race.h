@@ -4,8 +4,9 @@
 
 #include "tests/cuda_driver/exec.h"
 
-bool race_start(Launch *launch, uint32_t blocks);
+bool race_start(Launch *launch);
 void race_end(Launch *launch);
+void race_unload(void);                          // no launch will follow
 void race_block(Block *block);                   // a block starts
 void race_barrier(Block *block, uint32_t warps); // these warps passed a barrier together
 void race_warp(Warp *w, uint32_t lanes);         // these lanes passed bar.warp.sync together

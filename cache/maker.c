@@ -32,6 +32,23 @@ static void add_features(Str *out)
     add(out, "features", features);
 }
 
+/* PTX is text that any driver of its version compiles: nothing of the host or the driver decides about it. */
+static void add_target(const CudaTarget *cuda, Str *out)
+{
+    char text[32];
+    if (cuda->sm == 0) {
+        add(out, "target", "x86_64-linux-gnu");
+        add(out, "cpu", host_cpu_name());
+        add_features(out);
+        return;
+    }
+    add(out, "target", "nvptx64-nvidia-cuda");
+    snprintf(text, sizeof text, "sm_%d%s", cuda->sm, cuda->arch ? "a" : "");
+    add(out, "sm", text);
+    snprintf(text, sizeof text, "%d", cuda->ptx);
+    add(out, "ptx", text);
+}
+
 bool maker_text(const JitOptions *options, Str *out)
 {
     char text[64];
@@ -42,9 +59,7 @@ bool maker_text(const JitOptions *options, Str *out)
         return false;
     add(out, "build", text);
     add(out, "llvm", KILN_LLVM_VERSION);
-    add(out, "target", "x86_64-linux-gnu");
-    add(out, "cpu", host_cpu_name());
-    add_features(out);
+    add_target(&options->target, out);
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id)) {
             option_value_text((OptionId)id, options->value[id], text, sizeof text);

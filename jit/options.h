@@ -42,7 +42,7 @@ typedef struct JitOptions {
     int64_t value[OPT_COUNT];
     CudaTarget target;      /* sm 0: this host */
 } JitOptions;
-void options_snapshot(JitOptions *out);
+void options_snapshot(JitOptions *out); /* for this host */
 static inline MathMode options_math(const JitOptions *o) { return o->value[OPT_MATH] == OPT_MATH_STRICT ? MATH_STRICT : MATH_FAST; }
 
 const char *option_name(OptionId id);

@@ -153,6 +153,29 @@ Test(key_text, the_maker_names_every_keyed_option)
     }
 }
 
+/* Code for another device is another maker's: each part of the target tells in a line of its own. */
+Test(key_text, the_maker_names_the_target)
+{
+    static const struct {
+        CudaTarget target;
+        const char *line;
+    } targets[] = {{{.sm = 0}, ""}, {{80, 70, false}, "target"}, {{90, 70, false}, "sm"}, {{90, 78, false}, "ptx"}, {{90, 78, true}, "sm"}};
+    JitOptions options;
+    options_snapshot(&options);
+    Str before = {0}, text;
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++, before = text) {
+        options.target = targets[i].target;
+        str_init(&text, &arena);
+        cr_assert(maker_text(&options, &text));
+        KeyLine was, is;
+        if (i == 0)
+            continue;
+        cr_assert(key_lines_differ(before.text, before.len, text.text, text.len, &was, &is));
+        cr_assert(is.name_bytes == strlen(targets[i].line) && strncmp(is.name, targets[i].line, is.name_bytes) == 0, "%s",
+                  targets[i].line);
+    }
+}
+
 Test(key_text, a_cpu_without_a_feature_is_another_maker)
 {
     JitOptions options = {.value = {0}};

@@ -84,6 +84,7 @@ struct Emit {
     bool *live;          /* instructions that some store needs */
     bool *checked; /* KI_BOUND whose value nobody needs: the index is checked all the same */
     int lanes;           /* 1: scalar code */
+    uint8_t *stage_lanes; /* lanes of each stage, while its code is emitted; NULL: `lanes` for all */
     int bits;            /* of a host vector */
     int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;          /* lanes run along the flat r index */
@@ -312,6 +313,7 @@ void count_x(Emit *e);
  * (plan.c) */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
+int stage_lanes(const Emit *e, uint32_t stage);
 void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
 /* Stores and other effects of one stage of the r loop, or the x-level ones: operands, then effects; or both. */
 void emit_operands(Emit *e, bool r_level, uint32_t stage);

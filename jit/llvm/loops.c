@@ -90,8 +90,11 @@ static bool row_kept(const Emit *e, uint32_t i)
  * unmasked. */
 static LV row_bytes(Emit *e, uint32_t i)
 {
-    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, e->lanes))
-                         : l_mul(e, e->flat_n, l_i64(e, e->lanes));
+    int lanes = e->lanes;
+    for (uint32_t s = 0; s < e->n_stages; s++)
+        lanes = stage_lanes(e, s) > lanes ? stage_lanes(e, s) : lanes;
+    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, lanes))
+                         : l_mul(e, e->flat_n, l_i64(e, lanes));
     return l_align64(
         e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
 }
@@ -313,9 +316,20 @@ void scans_open(Emit *e, uint32_t stage)
     }
 }
 
+/* From here on code is emitted for so many lanes; scalars that were spread over another number are spread anew. */
+static void lanes_change(Emit *e, int lanes)
+{
+    if (lanes == e->lanes)
+        return;
+    e->lanes = lanes;
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        e->val[i].splat = NULL;
+}
+
 static void stage_all(Emit *e, uint32_t stage)
 {
-    int outer = e->cur;
+    int outer = e->cur, lanes = e->lanes;
+    lanes_change(e, stage_lanes(e, stage));
     LV one = LLVMConstInt(e->type[SC_I1], 1, 0);
     int64_t length;
     e->stage = stage;
@@ -334,6 +348,7 @@ static void stage_all(Emit *e, uint32_t stage)
     }
     level_close(e, LV_R, outer);
     reduce_close(e, stage);
+    lanes_change(e, lanes);
 }
 
 /* ---- x points ---- */

@@ -61,18 +61,19 @@ static void plan_live(Emit *e)
     }
 }
 
-/* Scalar operations per point of the body, and the widest and narrowest element it touches. */
+/* Scalar operations per point, and the widest and narrowest element touched: of the body, or of what one stage executes
+ * at the r level (`part`). */
 typedef struct Weight {
     uint32_t ops;
     unsigned widest, narrowest;
 } Weight;
 
-static Weight weigh(Emit *e)
+static Weight weigh(Emit *e, const bool *part)
 {
     Weight w = {.widest = 1, .narrowest = 8};
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (n->kind == KI_STORE || n->kind == KI_SCATTER)
+        if (n->kind == KI_STORE || n->kind == KI_SCATTER || (part && !part[i]))
             continue;
         unsigned bytes = (unsigned)dtype_bytes((DType)n->dtype);
         if (n->dtype == DT_F16 || n->dtype == DT_BF16)
@@ -191,7 +192,7 @@ static void plan_lanes(Emit *e)
     e->lanes = 1;
     if (e->tile_axis == NO_AXIS && !e->vec_r)
         return;
-    Weight w = weigh(e);
+    Weight w = weigh(e, NULL);
     int one = e->bits / 32;
     int lanes = one;
     if (w.widest <= 2)
@@ -213,6 +214,53 @@ static void plan_lanes(Emit *e)
     e->lanes = lanes_within_rows(e, lanes);
 }
 
+/* What stage `stage` executes at the r level: what its reductions, its stores and the rows saved in it need. A row that
+ * an earlier stage saved is loaded. */
+static void plan_part(const Emit *e, uint32_t stage, bool *part)
+{
+    const Kernel *k = e->k;
+    memset(part, 0, k->inst.n * sizeof *part);
+    for (uint32_t i = k->inst.n; i-- > 0;) {
+        const KInst *n = &k->inst.at[i];
+        bool here = e->info[i].stage == stage && e->live[i];
+        bool effect = n->kind == KI_REDUCE || (e->info[i].r_level && (n->kind == KI_STORE || n->save));
+        if (!part[i] && !(here && effect))
+            continue;
+        part[i] = e->info[i].r_level;
+        if (n->save && e->info[i].stage < stage)
+            continue;
+        VRef in[4];
+        uint32_t n_in = kernel_operands(n, in);
+        for (uint32_t o = 0; o < n_in; o++)
+            part[in[o]] |= e->info[in[o]].r_level;
+    }
+}
+
+/*
+ * A heavy stage keeps its light neighbours (the maximum before softmax's exp, the quotient after it) at one vector a step, where
+ * a chain of dependent steps is all they have; so in kernels of several stages each chooses for itself.
+ */
+static void plan_stage_lanes(Emit *e)
+{
+    if (!e->vec_r || e->split || e->n_stages < 2 || e->lanes != e->bits / 32)
+        return;
+    bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    e->stage_lanes = ARENA_ARRAY(e->arena, uint8_t, e->n_stages);
+    for (uint32_t s = 0; s < e->n_stages; s++) {
+        plan_part(e, s, part);
+        Weight w = weigh(e, part);
+        int lanes = w.ops <= 24 && w.widest == 4 ? 4 * e->lanes : e->lanes;
+        while (lanes > e->lanes && lanes / 2 >= vec_extent(e))
+            lanes /= 2;
+        e->stage_lanes[s] = (uint8_t)lanes_within_rows(e, lanes < MAX_LANES ? lanes : MAX_LANES);
+    }
+}
+
+int stage_lanes(const Emit *e, uint32_t stage)
+{
+    return e->stage_lanes ? e->stage_lanes[stage] : e->lanes;
+}
+
 void plan_host(Emit *e)
 {
     const Kernel *k = e->k;
@@ -225,6 +273,7 @@ void plan_host(Emit *e)
     else
         e->lanes = 1;
     e->split = k->split && e->n_stages && !e->in_order;
+    plan_stage_lanes(e);
     plan_row_block(e);
     plan_stream(e);
 }

@@ -152,8 +152,11 @@ API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *e = rec_ew1(&r, OP_EXP, shifted(&r, in, axis));
-    RtNode *total = reduced(&r, OP_REDUCE_SUM, e, (uint8_t)(1u << axis));
-    return rec_end(&r, rec_cast(&r, rec_ew2(&r, OP_DIV, e, total), out));
+    uint8_t mask = (uint8_t)(1u << axis);
+    RtNode *total = rec_reduce(&r, OP_REDUCE_SUM, e, mask, true);
+    /* one quotient for a row instead of one for each element */
+    RtNode *share = e ? rec_repeat(&r, rec_ew1(&r, OP_RECIPROCAL, total), mask, e->dim) : NULL;
+    return rec_end(&r, rec_cast(&r, mul(&r, e, share), out));
 }
 
 API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)

@@ -248,6 +248,11 @@ Test(emit_reduce, softmax)
                               : i == 3 ? DT_F16
                                        : DT_F32,
                               5, n[i], layout, i % 2, save, false);
+    /* the light stages take several vectors a step, the heavy one takes one */
+    static const int64_t wide[] = {33, 65, 127, 128, 129, 200, 1000};
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        for (int variant = 0; variant < 4; variant++)
+            check_softmax(DT_F32, 3, wide[i], VEC_R, variant & 1, variant & 2, false);
     for (int layout = 0; layout < LAYOUTS; layout++) {
         check_softmax(DT_F32, 2, 17000, layout, true, true, false);
         check_softmax(DT_F32, 2, 17000, layout, true, true, true);

@@ -13,9 +13,10 @@ typedef uint64_t Slot[LANES];
 
 enum { MAX_WARPS = 32, MAX_BARRIERS = 16, SPACE_START = 1024, SPACE_GAP = 32 };
 
-// Generic addresses: windows for shared and local memory that no allocation uses.
+// Generic addresses: windows for shared, local and parameter memory that no allocation uses.
 #define SHARED_WINDOW UINT64_C(0x0100000000000000)
 #define LOCAL_WINDOW UINT64_C(0x0200000000000000)
+#define PARAM_WINDOW UINT64_C(0x0300000000000000)
 #define WINDOW_SIZE UINT64_C(0x0000000100000000)
 
 struct Allocation;

@@ -290,17 +290,18 @@ RUN(run_clock)
         out[l] = (high ? now >> 32 : now) & in->mask;
 }
 
+static uint64_t window_of(Space space)
+{
+    return space == SPACE_SHARED ? SHARED_WINDOW : space == SPACE_LOCAL ? LOCAL_WINDOW : space == SPACE_PARAM ? PARAM_WINDOW : 0;
+}
+
 RUN(run_cvta)
 {
-    Space space = exec_space(in);
-    uint64_t window = space == SPACE_SHARED ? SHARED_WINDOW : space == SPACE_LOCAL ? LOCAL_WINDOW : 0;
+    uint64_t window = window_of(exec_space(in));
     const uint64_t *a = source(w, in, 1);
     uint64_t *out = result(w, in, 0);
     bool to = in->mod[C_TO] != M_ABSENT;
     FOR_LANES(w, l) {
-        if (space == SPACE_PARAM)
-            exec_violation(w, in, (int)l, CUDA_ERROR_INVALID_ADDRESS_SPACE,
-                           "generic addresses of parameters are not supported");
         if (to && window && a[l] - window >= WINDOW_SIZE)
             exec_violation(w, in, (int)l, CUDA_ERROR_INVALID_ADDRESS_SPACE, "address 0x%llx is not in the .%s space",
                            (unsigned long long)a[l], ptx_modifier_text(in->mod[C_SPACE]));
@@ -310,13 +311,11 @@ RUN(run_cvta)
 
 RUN(run_isspacep)
 {
-    Space space = exec_space(in);
+    uint64_t window = window_of(exec_space(in));
     const uint64_t *a = source(w, in, 1);
     uint64_t *out = result(w, in, 0);
     FOR_LANES(w, l) {
-        bool shared = a[l] - SHARED_WINDOW < WINDOW_SIZE, local = a[l] - LOCAL_WINDOW < WINDOW_SIZE;
-        out[l] = space == SPACE_SHARED  ? shared
-                 : space == SPACE_LOCAL ? local
-                                        : space == SPACE_GLOBAL && !shared && !local;
+        bool other = a[l] - SHARED_WINDOW < WINDOW_SIZE || a[l] - LOCAL_WINDOW < WINDOW_SIZE || a[l] - PARAM_WINDOW < WINDOW_SIZE;
+        out[l] = window ? a[l] - window < WINDOW_SIZE : !other;
     }
 }

@@ -59,8 +59,10 @@ static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, ui
     if (*space == SPACE_GENERIC) {
         *space = *address - SHARED_WINDOW < WINDOW_SIZE  ? SPACE_SHARED
                  : *address - LOCAL_WINDOW < WINDOW_SIZE ? SPACE_LOCAL
+                 : *address - PARAM_WINDOW < WINDOW_SIZE ? SPACE_PARAM
                                                          : SPACE_GLOBAL;
-        *address -= *space == SPACE_SHARED ? SHARED_WINDOW : *space == SPACE_LOCAL ? LOCAL_WINDOW : 0;
+        if (*space != SPACE_GLOBAL)
+            *address %= WINDOW_SIZE;
     }
     unsigned long long at = *address;
     if (at % size)

@@ -223,8 +223,6 @@ static void parse_element(Decoder *d, PtxType want, unsigned bits, bool wider, b
             if (strcmp(t->text, "_"))
                 ptx_fail(d->p, t->line, "'%s' is no register", t->text);
         } else if (s && s->kind == SYMBOL_VARIABLE) {
-            if (s->space != SPACE_LOCAL)
-                ptx_fail(d->p, t->line, "address of parameter '%s'", t->text);
             arg->slot = constant_slot(d, (uint64_t)s->offset, NULL);
         } else if (special_register(d, t, arg)) {
             ;

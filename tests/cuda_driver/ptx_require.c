@@ -77,6 +77,7 @@ static const Requirement requirements[] = {
     {OP_ATOM, T_BF16X2, 0, 90, 78},
     {OP_RED, T_BF16, 0, 90, 78},
     {OP_RED, T_BF16X2, 0, 90, 78},
+    {OP_CVTA, T_NONE, M_SPACE_param, 70, 77},
     {ANY_OP, T_NONE, M_SPACE_shared_cta, 30, 78},
     {ANY_OP, T_NONE, M_LEVEL_l1_no_allocate, 70, 74},
     {ANY_OP, T_NONE, M_LEVEL_l1_normal, 70, 74},

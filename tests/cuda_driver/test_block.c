@@ -170,8 +170,23 @@ static void async_copy(void)
     CHECK_REPORT("memory that nobody wrote");
 }
 
+static void param_array(void)
+{
+    CUfunction f = start("", "param_array");
+    uint32_t words[8], out[8][2];
+    for (uint32_t i = 0; i < 8; i++)
+        words[i] = 100 + i * i;
+    CUdeviceptr dout = harness_empty(sizeof out);
+    CHECK_OK(harness_launch(f, 1, 8, 0, PARAMS(&dout, words)));
+    harness_download(out, dout, sizeof out);
+    for (uint32_t i = 0; i < 8; i++)
+        CHECK(out[i][0] == words[i] && out[i][1] == words[i]);
+    dout = harness_empty(72);
+    CHECK_CODE(harness_launch(f, 1, 9, 0, PARAMS(&dout, words)), CUDA_ERROR_ILLEGAL_ADDRESS); // past the array
+}
+
 static const Case cases[] = {
     {"block_sum", block_sum},     {"last_block", last_block}, {"named_barriers", named_barriers},
     {"barrier_red", barrier_red}, {"warp_ops", warp_ops},     {"diverge", diverge},
-    {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}};
+    {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}, {"param_array", param_array}};
 MAIN(cases)

@@ -1,6 +1,7 @@
 // The driver API around launches: devices, contexts, streams and events, graphs, the linker, injected failures, leaks.
 #include "tests/cuda_driver/harness.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -362,6 +363,25 @@ static void names(void)
     CHECK(status == 1);
 }
 
+// What cuGetProcAddress gives is what the library exports under the versioned name.
+static void entries(void)
+{
+    static const char *const table[][2] = {
+#define ENTRY(name, exported) {#name, #exported},
+#include "tests/cuda_driver/cuda_entries.def"
+    };
+    const char *path = getenv("KILN_LIBCUDA");
+    void *library = dlopen(path ? path : TEST_CUDA_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
+    CHECK(library != NULL);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        void *function = NULL, *exported = dlsym(library, table[i][1]);
+        int status;
+        CHECK_OK(cu.cuGetProcAddress_v2(table[i][0], &function, 12000, 0, &status));
+        harness_check(exported && function == exported, __FILE__, __LINE__, "%s is not %s", table[i][0], table[i][1]);
+    }
+    dlclose(library);
+}
+
 // A child process has no driver, as with the real one.
 static void child(void)
 {
@@ -378,5 +398,5 @@ static void child(void)
 static const Case cases[] = {{"devices", devices}, {"contexts", contexts}, {"late", late},
                              {"order", order},     {"events", events},     {"graphs", graphs},
                              {"linker", linker},   {"injected", injected}, {"memory_limit", memory_limit},
-                             {"leaks", leaks},     {"names", names},       {"child", child}};
+                             {"leaks", leaks},     {"names", names},       {"entries", entries}, {"child", child}};
 MAIN(cases)

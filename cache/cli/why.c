@@ -34,7 +34,10 @@ typedef struct Cause {
 static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t n, Entry **out,
                        uint32_t *count)
 {
-    *out = ARENA_ARRAY(cli->arena, Entry, store->n);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < store->n; i++)
+        most += strncmp(store->items[i].name, prefix, n) == 0;
+    *out = ARENA_ARRAY(cli->arena, Entry, most);
     *count = 0;
     for (uint32_t i = 0; i < store->n; i++) {
         if (strncmp(store->items[i].name, prefix, n) != 0)
@@ -212,15 +215,21 @@ static int why_misses(Cli *cli, const Store *store, const char *text)
     json_t *all = json_array();
     uint32_t n = 0, odd = 0;
     Status status = ST_OK;
+    Arena *process = cli->arena;
     for (const char *line = text; *line && status == ST_OK;) {
+        Arena arena; /* what one miss takes is given back: there may be thousands */
         MissRecord miss;
         size_t length = strcspn(line, "\n");
+        arena_init(&arena, process->oom);
+        cli->arena = &arena;
         if (record_read_miss(line, length, cli->arena, &miss)) {
             status = why_miss(cli, store, &miss, all);
             n++;
         } else {
             odd += length > 0;
         }
+        cli->arena = process;
+        arena_free(&arena);
         line += length + (line[length] == '\n');
     }
     if (odd)

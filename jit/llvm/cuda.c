@@ -199,7 +199,7 @@ static const Target cuda_target_table = {
     .store = store_cuda,
     .fault = fault_cuda,
     .loops = emit_threads,
-    .contract = emit_threads,
+    .contract = emit_contract_cuda,
 };
 
 static const SessionTarget cuda_session = {

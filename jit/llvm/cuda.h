@@ -80,6 +80,7 @@ LV barrier(Emit *e);
 /* The walks. */
 void emit_each(Emit *e);
 void emit_reductions(Emit *e);
+void emit_contract_cuda(Emit *e);
 void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
 void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */
 

@@ -136,9 +136,7 @@ void emit_each(Emit *e)
 
 void emit_threads(Emit *e)
 {
-    if (e->k->form == FORM_CONTRACT)
-        e->refused = "contractions have no CUDA code yet";
-    else if (e->n_stages)
+    if (e->n_stages)
         emit_reductions(e);
     else
         emit_each(e);

@@ -1,9 +1,10 @@
 /*
  * CUDA's loads and stores of a tile: one access for a contiguous aligned tile, else one for each lane.
  *
- * Loads never ask whether the tile exists: the walks give a thread that has none the coordinates of some that do. Under
- * an instruction's own predicate, which guards against addresses that are not there, a load goes to a block of zeros
- * instead, without a branch. Stores do branch.
+ * A load need not ask whether the tile exists: the walks give a thread that has none the coordinates of some that do;
+ * only where the kernel writes to what it reads, that one's owner may be at it. Then, and under an instruction's own
+ * predicate, which guards against addresses that are not there, a load goes to a block of zeros instead, without a
+ * branch. Stores do branch.
  *
  * Where nobody writes while the kernel runs, loads are marked so and become ld.global.nc.
  */
@@ -28,6 +29,8 @@ static LV global_bytes(Emit *e, const char *name, bool constant)
     LLVMSetAlignment(g, MOST_BYTES);
     return g;
 }
+
+static LV both(Emit *e, LV a, LV b) { return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b; }
 
 static LV or_zeros(Emit *e, LV ptr, LV pred)
 {
@@ -60,25 +63,24 @@ Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred)
     LLVMTypeRef element = l_memory(e, dtype);
     unsigned bytes = (unsigned)dtype_bytes(dtype);
     bool by_lane = pred && pred->vec && e->lanes > 1;
+    LV own = at.constant || e->standing ? NULL : e->inside, where = by_lane || !pred ? own : both(e, own, pred->v);
     if (e->lanes == 1 || (!at.many && !at.stride && !by_lane)) {
-        LV v = marked_load(e, element, or_zeros(e, at.ptr, pred ? pred->v : NULL), bytes, at.constant);
+        LV v = marked_load(e, element, or_zeros(e, at.ptr, where), bytes, at.constant);
         return (Val){.v = l_from_memory(e, dtype, v)};
     }
     LV v;
     if (is_contiguous(at) && at.align && !by_lane) {
-        v = marked_load(e, l_vec(e, element), or_zeros(e, at.ptr, pred ? pred->v : NULL), at.align, at.constant);
+        v = marked_load(e, l_vec(e, element), or_zeros(e, at.ptr, where), at.align, at.constant);
     } else {
         v = LLVMGetPoison(l_vec(e, element));
         for (int l = 0; l < e->lanes; l++) {
-            LV p = by_lane ? lane_of(e, pred->v, l) : pred ? pred->v : NULL;
+            LV p = by_lane ? both(e, own, lane_of(e, pred->v, l)) : where;
             LV x = marked_load(e, element, or_zeros(e, lane_pointer(e, element, at, l), p), bytes, at.constant);
             v = LLVMBuildInsertElement(e->b, v, x, LLVMConstInt(e->type[SC_I32], (unsigned)l, 0), "");
         }
     }
     return (Val){.v = l_from_memory(e, dtype, v), .vec = true};
 }
-
-static LV both(Emit *e, LV a, LV b) { return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b; }
 
 void store_cuda(Emit *e, DType dtype, Address at, Val x, const Val *pred)
 {

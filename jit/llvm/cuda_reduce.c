@@ -90,13 +90,71 @@ static void step_open(Emit *e, LV flat)
         coordinates_any(e);
 }
 
-/* for (i = from; i < to; i += by) of the elements of a stage */
+static void emit_loads(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->info[i].r_level && e->info[i].stage == stage)
+            value(e, i);
+}
+
+/* Tiles side by side: loads of all, then steps and operands of all, then effects of all. */
+static void run_copies(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
+{
+    for (uint32_t u = 0; u < n; u++) {
+        copy_enter(e, copies[u]);
+        emit_loads(e, stage);
+        copy_leave(e, copies[u]);
+    }
+    for (uint32_t u = 0; u < n; u++) {
+        copy_enter(e, copies[u]);
+        reduce_step_all(e, stage);
+        emit_operands(e, true, stage);
+        copy_leave(e, copies[u]);
+    }
+    for (uint32_t u = 0; u < n; u++) {
+        copy_enter(e, copies[u]);
+        emit_effects(e, true, stage);
+        copy_leave(e, copies[u]);
+    }
+    e->partial = e->slot = NULL;
+}
+
+/* A tile that exists if `inside` (NULL: it does) holds; else it is where the tile at `instead` is. */
+static Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
+{
+    Copy *c = copy_new(e);
+    step_open(e, inside ? LLVMBuildSelect(e->b, inside, flat, instead, "") : flat);
+    e->partial = inside;
+    e->inside = both(e, alive, inside);
+    return c;
+}
+
+enum { UNROLL = 4, LIGHT_OPS = 48 };
+
+/* for (i = from; i < to; i += by) of the elements of a stage; light bodies several tiles at once. */
 static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by)
 {
-    Loop l = loop_begin(e, from, to, by, "r");
-    step_open(e, l.iv);
-    r_body(e, stage);
-    e->mask = NULL;
+    bool unrolled = e->whole_tiles && !e->in_order && plan_ops(e) <= LIGHT_OPS;
+    LV alive = e->inside;
+    Loop l = loop_begin(e, from, to, unrolled ? l_mul(e, by, l_i64(e, UNROLL)) : by, "r");
+    if (unrolled) {
+        Copy *copies[UNROLL];
+        int inner = e->inner;
+        e->inner = LV_R;
+        for (uint32_t u = 0; u < UNROLL; u++) {
+            LV flat = u ? l_add(e, l.iv, l_mul(e, by, l_i64(e, u))) : l.iv;
+            LV inside = u ? LLVMBuildICmp(e->b, LLVMIntSLT, flat, to, "") : NULL;
+            copies[u] = open_copy(e, flat, l.iv, inside, alive);
+            copy_leave(e, copies[u]);
+        }
+        run_copies(e, stage, copies, UNROLL);
+        e->inner = inner;
+    } else {
+        step_open(e, l.iv);
+        r_body(e, stage);
+        e->mask = NULL;
+    }
+    e->inside = alive;
     loop_end(e, &l);
     level_close(e, LV_R, LV_ROW);
     e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside a loop */
@@ -251,12 +309,9 @@ static void open_copies(Emit *e, Walk *w)
         LV flat = l_add(e, mine_of(e, w), l_i64(e, u * unit)), inside = NULL;
         if (!known || (u + 1) * unit > n)
             inside = LLVMBuildICmp(e->b, LLVMIntSLT, flat, e->flat_n, "");
-        Copy *c = w->copies[u] = copy_new(e);
-        step_open(e, inside ? LLVMBuildSelect(e->b, inside, flat, l_i64(e, 0), "") : flat);
-        e->partial = inside;
-        e->inside = both(e, w->alive, inside);
+        w->copies[u] = open_copy(e, flat, l_i64(e, 0), inside, w->alive);
         e->slot = l_i64(e, u % w->slots);
-        copy_leave(e, c);
+        copy_leave(e, w->copies[u]);
         level_close(e, LV_R, LV_ROW);
     }
 }
@@ -264,25 +319,7 @@ static void open_copies(Emit *e, Walk *w)
 static void stage_copies(Emit *e, Walk *w, uint32_t stage)
 {
     reduce_block_begin(e, stage, l_i64(e, 0));
-    for (uint32_t u = 0; u < w->tiles; u++) {
-        copy_enter(e, w->copies[u]);
-        for (uint32_t i = 0; i < e->k->inst.n; i++)
-            if (e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->info[i].r_level && e->info[i].stage == stage)
-                value(e, i);
-        copy_leave(e, w->copies[u]);
-    }
-    for (uint32_t u = 0; u < w->tiles; u++) {
-        copy_enter(e, w->copies[u]);
-        reduce_step_all(e, stage);
-        emit_operands(e, true, stage);
-        copy_leave(e, w->copies[u]);
-    }
-    for (uint32_t u = 0; u < w->tiles; u++) {
-        copy_enter(e, w->copies[u]);
-        emit_effects(e, true, stage);
-        copy_leave(e, w->copies[u]);
-    }
-    e->partial = e->slot = NULL;
+    run_copies(e, stage, w->copies, w->tiles);
     e->inside = w->alive;
     cross(e, &w->th, stage);
 }
@@ -397,16 +434,19 @@ static void store_block(Emit *e, const Walk *w, uint32_t stage, LV block)
 
 static void fence(Emit *e) { l_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); }
 
-/* i1, the same for all threads of the block: are the results of all tasks of this x group's counter there? */
+/* i1, the same for all threads of the block: are the results of all tasks of this x group's counter there? What the
+ * block's threads wrote is published by the first one (barrier, fence, count), and what others published is taken
+ * over by it (count, fence, barrier). */
 static LV last_to_arrive(Emit *e, const Walk *w, LV counter, LV tasks)
 {
     LLVMTypeRef i32t = e->type[SC_I32];
-    fence(e);
     barrier(e);
     If i = if_begin(e, is_zero(e, w->th.tid), "arrive");
+    fence(e);
     LV at = l_gep(e, i32t, argument(e, e->shared_arg), counter);
     LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0),
                                    LLVMAtomicOrderingMonotonic, 0);
+    fence(e);
     LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""),
                             l_sub(e, tasks, l_i64(e, 1)), "");
     If reset = if_begin(e, last, "reset");
@@ -416,7 +456,6 @@ static LV last_to_arrive(Emit *e, const Walk *w, LV counter, LV tasks)
     if_end(e, &i);
     barrier(e);
     LV yes = LLVMBuildICmp(e->b, LLVMIntNE, l_load(e, i32t, w->th.shared, 4), LLVMConstNull(i32t), "");
-    fence(e);
     barrier(e);
     return yes;
 }

@@ -248,7 +248,6 @@ static void run_seed(uint64_t seed)
     arena_free(&arena);
 }
 
-#ifndef CHECK_PTX
 /* An operand of a contraction: loads over `axes` and some work on them, in dtype t. */
 static VRef any_operand(Fuzz *f, uint32_t axes, DType t)
 {
@@ -311,8 +310,6 @@ static void run_contraction(uint64_t seed)
     arena_free(&arena);
 }
 
-#endif
-
 static void run_seeds(uint64_t first, uint64_t end, void (*run)(uint64_t))
 {
     const char *only = getenv("EMIT_SEED");
@@ -340,6 +337,4 @@ Test(emit_fuzz, division_by_constant_lanes) { run_seed(2000340); }
 Test(emit_fuzz, first) { run_seeds(0, rounds(), run_seed); }
 Test(emit_fuzz, second) { run_seeds(1000000, 1000000 + rounds(), run_seed); }
 Test(emit_fuzz, third) { run_seeds(2000000, 2000000 + rounds(), run_seed); }
-#ifndef CHECK_PTX
 Test(emit_fuzz, contractions) { run_seeds(3000000, 3000000 + rounds(), run_contraction); }
-#endif

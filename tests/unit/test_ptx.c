@@ -211,3 +211,69 @@ Test(ptx, a_long_sum_is_one_launch)
         free_ptx(&p);
     }
 }
+
+/* ---- contractions ---- */
+
+/* y[m, n] = relu(sum over k of a[m, k] b[k, n] + c[n]); sizes are arguments, chosen for `hint` */
+static Kernel *product(DType t, int64_t hint)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t a = k_arg(k, ARG_BUFFER, t, false), b = k_arg(k, ARG_BUFFER, t, false), c = k_arg(k, ARG_BUFFER, t, false),
+             y = k_arg(k, ARG_BUFFER, t, true);
+    IRef size[3], at[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        size[i] = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false));
+        at[i] = kidx_axis(k, k_axis(k, i < 2 ? AXIS_X : AXIS_R, size[i], hint));
+    }
+    k->form = FORM_CONTRACT;
+    k->vec_axis = 1;
+    KInst sum = inst_new(KI_REDUCE, t);
+    sum.op = OP_MATMUL;
+    sum.a = k_load(k, a, kidx_add(k, kidx_mul(k, at[0], size[2]), at[2]), VREF_NONE);
+    sum.b = k_load(k, b, kidx_add(k, kidx_mul(k, at[2], size[1]), at[1]), VREF_NONE);
+    VRef v = k_op(k, OP_ADD, t, kernel_inst(k, sum), k_load(k, c, at[1], VREF_NONE), VREF_NONE);
+    k_store(k, y, kidx_add(k, kidx_mul(k, at[0], size[1]), at[1]), k_op(k, OP_RELU, t, v, VREF_NONE, VREF_NONE), VREF_NONE);
+    return k;
+}
+
+Test(ptx, tiles_of_every_size)
+{
+    static const struct {
+        DType t;
+        int64_t hint, m, n, k;
+    } cases[] = {{DT_F32, 1024, 130, 140, 37}, {DT_F32, 1024, 128, 64, 32}, {DT_F32, 100, 70, 65, 18},
+                 {DT_F32, 8, 20, 33, 50},      {DT_BF16, 1024, 20, 130, 16}, {DT_F64, 1024, 65, 70, 17}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t m = cases[i].m, n = cases[i].n, kk = cases[i].k;
+        size_t bytes = dtype_bytes(cases[i].t);
+        CheckArg args[] = {{.data = filled(cases[i].t, (size_t)(m * kk), false), .bytes = (size_t)(m * kk) * bytes},
+                           {.data = filled(cases[i].t, (size_t)(kk * n), false), .bytes = (size_t)(kk * n) * bytes},
+                           {.data = filled(cases[i].t, (size_t)n, false), .bytes = (size_t)n * bytes},
+                           {.data = filled(cases[i].t, (size_t)(m * n), false), .bytes = (size_t)(m * n) * bytes},
+                           {.value = m}, {.value = n}, {.value = kk}};
+        char what[64];
+        snprintf(what, sizeof what, "%s %d x %d x %d", dtype_name(cases[i].t), (int)m, (int)n, (int)kk);
+        check_kernel(product(cases[i].t, cases[i].hint), args, what);
+        for (int a = 0; a < 4; a++)
+            os_free((void *)(uintptr_t)args[a].data);
+    }
+}
+
+Test(ptx, tiles_leave_room_for_two_blocks)
+{
+    static const struct {
+        DType t;
+        int64_t hint;
+        int most_registers;
+    } cases[] = {{DT_F32, 4096, 128}, {DT_BF16, 4096, 128}, {DT_F32, 100, 128}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t t = 0; t < 2; t++) {
+            EmittedPtx p = emit_ptx(product(cases[i].t, cases[i].hint), &ptx_targets[t], MATH_STRICT, "product");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "product");
+            /* two blocks a multiprocessor: ptxas may put away a few addresses that the inner loop has no use for */
+            cr_expect(a.spills <= 64 && a.registers <= cases[i].most_registers,
+                      "case %zu: %d registers, %d bytes spilled, stack %d", i, a.registers, a.spills, a.stack);
+            cr_expect(strstr(p.ptx, "ld.shared.v4.f32") != NULL);
+            free_ptx(&p);
+        }
+}

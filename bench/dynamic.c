@@ -294,19 +294,23 @@ static double text(int calls, bool other, int *compiled)
 
 static void text_like(void)
 {
-    int calls = quick ? 40 : 2000, few = quick ? 4 : 40, n;
+    int calls = quick ? 40 : 2000, few = quick ? 4 : 40, fewest = few / 4, n;
     double seconds = text(calls, false, &n);
     result("text: calls", calls, "", 0);
     result("text: auto, compiles", n, "", 0);
+    result("text: auto, all calls", seconds, "s", 0);
     result("text: auto, per call", 1e3 * seconds / calls, "ms", 0);
+    double warm_few = text(few, false, &n), warm_fewest = text(fewest, false, &n); /* the sampled calls, all programs there */
     option("dynamic", "never");
-    seconds = text(few, true, &n);
-    result("text: never (always static), compiles per call", (double)n / few, "", 0);
-    result("text: never (always static), per call", 1e3 * seconds / few, "ms", 0);
+    double fixed = text(few, true, &n);
+    result("text: always static, compiles per call", (double)n / few, "", 0);
+    result("text: always static, the first calls alone", fixed, "s", 0);
+    result("text: always static / auto with warm programs", fixed / warm_few, "", 0);
     option("dynamic", "auto");
     option("mode", "interp");
-    seconds = text(few / 4, false, &n);
-    result("text: interp, per call", 1e3 * seconds / (few / 4), "ms", 0);
+    double interp = text(fewest, false, &n);
+    result("text: interp, a quarter of those calls", interp, "s", 0);
+    result("text: interp / auto with warm programs", interp / warm_fewest, "", 0);
     option("mode", "jit");
 }
 

@@ -8,10 +8,10 @@
 #include <kiln.h>
 #include <stdio.h>
 
-/* One line: what we were doing, and kiln's message. */
-static int failed(const char *what)
+/* One line: what we were doing, kiln's message, and what would help. */
+static int failed(const char *what, const char *advice)
 {
-    fprintf(stderr, "standardize: %s: %s\n", what, kiln_error_message());
+    fprintf(stderr, "standardize: %s: %s; %s\n", what, kiln_error_message(), advice);
     return 1;
 }
 
@@ -19,13 +19,13 @@ static int standardize(const char *in_path, const char *out_path)
 {
     kiln_tensor *x = kiln_load_npy(in_path);
     if (!x)
-        return failed("cannot read the input");
+        return failed("cannot read the input", "give a .npy file, as numpy.save writes them");
     if (kiln_rank(x) != 2) {
-        fprintf(stderr, "standardize: %s: need a matrix (rank 2), got rank %d\n", in_path, kiln_rank(x));
+        fprintf(stderr, "standardize: %s: need a matrix (rank 2), got rank %d; reshape it to rows and columns\n", in_path, kiln_rank(x));
         return 1;
     }
     if (kiln_dtype_of(x) == KILN_BOOL) {
-        fprintf(stderr, "standardize: %s: need numbers, got bool\n", in_path);
+        fprintf(stderr, "standardize: %s: need numbers, got bool; save it as ints\n", in_path);
         return 1;
     }
 
@@ -36,7 +36,7 @@ static int standardize(const char *in_path, const char *out_path)
     kiln_tensor *result = kiln_div(kiln_sub(x, mean), scale);
 
     if (kiln_save_npy(result, out_path) != KILN_OK)
-        return failed("cannot write the output");
+        return failed("cannot write the output", "name a file in a directory that you can write to");
     printf("%lld rows, %lld columns, %s\n", (long long)kiln_dim(x, 0), (long long)kiln_dim(x, 1),
            kiln_dtype_name(kiln_dtype_of(result)));
     return 0;

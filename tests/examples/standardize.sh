@@ -48,15 +48,15 @@ for bytes in 0 1 5 9 11 60 127 128 129 4000 4127; do
     bad "cut.npy" cut.npy none.npy
 done
 echo "this is text, not an array, and long enough to hold a header" >text.npy
-bad "text.npy" text.npy none.npy
+bad "text.npy.*give a .npy file" text.npy none.npy
 sed "s/(100, 10)/(1000,  )/" in.npy >rank.npy
-bad "rank 1" rank.npy none.npy
+bad "rank 1; reshape" rank.npy none.npy
 sed "s/(100, 10)/(-10, 10)/" in.npy >negative.npy
 bad "negative.npy" negative.npy none.npy
 sed "s/<f4/<c8/" in.npy >complex.npy
 bad "complex.npy" complex.npy none.npy
 sed "s/<f4/|b1/; s/(100, 10)/(400, 10)/" in.npy >bool.npy
-bad "bool" bool.npy none.npy
+bad "bool; save it as ints" bool.npy none.npy
 sed "s/(100, 10)/(99999999999999, 99999999999999)/" in.npy >huge.npy
 bad "huge.npy" huge.npy none.npy
 bad "no/such/folder" in.npy no/such/folder/out.npy

@@ -86,6 +86,7 @@ static void group(const Group *g)
             c.n_in = 1;
             c.arg[0] = 1 + k % 2;
             c.arg[1] = (k / 2 + dtype) % 5;
+            c.choices[1] = 5;
             c.flags = MAY_BE_FREE; /* x * 1 and the like */
             check(&c);
         }

@@ -98,6 +98,7 @@ static void group(const Group *g)
                 c.arg[0] = axis_sets[a];
                 c.arg[1] = number % 2;
                 c.arg[2] = number % 3 == 0;
+                c.choices[2] = row->corrected ? 3 : 0;
                 c.in[0] = (Spec){(kiln_dtype)dtype, shapes[s], kinds[number % 5], 0};
                 c.flags = reduced_elements(axis_sets[a], shapes[s]) <= 1 ? MAY_BE_FREE : FREE_WHEN_REPEATING;
                 c.refused = taken ? KILN_OK : KILN_BAD_DTYPE;

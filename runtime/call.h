@@ -48,6 +48,9 @@ typedef Status ServeCall(Call *call, void *user);
 Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve,
                void *user);
 
+/* After a collect() whose `serve` only looks and computes nothing: nothing is taken to be computed any more. */
+void collect_end(void);
+
 /* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
 Graph *call_graph(const Call *call, Arena *arena);
 

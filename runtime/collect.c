@@ -37,13 +37,17 @@ bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
         (buf).at[(buf).n++] = (value);                                                             \
     } while (0)
 
-static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
+static bool is_pending(const RtNode *node)
+{
+    return !atomic_load_explicit(&node->storage, memory_order_acquire) && !node->given;
+}
 
 /* The walk's state; kept between evaluations for its memory. */
 static Call call;
 static BUF(RtNode *) stack;
 static BUF(bool) used;          /* by canonical number: some complete node uses it */
 static uint32_t walk;           /* nodes with mark == walk are complete */
+static BUF(RtNode *) given;     /* results of calls that were looked at and not computed */
 static size_t n_pending;        /* how many of the complete nodes have no value yet */
 
 /* --- writing a call ----------------------------------------------------------------------------------------------- */
@@ -103,11 +107,11 @@ static Status put_op(const RtNode *node)
     return ST_OK;
 }
 
-/* The marks of the inputs follow the dtypes: which input, how many bytes, what marks_signature says. */
+/* The marks follow the dtypes: of which node, how many bytes, what marks_signature says. */
 static Status put_marks(void)
 {
-    for (size_t k = 0; k < call.inputs.n; k++) {
-        const RtNode *node = call.nodes.at[call.inputs.at[k]];
+    for (size_t k = 0; k < call.nodes.n; k++) {
+        const RtNode *node = call.nodes.at[k];
         if (!node->marks)
             continue;
         uint8_t marks[MARKS_BYTES];
@@ -126,12 +130,15 @@ static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
 {
     call.structure.n = call.signature.n = call.ints.n = call.scalars.n = call.inputs.n = 0;
     TRY(put_bytes(keyed, keyed_bytes));
+    bool marked = false;
     for (size_t i = 0; i < call.nodes.n; i++) {
         RtNode *node = call.nodes.at[i];
+        marked |= node->marks != NULL;
         BUF_PUSH(call.signature, node->dtype);
         TRY(is_pending(node) ? put_op(node) : put_input(node, (uint32_t)i));
     }
-    TRY(put_marks());
+    if (marked)
+        TRY(put_marks());
     TRY(put_bytes(call.outputs.at, call.outputs.n * sizeof *call.outputs.at));
     call.key = (CallKey){hash128(call.structure.at, call.structure.n), call.structure.at, call.signature.at,
                          call.structure.n, call.signature.n};
@@ -167,7 +174,27 @@ static Status complete_node(RtNode *node)
     return ST_OK;
 }
 
-/* Serves what is complete; afterwards those nodes have values. */
+/* What was only looked at is an input of the calls that follow. */
+static Status give_outputs(void)
+{
+    for (size_t k = 0; k < call.outputs.n; k++) {
+        RtNode *node = call.nodes.at[call.outputs.at[k]];
+        if (!is_pending(node))
+            continue;
+        BUF_PUSH(given, node);
+        node->given = true;
+    }
+    return ST_OK;
+}
+
+void collect_end(void)
+{
+    for (size_t i = 0; i < given.n; i++)
+        given.at[i]->given = false;
+    given.n = 0;
+}
+
+/* Serves what is complete; afterwards those nodes have values, or are taken to have. */
 static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
 {
     for (size_t i = 0; i < call.nodes.n; i++)
@@ -175,6 +202,7 @@ static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, vo
             BUF_PUSH(call.outputs, (uint32_t)i);
     TRY(write_call(keyed, keyed_bytes));
     TRY(serve(&call, user));
+    TRY(give_outputs());
     start_call();
     return ST_OK;
 }

@@ -19,6 +19,7 @@
 #include "ir/scalar.h"
 #include "runtime/background.h"
 #include "runtime/device.h"
+#include "runtime/mark.h"
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
@@ -166,7 +167,9 @@ Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *use
     Sync sync = sync_at("", (Loc){NULL, 0});
     int device;
     TRY(device_of(roots[0], &device));
-    return collect_keyed(roots, n, device, &sync.options, take, user);
+    Status status = collect_keyed(roots, n, device, &sync.options, take, user);
+    collect_end();
+    return status;
 }
 
 Status eval_serve(Call *call, const char *api, Loc loc)
@@ -319,6 +322,7 @@ static Status interpret_in_arena(Arena *arena, void *user)
     Call *call = job->call;
     Graph *g = call_graph(call, arena);
     log_graph(g, call);
+    TRY(marks_apply(call, g, NULL));
     const void **in = ARENA_ARRAY(arena, const void *, call->inputs.n + 1);
     void **out = ARENA_ARRAY(arena, void *, call->outputs.n + 1);
     bool here = !device_is_cuda(call->device); /* else operands come over and results go back */

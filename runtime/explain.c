@@ -52,6 +52,7 @@ typedef struct TextJob {
     Call *call;
     const RtNode *root;
     bool explain;
+    uint32_t part;      /* calls so far */
     char *buffer;
     size_t size, length;
 } TextJob;
@@ -61,13 +62,16 @@ static Status print_in_arena(Arena *arena, void *user)
     TextJob *job = user;
     Str out;
     str_init(&out, arena);
+    bool last = job->call->nodes.at[job->call->outputs.at[0]] == job->root;
+    if (job->part++ || !last) /* a graph of more than CALL_MAX_NODES nodes */
+        str_printf(&out, "part %u%s: ", job->part, last ? ", the last" : "");
     if (job->explain)
         TRY(eval_explain(job->call, arena, &out));
     else
         graph_print(call_graph(job->call, arena), "graph", &out);
-    job->length = out.len;
-    if (job->size)
-        snprintf(job->buffer, job->size, "%s", out.text);
+    if (job->length < job->size)
+        snprintf(job->buffer + job->length, job->size - job->length, "%s", out.text);
+    job->length += out.len;
     return ST_OK;
 }
 
@@ -75,8 +79,6 @@ static Status print_call(Call *call, void *user)
 {
     TextJob *job = user;
     job->call = call;
-    if (call->nodes.at[call->outputs.at[0]] != job->root)
-        return fail(ST_UNSUPPORTED, "the graph has more than %d nodes and would run in parts", CALL_MAX_NODES);
     return with_arena(print_in_arena, job);
 }
 

@@ -87,6 +87,7 @@ static void add_op(const RtNode *node, Str *out)
 {
     str_printf(out, "%s", op_name((Op)node->op));
     add_type(node, out);
+    add_marks(node, out);
     for (uint32_t i = 0; i < node->n_in; i++)
         str_printf(out, " %%%" PRIu32, node->in[i]->index);
     attr_print((Op)node->op, &node->attr, node->rank, out);

@@ -1,10 +1,11 @@
 /*
  * kiln_mark_dynamic and kiln_mark_static.
  *
- * A mark belongs to a node that has its value (an input of later graphs), one for each axis. It enters two things: the signature, so
+ * A mark belongs to a node, one for each axis: of an input of a graph, or of a value inside it. It enters two things: the signature, so
  * that calls with other marks have variants of their own, and the policy of a compilation. The signature holds the *value* of a static
  * axis: each value then has its own list of variants, within which the size never changes, so nothing will generalise it.
- * A dim is fixed for the life of a node, so a promised range is checked when the axis is marked.
+ * Inside a graph a size may be made of several facts: a dynamic mark is about all of them, a static one about one that stands alone.
+ * A dim is fixed for the life of a node, so a promised range is checked when the axis is marked; nothing else relies on it.
  */
 #define KILN_NO_LOCATIONS
 #include "runtime/mark.h"
@@ -64,7 +65,7 @@ bool marks_equal(const RtNode *a, const RtNode *b)
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* An axis of an input that has a mark of some kind, for the class of sizes it belongs to. */
+/* An axis that has a mark of some kind, for the class of sizes it belongs to. */
 typedef struct Marked {
     const RtNode *node;
     int axis;
@@ -79,27 +80,35 @@ static Status contradiction(const RtNode *a, int a_axis, const RtNode *b, int b_
                 b->marks->kind[b_axis] == MARK_STATIC ? "static" : "dynamic", place_text(b->marks->loc[b_axis], second));
 }
 
+/* What one axis means for the facts of its size; `policy` NULL: only look for contradictions. */
+static Status apply_axis(const Graph *g, Marked mark, Dim dim, Marked *of_class, GuardPolicy *policy)
+{
+    uint8_t kind = mark.node->marks->kind[mark.axis];
+    Marked *class = &of_class[dim_find(g, dim)];
+    if (class->node && class->node->marks->kind[class->axis] != kind)
+        return contradiction(class->node, class->axis, mark.node, mark.axis);
+    *class = mark;
+    uint32_t *facts, n = dim_facts(g, dim, &facts);
+    if (!policy || (kind == MARK_STATIC && n != 1))
+        return ST_OK;
+    for (uint32_t i = 0; i < n; i++)
+        (kind == MARK_STATIC ? policy->int_fixed : policy->int_varies)[facts[i]] = true;
+    return ST_OK;
+}
+
 Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy)
 {
     Marked *of_class = NULL;
-    for (size_t k = 0; k < call->inputs.n; k++) {
-        const RtNode *node = call->nodes.at[call->inputs.at[k]];
-        const Node *input = graph_node(g, g->inputs.at[k]);
-        if (!node->marks)
+    for (Ref r = 0; r < g->nodes.n; r++) {
+        const Node *node = graph_node(g, r);
+        const RtNode *of = call->nodes.at[node->origin];
+        if (!of->marks || node->rank != of->rank)
             continue;
         if (!of_class)
             of_class = ARENA_ARRAY(g->arena, Marked, g->dims.n + 1);
-        for (int axis = 0; axis < node->rank; axis++) {
-            uint8_t kind = node->marks->kind[axis];
-            Dim dim = input->dim[axis];
-            if (kind == MARK_NONE || g->dims.at[dim].kind != DIM_FACT)
-                continue;
-            Marked *class = &of_class[dim_find(g, dim)];
-            if (class->node && class->node->marks->kind[class->axis] != kind)
-                return contradiction(class->node, class->axis, node, axis);
-            *class = (Marked){node, axis};
-            (kind == MARK_STATIC ? policy->int_fixed : policy->int_varies)[g->dims.at[dim].fact] = true;
-        }
+        for (int axis = 0; axis < of->rank; axis++)
+            if (of->marks->kind[axis] != MARK_NONE)
+                TRY(apply_axis(g, (Marked){of, axis}, node->dim[axis], of_class, policy));
     }
     return ST_OK;
 }
@@ -111,9 +120,6 @@ static Status mark(kiln_tensor *x, int axis, MarkKind kind, int64_t min, int64_t
     RtNode *node = x->node;
     char text[SHAPE_TEXT], where[PLACE_TEXT];
     int at = axis < 0 ? axis + node->rank : axis;
-    if (node_pending(node))
-        return fail(ST_INVALID, "x is %s, recorded at %s, and not computed yet: mark the inputs it is made of", node_text(node, text),
-                    place_text(node->loc, where));
     if (at < 0 || at >= node->rank)
         return fail(ST_SHAPE, "axis %d of %s, recorded at %s", axis, node_text(node, text), place_text(node->loc, where));
     if (min < 0 || min > max)

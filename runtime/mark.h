@@ -13,7 +13,7 @@ typedef struct Marks {
     Loc loc[MAX_RANK];                    /* where it was marked */
 } Marks;
 
-/* Writes what the marks of an evaluated node add to a signature, at most MARKS_BYTES; returns the bytes written. */
+/* Writes what the marks of a node add to a signature, at most MARKS_BYTES; returns the bytes written. */
 enum { MARKS_BYTES = MAX_RANK * (2 + sizeof(int64_t)) };
 size_t marks_signature(const RtNode *node, uint8_t *out);
 
@@ -23,7 +23,7 @@ bool marks_copy(RtNode *to, const RtNode *from);
 /* Are the marks of two nodes of one rank and dims the same, as far as programs go? */
 bool marks_equal(const RtNode *a, const RtNode *b);
 
-/* Brings the marks of the call's inputs into a policy. ST_INVALID: two marks contradict each other; the message names both places. */
+/* Brings the marks of the call's nodes into a policy (NULL: only checks them). ST_INVALID: two marks contradict each other; the message names both places. */
 Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy);
 
 #endif

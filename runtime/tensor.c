@@ -124,7 +124,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->dtype = (uint8_t)dtype;
     node->rank = (uint8_t)rank;
     node->device = DEVICE_ANY;
-    node->weak = node->strided = false;
+    node->weak = node->strided = node->given = false;
     node->n_in = n_in;
     node->n_facts = n_facts;
     node->in = in;

@@ -38,6 +38,7 @@ struct RtNode {
     uint8_t device;             /* where it is to be computed (runtime/device.h); its storage knows where it is */
     bool weak;                  /* a weakly typed scalar (kiln_scalar, kiln_int) or an expression of such */
     bool strided;               /* evaluated, with `stride` other than row-major (wraps) */
+    bool given;                 /* taken to be computed, while a graph is only looked at (runtime/collect.c) */
     uint32_t n_in, n_facts;
     RtNode **in;                /* inline_in or heap; each holds a reference */
     int64_t *facts;             /* inline_facts or heap */

@@ -709,13 +709,15 @@ KILN_OP(kiln_load_npy, const char *path);
 
 /*
  * Sizes are compiled in at first; one that is met with a second value becomes an argument of the
- * next program (option `dynamic`). These say it beforehand, for an axis of a computed tensor (made
- * by kiln_from, kiln_wrap..., or evaluated) wherever it is an input: dynamic from the first compile
- * on, its size promised to be min to max (0 and INT64_MAX promise nothing); or static: each size
- * has programs of its own. Marks say nothing about results. Errors: no such axis (KILN_BAD_SHAPE),
- * a size outside the promise (KILN_BAD_SHAPE), min > max, a pending tensor or an axis marked the
- * other way (KILN_INVALID). Two marks that contradict each other in a graph, because its ops need
- * the sizes equal, fail the sync point (KILN_INVALID), naming both places.
+ * next program (option `dynamic`). These say it beforehand, for an axis of a tensor wherever it is
+ * an input, and where it is computed inside a graph: dynamic from the first compile on, its size
+ * promised to be min to max (0 and INT64_MAX promise nothing); or static: each size has programs of
+ * its own. The mark stays with this value: a tensor that kiln_assign gives another value has no
+ * mark. The promise is checked here and now; no program is made better by it. Marks say nothing
+ * about results. Errors: no such axis (KILN_BAD_SHAPE), a size outside the promise (KILN_BAD_SHAPE),
+ * min > max or an axis marked the other way (KILN_INVALID). Two marks that contradict each other in
+ * a graph, because its ops need the sizes equal, fail the sync point (KILN_INVALID), naming both
+ * places, in every mode (mode=eager: the op).
  */
 KILN_SYNC(kiln_mark_dynamic, kiln_tensor *x, int axis, int64_t min, int64_t max);
 KILN_SYNC(kiln_mark_static, kiln_tensor *x, int axis);
@@ -748,7 +750,8 @@ KILN_API void kiln_function_free(kiln_function *function); /* NULL is allowed */
 KILN_SYNC(kiln_graph_text, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 /* What computing x would do, as text, likewise: whether a compiled program fits and with which
  * guards, or why none does (the closest one's guard, what it expected and found, who asked, your
- * file and line); then one line for each kernel that would be launched. */
+ * file and line); then one line for each kernel that would be launched. A graph of more than 4096
+ * nodes runs in parts: each is told in turn, after "part 1:" and so on. */
 KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 
 #ifdef __cplusplus

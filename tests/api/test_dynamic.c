@@ -215,7 +215,6 @@ Test(dynamic, bad_marks_are_errors_that_name_both_places)
     refused(kiln_mark_dynamic(x, 0, -1, 8), KILN_INVALID, "min -1", "test_dynamic.c:");
     refused(kiln_mark_dynamic(x, 0, 5, 8), KILN_BAD_SHAPE, "is 4: outside the promised 5 to 8", made);
     refused(kiln_mark_dynamic(NULL, 0, 5, 8), KILN_INVALID, "x is NULL", "test_dynamic.c:");
-    refused(kiln_mark_static(kiln_exp(x), 0), KILN_INVALID, "not computed yet", made);
     cr_assert(kiln_mark_dynamic(x, 0, 4, 4) == KILN_OK);
     snprintf(marked, sizeof marked, "test_dynamic.c:%d", __LINE__ - 1);
     refused(kiln_mark_static(x, 0), KILN_INVALID, "already marked dynamic", marked);
@@ -235,6 +234,82 @@ Test(dynamic, marks_that_contradict_each_other_in_a_graph_fail_it)
     refused(kiln_eval(kiln_add(x, y)), KILN_INVALID, first, second);
     cr_assert(cost(kiln_add(kiln_exp(x), kiln_exp(counted(4, 3)))) == 1);
     cr_assert(cost(kiln_matmul(x, kiln_transpose(y))) == 1); /* different sizes that happen to be equal */
+}
+
+/* The same in each mode: what the interpreter and eager ops compute obeys the marks' word, too. */
+Test(dynamic, marks_that_contradict_each_other_fail_in_every_mode)
+{
+    static const char *const modes[] = {"interp", "eager", "jit"};
+    for (int m = 0; m < 3; m++) {
+        set_option("mode", modes[m]);
+        kiln_tensor *x = counted(4, 3), *y = counted(4, 3);
+        cr_assert(kiln_eval(x) == KILN_OK && kiln_eval(y) == KILN_OK);
+        cr_assert(kiln_mark_dynamic(x, 0, 0, 100) == KILN_OK);
+        cr_assert(kiln_mark_static(y, 0) == KILN_OK);
+        char first[32], second[32];
+        snprintf(first, sizeof first, "test_dynamic.c:%d", __LINE__ - 3);
+        snprintf(second, sizeof second, "test_dynamic.c:%d", __LINE__ - 3);
+        refused(kiln_eval(kiln_add(x, y)), KILN_INVALID, first, second);
+        refused(kiln_mark_dynamic(x, 1, 5, 9), KILN_BAD_SHAPE, "axis 1 of f32[4,3]", "outside the promised 5 to 9");
+    }
+}
+
+/* x is marked where it is computed: inside this graph, and as an input of the next. */
+static kiln_tensor *marked_inside(int64_t n, bool fixed)
+{
+    kiln_tensor *x = kiln_exp(counted(n, 3));
+    cr_assert((fixed ? kiln_mark_static(x, 0) : kiln_mark_dynamic(x, 0, 1, 100)) == KILN_OK, "%s", kiln_error_message());
+    return kiln_neg(x);
+}
+
+Test(dynamic, marks_of_values_still_to_be_computed_count)
+{
+    for (int64_t n = 3; n < 9; n++) {
+        cr_assert(cost(marked_inside(n, false)) == (n == 3), "dynamic, %d rows", (int)n);
+        cr_assert(cost(marked_inside(n, true)) == 1, "static, %d rows", (int)n);
+        cr_assert(cost(marked_inside(n, true)) == 0, "static, %d rows again", (int)n);
+    }
+    cr_assert(cost(kiln_neg(kiln_exp(counted(3, 3)))) == 1, "without a mark");
+    for (int64_t n = 3; n < 9; n++) { /* a size made of two */
+        kiln_tensor *x = kiln_concat((kiln_tensor *[]){counted(n, 3), counted(20 - 2 * n, 3)}, 2, 0);
+        cr_assert(kiln_mark_dynamic(x, 0, 1, 100) == KILN_OK);
+        cr_assert(cost(kiln_exp(x)) == (n == 3), "sum, %d rows", (int)n);
+    }
+    for (int64_t n = 3; n < 9; n++) {
+        kiln_tensor *x = kiln_abs(counted(n, 3));
+        cr_assert(kiln_mark_dynamic(x, 0, 1, 100) == KILN_OK);
+        (void)cost(x);
+        cr_assert(cost(kiln_sqrt(x)) == (n == 3), "input, %d rows", (int)n);
+    }
+}
+
+static kiln_tensor *captured;
+
+static void times_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    ++*(int *)user;
+    out[0] = kiln_mul(in[0], captured);
+}
+
+Test(dynamic, a_mark_on_a_captured_tensor_is_seen_after_the_trace)
+{
+    int runs = 0;
+    kiln_function *f = kiln_function_new(times_captured, 1, 1, &runs);
+    kiln_tensor *x = counted(4, 3), *y;
+    captured = counted(4, 3);
+    for (int k = 0; k < 3; k++)
+        cr_assert(kiln_function_call(f, &x, &y) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(runs == 1);
+    int64_t before = compiles();
+    cr_assert(kiln_mark_dynamic(captured, 0, 0, 100) == KILN_OK);
+    for (int k = 0; k < 3; k++)
+        cr_assert(kiln_function_call(f, &x, &y) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(runs == 2 && compiles() == before + 1, "%d runs, %d compiles", runs, (int)(compiles() - before));
+    x = counted(9, 3), captured = counted(9, 3);
+    cr_assert(kiln_mark_dynamic(captured, 0, 0, 100) == KILN_OK);
+    cr_assert(kiln_function_call(f, &x, &y) == KILN_OK);
+    cr_assert(compiles() == before + 1, "the size was no argument");
+    kiln_function_free(f);
 }
 
 static void twice(kiln_tensor **in, kiln_tensor **out, void *user)
@@ -305,6 +380,38 @@ Test(dynamic, explain_says_what_would_happen)
     cr_assert(strstr(text, "hit: "), "%s", text);
     cr_assert(!strstr(text, "s0 =="), "%s", text);
     cr_assert(explained(x)[0] == '\0');
+}
+
+/* A graph that runs in parts is explained in parts, as many as there are; nothing is computed or left behind. */
+Test(dynamic, explain_tells_each_part_of_a_large_graph)
+{
+    enum { OPS = 9000, ROOM = 1 << 20 };
+    static char text[ROOM];
+    size_t needed = 0;
+    kiln_tensor *x = counted(2, 3), *y = x;
+    for (int i = 0; i < OPS; i++)
+        y = i % 2 ? kiln_abs(y) : kiln_neg(y);
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    for (int round = 0; round < 2; round++) {
+        cr_assert(kiln_explain(y, text, sizeof text, &needed) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(needed == strlen(text));
+        const char *last = strstr(text, "part 3, the last: ");
+        cr_assert(strstr(text, "part 1: ") == text && strstr(text, "part 2: ") && !strstr(text, "part 4"), "%s", text);
+        cr_assert(last && strstr(last, "would compile"), "%s", text);
+        cr_assert(!kiln_is_evaluated(y));
+    }
+    char few[40];
+    cr_assert(kiln_explain(y, few, sizeof few, &needed) == KILN_OK);
+    cr_assert(needed == strlen(text) && strlen(few) == sizeof few - 1 && strncmp(few, text, sizeof few - 1) == 0);
+    kiln_get_stats(&after);
+    cr_assert(after.evals == before.evals && after.compiles == before.compiles);
+    cr_assert(cost(y) > 0);
+    float data[6];
+    cr_assert(kiln_read(y, KILN_F32, data, sizeof data) == KILN_OK);
+    for (int i = 0; i < 6; i++)
+        cr_assert(data[i] == (float)i);
+    cr_assert(kiln_explain(y, text, sizeof text, &needed) == KILN_OK && needed == 0);
 }
 
 /* --- breaks --- */

@@ -113,6 +113,7 @@ both('log', {'f32': 8, 'f64': 20}, lambda t, n: fit(f'log_{t}', safe(lambda f: (
 both('log2', {'f32': 10}, lambda t, n: fit(f'log2_{t}', safe(lambda f: (log1p(f) / LN2 - f) / f, 1 / LN2 - 1), lambda f: abs(f / (log1p(f) / LN2)) if f else mpf(1), list(range(n)), fl, fh, R[t]))
 both('log10', {'f32': 10}, lambda t, n: fit(f'log10_{t}', safe(lambda f: log1p(f) / log(mpf(10)) / f, 1 / log(mpf(10))), lambda f: abs(f / (log1p(f) / log(mpf(10)))) if f else mpf(1), list(range(n)), fl, fh, R[t]))
 # on squares: z = r^2
+# where search_sin.c starts
 both('sin_half_pi', {'f32': 4}, lambda t, n: fit(f'sin_half_pi_{t}', safe(lambda z: (sin(sqrt(z)) - sqrt(z)) / sqrt(z) ** 3, -mpf(1) / 6), lambda z: z / (sin(sqrt(z)) / sqrt(z)) if z else mpf(0), list(range(n)), 0, (pi / 2 * mpf('1.001')) ** 2, R[t]))
 both('sin', {'f32': 3, 'f64': 6}, lambda t, n: fit(f'sin_{t}', safe(lambda z: (sin(sqrt(z)) - sqrt(z)) / sqrt(z) ** 3, -mpf(1) / 6), lambda z: z / (sin(sqrt(z)) / sqrt(z)) if z else mpf(0), list(range(n)), 0, (pi / 4 * mpf('1.001')) ** 2, R[t]))
 both('cos', {'f32': 3, 'f64': 6}, lambda t, n: fit(f'cos_{t}', safe(lambda z: (cos(sqrt(z)) - 1 + z / 2) / z ** 2, mpf(1) / 24), lambda z: z * z / cos(sqrt(z)), list(range(n)), 0, (pi / 4 * mpf('1.001')) ** 2, R[t]))

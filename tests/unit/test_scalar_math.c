@@ -142,6 +142,29 @@ Test(math, symmetry_and_range)
     }
 }
 
+/* Every f32 around multiples of pi/2 where a sine rounds to 1, and some beyond: rounding never takes it above. */
+Test(math, sines_stay_within_one)
+{
+    enum { N = 8192, MULTIPLES = 100 };
+    static float x[N], y[N];
+    for (int m = 1; m <= MULTIPLES; m++) {
+        float middle = (float)(m * 1.57079632679489662);
+        uint32_t first;
+        memcpy(&first, &middle, sizeof first);
+        first -= N / 2;
+        for (uint32_t i = 0; i < N; i++) {
+            uint32_t bits = first + i;
+            memcpy(&x[i], &bits, sizeof bits);
+        }
+        for (int f = 0; f < 2; f++) {
+            Op op = f ? OP_COS : OP_SIN;
+            run_array(op, DT_F32, DT_F32, N, x, NULL, y);
+            for (size_t i = 0; i < N; i++)
+                cr_assert_leq(fabsf(y[i]), 1, "%s %a: %a", op_name(op), (double)x[i], (double)y[i]);
+        }
+    }
+}
+
 /* Near multiples of pi/2 and far out, where a poor reduction shows. */
 Test(math, trigonometry_of_large_arguments)
 {

@@ -1,12 +1,14 @@
 /*
  * Offsets and sizes beyond 2^31: sparse memory of six GiB, of which a few pages are touched. Sizes that fit 32 bits come first, so a
- * program that relied on them would be met again.
+ * program that relied on them would be met again. Indices are 64 bits wide in all code that is made: there is no narrower version whose
+ * limit could be lowered for a test, and indices_are_64_bits keeps it so.
  */
 #define _DEFAULT_SOURCE
 #include "tests/mutation/harness.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { GIB_BITS = 30 };
@@ -74,8 +76,60 @@ static void parts(void)
     }
 }
 
+static int addresses, counts, narrow;
+static char narrow_line[256];
+
+/* A line of IR: an address is computed from 64-bit numbers, and the only number that is cut to 32 bits is the count of a vector's lanes,
+ * which was limited to their number by the line before. */
+static void look_at_ir(void *user, int level, const char *topic, const char *line)
+{
+    static char last[4096];
+    (void)user, (void)level, (void)topic;
+    const char *address = strstr(line, " getelementptr "), *cut = strstr(line, " = trunc i64 %");
+    bool bad = false;
+    if (address) {
+        addresses++;
+        bad = strstr(address, ", i64 ") == NULL && strstr(address, " x i64> ") == NULL;
+    } else if (cut) {
+        char select[64];
+        counts++;
+        snprintf(select, sizeof select, "  %%%.*s = select i1 ", (int)strcspn(cut + 14, " "), cut + 14);
+        const char *limit = strrchr(last, ' ');
+        bad = strncmp(last, select, strlen(select)) != 0 || !limit || limit[1] < '1' || limit[1] > '9' || strlen(limit) > 4;
+    }
+    if (bad && !narrow++)
+        snprintf(narrow_line, sizeof narrow_line, "%s", line);
+    snprintf(last, sizeof last, "%s", line);
+}
+
+static void indices_are_64_bits(void)
+{
+    set_option("cache", "off");
+    set_option("log", "output_code");
+    kiln_set_log_sink(look_at_ir, NULL);
+    static const char *const dynamic[] = {"never", "always"};
+    for (int d = 0; d < 2; d++) {
+        set_option("dynamic", dynamic[d]);
+        kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(40, 24)), *w = kiln_ones(KILN_F32, KILN_SHAPE(24, 16));
+        kiln_tensor *index = kiln_zeros(KILN_I64, KILN_SHAPE(5)), *two[] = {x, x};
+        OK(kiln_eval_many((kiln_tensor *[]){x, w, index}, 3));
+        kiln_tensor *all[] = {
+            kiln_matmul(x, w), kiln_softmax(x, 1), kiln_sum_axes(x, KILN_AXES(0), false), kiln_take(x, index, 0),
+            kiln_flip(kiln_slice_axis(x, 0, 1, 30, 3), KILN_AXES(1)), kiln_concat(two, 2, 0), kiln_cumsum(x, 1),
+            kiln_scatter(x, index, kiln_ones(KILN_F32, KILN_SHAPE(5, 24)), 0, KILN_SCATTER_ADD), kiln_sum(kiln_exp(x)),
+            kiln_reshape(kiln_transpose(kiln_add(x, x)), KILN_SHAPE(960))};
+        for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+            OK(kiln_eval(all[i]));
+    }
+    CHECK(addresses > 60 && counts > 1, "%d addresses and %d counts were seen", addresses, counts);
+    CHECK(narrow == 0, "%d indices are narrow, such as: %s", narrow, narrow_line);
+    look_at_ir(NULL, 1, "", "  %4 = getelementptr float, ptr %1, i32 %3"); /* it would be seen */
+    look_at_ir(NULL, 1, "", "  %5 = trunc i64 %4 to i32");
+    CHECK(narrow == 2, "%d", narrow);
+}
+
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"strides", strides}, {"parts", parts}};
+    static const Test tests[] = {{"strides", strides}, {"parts", parts}, {"indices_are_64_bits", indices_are_64_bits}};
     return run_tests("large", tests, sizeof tests / sizeof *tests, argc, argv);
 }

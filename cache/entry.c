@@ -502,20 +502,27 @@ Status entry_load(const EntryView *entry, Program **out)
 
 /* --- names ------------------------------------------------------------------------------------------------------------- */
 
+static int test_hash_bits; /* 0: all */
+
+void entry_test_hash_bits(int bits) { test_hash_bits = bits; }
+
+static uint64_t kept_bits(uint64_t hash) { return test_hash_bits ? hash & (((uint64_t)1 << test_hash_bits) - 1) : hash; }
+
 void entry_prefix(const KeyText *key, bool maker, char prefix[ENTRY_NAME_BYTES])
 {
     Hash128 graph = hash128(key->graph, key->graph_bytes);
+    graph = (Hash128){kept_bits(graph.lo), test_hash_bits ? 0 : graph.hi};
     snprintf(prefix, ENTRY_NAME_BYTES, "%016" PRIx64 "%016" PRIx64 "-", graph.hi, graph.lo);
     if (maker)
         snprintf(prefix + ENTRY_GRAPH_HEX + 1, ENTRY_NAME_BYTES - ENTRY_GRAPH_HEX - 1, "%08" PRIx32 "-",
-                 (uint32_t)hash64(key->maker, key->maker_bytes));
+                 (uint32_t)kept_bits(hash64(key->maker, key->maker_bytes)));
 }
 
 void entry_name(const KeyText *key, const GuardSet *guards, char name[ENTRY_NAME_BYTES])
 {
     enum { BEFORE = ENTRY_GRAPH_HEX + 1 + ENTRY_MAKER_HEX + 1 };
     entry_prefix(key, true, name);
-    snprintf(name + BEFORE, ENTRY_NAME_BYTES - BEFORE, "%016" PRIx64 ".kiln", entry_guards_hash(guards));
+    snprintf(name + BEFORE, ENTRY_NAME_BYTES - BEFORE, "%016" PRIx64 ".kiln", kept_bits(entry_guards_hash(guards)));
 }
 
 bool entry_name_valid(const char *name)

@@ -98,4 +98,7 @@ void entry_prefix(const KeyText *key, bool maker, char prefix[ENTRY_NAME_BYTES])
 /* Is it the name of an entry? */
 bool entry_name_valid(const char *name);
 
+/* Test hook: names use only this many low bits of each hash (0: all); equality of bytes must still decide. */
+void entry_test_hash_bits(int bits);
+
 #endif

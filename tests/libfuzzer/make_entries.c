@@ -27,7 +27,7 @@ static Status make(const char *text, bool with_texts, Arena *arena, const char *
     Graph *g;
     Program *program;
     CompileTexts texts;
-    JitOptions options;
+    JitOptions options = {.value = {0}};
     TRY(graph_parse(text, arena, &g));
     Str maker, graph;
     int64_t *ints = ARENA_ARRAY(arena, int64_t, g->ints.n + 1);
@@ -49,13 +49,15 @@ static Status make(const char *text, bool with_texts, Arena *arena, const char *
         return fail(ST_INTERNAL, "no build id");
     key_line_add(&graph, "graph", text, strlen(text));
     EntryParts parts = {.key = {maker.text, graph.text, maker.len, graph.len}, .meta = "made=1:1\n", .meta_bytes = 9,
-                        .facts = facts, .program = program};
+                        .facts = facts, .policy = &policy, .program = program};
     if (with_texts) {
         parts.recorded = texts.recorded;
         parts.optimised = texts.optimised;
     }
     void *bytes;
     size_t n;
+    policy.seen = &facts;
+    policy.n_seen = 1;
     Status status = entry_write(&parts, &bytes, &n);
     if (status == ST_OK && !os_write_file(path, bytes, n))
         status = fail(ST_IO, "%s cannot be written", path);

@@ -94,9 +94,9 @@ static void load(void)
     option_text(OPT_LIBCUDA, name, sizeof name);
     if (!load_symbols(name[0] ? name : "libcuda.so.1"))
         return;
-    CuResult result = cuda.init(0);
+    CuResult result = cuda.driver_version(&driver_version);
     if (result == 0)
-        result = cuda.driver_version(&driver_version);
+        result = cuda.init(0);
     if (result == 0)
         result = cuda.device_count(&n_devices);
     if (result == CU_NO_DEVICE)

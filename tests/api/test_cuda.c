@@ -1,0 +1,275 @@
+/*
+ * The CUDA device as users see it, on the software driver (tests/cuda_driver): where tensors lie, copies, errors of the driver, memory, forks.
+ * That results are right is shown by every API_TEST (api.h), which also runs on this device.
+ */
+#include "api.h"
+#include "tests/cuda_driver/test_cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* A function of the software driver. */
+#define DRIVER(name) ((__typeof__(&name))driver_symbol(#name))
+
+static void *driver_symbol(const char *name)
+{
+    void *library = dlopen(cuda_driver(), RTLD_NOW);
+    cr_assert(library != NULL, "%s", dlerror());
+    void *symbol = dlsym(library, name);
+    cr_assert(symbol != NULL, "%s", name);
+    return symbol;
+}
+
+/* Skipped, with a word, where the build has no software driver. */
+static bool no_driver(void)
+{
+    if (cuda_driver())
+        return false;
+    cr_log_warn("no software CUDA driver in this build: nothing was tested");
+    return true;
+}
+
+static void use_cuda(const char *settings)
+{
+    if (settings)
+        setenv("KILN_TEST_CUDA", settings, 1);
+    set_option("libcuda", cuda_driver());
+    set_option("device", "cuda");
+}
+
+static void expect_device(kiln_tensor *x, const char *name)
+{
+    char text[16];
+    cr_assert(kiln_device_of(x, text, sizeof text) == KILN_OK, "%s", kiln_error_message());
+    cr_assert_str_eq(text, name);
+}
+
+static void expect_status(kiln_status status, kiln_status want, const char *text)
+{
+    cr_assert(status == want, "%s: %s", kiln_status_name(status), kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), text), "\"%s\" is not in: %s", text, kiln_error_message());
+}
+
+Test(cuda, values_lie_where_they_are_made_and_move)
+{
+    if (no_driver())
+        return;
+    kiln_tensor *here = F32(KILN_SHAPE(3), 1, 2, 3);
+    use_cuda(NULL);
+    kiln_tensor *there = F32(KILN_SHAPE(3), 10, 20, 30), *nowhere = kiln_ones(KILN_F32, KILN_SHAPE(3));
+    expect_device(here, "cpu");
+    expect_device(there, "cuda:0");
+    expect_device(nowhere, "cuda:0");
+    expect_device(kiln_add(here, nowhere), "cpu");
+    EXPECT(kiln_add(here, nowhere), KILN_F32, KILN_SHAPE(3), 0, 2, 3, 4);
+    EXPECT(kiln_add(there, nowhere), KILN_F32, KILN_SHAPE(3), 0, 11, 21, 31);
+    EXPECT_ERROR(kiln_add(here, there), KILN_DEVICE, "kiln_add", "f32[3] on cpu", "f32[3] on cuda:0", "kiln_to");
+
+    kiln_tensor *moved = kiln_to(kiln_mul(here, here), "cuda:0");
+    expect_device(moved, "cuda:0");
+    EXPECT(kiln_add(moved, there), KILN_F32, KILN_SHAPE(3), 0, 11, 24, 39);
+    kiln_tensor *back = kiln_to(kiln_add(moved, there), "cpu");
+    expect_device(back, "cpu");
+    EXPECT(kiln_add(back, here), KILN_F32, KILN_SHAPE(3), 0, 12, 26, 42);
+    cr_assert(kiln_to(here, "cpu") != NULL);
+
+    float data[3] = {1, 2, 3};
+    int64_t backward[] = {-1};
+    kiln_tensor *strided = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3), backward, data + 2, NULL, NULL);
+    expect_device(strided, "cpu");
+    EXPECT(kiln_add(kiln_to(strided, "cuda"), there), KILN_F32, KILN_SHAPE(3), 0, 13, 22, 31);
+    const void *at;
+    expect_status(kiln_data(there, &at), KILN_DEVICE, "kiln_to(x, \"cpu\")");
+}
+
+Test(cuda, threads_choose_their_device)
+{
+    if (no_driver())
+        return;
+    set_option("libcuda", cuda_driver());
+    expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cpu");
+    cr_assert(kiln_set_device("cuda:0") == KILN_OK);
+    expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cuda:0");
+    cr_assert(kiln_set_device(NULL) == KILN_OK);
+    expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cpu");
+    expect_status(kiln_set_device("cuda:3"), KILN_INVALID, "cuda:3 does not exist: there is 1 CUDA device");
+    cr_assert(kiln_set_device("auto") == KILN_OK);
+    expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cuda:0");
+}
+
+Test(cuda, without_a_driver)
+{
+    set_option("libcuda", "/nonexistent/libcuda.so.1");
+    expect_status(kiln_set_device("cuda"), KILN_DEVICE, "no CUDA driver");
+    cr_assert(strstr(kiln_error_message(), "\"cpu\""), "%s", kiln_error_message());
+    cr_assert(kiln_set_device("auto") == KILN_OK);
+    expect_device(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cpu");
+    set_option("device", "cuda:0");
+    cr_assert(kiln_set_device(NULL) == KILN_OK);
+    expect_status(kiln_eval(kiln_ones(KILN_F32, KILN_SHAPE(2))), KILN_DEVICE, "no CUDA driver");
+}
+
+/* Settings of the driver, and what opening the device says. */
+static const struct {
+    const char *settings;
+    kiln_status status;
+    const char *text;
+} unusable[] = {
+    {"devices=0", KILN_DEVICE, "no CUDA device"},
+    {"driver=9020", KILN_DEVICE, "9.2"},
+    {"cc=7.0", KILN_UNSUPPORTED, "cuda:0"},
+    {"fail=cuInit:1:999", KILN_DEVICE, "999"},
+    {"fail=cuDevicePrimaryCtxRetain:1:2", KILN_OUT_OF_MEMORY, "making its context"},
+};
+
+ParameterizedTestParameters(cuda, unusable_devices)
+{
+    static size_t index[] = {0, 1, 2, 3, 4};
+    return cr_make_param_array(size_t, index, sizeof index / sizeof *index);
+}
+
+ParameterizedTest(size_t *i, cuda, unusable_devices)
+{
+    if (no_driver())
+        return;
+    setenv("KILN_TEST_CUDA", unusable[*i].settings, 1);
+    set_option("libcuda", cuda_driver());
+    expect_status(kiln_set_device("cuda"), unusable[*i].status, unusable[*i].text);
+    EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3); /* the CPU goes on */
+}
+
+Test(cuda, large_copies_pass_through_pinned_memory)
+{
+    if (no_driver())
+        return;
+    use_cuda("streams=late");
+    enum { N = 3 * 1024 * 1024 + 5 };
+    float *data = malloc(sizeof *data * N), *back = malloc(sizeof *back * N);
+    for (int i = 0; i < N; i++)
+        data[i] = (float)(i % 1000003);
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(N), data);
+    memset(data, 0, sizeof *data * N); /* the copy is taken */
+    cr_assert(kiln_read(x, KILN_F32, back, sizeof *back * N) == KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < N; i++)
+        cr_assert(back[i] == (float)(i % 1000003), "element %d is %g", i, (double)back[i]);
+    free(data);
+    free(back);
+}
+
+Test(cuda, out_of_memory_empties_the_pool_and_says_how_things_stand)
+{
+    if (no_driver())
+        return;
+    use_cuda("memory=16M");
+    for (int i = 0; i < 20; i++) { /* 4 MB each, of another size class each time: only the pool keeps them */
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(1000000 - 70000 * (i % 7))), kiln_scalar(1));
+        cr_assert(kiln_wait(x) == KILN_OK, "%d: %s", i, kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    kiln_tensor *large = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(5000000)), kiln_scalar(1));
+    expect_status(kiln_eval(large), KILN_OUT_OF_MEMORY, "cuda:0 is out of memory: 20000000 bytes requested");
+    cr_assert(strstr(kiln_error_message(), "pooled") && strstr(kiln_error_message(), "free of"), "%s", kiln_error_message());
+    EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+}
+
+Test(cuda, a_sticky_error_is_told_from_then_on)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    set_option("strict", "1");
+    kiln_tensor *before = F32(KILN_SHAPE(2), 1, 2), *host = kiln_to(before, "cpu");
+    cr_assert(kiln_wait(kiln_mul(before, before)) == KILN_OK, "%s", kiln_error_message());
+    DRIVER(test_cuda_fail_call)("cuLaunchKernel", 1, 700, 1);
+    expect_status(kiln_wait(kiln_add(before, kiln_scalar(3))), KILN_DEVICE, "700");
+    expect_status(kiln_wait(kiln_add(before, kiln_scalar(4))), KILN_DEVICE, "700");
+    cr_assert(strstr(kiln_error_message(), "cannot be used any more"), "%s", kiln_error_message());
+    cr_assert(kiln_set_device("cpu") == KILN_OK);
+    EXPECT(kiln_add(host, kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+}
+
+Test(cuda, a_refused_kernel_is_interpreted_or_an_error)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+    set_option("strict", "1");
+    DRIVER(test_cuda_fail_call)("cuModuleLoadDataEx", 1, 218, 0);
+    expect_status(kiln_eval(kiln_mul(x, x)), KILN_COMPILE, "218");
+    EXPECT(kiln_mul(x, x), KILN_F32, KILN_SHAPE(2), 0, 1, 4); /* the next try works */
+}
+
+static void *on_another_stream(void *x_)
+{
+    kiln_tensor *x = x_;
+    float got[2] = {0};
+    bool fine = true;
+    for (int i = 0; i < 20; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        fine = fine && kiln_read(kiln_mul(x, kiln_scalar(i)), KILN_F32, got, sizeof got) == KILN_OK && got[1] == (float)(2 * i);
+        kiln_scope_end(scope);
+    }
+    kiln_release(x);
+    return fine ? x : NULL;
+}
+
+Test(cuda, threads_have_streams_of_their_own)
+{
+    if (no_driver())
+        return;
+    use_cuda("streams=late,races=on");
+    kiln_tensor *x = kiln_add(F32(KILN_SHAPE(2), 0, 1), kiln_scalar(1));
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message()); /* queued, not waited for */
+    pthread_t thread[4];
+    for (int i = 0; i < 4; i++)
+        cr_assert(pthread_create(&thread[i], NULL, on_another_stream, kiln_retain(x)) == 0);
+    for (int i = 0; i < 4; i++) {
+        void *result;
+        pthread_join(thread[i], &result);
+        cr_assert(result != NULL, "thread %d", i);
+    }
+}
+
+Test(cuda, a_forked_child_is_told_to_use_the_cpu)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2), *host = kiln_to(x, "cpu");
+    cr_assert(kiln_wait(x) == KILN_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        bool told = kiln_eval(kiln_add(x, x)) == KILN_DEVICE && strstr(kiln_error_message(), "forked child");
+        bool works = kiln_set_device("cpu") == KILN_OK && kiln_eval(kiln_add(host, host)) == KILN_OK;
+        _exit(told ? works ? 0 : 2 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
+    EXPECT(kiln_add(x, x), KILN_F32, KILN_SHAPE(2), 0, 2, 4);
+}
+
+Test(cuda, modules_go_with_their_programs)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    set_option("cache_bytes", "1"); /* each program is dropped when the next comes */
+    kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+    char text[2048];
+    for (int i = 0; i < 6; i++) {
+        kiln_tensor *y = x;
+        for (int k = 0; k <= i; k++)
+            y = k % 2 ? kiln_sin(y) : kiln_mul(y, x);
+        cr_assert(kiln_wait(y) == KILN_OK, "%s", kiln_error_message());
+    }
+    (void)DRIVER(test_cuda_leaks)(text, sizeof text);
+    int modules = 0;
+    for (const char *at = text; (at = strstr(at, "module")); at++)
+        modules++;
+    cr_assert(modules <= 2, "%d modules are loaded:\n%s", modules, text);
+}

@@ -1,5 +1,5 @@
 /*
- * The maker part of the key text: entry format, library, LLVM, CPU, options. One line for each thing, so that `kiln cache diff` can name
+ * The maker part of the key text: entry format, library, LLVM, CPU or GPU, options. One line for each thing, so that `kiln cache diff` can name
  * what differs.
  */
 #include "cache/maker.h"
@@ -32,7 +32,7 @@ static void add_features(Str *out)
     add(out, "features", features);
 }
 
-/* PTX is text that any driver of its version compiles: nothing of the host or the driver decides about it. */
+/* PTX is text that any driver of its version compiles, but the machine code beside it is made for one device. */
 static void add_target(const CudaTarget *cuda, Str *out)
 {
     char text[32];
@@ -47,6 +47,8 @@ static void add_target(const CudaTarget *cuda, Str *out)
     add(out, "sm", text);
     snprintf(text, sizeof text, "%d", cuda->ptx);
     add(out, "ptx", text);
+    snprintf(text, sizeof text, "%d", cuda->device);
+    add(out, "device", text);
 }
 
 bool maker_text(const JitOptions *options, Str *out)

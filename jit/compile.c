@@ -12,9 +12,7 @@
 #include "jit/compile.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
-#include "ir/base/pack.h"
-#include "jit/host_cpu.h"
-#include "jit/llvm/emit.h"
+#include "jit/codegen.h"
 #include "jit/passes.h"
 
 #include <errno.h>
@@ -87,101 +85,6 @@ static Status check_stop(const CompileRequest *request)
 
 /* --- kernels ------------------------------------------------------------------------------------------- */
 
-/* What a kernel is known by: the target, every option that changes code, and its canonical text. */
-static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
-{
-    const CudaTarget *cuda = &options->target;
-    if (cuda->sm)
-        str_printf(out, "sm_%d%s ptx %d\n", cuda->sm, cuda->arch ? "a" : "", cuda->ptx);
-    else
-        str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
-    for (int id = 0; id < OPT_COUNT; id++)
-        if (option_keyed((OptionId)id))
-            str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
-    kernel_print(kernel, out);
-}
-
-static void dump_kernel_text(Job *job, const char *name, uint32_t index, const char *ending, const char *text)
-{
-    if (text)
-        dump_text(job, arena_printf(job->g->arena, "kernel%u_%s.%s", index, name, ending), text);
-}
-
-/* IR and assembly for the cache on disk: what entry_texts in cache/entry.c takes apart. */
-static Status pack_texts(Job *job, const Emitted *emitted, KernelParts *parts)
-{
-    Str both;
-    str_init(&both, job->g->arena);
-    str_add(&both, emitted->ir, strlen(emitted->ir) + 1);
-    str_add(&both, emitted->assembly, strlen(emitted->assembly) + 1);
-    return pack(both.text, both.len, &parts->texts, &parts->texts_bytes);
-}
-
-static void show_kernel(Job *job, const Emitted *emitted, const char *key, const char *name, uint32_t index)
-{
-    if (log_on(LOG_CODE)) {
-        log_line(LOG_CODE, "kernel %s", name);
-        log_text(LOG_CODE, log_detailed(LOG_CODE) ? emitted->assembly : emitted->ir);
-    }
-    if (job->request->dump_name) {
-        dump_kernel_text(job, name, index, "txt", key);
-        dump_kernel_text(job, name, index, "ll", emitted->ir);
-        dump_kernel_text(job, name, index, "s", emitted->assembly);
-    }
-}
-
-/* Code for the target of the options: an ELF object, or a grid object with its PTX. */
-static Status emit(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out)
-{
-    if (!options->target.sm)
-        return llvm_emit_host(kernel, name, options, want_text, out);
-    EmittedPtx ptx = {0};
-    *out = (Emitted){0};
-    TRY(llvm_emit_ptx(kernel, name, options, &options->target, want_text, &ptx));
-    Status status = grid_object_make(&ptx.grid, kernel->args.n, ptx.ptx, &out->object, &out->bytes);
-    if (status != ST_OK) {
-        os_free(ptx.ir);
-        os_free(ptx.ptx);
-        return status;
-    }
-    out->ir = ptx.ir;
-    out->assembly = ptx.ptx;
-    return ST_OK;
-}
-
-static Status kernel_code(Job *job, const Kernel *kernel, const char *name, uint32_t index, CompiledKernel **out)
-{
-    Str key;
-    str_init(&key, job->g->arena);
-    kernel_key(kernel, job->request->options, &key);
-    bool show = job->request->dump_name || log_on(LOG_CODE);
-    if (!show) { /* whoever wants to see the text gets it, fresh, each time */
-        *out = kernel_table_find(key.text, key.len);
-        if (*out)
-            return ST_OK;
-    }
-
-    Emitted emitted = {0};
-    bool want_text = show || job->request->want_texts;
-    TRY(emit(kernel, name, job->request->options, want_text, &emitted));
-    job->emitted++;
-    if (show)
-        show_kernel(job, &emitted, key.text, name, index);
-    KernelParts parts = {.object = emitted.object, .object_bytes = emitted.bytes};
-    Status status = job->request->want_texts ? pack_texts(job, &emitted, &parts) : ST_OK;
-    os_free(emitted.ir);
-    os_free(emitted.assembly);
-    if (status == ST_OK)
-        status = kernel_parts_load(&parts);
-    if (status != ST_OK) {
-        os_free(parts.object);
-        os_free(parts.texts);
-        return status;
-    }
-    *out = kernel_table_add(key.text, key.len, &parts);
-    return *out ? ST_OK : ST_OUT_OF_MEMORY;
-}
-
 static Status emit_kernels(Job *job)
 {
     Program *p = job->program;
@@ -189,15 +92,9 @@ static Status emit_kernels(Job *job)
     p->kernels = os_calloc(job->plan.steps.n + 1, sizeof *p->kernels);
     if (!p->kernels)
         return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", job->plan.steps.n);
-    for (uint32_t s = 0; s < job->plan.steps.n; s++) {
-        const PlanStep *step = &job->plan.steps.at[s];
-        if (step->kind != STEP_KERNEL)
-            continue;
-        CompiledKernel *compiled;
-        TRY(check_stop(job->request));
-        TRY(kernel_code(job, step->kernel, step->what, p->n_kernels, &compiled));
-        p->kernels[p->n_kernels++] = (ProgKernel){compiled, NULL, step->kernel->cost};
-    }
+    CodeRequest request = {.compile = job->request, .arena = job->g->arena, .plan = &job->plan,
+                           .dump = job->request->dump_name ? dump_text : NULL, .user = job};
+    TRY(jit_code(&request, p->kernels, &p->n_kernels, &job->emitted));
     job->emit_seconds = os_seconds() - start;
     return ST_OK;
 }

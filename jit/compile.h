@@ -6,6 +6,9 @@
 #include "jit/program.h"
 #include <stdatomic.h>
 
+/* Makes machine code of PTX with the device's own assembler; in any thread. *cubin: os_free. */
+typedef Status Assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes);
+
 typedef struct CompileRequest {
     Graph *graph;              /* as recorded; rewritten in place. In an arena whose oom is set by the caller */
     GuardPolicy *policy;
@@ -13,6 +16,8 @@ typedef struct CompileRequest {
     const char *dump_name;     /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
     const atomic_bool *stop;   /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
     bool want_texts;           /* graphs and kernels as text, for the cache on disk */
+    Assemble *assemble;        /* where options->target is CUDA; NULL: PTX is left to whoever loads it */
+    int device;                /* for it */
 } CompileRequest;
 
 /* In the graph's arena; NULL unless they were asked for. */

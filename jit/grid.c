@@ -32,7 +32,7 @@ Status cuda_target(int major, int minor, int driver, CudaTarget *out)
     int most = cuda < 10 ? 0 : cuda == 10 ? 63 + point : cuda == 11 ? 70 + point : cuda == 12 ? 80 + point : 85;
     for (size_t i = 0; i < N_PTX; i++)
         ptx = ptx_versions[i] <= most ? ptx_versions[i] : ptx;
-    *out = (CudaTarget){.ptx = ptx};
+    *out = (CudaTarget){.ptx = ptx, .device = cc};
     for (size_t i = 0; i < N_SMS; i++)
         if (sms[i].sm <= cc && sms[i].least_ptx <= ptx)
             out->sm = sms[i].sm;
@@ -166,24 +166,29 @@ bool grid_valid(const GridPlan *p, uint32_t n_args)
 typedef struct ObjectHead {
     char magic[8];
     uint32_t n_args, plan_bytes;
+    uint64_t ptx_bytes, cubin_bytes; /* what follows the head, in this order; the PTX's zero byte included */
     GridPlan plan;
 } ObjectHead;
 
 static const char object_magic[8] = {'k', 'i', 'l', 'n', 'g', 'r', 'i', 'd'};
 
-Status grid_object_make(const GridPlan *plan, uint32_t n_args, const char *ptx, void **object, size_t *bytes)
+Status grid_object_make(const GridObject *from, void **object, size_t *bytes)
 {
-    size_t text = strlen(ptx) + 1;
-    ObjectHead *head = os_calloc(1, sizeof *head + text);
+    size_t text = strlen(from->ptx) + 1, room = (text + 15) / 16 * 16; /* machine code is read as 8-byte words */
+    ObjectHead *head = os_calloc(1, sizeof *head + room + from->cubin_bytes);
     if (!head)
         return fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of PTX", text);
     memcpy(head->magic, object_magic, sizeof object_magic);
-    head->n_args = n_args;
-    head->plan_bytes = sizeof *plan;
-    head->plan = *plan;
-    memcpy(head + 1, ptx, text);
+    head->n_args = from->n_args;
+    head->plan_bytes = sizeof head->plan;
+    head->ptx_bytes = room;
+    head->cubin_bytes = from->cubin_bytes;
+    head->plan = *from->plan;
+    memcpy(head + 1, from->ptx, text);
+    if (from->cubin_bytes)
+        memcpy((char *)(head + 1) + room, from->cubin, from->cubin_bytes);
     *object = head;
-    *bytes = sizeof *head + text;
+    *bytes = sizeof *head + room + from->cubin_bytes;
     return ST_OK;
 }
 
@@ -192,13 +197,16 @@ bool grid_object_is(const void *object, size_t bytes)
     return bytes >= sizeof object_magic && memcmp(object, object_magic, sizeof object_magic) == 0;
 }
 
-Status grid_object_open(const void *object, size_t bytes, const GridPlan **plan, const char **ptx)
+Status grid_object_open(const void *object, size_t bytes, GridObject *out)
 {
     const ObjectHead *head = object;
+    const char *ptx = (const char *)object + sizeof *head;
     if (!grid_object_is(object, bytes) || bytes <= sizeof *head || head->plan_bytes != sizeof head->plan ||
-        ((const char *)object)[bytes - 1] != 0 || !grid_valid(&head->plan, head->n_args))
+        head->ptx_bytes == 0 || head->ptx_bytes > bytes - sizeof *head ||
+        head->cubin_bytes != bytes - sizeof *head - head->ptx_bytes || ptx[head->ptx_bytes - 1] != 0 ||
+        !grid_valid(&head->plan, head->n_args))
         return fail(ST_FORMAT, "not a well-formed grid object");
-    *plan = &head->plan;
-    *ptx = (const char *)(head + 1);
+    *out = (GridObject){.plan = &head->plan, .ptx = ptx, .cubin = head->cubin_bytes ? ptx + head->ptx_bytes : NULL,
+                        .cubin_bytes = head->cubin_bytes, .n_args = head->n_args};
     return ST_OK;
 }

@@ -21,9 +21,10 @@
 
 enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096 };
 
-/* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a). */
+/* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a).
+ * device: the compute capability of the device itself, which machine code is made for (100 for 10.0). */
 typedef struct CudaTarget {
-    int sm, ptx;
+    int sm, ptx, device;
     bool arch;
 } CudaTarget;
 
@@ -74,10 +75,20 @@ int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t sms);
 /* Is a plan that came from a disk well-formed, for a kernel of n_args arguments? */
 bool grid_valid(const GridPlan *p, uint32_t n_args);
 
-/* A grid object: a plan and the PTX that it launches, as bytes for the kernel table and the cache on disk (os_free). */
-Status grid_object_make(const GridPlan *plan, uint32_t n_args, const char *ptx, void **object, size_t *bytes);
+/*
+ * A grid object: a plan, the PTX that it launches and, where the driver's assembler was at hand, the machine code made of that; as bytes
+ * for the kernel table and the cache on disk.
+ */
+typedef struct GridObject {
+    const GridPlan *plan;
+    const char *ptx;
+    const void *cubin;      /* NULL: none */
+    size_t cubin_bytes;
+    uint32_t n_args;        /* of the kernel */
+} GridObject;
+Status grid_object_make(const GridObject *from, void **object, size_t *bytes); /* os_free */
 bool grid_object_is(const void *object, size_t bytes);
 /* Its parts, in place, checked. ST_FORMAT. */
-Status grid_object_open(const void *object, size_t bytes, const GridPlan **plan, const char **ptx);
+Status grid_object_open(const void *object, size_t bytes, GridObject *out);
 
 #endif

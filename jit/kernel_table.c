@@ -44,11 +44,10 @@ static void free_parts(const CompiledKernel *kernel)
 
 Status kernel_parts_load(KernelParts *parts)
 {
-    const GridPlan *plan;
-    const char *ptx;
+    GridObject grid;
     parts->code = NULL;
     if (grid_object_is(parts->object, parts->object_bytes))
-        return grid_object_open(parts->object, parts->object_bytes, &plan, &ptx);
+        return grid_object_open(parts->object, parts->object_bytes, &grid);
     return code_load(parts->object, parts->object_bytes, &parts->code);
 }
 
@@ -62,7 +61,7 @@ CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts
         kernel.query = code_query(parts->code);
         kernel.bytes = code_bytes(parts->code);
     } else {
-        (void)grid_object_open(parts->object, parts->object_bytes, &kernel.grid, &kernel.ptx); /* was checked */
+        (void)grid_object_open(parts->object, parts->object_bytes, &kernel.grid); /* was checked */
     }
     if (!fresh) {
         (void)fail(ST_OUT_OF_MEMORY, "no memory for a kernel of %zu bytes", parts->object_bytes);

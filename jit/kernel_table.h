@@ -17,8 +17,7 @@ typedef struct CompiledKernel {
     const void *texts;  /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
     size_t key_bytes, object_bytes, texts_bytes;
     size_t bytes;       /* code and all of the above */
-    const GridPlan *grid; /* CUDA: how it is launched, and ... */
-    const char *ptx;    /* ... its code; run, query and code are NULL */
+    GridObject grid;    /* CUDA: its code and how it is launched; run, query and code are NULL then. In `object` */
     void *loaded;       /* what the device's runtime made of it; under the evaluation lock */
     void (*unload)(void *loaded);
 } CompiledKernel;

@@ -32,6 +32,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/compile.h"
+#include "runtime/device.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
 
@@ -56,6 +57,7 @@ typedef struct Job {
     Graph *graph;
     GuardPolicy policy;
     JitOptions options;
+    int device;
     char name[64];              /* for KILN_DUMP; "": no dump */
     Str graph_key;              /* for the cache on disk; empty: it is not kept there */
     const char *where;          /* function of the API */
@@ -119,6 +121,7 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
     Arena *arena = &job->arena;
     const CallKey *key = &call->key;
     job->options = sync->options;
+    job->device = call->device;
     job->key = (CallKey){key->hash, copied(arena, key->structure, key->structure_bytes),
                          copied(arena, key->signature, key->signature_bytes), key->structure_bytes, key->signature_bytes};
     job->facts = copy_facts(arena, &call->facts);
@@ -162,7 +165,7 @@ static void job_compile(Job *job, const atomic_bool *stop)
     char hook[32];
     CompileRequest request = {.graph = job->graph, .policy = &job->policy, .options = &job->options,
                               .dump_name = job->name[0] ? job->name : NULL, .stop = stop,
-                              .want_texts = job->graph_key.len > 0};
+                              .want_texts = job->graph_key.len > 0, .assemble = cuda_assemble, .device = job->device};
     CompileTexts texts;
     Status status;
     job->arena.oom = &oom;

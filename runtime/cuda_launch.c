@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { /* the driver's numbers */
+    INPUT_PTX = 1,
     JIT_ERROR_LOG = 5,
     JIT_ERROR_LOG_SIZE = 6,
     FUNCTION_LOCAL_BYTES = 3,
@@ -64,8 +65,35 @@ static Status load_functions(CudaDevice *d, const GridPlan *grid, Loaded *loaded
     return ST_OK;
 }
 
-static Status load(CudaDevice *d, const GridPlan *grid, const char *ptx, const char *name, Loaded **out)
+/* The driver's assembler: machine code for this very device. */
+Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes)
 {
+    CudaDevice *d;
+    CuLink link;
+    char errors[1024] = "";
+    int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE};
+    void *values[] = {errors, (void *)(uintptr_t)sizeof errors}, *code;
+    TRY(cuda_open(device - DEVICE_CUDA, &d));
+    TRY(cuda_check(d, cuda.link_create(2, options, values, &link), name));
+    CuResult result = cuda.link_add(link, INPUT_PTX, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
+    if (result == 0)
+        result = cuda.link_complete(link, &code, bytes);
+    Status status = cuda_check(d, result, name);
+    if (status != ST_OK && errors[0])
+        status = fail(status, "%s: %s", fail_message(), errors);
+    *cubin = status == ST_OK ? os_alloc(*bytes) : NULL; /* it goes with the link */
+    if (*cubin)
+        memcpy(*cubin, code, *bytes);
+    else if (status == ST_OK)
+        status = fail(ST_OUT_OF_MEMORY, "no memory for the code of kernel %s", name);
+    cuda.link_destroy(link);
+    return status;
+}
+
+/* From the machine code where there is some; a driver that does not take it (an older one, say) gets the PTX. */
+static Status load(CudaDevice *d, const GridObject *object, const char *name, Loaded **out)
+{
+    const GridPlan *grid = object->plan;
     char errors[1024] = "";
     int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE};
     void *values[] = {errors, (void *)(uintptr_t)sizeof errors};
@@ -73,7 +101,9 @@ static Status load(CudaDevice *d, const GridPlan *grid, const char *ptx, const c
     if (!loaded)
         return fail(ST_OUT_OF_MEMORY, "no memory for loading kernel %s", name);
     loaded->device = d;
-    Status status = cuda_check(d, cuda.module_load(&loaded->module, ptx, 2, options, values), name);
+    Status status = ST_OK;
+    if (!object->cubin || cuda.module_load(&loaded->module, object->cubin, 0, NULL, NULL) != 0)
+        status = cuda_check(d, cuda.module_load(&loaded->module, object->ptx, 2, options, values), name);
     if (status != ST_OK && errors[0])
         status = fail(status, "%s: %s", fail_message(), errors);
     if (status == ST_OK) {
@@ -95,7 +125,7 @@ static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name)
         if (l->device == d)
             return ST_OK;
     Loaded *fresh;
-    TRY(load(d, kernel->grid, kernel->ptx, name, &fresh));
+    TRY(load(d, &kernel->grid, name, &fresh));
     fresh->next = kernel->loaded;
     kernel->loaded = fresh;
     kernel->unload = unload;
@@ -119,7 +149,7 @@ static Status launch_phase(CudaDevice *d, CudaStream *stream, CuFunction functio
 
 static Status launch_all(CudaDevice *d, CudaStream *stream, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
-    const GridPlan *grid = kernel->grid;
+    const GridPlan *grid = kernel->grid.plan;
     TRY(load_once(d, kernel, name));
     Loaded *loaded = kernel->loaded;
     while (loaded->device != d)
@@ -155,7 +185,7 @@ Status cuda_run_load(int device, CompiledKernel *kernel, const char *name)
 int64_t cuda_run_scratch(int device, const CompiledKernel *kernel, void *const *args)
 {
     CudaDevice *d;
-    return cuda_open(device - DEVICE_CUDA, &d) == ST_OK ? grid_scratch(kernel->grid, args, d->multiprocessors) : 0;
+    return cuda_open(device - DEVICE_CUDA, &d) == ST_OK ? grid_scratch(kernel->grid.plan, args, d->multiprocessors) : 0;
 }
 
 Status cuda_run_kernel(int device, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)

@@ -63,6 +63,7 @@ Status cuda_usable(int k);
 /* Running a program on a CUDA device (runtime/cuda_launch.c); all is queued on this thread's stream of the device. Addresses are the device's. */
 struct CompiledKernel;
 Status cuda_run_use(int device, Storage *storage); /* what comes next runs after its earlier uses */
+Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes); /* an Assemble of jit/compile.h */
 Status cuda_run_load(int device, struct CompiledKernel *kernel, const char *name);
 int64_t cuda_run_scratch(int device, const struct CompiledKernel *kernel, void *const *args); /* bytes of ARG_SCRATCH */
 Status cuda_run_kernel(int device, struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);

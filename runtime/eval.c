@@ -150,7 +150,7 @@ static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const 
     size_t count = 0;
     CudaTarget target;
     TRY(device_target(device, &target));
-    keyed[count++] = (int64_t)target.sm << 32 | target.ptx << 1 | target.arch;
+    keyed[count++] = (int64_t)target.sm << 32 | target.device << 16 | target.ptx << 1 | target.arch;
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = options->value[id];

@@ -88,7 +88,8 @@ static Status compile_in_arena(Arena *arena, void *user)
     CompileTexts texts;
     bool keep = store_wanted(&sync->options);
     CompileRequest request = {.graph = g, .policy = &policy, .options = &sync->options,
-                              .dump_name = dump_name(job->call, name, sizeof name), .want_texts = keep};
+                              .dump_name = dump_name(job->call, name, sizeof name), .want_texts = keep,
+                              .assemble = cuda_assemble, .device = job->call->device};
     TRY(jit_compile(&request, &job->program, &texts));
     if (keep) {
         Str key;
@@ -110,7 +111,8 @@ static Status compile_again_in_arena(Arena *arena, void *user)
 {
     AgainJob *job = user;
     GuardPolicy policy = *job->policy;
-    CompileRequest request = {.graph = call_graph(job->call, arena), .policy = &policy, .options = &job->sync->options};
+    CompileRequest request = {.graph = call_graph(job->call, arena), .policy = &policy, .options = &job->sync->options,
+                              .assemble = cuda_assemble, .device = job->call->device};
     TRY(jit_compile(&request, &job->program, NULL));
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));

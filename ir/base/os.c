@@ -243,31 +243,63 @@ static void *stack_main(void *call_)
     return NULL;
 }
 
+/* Signals are the business of the user's threads: a thread of ours takes none but those that it causes itself. */
+static bool start_thread(pthread_t *thread, size_t stack_bytes, void *(*fn)(void *), void *arg)
+{
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr) != 0)
+        return false;
+    sigset_t all, old;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGABRT);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    bool started = pthread_attr_setstacksize(&attr, stack_bytes) == 0 && pthread_create(thread, &attr, fn, arg) == 0;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    return started;
+}
+
 void os_run_on_stack(size_t stack_bytes, void (*fn)(void *), void *arg)
 {
     StackCall call = {fn, arg};
-    pthread_attr_t attr;
     pthread_t thread;
-    bool started = false;
-    if (pthread_attr_init(&attr) == 0) {
-        /* Signals are the caller's business: the new thread takes none but those that it causes itself. */
-        sigset_t all, old;
-        sigfillset(&all);
-        sigdelset(&all, SIGSEGV);
-        sigdelset(&all, SIGBUS);
-        sigdelset(&all, SIGFPE);
-        sigdelset(&all, SIGILL);
-        sigdelset(&all, SIGABRT);
-        pthread_sigmask(SIG_SETMASK, &all, &old);
-        started = pthread_attr_setstacksize(&attr, stack_bytes) == 0 &&
-                  pthread_create(&thread, &attr, stack_main, &call) == 0;
-        pthread_sigmask(SIG_SETMASK, &old, NULL);
-        pthread_attr_destroy(&attr);
-    }
-    if (started)
+    if (start_thread(&thread, stack_bytes, stack_main, &call))
         pthread_join(thread, NULL);
     else
         fn(arg);
+}
+
+typedef struct ParallelCall {
+    void (*fn)(void *arg, uint32_t i);
+    void *arg;
+    uint32_t n;
+    atomic_uint next;
+} ParallelCall;
+
+static void *parallel_main(void *call_)
+{
+    ParallelCall *call = call_;
+    for (uint32_t i; (i = atomic_fetch_add(&call->next, 1)) < call->n;)
+        call->fn(call->arg, i);
+    return NULL;
+}
+
+void os_run_parallel(size_t stack_bytes, void (*fn)(void *arg, uint32_t i), void *arg, uint32_t n)
+{
+    enum { MOST = 64 };
+    ParallelCall call = {.fn = fn, .arg = arg, .n = n};
+    pthread_t thread[MOST];
+    uint32_t others = (uint32_t)os_cpu_count() - 1, started = 0;
+    others = others < MOST ? others : MOST;
+    while (started < others && started + 1 < n && start_thread(&thread[started], stack_bytes, parallel_main, &call))
+        started++;
+    parallel_main(&call);
+    while (started)
+        pthread_join(thread[--started], NULL);
 }
 
 /* ---- files ---- */

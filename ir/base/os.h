@@ -41,6 +41,9 @@ const char *os_library_error(void);
 /* Runs fn(arg) to its end on a thread with a stack of `stack_bytes`; on this thread where none can be
  * made. Used for compilation, whose depth must not depend on the caller's stack. */
 void os_run_on_stack(size_t stack_bytes, void (*fn)(void *), void *arg);
+/* fn(arg, i) for every i < n, on this thread and as many more of that stack as there are CPUs and work. Threads that cannot be made are done
+ * without. */
+void os_run_parallel(size_t stack_bytes, void (*fn)(void *arg, uint32_t i), void *arg, uint32_t n);
 
 /* Whole small files. os_write_file writes a temporary and renames it. errno tells the cause of false. */
 bool os_make_dir(const char *path); /* and its parents; true if it exists */

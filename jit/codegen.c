@@ -1,0 +1,224 @@
+/*
+ * Machine code for the kernels of a plan.
+ *
+ *   find       by the kernel's text in the table of compiled kernels; equal kernels of one plan are one job
+ *   emit       the others, in parallel: IR and passes and code through LLVM, for CUDA PTX and the driver's assembler
+ *   enter      in order of the steps, so that nothing depends on which thread was first
+ *
+ * Emitting reads the kernel only; whatever it allocates is its own. A job keeps its own failure: messages belong to threads.
+ */
+#include "jit/codegen.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "ir/base/pack.h"
+#include "jit/host_cpu.h"
+#include "jit/llvm/emit.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CODE_STACK = 8 << 20 };
+
+typedef struct CodeJob {
+    const Kernel *kernel;
+    const char *name;
+    Str key;                    /* what the kernel is known by */
+    CompiledKernel *compiled;   /* with one user; NULL: not known yet */
+    uint32_t first;             /* the first job with this key: itself, or one that does the work for both */
+    KernelParts parts;
+    char *ir, *assembly;        /* where somebody wants to see them */
+    Status status;
+    char message[512];
+} CodeJob;
+
+typedef struct CodeJobs {
+    const CodeRequest *request;
+    CodeJob *at;
+    uint32_t n;
+    const uint32_t *missing;
+    bool show;
+} CodeJobs;
+
+/* --- emitting one ----------------------------------------------------------------------------------------------- */
+
+/* The target, every option that changes code, and the kernel's canonical text. */
+static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
+{
+    const CudaTarget *cuda = &options->target;
+    if (cuda->sm)
+        str_printf(out, "sm_%d%s ptx %d device %d\n", cuda->sm, cuda->arch ? "a" : "", cuda->ptx, cuda->device);
+    else
+        str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (option_keyed((OptionId)id))
+            str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
+    kernel_print(kernel, out);
+}
+
+static Status emit_cuda(const CompileRequest *request, const CodeJob *job, bool want_text, Emitted *out)
+{
+    EmittedPtx ptx = {0};
+    void *cubin = NULL;
+    size_t cubin_bytes = 0;
+    TRY(llvm_emit_ptx(job->kernel, job->name, request->options, &request->options->target, want_text, &ptx));
+    Status status = request->assemble ? request->assemble(request->device, ptx.ptx, job->name, &cubin, &cubin_bytes) : ST_OK;
+    GridObject object = {.plan = &ptx.grid, .ptx = ptx.ptx, .cubin = cubin, .cubin_bytes = cubin_bytes, .n_args = job->kernel->args.n};
+    if (status == ST_OK)
+        status = grid_object_make(&object, &out->object, &out->bytes);
+    os_free(cubin);
+    if (status != ST_OK) {
+        os_free(ptx.ir);
+        os_free(ptx.ptx);
+        return status;
+    }
+    out->ir = ptx.ir;
+    out->assembly = ptx.ptx;
+    return ST_OK;
+}
+
+/* IR and assembly for the cache on disk: what entry_texts in cache/entry.c takes apart. */
+static Status pack_texts(const Emitted *emitted, KernelParts *parts)
+{
+    size_t ir = strlen(emitted->ir) + 1, assembly = strlen(emitted->assembly) + 1;
+    char *both = os_alloc(ir + assembly);
+    if (!both)
+        return fail(ST_OUT_OF_MEMORY, "no memory for the text of a kernel");
+    memcpy(both, emitted->ir, ir);
+    memcpy(both + ir, emitted->assembly, assembly);
+    Status status = pack(both, ir + assembly, &parts->texts, &parts->texts_bytes);
+    os_free(both);
+    return status;
+}
+
+static Status emit(const CodeJobs *jobs, CodeJob *job)
+{
+    const CompileRequest *request = jobs->request->compile;
+    Emitted emitted = {0};
+    bool want_text = jobs->show || request->want_texts;
+    if (request->stop && atomic_load(request->stop))
+        return fail(ST_COMPILE, "stopped");
+    if (request->options->target.sm)
+        TRY(emit_cuda(request, job, want_text, &emitted));
+    else
+        TRY(llvm_emit_host(job->kernel, job->name, request->options, want_text, &emitted));
+    job->parts.object = emitted.object;
+    job->parts.object_bytes = emitted.bytes;
+    job->ir = emitted.ir;
+    job->assembly = emitted.assembly;
+    if (request->want_texts)
+        TRY(pack_texts(&emitted, &job->parts));
+    return kernel_parts_load(&job->parts);
+}
+
+static void emit_missing(void *jobs_, uint32_t i)
+{
+    const CodeJobs *jobs = jobs_;
+    CodeJob *job = &jobs->at[jobs->missing[i]];
+    job->status = emit(jobs, job);
+    if (job->status != ST_OK)
+        snprintf(job->message, sizeof job->message, "%s", fail_message());
+}
+
+static void free_parts(CodeJob *job)
+{
+    if (job->parts.code)
+        code_release(job->parts.code);
+    os_free(job->parts.object);
+    os_free(job->parts.texts);
+    job->parts = (KernelParts){0};
+}
+
+/* --- seeing ---------------------------------------------------------------------------------------------------------- */
+
+static void dump_kernel_text(const CodeRequest *request, const char *name, uint32_t index, const char *ending, const char *text)
+{
+    if (text)
+        request->dump(request->user, arena_printf(request->arena, "kernel%u_%s.%s", index, name, ending), text);
+}
+
+static void show_kernel(const CodeRequest *request, const CodeJob *job, uint32_t index)
+{
+    if (log_on(LOG_CODE)) {
+        log_line(LOG_CODE, "kernel %s", job->name);
+        log_text(LOG_CODE, log_detailed(LOG_CODE) ? job->assembly : job->ir);
+    }
+    if (request->dump) {
+        dump_kernel_text(request, job->name, index, "txt", job->key.text);
+        dump_kernel_text(request, job->name, index, "ll", job->ir);
+        dump_kernel_text(request, job->name, index, request->compile->options->target.sm ? "ptx" : "s", job->assembly);
+    }
+}
+
+/* --- all of them ------------------------------------------------------------------------------------------------------- */
+
+/* What is in the table is taken from there, unless somebody wants to see the text: that gets it fresh, each time. Nothing here takes
+ * memory of the arena, which could jump away with kernels in hand. */
+static uint32_t find_known(CodeJobs *jobs, uint32_t *missing)
+{
+    uint32_t n_missing = 0;
+    for (uint32_t i = 0; i < jobs->n; i++) {
+        CodeJob *job = &jobs->at[i];
+        job->first = i;
+        if (!jobs->show)
+            job->compiled = kernel_table_find(job->key.text, job->key.len);
+        for (uint32_t k = 0; k < n_missing && !job->compiled && job->first == i; k++) {
+            const CodeJob *other = &jobs->at[missing[k]];
+            if (other->key.len == job->key.len && memcmp(other->key.text, job->key.text, job->key.len) == 0)
+                job->first = missing[k];
+        }
+        if (!job->compiled && job->first == i)
+            missing[n_missing++] = i;
+    }
+    return n_missing;
+}
+
+/* The finished kernel, with one user. */
+static Status enter(const CodeJobs *jobs, CodeJob *job, uint32_t index)
+{
+    if (job->compiled)
+        return ST_OK;
+    CodeJob *first = &jobs->at[job->first];
+    if (first != job) {
+        job->compiled = kernel_table_find(job->key.text, job->key.len);
+        return job->compiled ? ST_OK : fail(ST_INTERNAL, "kernel %s was lost", job->name);
+    }
+    if (job->status != ST_OK)
+        return fail(job->status, "%s", job->message);
+    if (jobs->show)
+        show_kernel(jobs->request, job, index);
+    job->compiled = kernel_table_add(job->key.text, job->key.len, &job->parts);
+    job->parts = (KernelParts){0}; /* taken over, on failure too */
+    return job->compiled ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, uint32_t *fresh)
+{
+    const Plan *plan = request->plan;
+    CodeJobs jobs = {.request = request, .at = ARENA_ARRAY(request->arena, CodeJob, plan->steps.n),
+                     .show = request->dump || log_on(LOG_CODE)};
+    uint32_t *missing = ARENA_ARRAY(request->arena, uint32_t, plan->steps.n);
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        if (plan->steps.at[s].kind == STEP_KERNEL)
+            jobs.at[jobs.n++] = (CodeJob){.kernel = plan->steps.at[s].kernel, .name = plan->steps.at[s].what};
+    jobs.missing = missing;
+    for (uint32_t i = 0; i < jobs.n; i++) {
+        str_init(&jobs.at[i].key, request->arena);
+        kernel_key(jobs.at[i].kernel, request->compile->options, &jobs.at[i].key);
+    }
+    *fresh = find_known(&jobs, missing);
+    os_run_parallel(CODE_STACK, emit_missing, &jobs, *fresh);
+
+    Status status = ST_OK;
+    for (uint32_t i = 0; i < jobs.n; i++) {
+        CodeJob *job = &jobs.at[i];
+        if (status == ST_OK)
+            status = enter(&jobs, job, i);
+        if (job->compiled) /* the caller's from now on, on failure too */
+            kernels[(*n)++] = (ProgKernel){job->compiled, NULL, job->kernel->cost};
+        free_parts(job);
+        os_free(job->ir);
+        os_free(job->assembly);
+    }
+    return status;
+}

@@ -191,16 +191,33 @@ Test(cuda, a_sticky_error_is_told_from_then_on)
     EXPECT(kiln_add(host, kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
 }
 
-Test(cuda, a_refused_kernel_is_interpreted_or_an_error)
+Test(cuda, a_refused_kernel_is_an_error_or_interpreted)
 {
     if (no_driver())
         return;
     use_cuda(NULL);
     kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
     set_option("strict", "1");
-    DRIVER(test_cuda_fail_call)("cuModuleLoadDataEx", 1, 218, 0);
+    DRIVER(test_cuda_fail_call)("cuLinkComplete", 1, 218, 0);
     expect_status(kiln_eval(kiln_mul(x, x)), KILN_COMPILE, "218");
     EXPECT(kiln_mul(x, x), KILN_F32, KILN_SHAPE(2), 0, 1, 4); /* the next try works */
+    set_option("strict", "0");
+    DRIVER(test_cuda_fail_call)("cuLinkComplete", 1, 218, 0);
+    EXPECT(kiln_sub(x, kiln_sin(x)), KILN_F32, KILN_SHAPE(2), 1e-6, 0.158529, 1.090703);
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_eq(stats.fallbacks, 1);
+}
+
+Test(cuda, machine_code_that_is_not_taken_gives_way_to_ptx)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    set_option("strict", "1");
+    kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+    DRIVER(test_cuda_fail_call)("cuModuleLoadDataEx", 1, 209, 0);
+    EXPECT(kiln_mul(x, x), KILN_F32, KILN_SHAPE(2), 0, 1, 4);
 }
 
 static void *on_another_stream(void *x_)

@@ -159,7 +159,8 @@ Test(key_text, the_maker_names_the_target)
     static const struct {
         CudaTarget target;
         const char *line;
-    } targets[] = {{{.sm = 0}, ""}, {{80, 70, false}, "target"}, {{90, 70, false}, "sm"}, {{90, 78, false}, "ptx"}, {{90, 78, true}, "sm"}};
+    } targets[] = {{{.sm = 0}, ""}, {{80, 70, 90, false}, "target"}, {{90, 70, 90, false}, "sm"}, {{90, 78, 90, false}, "ptx"},
+                 {{90, 78, 90, true}, "sm"}, {{90, 78, 100, true}, "device"}};
     JitOptions options;
     options_snapshot(&options);
     Str before = {0}, text;

@@ -115,6 +115,17 @@ LV cuda_special(Emit *e, const char *name)
     return LLVMBuildZExt(e->b, l_intrinsic(e, full, NULL, 0, NULL, 0), e->type[SC_I64], "");
 }
 
+/* Otherwise LLVM tests at run time whether both fit 32 bits, as it does for all divisions of this target. */
+LV cuda_divide(Emit *e, LV a, LV d, LV bound)
+{
+    int64_t most, by;
+    if (!l_is_const(bound, &most) || most > INT32_MAX || (l_is_const(d, &by) && (by <= 0 || by > INT32_MAX)))
+        return l_div(e, a, d);
+    LLVMTypeRef i32t = e->type[SC_I32];
+    LV q = LLVMBuildUDiv(e->b, LLVMBuildTrunc(e->b, a, i32t, ""), LLVMBuildTrunc(e->b, d, i32t, ""), "");
+    return LLVMBuildZExt(e->b, q, e->type[SC_I64], "");
+}
+
 LV cuda_shared(Emit *e, uint64_t bytes, const char *name)
 {
     LLVMTypeRef type = LLVMArrayType2(e->type[SC_I8], bytes);

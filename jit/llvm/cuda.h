@@ -42,6 +42,7 @@ void copy_enter(Emit *e, const Copy *c); /* and has it again */
 LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase);
 void cuda_return(Emit *e);
 LV cuda_special(Emit *e, const char *name); /* a special register as i64: "tid.x" */
+LV cuda_divide(Emit *e, LV a, LV d, LV bound); /* a / d for 0 <= a < bound: in 32 bits where a known bound allows it */
 uint16_t cuda_size(Emit *e, IRef size);     /* an axis size as a node of the launch plan */
 uint16_t cuda_product(Emit *e, uint32_t first, uint32_t end);
 LV cuda_shared(Emit *e, uint64_t bytes, const char *name); /* static shared memory, aligned to 16 */

@@ -9,7 +9,7 @@
  */
 #include "jit/llvm/cuda.h"
 
-enum { LIGHT_OPS = 48, BLOCKS_PER_SM = 8 }; /* a body of at most LIGHT_OPS ops is unrolled */
+enum { LIGHT_OPS = 48, BLOCKS_PER_SM = 32 }; /* a body of at most LIGHT_OPS ops is unrolled */
 
 static LV points_of(Emit *e)
 {
@@ -22,10 +22,11 @@ static LV points_of(Emit *e)
 /* Coordinates of the x axes of point (or tile) number n; `per_row`: tiles of the last axis. */
 static void seek(Emit *e, LV n, LV per_row)
 {
+    LV points = points_of(e);
     for (uint32_t a = e->n_x; a-- > 0;) {
         LV size = a == e->n_x - 1 ? per_row : axis_size(e, a), c = n;
         if (a) {
-            LV q = l_div(e, n, size);
+            LV q = cuda_divide(e, n, size, points);
             c = l_sub(e, n, l_mul(e, q, size));
             n = q;
         }

@@ -72,6 +72,8 @@ static inline Assembled assemble(const char *ptx, const CudaTarget *t, const cha
     unlink(file);
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s: ptxas: %s\n%s", what, said, ptx);
     cr_assert(!strstr(said, "warning"), "%s: ptxas: %s", what, said);
+    if (getenv("EMIT_PRINT"))
+        fprintf(stderr, "%s: %s", what, said);
     return (Assembled){number_before(said, " registers"), number_before(said, " bytes spill stores"),
                        number_before(said, " bytes stack frame")};
 }

@@ -92,7 +92,7 @@ Test(ptx, launch_follows_the_size)
     EmittedPtx p = emit_ptx(chain(DT_F32, 0, 0), &ptx_targets[0], MATH_STRICT, "chain");
     static const struct {
         int64_t n, sms, blocks;
-    } rows[] = {{0, 4, 0}, {1, 4, 1}, {2048, 4, 1}, {2049, 4, 2}, {1 << 24, 132, 132 * 8}};
+    } rows[] = {{0, 4, 0}, {1, 4, 1}, {2048, 4, 1}, {2049, 4, 2}, {1 << 24, 132, 132 * 32}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         void *args[4] = {NULL, NULL, NULL, (void *)(intptr_t)rows[i].n};
         GridLaunch l = grid_launch(&p.grid, 0, args, rows[i].sms);
@@ -276,4 +276,75 @@ Test(ptx, tiles_leave_room_for_two_blocks)
             cr_expect(strstr(p.ptx, "ld.shared.v4.f32") != NULL);
             free_ptx(&p);
         }
+}
+
+/* ---- the workloads of the README's numbers: no spills, rare ways stay branches ---- */
+
+/* relu((sin x * cos y + x) * y) */
+static Kernel *chain_of_sines(void)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t a = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_F32, false),
+             c = k_arg(k, ARG_BUFFER, DT_F32, true), size = k_arg(k, ARG_SIZE, DT_I64, false);
+    uint32_t axis = k_axis(k, AXIS_X, kidx_arg(k, size), 1 << 24);
+    k->vec_axis = axis;
+    IRef i = kidx_axis(k, axis);
+    VRef x = k_load(k, a, i, VREF_NONE), y = k_load(k, b, i, VREF_NONE);
+    VRef s = k_op(k, OP_SIN, DT_F32, x, VREF_NONE, VREF_NONE), t = k_op(k, OP_COS, DT_F32, y, VREF_NONE, VREF_NONE);
+    VRef v = k_op(k, OP_ADD, DT_F32, k_op(k, OP_MUL, DT_F32, s, t, VREF_NONE), x, VREF_NONE);
+    v = k_op(k, OP_RELU, DT_F32, k_op(k, OP_MUL, DT_F32, v, y, VREF_NONE), VREF_NONE, VREF_NONE);
+    k_store(k, c, i, v, VREF_NONE);
+    return k;
+}
+
+/* sum(tanh(x) * sigmoid(x) + exp(-x*x)) */
+static Kernel *sum_of_curves(void)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t a = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_F32, true),
+             size = k_arg(k, ARG_SIZE, DT_I64, false);
+    k_arg(k, ARG_SCRATCH, DT_U8, true);
+    uint32_t axis = k_axis(k, AXIS_R, kidx_arg(k, size), 10000000);
+    k->vec_axis = axis;
+    k->split = true;
+    VRef x = k_load(k, a, kidx_axis(k, axis), VREF_NONE);
+    VRef t = k_op(k, OP_TANH, DT_F32, x, VREF_NONE, VREF_NONE), s = k_op(k, OP_SIGMOID, DT_F32, x, VREF_NONE, VREF_NONE);
+    VRef q = k_op(k, OP_NEG, DT_F32, k_op(k, OP_MUL, DT_F32, x, x, VREF_NONE), VREF_NONE, VREF_NONE);
+    VRef v = k_op(k, OP_ADD, DT_F32, k_op(k, OP_MUL, DT_F32, t, s, VREF_NONE),
+                  k_op(k, OP_EXP, DT_F32, q, VREF_NONE, VREF_NONE), VREF_NONE);
+    k_store(k, b, kidx_const(k, 0), k_reduce(k, OP_REDUCE_SUM, DT_F32, v), VREF_NONE);
+    return k;
+}
+
+Test(ptx, workloads_do_not_spill)
+{
+    for (size_t t = 0; t < 2; t++)
+        for (int which = 0; which < 2; which++) {
+            Kernel *k = which ? sum_of_curves() : chain_of_sines();
+            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, "workload");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "workload");
+            cr_expect(a.spills == 0 && a.stack <= 96 && a.registers <= 80, "%d: %d registers, %d bytes spilled, stack %d", which,
+                      a.registers, a.spills, a.stack);
+            check_strict_text(p.ptx, true, "workload");
+            free_ptx(&p);
+        }
+}
+
+/* Every allocation fails once. */
+Test(ptx, without_memory)
+{
+    Kernel *kernels[] = {chain(DT_F32, 0, 0), softmax(DT_F32, 100, 4096), product(DT_F32, 100), sum_of_curves()};
+    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT});
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
+        Status status = ST_OUT_OF_MEMORY;
+        for (int64_t n = 1; status != ST_OK; n++) {
+            EmittedPtx p;
+            os_fail_alloc(n, false);
+            status = llvm_emit_ptx(kernels[i], "starved", &o, &ptx_targets[0], true, &p);
+            os_fail_alloc(0, false);
+            cr_assert(status == ST_OK || status == ST_OUT_OF_MEMORY, "allocation %lld: %s", (long long)n, fail_message());
+            cr_assert_eq(status == ST_OK, p.ptx != NULL);
+            free_ptx(&p);
+        }
+    }
 }

@@ -378,3 +378,109 @@ Test(function, survives_the_eviction_of_its_program)
     cr_assert(eq(i64, compiles(), 8));
     kiln_function_free(f);
 }
+
+/* --- repeats: the program is prepared, calls only put in pointers and scalars ----------------------------------------------- */
+
+/* Several kernels with memory between them, a random draw, results that appear twice, and one that is an input. */
+static void many_results(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_tensor *rows = kiln_softmax(kiln_cumsum(kiln_matmul(in[0], in[1]), 1), 1);
+    out[0] = kiln_sum_axes(rows, KILN_AXES(0), false);
+    out[1] = kiln_add(rows, kiln_uniform(KILN_F32, KILN_SHAPE(5, 7), 0, 1));
+    out[2] = out[0];
+    out[3] = in[1];
+    out[4] = kiln_mul(out[0], in[2]);
+}
+
+enum { RESULTS = 5, REPEATS = 12 };
+
+static kiln_tensor *numbers(int64_t a, int64_t b, int seed)
+{
+    float data[64];
+    for (int64_t i = 0; i < a * b; i++)
+        data[i] = (float)((i * 37 + seed * 11) % 29) * 0.1f - 1.4f;
+    return kiln_from(KILN_F32, KILN_SHAPE(a, b), data);
+}
+
+static void results_of(bool replay, kiln_function *f, int round, kiln_tensor **out)
+{
+    kiln_tensor *in[3] = {numbers(5, 6, round), numbers(6, 7, round + 3), numbers(1, 7, round + 5)};
+    if (round % 3 == 0)
+        in[2] = kiln_neg(in[2]); /* still to be computed */
+    if (replay)
+        cr_assert(kiln_function_call(f, in, out) == KILN_OK, "%s", kiln_error_message());
+    else
+        many_results(in, out, NULL);
+}
+
+/* Each result of each repeat is what it is without the function, also after all later calls. */
+Test(function, repeats_give_what_recording_gives)
+{
+    kiln_function *f = kiln_function_new(many_results, 3, RESULTS, NULL);
+    kiln_tensor *got[REPEATS][RESULTS], *wanted[REPEATS][RESULTS];
+    kiln_seed(5);
+    for (int r = 0; r < REPEATS; r++)
+        results_of(true, f, r, got[r]);
+    kiln_seed(5);
+    for (int r = 0; r < REPEATS; r++) {
+        results_of(false, f, r, wanted[r]);
+        cr_assert(kiln_eval_many(wanted[r], RESULTS) == KILN_OK);
+    }
+    for (int r = 0; r < REPEATS; r++)
+        for (int k = 0; k < RESULTS; k++) {
+            float x[64], y[64];
+            size_t bytes = sizeof *x * (size_t)kiln_numel(wanted[r][k]);
+            cr_assert(kiln_numel(got[r][k]) == kiln_numel(wanted[r][k]));
+            cr_assert(kiln_read(got[r][k], KILN_F32, x, bytes) == KILN_OK && kiln_read(wanted[r][k], KILN_F32, y, bytes) == KILN_OK);
+            cr_assert(memcmp(x, y, bytes) == 0, "call %d, result %d", r, k);
+        }
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert(stats.fallbacks == 0);
+    kiln_function_free(f);
+}
+
+static void sum_and_difference(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(in[0], in[1]);
+    out[1] = kiln_sub(in[0], in[1]);
+}
+
+/* Counted as any other evaluation; an option that is set, a mode, a log topic: the long way, and back. */
+Test(function, repeats_are_counted_and_obey_options)
+{
+    kiln_function *f = kiln_function_new(sum_and_difference, 2, 2, NULL);
+    kiln_tensor *in[2] = {numbers(4, 4, 1), numbers(4, 4, 2)}, *out[2];
+    for (int i = 0; i < 3; i++)
+        cr_assert(kiln_function_call(f, in, out) == KILN_OK);
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    for (int i = 0; i < 10; i++)
+        cr_assert(kiln_function_call(f, in, out) == KILN_OK);
+    kiln_get_stats(&after);
+    cr_assert(after.evals - before.evals == 10 && after.hits - before.hits == 10 && after.misses == before.misses);
+    cr_assert(after.kernels > before.kernels && after.bytes_moved > before.bytes_moved);
+    int64_t live = after.live_bytes;
+    kiln_scope *scope = kiln_scope_begin();
+    for (int i = 0; i < 100; i++)
+        cr_assert(kiln_function_call(f, in, out) == KILN_OK);
+    kiln_scope_end(scope);
+    kiln_get_stats(&after);
+    cr_assert(after.live_bytes == live, "%d bytes are left", (int)(after.live_bytes - live));
+    static const char *const settings[][2] = {{"mode", "interp"}, {"mode", "eager"}, {"mode", "jit"}, {"threads", "3"},
+                                              {"math", "strict"}, {"math", "fast"}, {"threads", "0"}};
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        cr_assert(kiln_set_option(settings[s][0], settings[s][1]) == KILN_OK);
+        for (int i = 0; i < 3; i++) {
+            float data[16];
+            in[0] = numbers(4, 4, i), in[1] = numbers(4, 4, i);
+            cr_assert(kiln_function_call(f, in, out) == KILN_OK, "%s", kiln_error_message());
+            cr_assert(kiln_read(out[1], KILN_F32, data, sizeof data) == KILN_OK);
+            for (int k = 0; k < 16; k++)
+                cr_assert(data[k] == 0);
+        }
+    }
+    kiln_function_free(f);
+}

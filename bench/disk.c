@@ -97,7 +97,7 @@ typedef struct Calls {
 static Calls call_in_child(const char *cache)
 {
     char command[3 * PATH];
-    Calls c;
+    Calls c = {0};
     snprintf(command, sizeof command, "KILN_CACHE=%s KILN_CACHE_DIR='%s' '%s' --first-call", cache, dir, program);
     FILE *child = popen(command, "r");
     if (!child || fscanf(child, "%lf %lf %lf %lf %d %d", &c.first.wall, &c.first.cpu, &c.again.wall, &c.again.cpu, &c.disk_hits,

@@ -348,3 +348,47 @@ Test(ptx, without_memory)
         }
     }
 }
+
+/* ---- in place ---- */
+
+/* The output takes over the first input's storage; the software driver finds reads that race with the writes. */
+static void check_in_place(Kernel *k, uint32_t out, int64_t n, const char *what)
+{
+    if (!driver_there())
+        return;
+    k->args.at[0].may_alias = k->args.at[out].may_alias = true;
+    size_t bytes = (size_t)n * 4;
+    char *data = filled(DT_F32, (size_t)n, false), *got = os_alloc(bytes);
+    uint64_t device = driver_alloc(bytes), other = driver_alloc(bytes);
+    driver_write(device, data, bytes);
+    driver_write(other, data, bytes);
+    EmittedPtx p = emit_ptx(k, &ptx_targets[0], MATH_STRICT, what);
+    char *copy = os_alloc(bytes);
+    memcpy(copy, data, bytes);
+    void *args[4] = {(void *)(uintptr_t)device, (void *)(uintptr_t)other, (void *)(uintptr_t)other, (void *)(intptr_t)n};
+    void *want[4] = {data, copy, copy, (void *)(intptr_t)n};
+    args[out] = args[0], want[out] = want[0];
+    ref_lanes = CUDA_REDUCE_LANES;
+    ref_run(k, want, MATH_STRICT);
+    GridLaunch l = grid_launch(&p.grid, 0, args, DRIVER_SMS);
+    DriverModule m = driver_load(p.ptx, what);
+    driver_launch(m, p.grid.phase[0].entry, l.blocks, l.threads, l.shared, args, k->args.n, false, what);
+    driver_read(got, device, bytes);
+    cr_assert_arr_eq(got, data, bytes, "%s in place", what);
+    driver_unload(m);
+    driver_free(device);
+    driver_free(other);
+    free_ptx(&p);
+    os_free(data);
+    os_free(copy);
+    os_free(got);
+}
+
+Test(ptx, in_place)
+{
+    check_in_place(chain(DT_F32, 0, 0), 2, 5000, "chain");
+    check_in_place(chain(DT_F32, 0, 0), 2, 4099, "chain with a tail");
+    static const int64_t lengths[] = {5, 64, 100, 1000, 1001, 5000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        check_in_place(softmax(DT_F32, 7, lengths[i]), 1, 7 * lengths[i], "softmax");
+}

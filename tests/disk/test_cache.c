@@ -16,16 +16,19 @@ enum { TEXT = 1 << 16, PATH = 256 };
 
 static char dir[PATH];
 
+/* Texts live until the test ends (the oldest go where there are very many). */
+static char *texts[1000];
+static int n_texts;
+
 static __attribute__((format(printf, 1, 2))) char *text_of(const char *format, ...)
 {
-    static char text[4][4096];
-    static int turn;
-    char *out = text[turn++ % 4];
+    char **out = &texts[n_texts++ % 1000];
     va_list args;
     va_start(args, format);
-    vsnprintf(out, sizeof text[0], format, args);
+    free(*out);
+    cr_assert_geq(vasprintf(out, format, args), 0);
     va_end(args);
-    return out;
+    return *out;
 }
 
 static void shell(const char *command) { cr_assert_eq(system(command), 0, "%s", command); }
@@ -40,7 +43,12 @@ static void setup(void)
     setenv("KILN_CACHE", "on", 1);
 }
 
-static void teardown(void) { shell(text_of("rm -rf '%s'", dir)); }
+static void teardown(void)
+{
+    shell(text_of("rm -rf '%s'", dir));
+    for (int i = 0; i < 1000; i++)
+        free(texts[i]);
+}
 
 TestSuite(disk, .init = setup, .fini = teardown);
 
@@ -209,6 +217,29 @@ Test(disk, an_entry_of_a_wider_cpu_is_not_used)
     EXPECT_COUNTER(narrow, "miss.disk_maker", 1);
     cr_assert_not_null(strstr(narrow, "features is"), "%s", narrow);
     EXPECT_COUNTER(run("KILN_TEST_FAIL=cpu:-avx2", "elementwise:6"), "compiles", 0);
+}
+
+/* On the software CUDA driver, where the build has one. */
+Test(disk, a_gpu_has_entries_of_its_own)
+{
+    static const char steps[] = "elementwise:6 doubles:9 power:2 gather:3";
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    if (!driver)
+        return;
+    const char *gpu = text_of("KILN_DEVICE=cuda KILN_LIBCUDA='%s'", driver);
+    (void)run("", steps);
+    const char *cold = run(gpu, steps), *warm = run(gpu, steps), *cpu = run("", steps);
+    EXPECT_COUNTER(cold, "disk_hits", 0);
+    EXPECT_COUNTER(cold, "miss.disk_maker", 4);
+    EXPECT_COUNTER(cold, "disk_stored", 4);
+    EXPECT_COUNTER(warm, "compiles", 0);
+    EXPECT_COUNTER(warm, "fallbacks", 0);
+    cr_assert_str_eq(result(cold, "elementwise"), result(warm, "elementwise"));
+    cr_assert_str_eq(result(cold, "gather"), result(warm, "gather"));
+    EXPECT_COUNTER(cpu, "compiles", 0);
+    const char *checked = run(text_of("%s KILN_CHECK=cache", gpu), steps);
+    cr_assert_null(strstr(checked, "warning"), "%s", checked);
+    EXPECT_COUNTER(checked, "compiles", 4);
 }
 
 Test(disk, marks_are_in_the_key)

@@ -23,8 +23,14 @@ static uint64_t low_bits(unsigned bits)
         __VA_ARGS__ \
     }
 
-EVAL(add, return a + b;)
-EVAL(sub, return a - b;)
+// .sat, of s32 only: the nearest value that fits.
+static uint64_t saturated(int64_t v)
+{
+    return (uint64_t)(v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v);
+}
+
+EVAL(add, return in->flags & FLAG(sat) ? saturated(S(a) + S(b)) : a + b;)
+EVAL(sub, return in->flags & FLAG(sat) ? saturated(S(a) - S(b)) : a - b;)
 
 static uint64_t product(const Inst *in, uint64_t a, uint64_t b)
 {

@@ -261,6 +261,7 @@ PtxType ptx_type_of(const char *text);
 void ptx_decode(Parser *p, FunctionText *f); // the code of a kernel
 void ptx_require(Parser *p, const Inst *in); // fails when the text's target or version is too old for it
 void ptx_require_version(Parser *p, uint32_t line); // the same for the target itself
+bool ptx_form_ok(const Inst *in);             // do its modifiers go together, and with its types? (ptx_forms.c)
 unsigned ptx_types_of(PtxOp op);              // how many types it takes at most
 const char *ptx_modifier_text(int value);
 

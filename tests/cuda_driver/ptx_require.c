@@ -89,8 +89,6 @@ static const Requirement requirements[] = {
     {ANY_OP, T_NONE, M_LEVEL_l2_256, 80, 74},
     {OP_BAR, T_NONE, M_SCOPE_cta, 70, 78},
     {OP_BARRIER, T_NONE, M_SCOPE_cta, 70, 78},
-    {OP_LD, T_NONE, M_VECTOR_v8, 100, 88},
-    {OP_ST, T_NONE, M_VECTOR_v8, 100, 88},
 };
 
 static bool matches(const Requirement *r, const Inst *in)
@@ -201,6 +199,8 @@ void ptx_require(Parser *p, const Inst *in)
     const char *missing = missing_modifier(in);
     if (missing)
         ptx_fail(p, in->line, "this '%s' needs %s", ptx_op_names[in->op], missing);
+    if (!ptx_form_ok(in))
+        ptx_fail(p, in->line, "'%s' with modifiers that do not go together, or not with its type", ptx_op_names[in->op]);
     if (sm > m->target || version > m->version)
         ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d",
                  ptx_op_names[in->op], sm, version / 10, version % 10, m->target, m->version / 10, m->version % 10);

@@ -202,6 +202,11 @@ static void bad_text(void)
     refused_text(HEAD ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }", CUDA_ERROR_INVALID_PTX,
                  "recursion");
     refused_text(BODY("fma.f32 %f1, %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
+    refused_text(BODY("add.ftz.u32 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
+    refused_text(BODY("setp.hi.s32 %p1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
+    refused_text(BODY("ld.global.wb.u32 %r1, [%d1];"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
+    refused_text(BODY("ld.global.v4.u64 {%d1, %d2, %d3, %d1}, [%d1];"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
+    refused_text(BODY("cvt.rn.s32.f32 %r1, %f1;"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
     refused_text(BODY("mul.s32 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs .lo, .hi or .wide");
     refused_text(BODY("cvt.f32.s32 %f1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
     refused_text(BODY("max.xorsign.abs.f32 %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX,

@@ -153,3 +153,31 @@ API_TEST(reduce, large)
     EXPECT(kiln_sum(kiln_ones(KILN_F32, KILN_SHAPE(20000000))), KILN_F32, KILN_SHAPE(), 0,
            20000000);
 }
+
+/* Lengths at which an accumulator of the operand's own dtype would stop growing. */
+API_TEST(reduce, accumulators_do_not_saturate)
+{
+    static const struct {
+        kiln_dtype dtype;
+        int64_t n;
+    } rows[] = {{KILN_F32, 3 << 23}, {KILN_F16, 4096}, {KILN_BF16, 512}, {KILN_I8, 1000}, {KILN_U8, 1000}, {KILN_BOOL, 1000}, {KILN_I32, 100}};
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        double value = 0;
+        kiln_tensor *x = kiln_ones(rows[k].dtype, KILN_SHAPE(rows[k].n));
+        cr_assert(kiln_item(kiln_sum(x), &value) == KILN_OK && value == (double)rows[k].n, "%s: sum of %d ones is %g",
+                  kiln_dtype_name(rows[k].dtype), (int)rows[k].n, value);
+        cr_assert(kiln_item(kiln_mean(x), &value) == KILN_OK && value == 1, "%s: mean of %d ones is %g",
+                  kiln_dtype_name(rows[k].dtype), (int)rows[k].n, value);
+        if (rows[k].n > 1 << 20)
+            continue;
+        cr_assert(kiln_item(kiln_select(kiln_cumsum(x, 0), 0, -1), &value) == KILN_OK && value == (double)rows[k].n,
+                  "%s: running sum of %d ones is %g", kiln_dtype_name(rows[k].dtype), (int)rows[k].n, value);
+        if (rows[k].dtype == KILN_F16 || rows[k].dtype == KILN_BF16)
+            cr_assert(kiln_item(kiln_matmul(x, x), &value) == KILN_OK && value == (double)rows[k].n, "%s: %d ones times ones is %g",
+                      kiln_dtype_name(rows[k].dtype), (int)rows[k].n, value);
+    }
+    double value = 0;
+    cr_assert(kiln_item(kiln_sum(kiln_full_int(KILN_I32, KILN_SHAPE(3), INT32_MAX)), &value) == KILN_OK && value == 3.0 * INT32_MAX);
+    cr_assert(kiln_item(kiln_mean(kiln_full(KILN_F16, KILN_SHAPE(70000), 60000)), &value) == KILN_OK && fabs(value - 60000) <= 32,
+              "mean of large f16 is %g", value);
+}

@@ -128,7 +128,7 @@ typedef struct Find {
 
 static bool equal_bytes(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
-    return a_bytes == b_bytes && memcmp(a, b, a_bytes) == 0;
+    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
 }
 
 static int by_use(const void *a_, const void *b_)

@@ -85,6 +85,39 @@ static void run(const Case *c, const char *mode, const Layout *layouts, void *co
     count_run();
 }
 
+static void fill_layouts(Layout *layouts, int n, int64_t first, int count, int base)
+{
+    for (int i = 0; i < n; i++)
+        layouts[i] = (Layout)(base + (int)((first + 5 * i) % count));
+}
+
+/* --- on a CUDA device ------------------------------------------------------------------------------------------------ */
+
+/*
+ * The same matrix on the software CUDA driver (KILN_DEVICE=cuda): every KILN_TEST_EVERY-th case, in jit mode, since each instruction is
+ * executed one by one. Elementwise results are the interpreter's bits; a device sums floats in an order of its own, so the programs whose
+ * cases reduce are given KILN_TEST_REDUCES=1 and a tolerance.
+ */
+static void check_on_cuda(const Case *c, void *const *data, int64_t number)
+{
+    static const Tolerance reduced[DTYPES] = {[KILN_F16] = {0x1p-7, 1e-2}, [KILN_BF16] = {0x1p-5, 1e-1}, [KILN_F32] = {0x1p-15, 1e-4},
+                                              [KILN_F64] = {0x1p-40, 1e-9}};
+    const char *every = getenv("KILN_TEST_EVERY");
+    if (every && number % atoi(every) != 0)
+        return;
+    Result wanted;
+    case_at_hand(c, "interp");
+    if (wanted_result(c, data, &wanted)) {
+        Layout layouts[MAX_IN];
+        Case on_cuda = *c;
+        fill_layouts(layouts, c->n_in, number, LAYOUTS, 0);
+        if (getenv("KILN_TEST_REDUCES") && wanted.n && c->tolerance.relative <= 0)
+            on_cuda.tolerance = reduced[wanted.out[0].dtype];
+        run(&on_cuda, "jit", layouts, data, &wanted);
+    }
+    result_free(&wanted);
+}
+
 /* --- one case ------------------------------------------------------------------------------------------------------- */
 
 /* The default mode: expansions may differ from strict ones within the bounds that ir/accuracy.def states. */
@@ -98,12 +131,6 @@ static void check_fast(const Case *c, void *const *data, const Result *wanted)
     fast.tolerance.relative = units[wanted->out[0].dtype];
     fast.tolerance.absolute = wanted->out[0].dtype == KILN_F64 ? 1e-300 : wanted->out[0].dtype == KILN_F16 ? 1e-7 : 1e-37;
     run(&fast, "jit", plain, data, wanted);
-}
-
-static void fill_layouts(Layout *layouts, int n, int64_t first, int count, int base)
-{
-    for (int i = 0; i < n; i++)
-        layouts[i] = (Layout)(base + (int)((first + 5 * i) % count));
 }
 
 static void check_on(const Case *c, void *const *data, int64_t number, bool repeating)
@@ -140,8 +167,12 @@ void check(const Case *c)
         data[i] = case_data(c, i, seed + 77 * (uint64_t)i);
         rank |= c->in[i].shape.rank > 0 && shape_elements(c->in[i].shape) > 0;
     }
-    check_on(c, data, number, false);
-    if (rank && c->refused == KILN_OK && (test_level() > 0 ? !(c->flags & QUICK) : number % 4 == 0)) {
+    bool cuda = getenv("KILN_DEVICE") != NULL;
+    if (cuda)
+        check_on_cuda(c, data, number);
+    else
+        check_on(c, data, number, false);
+    if (!cuda && rank && c->refused == KILN_OK && (test_level() > 0 ? !(c->flags & QUICK) : number % 4 == 0)) {
         for (int i = 0; i < c->n_in; i++)
             make_repeat(c->in[i].dtype, c->in[i].shape, data[i]);
         check_on(c, data, number, true);

@@ -126,11 +126,18 @@ static Placed lay(kiln_dtype dtype, kiln_shape shape, const void *elements, Lie 
     return p;
 }
 
+/* The memory of the test is the host's; under KILN_DEVICE its contents go there. */
+static kiln_tensor *on_device(kiln_tensor *x)
+{
+    const char *device = getenv("KILN_DEVICE");
+    return device ? kiln_to(x, device) : x;
+}
+
 static Placed wrap_strided(kiln_dtype dtype, kiln_shape shape, const void *elements, Lie lie)
 {
     Placed p = lay(dtype, shape, elements, lie);
     char *first = (char *)p.memory.data + (p.memory.bytes ? (size_t)lie.first * kiln_dtype_size(dtype) : 0);
-    p.tensor = kiln_wrap_strided(dtype, shape, lie.stride, first, NULL, NULL);
+    p.tensor = on_device(kiln_wrap_strided(dtype, shape, lie.stride, first, NULL, NULL));
     return p;
 }
 
@@ -144,7 +151,7 @@ static Placed wrap_base(kiln_dtype dtype, kiln_shape shape, const void *elements
         p.memory = guarded_at_end((size_t)shape_elements(base) * kiln_dtype_size(dtype), 0);
         p.before = calloc(p.memory.bytes + 1, 1);
     }
-    p.tensor = kiln_wrap(dtype, base, p.memory.data, NULL, NULL);
+    p.tensor = on_device(kiln_wrap(dtype, base, p.memory.data, NULL, NULL));
     return p;
 }
 

@@ -14,6 +14,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
+#include "runtime/device.h"
 #include "runtime/eval.h"
 #include "runtime/mark.h"
 #include "runtime/random.h"
@@ -138,7 +139,7 @@ static bool bytes_put(Bytes *bytes, const void *data, size_t n)
     return true;
 }
 
-/* Every fact of the inputs: dtype, rank, dims, strides, marks. */
+/* Every fact of the inputs: dtype, rank, device, dims, strides, marks. */
 static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
 {
     out->n = 0;
@@ -146,7 +147,7 @@ static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
         const RtNode *node = in[i]->node;
         uint8_t marks[MARKS_BYTES];
         size_t marked = node->marks ? marks_signature(node, marks) : 0;
-        const uint8_t head[] = {node->dtype, node->rank, node->strided, (uint8_t)marked};
+        const uint8_t head[] = {node->dtype, node->rank, node->strided, (uint8_t)marked, (uint8_t)node_device(node)};
         if (!bytes_put(out, head, sizeof head) || !bytes_put(out, node->dim, sizeof *node->dim * node->rank) ||
             (node->strided && !bytes_put(out, node->stride, sizeof *node->stride * node->rank)) ||
             (marked && !bytes_put(out, marks, marked)))
@@ -154,6 +155,7 @@ static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
     }
     return true;
 }
+
 /* --- tracing --------------------------------------------------------------------------------------------------------------------- */
 
 /* A tensor that stands for an evaluated input: the same data, another node. */
@@ -362,9 +364,9 @@ static bool signature_fits(const Template *t, int n, kiln_tensor *const *in)
         const RtNode *node = in[i]->node;
         uint8_t marks[MARKS_BYTES];
         size_t marked = node->marks ? marks_signature(node, marks) : 0, dims = sizeof *node->dim * node->rank;
-        if (at[0] != node->dtype || at[1] != node->rank || at[2] != node->strided || at[3] != marked)
+        if (at[0] != node->dtype || at[1] != node->rank || at[2] != node->strided || at[3] != marked || at[4] != node_device(node))
             return false;
-        at += 4;
+        at += 5;
         if (!same_dims(at, node))
             return false;
         at += dims;
@@ -457,6 +459,7 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
         Status status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
         if (status != ST_OK || !retrace)
             return status;
+        random_rewind(base, t->drawn); /* the trace draws anew */
         drop_first_template(f);
     }
     Bytes signature = {0};

@@ -37,6 +37,12 @@ uint64_t random_advance(uint64_t count)
     return atomic_fetch_add(&stream_next, count);
 }
 
+void random_rewind(uint64_t first, uint64_t count)
+{
+    uint64_t next = first + count;
+    atomic_compare_exchange_strong(&stream_next, &next, first);
+}
+
 uint64_t random_key(void)
 {
     return atomic_load(&stream_key);

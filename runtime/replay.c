@@ -48,6 +48,7 @@ static RtNode *node_like(const RtNode *node)
     RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
     if (!copy)
         return NULL;
+    copy->device = node->device;
     copy->attr = node->attr;
     copy->scalar = node->scalar;
     copy->loc = node->loc;
@@ -94,7 +95,7 @@ static void replay_end(Replay *r)
 /* Does the node lie in memory as the one that was traced, and has it the same marks? */
 static bool same_kind(const RtNode *node, const RtNode *traced)
 {
-    if (node->strided != traced->strided || (node->marks || traced->marks ? !marks_equal(node, traced) : false))
+    if (node->strided != traced->strided || node_device(node) != traced->device || (node->marks || traced->marks ? !marks_equal(node, traced) : false))
         return false;
     return !node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0;
 }
@@ -111,11 +112,19 @@ static void put_draws(const Template *t, uint64_t base)
     }
 }
 
+/* A function without inputs runs on the thread's device, which may have changed. */
+static bool same_device(const Call *call)
+{
+    int device;
+    return call->inputs.n || (device_current(&device) == ST_OK && device == call->device);
+}
+
 /* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
 static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, bool *retrace)
 {
     Template *t = r->t;
     const Call *call = &t->call;
+    *retrace |= !same_device(call);
     for (size_t i = 0; i < call->inputs.n; i++) {
         uint32_t number = call->inputs.at[i];
         TRY(source_node(&t->inputs[i], in, NULL, &t->now[number]));
@@ -231,7 +240,7 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
     const Call *call = &t->call;
     CacheHit hit;
     if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
-        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging())
+        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(call))
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);

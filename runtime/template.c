@@ -2,6 +2,7 @@
 #define KILN_NO_LOCATIONS
 #include "runtime/template.h"
 #include "ir/base/os.h"
+#include "runtime/device.h"
 #include "runtime/eval.h"
 #include "runtime/mark.h"
 
@@ -94,6 +95,7 @@ static Status capture_call(Call *call, void *user)
         return fail(ST_OUT_OF_MEMORY, "no memory for a traced function");
     copy->key = (CallKey){call->key.hash, copy->structure.at, copy->signature.at, copy->structure.n, copy->signature.n};
     copy->facts = (Facts){copy->ints.at, copy->scalars.at, (uint32_t)copy->ints.n, (uint32_t)copy->scalars.n};
+    copy->device = call->device;
     return ST_OK;
 }
 
@@ -130,6 +132,7 @@ static bool make_placeholders(Template *t, const Trace *trace)
             return false;
         }
         placeholder->strided = node->strided;
+        placeholder->device = (uint8_t)node_device(node);
         if (!marks_copy(placeholder, node)) {
             node_release(placeholder);
             return false;

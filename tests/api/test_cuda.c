@@ -270,6 +270,49 @@ Test(cuda, a_forked_child_is_told_to_use_the_cpu)
     EXPECT(kiln_add(x, x), KILN_F32, KILN_SHAPE(2), 0, 2, 4);
 }
 
+static void scaled_noise(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_tensor *noise = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
+    out[0] = kiln_mul(in[0], kiln_add(noise, kiln_scalar(1)));
+}
+
+static void ones(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)user;
+    out[0] = kiln_ones(KILN_F32, KILN_SHAPE(2));
+}
+
+Test(cuda, functions_follow_their_inputs)
+{
+    if (no_driver())
+        return;
+    set_option("libcuda", cuda_driver());
+    kiln_tensor *x = F32(KILN_SHAPE(4), 1, 2, 3, 4), *there = kiln_to(x, "cuda"), *out[1], *nothing[1] = {NULL};
+    float want[6][4], got[4];
+    for (int k = 0; k < 2; k++) { /* the same draws without and with the device */
+        kiln_seed(7);
+        kiln_function *f = kiln_function_new(scaled_noise, 1, 1, NULL);
+        for (int i = 0; i < 6; i++) {
+            kiln_tensor *in[1] = {k && i % 3 != 1 ? there : x};
+            cr_assert(kiln_function_call(f, in, out) == KILN_OK, "%s", kiln_error_message());
+            expect_device(out[0], in[0] == there ? "cuda:0" : "cpu");
+            cr_assert(kiln_read(out[0], KILN_F32, k ? got : want[i], sizeof got) == KILN_OK, "%s", kiln_error_message());
+            cr_assert(!k || memcmp(got, want[i], sizeof got) == 0, "call %d", i);
+        }
+        kiln_function_free(f);
+    }
+    kiln_function *g = kiln_function_new(ones, 0, 1, NULL);
+    for (int i = 0; i < 6; i++) {
+        cr_assert(kiln_set_device(i / 2 == 1 ? "cuda" : "cpu") == KILN_OK);
+        cr_assert(kiln_function_call(g, nothing, out) == KILN_OK, "%s", kiln_error_message());
+        expect_device(out[0], i / 2 == 1 ? "cuda:0" : "cpu");
+        EXPECT(kiln_to(out[0], "cpu"), KILN_F32, KILN_SHAPE(2), 0, 1, 1);
+    }
+    kiln_function_free(g);
+}
+
 Test(cuda, modules_go_with_their_programs)
 {
     if (no_driver())

@@ -484,3 +484,33 @@ Test(function, repeats_are_counted_and_obey_options)
     }
     kiln_function_free(f);
 }
+
+static void noise_on_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    out[0] = kiln_add(kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1), user);
+}
+
+/* A captured tensor that lies otherwise from some call on makes the function be traced again; that draws as often as a replay. */
+Test(function, a_new_trace_draws_what_a_replay_would)
+{
+    float data[6] = {1, 0, 2, 0, 3, 0}, want[5][3], got[3];
+    int64_t every_other[] = {2};
+    kiln_tensor *plain = kiln_from(KILN_F32, KILN_SHAPE(3), (float[]){1, 2, 3}), *nothing[1] = {NULL}, *out[1];
+    kiln_tensor *strided = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3), every_other, data, NULL, NULL);
+    kiln_seed(11);
+    for (int i = 0; i < 5; i++)
+        cr_assert(kiln_read(kiln_add(kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1), plain), KILN_F32, want[i], sizeof want[i]) == KILN_OK);
+    kiln_tensor *captured = kiln_add(plain, kiln_scalar(0));
+    cr_assert(kiln_eval(captured) == KILN_OK);
+    kiln_function *f = kiln_function_new(noise_on_captured, 0, 1, captured);
+    kiln_seed(11);
+    for (int i = 0; i < 5; i++) {
+        if (i == 3)
+            cr_assert(kiln_assign(captured, strided) == KILN_OK);
+        cr_assert(kiln_function_call(f, nothing, out) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_read(out[0], KILN_F32, got, sizeof got) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(memcmp(got, want[i], sizeof got) == 0, "call %d", i);
+    }
+    kiln_function_free(f);
+}

@@ -217,7 +217,8 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
 {
     LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
     bool whole_tiles = no_tail(e, span) || no_tail(e, e->flat_n);
-    if (e->one_body && !whole_tiles) {
+    bool row_kernel = e->n_stages > 1; /* masks in every tile cost softmax a quarter of its speed (bench/dynamic) */
+    if (e->one_body && !whole_tiles && !row_kernel) {
         Loop l = loop_begin(e, from, to, lanes, "r");
         if (outermost)
             e->before[x_level(e)] = l.guard;

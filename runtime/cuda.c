@@ -314,3 +314,17 @@ Status cuda_device_target(int k, CudaTarget *target)
     *target = device->target;
     return ST_OK;
 }
+
+bool cuda_describe(Str *out)
+{
+    bool any = false;
+    for (int k = 0; k < MAX_CUDA_DEVICES; k++) {
+        const CudaDevice *d = &devices[k];
+        if (!atomic_load(&d->context))
+            continue;
+        any = true;
+        str_printf(out, "cuda:%d=%s, compute capability %d.%d, %d multiprocessors\n", k, d->name, d->target.device / 10,
+                   d->target.device % 10, d->multiprocessors);
+    }
+    return any;
+}

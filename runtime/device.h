@@ -71,5 +71,7 @@ Status cuda_run_zero(Storage *storage, size_t bytes);
 Status cuda_run_read(int device, const void *from, void *to, size_t bytes); /* waits */
 Status cuda_run_write(int device, void *to, const void *from, size_t bytes);
 Status cuda_device_target(int k, CudaTarget *target);
+/* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use; false: none is. */
+bool cuda_describe(Str *out);
 
 #endif

@@ -6,6 +6,7 @@
 #include "cache/maker.h"
 #include "cache/records.h"
 #include "ir/base/os_dir.h"
+#include "runtime/device.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
 
@@ -161,6 +162,9 @@ static Status write_info(Arena *arena, void *user)
             break; /* what follows are options */
     }
     TRY(disk_text(disk, "info", arena, &there));
+    if (!cuda_describe(&text)) /* what another process found of GPUs stays */
+        for (const char *gpu = there; gpu && (gpu = strstr(gpu, "\ncuda:")); gpu++)
+            str_printf(&text, "%.*s\n", (int)strcspn(gpu + 1, "\n"), gpu + 1);
     return there && strcmp(there, text.text) == 0 ? ST_OK : disk_write_text(disk, "info", text.text);
 }
 

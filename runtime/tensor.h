@@ -26,7 +26,7 @@ typedef struct Storage {
     size_t bytes;
     void (*deleter)(void *origin, void *user);
     void *origin, *user;
-    struct CudaStream *stream;  /* a CUDA device: the stream that used it last */
+    struct CudaStream *_Atomic stream; /* a CUDA device: the stream that used it last */
 } Storage;
 
 enum { NODE_INLINE_IN = 3, NODE_INLINE_FACTS = 4 };

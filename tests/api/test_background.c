@@ -1,5 +1,6 @@
 /* KILN_ASYNC_COMPILE: who waits, what is compiled when, the same bits, failures, functions, fork. Exit: threads/exit.c. */
 #include "api.h"
+#include "tests/support/sanitizer.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -245,7 +246,7 @@ Test(background, a_function_takes_the_better_program)
 static bool child_works(int64_t a)
 {
     float out[64];
-    alarm(60);
+    alarm(TIME_LIMIT(60));
     int before = background();
     run(a, 16, out);
     kiln_scope *scope = kiln_scope_begin();
@@ -257,7 +258,7 @@ static bool child_works(int64_t a)
     return right && background() > before;
 }
 
-Test(background, fork_while_something_is_compiled, .timeout = 240)
+Test(background, fork_while_something_is_compiled, .timeout = TIME_LIMIT(240))
 {
     float out[64];
     start();
@@ -268,6 +269,8 @@ Test(background, fork_while_something_is_compiled, .timeout = 240)
             x = kiln_sin(kiln_mul(x, x));
         cr_assert(kiln_eval(x) == KILN_OK);
         kiln_scope_end(scope);
+        if (k == 0)
+            let_threads_start();
         pid_t child = fork();
         if (child == 0)
             _exit(child_works(4 + k) ? 0 : 1);

@@ -6,6 +6,7 @@
  * Every row checks the status and the message: the function's name at its start, what is at fault, the file and line.
  */
 #include "api.h"
+#include "tests/support/sanitizer.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -724,7 +725,7 @@ static int require_rows(void)
     return functions;
 }
 
-Test(bad_input, every_function_refuses_every_kind, .timeout = 120)
+Test(bad_input, every_function_refuses_every_kind, .timeout = TIME_LIMIT(120))
 {
     make_tensors();
     elementwise();

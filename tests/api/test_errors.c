@@ -1,5 +1,6 @@
 /* Errors: first kept, NULL in gives NULL out, sync points, places. */
 #include "api.h"
+#include "tests/support/sanitizer.h"
 
 #include <errno.h>
 
@@ -266,7 +267,7 @@ Test(options, the_environment_is_read_with_one_warning_each)
 }
 
 /* A misspelled test hook is an option that is missed; what belongs to test programs is not ours. */
-Test(options, misspelled_test_hook, .timeout = 60)
+Test(options, misspelled_test_hook, .timeout = TIME_LIMIT(60))
 {
     int count = 0;
     setenv("KILN_TEST_FIAL", "compile", 1);
@@ -279,7 +280,7 @@ Test(options, misspelled_test_hook, .timeout = 60)
 }
 
 /* A dump that cannot be written says why, once. */
-Test(options, dump_nowhere, .timeout = 60)
+Test(options, dump_nowhere, .timeout = TIME_LIMIT(60))
 {
     int count = 0;
     kiln_set_log_sink(sink, &count);

@@ -2,6 +2,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "tests/support/guarded.h"
+#include "tests/support/sanitizer.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -223,7 +224,7 @@ static void nested(void *depth_, int level, const char *topic, const char *line)
         log_warn("again");
 }
 
-Test(log, sink_that_logs_and_fork, .timeout = 20)
+Test(log, sink_that_logs_and_fork, .timeout = TIME_LIMIT(20))
 {
     int depth = 0;
     log_set_sink(nested, &depth);

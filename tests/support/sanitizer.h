@@ -1,0 +1,37 @@
+/*
+ * What a sanitizer in the build changes for a test.
+ *
+ * Time: everything is slower, on a busy machine much slower. TIME_LIMIT(seconds) scales a limit by the factor that ctest's own
+ * limits get (tests/CMakeLists.txt): for Criterion's .timeout and for alarm().
+ *
+ * Forks: the allocators of AddressSanitizer (before LLVM 18 and gcc 14) and of ThreadSanitizer (before LLVM 19) do not hold their
+ * locks over a fork, as that of the C library does. Where another thread allocates at that moment, the child waits for ever in
+ * its first allocation that needs the lock. So where CHILD_MAY_ALLOCATE is 0, the child of a process with busy threads ends at
+ * once: the fork itself and the parent are tested, and the normal build tests the child. A thread that starts allocates, too:
+ * let_threads_start() gives those that were just created the time to come to rest.
+ */
+#ifndef TESTS_SUPPORT_SANITIZER_H
+#define TESTS_SUPPORT_SANITIZER_H
+
+#include <unistd.h>
+
+#define TIME_LIMIT(seconds) ((seconds) * KILN_TEST_SLOWER)
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CHILD_MAY_ALLOCATE 0
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHILD_MAY_ALLOCATE 0
+#endif
+#ifndef CHILD_MAY_ALLOCATE
+#define CHILD_MAY_ALLOCATE 1
+#endif
+
+static inline void let_threads_start(void)
+{
+    if (!CHILD_MAY_ALLOCATE)
+        usleep(200000);
+}
+
+#endif

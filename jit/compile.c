@@ -136,12 +136,14 @@ static bool may_take_over(const Plan *plan)
     return true;
 }
 
-/* KILN_TEST_FAIL=guard:NAME: forgets the guards of that kind, so that tests can show that they would notice. */
+/* KILN_TEST_FAIL=guard:NAME: forgets the guards of that kind, so that tests can show that they would notice. Another hook may
+ * follow after a comma. */
 static void forget_guards(GuardSet *set)
 {
     char hook[32];
     if (strncmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "guard:", 6) != 0)
         return;
+    hook[strcspn(hook, ",")] = 0;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < set->n; i++)
         if (strcmp(guard_kind_name((GuardKind)set->at[i].kind), hook + 6) != 0)

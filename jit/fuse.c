@@ -768,6 +768,8 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
     }
     order_units(&f);
     plan_buffers(&f);
+    if (options->target.sm)
+        choose_index_width(g, plan);
     log_plan(&f);
     for (uint32_t s = 0; s < plan->steps.n; s++)
         if (plan->steps.at[s].kernel)

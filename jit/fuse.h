@@ -194,8 +194,9 @@ static inline bool has_buffer(const Fuser *f, Ref n)
     return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0;
 }
 
-/* ---- schedule.c, buffers.c ---- */
+/* ---- schedule.c, index_width.c, buffers.c ---- */
 void schedule_kernel(Kernel *k);
+void choose_index_width(Graph *g, Plan *plan); /* for CUDA; guards what it relies on */
 void plan_buffers(Fuser *f);
 
 #endif

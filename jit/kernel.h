@@ -19,7 +19,8 @@
  * A contraction (OP_MATMUL inside a KI_REDUCE) has one r axis and a KI_REDUCE with op OP_MATMUL whose two operands are
  * r-level values; everything after it is its epilogue.
  *
- * Integers: all index arithmetic is int64. Arguments: `k->args` lists what the launch passes, see ArgKind.
+ * Integers: all index arithmetic is int64, or `index_bits` wide where that gives the same. Arguments: `k->args` lists what the
+ * launch passes, see ArgKind.
  */
 #ifndef JIT_KERNEL_H
 #define JIT_KERNEL_H
@@ -119,6 +120,7 @@ typedef struct Kernel {
     uint32_t vec_axis;   /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
     bool split;          /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH */
+    uint8_t index_bits;  /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
     double cost;         /* rough nanoseconds per (x, r) point, for the grain of parallel work */
 
     /* Kept by kidx_* and kernel_inst: bit sets of the axes each expression and instruction depends on, and what interns. */

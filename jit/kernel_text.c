@@ -220,7 +220,10 @@ void kernel_print(const Kernel *k, Str *out)
     str_printf(out, "kernel %s", k->form == FORM_CONTRACT ? "contract" : "loops");
     if (k->vec_axis != UINT32_MAX)
         str_printf(out, " vec %s", axis_name(k, k->vec_axis).text);
-    str_printf(out, "%s\nargs ", k->split ? " split" : "");
+    str_printf(out, "%s", k->split ? " split" : "");
+    if (k->index_bits)
+        str_printf(out, " index i%d", k->index_bits);
+    str_printf(out, "\nargs ");
     for (uint32_t a = 0; a < k->args.n; a++)
         print_arg(&k->args.at[a], a, out);
     str_printf(out, "\n");

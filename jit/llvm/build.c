@@ -164,9 +164,9 @@ LV l_mod(Emit *e, LV a, LV b)
     int64_t c;
     if (l_is_const(b, &c)) {
         if (c == 1)
-            return l_i64(e, 0);
+            return LLVMConstNull(LLVMTypeOf(b));
         if (c > 0 && (c & (c - 1)) == 0)
-            return LLVMBuildAnd(e->b, a, l_i64(e, c - 1), "");
+            return LLVMBuildAnd(e->b, a, LLVMConstInt(LLVMTypeOf(b), (uint64_t)c - 1, 0), "");
     }
     return l_sub(
         e, a,

@@ -45,8 +45,8 @@ typedef struct Val {
     bool vec;
 } Val;
 
-/* An index: lane l has base + l * stride. stride NULL: uniform. `many`: base is a vector of i64,
- * stride NULL. */
+/* An index, of type Emit.index (as the walks set them: of i64): lane l has base + l * stride. stride NULL: uniform. `many`: base
+ * is a vector, stride NULL. */
 typedef struct Ix {
     LV base, stride;
     bool many;
@@ -116,6 +116,7 @@ struct Emit {
     LLVMModuleRef module;
     LLVMBuilderRef b;
     LLVMTypeRef type[STYPE_COUNT], i128, ptr, half;
+    LLVMTypeRef index;         /* of index expressions: i64, or Kernel.index_bits wide */
 
     /* the function being emitted */
     LV fn, block, scratch;     /* `block` is the argument block */
@@ -214,11 +215,14 @@ void function_open(Emit *e, LV fn, LV scratch);
 
 /* index.c */
 Ix index_of(Emit *e, IRef i);
-LV index_uniform(Emit *e, IRef i);                  /* of an expression without lanes */
-LV index_vector(Emit *e, Ix ix);                    /* as <lanes x i64> */
+LV index_uniform(Emit *e, IRef i);                  /* of an expression without lanes; i64 */
+LV index_vector(Emit *e, Ix ix);                    /* as a vector of lanes, of its own type */
+LV index_wide(Emit *e, LV v);                       /* of index type to i64, a vector too */
+LV index_narrow(Emit *e, LV v);                     /* the other way */
+LV index_divide(Emit *e, LV a, LV d);               /* l_div of coordinates and sizes: as wide as an index */
 Ix ix_uniform(LV base);
 Ix ix_divide(Emit *e, Ix a, LV d, bool rest);       /* floor(a / d), or a mod d */
-LV axis_size(Emit *e, uint32_t axis);
+LV axis_size(Emit *e, uint32_t axis);               /* i64 */
 uint8_t index_level(Emit *e, IRef i);
 typedef struct Address {
     LV ptr;              /* of lane 0; `many`: a vector of pointers */

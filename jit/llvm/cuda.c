@@ -119,6 +119,8 @@ LV cuda_special(Emit *e, const char *name)
 LV cuda_divide(Emit *e, LV a, LV d, LV bound)
 {
     int64_t most, by;
+    if (e->k->index_bits)
+        return index_divide(e, a, d);
     if (!l_is_const(bound, &most) || most > INT32_MAX || (l_is_const(d, &by) && (by <= 0 || by > INT32_MAX)))
         return l_div(e, a, d);
     LLVMTypeRef i32t = e->type[SC_I32];

@@ -49,7 +49,10 @@ static LV lane_pointer(Emit *e, LLVMTypeRef element, Address at, int lane)
 {
     if (at.many)
         return lane_of(e, at.ptr, lane);
-    return at.stride ? l_gep(e, element, at.ptr, l_mul(e, at.stride, l_i64(e, lane))) : at.ptr;
+    if (!at.stride)
+        return at.ptr;
+    LV n = LLVMConstInt(LLVMTypeOf(at.stride), (unsigned)lane, 0);
+    return l_gep(e, element, at.ptr, l_mul(e, at.stride, n));
 }
 
 static bool is_contiguous(Address at)

@@ -68,13 +68,13 @@ static void coordinates_any(Emit *e)
     LV at = index_vector(e, (Ix){.base = e->flat, .stride = l_i64(e, 1)});
     LV last = l_splat(e, l_sub(e, e->flat_n, l_i64(e, 1)));
     e->mask = LLVMBuildICmp(e->b, LLVMIntSLE, at, last, "");
-    Ix rest = {.base = LLVMBuildSelect(e->b, e->mask, at, last, ""), .many = true};
+    Ix rest = {.base = index_narrow(e, LLVMBuildSelect(e->b, e->mask, at, last, "")), .many = true};
     for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
         if (a == e->n_x) {
             e->axis[a] = rest;
             break;
         }
-        LV size = i64_max(e, axis_size(e, a), 1);
+        LV size = index_narrow(e, i64_max(e, axis_size(e, a), 1));
         e->axis[a] = ix_divide(e, rest, size, true);
         rest = ix_divide(e, rest, size, false);
     }

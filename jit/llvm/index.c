@@ -1,5 +1,8 @@
 /*
- * Index expressions to i64 scalars and vectors, and addresses.
+ * Index expressions to integer scalars and vectors, and addresses.
+ *
+ * They are 64 bits wide, but where the kernel says that fewer do (Kernel.index_bits). The walks' coordinates and sizes are i64
+ * all the same, and become narrow here: what is multiplied, divided and added up for every element counts.
  *
  * An expression is kept linear in the lanes (base + lane * stride) as long as it is: a load then
  * becomes one vector load, a broadcast or a reversed load. x / d and x mod d of a linear x need no
@@ -42,6 +45,40 @@ uint8_t index_level(Emit *e, IRef i)
 
 Ix ix_uniform(LV base) { return (Ix){.base = base}; }
 
+static LV constant(const Emit *e, int64_t value) { return LLVMConstInt(e->index, (uint64_t)value, 1); }
+
+/* The type of v with its elements replaced. */
+static LLVMTypeRef like(LV v, LLVMTypeRef element)
+{
+    LLVMTypeRef t = LLVMTypeOf(v);
+    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t)) : element;
+}
+
+LV index_wide(Emit *e, LV v)
+{
+    return e->k->index_bits ? LLVMBuildSExt(e->b, v, like(v, e->type[SC_I64]), "") : v;
+}
+
+LV index_narrow(Emit *e, LV v)
+{
+    LLVMTypeRef type = like(v, e->index);
+    return LLVMTypeOf(v) == type ? v : LLVMBuildTrunc(e->b, v, type, "");
+}
+
+static Ix ix_narrow(Emit *e, Ix ix)
+{
+    ix.base = index_narrow(e, ix.base);
+    ix.stride = ix.stride ? index_narrow(e, ix.stride) : NULL;
+    return ix;
+}
+
+LV index_divide(Emit *e, LV a, LV d)
+{
+    if (!e->k->index_bits)
+        return l_div(e, a, d);
+    return LLVMBuildZExt(e->b, l_div(e, index_narrow(e, a), index_narrow(e, d)), e->type[SC_I64], "");
+}
+
 LV index_vector(Emit *e, Ix ix)
 {
     if (ix.many)
@@ -49,7 +86,7 @@ LV index_vector(Emit *e, Ix ix)
     LV base = l_splat(e, ix.base);
     if (!ix.stride || e->lanes == 1)
         return base;
-    LV iota = l_iota(e, e->type[SC_I64]);
+    LV iota = l_iota(e, LLVMTypeOf(ix.base));
     int64_t c;
     if (!l_is_const(ix.stride, &c) || c != 1)
         iota = LLVMBuildMul(e->b, iota, l_splat(e, ix.stride), "");
@@ -60,31 +97,28 @@ LV index_vector(Emit *e, Ix ix)
  * comparison. */
 static LV lane_quotient(Emit *e, LV m0, LV d)
 {
-    LLVMTypeRef i64 = e->type[SC_I64];
+    LLVMTypeRef type = e->index;
     int64_t c;
     bool known = l_is_const(d, &c);
-    LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, i64), "");
+    LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, type), "");
     LV wrapped = NULL, product = NULL;
     if (!known || c >= e->lanes)
         wrapped = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, m, l_splat(e, d), ""),
-                                l_vec(e, i64), "");
+                                l_vec(e, type), "");
     if (!known || c < e->lanes) {
         /* m < d + lanes <= 128: floor(m / d) = (m * (65536 / d + 1)) >> 16, exact for m * d < 65536
          * */
-        LV small = l_min(e, d, l_i64(e, MAX_LANES));
-        LV magic =
-            LLVMBuildAdd(e->b, LLVMBuildUDiv(e->b, l_i64(e, 65536), small, ""), l_i64(e, 1), "");
-        LLVMTypeRef v32 = l_vec(e, e->type[SC_I32]);
-        LV m32 = LLVMBuildTrunc(e->b, m, v32, "");
-        LV magic32 = l_splat(e, LLVMBuildTrunc(e->b, magic, e->type[SC_I32], ""));
-        LV sixteen = l_splat(e, LLVMConstInt(e->type[SC_I32], 16, 0));
-        product = LLVMBuildZExt(
-            e->b, LLVMBuildLShr(e->b, LLVMBuildMul(e->b, m32, magic32, ""), sixteen, ""),
-            l_vec(e, i64), "");
+        LLVMTypeRef i32 = e->type[SC_I32], v32 = l_vec(e, i32);
+        LV small = LLVMBuildIntCast2(e->b, l_min(e, d, constant(e, MAX_LANES)), i32, 1, "");
+        LV magic = LLVMBuildAdd(e->b, LLVMBuildUDiv(e->b, LLVMConstInt(i32, 65536, 0), small, ""), LLVMConstInt(i32, 1, 0), "");
+        LV m32 = LLVMBuildIntCast2(e->b, m, v32, 1, "");
+        LV sixteen = l_splat(e, LLVMConstInt(i32, 16, 0));
+        LV q = LLVMBuildLShr(e->b, LLVMBuildMul(e->b, m32, l_splat(e, magic), ""), sixteen, "");
+        product = LLVMBuildIntCast2(e->b, q, l_vec(e, type), 0, "");
     }
     if (!product || !wrapped)
         return product ? product : wrapped;
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, l_i64(e, e->lanes), ""),
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, constant(e, e->lanes), ""),
                            wrapped, product, "");
 }
 
@@ -92,7 +126,7 @@ static LV lane_quotient(Emit *e, LV m0, LV d)
  * while the others, which are derived from its base, are not. */
 static LV floor_quotient(Emit *e, LV a, LV d)
 {
-    LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, a, l_i64(e, 0), "");
+    LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, a, constant(e, 0), "");
     LV magnitude = LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, a, ""), a, "");
     LV q = l_div(e, magnitude, d);
     return LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, q, ""), q, "");
@@ -102,7 +136,7 @@ Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
 {
     int64_t c, stride;
     if (l_is_const(d, &c) && c == 1)
-        return rest ? ix_uniform(l_i64(e, 0)) : a;
+        return rest ? ix_uniform(constant(e, 0)) : a;
     if (!a.many && (!a.stride || e->lanes == 1))
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
@@ -113,7 +147,7 @@ Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
         LV q = lane_quotient(e, m0, d);
         if (!rest)
             return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true};
-        LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->type[SC_I64]), "");
+        LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->index), "");
         return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""),
                     .many = true};
     }
@@ -152,17 +186,17 @@ static Ix ix_mul(Emit *e, Ix a, Ix b)
  * never runs is harmless. */
 static LV divisor(Emit *e, IRef i)
 {
-    LV d = index_uniform(e, i);
+    LV d = index_of(e, i).base;
     int64_t c;
     if (l_is_const(d, &c))
-        return c > 0 ? d : l_i64(e, 1);
-    return l_max(e, d, l_i64(e, 1));
+        return c > 0 ? d : constant(e, 1);
+    return l_max(e, d, constant(e, 1));
 }
 
 static Ix ix_value(Emit *e, VRef v)
 {
     Val x = value(e, v);
-    return (Ix){.base = x.v, .many = x.vec && e->lanes > 1};
+    return ix_narrow(e, (Ix){.base = x.v, .many = x.vec && e->lanes > 1});
 }
 
 Ix index_of(Emit *e, IRef i)
@@ -171,9 +205,9 @@ Ix index_of(Emit *e, IRef i)
     uint8_t level = index_level(e, i);
     struct IxMemo *memo = level >= e->inner ? &e->inner_ix[i] : &e->ix[i];
     if (x->kind == IX_CONST)
-        return ix_uniform(l_i64(e, x->value));
+        return ix_uniform(constant(e, x->value));
     if (x->kind == IX_AXIS)
-        return e->axis[x->a];
+        return ix_narrow(e, e->axis[x->a]);
     if (memo->scope && memo->scope == e->scope[level])
         return memo->ix;
     Place place = level_enter(e, level);
@@ -183,7 +217,7 @@ Ix index_of(Emit *e, IRef i)
     case IX_AXIS:
         break;
     case IX_ARG:
-        r = ix_uniform(argument(e, x->a));
+        r = ix_uniform(index_narrow(e, argument(e, x->a)));
         break;
     case IX_ADD:
         r = ix_add(e, index_of(e, x->a), index_of(e, x->b));
@@ -205,7 +239,7 @@ Ix index_of(Emit *e, IRef i)
     return r;
 }
 
-LV index_uniform(Emit *e, IRef i) { return index_of(e, i).base; }
+LV index_uniform(Emit *e, IRef i) { return index_wide(e, index_of(e, i).base); }
 
 LV axis_size(Emit *e, uint32_t axis) { return index_uniform(e, e->k->axes.at[axis].size); }
 
@@ -228,6 +262,14 @@ static bool terms_of(Emit *e, IRef i, IRef *terms, uint32_t *n)
     return true;
 }
 
+/* The coordinate of a row kept in registers: its tiles lie constants apart, which fold into the accesses as long as nothing is
+ * extended from 32 bits in between. */
+static bool stays_wide(const Emit *e, IRef i)
+{
+    const Idx *x = &e->k->idx.at[i];
+    return e->row_tiles && x->kind == IX_AXIS && x->a >= e->n_x && !e->axis[x->a].many;
+}
+
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
 {
     IRef terms[MAX_TERMS];
@@ -247,19 +289,23 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
                 entered = true;
             }
             Ix term = index_of(e, terms[t]);
+            if (stays_wide(e, terms[t])) {
+                at.ptr = l_gep(e, element, at.ptr, e->axis[e->k->idx.at[terms[t]].a].base);
+                term.base = constant(e, 0);
+            }
             sum = sum.base ? ix_add(e, sum, term) : term;
         }
         if (!entered)
             continue;
         if (sum.many && at.stride) { /* both vary over the lanes: one vector of offsets */
-            sum = ix_add(e, sum, (Ix){.base = l_i64(e, 0), .stride = at.stride});
+            sum = ix_add(e, sum, (Ix){.base = constant(e, 0), .stride = at.stride});
             at.stride = NULL;
         }
         at.ptr = l_gep(e, element, at.ptr, sum.base);
         at.many |= sum.many;
         if (sum.stride && at.many)
             at.ptr = l_gep(e, element, at.ptr,
-                           index_vector(e, (Ix){.base = l_i64(e, 0), .stride = sum.stride}));
+                           index_vector(e, (Ix){.base = constant(e, 0), .stride = sum.stride}));
         else if (sum.stride)
             at.stride = at.stride ? l_add(e, at.stride, sum.stride) : sum.stride;
         level_leave(e, place);

@@ -444,7 +444,8 @@ void row_seek(Emit *e, LV rest, LV *odometer)
 {
     for (uint32_t a = row_axes(e); a-- > 0;) {
         LV size = l_max(e, axis_size(e, a), l_i64(e, 1)),
-           c = a ? l_mod(e, rest, size) : rest; /* lo may be 0 of 0 */
+           q = a ? index_divide(e, rest, size) : NULL,
+           c = a ? l_sub(e, rest, l_mul(e, q, size)) : rest; /* lo may be 0 of 0 */
         if (odometer) {
             odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");
             l_store(e, c, odometer[a], 8);
@@ -452,7 +453,7 @@ void row_seek(Emit *e, LV rest, LV *odometer)
             e->axis[a] = ix_uniform(c);
         }
         if (a)
-            rest = l_div(e, rest, size);
+            rest = q;
     }
 }
 

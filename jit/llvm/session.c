@@ -92,6 +92,7 @@ static void emit_init(Session *s, const Emit *start)
         e->type[t] = LLVMIntTypeInContext(e->ctx, widths[t]);
     e->type[SC_F32] = LLVMFloatTypeInContext(e->ctx);
     e->type[SC_F64] = LLVMDoubleTypeInContext(e->ctx);
+    e->index = LLVMIntTypeInContext(e->ctx, e->k->index_bits ? e->k->index_bits : 64);
     e->half = LLVMHalfTypeInContext(e->ctx);
     e->ptr = LLVMPointerTypeInContext(e->ctx, e->target->space);
 }

@@ -209,7 +209,7 @@ static Val emit_value(Emit *e, VRef v)
     case KI_INDEX: {
         Ix ix = index_of(e, n->idx);
         bool vec = ix.many || (ix.stride && e->lanes > 1);
-        return (Val){.v = vec ? index_vector(e, ix) : ix.base, .vec = vec};
+        return (Val){.v = index_wide(e, vec ? index_vector(e, ix) : ix.base), .vec = vec};
     }
     case KI_LOAD:
         return emit_load(e, n);

@@ -1,8 +1,8 @@
 /*
  * Offsets and sizes beyond 2^31: sparse memory of six GiB, of which a few pages are touched. Sizes that fit 32 bits come first, so a
  * program that relied on them would be met again. Indices are 64 bits wide in all code for the host: there is no narrower version whose
- * limit could be lowered for a test, and indices_are_64_bits keeps it so. (The CUDA target divides in 32 bits where a size that is compiled
- * in allows it.)
+ * limit could be lowered for a test, and indices_are_64_bits keeps it so. (Kernels for CUDA have one: unit/test_index_width.c, and
+ * mutation/mutate_guards with the limit lowered.)
  */
 #define _DEFAULT_SOURCE
 #include "tests/mutation/harness.h"

@@ -5,6 +5,7 @@
 #include "tests/mutation/harness.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 typedef struct Sizes {
     int64_t n, m;
@@ -74,8 +75,37 @@ static kiln_tensor *scaled(void *user)
 /* x * 1 is x. */
 static void scalar(void) { MEET(scaled, {9, 0, 1}, {9, 0, 3}, {9, 0, 1}, {9, 0, 0}, {9, 0, -0.5}); }
 
+static kiln_tensor *turned(void *user)
+{
+    const Sizes *s = user;
+    return kiln_add(kiln_transpose(plain_f32(KILN_SHAPE(s->n, s->m), 1)), kiln_scalar(1));
+}
+
+/* Indices that are narrower on a CUDA device than on the host, here so narrow that little memory is enough to leave their range. */
+static void range_of_indices(void)
+{
+    char hook[64] = "", both[80];
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    if (!driver) { /* guards_matter.sh looks for it */
+        printf("no software CUDA driver in this build: nothing was tested\n");
+        CHECK(!getenv("KILN_TEST_FAIL"), "no driver to notice it");
+        return;
+    }
+    OK(kiln_get_option("test_fail", hook, sizeof hook));
+    snprintf(both, sizeof both, "%s%sindex:16", hook, hook[0] ? "," : "");
+    set_option("test_fail", both);
+    set_option("libcuda", driver);
+    set_option("device", "cuda");
+    int64_t before = stats_now().compiles;
+    MEET(turned, {10, 12, 0}, {20, 9, 0}, {150, 210, 0}, {7, 30, 0});
+    CHECK(stats_now().compiles - before == 2, "%d", (int)(stats_now().compiles - before));
+    MEET(turned, {200, 300, 0}, {11, 5, 0}, {90, 800, 0}, {40000, 1, 0}, {1, 40000, 0}, {12, 13, 0});
+    CHECK(stats_now().compiles - before == 3, "%d", (int)(stats_now().compiles - before));
+}
+
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"range_of_rows", range_of_rows}, {"scalar", scalar}};
+    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"range_of_rows", range_of_rows},
+                                 {"range_of_indices", range_of_indices}, {"scalar", scalar}};
     return run_tests("mutate_guards", tests, sizeof tests / sizeof *tests, argc, argv);
 }

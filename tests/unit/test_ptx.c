@@ -177,7 +177,9 @@ Test(ptx, rows_are_read_once_and_stay_in_registers)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t t = 0; t < 2; t++) {
-            EmittedPtx p = emit_ptx(softmax(rows[i].t, 4096, rows[i].n), &ptx_targets[t], MATH_STRICT, "softmax");
+            Kernel *k = softmax(rows[i].t, 4096, rows[i].n);
+            k->index_bits = t ? 32 : 0;
+            EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, "softmax");
             int reads = count(p.ptx, rows[i].load);
             cr_expect_eq(reads, rows[i].reads, "%s rows of %d: %d reads\n", dtype_name(rows[i].t), (int)rows[i].n, reads);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "softmax");
@@ -210,6 +212,40 @@ Test(ptx, a_long_sum_is_one_launch)
         cr_expect_eq(grid_scratch(&p.grid, args, 132), GRID_COUNTER_BYTES + 2496);
         free_ptx(&p);
     }
+}
+
+/* ---- widths of indices ---- */
+
+/* y = x read through strides, at coordinates of another shape: y[i] = x[(i / n) * s + i % n * t]; all sizes are arguments. */
+static Kernel *strided(int bits)
+{
+    Kernel *k = kernel_new(&arena);
+    uint32_t x = k_arg(k, ARG_BUFFER, DT_F32, false), y = k_arg(k, ARG_BUFFER, DT_F32, true);
+    IRef n = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false)), s = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false)),
+         t = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false)), size = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false));
+    uint32_t axis = k_axis(k, AXIS_X, size, 1000);
+    IRef i = kidx_axis(k, axis);
+    IRef from = kidx_add(k, kidx_mul(k, kidx_div(k, i, n), s), kidx_mul(k, kidx_mod(k, i, n), t));
+    k_store(k, y, i, k_op(k, OP_NEG, DT_F32, k_load(k, x, from, VREF_NONE), VREF_NONE, VREF_NONE), VREF_NONE);
+    k->vec_axis = axis;
+    k->index_bits = (uint8_t)bits;
+    return k;
+}
+
+/* Under its guard index arithmetic is 32 bits wide: no product or quotient of 64 bits is left but in addresses. */
+Test(ptx, narrow_indices)
+{
+    static const char *const wide_only[] = {"div.u64", "mul.lo.s64", "rem.u64", "mad.lo.s64"};
+    int wide = 0, narrow = 0;
+    for (int bits = 0; bits <= 32; bits += 32) {
+        EmittedPtx p = emit_ptx(strided(bits), &ptx_targets[0], MATH_STRICT, "strided");
+        for (size_t i = 0; i < sizeof wide_only / sizeof *wide_only; i++)
+            *(bits ? &narrow : &wide) += count(p.ptx, wide_only[i]);
+        if (getenv("EMIT_PRINT"))
+            fprintf(stderr, "%s", p.ptx);
+        free_ptx(&p);
+    }
+    cr_expect(wide > 4 && narrow == 0, "%d operations of 64 bits with wide indices, %d with narrow ones", wide, narrow);
 }
 
 /* ---- contractions ---- */

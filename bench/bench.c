@@ -12,6 +12,7 @@
  * Both are printed, the ratio to each as well.
  */
 #include "bench/hand.h"
+#include "bench/result.h"
 #include "bench/timing.h"
 #include "bench/workloads.h"
 
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SETS = 3, ROUNDS = 15, QUICK_ROUNDS = 3, MAX_RESULTS = 64, CACHED = 1 << 15 };
+enum { SETS = 3, ROUNDS = 15, QUICK_ROUNDS = 3, CACHED = 1 << 15 };
 
 static int small, rounds;
 static const char *program;
@@ -32,79 +33,6 @@ static void must(kiln_status status, const char *what)
         return;
     fprintf(stderr, "bench: %s: %s\n", what, kiln_error_message());
     exit(1);
-}
-
-/* ---- results ---- */
-
-typedef struct Row {
-    char name[48];
-    double value;
-    const char *unit;
-    double aim; /* 0: none */
-    bool at_least;
-} Row;
-
-static Row rows[MAX_RESULTS];
-static int n_rows;
-
-static void result(const char *name, double value, const char *unit, double aim, bool at_least)
-{
-    if (n_rows == MAX_RESULTS)
-        return;
-    Row *row = &rows[n_rows++];
-    *row = (Row){"", value, unit, aim, at_least};
-    snprintf(row->name, sizeof row->name, "%s", name);
-    printf("%-44s %12.3f %-8s", name, value, unit);
-    if (aim > 0)
-        printf(" %s %-8g %s", at_least ? ">=" : "<=", aim, (at_least ? value >= aim : value <= aim) ? "yes" : "NO");
-    printf("\n");
-    fflush(stdout);
-}
-
-static void named_result(const char *workload, const char *what, double value, const char *unit, double aim, bool at_least)
-{
-    char name[48];
-    snprintf(name, sizeof name, "%s: %s", workload, what);
-    result(name, value, unit, aim, at_least);
-}
-
-static int write_json(const char *path)
-{
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        perror(path);
-        return 1;
-    }
-    fprintf(file, "{\n  \"kiln\": \"%s\", \"cpus\": %d, \"loops\": \"%s\", \"quick\": %s,\n  \"results\": [\n", kiln_version(),
-            cpu_count(), hand_best()->name, small ? "true" : "false");
-    for (int i = 0; i < n_rows; i++) {
-        const Row *r = &rows[i];
-        fprintf(file, "    {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\"", r->name, r->value, r->unit);
-        if (r->aim > 0)
-            fprintf(file, ", \"aim\": %g, \"better\": \"%s\"", r->aim, r->at_least ? "more" : "less");
-        fprintf(file, "}%s\n", i + 1 < n_rows ? "," : "");
-    }
-    fprintf(file, "  ]\n}\n");
-    return fclose(file) != 0;
-}
-
-/* The rows as a table for a README. */
-static int write_markdown(const char *path)
-{
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        perror(path);
-        return 1;
-    }
-    fprintf(file, "| kiln %s, %d CPUs, %s | measured | aim |\n| --- | --- | --- |\n", kiln_version(), cpu_count(), hand_best()->name);
-    for (int i = 0; i < n_rows; i++) {
-        const Row *r = &rows[i];
-        fprintf(file, "| %s | %.3g%s%s | ", r->name, r->value, *r->unit ? " " : "", r->unit);
-        if (r->aim > 0)
-            fprintf(file, "%s %g ", r->at_least ? "at least" : "at most", r->aim);
-        fprintf(file, "|\n");
-    }
-    return fclose(file) != 0;
 }
 
 /* ---- loops by hand on all CPUs ---- */
@@ -218,7 +146,7 @@ static void make_inputs(const Workload *w, kiln_tensor *in[SETS][WORKLOAD_INPUTS
 {
     kiln_seed(1);
     for (int s = 0; s < SETS; s++)
-        must(w->inputs(in[s], small), "inputs");
+        must(workload_inputs(w, KILN_F32, small, in[s]), "inputs");
 }
 
 /* Workloads that stream memory: kiln, copy and the loop by hand in turns. hand < 0: there is none. */
@@ -434,6 +362,9 @@ int main(int argc, char **argv)
     for (int s = 0; s < SETS; s++)
         for (int i = 0; i < 3; i++)
             free(buffers[s][i]);
-    int failed = json ? write_json(json) : 0;
-    return failed || (markdown && write_markdown(markdown));
+    char more[80], head[80];
+    snprintf(more, sizeof more, "\"cpus\": %d, \"loops\": \"%s\", \"quick\": %s", cpu_count(), hand_best()->name, small ? "true" : "false");
+    snprintf(head, sizeof head, "kiln %s, %d CPUs, %s", kiln_version(), cpu_count(), hand_best()->name);
+    int failed = json ? write_json(json, more) : 0;
+    return failed || (markdown && write_markdown(markdown, head));
 }

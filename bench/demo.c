@@ -114,7 +114,7 @@ static void run_workload(const Workload *w, int small, const Copy *copy)
     kiln_tensor *in[WORKLOAD_INPUTS];
     kiln_seed(1);
     must(kiln_set_option("mode", "jit"), "mode");
-    must(w->inputs(in, small), "inputs");
+    must(workload_inputs(w, w->dtype, small, in), "inputs");
     Result eager = measure(w, in, "eager", copy), jit = measure(w, in, "jit", copy);
     print_row(w, "eager", &eager, NULL);
     print_row(w, "jit", &jit, &eager);

@@ -7,6 +7,7 @@
  * does is measured in its own processor time, so that other programs on the machine count less. Each part has graphs that no other
  * part has, so it starts without programs.
  */
+#include "bench/result.h"
 #include "bench/timing.h"
 #include <kiln.h>
 
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 21, QUICK_ROUNDS = 5, MAX_RESULTS = 64 };
+enum { ROUNDS = 21, QUICK_ROUNDS = 5 };
 
 static bool quick;
 static int rounds;
@@ -44,47 +45,6 @@ static double own_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* --- results --- */
-
-typedef struct Row {
-    char name[64];
-    double value, aim; /* aim 0: none; the value should be at most it */
-    const char *unit;
-} Row;
-
-static Row rows[MAX_RESULTS];
-static int n_rows;
-
-static void result(const char *name, double value, const char *unit, double aim)
-{
-    if (n_rows == MAX_RESULTS)
-        return;
-    Row *row = &rows[n_rows++];
-    *row = (Row){.value = value, .aim = aim, .unit = unit};
-    snprintf(row->name, sizeof row->name, "%s", name);
-    printf("%-52s %12.3f %-9s", name, value, unit);
-    if (aim > 0)
-        printf(" <= %-8g %s", aim, value <= aim ? "yes" : "NO");
-    printf("\n");
-    fflush(stdout);
-}
-
-static int write_json(const char *path)
-{
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        perror(path);
-        return 1;
-    }
-    fprintf(file, "{\n  \"kiln\": \"%s\", \"cpus\": %d, \"quick\": %s,\n  \"results\": [\n", kiln_version(), cpu_count(),
-            quick ? "true" : "false");
-    for (int i = 0; i < n_rows; i++)
-        fprintf(file, "    {\"name\": \"%s\", \"value\": %.6g, \"unit\": \"%s\", \"aim\": %.6g}%s\n", rows[i].name, rows[i].value,
-                rows[i].unit, rows[i].aim, i + 1 < n_rows ? "," : "");
-    fprintf(file, "  ]\n}\n");
-    return fclose(file) != 0;
 }
 
 /* --- generalised against static --- */
@@ -138,7 +98,7 @@ static void twins(const char *name, Program *program, int64_t a, int64_t b, doub
     option("threads", "0");
     char text[64];
     snprintf(text, sizeof text, "%s %dx%d: generalised / static", name, (int)a, (int)b);
-    result(text, median(ratio, rounds), "", aim);
+    result(text, median(ratio, rounds), "", aim, false);
     kiln_scope_end(scope);
 }
 
@@ -199,12 +159,12 @@ static double walk(int rank)
 static void lookups(void)
 {
     double one = latency(1), four = latency(4), eight = latency(8);
-    result("record and evaluate 2 ops, 1 variant", 1e6 * one, "us", 0);
-    result("the same, 4 variants, the last fits", 1e6 * four, "us", 0);
-    result("the same, 8 variants, the last fits", 1e6 * eight, "us", 0);
-    result("guard check per variant", 1e9 * (eight - one) / 7, "ns", 0);
+    result("record and evaluate 2 ops, 1 variant", 1e6 * one, "us", 0, false);
+    result("the same, 4 variants, the last fits", 1e6 * four, "us", 0, false);
+    result("the same, 8 variants, the last fits", 1e6 * eight, "us", 0, false);
+    result("guard check per variant", 1e9 * (eight - one) / 7, "ns", 0, false);
     double few = walk(1), many = walk(8);
-    result("generalised variant, per integer fact (record to launch)", 1e9 * (many - few) / 7, "ns", 0);
+    result("generalised variant, per integer fact (record to launch)", 1e9 * (many - few) / 7, "ns", 0, false);
 }
 
 /* --- recompile storm --- */
@@ -226,8 +186,8 @@ static void storm(void)
         must(kiln_eval(kiln_reshape(y, KILN_SHAPE(dim[0] * dim[1]))), "storm");
         kiln_scope_end(scope);
     }
-    result("storm: compiles for random shapes and scalars", compiles() - before, "", 9);
-    result("storm: per call", 1e6 * (own_seconds() - start) / calls, "us", 0);
+    result("storm: compiles for random shapes and scalars", compiles() - before, "", 9, false);
+    result("storm: per call", 1e6 * (own_seconds() - start) / calls, "us", 0, false);
 }
 
 /* --- a text-like workload: batches of sequences of random length through two layers --- */
@@ -296,21 +256,21 @@ static void text_like(void)
 {
     int calls = quick ? 40 : 2000, few = quick ? 4 : 40, fewest = few / 4, n;
     double seconds = text(calls, false, &n);
-    result("text: calls", calls, "", 0);
-    result("text: auto, compiles", n, "", 0);
-    result("text: auto, all calls", seconds, "s", 0);
-    result("text: auto, per call", 1e3 * seconds / calls, "ms", 0);
+    result("text: calls", calls, "", 0, false);
+    result("text: auto, compiles", n, "", 0, false);
+    result("text: auto, all calls", seconds, "s", 0, false);
+    result("text: auto, per call", 1e3 * seconds / calls, "ms", 0, false);
     double warm_few = text(few, false, &n), warm_fewest = text(fewest, false, &n); /* the sampled calls, all programs there */
     option("dynamic", "never");
     double fixed = text(few, true, &n);
-    result("text: always static, compiles per call", (double)n / few, "", 0);
-    result("text: always static, the first calls alone", fixed, "s", 0);
-    result("text: always static / auto with warm programs", fixed / warm_few, "", 0);
+    result("text: always static, compiles per call", (double)n / few, "", 0, false);
+    result("text: always static, the first calls alone", fixed, "s", 0, false);
+    result("text: always static / auto with warm programs", fixed / warm_few, "", 0, false);
     option("dynamic", "auto");
     option("mode", "interp");
     double interp = text(fewest, false, &n);
-    result("text: interp, a quarter of those calls", interp, "s", 0);
-    result("text: interp / auto with warm programs", interp / warm_fewest, "", 0);
+    result("text: interp, a quarter of those calls", interp, "s", 0, false);
+    result("text: interp / auto with warm programs", interp / warm_fewest, "", 0, false);
     option("mode", "jit");
 }
 
@@ -352,8 +312,8 @@ static void functions(void)
         }
         recorded[r] = (own_seconds() - start) / turns;
     }
-    result("function of 8 inputs [4,4], a call, kernel included", 1e9 * median(replayed, rounds), "ns", 200);
-    result("the same recorded and evaluated", 1e9 * median(recorded, rounds), "ns", 0);
+    result("function of 8 inputs [4,4], a call, kernel included", 1e9 * median(replayed, rounds), "ns", 200, false);
+    result("the same recorded and evaluated", 1e9 * median(recorded, rounds), "ns", 0, false);
     kiln_function_free(f);
     kiln_scope_end(scope);
 }
@@ -383,5 +343,7 @@ int main(int argc, char **argv)
     functions();
     storm();
     text_like();
-    return json ? write_json(json) : 0;
+    char more[48];
+    snprintf(more, sizeof more, "\"cpus\": %d, \"quick\": %s", cpu_count(), quick ? "true" : "false");
+    return json ? write_json(json, more) : 0;
 }

@@ -1,0 +1,332 @@
+#!/usr/bin/env python3
+"""The workloads of bench/device.c in other programs: eager torch and torch.compile, or jax.jit. A part of bench/gpu.
+
+    device describe | yardsticks.py torch|jax [--rows FILE] [--rounds N] [--seconds S] [--cpu] [--only NAME,...]
+
+Reads from standard input what `device describe` prints: names, dtypes, shapes, how many sets of inputs. Inputs are the same numbers (a hash of
+index and seed); each set is used before a clock starts; then rounds of calls, one wait per round, the median per call: as device.c does.
+Every result is compared with the same formula in float64. Adds a line per figure to FILE (bench/result.h says its form). What fails is a line, too.
+--cpu: on the CPU, to try this script. Needs no NumPy of its own. Exit status: 0, 1 something failed, 77 there is no such package or no device.
+"""
+import argparse
+import os
+import statistics
+import sys
+import time
+
+MASK = 0xFFFFFFFF
+BATCH_SECONDS = 0.02
+
+
+class Case:
+    def __init__(self, line):
+        field = line.rstrip("\n").split("\t")
+        self.name, self.workload, self.dtype = field[:3]
+        self.sets, self.tolerance = int(field[3]), float(field[5])
+        numbers = field[7:]
+        self.inputs = []  # (shape, low, high)
+        for k in range(int(field[6])):
+            rows, columns, low, high = numbers[4 * k:4 * k + 4]
+            shape = (int(rows), int(columns)) if int(columns) else (int(rows),)
+            self.inputs.append((shape, float(low), float(high)))
+        self.contraction = self.workload in ("c", "g")
+
+
+class Rows:
+    def __init__(self, path):
+        self.file = open(path, "a") if path else None
+        self.failed = 0
+
+    def add(self, name, who, value, unit="", aim=0, better="less", outcome="ok", note=""):
+        note = " ".join(str(note).split())[:200]
+        self.failed += outcome == "failed"
+        if self.file:
+            self.file.write("\t".join([name, who, f"{value:.6g}", unit, f"{aim:g}", better, outcome, note]) + "\n")
+            self.file.flush()
+        print(f"{name:44} {who:14} {value:12.5g} {unit:8} {'' if outcome == 'ok' else outcome} {note}", flush=True)
+
+
+class Torch:
+    """torch, eager and compiled."""
+
+    def __init__(self, cpu):
+        import torch
+
+        self.torch = torch
+        self.version = torch.__version__
+        if not cpu and not torch.cuda.is_available():
+            raise LookupError("torch sees no CUDA device")
+        self.device = "cpu" if cpu else f"cuda:{ordinal()}"
+        if not cpu:
+            torch.cuda.set_device(ordinal())
+        self.dtypes = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+        nn = torch.nn.functional
+        self.formulas = {
+            "copy": lambda x: -x,
+            "a": lambda x, y: torch.relu((torch.sin(x) * torch.cos(y) + x) * y),
+            "b": lambda x: torch.sum(torch.tanh(x * 0.1 + 1.7) * torch.sigmoid(x) + torch.exp(-x * x)),
+            "e": lambda x: torch.sigmoid(torch.relu(x * 2 + 1) * 0.5),
+            "softmax": lambda x: torch.softmax(x, -1),
+            "layer_norm": lambda x, w, b: nn.layer_norm(x, (x.shape[-1],), w, b, 1e-5),
+            "c": lambda x, a, b: torch.relu(x @ a) @ b,
+            "g": self.unused_product,
+            "matmul": lambda x, a: x @ a,
+            "chain": self.chain,
+        }
+
+    @staticmethod
+    def chain(x, y):
+        z = x
+        for _ in range(5):
+            z = z * y - x
+        return z
+
+    def unused_product(self, x, a, b, c):
+        hidden = self.torch.relu(x @ a)
+        hidden @ c
+        return hidden @ b
+
+    def ways(self):
+        return [("torch", lambda f: f), ("torch.compile", self.compiled)]
+
+    def compiled(self, f):
+        self.torch._dynamo.reset()
+        return self.torch.compile(f, dynamic=False)
+
+    def input(self, shape, seed, low, high, dtype):
+        torch, n = self.torch, 1
+        for d in shape:
+            n *= d
+        x = (torch.arange(n, dtype=torch.int64, device=self.device) + seed * 0x9E3779B9) & MASK
+        x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
+        x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
+        x = x ^ (x >> 16)
+        values = low + (high - low) * ((x >> 8).double() * 2.0**-24)
+        return values.float().to(self.dtypes[dtype]).reshape(shape)
+
+    def tf32(self, on):
+        self.torch.set_float32_matmul_precision("high" if on else "highest")
+
+    def wait(self, _):
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
+
+    def double(self, x):
+        return x.double()
+
+    def error(self, result, wanted):
+        wanted = wanted.double()
+        worst = (result.double() - wanted).abs().max() / wanted.abs().max()
+        return float(worst)
+
+
+class Jax:
+    """jax.jit."""
+
+    def __init__(self, cpu):
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        import jax
+        import jax.numpy as jnp
+
+        jax.config.update("jax_enable_x64", True)  # for the check; the inputs have their own dtypes
+        self.jax, self.jnp = jax, jnp
+        self.version = jax.__version__
+        devices = jax.devices("cpu") if cpu else [d for d in jax.devices() if d.platform in ("gpu", "cuda")]
+        if not devices:
+            raise LookupError("jax sees no CUDA device")
+        self.device = devices[0 if cpu else ordinal()]
+        jax.config.update("jax_default_device", self.device)
+        self.dtypes = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16}
+        relu = lambda x: jnp.maximum(x, 0)
+        self.formulas = {
+            "copy": lambda x: -x,
+            "a": lambda x, y: relu((jnp.sin(x) * jnp.cos(y) + x) * y),
+            "b": lambda x: jnp.sum(jnp.tanh(x * 0.1 + 1.7) * jax.nn.sigmoid(x) + jnp.exp(-x * x)),
+            "e": lambda x: jax.nn.sigmoid(relu(x * 2 + 1) * 0.5),
+            "softmax": lambda x: jax.nn.softmax(x, axis=-1),
+            "layer_norm": self.layer_norm,
+            "c": lambda x, a, b: relu(x @ a) @ b,
+            "g": self.unused_product,
+            "matmul": lambda x, a: x @ a,
+            "chain": Torch.chain,
+        }
+
+    def layer_norm(self, x, w, b):
+        mean = x.mean(-1, keepdims=True)
+        centred = x - mean
+        return centred * self.jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + 1e-5) * w + b
+
+    def unused_product(self, x, a, b, c):
+        hidden = self.jnp.maximum(x @ a, 0)
+        hidden @ c
+        return hidden @ b
+
+    def ways(self):
+        return [("jax.jit", self.compiled)]
+
+    def compiled(self, f):
+        self.jax.clear_caches()
+        return self.jax.jit(f)
+
+    def input(self, shape, seed, low, high, dtype):
+        jnp, n = self.jnp, 1
+        for d in shape:
+            n *= d
+        x = (jnp.arange(n, dtype=jnp.int64) + seed * 0x9E3779B9) & MASK
+        x = ((x ^ (x >> 16)) * 0x7FEB352D) & MASK
+        x = ((x ^ (x >> 15)) * 0x846CA68B) & MASK
+        x = x ^ (x >> 16)
+        values = low + (high - low) * ((x >> 8).astype(jnp.float64) * 2.0**-24)
+        return self.wait(values.astype(jnp.float32).astype(self.dtypes[dtype]).reshape(shape))
+
+    def tf32(self, on):
+        self.jax.config.update("jax_default_matmul_precision", "tensorfloat32" if on else "highest")
+
+    def wait(self, x):
+        return self.jax.block_until_ready(x)
+
+    def double(self, x):
+        return x.astype(self.jnp.float64)
+
+    def error(self, result, wanted):
+        worst = self.jnp.max(self.jnp.abs(self.double(result) - wanted)) / self.jnp.max(self.jnp.abs(wanted))
+        return float(worst)
+
+
+def ordinal():
+    name = os.environ.get("KILN_DEVICE", "cuda:0")
+    return int(name[5:]) if name.startswith("cuda:") else 0
+
+
+class Timer:
+    """Calls f on one set of inputs after the other."""
+
+    def __init__(self, program, f, sets):
+        self.program, self.f, self.sets, self.next = program, f, sets, 0
+
+    def batch(self, n):
+        f, sets, at = self.f, self.sets, self.next
+        start = time.perf_counter()
+        for _ in range(n):
+            last = f(*sets[at])
+            at = at + 1 if at + 1 < len(sets) else 0
+        self.program.wait(last)
+        seconds = (time.perf_counter() - start) / n
+        self.last, self.last_set, self.next = last, (at - 1) % len(sets), at
+        return seconds
+
+    def median(self, rounds, least=1):
+        n = len(self.sets)
+        self.batch(n)
+        seconds = min(self.batch(n), self.batch(n))
+        calls = max(least, min(2000, int(BATCH_SECONDS / seconds)))
+        return statistics.median(self.batch(calls) for _ in range(rounds))
+
+
+def make_sets(program, case):
+    return [
+        [program.input(shape, 4 * s + k + 1, low, high, case.dtype) for k, (shape, low, high) in enumerate(case.inputs)]
+        for s in range(case.sets)
+    ]
+
+
+def flops(case):
+    (n, k), (_, h) = case.inputs[0][0], case.inputs[1][0]
+    return 2 * n * k * h * (1 if case.workload == "matmul" else 2)
+
+
+def measure(program, case, rows, rounds):
+    """All ways of one program to do one workload; f32 contractions also with tf32 allowed."""
+    sets = make_sets(program, case)
+    formula = program.formulas[case.workload]
+    program.tf32(False)
+    wanted = None if case.workload == "matmul" else [formula(*[program.double(x) for x in s]) for s in sets[:1]][0]
+    for tf32 in (False, True) if case.contraction and case.dtype == "f32" else (False,):
+        name = case.name.replace("f32", "tf32") if tf32 else case.name
+        for who, way in program.ways()[:1 if case.workload == "matmul" else None]:
+            try:
+                program.tf32(tf32)
+                f = way(formula)
+                timer = Timer(program, f, sets)
+                first = timer.batch(1)  # on set 0
+                if wanted is not None:
+                    error = program.error(timer.last, wanted)
+                    fine = error <= case.tolerance
+                    rows.add(f"{name}: error", who, error, "", case.tolerance, "less", "ok" if fine else "failed", "" if fine else "wrong result")
+                seconds = timer.median(rounds)
+                rows.add(f"{name}: time", who, 1e6 * seconds, "us")
+                if wanted is not None:
+                    rows.add(f"{name}: first call, inputs there", who, 1e3 * first, "ms")
+                if case.contraction:
+                    rows.add(f"{name}: rate", who, 1e-12 * flops(case) / seconds, "TFLOP/s", 0, "more")
+            except Exception as error:  # whatever it is, the other ways and workloads go on
+                rows.add(f"{name}: time", who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
+    program.tf32(False)
+
+
+def measure_host(program, rows, rounds):
+    """What a call of ten ops on 16 elements costs the host, the device's work left out as far as it runs beside."""
+    ones = [program.input((16,), k + 1, 0.25, 0.5, "f32") for k in range(2)]
+    for who, way in program.ways():
+        try:
+            f = way(program.formulas["chain"])
+            program.wait(f(*ones))
+            times = []
+            for _ in range(rounds + 2):
+                start = time.perf_counter()
+                for _ in range(100):
+                    last = f(*ones)
+                times.append((time.perf_counter() - start) / 100)
+                program.wait(last)
+            rows.add("host: 10 ops recorded, hit, queued", who, 1e6 * statistics.median(times[2:]), "us")
+        except Exception as error:
+            rows.add("host: 10 ops recorded, hit, queued", who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
+
+
+def largest_products(cases):
+    """A large product of each dtype: what this device reaches through the vendor's library."""
+    full = any(c.name == "a" and c.inputs[0][0][0] >= 1 << 24 for c in cases)
+    n = 8192 if full else 128
+    for dtype in ("f32", "bf16", "f16"):
+        case = Case("\t".join([f"matmul_{dtype}", "matmul", dtype, "1", "2", "1", "0"]))
+        case.inputs, case.contraction = [((n, n), -1, 1)] * 2, True
+        yield case
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("program", choices=["torch", "jax"])
+    options.add_argument("--rows")
+    options.add_argument("--rounds", type=int, default=15)
+    options.add_argument("--seconds", type=float, default=1e9)
+    options.add_argument("--cpu", action="store_true")
+    options.add_argument("--only", default="")
+    given = options.parse_args()
+    end = time.monotonic() + given.seconds
+    rows = Rows(given.rows)
+    cases = [Case(line) for line in sys.stdin if line.count("\t") > 6]
+    only = given.only.split(",") if given.only else None
+    try:
+        program = Torch(given.cpu) if given.program == "torch" else Jax(given.cpu)
+    except (ImportError, LookupError, RuntimeError) as error:
+        rows.add(f"{given.program}: version", given.program, float("nan"), "", 0, "less", "skipped", error)
+        return 77
+    rows.add(f"{given.program}: version", given.program, 0, "", 0, "less", "ok", f"{program.version} on {program.device}, Python {sys.version.split()[0]}")
+    extra = list(largest_products(cases)) if given.program == "torch" else []
+    for case in [c for c in cases if not only or c.name in only] + (extra if not only else []):
+        if time.monotonic() > end:
+            for who, _ in program.ways():
+                rows.add(f"{case.name}: time", who, float("nan"), "us", 0, "less", "skipped", "out of time")
+            continue
+        try:
+            measure(program, case, rows, given.rounds)
+        except Exception as error:
+            for who, _ in program.ways():
+                rows.add(f"{case.name}: time", who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
+    if not only or "host" in only:
+        measure_host(program, rows, given.rounds)
+    return 1 if rows.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

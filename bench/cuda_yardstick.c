@@ -119,7 +119,7 @@ double yardstick_copy(size_t bytes, int n)
 
 double yardstick_launch(int n)
 {
-    static const char ptx[] = ".version 6.3\n.target sm_70\n.address_size 64\n.visible .entry nothing()\n{\n    ret;\n}\n";
+    static const char ptx[] = ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry nothing()\n{\n    ret;\n}\n";
     static void *module, *function;
     cu.set_current(cu.context);
     if (!function && (cu.load(&module, ptx) != 0 || cu.function(&function, module, "nothing") != 0))

@@ -12,7 +12,7 @@
  *     first NAME          one such first call; prints milliseconds
  *     check               every workload once, against its reference: for compute-sanitizer
  *
- * How time is taken: inputs rotate over sets that together exceed the device's L2 cache by far. Every set is used once before a clock starts. Then
+ * How time is taken: inputs rotate over sets that together exceed the device's L2 cache by far. Calls go on for 0.3 s before a clock starts. Then
  * 15 rounds: a batch of calls, long enough for the clock (20 ms), each recorded and queued as a user's would be, and one wait at its end; the figure is
  * the median of the rounds, per call. After each round the driver's own copy is measured the same way: "of copy" has both sides in turns.
  * bench/yardsticks.py does the same for other programs, on the same inputs: element i of an input is a hash of i and a seed.
@@ -31,7 +31,7 @@
 #include <string.h>
 
 enum { ROUNDS = 15, MAX_SETS = 32, MAX_BATCH = 2000, PROCESSES = 5 };
-static const double BATCH_SECONDS = 0.02;
+static const double BATCH_SECONDS = 0.02, WARM_SECONDS = 0.3;
 static const size_t COPY_BYTES = (size_t)256 << 20;
 
 static kiln_tensor *graph_copy(kiln_tensor **in) { return kiln_neg(in[0]); }
@@ -40,7 +40,7 @@ static const Workload copy = {"copy", "-x", "2^26 f32", KILN_F32, 1, 1, {{1, {1 
 
 /* What is measured, with the aims of the project: microseconds on an H200, of the speed of a copy on any device. */
 typedef struct Measured {
-    const char *name, *workload;
+    const char *name, *workload; /* names that end in tf32 have the option of that name on */
     kiln_dtype dtype;
     double aim_us, aim_copy;
     int kernels; /* 0: no aim */
@@ -53,10 +53,12 @@ static const Measured measured[] = {
     {"e", "e", KILN_F32, 0, 0.92, 1},
     {"softmax", "softmax", KILN_F32, 35, 0, 1},
     {"layer_norm", "layer_norm", KILN_F32, 35, 0, 1},
-    {"c_f32", "c", KILN_F32, 12, 0, 2},
+    {"c_f32", "c", KILN_F32, 0, 0, 2},
+    {"c_tf32", "c", KILN_F32, 12, 0, 2},
     {"c_bf16", "c", KILN_BF16, 9, 0, 2},
     {"c_f16", "c", KILN_F16, 9, 0, 2},
     {"g_f32", "g", KILN_F32, 0, 0, 2},
+    {"g_tf32", "g", KILN_F32, 0, 0, 2},
     {"g_bf16", "g", KILN_BF16, 0, 0, 2},
     {"g_f16", "g", KILN_F16, 0, 0, 2},
 };
@@ -67,6 +69,7 @@ static FILE *rows_file;
 static const char *program, *current = "device", *scratch = ".";
 static CudaFacts facts;
 
+static bool uses_tf32(const Measured *m) { return strstr(m->name, "tf32") != NULL; }
 static const Workload *workload_of(const Measured *m) { return m->workload ? workload_named(m->workload) : &copy; }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------- */
@@ -109,6 +112,16 @@ static float hashed(uint32_t i, uint32_t seed, double low, double high)
     x = (x ^ x >> 15) * 0x846ca68bu;
     x ^= x >> 16;
     return (float)(low + (high - low) * ((double)(x >> 8) * 0x1p-24));
+}
+
+/* Sets the option. false: this kiln has none, which is a row. */
+static bool choose_tf32(const Measured *m)
+{
+    bool there = kiln_set_option("tf32", uses_tf32(m) ? "1" : "0") == KILN_OK;
+    kiln_clear_error();
+    if (!there && uses_tf32(m))
+        row("run", "kiln", NAN, "", 0, false, ROW_SKIPPED, "this kiln computes no products in tf32");
+    return there || !uses_tf32(m);
 }
 
 static uint32_t seed_of(int set, int input) { return (uint32_t)(set * WORKLOAD_INPUTS + input + 1); }
@@ -160,7 +173,7 @@ static double tolerance(const Measured *m)
         return 2e-2;
     if (m->dtype == KILN_F16)
         return 4e-3;
-    return workload_of(m)->input[1].rank == 2 ? 2e-3 : 2e-5; /* a product of f32 may be computed in tf32 */
+    return uses_tf32(m) ? 2e-3 : 2e-5;
 }
 
 /* The largest error of `result` on inputs `in`, those of set `set`. */
@@ -247,11 +260,13 @@ static double batch(Run *run, int n)
     return (now_seconds() - start) / n;
 }
 
-/* The size of a batch that takes about BATCH_SECONDS. Uses every set once, and more. */
+/* The size of a batch that takes about BATCH_SECONDS. Uses every set, and the device long enough for its clocks to rise. */
 static int warm_up(Run *run)
 {
-    batch(run, run->sets);
-    double time = fmin(batch(run, run->sets), batch(run, run->sets));
+    double start = now_seconds(), time = batch(run, run->sets);
+    do
+        time = fmin(time, batch(run, run->sets));
+    while (small < 3 && now_seconds() - start < WARM_SECONDS);
     double calls = (small >= 3 ? 0.1 : 1) * BATCH_SECONDS / time;
     return calls < 1 ? 1 : calls > MAX_BATCH ? MAX_BATCH : (int)calls;
 }
@@ -338,6 +353,8 @@ static int check_part(void)
     for (int i = 0; i < N_MEASURED; i++) {
         const Measured *m = &measured[i];
         current = m->name;
+        if (!choose_tf32(m))
+            continue;
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *in[WORKLOAD_INPUTS];
         make_set(m, 0, in);
@@ -437,13 +454,13 @@ static void first_part(const Measured *m)
     kiln_scope_end(scope);
 }
 
-/* A first call in a fresh process; milliseconds. */
+/* A first call in a fresh process; milliseconds. The driver has a cache of its own, which would hide what compiling takes. */
 static double first_call(const Measured *m, const char *cache, int want_hits)
 {
     char command[3000];
     double ms;
     int hits, fallbacks;
-    snprintf(command, sizeof command, "KILN_CACHE=%s KILN_CACHE_DIR='%s/first_%s' '%s' --small %d first %s", cache, scratch, m->name, program,
+    snprintf(command, sizeof command, "CUDA_CACHE_DISABLE=1 KILN_CACHE=%s KILN_CACHE_DIR='%s/first_%s' '%s' --small %d first %s", cache, scratch, m->name, program,
              small, m->name);
     FILE *child = popen(command, "r");
     bool read = child && fscanf(child, "%lf %d %d", &ms, &hits, &fallbacks) == 3;
@@ -522,8 +539,11 @@ static int run_part(const char *part, const Measured *m)
         return 0;
     }
     open_device();
-    if (m)
+    if (m) {
         current = m->name;
+        if (!choose_tf32(m))
+            return 0;
+    }
     if (strcmp(part, "facts") == 0)
         facts_part();
     else if (strcmp(part, "describe") == 0)

@@ -3,8 +3,7 @@
  *
  *     report ROWS JSON [MEMBERS]      MEMBERS: more members of the JSON object, as text: "\"seconds\": 12"
  *
- * A workload is a line: what kiln needs and reaches, then each other program's time and, behind it, how many times kiln's that is. Products of f32
- * have a second line with tf32 allowed to the others; both are held against kiln's one figure, whose error tells which of the two it used.
+ * A workload is a line: what kiln needs and reaches, then each other program's time and, behind it, how many times kiln's that is.
  * Exit status: 0, 1 a row says that something failed, 2 the rows cannot be read.
  */
 #include "bench/result.h"
@@ -62,16 +61,6 @@ static int find_subjects(char subjects[][80])
     return found;
 }
 
-/* The subject whose figures of kiln stand beside those of `subject`: the same, or f32 for tf32. */
-static void kilns_subject(const char *subject, char *own, size_t room)
-{
-    const char *tf32 = strstr(subject, "tf32");
-    if (tf32)
-        snprintf(own, room, "%.*s%s", (int)(tf32 - subject), subject, tf32 + 1);
-    else
-        snprintf(own, room, "%s", subject);
-}
-
 static void derived(const char *subject, const char *what, const char *who, double ratio)
 {
     Row row = {.value = ratio, .at_least = true};
@@ -86,14 +75,13 @@ static void derived(const char *subject, const char *what, const char *who, doub
 static void add_ratios(char subjects[][80], int n)
 {
     for (int i = 0; i < n; i++) {
-        char own[80];
-        kilns_subject(subjects[i], own, sizeof own);
+        const char *own = subjects[i];
         for (int k = 0; k < OTHERS; k++)
-            derived(subjects[i], "time over kiln's", others[k], value(subjects[i], "time", others[k]) / value(own, "time", "kiln"));
-        const char *dtype = strrchr(subjects[i], '_');
+            derived(own, "time over kiln's", others[k], value(own, "time", others[k]) / value(own, "time", "kiln"));
+        const char *dtype = strrchr(own, '_');
         char product[40];
         snprintf(product, sizeof product, "matmul%.20s", dtype ? dtype : "");
-        derived(subjects[i], "rate over that of torch's large product", "kiln", value(own, "rate", "kiln") / value(product, "rate", "torch"));
+        derived(own, "rate over that of torch's large product", "kiln", value(own, "rate", "kiln") / value(product, "rate", "torch"));
     }
 }
 
@@ -114,9 +102,8 @@ static void print_workloads(char subjects[][80], int n)
         printf(" %13s        ", others[k]);
     printf("\n");
     for (int i = 0; i < n; i++) {
-        char own[80];
-        kilns_subject(subjects[i], own, sizeof own);
-        printf("%-11s", subjects[i]);
+        const char *own = subjects[i];
+        printf("%-11s", own);
         cell(value(own, "kernels", "kiln"), 7, "%.0f");
         cell(value(own, "time", "kiln"), 9, "%.1f");
         cell(value(own, "time through kiln_function", "kiln"), 9, "%.1f");
@@ -125,8 +112,8 @@ static void print_workloads(char subjects[][80], int n)
         cell(value(own, "rate", "kiln"), 8, "%.4g");
         cell(value(own, "error", "kiln"), 8, "%.1e");
         for (int k = 0; k < OTHERS; k++) {
-            cell(value(subjects[i], "time", others[k]), 13, "%.1f");
-            cell(value(subjects[i], "time over kiln's", others[k]), 7, "%.2fx");
+            cell(value(own, "time", others[k]), 13, "%.1f");
+            cell(value(own, "time over kiln's", others[k]), 7, "%.2fx");
         }
         printf("\n");
     }

@@ -16,6 +16,7 @@ import time
 
 MASK = 0xFFFFFFFF
 BATCH_SECONDS = 0.02
+WARM_SECONDS = 0.3
 
 
 class Case:
@@ -29,7 +30,8 @@ class Case:
             rows, columns, low, high = numbers[4 * k:4 * k + 4]
             shape = (int(rows), int(columns)) if int(columns) else (int(rows),)
             self.inputs.append((shape, float(low), float(high)))
-        self.contraction = self.workload in ("c", "g")
+        self.contraction = self.workload in ("c", "g", "matmul")
+        self.tf32 = "tf32" in self.name
 
 
 class Rows:
@@ -215,11 +217,14 @@ class Timer:
         self.last, self.last_set, self.next = last, (at - 1) % len(sets), at
         return seconds
 
-    def median(self, rounds, least=1):
-        n = len(self.sets)
-        self.batch(n)
-        seconds = min(self.batch(n), self.batch(n))
-        calls = max(least, min(2000, int(BATCH_SECONDS / seconds)))
+    def median(self, rounds):
+        n, start = len(self.sets), time.perf_counter()
+        seconds = self.batch(n)
+        while True:
+            seconds = min(seconds, self.batch(n))
+            if rounds < 5 or time.perf_counter() - start > WARM_SECONDS:
+                break
+        calls = max(1, min(2000, int(BATCH_SECONDS / seconds)))
         return statistics.median(self.batch(calls) for _ in range(rounds))
 
 
@@ -235,33 +240,36 @@ def flops(case):
     return 2 * n * k * h * (1 if case.workload == "matmul" else 2)
 
 
-def measure(program, case, rows, rounds):
-    """All ways of one program to do one workload; f32 contractions also with tf32 allowed."""
+def measure(program, case, rows, rounds, out_of_time):
+    """All ways of one program to do one workload."""
     sets = make_sets(program, case)
     formula = program.formulas[case.workload]
+    product = case.workload == "matmul"
     program.tf32(False)
-    wanted = None if case.workload == "matmul" else [formula(*[program.double(x) for x in s]) for s in sets[:1]][0]
-    for tf32 in (False, True) if case.contraction and case.dtype == "f32" else (False,):
-        name = case.name.replace("f32", "tf32") if tf32 else case.name
-        for who, way in program.ways()[:1 if case.workload == "matmul" else None]:
-            try:
-                program.tf32(tf32)
-                f = way(formula)
-                timer = Timer(program, f, sets)
-                first = timer.batch(1)  # on set 0
-                if wanted is not None:
-                    error = program.error(timer.last, wanted)
-                    fine = error <= case.tolerance
-                    rows.add(f"{name}: error", who, error, "", case.tolerance, "less", "ok" if fine else "failed", "" if fine else "wrong result")
-                seconds = timer.median(rounds)
-                rows.add(f"{name}: time", who, 1e6 * seconds, "us")
-                if wanted is not None:
-                    rows.add(f"{name}: first call, inputs there", who, 1e3 * first, "ms")
-                if case.contraction:
-                    rows.add(f"{name}: rate", who, 1e-12 * flops(case) / seconds, "TFLOP/s", 0, "more")
-            except Exception as error:  # whatever it is, the other ways and workloads go on
-                rows.add(f"{name}: time", who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
-    program.tf32(False)
+    wanted = None if product else formula(*[program.double(x) for x in sets[0]])
+    program.tf32(case.tf32)
+    for who, way in program.ways()[:1 if product else None]:
+        if out_of_time():
+            rows.add(f"{case.name}: time", who, float("nan"), "us", 0, "less", "skipped", "out of time")
+            continue
+        try:
+            timer = Timer(program, way(formula), sets)
+            first = timer.batch(1)  # on set 0
+            if not product:
+                error = program.error(timer.last, wanted)
+                fine = error <= case.tolerance
+                rows.add(f"{case.name}: error", who, error, "", case.tolerance, "less", "ok" if fine else "failed", "" if fine else "wrong result")
+                rows.add(f"{case.name}: first call, inputs there", who, 1e3 * first, "ms")
+            seconds = timer.median(rounds)
+            rows.add(f"{case.name}: time", who, 1e6 * seconds, "us")
+            if case.contraction:
+                rows.add(f"{case.name}: rate", who, 1e-12 * flops(case) / seconds, "TFLOP/s", 0, "more")
+        except Exception as error:  # whatever it is, the other ways and workloads go on
+            failed(rows, f"{case.name}: time", who, error)
+
+
+def failed(rows, name, who, error):
+    rows.add(name, who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
 
 
 def measure_host(program, rows, rounds):
@@ -280,17 +288,16 @@ def measure_host(program, rows, rounds):
                 program.wait(last)
             rows.add("host: 10 ops recorded, hit, queued", who, 1e6 * statistics.median(times[2:]), "us")
         except Exception as error:
-            rows.add("host: 10 ops recorded, hit, queued", who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
+            failed(rows, "host: 10 ops recorded, hit, queued", who, error)
 
 
 def largest_products(cases):
     """A large product of each dtype: what this device reaches through the vendor's library."""
     full = any(c.name == "a" and c.inputs[0][0][0] >= 1 << 24 for c in cases)
     n = 8192 if full else 128
-    for dtype in ("f32", "bf16", "f16"):
-        case = Case("\t".join([f"matmul_{dtype}", "matmul", dtype, "1", "2", "1", "0"]))
-        case.inputs, case.contraction = [((n, n), -1, 1)] * 2, True
-        yield case
+    for name in ("f32", "tf32", "bf16", "f16"):
+        dtype = "f32" if name == "tf32" else name
+        yield Case("\t".join(["matmul_" + name, "matmul", dtype, "1", "2", "1", "2"] + [str(n), str(n), "-1", "1"] * 2))
 
 
 def main():
@@ -313,18 +320,13 @@ def main():
         return 77
     rows.add(f"{given.program}: version", given.program, 0, "", 0, "less", "ok", f"{program.version} on {program.device}, Python {sys.version.split()[0]}")
     extra = list(largest_products(cases)) if given.program == "torch" else []
-    for case in [c for c in cases if not only or c.name in only] + (extra if not only else []):
-        if time.monotonic() > end:
-            for who, _ in program.ways():
-                rows.add(f"{case.name}: time", who, float("nan"), "us", 0, "less", "skipped", "out of time")
-            continue
-        try:
-            measure(program, case, rows, given.rounds)
-        except Exception as error:
-            for who, _ in program.ways():
-                rows.add(f"{case.name}: time", who, float("nan"), "us", 0, "less", "failed", f"{type(error).__name__}: {error}")
     if not only or "host" in only:
         measure_host(program, rows, given.rounds)
+    for case in [c for c in cases if not only or c.name in only] + (extra if not only else []):
+        try:
+            measure(program, case, rows, given.rounds, lambda: time.monotonic() > end)
+        except Exception as error:  # inputs, reference
+            failed(rows, f"{case.name}: time", program.ways()[0][0], error)
     return 1 if rows.failed else 0
 
 

@@ -14,6 +14,8 @@ function(kiln_gpu_test name program)
     endif()
 endfunction()
 
+# What users see (tests/gpu/api.c).
+kiln_gpu_test(api gpu_api)
 # The matrix of operations against the interpreter.
 foreach(name unary binary views)
     kiln_gpu_test(diff_${name} diff_${name})

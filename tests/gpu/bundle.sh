@@ -36,7 +36,7 @@ settings=log=none driver=
 
 # Without a device, and with words that mean nothing.
 run list 0 --list
-for word in softmax c_bf16 host diff_mixed; do
+for word in softmax c_bf16 host api diff_mixed; do
     grep -qw "$word" "$work/list.out" || fail "--list leaves out $word"
 done
 [ ! -e "$work/list" ] || fail "--list wrote something"

@@ -1,0 +1,2 @@
+/* See criterion.h. */
+#include <criterion/criterion.h>

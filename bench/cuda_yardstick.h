@@ -1,6 +1,7 @@
 /*
- * What a CUDA device does without kiln, through the driver alone: facts about it, the speed of the driver's own copy, the cost of a bare launch.
- * The driver is the one that kiln uses (option `libcuda`), the context the primary one, which kiln uses too.
+ * What a CUDA device does without kiln, through the driver alone: facts about it, the speed of the driver's
+ * own copy, the cost of a bare launch. The driver is the one that kiln uses (option `libcuda`), the context
+ * the primary one, which kiln uses too.
  */
 #ifndef BENCH_CUDA_YARDSTICK_H
 #define BENCH_CUDA_YARDSTICK_H
@@ -17,10 +18,11 @@ typedef struct CudaFacts {
 
 /* Opens device `ordinal`. false: `why` says why not. */
 bool yardstick_open(int ordinal, CudaFacts *facts, char *why, size_t room);
-/* Seconds of one copy of `bytes` within the device's memory, of `n` that are waited for together; over two pairs of buffers in turns, made at the
- * first call. Negative: it failed. */
+/* Seconds of one copy of `bytes` within the device's memory, of `n` that are waited for together; over two
+ * pairs of buffers in turns, made at the first call. Negative: it failed. */
 double yardstick_copy(size_t bytes, int n);
-/* Seconds that queueing one launch of an empty kernel takes, of `n`; then waits, with the clock stopped. Negative: it failed. */
+/* Seconds that queueing one launch of an empty kernel takes, of `n`; then waits, with the clock stopped.
+ * Negative: it failed. */
 double yardstick_launch(int n);
 
 #endif

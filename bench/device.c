@@ -1,5 +1,6 @@
 /*
- * The workloads on a CUDA device, measured; one part of bench/gpu, which calls it once for each part so that a crash costs that part alone.
+ * The workloads on a CUDA device, measured; one part of bench/gpu, which calls it once for each part so that
+ * a crash costs that part alone.
  *
  *     device [--small N] [--rows FILE] [--scratch DIR] PART [NAME]
  *
@@ -12,13 +13,15 @@
  *     first NAME          one such first call; prints milliseconds
  *     check               every workload once, against its reference: for compute-sanitizer
  *
- * How time is taken: inputs rotate over sets that together exceed the device's L2 cache by far. Calls go on for 0.3 s before a clock starts. Then
- * 15 rounds: a batch of calls, long enough for the clock (20 ms), each recorded and queued as a user's would be, and one wait at its end; the figure is
- * the median of the rounds, per call. After each round the driver's own copy is measured the same way: "of copy" has both sides in turns.
- * bench/yardsticks.py does the same for other programs, on the same inputs: element i of an input is a hash of i and a seed.
+ * How time is taken: inputs rotate over sets that together exceed the device's L2 cache by far. Calls go on
+ * for 0.3 s before a clock starts. Then 15 rounds: a batch of calls, long enough for the clock (20 ms), each
+ * recorded and queued as a user's would be, and one wait at its end; the figure is the median of the rounds,
+ * per call. After each round the driver's own copy is measured the same way: "of copy" has both sides in
+ * turns. bench/yardsticks.py does the same for other programs, on the same inputs: element i of an input is a
+ * hash of i and a seed.
  *
- * The result of the last timed call is compared with a reference in f64: all rows, or a sample of them spread over the whole; the error is the
- * largest difference over the largest reference value.
+ * The result of the last timed call is compared with a reference in f64: all rows, or a sample of them spread
+ * over the whole; the error is the largest difference over the largest reference value.
  */
 #include "bench/cuda_yardstick.h"
 #include "bench/result.h"
@@ -36,7 +39,8 @@ static const size_t COPY_BYTES = (size_t)256 << 20;
 
 static kiln_tensor *graph_copy(kiln_tensor **in) { return kiln_neg(in[0]); }
 static void reference_copy(const HostInput *in, int64_t row, double *out) { *out = -(double)in[0].data[row]; }
-static const Workload copy = {"copy", "-x", "2^26 f32", KILN_F32, 1, 1, {{1, {1 << 26}, {false}, -3, 3}}, graph_copy, reference_copy, false};
+static const Workload copy = {"copy", "-x", "2^26 f32", KILN_F32, 1, 1, {{1, {1 << 26}, {false}, -3, 3}}, graph_copy,
+                              reference_copy, false};
 
 /* What is measured, with the aims of the project: microseconds on an H200, of the speed of a copy on any device. */
 typedef struct Measured {
@@ -72,9 +76,10 @@ static CudaFacts facts;
 static bool uses_tf32(const Measured *m) { return strstr(m->name, "tf32") != NULL; }
 static const Workload *workload_of(const Measured *m) { return m->workload ? workload_named(m->workload) : &copy; }
 
-/* --- rows ------------------------------------------------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------------------------------------- */
 
-static void row(const char *what, const char *who, double value, const char *unit, double aim, bool at_least, Outcome outcome, const char *note)
+static void row(const char *what, const char *who, double value, const char *unit, double aim, bool at_least,
+                Outcome outcome, const char *note)
 {
     Row r = {.value = value, .aim = aim, .at_least = at_least, .outcome = outcome};
     snprintf(r.name, sizeof r.name, "%s: %s", current, what);
@@ -83,11 +88,15 @@ static void row(const char *what, const char *who, double value, const char *uni
     snprintf(r.note, sizeof r.note, "%s", note);
     if (rows_file)
         write_line(rows_file, &r);
-    printf("%-44s %-7s %12.5g %-8s%s %s\n", r.name, r.who, r.value, r.unit, outcome == ROW_FAILED ? " FAILED" : "", r.note);
+    printf("%-44s %-7s %12.5g %-8s%s %s\n", r.name, r.who, r.value, r.unit, outcome == ROW_FAILED ? " FAILED" : "",
+           r.note);
     fflush(stdout);
 }
 
-static void figure(const char *what, double value, const char *unit) { row(what, "kiln", value, unit, 0, false, ROW_OK, ""); }
+static void figure(const char *what, double value, const char *unit)
+{
+    row(what, "kiln", value, unit, 0, false, ROW_OK, "");
+}
 
 /* Ends the part with a row that says why. */
 static _Noreturn void give_up(const char *what, const char *why)
@@ -102,7 +111,7 @@ static void must(kiln_status status, const char *what)
         give_up(what, kiln_error_message());
 }
 
-/* --- inputs ----------------------------------------------------------------------------------------------------------- */
+/* --- inputs --------------------------------------------------------------------------------------------- */
 
 /* A hash with good avalanche (lowbias32, Chris Wellons 2018), the upper 24 bits of it scaled to low..high. */
 static float hashed(uint32_t i, uint32_t seed, double low, double high)
@@ -155,7 +164,7 @@ static void make_set(const Measured *m, int set, kiln_tensor **in)
     }
 }
 
-/* --- results against the reference ------------------------------------------------------------------------------------ */
+/* --- results against the reference ---------------------------------------------------------------------- */
 
 static float *host_copy(kiln_tensor *x)
 {
@@ -226,18 +235,21 @@ static bool error_row(const Measured *m, double error)
     return fine;
 }
 
-/* --- one workload ------------------------------------------------------------------------------------------------------- */
+/* --- one workload --------------------------------------------------------------------------------------- */
 
 typedef struct Run {
     const Workload *w;
     kiln_tensor *in[MAX_SETS][WORKLOAD_INPUTS];
-    int sets, next;     /* of the call to come */
+    int sets, next;          /* of the call to come */
     kiln_function *function; /* calls go through it; NULL: they are recorded */
-    kiln_tensor *last;  /* the result of the last batch */
+    kiln_tensor *last;       /* the result of the last batch */
     int last_set;
 } Run;
 
-static void body(kiln_tensor **in, kiln_tensor **out, void *workload) { out[0] = ((const Workload *)workload)->graph(in); }
+static void body(kiln_tensor **in, kiln_tensor **out, void *workload)
+{
+    out[0] = ((const Workload *)workload)->graph(in);
+}
 
 /* Seconds per call of `n` calls and one wait. */
 static double batch(Run *run, int n)
@@ -260,7 +272,8 @@ static double batch(Run *run, int n)
     return (now_seconds() - start) / n;
 }
 
-/* The size of a batch that takes about BATCH_SECONDS. Uses every set, and the device long enough for its clocks to rise. */
+/* The size of a batch that takes about BATCH_SECONDS. Uses every set, and the device long enough for its
+ * clocks to rise. */
 static int warm_up(Run *run)
 {
     double start = now_seconds(), time = batch(run, run->sets);
@@ -332,7 +345,8 @@ static void workload_part(const Measured *m)
     figure("time through kiln_function", 1e6 * median(called, rounds), "us");
     figure("bandwidth", 1e-9 * (double)bytes / seconds, "GB/s");
     row("of copy", "kiln", median(of_copy, rounds), "", full ? m->aim_copy : 0, true, ROW_OK, "");
-    row("copy by the driver", "driver", 1e-9 * median(copied, rounds), "GB/s", 0, true, copied[0] > 0 ? ROW_OK : ROW_FAILED, "");
+    row("copy by the driver", "driver", 1e-9 * median(copied, rounds), "GB/s", 0, true,
+        copied[0] > 0 ? ROW_OK : ROW_FAILED, "");
     if (w->input[1].rank == 2) {
         kiln_shape x = workload_shape(w, 0, small), a = workload_shape(w, 1, small);
         figure("rate", 4e-12 * (double)(x.dim[0] * a.dim[0] * a.dim[1]) / seconds, "TFLOP/s");
@@ -366,7 +380,7 @@ static int check_part(void)
     return wrong != 0;
 }
 
-/* --- what a call costs the host ------------------------------------------------------------------------------------------- */
+/* --- what a call costs the host ------------------------------------------------------------------------- */
 
 enum { CHAIN = 10 };
 
@@ -393,7 +407,8 @@ static void host_part(void)
     must(kiln_wait(in[0]), "inputs");
     must(kiln_wait(in[1]), "inputs");
     kiln_function *function = kiln_function_new(chain_body, 2, 1, NULL);
-    double record[MAX_ROUNDS], queued[MAX_ROUNDS], called[MAX_ROUNDS], waited[MAX_ROUNDS], bare[MAX_ROUNDS], besides[MAX_ROUNDS];
+    double record[MAX_ROUNDS], queued[MAX_ROUNDS], called[MAX_ROUNDS], waited[MAX_ROUNDS], bare[MAX_ROUNDS],
+        besides[MAX_ROUNDS];
     int tries = small >= 3 ? 5 : TRIES, calls = small >= 3 ? 10 : CALLS;
     for (int t = -2; t < tries; t++) {
         int at = t < 0 ? 0 : t;
@@ -432,13 +447,15 @@ static void host_part(void)
     figure("10 ops recorded, hit, queued", 1e6 * median(queued, tries), "us");
     figure("the same through kiln_function", 1e6 * median(called, tries), "us");
     figure("10 ops recorded, hit, waited for", 1e6 * median(waited, tries), "us");
-    row("queueing a bare launch", "driver", 1e6 * median(bare, tries), "us", 0, false, bare[0] > 0 ? ROW_OK : ROW_FAILED, "");
-    row("a hit besides recording and launch", "kiln", 1e6 * median(besides, tries), "us", small ? 0 : 1, false, ROW_OK, "");
+    row("queueing a bare launch", "driver", 1e6 * median(bare, tries), "us", 0, false,
+        bare[0] > 0 ? ROW_OK : ROW_FAILED, "");
+    row("a hit besides recording and launch", "kiln", 1e6 * median(besides, tries), "us", small ? 0 : 1, false, ROW_OK,
+        "");
     kiln_function_free(function);
     kiln_scope_end(scope);
 }
 
-/* --- first calls ------------------------------------------------------------------------------------------------------------ */
+/* --- first calls ---------------------------------------------------------------------------------------- */
 
 static void first_part(const Measured *m)
 {
@@ -454,14 +471,16 @@ static void first_part(const Measured *m)
     kiln_scope_end(scope);
 }
 
-/* A first call in a fresh process; milliseconds. The driver has a cache of its own, which would hide what compiling takes. */
+/* A first call in a fresh process; milliseconds. The driver has a cache of its own, which would hide what
+ * compiling takes. */
 static double first_call(const Measured *m, const char *cache, int want_hits)
 {
     char command[3000];
     double ms;
     int hits, fallbacks;
-    snprintf(command, sizeof command, "CUDA_CACHE_DISABLE=1 KILN_CACHE=%s KILN_CACHE_DIR='%s/first_%s' '%s' --small %d first %s", cache, scratch, m->name, program,
-             small, m->name);
+    snprintf(command, sizeof command,
+             "CUDA_CACHE_DISABLE=1 KILN_CACHE=%s KILN_CACHE_DIR='%s/first_%s' '%s' --small %d first %s", cache, scratch,
+             m->name, program, small, m->name);
     FILE *child = popen(command, "r");
     bool read = child && fscanf(child, "%lf %d %d", &ms, &hits, &fallbacks) == 3;
     if (!child || pclose(child) != 0 || !read)
@@ -483,26 +502,28 @@ static void cold_part(const Measured *m)
     first_call(m, "on", 0);
     for (int i = 0; i < n; i++)
         loaded[i] = first_call(m, "on", 1);
-    bool contraction = workload_of(m)->input[1].rank == 2;
-    row("first call, compiled", "kiln", median(compiled, n), "ms", small ? 0 : contraction ? 120 : 15, false, ROW_OK, "");
+    double aim_compiled = workload_of(m)->input[1].rank == 2 ? 120 : 15;
+    row("first call, compiled", "kiln", median(compiled, n), "ms", small ? 0 : aim_compiled, false, ROW_OK, "");
     row("first call, from disk", "kiln", median(loaded, n), "ms", small ? 0 : 1, false, ROW_OK, "");
 }
 
-/* --- the parts --------------------------------------------------------------------------------------------------------------- */
+/* --- the parts ------------------------------------------------------------------------------------------ */
 
-/* NAME WORKLOAD DTYPE SETS READ TOLERANCE INPUTS, then for each input rows, columns (0: rank 1), low, high, with tabs between them. */
+/* NAME WORKLOAD DTYPE SETS READ TOLERANCE INPUTS, then for each input rows, columns (0: rank 1), low, high,
+ * with tabs between them. */
 static void describe_part(void)
 {
     for (int i = 0; i < N_MEASURED; i++) {
         const Measured *m = &measured[i];
         const Workload *w = workload_of(m);
-        printf("%s\t%s\t%s\t%d\t%d\t%g\t%d", m->name, w->name, kiln_dtype_name(m->dtype), sets_for(input_bytes(m)), w->n_read, tolerance(m),
-               w->n_inputs);
+        printf("%s\t%s\t%s\t%d\t%d\t%g\t%d", m->name, w->name, kiln_dtype_name(m->dtype), sets_for(input_bytes(m)),
+               w->n_read, tolerance(m), w->n_inputs);
         for (int k = 0; k < w->n_inputs; k++) {
             kiln_shape shape = workload_shape(w, k, small);
             double low, high;
             workload_range(w, k, small, &low, &high);
-            printf("\t%lld\t%lld\t%.17g\t%.17g", (long long)shape.dim[0], shape.rank > 1 ? (long long)shape.dim[1] : 0LL, low, high);
+            printf("\t%lld\t%lld\t%.17g\t%.17g", (long long)shape.dim[0],
+                   shape.rank > 1 ? (long long)shape.dim[1] : 0LL, low, high);
         }
         printf("\n");
     }
@@ -585,10 +606,12 @@ int main(int argc, char **argv)
     for (int k = 0; k < N_MEASURED; k++)
         if (i + 1 < argc && strcmp(argv[i + 1], measured[k].name) == 0)
             m = &measured[k];
-    if (strcmp(part, "first") != 0 && kiln_set_option("cache", "off") != KILN_OK) /* what an earlier run left on disk must not count */
+    if (strcmp(part, "first") != 0 &&
+        kiln_set_option("cache", "off") != KILN_OK) /* what an earlier run left on disk must not count */
         return 1;
     int status = i + 1 < argc && !m ? 2 : run_part(part, m);
     if (status == 2)
-        fprintf(stderr, "usage: device [--small N] [--rows FILE] [--scratch DIR] list|describe|facts|workload NAME|host|cold NAME|check\n");
+        fprintf(stderr, "usage: device [--small N] [--rows FILE] [--scratch DIR] list|describe|facts|workload "
+                        "NAME|host|cold NAME|check\n");
     return status;
 }

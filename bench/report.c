@@ -3,8 +3,8 @@
  *
  *     report ROWS JSON [MEMBERS]      MEMBERS: more members of the JSON object, as text: "\"seconds\": 12"
  *
- * A workload is a line: what kiln needs and reaches, then each other program's time and, behind it, how many times kiln's that is.
- * Exit status: 0, 1 a row says that something failed, 2 the rows cannot be read.
+ * A workload is a line: what kiln needs and reaches, then each other program's time and, behind it, how many
+ * times kiln's that is. Exit status: 0, 1 a row says that something failed, 2 the rows cannot be read.
  */
 #include "bench/result.h"
 
@@ -51,11 +51,11 @@ static int find_subjects(char subjects[][80])
     for (int i = 0; i < n; i++) {
         char subject[80];
         bool new = is_subject(&rows[i], subject, sizeof subject);
-        if (new && strncmp(subject, "matmul", 6) == 0)
+        if (new &&strncmp(subject, "matmul", 6) == 0)
             new = false; /* a yardstick, none of kiln's */
         for (int k = 0; k < found && new; k++)
             new = strcmp(subjects[k], subject) != 0;
-        if (new && found < MAX_SUBJECTS)
+        if (new &&found < MAX_SUBJECTS)
             memcpy(subjects[found++], subject, sizeof subject);
     }
     return found;
@@ -81,11 +81,12 @@ static void add_ratios(char subjects[][80], int n)
         const char *dtype = strrchr(own, '_');
         char product[40];
         snprintf(product, sizeof product, "matmul%.20s", dtype ? dtype : "");
-        derived(own, "rate over that of torch's large product", "kiln", value(own, "rate", "kiln") / value(product, "rate", "torch"));
+        derived(own, "rate over that of torch's large product", "kiln",
+                value(own, "rate", "kiln") / value(product, "rate", "torch"));
     }
 }
 
-/* --- the table -------------------------------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------------------------------------ */
 
 static void cell(double v, int width, const char *format)
 {
@@ -97,7 +98,8 @@ static void cell(double v, int width, const char *format)
 
 static void print_workloads(char subjects[][80], int n)
 {
-    printf("%-11s %7s %9s %9s %8s %8s %8s %8s", "workload", "kernels", "kiln us", "function", "GB/s", "of copy", "TFLOP/s", "error");
+    printf("%-11s %7s %9s %9s %8s %8s %8s %8s", "workload", "kernels", "kiln us", "function", "GB/s", "of copy",
+           "TFLOP/s", "error");
     for (int k = 0; k < OTHERS; k++)
         printf(" %13s        ", others[k]);
     printf("\n");
@@ -135,7 +137,8 @@ static bool is_test(const Row *r) { return starts(r, "test: ") || starts(r, "san
 static bool is_fact(const Row *r) { return starts(r, "device: ") || starts(r, "torch: ") || starts(r, "jax: "); }
 static bool is_host(const Row *r)
 {
-    static const char *const parts[] = {"host: ", ": first call, compiled", ": first call, from disk", "large product", "matmul"};
+    static const char *const parts[] = {"host: ", ": first call, compiled", ": first call, from disk", "large product",
+                                        "matmul"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(r->name, parts[i]))
             return true;

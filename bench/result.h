@@ -1,6 +1,7 @@
 /*
- * What a benchmark found: rows with a name, a value and an aim, printed as they come, and written as JSON, as a table for a README, or as lines
- * of text that another program reads back (bench/gpu gathers the rows of several programs, one of them in Python).
+ * What a benchmark found: rows with a name, a value and an aim, printed as they come, and written as JSON, as
+ * a table for a README, or as lines of text that another program reads back (bench/gpu gathers the rows of
+ * several programs, one of them in Python).
  *
  * A line of text has the members of Row in their order, with tabs between them:
  *     name, who, value, unit, aim, more|less, ok|failed|skipped, note
@@ -32,11 +33,13 @@ void add_row(const Row *row); /* without printing */
 const Row *all_rows(int *n);
 bool row_meets_aim(const Row *row);
 
-/* JSON: an object with the library's version, the members in `more` (JSON text: "\"cpus\": 2", or ""), and "results", the rows. 0: written. */
+/* JSON: an object with the library's version, the members in `more` (JSON text: "\"cpus\": 2", or ""), and
+ * "results", the rows. 0: written. */
 int write_json(const char *path, const char *more);
 /* The rows as a table; `head` stands over its first column. 0: written. */
 int write_markdown(const char *path, const char *head);
-/* Lines of text: one row added to a file that is open, all rows of a file read (-1: cannot, else how many lines were malformed). */
+/* Lines of text: one row added to a file that is open, all rows of a file read (-1: cannot, else how many
+ * lines were malformed). */
 void write_line(FILE *file, const Row *row);
 int read_lines(const char *path);
 

@@ -1,5 +1,6 @@
 /*
- * The workloads that kiln is measured by, as programs over the public interface. Used by the demo, the bench and bench/gpu.
+ * The workloads that kiln is measured by, as programs over the public interface. Used by the demo, the bench
+ * and bench/gpu.
  *
  * A workload makes its inputs once and then records the same graph again and again; inputs rotate over sets so that the
  * cache does not hold them. `small` divides the sizes, for a quick look and for tests: 0 none, 1 an eighth, 3 tiny.

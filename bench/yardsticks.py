@@ -3,10 +3,11 @@
 
     device describe | yardsticks.py torch|jax [--rows FILE] [--rounds N] [--seconds S] [--cpu] [--only NAME,...]
 
-Reads from standard input what `device describe` prints: names, dtypes, shapes, how many sets of inputs. Inputs are the same numbers (a hash of
-index and seed); each set is used before a clock starts; then rounds of calls, one wait per round, the median per call: as device.c does.
-Every result is compared with the same formula in float64. Adds a line per figure to FILE (bench/result.h says its form). What fails is a line, too.
---cpu: on the CPU, to try this script. Needs no NumPy of its own. Exit status: 0, 1 something failed, 77 there is no such package or no device.
+Reads from standard input what `device describe` prints: names, dtypes, shapes, how many sets of inputs. Inputs are
+the same numbers (a hash of index and seed); calls go on for 0.3 s before a clock starts; then rounds of calls, one wait
+per round, the median per call: as device.c does. Every result is compared with the same formula in float64. Adds a line
+per figure to FILE (bench/result.h says its form). What fails is a line, too. --cpu: on the CPU, to try this script.
+Exit status: 0, 1 something failed, 77 there is no such package or no device.
 """
 import argparse
 import os
@@ -258,7 +259,8 @@ def measure(program, case, rows, rounds, out_of_time):
             if not product:
                 error = program.error(timer.last, wanted)
                 fine = error <= case.tolerance
-                rows.add(f"{case.name}: error", who, error, "", case.tolerance, "less", "ok" if fine else "failed", "" if fine else "wrong result")
+                outcome = ("ok", "") if fine else ("failed", "wrong result")
+                rows.add(f"{case.name}: error", who, error, "", case.tolerance, "less", *outcome)
                 rows.add(f"{case.name}: first call, inputs there", who, 1e3 * first, "ms")
             seconds = timer.median(rounds)
             rows.add(f"{case.name}: time", who, 1e6 * seconds, "us")
@@ -318,7 +320,8 @@ def main():
     except (ImportError, LookupError, RuntimeError) as error:
         rows.add(f"{given.program}: version", given.program, float("nan"), "", 0, "less", "skipped", error)
         return 77
-    rows.add(f"{given.program}: version", given.program, 0, "", 0, "less", "ok", f"{program.version} on {program.device}, Python {sys.version.split()[0]}")
+    version = f"{program.version} on {program.device}, Python {sys.version.split()[0]}"
+    rows.add(f"{given.program}: version", given.program, 0, "", 0, "less", "ok", version)
     extra = list(largest_products(cases)) if given.program == "torch" else []
     if not only or "host" in only:
         measure_host(program, rows, given.rounds)

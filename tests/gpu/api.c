@@ -1,6 +1,7 @@
 /*
- * api [PART]: runs every API_TEST of tests/api on the CUDA device of KILN_TEST_LIBCUDA's driver (the last one of its modes), without Criterion, each
- * in a child process. PART: only tests whose "suite/name" contains it. Status: 0 all passed, 1 some failed, 2 there are none.
+ * api [PART]: runs every API_TEST of tests/api on the CUDA device of KILN_TEST_LIBCUDA's driver (the last one
+ * of its modes), without Criterion, each in a child process. PART: only tests whose "suite/name" contains it.
+ * Status: 0 all passed, 1 some failed, 2 there are none.
  */
 #include <criterion/criterion.h>
 

@@ -1,6 +1,7 @@
 #!/bin/sh
-# bundle.sh CMAKE BUILD JSON WORK LLVM: makes the bundle of bench/gpu, moves it to a folder with a space in its name, and runs it there on the
-# software device, with an empty HOME and hardly an environment, as on a machine that has never seen kiln. LLVM: inside | shared.
+# bundle.sh CMAKE BUILD JSON WORK LLVM: makes the bundle of bench/gpu, moves it to a folder with a space in its name,
+# and runs it there on the software device, with an empty HOME and hardly an environment, as on a machine that has
+# never seen kiln. LLVM: inside | shared.
 cmake=$1 build=$2 json=$3 work=$4 llvm=$5
 fail() { echo "wrong: $*"; exit 1; }
 

@@ -1,6 +1,7 @@
 /*
- * As much of Criterion as the API_TESTs of tests/api use, so that they run on machines that have no Criterion (tests/gpu/api.c). Each test with
- * parameters registers itself and its parameters; tests without parameters are no API_TESTs and are left out.
+ * As much of Criterion as the API_TESTs of tests/api use, so that they run on machines that have no Criterion
+ * (tests/gpu/api.c). Each test with parameters registers itself and its parameters; tests without parameters
+ * are no API_TESTs and are left out.
  */
 #ifndef TESTS_GPU_CRITERION_H
 #define TESTS_GPU_CRITERION_H

@@ -83,7 +83,12 @@ static void choose_split(Kernel *k, uint32_t r_mask)
     }
     uint32_t all = (1u << k->axes.n) - 1;
     double rows = level_points(k, all & ~r_mask), length = level_points(k, r_mask);
-    k->split = reduces && !ordered && rows < FEW_TASKS && length >= LONG_ROW;
+    bool open = false; /* may a row be of any length? */
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        int64_t fixed;
+        open |= r_mask >> a & 1 && !kidx_is_const(k, k->axes.at[a].size, &fixed);
+    }
+    k->split = reduces && !ordered && rows < FEW_TASKS && (open || length >= LONG_ROW);
 }
 
 static bool costly(const KInst *inst)

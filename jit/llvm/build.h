@@ -93,7 +93,7 @@ struct Emit {
                             gathers from are used up; 0: not done */
     uint32_t row_axis;
     bool scalar_tail;    /* no masked access to small elements (AVX2): the last tile goes one by one */
-    bool stream;         /* outputs are so big that stores go past the caches */
+    bool stream;         /* outputs too big for the caches may be stored past them */
     bool prefetch_rows;  /* ask for later rows by address where the hardware does not follow */
     bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
     bool split, in_order;
@@ -139,7 +139,8 @@ struct Emit {
     LV inside;                 /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
     LV mask;                   /* <lanes x i1> of the live lanes of this tile; NULL: all */
     LV whole;                  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
-    LV streams;                /* i1: outputs are big enough for stores past the caches; NULL: never */
+    LV points[2];              /* i64: x points, all points; NULL: no store goes past the caches here */
+    bool streamed;             /* some store of this function may have gone past the caches */
     LV flat;                   /* flat r index of this step (of its lane 0) */
     uint32_t stage;
     LV *scan;                  /* per instruction: the running value of a KI_SCAN */
@@ -261,13 +262,13 @@ static inline void store_at(Emit *e, DType dtype, Address at, Val value, const V
     e->target->store(e, dtype, at, value, pred);
 }
 /* Past the caches where that is possible and wanted, and `only_if` (i1, or NULL) holds. */
-void stream_at(Emit *e, DType dtype, Address at, Val value, LV only_if);
+void stream_at(Emit *e, DType dtype, Address at, Val value, LV bits);
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_host(Emit *e, LV bad, LV to, LV id);
 void prefetch_at(Emit *e, DType dtype, Address at);  /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                           /* at the end of a function that called it */
-enum { STREAM_BYTES = 1 << 24 };                    /* outputs from this size on are streamed */
+enum { LINE = 64, STREAM_BYTES = 1 << 24 };         /* bytes of a cache line; outputs from this size on are streamed */
 
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);

@@ -68,9 +68,9 @@ static void sizes_open(Emit *e)
     e->flat_n = product(e, e->n_x, e->k->axes.n);
     int64_t length;
     reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
-    if (e->stream && e->scratch) { /* in bytes of at least one each; the hint knew the dtype */
-        LV points = l_mul(e, product(e, 0, e->n_x), e->flat_n);
-        e->streams = LLVMBuildICmp(e->b, LLVMIntSGE, points, l_i64(e, STREAM_BYTES / 4), "");
+    if (e->stream && e->scratch) {
+        e->points[0] = product(e, 0, e->n_x);
+        e->points[1] = l_mul(e, e->points[0], e->flat_n);
     }
     if (!e->split)
         return;
@@ -196,11 +196,26 @@ static bool no_tail(const Emit *e, LV n)
     return e->lanes == 1 || (l_is_const(n, &c) && c % e->lanes == 0);
 }
 
-/* The mask of a tile with `left` elements to its end, and whether that is all of it. */
+/*
+ * The mask of a tile with `left` elements to its end, and whether that is all of it. With AVX-512 only the last tile computes
+ * its mask, aside: five instructions of an iteration less.
+ */
 static void tile_mask(Emit *e, LV left)
 {
-    e->mask = l_lane_mask(e, left);
     e->whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), "");
+    if (e->bits < 512) {
+        e->mask = l_lane_mask(e, left);
+        return;
+    }
+    LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b), l_block(e, "last")}, join = l_block(e, "");
+    l_unlikely(e, LLVMBuildCondBr(e->b, LLVMBuildNot(e->b, e->whole, ""), from[1], join));
+    l_at(e, from[1]);
+    LV lanes = l_iota(e, e->type[SC_I64]), masks[2] = {l_const(e, SC_I1, 1, true)};
+    masks[1] = LLVMBuildICmp(e->b, LLVMIntULT, lanes, l_splat(e, left), "");
+    LLVMBuildBr(e->b, join);
+    l_at(e, join);
+    e->mask = LLVMBuildPhi(e->b, LLVMTypeOf(masks[0]), "mask");
+    LLVMAddIncoming(e->mask, masks, from, 2);
 }
 
 static void r_step(Emit *e, uint32_t stage, LV flat)

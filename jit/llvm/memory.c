@@ -71,7 +71,6 @@ static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
 
 static void prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
 {
-    enum { LINE = 64 };
     for (unsigned at = 0; at < bytes; at += LINE) {
         LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0),
                       LLVMConstInt(e->type[SC_I32], 3, 0), LLVMConstInt(e->type[SC_I32], 1, 0)};
@@ -166,25 +165,22 @@ void fault_host(Emit *e, LV bad, LV to, LV id)
  * A plain store first reads the line it is going to overwrite: of an output that no cache will hold
  * anyway, a third to a half of all traffic (x + y of 64 MB each: 12.6 ms, streamed 9.0). Streaming
  * needs whole aligned vectors of whole lines; each tile looks whether it has one. What is streamed
- * is not in the cache for the next kernel: only for big outputs, by the hint and again by the size
- * at run time (e->streams).
+ * is not in the cache for the next kernel: only for big outputs. `bits`: those of the address that must
+ * be 0.
  */
-void stream_at(Emit *e, DType dtype, Address at, Val x, LV only_if)
+void stream_at(Emit *e, DType dtype, Address at, Val x, LV bits)
 {
     int64_t bytes = e->lanes * (int64_t)dtype_bytes(dtype);
-    if (!e->streams || e->standing || known_stride(at) != 1 || bytes % 64 ||
-        (e->mask && !e->whole)) {
+    if (e->standing || known_stride(at) != 1 || bytes % LINE || (e->mask && !e->whole)) {
         store_at(e, dtype, at, x, NULL);
         return;
     }
+    e->streamed = true;
     LV address = LLVMBuildPtrToInt(e->b, at.ptr, e->type[SC_I64], "");
-    LV low = LLVMBuildAnd(e->b, address, l_i64(e, 63), "");
-    LV stream =
-        LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), e->streams, "");
+    LV low = LLVMBuildAnd(e->b, address, bits, "");
+    LV stream = LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), "");
     if (e->mask)
         stream = LLVMBuildAnd(e->b, stream, e->whole, "");
-    if (only_if)
-        stream = LLVMBuildAnd(e->b, stream, only_if, "");
     LLVMBasicBlockRef past = l_block(e, "stream"), plain = l_block(e, "plain"),
                       join = l_block(e, "");
     LV v = l_to_memory(e, dtype, val_vector(e, x));
@@ -204,6 +200,6 @@ void stream_at(Emit *e, DType dtype, Address at, Val x, LV only_if)
  * return. */
 void stream_end(Emit *e)
 {
-    if (e->streams)
+    if (e->streamed)
         l_intrinsic(e, "llvm.x86.sse.sfence", NULL, 0, NULL, 0);
 }

@@ -114,21 +114,6 @@ static int64_t vec_extent(const Emit *e)
     return n;
 }
 
-/* Is some output, at the hint, of a size to be streamed? A store at the x level writes x points, in
- * the r loop all points. */
-static void plan_stream(Emit *e)
-{
-    for (uint32_t i = 0; i < e->k->inst.n; i++) {
-        const KInst *n = &e->k->inst.at[i];
-        if (n->kind != KI_STORE)
-            continue;
-        double bytes = (double)dtype_bytes((DType)e->k->inst.at[n->a].dtype);
-        for (uint32_t a = 0; a < (e->info[i].r_level ? e->k->axes.n : e->n_x); a++)
-            bytes *= (double)e->k->axes.at[a].hint;
-        e->stream |= bytes >= STREAM_BYTES;
-    }
-}
-
 /* How an index moves along `axis`: not at all, element by element, or some other way. */
 typedef enum Walk { STAYS, STEPS, JUMPS } Walk;
 
@@ -275,7 +260,7 @@ void plan_host(Emit *e)
     e->split = k->split && e->n_stages && !e->in_order;
     plan_stage_lanes(e);
     plan_row_block(e);
-    plan_stream(e);
+    e->stream = true;
 }
 
 static void plan_stages(Emit *e)

@@ -255,23 +255,34 @@ LV value_vector(Emit *e, VRef v)
 }
 
 /* i1: is output `arg` other storage than every input it may share one with? In place the line has
- * just been read, and streaming would gain nothing. NULL: it never shares. */
+ * just been read, and streaming would gain nothing. */
 static LV apart_from_inputs(Emit *e, uint32_t arg)
 {
-    if (!e->k->args.at[arg].may_alias)
-        return NULL;
-    LV apart = NULL, out = argument(e, arg);
-    for (uint32_t a = 0; a < e->k->args.n; a++) {
+    LV apart = l_const(e, SC_I1, 1, false), out = argument(e, arg);
+    for (uint32_t a = 0; e->k->args.at[arg].may_alias && a < e->k->args.n; a++) {
         const KArg *in = &e->k->args.at[a];
-        if (in->kind != ARG_BUFFER || in->written || !in->may_alias)
-            continue;
-        LV pointer = argument(e, a);
-        Place place = level_enter(e, LV_TASK);
-        LV differs = LLVMBuildICmp(e->b, LLVMIntNE, out, pointer, "");
-        apart = apart ? LLVMBuildAnd(e->b, apart, differs, "") : differs;
-        level_leave(e, place);
+        if (in->kind == ARG_BUFFER && !in->written && in->may_alias)
+            apart = LLVMBuildAnd(e->b, apart, LLVMBuildICmp(e->b, LLVMIntNE, out, argument(e, a), ""), "");
     }
     return apart;
+}
+
+/*
+ * Which bits of its address keep a store from going past the caches: those below a line where the output is too big for
+ * the caches at the sizes of this call, else all of them. NULL: it never does. One register for the whole loop.
+ */
+static LV bits_of_line(Emit *e, VRef v, DType dtype)
+{
+    LV points = e->points[e->info[v].r_level];
+    int64_t many = STREAM_BYTES / (int64_t)dtype_bytes(dtype), n;
+    if (!points || (l_is_const(points, &n) && n < many))
+        return NULL;
+    Place place = level_enter(e, LV_TASK);
+    LV big = LLVMBuildICmp(e->b, LLVMIntSGE, points, l_i64(e, many), "");
+    LV streams = LLVMBuildAnd(e->b, big, apart_from_inputs(e, e->k->inst.at[v].arg), "");
+    LV bits = LLVMBuildSelect(e->b, streams, l_i64(e, LINE - 1), l_i64(e, -1), "");
+    level_leave(e, place);
+    return bits;
 }
 
 void value_store(Emit *e, VRef v)
@@ -286,10 +297,11 @@ void value_store(Emit *e, VRef v)
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     at.align = e->tile_align ? e->tile_align[v] : 0;
-    if (p || !e->streams)
-        store_at(e, dtype, at, x, p);
+    LV bits = p ? NULL : bits_of_line(e, v, dtype);
+    if (bits)
+        stream_at(e, dtype, at, x, bits);
     else
-        stream_at(e, dtype, at, x, apart_from_inputs(e, n->arg));
+        store_at(e, dtype, at, x, p);
 }
 
 /* Which op combines an element with what is there; OP_COUNT: it replaces it. */

@@ -82,6 +82,7 @@ LV barrier(Emit *e);
 void emit_each(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
+bool emit_mma(Emit *e);                     /* a contraction by tensor cores; false: not for this one */
 void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
 void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */
 

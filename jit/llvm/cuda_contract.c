@@ -15,7 +15,7 @@
  *
  * Where an operand varies along both axes of the tile, or there is no matrix, each thread computes an element by itself.
  *
- * Left out so far: tensor cores (mma.sync), accesses of 16 bytes for slices.
+ * Tensor cores have their own walk: cuda_mma.c. Left out so far: accesses of 16 bytes for slices.
  */
 #include "jit/llvm/cuda.h"
 
@@ -381,6 +381,8 @@ static void emit_tiles(Emit *e, Product *p)
 void emit_contract_cuda(Emit *e)
 {
     Product p = {0};
+    if (emit_mma(e))
+        return;
     find(e, &p);
     bool regular = e->n_r == 1 && !varies(e, p.operand[0], p.axis[1]) && !varies(e, p.operand[1], p.axis[0]) && e->n_x;
     if (regular)

@@ -248,7 +248,11 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  * name, for the whole process:
  *     mode          jit | eager | interp   fused and compiled; each op its own kernel, at once;
  *                                          the reference interpreter
- *     math          fast | strict          strict: elementwise results equal the interpreter's bits
+ *     math          fast | strict          strict: elementwise results equal the interpreter's bits;
+ *                                          fast: products of f16 and bf16 by a GPU's tensor cores too
+ *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
+ *                                          which keep 10 bits of each factor (a relative error of
+ *                                          about 1e-3) and are many times as fast
  *     dynamic       never | auto | always  which sizes become arguments of compiled code
  *     async_compile 0 | 1                  1: a graph that changes its sizes waits for its first
  *                                          compile only. The most general program is compiled

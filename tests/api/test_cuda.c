@@ -313,6 +313,90 @@ Test(cuda, functions_follow_their_inputs)
     kiln_function_free(g);
 }
 
+/* relu(a @ b + c) of a[m, k], b[k, 17] in `dtype`, from numbers that tf32 does not hold. */
+static void products(kiln_dtype dtype, int64_t m, int64_t k, float *out)
+{
+    static float data[64 * 64];
+    for (int i = 0; i < 64 * 64; i++)
+        data[i] = (float)(i * 7919 % 8191) / 8191 - 0.45f;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *a = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(m, k), data), dtype);
+    kiln_tensor *b = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(k, 17), data + 5), dtype);
+    kiln_tensor *c = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(17), data + 11), dtype);
+    kiln_tensor *r = kiln_relu(kiln_add(kiln_matmul(a, b), c));
+    cr_assert(kiln_read(kiln_cast(r, KILN_F32), KILN_F32, out, (size_t)(m * 17) * sizeof *out) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+}
+
+static double furthest(const float *a, const float *b, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+static int64_t compiles(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    return stats.compiles;
+}
+
+/* Tensor cores: in fast mode, for f32 by an option of its own; each mode is a program of its own, found again. */
+Test(cuda, tensor_cores_where_the_mode_allows_them)
+{
+    enum { M = 20, K = 48, N = M * 17 };
+    static const struct {
+        kiln_dtype dtype;
+        const char *tf32;
+        double most; /* of fast mode: 0 has the bits of strict mode. Sums are below 16 */
+    } rows[] = {{KILN_F16, "0", 0x1p-7}, {KILN_BF16, "0", 0x1p-4}, {KILN_F32, "0", 0}, {KILN_F32, "1", 0x1p-7}};
+    if (no_driver())
+        return;
+    float want[N], strict[N], fast[N], again[N];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        set_option("device", "cpu");
+        set_option("mode", "interp");
+        products(rows[i].dtype, M, K, want);
+        use_cuda("rough=on");
+        set_option("mode", "jit");
+        set_option("tf32", rows[i].tf32);
+        set_option("math", "strict");
+        products(rows[i].dtype, M, K, strict);
+        cr_assert(memcmp(strict, want, sizeof want) == 0, "strict mode, %s", kiln_dtype_name(rows[i].dtype));
+        int64_t before = compiles();
+        set_option("math", "fast");
+        products(rows[i].dtype, M, K, fast);
+        cr_assert(compiles() > before, "fast mode is a program of its own, %s", kiln_dtype_name(rows[i].dtype));
+        double off = furthest(fast, want, N);
+        cr_assert(off <= rows[i].most, "fast mode, %s: %g", kiln_dtype_name(rows[i].dtype), off);
+        cr_assert(rows[i].dtype != KILN_F32 || (off > 0) == (rows[i].most > 0), "tf32 %s", rows[i].tf32);
+        before = compiles();
+        products(rows[i].dtype, M, K, again);
+        set_option("math", "strict");
+        products(rows[i].dtype, M, K, strict);
+        cr_assert(compiles() == before && memcmp(again, fast, sizeof fast) == 0 && memcmp(strict, want, sizeof want) == 0);
+    }
+}
+
+/* The order of a sum follows from its length, dtype and device alone: one row or many, sizes compiled in or not. */
+Test(cuda, tensor_cores_give_a_row_the_same_bits_in_every_program)
+{
+    enum { M = 20, K = 40 };
+    if (no_driver())
+        return;
+    use_cuda("rough=on");
+    float all[M * 17], one[M * 17];
+    products(KILN_BF16, M, K, all);
+    for (int i = 0; i < 6; i++) {
+        set_option("dynamic", i & 1 ? "always" : "never");
+        int64_t m = i < 2 ? M : i < 4 ? 1 : 3;
+        products(KILN_BF16, m, K, one);
+        cr_assert(memcmp(one, all, (size_t)m * 17 * sizeof *one) == 0, "%d rows, dynamic %d", (int)m, i & 1);
+    }
+}
+
 Test(cuda, modules_go_with_their_programs)
 {
     if (no_driver())

@@ -72,7 +72,7 @@ fi
 
 # the man pages, as the build made them: every variable is in kiln-env(7), every command in kiln(1), and no formatter complains
 texts=$(dirname "$kiln")/command
-"$kiln" options --json | grep '"variable"' | sed 's/.*"\(KILN_[A-Z_]*\)".*/\1/' >"$work/variables"
+"$kiln" options --json | grep '"variable"' | sed 's/.*"\(KILN_[A-Z0-9_]*\)".*/\1/' >"$work/variables"
 [ "$(wc -l <"$work/variables")" -ge 20 ] || fail "too few variables"
 while read -r variable; do
     grep -q "^.It Ev $variable\$" "$texts/kiln-env.7" || fail "kiln-env(7) lacks $variable"

@@ -25,6 +25,7 @@ typedef struct Settings {
     Races races;
     bool exited_allowed;
     uint64_t steps;
+    bool rough; // as wrong as documented
     char log[256];
     bool leaks;
 } Settings;

@@ -111,6 +111,8 @@ static bool apply_setting(const char *name, const char *value)
         settings.exited_allowed = word != 0;
     else if (!strcmp(name, "steps") && (ok = parse_bytes(value, &bytes)))
         settings.steps = bytes;
+    else if (!strcmp(name, "rough") && (ok = parse_word(value, on_off, &word)))
+        settings.rough = word != 0;
     else if (!strcmp(name, "log") && (ok = strlen(value) < sizeof settings.log))
         strcpy(settings.log, value);
     else if (!strcmp(name, "leaks") && (ok = parse_word(value, on_off, &word)))

@@ -7,7 +7,9 @@
 //   C, D  value i:              row g + 8 * (i / 2), column 2t + i % 2      (f16: value i is half i % 2 of register i / 2)
 //
 // Products are exact; a dot product is summed in f64 and rounded once with the accumulator. Devices round differently and do
-// not say how, so tests allow for that.
+// not say how, so tests allow for that; with the setting rough=on, f32 sums are cut off after each addition and go from the
+// last product to the first.
+#include "tests/cuda_driver/driver.h"
 #include "tests/cuda_driver/exec.h"
 
 #include <string.h>
@@ -160,6 +162,12 @@ static void act_mma(Warp *w, const Inst *in, uint32_t lanes)
             for (unsigned k = 0; k < s->k; k++)
                 sum += a[i][k] * b[k][j];
             d[i][j] = accumulated(in, sum + c[i][j]);
+            if (settings.rough && td == T_F32) {
+                sum = c[i][j];
+                for (unsigned k = s->k; k-- > 0;)
+                    sum = float_widen(T_F32, float_narrow(T_F32, sum + a[i][k] * b[k][j], M_ROUND_rz));
+                d[i][j] = float_narrow(T_F32, sum, M_ROUND_rn);
+            }
         }
     for (unsigned lane = 0; lane < LANES; lane++) {
         unsigned g = lane / 4, t = lane % 4, n = per_register(td);

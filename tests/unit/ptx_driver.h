@@ -22,6 +22,7 @@ static struct {
     int (*write)(uint64_t, const void *, size_t), (*read)(void *, uint64_t, size_t);
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
     const char *(*report)(void);
+    int (*configure)(const char *);
 } driver;
 
 /* false: it was not built, and nothing is run. */
@@ -39,6 +40,7 @@ static inline bool driver_there(void)
         {"cuMemAlloc_v2", &driver.alloc},   {"cuMemFree_v2", &driver.release},
         {"cuMemcpyHtoD_v2", &driver.write}, {"cuMemcpyDtoH_v2", &driver.read},
         {"cuLaunchKernel", &driver.launch}, {"test_cuda_report", &driver.report},
+        {"test_cuda_configure", &driver.configure},
     };
     if (driver.library)
         return true;

@@ -1,0 +1,460 @@
+/*
+ * Contractions by tensor cores (jit/llvm/cuda_mma.c): dtypes, sizes around the tiles, layouts,
+ * batches, epilogues and prologues, within the bounds of ir/accuracy_cuda.def of a sum in f64; and
+ * which kernels use them at all.
+ */
+#define CHECK_PTX
+#include "tests/unit/kernel_ref.h"
+
+#include <math.h>
+
+static Arena arena;
+static jmp_buf oom;
+
+static void setup(void)
+{
+    arena_init(&arena, &oom);
+    if (setjmp(oom))
+        cr_assert(false, "out of memory");
+}
+
+static void teardown(void)
+{
+    arena_free(&arena);
+}
+
+TestSuite(ptx_mma, .init = setup, .fini = teardown);
+
+static const CudaTarget turing = {.sm = 75, .ptx = 65}, ampere = {.sm = 80, .ptx = 74},
+                        hopper = {.sm = 90, .ptx = 80, .arch = true};
+
+typedef enum Prologue {
+    PLAIN,
+    NEGATED,
+    WIDENED
+} Prologue; /* WIDENED: stored in t, cast to f32, multiplied as f32 */
+
+typedef struct Case {
+    DType t, out;
+    int64_t batch, m, n, k, gap; /* gap: elements before each buffer, so that it is not aligned */
+    int hints;                   /* 0: the sizes; else all are this much */
+    bool a_transposed, b_transposed, b_shared, fixed, epilogue;
+    Prologue prologue;
+} Case;
+
+enum { A, B, OUT, SIZES, BIAS = SIZES + 4, REST, ARGS };
+
+/* out[batch, m, n] = relu(a @ b + bias[n]) + rest[batch, m, n] */
+static Kernel *product(const Case *c)
+{
+    Kernel *k = kernel_new(&arena);
+    const int64_t n[4] = {c->batch, c->m, c->n, c->k};
+    IRef size[4], at[4];
+    k_arg(k, ARG_BUFFER, c->t, false);
+    k_arg(k, ARG_BUFFER, c->t, false);
+    k_arg(k, ARG_BUFFER, c->out, true);
+    for (int i = 0; i < 4; i++) {
+        uint32_t arg = k_arg(k, ARG_SIZE, DT_I64, false);
+        size[i] = c->fixed ? kidx_const(k, n[i]) : kidx_arg(k, arg);
+    }
+    k_arg(k, ARG_BUFFER, DT_F32, false);
+    k_arg(k, ARG_BUFFER, c->out, false);
+    for (int i = 0; i < 4; i++)
+        at[i] =
+            kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], c->hints ? c->hints : n[i]));
+    k->form = FORM_CONTRACT;
+    k->vec_axis = 2;
+#define AT(b, x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, b, nx), x), ny), y)
+    IRef shared = c->b_shared ? kidx_const(k, 0) : at[0];
+    IRef ia = c->a_transposed ? AT(at[0], at[3], size[3], at[1], size[1])
+                              : AT(at[0], at[1], size[1], at[3], size[3]);
+    IRef ib = c->b_transposed ? AT(shared, at[2], size[2], at[3], size[3])
+                              : AT(shared, at[3], size[3], at[2], size[2]);
+    VRef a = k_load(k, A, ia, VREF_NONE), b = k_load(k, B, ib, VREF_NONE);
+    DType t = c->t;
+    if (c->prologue == NEGATED)
+        a = k_op(k, OP_NEG, t, a, VREF_NONE, VREF_NONE);
+    if (c->prologue == WIDENED) {
+        t = DT_F32;
+        a = k_op(k, OP_CAST, t, a, VREF_NONE, VREF_NONE);
+        b = k_op(k, OP_CAST, t, b, VREF_NONE, VREF_NONE);
+    }
+    KInst sum = inst_new(KI_REDUCE, t);
+    sum.op = OP_MATMUL, sum.a = a, sum.b = b;
+    VRef v = kernel_inst(k, sum);
+    IRef io = AT(at[0], at[1], size[1], at[2], size[2]);
+    if (c->epilogue) {
+        if (t != DT_F32)
+            v = k_op(k, OP_CAST, DT_F32, v, VREF_NONE, VREF_NONE);
+        v = k_op(k, OP_ADD, DT_F32, v, k_load(k, BIAS, at[2], VREF_NONE), VREF_NONE);
+        v = k_op(k, OP_RELU, DT_F32, v, VREF_NONE, VREF_NONE);
+        if (c->out != DT_F32)
+            v = k_op(k, OP_CAST, c->out, v, VREF_NONE, VREF_NONE);
+        v = k_op(k, OP_ADD, c->out, v, k_load(k, REST, io, VREF_NONE), VREF_NONE);
+    } else if (c->out != t) {
+        v = k_op(k, OP_CAST, c->out, v, VREF_NONE, VREF_NONE);
+    }
+    k_store(k, OUT, io, v, VREF_NONE);
+    return k;
+}
+
+static double read_at(DType t, const void *data, int64_t i)
+{
+    return scalar_to_double(t, scalar_load(t, (const char *)data + (size_t)i * dtype_bytes(t)));
+}
+
+/* Half a unit in the last place at the size of x. */
+static double half_unit(DType t, double x)
+{
+    return fabs(x) * (t == DT_F16    ? 0x1p-11
+                      : t == DT_BF16 ? 0x1p-8
+                                     : 0x1p-24) +
+           (t == DT_F16 ? 0x1p-25 : 0x1p-149);
+}
+
+static void bound_of(DType t, double *factor, double *sum)
+{
+    switch (t) {
+#define PRODUCT(type, f, s)    \
+    case DT_##type:            \
+        *factor = f, *sum = s; \
+        return;
+#include "ir/accuracy_cuda.def"
+#undef PRODUCT
+    default:
+        cr_assert_fail("no bound for %s", dtype_name(t));
+    }
+}
+
+static void compare(const Case *c, const CheckArg *in, const void *got, const char *what)
+{
+    double factor, each;
+    bound_of(c->t, &factor, &each);
+    for (int64_t b = 0; b < c->batch; b++)
+        for (int64_t i = 0; i < c->m; i++)
+            for (int64_t j = 0; j < c->n; j++) {
+                double sum = 0, size = 0;
+                int64_t b2 = c->b_shared ? 0 : b, o = (b * c->m + i) * c->n + j;
+                for (int64_t k = 0; k < c->k; k++) {
+                    double x =
+                        read_at(c->t, in[A].data,
+                                b * c->m * c->k + (c->a_transposed ? k * c->m + i : i * c->k + k));
+                    double y =
+                        read_at(c->t, in[B].data,
+                                b2 * c->n * c->k + (c->b_transposed ? j * c->k + k : k * c->n + j));
+                    sum += c->prologue == NEGATED ? -x * y : x * y;
+                    size += fabs(x * y);
+                }
+                double allowed = (factor + (double)c->k * each) * size, want = sum;
+                if (c->epilogue) {
+                    want = fmax(sum + read_at(DT_F32, in[BIAS].data, j), 0) +
+                           read_at(c->out, in[REST].data, o);
+                    double most = size + fabs(read_at(DT_F32, in[BIAS].data, j)) +
+                                  fabs(read_at(c->out, in[REST].data, o));
+                    allowed += half_unit(c->prologue == WIDENED ? DT_F32 : c->t, size) +
+                               3 * half_unit(DT_F32, most) + 2 * half_unit(c->out, most);
+                }
+                allowed += half_unit(c->out, fabs(want) + allowed) +
+                           half_unit(c->prologue == WIDENED ? DT_F32 : c->t, want);
+                double is = read_at(c->out, got, o);
+                cr_assert(fabs(is - want) <= allowed, "%s: [%d,%d,%d]: want %.9g +- %.3g, got %.9g",
+                          what, (int)b, (int)i, (int)j, want, allowed, is);
+            }
+}
+
+static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const CheckArg *in,
+                const char *what)
+{
+    uint64_t memory[ARGS] = {0};
+    void *args[ARGS];
+    for (uint32_t a = 0; a < ARGS; a++) {
+        args[a] = (void *)(intptr_t)in[a].value;
+        if (!in[a].data)
+            continue;
+        size_t before = (size_t)c->gap * dtype_bytes((DType)k->args.at[a].dtype);
+        memory[a] = driver_alloc(in[a].bytes + before);
+        args[a] = (void *)(uintptr_t)(memory[a] + before);
+        if (a != OUT)
+            driver_write((uint64_t)(uintptr_t)args[a], in[a].data, in[a].bytes);
+    }
+    DriverModule module = driver_load(p->ptx, what);
+    cr_assert_eq(p->grid.n_phases, 1);
+    GridLaunch l = grid_launch(&p->grid, 0, args, DRIVER_SMS);
+    if (l.blocks > 0)
+        driver_launch(module, p->grid.phase[0].entry, l.blocks, l.threads, l.shared, args, ARGS,
+                      p->grid.by_pointer, what);
+    void *got = os_alloc(in[OUT].bytes + 8);
+    if (in[OUT].bytes) {
+        driver_read(got, (uint64_t)(uintptr_t)args[OUT], in[OUT].bytes);
+        compare(c, in, got, what);
+    }
+    os_free(got);
+    driver_unload(module);
+    for (uint32_t a = 0; a < ARGS; a++)
+        driver_free(memory[a]);
+}
+
+static EmittedPtx emit_for(const Kernel *k, const CudaTarget *t, MathMode math, bool tf32,
+                           const char *what)
+{
+    EmittedPtx out;
+    JitOptions o = setting_options((Setting){0, 1, math});
+    o.value[OPT_TF32] = tf32;
+    bool text = getenv("EMIT_TEXT") != NULL;
+    Status status = llvm_emit_ptx(k, "test", &o, t, text, &out);
+    cr_assert_eq(status, ST_OK, "%s: %s", what, fail_message());
+    if (text)
+        fprintf(stderr, "%s\n%s\n", out.ir, out.ptx);
+    cr_assert(grid_valid(&out.grid, k->args.n), "%s: launch plan", what);
+    return out;
+}
+
+static const char *name_of(const Case *c, char *to, size_t size)
+{
+    snprintf(
+        to, size,
+        "%s to %s, %d x [%d,%d,%d] at %d bt %d shared %d fixed %d pro %d epi %d gap %d hints %d",
+        dtype_name(c->t), dtype_name(c->out), (int)c->batch, (int)c->m, (int)c->n, (int)c->k,
+        c->a_transposed, c->b_transposed, c->b_shared, c->fixed, c->prologue, c->epilogue,
+        (int)c->gap, c->hints);
+    return to;
+}
+
+static void check(Case c)
+{
+    char what[200];
+    name_of(&c, what, sizeof what);
+    Kernel *k = product(&c);
+    cr_assert_eq(kernel_verify(k), ST_OK, "%s: %s", what, fail_message());
+    size_t n[ARGS] = {(size_t)(c.batch * c.m * c.k),
+                      (size_t)((c.b_shared ? 1 : c.batch) * c.k * c.n),
+                      (size_t)(c.batch * c.m * c.n)};
+    n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
+    CheckArg in[ARGS] = {
+        [SIZES] = {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
+    for (int a = 0; a < ARGS; a++)
+        if (a < SIZES || a >= BIAS) {
+            DType t = (DType)k->args.at[a].dtype;
+            in[a] = (CheckArg){.data = filled(t, n[a], false), .bytes = n[a] * dtype_bytes(t)};
+        }
+    EmittedPtx p = emit_for(k, &ampere, MATH_FAST, true, what);
+    bool empty = c.fixed && (!n[OUT] || !c.k); /* LLVM knows, and leaves nothing to do */
+    cr_assert(empty || strstr(p.ptx, "mma.sync"), "%s: no tensor cores\n%s", what, p.ptx);
+    if (driver_there()) {
+        static int checked;
+        cr_assert_eq(driver.configure(checked++ % 2 ? "rough=on" : "rough=off"), 0);
+        run(&c, k, &p, in, what);
+    }
+    free_ptx(&p);
+    for (int a = 0; a < ARGS; a++)
+        os_free((void *)(uintptr_t)in[a].data);
+}
+
+static const DType factors[] = {DT_F16, DT_BF16, DT_F32};
+
+/* Every size with every dtype, in every place. */
+static const int64_t lengths[] = {1, 16, 17, 63, 64, 65, 130};
+enum { LENGTHS = sizeof lengths / sizeof *lengths };
+
+static void check_sizes(DType t)
+{
+    for (int i = 0; i < LENGTHS * LENGTHS; i++) {
+        int a = i % LENGTHS, b = i / LENGTHS;
+        check((Case){.t = t,
+                     .out = i % 3 ? t : DT_F32,
+                     .batch = 1 + i % 5 % 2,
+                     .m = lengths[a],
+                     .n = lengths[b],
+                     .k = lengths[(2 * a + b + 3) % LENGTHS],
+                     .a_transposed = i & 1,
+                     .b_transposed = i >> 1 & 1,
+                     .fixed = i % 7 < 3,
+                     .epilogue = i % 5 < 3,
+                     .prologue = i % 11 == 0 ? NEGATED : PLAIN});
+    }
+}
+
+Test(ptx_mma, sizes_f16)
+{
+    check_sizes(DT_F16);
+}
+Test(ptx_mma, sizes_bf16)
+{
+    check_sizes(DT_BF16);
+}
+Test(ptx_mma, sizes_tf32)
+{
+    check_sizes(DT_F32);
+}
+
+/* Layouts, aligned and not, whole tiles and parts, in each shape of a block (which hints choose).
+ */
+Test(ptx_mma, layouts)
+{
+    static const int hints[] = {8, 40, 4096};
+    for (int i = 0; i < 96; i++)
+        check((Case){.t = factors[i % 3],
+                     .out = i & 32 ? factors[i % 3] : DT_F32,
+                     .batch = 2,
+                     .m = i & 8 ? 48 : 40,
+                     .n = i & 8 ? 32 : 72,
+                     .k = i & 16 ? 64 : 40,
+                     .gap = i % 5 == 4,
+                     .hints = hints[i / 3 % 3],
+                     .a_transposed = i & 1,
+                     .b_transposed = i >> 1 & 1,
+                     .b_shared = i >> 2 & 1,
+                     .epilogue = i % 7 < 4});
+}
+
+Test(ptx_mma, few_rows_or_columns)
+{
+    for (int i = 0; i < 12; i++)
+        check((Case){.t = factors[i % 3],
+                     .out = factors[i % 3],
+                     .batch = 1,
+                     .m = i & 1 ? 3 : 136,
+                     .n = i & 1 ? 136 : 5,
+                     .k = 72,
+                     .a_transposed = i >> 1 & 1,
+                     .b_transposed = i >> 2 & 1,
+                     .epilogue = true});
+}
+
+Test(ptx_mma, widened_factors)
+{
+    for (int i = 0; i < 8; i++)
+        check((Case){.t = i & 1 ? DT_BF16 : DT_F16,
+                     .out = i & 2 ? DT_F32 : DT_BF16,
+                     .batch = 1,
+                     .m = 33,
+                     .n = 40,
+                     .k = 48,
+                     .prologue = WIDENED,
+                     .b_transposed = i >> 2 & 1});
+}
+
+Test(ptx_mma, empty)
+{
+    for (int i = 0; i < 8; i++) {
+        int64_t n[4] = {2, 20, 9, 5};
+        n[i % 4] = 0;
+        check((Case){.t = DT_BF16,
+                     .out = DT_BF16,
+                     .batch = n[0],
+                     .m = n[1],
+                     .n = n[2],
+                     .k = n[3],
+                     .fixed = i / 4,
+                     .epilogue = true});
+    }
+}
+
+/* A factor past the end, next to an infinity: 0 times infinity must not get in. */
+Test(ptx_mma, nothing_past_the_end)
+{
+    for (int i = 0; i < 6 && driver_there(); i++) {
+        Case c = {
+            .t = factors[i % 3], .out = DT_F32, .batch = 1, .m = 5, .n = 6, .k = 3, .fixed = i / 3};
+        Kernel *k = product(&c);
+        CheckArg in[ARGS] = {
+            [SIZES] = {.value = 1}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
+        static const size_t n[] = {15, 18, 30};
+        for (int a = A; a <= OUT; a++) {
+            DType t = (DType)k->args.at[a].dtype;
+            char *data = filled(t, n[a], false);
+            in[a] = (CheckArg){.data = data, .bytes = n[a] * dtype_bytes(t)};
+            for (size_t x = 0; x < n[a] && a == A;
+                 x++) /* the last k of each row is infinite, and zero in the other factor */
+                if (x % 3 == 2)
+                    scalar_store(t, scalar_from_double(t, x == 2 ? INFINITY : 1),
+                                 data + x * dtype_bytes(t));
+        }
+        for (int a = BIAS; a < ARGS; a++)
+            in[a] = (CheckArg){.data = filled(DT_F32, 30, false), .bytes = 120};
+        EmittedPtx p = emit_for(k, &ampere, MATH_FAST, true, "infinity");
+        uint64_t memory[ARGS] = {0};
+        void *args[ARGS];
+        for (int a = 0; a < ARGS; a++) {
+            args[a] = (void *)(intptr_t)in[a].value;
+            if (in[a].data) {
+                memory[a] = driver_alloc(in[a].bytes);
+                driver_write(memory[a], in[a].data, in[a].bytes);
+                args[a] = (void *)(uintptr_t)memory[a];
+            }
+        }
+        DriverModule module = driver_load(p.ptx, "infinity");
+        GridLaunch l = grid_launch(&p.grid, 0, args, DRIVER_SMS);
+        driver_launch(module, p.grid.phase[0].entry, l.blocks, l.threads, l.shared, args, ARGS,
+                      p.grid.by_pointer, "infinity");
+        float got[30];
+        driver_read(got, memory[OUT], sizeof got);
+        for (int x = 0; x < 30; x++)
+            cr_assert(x < 6 ? isinf(got[x]) : isfinite(got[x]), "%s: element %d is %g",
+                      dtype_name(c.t), x, (double)got[x]);
+        driver_unload(module);
+        free_ptx(&p);
+        for (int a = 0; a < ARGS; a++) {
+            driver_free(memory[a]);
+            os_free((void *)(uintptr_t)in[a].data);
+        }
+    }
+}
+
+/* ---- which kernels use them, and what ptxas says ---- */
+
+typedef struct Use {
+    DType t;
+    const CudaTarget *target;
+    MathMode math;
+    bool tf32;
+    const char *instruction; /* NULL: none */
+} Use;
+
+Test(ptx_mma, only_where_promised)
+{
+    static const Use uses[] = {
+        {DT_F16, &turing, MATH_FAST, false, "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32"},
+        {DT_F16, &ampere, MATH_FAST, false, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"},
+        {DT_F16, &hopper, MATH_FAST, false, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"},
+        {DT_BF16, &ampere, MATH_FAST, false, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"},
+        {DT_BF16, &hopper, MATH_FAST, false, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"},
+        {DT_BF16, &turing, MATH_FAST, false, NULL},
+        {DT_F32, &ampere, MATH_FAST, true, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"},
+        {DT_F32, &hopper, MATH_FAST, true, "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"},
+        {DT_F32, &turing, MATH_FAST, true, NULL},
+        {DT_F32, &ampere, MATH_FAST, false, NULL},
+        {DT_F64, &ampere, MATH_FAST, true, NULL},
+        {DT_F16, &ampere, MATH_STRICT, true, NULL},
+        {DT_BF16, &ampere, MATH_STRICT, true, NULL},
+        {DT_F32, &ampere, MATH_STRICT, true, NULL},
+    };
+    for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+        for (int hints = 8; hints <= 4096; hints *= 8) {
+            const Use *u = &uses[i];
+            Case c = {.t = u->t,
+                      .out = u->t,
+                      .batch = 1,
+                      .m = hints,
+                      .n = hints,
+                      .k = hints,
+                      .hints = hints,
+                      .epilogue = true,
+                      .fixed = hints == 64};
+            char what[200];
+            snprintf(what, sizeof what, "%s, sm_%d, math %d, tf32 %d, %d", dtype_name(u->t),
+                     u->target->sm, u->math, u->tf32, hints);
+            EmittedPtx p = emit_for(product(&c), u->target, u->math, u->tf32, what);
+            cr_assert(u->instruction ? strstr(p.ptx, u->instruction) != NULL
+                                     : !strstr(p.ptx, "mma."),
+                      "%s\n%s", what, p.ptx);
+            if (u->instruction)
+                cr_assert(!strstr(p.ptx, "fma.rn"), "%s: a product by fma\n%s", what, p.ptx);
+            if (u->instruction) {
+                Assembled as = assemble(p.ptx, u->target, what);
+                cr_assert_eq(as.spills, 0, "%s: %d bytes spilled", what, as.spills);
+                cr_assert_eq(as.stack, 0, "%s: %d bytes of stack", what, as.stack);
+            }
+            free_ptx(&p);
+        }
+}

@@ -25,7 +25,8 @@ typedef enum ScalarOp {
 } ScalarOp;
 
 /* STRICT: every op rounds as written. FAST: the same definitions for now, except where an expansion says otherwise
- * (and states its error bound). KEYED: part of the key. */
+ * (and states its error bound); a CUDA device has other instructions for some ops then (ir/accuracy_cuda.def).
+ * KEYED: part of the key. */
 typedef enum MathMode { MATH_STRICT, MATH_FAST, MATH_MODES } MathMode;
 
 typedef struct TapeInst {

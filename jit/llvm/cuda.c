@@ -211,6 +211,8 @@ static const Target cuda_target_table = {
     .load = load_cuda,
     .store = store_cuda,
     .fault = fault_cuda,
+    .approximate = approximate_cuda,
+    .divide = divide_cuda,
     .loops = emit_threads,
     .contract = emit_contract_cuda,
 };

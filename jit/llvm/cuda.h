@@ -59,6 +59,10 @@ Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred);
 void store_cuda(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_cuda(Emit *e, LV bad, LV to, LV id);
 
+/* cuda_approx.c */
+bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
+LV divide_cuda(Emit *e, Op op, LV a, LV b);
+
 /* cuda_cross.c: the order of reductions among the lanes of a thread and among threads */
 typedef struct Threads {     /* of this thread; i64 */
     LV tid, block, blocks;   /* number in its block, number of its block, blocks in all */

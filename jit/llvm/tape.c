@@ -159,6 +159,7 @@ typedef struct Walk {
     LV *v;
     bool vec;
     uint16_t next; /* the first region that is not emitted yet */
+    Op op;         /* whose tape it is, where divisions may be approximate; else OP_COUNT */
 } Walk;
 
 static bool merges(const TapeRare *r, const TapeInst *n)
@@ -174,7 +175,9 @@ static void emit_range(Emit *e, Walk *w, uint16_t begin, uint16_t end)
             continue;
         if (n->op == SOP_INPUT)
             w->v[i] = w->vec ? val_vector(e, w->in[n->imm]) : w->in[n->imm].v;
-        else
+        else if (w->op != OP_COUNT && n->op == SOP_DIV && n->type == SC_F32)
+            w->v[i] = e->target->divide(e, w->op, w->v[n->a], w->v[n->b]);
+        if (!w->v[i])
             w->v[i] = emit_inst(e, w->t, n, w->v, w->vec);
     }
 }
@@ -216,9 +219,9 @@ static void emit_region(Emit *e, Walk *w, const TapeRare *r)
     }
 }
 
-Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
+static Val tape_of_op(Emit *e, const Tape *t, Op op, const Val *in, uint32_t n_in)
 {
-    Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
+    Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n), .op = op};
     for (uint32_t i = 0; i < n_in; i++)
         w.vec |= in[i].vec;
     uint16_t passed = 0; /* regions that the walk has stepped over */
@@ -239,6 +242,8 @@ Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
     }
     return (Val){.v = w.v[t->out], .vec = w.vec};
 }
+
+Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in) { return tape_of_op(e, t, OP_COUNT, in, n_in); }
 
 static const Tape *tape_of(Emit *e, Op op, const DType *in, DType out)
 {
@@ -278,11 +283,21 @@ static bool computed_wide(const Emit *e, Op op, const DType *in, DType out)
     return half;
 }
 
+/* An op by its tape, or by what the target has instead; `rounded`: what the result will be rounded to. */
+static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded, const Val *x)
+{
+    Val r;
+    bool fast = e->math == MATH_FAST && e->target->approximate && op != OP_CAST && out == DT_F32 && in[0] == DT_F32;
+    if (fast && e->target->approximate(e, op, rounded, x, &r))
+        return r;
+    return tape_of_op(e, tape_of(e, op, in, out), fast ? op : OP_COUNT, x, (uint32_t)op_info[op].arity);
+}
+
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
 {
     int arity = op_info[op].arity;
     if (!computed_wide(e, op, in_types, out))
-        return tape_emit(e, tape_of(e, op, in_types, out), in, (uint32_t)arity);
+        return op_computed(e, op, in_types, out, out, in);
     Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
     for (int i = 0; i < arity; i++) {
@@ -290,7 +305,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
         types[i] = is_half(in_types[i]) ? DT_F32 : in_types[i];
     }
     DType wide_out = is_half(out) ? DT_F32 : out;
-    Val r = tape_emit(e, tape_of(e, op, types, wide_out), wide, (uint32_t)arity);
+    Val r = op_computed(e, op, types, wide_out, out, wide);
     return is_half(out) ? rounded(e, out, r) : r;
 }
 

@@ -249,7 +249,8 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     mode          jit | eager | interp   fused and compiled; each op its own kernel, at once;
  *                                          the reference interpreter
  *     math          fast | strict          strict: elementwise results equal the interpreter's bits;
- *                                          fast: products of f16 and bf16 by a GPU's tensor cores too
+ *                                          fast: a GPU may use tensor cores for products of f16 and
+ *                                          bf16, and faster instructions for division and functions
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of
  *                                          about 1e-3) and are many times as fast

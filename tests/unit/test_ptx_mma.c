@@ -120,7 +120,6 @@ static void bound_of(DType t, double *factor, double *sum)
         *factor = f, *sum = s; \
         return;
 #include "ir/accuracy_cuda.def"
-#undef PRODUCT
     default:
         cr_assert_fail("no bound for %s", dtype_name(t));
     }

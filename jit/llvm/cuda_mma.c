@@ -16,7 +16,7 @@
  * When: in fast mode only. Products are exact and sums are f32, but their order within an
  * instruction and its rounding are the device's; strict mode promises the reference's bits and goes
  * to cuda_contract.c. tf32 keeps 10 bits of each factor, so it needs the option of that name as
- * well. Bounds are in ir/accuracy.def. Whether tensor cores are used depends on dtypes, device and
+ * well. Bounds are in ir/accuracy_cuda.def. Whether tensor cores are used depends on dtypes, device and
  * options alone, never on sizes or hints: every element is one chain of instructions over k from +0
  * whatever the tiles, so variants of a program and fusions of a graph give the same bits.
  *

@@ -32,7 +32,7 @@ static void add_features(Str *out)
     add(out, "features", features);
 }
 
-/* PTX is text that any driver of its version compiles, but the machine code beside it is made for one device. */
+/* PTX is text that any driver of its version compiles, but the machine code beside it is made for one device by one driver. */
 static void add_target(const CudaTarget *cuda, Str *out)
 {
     char text[32];
@@ -49,6 +49,8 @@ static void add_target(const CudaTarget *cuda, Str *out)
     add(out, "ptx", text);
     snprintf(text, sizeof text, "%d", cuda->device);
     add(out, "device", text);
+    snprintf(text, sizeof text, "%d", cuda->driver);
+    add(out, "driver", text);
 }
 
 bool maker_text(const JitOptions *options, Str *out)

@@ -32,7 +32,7 @@ Status cuda_target(int major, int minor, int driver, CudaTarget *out)
     int most = cuda < 10 ? 0 : cuda == 10 ? 63 + point : cuda == 11 ? 70 + point : cuda == 12 ? 80 + point : 85;
     for (size_t i = 0; i < N_PTX; i++)
         ptx = ptx_versions[i] <= most ? ptx_versions[i] : ptx;
-    *out = (CudaTarget){.ptx = ptx, .device = cc};
+    *out = (CudaTarget){.ptx = ptx, .device = cc, .driver = driver};
     for (size_t i = 0; i < N_SMS; i++)
         if (sms[i].sm <= cc && sms[i].least_ptx <= ptx)
             out->sm = sms[i].sm;

@@ -22,10 +22,12 @@
 enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096 };
 
 /* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a).
- * device: the compute capability of the device itself, which machine code is made for (100 for 10.0). */
+ * device: the compute capability of the device itself, which machine code is made for (100 for 10.0), by the assembler of a driver of
+ * version `driver` (12040 for 12.4): PTX does not depend on that. */
 typedef struct CudaTarget {
     int sm, ptx, device;
     bool arch;
+    int driver;
 } CudaTarget;
 
 /* The target for a device of compute capability major.minor under a driver of version `driver` (12040 for CUDA 12.4): the

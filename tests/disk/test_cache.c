@@ -242,6 +242,24 @@ Test(disk, a_gpu_has_entries_of_its_own)
     EXPECT_COUNTER(checked, "compiles", 4);
 }
 
+/* Machine code that another driver's assembler made is not used, though the PTX would be the same. */
+Test(disk, another_driver_compiles_anew)
+{
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    if (!driver)
+        return;
+    const char *older = text_of("KILN_DEVICE=cuda KILN_LIBCUDA='%s' KILN_TEST_CUDA=driver=12060", driver);
+    const char *newer = text_of("KILN_DEVICE=cuda KILN_LIBCUDA='%s' KILN_TEST_CUDA=driver=13000 KILN_LOG=cache", driver);
+    EXPECT_COUNTER(run(older, "elementwise:6"), "disk_stored", 1);
+    const char *updated = run(newer, "elementwise:6");
+    EXPECT_COUNTER(updated, "disk_hits", 0);
+    EXPECT_COUNTER(updated, "miss.disk_maker", 1);
+    EXPECT_COUNTER(updated, "compiles", 1);
+    cr_assert_not_null(strstr(updated, "driver is"), "%s", updated);
+    EXPECT_COUNTER(run(newer, "elementwise:6"), "compiles", 0);
+    EXPECT_COUNTER(run(older, "elementwise:6"), "compiles", 0);
+}
+
 Test(disk, marks_are_in_the_key)
 {
     (void)run("", "dynamic:4");

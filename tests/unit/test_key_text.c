@@ -159,8 +159,13 @@ Test(key_text, the_maker_names_the_target)
     static const struct {
         CudaTarget target;
         const char *line;
-    } targets[] = {{{.sm = 0}, ""}, {{80, 70, 90, false}, "target"}, {{90, 70, 90, false}, "sm"}, {{90, 78, 90, false}, "ptx"},
-                 {{90, 78, 90, true}, "sm"}, {{90, 78, 100, true}, "device"}};
+    } targets[] = {{{.sm = 0}, ""},
+                   {{80, 70, 90, false, 12040}, "target"},
+                   {{90, 70, 90, false, 12040}, "sm"},
+                   {{90, 78, 90, false, 12040}, "ptx"},
+                   {{90, 78, 90, true, 12040}, "sm"},
+                   {{90, 78, 100, true, 12040}, "device"},
+                   {{90, 78, 100, true, 12080}, "driver"}};
     JitOptions options;
     options_snapshot(&options);
     Str before = {0}, text;

@@ -115,8 +115,8 @@ Test(ptx, same_kernel_same_text)
 
 Test(ptx, every_target_assembles)
 {
-    static const CudaTarget all[] = {{75, 63, 75, false}, {80, 70, 80, false}, {86, 71, 86, false}, {87, 74, 87, false},
-                                     {89, 78, 89, false}, {90, 78, 90, false}, {90, 85, 90, true}};
+    static const CudaTarget all[] = {{75, 63, 75, false, 0}, {80, 70, 80, false, 0}, {86, 71, 86, false, 0}, {87, 74, 87, false, 0},
+                                     {89, 78, 89, false, 0}, {90, 78, 90, false, 0}, {90, 85, 90, true, 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         EmittedPtx p = emit_ptx(chain(DT_BF16, 0, 0), &all[i], MATH_STRICT, "chain");
         assemble(p.ptx, &all[i], "chain");

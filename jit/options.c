@@ -48,6 +48,7 @@ static const char *const choices[OPT_COUNT][5] = {
     [OPT_CHECK] = {"off", "pure", "cache", NULL},
     [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
     [OPT_COMPILE] = {"on", "off", NULL},
+    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},
 };
 
 /* What an INT may be. */

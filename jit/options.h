@@ -21,6 +21,7 @@ enum { DYNAMIC_NEVER, DYNAMIC_AUTO, DYNAMIC_ALWAYS };
 enum { CHECK_OFF, CHECK_PURE, CHECK_CACHE };
 enum { CACHE_ON, CACHE_OFF, CACHE_READONLY, CACHE_REFRESH };
 enum { COMPILE_ON, COMPILE_OFF };
+enum { TEST_MEMORY_POOLED, TEST_MEMORY_EXACT };
 enum { ON_RECOMPILE_IGNORE, ON_RECOMPILE_WARN, ON_RECOMPILE_ERROR };
 
 /* Current values: INT and BOOL as they are, ENUM as the index of the value in its list. One relaxed atomic load. */

@@ -17,7 +17,6 @@
 CudaDriver cuda;
 
 enum { /* the driver's numbers */
-    CU_OUT_OF_MEMORY = 2,
     CU_NO_DEVICE = 100,
     CU_NO_BINARY = 209,
     CU_ECC = 214,
@@ -65,18 +64,22 @@ static bool load_symbols(const char *name)
                  os_library_error());
         return false;
     }
-#define CUDA_SYM(name, symbol, parameters)                                                                      \
-    {                                                                                                           \
-        void *address = os_library_symbol(library, symbol);                                                     \
-        if (!address) {                                                                                         \
-            snprintf(why_not, sizeof why_not, "the CUDA driver lacks %s: it is too old, install a newer one", symbol); \
-            return false;                                                                                       \
-        }                                                                                                       \
-        memcpy(&cuda.name, &address, sizeof address);                                                           \
+    const char *lacks = NULL;
+#define CUDA_OPTIONAL(name, symbol, parameters)                 \
+    {                                                           \
+        void *address = os_library_symbol(library, symbol);     \
+        memcpy(&cuda.name, &address, sizeof address);           \
     }
+#define CUDA_SYM(name, symbol, parameters)                      \
+    CUDA_OPTIONAL(name, symbol, parameters)                     \
+    if (!cuda.name)                                             \
+        lacks = symbol;
 #include "runtime/cuda_syms.def"
 #undef CUDA_SYM
-    return true;
+#undef CUDA_OPTIONAL
+    if (lacks)
+        snprintf(why_not, sizeof why_not, "the CUDA driver lacks %s: it is too old, install a newer one", lacks);
+    return !lacks;
 }
 
 static const char *error_text(CuResult result, char *text, size_t size)
@@ -188,8 +191,10 @@ static Status open_device(int k, CudaDevice *d)
     Status status = cuda_target(major, minor, driver_version, &d->target);
     if (status != ST_OK)
         return fail(status, "cuda:%d (%s): %s; use the device \"cpu\"", k, d->name, fail_message());
+    d->exact = option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT && cuda.alloc_ordered && cuda.free_ordered;
     pthread_mutex_init(&d->lock, NULL);
     pthread_mutex_init(&d->staging_lock, NULL);
+    pthread_mutex_init(&d->graphs_lock, NULL);
     CuContext context;
     TRY(cuda_check(d, cuda.primary_retain(&context, handle), "making its context"));
     atomic_store(&d->context, context); /* last: it says that the device is open */

@@ -6,11 +6,13 @@
  *   runtime/cuda.c          loading, devices, contexts, streams, errors
  *   runtime/cuda_memory.c   the caching allocator, copies through pinned memory
  *   runtime/cuda_launch.c   modules and launches
+ *   runtime/cuda_graph.c    launches that come again and again as one
  */
 #ifndef RUNTIME_CUDA_H
 #define RUNTIME_CUDA_H
 
 #include "jit/kernel_table.h"
+#include "runtime/call.h"
 #include "runtime/device.h"
 #include "runtime/size_class.h"
 #include "runtime/thread.h"
@@ -26,10 +28,25 @@ typedef struct CuEventOpaque *CuEvent;
 typedef struct CuModuleOpaque *CuModule;
 typedef struct CuFunctionOpaque *CuFunction;
 typedef struct CuLinkOpaque *CuLink;
+typedef struct CuGraphOpaque *CuGraph;
+typedef struct CuGraphNodeOpaque *CuGraphNode;
+typedef struct CuGraphExecOpaque *CuGraphExec;
+
+typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS of CUDA 12 */
+    CuFunction function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void **parameters, **extra;
+    void *kernel;
+    CuContext context;
+} CuKernelNode;
+
+enum { CU_OUT_OF_MEMORY = 2 }; /* the driver's number */
 
 typedef struct CudaDriver {
 #define CUDA_SYM(name, symbol, parameters) CuResult (*name) parameters;
+#define CUDA_OPTIONAL CUDA_SYM
 #include "runtime/cuda_syms.def"
+#undef CUDA_OPTIONAL
 #undef CUDA_SYM
 } CudaDriver;
 
@@ -41,9 +58,12 @@ typedef struct CudaStream {
     struct CudaStream *next_free;
     CuStream stream;
     CuEvent event;
+    CuPointer scratch;      /* kept for ARG_SCRATCH (jit/grid.h): its counters are zero. 0: none. Under the evaluation lock */
+    size_t scratch_bytes;
 } CudaStream;
 
-typedef struct CudaBlock CudaBlock; /* runtime/cuda_memory.c */
+typedef struct CudaBlock CudaBlock;   /* runtime/cuda_memory.c */
+typedef struct CudaGraphs CudaGraphs; /* runtime/cuda_graph.c */
 
 /* Under staging_lock: pinned memory through which copies pass: two halves, each with the event of its last copy. */
 enum { STAGING_BYTES = 4 << 20 };
@@ -57,6 +77,7 @@ typedef struct CudaDevice {
     int ordinal;
     char name[64];
     int multiprocessors, shared_bytes; /* per block, opt-in */
+    bool exact;             /* option test_memory */
     CudaTarget target;      /* what code is made for */
     CuContext _Atomic context; /* NULL: not open */
     pthread_mutex_t lock;   /* of streams and memory */
@@ -65,6 +86,8 @@ typedef struct CudaDevice {
     size_t in_use, pooled;  /* bytes */
     pthread_mutex_t staging_lock;
     CudaStaging staging;
+    pthread_mutex_t graphs_lock;
+    CudaGraphs *graphs;
     Status broken;          /* a sticky error: every later call fails with it */
     char cause[256];
 } CudaDevice;
@@ -94,6 +117,25 @@ void cuda_trim(CudaDevice *device);
 Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const char *from, size_t bytes);
 /* Copies to host memory and waits. */
 Status cuda_copy_out(CudaDevice *device, CudaStream *stream, char *to, CuPointer from, size_t bytes);
+
+/* Launches that wait to be queued, in order. */
+typedef struct CudaLaunch {
+    CuFunction function;
+    unsigned blocks, threads, shared;
+    uint32_t block_bytes;
+    size_t block;           /* where in the batch's bytes its argument block lies; phases of one kernel share it */
+    const char *name;       /* of the kernel, for messages */
+} CudaLaunch;
+
+typedef struct CudaBatch {
+    BUF(CudaLaunch) launch;
+    BUF(char) bytes;
+} CudaBatch;
+
+/* Queues the batch as one graph where its launches came before in the same way; *done = false: the caller shall queue them. */
+Status cuda_graph_run(CudaDevice *device, CudaStream *stream, const CudaBatch *batch, bool *done);
+/* These functions go: so do the graphs that launch them. In any thread. */
+void cuda_graph_forget(CudaDevice *device, const CuFunction *functions, uint32_t n);
 
 /* The device of a storage, and its use on a stream: queued work on `stream` comes after its earlier uses. */
 CudaDevice *cuda_device_of(const Storage *storage);

@@ -3,6 +3,10 @@
  *
  * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it; what still runs on a stream then is waited
  * for by the driver's unload. All under the evaluation lock but the unloading, which may happen in any thread.
+ *
+ * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda_graph.c). What they
+ * need besides (argument blocks beyond the limit, cleared counters) is queued at once, so it comes before all of them: therefore memory
+ * that one of them uses is given back only once the batch is queued (`held`).
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
@@ -23,13 +27,28 @@ enum { /* the driver's numbers */
     DEFAULT_SHARED = 48 << 10
 };
 
+enum { SCRATCH_KEPT = 1 << 20 }; /* so much ARG_SCRATCH a stream keeps */
+
 /* A kernel on one device. */
 typedef struct Loaded {
     struct Loaded *next; /* on another device */
     CudaDevice *device;
     CuModule module;
+    uint32_t n;
+    unsigned shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default */
     CuFunction function[];
 } Loaded;
+
+typedef struct Held {
+    CuPointer pointer;
+    size_t bytes;
+} Held;
+
+/* The run at hand; under the evaluation lock. */
+static CudaDevice *here;
+static CudaStream *stream;
+static CudaBatch batch;
+static BUF(Held) held;
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
@@ -39,8 +58,10 @@ static void unload(void *state)
     while (loaded) {
         Loaded *next = loaded->next;
         CudaDevice *device;
-        if (!cuda_forked() && cuda_open(loaded->device->ordinal, &device) == ST_OK)
+        if (!cuda_forked() && cuda_open(loaded->device->ordinal, &device) == ST_OK) {
+            cuda_graph_forget(device, loaded->function, loaded->n);
             cuda.module_unload(loaded->module);
+        }
         os_free(loaded);
         loaded = next;
     }
@@ -101,6 +122,7 @@ static Status load(CudaDevice *d, const GridObject *object, const char *name, Lo
     if (!loaded)
         return fail(ST_OUT_OF_MEMORY, "no memory for loading kernel %s", name);
     loaded->device = d;
+    loaded->n = grid->n_phases;
     Status status = ST_OK;
     if (!object->cubin || cuda.module_load(&loaded->module, object->cubin, 0, NULL, NULL) != 0)
         status = cuda_check(d, cuda.module_load(&loaded->module, object->ptx, 2, options, values), name);
@@ -132,67 +154,175 @@ static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name)
     return ST_OK;
 }
 
-/* --- launching ------------------------------------------------------------------------------------------------------ */
+/* --- the batch ------------------------------------------------------------------------------------------------------ */
 
-static Status launch_phase(CudaDevice *d, CudaStream *stream, CuFunction function, const GridLaunch *g, void *block, const char *name)
+/* Given back once the batch is queued or dropped. On failure it is given back now. */
+static Status hold(CuPointer pointer, size_t bytes)
 {
-    if (g->blocks > INT32_MAX)
-        return fail(ST_UNSUPPORTED, "kernel %s: a grid of %lld blocks is too large", name, (long long)g->blocks);
-    if (g->shared > DEFAULT_SHARED)
-        TRY(cuda_check(d, cuda.function_set(function, FUNCTION_MAX_SHARED, (int)g->shared), name));
-    void *parameters[] = {block};
-    TRY(cuda_check(d, cuda.launch(function, (unsigned)g->blocks, 1, 1, g->threads, 1, 1, g->shared, stream->stream, parameters, NULL), name));
-    if (option_int(OPT_SYNC))
-        TRY(cuda_check(d, cuda.stream_synchronize(stream->stream), name));
+    if (BUF_RESERVE(held, held.n + 1)) {
+        held.at[held.n++] = (Held){pointer, bytes};
+        return ST_OK;
+    }
+    cuda_free(here, stream, pointer, bytes);
+    return ST_OUT_OF_MEMORY;
+}
+
+/* Copies an argument block to the batch. */
+static Status add_block(const void *block, size_t bytes, size_t *at)
+{
+    if (!BUF_RESERVE(batch.bytes, batch.bytes.n + bytes))
+        return ST_OUT_OF_MEMORY;
+    *at = batch.bytes.n;
+    memcpy(batch.bytes.at + *at, block, bytes);
+    batch.bytes.n += bytes;
     return ST_OK;
 }
 
-static Status launch_all(CudaDevice *d, CudaStream *stream, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+/* The block's address in device memory, where the kernel wants that instead of the block. */
+static Status add_block_there(const void *block, size_t bytes, size_t *at)
+{
+    CuPointer copy;
+    TRY(cuda_alloc(here, stream, bytes, &copy));
+    TRY(hold(copy, bytes));
+    TRY(cuda_copy_in(here, stream, copy, block, bytes));
+    return add_block(&copy, sizeof copy, at);
+}
+
+static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
+{
+    if (g->blocks > INT32_MAX)
+        return fail(ST_UNSUPPORTED, "kernel %s: a grid of %lld blocks is too large", launch.name, (long long)g->blocks);
+    CuFunction function = loaded->function[phase];
+    if (g->shared > DEFAULT_SHARED && g->shared > loaded->shared[phase]) {
+        TRY(cuda_check(here, cuda.function_set(function, FUNCTION_MAX_SHARED, (int)g->shared), launch.name));
+        loaded->shared[phase] = g->shared;
+    }
+    if (!BUF_RESERVE(batch.launch, batch.launch.n + 1))
+        return ST_OUT_OF_MEMORY;
+    launch.function = function;
+    launch.blocks = (unsigned)g->blocks;
+    launch.threads = g->threads;
+    launch.shared = g->shared;
+    batch.launch.at[batch.launch.n++] = launch;
+    return ST_OK;
+}
+
+static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
     const GridPlan *grid = kernel->grid.plan;
-    TRY(load_once(d, kernel, name));
+    TRY(load_once(here, kernel, name));
     Loaded *loaded = kernel->loaded;
-    while (loaded->device != d)
+    while (loaded->device != here)
         loaded = loaded->next;
     size_t bytes = sizeof *args * n_args;
-    CuPointer copy = 0;
-    void *block = args;
-    Status status = ST_OK;
-    if (grid->by_pointer) {
-        TRY(cuda_alloc(d, stream, bytes, &copy));
-        status = cuda_copy_in(d, stream, copy, (const char *)args, bytes);
-        block = &copy;
-    }
-    for (uint32_t i = 0; i < grid->n_phases && status == ST_OK; i++) {
-        GridLaunch g = grid_launch(grid, i, args, d->multiprocessors);
+    CudaLaunch launch = {.name = name, .block_bytes = (uint32_t)(grid->by_pointer ? sizeof(CuPointer) : bytes)};
+    TRY(grid->by_pointer ? add_block_there(args, bytes, &launch.block) : add_block(args, bytes, &launch.block));
+    for (uint32_t i = 0; i < grid->n_phases; i++) {
+        GridLaunch g = grid_launch(grid, i, args, here->multiprocessors);
         if (g.blocks > 0)
-            status = launch_phase(d, stream, loaded->function[i], &g, block, name);
+            TRY(add_launch(loaded, i, &g, launch));
     }
-    if (grid->by_pointer)
-        cuda_free(d, stream, copy, bytes);
-    return status;
+    return ST_OK;
+}
+
+static Status launch_one(const CudaLaunch *l)
+{
+    void *parameters[] = {batch.bytes.at + l->block};
+    TRY(cuda_check(here, cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL), l->name));
+    return option_int(OPT_SYNC) ? cuda_check(here, cuda.stream_synchronize(stream->stream), l->name) : ST_OK;
+}
+
+static Status queue_batch(void)
+{
+    bool done;
+    TRY(cuda_graph_run(here, stream, &batch, &done));
+    for (size_t i = 0; i < batch.launch.n && !done; i++)
+        TRY(launch_one(&batch.launch.at[i]));
+    return ST_OK;
+}
+
+/* Scratch of the stream, large enough. */
+static Status scratch(size_t bytes, CuPointer *out)
+{
+    if (stream->scratch_bytes >= bytes && stream->scratch && !here->exact) {
+        *out = stream->scratch;
+        return ST_OK;
+    }
+    TRY(cuda_alloc(here, stream, bytes, out));
+    Status status = cuda_check(here, cuda.fill_bytes(*out, 0, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES, stream->stream),
+                               "clearing memory");
+    if (status != ST_OK) {
+        cuda_free(here, stream, *out, bytes);
+        return status;
+    }
+    if (bytes > SCRATCH_KEPT || here->exact)
+        return hold(*out, bytes);
+    CuPointer before = stream->scratch;
+    size_t before_bytes = stream->scratch_bytes;
+    stream->scratch = *out;
+    stream->scratch_bytes = bytes;
+    return before ? hold(before, before_bytes) : ST_OK;
 }
 
 /* --- what runtime/launch.c calls ------------------------------------------------------------------------------------ */
 
-Status cuda_run_load(int device, CompiledKernel *kernel, const char *name)
+Status cuda_run_begin(int device)
 {
-    CudaDevice *d;
-    TRY(cuda_open(device - DEVICE_CUDA, &d));
-    return load_once(d, kernel, name);
+    TRY(cuda_open(device - DEVICE_CUDA, &here));
+    return cuda_stream(here, &stream);
 }
 
-int64_t cuda_run_scratch(int device, const CompiledKernel *kernel, void *const *args)
+Status cuda_run_use(Storage *storage)
 {
-    CudaDevice *d;
-    return cuda_open(device - DEVICE_CUDA, &d) == ST_OK ? grid_scratch(kernel->grid.plan, args, d->multiprocessors) : 0;
+    return cuda_use(storage, stream);
 }
 
-Status cuda_run_kernel(int device, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+Status cuda_run_load(CompiledKernel *kernel, const char *name)
 {
-    CudaDevice *d;
-    CudaStream *stream;
-    TRY(cuda_open(device - DEVICE_CUDA, &d));
-    TRY(cuda_stream(d, &stream));
-    return launch_all(d, stream, kernel, name, args, n_args);
+    return load_once(here, kernel, name);
+}
+
+Status cuda_run_scratch(const CompiledKernel *kernel, void *const *args, void **out)
+{
+    CuPointer pointer = 0;
+    int64_t bytes = grid_scratch(kernel->grid.plan, args, here->multiprocessors);
+    if (bytes > 0)
+        TRY(scratch((size_t)bytes, &pointer));
+    *out = (void *)(uintptr_t)pointer;
+    return ST_OK;
+}
+
+Status cuda_run_kernel(CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+{
+    TRY(add_kernel(kernel, name, args, n_args));
+    return option_int(OPT_SYNC) || log_on(LOG_PERF) ? cuda_run_flush() : ST_OK;
+}
+
+Status cuda_run_flush(void)
+{
+    Status status = batch.launch.n ? queue_batch() : ST_OK;
+    cuda_run_drop();
+    return status;
+}
+
+void cuda_run_drop(void)
+{
+    for (size_t i = 0; i < held.n; i++)
+        cuda_free(here, stream, held.at[i].pointer, held.at[i].bytes);
+    held.n = batch.launch.n = batch.bytes.n = 0;
+}
+
+Status cuda_run_zero(Storage *storage, size_t bytes)
+{
+    return cuda_check(here, cuda.fill_bytes((CuPointer)(uintptr_t)storage->data, 0, bytes, stream->stream), "clearing memory");
+}
+
+Status cuda_run_read(const void *from, void *to, size_t bytes)
+{
+    return cuda_copy_out(here, stream, to, (CuPointer)(uintptr_t)from, bytes);
+}
+
+Status cuda_run_write(void *to, const void *from, size_t bytes)
+{
+    return cuda_copy_in(here, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }

@@ -3,7 +3,8 @@
  *
  * Freed blocks are kept by size class, each with the stream it was last used on. There it can be used again at once, since everything
  * on a stream runs in order; another stream first waits for what that one has queued. Nothing waits on the host. When the driver has
- * no memory left, everything kept is given back and it is asked once more.
+ * no memory left, everything kept is given back and it is asked once more. KILN_TEST_MEMORY=exact leaves it all to the driver, so that
+ * a driver that checks accesses (tests/cuda_driver) knows where each buffer ends and when it is freed.
  *
  * A copy passes through two halves of pinned memory: while one is on its way, the host fills or empties the other.
  */
@@ -19,20 +20,21 @@ struct CudaBlock {
     CuPointer pointer;
 };
 
-enum { HOST_PORTABLE = 1, HALF = STAGING_BYTES / 2 };
+enum { HOST_PORTABLE = 1, HALF = STAGING_BYTES / 2, LOOK_AT = 32 };
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* A kept block of the class, one of this stream if there is one. */
+/* A kept block of the class, one of this stream if there is one: of the first few that with the lowest address, so that a program that
+ * runs again finds its buffers where they were, in whatever order they were freed (a CUDA graph is spared the update then). */
 static CudaBlock *take_block(CudaDevice *d, const CudaStream *stream, size_t rounded)
 {
     pthread_mutex_lock(&d->lock);
-    CudaBlock **first = &d->pool[size_class(rounded)], **link = first;
-    while (*link && (*link)->stream != stream)
-        link = &(*link)->next;
-    if (!*link)
-        link = first;
-    CudaBlock *block = *link;
+    CudaBlock **first = &d->pool[size_class(rounded)], **best = NULL;
+    int looked = 0;
+    for (CudaBlock **link = first; *link && (looked < LOOK_AT || !best); link = &(*link)->next, looked++)
+        if ((*link)->stream == stream && (!best || (*link)->pointer < (*best)->pointer))
+            best = link;
+    CudaBlock **link = best ? best : first, *block = *link;
     if (block) {
         *link = block->next;
         d->pooled -= rounded;
@@ -56,24 +58,34 @@ static Status no_memory(CudaDevice *d, size_t bytes)
                 bytes, d->in_use, d->pooled, free_bytes, total);
 }
 
+/* What a buffer takes. */
+static size_t rounded_bytes(const CudaDevice *d, size_t bytes)
+{
+    return d->exact ? bytes + !bytes : size_class_bytes(bytes);
+}
+
+static CuResult ask(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *out)
+{
+    CuResult result = d->exact ? cuda.alloc_ordered(out, bytes, stream->stream) : cuda.mem_alloc(out, bytes);
+    if (result == 0 || (!d->exact && !d->pooled))
+        return result;
+    cuda_trim(d);
+    return d->exact ? cuda.alloc_ordered(out, bytes, stream->stream) : cuda.mem_alloc(out, bytes);
+}
+
 Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *out)
 {
     if (bytes > (size_t)1 << 62)
         return no_memory(d, bytes);
-    size_t rounded = size_class_bytes(bytes);
-    CudaBlock *block = take_block(d, stream, rounded);
+    size_t rounded = rounded_bytes(d, bytes);
+    CudaBlock *block = d->exact ? NULL : take_block(d, stream, rounded);
     if (block) {
         Status status = cuda_stream_after(stream, block->stream);
         *out = block->pointer;
         os_free(block);
         TRY(status);
     } else {
-        CuResult result = cuda.mem_alloc(out, rounded);
-        if (result != 0 && d->pooled) {
-            cuda_trim(d);
-            result = cuda.mem_alloc(out, rounded);
-        }
-        Status status = cuda_check(d, result, "allocating memory");
+        Status status = cuda_check(d, ask(d, stream, rounded, out), "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
             return no_memory(d, bytes);
         TRY(status);
@@ -84,10 +96,14 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
 
 void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t bytes)
 {
-    size_t rounded = size_class_bytes(bytes);
+    size_t rounded = rounded_bytes(d, bytes);
     count(d, rounded, false);
     if (d->broken)
         return; /* the memory went with the context */
+    if (d->exact) {
+        cuda.free_ordered(pointer, stream->stream);
+        return;
+    }
     CudaBlock *block = os_alloc(sizeof *block);
     if (!block) {
         cuda.mem_free(pointer); /* waits for the device */
@@ -103,6 +119,8 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
 
 void cuda_trim(CudaDevice *d)
 {
+    if (d->exact)
+        cuda.context_synchronize(); /* what is freed in order is free then */
     pthread_mutex_lock(&d->lock);
     for (unsigned index = 0; index < SIZE_CLASSES; index++)
         while (d->pool[index]) {
@@ -260,47 +278,4 @@ Status cuda_storage_wait(Storage *storage)
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
     CudaStream *stream = storage->stream;
     return cuda_check(d, cuda.stream_synchronize(stream->stream), "waiting for the device");
-}
-
-/* --- while a program runs --------------------------------------------------------------------------------------------- */
-
-/* The device, its context current here, and this thread's stream. */
-static Status begin(int device, CudaDevice **d, CudaStream **stream)
-{
-    TRY(cuda_open(device - DEVICE_CUDA, d));
-    return cuda_stream(*d, stream);
-}
-
-Status cuda_run_use(int device, Storage *storage)
-{
-    CudaDevice *d;
-    CudaStream *stream;
-    TRY(begin(device, &d, &stream));
-    return cuda_use(storage, stream);
-}
-
-Status cuda_run_zero(Storage *storage, size_t bytes)
-{
-    CudaDevice *d;
-    CudaStream *stream;
-    TRY(begin_copy(storage, &d, &stream));
-    if (bytes == 0)
-        return ST_OK;
-    return cuda_check(d, cuda.fill_bytes((CuPointer)(uintptr_t)storage->data, 0, bytes, stream->stream), "clearing memory");
-}
-
-Status cuda_run_read(int device, const void *from, void *to, size_t bytes)
-{
-    CudaDevice *d;
-    CudaStream *stream;
-    TRY(begin(device, &d, &stream));
-    return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
-}
-
-Status cuda_run_write(int device, void *to, const void *from, size_t bytes)
-{
-    CudaDevice *d;
-    CudaStream *stream;
-    TRY(begin(device, &d, &stream));
-    return cuda_copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }

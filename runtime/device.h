@@ -60,16 +60,24 @@ Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t b
 Status cuda_storage_wait(Storage *storage);
 Status cuda_usable(int k);
 
-/* Running a program on a CUDA device (runtime/cuda_launch.c); all is queued on this thread's stream of the device. Addresses are the device's. */
-struct CompiledKernel;
-Status cuda_run_use(int device, Storage *storage); /* what comes next runs after its earlier uses */
 Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes); /* an Assemble of jit/compile.h */
-Status cuda_run_load(int device, struct CompiledKernel *kernel, const char *name);
-int64_t cuda_run_scratch(int device, const struct CompiledKernel *kernel, void *const *args); /* bytes of ARG_SCRATCH */
-Status cuda_run_kernel(int device, struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
-Status cuda_run_zero(Storage *storage, size_t bytes);
-Status cuda_run_read(int device, const void *from, void *to, size_t bytes); /* waits */
-Status cuda_run_write(int device, void *to, const void *from, size_t bytes);
+
+/*
+ * Running a program on a CUDA device (runtime/cuda_launch.c): cuda_run_begin says on which, all is queued on this thread's stream of it,
+ * cuda_run_flush or cuda_run_drop ends it. Addresses are the device's. Kernels are collected: what is queued otherwise comes before them, so
+ * nothing that they use may be written or given back before cuda_run_flush has queued them.
+ */
+struct CompiledKernel;
+Status cuda_run_begin(int device);
+Status cuda_run_use(Storage *storage); /* what comes next runs after its earlier uses */
+Status cuda_run_load(struct CompiledKernel *kernel, const char *name);
+Status cuda_run_scratch(const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
+Status cuda_run_kernel(struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
+Status cuda_run_flush(void);
+void cuda_run_drop(void); /* forgets what was not queued yet */
+Status cuda_run_zero(Storage *storage, size_t bytes); /* bytes > 0; fresh memory */
+Status cuda_run_read(const void *from, void *to, size_t bytes); /* of what is queued; waits */
+Status cuda_run_write(void *to, const void *from, size_t bytes);
 Status cuda_device_target(int k, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use; false: none is. */
 bool cuda_describe(Str *out);

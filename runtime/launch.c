@@ -160,16 +160,17 @@ static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *
     for (uint32_t i = 0; i < step->n_args; i++) {
         if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
             continue;
-        size_t bytes = (size_t)(on_cuda(run) ? cuda_run_scratch(run->device, kernel, args.at) : kernel->query(args.at, ASK_SHARED, 0));
+        if (on_cuda(run)) {
+            TRY(cuda_run_scratch(kernel, args.at, &args.at[i]));
+            continue;
+        }
+        size_t bytes = (size_t)kernel->query(args.at, ASK_SHARED, 0);
         if (run->shared && run->shared->bytes < bytes) {
             storage_release(run->shared);
             run->shared = NULL;
         }
-        if (!run->shared) {
+        if (!run->shared)
             TRY(storage_new_on(run->device, bytes, &run->shared));
-            if (on_cuda(run))
-                TRY(cuda_run_zero(run->shared, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES));
-        }
         args.at[i] = run->shared->data;
     }
     return ST_OK;
@@ -231,7 +232,7 @@ static Status prepare_takeover(Run *run)
     for (uint32_t i = 0; i < run->p->n_steps; i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
         if (on_cuda(run)) {
-            TRY(cuda_run_load(run->device, kernel->compiled, kernel->name));
+            TRY(cuda_run_load(kernel->compiled, kernel->name));
             continue;
         }
         bind_args(run, &run->p->steps[i]);
@@ -245,8 +246,9 @@ static Status prepare_takeover(Run *run)
 /* The inputs are there before the first launch; indices that may be out of bounds have a place to say so. */
 static Status prepare_cuda(Run *run)
 {
+    TRY(cuda_run_begin(run->device));
     for (size_t i = 0; i < run->call->inputs.n; i++)
-        TRY(cuda_run_use(run->device, atomic_load(&input_node(run, (uint32_t)i)->storage)));
+        TRY(cuda_run_use(atomic_load(&input_node(run, (uint32_t)i)->storage)));
     if (run->p->n_faults == 0)
         return ST_OK;
     TRY(storage_new_on(run->device, sizeof run->fault, &run->fault_there));
@@ -258,7 +260,7 @@ static Status launch_kernel(Run *run, const ProgStep *step)
     const ProgKernel *kernel = &run->p->kernels[step->kernel];
     TRY(bind_shared(run, step, kernel->compiled));
     if (on_cuda(run))
-        return cuda_run_kernel(run->device, kernel->compiled, kernel->name, args.at, step->n_args);
+        return cuda_run_kernel(kernel->compiled, kernel->name, args.at, step->n_args);
 
     KernelQuery *query = kernel->compiled->query;
     int threads = pool_threads();
@@ -305,23 +307,24 @@ static Status launch_sort(const ProgStep *step)
 }
 
 /* Sorting is done on the host: a CUDA device's operand comes over and the order goes back. */
-static Status launch_sort_cuda(Run *run, const ProgStep *step)
+static Status launch_sort_cuda(const ProgStep *step)
 {
     int64_t dims[3];
     memcpy(dims, &args.at[2], sizeof dims);
     size_t n = (size_t)(dims[0] * dims[1] * dims[2]), bytes = n * dtype_bytes((DType)step->dtype), order_bytes = n * sizeof(int64_t);
     char *in = args.at[0], *out = args.at[1];
+    TRY(cuda_run_flush()); /* what makes the operand */
     char *room = os_alloc(bytes + order_bytes + sizeof(int64_t));
     if (!room)
         return fail(ST_OUT_OF_MEMORY, "no memory for sorting %zu elements", n);
     char *order = room + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
     args.at[0] = room;
     args.at[1] = order;
-    Status status = cuda_run_read(run->device, in, room, bytes);
+    Status status = cuda_run_read(in, room, bytes);
     if (status == ST_OK)
         status = launch_sort(step);
     if (status == ST_OK)
-        status = cuda_run_write(run->device, out, order, order_bytes);
+        status = cuda_run_write(out, order, order_bytes);
     os_free(room);
     return status;
 }
@@ -332,7 +335,7 @@ static Status launch_step(Run *run, const ProgStep *step)
     bind_args(run, step);
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
-    case STEP_SORT: TRY(on_cuda(run) ? launch_sort_cuda(run, step) : launch_sort(step)); break;
+    case STEP_SORT: TRY(on_cuda(run) ? launch_sort_cuda(step) : launch_sort(step)); break;
     }
     int64_t bytes = run->sizes[step->bytes];
     stat_count(STAT_KERNELS, 1);
@@ -356,6 +359,10 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
         status = prepare_takeover(&run);
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
         status = launch_step(&run, &program->steps[i]);
+    if (on_cuda(&run) && status == ST_OK)
+        status = cuda_run_flush();
+    else if (on_cuda(&run))
+        cuda_run_drop();
     if (status == ST_OK && run.fault_there)
         status = device_read(run.fault_there, run.fault_there->data, &run.fault, sizeof run.fault);
     if (status == ST_OK && run.fault) {

@@ -73,6 +73,7 @@ void kiln_get_stats(kiln_stats *stats)
         .live_bytes = since_reset(STAT_LIVE),
         .peak_bytes = since_reset(STAT_PEAK),
         .pooled_bytes = since_reset(STAT_POOLED),
+        .graph_launches = since_reset(STAT_GRAPHS),
     };
     for (int i = 0; i < REASON_COUNT; i++)
         stats->miss[i] = atomic_load_explicit(&stat_misses[i], memory_order_relaxed) -

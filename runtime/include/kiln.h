@@ -316,6 +316,7 @@ typedef struct kiln_stats {
     int64_t live_bytes;      /* of tensor data, now */
     int64_t peak_bytes;      /* the most there ever was (since kiln_reset_stats) */
     int64_t pooled_bytes;    /* freed tensor data kept for reuse */
+    int64_t graph_launches;  /* times that several kernels were launched as one CUDA graph (cuda_graphs) */
 } kiln_stats;
 KILN_API void kiln_get_stats(kiln_stats *stats);
 KILN_API void kiln_reset_stats(void);                  /* counters to 0, peak to what is live */

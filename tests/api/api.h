@@ -33,6 +33,7 @@ static inline void begin_mode(int mode)
     static const char *const modes[] = {"jit", "eager", "interp", "jit"};
     set_option("mode", modes[mode]);
     if (mode == 3) {
+        set_option("test_memory", "exact");
         set_option("libcuda", cuda_driver());
         set_option("device", "cuda");
     }

@@ -503,6 +503,9 @@ SIMPLE(cuStreamEndCapture, NEEDS_CONTEXT, (CUstream stream, CUgraph *out), captu
 SIMPLE(cuStreamIsCapturing, NEEDS_CONTEXT, (CUstream stream, int *status), capture_status(stream, status))
 SIMPLE(cuGraphCreate, NEEDS_CONTEXT, (CUgraph *out, unsigned flags), ((void)flags, graph_create(out)))
 SIMPLE(cuGraphDestroy, NEEDS_CONTEXT, (CUgraph graph), graph_destroy(graph))
+SIMPLE(cuGraphAddKernelNode_v2, NEEDS_CONTEXT,
+       (CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_KERNEL_NODE_PARAMS *params),
+       graph_add_kernel(out, graph, after, count, params))
 SIMPLE(cuGraphGetNodes, NEEDS_CONTEXT, (CUgraph graph, CUgraphNode *nodes, size_t *count),
        graph_nodes(graph, nodes, count))
 SIMPLE(cuGraphNodeGetType, NEEDS_CONTEXT, (CUgraphNode node, int *type), graph_node_type(node, type))

@@ -287,6 +287,8 @@ CUresult capture_end(CUstream stream, CUgraph *out);
 CUresult capture_status(CUstream stream, int *status);
 CUresult graph_create(CUgraph *out);
 CUresult graph_destroy(CUgraph handle);
+CUresult graph_add_kernel(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t after_count,
+                          const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult graph_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count);
 CUresult graph_node_type(CUgraphNode node, int *type);
 CUresult graph_kernel_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params);

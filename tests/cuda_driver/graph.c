@@ -1,7 +1,8 @@
-// Graphs: commands that a stream captured, and instances of them that run again and again.
+// Graphs: commands that a stream captured or that were added one by one, and instances of them that run again and again.
 //
-// Nodes are kept in the order in which they were captured, which respects every dependency; they run in that order, one
-// after another. Parameters of an instance's nodes may change, their number and kind may not.
+// A captured node depends on the one captured before it. The nodes of an instance run one after another; of those whose
+// dependencies are done the one added last runs first, so a missing dependency shows. Parameters of an instance's nodes may
+// change while their graph and they live; their number and kind may not, nor the context of a kernel.
 #include "tests/cuda_driver/driver.h"
 
 #include <stdlib.h>
@@ -12,6 +13,8 @@ typedef struct GraphNode {
     Command command;
     struct Graph *graph;
     size_t index;
+    size_t *after; // indices of nodes that come before it
+    size_t after_count;
 } GraphNode;
 
 typedef struct Graph {
@@ -27,6 +30,7 @@ typedef struct GraphExec {
     Command *commands;
     uint64_t *node; // serial numbers of the nodes they were made from
     size_t count;
+    uint64_t last_stream; // serial number of the stream it was launched in last
 } GraphExec;
 
 CUresult graph_create(CUgraph *out)
@@ -41,7 +45,8 @@ CUresult graph_create(CUgraph *out)
     return CUDA_SUCCESS;
 }
 
-CUresult graph_add(Graph *g, const Command *command)
+// Adds a node that comes after those of the given indices; copies the command.
+static CUresult add_node(Graph *g, const Command *command, const size_t *after, size_t after_count, GraphNode **out)
 {
     if (g->count == g->room) {
         size_t room = g->room ? 2 * g->room : 16;
@@ -52,15 +57,72 @@ CUresult graph_add(Graph *g, const Command *command)
         g->room = room;
     }
     GraphNode *n = object_new(OBJECT_GRAPH_NODE, sizeof *n);
-    if (!n || !command_copy(&n->command, command)) {
+    size_t *indices = calloc(after_count + 1, sizeof *indices);
+    if (!n || !indices || !command_copy(&n->command, command)) {
         if (n)
             object_free(n);
+        free(indices);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    for (size_t i = 0; i < after_count; i++)
+        indices[i] = after[i];
+    n->after = indices;
+    n->after_count = after_count;
     n->graph = g;
     n->index = g->count;
     g->nodes[g->count++] = n;
+    if (out)
+        *out = n;
     return CUDA_SUCCESS;
+}
+
+CUresult graph_add(Graph *g, const Command *command)
+{
+    size_t last = g->count - 1;
+    return add_node(g, command, &last, g->count ? 1 : 0, NULL);
+}
+
+// Is the kernel one of the context?
+static bool kernel_of(const CUDA_KERNEL_NODE_PARAMS *p, const Context *context)
+{
+    const Function *f = p ? object_check(p->func, OBJECT_FUNCTION) : NULL;
+    return f && f->module->context == context;
+}
+
+static CUresult prepare_kernel(KernelCommand *out, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ}, block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+    return launch_prepare(out, p->func, grid, block, p->sharedMemBytes, p->kernelParams, p->extra);
+}
+
+CUresult graph_add_kernel(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, size_t after_count,
+                          const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    Graph *g = object_check(handle, OBJECT_GRAPH);
+    if (!g)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!out || !kernel_of(p, g->context) || (after_count && !after) || after_count > g->count)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t *indices = calloc(after_count + 1, sizeof *indices);
+    if (!indices)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < after_count; i++) {
+        const GraphNode *n = object_check(after[i], OBJECT_GRAPH_NODE);
+        if (!n || n->graph != g)
+            result = CUDA_ERROR_INVALID_VALUE;
+        else
+            indices[i] = n->index;
+    }
+    Command c = {.kind = COMMAND_KERNEL};
+    if (result == CUDA_SUCCESS)
+        result = prepare_kernel(&c.u.kernel, p);
+    if (result == CUDA_SUCCESS) {
+        result = add_node(g, &c, indices, after_count, out);
+        command_release(&c);
+    }
+    free(indices);
+    return result;
 }
 
 void graph_free(Graph *g)
@@ -73,6 +135,7 @@ void graph_free(Graph *g)
             ((Event *)o)->capture = NULL;
     for (size_t i = 0; i < g->count; i++) {
         command_release(&g->nodes[i]->command);
+        free(g->nodes[i]->after);
         object_free(g->nodes[i]);
     }
     free(g->nodes);
@@ -234,6 +297,19 @@ void graph_exec_free(GraphExec *e)
     object_free(e);
 }
 
+// A node that is not in the instance yet and whose dependencies all are: the one added last.
+static GraphNode *next_ready(const Graph *g, const bool *in)
+{
+    for (size_t i = g->count; i-- > 0;) {
+        bool ready = !in[i];
+        for (size_t k = 0; k < g->nodes[i]->after_count; k++)
+            ready &= in[g->nodes[i]->after[k]];
+        if (ready)
+            return g->nodes[i];
+    }
+    return NULL;
+}
+
 CUresult graph_instantiate(CUgraphExec *out, CUgraph handle)
 {
     Graph *g = object_check(handle, OBJECT_GRAPH);
@@ -247,12 +323,16 @@ CUresult graph_instantiate(CUgraphExec *out, CUgraph handle)
     e->context = g->context;
     e->commands = calloc(g->count + 1, sizeof *e->commands);
     e->node = calloc(g->count + 1, sizeof *e->node);
-    for (size_t i = 0; e->commands && e->node && i < g->count; i++) {
-        if (!command_copy(&e->commands[i], &g->nodes[i]->command))
+    bool *in = calloc(g->count + 1, sizeof *in);
+    for (size_t i = 0; in && e->commands && e->node && i < g->count; i++) {
+        const GraphNode *n = next_ready(g, in);
+        if (!n || !command_copy(&e->commands[i], &n->command))
             break;
-        e->node[i] = g->nodes[i]->object.number;
+        in[n->index] = true;
+        e->node[i] = n->object.number;
         e->count++;
     }
+    free(in);
     if (e->count != g->count) {
         graph_exec_free(e);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -276,11 +356,10 @@ CUresult graph_exec_kernel_params(CUgraphExec handle, CUgraphNode node, const CU
     if (!e)
         return CUDA_ERROR_INVALID_HANDLE;
     Command *c = command_of(e, node, COMMAND_KERNEL);
-    if (!c || !p)
+    if (!c || !kernel_of(p, e->context))
         return CUDA_ERROR_INVALID_VALUE;
-    unsigned grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ}, block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
     KernelCommand fresh;
-    CUresult result = launch_prepare(&fresh, p->func, grid, block, p->sharedMemBytes, p->kernelParams, p->extra);
+    CUresult result = prepare_kernel(&fresh, p);
     if (result)
         return result;
     command_release(c);
@@ -302,26 +381,27 @@ CUresult graph_exec_memset_params(CUgraphExec handle, CUgraphNode node, const CU
 
 CUresult graph_exec_update(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
-    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC);
+    GraphExec *e = object_check(handle, OBJECT_GRAPH_EXEC), *fresh;
     Graph *g = object_check(graph, OBJECT_GRAPH);
     if (!e || !g)
         return CUDA_ERROR_INVALID_HANDLE;
-    bool same = e->count == g->count;
-    for (size_t i = 0; same && i < g->count; i++)
-        same = e->commands[i].kind == g->nodes[i]->command.kind;
+    CUresult result = graph_instantiate(&fresh, g);
+    if (result)
+        return result;
+    bool same = e->count == fresh->count;
+    for (size_t i = 0; same && i < e->count; i++)
+        same = e->commands[i].kind == fresh->commands[i].kind;
     if (info)
         *info = (CUgraphExecUpdateResultInfo){.result = !same};
-    if (!same)
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    for (size_t i = 0; i < g->count; i++) {
-        Command fresh;
-        if (!command_copy(&fresh, &g->nodes[i]->command))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        command_release(&e->commands[i]);
-        e->commands[i] = fresh;
-        e->node[i] = g->nodes[i]->object.number;
+    if (same) {
+        GraphExec old = *e;
+        e->commands = fresh->commands;
+        e->node = fresh->node;
+        fresh->commands = old.commands;
+        fresh->node = old.node;
     }
-    return CUDA_SUCCESS;
+    graph_exec_free(fresh);
+    return same ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
 CUresult graph_launch(CUgraphExec handle, CUstream stream)
@@ -338,6 +418,12 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream)
                    (unsigned long long)e->object.number);
             return CUDA_ERROR_INVALID_HANDLE;
         }
+    if (e->context != s->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o)) // it comes after its launch before, wherever that was
+        if (o->number == e->last_stream && (Stream *)o != s)
+            stream_drain((Stream *)o);
+    e->last_stream = s->object.number;
     counters.graph_launches++;
     for (size_t i = 0; !result && i < e->count; i++) {
         Command c;

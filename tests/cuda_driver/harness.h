@@ -71,6 +71,9 @@
     X(CUresult, cuLaunchKernelEx, (const CUlaunchConfig *, CUfunction, void **, void **)) \
     X(CUresult, cuStreamBeginCapture_v2, (CUstream, int)) \
     X(CUresult, cuStreamEndCapture, (CUstream, CUgraph *)) \
+    X(CUresult, cuGraphCreate, (CUgraph *, unsigned)) \
+    X(CUresult, cuGraphAddKernelNode_v2, \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const CUDA_KERNEL_NODE_PARAMS *)) \
     X(CUresult, cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *)) \
     X(CUresult, cuGraphNodeGetType, (CUgraphNode, int *)) \
     X(CUresult, cuGraphInstantiateWithFlags, (CUgraphExec *, CUgraph, unsigned long long)) \

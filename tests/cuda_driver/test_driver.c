@@ -236,6 +236,73 @@ static void graphs(void)
     CHECK_OK(cu.cuGraphDestroy(graph));
 }
 
+// b = a + c, as a node of a graph.
+static CUDA_KERNEL_NODE_PARAMS add_node(CUfunction add, void **params)
+{
+    return (CUDA_KERNEL_NODE_PARAMS){.func = add, .gridDimX = 2, .gridDimY = 1, .gridDimZ = 1, .blockDimX = N / 2,
+                                     .blockDimY = 1, .blockDimZ = 1, .kernelParams = params};
+}
+
+static void built_graphs(void)
+{
+    Setup s = set_up("");
+    CUstream stream, other;
+    CUgraph graph, second;
+    CUgraphExec exec, unordered;
+    CUgraphNode first, last, stray;
+    uint32_t c = 5, d = 6, out[N], again[N];
+    CHECK_OK(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cu.cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(cu.cuGraphCreate(&graph, 0));
+    CHECK_OK(cu.cuGraphCreate(&second, 0));
+    CUDA_KERNEL_NODE_PARAMS make = add_node(s.add, PARAMS(&s.b, &s.a, &c)), use = add_node(s.add, PARAMS(&s.a, &s.b, &d));
+    CHECK_OK(cu.cuGraphAddKernelNode_v2(&first, graph, NULL, 0, &make));
+    CHECK_CODE(cu.cuGraphAddKernelNode_v2(&last, second, &first, 1, &use), CUDA_ERROR_INVALID_VALUE); // of another graph
+    CHECK_OK(cu.cuGraphAddKernelNode_v2(&last, graph, &first, 1, &use));
+    make.kernelParams = PARAMS(&s.b, NULL, &c);
+    CHECK_CODE(cu.cuGraphAddKernelNode_v2(&stray, graph, NULL, 0, &make), CUDA_ERROR_INVALID_VALUE);
+    make.kernelParams = PARAMS(&s.b, &s.a, &c);
+    make.blockDimX = 2048;
+    CHECK_CODE(cu.cuGraphAddKernelNode_v2(&stray, graph, NULL, 0, &make), CUDA_ERROR_INVALID_VALUE);
+    make.blockDimX = N / 2;
+    CHECK_OK(cu.cuGraphInstantiateWithFlags(&exec, graph, 0));
+    c = 1000; // parameters were taken
+    harness_download(out, s.a, BYTES);
+    CHECK_OK(cu.cuGraphLaunch(exec, stream));
+    CHECK_OK(cu.cuGraphLaunch(exec, other)); // comes after the first, on a stream that waits for nothing
+    CHECK_OK(cu.cuStreamSynchronize(other));
+    CHECK_OK(cu.cuStreamSynchronize(stream));
+    harness_download(again, s.a, BYTES);
+    CHECK(again[7] == out[7] + 22);
+    // New parameters are for launches to come, not for those queued.
+    CHECK_OK(cu.cuGraphLaunch(exec, stream));
+    d = 100;
+    CHECK_OK(cu.cuGraphExecKernelNodeSetParams_v2(exec, last, &use));
+    CHECK_OK(cu.cuStreamSynchronize(stream));
+    harness_download(again, s.a, BYTES);
+    CHECK(again[7] == out[7] + 33);
+    // Without the dependency the second runs first.
+    c = 5;
+    CHECK_OK(cu.cuMemsetD8_v2(s.b, 0, BYTES));
+    CHECK_OK(cu.cuCtxSynchronize());
+    CHECK_OK(cu.cuGraphAddKernelNode_v2(&stray, second, NULL, 0, &make));
+    CHECK_OK(cu.cuGraphAddKernelNode_v2(&stray, second, NULL, 0, &use));
+    CHECK_OK(cu.cuGraphInstantiateWithFlags(&unordered, second, 0));
+    CHECK_OK(cu.cuGraphLaunch(unordered, stream));
+    CHECK_OK(cu.cuStreamSynchronize(stream));
+    harness_download(again, s.a, BYTES);
+    CHECK(again[7] == 100);
+    CHECK_CODE(cu.cuGraphExecKernelNodeSetParams_v2(exec, stray, &use), CUDA_ERROR_INVALID_VALUE); // of another graph
+    // An instance outlives its graph, whose nodes are gone then.
+    CHECK_OK(cu.cuGraphDestroy(graph));
+    CHECK_CODE(cu.cuGraphExecKernelNodeSetParams_v2(exec, last, &use), CUDA_ERROR_INVALID_VALUE);
+    CHECK_OK(cu.cuGraphLaunch(exec, stream));
+    CHECK_OK(cu.cuGraphExecDestroy(exec)); // in flight
+    CHECK_OK(cu.cuStreamSynchronize(stream));
+    CHECK_OK(cu.cuGraphExecDestroy(unordered));
+    CHECK_OK(cu.cuGraphDestroy(second));
+}
+
 static char *file_text(const char *name)
 {
     char path[512];
@@ -397,6 +464,7 @@ static void child(void)
 
 static const Case cases[] = {{"devices", devices}, {"contexts", contexts}, {"late", late},
                              {"order", order},     {"events", events},     {"graphs", graphs},
+                             {"built_graphs", built_graphs},
                              {"linker", linker},   {"injected", injected}, {"memory_limit", memory_limit},
                              {"leaks", leaks},     {"names", names},       {"entries", entries}, {"child", child}};
 MAIN(cases)

@@ -1,0 +1,407 @@
+/*
+ * CUDA graphs on the software driver: what ran twice in the same way is one launch from then on, with the pointers and sizes of each call; and what
+ * happens when graphs fail, are too many, or lose their kernels. With fuse=0 a chain of n equal ops is n launches of one kernel.
+ */
+#include "api.h"
+#include "tests/cuda_driver/test_cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+/* A function of the software driver. */
+#define DRIVER(name) ((__typeof__(&name))driver_symbol(#name))
+
+static void *driver_symbol(const char *name)
+{
+    void *library = dlopen(cuda_driver(), RTLD_NOW);
+    cr_assert(library != NULL, "%s", dlerror());
+    void *symbol = dlsym(library, name);
+    cr_assert(symbol != NULL, "%s", name);
+    return symbol;
+}
+
+static char warnings[4096];
+
+static void keep_warnings(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)topic;
+    if (level == 0 && strlen(warnings) + strlen(line) + 2 < sizeof warnings)
+        strcat(strcat(warnings, line), "\n");
+}
+
+/* Skipped, with a word, where the build has no software driver. */
+static bool use_cuda(void)
+{
+    if (!cuda_driver()) {
+        cr_log_warn("no software CUDA driver in this build: nothing was tested");
+        return false;
+    }
+    set_option("libcuda", cuda_driver());
+    set_option("device", "cuda");
+    set_option("fuse", "0");
+    set_option("rewrite", "0");
+    set_option("strict", "1");
+    kiln_set_log_sink(keep_warnings, NULL);
+    return true;
+}
+
+static test_cuda_counters counted(void)
+{
+    test_cuda_counters n;
+    DRIVER(test_cuda_get_counters)(&n);
+    return n;
+}
+
+/* How often the driver was asked for a kernel or a graph since `before`. */
+static uint64_t graph_launches(const test_cuda_counters *before)
+{
+    return counted().graph_launches - before->graph_launches;
+}
+
+/* x, of n elements, after k times y -> sin(y) + x. */
+static kiln_tensor *chain(kiln_tensor *x, int k)
+{
+    kiln_tensor *y = x;
+    for (int i = 0; i < k; i++)
+        y = kiln_add(kiln_sin(y), x);
+    return y;
+}
+
+static void read_back(kiln_tensor *x, float *to, int n)
+{
+    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)n) == KILN_OK, "%s", kiln_error_message());
+}
+
+/* The chain of k steps over `data` is what the interpreter makes of it, bit for bit. */
+static void expect_chain(const float *data, int n, int k)
+{
+    static float want[4096], got[4096];
+    cr_assert(n <= 4096);
+    set_option("mode", "interp");
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(n), data);
+    read_back(chain(x, k), want, n);
+    set_option("mode", "jit");
+    kiln_scope *scope = kiln_scope_begin();
+    x = kiln_from(KILN_F32, KILN_SHAPE(n), data);
+    read_back(chain(x, k), got, n);
+    kiln_scope_end(scope);
+    for (int i = 0; i < n; i++)
+        cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0, "element %d of %d, %d steps: %.9g, not %.9g", i, n, k, (double)got[i],
+                  (double)want[i]);
+}
+
+static const float *some_data(int seed)
+{
+    static float data[4096];
+    for (int i = 0; i < 4096; i++)
+        data[i] = (float)((i * 37 + seed * 101) % 1000) * 0.01f - 5;
+    return data;
+}
+
+Test(cuda_graphs, the_third_run_is_one_launch_with_its_own_pointers)
+{
+    if (!use_cuda())
+        return;
+    set_option("math", "strict");
+    for (int run = 0; run < 6; run++) {
+        test_cuda_counters before = counted();
+        expect_chain(some_data(run), 100, 5); /* kept: its memory is another one each time */
+        cr_assert_eq(graph_launches(&before), run < 2 ? 0 : 1, "run %d", run);
+        cr_assert_eq(counted().launches - before.launches, 10);
+    }
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_eq(stats.graph_launches, 4);
+    cr_assert_eq(stats.kernels, 60);
+    cr_assert_eq(stats.fallbacks, 0);
+    cr_assert_str_eq(warnings, "");
+}
+
+Test(cuda_graphs, driver_calls_of_a_repeat)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64), some_data(0));
+    uint64_t calls[6];
+    for (int run = 0; run < 6; run++) {
+        uint64_t before = counted().calls;
+        kiln_scope *scope = kiln_scope_begin();
+        cr_assert(kiln_eval(chain(x, 20)) == KILN_OK, "%s", kiln_error_message());
+        calls[run] = counted().calls - before;
+        kiln_scope_end(scope);
+    }
+    cr_assert(calls[1] > 40, "%d calls", (int)calls[1]);
+    /* The pool gives the same memory again: nothing is updated, one launch is all but for asking which context is current. */
+    cr_assert(calls[5] < calls[1] - 30, "%d calls, %d before", (int)calls[5], (int)calls[1]);
+}
+
+Test(cuda_graphs, sizes_change_in_a_generalised_program)
+{
+    if (!use_cuda())
+        return;
+    set_option("math", "strict");
+    static const int sizes[] = {64, 65, 66, 1000, 1, 4096, 3, 2048};
+    expect_chain(some_data(0), 10, 4);
+    test_cuda_counters before = counted();
+    for (int i = 0; i < 8; i++)
+        expect_chain(some_data(i), sizes[i], 4);
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_leq(stats.compiles, 3);
+    cr_assert_geq(graph_launches(&before), 4);
+    before = counted();
+    expect_chain(some_data(9), 0, 4); /* nothing to launch */
+    cr_assert_eq(graph_launches(&before), 0);
+    expect_chain(some_data(9), 7, 4);
+    cr_assert_eq(graph_launches(&before), 1);
+}
+
+/* Reductions over several blocks (scratch with counters), rows, a contraction, more inputs than the parameters of a kernel hold. */
+static void many_kinds(float *out)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64, 64), some_data(1)), *all[600];
+    kiln_tensor *y = kiln_matmul(kiln_softmax(x, 1), x), *sum = kiln_sum(kiln_exp(kiln_mul(y, kiln_scalar(0.1))));
+    for (int i = 0; i < 600; i++)
+        all[i] = kiln_from(KILN_F32, KILN_SHAPE(2), some_data(i));
+    kiln_tensor *many = all[0];
+    for (int i = 1; i < 600; i++)
+        many = kiln_add(many, all[i]);
+    kiln_tensor *total = kiln_add(kiln_add(sum, kiln_sum(many)), kiln_max(kiln_sum_axes(x, KILN_AXES(0), false)));
+    read_back(total, out, 1);
+    kiln_scope_end(scope);
+}
+
+Test(cuda_graphs, all_kinds_of_kernels)
+{
+    if (!use_cuda())
+        return;
+    for (int fuse = 0; fuse < 2; fuse++) {
+        set_option("fuse", fuse ? "1" : "0");
+        float first, now;
+        test_cuda_counters before = counted();
+        many_kinds(&first);
+        for (int run = 1; run < 5; run++) {
+            many_kinds(&now);
+            cr_assert(memcmp(&first, &now, sizeof now) == 0, "run %d, fuse=%d: %.9g, not %.9g", run, fuse, (double)now, (double)first);
+        }
+        cr_assert_gt(graph_launches(&before), 0, "fuse=%d", fuse);
+    }
+    cr_assert_eq(counted().violations, 0);
+}
+
+/* What sorting needs comes over to the host in between: the launches before and after it are graphs of their own. */
+Test(cuda_graphs, steps_on_the_host_come_between)
+{
+    if (!use_cuda())
+        return;
+    float want[100], got[100];
+    for (int run = 0; run < 5; run++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(100), some_data(run)), *order = kiln_argsort(chain(x, 3), 0, false);
+        kiln_tensor *sorted = chain(kiln_cast(order, KILN_F32), 3);
+        read_back(sorted, got, 100);
+        set_option("mode", "interp");
+        x = kiln_from(KILN_F32, KILN_SHAPE(100), some_data(run));
+        read_back(chain(kiln_cast(kiln_argsort(chain(x, 3), 0, false), KILN_F32), 3), want, 100);
+        set_option("mode", "jit");
+        for (int i = 0; i < 100; i++)
+            cr_assert(fabsf(got[i] - want[i]) <= 1e-4f * (1 + fabsf(want[i])), "run %d, element %d: %g, not %g", run, i, (double)got[i], (double)want[i]);
+        kiln_scope_end(scope);
+    }
+    cr_assert_geq(counted().graph_launches, 4);
+}
+
+static const char *const switches[][2] = {{"cuda_graphs", "off"}, {"sync", "1"}};
+
+Test(cuda_graphs, can_be_switched_off)
+{
+    if (!use_cuda())
+        return;
+    for (size_t i = 0; i < 2; i++) {
+        set_option(switches[i][0], switches[i][1]);
+        for (int run = 0; run < 5; run++)
+            expect_chain(some_data(run), 10, 2);
+        cr_assert_eq(counted().graph_launches, 0, "%s=%s", switches[i][0], switches[i][1]);
+        set_option(switches[i][0], i ? "0" : "on");
+    }
+    for (int run = 0; run < 3; run++)
+        expect_chain(some_data(run), 10, 2);
+    cr_assert_eq(counted().graph_launches, 3 - 2);
+}
+
+/* Parameters are overwritten in place by a program of several launches: a graph must not run it twice. */
+Test(cuda_graphs, updates_in_place)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *p = kiln_retain(kiln_from(KILN_F32, KILN_SHAPE(50), some_data(3)));
+    float want[50], got[50];
+    memcpy(want, some_data(3), sizeof want);
+    for (int run = 0; run < 8; run++) {
+        kiln_scope *scope = kiln_scope_begin();
+        if (run == 5)
+            DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 2, 0);
+        kiln_tensor *next = kiln_add(kiln_mul(p, kiln_scalar(0.5)), kiln_scalar(run));
+        cr_assert(kiln_assign(p, next) == KILN_OK && kiln_eval(p) == KILN_OK, "%s", kiln_error_message());
+        read_back(p, got, 50);
+        for (int i = 0; i < 50; i++) {
+            want[i] = want[i] * 0.5f + (float)run;
+            cr_assert(got[i] == want[i], "run %d, element %d: %.9g, not %.9g", run, i, (double)got[i], (double)want[i]);
+        }
+        kiln_scope_end(scope);
+    }
+    kiln_release(p);
+}
+
+static const struct {
+    const char *call;
+    int nth;
+} graph_calls[] = {
+    {"cuGraphCreate", 1},      {"cuGraphAddKernelNode_v2", 1}, {"cuGraphAddKernelNode_v2", 3},          {"cuGraphInstantiateWithFlags", 1},
+    {"cuGraphLaunch", 1},      {"cuGraphLaunch", 2},           {"cuGraphExecKernelNodeSetParams_v2", 1}, {"cuGraphExecKernelNodeSetParams_v2", 2},
+};
+enum { GRAPH_CALLS = sizeof graph_calls / sizeof *graph_calls };
+
+ParameterizedTestParameters(cuda_graphs, a_failing_call_leads_to_plain_launches)
+{
+    static size_t index[2 * GRAPH_CALLS];
+    for (size_t i = 0; i < 2 * GRAPH_CALLS; i++)
+        index[i] = i;
+    return cr_make_param_array(size_t, index, 2 * GRAPH_CALLS);
+}
+
+ParameterizedTest(size_t *i, cuda_graphs, a_failing_call_leads_to_plain_launches)
+{
+    if (!use_cuda())
+        return;
+    set_option("math", "strict");
+    DRIVER(test_cuda_fail_call)(graph_calls[*i / 2].call, graph_calls[*i / 2].nth, *i % 2 ? 801 : 2, 0);
+    for (int run = 0; run < 8; run++)
+        expect_chain(some_data(run), 30, 3);
+    char *at = strstr(warnings, "a graph of 6 launches");
+    cr_assert(at && strstr(at, *i % 2 ? "801" : "(2: ") && strstr(at, "KILN_CUDA_GRAPHS=off"), "%s: %s", graph_calls[*i / 2].call, warnings);
+    cr_assert(!strstr(at + 1, "a graph of"), "told again: %s", warnings);
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_eq(stats.kernels, 48);
+    cr_assert_eq(stats.fallbacks, 0);
+    cr_assert_leq(stats.graph_launches, 3); /* those before it failed */
+    for (int run = 0; run < 4; run++)
+        expect_chain(some_data(run), 30, 4); /* other graphs work */
+    kiln_get_stats(&stats);
+    cr_assert_geq(stats.graph_launches, 2);
+}
+
+Test(cuda_graphs, a_sticky_error_names_the_kernels)
+{
+    if (!use_cuda())
+        return;
+    for (int run = 0; run < 3; run++)
+        expect_chain(some_data(run), 30, 3);
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(30), some_data(0));
+    DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 700, 1);
+    for (int run = 0; run < 2; run++) {
+        cr_assert(kiln_eval(chain(x, 3)) == KILN_DEVICE);
+        cr_assert(strstr(kiln_error_message(), "700") && (run || strstr(kiln_error_message(), "KILN_SYNC=1")) &&
+                  strstr(kiln_error_message(), "test_cuda_graphs.c"), "%s", kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), "a graph of 6 launches, from sin"), "%s", kiln_error_message());
+    }
+}
+
+static int alive(const char *kind)
+{
+    static char text[1 << 20];
+    int n = 0;
+    (void)DRIVER(test_cuda_leaks)(text, sizeof text);
+    for (const char *at = text; (at = strstr(at, kind)); at++)
+        n++;
+    return n;
+}
+
+/* Hundreds of sequences: few instances are kept, and those in use stay. */
+Test(cuda_graphs, are_bounded)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(4), some_data(0));
+    for (int k = 1; k <= 70; k++)
+        for (int run = 0; run < 3; run++) {
+            kiln_scope *scope = kiln_scope_begin();
+            cr_assert(kiln_eval(chain(x, k)) == KILN_OK, "%s", kiln_error_message());
+            kiln_scope_end(scope);
+        }
+    cr_assert_eq(alive("graph exec"), 64);
+    test_cuda_counters before = counted();
+    expect_chain(some_data(0), 4, 70); /* none was idle for long enough to make room */
+    cr_assert_eq(graph_launches(&before), 0);
+    expect_chain(some_data(0), 4, 64);
+    cr_assert_eq(graph_launches(&before), 1);
+    for (int run = 0; run < 300; run++) { /* one stays in use, the others not */
+        kiln_scope *scope = kiln_scope_begin();
+        cr_assert(kiln_eval(chain(x, 1)) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    before = counted();
+    expect_chain(some_data(0), 4, 70);
+    expect_chain(some_data(0), 4, 1);
+    cr_assert_eq(graph_launches(&before), 2);
+    cr_assert_eq(alive("graph exec"), 64);
+    cr_assert_eq(counted().violations, 0);
+}
+
+/* Kernels are unloaded with the last program that has them: no graph may launch them any more. */
+Test(cuda_graphs, go_before_their_kernels)
+{
+    if (!use_cuda())
+        return;
+    set_option("cache_bytes", "1"); /* each program is dropped when the next comes */
+    for (int round = 0; round < 3; round++) {
+        for (int run = 0; run < 4; run++)
+            expect_chain(some_data(run), 20, 2);
+        cr_assert_geq(alive("graph exec"), 1);
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(20), some_data(0));
+        for (int k = 0; k < 2; k++) {
+            kiln_tensor *y = k ? kiln_exp(x) : kiln_mul(x, x);
+            cr_assert(kiln_wait(y) == KILN_OK, "%s", kiln_error_message());
+        }
+        cr_assert_eq(alive("graph exec"), 0, "round %d", round);
+    }
+    cr_assert_eq(counted().violations, 0);
+}
+
+static void *repeat(void *user)
+{
+    kiln_tensor *x = user;
+    float first[40], now[40];
+    bool fine = true;
+    for (int run = 0; run < 30 && fine; run++) {
+        kiln_scope *scope = kiln_scope_begin();
+        fine = kiln_read(chain(x, 3), KILN_F32, run ? now : first, sizeof now) == KILN_OK && (!run || memcmp(first, now, sizeof now) == 0);
+        kiln_scope_end(scope);
+    }
+    kiln_release(x);
+    return fine ? x : NULL;
+}
+
+/* One program, several threads: each has a stream and instances of its own. */
+Test(cuda_graphs, threads)
+{
+    if (!use_cuda())
+        return;
+    enum { THREADS = 4 };
+    pthread_t thread[THREADS];
+    for (int t = 0; t < THREADS; t++) {
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(40), some_data(t));
+        cr_assert(pthread_create(&thread[t], NULL, repeat, kiln_retain(x)) == 0);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        void *result;
+        pthread_join(thread[t], &result);
+        cr_assert(result != NULL, "thread %d", t);
+    }
+    cr_assert_geq(counted().graph_launches, THREADS * 20);
+    cr_assert_leq(alive("graph exec"), THREADS);
+    cr_assert_eq(counted().violations, 0);
+    cr_assert_str_eq(warnings, "");
+}

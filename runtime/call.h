@@ -66,6 +66,19 @@ typedef struct Result {
     Storage *storage;
     char *data;
 } Result;
+/* Indices into an axis: what there is to say when one is out of bounds. */
+typedef struct IndexPlace {
+    const char *api;
+    Loc loc;
+    int axis;
+    int64_t size;
+} IndexPlace;
+IndexPlace index_place(const RtNode *node);
+Status index_failed(const IndexPlace *place, const char *which); /* which: "index 7", or NULL; always ST_INDEX */
+
+enum { NO_FAULT_NODE = 0xffffffffu };
+/* ST_INDEX: *fault_node is the node at fault, or NO_FAULT_NODE where fail() was called: an operand was computed wrongly. On a CUDA device
+ * whether an index was out of bounds is known later (runtime/cuda_doubt.c). */
 Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results,
               uint32_t *fault_node);
 

@@ -7,6 +7,7 @@
  *   runtime/cuda_memory.c   the caching allocator, copies through pinned memory
  *   runtime/cuda_launch.c   modules and launches
  *   runtime/cuda_graph.c    launches that come again and again as one
+ *   runtime/cuda_doubt.c    indices out of bounds: known when values are waited for
  */
 #ifndef RUNTIME_CUDA_H
 #define RUNTIME_CUDA_H
@@ -64,6 +65,7 @@ typedef struct CudaStream {
 
 typedef struct CudaBlock CudaBlock;   /* runtime/cuda_memory.c */
 typedef struct CudaGraphs CudaGraphs; /* runtime/cuda_graph.c */
+typedef struct CudaDoubt CudaDoubt;   /* runtime/cuda_doubt.c */
 
 /* Under staging_lock: pinned memory through which copies pass: two halves, each with the event of its last copy. */
 enum { STAGING_BYTES = 4 << 20 };
@@ -80,12 +82,15 @@ typedef struct CudaDevice {
     bool exact;             /* option test_memory */
     CudaTarget target;      /* what code is made for */
     CuContext _Atomic context; /* NULL: not open */
-    pthread_mutex_t lock;   /* of streams and memory */
+    pthread_mutex_t lock;   /* of streams, memory and retired doubts */
     CudaStream *free_streams;
     CudaBlock *pool[SIZE_CLASSES];
     size_t in_use, pooled;  /* bytes */
     pthread_mutex_t staging_lock;
     CudaStaging staging;
+    CudaDoubt *first_doubt, *last_doubt; /* retired, the oldest first */
+    _Atomic int64_t *words; /* pinned, not given to a doubt yet; under the evaluation lock */
+    uint32_t n_words;
     pthread_mutex_t graphs_lock;
     CudaGraphs *graphs;
     Status broken;          /* a sticky error: every later call fails with it */
@@ -136,6 +141,14 @@ typedef struct CudaBatch {
 Status cuda_graph_run(CudaDevice *device, CudaStream *stream, const CudaBatch *batch, bool *done);
 /* These functions go: so do the graphs that launch them. In any thread. */
 void cuda_graph_forget(CudaDevice *device, const CuFunction *functions, uint32_t n);
+
+/* Doubts of the run at hand. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
+Status cuda_doubt_input(const Storage *storage);
+Status cuda_doubt_own(CudaDevice *device, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_doubt_results(CudaDevice *device, CudaStream *stream, CudaDoubt **doubt);
+void cuda_doubt_drop(CudaStream *stream); /* it failed, or has its doubt */
+/* Waits for what this storage's values depend on. ST_INDEX: an index was out of bounds. */
+Status cuda_doubt_settle(const Storage *storage);
 
 /* The device of a storage, and its use on a stream: queued work on `stream` comes after its earlier uses. */
 CudaDevice *cuda_device_of(const Storage *storage);

@@ -167,6 +167,13 @@ static Status hold(CuPointer pointer, size_t bytes)
     return ST_OUT_OF_MEMORY;
 }
 
+static void empty(void)
+{
+    for (size_t i = 0; i < held.n; i++)
+        cuda_free(here, stream, held.at[i].pointer, held.at[i].bytes);
+    held.n = batch.launch.n = batch.bytes.n = 0;
+}
+
 /* Copies an argument block to the batch. */
 static Status add_block(const void *block, size_t bytes, size_t *at)
 {
@@ -274,7 +281,18 @@ Status cuda_run_begin(int device)
 
 Status cuda_run_use(Storage *storage)
 {
+    TRY(cuda_doubt_input(storage));
     return cuda_use(storage, stream);
+}
+
+Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+{
+    return cuda_doubt_own(here, call, nodes, n, word);
+}
+
+Status cuda_run_doubt(CudaDoubt **doubt)
+{
+    return cuda_doubt_results(here, stream, doubt);
 }
 
 Status cuda_run_load(CompiledKernel *kernel, const char *name)
@@ -301,20 +319,14 @@ Status cuda_run_kernel(CompiledKernel *kernel, const char *name, void **args, ui
 Status cuda_run_flush(void)
 {
     Status status = batch.launch.n ? queue_batch() : ST_OK;
-    cuda_run_drop();
+    empty();
     return status;
 }
 
 void cuda_run_drop(void)
 {
-    for (size_t i = 0; i < held.n; i++)
-        cuda_free(here, stream, held.at[i].pointer, held.at[i].bytes);
-    held.n = batch.launch.n = batch.bytes.n = 0;
-}
-
-Status cuda_run_zero(Storage *storage, size_t bytes)
-{
-    return cuda_check(here, cuda.fill_bytes((CuPointer)(uintptr_t)storage->data, 0, bytes, stream->stream), "clearing memory");
+    empty();
+    cuda_doubt_drop(stream);
 }
 
 Status cuda_run_read(const void *from, void *to, size_t bytes)

@@ -244,6 +244,7 @@ Status cuda_storage(int k, size_t bytes, Storage *storage)
 
 void cuda_storage_free(Storage *storage)
 {
+    cuda_doubt_release(storage->doubt);
     if (!cuda_forked())
         cuda_free(cuda_device_of(storage), storage->stream, (CuPointer)(uintptr_t)storage->data, storage->bytes);
 }
@@ -261,6 +262,7 @@ Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t by
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
+    TRY(cuda_doubt_settle(storage));
     return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
 }
 
@@ -277,5 +279,15 @@ Status cuda_storage_wait(Storage *storage)
     CudaDevice *d;
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
     CudaStream *stream = storage->stream;
-    return cuda_check(d, cuda.stream_synchronize(stream->stream), "waiting for the device");
+    TRY(cuda_check(d, cuda.stream_synchronize(stream->stream), "waiting for the device"));
+    return cuda_doubt_settle(storage);
+}
+
+Status cuda_storage_settle(Storage *storage)
+{
+    CudaDevice *d;
+    if (!storage->doubt)
+        return ST_OK;
+    TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
+    return cuda_doubt_settle(storage);
 }

@@ -152,6 +152,11 @@ Status device_wait(Storage *storage)
     return device_is_cuda(storage->device) ? cuda_storage_wait(storage) : ST_OK;
 }
 
+Status device_settle(Storage *storage)
+{
+    return device_is_cuda(storage->device) ? cuda_storage_settle(storage) : ST_OK;
+}
+
 /* --- the public face -------------------------------------------------------------------------------------------------- */
 
 API1(kiln_status, kiln_set_device, const char *, name)

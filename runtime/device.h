@@ -12,7 +12,7 @@
 #define RUNTIME_DEVICE_H
 
 #include "jit/grid.h"
-#include "runtime/tensor.h"
+#include "runtime/call.h"
 
 enum { DEVICE_ANY, DEVICE_CPU, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
 enum { DEVICE_NAME = 16 };
@@ -49,8 +49,10 @@ Status device_read(Storage *storage, const char *from, void *to, size_t bytes);
 Status device_write(Storage *storage, char *to, const void *from, size_t bytes);
 /* Moves fresh host storage to the thread's current device. On failure *storage is released and NULL. */
 Status storage_to_current(Storage **storage);
-/* Waits until what is queued for this storage is done. */
+/* Waits until what is queued for this storage is done. Like device_read, ST_INDEX: an index that its values depend on was out of bounds. */
 Status device_wait(Storage *storage);
+/* Waits only if that is not known yet. */
+Status device_settle(Storage *storage);
 
 /* CUDA's side (runtime/cuda_memory.c). */
 Status cuda_storage(int k, size_t bytes, Storage *storage);
@@ -58,6 +60,7 @@ void cuda_storage_free(Storage *storage);
 Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes);
 Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes);
 Status cuda_storage_wait(Storage *storage);
+Status cuda_storage_settle(Storage *storage);
 Status cuda_usable(int k);
 
 Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes); /* an Assemble of jit/compile.h */
@@ -69,13 +72,19 @@ Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin
  */
 struct CompiledKernel;
 Status cuda_run_begin(int device);
-Status cuda_run_use(Storage *storage); /* what comes next runs after its earlier uses */
+Status cuda_run_use(Storage *storage); /* an input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong */
 Status cuda_run_load(struct CompiledKernel *kernel, const char *name);
 Status cuda_run_scratch(const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
 Status cuda_run_kernel(struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
 Status cuda_run_flush(void);
-void cuda_run_drop(void); /* forgets what was not queued yet */
-Status cuda_run_zero(Storage *storage, size_t bytes); /* bytes > 0; fresh memory */
+void cuda_run_drop(void); /* it failed: forgets what was not queued yet */
+/* Where kernels note the fault numbers that stand for these nodes of the call. */
+Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+/* After cuda_run_flush: why the results may be wrong, with a reference for the caller, or NULL. ST_INDEX: they are (KILN_SYNC=1). */
+struct CudaDoubt;
+Status cuda_run_doubt(struct CudaDoubt **doubt);
+void cuda_doubt_set(Storage *storage, struct CudaDoubt *doubt); /* its values are in this doubt, or none, from now on */
+void cuda_doubt_release(struct CudaDoubt *doubt); /* NULL is allowed */
 Status cuda_run_read(const void *from, void *to, size_t bytes); /* of what is queued; waits */
 Status cuda_run_write(void *to, const void *from, size_t bytes);
 Status cuda_device_target(int k, CudaTarget *target);

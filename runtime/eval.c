@@ -271,17 +271,27 @@ static bool wrong_index(const RtNode *index, int64_t size, char *text, size_t ro
     return false;
 }
 
+IndexPlace index_place(const RtNode *node)
+{
+    return (IndexPlace){node->api ? node->api : op_name((Op)node->op), node->loc, node->attr.axis, node->in[0]->dim[node->attr.axis]};
+}
+
+Status index_failed(const IndexPlace *p, const char *which)
+{
+    char place[320] = "";
+    if (p->loc.file)
+        snprintf(place, sizeof place, " at %s:%d", p->loc.file, p->loc.line);
+    return fail(ST_INDEX, "%s of the %s%s is out of bounds: axis %d has %" PRId64 " elements", which ? which : "an index", p->api, place,
+                p->axis, p->size);
+}
+
 /* Names the function, the axis, and the index where it is at hand. */
 static Status fail_index(const Call *call, uint32_t number)
 {
     const RtNode *node = call->nodes.at[number], *index = given_index(call, node->in[1]);
-    int64_t size = node->in[0]->dim[node->attr.axis];
-    char which[40], place[320] = "";
-    bool known = index && wrong_index(index, size, which, sizeof which);
-    if (node->loc.file)
-        snprintf(place, sizeof place, " at %s:%d", node->loc.file, node->loc.line);
-    return fail(ST_INDEX, "%s of the %s%s is out of bounds: axis %d has %" PRId64 " elements", known ? which : "an index",
-                node->api ? node->api : op_name((Op)node->op), place, node->attr.axis, size);
+    IndexPlace place = index_place(node);
+    char which[40];
+    return index_failed(&place, index && wrong_index(index, place.size, which, sizeof which) ? which : NULL);
 }
 
 /* The outputs are evaluated: their values lie in `results`. */
@@ -296,11 +306,11 @@ static BUF(Result) results;     /* kept between evaluations */
 static Status run(const Program *program, const int64_t *sizes, Call *call)
 {
     const bool *given_up = NULL;
-    uint32_t fault_node = 0;
+    uint32_t fault_node = NO_FAULT_NODE;
     if (!BUF_RESERVE(results, call->outputs.n) || (program->takes_over && !(given_up = call_given_up(call))))
         return ST_OUT_OF_MEMORY;
     Status status = launch(program, sizes, call, given_up, results.at, &fault_node);
-    if (status == ST_INDEX)
+    if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
         return fail_index(call, fault_node);
     TRY(status);
     publish(call, results.at);
@@ -346,7 +356,7 @@ static Status interpret_in_arena(Arena *arena, void *user)
     Ref bad = 0;
     if (status == ST_OK)
         status = interp_run(g, INTERP_NATIVE, options_math(&job->sync->options), in, out, &bad);
-    if (status == ST_INDEX)
+    if (status == ST_INDEX && bad)
         status = fail_index(call, graph_node(g, bad)->origin);
     for (size_t k = 0; k < call->outputs.n && status == ST_OK && !here; k++)
         status = device_write(results.at[k].storage, results.at[k].data, out[k], node_bytes(output_node(call, k)));

@@ -255,6 +255,8 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
 static Status finish_directly(const Traced *traced, kiln_tensor **out, int n_out, Loc loc)
 {
     TRY(eval_nodes(traced->roots, traced->n_roots, "kiln_function_call", loc));
+    for (uint32_t i = 0; i < traced->n_roots && traced->trace.assigned.n; i++)
+        TRY(device_settle(atomic_load(&traced->roots[i]->storage)));
     for (size_t i = 0; i < traced->trace.assigned.n; i++) {
         kiln_tensor *p = traced->trace.assigned.at[i];
         RtNode *before = p->node;

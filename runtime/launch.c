@@ -37,8 +37,8 @@ typedef struct Run {
     const Call *call;
     int device;
     Storage *temps, *shared;
-    Storage *fault_there;       /* CUDA: where kernels leave the fault id */
     int64_t fault;              /* fault id that a kernel left here, 0: none */
+    void *fault_word;           /* where kernels leave it: there, or a CUDA device's word */
 } Run;
 
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
@@ -149,7 +149,7 @@ static void bind_args(Run *run, const ProgStep *step)
         case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
         case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
         case BIND_SHARED: *slot = NULL; break; /* bind_shared */
-        case BIND_FAULT: *slot = run->fault_there ? run->fault_there->data : &run->fault; break;
+        case BIND_FAULT: *slot = run->fault_word; break;
         }
     }
 }
@@ -243,16 +243,30 @@ static Status prepare_takeover(Run *run)
     return ST_OK;
 }
 
-/* The inputs are there before the first launch; indices that may be out of bounds have a place to say so. */
-static Status prepare_cuda(Run *run)
+/* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
+static Status prepare_cuda(Run *run, bool overwrites)
 {
     TRY(cuda_run_begin(run->device));
-    for (size_t i = 0; i < run->call->inputs.n; i++)
-        TRY(cuda_run_use(atomic_load(&input_node(run, (uint32_t)i)->storage)));
-    if (run->p->n_faults == 0)
-        return ST_OK;
-    TRY(storage_new_on(run->device, sizeof run->fault, &run->fault_there));
-    return cuda_run_zero(run->fault_there, sizeof run->fault);
+    for (size_t i = 0; i < run->call->inputs.n; i++) {
+        Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
+        if (overwrites) /* must not turn out to be wrong */
+            TRY(device_settle(storage));
+        TRY(cuda_run_use(storage));
+    }
+    return run->p->n_faults ? cuda_run_faults(run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
+}
+
+/* Queues what was collected. Results that are inputs keep the doubts of those. */
+static Status finish_cuda(const Run *run, const Result *results)
+{
+    struct CudaDoubt *doubt;
+    TRY(cuda_run_flush());
+    TRY(cuda_run_doubt(&doubt));
+    for (uint32_t k = 0; k < run->p->n_outputs; k++)
+        if (run->p->buffers[run->p->outputs[k]].kind != BUFFER_INPUT)
+            cuda_doubt_set(results[k].storage, doubt);
+    cuda_doubt_release(doubt);
+    return ST_OK;
 }
 
 static Status launch_kernel(Run *run, const ProgStep *step)
@@ -351,27 +365,25 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
               uint32_t *fault_node)
 {
     Run run = {.p = program, .sizes = sizes, .call = call, .device = call->device};
+    run.fault_word = &run.fault;
     memset(results, 0, sizeof *results * program->n_outputs);
     Status status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
     if (status == ST_OK && on_cuda(&run))
-        status = prepare_cuda(&run);
+        status = prepare_cuda(&run, given_up != NULL);
     if (status == ST_OK && given_up)
         status = prepare_takeover(&run);
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
         status = launch_step(&run, &program->steps[i]);
     if (on_cuda(&run) && status == ST_OK)
-        status = cuda_run_flush();
-    else if (on_cuda(&run))
+        status = finish_cuda(&run, results);
+    if (on_cuda(&run) && status != ST_OK)
         cuda_run_drop();
-    if (status == ST_OK && run.fault_there)
-        status = device_read(run.fault_there, run.fault_there->data, &run.fault, sizeof run.fault);
     if (status == ST_OK && run.fault) {
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */
     }
     storage_release(run.temps);
     storage_release(run.shared);
-    storage_release(run.fault_there);
     if (status != ST_OK)
         for (uint32_t k = 0; k < program->n_outputs; k++)
             storage_release(results[k].storage);

@@ -52,6 +52,7 @@ static RtNode *node_like(const RtNode *node)
     copy->attr = node->attr;
     copy->scalar = node->scalar;
     copy->loc = node->loc;
+    copy->api = node->api;
     for (uint32_t i = 0; i < node->n_in; i++)
         copy->in[i] = node_retain(node->in[i]);
     if (node->n_facts)
@@ -175,6 +176,8 @@ static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
             t->held[i] += meaning[k] == t->now[t->call.inputs.at[i]];
     }
     Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
+    for (size_t k = 0; k < r->n_fresh && status == ST_OK && t->n_assigned; k++)
+        status = device_settle(atomic_load(&t->fresh[k]->storage)); /* a failure can be undone only now */
     if (status != ST_OK)
         swap_assigned(t, meaning);
     return status;

@@ -608,7 +608,10 @@ KILN_OP(kiln_tril, kiln_tensor *x, int64_t k);
 
 /*
  * Indices are ints of any dtype; negative ones count from the end. One out of bounds is found when
- * values are computed: the sync point returns KILN_BAD_INDEX and names the function.
+ * values are computed: the sync point returns KILN_BAD_INDEX and names the function. On a CUDA
+ * device, where kiln_eval does not wait for the values, that is at the latest the first that does:
+ * kiln_wait, kiln_read, kiln_item, kiln_to... of this tensor or of one computed from it; with
+ * sync=1 it is kiln_eval. A kiln_function that assigns waits, and changes nothing then.
  */
 /* x[..., index, ...] along an axis: the axis is replaced by the axes of `index` (any rank). */
 KILN_OP(kiln_take, kiln_tensor *x, kiln_tensor *index, int axis);
@@ -683,7 +686,7 @@ KILN_SYNC(kiln_wait, kiln_tensor *x);
 /* ---- sync points ---- */
 
 /* Computes x (and everything it needs). On a CUDA device it returns once the work is queued; reading
- * waits for it. */
+ * waits for it, and then tells of an index that was out of bounds (KILN_BAD_INDEX). */
 KILN_SYNC(kiln_eval, kiln_tensor *x);
 /* Computes several together: shared work is done once. */
 KILN_SYNC(kiln_eval_many, kiln_tensor *const *tensors, int n);

@@ -181,7 +181,7 @@ static void group_bounds(const Group *g)
                 kiln_tensor *y = what == 0   ? kiln_take(x, i, 0)
                                  : what == 1 ? kiln_take_along_axis(x, i, 0)
                                              : kiln_scatter(x, i, kiln_neg(i), 0, KILN_SCATTER_SET);
-                kiln_status status = kiln_eval(kiln_add(y, kiln_int(1)));
+                kiln_status status = kiln_wait(kiln_add(y, kiln_int(1)));
                 if (status != KILN_BAD_INDEX)
                     report(&c, modes[mode], "status %d (%s), expected %s", status, kiln_error_message(),
                            kiln_status_name(KILN_BAD_INDEX));

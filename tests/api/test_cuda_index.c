@@ -1,0 +1,262 @@
+/*
+ * Indices out of bounds on a CUDA device (the software driver): nobody waits for them, and who wants a value that depends on one is told.
+ */
+#include "api.h"
+#include "tests/cuda_driver/test_cuda.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+/* A function of the software driver. */
+#define DRIVER(name) ((__typeof__(&name))driver_symbol(#name))
+
+static void *driver_symbol(const char *name)
+{
+    void *library = dlopen(cuda_driver(), RTLD_NOW);
+    cr_assert(library != NULL, "%s", dlerror());
+    void *symbol = dlsym(library, name);
+    cr_assert(symbol != NULL, "%s", name);
+    return symbol;
+}
+
+static char warnings[4096];
+
+static void keep_warnings(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)topic;
+    if (level == 0 && strlen(warnings) + strlen(line) + 2 < sizeof warnings)
+        strcat(strcat(warnings, line), "\n");
+}
+
+/* Skipped, with a word, where the build has no software driver. */
+static bool use_cuda(void)
+{
+    if (!cuda_driver()) {
+        cr_log_warn("no software CUDA driver in this build: nothing was tested");
+        return false;
+    }
+    set_option("libcuda", cuda_driver());
+    set_option("device", "cuda");
+    set_option("strict", "1");
+    kiln_set_log_sink(keep_warnings, NULL);
+    return true;
+}
+
+static test_cuda_counters counted(void)
+{
+    test_cuda_counters n;
+    DRIVER(test_cuda_get_counters)(&n);
+    return n;
+}
+
+/* x[index], evaluated: queued, and nobody waited. */
+static kiln_tensor *taken(kiln_tensor *x, int64_t index)
+{
+    kiln_tensor *y = kiln_take(x, I64(KILN_SHAPE(2), 0, index), 0);
+    uint64_t before = counted().synchronizations;
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(counted().synchronizations, before, "an evaluation waited");
+    return y;
+}
+
+/* Evaluated; what is wrong may be known already. */
+static bool queued(kiln_tensor *x)
+{
+    kiln_status status = kiln_eval(x);
+    cr_assert(status == KILN_OK || status == KILN_BAD_INDEX, "%s", kiln_error_message());
+    kiln_clear_error();
+    return status == KILN_OK;
+}
+
+static void expect_bad(int line, kiln_status status, const char *api)
+{
+    cr_assert(status == KILN_BAD_INDEX, "line %d: %s: %s", line, kiln_status_name(status), kiln_error_message());
+    const char *texts[] = {api, "of the kiln_take at ", "test_cuda_index.c:", "is out of bounds: axis 0 has 3 elements"};
+    for (int i = 0; i < 4; i++)
+        cr_assert(strstr(kiln_error_message(), texts[i]), "line %d: \"%s\" is not in: %s", line, texts[i], kiln_error_message());
+    kiln_clear_error();
+}
+#define EXPECT_BAD(status, api) expect_bad(__LINE__, (status), (api))
+
+Test(cuda_index, whoever_waits_is_told)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *good = taken(x, 2), *bad = taken(x, 3), *worse = taken(x, -4);
+    float data[2] = {7, 7};
+    EXPECT_BAD(kiln_wait(bad), "kiln_wait");
+    EXPECT_BAD(kiln_wait(bad), "kiln_wait"); /* each time */
+    EXPECT_BAD(kiln_read(worse, KILN_F32, data, sizeof data), "kiln_read");
+    cr_assert(data[0] == 7 && data[1] == 7); /* nothing was written */
+    cr_assert(kiln_to(worse, "cpu") == NULL && kiln_error_status() == KILN_BAD_INDEX);
+    kiln_clear_error();
+    EXPECT(good, KILN_F32, KILN_SHAPE(2), 0, 1, 3); /* the others do not care */
+    EXPECT(kiln_mul(good, kiln_scalar(2)), KILN_F32, KILN_SHAPE(2), 0, 2, 6);
+    EXPECT(x, KILN_F32, KILN_SHAPE(3), 0, 1, 2, 3);
+}
+
+Test(cuda_index, what_is_computed_from_it_is_wrong_too)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *bad = taken(x, 3), *good = taken(x, 1);
+    kiln_tensor *sum = kiln_add(bad, good), *next = kiln_exp(sum), *both[2] = {kiln_mul(bad, kiln_scalar(3)), kiln_mul(good, kiln_scalar(3))};
+    queued(sum);
+    queued(next);
+    double value;
+    EXPECT_BAD(kiln_item(kiln_sum(next), &value), "kiln_item");
+    EXPECT_BAD(kiln_wait(sum), "kiln_wait");
+    EXPECT_BAD(kiln_eval_many(both, 2), "kiln_eval_many"); /* known by now: at once */
+    EXPECT(kiln_mul(good, kiln_scalar(4)), KILN_F32, KILN_SHAPE(2), 0, 4, 8);
+    kiln_tensor *again = taken(good, 1); /* an operand that was in doubt */
+    EXPECT(again, KILN_F32, KILN_SHAPE(2), 0, 1, 2);
+}
+
+Test(cuda_index, sync_finds_it_at_once)
+{
+    if (!use_cuda())
+        return;
+    set_option("sync", "1");
+    EXPECT_BAD(kiln_eval(kiln_take(F32(KILN_SHAPE(3), 1, 2, 3), I64(KILN_SHAPE(1), 3), 0)), "kiln_eval");
+}
+
+Test(cuda_index, in_interp_mode_at_once)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *bad = taken(x, 3);
+    set_option("mode", "interp");
+    cr_assert(kiln_eval(kiln_neg(bad)) == KILN_BAD_INDEX, "%s", kiln_error_message());
+}
+
+/* An error that nobody asked about is a warning, once the memory behind it is used again. */
+Test(cuda_index, what_nobody_reads_is_warned_about)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
+    kiln_scope *scope = kiln_scope_begin();
+    (void)taken(x, 3);
+    kiln_scope_end(scope);
+    scope = kiln_scope_begin();
+    EXPECT_BAD(kiln_wait(taken(x, 4)), "kiln_wait"); /* told: no warning */
+    kiln_scope_end(scope);
+    for (int i = 0; i < 4; i++) {
+        scope = kiln_scope_begin();
+        cr_assert(kiln_wait(taken(x, 1)) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    char *at = strstr(warnings, "an index of the kiln_take at ");
+    cr_assert(at && strstr(at, "nobody read what was computed with it"), "%s", warnings);
+    cr_assert(!strstr(at + 1, "an index of"), "told again: %s", warnings);
+}
+
+/* Hundreds of look-ups, each of the one before: the host does not run ahead without end, and the first error is found through all. */
+Test(cuda_index, chains_are_bounded)
+{
+    if (!use_cuda())
+        return;
+    for (int round = 0; round < 2; round++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *y = F32(KILN_SHAPE(3), 1, 2, 3);
+        for (int i = 0; i < 300; i++) {
+            kiln_tensor *index = I64(KILN_SHAPE(3), 2, 1, round && i == 250 ? 3 : 0);
+            y = kiln_take(y, index, 0);
+            if (!queued(y))
+                cr_assert(round && i > 250, "%d", i);
+        }
+        if (round)
+            EXPECT_BAD(kiln_wait(y), "kiln_wait");
+        else
+            EXPECT(y, KILN_F32, KILN_SHAPE(3), 0, 1, 2, 3);
+        kiln_scope_end(scope);
+    }
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *sum = x;
+    kiln_tensor *all[40];
+    for (int i = 0; i < 40; i++) /* one that has many in doubt behind it */
+        all[i] = taken(kiln_take(x, I64(KILN_SHAPE(3), 0, 1, 2), 0), i == 39 ? 3 : 2);
+    for (int i = 0; i < 40; i++)
+        sum = kiln_add(kiln_sum(all[i]), sum);
+    EXPECT_BAD(kiln_wait(sum), "kiln_wait");
+}
+
+static void look_up(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *state = user;
+    out[0] = kiln_take(in[0], in[1], 0);
+    cr_assert(kiln_assign(state, kiln_add(state, kiln_sum(out[0]))) == KILN_OK);
+}
+
+/* A failed call of a function leaves what it assigns as it was: it waits to know. */
+Test(cuda_index, functions_that_assign_wait)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *state = kiln_retain(F32(KILN_SHAPE(), 100)), *x = F32(KILN_SHAPE(3), 1, 2, 3), *out[1];
+    kiln_function *f = kiln_function_new(look_up, 2, 1, state);
+    double want = 100, value;
+    for (int i = 0; i < 8; i++) {
+        kiln_tensor *in[2] = {x, I64(KILN_SHAPE(1), i % 3 == 1 ? 3 : 2)};
+        kiln_status status = kiln_function_call(f, in, out);
+        if (i % 3 == 1)
+            EXPECT_BAD(status, "kiln_function_call");
+        else
+            cr_assert(status == KILN_OK, "%s", kiln_error_message());
+        want += i % 3 == 1 ? 0 : 3;
+        cr_assert(kiln_item(state, &value) == KILN_OK && value == want, "%d: %g, not %g", i, value, want);
+    }
+    kiln_function_free(f);
+    kiln_release(state);
+}
+
+/* Nothing is overwritten by what may turn out to be wrong. */
+Test(cuda_index, in_place_updates_wait)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *p = kiln_retain(F32(KILN_SHAPE(2), 10, 20)), *x = F32(KILN_SHAPE(3), 1, 2, 3);
+    cr_assert(kiln_wait(p) == KILN_OK);
+    for (int i = 0; i < 4; i++) {
+        kiln_tensor *delta = taken(x, i == 3 ? 3 : 1);
+        cr_assert(kiln_assign(p, kiln_add(p, delta)) == KILN_OK);
+        if (i == 3)
+            EXPECT_BAD(kiln_wait(p), "kiln_wait");
+        else
+            EXPECT(p, KILN_F32, KILN_SHAPE(2), 0, 11 + i, 22 + 2 * i);
+    }
+    kiln_release(p);
+}
+
+static void *look_ups(void *user)
+{
+    kiln_tensor *x = user;
+    bool fine = true;
+    for (int i = 0; i < 30 && fine; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *y = kiln_take(x, I64(KILN_SHAPE(1), i % 5), 0);
+        float value = 0;
+        fine = kiln_eval(y) == KILN_OK;
+        kiln_status status = kiln_read(kiln_add(y, kiln_scalar(1)), KILN_F32, &value, sizeof value);
+        fine = fine && (i % 5 < 3 ? status == KILN_OK && value == (float)(i % 5 + 2) : status == KILN_BAD_INDEX);
+        kiln_clear_error();
+        kiln_scope_end(scope);
+    }
+    kiln_release(x);
+    return fine ? x : NULL;
+}
+
+Test(cuda_index, threads)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
+    pthread_t thread[4];
+    for (int t = 0; t < 4; t++)
+        cr_assert(pthread_create(&thread[t], NULL, look_ups, kiln_retain(x)) == 0);
+    for (int t = 0; t < 4; t++) {
+        void *result;
+        pthread_join(thread[t], &result);
+        cr_assert(result != NULL, "thread %d", t);
+    }
+    cr_assert_str_eq(warnings, "");
+}

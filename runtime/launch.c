@@ -243,13 +243,22 @@ static Status prepare_takeover(Run *run)
     return ST_OK;
 }
 
+/* Does some output take over an input's storage? */
+static bool overwrites(const Program *p, const bool *given_up)
+{
+    for (uint32_t i = 0; i < p->n_buffers && given_up; i++)
+        if (p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && given_up[p->buffers[i].alias_input])
+            return true;
+    return false;
+}
+
 /* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
-static Status prepare_cuda(Run *run, bool overwrites)
+static Status prepare_cuda(Run *run, bool certain)
 {
     TRY(cuda_run_begin(run->device));
     for (size_t i = 0; i < run->call->inputs.n; i++) {
         Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
-        if (overwrites) /* must not turn out to be wrong */
+        if (certain)
             TRY(device_settle(storage));
         TRY(cuda_run_use(storage));
     }
@@ -369,7 +378,7 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
     memset(results, 0, sizeof *results * program->n_outputs);
     Status status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
     if (status == ST_OK && on_cuda(&run))
-        status = prepare_cuda(&run, given_up != NULL);
+        status = prepare_cuda(&run, overwrites(program, given_up)); /* nothing is lost to what turns out to be wrong */
     if (status == ST_OK && given_up)
         status = prepare_takeover(&run);
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)

@@ -33,7 +33,8 @@ static inline void begin_mode(int mode)
     static const char *const modes[] = {"jit", "eager", "interp", "jit"};
     set_option("mode", modes[mode]);
     if (mode == 3) {
-        set_option("test_memory", "exact");
+        if (strstr(cuda_driver(), "kiln_test_cuda")) /* which sees an access past the end of a buffer then; a device has the pool */
+            set_option("test_memory", "exact");
         set_option("libcuda", cuda_driver());
         set_option("device", "cuda");
     }

@@ -175,6 +175,37 @@ Test(cuda, out_of_memory_empties_the_pool_and_says_how_things_stand)
     EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
 }
 
+Test(cuda, test_memory_exact_is_exact_and_never_used_again)
+{
+    if (no_driver())
+        return;
+    use_cuda("memory=16M");
+    set_option("test_memory", "exact");
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
+    test_cuda_counters before, after;
+    for (int i = 0; i < 3; i++) {
+        DRIVER(test_cuda_get_counters)(&before);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *y = kiln_add(x, kiln_scalar(i));
+        cr_assert(kiln_wait(y) == KILN_OK, "%s", kiln_error_message());
+        DRIVER(test_cuda_get_counters)(&after);
+        cr_assert_eq(after.bytes_live - before.bytes_live, 12);
+        cr_assert_eq(after.allocations - before.allocations, 1);
+        kiln_scope_end(scope);
+        cr_assert(kiln_wait(x) == KILN_OK, "%s", kiln_error_message());
+        DRIVER(test_cuda_get_counters)(&after);
+        cr_assert_eq(after.bytes_live, before.bytes_live);
+    }
+    for (int i = 0; i < 20; i++) { /* 4 MB each: what is freed in order of the stream is free in time */
+        kiln_scope *scope = kiln_scope_begin();
+        cr_assert(kiln_eval(kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(1000000)), kiln_scalar(1))) == KILN_OK, "%d: %s", i,
+                  kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    kiln_tensor *large = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(5000000)), kiln_scalar(1));
+    expect_status(kiln_eval(large), KILN_OUT_OF_MEMORY, "cuda:0 is out of memory: 20000000 bytes requested");
+}
+
 Test(cuda, a_sticky_error_is_told_from_then_on)
 {
     if (no_driver())

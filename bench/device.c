@@ -284,6 +284,16 @@ static int warm_up(Run *run)
     return calls < 1 ? 1 : calls > MAX_BATCH ? MAX_BATCH : (int)calls;
 }
 
+/* Seconds per call, the median of the rounds. */
+static double seconds_anew(Run *run, int rounds)
+{
+    double time[MAX_ROUNDS];
+    int calls = warm_up(run);
+    for (int r = 0; r < rounds; r++)
+        time[r] = batch(run, calls);
+    return median(time, rounds);
+}
+
 static int sets_for(size_t bytes)
 {
     if (small >= 3)
@@ -324,7 +334,7 @@ static void workload_part(const Measured *m)
         give_up("run", "it did not compile: the interpreter computed it (KILN_STRICT=1 says why)");
 
     int calls = warm_up(&run), rounds = small >= 3 ? 2 : small ? 5 : ROUNDS;
-    double time[MAX_ROUNDS], called[MAX_ROUNDS], of_copy[MAX_ROUNDS], copied[MAX_ROUNDS];
+    double time[MAX_ROUNDS], of_copy[MAX_ROUNDS], copied[MAX_ROUNDS];
     (void)yardstick_copy(copy_bytes, 2);
     for (int r = 0; r < rounds; r++) {
         time[r] = batch(&run, calls);
@@ -333,16 +343,21 @@ static void workload_part(const Measured *m)
     }
     double seconds = median(time, rounds), error = error_of(m, run.last_set, run.in[run.last_set], run.last);
 
+    double without_graphs = NAN;
+    if (kernels > 1 && kiln_set_option("cuda_graphs", "0") == KILN_OK) {
+        without_graphs = seconds_anew(&run, rounds);
+        must(kiln_set_option("cuda_graphs", "1"), "option");
+    }
     run.function = kiln_function_new(body, w->n_inputs, 1, (void *)w);
-    warm_up(&run);
-    for (int r = 0; r < rounds; r++)
-        called[r] = batch(&run, calls);
+    double called = seconds_anew(&run, rounds);
     double function_error = error_of(m, run.last_set, run.in[run.last_set], run.last);
     error = error >= function_error ? error : function_error; /* the larger; NaN of either stays */
 
     bool full = small == 0, h200 = strstr(facts.name, "H200") != NULL;
     row("time", "kiln", 1e6 * seconds, "us", full && h200 ? m->aim_us : 0, false, ROW_OK, "");
-    figure("time through kiln_function", 1e6 * median(called, rounds), "us");
+    figure("time through kiln_function", 1e6 * called, "us");
+    if (without_graphs > 0)
+        figure("time without CUDA graphs", 1e6 * without_graphs, "us");
     figure("bandwidth", 1e-9 * (double)bytes / seconds, "GB/s");
     row("of copy", "kiln", median(of_copy, rounds), "", full ? m->aim_copy : 0, true, ROW_OK, "");
     row("copy by the driver", "driver", 1e-9 * median(copied, rounds), "GB/s", 0, true,

@@ -200,7 +200,7 @@ static double error_of(const Measured *m, int set, kiln_tensor **in, kiln_tensor
     float *got = host_copy(result_);
     int64_t rows = host[0].rows, columns = w->sums ? 1 : kiln_numel(result_) / rows;
     double flops = w->input[1].rank == 2 ? 4.0 * (double)(host[1].rows * host[1].columns) : (double)columns;
-    int64_t most = (int64_t)(2e8 / flops), step = w->sums || rows <= most ? 1 : rows / most;
+    int64_t most = (int64_t)(1e9 / flops), step = w->sums || rows <= most ? 1 : rows / most;
     double worst = 0, scale = 0, sum = 0, *want = calloc((size_t)columns, sizeof *want);
     if (!want)
         give_up("check", "no memory on the host");

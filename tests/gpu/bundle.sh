@@ -61,7 +61,7 @@ done
 n=$("$json" results <"$work/all/results.json") || fail "no JSON"
 rows=$(sed -n 's/^ *{"name": "\([^"]*\)".*/\1/p' "$work/all/results.json")
 [ "$(echo "$rows" | wc -l)" -eq "$n" ] || fail "$n results, but $(echo "$rows" | wc -l) names"
-for workload in copy a b e softmax layer_norm c_f32 c_bf16 c_f16 g_f32 g_bf16 g_f16; do
+for workload in copy a b e softmax layer_norm c_f32 c_tf32 c_bf16 c_f16 g_f32 g_tf32 g_bf16 g_f16; do
     for what in time "time through kiln_function" bandwidth "of copy" kernels error; do
         echo "$rows" | grep -qxF "$workload: $what" || fail "no row for $workload: $what"
     done

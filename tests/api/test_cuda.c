@@ -428,6 +428,76 @@ Test(cuda, tensor_cores_give_a_row_the_same_bits_in_every_program)
     }
 }
 
+static kiln_tensor *whole_numbers(kiln_dtype dtype, kiln_shape shape)
+{
+    static float data[4096];
+    for (int i = 0; i < 4096; i++)
+        data[i] = (float)(i * 37 % 19 - 9);
+    return kiln_cast(kiln_from(KILN_F32, shape, data), dtype);
+}
+
+enum { VIEWS = 12 };
+
+/* Products of views; every sum is a whole number below 2^24, so their order does not show. */
+static kiln_tensor *product_of_views(kiln_dtype t, int which)
+{
+    kiln_tensor *a = whole_numbers(t, KILN_SHAPE(24, 40)), *b = whole_numbers(t, KILN_SHAPE(40, 32));
+    kiln_tensor *zero = kiln_int(0), *batch = whole_numbers(t, KILN_SHAPE(3, 24, 40));
+    switch (which) {
+    case 0:
+        return kiln_matmul(kiln_flip(a, KILN_AXES(1)), b);
+    case 1:
+        return kiln_matmul(kiln_pad(a, 2, (kiln_padding[]){{1, 2}, {0, 7}}, zero), kiln_pad(b, 1, (kiln_padding[]){{3, 4}}, zero));
+    case 2:
+        return kiln_matmul(kiln_slice_axis(a, 1, 1, 40, 3), kiln_slice_axis(b, 0, 2, 15, 1));
+    case 3:
+        return kiln_matmul(kiln_take(a, kiln_from(KILN_I32, KILN_SHAPE(5), (int32_t[]){7, -1, 0, 7, 3}), 0), b);
+    case 4:
+        return kiln_matmul(kiln_concat((kiln_tensor *[]){a, kiln_mul(a, a)}, 2, 0), b);
+    case 5:
+        return kiln_matmul(batch, b);
+    case 6:
+        return kiln_matmul(kiln_permute(batch, KILN_AXES(1, 0, 2)), b);
+    case 7:
+        return kiln_matmul(kiln_tril(kiln_matmul(a, kiln_transpose(a)), 0), a);
+    case 8:
+        return kiln_matmul(kiln_slice_axis(a, 0, 3, 4, 1), b); /* one row */
+    case 9:
+        return kiln_matmul(a, kiln_slice_axis(b, 1, 5, 6, 1)); /* one column */
+    case 10:
+        return kiln_matmul(kiln_transpose(b), kiln_transpose(a));
+    default:
+        return kiln_add(kiln_relu(kiln_matmul(kiln_cast(a, KILN_F32), kiln_cast(b, KILN_F32))), kiln_cast(kiln_flip(kiln_slice_axis(b, 0, 0, 24, 1), KILN_AXES(0)), KILN_F32));
+    }
+}
+
+Test(cuda, tensor_cores_take_views)
+{
+    static const kiln_dtype types[] = {KILN_BF16, KILN_F16, KILN_F32};
+    static float want[4096], got[4096];
+    if (no_driver())
+        return;
+    use_cuda("rough=on");
+    set_option("tf32", "1");
+    for (int i = 0; i < VIEWS * 3; i++)
+        for (int interp = 1; interp >= 0; interp--) {
+            set_option("mode", interp ? "interp" : "jit");
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_tensor *r = product_of_views(types[i % 3], i / 3);
+            int64_t n = kiln_numel(r);
+            cr_assert(r && n <= 4096 && kiln_eval(r) == KILN_OK, "%s", kiln_error_message()); /* rounded to its dtype */
+            cr_assert(kiln_read(kiln_cast(r, KILN_F32), KILN_F32, interp ? want : got, (size_t)n * sizeof *got) == KILN_OK, "%s",
+                      kiln_error_message());
+            for (int64_t x = 0; x < n && !interp; x++)
+                cr_assert(got[x] == want[x] || (isnan(got[x]) && isnan(want[x])), "view %d of %s: element %d is %g, not %g", i / 3,
+                          kiln_dtype_name(types[i % 3]), (int)x, (double)got[x], (double)want[x]);
+            kiln_scope_end(scope);
+        }
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert(stats.fallbacks == 0);
+}
+
 Test(cuda, modules_go_with_their_programs)
 {
     if (no_driver())

@@ -40,6 +40,7 @@ typedef struct Case {
     int hints;                   /* 0: the sizes; else all are this much */
     bool a_transposed, b_transposed, b_shared, fixed, epilogue;
     Prologue prologue;
+    const CudaTarget *target; /* NULL: ampere */
 } Case;
 
 enum { A, B, OUT, SIZES, BIAS = SIZES + 4, REST, ARGS };
@@ -236,7 +237,7 @@ static void check(Case c)
             DType t = (DType)k->args.at[a].dtype;
             in[a] = (CheckArg){.data = filled(t, n[a], false), .bytes = n[a] * dtype_bytes(t)};
         }
-    EmittedPtx p = emit_for(k, &ampere, MATH_FAST, true, what);
+    EmittedPtx p = emit_for(k, c.target ? c.target : &ampere, MATH_FAST, true, what);
     bool empty = c.fixed && (!n[OUT] || !c.k); /* LLVM knows, and leaves nothing to do */
     cr_assert(empty || strstr(p.ptx, "mma.sync"), "%s: no tensor cores\n%s", what, p.ptx);
     if (driver_there()) {
@@ -331,6 +332,23 @@ Test(ptx_mma, widened_factors)
                      .k = 48,
                      .prologue = WIDENED,
                      .b_transposed = i >> 2 & 1});
+}
+
+/* sm_75 has instructions over 8 k only, and no cp.async. */
+Test(ptx_mma, older_devices)
+{
+    for (int i = 0; i < 16; i++)
+        check((Case){.t = DT_F16,
+                     .out = i & 1 ? DT_F16 : DT_F32,
+                     .batch = 1 + (i & 1),
+                     .m = i & 2 ? 64 : 33,
+                     .n = i & 2 ? 72 : 17,
+                     .k = i & 2 ? 80 : 21,
+                     .a_transposed = i >> 2 & 1,
+                     .b_transposed = i >> 3 & 1,
+                     .hints = i & 4 ? 4096 : 0,
+                     .epilogue = i & 1,
+                     .target = &turing});
 }
 
 Test(ptx_mma, empty)

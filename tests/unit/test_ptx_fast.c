@@ -226,7 +226,7 @@ Test(ptx_fast, only_in_fast_mode)
 {
     static const DType types[] = {DT_F32, DT_F16, DT_BF16, DT_F64};
     static const CudaTarget targets[] = {
-        {75, 65, 75, false}, {80, 74, 80, false}, {90, 80, 90, true}};
+        {.sm = 75, .ptx = 65}, {.sm = 80, .ptx = 74}, {.sm = 90, .ptx = 80, .arch = true}};
     for (size_t i = 0; i < OPS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
             for (size_t g = 0; g < sizeof targets / sizeof *targets; g++) {

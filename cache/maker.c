@@ -51,6 +51,8 @@ static void add_target(const CudaTarget *cuda, Str *out)
     add(out, "device", text);
     snprintf(text, sizeof text, "%d", cuda->driver);
     add(out, "driver", text);
+    snprintf(text, sizeof text, "%d x %d", cuda->multiprocessors, cuda->threads);
+    add(out, "threads", text);
 }
 
 bool maker_text(const JitOptions *options, Str *out)

@@ -47,7 +47,8 @@ static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out
 {
     const CudaTarget *cuda = &options->target;
     if (cuda->sm)
-        str_printf(out, "sm_%d%s ptx %d device %d\n", cuda->sm, cuda->arch ? "a" : "", cuda->ptx, cuda->device);
+        str_printf(out, "sm_%d%s ptx %d device %d threads %d x %d\n", cuda->sm, cuda->arch ? "a" : "", cuda->ptx, cuda->device,
+                   cuda->multiprocessors, cuda->threads);
     else
         str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
     for (int id = 0; id < OPT_COUNT; id++)

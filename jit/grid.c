@@ -9,8 +9,8 @@
 
 /* What LLVM 19 knows. Later devices run PTX of the last one, later drivers take PTX of the last version. */
 static const struct {
-    int sm, least_ptx;
-} sms[] = {{75, 63}, {80, 70}, {86, 71}, {87, 74}, {89, 78}, {90, 78}};
+    int sm, least_ptx, multiprocessors, threads;
+} sms[] = {{75, 63, 40, 1024}, {80, 70, 108, 2048}, {86, 71, 84, 1536}, {87, 74, 16, 1536}, {89, 78, 142, 1536}, {90, 78, 132, 2048}};
 static const int ptx_versions[] = {63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78, 80, 81, 82, 83, 84, 85};
 enum { N_SMS = sizeof sms / sizeof *sms, N_PTX = sizeof ptx_versions / sizeof *ptx_versions };
 enum { ARCH_SM = 90, ARCH_PTX = 80 }; /* sm_90a */
@@ -24,6 +24,24 @@ bool cuda_target_known(const CudaTarget *t)
         sm |= sms[i].sm == t->sm && t->ptx >= sms[i].least_ptx;
     return ptx && sm && (!t->arch || (t->sm == ARCH_SM && t->ptx >= ARCH_PTX));
 }
+
+int64_t cuda_multiprocessors(const CudaTarget *t)
+{
+    int usual = 1;
+    for (size_t i = 0; i < N_SMS; i++)
+        usual = sms[i].sm == t->sm ? sms[i].multiprocessors : usual;
+    return t->multiprocessors > 0 ? t->multiprocessors : usual;
+}
+
+int64_t cuda_room(const CudaTarget *t)
+{
+    int usual = 1024;
+    for (size_t i = 0; i < N_SMS; i++)
+        usual = sms[i].sm == t->sm ? sms[i].threads : usual;
+    return cuda_multiprocessors(t) * (t->threads > 0 ? t->threads : usual);
+}
+
+int64_t cuda_busy(const CudaTarget *t) { return cuda_room(t) / 4; }
 
 Status cuda_target(int major, int minor, int driver, CudaTarget *out)
 {

@@ -23,17 +23,21 @@ enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 40
 
 /* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a).
  * device: the compute capability of the device itself, which machine code is made for (100 for 10.0), by the assembler of a driver of
- * version `driver` (12040 for 12.4): PTX does not depend on that. */
+ * version `driver` (12040 for 12.4): PTX does not depend on that.
+ * multiprocessors and threads (that one of them holds at most): what loops are cut for; 0: those of a usual device of that sm. */
 typedef struct CudaTarget {
     int sm, ptx, device;
     bool arch;
-    int driver;
+    int driver, multiprocessors, threads;
 } CudaTarget;
 
 /* The target for a device of compute capability major.minor under a driver of version `driver` (12040 for CUDA 12.4): the
  * newest that both LLVM and the driver know. ST_UNSUPPORTED: older than sm_75, or a driver older than CUDA 10.0. */
 Status cuda_target(int major, int minor, int driver, CudaTarget *out);
 bool cuda_target_known(const CudaTarget *t);
+int64_t cuda_multiprocessors(const CudaTarget *t);
+int64_t cuda_room(const CudaTarget *t); /* threads that the whole device holds at once */
+int64_t cuda_busy(const CudaTarget *t); /* threads that keep its memory busy with a few accesses each: a quarter of them */
 
 typedef enum GridOp { GRID_CONST, GRID_ARG, GRID_SMS, GRID_ADD, GRID_MUL, GRID_CEIL_DIV, GRID_MIN, GRID_MAX } GridOp;
 

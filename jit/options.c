@@ -317,7 +317,6 @@ void options_snapshot(JitOptions *out)
     for (int id = 0; id < OPT_COUNT; id++)
         out->value[id] = option_int((OptionId)id);
     out->target = (CudaTarget){0};
-    out->target = (CudaTarget){0};
 }
 
 const char *option_name(OptionId id)

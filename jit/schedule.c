@@ -1,17 +1,30 @@
 /*
  * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into
  * tasks, what is kept between stages, and what a point costs. Chosen from hints; never changes a
- * result.
+ * result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
+ * of them shorter, to keep all of it at work.
  */
 #include "jit/fuse.h"
 
 #include "ir/scalar.h"
 
-enum {
-    FEW_TASKS = 64,              /* fewer rows than this do not keep the threads busy */
-    LONG_ROW = 4 * REDUCE_BLOCK, /* a row worth cutting */
-    SAVE_BYTES = 256 * 1024      /* scratch for saved rows */
-};
+enum { SAVE_BYTES = 256 * 1024 }; /* scratch for saved rows */
+
+typedef struct Room {
+    double few;      /* fewer rows than this do not keep the device busy */
+    double few_once; /* the same for kernels of one stage, which cost no further launch when they are cut */
+    double long_row; /* a row worth cutting */
+    bool cuts_any;   /* of rows that may be of any length, those of kernels of several stages are cut too */
+} Room;
+
+static Room room_of(const CudaTarget *t)
+{
+    if (!t->sm)
+        return (Room){.few = 64, .few_once = 64, .long_row = 4 * REDUCE_BLOCK, .cuts_any = true};
+    double n = (double)cuda_multiprocessors(t);
+    return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK};
+}
+
 #define OP_NS 0.03
 #define COSTLY_NS 0.5
 #define BYTE_NS 0.04
@@ -74,21 +87,24 @@ static void choose_lanes(Kernel *k, uint32_t r_mask)
         k->vec_axis = along_x > along_r ? last_x : last_r;
 }
 
-static void choose_split(Kernel *k, uint32_t r_mask)
+static void choose_split(Kernel *k, uint32_t r_mask, Room room)
 {
     bool reduces = false, ordered = k->form == FORM_CONTRACT;
     for (VRef v = 0; v < k->inst.n; v++) {
         reduces |= k->inst.at[v].kind == KI_REDUCE;
         ordered |= k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER;
     }
-    uint32_t all = (1u << k->axes.n) - 1;
+    uint32_t all = (1u << k->axes.n) - 1, stages;
     double rows = level_points(k, all & ~r_mask), length = level_points(k, r_mask);
     bool open = false; /* may a row be of any length? */
     for (uint32_t a = 0; a < k->axes.n; a++) {
         int64_t fixed;
         open |= r_mask >> a & 1 && !kidx_is_const(k, k->axes.at[a].size, &fixed);
     }
-    k->split = reduces && !ordered && rows < FEW_TASKS && (open || length >= LONG_ROW);
+    kernel_analyse(k, k->arena, &stages);
+    bool few = rows < (stages == 1 ? room.few_once : room.few);
+    bool far = length >= room.long_row || (open && (stages == 1 || room.cuts_any));
+    k->split = reduces && !ordered && few && far;
 }
 
 static bool costly(const KInst *inst)
@@ -149,7 +165,7 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
     return cost;
 }
 
-void schedule_kernel(Kernel *k)
+void schedule_kernel(Kernel *k, const CudaTarget *target)
 {
     uint32_t r_mask = 0;
     for (uint32_t a = 0; a < k->axes.n; a++)
@@ -157,7 +173,7 @@ void schedule_kernel(Kernel *k)
             r_mask |= 1u << a;
     choose_lanes(k, r_mask);
     if (r_mask) {
-        choose_split(k, r_mask);
+        choose_split(k, r_mask, room_of(target));
         choose_saved(k, r_mask);
     }
     k->cost = point_cost(k, r_mask);

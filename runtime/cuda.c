@@ -27,6 +27,7 @@ enum { /* the driver's numbers */
     CU_OUT_OF_RESOURCES = 701,
     CU_LAST_STICKY = 719,
     ATTRIBUTE_MULTIPROCESSORS = 16,
+    ATTRIBUTE_THREADS = 39, /* of a multiprocessor */
     ATTRIBUTE_MAJOR = 75,
     ATTRIBUTE_MINOR = 76,
     ATTRIBUTE_SHARED_OPT_IN = 97,
@@ -189,6 +190,8 @@ static Status open_device(int k, CudaDevice *d)
     TRY(attribute(d, handle, ATTRIBUTE_MULTIPROCESSORS, &d->multiprocessors));
     TRY(attribute(d, handle, ATTRIBUTE_SHARED_OPT_IN, &d->shared_bytes));
     Status status = cuda_target(major, minor, driver_version, &d->target);
+    d->target.multiprocessors = d->multiprocessors;
+    TRY(attribute(d, handle, ATTRIBUTE_THREADS, &d->target.threads));
     if (status != ST_OK)
         return fail(status, "cuda:%d (%s): %s; use the device \"cpu\"", k, d->name, fail_message());
     d->exact = option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT && cuda.alloc_ordered && cuda.free_ordered;

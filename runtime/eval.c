@@ -146,11 +146,12 @@ bool eval_busy(void) { return busy; }
 /* The options that change code and the target open the structure, so they are part of the key. */
 static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const JitOptions *options, ServeCall *take, void *user)
 {
-    int64_t keyed[OPT_COUNT + 1];
+    int64_t keyed[OPT_COUNT + 2];
     size_t count = 0;
     CudaTarget target;
     TRY(device_target(device, &target));
     keyed[count++] = (int64_t)target.sm << 32 | target.device << 16 | target.ptx << 1 | target.arch;
+    keyed[count++] = (int64_t)target.multiprocessors << 32 | target.threads;
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = options->value[id];

@@ -9,7 +9,16 @@
  */
 #include "jit/llvm/cuda.h"
 
-enum { LIGHT_OPS = 48, BLOCKS_PER_SM = 32 }; /* a body of at most LIGHT_OPS ops is unrolled */
+enum { BLOCKS_PER_SM = 32 };
+
+/* Two tiles of a light body at once, where there are threads enough all the same. */
+static int unroll_of(Emit *e)
+{
+    double points = 1;
+    for (uint32_t a = 0; a < e->n_x; a++)
+        points *= (double)e->k->axes.at[a].hint;
+    return e->lanes > 1 && plan_ops(e) <= CUDA_LIGHT_OPS && points >= 2.0 * e->lanes * (double)cuda_busy(e->cuda) ? 2 : 1;
+}
 
 static LV points_of(Emit *e)
 {
@@ -107,7 +116,7 @@ static LV tiles_guard(Emit *e)
 void emit_each(Emit *e)
 {
     GridPhase *phase;
-    int unroll = e->lanes > 1 && plan_ops(e) <= LIGHT_OPS ? 2 : 1;
+    int unroll = unroll_of(e);
     cuda_entry(e, "", EACH_THREADS, 0, &phase);
     e->inner = LV_ROW;
     phase->points = cuda_product(e, 0, e->n_x);

@@ -234,7 +234,9 @@ static void plan_each(Emit *e)
 
 /* ---- reductions ---- */
 
-enum { ROW_THREADS = 256, SMALL_BLOCK = 128, ROW_TILES = 16, ROW_CODE = 4096, COLUMN_THREADS = 512, DEVICE_THREADS = 1 << 18 };
+/* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
+ * may take: tiles of a thread, and scalar operations in the code for all of them. */
+enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_CODE = 4096 };
 
 static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
 {
@@ -269,8 +271,10 @@ static void plan_rows(Emit *e)
             e->lanes /= 2;
     if (e->lanes > 1 && !plan_align(e, UINT32_MAX))
         e->lanes = 1;
-    /* four tiles a thread keep enough in flight; where there are few rows, more threads instead */
-    int64_t tiles = (r + e->lanes - 1) / e->lanes, some = x >= 2048 ? 4 : 1;
+    /* four tiles a thread keep enough in flight; where that leaves too few threads, more of them instead */
+    int64_t tiles = (r + e->lanes - 1) / e->lanes, some = 4;
+    while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))
+        some /= 2;
     int64_t most = at_most(ROW_THREADS, CUDA_REDUCE_LANES / e->lanes);
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
     e->beside = e->group <= WARP ? (int)at_least(at_most(SMALL_BLOCK / e->group, SMALL_BLOCK), 1) : 1;
@@ -291,8 +295,9 @@ static void plan_columns(Emit *e)
 {
     int64_t x = hint_of(e, 0, e->n_x), r = hint_of(e, e->n_x, e->k->axes.n), columns = at_most(pow2_above(x), WARP);
     e->lanes = 1;
-    int64_t wanted = e->in_order ? 1 : pow2_above((DEVICE_THREADS + x - 1) / x);
-    wanted = at_most(at_most(wanted, COLUMN_THREADS / columns), at_least(pow2_above((r + 3) / 4), 1));
+    int64_t room = cuda_room(e->cuda), most = plan_ops(e) <= CUDA_LIGHT_OPS ? COLUMN_THREADS_LIGHT : COLUMN_THREADS;
+    int64_t wanted = e->in_order ? 1 : pow2_above((room + x - 1) / x);
+    wanted = at_most(at_most(wanted, most / columns), at_least(pow2_above((r + 3) / 4), 1));
     if (e->split)
         wanted = ROW_THREADS / columns;
     e->group = (int)at_most(wanted, WARP);

@@ -129,12 +129,12 @@ static Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
     return c;
 }
 
-enum { UNROLL = 4, LIGHT_OPS = 48 };
+enum { UNROLL = 4 };
 
 /* for (i = from; i < to; i += by) of the elements of a stage; light bodies several tiles at once. */
 static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by)
 {
-    bool unrolled = e->whole_tiles && !e->in_order && plan_ops(e) <= LIGHT_OPS;
+    bool unrolled = e->whole_tiles && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
     LV alive = e->inside;
     Loop l = loop_begin(e, from, to, unrolled ? l_mul(e, by, l_i64(e, UNROLL)) : by, "r");
     if (unrolled) {

@@ -139,6 +139,27 @@ static void cpu(void)
     drop_folder();
 }
 
+/* Loops are cut for the size of a CUDA device, so code for one of another size is not taken. */
+static void cuda(void)
+{
+    char library[4096];
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    if (!driver) {
+        printf("no software CUDA driver in this build: nothing was tested\n");
+        return;
+    }
+    snprintf(library, sizeof library, "KILN_LIBCUDA=%s", driver);
+    const char *small[] = {"KILN_DEVICE=cuda", library, "KILN_TEST_CUDA=sms=4", NULL}, *large[] = {small[0], library, "KILN_TEST_CUDA=sms=100", NULL};
+    const char *cache = new_folder();
+    WELL(worker(cache, 2, small, 0), "small");
+    const Run *run = worker(cache, 2, large, 0);
+    WELL(run, "large");
+    CHECK(run->hits == 0 && number(run, "miss.disk_maker") == 2, "a large device runs code for a small one:\n%s", run->text);
+    run = worker(cache, 2, small, 0);
+    CHECK(run->hits == 2, "the small one does not find its own:\n%s", run->text);
+    drop_folder();
+}
+
 /* --- what must not matter ------------------------------------------------------------------------------------------------------ */
 
 static void add_name(const char *path, void *user)
@@ -242,7 +263,7 @@ static void short_hashes(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"options", options}, {"maker_lines", maker_lines}, {"cpu", cpu},
+    static const Test tests[] = {{"options", options}, {"maker_lines", maker_lines}, {"cpu", cpu}, {"cuda", cuda},
                                  {"neutral", neutral}, {"threads", threads},         {"short_hashes", short_hashes}};
     return run_tests("keys", tests, sizeof tests / sizeof *tests, argc, argv);
 }

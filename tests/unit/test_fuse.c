@@ -49,9 +49,9 @@ static void keep_line(void *user, int level, const char *topic, const char *line
     snprintf(fixture.log + at, sizeof fixture.log - at, "%s\n", line);
 }
 
-static Plan *plan_of(const char *text)
+static Plan *plan_for(const char *text, CudaTarget target)
 {
-    JitOptions options = {.value = {0}};
+    JitOptions options = {.value = {0}, .target = target};
     options.value[OPT_FUSE] = 1;
     start();
     cr_assert_eq(graph_parse(text, &fixture.arena, &fixture.g), ST_OK, "%s", fail_message());
@@ -62,6 +62,8 @@ static Plan *plan_of(const char *text)
     log_set_sink(NULL, NULL);
     return &fixture.plan;
 }
+
+static Plan *plan_of(const char *text) { return plan_for(text, (CudaTarget){0}); }
 
 static uint32_t stages_of(const Kernel *k)
 {
@@ -599,4 +601,39 @@ Test(fuse_verify, finds_broken_kernels)
     k->axes.at[0].kind = AXIS_R;
     k->axes.at[1].kind = AXIS_X;
     cr_expect_eq(kernel_verify(k), ST_INTERNAL, "order of axes");
+}
+
+/* ---- what the schedule makes of a device ---- */
+
+static const char *rows_text(bool stages, int64_t n, int64_t m)
+{
+    static char text[1024];
+    const char *sum = "graph sums(%%0: f32[%lld,%lld]) {\n  %%1 = reduce_sum %%0 axes(1)\n  return %%1\n}\n";
+    const char *two = "graph centred(%%0: f32[%lld,%lld]) {\n  %%1 = reduce_max %%0 axes(1)\n  %%2 = reshape %%1 groups(1:1 0:1)\n"
+                      "  %%3 = expand %%2 axes(1) size(%lld)\n  %%4 = sub %%0 %%3\n  return %%4\n}\n";
+    snprintf(text, sizeof text, stages ? two : sum, (long long)n, (long long)m, (long long)m);
+    return text;
+}
+
+/* Rows are cut where they are too few to fill the device: the host, a large device, a small one. */
+Test(fuse, split_by_the_size_of_the_device)
+{
+    static const struct {
+        bool stages;
+        int64_t rows, length;
+        bool host, large, small;
+    } cases[] = {
+        {false, 1, 10000000, true, true, true}, {false, 100, 1000000, false, true, false}, {false, 200, 40000, false, true, false},
+        {false, 300, 40000, false, false, false}, {false, 20, 40000, false, true, true}, {false, 1, 20000, false, false, false},
+        {true, 100, 40000, false, true, false}, {true, 200, 40000, false, false, false}, /* several stages: a launch for each */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const bool want[] = {cases[i].host, cases[i].large, cases[i].small};
+        const CudaTarget targets[] = {{.sm = 0}, {.sm = 90, .ptx = 80, .multiprocessors = 132}, {.sm = 87, .ptx = 74}};
+        for (int t = 0; t < 3; t++) {
+            Plan *p = plan_for(rows_text(cases[i].stages, cases[i].rows, cases[i].length), targets[t]);
+            cr_assert_eq(p->steps.n, 1);
+            cr_expect_eq(p->steps.at[0].kernel->split, want[t], "case %zu, device %d", i, t);
+        }
+    }
 }

@@ -7,6 +7,15 @@
 
 static void *const args[] = {(void *)(intptr_t)1000, (void *)(intptr_t)7, (void *)INTPTR_MAX};
 
+Test(grid, the_size_of_a_device)
+{
+    CudaTarget known = {.sm = 90, .ptx = 80, .multiprocessors = 10, .threads = 100}, usual = {.sm = 75, .ptx = 63};
+    cr_expect_eq(cuda_room(&known), 1000);
+    cr_expect_eq(cuda_busy(&known), 250);
+    cr_expect_eq(cuda_multiprocessors(&usual), 40);
+    cr_expect_eq(cuda_room(&usual), 40 * 1024);
+}
+
 Test(grid, sizes_follow_the_arguments)
 {
     GridPlan p = {0};

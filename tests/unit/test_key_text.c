@@ -160,12 +160,14 @@ Test(key_text, the_maker_names_the_target)
         CudaTarget target;
         const char *line;
     } targets[] = {{{.sm = 0}, ""},
-                   {{80, 70, 90, false, 12040}, "target"},
-                   {{90, 70, 90, false, 12040}, "sm"},
-                   {{90, 78, 90, false, 12040}, "ptx"},
-                   {{90, 78, 90, true, 12040}, "sm"},
-                   {{90, 78, 100, true, 12040}, "device"},
-                   {{90, 78, 100, true, 12080}, "driver"}};
+                   {{80, 70, 90, false, 12040, 0, 0}, "target"},
+                   {{90, 70, 90, false, 12040, 0, 0}, "sm"},
+                   {{90, 78, 90, false, 12040, 0, 0}, "ptx"},
+                   {{90, 78, 90, true, 12040, 0, 0}, "sm"},
+                   {{90, 78, 100, true, 12040, 0, 0}, "device"},
+                   {{90, 78, 100, true, 12080, 0, 0}, "driver"},
+                   {{90, 78, 100, true, 12080, 132, 0}, "threads"},
+                   {{90, 78, 100, true, 12080, 132, 2048}, "threads"}};
     JitOptions options;
     options_snapshot(&options);
     Str before = {0}, text;

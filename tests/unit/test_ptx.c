@@ -21,7 +21,7 @@ static Kernel *chain(DType t, int64_t n, uint32_t padding)
         k_arg(k, ARG_SCALAR, DT_F32, false);
     uint32_t x = k_arg(k, ARG_BUFFER, t, false), z = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, true);
     uint32_t size = k_arg(k, ARG_SIZE, DT_I64, false);
-    uint32_t axis = k_axis(k, AXIS_X, n ? kidx_const(k, n) : kidx_arg(k, size), n ? n : 1000);
+    uint32_t axis = k_axis(k, AXIS_X, n ? kidx_const(k, n) : kidx_arg(k, size), n ? n : 1 << 24);
     k->vec_axis = axis;
     IRef i = kidx_axis(k, axis);
     VRef vx = k_load(k, x, i, VREF_NONE), vz = k_load(k, z, i, VREF_NONE);
@@ -115,8 +115,8 @@ Test(ptx, same_kernel_same_text)
 
 Test(ptx, every_target_assembles)
 {
-    static const CudaTarget all[] = {{75, 63, 75, false, 0}, {80, 70, 80, false, 0}, {86, 71, 86, false, 0}, {87, 74, 87, false, 0},
-                                     {89, 78, 89, false, 0}, {90, 78, 90, false, 0}, {90, 85, 90, true, 0}};
+    static const CudaTarget all[] = {{.sm = 75, .ptx = 63}, {.sm = 80, .ptx = 70}, {.sm = 86, .ptx = 71}, {.sm = 87, .ptx = 74},
+                                     {.sm = 89, .ptx = 78}, {.sm = 90, .ptx = 78}, {.sm = 90, .ptx = 85, .arch = true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         EmittedPtx p = emit_ptx(chain(DT_BF16, 0, 0), &all[i], MATH_STRICT, "chain");
         assemble(p.ptx, &all[i], "chain");
@@ -167,7 +167,7 @@ static const struct {
     const char *load;
     int reads, most_registers; /* of a thread: 16-byte reads of its part of the row */
 } rows[] = {
-    {DT_F32, 64, "ld.global.nc.v4.f32", 4, 64},      {DT_F32, 512, "ld.global.nc.v4.f32", 4, 64},
+    {DT_F32, 64, "ld.global.nc.v4.f32", 1, 64},      {DT_F32, 512, "ld.global.nc.v4.f32", 4, 64},
     {DT_F32, 4096, "ld.global.nc.v4.f32", 4, 64},    {DT_F32, 1000, "ld.global.nc.v4.f32", 4, 64},
     {DT_F32, 16384, "ld.global.nc.v4.f32", 16, 168}, {DT_BF16, 4096, "ld.global.nc.v4.u32", 4, 80},
     {DT_F64, 2048, "ld.global.nc.v2.f64", 4, 80},
@@ -188,6 +188,28 @@ Test(ptx, rows_are_read_once_and_stay_in_registers)
             cr_expect_eq(p.grid.n_phases, 1);
             free_ptx(&p);
         }
+}
+
+/* Rows on devices of different size: as many blocks and threads as fill them. */
+Test(ptx, blocks_follow_the_device)
+{
+    static const struct {
+        int64_t x, r;
+        int multiprocessors, blocks, threads;
+    } cases[] = {
+        {4096, 4096, 132, 4096, 256},         /* long rows: a block each */
+        {4096, 64, 132, 512, 128},            /* short ones: several in a block, a thread for 16 bytes as long as there are threads */
+        {1 << 20, 64, 132, (1 << 20) / 32, 128}, /* and then for four times that */
+        {4096, 64, 2, 128, 128},              /* which is earlier on a small device */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CudaTarget t = {.sm = 90, .ptx = 80, .multiprocessors = cases[i].multiprocessors, .threads = 2048};
+        EmittedPtx p = emit_ptx(softmax(DT_F32, cases[i].x, cases[i].r), &t, MATH_STRICT, "softmax");
+        GridLaunch l = grid_launch(&p.grid, 0, (void *[2]){NULL, NULL}, 1 << 20); /* no limit by the launch */
+        cr_expect(l.blocks == cases[i].blocks && l.threads == (uint32_t)cases[i].threads, "case %zu: %d blocks of %d threads", i,
+                  (int)l.blocks, (int)l.threads);
+        free_ptx(&p);
+    }
 }
 
 /* sum(exp(x) * x) of one long vector: one launch, no spills, whatever else. */

@@ -106,7 +106,8 @@ struct Emit {
     const CudaTarget *cuda;
     int group, beside;         /* threads that share an x point, x points beside one another in a block of threads */
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
-    bool whole_tiles;          /* this version of the code: tiles of the r axes exist wholly or not at all */
+    bool rare;                 /* this version of the code is for pointers that are hardly ever met: it shall be small */
+    uint32_t step_slots;       /* accumulators that a loop over r steps through side by side; 1: one */
     LV slot;                   /* the accumulator of this copy, where a thread has several */
     LV partial;                /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
     GridPlan *grid;            /* what the launches are, filled in by emission */
@@ -248,6 +249,8 @@ struct Target {
      * false: by its tape. A division in the tape of `op`, of f32; NULL: as it stands. */
     bool (*approximate)(Emit *e, Op op, DType rounded, const Val *in, Val *out);
     LV (*divide)(Emit *e, Op op, LV a, LV b);
+    /* An op for which the target has one instruction with the same bits; false: by its tape. May be NULL. */
+    bool (*exact)(Emit *e, Op op, const DType *in_types, const Val *in, Val *out);
     void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
 };

@@ -19,6 +19,8 @@
  */
 #include "jit/llvm/cuda.h"
 
+#include <stdio.h>
+
 enum { PILE = 12 /* subtrees: heights 0 to log2 of CUDA_REDUCE_LANES, and one more */ };
 
 static bool of_stage(const Reduction *r, uint32_t stage) { return r->stage == stage; }
@@ -155,19 +157,19 @@ LV barrier(Emit *e) { return l_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL,
 
 static LV i32(Emit *e, uint32_t value) { return LLVMConstInt(e->type[SC_I32], value, 0); }
 
-/* One 32-bit register from the thread `by` further on (down), or from thread `by` of the group (idx). */
+/* One 32-bit register, i32 or f32, from the thread `by` further on (down), or from thread `by` of the group (idx). */
 static LV shuffle_word(Emit *e, const char *mode, LV v, uint32_t by)
 {
+    char name[48];
+    snprintf(name, sizeof name, "llvm.nvvm.shfl.sync.%s.%s", mode, LLVMTypeOf(v) == e->type[SC_F32] ? "f32" : "i32");
     uint32_t width = e->group < WARP ? (uint32_t)e->group : WARP;
-    return l_intrinsic(e, mode, NULL, 0, (LV[]){i32(e, UINT32_MAX), v, i32(e, by), i32(e, (WARP - width) << 8 | 31)}, 4);
+    return l_intrinsic(e, name, NULL, 0, (LV[]){i32(e, UINT32_MAX), v, i32(e, by), i32(e, (WARP - width) << 8 | 31)}, 4);
 }
 
 static LV shuffle_scalar(Emit *e, const char *mode, LV v, uint32_t by)
 {
     LLVMTypeRef type = LLVMTypeOf(v), i32t = e->type[SC_I32], i64t = e->type[SC_I64];
-    if (type == e->type[SC_F32])
-        return LLVMBuildBitCast(e->b, shuffle_word(e, mode, LLVMBuildBitCast(e->b, v, i32t, ""), by), type, "");
-    if (type == i32t)
+    if (type == i32t || type == e->type[SC_F32])
         return shuffle_word(e, mode, v, by);
     if (type == i64t || type == e->type[SC_F64]) {
         LV bits = type == i64t ? v : LLVMBuildBitCast(e->b, v, i64t, "");
@@ -275,12 +277,12 @@ void cross(Emit *e, const Threads *w, uint32_t stage)
                 p = shared_tree(e, w, r, p, lane, l_i64(e, WARP), e->group / WARP);
             }
             for (int s = (e->group < WARP ? e->group : WARP) / 2; s; s /= 2)
-                p = part_merge(e, r, p, part_shuffle(e, r, "llvm.nvvm.shfl.sync.down.i32", p, (uint32_t)s), acc_vec(e));
+                p = part_merge(e, r, p, part_shuffle(e, r, "down", p, (uint32_t)s), acc_vec(e));
         }
         if (e->vec_r)
             p = part_halve(e, r, p);
         if (e->vec_r && e->group > 1)
-            p = part_shuffle(e, r, "llvm.nvvm.shfl.sync.idx.i32", p, 0);
+            p = part_shuffle(e, r, "idx", p, 0);
         part_store_at(e, r, p, r->total, r->total_at);
     }
 }

@@ -46,8 +46,8 @@ static bool has_reductions(const Emit *e, uint32_t stage)
 
 /* ---- one step of the r loop ---- */
 
-/* Coordinates of the r axes at e->flat, for whole tiles that lie in one row of the last axis, or for one element. */
-static void coordinates_whole(Emit *e)
+/* Coordinates of the r axes at e->flat: of a tile, which lies in one row of the last axis, or of one element. */
+static void coordinates(Emit *e)
 {
     LV rest = e->flat;
     for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
@@ -62,32 +62,11 @@ static void coordinates_whole(Emit *e)
     }
 }
 
-/* The same for lanes that each go their own way; those past the end take the last element. */
-static void coordinates_any(Emit *e)
-{
-    LV at = index_vector(e, (Ix){.base = e->flat, .stride = l_i64(e, 1)});
-    LV last = l_splat(e, l_sub(e, e->flat_n, l_i64(e, 1)));
-    e->mask = LLVMBuildICmp(e->b, LLVMIntSLE, at, last, "");
-    Ix rest = {.base = index_narrow(e, LLVMBuildSelect(e->b, e->mask, at, last, "")), .many = true};
-    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
-        if (a == e->n_x) {
-            e->axis[a] = rest;
-            break;
-        }
-        LV size = index_narrow(e, i64_max(e, axis_size(e, a), 1));
-        e->axis[a] = ix_divide(e, rest, size, true);
-        rest = ix_divide(e, rest, size, false);
-    }
-}
-
 static void step_open(Emit *e, LV flat)
 {
     level_open(e, LV_R);
     e->flat = flat;
-    if (e->whole_tiles)
-        coordinates_whole(e);
-    else
-        coordinates_any(e);
+    coordinates(e);
 }
 
 static void emit_loads(Emit *e, uint32_t stage)
@@ -129,25 +108,28 @@ static Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
     return c;
 }
 
-enum { UNROLL = 4 };
+enum { UNROLL = 4, MOST_SLOTS = 8 };
 
-/* for (i = from; i < to; i += by) of the elements of a stage; light bodies several tiles at once. */
+/* for (i = from; i < to; i += by) of the elements of a stage; several tiles at once where bodies are light, or where each of them has an
+ * accumulator of its own. */
 static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by)
 {
-    bool unrolled = e->whole_tiles && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
+    bool light = !e->rare && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
+    uint32_t n = e->step_slots > 1 ? e->step_slots : light ? UNROLL : 1;
     LV alive = e->inside;
-    Loop l = loop_begin(e, from, to, unrolled ? l_mul(e, by, l_i64(e, UNROLL)) : by, "r");
-    if (unrolled) {
-        Copy *copies[UNROLL];
+    Loop l = loop_begin(e, from, to, l_mul(e, by, l_i64(e, n)), "r");
+    if (n > 1) {
+        Copy *copies[MOST_SLOTS];
         int inner = e->inner;
         e->inner = LV_R;
-        for (uint32_t u = 0; u < UNROLL; u++) {
+        for (uint32_t u = 0; u < n; u++) {
             LV flat = u ? l_add(e, l.iv, l_mul(e, by, l_i64(e, u))) : l.iv;
             LV inside = u ? LLVMBuildICmp(e->b, LLVMIntSLT, flat, to, "") : NULL;
             copies[u] = open_copy(e, flat, l.iv, inside, alive);
+            e->slot = e->step_slots > 1 ? l_i64(e, u) : NULL;
             copy_leave(e, copies[u]);
         }
-        run_copies(e, stage, copies, UNROLL);
+        run_copies(e, stage, copies, n);
         e->inner = inner;
     } else {
         step_open(e, l.iv);
@@ -196,7 +178,7 @@ static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV min
 {
     int64_t lanes = e->target->reduce_lanes, length;
     LV first = l_add(e, from, mine);
-    bool one = !stage_ordered(e, stage) || unit >= lanes ||
+    bool one = !stage_ordered(e, stage) || unit * e->step_slots >= lanes ||
                (l_is_const(l_sub(e, to, from), &length) && length <= unit);
     if (one) {
         reduce_block_begin(e, stage, from);
@@ -333,7 +315,7 @@ static void accumulators(Emit *e, const Walk *w, uint32_t stage)
         if (r->stage != stage)
             continue;
         r->scratch = -1;
-        r->slots = !r->ordered || r->arg ? 1 : e->in_order ? CUDA_REDUCE_LANES : w->tiles ? w->slots : 1;
+        r->slots = !r->ordered || r->arg ? 1 : e->in_order ? CUDA_REDUCE_LANES : w->tiles ? w->slots : e->step_slots;
     }
     reduce_open(e, stage);
     pile_open(e, stage);
@@ -464,10 +446,12 @@ static LV last_to_arrive(Emit *e, const Walk *w, LV counter, LV tasks)
 static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
 {
     int lanes = e->lanes;
+    uint32_t slots = e->step_slots;
     Loop l = loop_begin(e, counter, w->groups, l_i64(e, COUNTERS), "finish");
     level_open(e, LV_ROW);
     seek_point(e, w, l.iv);
     e->lanes = 1;
+    e->step_slots = 1;
     e->stage = stage;
     accumulators(e, w, stage);
     if (has_reductions(e, stage)) {
@@ -476,6 +460,7 @@ static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
         store_block(e, w, stage, e->blocks);
     }
     e->lanes = lanes;
+    e->step_slots = slots;
     reduce_close(e, stage);
     if (stage + 1 == e->n_stages) {
         pin(e, LV_ROW);
@@ -511,17 +496,38 @@ static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
 
 /* ---- entries ---- */
 
-/* This version's tiles are whole: no mask is needed anywhere. */
-static void version(Emit *e, Walk *w, uint32_t phase, bool whole, uint32_t tiles, const uint8_t *align)
+/* Do all sizes allow whole tiles, whatever the launch, so that only pointers could stand against them? */
+static bool tiles_by_size(Emit *e)
 {
-    e->whole_tiles = whole;
-    e->tile_align = align;
-    w->tiles = tiles;
-    e->inner = tiles ? LV_R : LV_COUNT;
+    const Kernel *k = e->k;
+    int64_t size, length;
+    return e->k->axes.n > e->n_x && kidx_is_const(k, k->axes.at[k->axes.n - 1].size, &size) && l_is_const(e->flat_n, &length) &&
+           (e->row_tiles || e->tile_align);
+}
+
+/* Neighbouring elements to neighbouring threads: fewer at once than there are canonical lanes, so a thread has several of those. */
+static uint32_t step_slots(const Emit *e)
+{
+    int64_t n = e->vec_r && !e->in_order ? e->target->reduce_lanes / e->group : 1;
+    return n <= (e->rare ? UNROLL : MOST_SLOTS) && e->group * n == e->target->reduce_lanes ? (uint32_t)n : 1;
+}
+
+/* For whole, aligned tiles that fit the registers set aside for them; or for whatever comes, element by element: neighbouring
+ * threads then read neighbouring elements, and no mask is needed either. */
+static void version(Emit *e, Walk *w, uint32_t phase, bool tiled, const uint8_t *align)
+{
+    int lanes = e->lanes;
+    e->lanes = tiled ? lanes : 1;
+    e->rare = !tiled && tiles_by_size(e);
+    e->tile_align = tiled && lanes > 1 ? align : NULL;
+    w->tiles = tiled ? e->row_tiles : 0;
+    e->step_slots = tiled ? 1 : step_slots(e);
+    e->inner = w->tiles ? LV_R : LV_COUNT;
     if (e->split)
         walk_tasks(e, w, phase);
     else
         walk_points(e, w);
+    e->lanes = lanes;
 }
 
 /* i1: rows are made of whole, aligned tiles, and fit the registers set aside for them. */
@@ -620,13 +626,13 @@ void emit_reductions(Emit *e)
             l_at(e, whole);
         }
         if (guard)
-            version(e, &w, i, true, e->row_tiles, align);
+            version(e, &w, i, true, align);
         if (other) {
             LLVMBuildBr(e->b, end);
             l_at(e, other);
         }
         if (!only)
-            version(e, &w, i, e->lanes == 1, 0, NULL);
+            version(e, &w, i, false, NULL);
         if (other) {
             LLVMBuildBr(e->b, end);
             l_at(e, end);

@@ -296,6 +296,9 @@ static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
 {
     int arity = op_info[op].arity;
+    Val exact;
+    if (e->target->exact && e->target->exact(e, op, in_types, in, &exact))
+        return exact;
     if (!computed_wide(e, op, in_types, out))
         return op_computed(e, op, in_types, out, out, in);
     Val wide[3] = {{0}};

@@ -151,7 +151,6 @@ static bool guard_fits(const Parse *p, const Guard *guard)
     case GUARD_INT_EQ:
     case GUARD_RANGE: return guard->a < n;
     case GUARD_SAME: return guard->a < n && guard->b < n;
-    case GUARD_DIVISIBLE: return guard->a < n && guard->v > 0;
     case GUARD_SCALAR_EQ: return guard->a < p->view->facts.n_scalars && guard->dtype < DT_COUNT;
     }
     return false;

@@ -41,6 +41,7 @@ Status miss_policy(const Call *call, const JitOptions *options, bool general, co
         memset(policy->scalar_varies, 1, call->facts.n_scalars);
     call_arguments(call, policy->scalar_varies);
     TRY(marks_apply(call, g, policy));
+    marks_promise(call, g, policy);
     guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
     return ST_OK;
 }
@@ -111,7 +112,9 @@ static Status compile_again_in_arena(Arena *arena, void *user)
 {
     AgainJob *job = user;
     GuardPolicy policy = *job->policy;
-    CompileRequest request = {.graph = call_graph(job->call, arena), .policy = &policy, .options = &job->sync->options,
+    Graph *g = call_graph(job->call, arena);
+    marks_promise(job->call, g, &policy); /* the rest is as it was */
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &job->sync->options,
                               .assemble = cuda_assemble, .device = job->call->device};
     TRY(jit_compile(&request, &job->program, NULL));
     stat_add(STAT_COMPILES, 1);

@@ -1,6 +1,6 @@
 /*
  * Each kind of guard is needed: for each, a program whose answers would be wrong, or an error, if its guards of that kind were forgotten
- * (KILN_TEST_FAIL=guard:NAME, by guards_matter.sh). `divisible` is missing: no pass asks for it.
+ * (KILN_TEST_FAIL=guard:NAME, by guards_matter.sh).
  */
 #include "tests/mutation/harness.h"
 
@@ -61,8 +61,8 @@ static kiln_tensor *bad_row(void *user)
 /* Any of n equal bools is the bool, except of none. */
 static void range_of_any(void) { MEET(any_of_repeated, {4, 0, 0}, {7, 0, 0}, {0, 0, 0}, {7, 0, 0}, {3, 0, 0}); }
 
-/* A row that holds nothing is not looked up, so its number may be anything. */
-static void range_of_rows(void)
+/* A row that holds nothing is not looked up, so its number may be anything: no guard, the code knows. */
+static void rows_of_nothing(void)
 {
     MEET(bad_row, {4, 1, 0}, {7, 2, 0}, {0, 99, 0}, {5, 3, 0}, {0, -99, 0});
 }
@@ -106,7 +106,7 @@ static void range_of_indices(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"range_of_rows", range_of_rows},
+    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"rows_of_nothing", rows_of_nothing},
                                  {"range_of_indices", range_of_indices}, {"scalar", scalar}};
     return run_tests("mutate_guards", tests, sizeof tests / sizeof *tests, argc, argv);
 }

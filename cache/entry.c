@@ -118,7 +118,9 @@ static Status read_policy(Parse *p)
     ByteReader *in = &p->section[SECTION_POLICY];
     const Facts *facts = &p->view->facts;
     GuardPolicy *policy = &p->view->policy;
-    policy->general = read_u8(in) & 1;
+    uint8_t breadth = read_u8(in);
+    policy->general = breadth & 1;
+    policy->wide = breadth >> 1 & 1;
     policy->int_varies = read_flags(p, in, facts->n_ints);
     policy->scalar_varies = read_flags(p, in, facts->n_scalars);
     policy->n_seen = facts->n_ints ? read_count(in, 8 * (size_t)facts->n_ints) : 0;

@@ -151,7 +151,7 @@ static bool ask_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max,
     tell_bounds(q, g, d, &low, &high);
     if (low >= min && high <= max)
         return true;
-    if (b->policy->general || hint < min || hint > max)
+    if (b->policy->general || b->policy->wide || hint < min || hint > max)
         return false;
     note(b, (Note){.kind = GUARD_RANGE, .a = d, .v = min, .w = max, .who = who});
     return true;
@@ -160,7 +160,7 @@ static bool ask_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max,
 static bool ask_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
 {
     GuardBuilder *b = builder_of(q);
-    if (b->policy->general || b->policy->scalar_varies[scalar])
+    if (b->policy->general || b->policy->wide || b->policy->scalar_varies[scalar])
         return false;
     const ScalarFact *fact = &b->g->scalars.at[scalar];
     *bits = fact->bits;

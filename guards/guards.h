@@ -103,6 +103,8 @@ typedef struct GuardPolicy {
     uint32_t n_seen;
     const PromisedRange *promised;
     uint32_t n_promised;
+    bool wide;                  /* a general program: every fact is an argument, but what was the same in every graph seen may
+                                   be relied on to stay the same */
     bool general;               /* the most general program: no optional guard at all */
 } GuardPolicy;
 

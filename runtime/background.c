@@ -126,7 +126,7 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
                          copied(arena, key->signature, key->signature_bytes), key->structure_bytes, key->signature_bytes};
     job->facts = copy_facts(arena, &call->facts);
     job->graph = call_graph(call, arena);
-    TRY(miss_policy(call, &job->options, job->general, job->graph, &job->policy));
+    TRY(miss_policy(call, &job->options, job->general ? BREADTH_WIDE : BREADTH_USUAL, job->graph, &job->policy));
     Facts *seen = ARENA_ARRAY(arena, Facts, job->policy.n_seen);
     for (uint32_t i = 0; i < job->policy.n_seen; i++)
         seen[i] = copy_facts(arena, &job->policy.seen[i]);

@@ -254,6 +254,57 @@ Test(dynamic, marks_that_contradict_each_other_fail_in_every_mode)
     }
 }
 
+/* --- the general program --- */
+
+static kiln_tensor *cube(int64_t a, int64_t b, int64_t c)
+{
+    kiln_tensor *x = kiln_reshape(counted(a, b * c), KILN_SHAPE(a, b, c));
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    return x;
+}
+
+/* The sums of the rows of x[a,b,c] made [rows,?], checked; the compiles that they take. */
+static int64_t row_sums(int64_t a, int64_t b, int64_t c, int64_t rows)
+{
+    float got[64];
+    int64_t length = a * b * c / rows;
+    kiln_tensor *sums = kiln_sum_axes(kiln_reshape(cube(a, b, c), KILN_SHAPE(rows, length)), KILN_AXES(1), false);
+    int64_t taken = cost(sums);
+    cr_assert(kiln_read(sums, KILN_F32, got, sizeof *got * (size_t)rows) == KILN_OK);
+    for (int64_t i = 0; i < rows; i++)
+        cr_assert_eq(got[i], (float)(length * (2 * i * length + length - 1) / 2), "[%d,%d,%d] row %d", (int)a, (int)b, (int)c, (int)i);
+    return taken;
+}
+
+/* How the program for x[a,b,c] made [rows,?] would be found. */
+static const char *found(int64_t a, int64_t b, int64_t c, int64_t rows)
+{
+    static char text[2048];
+    kiln_tensor *sums = kiln_sum_axes(kiln_reshape(cube(a, b, c), KILN_SHAPE(rows, a * b * c / rows)), KILN_AXES(1), false);
+    cr_assert(kiln_eval(cube(a, b, c)) == KILN_OK);
+    cr_assert(kiln_explain(sums, text, sizeof text, NULL) == KILN_OK);
+    return text;
+}
+
+/* It keeps the equalities that tell how a reshape groups its axes: without them each element's place is worked out by divisions. When
+ * one fails there is the one program more that has none. */
+Test(dynamic, the_general_program_knows_how_reshapes_group_until_one_does_not)
+{
+    set_option("max_variants", "2");
+    cr_assert_eq(row_sums(2, 3, 4, 6), 1);
+    cr_assert_eq(row_sums(2, 3, 5, 6), 1);      /* the last size is an argument */
+    cr_assert_eq(row_sums(7, 2, 3, 14), 1);     /* general */
+    cr_assert(strstr(found(4, 4, 4, 16), "fits, with 2 guards"), "%s", found(4, 4, 4, 16));
+    cr_assert_eq(row_sums(5, 2, 8, 10), 0);
+    cr_assert_eq(row_sums(1, 1, 9, 1), 0);
+    cr_assert(strstr(found(4, 3, 2, 4), "expected two equal sizes"), "%s", found(4, 3, 2, 4));
+    cr_assert_eq(row_sums(4, 3, 2, 4), 1);      /* [4,6]: the first axis stays */
+    cr_assert(strstr(found(4, 3, 2, 4), "fits, with 0 guards"), "%s", found(4, 3, 2, 4));
+    cr_assert_eq(row_sums(6, 2, 2, 8), 0);      /* [8,3] */
+    cr_assert_eq(row_sums(5, 2, 8, 10), 0);
+    cr_assert_eq(row_sums(2, 3, 4, 6), 0);
+}
+
 /* --- what a promise is good for --- */
 
 static kiln_tensor *promised(kiln_tensor *x, int axis, int64_t min, int64_t max)

@@ -502,6 +502,21 @@ static VRef value_gather(Build *b, Ref n, Tuple at, VRef pred)
     return value_at(b, node->in[0], build_tuple(b, &c), live);
 }
 
+static VRef widened(Build *b, VRef v, DType to)
+{
+    return b->k->inst.at[v].dtype == to ? v : emit(b, OP_CAST, to, v, VREF_NONE, VREF_NONE);
+}
+
+/* As a contraction does: products and their sum in the accumulator's dtype. */
+static VRef sum_of_products(Build *b, VRef x, VRef y, DType dtype)
+{
+    DType acc = dtype_accumulator(dtype);
+    VRef left = widened(b, x, acc), right = widened(b, y, acc);
+    KInst sum = KINST(.kind = KI_REDUCE, .op = OP_REDUCE_SUM, .dtype = (uint8_t)acc);
+    sum.a = emit(b, OP_MUL, acc, left, right, VREF_NONE);
+    return widened(b, kernel_inst(b->k, sum), dtype);
+}
+
 static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
@@ -527,7 +542,9 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     inst.a = value_at(b, node->in[0], build_tuple(b, &a), pred);
     inst.b = value_at(b, node->in[1], build_tuple(b, &c), pred);
     b->contracts = true;
-    return kernel_inst(b->k, inst);
+    if (b->k->form == FORM_CONTRACT)
+        return kernel_inst(b->k, inst);
+    return sum_of_products(b, inst.a, inst.b, (DType)node->dtype);
 }
 
 bool is_empty(Fuser *f, const Node *node)

@@ -153,21 +153,23 @@ static Status staging_ready(CudaDevice *d)
     return ST_OK;
 }
 
-/* The half is free once its last copy is done. */
+/* The half is free once its last copy is done: not before that is known. */
 static Status half_free(CudaDevice *d, int i)
 {
     CudaStaging *s = &d->staging;
-    if (!s->used[i])
-        return ST_OK;
+    if (s->used[i])
+        TRY(cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy"));
     s->used[i] = false;
-    return cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy");
+    return ST_OK;
 }
 
 static Status half_queued(CudaDevice *d, int i, CudaStream *stream)
 {
-    TRY(cuda_check(d, cuda.event_record(d->staging.done[i], stream->stream), "recording an event"));
-    d->staging.used[i] = true;
-    return ST_OK;
+    CuResult result = cuda.event_record(d->staging.done[i], stream->stream);
+    d->staging.used[i] = result == 0;
+    if (result != 0)
+        cuda.stream_synchronize(stream->stream); /* nothing tells when the copy is done */
+    return cuda_check(d, result, "recording an event");
 }
 
 /* Under the staging lock. */

@@ -176,10 +176,10 @@ static Status run_all(Run *run, const Ref *last)
     return ST_OK;
 }
 
-Status interp_run(const Graph *g, InterpMode mode, MathMode math, const void *const *inputs,
+Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs,
                   void *const *outputs, Ref *bad_node)
 {
-    Run run = {.g = g, .mode = mode, .math = math, .inputs = inputs, .bad = REF_NONE};
+    Run run = {.g = g, .mode = mode, .math = math, .order = order, .inputs = inputs, .bad = REF_NONE};
     Ref *last = os_alloc((g->nodes.n + 1) * sizeof *last);
     run.value = os_calloc(g->nodes.n + 1, sizeof *run.value);
     Status status = ST_OUT_OF_MEMORY;

@@ -17,6 +17,7 @@ typedef struct Run {
     const Graph *g;
     InterpMode mode;
     MathMode math;
+    ReduceOrder order;
     const void *const *inputs;
     Value *value; /* by node */
     Ref bad;      /* the first node that met an index out of bounds; REF_NONE */

@@ -62,29 +62,42 @@ static bool rows_make(Run *run, const Value *x, unsigned mask, bool across, DTyp
 
 /* ---- sums and products of floats, in order ---- */
 
+/* How many lanes n elements need: lanes without one hold the start value, which changes nothing. */
+static size_t lanes_of(size_t lanes, size_t n)
+{
+    while (lanes / 2 >= n && lanes > 1)
+        lanes /= 2;
+    return lanes;
+}
+
 #define ORDERED(NAME, T, OPERATOR, START)                                                          \
-    static T NAME##_block(const T *x, size_t n)                                                    \
+    static T NAME##_block(const T *x, size_t n, size_t most)                                       \
     {                                                                                              \
-        T lane[REDUCE_LANES];                                                                      \
-        for (size_t j = 0; j < REDUCE_LANES; j++)                                                  \
+        T lane[CUDA_REDUCE_LANES];                                                                 \
+        size_t lanes = lanes_of(most, n);                                                          \
+        for (size_t j = 0; j < lanes; j++)                                                         \
             lane[j] = START;                                                                       \
-        for (size_t i = 0; i < n; i++)                                                             \
-            lane[i % REDUCE_LANES] = lane[i % REDUCE_LANES] OPERATOR x[i];                         \
-        for (size_t s = REDUCE_LANES / 2; s; s /= 2)                                               \
+        for (size_t i = 0; i < n; i += lanes)                                                      \
+            for (size_t j = 0; j < lanes && i + j < n; j++)                                        \
+                lane[j] = lane[j] OPERATOR x[i + j];                                               \
+        for (size_t s = lanes / 2; s; s /= 2)                                                      \
             for (size_t j = 0; j < s; j++)                                                         \
                 lane[j] = lane[j] OPERATOR lane[j + s];                                            \
         return lane[0];                                                                            \
     }                                                                                              \
-    static void NAME(const Rows *rows, void *out)                                                  \
+    static void NAME(const Rows *rows, ReduceOrder order, void *out)                               \
     {                                                                                              \
+        size_t lanes = order == ORDER_CUDA ? CUDA_REDUCE_LANES : REDUCE_LANES;                     \
         for (size_t r = 0; r < rows->n_rows; r++) {                                                \
-            const T *x = (const T *)rows->data + r * rows->n;                                      \
-            T total = rows->n ? NAME##_block(x, rows->n < REDUCE_BLOCK ? rows->n : REDUCE_BLOCK)   \
-                              : (T)((START) + 0);                                                  \
-            for (size_t i = REDUCE_BLOCK; i < rows->n; i += REDUCE_BLOCK) {                        \
-                size_t left = rows->n - i;                                                         \
-                total = total OPERATOR NAME##_block(x + i, left < REDUCE_BLOCK ? left : REDUCE_BLOCK); \
-            }                                                                                      \
+            T *x = (T *)rows->data + r * rows->n, total = (T)((START) + 0);                        \
+            size_t blocks = 0;                                                                     \
+            for (size_t i = 0; i < rows->n; i += REDUCE_BLOCK) /* their results over the elements */ \
+                x[blocks++] =                                                                      \
+                    NAME##_block(x + i, rows->n - i < REDUCE_BLOCK ? rows->n - i : REDUCE_BLOCK, lanes); \
+            if (blocks && order == ORDER_CUDA)                                                     \
+                total = NAME##_block(x, blocks, lanes);                                            \
+            for (size_t i = 0; i < blocks && order == ORDER_HOST; i++)                             \
+                total = i ? total OPERATOR x[i] : x[i];                                            \
             ((T *)out)[r] = total;                                                                 \
         }                                                                                          \
     }
@@ -116,7 +129,7 @@ static bool reduce_exact(Run *run, Op op, Rows *rows, void *out)
     return true;
 }
 
-typedef void OrderedFn(const Rows *rows, void *out);
+typedef void OrderedFn(const Rows *rows, ReduceOrder order, void *out);
 
 /* The function that keeps the order, for the sums and products that have one; NULL: any order is exact. */
 static OrderedFn *ordered_of(Op op, DType t)
@@ -133,7 +146,7 @@ static bool reduce_rows(Run *run, Op op, Rows *rows, void *out)
     OrderedFn *ordered = ordered_of(op, rows->dtype);
     if (!ordered)
         return reduce_exact(run, op, rows, out);
-    ordered(rows, out);
+    ordered(rows, run->order, out);
     return true;
 }
 

@@ -57,6 +57,95 @@ Ref rewrite_permute(Rewriter *w, Ref r)
     return x.op == OP_PERMUTE ? add_view(w, OP_PERMUTE, source, &attr, NULL, 0, n.loc) : REF_NONE;
 }
 
+/* ---- reshape ---- */
+
+typedef struct Groups {
+    Attr attr;
+    Dim facts[MAX_RANK];
+    uint32_t n_facts;
+    const Dim *in, *out; /* the next axes */
+    bool identity;
+} Groups;
+
+static void push_group(Groups *to, int in, int out)
+{
+    to->attr.group.in[to->attr.n] = (uint8_t)in;
+    to->attr.group.out[to->attr.n++] = (uint8_t)out;
+    to->identity &= in == 1 && out == 1;
+    for (int d = 0; out > 1 && d < out; d++)
+        to->facts[to->n_facts++] = to->out[d];
+    to->in += in;
+    to->out += out;
+}
+
+/* A group in its finest spelling: only insertions, only drops, or axis by axis where the sizes are
+ * proven equal. */
+static void emit_group(const Graph *g, Groups *to, int in, int out)
+{
+    bool same = in == out;
+    for (int d = 0; same && d < in; d++)
+        same = dim_same(g, to->in[d], to->out[d]);
+    if (same || in == 0 || out == 0)
+        for (int d = 0; d < (in > out ? in : out); d++)
+            push_group(to, in > 0, out > 0);
+    else
+        push_group(to, in, out);
+}
+
+/* Groups of `second` after `first`: runs of axes in between that both partitions cut at their ends.
+ */
+static void compose(const Graph *g, const Attr *first, const Attr *second, Groups *to)
+{
+    uint32_t i = 0, j = 0;
+    while (i < first->n || j < second->n) {
+        if (i < first->n && first->group.out[i] == 0) {
+            emit_group(g, to, first->group.in[i++], 0);
+            continue;
+        }
+        if (j < second->n && second->group.in[j] == 0) {
+            emit_group(g, to, 0, second->group.out[j++]);
+            continue;
+        }
+        int in = first->group.in[i], middle = first->group.out[i++];
+        int out = second->group.out[j], taken = second->group.in[j++];
+        while (middle != taken) {
+            if (middle < taken) {
+                in += first->group.in[i];
+                middle += first->group.out[i++];
+            } else {
+                out += second->group.out[j];
+                taken += second->group.in[j++];
+            }
+        }
+        if (in || out) /* an axis inserted and dropped leaves nothing */
+            emit_group(g, to, in, out);
+    }
+}
+
+Ref rewrite_reshape(Rewriter *w, Ref r)
+{
+    const Node n = *graph_node(w->g, r);
+    if (n.op != OP_RESHAPE)
+        return REF_NONE;
+    const Node x = *graph_node(w->g, n.in[0]);
+    bool twice = x.op == OP_RESHAPE;
+    Ref source = twice ? x.in[0] : n.in[0];
+    Dim in[MAX_RANK];
+    memcpy(in, graph_node(w->g, source)->dim, sizeof in);
+    Groups made = {.in = in, .out = n.dim, .identity = true};
+    if (twice) {
+        compose(w->g, &x.attr, &n.attr, &made);
+    } else {
+        for (uint32_t k = 0; k < n.attr.n; k++)
+            emit_group(w->g, &made, n.attr.group.in[k], n.attr.group.out[k]);
+    }
+    if (made.identity)
+        return source;
+    if (!twice && memcmp(&made.attr, &n.attr, sizeof n.attr) == 0)
+        return REF_NONE;
+    return add_view(w, OP_RESHAPE, source, &made.attr, made.facts, made.n_facts, n.loc);
+}
+
 /* ---- expand, slice ---- */
 
 Ref rewrite_expand(Rewriter *w, Ref r)

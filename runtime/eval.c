@@ -356,7 +356,7 @@ static Status interpret_in_arena(Arena *arena, void *user)
     }
     Ref bad = 0;
     if (status == ST_OK)
-        status = interp_run(g, INTERP_NATIVE, options_math(&job->sync->options), in, out, &bad);
+        status = interp_run(g, INTERP_NATIVE, options_math(&job->sync->options), here ? ORDER_HOST : ORDER_CUDA, in, out, &bad);
     if (status == ST_INDEX && bad)
         status = fail_index(call, graph_node(g, bad)->origin);
     for (size_t k = 0; k < call->outputs.n && status == ST_OK && !here; k++)

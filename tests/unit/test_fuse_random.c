@@ -29,11 +29,10 @@ static bool never_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t ma
     (void)q, (void)g, (void)d, (void)min, (void)max, (void)who;
     return false;
 }
-static void no_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max)
+static bool never_divisible(Query *q, const Graph *g, Dim d, int64_t by, const char *who)
 {
-    (void)q, (void)g, (void)d;
-    *min = INT64_MIN;
-    *max = INT64_MAX;
+    (void)q, (void)g, (void)d, (void)by, (void)who;
+    return false;
 }
 static bool never_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
 {
@@ -49,7 +48,7 @@ static void no_undo(Query *q, uint32_t mark)
 {
     (void)q, (void)mark;
 }
-static Query nothing = {never_int,    never_same, never_range, no_bounds,
+static Query nothing = {never_int,    never_same, never_range, never_divisible,
                         never_scalar, no_mark,    no_undo};
 
 static uint64_t next_state(uint64_t *s)
@@ -165,7 +164,7 @@ static void check_seed(uint64_t seed, bool verbose)
     Ref bad_node = REF_NONE;
     snprintf(fuse_case, sizeof fuse_case, "seed %llu", (unsigned long long)seed);
     Status ran =
-        interp_run(g, INTERP_NATIVE, MATH_STRICT, (const void *const *)d.in, d.want, &bad_node);
+        interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, (const void *const *)d.in, d.want, &bad_node);
     cr_assert(ran == ST_OK || ran == ST_INDEX, "seed %llu: %s", (unsigned long long)seed,
               fail_message());
     for (int how = 0; how < 4; how++) {

@@ -10,7 +10,7 @@ TestSuite(interp, .init = open_arena, .fini = close_arena);
 
 static Status run_mode(const char *text, InterpMode mode, const void *const *in, void *const *out, Ref *bad)
 {
-    return interp_run(parse(text), mode, MATH_STRICT, in, out, bad);
+    return interp_run(parse(text), mode, MATH_STRICT, ORDER_HOST, in, out, bad);
 }
 
 /* One output. */
@@ -319,7 +319,7 @@ Test(interp, memory_that_runs_out_is_a_status)
     bool succeeded = false;
     for (int nth = 1; nth < 200 && !succeeded; nth++) {
         os_fail_alloc(nth, true);
-        Status status = interp_run(g, INTERP_NATIVE, MATH_STRICT, IN(a, index), (void *const[]){order, out}, NULL);
+        Status status = interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, IN(a, index), (void *const[]){order, out}, NULL);
         os_fail_alloc(0, false);
         cr_assert(status == ST_OUT_OF_MEMORY || status == ST_OK);
         succeeded = status == ST_OK;
@@ -339,7 +339,7 @@ Test(interp, long_chains)
     graph_output(g, r);
     int32_t *in = calloc(4096, sizeof *in), *out = calloc(4096, sizeof *out);
     in[7] = 1;
-    cr_assert_eq(interp_run(g, INTERP_NATIVE, MATH_STRICT, IN(in), (void *const[]){out}, NULL), ST_OK);
+    cr_assert_eq(interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, IN(in), (void *const[]){out}, NULL), ST_OK);
     cr_assert_eq(out[7], LENGTH + 1);
     cr_assert_eq(out[8], 0);
     free(in);

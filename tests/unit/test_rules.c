@@ -56,7 +56,7 @@ static uint64_t *interpret(const Graph *g, MathMode math, const void *const *dat
         out[k] = arena_alloc(&arena, dtype_bytes(t) * (size_t)node_hint_numel(g, g->outputs.at[k]) + 8);
     }
     Ref bad = REF_NONE;
-    cr_assert_eq(interp_run(g, INTERP_NATIVE, math, data, out, &bad), ST_OK, "%s\n%s", fail_message(), print(g));
+    cr_assert_eq(interp_run(g, INTERP_NATIVE, math, ORDER_HOST, data, out, &bad), ST_OK, "%s\n%s", fail_message(), print(g));
     DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
     *numel = node_hint_numel(g, g->outputs.at[0]);
     uint64_t *bits = arena_alloc(&arena, sizeof *bits * (size_t)*numel);

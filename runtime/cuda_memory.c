@@ -43,6 +43,16 @@ static CudaBlock *take_block(CudaDevice *d, const CudaStream *stream, size_t rou
     return block;
 }
 
+static void keep_block(CudaDevice *d, CudaBlock *block, size_t rounded)
+{
+    unsigned index = size_class(rounded);
+    pthread_mutex_lock(&d->lock);
+    block->next = d->pool[index];
+    d->pool[index] = block;
+    d->pooled += rounded;
+    pthread_mutex_unlock(&d->lock);
+}
+
 static void count(CudaDevice *d, size_t bytes, bool more)
 {
     pthread_mutex_lock(&d->lock);
@@ -81,9 +91,12 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
     CudaBlock *block = d->exact ? NULL : take_block(d, stream, rounded);
     if (block) {
         Status status = cuda_stream_after(stream, block->stream);
+        if (status != ST_OK) {
+            keep_block(d, block, rounded);
+            return status;
+        }
         *out = block->pointer;
         os_free(block);
-        TRY(status);
     } else {
         Status status = cuda_check(d, ask(d, stream, rounded, out), "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
@@ -109,12 +122,8 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
         cuda.mem_free(pointer); /* waits for the device */
         return;
     }
-    unsigned index = size_class(rounded);
-    pthread_mutex_lock(&d->lock);
-    *block = (CudaBlock){d->pool[index], stream, pointer};
-    d->pool[index] = block;
-    d->pooled += rounded;
-    pthread_mutex_unlock(&d->lock);
+    *block = (CudaBlock){NULL, stream, pointer};
+    keep_block(d, block, rounded);
 }
 
 void cuda_trim(CudaDevice *d)
@@ -153,12 +162,13 @@ static Status staging_ready(CudaDevice *d)
     return ST_OK;
 }
 
-/* The half is free once its last copy is done: not before that is known. */
+/* The half is free once its last copy is done. */
 static Status half_free(CudaDevice *d, int i)
 {
     CudaStaging *s = &d->staging;
-    if (s->used[i])
-        TRY(cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy"));
+    if (!s->used[i])
+        return ST_OK;
+    TRY(cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy"));
     s->used[i] = false;
     return ST_OK;
 }
@@ -168,7 +178,7 @@ static Status half_queued(CudaDevice *d, int i, CudaStream *stream)
     CuResult result = cuda.event_record(d->staging.done[i], stream->stream);
     d->staging.used[i] = result == 0;
     if (result != 0)
-        cuda.stream_synchronize(stream->stream); /* nothing tells when the copy is done */
+        cuda.stream_synchronize(stream->stream); /* nothing else tells when the half is free again */
     return cuda_check(d, result, "recording an event");
 }
 

@@ -235,8 +235,9 @@ static void plan_each(Emit *e)
 /* ---- reductions ---- */
 
 /* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
- * may take: tiles of a thread, and scalar operations in the code for all of them. */
-enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_CODE = 4096 };
+ * may take: tiles of a thread, and scalar operations in the code for all of them; elements that rows of any length are planned for. */
+enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_CODE = 4096,
+       LEAST_ROW = 512 };
 
 static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
 {
@@ -259,6 +260,15 @@ static int64_t pow2_above(int64_t n)
 static int64_t at_most(int64_t n, int64_t most) { return n < most ? n : most; }
 static int64_t at_least(int64_t n, int64_t least) { return n > least ? n : least; }
 
+static bool fixed_length(const Emit *e)
+{
+    int64_t size;
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        if (!kidx_is_const(e->k, e->k->axes.at[a].size, &size))
+            return false;
+    return true;
+}
+
 /* Lanes along r. */
 static void plan_rows(Emit *e)
 {
@@ -271,6 +281,8 @@ static void plan_rows(Emit *e)
             e->lanes /= 2;
     if (e->lanes > 1 && !plan_align(e, UINT32_MAX))
         e->lanes = 1;
+    if (!fixed_length(e)) /* the next call may have long rows: one thread each would take for ever */
+        r = at_least(r, LEAST_ROW);
     /* four tiles a thread keep enough in flight; where that leaves too few threads, more of them instead */
     int64_t tiles = (r + e->lanes - 1) / e->lanes, some = 4;
     while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))

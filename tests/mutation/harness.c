@@ -29,6 +29,8 @@ void check_that(bool ok, const char *file, int line, const char *condition, cons
     fflush(stdout);
 }
 
+int checks_failed(void) { return failures; }
+
 bool check_ok(kiln_status status, const char *file, int line)
 {
     check_that(status == KILN_OK, file, line, "status is OK", "%s: %s", kiln_status_name(status), kiln_error_message());

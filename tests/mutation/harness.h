@@ -15,6 +15,7 @@
 void check_that(bool ok, const char *file, int line, const char *condition, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 bool check_ok(kiln_status status, const char *file, int line);
+int checks_failed(void);
 
 typedef struct Test {
     const char *name;

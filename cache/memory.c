@@ -113,7 +113,9 @@ static void explain_miss(const Entry *entry, const CallKey *key, const Facts *fa
                 miss->signature = v->signature;
             continue;
         }
-        miss->n_variants += !v->program->general;
+        if (v->program->general)
+            continue;
+        miss->n_variants++;
         const GuardSet *set = &v->program->guards;
         sizes_eval(&set->sizes, facts->ints, v->try_sizes);
         uint32_t failing = 0, first = 0;
@@ -122,7 +124,6 @@ static void explain_miss(const Entry *entry, const CallKey *key, const Facts *fa
                 failing++;
                 first = i;
             }
-        miss->general |= failing && v->program->general;
         if (failing && failing < fewest) {
             fewest = failing;
             miss->closest = v->program;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct CubinHeader {
     char magic[16];
@@ -94,6 +95,23 @@ static CUresult check_target(const PtxModule *m, char *error, size_t room)
     return CUDA_SUCCESS;
 }
 
+// Keeps the text for ptxas in the folder that KILN_TEST_CUDA_PTX names, each text once: ptxas.sh assembles what lies there.
+static void collect(const char *text, size_t size)
+{
+    const char *folder = getenv("KILN_TEST_CUDA_PTX");
+    char path[512], unfinished[560];
+    if (!folder || !*folder ||
+        (size_t)snprintf(path, sizeof path, "%s/%016llx.ptx", folder, (unsigned long long)checksum(text, size)) >= sizeof path)
+        return;
+    snprintf(unfinished, sizeof unfinished, "%s.%ld", path, (long)getpid());
+    FILE *f = access(path, F_OK) ? fopen(unfinished, "w") : NULL;
+    if (!f)
+        return;
+    bool whole = fwrite(text, 1, size, f) == size;
+    if (fclose(f) || !whole || rename(unfinished, path))
+        remove(unfinished);
+}
+
 // The text parsed and fit for the device, or an error that is in the report, the log and the error buffer.
 static CUresult compile(PtxModule **out, const char *text, size_t size, JitOptions options)
 {
@@ -122,6 +140,7 @@ static CUresult compile(PtxModule **out, const char *text, size_t size, JitOptio
     uint32_t bits;
     memcpy(&bits, &seconds, sizeof bits);
     jit_set(options, CU_JIT_WALL_TIME, bits);
+    collect(text, size);
     *out = m;
     return CUDA_SUCCESS;
 }

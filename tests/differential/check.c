@@ -5,7 +5,9 @@
  *     data of the inputs -> interp on plain copies -> wanted outputs
  *     for jit and eager, for some layouts of the operands: run, compare
  *
- * Leaves out: which layouts are tried at level 0 rotates with the number of the case, so that a table of cases sees all of them.
+ * Leaves out: which layouts are tried at level 0 rotates with the number of the case, so that a table of cases sees all of them. On a
+ * device an operand is a dense copy, so only the layouts that are views differ there, and one is tried; eager mode, whose
+ * kernels are mostly those of jit mode, every third time.
  */
 #include "tests/differential/layouts.h"
 #include "tests/differential/result.h"
@@ -91,33 +93,6 @@ static void fill_layouts(Layout *layouts, int n, int64_t first, int count, int b
         layouts[i] = (Layout)(base + (int)((first + 5 * i) % count));
 }
 
-/* --- on a CUDA device ------------------------------------------------------------------------------------------------ */
-
-/*
- * The same matrix on the software CUDA driver (KILN_DEVICE=cuda): every KILN_TEST_EVERY-th case, in jit mode, since each instruction is
- * executed one by one. Elementwise results are the interpreter's bits; a device sums floats in an order of its own, so the programs whose
- * cases reduce are given KILN_TEST_REDUCES=1 and a tolerance.
- */
-static void check_on_cuda(const Case *c, void *const *data, int64_t number)
-{
-    static const Tolerance reduced[DTYPES] = {[KILN_F16] = {0x1p-7, 1e-2}, [KILN_BF16] = {0x1p-5, 1e-1}, [KILN_F32] = {0x1p-15, 1e-4},
-                                              [KILN_F64] = {0x1p-40, 1e-9}};
-    const char *every = getenv("KILN_TEST_EVERY");
-    if (every && number % atoi(every) != 0)
-        return;
-    Result wanted;
-    case_at_hand(c, "interp");
-    if (wanted_result(c, data, &wanted)) {
-        Layout layouts[MAX_IN];
-        Case on_cuda = *c;
-        fill_layouts(layouts, c->n_in, number, LAYOUTS, 0);
-        if (getenv("KILN_TEST_REDUCES") && wanted.n && c->tolerance.relative <= 0)
-            on_cuda.tolerance = reduced[wanted.out[0].dtype];
-        run(&on_cuda, "jit", layouts, data, &wanted);
-    }
-    result_free(&wanted);
-}
-
 /* --- one case ------------------------------------------------------------------------------------------------------- */
 
 /* The default mode: expansions may differ from strict ones within the bounds that ir/accuracy.def states. */
@@ -141,14 +116,14 @@ static void check_on(const Case *c, void *const *data, int64_t number, bool repe
         Layout layouts[MAX_IN];
         bool few = test_level() == 0 || (c->flags & QUICK);
         int base = repeating ? LAYOUTS : 0, count = repeating ? LAYOUTS_ALL - LAYOUTS : LAYOUTS;
-        int tries = few ? (repeating ? 1 : 2) : count;
+        int tries = few ? (repeating || on_device() ? 1 : 2) : count;
         for (int k = 0; k < tries; k++) {
-            int64_t first = few && k == 1 ? 1 + number % (count - 1) : repeating ? number + k : k;
+            int64_t first = few && k == 1 ? 1 + number % (count - 1) : repeating || on_device() ? number + k : k;
             fill_layouts(layouts, c->n_in, first, count, base);
-            if (k == 0 && !repeating) /* all plain */
+            if (k == 0 && !repeating && !on_device()) /* all plain */
                 memset(layouts, 0, sizeof layouts);
             run(c, "jit", layouts, data, &wanted);
-            if (k < 2 || !few)
+            if (on_device() ? number % 3 == 0 : k < 2 || !few)
                 run(c, "eager", layouts, data, &wanted);
         }
         if ((c->flags & FAST_TOO) && !repeating)
@@ -157,22 +132,23 @@ static void check_on(const Case *c, void *const *data, int64_t number, bool repe
     result_free(&wanted);
 }
 
-void check(const Case *c)
+void check(const Case *asked)
 {
+    Case here = case_here(asked);
+    const Case *c = &here;
     void *data[MAX_IN] = {0};
     int64_t number = count_case() + 1;
+    const char *every = getenv("KILN_TEST_EVERY");
+    if (every && number % atoi(every) != 0)
+        return;
     uint64_t seed = 1000003u * (uint64_t)c->arg[0] + (uint64_t)number;
     bool rank = false;
     for (int i = 0; i < c->n_in; i++) {
         data[i] = case_data(c, i, seed + 77 * (uint64_t)i);
         rank |= c->in[i].shape.rank > 0 && shape_elements(c->in[i].shape) > 0;
     }
-    bool cuda = getenv("KILN_DEVICE") != NULL;
-    if (cuda)
-        check_on_cuda(c, data, number);
-    else
-        check_on(c, data, number, false);
-    if (!cuda && rank && c->refused == KILN_OK && (test_level() > 0 ? !(c->flags & QUICK) : number % 4 == 0)) {
+    check_on(c, data, number, false);
+    if (rank && c->refused == KILN_OK && (test_level() > 0 ? !(c->flags & QUICK) : number % 4 == 0)) {
         for (int i = 0; i < c->n_in; i++)
             make_repeat(c->in[i].dtype, c->in[i].shape, data[i]);
         check_on(c, data, number, true);

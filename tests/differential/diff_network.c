@@ -170,7 +170,7 @@ static int build_random(const Case *c, kiln_tensor *const *in, kiln_tensor **out
     kiln_seed(12345);
     kiln_shape shape = c->arg[2] == 0 ? KILN_SHAPE() : c->arg[2] == 1 ? KILN_SHAPE(7, 13, 5) : KILN_SHAPE(0, 3);
     if (c->arg[2] == 3)
-        shape = KILN_SHAPE(100003);
+        shape = KILN_SHAPE(size_here(100003));
     for (int i = 0; i < 2; i++)
         out[i] = c->arg[0] == 0   ? kiln_uniform(d, shape, -3, 5)
                  : c->arg[0] == 1 ? kiln_normal(d, shape, 1, 2)

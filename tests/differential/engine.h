@@ -12,6 +12,11 @@
  * What must hold of each jit and eager run, besides the values: no fall-back to the interpreter; kernels were launched
  * where something had to be computed; inputs unchanged.
  *
+ * KILN_TEST_EVERY=N takes every N-th case only.
+ *
+ * With KILN_DEVICE=cuda everything is placed and computed there, the interpreter's results too: it sums in the device's order then, so the
+ * comparison is as strict.
+ *
  * Each group runs in a child process, so that a crash costs one group; its case is printed. KILN_TEST_LEVEL: 0 the
  * quick matrix (default), 1 every layout of each operand, 2 more shapes and values. Arguments of the program: names of
  * groups to run.
@@ -85,6 +90,11 @@ void group_ends(const Group *group);
 int run_groups(const char *program, const Group *groups, int n, int argc, char **argv);
 
 int test_level(void);
+/* KILN_DEVICE is set: operands lie there and programs run there, on the software CUDA driver in CI. */
+bool on_device(void);
+/* The size that n stands for: there at most KILN_TEST_LARGEST (4099), since each instruction is executed by software. */
+int64_t size_here(int64_t n);
+Case case_here(const Case *c);
 /* Counts and prints a failure of the case at hand, for checks beside the engine's. */
 void report(const Case *c, const char *how, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int64_t count_case(void);   /* the number that the case has */

@@ -127,7 +127,7 @@ static Placed lay(kiln_dtype dtype, kiln_shape shape, const void *elements, Lie 
 }
 
 /* The memory of the test is the host's; under KILN_DEVICE its contents go there. */
-static kiln_tensor *on_device(kiln_tensor *x)
+static kiln_tensor *moved(kiln_tensor *x)
 {
     const char *device = getenv("KILN_DEVICE");
     return device ? kiln_to(x, device) : x;
@@ -137,7 +137,7 @@ static Placed wrap_strided(kiln_dtype dtype, kiln_shape shape, const void *eleme
 {
     Placed p = lay(dtype, shape, elements, lie);
     char *first = (char *)p.memory.data + (p.memory.bytes ? (size_t)lie.first * kiln_dtype_size(dtype) : 0);
-    p.tensor = on_device(kiln_wrap_strided(dtype, shape, lie.stride, first, NULL, NULL));
+    p.tensor = moved(kiln_wrap_strided(dtype, shape, lie.stride, first, NULL, NULL));
     return p;
 }
 
@@ -151,7 +151,7 @@ static Placed wrap_base(kiln_dtype dtype, kiln_shape shape, const void *elements
         p.memory = guarded_at_end((size_t)shape_elements(base) * kiln_dtype_size(dtype), 0);
         p.before = calloc(p.memory.bytes + 1, 1);
     }
-    p.tensor = on_device(kiln_wrap(dtype, base, p.memory.data, NULL, NULL));
+    p.tensor = moved(kiln_wrap(dtype, base, p.memory.data, NULL, NULL));
     return p;
 }
 
@@ -237,13 +237,19 @@ Placed place(kiln_dtype dtype, kiln_shape shape, const void *elements, Layout la
     return p;
 }
 
+bool layout_matters(Layout layout)
+{
+    return !getenv("KILN_DEVICE") || layout == LAYOUT_PLAIN || layout == LAYOUT_TRANSPOSED || layout == LAYOUT_SLICED ||
+           layout == LAYOUT_FLIPPED || layout == LAYOUT_RESHAPED || layout == LAYOUT_EXPANDED;
+}
+
 Placed place_at(kiln_dtype dtype, kiln_shape shape, const void *elements, size_t offset)
 {
     size_t size = kiln_dtype_size(dtype), bytes = (size_t)shape_elements(shape) * size;
     Placed p = {.memory = guarded_at_start(bytes, offset * size), .before = malloc(bytes + 1)};
     memcpy(p.memory.data, elements, bytes);
     memcpy(p.before, elements, bytes);
-    p.tensor = kiln_wrap(dtype, shape, p.memory.data, NULL, NULL);
+    p.tensor = moved(kiln_wrap(dtype, shape, p.memory.data, NULL, NULL));
     return p;
 }
 

@@ -25,6 +25,8 @@ typedef enum Layout {
     LAYOUTS_ALL
 } Layout;
 
+/* Is it another case than LAYOUT_PLAIN? On a device (KILN_DEVICE) operands are dense copies, and only views are. */
+bool layout_matters(Layout layout);
 bool axis_repeats(int rank, int axis);
 
 extern const char *const layout_names[LAYOUTS_ALL];

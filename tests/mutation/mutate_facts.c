@@ -372,7 +372,7 @@ static void mutate_inputs(const Graph *g, const Facts *base)
     f.size[0] = f.size[1] = f.size[2] = 24; /* so that the two inputs may have one shape */
     call(g, &f, "before aliasing");
     if (g->a_rank == g->b_rank)
-        for (int alias = 1; alias <= 2; alias++) {
+        for (int alias = 1; alias <= (getenv("KILN_DEVICE") ? 1 : 2); alias++) { /* a device has copies of its own */
             Facts same = f;
             same.alias = alias;
             mutate(g, &f, &same, alias == 1 ? "one tensor twice" : "two wraps of one memory");

@@ -1,7 +1,8 @@
 /*
  * For the tests of the CUDA target: what kernel_ref.h's check_kernel does for the host, done for PTX.
  *
- * A kernel is emitted for each target below; ptxas, where there is one, must assemble it without warnings; and the
+ * A kernel is emitted for each target below; ptxas, where there is one, must assemble it without warnings (from ctest: later, with those of
+ * all tests); and the
  * software driver (tests/cuda_driver), where it was built, runs it on copies of the buffers, aligned and not. Results are
  * compared bit for bit with the reference executor, which reduces in the order of CUDA devices then.
  *
@@ -76,6 +77,28 @@ static inline Assembled assemble(const char *ptx, const CudaTarget *t, const cha
         fprintf(stderr, "%s: %s", what, said);
     return (Assembled){number_before(said, " registers"), number_before(said, " bytes spill stores"),
                        number_before(said, " bytes stack frame")};
+}
+
+/* Where texts are left for ptxas, to be assembled all together (cuda_driver/assemble.sh); NULL: each test assembles its own. */
+static inline const char *ptx_folder(void)
+{
+    const char *folder = getenv("KILN_TEST_CUDA_PTX");
+    return folder && *folder ? folder : NULL;
+}
+
+static inline void leave_for_ptxas(const char *ptx, const char *folder)
+{
+    char path[512], unfinished[560];
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (const char *at = ptx; *at; at++)
+        hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001b3);
+    snprintf(path, sizeof path, "%s/%016llx.ptx", folder, (unsigned long long)hash);
+    snprintf(unfinished, sizeof unfinished, "%s.%ld", path, (long)getpid());
+    FILE *f = access(path, F_OK) ? fopen(unfinished, "w") : NULL;
+    if (f) {
+        bool whole = fputs(ptx, f) >= 0;
+        cr_assert(fclose(f) == 0 && whole && rename(unfinished, path) == 0, "%s", path);
+    }
 }
 
 /* ---- the text ---- */
@@ -220,7 +243,9 @@ static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const c
     for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
         EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, what);
         check_strict_text(p.ptx, asks_fma(k), what);
-        if (t == 0 || ptx_checked % PTX_SECOND == 0)
+        if (ptx_folder())
+            leave_for_ptxas(p.ptx, ptx_folder());
+        else if (t == 0 || ptx_checked % PTX_SECOND == 0)
             assemble(p.ptx, &ptx_targets[t], what);
         if (driver_there() && t == 0) {
             run_ptx(&p, k, in, want, 0, what);

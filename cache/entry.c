@@ -118,7 +118,9 @@ static Status read_policy(Parse *p)
     ByteReader *in = &p->section[SECTION_POLICY];
     const Facts *facts = &p->view->facts;
     GuardPolicy *policy = &p->view->policy;
-    policy->general = read_u8(in) & 1;
+    uint8_t breadth = read_u8(in);
+    policy->general = breadth & 1;
+    policy->wide = breadth >> 1 & 1;
     policy->int_varies = read_flags(p, in, facts->n_ints);
     policy->scalar_varies = read_flags(p, in, facts->n_scalars);
     policy->n_seen = facts->n_ints ? read_count(in, 8 * (size_t)facts->n_ints) : 0;
@@ -151,7 +153,6 @@ static bool guard_fits(const Parse *p, const Guard *guard)
     case GUARD_INT_EQ:
     case GUARD_RANGE: return guard->a < n;
     case GUARD_SAME: return guard->a < n && guard->b < n;
-    case GUARD_DIVISIBLE: return guard->a < n && guard->v > 0;
     case GUARD_SCALAR_EQ: return guard->a < p->view->facts.n_scalars && guard->dtype < DT_COUNT;
     }
     return false;

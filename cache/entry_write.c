@@ -19,7 +19,7 @@ static void write_facts(Bytes *out, const Facts *facts)
 
 static void write_policy(Bytes *out, const GuardPolicy *policy, const Facts *facts)
 {
-    bytes_u8(out, policy->general);
+    bytes_u8(out, (uint8_t)(policy->general | policy->wide << 1));
     for (uint32_t i = 0; i < facts->n_ints; i++)
         bytes_u8(out, policy->int_varies[i]);
     for (uint32_t i = 0; i < facts->n_scalars; i++)

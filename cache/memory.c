@@ -113,9 +113,7 @@ static void explain_miss(const Entry *entry, const CallKey *key, const Facts *fa
                 miss->signature = v->signature;
             continue;
         }
-        if (v->program->general)
-            continue;
-        miss->n_variants++;
+        miss->n_variants += !v->program->general;
         const GuardSet *set = &v->program->guards;
         sizes_eval(&set->sizes, facts->ints, v->try_sizes);
         uint32_t failing = 0, first = 0;
@@ -124,6 +122,7 @@ static void explain_miss(const Entry *entry, const CallKey *key, const Facts *fa
                 failing++;
                 first = i;
             }
+        miss->general |= failing && v->program->general;
         if (failing && failing < fewest) {
             fewest = failing;
             miss->closest = v->program;

@@ -38,7 +38,8 @@ typedef struct CacheMemo {
 
 typedef struct CacheMiss {
     Reason reason;
-    uint32_t n_variants;        /* of the same signature */
+    uint32_t n_variants;        /* of the same signature, general ones left out */
+    bool general;               /* there is a general one, and its guards fail */
     const Program *closest;     /* the variant with the fewest failing guards; NULL: none. Until the next cache call */
     uint32_t guard;             /* its first failing guard */
     const uint8_t *signature;   /* REASON_DTYPE: the signature of the newest variant, as long as the key's; the same lifetime */

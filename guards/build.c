@@ -61,9 +61,19 @@ static GuardBuilder *builder_of(Query *q) { return (GuardBuilder *)q; }
 
 static void note(GuardBuilder *b, Note n) { VEC_PUSH(b->g->arena, b->notes, n); }
 
+static void tell_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max);
+
 static bool ask_int(Query *q, uint32_t fact, const char *who, int64_t *value)
 {
     GuardBuilder *b = builder_of(q);
+    int64_t low, high;
+    if (b->fact_dim.at[fact] != DIM_NONE) {
+        tell_bounds(q, b->g, b->fact_dim.at[fact], &low, &high);
+        if (low == high) {
+            *value = low;
+            return true;
+        }
+    }
     if (b->policy->int_varies[fact])
         return false;
     *value = b->g->ints.at[fact].value;
@@ -83,29 +93,74 @@ static bool ask_same(Query *q, const Graph *g, Dim x, Dim y, const char *who)
     return true;
 }
 
+enum { BOUND_BUDGET = 64 }; /* sizes that one bound is made of; the rest is unknown */
+
+static int64_t capped(int64_t a, int64_t b, bool sum)
+{
+    int64_t r;
+    bool over = sum ? __builtin_add_overflow(a, b, &r) : __builtin_mul_overflow(a, b, &r);
+    return over ? INT64_MAX : r;
+}
+
+/* Sums and products of natural sizes, a promise of their own, or nothing. */
+static void bounds_within(const GuardBuilder *b, Dim d, int64_t *min, int64_t *max, int *budget)
+{
+    const Graph *g = b->g;
+    d = dim_find(g, d);
+    const DimInfo *info = &g->dims.at[d];
+    *min = INT64_MIN;
+    *max = INT64_MAX;
+    if (info->kind == DIM_CONST) {
+        *min = *max = info->hint;
+        return;
+    }
+    if (info->kind == DIM_FACT) {
+        FactKind kind = (FactKind)g->ints.at[info->fact].kind;
+        if (kind != FACT_STRIDE && kind != FACT_STEP)
+            *min = 0;
+    } else if (--*budget > 0) {
+        int64_t low, high, other_low, other_high;
+        bool sum = info->kind == DIM_ADD;
+        bounds_within(b, info->a, &low, &high, budget);
+        bounds_within(b, info->b, &other_low, &other_high, budget);
+        if (low >= 0 && other_low >= 0) { /* where a size is 0, a factor that is not bounded does not matter */
+            *min = capped(low, other_low, sum);
+            *max = capped(high, other_high, sum);
+        }
+    }
+    for (uint32_t i = 0; i < b->policy->n_promised; i++) {
+        const PromisedRange *p = &b->policy->promised[i];
+        if (dim_find(g, p->size) == d) {
+            *min = p->min > *min ? p->min : *min;
+            *max = p->max < *max ? p->max : *max;
+        }
+    }
+}
+
+static void tell_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max)
+{
+    int budget = BOUND_BUDGET;
+    (void)g;
+    bounds_within(builder_of(q), d, min, max, &budget);
+}
+
 static bool ask_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max, const char *who)
 {
     GuardBuilder *b = builder_of(q);
-    int64_t hint = dim_hint(g, d);
-    if (b->policy->general || hint < min || hint > max)
+    int64_t hint = dim_hint(g, d), low, high;
+    tell_bounds(q, g, d, &low, &high);
+    if (low >= min && high <= max)
+        return true;
+    if (b->policy->general || b->policy->wide || hint < min || hint > max)
         return false;
     note(b, (Note){.kind = GUARD_RANGE, .a = d, .v = min, .w = max, .who = who});
-    return true;
-}
-
-static bool ask_divisible(Query *q, const Graph *g, Dim d, int64_t by, const char *who)
-{
-    GuardBuilder *b = builder_of(q);
-    if (b->policy->general || by <= 0 || dim_hint(g, d) % by != 0)
-        return false;
-    note(b, (Note){.kind = GUARD_DIVISIBLE, .a = d, .v = by, .who = who});
     return true;
 }
 
 static bool ask_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
 {
     GuardBuilder *b = builder_of(q);
-    if (b->policy->general || b->policy->scalar_varies[scalar])
+    if (b->policy->general || b->policy->wide || b->policy->scalar_varies[scalar])
         return false;
     const ScalarFact *fact = &b->g->scalars.at[scalar];
     *bits = fact->bits;
@@ -119,7 +174,7 @@ static void undo_notes(Query *q, uint32_t mark) { builder_of(q)->notes.n = mark;
 GuardBuilder *guard_builder_new(Graph *g, const GuardPolicy *policy)
 {
     GuardBuilder *b = ARENA_NEW(g->arena, GuardBuilder);
-    b->query = (Query){ask_int, ask_same, ask_range, ask_divisible, ask_scalar, mark_notes, undo_notes};
+    b->query = (Query){ask_int, ask_same, ask_range, tell_bounds, ask_scalar, mark_notes, undo_notes};
     b->g = g;
     b->policy = policy;
     for (uint32_t i = 0; i < g->ints.n; i++)

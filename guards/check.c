@@ -23,7 +23,6 @@ bool guard_holds(const Guard *guard, const int64_t *sizes, const Facts *facts)
     case GUARD_INT_EQ: return sizes[guard->a] == guard->v;
     case GUARD_SAME: return sizes[guard->a] == sizes[guard->b];
     case GUARD_RANGE: return guard->v <= sizes[guard->a] && sizes[guard->a] <= guard->w;
-    case GUARD_DIVISIBLE: return sizes[guard->a] % guard->v == 0;
     case GUARD_SCALAR_EQ: return facts->scalars[guard->a] == (uint64_t)guard->v;
     case GUARD_COUNT: break;
     }
@@ -44,9 +43,8 @@ bool guards_hold(const GuardSet *set, const int64_t *sizes, const Facts *facts, 
 Reason guard_reason(const Guard *guard)
 {
     static const Reason reason[GUARD_COUNT] = {
-        [GUARD_INT_EQ] = REASON_SIZE,   [GUARD_SAME] = REASON_SAME,
-        [GUARD_RANGE] = REASON_RANGE,   [GUARD_DIVISIBLE] = REASON_DIVISIBLE,
-        [GUARD_SCALAR_EQ] = REASON_SCALAR,
+        [GUARD_INT_EQ] = REASON_SIZE, [GUARD_SAME] = REASON_SAME,
+        [GUARD_RANGE] = REASON_RANGE, [GUARD_SCALAR_EQ] = REASON_SCALAR,
     };
     return reason[guard->kind];
 }

@@ -87,7 +87,6 @@ void guard_print(const GuardSet *set, const Guard *guard, Str *out)
             break;
         str_printf(out, " <= %" PRId64, guard->w);
         break;
-    case GUARD_DIVISIBLE: str_printf(out, " %% %" PRId64 " == 0", guard->v); break;
     case GUARD_SCALAR_EQ:
     case GUARD_COUNT: break;
     }
@@ -109,9 +108,6 @@ void guard_print_failure(const Guard *guard, const int64_t *sizes, const Facts *
         else
             str_printf(out, "expected %" PRId64 " to %" PRId64 ", found %" PRId64, guard->v, guard->w,
                        sizes[guard->a]);
-        break;
-    case GUARD_DIVISIBLE:
-        str_printf(out, "expected a multiple of %" PRId64 ", found %" PRId64, guard->v, sizes[guard->a]);
         break;
     case GUARD_SCALAR_EQ:
         str_printf(out, "expected ");

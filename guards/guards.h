@@ -84,8 +84,14 @@ uint32_t guard_first_fact(const GuardSet *set, const Guard *guard);
 
 /* --- making a guard set --------------------------------------------------------------------------- */
 
+/* A size that lies in a range in every call that the program will meet: the calls' signature says so, so nothing guards it. */
+typedef struct PromisedRange {
+    Dim size;
+    int64_t min, max;
+} PromisedRange;
+
 /*
- * The policy of one compilation: which facts are known to vary, hence must be arguments. Both arrays belong to the
+ * The policy of one compilation: which facts are known to vary, hence must be arguments. Its arrays belong to the
  * caller and live as long as the builder.
  */
 typedef struct GuardPolicy {
@@ -95,6 +101,10 @@ typedef struct GuardPolicy {
                                    the program will meet: the caller sees to that */
     const Facts *seen;          /* facts of earlier graphs under this key and signature */
     uint32_t n_seen;
+    const PromisedRange *promised;
+    uint32_t n_promised;
+    bool wide;                  /* a general program: every fact is an argument, but what was the same in every graph seen may
+                                   be relied on to stay the same */
     bool general;               /* the most general program: no optional guard at all */
 } GuardPolicy;
 

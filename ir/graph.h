@@ -38,7 +38,7 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *   INPUT       n = which input
  *   RESHAPE     n groups; group g takes in[g] axes of the input and gives out[g] axes, in order.
  *               (1,1) keep; (k,1) merge; (1,k) split; (0,1) insert an axis of size 1; (1,0) drop an
- *               axis of size 1; (j,k) general. Made by reshape_groups().
+ *               axis of size 1; (j,k) general, as users' reshapes are recorded
  *   PERMUTE     perm[i] = input axis that becomes output axis i
  *   EXPAND, SLICE, PAD, REDUCE_*, ARGMAX, ARGMIN     mask = the axes concerned (of the input)
  *   CONCAT, CUMSUM, GATHER, SCATTER                  axis

@@ -42,11 +42,10 @@ uint32_t infer_fact_count(Op op, const Attr *attr, int rank);
 void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts,
                 uint8_t *rank, Dim *dims);
 
-/* Axis groups of a reshape between two shapes of equal element count, as fine as the numbers allow (greedy
- * from the left; a size-1 axis on one side only is inserted or dropped on its own). Writes attr->n and attr->group.
- * Facts (sizes of the split groups' outputs) go to `facts`, their number to *n_facts. ST_SHAPE when the counts differ. */
-Status reshape_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr,
-                      int64_t *facts, uint32_t *n_facts);
+/* The attributes and facts of a reshape to `out`, which has as many elements: one group of all axes (of one
+ * element: each axis by itself). The structure depends on the ranks alone. Facts (sizes of the output, where
+ * it has several axes) go to `facts`, their number to *n_facts. */
+void reshape_whole(int in_rank, int out_rank, const int64_t *out, Attr *attr, int64_t *facts, uint32_t *n_facts);
 
 /* Product of dims with overflow check (limit 2^62): false on overflow or a negative dim. A zero dim gives 0, but the others
  * must fit nevertheless (as in NumPy), so that no product of some of the dims overflows anywhere. */

@@ -1,10 +1,9 @@
 /*
- * Numbers of elements, and the groups of axes that a reshape keeps, merges and splits.
+ * Numbers of elements, and the reshape that a user asks for by numbers.
  *
- * The groups are structure, so they are chosen from the numbers by one fixed procedure, from the
- * left: equal axes stay; an axis of size 1 on one side only is dropped or inserted by itself; else
- * the shortest runs of equal product form a group. With no elements a product proves nothing (0*3 =
- * 0*5), so there only equal axes at both ends stay.
+ * The groups of axes that a reshape keeps, merges and splits are structure, and numbers never leak into
+ * the structure: [1, 6, 5] -> [6, 5] may drop an axis or merge two. So all axes are one group, and
+ * ir/rewrite_reshape.c finds finer ones, with guards.
  */
 #include "ir/infer.h"
 
@@ -28,98 +27,21 @@ bool shape_numel(int rank, const int64_t *dims, int64_t *numel)
     return !over;
 }
 
-static void add_group(Attr *attr, int in, int out)
+void reshape_whole(int in_rank, int out_rank, const int64_t *out, Attr *attr, int64_t *facts, uint32_t *n_facts)
 {
-    attr->group.in[attr->n] = (uint8_t)in;
-    attr->group.out[attr->n++] = (uint8_t)out;
-}
-
-static bool has_zero(const int64_t *dims, int n)
-{
-    for (int d = 0; d < n; d++)
-        if (dims[d] == 0)
-            return true;
-    return false;
-}
-
-/* Groups of two shapes without elements: equal axes at both ends stay, the rest (which must hold a
- * zero on both sides) is one general group. */
-static void empty_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out,
-                         Attr *attr)
-{
-    int head = 0, tail = 0;
-    while (head < in_rank && head < out_rank && in[head] == out[head])
-        head++;
-    if (head < in_rank || head < out_rank) {
-        while (!has_zero(in + head, in_rank - head) || !has_zero(out + head, out_rank - head))
-            head--;
-        while (head + tail < in_rank && head + tail < out_rank &&
-               in[in_rank - 1 - tail] == out[out_rank - 1 - tail] &&
-               has_zero(in + head, in_rank - head - tail - 1) &&
-               has_zero(out + head, out_rank - head - tail - 1))
-            tail++;
-    }
-    for (int d = 0; d < head; d++)
-        add_group(attr, 1, 1);
-    if (head < in_rank || head < out_rank)
-        add_group(attr, in_rank - head - tail, out_rank - head - tail);
-    for (int d = 0; d < tail; d++)
-        add_group(attr, 1, 1);
-}
-
-static void full_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out,
-                        Attr *attr)
-{
-    int i = 0, j = 0;
-    while (i < in_rank || j < out_rank) {
-        if (i < in_rank && j < out_rank && in[i] == out[j]) {
-            add_group(attr, 1, 1);
-            i++, j++;
-        } else if (i < in_rank && in[i] == 1) {
-            add_group(attr, 1, 0);
-            i++;
-        } else if (j < out_rank && out[j] == 1) {
-            add_group(attr, 0, 1);
-            j++;
-        } else {
-            int i0 = i, j0 = j;
-            int64_t before = in[i++], after = out[j++];
-            while (before != after) {
-                if (before < after)
-                    before *= in[i++];
-                else
-                    after *= out[j++];
-            }
-            add_group(attr, i - i0, j - j0);
-        }
-    }
-}
-
-Status reshape_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr,
-                      int64_t *facts, uint32_t *n_facts)
-{
-    int64_t before, after;
-    if (in_rank > MAX_RANK || out_rank > MAX_RANK)
-        return fail(ST_SHAPE, "rank %d is more than %d", in_rank > out_rank ? in_rank : out_rank,
-                    (int)MAX_RANK);
-    for (int d = 0; d < out_rank; d++)
-        if (out[d] < 0)
-            return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, out[d]);
-    if (!shape_numel(in_rank, in, &before) || !shape_numel(out_rank, out, &after))
-        return fail(ST_OVERFLOW, "too many elements");
-    if (before != after)
-        return fail(ST_SHAPE, "%" PRId64 " elements do not fit a shape of %" PRId64, before, after);
     memset(attr, 0, sizeof *attr);
-    if (before)
-        full_groups(in_rank, in, out_rank, out, attr);
-    else
-        empty_groups(in_rank, in, out_rank, out, attr);
     *n_facts = 0;
-    int j = 0;
-    for (uint32_t k = 0; k < attr->n; k++) {
-        for (int d = 0; attr->group.out[k] > 1 && d < attr->group.out[k]; d++)
-            facts[(*n_facts)++] = out[j + d];
-        j += attr->group.out[k];
+    if (in_rank && out_rank) {
+        attr->n = 1;
+        attr->group.in[0] = (uint8_t)in_rank;
+        attr->group.out[0] = (uint8_t)out_rank;
+        for (int d = 0; out_rank > 1 && d < out_rank; d++)
+            facts[(*n_facts)++] = out[d];
+        return;
     }
-    return ST_OK;
+    attr->n = (uint32_t)(in_rank + out_rank); /* of one element, so each axis is 1 */
+    for (uint32_t k = 0; k < attr->n; k++) {
+        attr->group.in[k] = in_rank > 0;
+        attr->group.out[k] = out_rank > 0;
+    }
 }

@@ -63,20 +63,11 @@ bool spec_range(const Graph *g, Dim d, int64_t min, int64_t max, const char *who
     return known(g, d) || !g->query || g->query->spec_range(g->query, g, d, min, max, who);
 }
 
-bool spec_divisible(const Graph *g, Dim d, int64_t by, const char *who)
+void dim_bounds(const Graph *g, Dim d, int64_t *min, int64_t *max)
 {
-    if (by == 0 || dim_hint(g, d) % by != 0)
-        return false;
-    d = dim_find(g, d);
-    const DimInfo *info = &g->dims.at[d];
-    if (by == 1 || by == -1 || info->kind == DIM_CONST || !g->query)
-        return true;
-    if (info->kind == DIM_MUL) { /* constants are on the right */
-        const DimInfo *factor = &g->dims.at[dim_find(g, info->b)];
-        if (factor->kind == DIM_CONST && factor->hint % by == 0)
-            return true;
-    }
-    return g->query->spec_divisible(g->query, g, d, by, who);
+    *min = *max = dim_hint(g, d);
+    if (!known(g, d) && g->query)
+        g->query->bounds(g->query, g, d, min, max);
 }
 
 bool spec_scalar(const Graph *g, Ref r, const char *who, uint64_t *bits)

@@ -20,7 +20,8 @@ struct Query {
     bool (*spec_same)(Query *q, const Graph *g, Dim a, Dim b, const char *who);
     /* Relies on min <= size <= max (max INT64_MAX: none). false where the graph at hand does not satisfy it. */
     bool (*spec_range)(Query *q, const Graph *g, Dim d, int64_t min, int64_t max, const char *who);
-    bool (*spec_divisible)(Query *q, const Graph *g, Dim d, int64_t by, const char *who);
+    /* What holds of a size in every graph that the program will meet, without a guard. */
+    void (*bounds)(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max);
     /* Relies on a scalar's exact bits. false when the scalar is known to vary. */
     bool (*spec_scalar)(Query *q, uint32_t scalar, const char *who, uint64_t *bits);
     uint32_t (*mark)(Query *q);
@@ -32,7 +33,8 @@ bool spec_dim(const Graph *g, Dim d, const char *who, int64_t *value);
 bool spec_dim_eq(const Graph *g, Dim d, int64_t value, const char *who);   /* is it `value`? guards only when true */
 bool spec_dim_same(const Graph *g, Dim a, Dim b, const char *who);        /* proven, or guarded; guards only when true */
 bool spec_range(const Graph *g, Dim d, int64_t min, int64_t max, const char *who);
-bool spec_divisible(const Graph *g, Dim d, int64_t by, const char *who);
+/* min <= size <= max, by structure and by what users promised (kiln_mark_dynamic): needs no guard. */
+void dim_bounds(const Graph *g, Dim d, int64_t *min, int64_t *max);
 /* A SCALAR node's value. Constants made by rewrites need no guard. false if `r` is no SCALAR or varies. */
 bool spec_scalar(const Graph *g, Ref r, const char *who, uint64_t *bits);
 /* Is scalar `r` equal to `value` (in its own dtype)? Guards only when true. */

@@ -95,7 +95,8 @@ uint64_t scalar_load(DType dtype, const void *at);
  * CUDA devices keep another: CUDA_REDUCE_LANES lanes, as many as a block of threads works on at once, and the results of
  * blocks are put together by lanes and a tree as well, as if they were the elements of one block of any length.
  * A contraction instead sums over k in order into one accumulator (f32 for f16 and bf16, else the dtype), with FMA for floats,
- * from +0. A scan goes in order from its first element.
+ * from +0; but on a CUDA device a product with a vector is a sum of products where its dtype is an integer one or math is fast
+ * (jit/fuse.c). A scan goes in order from its first element.
  */
 enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024 };
 

@@ -207,7 +207,7 @@ static Status assemble(Job *job)
     for (uint32_t i = 0; i < plan->faults.n; i++)
         p->faults[i] = graph_node(job->g, plan->faults.at[i].node)->origin;
 
-    p->general = job->request->policy->general;
+    p->general = job->request->policy->general || job->request->policy->wide;
     TRY(guard_builder_finish(job->guards, &p->guards));
     forget_guards(&p->guards);
     program_weigh(p, text_bytes);

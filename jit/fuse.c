@@ -381,6 +381,23 @@ static Tuple contraction_tuple(Build *b, Ref n)
     return build_tuple(b, &c);
 }
 
+static bool is_vector(const Graph *g, Dim d)
+{
+    const DimInfo *info = &g->dims.at[dim_find(g, d)];
+    return info->kind == DIM_CONST && info->hint == 1;
+}
+
+/*
+ * On a CUDA device a product with a vector (by structure, so that all programs of it agree) is a reduction of products: a block of
+ * threads or all of them for each element, where a contraction has one thread each, which sums up in order. Strict mode promises
+ * that order for floats.
+ */
+static bool sums_products(const Fuser *f, const Node *node)
+{
+    bool vector = is_vector(f->g, node->dim[node->rank - 1]) || is_vector(f->g, node->dim[node->rank - 2]);
+    return f->options->target.sm && vector && (options_math(f->options) == MATH_FAST || dtype_is_int((DType)node->dtype));
+}
+
 static void begin(Build *b, Fuser *f, Ref n, Space *space)
 {
     Ref c = f->contract_of[n];
@@ -393,7 +410,7 @@ static void begin(Build *b, Fuser *f, Ref n, Space *space)
     memcpy(dim, node->dim, sizeof node->dim);
     dim[node->rank] = left->dim[left->rank - 1];
     build_init(b, f, dim, node->rank, 1, n);
-    b->k->form = FORM_CONTRACT;
+    b->k->form = sums_products(f, node) ? FORM_LOOPS : FORM_CONTRACT;
     b->contraction = c;
 }
 

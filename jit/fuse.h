@@ -116,6 +116,11 @@ typedef struct Frame { /* a shape that was evaluated at coordinates that visit e
     Tuple at;
 } Frame;
 
+typedef struct NotEmpty { /* a predicate that adds to another that the loops of a reduction are not
+                             empty; VREF_NONE: to none */
+    VRef live, pred;
+} NotEmpty;
+
 typedef struct Build {
     Fuser *f;
     Kernel *k;
@@ -125,6 +130,7 @@ typedef struct Build {
     KTable tuple_table, memo_table;
     VEC(Ref) loads, outputs, forced;
     VEC(Frame) frames;
+    VEC(NotEmpty) not_empty;
     uint32_t n_x, n_r, unit;
     Dim dim[MAX_SPACE]; /* sizes of the axes */
     uint32_t x_mask, r_mask;

@@ -128,6 +128,16 @@ static IRef element(Build *b, Ref n, const Coords *c)
     return sum;
 }
 
+/* In the loops of a reduction a load needs no test that they are not empty. */
+static VRef in_loops(const Build *b, IRef idx, VRef pred)
+{
+    if (b->k->idx_axes.at[idx] & b->r_mask)
+        for (uint32_t i = b->not_empty.n; i-- > 0;)
+            if (b->not_empty.at[i].live == pred)
+                pred = b->not_empty.at[i].pred;
+    return pred;
+}
+
 static VRef load(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
@@ -145,7 +155,7 @@ static VRef load(Build *b, Ref n, Tuple at, VRef pred)
                                      .a = VREF_NONE,
                                      .b = VREF_NONE,
                                      .c = VREF_NONE,
-                                     .pred = pred,
+                                     .pred = in_loops(b, idx, pred),
                                      .idx = idx});
 }
 
@@ -445,24 +455,28 @@ static VRef value_scan(Build *b, Ref n, Tuple at, VRef pred)
 }
 
 /*
- * An index may be the same along some loops (an embedding's, along the vector), and then is checked
- * and used outside them: also when one of them is empty, where nothing may be checked or read.
- * Sizes that are known need no test; others are guarded not to be 0, or, where nothing may be
- * guarded, become part of the predicate.
+ * An index may be the same along a reduction's loops, and then is checked and used outside them: also
+ * when they are empty, where nothing may be checked or read. So such a check, and what is read outside
+ * the loops (load() above), carries the predicate that they are not. Sizes that are known, or promised
+ * not to be 0, need none.
+ * Where an x axis is empty no task runs, so nothing is outside of those.
  */
 static VRef while_not_empty(Build *b, uint32_t axes, VRef pred)
 {
-    int64_t value;
-    for (uint32_t a = 0; a < b->n_x + b->n_r; a++) {
+    VRef live = pred;
+    int64_t least, most;
+    for (uint32_t a = b->n_x; a < b->n_x + b->n_r; a++) {
         IRef size = b->k->axes.at[a].size;
-        if (!(axes >> a & 1) || kidx_is_const(b->k, size, &value) ||
-            spec_range(b->f->g, b->dim[a], 1, INT64_MAX, "fuse"))
+        dim_bounds(b->f->g, b->dim[a], &least, &most);
+        if (!(axes >> a & 1) || least > 0 || kidx_is_const(b->k, size, &least))
             continue;
-        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), emit_index(b, kidx_const(b->k, 0)),
-                         VREF_NONE);
-        pred = emit_and(b, pred, some);
+        VRef zero = emit_index(b, kidx_const(b->k, 0));
+        VRef some = emit(b, OP_GT, DT_BOOL, emit_index(b, size), zero, VREF_NONE);
+        live = emit_and(b, live, some);
     }
-    return pred;
+    if (live != pred)
+        VEC_PUSH(b->f->arena, b->not_empty, (NotEmpty){.live = live, .pred = pred});
+    return live;
 }
 
 VRef build_bound(Build *b, Ref n, VRef index, Dim size, Tuple at, VRef pred, VRef *live)
@@ -486,6 +500,21 @@ static VRef value_gather(Build *b, Ref n, Tuple at, VRef pred)
     Coords c = b->tuples.at[at];
     c.at[node->attr.axis] = kidx_value(b->k, bound);
     return value_at(b, node->in[0], build_tuple(b, &c), live);
+}
+
+static VRef widened(Build *b, VRef v, DType to)
+{
+    return b->k->inst.at[v].dtype == to ? v : emit(b, OP_CAST, to, v, VREF_NONE, VREF_NONE);
+}
+
+/* As a contraction does: products and their sum in the accumulator's dtype. */
+static VRef sum_of_products(Build *b, VRef x, VRef y, DType dtype)
+{
+    DType acc = dtype_accumulator(dtype);
+    VRef left = widened(b, x, acc), right = widened(b, y, acc);
+    KInst sum = KINST(.kind = KI_REDUCE, .op = OP_REDUCE_SUM, .dtype = (uint8_t)acc);
+    sum.a = emit(b, OP_MUL, acc, left, right, VREF_NONE);
+    return widened(b, kernel_inst(b->k, sum), dtype);
 }
 
 static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
@@ -513,7 +542,9 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     inst.a = value_at(b, node->in[0], build_tuple(b, &a), pred);
     inst.b = value_at(b, node->in[1], build_tuple(b, &c), pred);
     b->contracts = true;
-    return kernel_inst(b->k, inst);
+    if (b->k->form == FORM_CONTRACT)
+        return kernel_inst(b->k, inst);
+    return sum_of_products(b, inst.a, inst.b, (DType)node->dtype);
 }
 
 bool is_empty(Fuser *f, const Node *node)

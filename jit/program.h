@@ -55,7 +55,7 @@ typedef struct Program {
     uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_slots, n_shared;
     uint32_t max_step_args;
     bool takes_over;         /* some output may take over an input's storage */
-    bool general;            /* accepts every shape of its structure and signature */
+    bool general;            /* every size is an argument: without guards it accepts all of its structure and signature */
     size_t bytes;            /* memory it holds, code included */
     double compile_seconds;
     char entry[64];          /* the name under which it lies in the cache on disk; "": it does not */

@@ -126,7 +126,7 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
                          copied(arena, key->signature, key->signature_bytes), key->structure_bytes, key->signature_bytes};
     job->facts = copy_facts(arena, &call->facts);
     job->graph = call_graph(call, arena);
-    TRY(miss_policy(call, &job->options, job->general, job->graph, &job->policy));
+    TRY(miss_policy(call, &job->options, job->general ? BREADTH_WIDE : BREADTH_USUAL, job->graph, &job->policy));
     Facts *seen = ARENA_ARRAY(arena, Facts, job->policy.n_seen);
     for (uint32_t i = 0; i < job->policy.n_seen; i++)
         seen[i] = copy_facts(arena, &job->policy.seen[i]);
@@ -335,12 +335,15 @@ static Job *find_job(const CallKey *key, int *n)
     return found;
 }
 
-static void queue(const Call *call, const Sync *sync, bool general)
+static bool may_queue(const Call *call, bool general)
 {
     int n_jobs;
+    return !find_job(&call->key, &n_jobs) && n_jobs < MAX_JOBS && !has_failed(&call->key, general);
+}
+
+static void queue(const Call *call, const Sync *sync, bool general)
+{
     if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
-        return;
-    if (find_job(&call->key, &n_jobs) || n_jobs >= MAX_JOBS || has_failed(&call->key, general))
         return;
     pthread_mutex_lock(&state.lock);
     bool runs = start_thread();
@@ -360,15 +363,16 @@ static void queue(const Call *call, const Sync *sync, bool general)
 void background_generalise(const Call *call, const Sync *sync, const Program *made)
 {
     const int64_t *value = sync->options.value;
-    if (value[OPT_ASYNC_COMPILE] && value[OPT_DYNAMIC] != DYNAMIC_NEVER && !made->general && made->guards.n > 0)
+    if (value[OPT_ASYNC_COMPILE] && value[OPT_DYNAMIC] != DYNAMIC_NEVER && !made->general && made->guards.n > 0 &&
+        may_queue(call, true))
         queue(call, sync, true);
 }
 
-void background_improve(const Call *call, const Sync *sync, const CacheHit *hit)
+void background_improve(const Call *call, Sync *sync, CacheHit *hit)
 {
     const int64_t *value = sync->options.value;
     if (value[OPT_ASYNC_COMPILE] && value[OPT_DYNAMIC] != DYNAMIC_NEVER && hit->program->general &&
-        hit->n_variants < value[OPT_MAX_VARIANTS])
+        hit->n_variants < value[OPT_MAX_VARIANTS] && may_queue(call, false) && !store_better(call, sync, hit))
         queue(call, sync, false);
 }
 

@@ -12,8 +12,8 @@ bool background_done(void); /* something is finished and waits to be entered */
 /* A program was made because none fitted: the most general one of its signature is queued behind it. */
 void background_generalise(const Call *call, const Sync *sync, const Program *made);
 
-/* A look-up ended at a general program: a better one is queued, as a miss would have made it. */
-void background_improve(const Call *call, const Sync *sync, const CacheHit *hit);
+/* A look-up ended at a general program: a better one is loaded from disk (and is *hit then) or queued, as a miss would have made it. */
+void background_improve(const Call *call, Sync *sync, CacheHit *hit);
 
 /* A miss: if the most general program of its signature is on its way, gets it (waiting for it, or compiling it here). */
 bool background_await(const Call *call, const Sync *sync, CacheHit *hit);

@@ -1,8 +1,8 @@
 /*
  * Kernels on a CUDA device: PTX becomes a module at its first launch on a device, entry functions are launched as jit/grid.h says.
  *
- * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it; what still runs on a stream then is waited
- * for by the driver's unload. All under the evaluation lock but the unloading, which may happen in any thread.
+ * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. All under the
+ * evaluation lock but the unloading, which may happen in any thread.
  *
  * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda_graph.c). What they
  * need besides (argument blocks beyond the limit, cleared counters) is queued at once, so it comes before all of them: therefore memory
@@ -60,6 +60,7 @@ static void unload(void *state)
         CudaDevice *device;
         if (!cuda_forked() && cuda_open(loaded->device->ordinal, &device) == ST_OK) {
             cuda_graph_forget(device, loaded->function, loaded->n);
+            cuda.context_synchronize(); /* its launches may still be queued */
             cuda.module_unload(loaded->module);
         }
         os_free(loaded);

@@ -162,13 +162,12 @@ static Status staging_ready(CudaDevice *d)
     return ST_OK;
 }
 
-/* The half is free once its last copy is done. */
+/* The half is free once its last copy is done: not before that is known. */
 static Status half_free(CudaDevice *d, int i)
 {
     CudaStaging *s = &d->staging;
-    if (!s->used[i])
-        return ST_OK;
-    TRY(cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy"));
+    if (s->used[i])
+        TRY(cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy"));
     s->used[i] = false;
     return ST_OK;
 }
@@ -178,7 +177,7 @@ static Status half_queued(CudaDevice *d, int i, CudaStream *stream)
     CuResult result = cuda.event_record(d->staging.done[i], stream->stream);
     d->staging.used[i] = result == 0;
     if (result != 0)
-        cuda.stream_synchronize(stream->stream); /* nothing else tells when the half is free again */
+        cuda.stream_synchronize(stream->stream); /* nothing tells when the copy is done */
     return cuda_check(d, result, "recording an event");
 }
 

@@ -32,8 +32,9 @@ Status eval_serve(Call *call, const char *api, Loc loc);
 
 /* Serves a miss (runtime/miss.c): says why, makes a program, enters it into the cache: *hit. */
 Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
-/* Which facts become arguments of a program: those that varied under its key, those marked, or all (general). In the graph's arena. */
-Status miss_policy(const Call *call, const JitOptions *options, bool general, const Graph *g, GuardPolicy *policy);
+/* Which facts become arguments of a program: those that varied under its key and those marked, or all. */
+typedef enum Breadth { BREADTH_USUAL, BREADTH_WIDE, BREADTH_GENERAL } Breadth; /* guards/guards.h: wide, general */
+Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth, const Graph *g, GuardPolicy *policy); /* in g's arena */
 
 /* What serving a call would do: appends the look-up's outcome and the launches to `out`, in whose arena it works. */
 Status eval_explain(Call *call, Arena *arena, Str *out);

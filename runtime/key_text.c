@@ -34,7 +34,7 @@ static void add_marks(const RtNode *node, Str *out)
         if (node->marks->kind[axis] == MARK_STATIC)
             str_printf(out, "%sstatic %d=%" PRId64, between, axis, node->dim[axis]);
         else
-            str_printf(out, "%sdynamic %d", between, axis);
+            str_printf(out, "%sdynamic %d=%" PRId64 ":%" PRId64, between, axis, node->marks->min[axis], node->marks->max[axis]);
         between = ", ";
     }
     if (between[0] == ',')

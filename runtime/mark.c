@@ -3,9 +3,10 @@
  *
  * A mark belongs to a node, one for each axis: of an input of a graph, or of a value inside it. It enters two things: the signature, so
  * that calls with other marks have variants of their own, and the policy of a compilation. The signature holds the *value* of a static
- * axis: each value then has its own list of variants, within which the size never changes, so nothing will generalise it.
+ * axis: each value then has its own list of variants, within which the size never changes, so nothing will generalise it. It holds the
+ * promised range of a dynamic one: a program may rely on that, because only calls with the same promise get it.
  * Inside a graph a size may be made of several facts: a dynamic mark is about all of them, a static one about one that stands alone.
- * A dim is fixed for the life of a node, so a promised range is checked when the axis is marked; nothing else relies on it.
+ * A dim is fixed for the life of a node, so a promised range is checked once, when the axis is marked.
  */
 #define KILN_NO_LOCATIONS
 #include "runtime/mark.h"
@@ -36,11 +37,12 @@ size_t marks_signature(const RtNode *node, uint8_t *out)
     for (uint8_t axis = 0; axis < node->rank; axis++) {
         if (node->marks->kind[axis] == MARK_NONE)
             continue;
-        int64_t value = node->marks->kind[axis] == MARK_STATIC ? node->dim[axis] : 0;
+        bool fixed = node->marks->kind[axis] == MARK_STATIC;
+        int64_t range[2] = {fixed ? node->dim[axis] : node->marks->min[axis], fixed ? node->dim[axis] : node->marks->max[axis]};
         *at++ = node->marks->kind[axis];
         *at++ = axis;
-        memcpy(at, &value, sizeof value);
-        at += sizeof value;
+        memcpy(at, range, sizeof range);
+        at += sizeof range;
     }
     return (size_t)(at - out);
 }
@@ -111,6 +113,21 @@ Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy)
                 TRY(apply_axis(g, (Marked){of, axis}, node->dim[axis], of_class, policy));
     }
     return ST_OK;
+}
+
+void marks_promise(const Call *call, const Graph *g, GuardPolicy *policy)
+{
+    VEC(PromisedRange) promised = {0};
+    for (Ref r = 0; r < g->nodes.n; r++) {
+        const Node *node = graph_node(g, r);
+        const RtNode *of = call->nodes.at[node->origin];
+        for (int axis = 0; of->marks && node->rank == of->rank && axis < of->rank; axis++)
+            if (of->marks->kind[axis] == MARK_DYNAMIC)
+                VEC_PUSH(g->arena, promised,
+                         ((PromisedRange){node->dim[axis], of->marks->min[axis], of->marks->max[axis]}));
+    }
+    policy->promised = promised.at;
+    policy->n_promised = promised.n;
 }
 
 /* --- the public functions ---------------------------------------------------------------------------------------------- */

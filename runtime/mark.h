@@ -14,7 +14,7 @@ typedef struct Marks {
 } Marks;
 
 /* Writes what the marks of a node add to a signature, at most MARKS_BYTES; returns the bytes written. */
-enum { MARKS_BYTES = MAX_RANK * (2 + sizeof(int64_t)) };
+enum { MARKS_BYTES = MAX_RANK * (2 + 2 * sizeof(int64_t)) };
 size_t marks_signature(const RtNode *node, uint8_t *out);
 
 /* A copy for a node that stands for another; false: out of memory (fail() was called). */
@@ -25,5 +25,8 @@ bool marks_equal(const RtNode *a, const RtNode *b);
 
 /* Brings the marks of the call's nodes into a policy (NULL: only checks them). ST_INVALID: two marks contradict each other; the message names both places. */
 Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy);
+
+/* Adds the ranges that the call's dynamic marks promise to a policy, in the graph's arena. */
+void marks_promise(const Call *call, const Graph *g, GuardPolicy *policy);
 
 #endif

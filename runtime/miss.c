@@ -24,7 +24,7 @@ typedef struct CompileJob {
     Program *program;
 } CompileJob;
 
-Status miss_policy(const Call *call, const JitOptions *options, bool general, const Graph *g, GuardPolicy *policy)
+Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth, const Graph *g, GuardPolicy *policy)
 {
     Arena *arena = g->arena;
     *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
@@ -34,21 +34,28 @@ Status miss_policy(const Call *call, const JitOptions *options, bool general, co
     Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
     policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
     policy->seen = seen;
-    policy->general = general;
+    policy->wide = breadth == BREADTH_WIDE;
+    policy->general = breadth == BREADTH_GENERAL;
     if (dynamic == DYNAMIC_NEVER)
         memset(policy->int_varies, 0, call->facts.n_ints);
-    if (policy->general)
+    if (breadth != BREADTH_USUAL)
         memset(policy->scalar_varies, 1, call->facts.n_scalars);
     call_arguments(call, policy->scalar_varies);
     TRY(marks_apply(call, g, policy));
-    guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || policy->general);
+    marks_promise(call, g, policy);
+    guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || breadth != BREADTH_USUAL);
     return ST_OK;
 }
 
-/* After so many programs the most general one, which needs no successor. */
-static bool wants_general(const JitOptions *options, uint32_t n_variants)
+/* After so many programs a general one, which relies on equalities alone: how reshapes group their axes, above all. Should one of those
+ * fail, the most general one, which needs no successor. */
+static Breadth breadth_of(const JitOptions *options, const CacheMiss *miss)
 {
-    return options->value[OPT_DYNAMIC] != DYNAMIC_NEVER && n_variants >= options->value[OPT_MAX_VARIANTS];
+    if (options->value[OPT_DYNAMIC] == DYNAMIC_NEVER)
+        return BREADTH_USUAL;
+    if (miss->general)
+        return BREADTH_GENERAL;
+    return miss->n_variants >= options->value[OPT_MAX_VARIANTS] ? BREADTH_WIDE : BREADTH_USUAL;
 }
 
 /* KILN_COMPILE=off: which graph, under which key, for which call. */
@@ -81,7 +88,7 @@ static Status compile_in_arena(Arena *arena, void *user)
     if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
         return compile_refused(g, job->call, job->miss, sync);
     TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
-    TRY(miss_policy(job->call, &sync->options, wants_general(&sync->options, job->miss->n_variants), g, &policy));
+    TRY(miss_policy(job->call, &sync->options, breadth_of(&sync->options, job->miss), g, &policy));
     sync->refused = false;
 
     char name[64];
@@ -111,7 +118,9 @@ static Status compile_again_in_arena(Arena *arena, void *user)
 {
     AgainJob *job = user;
     GuardPolicy policy = *job->policy;
-    CompileRequest request = {.graph = call_graph(job->call, arena), .policy = &policy, .options = &job->sync->options,
+    Graph *g = call_graph(job->call, arena);
+    marks_promise(job->call, g, &policy); /* the rest is as it was */
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &job->sync->options,
                               .assemble = cuda_assemble, .device = job->call->device};
     TRY(jit_compile(&request, &job->program, NULL));
     stat_add(STAT_COMPILES, 1);
@@ -153,7 +162,7 @@ Status eval_explain(Call *call, Arena *arena, Str *out)
     Graph *g = call_graph(call, arena);
     GuardPolicy policy;
     explain_miss(g, call, &miss, out);
-    TRY(miss_policy(call, &sync.options, wants_general(&sync.options, miss.n_variants), g, &policy));
+    TRY(miss_policy(call, &sync.options, breadth_of(&sync.options, &miss), g, &policy));
 
     Str steps;
     str_init(&steps, arena);

@@ -302,11 +302,10 @@ API3(kiln_tensor *, kiln_roll, kiln_tensor *, x, int64_t, shift, int, axis)
     RtNode *in = array_in(&r, x);
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
-    int64_t dim = in->dim[axis];
-    int64_t cut = dim ? dim - ((shift % dim) + dim) % dim : 0; /* what begins here comes first */
-    RtNode *parts[2] = {rec_slice(&r, in, axis, cut < dim ? cut : 0, 1, dim - cut),
-                        rec_slice(&r, in, axis, 0, 1, cut)};
-    return rec_end(&r, parts[0] && parts[1] ? rec_concat(&r, 2, parts, axis) : NULL);
+    /* Cut out of two copies: one number changes with the shift, and no part is empty for some sizes only. */
+    int64_t dim = in->dim[axis], start = dim ? dim - ((shift % dim) + dim) % dim : 0;
+    RtNode *copies[2] = {in, in};
+    return rec_end(&r, rec_slice(&r, rec_concat(&r, 2, copies, axis), axis, start, 1, dim));
 }
 
 /* ---- putting together, taking apart ---- */

@@ -143,7 +143,7 @@ static void count_recompile(const Call *call, const JitOptions *options, const c
 
 /* --- a miss --------------------------------------------------------------------------------------------------------------- */
 
-static bool is_recompile(const CacheMiss *miss) { return miss->n_variants > 0 || miss->reason == REASON_EVICTED; }
+static bool is_recompile(const CacheMiss *miss) { return miss->n_variants > 0 || miss->general || miss->reason == REASON_EVICTED; }
 
 Status miss_reported(const Graph *g, const Call *call, const CacheMiss *miss, const JitOptions *options, const char *api, Loc loc)
 {

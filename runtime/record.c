@@ -585,12 +585,10 @@ RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims)
 {
     if (!x || (x->rank == rank && memcmp(x->dim, dims, sizeof *dims * (size_t)rank) == 0))
         return x;
-    Attr attr = {0};
+    Attr attr;
     int64_t facts[MAX_RANK];
-    uint32_t n = 0;
-    Status status = reshape_groups(x->rank, x->dim, rank, dims, &attr, facts, &n);
-    if (status != ST_OK)
-        return rec_failed(r, status);
+    uint32_t n;
+    reshape_whole(x->rank, rank, dims, &attr, facts, &n);
     return view(r, OP_RESHAPE, x, rank, dims, &attr, facts, n);
 }
 

@@ -132,7 +132,7 @@ RtNode *rec_expand(Rec *r, RtNode *x, int rank, const int64_t *dims);
 /* Repeats the axes of mask, each of size 1, also to size 1: where an op knows which axes it repeats,
  * the structure must not depend on sizes. */
 RtNode *rec_repeat(Rec *r, RtNode *x, uint8_t mask, const int64_t *dims);
-/* To a shape of the same number of elements: for users, whose groups of axes are guessed. */
+/* To a shape of the same number of elements, for users: no groups of axes are known (ir/infer_reshape.c). */
 RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims);
 /* n axes from `axis` on become one, and back; n = 0 inserts or drops an axis of size 1. */
 RtNode *rec_merge(Rec *r, RtNode *x, int axis, int n);

@@ -130,6 +130,7 @@ typedef struct Find {
     uint32_t n_items, n_views;
     bool other_maker, damaged, unreadable;
     bool served;
+    bool better;                /* the most general program is there: only others are of use */
     CacheHit *hit;
 } Find;
 
@@ -268,12 +269,12 @@ static bool view_fits(const Find *f, const EntryView *view)
     return guards_hold(&view->plan->guards, sizes, facts, &failed);
 }
 
-/* The entry to serve the call with: the most general one only where no other holds. UINT32_MAX: none. */
+/* The entry to serve the call with: the most general one only where no other holds, and where it is of use. UINT32_MAX: none. */
 static uint32_t choose(const Find *f)
 {
     uint32_t chosen = UINT32_MAX;
     for (uint32_t i = 0; i < f->n_views; i++)
-        if (view_fits(f, &f->views[i]) && (chosen == UINT32_MAX || !f->views[i].plan->general)) {
+        if (view_fits(f, &f->views[i]) && (!f->views[i].plan->general || (chosen == UINT32_MAX && !f->better))) {
             chosen = i;
             if (!f->views[i].plan->general)
                 break;
@@ -368,7 +369,7 @@ static void find_on_disk(Find *f)
     bool loaded = false;
     if (chosen != UINT32_MAX) {
         loaded = load(f, chosen);
-    } else {
+    } else if (!f->better) {
         for (uint32_t i = f->n_views; i-- > 0;) /* the last used one ends up in front */
             loaded |= load(f, i);
     }
@@ -411,6 +412,19 @@ bool store_find(const Call *call, Sync *sync, CacheMiss *miss, CacheHit *hit)
     if (sync->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&sync->options)))
         return false;
     (void)with_arena(find_in_arena, &find);
+    return find.served;
+}
+
+bool store_better(const Call *call, Sync *sync, CacheHit *hit)
+{
+    CacheMiss miss = {.reason = REASON_NEVER_SEEN};
+    CacheHit found;
+    Find find = {.call = call, .sync = sync, .miss = &miss, .hit = &found, .better = true};
+    if (sync->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&sync->options)))
+        return false;
+    (void)with_arena(find_in_arena, &find);
+    if (find.served)
+        *hit = found;
     return find.served;
 }
 

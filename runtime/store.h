@@ -14,6 +14,10 @@ void call_key_text(const Call *call, Str *out);
  * says what is known now. Under the evaluation lock. */
 bool store_find(const Call *call, Sync *sync, CacheMiss *miss, CacheHit *hit);
 
+/* A hit of the most general program: loads a better one for this call, where the disk has it and memory has not; true: *hit is that.
+ * Under the evaluation lock. */
+bool store_better(const Call *call, Sync *sync, CacheHit *hit);
+
 /* Will programs that are compiled under these options be kept? Then they need their texts and the graph part of the key. */
 bool store_wanted(const JitOptions *options);
 

@@ -258,9 +258,13 @@ static void in_order(Emit *e, uint32_t stage)
         LLVMTypeRef type = l_memory(e, (DType)r->acc_type);
         LV at = l_gep(e, type, kept[i], l_mod(e, b.iv, lanes)), total = l_load(e, type, r->total, 0);
         LV first = LLVMBuildICmp(e->b, LLVMIntSLT, b.iv, lanes, "");
-        LV before = LLVMBuildSelect(e->b, first, r->total, at, ""); /* nothing is there yet: not to be read */
-        Part sum = part_merge(e, r, (Part){.v = l_load(e, type, before, 0)}, (Part){.v = total}, false);
-        l_store(e, LLVMBuildSelect(e->b, first, total, sum.v, ""), at, 0);
+        If begun = if_begin(e, first, "first");
+        l_store(e, total, at, 0);
+        if_end(e, &begun);
+        If more = if_begin(e, LLVMBuildNot(e->b, first, ""), "more"); /* before that nothing is there */
+        Part sum = part_merge(e, r, (Part){.v = l_load(e, type, at, 0)}, (Part){.v = total}, false);
+        l_store(e, sum.v, at, 0);
+        if_end(e, &more);
     }
     loop_end(e, &b);
     chain_close(e, stage);

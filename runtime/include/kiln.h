@@ -250,7 +250,8 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          the reference interpreter
  *     math          fast | strict          strict: elementwise results equal the interpreter's bits;
  *                                          fast: a GPU may use tensor cores for products of f16 and
- *                                          bf16, and faster instructions for division and functions
+ *                                          bf16, faster instructions for division and functions, and
+ *                                          another order of summing up for products with vectors
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of
  *                                          about 1e-3) and are many times as fast
@@ -722,8 +723,9 @@ KILN_OP(kiln_load_npy, const char *path);
  * an input, and where it is computed inside a graph: dynamic from the first compile on, its size
  * promised to be min to max (0 and INT64_MAX promise nothing); or static: each size has programs of
  * its own. The mark stays with this value: a tensor that kiln_assign gives another value has no
- * mark. The promise is checked here and now; no program is made better by it. Marks say nothing
- * about results. Errors: no such axis (KILN_BAD_SHAPE), a size outside the promise (KILN_BAD_SHAPE),
+ * mark. The promise is checked here and now, and programs rely on it without a guard: on a size that
+ * is not 0, on one that is a single number, on indices that fit 32 bits on a GPU. So each promise has
+ * programs of its own. Marks say nothing about results. Errors: no such axis (KILN_BAD_SHAPE), a size outside the promise (KILN_BAD_SHAPE),
  * min > max or an axis marked the other way (KILN_INVALID). Two marks that contradict each other in
  * a graph, because its ops need the sizes equal, fail the sync point (KILN_INVALID), naming both
  * places, in every mode (mode=eager: the op).

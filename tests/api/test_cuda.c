@@ -518,3 +518,56 @@ Test(cuda, modules_go_with_their_programs)
         modules++;
     cr_assert(modules <= 2, "%d modules are loaded:\n%s", modules, text);
 }
+
+/* [rows, columns] of small numbers of either sign. */
+static kiln_tensor *small_numbers(kiln_dtype dtype, float *data, int64_t rows, int64_t columns, int by)
+{
+    for (int64_t i = 0; i < rows * columns; i++)
+        data[i] = (float)((int)(i * 11 + i / columns) % by - by / 2) * 0.25f;
+    return kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(rows, columns), data), dtype);
+}
+
+/* Products with a vector are reductions in fast mode: near the sums in f64, the same bits in every program, one kernel each. */
+Test(cuda, products_with_vectors)
+{
+    static const kiln_dtype types[] = {KILN_F32, KILN_F64, KILN_BF16};
+    static const int64_t lengths[] = {0, 1, 5, 257, 1024, 40000};
+    static float left[40000], right[40000];
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    for (int dynamic = 0; dynamic < 2; dynamic++) {
+        set_option("dynamic", dynamic ? "always" : "never");
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+            for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+                kiln_scope *scope = kiln_scope_begin();
+                int64_t k = lengths[l], m = k > 1024 ? 1 : 9;
+                kiln_tensor *a = small_numbers(types[t], left, m, k, 5);
+                kiln_tensor *v = kiln_reshape(small_numbers(types[t], right, 1, k, 7), KILN_SHAPE(k));
+                double got[9], dot = 0;
+                cr_assert(kiln_eval(a) == KILN_OK && kiln_eval(v) == KILN_OK, "%s", kiln_error_message());
+                kiln_stats before, after;
+                kiln_get_stats(&before);
+                kiln_tensor *y = kiln_matmul(a, v);
+                cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+                kiln_get_stats(&after);
+                cr_expect(after.kernels - before.kernels <= 1, "%d kernels", (int)(after.kernels - before.kernels));
+                cr_assert(kiln_read(kiln_cast(y, KILN_F64), KILN_F64, got, (size_t)m * 8) == KILN_OK, "%s", kiln_error_message());
+                for (int64_t i = 0; i < m; i++) {
+                    double want = 0;
+                    for (int64_t j = 0; j < k; j++)
+                        want += (double)left[i * k + j] * (double)right[j];
+                    double error = fabs(got[i] - want);
+                    cr_expect(error <= (types[t] == KILN_BF16 ? 0.004 * fabs(want) : 1e-5), "%s, %d elements: %g, not %g",
+                              kiln_dtype_name(types[t]), (int)k, got[i], want);
+                }
+                kiln_tensor *one = kiln_reshape(kiln_slice_axis(a, 0, 0, 1, 1), KILN_SHAPE(k));
+                cr_assert(kiln_item(kiln_matmul(one, v), &dot) == KILN_OK, "%s", kiln_error_message());
+                cr_expect(dot == got[0], "%s, %d elements: %g as a dot product, %g in a matrix", kiln_dtype_name(types[t]), (int)k, dot, got[0]);
+                kiln_scope_end(scope);
+            }
+    }
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert(stats.fallbacks == 0);
+}

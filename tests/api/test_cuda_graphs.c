@@ -405,3 +405,54 @@ Test(cuda_graphs, threads)
     cr_assert_eq(counted().violations, 0);
     cr_assert_str_eq(warnings, "");
 }
+
+/* Four runs of a program of several launches with a look-up and a sum; how many failed. What succeeded is right. */
+static int runs_with_failures(const float *data, const float *want)
+{
+    int failed = 0;
+    for (int run = 0; run < 4; run++) {
+        float got[3] = {0};
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), data), *index = I64(KILN_SHAPE(2), 2999, 7);
+        kiln_tensor *y = kiln_take(chain(x, 2), index, 0), *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
+        kiln_status status = kiln_eval(sum);
+        if (status == KILN_OK)
+            status = kiln_read(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), KILN_F32, got, sizeof got);
+        failed += status != KILN_OK;
+        cr_assert(status != KILN_OK || memcmp(got, want, sizeof got) == 0, "run %d: %.9g %.9g %.9g, not %.9g %.9g %.9g", run,
+                  (double)got[0], (double)got[1], (double)got[2], (double)want[0], (double)want[1], (double)want[2]);
+        kiln_clear_error();
+        kiln_scope_end(scope);
+    }
+    return failed;
+}
+
+/* Whichever call fails, no result is wrong, and what comes after works. */
+Test(cuda_graphs, any_failing_call)
+{
+    if (!use_cuda())
+        return;
+    set_option("math", "strict");
+    set_option("strict", "0");
+    float want[3];
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), some_data(5));
+    kiln_tensor *y = kiln_take(chain(x, 2), I64(KILN_SHAPE(2), 2999, 7), 0), *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
+    read_back(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), want, 3);
+    static const int codes[] = {2, 1};
+    for (int code = 0; code < 2; code++) {
+        set_option("cache_bytes", "1"); /* each program is dropped when another comes: modules and graphs are made anew */
+        uint64_t before = counted().calls;
+        cr_assert_eq(runs_with_failures(some_data(5), want), 0);
+        int calls = (int)(counted().calls - before);
+        for (int n = 1 + code; n <= calls; n += 3) {
+            if (n % 2)
+                set_option("cache_bytes", n % 4 == 1 ? "1" : "268435456");
+            DRIVER(test_cuda_fail_call)(NULL, n, codes[code], 0);
+            int failed = runs_with_failures(some_data(5), want);
+            cr_assert(failed <= 1, "call %d: %d runs failed", n, failed);
+            DRIVER(test_cuda_fail_call)(NULL, 0, 0, 0);
+            cr_assert_eq(runs_with_failures(some_data(5), want), 0, "after call %d failed", n);
+        }
+    }
+    cr_assert_eq(counted().violations, 0);
+}

@@ -254,6 +254,154 @@ Test(dynamic, marks_that_contradict_each_other_fail_in_every_mode)
     }
 }
 
+/* --- the general program --- */
+
+static kiln_tensor *cube(int64_t a, int64_t b, int64_t c)
+{
+    kiln_tensor *x = kiln_reshape(counted(a, b * c), KILN_SHAPE(a, b, c));
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    return x;
+}
+
+/* The sums of the rows of x[a,b,c] made [rows,?], checked; the compiles that they take. */
+static int64_t row_sums(int64_t a, int64_t b, int64_t c, int64_t rows)
+{
+    float got[64];
+    int64_t length = a * b * c / rows;
+    kiln_tensor *sums = kiln_sum_axes(kiln_reshape(cube(a, b, c), KILN_SHAPE(rows, length)), KILN_AXES(1), false);
+    int64_t taken = cost(sums);
+    cr_assert(kiln_read(sums, KILN_F32, got, sizeof *got * (size_t)rows) == KILN_OK);
+    for (int64_t i = 0; i < rows; i++)
+        cr_assert_eq(got[i], (float)(length * (2 * i * length + length - 1) / 2), "[%d,%d,%d] row %d", (int)a, (int)b, (int)c, (int)i);
+    return taken;
+}
+
+/* How the program for x[a,b,c] made [rows,?] would be found. */
+static const char *found(int64_t a, int64_t b, int64_t c, int64_t rows)
+{
+    static char text[2048];
+    kiln_tensor *sums = kiln_sum_axes(kiln_reshape(cube(a, b, c), KILN_SHAPE(rows, a * b * c / rows)), KILN_AXES(1), false);
+    cr_assert(kiln_eval(cube(a, b, c)) == KILN_OK);
+    cr_assert(kiln_explain(sums, text, sizeof text, NULL) == KILN_OK);
+    return text;
+}
+
+/* It keeps the equalities that tell how a reshape groups its axes: without them each element's place is worked out by divisions. When
+ * one fails there is the one program more that has none. */
+Test(dynamic, the_general_program_knows_how_reshapes_group_until_one_does_not)
+{
+    set_option("max_variants", "2");
+    cr_assert_eq(row_sums(2, 3, 4, 6), 1);
+    cr_assert_eq(row_sums(2, 3, 5, 6), 1);      /* the last size is an argument */
+    cr_assert_eq(row_sums(7, 2, 3, 14), 1);     /* general */
+    cr_assert(strstr(found(4, 4, 4, 16), "fits, with 2 guards"), "%s", found(4, 4, 4, 16));
+    cr_assert_eq(row_sums(5, 2, 8, 10), 0);
+    cr_assert_eq(row_sums(1, 1, 9, 1), 0);
+    cr_assert(strstr(found(4, 3, 2, 4), "expected two equal sizes"), "%s", found(4, 3, 2, 4));
+    cr_assert_eq(row_sums(4, 3, 2, 4), 1);      /* [4,6]: the first axis stays */
+    cr_assert(strstr(found(4, 3, 2, 4), "fits, with 0 guards"), "%s", found(4, 3, 2, 4));
+    cr_assert_eq(row_sums(6, 2, 2, 8), 0);      /* [8,3] */
+    cr_assert_eq(row_sums(5, 2, 8, 10), 0);
+    cr_assert_eq(row_sums(2, 3, 4, 6), 0);
+}
+
+/* --- what a promise is good for --- */
+
+static kiln_tensor *promised(kiln_tensor *x, int axis, int64_t min, int64_t max)
+{
+    if (min <= max)
+        cr_assert(kiln_mark_dynamic(x, axis, min, max) == KILN_OK, "%s", kiln_error_message());
+    return x;
+}
+
+/* The guards of the program that x would run, and x is computed: 0, 1, 0, 1... with x[i] > 0 read as any of n copies. */
+static int guards_of_any(int64_t n, int64_t min, int64_t max, int64_t *compiled)
+{
+    kiln_tensor *odd[2];
+    bool got[4];
+    int guards = -1;
+    for (int i = 0; i < 2; i++) {
+        kiln_tensor *flags = kiln_from(KILN_BOOL, KILN_SHAPE(4, 1), (bool[]){false, true, false, true});
+        odd[i] = kiln_any_axes(promised(kiln_expand(flags, KILN_SHAPE(4, n)), 1, min, max), KILN_AXES(1), false);
+    }
+    *compiled = cost(odd[0]);
+    char text[2048];
+    cr_assert(kiln_explain(odd[1], text, sizeof text, NULL) == KILN_OK);
+    cr_assert(strstr(text, "fits, with "), "%s", text);
+    sscanf(strstr(text, "fits, with "), "fits, with %d", &guards);
+    cr_assert(kiln_read(odd[0], KILN_BOOL, got, sizeof got) == KILN_OK);
+    for (int i = 0; i < 4; i++)
+        cr_assert(got[i] == (i % 2 && n > 0), "%d copies, element %d", (int)n, i);
+    return guards;
+}
+
+Test(dynamic, a_promise_needs_no_guard)
+{
+    int64_t compiled;
+    set_option("dynamic", "always");
+    cr_assert_eq(guards_of_any(6, 2, 1, &compiled), 1); /* no mark: of no copies there is none that is true */
+    cr_assert_eq(compiled, 1);
+    cr_assert_eq(guards_of_any(6, 1, 50, &compiled), 0);
+    cr_assert_eq(compiled, 1);
+    cr_assert_eq(guards_of_any(9, 1, 50, &compiled), 0);
+    cr_assert_eq(compiled, 0, "the same promise");
+    cr_assert_eq(guards_of_any(0, 0, 50, &compiled), 0);
+    cr_assert_eq(compiled, 1, "another promise has programs of its own");
+    cr_assert_eq(guards_of_any(7, 7, 7, &compiled), 0);
+    cr_assert_eq(guards_of_any(0, 0, 0, &compiled), 0);
+}
+
+Test(dynamic, a_promise_holds_for_the_most_general_program)
+{
+    int64_t compiled;
+    set_option("max_variants", "1");
+    for (int64_t n = 3; n < 6; n++) {
+        cr_assert_eq(guards_of_any(n, 1, 50, &compiled), 0);
+        cr_assert_eq(compiled, n == 3);
+    }
+}
+
+static char kernels[8192];
+
+static void keep_kernels(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level;
+    size_t used = strlen(kernels);
+    if (strcmp(topic, "kernels") == 0)
+        snprintf(kernels + used, sizeof kernels - used, "%s\n", line);
+}
+
+/* The kernels of sums of rows that an index picks, with rows of n. */
+static const char *sums_of_picked(int64_t n, int64_t min, int64_t max)
+{
+    kiln_tensor *x = counted(4, 8 * n), *index = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){3, 1});
+    kiln_tensor *sums = kiln_sum_axes(kiln_take(promised(x, 1, min, max), index, 0), KILN_AXES(1), false);
+    float got[2];
+    kernels[0] = 0;
+    cr_assert(kiln_read(sums, KILN_F32, got, sizeof got) == KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < 2; i++) {
+        float first = (float)(i ? 8 * n : 24 * n), last = first + (float)(8 * n) - 1;
+        cr_assert_float_eq(got[i], n ? 4 * (float)n * (first + last) : 0, 1e-2f * (1 + got[i] * 1e-4f));
+    }
+    return kernels;
+}
+
+/* An index is checked where rows hold something; where they are promised to, the code need not ask. */
+Test(dynamic, a_promise_makes_code_simpler)
+{
+    kiln_set_log_sink(keep_kernels, NULL);
+    set_option("dynamic", "always");
+    set_option("log", "kernels");
+    cr_assert(strstr(sums_of_picked(4, 2, 1), " gt "), "%s", kernels);
+    cr_assert(strstr(sums_of_picked(4, 0, 500), " gt "), "%s", kernels);
+    cr_assert_not(strstr(sums_of_picked(4, 1, 500), " gt "), "%s", kernels);
+    cr_assert(kernels[0]);
+    (void)sums_of_picked(0, 0, 500);
+    (void)sums_of_picked(9, 1, 500);
+    set_option("log", "");
+    kiln_set_log_sink(NULL, NULL);
+}
+
 /* x is marked where it is computed: inside this graph, and as an input of the next. */
 static kiln_tensor *marked_inside(int64_t n, bool fixed)
 {

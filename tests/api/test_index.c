@@ -158,6 +158,9 @@ API_TEST(index, cumsum)
     EXPECT_EMPTY(kiln_cumsum(kiln_zeros(KILN_F32, KILN_SHAPE(0)), 0), KILN_F32, KILN_SHAPE(0));
     EXPECT(kiln_select(kiln_cumsum(kiln_full(KILN_F16, KILN_SHAPE(4000), 0.5), 0), 0, -1), KILN_F16,
            KILN_SHAPE(), 0, 2000);
+    /* beside a sum, in one kernel: short, and of many blocks */
+    EXPECT(kiln_sum(kiln_cumsum(kiln_reshape(x, KILN_SHAPE(6)), 0)), KILN_F32, KILN_SHAPE(), 0, 56);
+    EXPECT(kiln_sum(kiln_cumsum(kiln_ones(KILN_F64, KILN_SHAPE(9000)), 0)), KILN_F64, KILN_SHAPE(), 0, 40504500);
     EXPECT_ERROR(kiln_cumsum(x, 2), KILN_INVALID, "kiln_cumsum: axis 2");
 }
 

@@ -4,6 +4,7 @@
  *     disk_program STEP...       each step prints a line "STEP <hash of the result's bits>" or "STEP error: ..."
  *       KIND:N                   a graph (the table below) with size N
  *       set:NAME=VALUE           an option
+ *       wait:N                   until N programs were compiled in the background
  *       fork                     the following steps happen in a child
  *     at the end a line of counters: "hits=1 misses=0 ..." and one "miss.REASON=N" for each reason that occurred
  * What kiln says goes to stdout as "warning: ..." and "log: ...".
@@ -34,6 +35,7 @@ static kiln_tensor *input(int64_t rows, int64_t columns)
 static kiln_tensor *elementwise(int64_t n) { return kiln_relu(kiln_sub(kiln_sin(input(n, 3)), kiln_scalar(0.25))); }
 static kiln_tensor *reduction(int64_t n) { return kiln_sum_axes(kiln_exp(input(n, 5)), KILN_AXES(0), false); }
 static kiln_tensor *contraction(int64_t n) { return kiln_tanh(kiln_matmul(input(n, 8), input(8, 6))); }
+static kiln_tensor *grid(int64_t n) { return kiln_sum_axes(kiln_exp(input(n / 100, n % 100)), KILN_AXES(1), false); } /* two sizes */
 static kiln_tensor *doubles(int64_t n) { return kiln_mul(kiln_arange(KILN_F64, 0, (double)n, 1), kiln_scalar(3)); }
 static kiln_tensor *power(int64_t n) { return kiln_pow(input(4, 4), kiln_scalar((double)n)); }
 static kiln_tensor *sorted(int64_t n) { return kiln_argsort(kiln_cos(input(3, n)), 1, true); }
@@ -83,7 +85,7 @@ static const struct {
     kiln_tensor *(*make)(int64_t n);
 } kinds[] = {{"elementwise", elementwise}, {"reduction", reduction}, {"contraction", contraction}, {"doubles", doubles},
              {"power", power}, {"sorted", sorted}, {"dynamic", mark_dynamic}, {"static", mark_static}, {"gather", gather},
-             {"strided", strided}, {"function", function}};
+             {"strided", strided}, {"function", function}, {"grid", grid}};
 
 static uint64_t hash(const void *data, size_t n)
 {
@@ -123,11 +125,26 @@ static void counters(void)
             printf("miss.%s=%" PRId64 "\n", kiln_miss_reason(i), s.miss[i]);
 }
 
+/* false: they did not come within 20 seconds. */
+static bool wait_for(int64_t n)
+{
+    kiln_stats s;
+    for (int i = 0; i < 4000; i++) {
+        kiln_get_stats(&s);
+        if (s.background_compiles >= n)
+            return true;
+        usleep(5000);
+    }
+    return false;
+}
+
 static int do_step(char *step)
 {
     char *colon = strchr(step, ':'), *equals;
     if (!colon)
         return 2;
+    if (strncmp(step, "wait:", 5) == 0)
+        return wait_for(atoll(colon + 1)) ? 0 : 2;
     if (strncmp(step, "set:", 4) == 0 && (equals = strchr(step, '='))) {
         *equals = '\0';
         return kiln_set_option(step + 4, equals + 1) == KILN_OK ? 0 : 2;

@@ -429,6 +429,35 @@ Test(disk, background_programs_are_kept_too)
 
 /* --- the directory ------------------------------------------------------------------------------------------------------------------ */
 
+/* The most general program serves a call for which the disk has a better one: that is loaded, and not compiled again. */
+Test(disk, a_better_program_on_disk_is_not_compiled_again)
+{
+    const char *cold = run("KILN_ASYNC_COMPILE=1", "grid:816 wait:1 grid:916 wait:2 grid:916");
+    EXPECT_COUNTER(cold, "compiles", 3);
+    EXPECT_COUNTER(cold, "disk_stored", 3);
+    const char *warm = run("", "grid:917 set:async_compile=1 grid:916 grid:916 grid:716");
+    EXPECT_COUNTER(warm, "compiles", 0);
+    EXPECT_COUNTER(warm, "disk_loaded", 2);
+    EXPECT_COUNTER(warm, "misses", 0);
+    cr_assert_str_eq(result(cold, "grid:916"), result(warm, "grid:916"));
+    const char *without = run("KILN_CACHE=refresh", "grid:917 set:async_compile=1 grid:916");
+    cr_assert_geq(counter(without, "compiles"), 1, "%s", without);
+}
+
+/* Programs that were made to forget guards are wrong on purpose: none is left to others, and none of the others is used. */
+Test(disk, programs_without_their_guards_stay_in_their_process)
+{
+    const char *hook = "KILN_TEST_FAIL=guard:size", *wrong = run(hook, "reduction:7 reduction:9");
+    EXPECT_COUNTER(wrong, "compiles", 1);
+    EXPECT_COUNTER(wrong, "disk_stored", 0);
+    cr_assert_eq(entries(NULL, 0), 0);
+    const char *right = run("", "reduction:7 reduction:9");
+    EXPECT_COUNTER(right, "compiles", 2);
+    EXPECT_COUNTER(right, "disk_stored", 2);
+    cr_assert_str_neq(result(wrong, "reduction:9"), result(right, "reduction:9"), "the hook does nothing");
+    EXPECT_COUNTER(run(hook, "reduction:7"), "disk_hits", 0);
+}
+
 Test(disk, no_home_is_one_warning)
 {
     const char *text = run("env -u KILN_CACHE_DIR -u XDG_CACHE_HOME -u HOME", "elementwise:6 reduction:3");

@@ -3,7 +3,7 @@ program=$1
 out=${TMPDIR:-.}/guards_matter.$$
 trap 'rm -f "$out"' EXIT
 "$program" || exit 1
-for test in size same range_of_any range_of_rows range_of_indices scalar; do
+for test in size same range_of_any range_of_indices scalar; do
     kind=${test%%_*}
     if KILN_TEST_FAIL=guard:$kind "$program" $test > "$out" 2>&1; then
         echo "nobody notices that the guards of kind $kind are forgotten"

@@ -1,8 +1,9 @@
 /*
  * Each kind of guard is needed: for each, a program whose answers would be wrong, or an error, if its guards of that kind were forgotten
- * (KILN_TEST_FAIL=guard:NAME, by guards_matter.sh). `divisible` is missing: no pass asks for it.
+ * (KILN_TEST_FAIL=guard:NAME, by guards_matter.sh).
  */
 #include "tests/mutation/harness.h"
+#include "tests/support/guarded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,10 +62,27 @@ static kiln_tensor *bad_row(void *user)
 /* Any of n equal bools is the bool, except of none. */
 static void range_of_any(void) { MEET(any_of_repeated, {4, 0, 0}, {7, 0, 0}, {0, 0, 0}, {7, 0, 0}, {3, 0, 0}); }
 
-/* A row that holds nothing is not looked up, so its number may be anything. */
-static void range_of_rows(void)
+/* A row that holds nothing is not looked up, so its number may be anything: no guard, the code knows. */
+static void rows_of_nothing(void)
 {
     MEET(bad_row, {4, 1, 0}, {7, 2, 0}, {0, 99, 0}, {5, 3, 0}, {0, -99, 0});
+}
+
+/* Sums along repetitions: what an index picks is read once for each of them, outside their loop. The column ends where no byte may be
+ * read; it is left to the process's end. */
+static kiln_tensor *sums_of_repeated(void *user)
+{
+    const Sizes *s = user;
+    Guarded column = guarded_at_end((size_t)s->n * sizeof(float), 0);
+    kiln_tensor *x = kiln_expand(kiln_wrap(KILN_F32, KILN_SHAPE(s->n, 1), column.data, NULL, NULL), KILN_SHAPE(s->n, s->m));
+    kiln_tensor *index = kiln_expand(kiln_from(KILN_I64, KILN_SHAPE(2, 1), (int64_t[]){1, 0}), KILN_SHAPE(2, s->m));
+    return kiln_sum_axes(kiln_take_along_axis(kiln_add(x, kiln_scalar(1)), index, 0), KILN_AXES(1), false);
+}
+
+/* Repeated no times there may be nothing to pick from. */
+static void columns_of_nothing(void)
+{
+    MEET(sums_of_repeated, {4, 3, 0}, {7, 5, 0}, {0, 0, 0}, {2, 0, 0}, {3, 9, 0}, {0, 0, 0});
 }
 
 static kiln_tensor *scaled(void *user)
@@ -106,7 +124,8 @@ static void range_of_indices(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"range_of_rows", range_of_rows},
+    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"rows_of_nothing", rows_of_nothing},
+                                 {"columns_of_nothing", columns_of_nothing},
                                  {"range_of_indices", range_of_indices}, {"scalar", scalar}};
     return run_tests("mutate_guards", tests, sizeof tests / sizeof *tests, argc, argv);
 }

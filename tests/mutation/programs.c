@@ -11,7 +11,7 @@
 
 enum { MAX_FACTS = 4096, MAX_SAID = 4 };
 
-_Static_assert((int)PROGRAMS_KINDS == GUARD_COUNT && (int)PROGRAMS_UNASKED == GUARD_DIVISIBLE, "kinds of guards");
+_Static_assert((int)PROGRAMS_KINDS == GUARD_COUNT, "kinds of guards");
 const char *programs_kind(int kind) { return guard_kind_name((GuardKind)kind); }
 
 typedef struct Look {

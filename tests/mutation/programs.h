@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-enum { PROGRAMS_KINDS = 5, PROGRAMS_UNASKED = 3 };  /* kinds of guards; the one that no pass asks for (divisible) */
+enum { PROGRAMS_KINDS = 4 };  /* kinds of guards */
 const char *programs_kind(int kind);
 
 typedef struct Agreement {

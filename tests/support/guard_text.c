@@ -75,11 +75,6 @@ TextGuard text_guard(const char *text, const int64_t *ints, const TextScalar *sc
         return *end || end == t.at ? TEXT_BAD : same ? TEXT_HOLDS : TEXT_BROKEN;
     }
     int64_t left = (int64_t)text_sum(&t);
-    if (take(&t, "%")) {
-        int64_t by = (int64_t)text_sum(&t);
-        t.bad |= by == 0;
-        left = t.bad ? 0 : left % by;
-    }
     while (!t.bad && *t.at) {
         bool equal = take(&t, "==");
         t.bad |= !equal && !take(&t, "<=");

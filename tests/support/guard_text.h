@@ -1,7 +1,7 @@
 /*
  * A second evaluator of guards, which knows nothing but their text: recursive descent over what guard_print writes.
  *
- *     guard   k2 == 0.5  |  6 <= s0 <= 9  |  (s0 * s1) == 12  |  s3 == s4  |  (s0 + 8) % 4 == 0
+ *     guard   k2 == 0.5  |  6 <= s0 <= 9  |  (s0 * s1) == 12  |  s3 == s4
  *
  * Sums and products wrap, as those of the first evaluator.
  */

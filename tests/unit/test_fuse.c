@@ -49,9 +49,10 @@ static void keep_line(void *user, int level, const char *topic, const char *line
     snprintf(fixture.log + at, sizeof fixture.log - at, "%s\n", line);
 }
 
-static Plan *plan_for(const char *text, CudaTarget target)
+static Plan *plan_with(const char *text, CudaTarget target, int64_t math)
 {
     JitOptions options = {.value = {0}, .target = target};
+    options.value[OPT_MATH] = math;
     options.value[OPT_FUSE] = 1;
     start();
     cr_assert_eq(graph_parse(text, &fixture.arena, &fixture.g), ST_OK, "%s", fail_message());
@@ -63,6 +64,7 @@ static Plan *plan_for(const char *text, CudaTarget target)
     return &fixture.plan;
 }
 
+static Plan *plan_for(const char *text, CudaTarget target) { return plan_with(text, target, 0); }
 static Plan *plan_of(const char *text) { return plan_for(text, (CudaTarget){0}); }
 
 static uint32_t stages_of(const Kernel *k)
@@ -636,4 +638,30 @@ Test(fuse, split_by_the_size_of_the_device)
             cr_expect_eq(p->steps.at[0].kernel->split, want[t], "case %zu, device %d", i, t);
         }
     }
+}
+
+/* Products with a vector: reductions on a CUDA device, but for floats in strict mode; a size that happens to be 1 is no vector. */
+Test(fuse, products_with_vectors)
+{
+    static const char matvec[] = "graph v(%0: f16[300,5000], %1: f16[5000]) {\n  %2 = reshape %1 groups(1:1 0:1)\n"
+                                 "  %3 = matmul %0 %2\n  %4 = neg %3\n  return %4\n}\n",
+                      dot[] = "graph d(%0: f32[5000000], %1: f32[5000000]) {\n  %2 = reshape %0 groups(0:1 1:1)\n"
+                              "  %3 = reshape %1 groups(1:1 0:1)\n  %4 = matmul %2 %3\n  return %4\n}\n",
+                      ints[] = "graph i(%0: i32[7,50], %1: i32[50]) {\n  %2 = reshape %1 groups(1:1 0:1)\n"
+                               "  %3 = matmul %0 %2\n  return %3\n}\n",
+                      one[] = "graph o(%0: f32[1,50], %1: f32[50,60]) {\n  %2 = matmul %0 %1\n  return %2\n}\n";
+    static const struct {
+        const char *text;
+        bool fast, strict, split; /* is it a reduction? */
+    } cases[] = {{matvec, true, false, false}, {dot, true, false, true}, {ints, true, true, false}, {one, false, false, false}};
+    const CudaTarget device = {.sm = 90, .ptx = 80}, host = {.sm = 0};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int math = 0; math < 2; math++)
+            for (int cuda = 0; cuda < 2; cuda++) {
+                const Kernel *k = plan_with(cases[i].text, cuda ? device : host, math ? OPT_MATH_STRICT : OPT_MATH_FAST)->steps.at[0].kernel;
+                bool sums = cuda && (math ? cases[i].strict : cases[i].fast);
+                cr_assert_eq(fixture.plan.steps.n, 1);
+                cr_expect_eq(k->form, sums ? FORM_LOOPS : FORM_CONTRACT, "case %zu, strict %d, cuda %d", i, math, cuda);
+                cr_expect_eq(k->split, sums && cases[i].split, "case %zu", i);
+            }
 }

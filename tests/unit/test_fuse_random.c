@@ -29,10 +29,11 @@ static bool never_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t ma
     (void)q, (void)g, (void)d, (void)min, (void)max, (void)who;
     return false;
 }
-static bool never_divisible(Query *q, const Graph *g, Dim d, int64_t by, const char *who)
+static void no_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max)
 {
-    (void)q, (void)g, (void)d, (void)by, (void)who;
-    return false;
+    (void)q, (void)g, (void)d;
+    *min = INT64_MIN;
+    *max = INT64_MAX;
 }
 static bool never_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
 {
@@ -48,7 +49,7 @@ static void no_undo(Query *q, uint32_t mark)
 {
     (void)q, (void)mark;
 }
-static Query nothing = {never_int,    never_same, never_range, never_divisible,
+static Query nothing = {never_int,    never_same, never_range, no_bounds,
                         never_scalar, no_mark,    no_undo};
 
 static uint64_t next_state(uint64_t *s)

@@ -52,10 +52,11 @@ static bool note_range(Query *q, const Graph *g, Dim d, int64_t min, int64_t max
     return !notes->vary;
 }
 
-static bool note_divisible(Query *q, const Graph *g, Dim d, int64_t by, const char *who)
+static void no_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *max)
 {
-    (void)q, (void)g, (void)d, (void)by, (void)who;
-    return false;
+    (void)q, (void)g, (void)d;
+    *min = INT64_MIN;
+    *max = INT64_MAX;
 }
 
 static bool note_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
@@ -80,7 +81,7 @@ static void note_undo(Query *q, uint32_t mark)
 static Notes *take_notes(Graph *g)
 {
     Notes *notes = arena_alloc(&arena, sizeof *notes);
-    notes->query = (Query){note_int, note_same, note_range, note_divisible, note_scalar, note_mark, note_undo};
+    notes->query = (Query){note_int, note_same, note_range, no_bounds, note_scalar, note_mark, note_undo};
     notes->g = g;
     g->query = &notes->query;
     return notes;

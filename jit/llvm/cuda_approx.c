@@ -3,14 +3,17 @@
  * stated in units in the last place over all inputs (ir/accuracy_cuda.def has it, and the
  * documented bounds of the instructions that it follows from).
  *
- *     exp x       = 2^y (1 + ln 2 * d)      y = x log2 e rounded, d what y misses: ex2 takes y to 2
- * units, but an error in y itself would be up to 45 sigmoid x   = (x < 0 ? E : 1) / (1 + E),  E =
- * exp -|x|: no overflow, and small results keep their digits tanh x      its expansion, but for the
- * division; where the result is rounded to f16 or bf16, tanh.approx
+ *     exp x        2^y (1 + ln 2 * d), y = x log2 e rounded, d what y misses
+ *                  ex2 takes y to 2 units, but what an error in y itself makes is up to 45
+ *     sigmoid x    (x < 0 ? E : 1) / (1 + E), E = exp -|x|
+ *                  nothing overflows, and small results keep their digits
+ *     tanh x       its expansion, but for the division
+ *                  tanh.approx where the result is rounded to f16 or bf16
  *
- * Not used: lg2 (its error is absolute around 1), sin and cos (the same around their zeros).
- * Nothing flushes subnormals. NaN, infinities, zeros and their signs come out as the expansions
- * have them.
+ * Not used: lg2 (its error is absolute around 1), sin and cos (the same around their zeros). A
+ * division that the program asks for stays rounded: x / x is 1, and the mean of equal numbers is
+ * that number, which normalisations rely on. Nothing flushes subnormals. NaN, infinities, zeros and
+ * their signs come out as the expansions have them.
  */
 #include "jit/llvm/cuda.h"
 
@@ -104,8 +107,7 @@ static LV emit_tanh(Emit *e, LV x)
 
 bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out)
 {
-    bool vec = in[0].vec || (op_info[op].arity > 1 && in[1].vec);
-    LV x = vec ? val_vector(e, in[0]) : in[0].v, r = NULL;
+    LV x = in[0].v, r = NULL;
     if (op == OP_EXP)
         r = emit_exp(e, x);
     else if (op == OP_EXP2)
@@ -118,14 +120,18 @@ bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out)
         r = approximate(e, RCP, x, NULL);
     else if (op == OP_TANH && rounded != DT_F32 && e->cuda->ptx >= 70)
         r = emit_tanh(e, x);
-    else if (op == OP_DIV)
-        r = approximate(e, DIV_FULL, x, vec ? val_vector(e, in[1]) : in[1].v);
-    *out = (Val){.v = r, .vec = vec};
+    *out = (Val){.v = r, .vec = in[0].vec};
     return r != NULL;
 }
 
-/* Only tanh's, which divides numbers of a narrow range, and may not come out above 1. */
+/* Only tanh's, (E - 1) / (E + 1) with E = exp 2|x|, which is to be 1 where E is large and never
+ * more. */
 LV divide_cuda(Emit *e, Op op, LV a, LV b)
 {
-    return op == OP_TANH ? limit(e, approximate(e, DIV_FULL, a, b), LLVMRealOGT, 1) : NULL;
+    if (op != OP_TANH)
+        return NULL;
+    LV q = approximate(e, DIV_FULL, a, b), one = number(e, a, 1);
+    LV large = LLVMBuildFCmp(e->b, LLVMRealOGT, a, number(e, a, 0x1p26), "");
+    LV above = LLVMBuildFCmp(e->b, LLVMRealOGT, q, one, "");
+    return LLVMBuildSelect(e->b, LLVMBuildOr(e->b, large, above, ""), one, q, "");
 }

@@ -250,7 +250,7 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          the reference interpreter
  *     math          fast | strict          strict: elementwise results equal the interpreter's bits;
  *                                          fast: a GPU may use tensor cores for products of f16 and
- *                                          bf16, faster instructions for division and functions, and
+ *                                          bf16, faster instructions for some functions, and
  *                                          another order of summing up for products with vectors
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of

@@ -49,14 +49,6 @@ Ref strip_reshape(const Graph *g, Ref n)
 
 /* ---- buffers ---- */
 
-static bool is_output(const Graph *g, Ref n)
-{
-    for (uint32_t i = 0; i < g->outputs.n; i++)
-        if (strip_reshape(g, g->outputs.at[i]) == n)
-            return true;
-    return false;
-}
-
 uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind)
 {
     const Node *node = graph_node(f->g, n);
@@ -76,7 +68,7 @@ uint32_t buffer_for(Fuser *f, Ref n)
 {
     if (f->buffer_of[n] == NO_BUFFER) {
         BufferKind kind = graph_node(f->g, n)->op == OP_INPUT ? BUFFER_INPUT : BUFFER_TEMP;
-        if (kind == BUFFER_TEMP && is_output(f->g, n))
+        if (kind == BUFFER_TEMP && f->flags[n] & NODE_OUTPUT)
             kind = BUFFER_OUTPUT;
         f->buffer_of[n] = buffer_private(f, n, kind);
     }
@@ -88,69 +80,9 @@ void force(Fuser *f, Build *b, Ref n)
 {
     if (!has_buffer(f, n)) {
         f->flags[n] |= NODE_FORCED | NODE_PENDING;
-        VEC_PUSH(f->arena, b->forced, n);
+        VEC_PUSH(f->scratch, b->forced, n);
         VEC_PUSH(f->arena, f->pending, n);
     }
-}
-
-/* ---- cycles ---- */
-
-/*
- * Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE.
- * Formed units count as one. `lowest` is the first target: what a node needs is older than the
- * node, so nothing older than the first target has to be searched -- unless a unit of several
- * nodes is as old, whose younger ones may need younger nodes (lowest_shared).
- */
-static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n, Ref lowest)
-{
-    VEC(Ref) stack = {0};
-    f->stamp_now++;
-    if (f->lowest_shared < lowest)
-        lowest = f->lowest_shared;
-    for (uint32_t i = 0; i < n; i++)
-        VEC_PUSH(f->arena, stack, loads[i]);
-    while (stack.n) {
-        Ref at = stack.at[--stack.n];
-        if (at < lowest || f->stamp[at] == f->stamp_now)
-            continue;
-        f->stamp[at] = f->stamp_now;
-        if (f->flags[at] & NODE_TARGET)
-            return at;
-        const Node *node = graph_node(f->g, at);
-        const Ref *from = node->in;
-        uint32_t count = node->n_in;
-        if (f->unit_of[at] != NO_UNIT) {
-            from = f->units.at[f->unit_of[at]].loads.at;
-            count = f->units.at[f->unit_of[at]].loads.n;
-        }
-        for (uint32_t i = 0; i < count; i++)
-            if (f->stamp[from[i]] != f->stamp_now)
-                VEC_PUSH(f->arena, stack, from[i]);
-    }
-    return REF_NONE;
-}
-
-static Ref first_output(const Build *b)
-{
-    Ref first = REF_NONE;
-    for (uint32_t i = 0; i < b->outputs.n; i++)
-        first = b->outputs.at[i] < first ? b->outputs.at[i] : first;
-    return first;
-}
-
-static Ref cycle_of(Fuser *f, const Build *b)
-{
-    for (uint32_t i = 0; i < b->loads.n; i++)
-        if (b->outputs.n == 1 && b->loads.at[i] == b->outputs.at[0])
-            return b->outputs.at[0];
-    if (b->outputs.n < 2)
-        return REF_NONE;
-    for (uint32_t i = 0; i < b->outputs.n; i++)
-        f->flags[b->outputs.at[i]] |= NODE_TARGET;
-    Ref found = find_cycle(f, b->loads.at, b->loads.n, first_output(b));
-    for (uint32_t i = 0; i < b->outputs.n; i++)
-        f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
-    return found;
 }
 
 /* ---- roots of a kernel ---- */
@@ -169,7 +101,7 @@ static void add_root(Build *b, Ref n, Tuple at)
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
     f->flags[n] |= NODE_ROOT;
-    VEC_PUSH(f->arena, b->outputs, n);
+    VEC_PUSH(f->scratch, b->outputs, n);
     VRef v = value_compute(b, n, at, VREF_NONE);
     build_store(b, buffer_for(f, n), n, at, 0, DIM_NONE, v);
     uint32_t used = 0;
@@ -178,7 +110,7 @@ static void add_root(Build *b, Ref n, Tuple at)
     if (b->n_r && used == (b->x_mask | b->r_mask)) {
         Frame frame = {.rank = node->rank, .at = at};
         memcpy(frame.dim, node->dim, sizeof frame.dim);
-        VEC_PUSH(f->arena, b->frames, frame);
+        VEC_PUSH(f->scratch, b->frames, frame);
     }
 }
 
@@ -203,12 +135,19 @@ static const Unit *unit_before(const Fuser *f, Ref n)
     return f->previous_of[n] == NO_UNIT ? NULL : &f->previous.at[f->previous_of[n]];
 }
 
-static bool reads_same(const Unit *a, const Ref *loads, uint32_t n)
+static void mark_read(Fuser *f, const Ref *loads, uint32_t n, bool on)
 {
-    for (uint32_t i = 0; i < a->loads.n; i++)
-        for (uint32_t j = 0; j < n; j++)
-            if (a->loads.at[i] == loads[j])
-                return true;
+    for (uint32_t i = 0; i < n; i++)
+        f->flags[loads[i]] = (uint16_t)(on ? f->flags[loads[i]] | NODE_READ
+                                           : f->flags[loads[i]] & ~NODE_READ);
+}
+
+/* Does the unit load a node marked NODE_READ? */
+static bool reads_same(const Fuser *f, const Unit *u)
+{
+    for (uint32_t i = 0; i < u->loads.n; i++)
+        if (f->flags[u->loads.at[i]] & NODE_READ)
+            return true;
     return false;
 }
 
@@ -240,11 +179,22 @@ static void not_together(Fuser *f, Ref n, Ref root, const char *why)
                root, why);
 }
 
+static Ref lowest_pending(const Fuser *f)
+{
+    Ref lowest = f->lowest_shared;
+    for (uint32_t i = 0; i < f->pending.n; i++)
+        lowest = f->pending.at[i] < lowest ? f->pending.at[i] : lowest;
+    return lowest;
+}
+
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
 static void merge_roots(Build *b, const Space *own)
 {
     Fuser *f = b->f;
-    uint32_t tried = 0;
+    Ref lowest = lowest_pending(f);
+    uint32_t tried = 0, searched = 0;
+    f->reached_now++;
+    mark_read(f, b->loads.at, b->loads.n, true);
     for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES;) {
         Ref n = f->pending.at[i];
         Tuple at;
@@ -253,7 +203,7 @@ static void merge_roots(Build *b, const Space *own)
             special(f, n))
             continue;
         tried++;
-        if (!reads_same(before, b->loads.at, b->loads.n) && b->x_points * b->r_points > SMALL)
+        if (!reads_same(f, before) && b->x_points * b->r_points > SMALL)
             continue;
         bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS ||
                    b->visits + before->visits > MAX_VISITS;
@@ -262,28 +212,19 @@ static void merge_roots(Build *b, const Space *own)
                          big ? "the kernel would be too large" : "its loops are others");
             continue;
         }
-        VEC(Ref) loads = {0};
-        for (uint32_t j = 0; j < b->loads.n + before->loads.n; j++)
-            VEC_PUSH(f->arena, loads,
-                     j < b->loads.n ? b->loads.at[j] : before->loads.at[j - b->loads.n]);
-        for (uint32_t j = 0; j < b->outputs.n; j++)
-            f->flags[b->outputs.at[j]] |= NODE_TARGET;
-        f->flags[n] |= NODE_TARGET;
-        Ref first = first_output(b), cycle = find_cycle(f, loads.at, loads.n, n < first ? n : first);
-        for (uint32_t j = 0; j < b->outputs.n; j++)
-            f->flags[b->outputs.at[j]] &= (uint16_t)~NODE_TARGET;
-        f->flags[n] &= (uint16_t)~NODE_TARGET;
-        if (cycle == REF_NONE)
-            add_root(b, n, at);
-        else {
-            uint32_t j = 0;
-            while (j < b->loads.n && b->loads.at[j] != n)
-                j++;
+        reach(b, searched, lowest);
+        searched = b->loads.n;
+        if (closes_cycle(b, n, before)) {
+            bool here = f->flags[n] & NODE_READ;
             not_together(f, n, b->root,
-                         j < b->loads.n ? "it is read there at other places"
-                                        : "another kernel stands between them");
+                         here ? "it is read there at other places"
+                              : "another kernel stands between them");
+            continue;
         }
+        add_root(b, n, at);
+        mark_read(f, b->loads.at, b->loads.n, true);
     }
+    mark_read(f, b->loads.at, b->loads.n, false);
 }
 
 /* A pure elementwise root may be better placed in the kernel of a row of the same shape: that root,
@@ -294,8 +235,10 @@ static Ref better_root(Fuser *f, Ref n)
     const Node *node = graph_node(f->g, n);
     if (!f->fuse || !mine || space_of(f, n)->n_r)
         return n;
+    Ref best = n;
     uint32_t tried = 0;
-    for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES;) {
+    mark_read(f, mine->loads.at, mine->loads.n, true);
+    for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES && best == n;) {
         Ref other = f->pending.at[i];
         const Unit *before = unit_before(f, other);
         if (other == n || !(f->flags[other] & NODE_PENDING) || !before || special(f, other))
@@ -305,11 +248,11 @@ static Ref better_root(Fuser *f, Ref n)
         const Node *shape =
             op_class((Op)peer->op) == CLS_REDUCE ? graph_node(f->g, peer->in[0]) : peer;
         if (space_of(f, other)->n_r && shape->rank == node->rank &&
-            dims_equal(f, shape->dim, node->dim, node->rank) &&
-            reads_same(before, mine->loads.at, mine->loads.n))
-            return other;
+            dims_equal(f, shape->dim, node->dim, node->rank) && reads_same(f, before))
+            best = other;
     }
-    return n;
+    mark_read(f, mine->loads.at, mine->loads.n, false);
+    return best;
 }
 
 /* ---- units ---- */
@@ -332,23 +275,44 @@ static void unit_take(Fuser *f, Unit *u, Build *b, const char *prefix)
     VEC_PUSH(f->arena, u->steps, step);
 }
 
-/* Takes back what an attempt at a kernel left behind. */
-static void give_up(Fuser *f, Build *b, uint32_t visits, uint32_t reasons, uint32_t pending)
+/* Attempts at one kernel: what to go back to, and what the next must not compute. */
+typedef struct Attempts {
+    uint32_t visits, reasons, pending;
+    Cut refused;
+} Attempts;
+
+/* Takes back what an attempt left behind. */
+static void give_up(Fuser *f, Build *b, const Attempts *a)
 {
     for (uint32_t i = 0; i < b->outputs.n; i++)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_ROOT;
     for (uint32_t i = 0; i < b->forced.n; i++)
         f->flags[b->forced.at[i]] &= (uint16_t) ~(NODE_FORCED | NODE_PENDING);
-    f->visits.n = visits;
-    f->reasons.n = reasons;
-    f->pending.n = pending;
+    b->forced.n = 0;
+    f->visits.n = a->visits;
+    f->reasons.n = a->reasons;
+    f->pending.n = a->pending;
+}
+
+/* Gives n a buffer in all further attempts. */
+static void force_from_now(Fuser *f, Build *b, Attempts *a, Ref n)
+{
+    force(f, b, n);
+    b->forced.n = 0;
+    a->pending = f->pending.n;
+}
+
+static void refuse(Fuser *f, Attempts *a, Ref n)
+{
+    f->flags[n] |= NODE_REFUSED;
+    VEC_PUSH(f->arena, a->refused, n);
 }
 
 /* The uppermost node that the attempt evaluated at many places: storing it makes the kernel small
  * at once. */
 static Ref many_places(Fuser *f, uint32_t visits)
 {
-    uint32_t *times = ARENA_ARRAY(f->arena, uint32_t, f->n);
+    uint32_t *times = ARENA_ARRAY(f->scratch, uint32_t, f->n);
     Ref best = REF_NONE;
     for (uint32_t i = visits; i < f->visits.n; i++) {
         Ref n = f->visits.at[i].node;
@@ -370,7 +334,7 @@ static Tuple contraction_tuple(Build *b, Ref n)
         c.at[i] = kidx_axis(b->k, i);
     for (Ref at = n; at != b->contraction;) {
         const Node *node = graph_node(f->g, at);
-        VEC_PUSH(f->arena, path, at);
+        VEC_PUSH(f->scratch, path, at);
         uint32_t i = 0;
         while (f->contract_of[node->in[i]] != b->contraction)
             i++;
@@ -414,12 +378,28 @@ static void begin(Build *b, Fuser *f, Ref n, Space *space)
     b->contraction = c;
 }
 
+/* Refuses what closes a cycle: node by node, since one refused may take the others along, and all
+ * that are left when that goes on. */
+static Status break_cycle(Fuser *f, Build *b, Attempts *a, Ref cycle, const Cut *all)
+{
+    enum { ONE_BY_ONE = 4 };
+    Ref root = b->root;
+    if (cycle == root && b->outputs.n > 1) /* something added to its kernel needs it from outside */
+        cycle = b->outputs.at[b->outputs.n - 1] != root ? b->outputs.at[b->outputs.n - 1]
+                                                        : b->outputs.at[0];
+    if (cycle == root)
+        return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
+    refuse(f, a, cycle);
+    for (uint32_t i = 0; a->refused.n > ONE_BY_ONE && i < all->n; i++)
+        if (all->at[i] != root && all->at[i] != cycle)
+            refuse(f, a, all->at[i]);
+    return ST_OK;
+}
+
 static Status form_kernel(Fuser *f, Unit *u, Ref root)
 {
-    uint32_t visits = f->visits.n, reasons = f->reasons.n, pending = f->pending.n,
-             budget = MAX_VISITS;
-    VEC(Ref) refused = {0};
-    for (;;) {
+    Attempts a = {.visits = f->visits.n, .reasons = f->reasons.n, .pending = f->pending.n};
+    for (uint32_t budget = MAX_VISITS, limit = MAX_VISITS;;) {
         Build b;
         Space space = *space_of(f, root);
         begin(&b, f, root, &space);
@@ -433,39 +413,41 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
             merge_roots(&b, &space);
         if (contract &&
             !b.contracts) { /* the product is stored on the way: what is left is plain loops */
-            give_up(f, &b, visits, reasons, pending);
+            give_up(f, &b, &a);
             f->contract_of[root] = REF_NONE;
             continue;
         }
-        Ref many = b.overflow ? many_places(f, visits) : REF_NONE;
+        Ref many = b.left.n ? many_places(f, a.visits) : REF_NONE;
         if (many != REF_NONE) {
-            give_up(f, &b, visits, reasons, pending);
-            b.forced.n = 0;
-            force(f, &b, many);
-            pending = f->pending.n;
+            give_up(f, &b, &a);
+            force_from_now(f, &b, &a, many);
             continue;
         }
-        Ref cycle = cycle_of(f, &b);
+        Cut cut = {0}, cycles = {0};
         bool full = b.buffers > MAX_BUFFERS + 4 && budget > 8;
+        if (b.left.n && !contract && limit > MAX_VISITS / 8 && narrow_cut(&b, limit, &cut) &&
+            (full || cut.n < b.left.n)) {
+            give_up(f, &b, &a);
+            for (uint32_t i = 0; i < cut.n; i++) {
+                force_from_now(f, &b, &a, cut.at[i]);
+                refuse(f, &a, cut.at[i]);
+            }
+            limit /= 2;
+            f->space[root].known = false;
+            continue;
+        }
+        Ref cycle = cycle_of(f, &b, &cycles);
         if (cycle == REF_NONE && !full) {
-            for (uint32_t i = 0; i < refused.n; i++)
-                f->flags[refused.at[i]] &= (uint16_t)~NODE_REFUSED;
+            for (uint32_t i = 0; i < a.refused.n; i++)
+                f->flags[a.refused.at[i]] &= (uint16_t)~NODE_REFUSED;
             unit_take(f, u, &b, contract ? "matmul" : NULL);
             return ST_OK;
         }
-        give_up(f, &b, visits, reasons, pending);
-        if (cycle == root &&
-            b.outputs.n > 1) /* something added to the root's kernel needs it from outside */
-            cycle = b.outputs.at[b.outputs.n - 1] != root ? b.outputs.at[b.outputs.n - 1]
-                                                          : b.outputs.at[0];
-        if (cycle == root)
-            return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
+        give_up(f, &b, &a);
         if (full)
             budget /= 2;
-        else {
-            f->flags[cycle] |= NODE_REFUSED;
-            VEC_PUSH(f->arena, refused, cycle);
-        }
+        else
+            TRY(break_cycle(f, &b, &a, cycle, &cycles));
         f->space[root].known = false;
     }
 }
@@ -638,7 +620,7 @@ static void round_begin(Fuser *f)
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
         f->fault_of[n] = UINT32_MAX;
-        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER;
+        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT;
         if (f->flags[n] & NODE_WANT) {
             f->flags[n] |= NODE_PENDING;
             VEC_PUSH(f->arena, f->pending, n);
@@ -698,8 +680,10 @@ static void find_users(Fuser *f)
 {
     const Graph *g = f->g;
     f->user_at = ARENA_ARRAY(f->arena, uint32_t, f->n + 2);
-    for (uint32_t i = 0; i < g->outputs.n; i++)
+    for (uint32_t i = 0; i < g->outputs.n; i++) {
         f->flags[g->outputs.at[i]] |= NODE_LIVE;
+        f->flags[strip_reshape(g, g->outputs.at[i])] |= NODE_OUTPUT;
+    }
     for (Ref n = f->n; n-- > 0;)
         for (uint32_t i = 0; f->flags[n] & NODE_LIVE && i < g->nodes.at[n].n_in; i++) {
             f->flags[g->nodes.at[n].in[i]] |= NODE_LIVE;
@@ -720,6 +704,7 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
 {
     *f = (Fuser){.g = g, .options = options, .arena = g->arena, .plan = plan, .n = g->nodes.n};
     f->fuse = options->value[OPT_FUSE] != 0;
+    f->scratch = arena_scratch(f->arena);
     uint32_t n = f->n + 1;
     f->flags = ARENA_ARRAY(f->arena, uint16_t, n);
     f->contract_of = ARENA_ARRAY(f->arena, Ref, n);
@@ -729,6 +714,7 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
     f->copy_of = ARENA_ARRAY(f->arena, uint32_t, n);
     f->fault_of = ARENA_ARRAY(f->arena, uint32_t, n);
     f->stamp = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->reached = ARENA_ARRAY(f->arena, uint32_t, n);
     f->space = ARENA_ARRAY(f->arena, Space, n);
     for (Ref i = 0; i < n; i++) {
         f->contract_of[i] = REF_NONE;

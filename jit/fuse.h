@@ -27,7 +27,9 @@ enum {
     NODE_TARGET = 32,  /* made by the unit being formed */
     NODE_ROOT = 64,    /* being stored by the unit being formed */
     NODE_CHOSEN = 128, /* wanted because storing it looked cheaper, not because it must be */
-    NODE_NEVER = 256   /* was chosen, and nobody read it */
+    NODE_NEVER = 256,  /* was chosen, and nobody read it */
+    NODE_OUTPUT = 512, /* of the graph, but for a reshape */
+    NODE_READ = 1024   /* loaded by the unit being formed; only while roots are merged */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
@@ -65,10 +67,13 @@ typedef struct Decision { /* why a node is stored, for the log */
     const char *line;
 } Decision;
 
+typedef VEC(Ref) Cut;
+
 typedef struct Fuser {
     Graph *g;
     const JitOptions *options;
     Arena *arena;
+    Arena *scratch; /* emptied when the building of a kernel begins */
     Plan *plan;
     bool fuse;
     uint32_t n; /* nodes */
@@ -83,6 +88,7 @@ typedef struct Fuser {
     uint32_t *fault_of;
     Ref lowest_shared;      /* the first node of all units that make several; REF_NONE: none */
     uint32_t *stamp, stamp_now;
+    uint32_t *reached, reached_now; /* what the unit being formed needs, as far as searched */
     Space *space; /* chosen this round */
     VEC(SizeFact) sizes;
     VEC(Unit) units;
@@ -140,7 +146,7 @@ typedef struct Build {
     Ref root;        /* for messages */
     bool absorb;     /* may store nodes other than its roots */
     bool contracts;  /* the contraction was met */
-    bool overflow;   /* its budget ran out */
+    VEC(Ref) left;   /* stored because its budget ran out */
 } Build;
 
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
@@ -180,6 +186,21 @@ bool size_is_one(Fuser *f, Dim d);
 bool size_const(Fuser *f, Dim d, int64_t *value);
 /* Does the reduction take all its axes' sizes to be 1, so that it only passes its operand on? */
 bool reduce_is_trivial(Fuser *f, Ref n);
+
+/* ---- fuse_cycle.c ---- */
+/* What the kernel makes and needs from outside, too: such a node, or REF_NONE. *all gets all of
+ * them, but for those behind others. */
+Ref cycle_of(Fuser *f, const Build *b, Cut *all);
+/* Marks in f->reached what the loads need from the given one on, down to node `lowest`. */
+void reach(Build *b, uint32_t first, Ref lowest);
+/* Would the kernel, with n in it, need what it makes? Its own loads have been searched (reach);
+ * `before` is the unit that made n in the round before. */
+bool closes_cycle(Build *b, Ref n, const Unit *before);
+
+/* ---- fuse_cut.c ---- */
+/* The nodes to store so that the kernel that was tried evaluates about `limit` nodes at most.
+ * false: it would anyway. */
+bool narrow_cut(Build *b, uint32_t limit, Cut *cut);
 
 /* ---- fuse_cost.c: what gets a buffer ---- */
 void want_structural(Fuser *f);

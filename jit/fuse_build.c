@@ -20,8 +20,9 @@ static int64_t planned_extent(const Kernel *k, IRef size, int64_t hint)
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root)
 {
     memset(b, 0, sizeof *b);
+    arena_reset(f->scratch);
     b->f = f;
-    b->k = kernel_new(f->arena);
+    b->k = kernel_new(f->scratch);
     b->n_x = n_x;
     b->n_r = n_r;
     b->unit = f->units.n;
@@ -35,7 +36,7 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
         int64_t hint = dim_hint(f->g, dims[a]);
         b->dim[a] = dims[a];
         IRef size = build_size(b, dims[a]);
-        VEC_PUSH(f->arena, b->k->axes, (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size,
+        VEC_PUSH(f->scratch, b->k->axes, (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size,
                                                .hint = planned_extent(b->k, size, hint)});
         *(a < n_x ? &b->x_points : &b->r_points) *= (double)hint;
     }
@@ -45,8 +46,8 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
 
 static uint32_t add_arg(Build *b, KArg arg, PlanArg bind)
 {
-    VEC_PUSH(b->f->arena, b->k->args, arg);
-    VEC_PUSH(b->f->arena, b->args, bind);
+    VEC_PUSH(b->f->scratch, b->k->args, arg);
+    VEC_PUSH(b->f->scratch, b->args, bind);
     return b->k->args.n - 1;
 }
 
@@ -159,7 +160,7 @@ void build_table_room(Arena *arena, KTable *table)
 Tuple build_tuple(Build *b, const Coords *c)
 {
     if (b->tuples.n * 2 >= b->tuple_table.cap) {
-        build_table_room(b->f->arena, &b->tuple_table);
+        build_table_room(b->f->scratch, &b->tuple_table);
         for (uint32_t i = 0; i < b->tuples.n; i++)
             build_table_put(&b->tuple_table, build_hash(b->tuples.at[i].at, b->tuples.at[i].n), i);
     }
@@ -169,7 +170,7 @@ Tuple build_tuple(Build *b, const Coords *c)
         if (other->n == c->n && !memcmp(other->at, c->at, sizeof(IRef) * c->n))
             return b->tuple_table.slot[at] - 1;
     }
-    VEC_PUSH(b->f->arena, b->tuples, *c);
+    VEC_PUSH(b->f->scratch, b->tuples, *c);
     build_table_put(&b->tuple_table, hash, b->tuples.n - 1);
     return b->tuples.n - 1;
 }

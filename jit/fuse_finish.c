@@ -178,14 +178,14 @@ PlanStep build_finish(Build *b, const char *prefix)
     Kernel *k = b->k;
     PlanStep step = {.kind = STEP_KERNEL, .node = b->root};
     Finish x = {.b = b, .step = &step, .to = kernel_new(f->g->arena)};
-    x.arg = ARENA_ARRAY(f->arena, uint32_t, k->args.n + 1);
+    x.arg = ARENA_ARRAY(f->scratch, uint32_t, k->args.n + 1);
     memset(x.arg, 0xff, sizeof *x.arg * (k->args.n + 1));
     x.to->form = k->form;
     uint32_t axis[MAX_SPACE];
     bool *live = live_insts(k);
     drop_idle_row(b, live);
     merge_axes(b, live, axis);
-    VRef *value = ARENA_ARRAY(f->arena, VRef, k->inst.n + 1);
+    VRef *value = ARENA_ARRAY(f->scratch, VRef, k->inst.n + 1);
     KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = value};
     copy_axes(&x, &map);
     copy_insts(&x, &map, live, value, false);

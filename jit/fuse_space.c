@@ -90,14 +90,13 @@ static void push(Walk *w, Ref n, const uint8_t *mask)
     Fuser *f = w->f;
     if (op_class((Op)graph_node(f->g, n)->op) == CLS_LEAF || w->steps >= MAX_WALK)
         return;
-    for (uint32_t i = 0; i < w->todo.n; i++) /* recent ones, where repeats are */
-        if (i + 16 >= w->todo.n && w->todo.at[i].node == n &&
-            !memcmp(w->todo.at[i].mask, mask, MAX_RANK))
+    for (uint32_t i = w->todo.n > 16 ? w->todo.n - 16 : 0; i < w->todo.n; i++) /* near ones */
+        if (w->todo.at[i].node == n && !memcmp(w->todo.at[i].mask, mask, MAX_RANK))
             return;
     w->steps++;
     Step s = {.node = n};
     memcpy(s.mask, mask, MAX_RANK);
-    VEC_PUSH(f->arena, w->todo, s);
+    VEC_PUSH(f->scratch, w->todo, s);
 }
 
 static void vote(Walk *w, const Vote *v)
@@ -265,7 +264,7 @@ const Space *space_of(Fuser *f, Ref root)
         first.mask[i] = (uint8_t)(size_is_one(f, node->dim[i]) ? 0u : 1u << i);
         w.all |= first.mask[i];
     }
-    VEC_PUSH(f->arena, w.todo, first);
+    VEC_PUSH(f->scratch, w.todo, first);
     for (uint32_t i = 0; i < w.todo.n; i++) {
         Step s = w.todo.at[i];
         visit(&w, &s);

@@ -45,11 +45,11 @@ static const Memo *memo_find(Build *b, const Memo *key)
 static void memo_add(Build *b, Memo m)
 {
     if (b->memo.n * 2 >= b->memo_table.cap) {
-        build_table_room(b->f->arena, &b->memo_table);
+        build_table_room(b->f->scratch, &b->memo_table);
         for (uint32_t i = 0; i < b->memo.n; i++)
             build_table_put(&b->memo_table, memo_hash(&b->memo.at[i]), i);
     }
-    VEC_PUSH(b->f->arena, b->memo, m);
+    VEC_PUSH(b->f->scratch, b->memo, m);
     build_table_put(&b->memo_table, memo_hash(&m), b->memo.n - 1);
 }
 
@@ -145,7 +145,7 @@ static VRef load(Build *b, Ref n, Tuple at, VRef pred)
     while (i < b->loads.n && b->loads.at[i] != n)
         i++;
     if (i == b->loads.n)
-        VEC_PUSH(f->arena, b->loads, n);
+        VEC_PUSH(f->scratch, b->loads, n);
     Coords c = b->tuples.at[at];
     IRef idx = element(b, n, &c);
     uint32_t arg = build_buffer_arg(b, buffer_for(f, n), false);
@@ -235,7 +235,7 @@ static const char *misfit(Build *b, Ref n, Tuple at, VRef pred)
     for (uint32_t i = 0; i < count; i++) {
         Dim d = input->dim[axes[i]];
         if (build_size(b, d) != b->k->axes.at[b->n_x + i].size)
-            return arena_printf(f->arena, "its %lld columns are not the row (%lld)",
+            return arena_printf(f->scratch, "its %lld columns are not the row (%lld)",
                                 (long long)dim_hint(f->g, d),
                                 (long long)b->k->axes.at[b->n_x + i].hint);
     }
@@ -398,7 +398,7 @@ static void add_frame(Build *b, Ref n, Tuple at)
     if (!visits_all(b, n, at))
         return;
     memcpy(frame.dim, node->dim, sizeof frame.dim);
-    VEC_PUSH(b->f->arena, b->frames, frame);
+    VEC_PUSH(b->f->scratch, b->frames, frame);
 }
 
 /* A reduction: its operand at (x, r). Over axes of size 1 only it is its operand. */
@@ -475,7 +475,7 @@ static VRef while_not_empty(Build *b, uint32_t axes, VRef pred)
         live = emit_and(b, live, some);
     }
     if (live != pred)
-        VEC_PUSH(b->f->arena, b->not_empty, (NotEmpty){.live = live, .pred = pred});
+        VEC_PUSH(b->f->scratch, b->not_empty, (NotEmpty){.live = live, .pred = pred});
     return live;
 }
 
@@ -614,7 +614,7 @@ VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
         bool full = b->visits >= b->budget || b->buffers >= MAX_BUFFERS;
         if (!full || (cls == CLS_VIEW && graph_node(f->g, n)->op == OP_RESHAPE))
             return value_compute(b, n, at, pred);
-        b->overflow = true;
+        VEC_PUSH(f->scratch, b->left, n);
         no_fit(b, n, "the kernel would be too large");
     }
     VRef v;
@@ -622,7 +622,7 @@ VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
         v = value_compute(b, n, at, pred);
         if (!(f->flags[n] & NODE_ROOT)) {
             f->flags[n] |= NODE_ROOT;
-            VEC_PUSH(f->arena, b->outputs, n);
+            VEC_PUSH(f->scratch, b->outputs, n);
             build_store(b, buffer_for(f, n), n, at, 0, DIM_NONE, v);
         }
         return v;

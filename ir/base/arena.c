@@ -21,18 +21,27 @@ struct ArenaBlock {
     size_t bytes; /* of the whole block */
 };
 
+#define HEADER ((sizeof(ArenaBlock) + ALIGN - 1) & ~(size_t)(ALIGN - 1))
+
 void arena_init(Arena *arena, jmp_buf *oom)
 {
     *arena = (Arena){.oom = oom};
 }
 
-void arena_free(Arena *arena)
+static void free_blocks(ArenaBlock *block)
 {
-    for (ArenaBlock *block = arena->head, *next; block; block = next) {
+    for (ArenaBlock *next; block; block = next) {
         next = block->next;
         os_free(block);
     }
-    *arena = (Arena){.oom = arena->oom};
+}
+
+void arena_free(Arena *arena)
+{
+    for (Arena *scratch = arena->scratch; scratch; scratch = scratch->older)
+        arena_free(scratch);
+    free_blocks(arena->head);
+    *arena = (Arena){.oom = arena->oom, .older = arena->older};
 }
 
 /* Leaves through `oom`; an arena without one has a broken owner. */
@@ -48,19 +57,37 @@ static _Noreturn void out_of_memory(const Arena *arena)
 /* Makes room for `bytes` (already rounded) in a new block. */
 static void grow(Arena *arena, size_t bytes)
 {
-    size_t header = (sizeof(ArenaBlock) + ALIGN - 1) & ~(size_t)(ALIGN - 1);
     size_t want = arena->head ? arena->head->bytes * 2 : FIRST_BLOCK;
     if (want > LARGEST_BLOCK)
         want = LARGEST_BLOCK;
-    if (want < bytes + header)
-        want = bytes + header;
+    if (want < bytes + HEADER)
+        want = bytes + HEADER;
     ArenaBlock *block = os_alloc(want);
     if (!block)
         out_of_memory(arena);
     *block = (ArenaBlock){.next = arena->head, .bytes = want};
     arena->head = block;
-    arena->at = (char *)block + header;
+    arena->at = (char *)block + HEADER;
     arena->end = (char *)block + want;
+}
+
+/* The struct lies in the parent's memory. */
+Arena *arena_scratch(Arena *parent)
+{
+    Arena *arena = ARENA_NEW(parent, Arena);
+    *arena = (Arena){.oom = parent->oom, .older = parent->scratch};
+    parent->scratch = arena;
+    return arena;
+}
+
+void arena_reset(Arena *arena)
+{
+    if (!arena->head)
+        return;
+    free_blocks(arena->head->next);
+    arena->head->next = NULL;
+    arena->at = (char *)arena->head + HEADER;
+    arena->bytes = 0;
 }
 
 void *arena_alloc(Arena *arena, size_t bytes)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct Fixture {
     Arena arena;
@@ -49,16 +50,23 @@ static void keep_line(void *user, int level, const char *topic, const char *line
     snprintf(fixture.log + at, sizeof fixture.log - at, "%s\n", line);
 }
 
-static Plan *plan_with(const char *text, CudaTarget target, int64_t math)
+static Plan *plan_quietly(const char *text, CudaTarget target, int64_t math)
 {
     JitOptions options = {.value = {0}, .target = target};
     options.value[OPT_MATH] = math;
     options.value[OPT_FUSE] = 1;
     start();
     cr_assert_eq(graph_parse(text, &fixture.arena, &fixture.g), ST_OK, "%s", fail_message());
+    cr_assert_eq(jit_plan(fixture.g, &options, &fixture.plan), ST_OK, "%s", fail_message());
+    return &fixture.plan;
+}
+
+/* With its log. */
+static Plan *plan_with(const char *text, CudaTarget target, int64_t math)
+{
     log_set_sink(keep_line, NULL);
     log_configure("fusion,memory,kernels");
-    cr_assert_eq(jit_plan(fixture.g, &options, &fixture.plan), ST_OK, "%s", fail_message());
+    plan_quietly(text, target, math);
     log_configure("");
     log_set_sink(NULL, NULL);
     return &fixture.plan;
@@ -494,6 +502,72 @@ static const char *stencil_line(uint32_t i, char *buf)
             "range(2:1:%u)\n  %%%u = add %%%u %%%u\n",
             at + 1, at, 4000 - 2 * i - 2, at + 2, at, 4000 - 2 * i - 2, at + 3, at + 1, at + 2);
     return buf;
+}
+
+/* The plan of n softmaxes of [8,16] one after another, along the rows, or (in_turn) along rows and
+ * columns in turn; seconds of this thread that it took. */
+static Plan *softmax_chain(int n, bool in_turn, double *seconds)
+{
+    size_t room = 600 * (size_t)n + 100;
+    char *text = malloc(room), *at = text;
+    struct timespec from, to;
+    cr_assert_not_null(text);
+    at += sprintf(at, "graph chain(%%0: f32[8,16]) {\n");
+    for (int i = 0; i < n; i++) {
+        int x = 9 * i, columns = in_turn && i % 2;
+        const char *kept = columns ? "groups(0:1 1:1)" : "groups(1:1 0:1)";
+        const char *again = columns ? "axes(0) size(8)" : "axes(1) size(16)";
+        at += sprintf(at, "  %%%d = reduce_max %%%d axes(%d)\n", x + 1, x, !columns);
+        at += sprintf(at, "  %%%d = reshape %%%d %s\n", x + 2, x + 1, kept);
+        at += sprintf(at, "  %%%d = expand %%%d %s\n", x + 3, x + 2, again);
+        at += sprintf(at, "  %%%d = sub %%%d %%%d\n", x + 4, x, x + 3);
+        at += sprintf(at, "  %%%d = exp %%%d\n", x + 5, x + 4);
+        at += sprintf(at, "  %%%d = reduce_sum %%%d axes(%d)\n", x + 6, x + 5, !columns);
+        at += sprintf(at, "  %%%d = reshape %%%d %s\n", x + 7, x + 6, kept);
+        at += sprintf(at, "  %%%d = expand %%%d %s\n", x + 8, x + 7, again);
+        at += sprintf(at, "  %%%d = div %%%d %%%d\n", x + 9, x + 5, x + 8);
+    }
+    sprintf(at, "  return %%%d\n}\n", 9 * n);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+    Plan *p = plan_quietly(text, (CudaTarget){0}, 0);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+    *seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+    free(text);
+    return p;
+}
+
+static uint32_t most_buffers(const Plan *p)
+{
+    uint32_t most = 0;
+    for (uint32_t s = 0; s < p->steps.n; s++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < p->steps.at[s].args.n; i++)
+            n += p->steps.at[s].args.at[i].kind == BIND_BUFFER;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Cut where little has to be stored, not where the budget of a kernel happens to run out. */
+Test(fuse, a_chain_of_300_softmaxes)
+{
+    double seconds;
+    Plan *p = softmax_chain(300, false, &seconds);
+    cr_expect_leq(p->steps.n, 10, "%u kernels", p->steps.n);
+    cr_expect_leq(most_buffers(p), 5);
+}
+
+/* Softmaxes along rows and columns do not share loops: a kernel each. The time must not grow with
+ * the square of the length, which would be 16 times. */
+Test(fuse, a_chain_of_softmaxes_along_rows_and_columns)
+{
+    double once, four;
+    Plan *p = softmax_chain(200, true, &once);
+    cr_expect_leq(p->steps.n, 210, "%u kernels", p->steps.n);
+    cr_expect_leq(most_buffers(p), 64);
+    p = softmax_chain(800, true, &four);
+    cr_expect_leq(p->steps.n, 840, "%u kernels", p->steps.n);
+    cr_expect_lt(four, 11 * once, "%g s for 200, %g s for 800", once, four);
 }
 
 Test(fuse, a_stencil_of_stencils)

@@ -1,4 +1,5 @@
 /* The OS layer, the log and the guarded buffers. */
+#include "ir/base/arena.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "tests/support/guarded.h"
@@ -240,6 +241,31 @@ Test(log, sink_that_logs_and_fork, .timeout = TIME_LIMIT(20))
     int status = -1;
     cr_assert_eq(waitpid(child, &status, 0), child);
     cr_assert_eq(status, 0);
+}
+
+/* ---- arenas ---- */
+
+Test(arena, scratch_is_emptied_and_goes_with_its_parent)
+{
+    jmp_buf oom;
+    Arena arena;
+    arena_init(&arena, &oom);
+    cr_assert(setjmp(oom) == 0);
+    Arena *one = arena_scratch(&arena), *two = arena_scratch(&arena);
+    char *kept = arena_strdup(&arena, "kept");
+    for (int round = 0; round < 50; round++) {
+        unsigned char *data = arena_alloc(one, 100000);
+        for (int i = 0; i < 100000; i += 999)
+            cr_assert_eq(data[i], 0, "memory is zeroed again");
+        memset(data, 0xff, 100000);
+        cr_assert_not_null(arena_alloc(two, 100));
+        arena_reset(one);
+        cr_assert_eq(one->bytes, 0);
+    }
+    arena_reset(arena_scratch(&arena)); /* never used */
+    cr_assert_str_eq(kept, "kept");
+    arena_free(&arena); /* a leak of any of the three fails under LeakSanitizer */
+    cr_assert_eq(arena.bytes, 0);
 }
 
 /* ---- guarded buffers ---- */

@@ -1,0 +1,114 @@
+/*
+ * Cycles between units: does a unit need, through what other units make, something that it makes
+ * itself? The graph is searched with formed units as single points (jit/fuse.c says when).
+ */
+#include "jit/fuse.h"
+
+typedef struct Needs {
+    const Ref *at;
+    uint32_t n;
+} Needs;
+
+/* What a node needs at once: if a unit makes it, all that the unit loads. */
+static Needs needs_of(const Fuser *f, Ref n)
+{
+    if (f->unit_of[n] != NO_UNIT) {
+        const Unit *u = &f->units.at[f->unit_of[n]];
+        return (Needs){u->loads.at, u->loads.n};
+    }
+    const Node *node = graph_node(f->g, n);
+    return (Needs){node->in, node->n_in};
+}
+
+/*
+ * Does anything that `loads` need come from a node marked NODE_TARGET? The node, or REF_NONE; with
+ * `found`, all such nodes, but for those behind others. Formed units count as one. `lowest` is the
+ * first target: what a node needs is older than the node, so nothing older than the first target
+ * has to be searched -- unless a unit of several nodes is as old, whose younger ones may need
+ * younger nodes (lowest_shared).
+ */
+static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n, Ref lowest, Cut *found)
+{
+    VEC(Ref) stack = {0};
+    f->stamp_now++;
+    if (f->lowest_shared < lowest)
+        lowest = f->lowest_shared;
+    for (uint32_t i = 0; i < n; i++)
+        VEC_PUSH(f->scratch, stack, loads[i]);
+    while (stack.n) {
+        Ref at = stack.at[--stack.n];
+        if (at < lowest || f->stamp[at] == f->stamp_now)
+            continue;
+        f->stamp[at] = f->stamp_now;
+        if (f->flags[at] & NODE_TARGET) {
+            if (!found)
+                return at;
+            VEC_PUSH(f->scratch, *found, at);
+            continue;
+        }
+        Needs needs = needs_of(f, at);
+        for (uint32_t i = 0; i < needs.n; i++)
+            if (f->stamp[needs.at[i]] != f->stamp_now)
+                VEC_PUSH(f->scratch, stack, needs.at[i]);
+    }
+    return found && found->n ? found->at[0] : REF_NONE;
+}
+
+void reach(Build *b, uint32_t first, Ref lowest)
+{
+    Fuser *f = b->f;
+    VEC(Ref) stack = {0};
+    for (uint32_t i = first; i < b->loads.n; i++)
+        VEC_PUSH(f->scratch, stack, b->loads.at[i]);
+    while (stack.n) {
+        Ref at = stack.at[--stack.n];
+        if (at < lowest || f->reached[at] == f->reached_now)
+            continue;
+        f->reached[at] = f->reached_now;
+        Needs needs = needs_of(f, at);
+        for (uint32_t i = 0; i < needs.n; i++)
+            if (f->reached[needs.at[i]] != f->reached_now)
+                VEC_PUSH(f->scratch, stack, needs.at[i]);
+    }
+}
+
+static Ref first_output(const Build *b)
+{
+    Ref first = REF_NONE;
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        first = b->outputs.at[i] < first ? b->outputs.at[i] : first;
+    return first;
+}
+
+Ref cycle_of(Fuser *f, const Build *b, Cut *all)
+{
+    for (uint32_t i = 0; i < b->loads.n; i++)
+        if (b->outputs.n == 1 && b->loads.at[i] == b->outputs.at[0])
+            return b->outputs.at[0];
+    if (b->outputs.n < 2)
+        return REF_NONE;
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        f->flags[b->outputs.at[i]] |= NODE_TARGET;
+    Ref found = find_cycle(f, b->loads.at, b->loads.n, first_output(b), all);
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
+    return found;
+}
+
+bool closes_cycle(Build *b, Ref n, const Unit *before)
+{
+    Fuser *f = b->f;
+    Ref first = first_output(b);
+    bool cycle = f->reached[n] == f->reached_now;
+    for (uint32_t i = 0; i < b->outputs.n; i++) {
+        f->flags[b->outputs.at[i]] |= NODE_TARGET;
+        cycle |= f->reached[b->outputs.at[i]] == f->reached_now;
+    }
+    f->flags[n] |= NODE_TARGET;
+    cycle = cycle || find_cycle(f, before->loads.at, before->loads.n, n < first ? n : first,
+                                NULL) != REF_NONE;
+    for (uint32_t i = 0; i < b->outputs.n; i++)
+        f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
+    f->flags[n] &= (uint16_t)~NODE_TARGET;
+    return cycle;
+}

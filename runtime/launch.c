@@ -336,6 +336,8 @@ static Status launch_sort_cuda(const ProgStep *step)
     memcpy(dims, &args.at[2], sizeof dims);
     size_t n = (size_t)(dims[0] * dims[1] * dims[2]), bytes = n * dtype_bytes((DType)step->dtype), order_bytes = n * sizeof(int64_t);
     char *in = args.at[0], *out = args.at[1];
+    if (log_on(LOG_KERNELS))
+        log_line(LOG_KERNELS, "%s: sorted on the host: %zu bytes come over from the device, %zu go back", step->what, bytes, order_bytes);
     TRY(cuda_run_flush()); /* what makes the operand */
     char *room = os_alloc(bytes + order_bytes + sizeof(int64_t));
     if (!room)

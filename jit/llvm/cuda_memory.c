@@ -85,6 +85,26 @@ Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred)
     return (Val){.v = l_from_memory(e, dtype, v), .vec = true};
 }
 
+/* A vector of bytes as one of words: LLVM stores the former four bytes at a time. */
+static LV as_words(Emit *e, LV v)
+{
+    unsigned n = LLVMGetVectorSize(LLVMTypeOf(v)) / 4;
+    LLVMTypeRef i32t = e->type[SC_I32];
+    if (n < 2 || LLVMGetElementType(LLVMTypeOf(v)) != e->type[SC_I8])
+        return v;
+    LV words = LLVMGetPoison(LLVMVectorType(i32t, n));
+    for (unsigned i = 0; i < n; i++) {
+        LV word = NULL;
+        for (unsigned j = 0; j < 4; j++) {
+            LV byte = LLVMBuildZExt(e->b, lane_of(e, v, (int)(4 * i + j)), i32t, "");
+            byte = LLVMBuildShl(e->b, byte, LLVMConstInt(i32t, 8 * j, 0), "");
+            word = word ? LLVMBuildOr(e->b, word, byte, "") : byte;
+        }
+        words = LLVMBuildInsertElement(e->b, words, word, LLVMConstInt(i32t, i, 0), "");
+    }
+    return words;
+}
+
 void store_cuda(Emit *e, DType dtype, Address at, Val x, const Val *pred)
 {
     LLVMTypeRef element = l_memory(e, dtype);
@@ -101,7 +121,7 @@ void store_cuda(Emit *e, DType dtype, Address at, Val x, const Val *pred)
     if (uniform) {
         l_store(e, v, at.ptr, bytes);
     } else if (is_contiguous(at) && at.align && !mask) {
-        l_store(e, v, at.ptr, at.align);
+        l_store(e, as_words(e, v), at.ptr, at.align);
     } else {
         for (int l = 0; l < e->lanes; l++) {
             LV p = lane_pointer(e, element, at, l), lane = lane_of(e, v, l);

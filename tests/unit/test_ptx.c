@@ -38,6 +38,9 @@ static const struct {
     {DT_I64, "ld.global.nc.v2.u64", "st.global.v2.u64"},
     {DT_F16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
     {DT_BF16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
+    {DT_I8, "ld.global.nc.v4.u32", "st.global.v4.u32"},
+    {DT_U8, "ld.global.nc.v4.u32", "st.global.v4.u32"},
+    {DT_I16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
 };
 
 Test(ptx, sixteen_bytes_at_a_time)
@@ -292,6 +295,21 @@ static Kernel *product(DType t, int64_t hint)
     VRef v = k_op(k, OP_ADD, t, kernel_inst(k, sum), k_load(k, c, at[1], VREF_NONE), VREF_NONE);
     k_store(k, y, kidx_add(k, kidx_mul(k, at[0], size[1]), at[1]), k_op(k, OP_RELU, t, v, VREF_NONE, VREF_NONE), VREF_NONE);
     return k;
+}
+
+/* The threads of a block as launched, so that registers are handed out for them; for the largest blocks, two on a multiprocessor. */
+Test(ptx, launch_bounds_are_declared)
+{
+    Kernel *kernels[] = {chain(DT_F32, 0, 0), softmax(DT_F32, 4096, 64), softmax(DT_F32, 4096, 4096), product(DT_F32, 1024)};
+    for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
+        for (size_t t = 0; t < 2; t++) {
+            EmittedPtx p = emit_ptx(kernels[i], &ptx_targets[t], MATH_STRICT, "bounds");
+            char bound[64];
+            snprintf(bound, sizeof bound, ".maxntid %d, 1, 1", p.grid.phase[0].threads);
+            cr_expect(strstr(p.ptx, bound), "%s\n%s", bound, p.ptx);
+            cr_expect_eq(strstr(p.ptx, ".minnctapersm 2") != NULL, i == 3);
+            free_ptx(&p);
+        }
 }
 
 Test(ptx, tiles_of_every_size)

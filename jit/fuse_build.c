@@ -123,6 +123,13 @@ IRef build_size(Build *b, Dim dim)
         return kidx_const(b->k, value);
     if (g->dims.at[d].kind == DIM_MUL)
         return kidx_mul(b->k, build_size(b, g->dims.at[d].a), build_size(b, g->dims.at[d].b));
+    return build_size_arg(b, d);
+}
+
+IRef build_size_arg(Build *b, Dim dim)
+{
+    Graph *g = b->f->g;
+    Dim d = dim_find(g, dim);
     for (uint32_t i = 0; i < b->args.n; i++)
         if (b->args.at[i].kind == BIND_SIZE && b->args.at[i].size == d)
             return kidx_arg(b->k, i);

@@ -162,9 +162,11 @@ static VRef load(Build *b, Ref n, Tuple at, VRef pred)
 void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, Dim offset, VRef v)
 {
     Coords c = b->tuples.at[at];
-    if (offset != DIM_NONE)
-        c.at[axis] = kidx_add(b->k, c.at[axis], build_size(b, offset));
     const Node *node = graph_node(b->f->g, shape);
+    if (offset != DIM_NONE) {
+        IRef by = node->n_in > MANY_PIECES ? build_size_arg(b, offset) : build_size(b, offset);
+        c.at[axis] = kidx_add(b->k, c.at[axis], by);
+    }
     IRef sum = kidx_const(b->k, 0), stride = kidx_const(b->k, 1);
     for (uint32_t i = node->rank; i-- > 0;) {
         sum = kidx_add(b->k, sum, kidx_mul(b->k, c.at[i], stride));

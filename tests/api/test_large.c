@@ -57,6 +57,36 @@ static kiln_tensor *long_memory(kiln_tensor *x)
     return at[STEPS - 1];
 }
 
+/* Pieces of three lengths, some of them computed: a few kernels, however many pieces. */
+Test(large, concat_of_5000)
+{
+    enum { PIECES = 5000 };
+    static kiln_tensor *piece[PIECES];
+    static float got[PIECES * 3 * 4];
+    kiln_stats stats;
+    kiln_scope *scope = kiln_scope_begin();
+    int64_t rows = 0;
+    for (int i = 0; i < PIECES; i++) {
+        float data[12];
+        for (int j = 0; j < 12; j++)
+            data[j] = (float)(i * 12 + j);
+        piece[i] = kiln_from(KILN_F32, KILN_SHAPE(1 + i % 3, 4), data);
+        if (i % 5 == 0)
+            piece[i] = kiln_neg(piece[i]);
+        rows += 1 + i % 3;
+    }
+    kiln_tensor *all = kiln_concat(piece, PIECES, 0);
+    kiln_reset_stats();
+    cr_assert(kiln_read(all, KILN_F32, got, (size_t)rows * 4 * sizeof *got) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&stats);
+    cr_assert(stats.fallbacks == 0);
+    const float *at = got;
+    for (int i = 0; i < PIECES; i++)
+        for (int j = 0; j < (1 + i % 3) * 4; j++, at++)
+            cr_assert(*at == (float)(i * 12 + j) * (i % 5 == 0 ? -1 : 1), "piece %d, element %d: %g", i, j, (double)*at);
+    kiln_scope_end(scope);
+}
+
 Test(large, softmaxes_one_after_another)
 {
     int kernels = same_bits(softmaxes);

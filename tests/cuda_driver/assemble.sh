@@ -1,6 +1,6 @@
 #!/bin/sh
 # assemble.sh FOLDER: assembles the PTX texts that tests left in FOLDER (KILN_TEST_CUDA_PTX, module.c) for sm_80 and sm_90a, those of
-# sm_90a for that alone, on all cores, and removes them. What ptxas refuses or warns about fails, and so does a kernel that spills more
+# newer devices than sm_80 for sm_90a alone, on all cores, and removes them. What ptxas refuses or warns about fails, and so does a kernel that spills more
 # than `bound` bytes of registers and is none of those in `may_spill` below: elementwise and row kernels must not. Fewer are counted; that
 # the kernels of the README's workloads spill nothing is held by unit/test_ptx.c.
 #
@@ -8,7 +8,10 @@
 folder=$1
 if [ "$2" = one ]; then # $3: one text
     ptxas=$4
-    grep -q '^\.target sm_90a' "$3" && targets=sm_90a || targets="sm_80 sm_90a"
+    case $(sed -n 's/^\.target \(sm_[0-9a]*\).*/\1/p' "$3") in # a text runs on what is as new or newer
+    sm_7* | sm_80) targets="sm_80 sm_90a" ;;
+    *) targets=sm_90a ;;
+    esac
     for target in $targets; do
         said=$("$ptxas" -v -arch $target -o /dev/null "$3" 2>&1)
         status=$?
@@ -49,7 +52,7 @@ grep "$some\.ptx\$" "$folder/all" > "$folder/chosen"
 all=$(wc -l < "$folder/all") chosen=$(wc -l < "$folder/chosen")
 xargs -P "$(getconf _NPROCESSORS_ONLN)" -I FILE sh "$0" "$folder" one FILE "$ptxas" < "$folder/chosen" > "$out"
 refused=$(grep -c '^REFUSED' "$out")
-grep -A 20 '^REFUSED' "$out" | head -100
+grep -A 3 '^REFUSED' "$out" | grep -v '^DONE\|^SPILL' | head -60
 grep '^SPILL' "$out" | grep -v "^SPILL [^ ]* [^ ]*\($may_spill\)" > "$folder/few"
 awk -v bound=$bound '$4 > bound' "$folder/few" > "$folder/spills"
 sort -k4,4nr "$folder/spills" | head -20

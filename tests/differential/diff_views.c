@@ -119,10 +119,11 @@ static kiln_tensor *view_concat(kiln_tensor *x, int k)
 {
     if (kiln_rank(x) == 0 && k < 2)
         return NULL;
-    kiln_tensor *parts[3] = {x, k == 1 ? kiln_flip(x, KILN_ALL_AXES) : kiln_slice_axis(x, 0, 0, 2, 1), x};
-    if (k < 2)
+    kiln_tensor *parts[3] = {x, x, x};
+    if (k < 2) {
+        parts[1] = k == 1 ? kiln_flip(x, KILN_ALL_AXES) : kiln_slice_axis(x, 0, 0, 2, 1);
         return kiln_concat(parts, 3, k == 1 ? -1 : 0);
-    parts[1] = x;
+    }
     return kiln_stack(parts, 3, k == 2 ? 0 : -1);
 }
 

@@ -1,17 +1,23 @@
 /*
- * Indices that are out of bounds, on a CUDA device: known only when the values are, told to who wants the values.
+ * Indices that are out of bounds, on a CUDA device: known only when the values are, told to who
+ * wants the values.
  *
- * A kernel clamps such an index, so it stays inside its arrays, and leaves a number in a word of pinned host memory. Nobody waits for that:
- * the storages of the results refer to a CudaDoubt, and so do those of all that is computed from them. Whoever waits for a value (reading,
- * kiln_wait, a copy to another device) looks at the words behind it then and fails with the function's name and place; nobody else does.
+ * A kernel clamps such an index, so it stays inside its arrays, and leaves a number in a word of
+ * pinned host memory. Nobody waits for that: the storages of the results refer to a CudaDoubt, and
+ * so do those of all that is computed from them. Whoever waits for a value (reading, kiln_wait, a
+ * copy to another device) looks at the words behind it then and fails with the function's name and
+ * place; nobody else does.
  *
- *   storage --> CudaDoubt { event, word, what each number means } --> doubts of the inputs, which were not settled yet
+ *   storage --> CudaDoubt { event, word, what each number means } --> doubts of the inputs that were
+ *                                                                     not settled yet
  *
- * A doubt goes when the last storage does that refers to it. It is used again once its event was reached: no kernel writes its word any
- * more. An error in it that nobody asked about is a warning then, so none is lost.
+ * A doubt goes when the last storage does that refers to it. It is used again once its event was
+ * reached: no kernel writes its word any more. An error in it that nobody asked about is a warning
+ * then, so none is lost.
  *
- * Doubts never change while they are referred to, but for `state`, so they are settled in any thread without a lock. How deep they refer
- * to each other is bounded: the host waits when it is DEPTH programs ahead.
+ * Doubts never change while they are referred to, but for `state`, so they are settled in any
+ * thread without a lock. How deep they refer to each other is bounded: the host waits when it is
+ * DEPTH programs ahead.
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
@@ -20,16 +26,18 @@
 
 #include <string.h>
 
-enum { INPUTS = 4, DEPTH = 64, WORDS = 512, HOST_FLAGS = 1 | 2 /* portable, mapped */, EVENT_FLAGS = 2, CU_NOT_READY = 600 };
+enum { INPUTS = 4, DEPTH = 64, WORDS = 512 };
+enum { HOST_PORTABLE_MAPPED = 3, EVENT_NO_TIMING = 2, CU_NOT_READY = 600 }; /* the driver's */
 enum { IN_DOUBT, FINE, TOLD };
 
 struct CudaDoubt {
-    CudaDoubt *next;            /* retired, a younger one */
+    CudaDoubt *next; /* retired, a younger one */
     CudaDevice *device;
     atomic_uint refs;
     atomic_int state;
-    _Atomic int64_t *word;      /* 0, or the number of a place, counted from 1. Under unified addressing the device sees it there, too */
-    CuEvent event;              /* the run is done */
+    _Atomic int64_t *word; /* 0, or the number of a place, counted from 1. Under unified addressing
+                              the device sees it there, too */
+    CuEvent event;         /* the run is done */
     uint32_t n_from, depth;
     CudaDoubt *from[INPUTS];
     BUF(IndexPlace) places;
@@ -39,9 +47,10 @@ struct CudaDoubt {
 static CudaDoubt *inputs[INPUTS], *own;
 static uint32_t n_inputs;
 
-/* --- settling ----------------------------------------------------------------------------------------------------- */
+/* --- settling ------------------------------------------------------------------------------ */
 
-/* Are the values right? *settled = false: not known yet, which happens without `wait` only. ST_INDEX: no. The device's context is current. */
+/* Are the values right? *settled = false: not known yet, which happens without `wait` only.
+ * ST_INDEX: no. The device's context is current. */
 static Status settle(CudaDoubt *x, bool wait, bool *settled)
 {
     *settled = true;
@@ -73,7 +82,7 @@ Status cuda_doubt_settle(const Storage *storage)
     return storage->doubt ? settle(storage->doubt, true, &settled) : ST_OK;
 }
 
-/* --- making and giving back ----------------------------------------------------------------------------------------- */
+/* --- making and giving back ----------------------------------------------------------------- */
 
 void cuda_doubt_release(CudaDoubt *x)
 {
@@ -100,7 +109,8 @@ static Status new_word(CudaDevice *d, _Atomic int64_t **word)
 {
     if (d->n_words == 0) {
         void *words;
-        TRY(cuda_check(d, cuda.host_alloc(&words, WORDS * sizeof **word, HOST_FLAGS), "allocating pinned memory"));
+        TRY(cuda_check(d, cuda.host_alloc(&words, WORDS * sizeof **word, HOST_PORTABLE_MAPPED),
+                       "allocating pinned memory"));
         d->words = words;
         d->n_words = WORDS;
     }
@@ -116,7 +126,7 @@ static Status make(CudaDevice *d, CudaDoubt **out)
     x->device = d;
     Status status = new_word(d, &x->word);
     if (status == ST_OK)
-        status = cuda_check(d, cuda.event_create(&x->event, EVENT_FLAGS), "making an event");
+        status = cuda_check(d, cuda.event_create(&x->event, EVENT_NO_TIMING), "making an event");
     if (status != ST_OK) {
         os_free(x);
         return status;
@@ -167,7 +177,7 @@ static Status fresh(CudaDevice *d, CudaDoubt **out)
     return ST_OK;
 }
 
-/* --- a run ---------------------------------------------------------------------------------------------------------- */
+/* --- a run --------------------------------------------------------------------------------- */
 
 Status cuda_doubt_input(const Storage *storage)
 {
@@ -184,7 +194,8 @@ Status cuda_doubt_input(const Storage *storage)
     return ST_OK;
 }
 
-Status cuda_doubt_own(CudaDevice *d, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+Status cuda_doubt_own(CudaDevice *d, const Call *call, const uint32_t *nodes, uint32_t n,
+                      void **word)
 {
     CudaDoubt *x;
     TRY(fresh(d, &x));
@@ -247,7 +258,7 @@ void cuda_doubt_set(Storage *storage, CudaDoubt *x)
 void cuda_doubt_drop(CudaStream *stream)
 {
     if (own)
-        cuda.event_record(own->event, stream->stream); /* what was queued may still write the word */
+        cuda.event_record(own->event, stream->stream); /* what is queued may still write the word */
     cuda_doubt_release(own);
     own = NULL;
     while (n_inputs > 0)

@@ -1,18 +1,23 @@
 /*
- * CUDA graphs: launches that came twice in the same way are built into a graph, and from then on the driver launches them as one.
+ * CUDA graphs: launches that came twice in the same way are built into a graph, and from then on
+ * the driver launches them as one.
  *
- *   the same way   the same functions in the same order on the same stream. Grids, shared memory and argument blocks may differ from run to
- *                  run: before the graph is launched, the nodes whose numbers differ from those set last get the new ones.
- *   what is in it  kernels alone, each after the one before it. Copies and fills that they need were queued on the stream before.
- *   bounds         at most SEQUENCES are remembered; at most GRAPHS with at most NODES in all are built. What was not used for longest
- *                  goes, but no graph that is still in use makes room for another: with more than fit in use, the others are launched
+ *   the same way   the same functions in the same order on the same stream. Grids, shared memory
+ *                  and argument blocks may differ from run to run: before the graph is launched,
+ *                  the nodes whose numbers differ from those set last get the new ones.
+ *   what is in it  kernels alone, each after the one before it. Copies and fills that they need
+ *                  were queued on the stream before.
+ *   bounds         at most SEQUENCES are remembered; at most GRAPHS with at most NODES in all are
+ *                  built. What was not used for longest goes, but no graph that is still in use
+ *                  makes room for another: with more than fit in use, the others are launched
  *                  plainly, which costs less than building graphs again and again.
  *
- * A graph that the driver refuses, at whatever step, is given up: its launches are queued plainly, and that is told once. A failure of
- * cuGraphLaunch means that nothing of it was queued.
+ * A graph that the driver refuses, at whatever step, is given up: its launches are queued plainly,
+ * and that is told once. A failure of cuGraphLaunch means that nothing of it was queued.
  *
- * An instance never runs beside itself (the driver would make one launch wait for the other), since each belongs to one stream. It goes
- * before the module of any of its functions does: then, in any thread, hence the lock.
+ * An instance never runs beside itself (the driver would make one launch wait for the other), since
+ * each belongs to one stream. It goes before the module of any of its functions does: then, in any
+ * thread, hence the lock.
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
@@ -23,29 +28,35 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SEQUENCES = 256, GRAPHS = 64, NODES = 16384, PLAIN_RUNS = 2, IDLE = 4 * GRAPHS /* batches */ };
+enum {
+    SEQUENCES = 256,
+    GRAPHS = 64,
+    NODES = 16384,
+    PLAIN_RUNS = 2,
+    IDLE = 4 * GRAPHS /* batches */
+};
 
 typedef struct CudaGraph {
     CudaStream *stream;
-    uint64_t hash, used;    /* used: CudaGraphs.clock */
+    uint64_t hash, used; /* used: CudaGraphs.clock */
     uint32_t n, runs;
     size_t n_bytes;
     bool refused;
     CuGraph graph;
-    CuGraphExec exec;       /* NULL: not built */
-    CuGraphNode *node;      /* of each launch */
-    char *bytes;            /* argument blocks as they were set last */
-    CudaLaunch launch[];    /* launches as they were set last */
+    CuGraphExec exec;    /* NULL: not built */
+    CuGraphNode *node;   /* of each launch */
+    char *bytes;         /* argument blocks as they were set last */
+    CudaLaunch launch[]; /* launches as they were set last */
 } CudaGraph;
 
 struct CudaGraphs {
     CudaGraph *at[SEQUENCES];
     uint32_t n, n_built;
-    size_t n_nodes;         /* of those built */
-    uint64_t clock;         /* batches so far */
+    size_t n_nodes; /* of those built */
+    uint64_t clock; /* batches so far */
 };
 
-/* --- sequences ---------------------------------------------------------------------------------------------------- */
+/* --- sequences ----------------------------------------------------------------------------- */
 
 static uint64_t hash_of(const CudaBatch *batch, const CudaStream *stream)
 {
@@ -100,12 +111,14 @@ static uint32_t oldest(const CudaGraphs *all, bool built)
 {
     uint32_t found = all->n;
     for (uint32_t i = 0; i < all->n; i++)
-        if ((!built || all->at[i]->exec) && (found == all->n || all->at[i]->used < all->at[found]->used))
+        if ((!built || all->at[i]->exec) &&
+            (found == all->n || all->at[i]->used < all->at[found]->used))
             found = i;
     return found;
 }
 
-static CudaGraph *remember(CudaGraphs *all, const CudaBatch *batch, CudaStream *stream, uint64_t hash)
+static CudaGraph *remember(CudaGraphs *all, const CudaBatch *batch, CudaStream *stream,
+                           uint64_t hash)
 {
     size_t n = batch->launch.n;
     CudaGraph *g = os_calloc(1, sizeof *g + sizeof *g->launch * n);
@@ -154,12 +167,18 @@ static bool make_room(CudaGraphs *all, size_t n)
     return true;
 }
 
-/* --- instances ---------------------------------------------------------------------------------------------------- */
+/* --- instances ----------------------------------------------------------------------------- */
 
 static CuKernelNode node_of(const CudaLaunch *launch, void **parameters)
 {
-    return (CuKernelNode){.function = launch->function, .grid_x = launch->blocks, .grid_y = 1, .grid_z = 1,
-                          .block_x = launch->threads, .block_y = 1, .block_z = 1, .shared_bytes = launch->shared,
+    return (CuKernelNode){.function = launch->function,
+                          .grid_x = launch->blocks,
+                          .grid_y = 1,
+                          .grid_z = 1,
+                          .block_x = launch->threads,
+                          .block_y = 1,
+                          .block_z = 1,
+                          .shared_bytes = launch->shared,
                           .parameters = parameters};
 }
 
@@ -177,7 +196,8 @@ static CuResult build(CudaGraphs *all, CudaGraph *g, const CudaBatch *batch)
     for (uint32_t i = 0; i < g->n && result == 0; i++) {
         void *parameters[] = {batch->bytes.at + batch->launch.at[i].block};
         CuKernelNode node = node_of(&batch->launch.at[i], parameters);
-        result = cuda.graph_add_kernel(&g->node[i], g->graph, i ? &g->node[i - 1] : NULL, i ? 1 : 0, &node);
+        result = cuda.graph_add_kernel(&g->node[i], g->graph, i ? &g->node[i - 1] : NULL, i ? 1 : 0,
+                                       &node);
     }
     if (result == 0)
         result = cuda.graph_instantiate(&g->exec, g->graph, 0);
@@ -189,8 +209,9 @@ static CuResult build(CudaGraphs *all, CudaGraph *g, const CudaBatch *batch)
     all->n_nodes += g->n;
     note(g, batch);
     if (log_on(LOG_KERNELS))
-        log_line(LOG_KERNELS, "cuda:%d: %u launches are a graph from now on, from %s to %s", g->stream->device->ordinal, g->n,
-                 batch->launch.at[0].name, batch->launch.at[g->n - 1].name);
+        log_line(LOG_KERNELS, "cuda:%d: %u launches are a graph from now on, from %s to %s",
+                 g->stream->device->ordinal, g->n, batch->launch.at[0].name,
+                 batch->launch.at[g->n - 1].name);
     return 0;
 }
 
@@ -216,12 +237,13 @@ static CuResult update(CudaGraph *g, const CudaBatch *batch)
     return 0;
 }
 
-/* --- entries ------------------------------------------------------------------------------------------------------ */
+/* --- entries ------------------------------------------------------------------------------- */
 
 static bool wanted(const CudaBatch *batch)
 {
-    return batch->launch.n >= 2 && batch->launch.n <= NODES && option_int(OPT_CUDA_GRAPHS) && !option_int(OPT_SYNC) &&
-           cuda.graph_create && cuda.graph_destroy && cuda.graph_add_kernel && cuda.graph_instantiate && cuda.graph_exec_kernel &&
+    return batch->launch.n >= 2 && batch->launch.n <= NODES && option_int(OPT_CUDA_GRAPHS) &&
+           !option_int(OPT_SYNC) && cuda.graph_create && cuda.graph_destroy &&
+           cuda.graph_add_kernel && cuda.graph_instantiate && cuda.graph_exec_kernel &&
            cuda.graph_exec_destroy && cuda.graph_launch;
 }
 
@@ -236,11 +258,14 @@ static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, const CudaBatch 
         return ST_OK;
     }
     char what[200];
-    snprintf(what, sizeof what, "a graph of %u launches, from %s to %s", g->n, batch->launch.at[0].name, batch->launch.at[g->n - 1].name);
+    snprintf(what, sizeof what, "a graph of %u launches, from %s to %s", g->n,
+             batch->launch.at[0].name, batch->launch.at[g->n - 1].name);
     Status status = cuda_check(d, result, what);
     if (d->broken != ST_OK)
         return status;
-    log_warn_once("cuda graph", "%s; its kernels are launched one by one (KILN_CUDA_GRAPHS=off does so always)", fail_message());
+    log_warn_once("cuda graph",
+                  "%s; its kernels are launched one by one (KILN_CUDA_GRAPHS=off does so always)",
+                  fail_message());
     dismantle(all, g);
     g->refused = true;
     return ST_OK;

@@ -1,6 +1,7 @@
 /*
- * CUDA graphs on the software driver: what ran twice in the same way is one launch from then on, with the pointers and sizes of each call; and what
- * happens when graphs fail, are too many, or lose their kernels. With fuse=0 a chain of n equal ops is n launches of one kernel.
+ * CUDA graphs on the software driver: what ran twice in the same way is one launch from then on,
+ * with the pointers and sizes of each call; and what happens when graphs fail, are too many, or
+ * lose their kernels. With fuse=0 a chain of n equal ops is n launches of one kernel.
  */
 #include "api.h"
 #include "tests/cuda_driver/test_cuda.h"
@@ -69,7 +70,8 @@ static kiln_tensor *chain(kiln_tensor *x, int k)
 
 static void read_back(kiln_tensor *x, float *to, int n)
 {
-    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)n) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)n) == KILN_OK, "%s",
+              kiln_error_message());
 }
 
 /* The chain of k steps over `data` is what the interpreter makes of it, bit for bit. */
@@ -86,7 +88,8 @@ static void expect_chain(const float *data, int n, int k)
     read_back(chain(x, k), got, n);
     kiln_scope_end(scope);
     for (int i = 0; i < n; i++)
-        cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0, "element %d of %d, %d steps: %.9g, not %.9g", i, n, k, (double)got[i],
+        cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0,
+                  "element %d of %d, %d steps: %.9g, not %.9g", i, n, k, (double)got[i],
                   (double)want[i]);
 }
 
@@ -131,7 +134,8 @@ Test(cuda_graphs, driver_calls_of_a_repeat)
         kiln_scope_end(scope);
     }
     cr_assert(calls[1] > 40, "%d calls", (int)calls[1]);
-    /* The pool gives the same memory again: nothing is updated, one launch is all but for asking which context is current. */
+    /* The pool gives the same memory again: nothing is updated, one launch is all but for asking
+     * which context is current. */
     cr_assert(calls[5] < calls[1] - 30, "%d calls, %d before", (int)calls[5], (int)calls[1]);
 }
 
@@ -156,18 +160,21 @@ Test(cuda_graphs, sizes_change_in_a_generalised_program)
     cr_assert_eq(graph_launches(&before), 1);
 }
 
-/* Reductions over several blocks (scratch with counters), rows, a contraction, more inputs than the parameters of a kernel hold. */
+/* Reductions over several blocks (scratch with counters), rows, a contraction, more inputs than the
+ * parameters of a kernel hold. */
 static void many_kinds(float *out)
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64, 64), some_data(1)), *all[600];
-    kiln_tensor *y = kiln_matmul(kiln_softmax(x, 1), x), *sum = kiln_sum(kiln_exp(kiln_mul(y, kiln_scalar(0.1))));
+    kiln_tensor *y = kiln_matmul(kiln_softmax(x, 1), x),
+                *sum = kiln_sum(kiln_exp(kiln_mul(y, kiln_scalar(0.1))));
     for (int i = 0; i < 600; i++)
         all[i] = kiln_from(KILN_F32, KILN_SHAPE(2), some_data(i));
     kiln_tensor *many = all[0];
     for (int i = 1; i < 600; i++)
         many = kiln_add(many, all[i]);
-    kiln_tensor *total = kiln_add(kiln_add(sum, kiln_sum(many)), kiln_max(kiln_sum_axes(x, KILN_AXES(0), false)));
+    kiln_tensor *total =
+        kiln_add(kiln_add(sum, kiln_sum(many)), kiln_max(kiln_sum_axes(x, KILN_AXES(0), false)));
     read_back(total, out, 1);
     kiln_scope_end(scope);
 }
@@ -183,14 +190,16 @@ Test(cuda_graphs, all_kinds_of_kernels)
         many_kinds(&first);
         for (int run = 1; run < 5; run++) {
             many_kinds(&now);
-            cr_assert(memcmp(&first, &now, sizeof now) == 0, "run %d, fuse=%d: %.9g, not %.9g", run, fuse, (double)now, (double)first);
+            cr_assert(memcmp(&first, &now, sizeof now) == 0, "run %d, fuse=%d: %.9g, not %.9g", run,
+                      fuse, (double)now, (double)first);
         }
         cr_assert_gt(graph_launches(&before), 0, "fuse=%d", fuse);
     }
     cr_assert_eq(counted().violations, 0);
 }
 
-/* What sorting needs comes over to the host in between: the launches before and after it are graphs of their own. */
+/* What sorting needs comes over to the host in between: the launches before and after it are graphs
+ * of their own. */
 Test(cuda_graphs, steps_on_the_host_come_between)
 {
     if (!use_cuda())
@@ -198,7 +207,8 @@ Test(cuda_graphs, steps_on_the_host_come_between)
     float want[100], got[100];
     for (int run = 0; run < 5; run++) {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(100), some_data(run)), *order = kiln_argsort(chain(x, 3), 0, false);
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(100), some_data(run)),
+                    *order = kiln_argsort(chain(x, 3), 0, false);
         kiln_tensor *sorted = chain(kiln_cast(order, KILN_F32), 3);
         read_back(sorted, got, 100);
         set_option("mode", "interp");
@@ -206,7 +216,8 @@ Test(cuda_graphs, steps_on_the_host_come_between)
         read_back(chain(kiln_cast(kiln_argsort(chain(x, 3), 0, false), KILN_F32), 3), want, 100);
         set_option("mode", "jit");
         for (int i = 0; i < 100; i++)
-            cr_assert(fabsf(got[i] - want[i]) <= 1e-4f * (1 + fabsf(want[i])), "run %d, element %d: %g, not %g", run, i, (double)got[i], (double)want[i]);
+            cr_assert(fabsf(got[i] - want[i]) <= 1e-4f * (1 + fabsf(want[i])),
+                      "run %d, element %d: %g, not %g", run, i, (double)got[i], (double)want[i]);
         kiln_scope_end(scope);
     }
     cr_assert_geq(counted().graph_launches, 4);
@@ -230,7 +241,8 @@ Test(cuda_graphs, can_be_switched_off)
     cr_assert_eq(counted().graph_launches, 3 - 2);
 }
 
-/* Parameters are overwritten in place by a program of several launches: a graph must not run it twice. */
+/* Parameters are overwritten in place by a program of several launches: a graph must not run it
+ * twice. */
 Test(cuda_graphs, updates_in_place)
 {
     if (!use_cuda())
@@ -243,11 +255,13 @@ Test(cuda_graphs, updates_in_place)
         if (run == 5)
             DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 2, 0);
         kiln_tensor *next = kiln_add(kiln_mul(p, kiln_scalar(0.5)), kiln_scalar(run));
-        cr_assert(kiln_assign(p, next) == KILN_OK && kiln_eval(p) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_assign(p, next) == KILN_OK && kiln_eval(p) == KILN_OK, "%s",
+                  kiln_error_message());
         read_back(p, got, 50);
         for (int i = 0; i < 50; i++) {
             want[i] = want[i] * 0.5f + (float)run;
-            cr_assert(got[i] == want[i], "run %d, element %d: %.9g, not %.9g", run, i, (double)got[i], (double)want[i]);
+            cr_assert(got[i] == want[i], "run %d, element %d: %.9g, not %.9g", run, i,
+                      (double)got[i], (double)want[i]);
         }
         kiln_scope_end(scope);
     }
@@ -258,8 +272,14 @@ static const struct {
     const char *call;
     int nth;
 } graph_calls[] = {
-    {"cuGraphCreate", 1},      {"cuGraphAddKernelNode_v2", 1}, {"cuGraphAddKernelNode_v2", 3},          {"cuGraphInstantiateWithFlags", 1},
-    {"cuGraphLaunch", 1},      {"cuGraphLaunch", 2},           {"cuGraphExecKernelNodeSetParams_v2", 1}, {"cuGraphExecKernelNodeSetParams_v2", 2},
+    {"cuGraphCreate", 1},
+    {"cuGraphAddKernelNode_v2", 1},
+    {"cuGraphAddKernelNode_v2", 3},
+    {"cuGraphInstantiateWithFlags", 1},
+    {"cuGraphLaunch", 1},
+    {"cuGraphLaunch", 2},
+    {"cuGraphExecKernelNodeSetParams_v2", 1},
+    {"cuGraphExecKernelNodeSetParams_v2", 2},
 };
 enum { GRAPH_CALLS = sizeof graph_calls / sizeof *graph_calls };
 
@@ -276,11 +296,13 @@ ParameterizedTest(size_t *i, cuda_graphs, a_failing_call_leads_to_plain_launches
     if (!use_cuda())
         return;
     set_option("math", "strict");
-    DRIVER(test_cuda_fail_call)(graph_calls[*i / 2].call, graph_calls[*i / 2].nth, *i % 2 ? 801 : 2, 0);
+    const char *call = graph_calls[*i / 2].call;
+    DRIVER(test_cuda_fail_call)(call, graph_calls[*i / 2].nth, *i % 2 ? 801 : 2, 0);
     for (int run = 0; run < 8; run++)
         expect_chain(some_data(run), 30, 3);
     char *at = strstr(warnings, "a graph of 6 launches");
-    cr_assert(at && strstr(at, *i % 2 ? "801" : "(2: ") && strstr(at, "KILN_CUDA_GRAPHS=off"), "%s: %s", graph_calls[*i / 2].call, warnings);
+    cr_assert(at && strstr(at, *i % 2 ? "801" : "(2: ") && strstr(at, "KILN_CUDA_GRAPHS=off"),
+              "%s: %s", call, warnings);
     cr_assert(!strstr(at + 1, "a graph of"), "told again: %s", warnings);
     kiln_stats stats;
     kiln_get_stats(&stats);
@@ -303,9 +325,12 @@ Test(cuda_graphs, a_sticky_error_names_the_kernels)
     DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 700, 1);
     for (int run = 0; run < 2; run++) {
         cr_assert(kiln_eval(chain(x, 3)) == KILN_DEVICE);
-        cr_assert(strstr(kiln_error_message(), "700") && (run || strstr(kiln_error_message(), "KILN_SYNC=1")) &&
-                  strstr(kiln_error_message(), "test_cuda_graphs.c"), "%s", kiln_error_message());
-        cr_assert(strstr(kiln_error_message(), "a graph of 6 launches, from sin"), "%s", kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), "700") &&
+                      (run || strstr(kiln_error_message(), "KILN_SYNC=1")) &&
+                      strstr(kiln_error_message(), "test_cuda_graphs.c"),
+                  "%s", kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), "a graph of 6 launches, from sin"), "%s",
+                  kiln_error_message());
     }
 }
 
@@ -377,7 +402,8 @@ static void *repeat(void *user)
     bool fine = true;
     for (int run = 0; run < 30 && fine; run++) {
         kiln_scope *scope = kiln_scope_begin();
-        fine = kiln_read(chain(x, 3), KILN_F32, run ? now : first, sizeof now) == KILN_OK && (!run || memcmp(first, now, sizeof now) == 0);
+        fine = kiln_read(chain(x, 3), KILN_F32, run ? now : first, sizeof now) == KILN_OK &&
+               (!run || memcmp(first, now, sizeof now) == 0);
         kiln_scope_end(scope);
     }
     kiln_release(x);
@@ -406,21 +432,26 @@ Test(cuda_graphs, threads)
     cr_assert_str_eq(warnings, "");
 }
 
-/* Four runs of a program of several launches with a look-up and a sum; how many failed. What succeeded is right. */
+/* Four runs of a program of several launches with a look-up and a sum; how many failed. What
+ * succeeded is right. */
 static int runs_with_failures(const float *data, const float *want)
 {
     int failed = 0;
     for (int run = 0; run < 4; run++) {
         float got[3] = {0};
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), data), *index = I64(KILN_SHAPE(2), 2999, 7);
-        kiln_tensor *y = kiln_take(chain(x, 2), index, 0), *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), data),
+                    *index = I64(KILN_SHAPE(2), 2999, 7);
+        kiln_tensor *y = kiln_take(chain(x, 2), index, 0),
+                    *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
         kiln_status status = kiln_eval(sum);
         if (status == KILN_OK)
-            status = kiln_read(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), KILN_F32, got, sizeof got);
+            status =
+                kiln_read(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), KILN_F32, got, sizeof got);
         failed += status != KILN_OK;
-        cr_assert(status != KILN_OK || memcmp(got, want, sizeof got) == 0, "run %d: %.9g %.9g %.9g, not %.9g %.9g %.9g", run,
-                  (double)got[0], (double)got[1], (double)got[2], (double)want[0], (double)want[1], (double)want[2]);
+        cr_assert(status != KILN_OK || memcmp(got, want, sizeof got) == 0,
+                  "run %d: %.9g %.9g %.9g, not %.9g %.9g %.9g", run, (double)got[0], (double)got[1],
+                  (double)got[2], (double)want[0], (double)want[1], (double)want[2]);
         kiln_clear_error();
         kiln_scope_end(scope);
     }
@@ -436,11 +467,13 @@ Test(cuda_graphs, any_failing_call)
     set_option("strict", "0");
     float want[3];
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), some_data(5));
-    kiln_tensor *y = kiln_take(chain(x, 2), I64(KILN_SHAPE(2), 2999, 7), 0), *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
+    kiln_tensor *y = kiln_take(chain(x, 2), I64(KILN_SHAPE(2), 2999, 7), 0),
+                *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
     read_back(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), want, 3);
     static const int codes[] = {2, 1};
     for (int code = 0; code < 2; code++) {
-        set_option("cache_bytes", "1"); /* each program is dropped when another comes: modules and graphs are made anew */
+        /* each program is dropped when another comes: modules and graphs are made anew */
+        set_option("cache_bytes", "1");
         uint64_t before = counted().calls;
         cr_assert_eq(runs_with_failures(some_data(5), want), 0);
         int calls = (int)(counted().calls - before);

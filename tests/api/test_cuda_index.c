@@ -1,5 +1,6 @@
 /*
- * Indices out of bounds on a CUDA device (the software driver): nobody waits for them, and who wants a value that depends on one is told.
+ * Indices out of bounds on a CUDA device (the software driver): nobody waits for them, and who
+ * wants a value that depends on one is told.
  */
 #include "api.h"
 #include "tests/cuda_driver/test_cuda.h"
@@ -70,10 +71,13 @@ static bool queued(kiln_tensor *x)
 
 static void expect_bad(int line, kiln_status status, const char *api)
 {
-    cr_assert(status == KILN_BAD_INDEX, "line %d: %s: %s", line, kiln_status_name(status), kiln_error_message());
-    const char *texts[] = {api, "of the kiln_take at ", "test_cuda_index.c:", "is out of bounds: axis 0 has 3 elements"};
+    cr_assert(status == KILN_BAD_INDEX, "line %d: %s: %s", line, kiln_status_name(status),
+              kiln_error_message());
+    const char *texts[] = {api, "of the kiln_take at ",
+                           "test_cuda_index.c:", "is out of bounds: axis 0 has 3 elements"};
     for (int i = 0; i < 4; i++)
-        cr_assert(strstr(kiln_error_message(), texts[i]), "line %d: \"%s\" is not in: %s", line, texts[i], kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), texts[i]), "line %d: \"%s\" is not in: %s", line,
+                  texts[i], kiln_error_message());
     kiln_clear_error();
 }
 #define EXPECT_BAD(status, api) expect_bad(__LINE__, (status), (api))
@@ -82,7 +86,8 @@ Test(cuda_index, whoever_waits_is_told)
 {
     if (!use_cuda())
         return;
-    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *good = taken(x, 2), *bad = taken(x, 3), *worse = taken(x, -4);
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *good = taken(x, 2), *bad = taken(x, 3),
+                *worse = taken(x, -4);
     float data[2] = {7, 7};
     EXPECT_BAD(kiln_wait(bad), "kiln_wait");
     EXPECT_BAD(kiln_wait(bad), "kiln_wait"); /* each time */
@@ -100,7 +105,8 @@ Test(cuda_index, what_is_computed_from_it_is_wrong_too)
     if (!use_cuda())
         return;
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *bad = taken(x, 3), *good = taken(x, 1);
-    kiln_tensor *sum = kiln_add(bad, good), *next = kiln_exp(sum), *both[2] = {kiln_mul(bad, kiln_scalar(3)), kiln_mul(good, kiln_scalar(3))};
+    kiln_tensor *sum = kiln_add(bad, good), *next = kiln_exp(sum),
+                *both[2] = {kiln_mul(bad, kiln_scalar(3)), kiln_mul(good, kiln_scalar(3))};
     queued(sum);
     queued(next);
     double value;
@@ -117,7 +123,8 @@ Test(cuda_index, sync_finds_it_at_once)
     if (!use_cuda())
         return;
     set_option("sync", "1");
-    EXPECT_BAD(kiln_eval(kiln_take(F32(KILN_SHAPE(3), 1, 2, 3), I64(KILN_SHAPE(1), 3), 0)), "kiln_eval");
+    EXPECT_BAD(kiln_eval(kiln_take(F32(KILN_SHAPE(3), 1, 2, 3), I64(KILN_SHAPE(1), 3), 0)),
+               "kiln_eval");
 }
 
 Test(cuda_index, in_interp_mode_at_once)
@@ -151,7 +158,8 @@ Test(cuda_index, what_nobody_reads_is_warned_about)
     cr_assert(!strstr(at + 1, "an index of"), "told again: %s", warnings);
 }
 
-/* Hundreds of look-ups, each of the one before: the host does not run ahead without end, and the first error is found through all. */
+/* Hundreds of look-ups, each of the one before: the host does not run ahead without end, and the
+ * first error is found through all. */
 Test(cuda_index, chains_are_bounded)
 {
     if (!use_cuda())
@@ -192,7 +200,8 @@ Test(cuda_index, functions_that_assign_wait)
 {
     if (!use_cuda())
         return;
-    kiln_tensor *state = kiln_retain(F32(KILN_SHAPE(), 100)), *x = F32(KILN_SHAPE(3), 1, 2, 3), *out[1];
+    kiln_tensor *state = kiln_retain(F32(KILN_SHAPE(), 100)), *x = F32(KILN_SHAPE(3), 1, 2, 3),
+                *out[1];
     kiln_function *f = kiln_function_new(look_up, 2, 1, state);
     double want = 100, value;
     for (int i = 0; i < 8; i++) {
@@ -203,7 +212,8 @@ Test(cuda_index, functions_that_assign_wait)
         else
             cr_assert(status == KILN_OK, "%s", kiln_error_message());
         want += i % 3 == 1 ? 0 : 3;
-        cr_assert(kiln_item(state, &value) == KILN_OK && value == want, "%d: %g, not %g", i, value, want);
+        cr_assert(kiln_item(state, &value) == KILN_OK && value == want, "%d: %g, not %g", i, value,
+                  want);
     }
     kiln_function_free(f);
     kiln_release(state);
@@ -237,7 +247,8 @@ static void *look_ups(void *user)
         float value = 0;
         fine = kiln_eval(y) == KILN_OK;
         kiln_status status = kiln_read(kiln_add(y, kiln_scalar(1)), KILN_F32, &value, sizeof value);
-        fine = fine && (i % 5 < 3 ? status == KILN_OK && value == (float)(i % 5 + 2) : status == KILN_BAD_INDEX);
+        fine = fine && (i % 5 < 3 ? status == KILN_OK && value == (float)(i % 5 + 2)
+                                  : status == KILN_BAD_INDEX);
         kiln_clear_error();
         kiln_scope_end(scope);
     }

@@ -57,9 +57,12 @@ EXPAND(TRUNC) { return is_float(e) ? x_trunc(e, x[0]) : x[0]; }
 EXPAND(ISNAN) { return x_isnan(e, x[0]); }
 EXPAND(ISINF) { return x_feq(e, x_fabs(e, x[0]), x_inf(e, x[0])); }
 EXPAND(ISFINITE) { return x_flt(e, x_fabs(e, x[0]), x_inf(e, x[0])); }
+static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
+
+/* Of the stored bits of any float dtype: a conversion may lose the sign of a NaN. */
 EXPAND(SIGNBIT)
 {
-    X i = x_as_int(e, x[0]);
+    X i = is_half(e->in[0]) ? x[0] : x_as_int(e, x[0]);
     return x_slt(e, i, x_like(e, i, 0));
 }
 
@@ -77,6 +80,8 @@ EXPAND(XOR) { return x_xor(e, x[0], x[1]); }
 
 EXPAND(COPYSIGN)
 {
+    if (is_half(e->in[0]))
+        return x_or(e, x_and_bits(e, x[0], 0x7fff), x_and_bits(e, x[1], 0x8000));
     const FloatForm *f = x_form(e, x[0]);
     X magnitude = x_and_bits(e, x_as_int(e, x[0]), ~f->sign);
     return x_as_float(e, x_or(e, magnitude, x_and_bits(e, x_as_int(e, x[1]), f->sign)));

@@ -23,7 +23,7 @@ static ExpandFn *const expand_fn[OP_COUNT] = {
 
 /* Ops that work on the stored bits of f16 and bf16 instead of on their f32 values. */
 static const bool on_stored_bits[OP_COUNT] = {
-    [OP_CAST] = true, [OP_WHERE] = true, [OP_NEXTAFTER] = true};
+    [OP_CAST] = true, [OP_WHERE] = true, [OP_NEXTAFTER] = true, [OP_SIGNBIT] = true, [OP_COPYSIGN] = true};
 
 const FloatForm float_forms[2] = {
     {SC_I32, 32, 23, 127, UINT64_C(0x80000000), UINT64_C(0x7f800000), UINT64_C(0x3f800000),

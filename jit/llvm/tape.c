@@ -271,11 +271,10 @@ static Val rounded(Emit *e, DType t, Val f32)
 }
 
 /* Fast mode: an op on f16 or bf16 that its tape would compute in f32 anyway, without the
- * conversions in between. Casts that the program asks for do round, and what moves bits (WHERE,
- * NEXTAFTER) takes the rounded ones. */
+ * conversions in between. Casts that the program asks for do round, and what moves or looks at bits takes the rounded ones. */
 static bool computed_wide(const Emit *e, Op op, const DType *in, DType out)
 {
-    if (e->math != MATH_FAST || op == OP_CAST || op == OP_WHERE || op == OP_NEXTAFTER)
+    if (e->math != MATH_FAST || op == OP_CAST || op == OP_WHERE || op == OP_NEXTAFTER || op == OP_SIGNBIT || op == OP_COPYSIGN)
         return false;
     bool half = is_half(out);
     for (int i = 0; i < op_info[op].arity; i++)

@@ -1,10 +1,10 @@
 #!/bin/sh
 # assemble.sh FOLDER: assembles the PTX texts that tests left in FOLDER (KILN_TEST_CUDA_PTX, module.c) for sm_80 and sm_90a, those of
-# newer devices than sm_80 for sm_90a alone, on all cores, and removes them. What ptxas refuses or warns about fails, and so does a kernel that spills more
-# than `bound` bytes of registers and is none of those in `may_spill` below: elementwise and row kernels must not. Fewer are counted; that
-# the kernels of the README's workloads spill nothing is held by unit/test_ptx.c.
+# newer devices than sm_80 for sm_90a alone, on all cores, and removes them. What ptxas refuses or warns about fails, and so does a kernel
+# that spills more than `bound` bytes of registers and is none of those in `may_spill` below: elementwise and row kernels must not. Fewer
+# are counted; that the kernels of the README's workloads spill nothing is held by unit/test_ptx.c.
 #
-# KILN_TEST_PTXAS_EVERY=N: one text in N, by the hash in its name; 1, 2, 4, 8 or 16 (8; 1: all). Ends with 77 (skipped) where there is no ptxas.
+# KILN_TEST_PTXAS_EVERY=N: one text in N, by the hash in its name; 1, 2, 4, 8 or 16 (16; 1: all). Ends with 77 (skipped) where there is no ptxas.
 folder=$1
 if [ "$2" = one ]; then # $3: one text
     ptxas=$4
@@ -37,7 +37,7 @@ if [ ! -x "$ptxas" ]; then
 fi
 bound=64
 may_spill='matmul' # a contraction keeps as much as fits; what it costs is its tests' business
-every=${KILN_TEST_PTXAS_EVERY:-8}
+every=${KILN_TEST_PTXAS_EVERY:-16}
 out=$folder/said
 mkdir -p "$folder"
 case $every in

@@ -16,11 +16,12 @@ endfunction()
 
 # What users see (tests/gpu/api.c).
 kiln_gpu_test(api gpu_api)
-# The matrix of operations against the interpreter; warm programs that meet changed facts.
+# The matrix of operations against the interpreter; warm programs that meet changed facts; random graphs.
 foreach(name unary binary views index chain mixed reduce network meaning special)
     kiln_gpu_test(diff_${name} diff_${name})
 endforeach()
 kiln_gpu_test(mutate_facts mutate_facts)
+kiln_gpu_test(fuzz fuzz --count 300 --seconds 90)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests.list CONTENT "${gpu_tests}" @ONLY)
 list(REMOVE_DUPLICATES gpu_programs)
 

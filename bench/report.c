@@ -21,7 +21,7 @@ static const Row *find(const char *subject, const char *what, const char *who)
     char name[160];
     int n;
     const Row *rows = all_rows(&n);
-    snprintf(name, sizeof name, "%s: %s", subject, what);
+    snprintf(name, sizeof name, "%.79s: %s", subject, what);
     for (int i = n - 1; i >= 0; i--) /* the last one counts */
         if (strcmp(rows[i].name, name) == 0 && strcmp(rows[i].who, who) == 0)
             return &rows[i];
@@ -64,7 +64,7 @@ static int find_subjects(char subjects[][80])
 static void derived(const char *subject, const char *what, const char *who, double ratio)
 {
     Row row = {.value = ratio, .at_least = true};
-    snprintf(row.name, sizeof row.name, "%.40s: %s", subject, what);
+    snprintf(row.name, sizeof row.name, "%.30s: %s", subject, what);
     snprintf(row.who, sizeof row.who, "%s", who);
     snprintf(row.unit, sizeof row.unit, "x");
     if (isfinite(ratio))

@@ -52,7 +52,8 @@ static void print_args(const Program *p, const ProgStep *step, Str *out)
 void program_print(const Program *p, Str *out)
 {
     static const char *const kind_name[] = {"input", "output", "temp"};
-    str_printf(out, "program: %u kernels, %u steps, %u guards%s\n", p->n_kernels, p->n_steps, p->guards.n,
+    str_printf(out, "program: %u kernel%s, %u step%s, %u guard%s%s\n", p->n_kernels, p->n_kernels == 1 ? "" : "s", p->n_steps,
+               p->n_steps == 1 ? "" : "s", p->guards.n, p->guards.n == 1 ? "" : "s",
                !p->general ? "" : p->guards.n ? ", general" : ", accepts every shape");
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const ProgBuffer *b = &p->buffers[i];

@@ -22,9 +22,10 @@
  * What must hold. A job is in the list from when it is queued until its program is entered; there is at most one for a signature.
  * Entering happens in a thread that holds the evaluation lock. A failed compile leaves a log line and is not tried again. A fork waits for
  * the compile in flight; the child keeps the queue and starts a thread when it queues something. At exit the compile in flight is told to
- * stop and waited for, because LLVM's own state goes next. LLVM makes some of that when it first needs it, so a handler of atexit can come
- * too late, whenever it was registered: os_before_exit runs earlier where the main thread exits; for other threads the handler is
- * registered once more when LLVM has worked on this thread.
+ * stop and waited for, because LLVM's own state goes next. LLVM makes some of that when it first needs it, and what was made last goes
+ * first: so os_before_exit runs earlier where the main thread exits, and for other threads the handler is registered once more when the
+ * thread is started, which as a rule is after a compile in the foreground, and when LLVM has first worked on it. Open is only this: a
+ * thread other than main exits while LLVM works for the first time in the process, here, because the cache on disk had the rest.
  *
  * Leaves out: programs for one size that is often asked for. What the usual policy makes an argument stays one.
  */
@@ -70,6 +71,7 @@ static struct {
     pthread_cond_t work, done;  /* something was queued; a compile ended */
     Job *jobs;                  /* oldest first */
     bool started;               /* there is a thread */
+    bool registered;            /* stop_at_exit, when the first was started */
     bool held;                  /* for a fork: nothing new is begun */
     pthread_t thread;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
@@ -279,6 +281,8 @@ static bool start_thread(void)
     pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the user's threads' business */
     state.started = pthread_create(&state.thread, NULL, thread_main, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (!state.registered)
+        state.registered = atexit(stop_at_exit) == 0;
     return state.started;
 }
 

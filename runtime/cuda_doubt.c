@@ -157,7 +157,7 @@ static void warn_untold(const CudaDoubt *x)
     int64_t number = atomic_load(x->word);
     if (number > 0 && (size_t)number <= x->places.n && atomic_load(&x->state) == IN_DOUBT) {
         (void)index_failed(&x->places.at[number - 1], NULL);
-        log_warn("kiln: %s; nobody read what was computed with it", fail_message());
+        log_warn("%s; nobody read what was computed with it", fail_message());
     }
 }
 

@@ -157,7 +157,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     node->depth = depth < UINT32_MAX ? depth + 1 : depth;
     if (node->depth == DEEP)
         log_warn_once("deep graph",
-                      "kiln: %s%s%s:%d: %d ops in a row wait to be computed; "
+                      "%s%s%s:%d: %d ops in a row wait to be computed; "
                       "call kiln_eval now and then, such as in each step of a loop",
                       r->api, r->loc.file ? " at " : "", r->loc.file ? r->loc.file : "",
                       r->loc.line, DEEP);

@@ -151,7 +151,7 @@ static bool scope_grow(kiln_scope *scope)
     scope->cap = cap;
     if (!scope->parent && cap == ROOT_WARNING)
         log_warn_once("root scope",
-                      "kiln: %u tensors were made outside of any scope and stay alive; open a "
+                      "%u tensors were made outside of any scope and stay alive; open a "
                       "scope in the loop (kiln_scope_begin, kiln_scope_end)",
                       scope->n);
     return true;

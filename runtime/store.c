@@ -51,7 +51,7 @@ static Disk *open_disk(const char *path, bool writable)
     memcpy(o->path, path, strlen(path) + 1);
     o->writable = writable;
     if (disk_open(path, true, writable, &o->disk) != ST_OK)
-        log_warn_once("disk open", "kiln: no cache on disk: %s", fail_message());
+        log_warn_once("disk open", "no cache on disk: %s", fail_message());
     else if (log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: %s%s", path, writable ? "" : " (read only)");
     if (o->disk && writable)
@@ -71,7 +71,7 @@ static void test_hook(void)
         return;
     memcpy(last, hook, sizeof last);
     if (strncmp(hook, "io:", 3) == 0 && !os_fail_io_text(hook + 3))
-        log_warn("kiln: KILN_TEST_FAIL=%s: io:N:ERROR is valid", hook);
+        log_warn("KILN_TEST_FAIL=%s: io:N:ERROR is valid", hook);
 }
 
 /* KILN_TEST_FAIL=guard:NAME makes programs that are wrong on purpose: none of them may outlive the process. */
@@ -93,7 +93,7 @@ static Disk *the_disk(const JitOptions *options)
     if (option_text(OPT_CACHE_DIR, path, sizeof path)[0] || disk_default_path(path, sizeof path))
         disk = open_disk(path, options->value[OPT_CACHE] != CACHE_READONLY);
     else
-        log_warn_once("disk home", "kiln: no cache on disk: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME names a directory");
+        log_warn_once("disk home", "no cache on disk: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME names a directory");
     pthread_mutex_unlock(&lock);
     return disk;
 }
@@ -109,7 +109,7 @@ static bool make_key(const JitOptions *options, const char *graph, size_t graph_
     Str maker;
     str_init(&maker, arena);
     if (!maker_text(options, &maker)) {
-        log_warn_once("disk build", "kiln: no cache on disk: this library was linked without a build id");
+        log_warn_once("disk build", "no cache on disk: this library was linked without a build id");
         return false;
     }
     *key = (KeyText){maker.text, graph, maker.len, graph_bytes};
@@ -155,7 +155,7 @@ static void refuse(Find *f, const char *name, Status status)
     f->unreadable |= !content;
     char why[256];
     snprintf(why, sizeof why, "%s", fail_message());
-    log_warn_once(content ? "disk damaged" : "disk read", "kiln: the cache on disk has an entry that is of no use%s: %s/%s: %s",
+    log_warn_once(content ? "disk damaged" : "disk read", "the cache on disk has an entry that is of no use%s: %s/%s: %s",
                   content ? " and is removed" : "", disk_path(f->disk), name, why);
     if (log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: refused %s: %s", name, why);
@@ -301,7 +301,7 @@ static bool check(const Find *f, uint32_t i, Program **program)
         return true;
     }
     if (compile_as(f->call, f->sync, &f->views[i].policy, &fresh) != ST_OK) {
-        log_warn("kiln: KILN_CHECK=cache: %s cannot be compiled again: %s", f->items[i].name, fail_message());
+        log_warn("KILN_CHECK=cache: %s cannot be compiled again: %s", f->items[i].name, fail_message());
         return true;
     }
     bool same = fresh->n_kernels == f->views[i].n_kernels;
@@ -320,7 +320,7 @@ static bool check(const Find *f, uint32_t i, Program **program)
         program_release(fresh);
         return true;
     }
-    log_warn("kiln: KILN_CHECK=cache: %s/%s IS NOT what compiling gives: its %s differ. The fresh program is used; please report this",
+    log_warn("KILN_CHECK=cache: %s/%s IS NOT what compiling gives: its %s differ. The fresh program is used; please report this",
              disk_path(f->disk), f->items[i].name, part);
     *program = fresh;
     return false;
@@ -361,7 +361,7 @@ static void find_on_disk(Find *f)
     if (list_items(f) != ST_OK) {
         f->unreadable = true;
         store_log_refused(REFUSED_UNREADABLE);
-        log_warn_once("disk list", "kiln: the cache on disk cannot be read: %s", fail_message());
+        log_warn_once("disk list", "the cache on disk cannot be read: %s", fail_message());
         return;
     }
     read_views(f);
@@ -517,7 +517,7 @@ static bool llvm_is_ours(void)
 {
     if (strcmp(llvm_version(), KILN_LLVM_VERSION) == 0)
         return true;
-    log_warn_once("disk llvm", "kiln: nothing is kept on disk: LLVM is %s, kiln was built with " KILN_LLVM_VERSION, llvm_version());
+    log_warn_once("disk llvm", "nothing is kept on disk: LLVM is %s, kiln was built with " KILN_LLVM_VERSION, llvm_version());
     return false;
 }
 
@@ -527,5 +527,5 @@ void store_keep(const StoreItem *item)
         return;
     Keep keep = {item, item->options->value[OPT_CACHE] == CACHE_READONLY ? NULL : the_disk(item->options)};
     if (keep.disk && with_arena(keep_in_arena, &keep) != ST_OK)
-        log_warn_once("disk write", "kiln: the cache on disk keeps nothing new: %s", fail_message());
+        log_warn_once("disk write", "the cache on disk keeps nothing new: %s", fail_message());
 }

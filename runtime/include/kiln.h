@@ -699,7 +699,8 @@ KILN_SYNC(kiln_read, kiln_tensor *x, kiln_dtype dtype, void *data, size_t bytes)
 KILN_SYNC(kiln_item, kiln_tensor *x, double *value);
 KILN_SYNC(kiln_item_int, kiln_tensor *x, int64_t *value);
 /* The elements where they lie, row-major, valid as long as x is and until x is assigned; NULL for
- * an empty tensor is possible. */
+ * an empty tensor is possible. x must lie on the CPU: of one on a GPU it is an error (KILN_DEVICE)
+ * that says how to get at it, and *data is NULL. */
 KILN_SYNC(kiln_data, kiln_tensor *x, const void **data);
 
 /* Prints x to stdout as NumPy (2.4) prints an array: at most 8 digits after the point, more than

@@ -2,35 +2,12 @@
  * The CUDA device as users see it, on the software driver (tests/cuda_driver): where tensors lie, copies, errors of the driver, memory, forks.
  * That results are right is shown by every API_TEST (api.h), which also runs on this device.
  */
-#include "api.h"
-#include "tests/cuda_driver/test_cuda.h"
+#include "on_cuda.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-/* A function of the software driver. */
-#define DRIVER(name) ((__typeof__(&name))driver_symbol(#name))
-
-static void *driver_symbol(const char *name)
-{
-    void *library = dlopen(cuda_driver(), RTLD_NOW);
-    cr_assert(library != NULL, "%s", dlerror());
-    void *symbol = dlsym(library, name);
-    cr_assert(symbol != NULL, "%s", name);
-    return symbol;
-}
-
-/* Skipped, with a word, where the build has no software driver. */
-static bool no_driver(void)
-{
-    if (cuda_driver())
-        return false;
-    cr_log_warn("no software CUDA driver in this build: nothing was tested");
-    return true;
-}
 
 static void use_cuda(const char *settings)
 {

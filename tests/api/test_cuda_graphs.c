@@ -3,54 +3,24 @@
  * with the pointers and sizes of each call; and what happens when graphs fail, are too many, or
  * lose their kernels. With fuse=0 a chain of n equal ops is n launches of one kernel.
  */
-#include "api.h"
-#include "tests/cuda_driver/test_cuda.h"
+#include "on_cuda.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
-/* A function of the software driver. */
-#define DRIVER(name) ((__typeof__(&name))driver_symbol(#name))
-
-static void *driver_symbol(const char *name)
-{
-    void *library = dlopen(cuda_driver(), RTLD_NOW);
-    cr_assert(library != NULL, "%s", dlerror());
-    void *symbol = dlsym(library, name);
-    cr_assert(symbol != NULL, "%s", name);
-    return symbol;
-}
-
-static char warnings[4096];
-
-static void keep_warnings(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)topic;
-    if (level == 0 && strlen(warnings) + strlen(line) + 2 < sizeof warnings)
-        strcat(strcat(warnings, line), "\n");
-}
+static char warnings[WARNINGS];
 
 /* Skipped, with a word, where the build has no software driver. */
 static bool use_cuda(void)
 {
-    if (!cuda_driver()) {
-        cr_log_warn("no software CUDA driver in this build: nothing was tested");
+    if (no_driver())
         return false;
-    }
     set_option("libcuda", cuda_driver());
     set_option("device", "cuda");
     set_option("fuse", "0");
     set_option("rewrite", "0");
     set_option("strict", "1");
-    kiln_set_log_sink(keep_warnings, NULL);
+    kiln_set_log_sink(keep_warnings, warnings);
     return true;
-}
-
-static test_cuda_counters counted(void)
-{
-    test_cuda_counters n;
-    DRIVER(test_cuda_get_counters)(&n);
-    return n;
 }
 
 /* How often the driver was asked for a kernel or a graph since `before`. */

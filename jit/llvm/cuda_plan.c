@@ -302,12 +302,23 @@ static void plan_rows(Emit *e)
     e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), CUDA_REDUCE_LANES / unit), 1);
 }
 
+/* Does a thread get by with a 1,024th of the registers? An argmin carries values and places of several elements: sm_80 spills. */
+static bool light(Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (n->kind == KI_REDUCE && e->live[i] && (n->op == OP_ARGMAX || n->op == OP_ARGMIN))
+            return false;
+    }
+    return plan_ops(e) <= CUDA_LIGHT_OPS;
+}
+
 /* One x point a thread, threads along r as the device has room for them. */
 static void plan_columns(Emit *e)
 {
     int64_t x = hint_of(e, 0, e->n_x), r = hint_of(e, e->n_x, e->k->axes.n), columns = at_most(pow2_above(x), WARP);
     e->lanes = 1;
-    int64_t room = cuda_room(e->cuda), most = plan_ops(e) <= CUDA_LIGHT_OPS ? COLUMN_THREADS_LIGHT : COLUMN_THREADS;
+    int64_t room = cuda_room(e->cuda), most = light(e) ? COLUMN_THREADS_LIGHT : COLUMN_THREADS;
     int64_t wanted = e->in_order ? 1 : pow2_above((room + x - 1) / x);
     wanted = at_most(at_most(wanted, most / columns), at_least(pow2_above((r + 3) / 4), 1));
     if (e->split)

@@ -74,7 +74,9 @@ static kiln_tensor *sums_of_repeated(void *user)
 {
     const Sizes *s = user;
     Guarded column = guarded_at_end((size_t)s->n * sizeof(float), 0);
-    kiln_tensor *x = kiln_expand(kiln_wrap(KILN_F32, KILN_SHAPE(s->n, 1), column.data, NULL, NULL), KILN_SHAPE(s->n, s->m));
+    kiln_tensor *x = kiln_wrap(KILN_F32, KILN_SHAPE(s->n, 1), column.data, NULL, NULL);
+    const char *device = getenv("KILN_DEVICE");
+    x = kiln_expand(device ? kiln_to(x, device) : x, KILN_SHAPE(s->n, s->m));
     kiln_tensor *index = kiln_expand(kiln_from(KILN_I64, KILN_SHAPE(2, 1), (int64_t[]){1, 0}), KILN_SHAPE(2, s->m));
     return kiln_sum_axes(kiln_take_along_axis(kiln_add(x, kiln_scalar(1)), index, 0), KILN_AXES(1), false);
 }

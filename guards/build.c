@@ -115,8 +115,7 @@ static void bounds_within(const GuardBuilder *b, Dim d, int64_t *min, int64_t *m
         return;
     }
     if (info->kind == DIM_FACT) {
-        FactKind kind = (FactKind)g->ints.at[info->fact].kind;
-        if (kind != FACT_STRIDE && kind != FACT_STEP)
+        if (fact_natural((FactKind)g->ints.at[info->fact].kind))
             *min = 0;
     } else if (--*budget > 0) {
         int64_t low, high, other_low, other_high;

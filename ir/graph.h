@@ -102,6 +102,9 @@ typedef struct DimInfo {
 /* What a fact is about, for people. */
 typedef enum FactKind { FACT_DIM, FACT_STRIDE, FACT_SIZE, FACT_START, FACT_STEP, FACT_LOW, FACT_HIGH, FACT_LENGTH } FactKind;
 
+/* Is the value of such a fact never negative? Recording refuses the others that could be. */
+static inline bool fact_natural(FactKind kind) { return kind != FACT_STRIDE && kind != FACT_STEP; }
+
 typedef struct IntFact {
     int64_t value;       /* in the graph at hand */
     uint8_t kind;        /* FactKind */

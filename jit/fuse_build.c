@@ -101,8 +101,7 @@ static bool dim_natural(const Graph *g, Dim d)
     case DIM_CONST:
         return info->hint >= 0;
     case DIM_FACT:
-        return g->ints.at[info->fact].kind != FACT_STRIDE &&
-               g->ints.at[info->fact].kind != FACT_STEP;
+        return fact_natural((FactKind)g->ints.at[info->fact].kind);
     case DIM_ADD:
     case DIM_MUL:
         return dim_natural(g, info->a) && dim_natural(g, info->b);

@@ -87,6 +87,8 @@ LV barrier(Emit *e);
 void emit_each(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
+/* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */
+bool cuda_steps_along_k(const Emit *e, VRef v);
 bool emit_mma(Emit *e);                     /* a contraction by tensor cores; false: not for this one */
 void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
 void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */

@@ -130,8 +130,7 @@ static void emit_elements(Emit *e, Product *p)
 
 /* ---- tiles ---- */
 
-/* Do neighbouring elements of this operand lie along k? Decided by its first load that varies along k. */
-static bool steps_along_k(Emit *e, VRef v)
+bool cuda_steps_along_k(const Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
     uint32_t axis = e->k->axes.n - 1;
@@ -149,7 +148,7 @@ static bool steps_along_k(Emit *e, VRef v)
     uint32_t count = kernel_operands(n, in);
     for (uint32_t i = 0; i < count; i++)
         if (e->info[in[i]].r_level)
-            return steps_along_k(e, in[i]);
+            return cuda_steps_along_k(e, in[i]);
     return false;
 }
 
@@ -161,7 +160,7 @@ static void plan_tiles(Emit *e, Product *p)
     p->depth = p->each == MOST_EACH ? 8 : 16; /* what leaves room for two blocks in the registers */
     p->loads = p->side * p->depth / THREADS;
     for (int s = 0; s < 2; s++)
-        p->along_k[s] = steps_along_k(e, p->operand[s]);
+        p->along_k[s] = cuda_steps_along_k(e, p->operand[s]);
 }
 
 /* Number u of this thread's elements of a slice: where along the rows or columns, and where along k. */

@@ -109,31 +109,6 @@ static void choose_axes(Emit *e, Product *p)
     }
 }
 
-/* Do neighbouring elements of this factor lie along k? Decided by its first load that varies along
- * k. */
-static bool steps_along_k(Emit *e, VRef v)
-{
-    const KInst *n = &e->k->inst.at[v];
-    uint32_t axis = e->n_x;
-    if (n->kind == KI_LOAD) {
-        for (IRef at = n->idx;;
-             at = e->k->idx.at[at].a) { /* some term of the sum is the axis itself */
-            const Idx *x = &e->k->idx.at[at];
-            const Idx *term = x->kind == IX_ADD ? &e->k->idx.at[x->b] : x;
-            if (term->kind == IX_AXIS && term->a == axis)
-                return true;
-            if (x->kind != IX_ADD)
-                return false;
-        }
-    }
-    VRef in[4];
-    uint32_t count = kernel_operands(n, in);
-    for (uint32_t i = 0; i < count; i++)
-        if (e->info[in[i]].r_level)
-            return steps_along_k(e, in[i]);
-    return false;
-}
-
 static void choose_shape(Emit *e, Product *p)
 {
     int64_t rows = hint(e, p->axis[ROWS]), columns = hint(e, p->axis[COLUMNS]), tiles = 1;
@@ -151,7 +126,7 @@ static void choose_shape(Emit *e, Product *p)
     p->side[ROWS] = p->shape->rows * p->shape->m * 16;
     p->side[COLUMNS] = p->shape->columns * p->shape->n * 8;
     for (int s = 0; s < 2; s++)
-        p->along_k[s] = p->axis[s] == NO_AXIS || steps_along_k(e, p->operand[s]);
+        p->along_k[s] = p->axis[s] == NO_AXIS || cuda_steps_along_k(e, p->operand[s]);
 }
 
 /* ---- the epilogue ---- */

@@ -253,14 +253,10 @@ API3(kiln_tensor *, kiln_from, kiln_dtype, dtype, kiln_shape, shape, const void 
     int device;
     Status status = device_current(&device);
     if (status == ST_OK)
-        status = storage_new_on(device, bytes, &storage);
-    if (status == ST_OK)
-        status = device_write(storage, storage->data, data, bytes);
+        status = storage_copied_to(device, data, bytes, &storage);
     os_free(truth);
-    if (status != ST_OK) {
-        storage_release(storage);
+    if (status != ST_OK)
         return rec_end(&r, rec_failed(&r, status));
-    }
     return evaluated(&r, dtype, shape, storage, storage->data, NULL);
 }
 

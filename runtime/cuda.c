@@ -6,6 +6,7 @@
  *
  * Streams wait for each other, the host waits only where a value is needed. A storage remembers the stream it was last used on;
  * who uses it on another stream makes that one wait (cuda_use), so one chain of waits orders all uses of a storage, freeing it included.
+ * Each thread computes on a stream of its own; large uploads have one beside them (runtime/cuda_memory.c).
  */
 #include "runtime/cuda.h"
 #include "ir/base/os.h"
@@ -116,6 +117,12 @@ static void load(void)
     }
     if (n_devices > MAX_CUDA_DEVICES)
         n_devices = MAX_CUDA_DEVICES;
+    for (int k = 0; k < n_devices; k++) {
+        CudaDevice *d = &devices[k];
+        pthread_mutex_t *const locks[] = {&d->lock, &d->staging.lock, &d->upload_staging.lock, &d->graphs_lock};
+        for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
+            pthread_mutex_init(locks[i], NULL);
+    }
     pthread_atfork(NULL, NULL, in_child);
     loaded = true;
 }
@@ -153,17 +160,25 @@ static bool is_sticky(CuResult result)
             (result == CU_FIRST_STICKY || result == 702 || result >= 709));
 }
 
+static void mark_broken(CudaDevice *device, const char *what, const char *text)
+{
+    pthread_mutex_lock(&device->lock);
+    if (!atomic_load(&device->broken)) {
+        snprintf(device->cause, sizeof device->cause, "%s: %s", what, text);
+        atomic_store(&device->broken, true);
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
 Status cuda_check(CudaDevice *device, CuResult result, const char *what)
 {
     if (result == 0)
         return ST_OK;
     char text[160];
     error_text(result, text, sizeof text);
-    if (is_sticky(result) && device->broken == ST_OK) {
-        device->broken = ST_DEVICE;
-        snprintf(device->cause, sizeof device->cause, "%s: %s", what, text);
-    }
-    if (device->broken)
+    if (is_sticky(result))
+        mark_broken(device, what, text);
+    if (atomic_load(&device->broken))
         return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s; set KILN_SYNC=1 to find the launch at fault",
                     device->ordinal, device->cause);
     Status status = result == CU_OUT_OF_MEMORY ? ST_OUT_OF_MEMORY
@@ -195,9 +210,6 @@ static Status open_device(int k, CudaDevice *d)
     if (status != ST_OK)
         return fail(status, "cuda:%d (%s): %s; use the device \"cpu\"", k, d->name, fail_message());
     d->exact = option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT && cuda.alloc_ordered && cuda.free_ordered;
-    pthread_mutex_init(&d->lock, NULL);
-    pthread_mutex_init(&d->staging_lock, NULL);
-    pthread_mutex_init(&d->graphs_lock, NULL);
     CuContext context;
     TRY(cuda_check(d, cuda.primary_retain(&context, handle), "making its context"));
     atomic_store(&d->context, context); /* last: it says that the device is open */
@@ -224,7 +236,7 @@ Status cuda_open(int k, CudaDevice **out)
         *out = &devices[k];
     }
     CudaDevice *d = *out;
-    if (d->broken)
+    if (atomic_load(&d->broken))
         return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s", k, d->cause);
     CuContext current, context = atomic_load(&d->context);
     if (cuda.context_get(&current) == 0 && current == context)
@@ -270,6 +282,19 @@ Status cuda_stream(CudaDevice *d, CudaStream **out)
     }
     *out = *mine;
     return ST_OK;
+}
+
+Status cuda_upload_stream(CudaDevice *d, CudaStream **out)
+{
+    Status status = ST_OK;
+    pthread_mutex_lock(&d->upload_staging.lock);
+    *out = atomic_load(&d->upload);
+    if (!*out) {
+        status = make_stream(d, out);
+        atomic_store(&d->upload, *out);
+    }
+    pthread_mutex_unlock(&d->upload_staging.lock);
+    return status;
 }
 
 Status cuda_stream_after(CudaStream *stream, CudaStream *other)

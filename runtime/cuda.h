@@ -67,9 +67,10 @@ typedef struct CudaBlock CudaBlock;   /* runtime/cuda_memory.c */
 typedef struct CudaGraphs CudaGraphs; /* runtime/cuda_graph.c */
 typedef struct CudaDoubt CudaDoubt;   /* runtime/cuda_doubt.c */
 
-/* Under staging_lock: pinned memory through which copies pass: two halves, each with the event of its last copy. */
+/* Pinned memory through which copies pass: two halves, each with the event of its last copy. */
 enum { STAGING_BYTES = 4 << 20 };
 typedef struct CudaStaging {
+    pthread_mutex_t lock; /* of the rest */
     char *half[2];
     CuEvent done[2];
     bool used[2];
@@ -84,16 +85,16 @@ typedef struct CudaDevice {
     CuContext _Atomic context; /* NULL: not open */
     pthread_mutex_t lock;   /* of streams, memory and retired doubts */
     CudaStream *free_streams;
-    CudaBlock *pool[SIZE_CLASSES];
+    CudaStream *_Atomic upload; /* large copies to fresh memory, beside what is computed; NULL: none so far */
+    CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
     size_t in_use, pooled;  /* bytes */
-    pthread_mutex_t staging_lock;
-    CudaStaging staging;
+    CudaStaging staging, upload_staging; /* of the threads' streams; of `upload` */
     CudaDoubt *first_doubt, *last_doubt; /* retired, the oldest first */
     _Atomic int64_t *words; /* pinned, not given to a doubt yet; under the evaluation lock */
     uint32_t n_words;
     pthread_mutex_t graphs_lock;
     CudaGraphs *graphs;
-    Status broken;          /* a sticky error: every later call fails with it */
+    atomic_bool broken;     /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
     char cause[256];
 } CudaDevice;
 
@@ -109,6 +110,8 @@ Status cuda_check(CudaDevice *device, CuResult result, const char *what);
 
 /* This thread's stream on a device. */
 Status cuda_stream(CudaDevice *device, CudaStream **out);
+/* The device's stream for uploads. */
+Status cuda_upload_stream(CudaDevice *device, CudaStream **out);
 /* What is queued on `stream` from now on waits for what is queued on `other` now. */
 Status cuda_stream_after(CudaStream *stream, CudaStream *other);
 /* The thread ends: its streams go to the next one. */

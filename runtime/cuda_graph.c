@@ -261,7 +261,7 @@ static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, const CudaBatch 
     snprintf(what, sizeof what, "a graph of %u launches, from %s to %s", g->n,
              batch->launch.at[0].name, batch->launch.at[g->n - 1].name);
     Status status = cuda_check(d, result, what);
-    if (d->broken != ST_OK)
+    if (atomic_load(&d->broken))
         return status;
     log_warn_once("cuda graph",
                   "%s; its kernels are launched one by one (KILN_CUDA_GRAPHS=off does so always)",

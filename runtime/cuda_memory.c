@@ -2,11 +2,14 @@
  * Memory of a CUDA device: a caching allocator in stream order, and copies through pinned memory.
  *
  * Freed blocks are kept by size class, each with the stream it was last used on. There it can be used again at once, since everything
- * on a stream runs in order; another stream first waits for what that one has queued. Nothing waits on the host. When the driver has
- * no memory left, everything kept is given back and it is asked once more. KILN_TEST_MEMORY=exact leaves it all to the driver, so that
- * a driver that checks accesses (tests/cuda_driver) knows where each buffer ends and when it is freed.
+ * on a stream runs in order; another stream first waits for what that one had queued when the block was freed (large blocks have an
+ * event that tells), or has queued by now. Nothing waits on the host. When the driver has no memory left, everything kept is given back
+ * and it is asked once more. KILN_TEST_MEMORY=exact leaves it all to the driver, so that a driver that checks accesses
+ * (tests/cuda_driver) knows where each buffer ends and when it is freed.
  *
- * A copy passes through two halves of pinned memory: while one is on its way, the host fills or empties the other.
+ * A copy passes through two halves of pinned memory: while one is on its way, the host fills or empties the other. A large one to memory
+ * that is fresh has a stream and halves of its own, so it runs while the device computes what was queued before: input for the next
+ * step comes over during this one.
  */
 #include "ir/base/os.h"
 #include "runtime/cuda.h"
@@ -18,29 +21,82 @@ struct CudaBlock {
     CudaBlock *next;
     CudaStream *stream;
     CuPointer pointer;
+    CuEvent event; /* NULL: none was needed yet */
+    bool marked;   /* the event says when the memory is free, else the stream does */
 };
 
-enum { HOST_PORTABLE = 1, HALF = STAGING_BYTES / 2, LOOK_AT = 32 };
+enum { HOST_PORTABLE = 1, EVENT_NO_TIMING = 2 }; /* the driver's numbers */
+enum {
+    HALF = STAGING_BYTES / 2,
+    LOOK_AT = 32,
+    LARGE = 1 << 20, /* from here on a copy is worth two more calls of the driver */
+    AHEAD = 3        /* so many buffers of a size let uploads run ahead of what is computed */
+};
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-/* A kept block of the class, one of this stream if there is one: of the first few that with the lowest address, so that a program that
- * runs again finds its buffers where they were, in whatever order they were freed (a CUDA graph is spared the update then). */
+/* Under the lock. Is it better to ask for more memory than to let an upload wait until this block is free? */
+static bool upload_would_wait(const CudaDevice *d, const CudaStream *stream, const CudaBlock *block, int kept)
+{
+    return stream == atomic_load(&d->upload) && kept < AHEAD && block->marked && cuda.event_query(block->event) != 0;
+}
+
+/* A kept block of the class, of the first few: one of this stream with the lowest address, so that a program that runs again finds its
+ * buffers where they were, in whatever order they were freed (a CUDA graph is spared the update then); else the one that was freed first. */
 static CudaBlock *take_block(CudaDevice *d, const CudaStream *stream, size_t rounded)
 {
     pthread_mutex_lock(&d->lock);
-    CudaBlock **first = &d->pool[size_class(rounded)], **best = NULL;
+    CudaBlock **link = &d->pool[size_class(rounded)], **best = NULL, **last = link;
     int looked = 0;
-    for (CudaBlock **link = first; *link && (looked < LOOK_AT || !best); link = &(*link)->next, looked++)
+    for (; *link && (looked < LOOK_AT || !best); link = &(*link)->next, looked++) {
         if ((*link)->stream == stream && (!best || (*link)->pointer < (*best)->pointer))
             best = link;
-    CudaBlock **link = best ? best : first, *block = *link;
+        last = link;
+    }
+    link = best ? best : last;
+    CudaBlock *block = *link;
+    if (block && !best && upload_would_wait(d, stream, block, looked))
+        block = NULL;
     if (block) {
         *link = block->next;
         d->pooled -= rounded;
     }
     pthread_mutex_unlock(&d->lock);
     return block;
+}
+
+/* The record of a block, from those that are of no memory now; NULL: out of memory. */
+static CudaBlock *spare_block(CudaDevice *d)
+{
+    pthread_mutex_lock(&d->lock);
+    CudaBlock *block = d->spare;
+    if (block)
+        d->spare = block->next;
+    pthread_mutex_unlock(&d->lock);
+    return block ? block : os_calloc(1, sizeof *block);
+}
+
+static void spare(CudaDevice *d, CudaBlock *block)
+{
+    pthread_mutex_lock(&d->lock);
+    block->next = d->spare;
+    d->spare = block;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Other streams may want the memory soon: when it is free, as exactly as its size is worth. */
+static void mark(const CudaDevice *d, CudaBlock *block, size_t rounded)
+{
+    block->marked = rounded >= LARGE && atomic_load(&d->upload) &&
+                    (block->event || cuda.event_create(&block->event, EVENT_NO_TIMING) == 0) &&
+                    cuda.event_record(block->event, block->stream->stream) == 0;
+}
+
+static Status wait_for_block(CudaStream *stream, const CudaBlock *block)
+{
+    if (stream == block->stream || !block->marked)
+        return cuda_stream_after(stream, block->stream);
+    return cuda_check(stream->device, cuda.stream_wait_event(stream->stream, block->event, 0), "waiting for memory");
 }
 
 static void keep_block(CudaDevice *d, CudaBlock *block, size_t rounded)
@@ -90,13 +146,13 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
     size_t rounded = rounded_bytes(d, bytes);
     CudaBlock *block = d->exact ? NULL : take_block(d, stream, rounded);
     if (block) {
-        Status status = cuda_stream_after(stream, block->stream);
+        Status status = wait_for_block(stream, block);
         if (status != ST_OK) {
             keep_block(d, block, rounded);
             return status;
         }
         *out = block->pointer;
-        os_free(block);
+        spare(d, block);
     } else {
         Status status = cuda_check(d, ask(d, stream, rounded, out), "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
@@ -111,49 +167,52 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
 {
     size_t rounded = rounded_bytes(d, bytes);
     count(d, rounded, false);
-    if (d->broken)
+    if (atomic_load(&d->broken))
         return; /* the memory went with the context */
     if (d->exact) {
         cuda.free_ordered(pointer, stream->stream);
         return;
     }
-    CudaBlock *block = os_alloc(sizeof *block);
+    CudaBlock *block = spare_block(d);
     if (!block) {
-        cuda.mem_free(pointer); /* waits for the device */
+        cuda.stream_synchronize(stream->stream);
+        cuda.mem_free(pointer);
         return;
     }
-    *block = (CudaBlock){NULL, stream, pointer};
+    block->stream = stream;
+    block->pointer = pointer;
+    mark(d, block, rounded);
     keep_block(d, block, rounded);
 }
 
 void cuda_trim(CudaDevice *d)
 {
-    if (d->exact)
-        cuda.context_synchronize(); /* what is freed in order is free then */
+    cuda.context_synchronize(); /* what is queued may use the memory still */
     pthread_mutex_lock(&d->lock);
     for (unsigned index = 0; index < SIZE_CLASSES; index++)
-        while (d->pool[index]) {
-            CudaBlock *block = d->pool[index];
-            d->pool[index] = block->next;
-            cuda.mem_free(block->pointer); /* waits for what uses it */
-            os_free(block);
+        for (CudaBlock *block = d->pool[index], *next; block; block = next) {
+            next = block->next;
+            cuda.mem_free(block->pointer);
+            block->next = d->spare;
+            d->spare = block;
         }
+    memset(d->pool, 0, sizeof d->pool);
     d->pooled = 0;
     pthread_mutex_unlock(&d->lock);
 }
 
 /* --- copies --------------------------------------------------------------------------------------------------------- */
 
-/* Under the staging lock. */
-static Status staging_ready(CudaDevice *d)
+/* --- below: under the staging's lock --- */
+
+static Status staging_ready(CudaDevice *d, CudaStaging *s)
 {
-    CudaStaging *s = &d->staging;
     for (int i = 0; i < 2; i++) {
         void *half;
         if (s->half[i])
             continue;
         TRY(cuda_check(d, cuda.host_alloc(&half, HALF, HOST_PORTABLE), "allocating pinned memory"));
-        CuResult result = cuda.event_create(&s->done[i], 2);
+        CuResult result = cuda.event_create(&s->done[i], EVENT_NO_TIMING);
         if (result != 0)
             cuda.host_free(half);
         TRY(cuda_check(d, result, "making an event"));
@@ -163,91 +222,97 @@ static Status staging_ready(CudaDevice *d)
 }
 
 /* The half is free once its last copy is done: not before that is known. */
-static Status half_free(CudaDevice *d, int i)
+static Status half_free(CudaDevice *d, CudaStaging *s, int i)
 {
-    CudaStaging *s = &d->staging;
     if (s->used[i])
         TRY(cuda_check(d, cuda.event_synchronize(s->done[i]), "waiting for a copy"));
     s->used[i] = false;
     return ST_OK;
 }
 
-static Status half_queued(CudaDevice *d, int i, CudaStream *stream)
+static Status half_queued(CudaDevice *d, CudaStaging *s, int i, CudaStream *stream)
 {
-    CuResult result = cuda.event_record(d->staging.done[i], stream->stream);
-    d->staging.used[i] = result == 0;
+    CuResult result = cuda.event_record(s->done[i], stream->stream);
+    s->used[i] = result == 0;
     if (result != 0)
         cuda.stream_synchronize(stream->stream); /* nothing tells when the copy is done */
     return cuda_check(d, result, "recording an event");
 }
 
-/* Under the staging lock. */
-static Status copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
+static Status copy_in(CudaDevice *d, CudaStaging *s, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
 {
-    TRY(staging_ready(d));
+    TRY(staging_ready(d, s));
     for (int i = 0; bytes; i ^= 1) {
         size_t part = bytes < HALF ? bytes : HALF;
-        TRY(half_free(d, i));
-        memcpy(d->staging.half[i], from, part);
-        TRY(cuda_check(d, cuda.copy_in(to, d->staging.half[i], part, stream->stream), "copying to the device"));
-        TRY(half_queued(d, i, stream));
+        TRY(half_free(d, s, i));
+        memcpy(s->half[i], from, part);
+        TRY(cuda_check(d, cuda.copy_in(to, s->half[i], part, stream->stream), "copying to the device"));
+        TRY(half_queued(d, s, i, stream));
         to += part, from += part, bytes -= part;
     }
     return ST_OK;
 }
 
-Status cuda_copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
-{
-    pthread_mutex_lock(&d->staging_lock);
-    Status status = copy_in(d, stream, to, from, bytes);
-    pthread_mutex_unlock(&d->staging_lock);
-    return status;
-}
-
 /* Queues part k of a copy out into its half. */
-static Status queue_part(CudaDevice *d, CudaStream *stream, CuPointer from, size_t bytes, size_t k)
+static Status queue_part(CudaDevice *d, CudaStaging *s, CudaStream *stream, CuPointer from, size_t bytes, size_t k)
 {
     size_t at = k * HALF, part = bytes - at < HALF ? bytes - at : HALF;
-    TRY(half_free(d, (int)(k & 1)));
-    TRY(cuda_check(d, cuda.copy_out(d->staging.half[k & 1], from + at, part, stream->stream), "copying from the device"));
-    return half_queued(d, (int)(k & 1), stream);
+    TRY(half_free(d, s, (int)(k & 1)));
+    TRY(cuda_check(d, cuda.copy_out(s->half[k & 1], from + at, part, stream->stream), "copying from the device"));
+    return half_queued(d, s, (int)(k & 1), stream);
 }
 
-static Status copy_out(CudaDevice *d, CudaStream *stream, char *to, CuPointer from, size_t bytes)
+static Status copy_out(CudaDevice *d, CudaStaging *s, CudaStream *stream, char *to, CuPointer from, size_t bytes)
 {
     size_t parts = (bytes + HALF - 1) / HALF;
-    TRY(staging_ready(d));
-    TRY(queue_part(d, stream, from, bytes, 0));
+    TRY(staging_ready(d, s));
+    TRY(queue_part(d, s, stream, from, bytes, 0));
     for (size_t k = 0; k < parts; k++) {
         size_t at = k * HALF;
         if (k + 1 < parts)
-            TRY(queue_part(d, stream, from, bytes, k + 1));
-        TRY(half_free(d, (int)(k & 1)));
-        memcpy(to + at, d->staging.half[k & 1], bytes - at < HALF ? bytes - at : HALF);
+            TRY(queue_part(d, s, stream, from, bytes, k + 1));
+        TRY(half_free(d, s, (int)(k & 1)));
+        memcpy(to + at, s->half[k & 1], bytes - at < HALF ? bytes - at : HALF);
     }
     return ST_OK;
+}
+
+/* --- above: under the staging's lock --- */
+
+Status cuda_copy_in(CudaDevice *d, CudaStream *stream, CuPointer to, const char *from, size_t bytes)
+{
+    CudaStaging *s = stream == atomic_load(&d->upload) ? &d->upload_staging : &d->staging;
+    pthread_mutex_lock(&s->lock);
+    Status status = copy_in(d, s, stream, to, from, bytes);
+    pthread_mutex_unlock(&s->lock);
+    return status;
 }
 
 Status cuda_copy_out(CudaDevice *d, CudaStream *stream, char *to, CuPointer from, size_t bytes)
 {
     if (bytes == 0)
         return ST_OK;
-    pthread_mutex_lock(&d->staging_lock);
-    Status status = copy_out(d, stream, to, from, bytes);
-    pthread_mutex_unlock(&d->staging_lock);
+    pthread_mutex_lock(&d->staging.lock);
+    Status status = copy_out(d, &d->staging, stream, to, from, bytes);
+    pthread_mutex_unlock(&d->staging.lock);
     return status;
 }
 
 /* --- storages ------------------------------------------------------------------------------------------------------- */
 
-Status cuda_storage(int k, size_t bytes, Storage *storage)
+Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage)
 {
     CudaDevice *d;
     CudaStream *stream;
     CuPointer pointer;
     TRY(cuda_open(k, &d));
-    TRY(cuda_stream(d, &stream));
+    TRY(from && bytes >= LARGE ? cuda_upload_stream(d, &stream) : cuda_stream(d, &stream));
     TRY(cuda_alloc(d, stream, bytes, &pointer));
+    Status status = from ? cuda_copy_in(d, stream, pointer, from, bytes) : ST_OK;
+    if (status != ST_OK) {
+        cuda_free(d, stream, pointer, bytes);
+        return status;
+    }
     storage->data = (void *)(uintptr_t)pointer;
     storage->stream = stream;
     return ST_OK;

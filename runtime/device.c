@@ -86,11 +86,13 @@ Status device_target(int device, CudaTarget *target)
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
-Status storage_new_on(int device, size_t bytes, Storage **out)
+static Status new_storage(int device, const void *from, size_t bytes, Storage **out)
 {
     *out = NULL;
     if (!device_is_cuda(device)) {
         *out = storage_new(bytes);
+        if (*out && from && bytes)
+            memcpy((*out)->data, from, bytes);
         return *out ? ST_OK : ST_OUT_OF_MEMORY;
     }
     Storage *storage = os_calloc(1, sizeof *storage);
@@ -100,7 +102,7 @@ Status storage_new_on(int device, size_t bytes, Storage **out)
     storage->ours = true;
     storage->device = (uint8_t)device;
     storage->bytes = bytes;
-    Status status = cuda_storage(device - DEVICE_CUDA, bytes, storage);
+    Status status = cuda_storage(device - DEVICE_CUDA, from, bytes, storage);
     if (status != ST_OK) {
         os_free(storage);
         return status;
@@ -108,6 +110,16 @@ Status storage_new_on(int device, size_t bytes, Storage **out)
     stat_live((int64_t)bytes);
     *out = storage;
     return ST_OK;
+}
+
+Status storage_new_on(int device, size_t bytes, Storage **out)
+{
+    return new_storage(device, NULL, bytes, out);
+}
+
+Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
+{
+    return new_storage(device, from, bytes, out);
 }
 
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes)
@@ -131,19 +143,14 @@ Status device_write(Storage *storage, char *to, const void *from, size_t bytes)
 Status storage_to_current(Storage **storage)
 {
     int device;
-    Storage *host = *storage, *to = host;
     Status status = device_current(&device);
-    if (status == ST_OK && device_is_cuda(device)) {
-        status = storage_new_on(device, host->bytes, &to);
-        if (status == ST_OK)
-            status = device_write(to, to->data, host->data, host->bytes);
-        storage_release(host);
-    }
-    if (status != ST_OK) {
-        storage_release(to);
-        to = NULL;
-    }
-    *storage = to;
+    if (status == ST_OK && !device_is_cuda(device))
+        return ST_OK;
+    Storage *host = *storage;
+    *storage = NULL;
+    if (status == ST_OK)
+        status = storage_copied_to(device, host->data, host->bytes, storage);
+    storage_release(host);
     return status;
 }
 
@@ -190,16 +197,16 @@ API3(kiln_status, kiln_device_of, const kiln_tensor *, x, char *, buffer, size_t
 static Status moved(const RtNode *node, int device, Storage **out)
 {
     size_t bytes = dtype_bytes(node_dtype(node)) * (size_t)node_elements(node);
-    TRY(storage_new_on(device, bytes, out));
     Status status;
     if (device_is_cuda(device)) {
         void *copy;
         const void *elements = dense_elements(node, &copy);
-        status = elements ? device_write(*out, (*out)->data, elements, bytes) : ST_OUT_OF_MEMORY;
+        status = elements ? storage_copied_to(device, elements, bytes, out) : ST_OUT_OF_MEMORY;
         os_free(copy);
-    } else {
-        status = copy_elements(node, (*out)->data);
+        return status;
     }
+    TRY(storage_new_on(device, bytes, out));
+    status = copy_elements(node, (*out)->data);
     if (status != ST_OK)
         storage_release(*out);
     return status;

@@ -43,6 +43,8 @@ Status device_target(int device, CudaTarget *target);
 
 /* Memory of a device: a storage as storage_new makes them. */
 Status storage_new_on(int device, size_t bytes, Storage **out);
+/* The same, with the values at `from` in host memory, which may be changed again once this returns. */
+Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out);
 /* `bytes` at `from` (an address in `storage`), copied to or from the host. Reading waits for what is queued before it; writing returns
  * once `from` may be changed again. */
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes);
@@ -55,7 +57,7 @@ Status device_wait(Storage *storage);
 Status device_settle(Storage *storage);
 
 /* CUDA's side (runtime/cuda_memory.c). */
-Status cuda_storage(int k, size_t bytes, Storage *storage);
+Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage); /* from: NULL, or the values */
 void cuda_storage_free(Storage *storage);
 Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes);
 Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes);

@@ -136,6 +136,36 @@ Test(cuda, large_copies_pass_through_pinned_memory)
     free(back);
 }
 
+/* Input of the next steps comes over while the device computes: it waits for nothing but the last use of its own memory, and there is
+ * memory for some steps. (With all on one stream, the upload of step k finds k - 1 kernels done, since it needs the half of pinned memory
+ * of the one before. The driver lets a queue go on by a command when it is asked whether an event was reached: hence the 1.) */
+Test(cuda, large_uploads_run_beside_kernels)
+{
+    if (no_driver())
+        return;
+    use_cuda("streams=late");
+    enum { N = (1 << 20) + 3, STEPS = 8 };
+    const kiln_range every = {0, N, 4099};
+    unsigned char *data = malloc(N);
+    kiln_tensor *sums[STEPS];
+    uint64_t ran[STEPS];
+    for (int step = 0; step < STEPS; step++) {
+        memset(data, step + 1, N);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_from(KILN_U8, KILN_SHAPE(N), data);
+        ran[step] = counted().launches;
+        sums[step] = kiln_keep(kiln_sum(kiln_slice(x, 1, &every)));
+        cr_assert(kiln_eval(sums[step]) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope); /* frees x */
+    }
+    for (int step = 0; step < STEPS; step++)
+        cr_assert(ran[step] <= (uint64_t)(step < 4 ? 1 : step - 3), "%d kernels ran before the upload of step %d", (int)ran[step], step);
+    cr_assert(counted().bytes_live < 6 * (N + N / 8), "%zu bytes are in use", (size_t)counted().bytes_live);
+    for (int step = 0; step < STEPS; step++)
+        EXPECT(sums[step], KILN_U64, KILN_SHAPE(), 0, (step + 1) * (N / 4099 + 1));
+    free(data);
+}
+
 Test(cuda, out_of_memory_empties_the_pool_and_says_how_things_stand)
 {
     if (no_driver())

@@ -17,25 +17,6 @@
 
 CudaDriver cuda;
 
-enum { /* the driver's numbers */
-    CU_NO_DEVICE = 100,
-    CU_NO_BINARY = 209,
-    CU_ECC = 214,
-    CU_INVALID_PTX = 218,
-    CU_NVLINK = 220,
-    CU_NEWER_PTX = 222,
-    CU_FIRST_STICKY = 700,
-    CU_OUT_OF_RESOURCES = 701,
-    CU_LAST_STICKY = 719,
-    ATTRIBUTE_MULTIPROCESSORS = 16,
-    ATTRIBUTE_THREADS = 39, /* of a multiprocessor */
-    ATTRIBUTE_MAJOR = 75,
-    ATTRIBUTE_MINOR = 76,
-    ATTRIBUTE_SHARED_OPT_IN = 97,
-    STREAM_NON_BLOCKING = 1,
-    EVENT_NO_TIMING = 2
-};
-
 enum { OLDEST_DRIVER = 10000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -69,13 +50,13 @@ static bool load_symbols(const char *name)
     const char *lacks = NULL;
 #define CUDA_OPTIONAL(name, symbol, parameters)                 \
     {                                                           \
-        void *address = os_library_symbol(library, symbol);     \
+        void *address = os_library_symbol(library, #symbol);    \
         memcpy(&cuda.name, &address, sizeof address);           \
     }
 #define CUDA_SYM(name, symbol, parameters)                      \
     CUDA_OPTIONAL(name, symbol, parameters)                     \
     if (!cuda.name)                                             \
-        lacks = symbol;
+        lacks = #symbol;
 #include "runtime/cuda_syms.def"
 #undef CUDA_SYM
 #undef CUDA_OPTIONAL
@@ -155,9 +136,24 @@ Status cuda_count(int *n)
 /* Does every later call fail, too? */
 static bool is_sticky(CuResult result)
 {
-    return result == CU_ECC || result == CU_NVLINK ||
-           (result >= CU_FIRST_STICKY && result <= CU_LAST_STICKY && result != CU_OUT_OF_RESOURCES &&
-            (result == CU_FIRST_STICKY || result == 702 || result >= 709));
+    switch (result) {
+#define CUDA_STICKY(name, theirs, value) case name:
+#include "runtime/cuda_numbers.def"
+        return true;
+    default:
+        return false;
+    }
+}
+
+static Status status_of(CuResult result)
+{
+    switch (result) {
+#define CUDA_NO_CODE(name, theirs, value) case name:
+#include "runtime/cuda_numbers.def"
+        return ST_COMPILE;
+    default:
+        return result == CU_OUT_OF_MEMORY ? ST_OUT_OF_MEMORY : ST_DEVICE;
+    }
 }
 
 static void mark_broken(CudaDevice *device, const char *what, const char *text)
@@ -181,9 +177,7 @@ Status cuda_check(CudaDevice *device, CuResult result, const char *what)
     if (atomic_load(&device->broken))
         return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s; set KILN_SYNC=1 to find the launch at fault",
                     device->ordinal, device->cause);
-    Status status = result == CU_OUT_OF_MEMORY ? ST_OUT_OF_MEMORY
-                    : result == CU_NO_BINARY || result == CU_INVALID_PTX || result == CU_NEWER_PTX ? ST_COMPILE : ST_DEVICE;
-    return fail(status, "cuda:%d: %s: %s", device->ordinal, what, text);
+    return fail(status_of(result), "cuda:%d: %s: %s", device->ordinal, what, text);
 }
 
 /* --- devices ---------------------------------------------------------------------------------------------------------- */
@@ -200,13 +194,13 @@ static Status open_device(int k, CudaDevice *d)
     d->ordinal = k;
     TRY(cuda_check(d, cuda.device_get(&handle, k), "opening the device"));
     TRY(cuda_check(d, cuda.device_name(d->name, sizeof d->name, handle), "asking for its name"));
-    TRY(attribute(d, handle, ATTRIBUTE_MAJOR, &major));
-    TRY(attribute(d, handle, ATTRIBUTE_MINOR, &minor));
-    TRY(attribute(d, handle, ATTRIBUTE_MULTIPROCESSORS, &d->multiprocessors));
-    TRY(attribute(d, handle, ATTRIBUTE_SHARED_OPT_IN, &d->shared_bytes));
+    TRY(attribute(d, handle, CU_MAJOR, &major));
+    TRY(attribute(d, handle, CU_MINOR, &minor));
+    TRY(attribute(d, handle, CU_MULTIPROCESSORS, &d->multiprocessors));
+    TRY(attribute(d, handle, CU_SHARED_OPT_IN, &d->shared_bytes));
     Status status = cuda_target(major, minor, driver_version, &d->target);
     d->target.multiprocessors = d->multiprocessors;
-    TRY(attribute(d, handle, ATTRIBUTE_THREADS, &d->target.threads));
+    TRY(attribute(d, handle, CU_THREADS, &d->target.threads));
     if (status != ST_OK)
         return fail(status, "cuda:%d (%s): %s; use the device \"cpu\"", k, d->name, fail_message());
     d->exact = option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT && cuda.alloc_ordered && cuda.free_ordered;
@@ -252,9 +246,9 @@ static Status make_stream(CudaDevice *d, CudaStream **out)
     if (!s)
         return fail(ST_OUT_OF_MEMORY, "no memory for a stream");
     s->device = d;
-    Status status = cuda_check(d, cuda.stream_create(&s->stream, STREAM_NON_BLOCKING), "making a stream");
+    Status status = cuda_check(d, cuda.stream_create(&s->stream, CU_NON_BLOCKING), "making a stream");
     if (status == ST_OK)
-        status = cuda_check(d, cuda.event_create(&s->event, EVENT_NO_TIMING), "making an event");
+        status = cuda_check(d, cuda.event_create(&s->event, CU_NO_TIMING), "making an event");
     if (status != ST_OK) {
         os_free(s);
         return status;

@@ -2,7 +2,7 @@
  * CUDA devices, through the driver alone: libcuda.so.1 is opened by name at the first use (KILN_LIBCUDA names another), no toolkit and no
  * header of its is needed. Only runtime/cuda*.c know the driver.
  *
- *   runtime/cuda_syms.def   the functions used
+ *   runtime/cuda_syms.def, cuda_numbers.def   the functions and numbers used
  *   runtime/cuda.c          loading, devices, contexts, streams, errors
  *   runtime/cuda_memory.c   the caching allocator, copies through pinned memory
  *   runtime/cuda_launch.c   modules and launches
@@ -20,8 +20,8 @@
 
 #include <pthread.h>
 
-/* The driver's types. */
-typedef int CuResult, CuDevice;
+/* The driver's types. An enum of its is an int. */
+typedef int CuResult, CuDevice, CuDeviceAttribute, CuFunctionAttribute, CuJitOption, CuInputKind;
 typedef unsigned long long CuPointer;
 typedef struct CuContextOpaque *CuContext;
 typedef struct CuStreamOpaque *CuStream;
@@ -41,7 +41,12 @@ typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS of CUDA 12 */
     CuContext context;
 } CuKernelNode;
 
-enum { CU_OUT_OF_MEMORY = 2 }; /* the driver's number */
+enum {
+#define CUDA_NUMBER(name, theirs, value) name = value,
+#define CUDA_NO_CODE CUDA_NUMBER
+#define CUDA_STICKY CUDA_NUMBER
+#include "runtime/cuda_numbers.def"
+};
 
 typedef struct CudaDriver {
 #define CUDA_SYM(name, symbol, parameters) CuResult (*name) parameters;

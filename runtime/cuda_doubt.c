@@ -27,7 +27,6 @@
 #include <string.h>
 
 enum { INPUTS = 4, DEPTH = 64, WORDS = 512 };
-enum { HOST_PORTABLE_MAPPED = 3, EVENT_NO_TIMING = 2, CU_NOT_READY = 600 }; /* the driver's */
 enum { IN_DOUBT, FINE, TOLD };
 
 struct CudaDoubt {
@@ -109,7 +108,7 @@ static Status new_word(CudaDevice *d, _Atomic int64_t **word)
 {
     if (d->n_words == 0) {
         void *words;
-        TRY(cuda_check(d, cuda.host_alloc(&words, WORDS * sizeof **word, HOST_PORTABLE_MAPPED),
+        TRY(cuda_check(d, cuda.host_alloc(&words, WORDS * sizeof **word, CU_PORTABLE | CU_MAPPED),
                        "allocating pinned memory"));
         d->words = words;
         d->n_words = WORDS;
@@ -126,7 +125,7 @@ static Status make(CudaDevice *d, CudaDoubt **out)
     x->device = d;
     Status status = new_word(d, &x->word);
     if (status == ST_OK)
-        status = cuda_check(d, cuda.event_create(&x->event, EVENT_NO_TIMING), "making an event");
+        status = cuda_check(d, cuda.event_create(&x->event, CU_NO_TIMING), "making an event");
     if (status != ST_OK) {
         os_free(x);
         return status;

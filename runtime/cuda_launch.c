@@ -17,16 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { /* the driver's numbers */
-    INPUT_PTX = 1,
-    JIT_ERROR_LOG = 5,
-    JIT_ERROR_LOG_SIZE = 6,
-    FUNCTION_LOCAL_BYTES = 3,
-    FUNCTION_REGISTERS = 4,
-    FUNCTION_MAX_SHARED = 8,
-    DEFAULT_SHARED = 48 << 10
-};
-
+enum { DEFAULT_SHARED = 48 << 10 };
 enum { SCRATCH_KEPT = 1 << 20 }; /* so much ARG_SCRATCH a stream keeps */
 
 /* A kernel on one device. */
@@ -71,8 +62,8 @@ static void unload(void *state)
 static void log_function(const CudaDevice *d, const char *name, CuFunction function)
 {
     int registers = 0, local = 0;
-    cuda.function_attribute(&registers, FUNCTION_REGISTERS, function);
-    cuda.function_attribute(&local, FUNCTION_LOCAL_BYTES, function);
+    cuda.function_attribute(&registers, CU_REGISTERS, function);
+    cuda.function_attribute(&local, CU_LOCAL_BYTES, function);
     log_line(LOG_KERNELS, "cuda:%d: %s: %d registers, %d bytes of local memory a thread", d->ordinal, name, registers, local);
 }
 
@@ -93,11 +84,11 @@ Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin
     CudaDevice *d;
     CuLink link;
     char errors[1024] = "";
-    int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE};
+    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
     void *values[] = {errors, (void *)(uintptr_t)sizeof errors}, *code;
     TRY(cuda_open(device - DEVICE_CUDA, &d));
     TRY(cuda_check(d, cuda.link_create(2, options, values, &link), name));
-    CuResult result = cuda.link_add(link, INPUT_PTX, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
+    CuResult result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
     if (result == 0)
         result = cuda.link_complete(link, &code, bytes);
     Status status = cuda_check(d, result, name);
@@ -117,7 +108,7 @@ static Status load(CudaDevice *d, const GridObject *object, const char *name, Lo
 {
     const GridPlan *grid = object->plan;
     char errors[1024] = "";
-    int options[] = {JIT_ERROR_LOG, JIT_ERROR_LOG_SIZE};
+    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
     void *values[] = {errors, (void *)(uintptr_t)sizeof errors};
     Loaded *loaded = os_calloc(1, sizeof *loaded + sizeof *loaded->function * grid->n_phases);
     if (!loaded)
@@ -202,7 +193,7 @@ static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, Cu
         return fail(ST_UNSUPPORTED, "kernel %s: a grid of %lld blocks is too large", launch.name, (long long)g->blocks);
     CuFunction function = loaded->function[phase];
     if (g->shared > DEFAULT_SHARED && g->shared > loaded->shared[phase]) {
-        TRY(cuda_check(here, cuda.function_set(function, FUNCTION_MAX_SHARED, (int)g->shared), launch.name));
+        TRY(cuda_check(here, cuda.function_set(function, CU_MAX_SHARED, (int)g->shared), launch.name));
         loaded->shared[phase] = g->shared;
     }
     if (!BUF_RESERVE(batch.launch, batch.launch.n + 1))

@@ -25,7 +25,6 @@ struct CudaBlock {
     bool marked;   /* the event says when the memory is free, else the stream does */
 };
 
-enum { HOST_PORTABLE = 1, EVENT_NO_TIMING = 2 }; /* the driver's numbers */
 enum {
     HALF = STAGING_BYTES / 2,
     LOOK_AT = 32,
@@ -88,7 +87,7 @@ static void spare(CudaDevice *d, CudaBlock *block)
 static void mark(const CudaDevice *d, CudaBlock *block, size_t rounded)
 {
     block->marked = rounded >= LARGE && atomic_load(&d->upload) &&
-                    (block->event || cuda.event_create(&block->event, EVENT_NO_TIMING) == 0) &&
+                    (block->event || cuda.event_create(&block->event, CU_NO_TIMING) == 0) &&
                     cuda.event_record(block->event, block->stream->stream) == 0;
 }
 
@@ -211,8 +210,8 @@ static Status staging_ready(CudaDevice *d, CudaStaging *s)
         void *half;
         if (s->half[i])
             continue;
-        TRY(cuda_check(d, cuda.host_alloc(&half, HALF, HOST_PORTABLE), "allocating pinned memory"));
-        CuResult result = cuda.event_create(&s->done[i], EVENT_NO_TIMING);
+        TRY(cuda_check(d, cuda.host_alloc(&half, HALF, CU_PORTABLE), "allocating pinned memory"));
+        CuResult result = cuda.event_create(&s->done[i], CU_NO_TIMING);
         if (result != 0)
             cuda.host_free(half);
         TRY(cuda_check(d, result, "making an event"));

@@ -166,7 +166,7 @@ SIMPLE(cuDeviceGet, NEEDS_INIT, (CUdevice *out, int ordinal), device_get(out, or
 SIMPLE(cuDeviceGetName, NEEDS_INIT, (char *out, int size, CUdevice device), device_name(out, size, device))
 SIMPLE(cuDeviceTotalMem_v2, NEEDS_INIT, (size_t *out, CUdevice device), device_memory(out, device))
 SIMPLE(cuDeviceGetUuid_v2, NEEDS_INIT, (CUuuid *out, CUdevice device), device_uuid(out, device))
-SIMPLE(cuDeviceGetAttribute, NEEDS_INIT, (int *out, int attribute, CUdevice device),
+SIMPLE(cuDeviceGetAttribute, NEEDS_INIT, (int *out, CUdevice_attribute attribute, CUdevice device),
        device_attribute(out, attribute, device))
 SIMPLE(cuDevicePrimaryCtxRetain, NEEDS_INIT, (CUcontext *out, CUdevice device), context_retain(out, device))
 SIMPLE(cuDevicePrimaryCtxRelease_v2, NEEDS_INIT, (CUdevice device), context_release(device))
@@ -396,7 +396,7 @@ SIMPLE(cuEventElapsedTime_v2, NEEDS_CONTEXT, (float *out, CUevent start, CUevent
 
 static const JitOptions no_options;
 
-static JitOptions jit_options(unsigned count, const int *option, void **value)
+static JitOptions jit_options(unsigned count, const CUjit_option *option, void **value)
 {
     return option && value ? (JitOptions){count, option, value} : no_options;
 }
@@ -406,32 +406,32 @@ static CUresult load_forbidden(CUmodule *out, const void *image, JitOptions opti
     return capture_forbids() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : module_load(out, image, options);
 }
 
-static CUresult link_add(CUlinkState state, int type, void *data, size_t size, JitOptions options)
+static CUresult link_add(CUlinkState state, CUjitInputType type, void *data, size_t size, JitOptions options)
 {
     return linker_add(state, type, data, size, options);
 }
 
 SIMPLE(cuModuleLoadData, NEEDS_CONTEXT, (CUmodule *out, const void *image), load_forbidden(out, image, no_options))
 SIMPLE(cuModuleLoadDataEx, NEEDS_CONTEXT,
-       (CUmodule *out, const void *image, unsigned count, int *option, void **value),
+       (CUmodule *out, const void *image, unsigned count, CUjit_option *option, void **value),
        load_forbidden(out, image, jit_options(count, option, value)))
 SIMPLE(cuModuleUnload, NEEDS_CONTEXT, (CUmodule module), module_unload(module))
 SIMPLE(cuModuleGetFunction, NEEDS_CONTEXT, (CUfunction *out, CUmodule module, const char *name),
        module_function(out, module, name))
 SIMPLE(cuModuleGetGlobal_v2, NEEDS_CONTEXT, (CUdeviceptr *out, size_t *size, CUmodule module, const char *name),
        module_global(out, size, module, name))
-SIMPLE(cuLinkCreate_v2, NEEDS_CONTEXT, (unsigned count, int *option, void **value, CUlinkState *out),
+SIMPLE(cuLinkCreate_v2, NEEDS_CONTEXT, (unsigned count, CUjit_option *option, void **value, CUlinkState *out),
        linker_create(out, jit_options(count, option, value)))
 SIMPLE(cuLinkAddData_v2, NEEDS_CONTEXT,
-       (CUlinkState state, int type, void *data, size_t size, const char *name, unsigned count, int *option,
-        void **value),
+       (CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned count,
+        CUjit_option *option, void **value),
        ((void)name, link_add(state, type, data, size, jit_options(count, option, value))))
 SIMPLE(cuLinkComplete, NEEDS_CONTEXT, (CUlinkState state, void **cubin, size_t *size),
        linker_complete(state, cubin, size))
 SIMPLE(cuLinkDestroy, NEEDS_CONTEXT, (CUlinkState state), linker_destroy(state))
-SIMPLE(cuFuncGetAttribute, NEEDS_CONTEXT, (int *out, int attribute, CUfunction function),
+SIMPLE(cuFuncGetAttribute, NEEDS_CONTEXT, (int *out, CUfunction_attribute attribute, CUfunction function),
        function_attribute(out, attribute, function))
-SIMPLE(cuFuncSetAttribute, NEEDS_CONTEXT, (CUfunction function, int attribute, int value),
+SIMPLE(cuFuncSetAttribute, NEEDS_CONTEXT, (CUfunction function, CUfunction_attribute attribute, int value),
        function_set_attribute(function, attribute, value))
 
 static CUresult set_cache_config(CUfunction function)
@@ -439,7 +439,7 @@ static CUresult set_cache_config(CUfunction function)
     return object_check(function, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-SIMPLE(cuFuncSetCacheConfig, NEEDS_CONTEXT, (CUfunction function, int config),
+SIMPLE(cuFuncSetCacheConfig, NEEDS_CONTEXT, (CUfunction function, CUfunc_cache config),
        ((void)config, set_cache_config(function)))
 
 // Blocks that fit by threads and shared memory; registers are not allocated here.
@@ -475,7 +475,7 @@ static CUresult launch_with(const CUlaunchConfig *config, CUfunction function, v
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *a = &config->attrs[i];
         unsigned cluster[3];
-        memcpy(cluster, a->value, sizeof cluster);
+        memcpy(cluster, &a->value, sizeof cluster);
         bool plain =
             a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && cluster[0] == 1 && cluster[1] == 1 && cluster[2] == 1;
         if (a->id != CU_LAUNCH_ATTRIBUTE_IGNORE && !plain) {
@@ -498,9 +498,9 @@ SIMPLE(cuLaunchKernelEx, NEEDS_CONTEXT,
 
 // ---- graphs ----
 
-SIMPLE(cuStreamBeginCapture_v2, NEEDS_CONTEXT, (CUstream stream, int mode), capture_begin(stream, mode))
+SIMPLE(cuStreamBeginCapture_v2, NEEDS_CONTEXT, (CUstream stream, CUstreamCaptureMode mode), capture_begin(stream, mode))
 SIMPLE(cuStreamEndCapture, NEEDS_CONTEXT, (CUstream stream, CUgraph *out), capture_end(stream, out))
-SIMPLE(cuStreamIsCapturing, NEEDS_CONTEXT, (CUstream stream, int *status), capture_status(stream, status))
+SIMPLE(cuStreamIsCapturing, NEEDS_CONTEXT, (CUstream stream, CUstreamCaptureStatus *status), capture_status(stream, status))
 SIMPLE(cuGraphCreate, NEEDS_CONTEXT, (CUgraph *out, unsigned flags), ((void)flags, graph_create(out)))
 SIMPLE(cuGraphDestroy, NEEDS_CONTEXT, (CUgraph graph), graph_destroy(graph))
 SIMPLE(cuGraphAddKernelNode_v2, NEEDS_CONTEXT,
@@ -508,7 +508,7 @@ SIMPLE(cuGraphAddKernelNode_v2, NEEDS_CONTEXT,
        graph_add_kernel(out, graph, after, count, params))
 SIMPLE(cuGraphGetNodes, NEEDS_CONTEXT, (CUgraph graph, CUgraphNode *nodes, size_t *count),
        graph_nodes(graph, nodes, count))
-SIMPLE(cuGraphNodeGetType, NEEDS_CONTEXT, (CUgraphNode node, int *type), graph_node_type(node, type))
+SIMPLE(cuGraphNodeGetType, NEEDS_CONTEXT, (CUgraphNode node, CUgraphNodeType *type), graph_node_type(node, type))
 SIMPLE(cuGraphKernelNodeGetParams_v2, NEEDS_CONTEXT, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params),
        graph_kernel_params(node, params))
 SIMPLE(cuGraphInstantiateWithFlags, NEEDS_CONTEXT, (CUgraphExec *out, CUgraph graph, unsigned long long flags),
@@ -528,10 +528,10 @@ SIMPLE(cuGraphExecDestroy, NEEDS_CONTEXT, (CUgraphExec exec), graph_exec_destroy
 
 // ---- looking up ----
 
-static CUresult proc_address(const char *name, void **out, int *status);
+static CUresult proc_address(const char *name, void **out, CUdriverProcAddressQueryResult *status);
 
-API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status);
-API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status)
+API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
+API CUresult cuGetProcAddress_v2(const char *name, void **out, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
     (void)version;
     (void)flags;
@@ -547,7 +547,7 @@ static const struct Entry {
 #include "tests/cuda_driver/cuda_entries.def"
 };
 
-static CUresult proc_address(const char *name, void **out, int *status)
+static CUresult proc_address(const char *name, void **out, CUdriverProcAddressQueryResult *status)
 {
     if (!name || !out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -556,7 +556,7 @@ static CUresult proc_address(const char *name, void **out, int *status)
         if (!strcmp(entries[i].name, name))
             memcpy(out, &entries[i].function, sizeof *out);
     if (status)
-        *status = *out ? 0 : 1; // found, or symbol not found
+        *status = *out ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return *out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 

@@ -207,7 +207,7 @@ unsigned device_shared_limit(void)
     return (unsigned)architecture()->shared_optin;
 }
 
-CUresult device_attribute(int *out, int attribute, CUdevice device)
+CUresult device_attribute(int *out, CUdevice_attribute attribute, CUdevice device)
 {
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
@@ -215,55 +215,11 @@ CUresult device_attribute(int *out, int attribute, CUdevice device)
         return CUDA_ERROR_INVALID_DEVICE;
     const struct Architecture *arch = architecture();
     const struct {
-        int attribute, value;
+        CUdevice_attribute attribute;
+        int value;
     } table[] = {
-        {1, 1024},                           // MAX_THREADS_PER_BLOCK
-        {2, 1024},                           // MAX_BLOCK_DIM_X
-        {3, 1024},                           // MAX_BLOCK_DIM_Y
-        {4, 64},                             // MAX_BLOCK_DIM_Z
-        {5, 0x7fffffff},                     // MAX_GRID_DIM_X
-        {6, 65535},                          // MAX_GRID_DIM_Y
-        {7, 65535},                          // MAX_GRID_DIM_Z
-        {8, 48 << 10},                       // MAX_SHARED_MEMORY_PER_BLOCK
-        {9, 64 << 10},                       // TOTAL_CONSTANT_MEMORY
-        {10, LANES},                         // WARP_SIZE
-        {11, 0x7fffffff},                    // MAX_PITCH
-        {12, 65536},                         // MAX_REGISTERS_PER_BLOCK
-        {13, 1410000},                       // CLOCK_RATE, kHz
-        {14, 512},                           // TEXTURE_ALIGNMENT
-        {15, 1},                             // GPU_OVERLAP
-        {16, settings.sms},                  // MULTIPROCESSOR_COUNT
-        {17, 0},                             // KERNEL_EXEC_TIMEOUT
-        {18, 0},                             // INTEGRATED
-        {19, 1},                             // CAN_MAP_HOST_MEMORY
-        {20, 0},                             // COMPUTE_MODE
-        {31, 1},                             // CONCURRENT_KERNELS
-        {32, 0},                             // ECC_ENABLED
-        {33, 1 + device},                    // PCI_BUS_ID
-        {34, 0},                             // PCI_DEVICE_ID
-        {35, 0},                             // TCC_DRIVER
-        {36, 1215000},                       // MEMORY_CLOCK_RATE, kHz
-        {37, 5120},                          // GLOBAL_MEMORY_BUS_WIDTH
-        {38, arch->l2},                      // L2_CACHE_SIZE
-        {39, arch->threads_per_sm},          // MAX_THREADS_PER_MULTIPROCESSOR
-        {40, 2},                             // ASYNC_ENGINE_COUNT
-        {41, 1},                             // UNIFIED_ADDRESSING
-        {50, 0},                             // PCI_DOMAIN_ID
-        {75, settings.major},                // COMPUTE_CAPABILITY_MAJOR
-        {76, settings.minor},                // COMPUTE_CAPABILITY_MINOR
-        {78, 1},                             // STREAM_PRIORITIES_SUPPORTED
-        {79, 1},                             // GLOBAL_L1_CACHE_SUPPORTED
-        {80, 1},                             // LOCAL_L1_CACHE_SUPPORTED
-        {81, arch->shared_per_sm},           // MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
-        {82, 65536},                         // MAX_REGISTERS_PER_MULTIPROCESSOR
-        {83, 0},                             // MANAGED_MEMORY: not offered
-        {95, 0},                             // COOPERATIVE_LAUNCH: not offered
-        {97, arch->shared_optin},            // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        {106, arch->blocks_per_sm},          // MAX_BLOCKS_PER_MULTIPROCESSOR
-        {108, 0},                            // MAX_PERSISTING_L2_CACHE_SIZE
-        {111, arch->cc >= 80 ? 1 << 10 : 0}, // RESERVED_SHARED_MEMORY_PER_BLOCK
-        {115, 1},                            // MEMORY_POOLS_SUPPORTED
-        {120, 0},                            // CLUSTER_LAUNCH: not offered
+#define ATTRIBUTE(name, number, value) {number, value},
+#include "tests/cuda_driver/cuda_attributes.def"
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].attribute == attribute) {
@@ -282,9 +238,8 @@ static const struct ErrorRow {
     CUresult code;
     const char *name, *text;
 } error_rows[] = {
-#define X(name, value, text) {name, #name, text},
-    CU_RESULTS(X)
-#undef X
+#define RESULT(name, value, text) {name, #name, text},
+#include "tests/cuda_driver/cuda_results.def"
 };
 
 static const struct ErrorRow *error_row(CUresult code)

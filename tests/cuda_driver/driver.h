@@ -95,7 +95,7 @@ CUresult context_destroy(CUcontext handle);
 CUresult context_set(CUcontext handle);
 CUresult context_push(CUcontext handle);
 CUresult context_pop(CUcontext *out);
-CUresult device_attribute(int *out, int attribute, CUdevice device);
+CUresult device_attribute(int *out, CUdevice_attribute attribute, CUdevice device);
 const char *error_name(CUresult code);
 const char *error_text(CUresult code);
 CUresult context_state(CUdevice device, unsigned *flags, int *active);
@@ -195,7 +195,7 @@ typedef struct Stream {
     bool blocking; // waits for the null stream and it for this one
     Command *first, **last;
     struct Graph *capture; // what it captures to, NULL: it runs
-    int capture_mode;
+    CUstreamCaptureMode capture_mode;
     pthread_t capture_thread; // that began it
     bool capture_invalid, capture_origin;
 } Stream;
@@ -247,7 +247,7 @@ typedef struct Module {
 
 typedef struct JitOptions {
     unsigned count;
-    const int *option;
+    const CUjit_option *option;
     void **value;
 } JitOptions;
 
@@ -268,11 +268,11 @@ void linker_free(Linker *linker);
 CUresult module_function(CUfunction *out, CUmodule module, const char *name);
 CUresult module_global(CUdeviceptr *out, size_t *size, CUmodule module, const char *name);
 CUresult linker_create(CUlinkState *out, JitOptions options);
-CUresult linker_add(CUlinkState handle, int type, const void *data, size_t size, JitOptions options);
+CUresult linker_add(CUlinkState handle, CUjitInputType type, const void *data, size_t size, JitOptions options);
 CUresult linker_complete(CUlinkState handle, void **cubin, size_t *size);
 CUresult linker_destroy(CUlinkState handle);
-CUresult function_attribute(int *out, int attribute, CUfunction handle);
-CUresult function_set_attribute(CUfunction handle, int attribute, int value);
+CUresult function_attribute(int *out, CUfunction_attribute attribute, CUfunction handle);
+CUresult function_set_attribute(CUfunction handle, CUfunction_attribute attribute, int value);
 CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
                        CUstream stream, void **params, void **extra);
 CUresult launch_prepare(KernelCommand *out, CUfunction function, const unsigned grid[3], const unsigned block[3],
@@ -282,15 +282,15 @@ CUresult launch_run(const KernelCommand *kernel, Context *context);
 // ---- graphs (graph.c) ----
 
 CUresult graph_add(struct Graph *graph, const Command *command); // a node; copies the command
-CUresult capture_begin(CUstream stream, int mode);
+CUresult capture_begin(CUstream stream, CUstreamCaptureMode mode);
 CUresult capture_end(CUstream stream, CUgraph *out);
-CUresult capture_status(CUstream stream, int *status);
+CUresult capture_status(CUstream stream, CUstreamCaptureStatus *status);
 CUresult graph_create(CUgraph *out);
 CUresult graph_destroy(CUgraph handle);
 CUresult graph_add_kernel(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t after_count,
                           const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult graph_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count);
-CUresult graph_node_type(CUgraphNode node, int *type);
+CUresult graph_node_type(CUgraphNode node, CUgraphNodeType *type);
 CUresult graph_kernel_params(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params);
 CUresult graph_instantiate(CUgraphExec *out, CUgraph graph);
 CUresult graph_exec_kernel_params(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params);

@@ -153,13 +153,13 @@ CUresult graph_destroy(CUgraph handle)
 
 // ---- capture ----
 
-CUresult capture_begin(CUstream handle, int mode)
+CUresult capture_begin(CUstream handle, CUstreamCaptureMode mode)
 {
     Stream *s;
     CUresult result = stream_get(handle, &s);
     if (result)
         return result;
-    if (mode < 0 || mode > 2)
+    if (mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     if (s == s->context->null_stream)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -186,7 +186,7 @@ CUresult capture_end(CUstream handle, CUgraph *out)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (!s->capture_origin)
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    if (s->capture_mode != 2 && !pthread_equal(s->capture_thread, pthread_self()))
+    if (s->capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && !pthread_equal(s->capture_thread, pthread_self()))
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     Graph *g = s->capture;
     bool invalid = s->capture_invalid;
@@ -206,7 +206,7 @@ CUresult capture_end(CUstream handle, CUgraph *out)
     return CUDA_SUCCESS;
 }
 
-CUresult capture_status(CUstream handle, int *status)
+CUresult capture_status(CUstream handle, CUstreamCaptureStatus *status)
 {
     Stream *s;
     CUresult result = stream_get(handle, &s);
@@ -214,17 +214,19 @@ CUresult capture_status(CUstream handle, int *status)
         return result;
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
-    *status = !s->capture ? 0 : s->capture_invalid ? 2 : 1;
+    *status = !s->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+              : s->capture_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                   : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 
-// Modes: 0 global, no thread may; 1 thread-local, this thread may not; 2 relaxed.
+// By mode: global, no thread may; thread-local, that thread may not; relaxed, all may.
 bool capture_forbids(void)
 {
     bool found = false;
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o)) {
         Stream *s = (Stream *)o;
-        bool concerned = s->capture_mode == 0 || (s->capture_mode == 1 && pthread_equal(s->capture_thread, pthread_self()));
+        bool concerned = s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL || (s->capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && pthread_equal(s->capture_thread, pthread_self()));
         if (s->capture_origin && concerned) {
             s->capture_invalid = true;
             found = true;
@@ -252,7 +254,7 @@ CUresult graph_nodes(CUgraph handle, CUgraphNode *nodes, size_t *count)
     return CUDA_SUCCESS;
 }
 
-CUresult graph_node_type(CUgraphNode handle, int *type)
+CUresult graph_node_type(CUgraphNode handle, CUgraphNodeType *type)
 {
     GraphNode *n = object_check(handle, OBJECT_GRAPH_NODE);
     if (!n)
@@ -392,7 +394,7 @@ CUresult graph_exec_update(CUgraphExec handle, CUgraph graph, CUgraphExecUpdateR
     for (size_t i = 0; same && i < e->count; i++)
         same = e->commands[i].kind == fresh->commands[i].kind;
     if (info)
-        *info = (CUgraphExecUpdateResultInfo){.result = !same};
+        *info = (CUgraphExecUpdateResultInfo){.result = same ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR};
     if (same) {
         GraphExec old = *e;
         e->commands = fresh->commands;

@@ -29,7 +29,7 @@ static uint64_t checksum(const char *text, size_t size)
 
 // ---- options of the just-in-time compiler ----
 
-static void *jit_value(JitOptions options, int option)
+static void *jit_value(JitOptions options, CUjit_option option)
 {
     for (unsigned i = 0; i < options.count; i++)
         if (options.option[i] == option)
@@ -37,14 +37,14 @@ static void *jit_value(JitOptions options, int option)
     return NULL;
 }
 
-static void jit_set(JitOptions options, int option, uint64_t value)
+static void jit_set(JitOptions options, CUjit_option option, uint64_t value)
 {
     for (unsigned i = 0; i < options.count; i++)
         if (options.option[i] == option)
             options.value[i] = (void *)(uintptr_t)value;
 }
 
-static void fill_log(JitOptions options, int buffer, int size, const char *text)
+static void fill_log(JitOptions options, CUjit_option buffer, CUjit_option size, const char *text)
 {
     char *out = jit_value(options, buffer);
     size_t room = (size_t)(uintptr_t)jit_value(options, size);
@@ -57,7 +57,7 @@ static void fill_log(JitOptions options, int buffer, int size, const char *text)
 static CUresult check_options(JitOptions options)
 {
     for (unsigned i = 0; i < options.count; i++)
-        if (options.option[i] < 0 || options.option[i] >= CU_JIT_OPTIONS_KNOWN)
+        if (options.option[i] >= CU_JIT_OPTIONS_KNOWN)
             return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
@@ -319,7 +319,7 @@ CUresult module_global(CUdeviceptr *out, size_t *size, CUmodule handle, const ch
 
 // ---- functions ----
 
-CUresult function_attribute(int *out, int attribute, CUfunction handle)
+CUresult function_attribute(int *out, CUfunction_attribute attribute, CUfunction handle)
 {
     Function *f = object_check(handle, OBJECT_FUNCTION);
     if (!f)
@@ -365,14 +365,14 @@ CUresult function_attribute(int *out, int attribute, CUfunction handle)
         *out = f->carveout;
         return CUDA_SUCCESS;
     default:
-        if (attribute < 0 || attribute > 15)
+        if (attribute > 15)
             return CUDA_ERROR_INVALID_VALUE;
         *out = 0;
         return CUDA_SUCCESS;
     }
 }
 
-CUresult function_set_attribute(CUfunction handle, int attribute, int value)
+CUresult function_set_attribute(CUfunction handle, CUfunction_attribute attribute, int value)
 {
     Function *f = object_check(handle, OBJECT_FUNCTION);
     if (!f)
@@ -417,7 +417,7 @@ CUresult linker_create(CUlinkState *out, JitOptions options)
     return CUDA_SUCCESS;
 }
 
-CUresult linker_add(CUlinkState handle, int type, const void *data, size_t size, JitOptions options)
+CUresult linker_add(CUlinkState handle, CUjitInputType type, const void *data, size_t size, JitOptions options)
 {
     Linker *l = object_check(handle, OBJECT_LINKER);
     if (!l)

@@ -1,6 +1,6 @@
 /*
  * Two threads that evaluate the same graphs at the same time, many times, with sizes that make programs compile while others run:
- * every result is right. A plain program, so that it also runs under ThreadSanitizer.
+ * every result is right. A plain program, so that it also runs under ThreadSanitizer. Argument: the number of rounds.
  */
 #include "kiln.h"
 
@@ -10,7 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { THREADS = 3, ROUNDS = 240, MOST = 400 };
+enum { THREADS = 3, MOST = 400 };
+
+static int rounds = 240;
 
 static atomic_int failures;
 static kiln_tensor *shared_input;   /* evaluated, read by all */
@@ -69,15 +71,17 @@ static void share(int thread, int round)
 static void *work(void *user)
 {
     int thread = *(int *)user;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         one_round(thread, round);
         share(thread, round);
     }
     return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        rounds = atoi(argv[1]);
     pthread_t threads[THREADS];
     int numbers[THREADS];
     shared_input = kiln_retain(kiln_ones(KILN_F32, KILN_SHAPE(1000)));

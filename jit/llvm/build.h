@@ -245,10 +245,9 @@ struct Target {
     Val (*load)(Emit *e, DType dtype, Address at, const Val *pred);
     void (*store)(Emit *e, DType dtype, Address at, Val value, const Val *pred);
     void (*fault)(Emit *e, LV bad, LV to, LV id); /* *to = id where bad (i1) holds; may be asked for in hoisted code */
-    /* Fast mode; either may be NULL. `op` on f32, whose result is to be rounded to `rounded`, by approximate instructions;
-     * false: by its tape. A division in the tape of `op`, of f32; NULL: as it stands. */
+    /* Fast mode; may be NULL. `op` on f32, whose result is to be rounded to `rounded`, by approximate instructions;
+     * false: by its tape. */
     bool (*approximate)(Emit *e, Op op, DType rounded, const Val *in, Val *out);
-    LV (*divide)(Emit *e, Op op, LV a, LV b);
     /* An op for which the target has one instruction with the same bits; false: by its tape. May be NULL. */
     bool (*exact)(Emit *e, Op op, const DType *in_types, const Val *in, Val *out);
     void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */

@@ -226,7 +226,6 @@ static const Target cuda_target_table = {
     .store = store_cuda,
     .fault = fault_cuda,
     .approximate = approximate_cuda,
-    .divide = divide_cuda,
     .exact = exact_cuda,
     .loops = emit_threads,
     .contract = emit_contract_cuda,

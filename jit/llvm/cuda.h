@@ -62,7 +62,6 @@ void fault_cuda(Emit *e, LV bad, LV to, LV id);
 
 /* cuda_approx.c */
 bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
-LV divide_cuda(Emit *e, Op op, LV a, LV b);
 
 /* cuda_cross.c: the order of reductions among the lanes of a thread and among threads */
 typedef struct Threads {     /* of this thread; i64 */

@@ -159,7 +159,6 @@ typedef struct Walk {
     LV *v;
     bool vec;
     uint16_t next; /* the first region that is not emitted yet */
-    Op op;         /* whose tape it is, where divisions may be approximate; else OP_COUNT */
 } Walk;
 
 static bool merges(const TapeRare *r, const TapeInst *n)
@@ -175,9 +174,7 @@ static void emit_range(Emit *e, Walk *w, uint16_t begin, uint16_t end)
             continue;
         if (n->op == SOP_INPUT)
             w->v[i] = w->vec ? val_vector(e, w->in[n->imm]) : w->in[n->imm].v;
-        else if (w->op != OP_COUNT && n->op == SOP_DIV && n->type == SC_F32)
-            w->v[i] = e->target->divide(e, w->op, w->v[n->a], w->v[n->b]);
-        if (!w->v[i])
+        else
             w->v[i] = emit_inst(e, w->t, n, w->v, w->vec);
     }
 }
@@ -219,9 +216,9 @@ static void emit_region(Emit *e, Walk *w, const TapeRare *r)
     }
 }
 
-static Val tape_of_op(Emit *e, const Tape *t, Op op, const Val *in, uint32_t n_in)
+Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
 {
-    Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n), .op = op};
+    Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
     for (uint32_t i = 0; i < n_in; i++)
         w.vec |= in[i].vec;
     uint16_t passed = 0; /* regions that the walk has stepped over */
@@ -242,8 +239,6 @@ static Val tape_of_op(Emit *e, const Tape *t, Op op, const Val *in, uint32_t n_i
     }
     return (Val){.v = w.v[t->out], .vec = w.vec};
 }
-
-Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in) { return tape_of_op(e, t, OP_COUNT, in, n_in); }
 
 static const Tape *tape_of(Emit *e, Op op, const DType *in, DType out)
 {
@@ -289,7 +284,7 @@ static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded
     bool fast = e->math == MATH_FAST && e->target->approximate && op != OP_CAST && out == DT_F32 && in[0] == DT_F32;
     if (fast && e->target->approximate(e, op, rounded, x, &r))
         return r;
-    return tape_of_op(e, tape_of(e, op, in, out), fast ? op : OP_COUNT, x, (uint32_t)op_info[op].arity);
+    return tape_emit(e, tape_of(e, op, in, out), x, (uint32_t)op_info[op].arity);
 }
 
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)

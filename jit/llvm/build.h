@@ -249,7 +249,7 @@ struct Target {
      * false: by its tape. */
     bool (*approximate)(Emit *e, Op op, DType rounded, const Val *in, Val *out);
     /* An op for which the target has one instruction with the same bits; false: by its tape. May be NULL. */
-    bool (*exact)(Emit *e, Op op, const DType *in_types, const Val *in, Val *out);
+    bool (*exact)(Emit *e, Op op, const DType *in_types, DType to, const Val *in, Val *out);
     void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
 };
@@ -324,6 +324,8 @@ void count_x(Emit *e);
  * (plan.c) */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
+/* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that. */
+void plan_part(const Emit *e, uint32_t stage, bool *part);
 int stage_lanes(const Emit *e, uint32_t stage);
 void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
 /* Stores and other effects of one stage of the r loop, or the x-level ones: operands, then effects; or both. */

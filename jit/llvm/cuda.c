@@ -202,17 +202,56 @@ void copy_enter(Emit *e, const Copy *c)
 
 /* ---- the target ---- */
 
-/* The greater of two f32, a NaN where one is, -0 below +0: one instruction since sm_80, six by its tape. */
-static bool exact_cuda(Emit *e, Op op, const DType *in_types, const Val *in, Val *out)
+static LV asm_call(Emit *e, const char *text, const char *operands, LLVMTypeRef out, LV *in, unsigned n)
 {
-    if ((op != OP_MAXIMUM && op != OP_MINIMUM) || in_types[0] != DT_F32 || e->cuda->sm < 80 || e->cuda->ptx < 70)
-        return false;
-    out->vec = in[0].vec || in[1].vec;
-    LLVMTypeRef type = l_type(e, DT_F32, out->vec);
+    LLVMTypeRef f32 = e->type[SC_F32], type = LLVMFunctionType(out, (LLVMTypeRef[]){f32, f32}, n, 0);
+    LV call = LLVMGetInlineAsm(type, text, strlen(text), operands, strlen(operands), 0, 0, LLVMInlineAsmDialectATT, 0);
+    return LLVMBuildCall2(e->b, type, call, in, n, "");
+}
+
+/* f32 rounded to bf16, two lanes in one instruction; six for each by its tape. */
+static Val to_bf16(Emit *e, Val x)
+{
+    LLVMTypeRef i16 = e->type[SC_I16], i32t = e->type[SC_I32];
+    if (!x.vec || e->lanes == 1)
+        return (Val){.v = asm_call(e, "cvt.rn.bf16.f32 $0, $1;", "=h,f", i16, &x.v, 1), .vec = x.vec};
+    LV all = LLVMGetPoison(l_vec(e, i16));
+    for (unsigned i = 0; i < (unsigned)e->lanes; i += 2) {
+        LV at[2] = {LLVMConstInt(i32t, i + 1, 0), LLVMConstInt(i32t, i, 0)}; /* the first operand goes to the upper half */
+        LV in[2] = {LLVMBuildExtractElement(e->b, x.v, at[0], ""), LLVMBuildExtractElement(e->b, x.v, at[1], "")};
+        LV pair = asm_call(e, "cvt.rn.bf16x2.f32 $0, $1, $2;", "=r,f,f", i32t, in, 2);
+        pair = LLVMBuildBitCast(e->b, pair, LLVMVectorType(i16, 2), "");
+        for (unsigned j = 0; j < 2; j++) {
+            LV one = LLVMBuildExtractElement(e->b, pair, LLVMConstInt(i32t, j, 0), "");
+            all = LLVMBuildInsertElement(e->b, all, one, at[1 - j], "");
+        }
+    }
+    return (Val){.v = all, .vec = true};
+}
+
+/* The greater of two f32, a NaN where one is, -0 below +0: six by its tape. */
+static Val greater_or_less(Emit *e, const char *intrinsic, const Val *in)
+{
+    Val r = {.vec = in[0].vec || in[1].vec};
+    LLVMTypeRef type = l_type(e, DT_F32, r.vec);
     LV both[2] = {in[0].v, in[1].v};
-    for (int i = 0; i < 2 && out->vec; i++)
+    for (int i = 0; i < 2 && r.vec; i++)
         both[i] = val_vector(e, in[i]);
-    out->v = l_intrinsic(e, op == OP_MAXIMUM ? "llvm.maximum" : "llvm.minimum", &type, 1, both, 2);
+    r.v = l_intrinsic(e, intrinsic, &type, 1, both, 2);
+    return r;
+}
+
+/* Instructions since sm_80. */
+static bool exact_cuda(Emit *e, Op op, const DType *in_types, DType to, const Val *in, Val *out)
+{
+    if (in_types[0] != DT_F32 || e->cuda->sm < 80 || e->cuda->ptx < 70)
+        return false;
+    if (op == OP_MAXIMUM || op == OP_MINIMUM)
+        *out = greater_or_less(e, op == OP_MAXIMUM ? "llvm.maximum" : "llvm.minimum", in);
+    else if (op == OP_CAST && to == DT_BF16)
+        *out = to_bf16(e, in[0]);
+    else
+        return false;
     return true;
 }
 

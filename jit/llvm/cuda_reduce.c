@@ -69,19 +69,17 @@ static void step_open(Emit *e, LV flat)
     coordinates(e);
 }
 
-static void emit_loads(Emit *e, uint32_t stage)
-{
-    for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (e->k->inst.at[i].kind == KI_LOAD && e->live[i] && e->info[i].r_level && e->info[i].stage == stage)
-            value(e, i);
-}
-
-/* Tiles side by side: loads of all, then steps and operands of all, then effects of all. */
+/* Tiles side by side: loads of all that this stage needs, then steps and operands of all, then effects of all. What only a later
+ * stage needs (the weights of a normalisation) shall not wait in registers: twice as many threads have room for theirs. */
 static void run_copies(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
 {
+    bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    plan_part(e, stage, part);
     for (uint32_t u = 0; u < n; u++) {
         copy_enter(e, copies[u]);
-        emit_loads(e, stage);
+        for (uint32_t i = 0; i < e->k->inst.n; i++)
+            if (e->k->inst.at[i].kind == KI_LOAD && part[i])
+                value(e, i);
         copy_leave(e, copies[u]);
     }
     for (uint32_t u = 0; u < n; u++) {

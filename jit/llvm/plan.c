@@ -199,9 +199,8 @@ static void plan_lanes(Emit *e)
     e->lanes = lanes_within_rows(e, lanes);
 }
 
-/* What stage `stage` executes at the r level: what its reductions, its stores and the rows saved in it need. A row that
- * an earlier stage saved is loaded. */
-static void plan_part(const Emit *e, uint32_t stage, bool *part)
+/* A row that an earlier stage saved is loaded; on CUDA it is kept in registers, or computed again. */
+void plan_part(const Emit *e, uint32_t stage, bool *part)
 {
     const Kernel *k = e->k;
     memset(part, 0, k->inst.n * sizeof *part);
@@ -212,7 +211,7 @@ static void plan_part(const Emit *e, uint32_t stage, bool *part)
         if (!part[i] && !(here && effect))
             continue;
         part[i] = e->info[i].r_level;
-        if (n->save && e->info[i].stage < stage)
+        if (n->save && e->info[i].stage < stage && !e->target->scalar_lanes)
             continue;
         VRef in[4];
         uint32_t n_in = kernel_operands(n, in);

@@ -258,9 +258,17 @@ static Val widened(Emit *e, DType t, Val v)
     return tape_emit(e, tape_of(e, OP_CAST, &t, DT_F32), &v, 1);
 }
 
+static bool exactly(Emit *e, Op op, const DType *in_types, DType out, const Val *in, Val *r)
+{
+    return e->target->exact && e->target->exact(e, op, in_types, out, in, r);
+}
+
 static Val rounded(Emit *e, DType t, Val f32)
 {
-    Val r = tape_emit(e, tape_of(e, OP_CAST, (DType[]){DT_F32}, t), &f32, 1);
+    static const DType from = DT_F32;
+    Val r;
+    if (!exactly(e, OP_CAST, &from, t, &f32, &r))
+        r = tape_emit(e, tape_of(e, OP_CAST, &from, t), &f32, 1);
     r.wide = f32.v;
     return r;
 }
@@ -291,7 +299,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
 {
     int arity = op_info[op].arity;
     Val exact;
-    if (e->target->exact && e->target->exact(e, op, in_types, in, &exact))
+    if (exactly(e, op, in_types, out, in, &exact))
         return exact;
     if (!computed_wide(e, op, in_types, out))
         return op_computed(e, op, in_types, out, out, in);

@@ -106,6 +106,8 @@ struct Emit {
     const CudaTarget *cuda;
     int group, beside;         /* threads that share an x point, x points beside one another in a block of threads */
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
+    int across;                /* x axis along which some inputs lie that are read in squares, or NO_AXIS; and which ones those are */
+    const uint8_t *across_align;
     bool rare;                 /* this version of the code is for pointers that are hardly ever met: it shall be small */
     uint32_t step_slots;       /* accumulators that a loop over r steps through side by side; 1: one */
     LV slot;                   /* the accumulator of this copy, where a thread has several */

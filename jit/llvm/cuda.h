@@ -4,6 +4,7 @@
  * The level scheme of build.h holds for one thread. What a thread is given:
  *
  *   no reductions    tiles of `lanes` consecutive points of the last x axis, grid-stride                 cuda_each.c
+ *                    squares of them, where inputs lie along another axis                                cuda_across.c
  *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
  *                    to thread u % group                                                               cuda_reduce.c
  *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
@@ -55,10 +56,13 @@ bool plan_align(Emit *e, uint32_t axis);
 LV align_guard(Emit *e, uint32_t axis);     /* i1: they are, in this launch */
 uint32_t plan_ops(Emit *e);                 /* scalar operations of the body, a point */
 
+bool cuda_whole_tile(Emit *e, uint32_t i, uint32_t axis); /* can access i, for some pointers and sizes? */
+
 /* cuda_memory.c */
 Val load_cuda(Emit *e, DType dtype, Address at, const Val *pred);
 void store_cuda(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_cuda(Emit *e, LV bad, LV to, LV id);
+LV cuda_load_row(Emit *e, LLVMTypeRef element, Address at, int lane); /* at.align bytes apart: a vector from where this lane is */
 
 /* cuda_approx.c */
 bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
@@ -84,6 +88,13 @@ LV barrier(Emit *e);
 
 /* The walks. */
 void emit_each(Emit *e);
+void each_copies(Emit *e, Copy **copies, int n); /* ops of all, then stores of all; closes LV_ROW */
+
+/* cuda_across.c */
+void plan_across(Emit *e);           /* after lanes and tile_align were chosen along the last axis; may lower them */
+LV across_guard(Emit *e);            /* i1: besides that of the tiles */
+uint16_t across_blocks(Emit *e);     /* of threads, as a node of the launch plan */
+void emit_across(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
 /* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */

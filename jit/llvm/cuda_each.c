@@ -6,6 +6,8 @@
  *                    loads of both; ops of both; stores of both
  *     for p = (guard ? points that those tiles cover : 0) + thread; p < points; p += threads
  *         one point
+ *
+ * Where inputs lie along another axis than the outputs, tiles come in squares (cuda_across.c).
  */
 #include "jit/llvm/cuda.h"
 
@@ -60,7 +62,7 @@ static Copy *open_tile(Emit *e, LV n, LV per_row, LV inside)
     return c;
 }
 
-static void run_copies(Emit *e, Copy **copies, int n)
+void each_copies(Emit *e, Copy **copies, int n)
 {
     for (int i = 0; i < n; i++) {
         copy_enter(e, copies[i]);
@@ -85,7 +87,7 @@ static void whole_tiles(Emit *e, LV thread, LV threads, LV tiles, LV per_row, in
         LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, next, tiles, "");
         copies[1] = open_tile(e, LLVMBuildSelect(e->b, inside, next, l.iv, ""), per_row, inside);
     }
-    run_copies(e, copies, unroll);
+    each_copies(e, copies, unroll);
     loop_end(e, &l);
 }
 
@@ -97,7 +99,7 @@ static void single_points(Emit *e, LV from, LV points, LV threads)
     e->tile_align = NULL;
     Loop l = loop_begin(e, from, points, threads, "points");
     Copy *copy = open_tile(e, l.iv, e->n_x ? axis_size(e, e->n_x - 1) : NULL, NULL);
-    run_copies(e, &copy, 1);
+    each_copies(e, &copy, 1);
     loop_end(e, &l);
     e->lanes = lanes;
     e->tile_align = align;
@@ -109,6 +111,8 @@ static LV tiles_guard(Emit *e)
     LV guard = align_guard(e, e->n_x - 1);
     if (e->n_x == 1)
         return guard;
+    if (e->across != NO_AXIS)
+        guard = LLVMBuildAnd(e->b, guard, across_guard(e), "");
     LV low = LLVMBuildAnd(e->b, axis_size(e, e->n_x - 1), l_i64(e, e->lanes - 1), "");
     return LLVMBuildAnd(e->b, guard, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), "");
 }
@@ -122,7 +126,8 @@ void emit_each(Emit *e)
     phase->points = cuda_product(e, 0, e->n_x);
     uint16_t each = grid_const(e->grid, EACH_THREADS * e->lanes * unroll);
     uint16_t most = grid_op(e->grid, GRID_MUL, grid_sms(e->grid), grid_const(e->grid, BLOCKS_PER_SM));
-    phase->blocks = grid_op(e->grid, GRID_MIN, grid_op(e->grid, GRID_CEIL_DIV, phase->points, each), most);
+    uint16_t wanted = e->across != NO_AXIS ? across_blocks(e) : grid_op(e->grid, GRID_CEIL_DIV, phase->points, each);
+    phase->blocks = grid_op(e->grid, GRID_MIN, wanted, most);
 
     Place place = level_enter(e, LV_TASK);
     LV points = points_of(e);
@@ -134,7 +139,10 @@ void emit_each(Emit *e)
         LV lanes = l_i64(e, e->lanes), size = axis_size(e, e->n_x - 1), tiles = l_div(e, points, lanes);
         LV guard = tiles_guard(e);
         If i = if_begin(e, guard, "aligned");
-        whole_tiles(e, thread, threads, tiles, l_div(e, size, lanes), unroll);
+        if (e->across != NO_AXIS)
+            emit_across(e);
+        else
+            whole_tiles(e, thread, threads, tiles, l_div(e, size, lanes), unroll);
         if_end(e, &i);
         from = LLVMBuildSelect(e->b, guard, l_mul(e, tiles, lanes), from, "");
     }

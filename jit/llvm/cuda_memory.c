@@ -55,6 +55,11 @@ static LV lane_pointer(Emit *e, LLVMTypeRef element, Address at, int lane)
     return l_gep(e, element, at.ptr, l_mul(e, at.stride, n));
 }
 
+LV cuda_load_row(Emit *e, LLVMTypeRef element, Address at, int lane)
+{
+    return marked_load(e, l_vec(e, element), lane_pointer(e, element, at, lane), at.align, at.constant);
+}
+
 static bool is_contiguous(Address at)
 {
     int64_t stride;

@@ -124,6 +124,14 @@ static AccessView view_of(Emit *e, uint32_t i, uint32_t axis, LV *guard)
     return a;
 }
 
+bool cuda_whole_tile(Emit *e, uint32_t i, uint32_t axis)
+{
+    if (!is_access(e, i, axis))
+        return false;
+    AccessView a = view_of(e, i, axis, NULL);
+    return a.contiguous && a.aligned;
+}
+
 /* Of the accesses that step with the lanes: how many there are, and the narrowest and widest element. */
 typedef struct Widths {
     uint32_t steps;
@@ -151,8 +159,7 @@ bool plan_align(Emit *e, uint32_t axis)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         if (!is_access(e, i, axis))
             continue;
-        AccessView a = view_of(e, i, axis, NULL);
-        if (a.contiguous && a.aligned) {
+        if (cuda_whole_tile(e, i, axis)) {
             align[i] = (uint8_t)tile_bytes(e, access_type(e, i));
             some = true;
         }
@@ -230,6 +237,7 @@ static void plan_each(Emit *e)
         e->lanes /= 2;
     if (e->lanes > 1 && !plan_align(e, axis))
         e->lanes = 1;
+    plan_across(e);
 }
 
 /* ---- reductions ---- */
@@ -330,7 +338,7 @@ static void plan_columns(Emit *e)
 void plan_cuda(Emit *e)
 {
     const Kernel *k = e->k;
-    e->tile_axis = NO_AXIS;
+    e->tile_axis = e->across = NO_AXIS;
     e->lanes = e->group = e->beside = 1;
     if (k->form == FORM_CONTRACT)
         return;

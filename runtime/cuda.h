@@ -126,6 +126,8 @@ void cuda_end_thread(RtThread *thread);
 Status cuda_alloc(CudaDevice *device, CudaStream *stream, size_t bytes, CuPointer *out);
 void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t bytes);
 void cuda_trim(CudaDevice *device);
+/* A call ended so for want of memory, and there is some now that was kept: make it once more. */
+bool cuda_made_room(CudaDevice *device, CuResult result);
 /* Queues a copy of host memory, which may change as soon as this returns. */
 Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const char *from, size_t bytes);
 /* Copies to host memory and waits. */

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { DEFAULT_SHARED = 48 << 10 };
+enum { DEFAULT_SHARED = 48 << 10, ASSEMBLER_STACK = 8 << 20 };
 enum { SCRATCH_KEPT = 1 << 20 }; /* so much ARG_SCRATCH a stream keeps */
 
 /* A kernel on one device. */
@@ -78,7 +78,22 @@ static Status load_functions(CudaDevice *d, const GridPlan *grid, Loaded *loaded
     return ST_OK;
 }
 
-/* The driver's assembler: machine code for this very device. */
+/* The linker's error, with what its log says; an error of the linker alone is a warning. */
+static Status link_failed(CudaDevice *d, CuLink link, CuResult result, const char *name, const char *errors)
+{
+    Status status = cuda_check(d, result, name);
+    if (errors[0])
+        status = fail(status, "%s: %s", fail_message(), errors);
+    if (link)
+        cuda.link_destroy(link);
+    if (status != ST_DEVICE || atomic_load(&d->broken))
+        return status;
+    log_warn_once("cuda linker", "%s; PTX is loaded without it", fail_message());
+    return ST_OK;
+}
+
+/* The driver's assembler: machine code for this very device. Where its linker fails for other reasons than the PTX, there is none, and
+ * the PTX is loaded as it is. */
 Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes)
 {
     CudaDevice *d;
@@ -86,41 +101,85 @@ Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin
     char errors[1024] = "";
     CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
     void *values[] = {errors, (void *)(uintptr_t)sizeof errors}, *code;
+    *cubin = NULL;
+    *bytes = 0;
     TRY(cuda_open(device - DEVICE_CUDA, &d));
-    TRY(cuda_check(d, cuda.link_create(2, options, values, &link), name));
-    CuResult result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
+    CuResult result = cuda.link_create(2, options, values, &link);
+    if (result != 0)
+        return link_failed(d, NULL, result, name, errors);
+    result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
     if (result == 0)
         result = cuda.link_complete(link, &code, bytes);
-    Status status = cuda_check(d, result, name);
-    if (status != ST_OK && errors[0])
-        status = fail(status, "%s: %s", fail_message(), errors);
-    *cubin = status == ST_OK ? os_alloc(*bytes) : NULL; /* it goes with the link */
+    if (result != 0) {
+        *bytes = 0;
+        return link_failed(d, link, result, name, errors);
+    }
+    Status status = ST_OK;
+    *cubin = os_alloc(*bytes); /* it goes with the link */
     if (*cubin)
         memcpy(*cubin, code, *bytes);
-    else if (status == ST_OK)
+    else
         status = fail(ST_OUT_OF_MEMORY, "no memory for the code of kernel %s", name);
     cuda.link_destroy(link);
     return status;
 }
 
-/* From the machine code where there is some; a driver that does not take it (an older one, say) gets the PTX. */
+typedef struct Load {
+    CudaDevice *device;
+    const GridObject *object;
+    CuModule module;
+    CuResult result;
+    char errors[1024];
+} Load;
+
+static CuResult load_ptx(Load *l)
+{
+    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
+    void *values[] = {l->errors, (void *)(uintptr_t)sizeof l->errors};
+    return cuda.module_load(&l->module, l->object->ptx, 2, options, values);
+}
+
+/* In a thread of its own. */
+static void load_ptx_there(void *load)
+{
+    Load *l = load;
+    l->result = cuda.context_set(atomic_load(&l->device->context));
+    if (l->result == 0)
+        l->result = load_ptx(l);
+    if (cuda_made_room(l->device, l->result))
+        l->result = load_ptx(l);
+}
+
+static CuResult load_cubin(Load *l) { return cuda.module_load(&l->module, l->object->cubin, 0, NULL, NULL); }
+
+/* From the machine code where there is some; a driver that does not take it (an older one, say) gets the PTX, on a stack that is deep
+ * enough for its assembler. */
+static Status load_module(Load *l, const char *name)
+{
+    if (l->object->cubin) {
+        CuResult result = load_cubin(l);
+        if (cuda_made_room(l->device, result))
+            result = load_cubin(l);
+        if (result == 0)
+            return ST_OK;
+    }
+    os_run_on_stack(ASSEMBLER_STACK, load_ptx_there, l);
+    Status status = cuda_check(l->device, l->result, name);
+    return status != ST_OK && l->errors[0] ? fail(status, "%s: %s", fail_message(), l->errors) : status;
+}
+
 static Status load(CudaDevice *d, const GridObject *object, const char *name, Loaded **out)
 {
     const GridPlan *grid = object->plan;
-    char errors[1024] = "";
-    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
-    void *values[] = {errors, (void *)(uintptr_t)sizeof errors};
+    Load l = {.device = d, .object = object};
     Loaded *loaded = os_calloc(1, sizeof *loaded + sizeof *loaded->function * grid->n_phases);
     if (!loaded)
         return fail(ST_OUT_OF_MEMORY, "no memory for loading kernel %s", name);
     loaded->device = d;
     loaded->n = grid->n_phases;
-    Status status = ST_OK;
-    if (!object->cubin || cuda.module_load(&loaded->module, object->cubin, 0, NULL, NULL) != 0)
-        status = cuda_check(d, cuda.module_load(&loaded->module, object->ptx, 2, options, values), name);
-    if (status != ST_OK && errors[0])
-        status = fail(status, "%s: %s", fail_message(), errors);
+    Status status = load_module(&l, name);
     if (status == ST_OK) {
+        loaded->module = l.module;
         status = load_functions(d, grid, loaded);
         if (status != ST_OK)
             cuda.module_unload(loaded->module);
@@ -227,7 +286,10 @@ static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, 
 static Status launch_one(const CudaLaunch *l)
 {
     void *parameters[] = {batch.bytes.at + l->block};
-    TRY(cuda_check(here, cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL), l->name));
+    CuResult result = 0;
+    for (int i = 0; i == 0 || (i == 1 && cuda_made_room(here, result)); i++) /* a kernel may need memory for its threads */
+        result = cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL);
+    TRY(cuda_check(here, result, l->name));
     return option_int(OPT_SYNC) ? cuda_check(here, cuda.stream_synchronize(stream->stream), l->name) : ST_OK;
 }
 

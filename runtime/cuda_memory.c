@@ -129,12 +129,16 @@ static size_t rounded_bytes(const CudaDevice *d, size_t bytes)
     return d->exact ? bytes + !bytes : size_class_bytes(bytes);
 }
 
+bool cuda_made_room(CudaDevice *d, CuResult result)
+{
+    if (result != CU_OUT_OF_MEMORY || (!d->exact && !d->pooled))
+        return false;
+    cuda_trim(d);
+    return true;
+}
+
 static CuResult ask(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *out)
 {
-    CuResult result = d->exact ? cuda.alloc_ordered(out, bytes, stream->stream) : cuda.mem_alloc(out, bytes);
-    if (result == 0 || (!d->exact && !d->pooled))
-        return result;
-    cuda_trim(d);
     return d->exact ? cuda.alloc_ordered(out, bytes, stream->stream) : cuda.mem_alloc(out, bytes);
 }
 
@@ -153,7 +157,10 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
         *out = block->pointer;
         spare(d, block);
     } else {
-        Status status = cuda_check(d, ask(d, stream, rounded, out), "allocating memory");
+        CuResult result = ask(d, stream, rounded, out);
+        if (cuda_made_room(d, result))
+            result = ask(d, stream, rounded, out);
+        Status status = cuda_check(d, result, "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
             return no_memory(d, bytes);
         TRY(status);
@@ -168,14 +175,13 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
     count(d, rounded, false);
     if (atomic_load(&d->broken))
         return; /* the memory went with the context */
-    if (d->exact) {
-        cuda.free_ordered(pointer, stream->stream);
-        return;
-    }
-    CudaBlock *block = spare_block(d);
+    CudaBlock *block = d->exact ? NULL : spare_block(d);
     if (!block) {
-        cuda.stream_synchronize(stream->stream);
-        cuda.mem_free(pointer);
+        if (cuda_open(d->ordinal, &d) != ST_OK) /* this thread may never have used it */
+            return;
+        if (!d->exact)
+            cuda.stream_synchronize(stream->stream);
+        (void)(d->exact ? cuda.free_ordered(pointer, stream->stream) : cuda.mem_free(pointer));
         return;
     }
     block->stream = stream;

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@ typedef enum Need { NEEDS_NOTHING, NEEDS_INIT, NEEDS_CONTEXT } Need;
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pid_t initialized; // the process that called cuInit: a child of it has no driver
+static bool over;         // the process ends: what runs at exit after this library's turn finds no driver
 
 void api_lock(void)
 {
@@ -34,6 +36,8 @@ static CUresult enter(const char *name, Need need)
     }
     if (need >= NEEDS_INIT && initialized != getpid())
         return CUDA_ERROR_NOT_INITIALIZED;
+    if (need >= NEEDS_INIT && over)
+        return CUDA_ERROR_DEINITIALIZED;
     if (need < NEEDS_CONTEXT)
         return CUDA_SUCCESS;
     const Context *c = context_current();
@@ -68,6 +72,13 @@ static CUresult leave(CUresult result)
 
 // ---- driver, devices, contexts ----
 
+static void at_exit(void)
+{
+    api_lock();
+    over = true;
+    api_unlock();
+}
+
 static CUresult init(unsigned flags)
 {
     if (flags)
@@ -76,6 +87,8 @@ static CUresult init(unsigned flags)
         return CUDA_ERROR_NOT_INITIALIZED; // in a child process
     if (settings.devices == 0)
         return CUDA_ERROR_NO_DEVICE;
+    if (!initialized && atexit(at_exit))
+        return CUDA_ERROR_OPERATING_SYSTEM;
     initialized = getpid();
     return CUDA_SUCCESS;
 }

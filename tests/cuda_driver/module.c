@@ -17,6 +17,8 @@ typedef struct CubinHeader {
     uint64_t checksum;
 } CubinHeader;
 
+enum { ASSEMBLER_STACK = 1 << 20 }; // that must be left: real ones take hundreds of KiB
+
 static const char cubin_magic[16] = "KILN-TEST-CUBIN";
 
 static uint64_t checksum(const char *text, size_t size)
@@ -110,6 +112,23 @@ static void collect(const char *text, size_t size)
     bool whole = fwrite(text, 1, size, f) == size;
     if (fclose(f) || !whole || rename(unfinished, path))
         remove(unfinished);
+}
+
+// The driver's assembler works on the stack of who calls it.
+static CUresult check_stack(void)
+{
+    pthread_attr_t attr;
+    void *low;
+    size_t size;
+    if (pthread_getattr_np(pthread_self(), &attr))
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    bool known = pthread_attr_getstack(&attr, &low, &size) == 0;
+    pthread_attr_destroy(&attr);
+    if (known && (size_t)((char *)__builtin_frame_address(0) - (char *)low) >= ASSEMBLER_STACK)
+        return CUDA_SUCCESS;
+    counters.violations++;
+    report("PTX is assembled on a stack with less than %d bytes left", ASSEMBLER_STACK);
+    return CUDA_ERROR_OPERATING_SYSTEM;
 }
 
 // The text parsed and fit for the device, or an error that is in the report, the log and the error buffer.
@@ -225,8 +244,8 @@ CUresult module_load(CUmodule *out, const void *image, JitOptions options)
     const char *text = image;
     if (!result && !memcmp(text, "\177ELF", 4))
         result = CUDA_ERROR_NO_BINARY_FOR_GPU;
-    if (!result && !strncmp(text, cubin_magic, sizeof cubin_magic))
-        result = open_cubin(image, &text);
+    if (!result)
+        result = strncmp(text, cubin_magic, sizeof cubin_magic) ? check_stack() : open_cubin(image, &text);
     PtxModule *ptx = NULL;
     if (!result)
         result = compile(&ptx, text, strlen(text), options);
@@ -426,8 +445,12 @@ CUresult linker_add(CUlinkState handle, CUjitInputType type, const void *data, s
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_JIT_INPUT_PTX || l->text)
         return CUDA_ERROR_NOT_SUPPORTED; // one PTX text is all that is linked here
+    if (!memchr(data, 0, size))
+        return CUDA_ERROR_INVALID_IMAGE; // a text ends with a zero byte, which belongs to its size
     PtxModule *m;
-    CUresult result = compile(&m, data, strnlen(data, size), options.count ? options : l->options);
+    CUresult result = check_stack();
+    if (!result)
+        result = compile(&m, data, strnlen(data, size), options.count ? options : l->options);
     if (result)
         return result;
     l->exact = m->target_suffix == 'a';

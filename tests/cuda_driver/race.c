@@ -12,6 +12,9 @@
 //     is how "the last block adds up" is found to be right, or wrong when a fence is missing.
 //
 // Memory is looked at in pages of cells; a cell stands for 4 bytes, or for one once a page sees accesses of less than 4 bytes.
+// What is read through the read-only cache (ld.global.nc) may not be written in the same launch at all, whoever does it and
+// in whatever order.
+//
 // A cell remembers its last writer and two readers. So a race can be missed (a third reader, or the memory for cells ran out),
 // but what is reported is one.
 #include "tests/cuda_driver/race.h"
@@ -33,6 +36,7 @@ typedef struct Stamp {
 
 typedef struct Cell {
     Stamp writer, reader[2];
+    Stamp cached; // a reader that went through the read-only cache (ld.global.nc), in the whole launch
 } Cell;
 
 typedef struct Page {
@@ -482,6 +486,10 @@ void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t a
             if (!same)
                 race(w, in, lane, space, address + at, writes ? "write of" : "read of", &cell->writer, "wrote");
         }
+        if (writes && cell->cached.set)
+            race(w, in, lane, space, address + at, "write of", &cell->cached, "read through the read-only cache");
+        if (read_only)
+            cell->cached = me;
         if (writes)
             for (int i = 0; i < 2; i++)
                 if (conflicts(r, w, lane, &cell->reader[i], strong))

@@ -1,6 +1,10 @@
 // Each check of the executor fires on a kernel that does the forbidden thing, and is silent on the one that does not.
 #include "tests/cuda_driver/harness.h"
 
+#include <pthread.h>
+
+#define HEAD ".version 7.0\n.target sm_80\n.address_size 64\n"
+
 static CUfunction start(const char *kernel)
 {
     harness_start("");
@@ -158,6 +162,51 @@ static void global_races(void)
     CHECK(!strcmp(text, "123456789:123456789:123456789:12"));
 }
 
+static void read_only_cache(void)
+{
+    uint32_t words[64] = {1, 2, 3};
+    for (uint32_t bad = 0; bad < 2; bad++) {
+        CUfunction f = start("cached");
+        CUdeviceptr mem = harness_upload(words, sizeof words);
+        CHECK_CODE(harness_launch(f, 1, 32, 0, PARAMS(&mem, &bad)), bad ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
+        CHECK_REPORT(bad ? "race: write of" : "");
+        CHECK_REPORT(bad ? "read through the read-only cache" : "");
+    }
+}
+
+typedef struct TextLoad {
+    CUcontext context;
+    CUresult result;
+} TextLoad;
+
+static void *load_text(void *load)
+{
+    TextLoad *l = load;
+    CUmodule m;
+    l->result = cu.cuCtxSetCurrent(l->context);
+    if (l->result == CUDA_SUCCESS)
+        l->result = cu.cuModuleLoadData(&m, HEAD);
+    return NULL;
+}
+
+// A thread with little stack: a real assembler would run over its end.
+
+static void small_stack(void)
+{
+    harness_start("");
+    for (int small = 0; small < 2; small++) {
+        TextLoad load = {NULL, CUDA_ERROR_UNKNOWN};
+        pthread_attr_t attr;
+        pthread_t thread;
+        CHECK(pthread_attr_init(&attr) == 0 && pthread_attr_setstacksize(&attr, small ? 256 << 10 : 8 << 20) == 0);
+        CHECK_OK(cu.cuCtxGetCurrent(&load.context));
+        CHECK(pthread_create(&thread, &attr, load_text, &load) == 0 && pthread_join(thread, NULL) == 0);
+        pthread_attr_destroy(&attr);
+        CHECK_CODE(load.result, small ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS);
+    }
+    CHECK_REPORT("on a stack");
+}
+
 static void ends(void)
 {
     expect("stop", 1, 1, 0, CUDA_SUCCESS, "");
@@ -167,7 +216,6 @@ static void ends(void)
     CHECK_CODE(harness_launch(f, 1, 1, 0, NULL), CUDA_ERROR_LAUNCH_TIMEOUT);
 }
 
-#define HEAD ".version 7.0\n.target sm_80\n.address_size 64\n"
 #define BODY(text) \
     HEAD ".visible .entry k() {\n.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>; .reg .pred %p<4>;\n" text \
          "\nret;\n}\n"
@@ -231,6 +279,6 @@ static void bad_text(void)
 
 static const Case cases[] = {{"addresses", addresses},       {"vectors", vectors},           {"unwritten", unwritten},
                              {"own_memory", own_memory},     {"barriers", barriers},         {"warps", warps},
-                             {"shared_races", shared_races}, {"global_races", global_races}, {"ends", ends},
+                             {"shared_races", shared_races}, {"global_races", global_races}, {"read_only_cache", read_only_cache}, {"small_stack", small_stack}, {"ends", ends},
                              {"bad_text", bad_text}};
 MAIN(cases)

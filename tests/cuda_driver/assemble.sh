@@ -1,15 +1,18 @@
 #!/bin/sh
 # assemble.sh FOLDER: assembles the PTX texts that tests left in FOLDER (KILN_TEST_CUDA_PTX, module.c) for sm_80 and sm_90a, those of
-# newer devices than sm_80 for sm_90a alone, on all cores, and removes them. What ptxas refuses or warns about fails, and so does a kernel
+# newer devices than sm_80 for sm_90a alone, those of sm_75, which have no instruction of later ones, for that, on all cores, and removes
+# them. What ptxas refuses or warns about fails, and so does a kernel
 # that spills more than `bound` bytes of registers and is none of those in `may_spill` below: elementwise and row kernels must not. Fewer
 # are counted; that the kernels of the README's workloads spill nothing is held by unit/test_ptx.c.
 #
-# KILN_TEST_PTXAS_EVERY=N: one text in N, by the hash in its name; 1, 2, 4, 8 or 16 (16; 1: all). Ends with 77 (skipped) where there is no ptxas.
+# KILN_TEST_PTXAS_EVERY=N: one text in N, by the hash in its name; 1, 2, 4, 8 or 16 (16; 1: all); of sm_75, which few tests make, four times
+# as many. Ends with 77 (skipped) where there is no ptxas.
 folder=$1
 if [ "$2" = one ]; then # $3: one text
     ptxas=$4
     case $(sed -n 's/^\.target \(sm_[0-9a]*\).*/\1/p' "$3") in # a text runs on what is as new or newer
-    sm_7* | sm_80) targets="sm_80 sm_90a" ;;
+    sm_75) targets=sm_75 ;;
+    sm_80) targets="sm_80 sm_90a" ;;
     *) targets=sm_90a ;;
     esac
     for target in $targets; do
@@ -48,7 +51,10 @@ case $every in
 *) some='0' ;;
 esac
 find "$folder" -maxdepth 1 -name '*.ptx' | sort > "$folder/all"
-grep "$some\.ptx\$" "$folder/all" > "$folder/chosen"
+{
+    grep "$some\.ptx\$" "$folder/all"
+    grep "[$(echo "$some" | tr -d '[].')159d]\.ptx\$" "$folder/all" | xargs -r grep -l '^\.target sm_75'
+} | sort -u > "$folder/chosen"
 all=$(wc -l < "$folder/all") chosen=$(wc -l < "$folder/chosen")
 xargs -P "$(getconf _NPROCESSORS_ONLN)" -I FILE sh "$0" "$folder" one FILE "$ptxas" < "$folder/chosen" > "$out"
 refused=$(grep -c '^REFUSED' "$out")

@@ -53,6 +53,7 @@ static void open_driver(void)
     }
     set_option("libcuda", path);
     set_option("device", "cuda");
+    set_option("math", "strict"); /* results are compared with the interpreter's, bit for bit */
 }
 
 /* --- the program ------------------------------------------------------------------------------------------------------ */

@@ -8,7 +8,7 @@
  *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
  *                    to thread u % group                                                               cuda_reduce.c
  *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
- *   contraction      a block of threads shares tiles of both operands                                   cuda_contract.c
+ *   contraction      a block of threads shares tiles of both operands                                   cuda_tiles.c
  *
  * Code is made in versions: one for whole, aligned tiles (16-byte accesses), chosen by a guard that the kernel evaluates
  * itself from pointers and sizes, and one that takes whatever comes.
@@ -99,7 +99,6 @@ void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
 /* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */
 bool cuda_steps_along_k(const Emit *e, VRef v);
-bool emit_mma(Emit *e);                     /* a contraction by tensor cores; false: not for this one */
 void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
 void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */
 

@@ -19,6 +19,7 @@ TestSuite(emit_contract, .init = setup, .fini = teardown);
 typedef struct Case {
     DType t;
     int64_t batch, m, n, k;
+    int64_t hint[2]; /* of rows and columns, which choose tiles; 0: the sizes themselves */
     bool a_transposed, b_transposed, fixed, prologue, epilogue;
 } Case;
 
@@ -39,7 +40,8 @@ static Kernel *matmul(const Case *c)
     }
     k_arg(k, ARG_BUFFER, c->t, false);
     for (int i = 0; i < 4; i++)
-        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], n[i]));
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i],
+                                    (i == 1 || i == 2) && c->hint[i - 1] ? c->hint[i - 1] : n[i]));
     k->form = FORM_CONTRACT;
     k->vec_axis = 2;
 #define AT(x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, at[0], nx), x), ny), y)
@@ -175,4 +177,22 @@ Test(emit_contract, blocks)
     check((Case){.t = DT_F32, .batch = 1, .m = 17, .n = 20, .k = 1025, .prologue = true});
     check((Case){.t = DT_F32, .batch = 1, .m = 530, .n = 5, .k = 3, .b_transposed = true});
     check((Case){.t = DT_BF16, .batch = 1, .m = 140, .n = 300, .k = 2, .epilogue = true});
+}
+
+/* Every tile that a device may choose, with parts of tiles, in every layout. */
+Test(emit_contract, tiles)
+{
+    static const int64_t hints[][2] = {{4096, 4096}, {1280, 640}, {64, 12800}, {512, 512}, {32, 32}, {1, 100000}, {100000, 1}};
+    for (int i = 0; i < 28; i++)
+        check((Case){.t = i % 9 == 8 ? DT_F64 : DT_F32,
+                     .batch = 1,
+                     .m = (i ^ i >> 2) & 1 ? 132 : 67,
+                     .n = (i ^ i >> 2) & 1 ? 68 : 141,
+                     .k = i & 8 ? 32 : 20 + i % 7,
+                     .hint = {hints[i / 4][0], hints[i / 4][1]},
+                     .a_transposed = i & 1,
+                     .b_transposed = i >> 1 & 1,
+                     .fixed = i % 3 == 0,
+                     .prologue = i % 5 == 4,
+                     .epilogue = i % 2});
 }

@@ -1,7 +1,7 @@
 /*
  * Contractions by tensor cores (jit/llvm/cuda_mma.c): dtypes, sizes around the tiles, layouts,
  * batches, epilogues and prologues, within the bounds of ir/accuracy_cuda.def of a sum in f64; and
- * which kernels use them at all.
+ * which kernels use them at all. And what the others look like (jit/llvm/cuda_fma.c), whose results test_ptx_contract.c compares.
  */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
@@ -474,4 +474,36 @@ Test(ptx_mma, only_where_promised)
             }
             free_ptx(&p);
         }
+}
+
+/* Those by fused multiply-adds: slices 16 bytes at a time, copied by the device where it can, two blocks a multiprocessor. */
+Test(ptx_mma, others)
+{
+    static const CudaTarget *const targets[] = {&turing, &ampere, &hopper};
+    static const int64_t sizes[][2] = {{4096, 4096}, {256, 2048}, {32, 32}};
+    for (int i = 0; i < 18; i++) {
+        const CudaTarget *t = targets[i % 3];
+        Case c = {.t = DT_F32,
+                  .out = DT_F32,
+                  .batch = 1,
+                  .m = sizes[i / 6][0],
+                  .n = sizes[i / 6][1],
+                  .k = 1024,
+                  .b_transposed = i / 3 % 2,
+                  .fixed = true,
+                  .epilogue = true};
+        char what[200];
+        name_of(&c, what, sizeof what);
+        Kernel *k = product(&c);
+        k->index_bits = 32;
+        EmittedPtx p = emit_for(k, t, MATH_STRICT, false, what);
+        bool copies = t->sm >= 80 && !c.b_transposed; /* b_transposed: elements change places on their way */
+        cr_assert(strstr(p.ptx, "ld.shared.v4"), "%s: shared memory is not read 16 bytes at a time\n%s", what, p.ptx);
+        cr_assert(strstr(p.ptx, "ld.global.nc.v4"), "%s: slices are not read 16 bytes at a time\n%s", what, p.ptx);
+        cr_assert(!copies || strstr(p.ptx, "cp.async.cg.shared.global"), "%s: nothing is copied\n%s", what, p.ptx);
+        Assembled as = assemble(p.ptx, t, what);
+        cr_assert_eq(as.spills, 0, "%s, sm_%d: %d bytes spilled", what, t->sm, as.spills);
+        cr_assert_leq(as.registers, 128, "%s: %d registers", what, as.registers);
+        free_ptx(&p);
+    }
 }

@@ -1,0 +1,342 @@
+/*
+ * Contractions on CUDA: a block of threads computes a tile of one matrix product.
+ *
+ *     for tasks (batch, tile row, tile column), grid-stride
+ *         slice 0 to shared memory
+ *         for k0 = 0; k0 < K; k0 += depth
+ *             barrier
+ *             slice k0 + depth on its way: plain loads by cp.async, others to registers
+ *             products of slice k0, by fused multiply-adds (cuda_fma.c) or tensor cores (cuda_mma.c)
+ *             registers to the other half of the shared memory
+ *         sums through shared memory, so that neighbours are stored by neighbours: epilogue
+ *
+ * A block has eight warps, warps[ROWS] x warps[COLUMNS] of them. Rows and columns past the end of the product repeat the
+ * last ones and are not stored.
+ *
+ * Versions. Slices come 16 bytes of shared memory at a time where pointers and sizes allow it, else element by element;
+ * the epilogue likewise. The kernel looks at both guards itself.
+ *
+ * Every element is one chain over k from +0 whatever the tile, so which tile is chosen, and by which hints, shows in no
+ * result.
+ */
+#include "jit/llvm/cuda_tiles.h"
+
+#include <stdio.h>
+
+enum { OUT_BYTES = 40 * 1024 };
+
+static bool varies_along(const Emit *e, VRef v, int axis) { return axis != NO_AXIS && (e->info[v].axes >> axis & 1); }
+
+int64_t axis_hint(const Emit *e, int axis) { return axis == NO_AXIS ? 1 : e->k->axes.at[axis].hint; }
+
+void find_product(const Emit *e, Product *p)
+{
+    const Kernel *k = e->k;
+    while (k->inst.at[p->reduce].kind != KI_REDUCE || k->inst.at[p->reduce].op != OP_MATMUL)
+        p->reduce++;
+    const KInst *n = &k->inst.at[p->reduce];
+    p->operand[ROWS] = n->a, p->operand[COLUMNS] = n->b;
+    p->type = (DType)k->inst.at[n->a].dtype;
+    p->async = e->cuda->sm >= 80 && e->cuda->ptx >= 70;
+    for (int s = 0; s < 2; s++) {
+        p->axis[s] = NO_AXIS;
+        for (int a = 0; a < (int)e->n_x; a++)
+            if (varies_along(e, p->operand[s], a) && !varies_along(e, p->operand[!s], a))
+                p->axis[s] = a;
+        p->along_k[s] = p->axis[s] == NO_AXIS || cuda_steps_along_k(e, p->operand[s]);
+    }
+}
+
+/* ---- the epilogue ---- */
+
+/* Four rows of sums meet no bank twice. */
+static int64_t out_pitch(const Product *p)
+{
+    return p->side[COLUMNS] + 8;
+}
+
+/* Rows of the tile that go through shared memory at once: all, or those of one row of warps. */
+static int64_t out_rows(const Product *p)
+{
+    int64_t all = p->side[ROWS] * out_pitch(p) * (int64_t)dtype_bytes(p->acc);
+    return all <= OUT_BYTES ? p->side[ROWS] : p->of_warp[ROWS];
+}
+
+static void put_sums(Emit *e, const Product *p, LV chunk)
+{
+    bool all = out_rows(p) == p->side[ROWS];
+    If mine = {0};
+    if (!all)
+        mine = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, p->warp[ROWS], chunk, ""), "mine");
+    LV row = all ? l_mul(e, p->warp[ROWS], l_i64(e, p->of_warp[ROWS] * out_pitch(p))) : l_i64(e, 0);
+    p->how->put(e, p, row, out_pitch(p));
+    if (!all)
+        if_end(e, &mine);
+}
+
+/* Sums of a chunk, e->lanes of a row a thread and turn. */
+static void take_sums(Emit *e, Product *p, LV chunk)
+{
+    LLVMTypeRef type = l_type(e, p->acc, false);
+    Ix batch[MAX_AXES];
+    memcpy(batch, e->axis, sizeof batch);
+    LV per_row = l_i64(e, p->side[COLUMNS] / e->lanes);
+    Loop l = loop_begin(e, p->tid, l_i64(e, out_rows(p) * p->side[COLUMNS] / e->lanes),
+                        l_i64(e, TILE_THREADS), "out");
+    level_open(e, LV_ROW);
+    LV at[2] = {l_div(e, l.iv, per_row), l_mul(e, l_mod(e, l.iv, per_row), l_i64(e, e->lanes))},
+       inside = NULL;
+    LV from =
+        l_gep(e, type, p->shared, l_add(e, l_mul(e, at[ROWS], l_i64(e, out_pitch(p))), at[COLUMNS]));
+    at[ROWS] = l_add(e, at[ROWS], l_mul(e, chunk, l_i64(e, out_rows(p))));
+    for (int s = 0; s < 2; s++) {
+        at[s] = l_add(e, p->first[s], at[s]);
+        LV here = LLVMBuildICmp(e->b, LLVMIntSLT, at[s], p->n[s], "");
+        inside = inside ? both(e, inside, here) : here;
+    }
+    If i = if_begin(e, inside, "exists");
+    for (int s = 0; s < 2; s++)
+        if (p->axis[s] != NO_AXIS)
+            e->axis[p->axis[s]] = lanes_from(e, at[s], s == COLUMNS);
+    pin(e, LV_ROW);
+    Val v = {.v = l_load(e, l_vec(e, type), from, e->lanes > 1 ? MOST_BYTES : 0),
+             .vec = e->lanes > 1};
+    value_set(e, p->reduce, e->level[p->reduce],
+              cast_emit(e, p->acc, (DType)e->k->inst.at[p->reduce].dtype, v));
+    emit_stores(e, false, 0);
+    level_close(e, LV_ROW, LV_ROW);
+    if_end(e, &i);
+    loop_end(e, &l);
+    memcpy(e->axis, batch, sizeof batch);
+}
+
+/* The accesses after the product that can be whole aligned tiles along the columns; NULL: none. */
+typedef struct Epilogue {
+    const uint8_t *align;
+    int lanes;
+    LV guard;
+} Epilogue;
+
+static Epilogue plan_epilogue(Emit *e, Product *p)
+{
+    Epilogue out = {.lanes = 1};
+    const Kernel *k = e->k;
+    int64_t widest = 2;
+    if (p->axis[COLUMNS] == NO_AXIS)
+        return out;
+    for (uint32_t i = 0; i < k->inst.n; i++)
+        if (k->inst.at[i].kind == KI_STORE) {
+            int64_t bytes = (int64_t)dtype_bytes((DType)k->inst.at[k->inst.at[i].a].dtype);
+            widest = bytes > widest ? bytes : widest;
+        }
+    e->lanes = widest > MOST_BYTES / 4 ? 4 : MOST_BYTES / (int)widest;
+    bool some = plan_align(e, (uint32_t)p->axis[COLUMNS]);
+    uint8_t *align = ARENA_ARRAY(e->arena, uint8_t, k->inst.n + 1);
+    for (uint32_t i = 0; i < k->inst.n; i++)
+        align[i] = e->info[i].r_level ? 0 : e->tile_align[i];
+    e->tile_align = align;
+    LV guard =
+        both(e, align_guard(e, (uint32_t)p->axis[COLUMNS]), divides(e, p->n[COLUMNS], e->lanes));
+    if (some)
+        out = (Epilogue){.align = align, .lanes = e->lanes, .guard = guard};
+    e->lanes = 1;
+    e->tile_align = NULL;
+    return out;
+}
+
+/* if (guard) { whole } else { part }: which of the two there are. */
+typedef struct Versions {
+    LV guard;
+    bool is[2];
+    LLVMBasicBlockRef at[2], join;
+} Versions;
+
+static Versions versions_begin(Emit *e, LV guard)
+{
+    Versions v = {.guard = guard, .is = {true, true}};
+    int64_t c;
+    if (!guard || l_is_const(guard, &c))
+        v.is[!(guard && c)] = false;
+    if (v.is[0] && v.is[1]) {
+        v.at[1] = l_block(e, "whole"), v.at[0] = l_block(e, "part"), v.join = l_block(e, "");
+        LLVMBuildCondBr(e->b, guard, v.at[1], v.at[0]);
+    }
+    return v;
+}
+
+static bool version_open(Emit *e, const Versions *v, int which)
+{
+    if (v->is[which] && v->join)
+        l_at(e, v->at[which]);
+    return v->is[which];
+}
+
+static void version_close(Emit *e, const Versions *v)
+{
+    if (v->join)
+        LLVMBuildBr(e->b, v->join);
+}
+
+static void versions_end(Emit *e, const Versions *v)
+{
+    if (v->join)
+        l_at(e, v->join);
+}
+
+static void epilogue(Emit *e, Product *p, const Epilogue *plan)
+{
+    Loop chunks =
+        loop_begin(e, l_i64(e, 0), l_i64(e, p->side[ROWS] / out_rows(p)), l_i64(e, 1), "chunk");
+    barrier(e);
+    put_sums(e, p, chunks.iv);
+    barrier(e);
+    Versions v = versions_begin(e, plan->guard);
+    for (int which = 1; which >= 0; which--) {
+        if (!version_open(e, &v, which))
+            continue;
+        e->lanes = which ? plan->lanes : 1;
+        e->tile_align = which ? plan->align : NULL;
+        take_sums(e, p, chunks.iv);
+        e->lanes = 1;
+        e->tile_align = NULL;
+        version_close(e, &v);
+    }
+    versions_end(e, &v);
+    loop_end(e, &chunks);
+}
+
+/* ---- tasks ---- */
+
+static void sizes(Emit *e, Product *p)
+{
+    Place place = level_enter(e, LV_TASK);
+    p->n_k = axis_size(e, e->n_x);
+    for (int s = 0; s < 2; s++) {
+        p->n[s] = p->axis[s] == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)p->axis[s]);
+        p->tiles[s] = l_ceil_div(e, p->n[s], l_i64(e, p->side[s]));
+    }
+    level_leave(e, place);
+}
+
+/*
+ * A special register, read anew. What follows from a thread's number would otherwise be computed once, in front of all loops,
+ * and keep registers that the sums need.
+ */
+static LV read_again(Emit *e, const char *name)
+{
+    char text[32];
+    static const char into[] = "=r";
+    int n = snprintf(text, sizeof text, "mov.u32 $0, %%%s;", name);
+    LLVMTypeRef type = LLVMFunctionType(e->type[SC_I32], NULL, 0, 0);
+    LV read = LLVMGetInlineAsm(type, text, (size_t)n, into, sizeof into - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+    return LLVMBuildZExt(e->b, LLVMBuildCall2(e->b, type, read, NULL, 0, ""), e->type[SC_I64], "");
+}
+
+static bool is_batch(const Product *p, int a)
+{
+    return a != p->axis[ROWS] && a != p->axis[COLUMNS];
+}
+
+/* Where this thread stands, and its block: at task `number`, or NULL for that of the block's own number. */
+static void locate(Emit *e, Product *p, LV number)
+{
+    p->tid = read_again(e, "tid.x");
+    p->lane = l_mod(e, p->tid, l_i64(e, WARP));
+    LV warp = l_div(e, p->tid, l_i64(e, WARP));
+    p->warp[ROWS] = l_div(e, warp, l_i64(e, p->warps[COLUMNS]));
+    p->warp[COLUMNS] = l_mod(e, warp, l_i64(e, p->warps[COLUMNS]));
+    p->how->place(e, p);
+    LV at = index_narrow(e, number ? number : read_again(e, "ctaid.x"));
+    for (int s = 1; s >= 0; s--) {
+        LV tiles = index_narrow(e, p->tiles[s]), next = l_div(e, at, tiles);
+        LV first = l_mul(e, l_sub(e, at, l_mul(e, next, tiles)), index_narrow(e, l_i64(e, p->side[s])));
+        p->first[s] = e->k->index_bits ? LLVMBuildZExt(e->b, first, e->type[SC_I64], "") : first;
+        at = next;
+    }
+    LV batch = e->k->index_bits ? LLVMBuildZExt(e->b, at, e->type[SC_I64], "") : at;
+    for (int a = (int)e->n_x - 1; a >= 0; a--)
+        if (is_batch(p, a)) {
+            LV size = axis_size(e, (uint32_t)a), next = index_divide(e, batch, size);
+            e->axis[a] = ix_uniform(l_sub(e, batch, l_mul(e, next, size)));
+            batch = next;
+        }
+}
+
+static void task(Emit *e, Product *p, LV number, LV fetch, const Fetch *plans, const Epilogue *out)
+{
+    level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    locate(e, p, number);
+    for (uint32_t i = 0; i < p->sums; i++)
+        l_store(e, LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
+    If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), "some");
+    Versions v = versions_begin(e, fetch);
+    for (int which = 1; which >= 0; which--) {
+        if (!version_open(e, &v, which))
+            continue;
+        p->fetch = plans[which];
+        add_products(e, p);
+        version_close(e, &v);
+    }
+    versions_end(e, &v);
+    if_end(e, &some);
+    level_close(e, LV_ROW, LV_ROW);
+    locate(e, p, number);
+    epilogue(e, p, out);
+    level_close(e, LV_ROW, LV_ROW);
+}
+
+static void allocate(Emit *e, Product *p, Fetch *plans)
+{
+    int64_t out = out_rows(p) * out_pitch(p) * (int64_t)dtype_bytes(p->acc);
+    int64_t slices = TILE_HALVES * (slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
+    for (int which = 0; which < 2; which++) {
+        Fetch *f = &plans[which];
+        e->lanes = f->lanes;
+        for (int s = 0; s < 2; s++)
+            for (int64_t u = 0; u < f->loads[s]; u++)
+                f->next[s][u] = l_alloca(e, l_vec(e, p->element), 0, "next");
+    }
+    e->lanes = 1;
+    for (uint32_t i = 0; i < p->sums; i++)
+        p->sum[i] = l_alloca(e, l_type(e, p->acc, false), 0, "sum");
+    p->shared = cuda_shared(e, (uint64_t)(out > slices ? out : slices), "tiles");
+}
+
+void emit_tiles(Emit *e, Product *p)
+{
+    GridPhase *phase;
+    Fetch plans[2];
+    plan_fetch(e, p, false);
+    plans[0] = p->fetch;
+    bool vectors = plan_fetch(e, p, true);
+    plans[1] = p->fetch;
+    cuda_entry(e, "", TILE_THREADS, p->min_blocks, &phase);
+    GridPlan *g = e->grid;
+    uint16_t tasks = grid_const(g, 1);
+    for (int a = 0; a < (int)e->n_x; a++) {
+        int64_t side = a == p->axis[ROWS] ? p->side[ROWS] : a == p->axis[COLUMNS] ? p->side[COLUMNS] : 1;
+        uint16_t size = cuda_size(e, e->k->axes.at[a].size);
+        tasks = grid_op(g, GRID_MUL, tasks, grid_op(g, GRID_CEIL_DIV, size, grid_const(g, side)));
+    }
+    phase->points = cuda_product(e, 0, e->k->axes.n);
+    phase->blocks = grid_op(g, GRID_MIN, tasks, grid_const(g, INT32_MAX));
+    sizes(e, p);
+    allocate(e, p, plans);
+    Place place = level_enter(e, LV_TASK);
+    LV fetch = vectors ? fetch_guard(e, p) : NULL;
+    Epilogue out = plan_epilogue(e, p);
+    LV all = l_mul(e, p->tiles[ROWS], p->tiles[COLUMNS]);
+    for (int a = 0; a < (int)e->n_x; a++)
+        if (is_batch(p, a))
+            all = l_mul(e, all, axis_size(e, (uint32_t)a));
+    level_leave(e, place);
+    if (e->k->index_bits) { /* each point is stored at an index of its own, so tasks fit a grid */
+        task(e, p, NULL, fetch, plans, &out);
+    } else {
+        Loop l = loop_begin(e, cuda_special(e, "ctaid.x"), all, cuda_special(e, "nctaid.x"), "task");
+        task(e, p, l.iv, fetch, plans, &out);
+        loop_end(e, &l);
+    }
+    cuda_return(e);
+}

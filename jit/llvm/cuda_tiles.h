@@ -1,0 +1,87 @@
+/*
+ * Matrix products on CUDA through shared memory: what cuda_tiles.c (tasks, the epilogue), cuda_slices.c (the factors on
+ * their way) and the two ways to multiply (cuda_mma.c by tensor cores, cuda_fma.c by fused multiply-adds) share.
+ */
+#ifndef JIT_LLVM_CUDA_TILES_H
+#define JIT_LLVM_CUDA_TILES_H
+
+#include "jit/llvm/cuda.h"
+
+enum { TILE_WARPS = 8, TILE_THREADS = TILE_WARPS * WARP, MOST_LOADS = 8, MOST_SUMS = 64, TILE_HALVES = 2 };
+/* The two factors, each with the axis of the tile that only this one varies along. */
+enum { ROWS, COLUMNS };
+
+/* How a version of the code brings slices to shared memory. */
+typedef struct Fetch {
+    int lanes;               /* elements of an access */
+    int64_t loads[2];        /* accesses of a thread; 0: one by one, in a loop of its own */
+    const uint8_t *align[2]; /* e->tile_align */
+    bool async[2];
+    Copy *copy[2][MOST_LOADS];
+    LV next[2][MOST_LOADS]; /* allocas: elements on their way */
+} Fetch;
+
+typedef struct Product Product;
+
+/* A way to multiply. */
+typedef struct Multiply {
+    LV (*factor)(Emit *e, const Product *p, int s); /* factor s at the coordinates set, as shared memory has it: e->lanes of them */
+    void (*place)(Emit *e, Product *p);             /* this thread's part of the addresses in slices */
+    void (*slices)(Emit *e, const Product *p, LV half, LV k0); /* the products of a slice, to p->sum */
+    /* This thread's sums to p->shared, `pitch` elements a row; `row`: where the first row of its warp lies. */
+    void (*put)(Emit *e, const Product *p, LV row, int64_t pitch);
+} Multiply;
+
+struct Product {
+    const Multiply *how;
+    VRef reduce, operand[2];
+    DType type, acc;        /* of slices; of sums */
+    int axis[2];            /* NO_AXIS: one row, one column */
+    bool along_k[2];        /* neighbours of a factor lie along k */
+    bool keeps_k[2];        /* slices lie as [row][k]; else [k][row] */
+    bool zeros;             /* k past the end is zero for both factors; else some number: not to be added */
+    bool raw, async;        /* a plain load of `type` goes to slices as it is; the device can copy by itself */
+    bool one_by_one;        /* where registers allow it, single elements are on their way all at once, too */
+    /* the tile */
+    int64_t warps[2], of_warp[2], side[2]; /* warps along each axis; rows and columns of one; of all */
+    int64_t depth, pad[2];  /* k of a slice; elements between its rows */
+    int64_t fragments[2];   /* of a thread; the meaning is `how`'s */
+    uint32_t sums;          /* of a thread */
+    unsigned min_blocks;    /* that a multiprocessor shall have room for */
+    LLVMTypeRef element;    /* of slices */
+    LV n[2], n_k, tiles[2]; /* sizes; tiles along each */
+    LV first[2];            /* row and column of the task */
+    LV tid, lane, warp[2];  /* this thread: number, lane, row and column of its warp */
+    LV place[2];            /* which element of a slice is this thread's first one */
+    LV shared;
+    Fetch fetch;
+    LV sum[MOST_SUMS];      /* allocas */
+};
+
+static inline int64_t element_bytes(const Product *p) { return (int64_t)dtype_bytes(p->type); }
+
+static inline LV const_i32(Emit *e, int64_t v) { return LLVMConstInt(e->type[SC_I32], (uint64_t)v, 0); }
+
+static inline LV both(Emit *e, LV a, LV b) { return LLVMBuildAnd(e->b, a, b, ""); }
+
+/* cuda_tiles.c */
+int64_t axis_hint(const Emit *e, int axis);         /* 1 without an axis */
+/* reduce, operand, type (that of the factors) and axes: rows are what only the first factor varies along, columns what only
+ * the second does; all other axes are batch. */
+void find_product(const Emit *e, Product *p);
+void emit_tiles(Emit *e, Product *p);
+
+/* cuda_slices.c */
+int64_t slice_pitch(const Product *p, int s);       /* elements from one of its rows to the next */
+int64_t slice_bytes(const Product *p, int s);
+bool plan_fetch(Emit *e, Product *p, bool vector);  /* sets p->fetch; is some access a whole aligned tile? */
+LV fetch_guard(Emit *e, Product *p);                /* i1: this launch's slices can come whole */
+LV divides(Emit *e, LV n, int by);                  /* i1: `by`, a power of two, divides n */
+Ix lanes_from(Emit *e, LV base, bool lanes);        /* a coordinate: of e->lanes neighbours from `base` on if `lanes` */
+void add_products(Emit *e, Product *p);             /* all k of the task at hand, to p->sum */
+
+/* cuda_mma.c, cuda_fma.c: the plan of a tile; false: not by this one */
+bool plan_mma(Emit *e, Product *p);
+bool plan_fma(Emit *e, Product *p);
+
+#endif

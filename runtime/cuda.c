@@ -78,7 +78,8 @@ static void load(void)
 {
     char name[256], text[160];
     option_text(OPT_LIBCUDA, name, sizeof name);
-    if (!load_symbols(name[0] ? name : "libcuda.so.1"))
+    const char *library = name[0] ? name : "libcuda.so.1";
+    if (!load_symbols(library))
         return;
     CuResult result = cuda.driver_version(&driver_version);
     if (result == 0)
@@ -87,6 +88,11 @@ static void load(void)
         result = cuda.device_count(&n_devices);
     if (result == CU_NO_DEVICE)
         n_devices = 0, result = 0;
+    if (result == CU_STUB) {
+        snprintf(why_not, sizeof why_not, "%s is the stub of a CUDA toolkit, not a driver: install the NVIDIA driver, or let LD_LIBRARY_PATH "
+                 "not name the toolkit's folder of stubs", library);
+        return;
+    }
     if (result != 0) {
         snprintf(why_not, sizeof why_not, "the CUDA driver does not start: %s", error_text(result, text, sizeof text));
         return;
@@ -203,7 +209,10 @@ static Status open_device(int k, CudaDevice *d)
     TRY(attribute(d, handle, CU_THREADS, &d->target.threads));
     if (status != ST_OK)
         return fail(status, "cuda:%d (%s): %s; use the device \"cpu\"", k, d->name, fail_message());
-    d->exact = option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT && cuda.alloc_ordered && cuda.free_ordered;
+    int pools = 0; /* asked for by tests alone */
+    if (option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT && cuda.alloc_ordered && cuda.free_ordered)
+        TRY(attribute(d, handle, CU_MEMORY_POOLS, &pools));
+    d->exact = pools != 0;
     CuContext context;
     TRY(cuda_check(d, cuda.primary_retain(&context, handle), "making its context"));
     atomic_store(&d->context, context); /* last: it says that the device is open */

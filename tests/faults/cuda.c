@@ -524,10 +524,21 @@ static void two_devices(void)
     kiln_scope_end(scope);
 }
 
-/* A library that is no CUDA driver, or one from before what is needed. */
+static void stub_child(int n, int code)
+{
+    (void)n;
+    open_driver();
+    double value;
+    driver.fail_call("cuDriverGetVersion", 1, code, 0);
+    CHECK(program(0, &value) == KILN_DEVICE && says("is the stub of a CUDA toolkit"), "%s", kiln_error_message());
+    kiln_clear_error();
+}
+
+/* A library that is no CUDA driver: one from before what is needed, the toolkit's stub. */
 static void foreign_library(void)
 {
     double value;
+    in_child(stub_child, 0, 34);
     set_option("libcuda", "libm.so.6");
     set_option("device", "cuda");
     CHECK(program(0, &value) == KILN_DEVICE && says("lacks cu") && says("too old"), "%s", kiln_error_message());

@@ -554,6 +554,8 @@ static void form_sort(Fuser *f, Unit *u, Ref n)
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = inner});
     int64_t bytes = (int64_t)(dtype_bytes((DType)x->dtype) + dtype_bytes((DType)node->dtype));
     step.bytes = dim_mul(g, node_numel(g, n), dim_const(g, bytes));
+    if (f->options->target.sm)
+        sort_on_device(g, (DType)x->dtype, &step);
     VEC_PUSH(f->arena, u->steps, step);
     VEC_PUSH(f->arena, u->outputs, n);
 }

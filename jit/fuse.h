@@ -212,6 +212,9 @@ bool never_stored(const Fuser *f, Ref n); /* leaves, views, and what belongs to 
 /* ---- fuse_finish.c ---- */
 PlanStep build_finish(Build *b, const char *prefix);
 
+/* ---- fuse_sort.c ---- */
+void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
+
 /* ---- fuse.c ---- */
 uint32_t buffer_for(Fuser *f, Ref n);
 uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);

@@ -59,6 +59,7 @@ typedef struct GridPlan {
     uint32_t n_nodes, n_phases;
     uint16_t scratch;    /* node: bytes of ARG_SCRATCH */
     bool by_pointer, full; /* full: a node or a phase found no room; such a plan is never given out */
+    bool numbered;         /* the block has one slot more, after the arguments: the number of the phase; never by_pointer */
     GridNode node[GRID_NODES];
     GridPhase phase[GRID_PHASES];
 } GridPlan;

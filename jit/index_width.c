@@ -190,7 +190,7 @@ void choose_index_width(Graph *g, Plan *plan)
     bool lowered = strstr(option_text(OPT_TEST_FAIL, hook, sizeof hook), "index:16") != NULL;
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];
-        if (step->kind != STEP_KERNEL)
+        if (step->kind != STEP_KERNEL || step->kernel->form == FORM_SORT)
             continue;
         uint32_t mark = query_mark(g);
         if (fits(g, step, lowered ? INT16_MAX : INT32_MAX))

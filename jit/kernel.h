@@ -19,6 +19,9 @@
  * A contraction (OP_MATMUL inside a KI_REDUCE) has one r axis and a KI_REDUCE with op OP_MATMUL whose two operands are
  * r-level values; everything after it is its epilogue.
  *
+ * A sort (FORM_SORT; CUDA only) has axes x = outer, inner and r = the line, and a body of one load, one KI_SCAN with OP_ARGSORT and one
+ * store at the same index; its arguments are in, out, the sizes outer, n, inner, and scratch (jit/fuse_sort.c).
+ *
  * Integers: all index arithmetic is int64, or `index_bits` wide where that gives the same. Arguments: `k->args` lists what the
  * launch passes, see ArgKind.
  */
@@ -80,7 +83,8 @@ typedef enum InstKind {
     KI_INDEX,   /* the index expression idx as an i64 value */
     KI_LOAD,    /* args[arg][idx]; only where `pred` (a bool value, or VREF_NONE) holds, else a value of zero bits */
     KI_REDUCE,  /* op (OP_REDUCE_*, OP_ARGMAX, OP_ARGMIN, OP_MATMUL) over all r axes of value a (MATMUL: a, b); an x-level value */
-    KI_SCAN,    /* OP_CUMSUM over the only r axis, running value up to and including this element; r-level */
+    KI_SCAN,    /* OP_CUMSUM over the only r axis, running value up to and including this element; r-level. FORM_SORT:
+                   OP_ARGSORT, the place in the line of a's r-th element in order; mode 1: descending; imm: bits of a place */
     KI_STORE,   /* args[arg][idx] = a, where pred holds; x- or r-level */
     KI_SCATTER, /* args[arg][idx] op= a with `mode`, in r order, sequential over r; idx has an IX_VALUE */
     KI_BOUND    /* a: an i64 index value; idx: the size of the axis. Negative counts from the end (+ size once), then clamped to
@@ -102,7 +106,7 @@ typedef struct KInst {
 /* An instruction without operands: what is left out stays "none". */
 #define KINST(...) ((KInst){.a = VREF_NONE, .b = VREF_NONE, .c = VREF_NONE, .pred = VREF_NONE, .idx = IREF_NONE, __VA_ARGS__})
 
-typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT } KernelForm;
+typedef enum KernelForm { FORM_LOOPS, FORM_CONTRACT, FORM_SORT } KernelForm;
 
 typedef struct KTable { /* open addressing: index + 1, 0 empty */
     uint32_t *slot, cap;

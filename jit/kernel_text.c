@@ -177,6 +177,8 @@ static void print_inst(const Kernel *k, VRef v, Str *out)
         break;
     case KI_SCAN:
         str_printf(out, "%s along r", op_name((Op)x->op));
+        if (x->op == OP_ARGSORT)
+            str_printf(out, "%s places of %llu bits", x->mode ? " descending" : "", (unsigned long long)x->imm);
         break;
     case KI_BOUND:
         str_printf(out, "bound fault %llu a%u below ", (unsigned long long)x->imm, x->arg);
@@ -217,7 +219,8 @@ static void print_arg(const KArg *arg, uint32_t at, Str *out)
 
 void kernel_print(const Kernel *k, Str *out)
 {
-    str_printf(out, "kernel %s", k->form == FORM_CONTRACT ? "contract" : "loops");
+    static const char *const form[] = {[FORM_LOOPS] = "loops", [FORM_CONTRACT] = "contract", [FORM_SORT] = "sort"};
+    str_printf(out, "kernel %s", form[k->form]);
     if (k->vec_axis != UINT32_MAX)
         str_printf(out, " vec %s", axis_name(k, k->vec_axis).text);
     str_printf(out, "%s", k->split ? " split" : "");
@@ -323,6 +326,8 @@ static Status verify_inst(const Kernel *k, VRef v)
     if ((x->kind == KI_STORE || x->kind == KI_SCATTER) &&
         (k->args.at[x->arg].dtype != k->inst.at[x->a].dtype || !k->args.at[x->arg].written))
         return bad(k, v, "a store of another dtype, or to an argument that is not written");
+    if ((x->kind == KI_SCAN && x->op == OP_ARGSORT) != (x->kind == KI_SCAN && k->form == FORM_SORT))
+        return bad(k, v, "a sort in a kernel of another form");
     if ((x->kind == KI_REDUCE || x->kind == KI_SCAN || x->kind == KI_SCATTER) && !r_axes(k))
         return bad(k, v, "a reduction without r axes");
     return ST_OK;

@@ -71,6 +71,10 @@ static Status load_functions(CudaDevice *d, const GridPlan *grid, Loaded *loaded
 {
     for (uint32_t i = 0; i < grid->n_phases; i++) {
         const char *entry = grid->phase[i].entry;
+        if (i && strcmp(entry, grid->phase[i - 1].entry) == 0) {
+            loaded->function[i] = loaded->function[i - 1];
+            continue;
+        }
         TRY(cuda_check(d, cuda.module_function(&loaded->function[i], loaded->module, entry), entry));
         if (log_on(LOG_KERNELS))
             log_function(d, entry, loaded->function[i]);
@@ -246,6 +250,15 @@ static Status add_block_there(const void *block, size_t bytes, size_t *at)
     return add_block(&copy, sizeof copy, at);
 }
 
+/* The arguments and the number of the phase. */
+static Status add_numbered_block(void *const *args, uint32_t n_args, int64_t phase, CudaLaunch *launch)
+{
+    size_t number_at;
+    TRY(add_block(args, sizeof *args * n_args, &launch->block));
+    launch->block_bytes = (uint32_t)(sizeof *args * n_args + sizeof phase);
+    return add_block(&phase, sizeof phase, &number_at);
+}
+
 static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
 {
     if (g->blocks > INT32_MAX)
@@ -274,11 +287,15 @@ static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, 
         loaded = loaded->next;
     size_t bytes = sizeof *args * n_args;
     CudaLaunch launch = {.name = name, .block_bytes = (uint32_t)(grid->by_pointer ? sizeof(CuPointer) : bytes)};
-    TRY(grid->by_pointer ? add_block_there(args, bytes, &launch.block) : add_block(args, bytes, &launch.block));
+    if (!grid->numbered)
+        TRY(grid->by_pointer ? add_block_there(args, bytes, &launch.block) : add_block(args, bytes, &launch.block));
     for (uint32_t i = 0; i < grid->n_phases; i++) {
         GridLaunch g = grid_launch(grid, i, args, here->multiprocessors);
-        if (g.blocks > 0)
-            TRY(add_launch(loaded, i, &g, launch));
+        if (g.blocks <= 0)
+            continue;
+        if (grid->numbered)
+            TRY(add_numbered_block(args, n_args, i, &launch));
+        TRY(add_launch(loaded, i, &g, launch));
     }
     return ST_OK;
 }
@@ -381,14 +398,4 @@ void cuda_run_drop(void)
 {
     empty();
     cuda_doubt_drop(stream);
-}
-
-Status cuda_run_read(const void *from, void *to, size_t bytes)
-{
-    return cuda_copy_out(here, stream, to, (CuPointer)(uintptr_t)from, bytes);
-}
-
-Status cuda_run_write(void *to, const void *from, size_t bytes)
-{
-    return cuda_copy_in(here, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }

@@ -87,8 +87,6 @@ struct CudaDoubt;
 Status cuda_run_doubt(struct CudaDoubt **doubt);
 void cuda_doubt_set(Storage *storage, struct CudaDoubt *doubt); /* its values are in this doubt, or none, from now on */
 void cuda_doubt_release(struct CudaDoubt *doubt); /* NULL is allowed */
-Status cuda_run_read(const void *from, void *to, size_t bytes); /* of what is queued; waits */
-Status cuda_run_write(void *to, const void *from, size_t bytes);
 Status cuda_device_target(int k, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use; false: none is. */
 bool cuda_describe(Str *out);

@@ -329,38 +329,13 @@ static Status launch_sort(const ProgStep *step)
     return status == ST_OK ? ST_OK : fail(status, "no memory for sorting lines of %" PRId64 " elements", task.n);
 }
 
-/* Sorting is done on the host: a CUDA device's operand comes over and the order goes back. */
-static Status launch_sort_cuda(const ProgStep *step)
-{
-    int64_t dims[3];
-    memcpy(dims, &args.at[2], sizeof dims);
-    size_t n = (size_t)(dims[0] * dims[1] * dims[2]), bytes = n * dtype_bytes((DType)step->dtype), order_bytes = n * sizeof(int64_t);
-    char *in = args.at[0], *out = args.at[1];
-    if (log_on(LOG_KERNELS))
-        log_line(LOG_KERNELS, "%s: sorted on the host: %zu bytes come over from the device, %zu go back", step->what, bytes, order_bytes);
-    TRY(cuda_run_flush()); /* what makes the operand */
-    char *room = os_alloc(bytes + order_bytes + sizeof(int64_t));
-    if (!room)
-        return fail(ST_OUT_OF_MEMORY, "no memory for sorting %zu elements", n);
-    char *order = room + (bytes + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
-    args.at[0] = room;
-    args.at[1] = order;
-    Status status = cuda_run_read(in, room, bytes);
-    if (status == ST_OK)
-        status = launch_sort(step);
-    if (status == ST_OK)
-        status = cuda_run_write(out, order, order_bytes);
-    os_free(room);
-    return status;
-}
-
 static Status launch_step(Run *run, const ProgStep *step)
 {
     double start = log_on(LOG_PERF) ? os_seconds() : 0;
     bind_args(run, step);
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
-    case STEP_SORT: TRY(on_cuda(run) ? launch_sort_cuda(step) : launch_sort(step)); break;
+    case STEP_SORT: TRY(launch_sort(step)); break;
     }
     int64_t bytes = run->sizes[step->bytes];
     stat_count(STAT_KERNELS, 1);

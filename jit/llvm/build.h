@@ -254,6 +254,7 @@ struct Target {
     bool (*exact)(Emit *e, Op op, const DType *in_types, DType to, const Val *in, Val *out);
     void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
+    void (*sort)(Emit *e);     /* NULL: FORM_SORT is not for this target */
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);

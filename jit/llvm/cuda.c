@@ -86,7 +86,8 @@ LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks
 {
     char name[GRID_NAME];
     entry_name(e, suffix, name);
-    unsigned slots = e->k->args.n ? e->k->args.n : 1;
+    unsigned slots = e->k->args.n + e->grid->numbered;
+    slots = slots ? slots : 1;
     LLVMTypeRef block = LLVMArrayType2(e->type[SC_I64], slots);
     LLVMTypeRef param = LLVMPointerTypeInContext(e->ctx, e->grid->by_pointer ? CUDA_GLOBAL : 0);
     LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), &param, 1, 0));
@@ -268,6 +269,7 @@ static const Target cuda_target_table = {
     .exact = exact_cuda,
     .loops = emit_threads,
     .contract = emit_contract_cuda,
+    .sort = emit_sort_cuda,
 };
 
 static const SessionTarget cuda_session = {

@@ -9,6 +9,7 @@
  *                    to thread u % group                                                               cuda_reduce.c
  *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
  *   contraction      a block of threads shares tiles of both operands                                   cuda_tiles.c
+ *   sort             a block of threads sorts, then merges, items of lines                              cuda_sort.c
  *
  * Code is made in versions: one for whole, aligned tiles (16-byte accesses), chosen by a guard that the kernel evaluates
  * itself from pointers and sizes, and one that takes whatever comes.
@@ -97,6 +98,7 @@ uint16_t across_blocks(Emit *e);     /* of threads, as a node of the launch plan
 void emit_across(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
+void emit_sort_cuda(Emit *e);
 /* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */
 bool cuda_steps_along_k(const Emit *e, VRef v);
 void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */

@@ -340,7 +340,7 @@ void plan_cuda(Emit *e)
     const Kernel *k = e->k;
     e->tile_axis = e->across = NO_AXIS;
     e->lanes = e->group = e->beside = 1;
-    if (k->form == FORM_CONTRACT)
+    if (k->form != FORM_LOOPS)
         return;
     if (!e->n_stages) {
         plan_each(e);

@@ -106,10 +106,15 @@ static void build(Session *s)
     e->ix = ARENA_ARRAY(&s->arena, struct IxMemo, k->idx.n + 1);
     e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
     emit_plan(e);
-    if (k->form == FORM_CONTRACT)
-        e->target->contract(e);
-    else
-        e->target->loops(e);
+    switch ((KernelForm)k->form) {
+    case FORM_LOOPS: e->target->loops(e); break;
+    case FORM_CONTRACT: e->target->contract(e); break;
+    case FORM_SORT:
+        if (e->target->sort)
+            e->target->sort(e);
+        else
+            e->refused = "this target sorts by other means";
+    }
     attributes(s);
 }
 

@@ -1,0 +1,437 @@
+/*
+ * Sorting on CUDA: the stable argsort of lines.
+ *
+ * An element becomes one unsigned integer, an item: its key, whose order is the one asked for (jit/sort.c defines it), above its
+ * place in the line. No two items of a line are equal, so however they are sorted, equal elements keep their order. Places
+ * that no element has are filled with all ones: no item is greater.
+ *
+ *   tiles    A block takes TILE items: a part of a long line, or several short ones, each of them in the room of EACH << k items,
+ *            which 1 << k threads own. A thread sorts its EACH items in registers; k times, runs of w threads become one of
+ *            2 * w, through shared memory. Lines that fit are done.
+ *   merge    Round r = 1, 2, ... merges runs of TILE << (r - 1) items of a line in pairs: a launch each, as many as the longest
+ *            line needs (ROUNDS at most; the others have no blocks). A block makes TILE items of the result.
+ *
+ * Merging, both times: the first d items of a merged pair of runs are m of the one and d - m of the other; a binary search finds m
+ * (the "merge path"), so every thread knows what its EACH items are made of. EACH is odd: threads that go through shared
+ * memory EACH items apart meet no bank twice.
+ *
+ * Between the launches items lie as lines of n, in ARG_SCRATCH and, where an item is as large as a place, by turns in the
+ * output, which nobody reads until the last round has written it:
+ *
+ *     tiles --> room(rounds) --> merge 1 --> room(rounds - 1) --> ... --> room(1) = scratch --> merge `rounds` --> places
+ *
+ * A place has as many bits as an element of less than 8 bytes leaves in 64. KI_SCAN.imm says how many it needs: for 8 bytes, and
+ * for 4 bytes in a program for lines of any length, an item has 128 bits.
+ */
+#include "jit/llvm/cuda.h"
+
+enum { THREADS = 256, EACH = 9, TILE = THREADS * EACH, STEPS = 8, ROUNDS = GRID_PHASES - 1 };
+_Static_assert(1 << STEPS == THREADS, "a tile is sorted in as many steps as its threads double");
+
+enum { BLOCKS_NARROW = 4, BLOCKS_WIDE = 2 }; /* that a multiprocessor shall have room for */
+
+typedef struct Sort {
+    DType dtype;
+    bool descending, wide;
+    unsigned key_bits, place_bits, bytes; /* bytes: of an item */
+    LLVMTypeRef item, i32;
+    LV most;                  /* an item greater than all */
+    LV in, out, scratch;
+    LV n, inner, lines, tiles, rounds; /* tiles: of a line */
+    LV tid, block;            /* tid: i32 */
+    LV shared;
+    LV own[EACH];             /* allocas: the items of this thread */
+    LV line, from;            /* the block's first line, and the first place of it */
+    LV owners;                /* i32: threads that own the items of one line, as a power of two */
+} Sort;
+
+static LV c32(Emit *e, int64_t value) { return LLVMConstInt(e->type[SC_I32], (uint64_t)value, 1); }
+
+static LV wide(Emit *e, LV v) { return LLVMBuildZExt(e->b, v, e->type[SC_I64], ""); }
+
+static LV narrow(Emit *e, LV v) { return LLVMBuildTrunc(e->b, v, e->type[SC_I32], ""); }
+
+static LV below(Emit *e, LV a, LV b) { return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""); }
+
+static LV item_at(Emit *e, const Sort *s, LV base, LV index)
+{
+    return l_load(e, s->item, l_gep(e, s->item, base, index), s->bytes);
+}
+
+static void put_item(Emit *e, const Sort *s, LV item, LV base, LV index)
+{
+    l_store(e, item, l_gep(e, s->item, base, index), s->bytes);
+}
+
+/* ---- items ---- */
+
+static LV bits(Emit *e, const Sort *s, uint64_t value)
+{
+    return LLVMConstInt(LLVMIntTypeInContext(e->ctx, s->key_bits), value, 0);
+}
+
+/* key_of in jit/sort.c. */
+static LV key_of(Emit *e, const Sort *s, LV x)
+{
+    static const uint64_t infinity[DT_COUNT] = {[DT_F16] = 0x7c00,
+                                                [DT_BF16] = 0x7f80,
+                                                [DT_F32] = 0x7f800000,
+                                                [DT_F64] = UINT64_C(0x7ff0000000000000)};
+    uint64_t sign = UINT64_C(1) << (s->key_bits - 1);
+    bool real = dtype_is_float(s->dtype);
+    LV key = x, nan = NULL;
+    if (real) {
+        LV size = LLVMBuildAnd(e->b, x, bits(e, s, sign - 1), "");
+        nan = LLVMBuildICmp(e->b, LLVMIntUGT, size, bits(e, s, infinity[s->dtype]), "");
+        x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, x, bits(e, s, sign), ""), bits(e, s, 0), x, "");
+        LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, bits(e, s, 0), "");
+        key = LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, x, ""), LLVMBuildOr(e->b, x, bits(e, s, sign), ""), "");
+    } else if (dtype_is_signed(s->dtype)) {
+        key = LLVMBuildXor(e->b, x, bits(e, s, sign), "");
+    }
+    if (s->descending)
+        key = LLVMBuildNot(e->b, key, "");
+    return real ? LLVMBuildSelect(e->b, nan, bits(e, s, UINT64_MAX), key, "") : key;
+}
+
+static LV item_of(Emit *e, const Sort *s, LV x, LV place)
+{
+    LV high = LLVMBuildZExt(e->b, key_of(e, s, x), s->item, "");
+    high = LLVMBuildShl(e->b, high, LLVMConstInt(s->item, s->place_bits, 0), "");
+    return LLVMBuildOr(e->b, high, LLVMBuildZExt(e->b, place, s->item, ""), "");
+}
+
+static LV place_of(Emit *e, const Sort *s, LV item)
+{
+    if (s->wide)
+        return LLVMBuildTrunc(e->b, item, e->type[SC_I64], "");
+    return LLVMBuildAnd(e->b, item, LLVMConstInt(s->item, (UINT64_C(1) << s->place_bits) - 1, 0), "");
+}
+
+/* Where the element at `place` of a line lies in the input and its place in the output. */
+static LV element(Emit *e, const Sort *s, LV line, LV place)
+{
+    LV outer = LLVMBuildUDiv(e->b, line, s->inner, ""), rest = l_sub(e, line, l_mul(e, outer, s->inner));
+    LV first = l_add(e, l_mul(e, l_mul(e, outer, s->n), s->inner), rest);
+    return l_add(e, first, l_mul(e, place, s->inner));
+}
+
+/* Where the items of a line lie that the round after `left` more rounds reads last. */
+static LV room(Emit *e, const Sort *s, LV left, LV line)
+{
+    LV scratch = l_gep_bytes(e, s->scratch, l_i64(e, GRID_COUNTER_BYTES)), other = s->out;
+    if (s->wide)
+        other = l_gep(e, s->item, scratch, l_mul(e, s->lines, s->n));
+    LV odd = LLVMBuildTrunc(e->b, left, e->type[SC_I1], "");
+    return l_gep(e, s->item, LLVMBuildSelect(e->b, odd, scratch, other, ""), l_mul(e, line, s->n));
+}
+
+/* ---- merging ---- */
+
+/* How many of the first d items of a merged with b are a's. Indices have the type of d. */
+static LV search(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
+{
+    LLVMTypeRef type = LLVMTypeOf(d);
+    LV one = LLVMConstInt(type, 1, 0), start[2] = {LLVMBuildSub(e->b, d, n_b, ""), l_min(e, d, n_a)}, low, high, next[2];
+    start[0] = l_max(e, start[0], LLVMConstNull(type));
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"), body = l_block(e, ""), end = l_block(e, "");
+    LLVMBuildBr(e->b, head);
+    l_at(e, head);
+    low = LLVMBuildPhi(e->b, type, "");
+    high = LLVMBuildPhi(e->b, type, "");
+    LLVMBuildCondBr(e->b, below(e, low, high), body, end);
+    l_at(e, body);
+    LV middle = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, low, high, ""), one, "");
+    LV other = LLVMBuildSub(e->b, LLVMBuildSub(e->b, d, middle, ""), one, "");
+    LV first = LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, middle), item_at(e, s, b, other), "");
+    next[0] = LLVMBuildSelect(e->b, first, LLVMBuildAdd(e->b, middle, one, ""), low, "");
+    next[1] = LLVMBuildSelect(e->b, first, high, middle, "");
+    LLVMBuildBr(e->b, head);
+    LLVMAddIncoming(low, (LV[]){start[0], next[0]}, (LLVMBasicBlockRef[]){before, body}, 2);
+    LLVMAddIncoming(high, (LV[]){start[1], next[1]}, (LLVMBasicBlockRef[]){before, body}, 2);
+    l_at(e, end);
+    return low;
+}
+
+/* This thread's items: d and the EACH - 1 after it of the merged runs [a, b) and [b, end) in shared memory. What is read past the end
+ * of a run is not used. */
+static void merge_own(Emit *e, const Sort *s, LV a, LV b, LV end, LV d)
+{
+    LV m = search(e, s, l_gep(e, s->item, s->shared, a), LLVMBuildSub(e->b, b, a, ""), l_gep(e, s->item, s->shared, b),
+                  LLVMBuildSub(e->b, end, b, ""), d);
+    LV at[2] = {LLVMBuildAdd(e->b, a, m, ""), LLVMBuildAdd(e->b, b, LLVMBuildSub(e->b, d, m, ""), "")}, x[2];
+    for (int i = 0; i < 2; i++)
+        x[i] = item_at(e, s, s->shared, at[i]);
+    for (int j = 0; j < EACH; j++) {
+        LV less = LLVMBuildICmp(e->b, LLVMIntULT, x[1], x[0], "");
+        LV second = LLVMBuildOr(e->b, LLVMBuildNot(e->b, below(e, at[0], b), ""),
+                                LLVMBuildAnd(e->b, below(e, at[1], end), less, ""), "");
+        l_store(e, LLVMBuildSelect(e->b, second, x[1], x[0], ""), s->own[j], s->bytes);
+        if (j + 1 == EACH)
+            break;
+        LV step = LLVMBuildZExt(e->b, second, s->i32, "");
+        at[0] = LLVMBuildSub(e->b, LLVMBuildAdd(e->b, at[0], c32(e, 1), ""), step, "");
+        at[1] = LLVMBuildAdd(e->b, at[1], step, "");
+        LV next = item_at(e, s, s->shared, LLVMBuildSelect(e->b, second, at[1], at[0], ""));
+        x[0] = LLVMBuildSelect(e->b, second, x[0], next, "");
+        x[1] = LLVMBuildSelect(e->b, second, next, x[1], "");
+    }
+}
+
+/* ---- shared memory ---- */
+
+static LV own_first(Emit *e, const Sort *s) { return LLVMBuildMul(e->b, s->tid, c32(e, EACH), ""); }
+
+static void take_own(Emit *e, const Sort *s)
+{
+    barrier(e);
+    for (int j = 0; j < EACH; j++)
+        l_store(e, item_at(e, s, s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), "")), s->own[j], s->bytes);
+}
+
+/* What is in shared memory has been used by all before, and all see what is there after. */
+static void share_own(Emit *e, const Sort *s)
+{
+    barrier(e);
+    for (int j = 0; j < EACH; j++)
+        put_item(e, s, l_load(e, s->item, s->own[j], s->bytes), s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), ""));
+    barrier(e);
+}
+
+/* Number u of the items that a thread moves between global and shared memory: neighbours move neighbours. i32 */
+static LV moved(Emit *e, const Sort *s, int u) { return LLVMBuildAdd(e->b, s->tid, c32(e, u * THREADS), ""); }
+
+/* ---- entries ---- */
+
+static void open_entry(Emit *e, Sort *s, const char *suffix, GridPhase **phase)
+{
+    cuda_entry(e, suffix, THREADS, s->wide ? BLOCKS_WIDE : BLOCKS_NARROW, phase);
+    s->in = argument(e, 0);
+    s->out = argument(e, 1);
+    LV outer = argument(e, 2);
+    s->n = argument(e, 3);
+    s->inner = argument(e, 4);
+    s->scratch = argument(e, 5);
+    s->lines = l_mul(e, outer, s->inner);
+    s->tiles = l_ceil_div(e, s->n, l_i64(e, TILE));
+    LLVMTypeRef i64 = e->type[SC_I64];
+    LV no = LLVMConstInt(e->type[SC_I1], 0, 0);
+    s->rounds = l_sub(e, l_i64(e, 64), l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){l_sub(e, s->tiles, l_i64(e, 1)), no}, 2));
+    s->tid = narrow(e, cuda_special(e, "tid.x"));
+    s->block = cuda_special(e, "ctaid.x");
+    for (int j = 0; j < EACH; j++)
+        s->own[j] = l_alloca(e, s->item, s->bytes, "own");
+    If first = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, s->tid, c32(e, 0), ""), "past");
+    put_item(e, s, s->most, s->shared, c32(e, TILE)); /* what is read past the end */
+    if_end(e, &first);
+}
+
+/* The first line of the block, where in it, and how many threads own the items of a line. */
+static void open_tile(Emit *e, Sort *s)
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    LV no = LLVMConstInt(e->type[SC_I1], 0, 0), all = l_i64(e, STEPS);
+    LV threads = l_sub(e, l_ceil_div(e, s->n, l_i64(e, EACH)), l_i64(e, 1));
+    LV k = l_sub(e, l_i64(e, 64), l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){threads, no}, 2));
+    s->owners = narrow(e, l_min(e, k, all));
+    LV line = LLVMBuildUDiv(e->b, s->block, s->tiles, "");
+    s->from = l_mul(e, l_sub(e, s->block, l_mul(e, line, s->tiles)), l_i64(e, TILE));
+    s->line = LLVMBuildShl(e->b, line, l_sub(e, all, wide(e, s->owners)), "");
+}
+
+/* Of item `at` of the tile: its line and its place in it; i1: there is one. */
+static LV tile_item(Emit *e, const Sort *s, LV at, LV *line, LV *place)
+{
+    LV number = LLVMBuildLShr(e->b, LLVMBuildUDiv(e->b, at, c32(e, EACH), ""), s->owners, "");
+    LV first = LLVMBuildMul(e->b, LLVMBuildShl(e->b, number, s->owners, ""), c32(e, EACH), "");
+    *line = l_add(e, s->line, wide(e, number));
+    *place = l_add(e, s->from, wide(e, LLVMBuildSub(e->b, at, first, "")));
+    return LLVMBuildAnd(e->b, below(e, *line, s->lines), below(e, *place, s->n), "");
+}
+
+/* The item that belongs to a place of a line: its own place where all rounds are done, else all of it for the next round, among
+ * the items of this line `to`. */
+static void put_result(Emit *e, const Sort *s, LV done, LV item, LV to, LV line, LV place)
+{
+    LLVMBasicBlockRef last = l_block(e, "places"), more = l_block(e, "items"), join = l_block(e, "");
+    LLVMBuildCondBr(e->b, done, last, more);
+    l_at(e, last);
+    l_store(e, place_of(e, s, item), l_gep(e, e->type[SC_I64], s->out, element(e, s, line, place)), 8);
+    LLVMBuildBr(e->b, join);
+    l_at(e, more);
+    put_item(e, s, item, to, place);
+    LLVMBuildBr(e->b, join);
+    l_at(e, join);
+}
+
+static void load_tile(Emit *e, const Sort *s)
+{
+    LLVMTypeRef type = LLVMIntTypeInContext(e->ctx, s->key_bits);
+    LV item[EACH];
+    for (int u = 0; u < EACH; u++) { /* all loads first */
+        LV line, place, there = tile_item(e, s, moved(e, s, u), &line, &place);
+        LV last = l_sub(e, s->lines, l_i64(e, 1));
+        LV at = element(e, s, l_min(e, line, last), l_min(e, place, l_sub(e, s->n, l_i64(e, 1))));
+        LV x = l_load(e, type, l_gep(e, type, s->in, at), s->key_bits / 8);
+        item[u] = LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, "");
+    }
+    for (int u = 0; u < EACH; u++)
+        put_item(e, s, item[u], s->shared, moved(e, s, u));
+}
+
+/* Exchanges of neighbours, EACH times: in registers. */
+static void sort_own(Emit *e, const Sort *s)
+{
+    LV x[EACH];
+    for (int j = 0; j < EACH; j++)
+        x[j] = l_load(e, s->item, s->own[j], s->bytes);
+    for (int turn = 0; turn < EACH; turn++)
+        for (int j = turn & 1; j + 1 < EACH; j += 2) {
+            LV swap = LLVMBuildICmp(e->b, LLVMIntULT, x[j + 1], x[j], ""), low = x[j];
+            x[j] = LLVMBuildSelect(e->b, swap, x[j + 1], low, "");
+            x[j + 1] = LLVMBuildSelect(e->b, swap, low, x[j + 1], "");
+        }
+    for (int j = 0; j < EACH; j++)
+        l_store(e, x[j], s->own[j], s->bytes);
+}
+
+static void merge_tile(Emit *e, const Sort *s)
+{
+    Loop l = loop_begin(e, l_i64(e, 0), wide(e, s->owners), l_i64(e, 1), "double");
+    share_own(e, s);
+    LV run = LLVMBuildShl(e->b, c32(e, 1), narrow(e, l.iv), ""), pair = LLVMBuildShl(e->b, run, c32(e, 1), "");
+    LV first = LLVMBuildAnd(e->b, s->tid, LLVMBuildNeg(e->b, pair, ""), "");
+    LV length = LLVMBuildMul(e->b, run, c32(e, EACH), ""), a = LLVMBuildMul(e->b, first, c32(e, EACH), "");
+    LV b = LLVMBuildAdd(e->b, a, length, "");
+    merge_own(e, s, a, b, LLVMBuildAdd(e->b, b, length, ""), LLVMBuildSub(e->b, own_first(e, s), a, ""));
+    loop_end(e, &l);
+}
+
+static void emit_tiles(Emit *e, Sort *s, GridPhase **phase)
+{
+    open_entry(e, s, "", phase);
+    open_tile(e, s);
+    load_tile(e, s);
+    take_own(e, s);
+    sort_own(e, s);
+    merge_tile(e, s);
+    share_own(e, s);
+    LV done = LLVMBuildICmp(e->b, LLVMIntEQ, s->tiles, l_i64(e, 1), "");
+    for (int u = 0; u < EACH; u++) {
+        LV line, place, at = moved(e, s, u), item = item_at(e, s, s->shared, at);
+        If there = if_begin(e, tile_item(e, s, at, &line, &place), "there");
+        put_result(e, s, done, item, room(e, s, s->rounds, line), line, place);
+        if_end(e, &there);
+    }
+    cuda_return(e);
+}
+
+/* What a block of the rounds makes its items of; i64. */
+typedef struct Parts {
+    LV a, b;   /* where the parts of the two runs begin, in the line */
+    LV n_a, n; /* items of the one and of both */
+} Parts;
+
+/* Two threads search, one for each end. */
+static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
+{
+    LV run = LLVMBuildShl(e->b, l_i64(e, TILE), l_sub(e, round, l_i64(e, 1)), "");
+    LV tile = LLVMBuildUDiv(e->b, s->from, l_i64(e, TILE), "");
+    LV a = l_mul(e, LLVMBuildShl(e->b, LLVMBuildLShr(e->b, tile, round, ""), round, ""), l_i64(e, TILE));
+    LV b = l_min(e, l_add(e, a, run), s->n), end = l_min(e, l_add(e, b, run), s->n);
+    LV n_a = l_sub(e, b, a), n_b = l_sub(e, end, b), d = l_sub(e, s->from, a);
+    LV to = l_min(e, l_add(e, d, l_i64(e, TILE)), l_add(e, n_a, n_b));
+    LV ends = cuda_shared(e, 16, "ends"), m[2];
+    If searcher = if_begin(e, below(e, s->tid, c32(e, 2)), "ends");
+    LV own = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, s->tid, c32(e, 0), ""), d, to, "");
+    own = search(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b, own);
+    l_store(e, own, l_gep(e, e->type[SC_I64], ends, s->tid), 8);
+    if_end(e, &searcher);
+    barrier(e);
+    for (int i = 0; i < 2; i++)
+        m[i] = l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], ends, l_i64(e, i)), 8);
+    return (Parts){l_add(e, a, m[0]), l_add(e, b, l_sub(e, d, m[0])), l_sub(e, m[1], m[0]), l_sub(e, to, d)};
+}
+
+/* Both parts, one after the other, to shared memory. */
+static void load_parts(Emit *e, const Sort *s, const Parts *p, LV source)
+{
+    LV item[EACH];
+    for (int u = 0; u < EACH; u++) {
+        LV at = wide(e, moved(e, s, u)), there = below(e, at, p->n);
+        LV from = LLVMBuildSelect(e->b, below(e, at, p->n_a), l_add(e, p->a, at), l_add(e, p->b, l_sub(e, at, p->n_a)), "");
+        LV x = item_at(e, s, source, LLVMBuildSelect(e->b, there, from, l_i64(e, 0), ""));
+        item[u] = LLVMBuildSelect(e->b, there, x, s->most, "");
+    }
+    for (int u = 0; u < EACH; u++)
+        put_item(e, s, item[u], s->shared, moved(e, s, u));
+}
+
+static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
+{
+    open_entry(e, s, "_merge", phase);
+    open_tile(e, s);
+    LV round = l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], e->block, l_i64(e, e->k->args.n)), 8);
+    LV left = l_sub(e, s->rounds, round), source = room(e, s, l_add(e, left, l_i64(e, 1)), s->line);
+    Parts p = find_parts(e, s, round, source);
+    load_parts(e, s, &p, source);
+    barrier(e);
+    merge_own(e, s, c32(e, 0), narrow(e, p.n_a), c32(e, TILE), own_first(e, s));
+    share_own(e, s);
+    LV to = room(e, s, left, s->line), done = LLVMBuildICmp(e->b, LLVMIntEQ, left, l_i64(e, 0), "");
+    for (int u = 0; u < EACH; u++) {
+        LV at = moved(e, s, u), place = l_add(e, s->from, wide(e, at)), item = item_at(e, s, s->shared, at);
+        If there = if_begin(e, below(e, wide(e, at), p.n), "there");
+        put_result(e, s, done, item, to, s->line, place);
+        if_end(e, &there);
+    }
+    cuda_return(e);
+}
+
+/* ---- launches ---- */
+
+/* node: 1 where a line has more than `items`, else 0 (or less, where it has none). */
+static uint16_t longer(Emit *e, uint16_t n, int64_t items)
+{
+    GridPlan *p = e->grid;
+    uint16_t parts = grid_op(p, GRID_CEIL_DIV, n, grid_const(p, items));
+    return grid_op(p, GRID_MIN, grid_const(p, 1), grid_op(p, GRID_ADD, parts, grid_const(p, -1)));
+}
+
+void emit_sort_cuda(Emit *e)
+{
+    const KInst *load = &e->k->inst.at[0], *sort = &e->k->inst.at[1];
+    Sort s = {.dtype = (DType)load->dtype, .descending = sort->mode != 0};
+    s.key_bits = (unsigned)dtype_bytes(s.dtype) * 8;
+    s.wide = s.key_bits + sort->imm > 64;
+    s.bytes = s.wide ? 16 : 8;
+    s.place_bits = s.wide ? 64 : 64 - s.key_bits;
+    s.item = LLVMIntTypeInContext(e->ctx, s.bytes * 8);
+    s.i32 = e->type[SC_I32];
+    s.most = LLVMConstAllOnes(s.item);
+    s.shared = cuda_shared(e, (TILE + 1) * s.bytes, "items");
+
+    GridPlan *p = e->grid;
+    p->numbered = true;
+    uint16_t n = grid_arg(p, 3), lines = grid_op(p, GRID_MUL, grid_arg(p, 2), grid_arg(p, 4));
+    uint16_t all = grid_op(p, GRID_MUL, lines, n), tile = grid_const(p, TILE), threads = grid_const(p, 1);
+    uint16_t tiles = grid_op(p, GRID_MUL, lines, grid_op(p, GRID_CEIL_DIV, n, tile)); /* a part of a line each */
+    for (int k = 0; k < STEPS; k++) {                                                 /* that own the items of a line */
+        uint16_t more = grid_op(p, GRID_CEIL_DIV, n, grid_const(p, EACH << k));
+        threads = grid_op(p, GRID_MUL, threads, grid_op(p, GRID_MIN, more, grid_const(p, 2)));
+    }
+    GridPhase *phase;
+    emit_tiles(e, &s, &phase);
+    phase->points = all;
+    phase->blocks = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, tiles, threads), grid_const(p, THREADS));
+    emit_rounds(e, &s, &phase);
+    const GridPhase round = *phase;
+    for (int r = 1; r <= ROUNDS; r++) {
+        if (r > 1)
+            phase = grid_phase(p, round.entry, THREADS);
+        phase->points = all;
+        phase->blocks = grid_op(p, GRID_MUL, tiles, longer(e, n, (int64_t)TILE << (r - 1)));
+    }
+    uint16_t bytes = grid_op(p, GRID_MUL, all, grid_const(p, s.wide ? 2 * s.bytes : s.bytes));
+    p->scratch = grid_op(p, GRID_MUL, longer(e, n, TILE), grid_op(p, GRID_ADD, bytes, grid_const(p, GRID_COUNTER_BYTES)));
+}

@@ -153,6 +153,39 @@ static LV search(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
     return low;
 }
 
+/* Number i of WARP places from low on, below low + length. */
+static LV probe(Emit *e, LV low, LV length, LV i)
+{
+    return l_add(e, low, LLVMBuildLShr(e->b, l_mul(e, length, i), l_i64(e, 5), ""));
+}
+
+/* The same by the 32 threads of a warp together, where each step waits for memory: they test 32 places at once. i64 */
+static LV search_by_warp(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
+{
+    LLVMTypeRef i64 = e->type[SC_I64];
+    LV start[2] = {l_max(e, l_sub(e, d, n_b), l_i64(e, 0)), l_min(e, d, n_a)}, low, high;
+    LV lane = wide(e, LLVMBuildAnd(e->b, s->tid, c32(e, WARP - 1), ""));
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"), body = l_block(e, ""), end = l_block(e, "");
+    LLVMBuildBr(e->b, head);
+    l_at(e, head);
+    low = LLVMBuildPhi(e->b, i64, "");
+    high = LLVMBuildPhi(e->b, i64, "");
+    LLVMBuildCondBr(e->b, below(e, low, high), body, end);
+    l_at(e, body);
+    LV length = l_sub(e, high, low), at = probe(e, low, length, lane), other = l_sub(e, l_sub(e, d, at), l_i64(e, 1));
+    LV first = LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, at), item_at(e, s, b, other), "");
+    LV votes = l_intrinsic(e, "llvm.nvvm.vote.ballot.sync", NULL, 0, (LV[]){c32(e, -1), first}, 2), next[2];
+    LV n = wide(e, l_intrinsic(e, "llvm.ctpop", (LLVMTypeRef[]){s->i32}, 1, &votes, 1)), last = l_sub(e, n, l_i64(e, 1));
+    LV none = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, 0), ""), all = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, WARP), "");
+    next[0] = LLVMBuildSelect(e->b, none, low, l_add(e, probe(e, low, length, last), l_i64(e, 1)), "");
+    next[1] = LLVMBuildSelect(e->b, all, high, probe(e, low, length, n), "");
+    LLVMBuildBr(e->b, head);
+    LLVMAddIncoming(low, (LV[]){start[0], next[0]}, (LLVMBasicBlockRef[]){before, body}, 2);
+    LLVMAddIncoming(high, (LV[]){start[1], next[1]}, (LLVMBasicBlockRef[]){before, body}, 2);
+    l_at(e, end);
+    return low;
+}
+
 /* This thread's items: d and the EACH - 1 after it of the merged runs [a, b) and [b, end) in shared memory. What is read past the end
  * of a run is not used. */
 static void merge_own(Emit *e, const Sort *s, LV a, LV b, LV end, LV d)
@@ -199,7 +232,10 @@ static void share_own(Emit *e, const Sort *s)
 }
 
 /* Number u of the items that a thread moves between global and shared memory: neighbours move neighbours. i32 */
-static LV moved(Emit *e, const Sort *s, int u) { return LLVMBuildAdd(e->b, s->tid, c32(e, u * THREADS), ""); }
+static LV moved(Emit *e, const Sort *s, LV u)
+{
+    return LLVMBuildAdd(e->b, s->tid, LLVMBuildMul(e->b, narrow(e, u), c32(e, THREADS), ""), "");
+}
 
 /* ---- entries ---- */
 
@@ -267,16 +303,13 @@ static void put_result(Emit *e, const Sort *s, LV done, LV item, LV to, LV line,
 static void load_tile(Emit *e, const Sort *s)
 {
     LLVMTypeRef type = LLVMIntTypeInContext(e->ctx, s->key_bits);
-    LV item[EACH];
-    for (int u = 0; u < EACH; u++) { /* all loads first */
-        LV line, place, there = tile_item(e, s, moved(e, s, u), &line, &place);
-        LV last = l_sub(e, s->lines, l_i64(e, 1));
-        LV at = element(e, s, l_min(e, line, last), l_min(e, place, l_sub(e, s->n, l_i64(e, 1))));
-        LV x = l_load(e, type, l_gep(e, type, s->in, at), s->key_bits / 8);
-        item[u] = LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, "");
-    }
-    for (int u = 0; u < EACH; u++)
-        put_item(e, s, item[u], s->shared, moved(e, s, u));
+    LV last = l_sub(e, s->lines, l_i64(e, 1)), end = l_sub(e, s->n, l_i64(e, 1)), line, place;
+    Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, EACH), l_i64(e, 1), "load");
+    LV at = moved(e, s, l.iv), there = tile_item(e, s, at, &line, &place);
+    LV from = element(e, s, l_min(e, line, last), l_min(e, place, end));
+    LV x = l_load(e, type, l_gep(e, type, s->in, from), s->key_bits / 8);
+    put_item(e, s, LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, ""), s->shared, at);
+    loop_end(e, &l);
 }
 
 /* Exchanges of neighbours, EACH times: in registers. */
@@ -317,12 +350,12 @@ static void emit_tiles(Emit *e, Sort *s, GridPhase **phase)
     merge_tile(e, s);
     share_own(e, s);
     LV done = LLVMBuildICmp(e->b, LLVMIntEQ, s->tiles, l_i64(e, 1), "");
-    for (int u = 0; u < EACH; u++) {
-        LV line, place, at = moved(e, s, u), item = item_at(e, s, s->shared, at);
-        If there = if_begin(e, tile_item(e, s, at, &line, &place), "there");
-        put_result(e, s, done, item, room(e, s, s->rounds, line), line, place);
-        if_end(e, &there);
-    }
+    Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, EACH), l_i64(e, 1), "store");
+    LV line, place, at = moved(e, s, l.iv), item = item_at(e, s, s->shared, at);
+    If there = if_begin(e, tile_item(e, s, at, &line, &place), "there");
+    put_result(e, s, done, item, room(e, s, s->rounds, line), line, place);
+    if_end(e, &there);
+    loop_end(e, &l);
     cuda_return(e);
 }
 
@@ -332,7 +365,7 @@ typedef struct Parts {
     LV n_a, n; /* items of the one and of both */
 } Parts;
 
-/* Two threads search, one for each end. */
+/* Two warps search, one for each end. */
 static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
 {
     LV run = LLVMBuildShl(e->b, l_i64(e, TILE), l_sub(e, round, l_i64(e, 1)), "");
@@ -342,10 +375,13 @@ static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
     LV n_a = l_sub(e, b, a), n_b = l_sub(e, end, b), d = l_sub(e, s->from, a);
     LV to = l_min(e, l_add(e, d, l_i64(e, TILE)), l_add(e, n_a, n_b));
     LV ends = cuda_shared(e, 16, "ends"), m[2];
-    If searcher = if_begin(e, below(e, s->tid, c32(e, 2)), "ends");
-    LV own = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, s->tid, c32(e, 0), ""), d, to, "");
-    own = search(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b, own);
-    l_store(e, own, l_gep(e, e->type[SC_I64], ends, s->tid), 8);
+    If searcher = if_begin(e, below(e, s->tid, c32(e, 2 * WARP)), "ends");
+    LV second = LLVMBuildLShr(e->b, s->tid, c32(e, 5), ""), own = LLVMBuildSelect(e->b, below(e, s->tid, c32(e, WARP)), d, to, "");
+    own = search_by_warp(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b, own);
+    LV lane = LLVMBuildAnd(e->b, s->tid, c32(e, WARP - 1), "");
+    If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane, c32(e, 0), ""), "end");
+    l_store(e, own, l_gep(e, e->type[SC_I64], ends, second), 8);
+    if_end(e, &one);
     if_end(e, &searcher);
     barrier(e);
     for (int i = 0; i < 2; i++)
@@ -358,13 +394,13 @@ static void load_parts(Emit *e, const Sort *s, const Parts *p, LV source)
 {
     LV item[EACH];
     for (int u = 0; u < EACH; u++) {
-        LV at = wide(e, moved(e, s, u)), there = below(e, at, p->n);
+        LV at = wide(e, moved(e, s, l_i64(e, u))), there = below(e, at, p->n);
         LV from = LLVMBuildSelect(e->b, below(e, at, p->n_a), l_add(e, p->a, at), l_add(e, p->b, l_sub(e, at, p->n_a)), "");
         LV x = item_at(e, s, source, LLVMBuildSelect(e->b, there, from, l_i64(e, 0), ""));
         item[u] = LLVMBuildSelect(e->b, there, x, s->most, "");
     }
     for (int u = 0; u < EACH; u++)
-        put_item(e, s, item[u], s->shared, moved(e, s, u));
+        put_item(e, s, item[u], s->shared, moved(e, s, l_i64(e, u)));
 }
 
 static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
@@ -380,7 +416,7 @@ static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
     share_own(e, s);
     LV to = room(e, s, left, s->line), done = LLVMBuildICmp(e->b, LLVMIntEQ, left, l_i64(e, 0), "");
     for (int u = 0; u < EACH; u++) {
-        LV at = moved(e, s, u), place = l_add(e, s->from, wide(e, at)), item = item_at(e, s, s->shared, at);
+        LV at = moved(e, s, l_i64(e, u)), place = l_add(e, s->from, wide(e, at)), item = item_at(e, s, s->shared, at);
         If there = if_begin(e, below(e, wide(e, at), p.n), "there");
         put_result(e, s, done, item, to, s->line, place);
         if_end(e, &there);

@@ -590,8 +590,8 @@ static void keep_kernel_line(void *user, int level, const char *topic, const cha
         snprintf(kernel_lines + at, sizeof kernel_lines - at, "%s\n", line);
 }
 
-/* KILN_LOG=kernels tells what the driver made of each kernel, and what does not run on the device. */
-Test(cuda, the_log_tells_of_registers_and_of_the_host)
+/* KILN_LOG=kernels tells what the driver made of each kernel. */
+Test(cuda, the_log_tells_of_registers)
 {
     if (no_driver())
         return;
@@ -601,8 +601,5 @@ Test(cuda, the_log_tells_of_registers_and_of_the_host)
     kiln_tensor *x = F32(KILN_SHAPE(2, 3), 3, 1, 2, 6, 5, 4);
     cr_assert(kiln_eval(kiln_softmax(x, 1)) == KILN_OK, "%s", kiln_error_message());
     cr_expect(strstr(kernel_lines, " registers, ") && strstr(kernel_lines, " bytes of local memory a thread"), "%s", kernel_lines);
-    cr_expect(!strstr(kernel_lines, "on the host"), "%s", kernel_lines);
-    EXPECT(kiln_argsort(x, 1, false), KILN_I64, KILN_SHAPE(2, 3), 0, 1, 2, 0, 2, 1, 0);
-    cr_expect(strstr(kernel_lines, "sorted on the host: 24 bytes come over from the device, 48 go back"), "%s", kernel_lines);
     kiln_set_log_sink(NULL, NULL);
 }

@@ -4,6 +4,8 @@
  * A plan is a list of phases, run one after another on one stream; each is an entry function of the PTX and the size of its
  * grid. Sizes are expressions over the kernel's ARG_SIZE arguments, kept as nodes that name earlier nodes.
  *
+ * Several phases may be launches of one entry, neighbours in the list: it learns from `numbered` which one it is.
+ *
  * Every entry takes one parameter: the argument block (one 8-byte slot per Kernel.args entry) by value, or, where the block
  * is larger than GRID_BLOCK_BYTES (`by_pointer`), the device address of a copy of it.
  *

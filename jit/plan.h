@@ -36,7 +36,8 @@ typedef struct PlanArg {
 typedef enum StepKind {
     STEP_KERNEL,
     STEP_SORT                    /* args: BUFFER in, BUFFER out (i64), SIZE outer, SIZE n, SIZE inner, dtype of in and
-                                    `descending` in the step: stable argsort along the middle axis (jit/sort.c) */
+                                    `descending` in the step: stable argsort along the middle axis (jit/sort.c). On a CPU;
+                                    for CUDA it is a kernel (jit/fuse_sort.c) */
 } StepKind;
 
 typedef struct PlanStep {

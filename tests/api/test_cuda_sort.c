@@ -60,9 +60,12 @@ static const void *some_data(kiln_dtype dtype, size_t n, bool ties)
     return room;
 }
 
+static bool computed; /* the operand is computed by a kernel, whose program is made for its sizes first */
+
 static void read_order(const void *data, kiln_dtype dtype, kiln_shape shape, bool descending, int64_t *to)
 {
-    kiln_tensor *order = kiln_argsort(kiln_from(dtype, shape, data), 1, descending);
+    kiln_tensor *x = kiln_from(dtype, shape, data), *order;
+    order = kiln_argsort(computed ? kiln_flip(x, KILN_AXES(0)) : x, 1, descending);
     cr_assert(kiln_read(order, KILN_I64, to, sizeof *to * (size_t)kiln_numel(order)) == KILN_OK, "%s", kiln_error_message());
 }
 
@@ -122,21 +125,24 @@ Test(cuda_sort, every_length)
     expect_clean();
 }
 
-/* Sizes are arguments: one program for all of them. Lines of any length need places of 64 bits. */
+/* Sizes are arguments: one program for all of them. And the most general one of another graph, where places have 64 bits. */
 Test(cuda_sort, one_program_for_all_sizes)
 {
     if (!use_cuda())
         return;
-    set_option("dynamic", "always");
-    static const kiln_dtype dtypes[] = {KILN_U32, KILN_F16, KILN_F64};
+    static const kiln_dtype dtypes[] = {KILN_F32, KILN_F16, KILN_F64};
     static const int64_t lengths[] = {2, 9, 10, 40, TILE, TILE + 1, 3 * TILE, 4 * TILE + 100, 30};
-    kiln_stats before, after;
-    kiln_get_stats(&before);
-    for (int d = 0; d < 3; d++)
-        for (int i = 0; i < 9; i++)
-            expect_order(dtypes[d], 2 + i % 2, lengths[i], 2 + (i & 1), false, i == 3);
-    kiln_get_stats(&after);
-    cr_assert_eq(after.compiles - before.compiles, 3, "%d programs", (int)(after.compiles - before.compiles));
+    for (int general = 0; general < 2; general++) {
+        computed = general;
+        set_option("max_variants", general ? "1" : "8");
+        kiln_stats before, after;
+        kiln_get_stats(&before);
+        for (int d = 0; d < 3; d++)
+            for (int i = 0; i < 9; i++)
+                expect_order(dtypes[d], 2 + i % 2, lengths[i], 2 + (i & 1), general, i == 3);
+        kiln_get_stats(&after);
+        cr_assert_eq(after.compiles - before.compiles, 3 + 3 * general, "%d programs", (int)(after.compiles - before.compiles));
+    }
     expect_clean();
 }
 
@@ -196,4 +202,41 @@ Test(cuda_sort, out_of_memory)
     kiln_clear_error();
     DRIVER(test_cuda_limit_memory)(0);
     expect_order(KILN_F64, 1, 2 * TILE, 1, false, true);
+}
+
+/* Whatever call to the driver fails, the order is right or there is a status, and the next one is right. */
+Test(cuda_sort, any_call_may_fail)
+{
+    if (!use_cuda())
+        return;
+    enum { N = 2 * TILE + 5 };
+    static int64_t got[N], want[N];
+    const void *data = some_data(KILN_F32, N, true);
+    set_option("mode", "interp");
+    read_order(data, KILN_F32, KILN_SHAPE(1, N, 1), true, want);
+    set_option("mode", "jit");
+    read_order(data, KILN_F32, KILN_SHAPE(1, N, 1), true, got);
+    cr_assert_arr_eq(got, want, sizeof want);
+    int failed = 0;
+    for (int n = 1; n < 1000; n++) {
+        static const int codes[] = {2 /* out of memory */, 400 /* invalid handle */, 999 /* unknown */};
+        uint64_t before = counted().calls;
+        DRIVER(test_cuda_fail)(n, codes[n % 3], 0);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *order = kiln_argsort(kiln_from(KILN_F32, KILN_SHAPE(1, N, 1), data), 1, true);
+        kiln_status status = kiln_read(order, KILN_I64, got, sizeof got);
+        DRIVER(test_cuda_fail)(0, 0, 0);
+        bool over = counted().calls < before + (uint64_t)n;
+        failed += status != KILN_OK;
+        cr_assert(status == KILN_OK || !over, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+        kiln_clear_error();
+        if (status == KILN_OK)
+            cr_assert_arr_eq(got, want, sizeof want, "call %d", n);
+        read_order(data, KILN_F32, KILN_SHAPE(1, N, 1), true, got);
+        cr_assert_arr_eq(got, want, sizeof want, "after call %d", n);
+        if (over)
+            break;
+    }
+    cr_assert_gt(failed, 5);
 }

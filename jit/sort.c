@@ -16,13 +16,7 @@ typedef struct Pair {
     int64_t at;
 } Pair;
 
-typedef struct KeyRule {
-    unsigned bytes;
-    bool is_float, is_signed, descending;
-    uint64_t sign, infinity; /* bits of the dtype's sign and of +inf */
-} KeyRule;
-
-static KeyRule key_rule(DType dtype, bool descending)
+KeyRule sort_key_rule(DType dtype, bool descending)
 {
     static const uint64_t infinity[DT_COUNT] = {[DT_F16] = 0x7c00,
                                                 [DT_BF16] = 0x7f80,
@@ -110,7 +104,7 @@ Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_
     Pair *pairs = os_alloc((size_t)n * 2 * sizeof *pairs);
     if (!pairs)
         return fail(ST_OUT_OF_MEMORY, "argsort: no memory for %lld pairs", (long long)n);
-    KeyRule rule = key_rule(dtype, descending);
+    KeyRule rule = sort_key_rule(dtype, descending);
     for (int64_t line = lo; line < hi; line++) {
         int64_t first = line / inner * n * inner + line % inner;
         const unsigned char *x = (const unsigned char *)in + (size_t)first * rule.bytes;

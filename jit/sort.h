@@ -1,4 +1,4 @@
-/* Sorting along an axis: the one op that is not a generated kernel. */
+/* Sorting along an axis on a CPU: the one op that is not a generated kernel there (jit/llvm/cuda_sort.c has it for CUDA). */
 #ifndef JIT_SORT_H
 #define JIT_SORT_H
 
@@ -14,5 +14,13 @@
  */
 Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending,
                 int64_t lo, int64_t hi);
+
+/* How an element becomes an unsigned key, of as many bytes, whose order is the one asked for: sort_arg by key_of in sort.c. */
+typedef struct KeyRule {
+    unsigned bytes;
+    bool is_float, is_signed, descending;
+    uint64_t sign, infinity; /* bits of the dtype's sign and of +inf */
+} KeyRule;
+KeyRule sort_key_rule(DType dtype, bool descending);
 
 #endif

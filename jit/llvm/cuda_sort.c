@@ -24,6 +24,7 @@
  * for 4 bytes in a program for lines of any length, an item has 128 bits.
  */
 #include "jit/llvm/cuda.h"
+#include "jit/sort.h"
 
 enum { THREADS = 256, EACH = 9, TILE = THREADS * EACH, STEPS = 8, ROUNDS = GRID_PHASES - 1 };
 _Static_assert(1 << STEPS == THREADS, "a tile is sorted in as many steps as its threads double");
@@ -31,9 +32,9 @@ _Static_assert(1 << STEPS == THREADS, "a tile is sorted in as many steps as its 
 enum { BLOCKS_NARROW = 4, BLOCKS_WIDE = 2 }; /* that a multiprocessor shall have room for */
 
 typedef struct Sort {
-    DType dtype;
-    bool descending, wide;
-    unsigned key_bits, place_bits, bytes; /* bytes: of an item */
+    KeyRule rule;
+    bool wide;
+    unsigned place_bits, bytes; /* bytes: of an item */
     LLVMTypeRef item, i32;
     LV most;                  /* an item greater than all */
     LV in, out, scratch;
@@ -42,7 +43,7 @@ typedef struct Sort {
     LV shared;
     LV own[EACH];             /* allocas: the items of this thread */
     LV line, from;            /* the block's first line, and the first place of it */
-    LV owners;                /* i32: threads that own the items of one line, as a power of two */
+    LV owners;                /* i32: so many threads own the items of a line: 1 << owners */
 } Sort;
 
 static LV c32(Emit *e, int64_t value) { return LLVMConstInt(e->type[SC_I32], (uint64_t)value, 1); }
@@ -65,33 +66,24 @@ static void put_item(Emit *e, const Sort *s, LV item, LV base, LV index)
 
 /* ---- items ---- */
 
-static LV bits(Emit *e, const Sort *s, uint64_t value)
-{
-    return LLVMConstInt(LLVMIntTypeInContext(e->ctx, s->key_bits), value, 0);
-}
-
 /* key_of in jit/sort.c. */
 static LV key_of(Emit *e, const Sort *s, LV x)
 {
-    static const uint64_t infinity[DT_COUNT] = {[DT_F16] = 0x7c00,
-                                                [DT_BF16] = 0x7f80,
-                                                [DT_F32] = 0x7f800000,
-                                                [DT_F64] = UINT64_C(0x7ff0000000000000)};
-    uint64_t sign = UINT64_C(1) << (s->key_bits - 1);
-    bool real = dtype_is_float(s->dtype);
-    LV key = x, nan = NULL;
-    if (real) {
-        LV size = LLVMBuildAnd(e->b, x, bits(e, s, sign - 1), "");
-        nan = LLVMBuildICmp(e->b, LLVMIntUGT, size, bits(e, s, infinity[s->dtype]), "");
-        x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, x, bits(e, s, sign), ""), bits(e, s, 0), x, "");
-        LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, bits(e, s, 0), "");
-        key = LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, x, ""), LLVMBuildOr(e->b, x, bits(e, s, sign), ""), "");
-    } else if (dtype_is_signed(s->dtype)) {
-        key = LLVMBuildXor(e->b, x, bits(e, s, sign), "");
+    const KeyRule *r = &s->rule;
+    LLVMTypeRef type = LLVMTypeOf(x);
+    LV zero = LLVMConstNull(type), sign = LLVMConstInt(type, r->sign, 0), key = x, nan = NULL;
+    if (r->is_float) {
+        LV size = LLVMBuildAnd(e->b, x, LLVMConstInt(type, r->sign - 1, 0), "");
+        nan = LLVMBuildICmp(e->b, LLVMIntUGT, size, LLVMConstInt(type, r->infinity, 0), "");
+        x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, x, sign, ""), zero, x, ""); /* -0 */
+        LV above = LLVMBuildOr(e->b, x, sign, "");
+        key = LLVMBuildSelect(e->b, below(e, x, zero), LLVMBuildNot(e->b, x, ""), above, "");
+    } else if (r->is_signed) {
+        key = LLVMBuildXor(e->b, x, sign, "");
     }
-    if (s->descending)
+    if (r->descending)
         key = LLVMBuildNot(e->b, key, "");
-    return real ? LLVMBuildSelect(e->b, nan, bits(e, s, UINT64_MAX), key, "") : key;
+    return nan ? LLVMBuildSelect(e->b, nan, LLVMConstAllOnes(type), key, "") : key;
 }
 
 static LV item_of(Emit *e, const Sort *s, LV x, LV place)
@@ -116,7 +108,7 @@ static LV element(Emit *e, const Sort *s, LV line, LV place)
     return l_add(e, first, l_mul(e, place, s->inner));
 }
 
-/* Where the items of a line lie that the round after `left` more rounds reads last. */
+/* Where the items of a line lie while `left` rounds are still to come. */
 static LV room(Emit *e, const Sort *s, LV left, LV line)
 {
     LV scratch = l_gep_bytes(e, s->scratch, l_i64(e, GRID_COUNTER_BYTES)), other = s->out;
@@ -262,7 +254,7 @@ static void open_entry(Emit *e, Sort *s, const char *suffix, GridPhase **phase)
     if_end(e, &first);
 }
 
-/* The first line of the block, where in it, and how many threads own the items of a line. */
+/* The first line of the block, where in it, and who owns the items of a line. */
 static void open_tile(Emit *e, Sort *s)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
@@ -302,12 +294,12 @@ static void put_result(Emit *e, const Sort *s, LV done, LV item, LV to, LV line,
 
 static void load_tile(Emit *e, const Sort *s)
 {
-    LLVMTypeRef type = LLVMIntTypeInContext(e->ctx, s->key_bits);
+    LLVMTypeRef type = LLVMIntTypeInContext(e->ctx, s->rule.bytes * 8);
     LV last = l_sub(e, s->lines, l_i64(e, 1)), end = l_sub(e, s->n, l_i64(e, 1)), line, place;
     Loop l = loop_begin(e, l_i64(e, 0), l_i64(e, EACH), l_i64(e, 1), "load");
     LV at = moved(e, s, l.iv), there = tile_item(e, s, at, &line, &place);
     LV from = element(e, s, l_min(e, line, last), l_min(e, place, end));
-    LV x = l_load(e, type, l_gep(e, type, s->in, from), s->key_bits / 8);
+    LV x = l_load(e, type, l_gep(e, type, s->in, from), s->rule.bytes);
     put_item(e, s, LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, ""), s->shared, at);
     loop_end(e, &l);
 }
@@ -437,11 +429,11 @@ static uint16_t longer(Emit *e, uint16_t n, int64_t items)
 void emit_sort_cuda(Emit *e)
 {
     const KInst *load = &e->k->inst.at[0], *sort = &e->k->inst.at[1];
-    Sort s = {.dtype = (DType)load->dtype, .descending = sort->mode != 0};
-    s.key_bits = (unsigned)dtype_bytes(s.dtype) * 8;
-    s.wide = s.key_bits + sort->imm > 64;
+    Sort s = {.rule = sort_key_rule((DType)load->dtype, sort->mode != 0)};
+    unsigned key_bits = s.rule.bytes * 8;
+    s.wide = key_bits + sort->imm > 64;
     s.bytes = s.wide ? 16 : 8;
-    s.place_bits = s.wide ? 64 : 64 - s.key_bits;
+    s.place_bits = s.wide ? 64 : 64 - key_bits;
     s.item = LLVMIntTypeInContext(e->ctx, s.bytes * 8);
     s.i32 = e->type[SC_I32];
     s.most = LLVMConstAllOnes(s.item);

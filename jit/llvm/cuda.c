@@ -301,7 +301,14 @@ Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *o
         *out = (EmittedPtx){0};
         return status;
     }
-    out->ptx = result.code;
+    char *text = cuda_ask_for_blocks(result.code, &result.bytes);
+    os_free(result.code);
+    if (!text) {
+        os_free(result.ir);
+        *out = (EmittedPtx){0};
+        return fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its code", name);
+    }
+    out->ptx = text;
     out->bytes = result.bytes;
     out->ir = result.ir;
     return ST_OK;

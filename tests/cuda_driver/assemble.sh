@@ -1,35 +1,35 @@
 #!/bin/sh
-# assemble.sh FOLDER: assembles the PTX texts that tests left in FOLDER (KILN_TEST_CUDA_PTX, module.c) for sm_80 and sm_90a, those of
-# newer devices than sm_80 for sm_90a alone, those of sm_75, which have no instruction of later ones, for that, on all cores, and removes
-# them. What ptxas refuses or warns about fails, and so does a kernel
-# that spills more than `bound` bytes of registers and is none of those in `may_spill` below: elementwise and row kernels must not. Fewer
-# are counted; that the kernels of the README's workloads spill nothing is held by unit/test_ptx.c.
+# assemble.sh FOLDER BATCH: assembles every PTX text that tests left in FOLDER (KILN_TEST_CUDA_PTX, module.c) for sm_80 and sm_90a,
+# those for sm_90a for that alone, those for sm_75 for that, too, on all cores, and removes them. The program BATCH (batch.c)
+# puts them together for few calls of ptxas; a call that is refused is done again text by text, to name those at fault.
+# What ptxas refuses or warns about fails, and so does a kernel that spills a register, a contraction's excepted: those
+# keep tiles of their operands in shared memory, and as much of them in registers as fits; what that costs is their tests'
+# business. Texts that fail stay in FOLDER/failed.
 #
-# KILN_TEST_PTXAS_EVERY=N: one text in N, by the hash in its name; 1, 2, 4, 8 or 16 (16; 1: all); of sm_75, which few tests make, four times
-# as many. Ends with 77 (skipped) where there is no ptxas.
+# KILN_TEST_PTXAS_EVERY=N: one text in N (1: all). Ends with 77 (skipped) where there is no ptxas.
 folder=$1
-if [ "$2" = one ]; then # $3: one text
-    ptxas=$4
-    case $(sed -n 's/^\.target \(sm_[0-9a]*\).*/\1/p' "$3") in # a text runs on what is as new or newer
-    sm_75) targets=sm_75 ;;
-    sm_80) targets="sm_80 sm_90a" ;;
-    *) targets=sm_90a ;;
-    esac
-    for target in $targets; do
-        said=$("$ptxas" -v -arch $target -o /dev/null "$3" 2>&1)
-        status=$?
-        case $said in *warning*) status=1 ;; esac
-        if [ $status -ne 0 ]; then
-            echo "REFUSED $target $3: $said" | head -c 2000
-            echo
+report() # TARGET SAID: a line for each kernel that spills
+{
+    # the lines before a number of bytes name the kernel: "Compiling entry function 'NAME__TEXT' for 'sm_80'"
+    awk -v target="$1" -F"'" '
+        /Compiling entry function/ { name = $2; count++ }
+        /bytes spill stores/ { split($0, part, /, */); split(part[2], word, " ")
+                               if (word[1] > 0) print "SPILL", target, name, word[1], "bytes" }
+        END { print "DONE", target, count + 0 }' "$2"
+}
+if [ "$2" = one ]; then # $3: ptxas, $4: a batch, $5: the target
+    said=$4.$5
+    if "$3" -v -arch "$5" -o /dev/null "$4" > "$said" 2>&1 && ! grep -q warning "$said"; then
+        report "$5" "$said"
+        exit 0
+    fi
+    while read -r text; do
+        file=$folder/$text.ptx
+        if ! "$3" -v -arch "$5" -o /dev/null "$file" > "$said" 2>&1 || grep -q warning "$said"; then
+            echo "REFUSED $5 $file: $(grep '\.entry' "$file" | tr -d '\n'): $(head -c 2000 "$said" | tr '\n' ' ')"
         fi
-        # the lines before a number of bytes name the kernel: "Compiling entry function 'NAME' for 'sm_80'"
-        echo "$said" | awk -v target=$target -v file="$3" -F"'" '
-            /Compiling entry function/ { name = $2 }
-            /bytes spill stores/ { split($0, part, /, */); split(part[2], word, " ")
-                                   if (word[1] > 0) print "SPILL", target, name, word[1], "bytes", file }'
-        echo "DONE $target"
-    done
+        report "$5" "$said" | sed "/^SPILL/s/ \([0-9]* bytes\)/__$text \1/"
+    done < "${4%.ptx}.list"
     exit 0
 fi
 ptxas=${PTXAS:-$(command -v ptxas)}
@@ -38,40 +38,34 @@ if [ ! -x "$ptxas" ]; then
     echo "skipped: no ptxas here (in PATH or /usr/local/cuda/bin)"
     exit 77
 fi
-bound=64
-may_spill='matmul' # a contraction keeps as much as fits; what it costs is its tests' business
-every=${KILN_TEST_PTXAS_EVERY:-16}
-out=$folder/said
-mkdir -p "$folder"
-case $every in
-1) some='.' ;;
-2) some='[02468ace]' ;;
-4) some='[048c]' ;;
-8) some='[08]' ;;
-*) some='0' ;;
-esac
-find "$folder" -maxdepth 1 -name '*.ptx' | sort > "$folder/all"
-{
-    grep "$some\.ptx\$" "$folder/all"
-    grep "[$(echo "$some" | tr -d '[].')159d]\.ptx\$" "$folder/all" | xargs -r grep -l '^\.target sm_75'
-} | sort -u > "$folder/chosen"
-all=$(wc -l < "$folder/all") chosen=$(wc -l < "$folder/chosen")
-xargs -P "$(getconf _NPROCESSORS_ONLN)" -I FILE sh "$0" "$folder" one FILE "$ptxas" < "$folder/chosen" > "$out"
-refused=$(grep -c '^REFUSED' "$out")
-grep -A 3 '^REFUSED' "$out" | grep -v '^DONE\|^SPILL' | head -60
-grep '^SPILL' "$out" | grep -v "^SPILL [^ ]* [^ ]*\($may_spill\)" > "$folder/few"
-awk -v bound=$bound '$4 > bound' "$folder/few" > "$folder/spills"
-sort -k4,4nr "$folder/spills" | head -20
-spills=$(wc -l < "$folder/spills")
-echo "$all texts, $chosen of them chosen, $(grep -c '^DONE' "$out") assembled, $refused refused," \
-    "$(wc -l < "$folder/few") spill registers, $spills of them more than $bound bytes"
-if [ "$refused" -ne 0 ] || [ "$spills" -ne 0 ]; then # they stay for a look
-    mkdir -p "$folder/failed"
-    sed -n 's/^REFUSED [^ ]* \([^:]*\):.*/\1/p; s/^SPILL .* bytes //p' "$out" | sort -u | while read -r file; do cp "$file" "$folder/failed"; done
-fi
-find "$folder" -maxdepth 1 -name '*.ptx*' -delete
-if [ "$chosen" -eq 0 ]; then
+out=$folder/batches
+rm -rf "$out"
+mkdir -p "$out" || exit 1
+"$2" "$folder" "$out" "${KILN_TEST_PTXAS_EVERY:-1}" > "$out/calls" 2> "$out/counts"
+status=$?
+cat "$out/counts"
+[ $status -eq 0 ] || exit 1
+if [ ! -s "$out/calls" ]; then
     echo "skipped: no test has left a text here"
     exit 77
 fi
+xargs -P "$(getconf _NPROCESSORS_ONLN)" -L 1 sh "$0" "$folder" one "$ptxas" < "$out/calls" > "$out/said"
+refused=$(grep -c '^REFUSED' "$out/said")
+grep '^REFUSED' "$out/said" | head -20
+grep '^SPILL' "$out/said" | while read -r line; do
+    text=${line##*__}
+    grep -q '^[[:space:]]*\.shared .* tiles\[' "$folder/${text%% *}.ptx" || echo "$line"
+done > "$out/spills"
+sort -k4,4nr "$out/spills" | head -40
+spills=$(wc -l < "$out/spills")
+echo "$(awk '$1 == "DONE" { n += $3 } END { print n + 0 }' "$out/said") kernels assembled, $refused texts refused," \
+    "$(grep -c '^SPILL' "$out/said") kernels spill registers, $spills of them no contractions"
+if [ "$refused" -ne 0 ] || [ "$spills" -ne 0 ]; then
+    mkdir -p "$folder/failed"
+    sed -n 's/^REFUSED [^ ]* \([^:]*\):.*/\1/p' "$out/said" | while read -r file; do cp "$file" "$folder/failed"; done
+    sed 's/ bytes$//; s/.*__\([^ ]*\) .*/\1/' "$out/spills" | while read -r text; do cp "$folder/$text.ptx" "$folder/failed"; done
+fi
+[ $(wc -l < "$out/calls") -eq $(grep -c '^DONE' "$out/said") ] || [ "$refused" -ne 0 ] || refused=1 # a call that never ended
+find "$folder" -maxdepth 1 -name '*.ptx*' -delete
+rm -rf "$out"
 [ "$refused" -eq 0 ] && [ "$spills" -eq 0 ]

@@ -172,8 +172,8 @@ static const struct {
 } rows[] = {
     {DT_F32, 64, "ld.global.nc.v4.f32", 1, 64},      {DT_F32, 512, "ld.global.nc.v4.f32", 4, 64},
     {DT_F32, 4096, "ld.global.nc.v4.f32", 4, 64},    {DT_F32, 1000, "ld.global.nc.v4.f32", 4, 64},
-    {DT_F32, 16384, "ld.global.nc.v4.f32", 16, 168}, {DT_BF16, 4096, "ld.global.nc.v4.u32", 4, 80},
-    {DT_F64, 2048, "ld.global.nc.v2.f64", 4, 80},
+    {DT_F32, 16384, "ld.global.nc.v4.f32", 16, 168}, {DT_BF16, 4096, "ld.global.nc.v4.u32", 4, 128},
+    {DT_F64, 2048, "ld.global.nc.v2.f64", 4, 128},
 };
 
 Test(ptx, rows_are_read_once_and_stay_in_registers)
@@ -297,17 +297,19 @@ static Kernel *product(DType t, int64_t hint)
     return k;
 }
 
-/* The threads of a block as launched, so that registers are handed out for them; for the largest blocks, two on a multiprocessor. */
+/* The threads of a block as launched, and how many blocks a multiprocessor holds: as many as leave the registers that a thread has a use
+ * for (64 at least), and two of a large contraction. */
 Test(ptx, launch_bounds_are_declared)
 {
-    Kernel *kernels[] = {chain(DT_F32, 0, 0), softmax(DT_F32, 4096, 64), softmax(DT_F32, 4096, 4096), product(DT_F32, 1024)};
+    Kernel *kernels[] = {chain(DT_F32, 0, 0), softmax(DT_F32, 4096, 64), softmax(DT_F32, 4096, 4096), softmax(DT_F32, 4096, 16384),
+                         product(DT_F32, 1024)};
+    static const int blocks[] = {4, 8, 4, 2, 2};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         for (size_t t = 0; t < 2; t++) {
             EmittedPtx p = emit_ptx(kernels[i], &ptx_targets[t], MATH_STRICT, "bounds");
             char bound[64];
-            snprintf(bound, sizeof bound, ".maxntid %d, 1, 1", p.grid.phase[0].threads);
-            cr_expect(strstr(p.ptx, bound), "%s\n%s", bound, p.ptx);
-            cr_expect_eq(strstr(p.ptx, ".minnctapersm 2") != NULL, i == 3);
+            snprintf(bound, sizeof bound, ".maxntid %d, 1, 1\n.minnctapersm %d\n", p.grid.phase[0].threads, blocks[i]);
+            cr_expect(strstr(p.ptx, bound), "case %zu: %s\n%s", i, bound, p.ptx);
             free_ptx(&p);
         }
 }

@@ -1,27 +1,32 @@
 /*
  * Sorting on CUDA: the stable argsort of lines.
  *
- * An element becomes one unsigned integer, an item: its key, whose order is the one asked for (jit/sort.c defines it), above its
- * place in the line. No two items of a line are equal, so however they are sorted, equal elements keep their order. Places
- * that no element has are filled with all ones: no item is greater.
+ * An element becomes one unsigned integer, an item: its key, whose order is the one asked for
+ * (jit/sort.c defines it), above its place in the line. No two items of a line are equal, so
+ * however they are sorted, equal elements keep their order. Places that no element has are filled
+ * with all ones: no item is greater.
  *
- *   tiles    A block takes TILE items: a part of a long line, or several short ones, each of them in the room of EACH << k items,
- *            which 1 << k threads own. A thread sorts its EACH items in registers; k times, runs of w threads become one of
- *            2 * w, through shared memory. Lines that fit are done.
- *   merge    Round r = 1, 2, ... merges runs of TILE << (r - 1) items of a line in pairs: a launch each, as many as the longest
- *            line needs (ROUNDS at most; the others have no blocks). A block makes TILE items of the result.
+ *   tiles    A block takes TILE items: a part of a long line, or several short ones, each of them in
+ *            the room of EACH << k items, which 1 << k threads own. A thread sorts its EACH items in
+ *            registers; k times, runs of w threads become one of 2 * w, through shared memory. Lines
+ *            that fit are done.
+ *   merge    Round r = 1, 2, ... merges runs of TILE << (r - 1) items of a line in pairs: a launch
+ *            each, as many as the longest line needs (ROUNDS at most; the others have no blocks). A
+ *            block makes TILE items of the result.
  *
- * Merging, both times: the first d items of a merged pair of runs are m of the one and d - m of the other; a binary search finds m
- * (the "merge path"), so every thread knows what its EACH items are made of. EACH is odd: threads that go through shared
- * memory EACH items apart meet no bank twice.
+ * Merging, both times: the first d items of a merged pair of runs are m of the one and d - m of the
+ * other; a binary search finds m (the "merge path"), so every thread knows what its EACH items are
+ * made of. EACH is odd: threads that go through shared memory EACH items apart meet no bank twice.
  *
- * Between the launches items lie as lines of n, in ARG_SCRATCH and, where an item is as large as a place, by turns in the
- * output, which nobody reads until the last round has written it:
+ * Between the launches items lie as lines of n, in ARG_SCRATCH and, where an item is as large as a
+ * place, by turns in the output, which nobody reads until the last round has written it:
  *
- *     tiles --> room(rounds) --> merge 1 --> room(rounds - 1) --> ... --> room(1) = scratch --> merge `rounds` --> places
+ *     tiles --> room(rounds) --> merge 1 --> room(rounds - 1) --> ... --> room(1) = scratch
+ *           --> merge `rounds` --> places
  *
- * A place has as many bits as an element of less than 8 bytes leaves in 64. KI_SCAN.imm says how many it needs: for 8 bytes, and
- * for 4 bytes in a program for lines of any length, an item has 128 bits.
+ * A place has as many bits as an element of less than 8 bytes leaves in 64. KI_SCAN.imm says how
+ * many it needs: for 8 bytes, and for 4 bytes in a program for lines of any length, an item has 128
+ * bits.
  */
 #include "jit/llvm/cuda.h"
 #include "jit/sort.h"
@@ -36,23 +41,35 @@ typedef struct Sort {
     bool wide;
     unsigned place_bits, bytes; /* bytes: of an item */
     LLVMTypeRef item, i32;
-    LV most;                  /* an item greater than all */
+    LV most; /* an item greater than all */
     LV in, out, scratch;
     LV n, inner, lines, tiles, rounds; /* tiles: of a line */
-    LV tid, block;            /* tid: i32 */
+    LV tid, block;                     /* tid: i32 */
     LV shared;
-    LV own[EACH];             /* allocas: the items of this thread */
-    LV line, from;            /* the block's first line, and the first place of it */
-    LV owners;                /* i32: so many threads own the items of a line: 1 << owners */
+    LV own[EACH];  /* allocas: the items of this thread */
+    LV line, from; /* the block's first line, and the first place of it */
+    LV owners;     /* i32: so many threads own the items of a line: 1 << owners */
 } Sort;
 
-static LV c32(Emit *e, int64_t value) { return LLVMConstInt(e->type[SC_I32], (uint64_t)value, 1); }
+static LV c32(Emit *e, int64_t value)
+{
+    return LLVMConstInt(e->type[SC_I32], (uint64_t)value, 1);
+}
 
-static LV wide(Emit *e, LV v) { return LLVMBuildZExt(e->b, v, e->type[SC_I64], ""); }
+static LV wide(Emit *e, LV v)
+{
+    return LLVMBuildZExt(e->b, v, e->type[SC_I64], "");
+}
 
-static LV narrow(Emit *e, LV v) { return LLVMBuildTrunc(e->b, v, e->type[SC_I32], ""); }
+static LV narrow(Emit *e, LV v)
+{
+    return LLVMBuildTrunc(e->b, v, e->type[SC_I32], "");
+}
 
-static LV below(Emit *e, LV a, LV b) { return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""); }
+static LV below(Emit *e, LV a, LV b)
+{
+    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
+}
 
 static LV item_at(Emit *e, const Sort *s, LV base, LV index)
 {
@@ -75,7 +92,8 @@ static LV key_of(Emit *e, const Sort *s, LV x)
     if (r->is_float) {
         LV size = LLVMBuildAnd(e->b, x, LLVMConstInt(type, r->sign - 1, 0), "");
         nan = LLVMBuildICmp(e->b, LLVMIntUGT, size, LLVMConstInt(type, r->infinity, 0), "");
-        x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, x, sign, ""), zero, x, ""); /* -0 */
+        LV minus_zero = LLVMBuildICmp(e->b, LLVMIntEQ, x, sign, "");
+        x = LLVMBuildSelect(e->b, minus_zero, zero, x, "");
         LV above = LLVMBuildOr(e->b, x, sign, "");
         key = LLVMBuildSelect(e->b, below(e, x, zero), LLVMBuildNot(e->b, x, ""), above, "");
     } else if (r->is_signed) {
@@ -97,13 +115,15 @@ static LV place_of(Emit *e, const Sort *s, LV item)
 {
     if (s->wide)
         return LLVMBuildTrunc(e->b, item, e->type[SC_I64], "");
-    return LLVMBuildAnd(e->b, item, LLVMConstInt(s->item, (UINT64_C(1) << s->place_bits) - 1, 0), "");
+    return LLVMBuildAnd(e->b, item, LLVMConstInt(s->item, (UINT64_C(1) << s->place_bits) - 1, 0),
+                        "");
 }
 
 /* Where the element at `place` of a line lies in the input and its place in the output. */
 static LV element(Emit *e, const Sort *s, LV line, LV place)
 {
-    LV outer = LLVMBuildUDiv(e->b, line, s->inner, ""), rest = l_sub(e, line, l_mul(e, outer, s->inner));
+    LV outer = LLVMBuildUDiv(e->b, line, s->inner, ""),
+       rest = l_sub(e, line, l_mul(e, outer, s->inner));
     LV first = l_add(e, l_mul(e, l_mul(e, outer, s->n), s->inner), rest);
     return l_add(e, first, l_mul(e, place, s->inner));
 }
@@ -124,9 +144,11 @@ static LV room(Emit *e, const Sort *s, LV left, LV line)
 static LV search(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
 {
     LLVMTypeRef type = LLVMTypeOf(d);
-    LV one = LLVMConstInt(type, 1, 0), start[2] = {LLVMBuildSub(e->b, d, n_b, ""), l_min(e, d, n_a)}, low, high, next[2];
+    LV one = LLVMConstInt(type, 1, 0),
+       start[2] = {LLVMBuildSub(e->b, d, n_b, ""), l_min(e, d, n_a)}, low, high, next[2];
     start[0] = l_max(e, start[0], LLVMConstNull(type));
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"), body = l_block(e, ""), end = l_block(e, "");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"),
+                      body = l_block(e, ""), end = l_block(e, "");
     LLVMBuildBr(e->b, head);
     l_at(e, head);
     low = LLVMBuildPhi(e->b, type, "");
@@ -135,7 +157,8 @@ static LV search(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
     l_at(e, body);
     LV middle = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, low, high, ""), one, "");
     LV other = LLVMBuildSub(e->b, LLVMBuildSub(e->b, d, middle, ""), one, "");
-    LV first = LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, middle), item_at(e, s, b, other), "");
+    LV first =
+        LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, middle), item_at(e, s, b, other), "");
     next[0] = LLVMBuildSelect(e->b, first, LLVMBuildAdd(e->b, middle, one, ""), low, "");
     next[1] = LLVMBuildSelect(e->b, first, high, middle, "");
     LLVMBuildBr(e->b, head);
@@ -151,25 +174,32 @@ static LV probe(Emit *e, LV low, LV length, LV i)
     return l_add(e, low, LLVMBuildLShr(e->b, l_mul(e, length, i), l_i64(e, 5), ""));
 }
 
-/* The same by the 32 threads of a warp together, where each step waits for memory: they test 32 places at once. i64 */
+/* The same by the 32 threads of a warp together, where each step waits for memory: they test 32
+ * places at once. i64 */
 static LV search_by_warp(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
     LV start[2] = {l_max(e, l_sub(e, d, n_b), l_i64(e, 0)), l_min(e, d, n_a)}, low, high;
     LV lane = wide(e, LLVMBuildAnd(e->b, s->tid, c32(e, WARP - 1), ""));
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"), body = l_block(e, ""), end = l_block(e, "");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"),
+                      body = l_block(e, ""), end = l_block(e, "");
     LLVMBuildBr(e->b, head);
     l_at(e, head);
     low = LLVMBuildPhi(e->b, i64, "");
     high = LLVMBuildPhi(e->b, i64, "");
     LLVMBuildCondBr(e->b, below(e, low, high), body, end);
     l_at(e, body);
-    LV length = l_sub(e, high, low), at = probe(e, low, length, lane), other = l_sub(e, l_sub(e, d, at), l_i64(e, 1));
+    LV length = l_sub(e, high, low), at = probe(e, low, length, lane),
+       other = l_sub(e, l_sub(e, d, at), l_i64(e, 1));
     LV first = LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, at), item_at(e, s, b, other), "");
-    LV votes = l_intrinsic(e, "llvm.nvvm.vote.ballot.sync", NULL, 0, (LV[]){c32(e, -1), first}, 2), next[2];
-    LV n = wide(e, l_intrinsic(e, "llvm.ctpop", (LLVMTypeRef[]){s->i32}, 1, &votes, 1)), last = l_sub(e, n, l_i64(e, 1));
-    LV none = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, 0), ""), all = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, WARP), "");
-    next[0] = LLVMBuildSelect(e->b, none, low, l_add(e, probe(e, low, length, last), l_i64(e, 1)), "");
+    LV votes = l_intrinsic(e, "llvm.nvvm.vote.ballot.sync", NULL, 0, (LV[]){c32(e, -1), first}, 2),
+       next[2];
+    LV n = wide(e, l_intrinsic(e, "llvm.ctpop", (LLVMTypeRef[]){s->i32}, 1, &votes, 1)),
+       last = l_sub(e, n, l_i64(e, 1));
+    LV none = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, 0), ""),
+       all = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, WARP), "");
+    next[0] =
+        LLVMBuildSelect(e->b, none, low, l_add(e, probe(e, low, length, last), l_i64(e, 1)), "");
     next[1] = LLVMBuildSelect(e->b, all, high, probe(e, low, length, n), "");
     LLVMBuildBr(e->b, head);
     LLVMAddIncoming(low, (LV[]){start[0], next[0]}, (LLVMBasicBlockRef[]){before, body}, 2);
@@ -178,13 +208,15 @@ static LV search_by_warp(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV 
     return low;
 }
 
-/* This thread's items: d and the EACH - 1 after it of the merged runs [a, b) and [b, end) in shared memory. What is read past the end
- * of a run is not used. */
+/* This thread's items: d and the EACH - 1 after it of the merged runs [a, b) and [b, end) in shared
+ * memory. What is read past the end of a run is not used. */
 static void merge_own(Emit *e, const Sort *s, LV a, LV b, LV end, LV d)
 {
-    LV m = search(e, s, l_gep(e, s->item, s->shared, a), LLVMBuildSub(e->b, b, a, ""), l_gep(e, s->item, s->shared, b),
-                  LLVMBuildSub(e->b, end, b, ""), d);
-    LV at[2] = {LLVMBuildAdd(e->b, a, m, ""), LLVMBuildAdd(e->b, b, LLVMBuildSub(e->b, d, m, ""), "")}, x[2];
+    LV m = search(e, s, l_gep(e, s->item, s->shared, a), LLVMBuildSub(e->b, b, a, ""),
+                  l_gep(e, s->item, s->shared, b), LLVMBuildSub(e->b, end, b, ""), d);
+    LV at[2] = {LLVMBuildAdd(e->b, a, m, ""),
+                LLVMBuildAdd(e->b, b, LLVMBuildSub(e->b, d, m, ""), "")},
+       x[2];
     for (int i = 0; i < 2; i++)
         x[i] = item_at(e, s, s->shared, at[i]);
     for (int j = 0; j < EACH; j++) {
@@ -205,13 +237,17 @@ static void merge_own(Emit *e, const Sort *s, LV a, LV b, LV end, LV d)
 
 /* ---- shared memory ---- */
 
-static LV own_first(Emit *e, const Sort *s) { return LLVMBuildMul(e->b, s->tid, c32(e, EACH), ""); }
+static LV own_first(Emit *e, const Sort *s)
+{
+    return LLVMBuildMul(e->b, s->tid, c32(e, EACH), "");
+}
 
 static void take_own(Emit *e, const Sort *s)
 {
     barrier(e);
     for (int j = 0; j < EACH; j++)
-        l_store(e, item_at(e, s, s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), "")), s->own[j], s->bytes);
+        l_store(e, item_at(e, s, s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), "")),
+                s->own[j], s->bytes);
 }
 
 /* What is in shared memory has been used by all before, and all see what is there after. */
@@ -219,11 +255,13 @@ static void share_own(Emit *e, const Sort *s)
 {
     barrier(e);
     for (int j = 0; j < EACH; j++)
-        put_item(e, s, l_load(e, s->item, s->own[j], s->bytes), s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), ""));
+        put_item(e, s, l_load(e, s->item, s->own[j], s->bytes), s->shared,
+                 LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), ""));
     barrier(e);
 }
 
-/* Number u of the items that a thread moves between global and shared memory: neighbours move neighbours. i32 */
+/* Number u of the items that a thread moves between global and shared memory: neighbours move
+ * neighbours. i32 */
 static LV moved(Emit *e, const Sort *s, LV u)
 {
     return LLVMBuildAdd(e->b, s->tid, LLVMBuildMul(e->b, narrow(e, u), c32(e, THREADS), ""), "");
@@ -244,7 +282,9 @@ static void open_entry(Emit *e, Sort *s, const char *suffix, GridPhase **phase)
     s->tiles = l_ceil_div(e, s->n, l_i64(e, TILE));
     LLVMTypeRef i64 = e->type[SC_I64];
     LV no = LLVMConstInt(e->type[SC_I1], 0, 0);
-    s->rounds = l_sub(e, l_i64(e, 64), l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){l_sub(e, s->tiles, l_i64(e, 1)), no}, 2));
+    s->rounds =
+        l_sub(e, l_i64(e, 64),
+              l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){l_sub(e, s->tiles, l_i64(e, 1)), no}, 2));
     s->tid = narrow(e, cuda_special(e, "tid.x"));
     s->block = cuda_special(e, "ctaid.x");
     for (int j = 0; j < EACH; j++)
@@ -277,14 +317,16 @@ static LV tile_item(Emit *e, const Sort *s, LV at, LV *line, LV *place)
     return LLVMBuildAnd(e->b, below(e, *line, s->lines), below(e, *place, s->n), "");
 }
 
-/* The item that belongs to a place of a line: its own place where all rounds are done, else all of it for the next round, among
- * the items of this line `to`. */
+/* The item that belongs to a place of a line: its own place where all rounds are done, else all of
+ * it for the next round, among the items of this line `to`. */
 static void put_result(Emit *e, const Sort *s, LV done, LV item, LV to, LV line, LV place)
 {
-    LLVMBasicBlockRef last = l_block(e, "places"), more = l_block(e, "items"), join = l_block(e, "");
+    LLVMBasicBlockRef last = l_block(e, "places"), more = l_block(e, "items"),
+                      join = l_block(e, "");
     LLVMBuildCondBr(e->b, done, last, more);
     l_at(e, last);
-    l_store(e, place_of(e, s, item), l_gep(e, e->type[SC_I64], s->out, element(e, s, line, place)), 8);
+    l_store(e, place_of(e, s, item), l_gep(e, e->type[SC_I64], s->out, element(e, s, line, place)),
+            8);
     LLVMBuildBr(e->b, join);
     l_at(e, more);
     put_item(e, s, item, to, place);
@@ -300,7 +342,8 @@ static void load_tile(Emit *e, const Sort *s)
     LV at = moved(e, s, l.iv), there = tile_item(e, s, at, &line, &place);
     LV from = element(e, s, l_min(e, line, last), l_min(e, place, end));
     LV x = l_load(e, type, l_gep(e, type, s->in, from), s->rule.bytes);
-    put_item(e, s, LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, ""), s->shared, at);
+    put_item(e, s, LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, ""), s->shared,
+             at);
     loop_end(e, &l);
 }
 
@@ -324,11 +367,14 @@ static void merge_tile(Emit *e, const Sort *s)
 {
     Loop l = loop_begin(e, l_i64(e, 0), wide(e, s->owners), l_i64(e, 1), "double");
     share_own(e, s);
-    LV run = LLVMBuildShl(e->b, c32(e, 1), narrow(e, l.iv), ""), pair = LLVMBuildShl(e->b, run, c32(e, 1), "");
+    LV run = LLVMBuildShl(e->b, c32(e, 1), narrow(e, l.iv), ""),
+       pair = LLVMBuildShl(e->b, run, c32(e, 1), "");
     LV first = LLVMBuildAnd(e->b, s->tid, LLVMBuildNeg(e->b, pair, ""), "");
-    LV length = LLVMBuildMul(e->b, run, c32(e, EACH), ""), a = LLVMBuildMul(e->b, first, c32(e, EACH), "");
+    LV length = LLVMBuildMul(e->b, run, c32(e, EACH), ""),
+       a = LLVMBuildMul(e->b, first, c32(e, EACH), "");
     LV b = LLVMBuildAdd(e->b, a, length, "");
-    merge_own(e, s, a, b, LLVMBuildAdd(e->b, b, length, ""), LLVMBuildSub(e->b, own_first(e, s), a, ""));
+    merge_own(e, s, a, b, LLVMBuildAdd(e->b, b, length, ""),
+              LLVMBuildSub(e->b, own_first(e, s), a, ""));
     loop_end(e, &l);
 }
 
@@ -362,14 +408,17 @@ static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
 {
     LV run = LLVMBuildShl(e->b, l_i64(e, TILE), l_sub(e, round, l_i64(e, 1)), "");
     LV tile = LLVMBuildUDiv(e->b, s->from, l_i64(e, TILE), "");
-    LV a = l_mul(e, LLVMBuildShl(e->b, LLVMBuildLShr(e->b, tile, round, ""), round, ""), l_i64(e, TILE));
+    LV a = l_mul(e, LLVMBuildShl(e->b, LLVMBuildLShr(e->b, tile, round, ""), round, ""),
+                 l_i64(e, TILE));
     LV b = l_min(e, l_add(e, a, run), s->n), end = l_min(e, l_add(e, b, run), s->n);
     LV n_a = l_sub(e, b, a), n_b = l_sub(e, end, b), d = l_sub(e, s->from, a);
     LV to = l_min(e, l_add(e, d, l_i64(e, TILE)), l_add(e, n_a, n_b));
     LV ends = cuda_shared(e, 16, "ends"), m[2];
     If searcher = if_begin(e, below(e, s->tid, c32(e, 2 * WARP)), "ends");
-    LV second = LLVMBuildLShr(e->b, s->tid, c32(e, 5), ""), own = LLVMBuildSelect(e->b, below(e, s->tid, c32(e, WARP)), d, to, "");
-    own = search_by_warp(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b, own);
+    LV second = LLVMBuildLShr(e->b, s->tid, c32(e, 5), ""),
+       own = LLVMBuildSelect(e->b, below(e, s->tid, c32(e, WARP)), d, to, "");
+    own = search_by_warp(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b,
+                         own);
     LV lane = LLVMBuildAnd(e->b, s->tid, c32(e, WARP - 1), "");
     If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane, c32(e, 0), ""), "end");
     l_store(e, own, l_gep(e, e->type[SC_I64], ends, second), 8);
@@ -378,7 +427,8 @@ static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
     barrier(e);
     for (int i = 0; i < 2; i++)
         m[i] = l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], ends, l_i64(e, i)), 8);
-    return (Parts){l_add(e, a, m[0]), l_add(e, b, l_sub(e, d, m[0])), l_sub(e, m[1], m[0]), l_sub(e, to, d)};
+    return (Parts){l_add(e, a, m[0]), l_add(e, b, l_sub(e, d, m[0])), l_sub(e, m[1], m[0]),
+                   l_sub(e, to, d)};
 }
 
 /* Both parts, one after the other, to shared memory. */
@@ -387,7 +437,8 @@ static void load_parts(Emit *e, const Sort *s, const Parts *p, LV source)
     LV item[EACH];
     for (int u = 0; u < EACH; u++) {
         LV at = wide(e, moved(e, s, l_i64(e, u))), there = below(e, at, p->n);
-        LV from = LLVMBuildSelect(e->b, below(e, at, p->n_a), l_add(e, p->a, at), l_add(e, p->b, l_sub(e, at, p->n_a)), "");
+        LV from = LLVMBuildSelect(e->b, below(e, at, p->n_a), l_add(e, p->a, at),
+                                  l_add(e, p->b, l_sub(e, at, p->n_a)), "");
         LV x = item_at(e, s, source, LLVMBuildSelect(e->b, there, from, l_i64(e, 0), ""));
         item[u] = LLVMBuildSelect(e->b, there, x, s->most, "");
     }
@@ -399,7 +450,8 @@ static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
 {
     open_entry(e, s, "_merge", phase);
     open_tile(e, s);
-    LV round = l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], e->block, l_i64(e, e->k->args.n)), 8);
+    LV round =
+        l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], e->block, l_i64(e, e->k->args.n)), 8);
     LV left = l_sub(e, s->rounds, round), source = room(e, s, l_add(e, left, l_i64(e, 1)), s->line);
     Parts p = find_parts(e, s, round, source);
     load_parts(e, s, &p, source);
@@ -408,7 +460,8 @@ static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
     share_own(e, s);
     LV to = room(e, s, left, s->line), done = LLVMBuildICmp(e->b, LLVMIntEQ, left, l_i64(e, 0), "");
     for (int u = 0; u < EACH; u++) {
-        LV at = moved(e, s, l_i64(e, u)), place = l_add(e, s->from, wide(e, at)), item = item_at(e, s, s->shared, at);
+        LV at = moved(e, s, l_i64(e, u)), place = l_add(e, s->from, wide(e, at)),
+           item = item_at(e, s, s->shared, at);
         If there = if_begin(e, below(e, wide(e, at), p.n), "there");
         put_result(e, s, done, item, to, s->line, place);
         if_end(e, &there);
@@ -442,16 +495,19 @@ void emit_sort_cuda(Emit *e)
     GridPlan *p = e->grid;
     p->numbered = true;
     uint16_t n = grid_arg(p, 3), lines = grid_op(p, GRID_MUL, grid_arg(p, 2), grid_arg(p, 4));
-    uint16_t all = grid_op(p, GRID_MUL, lines, n), tile = grid_const(p, TILE), threads = grid_const(p, 1);
-    uint16_t tiles = grid_op(p, GRID_MUL, lines, grid_op(p, GRID_CEIL_DIV, n, tile)); /* a part of a line each */
-    for (int k = 0; k < STEPS; k++) {                                                 /* that own the items of a line */
+    uint16_t all = grid_op(p, GRID_MUL, lines, n), tile = grid_const(p, TILE),
+             threads = grid_const(p, 1);
+    uint16_t tiles =
+        grid_op(p, GRID_MUL, lines, grid_op(p, GRID_CEIL_DIV, n, tile)); /* a part of a line each */
+    for (int k = 0; k < STEPS; k++) { /* that own the items of a line */
         uint16_t more = grid_op(p, GRID_CEIL_DIV, n, grid_const(p, EACH << k));
         threads = grid_op(p, GRID_MUL, threads, grid_op(p, GRID_MIN, more, grid_const(p, 2)));
     }
     GridPhase *phase;
     emit_tiles(e, &s, &phase);
     phase->points = all;
-    phase->blocks = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, tiles, threads), grid_const(p, THREADS));
+    phase->blocks =
+        grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, tiles, threads), grid_const(p, THREADS));
     emit_rounds(e, &s, &phase);
     const GridPhase round = *phase;
     for (int r = 1; r <= ROUNDS; r++) {
@@ -461,5 +517,6 @@ void emit_sort_cuda(Emit *e)
         phase->blocks = grid_op(p, GRID_MUL, tiles, longer(e, n, (int64_t)TILE << (r - 1)));
     }
     uint16_t bytes = grid_op(p, GRID_MUL, all, grid_const(p, s.wide ? 2 * s.bytes : s.bytes));
-    p->scratch = grid_op(p, GRID_MUL, longer(e, n, TILE), grid_op(p, GRID_ADD, bytes, grid_const(p, GRID_COUNTER_BYTES)));
+    p->scratch = grid_op(p, GRID_MUL, longer(e, n, TILE),
+                         grid_op(p, GRID_ADD, bytes, grid_const(p, GRID_COUNTER_BYTES)));
 }

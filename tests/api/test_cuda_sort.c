@@ -1,6 +1,6 @@
 /*
- * Sorting on a CUDA device (the software driver): the interpreter's order, element for element, whatever the dtype and the
- * length of the lines; queued like every other kernel.
+ * Sorting on a CUDA device (the software driver): the interpreter's order, element for element,
+ * whatever the dtype and the length of the lines; queued like every other kernel.
  */
 #include "on_cuda.h"
 
@@ -27,7 +27,8 @@ static uint64_t next_random(void)
     return state;
 }
 
-/* Random bits, or few values that come often: small numbers, zeros, infinities and NaNs of both signs. */
+/* Random bits, or few values that come often: small numbers, zeros, infinities and NaNs of both
+ * signs. */
 static uint64_t some_bits(kiln_dtype dtype, bool ties)
 {
     static const struct {
@@ -44,7 +45,8 @@ static uint64_t some_bits(kiln_dtype dtype, bool ties)
         return bits;
     if (!real)
         return bits % 5 - 2;
-    const uint64_t values[] = {0, of[dtype].one, of[dtype].infinity, of[dtype].infinity + 1 + (bits >> 20) % 100, 1};
+    const uint64_t values[] = {0, of[dtype].one, of[dtype].infinity,
+                               of[dtype].infinity + 1 + (bits >> 20) % 100, 1};
     return values[bits % 5] | sign;
 }
 
@@ -60,17 +62,21 @@ static const void *some_data(kiln_dtype dtype, size_t n, bool ties)
     return room;
 }
 
-static bool computed; /* the operand is computed by a kernel, whose program is made for its sizes first */
+static bool
+    computed; /* the operand is computed by a kernel, whose program is made for its sizes first */
 
-static void read_order(const void *data, kiln_dtype dtype, kiln_shape shape, bool descending, int64_t *to)
+static void read_order(const void *data, kiln_dtype dtype, kiln_shape shape, bool descending,
+                       int64_t *to)
 {
     kiln_tensor *x = kiln_from(dtype, shape, data), *order;
     order = kiln_argsort(computed ? kiln_flip(x, KILN_AXES(0)) : x, 1, descending);
-    cr_assert(kiln_read(order, KILN_I64, to, sizeof *to * (size_t)kiln_numel(order)) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(kiln_read(order, KILN_I64, to, sizeof *to * (size_t)kiln_numel(order)) == KILN_OK,
+              "%s", kiln_error_message());
 }
 
 /* Along the middle axis. */
-static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inner, bool descending, bool ties)
+static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inner, bool descending,
+                         bool ties)
 {
     static int64_t got[MOST + 1], want[MOST + 1];
     size_t total = (size_t)(outer * n * inner);
@@ -82,8 +88,9 @@ static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inn
     read_order(data, dtype, shape, descending, want);
     set_option("mode", "jit");
     for (size_t i = 0; i < total; i++)
-        cr_assert_eq(got[i], want[i], "%s, %d x %d x %d, descending %d: [%zu] is %d, not %d", kiln_dtype_name(dtype), (int)outer,
-                     (int)n, (int)inner, descending, i, (int)got[i], (int)want[i]);
+        cr_assert_eq(got[i], want[i], "%s, %d x %d x %d, descending %d: [%zu] is %d, not %d",
+                     kiln_dtype_name(dtype), (int)outer, (int)n, (int)inner, descending, i,
+                     (int)got[i], (int)want[i]);
     kiln_scope_end(scope);
 }
 
@@ -95,7 +102,8 @@ static void expect_clean(void)
     cr_assert_eq(counted().violations, 0);
 }
 
-/* One tile, the smallest that are more, and an odd number of them: three rounds, where the last tile waits for its turn. */
+/* One tile, the smallest that are more, and an odd number of them: three rounds, where the last
+ * tile waits for its turn. */
 Test(cuda_sort, every_dtype)
 {
     if (!use_cuda())
@@ -104,7 +112,8 @@ Test(cuda_sort, every_dtype)
     int number = 0;
     for (int dtype = 0; dtype <= KILN_F64; dtype++)
         for (int i = 0; i < 5; i++, number++)
-            expect_order((kiln_dtype)dtype, i < 3 ? 3 : 1, lengths[i], i < 3 ? 5 : 1 + number % 2, number & 1, number % 3 == 0);
+            expect_order((kiln_dtype)dtype, i < 3 ? 3 : 1, lengths[i], i < 3 ? 5 : 1 + number % 2,
+                         number & 1, number % 3 == 0);
     expect_clean();
 }
 
@@ -113,7 +122,8 @@ Test(cuda_sort, every_length)
 {
     if (!use_cuda())
         return;
-    static const int64_t lengths[] = {71, 72, 73, 143, 145, 1151, 1152, 1153, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1};
+    static const int64_t lengths[] = {71,   72,       73,   143,      145,      1151,        1152,
+                                      1153, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1};
     for (int64_t n = 0; n < 34; n++)
         expect_order(KILN_F32, 7, n, 1 + n % 3, n & 1, n % 5 == 0);
     expect_order(KILN_F32, 600, 9, 1, false, false);
@@ -125,7 +135,8 @@ Test(cuda_sort, every_length)
     expect_clean();
 }
 
-/* Sizes are arguments: one program for all of them. And the most general one of another graph, where places have 64 bits. */
+/* Sizes are arguments: one program for all of them. And the most general one of another graph,
+ * where places have 64 bits. */
 Test(cuda_sort, one_program_for_all_sizes)
 {
     if (!use_cuda())
@@ -141,7 +152,8 @@ Test(cuda_sort, one_program_for_all_sizes)
             for (int i = 0; i < 9; i++)
                 expect_order(dtypes[d], 2 + i % 2, lengths[i], 2 + (i & 1), general, i == 3);
         kiln_get_stats(&after);
-        cr_assert_eq(after.compiles - before.compiles, 3 + 3 * general, "%d programs", (int)(after.compiles - before.compiles));
+        cr_assert_eq(after.compiles - before.compiles, 3 + 3 * general, "%d programs",
+                     (int)(after.compiles - before.compiles));
     }
     expect_clean();
 }
@@ -157,10 +169,14 @@ Test(cuda_sort, sorted_values_and_the_greatest)
     for (int mode = 0; mode < 2; mode++) {
         set_option("mode", mode ? "interp" : "jit");
         kiln_tensor *values, *where, *in = kiln_neg(kiln_from(KILN_F32, KILN_SHAPE(N), x));
-        cr_assert(kiln_read(kiln_sort(in, 0, false), KILN_F32, sorted[mode], sizeof *sorted) == KILN_OK, "%s", kiln_error_message());
-        cr_assert(kiln_topk(in, K, 0, true, &values, &where) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_read(kiln_sort(in, 0, false), KILN_F32, sorted[mode], sizeof *sorted) ==
+                      KILN_OK,
+                  "%s", kiln_error_message());
+        cr_assert(kiln_topk(in, K, 0, true, &values, &where) == KILN_OK, "%s",
+                  kiln_error_message());
         kiln_tensor *sum = kiln_add(values, kiln_cast(where, KILN_F32));
-        cr_assert(kiln_read(sum, KILN_F32, top[mode], sizeof *top) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_read(sum, KILN_F32, top[mode], sizeof *top) == KILN_OK, "%s",
+                  kiln_error_message());
     }
     cr_assert_arr_eq(sorted[0], sorted[1], sizeof *sorted);
     cr_assert_arr_eq(top[0], top[1], sizeof *top);
@@ -177,7 +193,8 @@ Test(cuda_sort, is_queued)
     } of[] = {{10, 1}, {TILE + 1, 2}, {5 * TILE, 4}};
     set_option("cuda_graphs", "off");
     for (int i = 0; i < 3; i++) {
-        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(of[i].n), some_data(KILN_F32, (size_t)of[i].n, false));
+        kiln_tensor *x =
+            kiln_from(KILN_F32, KILN_SHAPE(of[i].n), some_data(KILN_F32, (size_t)of[i].n, false));
         cr_assert(kiln_eval(kiln_argsort(x, 0, false)) == KILN_OK, "%s", kiln_error_message());
         cr_assert(kiln_wait(x) == KILN_OK, "%s", kiln_error_message());
         test_cuda_counters before = counted();
@@ -185,11 +202,13 @@ Test(cuda_sort, is_queued)
         cr_assert(kiln_eval(order) == KILN_OK, "%s", kiln_error_message());
         cr_assert_eq(counted().synchronizations, before.synchronizations);
         cr_assert(kiln_wait(order) == KILN_OK, "%s", kiln_error_message());
-        cr_assert_eq(counted().launches, before.launches + (uint64_t)of[i].launches, "%d launches", (int)(counted().launches - before.launches));
+        cr_assert_eq(counted().launches, before.launches + (uint64_t)of[i].launches, "%d launches",
+                     (int)(counted().launches - before.launches));
     }
 }
 
-/* Rounds need memory of their own: where there is none, a status says so, and what fits still runs. */
+/* Rounds need memory of their own: where there is none, a status says so, and what fits still runs.
+ */
 Test(cuda_sort, out_of_memory)
 {
     if (!use_cuda())
@@ -197,14 +216,17 @@ Test(cuda_sort, out_of_memory)
     enum { N = 1 << 16 };
     kiln_tensor *x = kiln_full(KILN_F64, KILN_SHAPE(N), 1.0);
     cr_assert(kiln_wait(x) == KILN_OK, "%s", kiln_error_message());
-    DRIVER(test_cuda_limit_memory)(N * 8 * 3); /* the input, the order, and half of what the rounds need */
-    cr_assert_eq(kiln_wait(kiln_argsort(x, 0, false)), KILN_OUT_OF_MEMORY, "%s", kiln_error_message());
+    DRIVER(test_cuda_limit_memory)
+    (N * 8 * 3); /* the input, the order, and half of what the rounds need */
+    cr_assert_eq(kiln_wait(kiln_argsort(x, 0, false)), KILN_OUT_OF_MEMORY, "%s",
+                 kiln_error_message());
     kiln_clear_error();
     DRIVER(test_cuda_limit_memory)(0);
     expect_order(KILN_F64, 1, 2 * TILE, 1, false, true);
 }
 
-/* Whatever call to the driver fails, the order is right or there is a status, and the next one is right. */
+/* Whatever call to the driver fails, the order is right or there is a status, and the next one is
+ * right. */
 Test(cuda_sort, any_call_may_fail)
 {
     if (!use_cuda())
@@ -219,7 +241,8 @@ Test(cuda_sort, any_call_may_fail)
     cr_assert_arr_eq(got, want, sizeof want);
     int failed = 0;
     for (int n = 1; n < 1000; n++) {
-        static const int codes[] = {2 /* out of memory */, 400 /* invalid handle */, 999 /* unknown */};
+        static const int codes[] = {2 /* out of memory */, 400 /* invalid handle */,
+                                    999 /* unknown */};
         uint64_t before = counted().calls;
         DRIVER(test_cuda_fail)(n, codes[n % 3], 0);
         kiln_scope *scope = kiln_scope_begin();

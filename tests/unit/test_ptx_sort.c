@@ -1,6 +1,6 @@
 /*
- * Sorts for CUDA: the kernel that planning makes of an argsort, how many launches it is, what ptxas makes of it. That the order is
- * right: tests/api/test_cuda_sort.c.
+ * Sorts for CUDA: the kernel that planning makes of an argsort, how many launches it is, what ptxas
+ * makes of it. That the order is right: tests/api/test_cuda_sort.c.
  */
 #include "guards/guards.h"
 #include "jit/plan.h"
@@ -17,22 +17,29 @@ static void open_graphs(void)
         abort();
 }
 
-static void close_graphs(void) { arena_free(&graphs); }
+static void close_graphs(void)
+{
+    arena_free(&graphs);
+}
 
 TestSuite(ptx_sort, .init = open_graphs, .fini = close_graphs);
 
 enum { TILE = 2304, OUTER = 2, LINE, INNER, SCRATCH };
 
-/* The one kernel of argsort(f32[4, n, 2]) along its middle axis, say, and its guards; `vary`: n is an argument, `general`: any n. */
-static Kernel *sort_kernel(DType dtype, int64_t n, bool descending, bool vary, bool general, GuardSet *guards)
+/* The one kernel of argsort(f32[4, n, 2]) along its middle axis, say, and its guards; `vary`: n is
+ * an argument, `general`: any n. */
+static Kernel *sort_kernel(DType dtype, int64_t n, bool descending, bool vary, bool general,
+                           GuardSet *guards)
 {
     char text[256];
-    snprintf(text, sizeof text, "graph g(%%0: %s[4,%lld,2]) {\n  %%1 = argsort %%0 axis(1)%s\n  return %%1\n}\n", dtype_name(dtype),
-             (long long)n, descending ? " descending" : "");
+    snprintf(text, sizeof text,
+             "graph g(%%0: %s[4,%lld,2]) {\n  %%1 = argsort %%0 axis(1)%s\n  return %%1\n}\n",
+             dtype_name(dtype), (long long)n, descending ? " descending" : "");
     Graph *g = NULL;
     cr_assert_eq(graph_parse(text, &graphs, &g), ST_OK, "%s", fail_message());
     GuardPolicy policy = {.int_varies = ARENA_ARRAY(&graphs, bool, g->ints.n + 1),
-                          .scalar_varies = ARENA_ARRAY(&graphs, bool, g->scalars.n + 1), .general = general};
+                          .scalar_varies = ARENA_ARRAY(&graphs, bool, g->scalars.n + 1),
+                          .general = general};
     guard_policy_close(&policy, g, vary);
     GuardBuilder *b = guard_builder_new(g, &policy);
     JitOptions options;
@@ -76,7 +83,8 @@ Test(ptx_sort, one_kernel_whatever_the_size)
     guards_free(&guards);
 }
 
-/* Places of 32 bits beside keys of 32 where a guard says so; 64 for longer lines, and where no guard may be. */
+/* Places of 32 bits beside keys of 32 where a guard says so; 64 for longer lines, and where no
+ * guard may be. */
 Test(ptx_sort, width_of_a_place)
 {
     static const struct {
@@ -86,9 +94,14 @@ Test(ptx_sort, width_of_a_place)
         uint64_t bits;
         uint32_t guards;
     } of[] = {
-        {DT_F32, 100, false, false, 32, 1}, {DT_F32, 100, true, false, 32, 1},  {DT_I32, 100, true, true, 64, 0},
-        {DT_U32, INT64_C(1) << 33, false, false, 64, 0}, {DT_U32, INT64_C(1) << 33, true, false, 64, 0},
-        {DT_U8, 100, true, true, 32, 0},    {DT_BF16, 100, true, false, 32, 0}, {DT_F64, 100, false, false, 64, 0},
+        {DT_F32, 100, false, false, 32, 1},
+        {DT_F32, 100, true, false, 32, 1},
+        {DT_I32, 100, true, true, 64, 0},
+        {DT_U32, INT64_C(1) << 33, false, false, 64, 0},
+        {DT_U32, INT64_C(1) << 33, true, false, 64, 0},
+        {DT_U8, 100, true, true, 32, 0},
+        {DT_BF16, 100, true, false, 32, 0},
+        {DT_F64, 100, false, false, 64, 0},
     };
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         GuardSet guards;
@@ -105,9 +118,13 @@ Test(ptx_sort, launches_follow_the_length)
     static const struct {
         int64_t outer, n, inner, blocks, rounds;
     } of[] = {
-        {1, 0, 1, 0, 0},        {0, 7, 1, 0, 0},     {1, 1, 1, 1, 0},        {1, TILE, 1, 1, 0},        {300, 9, 1, 2, 0},
-        {256, 9, 1, 1, 0},      {1, 10, 129, 2, 0},  {2, 1153, 2, 4, 0},     {2, 1152, 2, 2, 0},        {1, TILE + 1, 1, 2, 1},
-        {2, 2 * TILE, 3, 12, 1}, {1, 5 * TILE, 1, 5, 3}, {1, 4 * TILE, 1, 4, 2}, {1, (INT64_C(1) << 30) * TILE, 1, INT64_C(1) << 30, 30},
+        {1, 0, 1, 0, 0},         {0, 7, 1, 0, 0},
+        {1, 1, 1, 1, 0},         {1, TILE, 1, 1, 0},
+        {300, 9, 1, 2, 0},       {256, 9, 1, 1, 0},
+        {1, 10, 129, 2, 0},      {2, 1153, 2, 4, 0},
+        {2, 1152, 2, 2, 0},      {1, TILE + 1, 1, 2, 1},
+        {2, 2 * TILE, 3, 12, 1}, {1, 5 * TILE, 1, 5, 3},
+        {1, 4 * TILE, 1, 4, 2},  {1, (INT64_C(1) << 30) * TILE, 1, INT64_C(1) << 30, 30},
     };
     GuardSet guards;
     for (int wide = 0; wide < 2; wide++) {
@@ -115,15 +132,19 @@ Test(ptx_sort, launches_follow_the_length)
         EmittedPtx p = emit_ptx(k, &ptx_targets[0], MATH_STRICT, "sort");
         cr_assert(p.grid.numbered && !p.grid.by_pointer);
         for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-            void *args[SCRATCH + 1] = {[OUTER] = (void *)(intptr_t)of[i].outer, [LINE] = (void *)(intptr_t)of[i].n,
+            void *args[SCRATCH + 1] = {[OUTER] = (void *)(intptr_t)of[i].outer,
+                                       [LINE] = (void *)(intptr_t)of[i].n,
                                        [INNER] = (void *)(intptr_t)of[i].inner};
             for (uint32_t phase = 0; phase < p.grid.n_phases; phase++) {
                 int64_t blocks = grid_launch(&p.grid, phase, args, 4).blocks;
                 bool runs = phase == 0 || phase <= of[i].rounds;
-                cr_expect(runs ? blocks == of[i].blocks : blocks <= 0, "row %zu, launch %u: %lld blocks", i, phase, (long long)blocks);
+                cr_expect(runs ? blocks == of[i].blocks : blocks <= 0,
+                          "row %zu, launch %u: %lld blocks", i, phase, (long long)blocks);
             }
-            int64_t bytes = grid_scratch(&p.grid, args, 4), items = of[i].outer * of[i].n * of[i].inner * (wide ? 32 : 8);
-            cr_expect(of[i].rounds ? bytes == items + GRID_COUNTER_BYTES : bytes <= 0, "row %zu: %lld bytes", i, (long long)bytes);
+            int64_t bytes = grid_scratch(&p.grid, args, 4),
+                    items = of[i].outer * of[i].n * of[i].inner * (wide ? 32 : 8);
+            cr_expect(of[i].rounds ? bytes == items + GRID_COUNTER_BYTES : bytes <= 0,
+                      "row %zu: %lld bytes", i, (long long)bytes);
         }
         free_ptx(&p);
         guards_free(&guards);
@@ -142,7 +163,8 @@ Test(ptx_sort, nothing_spills)
                 Kernel *k = sort_kernel(dtypes[i], 100, i & 1, true, general, &guards);
                 EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, "sort");
                 Assembled a = assemble(p.ptx, &ptx_targets[t], "sort");
-                cr_expect(a.spills == 0 && a.stack == 0 && a.registers <= 128, "%s, general %d: %d registers, %d bytes spilled, stack %d",
+                cr_expect(a.spills == 0 && a.stack == 0 && a.registers <= 128,
+                          "%s, general %d: %d registers, %d bytes spilled, stack %d",
                           dtype_name(dtypes[i]), general, a.registers, a.spills, a.stack);
                 free_ptx(&p);
                 guards_free(&guards);

@@ -227,7 +227,7 @@ static inline bool has_buffer(const Fuser *f, Ref n)
 }
 
 /* ---- schedule.c, index_width.c, buffers.c ---- */
-void schedule_kernel(Kernel *k, const CudaTarget *target);
+void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast);
 void choose_index_width(Graph *g, Plan *plan); /* for CUDA; guards what it relies on */
 void plan_buffers(Fuser *f);
 

@@ -192,7 +192,7 @@ PlanStep build_finish(Build *b, const char *prefix)
     copy_insts(&x, &map, live, value, true);
     step.kernel = x.to;
     step.what = kernel_name(f->g->arena, x.to, prefix);
-    schedule_kernel(x.to, &f->options->target);
+    schedule_kernel(x.to, &f->options->target, options_math(f->options) == MATH_FAST);
     if (x.to->split) {
         VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});
         VEC_PUSH(f->g->arena, step.args, (PlanArg){.kind = BIND_SHARED, .size = DIM_NONE});

@@ -43,6 +43,17 @@ int64_t cuda_room(const CudaTarget *t)
 
 int64_t cuda_busy(const CudaTarget *t) { return cuda_room(t) / 4; }
 
+static int64_t whole(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+int64_t cuda_part(int64_t points, int64_t k)
+{
+    int64_t wanted = whole(CUDA_FULL_POINTS, points > 0 ? points : 1), most = whole(k, CUDA_LEAST_PART);
+    int64_t n = wanted < most ? wanted : most;
+    n = n > CUDA_MOST_PARTS ? CUDA_MOST_PARTS : n > 1 ? n : 1;
+    int64_t units = whole(whole(k, n), CUDA_PART_UNIT);
+    return (units > 1 ? units : 1) * CUDA_PART_UNIT;
+}
+
 Status cuda_target(int major, int minor, int driver, CudaTarget *out)
 {
     int cc = major * 10 + minor, cuda = driver / 1000, point = driver % 1000 / 10, ptx = 0;

@@ -40,6 +40,12 @@ bool cuda_target_known(const CudaTarget *t);
 int64_t cuda_multiprocessors(const CudaTarget *t);
 int64_t cuda_room(const CudaTarget *t); /* threads that the whole device holds at once */
 int64_t cuda_busy(const CudaTarget *t); /* threads that keep its memory busy with a few accesses each: a quarter of them */
+/*
+ * Fast mode cuts the sums over k of a matrix product of few results into parts: how much of k one has, a multiple of
+ * CUDA_PART_UNIT. A function of the length and of the number of results alone (see jit/llvm/cuda_parts.c).
+ */
+enum { CUDA_FULL_POINTS = 1 << 19, CUDA_LEAST_PART = 256, CUDA_MOST_PARTS = 16, CUDA_PART_UNIT = 64 };
+int64_t cuda_part(int64_t points, int64_t k);
 
 typedef enum GridOp { GRID_CONST, GRID_ARG, GRID_SMS, GRID_ADD, GRID_MUL, GRID_CEIL_DIV, GRID_MIN, GRID_MAX } GridOp;
 

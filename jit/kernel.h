@@ -123,7 +123,8 @@ typedef struct Kernel {
     /* Schedule (jit/schedule.c). Never changes a result, only speed; chosen from hints. */
     uint32_t vec_axis;   /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
     bool split;          /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
-                            a phase of its own with partial results in ARG_SCRATCH */
+                            a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
+                            may be cut (jit/llvm/cuda_parts.c) */
     uint8_t index_bits;  /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
     double cost;         /* rough nanoseconds per (x, r) point, for the grain of parallel work */
 

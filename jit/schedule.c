@@ -165,7 +165,24 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
     return cost;
 }
 
-void schedule_kernel(Kernel *k, const CudaTarget *target)
+/* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda_parts.c). */
+static bool cuts_contraction(const Kernel *k, const CudaTarget *target, bool fast)
+{
+    int64_t points = 1, size, length = 0;
+    if (!target->sm || !fast)
+        return false;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        if (!kidx_is_const(k, k->axes.at[a].size, &size))
+            return true;
+        if (k->axes.at[a].kind == AXIS_R)
+            length = size;
+        else
+            points = size && points > CUDA_FULL_POINTS / size ? CUDA_FULL_POINTS : points * size;
+    }
+    return cuda_part(points, length) < length;
+}
+
+void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast)
 {
     uint32_t r_mask = 0;
     for (uint32_t a = 0; a < k->axes.n; a++)
@@ -174,6 +191,8 @@ void schedule_kernel(Kernel *k, const CudaTarget *target)
     choose_lanes(k, r_mask);
     if (r_mask) {
         choose_split(k, r_mask, room_of(target));
+        if (k->form == FORM_CONTRACT)
+            k->split = cuts_contraction(k, target, fast);
         choose_saved(k, r_mask);
     }
     k->cost = point_cost(k, r_mask);

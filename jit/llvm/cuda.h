@@ -89,6 +89,9 @@ void chain_close(Emit *e, uint32_t stage);          /* becomes the total */
 /* Accumulators of all threads of a group become the total, which all of them know. By all threads of the block together. */
 void cross(Emit *e, const Threads *w, uint32_t stage);
 LV barrier(Emit *e);
+/* i1, the same for all threads of the block, each of which calls it: has the last of `tasks` arrived at this counter of
+ * ARG_SCRATCH, with all that they wrote? Leaves the counter zero then. `shared`: room for 4 bytes that nobody needs. */
+LV last_to_arrive(Emit *e, LV tid, LV shared, LV counter, LV tasks);
 
 /* The walks. */
 void emit_each(Emit *e);

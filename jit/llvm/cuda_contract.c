@@ -82,6 +82,8 @@ bool cuda_steps_along_k(const Emit *e, VRef v)
 void emit_contract_cuda(Emit *e)
 {
     Product p = {0};
+    if (e->k->split)
+        e->grid->scratch = grid_const(e->grid, GRID_COUNTER_BYTES);
     find_product(e, &p);
     if (plan_mma(e, &p) || plan_fma(e, &p)) {
         emit_tiles(e, &p);

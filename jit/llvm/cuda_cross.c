@@ -286,3 +286,32 @@ void cross(Emit *e, const Threads *w, uint32_t stage)
         part_store_at(e, r, p, r->total, r->total_at);
     }
 }
+
+/* ---- between blocks ---- */
+
+static void fence(Emit *e) { l_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); }
+
+/* What the block's threads wrote is published by the first one (barrier, fence, count), and what others published is taken
+ * over by it (count, fence, barrier). */
+LV last_to_arrive(Emit *e, LV tid, LV shared, LV counter, LV tasks)
+{
+    LLVMTypeRef i32t = e->type[SC_I32];
+    barrier(e);
+    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, tid, l_i64(e, 0), ""), "arrive");
+    fence(e);
+    LV at = l_gep(e, i32t, argument(e, e->shared_arg), counter);
+    LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0),
+                                   LLVMAtomicOrderingMonotonic, 0);
+    fence(e);
+    LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""),
+                            l_sub(e, tasks, l_i64(e, 1)), "");
+    If reset = if_begin(e, last, "reset");
+    l_store(e, LLVMConstNull(i32t), at, 4);
+    if_end(e, &reset);
+    l_store(e, LLVMBuildZExt(e->b, last, i32t, ""), shared, 4);
+    if_end(e, &i);
+    barrier(e);
+    LV yes = LLVMBuildICmp(e->b, LLVMIntNE, l_load(e, i32t, shared, 4), LLVMConstNull(i32t), "");
+    barrier(e);
+    return yes;
+}

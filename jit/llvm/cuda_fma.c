@@ -53,7 +53,8 @@ static double step_cost(const Emit *e, const Product *p, const Shape *t)
     }
     for (int s = 0; s < 2; s++)
         bytes += (double)(at_most(side_of(t, s), axis_hint(e, p->axis[s])) * element_bytes(p));
-    double sms = (double)cuda_multiprocessors(e->cuda), waves = (double)(int64_t)((tiles + sms - 1) / sms);
+    double sms = (double)cuda_multiprocessors(e->cuda), parts = (double)parts_hint(e);
+    double waves = (double)(int64_t)((tiles * parts + sms - 1) / sms) / parts;
     double multiply = TILE_THREADS * m * n / FMA_A_CLOCK * (double)element_bytes(p) / 4, read = TILE_WARPS / 4. * (m + n);
     double fetch = bytes / BYTES_A_CLOCK;
     return waves * (multiply + read > fetch ? multiply + read : fetch);

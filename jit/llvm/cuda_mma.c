@@ -73,7 +73,7 @@ static bool fits(const Emit *e, const Product *p)
 
 static const Shape *choose_shape(const Emit *e, const Product *p)
 {
-    int64_t rows = axis_hint(e, p->axis[ROWS]), columns = axis_hint(e, p->axis[COLUMNS]), tiles = 1;
+    int64_t rows = axis_hint(e, p->axis[ROWS]), columns = axis_hint(e, p->axis[COLUMNS]), tiles = parts_hint(e);
     for (uint32_t a = 0; a < e->n_x; a++) {
         int64_t n = e->k->axes.at[a].hint,
                 of = (int)a == p->axis[ROWS] || (int)a == p->axis[COLUMNS] ? 128 : 1;

@@ -417,34 +417,6 @@ static void store_block(Emit *e, const Walk *w, uint32_t stage, LV block)
         if_end(e, &i);
 }
 
-static void fence(Emit *e) { l_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); }
-
-/* i1, the same for all threads of the block: are the results of all tasks of this x group's counter there? What the
- * block's threads wrote is published by the first one (barrier, fence, count), and what others published is taken
- * over by it (count, fence, barrier). */
-static LV last_to_arrive(Emit *e, const Walk *w, LV counter, LV tasks)
-{
-    LLVMTypeRef i32t = e->type[SC_I32];
-    barrier(e);
-    If i = if_begin(e, is_zero(e, w->th.tid), "arrive");
-    fence(e);
-    LV at = l_gep(e, i32t, argument(e, e->shared_arg), counter);
-    LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0),
-                                   LLVMAtomicOrderingMonotonic, 0);
-    fence(e);
-    LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""),
-                            l_sub(e, tasks, l_i64(e, 1)), "");
-    If reset = if_begin(e, last, "reset");
-    l_store(e, LLVMConstNull(i32t), at, 4);
-    if_end(e, &reset);
-    l_store(e, LLVMBuildZExt(e->b, last, i32t, ""), w->th.shared, 4);
-    if_end(e, &i);
-    barrier(e);
-    LV yes = LLVMBuildICmp(e->b, LLVMIntNE, l_load(e, i32t, w->th.shared, 4), LLVMConstNull(i32t), "");
-    barrier(e);
-    return yes;
-}
-
 /* By all threads of the block that came last, for every x group that shares the counter. */
 static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
 {
@@ -490,7 +462,7 @@ static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
     store_block(e, w, stage, block);
     LV counter = l_mod(e, g, l_i64(e, COUNTERS));
     LV alike = l_ceil_div(e, l_sub(e, w->groups, counter), l_i64(e, COUNTERS));
-    If last = if_begin(e, last_to_arrive(e, w, counter, l_mul(e, alike, e->blocks)), "last");
+    If last = if_begin(e, last_to_arrive(e, w->th.tid, w->th.shared, counter, l_mul(e, alike, e->blocks)), "last");
     finish(e, w, stage, counter);
     if_end(e, &last);
     level_close(e, LV_ROW, LV_ROW);

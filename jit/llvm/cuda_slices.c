@@ -306,7 +306,7 @@ static void wait_async(Emit *e, const Product *p)
 void add_products(Emit *e, Product *p)
 {
     bool registers = p->fetch.loads[ROWS] != 0, early = !registers && any_async(p);
-    LV zero = l_i64(e, 0), depth = l_i64(e, p->depth), stage = l_i64(e, slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
+    LV depth = l_i64(e, p->depth), stage = l_i64(e, slice_bytes(p, ROWS) + slice_bytes(p, COLUMNS));
     Ix batch[MAX_AXES];
     memcpy(batch, e->axis, sizeof batch);
     level_open(e, LV_ROW);
@@ -314,15 +314,15 @@ void add_products(Emit *e, Product *p)
     open_slices(e, p);
     barrier(e); /* the last task's sums have been read */
     if (!registers)
-        move_slices(e, p, zero, p->shared);
-    fetch_slices(e, p, zero, p->shared);
+        move_slices(e, p, p->k0, p->shared);
+    fetch_slices(e, p, p->k0, p->shared);
     put_slices(e, p, p->shared);
-    Loop l = loop_begin(e, zero, p->n_k, depth, "slices");
+    Loop l = loop_begin(e, p->k0, p->k1, depth, "slices");
     LV odd = l_mod(e, l_div(e, l.iv, depth), l_i64(e, TILE_HALVES)), offset = l_mul(e, odd, stage), next = l_add(e, l.iv, depth);
     LV here = l_gep_bytes(e, p->shared, offset), there = l_gep_bytes(e, p->shared, l_sub(e, stage, offset));
     wait_async(e, p);
     barrier(e); /* this slice is there, the one before has been used */
-    If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, p->n_k, ""), "more");
+    If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, p->k1, ""), "more");
     fetch_slices(e, p, next, there);
     if (early)
         move_slices(e, p, next, there);
@@ -330,7 +330,7 @@ void add_products(Emit *e, Product *p)
     p->how->slices(e, p, here, l.iv);
     put_slices(e, p, there);
     if (!registers && !early) {
-        more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, p->n_k, ""), "more");
+        more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, next, p->k1, ""), "more");
         move_slices(e, p, next, there);
         if_end(e, &more);
     }

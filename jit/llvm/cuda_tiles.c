@@ -1,7 +1,7 @@
 /*
  * Contractions on CUDA: a block of threads computes a tile of one matrix product.
  *
- *     for tasks (batch, tile row, tile column), grid-stride
+ *     for tasks (batch, tile row, tile column, part of k), grid-stride
  *         slice 0 to shared memory
  *         for k0 = 0; k0 < K; k0 += depth
  *             barrier
@@ -16,8 +16,8 @@
  * Versions. Slices come 16 bytes of shared memory at a time where pointers and sizes allow it, else element by element;
  * the epilogue likewise. The kernel looks at both guards itself.
  *
- * Every element is one chain over k from +0 whatever the tile, so which tile is chosen, and by which hints, shows in no
- * result.
+ * Every element is one chain over k from +0 whatever the tile (or over parts of k: cuda_parts.c), so which tile is chosen,
+ * and by which hints, shows in no result.
  */
 #include "jit/llvm/cuda_tiles.h"
 
@@ -215,6 +215,7 @@ static void sizes(Emit *e, Product *p)
         p->n[s] = p->axis[s] == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)p->axis[s]);
         p->tiles[s] = l_ceil_div(e, p->n[s], l_i64(e, p->side[s]));
     }
+    plan_parts(e, p);
     level_leave(e, place);
 }
 
@@ -237,8 +238,22 @@ static bool is_batch(const Product *p, int a)
     return a != p->axis[ROWS] && a != p->axis[COLUMNS];
 }
 
-/* Where this thread stands, and its block: at task `number`, or NULL for that of the block's own number. */
-static void locate(Emit *e, Product *p, LV number)
+/* The tile of task `number` (NULL: of the block's own number), and its part of k. */
+static LV seek_task(Emit *e, Product *p, LV number)
+{
+    number = number ? number : read_again(e, "ctaid.x");
+    p->k0 = l_i64(e, 0), p->k1 = p->n_k;
+    if (!p->splits)
+        return number;
+    LV tile = l_div(e, number, p->parts);
+    p->part = l_sub(e, number, l_mul(e, tile, p->parts));
+    p->k0 = l_mul(e, p->part, p->part_k);
+    p->k1 = l_min(e, l_add(e, p->k0, p->part_k), p->n_k);
+    return tile;
+}
+
+/* Where this thread stands, and its tile. */
+static void locate(Emit *e, Product *p, LV tile)
 {
     p->tid = read_again(e, "tid.x");
     p->lane = l_mod(e, p->tid, l_i64(e, WARP));
@@ -246,7 +261,7 @@ static void locate(Emit *e, Product *p, LV number)
     p->warp[ROWS] = l_div(e, warp, l_i64(e, p->warps[COLUMNS]));
     p->warp[COLUMNS] = l_mod(e, warp, l_i64(e, p->warps[COLUMNS]));
     p->how->place(e, p);
-    LV at = index_narrow(e, number ? number : read_again(e, "ctaid.x"));
+    LV at = index_narrow(e, tile);
     for (int s = 1; s >= 0; s--) {
         LV tiles = index_narrow(e, p->tiles[s]), next = l_div(e, at, tiles);
         LV first = l_mul(e, l_sub(e, at, l_mul(e, next, tiles)), index_narrow(e, l_i64(e, p->side[s])));
@@ -262,11 +277,39 @@ static void locate(Emit *e, Product *p, LV number)
         }
 }
 
-static void task(Emit *e, Product *p, LV number, LV fetch, const Fetch *plans, const Epilogue *out)
+/* The sums of a task are there: the epilogue of its tile, or of those that it was the last one for. */
+static void finish(Emit *e, Product *p, LV number, LV all, const Epilogue *out)
+{
+    LV tile = seek_task(e, p, number);
+    locate(e, p, tile);
+    if (!p->splits) {
+        epilogue(e, p, out);
+        return;
+    }
+    LLVMTypeRef i64t = e->type[SC_I64];
+    LV from = l_alloca(e, i64t, 0, "from"), to = l_alloca(e, i64t, 0, "to"), step = l_i64(e, PARTS_COUNTERS);
+    LV cut = LLVMBuildICmp(e->b, LLVMIntSGT, p->parts, l_i64(e, 1), "");
+    l_store(e, tile, from, 0);
+    l_store(e, l_add(e, tile, l_i64(e, 1)), to, 0);
+    If leave = if_begin(e, cut, "leave");
+    LV last = leave_sums(e, p, tile, all);
+    l_store(e, l_mod(e, tile, step), from, 0);
+    l_store(e, LLVMBuildSelect(e->b, last, all, l_i64(e, 0), ""), to, 0);
+    if_end(e, &leave);
+    Loop l = loop_begin(e, l_load(e, i64t, from, 0), l_load(e, i64t, to, 0), step, "finish");
+    If take = if_begin(e, cut, "take");
+    take_parts(e, p, l.iv);
+    if_end(e, &take);
+    locate(e, p, l.iv);
+    epilogue(e, p, out);
+    loop_end(e, &l);
+}
+
+static void task(Emit *e, Product *p, LV number, LV all, LV fetch, const Fetch *plans, const Epilogue *out)
 {
     level_open(e, LV_ROW);
     pin(e, LV_ROW);
-    locate(e, p, number);
+    locate(e, p, seek_task(e, p, number));
     for (uint32_t i = 0; i < p->sums; i++)
         l_store(e, LLVMConstNull(l_type(e, p->acc, false)), p->sum[i], 0);
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, p->n_k, l_i64(e, 0), ""), "some");
@@ -281,8 +324,7 @@ static void task(Emit *e, Product *p, LV number, LV fetch, const Fetch *plans, c
     versions_end(e, &v);
     if_end(e, &some);
     level_close(e, LV_ROW, LV_ROW);
-    locate(e, p, number);
-    epilogue(e, p, out);
+    finish(e, p, number, all, out);
     level_close(e, LV_ROW, LV_ROW);
 }
 
@@ -320,8 +362,12 @@ void emit_tiles(Emit *e, Product *p)
         tasks = grid_op(g, GRID_MUL, tasks, grid_op(g, GRID_CEIL_DIV, size, grid_const(g, side)));
     }
     phase->points = cuda_product(e, 0, e->k->axes.n);
-    phase->blocks = grid_op(g, GRID_MIN, tasks, grid_const(g, INT32_MAX));
     sizes(e, p);
+    if (p->splits) {
+        tasks = grid_op(g, GRID_MUL, tasks, parts_node(e));
+        parts_scratch(e, p, tasks, parts_node(e));
+    }
+    phase->blocks = grid_op(g, GRID_MIN, tasks, grid_const(g, INT32_MAX));
     allocate(e, p, plans);
     Place place = level_enter(e, LV_TASK);
     LV fetch = vectors ? fetch_guard(e, p) : NULL;
@@ -330,12 +376,13 @@ void emit_tiles(Emit *e, Product *p)
     for (int a = 0; a < (int)e->n_x; a++)
         if (is_batch(p, a))
             all = l_mul(e, all, axis_size(e, (uint32_t)a));
+    LV tasks_n = p->splits ? l_mul(e, all, p->parts) : all;
     level_leave(e, place);
     if (e->k->index_bits) { /* each point is stored at an index of its own, so tasks fit a grid */
-        task(e, p, NULL, fetch, plans, &out);
+        task(e, p, NULL, all, fetch, plans, &out);
     } else {
-        Loop l = loop_begin(e, cuda_special(e, "ctaid.x"), all, cuda_special(e, "nctaid.x"), "task");
-        task(e, p, l.iv, fetch, plans, &out);
+        Loop l = loop_begin(e, cuda_special(e, "ctaid.x"), tasks_n, cuda_special(e, "nctaid.x"), "task");
+        task(e, p, l.iv, all, fetch, plans, &out);
         loop_end(e, &l);
     }
     cuda_return(e);

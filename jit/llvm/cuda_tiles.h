@@ -51,6 +51,9 @@ struct Product {
     LLVMTypeRef element;    /* of slices */
     LV n[2], n_k, tiles[2]; /* sizes; tiles along each */
     LV first[2];            /* row and column of the task */
+    bool splits;            /* sums over k may be cut into parts */
+    LV parts, part_k;       /* how many, k of each */
+    LV part, k0, k1;        /* of the task: its part, and from where to where that goes */
     LV tid, lane, warp[2];  /* this thread: number, lane, row and column of its warp */
     LV place[2];            /* which element of a slice is this thread's first one */
     LV shared;
@@ -70,6 +73,17 @@ int64_t axis_hint(const Emit *e, int axis);         /* 1 without an axis */
  * the second does; all other axes are batch. */
 void find_product(const Emit *e, Product *p);
 void emit_tiles(Emit *e, Product *p);
+
+/* cuda_parts.c */
+int64_t parts_hint(const Emit *e); /* how many there will be, as far as hints go */
+void plan_parts(Emit *e, Product *p);               /* sets p->splits, part_k, parts; at LV_TASK */
+uint16_t parts_node(Emit *e);                       /* parts, for the launch plan */
+void parts_scratch(Emit *e, const Product *p, uint16_t tasks, uint16_t parts); /* bytes of ARG_SCRATCH */
+/* Sums of the task's part of a tile, to the scratch. i1, the same for all threads of the block: is nothing missing of the tiles that
+ * are to be finished together (`tile` and every PARTS_COUNTERS-th)? */
+LV leave_sums(Emit *e, const Product *p, LV tile, LV tiles);
+void take_parts(Emit *e, const Product *p, LV tile); /* p->sum = the parts' sums, added up in order */
+enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
 /* cuda_slices.c */
 int64_t slice_pitch(const Product *p, int s);       /* elements from one of its rows to the next */

@@ -507,3 +507,103 @@ Test(ptx_mma, others)
         free_ptx(&p);
     }
 }
+
+/* ---- sums over k in parts ---- */
+
+static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *what)
+{
+    uint64_t memory[ARGS + 1] = {0};
+    void *args[ARGS + 1];
+    for (uint32_t a = 0; a < ARGS; a++) {
+        args[a] = (void *)(intptr_t)in[a].value;
+        if (in[a].data) {
+            memory[a] = driver_alloc(in[a].bytes);
+            args[a] = (void *)(uintptr_t)memory[a];
+            driver_write(memory[a], in[a].data, in[a].bytes);
+        }
+    }
+    static char counters[GRID_COUNTER_BYTES];
+    memset(counters, 0, sizeof counters);
+    size_t room = (size_t)grid_scratch(&p->grid, args, DRIVER_SMS);
+    cr_assert_geq(room, sizeof counters, "%s: %zu bytes of scratch", what, room);
+    memory[ARGS] = driver_alloc(room);
+    args[ARGS] = (void *)(uintptr_t)memory[ARGS];
+    driver_write(memory[ARGS], counters, sizeof counters);
+    DriverModule module = driver_load(p->ptx, what);
+    for (int turn = 0; turn < 2; turn++) { /* the second finds the counters as the first left them */
+        driver_write(memory[OUT], in[OUT].data, in[OUT].bytes);
+        GridLaunch l = grid_launch(&p->grid, 0, args, DRIVER_SMS);
+        driver_launch(module, p->grid.phase[0].entry, l.blocks, l.threads, l.shared, args, ARGS + 1, p->grid.by_pointer, what);
+        driver_read(counters, memory[ARGS], sizeof counters);
+        for (size_t i = 0; i < sizeof counters; i++)
+            cr_assert_eq(counters[i], 0, "%s: a counter was not left zero", what);
+    }
+    float *got = os_alloc(in[OUT].bytes);
+    driver_read(got, memory[OUT], in[OUT].bytes);
+    driver_unload(module);
+    for (uint32_t a = 0; a <= ARGS; a++)
+        driver_free(memory[a]);
+    return got;
+}
+
+/* Chains of multiply-adds over the parts of k, added up in order. */
+static float in_parts(const Case *c, const CheckArg *in, int64_t part, int64_t row, int64_t column)
+{
+    const float *a = in[A].data, *b = in[B].data;
+    float sum = 0;
+    for (int64_t from = 0; from < c->k; from += part) {
+        float chain = 0;
+        for (int64_t k = from; k < c->k && k < from + part; k++)
+            chain = fmaf(a[c->a_transposed ? k * c->m + row : row * c->k + k], b[c->b_transposed ? column * c->k + k : k * c->n + column],
+                         chain);
+        sum = from ? sum + chain : chain;
+    }
+    return sum;
+}
+
+/* Fixed and general sizes and every tile give the same bits; by fused multiply-adds these are known. */
+Test(ptx_mma, parts)
+{
+    static const struct {
+        int64_t m, n, k, part;
+    } sizes[] = {{70, 40, 600, 256}, {5, 130, 1100, 256}, {33, 9, 255, 256}, {2, 3, 4200, 320}};
+    static const int hints[] = {0, 4096, 8};
+    for (int i = 0; i < 8 && driver_there(); i++) {
+        Case c = {.t = i & 1 ? DT_BF16 : DT_F32, .out = DT_F32, .batch = 1, .m = sizes[i / 2].m, .n = sizes[i / 2].n, .k = sizes[i / 2].k,
+                  .a_transposed = i & 2, .b_transposed = i & 4};
+        cr_assert_eq(cuda_part(c.m * c.n, c.k), sizes[i / 2].part);
+        size_t n[ARGS] = {(size_t)(c.m * c.k), (size_t)(c.k * c.n), (size_t)(c.m * c.n)};
+        n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
+        CheckArg in[ARGS] = {[SIZES] = {.value = 1}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
+        float *first = NULL;
+        for (int v = 0; v < 4; v++) {
+            c.fixed = v == 3, c.hints = hints[v % 3];
+            Kernel *k = product(&c);
+            k_arg(k, ARG_SCRATCH, DT_I64, false);
+            k->split = true;
+            k->index_bits = v & 1 ? 32 : 0;
+            for (int a = 0; a < ARGS && !v; a++)
+                if (a < SIZES || a >= BIAS) {
+                    DType t = (DType)k->args.at[a].dtype;
+                    in[a] = (CheckArg){.data = filled(t, n[a], false), .bytes = n[a] * dtype_bytes(t)};
+                }
+            char what[200];
+            name_of(&c, what, sizeof what);
+            EmittedPtx p = emit_for(k, &ampere, MATH_FAST, false, what);
+            float *got = run_parts(&p, in, what);
+            for (size_t x = 0; x < n[OUT]; x++) {
+                float want = first ? first[x] : c.t == DT_F32 ? in_parts(&c, in, sizes[i / 2].part, (int64_t)x / c.n, (int64_t)x % c.n) : got[x];
+                cr_assert(memcmp(&want, &got[x], sizeof want) == 0, "%s: [%zu]: want %.9g, got %.9g", what, x, (double)want, (double)got[x]);
+            }
+            compare(&c, in, got, what);
+            if (first)
+                os_free(got);
+            else
+                first = got;
+            free_ptx(&p);
+        }
+        os_free(first);
+        for (int a = 0; a < ARGS; a++)
+            os_free((void *)(uintptr_t)in[a].data);
+    }
+}

@@ -1,0 +1,103 @@
+/*
+ * Matrix products on CUDA whose sums over k are cut into parts, so that few results keep a whole device at work. Fast mode
+ * only: strict mode promises one chain over all of k.
+ *
+ * A task is a tile and a part. Its sums, a chain over the k of the part, go to ARG_SCRATCH; whoever comes last for a tile, by a
+ * counter there, adds them up in the order of the parts and has the epilogue:
+ *
+ *     scratch:  counters | tile 0: part 0 [sums][threads], part 1, ... | tile 1 ...
+ *
+ * How many parts there are is a function of the length of k and of the number of results (rows times columns times batch)
+ * alone: not of tiles, hints, or of what is known when the program is made. So variants of a program and fusions of a
+ * graph give the same bits. Parts are multiples of every slice, so only the last one may end within one.
+ */
+#include "jit/llvm/cuda_tiles.h"
+
+static bool may_split(const Emit *e) { return e->k->split && e->math == MATH_FAST; }
+
+int64_t parts_hint(const Emit *e)
+{
+    int64_t points = 1, k = axis_hint(e, (int)e->n_x);
+    for (int a = 0; a < (int)e->n_x; a++)
+        points = points < CUDA_FULL_POINTS ? points * axis_hint(e, a) : points;
+    int64_t part = cuda_part(points, k);
+    return may_split(e) && k > part ? (k + part - 1) / part : 1;
+}
+
+/* As cuda_part has it, of numbers that the kernel knows. */
+void plan_parts(Emit *e, Product *p)
+{
+    if (!may_split(e))
+        return;
+    LV one = l_i64(e, 1), points = one;
+    for (uint32_t a = 0; a < e->n_x; a++)
+        points = l_mul(e, points, axis_size(e, a));
+    LV wanted = l_ceil_div(e, l_i64(e, CUDA_FULL_POINTS), l_max(e, points, one)), most = l_ceil_div(e, p->n_k, l_i64(e, CUDA_LEAST_PART));
+    LV n = l_max(e, l_min(e, l_min(e, wanted, most), l_i64(e, CUDA_MOST_PARTS)), one);
+    LV units = l_ceil_div(e, l_ceil_div(e, p->n_k, n), l_i64(e, CUDA_PART_UNIT));
+    p->part_k = l_mul(e, l_max(e, units, one), l_i64(e, CUDA_PART_UNIT));
+    p->parts = l_max(e, l_ceil_div(e, p->n_k, p->part_k), one);
+    int64_t fixed;
+    p->splits = !l_is_const(p->parts, &fixed) || fixed > 1;
+}
+
+/* As cuda_part has it, on the host. */
+uint16_t parts_node(Emit *e)
+{
+    GridPlan *g = e->grid;
+    uint16_t one = grid_const(g, 1), unit = grid_const(g, CUDA_PART_UNIT);
+    uint16_t points = cuda_product(e, 0, e->n_x), k = cuda_product(e, e->n_x, e->k->axes.n);
+    uint16_t wanted = grid_op(g, GRID_CEIL_DIV, grid_const(g, CUDA_FULL_POINTS), grid_op(g, GRID_MAX, points, one));
+    uint16_t most = grid_op(g, GRID_CEIL_DIV, k, grid_const(g, CUDA_LEAST_PART));
+    uint16_t n = grid_op(g, GRID_MIN, grid_op(g, GRID_MIN, wanted, most), grid_const(g, CUDA_MOST_PARTS));
+    n = grid_op(g, GRID_MAX, n, one);
+    uint16_t units = grid_op(g, GRID_CEIL_DIV, grid_op(g, GRID_CEIL_DIV, k, n), unit);
+    uint16_t part = grid_op(g, GRID_MUL, grid_op(g, GRID_MAX, units, one), unit);
+    return grid_op(g, GRID_MAX, grid_op(g, GRID_CEIL_DIV, k, part), one);
+}
+
+/* Bytes of the sums of a task. */
+static int64_t task_bytes(const Product *p) { return (int64_t)p->sums * TILE_THREADS * (int64_t)dtype_bytes(p->acc); }
+
+void parts_scratch(Emit *e, const Product *p, uint16_t tasks, uint16_t parts)
+{
+    GridPlan *g = e->grid;
+    uint16_t split = grid_op(g, GRID_MIN, grid_op(g, GRID_ADD, parts, grid_const(g, -1)), grid_const(g, 1));
+    uint16_t bytes = grid_op(g, GRID_MUL, grid_op(g, GRID_MUL, tasks, split), grid_const(g, task_bytes(p)));
+    g->scratch = grid_op(g, GRID_ADD, grid_const(g, GRID_COUNTER_BYTES), bytes);
+}
+
+/* Where this thread's first sum of a task lies; the next one is `TILE_THREADS` further on. */
+static LV sums_at(Emit *e, const Product *p, LV tile, LV part)
+{
+    LV task = l_add(e, l_mul(e, tile, p->parts), part);
+    LV at = l_add(e, l_mul(e, task, l_i64(e, task_bytes(p))), l_i64(e, GRID_COUNTER_BYTES));
+    return l_gep(e, l_type(e, p->acc, false), l_gep_bytes(e, argument(e, e->shared_arg), at), p->tid);
+}
+
+LV leave_sums(Emit *e, const Product *p, LV tile, LV tiles)
+{
+    LLVMTypeRef type = l_type(e, p->acc, false);
+    LV to = sums_at(e, p, tile, p->part);
+    for (uint32_t i = 0; i < p->sums; i++)
+        l_store(e, l_load(e, type, p->sum[i], 0), l_gep(e, type, to, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
+    LV counter = l_mod(e, tile, l_i64(e, PARTS_COUNTERS));
+    LV alike = l_ceil_div(e, l_sub(e, tiles, counter), l_i64(e, PARTS_COUNTERS));
+    return last_to_arrive(e, p->tid, p->shared, counter, l_mul(e, alike, p->parts));
+}
+
+void take_parts(Emit *e, const Product *p, LV tile)
+{
+    LLVMTypeRef type = l_type(e, p->acc, false);
+    for (uint32_t i = 0; i < p->sums; i++)
+        l_store(e, l_load(e, type, l_gep(e, type, sums_at(e, p, tile, l_i64(e, 0)), l_i64(e, (int64_t)i * TILE_THREADS)), 0),
+                p->sum[i], 0);
+    Loop l = loop_begin(e, l_i64(e, 1), p->parts, l_i64(e, 1), "parts");
+    LV from = sums_at(e, p, tile, l.iv);
+    for (uint32_t i = 0; i < p->sums; i++) {
+        LV sum = l_load(e, type, p->sum[i], 0), more = l_load(e, type, l_gep(e, type, from, l_i64(e, (int64_t)i * TILE_THREADS)), 0);
+        sum = dtype_is_float(p->acc) ? LLVMBuildFAdd(e->b, sum, more, "") : LLVMBuildAdd(e->b, sum, more, "");
+        l_store(e, sum, p->sum[i], 0);
+    }
+    loop_end(e, &l);
+}

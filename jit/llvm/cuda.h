@@ -86,6 +86,8 @@ void pile_take(Emit *e, uint32_t stage, int pile, LV depth); /* the tree of 2^de
 void chain_open(Emit *e, uint32_t stage, LV from);  /* start values */
 void chain_add(Emit *e, uint32_t stage);            /* the total of one more block */
 void chain_close(Emit *e, uint32_t stage);          /* becomes the total */
+void slots_join(Emit *e, uint32_t stage);   /* the accumulators of a thread: to the first */
+void slots_leave(Emit *e, uint32_t stage);  /* which is the only one from now on */
 /* Accumulators of all threads of a group become the total, which all of them know. By all threads of the block together. */
 void cross(Emit *e, const Threads *w, uint32_t stage);
 LV barrier(Emit *e);

@@ -15,6 +15,7 @@
  * Within a thread the accumulators either exist at once (few, their number known: `slots`) or one after another, in the
  * order in which a walk down the tree meets its leaves (bit-reversed numbers): then a pile of one subtree for each
  * height is enough, as in a binary counter. Leaf q is merged with the subtrees below the trailing ones of q.
+ * Both may go together: then the accumulators are the leaves that the tree joins first (slots_join), and the pile has their sums.
  * The same is done with the results of blocks, where there are several.
  */
 #include "jit/llvm/cuda.h"
@@ -260,6 +261,22 @@ static Part own_tree(Emit *e, const Reduction *r)
         for (uint32_t j = 0; j < s; j++)
             all[j] = part_merge(e, r, all[j], all[j + s], acc_vec(e));
     return all[0];
+}
+
+void slots_join(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (of_stage(r, stage) && r->slots > 1)
+            part_store_at(e, r, own_tree(e, r), r->acc, r->acc_at);
+    }
+}
+
+void slots_leave(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (of_stage(&e->red[i], stage))
+            e->red[i].slots = 1;
 }
 
 void cross(Emit *e, const Threads *w, uint32_t stage)

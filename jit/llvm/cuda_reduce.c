@@ -106,16 +106,19 @@ static Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
     return c;
 }
 
-enum { UNROLL = 4, MOST_SLOTS = 8 };
+enum { UNROLL = 4, MOST_SLOTS = 8, BUNDLE = 8, BUNDLE_OPS = 16, BUNDLE_BYTES = 64 };
 
-/* for (i = from; i < to; i += by) of the elements of a stage; several tiles at once where bodies are light, or where each of them has an
- * accumulator of its own. */
-static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by)
+/*
+ * for (i = from; i < to; i += by) of the elements of a stage; several tiles at once where bodies are light, or where each of
+ * them has an accumulator of its own. `apart` (NULL: they are one after another): what lies between those, which step by `by` each.
+ */
+static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by, LV apart)
 {
     bool light = !e->rare && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
     uint32_t n = e->step_slots > 1 ? e->step_slots : light ? UNROLL : 1;
     LV alive = e->inside;
-    Loop l = loop_begin(e, from, to, l_mul(e, by, l_i64(e, n)), "r");
+    Loop l = loop_begin(e, from, to, apart ? by : l_mul(e, by, l_i64(e, n)), "r");
+    by = apart ? apart : by;
     if (n > 1) {
         Copy *copies[MOST_SLOTS];
         int inner = e->inner;
@@ -142,7 +145,7 @@ static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by)
 
 /* ---- the order of ordered sums: leaves, blocks ---- */
 
-typedef void LeafBody(Emit *e, uint32_t stage, LV first, LV to, LV stride);
+typedef void LeafBody(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV apart);
 
 static LV pow2_above(Emit *e, LV n) /* the least power of two >= n, n >= 1 */
 {
@@ -170,28 +173,33 @@ static LV reversed(Emit *e, LV q, LV bits)
 
 /*
  * Elements [from, to) to the accumulators of this thread, `unit` elements for all threads of the group at once, this one
- * `mine` further on. Where the order shows and there are more canonical lanes than that, leaf after leaf.
+ * `mine` further on. Where the order shows and there are more canonical lanes than that, leaf after leaf; or as many leaves at
+ * once as there are accumulators, those that the tree joins first, so that their loads are in flight together and only what they
+ * come to goes to the pile.
  */
 static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV mine, LeafBody *body)
 {
     int64_t lanes = e->target->reduce_lanes, length;
-    LV first = l_add(e, from, mine);
+    LV first = l_add(e, from, mine), slots = l_i64(e, e->step_slots);
     bool one = !stage_ordered(e, stage) || unit * e->step_slots >= lanes ||
                (l_is_const(l_sub(e, to, from), &length) && length <= unit);
     if (one) {
         reduce_block_begin(e, stage, from);
-        body(e, stage, first, to, l_i64(e, unit));
+        body(e, stage, first, to, l_i64(e, unit), NULL);
         return;
     }
-    LV tiles = i64_max(e, l_ceil_div(e, l_sub(e, to, from), l_i64(e, unit)), 1);
-    LV count = pow2_above(e, l_min(e, tiles, l_i64(e, lanes / unit))), depth = log2_of(e, count);
+    LV tiles = i64_max(e, l_ceil_div(e, l_sub(e, to, from), l_i64(e, unit)), e->step_slots);
+    LV count = l_div(e, pow2_above(e, l_min(e, tiles, l_i64(e, lanes / unit))), slots), depth = log2_of(e, count);
+    LV apart = e->step_slots > 1 ? l_mul(e, count, l_i64(e, unit)) : NULL;
     Loop q = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "leaf");
     reduce_block_begin(e, stage, from);
     LV at = l_add(e, first, l_mul(e, reversed(e, q.iv, depth), l_i64(e, unit)));
-    body(e, stage, at, to, l_i64(e, lanes));
+    body(e, stage, at, to, l_i64(e, lanes), apart);
+    slots_join(e, stage);
     pile_put(e, stage, 0, q.iv);
     loop_end(e, &q);
     pile_take(e, stage, 0, depth);
+    slots_leave(e, stage);
 }
 
 static LV mine_of(Emit *e, const Walk *w) { return l_mul(e, w->th.t, l_i64(e, e->lanes)); }
@@ -246,7 +254,7 @@ static void in_order(Emit *e, uint32_t stage)
     e->cur = LV_R;
     LV from = l_mul(e, b.iv, size), to = l_min(e, l_add(e, from, size), e->flat_n);
     reduce_block_begin(e, stage, from);
-    step_loop(e, stage, from, to, l_i64(e, 1));
+    step_loop(e, stage, from, to, l_i64(e, 1), NULL);
     reduce_block_end(e, stage, LLVMConstInt(e->type[SC_I1], 1, 0), l_sub(e, to, from));
     chain_add(e, stage); /* of what has no order; the rest below */
     for (uint32_t i = 0; i < e->n_red; i++) {
@@ -388,8 +396,9 @@ static void walk_points(Emit *e, Walk *w)
 
 /* ---- split kernels ---- */
 
-static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride)
+static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV apart)
 {
+    (void)apart;
     Loop l = loop_begin(e, first, to, stride, "partial");
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
@@ -480,10 +489,21 @@ static bool tiles_by_size(Emit *e)
            (e->row_tiles || e->tile_align);
 }
 
-/* Neighbouring elements to neighbouring threads: fewer at once than there are canonical lanes, so a thread has several of those. */
-static uint32_t step_slots(const Emit *e)
+/* Columns: may a thread have the accumulators of several leaves? */
+static bool bundles(Emit *e)
 {
-    int64_t n = e->vec_r && !e->in_order ? e->target->reduce_lanes / e->group : 1;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < e->n_red; i++)
+        bytes += e->red[i].ordered && !e->red[i].arg ? BUNDLE * dtype_bytes((DType)e->red[i].acc_type) : 0;
+    return !e->in_order && bytes <= BUNDLE_BYTES && plan_ops(e) <= BUNDLE_OPS;
+}
+
+/* Neighbouring elements to neighbouring threads: fewer at once than there are canonical lanes, so a thread has several of those. */
+static uint32_t step_slots(Emit *e)
+{
+    if (!e->vec_r)
+        return bundles(e) ? BUNDLE : 1;
+    int64_t n = e->in_order ? 1 : e->target->reduce_lanes / e->group;
     return n <= (e->rare ? UNROLL : MOST_SLOTS) && e->group * n == e->target->reduce_lanes ? (uint32_t)n : 1;
 }
 

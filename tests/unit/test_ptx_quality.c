@@ -1,0 +1,351 @@
+/*
+ * What kernels cost on a device, counted instead of timed: instructions an element in the loop that does the work, accesses of
+ * 16 bytes, special functions, registers. An H200 issues about 60 instructions in the time in which an f32 is read and another
+ * written, half as many for one that is only read; beyond that it is they that take the time.
+ *
+ * Counted in the PTX, always; in the machine code of sm_90a too, where there are ptxas and nvdisasm (or $NVDISASM). Bounds are
+ * what was counted when they were written and an eighth more: a loss of a fifth fails. EMIT_PRINT=1 prints the counts.
+ */
+#define CHECK_PTX
+#include "tests/unit/kernel_ref.h"
+
+static Arena arena;
+static jmp_buf oom;
+
+static void setup(void)
+{
+    arena_init(&arena, &oom);
+    cr_assert(setjmp(oom) == 0);
+}
+static void teardown(void) { arena_free(&arena); }
+TestSuite(ptx_quality, .init = setup, .fini = teardown);
+
+/* ---- the workloads ---- */
+
+enum { SIDE = 4096, MANY = 1 << 24, NONE = VREF_NONE };
+
+typedef struct Build {
+    Kernel *k;
+    DType t;
+} Build;
+
+static Build build(DType t)
+{
+    Build b = {kernel_new(&arena), t};
+    b.k->index_bits = 32;
+    return b;
+}
+
+static uint32_t buffer(Build b, DType t, bool written) { return k_arg(b.k, ARG_BUFFER, t, written); }
+static VRef op1(Build b, Op op, VRef x) { return k_op(b.k, op, b.t, x, NONE, NONE); }
+static VRef op2(Build b, Op op, VRef x, VRef y) { return k_op(b.k, op, b.t, x, y, NONE); }
+static VRef number(Build b, double value) { return k_const(b.k, b.t, value); }
+
+static IRef axis(Build b, AxisKind kind, int64_t n)
+{
+    b.k->vec_axis = k_axis(b.k, kind, kidx_const(b.k, n), n);
+    return kidx_axis(b.k, b.k->vec_axis);
+}
+
+static IRef square(Build b, IRef row, IRef column) { return kidx_add(b.k, kidx_mul(b.k, row, kidx_const(b.k, SIDE)), column); }
+
+static Kernel *chain_a(void)
+{
+    Build b = build(DT_F32);
+    uint32_t in[2] = {buffer(b, b.t, false), buffer(b, b.t, false)}, out = buffer(b, b.t, true);
+    IRef i = axis(b, AXIS_X, MANY);
+    VRef x = k_load(b.k, in[0], i, NONE), y = k_load(b.k, in[1], i, NONE);
+    VRef v = op2(b, OP_ADD, op2(b, OP_MUL, op1(b, OP_SIN, x), op1(b, OP_COS, y)), x);
+    k_store(b.k, out, i, op1(b, OP_RELU, op2(b, OP_MUL, v, y)), NONE);
+    return b.k;
+}
+
+static Kernel *whole_sum(VRef (*body)(Build b, VRef x), int64_t n)
+{
+    Build b = build(DT_F32);
+    uint32_t in = buffer(b, b.t, false), out = buffer(b, b.t, true);
+    k_arg(b.k, ARG_SCRATCH, DT_U8, true);
+    b.k->split = true;
+    IRef j = axis(b, AXIS_R, n);
+    k_store(b.k, out, kidx_const(b.k, 0), k_reduce(b.k, OP_REDUCE_SUM, b.t, body(b, k_load(b.k, in, j, NONE))), NONE);
+    return b.k;
+}
+
+static VRef body_b(Build b, VRef x)
+{
+    VRef u = op1(b, OP_TANH, op2(b, OP_ADD, op2(b, OP_MUL, x, number(b, 0.1)), number(b, 1.7)));
+    VRef e = op1(b, OP_EXP, op2(b, OP_MUL, op1(b, OP_NEG, x), x));
+    return op2(b, OP_ADD, op2(b, OP_MUL, u, op1(b, OP_SIGMOID, x)), e);
+}
+
+static VRef body_plain(Build b, VRef x) { return (void)b, x; }
+static Kernel *chain_b(void) { return whole_sum(body_b, 10000000); }
+static Kernel *sum(void) { return whole_sum(body_plain, MANY); }
+
+static Kernel *elementwise(VRef (*body)(Build b, VRef x), DType to)
+{
+    Build b = build(DT_F32);
+    uint32_t in = buffer(b, b.t, false), out = buffer(b, to, true);
+    IRef i = axis(b, AXIS_X, MANY);
+    VRef v = body(b, k_load(b.k, in, i, NONE));
+    k_store(b.k, out, i, to == b.t ? v : k_op(b.k, OP_CAST, to, v, NONE, NONE), NONE);
+    return b.k;
+}
+
+static VRef body_e(Build b, VRef x)
+{
+    VRef r = op1(b, OP_RELU, op2(b, OP_ADD, op2(b, OP_MUL, x, number(b, 2)), number(b, 1)));
+    return op1(b, OP_SIGMOID, op2(b, OP_MUL, r, number(b, 0.5)));
+}
+
+static VRef body_negative(Build b, VRef x) { return op1(b, OP_NEG, x); }
+static Kernel *chain_e(void) { return elementwise(body_e, DT_F32); }
+static Kernel *copy(void) { return elementwise(body_negative, DT_F32); }
+static Kernel *narrow(void) { return elementwise(body_plain, DT_BF16); }
+
+static Kernel *add_row(void)
+{
+    Build b = build(DT_F32);
+    uint32_t in[2] = {buffer(b, b.t, false), buffer(b, b.t, false)}, out = buffer(b, b.t, true);
+    IRef row = axis(b, AXIS_X, SIDE), i = axis(b, AXIS_X, SIDE), at = square(b, row, i);
+    k_store(b.k, out, at, op2(b, OP_ADD, k_load(b.k, in[0], at, NONE), k_load(b.k, in[1], i, NONE)), NONE);
+    return b.k;
+}
+
+static Kernel *transpose(void)
+{
+    Build b = build(DT_F32);
+    uint32_t in = buffer(b, b.t, false), out = buffer(b, b.t, true);
+    IRef row = axis(b, AXIS_X, SIDE), i = axis(b, AXIS_X, SIDE);
+    k_store(b.k, out, square(b, row, i), op1(b, OP_NEG, k_load(b.k, in, square(b, i, row), NONE)), NONE);
+    return b.k;
+}
+
+static Kernel *softmax(DType t)
+{
+    Build b = build(DT_F32);
+    uint32_t in = buffer(b, t, false), out = buffer(b, t, true);
+    IRef row = axis(b, AXIS_X, SIDE), at = square(b, row, axis(b, AXIS_R, SIDE));
+    VRef v = k_load(b.k, in, at, NONE);
+    v = t == b.t ? v : k_op(b.k, OP_CAST, b.t, v, NONE, NONE);
+    VRef e = op1(b, OP_EXP, op2(b, OP_SUB, v, k_reduce(b.k, OP_REDUCE_MAX, b.t, v)));
+    VRef r = op2(b, OP_MUL, e, op1(b, OP_RECIPROCAL, k_reduce(b.k, OP_REDUCE_SUM, b.t, e)));
+    k_store(b.k, out, at, t == b.t ? r : k_op(b.k, OP_CAST, t, r, NONE, NONE), NONE);
+    return b.k;
+}
+
+static Kernel *softmax_f32(void) { return softmax(DT_F32); }
+static Kernel *softmax_bf16(void) { return softmax(DT_BF16); }
+
+static Kernel *layer_norm(void)
+{
+    Build b = build(DT_F32);
+    uint32_t in[3], out;
+    for (int i = 0; i < 3; i++)
+        in[i] = buffer(b, b.t, false);
+    out = buffer(b, b.t, true);
+    b.k->args.at[in[0]].may_alias = b.k->args.at[out].may_alias = true; /* as for most users: it may be the same storage */
+    KInst length = inst_new(KI_SCALAR, b.t);
+    length.arg = k_arg(b.k, ARG_SCALAR, b.t, false);
+    IRef row = axis(b, AXIS_X, SIDE), j = axis(b, AXIS_R, SIDE), at = square(b, row, j);
+    VRef n = kernel_inst(b.k, length), x = k_load(b.k, in[0], at, NONE);
+    VRef d = op2(b, OP_SUB, x, op2(b, OP_DIV, k_reduce(b.k, OP_REDUCE_SUM, b.t, x), n));
+    VRef variance = op2(b, OP_DIV, k_reduce(b.k, OP_REDUCE_SUM, b.t, op1(b, OP_SQUARE, d)), n);
+    VRef y = op2(b, OP_MUL, d, op1(b, OP_RSQRT, op2(b, OP_ADD, variance, number(b, 1e-5))));
+    y = op2(b, OP_MUL, y, k_load(b.k, in[1], j, NONE));
+    k_store(b.k, out, at, op2(b, OP_ADD, y, k_load(b.k, in[2], j, NONE)), NONE);
+    return b.k;
+}
+
+static Kernel *columns(void)
+{
+    Build b = build(DT_F32);
+    uint32_t in = buffer(b, b.t, false), out = buffer(b, b.t, true);
+    IRef i = axis(b, AXIS_X, SIDE);
+    uint32_t along = b.k->vec_axis;
+    IRef j = axis(b, AXIS_R, SIDE);
+    b.k->vec_axis = along;
+    k_store(b.k, out, i, k_reduce(b.k, OP_REDUCE_SUM, b.t, k_load(b.k, in, square(b, j, i), NONE)), NONE);
+    return b.k;
+}
+
+/* ---- counting ---- */
+
+typedef struct Count {
+    int all, special, wide_loads, wide_stores; /* wide: of 16 bytes */
+} Count;
+
+/* A text in lines: labels, instructions with an operation each. The same for PTX and machine code. */
+typedef struct Line {
+    char label[32], target[32]; /* "": none */
+    char operation[64];         /* "": none */
+} Line;
+
+/* "	@%p1 bra 	$L__BB0_6;", "$L__BB0_6:" */
+static void ptx_line(const char *text, Line *l)
+{
+    *l = (Line){0};
+    if (sscanf(text, " $%31[A-Za-z0-9_]:", l->label) == 1 && strchr(text, ':'))
+        return;
+    while (isspace((unsigned char)*text))
+        text++;
+    if (*text == '@')
+        text += strcspn(text, " \t");
+    if (!strchr(text, ';') || *text == '.' || *text == '/')
+        return;
+    sscanf(text, " %63[^; \t]", l->operation);
+    if (strncmp(l->operation, "bra", 3) == 0)
+        sscanf(text, " %*s $%31[A-Za-z0-9_]", l->target);
+}
+
+/* "        /_*0180*_/               @P0 BRA `(.L_x_2) ;", ".L_x_2:" */
+static void machine_line(const char *text, Line *l)
+{
+    *l = (Line){0};
+    if (sscanf(text, ".%31[A-Za-z0-9_]:", l->label) == 1)
+        return;
+    const char *code = strstr(text, "*/"), *target = strstr(text, "(.L");
+    if (strncmp(text, "        /*", 10) != 0 || !code)
+        return;
+    code += 2;
+    code += strspn(code, " \t{");
+    if (*code == '@')
+        code += strcspn(code, " \t");
+    sscanf(code, " %63[^; \t]", l->operation);
+    if (target && strncmp(l->operation, "BRA", 3) == 0)
+        sscanf(target, "(.%31[A-Za-z0-9_]", l->target);
+}
+
+static bool has(const Line *l, const char *what) { return strstr(l->operation, what) != NULL; }
+
+static Count count_lines(const Line *l, size_t n)
+{
+    Count c = {0};
+    for (size_t begin = 0, end; begin < n; begin = end) { /* straight runs; one of f64 is a rare way out of sin */
+        bool rare = false;
+        for (end = begin; end < n; end++) {
+            rare |= has(&l[end], "f64") || has(&l[end], "DFMA") || has(&l[end], "DMUL");
+            if (l[end].target[0] || (end > begin && l[end].label[0])) {
+                end += l[end].target[0] != 0;
+                break;
+            }
+        }
+        for (size_t i = begin; i < end && !rare; i++) {
+            c.all += l[i].operation[0] != 0;
+            c.special += has(&l[i], ".approx") || has(&l[i], "MUFU");
+            c.wide_loads += (has(&l[i], "ld.global") && has(&l[i], ".v4.") && has(&l[i], "32")) || has(&l[i], "LDG.E.128");
+            c.wide_stores += (has(&l[i], "st.global") && has(&l[i], ".v4.") && has(&l[i], "32")) || has(&l[i], "STG.E.128");
+        }
+    }
+    return c;
+}
+
+/* The innermost loop with the most loads of 16 bytes; where there are none, with the most that load at all. */
+static Count main_loop(const char *text, void (*read)(const char *, Line *))
+{
+    size_t n = 0, room = 1;
+    for (const char *at = text; *at; at++)
+        room += *at == '\n';
+    Line *l = ARENA_ARRAY(&arena, Line, room);
+    for (const char *at = text; *at; at = strchr(at, '\n') ? strchr(at, '\n') + 1 : at + strlen(at)) {
+        char one[256];
+        snprintf(one, sizeof one, "%.*s", (int)strcspn(at, "\n"), at);
+        read(one, &l[n]);
+        n += l[n].label[0] || l[n].operation[0];
+    }
+    Count best = {0};
+    int most = -1;
+    for (size_t begin = 0; begin < n; begin++) {
+        size_t end = begin;
+        for (size_t i = begin; i < n && l[begin].label[0]; i++)
+            end = strcmp(l[begin].label, l[i].target) == 0 ? i : end;
+        if (end == begin)
+            continue;
+        Count c = count_lines(&l[begin], end + 1 - begin);
+        int loads = 0;
+        for (size_t i = begin; i < end; i++)
+            loads += has(&l[i], "ld.global") || has(&l[i], "LDG");
+        int score = c.wide_loads ? c.wide_loads * 1000 : loads;
+        if (score > most || (score == most && c.all < best.all)) {
+            most = score;
+            best = c;
+        }
+    }
+    return best;
+}
+
+/* What nvdisasm makes of the machine code; NULL where there is none, or no ptxas. */
+static const char *disassemble(const char *ptx)
+{
+    const char *program = getenv("NVDISASM");
+#ifdef KILN_NVDISASM
+    program = program ? program : KILN_NVDISASM;
+#endif
+    if (!program || !*program || !ptxas_path())
+        return NULL;
+    char in[] = "/tmp/kiln_ptx_XXXXXX", out[] = "/tmp/kiln_cubin_XXXXXX", command[1024];
+    int fd = mkstemp(in), code = mkstemp(out);
+    size_t bytes = strlen(ptx);
+    cr_assert(fd >= 0 && code >= 0 && write(fd, ptx, bytes) == (ssize_t)bytes);
+    close(fd);
+    close(code);
+    snprintf(command, sizeof command, "%s -arch sm_90a -o %s %s && %s -c %s", ptxas_path(), out, in, program, out);
+    FILE *pipe = popen(command, "r");
+    cr_assert(pipe);
+    enum { MOST = 1 << 21 };
+    char *text = arena_alloc(&arena, MOST);
+    text[fread(text, 1, MOST - 1, pipe)] = 0;
+    int status = pclose(pipe);
+    unlink(in);
+    unlink(out);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", command);
+    return text;
+}
+
+/* ---- bounds ---- */
+
+static const struct Workload {
+    const char *name;
+    Kernel *(*kernel)(void);
+    int elements;           /* of an iteration of the loop, of a thread */
+    double ptx, machine;    /* most instructions an element */
+    int special;            /* special functions of an iteration, no more */
+    int loads, stores;      /* of 16 bytes, no fewer */
+    int registers;          /* of sm_90a, no more */
+} workloads[] = {
+    {"a", chain_a, 4, 55.4, 44.1, 0, 2, 1, 40},
+    {"b", chain_b, 4, 59.6, 50.1, 20, 1, 0, 48},
+    {"e", chain_e, 4, 22.7, 20.5, 8, 1, 1, 32},
+    {"copy", copy, 8, 4.4, 3.9, 0, 2, 2, 32},
+    {"cast", narrow, 16, 2.5, 2.2, 0, 4, 2, 40},
+    {"add a row", add_row, 8, 6.8, 6.3, 0, 4, 2, 32},
+    {"transpose", transpose, 16, 5.0, 4.8, 0, 4, 4, 48},
+    {"sum", sum, 16, 4.2, 3.6, 0, 4, 0, 40},
+    {"column sums", columns, 8, 11.0, 10.1, 0, 0, 0, 64},
+    {"softmax", softmax_f32, 16, 28.2, 26.9, 17, 4, 4, 48},
+    {"softmax bf16", softmax_bf16, 32, 29.0, 25.8, 33, 4, 4, 64},
+    {"layer norm", layer_norm, 16, 21.4, 21.4, 2, 12, 4, 64},
+};
+
+Test(ptx_quality, instructions_an_element)
+{
+    for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
+        const struct Workload *w = &workloads[i];
+        EmittedPtx p = emit_ptx(w->kernel(), &ptx_targets[1], MATH_FAST, w->name);
+        Assembled a = assemble(p.ptx, &ptx_targets[1], w->name);
+        const char *code = disassemble(p.ptx);
+        Count ptx = main_loop(p.ptx, ptx_line), machine = code ? main_loop(code, machine_line) : (Count){0};
+        double each = (double)ptx.all / w->elements, each_machine = (double)machine.all / w->elements;
+        if (getenv("EMIT_PRINT"))
+            fprintf(stderr, "%-14s PTX %5.1f an element, machine code %5.1f; %d special, %d + %d wide (%d, %d + %d); %d registers\n",
+                    w->name, each, each_machine, ptx.special, ptx.wide_loads, ptx.wide_stores, machine.special, machine.wide_loads,
+                    machine.wide_stores, a.registers);
+        cr_expect(each <= w->ptx, "%s: %.1f instructions of PTX an element, %.1f are the most", w->name, each, w->ptx);
+        cr_expect(each_machine <= w->machine, "%s: %.1f instructions an element, %.1f are the most", w->name, each_machine, w->machine);
+        cr_expect(ptx.special <= w->special, "%s: %d special functions, %d are the most", w->name, ptx.special, w->special);
+        cr_expect(ptx.wide_loads >= w->loads && ptx.wide_stores >= w->stores, "%s: %d loads and %d stores of 16 bytes", w->name,
+                  ptx.wide_loads, ptx.wide_stores);
+        cr_expect(a.registers <= w->registers && a.spills == 0, "%s: %d registers, %d bytes spilled", w->name, a.registers, a.spills);
+        free_ptx(&p);
+    }
+}

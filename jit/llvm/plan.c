@@ -5,7 +5,16 @@
  */
 #include "jit/llvm/build.h"
 
-/* The level of an instruction: the innermost of all it depends on. */
+static bool changes_meanwhile(const Emit *e, const KInst *load)
+{
+    const KArg *arg = &e->k->args.at[load->arg];
+    return arg->written || arg->may_alias;
+}
+
+/*
+ * The level of an instruction: the innermost of all it depends on. But where a kernel of one point writes to what it
+ * reads, the load is in that point's own thread: at the level of the task all threads would load, beside its store.
+ */
 void plan_levels(Emit *e)
 {
     const Kernel *k = e->k;
@@ -26,6 +35,8 @@ void plan_levels(Emit *e)
             level = x_level;
         if (n->kind == KI_SCAN)
             level = LV_R;
+        if (n->kind == KI_LOAD && level == LV_TASK && e->cuda && changes_meanwhile(e, n))
+            level = LV_ROW;
         e->level[i] = level;
     }
 }

@@ -590,6 +590,23 @@ static void keep_kernel_line(void *user, int level, const char *topic, const cha
         snprintf(kernel_lines + at, sizeof kernel_lines - at, "%s\n", line);
 }
 
+/* One element, of which each thread knows the place: its owner alone loads it, whatever LLVM does. The driver tells of races. */
+Test(cuda, a_lone_element_in_place_is_loaded_by_its_owner)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    set_option("llvm_opt", "0");
+    for (int sums = 0; sums < 2; sums++) {
+        kiln_tensor *x = F32(KILN_SHAPE(1), 3), *y = F32(KILN_SHAPE(5), 1, 2, 3, 4, 5);
+        for (int i = 0; i < 2; i++) {
+            kiln_tensor *next = sums ? kiln_add(x, kiln_sum_axes(y, KILN_AXES(0), true)) : kiln_square(x);
+            cr_assert(kiln_assign(x, next) == KILN_OK && kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+        }
+        EXPECT(x, KILN_F32, KILN_SHAPE(1), 0, sums ? 33 : 81);
+    }
+}
+
 /* KILN_LOG=kernels tells what the driver made of each kernel. */
 Test(cuda, the_log_tells_of_registers)
 {

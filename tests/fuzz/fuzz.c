@@ -266,12 +266,8 @@ static Outcome run_round(const Plan *plan, int k)
 static Outcome run_plan(const Plan *plan)
 {
     shared->why[0] = 0;
-    /* On a device, code as it was emitted loads a lone element in all threads, though one stores it in place: harmless, but a race. */
-    bool as_emitted = getenv("KILN_DEVICE") == NULL;
-    for (int i = 0; i < OPTIONS; i++) {
-        bool none = strcmp(options[i].name, "llvm_opt") == 0 && strcmp(options[i].value[plan->option[i]], "0") == 0;
-        set_option(options[i].name, options[i].value[none && !as_emitted ? 0 : plan->option[i]]);
-    }
+    for (int i = 0; i < OPTIONS; i++)
+        set_option(options[i].name, options[i].value[plan->option[i]]);
     Outcome outcome = FINE;
     for (int k = 0; k < plan->n_rounds && outcome == FINE; k++)
         outcome = run_round(plan, k);

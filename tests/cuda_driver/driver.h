@@ -15,13 +15,15 @@ enum { MAX_DEVICES = 8 };
 
 typedef enum Races { RACES_OFF, RACES_SHARED, RACES_ON } Races;
 
+typedef enum Uninit { UNINIT_OFF, UNINIT_NOT_LOCAL, UNINIT_ON } Uninit;
+
 typedef struct Settings {
     int devices, major, minor, sms, driver;
     char name[128];
     size_t memory;
     bool late; // streams
     uint64_t order;
-    bool uninit;
+    Uninit uninit;
     Races races;
     bool exited_allowed;
     uint64_t steps;

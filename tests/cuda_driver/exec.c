@@ -410,6 +410,7 @@ static void start_block(Block *b, uint32_t linear)
         memset(w->carry, 0, sizeof w->carry);
         memset(w->copy_group, 0, sizeof w->copy_group);
         w->copy_count = 0;
+        memset(w->local, 0xff, LANES * k->local_extent);
         memset(w->local_written, 0, LANES * k->local_extent);
         set_specials(w);
     }

@@ -116,7 +116,7 @@ static Place find_place(Warp *w, const Inst *in, uint32_t lane, Space *space, ui
 static void check_written(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size,
                           const Place *place)
 {
-    if (!place->written || !settings.uninit)
+    if (!place->written || settings.uninit == UNINIT_OFF || (space == SPACE_LOCAL && settings.uninit != UNINIT_ON))
         return;
     const uint8_t *hole = memchr(place->written, 0, size);
     if (hole)

@@ -80,6 +80,7 @@ static bool parse_fault(const char *text)
 static bool apply_setting(const char *name, const char *value)
 {
     static const char *const on_off[] = {"off", "on", NULL}, *const streams[] = {"eager", "late", NULL},
+                             *const uninit[] = {"off", "not_local", "on", NULL},
                              *const races[] = {"off", "shared", "on", NULL}, *const exited[] = {"error", "allow", NULL};
     long n = 0;
     int word = 0;
@@ -103,8 +104,8 @@ static bool apply_setting(const char *name, const char *value)
         settings.late = word != 0;
     else if (!strcmp(name, "order") && (ok = parse_long(value, 0, 1L << 40, &n)))
         settings.order = (uint64_t)n;
-    else if (!strcmp(name, "uninit") && (ok = parse_word(value, on_off, &word)))
-        settings.uninit = word != 0;
+    else if (!strcmp(name, "uninit") && (ok = parse_word(value, uninit, &word)))
+        settings.uninit = (Uninit)word;
     else if (!strcmp(name, "races") && (ok = parse_word(value, races, &word)))
         settings.races = (Races)word;
     else if (!strcmp(name, "exited") && (ok = parse_word(value, exited, &word)))
@@ -152,7 +153,7 @@ static void start_settings(void)
                           .name = "kiln software device",
                           .memory = (size_t)2 << 30,
                           .late = true,
-                          .uninit = true,
+                          .uninit = UNINIT_ON,
                           .races = RACES_ON,
                           .steps = UINT64_C(2) << 30,
                           .log = "stderr"};

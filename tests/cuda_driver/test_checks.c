@@ -12,14 +12,21 @@ static CUfunction start(const char *kernel)
 }
 
 // One launch of a fresh driver: since a violation breaks the context.
-static void expect(const char *kernel, unsigned blocks, unsigned threads, uint32_t bad, CUresult code, const char *text)
+static void expect_with(const char *set, const char *kernel, unsigned blocks, unsigned threads, uint32_t bad,
+                        CUresult code, const char *text)
 {
     CUfunction f = start(kernel);
+    CHECK(cu.test_cuda_configure(set) == 0);
     cu.test_cuda_clear_report();
     CHECK_CODE(harness_launch(f, blocks, threads, 0, PARAMS(&bad)), code);
     CHECK_REPORT(text);
     if (code)
         CHECK_CODE(cu.cuCtxSynchronize(), code); // sticky
+}
+
+static void expect(const char *kernel, unsigned blocks, unsigned threads, uint32_t bad, CUresult code, const char *text)
+{
+    expect_with("", kernel, blocks, threads, bad, code, text);
 }
 
 static void addresses(void)
@@ -108,6 +115,8 @@ static void own_memory(void)
     expect("own_memory", 1, 1, 2, CUDA_ERROR_LAUNCH_FAILED, "of the .shared space, byte 0");
     expect("own_memory", 1, 1, 3, CUDA_ERROR_ILLEGAL_ADDRESS, "of the .local space are in no variable");
     expect("own_memory", 1, 1, 4, CUDA_ERROR_LAUNCH_FAILED, "of the .local space, byte 0");
+    expect_with("uninit=not_local", "own_memory", 1, 1, 2, CUDA_ERROR_LAUNCH_FAILED, "of the .shared space, byte 0");
+    expect_with("uninit=not_local", "own_memory", 1, 1, 4, CUDA_SUCCESS, "");
 }
 
 static void barriers(void)

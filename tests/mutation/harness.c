@@ -111,6 +111,9 @@ kiln_tensor *plain_f32(kiln_shape shape, uint64_t seed)
     return x;
 }
 
+bool on_device(void) { return getenv("KILN_DEVICE") != NULL; }
+kiln_tensor *there(kiln_tensor *x) { return on_device() ? kiln_to(x, getenv("KILN_DEVICE")) : x; }
+
 bool same_as_interp(Recipe1 *build, void *user, const char *what)
 {
     char mode[16] = "", a[96], b[96];

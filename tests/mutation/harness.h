@@ -36,6 +36,9 @@ extern char last_warning[512];
 bool read_f32(kiln_tensor *x, float *data, int64_t n);
 /* A tensor of n f32 from a seed, in [-4, 4). */
 kiln_tensor *plain_f32(kiln_shape shape, uint64_t seed);
+/* Do programs run on a device (KILN_DEVICE)? There a wrap, which lies on the host, is moved first. */
+bool on_device(void);
+kiln_tensor *there(kiln_tensor *x);
 /* The value of x as interp computes it from the same recipe, compared with what the current mode gives: builds twice. */
 typedef kiln_tensor *Recipe1(void *user);
 bool same_as_interp(Recipe1 *build, void *user, const char *what);

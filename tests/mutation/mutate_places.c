@@ -1,6 +1,8 @@
 /*
  * Where data lies: a generalised program meets its inputs at every byte offset that their dtype allows, transposed and backwards; inputs
  * overlap each other and what they are assigned to. Never two things of one memory taken for two memories, or the other way round.
+ *
+ * On a device (KILN_DEVICE) all of these are views of tensors there.
  */
 #include "tests/mutation/harness.h"
 
@@ -8,7 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS = 5, MOST = 70, ROOM = ROWS * MOST * 8 + 128 };
+enum { ROWS = 5, MOST = 70, ROOM = (ROWS * MOST + 64) * 8 };
+
+/* ROWS x n elements that start `offset` bytes into memory: row-major, column-major, or backwards. */
+static kiln_tensor *placed(kiln_dtype dtype, unsigned char *memory, size_t offset, int64_t n, int way)
+{
+    size_t size = kiln_dtype_size(dtype);
+    int64_t count = ROWS * n, first = (int64_t)(offset / size);
+    if (!on_device()) {
+        unsigned char *at = memory + offset;
+        int64_t strides[] = {way == 1 ? 1 : -n, way == 1 ? ROWS : -1};
+        return way == 0 ? kiln_wrap(dtype, KILN_SHAPE(ROWS, n), at, NULL, NULL)
+                        : kiln_wrap_strided(dtype, KILN_SHAPE(ROWS, n), strides, way == 2 ? at + (size_t)(count - 1) * size : at, NULL, NULL);
+    }
+    kiln_tensor *all = kiln_from(dtype, KILN_SHAPE(count + 64), memory), *x = kiln_slice_axis(all, 0, first, first + count, 1);
+    return way == 1 ? kiln_transpose(kiln_reshape(x, KILN_SHAPE(n, ROWS)))
+                    : kiln_reshape(way == 2 ? kiln_flip(x, KILN_AXES(0)) : x, KILN_SHAPE(ROWS, n));
+}
 
 /* Three sizes first, so that one program serves all; then every offset at a few sizes, each way round. */
 static void offsets_of(kiln_dtype dtype)
@@ -22,13 +40,9 @@ static void offsets_of(kiln_dtype dtype)
         for (size_t offset = 0; offset < 64; offset += size)
             for (int way = 0; way < 3; way++) {
                 int64_t n = sizes[k], count = ROWS * n;
-                unsigned char *at = memory + offset;
-                values_fill(dtype, VALUES_PLAIN, 0, offset + (size_t)way, count, at);
+                values_fill(dtype, VALUES_PLAIN, 0, offset + (size_t)way, count, memory + offset);
                 kiln_scope *scope = kiln_scope_begin();
-                int64_t strides[] = {way == 1 ? 1 : way == 2 ? -n : n, way == 1 ? ROWS : way == 2 ? -1 : 1};
-                unsigned char *first = way == 2 ? at + (size_t)(count - 1) * size : at;
-                kiln_tensor *x = way == 0 ? kiln_wrap(dtype, KILN_SHAPE(ROWS, n), at, NULL, NULL)
-                                          : kiln_wrap_strided(dtype, KILN_SHAPE(ROWS, n), strides, first, NULL, NULL);
+                kiln_tensor *x = placed(dtype, memory, offset, n, way);
                 kiln_tensor *y = kiln_sub(kiln_mul(x, x), x);
                 OK(kiln_read(y, dtype, got, (size_t)count * size));
                 set_option("mode", "interp");
@@ -137,8 +151,10 @@ static void overlaps(void)
     for (int n = 20; n <= N; n += 15)
         for (int shift = 0; shift < 12; shift++) {
             kiln_scope *scope = kiln_scope_begin();
-            kiln_tensor *a = kiln_wrap(KILN_F32, KILN_SHAPE(n), memory, NULL, NULL);
-            kiln_tensor *b = kiln_wrap(KILN_F32, KILN_SHAPE(n), memory + shift, NULL, NULL);
+            kiln_tensor *base = there(kiln_wrap(KILN_F32, KILN_SHAPE(2 * N), memory, NULL, NULL));
+            kiln_tensor *a = on_device() ? kiln_slice_axis(base, 0, 0, n, 1) : kiln_wrap(KILN_F32, KILN_SHAPE(n), memory, NULL, NULL);
+            kiln_tensor *b = on_device() ? kiln_slice_axis(base, 0, shift, shift + n, 1)
+                                         : kiln_wrap(KILN_F32, KILN_SHAPE(n), memory + shift, NULL, NULL);
             kiln_tensor *sum = kiln_sub(kiln_add(a, b), kiln_flip(a, KILN_AXES(0)));
             for (int again = 0; again < 10; again++) { /* fed back */
                 OK(kiln_assign(a, again ? kiln_sub(kiln_add(a, b), kiln_flip(a, KILN_AXES(0))) : sum));
@@ -154,6 +170,9 @@ static void overlaps(void)
             }
             CHECK(memcmp(x, got, sizeof *x * (size_t)n) == 0, "n = %d, shift %d: %g, expected %g", n, shift, (double)got[1], (double)x[1]);
             CHECK(memcmp(memory, copy, sizeof copy) == 0, "n = %d, shift %d: borrowed memory was written to", n, shift);
+            static float now[2 * N];
+            read_f32(base, now, 2 * N);
+            CHECK(memcmp(now, copy, sizeof copy) == 0, "n = %d, shift %d: what it is a view of was written to", n, shift);
             kiln_scope_end(scope);
             if (n == 35)
                 warm = stats_now().compiles;

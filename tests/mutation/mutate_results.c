@@ -2,6 +2,8 @@
  * Results do not depend on what they must not depend on: thread count, vector width, optimisation level, fusion, static or
  * generalised sizes, where data lies, whether the memory at an address was something else before. On sizes large enough for several
  * threads and blocks; and on graphs of unusual extent: a thousand inputs or outputs, a chain of 100,000 steps, rank 8.
+ *
+ * On a device (KILN_DEVICE), which may be made of software, the same with a tenth of the elements and options that count there.
  */
 #include "tests/mutation/harness.h"
 
@@ -13,7 +15,13 @@
 
 /* --- options ---------------------------------------------------------------------------------------------------------- */
 
-static kiln_tensor *large(uint64_t seed) { return plain_f32(KILN_SHAPE(301, 1003), seed); }
+/* A number of elements, or what is left of it on a device. */
+static int64_t some(int64_t n) { return on_device() ? n / 12 + 1 : n; }
+
+enum { ROWS = 301, COLUMNS = 1003 };
+
+static int64_t rows(void) { return some(ROWS); }
+static kiln_tensor *large(uint64_t seed) { return plain_f32(KILN_SHAPE(rows(), COLUMNS), seed); }
 
 static kiln_tensor *whole_sum(void) { return kiln_sum(kiln_exp(large(1))); }
 static kiln_tensor *row_sum(void) { return kiln_mean_axes(kiln_mul(large(1), large(2)), KILN_AXES(1), false); }
@@ -22,24 +30,24 @@ static kiln_tensor *softmax(void) { return kiln_softmax(kiln_mul(large(1), kiln_
 static kiln_tensor *softmax_columns(void) { return kiln_softmax(large(3), 0); }
 static kiln_tensor *layer_norm(void)
 {
-    return kiln_layer_norm(large(1), plain_f32(KILN_SHAPE(1003), 2), plain_f32(KILN_SHAPE(1003), 3), 1e-5);
+    return kiln_layer_norm(large(1), plain_f32(KILN_SHAPE(COLUMNS), 2), plain_f32(KILN_SHAPE(COLUMNS), 3), 1e-5);
 }
-static kiln_tensor *long_sum(void) { return kiln_sum_axes(plain_f32(KILN_SHAPE(2, 500000), 5), KILN_AXES(1), false); }
-static kiln_tensor *variance(void) { return kiln_var(plain_f32(KILN_SHAPE(333333), 5), 1); }
-static kiln_tensor *product(void) { return kiln_prod(kiln_add(kiln_mul(plain_f32(KILN_SHAPE(50000), 5), kiln_scalar(1e-6)), kiln_int(1))); }
+static kiln_tensor *long_sum(void) { return kiln_sum_axes(plain_f32(KILN_SHAPE(2, some(500000)), 5), KILN_AXES(1), false); }
+static kiln_tensor *variance(void) { return kiln_var(plain_f32(KILN_SHAPE(some(333333)), 5), 1); }
+static kiln_tensor *product(void) { return kiln_prod(kiln_add(kiln_mul(plain_f32(KILN_SHAPE(some(50000)), 5), kiln_scalar(1e-6)), kiln_int(1))); }
 static kiln_tensor *half_sum(void) { return kiln_sum_axes(kiln_cast(large(1), KILN_F16), KILN_AXES(1), false); }
-static kiln_tensor *matmul(void) { return kiln_matmul(plain_f32(KILN_SHAPE(130, 200), 1), plain_f32(KILN_SHAPE(200, 70), 2)); }
-static kiln_tensor *elementwise(void) { return kiln_gelu(kiln_sub(kiln_mul(large(1), large(2)), kiln_transpose(kiln_reshape(large(3), KILN_SHAPE(1003, 301))))); }
+static kiln_tensor *matmul(void) { return kiln_matmul(plain_f32(KILN_SHAPE(130, some(200)), 1), plain_f32(KILN_SHAPE(some(200), 70), 2)); }
+static kiln_tensor *elementwise(void) { return kiln_gelu(kiln_sub(kiln_mul(large(1), large(2)), kiln_transpose(kiln_reshape(large(3), KILN_SHAPE(COLUMNS, rows()))))); }
 static kiln_tensor *running(void) { return kiln_cumsum(large(1), 1); }
 static kiln_tensor *running_down(void) { return kiln_cumsum(large(1), 0); }
 static kiln_tensor *sorted(void) { return kiln_sort(large(1), 1, false); }
 static kiln_tensor *first_of_ties(void) { return kiln_argmax_axis(kiln_floor(large(1)), 1, false); }
 static kiln_tensor *added(void)
 {
-    kiln_tensor *index = kiln_randint(KILN_I64, KILN_SHAPE(20000), 0, 50);
-    return kiln_scatter(kiln_zeros(KILN_F32, KILN_SHAPE(50)), index, plain_f32(KILN_SHAPE(20000), 1), 0, KILN_SCATTER_ADD);
+    kiln_tensor *index = kiln_randint(KILN_I64, KILN_SHAPE(some(20000)), 0, 50);
+    return kiln_scatter(kiln_zeros(KILN_F32, KILN_SHAPE(50)), index, plain_f32(KILN_SHAPE(some(20000)), 1), 0, KILN_SCATTER_ADD);
 }
-static kiln_tensor *noise(void) { return kiln_normal(KILN_F32, KILN_SHAPE(100001), 0, 1); }
+static kiln_tensor *noise(void) { return kiln_normal(KILN_F32, KILN_SHAPE(some(100001)), 0, 1); }
 
 static const struct {
     const char *name;
@@ -71,13 +79,19 @@ static Bytes result_of(kiln_tensor *(*build)(void))
     return b;
 }
 
+typedef struct Setting {
+    const char *name, *value;
+    bool host; /* means nothing to a device */
+} Setting;
+
 static void compare_settings(const char *math)
 {
-    static const char *const settings[][2] = {
-        {"threads", "1"},       {"threads", "2"},     {"threads", "3"},       {"threads", "16"},  {"vector_bits", "128"},
-        {"vector_bits", "256"}, {"vector_bits", "0"}, {"dynamic", "always"},  {"dynamic", "auto"}, {"llvm_opt", "0"},
-        {"llvm_opt", "2"},      {"llvm_opt", "1"},    {"rewrite", "0"},       {"rewrite", "1"},   {"fuse", "0"},
-        {"fuse", "1"},          {"mode", "eager"},    {"mode", "interp"},
+    static const Setting settings[] = {
+        {"threads", "1", true},       {"threads", "2", true},     {"threads", "3", true},        {"threads", "16", true},
+        {"vector_bits", "128", true}, {"vector_bits", "256", true}, {"vector_bits", "0", true},  {"cuda_graphs", "0", false},
+        {"cuda_graphs", "1", false},  {"dynamic", "always", false}, {"dynamic", "auto", false},  {"llvm_opt", "0", false},
+        {"llvm_opt", "2", false},     {"llvm_opt", "1", false},   {"rewrite", "0", false},       {"rewrite", "1", false},
+        {"fuse", "0", false},         {"fuse", "1", false},       {"mode", "eager", false},      {"mode", "interp", false},
     };
     for (int p = 0; p < PROGRAMS; p++) {
         set_option("mode", "jit");
@@ -85,14 +99,16 @@ static void compare_settings(const char *math)
         set_option("threads", "0");
         Bytes first = result_of(programs[p].build);
         for (size_t k = 0; k < sizeof settings / sizeof *settings; k++) {
-            set_option(settings[k][0], settings[k][1]);
+            if (settings[k].host && on_device())
+                continue;
+            set_option(settings[k].name, settings[k].value);
             bool strict = strcmp(math, "strict") == 0;
-            if (strcmp(settings[k][1], "interp") == 0 && !strict)
+            if (strcmp(settings[k].value, "interp") == 0 && !strict)
                 continue;
             Bytes now = result_of(programs[p].build);
             int64_t at = values_differ(first.dtype, first.n, first.data, now.data, (Tolerance){0, 0});
             char a[64], b[64];
-            CHECK(at < 0, "%s, math=%s, %s=%s: element %d is %s, was %s", programs[p].name, math, settings[k][0], settings[k][1],
+            CHECK(at < 0, "%s, math=%s, %s=%s: element %d is %s, was %s", programs[p].name, math, settings[k].name, settings[k].value,
                   (int)at, value_text(first.dtype, now.data, at, a), value_text(first.dtype, first.data, at, b));
             free(now.data);
         }
@@ -110,12 +126,13 @@ static void fast_settings(void) { compare_settings("fast"); }
 static void address_reused(void)
 {
     static float memory[256], got[256];
+    set_option("test_memory", "pooled"); /* a device's addresses come again, too */
     for (int i = 0; i < 50; i++) {
         kiln_scope *scope = kiln_scope_begin();
         int64_t n = i % 3 ? 256 : 100;
         for (int k = 0; k < 256; k++)
             memory[k] = (float)(i * 1000 + k);
-        kiln_tensor *x = kiln_wrap(KILN_F32, KILN_SHAPE(n), memory, NULL, NULL);
+        kiln_tensor *x = there(kiln_wrap(KILN_F32, KILN_SHAPE(n), memory, NULL, NULL));
         read_f32(kiln_add(kiln_mul(x, kiln_int(2)), kiln_int(i)), got, n);
         for (int64_t k = 0; k < n; k++)
             CHECK(got[k] == memory[k] * 2 + (float)i, "round %d element %d: %g", i, (int)k, (double)got[k]);
@@ -129,13 +146,13 @@ static void touched(void)
     static float memory[64], before[64], after[64];
     for (int k = 0; k < 64; k++)
         memory[k] = (float)k;
-    kiln_tensor *x = kiln_wrap(KILN_F32, KILN_SHAPE(64), memory, NULL, NULL), *y = kiln_neg(x);
+    kiln_tensor *x = kiln_wrap(KILN_F32, KILN_SHAPE(64), memory, NULL, NULL), *y = kiln_neg(there(x));
     read_f32(y, before, 64);
     for (int i = 1; i < 5; i++) {
         for (int k = 0; k < 64; k++)
             memory[k] = (float)(k + 100 * i);
         kiln_touch(x);
-        read_f32(kiln_neg(x), after, 64);
+        read_f32(kiln_neg(there(x)), after, 64);
         for (int k = 0; k < 64; k++)
             CHECK(after[k] == -(float)(k + 100 * i), "round %d element %d: %g", i, k, (double)after[k]);
     }
@@ -152,18 +169,29 @@ static void overlapping(void)
     memcpy(copy, memory, sizeof copy);
     for (int shift = 0; shift < 40; shift += 3) {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *a = kiln_wrap(KILN_F32, KILN_SHAPE(N), memory, NULL, NULL);
-        kiln_tensor *b = kiln_wrap(KILN_F32, KILN_SHAPE(N), memory + shift, NULL, NULL);
-        kiln_tensor *reversed = kiln_wrap_strided(KILN_F32, KILN_SHAPE(N), (int64_t[]){-1}, memory + shift + N - 1, NULL, NULL);
-        kiln_tensor *one = kiln_wrap_strided(KILN_F32, KILN_SHAPE(N), (int64_t[]){0}, memory + shift, NULL, NULL);
+        kiln_tensor *a, *b, *reversed, *one, *all = there(kiln_wrap(KILN_F32, KILN_SHAPE(N + 40), memory, NULL, NULL));
+        if (on_device()) {
+            a = kiln_slice_axis(all, 0, 0, N, 1);
+            b = kiln_slice_axis(all, 0, shift, shift + N, 1);
+            reversed = kiln_flip(b, KILN_AXES(0));
+            one = kiln_expand(kiln_slice_axis(all, 0, shift, shift + 1, 1), KILN_SHAPE(N));
+        } else {
+            a = kiln_wrap(KILN_F32, KILN_SHAPE(N), memory, NULL, NULL);
+            b = kiln_wrap(KILN_F32, KILN_SHAPE(N), memory + shift, NULL, NULL);
+            reversed = kiln_wrap_strided(KILN_F32, KILN_SHAPE(N), (int64_t[]){-1}, memory + shift + N - 1, NULL, NULL);
+            one = kiln_wrap_strided(KILN_F32, KILN_SHAPE(N), (int64_t[]){0}, memory + shift, NULL, NULL);
+        }
         OK(kiln_assign(a, kiln_add(kiln_sub(kiln_add(a, b), reversed), one)));
         read_f32(a, got, N);
         for (int i = 0; i < N; i++) {
             float wanted = copy[i] + copy[i + shift] - copy[shift + N - 1 - i] + copy[shift];
             CHECK(fabsf(got[i] - wanted) <= 1e-5f, "shift %d element %d: %g, expected %g", shift, i, (double)got[i], (double)wanted);
         }
-        kiln_scope_end(scope);
         CHECK(memcmp(memory, copy, sizeof copy) == 0, "shift %d: borrowed memory was written to", shift);
+        static float now[N + 40];
+        read_f32(all, now, N + 40);
+        CHECK(memcmp(now, copy, sizeof copy) == 0, "shift %d: what all are views of was written to", shift);
+        kiln_scope_end(scope);
     }
 }
 
@@ -228,12 +256,12 @@ static void many_outputs(void)
 /* A chain far longer than one kernel, in a thread with little stack. */
 static void *chain_in_thread(void *user)
 {
-    enum { STEPS = 100000 };
     (void)user;
     float got[3];
+    int steps = on_device() ? 10000 : 100000;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3), (float[]){0, 1, 2});
-    for (int i = 0; i < STEPS; i++)
+    for (int i = 0; i < steps; i++)
         x = i % 2 ? kiln_add(x, kiln_int(1)) : kiln_neg(x);
     read_f32(x, got, 3);
     /* two steps take x to 1 - x, four steps back to x */

@@ -1,7 +1,7 @@
 /*
  * What is compiled how often: repeats, generalised variants, scalars, random shapes. And values across calls: random streams,
  * outputs fed back, assignment in place with every kind of other reference alive, old results. And what happens when compiling
- * fails.
+ * fails. On a device (KILN_DEVICE) all of it in strict mode.
  */
 #include "tests/mutation/harness.h"
 
@@ -384,8 +384,12 @@ static void assign_beside(Other other)
         beside = kiln_reshape(p, KILN_SHAPE(ALL));
     if (other == VIEW_EVALUATED)
         OK(kiln_eval(beside));
-    if (other == DATA_POINTER)
+    if (other == DATA_POINTER && on_device()) {
+        CHECK(kiln_data(p, &data) == KILN_DEVICE, "%s", "a host pointer into a device's memory");
+        kiln_clear_error();
+    } else if (other == DATA_POINTER) {
         OK(kiln_data(p, &data));
+    }
     if (other == SELF_TRANSPOSED) {
         kiln_tensor *turned = kiln_reshape(kiln_transpose(p), shape);
         value = kiln_sub(p, turned);
@@ -483,6 +487,8 @@ static void assign_in_place(void)
     CHECK(after.compiles == 0, "%d compiles in a warm loop", (int)after.compiles);
     CHECK(after.peak_bytes <= before.live_bytes + (int64_t)sizeof(float) * 16, "peak %" PRId64 " bytes, live %" PRId64,
           after.peak_bytes, before.live_bytes);
+    if (on_device())
+        return;
     OK(kiln_data(p, &first)); /* exported from here on: no longer overwritten */
     static float was[N];
     memcpy(was, first, sizeof was);
@@ -624,5 +630,7 @@ int main(int argc, char **argv)
         {"functions", functions},           {"compile_fails", compile_fails},     {"pass_fails", pass_fails},
         {"unknown_options", unknown_options}, {"unknown_environment", unknown_environment},
     };
+    if (on_device()) /* only then are its numbers the interpreter's */
+        setenv("KILN_MATH", "strict", 1);
     return run_tests("mutate_reuse", tests, sizeof tests / sizeof *tests, argc, argv);
 }

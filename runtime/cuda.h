@@ -7,6 +7,7 @@
  *   runtime/cuda_memory.c   the caching allocator, copies through pinned memory
  *   runtime/cuda_launch.c   modules and launches
  *   runtime/cuda_graph.c    launches that come again and again as one
+ *   runtime/cuda_perf.c     how long launches take, where the log asks
  *   runtime/cuda_doubt.c    indices out of bounds: known when values are waited for
  */
 #ifndef RUNTIME_CUDA_H
@@ -159,6 +160,11 @@ Status cuda_doubt_results(CudaDevice *device, CudaStream *stream, CudaDoubt **do
 void cuda_doubt_drop(CudaStream *stream); /* it failed, or has its doubt */
 /* Waits for what this storage's values depend on. ST_INDEX: an index was out of bounds. */
 Status cuda_doubt_settle(const Storage *storage);
+
+/* Around launches that are queued: false: nobody asked for their time (cuda_perf_step). cuda_perf_drop forgets what was taken. */
+bool cuda_perf_begin(CudaStream *stream);
+void cuda_perf_end(CudaStream *stream);
+void cuda_perf_drop(void);
 
 /* The device of a storage, and its use on a stream: queued work on `stream` comes after its earlier uses. */
 CudaDevice *cuda_device_of(const Storage *storage);

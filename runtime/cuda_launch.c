@@ -312,11 +312,13 @@ static Status launch_one(const CudaLaunch *l)
 
 static Status queue_batch(void)
 {
-    bool done;
-    TRY(cuda_graph_run(here, stream, &batch, &done));
-    for (size_t i = 0; i < batch.launch.n && !done; i++)
-        TRY(launch_one(&batch.launch.at[i]));
-    return ST_OK;
+    bool timed = cuda_perf_begin(stream), done = false;
+    Status status = timed ? ST_OK : cuda_graph_run(here, stream, &batch, &done);
+    for (size_t i = 0; i < batch.launch.n && !done && status == ST_OK; i++)
+        status = launch_one(&batch.launch.at[i]);
+    if (timed)
+        cuda_perf_end(stream);
+    return status;
 }
 
 /* Scratch of the stream, large enough. */
@@ -397,5 +399,6 @@ Status cuda_run_flush(void)
 void cuda_run_drop(void)
 {
     empty();
+    cuda_perf_drop();
     cuda_doubt_drop(stream);
 }

@@ -87,6 +87,10 @@ struct CudaDoubt;
 Status cuda_run_doubt(struct CudaDoubt **doubt);
 void cuda_doubt_set(Storage *storage, struct CudaDoubt *doubt); /* its values are in this doubt, or none, from now on */
 void cuda_doubt_release(struct CudaDoubt *doubt); /* NULL is allowed */
+/* Device times for KILN_LOG=perf (runtime/cuda_perf.c): launches from now on are of a step called `what`, which moves `bytes`; waits for
+ * all of the run and logs their times. */
+void cuda_perf_step(const char *what, int64_t bytes);
+void cuda_perf_tell(void);
 Status cuda_device_target(int k, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use; false: none is. */
 bool cuda_describe(Str *out);

@@ -270,6 +270,7 @@ static Status finish_cuda(const Run *run, const Result *results)
 {
     struct CudaDoubt *doubt;
     TRY(cuda_run_flush());
+    cuda_perf_tell();
     TRY(cuda_run_doubt(&doubt));
     for (uint32_t k = 0; k < run->p->n_outputs; k++)
         if (run->p->buffers[run->p->outputs[k]].kind != BUFFER_INPUT)
@@ -329,21 +330,28 @@ static Status launch_sort(const ProgStep *step)
     return status == ST_OK ? ST_OK : fail(status, "no memory for sorting lines of %" PRId64 " elements", task.n);
 }
 
+void log_launch(const char *what, double seconds, int64_t bytes)
+{
+    double rate = seconds > 0 ? 1e-9 * (double)bytes / seconds : 0;
+    log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s", what, 1e6 * seconds, rate);
+}
+
 static Status launch_step(Run *run, const ProgStep *step)
 {
-    double start = log_on(LOG_PERF) ? os_seconds() : 0;
+    bool perf = log_on(LOG_PERF);
+    int64_t bytes = run->sizes[step->bytes];
+    double start = perf ? os_seconds() : 0;
+    if (perf && on_cuda(run))
+        cuda_perf_step(step->what, bytes);
     bind_args(run, step);
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
     case STEP_SORT: TRY(launch_sort(step)); break;
     }
-    int64_t bytes = run->sizes[step->bytes];
     stat_count(STAT_KERNELS, 1);
     stat_count(STAT_BYTES, bytes);
-    if (log_on(LOG_PERF)) {
-        double seconds = os_seconds() - start;
-        log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s", step->what, 1e6 * seconds, 1e-9 * (double)bytes / seconds);
-    }
+    if (perf && !on_cuda(run))
+        log_launch(step->what, os_seconds() - start, bytes);
     return ST_OK;
 }
 

@@ -29,4 +29,7 @@ size_t launch_slots(const Program *program, const int64_t *sizes, size_t *offset
 /* Room for the scratch of `threads` threads, shared by all launches: until the next call. NULL: out of memory (fail() was called). */
 char *launch_scratch(size_t per_thread, int threads);
 
+/* A line of KILN_LOG=perf. */
+void log_launch(const char *what, double seconds, int64_t bytes);
+
 #endif

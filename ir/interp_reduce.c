@@ -237,10 +237,32 @@ static void rows_put(const Rows *rows, Value *v, int axis)
     copy_box(rank, dim, dtype_bytes(v->dtype), v->data, to, rows->data, from);
 }
 
-/* row[i] = row[0] + ... + row[i], in order. */
-static void scan_row(DType t, void *row, size_t n)
+/* Running sums of a row by halving (ir/scalar.h), in place; `base` stands before it. The sum of the row. */
+#define HALVES(NAME, T)                                                                            \
+    static T NAME(T *x, size_t n, T base)                                                          \
+    {                                                                                              \
+        size_t half = 1;                                                                           \
+        if (n == 1) {                                                                              \
+            T own = x[0];                                                                          \
+            x[0] = base + own;                                                                     \
+            return own;                                                                            \
+        }                                                                                          \
+        while (2 * half < n)                                                                       \
+            half *= 2;                                                                             \
+        T low = NAME(x, half, base);                                                               \
+        return low + NAME(x + half, n - half, base + low);                                         \
+    }
+HALVES(halves_f32, float)
+HALVES(halves_f64, double)
+
+/* row[i] = row[0] + ... + row[i]: in order, or by halving. */
+static void scan_row(DType t, bool halving, void *row, size_t n)
 {
-    if (t == DT_F32) {
+    if (t == DT_F32 && halving && n) {
+        halves_f32(row, n, -0.0F);
+    } else if (t == DT_F64 && halving && n) {
+        halves_f64(row, n, -0.0);
+    } else if (t == DT_F32) {
         float *x = row;
         for (size_t i = 1; i < n; i++)
             x[i] = x[i - 1] + x[i];
@@ -267,7 +289,7 @@ Status interp_scan(Run *run, Ref r)
     if (!rows_make(run, x, 1U << node->attr.axis, false, dtype_accumulator(x->dtype), &rows))
         return ST_OUT_OF_MEMORY;
     for (size_t k = 0; k < rows.n_rows; k++)
-        scan_row(rows.dtype, (char *)rows.data + k * rows.n * dtype_bytes(rows.dtype), rows.n);
+        scan_row(rows.dtype, run->order == ORDER_CUDA && run->math == MATH_FAST, (char *)rows.data + k * rows.n * dtype_bytes(rows.dtype), rows.n);
     bool ok = true;
     if (rows.dtype != v->dtype) {
         void *narrow = value_room(v->dtype, v->n);

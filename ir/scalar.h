@@ -96,7 +96,13 @@ uint64_t scalar_load(DType dtype, const void *at);
  * blocks are put together by lanes and a tree as well, as if they were the elements of one block of any length.
  * A contraction instead sums over k in order into one accumulator (f32 for f16 and bf16, else the dtype), with FMA for floats,
  * from +0; but on a CUDA device a product with a vector is a sum of products where its dtype is an integer one or math is fast
- * (jit/fuse.c). A scan goes in order from its first element.
+ * (jit/fuse.c).
+ * A scan goes in order from its first element; on a CUDA device, where math is fast, by halving: n elements are those of the first
+ * half of a tree (the largest power of two below n) and the rest, S(all) = S(first) + S(rest); each half is scanned in the same way,
+ * starting from what stands before it: `base` for the first, base + S(first) for the rest, and base + x for one element. So an
+ * element's value is that of the elements up to it alone, whatever their number, and it went through at most 2 * log2(n) + 1
+ * additions: it is off by at most (2 * log2(n) + 1) * (half a unit in the last place of 1) * (the sum of the magnitudes), to
+ * first order; in order it would be n of them.
  */
 enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024 };
 

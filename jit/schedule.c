@@ -14,6 +14,7 @@ typedef struct Room {
     double few;      /* fewer rows than this do not keep the device busy */
     double few_once; /* the same for kernels of one stage, which cost no further launch when they are cut */
     double long_row; /* a row worth cutting */
+    bool cuts_scans; /* blocks of threads can share a running sum */
     bool cuts_any;   /* of rows that may be of any length, those of kernels of several stages are cut too */
 } Room;
 
@@ -22,7 +23,7 @@ static Room room_of(const CudaTarget *t)
     if (!t->sm)
         return (Room){.few = 64, .few_once = 64, .long_row = 4 * REDUCE_BLOCK, .cuts_any = true};
     double n = (double)cuda_multiprocessors(t);
-    return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK};
+    return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK, .cuts_scans = true};
 }
 
 #define OP_NS 0.03
@@ -61,14 +62,14 @@ static double lane_gain(Kernel *k, uint32_t axis, uint32_t r_mask)
     return gain;
 }
 
-static void choose_lanes(Kernel *k, uint32_t r_mask)
+static void choose_lanes(Kernel *k, uint32_t r_mask, const CudaTarget *target)
 {
     uint32_t last_x = UINT32_MAX, last_r = UINT32_MAX;
     bool ordered = false, index = false;
     for (uint32_t a = 0; a < k->axes.n; a++)
         *(k->axes.at[a].kind == AXIS_X ? &last_x : &last_r) = a;
     for (VRef v = 0; v < k->inst.n; v++) {
-        ordered |= k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER;
+        ordered |= (k->inst.at[v].kind == KI_SCAN && !target->sm) || k->inst.at[v].kind == KI_SCATTER;
         index |= k->inst.at[v].kind == KI_REDUCE && k->inst.at[v].op == OP_MATMUL;
     }
     if (index || last_r == UINT32_MAX || ordered) {
@@ -89,11 +90,13 @@ static void choose_lanes(Kernel *k, uint32_t r_mask)
 
 static void choose_split(Kernel *k, uint32_t r_mask, Room room)
 {
-    bool reduces = false, ordered = k->form == FORM_CONTRACT;
+    bool reduces = false, scans = false, ordered = k->form == FORM_CONTRACT;
     for (VRef v = 0; v < k->inst.n; v++) {
         reduces |= k->inst.at[v].kind == KI_REDUCE;
-        ordered |= k->inst.at[v].kind == KI_SCAN || k->inst.at[v].kind == KI_SCATTER;
+        scans |= k->inst.at[v].kind == KI_SCAN;
+        ordered |= k->inst.at[v].kind == KI_SCATTER;
     }
+    ordered |= scans && (reduces || !room.cuts_scans);
     uint32_t all = (1u << k->axes.n) - 1, stages;
     double rows = level_points(k, all & ~r_mask), length = level_points(k, r_mask);
     bool open = false; /* may a row be of any length? */
@@ -104,7 +107,7 @@ static void choose_split(Kernel *k, uint32_t r_mask, Room room)
     kernel_analyse(k, k->arena, &stages);
     bool few = rows < (stages == 1 ? room.few_once : room.few);
     bool far = length >= room.long_row || (open && (stages == 1 || room.cuts_any));
-    k->split = reduces && !ordered && few && far;
+    k->split = (reduces || scans) && !ordered && few && far;
 }
 
 static bool costly(const KInst *inst)
@@ -188,7 +191,7 @@ void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast)
     for (uint32_t a = 0; a < k->axes.n; a++)
         if (k->axes.at[a].kind == AXIS_R)
             r_mask |= 1u << a;
-    choose_lanes(k, r_mask);
+    choose_lanes(k, r_mask, target);
     if (r_mask) {
         choose_split(k, r_mask, room_of(target));
         if (k->form == FORM_CONTRACT)

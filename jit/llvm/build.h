@@ -37,6 +37,7 @@ typedef struct Emit Emit;
 typedef struct Target Target;
 typedef struct CudaTarget CudaTarget;
 typedef struct GridPlan GridPlan;
+typedef struct Carry Carry;
 
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
@@ -110,6 +111,9 @@ struct Emit {
     const uint8_t *across_align;
     bool rare;                 /* this version of the code is for pointers that are hardly ever met: it shall be small */
     uint32_t step_slots;       /* accumulators that a loop over r steps through side by side; 1: one */
+    bool scan_group;           /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */
+    uint32_t scan_tiles;
+    struct Carry *scan_carry;  /* one thread a line, fast mode: per instruction, the sums of a KI_SCAN */
     LV slot;                   /* the accumulator of this copy, where a thread has several */
     LV partial;                /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
     GridPlan *grid;            /* what the launches are, filled in by emission */
@@ -252,6 +256,9 @@ struct Target {
     bool (*approximate)(Emit *e, Op op, DType rounded, const Val *in, Val *out);
     /* An op for which the target has one instruction with the same bits; false: by its tape. May be NULL. */
     bool (*exact)(Emit *e, Op op, const DType *in_types, DType to, const Val *in, Val *out);
+    /* One element x further in running sum v, where the target adds up by another order than element after element; false: it
+     * does not. May be NULL. */
+    bool (*scan)(Emit *e, VRef v, Val x, Val *sum);
     void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
     void (*sort)(Emit *e);     /* NULL: FORM_SORT is not for this target */

@@ -267,6 +267,7 @@ static const Target cuda_target_table = {
     .fault = fault_cuda,
     .approximate = approximate_cuda,
     .exact = exact_cuda,
+    .scan = scan_cuda,
     .loops = emit_threads,
     .contract = emit_contract_cuda,
     .sort = emit_sort_cuda,

@@ -8,6 +8,7 @@
  *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
  *                    to thread u % group                                                               cuda_reduce.c
  *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
+ *   running sums     rows and columns; or blocks of threads share a line, by tickets                     cuda_scan.c
  *   contraction      a block of threads shares tiles of both operands                                   cuda_tiles.c
  *   sort             a block of threads sorts, then merges, items of lines                              cuda_sort.c
  *
@@ -94,6 +95,41 @@ LV barrier(Emit *e);
 /* i1, the same for all threads of the block, each of which calls it: has the last of `tasks` arrived at this counter of
  * ARG_SCRATCH, with all that they wrote? Leaves the counter zero then. `shared`: room for 4 bytes that nobody needs. */
 LV last_to_arrive(Emit *e, LV tid, LV shared, LV counter, LV tasks);
+void cuda_fence(Emit *e);                           /* of this thread's accesses, as the whole device sees them */
+/* A scalar from the thread `by` (i32) further on in the group ("down"), from thread `by` of it ("idx"), from that whose
+ * number differs in the bits of `by` ("bfly"). Groups of more than a warp: within the warp. */
+LV cuda_shuffle(Emit *e, const char *mode, LV v, LV by);
+
+/* cuda_reduce.c: what its walks share with cuda_scan.c */
+typedef struct Walk {
+    Threads th;
+    LV groups;           /* of x points */
+    LV alive;            /* i1: the thread's point is its own; NULL: always */
+    LV leader;           /* i1: first of its group, and alive */
+    uint32_t tiles;      /* row in registers: tiles of a thread; 0: loops */
+    uint32_t slots;      /* accumulators that this needs for an ordered reduction */
+    Copy **copies;
+} Walk;
+
+/* A tile that exists if `inside` (NULL: it does) holds; else it is where the tile at `instead` is. */
+Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive);
+/* Tiles side by side: loads of all; then steps and operands of all, then effects of all. */
+void copies_load(Emit *e, uint32_t stage, Copy **copies, uint32_t n);
+void copies_run(Emit *e, uint32_t stage, Copy **copies, uint32_t n);
+void seek_point(Emit *e, Walk *w, LV g);            /* the point of this thread in x group g, and its coordinates */
+void x_stores(Emit *e, const Walk *w);
+
+/* cuda_scan.c: running sums by all threads of a group, or of several blocks */
+enum { SCAN_SPLIT_THREADS = 256, SCAN_BLOCKS_PER_SM = 8 };
+const char *scan_alone(const Emit *e);              /* why one thread has to walk a line; NULL: a group may share it */
+void scan_open_alone(Emit *e, uint32_t stage);      /* one thread a line, fast mode: its sums */
+bool scan_cuda(Emit *e, VRef v, Val x, Val *sum);   /* and the next element (Target.scan) */
+bool stage_scans(const Emit *e, uint32_t stage);    /* does it need a running sum? */
+uint64_t scan_exchange_bytes(const Emit *e);        /* of Threads.shared */
+void scan_copies(Emit *e, const Walk *w, uint32_t stage, Copy **tiles, uint32_t n); /* a line in registers */
+void scan_span(Emit *e, const Walk *w, uint32_t stage); /* a line of any length, step after step */
+void scan_tasks(Emit *e, Walk *w);                  /* split: the walk over all lines */
+void scan_launch(Emit *e, GridPhase *phase);        /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */
 void emit_each(Emit *e);

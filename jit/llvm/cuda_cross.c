@@ -158,16 +158,16 @@ LV barrier(Emit *e) { return l_intrinsic(e, "llvm.nvvm.barrier0", NULL, 0, NULL,
 
 static LV i32(Emit *e, uint32_t value) { return LLVMConstInt(e->type[SC_I32], value, 0); }
 
-/* One 32-bit register, i32 or f32, from the thread `by` further on (down), or from thread `by` of the group (idx). */
-static LV shuffle_word(Emit *e, const char *mode, LV v, uint32_t by)
+/* One 32-bit register, i32 or f32: see cuda_shuffle. */
+static LV shuffle_word(Emit *e, const char *mode, LV v, LV by)
 {
     char name[48];
     snprintf(name, sizeof name, "llvm.nvvm.shfl.sync.%s.%s", mode, LLVMTypeOf(v) == e->type[SC_F32] ? "f32" : "i32");
     uint32_t width = e->group < WARP ? (uint32_t)e->group : WARP;
-    return l_intrinsic(e, name, NULL, 0, (LV[]){i32(e, UINT32_MAX), v, i32(e, by), i32(e, (WARP - width) << 8 | 31)}, 4);
+    return l_intrinsic(e, name, NULL, 0, (LV[]){i32(e, UINT32_MAX), v, by, i32(e, (WARP - width) << 8 | 31)}, 4);
 }
 
-static LV shuffle_scalar(Emit *e, const char *mode, LV v, uint32_t by)
+LV cuda_shuffle(Emit *e, const char *mode, LV v, LV by)
 {
     LLVMTypeRef type = LLVMTypeOf(v), i32t = e->type[SC_I32], i64t = e->type[SC_I64];
     if (type == i32t || type == e->type[SC_F32])
@@ -189,11 +189,11 @@ static LV shuffle(Emit *e, const char *mode, LV v, uint32_t by)
 {
     LLVMTypeRef type = LLVMTypeOf(v);
     if (LLVMGetTypeKind(type) != LLVMVectorTypeKind)
-        return shuffle_scalar(e, mode, v, by);
+        return cuda_shuffle(e, mode, v, i32(e, by));
     LV all = LLVMGetPoison(type);
     for (unsigned i = 0; i < LLVMGetVectorSize(type); i++) {
         LV at = i32(e, i), one = LLVMBuildExtractElement(e->b, v, at, "");
-        all = LLVMBuildInsertElement(e->b, all, shuffle_scalar(e, mode, one, by), at, "");
+        all = LLVMBuildInsertElement(e->b, all, cuda_shuffle(e, mode, one, i32(e, by)), at, "");
     }
     return all;
 }
@@ -306,7 +306,7 @@ void cross(Emit *e, const Threads *w, uint32_t stage)
 
 /* ---- between blocks ---- */
 
-static void fence(Emit *e) { l_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); }
+void cuda_fence(Emit *e) { l_intrinsic(e, "llvm.nvvm.membar.gl", NULL, 0, NULL, 0); }
 
 /* What the block's threads wrote is published by the first one (barrier, fence, count), and what others published is taken
  * over by it (count, fence, barrier). */
@@ -315,11 +315,11 @@ LV last_to_arrive(Emit *e, LV tid, LV shared, LV counter, LV tasks)
     LLVMTypeRef i32t = e->type[SC_I32];
     barrier(e);
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, tid, l_i64(e, 0), ""), "arrive");
-    fence(e);
+    cuda_fence(e);
     LV at = l_gep(e, i32t, argument(e, e->shared_arg), counter);
     LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0),
                                    LLVMAtomicOrderingMonotonic, 0);
-    fence(e);
+    cuda_fence(e);
     LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""),
                             l_sub(e, tasks, l_i64(e, 1)), "");
     If reset = if_begin(e, last, "reset");

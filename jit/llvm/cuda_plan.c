@@ -245,7 +245,7 @@ static void plan_each(Emit *e)
 /* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
  * may take: tiles of a thread, and scalar operations in the code for all of them; elements that rows of any length are planned for. */
 enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_CODE = 4096,
-       LEAST_ROW = 512 };
+       LEAST_ROW = 512, COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */ };
 
 static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
 {
@@ -277,6 +277,27 @@ static bool fixed_length(const Emit *e)
     return true;
 }
 
+/* Tiles of a thread in one step of a scan: loads in flight, and fewer exchanges. But warps scan all their sums at once, so no more of
+ * them than lanes; and elements and sums stay in registers until what stands before the step is known: in split scans, for long. */
+static void plan_scan_tiles(Emit *e)
+{
+    int64_t warps = e->group > WARP ? e->group / WARP : 1, each = 1, room = e->split ? 48 : 60;
+    bool light_body = plan_ops(e) <= CUDA_LIGHT_OPS;
+    e->scan_tiles = (uint32_t)(light_body ? COLUMN_RUN : COLUMN_RUN / 2);
+    if (!e->vec_r)
+        return;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        DType acc = dtype_accumulator((DType)n->dtype);
+        if (n->kind == KI_SCAN && e->live[i])
+            each = at_least(each, (e->lanes + (dtype_is_float(acc) ? 5 : 1)) * (dtype_bytes(acc) > 4 ? 2 : 1));
+    }
+    int64_t most = at_most(light_body ? 4 : 1, WARP / warps);
+    while (most > 1 && most * each > room)
+        most /= 2;
+    e->scan_tiles = (uint32_t)most;
+}
+
 /* Lanes along r. */
 static void plan_rows(Emit *e)
 {
@@ -296,12 +317,19 @@ static void plan_rows(Emit *e)
     while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))
         some /= 2;
     int64_t most = at_most(ROW_THREADS, CUDA_REDUCE_LANES / e->lanes);
+    if (e->split && e->scan_group)
+        most = SCAN_SPLIT_THREADS; /* whatever the lanes: its order asks for no certain number of them */
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
     e->beside = e->group <= WARP ? (int)at_least(at_most(SMALL_BLOCK / e->group, SMALL_BLOCK), 1) : 1;
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (e->live[i] && e->info[i].r_level)
             widest = at_least(widest, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
     int64_t unit = (int64_t)e->group * e->lanes, kept = (r + unit - 1) / unit;
+    if (e->scan_group) {
+        plan_scan_tiles(e);
+        if (kept * e->group > WARP * WARP || kept > (int64_t)e->scan_tiles)
+            return;
+    }
     bool fixed = e->n_r == 1 && kidx_is_const(e->k, e->k->axes.at[e->n_x].size, &length);
     if (e->split || kept > ROW_TILES || kept * e->lanes * widest > 256 ||
         kept * e->lanes * (int64_t)plan_ops(e) > ROW_CODE || (fixed && !length))
@@ -326,13 +354,16 @@ static void plan_columns(Emit *e)
 {
     int64_t x = hint_of(e, 0, e->n_x), r = hint_of(e, e->n_x, e->k->axes.n), columns = at_most(pow2_above(x), WARP);
     e->lanes = 1;
-    int64_t room = cuda_room(e->cuda), most = light(e) ? COLUMN_THREADS_LIGHT : COLUMN_THREADS;
+    int64_t room = cuda_room(e->cuda), most = light(e) && !e->scan_group ? COLUMN_THREADS_LIGHT : COLUMN_THREADS;
+    int64_t each = e->scan_group ? COLUMN_RUN : 4;
     int64_t wanted = e->in_order ? 1 : pow2_above((room + x - 1) / x);
-    wanted = at_most(at_most(wanted, most / columns), at_least(pow2_above((r + 3) / 4), 1));
+    wanted = at_most(at_most(wanted, most / columns), at_least(pow2_above((r + each - 1) / each), 1));
     if (e->split)
         wanted = ROW_THREADS / columns;
     e->group = (int)at_most(wanted, WARP);
     e->beside = (int)at_least(columns, at_most(SMALL_BLOCK / e->group, pow2_above(x)));
+    if (e->scan_group)
+        plan_scan_tiles(e);
 }
 
 void plan_cuda(Emit *e)
@@ -349,8 +380,21 @@ void plan_cuda(Emit *e)
     bool scratch = false;
     for (uint32_t a = 0; a < k->args.n; a++)
         scratch |= k->args.at[a].kind == ARG_SCRATCH;
-    e->split = k->split && scratch && !e->in_order;
-    bool along_x = e->n_x && k->vec_axis == e->n_x - 1;
+    bool scans = false, sums = false;
+    for (uint32_t i = 0; i < k->inst.n; i++) {
+        scans |= k->inst.at[i].kind == KI_SCAN && e->live[i];
+        sums |= k->inst.at[i].kind == KI_REDUCE && e->live[i];
+    }
+    const char *alone = scans ? scan_alone(e) : NULL;
+    if (scans && !alone) {
+        e->scan_group = true;
+        e->in_order = false;
+    } else if (scans) {
+        const char *text = arena_printf(e->arena, "// one thread a line: %s", alone);
+        LLVMSetModuleInlineAsm2(e->module, text, strlen(text));
+    }
+    e->split = k->split && scratch && !e->in_order && !(e->scan_group && (sums || e->n_stages > 1));
+    bool along_x = e->n_x && k->vec_axis == e->n_x - 1 && !(e->scan_group && e->split);
     if (e->in_order || along_x)
         plan_columns(e);
     else

@@ -5,10 +5,11 @@
  *         for each stage
  *             [row in registers]   all tiles of the row side by side, kept from stage to stage
  *             [loop]               for blocks of REDUCE_BLOCK: leaves of the tree one after another   (cuda_cross.c)
+ *             [scan]               step after step of the line                                        (cuda_scan.c)
  *             the threads of the group put their results together
  *         x-level stores, by the first thread of the group
  *
- * What keeps an order of its own (scans, scatters) has one thread a point.
+ * What goes in order (scatters, scans of floats in strict mode: scan_alone) has one thread a point.
  *
  * A split kernel (few x points, long r) has one phase, hence one launch, a stage. Its tasks are (x group, block of the
  * stage's elements); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
@@ -19,16 +20,6 @@
 #include "jit/llvm/cuda.h"
 
 enum { COUNTERS = GRID_COUNTER_BYTES / 4, BLOCKS_PER_SM = 32 };
-
-typedef struct Walk {
-    Threads th;
-    LV groups;           /* of x points */
-    LV alive;            /* i1: the thread's point is its own; NULL: always */
-    LV leader;           /* i1: first of its group, and alive */
-    uint32_t tiles;      /* row in registers: tiles of a thread; 0: loops */
-    uint32_t slots;      /* accumulators that this needs for an ordered reduction */
-    Copy **copies;
-} Walk;
 
 static LV i64_max(Emit *e, LV a, int64_t least) { return l_max(e, a, l_i64(e, least)); }
 
@@ -69,9 +60,9 @@ static void step_open(Emit *e, LV flat)
     coordinates(e);
 }
 
-/* Tiles side by side: loads of all that this stage needs, then steps and operands of all, then effects of all. What only a later
- * stage needs (the weights of a normalisation) shall not wait in registers: twice as many threads have room for theirs. */
-static void run_copies(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
+/* What only a later stage needs (the weights of a normalisation) shall not wait in registers: twice as many threads have room for
+ * theirs. */
+void copies_load(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
 {
     bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
     plan_part(e, stage, part);
@@ -82,6 +73,10 @@ static void run_copies(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
                 value(e, i);
         copy_leave(e, copies[u]);
     }
+}
+
+void copies_run(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
+{
     for (uint32_t u = 0; u < n; u++) {
         copy_enter(e, copies[u]);
         reduce_step_all(e, stage);
@@ -96,8 +91,7 @@ static void run_copies(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
     e->partial = e->slot = NULL;
 }
 
-/* A tile that exists if `inside` (NULL: it does) holds; else it is where the tile at `instead` is. */
-static Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
+Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive)
 {
     Copy *c = copy_new(e);
     step_open(e, inside ? LLVMBuildSelect(e->b, inside, flat, instead, "") : flat);
@@ -130,7 +124,8 @@ static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by, LV apart)
             e->slot = e->step_slots > 1 ? l_i64(e, u) : NULL;
             copy_leave(e, copies[u]);
         }
-        run_copies(e, stage, copies, n);
+        copies_load(e, stage, copies, n);
+        copies_run(e, stage, copies, n);
         e->inner = inner;
     } else {
         step_open(e, l.iv);
@@ -312,7 +307,10 @@ static void open_copies(Emit *e, Walk *w)
 static void stage_copies(Emit *e, Walk *w, uint32_t stage)
 {
     reduce_block_begin(e, stage, l_i64(e, 0));
-    run_copies(e, stage, w->copies, w->tiles);
+    copies_load(e, stage, w->copies, w->tiles);
+    if (e->scan_group)
+        scan_copies(e, w, stage, w->copies, w->tiles);
+    copies_run(e, stage, w->copies, w->tiles);
     e->inside = w->alive;
     cross(e, &w->th, stage);
 }
@@ -337,12 +335,19 @@ static void stage_all(Emit *e, Walk *w, uint32_t stage)
     pin(e, LV_ROW);
     e->stage = stage;
     e->inside = w->alive;
-    scans_open(e, stage);
+    if (!e->scan_group) {
+        scans_open(e, stage);
+        scan_open_alone(e, stage);
+    }
     accumulators(e, w, stage);
     if (w->tiles) {
         if (!stage)
             open_copies(e, w);
         stage_copies(e, w, stage);
+    } else if (e->scan_group && stage_scans(e, stage)) {
+        reduce_block_begin(e, stage, l_i64(e, 0));
+        scan_span(e, w, stage);
+        cross(e, &w->th, stage);
     } else if (e->in_order && stage_ordered(e, stage)) {
         in_order(e, stage);
     } else if (stage_ordered(e, stage)) {
@@ -355,8 +360,7 @@ static void stage_all(Emit *e, Walk *w, uint32_t stage)
     e->inside = NULL;
 }
 
-/* The point of this thread in x group g, and its coordinates. */
-static void seek_point(Emit *e, Walk *w, LV g)
+void seek_point(Emit *e, Walk *w, LV g)
 {
     LV x = g, n = e->x_total;
     w->alive = NULL;
@@ -371,7 +375,7 @@ static void seek_point(Emit *e, Walk *w, LV g)
     pin(e, LV_ROW);
 }
 
-static void x_stores(Emit *e, const Walk *w)
+void x_stores(Emit *e, const Walk *w)
 {
     If i = {0};
     if (w->leader)
@@ -518,7 +522,9 @@ static void version(Emit *e, Walk *w, uint32_t phase, bool tiled, const uint8_t 
     w->tiles = tiled ? e->row_tiles : 0;
     e->step_slots = tiled ? 1 : step_slots(e);
     e->inner = w->tiles ? LV_R : LV_COUNT;
-    if (e->split)
+    if (e->split && e->scan_group)
+        scan_tasks(e, w);
+    else if (e->split)
         walk_tasks(e, w, phase);
     else
         walk_points(e, w);
@@ -589,6 +595,10 @@ static void plan_launch(Emit *e, GridPhase *phase)
     uint16_t x = cuda_product(e, 0, e->n_x), r = cuda_product(e, e->n_x, e->k->axes.n);
     uint16_t tasks = grid_op(p, GRID_CEIL_DIV, x, grid_const(p, e->beside));
     phase->points = grid_op(p, GRID_MUL, x, r);
+    if (e->split && e->scan_group) {
+        scan_launch(e, phase);
+        return;
+    }
     if (e->split) {
         uint16_t n_blocks = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, REDUCE_BLOCK)), grid_const(p, 1));
         tasks = grid_op(p, GRID_MUL, tasks, n_blocks);
@@ -600,7 +610,8 @@ static void plan_launch(Emit *e, GridPhase *phase)
 void emit_reductions(Emit *e)
 {
     uint32_t phases = e->split ? e->n_stages : 1;
-    uint64_t bytes = exchange_bytes(e);
+    uint64_t bytes = exchange_bytes(e), scans = scan_exchange_bytes(e);
+    bytes = scans > bytes ? scans : bytes;
     LV shared = cuda_shared(e, bytes > 16 ? bytes : 16, "exchange");
     e->scan = ARENA_ARRAY(e->arena, LV, e->k->inst.n + 1);
     for (uint32_t i = 0; i < phases; i++) {

@@ -178,7 +178,10 @@ static Val emit_scan(Emit *e, VRef ref)
     DType in = (DType)e->k->inst.at[n->a].dtype, acc = dtype_accumulator((DType)n->dtype);
     Val x = cast_emit(e, in, acc, value(e, n->a));
     LLVMTypeRef type = l_type(e, acc, true);
-    Val run = {.v = l_load(e, type, e->scan[ref], 0), .vec = true};
+    Val run;
+    if (e->target->scan && e->target->scan(e, ref, x, &run))
+        return cast_emit(e, acc, (DType)n->dtype, run);
+    run = (Val){.v = l_load(e, type, e->scan[ref], 0), .vec = true};
     run = op_emit(e, reduce_step(OP_REDUCE_SUM), (DType[]){acc, acc}, acc, (Val[]){run, x});
     l_store(e, val_vector(e, run), e->scan[ref], 0);
     return cast_emit(e, acc, (DType)n->dtype, run);

@@ -170,6 +170,37 @@ static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a,
     scalar_store((DType)n->dtype, ref_cast(acc, (DType)n->dtype, sum, f->math), out);
 }
 
+/* Running sums of n values by halving (ir/scalar.h), in place; `base` stands before the first. The sum of all. */
+static uint64_t ref_halves(DType acc, uint64_t *x, int64_t n, uint64_t base, MathMode math)
+{
+    int64_t half = 1;
+    if (n == 1) {
+        uint64_t own = x[0];
+        x[0] = ref_op2(OP_ADD, acc, base, own, math);
+        return own;
+    }
+    while (2 * half < n)
+        half *= 2;
+    uint64_t low = ref_halves(acc, x, half, base, math);
+    return ref_op2(OP_ADD, acc, low, ref_halves(acc, x + half, n - half, ref_op2(OP_ADD, acc, base, low, math), math), math);
+}
+
+static void ref_scan(const RefRun *f, const KInst *n, DType in, const char *data, char *out)
+{
+    DType t = (DType)n->dtype, acc = dtype_accumulator(t);
+    uint64_t *x = os_alloc((size_t)f->points * 8 + 8);
+    for (int64_t i = 0; i < f->points; i++)
+        x[i] = ref_cast(in, acc, scalar_load(in, data + (size_t)i * dtype_bytes(in)), f->math);
+    if (f->points && ref_lanes == CUDA_REDUCE_LANES && f->math == MATH_FAST)
+        ref_halves(acc, x, f->points, reduce_start(OP_REDUCE_SUM, acc), f->math);
+    else
+        for (int64_t i = 1; i < f->points; i++)
+            x[i] = ref_op2(OP_ADD, acc, x[i - 1], x[i], f->math);
+    for (int64_t i = 0; i < f->points; i++)
+        scalar_store(t, ref_cast(acc, t, x[i], f->math), out + (size_t)i * dtype_bytes(t));
+    os_free(x);
+}
+
 static bool ref_pred(const RefRun *f, const KInst *n, int64_t p)
 {
     return n->pred == VREF_NONE || ((const char *)f->value[n->pred])[p];
@@ -202,7 +233,6 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
     bool once = !info[v].r_level;
     if (once && n->kind != KI_REDUCE && n->kind != KI_OP)
         points = points ? points : 1;
-    uint64_t run = 0;
     switch ((InstKind)n->kind) {
     case KI_OP: {
         int64_t keep = f->points;
@@ -212,6 +242,9 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         f->points = keep;
         return;
     }
+    case KI_SCAN:
+        ref_scan(f, n, in, f->value[n->a], out);
+        return;
     case KI_REDUCE: {
         uint64_t bits = 0;
         if (n->op == OP_MATMUL)
@@ -230,7 +263,7 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
     for (int64_t p = 0; p < points; p++) {
         char *to = out + (size_t)p * bytes;
         char *memory =
-            n->arg != UINT32_MAX && n->kind != KI_CONST && n->kind != KI_INDEX && n->kind != KI_SCAN
+            n->arg != UINT32_MAX && n->kind != KI_CONST && n->kind != KI_INDEX
                 ? f->args[n->arg]
                 : NULL;
         switch ((InstKind)n->kind) {
@@ -272,15 +305,6 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
                          at);
             break;
         }
-        case KI_SCAN: {
-            DType acc = dtype_accumulator(t);
-            uint64_t x = ref_cast(
-                in, acc, scalar_load(in, (char *)f->value[n->a] + (size_t)p * dtype_bytes(in)),
-                f->math);
-            run = p ? ref_op2(OP_ADD, acc, run, x, f->math) : x;
-            scalar_store(t, ref_cast(acc, t, run, f->math), to);
-            break;
-        }
         case KI_BOUND: {
             int64_t i = ((const int64_t *)f->value[n->a])[p], size = ref_index(f, n->idx, p);
             i += i < 0 ? size : 0;
@@ -293,6 +317,7 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         }
         case KI_OP:
         case KI_REDUCE:
+        case KI_SCAN:
             break;
         }
     }

@@ -221,7 +221,7 @@ static inline bool asks_fma(const Kernel *k)
 }
 
 /* Indices of 64 bits and of 32, in turn: all sizes here fit both. */
-static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const char *what)
+static inline void check_kernel_math(const Kernel *k, const CheckArg *in, MathMode math, const char *what)
 {
     Kernel narrow = *k;
     narrow.index_bits = 32;
@@ -239,10 +239,11 @@ static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const c
         memcpy(want[a], in[a].data, in[a].bytes);
     }
     ref_lanes = CUDA_REDUCE_LANES;
-    ref_run(k, want, MATH_STRICT);
+    ref_run(k, want, math);
     for (size_t t = 0; t < sizeof ptx_targets / sizeof *ptx_targets; t++) {
-        EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, what);
-        check_strict_text(p.ptx, asks_fma(k), what);
+        EmittedPtx p = emit_ptx(k, &ptx_targets[t], math, what);
+        if (math == MATH_STRICT)
+            check_strict_text(p.ptx, asks_fma(k), what);
         if (ptx_folder())
             leave_for_ptxas(p.ptx, ptx_folder());
         else if (t == 0 || ptx_checked % PTX_SECOND == 0)
@@ -257,6 +258,11 @@ static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const c
     ptx_checked++;
     for (uint32_t a = 0; a < k->args.n; a++)
         os_free(copy[a]);
+}
+
+static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const char *what)
+{
+    check_kernel_math(k, in, MATH_STRICT, what);
 }
 
 #endif

@@ -129,6 +129,7 @@ uint64_t scan_exchange_bytes(const Emit *e);        /* of Threads.shared */
 void scan_copies(Emit *e, const Walk *w, uint32_t stage, Copy **tiles, uint32_t n); /* a line in registers */
 void scan_span(Emit *e, const Walk *w, uint32_t stage); /* a line of any length, step after step */
 void scan_tasks(Emit *e, Walk *w);                  /* split: the walk over all lines */
+unsigned scan_resident(const Emit *e);              /* its blocks for which a multiprocessor shall have registers; 0: as it comes */
 void scan_launch(Emit *e, GridPhase *phase);        /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */

@@ -617,7 +617,8 @@ void emit_reductions(Emit *e)
     for (uint32_t i = 0; i < phases; i++) {
         GridPhase *phase;
         Walk w = {.th.shared = shared, .slots = e->row_slots ? e->row_slots : 1};
-        cuda_entry(e, phases > 1 ? arena_printf(e->arena, "_%u", i) : "", (unsigned)(e->group * e->beside), 0, &phase);
+        cuda_entry(e, phases > 1 ? arena_printf(e->arena, "_%u", i) : "", (unsigned)(e->group * e->beside),
+                   e->split && e->scan_group ? scan_resident(e) : 0, &phase);
         plan_launch(e, phase);
         sizes(e, &w);
         int64_t always = 0;

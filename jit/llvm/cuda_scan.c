@@ -26,12 +26,12 @@
  *
  * A block waits only for sums that blocks with earlier tickets publish before they wait themselves, so it does not matter
  * how many run at once. Nothing is added up in the order in which it arrives.
- * Flags that say what is published lie in ARG_SCRATCH, which holds anything: the block with the first ticket clears them,
- * and the others wait for that. The last block to leave sets the counters back to zero, for the next launch.
+ * What is published lies in ARG_SCRATCH, which holds anything at first: the block with the first ticket clears it, and the others
+ * wait for that. The last block to leave sets the counters back to zero, for the next launch.
  */
 #include "jit/llvm/cuda.h"
 
-enum { RUNS = WARP, WIDTH = 16, LEVELS = 5 /* of a warp */, STEP_LEVELS = 56, SUPER = SCAN_SPLIT_THREADS };
+enum { RUNS = WARP, WIDTH = 16, LEVELS = 5 /* of a warp */, LINE_BITS = 44 /* of the longest line */, SUPER = SCAN_SPLIT_THREADS };
 
 typedef struct Sweep {
     DType acc;
@@ -121,6 +121,10 @@ const char *scan_alone(const Emit *e)
 
 /* ---- sums in order ---- */
 
+static LV get(Emit *e, DType acc, LV at) { return l_load(e, l_memory(e, acc), at, (unsigned)dtype_bytes(acc)); }
+
+static void put(Emit *e, DType acc, LV v, LV at) { l_store(e, v, at, (unsigned)dtype_bytes(acc)); }
+
 static LV none(const Emit *e, DType acc) /* x + none is x */
 {
     return l_const(e, (SType)dtype_info[acc].scalar, reduce_start(OP_REDUCE_SUM, acc), false);
@@ -161,10 +165,10 @@ static void tree_before(Emit *e, DType acc, const LV *x, uint32_t n, LV base, LV
     tree_before(e, acc, x + half, n - half, plus(e, acc, base, tree_sum(e, acc, x, half)), before + half);
 }
 
-static uint32_t log2_above(uint32_t n)
+static uint32_t log2_above(uint64_t n)
 {
     uint32_t bits = 0;
-    while (1u << bits < n)
+    while ((uint64_t)1 << bits < n)
         bits++;
     return bits;
 }
@@ -214,12 +218,11 @@ static void up_columns(Emit *e, const Walk *w, Sweep *s)
     s->all = s->total[0];
     if (e->group == 1)
         return;
-    LLVMTypeRef type = l_memory(e, s->acc);
     barrier(e);
-    l_store(e, s->total[0], shared_at(e, w, s->acc, w->th.tid), 0);
+    put(e, s->acc, s->total[0], shared_at(e, w, s->acc, w->th.tid));
     barrier(e);
     for (int t = 0; t < e->group; t++)
-        s->column[t] = l_load(e, type, shared_at(e, w, s->acc, l_add(e, w->th.local, l_i64(e, (int64_t)t * e->beside))), 0);
+        s->column[t] = get(e, s->acc, shared_at(e, w, s->acc, l_add(e, w->th.local, l_i64(e, (int64_t)t * e->beside))));
     s->all = tree_sum(e, s->acc, s->column, (uint32_t)e->group);
 }
 
@@ -236,12 +239,12 @@ static void up_rows(Emit *e, const Walk *w, Sweep *s)
     barrier(e);
     If first = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane, l_i64(e, 0), ""), "sums");
     for (uint32_t r = 0; r < s->runs; r++)
-        l_store(e, s->total[r], shared_at(e, w, s->acc, l_add(e, warp, l_i64(e, r * warps))), 0);
+        put(e, s->acc, s->total[r], shared_at(e, w, s->acc, l_add(e, warp, l_i64(e, r * warps))));
     if_end(e, &first);
     barrier(e);
     LV there = LLVMBuildICmp(e->b, LLVMIntSLT, lane, l_i64(e, n), "");
     LV at = n < WARP ? LLVMBuildSelect(e->b, there, lane, l_i64(e, 0), "") : lane;
-    s->all = l_load(e, l_memory(e, s->acc), shared_at(e, w, s->acc, at), 0);
+    s->all = get(e, s->acc, shared_at(e, w, s->acc, at));
     if (n < WARP)
         s->all = LLVMBuildSelect(e->b, there, s->all, none(e, s->acc), "");
     butterfly(e, s->acc, &s->all, lane, s->entry, log2_above(n));
@@ -336,46 +339,50 @@ struct Carry {
     LV base, pile, above;
 };
 
-static Carry carry_open(Emit *e, DType acc)
+/* For steps whose numbers have at most so many bits. */
+static Carry carry_open(Emit *e, DType acc, uint32_t bits)
 {
-    LLVMTypeRef type = l_memory(e, acc), all = LLVMArrayType2(type, STEP_LEVELS);
-    Carry c = {.acc = acc, .base = l_alloca(e, type, 0, "before")};
-    l_store(e, none(e, acc), c.base, 0);
+    unsigned bytes = (unsigned)dtype_bytes(acc);
+    LLVMTypeRef type = l_memory(e, acc), all = LLVMArrayType2(type, bits + 1);
+    Carry c = {.acc = acc, .base = l_alloca(e, type, bytes, "before")};
+    put(e, acc, none(e, acc), c.base);
     if (dtype_is_float(acc)) {
-        c.pile = l_alloca(e, all, 0, "pile");
-        c.above = l_alloca(e, all, 0, "above");
+        c.pile = l_alloca(e, all, bytes, "pile");
+        c.above = l_alloca(e, all, bytes, "above");
     }
     return c;
 }
 
-static LV carry_base(Emit *e, const Carry *c) { return l_load(e, l_memory(e, c->acc), c->base, 0); }
+static LV carry_base(Emit *e, const Carry *c) { return get(e, c->acc, c->base); }
+
+static LV place(Emit *e, const Carry *c, LV all, LV bit) { return l_gep(e, l_memory(e, c->acc), all, bit); }
 
 /* Step number q is done; its sum is `total`. */
 static void carry_next(Emit *e, const Carry *c, LV q, LV total)
 {
-    LLVMTypeRef type = l_memory(e, c->acc), i64 = e->type[SC_I64];
+    LLVMTypeRef i64 = e->type[SC_I64];
     LV zero = l_i64(e, 0), one = l_i64(e, 1);
     if (!c->pile) {
-        l_store(e, plus(e, c->acc, carry_base(e, c), total), c->base, 0);
+        put(e, c->acc, plus(e, c->acc, carry_base(e, c), total), c->base);
         return;
     }
-    LV node = l_alloca(e, type, 0, "node");
-    l_store(e, total, node, 0);
+    LV node = l_alloca(e, l_memory(e, c->acc), (unsigned)dtype_bytes(c->acc), "node");
+    put(e, c->acc, total, node);
     LV ones = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){LLVMBuildNot(e->b, q, ""), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
     Loop l = loop_begin(e, zero, ones, one, "merge");
-    LV low = l_load(e, type, l_gep(e, type, c->pile, l.iv), 0);
-    l_store(e, plus(e, c->acc, low, l_load(e, type, node, 0)), node, 0);
+    LV low = get(e, c->acc, place(e, c, c->pile, l.iv));
+    put(e, c->acc, plus(e, c->acc, low, get(e, c->acc, node)), node);
     loop_end(e, &l);
-    LV sum = l_load(e, type, node, 0);
-    l_store(e, sum, l_gep(e, type, c->pile, ones), 0);
-    l_store(e, sum, c->base, 0);
+    LV sum = get(e, c->acc, node);
+    put(e, c->acc, sum, place(e, c, c->pile, ones));
+    put(e, c->acc, sum, c->base);
     LV higher = LLVMBuildLShr(e->b, LLVMBuildLShr(e->b, q, ones, ""), one, "");
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntNE, higher, zero, ""), "above");
-    l_store(e, plus(e, c->acc, l_load(e, type, l_gep(e, type, c->above, ones), 0), sum), c->base, 0);
+    put(e, c->acc, plus(e, c->acc, get(e, c->acc, place(e, c, c->above, ones)), sum), c->base);
     if_end(e, &more);
     LV base = carry_base(e, c);
     l = loop_begin(e, zero, ones, one, "above_all");
-    l_store(e, base, l_gep(e, type, c->above, l.iv), 0);
+    put(e, c->acc, base, place(e, c, c->above, l.iv));
     loop_end(e, &l);
 }
 
@@ -387,7 +394,7 @@ void scan_open_alone(Emit *e, uint32_t stage)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         if (n->kind == KI_SCAN && e->live[i] && e->info[i].stage <= stage)
-            e->scan_carry[i] = carry_open(e, dtype_accumulator((DType)n->dtype));
+            e->scan_carry[i] = carry_open(e, dtype_accumulator((DType)n->dtype), LINE_BITS);
     }
 }
 
@@ -453,11 +460,12 @@ void scan_span(Emit *e, const Walk *w, uint32_t stage)
     uint32_t n = scans_of(e, stage, scans);
     Carry *carry = ARENA_ARRAY(e->arena, Carry, n + 1);
     int64_t length, unit = step_elements(e);
-    bool one = l_is_const(e->flat_n, &length) && length <= unit;
+    bool known = l_is_const(e->flat_n, &length), one = known && length <= unit;
+    uint32_t bits = known ? log2_above((uint64_t)(length / unit + 1)) : LINE_BITS - log2_above((uint64_t)unit);
     int inner = e->inner;
     LV alive = e->inside;
     for (uint32_t i = 0; i < n && !one; i++)
-        carry[i] = carry_open(e, dtype_accumulator((DType)e->k->inst.at[scans[i]].dtype));
+        carry[i] = carry_open(e, dtype_accumulator((DType)e->k->inst.at[scans[i]].dtype), bits);
     Loop l = loop_begin(e, l_i64(e, 0), e->flat_n, l_i64(e, unit), "scan");
     Copy *tiles[RUNS];
     e->inner = LV_R;
@@ -483,25 +491,29 @@ void scan_span(Emit *e, const Walk *w, uint32_t stage)
 
 /* ---- several blocks a line ---- */
 
-enum { TICKET, READY, LEFT }; /* counters, in ARG_SCRATCH */
+/* Counters, in ARG_SCRATCH. After them, for each sum one or two i64: 32 bits of it and THERE. Such a word is written and read by one
+ * access, so that no fence has to come between a sum and a flag. */
+enum { TICKET, READY, LEFT };
+#define THERE ((int64_t)1 << 32)
 
 typedef struct Split {
     const Walk *w;
     LV tiles, supers, tasks;     /* steps of a line, SUPERs of a line, steps of all lines */
-    LV flags, values;            /* byte offsets into ARG_SCRATCH: i32 and 8 bytes each for every step, then every SUPER */
-    LV each;                     /* of them for one scan */
+    LV each;                     /* sums of one scan that are published: of every step, then of every SUPER */
+    unsigned words;              /* i64 for each of them */
 } Split;
 
 static LV counter(Emit *e, int which) { return l_gep(e, e->type[SC_I32], argument(e, e->shared_arg), l_i64(e, which)); }
 
-static LV volatile_load(Emit *e, LLVMTypeRef type, LV at)
+/* One access: `bytes` is the size of the type, which aligns it. */
+static LV volatile_load(Emit *e, LLVMTypeRef type, LV at, unsigned bytes)
 {
-    LV v = LLVMBuildLoad2(e->b, type, at, "");
+    LV v = l_load(e, type, at, bytes);
     LLVMSetVolatile(v, 1);
     return v;
 }
 
-static void volatile_store(Emit *e, LV v, LV at) { LLVMSetVolatile(LLVMBuildStore(e->b, v, at), 1); }
+static void volatile_store(Emit *e, LV v, LV at, unsigned bytes) { LLVMSetVolatile(l_store(e, v, at, bytes), 1); }
 
 static LV count(Emit *e, int which)
 {
@@ -509,32 +521,32 @@ static LV count(Emit *e, int which)
     return LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, counter(e, which), one, LLVMAtomicOrderingMonotonic, 0);
 }
 
+/* *at as soon as it is not zero. */
+static LV wait_for(Emit *e, LLVMTypeRef type, LV at, unsigned bytes)
+{
+    LLVMBasicBlockRef poll = l_block(e, "poll"), there = l_block(e, "there");
+    LLVMBuildBr(e->b, poll);
+    l_at(e, poll);
+    LV v = volatile_load(e, type, at, bytes);
+    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(type), ""), poll, there);
+    l_at(e, there);
+    return v;
+}
+
 static If only_first(Emit *e, const Walk *w)
 {
     return if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, w->th.tid, l_i64(e, 0), ""), "first");
 }
 
-/* Until *at (i32) is not zero; what was written before that is then seen by this thread. */
-static void wait_for(Emit *e, LV at)
-{
-    LLVMBasicBlockRef poll = l_block(e, "poll"), there = l_block(e, "there");
-    LLVMBuildBr(e->b, poll);
-    l_at(e, poll);
-    LV v = volatile_load(e, e->type[SC_I32], at);
-    LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, v, LLVMConstNull(LLVMTypeOf(v)), ""), poll, there);
-    l_at(e, there);
-    cuda_fence(e);
-}
-
 /* A value of thread `from`, for all threads of the block. */
-static LV from_thread(Emit *e, const Walk *w, LLVMTypeRef type, LV v, LV from)
+static LV from_thread(Emit *e, const Walk *w, DType acc, LV v, LV from)
 {
     barrier(e);
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, w->th.tid, from, ""), "tell");
-    l_store(e, v, w->th.shared, 0);
+    put(e, acc, v, w->th.shared);
     if_end(e, &i);
     barrier(e);
-    return l_load(e, type, w->th.shared, 0);
+    return get(e, acc, w->th.shared);
 }
 
 static LV take_ticket(Emit *e, const Walk *w)
@@ -548,31 +560,44 @@ static LV take_ticket(Emit *e, const Walk *w)
     return LLVMBuildZExt(e->b, l_load(e, i32, w->th.shared, 4), e->type[SC_I64], "");
 }
 
-static LV spot(Emit *e, LV section, LV number, int64_t bytes)
+/* i64 number `number` of those after the counters. */
+static LV word_at(Emit *e, LV number)
 {
-    return l_gep_bytes(e, argument(e, e->shared_arg), l_add(e, section, l_mul(e, number, l_i64(e, bytes))));
+    LV bytes = l_add(e, l_i64(e, GRID_COUNTER_BYTES), l_mul(e, number, l_i64(e, 8)));
+    return l_gep_bytes(e, argument(e, e->shared_arg), bytes);
 }
 
-/* Flag number `number` and its value, by one thread, which all others of its block know `v`, too. */
-static void publish(Emit *e, const Split *p, LV number, LV v)
+static unsigned words_of(DType acc) { return dtype_bytes(acc) > 4 ? 2 : 1; }
+
+/* Tells all blocks the sum `v`, number `number`. All threads of the block know it, one tells it. */
+static void publish(Emit *e, const Split *p, DType acc, LV number, LV v)
 {
+    LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, 8 * (unsigned)dtype_bytes(acc)), i64 = e->type[SC_I64];
     If i = only_first(e, p->w);
-    volatile_store(e, v, spot(e, p->values, number, 8));
-    cuda_fence(e);
-    volatile_store(e, LLVMConstInt(e->type[SC_I32], 1, 0), spot(e, p->flags, number, 4));
+    v = LLVMBuildZExt(e->b, LLVMBuildBitCast(e->b, v, bits, ""), i64, "");
+    for (unsigned word = 0; word < words_of(acc); word++) {
+        LV half = LLVMBuildAnd(e->b, LLVMBuildLShr(e->b, v, l_i64(e, 32 * (int64_t)word), ""), l_i64(e, UINT32_MAX), "");
+        LV at = word_at(e, l_add(e, l_mul(e, number, l_i64(e, p->words)), l_i64(e, word)));
+        volatile_store(e, LLVMBuildOr(e->b, half, l_i64(e, THERE), ""), at, 8);
+    }
     if_end(e, &i);
 }
 
-/* Where `there` (i1) holds, value number `number` as soon as it is published; else `instead`. */
-static LV published(Emit *e, const Split *p, LLVMTypeRef type, LV number, LV there, LV instead)
+/* Where `there` (i1) holds, sum number `number` as soon as it is published; else `instead`. */
+static LV published(Emit *e, const Split *p, DType acc, LV number, LV there, LV instead)
 {
-    LV v = l_alloca(e, type, 0, "published");
-    l_store(e, instead, v, 0);
+    LLVMTypeRef type = l_memory(e, acc), i64 = e->type[SC_I64], bits = LLVMIntTypeInContext(e->ctx, 8 * (unsigned)dtype_bytes(acc));
+    LV v = l_alloca(e, type, (unsigned)dtype_bytes(acc), "published"), all = NULL;
+    put(e, acc, instead, v);
     If i = if_begin(e, there, "await");
-    wait_for(e, spot(e, p->flags, number, 4));
-    l_store(e, volatile_load(e, type, spot(e, p->values, number, 8)), v, 0);
+    for (unsigned word = 0; word < words_of(acc); word++) {
+        LV got = wait_for(e, i64, word_at(e, l_add(e, l_mul(e, number, l_i64(e, p->words)), l_i64(e, word))), 8);
+        LV half = LLVMBuildAnd(e->b, got, l_i64(e, UINT32_MAX), "");
+        all = word ? LLVMBuildOr(e->b, all, LLVMBuildShl(e->b, half, l_i64(e, 32 * (int64_t)word), ""), "") : half;
+    }
+    put(e, acc, LLVMBuildBitCast(e->b, LLVMBuildTrunc(e->b, all, bits, ""), type, ""), v);
     if_end(e, &i);
-    return l_load(e, type, v, 0);
+    return get(e, acc, v);
 }
 
 /* A step of one value for each thread of the block. */
@@ -584,67 +609,66 @@ static Sweep sweep_threads(Emit *e, const Walk *w, DType acc, LV v)
     return s;
 }
 
-/* What stands before SUPER number `super` of a line; its first number among flags and values is `first`. */
+/* What stands before SUPER number `super` of a line; the sum of its first SUPER is number `first`. */
 static LV before_super(Emit *e, const Split *p, DType acc, LV first, LV super)
 {
     const Walk *w = p->w;
-    LLVMTypeRef type = l_memory(e, acc);
-    LV base = l_alloca(e, type, 0, "supers"), size = l_i64(e, SUPER);
-    l_store(e, none(e, acc), base, 0);
+    LV base = l_alloca(e, l_memory(e, acc), (unsigned)dtype_bytes(acc), "supers"), size = l_i64(e, SUPER);
+    put(e, acc, none(e, acc), base);
     If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, super, l_i64(e, 0), ""), "supers");
-    Carry carry = carry_open(e, acc);
+    Carry carry = carry_open(e, acc, LINE_BITS - log2_above(SUPER * SUPER * WARP));
     Loop l = loop_begin(e, l_i64(e, 0), l_add(e, super, l_i64(e, 1)), size, "super");
     LV number = l_add(e, l.iv, w->th.tid), there = LLVMBuildICmp(e->b, LLVMIntSLT, number, super, ""), before;
-    Sweep s = sweep_threads(e, w, acc, published(e, p, type, l_add(e, first, number), there, none(e, acc)));
+    Sweep s = sweep_threads(e, w, acc, published(e, p, acc, l_add(e, first, number), there, none(e, acc)));
     sweep_down(e, w, &s, carry_base(e, &carry), &before);
-    l_store(e, from_thread(e, w, type, before, l_mod(e, super, size)), base, 0); /* the last one is the one asked for */
+    put(e, acc, from_thread(e, w, acc, before, l_mod(e, super, size)), base); /* the last one is the one asked for */
     carry_next(e, &carry, l_div(e, l.iv, size), s.all);
     loop_end(e, &l);
     if_end(e, &some);
-    return l_load(e, type, base, 0);
+    return get(e, acc, base);
 }
 
 /* What stands before step `tile` of line `line`, whose sum is `total`, for scan number `scan`. */
 static LV before_step(Emit *e, const Split *p, uint32_t scan, DType acc, LV line, LV tile, LV total)
 {
     const Walk *w = p->w;
-    LLVMTypeRef type = l_memory(e, acc);
     LV size = l_i64(e, SUPER), super = l_div(e, tile, size), within = l_mod(e, tile, size);
     LV here = l_add(e, l_mul(e, p->each, l_i64(e, scan)), l_mul(e, line, p->tiles));
     LV supers = l_add(e, l_add(e, l_mul(e, p->each, l_i64(e, scan)), p->tasks), l_mul(e, line, p->supers));
-    publish(e, p, l_add(e, here, tile), total);
+    publish(e, p, acc, l_add(e, here, tile), total);
 
     LV earlier = LLVMBuildICmp(e->b, LLVMIntSLT, w->th.tid, within, "");
     LV own = LLVMBuildICmp(e->b, LLVMIntEQ, w->th.tid, within, "");
     LV number = l_add(e, l_add(e, here, l_mul(e, super, size)), w->th.tid), before;
     LV instead = LLVMBuildSelect(e->b, own, total, none(e, acc), "");
-    Sweep s = sweep_threads(e, w, acc, published(e, p, type, number, earlier, instead));
+    Sweep s = sweep_threads(e, w, acc, published(e, p, acc, number, earlier, instead));
     If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, within, l_i64(e, SUPER - 1), ""), "last_of_super");
-    publish(e, p, l_add(e, supers, super), s.all);
+    publish(e, p, acc, l_add(e, supers, super), s.all);
     if_end(e, &last);
     sweep_down(e, w, &s, before_super(e, p, acc, supers, super), &before);
-    return from_thread(e, w, type, before, within);
+    return from_thread(e, w, acc, before, within);
 }
 
-/* The block with the first ticket clears the flags; all others that have work wait for that. */
+/* The block with the first ticket clears all sums; the others that have work wait for that. */
 static void make_ready(Emit *e, const Split *p, LV ticket, uint32_t n_scans)
 {
     LLVMTypeRef i32 = e->type[SC_I32];
     LV is_first = LLVMBuildICmp(e->b, LLVMIntEQ, ticket, l_i64(e, 0), "");
     If clear = if_begin(e, is_first, "clear");
-    Loop l = loop_begin(e, p->w->th.tid, l_mul(e, p->each, l_i64(e, n_scans)), l_i64(e, e->group), "flag");
-    l_store(e, LLVMConstNull(i32), spot(e, p->flags, l.iv, 4), 4);
+    Loop l = loop_begin(e, p->w->th.tid, l_mul(e, p->each, l_i64(e, n_scans * p->words)), l_i64(e, e->group), "word");
+    l_store(e, l_i64(e, 0), word_at(e, l.iv), 8);
     loop_end(e, &l);
     barrier(e);
     If tell = only_first(e, p->w);
     cuda_fence(e);
-    volatile_store(e, LLVMConstInt(i32, 1, 0), counter(e, READY));
+    volatile_store(e, LLVMConstInt(i32, 1, 0), counter(e, READY), 4);
     if_end(e, &tell);
     if_end(e, &clear);
     LV waits = LLVMBuildAnd(e->b, LLVMBuildNot(e->b, is_first, ""), LLVMBuildICmp(e->b, LLVMIntSLT, ticket, p->tasks, ""), "");
     LV one = LLVMBuildICmp(e->b, LLVMIntEQ, p->w->th.tid, l_i64(e, 0), "");
     If wait = if_begin(e, LLVMBuildAnd(e->b, waits, one, ""), "wait");
-    wait_for(e, counter(e, READY));
+    wait_for(e, i32, counter(e, READY), 4);
+    cuda_fence(e);
     if_end(e, &wait);
     barrier(e);
 }
@@ -698,6 +722,15 @@ static void task(Emit *e, Walk *w, const Split *p, LV ticket, const VRef *scans,
     level_close(e, LV_ROW, LV_ROW);
 }
 
+static unsigned words_for(const Emit *e, const VRef *scans, uint32_t n)
+{
+    unsigned most = 1;
+    for (uint32_t i = 0; i < n; i++)
+        if (words_of(dtype_accumulator((DType)e->k->inst.at[scans[i]].dtype)) > most)
+            most = 2;
+    return most;
+}
+
 void scan_tasks(Emit *e, Walk *w)
 {
     VRef *scans = ARENA_ARRAY(e->arena, VRef, e->k->inst.n + 1);
@@ -707,38 +740,49 @@ void scan_tasks(Emit *e, Walk *w)
     p.supers = l_ceil_div(e, p.tiles, l_i64(e, SUPER));
     p.tasks = l_mul(e, e->x_total, p.tiles);
     p.each = l_add(e, p.tasks, l_mul(e, e->x_total, p.supers));
-    p.flags = l_i64(e, GRID_COUNTER_BYTES);
-    p.values = l_add(e, p.flags, l_align64(e, l_mul(e, p.each, l_i64(e, 4 * (int64_t)n))));
+    p.words = words_for(e, scans, n);
 
-    LV next = l_alloca(e, e->type[SC_I64], 0, "ticket"), first = take_ticket(e, w);
+    LV next = l_alloca(e, e->type[SC_I64], 8, "ticket"), first = take_ticket(e, w);
     make_ready(e, &p, first, n);
-    l_store(e, first, next, 0);
+    l_store(e, first, next, 8);
     LLVMBasicBlockRef head = l_block(e, "tickets"), body = l_block(e, "task"), end = l_block(e, "no_more");
     LLVMBuildBr(e->b, head);
     l_at(e, head);
-    LV ticket = l_load(e, e->type[SC_I64], next, 0);
+    LV ticket = l_load(e, e->type[SC_I64], next, 8);
     LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, ticket, p.tasks, ""), body, end);
     l_at(e, body);
     task(e, w, &p, ticket, scans, n);
-    l_store(e, take_ticket(e, w), next, 0);
+    l_store(e, take_ticket(e, w), next, 8);
     LLVMBuildBr(e->b, head);
     l_at(e, end);
     leave(e, w);
 }
 
-/* Room for the flags and values of the version whose steps are smallest: one lane. */
+/* While one block waits for others, the rest shall keep memory busy. So many where a plain running sum spills nothing then. */
+unsigned scan_resident(const Emit *e)
+{
+    VRef *scans = ARENA_ARRAY(e->arena, VRef, e->k->inst.n + 1), first;
+    if (scans_of(e, 0, scans) != 1)
+        return 0;
+    first = scans[0];
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->k->inst.at[i].kind == KI_OP && e->live[i] && e->k->inst.at[i].op != OP_CAST)
+            return 0;
+    return dtype_bytes(dtype_accumulator((DType)e->k->inst.at[first].dtype)) == 4 ? 3 : 2;
+}
+
+/* Room for the sums of the version whose steps are smallest: one lane. */
 void scan_launch(Emit *e, GridPhase *phase)
 {
     GridPlan *p = e->grid;
     VRef *scans = ARENA_ARRAY(e->arena, VRef, e->k->inst.n + 1);
-    int64_t n = (int64_t)scans_of(e, 0, scans), step = (int64_t)e->group * (int64_t)e->scan_tiles;
+    uint32_t n = scans_of(e, 0, scans);
+    int64_t step = (int64_t)e->group * (int64_t)e->scan_tiles, bytes = 8 * (int64_t)(n * words_for(e, scans, n));
     uint16_t x = cuda_product(e, 0, e->n_x), r = cuda_product(e, e->n_x, e->k->axes.n);
     uint16_t tiles = grid_op(p, GRID_MAX, grid_op(p, GRID_CEIL_DIV, r, grid_const(p, step)), grid_const(p, 1));
     uint16_t supers = grid_op(p, GRID_CEIL_DIV, tiles, grid_const(p, SUPER));
     uint16_t each = grid_op(p, GRID_MUL, x, grid_op(p, GRID_ADD, tiles, supers));
-    uint16_t lines = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, each, grid_const(p, 4 * n)), grid_const(p, 64));
-    uint16_t bytes = grid_op(p, GRID_ADD, grid_op(p, GRID_MUL, lines, grid_const(p, 64)), grid_op(p, GRID_MUL, each, grid_const(p, 8 * n)));
-    p->scratch = grid_op(p, GRID_ADD, grid_const(p, GRID_COUNTER_BYTES), bytes);
-    uint16_t tasks = grid_op(p, GRID_MUL, x, tiles);
-    phase->blocks = grid_op(p, GRID_MIN, tasks, grid_op(p, GRID_MUL, grid_sms(p), grid_const(p, SCAN_BLOCKS_PER_SM)));
+    p->scratch = grid_op(p, GRID_ADD, grid_const(p, GRID_COUNTER_BYTES), grid_op(p, GRID_MUL, each, grid_const(p, bytes)));
+    uint16_t tasks = grid_op(p, GRID_MUL, x, tiles), sms = grid_op(p, GRID_MUL, grid_sms(p), grid_const(p, SCAN_BLOCKS_PER_SM));
+    phase->blocks = grid_op(p, GRID_MIN, tasks, sms);
 }

@@ -136,7 +136,7 @@ Test(ptx_scan, lines_of_other_lengths_than_planned)
         }
 }
 
-/* Steps of 1024 elements where they come one by one, of 4096 f32 in whole tiles; a flag of its own for every 256 steps. */
+/* Steps of 1024 elements where they come one by one, of 4096 f32 in whole tiles; a sum of its own for every 256 steps. */
 Test(ptx_scan, several_blocks_a_line)
 {
     static const int64_t n[] = {0, 1, 1023, 4096, 4097, 20000, 20001};
@@ -282,8 +282,9 @@ Test(ptx_scan, read_once_written_once)
         {DT_F32, 4096, 4096, {.fixed = true}, 4, 64},           {DT_F32, 4096, 65536, {.fixed = true}, 4, 72},
         {DT_F64, 4096, 65536, {.fixed = true}, 4, 80},          {DT_I64, 4096, 65536, {.fixed = true}, 4, 80},
         {DT_BF16, 4096, 65536, {.fixed = true}, 4, 96},         {DT_I8, 4096, 65536, {.fixed = true}, 2, 128},
-        {DT_F32, 1, 1 << 24, {.fixed = true, .split = true}, 4, 80}, {DT_F64, 1, 1 << 24, {.fixed = true, .split = true}, 4, 96},
-        {DT_F32, 4096, 4096, {.fixed = true, .columns = true}, 0, 80},
+        {DT_F32, 1, 1 << 24, {.fixed = true, .split = true}, 4, 80}, {DT_F64, 1, 1 << 24, {.fixed = true, .split = true}, 2, 128},
+        {DT_F32, 4096, 4096, {.fixed = true, .columns = true}, 0, 80}, {DT_BF16, 1, 1 << 24, {.fixed = true, .split = true}, 2, 80},
+        {DT_I64, 1, 1 << 24, {.fixed = true, .split = true}, 4, 128}, {DT_I8, 1, 1 << 24, {.fixed = true, .split = true}, 2, 128},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (size_t t = 0; t < 2; t++) {
@@ -302,7 +303,7 @@ Test(ptx_scan, read_once_written_once)
         }
 }
 
-/* Steps of 4096 f32: a flag and 8 bytes for each (of the smallest steps, 1024) and for 256 of them, in one launch. */
+/* One launch; 8 bytes for each step (of 1024: those where elements come one by one) and for 256 of them. */
 Test(ptx_scan, a_long_line_is_one_launch)
 {
     Lines s = plain(DT_F32, 1, 1 << 24, (Layout){.split = true});
@@ -310,10 +311,26 @@ Test(ptx_scan, a_long_line_is_one_launch)
     void *args[REF_ARGS] = {NULL, NULL, (void *)1, (void *)(1 << 24)};
     GridLaunch l = grid_launch(&p.grid, 0, args, 132);
     cr_expect(p.grid.n_phases == 1 && l.blocks == 132 * 8 && l.threads == 256, "%d blocks of %d threads", (int)l.blocks, (int)l.threads);
-    cr_expect_eq(grid_scratch(&p.grid, args, 132), GRID_COUNTER_BYTES + (16384 + 64) * 12);
+    cr_expect_eq(grid_scratch(&p.grid, args, 132), GRID_COUNTER_BYTES + (16384 + 64) * 8);
     args[3] = (void *)5000;
     cr_expect_eq(grid_launch(&p.grid, 0, args, 132).blocks, 5);
     free_ptx(&p);
+}
+
+/* What blocks tell each other is written and read by one access of 8 bytes; only "ready" is one of 4, in both versions. */
+Test(ptx_scan, a_sum_and_its_flag_are_one_word)
+{
+    static const DType t[] = {DT_F32, DT_F64, DT_I8, DT_BF16, DT_I64};
+    for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+        Lines s = plain(t[i], 1, 1 << 24, (Layout){.split = true});
+        EmittedPtx p = emit_ptx(s.k, &ptx_targets[i % 2], MATH_FAST, "scan");
+        int words = 2 * (dtype_bytes(t[i]) > 4 ? 2 : 1) * 2; /* of a step, of 256 of them; in each version */
+        cr_expect_eq(count(p.ptx, "ld.volatile.global.u64"), words, "%s: %d", dtype_name(t[i]), count(p.ptx, "ld.volatile.global.u64"));
+        cr_expect_eq(count(p.ptx, "st.volatile.global.u64"), words);
+        cr_expect_eq(count(p.ptx, "ld.volatile."), words + 2);
+        cr_expect_eq(count(p.ptx, "st.volatile."), words + 2);
+        free_ptx(&p);
+    }
 }
 
 /* Who walks a line alone says why. */

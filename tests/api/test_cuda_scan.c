@@ -1,0 +1,133 @@
+/*
+ * Running sums on a CUDA device (the software driver): in fast mode the interpreter's bits, which sums in the device's order then,
+ * whatever is fused with them, for any length through one program, and from launch to launch, CUDA graphs included.
+ */
+#include "on_cuda.h"
+
+static char warnings[WARNINGS];
+
+/* Skipped, with a word, where the build has no software driver. */
+static bool use_cuda(void)
+{
+    if (no_driver())
+        return false;
+    set_option("libcuda", cuda_driver());
+    set_option("device", "cuda");
+    set_option("math", "fast");
+    set_option("test_memory", "exact");
+    set_option("strict", "1");
+    kiln_set_log_sink(keep_warnings, warnings);
+    return true;
+}
+
+enum { MOST = 100000 };
+
+static kiln_tensor *data(kiln_shape shape, int seed)
+{
+    static float x[MOST];
+    int64_t n = 1;
+    for (int a = 0; a < shape.rank; a++)
+        n *= shape.dim[a];
+    cr_assert(n <= MOST);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)((i * 7919 + seed * 101) % 10007) * 0.001f - 5;
+    return kiln_from(KILN_F32, shape, x);
+}
+
+typedef kiln_tensor *Program(kiln_tensor *x, int axis);
+
+static kiln_tensor *alone(kiln_tensor *x, int axis) { return kiln_cumsum(x, axis); }
+static kiln_tensor *fused(kiln_tensor *x, int axis)
+{
+    return kiln_sub(kiln_cumsum(kiln_mul(x, kiln_scalar(0.5)), axis), kiln_neg(x));
+}
+static kiln_tensor *backwards(kiln_tensor *x, int axis)
+{
+    return kiln_flip(kiln_cumsum(kiln_flip(x, KILN_AXES(axis)), axis), KILN_AXES(axis));
+}
+static kiln_tensor *twice(kiln_tensor *x, int axis) { return kiln_cumsum(kiln_add(kiln_cumsum(x, axis), x), axis); }
+static kiln_tensor *of_shares(kiln_tensor *x, int axis) { return kiln_cumsum(kiln_softmax(x, axis), axis); }
+static kiln_tensor *beside_a_sum(kiln_tensor *x, int axis)
+{
+    return kiln_add(kiln_cumsum(x, axis), kiln_sum(kiln_cumsum(x, axis)));
+}
+static Program *const programs[] = {alone, fused, backwards, twice, of_shares, beside_a_sum};
+enum { PROGRAMS = sizeof programs / sizeof *programs };
+
+static void read_floats(kiln_tensor *x, float *to)
+{
+    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)kiln_numel(x)) == KILN_OK, "%s", kiln_error_message());
+}
+
+/* softmax takes approximate instructions: sums of its results are near those of the interpreter. */
+static void expect_interp(int program, kiln_shape shape, int axis, int seed)
+{
+    static float want[MOST], got[MOST];
+    kiln_scope *scope = kiln_scope_begin();
+    set_option("mode", "interp");
+    kiln_tensor *x = data(shape, seed);
+    read_floats(programs[program](x, axis), want);
+    set_option("mode", "jit");
+    x = data(shape, seed);
+    read_floats(programs[program](x, axis), got);
+    for (int64_t i = 0; i < kiln_numel(x); i++)
+        cr_assert(programs[program] == of_shares ? fabsf(got[i] - want[i]) <= 1e-5f : memcmp(&got[i], &want[i], sizeof *got) == 0,
+                  "program %d, element %d of %d: %.9g, not %.9g", program, (int)i, (int)kiln_numel(x), (double)got[i], (double)want[i]);
+    kiln_scope_end(scope);
+}
+
+static void expect_nothing_else(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_eq(stats.fallbacks, 0);
+    cr_assert_str_eq(warnings, "");
+}
+
+Test(cuda_scan, equals_the_interpreter_in_every_program)
+{
+    static const struct {
+        kiln_shape shape;
+        int axis;
+    } cases[] = {{{1, {1}}, 0},      {{1, {777}}, 0},      {{1, {40001}}, 0},     {{2, {3, 33000}}, 1}, {{2, {33, 130}}, 1},
+                 {{2, {130, 33}}, 0}, {{3, {3, 70, 5}}, 1}, {{2, {1, 5000}}, 0},   {{2, {4, 6000}}, 1}};
+    if (!use_cuda())
+        return;
+    for (int p = 0; p < PROGRAMS; p++)
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+            expect_interp(p, cases[i].shape, cases[i].axis, p);
+    expect_nothing_else();
+}
+
+/* The general program takes any length: the first was long and the next are short, and the other way round. */
+Test(cuda_scan, one_program_for_lines_of_any_length)
+{
+    static const int64_t n[2][5] = {{40000, 50001, 7, 1, 3000}, {9, 12, 36000, 4096, 0}};
+    if (!use_cuda())
+        return;
+    set_option("dynamic", "always");
+    for (int order = 0; order < 2; order++) {
+        kiln_stats before, after;
+        for (int i = 0; i < 5; i++) {
+            if (i == 1)
+                kiln_get_stats(&before);
+            expect_interp(order, (kiln_shape){1, {n[order][i]}}, 0, i);
+        }
+        kiln_get_stats(&after);
+        cr_expect_eq(after.compiles, before.compiles, "%d compiles", (int)(after.compiles - before.compiles));
+    }
+    expect_nothing_else();
+}
+
+/* Several blocks a line: what they told each other does not outlive the launch, in a CUDA graph either. */
+Test(cuda_scan, again_and_again_in_a_graph)
+{
+    if (!use_cuda())
+        return;
+    set_option("fuse", "0");
+    test_cuda_counters before = counted();
+    for (int run = 0; run < 6; run++)
+        expect_interp(3, (kiln_shape){1, {40000}}, 0, run);
+    cr_assert_geq(counted().graph_launches - before.graph_launches, 3);
+    expect_nothing_else();
+}

@@ -51,28 +51,35 @@ static kiln_tensor *beside_a_sum(kiln_tensor *x, int axis)
 {
     return kiln_add(kiln_cumsum(x, axis), kiln_sum(kiln_cumsum(x, axis)));
 }
-static Program *const programs[] = {alone, fused, backwards, twice, of_shares, beside_a_sum};
+static kiln_tensor *in_dtype(kiln_tensor *x, int axis, kiln_dtype dtype) { return kiln_cumsum(kiln_cast(x, dtype), axis); }
+static kiln_tensor *in_f64(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_F64); }
+static kiln_tensor *in_f16(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_F16); }
+static kiln_tensor *in_bf16(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_BF16); }
+static kiln_tensor *in_bool(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_BOOL); }
+static Program *const programs[] = {alone, fused, backwards, twice, of_shares, beside_a_sum, in_f64, in_f16, in_bf16, in_bool};
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
-static void read_floats(kiln_tensor *x, float *to)
+static size_t read_bytes(kiln_tensor *x, void *to)
 {
-    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)kiln_numel(x)) == KILN_OK, "%s", kiln_error_message());
+    size_t bytes = kiln_dtype_size(kiln_dtype_of(x)) * (size_t)kiln_numel(x);
+    cr_assert(kiln_read(x, kiln_dtype_of(x), to, bytes) == KILN_OK, "%s", kiln_error_message());
+    return bytes;
 }
 
 /* softmax takes approximate instructions: sums of its results are near those of the interpreter. */
 static void expect_interp(int program, kiln_shape shape, int axis, int seed)
 {
-    static float want[MOST], got[MOST];
+    static double want[MOST], got[MOST];
     kiln_scope *scope = kiln_scope_begin();
     set_option("mode", "interp");
-    kiln_tensor *x = data(shape, seed);
-    read_floats(programs[program](x, axis), want);
+    size_t bytes = read_bytes(programs[program](data(shape, seed), axis), want);
     set_option("mode", "jit");
-    x = data(shape, seed);
-    read_floats(programs[program](x, axis), got);
-    for (int64_t i = 0; i < kiln_numel(x); i++)
-        cr_assert(programs[program] == of_shares ? fabsf(got[i] - want[i]) <= 1e-5f : memcmp(&got[i], &want[i], sizeof *got) == 0,
-                  "program %d, element %d of %d: %.9g, not %.9g", program, (int)i, (int)kiln_numel(x), (double)got[i], (double)want[i]);
+    cr_assert_eq(read_bytes(programs[program](data(shape, seed), axis), got), bytes);
+    if (programs[program] != of_shares)
+        cr_assert(memcmp(got, want, bytes) == 0, "program %d, %d bytes", program, (int)bytes);
+    else
+        for (size_t i = 0; i < bytes / sizeof(float); i++)
+            cr_assert_float_eq(((float *)got)[i], ((float *)want)[i], 1e-5, "element %zu", i);
     kiln_scope_end(scope);
 }
 

@@ -120,7 +120,7 @@ void seek_point(Emit *e, Walk *w, LV g);            /* the point of this thread 
 void x_stores(Emit *e, const Walk *w);
 
 /* cuda_scan.c: running sums by all threads of a group, or of several blocks */
-enum { SCAN_SPLIT_THREADS = 256, SCAN_BLOCKS_PER_SM = 8 };
+enum { SCAN_SPLIT_THREADS = 256, SCAN_BLOCKS_PER_SM = 8, SCAN_COLUMN_THREADS = 640 /* for which a multiprocessor has 102 registers each */ };
 const char *scan_alone(const Emit *e);              /* why one thread has to walk a line; NULL: a group may share it */
 void scan_open_alone(Emit *e, uint32_t stage);      /* one thread a line, fast mode: its sums */
 bool scan_cuda(Emit *e, VRef v, Val x, Val *sum);   /* and the next element (Target.scan) */
@@ -129,7 +129,6 @@ uint64_t scan_exchange_bytes(const Emit *e);        /* of Threads.shared */
 void scan_copies(Emit *e, const Walk *w, uint32_t stage, Copy **tiles, uint32_t n); /* a line in registers */
 void scan_span(Emit *e, const Walk *w, uint32_t stage); /* a line of any length, step after step */
 void scan_tasks(Emit *e, Walk *w);                  /* split: the walk over all lines */
-unsigned scan_resident(const Emit *e);              /* its blocks for which a multiprocessor shall have registers; 0: as it comes */
 void scan_launch(Emit *e, GridPhase *phase);        /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */

@@ -617,8 +617,9 @@ void emit_reductions(Emit *e)
     for (uint32_t i = 0; i < phases; i++) {
         GridPhase *phase;
         Walk w = {.th.shared = shared, .slots = e->row_slots ? e->row_slots : 1};
-        cuda_entry(e, phases > 1 ? arena_printf(e->arena, "_%u", i) : "", (unsigned)(e->group * e->beside),
-                   e->split && e->scan_group ? scan_resident(e) : 0, &phase);
+        unsigned threads = (unsigned)(e->group * e->beside);
+        unsigned blocks = e->scan_group && !e->vec_r && threads > WARP ? SCAN_COLUMN_THREADS / threads : 0;
+        cuda_entry(e, phases > 1 ? arena_printf(e->arena, "_%u", i) : "", threads, blocks, &phase);
         plan_launch(e, phase);
         sizes(e, &w);
         int64_t always = 0;

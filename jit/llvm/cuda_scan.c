@@ -758,19 +758,6 @@ void scan_tasks(Emit *e, Walk *w)
     leave(e, w);
 }
 
-/* While one block waits for others, the rest shall keep memory busy. So many where a plain running sum spills nothing then. */
-unsigned scan_resident(const Emit *e)
-{
-    VRef *scans = ARENA_ARRAY(e->arena, VRef, e->k->inst.n + 1), first;
-    if (scans_of(e, 0, scans) != 1)
-        return 0;
-    first = scans[0];
-    for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (e->k->inst.at[i].kind == KI_OP && e->live[i] && e->k->inst.at[i].op != OP_CAST)
-            return 0;
-    return dtype_bytes(dtype_accumulator((DType)e->k->inst.at[first].dtype)) == 4 ? 3 : 2;
-}
-
 /* Room for the sums of the version whose steps are smallest: one lane. */
 void scan_launch(Emit *e, GridPhase *phase)
 {

@@ -296,14 +296,19 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
     return each < MOST_REGISTERS ? each : MOST_REGISTERS;
 }
 
-/* What a thread is given where at most `live` registers are live: those, and some for the divisions that are calls. Bodies without
- * values of 16 bits or f64 need less, since ptxas does them lane after lane. */
+/* What a thread is given where at most `live` registers are live: about those, and some for divisions that are calls, and
+ * for the predicates of values of 8 and 16 bits, more than there are registers for. Bodies without such values and without
+ * f64 need less, since ptxas does them lane after lane. */
 static uint32_t room(const Function *f, uint32_t live)
 {
-    enum { LEAST = 64, FUNCTION_CALL = 16 };
-    bool words = !f->count[KIND_HALVES] && !f->count[KIND_DOUBLES];
-    uint32_t need = f->calls ? live + FUNCTION_CALL : live;
-    need = words ? need * 4 / 5 : need;
+    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4 };
+    uint32_t need = live + (f->calls ? FUNCTION_CALL : 0);
+    if (f->count[KIND_HALVES])
+        need += ABOUT;
+    else if (f->count[KIND_DOUBLES])
+        need -= need < ABOUT ? need : ABOUT;
+    else
+        need = need * 4 / 5;
     return need < LEAST ? LEAST : need;
 }
 

@@ -297,18 +297,18 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
 }
 
 /* What a thread is given where at most `live` registers are live: about those, and some for divisions that are calls, and
- * for the predicates of values of 8 and 16 bits, more than there are registers for. Bodies without such values and without
- * f64 need less, since ptxas does them lane after lane. */
+ * for the predicates of values of 8 and 16 bits, more than there are registers for. Narrow bodies without such values and
+ * without f64 need less, since ptxas does them lane after lane. */
 static uint32_t room(const Function *f, uint32_t live)
 {
-    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4 };
+    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, NARROW = 80 };
     uint32_t need = live + (f->calls ? FUNCTION_CALL : 0);
     if (f->count[KIND_HALVES])
         need += ABOUT;
     else if (f->count[KIND_DOUBLES])
         need -= need < ABOUT ? need : ABOUT;
-    else
-        need = need * 4 / 5;
+    else if (need <= NARROW)
+        need = LEAST;
     return need < LEAST ? LEAST : need;
 }
 

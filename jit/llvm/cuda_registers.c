@@ -296,9 +296,9 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
     return each < MOST_REGISTERS ? each : MOST_REGISTERS;
 }
 
-/* What a thread is given where at most `live` registers are live: about those, and some for divisions that are calls, and
- * for the predicates of values of 8 and 16 bits, more than there are registers for. Narrow bodies without such values and
- * without f64 need less, since ptxas does them lane after lane. */
+/* What a thread is given where at most `live` registers are live: about those, and some for divisions that are calls, for the
+ * predicates of values of 8 and 16 bits, more than there are registers for, and for the pairs that f64 takes in wide bodies.
+ * Narrow bodies without either need less, since ptxas does them lane after lane. */
 static uint32_t room(const Function *f, uint32_t live)
 {
     enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, NARROW = 80 };
@@ -306,7 +306,7 @@ static uint32_t room(const Function *f, uint32_t live)
     if (f->count[KIND_HALVES])
         need += ABOUT;
     else if (f->count[KIND_DOUBLES])
-        need -= need < ABOUT ? need : ABOUT;
+        need = need > NARROW ? need * 5 / 4 : need > ABOUT ? need - ABOUT : 0;
     else if (need <= NARROW)
         need = LEAST;
     return need < LEAST ? LEAST : need;

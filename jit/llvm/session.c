@@ -97,6 +97,18 @@ static void emit_init(Session *s, const Emit *start)
     e->ptr = LLVMPointerTypeInContext(e->ctx, e->target->space);
 }
 
+/* Before there is any IR: how far accesses are aligned that don't say it is the layout's business. */
+static void set_machine(Session *s)
+{
+    LLVMModuleRef module = s->e.module;
+    char *triple = LLVMGetTargetMachineTriple(s->machine);
+    LLVMSetTarget(module, triple);
+    LLVMDisposeMessage(triple);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(s->machine);
+    LLVMSetModuleDataLayout(module, layout);
+    LLVMDisposeTargetData(layout);
+}
+
 /* Takes the IR from the kernel; the arena may jump past this frame only to session_compile's. */
 static void build(Session *s)
 {
@@ -171,12 +183,6 @@ static Status print_ir(const Session *s, SessionOut *out)
 static Status generate(Session *s, bool want_text, SessionOut *out)
 {
     Emit *e = &s->e;
-    char *triple = LLVMGetTargetMachineTriple(s->machine);
-    LLVMSetTarget(e->module, triple);
-    LLVMDisposeMessage(triple);
-    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(s->machine);
-    LLVMSetModuleDataLayout(e->module, layout);
-    LLVMDisposeTargetData(layout);
     char *error = NULL;
     Status status = ST_OK;
     if (LLVMVerifyModule(e->module, LLVMReturnStatusAction, &error))
@@ -207,11 +213,14 @@ Status session_compile(const SessionTarget *how, const Emit *start, const char *
     arena_init(&session->arena, &oom);
     if (setjmp(oom) == 0) {
         emit_init(session, start);
-        build(session);
-        session->machine = session->e.refused ? NULL : how->machine(session);
-        status = session->e.refused ? fail(ST_UNSUPPORTED, "kernel %s: %s", name, session->e.refused)
-                 : session->machine ? generate(session, want_text, out)
-                                  : fail(ST_COMPILE, "kernel %s: LLVM has no machine for its target", name);
+        session->machine = how->machine(session);
+        if (session->machine) {
+            set_machine(session);
+            build(session);
+        }
+        status = !session->machine    ? fail(ST_COMPILE, "kernel %s: LLVM has no machine for its target", name)
+                 : session->e.refused ? fail(ST_UNSUPPORTED, "kernel %s: %s", name, session->e.refused)
+                                      : generate(session, want_text, out);
     } else {
         fail(ST_OUT_OF_MEMORY, "kernel %s: no memory to compile it", name);
     }

@@ -313,7 +313,7 @@ static const struct Workload {
     int loads, stores;      /* of 16 bytes, no fewer */
     int registers;          /* of sm_90a, no more */
 } workloads[] = {
-    {"a", chain_a, 4, 55.4, 44.1, 0, 2, 1, 80},
+    {"a", chain_a, 4, 55.4, 44.1, 0, 2, 1, 64},
     {"b", chain_b, 4, 59.6, 50.1, 20, 1, 0, 64},
     {"e", chain_e, 4, 22.7, 20.5, 8, 1, 1, 32},
     {"copy", copy, 8, 4.4, 3.9, 0, 2, 2, 32},

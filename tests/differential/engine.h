@@ -69,6 +69,7 @@ struct Case {
     Spec in[MAX_IN];
     unsigned flags;
     Tolerance tolerance;
+    double fast_absolute;   /* FAST_TOO: how far off a float narrower than f64 may be besides, where the formula cancels */
     kiln_status refused;    /* the error that recording must give; KILN_OK: must work */
     kiln_dtype out;         /* expected dtype of the first output when out_known */
     bool out_known;

@@ -338,9 +338,12 @@ static void plan_rows(Emit *e)
     e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), CUDA_REDUCE_LANES / unit), 1);
 }
 
-/* Does a thread get by with a 1,024th of the registers? An argmin carries values and places of several elements: sm_80 spills. */
+/* Does a thread get by with a 1,024th of the registers? An argmin carries values and places of several elements, and the
+ * coordinates of several leaves along several axes take as much room: sm_80 spills. */
 static bool light(Emit *e)
 {
+    if (e->n_r > 1)
+        return false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         if (n->kind == KI_REDUCE && e->live[i] && (n->op == OP_ARGMAX || n->op == OP_ARGMIN))

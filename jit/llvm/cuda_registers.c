@@ -25,7 +25,7 @@ static const struct RegisterKind {
     char name[4];
     unsigned width;
 } kinds[] = {{"rs", 2}, {"fd", 2}, {"r", 1}, {"f", 1}, {"rd", 2}, {"rq", 4}, {"p", 0}};
-enum { KIND_HALVES, KIND_DOUBLES, KINDS = sizeof kinds / sizeof *kinds };
+enum { KIND_HALVES, KIND_DOUBLES, KIND_WORDS, KIND_FLOATS, KIND_PAIRS, KINDS = sizeof kinds / sizeof *kinds };
 
 /* Registers that an instruction reads or writes, in a list for all of them. */
 typedef struct Operand {
@@ -298,15 +298,19 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
 
 /* What a thread is given where at most `live` registers are live: about those, and some for divisions that are calls, for the
  * predicates of values of 8 and 16 bits, more than there are registers for, and for the pairs that f64 takes in wide bodies.
- * Narrow bodies without either need less, since ptxas does them lane after lane. */
+ * Narrow bodies without either need less, since ptxas does them lane after lane; not those that consist of addresses in
+ * 64 bits. */
 static uint32_t room(const Function *f, uint32_t live)
 {
-    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, NARROW = 80 };
+    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, NARROW = 80, ADDRESSES = 48 };
     uint32_t need = live + (f->calls ? FUNCTION_CALL : 0);
+    bool addresses = f->count[KIND_PAIRS] > f->count[KIND_WORDS] + f->count[KIND_FLOATS];
     if (f->count[KIND_HALVES])
         need += ABOUT;
     else if (f->count[KIND_DOUBLES])
         need = need > NARROW ? need * 5 / 4 : need > ABOUT ? need - ABOUT : 0;
+    else if (addresses && need >= ADDRESSES)
+        need = need * 5 / 4;
     else if (need <= NARROW)
         need = LEAST;
     return need < LEAST ? LEAST : need;

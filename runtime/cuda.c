@@ -203,7 +203,6 @@ static Status open_device(int k, CudaDevice *d)
     TRY(attribute(d, handle, CU_MAJOR, &major));
     TRY(attribute(d, handle, CU_MINOR, &minor));
     TRY(attribute(d, handle, CU_MULTIPROCESSORS, &d->multiprocessors));
-    TRY(attribute(d, handle, CU_SHARED_OPT_IN, &d->shared_bytes));
     Status status = cuda_target(major, minor, driver_version, &d->target);
     d->target.multiprocessors = d->multiprocessors;
     TRY(attribute(d, handle, CU_THREADS, &d->target.threads));

@@ -85,7 +85,7 @@ typedef struct CudaStaging {
 typedef struct CudaDevice {
     int ordinal;
     char name[64];
-    int multiprocessors, shared_bytes; /* per block, opt-in */
+    int multiprocessors;
     bool exact;             /* option test_memory */
     CudaTarget target;      /* what code is made for */
     CuContext _Atomic context; /* NULL: not open */

@@ -86,7 +86,12 @@ Status device_target(int device, CudaTarget *target)
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
-static Status new_storage(int device, const void *from, size_t bytes, Storage **out)
+Status storage_new_on(int device, size_t bytes, Storage **out)
+{
+    return storage_copied_to(device, NULL, bytes, out);
+}
+
+Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
 {
     *out = NULL;
     if (!device_is_cuda(device)) {
@@ -110,16 +115,6 @@ static Status new_storage(int device, const void *from, size_t bytes, Storage **
     stat_live((int64_t)bytes);
     *out = storage;
     return ST_OK;
-}
-
-Status storage_new_on(int device, size_t bytes, Storage **out)
-{
-    return new_storage(device, NULL, bytes, out);
-}
-
-Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
-{
-    return new_storage(device, from, bytes, out);
 }
 
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes)

@@ -43,7 +43,7 @@ Status device_target(int device, CudaTarget *target);
 
 /* Memory of a device: a storage as storage_new makes them. */
 Status storage_new_on(int device, size_t bytes, Storage **out);
-/* The same, with the values at `from` in host memory, which may be changed again once this returns. */
+/* The same, with the values at `from` in host memory, which may be changed again once this returns; NULL: none. */
 Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out);
 /* `bytes` at `from` (an address in `storage`), copied to or from the host. Reading waits for what is queued before it; writing returns
  * once `from` may be changed again. */

@@ -21,11 +21,12 @@ enum { REGISTERS = 65536, MOST_REGISTERS = 255, MOST_BLOCKS = 16 };
 
 /* Registers of 32 bits that a virtual one takes. Values of 16 bits count twice: conversions stand beside them, and
  * ptxas unrolls loops over them. There are registers apart for predicates. */
+enum { KIND_HALVES, KIND_DOUBLES, KIND_WORDS, KIND_FLOATS, KIND_PAIRS, KIND_QUADS, KIND_PREDICATES, KINDS };
 static const struct RegisterKind {
     char name[4];
     unsigned width;
-} kinds[] = {{"rs", 2}, {"fd", 2}, {"r", 1}, {"f", 1}, {"rd", 2}, {"rq", 4}, {"p", 0}};
-enum { KIND_HALVES, KIND_DOUBLES, KIND_WORDS, KIND_FLOATS, KIND_PAIRS, KINDS = sizeof kinds / sizeof *kinds };
+} kinds[KINDS] = {[KIND_HALVES] = {"rs", 2}, [KIND_DOUBLES] = {"fd", 2}, [KIND_WORDS] = {"r", 1}, [KIND_FLOATS] = {"f", 1},
+                  [KIND_PAIRS] = {"rd", 2},  [KIND_QUADS] = {"rq", 4},   [KIND_PREDICATES] = {"p", 0}};
 
 /* Registers that an instruction reads or writes, in a list for all of them. */
 typedef struct Operand {

@@ -140,32 +140,59 @@ static LV room(Emit *e, const Sort *s, LV left, LV line)
 
 /* ---- merging ---- */
 
+/* A loop that narrows [low, high) until it is empty. */
+typedef struct Search {
+    LV low, high;
+    LLVMBasicBlockRef head, end;
+} Search;
+
+/* Among what a may have of the first d items: at least what b cannot have, at most all of a. The body is next. */
+static Search search_begin(Emit *e, LV n_a, LV n_b, LV d)
+{
+    LLVMTypeRef type = LLVMTypeOf(d);
+    LV low = l_max(e, LLVMBuildSub(e->b, d, n_b, ""), LLVMConstNull(type)), high = l_min(e, d, n_a);
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), body;
+    Search f = {.head = l_block(e, "search")};
+    body = l_block(e, "");
+    f.end = l_block(e, "");
+    LLVMBuildBr(e->b, f.head);
+    l_at(e, f.head);
+    f.low = LLVMBuildPhi(e->b, type, "");
+    f.high = LLVMBuildPhi(e->b, type, "");
+    LLVMAddIncoming(f.low, &low, &before, 1);
+    LLVMAddIncoming(f.high, &high, &before, 1);
+    LLVMBuildCondBr(e->b, below(e, f.low, f.high), body, f.end);
+    l_at(e, body);
+    return f;
+}
+
+/* Goes on with these bounds; after the loop: where it ended. */
+static LV search_end(Emit *e, const Search *f, LV low, LV high)
+{
+    LLVMBasicBlockRef body = LLVMGetInsertBlock(e->b);
+    LLVMBuildBr(e->b, f->head);
+    LLVMAddIncoming(f->low, &low, &body, 1);
+    LLVMAddIncoming(f->high, &high, &body, 1);
+    l_at(e, f->end);
+    return f->low;
+}
+
+/* i1: is a's item number i one of the first d? It is if it comes before b's item number d - i - 1. */
+static LV among_first(Emit *e, const Sort *s, LV a, LV i, LV b, LV d)
+{
+    LV other = LLVMBuildSub(e->b, LLVMBuildSub(e->b, d, i, ""), LLVMConstInt(LLVMTypeOf(d), 1, 0), "");
+    return LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, i), item_at(e, s, b, other), "");
+}
+
 /* How many of the first d items of a merged with b are a's. Indices have the type of d. */
 static LV search(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
 {
-    LLVMTypeRef type = LLVMTypeOf(d);
-    LV one = LLVMConstInt(type, 1, 0),
-       start[2] = {LLVMBuildSub(e->b, d, n_b, ""), l_min(e, d, n_a)}, low, high, next[2];
-    start[0] = l_max(e, start[0], LLVMConstNull(type));
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"),
-                      body = l_block(e, ""), end = l_block(e, "");
-    LLVMBuildBr(e->b, head);
-    l_at(e, head);
-    low = LLVMBuildPhi(e->b, type, "");
-    high = LLVMBuildPhi(e->b, type, "");
-    LLVMBuildCondBr(e->b, below(e, low, high), body, end);
-    l_at(e, body);
-    LV middle = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, low, high, ""), one, "");
-    LV other = LLVMBuildSub(e->b, LLVMBuildSub(e->b, d, middle, ""), one, "");
-    LV first =
-        LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, middle), item_at(e, s, b, other), "");
-    next[0] = LLVMBuildSelect(e->b, first, LLVMBuildAdd(e->b, middle, one, ""), low, "");
-    next[1] = LLVMBuildSelect(e->b, first, high, middle, "");
-    LLVMBuildBr(e->b, head);
-    LLVMAddIncoming(low, (LV[]){start[0], next[0]}, (LLVMBasicBlockRef[]){before, body}, 2);
-    LLVMAddIncoming(high, (LV[]){start[1], next[1]}, (LLVMBasicBlockRef[]){before, body}, 2);
-    l_at(e, end);
-    return low;
+    Search f = search_begin(e, n_a, n_b, d);
+    LV one = LLVMConstInt(LLVMTypeOf(d), 1, 0);
+    LV middle = LLVMBuildLShr(e->b, LLVMBuildAdd(e->b, f.low, f.high, ""), one, "");
+    LV first = among_first(e, s, a, middle, b, d);
+    return search_end(e, &f, LLVMBuildSelect(e->b, first, LLVMBuildAdd(e->b, middle, one, ""), f.low, ""),
+                      LLVMBuildSelect(e->b, first, f.high, middle, ""));
 }
 
 /* Number i of WARP places from low on, below low + length. */
@@ -178,34 +205,17 @@ static LV probe(Emit *e, LV low, LV length, LV i)
  * places at once. i64 */
 static LV search_by_warp(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
 {
-    LLVMTypeRef i64 = e->type[SC_I64];
-    LV start[2] = {l_max(e, l_sub(e, d, n_b), l_i64(e, 0)), l_min(e, d, n_a)}, low, high;
     LV lane = wide(e, LLVMBuildAnd(e->b, s->tid, c32(e, WARP - 1), ""));
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), head = l_block(e, "search"),
-                      body = l_block(e, ""), end = l_block(e, "");
-    LLVMBuildBr(e->b, head);
-    l_at(e, head);
-    low = LLVMBuildPhi(e->b, i64, "");
-    high = LLVMBuildPhi(e->b, i64, "");
-    LLVMBuildCondBr(e->b, below(e, low, high), body, end);
-    l_at(e, body);
-    LV length = l_sub(e, high, low), at = probe(e, low, length, lane),
-       other = l_sub(e, l_sub(e, d, at), l_i64(e, 1));
-    LV first = LLVMBuildICmp(e->b, LLVMIntULT, item_at(e, s, a, at), item_at(e, s, b, other), "");
-    LV votes = l_intrinsic(e, "llvm.nvvm.vote.ballot.sync", NULL, 0, (LV[]){c32(e, -1), first}, 2),
-       next[2];
+    Search f = search_begin(e, n_a, n_b, d);
+    LV length = l_sub(e, f.high, f.low), first = among_first(e, s, a, probe(e, f.low, length, lane), b, d);
+    LV votes = l_intrinsic(e, "llvm.nvvm.vote.ballot.sync", NULL, 0, (LV[]){c32(e, -1), first}, 2);
     LV n = wide(e, l_intrinsic(e, "llvm.ctpop", (LLVMTypeRef[]){s->i32}, 1, &votes, 1)),
        last = l_sub(e, n, l_i64(e, 1));
     LV none = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, 0), ""),
        all = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, WARP), "");
-    next[0] =
-        LLVMBuildSelect(e->b, none, low, l_add(e, probe(e, low, length, last), l_i64(e, 1)), "");
-    next[1] = LLVMBuildSelect(e->b, all, high, probe(e, low, length, n), "");
-    LLVMBuildBr(e->b, head);
-    LLVMAddIncoming(low, (LV[]){start[0], next[0]}, (LLVMBasicBlockRef[]){before, body}, 2);
-    LLVMAddIncoming(high, (LV[]){start[1], next[1]}, (LLVMBasicBlockRef[]){before, body}, 2);
-    l_at(e, end);
-    return low;
+    LV past = l_add(e, probe(e, f.low, length, last), l_i64(e, 1));
+    return search_end(e, &f, LLVMBuildSelect(e->b, none, f.low, past, ""),
+                      LLVMBuildSelect(e->b, all, f.high, probe(e, f.low, length, n), ""));
 }
 
 /* This thread's items: d and the EACH - 1 after it of the merged runs [a, b) and [b, end) in shared

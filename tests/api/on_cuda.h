@@ -48,4 +48,19 @@ static inline void keep_warnings(void *user, int level, const char *topic, const
         strcat(strcat(warnings, line), "\n");
 }
 
+/* Computes on that driver from here on, with options by pairs: CUDA_WITH("fuse", "0"). Without one false, and the test is
+ * skipped with a word. */
+#define CUDA_WITH(...) cuda_with((const char *const[]){__VA_ARGS__, NULL})
+
+static inline bool cuda_with(const char *const *options)
+{
+    if (no_driver())
+        return false;
+    set_option("libcuda", cuda_driver());
+    for (; *options; options += 2)
+        set_option(options[0], options[1]);
+    set_option("device", "cuda");
+    return true;
+}
+
 #endif

@@ -9,18 +9,10 @@
 
 static char warnings[WARNINGS];
 
-/* Skipped, with a word, where the build has no software driver. */
 static bool use_cuda(void)
 {
-    if (no_driver())
-        return false;
-    set_option("libcuda", cuda_driver());
-    set_option("device", "cuda");
-    set_option("fuse", "0");
-    set_option("rewrite", "0");
-    set_option("strict", "1");
     kiln_set_log_sink(keep_warnings, warnings);
-    return true;
+    return CUDA_WITH("fuse", "0", "rewrite", "0", "strict", "1");
 }
 
 /* How often the driver was asked for a kernel or a graph since `before`. */

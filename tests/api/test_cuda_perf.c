@@ -24,14 +24,8 @@ static void keep_perf(void *user, int level, const char *topic, const char *line
 
 static bool use_cuda(const char *log)
 {
-    if (no_driver())
-        return false;
-    set_option("libcuda", cuda_driver());
-    set_option("device", "cuda");
-    set_option("fuse", "0");
-    set_option("log", log);
     kiln_set_log_sink(keep_perf, NULL);
-    return true;
+    return CUDA_WITH("fuse", "0", "log", log);
 }
 
 static double seconds(void)

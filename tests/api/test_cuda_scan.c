@@ -6,18 +6,10 @@
 
 static char warnings[WARNINGS];
 
-/* Skipped, with a word, where the build has no software driver. */
 static bool use_cuda(void)
 {
-    if (no_driver())
-        return false;
-    set_option("libcuda", cuda_driver());
-    set_option("device", "cuda");
-    set_option("math", "fast");
-    set_option("test_memory", "exact");
-    set_option("strict", "1");
     kiln_set_log_sink(keep_warnings, warnings);
-    return true;
+    return CUDA_WITH("math", "fast", "test_memory", "exact", "strict", "1");
 }
 
 enum { MOST = 100000 };

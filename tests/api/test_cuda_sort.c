@@ -8,13 +8,7 @@ enum { TILE = 2304, MOST = 40 * TILE }; /* TILE: items of a block (jit/llvm/cuda
 
 static bool use_cuda(void)
 {
-    if (no_driver())
-        return false;
-    set_option("libcuda", cuda_driver());
-    set_option("test_memory", "exact");
-    set_option("device", "cuda");
-    set_option("strict", "1");
-    return true;
+    return CUDA_WITH("test_memory", "exact", "strict", "1");
 }
 
 static uint64_t state = 88172645463325252u;

@@ -1,21 +1,10 @@
 /* The object loader: real objects run, damaged ones are refused or at least never crash the loader.
  * */
 #include "tests/unit/kernel_ref.h"
+#include "tests/unit/arena.h"
 
 #include <elf.h>
 #include <threads.h>
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
 
 TestSuite(code, .init = setup, .fini = teardown);
 

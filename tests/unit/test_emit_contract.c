@@ -1,18 +1,7 @@
 /* FORM_CONTRACT: shapes around the tile sizes, dtypes, layouts of the operands, prologues and
  * epilogues. */
 #include "tests/unit/kernel_ref.h"
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
+#include "tests/unit/arena.h"
 
 TestSuite(emit_contract, .init = setup, .fini = teardown);
 

@@ -1,18 +1,7 @@
 /* FORM_LOOPS without reductions: tails, strides, gathers, predicates, dtypes; against the reference
  * executor. */
 #include "tests/unit/kernel_ref.h"
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
+#include "tests/unit/arena.h"
 
 TestSuite(emit_loops, .init = setup, .fini = teardown);
 

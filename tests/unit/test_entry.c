@@ -1,17 +1,6 @@
 /* Entries of the cache on disk: what is written is read back, section by section, and nothing else is accepted. */
 #include "tests/unit/entries.h"
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
+#include "tests/unit/arena.h"
 
 TestSuite(entry, .init = setup, .fini = teardown);
 

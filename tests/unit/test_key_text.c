@@ -1,22 +1,11 @@
 /* Key texts: printed, they parse back to the same lines, and nothing but printed lines parses. */
 #include "cache/key_text.h"
 #include "cache/maker.h"
+#include "tests/unit/arena.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
 
 TestSuite(key_text, .init = setup, .fini = teardown);
 

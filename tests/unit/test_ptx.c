@@ -1,16 +1,8 @@
 /* What PTX looks like: accesses, arithmetic as written, arguments, launch plans, targets. Results: test_ptx_*.c. */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
+#include "tests/unit/arena.h"
 
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    cr_assert(setjmp(oom) == 0);
-}
-static void teardown(void) { arena_free(&arena); }
 TestSuite(ptx, .init = setup, .fini = teardown);
 
 /* y = (x + z) * z over one axis of `n` points (0: an argument) */

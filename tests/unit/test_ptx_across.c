@@ -1,16 +1,8 @@
 /* Inputs read across (jit/llvm/cuda_across.c): right for every dtype and size, and by accesses of whole tiles both ways. */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
+#include "tests/unit/arena.h"
 
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    cr_assert(setjmp(oom) == 0);
-}
-static void teardown(void) { arena_free(&arena); }
 TestSuite(ptx_across, .init = setup, .fini = teardown);
 
 typedef struct Sizes {

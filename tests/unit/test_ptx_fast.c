@@ -5,24 +5,10 @@
  */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
+#include "tests/unit/arena.h"
 
 #include <float.h>
 #include <math.h>
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void)
-{
-    arena_free(&arena);
-}
 
 TestSuite(ptx_fast, .init = setup, .fini = teardown);
 

@@ -8,16 +8,8 @@
  */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
+#include "tests/unit/arena.h"
 
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    cr_assert(setjmp(oom) == 0);
-}
-static void teardown(void) { arena_free(&arena); }
 TestSuite(ptx_quality, .init = setup, .fini = teardown);
 
 /* ---- the workloads ---- */

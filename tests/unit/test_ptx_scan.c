@@ -4,18 +4,7 @@
  */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
+#include "tests/unit/arena.h"
 
 TestSuite(ptx_scan, .init = setup, .fini = teardown);
 

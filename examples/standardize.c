@@ -6,12 +6,15 @@
  * Ends with 0, or with 1 and one line on stderr, or with 2 when called wrongly.
  */
 #include <kiln.h>
+#include <stdbool.h>
 #include <stdio.h>
 
-/* One line: what we were doing, kiln's message, and what would help. */
+/* One line: what we were doing, kiln's message, and what would help if it is the file's fault. */
 static int failed(const char *what, const char *advice)
 {
-    fprintf(stderr, "standardize: %s: %s; %s\n", what, kiln_error_message(), advice);
+    kiln_status status = kiln_error_status();
+    bool file = status == KILN_IO || status == KILN_BAD_FORMAT;
+    fprintf(stderr, "standardize: %s: %s%s%s\n", what, kiln_error_message(), file ? "; " : "", file ? advice : "");
     return 1;
 }
 

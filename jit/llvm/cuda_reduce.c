@@ -385,9 +385,29 @@ void x_stores(Emit *e, const Walk *w)
         if_end(e, &i);
 }
 
+/* Over first, first + by, ... below `to`, where first < by and by >= least: no loop where that is one round at most. ptxas would
+ * take all that is the same in each round out of it, and have to keep it in memory. */
+static Loop rounds_begin(Emit *e, LV first, LV to, LV by, int64_t least, const char *name)
+{
+    int64_t n;
+    return l_is_const(to, &n) && n > 0 && n <= least ? (Loop){.iv = first} : loop_begin(e, first, to, by, name);
+}
+
+static void rounds_end(Emit *e, const Loop *l)
+{
+    if (l->body)
+        loop_end(e, l);
+}
+
+/* For what all blocks of a launch share: it has one for each up to BLOCKS_PER_SM (plan_launch). */
+static Loop tasks_begin(Emit *e, const Walk *w, LV tasks, const char *name)
+{
+    return rounds_begin(e, w->th.block, tasks, w->th.blocks, BLOCKS_PER_SM, name);
+}
+
 static void walk_points(Emit *e, Walk *w)
 {
-    Loop l = loop_begin(e, w->th.block, w->groups, w->th.blocks, "points");
+    Loop l = tasks_begin(e, w, w->groups, "points");
     level_open(e, LV_ROW);
     seek_point(e, w, l.iv);
     for (uint32_t s = 0; s < e->n_stages; s++)
@@ -395,7 +415,7 @@ static void walk_points(Emit *e, Walk *w)
     pin(e, LV_ROW);
     x_stores(e, w);
     level_close(e, LV_ROW, LV_ROW);
-    loop_end(e, &l);
+    rounds_end(e, &l);
 }
 
 /* ---- split kernels ---- */
@@ -435,7 +455,7 @@ static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
 {
     int lanes = e->lanes;
     uint32_t slots = e->step_slots;
-    Loop l = loop_begin(e, counter, w->groups, l_i64(e, COUNTERS), "finish");
+    Loop l = rounds_begin(e, counter, w->groups, l_i64(e, COUNTERS), COUNTERS, "finish");
     level_open(e, LV_ROW);
     seek_point(e, w, l.iv);
     e->lanes = 1;
@@ -455,12 +475,12 @@ static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
         x_stores(e, w);
     }
     level_close(e, LV_ROW, LV_ROW);
-    loop_end(e, &l);
+    rounds_end(e, &l);
 }
 
 static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
 {
-    Loop l = loop_begin(e, w->th.block, l_mul(e, w->groups, e->blocks), w->th.blocks, "task");
+    Loop l = tasks_begin(e, w, l_mul(e, w->groups, e->blocks), "task");
     level_open(e, LV_ROW);
     LV g = l_div(e, l.iv, e->blocks), block = l_sub(e, l.iv, l_mul(e, g, e->blocks));
     LV from = l_mul(e, block, l_i64(e, REDUCE_BLOCK));
@@ -479,7 +499,7 @@ static void walk_tasks(Emit *e, Walk *w, uint32_t stage)
     finish(e, w, stage, counter);
     if_end(e, &last);
     level_close(e, LV_ROW, LV_ROW);
-    loop_end(e, &l);
+    rounds_end(e, &l);
 }
 
 /* ---- entries ---- */

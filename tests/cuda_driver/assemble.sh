@@ -4,7 +4,7 @@
 # puts them together for few calls of ptxas; a call that is refused is done again text by text, to name those at fault.
 # What ptxas refuses or warns about fails, and so does a kernel that spills a register, a contraction's excepted: those
 # keep tiles of their operands in shared memory, and as much of them in registers as fits; what that costs is their tests'
-# business; `may_spill` below names the others. Texts that fail stay in FOLDER/failed.
+# business. Texts that fail stay in FOLDER/failed.
 #
 # KILN_TEST_PTXAS_EVERY=N: one text in N (1: all). Ends with 77 (skipped) where there is no ptxas.
 folder=$1
@@ -52,9 +52,7 @@ fi
 xargs -P "$(getconf _NPROCESSORS_ONLN)" -L 1 sh "$0" "$folder" one "$ptxas" < "$out/calls" > "$out/said"
 refused=$(grep -c '^REFUSED' "$out/said")
 grep '^REFUSED' "$out/said" | head -20
-# on sm_90a these need more than the 64 registers that four blocks leave, though only 48 and 65 are live at once
-may_spill='kiln_log1p_reduce_sum\|kiln_reduce_max_pow'
-grep '^SPILL' "$out/said" | grep -v " \($may_spill\)__" | while read -r line; do
+grep '^SPILL' "$out/said" | while read -r line; do
     text=${line##*__}
     grep -q '^[[:space:]]*\.shared .* tiles\[' "$folder/${text%% *}.ptx" || echo "$line"
 done > "$out/spills"

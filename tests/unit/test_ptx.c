@@ -306,6 +306,20 @@ Test(ptx, launch_bounds_are_declared)
         }
 }
 
+/* A launch has a block for each of up to 32 rows, whatever the device; then nothing asks how many blocks there are. */
+Test(ptx, few_rows_are_no_loop)
+{
+    static const int64_t counts[] = {1, 3, 32, 33};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (size_t t = 0; t < 2; t++) {
+            EmittedPtx p = emit_ptx(softmax(DT_F32, counts[i], 3300), &ptx_targets[t], MATH_STRICT, "rows");
+            GridLaunch one = grid_launch(&p.grid, 0, NULL, 1);
+            cr_expect_eq(one.blocks, counts[i] < 32 ? counts[i] : (int64_t)32, "%d rows: %d blocks", (int)counts[i], (int)one.blocks);
+            cr_expect_eq(!strstr(p.ptx, "%nctaid"), counts[i] <= 32, "%d rows:\n%s", (int)counts[i], p.ptx);
+            free_ptx(&p);
+        }
+}
+
 Test(ptx, tiles_of_every_size)
 {
     static const struct {

@@ -254,7 +254,7 @@ struct Target {
     /* Fast mode; may be NULL. `op` on f32, whose result is to be rounded to `rounded`, by approximate instructions;
      * false: by its tape. */
     bool (*approximate)(Emit *e, Op op, DType rounded, const Val *in, Val *out);
-    /* An op for which the target has one instruction with the same bits; false: by its tape. May be NULL. */
+    /* An op for which the target has one instruction with the same bits; false: by its tape. `in` NULL only asks. May be NULL. */
     bool (*exact)(Emit *e, Op op, const DType *in_types, DType to, const Val *in, Val *out);
     /* One element x further in running sum v, where the target adds up by another order than element after element; false: it
      * does not. May be NULL. */
@@ -289,6 +289,7 @@ enum { LINE = 64, STREAM_BYTES = 1 << 24 };         /* bytes of a cache line; ou
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in); /* the op's tape */
+uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out); /* about how many scalar operations that is, a lane */
 Val cast_emit(Emit *e, DType from, DType to, Val v);
 
 /* value.c */

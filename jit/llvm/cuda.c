@@ -247,12 +247,11 @@ static bool exact_cuda(Emit *e, Op op, const DType *in_types, DType to, const Va
 {
     if (in_types[0] != DT_F32 || e->cuda->sm < 80 || e->cuda->ptx < 70)
         return false;
-    if (op == OP_MAXIMUM || op == OP_MINIMUM)
-        *out = greater_or_less(e, op == OP_MAXIMUM ? "llvm.maximum" : "llvm.minimum", in);
-    else if (op == OP_CAST && to == DT_BF16)
-        *out = to_bf16(e, in[0]);
-    else
+    bool choice = op == OP_MAXIMUM || op == OP_MINIMUM;
+    if (!choice && !(op == OP_CAST && to == DT_BF16))
         return false;
+    if (in)
+        *out = choice ? greater_or_less(e, op == OP_MAXIMUM ? "llvm.maximum" : "llvm.minimum", in) : to_bf16(e, in[0]);
     return true;
 }
 

@@ -196,24 +196,24 @@ LV align_guard(Emit *e, uint32_t axis)
 
 /* ---- lanes ---- */
 
-uint32_t plan_ops(Emit *e)
+/* Of all ops, or of those that are done for each element of a row. */
+static uint32_t count_ops(Emit *e, bool r_only)
 {
     uint32_t ops = 0;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (n->kind != KI_OP || !e->live[i])
+        if (n->kind != KI_OP || !e->live[i] || (r_only && !e->info[i].r_level))
             continue;
         DType types[3] = {0};
         const VRef refs[3] = {n->a, n->b, n->c};
         for (int a = 0; a < op_info[n->op].arity; a++)
             types[a] = (DType)e->k->inst.at[refs[a]].dtype;
-        const Tape *t = tape_get((Op)n->op, types, (DType)n->dtype, e->math);
-        if (!t)
-            longjmp(*e->arena->oom, 1);
-        ops += t->n;
+        ops += op_length(e, (Op)n->op, types, (DType)n->dtype);
     }
     return ops;
 }
+
+uint32_t plan_ops(Emit *e) { return count_ops(e, false); }
 
 /* Sixteen bytes of the narrowest element, but no more than two accesses of the widest. */
 static int lanes_for(Widths w)
@@ -243,9 +243,10 @@ static void plan_each(Emit *e)
 /* ---- reductions ---- */
 
 /* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
- * may take: tiles of a thread, and scalar operations in the code for all of them; elements that rows of any length are planned for. */
-enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_CODE = 4096,
-       LEAST_ROW = 512, COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */ };
+ * may take: tiles of a thread, bytes of them by the widest type they are computed in, and scalar operations in the code for all of
+ * them; elements that rows of any length are planned for. */
+enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_BYTES = 256,
+       ROW_CODE = 4096, LEAST_ROW = 512, COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */ };
 
 static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
 {
@@ -298,20 +299,16 @@ static void plan_scan_tiles(Emit *e)
     e->scan_tiles = (uint32_t)most;
 }
 
-/* Lanes along r. */
-static void plan_rows(Emit *e)
+/* Lanes along r, and the threads of a row. */
+static void plan_group(Emit *e, int lanes, int64_t r)
 {
-    int64_t size, length, x = hint_of(e, 0, e->n_x), r = hint_of(e, e->n_x, e->k->axes.n), widest = 1;
-    e->vec_r = true;
-    Widths w = widths_of(e, UINT32_MAX);
-    e->lanes = lanes_for(w);
+    int64_t size, x = hint_of(e, 0, e->n_x);
+    e->lanes = lanes;
     if (kidx_is_const(e->k, e->k->axes.at[e->k->axes.n - 1].size, &size))
         while (e->lanes > 1 && (size % e->lanes || size < e->lanes))
             e->lanes /= 2;
     if (e->lanes > 1 && !plan_align(e, UINT32_MAX))
         e->lanes = 1;
-    if (!fixed_length(e)) /* the next call may have long rows: one thread each would take for ever */
-        r = at_least(r, LEAST_ROW);
     /* four tiles a thread keep enough in flight; where that leaves too few threads, more of them instead */
     int64_t tiles = (r + e->lanes - 1) / e->lanes, some = 4;
     while (some > 1 && x * at_most(tiles, INT32_MAX) / some < cuda_busy(e->cuda))
@@ -321,21 +318,44 @@ static void plan_rows(Emit *e)
         most = SCAN_SPLIT_THREADS; /* whatever the lanes: its order asks for no certain number of them */
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
     e->beside = e->group <= WARP ? (int)at_least(at_most(SMALL_BLOCK / e->group, SMALL_BLOCK), 1) : 1;
+    if (e->scan_group)
+        plan_scan_tiles(e);
+}
+
+/* A row of r elements in the registers of its threads, where it fits. */
+static bool keep_row(Emit *e, int64_t r)
+{
+    int64_t widest = 1, unit = (int64_t)e->group * e->lanes, kept = (r + unit - 1) / unit, each = kept * e->lanes;
     for (uint32_t i = 0; i < e->k->inst.n; i++)
         if (e->live[i] && e->info[i].r_level)
             widest = at_least(widest, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype));
-    int64_t unit = (int64_t)e->group * e->lanes, kept = (r + unit - 1) / unit;
-    if (e->scan_group) {
-        plan_scan_tiles(e);
-        if (kept * e->group > WARP * WARP || kept > (int64_t)e->scan_tiles)
-            return;
-    }
-    bool fixed = e->n_r == 1 && kidx_is_const(e->k, e->k->axes.at[e->n_x].size, &length);
-    if (e->split || kept > ROW_TILES || kept * e->lanes * widest > 256 ||
-        kept * e->lanes * (int64_t)plan_ops(e) > ROW_CODE || (fixed && !length))
-        return;
+    if (e->scan_group && (kept * e->group > WARP * WARP || kept > (int64_t)e->scan_tiles))
+        return false;
+    if (kept > ROW_TILES || each * widest > ROW_BYTES || each * (int64_t)count_ops(e, true) > ROW_CODE)
+        return false;
     e->row_tiles = (uint32_t)kept;
     e->row_slots = (uint32_t)at_least(at_most(pow2_above(kept), CUDA_REDUCE_LANES / unit), 1);
+    return true;
+}
+
+static void plan_rows(Emit *e)
+{
+    int64_t r = hint_of(e, e->n_x, e->k->axes.n), length;
+    e->vec_r = true;
+    if (!fixed_length(e)) /* the next call may have long rows: one thread each would take for ever */
+        r = at_least(r, LEAST_ROW);
+    bool empty = e->n_r == 1 && kidx_is_const(e->k, e->k->axes.at[e->n_x].size, &length) && !length;
+    int lanes = lanes_for(widths_of(e, UINT32_MAX));
+    plan_group(e, lanes, r);
+    if (e->split || empty || keep_row(e, r))
+        return;
+    /* narrow elements: with tiles of less than 16 bytes more threads can share a row, whose order has so many lanes */
+    for (int fewer = e->lanes / 2; fewer * ROW_THREADS >= CUDA_REDUCE_LANES; fewer /= 2) {
+        plan_group(e, fewer, r);
+        if (keep_row(e, r))
+            return;
+    }
+    plan_group(e, lanes, r);
 }
 
 /* Does a thread get by with a 1,024th of the registers? An argmin carries values and places of several elements, and the

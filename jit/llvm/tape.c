@@ -314,6 +314,18 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     return is_half(out) ? rounded(e, out, r) : r;
 }
 
+uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
+{
+    static const DType f32[3] = {DT_F32, DT_F32, DT_F32};
+    if (exactly(e, op, in_types, out, NULL, NULL))
+        return 1;
+    if (!computed_wide(e, op, in_types, out))
+        return tape_of(e, op, in_types, out)->n;
+    bool half = is_half(out);
+    uint32_t n = tape_of(e, op, f32, half ? DT_F32 : out)->n;
+    return half ? n + op_length(e, OP_CAST, f32, out) : n;
+}
+
 Val cast_emit(Emit *e, DType from, DType to, Val v)
 {
     if (from == to)

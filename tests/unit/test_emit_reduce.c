@@ -208,23 +208,32 @@ Test(emit_reduce, several_axes)
                 }
 }
 
-/* y = exp(x - max) / sum(exp(x - max)), three stages; `save` keeps exp's row */
-static void check_softmax(DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save,
-                          bool split)
+/* y = exp(x - max) / sum(exp(x - max)), three stages, of elements of one dtype, computed in another; `save` keeps exp's row */
+static void check_softmax_in(DType stored, DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, bool split)
 {
-    Shape2 s = shape(t, t, rows, n, layout, fixed);
+    Shape2 s = shape(stored, stored, rows, n, layout, fixed);
     Kernel *k = s.k;
     k->split = split;
     VRef x = k_load(k, s.x, s.at, VREF_NONE);
+    if (stored != t)
+        x = k_op(k, OP_CAST, t, x, VREF_NONE, VREF_NONE);
     VRef max = k_reduce(k, OP_REDUCE_MAX, t, x);
     VRef e = k_op(k, OP_EXP, t, k_op(k, OP_SUB, t, x, max, VREF_NONE), VREF_NONE, VREF_NONE);
     k->inst.at[e].save = save;
     VRef sum = k_reduce(k, OP_REDUCE_SUM, t, e);
-    k_store(k, s.y, s.at, k_op(k, OP_DIV, t, e, sum, VREF_NONE), VREF_NONE);
+    VRef y = k_op(k, OP_DIV, t, e, sum, VREF_NONE);
+    if (stored != t)
+        y = k_op(k, OP_CAST, stored, y, VREF_NONE, VREF_NONE);
+    k_store(k, s.y, s.at, y, VREF_NONE);
     char what[96];
-    snprintf(what, sizeof what, "softmax %s %d x %d layout %d fixed %d save %d split %d",
+    snprintf(what, sizeof what, "softmax %s in %s %d x %d layout %d fixed %d save %d split %d", dtype_name(stored),
              dtype_name(t), (int)rows, (int)n, layout, fixed, save, split);
     check_shape(&s, (size_t)(rows * n), false, what);
+}
+
+static void check_softmax(DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, bool split)
+{
+    check_softmax_in(t, t, rows, n, layout, fixed, save, split);
 }
 
 Test(emit_reduce, softmax)
@@ -246,6 +255,10 @@ Test(emit_reduce, softmax)
         check_softmax(DT_F32, 2, 17000, layout, true, true, false);
         check_softmax(DT_F32, 2, 17000, layout, true, true, true);
     }
+    /* narrow elements: rows that a thread can keep with tiles of 16 bytes, and only with smaller ones */
+    check_softmax_in(DT_BF16, DT_F32, 2, 8192, VEC_R, true, false, false);
+    check_softmax_in(DT_BF16, DT_F32, 3, 9000, VEC_R, true, false, false);
+    check_softmax_in(DT_F16, DT_F32, 2, 16384, VEC_R, false, true, false);
 }
 
 /* running sums along r, lanes along x or none (asked to run along r it falls back to scalar code)

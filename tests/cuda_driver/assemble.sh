@@ -6,7 +6,8 @@
 # keep tiles of their operands in shared memory, and as much of them in registers as fits; what that costs is their tests'
 # business. Texts that fail stay in FOLDER/failed.
 #
-# KILN_TEST_PTXAS_EVERY=N: one text in N (1: all). Ends with 77 (skipped) where there is no ptxas.
+# KILN_TEST_PTXAS_EVERY=N: one text in N (1: all). PTXAS=path: that assembler; PTXAS= (nothing): none. Ends with 77 (skipped)
+# where there is none. No text fails: the tests that leave some ran before, or did not look for the folder.
 folder=$1
 report() # TARGET SAID: a line for each kernel that spills
 {
@@ -32,10 +33,9 @@ if [ "$2" = one ]; then # $3: ptxas, $4: a batch, $5: the target
     done < "${4%.ptx}.list"
     exit 0
 fi
-ptxas=${PTXAS:-$(command -v ptxas)}
-[ -x "$ptxas" ] || ptxas=/usr/local/cuda/bin/ptxas
+ptxas=${PTXAS-$(command -v ptxas || echo /usr/local/cuda/bin/ptxas)}
 if [ ! -x "$ptxas" ]; then
-    echo "skipped: no ptxas here (in PATH or /usr/local/cuda/bin)"
+    echo "skipped: no ptxas here (PTXAS, in PATH or /usr/local/cuda/bin)"
     exit 77
 fi
 out=$folder/batches
@@ -46,8 +46,8 @@ status=$?
 cat "$out/counts"
 [ $status -eq 0 ] || exit 1
 if [ ! -s "$out/calls" ]; then
-    echo "skipped: no test has left a text here"
-    exit 77
+    echo "no test has left a text in $folder: run tests that compile for CUDA first, all or some (ctest -R 'unit/test_ptx|cuda/assemble')"
+    exit 1
 fi
 xargs -P "$(getconf _NPROCESSORS_ONLN)" -L 1 sh "$0" "$folder" one "$ptxas" < "$out/calls" > "$out/said"
 refused=$(grep -c '^REFUSED' "$out/said")

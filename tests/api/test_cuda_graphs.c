@@ -160,6 +160,42 @@ Test(cuda_graphs, all_kinds_of_kernels)
     cr_assert_eq(counted().violations, 0);
 }
 
+/* Arguments in device memory, as those of kernels that have more than 512: a copy for each launch, and the launches of a graph get
+ * those of this call. */
+Test(cuda_graphs, arguments_in_device_memory)
+{
+    if (!use_cuda())
+        return;
+    static const int sizes[] = {64, 64, 64, 64, 65, 1000, 1, 4096, 3, 2048, 7, 0};
+    set_option("test_fail", "block:0");
+    set_option("math", "strict");
+    test_cuda_counters first = counted();
+    expect_chain(some_data(0), 64, 1);
+    uint64_t copies = counted().copies - first.copies; /* of two launches, their values included */
+    for (int run = 0; run < 12; run++) {
+        test_cuda_counters before = counted();
+        expect_chain(some_data(run), sizes[run], 4);
+        cr_assert_eq(counted().launches - before.launches, sizes[run] ? 8 : 0, "run %d", run);
+        cr_assert(!sizes[run] || counted().copies - before.copies == copies + 6, "run %d: %d copies", run,
+                  (int)(counted().copies - before.copies));
+    }
+    cr_assert_geq(graph_launches(&first), 6);
+    float want, got;
+    for (int fuse = 0; fuse < 2; fuse++) {
+        set_option("fuse", fuse ? "1" : "0");
+        set_option("mode", "interp");
+        many_kinds(&want);
+        set_option("mode", "jit");
+        for (int run = 0; run < 4; run++) {
+            many_kinds(&got);
+            cr_assert(memcmp(&got, &want, sizeof got) == 0, "run %d, fuse=%d: %.9g, not %.9g", run, fuse, (double)got,
+                      (double)want);
+        }
+    }
+    cr_assert_eq(counted().violations, 0);
+    cr_assert_str_eq(warnings, "");
+}
+
 /* A sort is launches like all others, as many as the length asks for: another length is another
  * graph. */
 Test(cuda_graphs, sorts_are_part_of_them)
@@ -423,10 +459,8 @@ static int runs_with_failures(const float *data, const float *want)
 }
 
 /* Whichever call fails, no result is wrong, and what comes after works. */
-Test(cuda_graphs, any_failing_call)
+static void any_failing_call(int step)
 {
-    if (!use_cuda())
-        return;
     set_option("math", "strict");
     set_option("strict", "0");
     float want[3];
@@ -441,7 +475,7 @@ Test(cuda_graphs, any_failing_call)
         uint64_t before = counted().calls;
         cr_assert_eq(runs_with_failures(some_data(5), want), 0);
         int calls = (int)(counted().calls - before);
-        for (int n = 1 + code; n <= calls; n += 3) {
+        for (int n = 1 + code; n <= calls; n += step) {
             if (n % 2)
                 set_option("cache_bytes", n % 4 == 1 ? "1" : "268435456");
             DRIVER(test_cuda_fail_call)(NULL, n, codes[code], 0);
@@ -452,4 +486,18 @@ Test(cuda_graphs, any_failing_call)
         }
     }
     cr_assert_eq(counted().violations, 0);
+}
+
+Test(cuda_graphs, any_failing_call)
+{
+    if (use_cuda())
+        any_failing_call(3);
+}
+
+Test(cuda_graphs, any_failing_call_with_arguments_in_device_memory)
+{
+    if (!use_cuda())
+        return;
+    set_option("test_fail", "block:0");
+    any_failing_call(11);
 }

@@ -4,7 +4,8 @@
  * written, half as many for one that is only read; beyond that it is they that take the time.
  *
  * Counted in the PTX, always; in the machine code of sm_90a too, where there are ptxas and nvdisasm (or $NVDISASM). Bounds are
- * what was counted when they were written and an eighth more: a loss of a fifth fails. EMIT_PRINT=1 prints the counts.
+ * what was counted when they were written and an eighth more: a loss of a fifth fails. Less than half of a bound fails, too: the
+ * loop is not the one that does the work, or the bound is to be lowered. EMIT_PRINT=1 prints the counts.
  */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
@@ -164,7 +165,7 @@ static Kernel *columns(void)
 /* ---- counting ---- */
 
 typedef struct Count {
-    int all, special, wide_loads, wide_stores; /* wide: of 16 bytes */
+    int all, special, loads, wide_loads, wide_stores; /* wide: of 16 bytes */
 } Count;
 
 /* A text in lines: labels, instructions with an operation each. The same for PTX and machine code. */
@@ -210,6 +211,8 @@ static void machine_line(const char *text, Line *l)
 
 static bool has(const Line *l, const char *what) { return strstr(l->operation, what) != NULL; }
 
+static bool is_load(const Line *l) { return has(l, "ld.global") || has(l, "LDG"); }
+
 static Count count_lines(const Line *l, size_t n)
 {
     Count c = {0};
@@ -225,6 +228,7 @@ static Count count_lines(const Line *l, size_t n)
         for (size_t i = begin; i < end && !rare; i++) {
             c.all += l[i].operation[0] != 0;
             c.special += has(&l[i], ".approx") || has(&l[i], "MUFU");
+            c.loads += is_load(&l[i]);
             c.wide_loads += (has(&l[i], "ld.global") && has(&l[i], ".v4.") && has(&l[i], "32")) || has(&l[i], "LDG.E.128");
             c.wide_stores += (has(&l[i], "st.global") && has(&l[i], ".v4.") && has(&l[i], "32")) || has(&l[i], "STG.E.128");
         }
@@ -256,7 +260,7 @@ static Count main_loop(const char *text, void (*read)(const char *, Line *))
         Count c = count_lines(&l[begin], end + 1 - begin);
         int loads = 0;
         for (size_t i = begin; i < end; i++)
-            loads += has(&l[i], "ld.global") || has(&l[i], "LDG");
+            loads += is_load(&l[i]);
         int score = c.wide_loads ? c.wide_loads * 1000 : loads;
         if (score > most || (score == most && c.all < best.all)) {
             most = score;
@@ -301,8 +305,8 @@ static const struct Workload {
     Kernel *(*kernel)(void);
     int elements;           /* of an iteration of the loop, of a thread */
     double ptx, machine;    /* most instructions an element */
-    int special;            /* special functions of an iteration, no more */
-    int loads, stores;      /* of 16 bytes, no fewer */
+    int special;            /* special functions of an iteration in PTX, no more */
+    int loads, stores;      /* of 16 bytes, no fewer; some load, wide or not, there must be */
     int registers;          /* of sm_90a, no more */
 } workloads[] = {
     {"a", chain_a, 4, 55.4, 44.1, 0, 2, 1, 64},
@@ -319,8 +323,21 @@ static const struct Workload {
     {"layer norm", layer_norm, 16, 21.2, 23.3, 2, 12, 4, 64},
 };
 
+/* `each`: instructions an element of what was counted in `text`. */
+static void check_counts(const struct Workload *w, const char *text, Count c, double each, double most)
+{
+    cr_expect(each <= most, "%s, %s: %.1f instructions an element, %.1f are the most", w->name, text, each, most);
+    cr_expect(each >= most / 2, "%s, %s: %.1f instructions an element, half of %.1f: is this the loop that does the work?", w->name, text,
+              each, most);
+    cr_expect((c.special > 0) == (w->special > 0), "%s, %s: %d special functions", w->name, text, c.special);
+    cr_expect(c.loads > 0, "%s, %s: the loop loads nothing", w->name, text);
+    cr_expect(c.wide_loads >= w->loads && c.wide_stores >= w->stores, "%s, %s: %d loads and %d stores of 16 bytes", w->name, text,
+              c.wide_loads, c.wide_stores);
+}
+
 Test(ptx_quality, instructions_an_element)
 {
+    bool seen = false;
     for (size_t i = 0; i < sizeof workloads / sizeof *workloads; i++) {
         const struct Workload *w = &workloads[i];
         EmittedPtx p = emit_ptx(w->kernel(), &ptx_targets[1], MATH_FAST, w->name);
@@ -332,12 +349,17 @@ Test(ptx_quality, instructions_an_element)
             fprintf(stderr, "%-14s PTX %5.1f an element, machine code %5.1f; %d special, %d + %d wide (%d, %d + %d); %d registers\n",
                     w->name, each, each_machine, ptx.special, ptx.wide_loads, ptx.wide_stores, machine.special, machine.wide_loads,
                     machine.wide_stores, a.registers);
-        cr_expect(each <= w->ptx, "%s: %.1f instructions of PTX an element, %.1f are the most", w->name, each, w->ptx);
-        cr_expect(each_machine <= w->machine, "%s: %.1f instructions an element, %.1f are the most", w->name, each_machine, w->machine);
+        check_counts(w, "PTX", ptx, each, w->ptx);
         cr_expect(ptx.special <= w->special, "%s: %d special functions, %d are the most", w->name, ptx.special, w->special);
-        cr_expect(ptx.wide_loads >= w->loads && ptx.wide_stores >= w->stores, "%s: %d loads and %d stores of 16 bytes", w->name,
-                  ptx.wide_loads, ptx.wide_stores);
+        if (code)
+            check_counts(w, "machine code", machine, each_machine, w->machine);
         cr_expect(a.registers <= w->registers && a.spills == 0, "%s: %d registers, %d bytes spilled", w->name, a.registers, a.spills);
+        cr_expect(a.registers > 0 || !ptxas_path(), "%s: ptxas told of no registers", w->name);
+        seen |= code != NULL;
         free_ptx(&p);
     }
+    if (!ptxas_path())
+        fprintf(stderr, "no ptxas here: registers and machine code were left out, PTX alone was counted\n");
+    else if (!seen)
+        fprintf(stderr, "no nvdisasm here (NVDISASM=path): machine code was left out, PTX and registers were counted\n");
 }

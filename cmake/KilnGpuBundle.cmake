@@ -14,14 +14,20 @@ function(kiln_gpu_test name program)
     endif()
 endfunction()
 
-# What users see (tests/gpu/api.c).
+# What users see (tests/gpu/api.c), but for what only the software driver can show (tests/gpu/software_only.def).
 kiln_gpu_test(api gpu_api)
-# The matrix of operations against the interpreter; warm programs that meet changed facts; random graphs.
+# The matrix of operations against the interpreter; warm programs that meet changed facts; random graphs; several threads.
 foreach(name unary binary views index chain mixed reduce network meaning special)
     kiln_gpu_test(diff_${name} diff_${name})
 endforeach()
-kiln_gpu_test(mutate_facts mutate_facts)
+foreach(name facts guards places results reuse)
+    kiln_gpu_test(mutate_${name} mutate_${name})
+endforeach()
 kiln_gpu_test(fuzz fuzz --count 300 --seconds 90)
+kiln_gpu_test(threads_eval threads_eval)
+kiln_gpu_test(threads_uploads threads_uploads)
+# Left out: matrix_* and guard_texts, which look at the guards of compiled programs: each has the layers inside, LLVM with them, 40 MB. What
+# is about the host or its files alone, as tests/disk. tests/faults/cuda.c, whose calls to the driver fail.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests.list CONTENT "${gpu_tests}" @ONLY)
 list(REMOVE_DUPLICATES gpu_programs)
 

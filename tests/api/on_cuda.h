@@ -1,5 +1,9 @@
 /*
- * For tests that choose the software CUDA driver (tests/cuda_driver) themselves: its own functions, what kiln warned of.
+ * For tests that choose the CUDA driver themselves: the software one's own functions (tests/cuda_driver), what kiln warned of.
+ *
+ * Most of these tests also run on a real device (tests/gpu), where nothing is injected and kiln alone counts. A test that cannot
+ * do without the software driver is a row of tests/gpu/software_only.def; one that asks for a little more of it looks at
+ * software_driver().
  */
 #ifndef TEST_ON_CUDA_H
 #define TEST_ON_CUDA_H
@@ -14,6 +18,7 @@
 
 static inline void *driver_symbol(const char *name)
 {
+    cr_assert(software_driver(), "%s: this test needs the software driver (tests/gpu/software_only.def)", name);
     void *library = dlopen(cuda_driver(), RTLD_NOW);
     cr_assert(library != NULL, "%s", dlerror());
     void *symbol = dlsym(library, name);
@@ -21,7 +26,7 @@ static inline void *driver_symbol(const char *name)
     return symbol;
 }
 
-/* Is there none in this build? Then the test is skipped, with a word. */
+/* Was none named? Then the test does nothing, and the word about it fails the program (Criterion's exit status). */
 static inline bool no_driver(void)
 {
     if (cuda_driver())
@@ -30,10 +35,18 @@ static inline bool no_driver(void)
     return true;
 }
 
+/* What the software driver counted. On a real device what kiln counts: launches (a sort is one of them), graphs; the rest is 0. */
 static inline test_cuda_counters counted(void)
 {
-    test_cuda_counters n;
-    DRIVER(test_cuda_get_counters)(&n);
+    test_cuda_counters n = {0};
+    kiln_stats stats;
+    if (software_driver()) {
+        DRIVER(test_cuda_get_counters)(&n);
+        return n;
+    }
+    kiln_get_stats(&stats);
+    n.launches = (uint64_t)stats.kernels;
+    n.graph_launches = (uint64_t)stats.graph_launches;
     return n;
 }
 
@@ -48,8 +61,8 @@ static inline void keep_warnings(void *user, int level, const char *topic, const
         strcat(strcat(warnings, line), "\n");
 }
 
-/* Computes on that driver from here on, with options by pairs: CUDA_WITH("fuse", "0"). Without one false, and the test is
- * skipped with a word. */
+/* Computes on that driver from here on, with options by pairs: CUDA_WITH("fuse", "0"); test_memory is for the software one alone,
+ * which checks what it is for. Without a driver false, as no_driver() says. */
 #define CUDA_WITH(...) cuda_with((const char *const[]){__VA_ARGS__, NULL})
 
 static inline bool cuda_with(const char *const *options)
@@ -58,7 +71,8 @@ static inline bool cuda_with(const char *const *options)
         return false;
     set_option("libcuda", cuda_driver());
     for (; *options; options += 2)
-        set_option(options[0], options[1]);
+        if (software_driver() || strcmp(options[0], "test_memory") != 0)
+            set_option(options[0], options[1]);
     set_option("device", "cuda");
     return true;
 }

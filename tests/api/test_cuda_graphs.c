@@ -9,10 +9,18 @@
 
 static char warnings[WARNINGS];
 
+/* With memory from kiln's pool, for a repeat gets the same again. */
 static bool use_cuda(void)
 {
     kiln_set_log_sink(keep_warnings, warnings);
     return CUDA_WITH("fuse", "0", "rewrite", "0", "strict", "1");
+}
+
+/* With memory whose end the driver knows, for tests of what kernels do. */
+static bool use_exact_cuda(void)
+{
+    kiln_set_log_sink(keep_warnings, warnings);
+    return CUDA_WITH("test_memory", "exact", "fuse", "0", "rewrite", "0", "strict", "1");
 }
 
 /* How often the driver was asked for a kernel or a graph since `before`. */
@@ -103,7 +111,7 @@ Test(cuda_graphs, driver_calls_of_a_repeat)
 
 Test(cuda_graphs, sizes_change_in_a_generalised_program)
 {
-    if (!use_cuda())
+    if (!use_exact_cuda())
         return;
     set_option("math", "strict");
     static const int sizes[] = {64, 65, 66, 1000, 1, 4096, 3, 2048};
@@ -143,7 +151,7 @@ static void many_kinds(float *out)
 
 Test(cuda_graphs, all_kinds_of_kernels)
 {
-    if (!use_cuda())
+    if (!use_exact_cuda())
         return;
     for (int fuse = 0; fuse < 2; fuse++) {
         set_option("fuse", fuse ? "1" : "0");
@@ -175,6 +183,8 @@ Test(cuda_graphs, arguments_in_device_memory)
     for (int run = 0; run < 12; run++) {
         test_cuda_counters before = counted();
         expect_chain(some_data(run), sizes[run], 4);
+        if (!software_driver()) /* which tells of copies */
+            continue;
         cr_assert_eq(counted().launches - before.launches, sizes[run] ? 8 : 0, "run %d", run);
         cr_assert(!sizes[run] || counted().copies - before.copies == copies + 6, "run %d: %d copies", run,
                   (int)(counted().copies - before.copies));
@@ -200,7 +210,7 @@ Test(cuda_graphs, arguments_in_device_memory)
  * graph. */
 Test(cuda_graphs, sorts_are_part_of_them)
 {
-    if (!use_cuda())
+    if (!use_exact_cuda())
         return;
     static const int64_t lengths[] = {100, 3000};
     static int64_t got[3000], want[3000];
@@ -252,7 +262,7 @@ Test(cuda_graphs, updates_in_place)
     memcpy(want, some_data(3), sizeof want);
     for (int run = 0; run < 8; run++) {
         kiln_scope *scope = kiln_scope_begin();
-        if (run == 5)
+        if (run == 5 && software_driver())
             DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 2, 0);
         kiln_tensor *next = kiln_add(kiln_mul(p, kiln_scalar(0.5)), kiln_scalar(run));
         cr_assert(kiln_assign(p, next) == KILN_OK && kiln_eval(p) == KILN_OK, "%s",
@@ -334,14 +344,17 @@ Test(cuda_graphs, a_sticky_error_names_the_kernels)
     }
 }
 
-static int alive(const char *kind)
+/* How many graphs the driver holds ready; a real device does not tell. */
+static void expect_alive(int least, int most)
 {
     static char text[1 << 20];
     int n = 0;
+    if (!software_driver())
+        return;
     (void)DRIVER(test_cuda_leaks)(text, sizeof text);
-    for (const char *at = text; (at = strstr(at, kind)); at++)
+    for (const char *at = text; (at = strstr(at, "graph exec")); at++)
         n++;
-    return n;
+    cr_assert(least <= n && n <= most, "%d graphs are alive, not %d to %d", n, least, most);
 }
 
 /* Hundreds of sequences: few instances are kept, and those in use stay. */
@@ -356,7 +369,7 @@ Test(cuda_graphs, are_bounded)
             cr_assert(kiln_eval(chain(x, k)) == KILN_OK, "%s", kiln_error_message());
             kiln_scope_end(scope);
         }
-    cr_assert_eq(alive("graph exec"), 64);
+    expect_alive(64, 64);
     test_cuda_counters before = counted();
     expect_chain(some_data(0), 4, 70); /* none was idle for long enough to make room */
     cr_assert_eq(graph_launches(&before), 0);
@@ -371,7 +384,7 @@ Test(cuda_graphs, are_bounded)
     expect_chain(some_data(0), 4, 70);
     expect_chain(some_data(0), 4, 1);
     cr_assert_eq(graph_launches(&before), 2);
-    cr_assert_eq(alive("graph exec"), 64);
+    expect_alive(64, 64);
     cr_assert_eq(counted().violations, 0);
 }
 
@@ -384,13 +397,13 @@ Test(cuda_graphs, go_before_their_kernels)
     for (int round = 0; round < 3; round++) {
         for (int run = 0; run < 4; run++)
             expect_chain(some_data(run), 20, 2);
-        cr_assert_geq(alive("graph exec"), 1);
+        expect_alive(1, 64);
         kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(20), some_data(0));
         for (int k = 0; k < 2; k++) {
             kiln_tensor *y = k ? kiln_exp(x) : kiln_mul(x, x);
             cr_assert(kiln_wait(y) == KILN_OK, "%s", kiln_error_message());
         }
-        cr_assert_eq(alive("graph exec"), 0, "round %d", round);
+        expect_alive(0, 0);
     }
     cr_assert_eq(counted().violations, 0);
 }
@@ -427,7 +440,7 @@ Test(cuda_graphs, threads)
         cr_assert(result != NULL, "thread %d", t);
     }
     cr_assert_geq(counted().graph_launches, THREADS * 20);
-    cr_assert_leq(alive("graph exec"), THREADS);
+    expect_alive(0, THREADS);
     cr_assert_eq(counted().violations, 0);
     cr_assert_str_eq(warnings, "");
 }

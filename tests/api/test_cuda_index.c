@@ -11,7 +11,7 @@ static char warnings[WARNINGS];
 static bool use_cuda(void)
 {
     kiln_set_log_sink(keep_warnings, warnings);
-    return CUDA_WITH("strict", "1");
+    return CUDA_WITH("test_memory", "exact", "strict", "1");
 }
 
 /* x[index], evaluated: queued, and nobody waited. */

@@ -226,7 +226,7 @@ Test(disk, a_gpu_has_entries_of_its_own)
     const char *driver = getenv("KILN_TEST_LIBCUDA");
     if (!driver)
         return;
-    const char *gpu = text_of("KILN_DEVICE=cuda KILN_LIBCUDA='%s'", driver);
+    const char *gpu = text_of("KILN_DEVICE=cuda KILN_LIBCUDA='%s' KILN_TEST_MEMORY=exact", driver);
     (void)run("", steps);
     const char *cold = run(gpu, steps), *warm = run(gpu, steps), *cpu = run("", steps);
     EXPECT_COUNTER(cold, "disk_hits", 0);

@@ -1,6 +1,7 @@
 /*
- * api [PART]: runs every API_TEST of tests/api on the CUDA device of KILN_TEST_LIBCUDA's driver (the last one
- * of its modes), without Criterion, each in a child process. PART: only tests whose "suite/name" contains it.
+ * api [PART...]: runs every API_TEST of tests/api on the CUDA device of KILN_TEST_LIBCUDA's driver (the last one
+ * of its modes), and what test_cuda*.c there test that needs no software driver (software_only.def), without
+ * Criterion, each in a child process. PART: only tests whose "suite/name" contains one of them.
  * Status: 0 all passed, 1 some failed, 2 there are none.
  */
 #include <criterion/criterion.h>
@@ -41,9 +42,13 @@ static bool passes(const PlainTest *test)
 {
     pid_t child = fork();
     if (child == 0) {
-        struct criterion_test_params all = test->parameters();
         alarm(SECONDS);
-        test->run(all.params + (all.length - 1) * all.size);
+        if (test->parameters) {
+            struct criterion_test_params all = test->parameters();
+            test->run(all.params + (all.length - 1) * all.size);
+        } else {
+            test->run(NULL);
+        }
         fflush(stdout);
         _exit(failed);
     }
@@ -57,9 +62,34 @@ static bool passes(const PlainTest *test)
     return false;
 }
 
+static const char *const software_only[] = {
+#define SOFTWARE_ONLY(suite, name, needs) #suite "/" #name,
+#include "software_only.def"
+};
+enum { SOFTWARE_ONLY_TESTS = sizeof software_only / sizeof *software_only };
+
+static bool chosen(const char *name, char **parts)
+{
+    bool any = !*parts;
+    for (; *parts && !any; parts++)
+        any = strstr(name, *parts) != NULL;
+    return any;
+}
+
+static bool needs_software(const char *name, bool met[SOFTWARE_ONLY_TESTS])
+{
+    for (int i = 0; i < SOFTWARE_ONLY_TESTS; i++)
+        if (strcmp(name, software_only[i]) == 0)
+            return met[i] = true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    int run = 0, wrong = 0;
+    (void)argc;
+    int run = 0, wrong = 0, left_out = 0;
+    bool met[SOFTWARE_ONLY_TESTS] = {false};
+    unsetenv("KILN_DEVICE"); /* the tests choose theirs */
     if (!getenv("KILN_TEST_LIBCUDA")) {
         fprintf(stderr, "api: KILN_TEST_LIBCUDA must name the driver\n");
         return 2;
@@ -68,11 +98,20 @@ int main(int argc, char **argv)
     for (PlainTest *test = tests; test; test = test->next) {
         char name[200];
         snprintf(name, sizeof name, "%s/%s", test->suite, test->name);
-        if (argc > 1 && !strstr(name, argv[1]))
+        if (needs_software(name, met)) {
+            left_out++;
+            continue;
+        }
+        if (!chosen(name, argv + 1))
             continue;
         run++;
         wrong += !passes(test);
     }
-    printf("api: %d tests, %d failures\n", run, wrong);
+    for (int i = 0; i < SOFTWARE_ONLY_TESTS; i++)
+        if (!met[i]) {
+            printf("FAILED software_only.def: there is no test %s\n", software_only[i]);
+            wrong++;
+        }
+    printf("api: %d tests, %d failures; %d need the software driver\n", run, wrong, left_out);
     return run == 0 ? 2 : wrong > 0;
 }

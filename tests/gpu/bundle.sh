@@ -37,7 +37,7 @@ settings=log=none driver=
 
 # Without a device, and with words that mean nothing.
 run list 0 --list
-for word in softmax c_bf16 host api diff_mixed; do
+for word in softmax c_bf16 host api diff_mixed mutate_reuse threads_eval; do
     grep -qw "$word" "$work/list.out" || fail "--list leaves out $word"
 done
 [ ! -e "$work/list" ] || fail "--list wrote something"
@@ -48,7 +48,7 @@ run no_driver 2 --tiny
 grep -q 'libcuda.so.1' "$work/no_driver.out" || fail "without a driver: $(cat "$work/no_driver.out")"
 driver=
 
-# Everything but the tests, whose programs run elsewhere too; then one of them.
+# Everything but the tests, whose programs run elsewhere too; then some of them.
 run all 0 --tiny --software --workloads --yardsticks --sanitizer
 cat "$work/all.out"
 for file in results.txt results.json results.tsv log.txt; do
@@ -74,7 +74,7 @@ for name in "device: name" "host: recording an op" "host: queueing a bare launch
 done
 grep -q '"outcome": "failed"' "$work/all/results.json" && fail "something failed"
 
-run test 0 --tiny --software --tests --only diff_mixed
+run test 0 --tiny --software --tests --only diff_mixed,mutate_guards,threads_uploads
 grep -q '^test: diff_mixed .* 0 failures' "$work/test/results.txt" || fail "the test: $(cat "$work/test/results.txt")"
 
 # A device that breaks: the parts fail, each says why, the rest goes on.

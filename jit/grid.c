@@ -128,6 +128,20 @@ uint16_t grid_op(GridPlan *p, GridOp op, uint16_t a, uint16_t b)
     return node(p, (GridNode){.op = (uint8_t)op, .a = a, .b = b});
 }
 
+bool grid_divide_by(GridPlan *p, uint16_t size, uint32_t n_args, uint32_t *slot)
+{
+    uint32_t i = 0;
+    while (i < p->n_divisors && p->divisor[i] != size)
+        i++;
+    *slot = p->numbered + i;
+    if (i < p->n_divisors)
+        return true;
+    if (p->by_pointer || i == GRID_DIVISORS || ((size_t)n_args + *slot + 1) * sizeof(uint64_t) > GRID_BLOCK_BYTES)
+        return false;
+    p->divisor[p->n_divisors++] = size;
+    return true;
+}
+
 GridPhase *grid_phase(GridPlan *p, const char *entry, uint32_t threads)
 {
     p->full |= p->n_phases == GRID_PHASES || strlen(entry) >= GRID_NAME;
@@ -169,11 +183,56 @@ int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t n_sms)
     return value[p->scratch];
 }
 
+uint32_t grid_tail(const GridPlan *p, uint32_t phase, void *const *args, int64_t n_sms, uint64_t *tail)
+{
+    uint32_t n = 0;
+    if (p->numbered)
+        tail[n++] = phase;
+    if (!p->n_divisors)
+        return n;
+    int64_t value[GRID_NODES];
+    evaluate(p, args, n_sms, value);
+    for (uint32_t i = 0; i < p->n_divisors; i++)
+        tail[n++] = grid_magic(value[p->divisor[i]]);
+    return n;
+}
+
+/*
+ * The round-up method (Granlund and Montgomery, "Division by invariant integers using multiplication", 1994, theorem 4.2; Warren,
+ * "Hacker's Delight", chapter 10). With l the least number that has d <= 2^l, let m = ceil(2^(31 + l) / d), so that
+ * m d = 2^(31 + l) + r with 0 <= r < d <= 2^l. For n = q d + k with 0 <= k < d,
+ *
+ *     n m / 2^(31 + l)  =  n / d + n r / (d 2^(31 + l))  =  q + (k + n r / 2^(31 + l)) / d
+ *
+ * and n r < 2^31 2^l: less than 1 is added to k, the sum is less than d, and rounded down it all is q. m fits 32 bits: it is 2^31
+ * where d = 2^l; else d >= 2^(l - 1) + 1 with l <= 31, and 2^(31 + l) / d <= 2^32 - 2^32 / (2^30 + 1) < 2^32 - 3.
+ */
+uint64_t grid_magic(int64_t d)
+{
+    const int64_t most = INT64_C(1) << 31;
+    uint64_t by = (uint64_t)(d < 1 ? 1 : d > most ? most : d), shift = 31;
+    while (UINT64_C(1) << (shift - 31) < by)
+        shift++;
+    return shift << 32 | ((UINT64_C(1) << shift) + by - 1) / by;
+}
+
+/* On a disk a bool may be any byte. */
+static bool is_bool(const bool *at)
+{
+    unsigned char byte;
+    memcpy(&byte, at, sizeof byte);
+    return byte <= 1;
+}
+
 bool grid_valid(const GridPlan *p, uint32_t n_args)
 {
-    if (p->full || !p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES ||
-        p->scratch >= p->n_nodes)
+    if (!is_bool(&p->full) || !is_bool(&p->by_pointer) || !is_bool(&p->numbered) || p->full || !p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES ||
+        p->scratch >= p->n_nodes || p->n_divisors > GRID_DIVISORS || (p->by_pointer && (p->numbered || p->n_divisors)) ||
+        (!p->by_pointer && ((size_t)n_args + p->numbered + p->n_divisors) * sizeof(uint64_t) > GRID_BLOCK_BYTES))
         return false;
+    for (uint32_t i = 0; i < p->n_divisors; i++)
+        if (p->divisor[i] >= p->n_nodes)
+            return false;
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const GridNode *n = &p->node[i];
         bool binary = n->op >= GRID_ADD;

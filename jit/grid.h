@@ -9,6 +9,9 @@
  * Every entry takes one parameter: the argument block (one 8-byte slot per Kernel.args entry) by value, or, where the block
  * is larger than GRID_BLOCK_BYTES (`by_pointer`), the device address of a copy of it.
  *
+ * What follows the arguments in the block, its tail: the number of the phase, where the plan is `numbered`; then a slot for each of
+ * `divisor`, sizes that the kernel divides by: a multiplier and a shift (grid_magic). Blocks that are passed by pointer have no tail.
+ *
  * ARG_SCRATCH: `scratch` bytes of device memory, aligned to 256 (0 bytes: the kernel has no such argument). Its first
  * GRID_COUNTER_BYTES are counters: zero before the first launch that uses this memory, and left zero by every launch, so
  * kernels may share one scratch buffer on one stream. The rest holds anything.
@@ -21,7 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096 };
+enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096,
+       GRID_DIVISORS = 24, GRID_TAIL = GRID_DIVISORS + 1 };
 
 /* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a).
  * device: the compute capability of the device itself, which machine code is made for (100 for 10.0), by the assembler of a driver of
@@ -67,7 +71,9 @@ typedef struct GridPlan {
     uint32_t n_nodes, n_phases;
     uint16_t scratch;    /* node: bytes of ARG_SCRATCH */
     bool by_pointer, full; /* full: a node or a phase found no room; such a plan is never given out */
-    bool numbered;         /* the block has one slot more, after the arguments: the number of the phase; never by_pointer */
+    bool numbered;         /* the block's tail starts with the number of the phase; never by_pointer */
+    uint8_t n_divisors;    /* 0 where by_pointer */
+    uint16_t divisor[GRID_DIVISORS]; /* nodes: what the other slots of the tail are for */
     GridNode node[GRID_NODES];
     GridPhase phase[GRID_PHASES];
 } GridPlan;
@@ -82,11 +88,21 @@ uint16_t grid_const(GridPlan *p, int64_t value);
 uint16_t grid_arg(GridPlan *p, uint32_t arg);
 uint16_t grid_sms(GridPlan *p);
 uint16_t grid_op(GridPlan *p, GridOp op, uint16_t a, uint16_t b);
+/* A slot of the tail for divisions by node `size`: which one (0 is the first after the arguments) of a kernel of n_args arguments.
+ * false: the block has no room for it. */
+bool grid_divide_by(GridPlan *p, uint16_t size, uint32_t n_args, uint32_t *slot);
 GridPhase *grid_phase(GridPlan *p, const char *entry, uint32_t threads);
 
 /* For one argument block and a device of `sms` multiprocessors. Arithmetic saturates. */
 GridLaunch grid_launch(const GridPlan *p, uint32_t phase, void *const *args, int64_t sms);
 int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t sms);
+/* The slots of the block after the arguments, GRID_TAIL at most; how many there are. */
+uint32_t grid_tail(const GridPlan *p, uint32_t phase, void *const *args, int64_t sms, uint64_t *tail);
+/*
+ * Division by multiplication: for 0 <= n < 2^31, n / d is n * multiplier >> shift in 64 bits, where the multiplier is the lower half
+ * of grid_magic(d) and the shift the upper one. d counts as 1 where it is less, and as 2^31 where it is more (then n / d is 0, too).
+ */
+uint64_t grid_magic(int64_t d);
 /* Is a plan that came from a disk well-formed, for a kernel of n_args arguments? */
 bool grid_valid(const GridPlan *p, uint32_t n_args);
 

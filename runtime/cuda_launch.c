@@ -250,13 +250,19 @@ static Status add_block_there(const void *block, size_t bytes, size_t *at)
     return add_block(&copy, sizeof copy, at);
 }
 
-/* The arguments and the number of the phase. */
-static Status add_numbered_block(void *const *args, uint32_t n_args, int64_t phase, CudaLaunch *launch)
+/* The block of a phase: the arguments, and what follows them. */
+static Status add_phase_block(const GridPlan *grid, uint32_t phase, void *const *args, uint32_t n_args, CudaLaunch *launch)
 {
-    size_t number_at;
-    TRY(add_block(args, sizeof *args * n_args, &launch->block));
-    launch->block_bytes = (uint32_t)(sizeof *args * n_args + sizeof phase);
-    return add_block(&phase, sizeof phase, &number_at);
+    uint64_t tail[GRID_TAIL];
+    uint32_t n = grid_tail(grid, phase, args, here->multiprocessors, tail);
+    size_t bytes = sizeof *args * n_args, tail_at;
+    if (grid->by_pointer) {
+        launch->block_bytes = sizeof(CuPointer);
+        return add_block_there(args, bytes, &launch->block);
+    }
+    launch->block_bytes = (uint32_t)(bytes + sizeof *tail * n);
+    TRY(add_block(args, bytes, &launch->block));
+    return n ? add_block(tail, sizeof *tail * n, &tail_at) : ST_OK;
 }
 
 static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
@@ -285,16 +291,15 @@ static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, 
     Loaded *loaded = kernel->loaded;
     while (loaded->device != here)
         loaded = loaded->next;
-    size_t bytes = sizeof *args * n_args;
-    CudaLaunch launch = {.name = name, .block_bytes = (uint32_t)(grid->by_pointer ? sizeof(CuPointer) : bytes)};
-    if (!grid->numbered)
-        TRY(grid->by_pointer ? add_block_there(args, bytes, &launch.block) : add_block(args, bytes, &launch.block));
+    CudaLaunch launch = {.name = name};
+    if (!grid->numbered) /* one for all phases */
+        TRY(add_phase_block(grid, 0, args, n_args, &launch));
     for (uint32_t i = 0; i < grid->n_phases; i++) {
         GridLaunch g = grid_launch(grid, i, args, here->multiprocessors);
         if (g.blocks <= 0)
             continue;
         if (grid->numbered)
-            TRY(add_numbered_block(args, n_args, i, &launch));
+            TRY(add_phase_block(grid, i, args, n_args, &launch));
         TRY(add_launch(loaded, i, &g, launch));
     }
     return ST_OK;

@@ -227,9 +227,10 @@ LV index_uniform(Emit *e, IRef i);                  /* of an expression without 
 LV index_vector(Emit *e, Ix ix);                    /* as a vector of lanes, of its own type */
 LV index_wide(Emit *e, LV v);                       /* of index type to i64, a vector too */
 LV index_narrow(Emit *e, LV v);                     /* the other way */
-LV index_divide(Emit *e, LV a, LV d);               /* l_div of coordinates and sizes: as wide as an index */
+LV index_divide(Emit *e, LV a, LV d, IRef size);    /* a / d of i64 coordinates and sizes, as wide as an index; d is `size`, or 1 if more */
 Ix ix_uniform(LV base);
-Ix ix_divide(Emit *e, Ix a, LV d, bool rest);       /* floor(a / d), or a mod d */
+/* floor(a / d), or a mod d; `size` as above, or IREF_NONE */
+Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest);
 LV axis_size(Emit *e, uint32_t axis);               /* i64 */
 uint8_t index_level(Emit *e, IRef i);
 typedef struct Address {
@@ -259,6 +260,9 @@ struct Target {
     /* One element x further in running sum v, where the target adds up by another order than element after element; false: it
      * does not. May be NULL. */
     bool (*scan)(Emit *e, VRef v, Val x, Val *sum);
+    /* a / size for a narrow a >= 0, a vector too, by what the launch knows of that size (at least 1); NULL: by an instruction. May be
+     * NULL. */
+    LV (*divide)(Emit *e, LV a, IRef size);
     void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
     void (*sort)(Emit *e);     /* NULL: FORM_SORT is not for this target */

@@ -49,10 +49,17 @@ static LLVMTargetMachineRef cuda_machine(const Session *s)
                                    LLVMCodeModelDefault);
 }
 
-static void no_attributes(Session *s, LV fn)
+/* Entries take the argument block as it has become: with a slot for each divisor that some of them has asked for. */
+static void entry_attributes(Session *s, LV fn)
 {
-    (void)s;
-    (void)fn;
+    Emit *e = &s->e;
+    unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
+    unsigned slots = e->k->args.n + e->grid->numbered + e->grid->n_divisors;
+    if (e->grid->by_pointer)
+        return;
+    LLVMTypeRef block = LLVMArrayType2(e->type[SC_I64], slots ? slots : 1);
+    LLVMAddAttributeAtIndex(fn, 1, LLVMCreateTypeAttribute(e->ctx, byval, block));
+    LLVMAddAttributeAtIndex(fn, 1, LLVMCreateEnumAttribute(e->ctx, align, 8));
 }
 
 static Status check_text(const Session *s, const unsigned char *code, size_t bytes)
@@ -88,16 +95,8 @@ LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks
 {
     char name[GRID_NAME];
     entry_name(e, suffix, name);
-    unsigned slots = e->k->args.n + e->grid->numbered;
-    slots = slots ? slots : 1;
-    LLVMTypeRef block = LLVMArrayType2(e->type[SC_I64], slots);
     LLVMTypeRef param = LLVMPointerTypeInContext(e->ctx, e->grid->by_pointer ? CUDA_GLOBAL : 0);
     LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), &param, 1, 0));
-    if (!e->grid->by_pointer) {
-        unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5), align = LLVMGetEnumAttributeKindForName("align", 5);
-        LLVMAddAttributeAtIndex(fn, 1, LLVMCreateTypeAttribute(e->ctx, byval, block));
-        LLVMAddAttributeAtIndex(fn, 1, LLVMCreateEnumAttribute(e->ctx, align, 8));
-    }
     annotate(e, fn, "kernel", 1);
     annotate(e, fn, "maxntidx", threads);
     if (min_blocks > 1)
@@ -116,19 +115,6 @@ LV cuda_special(Emit *e, const char *name)
     char full[64];
     snprintf(full, sizeof full, "llvm.nvvm.read.ptx.sreg.%s", name);
     return LLVMBuildZExt(e->b, l_intrinsic(e, full, NULL, 0, NULL, 0), e->type[SC_I64], "");
-}
-
-/* Otherwise LLVM tests at run time whether both fit 32 bits, as it does for all divisions of this target. */
-LV cuda_divide(Emit *e, LV a, LV d, LV bound)
-{
-    int64_t most, by;
-    if (e->k->index_bits)
-        return index_divide(e, a, d);
-    if (!l_is_const(bound, &most) || most > INT32_MAX || (l_is_const(d, &by) && (by <= 0 || by > INT32_MAX)))
-        return l_div(e, a, d);
-    LLVMTypeRef i32t = e->type[SC_I32];
-    LV q = LLVMBuildUDiv(e->b, LLVMBuildTrunc(e->b, a, i32t, ""), LLVMBuildTrunc(e->b, d, i32t, ""), "");
-    return LLVMBuildZExt(e->b, q, e->type[SC_I64], "");
 }
 
 LV cuda_shared(Emit *e, uint64_t bytes, const char *name)
@@ -269,6 +255,7 @@ static const Target cuda_target_table = {
     .approximate = approximate_cuda,
     .exact = exact_cuda,
     .scan = scan_cuda,
+    .divide = divide_cuda,
     .loops = emit_threads,
     .contract = emit_contract_cuda,
     .sort = emit_sort_cuda,
@@ -277,7 +264,7 @@ static const Target cuda_target_table = {
 static const SessionTarget cuda_session = {
     .target = &cuda_target_table,
     .machine = cuda_machine,
-    .attributes = no_attributes,
+    .attributes = entry_attributes,
     .file = LLVMAssemblyFile,
     .check = check_text,
 };

@@ -46,9 +46,13 @@ void copy_enter(Emit *e, const Copy *c); /* and has it again */
 LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase);
 void cuda_return(Emit *e);
 LV cuda_special(Emit *e, const char *name); /* a special register as i64: "tid.x" */
-LV cuda_divide(Emit *e, LV a, LV d, LV bound); /* a / d for 0 <= a < bound: in 32 bits where a known bound allows it */
 uint16_t cuda_size(Emit *e, IRef size);     /* an axis size as a node of the launch plan */
 uint16_t cuda_product(Emit *e, uint32_t first, uint32_t end);
+/* cuda_divide.c. `size`: d (or 1 if it is less) as a node of the launch plan. */
+LV cuda_divide(Emit *e, LV a, LV d, LV bound, uint16_t size); /* i64, 0 <= a < bound: in 32 bits where indices or the bound allow it */
+LV cuda_quotient(Emit *e, LV a, LV d, uint16_t size);         /* as wide as an index */
+LV divide_cuda(Emit *e, LV a, IRef size);
+
 LV cuda_shared(Emit *e, uint64_t bytes, const char *name); /* static shared memory, aligned to 16 */
 
 /* cuda_plan.c */

@@ -80,15 +80,19 @@ LV across_guard(Emit *e)
     return LLVMBuildAnd(e->b, guard, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), "");
 }
 
+/* Squares along axis a (where another axis is cut into them: points), as a node of the launch plan. */
+static uint16_t squares_along(Emit *e, uint32_t a)
+{
+    uint16_t size = cuda_size(e, e->k->axes.at[a].size), side = grid_const(e->grid, BLOCK_SIDE * e->lanes);
+    bool cut = a + 1 == e->n_x || (int)a == e->across;
+    return cut ? grid_op(e->grid, GRID_CEIL_DIV, size, side) : size;
+}
+
 uint16_t across_blocks(Emit *e)
 {
-    GridPlan *p = e->grid;
-    uint16_t n = grid_const(p, 1), side = grid_const(p, BLOCK_SIDE * e->lanes);
-    for (uint32_t a = 0; a < e->n_x; a++) {
-        uint16_t size = cuda_size(e, e->k->axes.at[a].size);
-        bool cut = a + 1 == e->n_x || (int)a == e->across;
-        n = grid_op(p, GRID_MUL, n, cut ? grid_op(p, GRID_CEIL_DIV, size, side) : size);
-    }
+    uint16_t n = grid_const(e->grid, 1);
+    for (uint32_t a = 0; a < e->n_x; a++)
+        n = grid_op(e->grid, GRID_MUL, n, squares_along(e, a));
     return n;
 }
 
@@ -174,7 +178,7 @@ void emit_across(Emit *e)
     for (uint32_t a = e->n_x; a-- > 0;) {
         LV c = rest;
         if (a) {
-            LV q = cuda_divide(e, rest, squares[a], total);
+            LV q = cuda_divide(e, rest, squares[a], total, squares_along(e, a));
             c = l_sub(e, rest, l_mul(e, q, squares[a]));
             rest = q;
         }

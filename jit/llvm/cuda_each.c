@@ -36,12 +36,14 @@ static void seek(Emit *e, LV n, LV per_row)
     LV points = points_of(e);
     for (uint32_t a = e->n_x; a-- > 0;) {
         LV size = a == e->n_x - 1 ? per_row : axis_size(e, a), c = n;
+        bool tiles = a == e->n_x - 1 && e->lanes > 1;
         if (a) {
-            LV q = cuda_divide(e, n, size, points);
+            uint16_t by = cuda_size(e, e->k->axes.at[a].size);
+            by = tiles ? grid_op(e->grid, GRID_CEIL_DIV, by, grid_const(e->grid, e->lanes)) : by; /* lanes divide it here */
+            LV q = cuda_divide(e, n, size, points, by);
             c = l_sub(e, n, l_mul(e, q, size));
             n = q;
         }
-        bool tiles = a == e->n_x - 1 && e->lanes > 1;
         e->axis[a] = tiles ? (Ix){.base = l_mul(e, c, l_i64(e, e->lanes)), .stride = l_i64(e, 1), .aligned = true}
                            : ix_uniform(c);
     }

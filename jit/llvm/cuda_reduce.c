@@ -44,7 +44,7 @@ static void coordinates(Emit *e)
     for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
         LV size = i64_max(e, axis_size(e, a), 1), c = rest;
         if (a > e->n_x) {
-            LV q = cuda_divide(e, rest, size, e->flat_n);
+            LV q = cuda_divide(e, rest, size, e->flat_n, cuda_size(e, e->k->axes.at[a].size));
             c = l_sub(e, rest, l_mul(e, q, size));
             rest = q;
         }

@@ -214,6 +214,8 @@ static void sizes(Emit *e, Product *p)
     for (int s = 0; s < 2; s++) {
         p->n[s] = p->axis[s] == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)p->axis[s]);
         p->tiles[s] = l_ceil_div(e, p->n[s], l_i64(e, p->side[s]));
+        uint16_t n = p->axis[s] == NO_AXIS ? grid_const(e->grid, 1) : cuda_size(e, e->k->axes.at[p->axis[s]].size);
+        p->tiles_node[s] = grid_op(e->grid, GRID_CEIL_DIV, n, grid_const(e->grid, p->side[s]));
     }
     plan_parts(e, p);
     level_leave(e, place);
@@ -263,7 +265,7 @@ static void locate(Emit *e, Product *p, LV tile)
     p->how->place(e, p);
     LV at = index_narrow(e, tile);
     for (int s = 1; s >= 0; s--) {
-        LV tiles = index_narrow(e, p->tiles[s]), next = l_div(e, at, tiles);
+        LV tiles = index_narrow(e, p->tiles[s]), next = cuda_quotient(e, at, tiles, p->tiles_node[s]);
         LV first = l_mul(e, l_sub(e, at, l_mul(e, next, tiles)), index_narrow(e, l_i64(e, p->side[s])));
         p->first[s] = e->k->index_bits ? LLVMBuildZExt(e->b, first, e->type[SC_I64], "") : first;
         at = next;
@@ -271,7 +273,7 @@ static void locate(Emit *e, Product *p, LV tile)
     LV batch = e->k->index_bits ? LLVMBuildZExt(e->b, at, e->type[SC_I64], "") : at;
     for (int a = (int)e->n_x - 1; a >= 0; a--)
         if (is_batch(p, a)) {
-            LV size = axis_size(e, (uint32_t)a), next = index_divide(e, batch, size);
+            LV size = axis_size(e, (uint32_t)a), next = index_divide(e, batch, size, e->k->axes.at[a].size);
             e->axis[a] = ix_uniform(l_sub(e, batch, l_mul(e, next, size)));
             batch = next;
         }

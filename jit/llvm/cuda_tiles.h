@@ -50,6 +50,7 @@ struct Product {
     unsigned min_blocks;    /* that a multiprocessor shall have room for */
     LLVMTypeRef element;    /* of slices */
     LV n[2], n_k, tiles[2]; /* sizes; tiles along each */
+    uint16_t tiles_node[2]; /* as nodes of the launch plan */
     LV first[2];            /* row and column of the task */
     bool splits;            /* sums over k may be cut into parts */
     LV parts, part_k;       /* how many, k of each */

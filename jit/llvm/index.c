@@ -72,11 +72,19 @@ static Ix ix_narrow(Emit *e, Ix ix)
     return ix;
 }
 
-LV index_divide(Emit *e, LV a, LV d)
+/* May the target divide by what its launch knows of this size? */
+static bool asks_launch(const Emit *e, LV d, IRef size)
+{
+    return e->k->index_bits && e->target->divide && size != IREF_NONE && !LLVMIsConstant(d);
+}
+
+LV index_divide(Emit *e, LV a, LV d, IRef size)
 {
     if (!e->k->index_bits)
         return l_div(e, a, d);
-    return LLVMBuildZExt(e->b, l_div(e, index_narrow(e, a), index_narrow(e, d)), e->type[SC_I64], "");
+    a = index_narrow(e, a), d = index_narrow(e, d);
+    LV q = asks_launch(e, d, size) ? e->target->divide(e, a, size) : NULL;
+    return LLVMBuildZExt(e->b, q ? q : l_div(e, a, d), e->type[SC_I64], "");
 }
 
 LV index_vector(Emit *e, Ix ix)
@@ -132,11 +140,19 @@ static LV floor_quotient(Emit *e, LV a, LV d)
     return LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, q, ""), q, "");
 }
 
-Ix ix_divide(Emit *e, Ix a, LV d, bool rest)
+Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
 {
     int64_t c, stride;
     if (l_is_const(d, &c) && c == 1)
         return rest ? ix_uniform(constant(e, 0)) : a;
+    if (asks_launch(e, d, size)) { /* lane after lane: they are registers */
+        bool many = a.many || (a.stride && e->lanes > 1);
+        LV x = many ? index_vector(e, a) : a.base, q = e->target->divide(e, x, size);
+        if (q && rest)
+            q = LLVMBuildSub(e->b, x, LLVMBuildMul(e->b, q, many ? l_splat(e, d) : d, ""), "");
+        if (q)
+            return (Ix){.base = q, .many = many};
+    }
     if (!a.many && (!a.stride || e->lanes == 1))
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
@@ -227,7 +243,7 @@ Ix index_of(Emit *e, IRef i)
         break;
     case IX_DIV:
     case IX_MOD:
-        r = ix_divide(e, index_of(e, x->a), divisor(e, x->b), x->kind == IX_MOD);
+        r = ix_divide(e, index_of(e, x->a), divisor(e, x->b), x->b, x->kind == IX_MOD);
         break;
     case IX_VALUE:
         r = ix_value(e, x->a);

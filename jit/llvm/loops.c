@@ -184,8 +184,8 @@ static void r_coordinates(Emit *e)
             break;
         }
         LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
-        e->axis[a] = ix_divide(e, flat, size, true);
-        flat = ix_divide(e, flat, size, false);
+        e->axis[a] = ix_divide(e, flat, size, IREF_NONE, true);
+        flat = ix_divide(e, flat, size, IREF_NONE, false);
     }
 }
 
@@ -459,7 +459,7 @@ void row_seek(Emit *e, LV rest, LV *odometer)
 {
     for (uint32_t a = row_axes(e); a-- > 0;) {
         LV size = l_max(e, axis_size(e, a), l_i64(e, 1)),
-           q = a ? index_divide(e, rest, size) : NULL,
+           q = a ? index_divide(e, rest, size, e->k->axes.at[a].size) : NULL,
            c = a ? l_sub(e, rest, l_mul(e, q, size)) : rest; /* lo may be 0 of 0 */
         if (odometer) {
             odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");

@@ -130,6 +130,56 @@ Test(cuda_graphs, sizes_change_in_a_generalised_program)
     cr_assert_eq(graph_launches(&before), 1);
 }
 
+/* `a` rows of `b`: after k times y -> sin(y) * row + column, turned. Kernels that divide by sizes. */
+static kiln_tensor *turned(const float *data, int a, int b, int k)
+{
+    kiln_tensor *y = kiln_from(KILN_F32, KILN_SHAPE(a, b), data), *row = kiln_from(KILN_F32, KILN_SHAPE(b), data + 7),
+                *column = kiln_from(KILN_F32, KILN_SHAPE(a, 1), data + 3);
+    for (int i = 0; i < k; i++)
+        y = kiln_add(kiln_mul(kiln_sin(y), row), column);
+    return kiln_add(kiln_transpose(y), kiln_permute(column, KILN_AXES(1, 0)));
+}
+
+static void expect_turned(const float *data, int a, int b)
+{
+    static float want[4000], got[4000];
+    cr_assert(a * b <= 4000);
+    set_option("mode", "interp");
+    read_back(turned(data, a, b, 3), want, a * b);
+    set_option("mode", "jit");
+    kiln_scope *scope = kiln_scope_begin();
+    read_back(turned(data, a, b, 3), got, a * b);
+    kiln_scope_end(scope);
+    for (int i = 0; i < a * b; i++)
+        cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0, "element %d of %d x %d: %.9g, not %.9g", i, a, b, (double)got[i],
+                  (double)want[i]);
+}
+
+/* What a size is divided by with is an argument, too, and changes with it. */
+Test(cuda_graphs, sizes_that_are_divided_by_change)
+{
+    if (!use_cuda())
+        return;
+    set_option("math", "strict");
+    static const int sizes[][2] = {{30, 40}, {31, 43}, {40, 30}, {3, 1000}, {1000, 3}, {2, 2},
+                                   {64, 62}, {17, 5},  {32, 64}, {5, 17},   {61, 64},  {63, 62}};
+    expect_turned(some_data(0), 20, 50);
+    test_cuda_counters before = counted();
+    kiln_stats first, last;
+    for (int i = 0; i < 12; i++) {
+        expect_turned(some_data(i), sizes[i][0], sizes[i][1]);
+        if (i == 3)
+            kiln_get_stats(&first);
+    }
+    kiln_get_stats(&last);
+    cr_assert_leq(last.compiles - first.compiles, 1, "the same program for all sizes");
+    cr_assert_geq(graph_launches(&before), 4);
+    expect_turned(some_data(1), 0, 9); /* no divisor, and nothing to launch */
+    expect_turned(some_data(2), 9, 0);
+    expect_turned(some_data(3), 9, 11);
+    cr_assert_eq(counted().violations, 0);
+}
+
 /* Reductions over several blocks (scratch with counters), rows, a contraction, more inputs than the
  * parameters of a kernel hold. */
 static void many_kinds(float *out)

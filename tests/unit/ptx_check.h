@@ -166,12 +166,8 @@ static inline void run_ptx(const EmittedPtx *p, const Kernel *k, const CheckArg 
         for (uint32_t a = 0; a < k->args.n; a++)
             if (in[a].data && (turn == 0 || k->args.at[a].written || k->args.at[a].kind == ARG_FAULT))
                 driver_write((uint64_t)(uintptr_t)args[a], in[a].data, in[a].bytes);
-        for (uint32_t i = 0; i < p->grid.n_phases; i++) {
-            GridLaunch l = grid_launch(&p->grid, i, args, DRIVER_SMS);
-            if (l.blocks > 0)
-                driver_launch(module, p->grid.phase[i].entry, l.blocks, l.threads, l.shared, args, k->args.n,
-                              p->grid.by_pointer, what);
-        }
+        for (uint32_t i = 0; i < p->grid.n_phases; i++)
+            driver_launch(module, &p->grid, i, args, k->args.n, what);
         for (uint32_t a = 0; a < k->args.n; a++) {
             if (!in[a].data || !in[a].bytes)
                 continue;

@@ -2,6 +2,8 @@
 #ifndef TESTS_UNIT_PTX_DRIVER_H
 #define TESTS_UNIT_PTX_DRIVER_H
 
+#include "jit/grid.h"
+
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -96,20 +98,27 @@ static inline DriverModule driver_load(const char *ptx, const char *what)
 
 static inline void driver_unload(DriverModule m) { cr_assert_eq(driver.unload(m), 0); }
 
-static inline void driver_launch(DriverModule m, const char *entry, int64_t blocks, unsigned threads, unsigned shared,
-                          void *const *args, uint32_t n_args, bool by_pointer, const char *what)
+/* One phase of a plan. */
+static inline void driver_launch(DriverModule m, const GridPlan *plan, uint32_t phase, void *const *args, uint32_t n_args,
+                                 const char *what)
 {
+    GridLaunch l = grid_launch(plan, phase, args, DRIVER_SMS);
+    const char *entry = plan->phase[phase].entry;
     void *function = NULL, *params[1];
     uint64_t block[1024] = {0}, copy = 0;
-    cr_assert(n_args <= sizeof block / sizeof *block);
+    bool by_pointer = plan->by_pointer;
+    if (l.blocks <= 0)
+        return;
+    cr_assert(n_args + GRID_TAIL <= sizeof block / sizeof *block);
     memcpy(block, args, n_args * sizeof *block);
+    grid_tail(plan, phase, args, DRIVER_SMS, block + n_args);
     if (by_pointer) {
         copy = driver_alloc(n_args * sizeof *block);
         driver_write(copy, block, n_args * sizeof *block);
     }
     params[0] = by_pointer ? (void *)&copy : block;
     cr_assert_eq(driver.function(&function, m, entry), 0, "%s: no entry %s", what, entry);
-    int status = driver.launch(function, (unsigned)blocks, 1, 1, threads, 1, 1, shared, NULL, params, NULL);
+    int status = driver.launch(function, (unsigned)l.blocks, 1, 1, l.threads, 1, 1, l.shared, NULL, params, NULL);
     cr_assert_eq(status, 0, "%s: launch of %s: %d: %s", what, entry, status, driver.report());
     status = driver.wait();
     cr_assert_eq(status, 0, "%s: %s: %d: %s", what, entry, status, driver.report());

@@ -87,8 +87,7 @@ static void run_chain(const EmittedPtx *p, uint32_t n_args)
     }
     args[n_args - 1] = (void *)(intptr_t)POINTS;
     DriverModule module = driver_load(p->ptx, "chain");
-    GridLaunch l = grid_launch(&p->grid, 0, args, DRIVER_SMS);
-    driver_launch(module, p->grid.phase[0].entry, l.blocks, l.threads, l.shared, args, n_args, p->grid.by_pointer, "chain");
+    driver_launch(module, &p->grid, 0, args, n_args, "chain");
     driver_read(got, memory[2], sizeof got);
     driver_unload(module);
     for (int i = 0; i < POINTS; i++)
@@ -308,6 +307,98 @@ Test(ptx, narrow_indices)
     cr_expect(wide > 4 && narrow == 0, "%d operations of 64 bits with wide indices, %d with narrow ones", wide, narrow);
 }
 
+static int divisions(const char *ptx)
+{
+    return count(ptx, "div.u32") + count(ptx, "rem.u32") + count(ptx, "div.u64") + count(ptx, "rem.u64") +
+           count(ptx, "div.s") + count(ptx, "rem.s");
+}
+
+/* With narrow indices no size is divided by: quotient and remainder of one number are one multiplication, an element. */
+Test(ptx, sizes_are_divided_by_multiplication)
+{
+    for (size_t t = 0; t < 2; t++) {
+        EmittedPtx p = emit_ptx(strided(32), &ptx_targets[t], MATH_STRICT, "strided");
+        cr_expect_eq(divisions(p.ptx), 0, "%s", p.ptx);
+        cr_expect_eq(count(p.ptx, "begin inline asm"), 4 + 1, "a tile, and a single point:\n%s", p.ptx);
+        cr_expect_eq(p.grid.n_divisors, 1);
+        Assembled a = assemble(p.ptx, &ptx_targets[t], "strided");
+        cr_expect(a.spills == 0 && a.stack == 0);
+        free_ptx(&p);
+        p = emit_ptx(strided(0), &ptx_targets[t], MATH_STRICT, "wide");
+        cr_expect(divisions(p.ptx) > 0 && p.grid.n_divisors == 0, "%s", p.ptx);
+        free_ptx(&p);
+    }
+}
+
+static void check_strided(int64_t n, int64_t size)
+{
+    size_t places = (size_t)(size + 2 * n); /* the last index: (size - 1) / n * n + n - 1, and 0 where n is */
+    CheckArg args[] = {{.data = filled(DT_F32, places, false), .bytes = places * 4},
+                       {.data = filled(DT_F32, (size_t)size, false), .bytes = (size_t)size * 4},
+                       {.value = n}, {.value = n}, {.value = 1}, {.value = size}};
+    char what[64];
+    snprintf(what, sizeof what, "%d points by %d", (int)size, (int)n);
+    check_kernel(strided(32), args, what);
+    os_free((void *)(uintptr_t)args[0].data);
+    os_free((void *)(uintptr_t)args[1].data);
+}
+
+Test(ptx, points_by_every_size)
+{
+    static const int64_t by[] = {1, 2, 3, 4, 5, 7, 8, 63, 64, 65, 999, 1000, 1001, 1 << 15, 100003};
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++)
+        check_strided(by[i], i % 2 ? 1000 : 1037);
+    check_strided(0, 0);
+    check_strided(7, 0);
+}
+
+enum { MANY_SIZES = GRID_DIVISORS + 6 };
+
+/* y[i] = sum over j of i % n[j], where n[j] is of `sizes` pairs n[a] * n[b]: more divisors than a block has room for. */
+static Kernel *many_sizes(uint32_t padding)
+{
+    enum { ARGS = 9 };
+    Kernel *k = kernel_new(&arena);
+    uint32_t y = k_arg(k, ARG_BUFFER, DT_I64, true);
+    IRef n[ARGS], size = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false));
+    for (int i = 0; i < ARGS; i++)
+        n[i] = kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false));
+    for (uint32_t i = 0; i < padding; i++)
+        k_arg(k, ARG_SCALAR, DT_F32, false);
+    uint32_t axis = k_axis(k, AXIS_X, size, 1000);
+    k->vec_axis = axis;
+    k->index_bits = 32;
+    IRef sum = kidx_const(k, 0);
+    for (int j = 0, a = 0, b = 0; j < MANY_SIZES; j++, b = b + 1 < ARGS ? b + 1 : ++a)
+        sum = kidx_add(k, sum, kidx_mod(k, kidx_axis(k, axis), kidx_mul(k, n[a], n[b])));
+    KInst index = inst_new(KI_INDEX, DT_I64);
+    index.idx = sum;
+    k_store(k, y, kidx_axis(k, axis), kernel_inst(k, index), VREF_NONE);
+    return k;
+}
+
+/* Divisors beyond those that the block has room for are divided by as others are. */
+Test(ptx, more_sizes_than_a_block_has_room_for)
+{
+    EmittedPtx p = emit_ptx(many_sizes(0), &ptx_targets[0], MATH_STRICT, "sizes");
+    cr_expect_eq(p.grid.n_divisors, GRID_DIVISORS);
+    cr_expect_gt(divisions(p.ptx), 0);
+    free_ptx(&p);
+    p = emit_ptx(many_sizes(GRID_BLOCK_BYTES / 8 - 11 - 3), &ptx_targets[0], MATH_STRICT, "sizes");
+    cr_expect(p.grid.n_divisors == 3 && !p.grid.by_pointer);
+    assemble(p.ptx, &ptx_targets[0], "sizes");
+    free_ptx(&p);
+    p = emit_ptx(many_sizes(GRID_BLOCK_BYTES / 8 - 11 + 1), &ptx_targets[0], MATH_STRICT, "sizes");
+    cr_expect(p.grid.n_divisors == 0 && p.grid.by_pointer);
+    assemble(p.ptx, &ptx_targets[0], "sizes");
+    free_ptx(&p);
+    CheckArg args[11] = {{.data = filled(DT_I64, 1500, false), .bytes = 1500 * 8}, {.value = 1500}};
+    for (int i = 0; i < 9; i++)
+        args[2 + i] = (CheckArg){.value = (const int64_t[]){1, 2, 3, 5, 8, 13, 21, 64, 100}[i]};
+    check_kernel(many_sizes(0), args, "sizes");
+    os_free((void *)(uintptr_t)args[0].data);
+}
+
 /* ---- contractions ---- */
 
 /* y[m, n] = relu(sum over k of a[m, k] b[k, n] + c[n]); sizes are arguments, chosen for `hint` */
@@ -497,9 +588,8 @@ static void check_in_place(Kernel *k, uint32_t out, int64_t n, const char *what)
     args[out] = args[0], want[out] = want[0];
     ref_lanes = CUDA_REDUCE_LANES;
     ref_run(k, want, MATH_STRICT);
-    GridLaunch l = grid_launch(&p.grid, 0, args, DRIVER_SMS);
     DriverModule m = driver_load(p.ptx, what);
-    driver_launch(m, p.grid.phase[0].entry, l.blocks, l.threads, l.shared, args, k->args.n, false, what);
+    driver_launch(m, &p.grid, 0, args, k->args.n, what);
     driver_read(got, device, bytes);
     cr_assert_arr_eq(got, data, bytes, "%s in place", what);
     driver_unload(m);

@@ -165,10 +165,7 @@ static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const Check
     }
     DriverModule module = driver_load(p->ptx, what);
     cr_assert_eq(p->grid.n_phases, 1);
-    GridLaunch l = grid_launch(&p->grid, 0, args, DRIVER_SMS);
-    if (l.blocks > 0)
-        driver_launch(module, p->grid.phase[0].entry, l.blocks, l.threads, l.shared, args, ARGS,
-                      p->grid.by_pointer, what);
+    driver_launch(module, &p->grid, 0, args, ARGS, what);
     void *got = os_alloc(in[OUT].bytes + 8);
     if (in[OUT].bytes) {
         driver_read(got, (uint64_t)(uintptr_t)args[OUT], in[OUT].bytes);
@@ -387,9 +384,7 @@ Test(ptx_mma, nothing_past_the_end)
             }
         }
         DriverModule module = driver_load(p.ptx, "infinity");
-        GridLaunch l = grid_launch(&p.grid, 0, args, DRIVER_SMS);
-        driver_launch(module, p.grid.phase[0].entry, l.blocks, l.threads, l.shared, args, ARGS,
-                      p.grid.by_pointer, "infinity");
+        driver_launch(module, &p.grid, 0, args, ARGS, "infinity");
         float got[30];
         driver_read(got, memory[OUT], sizeof got);
         for (int x = 0; x < 30; x++)
@@ -518,8 +513,7 @@ static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *wha
     DriverModule module = driver_load(p->ptx, what);
     for (int turn = 0; turn < 2; turn++) { /* the second finds the counters as the first left them */
         driver_write(memory[OUT], in[OUT].data, in[OUT].bytes);
-        GridLaunch l = grid_launch(&p->grid, 0, args, DRIVER_SMS);
-        driver_launch(module, p->grid.phase[0].entry, l.blocks, l.threads, l.shared, args, ARGS + 1, p->grid.by_pointer, what);
+        driver_launch(module, &p->grid, 0, args, ARGS + 1, what);
         driver_read(counters, memory[ARGS], sizeof counters);
         for (size_t i = 0; i < sizeof counters; i++)
             cr_assert_eq(counters[i], 0, "%s: a counter was not left zero", what);

@@ -24,9 +24,9 @@ foreach(name facts guards places results reuse)
     kiln_gpu_test(mutate_${name} mutate_${name})
 endforeach()
 kiln_gpu_test(fuzz fuzz --count 300 --seconds 90)
-kiln_gpu_test(threads_eval threads_eval)
-kiln_gpu_test(threads_uploads threads_uploads)
-# Left out: matrix_* and guard_texts, which look at the guards of compiled programs: each has the layers inside, LLVM with them, 40 MB. What
+kiln_gpu_test(threads_eval gpu_threads_eval)
+kiln_gpu_test(threads_uploads gpu_threads_uploads)
+# Left out: matrix_* and guard_texts, which look at the guards of compiled programs: they have the layers inside and need LLVM's library. What
 # is about the host or its files alone, as tests/disk. tests/faults/cuda.c, whose calls to the driver fail.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests.list CONTENT "${gpu_tests}" @ONLY)
 list(REMOVE_DUPLICATES gpu_programs)

@@ -17,6 +17,9 @@ gpu="$work/elsewhere/the bundle/gpu"
 foreign=$(find . -type f \( -perm -100 -o -name '*.so*' \) -exec env -u LD_LIBRARY_PATH ldd {} + 2>/dev/null |
     grep -E "not found|$build/" | grep -v "the bundle/")
 [ -z "$foreign" ] || fail "libraries: $foreign"
+for program in "the bundle"/tests/*; do # nor do they, where libkiln.so does
+    readelf -d "$program" | grep "NEEDED.*LLVM" && fail "$program needs libLLVM"
+done
 if [ "$llvm" = inside ]; then
     kib=$(du -sk . | cut -f 1)
     [ "$kib" -lt 60000 ] || fail "the bundle takes $kib KiB"

@@ -332,10 +332,11 @@ Test(ptx, sizes_are_divided_by_multiplication)
 
 static void check_strided(int64_t n, int64_t size)
 {
-    size_t places = (size_t)(size + 2 * n); /* the last index: (size - 1) / n * n + n - 1, and 0 where n is */
+    int64_t stride = n + 3; /* with n itself, a quotient that is off would be made up for by its remainder */
+    size_t places = (size_t)((n ? size / n : 0) * stride + n + 1);
     CheckArg args[] = {{.data = filled(DT_F32, places, false), .bytes = places * 4},
                        {.data = filled(DT_F32, (size_t)size, false), .bytes = (size_t)size * 4},
-                       {.value = n}, {.value = n}, {.value = 1}, {.value = size}};
+                       {.value = n}, {.value = stride}, {.value = 1}, {.value = size}};
     char what[64];
     snprintf(what, sizeof what, "%d points by %d", (int)size, (int)n);
     check_kernel(strided(32), args, what);

@@ -54,12 +54,14 @@ static void used_buffers(Fuser *f)
 
 /* Is buffer argument `in` of the step read only at the element that `out` is stored to, before it
  * is? Stores stand at the end of the list, so within a stage they run after the loads; a later
- * stage could load again, so the store must be in the last. */
+ * stage could load again, so the store must be in the last. What is stored once for a line that
+ * several tasks scan is stored by the first of them, while others may still load. */
 static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t out)
 {
     const Kernel *k = step->kernel;
     IRef stored = IREF_NONE;
     uint32_t stores = 0, stages, stage = 0, last = 0;
+    bool scans = false, in_line = false;
     const InstInfo *info = kernel_analyse(k, f->arena, &stages);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
@@ -67,13 +69,15 @@ static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t
             return false;
         if (info[v].r_level && info[v].stage > last)
             last = info[v].stage;
+        scans |= x->kind == KI_SCAN;
         if (x->kind == KI_STORE && x->arg == out) {
             stored = x->idx;
             stage = info[v].stage;
+            in_line = info[v].r_level;
             stores++;
         }
     }
-    if (stores != 1 || stage < last)
+    if (stores != 1 || stage < last || (k->split && scans && !in_line))
         return false;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];

@@ -206,16 +206,18 @@ static Part part_shuffle(Emit *e, const Reduction *r, const char *mode, Part p, 
     return s;
 }
 
-static uint64_t part_bytes(const Emit *e, const Reduction *r)
+/* Of the values of a block's threads; places follow, of 8 bytes each. */
+static uint64_t values_bytes(const Emit *e, const Reduction *r)
 {
-    return (uint64_t)e->lanes * (dtype_bytes((DType)r->acc_type) + (r->arg ? 8 : 0));
+    uint64_t bytes = (uint64_t)(e->lanes * e->group * e->beside) * dtype_bytes((DType)r->acc_type);
+    return (bytes + 7) / 8 * 8;
 }
 
 uint64_t exchange_bytes(const Emit *e)
 {
-    uint64_t most = 0;
+    uint64_t most = 0, places = 8 * (uint64_t)(e->lanes * e->group * e->beside);
     for (uint32_t i = 0; i < e->n_red; i++) {
-        uint64_t bytes = part_bytes(e, &e->red[i]) * (uint64_t)(e->group * e->beside);
+        uint64_t bytes = values_bytes(e, &e->red[i]) + (e->red[i].arg ? places : 0);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -229,7 +231,7 @@ static Part shared_tree(Emit *e, const Threads *w, const Reduction *r, Part own,
     bool vec = acc_vec(e);
     LLVMTypeRef type = part_type(e, t, vec), type_at = part_type(e, DT_I64, vec);
     unsigned align = (unsigned)dtype_bytes(t) * (unsigned)e->lanes;
-    LV indices = l_gep_bytes(e, w->shared, l_i64(e, (int64_t)(align * (unsigned)(e->group * e->beside))));
+    LV indices = l_gep_bytes(e, w->shared, l_i64(e, (int64_t)values_bytes(e, r)));
     if (align > MOST_BYTES)
         align = MOST_BYTES;
     Part all[WARP];

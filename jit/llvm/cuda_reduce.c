@@ -375,9 +375,23 @@ void seek_point(Emit *e, Walk *w, LV g)
     pin(e, LV_ROW);
 }
 
+/* May what is stored for a point lie where its inputs lay? */
+static bool overwrites_points(const Emit *e)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *x = &e->k->inst.at[i];
+        if (x->kind == KI_STORE && e->live[i] && !e->info[i].r_level && e->k->args.at[x->arg].may_alias)
+            return true;
+    }
+    return false;
+}
+
+/* By the first thread of a group, once all of them have loaded what they need of the point. */
 void x_stores(Emit *e, const Walk *w)
 {
     If i = {0};
+    if (e->group > 1 && overwrites_points(e))
+        barrier(e);
     if (w->leader)
         i = if_begin(e, w->leader, "first");
     emit_stores(e, false, 0);

@@ -130,10 +130,10 @@ static Spot spot_of(Emit *e, const Product *p, int s, int64_t u)
     return at;
 }
 
-/* The lesser of two numbers that are not negative, as wide as an index. */
+/* The lesser of two numbers that are not negative, of which the second is an index. */
 static LV no_more(Emit *e, LV a, LV most)
 {
-    LV least = l_min(e, index_narrow(e, a), index_narrow(e, most));
+    LV least = index_narrow(e, l_min(e, a, most));
     return e->k->index_bits ? LLVMBuildZExt(e->b, least, e->type[SC_I64], "") : least;
 }
 

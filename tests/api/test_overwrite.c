@@ -1,0 +1,131 @@
+/*
+ * One kernel that reads a value for each row, all along the row, and writes another in its place: in every mode and on every
+ * device the reader must see the old one, however many threads or tasks share the row.
+ */
+#include "api.h"
+
+#include <stdlib.h>
+
+enum { MOST = 3 * 20000 };
+
+static const struct {
+    int64_t rows, n;
+} sizes[] = {{1, 5}, {3, 40}, {40, 3}, {64, 64}, {5, 300}, {2, 5001}, {3, 20000}};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static int32_t *noise(void)
+{
+    int32_t *y = malloc(sizeof *y * MOST);
+    for (int i = 0; i < MOST; i++)
+        y[i] = i * 7919 % 101 - 50;
+    return y;
+}
+
+static int32_t largest(const int32_t *y, int64_t n, int64_t apart)
+{
+    int32_t most = INT32_MIN;
+    for (int64_t i = 0; i < n; i++)
+        most = y[i * apart] > most ? y[i * apart] : most;
+    return most;
+}
+
+/* out = y a + max y; a = a + max y, which is a's storage. Rows lie along the last axis, or columns along the first. */
+static void assigned(const int32_t *y, int64_t rows, int64_t n, bool columns)
+{
+    int32_t *old = malloc(sizeof *old * (size_t)rows), *got = malloc(sizeof *got * (size_t)(rows * n));
+    for (int64_t x = 0; x < rows; x++)
+        old[x] = (int32_t)x + 3;
+    kiln_shape whole = columns ? KILN_SHAPE(n, rows) : KILN_SHAPE(rows, n), beside = columns ? KILN_SHAPE(1, rows) : KILN_SHAPE(rows, 1);
+    kiln_tensor *a = kiln_from(KILN_I32, KILN_SHAPE(rows), old);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *t = kiln_from(KILN_I32, whole, y), *m = kiln_max_axes(t, KILN_AXES(columns ? 0 : 1), 1);
+    kiln_tensor *out = kiln_retain(kiln_add(kiln_mul(t, kiln_reshape(a, beside)), m));
+    cr_assert(kiln_assign(a, kiln_add(a, kiln_reshape(m, KILN_SHAPE(rows)))) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+    kiln_tensor *both[] = {a, out};
+    cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%s", kiln_error_message());
+    int64_t apart = columns ? rows : 1, step = columns ? 1 : n;
+    cr_assert(kiln_read(out, KILN_I32, got, sizeof *got * (size_t)(rows * n)) == KILN_OK, "%s", kiln_error_message());
+    for (int64_t x = 0; x < rows; x++)
+        for (int64_t i = 0; i < n; i++) {
+            int64_t at = x * step + i * apart;
+            int32_t want = y[at] * old[x] + largest(y + x * step, n, apart);
+            cr_assert(got[at] == want, "%d x %d, columns %d: element %d of %d is %d, not %d", (int)rows, (int)n, columns, (int)i, (int)x,
+                      got[at], want);
+        }
+    cr_assert(kiln_read(a, KILN_I32, got, sizeof *got * (size_t)rows) == KILN_OK, "%s", kiln_error_message());
+    for (int64_t x = 0; x < rows; x++)
+        cr_assert_eq(got[x], old[x] + largest(y + x * step, n, apart));
+    kiln_release(out);
+    free(old);
+    free(got);
+}
+
+API_TEST(overwrite, a_value_that_its_row_reads)
+{
+    int32_t *y = noise();
+    for (int i = 0; i < SIZES; i++)
+        for (int columns = 0; columns < 2; columns++)
+            assigned(y, sizes[i].rows, sizes[i].n, columns != 0);
+    free(y);
+}
+
+/* a and b = a + a are values of the plan's own, in one slot if that may be; out is a scan of rows with b. */
+static void scanned(const int32_t *y, int64_t rows, int64_t n, bool after)
+{
+    int32_t *down = malloc(sizeof *down * (size_t)rows);
+    int64_t *got = malloc(sizeof *got * (size_t)(rows * n));
+    for (int64_t x = 0; x < rows; x++)
+        down[x] = (int32_t)(rows - x);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *t = kiln_from(KILN_I32, KILN_SHAPE(rows, n), y);
+    kiln_tensor *a = kiln_argsort(kiln_from(KILN_I32, KILN_SHAPE(rows), down), 0, 0); /* rows - 1, ..., 0 */
+    kiln_tensor *b = kiln_add(a, a), *rb = kiln_reshape(b, KILN_SHAPE(rows, 1));
+    kiln_tensor *out = after ? kiln_mul(kiln_cumsum(t, 1), rb) : kiln_cumsum(kiln_mul(t, rb), 1);
+    kiln_tensor *both[] = {kiln_argsort(b, 0, 0), out};
+    cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(kiln_read(out, KILN_I64, got, sizeof *got * (size_t)(rows * n)) == KILN_OK, "%s", kiln_error_message());
+    for (int64_t x = 0; x < rows; x++) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < n; i++) {
+            sum += y[x * n + i];
+            int64_t want = sum * 2 * (rows - 1 - x);
+            cr_assert(got[x * n + i] == want, "%d x %d: element %d of %d is %lld, not %lld", (int)rows, (int)n, (int)i, (int)x,
+                      (long long)got[x * n + i], (long long)want);
+        }
+    }
+    kiln_scope_end(scope);
+    free(down);
+    free(got);
+}
+
+API_TEST(overwrite, a_value_that_a_scan_reads)
+{
+    int32_t *y = noise();
+    for (int i = 0; i < SIZES; i++)
+        for (int after = 0; after < 2; after++)
+            scanned(y, sizes[i].rows, sizes[i].n, after != 0);
+    free(y);
+}
+
+/* Values of one byte leave places of eight where they will: few columns, whose threads exchange both. */
+API_TEST(overwrite, places_of_the_largest_byte)
+{
+    static const kiln_dtype dtypes[] = {KILN_BOOL, KILN_U8, KILN_I8, KILN_I16};
+    int64_t got[4];
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (int64_t n = 3; n < 9; n += 2)
+            for (int64_t columns = 1; columns < 4; columns++) {
+                uint8_t data[2 * 9 * 4] = {0};
+                size_t bytes = kiln_dtype_size(dtypes[d]);
+                for (int64_t x = 0; x < columns; x++)
+                    data[(size_t)((x * 5 % n) * columns + x) * bytes] = 1;
+                kiln_scope *scope = kiln_scope_begin();
+                kiln_tensor *at = kiln_argmax_axis(kiln_from(dtypes[d], KILN_SHAPE(n, columns), data), 0, 0);
+                cr_assert(kiln_read(at, KILN_I64, got, sizeof *got * (size_t)columns) == KILN_OK, "%s", kiln_error_message());
+                for (int64_t x = 0; x < columns; x++)
+                    cr_assert(got[x] == x * 5 % n, "%s[%d,%d]: column %d: %d", kiln_dtype_name(dtypes[d]), (int)n, (int)columns, (int)x,
+                              (int)got[x]);
+                kiln_scope_end(scope);
+            }
+}

@@ -28,8 +28,10 @@ static CudaDevice devices[MAX_CUDA_DEVICES];
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
+/* Another thread may be opening the driver right now: what it holds is nobody's in the child, and half done. */
 static void in_child(void)
 {
+    pthread_mutex_init(&lock, NULL);
     atomic_store(&forked, true);
 }
 
@@ -61,7 +63,7 @@ static bool load_symbols(const char *name)
 #undef CUDA_SYM
 #undef CUDA_OPTIONAL
     if (lacks)
-        snprintf(why_not, sizeof why_not, "the CUDA driver lacks %s: it is too old, install a newer one", lacks);
+        snprintf(why_not, sizeof why_not, "the CUDA driver lacks %s: it is too old, install a newer one, or use the device \"cpu\"", lacks);
     return !lacks;
 }
 
@@ -94,12 +96,13 @@ static void load(void)
         return;
     }
     if (result != 0) {
-        snprintf(why_not, sizeof why_not, "the CUDA driver does not start: %s", error_text(result, text, sizeof text));
+        snprintf(why_not, sizeof why_not, "the CUDA driver does not start: %s; see what nvidia-smi says, or use the device \"cpu\"",
+                 error_text(result, text, sizeof text));
         return;
     }
     if (driver_version < OLDEST_DRIVER) {
-        snprintf(why_not, sizeof why_not, "the CUDA driver is of version %d.%d: 10.0 or newer is needed", driver_version / 1000,
-                 driver_version % 1000 / 10);
+        snprintf(why_not, sizeof why_not, "the CUDA driver is of version %d.%d, 10.0 or newer is needed: install one, or use the device \"cpu\"",
+                 driver_version / 1000, driver_version % 1000 / 10);
         return;
     }
     if (n_devices > MAX_CUDA_DEVICES)
@@ -110,7 +113,6 @@ static void load(void)
         for (size_t i = 0; i < sizeof locks / sizeof *locks; i++)
             pthread_mutex_init(locks[i], NULL);
     }
-    pthread_atfork(NULL, NULL, in_child);
     loaded = true;
 }
 
@@ -121,6 +123,7 @@ static Status ready(void)
         return fail(ST_DEVICE, "CUDA cannot be used in a forked child: use the device \"cpu\" there, or start a new program");
     if (!tried) {
         tried = true;
+        pthread_atfork(NULL, NULL, in_child); /* before anything that a child must not touch */
         load();
     }
     return loaded ? ST_OK : fail(ST_DEVICE, "%s", why_not);
@@ -162,28 +165,44 @@ static Status status_of(CuResult result)
     }
 }
 
-static void mark_broken(CudaDevice *device, const char *what, const char *text)
+static void mark_broken(CudaDevice *device, const char *cause)
 {
     pthread_mutex_lock(&device->lock);
     if (!atomic_load(&device->broken)) {
-        snprintf(device->cause, sizeof device->cause, "%s: %s", what, text);
+        snprintf(device->cause, sizeof device->cause, "%s", cause);
         atomic_store(&device->broken, true);
     }
     pthread_mutex_unlock(&device->lock);
 }
 
+/* How to go on is told by what follows. */
+#define BROKEN "cuda:%d cannot be used any more since %s; "
+#define WITHOUT_IT "start the program again, or use the device \"cpu\""
+
 Status cuda_check(CudaDevice *device, CuResult result, const char *what)
 {
     if (result == 0)
         return ST_OK;
-    char text[160];
+    char text[160], memory[256];
     error_text(result, text, sizeof text);
-    if (is_sticky(result))
-        mark_broken(device, what, text);
+    if (is_sticky(result)) {
+        char cause[256];
+        snprintf(cause, sizeof cause, "%s: %s", what, text);
+        mark_broken(device, cause);
+    }
     if (atomic_load(&device->broken))
-        return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s; set KILN_SYNC=1 to find the launch at fault",
-                    device->ordinal, device->cause);
+        return fail(ST_DEVICE, BROKEN "%s", device->ordinal, device->cause,
+                    option_int(OPT_SYNC) ? WITHOUT_IT : "set KILN_SYNC=1 to find the launch at fault");
+    if (result == CU_OUT_OF_MEMORY)
+        return fail(ST_OUT_OF_MEMORY, "cuda:%d: %s: %s: %s", device->ordinal, what, text,
+                    cuda_memory_text(device, memory, sizeof memory));
     return fail(status_of(result), "cuda:%d: %s: %s", device->ordinal, what, text);
+}
+
+Status cuda_broken(CudaDevice *device)
+{
+    mark_broken(device, fail_message());
+    return fail(ST_DEVICE, BROKEN WITHOUT_IT, device->ordinal, device->cause);
 }
 
 /* --- devices ---------------------------------------------------------------------------------------------------------- */
@@ -229,8 +248,8 @@ Status cuda_open(int k, CudaDevice **out)
         if (status == ST_OK && n_devices == 0)
             status = fail(ST_DEVICE, "there is no CUDA device (is CUDA_VISIBLE_DEVICES empty?); use the device \"cpu\"");
         else if (status == ST_OK && (k < 0 || k >= n_devices))
-            status = fail(ST_INVALID, "cuda:%d does not exist: there %s %d CUDA device%s", k, n_devices == 1 ? "is" : "are", n_devices,
-                          n_devices == 1 ? "" : "s");
+            status = fail(ST_INVALID, "cuda:%d does not exist: there %s %d CUDA device%s, numbered from 0; use one of them, or \"cpu\"", k,
+                          n_devices == 1 ? "is" : "are", n_devices, n_devices == 1 ? "" : "s");
         else if (status == ST_OK && !atomic_load(&devices[k].context))
             status = open_device(k, &devices[k]);
         pthread_mutex_unlock(&lock);
@@ -239,7 +258,7 @@ Status cuda_open(int k, CudaDevice **out)
     }
     CudaDevice *d = *out;
     if (atomic_load(&d->broken))
-        return fail(ST_DEVICE, "cuda:%d cannot be used any more since %s", k, d->cause);
+        return fail(ST_DEVICE, BROKEN WITHOUT_IT, k, d->cause);
     CuContext current, context = atomic_load(&d->context);
     if (cuda.context_get(&current) == 0 && current == context)
         return ST_OK;
@@ -254,9 +273,10 @@ static Status make_stream(CudaDevice *d, CudaStream **out)
     if (!s)
         return fail(ST_OUT_OF_MEMORY, "no memory for a stream");
     s->device = d;
-    Status status = cuda_check(d, cuda.stream_create(&s->stream, CU_NON_BLOCKING), "making a stream");
+    CuResult result;
+    Status status = cuda_check(d, CUDA_WITH_ROOM(d, result, cuda.stream_create(&s->stream, CU_NON_BLOCKING)), "making a stream");
     if (status == ST_OK)
-        status = cuda_check(d, cuda.event_create(&s->event, CU_NO_TIMING), "making an event");
+        status = cuda_check(d, CUDA_WITH_ROOM(d, result, cuda.event_create(&s->event, CU_NO_TIMING)), "making an event");
     if (status != ST_OK) {
         os_free(s);
         return status;

@@ -93,6 +93,7 @@ typedef struct CudaDevice {
     CudaStream *free_streams;
     CudaStream *_Atomic upload; /* large copies to fresh memory, beside what is computed; NULL: none so far */
     CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
+    CudaBlock *tight;       /* in use, and smaller than their size class */
     size_t in_use, pooled;  /* bytes */
     CudaStaging staging, upload_staging; /* of the threads' streams; of `upload` */
     CudaDoubt *first_doubt, *last_doubt; /* retired, the oldest first */
@@ -113,6 +114,8 @@ Status cuda_count(int *n);
 
 /* The status of a driver call, with a message that names `what` and the driver's error. A sticky error marks the device broken. */
 Status cuda_check(CudaDevice *device, CuResult result, const char *what);
+/* From now on the device is broken by what the last message of this thread tells. ST_DEVICE */
+Status cuda_broken(CudaDevice *device);
 
 /* This thread's stream on a device. */
 Status cuda_stream(CudaDevice *device, CudaStream **out);
@@ -129,6 +132,9 @@ void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t
 void cuda_trim(CudaDevice *device);
 /* A call ended so for want of memory, and there is some now that was kept: make it once more. */
 bool cuda_made_room(CudaDevice *device, CuResult result);
+#define CUDA_WITH_ROOM(device, result, call) ((result) = (call), cuda_made_room(device, result) ? ((result) = (call)) : (result))
+/* How its memory stands, and what to do when there is none left; in `text`. */
+const char *cuda_memory_text(CudaDevice *device, char *text, size_t size);
 /* Queues a copy of host memory, which may change as soon as this returns. */
 Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const char *from, size_t bytes);
 /* Copies to host memory and waits. */
@@ -141,6 +147,7 @@ typedef struct CudaLaunch {
     uint32_t block_bytes;
     size_t block;           /* where in the batch's bytes its argument block lies; phases of one kernel share it */
     const char *name;       /* of the kernel, for messages */
+    bool *ran;              /* to be set when it is queued */
 } CudaLaunch;
 
 typedef struct CudaBatch {
@@ -166,8 +173,9 @@ bool cuda_perf_begin(CudaStream *stream);
 void cuda_perf_end(CudaStream *stream);
 void cuda_perf_drop(void);
 
-/* The device of a storage, and its use on a stream: queued work on `stream` comes after its earlier uses. */
 CudaDevice *cuda_device_of(const Storage *storage);
+/* What is queued on `stream` from now on comes after the storage's earlier uses, and before later ones. Under the evaluation lock:
+ * who waits for a copy need not enter his stream, and must not where another thread may be about to use the storage. */
 Status cuda_use(Storage *storage, CudaStream *stream);
 
 #endif

@@ -26,6 +26,7 @@ typedef struct Loaded {
     CudaDevice *device;
     CuModule module;
     uint32_t n;
+    bool ran;            /* all that the driver may do at a function's first launch is done */
     unsigned shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default */
     CuFunction function[];
 } Loaded;
@@ -40,6 +41,8 @@ static CudaDevice *here;
 static CudaStream *stream;
 static CudaBatch batch;
 static BUF(Held) held;
+static uint32_t queued;     /* launches of this run that are on their way */
+static bool overwriting;    /* some input is lost then */
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
@@ -51,8 +54,8 @@ static void unload(void *state)
         CudaDevice *device;
         if (!cuda_forked() && cuda_open(loaded->device->ordinal, &device) == ST_OK) {
             cuda_graph_forget(device, loaded->function, loaded->n);
-            cuda.context_synchronize(); /* its launches may still be queued */
-            cuda.module_unload(loaded->module);
+            if (cuda.context_synchronize() == 0) /* its launches may still be queued */
+                cuda.module_unload(loaded->module);
         }
         os_free(loaded);
         loaded = next;
@@ -75,21 +78,40 @@ static Status load_functions(CudaDevice *d, const GridPlan *grid, Loaded *loaded
             loaded->function[i] = loaded->function[i - 1];
             continue;
         }
-        TRY(cuda_check(d, cuda.module_function(&loaded->function[i], loaded->module, entry), entry));
+        CuResult result; /* the driver may load it only now */
+        TRY(cuda_check(d, CUDA_WITH_ROOM(d, result, cuda.module_function(&loaded->function[i], loaded->module, entry)), entry));
         if (log_on(LOG_KERNELS))
             log_function(d, entry, loaded->function[i]);
     }
     return ST_OK;
 }
 
+enum { LINK_LOG = 1024 };
+
+/* Machine code, a copy of what goes with the link; no copy: no memory for it. */
+static CuResult link_once(const char *ptx, const char *name, char *errors, void **cubin, size_t *bytes)
+{
+    CuLink link;
+    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
+    void *values[] = {errors, (void *)(uintptr_t)LINK_LOG}, *code;
+    CuResult result = cuda.link_create(2, options, values, &link);
+    if (result != 0)
+        return result;
+    result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
+    if (result == 0)
+        result = cuda.link_complete(link, &code, bytes);
+    if (result == 0 && (*cubin = os_alloc(*bytes)))
+        memcpy(*cubin, code, *bytes);
+    cuda.link_destroy(link);
+    return result;
+}
+
 /* The linker's error, with what its log says; an error of the linker alone is a warning. */
-static Status link_failed(CudaDevice *d, CuLink link, CuResult result, const char *name, const char *errors)
+static Status link_failed(CudaDevice *d, CuResult result, const char *name, const char *errors)
 {
     Status status = cuda_check(d, result, name);
     if (errors[0])
         status = fail(status, "%s: %s", fail_message(), errors);
-    if (link)
-        cuda.link_destroy(link);
     if (status != ST_DEVICE || atomic_load(&d->broken))
         return status;
     log_warn_once("cuda linker", "%s; PTX is loaded without it", fail_message());
@@ -101,31 +123,16 @@ static Status link_failed(CudaDevice *d, CuLink link, CuResult result, const cha
 Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes)
 {
     CudaDevice *d;
-    CuLink link;
-    char errors[1024] = "";
-    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
-    void *values[] = {errors, (void *)(uintptr_t)sizeof errors}, *code;
+    CuResult result;
+    char errors[LINK_LOG] = "";
     *cubin = NULL;
     *bytes = 0;
     TRY(cuda_open(device - DEVICE_CUDA, &d));
-    CuResult result = cuda.link_create(2, options, values, &link);
-    if (result != 0)
-        return link_failed(d, NULL, result, name, errors);
-    result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
-    if (result == 0)
-        result = cuda.link_complete(link, &code, bytes);
-    if (result != 0) {
+    if (CUDA_WITH_ROOM(d, result, link_once(ptx, name, errors, cubin, bytes)) != 0) {
         *bytes = 0;
-        return link_failed(d, link, result, name, errors);
+        return link_failed(d, result, name, errors);
     }
-    Status status = ST_OK;
-    *cubin = os_alloc(*bytes); /* it goes with the link */
-    if (*cubin)
-        memcpy(*cubin, code, *bytes);
-    else
-        status = fail(ST_OUT_OF_MEMORY, "no memory for the code of kernel %s", name);
-    cuda.link_destroy(link);
-    return status;
+    return *cubin ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for the code of kernel %s", name);
 }
 
 typedef struct Load {
@@ -149,9 +156,7 @@ static void load_ptx_there(void *load)
     Load *l = load;
     l->result = cuda.context_set(atomic_load(&l->device->context));
     if (l->result == 0)
-        l->result = load_ptx(l);
-    if (cuda_made_room(l->device, l->result))
-        l->result = load_ptx(l);
+        CUDA_WITH_ROOM(l->device, l->result, load_ptx(l));
 }
 
 static CuResult load_cubin(Load *l) { return cuda.module_load(&l->module, l->object->cubin, 0, NULL, NULL); }
@@ -161,10 +166,8 @@ static CuResult load_cubin(Load *l) { return cuda.module_load(&l->module, l->obj
 static Status load_module(Load *l, const char *name)
 {
     if (l->object->cubin) {
-        CuResult result = load_cubin(l);
-        if (cuda_made_room(l->device, result))
-            result = load_cubin(l);
-        if (result == 0)
+        CuResult result;
+        if (CUDA_WITH_ROOM(l->device, result, load_cubin(l)) == 0)
             return ST_OK;
     }
     os_run_on_stack(ASSEMBLER_STACK, load_ptx_there, l);
@@ -280,6 +283,7 @@ static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, Cu
     launch.blocks = (unsigned)g->blocks;
     launch.threads = g->threads;
     launch.shared = g->shared;
+    launch.ran = &loaded->ran;
     batch.launch.at[batch.launch.n++] = launch;
     return ST_OK;
 }
@@ -308,10 +312,11 @@ static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, 
 static Status launch_one(const CudaLaunch *l)
 {
     void *parameters[] = {batch.bytes.at + l->block};
-    CuResult result = 0;
-    for (int i = 0; i == 0 || (i == 1 && cuda_made_room(here, result)); i++) /* a kernel may need memory for its threads */
-        result = cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL);
+    CuResult result; /* a kernel may need memory for its threads */
+    CUDA_WITH_ROOM(here, result,
+                   cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL));
     TRY(cuda_check(here, result, l->name));
+    queued++;
     return option_int(OPT_SYNC) ? cuda_check(here, cuda.stream_synchronize(stream->stream), l->name) : ST_OK;
 }
 
@@ -323,6 +328,8 @@ static Status queue_batch(void)
         status = launch_one(&batch.launch.at[i]);
     if (timed)
         cuda_perf_end(stream);
+    for (size_t i = 0; i < batch.launch.n && status == ST_OK; i++)
+        *batch.launch.at[i].ran = true;
     return status;
 }
 
@@ -353,8 +360,20 @@ static Status scratch(size_t bytes, CuPointer *out)
 
 Status cuda_run_begin(int device)
 {
+    queued = 0;
+    overwriting = false;
     TRY(cuda_open(device - DEVICE_CUDA, &here));
     return cuda_stream(here, &stream);
+}
+
+void cuda_run_overwrites(void) { overwriting = true; }
+
+bool cuda_ran(const CompiledKernel *kernel, int device)
+{
+    const Loaded *l = kernel->loaded;
+    while (l && l->device->ordinal != device - DEVICE_CUDA)
+        l = l->next;
+    return l && l->ran;
 }
 
 Status cuda_run_use(Storage *storage)
@@ -401,9 +420,11 @@ Status cuda_run_flush(void)
     return status;
 }
 
-void cuda_run_drop(void)
+Status cuda_run_drop(Status why)
 {
     empty();
     cuda_perf_drop();
     cuda_doubt_drop(stream);
+    /* nobody may take a half-overwritten input for what it was */
+    return overwriting && queued ? cuda_broken(here) : why;
 }

@@ -4,7 +4,7 @@
  * Freed blocks are kept by size class, each with the stream it was last used on. There it can be used again at once, since everything
  * on a stream runs in order; another stream first waits for what that one had queued when the block was freed (large blocks have an
  * event that tells), or has queued by now. Nothing waits on the host. When the driver has no memory left, everything kept is given back
- * and it is asked once more. KILN_TEST_MEMORY=exact leaves it all to the driver, so that a driver that checks accesses
+ * and it is asked once more; and once for no more than is needed, without the rounding to a class: such memory is not kept. KILN_TEST_MEMORY=exact leaves it all to the driver, so that a driver that checks accesses
  * (tests/cuda_driver) knows where each buffer ends and when it is freed.
  *
  * A copy passes through two halves of pinned memory: while one is on its way, the host fills or empties the other. A large one to memory
@@ -15,6 +15,7 @@
 #include "runtime/cuda.h"
 #include "runtime/stats.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct CudaBlock {
@@ -83,11 +84,18 @@ static void spare(CudaDevice *d, CudaBlock *block)
     pthread_mutex_unlock(&d->lock);
 }
 
+/* A thread may give back memory of a device that it never used: what it makes would belong to another. */
+static bool current_here(CudaDevice *d)
+{
+    CuContext current;
+    return cuda.context_get(&current) == 0 && current == atomic_load(&d->context);
+}
+
 /* Other streams may want the memory soon: when it is free, as exactly as its size is worth. */
-static void mark(const CudaDevice *d, CudaBlock *block, size_t rounded)
+static void mark(CudaDevice *d, CudaBlock *block, size_t rounded)
 {
     block->marked = rounded >= LARGE && atomic_load(&d->upload) &&
-                    (block->event || cuda.event_create(&block->event, CU_NO_TIMING) == 0) &&
+                    (block->event || (current_here(d) && cuda.event_create(&block->event, CU_NO_TIMING) == 0)) &&
                     cuda.event_record(block->event, block->stream->stream) == 0;
 }
 
@@ -115,12 +123,26 @@ static void count(CudaDevice *d, size_t bytes, bool more)
     pthread_mutex_unlock(&d->lock);
 }
 
+const char *cuda_memory_text(CudaDevice *d, char *text, size_t size)
+{
+    static const char advice[] = "release tensors, or use the device \"cpu\"";
+    size_t free_bytes, total;
+    if (cuda.mem_info(&free_bytes, &total) != 0) { /* no context yet */
+        snprintf(text, size, "%s", advice);
+        return text;
+    }
+    pthread_mutex_lock(&d->lock);
+    size_t in_use = d->in_use, pooled = d->pooled;
+    pthread_mutex_unlock(&d->lock);
+    snprintf(text, size, "%zu bytes in use, %zu pooled, %zu free of %zu; %s", in_use, pooled, free_bytes, total, advice);
+    return text;
+}
+
 static Status no_memory(CudaDevice *d, size_t bytes)
 {
-    size_t free_bytes = 0, total = 0;
-    cuda.mem_info(&free_bytes, &total);
-    return fail(ST_OUT_OF_MEMORY, "cuda:%d is out of memory: %zu bytes requested, %zu in use, %zu pooled, %zu free of %zu", d->ordinal,
-                bytes, d->in_use, d->pooled, free_bytes, total);
+    char text[256];
+    return fail(ST_OUT_OF_MEMORY, "cuda:%d is out of memory: %zu bytes requested, %s", d->ordinal, bytes,
+                cuda_memory_text(d, text, sizeof text));
 }
 
 /* What a buffer takes. */
@@ -142,6 +164,39 @@ static CuResult ask(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *
     return d->exact ? cuda.alloc_ordered(out, bytes, stream->stream) : cuda.mem_alloc(out, bytes);
 }
 
+/* The device is all but full: memory of just this size, which no class would have room for. */
+static CuResult ask_tight(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *out)
+{
+    CudaBlock *block = d->exact ? NULL : spare_block(d);
+    CuResult result = block ? ask(d, stream, bytes, out) : CU_OUT_OF_MEMORY;
+    if (block && result != 0)
+        spare(d, block);
+    if (result != 0)
+        return result;
+    block->pointer = *out;
+    pthread_mutex_lock(&d->lock);
+    block->next = d->tight;
+    d->tight = block;
+    pthread_mutex_unlock(&d->lock);
+    return result;
+}
+
+static bool was_tight(CudaDevice *d, CuPointer pointer)
+{
+    pthread_mutex_lock(&d->lock);
+    CudaBlock **link = &d->tight;
+    while (*link && (*link)->pointer != pointer)
+        link = &(*link)->next;
+    CudaBlock *block = *link;
+    if (block) {
+        *link = block->next;
+        block->next = d->spare;
+        d->spare = block;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return block != NULL;
+}
+
 Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *out)
 {
     if (bytes > (size_t)1 << 62)
@@ -157,9 +212,9 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
         *out = block->pointer;
         spare(d, block);
     } else {
-        CuResult result = ask(d, stream, rounded, out);
-        if (cuda_made_room(d, result))
-            result = ask(d, stream, rounded, out);
+        CuResult result;
+        if (CUDA_WITH_ROOM(d, result, ask(d, stream, rounded, out)) == CU_OUT_OF_MEMORY && rounded > bytes)
+            result = ask_tight(d, stream, bytes, out);
         Status status = cuda_check(d, result, "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
             return no_memory(d, bytes);
@@ -175,7 +230,7 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
     count(d, rounded, false);
     if (atomic_load(&d->broken))
         return; /* the memory went with the context */
-    CudaBlock *block = d->exact ? NULL : spare_block(d);
+    CudaBlock *block = d->exact || was_tight(d, pointer) ? NULL : spare_block(d);
     if (!block) {
         if (cuda_open(d->ordinal, &d) != ST_OK) /* this thread may never have used it */
             return;
@@ -192,8 +247,11 @@ void cuda_free(CudaDevice *d, CudaStream *stream, CuPointer pointer, size_t byte
 
 void cuda_trim(CudaDevice *d)
 {
-    cuda.context_synchronize(); /* what is queued may use the memory still */
     pthread_mutex_lock(&d->lock);
+    if (cuda.context_synchronize() != 0) { /* what is queued may use the memory still */
+        pthread_mutex_unlock(&d->lock);
+        return;
+    }
     for (unsigned index = 0; index < SIZE_CLASSES; index++)
         for (CudaBlock *block = d->pool[index], *next; block; block = next) {
             next = block->next;
@@ -330,12 +388,11 @@ void cuda_storage_free(Storage *storage)
         cuda_free(cuda_device_of(storage), storage->stream, (CuPointer)(uintptr_t)storage->data, storage->bytes);
 }
 
-/* The storage's device, its context current here, and this thread's stream after all that is queued for the storage. */
-static Status begin_copy(Storage *storage, CudaDevice **d, CudaStream **stream)
+/* The storage's device, its context current here, and this thread's stream. */
+static Status begin_copy(const Storage *storage, CudaDevice **d, CudaStream **stream)
 {
     TRY(cuda_open(storage->device - DEVICE_CUDA, d));
-    TRY(cuda_stream(*d, stream));
-    return cuda_use(storage, *stream);
+    return cuda_stream(*d, stream);
 }
 
 Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes)
@@ -343,6 +400,7 @@ Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t by
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
+    TRY(cuda_stream_after(stream, storage->stream)); /* not cuda_use: another thread may be queueing what reads it */
     TRY(cuda_doubt_settle(storage));
     return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
 }
@@ -352,6 +410,7 @@ Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t b
     CudaDevice *d;
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
+    TRY(cuda_use(storage, stream));
     return cuda_copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }
 

@@ -79,7 +79,11 @@ Status cuda_run_load(struct CompiledKernel *kernel, const char *name);
 Status cuda_run_scratch(const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
 Status cuda_run_kernel(struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
 Status cuda_run_flush(void);
-void cuda_run_drop(void); /* it failed: forgets what was not queued yet */
+Status cuda_run_drop(Status why); /* it failed: forgets what was not queued yet. The status to tell */
+/* The run overwrites inputs: should it fail with some launches made, the device is broken. */
+void cuda_run_overwrites(void);
+/* Was the kernel launched on this device, so that its next launch has no more to load? */
+bool cuda_ran(const struct CompiledKernel *kernel, int device);
 /* Where kernels note the fault numbers that stand for these nodes of the call. */
 Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word);
 /* After cuda_run_flush: why the results may be wrong, with a reference for the caller, or NULL. ST_INDEX: they are (KILN_SYNC=1). */

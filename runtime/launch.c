@@ -226,7 +226,8 @@ char *launch_scratch(size_t per_thread, int threads)
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (jit/compile.c lets no other source of failure into such a program). */
+ * (jit/compile.c lets no other source of failure into such a program). A CUDA driver may load a function, or take memory for it, at its
+ * first launch: a program overwrites nothing there before all its kernels ran once (may_overwrite). */
 static Status prepare_takeover(Run *run)
 {
     for (uint32_t i = 0; i < run->p->n_steps; i++) {
@@ -243,6 +244,14 @@ static Status prepare_takeover(Run *run)
     return ST_OK;
 }
 
+static bool may_overwrite(const Run *run)
+{
+    for (uint32_t i = 0; i < run->p->n_steps && on_cuda(run); i++)
+        if (!cuda_ran(run->p->kernels[run->p->steps[i].kernel].compiled, run->device))
+            return false;
+    return true;
+}
+
 /* Does some output take over an input's storage? */
 static bool overwrites(const Program *p, const bool *given_up)
 {
@@ -256,6 +265,8 @@ static bool overwrites(const Program *p, const bool *given_up)
 static Status prepare_cuda(Run *run, bool certain)
 {
     TRY(cuda_run_begin(run->device));
+    if (certain)
+        cuda_run_overwrites();
     for (size_t i = 0; i < run->call->inputs.n; i++) {
         Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
         if (certain)
@@ -360,6 +371,8 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
 {
     Run run = {.p = program, .sizes = sizes, .call = call, .device = call->device};
     run.fault_word = &run.fault;
+    if (given_up && !may_overwrite(&run))
+        given_up = NULL;
     memset(results, 0, sizeof *results * program->n_outputs);
     Status status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
     if (status == ST_OK && on_cuda(&run))
@@ -371,7 +384,7 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
     if (on_cuda(&run) && status == ST_OK)
         status = finish_cuda(&run, results);
     if (on_cuda(&run) && status != ST_OK)
-        cuda_run_drop();
+        status = cuda_run_drop(status);
     if (status == ST_OK && run.fault) {
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */

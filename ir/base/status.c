@@ -6,6 +6,7 @@
  */
 #include "ir/base/status.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -37,8 +38,8 @@ static void make_key(void)
 
 static char *message_buffer(void)
 {
-    static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, make_key);
+    static pthread_once_t once = PTHREAD_ONCE_INIT; /* ThreadSanitizer knows nothing of call_once */
+    pthread_once(&once, make_key);
     if (message || !have_key)
         return message;
     message = calloc(1, LENGTH);

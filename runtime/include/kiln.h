@@ -671,7 +671,10 @@ KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
  * A value lies where its operands lie; operands on two devices are an error (KILN_DEVICE) that
  * kiln_to mends. What has no operands with data (zeros, ranges, random numbers) goes to whoever
  * uses it, or to the thread's current device. kiln_from and kiln_load_npy copy to the current
- * device; memory that is wrapped lies on the CPU. */
+ * device; memory that is wrapped lies on the CPU.
+ *
+ * Calls that use a CUDA device make its primary context current in the calling thread and leave it
+ * so: a program that works with contexts of its own sets them again. */
 
 /* The current device of this thread, for values that are nowhere yet. NULL: what the option
  * `device` says. KILN_INVALID for no such name, KILN_DEVICE with why it cannot be used. */

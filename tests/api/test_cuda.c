@@ -5,6 +5,7 @@
 #include "on_cuda.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -125,6 +126,7 @@ ParameterizedTest(size_t *i, cuda, unusable_devices)
     setenv("KILN_TEST_CUDA", unusable[*i].settings, 1);
     set_option("libcuda", cuda_driver());
     expect_status(kiln_set_device("cuda"), unusable[*i].status, unusable[*i].text);
+    cr_assert(strstr(kiln_error_message(), "\"cpu\""), "no advice: %s", kiln_error_message());
     EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3); /* the CPU goes on */
 }
 
@@ -190,7 +192,66 @@ Test(cuda, out_of_memory_empties_the_pool_and_says_how_things_stand)
     kiln_tensor *large = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(5000000)), kiln_scalar(1));
     expect_status(kiln_eval(large), KILN_OUT_OF_MEMORY, "cuda:0 is out of memory: 20000000 bytes requested");
     cr_assert(strstr(kiln_error_message(), "pooled") && strstr(kiln_error_message(), "free of"), "%s", kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "release tensors"), "%s", kiln_error_message());
     EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+}
+
+/* 15.9 of 16 MB: no size class has room for that. */
+Test(cuda, what_fits_is_not_refused_for_its_size_class)
+{
+    if (no_driver())
+        return;
+    use_pooled_cuda("memory=16000000");
+    for (int i = 0; i < 3; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(3975000)), kiln_scalar(i));
+        float last;
+        cr_assert(kiln_wait(x) == KILN_OK, "%d: %s", i, kiln_error_message());
+        const kiln_range end = {3974999, 3975000, 1};
+        cr_assert(kiln_read(kiln_slice(x, 1, &end), KILN_F32, &last, sizeof last) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(last == (float)i, "%g", (double)last);
+        kiln_scope_end(scope);
+        EXPECT(kiln_add(F32(KILN_SHAPE(2), 1, 2), kiln_scalar(i)), KILN_F32, KILN_SHAPE(2), 0, 1 + i, 2 + i);
+    }
+}
+
+static int power; /* another kernel for each */
+
+static void *to_the_power(void *x)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y = x;
+    for (int i = 1; i < power; i++)
+        y = kiln_mul(y, x);
+    float got[2];
+    bool fine = kiln_read(y, KILN_F32, got, sizeof got) == KILN_OK && got[1] == (float)(1 << power);
+    if (!fine)
+        fprintf(stderr, "%s\n", kiln_error_message());
+    kiln_scope_end(scope);
+    return fine ? x : NULL;
+}
+
+/* Streams, functions and the linker want memory that the pool may keep. */
+Test(cuda, memory_is_given_back_for_whatever_the_driver_wants_it)
+{
+    static const char *const calls[] = {"cuStreamCreate", "cuEventCreate", "cuModuleGetFunction", "cuLinkCreate_v2", "cuLinkComplete"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        if (!CUDA_WITH("device", "cuda"))
+            return;
+        kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+        kiln_scope *scope = kiln_scope_begin();
+        for (int k = 0; k < 3; k++)
+            cr_assert(kiln_wait(kiln_add(x, kiln_scalar(k))) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope); /* now the pool has more than is needed */
+        power = (int)i + 2;
+        DRIVER(test_cuda_fail_call)(calls[i], 1, 2, 0);
+        pthread_t thread; /* with a stream of its own */
+        void *fine;
+        cr_assert(pthread_create(&thread, NULL, to_the_power, x) == 0);
+        pthread_join(thread, &fine);
+        cr_assert(fine != NULL, "%s", calls[i]);
+        DRIVER(test_cuda_fail_call)(NULL, 0, 0, 0);
+    }
 }
 
 Test(cuda, test_memory_exact_is_exact_and_never_used_again)
@@ -316,6 +377,136 @@ Test(cuda, a_forked_child_is_told_to_use_the_cpu)
     waitpid(child, &status, 0);
     cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
     EXPECT(kiln_add(x, x), KILN_F32, KILN_SHAPE(2), 0, 2, 4);
+}
+
+static atomic_int opening;
+
+static void open_slowly(void *nothing)
+{
+    (void)nothing;
+    atomic_store(&opening, 1);
+    usleep(300000);
+}
+
+static void *open_device(void *nothing)
+{
+    (void)nothing;
+    return kiln_set_device("cuda") == KILN_OK ? &opening : NULL;
+}
+
+Test(cuda, a_child_forked_while_the_driver_starts_is_told_too)
+{
+    if (no_driver())
+        return;
+    set_option("libcuda", cuda_driver());
+    kiln_tensor *host = F32(KILN_SHAPE(2), 1, 2);
+    pthread_t thread;
+    void *opened;
+    DRIVER(test_cuda_before)("cuInit", open_slowly, NULL);
+    cr_assert(pthread_create(&thread, NULL, open_device, NULL) == 0);
+    while (!atomic_load(&opening))
+        usleep(1000);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20); /* instead of hanging */
+        bool told = kiln_set_device("cuda") == KILN_DEVICE && strstr(kiln_error_message(), "forked child");
+        bool works = kiln_eval(kiln_add(host, host)) == KILN_OK;
+        _exit(told ? works ? 0 : 2 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %d", status);
+    pthread_join(thread, &opened);
+    cr_assert(opened != NULL);
+    EXPECT(kiln_add(kiln_to(host, "cuda"), kiln_scalar(1)), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+}
+
+enum { SHARED = 1000 };
+
+/* In a thread whose stream goes to the next one. */
+static void *reads_it(void *x)
+{
+    float got[SHARED];
+    return kiln_read(x, KILN_F32, got, sizeof got) == KILN_OK && got[SHARED - 1] == 1 ? x : NULL;
+}
+
+static void *makes_another(void *fine)
+{
+    float data[SHARED];
+    for (int i = 0; i < SHARED; i++)
+        data[i] = -1;
+    kiln_tensor *z = kiln_from(KILN_F32, KILN_SHAPE(SHARED), data);
+    bool read = kiln_read(z, KILN_F32, data, sizeof data) == KILN_OK;
+    return read ? fine : NULL;
+}
+
+static void in_another_thread(void *(*work)(void *), void *x)
+{
+    pthread_t thread;
+    void *fine;
+    cr_assert(pthread_create(&thread, NULL, work, x) == 0);
+    pthread_join(thread, &fine);
+    cr_assert(fine != NULL, "%s", kiln_error_message());
+}
+
+static void while_loading(void *x) { in_another_thread(reads_it, x); }
+
+/* Memory belongs to the stream that used it last: a reader that is done with it is not that. */
+Test(cuda, a_read_beside_an_evaluation_takes_no_memory_over)
+{
+    if (no_driver())
+        return;
+    use_pooled_cuda(NULL);
+    float data[SHARED];
+    for (int i = 0; i < SHARED; i++)
+        data[i] = 1;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(SHARED), data), *y = kiln_retain(kiln_add(x, x));
+    DRIVER(test_cuda_before)("cuModuleLoadDataEx", while_loading, x); /* the evaluation waits for its inputs, and has not queued a kernel */
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope); /* x is freed, while the kernel waits to read it */
+    in_another_thread(makes_another, data);
+    cr_assert(kiln_read(y, KILN_F32, data, sizeof data) == KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < SHARED; i++)
+        cr_assert(data[i] == 2, "element %d is %g", i, (double)data[i]);
+    kiln_release(y);
+}
+
+/* p = 2 p + 1 in place, and its product with itself: two launches, of which the n-th fails. */
+static kiln_status step_in_place(kiln_tensor *p, int n, float *got)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    cr_assert(kiln_assign(p, kiln_add(kiln_mul(p, kiln_scalar(2)), kiln_scalar(1))) == KILN_OK);
+    kiln_tensor *both[] = {p, kiln_retain(kiln_matmul(p, p))};
+    kiln_scope_end(scope); /* the old p is nobody's */
+    if (n)
+        DRIVER(test_cuda_fail_call)("cuLaunchKernel", n, 701, 0);
+    kiln_status status = kiln_eval_many(both, 2);
+    DRIVER(test_cuda_fail_call)(NULL, 0, 0, 0);
+    if (status == KILN_OK)
+        status = kiln_read(p, KILN_F32, got, sizeof *got * 4096);
+    kiln_release(both[1]);
+    return status;
+}
+
+Test(cuda, what_a_failed_run_overwrote_is_never_taken_for_its_old_value)
+{
+    if (!CUDA_WITH("device", "cuda", "cuda_graphs", "0"))
+        return;
+    static float data[4096];
+    for (int i = 0; i < 4096; i++)
+        data[i] = (float)i;
+    kiln_tensor *p = kiln_from(KILN_F32, KILN_SHAPE(64, 64), data);
+    /* kernels that never ran may fail for reasons of their own: they overwrite nothing */
+    expect_status(step_in_place(p, 2, data), KILN_DEVICE, "701");
+    cr_assert(kiln_read(p, KILN_F32, data, sizeof data) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(data[3] == 7, "%g", (double)data[3]);
+    cr_assert(step_in_place(p, 0, data) == KILN_OK && data[3] == 15, "%g: %s", (double)data[3], kiln_error_message());
+    cr_assert(step_in_place(p, 0, data) == KILN_OK && data[3] == 31, "%g: %s", (double)data[3], kiln_error_message());
+    expect_status(step_in_place(p, 1, data), KILN_DEVICE, "701"); /* nothing was launched: nothing is lost */
+    cr_assert(kiln_read(p, KILN_F32, data, sizeof data) == KILN_OK && data[3] == 63, "%g: %s", (double)data[3], kiln_error_message());
+    expect_status(step_in_place(p, 2, data), KILN_DEVICE, "cannot be used any more");
+    expect_status(kiln_read(p, KILN_F32, data, sizeof data), KILN_DEVICE, "701");
 }
 
 static void scaled_noise(kiln_tensor **in, kiln_tensor **out, void *user)

@@ -26,6 +26,7 @@ void api_unlock(void)
 
 static CUresult enter(const char *name, Need need)
 {
+    before_next(name);
     api_lock();
     bool sticky;
     CUresult injected = fault_next(name, &sticky);

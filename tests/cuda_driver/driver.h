@@ -37,6 +37,8 @@ extern test_cuda_counters counters;
 
 // Counts a call of `name`; the code of an injected failure, else CUDA_SUCCESS. *sticky tells whether it breaks the context.
 CUresult fault_next(const char *name, bool *sticky);
+// Calls what test_cuda_before wants before this call. Without the lock.
+void before_next(const char *name);
 // The last report, also written to the log.
 void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
 const char *report_text(void);

@@ -17,6 +17,12 @@ static struct Fault {
     bool sticky;
 } fault;
 
+static struct Before {
+    char name[64]; // "": none
+    void (*hook)(void *);
+    void *user;
+} before;
+
 static size_t memory_limit;
 static char last_report[4096];
 
@@ -196,6 +202,27 @@ CUresult fault_next(const char *name, bool *sticky)
     return fault.code;
 }
 
+API void test_cuda_before(const char *name, void (*hook)(void *), void *user)
+{
+    api_lock();
+    before = (struct Before){.hook = hook, .user = user};
+    snprintf(before.name, sizeof before.name, "%s", name ? name : "");
+    api_unlock();
+}
+
+void before_next(const char *name)
+{
+    struct Before now = {0};
+    api_lock();
+    if (before.name[0] && !strcmp(before.name, name)) {
+        now = before;
+        before = (struct Before){0};
+    }
+    api_unlock();
+    if (now.hook)
+        now.hook(now.user);
+}
+
 API void test_cuda_limit_memory(size_t bytes)
 {
     api_lock();
@@ -304,6 +331,7 @@ static void forget_everything(void)
     memory_reset();
     race_unload();
     fault = (struct Fault){0};
+    before = (struct Before){0};
     memory_limit = 0;
     counters = (test_cuda_counters){0};
     last_report[0] = 0;

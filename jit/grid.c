@@ -226,7 +226,9 @@ static bool is_bool(const bool *at)
 
 bool grid_valid(const GridPlan *p, uint32_t n_args)
 {
-    if (!is_bool(&p->full) || !is_bool(&p->by_pointer) || !is_bool(&p->numbered) || p->full || !p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES ||
+    if (!is_bool(&p->full) || !is_bool(&p->by_pointer) || !is_bool(&p->numbered) || p->full)
+        return false;
+    if (!p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES ||
         p->scratch >= p->n_nodes || p->n_divisors > GRID_DIVISORS || (p->by_pointer && (p->numbered || p->n_divisors)) ||
         (!p->by_pointer && ((size_t)n_args + p->numbered + p->n_divisors) * sizeof(uint64_t) > GRID_BLOCK_BYTES))
         return false;

@@ -392,11 +392,6 @@ Status cuda_run_doubt(CudaDoubt **doubt)
     return cuda_doubt_results(here, stream, doubt);
 }
 
-Status cuda_run_load(CompiledKernel *kernel, const char *name)
-{
-    return load_once(here, kernel, name);
-}
-
 Status cuda_run_scratch(const CompiledKernel *kernel, void *const *args, void **out)
 {
     CuPointer pointer = 0;

@@ -4,8 +4,9 @@
  * Freed blocks are kept by size class, each with the stream it was last used on. There it can be used again at once, since everything
  * on a stream runs in order; another stream first waits for what that one had queued when the block was freed (large blocks have an
  * event that tells), or has queued by now. Nothing waits on the host. When the driver has no memory left, everything kept is given back
- * and it is asked once more; and once for no more than is needed, without the rounding to a class: such memory is not kept. KILN_TEST_MEMORY=exact leaves it all to the driver, so that a driver that checks accesses
- * (tests/cuda_driver) knows where each buffer ends and when it is freed.
+ * and it is asked once more; and then for no more than is needed, not rounded up to a class: such memory is not kept.
+ * KILN_TEST_MEMORY=exact leaves it all to the driver, so that a driver that checks accesses (tests/cuda_driver) knows where each buffer
+ * ends and when it is freed.
  *
  * A copy passes through two halves of pinned memory: while one is on its way, the host fills or empties the other. A large one to memory
  * that is fresh has a stream and halves of its own, so it runs while the device computes what was queued before: input for the next
@@ -214,7 +215,7 @@ Status cuda_alloc(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *ou
     } else {
         CuResult result;
         if (CUDA_WITH_ROOM(d, result, ask(d, stream, rounded, out)) == CU_OUT_OF_MEMORY && rounded > bytes)
-            result = ask_tight(d, stream, bytes, out);
+            result = ask_tight(d, stream, bytes + !bytes, out);
         Status status = cuda_check(d, result, "allocating memory");
         if (status == ST_OUT_OF_MEMORY)
             return no_memory(d, bytes);

@@ -75,7 +75,6 @@ Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin
 struct CompiledKernel;
 Status cuda_run_begin(int device);
 Status cuda_run_use(Storage *storage); /* an input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong */
-Status cuda_run_load(struct CompiledKernel *kernel, const char *name);
 Status cuda_run_scratch(const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
 Status cuda_run_kernel(struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
 Status cuda_run_flush(void);

@@ -226,16 +226,12 @@ char *launch_scratch(size_t per_thread, int threads)
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (jit/compile.c lets no other source of failure into such a program). A CUDA driver may load a function, or take memory for it, at its
- * first launch: a program overwrites nothing there before all its kernels ran once (may_overwrite). */
+ * (jit/compile.c lets no other source of failure into such a program). On CUDA that is so anyway: steps are collected. But the driver
+ * may load a function, or want memory for it, at its first launch: nothing is overwritten before all kernels ran (may_overwrite). */
 static Status prepare_takeover(Run *run)
 {
-    for (uint32_t i = 0; i < run->p->n_steps; i++) {
+    for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
-        if (on_cuda(run)) {
-            TRY(cuda_run_load(kernel->compiled, kernel->name));
-            continue;
-        }
         bind_args(run, &run->p->steps[i]);
         size_t bytes = aligned((size_t)kernel->compiled->query(args.at, ASK_SCRATCH, 0));
         if (!launch_scratch(bytes, pool_threads()))

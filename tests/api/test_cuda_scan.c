@@ -98,6 +98,23 @@ Test(cuda_scan, equals_the_interpreter_in_every_program)
     expect_nothing_else();
 }
 
+/* Blocks that run at once wait for each other, as on a device. (One after another, the first does all.) */
+Test(cuda_scan, blocks_that_run_at_once)
+{
+    static const char *const settings[] = {"together=3", "together=8,order=1", "together=8,order=2", "together=64,order=3,sms=16"};
+    if (!use_cuda())
+        return;
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        cr_assert_eq(DRIVER(test_cuda_configure)(settings[s]), 0);
+        for (int p = 0; p < PROGRAMS; p++) {
+            expect_interp(p, (kiln_shape){1, {40001}}, 0, p);
+            expect_interp(p, (kiln_shape){2, {3, 33000}}, 1, p);
+            expect_interp(p, (kiln_shape){2, {4, 6000}}, 1, p);
+        }
+    }
+    expect_nothing_else();
+}
+
 /* The general program takes any length: the first was long and the next are short, and the other way round. */
 Test(cuda_scan, one_program_for_lines_of_any_length)
 {

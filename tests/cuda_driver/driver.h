@@ -23,6 +23,7 @@ typedef struct Settings {
     size_t memory;
     bool late; // streams
     uint64_t order;
+    uint32_t together;
     Uninit uninit;
     Races races;
     bool exited_allowed;

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPIN_LIMIT = 4096, TURN = 200000 }; // branches backwards; instructions before another warp's turn
+// branches backwards; instructions before another warp's turn, and the most of them where blocks run together
+enum { SPIN_LIMIT = 4096, TURN = 200000, SHORT_TURN = 64 };
 
 const Run exec_runs[OP_COUNT] = {
 #define OP(name, text, run, operands, classes, types) [OP_##name] = run,
@@ -159,7 +160,7 @@ static void run_warp(Warp *w)
 {
     Launch *launch = w->block->launch;
     const Inst *code = launch->kernel->code;
-    uint64_t end = launch->steps + TURN;
+    uint64_t end = launch->steps + launch->turn;
     while (runnable(w) && launch->steps < end) {
         uint32_t stop, group = choose_lanes(w, &stop);
         for (;;) {
@@ -468,23 +469,21 @@ static bool arrive_for_ended(Block *b)
     return false;
 }
 
-static void run_block(Block *b)
+// A turn for each warp. false: the block has ended.
+static bool run_some(Block *b)
 {
-    for (;;) {
-        bool ran = false, left = false;
-        for (uint32_t i = 0; i < b->warps; i++) {
-            Warp *w = &b->warp[i];
-            if (runnable(w)) {
-                run_warp(w);
-                ran = true;
-            }
-            left |= unfinished(w) != 0;
+    bool ran = false, left = false;
+    for (uint32_t i = 0; i < b->warps; i++) {
+        Warp *w = &b->warp[i];
+        if (runnable(w)) {
+            run_warp(w);
+            ran = true;
         }
-        if (!left)
-            return;
-        if (!ran && !arrive_for_ended(b))
-            stuck(b);
+        left |= unfinished(w) != 0;
     }
+    if (left && !ran && !arrive_for_ended(b))
+        stuck(b);
+    return left;
 }
 
 // ---- launches ----
@@ -558,26 +557,57 @@ static uint32_t *block_order(uint64_t blocks)
     return order;
 }
 
-CUresult exec_run(Launch *launch)
+// All blocks in their order, `together` of them at a time: the next one starts where one has ended.
+static void run_blocks(Launch *launch, Block *b, uint32_t together, const uint32_t *order, uint32_t blocks)
 {
-    Block *volatile b = calloc(1, sizeof(Block));
-    uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
-    uint32_t *volatile order = block_order(blocks);
-    launch->result = CUDA_SUCCESS;
-    if (b)
-        b->launch = launch;
-    if (!b || !make_block(b) || !race_start(launch)) {
-        launch->result = CUDA_ERROR_OUT_OF_MEMORY;
-    } else if (!setjmp(launch->stop)) {
-        for (uint32_t i = 0; i < blocks; i++) {
-            start_block(b, order ? order[i] : i);
-            run_block(b);
+    uint32_t next = 0, running = 0;
+    uint64_t state = settings.order;
+    for (; running < together; running++, next++)
+        start_block(&b[running], order ? order[next] : next);
+    for (uint32_t i = 0; running; i = (i + 1) % running) {
+        launch->turn = together > 1 ? 1 + random_next(&state) % SHORT_TURN : TURN;
+        if (run_some(&b[i]))
+            continue;
+        if (next < blocks) {
+            start_block(&b[i], order ? order[next] : next);
+            next++;
+        } else if (--running) {
+            Block last = b[running];
+            b[running] = b[i];
+            b[i] = last;
+            for (uint32_t w = 0; w < last.warps; w++)
+                b[i].warp[w].block = &b[i];
+        } else {
+            return;
         }
     }
+}
+
+static bool make_blocks(Launch *launch, Block *b, uint32_t n)
+{
+    bool fine = b != NULL;
+    for (uint32_t i = 0; i < n && fine; i++) {
+        b[i].launch = launch;
+        fine = make_block(&b[i]);
+    }
+    return fine;
+}
+
+CUresult exec_run(Launch *launch)
+{
+    uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    uint32_t together = blocks < settings.together ? (uint32_t)blocks : settings.together;
+    Block *volatile b = calloc(together, sizeof(Block));
+    uint32_t *volatile order = block_order(blocks);
+    launch->result = CUDA_SUCCESS;
+    if (!make_blocks(launch, b, together) || !race_start(launch))
+        launch->result = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (!setjmp(launch->stop))
+        run_blocks(launch, b, together, order, (uint32_t)blocks);
     counters.thread_instructions += launch->thread_instructions;
     race_end(launch);
-    if (b)
-        free_block(b);
+    for (uint32_t i = 0; b && i < together; i++)
+        free_block(&b[i]);
     free(b);
     free(order);
     return launch->result;

@@ -86,6 +86,7 @@ typedef struct Launch {
     uint32_t multiprocessors;
     uint64_t id;    // counts launches
     uint64_t steps; // warp instructions so far
+    uint64_t turn;  // of a warp, before another's
     uint64_t thread_instructions;
     struct RaceState *races;
     CUresult result; // CUDA_SUCCESS until a violation ends the launch

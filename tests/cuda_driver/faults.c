@@ -110,6 +110,8 @@ static bool apply_setting(const char *name, const char *value)
         settings.late = word != 0;
     else if (!strcmp(name, "order") && (ok = parse_long(value, 0, 1L << 40, &n)))
         settings.order = (uint64_t)n;
+    else if (!strcmp(name, "together") && (ok = parse_long(value, 1, 1024, &n)))
+        settings.together = (uint32_t)n;
     else if (!strcmp(name, "uninit") && (ok = parse_word(value, uninit, &word)))
         settings.uninit = (Uninit)word;
     else if (!strcmp(name, "races") && (ok = parse_word(value, races, &word)))
@@ -159,6 +161,7 @@ static void start_settings(void)
                           .name = "kiln software device",
                           .memory = (size_t)2 << 30,
                           .late = true,
+                          .together = 1,
                           .uninit = UNINIT_ON,
                           .races = RACES_ON,
                           .steps = UINT64_C(2) << 30,

@@ -337,7 +337,7 @@ static void synchronise(RaceState *r, Warp *w, const Inst *in, uint32_t lane, bo
 bool race_start(Launch *launch)
 {
     launch->races = NULL;
-    if (settings.races == RACES_OFF)
+    if (settings.races == RACES_OFF || settings.together > 1)
         return true;
     launch->races = spare ? spare : calloc(1, sizeof(RaceState));
     spare = NULL;

@@ -39,6 +39,31 @@ static void last_block(void)
     }
 }
 
+// One after another they wait forever; in a device that has room for all of them they don't.
+static void blocks_together(void)
+{
+    enum { BLOCKS = 7 };
+    static const struct {
+        const char *settings;
+        CUresult code;
+    } cases[] = {{"steps=100K", CUDA_ERROR_LAUNCH_TIMEOUT},
+                 {"steps=100K,together=6", CUDA_ERROR_LAUNCH_TIMEOUT},
+                 {"together=7", CUDA_SUCCESS},
+                 {"together=100,order=3", CUDA_SUCCESS},
+                 {"together=7,order=99", CUDA_SUCCESS}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CUfunction f = start(cases[i].settings, "wait_for_next");
+        uint32_t words[BLOCKS] = {0};
+        CUdeviceptr there = harness_upload(words, sizeof words);
+        CHECK_CODE(harness_launch(f, BLOCKS, 64, 0, PARAMS(&there)), cases[i].code);
+        if (cases[i].code != CUDA_SUCCESS)
+            continue;
+        harness_download(words, there, sizeof words);
+        for (uint32_t b = 0; b < BLOCKS; b++)
+            CHECK(words[b] == BLOCKS - b);
+    }
+}
+
 static void named_barriers(void)
 {
     CUfunction f = start("", "producer");
@@ -186,7 +211,7 @@ static void param_array(void)
 }
 
 static const Case cases[] = {
-    {"block_sum", block_sum},     {"last_block", last_block}, {"named_barriers", named_barriers},
+    {"block_sum", block_sum},     {"last_block", last_block}, {"blocks_together", blocks_together}, {"named_barriers", named_barriers},
     {"barrier_red", barrier_red}, {"warp_ops", warp_ops},     {"diverge", diverge},
     {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}, {"param_array", param_array}};
 MAIN(cases)

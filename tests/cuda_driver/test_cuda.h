@@ -15,6 +15,8 @@
 //   fail=NAME:N:CODE[:sticky]   the N-th call of that function from now
 //   streams=late|eager  late: work is done when something waits for it, so a missing wait shows; eager: at once. late
 //   order=SEED          blocks of a launch run in an order shuffled by SEED; 0: in rising order
+//   together=N          N blocks of a launch run at a time, in turns whose lengths follow from order=; races are not looked for
+//                       then. 1: one after another
 //   uninit=on|not_local|off  reads of memory that nobody wrote are violations; on. not_local: those of a thread's local
 //                       memory give bytes 0xff, for a compiler may load early there what it then does not use
 //   races=on|shared|off races in shared and global memory are violations; on

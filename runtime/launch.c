@@ -260,7 +260,6 @@ static bool overwrites(const Program *p, const bool *given_up)
 /* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
 static Status prepare_cuda(Run *run, bool certain)
 {
-    TRY(cuda_run_begin(run->device));
     if (certain)
         cuda_run_overwrites();
     for (size_t i = 0; i < run->call->inputs.n; i++) {
@@ -370,7 +369,9 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
     if (given_up && !may_overwrite(&run))
         given_up = NULL;
     memset(results, 0, sizeof *results * program->n_outputs);
-    Status status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
+    Status status = on_cuda(&run) ? cuda_run_begin(run.device) : ST_OK;
+    if (status == ST_OK)
+        status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
     if (status == ST_OK && on_cuda(&run))
         status = prepare_cuda(&run, overwrites(program, given_up)); /* nothing is lost to what turns out to be wrong */
     if (status == ST_OK && given_up)

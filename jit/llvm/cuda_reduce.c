@@ -386,11 +386,12 @@ static bool overwrites_points(const Emit *e)
     return false;
 }
 
-/* By the first thread of a group, once all of them have loaded what they need of the point. */
+/* By the first thread of a group, once all of them have loaded what they need of the point; so have threads without one, which load the
+ * last point's. */
 void x_stores(Emit *e, const Walk *w)
 {
     If i = {0};
-    if (e->group > 1 && overwrites_points(e))
+    if (e->group * e->beside > 1 && overwrites_points(e))
         barrier(e);
     if (w->leader)
         i = if_begin(e, w->leader, "first");

@@ -509,6 +509,24 @@ Test(cuda, what_a_failed_run_overwrote_is_never_taken_for_its_old_value)
     expect_status(kiln_read(p, KILN_F32, data, sizeof data), KILN_DEVICE, "701");
 }
 
+/* The run before it overwrote something, and went well. */
+Test(cuda, want_of_memory_after_a_run_in_place_breaks_nothing)
+{
+    if (no_driver())
+        return;
+    use_pooled_cuda("memory=64M,devices=2");
+    static float data[4096];
+    kiln_tensor *p = kiln_from(KILN_F32, KILN_SHAPE(64, 64), data), *other = kiln_to(p, "cuda:1");
+    for (int i = 0; i < 4; i++)
+        cr_assert(step_in_place(p, 0, data) == KILN_OK, "%s", kiln_error_message());
+    for (int k = 0; k < 2; k++) {
+        kiln_tensor *large = kiln_add(kiln_sum(k ? other : p), kiln_zeros(KILN_F32, KILN_SHAPE(1 << 16, 1024)));
+        expect_status(kiln_eval(large), KILN_OUT_OF_MEMORY, k ? "cuda:1 is out of memory" : "cuda:0 is out of memory");
+        cr_assert(kiln_read(p, KILN_F32, data, sizeof data) == KILN_OK && data[0] == 15, "%s", kiln_error_message());
+        cr_assert(kiln_read(other, KILN_F32, data, sizeof data) == KILN_OK && data[0] == 0, "%s", kiln_error_message());
+    }
+}
+
 static void scaled_noise(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;

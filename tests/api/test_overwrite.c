@@ -108,6 +108,29 @@ API_TEST(overwrite, a_value_that_a_scan_reads)
     free(y);
 }
 
+/* Few columns are summed by as many threads as there are rows, and some more, who look at the last one: not after it was overwritten. */
+API_TEST(overwrite, a_place_that_is_taken_from)
+{
+    static const int64_t rows[] = {1, 33, 72, 73, 96, 130, 200};
+    static int32_t table[200 * 3], down[200];
+    static int64_t got[200];
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        int64_t n = rows[r];
+        for (int64_t i = 0; i < n; i++)
+            down[i] = (int32_t)(n - i);
+        for (int i = 0; i < 3 * n; i++)
+            table[i] = 1000 + i;
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *at = kiln_argsort(kiln_from(KILN_I32, KILN_SHAPE(n), down), 0, 0); /* n - 1, ..., 0 */
+        kiln_tensor *taken = kiln_take(kiln_from(KILN_I32, KILN_SHAPE(n, 3), table), at, 0);
+        kiln_tensor *out = kiln_argsort(kiln_sum_axes(taken, KILN_AXES(1), 0), 0, 0);
+        cr_assert(kiln_read(out, KILN_I64, got, sizeof *got * (size_t)n) == KILN_OK, "%d rows: %s", (int)n, kiln_error_message());
+        for (int64_t i = 0; i < n; i++)
+            cr_assert_eq(got[i], n - 1 - i);
+        kiln_scope_end(scope);
+    }
+}
+
 /* Values of one byte leave places of eight where they will: few columns, whose threads exchange both. */
 API_TEST(overwrite, places_of_the_largest_byte)
 {

@@ -104,6 +104,9 @@ void cuda_fence(Emit *e);                           /* of this thread's accesses
  * number differs in the bits of `by` ("bfly"). Groups of more than a warp: within the warp. */
 LV cuda_shuffle(Emit *e, const char *mode, LV v, LV by);
 
+/* cuda_reduce.c: may what is stored for a point lie where its inputs lay? Then there is a barrier before. */
+bool overwrites_points(const Emit *e);
+
 /* cuda_reduce.c: what its walks share with cuda_scan.c */
 typedef struct Walk {
     Threads th;

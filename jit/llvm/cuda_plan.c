@@ -359,10 +359,11 @@ static void plan_rows(Emit *e)
 }
 
 /* Does a thread get by with a 1,024th of the registers? An argmin carries values and places of several elements, and the
- * coordinates of several leaves along several axes take as much room: sm_80 spills. */
+ * coordinates of several leaves along several axes take as much room: sm_80 spills. Where there is a barrier before points are stored,
+ * what other threads left is loaded before it, and added up only behind. */
 static bool light(Emit *e)
 {
-    if (e->n_r > 1)
+    if (e->n_r > 1 || overwrites_points(e))
         return false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];

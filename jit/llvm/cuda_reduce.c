@@ -375,8 +375,7 @@ void seek_point(Emit *e, Walk *w, LV g)
     pin(e, LV_ROW);
 }
 
-/* May what is stored for a point lie where its inputs lay? */
-static bool overwrites_points(const Emit *e)
+bool overwrites_points(const Emit *e)
 {
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *x = &e->k->inst.at[i];

@@ -42,6 +42,15 @@ static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const
     return ST_OK;
 }
 
+/* What was one value in the trace, is it still? */
+static bool still_alike(const Template *t)
+{
+    for (uint32_t i = 0; i < t->n_alike; i++)
+        if (t->alike[2 * i]->node != t->alike[2 * i + 1]->node)
+            return false;
+    return true;
+}
+
 /* A fresh pending node with the meaning of a template's node. */
 static RtNode *node_like(const RtNode *node)
 {
@@ -174,6 +183,9 @@ static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
         t->held[i] = 0;
         for (uint32_t k = 0; k < t->n_assigned; k++)
             t->held[i] += meaning[k] == t->now[t->call.inputs.at[i]];
+        for (size_t j = 0; j < t->call.inputs.n && t->held[i]; j++) /* two inputs of the trace may be one value now: it is read as both */
+            if (j != i && t->now[t->call.inputs.at[j]] == t->now[t->call.inputs.at[i]])
+                t->held[i] = 0;
     }
     Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
     for (size_t k = 0; k < r->n_fresh && status == ST_OK && t->n_assigned; k++)
@@ -243,7 +255,8 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
     const Call *call = &t->call;
     CacheHit hit;
     if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
-        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(call))
+        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(call) ||
+        !still_alike(t))
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);
@@ -290,7 +303,7 @@ Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, i
     *retrace = false;
     if (replay_prepared(t, in, out, base, &status))
         return status;
-    *retrace = !renumber(t);
+    *retrace = !still_alike(t) || !renumber(t);
     if (*retrace)
         return ST_OK;
     Replay r = {.t = t};

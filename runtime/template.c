@@ -41,6 +41,9 @@ void template_free(Template *t)
     os_free(t->signature);
     os_free(t->inputs);
     os_free(t->results);
+    for (uint32_t i = 0; i < 2 * t->n_alike; i++)
+        kiln_release(t->alike[i]);
+    os_free(t->alike);
     os_free(t->assigned);
     os_free(t->draws);
     os_free(t->now);
@@ -99,6 +102,29 @@ static Status capture_call(Call *call, void *user)
     return ST_OK;
 }
 
+/* What a captured handle meant when the trace began. */
+static RtNode *meaning_of(const Trace *trace, kiln_tensor *handle)
+{
+    for (size_t k = 0; k < trace->assigned.n; k++)
+        if (trace->assigned.at[k] == handle)
+            return trace->old.at[k];
+    return handle->node;
+}
+
+static bool note_alike(Template *t, const Trace *trace)
+{
+    t->alike = os_calloc(2 * trace->used.n + 1, sizeof *t->alike);
+    for (size_t j = 1; j < trace->used.n && t->alike; j++)
+        for (size_t i = 0; i < j; i++) {
+            if (meaning_of(trace, trace->used.at[i]) != meaning_of(trace, trace->used.at[j]))
+                continue;
+            t->alike[2 * t->n_alike] = kiln_retain(trace->used.at[i]);
+            t->alike[2 * t->n_alike++ + 1] = kiln_retain(trace->used.at[j]);
+            break;
+        }
+    return t->alike != NULL;
+}
+
 /* Where the value of an evaluated node of the trace comes from at the next call. */
 static Source source_of(const Trace *trace, RtNode *node)
 {
@@ -107,11 +133,7 @@ static Source source_of(const Trace *trace, RtNode *node)
             return (Source){.kind = FROM_ARG, .index = i};
     for (size_t i = 0; i < trace->used.n; i++) {
         kiln_tensor *handle = trace->used.at[i];
-        RtNode *meaning = handle->node;
-        for (size_t k = 0; k < trace->assigned.n; k++) /* its meaning when the trace began */
-            if (trace->assigned.at[k] == handle)
-                meaning = trace->old.at[k];
-        if (meaning == node)
+        if (meaning_of(trace, handle) == node)
             return (Source){.kind = FROM_HANDLE, .handle = kiln_retain(handle)};
     }
     return (Source){.kind = FROM_NODE, .node = node_retain(node)};
@@ -190,7 +212,7 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
     t->results = os_calloc(n + 1, sizeof *t->results);
     t->assigned = os_calloc(trace->assigned.n + 1, sizeof *t->assigned);
     t->draws = copy_bytes(trace->draws.at, sizeof *t->draws * trace->draws.n);
-    if (!t->inputs || !t->results || !t->assigned || !t->draws)
+    if (!t->inputs || !t->results || !t->assigned || !t->draws || !note_alike(t, trace))
         goto failed;
     t->n_results = n;
     for (uint32_t i = 0; i < n; i++) {

@@ -53,7 +53,8 @@ struct Template {
     Source *inputs;             /* of the call's inputs */
     Source *results;            /* of the function's outputs, then of the assigned handles */
     kiln_tensor **assigned;
-    uint32_t n_results, n_assigned;
+    uint32_t n_results, n_assigned, n_alike;
+    kiln_tensor **alike;        /* pairs of captured handles that meant one value: one source stands for both */
     Draw *draws;
     uint32_t n_draws;
     uint64_t drawn;

@@ -37,12 +37,31 @@ static LV or_zeros(Emit *e, LV ptr, LV pred)
     return pred ? LLVMBuildSelect(e->b, pred, ptr, global_bytes(e, "zeros", true), "") : ptr;
 }
 
-static LV marked_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align, bool constant)
+static LV plain_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align, bool constant)
 {
     LV v = l_load(e, type, ptr, align);
     if (constant)
         LLVMSetMetadata(v, LLVMGetMDKindIDInContext(e->ctx, "invariant.load", 14), LLVMMDNodeInContext(e->ctx, NULL, 0));
     return v;
+}
+
+/* LLVM 19 crashes on eight constant f32 that become f64: such vectors are put together from parts of 16 bytes. */
+static LV marked_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align, bool constant)
+{
+    enum { MOST = 4, MOST_ALIGN = 16 };
+    bool large = LLVMGetTypeKind(type) == LLVMVectorTypeKind && LLVMGetVectorSize(type) > MOST &&
+                 LLVMGetTypeKind(LLVMGetElementType(type)) == LLVMFloatTypeKind;
+    if (!constant || !large)
+        return plain_load(e, type, ptr, align, constant);
+    LLVMTypeRef four = LLVMVectorType(LLVMGetElementType(type), MOST);
+    LV all = LLVMGetPoison(type);
+    for (unsigned i = 0; i < LLVMGetVectorSize(type); i += MOST) {
+        LV at = l_gep_bytes(e, ptr, l_i64(e, sizeof(float) * (int64_t)i));
+        LV part = plain_load(e, four, at, align < MOST_ALIGN ? align : MOST_ALIGN, true);
+        for (unsigned j = 0; j < MOST; j++)
+            all = LLVMBuildInsertElement(e->b, all, lane_of(e, part, (int)j), LLVMConstInt(e->type[SC_I32], i + j, 0), "");
+    }
+    return all;
 }
 
 static LV lane_pointer(Emit *e, LLVMTypeRef element, Address at, int lane)

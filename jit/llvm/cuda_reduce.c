@@ -60,16 +60,40 @@ static void step_open(Emit *e, LV flat)
     coordinates(e);
 }
 
+static bool index_reads(const Kernel *k, IRef i, const bool *values)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD)
+        return index_reads(k, x->a, values) || index_reads(k, x->b, values);
+    return x->kind == IX_VALUE && values[x->a];
+}
+
+/* What a running sum leads to, by way of an index too. */
+static bool *behind_scans(const Emit *e)
+{
+    const Kernel *k = e->k;
+    bool *behind = ARENA_ARRAY(e->arena, bool, k->inst.n + 1);
+    for (uint32_t i = 0; i < k->inst.n; i++) {
+        const KInst *x = &k->inst.at[i];
+        VRef in[4];
+        uint32_t n_in = kernel_operands(x, in);
+        behind[i] = x->kind == KI_SCAN || (x->idx != IREF_NONE && index_reads(k, x->idx, behind));
+        for (uint32_t o = 0; o < n_in; o++)
+            behind[i] |= behind[in[o]];
+    }
+    return behind;
+}
+
 /* What only a later stage needs (the weights of a normalisation) shall not wait in registers: twice as many threads have room for
- * theirs. */
+ * theirs. What threads add up together is not there yet. */
 void copies_load(Emit *e, uint32_t stage, Copy **copies, uint32_t n)
 {
-    bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1), *behind = behind_scans(e);
     plan_part(e, stage, part);
     for (uint32_t u = 0; u < n; u++) {
         copy_enter(e, copies[u]);
         for (uint32_t i = 0; i < e->k->inst.n; i++)
-            if (e->k->inst.at[i].kind == KI_LOAD && part[i])
+            if (e->k->inst.at[i].kind == KI_LOAD && part[i] && !(e->scan_group && behind[i]))
                 value(e, i);
         copy_leave(e, copies[u]);
     }

@@ -750,7 +750,8 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  * modes, and from then on costs one look-up. f(in, out, user) fills out[0..n_out) from in[0..n_in);
  * what else it does happens only while it is traced. It may use other tensors (their current value
  * is read at each call), draw random numbers and kiln_assign; C numbers that it reads are frozen:
- * pass what changes as a rank-0 tensor. A sync point inside f turns the shortcut off. The option
+ * pass what changes as a rank-0 tensor (a weak scalar that is passed is weak no more: f64, i64 or
+ * bool). A sync point inside f turns the shortcut off. The option
  * check=pure runs f at each call and fails (KILN_INVALID) when it does something else than when
  * it was traced.
  */

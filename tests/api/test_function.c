@@ -514,3 +514,84 @@ Test(function, a_new_trace_draws_what_a_replay_would)
     }
     kiln_function_free(f);
 }
+
+static kiln_tensor *first, *second; /* captured */
+
+static void add_transposed(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_assign(first, kiln_add(first, kiln_transpose(in[0])));
+    out[0] = kiln_int(1);
+}
+
+/* An argument may be the very tensor that is assigned: it is read where it is overwritten. */
+Test(function, an_argument_that_is_assigned)
+{
+    enum { N = 64 };
+    static float data[N][N], want[N][N], got[N][N];
+    for (int i = 0; i < N * N; i++)
+        data[i / N][i % N] = (float)(i % 101);
+    first = kiln_from(KILN_F32, KILN_SHAPE(N, N), data);
+    kiln_function *f = kiln_function_new(add_transposed, 1, 1, NULL);
+    for (int turn = 0; turn < 4; turn++) {
+        for (int i = 0; i < N * N; i++)
+            want[i / N][i % N] = data[i / N][i % N] + data[i % N][i / N];
+        memcpy(data, want, sizeof data);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *in[1] = {first}, *out[1];
+        call(f, in, out);
+        kiln_scope_end(scope);
+        cr_assert(eq(int, kiln_read(first, KILN_F32, got, sizeof got), KILN_OK), "%s", kiln_error_message());
+        cr_assert(memcmp(got, want, sizeof got) == 0, "call %d", turn);
+    }
+    kiln_function_free(f);
+}
+
+static void step_both(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)user;
+    kiln_tensor *a = kiln_add(first, kiln_int(1)), *b = kiln_mul(second, kiln_int(3));
+    kiln_assign(first, a);
+    kiln_assign(second, b);
+    out[0] = kiln_int(1);
+}
+
+Test(function, assigned_tensors_that_become_one_value)
+{
+    first = vector(3, 1);
+    second = vector(3, 5);
+    kiln_function *f = kiln_function_new(step_both, 0, 1, NULL);
+    for (int turn = 0; turn < 3; turn++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *out[1];
+        if (turn == 2)
+            kiln_assign(second, first);
+        call(f, NULL, out);
+        kiln_scope_end(scope);
+    }
+    check(first, 3, (float[]){4, 5, 6});
+    check(second, 3, (float[]){9, 12, 15});
+    kiln_function_free(f);
+}
+
+static void tens_and_ones(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(kiln_mul(first, kiln_int(10)), kiln_add(second, in[0]));
+}
+
+/* The other way round: one value while the function is traced, two later, and one again. */
+Test(function, captured_tensors_that_were_one_value)
+{
+    first = vector(3, 1);
+    second = vector(3, 5);
+    kiln_tensor *other = vector(3, 5), *zero = kiln_zeros(KILN_F32, KILN_SHAPE(3)), *in[1] = {zero}, *out[1];
+    kiln_function *f = kiln_function_new(tens_and_ones, 1, 1, NULL);
+    for (int turn = 0; turn < 8; turn++) {
+        kiln_assign(second, turn % 4 < 2 ? first : other);
+        call(f, in, out);
+        check(out[0], 3, turn % 4 < 2 ? (float[]){11, 22, 33} : (float[]){15, 26, 37});
+    }
+    kiln_function_free(f);
+}

@@ -175,3 +175,27 @@ API_TEST(index, an_index_that_does_not_matter_is_checked)
     cr_assert(kiln_wait(kiln_take(wide, index, 0)) == KILN_BAD_INDEX);
     cr_assert(kiln_wait(kiln_sum(kiln_take(wide, index, 0))) == KILN_BAD_INDEX);
 }
+
+/* A place that is a running sum of the same kernel. */
+API_TEST(index, taken_by_a_running_sum)
+{
+    static const int64_t lengths[] = {1, 2, 7, 64, 300, 4097, 20000};
+    static int64_t steps[20000], got[20000];
+    for (int i = 0; i < 20000; i++)
+        steps[i] = i % 3;
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        int64_t n = lengths[i], sum = 0;
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *at = kiln_remainder(kiln_cumsum(kiln_from(KILN_I64, KILN_SHAPE(n), steps), 0), kiln_int(n));
+        kiln_tensor *taken = kiln_take(kiln_from(KILN_I64, KILN_SHAPE(n), steps), at, 0);
+        cr_assert(kiln_read(taken, KILN_I64, got, sizeof *got * (size_t)n) == KILN_OK, "%s", kiln_error_message());
+        for (int64_t k = 0; k < n; k++) {
+            sum += steps[k];
+            cr_assert(got[k] == steps[sum % n], "%d of %d", (int)k, (int)n);
+        }
+        kiln_scope_end(scope);
+    }
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert_eq(stats.fallbacks, 0);
+}

@@ -119,3 +119,20 @@ API_TEST(promotion, refused_dtypes)
     EXPECT_ERROR(kiln_take(f, f, 0), KILN_BAD_DTYPE, "kiln_take: index is f32[2]: ints are needed");
     EXPECT_ERROR(kiln_cast(f, (kiln_dtype)99), KILN_INVALID, "kiln_cast: dtype 99");
 }
+
+/* f32 data, f64 arithmetic, a narrow result: one kernel, of as many lanes as the result has in 16 bytes. */
+API_TEST(promotion, from_f32_by_f64_to_less)
+{
+    static const kiln_dtype dtypes[] = {KILN_BOOL, KILN_I8, KILN_U8, KILN_I16, KILN_U16, KILN_F16, KILN_BF16, KILN_F32, KILN_I32};
+    float data[70], got[70];
+    for (int i = 0; i < 70; i++)
+        data[i] = (float)(i % 2);
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++) {
+        kiln_tensor *two = kiln_cast(kiln_full(KILN_F32, KILN_SHAPE(), 2), KILN_F64);
+        kiln_tensor *y = kiln_cast(kiln_mul(kiln_from(KILN_F32, KILN_SHAPE(70), data), two), dtypes[d]);
+        cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_read(kiln_cast(y, KILN_F32), KILN_F32, got, sizeof got) == KILN_OK, "%s", kiln_error_message());
+        for (int i = 0; i < 70; i++)
+            cr_assert(got[i] == (float)(i % 2) * (dtypes[d] == KILN_BOOL ? 1 : 2), "%s: %d", kiln_dtype_name(dtypes[d]), i);
+    }
+}

@@ -303,13 +303,13 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
  * 64 bits. */
 static uint32_t room(const Function *f, uint32_t live)
 {
-    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, NARROW = 80, NARROW_PAIRS = 68, ADDRESSES = 48 };
+    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, NARROW = 80, ADDRESSES = 48, ADDRESSES_OF_DOUBLES = 68 };
     uint32_t need = live + (f->calls ? FUNCTION_CALL : 0);
     bool addresses = f->count[KIND_PAIRS] > f->count[KIND_WORDS] + f->count[KIND_FLOATS];
     if (f->count[KIND_HALVES])
         need += ABOUT;
     else if (f->count[KIND_DOUBLES])
-        need = need > NARROW_PAIRS ? need * 5 / 4 : need > ABOUT ? need - ABOUT : 0;
+        need = need > (addresses ? ADDRESSES_OF_DOUBLES : NARROW) ? need * 5 / 4 : need > ABOUT ? need - ABOUT : 0;
     else if (addresses && need >= ADDRESSES)
         need = need * 5 / 4;
     else if (need <= NARROW)

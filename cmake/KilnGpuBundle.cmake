@@ -14,18 +14,29 @@ function(kiln_gpu_test name program)
     endif()
 endfunction()
 
-# What users see (tests/gpu/api.c), but for what only the software driver can show (tests/gpu/software_only.def).
-kiln_gpu_test(api gpu_api)
-# The matrix of operations against the interpreter; warm programs that meet changed facts; random graphs; several threads.
-foreach(name unary binary views index chain mixed reduce network meaning special)
+# The longest first: bench/gpu runs several at a time, in this order.
+#
+# Random graphs; warm programs that meet changed facts; several threads; the matrix of operations against the interpreter.
+kiln_gpu_test(fuzz fuzz --count 300 --seconds 90)
+kiln_gpu_test(mutate_facts mutate_facts)
+# What users see (tests/gpu/api.c), but for what only the software driver can show (tests/gpu/software_only.def). Each test is a process with
+# a context of its own, so all of them in one line would take minutes; --part divides whatever tests there are.
+set(parts 8)
+foreach(part RANGE 1 ${parts})
+    kiln_gpu_test(api_${part} gpu_api --part ${part}/${parts})
+endforeach()
+foreach(name chain network meaning special)
     kiln_gpu_test(diff_${name} diff_${name})
 endforeach()
-foreach(name facts guards places results reuse)
+foreach(name results places guards reuse)
     kiln_gpu_test(mutate_${name} mutate_${name})
 endforeach()
-kiln_gpu_test(fuzz fuzz --count 300 --seconds 90)
-kiln_gpu_test(threads_eval gpu_threads_eval)
-kiln_gpu_test(threads_uploads gpu_threads_uploads)
+foreach(name eval uploads)
+    kiln_gpu_test(threads_${name} gpu_threads_${name})
+endforeach()
+foreach(name binary views index reduce unary mixed)
+    kiln_gpu_test(diff_${name} diff_${name})
+endforeach()
 # Left out: matrix_* and guard_texts, which look at the guards of compiled programs: they have the layers inside and need LLVM's library. What
 # is about the host or its files alone, as tests/disk. tests/faults/cuda.c, whose calls to the driver fail.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests.list CONTENT "${gpu_tests}" @ONLY)

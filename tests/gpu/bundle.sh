@@ -26,26 +26,39 @@ if [ "$llvm" = inside ]; then
     ldd "the bundle/bin/device" | grep -i llvm && fail "it needs libLLVM"
 fi
 
-# run NAME STATUS ARGS...: in the clean environment, with results in a folder NAME of their own.
+# run NAME STATUS ARGS...: in the clean environment, with results in a folder NAME of their own. Programs in $work/tools stand for others of
+# the machine.
+mkdir "$work/tools"
+tool() { cat >"$work/tools/$1" && chmod +x "$work/tools/$1"; }
 run()
 {
     name=$1 want=$2
     shift 2
-    env -i PATH=/usr/bin:/bin HOME="$work/home" KILN_TEST_CUDA="$settings" KILN_TEST_EVERY=97 KILN_LIBCUDA="$driver" \
+    env -i PATH="$work/tools:/usr/bin:/bin" HOME="$work/home" KILN_TEST_CUDA="$settings" KILN_TEST_EVERY=97 KILN_LIBCUDA="$driver" \
         sh "$gpu" --out "$work/$name" "$@" >"$work/$name.out" 2>&1
     status=$?
     [ $status -eq "$want" ] || { cat "$work/$name.out"; fail "$name: status $status, not $want"; }
 }
 settings=log=none driver=
+# has NAME ROW...: a row of the results begins so, tabs written as |; the rest is a pattern of grep.
+has()
+{
+    in=$1
+    shift
+    for wanted in "$@"; do
+        tr '\t' '|' <"$work/$in/results.tsv" | grep -q "^$wanted" || fail "$in: no row $wanted: $(cat "$work/$in/results.tsv")"
+    done
+}
 
 # Without a device, and with words that mean nothing.
 run list 0 --list
-for word in softmax c_bf16 host api diff_mixed mutate_reuse threads_eval; do
+for word in softmax c_bf16 host api_1 diff_mixed mutate_reuse threads_eval; do
     grep -qw "$word" "$work/list.out" || fail "--list leaves out $word"
 done
 [ ! -e "$work/list" ] || fail "--list wrote something"
 run unknown 2 --no-such-option
 run nothing 2 --only no_such_workload
+run nothing 2 --only 'softmax,no_such_*'
 driver=/nonexistent/libcuda.so.1
 run no_driver 2 --tiny
 grep -q 'libcuda.so.1' "$work/no_driver.out" || fail "without a driver: $(cat "$work/no_driver.out")"
@@ -79,6 +92,77 @@ grep -q '"outcome": "failed"' "$work/all/results.json" && fail "something failed
 
 run test 0 --tiny --software --tests --only diff_mixed,mutate_guards,threads_uploads
 grep -q '^test: diff_mixed .* 0 failures' "$work/test/results.txt" || fail "the test: $(cat "$work/test/results.txt")"
+
+# The lines of api together run each of its tests, once. A filter that nothing passes is an error.
+api="$work/elsewhere/the bundle/tests/gpu_api"
+"$api" --list | sort >"$work/tests_of_api"
+sed -n 's/^api_[0-9]* gpu_api //p' "the bundle/tests.list" | while read -r arguments; do "$api" --list $arguments || exit 1; done |
+    sort | cmp - "$work/tests_of_api" || fail "the lines of api are not all of its tests"
+[ "$(wc -l <"$work/tests_of_api")" -ge 100 ] || fail "few tests: $(cat "$work/tests_of_api")"
+for arguments in no_such_test "create no_such_test" "--part 0/8" "--part 9/8" "--part 8" "--part 1000/1000" --no_such_option; do
+    "$api" --list $arguments >/dev/null 2>&1 && fail "api $arguments is no error"
+done
+
+# No time: all that was to run is left out.
+run no_time 0 --tiny --software --minutes 0
+has no_time "test: api_1||0|s|0|less|skipped|out of time" "test: fuzz||0|s|0|less|skipped|out of time" \
+    "a: run||0|s|0|less|skipped|out of time" "first calls of a: run||0|s|0|less|skipped|out of time" \
+    "jax: run||0|s|0|less|skipped|out of time" "torch: run||0|s|0|less|skipped|out of time"
+
+# Little time: none for jax, its share would be too short for its import. Python is told of the user's own packages.
+tool python_of_test <<'TEXT'
+#!/bin/sh
+echo "$@" >>"${0%/*}/python.told"
+echo "$PYTHONUSERBASE" >>"${0%/*}/python.told"
+exit 77
+TEXT
+run little_time 0 --tiny --software --minutes 1 --yardsticks --python python_of_test
+has little_time "jax: run||0|s|0|less|skipped|out of time"
+grep -q 'torch .*--seconds [34][0-9] ' "$work/tools/python.told" || fail "python's arguments: $(cat "$work/tools/python.told")"
+[ "$(grep -c . "$work/tools/python.told")" -eq 2 ] || fail "python ran for jax: $(cat "$work/tools/python.told")"
+grep -qxF "$work/home/.local" "$work/tools/python.told" || fail "python's packages: $(cat "$work/tools/python.told")"
+
+# A test that is stopped has failed, unless the run's time was shorter than its own. What it said till then is told.
+tool timeout <<'TEXT'
+#!/bin/sh
+case "$*" in
+*/tests/*) shift 3; exec /usr/bin/timeout -k 5 2 "$@" ;;
+*) exec /usr/bin/timeout "$@" ;;
+esac
+TEXT
+driver="$work/elsewhere/the bundle/lib/libkiln_test_cuda.so"
+run stopped 1 --tiny --minutes 1 --tests --only 'api_3,fuz*'
+has stopped "test: fuzz||[2-9]|s|0|less|failed|stopped after" \
+    "test: api_3||[2-9]|s|0|less|failed|stopped after .* tests, 0 failures.*; stopped in [a-z_]*/"
+driver=
+run no_time_left 0 --tiny --software --minutes 1 --tests --only fuzz
+has no_time_left "test: fuzz||[2-9]|s|0|less|skipped|out of time: stopped after"
+rm "$work/tools/timeout"
+
+# What compute-sanitizer says, here a program in its place.
+tool compute-sanitizer <<'TEXT'
+#!/bin/sh
+echo "========= COMPUTE-SANITIZER"
+. "${0%/*}/says"
+TEXT
+driver="$work/elsewhere/the bundle/lib/libkiln_test_cuda.so"
+echo 'case $2 in
+memcheck) echo "========= ERROR SUMMARY: 0 errors" ;;
+*) echo "========= Warning: Race reported between Read access at k+0x60"
+   echo "========= RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning)"; exit 99 ;;
+esac' >"$work/tools/says"
+run sanitizer 0 --sanitizer
+has sanitizer "sanitizer: memcheck||[0-9]*|s|0|less|ok|ERROR SUMMARY: 0 errors$" \
+    "sanitizer: racecheck||[0-9]*|s|0|less|ok|RACECHECK SUMMARY: 1 hazard displayed (0 errors, 1 warning); first: Warning: Race reported"
+echo 'case $2 in
+memcheck) echo "cannot attach" ;;
+*) echo "========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)"; exit 99 ;;
+esac' >"$work/tools/says"
+run sanitizer_fails 1 --sanitizer
+has sanitizer_fails "sanitizer: memcheck||[0-9]*|s|0|less|failed|status 0, no summary: cannot attach" \
+    "sanitizer: racecheck||[0-9]*|s|0|less|failed|status 99, RACECHECK SUMMARY: 2 hazards displayed (1 error"
+rm "$work/tools/compute-sanitizer"
+driver=
 
 # A device that breaks: the parts fail, each says why, the rest goes on.
 settings=log=none,fail=cuLaunchKernel:3:700:sticky

@@ -18,24 +18,20 @@ endfunction()
 #
 # Random graphs; warm programs that meet changed facts; several threads; the matrix of operations against the interpreter.
 kiln_gpu_test(fuzz fuzz --count 300 --seconds 90)
-kiln_gpu_test(mutate_facts mutate_facts)
+foreach(name facts results reuse places guards)
+    kiln_gpu_test(mutate_${name} mutate_${name})
+endforeach()
 # What users see (tests/gpu/api.c), but for what only the software driver can show (tests/gpu/software_only.def). Each test is a process with
 # a context of its own, so all of them in one line would take minutes; --part divides whatever tests there are.
 set(parts 8)
 foreach(part RANGE 1 ${parts})
     kiln_gpu_test(api_${part} gpu_api --part ${part}/${parts})
 endforeach()
-foreach(name chain network meaning special)
+foreach(name chain network reduce views binary meaning special index unary mixed)
     kiln_gpu_test(diff_${name} diff_${name})
-endforeach()
-foreach(name results places guards reuse)
-    kiln_gpu_test(mutate_${name} mutate_${name})
 endforeach()
 foreach(name eval uploads)
     kiln_gpu_test(threads_${name} gpu_threads_${name})
-endforeach()
-foreach(name binary views index reduce unary mixed)
-    kiln_gpu_test(diff_${name} diff_${name})
 endforeach()
 # Left out: matrix_* and guard_texts, which look at the guards of compiled programs: they have the layers inside and need LLVM's library. What
 # is about the host or its files alone, as tests/disk. tests/faults/cuda.c, whose calls to the driver fail.

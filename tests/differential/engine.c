@@ -1,5 +1,6 @@
 /* See engine.h: groups and their processes, and telling about a case. What is done with a case is check()'s, in another file. */
 #include "tests/differential/engine.h"
+#include "tests/support/seconds.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -135,7 +136,7 @@ static void run_group(const Group *group)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        alarm(GROUP_SECONDS);
+        alarm(test_seconds(GROUP_SECONDS));
         kiln_set_log_sink(keep_warning, NULL);
         group->run(group);
         group_ends(group);

@@ -10,6 +10,8 @@
  *
  * SIGTERM ends it with the summary of what ran. Status: 0 all passed, 1 some failed, 2 there is nothing to run.
  */
+#include "tests/support/seconds.h"
+
 #include <criterion/criterion.h>
 
 #include <errno.h>
@@ -57,7 +59,7 @@ static bool passes(const PlainTest *test)
     pid_t child = fork();
     if (child == 0) {
         signal(SIGTERM, SIG_DFL);
-        alarm(SECONDS);
+        alarm(test_seconds(SECONDS));
         if (test->parameters) {
             struct criterion_test_params all = test->parameters();
             test->run(all.params + (all.length - 1) * all.size);

@@ -5,6 +5,7 @@
  * of them shorter, to keep all of it at work.
  */
 #include "jit/fuse.h"
+#include "jit/grid.h"
 
 #include "ir/scalar.h"
 
@@ -14,6 +15,7 @@ typedef struct Room {
     double few;      /* fewer rows than this do not keep the device busy */
     double few_once; /* the same for kernels of one stage, which cost no further launch when they are cut */
     double long_row; /* a row worth cutting */
+    uint32_t stages; /* at most so many can be cut: each is a launch */
     bool cuts_scans; /* blocks of threads can share a running sum */
     bool cuts_any;   /* of rows that may be of any length, those of kernels of several stages are cut too */
 } Room;
@@ -21,9 +23,9 @@ typedef struct Room {
 static Room room_of(const CudaTarget *t)
 {
     if (!t->sm)
-        return (Room){.few = 64, .few_once = 64, .long_row = 4 * REDUCE_BLOCK, .cuts_any = true};
+        return (Room){.few = 64, .few_once = 64, .long_row = 4 * REDUCE_BLOCK, .stages = UINT32_MAX, .cuts_any = true};
     double n = (double)cuda_multiprocessors(t);
-    return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK, .cuts_scans = true};
+    return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK, .stages = GRID_PHASES, .cuts_scans = true};
 }
 
 #define OP_NS 0.03
@@ -107,7 +109,7 @@ static void choose_split(Kernel *k, uint32_t r_mask, Room room)
     kernel_analyse(k, k->arena, &stages);
     bool few = rows < (stages == 1 ? room.few_once : room.few);
     bool far = length >= room.long_row || (open && (stages == 1 || room.cuts_any));
-    k->split = (reduces || scans) && !ordered && few && far;
+    k->split = (reduces || scans) && !ordered && few && far && stages <= room.stages;
 }
 
 static bool costly(const KInst *inst)

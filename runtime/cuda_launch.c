@@ -106,20 +106,19 @@ static CuResult link_once(const char *ptx, const char *name, char *errors, void 
     return result;
 }
 
-/* The linker's error, with what its log says; an error of the linker alone is a warning. */
+/* The linker's error, with what its log says: a warning. It may know less than the loader, which has the last word. */
 static Status link_failed(CudaDevice *d, CuResult result, const char *name, const char *errors)
 {
     Status status = cuda_check(d, result, name);
     if (errors[0])
         status = fail(status, "%s: %s", fail_message(), errors);
-    if (status != ST_DEVICE || atomic_load(&d->broken))
+    if (status == ST_OUT_OF_MEMORY || atomic_load(&d->broken))
         return status;
     log_warn_once("cuda linker", "%s; PTX is loaded without it", fail_message());
     return ST_OK;
 }
 
-/* The driver's assembler: machine code for this very device. Where its linker fails for other reasons than the PTX, there is none, and
- * the PTX is loaded as it is. */
+/* The driver's assembler: machine code for this very device. Where its linker fails there is none, and the PTX is loaded as it is. */
 Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes)
 {
     CudaDevice *d;

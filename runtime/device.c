@@ -195,8 +195,9 @@ static Status moved(const RtNode *node, int device, Storage **out)
     Status status;
     if (device_is_cuda(device)) {
         void *copy;
-        const void *elements = dense_elements(node, &copy);
-        status = elements ? storage_copied_to(device, elements, bytes, out) : ST_OUT_OF_MEMORY;
+        const void *elements;
+        TRY(dense_elements(node, &elements, &copy));
+        status = storage_copied_to(device, elements, bytes, out);
         os_free(copy);
         return status;
     }
@@ -223,10 +224,9 @@ API2(kiln_tensor *, kiln_to, kiln_tensor *, x, const char *, device)
         return rec_end(&r, rec_failed(&r, status));
     if (from == to)
         return rec_end(&r, in);
-    if (node_pending(in)) {
-        trace_sync(r.api, r.loc);
+    trace_sync(r.api, r.loc);
+    if (node_pending(in))
         status = eval_nodes(&in, 1, r.api, r.loc);
-    }
     Storage *storage = NULL;
     if (status == ST_OK)
         status = moved(in, to, &storage);

@@ -23,6 +23,7 @@
 #include "runtime/pool.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
+#include "runtime/thread.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -49,6 +50,16 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     Sync sync = sync_at(api, loc);
     Status status = by_device(nodes, n, &sync);
     eval_unlock();
+    return status;
+}
+
+Status eval_nodes_on(int device, RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
+{
+    RtThread *thread = rt_thread();
+    int before = thread->device;
+    thread->device = device == DEVICE_ANY ? before : device;
+    Status status = eval_nodes(nodes, n, api, loc);
+    thread->device = before;
     return status;
 }
 
@@ -85,6 +96,16 @@ static Status serve(Call *call, void *user)
     return status;
 }
 
+/* There is no program: the interpreter, unless that was forbidden or would not help. */
+static Status fall_back(Call *call, Sync *sync, Status why)
+{
+    if (sync->refused || why == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
+        return why;
+    stat_count(STAT_FALLBACKS, 1);
+    warn_fallback(call, sync->api, sync->loc);
+    return interpret(call, sync);
+}
+
 static Status compute(Call *call, Sync *sync)
 {
     if (sync->options.value[OPT_MODE] == MODE_INTERP)
@@ -105,20 +126,15 @@ static Status compute(Call *call, Sync *sync)
         stat_miss(miss.reason);
         store_miss(call, sync, &miss);
         Status status = serve_miss(call, sync, &miss, &hit);
-        if (status != ST_OK) {
-            if (sync->refused || status == ST_OUT_OF_MEMORY || sync->options.value[OPT_STRICT])
-                return status;
-            stat_count(STAT_FALLBACKS, 1);
-            warn_fallback(call, sync->api, sync->loc);
-            return interpret(call, sync);
-        }
+        if (status != ST_OK)
+            return fall_back(call, sync, status);
     }
     if (call->memo && hit.sizes != call->memo->sizes)
         cache_remember(call->memo, &hit);
     program_retain(hit.program);
     Status status = run(hit.program, hit.sizes, call);
     program_release(hit.program);
-    return status;
+    return status == ST_COMPILE ? fall_back(call, sync, status) : status; /* the driver makes no code of it: it loads kernels only now */
 }
 
 /* --- entries ------------------------------------------------------------------------------------------------------------ */
@@ -346,7 +362,6 @@ static Status interpret_in_arena(Arena *arena, void *user)
             status = device_read(atomic_load(&node->storage), node->data, copy, node_bytes(node));
     }
 
-    memset(results.at, 0, sizeof *results.at * call->outputs.n);
     for (size_t k = 0; k < call->outputs.n && status == ST_OK; k++) {
         size_t bytes = node_bytes(output_node(call, k));
         status = storage_new_on(call->device, bytes, &results.at[k].storage);
@@ -361,13 +376,9 @@ static Status interpret_in_arena(Arena *arena, void *user)
         status = fail_index(call, graph_node(g, bad)->origin);
     for (size_t k = 0; k < call->outputs.n && status == ST_OK && !here; k++)
         status = device_write(results.at[k].storage, results.at[k].data, out[k], node_bytes(output_node(call, k)));
-    if (status == ST_OK) {
-        publish(call, results.at);
-        return ST_OK;
-    }
-    for (size_t k = 0; k < call->outputs.n; k++)
-        storage_release(results.at[k].storage);
-    return status;
+    TRY(status);
+    publish(call, results.at);
+    return ST_OK;
 }
 
 static Status interpret(Call *call, Sync *sync)
@@ -375,5 +386,9 @@ static Status interpret(Call *call, Sync *sync)
     InterpretJob job = {call, sync};
     if (!BUF_RESERVE(results, call->outputs.n))
         return ST_OUT_OF_MEMORY;
-    return with_arena(interpret_in_arena, &job);
+    memset(results.at, 0, sizeof *results.at * call->outputs.n);
+    Status status = with_arena(interpret_in_arena, &job);
+    for (size_t k = 0; k < call->outputs.n && status != ST_OK; k++)
+        storage_release(results.at[k].storage);
+    return status;
 }

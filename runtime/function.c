@@ -49,6 +49,15 @@ _Thread_local uint32_t trace_serial;
 
 static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
 
+/* Evaluates nodes. Those that lie nowhere yet go where the first input lies that lies somewhere, as operands of one function would. */
+static Status evaluate(RtNode *const *nodes, uint32_t n, kiln_tensor *const *in, int n_in, Loc loc)
+{
+    int device = DEVICE_ANY;
+    for (int i = 0; i < n_in && device == DEVICE_ANY; i++)
+        device = node_device(in[i]->node);
+    return eval_nodes_on(device, nodes, n, "kiln_function_call", loc);
+}
+
 static bool is_outside(const Trace *trace, const kiln_tensor *t)
 {
     if (t->born == trace_serial)
@@ -77,7 +86,7 @@ void trace_note_use(kiln_tensor *t)
             return;
     if (is_pending(t->node)) { /* its value is an input of the trace, not part of it */
         trace_current = NULL;
-        trace->failed |= eval_nodes(&t->node, 1, "kiln_function_call", t->node->loc) != ST_OK;
+        trace->failed |= evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc) != ST_OK;
         trace_current = trace;
     }
     LIST_ADD(trace, trace->used, kiln_retain(t));
@@ -442,7 +451,7 @@ static Status evaluate_inputs(int n, kiln_tensor *const *in, Loc loc)
         return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
     for (int i = 0; i < n; i++)
         nodes[i] = in[i]->node;
-    Status status = eval_nodes(nodes, (uint32_t)n, "kiln_function_call", loc);
+    Status status = evaluate(nodes, (uint32_t)n, in, n, loc);
     os_free(nodes);
     return status;
 }

@@ -328,14 +328,14 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
     if (!node)
         return status;
     void *copy = NULL;
-    const void *data = dense_elements(node, &copy);
-    Status result = data ? ST_OK : ST_OUT_OF_MEMORY;
-    FILE *f = data ? fopen(path, "wb") : NULL;
+    const void *data;
+    Status result = dense_elements(node, &data, &copy);
+    FILE *f = result == ST_OK ? fopen(path, "wb") : NULL;
     if (f) {
         result = write_file(f, path, node, data);
         if (fclose(f) != 0 && result == ST_OK)
             result = fail(ST_IO, "%s: %s", path, strerror(errno));
-    } else if (data) {
+    } else if (result == ST_OK) {
         result = fail(ST_IO, "%s: %s", path, strerror(errno));
     }
     os_free(copy);

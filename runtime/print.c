@@ -410,8 +410,10 @@ static kiln_status format(kiln_tensor *x, const char *api, Loc loc, Text *text)
     if (!node)
         return status;
     void *copy = NULL;
-    Style style = {.node = node, .data = dense_elements(node, &copy)};
-    bool ok = style.data != NULL;
+    const void *data;
+    Status read = dense_elements(node, &data, &copy);
+    Style style = {.node = node, .data = data};
+    bool ok = read == ST_OK;
     if (ok && node->rank == 0) {
         write_scalar(text, (DType)node->dtype, element(&style, 0));
     } else if (ok && node_elements(node) == 0) {
@@ -422,7 +424,9 @@ static kiln_status format(kiln_tensor *x, const char *api, Loc loc, Text *text)
     }
     os_free(copy);
     node_release(node);
-    if (!ok || text->failed)
+    if (!ok)
+        return error_sync(read, api, loc);
+    if (text->failed)
         return error_sync(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
     return KILN_OK;
 }

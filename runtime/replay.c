@@ -33,11 +33,11 @@ static RtNode *now_of(const Source *s, kiln_tensor *const *in, RtNode *const *re
 }
 
 /* The same, evaluated unless it is a result. */
-static Status source_node(const Source *s, kiln_tensor *const *in, RtNode *const *results, RtNode **out)
+static Status source_node(const Template *t, const Source *s, kiln_tensor *const *in, RtNode **out)
 {
-    RtNode *node = now_of(s, in, results);
+    RtNode *node = now_of(s, in, t->fresh);
     if (s->kind == FROM_HANDLE && is_pending(node))
-        TRY(eval_nodes(&node, 1, "kiln_function_call", node->loc));
+        TRY(eval_nodes_on(t->call.device, &node, 1, "kiln_function_call", node->loc));
     *out = node;
     return ST_OK;
 }
@@ -122,11 +122,14 @@ static void put_draws(const Template *t, uint64_t base)
     }
 }
 
-/* A function without inputs runs on the thread's device, which may have changed. */
-static bool same_device(const Call *call)
+/* A function that depends on nothing but what it brings along runs on the thread's device, which may have changed. */
+static bool same_device(const Template *t)
 {
     int device;
-    return call->inputs.n || (device_current(&device) == ST_OK && device == call->device);
+    for (size_t i = 0; i < t->call.inputs.n; i++)
+        if (t->inputs[i].kind != FROM_NODE)
+            return true;
+    return device_current(&device) == ST_OK && device == t->call.device;
 }
 
 /* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
@@ -134,10 +137,10 @@ static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, boo
 {
     Template *t = r->t;
     const Call *call = &t->call;
-    *retrace |= !same_device(call);
+    *retrace |= !same_device(t);
     for (size_t i = 0; i < call->inputs.n; i++) {
         uint32_t number = call->inputs.at[i];
-        TRY(source_node(&t->inputs[i], in, NULL, &t->now[number]));
+        TRY(source_node(t, &t->inputs[i], in, &t->now[number]));
         *retrace |= !same_kind(t->now[number], call->nodes.at[number]);
     }
     for (size_t k = 0; k < call->outputs.n; k++) {
@@ -148,7 +151,7 @@ static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, boo
         r->n_fresh++;
     }
     for (uint32_t i = 0; i < t->n_results; i++) {
-        TRY(source_node(&t->results[i], in, t->fresh, &t->values[i]));
+        TRY(source_node(t, &t->results[i], in, &t->values[i]));
         node_retain(t->values[i]);
         r->n_values++;
     }
@@ -255,7 +258,7 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
     const Call *call = &t->call;
     CacheHit hit;
     if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
-        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(call) ||
+        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(t) ||
         !still_alike(t))
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {

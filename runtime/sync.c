@@ -94,21 +94,21 @@ Status copy_elements(const RtNode *node, void *out)
     return ST_OK;
 }
 
-const void *dense_elements(const RtNode *node, void **copy)
+Status dense_elements(const RtNode *node, const void **elements, void **copy)
 {
     *copy = NULL;
+    *elements = node->data ? node->data : (const void *)"";
     if (!node->strided && !device_is_cuda(node_device(node)))
-        return node->data ? node->data : (const void *)"";
-    *copy = os_alloc(dtype_bytes((DType)node->dtype) * (size_t)node_elements(node));
-    if (!*copy) {
-        fail(ST_OUT_OF_MEMORY, "out of memory");
-        return NULL;
-    }
-    if (copy_elements(node, *copy) == ST_OK)
-        return *copy;
+        return ST_OK;
+    *elements = *copy = os_alloc(dtype_bytes((DType)node->dtype) * (size_t)node_elements(node));
+    if (!*copy)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    Status status = copy_elements(node, *copy);
+    if (status == ST_OK)
+        return ST_OK;
     os_free(*copy);
-    *copy = NULL;
-    return NULL;
+    *elements = *copy = NULL;
+    return status;
 }
 
 /* ---- evaluating ---- */

@@ -12,7 +12,7 @@ RtNode *sync_eval(kiln_tensor *x, const char *api, Loc loc, kiln_status *status)
 Status copy_elements(const RtNode *node, void *out);
 
 /* The elements of an evaluated node row-major: where they are, or a copy in *copy (os_free it; NULL
- * if none was needed). NULL: out of memory, or the device failed (fail() was called). */
-const void *dense_elements(const RtNode *node, void **copy);
+ * if none was needed). ST_OUT_OF_MEMORY, or what copy_elements says. */
+Status dense_elements(const RtNode *node, const void **elements, void **copy);
 
 #endif

@@ -5,6 +5,7 @@
 #include "runtime/device.h"
 #include "runtime/eval.h"
 #include "runtime/mark.h"
+#include "runtime/sync.h"
 
 #include <string.h>
 
@@ -251,9 +252,18 @@ static bool same_bytes(const void *a, size_t a_bytes, const void *b, size_t b_by
 /* Memory that the function brings along (kiln_from) is new each time: its contents count. */
 static bool same_data(const RtNode *a, const RtNode *b)
 {
+    if (a == b)
+        return true;
+    if (a->dtype != b->dtype || node_elements(a) != node_elements(b) || node_device(a) != node_device(b))
+        return false;
     size_t bytes = dtype_bytes((DType)a->dtype) * (size_t)node_elements(a);
-    return a == b || (a->dtype == b->dtype && node_elements(a) == node_elements(b) && !a->strided && !b->strided &&
-                      same_bytes(a->data, bytes, b->data, bytes));
+    const void *of_a, *of_b;
+    void *copy_a = NULL, *copy_b = NULL;
+    bool same = dense_elements(a, &of_a, &copy_a) == ST_OK && dense_elements(b, &of_b, &copy_b) == ST_OK &&
+                same_bytes(of_a, bytes, of_b, bytes);
+    os_free(copy_a);
+    os_free(copy_b);
+    return same;
 }
 
 static bool same_source(const Source *a, const Source *b)

@@ -95,6 +95,8 @@ kiln_tensor *record(const char *api, Loc loc, Op op, DType own, const Attr *attr
 
 /* runtime/eval.c: computes the values of the nodes (those that are pending). Returns with the thread's message set on failure. */
 Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc);
+/* The same; those that lie nowhere yet go to `device` (DEVICE_ANY: the thread's). */
+Status eval_nodes_on(int device, RtNode *const *nodes, uint32_t n, const char *api, Loc loc);
 
 /* runtime/error.c: keeps the first error of the thread as "api: message (file:line)"; with status ST_OK does nothing. */
 Status error_keep(Status status, const char *api, Loc loc);

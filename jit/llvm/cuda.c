@@ -294,7 +294,7 @@ Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *o
     if (status == ST_OK && out->grid.full) {
         os_free(result.code);
         os_free(result.ir);
-        status = fail(ST_UNSUPPORTED, "kernel %s: too many sizes for a launch plan", name);
+        status = fail(ST_UNSUPPORTED, "kernel %s: too many sizes or phases for a launch plan", name);
     }
     if (status != ST_OK) {
         *out = (EmittedPtx){0};

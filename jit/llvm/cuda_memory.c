@@ -56,7 +56,7 @@ static LV marked_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align, bool co
     LLVMTypeRef four = LLVMVectorType(LLVMGetElementType(type), MOST);
     LV all = LLVMGetPoison(type);
     for (unsigned i = 0; i < LLVMGetVectorSize(type); i += MOST) {
-        LV at = l_gep_bytes(e, ptr, l_i64(e, sizeof(float) * (int64_t)i));
+        LV at = l_gep_bytes(e, ptr, l_i64(e, (int64_t)(sizeof(float) * i)));
         LV part = plain_load(e, four, at, align < MOST_ALIGN ? align : MOST_ALIGN, true);
         for (unsigned j = 0; j < MOST; j++)
             all = LLVMBuildInsertElement(e->b, all, lane_of(e, part, (int)j), LLVMConstInt(e->type[SC_I32], i + j, 0), "");
@@ -167,7 +167,7 @@ void fault_cuda(Emit *e, LV bad, LV to, LV id)
         l_store(e, id, LLVMBuildSelect(e->b, bad, to, global_bytes(e, "nowhere", false), ""), 8);
         return;
     }
-    If i = if_begin(e, bad, "fault");
+    If i = if_begin(e, both(e, bad, e->inside), "fault"); /* outside of its points a thread may have a zero for an index */
     l_store(e, id, to, 8);
     if_end(e, &i);
 }

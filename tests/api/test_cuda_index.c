@@ -5,6 +5,7 @@
 #include "on_cuda.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 static char warnings[WARNINGS];
 
@@ -181,6 +182,63 @@ Test(cuda_index, functions_that_assign_wait)
     }
     kiln_function_free(f);
     kiln_release(state);
+}
+
+/* Whatever waits is told of the index, not of something else that went wrong because of it. */
+Test(cuda_index, printing_and_files)
+{
+    if (software_driver())
+        setenv("KILN_TEST_CUDA", "devices=2", 1);
+    if (!use_cuda())
+        return;
+    kiln_tensor *bad = taken(F32(KILN_SHAPE(3), 1, 2, 3), 3);
+    char text[64];
+    size_t needed;
+    EXPECT_BAD(kiln_format(bad, text, sizeof text, &needed), "kiln_format");
+    cr_assert(needed == 0);
+    EXPECT_BAD(kiln_print(bad), "kiln_print");
+    EXPECT_BAD(kiln_save_npy(bad, "never_written.npy"), "kiln_save_npy");
+    cr_assert(access("never_written.npy", F_OK) != 0);
+    if (software_driver()) {
+        cr_assert(kiln_to(bad, "cuda:1") == NULL);
+        EXPECT_BAD(kiln_error_status(), "kiln_to");
+    }
+}
+
+/* Threads beyond the points compute, too: not with the zeros that they have instead of indices. The program that subtracts the
+ * start of a shard from its indices, and keeps them, is one that might overwrite them. */
+Test(cuda_index, threads_without_a_point)
+{
+    if (!use_cuda())
+        return;
+    enum { ROWS = 5, N = 64, SHARD = 100, MANY = 3001 };
+    static int64_t ids[MANY];
+    static float table[ROWS * SHARD], sums[ROWS], many[MANY];
+    for (int i = 0; i < ROWS * SHARD; i++)
+        table[i] = (float)i;
+    for (int i = 0; i < MANY; i++)
+        ids[i] = 1000 + i * 37 % SHARD;
+    for (int part = 0; part < 4; part++) {
+        int64_t n = part < 2 ? ROWS * N : MANY - part;
+        kiln_tensor *x = part < 2 ? kiln_from(KILN_I64, KILN_SHAPE(ROWS, N), ids) : kiln_from(KILN_I64, KILN_SHAPE(n), ids);
+        kiln_tensor *of = part < 2 ? kiln_from(KILN_F32, KILN_SHAPE(ROWS, SHARD), table) : kiln_from(KILN_F32, KILN_SHAPE(SHARD), table);
+        kiln_tensor *local = kiln_sub(x, kiln_int(1000)), *y = part < 2 ? kiln_take_along_axis(of, local, 1) : kiln_take(of, local, 0);
+        y = part == 0 ? kiln_sum_axes(y, KILN_AXES(1), false) : y;
+        cr_assert(kiln_eval_many((kiln_tensor *[]){y, local}, 2) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_wait(y) == KILN_OK, "part %d: %s", part, kiln_error_message());
+        cr_assert(kiln_wait(local) == KILN_OK, "part %d: %s", part, kiln_error_message());
+        float *got = part == 0 ? sums : many;
+        cr_assert(kiln_read(y, KILN_F32, got, sizeof *got * (size_t)(part == 0 ? ROWS : n)) == KILN_OK, "%s", kiln_error_message());
+        for (int64_t i = 0; i < n; i++) {
+            float want = (float)(ids[i] - 1000 + (part < 2 ? i / N * SHARD : 0));
+            if (part == 0)
+                sums[i / N] -= want;
+            else
+                cr_assert(many[i] == want, "part %d: [%d] is %g, not %g", part, (int)i, (double)many[i], (double)want);
+        }
+        for (int i = 0; i < ROWS && part == 0; i++)
+            cr_assert(sums[i] == 0, "row %d is off by %g", i, (double)sums[i]);
+    }
 }
 
 /* Nothing is overwritten by what may turn out to be wrong. */

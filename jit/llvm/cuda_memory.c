@@ -161,13 +161,16 @@ void store_cuda(Emit *e, DType dtype, Address at, Val x, const Val *pred)
         if_end(e, &all);
 }
 
+/* Any thread may write, each its own number: hence volatile, which is no race in the memory model. */
+static void tell(Emit *e, LV id, LV to) { LLVMSetVolatile(l_store(e, id, to, 8), true); }
+
 void fault_cuda(Emit *e, LV bad, LV to, LV id)
 {
     if (e->standing) {
-        l_store(e, id, LLVMBuildSelect(e->b, bad, to, global_bytes(e, "nowhere", false), ""), 8);
+        tell(e, id, LLVMBuildSelect(e->b, bad, to, global_bytes(e, "nowhere", false), ""));
         return;
     }
     If i = if_begin(e, both(e, bad, e->inside), "fault"); /* outside of its points a thread may have a zero for an index */
-    l_store(e, id, to, 8);
+    tell(e, id, to);
     if_end(e, &i);
 }

@@ -205,6 +205,25 @@ Test(cuda_index, printing_and_files)
     }
 }
 
+/* Threads that judge several indices of a row write the same word, each its own number: that is no race. */
+Test(cuda_index, several_indices_of_a_row)
+{
+    if (!use_cuda())
+        return;
+    static float table[3 * 40];
+    for (int i = 0; i < 3 * 40; i++)
+        table[i] = (float)(i / 40);
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3, 40), table);
+    for (int64_t k = 2; k < 4; k++) {
+        kiln_tensor *a = kiln_take(x, I64(KILN_SHAPE(4), 0, 1, k, 2), 0), *b = kiln_take(x, I64(KILN_SHAPE(4), k, 0, 1, 2), 0);
+        kiln_tensor *sums = kiln_sum_axes(kiln_add(a, b), KILN_AXES(1), false);
+        if (k == 2)
+            EXPECT(sums, KILN_F32, KILN_SHAPE(4), 0, 80, 40, 120, 160);
+        else
+            EXPECT_BAD(kiln_wait(sums), "kiln_wait");
+    }
+}
+
 /* Threads beyond the points compute, too: not with the zeros that they have instead of indices. The program that subtracts the
  * start of a shard from its indices, and keeps them, is one that might overwrite them. */
 Test(cuda_index, threads_without_a_point)

@@ -28,6 +28,7 @@ typedef struct Settings {
     Races races;
     bool exited_allowed;
     uint64_t steps;
+    bool early; // asynchronous copies
     bool rough; // as wrong as documented
     char log[256];
     bool leaks;

@@ -286,16 +286,25 @@ RUN(run_fence)
 }
 
 // ---- cp.async ----
+//
+// A copy may read and write at any time from its issue until it is waited for. Races are looked for at both ends; it lands when it
+// is waited for, so who reads too early reads memory that nobody wrote, or with async=early at once.
 
-static void land_copy(Warp *w, const AsyncCopy *copy)
+static void move_copy(Warp *w, const AsyncCopy *copy, bool land)
 {
     uint8_t value[16] = {0};
+    uint64_t to = copy->to;
+    Space space = SPACE_SHARED;
     unsigned step = copy->taken == copy->size ? copy->size : copy->taken % 4 == 0 ? 4 : 1;
     for (unsigned at = 0; at < copy->taken; at += step)
         memcpy(value + at, exec_access(w, copy->in, copy->lane, SPACE_GLOBAL, copy->from + at, step, ACCESS_READ, NULL),
                step);
-    memcpy(exec_access(w, copy->in, copy->lane, SPACE_SHARED, copy->to, copy->size, ACCESS_WRITE, value), value,
-           copy->size);
+    if (land) {
+        memcpy(exec_access(w, copy->in, copy->lane, space, to, copy->size, ACCESS_WRITE, value), value, copy->size);
+        return;
+    }
+    Place place = find_place(w, copy->in, copy->lane, &space, &to, copy->size, true);
+    race_access(w, copy->in, copy->lane, space, to, copy->size, ACCESS_WRITE, place.bytes, value);
 }
 
 // All copies of the lane whose group is older than its last `keep` ones.
@@ -305,14 +314,13 @@ static void land_groups(Warp *w, uint32_t lane, uint32_t keep)
     for (size_t i = 0; i < w->copy_count; i++) {
         AsyncCopy *copy = &w->copies[i];
         if (copy->lane == lane && copy->group + keep < w->copy_group[lane])
-            land_copy(w, copy);
+            move_copy(w, copy, true);
         else
             w->copies[left++] = *copy;
     }
     w->copy_count = left;
 }
 
-// A copy lands when it is waited for and not before: who reads too early reads memory that nobody wrote.
 RUN(run_cp_async)
 {
     switch (in->mod[C_ASYNC]) {
@@ -343,6 +351,10 @@ RUN(run_cp_async)
             exec_violation(w, in, (int)l, CUDA_ERROR_MISALIGNED_ADDRESS,
                            "asynchronous copy of %llu bytes from 0x%llx to 0x%llx", (unsigned long long)size,
                            (unsigned long long)from, (unsigned long long)to);
+        AsyncCopy copy = {to, from, (uint8_t)size, (uint8_t)taken, (uint8_t)l, w->copy_group[l], in};
+        move_copy(w, &copy, settings.early);
+        if (settings.early)
+            continue;
         if (w->copy_count == w->copy_room) {
             size_t room = w->copy_room ? 2 * w->copy_room : 256;
             AsyncCopy *grown = realloc(w->copies, room * sizeof *grown);
@@ -351,7 +363,6 @@ RUN(run_cp_async)
             w->copies = grown;
             w->copy_room = room;
         }
-        w->copies[w->copy_count++] =
-            (AsyncCopy){to, from, (uint8_t)size, (uint8_t)taken, (uint8_t)l, w->copy_group[l], in};
+        w->copies[w->copy_count++] = copy;
     }
 }

@@ -87,7 +87,8 @@ static bool apply_setting(const char *name, const char *value)
 {
     static const char *const on_off[] = {"off", "on", NULL}, *const streams[] = {"eager", "late", NULL},
                              *const uninit[] = {"off", "not_local", "on", NULL},
-                             *const races[] = {"off", "shared", "on", NULL}, *const exited[] = {"error", "allow", NULL};
+                             *const races[] = {"off", "shared", "on", NULL}, *const exited[] = {"error", "allow", NULL},
+                             *const async[] = {"late", "early", NULL};
     long n = 0;
     int word = 0;
     size_t bytes = 0;
@@ -120,6 +121,8 @@ static bool apply_setting(const char *name, const char *value)
         settings.exited_allowed = word != 0;
     else if (!strcmp(name, "steps") && (ok = parse_bytes(value, &bytes)))
         settings.steps = bytes;
+    else if (!strcmp(name, "async") && (ok = parse_word(value, async, &word)))
+        settings.early = word != 0;
     else if (!strcmp(name, "rough") && (ok = parse_word(value, on_off, &word)))
         settings.rough = word != 0;
     else if (!strcmp(name, "log") && (ok = strlen(value) < sizeof settings.log))

@@ -195,6 +195,32 @@ static void async_copy(void)
     CHECK_REPORT("memory that nobody wrote");
 }
 
+// Over memory that is still read: a race where another thread reads it, from the issue on; what the thread itself reads is the
+// old or the new.
+static void async_over(void)
+{
+    static const struct {
+        const char *settings;
+        uint32_t mode, added; // to the thread's number: what it reads
+        bool race;
+    } cases[] = {{"", 0, 0, false},           {"async=early", 0, 0, false}, {"", 1, 0, true},
+                 {"async=early", 1, 0, true}, {"", 2, 0, false},            {"async=early", 2, 100, false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        CUfunction f = start(cases[i].settings, "async_over");
+        uint32_t in[256], out[64], mode = cases[i].mode;
+        for (uint32_t w = 0; w < 256; w++)
+            in[w] = w / 4 + 100;
+        CUdeviceptr din = harness_upload(in, sizeof in), dout = harness_empty(sizeof out);
+        CHECK_CODE(harness_launch(f, 1, 64, 0, PARAMS(&dout, &din, &mode)), cases[i].race ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
+        CHECK_REPORT(cases[i].race ? "race: write of" : "");
+        if (cases[i].race)
+            continue;
+        harness_download(out, dout, sizeof out);
+        for (uint32_t t = 0; t < 64; t++)
+            CHECK(out[t] == (mode == 2 ? t : t ^ 32) + cases[i].added);
+    }
+}
+
 static void param_array(void)
 {
     CUfunction f = start("", "param_array");
@@ -213,5 +239,5 @@ static void param_array(void)
 static const Case cases[] = {
     {"block_sum", block_sum},     {"last_block", last_block}, {"blocks_together", blocks_together}, {"named_barriers", named_barriers},
     {"barrier_red", barrier_red}, {"warp_ops", warp_ops},     {"diverge", diverge},
-    {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}, {"param_array", param_array}};
+    {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}, {"async_over", async_over}, {"param_array", param_array}};
 MAIN(cases)

@@ -137,7 +137,7 @@ static inline void free_ptx(EmittedPtx *p)
 
 /* ---- running ---- */
 
-/* `gap`: elements between the start of each buffer's memory and its first element. */
+/* `gap`: elements between the start of each buffer's memory and its first element. Asynchronous copies land early or late. */
 static inline void run_ptx(const EmittedPtx *p, const Kernel *k, const CheckArg *in, void *const *want, int gap, const char *what)
 {
     uint64_t memory[REF_ARGS] = {0};
@@ -161,6 +161,7 @@ static inline void run_ptx(const EmittedPtx *p, const Kernel *k, const CheckArg 
             if (k->args.at[a].kind == ARG_SCRATCH)
                 args[a] = (void *)(uintptr_t)room;
     }
+    cr_assert_eq(driver.configure((ptx_checked + (uint32_t)gap) % 2 ? "async=early" : "async=late"), 0);
     DriverModule module = driver_load(p->ptx, what);
     for (int turn = 0; turn < (room ? 2 : 1); turn++) { /* the second finds the counters as the first left them */
         for (uint32_t a = 0; a < k->args.n; a++)

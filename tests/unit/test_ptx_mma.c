@@ -224,8 +224,9 @@ static void check(Case c)
     bool empty = c.fixed && (!n[OUT] || !c.k); /* LLVM knows, and leaves nothing to do */
     cr_assert(empty || strstr(p.ptx, "mma.sync"), "%s: no tensor cores\n%s", what, p.ptx);
     if (driver_there()) {
+        static const char *const ways[] = {"rough=off,async=late", "rough=on,async=early", "rough=off,async=early", "rough=on,async=late"};
         static int checked;
-        cr_assert_eq(driver.configure(checked++ % 2 ? "rough=on" : "rough=off"), 0);
+        cr_assert_eq(driver.configure(ways[checked++ % 4]), 0);
         run(&c, k, &p, in, what);
     }
     free_ptx(&p);
@@ -281,7 +282,7 @@ Test(ptx_mma, layouts)
                      .batch = 2,
                      .m = i & 8 ? 48 : 40,
                      .n = i & 8 ? 32 : 72,
-                     .k = i & 16 ? 64 : 40,
+                     .k = i & 16 ? 136 : 40,
                      .gap = i % 5 == 4,
                      .hints = hints[i / 3 % 3],
                      .a_transposed = i & 1,
@@ -512,6 +513,7 @@ static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *wha
     driver_write(memory[ARGS], counters, sizeof counters);
     DriverModule module = driver_load(p->ptx, what);
     for (int turn = 0; turn < 2; turn++) { /* the second finds the counters as the first left them */
+        cr_assert_eq(driver.configure(turn ? "async=early" : "async=late"), 0);
         driver_write(memory[OUT], in[OUT].data, in[OUT].bytes);
         driver_launch(module, &p->grid, 0, args, ARGS + 1, what);
         driver_read(counters, memory[ARGS], sizeof counters);

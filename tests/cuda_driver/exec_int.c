@@ -56,6 +56,16 @@ EVAL(min_u, return a < b ? a : b;)
 EVAL(min_s, return S(a) < S(b) ? a : b;)
 EVAL(max_u, return a > b ? a : b;)
 EVAL(max_s, return S(a) > S(b) ? a : b;)
+// add, min, max of two numbers of 16 bits in one register.
+EVAL(pair, {
+    uint64_t r = 0;
+    for (unsigned at = 0; at < 32; at += 16) {
+        uint64_t x = a >> at & 0xffff, y = b >> at & 0xffff, flip = in->is_signed ? 0x8000 : 0;
+        bool less = (x ^ flip) < (y ^ flip);
+        r |= ((in->op == OP_ADD ? x + y : less == (in->op == OP_MIN) ? x : y) & 0xffff) << at;
+    }
+    return r;
+})
 EVAL(sad_u, return c + (a < b ? b - a : a - b);)
 EVAL(sad_s, return c + (S(a) < S(b) ? b - a : a - b);)
 EVAL(and, return a & b;)
@@ -208,6 +218,8 @@ Eval exec_eval(PtxOp op, PtxType type)
 {
     if (op == OP_SELP || op == OP_SLCT)
         return evals[op].u;
+    if (type == T_U16X2 || type == T_S16X2)
+        return op == OP_ADD || op == OP_MIN || op == OP_MAX ? eval_pair : NULL;
     switch (ptx_types[type].cls) {
     case 'f':
         return float_eval(op, type);

@@ -26,6 +26,8 @@ static const Requirement requirements[] = {
     {OP_MMA, T_F64, 0, 80, 70},
     {OP_SZEXT, T_NONE, 0, 70, 76},
     {OP_BMSK, T_NONE, 0, 70, 76},
+    {ANY_OP, T_U16X2, 0, 90, 80},
+    {ANY_OP, T_S16X2, 0, 90, 80},
     // arithmetic of short floats
     {OP_ADD, T_BF16, 0, 90, 78},
     {OP_ADD, T_BF16X2, 0, 90, 78},

@@ -268,6 +268,8 @@ static void bad_text(void)
     refused_text(BODY("cvt.f32.s32 %f1, %r1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
     refused_text(BODY("max.xorsign.abs.f32 %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX,
                  "this 'max' needs sm_86 and PTX 7.2, the text says sm_80 and PTX 7.0");
+    refused_text(BODY("max.s16x2 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "this 'max' needs sm_90 and PTX 8.0, the text says");
+    refused_text(BODY("sub.s16x2 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "'sub.s16x2' does not take '.s16x2'");
     refused_text(BODY("shfl.idx.b32 %r1, %r1, 0, 31, -1;"), CUDA_ERROR_INVALID_PTX, "needs .sync");
     refused_text("hello", CUDA_ERROR_INVALID_PTX, "expected .version");
     refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION,

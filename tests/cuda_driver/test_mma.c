@@ -207,6 +207,26 @@ static void sm90(void)
     }
 }
 
+static void pairs(void)
+{
+    static const struct {
+        uint32_t words[2], want[6];
+    } rows[] = {
+        {{0x00018000, 0xffff0001}, {0x00008001, 0x00010001, 0xffff8000, 0x00008001, 0xffff8000, 0x00010001}},
+        {{0x7fffffff, 0x80000001}, {0xffff0000, 0x7fff0001, 0x8000ffff, 0xffff0000, 0x8000ffff, 0x7fff0001}},
+        {{0x1234fffe, 0x1235ffff}, {0x2469fffd, 0x1234fffe, 0x1235ffff, 0x2469fffd, 0x1234fffe, 0x1235ffff}},
+        {{0x00000000, 0x8000ffff}, {0x8000ffff, 0x00000000, 0x8000ffff, 0x8000ffff, 0x8000ffff, 0x00000000}}};
+    harness_start("cc=9.0");
+    CUfunction f = harness_function(harness_module("sm90.ptx"), "pairs");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        uint32_t words[8] = {rows[i].words[0], rows[i].words[1]};
+        CUdeviceptr d = harness_upload(words, sizeof words);
+        CHECK_OK(harness_launch(f, 1, 1, 0, PARAMS(&d)));
+        harness_download(words, d, sizeof words);
+        CHECK(!memcmp(words + 2, rows[i].want, sizeof rows[i].want));
+    }
+}
+
 static const Case cases[] = {
-    {"products", products}, {"matrices", matrices}, {"half_a_warp", half_a_warp}, {"sm90", sm90}};
+    {"products", products}, {"matrices", matrices}, {"half_a_warp", half_a_warp}, {"sm90", sm90}, {"pairs", pairs}};
 MAIN(cases)

@@ -352,9 +352,10 @@ static bool is_vector(const Graph *g, Dim d)
 }
 
 /*
- * On a CUDA device a product with a vector (by structure, so that all programs of it agree) is a reduction of products: a block of
- * threads or all of them for each element, where a contraction has one thread each, which sums up in order. Strict mode promises
- * that order for floats.
+ * On a CUDA device a product with a vector is a reduction of products: a block of threads or all of them for each element, where a
+ * contraction has one thread each, which sums up in order. Strict mode promises that order for floats. In fast mode the two differ in
+ * rounding, so structure decides (a vector that was given another axis), the same for all variants of a program; a size that
+ * only happens to be 1 stays a contraction.
  */
 static bool sums_products(const Fuser *f, const Node *node)
 {

@@ -111,6 +111,19 @@ static void copy_axes(Finish *x, const KMap *map)
     }
 }
 
+/* The sizes of the graph's matrix product, of the axes before any were merged. */
+static void copy_product(Finish *x, const KMap *map)
+{
+    const Kernel *k = x->b->k;
+    uint32_t rows = x->b->n_x - 2;
+    IRef *to = x->to->product;
+    to[0] = kidx_const(x->to, 1);
+    for (uint32_t a = 0; a < rows; a++)
+        to[0] = kidx_mul(x->to, to[0], kidx_copy(x->to, k, k->axes.at[a].size, map));
+    for (uint32_t i = 0; i < 2; i++)
+        to[1 + i] = kidx_copy(x->to, k, k->axes.at[rows + i].size, map);
+}
+
 /* Stores come last: an output may be the storage of an input (jit/buffers.c). */
 static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value, bool stores)
 {
@@ -188,6 +201,8 @@ PlanStep build_finish(Build *b, const char *prefix)
     VRef *value = ARENA_ARRAY(f->scratch, VRef, k->inst.n + 1);
     KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = value};
     copy_axes(&x, &map);
+    if (k->form == FORM_CONTRACT)
+        copy_product(&x, &map);
     copy_insts(&x, &map, live, value, false);
     copy_insts(&x, &map, live, value, true);
     step.kernel = x.to;

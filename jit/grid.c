@@ -45,9 +45,18 @@ int64_t cuda_busy(const CudaTarget *t) { return cuda_room(t) / 4; }
 
 static int64_t whole(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
-int64_t cuda_part(int64_t points, int64_t k)
+const struct CudaPartShape cuda_part_shapes[CUDA_PART_SHAPES] = {{32, 32}, {4, 256}, {128, 8}};
+
+int64_t cuda_part(int64_t batch, int64_t rows, int64_t columns, int64_t k)
 {
-    int64_t wanted = whole(CUDA_FULL_POINTS, points > 0 ? points : 1), most = whole(k, CUDA_LEAST_PART);
+    int64_t tiles = CUDA_FULL_TILES, most = whole(k, CUDA_LEAST_PART);
+    for (int i = 0; i < CUDA_PART_SHAPES; i++) {
+        int64_t all;
+        bool many = __builtin_mul_overflow(whole(rows, cuda_part_shapes[i].rows), whole(columns, cuda_part_shapes[i].columns), &all) ||
+                    __builtin_mul_overflow(all, batch, &all);
+        tiles = !many && all < tiles ? all : tiles;
+    }
+    int64_t wanted = whole(CUDA_FULL_TILES, tiles > 0 ? tiles : 1);
     int64_t n = wanted < most ? wanted : most;
     n = n > CUDA_MOST_PARTS ? CUDA_MOST_PARTS : n > 1 ? n : 1;
     int64_t units = whole(whole(k, n), CUDA_PART_UNIT);

@@ -46,10 +46,14 @@ int64_t cuda_room(const CudaTarget *t); /* threads that the whole device holds a
 int64_t cuda_busy(const CudaTarget *t); /* threads that keep its memory busy with a few accesses each: a quarter of them */
 /*
  * Fast mode cuts the sums over k of a matrix product of few results into parts: how much of k one has, a multiple of
- * CUDA_PART_UNIT. A function of the length and of the number of results alone (see jit/llvm/cuda_parts.c).
+ * CUDA_PART_UNIT. A function of sizes alone (see jit/llvm/cuda_parts.c). Results count by whole tiles, in the shape below that
+ * needs fewest of them: CUDA_FULL_TILES keep a device at work.
  */
-enum { CUDA_FULL_POINTS = 1 << 19, CUDA_LEAST_PART = 256, CUDA_MOST_PARTS = 16, CUDA_PART_UNIT = 64 };
-int64_t cuda_part(int64_t points, int64_t k);
+enum { CUDA_FULL_TILES = 512, CUDA_LEAST_PART = 256, CUDA_MOST_PARTS = 16, CUDA_PART_UNIT = 64, CUDA_PART_SHAPES = 3 };
+extern const struct CudaPartShape {
+    int64_t rows, columns;
+} cuda_part_shapes[CUDA_PART_SHAPES];
+int64_t cuda_part(int64_t batch, int64_t rows, int64_t columns, int64_t k);
 
 typedef enum GridOp { GRID_CONST, GRID_ARG, GRID_SMS, GRID_ADD, GRID_MUL, GRID_CEIL_DIV, GRID_MIN, GRID_MAX } GridOp;
 

@@ -39,6 +39,7 @@ Kernel *kernel_new(Arena *arena)
     Kernel *k = ARENA_NEW(arena, Kernel);
     k->arena = arena;
     k->vec_axis = UINT32_MAX;
+    memset(k->product, 0xff, sizeof k->product); /* IREF_NONE */
     return k;
 }
 

@@ -115,6 +115,8 @@ typedef struct KTable { /* open addressing: index + 1, 0 empty */
 typedef struct Kernel {
     Arena *arena;
     uint8_t form;
+    IRef product[3];     /* CONTRACT: batch, rows and columns as the graph has them, of which axes may have been merged; set where
+                            `split` is */
     VEC(KAxis) axes;
     VEC(Idx) idx;
     VEC(KInst) inst;

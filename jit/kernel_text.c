@@ -224,6 +224,10 @@ void kernel_print(const Kernel *k, Str *out)
     if (k->vec_axis != UINT32_MAX)
         str_printf(out, " vec %s", axis_name(k, k->vec_axis).text);
     str_printf(out, "%s", k->split ? " split" : "");
+    for (int i = 0; i < 3 && k->split && k->form == FORM_CONTRACT; i++) {
+        str_printf(out, i ? " x " : " of ");
+        print_idx(k, k->product[i], 0, out);
+    }
     if (k->index_bits)
         str_printf(out, " index i%d", k->index_bits);
     str_printf(out, "\nargs ");
@@ -345,6 +349,9 @@ Status kernel_verify(const Kernel *k)
     }
     if (k->vec_axis != UINT32_MAX && k->vec_axis >= k->axes.n)
         return fail(ST_INTERNAL, "broken kernel: vec_axis %u", k->vec_axis);
+    for (int i = 0; i < 3 && k->split && k->form == FORM_CONTRACT; i++)
+        if (!idx_ok(k, k->product[i], 0) || k->idx_axes.at[k->product[i]])
+            return fail(ST_INTERNAL, "broken kernel: a wrong size of its matrix product");
     bool stores = false;
     for (VRef v = 0; v < k->inst.n; v++) {
         TRY(verify_inst(k, v));

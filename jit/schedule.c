@@ -173,18 +173,15 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
 /* Few results on a CUDA device: the sum over k is cut where sizes may ask for it (jit/llvm/cuda_parts.c). */
 static bool cuts_contraction(const Kernel *k, const CudaTarget *target, bool fast)
 {
-    int64_t points = 1, size, length = 0;
+    int64_t size[3], length;
     if (!target->sm || !fast)
         return false;
-    for (uint32_t a = 0; a < k->axes.n; a++) {
-        if (!kidx_is_const(k, k->axes.at[a].size, &size))
+    for (int i = 0; i < 3; i++)
+        if (!kidx_is_const(k, k->product[i], &size[i]))
             return true;
-        if (k->axes.at[a].kind == AXIS_R)
-            length = size;
-        else
-            points = size && points > CUDA_FULL_POINTS / size ? CUDA_FULL_POINTS : points * size;
-    }
-    return cuda_part(points, length) < length;
+    if (!kidx_is_const(k, k->axes.at[k->axes.n - 1].size, &length))
+        return true;
+    return cuda_part(size[0], size[1], size[2], length) < length;
 }
 
 void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast)

@@ -7,9 +7,12 @@
  * When: in fast mode only. Products are exact and sums are f32, but their order within an
  * instruction and its rounding are the device's; strict mode promises the reference's bits and goes
  * to cuda_fma.c. tf32 keeps 10 bits of each factor, so it needs the option of that name as
- * well. Bounds are in ir/accuracy_cuda.def. Whether tensor cores are used depends on dtypes, device
- * and options alone, never on sizes or hints: every element is one chain of instructions over k
- * from +0 whatever the tiles, so variants of a program and fusions of a graph give the same bits.
+ * well. Bounds are in ir/accuracy_cuda.def. Whether tensor cores are used depends on the factors'
+ * dtypes, device and options, never on sizes or hints: every element is one chain of instructions
+ * over k from +0 whatever the tiles, so the same kernel for other sizes gives the same bits.
+ * Another fusion need not: factors cast from f16 or bf16 to f32 are multiplied as they were before
+ * the cast where it is part of the kernel, as f32 where its result has a buffer of its own (fuse=0,
+ * eager mode, a cast that is also an output). Both keep the bounds.
  *
  * Shared memory. A slice lies as its buffer does, [row][k] or [k][row], padded so that eight rows
  * of 16 bytes meet no bank twice; ldmatrix reads the first as it is and transposes the second (but

@@ -7,9 +7,10 @@
  *
  *     scratch:  counters | tile 0: part 0 [sums][threads], part 1, ... | tile 1 ...
  *
- * How many parts there are is a function of the length of k and of the number of results (rows times columns times batch)
- * alone: not of tiles, hints, or of what is known when the program is made. So variants of a program and fusions of a
- * graph give the same bits. Parts are multiples of every slice, so only the last one may end within one.
+ * How many parts there are is a function of the sizes of the graph's product (Kernel.product and the length of k) alone: not of
+ * the tile at hand, hints, merged axes, or of what is known when the program is made. So variants of a program give the same
+ * bits. It counts whole tiles (cuda_part_shapes): a task leaves a whole one however little of it exists, so what has many tiles
+ * is not cut, and the scratch is bounded. Parts are multiples of every slice, so only the last one may end within one.
  */
 #include "jit/llvm/cuda_tiles.h"
 
@@ -17,11 +18,14 @@ static bool may_split(const Emit *e) { return e->k->split && e->math == MATH_FAS
 
 int64_t parts_hint(const Emit *e)
 {
-    int64_t points = 1, k = axis_hint(e, (int)e->n_x);
-    for (int a = 0; a < (int)e->n_x; a++)
-        points = points < CUDA_FULL_POINTS ? points * axis_hint(e, a) : points;
-    int64_t part = cuda_part(points, k);
-    return may_split(e) && k > part ? (k + part - 1) / part : 1;
+    int64_t batch = 1, k = axis_hint(e, (int)e->n_x);
+    int rows = (int)e->n_x - 2; /* as far as axes were not merged */
+    if (!may_split(e))
+        return 1;
+    for (int a = 0; a < rows; a++)
+        batch = batch < CUDA_FULL_TILES ? batch * axis_hint(e, a) : batch;
+    int64_t part = cuda_part(batch, axis_hint(e, rows), axis_hint(e, rows + 1), k);
+    return k > part ? (k + part - 1) / part : 1;
 }
 
 /* As cuda_part has it, of numbers that the kernel knows. */
@@ -29,10 +33,14 @@ void plan_parts(Emit *e, Product *p)
 {
     if (!may_split(e))
         return;
-    LV one = l_i64(e, 1), points = one;
-    for (uint32_t a = 0; a < e->n_x; a++)
-        points = l_mul(e, points, axis_size(e, a));
-    LV wanted = l_ceil_div(e, l_i64(e, CUDA_FULL_POINTS), l_max(e, points, one)), most = l_ceil_div(e, p->n_k, l_i64(e, CUDA_LEAST_PART));
+    LV one = l_i64(e, 1), full = l_i64(e, CUDA_FULL_TILES), tiles = full, size[3];
+    for (int i = 0; i < 3; i++)
+        size[i] = index_uniform(e, e->k->product[i]);
+    for (int i = 0; i < CUDA_PART_SHAPES; i++) {
+        LV down = l_ceil_div(e, size[1], l_i64(e, cuda_part_shapes[i].rows)), across = l_ceil_div(e, size[2], l_i64(e, cuda_part_shapes[i].columns));
+        tiles = l_min(e, tiles, l_mul(e, l_mul(e, down, across), size[0]));
+    }
+    LV wanted = l_ceil_div(e, full, l_max(e, tiles, one)), most = l_ceil_div(e, p->n_k, l_i64(e, CUDA_LEAST_PART));
     LV n = l_max(e, l_min(e, l_min(e, wanted, most), l_i64(e, CUDA_MOST_PARTS)), one);
     LV units = l_ceil_div(e, l_ceil_div(e, p->n_k, n), l_i64(e, CUDA_PART_UNIT));
     p->part_k = l_mul(e, l_max(e, units, one), l_i64(e, CUDA_PART_UNIT));
@@ -46,8 +54,15 @@ uint16_t parts_node(Emit *e)
 {
     GridPlan *g = e->grid;
     uint16_t one = grid_const(g, 1), unit = grid_const(g, CUDA_PART_UNIT);
-    uint16_t points = cuda_product(e, 0, e->n_x), k = cuda_product(e, e->n_x, e->k->axes.n);
-    uint16_t wanted = grid_op(g, GRID_CEIL_DIV, grid_const(g, CUDA_FULL_POINTS), grid_op(g, GRID_MAX, points, one));
+    uint16_t full = grid_const(g, CUDA_FULL_TILES), tiles = full, size[3], k = cuda_product(e, e->n_x, e->k->axes.n);
+    for (int i = 0; i < 3; i++)
+        size[i] = cuda_size(e, e->k->product[i]);
+    for (int i = 0; i < CUDA_PART_SHAPES; i++) {
+        uint16_t down = grid_op(g, GRID_CEIL_DIV, size[1], grid_const(g, cuda_part_shapes[i].rows));
+        uint16_t across = grid_op(g, GRID_CEIL_DIV, size[2], grid_const(g, cuda_part_shapes[i].columns));
+        tiles = grid_op(g, GRID_MIN, tiles, grid_op(g, GRID_MUL, grid_op(g, GRID_MUL, down, across), size[0]));
+    }
+    uint16_t wanted = grid_op(g, GRID_CEIL_DIV, full, grid_op(g, GRID_MAX, tiles, one));
     uint16_t most = grid_op(g, GRID_CEIL_DIV, k, grid_const(g, CUDA_LEAST_PART));
     uint16_t n = grid_op(g, GRID_MIN, grid_op(g, GRID_MIN, wanted, most), grid_const(g, CUDA_MOST_PARTS));
     n = grid_op(g, GRID_MAX, n, one);

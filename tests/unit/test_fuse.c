@@ -726,6 +726,24 @@ Test(fuse, split_by_the_size_of_the_device)
     }
 }
 
+/* How a sum over k is cut (jit/llvm/cuda_parts.c) follows from the product's own sizes, whether its axes were merged or not. */
+Test(fuse, sizes_of_products)
+{
+    static const char text[] = "graph p(%%0: f32[3,24,1040], %%1: f32[%s1040,32]) {\n%s  %%4 = matmul %%0 %s\n  return %%4\n}\n",
+                      same[] = "  %2 = reshape %1 groups(0:1 1:1 1:1)\n  %3 = expand %2 axes(0) size(3)\n";
+    for (int merged = 0; merged < 2; merged++) {
+        char graph[512];
+        snprintf(graph, sizeof graph, text, merged ? "" : "3,", merged ? same : "", merged ? "%3" : "%1");
+        Plan *p = plan_for(graph, (CudaTarget){.sm = 90, .ptx = 80});
+        const Kernel *k = p->steps.at[0].kernel;
+        Str out = {.arena = &fixture.arena};
+        kernel_print(k, &out);
+        cr_assert_eq(p->steps.n, 1);
+        cr_expect_eq(k->axes.n, merged ? 3 : 4, "%s", out.text);
+        cr_expect(strstr(out.text, "split of 3 x 24 x 32"), "%s", out.text);
+    }
+}
+
 /* Products with a vector: reductions on a CUDA device, but for floats in strict mode; a size that happens to be 1 is no vector. */
 Test(fuse, products_with_vectors)
 {

@@ -50,6 +50,7 @@ static Kernel *product(const Case *c)
         at[i] =
             kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], c->hints ? c->hints : n[i]));
     k->form = FORM_CONTRACT;
+    memcpy(k->product, size, sizeof k->product);
     k->vec_axis = 2;
 #define AT(b, x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, b, nx), x), ny), y)
     IRef shared = c->b_shared ? kidx_const(k, 0) : at[0];
@@ -528,10 +529,11 @@ static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *wha
     return got;
 }
 
-/* Chains of multiply-adds over the parts of k, added up in order. */
-static float in_parts(const Case *c, const CheckArg *in, int64_t part, int64_t row, int64_t column)
+/* Chains of multiply-adds over the parts of k, added up in order; then the epilogue. Element `at` of the result. */
+static float in_parts(const Case *c, const CheckArg *in, int64_t part, int64_t at)
 {
-    const float *a = in[A].data, *b = in[B].data;
+    int64_t batch = at / (c->m * c->n), row = at / c->n % c->m, column = at % c->n;
+    const float *a = (const float *)in[A].data + batch * c->m * c->k, *b = (const float *)in[B].data + (c->b_shared ? 0 : batch * c->n * c->k);
     float sum = 0;
     for (int64_t from = 0; from < c->k; from += part) {
         float chain = 0;
@@ -540,30 +542,43 @@ static float in_parts(const Case *c, const CheckArg *in, int64_t part, int64_t r
                          chain);
         sum = from ? sum + chain : chain;
     }
-    return sum;
+    if (!c->epilogue)
+        return sum;
+    float biased = sum + ((const float *)in[BIAS].data)[column];
+    return (biased > 0 ? biased : 0) + ((const float *)in[REST].data)[at];
+}
+
+static Kernel *split_product(const Case *c)
+{
+    Kernel *k = product(c);
+    k_arg(k, ARG_SCRATCH, DT_I64, false);
+    k->split = true;
+    return k;
 }
 
 /* Fixed and general sizes and every tile give the same bits; by fused multiply-adds these are known. */
 Test(ptx_mma, parts)
 {
     static const struct {
-        int64_t m, n, k, part;
-    } sizes[] = {{70, 40, 600, 256}, {5, 130, 1100, 256}, {33, 9, 255, 256}, {2, 3, 4200, 320}};
+        int64_t batch, m, n, k, part;
+        bool shared, epilogue;
+    } sizes[] = {{1, 70, 40, 600, 256, false, false}, {1, 5, 130, 1100, 256, false, true}, {1, 33, 9, 255, 256, false, false},
+                 {1, 2, 3, 4200, 320, false, false},  {2, 20, 37, 520, 192, false, true},  {3, 1, 6, 520, 192, true, true}};
     static const int hints[] = {0, 4096, 8};
-    for (int i = 0; i < 8 && driver_there(); i++) {
-        Case c = {.t = i & 1 ? DT_BF16 : DT_F32, .out = DT_F32, .batch = 1, .m = sizes[i / 2].m, .n = sizes[i / 2].n, .k = sizes[i / 2].k,
-                  .a_transposed = i & 2, .b_transposed = i & 4};
-        cr_assert_eq(cuda_part(c.m * c.n, c.k), sizes[i / 2].part);
-        size_t n[ARGS] = {(size_t)(c.m * c.k), (size_t)(c.k * c.n), (size_t)(c.m * c.n)};
+    for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes && driver_there(); i++) {
+        int64_t part = sizes[i / 2].part;
+        Case c = {.t = i & 1 ? DT_BF16 : DT_F32, .out = DT_F32, .batch = sizes[i / 2].batch, .m = sizes[i / 2].m, .n = sizes[i / 2].n,
+                  .k = sizes[i / 2].k, .a_transposed = i & 2, .b_transposed = i & 4, .b_shared = sizes[i / 2].shared, .epilogue = sizes[i / 2].epilogue};
+        cr_assert_eq(cuda_part(c.batch, c.m, c.n, c.k), part, "%d: %d", (int)i, (int)cuda_part(c.batch, c.m, c.n, c.k));
+        size_t n[ARGS] = {(size_t)(c.batch * c.m * c.k), (size_t)((c.b_shared ? 1 : c.batch) * c.k * c.n), (size_t)(c.batch * c.m * c.n)};
         n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
-        CheckArg in[ARGS] = {[SIZES] = {.value = 1}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
+        CheckArg in[ARGS] = {[SIZES] = {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
         float *first = NULL;
         for (int v = 0; v < 4; v++) {
             c.fixed = v == 3, c.hints = hints[v % 3];
-            Kernel *k = product(&c);
-            k_arg(k, ARG_SCRATCH, DT_I64, false);
-            k->split = true;
+            Kernel *k = split_product(&c);
             k->index_bits = v & 1 ? 32 : 0;
+            cr_assert_eq(kernel_verify(k), ST_OK, "%s", fail_message());
             for (int a = 0; a < ARGS && !v; a++)
                 if (a < SIZES || a >= BIAS) {
                     DType t = (DType)k->args.at[a].dtype;
@@ -574,7 +589,7 @@ Test(ptx_mma, parts)
             EmittedPtx p = emit_for(k, &ampere, MATH_FAST, false, what);
             float *got = run_parts(&p, in, what);
             for (size_t x = 0; x < n[OUT]; x++) {
-                float want = first ? first[x] : c.t == DT_F32 ? in_parts(&c, in, sizes[i / 2].part, (int64_t)x / c.n, (int64_t)x % c.n) : got[x];
+                float want = first ? first[x] : c.t == DT_F32 ? in_parts(&c, in, part, (int64_t)x) : got[x];
                 cr_assert(memcmp(&want, &got[x], sizeof want) == 0, "%s: [%zu]: want %.9g, got %.9g", what, x, (double)want, (double)got[x]);
             }
             compare(&c, in, got, what);
@@ -587,5 +602,33 @@ Test(ptx_mma, parts)
         os_free(first);
         for (int a = 0; a < ARGS; a++)
             os_free((void *)(uintptr_t)in[a].data);
+    }
+}
+
+/* Each task leaves a whole tile, however small the product: what has many of them is not cut, by the kernel, its launch plan and cuda_part. */
+Test(ptx_mma, parts_need_little_memory)
+{
+    static const struct {
+        int64_t batch, m, n, k;
+        bool cut;
+    } sizes[] = {{100000, 1, 1, 1024, false}, {8191, 1, 1, 8192, false}, {511, 1, 1, 8192, true},     {300, 1, 7, 8192, true},
+                 {1, 1, 100000, 4096, true},  {3, 3, 20000, 4096, true}, {1, 50000, 2, 4096, true},   {7, 65, 33, 16384, true},
+                 {1, 600, 600, 4096, true},   {1, 4096, 4096, 4096, false}, {16, 129, 130, 4096, true}, {1, 1, 1, 100000, true},
+                 {0, 5, 5, 4096, true},       {5, 0, 5, 4096, true}};
+    static const DType types[] = {DT_F32, DT_BF16, DT_F64};
+    for (size_t i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
+        Case c = {.t = types[i % 3], .out = types[i % 3], .batch = sizes[i / 3].batch, .m = sizes[i / 3].m, .n = sizes[i / 3].n, .k = sizes[i / 3].k};
+        int64_t part = cuda_part(c.batch, c.m, c.n, c.k);
+        char what[200];
+        name_of(&c, what, sizeof what);
+        cr_assert_eq(part < c.k, sizes[i / 3].cut, "%s: parts of %d", what, (int)part);
+        EmittedPtx p = emit_for(split_product(&c), &ampere, MATH_FAST, false, what);
+        void *args[ARGS + 1] = {0};
+        args[SIZES] = (void *)(intptr_t)c.batch, args[SIZES + 1] = (void *)(intptr_t)c.m;
+        args[SIZES + 2] = (void *)(intptr_t)c.n, args[SIZES + 3] = (void *)(intptr_t)c.k;
+        int64_t bytes = grid_scratch(&p.grid, args, DRIVER_SMS) - GRID_COUNTER_BYTES;
+        cr_assert(sizes[i / 3].cut || bytes == 0, "%s: %lld bytes of scratch", what, (long long)bytes);
+        cr_assert_leq(bytes, 16 << 20, "%s: %lld bytes of scratch", what, (long long)bytes);
+        free_ptx(&p);
     }
 }

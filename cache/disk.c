@@ -151,6 +151,7 @@ typedef struct Listing {
     const char *prefix;
     size_t prefix_bytes;
     int folder;
+    bool full;      /* there was no memory for all */
     VEC(DiskItem) items;
 } Listing;
 
@@ -163,8 +164,14 @@ static bool list_one(const char *name, void *user)
         return true;
     DiskItem item = {.bytes = (size_t)info.bytes, .made = info.made, .used = info.modified};
     memcpy(item.name, name, sizeof item.name);
-    VEC_PUSH(list->arena, list->items, item);
-    return true;
+    jmp_buf here, *outer = list->arena->oom; /* the folder's handles must not get lost where the arena jumps */
+    list->arena->oom = &here;
+    if (setjmp(here) == 0)
+        VEC_PUSH(list->arena, list->items, item);
+    else
+        list->full = true;
+    list->arena->oom = outer;
+    return !list->full;
 }
 
 static int by_name(const void *a, const void *b) { return strcmp(((const DiskItem *)a)->name, ((const DiskItem *)b)->name); }
@@ -174,15 +181,8 @@ static Status list_folder(Disk *disk, const char *name, Listing *list)
     TRY(open_folder(disk, name, false, &list->folder));
     if (list->folder < 0)
         return ST_OK;
-    jmp_buf here, *outer = list->arena->oom; /* a handle must not get lost where the arena jumps */
-    list->arena->oom = &here;
-    if (setjmp(here) != 0) {
-        os_dir_close(list->folder);
-        longjmp(*outer, 1);
-    }
     bool ok = os_dir_each(list->folder, list_one, list);
-    Status status = ok ? ST_OK : io_error(disk, name);
-    list->arena->oom = outer;
+    Status status = list->full ? fail(ST_OUT_OF_MEMORY, "no memory for the list of entries") : ok ? ST_OK : io_error(disk, name);
     os_dir_close(list->folder);
     return status;
 }
@@ -359,6 +359,8 @@ static uint32_t remove_stale(Disk *disk, bool dry_run)
         (void)os_dir_each(stale.folder, remove_if_stale, &stale);
         os_dir_close(stale.folder);
     }
+    stale.folder = disk->dir;
+    (void)os_dir_each(stale.folder, remove_if_stale, &stale);
     return stale.n;
 }
 
@@ -388,11 +390,11 @@ static Status prune(const PruneJob *job, Arena *arena)
     out->kept = n;
     for (uint32_t i = 0; i < n; i++)
         out->kept_bytes += items[i].bytes;
-    uint64_t most = out->kept_bytes > job->limit ? job->down_to : UINT64_MAX;
+    uint64_t most = out->kept_bytes > job->limit || !job->limit ? job->down_to : UINT64_MAX; /* a limit of 0: all go, empty ones too */
     Status status = ST_OK;
     for (uint32_t i = 0; i < n; i++) {
         bool old = job->max_age > 0 && now - items[i].used > job->max_age;
-        if (out->kept_bytes <= most && !old)
+        if (out->kept_bytes <= most && most && !old)
             break; /* sorted: the rest was used later */
         Status removed = job->dry_run ? ST_OK : disk_remove(job->disk, items[i].name);
         if (removed != ST_OK) {

@@ -9,7 +9,8 @@
  *   next look-up   enters what is finished (in front); the general program stays for the sizes that fit no other
  *
  * A miss that comes before the general program is ready waits for that compile, or does it itself if nobody has begun: so a graph is
- * never compiled twice over. Results are the same bits whichever program runs: the order of a reduction is a function of its length.
+ * never compiled twice over. Results are the same bits whichever program runs: the order of a reduction is a function of its length. In
+ * fast mode a rewrite may hold for sizes or numbers that only one of them has compiled in (ir/rules.def): the bounds hold then, not the bits.
  *
  *      evaluation, under its lock                        the thread
  *      background_improve --- queued --- compiling ---> jit_compile, without the evaluation lock

@@ -346,19 +346,20 @@ void kiln_touch(kiln_tensor *x)
     if (!storage || !atomic_load(&storage->borrowed))
         return;
     /* A new version: a storage of its own over the same memory, in a new node, so whatever is
-     * remembered by storage is not taken for the new contents. */
+     * remembered by storage is not taken for the new contents. All versions stand for the first. */
     Rec r = rec_begin("kiln_touch", NULL, 0);
-    Storage *fresh =
-        storage_borrow(storage->data, storage->bytes, NULL, release_inner, storage_retain(storage));
+    Storage *first = storage->deleter == release_inner ? storage->user : storage;
+    Storage *fresh = storage_borrow(storage->data, storage->bytes, NULL, NULL, first);
     RtNode *node =
         fresh ? rec_data(&r, (DType)old->dtype, old->rank, old->dim, fresh, old->data, old->stride)
               : NULL;
     if (node) {
+        storage_retain(first);
+        fresh->deleter = release_inner;
         node->loc = old->loc;
         x->node = node_retain(node);
         node_release(old);
     } else {
-        storage_release(storage);
         rec_failed(&r, ST_OUT_OF_MEMORY);
     }
     rec_end(&r, NULL);

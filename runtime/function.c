@@ -44,7 +44,7 @@ _Thread_local uint32_t trace_serial;
         if (BUF_RESERVE(list, (list).n + 1))                                                       \
             (list).at[(list).n++] = (value);                                                       \
         else                                                                                       \
-            (trace)->failed = true;                                                                \
+            (trace)->failed = ST_OUT_OF_MEMORY;                                                                \
     } while (0)
 
 static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
@@ -86,7 +86,11 @@ void trace_note_use(kiln_tensor *t)
             return;
     if (is_pending(t->node)) { /* its value is an input of the trace, not part of it */
         trace_current = NULL;
-        trace->failed |= evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc) != ST_OK;
+        Status status = evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc);
+        if (status != ST_OK && !trace->failed) {
+            trace->failed = status;
+            trace->why = copy_bytes(fail_message(), strlen(fail_message()) + 1);
+        }
         trace_current = trace;
     }
     LIST_ADD(trace, trace->used, kiln_retain(t));
@@ -128,6 +132,7 @@ static void trace_free(Trace *trace)
     }
     for (uint32_t i = 0; i < trace->n_args; i++)
         node_release(trace->arg_nodes[i]);
+    os_free(trace->why);
     os_free(trace->arg_nodes);
     os_free(trace->used.at);
     os_free(trace->assigned.at);
@@ -255,8 +260,10 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
         else
             node_release(meaning);
     }
+    if (trace->why)
+        return fail(trace->failed, "%s", trace->why);
     if (!traced->roots || trace->failed)
-        return fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
+        return fail(trace->failed ? trace->failed : ST_OUT_OF_MEMORY, "no memory for tracing a function");
     return complete ? ST_OK : fail_unset((int)traced->n_roots);
 }
 

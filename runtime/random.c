@@ -28,6 +28,7 @@ static _Atomic uint64_t stream_key, stream_next;
 
 void kiln_seed(uint64_t seed)
 {
+    trace_sync("kiln_seed", (Loc){NULL, 0}); /* a replay draws from the stream as it finds it */
     atomic_store(&stream_key, seed);
     atomic_store(&stream_next, 0);
 }
@@ -117,13 +118,13 @@ API4(kiln_tensor *, kiln_uniform, kiln_dtype, dtype, kiln_shape, shape, double, 
     Rec r = REC(kiln_uniform);
     if (!check_dtype(&r, dtype, true))
         return rec_end(&r, NULL);
-    if (!isfinite(low) || !isfinite(high) || low > high)
-        return rec_end(&r,
-                       rec_fail(&r, ST_INVALID,
-                                "low %g and high %g: two finite numbers, low <= high", low, high));
+    bool wide = dtype == KILN_F64; /* else all is computed in f32 */
+    if (!(wide ? isfinite(high - low) : isfinite((float)(high - low)) && isfinite((float)low) && isfinite((float)high)) || low > high)
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "low %g and high %g: two finite numbers, low <= high, and high - low fits %s", low,
+                                    high, wide ? "f64" : "f32"));
     RtNode *bits = draw(&r, shape);
-    RtNode *x = dtype == KILN_F64 ? unit(&r, bits, 64, 53, DT_F64, false)
-                                  : unit(&r, word(&r, bits, 0), 32, 24, DT_F32, false);
+    RtNode *x = wide ? unit(&r, bits, 64, 53, DT_F64, false)
+                     : unit(&r, word(&r, bits, 0), 32, 24, DT_F32, false);
     return rec_end(&r, affine(&r, x, high - low, low, dtype));
 }
 

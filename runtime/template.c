@@ -231,8 +231,10 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
     for (size_t i = 0; i < trace->assigned.n; i++)
         t->assigned[t->n_assigned++] = kiln_retain(trace->assigned.at[i]);
     t->n_draws = (uint32_t)trace->draws.n;
-    for (uint32_t d = 0; d < t->n_draws; d++)
-        t->drawn += t->draws[d].count;
+    if (t->n_draws) { /* with what other threads drew in between */
+        const Draw *first = &t->draws[0], *last = &t->draws[t->n_draws - 1];
+        t->drawn = last->start - first->start + last->count;
+    }
     number_draws(t);
     if (make_placeholders(t, trace) && make_room(t))
         return t;
@@ -280,6 +282,14 @@ static bool is_drawn(const Template *t, uint32_t scalar)
     return false;
 }
 
+static bool same_draws(const Template *a, const Template *b)
+{
+    bool same = a->n_draws == b->n_draws;
+    for (uint32_t d = 0; d < a->n_draws && same; d++)
+        same = a->draws[d].count == b->draws[d].count;
+    return same;
+}
+
 const char *template_difference(const Template *a, const Template *b)
 {
     const Call *x = &a->call, *y = &b->call;
@@ -292,7 +302,7 @@ const char *template_difference(const Template *a, const Template *b)
     for (uint32_t i = 0; i < x->scalars.n; i++)
         if (x->scalars.at[i] != y->scalars.at[i] && !is_drawn(a, i))
             return "a number that it read differs: pass it as a rank-0 tensor";
-    if (a->n_results != b->n_results || a->n_draws != b->n_draws || a->drawn != b->drawn || a->n_assigned != b->n_assigned)
+    if (a->n_results != b->n_results || !same_draws(a, b) || a->n_assigned != b->n_assigned)
         return "it draws or assigns otherwise";
     for (size_t i = 0; i < x->inputs.n; i++)
         if (!same_source(&a->inputs[i], &b->inputs[i]))

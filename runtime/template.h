@@ -38,7 +38,9 @@ struct Trace {
     BUF(kiln_tensor *) assigned; /* handles from outside, retained */
     BUF(RtNode *) old;          /* what they meant before */
     BUF(Draw) draws;
-    bool synced, failed;
+    Status failed;              /* ST_OK, or what went wrong with the trace itself ... */
+    char *why;                  /* ... and what was said of that */
+    bool synced;
     Loc sync_loc;
     const char *sync_api;
 };
@@ -57,7 +59,7 @@ struct Template {
     kiln_tensor **alike;        /* pairs of captured handles that meant one value: one source stands for both */
     Draw *draws;
     uint32_t n_draws;
-    uint64_t drawn;
+    uint64_t drawn;             /* positions of the stream from the first draw to the last */
     /* Room for replaying, and what the last replay found. */
     bool replaying;
     CacheMemo memo;

@@ -248,6 +248,8 @@ static void up_rows(Emit *e, const Walk *w, Sweep *s)
     if (n < WARP)
         s->all = LLVMBuildSelect(e->b, there, s->all, none(e, s->acc), "");
     butterfly(e, s->acc, &s->all, lane, s->entry, log2_above(n));
+    if (n < WARP) /* the lanes above have nothing */
+        s->all = cuda_shuffle(e, "idx", s->all, LLVMConstInt(e->type[SC_I32], 0, 0));
 }
 
 /* Sums of the nodes, from the elements to the step. By all threads of the block together. */

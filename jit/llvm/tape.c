@@ -274,15 +274,11 @@ static Val rounded(Emit *e, DType t, Val f32)
 }
 
 /* Fast mode: an op on f16 or bf16 that its tape would compute in f32 anyway, without the
- * conversions in between. Casts that the program asks for do round, and what moves or looks at bits takes the rounded ones. */
-static bool computed_wide(const Emit *e, Op op, const DType *in, DType out)
+ * conversions in between. Casts that the program asks for do round; what moves or looks at bits, compares, or asks whether a value is
+ * finite, takes the rounded ones: those are what the user sees. */
+static bool computed_wide(const Emit *e, Op op, DType out)
 {
-    if (e->math != MATH_FAST || op == OP_CAST || op == OP_WHERE || op == OP_NEXTAFTER || op == OP_SIGNBIT || op == OP_COPYSIGN)
-        return false;
-    bool half = is_half(out);
-    for (int i = 0; i < op_info[op].arity; i++)
-        half |= is_half(in[i]);
-    return half;
+    return e->math == MATH_FAST && is_half(out) && op != OP_CAST && op != OP_WHERE && op != OP_NEXTAFTER && op != OP_COPYSIGN;
 }
 
 /* An op by its tape, or by what the target has instead; `rounded`: what the result will be rounded to. */
@@ -301,7 +297,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     Val exact;
     if (exactly(e, op, in_types, out, in, &exact))
         return exact;
-    if (!computed_wide(e, op, in_types, out))
+    if (!computed_wide(e, op, out))
         return op_computed(e, op, in_types, out, out, in);
     Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
@@ -309,9 +305,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
         wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], in[i]) : in[i];
         types[i] = is_half(in_types[i]) ? DT_F32 : in_types[i];
     }
-    DType wide_out = is_half(out) ? DT_F32 : out;
-    Val r = op_computed(e, op, types, wide_out, out, wide);
-    return is_half(out) ? rounded(e, out, r) : r;
+    return rounded(e, out, op_computed(e, op, types, DT_F32, out, wide));
 }
 
 uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
@@ -319,11 +313,9 @@ uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
     static const DType f32[3] = {DT_F32, DT_F32, DT_F32};
     if (exactly(e, op, in_types, out, NULL, NULL))
         return 1;
-    if (!computed_wide(e, op, in_types, out))
+    if (!computed_wide(e, op, out))
         return tape_of(e, op, in_types, out)->n;
-    bool half = is_half(out);
-    uint32_t n = tape_of(e, op, f32, half ? DT_F32 : out)->n;
-    return half ? n + op_length(e, OP_CAST, f32, out) : n;
+    return tape_of(e, op, f32, DT_F32)->n + op_length(e, OP_CAST, f32, out);
 }
 
 Val cast_emit(Emit *e, DType from, DType to, Val v)

@@ -260,6 +260,7 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          compile only. The most general program is compiled
  *                                          ahead, on a thread in the background, and runs until
  *                                          better ones, compiled there too, take over. Same bits
+ *                                          with math=strict
  *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
  *                                          the sync point (KILN_COMPILE); not for programs that are
  *                                          compiled in the background, which nobody waits for
@@ -751,7 +752,7 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  * what else it does happens only while it is traced. It may use other tensors (their current value
  * is read at each call), draw random numbers and kiln_assign; C numbers that it reads are frozen:
  * pass what changes as a rank-0 tensor (a weak scalar that is passed is weak no more: f64, i64 or
- * bool). A sync point inside f turns the shortcut off. The option
+ * bool). A sync point or kiln_seed inside f turns the shortcut off. The option
  * check=pure runs f at each call and fails (KILN_INVALID) when it does something else than when
  * it was traced.
  */

@@ -158,6 +158,9 @@ API_TEST(create, touch)
     cr_assert(deleted == 0);
     kiln_scope_end(scope);
     cr_assert(deleted == 1, "the deleter runs once: %d", deleted);
+    for (int i = 0; i < 300000; i++) /* versions do not pile up */
+        kiln_touch(x);
+    EXPECT(kiln_neg(x), KILN_F32, KILN_SHAPE(2), 0, -5, -2);
 }
 
 /* ---- random numbers ---- */
@@ -250,6 +253,9 @@ API_TEST(random, bad_input)
                  "kiln_uniform: dtype is i32: a float is needed");
     EXPECT_ERROR(kiln_uniform(KILN_F32, KILN_SHAPE(1), 1, 0), KILN_INVALID, "low 1 and high 0");
     EXPECT_ERROR(kiln_uniform(KILN_F32, KILN_SHAPE(1), 0, INFINITY), KILN_INVALID, "finite");
+    EXPECT_ERROR(kiln_uniform(KILN_F32, KILN_SHAPE(1), -3e38, 3e38), KILN_INVALID, "fits f32");
+    EXPECT_ERROR(kiln_uniform(KILN_F16, KILN_SHAPE(1), 1e39, 1e39), KILN_INVALID, "finite");
+    EXPECT_ERROR(kiln_uniform(KILN_F64, KILN_SHAPE(1), -1.7e308, 1.7e308), KILN_INVALID, "fits f64");
     EXPECT_ERROR(kiln_normal(KILN_F32, KILN_SHAPE(1), 0, -1), KILN_INVALID, "kiln_normal",
                  "std -1");
     EXPECT_ERROR(kiln_normal(KILN_F32, KILN_SHAPE(-1), 0, 1), KILN_BAD_SHAPE, "kiln_normal");

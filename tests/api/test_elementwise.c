@@ -339,3 +339,25 @@ API_TEST(elementwise, empty_and_rank_0)
     EXPECT(kiln_where(BOOL(KILN_SHAPE(), 1), F32(KILN_SHAPE(), 2), F32(KILN_SHAPE(), 3)), KILN_F32,
            KILN_SHAPE(), 0, 2);
 }
+
+/* Fast mode computes f16 and bf16 in f32; whoever looks at a value sees the rounded one, fused or not. */
+API_TEST(elementwise, halves_are_looked_at_rounded)
+{
+    for (int k = 0; k < 2; k++) {
+        kiln_dtype half = k ? KILN_BF16 : KILN_F16;
+        kiln_tensor *large = kiln_cast(F32(KILN_SHAPE(2), k ? 3e38f : 60000, 1), half), *twice = kiln_mul(large, kiln_scalar(1.5));
+        EXPECT(kiln_isinf(twice), KILN_BOOL, KILN_SHAPE(2), 0, 1, 0);
+        EXPECT(kiln_isfinite(twice), KILN_BOOL, KILN_SHAPE(2), 0, 0, 1);
+
+        float data[3 * 70];
+        for (int i = 0; i < 3 * 70; i++)
+            data[i] = (float)(i * 37 % 101) / 50;
+        kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(3, 70), data), half), *e = kiln_exp(x);
+        kiln_tensor *is_max = kiln_eq(e, kiln_max_axes(e, KILN_AXES(1), true)); /* one of the row is the largest */
+        EXPECT(kiln_any_axes(is_max, KILN_AXES(1), false), KILN_BOOL, KILN_SHAPE(3), 0, 1, 1, 1);
+
+        kiln_tensor *y = kiln_mul(x, kiln_scalar(1.1)), *same = kiln_eq(kiln_mul(x, kiln_scalar(1.1)), y);
+        cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+        EXPECT(kiln_all(same), KILN_BOOL, KILN_SHAPE(), 0, 1);
+    }
+}

@@ -3,6 +3,7 @@
 
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <pthread.h>
 #include <string.h>
 
 static int runs; /* of the traced C function */
@@ -159,6 +160,83 @@ Test(function, draws_advance_the_stream_as_without_it)
     call(f, &zero, &out);
     cr_assert(eq(int, kiln_read(out, KILN_F32, traced[1], sizeof traced[1]), KILN_OK));
     cr_assert(ne(int, memcmp(traced[0], traced[1], sizeof traced[0]), 0));
+    kiln_function_free(f);
+}
+
+static void silent(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level, (void)topic, (void)line;
+}
+
+static void *draw_seven(void *unused)
+{
+    (void)unused;
+    kiln_scope *scope = kiln_scope_begin();
+    bool fine = kiln_uniform(KILN_F32, KILN_SHAPE(7), 0, 1) != NULL;
+    kiln_scope_end(scope);
+    return fine ? &runs : NULL;
+}
+
+/* Another thread draws between this one's draws, while it is traced. */
+static void two_draws(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)user;
+    out[0] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
+    pthread_t thread;
+    void *fine = NULL;
+    cr_assert(pthread_create(&thread, NULL, draw_seven, NULL) == 0 && pthread_join(thread, &fine) == 0 && fine);
+    out[1] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
+}
+
+Test(function, no_position_of_the_stream_is_drawn_twice)
+{
+    float stream[64], got[2][4];
+    kiln_seed(7);
+    cr_assert(eq(int, kiln_read(kiln_uniform(KILN_F32, KILN_SHAPE(64), 0, 1), KILN_F32, stream, sizeof stream), KILN_OK));
+    kiln_seed(7);
+    kiln_function *f = kiln_function_new(two_draws, 0, 2, NULL);
+    for (int i = 0; i < 3; i++) { /* 15 positions a call: the first of them had another thread's between them */
+        kiln_tensor *nothing[1] = {NULL}, *out[2];
+        call(f, nothing, out);
+        for (int k = 0; k < 2; k++) {
+            cr_assert(eq(int, kiln_read(out[k], KILN_F32, got[k], sizeof got[k]), KILN_OK));
+            cr_assert(eq(int, memcmp(got[k], stream + 15 * i + 11 * k, sizeof got[k]), 0), "call %d, draw %d", i, k);
+        }
+    }
+    kiln_tensor *next = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
+    cr_assert(eq(int, kiln_read(next, KILN_F32, got[0], sizeof got[0]), KILN_OK));
+    cr_assert(eq(int, memcmp(got[0], stream + 45, sizeof got[0]), 0));
+    kiln_function_free(f);
+}
+
+static void seeded(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)user;
+    out[0] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
+    kiln_seed(7);
+    out[1] = kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1);
+}
+
+Test(function, that_seeds_is_run_each_time)
+{
+    kiln_set_log_sink(silent, NULL);
+    float got[4][2][4];
+    kiln_function *f = kiln_function_new(seeded, 0, 2, NULL);
+    for (int i = 0; i < 4; i++) { /* twice without, twice with the function */
+        kiln_tensor *nothing[1] = {NULL}, *out[2];
+        if (i % 2 == 0)
+            kiln_seed(3);
+        if (i < 2)
+            seeded(nothing, out, NULL);
+        else
+            call(f, nothing, out);
+        for (int k = 0; k < 2; k++)
+            cr_assert(eq(int, kiln_read(out[k], KILN_F32, got[i][k], sizeof got[i][k]), KILN_OK));
+    }
+    cr_assert(eq(int, memcmp(got[0], got[2], 2 * sizeof got[0]), 0));
+    cr_assert(ne(int, memcmp(got[0][0], got[0][1], sizeof got[0][0]), 0));
     kiln_function_free(f);
 }
 
@@ -592,6 +670,26 @@ Test(function, captured_tensors_that_were_one_value)
         kiln_assign(second, turn % 4 < 2 ? first : other);
         call(f, in, out);
         check(out[0], 3, turn % 4 < 2 ? (float[]){11, 22, 33} : (float[]){15, 26, 37});
+    }
+    kiln_function_free(f);
+}
+
+static void uses_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    out[0] = kiln_add(in[0], (kiln_tensor *)user);
+}
+
+/* The first call says what went wrong, as later ones do. */
+Test(function, captured_tensors_that_cannot_be_computed)
+{
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(1)), *in[1] = {zero}, *out[1];
+    int64_t far = 99;
+    kiln_tensor *bad = kiln_take(vector(3, 1), kiln_from(KILN_I64, KILN_SHAPE(1), &far), 0);
+    kiln_function *f = kiln_function_new(uses_captured, 1, 1, bad);
+    for (int turn = 0; turn < 2; turn++) {
+        cr_assert(eq(int, kiln_function_call(f, in, out), KILN_BAD_INDEX), "%s", kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), "index 99 of the kiln_take at") != NULL, "%s", kiln_error_message());
+        kiln_clear_error();
     }
     kiln_function_free(f);
 }

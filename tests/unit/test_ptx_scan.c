@@ -140,6 +140,9 @@ Test(ptx_scan, more_steps_than_one_block_sums)
 {
     check_scan(DT_F32, DT_F32, 1, 256 * 1024 * 2 + 5000, (Layout){.split = true}, MATH_FAST);     /* one by one */
     check_scan(DT_F32, DT_F32, 2, 256 * 1024 + 1, (Layout){.split = true}, MATH_FAST);
+    /* steps of two tiles: fewer sums of warps than a warp has lanes */
+    check_scan(DT_F64, DT_F64, 1, 256 * 512 + 5001, (Layout){.split = true}, MATH_FAST);
+    check_scan(DT_F64, DT_F64, 1, 256 * 1024 + 5000, (Layout){.split = true}, MATH_STRICT);
 }
 
 /* ---- what else a kernel does ---- */

@@ -11,7 +11,8 @@
  * FAMILY_MERGE also when they are equal now and spec_dim_same agrees to guard that.
  *   - With FAMILY_MERGE, elementwise nodes that differ only in *which* scalar fact is broadcast are
  * one when the values are equal now and spec_scalar agrees to pin each: only where the node is
- * large enough to pay for that.
+ * large enough to pay for that. What is broadcast has its own shape: sizes that are not proven
+ * equal are guarded too.
  */
 #include "ir/base/hash.h"
 #include "ir/query.h"
@@ -80,7 +81,7 @@ static bool same_facts(const Rewriter *w, const Node *x, const Node *y)
     return true;
 }
 
-/* Operands alike, or broadcasts of scalars that are equal now and may be pinned. */
+/* Shapes alike; operands alike, or broadcasts of scalars that are equal now and may be pinned. */
 static bool same_operands(const Rewriter *w, const Node *x, const Node *y)
 {
     const Graph *g = w->g;
@@ -92,6 +93,12 @@ static bool same_operands(const Rewriter *w, const Node *x, const Node *y)
             return false;
     }
     uint32_t mark = query_mark(g);
+    for (int d = 0; d < x->rank; d++) {
+        if (!spec_dim_same(g, x->dim[d], y->dim[d], "cse")) {
+            query_undo(g, mark);
+            return false;
+        }
+    }
     for (uint32_t k = 0; k < x->n_in; k++) {
         uint64_t ignored;
         if (x->in[k] != y->in[k] && !(spec_scalar(g, scalar_fact(g, x->in[k]), "cse", &ignored) &&

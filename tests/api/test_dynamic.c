@@ -305,6 +305,40 @@ Test(dynamic, the_general_program_knows_how_reshapes_group_until_one_does_not)
     cr_assert_eq(row_sums(2, 3, 4, 6), 0);
 }
 
+/* Two lines of scalars with the same function of each: one of m, one of n elements. */
+static void two_lines(int64_t m, int64_t n)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    float got[8192];
+    int64_t size[2] = {m, n};
+    kiln_tensor *both[2];
+    for (int i = 0; i < 2; i++)
+        both[i] = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(size[i]), 1));
+    cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%d and %d: %s", (int)m, (int)n, kiln_error_message());
+    for (int i = 0; i < 2; i++) {
+        cr_assert(kiln_numel(both[i]) == size[i]);
+        cr_assert(kiln_read(both[i], KILN_F32, got, sizeof *got * (size_t)size[i]) == KILN_OK);
+        for (int64_t j = 0; j < size[i]; j++)
+            cr_assert(fabsf(got[j] - 2.7182817f) < 1e-5f, "%d and %d, line %d, element %d: %g", (int)m, (int)n, i, (int)j, got[j]);
+    }
+    kiln_scope_end(scope);
+}
+
+/* Without the rewriting of expands nothing else has asked whether the two shapes are one. */
+static void lines_have_their_own_length(bool first_varies)
+{
+    set_option("rewrite", "0");
+    for (int64_t n = 4096; n <= 8192; n += 2048)
+        two_lines(first_varies ? n : 4096, first_varies ? 4096 : n);
+    kiln_tensor *column = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(4096, 1), 1)), *row = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(1, 4096), 1));
+    kiln_tensor *both[2] = {column, row};
+    cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(compiles() >= 3);
+}
+
+Test(dynamic, broadcast_scalars_are_merged_where_their_shapes_are_one) { lines_have_their_own_length(false); }
+Test(dynamic, broadcast_scalars_are_merged_where_their_shapes_are_one_other_way) { lines_have_their_own_length(true); }
+
 /* --- what a promise is good for --- */
 
 static kiln_tensor *promised(kiln_tensor *x, int axis, int64_t min, int64_t max)

@@ -10,37 +10,48 @@
  * point that are inputs of the next graph cost nothing twice.
  */
 #include "ir/base/log.h"
+#include "ir/base/os.h"
 #include "runtime/eval.h"
+
+#include <string.h>
 
 enum { REMEMBERED = 256 };
 
 /* Which sync point a walk served; under the evaluation lock. */
-static struct {
+static struct Served {
     uint32_t walk, evaluation;
     const char *api;
-    Loc loc;
+    char *file; /* a copy: the plugin that the name lies in may be unloaded; NULL: unknown */
+    int line;
 } served[REMEMBERED];
+
+static char *copy_of(const char *text)
+{
+    size_t bytes = text ? strlen(text) + 1 : 0;
+    char *copy = bytes ? os_alloc(bytes) : NULL;
+    if (copy)
+        memcpy(copy, text, bytes);
+    return copy;
+}
 
 void breaks_served(const Call *call, const char *api, Loc loc)
 {
     if (!log_on(LOG_BREAKS))
         return;
-    served[call->walk % REMEMBERED].walk = call->walk;
-    served[call->walk % REMEMBERED].evaluation = call->evaluation;
-    served[call->walk % REMEMBERED].api = api;
-    served[call->walk % REMEMBERED].loc = loc;
+    struct Served *s = &served[call->walk % REMEMBERED];
+    os_free(s->file);
+    *s = (struct Served){call->walk, call->evaluation, api, copy_of(loc.file), loc.line};
 }
 
 void breaks_report(const Call *call, const char *api, Loc loc)
 {
-    uint32_t slot = call->again.walk % REMEMBERED;
-    if (!log_on(LOG_BREAKS) || call->again.n == 0 || served[slot].walk != call->again.walk ||
-        served[slot].evaluation == call->evaluation) /* parts of one large graph */
+    const struct Served *first = &served[call->again.walk % REMEMBERED];
+    if (!log_on(LOG_BREAKS) || call->again.n == 0 || first->walk != call->again.walk ||
+        first->evaluation == call->evaluation) /* parts of one large graph */
         return;
     const RtNode *node = call->again.node;
-    Loc first = served[slot].loc;
     log_line(LOG_BREAKS, "%s at %s:%d split a graph: it computed %u node%s that %s at %s:%d needs again, such as the %s recorded at "
-             "%s:%d. Evaluate both together (kiln_eval_many), or what they share before", served[slot].api,
-             first.file ? first.file : "?", first.line, call->again.n, call->again.n == 1 ? "" : "s", api, loc.file ? loc.file : "?",
+             "%s:%d. Evaluate both together (kiln_eval_many), or what they share before", first->api,
+             first->file ? first->file : "?", first->line, call->again.n, call->again.n == 1 ? "" : "s", api, loc.file ? loc.file : "?",
              loc.line, op_name((Op)node->op), node->loc.file ? node->loc.file : "?", node->loc.line);
 }

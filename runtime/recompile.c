@@ -108,25 +108,30 @@ void explain_program(const Program *program, Str *out)
 
 enum { SITES = 64 };
 
-/* A sync point that recompiled a graph; under the evaluation lock. */
+/* A sync point that recompiled a graph; under the evaluation lock. The file's name is hashed, for it is gone when the plugin that it lies
+ * in is unloaded; two of one hash would be counted together. */
 typedef struct Site {
-    Loc loc;
-    Hash128 graph;
+    Hash128 file, graph;
+    int line;
     int64_t recompiles, first_eval;
 } Site;
 
 static Site sites[SITES];
 static int n_sites;
 
+static bool same_hash(Hash128 a, Hash128 b) { return a.lo == b.lo && a.hi == b.hi; }
+
 static Site *site_at(Loc loc, Hash128 graph)
 {
-    for (int i = 0; i < n_sites; i++)
-        if (sites[i].loc.line == loc.line && sites[i].graph.lo == graph.lo && sites[i].graph.hi == graph.hi && loc.file &&
-            strcmp(sites[i].loc.file, loc.file) == 0)
-            return &sites[i];
-    if (n_sites == SITES || !loc.file)
+    if (!loc.file)
         return NULL;
-    sites[n_sites] = (Site){loc, graph, 0, stat_get(STAT_EVALS)};
+    Hash128 file = hash128(loc.file, strlen(loc.file));
+    for (int i = 0; i < n_sites; i++)
+        if (sites[i].line == loc.line && same_hash(sites[i].graph, graph) && same_hash(sites[i].file, file))
+            return &sites[i];
+    if (n_sites == SITES)
+        return NULL;
+    sites[n_sites] = (Site){.file = file, .graph = graph, .line = loc.line, .first_eval = stat_get(STAT_EVALS)};
     return &sites[n_sites++];
 }
 

@@ -92,6 +92,22 @@ Test(dynamic, a_warning_names_the_place_that_recompiles)
     cr_assert(strstr(warning, place) && strstr(warning, "size of axis 0"), "%s", warning);
 }
 
+/* What a plugin's file name is worth once the plugin is unloaded: the memory may hold anything. */
+static void forget(char *name) { memset(name, '!', strlen(name)); }
+
+Test(dynamic, recompiles_are_counted_though_the_name_of_the_file_is_gone)
+{
+    static char name[8][16];
+    kiln_set_log_sink(keep_warning, NULL);
+    set_option("dynamic", "never");
+    for (int i = 0; i < 40; i++) {
+        strcpy(name[i % 8], "plugin.c");
+        cr_assert(kiln_eval_at(name[i % 8], 5, kiln_exp(counted(i + 1, 2))) == KILN_OK);
+        forget(name[i % 8]);
+    }
+    cr_assert(warnings == 1 && strstr(warning, "plugin.c:5: 8 recompiles of one graph"), "%d warnings: %s", warnings, warning);
+}
+
 Test(dynamic, scalars_that_change_never_warn)
 {
     kiln_set_log_sink(keep_warning, NULL);
@@ -635,4 +651,11 @@ Test(dynamic, a_sync_point_that_splits_a_graph_is_named)
     cr_assert(lines_seen == 1, "%s", line_seen);
     kiln_tensor *both[] = {kiln_sum(kiln_exp(x)), kiln_neg(x)};
     cr_assert(kiln_eval_many(both, 2) == KILN_OK && lines_seen == 1);
+
+    char name[] = "plugin.c";
+    y = kiln_exp(x);
+    cr_assert(kiln_eval_at(name, 5, kiln_sum(y)) == KILN_OK);
+    forget(name);
+    cr_assert(kiln_eval(kiln_mul(y, x)) == KILN_OK);
+    cr_assert(lines_seen == 2 && strstr(line_seen, "kiln_eval at plugin.c:5 split a graph"), "%s", line_seen);
 }

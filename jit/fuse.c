@@ -324,25 +324,29 @@ static Ref many_places(Fuser *f, uint32_t visits)
 }
 
 /* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from
- * them, up the epilogue. */
-static Tuple contraction_tuple(Build *b, Ref n)
+ * them, up the epilogue. false: they would become too long. */
+static bool contraction_tuple(Build *b, Ref n, Tuple *at)
 {
     Fuser *f = b->f;
     VEC(Ref) path = {0};
     Coords c = {.n = graph_node(f->g, b->contraction)->rank};
     for (uint32_t i = 0; i < c.n; i++)
         c.at[i] = kidx_axis(b->k, i);
-    for (Ref at = n; at != b->contraction;) {
-        const Node *node = graph_node(f->g, at);
-        VEC_PUSH(f->scratch, path, at);
+    for (Ref step = n; step != b->contraction;) {
+        const Node *node = graph_node(f->g, step);
+        VEC_PUSH(f->scratch, path, step);
         uint32_t i = 0;
         while (f->contract_of[node->in[i]] != b->contraction)
             i++;
-        at = node->in[i];
+        step = node->in[i];
     }
-    while (path.n)
+    while (path.n) {
         c = view_output(b, path.at[--path.n], &c);
-    return build_tuple(b, &c);
+        if (coords_long(b, &c))
+            return false;
+    }
+    *at = build_tuple(b, &c);
+    return true;
 }
 
 static bool is_vector(const Graph *g, Dim d)
@@ -407,9 +411,14 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         b.budget = budget;
         b.absorb = f->fuse;
         bool contract = b.contraction != REF_NONE;
-        add_root(&b, root,
-                 contract ? contraction_tuple(&b, root)
-                          : space_tuple(&b, &space, graph_node(f->g, root)->rank));
+        Tuple at;
+        if (!contract)
+            at = space_tuple(&b, &space, graph_node(f->g, root)->rank);
+        else if (!contraction_tuple(&b, root, &at)) {
+            f->contract_of[root] = REF_NONE;
+            continue;
+        }
+        add_root(&b, root, at);
         if (f->fuse && !contract && f->previous.n)
             merge_roots(&b, &space);
         if (contract &&

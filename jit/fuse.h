@@ -13,6 +13,7 @@ enum {
     MAX_BUFFERS = 60,         /* buffers of a kernel, about */
     MAX_VISITS = 700,         /* nodes evaluated in a kernel, about */
     MAX_PLACES = 6,           /* coordinates of one node in a kernel that has become too large */
+    MAX_INDEX = 256,          /* parts of a coordinate that a reshape makes; a longer one is not followed */
     MAX_CONCAT = 8,           /* operands a concat may have and still be read through selects */
     MANY_PIECES = 32, /* with more its kernels take their places as arguments: equal pieces share one */
     NO_UNIT = 0xffffffff
@@ -153,6 +154,7 @@ typedef struct Build {
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
 Tuple build_tuple(Build *b, const Coords *coords);
 uint32_t tuple_axes(const Build *b, Tuple at); /* the axes that coordinates depend on */
+bool coords_long(const Build *b, const Coords *c); /* is one longer than MAX_INDEX? */
 IRef build_size(Build *b, Dim d);
 IRef build_size_arg(Build *b, Dim d); /* an argument even where it is known */
 uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);

@@ -93,10 +93,15 @@ uint32_t build_scalar_arg(Build *b, const Node *node)
                    (PlanArg){.kind = BIND_SCALAR, .scalar = node->scalar, .size = DIM_NONE});
 }
 
-/* Can this size never be negative, by what its facts are about? */
-static bool dim_natural(const Graph *g, Dim d)
+/* Sizes are DAGs (ir/dim.c): one of more parts than this is an argument as a whole, whose sign is not known. */
+enum { SIZE_BUDGET = 64 };
+
+/* Can this size never be negative, by what its facts are about? Spends budget, false when it runs out. */
+static bool dim_natural(const Graph *g, Dim d, int *budget)
 {
     const DimInfo *info = &g->dims.at[d];
+    if (--*budget < 0)
+        return false;
     switch ((DimKind)info->kind) {
     case DIM_CONST:
         return info->hint >= 0;
@@ -104,14 +109,20 @@ static bool dim_natural(const Graph *g, Dim d)
         return fact_natural((FactKind)g->ints.at[info->fact].kind);
     case DIM_ADD:
     case DIM_MUL:
-        return dim_natural(g, info->a) && dim_natural(g, info->b);
+        return dim_natural(g, info->a, budget) && dim_natural(g, info->b, budget);
     }
     return false;
 }
 
-/* A size as an index expression: a constant where it may be compiled in; a product of its factors;
- * else an argument. */
-IRef build_size(Build *b, Dim dim)
+/* Does the budget suffice for all factors of d? */
+static bool few_factors(const Graph *g, Dim dim, int *budget)
+{
+    const DimInfo *info = &g->dims.at[dim_find(g, dim)];
+    return --*budget >= 0 &&
+           (info->kind != DIM_MUL || (few_factors(g, info->a, budget) && few_factors(g, info->b, budget)));
+}
+
+static IRef product_of_factors(Build *b, Dim dim, bool few)
 {
     Graph *g = b->f->g;
     Dim d = dim_find(g, dim);
@@ -120,9 +131,19 @@ IRef build_size(Build *b, Dim dim)
         return kidx_const(b->k, g->dims.at[d].hint);
     if (size_const(b->f, d, &value))
         return kidx_const(b->k, value);
-    if (g->dims.at[d].kind == DIM_MUL)
-        return kidx_mul(b->k, build_size(b, g->dims.at[d].a), build_size(b, g->dims.at[d].b));
-    return build_size_arg(b, d);
+    if (g->dims.at[d].kind != DIM_MUL || !few)
+        return build_size_arg(b, d);
+    /* one after the other: C leaves the order of arguments open, and factors become arguments of the kernel */
+    IRef right = product_of_factors(b, g->dims.at[d].b, few), left = product_of_factors(b, g->dims.at[d].a, few);
+    return kidx_mul(b->k, left, right);
+}
+
+/* A size as an index expression: a constant where it may be compiled in; a product of its factors;
+ * else an argument. */
+IRef build_size(Build *b, Dim dim)
+{
+    int budget = SIZE_BUDGET;
+    return product_of_factors(b, dim, few_factors(b->f->g, dim, &budget));
 }
 
 IRef build_size_arg(Build *b, Dim dim)
@@ -132,7 +153,8 @@ IRef build_size_arg(Build *b, Dim dim)
     for (uint32_t i = 0; i < b->args.n; i++)
         if (b->args.at[i].kind == BIND_SIZE && b->args.at[i].size == d)
             return kidx_arg(b->k, i);
-    uint32_t arg = add_arg(b, (KArg){.kind = ARG_SIZE, .natural = dim_natural(g, d)},
+    int budget = SIZE_BUDGET;
+    uint32_t arg = add_arg(b, (KArg){.kind = ARG_SIZE, .natural = dim_natural(g, d, &budget)},
                            (PlanArg){.kind = BIND_SIZE, .size = d});
     return kidx_arg(b->k, arg);
 }
@@ -187,6 +209,14 @@ uint32_t tuple_axes(const Build *b, Tuple at)
     for (uint32_t i = 0; i < b->tuples.at[at].n; i++)
         axes |= b->k->idx_axes.at[b->tuples.at[at].at[i]];
     return axes;
+}
+
+bool coords_long(const Build *b, const Coords *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        if (b->k->idx_size.at[c->at[i]] > MAX_INDEX)
+            return true;
+    return false;
 }
 
 /* Coordinates of one group of axes from those of another that has the same elements, both

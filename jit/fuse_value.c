@@ -380,6 +380,8 @@ static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
     return v;
 }
 
+/* A reshape uses each coordinate of a group several times, so those of a chain of reshapes and
+ * permutations grow as 2^k where they can't be simplified: the chain is cut by storing an operand. */
 static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
@@ -388,6 +390,10 @@ static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
     if (node->op == OP_CONCAT)
         return value_concat(b, n, at, pred);
     Coords out = b->tuples.at[at], in = view_input(b, n, &out);
+    Ref x = node->in[0];
+    if (coords_long(b, &in) && !has_buffer(b->f, x) &&
+        op_class((Op)graph_node(b->f->g, x)->op) != CLS_LEAF)
+        no_fit(b, x, "its indices would be too long");
     return value_at(b, node->in[0], build_tuple(b, &in), pred);
 }
 

@@ -16,6 +16,10 @@
  * An expression with more than MAX_TERMS terms or MAX_ATOMS factors is not decoded but taken as one
  * atom: still right, only less simplified. All arithmetic on constants wraps, as the machine's
  * will.
+ *
+ * Expressions share parts, but what walks one (here, the emitter, the text) walks a tree. A tree may
+ * be exponentially larger than what is stored, so whoever makes long ones looks at idx_size
+ * (MAX_INDEX in jit/fuse.h).
  */
 #include "jit/kernel.h"
 
@@ -113,6 +117,14 @@ static uint32_t idx_axes_of(const Kernel *k, const Idx *x)
     return 0;
 }
 
+static uint32_t idx_size_of(const Kernel *k, const Idx *x)
+{
+    if (x->kind != IX_ADD && x->kind != IX_MUL && x->kind != IX_DIV && x->kind != IX_MOD)
+        return 1;
+    uint64_t size = 1 + (uint64_t)k->idx_size.at[x->a] + k->idx_size.at[x->b];
+    return size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
+}
+
 static IRef idx_intern(Kernel *k, Idx x)
 {
     if (table_grow(k->arena, &k->idx_table, k->idx.n))
@@ -126,6 +138,7 @@ static IRef idx_intern(Kernel *k, Idx x)
     }
     VEC_PUSH(k->arena, k->idx, x);
     VEC_PUSH(k->arena, k->idx_axes, idx_axes_of(k, &x));
+    VEC_PUSH(k->arena, k->idx_size, idx_size_of(k, &x));
     table_put(&k->idx_table, hash, k->idx.n - 1);
     return k->idx.n - 1;
 }

@@ -130,8 +130,10 @@ typedef struct Kernel {
     uint8_t index_bits;  /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
     double cost;         /* rough nanoseconds per (x, r) point, for the grain of parallel work */
 
-    /* Kept by kidx_* and kernel_inst: bit sets of the axes each expression and instruction depends on, and what interns. */
+    /* Kept by kidx_* and kernel_inst: bit sets of the axes each expression and instruction depends on, the size of each expression
+     * written out as a tree (UINT32_MAX: that or more), and what interns. */
     VEC(uint32_t) idx_axes;
+    VEC(uint32_t) idx_size;
     VEC(uint32_t) inst_axes;
     KTable idx_table, inst_table;
 } Kernel;

@@ -1,4 +1,5 @@
-/* Graphs too large for one kernel: cut into several, with the interpreter's results. */
+/* Graphs too large for one kernel: cut into several, with the interpreter's results; indices and sizes that
+ * are small as they are stored and 2^40 long when written out. */
 #include "api.h"
 
 enum { ROWS = 8, COLUMNS = 16, N = ROWS * COLUMNS };
@@ -102,4 +103,82 @@ Test(large, softmaxes_along_rows_and_columns)
 Test(large, values_that_are_used_much_later)
 {
     same_bits(long_memory);
+}
+
+/* Elements move to other places with each round, and its indices use those of the round after it twice. */
+static kiln_tensor *moved(kiln_tensor *x, int rounds)
+{
+    for (int i = 0; i < rounds; i++)
+        x = kiln_relu(kiln_sub(kiln_reshape(kiln_transpose(x), KILN_SHAPE(6, 10)), kiln_scalar(0.125)));
+    return x;
+}
+
+static void expect_moved(const char *dynamic)
+{
+    enum { ROUNDS = 40 };
+    float data[60];
+    double want[60], turned[60];
+    for (int i = 0; i < 60; i++) {
+        data[i] = (float)((i * 37) % 61) * 0.25f;
+        want[i] = (double)data[i];
+    }
+    set_option("dynamic", dynamic);
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(6, 10), data), *y = moved(x, ROUNDS);
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < 60; i++)
+            turned[i] = want[i % 6 * 10 + i / 6];
+        for (int i = 0; i < 60; i++)
+            want[i] = turned[i] > 0.125 ? turned[i] - 0.125 : 0;
+    }
+    expect(__LINE__, y, KILN_F32, KILN_SHAPE(6, 10), 0, want, 60);
+}
+
+API_TEST(large, reshapes_of_transposes)
+{
+    expect_moved("auto");
+}
+
+API_TEST(large, reshapes_of_transposes_of_any_size)
+{
+    expect_moved("always");
+}
+
+/* The same behind a matrix product, up whose epilogue the indices follow from its own axes. */
+API_TEST(large, reshapes_of_transposes_of_a_product)
+{
+    enum { ROUNDS = 14 };
+    float a[36], b[60];
+    double want[60] = {0}, turned[60];
+    for (int i = 0; i < 36; i++)
+        a[i] = (float)(i % 7 - 2);
+    for (int i = 0; i < 60; i++)
+        b[i] = (float)(i % 11 - 4);
+    for (int i = 0; i < 60; i++)
+        for (int k = 0; k < 6; k++)
+            want[i] += (double)a[i / 10 * 6 + k] * (double)b[k * 10 + i % 10];
+    kiln_tensor *y = kiln_matmul(kiln_from(KILN_F32, KILN_SHAPE(6, 6), a), kiln_from(KILN_F32, KILN_SHAPE(6, 10), b));
+    for (int round = 0; round < ROUNDS; round++) {
+        y = kiln_reshape(kiln_transpose(y), KILN_SHAPE(6, 10));
+        for (int i = 0; i < 60; i++)
+            turned[i] = want[i % 6 * 10 + i / 6];
+        memcpy(want, turned, sizeof want);
+    }
+    for (int i = 0; i < 60; i++)
+        want[i] = -want[i];
+    expect(__LINE__, kiln_neg(y), KILN_F32, KILN_SHAPE(6, 10), 0.0, want, 60);
+}
+
+/* Sizes n, n*n, (n*n)*(n*n), ... */
+API_TEST(large, sizes_that_are_long_products)
+{
+    set_option("dynamic", "always");
+    for (int n = 0; n <= 1; n++) {
+        kiln_tensor *y = kiln_from(KILN_F32, KILN_SHAPE(n), (float[]){1});
+        for (int i = 0; i < 40; i++)
+            y = kiln_flatten(kiln_matmul(kiln_unsqueeze(y, 1), kiln_unsqueeze(y, 0)));
+        cr_assert(kiln_dim(y, 0) == n);
+        float got = 0;
+        cr_assert(kiln_read(y, KILN_F32, &got, (size_t)n * sizeof got) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(got == (float)n);
+    }
 }

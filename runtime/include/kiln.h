@@ -613,7 +613,8 @@ KILN_OP(kiln_tril, kiln_tensor *x, int64_t k);
  * values are computed: the sync point returns KILN_BAD_INDEX and names the function. On a CUDA
  * device, where kiln_eval does not wait for the values, that is at the latest the first that does:
  * kiln_wait, kiln_read, kiln_item, kiln_to... of this tensor or of one computed from it; with
- * sync=1 it is kiln_eval. A kiln_function that assigns waits, and changes nothing then.
+ * sync=1 it is kiln_eval. A kiln_function that assigns waits, and changes nothing then. An index of
+ * an element that no value depends on (it is sliced off, or times an integer 0) may go unnoticed.
  */
 /* x[..., index, ...] along an axis: the axis is replaced by the axes of `index` (any rank). */
 KILN_OP(kiln_take, kiln_tensor *x, kiln_tensor *index, int axis);

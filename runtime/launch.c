@@ -29,7 +29,8 @@ enum { SLOT_ALIGN = LAUNCH_ALIGN };
 static BUF(void *) address;     /* of each buffer */
 static BUF(void *) args;        /* of the step at hand */
 static BUF(size_t) slot_offset;
-static BUF(char) scratch;       /* of all threads */
+static char *scratch;           /* of all threads of a phase */
+static size_t scratch_bytes;
 
 typedef struct Run {
     const Program *p;
@@ -218,11 +219,32 @@ void phase_run(const Phase *phase, char *room)
         pool_run(phase->tasks, phase->grain, phase->threads, run_tasks, &tasks);
 }
 
-char *launch_scratch(size_t per_thread, int threads)
+size_t phase_scratch(const Phase *phase) { return phase->scratch * (size_t)phase->threads; }
+
+char *launch_scratch(size_t bytes, const char *kernel)
 {
-    if (!BUF_RESERVE(scratch, per_thread * (size_t)threads + SLOT_ALIGN))
-        return NULL;
-    return (char *)aligned((size_t)(uintptr_t)scratch.at);
+    if (scratch && bytes <= scratch_bytes)
+        return scratch;
+    size_t want = aligned(bytes + bytes / 8); /* rows that grow a little each time do not ask each time */
+    os_free(scratch); /* nothing in it is needed */
+    scratch = os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN);
+    scratch_bytes = scratch ? want : 0;
+    if (!scratch)
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of scratch of kernel %s", bytes, kernel);
+    return scratch;
+}
+
+/* The room that the kernel's hungriest phase needs. */
+static char *kernel_scratch(const ProgKernel *kernel, void *const *with, int threads)
+{
+    size_t most = 0;
+    int64_t phases = kernel->compiled->query(with, ASK_PHASES, 0);
+    for (int64_t number = 0; number < phases; number++) {
+        Phase phase = phase_of(kernel, with, number, threads);
+        if (phase_scratch(&phase) > most)
+            most = phase_scratch(&phase);
+    }
+    return launch_scratch(most, kernel->name);
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
@@ -233,8 +255,7 @@ static Status prepare_takeover(Run *run)
     for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
         bind_args(run, &run->p->steps[i]);
-        size_t bytes = aligned((size_t)kernel->compiled->query(args.at, ASK_SCRATCH, 0));
-        if (!launch_scratch(bytes, pool_threads()))
+        if (!kernel_scratch(kernel, args.at, pool_threads()))
             return ST_OUT_OF_MEMORY;
     }
     return ST_OK;
@@ -297,7 +318,7 @@ static Status launch_kernel(Run *run, const ProgStep *step)
     int64_t phases = query(args.at, ASK_PHASES, 0);
     for (int64_t number = 0; number < phases; number++) {
         Phase phase = phase_of(kernel, args.at, number, threads);
-        char *room = launch_scratch(phase.scratch, threads);
+        char *room = launch_scratch(phase_scratch(&phase), kernel->name);
         if (!room)
             return ST_OUT_OF_MEMORY;
         phase_run(&phase, room);

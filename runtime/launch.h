@@ -26,8 +26,10 @@ size_t buffer_bytes(const ProgBuffer *buffer, const int64_t *sizes);
  * block's bytes. */
 size_t launch_slots(const Program *program, const int64_t *sizes, size_t *offset);
 
-/* Room for the scratch of `threads` threads, shared by all launches: until the next call. NULL: out of memory (fail() was called). */
-char *launch_scratch(size_t per_thread, int threads);
+/* The scratch of all threads that run the phase. */
+size_t phase_scratch(const Phase *phase);
+/* Room for `bytes` of scratch, shared by all launches: until the next call. NULL: out of memory (fail() was called, naming the kernel). */
+char *launch_scratch(size_t bytes, const char *kernel);
 
 /* A line of KILN_LOG=perf. */
 void log_launch(const char *what, double seconds, int64_t bytes);

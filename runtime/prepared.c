@@ -29,10 +29,10 @@ struct Prepared {
     Patch *patches;
     Phase *phases;
     size_t *output_bytes;       /* by output */
-    size_t temp_bytes, scratch; /* scratch: of the phase that needs most, for each thread */
+    size_t temp_bytes, scratch; /* scratch: of the phase that needs most */
+    const char *hungry;         /* the kernel whose phase that is */
     int64_t bytes_moved;
     uint32_t n_patches, n_phases;
-    int threads;
 };
 
 /* Does every step and every output do what a Prepared can? */
@@ -109,10 +109,12 @@ static bool plan_phases(Prepared *to, const int64_t *sizes)
         if (!kernel->compiled->run || kernel->compiled->query(args, ASK_PHASES, 0) != 1)
             return false;
         Phase *phase = &to->phases[to->n_phases++];
-        *phase = phase_of(kernel, args, 0, to->threads);
+        *phase = phase_of(kernel, args, 0, pool_threads());
         to->bytes_moved += sizes[step->bytes];
-        if (phase->scratch > to->scratch)
-            to->scratch = phase->scratch;
+        if (phase_scratch(phase) >= to->scratch) {
+            to->scratch = phase_scratch(phase);
+            to->hungry = kernel->name;
+        }
     }
     return to->phases != NULL;
 }
@@ -123,7 +125,7 @@ Prepared *prepared_new(const Program *program, const int64_t *sizes)
     if (!p)
         return NULL;
     p->program = program;
-    p->threads = pool_threads();
+    p->hungry = "none";
     if (plan_slots(p, sizes) && plan_phases(p, sizes))
         return p;
     prepared_free(p);
@@ -170,7 +172,7 @@ static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, Sto
 
 Status prepared_run(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
 {
-    char *room = launch_scratch(p->scratch, p->threads);
+    char *room = launch_scratch(p->scratch, p->hungry);
     Storage *temps = p->temp_bytes && room ? storage_new(p->temp_bytes) : NULL;
     if (!room || (p->temp_bytes && !temps))
         return ST_OUT_OF_MEMORY;

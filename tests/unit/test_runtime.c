@@ -182,6 +182,44 @@ TASK(files)
 TASK(reading)
 TASK(owning)
 
+/* ---- scratch ---- */
+
+static bool columns(int64_t rows, int64_t width)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(rows, width));
+    bool ok = kiln_eval(x) == KILN_OK && kiln_eval(kiln_softmax(x, 0)) == KILN_OK;
+    kiln_scope_end(scope);
+    return ok;
+}
+
+/* The bytes that softmax over the rows of [rows, 1] has no memory for, when it is given none. */
+static long long scratch_of_one_column(int64_t rows, const char *threads)
+{
+    cr_assert(kiln_set_option("threads", threads) == KILN_OK);
+    cr_assert(columns(64, 256) && columns(128, 512), "%s", kiln_error_message()); /* both sizes vary */
+    long long bytes = -1;
+    for (int n = 1; n < 1000 && bytes < 0; n++) {
+        kiln_clear_error();
+        os_fail_alloc(n, true);
+        bool ok = columns(rows, 1);
+        os_fail_alloc(0, false);
+        cr_assert(!ok, "%s threads: no scratch was asked for", threads);
+        const char *text = strstr(kiln_error_message(), "no memory for ");
+        if (text && strstr(text, "bytes of scratch of kernel "))
+            sscanf(text, "no memory for %lld", &bytes);
+    }
+    return bytes;
+}
+
+/* A column is one task: it runs on one thread, however many there are. */
+Test(scratch, is_for_the_threads_that_run)
+{
+    long long alone = scratch_of_one_column(100000, "1"), of_many = scratch_of_one_column(100000, "16");
+    cr_assert(alone >= 400000 && alone == of_many, "%lld bytes, %lld of 16 threads", alone, of_many);
+    cr_assert(columns(100000, 1), "%s", kiln_error_message());
+}
+
 /* ---- the root scope ---- */
 
 static int warnings;

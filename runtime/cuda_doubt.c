@@ -40,6 +40,7 @@ struct CudaDoubt {
     uint32_t n_from, depth;
     CudaDoubt *from[INPUTS];
     BUF(IndexPlace) places;
+    BUF(char) files;       /* copies of their names: the plugin that one lies in may be unloaded */
 };
 
 /* Of the run at hand; under the evaluation lock. */
@@ -193,18 +194,39 @@ Status cuda_doubt_input(const Storage *storage)
     return ST_OK;
 }
 
+/* What each number of a fresh doubt means. */
+static bool set_places(CudaDoubt *x, const Call *call, const uint32_t *nodes, uint32_t n)
+{
+    size_t bytes = 0;
+    if (!BUF_RESERVE(x->places, n))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        x->places.at[i] = index_place(call->nodes.at[nodes[i]]);
+        bytes += x->places.at[i].loc.file ? strlen(x->places.at[i].loc.file) + 1 : 0;
+    }
+    if (!BUF_RESERVE(x->files, bytes))
+        return false;
+    char *to = x->files.at;
+    for (uint32_t i = 0; i < n; i++) {
+        const char **file = &x->places.at[i].loc.file;
+        size_t length = *file ? strlen(*file) + 1 : 0;
+        if (*file)
+            *file = memcpy(to, *file, length);
+        to += length;
+    }
+    x->places.n = n;
+    return true;
+}
+
 Status cuda_doubt_own(CudaDevice *d, const Call *call, const uint32_t *nodes, uint32_t n,
                       void **word)
 {
     CudaDoubt *x;
     TRY(fresh(d, &x));
-    if (!BUF_RESERVE(x->places, n)) {
+    if (!set_places(x, call, nodes, n)) {
         cuda_doubt_release(x);
         return ST_OUT_OF_MEMORY;
     }
-    for (uint32_t i = 0; i < n; i++)
-        x->places.at[i] = index_place(call->nodes.at[nodes[i]]);
-    x->places.n = n;
     own = x;
     *word = x->word;
     return ST_OK;

@@ -159,10 +159,12 @@ Sync sync_at(const char *api, Loc loc)
 static bool busy;
 bool eval_busy(void) { return busy; }
 
-/* The options that change code and the target open the structure, so they are part of the key. */
+enum { KEYED_TARGET = 2 };
+
+/* The target and the options that change code open the structure, so they are part of the key. */
 static Status collect_keyed(RtNode *const *nodes, uint32_t n, int device, const JitOptions *options, ServeCall *take, void *user)
 {
-    int64_t keyed[OPT_COUNT + 2];
+    int64_t keyed[OPT_COUNT + KEYED_TARGET];
     size_t count = 0;
     CudaTarget target;
     TRY(device_target(device, &target));
@@ -189,9 +191,21 @@ Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *use
     return status;
 }
 
+/* The options that change code as collect_keyed wrote them. */
+static void keyed_options(const Call *call, JitOptions *options)
+{
+    const uint8_t *at = call->structure.at + KEYED_TARGET * sizeof(int64_t);
+    for (int id = 0; id < OPT_COUNT; id++)
+        if (option_keyed((OptionId)id)) {
+            memcpy(&options->value[id], at, sizeof options->value[id]);
+            at += sizeof options->value[id];
+        }
+}
+
 Status eval_serve(Call *call, const char *api, Loc loc)
 {
     Sync sync = sync_at(api, loc);
+    keyed_options(call, &sync.options); /* a deleter or another thread may have set some */
     if (busy)
         return fail(ST_INVALID, "a deleter may not compute values");
     busy = true;

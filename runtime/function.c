@@ -244,6 +244,8 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
     trace_serial = atomic_fetch_add(&serial, 1) + 1;
     trace_current = trace;
     f->body(traced->args, traced->outs, f->user);
+    for (int i = 0; i < f->n_out && traced->outs[i]; i++)
+        trace_use(traced->outs[i]); /* it may come from outside as it is */
     trace_current = NULL;
 
     size_t n = (size_t)f->n_out + trace->assigned.n;
@@ -495,8 +497,10 @@ static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor 
     f->body(copy, out, f->user);
     os_free(copy);
     for (int i = 0; i < f->n_out; i++)
-        if (!out[i])
+        if (!out[i]) {
+            memset(out, 0, sizeof *out * (size_t)f->n_out);
             return fail_unset(i);
+        }
     return ST_OK;
 }
 

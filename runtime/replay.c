@@ -51,40 +51,6 @@ static bool still_alike(const Template *t)
     return true;
 }
 
-/* A fresh pending node with the meaning of a template's node. */
-static RtNode *node_like(const RtNode *node)
-{
-    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
-    if (!copy)
-        return NULL;
-    copy->device = node->device;
-    copy->attr = node->attr;
-    copy->scalar = node->scalar;
-    copy->loc = node->loc;
-    copy->api = node->api;
-    for (uint32_t i = 0; i < node->n_in; i++)
-        copy->in[i] = node_retain(node->in[i]);
-    if (node->n_facts)
-        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
-    return copy;
-}
-
-/* Numbers the template's nodes as the call has them; false: one of them was evaluated from outside. Neither matters to a program
- * that is known. */
-static bool renumber(const Template *t)
-{
-    CacheHit hit;
-    if (cache_recall(&t->memo, &hit))
-        return true;
-    for (size_t i = 0; i < t->call.nodes.n; i++) {
-        RtNode *node = t->call.nodes.at[i];
-        if (node->op != OP_INPUT && !is_pending(node))
-            return false;
-        node->index = (uint32_t)i;
-    }
-    return true;
-}
-
 /* What a replay holds: so many fresh results and values, each with a reference. */
 typedef struct Replay {
     Template *t;
@@ -102,10 +68,12 @@ static void replay_end(Replay *r)
     t->replaying = false;
 }
 
-/* Does the node lie in memory as the one that was traced, and has it the same marks? */
-static bool same_kind(const RtNode *node, const RtNode *traced)
+/* Does the node lie in memory as the one that was traced, and has it the same marks? An argument's are part of the template's signature;
+ * the function may have marked what stood for it. */
+static bool same_kind(const Source *s, const RtNode *node, const RtNode *traced)
 {
-    if (node->strided != traced->strided || node_device(node) != traced->device || (node->marks || traced->marks ? !marks_equal(node, traced) : false))
+    bool marked = s->kind != FROM_ARG && (node->marks || traced->marks);
+    if (node->strided != traced->strided || node_device(node) != traced->device || (marked && !marks_equal(node, traced)))
         return false;
     return !node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0;
 }
@@ -141,7 +109,7 @@ static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, boo
     for (size_t i = 0; i < call->inputs.n; i++) {
         uint32_t number = call->inputs.at[i];
         TRY(source_node(t, &t->inputs[i], in, &t->now[number]));
-        *retrace |= !same_kind(t->now[number], call->nodes.at[number]);
+        *retrace |= !same_kind(&t->inputs[i], t->now[number], call->nodes.at[number]);
     }
     for (size_t k = 0; k < call->outputs.n; k++) {
         uint32_t number = call->outputs.at[k];
@@ -222,6 +190,10 @@ static RtNode *computed_node(const RtNode *like, Storage *storage)
         return NULL;
     node->attr = like->attr;
     node->loc = like->loc;
+    if (!marks_copy(node, like)) {
+        node_release(node);
+        return NULL;
+    }
     node_set_storage(node, storage, storage->data);
     return node;
 }
@@ -263,7 +235,7 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);
-        if (is_pending(node) || device_is_cuda(node_device(node)) || !same_kind(node, call->nodes.at[call->inputs.at[i]]))
+        if (is_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
             return false;
         t->pointers[i] = node->data;
     }
@@ -306,7 +278,7 @@ Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, i
     *retrace = false;
     if (replay_prepared(t, in, out, base, &status))
         return status;
-    *retrace = !still_alike(t) || !renumber(t);
+    *retrace = !still_alike(t);
     if (*retrace)
         return ST_OK;
     Replay r = {.t = t};

@@ -80,6 +80,8 @@ typedef struct Capture {
 static Status capture_call(Call *call, void *user)
 {
     Capture *capture = user;
+    if (capture->t->call.nodes.at)
+        return fail(ST_UNSUPPORTED, "the function's graph is too large for one program");
     for (size_t k = 0; k < call->outputs.n; k++) {
         bool is_root = false;
         for (uint32_t i = 0; i < capture->n_roots; i++)
@@ -140,34 +142,62 @@ static Source source_of(const Trace *trace, RtNode *node)
     return (Source){.kind = FROM_NODE, .node = node_retain(node)};
 }
 
-/* Replaces the call's inputs by placeholders: nodes without data that only carry a number, so that nothing of this call's data
- * is held and no other graph's walk touches the template. */
-static bool make_placeholders(Template *t, const Trace *trace)
+RtNode *node_like(const RtNode *node)
+{
+    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
+    if (!copy)
+        return NULL;
+    copy->device = node->device;
+    copy->attr = node->attr;
+    copy->scalar = node->scalar;
+    copy->loc = node->loc;
+    copy->api = node->api;
+    for (uint32_t i = 0; i < node->n_in; i++)
+        copy->in[i] = node_retain(node->in[i]);
+    if (node->n_facts)
+        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
+    if (marks_copy(copy, node))
+        return copy;
+    node_release(copy);
+    return NULL;
+}
+
+/* What stands for an input: a node without data. */
+static RtNode *placeholder_for(const RtNode *node)
+{
+    RtNode *placeholder = node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0);
+    if (!placeholder)
+        return NULL;
+    placeholder->device = (uint8_t)node_device(node);
+    if ((!node->strided || (placeholder->stride = copy_bytes(node->stride, sizeof *node->stride * MAX_RANK))) &&
+        marks_copy(placeholder, node)) {
+        placeholder->strided = node->strided;
+        return placeholder;
+    }
+    node_release(placeholder);
+    return NULL;
+}
+
+/* Replaces the call's nodes by copies and its inputs by placeholders: nothing of this call's data is held, no other graph's walk touches
+ * the template, and what was traced stays what it was, for who has kept some of it. */
+static bool make_copies(Template *t, const Trace *trace)
 {
     Call *call = &t->call;
-    for (size_t i = 0; i < call->inputs.n; i++) {
-        RtNode **slot = &call->nodes.at[call->inputs.at[i]], *node = *slot;
-        RtNode *placeholder = node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0);
-        if (!placeholder)
+    size_t n_inputs = 0;
+    for (size_t i = 0; i < call->nodes.n; i++) { /* operands come before those who use them */
+        RtNode *node = call->nodes.at[i];
+        bool is_input = n_inputs < call->inputs.n && call->inputs.at[n_inputs] == i;
+        RtNode *copy = is_input ? placeholder_for(node) : node_like(node);
+        if (!copy)
             return false;
-        if (node->strided && !(placeholder->stride = copy_bytes(node->stride, sizeof *node->stride * MAX_RANK))) {
-            node_release(placeholder);
-            return false;
+        if (is_input)
+            t->inputs[n_inputs++] = source_of(trace, node);
+        for (uint32_t k = 0; k < copy->n_in; k++) {
+            copy->in[k] = node_retain(call->nodes.at[node->in[k]->index]);
+            node_release(node->in[k]);
         }
-        placeholder->strided = node->strided;
-        placeholder->device = (uint8_t)node_device(node);
-        if (!marks_copy(placeholder, node)) {
-            node_release(placeholder);
-            return false;
-        }
-        t->inputs[i] = source_of(trace, node);
-        for (size_t n = 0; n < call->nodes.n; n++)
-            for (uint32_t k = 0; k < call->nodes.at[n]->n_in; k++)
-                if (call->nodes.at[n]->in[k] == node) {
-                    call->nodes.at[n]->in[k] = node_retain(placeholder);
-                    node_release(node);
-                }
-        *slot = placeholder;
+        copy->index = (uint32_t)i;
+        call->nodes.at[i] = copy;
         node_release(node);
     }
     return true;
@@ -236,7 +266,7 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
         t->drawn = last->start - first->start + last->count;
     }
     number_draws(t);
-    if (make_placeholders(t, trace) && make_room(t))
+    if (make_copies(t, trace) && make_room(t))
         return t;
 failed:
     if (t)

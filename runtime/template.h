@@ -2,7 +2,7 @@
  * Templates of kiln_functions (runtime/function.c): what a trace recorded, in a form that can be served again and again.
  *
  * A template is the pending graph as a Call (runtime/call.h) whose inputs are placeholders, and where each value comes from at the
- * next call. Its nodes are private. Should the user keep one and evaluate it, replay notices that the template is spoilt.
+ * next call. Its nodes are copies of its own: what the user keeps of a trace is evaluated like anything else.
  * Made by runtime/template.c, replayed by runtime/replay.c.
  */
 #ifndef RUNTIME_TEMPLATE_H
@@ -90,6 +90,9 @@ const char *template_difference(const Template *a, const Template *b);
 
 /* Handles for n_out values; all NULL on failure. */
 Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out);
+
+/* A fresh pending node of the same meaning and marks; NULL: out of memory (fail() was called). */
+RtNode *node_like(const RtNode *node);
 
 /* A heap copy (never of 0 bytes); NULL: out of memory. */
 void *copy_bytes(const void *data, size_t bytes);

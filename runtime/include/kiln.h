@@ -748,14 +748,15 @@ KILN_API kiln_status kiln_assign(kiln_tensor *p, kiln_tensor *value);
 KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, kiln_tensor *value);
 
 /*
- * A C function of tensors that is traced (run) once for each combination of input dtypes, ranks and
- * modes, and from then on costs one look-up. f(in, out, user) fills out[0..n_out) from in[0..n_in);
- * what else it does happens only while it is traced. It may use other tensors (their current value
- * is read at each call), draw random numbers and kiln_assign; C numbers that it reads are frozen:
- * pass what changes as a rank-0 tensor (a weak scalar that is passed is weak no more: f64, i64 or
- * bool). A sync point or kiln_seed inside f turns the shortcut off. The option
- * check=pure runs f at each call and fails (KILN_INVALID) when it does something else than when
- * it was traced.
+ * A C function of tensors that is traced (run) once for each combination of input dtypes, shapes,
+ * strides, devices and options, and from then on costs one look-up. f(in, out, user) fills
+ * out[0..n_out) from in[0..n_in); what else it does happens only while it is traced. It may use
+ * other tensors (their current value is read at each call), draw random numbers and kiln_assign to
+ * other tensors (in[i] is no handle of the caller's: an assign to it stays inside); C numbers that
+ * it reads are frozen: pass what changes as a rank-0 tensor (a weak scalar that is passed is weak no
+ * more: f64, i64 or bool). A sync point or kiln_seed inside f turns the shortcut off. The option
+ * check=pure runs f at each call and fails (KILN_INVALID) when it does something else than when it
+ * was traced.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);

@@ -150,6 +150,30 @@ Test(cuda_functions, without_inputs_follow_the_thread)
     kiln_function_free(f);
 }
 
+static void brought_there(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)user;
+    cr_assert(kiln_set_device("cuda") == KILN_OK, "%s", kiln_error_message());
+    plus_brought(NULL, out, NULL);
+    cr_assert(kiln_set_device("cpu") == KILN_OK);
+}
+
+/* The C function chooses the device of what it brings along. */
+Test(cuda_functions, that_choose_a_device)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *nothing[1] = {NULL};
+    kiln_function *f = kiln_function_new(brought_there, 0, 1, NULL);
+    for (int i = 0; i < 3; i++) {
+        kiln_tensor *y = called(f, nothing);
+        expect_device(y, "cuda:0");
+        EXPECT(y, KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+    }
+    kiln_function_free(f);
+}
+
 static void scaled_sum(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     kiln_tensor **captured = user;

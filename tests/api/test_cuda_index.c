@@ -123,6 +123,29 @@ Test(cuda_index, what_nobody_reads_is_warned_about)
     cr_assert(!strstr(at + 1, "an index of"), "told again: %s", warnings);
 }
 
+/* What a plugin's file name is worth once the plugin is unloaded: the memory may hold anything. */
+Test(cuda_index, are_told_though_the_name_of_the_file_is_gone)
+{
+    if (!use_cuda())
+        return;
+    char name[] = "plugin.c";
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *index = I64(KILN_SHAPE(1), 3);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *dropped = kiln_take_at(name, 5, x, index, 0), *kept = kiln_retain(kiln_take_at(name, 6, x, index, 0));
+    cr_assert(kiln_eval(dropped) == KILN_OK && kiln_eval(kept) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+    memset(name, '!', strlen(name));
+    cr_assert(kiln_wait(kept) == KILN_BAD_INDEX && strstr(kiln_error_message(), "plugin.c:6"), "%s", kiln_error_message());
+    kiln_clear_error();
+    kiln_release(kept);
+    for (int i = 0; i < 4; i++) {
+        scope = kiln_scope_begin();
+        cr_assert(kiln_wait(taken(x, 1)) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    cr_assert(strstr(warnings, "an index of the kiln_take at plugin.c:5"), "%s", warnings);
+}
+
 /* Hundreds of look-ups, each of the one before: the host does not run ahead without end, and the
  * first error is found through all. */
 Test(cuda_index, chains_are_bounded)

@@ -1,0 +1,199 @@
+/* kiln_function: what its C function does besides recording from its inputs, and what the user keeps of that. */
+#include "api.h"
+
+static int runs; /* of the traced C function */
+
+static kiln_tensor *called(kiln_function *f, kiln_tensor *in)
+{
+    kiln_tensor *out[2];
+    cr_assert(kiln_function_call(f, &in, out) == KILN_OK, "%s", kiln_error_message());
+    return out[0];
+}
+
+static kiln_stats stats(void)
+{
+    kiln_stats now;
+    kiln_get_stats(&now);
+    return now;
+}
+
+static kiln_tensor *captured;
+
+static void returns_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = captured;
+    out[1] = kiln_neg(in[0]);
+}
+
+/* A result that is a tensor from outside as it is: what that means at each call. */
+Test(function_trace, a_captured_tensor_may_be_a_result)
+{
+    for (int pending = 0; pending < 2; pending++) {
+        kiln_function *f = kiln_function_new(returns_captured, 1, 2, NULL);
+        kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+        runs = 0;
+        captured = pending ? kiln_add(x, kiln_scalar(4)) : F32(KILN_SHAPE(2), 5, 6);
+        for (int i = 0; i < 4; i++) {
+            EXPECT(called(f, x), KILN_F32, KILN_SHAPE(2), 0, 5 + i, 6 + i);
+            EXPECT(captured, KILN_F32, KILN_SHAPE(2), 0, 5 + i, 6 + i);
+            cr_assert(kiln_assign(captured, kiln_add(captured, kiln_scalar(1))) == KILN_OK);
+        }
+        cr_assert(runs == 1, "%d runs", runs);
+        kiln_function_free(f);
+    }
+}
+
+static void keeps_what_is_inside(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor **kept = user;
+    runs++;
+    kept[0] = kiln_retain(kiln_mul(in[0], kiln_scalar(2)));
+    kept[1] = kiln_retain(kiln_exp(kiln_sub(captured, captured)));
+    out[0] = kiln_add(kept[0], kept[1]);
+}
+
+/* A tensor that the C function made and the user kept is one like any other. */
+Test(function_trace, what_is_kept_of_it_can_be_computed)
+{
+    kiln_tensor *kept[2] = {NULL, NULL};
+    kiln_function *f = kiln_function_new(keeps_what_is_inside, 1, 1, kept);
+    captured = F32(KILN_SHAPE(2), 5, 6);
+    for (int i = 0; i < 4; i++) {
+        EXPECT(called(f, F32(KILN_SHAPE(2), (float)i, (float)(2 * i))), KILN_F32, KILN_SHAPE(2), 0, 2 * i + 1, 4 * i + 1);
+        EXPECT(kiln_add(kept[0], kept[1]), KILN_F32, KILN_SHAPE(2), 0, 1, 1); /* of the first call, the only trace */
+        EXPECT(kept[0], KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+    }
+    cr_assert(runs == 1, "%d runs", runs);
+    kiln_function_free(f);
+    EXPECT(kept[1], KILN_F32, KILN_SHAPE(2), 0, 1, 1);
+    kiln_release(kept[0]);
+    kiln_release(kept[1]);
+}
+
+static void marks_its_values(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    cr_assert(kiln_mark_dynamic(in[0], 0, 1, 100) == KILN_OK, "%s", kiln_error_message());
+    out[0] = kiln_abs(in[0]);
+    cr_assert(kiln_mark_dynamic(out[0], 1, 1, 100) == KILN_OK, "%s", kiln_error_message());
+}
+
+static kiln_tensor *ones(int64_t rows, int64_t columns)
+{
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(rows, columns));
+    cr_assert(kiln_eval(x) == KILN_OK);
+    return x;
+}
+
+/* Marks that the C function sets: its result has them at each call, the caller's tensor has not. */
+Test(function_trace, marks_inside)
+{
+    kiln_function *f = kiln_function_new(marks_its_values, 1, 1, NULL);
+    runs = 0;
+    for (int round = 0; round < 4; round++)
+        for (int64_t n = 3; n < 6; n++) {
+            kiln_tensor *x = ones(3, n);
+            int64_t before = stats().compiles;
+            kiln_tensor *y = called(f, x);
+            EXPECT(kiln_sum(y), KILN_F32, KILN_SHAPE(), 0, (double)(3 * n));
+            cr_assert(kiln_mark_static(x, 0) == KILN_OK, "%s", kiln_error_message());
+            cr_assert(kiln_mark_static(y, 1) == KILN_INVALID && kiln_mark_static(y, 0) == KILN_OK);
+            cr_assert(round || stats().compiles - before == 2 * (n == 3), "%d columns", (int)n);
+        }
+    cr_assert(runs == 3, "%d runs", runs);
+    kiln_function_free(f);
+}
+
+enum { PART = 4096 }; /* pending nodes that are computed as one */
+
+static void longer_than_a_part(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    runs++;
+    out[0] = in[0];
+    for (int i = 0; i < *(const int *)user; i++)
+        out[0] = kiln_neg(out[0]);
+    out[1] = kiln_add(in[0], kiln_scalar(1));
+}
+
+/* Results of which one is just as large as a part: the graph is still none for one program. */
+Test(function_trace, results_in_several_parts)
+{
+    for (int n = PART - 1; n <= PART + 1; n++) {
+        kiln_function *f = kiln_function_new(longer_than_a_part, 1, 2, &n);
+        for (int i = 0; i < 2; i++) {
+            kiln_tensor *in = F32(KILN_SHAPE(2), (float)(1 + i), 2), *out[2];
+            cr_assert(kiln_function_call(f, &in, out) == KILN_OK, "%s", kiln_error_message());
+            int sign = n % 2 ? -1 : 1;
+            EXPECT(out[0], KILN_F32, KILN_SHAPE(2), 0, sign * (1 + i), sign * 2);
+            EXPECT(out[1], KILN_F32, KILN_SHAPE(2), 0, 2 + i, 3);
+        }
+        kiln_function_free(f);
+    }
+}
+
+static void set_unfused(void *data, void *user)
+{
+    (void)data;
+    (void)user;
+    set_option("fuse", "0");
+}
+
+static void chain(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = kiln_mul(kiln_exp(kiln_neg(in[0])), captured);
+}
+
+/* An option that changes code is set while a call is under way, after its key was made: no program is filed under a key that it does
+ * not fit. */
+Test(function_trace, options_set_meanwhile)
+{
+    static float data[2] = {1, 2};
+    kiln_function *f = kiln_function_new(chain, 1, 1, NULL);
+    kiln_tensor *x = F32(KILN_SHAPE(2), 0, 0);
+    captured = F32(KILN_SHAPE(2), 3, 4);
+    set_option("cache_bytes", "1"); /* room for the newest program alone */
+    EXPECT(called(f, x), KILN_F32, KILN_SHAPE(2), 0, 3, 4);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *wrapped = kiln_wrap(KILN_F32, KILN_SHAPE(2), data, set_unfused, NULL);
+    cr_assert(kiln_assign(captured, kiln_add(wrapped, kiln_scalar(1))) == KILN_OK);
+    kiln_scope_end(scope);
+    runs = 0;
+    EXPECT(called(f, x), KILN_F32, KILN_SHAPE(2), 0, 2, 3); /* computes what is captured, and lets the memory go */
+    char text[8];
+    cr_assert(kiln_get_option("fuse", text, sizeof text) == KILN_OK);
+    cr_assert(strcmp(text, "0") == 0 && runs == 0, "fuse=%s, %d runs", text, runs);
+    set_option("fuse", "1");
+    int64_t before = stats().kernels;
+    EXPECT(called(f, x), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+    cr_assert(stats().kernels - before == 1, "%d kernels", (int)(stats().kernels - before));
+    kiln_function_free(f);
+}
+
+static void sets_one_of_two(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+static void calls_it(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *two[2];
+    cr_assert(kiln_function_call(user, in, two) == KILN_INVALID && !two[0] && !two[1], "%s", kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "out[1] unset"), "%s", kiln_error_message());
+    kiln_clear_error();
+    out[0] = kiln_neg(in[0]);
+}
+
+/* A function that fails inside another gives NULLs, too. */
+Test(function_trace, a_failing_function_inside)
+{
+    kiln_function *inner = kiln_function_new(sets_one_of_two, 1, 2, NULL), *f = kiln_function_new(calls_it, 1, 1, inner);
+    EXPECT(called(f, F32(KILN_SHAPE(2), 1, 2)), KILN_F32, KILN_SHAPE(2), 0, -1, -2);
+    kiln_function_free(f);
+    kiln_function_free(inner);
+}

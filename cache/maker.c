@@ -55,6 +55,29 @@ static void add_target(const CudaTarget *cuda, Str *out)
     add(out, "threads", text);
 }
 
+static const char *const of_device[] = {"sm", "ptx", "device", "driver", "threads"};
+enum { OF_DEVICE = sizeof of_device / sizeof *of_device };
+
+bool maker_device(const char *maker, size_t bytes, Str *out)
+{
+    for (int i = 0; i < OF_DEVICE; i++) {
+        size_t n;
+        const char *value = key_line_find(maker, bytes, of_device[i], &n);
+        if (!value)
+            return false;
+        str_printf(out, "%s%s %.*s", i ? ", " : "", of_device[i], (int)n, value);
+    }
+    return true;
+}
+
+bool maker_of_machine(const char *name)
+{
+    bool found = strcmp(name, "target") == 0 || strcmp(name, "cpu") == 0 || strcmp(name, "features") == 0;
+    for (int i = 0; i < OF_DEVICE; i++)
+        found |= strcmp(name, of_device[i]) == 0;
+    return found;
+}
+
 bool maker_text(const JitOptions *options, Str *out)
 {
     char text[64];

@@ -9,6 +9,7 @@
  * Each thread computes on a stream of its own; large uploads have one beside them (runtime/cuda_memory.c).
  */
 #include "runtime/cuda.h"
+#include "cache/maker.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
 
@@ -370,16 +371,27 @@ Status cuda_device_target(int k, CudaTarget *target)
     return ST_OK;
 }
 
-bool cuda_describe(Str *out)
+static void describe(const CudaDevice *d, Str *out)
 {
-    bool any = false;
+    JitOptions options = {.target = d->target};
+    Str maker;
+    str_init(&maker, out->arena);
+    str_printf(out, "cuda:%d=%s, compute capability %d.%d, %d multiprocessors\ncuda:%d.code=", d->ordinal, d->name, d->target.device / 10,
+               d->target.device % 10, d->multiprocessors, d->ordinal);
+    if (maker_text(&options, &maker))
+        (void)maker_device(maker.text, maker.len, out);
+    str_printf(out, "\n");
+}
+
+uint32_t cuda_describe(Str *out)
+{
+    uint32_t n = 0;
     for (int k = 0; k < MAX_CUDA_DEVICES; k++) {
-        const CudaDevice *d = &devices[k];
-        if (!atomic_load(&d->context))
+        if (!atomic_load(&devices[k].context))
             continue;
-        any = true;
-        str_printf(out, "cuda:%d=%s, compute capability %d.%d, %d multiprocessors\n", k, d->name, d->target.device / 10,
-                   d->target.device % 10, d->multiprocessors);
+        n++;
+        if (out)
+            describe(&devices[k], out);
     }
-    return any;
+    return n;
 }

@@ -95,7 +95,8 @@ void cuda_doubt_release(struct CudaDoubt *doubt); /* NULL is allowed */
 void cuda_perf_step(const char *what, int64_t bytes);
 void cuda_perf_tell(void);
 Status cuda_device_target(int k, CudaTarget *target);
-/* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use; false: none is. */
-bool cuda_describe(Str *out);
+/* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use, and "cuda:0.code=" with maker_device's text of it
+ * (cache/maker.h). Returns how many are in use; `out` may be NULL. */
+uint32_t cuda_describe(Str *out);
 
 #endif

@@ -171,6 +171,9 @@ static Status write_info(Arena *arena, void *user)
 void store_log_info(Disk *disk)
 {
     static Disk *_Atomic written;
-    if (atomic_exchange(&written, disk) != disk)
+    static _Atomic uint32_t with; /* so many GPUs; more may come into use */
+    uint32_t in_use = cuda_describe(NULL);
+    bool more = atomic_exchange(&with, in_use) != in_use;
+    if (atomic_exchange(&written, disk) != disk || more)
         (void)with_arena(write_info, disk);
 }

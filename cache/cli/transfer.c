@@ -4,9 +4,9 @@
  *
  * An import believes nothing: each entry is parsed whole, must have the name that its content gives
  * it, and must be one that this library on this machine would find: entry format, version, LLVM,
- * target, CPU and features as the command sees them, and the build as the library last wrote it
- * into the file `info`. Options are left alone: entries for another KILN_MATH are as good here as
- * there.
+ * target, CPU and features as the command sees them; the build, and the GPUs for entries that are
+ * for one, as the library last wrote them into the file `info`. Options are left alone: entries for
+ * another KILN_MATH are as good here as there.
  */
 #include "cache/cli/bundle.h"
 #include "cache/cli/compare.h"
@@ -135,7 +135,8 @@ typedef struct Import {
     Disk *disk;        /* to; NULL: dry run into a directory that is not there */
     const char *maker; /* what this machine and this library are, as key lines */
     size_t maker_bytes;
-    bool build_known;
+    const char *info;  /* what the library found of GPUs is in it */
+    bool build_known, gpu_unknown; /* gpu_unknown: an entry for a GPU was met, and nobody has used one here */
     uint32_t taken, present, refused;
     json_t *list;
 } Import;
@@ -148,24 +149,50 @@ static bool is_option(const char *name)
     return false;
 }
 
+/* Why no GPU here runs code for that one (maker_device); NULL: one does, or it is not known which
+ * there are. */
+static const char *gpu_refusal(Import *import, const char *made_for, Arena *arena)
+{
+    static const char ending[] = ".code";
+    size_t room = sizeof ending - 1;
+    const char *here = NULL;
+    KeyLine line;
+    for (const char *at = import->info; info_next(&at, &line);) {
+        if (strncmp(line.name, "cuda:", 5) != 0 || line.name_bytes < room ||
+            memcmp(line.name + line.name_bytes - room, ending, room) != 0)
+            continue;
+        here = arena_printf(arena, "%.*s", (int)line.n, line.bytes);
+        if (strcmp(here, made_for) == 0)
+            return NULL;
+    }
+    if (here)
+        return arena_printf(arena, "GPU: %s there, %s here", made_for, here);
+    import->gpu_unknown = true;
+    return NULL;
+}
+
 /* Why the library here would never use the entry; NULL: it would. */
-static const char *refusal(const Import *import, const Entry *entry, Arena *arena)
+static const char *refusal(Import *import, const Entry *entry, Arena *arena)
 {
     LineDiff *lines;
+    Str gpu;
     const KeyText *key = &entry->view.key;
     if (entry->damage)
         return entry->damage;
     if (flag_on(import->cli, FLAG_FOREIGN))
         return NULL;
+    str_init(&gpu, arena);
+    bool for_gpu = maker_device(key->maker, key->maker_bytes, &gpu);
     uint32_t n =
         diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = lines[i].name;
-        if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known))
+        if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known) ||
+            (for_gpu && maker_of_machine(name)))
             continue;
         return arena_printf(arena, "%s: %s", name, diff_text(&lines[i], "there", "here", arena));
     }
-    return NULL;
+    return for_gpu ? gpu_refusal(import, gpu.text, arena) : NULL;
 }
 
 static void report(Import *import, const char *name, const char *what, const char *why,
@@ -276,7 +303,8 @@ static Status learn_maker(Import *import)
     if (import->disk)
         TRY(disk_text(import->disk, "info", cli->arena, &info));
     KeyLine line;
-    for (const char *at = info ? info : ""; info_next(&at, &line);)
+    import->info = info ? info : "";
+    for (const char *at = import->info; info_next(&at, &line);)
         if (line.name_bytes == strlen("build") &&
             memcmp(line.name, "build", line.name_bytes) == 0) {
             build = line.bytes;
@@ -306,6 +334,9 @@ static int print_import(Import *import, const char *path)
         if (!import->build_known && !flag_on(cli, FLAG_FOREIGN) && import->taken)
             complain("the library's build was not checked: no program has used this cache "
                      "directory yet");
+        if (import->gpu_unknown && import->taken)
+            complain("entries for a GPU were not checked against one: no program has used a GPU "
+                     "with this cache directory yet");
         return end;
     }
     json_t *root = json_object();
@@ -314,6 +345,7 @@ static int print_import(Import *import, const char *path)
     js_set(cli, root, "present", json_integer(import->present));
     js_set(cli, root, "refused", json_integer(import->refused));
     js_set(cli, root, "build_checked", json_boolean(import->build_known));
+    js_set(cli, root, "gpu_checked", json_boolean(!import->gpu_unknown));
     js_set(cli, root, "entries", import->list);
     int printed = js_print(cli, root);
     return printed == END_FINE ? end : printed;

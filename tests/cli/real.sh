@@ -86,4 +86,41 @@ mkdir -m 700 "$work/third"
 expect 1 "$kiln" cache import "$work/narrow.kilnpack" --dir="$work/third"
 says "features: only here: sse2"
 says "taken 0"
+
+# entries for a GPU, here the software device: served, shown; imported where there is such a GPU or nobody knows of one, and nowhere else
+gpu()
+{
+    KILN_DEVICE=cuda KILN_LIBCUDA=$KILN_TEST_LIBCUDA KILN_CACHE_DIR=$1 KILN_TEST_CUDA=$2 "$use" "$3" 48
+}
+if [ -n "${KILN_TEST_LIBCUDA:-}" ]; then
+    out=$(gpu "$work/gpu" sms=8 64) || fail "use on a GPU: $out"
+    expect 0 "$kiln" cache verify --dir="$work/gpu"
+    says " 0 damaged"
+    expect 0 "$kiln" info --dir="$work/gpu"
+    says "compute capability 8.0, 8 multiprocessors"
+    key=$("$kiln" cache list --keys --dir="$work/gpu" --device=sm_80 --name=sin_cos)
+    expect 0 "$kiln" cache code --ptx "$key" --dir="$work/gpu"
+    says ".visible .entry"
+    for what in show guards graph code 'code --ir' key; do
+        # shellcheck disable=SC2086
+        expect 0 "$kiln" cache $what "$key" --dir="$work/gpu"
+    done
+    expect 0 "$kiln" cache export "$work/gpu.kilnpack" --dir="$work/gpu"
+    expect 0 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_new"
+    says "refused 0"
+    says "no program has used a GPU"
+    [ "$(KILN_COMPILE=off; export KILN_COMPILE; gpu "$work/gpu_new" sms=8 64)" = "$out" ] || fail "a program does not find what was imported for its GPU"
+    gpu "$work/gpu_same" sms=8 96 >/dev/null || fail "use on a GPU of the same kind"
+    expect 0 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_same"
+    says "refused 0"
+    grep -q "no program" "$work/err" && fail "it is known which GPU is here: $(cat "$work/err")"
+    for other in sms=9 sms=8,driver=12040 sms=8,cc=9.0; do
+        gpu "$work/gpu_$other" $other 96 >/dev/null || fail "use on another GPU, $other"
+        expect 1 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_$other"
+        says "taken 0"
+        says "GPU: sm sm_80"
+    done
+    expect 0 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_sms=9" --foreign
+    says "refused 0"
+fi
 finish

@@ -237,9 +237,31 @@ Test(disk, a_gpu_has_entries_of_its_own)
     cr_assert_str_eq(result(cold, "elementwise"), result(warm, "elementwise"));
     cr_assert_str_eq(result(cold, "gather"), result(warm, "gather"));
     EXPECT_COUNTER(cpu, "compiles", 0);
+    /* with its machine code, so nothing is assembled; beside it the PTX, for a driver that does not take that code */
+    static const char *const failing[] = {"cuLinkCreate_v2:1:700:sticky", "cuModuleLoadDataEx:1:209"};
+    for (size_t i = 0; i < sizeof failing / sizeof *failing; i++) {
+        const char *again = run(text_of("%s KILN_STRICT=1 KILN_TEST_CUDA=fail=%s", gpu, failing[i]), steps);
+        EXPECT_COUNTER(again, "compiles", 0);
+        cr_assert_null(strstr(again, "error"), "%s: %s", failing[i], again);
+        cr_assert_str_eq(result(cold, "elementwise"), result(again, "elementwise"));
+    }
     const char *checked = run(text_of("%s KILN_CHECK=cache", gpu), steps);
     cr_assert_null(strstr(checked, "warning"), "%s", checked);
     EXPECT_COUNTER(checked, "compiles", 4);
+}
+
+/* `kiln info` and `kiln cache import` know GPUs from the file `info`, whenever a process began to use them. */
+Test(disk, gpus_in_use_are_named_in_the_file_info)
+{
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    if (!driver)
+        return;
+    EXPECT_COUNTER(run(text_of("KILN_LIBCUDA='%s'", driver), "elementwise:6 set:device=cuda elementwise:6"), "disk_stored", 2);
+    for (int i = 0; i < 2; i++) {
+        shell(text_of("grep -q '^cuda:0=kiln software device, compute capability 8.0' '%s'", in_dir("info")));
+        shell(text_of("grep -q '^cuda:0.code=sm sm_80, .*driver 13000' '%s'", in_dir("info")));
+        EXPECT_COUNTER(run("", "reduction:7"), "fallbacks", 0); /* a process that uses none leaves that */
+    }
 }
 
 /* Machine code that another driver's assembler made is not used, though the PTX would be the same. */

@@ -317,7 +317,7 @@ typedef struct kiln_stats {
     int64_t bytes_moved;
     int64_t live_bytes;      /* of tensor data, now */
     int64_t peak_bytes;      /* the most there ever was (since kiln_reset_stats) */
-    int64_t pooled_bytes;    /* freed tensor data kept for reuse */
+    int64_t pooled_bytes;    /* freed tensor data kept for reuse, on the CPU */
     int64_t graph_launches;  /* times that several kernels were launched as one CUDA graph (cuda_graphs) */
 } kiln_stats;
 KILN_API void kiln_get_stats(kiln_stats *stats);
@@ -749,16 +749,18 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
 
 /*
  * A C function of tensors that is traced (run) once for each combination of input dtypes, shapes,
- * strides, devices and options, and from then on costs one look-up. f(in, out, user) fills
+ * strides, devices and options, and from then on costs one look-up; 64 combinations are remembered.
+ * (Another size is another trace, but what was compiled is found as ever.) f(in, out, user) fills
  * out[0..n_out) from in[0..n_in); what else it does happens only while it is traced. It may use
  * other tensors (their current value is read at each call), draw random numbers and kiln_assign to
  * other tensors (in[i] is no handle of the caller's: an assign to it stays inside); C numbers that
  * it reads are frozen: pass what changes as a rank-0 tensor (a weak scalar that is passed is weak no
- * more: f64, i64 or bool). A sync point or kiln_seed inside f turns the shortcut off. The option
- * check=pure runs f at each call and fails (KILN_INVALID) when it does something else than when it
- * was traced.
+ * more: f64, i64 or bool). A sync point or kiln_seed inside f turns the shortcut off, and so does
+ * mode=eager. The option check=pure runs f at each call and fails (KILN_INVALID) when it does
+ * something else than when it was traced.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
+/* n_in >= 0, n_out >= 1. `user` stays yours and is handed to each call of f. NULL: an error is kept. */
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);

@@ -338,6 +338,41 @@ Test(function, functions_nest)
     kiln_function_free(inner);
 }
 
+static void one_of_two(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_neg(in[0]);
+}
+
+typedef struct Inside {
+    kiln_function *inner;
+    kiln_status status;
+    kiln_tensor *out[2];
+} Inside;
+
+static void calls_it(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    Inside *inside = user;
+    inside->status = kiln_function_call(inside->inner, in, inside->out);
+    out[0] = kiln_add(in[0], in[0]);
+}
+
+/* On error all outputs are NULL, inside another function too. */
+Test(function, an_output_that_is_left_out)
+{
+    Inside inside = {.inner = kiln_function_new(one_of_two, 1, 2, NULL), .status = KILN_OK};
+    kiln_function *f = kiln_function_new(calls_it, 1, 1, &inside);
+    kiln_tensor *in[] = {vector(2, 1)}, *out[2] = {in[0], in[0]};
+    cr_assert(eq(int, kiln_function_call(inside.inner, in, out), KILN_INVALID));
+    cr_assert(strstr(kiln_error_message(), "out[1]") && out[0] == NULL && out[1] == NULL, "%s", kiln_error_message());
+    call(f, in, out);
+    check(out[0], 2, (float[]){2, 4});
+    cr_assert(eq(int, inside.status, KILN_INVALID));
+    cr_assert(inside.out[0] == NULL && inside.out[1] == NULL);
+    kiln_function_free(f);
+    kiln_function_free(inside.inner);
+}
+
 Test(function, works_in_eager_and_interp_mode)
 {
     kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);

@@ -12,9 +12,13 @@
 
 #include "ir/base/log.h"
 
+static const int64_t LARGEST = INT64_C(1) << 48; /* no memory has more, and sums of some do not overflow */
+
 static int64_t buffer_bytes(const Fuser *f, const PlanBuffer *b)
 {
-    return dim_hint(f->g, b->numel) * (int64_t)dtype_bytes((DType)b->dtype);
+    int64_t bytes;
+    bool large = __builtin_mul_overflow(dim_hint(f->g, b->numel), (int64_t)dtype_bytes((DType)b->dtype), &bytes);
+    return large || bytes > LARGEST ? LARGEST : bytes;
 }
 
 /* Keeps the buffers that a step or an output names, in the order of their first use, and their

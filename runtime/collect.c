@@ -11,6 +11,7 @@
 #include "runtime/device.h"
 #include "runtime/mark.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
@@ -74,10 +75,11 @@ static Status put_ints(const int64_t *values, size_t n)
 /* A value that was nowhere when the op was recorded, and was computed on another device since. */
 static Status lies_elsewhere(const RtNode *node)
 {
-    char here[DEVICE_NAME], there[DEVICE_NAME];
-    return fail(ST_DEVICE, "a value recorded at %s:%d was computed on %s and is used on %s; move it with kiln_to",
-                node->loc.file ? node->loc.file : "unknown place", node->loc.line, device_name(node_device(node), there),
-                device_name(call.device, here));
+    char here[DEVICE_NAME], there[DEVICE_NAME], place[320] = "";
+    if (node->loc.file)
+        snprintf(place, sizeof place, " recorded at %s:%d", node->loc.file, node->loc.line);
+    return fail(ST_DEVICE, "a value%s was computed on %s and is used on %s; move it with kiln_to", place,
+                device_name(node_device(node), there), device_name(call.device, here));
 }
 
 static Status put_input(RtNode *node, uint32_t number)

@@ -222,16 +222,22 @@ API2(kiln_tensor *, kiln_to, kiln_tensor *, x, const char *, device)
         status = device_of(in, &from);
     if (status != ST_OK)
         return rec_end(&r, rec_failed(&r, status));
-    if (from == to)
+    if (from == to && node_device(in) != DEVICE_ANY)
         return rec_end(&r, in);
     trace_sync(r.api, r.loc);
-    if (node_pending(in))
+    if (node_pending(in)) /* what lies nowhere goes to the thread's device, and lies there from now on */
         status = eval_nodes(&in, 1, r.api, r.loc);
     Storage *storage = NULL;
-    if (status == ST_OK)
+    if (status == ST_OK && from != to)
         status = moved(in, to, &storage);
-    return rec_end(&r, status == ST_OK ? rec_data(&r, node_dtype(in), in->rank, in->dim, storage, storage->data, NULL)
-                                       : rec_failed(&r, status));
+    if (status != ST_OK)
+        return rec_end(&r, rec_failed(&r, status));
+    if (from == to)
+        return rec_end(&r, in);
+    RtNode *out = rec_data(&r, node_dtype(in), in->rank, in->dim, storage, storage->data, NULL);
+    if (out)
+        out->weak = in->weak;
+    return rec_end(&r, out);
 }
 
 API1(kiln_status, kiln_wait, kiln_tensor *, x)

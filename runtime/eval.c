@@ -21,6 +21,7 @@
 #include "runtime/device.h"
 #include "runtime/mark.h"
 #include "runtime/pool.h"
+#include "runtime/record.h"
 #include "runtime/stats.h"
 #include "runtime/store.h"
 #include "runtime/thread.h"
@@ -75,10 +76,35 @@ static Status by_device(RtNode *const *nodes, uint32_t n, Sync *sync)
     }
     if (same)
         return collect_keyed(nodes, n, device, &sync->options, serve, sync);
-    for (uint32_t i = 0; i < n; i++) {
-        TRY(device_of(nodes[i], &device));
-        if (!atomic_load(&nodes[i]->storage))
-            TRY(collect_keyed(&nodes[i], 1, device, &sync->options, serve, sync));
+    RtNode **group = os_alloc(sizeof *group * n);
+    if (!group)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    Status status = ST_OK;
+    for (uint32_t i = 0; i < n && status == ST_OK; i++) {
+        uint32_t count = 0;
+        if (atomic_load(&nodes[i]->storage))
+            continue;
+        status = device_of(nodes[i], &device);
+        for (uint32_t j = i; j < n && status == ST_OK; j++)
+            if (!atomic_load(&nodes[j]->storage) && (status = device_of(nodes[j], &other)) == ST_OK && other == device)
+                group[count++] = nodes[j];
+        if (status == ST_OK)
+            status = collect_keyed(group, count, device, &sync->options, serve, sync);
+    }
+    os_free(group);
+    return status;
+}
+
+static RtNode *output_node(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
+
+/* What is recorded may be larger than any memory: only what is asked for has to lie somewhere. */
+static Status sizes_possible(const Call *call)
+{
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        const RtNode *node = output_node(call, k);
+        char text[SHAPE_TEXT];
+        if ((uint64_t)node_elements(node) > (UINT64_C(1) << 62) / dtype_bytes((DType)node->dtype))
+            return fail(ST_OVERFLOW, "a value has more than 2^62 bytes: %s", node_text(node, text));
     }
     return ST_OK;
 }
@@ -87,6 +113,7 @@ static Status serve(Call *call, void *user)
 {
     Sync *sync = user;
     TRY(device_target(call->device, &sync->options.target));
+    TRY(sizes_possible(call));
     stat_count(STAT_EVALS, 1);
     call->evaluation = sync->number;
     breaks_report(call, sync->api, sync->loc);
@@ -271,8 +298,6 @@ Status with_arena(Status (*fn)(Arena *arena, void *user), void *user)
 }
 
 /* --- running --------------------------------------------------------------------------------------------------------------- */
-
-static RtNode *output_node(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
 
 /* An index given as an array, before it was cast and repeated: NULL where it is computed, or not in this memory. */
 static const RtNode *given_index(const Call *call, const RtNode *index)

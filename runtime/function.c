@@ -84,7 +84,8 @@ void trace_note_use(kiln_tensor *t)
     for (size_t i = 0; i < trace->used.n; i++)
         if (trace->used.at[i] == t)
             return;
-    if (is_pending(t->node)) { /* its value is an input of the trace, not part of it */
+    bool number = t->node->weak && t->node->op == OP_SCALAR; /* recording copies it (template_holds) */
+    if (is_pending(t->node) && !number) { /* its value is an input of the trace, not part of it */
         trace_current = NULL;
         Status status = evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc);
         if (status != ST_OK && !trace->failed) {
@@ -469,6 +470,10 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
 {
     TRY(evaluate_inputs(f->n_in, in, loc));
     Template *t = find_template(f, in);
+    if (t && !t->replaying && !template_holds(t)) {
+        drop_first_template(f);
+        t = NULL;
+    }
     if (t) {
         bool retrace;
         uint64_t base = 0;

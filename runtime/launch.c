@@ -44,11 +44,14 @@ typedef struct Run {
 
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
 
-static size_t aligned(size_t bytes) { return (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1); }
+/* SIZE_MAX stays. */
+static size_t aligned(size_t bytes) { return bytes > SIZE_MAX - SLOT_ALIGN ? SIZE_MAX : (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1); }
 
+/* SIZE_MAX: more than that, which no memory has. */
 size_t buffer_bytes(const ProgBuffer *b, const int64_t *sizes)
 {
-    return (size_t)sizes[b->numel] * dtype_bytes((DType)b->dtype);
+    size_t bytes;
+    return __builtin_mul_overflow((size_t)sizes[b->numel], dtype_bytes((DType)b->dtype), &bytes) ? SIZE_MAX : bytes;
 }
 
 /* --- buffers ---------------------------------------------------------------------------------------------------- */
@@ -66,7 +69,7 @@ size_t launch_slots(const Program *p, const int64_t *sizes, size_t *offset)
     for (uint32_t s = 0; s < p->n_slots; s++) {
         size_t bytes = offset[s];
         offset[s] = total;
-        total += bytes;
+        total = bytes > SIZE_MAX - total ? SIZE_MAX : total + bytes;
     }
     return total;
 }
@@ -219,15 +222,20 @@ void phase_run(const Phase *phase, char *room)
         pool_run(phase->tasks, phase->grain, phase->threads, run_tasks, &tasks);
 }
 
-size_t phase_scratch(const Phase *phase) { return phase->scratch * (size_t)phase->threads; }
+size_t phase_scratch(const Phase *phase)
+{
+    size_t all;
+    return __builtin_mul_overflow(phase->scratch, (size_t)phase->threads, &all) ? SIZE_MAX : all;
+}
 
 char *launch_scratch(size_t bytes, const char *kernel)
 {
     if (scratch && bytes <= scratch_bytes)
         return scratch;
-    size_t want = aligned(bytes + bytes / 8); /* rows that grow a little each time do not ask each time */
+    bool possible = bytes < SIZE_MAX / 2;
+    size_t want = possible ? aligned(bytes + bytes / 8) : 0; /* rows that grow a little each time do not ask each time */
     os_free(scratch); /* nothing in it is needed */
-    scratch = os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN);
+    scratch = possible ? os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN) : NULL;
     scratch_bytes = scratch ? want : 0;
     if (!scratch)
         (void)fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of scratch of kernel %s", bytes, kernel);

@@ -28,7 +28,7 @@ Rec rec_begin(const char *api, const char *file, int line)
     RtThread *t = rt_thread();
     if (file && option_int(OPT_NO_LOCATIONS))
         file = NULL;
-    return (Rec){api, {file, line}, t, t->n_temp, ST_OK};
+    return (Rec){.api = api, .loc = {file, line}, .thread = t, .base = t->n_temp};
 }
 
 RtNode *rec_failed(Rec *r, Status status)
@@ -95,6 +95,8 @@ RtNode *rec_in(Rec *r, kiln_tensor *x, const char *what)
     if (!x)
         return rec_fail(r, ST_INVALID, "%s is NULL", what);
     trace_use(x);
+    if (r->device == DEVICE_ANY)
+        r->device = node_device(x->node);
     return x->node;
 }
 
@@ -168,7 +170,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     if (apart)
         return rec_fail_apart(r, node);
     if (option_int(OPT_MODE) == MODE_EAGER && eager_computes((Op)node->op) && !node->weak) {
-        Status status = eval_nodes(&node, 1, r->api, r->loc);
+        Status status = eval_nodes_on(r->device, &node, 1, r->api, r->loc); /* beside the operands, be it made of none */
         if (status != ST_OK)
             return rec_failed(r, status);
     }
@@ -390,7 +392,8 @@ bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names)
                                             : "numbers are needed; cast it first");
     }
     for (int k = 0; k < n; k++) {
-        if (weak && x[k]->weak && node_dtype(x[k]) == dtype)
+        bool computed_number = x[k]->op == OP_SCALAR && !node_pending(x[k]); /* where it lies is nobody's concern */
+        if (weak && x[k]->weak && node_dtype(x[k]) == dtype && !computed_number)
             continue;
         if (weak) { /* among weak scalars: stays weak, as an expression */
             x[k] = x[k]->op == OP_SCALAR ? literal(r, x[k], dtype)

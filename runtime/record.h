@@ -28,6 +28,7 @@ typedef struct Rec {
     RtThread *thread;
     uint32_t base; /* thread->temp[base..] are this call's nodes */
     Status status; /* of its first failure */
+    int device;    /* of the first operand that lies somewhere; DEVICE_ANY: none so far */
 } Rec;
 
 /* Defines a public function and its twin that knows the caller's place; the body follows. */

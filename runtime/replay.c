@@ -42,15 +42,6 @@ static Status source_node(const Template *t, const Source *s, kiln_tensor *const
     return ST_OK;
 }
 
-/* What was one value in the trace, is it still? */
-static bool still_alike(const Template *t)
-{
-    for (uint32_t i = 0; i < t->n_alike; i++)
-        if (t->alike[2 * i]->node != t->alike[2 * i + 1]->node)
-            return false;
-    return true;
-}
-
 /* What a replay holds: so many fresh results and values, each with a reference. */
 typedef struct Replay {
     Template *t;
@@ -189,6 +180,7 @@ static RtNode *computed_node(const RtNode *like, Storage *storage)
     if (!node)
         return NULL;
     node->attr = like->attr;
+    node->weak = like->weak;
     node->loc = like->loc;
     if (!marks_copy(node, like)) {
         node_release(node);
@@ -231,7 +223,7 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
     CacheHit hit;
     if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
         t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(t) ||
-        !still_alike(t))
+        !template_holds(t))
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);
@@ -278,7 +270,7 @@ Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, i
     *retrace = false;
     if (replay_prepared(t, in, out, base, &status))
         return status;
-    *retrace = !still_alike(t);
+    *retrace = !template_holds(t);
     if (*retrace)
         return ST_OK;
     Replay r = {.t = t};

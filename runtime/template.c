@@ -45,6 +45,9 @@ void template_free(Template *t)
     for (uint32_t i = 0; i < 2 * t->n_alike; i++)
         kiln_release(t->alike[i]);
     os_free(t->alike);
+    for (uint32_t i = 0; i < t->n_numbers; i++)
+        kiln_release(t->numbers[i].handle);
+    os_free(t->numbers);
     os_free(t->assigned);
     os_free(t->draws);
     os_free(t->now);
@@ -128,6 +131,31 @@ static bool note_alike(Template *t, const Trace *trace)
     return t->alike != NULL;
 }
 
+static bool is_number(const RtNode *node) { return node->weak && node->op == OP_SCALAR; }
+
+static bool note_numbers(Template *t, const Trace *trace)
+{
+    t->numbers = os_calloc(trace->used.n + 1, sizeof *t->numbers);
+    for (size_t i = 0; i < trace->used.n && t->numbers; i++) {
+        const RtNode *node = meaning_of(trace, trace->used.at[i]);
+        if (is_number(node))
+            t->numbers[t->n_numbers++] = (Number){kiln_retain(trace->used.at[i]), node->scalar, node->dtype};
+    }
+    return t->numbers != NULL;
+}
+
+bool template_holds(const Template *t)
+{
+    bool holds = true;
+    for (uint32_t i = 0; i < t->n_alike && holds; i++)
+        holds = t->alike[2 * i]->node == t->alike[2 * i + 1]->node;
+    for (uint32_t i = 0; i < t->n_numbers && holds; i++) {
+        const RtNode *node = t->numbers[i].handle->node;
+        holds = is_number(node) && node->dtype == t->numbers[i].dtype && node->scalar == t->numbers[i].bits;
+    }
+    return holds;
+}
+
 /* Where the value of an evaluated node of the trace comes from at the next call. */
 static Source source_of(const Trace *trace, RtNode *node)
 {
@@ -148,6 +176,7 @@ RtNode *node_like(const RtNode *node)
     if (!copy)
         return NULL;
     copy->device = node->device;
+    copy->weak = node->weak;
     copy->attr = node->attr;
     copy->scalar = node->scalar;
     copy->loc = node->loc;
@@ -243,7 +272,7 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
     t->results = os_calloc(n + 1, sizeof *t->results);
     t->assigned = os_calloc(trace->assigned.n + 1, sizeof *t->assigned);
     t->draws = copy_bytes(trace->draws.at, sizeof *t->draws * trace->draws.n);
-    if (!t->inputs || !t->results || !t->assigned || !t->draws || !note_alike(t, trace))
+    if (!t->inputs || !t->results || !t->assigned || !t->draws || !note_alike(t, trace) || !note_numbers(t, trace))
         goto failed;
     t->n_results = n;
     for (uint32_t i = 0; i < n; i++) {

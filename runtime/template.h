@@ -29,6 +29,13 @@ typedef struct Draw {
     uint32_t counter_scalar, key_scalar; /* in the call; UINT32_MAX: the draw is not used */
 } Draw;
 
+/* A captured weak scalar: recording makes a number of it (runtime/record.c), so the template holds for that number alone. */
+typedef struct Number {
+    kiln_tensor *handle;        /* retained */
+    uint64_t bits;
+    uint8_t dtype;
+} Number;
+
 /* What a C function did while it was traced, besides recording. */
 struct Trace {
     kiln_tensor *const *args;   /* the stand-ins, alive while the trace runs ... */
@@ -55,8 +62,9 @@ struct Template {
     Source *inputs;             /* of the call's inputs */
     Source *results;            /* of the function's outputs, then of the assigned handles */
     kiln_tensor **assigned;
-    uint32_t n_results, n_assigned, n_alike;
+    uint32_t n_results, n_assigned, n_alike, n_numbers;
     kiln_tensor **alike;        /* pairs of captured handles that meant one value: one source stands for both */
+    Number *numbers;
     Draw *draws;
     uint32_t n_draws;
     uint64_t drawn;             /* positions of the stream from the first draw to the last */
@@ -80,6 +88,9 @@ struct Template {
  * NULL: out of memory or too large for one program (fail() was called). */
 Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n);
 void template_free(Template *t);
+
+/* Do the captured tensors mean what the trace took for granted: one value, the same number? */
+bool template_holds(const Template *t);
 
 /* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is
  * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */

@@ -9,7 +9,7 @@
  *
  * A thread keeps a little of the small storage that it frees, struct and data, for its next results: no lock, no shared counter.
  * Other storage is rounded up to size classes (eight for each doubling) and kept, when freed, in one list
- * for each class, up to half of the peak. A list is taken as a whole by an atomic exchange and what
+ * for each class, up to half of the most that was in use. A list is taken as a whole by an atomic exchange and what
  * is not needed is pushed back: no lock, so a fork at any moment is safe, and nobody can meet the
  * ABA problem.
  *
@@ -235,6 +235,7 @@ typedef struct Block {
 } Block;
 
 static Block *_Atomic pool[SIZE_CLASSES];
+static _Atomic int64_t in_use, most_in_use; /* bytes of the host's memory, small storage left out */
 
 static void pool_push(unsigned index, Block *first, Block *last)
 {
@@ -278,11 +279,21 @@ void storage_trim(void)
     }
 }
 
-/* Gives a block back: to the pool while that is small beside the peak, else to the system. */
+static void count_use(size_t bytes, bool more)
+{
+    if (bytes <= SMALL_BYTES)
+        return;
+    int64_t n = (int64_t)size_class_bytes(bytes), now = atomic_fetch_add(&in_use, more ? n : -n) + n, most = atomic_load(&most_in_use);
+    while (more && now > most && !atomic_compare_exchange_weak(&most_in_use, &most, now))
+        ;
+}
+
+/* Gives a block back: to the pool while that is small beside the most that was in use, else to the system. */
 static void data_free(void *data, size_t bytes)
 {
     size_t rounded = size_class_bytes(bytes);
-    int64_t room = stat_get(STAT_PEAK) / 2 + (64 << 20);
+    int64_t room = atomic_load(&most_in_use) / 2 + (64 << 20);
+    count_use(bytes, false);
     if (!POOLING || stat_get(STAT_POOLED) + (int64_t)rounded > room) {
         os_free(data);
         return;
@@ -303,6 +314,8 @@ static void *data_alloc(size_t bytes)
         storage_trim();
         data = os_alloc_aligned(64, rounded);
     }
+    if (data)
+        count_use(bytes, true);
     return data;
 }
 
@@ -366,7 +379,7 @@ Storage *storage_new(size_t bytes)
     if (!data) {
         os_free(storage);
         fail(ST_OUT_OF_MEMORY, "out of memory: %zu bytes requested, %lld in use, %lld pooled",
-             bytes, (long long)stat_get(STAT_LIVE), (long long)stat_get(STAT_POOLED));
+             bytes, (long long)atomic_load(&in_use), (long long)stat_get(STAT_POOLED));
         return NULL;
     }
     atomic_init(&storage->refs, 1);

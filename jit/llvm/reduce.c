@@ -246,6 +246,8 @@ void reduce_step_all(Emit *e, uint32_t stage)
         if (r->stage != stage)
             continue;
         Val x = value(e, e->k->inst.at[r->inst].a);
+        if (r->arg)
+            x.wide = NULL; /* which is the first of equals is asked of the rounded ones */
         x = cast_emit(e, (DType)r->in, (DType)r->acc_type, x);
         if (r->arg) {
             arg_step(e, r, x);

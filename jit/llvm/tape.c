@@ -281,6 +281,18 @@ static bool computed_wide(const Emit *e, Op op, DType out)
     return e->math == MATH_FAST && is_half(out) && op != OP_CAST && op != OP_WHERE && op != OP_NEXTAFTER && op != OP_COPYSIGN;
 }
 
+/* Ops that jump where an operand passes a number, or are defined up to it only: one that is rounded to that number is taken for it. */
+static bool sees_rounded(Op op)
+{
+    static const bool ops[OP_COUNT] = {
+        [OP_SIGN] = true,  [OP_FLOOR] = true, [OP_CEIL] = true, [OP_ROUND] = true, [OP_TRUNC] = true, [OP_FLOORDIV] = true,
+        [OP_REM] = true,   [OP_FMOD] = true,  [OP_POW] = true,  [OP_SQRT] = true,  [OP_RSQRT] = true, [OP_LOG] = true,
+        [OP_LOG2] = true,  [OP_LOG10] = true, [OP_LOG1P] = true, [OP_ASIN] = true, [OP_ACOS] = true,  [OP_ACOSH] = true,
+        [OP_ATANH] = true,
+    };
+    return ops[op];
+}
+
 /* An op by its tape, or by what the target has instead; `rounded`: what the result will be rounded to. */
 static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded, const Val *x)
 {
@@ -302,7 +314,10 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
     for (int i = 0; i < arity; i++) {
-        wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], in[i]) : in[i];
+        Val x = in[i];
+        if (sees_rounded(op))
+            x.wide = NULL;
+        wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], x) : x;
         types[i] = is_half(in_types[i]) ? DT_F32 : in_types[i];
     }
     return rounded(e, out, op_computed(e, op, types, DT_F32, out, wide));

@@ -251,7 +251,10 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     math          fast | strict          strict: elementwise results equal the interpreter's bits;
  *                                          fast: a GPU may use tensor cores for products of f16 and
  *                                          bf16, faster instructions for some functions, and
- *                                          another order of summing up for products with vectors
+ *                                          another order of summing up for products with vectors;
+ *                                          f16 and bf16 that a kernel makes and uses itself need
+ *                                          not be rounded in between, but where that would show
+ *                                          beyond a rounding: comparisons, floor, sqrt and so on
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of
  *                                          about 1e-3) and are many times as fast
@@ -679,12 +682,14 @@ KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
  * so: a program that works with contexts of its own sets them again. */
 
 /* The current device of this thread, for values that are nowhere yet. NULL: what the option
- * `device` says. KILN_INVALID for no such name, KILN_DEVICE with why it cannot be used. */
+ * `device` says. KILN_INVALID for no such name or number, else why it cannot be used: KILN_DEVICE,
+ * KILN_UNSUPPORTED (the GPU or its driver is too old), KILN_OUT_OF_MEMORY. */
 KILN_SYNC(kiln_set_device, const char *name);
 /* Where x lies or will lie, as text (16 bytes are enough). Not a sync point. */
 KILN_SYNC(kiln_device_of, const kiln_tensor *x, char *buffer, size_t size);
-/* x on another device: x itself where it lies there already, else x is computed (a sync point) and
- * copied. */
+/* x on another device: x itself where it lies there already or will, else x is computed (a sync
+ * point) and copied. What lies nowhere yet is computed too, and lies there from then on. A weak
+ * scalar stays weak. */
 KILN_OP(kiln_to, kiln_tensor *x, const char *device);
 /* Computes x and waits until its values are there. */
 KILN_SYNC(kiln_wait, kiln_tensor *x);

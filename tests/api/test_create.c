@@ -265,6 +265,18 @@ API_TEST(random, bad_input)
                  "[0, 257) does not fit u8");
 }
 
+/* Recorded, but no memory has room for them: bytes that overflow are not taken for few. */
+API_TEST(create, larger_than_any_memory)
+{
+    kiln_tensor *x = kiln_expand(kiln_exp(F64(KILN_SHAPE(1), 1)), KILN_SHAPE(INT64_C(1) << 61));
+    cr_assert(kiln_eval(x) == KILN_OVERFLOW, "%s", kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_eval: a value has more than 2^62 bytes: f64[2305843009213693952]"), "%s",
+              kiln_error_message());
+    kiln_tensor *zeros = kiln_zeros(KILN_I16, KILN_SHAPE(INT64_C(1) << 61, 2));
+    cr_assert(kiln_eval(zeros) == KILN_OVERFLOW, "%s", kiln_error_message());
+    kiln_clear_error();
+}
+
 API_TEST(create, empty_beside_large_dims)
 {
     int64_t big = INT64_C(1) << 31;

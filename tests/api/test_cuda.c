@@ -72,6 +72,143 @@ Test(cuda, values_lie_where_they_are_made_and_move)
     expect_status(kiln_data(there, &at), KILN_DEVICE, "kiln_to(x, \"cpu\")");
 }
 
+/* What kiln_to was told to move lies there, whoever uses it, though it lay nowhere before. */
+Test(cuda, values_that_lay_nowhere_stay_where_they_were_moved)
+{
+    if (no_driver())
+        return;
+    set_option("libcuda", cuda_driver());
+    kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda");
+    cr_assert(kiln_set_device("cuda:0") == KILN_OK);
+    kiln_tensor *ones = kiln_to(kiln_ones(KILN_F32, KILN_SHAPE(2)), "cuda:0");
+    cr_assert(kiln_set_device("cpu") == KILN_OK);
+    expect_device(ones, "cuda:0");
+    EXPECT_ERROR(kiln_add(ones, here), KILN_DEVICE, "f32[2] on cuda:0", "f32[2] on cpu");
+    EXPECT(kiln_add(ones, there), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+    const char *const devices[] = {"cpu", "cuda"};
+    for (int i = 0; i < 2; i++) {
+        kiln_tensor *half = kiln_to(kiln_scalar(0.5), devices[i]);
+        cr_assert(kiln_is_weak(half), "%s", devices[i]);
+        EXPECT(kiln_mul(half, i ? there : here), KILN_F32, KILN_SHAPE(2), 0, 0.5, 1);
+    }
+    double value;
+    kiln_tensor *three = kiln_scalar(3);
+    cr_assert(kiln_item(three, &value) == KILN_OK && value == 3); /* on the thread's device, which binds it to nothing */
+    EXPECT(kiln_mul(kiln_mul(three, kiln_scalar(2)), there), KILN_F32, KILN_SHAPE(2), 0, 6, 12);
+}
+
+enum { COMPOSITES = 16 };
+
+/* x[3, 4] of floats and index[3] of small ints, which lie on one device. */
+static kiln_tensor *composite(int which, kiln_tensor *x, kiln_tensor *index)
+{
+    kiln_tensor *row = kiln_select(x, 0, 0), *values, *places;
+    switch (which) {
+    case 0:
+        return kiln_triu(x, 1);
+    case 1:
+        return kiln_tril(kiln_unsqueeze(x, 0), 0);
+    case 2:
+        return kiln_softmax(x, 0);
+    case 3:
+        return kiln_log_softmax(x, 1);
+    case 4:
+        return kiln_layer_norm(x, row, kiln_zeros_like(row), 1e-5);
+    case 5:
+        return kiln_cross_entropy(x, index);
+    case 6:
+        return kiln_std_axes(x, KILN_AXES(0), 1, true);
+    case 7:
+        return kiln_logsumexp(x);
+    case 8:
+        return kiln_take(x, kiln_cast(index, KILN_U64), 1);
+    case 9:
+        return kiln_scatter(kiln_zeros_like(x), index, x, 0, KILN_SCATTER_ADD);
+    case 10:
+        return kiln_topk(x, 2, 1, true, &values, &places) == KILN_OK ? kiln_add(values, places) : NULL;
+    case 11:
+        return kiln_roll(kiln_pad(x, 1, (kiln_padding[]){{1, 0}}, kiln_scalar(7)), 1, 1);
+    case 12:
+        return kiln_concat((kiln_tensor *[]){x, kiln_ones_like(x), kiln_tile(row, KILN_SHAPE(2, 1))}, 3, 0);
+    case 13:
+        return kiln_add(kiln_cumsum(x, 1), kiln_argmax_axis(x, 1, true));
+    case 14:
+        return kiln_matmul(x, kiln_gelu(row));
+    default:
+        return kiln_clamp(kiln_where(kiln_gt(x, kiln_int(2)), x, kiln_scalar(-1)), kiln_int(0), kiln_scalar(5));
+    }
+}
+
+/* With tensors on another device than the thread's, what a function makes inside lies beside them, in each mode. */
+Test(cuda, functions_work_where_their_operands_lie)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    set_option("device", "cpu");
+    set_option("math", "strict");
+    kiln_tensor *x = kiln_sin(kiln_reshape(kiln_arange(KILN_F32, 1, 13, 1), KILN_SHAPE(3, 4))), *index = I64(KILN_SHAPE(3), 2, 0, 1);
+    x = kiln_mul(x, kiln_scalar(6));
+    kiln_tensor *there[2] = {kiln_to(x, "cuda"), kiln_to(index, "cuda")};
+    static const char *const modes[] = {"jit", "eager", "interp"};
+    float want[64], got[64];
+    for (int i = 0; i < 3 * COMPOSITES; i++) {
+        set_option("mode", modes[i % 3]);
+        kiln_tensor *y = composite(i / 3, x, index), *z = composite(i / 3, there[0], there[1]);
+        cr_assert(y && z, "%d, %s: %s", i / 3, modes[i % 3], kiln_error_message());
+        expect_device(z, "cuda:0");
+        size_t n = (size_t)kiln_numel(y), bytes = n * sizeof *got;
+        cr_assert(n <= 64 && kiln_read(y, KILN_F32, want, bytes) == KILN_OK && kiln_read(z, KILN_F32, got, bytes) == KILN_OK, "%d, %s: %s",
+                  i / 3, modes[i % 3], kiln_error_message());
+        for (size_t k = 0; k < n; k++)
+            cr_assert(fabsf(got[k] - want[k]) <= 1e-5f, "%d, %s: [%d] is %g, not %g", i / 3, modes[i % 3], (int)k, (double)got[k],
+                      (double)want[k]);
+    }
+}
+
+/* Those of one device are computed together, whatever stands between them. */
+Test(cuda, tensors_of_several_devices_are_evaluated_together)
+{
+    if (no_driver())
+        return;
+    use_cuda(NULL);
+    set_option("device", "cpu");
+    kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda"), *shared = kiln_exp(there);
+    kiln_tensor *all[] = {kiln_mul(shared, there), kiln_neg(here), here, kiln_sub(shared, there), kiln_add(here, here)};
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval_many(all, 5) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    cr_assert_eq(after.evals - before.evals, 2);
+    EXPECT(all[1], KILN_F32, KILN_SHAPE(2), 0, -1, -2);
+    EXPECT(all[3], KILN_F32, KILN_SHAPE(2), 1e-6, 1.7182818, 5.3890561);
+    EXPECT(all[4], KILN_F32, KILN_SHAPE(2), 0, 2, 4);
+}
+
+/* The host keeps freed memory for its own next tensors: how much there was on a device says nothing of those. */
+Test(cuda, memory_of_the_device_keeps_none_of_the_hosts)
+{
+    enum { MB = 1 << 20, N = 100 * MB };
+    if (no_driver())
+        return;
+    set_option("libcuda", cuda_driver());
+    unsigned char *data = calloc(N, 1);
+    cr_assert(kiln_set_device("cuda") == KILN_OK, "%s", kiln_error_message());
+    kiln_scope *scope = kiln_scope_begin();
+    cr_assert(kiln_from(KILN_U8, KILN_SHAPE(N), data) != NULL, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+    cr_assert(kiln_set_device("cpu") == KILN_OK);
+    for (int i = 0; i < 5; i++) { /* of another size class each, 20 to 28 MB; one at a time */
+        scope = kiln_scope_begin();
+        cr_assert(kiln_from(KILN_U8, KILN_SHAPE((20 + 2 * i) * MB), data) != NULL, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+    }
+    free(data);
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_assert(stats.pooled_bytes <= (64 + 14) * MB, "%lld bytes are kept", (long long)stats.pooled_bytes);
+}
+
 Test(cuda, threads_choose_their_device)
 {
     if (no_driver())

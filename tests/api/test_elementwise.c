@@ -359,5 +359,35 @@ API_TEST(elementwise, halves_are_looked_at_rounded)
         kiln_tensor *y = kiln_mul(x, kiln_scalar(1.1)), *same = kiln_eq(kiln_mul(x, kiln_scalar(1.1)), y);
         cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
         EXPECT(kiln_all(same), KILN_BOOL, KILN_SHAPE(), 0, 1);
+
+        float near_0[2 * 70]; /* their exponentials are 1, rounded */
+        for (int i = 0; i < 2 * 70; i++)
+            near_0[i] = (i < 70 ? 1e-6f : -1e-6f) * (float)(i % 70 + 1);
+        e = kiln_exp(kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(2, 70), near_0), half));
+        EXPECT(kiln_argmax_axis(e, 1, false), KILN_I64, KILN_SHAPE(2), 0, 0, 0); /* the first of equals */
+        EXPECT(kiln_argmin_axis(e, 1, false), KILN_I64, KILN_SHAPE(2), 0, 0, 0);
+        kiln_tensor *below = kiln_exp(kiln_cast(F32(KILN_SHAPE(1), -1e-4f), half)), *above = kiln_exp(kiln_cast(F32(KILN_SHAPE(1), 1e-4f), half));
+        EXPECT(kiln_floor(below), half, KILN_SHAPE(1), 0, 1);
+        EXPECT(kiln_trunc(below), half, KILN_SHAPE(1), 0, 1);
+        EXPECT(kiln_ceil(above), half, KILN_SHAPE(1), 0, 1);
+        EXPECT(kiln_round(kiln_mul(above, kiln_scalar(0.5))), half, KILN_SHAPE(1), 0, 0);
+        EXPECT(kiln_floor_divide(below, kiln_scalar(1)), half, KILN_SHAPE(1), 0, 1);
+        EXPECT(kiln_remainder(below, kiln_scalar(1)), half, KILN_SHAPE(1), 0, 0);
+        EXPECT(kiln_fmod(below, kiln_scalar(1)), half, KILN_SHAPE(1), 0, 0);
+        kiln_tensor *tiny = kiln_cast(F32(KILN_SHAPE(1), k ? 1e-21f : 1e-4f), half);
+        EXPECT(kiln_sign(kiln_mul(tiny, tiny)), half, KILN_SHAPE(1), 0, 0);
+
+        kiln_tensor *minus = kiln_mul(tiny, kiln_neg(tiny)), *three = kiln_cast(F32(KILN_SHAPE(1), -3), half); /* -0; up to the edge */
+        EXPECT(kiln_acos(above), half, KILN_SHAPE(1), 0, 0);
+        EXPECT(kiln_asin(above), half, KILN_SHAPE(1), 0.01, 1.5708);
+        EXPECT(kiln_acosh(below), half, KILN_SHAPE(1), 0, 0);
+        EXPECT(kiln_atanh(above), half, KILN_SHAPE(1), 0, INFINITY);
+        EXPECT(kiln_pow(three, kiln_mul(above, kiln_scalar(2))), half, KILN_SHAPE(1), 0, 9);
+        EXPECT(kiln_sqrt(minus), half, KILN_SHAPE(1), 0, -0.0);
+        EXPECT(kiln_rsqrt(minus), half, KILN_SHAPE(1), 0, -INFINITY);
+        EXPECT(kiln_log(minus), half, KILN_SHAPE(1), 0, -INFINITY);
+        EXPECT(kiln_log2(minus), half, KILN_SHAPE(1), 0, -INFINITY);
+        EXPECT(kiln_log10(minus), half, KILN_SHAPE(1), 0, -INFINITY);
+        EXPECT(kiln_log1p(kiln_neg(above)), half, KILN_SHAPE(1), 0, -INFINITY);
     }
 }

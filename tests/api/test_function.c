@@ -338,6 +338,41 @@ Test(function, functions_nest)
     kiln_function_free(inner);
 }
 
+static void times_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    runs++;
+    out[0] = kiln_mul(in[0], (kiln_tensor *)user);
+}
+
+static void times_captured_that_grows(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    times_captured(in, out, user);
+    cr_expect(eq(int, kiln_assign(user, kiln_add(user, kiln_int(1))), KILN_OK));
+}
+
+/* A number made outside is a tensor like others: what it means is seen at each call, and it stays weak. */
+Test(function, captured_scalars_may_change)
+{
+    const char *const checks[] = {"off", "pure"};
+    for (int turn = 0; turn < 4; turn++) {
+        kiln_tensor *factor = kiln_scalar(2), *in[] = {vector(2, 1)}, *out;
+        kiln_function *f = kiln_function_new(turn < 2 ? times_captured : times_captured_that_grows, 1, 1, factor);
+        cr_assert(eq(int, kiln_set_option("check", checks[turn % 2]), KILN_OK));
+        runs = 0;
+        for (int i = 0; i < 6; i++) {
+            float now = (float)(turn < 2 ? 2 + i / 2 : 2 + i);
+            if (turn < 2 && i % 2 == 0)
+                cr_assert(eq(int, kiln_assign(factor, kiln_scalar((double)now)), KILN_OK));
+            call(f, in, &out);
+            cr_assert(eq(int, kiln_dtype_of(out), KILN_F32), "turn %d, call %d", turn, i);
+            check(out, 2, (float[]){now, 2 * now});
+            cr_assert(kiln_is_weak(factor), "turn %d, call %d", turn, i);
+        }
+        cr_assert(turn % 2 || runs <= 3, "turn %d: traced %d times", turn, runs);
+        kiln_function_free(f);
+    }
+}
+
 static void one_of_two(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;

@@ -359,7 +359,8 @@ static bool is_vector(const Graph *g, Dim d)
  * On a CUDA device a product with a vector is a reduction of products: a block of threads or all of them for each element, where a
  * contraction has one thread each, which sums up in order. Strict mode promises that order for floats. In fast mode the two differ in
  * rounding, so structure decides (a vector that was given another axis), the same for all variants of a program; a size that
- * only happens to be 1 stays a contraction.
+ * only happens to be 1 stays a contraction. One that a rewrite relied on to be 1 (of an axis that a reshape by numbers adds) counts as
+ * structure: variants for other sizes may then round otherwise.
  */
 static bool sums_products(const Fuser *f, const Node *node)
 {

@@ -94,6 +94,14 @@ static void drop_idle_row(Build *b, const bool *live)
     b->n_r = b->r_mask = 0;
 }
 
+/* Of axes that became one: what the schedule plans for, which may be more than any tensor has. */
+static int64_t joined_hint(int64_t a, int64_t b)
+{
+    const int64_t most = INT64_C(1) << 40;
+    int64_t all;
+    return __builtin_mul_overflow(a, b, &all) || all > most ? most : all;
+}
+
 static void copy_axes(Finish *x, const KMap *map)
 {
     const Kernel *k = x->b->k;
@@ -101,7 +109,7 @@ static void copy_axes(Finish *x, const KMap *map)
     int64_t hint = 1;
     for (uint32_t a = 0; a < k->axes.n; a++) {
         size = kidx_mul(x->to, size, kidx_copy(x->to, k, k->axes.at[a].size, map));
-        hint *= k->axes.at[a].hint;
+        hint = joined_hint(hint, k->axes.at[a].hint);
         if (map->axis[a] == UINT32_MAX)
             continue;
         VEC_PUSH(x->to->arena, x->to->axes,

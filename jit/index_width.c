@@ -7,6 +7,10 @@
  * gets a guard, so a larger tensor is met by another program, whose indices are 64 bits wide. Sums and products may wrap half
  * way, only their final value counts; operands of quotients and remainders count as well.
  *
+ * The intervals themselves are numbers of 64 bits, here and where guards are checked, and must not wrap: the bound of a quotient is that
+ * of its dividend, and times a stride it may be 2^64, which would look like 0. So the factors of a coordinate's products are held below
+ * the limit, too, and what long sums are made of (three products are less than 2^64). Such guards stand on their own.
+ *
  * KILN_TEST_FAIL=index:16 lowers the limit to 15 bits, and the code really has no more.
  */
 #include "jit/fuse.h"
@@ -29,20 +33,41 @@ typedef struct Width {
     uint32_t *known; /* per IRef: entry of `interval` + 1 */
     VEC(Interval) interval;
     VEC(Dim) must;   /* sizes that have to be below the limit, each once */
+    VEC(Dim) always; /* those among them that no other one stands for */
 } Width;
 
 static bool is_zero(const Width *w, Dim d) { return d == w->zero; }
 
+static bool among(const Dim *dims, uint32_t n, Dim d)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (dims[i] == d)
+            return true;
+    return false;
+}
+
 static void demand(Width *w, Dim d)
 {
-    for (uint32_t i = 0; i < w->must.n; i++)
-        if (w->must.at[i] == d)
-            return;
-    if (!is_zero(w, d))
+    if (!is_zero(w, d) && !among(w->must.at, w->must.n, d))
         VEC_PUSH(w->g->arena, w->must, d);
 }
 
 static Interval interval_of(Width *w, IRef i);
+
+/* Both ends, so that what is made of them is exact. */
+static Interval hold(Width *w, IRef i)
+{
+    Interval v = interval_of(w, i);
+    const Idx *x = &w->k->idx.at[i];
+    const Dim ends[] = {v.low, v.high};
+    bool guarded = x->kind == IX_ARG && !w->k->args.at[x->a].natural; /* by of_argument */
+    for (int e = 0; e < 2 && !guarded; e++) {
+        demand(w, ends[e]);
+        if (!is_zero(w, ends[e]) && !among(w->always.at, w->always.n, ends[e]))
+            VEC_PUSH(w->g->arena, w->always, ends[e]);
+    }
+    return v;
+}
 
 static Interval unknown(Width *w)
 {
@@ -86,6 +111,25 @@ static Interval of_value(Width *w, VRef v)
     return n->kind == KI_BOUND || n->kind == KI_INDEX ? interval_of(w, n->idx) : unknown(w);
 }
 
+/* Is it made of sizes and constants? */
+static bool of_sizes(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_ADD || x->kind == IX_MUL)
+        return of_sizes(k, x->a) && of_sizes(k, x->b);
+    return x->kind == IX_CONST || x->kind == IX_ARG;
+}
+
+enum { SAFE_TERMS = 3 };
+
+static uint32_t terms_of(const Kernel *k, IRef i)
+{
+    uint32_t n = 1;
+    for (; k->idx.at[i].kind == IX_ADD; i = k->idx.at[i].a)
+        n++;
+    return n;
+}
+
 static Interval derive(Width *w, IRef i)
 {
     const Idx *x = &w->k->idx.at[i];
@@ -98,10 +142,13 @@ static Interval derive(Width *w, IRef i)
         return interval_of(w, w->k->axes.at[x->a].size);
     case IX_VALUE:
         return of_value(w, x->a);
-    case IX_MUL:
-        return product(w, interval_of(w, x->a), interval_of(w, x->b));
+    case IX_MUL: /* products of sizes were checked when shapes were */
+        if (of_sizes(w->k, i))
+            return product(w, interval_of(w, x->a), interval_of(w, x->b));
+        return product(w, hold(w, x->a), hold(w, x->b));
     case IX_ADD: {
-        Interval a = interval_of(w, x->a), b = interval_of(w, x->b);
+        bool long_sum = terms_of(w->k, i) > SAFE_TERMS;
+        Interval a = long_sum ? hold(w, x->a) : interval_of(w, x->a), b = long_sum ? hold(w, x->b) : interval_of(w, x->b);
         return (Interval){dim_add(w->g, a.low, b.low), dim_add(w->g, a.high, b.high)};
     }
     case IX_DIV:
@@ -145,24 +192,41 @@ static void demand_points(Width *w, AxisKind kind)
     demand(w, n);
 }
 
-/* Is d a term of the sum `of`? Then it need not be asked about; no term is negative. */
+/* Never negative in any graph that the program will meet? */
+static bool is_natural(const Graph *g, Dim d)
+{
+    int64_t least, most;
+    dim_bounds(g, d, &least, &most);
+    return least >= 0;
+}
+
+/* Is d a term of the sum `of`, whose other terms are not negative? Then it need not be asked about. */
 static bool is_term(const Graph *g, Dim d, Dim of)
 {
     enum { TERMS = 16 };
-    for (int i = 0; i < TERMS && g->dims.at[of].kind == DIM_ADD; i++) {
-        if (dim_find(g, g->dims.at[of].b) == d)
-            return true;
-        of = dim_find(g, g->dims.at[of].a);
+    Dim rest[TERMS];
+    int n = 0;
+    bool found = false;
+    for (; n < TERMS && !found && g->dims.at[of].kind == DIM_ADD; n++) {
+        Dim a = dim_find(g, g->dims.at[of].a), b = dim_find(g, g->dims.at[of].b);
+        found = b == d;
+        rest[n] = found ? a : b;
+        of = a;
     }
-    return of == d;
+    if (!found && of != d)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!is_natural(g, rest[i]))
+            return false;
+    return true;
 }
 
 static bool ask(Width *w)
 {
     for (uint32_t i = 0; i < w->must.n && w->fits; i++) {
         Dim d = dim_find(w->g, w->must.at[i]);
-        bool implied = false;
-        for (uint32_t j = 0; j < w->must.n && !implied; j++) {
+        bool implied = false, stands = among(w->always.at, w->always.n, w->must.at[i]);
+        for (uint32_t j = 0; j < w->must.n && !implied && !stands; j++) {
             Dim of = dim_find(w->g, w->must.at[j]);
             implied = of != d && is_term(w->g, d, of);
         }

@@ -130,7 +130,7 @@ void cuda_end_thread(RtThread *thread);
 Status cuda_alloc(CudaDevice *device, CudaStream *stream, size_t bytes, CuPointer *out);
 void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t bytes);
 void cuda_trim(CudaDevice *device);
-/* A call ended so for want of memory, and there is some now that was kept: make it once more. */
+/* A call ended so for want of memory, and what was kept is given back now, by this thread or another: make it once more. */
 bool cuda_made_room(CudaDevice *device, CuResult result);
 #define CUDA_WITH_ROOM(device, result, call) ((result) = (call), cuda_made_room(device, result) ? ((result) = (call)) : (result))
 /* How its memory stands, and what to do when there is none left; in `text`. */

@@ -152,12 +152,12 @@ static size_t rounded_bytes(const CudaDevice *d, size_t bytes)
     return d->exact ? bytes + !bytes : size_class_bytes(bytes);
 }
 
+/* Though nothing is kept: another thread may have given it all back meanwhile. */
 bool cuda_made_room(CudaDevice *d, CuResult result)
 {
-    if (result != CU_OUT_OF_MEMORY || (!d->exact && !d->pooled))
-        return false;
-    cuda_trim(d);
-    return true;
+    if (result == CU_OUT_OF_MEMORY)
+        cuda_trim(d);
+    return result == CU_OUT_OF_MEMORY;
 }
 
 static CuResult ask(CudaDevice *d, CudaStream *stream, size_t bytes, CuPointer *out)

@@ -391,6 +391,19 @@ Test(cuda, memory_is_given_back_for_whatever_the_driver_wants_it)
     }
 }
 
+/* Two threads find the device full: what the first gave back from the pool is there for the second, whose pool is empty by then. */
+Test(cuda, memory_that_another_thread_gave_back_is_asked_for_again)
+{
+    if (no_driver())
+        return;
+    use_pooled_cuda(NULL);
+    kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+    DRIVER(test_cuda_fail_call)("cuMemAlloc_v2", 1, 2, 0);
+    kiln_tensor *y = kiln_from(KILN_F32, KILN_SHAPE(1024), (const float[1024]){3, 4}); /* just as large as its class */
+    cr_assert(y != NULL, "%s", kiln_error_message());
+    EXPECT(kiln_add(x, kiln_slice_axis(y, 0, 0, 2, 1)), KILN_F32, KILN_SHAPE(2), 0, 4, 6);
+}
+
 Test(cuda, test_memory_exact_is_exact_and_never_used_again)
 {
     if (no_driver())

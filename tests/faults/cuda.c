@@ -159,8 +159,8 @@ static void warm(void)
         Sweep sweep = {0};
         for (int n = 1; n < CALLS && !sweep.over; n++)
             one_fails(0, wanted, n, passing[k], &sweep);
-        CHECK(sweep.failed > 10 && sweep.over, "%d of %d calls fail with %d", sweep.failed, sweep.calls, passing[k]);
-        /* a launch for which there is no memory is made once more, when some was given back */
+        /* what there is no memory for is asked for once more: buffers, launches */
+        CHECK(sweep.failed > (passing[k] == 2 ? 5 : 10) && sweep.over, "%d of %d calls fail with %d", sweep.failed, sweep.calls, passing[k]);
         CHECK(sweep.kernel_named || passing[k] == 2, "no message names a kernel (%d)", passing[k]);
         CHECK(live_objects() <= before, "%zu objects of the driver are alive, %zu were", live_objects(), before);
     }

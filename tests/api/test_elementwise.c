@@ -153,7 +153,8 @@ API_TEST(elementwise, special_values)
     EXPECT(kiln_exp(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, INFINITY, 0, 1, exp(1));
     EXPECT(kiln_log(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, INFINITY, NAN, -INFINITY, 0);
     EXPECT(kiln_sqrt(x), KILN_F32, KILN_SHAPE(5), 0, NAN, INFINITY, NAN, -0.0, 1);
-    EXPECT(kiln_reciprocal(x), KILN_F32, KILN_SHAPE(5), 0, NAN, 0, -0.0, -INFINITY, 1);
+    EXPECT(kiln_reciprocal(kiln_slice_axis(x, 0, 0, 4, 1)), KILN_F32, KILN_SHAPE(4), 0, NAN, 0, -0.0, -INFINITY);
+    EXPECT(kiln_reciprocal(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, 0, -0.0, -INFINITY, 1);
     EXPECT(kiln_softplus(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, INFINITY, 0, log(2),
            log1p(exp(1)));
     EXPECT(kiln_neg(x), KILN_F32, KILN_SHAPE(5), 0, NAN, -INFINITY, INFINITY, 0, -1);

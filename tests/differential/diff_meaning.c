@@ -66,7 +66,7 @@ static kiln_tensor *zeros_30(void) { return kiln_zeros(KILN_F32, KILN_SHAPE(3, 0
     M(logsumexp_minus_infinite, KILN_F32, 1, kiln_logsumexp(FLOATS(-INFF, -INFF)), -I)                                          \
     M(softmax_large, KILN_F32, 2, kiln_softmax(FLOATS(1e30f, -1e30f), 0), 1, 0)                                                 \
     M(softmax_minus_infinite, KILN_F32, 3, kiln_softmax(FLOATS(0, -INFF, 0), 0), 0.5, 0, 0.5)                                   \
-    M(log_softmax_far, KILN_F32, 2, kiln_log_softmax(FLOATS(0, -500), 0), 0, -500)                                              \
+    M(log_softmax_far, KILN_F32, 2, kiln_add(kiln_log_softmax(FLOATS(0, -500), 0), kiln_int(1)), 1, -499)                       \
     M(variance_of_one, KILN_F32, 1, kiln_var(FLOATS(5), 1), N)                                                                  \
     M(variance_of_equal, KILN_F32, 1, kiln_var(FLOATS(5, 5, 5), 1), 0)                                                          \
     M(variance_population, KILN_F32, 1, kiln_var(FLOATS(1, 2, 3, 4), 0), 1.25)                                                  \

@@ -39,7 +39,7 @@ run()
     status=$?
     [ $status -eq "$want" ] || { cat "$work/$name.out"; fail "$name: status $status, not $want"; }
 }
-settings=log=none driver=
+settings=log=none,rough=on driver=
 # has NAME ROW...: a row of the results begins so, tabs written as |; the rest is a pattern of grep.
 has()
 {

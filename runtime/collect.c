@@ -257,6 +257,7 @@ Graph *call_graph(const Call *c, Arena *arena)
 {
     Graph *g = graph_new(arena);
     Ref *ref = ARENA_ARRAY(arena, Ref, c->nodes.n + 1);
+    size_t scalar = 0;
     for (size_t i = 0; i < c->nodes.n; i++) {
         const RtNode *node = c->nodes.at[i];
         g->origin = (uint32_t)i;
@@ -264,7 +265,7 @@ Graph *call_graph(const Call *c, Arena *arena)
             ref[i] = graph_add_input(g, (DType)node->dtype, node->rank, node->dim, node->strided ? node->stride : NULL,
                                      node->loc);
         } else if (node->op == OP_SCALAR) {
-            ref[i] = graph_add_scalar(g, (DType)node->dtype, node->scalar, node->loc);
+            ref[i] = graph_add_scalar(g, (DType)node->dtype, c->facts.scalars[scalar++], node->loc); /* a replay has others than the node */
         } else {
             Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);
             Dim *facts = ARENA_ARRAY(arena, Dim, node->n_facts);

@@ -181,6 +181,7 @@ static RtNode *computed_node(const RtNode *like, Storage *storage)
         return NULL;
     node->attr = like->attr;
     node->weak = like->weak;
+    node->scalar = like->scalar;
     node->loc = like->loc;
     if (!marks_copy(node, like)) {
         node_release(node);

@@ -236,7 +236,7 @@ static void number_draws(Template *t)
 {
     uint32_t scalar = 0;
     for (size_t i = 0; i < t->call.nodes.n; i++) {
-        if (t->call.nodes.at[i]->op != OP_SCALAR)
+        if (t->call.nodes.at[i]->op != OP_SCALAR || !is_pending(t->call.nodes.at[i])) /* a computed one is an input */
             continue;
         for (uint32_t d = 0; d < t->n_draws; d++) {
             if (t->draws[d].counter == t->call.nodes.at[i])

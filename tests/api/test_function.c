@@ -373,6 +373,45 @@ Test(function, captured_scalars_may_change)
     }
 }
 
+static void noise_times_captured(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    out[0] = kiln_mul(kiln_add(in[0], (kiln_tensor *)user), kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1));
+    out[1] = user;
+}
+
+/* A captured scalar is computed first, and no number of the graph any more: the stream's position and key are those of the others. */
+Test(function, draws_beside_captured_scalars)
+{
+    const char *const modes[] = {"jit", "interp", "eager"};
+    for (int turn = 0; turn < 9; turn++) {
+        int kind = turn % 3;
+        cr_assert(eq(int, kiln_set_option("mode", modes[turn / 3]), KILN_OK));
+        kiln_tensor *factor = kind ? kiln_scalar(3) : kiln_full(KILN_F32, KILN_SHAPE(), 3), *in[] = {vector(4, 1)}, *out[2];
+        double value;
+        if (kind == 2)
+            cr_assert(eq(int, kiln_item(factor, &value), KILN_OK));
+        kiln_function *f = kiln_function_new(noise_times_captured, 1, 2, factor);
+        float want[4][4];
+        for (int i = 0; i < 8; i++) { /* four times without, four times with the function */
+            if (i % 4 == 0)
+                kiln_seed(11);
+            if (i < 4)
+                noise_times_captured(in, out, factor);
+            else
+                call(f, in, out);
+            float got[4];
+            cr_assert(eq(int, kiln_read(out[0], KILN_F32, got, sizeof got), KILN_OK), "%s", kiln_error_message());
+            cr_assert(eq(int, kiln_item(kiln_mul(out[1], kiln_scalar(2)), &value), KILN_OK));
+            cr_assert(value == 6, "turn %d, call %d: %g", turn, i, value);
+            if (i < 4)
+                memcpy(want[i], got, sizeof got);
+            else
+                check(out[0], 4, want[i - 4]);
+        }
+        kiln_function_free(f);
+    }
+}
+
 static void one_of_two(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;

@@ -82,7 +82,7 @@ static void at_exit(void)
 
 static CUresult init(unsigned flags)
 {
-    if (flags)
+    if (flags || settings.malformed) // a test whose settings are misspelt is no test
         return CUDA_ERROR_INVALID_VALUE;
     if (initialized && initialized != getpid())
         return CUDA_ERROR_NOT_INITIALIZED; // in a child process

@@ -32,6 +32,7 @@ typedef struct Settings {
     bool rough; // as wrong as documented
     char log[256];
     bool leaks;
+    bool malformed; // KILN_TEST_CUDA: nothing starts
 } Settings;
 
 extern Settings settings;

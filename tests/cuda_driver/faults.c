@@ -170,7 +170,8 @@ static void start_settings(void)
                           .steps = UINT64_C(2) << 30,
                           .log = "stderr"};
     const char *text = getenv("KILN_TEST_CUDA");
-    if (text && configure(text))
+    settings.malformed = text && configure(text);
+    if (settings.malformed)
         log_text("KILN_TEST_CUDA holds an unknown or malformed setting (test_cuda.h lists them)\n");
 }
 

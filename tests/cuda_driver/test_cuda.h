@@ -26,6 +26,7 @@
 //   rough=on|off        tensor cores and approximate instructions are as wrong as their documentation allows; off
 //   log=stderr|none|PATH   where texts of violations and errors go; stderr
 //   leaks=on|off        at unload, say on the log what is still alive; off
+// With a setting in KILN_TEST_CUDA that is unknown or malformed cuInit gives CUDA_ERROR_INVALID_VALUE: what is misspelt fails the test.
 // KILN_TEST_CUDA_PTX names a folder where each PTX text that is taken is left, once, for assemble.sh.
 #ifndef KILN_TEST_CUDA_H
 #define KILN_TEST_CUDA_H

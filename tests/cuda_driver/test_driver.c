@@ -449,6 +449,23 @@ static void entries(void)
     dlclose(library);
 }
 
+// A setting that is misspelt must not leave a test with the defaults.
+static void misspelt(void)
+{
+    static const char *const lists[] = {"log=none,rogh=on", "log=none,rough", "log=none,cc=8", "log=none,rough=yes", "log=none,fail=cuInit"};
+    char *before = getenv("KILN_TEST_CUDA");
+    before = before ? strdup(before) : NULL;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        setenv("KILN_TEST_CUDA", lists[i], 1);
+        cu.test_cuda_reset();
+        harness_check(cu.cuInit(0) == CUDA_ERROR_INVALID_VALUE, __FILE__, __LINE__, "%s is taken", lists[i]);
+    }
+    before ? setenv("KILN_TEST_CUDA", before, 1) : unsetenv("KILN_TEST_CUDA");
+    free(before);
+    cu.test_cuda_reset();
+    CHECK_OK(cu.cuInit(0));
+}
+
 // A child process has no driver, as with the real one.
 static void child(void)
 {
@@ -466,5 +483,6 @@ static const Case cases[] = {{"devices", devices}, {"contexts", contexts}, {"lat
                              {"order", order},     {"events", events},     {"graphs", graphs},
                              {"built_graphs", built_graphs},
                              {"linker", linker},   {"injected", injected}, {"memory_limit", memory_limit},
-                             {"leaks", leaks},     {"names", names},       {"entries", entries}, {"child", child}};
+                             {"leaks", leaks},     {"names", names},       {"entries", entries}, {"misspelt", misspelt},
+                             {"child", child}};
 MAIN(cases)

@@ -15,7 +15,7 @@
 
 /* Shared between the groups (child processes) and the parent. */
 typedef struct Shared {
-    int64_t cases, runs, failures, compiles;
+    int64_t cases, left_out, runs, failures, compiles;
     char now[512];      /* the case at hand */
 } Shared;
 
@@ -109,6 +109,7 @@ void report(const Case *c, const char *how, const char *format, ...)
 }
 
 int64_t count_case(void) { return shared->cases++; }
+void count_left_out(void) { shared->left_out++; }
 void count_run(void) { shared->runs++; }
 void case_at_hand(const Case *c, const char *how) { describe(c, how, shared->now, sizeof shared->now); }
 
@@ -182,5 +183,7 @@ int run_groups(const char *program, const Group *groups, int n, int argc, char *
     printf("%s: %d groups, %" PRId64 " cases, %" PRId64 " runs, %" PRId64 " programs compiled, %" PRId64
            " failures in %d groups, %.1f s\n",
            slash ? slash + 1 : program, ran, shared->cases, shared->runs, shared->compiles, shared->failures, failed, seconds() - start);
-    return ran == 0 || shared->failures > 0;
+    if (shared->left_out > 0 && shared->left_out == shared->cases)
+        printf("FAIL every case was left out: KILN_TEST_EVERY is more than there are\n");
+    return ran == 0 || shared->failures > 0 || (shared->left_out > 0 && shared->left_out == shared->cases);
 }

@@ -99,6 +99,7 @@ Case case_here(const Case *c);
 /* Counts and prints a failure of the case at hand, for checks beside the engine's. */
 void report(const Case *c, const char *how, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int64_t count_case(void);   /* the number that the case has */
+void count_left_out(void);  /* that one, by KILN_TEST_EVERY; all of them left out fail the program */
 void count_run(void);
 /* "add(f32[7,13], f32[13]) args 0 0 0 0 0 0 [jit, plain]"; the second is kept, for when the process dies. */
 void describe(const Case *c, const char *how, char *text, size_t size);

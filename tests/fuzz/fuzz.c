@@ -591,5 +591,7 @@ int main(int argc, char **argv)
     printf("fuzz: seeds %" PRIu64 " to %" PRIu64 ": %" PRId64 " plans, %" PRId64 " rounds, %" PRId64 " outputs, %" PRId64
            " programs, %" PRId64 " kernel launches, %" PRId64 " failures, %.1f s\n",
            seed, at - 1, done, shared->rounds, shared->outputs, shared->compiles, shared->kernels, failures, seconds() - start);
-    return failures > 0;
+    if (shared->kernels == 0)
+        printf("FAIL nothing was launched\n");
+    return failures > 0 || shared->kernels == 0;
 }

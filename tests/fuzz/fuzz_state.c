@@ -4,7 +4,9 @@
  * equal, bit for bit. What it looks for: storage overwritten or freed too early, stale programs, values that depend on when they are
  * computed.
  *
- *     fuzz_state [--seed N] [--seconds S] [--show]
+ *     fuzz_state [--seed N] [--count M] [--seconds S] [--show]
+ *
+ * With KILN_DEVICE=cuda all of it lies there; borrowed memory, which is the host's, is copied.
  *
  * Each seed runs in a child process; one that differs is cut to the fewest steps (a prefix, then without single steps) and printed.
  */
@@ -53,7 +55,7 @@ typedef struct Log {
 typedef struct Shared {
     Plan plan;
     Log log[2];
-    uint64_t seed;
+    uint64_t seed, reads;
 } Shared;
 static Shared *shared;
 
@@ -155,7 +157,9 @@ static kiln_tensor *borrowed(Run *r, int k)
     int64_t n = r->plan->rows * r->plan->columns;
     float *data = malloc((size_t)n * sizeof *data + 64);
     values_fill(KILN_F32, VALUES_PLAIN, 0, r->plan->seed + (uint64_t)k, n, data);
-    return kiln_wrap(KILN_F32, full_shape(r), data, free_memory, NULL);
+    kiln_tensor *x = kiln_wrap(KILN_F32, full_shape(r), data, free_memory, NULL);
+    const char *device = getenv("KILN_DEVICE");
+    return device ? kiln_to(x, device) : x;
 }
 
 static kiln_tensor *unary(kiln_tensor *x, int k)
@@ -332,6 +336,7 @@ static int compare_modes(const Plan *plan)
     for (int i = 0; i < a->n; i++)
         if (a->hash[i] != b->hash[i])
             return 1;
+    shared->reads += (uint64_t)a->n;
     return 0;
 }
 
@@ -406,7 +411,7 @@ static double seconds(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1;
+    uint64_t seed = 1, count = UINT64_MAX;
     double limit = 30, start = seconds();
     bool show = false;
     for (int i = 1; i < argc; i++) {
@@ -414,10 +419,12 @@ int main(int argc, char **argv)
             show = true;
         else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
             seed = strtoull(argv[++i], NULL, 10);
+        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
+            count = strtoull(argv[++i], NULL, 10);
         else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0)
             limit = strtod(argv[++i], NULL);
         else {
-            fprintf(stderr, "usage: fuzz_state [--seed N] [--seconds S] [--show]\n");
+            fprintf(stderr, "usage: fuzz_state [--seed N] [--count M] [--seconds S] [--show]\n");
             return 2;
         }
     }
@@ -431,13 +438,13 @@ int main(int argc, char **argv)
     }
     uint64_t first = seed;
     int failures = 0;
-    while (seconds() < start + limit && failures < 3) {
+    while (seconds() < start + limit && seed - first < count && failures < 3) {
         shared->seed = seed;
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
             kiln_set_log_sink(quiet, NULL);
-            for (int i = 0; i < SEEDS_PER_CHILD && seconds() < start + limit; i++, shared->seed++) {
+            for (int i = 0; i < SEEDS_PER_CHILD && shared->seed - first < count && seconds() < start + limit; i++, shared->seed++) {
                 alarm(60);
                 plan_random(shared->seed, &shared->plan);
                 if (compare_modes(&shared->plan))
@@ -453,6 +460,9 @@ int main(int argc, char **argv)
             explain(seed++);
         }
     }
-    printf("fuzz_state: seeds %" PRIu64 " to %" PRIu64 ", %d failures, %.1f s\n", first, seed - 1, failures, seconds() - start);
-    return failures > 0;
+    printf("fuzz_state: seeds %" PRIu64 " to %" PRIu64 ", %" PRIu64 " values read, %d failures, %.1f s\n", first, seed - 1, shared->reads,
+           failures, seconds() - start);
+    if (shared->reads == 0)
+        printf("FAIL nothing was compared\n");
+    return failures > 0 || shared->reads == 0;
 }

@@ -197,3 +197,59 @@ Test(function_trace, a_failing_function_inside)
     kiln_function_free(f);
     kiln_function_free(inner);
 }
+
+static void noise(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = kiln_add(in[0], kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1));
+}
+
+/* A replay draws what comes next in the stream, whoever computes it: compiled code, the interpreter, or that in place of code that
+ * could not be compiled. */
+Test(function_trace, draws_in_every_mode)
+{
+    static const char *const settings[][2] = {{"test_fail", "compile"}, {"test_fail", ""}, {"mode", "interp"}, {"mode", "eager"}};
+    kiln_tensor *zeros = F32(KILN_SHAPE(3), 0, 0, 0), *out[1];
+    float want[5][3], got[3];
+    kiln_seed(3);
+    for (int i = 0; i < 5; i++)
+        cr_assert(kiln_read(kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1), KILN_F32, want[i], sizeof want[i]) == KILN_OK);
+    for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
+        set_option(settings[s][0], settings[s][1]);
+        kiln_function *f = kiln_function_new(noise, 1, 1, NULL);
+        runs = 0;
+        kiln_seed(3);
+        for (int i = 0; i < 5; i++) {
+            cr_assert(kiln_function_call(f, &zeros, out) == KILN_OK, "%s", kiln_error_message());
+            cr_assert(kiln_read(out[0], KILN_F32, got, sizeof got) == KILN_OK, "%s", kiln_error_message());
+            cr_assert(memcmp(got, want[i], sizeof got) == 0, "%s=%s, call %d", settings[s][0], settings[s][1], i);
+        }
+        cr_assert(runs == 1 || strcmp(settings[s][1], "eager") == 0, "%d runs", runs);
+        kiln_function_free(f);
+    }
+    cr_assert(stats().fallbacks == 5 && stats().compiles > 0, "%d fall-backs", (int)stats().fallbacks);
+}
+
+static kiln_tensor *other;
+
+static void tens_and_ones(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(kiln_mul(captured, kiln_scalar(10)), kiln_add(other, in[0]));
+}
+
+/* Captured tensors that were two values may be one later: the graph is another then, the function is not. */
+Test(function_trace, check_pure_where_captured_tensors_become_one_value)
+{
+    kiln_function *f = kiln_function_new(tens_and_ones, 1, 1, NULL);
+    kiln_tensor *zeros = F32(KILN_SHAPE(2), 0, 0), *five = F32(KILN_SHAPE(2), 5, 6);
+    captured = F32(KILN_SHAPE(2), 1, 2);
+    other = kiln_add(five, kiln_scalar(0));
+    set_option("check", "pure");
+    for (int i = 0; i < 6; i++) {
+        EXPECT(called(f, zeros), KILN_F32, KILN_SHAPE(2), 0, i % 2 ? 11 : 15, i % 2 ? 22 : 26);
+        cr_assert(kiln_assign(other, i % 2 ? five : captured) == KILN_OK);
+    }
+    kiln_function_free(f);
+}

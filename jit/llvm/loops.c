@@ -164,7 +164,7 @@ void emit_stores(Emit *e, bool r_level, uint32_t stage)
 void r_body(Emit *e, uint32_t stage)
 {
     const Kernel *k = e->k;
-    for (uint32_t i = 0; i < k->inst.n; i++)
+    for (uint32_t i = 0; i < k->inst.n && !e->scan_group; i++) /* a group has its running sums where the stage needs them */
         if (k->inst.at[i].kind == KI_SCAN && e->live[i] && e->info[i].stage == stage)
             value(e, i);
     for (uint32_t i = 0; i < k->inst.n; i++)

@@ -461,7 +461,7 @@ KILN_OP(kiln_gelu_tanh, kiln_tensor *x);
 KILN_OP(kiln_isnan, kiln_tensor *x);     /* ints: false, false, true for these three */
 KILN_OP(kiln_isinf, kiln_tensor *x);
 KILN_OP(kiln_isfinite, kiln_tensor *x);
-KILN_OP(kiln_signbit, kiln_tensor *x);   /* true for -0.0 too */
+KILN_OP(kiln_signbit, kiln_tensor *x);   /* true for -0.0 too; of a computed NaN (-x is one): either */
 KILN_OP(kiln_logical_not, kiln_tensor *x); /* any dtype: x == 0 */
 /* ints: flips the bits; bool: negation. */
 KILN_OP(kiln_bitwise_not, kiln_tensor *x);
@@ -490,7 +490,7 @@ KILN_OP(kiln_minimum, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_atan2, kiln_tensor *y, kiln_tensor *x);
 KILN_OP(kiln_hypot, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_logaddexp, kiln_tensor *a, kiln_tensor *b); /* log(exp(a) + exp(b)) */
-KILN_OP(kiln_copysign, kiln_tensor *a, kiln_tensor *b);  /* |a| with the sign of b */
+KILN_OP(kiln_copysign, kiln_tensor *a, kiln_tensor *b);  /* |a| with the sign of b; b a NaN: see kiln_signbit */
 KILN_OP(kiln_nextafter, kiln_tensor *a, kiln_tensor *b);
 
 /* Comparisons: any dtypes, bool result; false with NaN (kiln_ne: true). */

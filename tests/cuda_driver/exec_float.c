@@ -4,7 +4,7 @@
 // operation on numbers this short that is exact (fma is rounded to odd first). NaN results of f32 are 0x7fffffff, of f16 and
 // bf16 0x7fff, as devices give them. Approximations (.approx) are computed in f64 and rounded: better than any device. With
 // rough=on those of f32 that the PTX ISA gives an error for are off by all of it, upwards or downwards as the operands'
-// bits say; what is rightly 0 or infinite stays so.
+// bits say; what is rightly 0 or infinite stays so. And neg and abs of a NaN, whose bits the ISA leaves open, give that one NaN, as devices do.
 #include "tests/cuda_driver/driver.h"
 #include "tests/cuda_driver/exec.h"
 
@@ -274,8 +274,19 @@ EVAL_F64(max, smaller(in, x, y, false))
         return expr64; \
     }
 #define SIGN64 UINT64_C(0x8000000000000000)
-EVAL_BITS(abs, a & 0x7fffffffu, a & ~SIGN64)
-EVAL_BITS(neg, a ^ 0x80000000u, a ^ SIGN64)
+
+static uint64_t sign_of_f32(uint64_t a, uint64_t r)
+{
+    return settings.rough && (a & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : r;
+}
+
+static uint64_t sign_of_f64(uint64_t a, uint64_t r)
+{
+    return settings.rough && (a & ~SIGN64) > UINT64_C(0x7ff) << 52 ? UINT64_C(0xfff) << 51 : r;
+}
+
+EVAL_BITS(abs, sign_of_f32(a, a & 0x7fffffffu), sign_of_f64(a, a & ~SIGN64))
+EVAL_BITS(neg, sign_of_f32(a, a ^ 0x80000000u), sign_of_f64(a, a ^ SIGN64))
 EVAL_BITS(copysign, (a & 0x80000000u) | (b & 0x7fffffffu), (a & SIGN64) | (b & ~SIGN64))
 
 static const struct FloatEvals {
@@ -287,8 +298,10 @@ static const struct FloatEvals {
 
 static uint64_t small_number(const Inst *in, PtxType type, uint64_t a, uint64_t b, uint64_t c)
 {
-    if (in->op == OP_NEG || in->op == OP_ABS)
-        return in->op == OP_NEG ? a ^ 0x8000 : a & 0x7fff;
+    if (in->op == OP_NEG || in->op == OP_ABS) {
+        bool nan = (a & 0x7fff) > formats[type].infinity;
+        return settings.rough && nan ? 0x7fff : in->op == OP_NEG ? a ^ 0x8000 : a & 0x7fff;
+    }
     double x = float_widen(type, a), y = float_widen(type, b), z = float_widen(type, c), r;
     if (in->flags & FLAG(ftz) && type == T_F16) { // subnormals of f16
         x = fabs(x) < 0x1p-14 ? copysign(0, x) : x;

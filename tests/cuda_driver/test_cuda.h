@@ -23,7 +23,8 @@
 //   exited=error|allow  a barrier that waits while other threads of the block have ended; error
 //   steps=N             warp instructions of one launch before it is ended with CUDA_ERROR_LAUNCH_TIMEOUT; 2G
 //   async=late|early    cp.async: a copy lands when it is waited for, or when it is issued; a device may do either. late
-//   rough=on|off        tensor cores and approximate instructions are as wrong as their documentation allows; off
+//   rough=on|off        tensor cores and approximate instructions are as wrong as their documentation allows, and a NaN has
+//                       another sign after neg and abs; off
 //   log=stderr|none|PATH   where texts of violations and errors go; stderr
 //   leaks=on|off        at unload, say on the log what is still alive; off
 // With a setting in KILN_TEST_CUDA that is unknown or malformed cuInit gives CUDA_ERROR_INVALID_VALUE: what is misspelt fails the test.

@@ -373,31 +373,6 @@ Test(function, captured_scalars_may_change)
     }
 }
 
-static kiln_tensor *pair[2];
-
-static void sums_a_pair(kiln_tensor **in, kiln_tensor **out, void *user)
-{
-    (void)user;
-    out[0] = kiln_add(kiln_mul(in[0], pair[0]), pair[1]);
-}
-
-/* check=pure compares what the function does, not what its captured tensors happen to be. */
-Test(function, captured_tensors_that_become_one_value)
-{
-    cr_assert(eq(int, kiln_set_option("check", "pure"), KILN_OK));
-    pair[0] = vector(2, 2);
-    pair[1] = vector(2, 5);
-    kiln_tensor *in[] = {vector(2, 1)}, *out;
-    kiln_function *f = kiln_function_new(sums_a_pair, 1, 1, NULL);
-    for (int i = 0; i < 4; i++) {
-        if (i == 2)
-            cr_assert(eq(int, kiln_assign(pair[1], pair[0]), KILN_OK));
-        call(f, in, &out);
-        check(out, 2, i < 2 ? (float[]){7, 12} : (float[]){4, 9});
-    }
-    kiln_function_free(f);
-}
-
 static void noise_times_captured(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     out[0] = kiln_mul(kiln_add(in[0], (kiln_tensor *)user), kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1));

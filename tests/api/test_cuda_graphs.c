@@ -256,6 +256,23 @@ Test(cuda_graphs, arguments_in_device_memory)
     cr_assert_str_eq(warnings, "");
 }
 
+/* They are given back once the launches are queued: a repeat takes no more memory. */
+Test(cuda_graphs, arguments_in_device_memory_go)
+{
+    if (!use_cuda())
+        return;
+    set_option("test_fail", "block:0");
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64), some_data(0));
+    size_t live = 0;
+    for (int run = 0; run < 20; run++) {
+        kiln_scope *scope = kiln_scope_begin();
+        cr_assert(kiln_wait(chain(x, 4)) == KILN_OK, "%s", kiln_error_message());
+        kiln_scope_end(scope);
+        live = run == 5 ? (size_t)counted().bytes_live : live;
+    }
+    cr_assert_eq((size_t)counted().bytes_live, live, "%zu bytes, %zu before", (size_t)counted().bytes_live, live);
+}
+
 /* A sort is launches like all others, as many as the length asks for: another length is another
  * graph. */
 Test(cuda_graphs, sorts_are_part_of_them)

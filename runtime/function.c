@@ -470,14 +470,15 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
 {
     TRY(evaluate_inputs(f->n_in, in, loc));
     Template *t = find_template(f, in);
-    if (t && !t->replaying && !template_holds(t)) {
+    bool pure = option_int(OPT_CHECK) == CHECK_PURE;
+    if (t && !t->replaying && (!template_holds(t) || (pure && !template_fits(t)))) {
         drop_first_template(f);
         t = NULL;
     }
     if (t) {
         bool retrace;
         uint64_t base = 0;
-        if (option_int(OPT_CHECK) == CHECK_PURE)
+        if (pure)
             TRY(check_pure(f, in, t, &base));
         else if (t->drawn)
             base = random_advance(t->drawn);

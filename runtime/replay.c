@@ -69,6 +69,21 @@ static bool same_kind(const Source *s, const RtNode *node, const RtNode *traced)
     return !node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0;
 }
 
+bool template_fits(const Template *t)
+{
+    bool fits = true;
+    for (size_t i = 0; i < t->call.inputs.n && fits; i++) {
+        if (t->inputs[i].kind != FROM_HANDLE)
+            continue;
+        const RtNode *traced = t->call.nodes.at[t->call.inputs.at[i]], *node = t->inputs[i].handle->node;
+        if (is_pending(node)) /* it will be dense */
+            fits = !traced->strided && (!node->device || node->device == traced->device) && marks_equal(node, traced);
+        else
+            fits = same_kind(&t->inputs[i], node, traced);
+    }
+    return fits;
+}
+
 /* The random stream's position and key, into the scalars. */
 static void put_draws(const Template *t, uint64_t base)
 {

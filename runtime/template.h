@@ -92,12 +92,14 @@ void template_free(Template *t);
 /* Do the captured tensors mean what the trace took for granted: one value, the same number? */
 bool template_holds(const Template *t);
 
+/* Do they lie in memory as those of the trace, with the same marks? Replaying sees for itself. */
+bool template_fits(const Template *t);
+
 /* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is
  * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */
 Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace);
 
-/* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing, or captured tensors of other values
- * have become one, so that the traces cannot be compared. Values of draws may differ. */
+/* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing. Values of draws may. */
 const char *template_difference(const Template *a, const Template *b);
 
 /* Handles for n_out values; all NULL on failure. */

@@ -253,3 +253,22 @@ Test(function_trace, check_pure_where_captured_tensors_become_one_value)
     }
     kiln_function_free(f);
 }
+
+/* ... or lie otherwise in memory. */
+Test(function_trace, check_pure_where_captured_tensors_change_their_layout)
+{
+    static float data[4] = {5, -1, 6, -1};
+    const int64_t every_other[] = {2};
+    kiln_function *f = kiln_function_new(tens_and_ones, 1, 1, NULL);
+    kiln_tensor *zeros = F32(KILN_SHAPE(2), 0, 0), *dense = F32(KILN_SHAPE(2), 5, 6);
+    kiln_tensor *strided = kiln_wrap_strided(KILN_F32, KILN_SHAPE(2), every_other, data, NULL, NULL);
+    captured = F32(KILN_SHAPE(2), 1, 2);
+    other = kiln_neg(zeros);
+    set_option("check", "pure");
+    for (int i = 0; i < 6; i++) {
+        kiln_tensor *now = i % 3 == 0 ? dense : i % 3 == 1 ? strided : kiln_add(dense, kiln_scalar(0)); /* to be computed */
+        cr_assert(kiln_assign(other, now) == KILN_OK);
+        EXPECT(called(f, zeros), KILN_F32, KILN_SHAPE(2), 0, 15, 26);
+    }
+    kiln_function_free(f);
+}

@@ -99,7 +99,8 @@ bool template_fits(const Template *t);
  * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */
 Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace);
 
-/* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing. Values of draws may. */
+/* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing, or captured tensors of other values
+ * have become one, so that the traces cannot be compared. Values of draws may differ. */
 const char *template_difference(const Template *a, const Template *b);
 
 /* Handles for n_out values; all NULL on failure. */

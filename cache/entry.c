@@ -400,9 +400,7 @@ Status entry_texts(const EntryView *entry, Arena *arena, EntryTexts *out)
 /* A heap copy in *to; false: out of memory. */
 static bool copy(void *to, const void *from, size_t n)
 {
-    void *block = os_alloc(n + 1);
-    if (block && n)
-        memcpy(block, from, n);
+    void *block = os_copy(from, n);
     memcpy(to, &block, sizeof block);
     return block != NULL;
 }

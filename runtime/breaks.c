@@ -25,22 +25,13 @@ static struct Served {
     int line;
 } served[REMEMBERED];
 
-static char *copy_of(const char *text)
-{
-    size_t bytes = text ? strlen(text) + 1 : 0;
-    char *copy = bytes ? os_alloc(bytes) : NULL;
-    if (copy)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 void breaks_served(const Call *call, const char *api, Loc loc)
 {
     if (!log_on(LOG_BREAKS))
         return;
     struct Served *s = &served[call->walk % REMEMBERED];
     os_free(s->file);
-    *s = (struct Served){call->walk, call->evaluation, api, copy_of(loc.file), loc.line};
+    *s = (struct Served){call->walk, call->evaluation, api, loc.file ? os_copy(loc.file, strlen(loc.file) + 1) : NULL, loc.line};
 }
 
 void breaks_report(const Call *call, const char *api, Loc loc)

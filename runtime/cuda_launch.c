@@ -100,8 +100,8 @@ static CuResult link_once(const char *ptx, const char *name, char *errors, void 
     result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
     if (result == 0)
         result = cuda.link_complete(link, &code, bytes);
-    if (result == 0 && (*cubin = os_alloc(*bytes)))
-        memcpy(*cubin, code, *bytes);
+    if (result == 0)
+        *cubin = os_copy(code, *bytes);
     cuda.link_destroy(link);
     return result;
 }

@@ -104,7 +104,8 @@ static Status sizes_possible(const Call *call)
         const RtNode *node = output_node(call, k);
         char text[SHAPE_TEXT];
         if ((uint64_t)node_elements(node) > (UINT64_C(1) << 62) / dtype_bytes((DType)node->dtype))
-            return fail(ST_OVERFLOW, "a value has more than 2^62 bytes: %s", node_text(node, text));
+            return fail(ST_OVERFLOW, "a value has more than 2^62 bytes: %s; compute a part of it at a time",
+                        node_text(node, text));
     }
     return ST_OK;
 }

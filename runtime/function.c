@@ -44,7 +44,7 @@ _Thread_local uint32_t trace_serial;
         if (BUF_RESERVE(list, (list).n + 1))                                                       \
             (list).at[(list).n++] = (value);                                                       \
         else                                                                                       \
-            (trace)->failed = ST_OUT_OF_MEMORY;                                                                \
+            (trace)->failed = ST_OUT_OF_MEMORY;                                                    \
     } while (0)
 
 static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
@@ -90,7 +90,7 @@ void trace_note_use(kiln_tensor *t)
         Status status = evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc);
         if (status != ST_OK && !trace->failed) {
             trace->failed = status;
-            trace->why = copy_bytes(fail_message(), strlen(fail_message()) + 1);
+            trace->why = os_copy(fail_message(), strlen(fail_message()) + 1);
         }
         trace_current = trace;
     }
@@ -297,7 +297,7 @@ static void warn_sync(kiln_function *f, const Trace *trace)
 /* Keeps the template in front of the list, dropping the oldest beyond MAX_TEMPLATES. */
 static void keep_template(kiln_function *f, Template *t, const Bytes *signature, uint64_t options)
 {
-    t->signature = copy_bytes(signature->at, signature->n);
+    t->signature = os_copy(signature->at, signature->n);
     t->signature_bytes = signature->n;
     t->options = options;
     t->next = f->templates;
@@ -497,7 +497,7 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
 /* Inside another function's trace a function is simply part of it. */
 static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
 {
-    kiln_tensor **copy = copy_bytes(in, sizeof *copy * (size_t)f->n_in); /* the body may not change the caller's array */
+    kiln_tensor **copy = os_copy(in, sizeof *copy * (size_t)f->n_in); /* the body may not change the caller's array */
     if (!copy)
         return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
     f->body(copy, out, f->user);

@@ -191,18 +191,9 @@ static bool logging(void) { return log_on(LOG_PERF) || log_on(LOG_CACHE) || log_
 /* An evaluated node with the meaning of a template's. */
 static RtNode *computed_node(const RtNode *like, Storage *storage)
 {
-    RtNode *node = node_new((Op)like->op, (DType)like->dtype, like->rank, like->dim, 0, 0);
-    if (!node)
-        return NULL;
-    node->attr = like->attr;
-    node->weak = like->weak;
-    node->scalar = like->scalar;
-    node->loc = like->loc;
-    if (!marks_copy(node, like)) {
-        node_release(node);
-        return NULL;
-    }
-    node_set_storage(node, storage, storage->data);
+    RtNode *node = node_alone(like, 0, 0);
+    if (node)
+        node_set_storage(node, storage, storage->data);
     return node;
 }
 

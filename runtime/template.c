@@ -62,16 +62,8 @@ void template_free(Template *t)
     os_free(t);
 }
 
-void *copy_bytes(const void *data, size_t bytes)
-{
-    void *copy = os_alloc(bytes + 1);
-    if (copy && bytes)
-        memcpy(copy, data, bytes);
-    return copy;
-}
-
 #define COPY_BUF(to, from)                                                                         \
-    ((to).at = copy_bytes((from).at, sizeof *(from).at * (from).n), (to).n = (to).cap = (from).n, (to).at != NULL)
+    ((to).at = os_copy((from).at, sizeof *(from).at * (from).n), (to).n = (to).cap = (from).n, (to).at != NULL)
 
 typedef struct Capture {
     Template *t;
@@ -170,9 +162,9 @@ static Source source_of(const Trace *trace, RtNode *node)
     return (Source){.kind = FROM_NODE, .node = node_retain(node)};
 }
 
-RtNode *node_like(const RtNode *node)
+RtNode *node_alone(const RtNode *node, uint32_t n_in, uint32_t n_facts)
 {
-    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, node->n_in, node->n_facts);
+    RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, n_in, n_facts);
     if (!copy)
         return NULL;
     copy->device = node->device;
@@ -181,14 +173,22 @@ RtNode *node_like(const RtNode *node)
     copy->scalar = node->scalar;
     copy->loc = node->loc;
     copy->api = node->api;
-    for (uint32_t i = 0; i < node->n_in; i++)
-        copy->in[i] = node_retain(node->in[i]);
-    if (node->n_facts)
-        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
     if (marks_copy(copy, node))
         return copy;
     node_release(copy);
     return NULL;
+}
+
+RtNode *node_like(const RtNode *node)
+{
+    RtNode *copy = node_alone(node, node->n_in, node->n_facts);
+    if (!copy)
+        return NULL;
+    for (uint32_t i = 0; i < node->n_in; i++)
+        copy->in[i] = node_retain(node->in[i]);
+    if (node->n_facts)
+        memcpy(copy->facts, node->facts, sizeof *copy->facts * node->n_facts);
+    return copy;
 }
 
 /* What stands for an input: a node without data. */
@@ -198,7 +198,7 @@ static RtNode *placeholder_for(const RtNode *node)
     if (!placeholder)
         return NULL;
     placeholder->device = (uint8_t)node_device(node);
-    if ((!node->strided || (placeholder->stride = copy_bytes(node->stride, sizeof *node->stride * MAX_RANK))) &&
+    if ((!node->strided || (placeholder->stride = os_copy(node->stride, sizeof *node->stride * MAX_RANK))) &&
         marks_copy(placeholder, node)) {
         placeholder->strided = node->strided;
         return placeholder;
@@ -252,10 +252,10 @@ static void number_draws(Template *t)
 static bool make_room(Template *t)
 {
     const Call *call = &t->call;
-    t->now = copy_bytes(call->nodes.at, sizeof *t->now * call->nodes.n);
+    t->now = os_copy(call->nodes.at, sizeof *t->now * call->nodes.n);
     t->fresh = os_calloc(call->outputs.n + 1, sizeof *t->fresh);
     t->values = os_calloc(t->n_results + 1, sizeof *t->values);
-    t->scalars = copy_bytes(call->scalars.at, sizeof *t->scalars * call->scalars.n);
+    t->scalars = os_copy(call->scalars.at, sizeof *t->scalars * call->scalars.n);
     t->held = os_calloc(call->inputs.n + 1, sizeof *t->held);
     t->pointers = os_calloc(call->inputs.n + 1, sizeof *t->pointers);
     t->storages = os_calloc(call->outputs.n + 1, sizeof *t->storages);
@@ -271,7 +271,7 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
     t->inputs = os_calloc(t->call.inputs.n + 1, sizeof *t->inputs);
     t->results = os_calloc(n + 1, sizeof *t->results);
     t->assigned = os_calloc(trace->assigned.n + 1, sizeof *t->assigned);
-    t->draws = copy_bytes(trace->draws.at, sizeof *t->draws * trace->draws.n);
+    t->draws = os_copy(trace->draws.at, sizeof *t->draws * trace->draws.n);
     if (!t->inputs || !t->results || !t->assigned || !t->draws || !note_alike(t, trace) || !note_numbers(t, trace))
         goto failed;
     t->n_results = n;

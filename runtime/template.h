@@ -106,10 +106,9 @@ const char *template_difference(const Template *a, const Template *b);
 /* Handles for n_out values; all NULL on failure. */
 Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out);
 
-/* A fresh pending node of the same meaning and marks; NULL: out of memory (fail() was called). */
+/* Fresh pending nodes of the same meaning and marks: the second with room for operands and facts that are still to be set. NULL: out of
+ * memory (fail() was called). */
 RtNode *node_like(const RtNode *node);
-
-/* A heap copy (never of 0 bytes); NULL: out of memory. */
-void *copy_bytes(const void *data, size_t bytes);
+RtNode *node_alone(const RtNode *node, uint32_t n_in, uint32_t n_facts);
 
 #endif

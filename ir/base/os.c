@@ -70,6 +70,14 @@ void *os_realloc(void *block, size_t bytes)
     return inject() ? NULL : realloc(block, bytes ? bytes : 1);
 }
 
+void *os_copy(const void *from, size_t bytes)
+{
+    void *copy = os_alloc(bytes);
+    if (copy && bytes)
+        memcpy(copy, from, bytes);
+    return copy;
+}
+
 void os_free(void *block)
 {
     free(block);
@@ -307,12 +315,11 @@ void os_run_parallel(size_t stack_bytes, void (*fn)(void *arg, uint32_t i), void
 bool os_make_dir(const char *path)
 {
     size_t len = strlen(path);
-    char *copy = os_alloc(len + 1);
+    char *copy = os_copy(path, len + 1);
     if (!copy) {
         errno = ENOMEM;
         return false;
     }
-    memcpy(copy, path, len + 1);
     bool ok = len > 0;
     for (size_t i = 1; ok && i <= len; i++) {
         if (copy[i] != '/' && copy[i] != '\0')

@@ -12,6 +12,7 @@
 void *os_alloc(size_t bytes);                 /* not zeroed */
 void *os_calloc(size_t count, size_t bytes);  /* zeroed, overflow-checked */
 void *os_realloc(void *block, size_t bytes);
+void *os_copy(const void *from, size_t bytes); /* `from` may be NULL for 0 bytes */
 void os_free(void *block);
 void *os_alloc_aligned(size_t align, size_t bytes); /* for tensor data: huge-page advice above 2 MiB; os_free */
 

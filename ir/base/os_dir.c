@@ -100,12 +100,11 @@ static bool make_one(int dir, const char *path)
 bool os_dir_make(int dir, const char *path, bool parents)
 {
     size_t n = strlen(path);
-    char *copy = os_alloc(n + 1);
+    char *copy = os_copy(path, n + 1);
     if (!copy) {
         errno = ENOMEM;
         return false;
     }
-    memcpy(copy, path, n + 1);
     bool ok = true;
     for (size_t i = 1; parents && ok && i < n; i++)
         if (copy[i] == '/') {

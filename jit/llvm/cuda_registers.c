@@ -365,9 +365,7 @@ char *cuda_ask_for_blocks(const char *ptx, size_t *bytes)
     if (setjmp(oom) == 0) {
         const char *text = with_blocks(&arena, ptx, *bytes);
         *bytes = strlen(text);
-        copy = os_alloc(*bytes + 1);
-        if (copy)
-            memcpy(copy, text, *bytes + 1);
+        copy = os_copy(text, *bytes + 1);
     }
     arena_free(&arena);
     return copy;

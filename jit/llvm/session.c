@@ -172,10 +172,7 @@ static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType ty
 static Status print_ir(const Session *s, SessionOut *out)
 {
     char *ir = LLVMPrintModuleToString(s->e.module);
-    size_t n = strlen(ir) + 1;
-    out->ir = os_alloc(n);
-    if (out->ir)
-        memcpy(out->ir, ir, n);
+    out->ir = os_copy(ir, strlen(ir) + 1);
     LLVMDisposeMessage(ir);
     return out->ir ? ST_OK : fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its text", s->name);
 }

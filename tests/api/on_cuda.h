@@ -77,4 +77,34 @@ static inline bool cuda_with(const char *const *options)
     return true;
 }
 
+/* The same with settings of the software driver (NULL: as they are): with memory from kiln's pool. Where there is a driver. */
+static inline void start_pooled(const char *settings)
+{
+    if (settings)
+        setenv("KILN_TEST_CUDA", settings, 1);
+    set_option("libcuda", cuda_driver());
+    set_option("device", "cuda");
+}
+
+/* With memory whose end the software driver knows. */
+static inline void start_exact(const char *settings)
+{
+    if (software_driver())
+        set_option("test_memory", "exact");
+    start_pooled(settings);
+}
+
+static inline void expect_device(kiln_tensor *x, const char *name)
+{
+    char text[16];
+    cr_assert(kiln_device_of(x, text, sizeof text) == KILN_OK, "%s", kiln_error_message());
+    cr_assert_str_eq(text, name);
+}
+
+static inline void expect_status(kiln_status status, kiln_status want, const char *text)
+{
+    cr_assert(status == want, "%s: %s", kiln_status_name(status), kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), text), "\"%s\" is not in: %s", text, kiln_error_message());
+}
+
 #endif

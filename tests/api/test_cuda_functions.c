@@ -15,13 +15,6 @@ static bool use_cuda(void)
     return true;
 }
 
-static void expect_device(kiln_tensor *x, const char *name)
-{
-    char text[16];
-    cr_assert(kiln_device_of(x, text, sizeof text) == KILN_OK, "%s", kiln_error_message());
-    cr_assert_str_eq(text, name);
-}
-
 /* f(in), its one output; the function goes. */
 static kiln_tensor *called(kiln_function *f, kiln_tensor *const *in)
 {

@@ -7,7 +7,7 @@
  *   one that breaks the context is told by every later call, while host data can be read and the CPU goes on;
  *   nothing crashes or hangs, the end of the process included.
  *
- * Forks, devices that can't be used, what the pool keeps: tests/api/test_cuda.c.
+ * Forks, devices that can't be used, what the pool keeps: tests/api/test_cuda.c, test_cuda_memory.c.
  */
 #include "tests/cuda_driver/test_cuda.h"
 #include "tests/mutation/harness.h"

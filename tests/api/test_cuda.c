@@ -5,6 +5,7 @@
 #include "on_cuda.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -277,6 +278,42 @@ Test(cuda, many_stages_over_a_long_row)
     cr_assert(kiln_read(x, KILN_F32, data, sizeof data) == KILN_OK, "%s", kiln_error_message());
     for (int i = 0; i < N; i++)
         cr_assert(data[i] == (float)(i % 5 - 2), "[%d] is %g", i, (double)data[i]);
+}
+
+static atomic_bool second_came;
+static bool beside_the_first;
+
+static void another_one(void *nothing)
+{
+    (void)nothing;
+    atomic_store(&second_came, true);
+}
+
+/* The first of them waits for the second, which never comes if they take turns. */
+static void wait_for_another(void *nothing)
+{
+    DRIVER(test_cuda_before)("cuLinkCreate_v2", another_one, nothing);
+    for (int ms = 0; ms < 20000 && !atomic_load(&second_came); ms++)
+        usleep(1000);
+    beside_the_first = atomic_load(&second_came);
+}
+
+/* ... where there is more than one CPU to do so. */
+Test(cuda, kernels_of_a_program_are_compiled_beside_each_other)
+{
+    if (no_driver())
+        return;
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) < 2) {
+        cr_log_info("one CPU: kernels are compiled one after another");
+        return;
+    }
+    start_exact(NULL);
+    set_option("fuse", "0");
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3);
+    DRIVER(test_cuda_before)("cuLinkCreate_v2", wait_for_another, NULL);
+    EXPECT(kiln_square(kiln_add(x, kiln_scalar(1))), KILN_F32, KILN_SHAPE(3), 0, 4, 9, 16);
+    cr_assert(beside_the_first, "the second kernel was compiled after the first");
 }
 
 static void *on_another_stream(void *x_)

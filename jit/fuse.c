@@ -179,26 +179,18 @@ static void not_together(Fuser *f, Ref n, Ref root, const char *why)
                root, why);
 }
 
-static Ref lowest_pending(const Fuser *f)
-{
-    Ref lowest = f->lowest_shared;
-    for (uint32_t i = 0; i < f->pending.n; i++)
-        lowest = f->pending.at[i] < lowest ? f->pending.at[i] : lowest;
-    return lowest;
-}
-
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
 static void merge_roots(Build *b, const Space *own)
 {
     Fuser *f = b->f;
-    Ref lowest = lowest_pending(f);
-    uint32_t tried = 0, searched = 0;
+    uint32_t tried = 0;
     f->reached_now++;
     mark_read(f, b->loads.at, b->loads.n, true);
     for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES;) {
         Ref n = f->pending.at[i];
         Tuple at;
         const Unit *before = unit_before(f, n);
+        f->plan->looks++;
         if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before ||
             special(f, n))
             continue;
@@ -212,8 +204,6 @@ static void merge_roots(Build *b, const Space *own)
                          big ? "the kernel would be too large" : "its loops are others");
             continue;
         }
-        reach(b, searched, lowest);
-        searched = b->loads.n;
         if (closes_cycle(b, n, before)) {
             bool here = f->flags[n] & NODE_READ;
             not_together(f, n, b->root,
@@ -312,7 +302,7 @@ static void refuse(Fuser *f, Attempts *a, Ref n)
  * at once. */
 static Ref many_places(Fuser *f, uint32_t visits)
 {
-    uint32_t *times = ARENA_ARRAY(f->scratch, uint32_t, f->n);
+    uint32_t *times = f->times;
     Ref best = REF_NONE;
     for (uint32_t i = visits; i < f->visits.n; i++) {
         Ref n = f->visits.at[i].node;
@@ -320,6 +310,8 @@ static Ref many_places(Fuser *f, uint32_t visits)
             !has_buffer(f, n))
             best = n;
     }
+    for (uint32_t i = visits; i < f->visits.n; i++)
+        times[f->visits.at[i].node] = 0;
     return best;
 }
 
@@ -590,6 +582,22 @@ static void form_copy(Fuser *f, Unit *u, Ref n)
     form_piece(f, u, n, f->copy_of[n], n, 0, DIM_NONE);
 }
 
+/* Roots that have been formed leave the list when they may be half of it, so that a search of it
+ * costs no more than the roots that are left. */
+static void forget_formed(Fuser *f, uint32_t formed)
+{
+    f->formed += formed;
+    if (2 * f->formed <= f->pending.n)
+        return;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < f->pending.n; i++)
+        if (f->flags[f->pending.at[i]] & NODE_PENDING)
+            f->pending.at[n++] = f->pending.at[i];
+    f->plan->looks += f->pending.n;
+    f->pending.n = n;
+    f->formed = 0;
+}
+
 static Status form_unit(Fuser *f, Ref root)
 {
     Unit u = {.root = root};
@@ -612,6 +620,7 @@ static Status form_unit(Fuser *f, Ref root)
         if (u.outputs.n > 1 && u.outputs.at[i] < f->lowest_shared)
             f->lowest_shared = u.outputs.at[i];
     }
+    forget_formed(f, u.outputs.n);
     VEC_PUSH(f->arena, f->units, u);
     return ST_OK;
 }
@@ -626,7 +635,7 @@ static void round_begin(Fuser *f)
     f->units.n = f->units.cap = 0;
     f->lowest_shared = REF_NONE;
     memcpy(f->previous_of, f->unit_of, sizeof *f->unit_of * f->n);
-    f->pending.n = f->visits.n = f->reasons.n = f->sizes.n = 0;
+    f->pending.n = f->visits.n = f->reasons.n = f->sizes.n = f->formed = 0;
     f->plan->buffers.n = f->plan->faults.n = 0;
     memset(f->space, 0, sizeof *f->space * f->n);
     for (Ref n = 0; n < f->n; n++) {
@@ -728,6 +737,7 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
     f->fault_of = ARENA_ARRAY(f->arena, uint32_t, n);
     f->stamp = ARENA_ARRAY(f->arena, uint32_t, n);
     f->reached = ARENA_ARRAY(f->arena, uint32_t, n);
+    f->times = ARENA_ARRAY(f->arena, uint32_t, n);
     f->space = ARENA_ARRAY(f->arena, Space, n);
     for (Ref i = 0; i < n; i++) {
         f->contract_of[i] = REF_NONE;

@@ -91,12 +91,14 @@ typedef struct Fuser {
     Ref lowest_shared;      /* the first node of all units that make several; REF_NONE: none */
     uint32_t *stamp, stamp_now;
     uint32_t *reached, reached_now; /* what the unit being formed needs, as far as searched */
+    uint32_t *times; /* 0, but for a while: how often a kernel evaluates a node */
     Space *space; /* chosen this round */
     VEC(SizeFact) sizes;
     VEC(Unit) units;
     VEC(Unit) previous; /* of the round before */
     uint32_t *previous_of;
     VEC(Ref) pending;
+    uint32_t formed; /* of pending, about */
     VEC(Visit) visits;
     VEC(const char *) reasons;
     VEC(Decision) decisions;
@@ -137,6 +139,8 @@ typedef struct Build {
     VEC(Memo) memo;
     KTable tuple_table, memo_table;
     VEC(Ref) loads, outputs, forced;
+    Cut waiting;       /* needed by the loads, but too old to matter yet (fuse_cycle.c) */
+    uint32_t searched; /* so many of the loads */
     VEC(Frame) frames;
     VEC(NotEmpty) not_empty;
     uint32_t n_x, n_r, unit;
@@ -195,10 +199,8 @@ bool reduce_is_trivial(Fuser *f, Ref n);
 /* What the kernel makes and needs from outside, too: such a node, or REF_NONE. *all gets all of
  * them, but for those behind others. */
 Ref cycle_of(Fuser *f, const Build *b, Cut *all);
-/* Marks in f->reached what the loads need from the given one on, down to node `lowest`. */
-void reach(Build *b, uint32_t first, Ref lowest);
-/* Would the kernel, with n in it, need what it makes? Its own loads have been searched (reach);
- * `before` is the unit that made n in the round before. */
+/* Would the kernel, with n in it, need what it makes? `before` is the unit that made n in the round
+ * before. Between two changes of f->reached_now the kernel's loads only grow. */
 bool closes_cycle(Build *b, Ref n, const Unit *before);
 
 /* ---- fuse_cut.c ---- */

@@ -92,6 +92,7 @@ static bool search(Fuser *f, Ref root, uint32_t limit, Cut *cut)
     f->stamp_now++;
     mark(&c, root);
     for (Ref n = root; c.open; n--) {
+        f->plan->looks++;
         if (f->stamp[n] != f->stamp_now || is_loaded(f, n))
             continue;
         take(&c, n);

@@ -37,6 +37,7 @@ static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n, Ref lowest, Cut *f
         VEC_PUSH(f->scratch, stack, loads[i]);
     while (stack.n) {
         Ref at = stack.at[--stack.n];
+        f->plan->looks++;
         if (at < lowest || f->stamp[at] == f->stamp_now)
             continue;
         f->stamp[at] = f->stamp_now;
@@ -54,21 +55,44 @@ static Ref find_cycle(Fuser *f, const Ref *loads, uint32_t n, Ref lowest, Cut *f
     return found && found->n ? found->at[0] : REF_NONE;
 }
 
-void reach(Build *b, uint32_t first, Ref lowest)
+static void meet(Build *b, Ref n, Ref lowest, Cut *stack)
 {
     Fuser *f = b->f;
-    VEC(Ref) stack = {0};
-    for (uint32_t i = first; i < b->loads.n; i++)
-        VEC_PUSH(f->scratch, stack, b->loads.at[i]);
+    if (f->reached[n] == f->reached_now)
+        return;
+    f->reached[n] = f->reached_now;
+    if (n < lowest)
+        VEC_PUSH(f->scratch, b->waiting, n);
+    else
+        VEC_PUSH(f->scratch, *stack, n);
+}
+
+/*
+ * Marks in f->reached what the loads of b need, down to node `lowest` and whatever those at once
+ * need. It goes on where it stopped last: what is below waits until a lower node is asked for. To
+ * the lowest root at once would be down to the first layer for each kernel of a long chain.
+ */
+static void reach(Build *b, Ref lowest)
+{
+    Fuser *f = b->f;
+    Cut stack = {0};
+    uint32_t waiting = 0;
+    if (f->lowest_shared < lowest)
+        lowest = f->lowest_shared;
+    for (uint32_t i = 0; i < b->waiting.n; i++)
+        if (b->waiting.at[i] < lowest)
+            b->waiting.at[waiting++] = b->waiting.at[i];
+        else
+            VEC_PUSH(f->scratch, stack, b->waiting.at[i]);
+    f->plan->looks += b->waiting.n;
+    b->waiting.n = waiting;
+    for (; b->searched < b->loads.n; b->searched++)
+        meet(b, b->loads.at[b->searched], lowest, &stack);
     while (stack.n) {
-        Ref at = stack.at[--stack.n];
-        if (at < lowest || f->reached[at] == f->reached_now)
-            continue;
-        f->reached[at] = f->reached_now;
-        Needs needs = needs_of(f, at);
+        Needs needs = needs_of(f, stack.at[--stack.n]);
+        f->plan->looks++;
         for (uint32_t i = 0; i < needs.n; i++)
-            if (f->reached[needs.at[i]] != f->reached_now)
-                VEC_PUSH(f->scratch, stack, needs.at[i]);
+            meet(b, needs.at[i], lowest, &stack);
     }
 }
 
@@ -98,15 +122,16 @@ Ref cycle_of(Fuser *f, const Build *b, Cut *all)
 bool closes_cycle(Build *b, Ref n, const Unit *before)
 {
     Fuser *f = b->f;
-    Ref first = first_output(b);
+    Ref first = first_output(b), lowest = n < first ? n : first;
+    reach(b, lowest);
     bool cycle = f->reached[n] == f->reached_now;
     for (uint32_t i = 0; i < b->outputs.n; i++) {
         f->flags[b->outputs.at[i]] |= NODE_TARGET;
         cycle |= f->reached[b->outputs.at[i]] == f->reached_now;
     }
     f->flags[n] |= NODE_TARGET;
-    cycle = cycle || find_cycle(f, before->loads.at, before->loads.n, n < first ? n : first,
-                                NULL) != REF_NONE;
+    cycle =
+        cycle || find_cycle(f, before->loads.at, before->loads.n, lowest, NULL) != REF_NONE;
     for (uint32_t i = 0; i < b->outputs.n; i++)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
     f->flags[n] &= (uint16_t)~NODE_TARGET;

@@ -575,6 +575,7 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     VRef v = VREF_NONE;
     OpClass cls = op_class((Op)graph_node(b->f->g, n)->op);
     b->visits++;
+    b->f->plan->looks++;
     if (cls == CLS_EW || cls == CLS_VIEW || cls == CLS_GATHER)
         note_visit(b, n, at);
     switch (cls) {

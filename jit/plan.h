@@ -61,6 +61,7 @@ typedef struct Plan {
     VEC(PlanFault) faults;
     uint32_t n_slots;
     int64_t peak_with_reuse, peak_without; /* bytes, at the hints */
+    uint64_t looks;              /* at nodes, in all attempts at kernels: what planning cost, in a unit that no noise disturbs */
 } Plan;
 
 /* Fuses the graph (already optimised) into kernels and plans buffers. Guards through g->query. Logs under

@@ -58,6 +58,8 @@ static void child_computes(int k)
     alarm(TIME_LIMIT(60));
     if (!CHILD_MAY_ALLOCATE)
         _exit(0);
+    if (getenv("KILN_DEVICE")) /* a CUDA device is none of a child's: it is told so */
+        _exit(kiln_item(kiln_sum(ones), &sum) != KILN_DEVICE);
     if (kiln_item(kiln_sum(ones), &sum) != KILN_OK || sum != 1000)
         _exit(1);
     one_round(6 + k, 10, 0.5);

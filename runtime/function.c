@@ -84,8 +84,7 @@ void trace_note_use(kiln_tensor *t)
     for (size_t i = 0; i < trace->used.n; i++)
         if (trace->used.at[i] == t)
             return;
-    bool number = t->node->weak && t->node->op == OP_SCALAR; /* recording copies it (template_holds) */
-    if (is_pending(t->node) && !number) { /* its value is an input of the trace, not part of it */
+    if (is_pending(t->node) && !node_is_number(t->node)) { /* its value is an input of the trace, not part of it */
         trace_current = NULL;
         Status status = evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc);
         if (status != ST_OK && !trace->failed) {
@@ -176,26 +175,8 @@ static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
 /* A tensor that stands for an evaluated input: the same data, another node. */
 static kiln_tensor *stand_in(const RtNode *node)
 {
-    RtNode *copy = node_new(OP_INPUT, (DType)node->dtype, node->rank, node->dim, 0, 0);
-    if (!copy)
-        return NULL;
-    copy->loc = node->loc;
-    if (!marks_copy(copy, node)) {
-        node_release(copy);
-        return NULL;
-    }
-    if (node->strided) {
-        copy->stride = os_alloc(sizeof *copy->stride * MAX_RANK);
-        if (!copy->stride) {
-            node_release(copy);
-            (void)fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
-            return NULL;
-        }
-        memcpy(copy->stride, node->stride, sizeof *copy->stride * node->rank);
-        copy->strided = true;
-    }
-    node_set_storage(copy, storage_retain(atomic_load(&node->storage)), node->data);
-    return tensor_new(copy);
+    RtNode *copy = node_of_data(node);
+    return copy ? tensor_new(copy) : NULL;
 }
 
 typedef struct Traced {
@@ -226,6 +207,16 @@ static Status fail_unset(int k)
     return status;
 }
 
+/* Of a number a copy, as any op that uses it gets: whether it was computed before makes no difference. */
+static void add_root(Traced *traced, RtNode *node)
+{
+    RtNode *root = node_is_number(node) ? node_alone(node, 0, 0) : node_retain(node);
+    if (root)
+        traced->roots[traced->n_roots++] = root;
+    else
+        traced->trace.failed = ST_OUT_OF_MEMORY;
+}
+
 /* Runs the C function on stand-ins. Handles that it assigned get their old meaning back: replay assigns them. */
 static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
 {
@@ -252,16 +243,15 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
     size_t n = (size_t)f->n_out + trace->assigned.n;
     traced->roots = os_calloc(n + 1, sizeof *traced->roots);
     for (int i = 0; traced->roots && i < f->n_out && traced->outs[i]; i++)
-        traced->roots[traced->n_roots++] = node_retain(traced->outs[i]->node);
-    bool complete = traced->n_roots == (uint32_t)f->n_out;
+        add_root(traced, traced->outs[i]->node);
+    bool complete = !trace->failed && traced->n_roots == (uint32_t)f->n_out;
     for (size_t i = 0; i < trace->assigned.n; i++) {
         kiln_tensor *p = trace->assigned.at[i];
         RtNode *meaning = p->node;
         p->node = node_retain(trace->old.at[i]);
         if (traced->roots && complete)
-            traced->roots[traced->n_roots++] = meaning;
-        else
-            node_release(meaning);
+            add_root(traced, meaning);
+        node_release(meaning);
     }
     if (trace->why)
         return fail(trace->failed, "%s", trace->why);

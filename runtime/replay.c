@@ -42,6 +42,9 @@ static Status source_node(const Template *t, const Source *s, kiln_tensor *const
     return ST_OK;
 }
 
+/* Is it an argument that is weak? What stood for it in the trace was not, and the result is not. */
+static bool weak_argument(const Source *s, kiln_tensor *const *in) { return s->kind == FROM_ARG && in[s->index]->node->weak; }
+
 /* What a replay holds: so many fresh results and values, each with a reference. */
 typedef struct Replay {
     Template *t;
@@ -96,14 +99,18 @@ static void put_draws(const Template *t, uint64_t base)
     }
 }
 
-/* A function that depends on nothing but what it brings along runs on the thread's device, which may have changed. */
+/* What a function makes of nothing but what it brings along, or brings along as a result, lies on the thread's device, which may have
+ * changed. */
 static bool same_device(const Template *t)
 {
     int device;
     for (size_t i = 0; i < t->call.inputs.n; i++)
         if (t->inputs[i].kind != FROM_NODE)
             return true;
-    return device_current(&device) == ST_OK && device == t->call.device;
+    bool brings = t->call.outputs.n > 0;
+    for (uint32_t i = 0; i < t->n_results; i++)
+        brings |= t->results[i].kind == FROM_NODE;
+    return !brings || (device_current(&device) == ST_OK && device == t->home);
 }
 
 /* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
@@ -125,8 +132,11 @@ static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, boo
         r->n_fresh++;
     }
     for (uint32_t i = 0; i < t->n_results; i++) {
-        TRY(source_node(t, &t->results[i], in, &t->values[i]));
-        node_retain(t->values[i]);
+        RtNode *node;
+        TRY(source_node(t, &t->results[i], in, &node));
+        t->values[i] = weak_argument(&t->results[i], in) ? node_of_data(node) : node_retain(node);
+        if (!t->values[i])
+            return ST_OUT_OF_MEMORY;
         r->n_values++;
     }
     put_draws(t, base);
@@ -238,6 +248,9 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
             return false;
         t->pointers[i] = node->data;
     }
+    for (uint32_t i = 0; i < t->n_results; i++)
+        if (weak_argument(&t->results[i], in))
+            return false;
     put_draws(t, base);
     stat_count(STAT_EVALS, 1);
     stat_count(STAT_HITS, 1);

@@ -123,14 +123,12 @@ static bool note_alike(Template *t, const Trace *trace)
     return t->alike != NULL;
 }
 
-static bool is_number(const RtNode *node) { return node->weak && node->op == OP_SCALAR; }
-
 static bool note_numbers(Template *t, const Trace *trace)
 {
     t->numbers = os_calloc(trace->used.n + 1, sizeof *t->numbers);
     for (size_t i = 0; i < trace->used.n && t->numbers; i++) {
         const RtNode *node = meaning_of(trace, trace->used.at[i]);
-        if (is_number(node))
+        if (node_is_number(node))
             t->numbers[t->n_numbers++] = (Number){kiln_retain(trace->used.at[i]), node->scalar, node->dtype};
     }
     return t->numbers != NULL;
@@ -143,7 +141,7 @@ bool template_holds(const Template *t)
         holds = t->alike[2 * i]->node == t->alike[2 * i + 1]->node;
     for (uint32_t i = 0; i < t->n_numbers && holds; i++) {
         const RtNode *node = t->numbers[i].handle->node;
-        holds = is_number(node) && node->dtype == t->numbers[i].dtype && node->scalar == t->numbers[i].bits;
+        holds = node_is_number(node) && node->dtype == t->numbers[i].dtype && node->scalar == t->numbers[i].bits;
     }
     return holds;
 }
@@ -198,13 +196,24 @@ static RtNode *placeholder_for(const RtNode *node)
     if (!placeholder)
         return NULL;
     placeholder->device = (uint8_t)node_device(node);
-    if ((!node->strided || (placeholder->stride = os_copy(node->stride, sizeof *node->stride * MAX_RANK))) &&
-        marks_copy(placeholder, node)) {
-        placeholder->strided = node->strided;
+    placeholder->stride = node->strided ? os_copy(node->stride, sizeof *node->stride * MAX_RANK) : NULL;
+    placeholder->strided = placeholder->stride != NULL;
+    if (placeholder->strided != node->strided)
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
+    else if (marks_copy(placeholder, node))
         return placeholder;
-    }
     node_release(placeholder);
     return NULL;
+}
+
+RtNode *node_of_data(const RtNode *node)
+{
+    RtNode *copy = placeholder_for(node);
+    if (!copy)
+        return NULL;
+    copy->loc = node->loc;
+    node_set_storage(copy, storage_retain(atomic_load(&node->storage)), node->data);
+    return copy;
 }
 
 /* Replaces the call's nodes by copies and its inputs by placeholders: nothing of this call's data is held, no other graph's walk touches
@@ -268,6 +277,10 @@ Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
     Capture capture = {t, roots, n};
     if (!t || eval_collect(roots, n, capture_call, &capture) != ST_OK)
         goto failed;
+    if (!t->call.nodes.n) /* the results are there already */
+        t->call.device = node_device(roots[0]);
+    if (device_current(&t->home) != ST_OK)
+        t->home = DEVICE_ANY;
     t->inputs = os_calloc(t->call.inputs.n + 1, sizeof *t->inputs);
     t->results = os_calloc(n + 1, sizeof *t->results);
     t->assigned = os_calloc(trace->assigned.n + 1, sizeof *t->assigned);

@@ -68,6 +68,7 @@ struct Template {
     Draw *draws;
     uint32_t n_draws;
     uint64_t drawn;             /* positions of the stream from the first draw to the last */
+    int home;                   /* the thread's device when it was traced; DEVICE_ANY: there was none */
     /* Room for replaying, and what the last replay found. */
     bool replaying;
     CacheMemo memo;
@@ -110,5 +111,11 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out);
  * memory (fail() was called). */
 RtNode *node_like(const RtNode *node);
 RtNode *node_alone(const RtNode *node, uint32_t n_in, uint32_t n_facts);
+
+/* Another node for the data of an evaluated one, with its marks; not weak. NULL: out of memory (fail() was called). */
+RtNode *node_of_data(const RtNode *node);
+
+/* A number that was given (kiln_scalar, kiln_int), computed or not: recording copies it. */
+static inline bool node_is_number(const RtNode *node) { return node->weak && node->op == OP_SCALAR; }
 
 #endif

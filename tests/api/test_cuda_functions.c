@@ -143,10 +143,13 @@ Test(cuda_functions, without_inputs_follow_the_thread)
     kiln_function_free(f);
 }
 
+static int runs; /* of a traced C function */
+
 static void brought_there(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)in;
     (void)user;
+    runs++;
     cr_assert(kiln_set_device("cuda") == KILN_OK, "%s", kiln_error_message());
     plus_brought(NULL, out, NULL);
     cr_assert(kiln_set_device("cpu") == KILN_OK);
@@ -164,7 +167,47 @@ Test(cuda_functions, that_choose_a_device)
         expect_device(y, "cuda:0");
         EXPECT(y, KILN_F32, KILN_SHAPE(2), 0, 2, 3);
     }
+    cr_assert(runs == 1, "%d runs", runs);
     kiln_function_free(f);
+}
+
+static void hand_on(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = in[0];
+}
+
+static void brought_as_it_is(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = in[0];
+    out[1] = kiln_from(KILN_F32, KILN_SHAPE(2), brought);
+}
+
+/* An input lies where it lies, what is brought along where the thread runs, though nothing is computed. */
+Test(cuda_functions, that_compute_nothing)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *x = F32(KILN_SHAPE(2), 3, 4), *there = kiln_to(x, "cuda"), *out[2];
+    for (int n_out = 1; n_out <= 2; n_out++) {
+        kiln_function *f = kiln_function_new(n_out == 1 ? hand_on : brought_as_it_is, 1, n_out, NULL);
+        runs = 0;
+        for (int i = 0; i < 8; i++) {
+            kiln_tensor *in[1] = {i % 2 ? there : x};
+            const char *now = i / 4 ? "cuda:0" : "cpu";
+            cr_assert(kiln_set_device(now) == KILN_OK);
+            cr_assert(kiln_function_call(f, in, out) == KILN_OK, "%s", kiln_error_message());
+            expect_device(out[0], i % 2 ? "cuda:0" : "cpu");
+            EXPECT(out[0], KILN_F32, KILN_SHAPE(2), 0, 3, 4);
+            if (n_out == 2)
+                expect_device(out[1], now);
+        }
+        cr_assert(runs == 2 * n_out, "%d results: %d runs", n_out, runs); /* for the input here and there; on each device */
+        kiln_function_free(f);
+    }
 }
 
 static void scaled_sum(kiln_tensor **in, kiln_tensor **out, void *user)

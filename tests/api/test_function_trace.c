@@ -272,3 +272,124 @@ Test(function_trace, check_pure_where_captured_tensors_change_their_layout)
     }
     kiln_function_free(f);
 }
+
+static void returns_it(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    out[0] = in[0];
+}
+
+static void retains_it(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    returns_it(in, out, user);
+    *(kiln_tensor **)user = kiln_retain(out[0]);
+}
+
+static void captures_it(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    returns_it(in, out, user);
+    cr_assert(kiln_assign(captured, in[0]) == KILN_OK, "%s", kiln_error_message());
+}
+
+/* Nothing is computed: it is replayed all the same, and follows what it is given. */
+API_TEST(function_trace, functions_that_hand_on_their_input)
+{
+    static kiln_function_body *const bodies[] = {returns_it, retains_it, captures_it};
+    char mode[8];
+    cr_assert(kiln_get_option("mode", mode, sizeof mode) == KILN_OK);
+    captured = F32(KILN_SHAPE(2), 0, 0);
+    for (int b = 0; b < 3; b++) {
+        kiln_tensor *retained = NULL;
+        kiln_function *f = kiln_function_new(bodies[b], 1, 1, &retained);
+        runs = 0;
+        for (int i = 0; i < 4; i++) {
+            EXPECT(called(f, F32(KILN_SHAPE(2), (float)i, 2)), KILN_F32, KILN_SHAPE(2), 0, i, 2);
+            if (retained)
+                kiln_release(retained);
+            retained = NULL;
+            if (b == 2)
+                EXPECT(captured, KILN_F32, KILN_SHAPE(2), 0, i, 2);
+        }
+        cr_assert(runs == (strcmp(mode, "eager") ? 1 : 4), "body %d: %d runs", b, runs);
+        kiln_function_free(f);
+    }
+}
+
+static void brings_it(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    returns_it(in, out, user);
+    out[0] = captured ? captured : F32(KILN_SHAPE(2), 5, 6);
+}
+
+/* The same of a tensor from outside, whatever that is at each call, and of one that the function brings along. */
+Test(function_trace, functions_that_hand_on_another_tensor)
+{
+    for (int brings = 0; brings < 2; brings++) {
+        kiln_function *f = kiln_function_new(brings_it, 1, 1, NULL);
+        captured = brings ? NULL : F32(KILN_SHAPE(2), 5, 6);
+        runs = 0;
+        for (int i = 0; i < 4; i++) {
+            kiln_tensor *y = called(f, F32(KILN_SHAPE(2), 1, 2));
+            EXPECT(y, KILN_F32, KILN_SHAPE(2), 0, brings ? 5 : 5 + i, 6);
+            cr_assert(kiln_assign(y, F32(KILN_SHAPE(2), 0, 0)) == KILN_OK); /* another handle than what is brought along */
+            cr_assert(brings || kiln_assign(captured, F32(KILN_SHAPE(2), (float)(6 + i), 6)) == KILN_OK);
+        }
+        cr_assert(runs == 1, "%d runs", runs);
+        kiln_function_free(f);
+    }
+}
+
+static void returns_both(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    returns_it(in, out, user);
+    cr_assert(kiln_assign(captured, in[0]) == KILN_OK, "%s", kiln_error_message());
+    out[1] = kiln_exp(in[0]);
+}
+
+/* A weak scalar that is passed is weak no more, where it is a result or assigned as well. */
+API_TEST(function_trace, passed_scalars_are_strong)
+{
+    kiln_function *f = kiln_function_new(returns_both, 1, 2, NULL);
+    captured = kiln_from(KILN_F64, KILN_SHAPE(), (const double[]){0});
+    for (int i = 0; i < 4; i++) {
+        kiln_tensor *x = kiln_scalar(i), *y = called(f, x);
+        cr_assert(kiln_is_weak(x) && !kiln_is_weak(y) && !kiln_is_weak(captured), "call %d", i);
+        EXPECT(kiln_add(y, kiln_ones(KILN_F32, KILN_SHAPE())), KILN_F64, KILN_SHAPE(), 0, i + 1);
+        EXPECT(captured, KILN_F64, KILN_SHAPE(), 0, i);
+    }
+    kiln_function_free(f);
+}
+
+static void returns_a_number(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    runs++;
+    cr_assert(kiln_assign(other, captured) == KILN_OK, "%s", kiln_error_message());
+    out[0] = captured;
+    out[1] = kiln_mul(in[0], captured);
+}
+
+/* A captured number is the same one once it was read: that the function hands it on is no reason to trace again, and not impure. */
+Test(function_trace, a_number_may_be_computed_meanwhile)
+{
+    static const char *const checks[] = {"off", "pure"};
+    for (int pure = 0; pure < 2; pure++) {
+        kiln_function *f = kiln_function_new(returns_a_number, 1, 2, NULL);
+        set_option("check", checks[pure]);
+        captured = kiln_scalar(3);
+        other = kiln_scalar(1);
+        runs = 0;
+        for (int i = 0; i < 6; i++) {
+            double value;
+            if (i == 2)
+                cr_assert(kiln_item(captured, &value) == KILN_OK && value == 3);
+            kiln_tensor *y = called(f, F32(KILN_SHAPE(2), 1, 2));
+            cr_assert(kiln_is_weak(y) && kiln_is_weak(other));
+            EXPECT(kiln_mul(y, F32(KILN_SHAPE(2), 1, 2)), KILN_F32, KILN_SHAPE(2), 0, 3, 6);
+            cr_assert(kiln_item(other, &value) == KILN_OK && value == 3);
+        }
+        cr_assert(runs == (pure ? 6 : 1), "%d runs", runs);
+        kiln_function_free(f);
+    }
+}

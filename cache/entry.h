@@ -11,7 +11,7 @@
  *     policy     what that compilation knew of other calls: which facts varied, and facts of earlier ones. So that a check can repeat it
  *     guards     size table and guards
  *     plan       buffers, steps, arguments, outputs, faults
- *     kernels    of each: name, cost, the text it is interned by, its code, and its IR and assembly (zstd)
+ *     kernels    of each: name, cost, the text it is interned by, what its code was planned for, its code, and its IR and assembly (zstd)
  *     texts      zstd: graph as recorded, graph after the passes
  *
  * Parsing checks everything before anything is used, in this order: size cap, magic, format, lengths, checksum, then every index and
@@ -24,12 +24,13 @@
 #include "cache/key_text.h"
 #include "jit/program.h"
 
-enum { ENTRY_FORMAT = 1 };
+enum { ENTRY_FORMAT = 2 };
 enum { ENTRY_MAX_BYTES = 1 << 30 };
 
 typedef struct EntryKernel {
     const char *name;           /* "sin_mul_add" */
     const char *key;            /* the text it is interned by; not terminated */
+    const char *planned;        /* hints and name that its code was made with: those of the program that had such a kernel first */
     const void *code;           /* host object (ELF), or PTX / cubin by the target of the key */
     const void *texts;          /* packed; NULL: none */
     size_t key_bytes, code_bytes, texts_bytes;
@@ -86,8 +87,8 @@ typedef struct EntryParts {
 /* The bytes of an entry, deterministic but for meta; os_free. ST_OUT_OF_MEMORY. */
 Status entry_write(const EntryParts *parts, void **bytes, size_t *n);
 
-/* Do two programs say the same: guards, plan, and kernels to the last byte of code? false: *section names the part that differs. */
-bool entry_same_program(const Program *a, const Program *b, const char **section);
+/* Does the program say what the entry says: guards, plan, and kernels to the last byte of code? false: *section names the part that differs. */
+bool entry_same_program(const EntryView *entry, const Program *program, const char **section);
 
 /* "<32 hex: graph part>-<8 hex: maker part>-<16 hex: guards>.kiln", the name under which an entry is filed. */
 enum { ENTRY_GRAPH_HEX = 32, ENTRY_MAKER_HEX = 8, ENTRY_GUARDS_HEX = 16 };

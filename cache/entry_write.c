@@ -99,7 +99,7 @@ static void write_plan(Bytes *out, const Program *p)
     write_numbers(out, p->faults, p->n_faults);
 }
 
-static void write_kernels(Bytes *out, const Program *p, bool texts)
+static void write_kernels(Bytes *out, const Program *p)
 {
     bytes_u32(out, p->n_kernels);
     for (uint32_t i = 0; i < p->n_kernels; i++) {
@@ -109,9 +109,9 @@ static void write_kernels(Bytes *out, const Program *p, bool texts)
         bytes_text(out, p->kernels[i].name);
         bytes_u64(out, cost);
         bytes_blob(out, k->key, k->key_bytes);
+        bytes_text(out, k->planned);
         bytes_blob(out, k->object, k->object_bytes);
-        if (texts)
-            bytes_blob(out, k->texts, k->texts_bytes);
+        bytes_blob(out, k->texts, k->texts_bytes);
     }
 }
 
@@ -142,7 +142,7 @@ static Status write_section(Bytes *out, const EntryParts *parts, EntrySection se
     case SECTION_POLICY: write_policy(out, parts->policy, &parts->facts); break;
     case SECTION_GUARDS: write_guards(out, &parts->program->guards, true); break;
     case SECTION_PLAN: write_plan(out, parts->program); break;
-    case SECTION_KERNELS: write_kernels(out, parts->program, true); break;
+    case SECTION_KERNELS: write_kernels(out, parts->program); break;
     case SECTION_TEXTS: return write_texts(out, parts->recorded, parts->optimised);
     case SECTION_COUNT: break;
     }
@@ -190,23 +190,39 @@ Status entry_write(const EntryParts *parts, void **bytes, size_t *n)
     return ST_OK;
 }
 
-bool entry_same_program(const Program *a, const Program *b, const char **section)
+static bool same_bytes(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
-    static const EntrySection parts[] = {SECTION_GUARDS, SECTION_PLAN, SECTION_KERNELS};
-    bool same = true;
+    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
+}
+
+static bool same_kernels(const EntryView *entry, const Program *p)
+{
+    bool same = entry->n_kernels == p->n_kernels;
+    for (uint32_t i = 0; same && i < p->n_kernels; i++) {
+        const EntryKernel *a = &entry->kernels[i];
+        const CompiledKernel *b = p->kernels[i].compiled;
+        same = strcmp(a->name, p->kernels[i].name) == 0 && memcmp(&a->cost, &p->kernels[i].cost, sizeof a->cost) == 0 &&
+               same_bytes(a->key, a->key_bytes, b->key, b->key_bytes) && same_bytes(a->code, a->code_bytes, b->object, b->object_bytes);
+    }
+    return same;
+}
+
+bool entry_same_program(const EntryView *entry, const Program *program, const char **section)
+{
+    static const EntrySection parts[] = {SECTION_GUARDS, SECTION_PLAN};
+    *section = entry_section_names[SECTION_KERNELS];
+    bool same = same_kernels(entry, program);
     for (size_t i = 0; i < sizeof parts / sizeof *parts && same; i++) {
         Bytes text[2] = {{0}, {0}};
         for (int k = 0; k < 2; k++) {
-            const Program *p = k ? b : a;
+            const Program *p = k ? entry->plan : program;
             if (parts[i] == SECTION_GUARDS)
                 write_guards(&text[k], &p->guards, true);
-            else if (parts[i] == SECTION_PLAN)
-                write_plan(&text[k], p);
             else
-                write_kernels(&text[k], p, false);
+                write_plan(&text[k], p);
         }
         *section = entry_section_names[parts[i]];
-        same = text[0].failed || text[1].failed || (text[0].n == text[1].n && memcmp(text[0].at, text[1].at, text[0].n) == 0);
+        same = text[0].failed || text[1].failed || same_bytes(text[0].at, text[0].n, text[1].at, text[1].n);
         os_free(text[0].at);
         os_free(text[1].at);
     }

@@ -5,6 +5,10 @@
  *   emit       the others, in parallel: IR and passes and code through LLVM, for CUDA PTX and the driver's assembler
  *   enter      in order of the steps, so that nothing depends on which thread was first
  *
+ * A kernel's code follows from its text, the hints of its axes, and its name. The latter two are not in the text, so that programs share
+ * kernels: which of them came first decides the code, and every choice of it computes the same. They are noted beside the code, for
+ * those who want that very code again (CompileRequest.planned).
+ *
  * Emitting reads the kernel only; whatever it allocates is its own. A job keeps its own failure: messages belong to threads.
  */
 #include "jit/codegen.h"
@@ -16,6 +20,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CODE_STACK = 8 << 20 };
@@ -24,6 +29,7 @@ typedef struct CodeJob {
     const Kernel *kernel;
     const char *name;
     Str key;                    /* what the kernel is known by */
+    Str planned;                /* hints and name */
     CompiledKernel *compiled;   /* with one user; NULL: not known yet */
     uint32_t first;             /* the first job with this key: itself, or one that does the work for both */
     KernelParts parts;
@@ -55,6 +61,28 @@ static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out
         if (option_keyed((OptionId)id))
             str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
     kernel_print(kernel, out);
+}
+
+static void note_planned(const Kernel *kernel, const char *name, Str *out)
+{
+    for (uint32_t a = 0; a < kernel->axes.n; a++)
+        str_printf(out, "%" PRId64 " ", kernel->axes.at[a].hint);
+    str_printf(out, "%s", name);
+}
+
+/* Hints and name as they were noted; what is not there stays as it is. */
+static void plan_as(Kernel *kernel, const char **name, const char *planned)
+{
+    const char *at = planned;
+    for (uint32_t a = 0; a < kernel->axes.n; a++) {
+        char *end;
+        int64_t hint = strtoll(at, &end, 10);
+        if (end == at || *end != ' ' || hint < 0)
+            return;
+        kernel->axes.at[a].hint = hint;
+        at = end + 1;
+    }
+    *name = at;
 }
 
 static Status emit_cuda(const CompileRequest *request, const CodeJob *job, bool want_text, Emitted *out)
@@ -105,8 +133,11 @@ static Status emit(const CodeJobs *jobs, CodeJob *job)
         TRY(llvm_emit_host(job->kernel, job->name, request->options, want_text, &emitted));
     job->parts.object = emitted.object;
     job->parts.object_bytes = emitted.bytes;
+    job->parts.planned = os_copy(job->planned.text, job->planned.len + 1);
     job->ir = emitted.ir;
     job->assembly = emitted.assembly;
+    if (!job->parts.planned)
+        return fail(ST_OUT_OF_MEMORY, "no memory for what kernel %s was planned for", job->name);
     if (request->want_texts)
         TRY(pack_texts(&emitted, &job->parts));
     return kernel_parts_load(&job->parts);
@@ -127,6 +158,7 @@ static void free_parts(CodeJob *job)
         code_release(job->parts.code);
     os_free(job->parts.object);
     os_free(job->parts.texts);
+    os_free(job->parts.planned);
     job->parts = (KernelParts){0};
 }
 
@@ -158,12 +190,13 @@ static void show_kernel(const CodeRequest *request, const CodeJob *job, uint32_t
 static uint32_t find_known(CodeJobs *jobs, uint32_t *missing)
 {
     uint32_t n_missing = 0;
+    bool alone = jobs->request->compile->planned != NULL;
     for (uint32_t i = 0; i < jobs->n; i++) {
         CodeJob *job = &jobs->at[i];
         job->first = i;
-        if (!jobs->show)
+        if (!jobs->show && !alone)
             job->compiled = kernel_table_find(job->key.text, job->key.len);
-        for (uint32_t k = 0; k < n_missing && !job->compiled && job->first == i; k++) {
+        for (uint32_t k = 0; k < n_missing && !alone && !job->compiled && job->first == i; k++) {
             const CodeJob *other = &jobs->at[missing[k]];
             if (other->key.len == job->key.len && memcmp(other->key.text, job->key.text, job->key.len) == 0)
                 job->first = missing[k];
@@ -188,7 +221,8 @@ static Status enter(const CodeJobs *jobs, CodeJob *job, uint32_t index)
         return fail(job->status, "%s", job->message);
     if (jobs->show)
         show_kernel(jobs->request, job, index);
-    job->compiled = kernel_table_add(job->key.text, job->key.len, &job->parts);
+    job->compiled = jobs->request->compile->planned ? kernel_alone(job->key.text, job->key.len, &job->parts)
+                                                    : kernel_table_add(job->key.text, job->key.len, &job->parts);
     job->parts = (KernelParts){0}; /* taken over, on failure too */
     return job->compiled ? ST_OK : ST_OUT_OF_MEMORY;
 }
@@ -196,16 +230,26 @@ static Status enter(const CodeJobs *jobs, CodeJob *job, uint32_t index)
 Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, uint32_t *fresh)
 {
     const Plan *plan = request->plan;
+    const CompileRequest *compile = request->compile;
     CodeJobs jobs = {.request = request, .at = ARENA_ARRAY(request->arena, CodeJob, plan->steps.n),
                      .show = request->dump || log_on(LOG_CODE)};
     uint32_t *missing = ARENA_ARRAY(request->arena, uint32_t, plan->steps.n);
-    for (uint32_t s = 0; s < plan->steps.n; s++)
-        if (plan->steps.at[s].kind == STEP_KERNEL)
-            jobs.at[jobs.n++] = (CodeJob){.kernel = plan->steps.at[s].kernel, .name = plan->steps.at[s].what};
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        const PlanStep *step = &plan->steps.at[s];
+        if (step->kind != STEP_KERNEL)
+            continue;
+        CodeJob *job = &jobs.at[jobs.n++];
+        *job = (CodeJob){.kernel = step->kernel, .name = step->what};
+        if (compile->planned && jobs.n <= compile->n_planned)
+            plan_as(step->kernel, &job->name, compile->planned[jobs.n - 1]);
+    }
     jobs.missing = missing;
     for (uint32_t i = 0; i < jobs.n; i++) {
-        str_init(&jobs.at[i].key, request->arena);
-        kernel_key(jobs.at[i].kernel, request->compile->options, &jobs.at[i].key);
+        CodeJob *job = &jobs.at[i];
+        str_init(&job->key, request->arena);
+        str_init(&job->planned, request->arena);
+        kernel_key(job->kernel, compile->options, &job->key);
+        note_planned(job->kernel, job->name, &job->planned);
     }
     *fresh = find_known(&jobs, missing);
     os_run_parallel(CODE_STACK, emit_missing, &jobs, *fresh);

@@ -16,6 +16,9 @@ typedef struct CompileRequest {
     const char *dump_name;     /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
     const atomic_bool *stop;   /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
     bool want_texts;           /* graphs and kernels as text, for the cache on disk */
+    const char *const *planned; /* of each kernel, in order: its code is to be as it is where it was `planned` so (CompiledKernel), and
+                                  nobody else's. NULL: planned for this graph, or what another program has under the same text */
+    uint32_t n_planned;
     Assemble *assemble;        /* where options->target is CUDA; NULL: PTX is left to whoever loads it */
     int device;                /* for it */
 } CompileRequest;

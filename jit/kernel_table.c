@@ -40,6 +40,7 @@ static void free_parts(const CompiledKernel *kernel)
         code_release(kernel->code);
     os_free((void *)kernel->object);
     os_free((void *)kernel->texts);
+    os_free((void *)kernel->planned);
 }
 
 Status kernel_parts_load(KernelParts *parts)
@@ -51,11 +52,12 @@ Status kernel_parts_load(KernelParts *parts)
     return code_load(parts->object, parts->object_bytes, &parts->code);
 }
 
-CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts)
+/* Takes the parts over; NULL: out of memory. */
+static Entry *make_entry(const char *text, size_t len, const KernelParts *parts)
 {
     Entry *fresh = os_calloc(1, sizeof *fresh + len);
     CompiledKernel kernel = {.code = parts->code, .object = parts->object, .object_bytes = parts->object_bytes,
-                             .texts = parts->texts, .texts_bytes = parts->texts_bytes, .key_bytes = len};
+                             .texts = parts->texts, .texts_bytes = parts->texts_bytes, .planned = parts->planned, .key_bytes = len};
     if (parts->code) {
         kernel.run = code_run(parts->code);
         kernel.query = code_query(parts->code);
@@ -70,10 +72,23 @@ CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts
     }
     memcpy(fresh->text, text, len);
     kernel.key = fresh->text;
-    kernel.bytes += parts->object_bytes + parts->texts_bytes + len + sizeof *fresh;
+    kernel.bytes += parts->object_bytes + parts->texts_bytes + strlen(parts->planned) + len + sizeof *fresh;
     fresh->kernel = kernel;
     fresh->users = 1;
+    return fresh;
+}
 
+CompiledKernel *kernel_alone(const char *text, size_t len, const KernelParts *parts)
+{
+    Entry *entry = make_entry(text, len, parts);
+    return entry ? &entry->kernel : NULL;
+}
+
+CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts)
+{
+    Entry *fresh = make_entry(text, len, parts);
+    if (!fresh)
+        return NULL;
     pthread_mutex_lock(&lock);
     Entry *entry = find_locked(text, len);
     if (!entry) {
@@ -98,7 +113,7 @@ void kernel_table_release(CompiledKernel *kernel)
     Entry *entry = (Entry *)kernel;
     pthread_mutex_lock(&lock);
     bool last = --entry->users == 0;
-    if (last)
+    if (last && entry->hh.tbl) /* NULL: it is in no table */
         HASH_DEL(table, entry);
     pthread_mutex_unlock(&lock);
     if (last) {

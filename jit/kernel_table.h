@@ -13,6 +13,7 @@ typedef struct CompiledKernel {
     KernelQuery *query;
     Code *code;
     const char *key;    /* the text it is interned by */
+    const char *planned; /* what decided its code beside that: the hint of each axis and its name, "64 300 7 matmul" (jit/codegen.c) */
     const void *object; /* what was loaded: for an entry of the cache on disk. An ELF object, or a grid object (jit/grid.h) */
     const void *texts;  /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
     size_t key_bytes, object_bytes, texts_bytes;
@@ -26,6 +27,7 @@ typedef struct CompiledKernel {
 typedef struct KernelParts {
     Code *code;           /* NULL: a grid object */
     void *object, *texts; /* heap; texts may be NULL */
+    char *planned;        /* heap */
     size_t object_bytes, texts_bytes;
 } KernelParts;
 
@@ -36,6 +38,9 @@ Status kernel_parts_load(KernelParts *parts);
 CompiledKernel *kernel_table_find(const char *text, size_t len);
 /* Enters the parts (taken over, on failure too) under `text`; if another thread was first, that one is returned. NULL: out of memory. */
 CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts);
+/* The parts as a kernel of the caller's own that nobody else finds: what others have under this text does not matter. NULL: out of memory. */
+CompiledKernel *kernel_alone(const char *text, size_t len, const KernelParts *parts);
+/* Of either kind. */
 void kernel_table_release(CompiledKernel *kernel);
 
 #endif

@@ -289,32 +289,23 @@ static bool same_facts(const Facts *a, const Facts *b)
 }
 
 /*
- * KILN_CHECK=cache: compiles the entry's graph once more, as it was compiled then, and compares. It is compiled first, so that no kernel of
- * the entry is in the table of kernels yet. false: they differ; *program is the fresh one.
+ * KILN_CHECK=cache: compiles the entry's graph once more, as it was compiled then, and compares. A kernel's code may have come from another
+ * program that had it first and was planned for other sizes: it is compiled for those (EntryKernel.planned). false: they differ; *program is
+ * the fresh one.
  */
 static bool check(const Find *f, uint32_t i, Program **program)
 {
-    Program *fresh, *loaded;
+    Program *fresh;
     const char *part;
     if (!same_facts(&f->views[i].facts, &f->call->facts)) {
         log_line(LOG_CACHE, "disk: not checked, it was compiled for other sizes: %s", f->items[i].name);
         return true;
     }
-    if (compile_as(f->call, f->sync, &f->views[i].policy, &fresh) != ST_OK) {
+    if (compile_as(f->call, f->sync, &f->views[i], &fresh) != ST_OK) {
         log_warn("KILN_CHECK=cache: %s cannot be compiled again: %s", f->items[i].name, fail_message());
         return true;
     }
-    bool same = fresh->n_kernels == f->views[i].n_kernels;
-    for (uint32_t k = 0; same && k < fresh->n_kernels; k++) {
-        const EntryKernel *on_disk = &f->views[i].kernels[k];
-        const CompiledKernel *made = fresh->kernels[k].compiled;
-        same = equal_bytes(on_disk->code, on_disk->code_bytes, made->object, made->object_bytes);
-    }
-    part = "kernels";
-    if (same && entry_load(&f->views[i], &loaded) == ST_OK) {
-        same = entry_same_program(fresh, loaded, &part);
-        program_release(loaded);
-    }
+    bool same = entry_same_program(&f->views[i], fresh, &part);
     if (same) {
         log_line(LOG_CACHE, "disk: checked, compiling gives the same: %s", f->items[i].name);
         program_release(fresh);

@@ -4,6 +4,7 @@
 #ifndef RUNTIME_STORE_H
 #define RUNTIME_STORE_H
 
+#include "cache/entry.h"
 #include "jit/compile.h"
 #include "runtime/eval.h"
 
@@ -35,8 +36,8 @@ typedef struct StoreItem {
     const char *where;          /* function of the API */
 } StoreItem;
 
-/* The same program, compiled as one on disk was (runtime/miss.c): for KILN_CHECK=cache. */
-Status compile_as(const Call *call, const Sync *sync, const GuardPolicy *policy, Program **out);
+/* The same program, compiled as one on disk was, with kernels of its own (runtime/miss.c): for KILN_CHECK=cache. */
+Status compile_as(const Call *call, const Sync *sync, const EntryView *entry, Program **out);
 
 /* Keeps a compiled program; any failure is a warning. In any thread that a fork waits for. */
 void store_keep(const StoreItem *item);

@@ -39,7 +39,7 @@ static Str maker(const char *features, const char *math)
 {
     Str out;
     str_init(&out, &arena);
-    line(&out, "format", "1");
+    line(&out, "format", arena_printf(&arena, "%d", ENTRY_FORMAT));
     line(&out, "version", "0.1.0");
     line(&out, "build", "0123456789abcdef0123456789abcdef01234567");
     line(&out, "llvm", "19.1.7");
@@ -108,6 +108,7 @@ static CompiledKernel *kernel(const char *name, size_t code_bytes)
     os_free(packed);
     out->key = kernel_text(name, "loops");
     out->key_bytes = strlen(out->key);
+    out->planned = arena_printf(&arena, "64 %s", name);
     out->object = code;
     out->object_bytes = code_bytes;
     return out;

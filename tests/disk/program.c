@@ -35,6 +35,8 @@ static kiln_tensor *input(int64_t rows, int64_t columns)
 static kiln_tensor *elementwise(int64_t n) { return kiln_relu(kiln_sub(kiln_sin(input(n, 3)), kiln_scalar(0.25))); }
 static kiln_tensor *reduction(int64_t n) { return kiln_sum_axes(kiln_exp(input(n, 5)), KILN_AXES(0), false); }
 static kiln_tensor *contraction(int64_t n) { return kiln_tanh(kiln_matmul(input(n, 8), input(8, 6))); }
+static kiln_tensor *product(int64_t n) { return kiln_matmul(input(n, 7), input(7, 40)); }
+static kiln_tensor *ranked(int64_t n) { return kiln_argsort(product(n), 1, false); } /* its product is the kernel of product() */
 static kiln_tensor *grid(int64_t n) { return kiln_sum_axes(kiln_exp(input(n / 100, n % 100)), KILN_AXES(1), false); } /* two sizes */
 static kiln_tensor *doubles(int64_t n) { return kiln_mul(kiln_arange(KILN_F64, 0, (double)n, 1), kiln_scalar(3)); }
 static kiln_tensor *power(int64_t n) { return kiln_pow(input(4, 4), kiln_scalar((double)n)); }
@@ -85,7 +87,8 @@ static const struct {
     kiln_tensor *(*make)(int64_t n);
 } kinds[] = {{"elementwise", elementwise}, {"reduction", reduction}, {"contraction", contraction}, {"doubles", doubles},
              {"power", power}, {"sorted", sorted}, {"dynamic", mark_dynamic}, {"static", mark_static}, {"gather", gather},
-             {"strided", strided}, {"function", function}, {"grid", grid}};
+             {"strided", strided}, {"function", function}, {"grid", grid}, {"product", product},
+             {"ranked", ranked}};
 
 static uint64_t hash(const void *data, size_t n)
 {

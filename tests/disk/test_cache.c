@@ -392,6 +392,23 @@ Test(disk, check_compares_with_a_fresh_compile)
     cr_assert_not_null(strstr(text, "not checked"), "%s", text);
 }
 
+/* Kernels are shared by their text, which knows no sizes: code that was planned for the first program is in the second one's entry too. */
+Test(disk, check_knows_kernels_that_were_planned_for_another_program)
+{
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    const char *gpu = driver ? text_of(" KILN_DEVICE=cuda KILN_LIBCUDA='%s' KILN_TEST_MEMORY=exact", driver) : "";
+    static const char *const orders[] = {"product:2 ranked:300", "ranked:300 product:2", "ranked:300", "product:2"};
+    for (int device = 0; device < (driver ? 2 : 1); device++) {
+        (void)run(text_of("KILN_DYNAMIC=always%s", device ? gpu : ""), orders[0]);
+        for (size_t i = 0; i < sizeof orders / sizeof *orders; i++) {
+            const char *text = run(text_of("KILN_DYNAMIC=always KILN_CHECK=cache KILN_LOG=cache%s", device ? gpu : ""), orders[i]);
+            cr_assert_null(strstr(text, "warning"), "%s", text);
+            cr_assert_not_null(strstr(text, "checked, compiling gives the same"), "%s", text);
+            EXPECT_COUNTER(text, "disk_hits", i < 2 ? 2 : 1);
+        }
+    }
+}
+
 /* --- what a process leaves behind ------------------------------------------------------------------------------------------------ */
 
 static const char *file_text(const char *name)

@@ -86,6 +86,72 @@ Test(entry, a_loaded_program_is_the_same_program)
     program_release(p);
 }
 
+static const char product_graph[] = "graph product(%0: f32[2,7], %1: f32[7,40]) {\n"
+                                    "  %2 = matmul %0 %1\n"
+                                    "  return %2\n"
+                                    "}\n";
+
+/* The sample's program once more, its kernel planned so. */
+static Program *compiled_as(const Sample *s, const char *planned)
+{
+    Program *p = NULL;
+    Graph *g = NULL;
+    GuardPolicy policy = s->policy;
+    JitOptions options = {.value = {0}};
+    options_snapshot(&options);
+    cr_assert_eq(graph_parse(product_graph, &arena, &g), ST_OK, "%s", fail_message());
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &options, .planned = &planned, .n_planned = 1};
+    cr_assert_eq(jit_compile(&request, &p, NULL), ST_OK, "%s", fail_message());
+    return p;
+}
+
+/* Code that was planned for another program's sizes is compared with what compiling for those gives, and with nothing else. */
+Test(entry, a_kernel_is_compared_as_it_was_planned)
+{
+    static const char elsewhere[] = "300 40 7 another_name";
+    Sample s = sample_of(product_graph, &arena);
+    const CompiledKernel *own = s.program->kernels[0].compiled;
+    cr_assert_str_eq(own->planned, "2 40 7 matmul");
+    Program *other = compiled_as(&s, elsewhere), *again = compiled_as(&s, elsewhere), *so = compiled_as(&s, own->planned);
+    const CompiledKernel *shared = other->kernels[0].compiled;
+    cr_assert_str_eq(shared->planned, elsewhere);
+    cr_assert(shared != own && shared->key_bytes == own->key_bytes && memcmp(shared->key, own->key, own->key_bytes) == 0);
+
+    EntryView v, w;
+    EntryParts parts = s.parts;
+    const char *part = "";
+    void *bytes;
+    size_t n;
+    parts.program = other;
+    cr_assert_eq(entry_write(&parts, &bytes, &n), ST_OK);
+    cr_assert_eq(entry_parse(bytes, n, &arena, &v), ST_OK, "%s", fail_message());
+    cr_assert_eq(entry_parse(s.bytes, s.n, &arena, &w), ST_OK, "%s", fail_message());
+    cr_assert_str_eq(v.kernels[0].planned, elsewhere);
+    cr_assert(entry_same_program(&v, again, &part), "%s", part);
+    cr_assert(entry_same_program(&w, so, &part), "%s", part);
+    cr_assert_not(entry_same_program(&v, so, &part));
+    cr_assert_str_eq(part, "kernels");
+    ((unsigned char *)v.kernels[0].code)[v.kernels[0].code_bytes / 2] ^= 1; /* in bytes */
+    cr_assert_not(entry_same_program(&v, again, &part), "code that nothing gives");
+    cr_assert_str_eq(part, "kernels");
+    os_free(bytes);
+    program_release(other);
+    program_release(again);
+    program_release(so);
+
+    again = compiled_as(&s, "no number"); /* what is no such note changes nothing */
+    cr_assert(entry_same_program(&w, again, &part), "%s", part);
+    again->guards.at[0].v++;
+    cr_assert_not(entry_same_program(&w, again, &part));
+    cr_assert_str_eq(part, "guards");
+    again->guards.at[0].v--;
+    again->steps[0].descending = true;
+    cr_assert_not(entry_same_program(&w, again, &part));
+    cr_assert_str_eq(part, "plan");
+    program_release(again);
+    let_go(&s);
+}
+
 Test(entry, equal_compilations_give_equal_bytes)
 {
     Sample a = sample_of(sample_graph, &arena);
@@ -136,7 +202,7 @@ Test(entry, messages_say_what_is_wrong)
     cr_assert_eq(entry_format(bytes, s.n), ENTRY_FORMAT + 1);
     cr_assert_eq(entry_format(bytes, 11), 0);
     cr_assert_eq(entry_parse(bytes, s.n, &arena, &v), ST_FORMAT);
-    cr_assert_not_null(strstr(fail_message(), "format 2"), "%s", fail_message());
+    cr_assert_not_null(strstr(fail_message(), arena_printf(&arena, "format %d", ENTRY_FORMAT + 1)), "%s", fail_message());
     bytes[0] ^= 1;
     cr_assert_eq(entry_format(bytes, s.n), 0);
     cr_assert_eq(entry_parse(bytes, s.n, &arena, &v), ST_FORMAT);

@@ -143,15 +143,33 @@ void store_log_miss(Disk *disk, const char *key, const Call *call, const Sync *s
 
 /* --- info ------------------------------------------------------------------------------------------------------------------ */
 
+/* Appends what `info` says of GPU k: lines "cuda:K=..." and "cuda:K.NAME=...". false: nothing. */
+static bool add_gpu(Str *text, const char *info, int k)
+{
+    char name[16];
+    int n = snprintf(name, sizeof name, "cuda:%d", k);
+    bool found = false;
+    for (const char *at = info; at && *at;) {
+        size_t line = strcspn(at, "\n");
+        if (strncmp(at, name, (size_t)n) == 0 && (at[n] == '=' || at[n] == '.')) {
+            str_printf(text, "%.*s\n", (int)line, at);
+            found = true;
+        }
+        at += line + (at[line] == '\n');
+    }
+    return found;
+}
+
 static Status write_info(Arena *arena, void *user)
 {
     Disk *disk = user;
     JitOptions options;
-    Str maker, text;
+    Str maker, text, gpus;
     const char *there;
     options_snapshot(&options);
     str_init(&maker, arena);
     str_init(&text, arena);
+    str_init(&gpus, arena);
     if (!maker_text(&options, &maker))
         return ST_OK;
     const char *at = maker.text;
@@ -162,9 +180,10 @@ static Status write_info(Arena *arena, void *user)
             break; /* what follows are options */
     }
     TRY(disk_text(disk, "info", arena, &there));
-    if (!cuda_describe(&text)) /* what another process found of GPUs stays */
-        for (const char *gpu = there; gpu && (gpu = strstr(gpu, "\ncuda:")); gpu++)
-            str_printf(&text, "%.*s\n", (int)strcspn(gpu + 1, "\n"), gpu + 1);
+    (void)cuda_describe(&gpus);
+    for (int k = 0; k < MAX_CUDA_DEVICES; k++)
+        if (!add_gpu(&text, gpus.text, k))
+            (void)add_gpu(&text, there, k); /* what another process found of a GPU that this one does not use stays */
     return there && strcmp(there, text.text) == 0 ? ST_OK : disk_write_text(disk, "info", text.text);
 }
 

@@ -264,6 +264,25 @@ Test(disk, gpus_in_use_are_named_in_the_file_info)
     }
 }
 
+/* What is known of a GPU stays where a process uses another one only: entries for both can be imported. */
+Test(disk, each_gpu_in_use_is_named_in_the_file_info)
+{
+    const char *driver = getenv("KILN_TEST_LIBCUDA");
+    if (!driver)
+        return;
+    static const char *const words[] = {"devices=2,cc=8.0 KILN_DEVICE=cuda:0", "devices=2,cc=9.0 KILN_DEVICE=cuda:1",
+                                        "devices=2,cc=8.0 KILN_DEVICE=cuda:0", "devices=0"};
+    for (int i = 0; i < 4; i++) {
+        const char *text = run(text_of("KILN_LIBCUDA='%s' KILN_TEST_CUDA=%s", driver, words[i]), text_of("elementwise:6 reduction:%d", 7 + i));
+        EXPECT_COUNTER(text, "fallbacks", 0);
+        static const char *const lines[] = {"^cuda:0=.*compute capability 8.0", "^cuda:0.code=sm sm_80,", "^cuda:1=.*compute capability 9.0",
+                                            "^cuda:1.code=sm sm_90"};
+        for (int k = 0; k < (i == 0 ? 2 : 4); k++)
+            shell(text_of("test \"$(grep -c '%s' '%s')\" = 1", lines[k], in_dir("info")));
+        shell(text_of("test \"$(grep -c '^cuda:' '%s')\" = %d", in_dir("info"), i == 0 ? 2 : 4));
+    }
+}
+
 /* Machine code that another driver's assembler made is not used, though the PTX would be the same. */
 Test(disk, another_driver_compiles_anew)
 {

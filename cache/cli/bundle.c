@@ -93,6 +93,11 @@ Status bundle_write(Cli *cli, const Store *store, const DiskItem *const *items, 
 {
     const char *temporary = arena_printf(cli->arena, "%s.tmp", path);
     FILE *file = fopen(temporary, "wbx");
+    if (!file && errno == EEXIST) /* whose it is cannot be told: it stays */
+        return fail(ST_IO,
+                    "%s is there already: another export writes it now, or one was killed; if none "
+                    "is under way, remove it",
+                    temporary);
     if (!file)
         return fail(ST_IO, "cannot write %s: %s", temporary, strerror(errno));
     Status status = put_all(cli, store, items, sums, n, file, path);

@@ -116,6 +116,12 @@ expect 0 "$kiln" cache list --keys --dir="$work/folder"
 expect 1 "$kiln" cache export "$work/none.kilnpack" --name=nothing_like_it --dir="$work/own"
 [ -e "$work/none.kilnpack" ] && fail "an export of nothing leaves a file"
 expect 3 "$kiln" cache export "$work/no/such/folder/x.kilnpack" --dir="$work/own"
+echo half >"$work/two.kilnpack.tmp" # of an export that was killed, or that is at work
+expect 3 "$kiln" cache export "$work/two.kilnpack" --dir="$work/own"
+says "if none is under way, remove it"
+[ "$(cat "$work/two.kilnpack.tmp")" = half ] || fail "an export wrote into the temporary of another"
+rm "$work/two.kilnpack.tmp"
+expect 0 "$kiln" cache export "$work/two.kilnpack" --dir="$work/own"
 
 mkdir -m 700 "$work/new"
 expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" # four are another machine's, one by one

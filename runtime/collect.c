@@ -3,7 +3,9 @@
  *
  * The walk is a depth-first search in input order, so its numbering is a function of the structure alone. Its stack lies on the
  * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
- * nodes that no other complete node uses), become inputs, and the walk goes on.
+ * nodes that no other complete node uses), become inputs, and the walk goes on. What needs no data (constants, ranges, random
+ * numbers) is no such output where there is another: computed, it would lie on this device and no graph of another one could use it.
+ * It is collected once more, with the nodes that use it.
  */
 #include "runtime/call.h"
 #include "ir/attr.h"
@@ -84,7 +86,7 @@ static Status lies_elsewhere(const RtNode *node)
 
 static Status put_input(RtNode *node, uint32_t number)
 {
-    if (node_device(node) != call.device)
+    if (!node->given && node_device(node) != call.device)
         return lies_elsewhere(node);
     const uint8_t head[] = {OP_INPUT, node->rank, node->strided};
     TRY(put_bytes(head, sizeof head));
@@ -199,9 +201,10 @@ void collect_end(void)
 /* Serves what is complete; afterwards those nodes have values, or are taken to have. */
 static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
 {
-    for (size_t i = 0; i < call.nodes.n; i++)
-        if (!used.at[i] && is_pending(call.nodes.at[i]))
-            BUF_PUSH(call.outputs, (uint32_t)i);
+    for (int anywhere = 0; anywhere < 2 && call.outputs.n == 0; anywhere++)
+        for (size_t i = 0; i < call.nodes.n; i++)
+            if (!used.at[i] && is_pending(call.nodes.at[i]) && (anywhere || call.nodes.at[i]->device != DEVICE_ANY))
+                BUF_PUSH(call.outputs, (uint32_t)i);
     TRY(write_call(keyed, keyed_bytes));
     TRY(serve(&call, user));
     TRY(give_outputs());

@@ -156,6 +156,29 @@ Test(cuda, tensors_of_several_devices_are_evaluated_together)
     EXPECT(all[4], KILN_F32, KILN_SHAPE(2), 0, 2, 4);
 }
 
+/* A graph of several parts leaves alone what needs no data: graphs of any device can use it afterwards. */
+Test(cuda, parts_of_a_large_graph_keep_no_constants)
+{
+    if (no_driver())
+        return;
+    start_exact(NULL);
+    set_option("device", "cpu");
+    kiln_tensor *here = F32(KILN_SHAPE(2), 1, 2), *there = kiln_to(here, "cuda");
+    for (int n = 4086; n <= 4096; n++) {
+        int sign = n % 2 ? -1 : 1;
+        kiln_tensor *x = n % 4 < 2 ? here : there, *other = x == here ? there : here, *y = x;
+        kiln_tensor *c = kiln_full(KILN_F32, KILN_SHAPE(2), 3), *six = kiln_mul(kiln_scalar(2), kiln_scalar(3));
+        for (int i = 0; i < n; i++)
+            y = kiln_neg(y);
+        y = kiln_neg(kiln_neg(kiln_add(kiln_add(y, c), six)));
+        kiln_tensor *both[] = {y, kiln_mul(other, c)};
+        cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%d: %s", n, kiln_error_message());
+        EXPECT(y, KILN_F32, KILN_SHAPE(2), 0, 9 + sign, 9 + 2 * sign);
+        EXPECT(both[1], KILN_F32, KILN_SHAPE(2), 0, 3, 6);
+        EXPECT(kiln_mul(other, six), KILN_F32, KILN_SHAPE(2), 0, 6, 12);
+    }
+}
+
 Test(cuda, threads_choose_their_device)
 {
     if (no_driver())

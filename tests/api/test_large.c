@@ -182,3 +182,51 @@ API_TEST(large, sizes_that_are_long_products)
         cr_assert(got == (float)n);
     }
 }
+
+enum { PART = 4096 }; /* pending nodes that are computed as one */
+
+static kiln_tensor *negated(kiln_tensor *x, int times)
+{
+    for (int i = 0; i < times; i++)
+        x = kiln_neg(x);
+    return x;
+}
+
+/* The first part ends before, in or after a constant and what makes it, which no node uses yet: it is left to the next part. */
+Test(large, what_needs_no_data_where_a_part_ends)
+{
+    static char text[1 << 16];
+    for (int n = PART - 10; n <= PART + 1; n++)
+        for (int data = 0; data < 2; data++) {
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_tensor *x = data ? F32(KILN_SHAPE(2), 0, 1) : kiln_arange(KILN_F32, 0, 2, 1);
+            kiln_tensor *c = kiln_full(KILN_F32, KILN_SHAPE(2), 3), *six = kiln_mul(kiln_scalar(2), kiln_scalar(3));
+            kiln_tensor *y = negated(kiln_add(kiln_add(negated(x, n), c), six), 10);
+            int sign = n % 2 ? -1 : 1;
+            cr_assert(kiln_explain(y, text, sizeof text, NULL) == KILN_OK, "%d: %s", n, kiln_error_message());
+            cr_assert(kiln_eval_many((kiln_tensor *[]){six, y}, 2) == KILN_OK, "%d: %s", n, kiln_error_message());
+            EXPECT(y, KILN_F32, KILN_SHAPE(2), 0, 9, 9 + sign);
+            cr_assert(!data || !kiln_is_evaluated(c), "%d", n);
+            EXPECT(c, KILN_F32, KILN_SHAPE(2), 0, 3, 3);
+            kiln_scope_end(scope);
+        }
+}
+
+/* More constants than a part has nodes, alone and beside data. */
+Test(large, thousands_of_constants)
+{
+    enum { PIECES = 5000 };
+    static kiln_tensor *piece[PIECES];
+    static float got[PIECES];
+    for (int every = 1; every < PIECES; every *= 16) {
+        kiln_scope *scope = kiln_scope_begin();
+        for (int i = 0; i < PIECES; i++) {
+            kiln_tensor *x = F32(KILN_SHAPE(1), (float)i);
+            piece[i] = every > 1 && i % every == 0 ? kiln_add(x, kiln_scalar(1)) : kiln_full(KILN_F32, KILN_SHAPE(1), i + 1);
+        }
+        cr_assert(kiln_read(kiln_concat(piece, PIECES, 0), KILN_F32, got, sizeof got) == KILN_OK, "%s", kiln_error_message());
+        for (int i = 0; i < PIECES; i++)
+            cr_assert(got[i] == (float)(i + 1), "piece %d: %g", i, (double)got[i]);
+        kiln_scope_end(scope);
+    }
+}

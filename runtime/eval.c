@@ -47,7 +47,7 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
         pending |= !atomic_load_explicit(&nodes[i]->storage, memory_order_acquire);
     if (!pending)
         return ST_OK;
-    eval_lock();
+    TRY(eval_enter());
     Sync sync = sync_at(api, loc);
     Status status = by_device(nodes, n, &sync);
     eval_unlock();
@@ -278,6 +278,15 @@ void eval_lock(void)
     if (!atomic_load_explicit(&lock_made, memory_order_acquire))
         pthread_once(&lock_once, init_lock);
     pthread_mutex_lock(&lock);
+}
+
+/* Who holds this lock may wait for the log, and a sink holds that. */
+Status eval_enter(void)
+{
+    if (log_in_sink())
+        return fail(ST_INVALID, "a log sink may only look at values that are computed already");
+    eval_lock();
+    return ST_OK;
 }
 
 bool eval_trylock(void)

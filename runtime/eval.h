@@ -19,6 +19,7 @@ Sync sync_at(const char *api, Loc loc); /* under the evaluation lock */
 /* The evaluation lock: recursive (a deleter may call back), and safe across fork. */
 void eval_lock(void);
 void eval_unlock(void);
+Status eval_enter(void); /* eval_lock for a call of the user: ST_INVALID (and no lock) in a log sink */
 bool eval_trylock(void); /* false: another thread has it */
 bool eval_busy(void); /* an evaluation is under way in this thread: a deleter calls */
 

@@ -92,10 +92,12 @@ static kiln_status text_of(kiln_tensor *x, bool explain, char *buffer, size_t si
     TextJob job = {.root = x->node, .explain = explain, .buffer = buffer, .size = size};
     if (size)
         buffer[0] = '\0';
-    eval_lock();
     RtNode *root = x->node;
-    Status status = eval_collect(&root, 1, print_call, &job);
-    eval_unlock();
+    Status status = eval_enter();
+    if (status == ST_OK) {
+        status = eval_collect(&root, 1, print_call, &job);
+        eval_unlock();
+    }
     if (needed)
         *needed = job.length;
     return error_sync(status, api, loc);

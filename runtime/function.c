@@ -512,9 +512,11 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
             return error_null("an input", api, loc);
     if (trace_current)
         return error_sync(call_inline(f, in, out), api, loc);
-    eval_lock();
-    Status status = call_function(f, in, out, loc);
-    eval_unlock();
+    Status status = eval_enter();
+    if (status == ST_OK) {
+        status = call_function(f, in, out, loc);
+        eval_unlock();
+    }
     return error_sync(status, api, loc);
 }
 

@@ -160,9 +160,11 @@ static kiln_status mark_public(kiln_tensor *x, int axis, MarkKind kind, int64_t 
 {
     if (!x)
         return error_null("x", api, loc);
-    eval_lock();
-    Status status = mark(x, axis, kind, min, max, loc);
-    eval_unlock();
+    Status status = eval_enter();
+    if (status == ST_OK) {
+        status = mark(x, axis, kind, min, max, loc);
+        eval_unlock();
+    }
     return error_sync(status, api, loc);
 }
 

@@ -4,7 +4,8 @@
  * How it works: log_levels holds one byte per topic, so that a topic that is off costs one load. A line is formatted into a
  * buffer and handed to the sink under a lock, so lines of different threads never mix and a sink that was replaced is not
  * running any more when log_set_sink returns.
- * What must hold: the lock is recursive, because a sink may call functions that log; a forked child gets a fresh lock.
+ * What must hold: the lock is recursive, because a sink may call functions that log; a forked child gets a fresh lock. Lines are written
+ * under other locks, so a sink may take none of those: what would asks log_in_sink first.
  * Leaves out: files (a sink can write them) and time stamps.
  */
 #include "ir/base/log.h"
@@ -90,11 +91,20 @@ static void print_to_stderr(void *user, int level, const char *topic, const char
         fprintf(stderr, "[kiln %s] %s\n", topic, line);
 }
 
+static _Thread_local unsigned sink_depth;
+
+bool log_in_sink(void)
+{
+    return sink_depth > 0;
+}
+
 static void emit(int level, const char *topic, const char *line)
 {
     lock();
     LogSink *sink = state.sink ? state.sink : print_to_stderr;
+    sink_depth++;
     sink(state.user, level, topic, line);
+    sink_depth--;
     unlock();
 }
 

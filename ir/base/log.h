@@ -31,6 +31,7 @@ void log_configure(const char *topics);
  * (runtime/pool.h). */
 void log_handle_forks(void);
 void log_set_sink(LogSink *sink, void *user); /* NULL: stderr */
+bool log_in_sink(void); /* is this thread in the sink? It may not wait for who may wait for the log then. */
 void log_line(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void log_text(LogTopic topic, const char *text); /* many lines, each sent by itself */
 void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2), cold));

@@ -239,7 +239,9 @@ KILN_API void kiln_clear_error(void);
 KILN_API const char *kiln_status_name(kiln_status status); /* "shapes do not fit"; never NULL */
 
 /* Where warnings (level 0) and log lines (level 1) go: one line without newline at a time, from any
- * thread. NULL: stderr. */
+ * thread. NULL: stderr. A line may come from the middle of a computation, and other threads wait
+ * until the sink returns: in it, what would compute a value, look at a graph (kiln_explain,
+ * kiln_graph_text) or mark an axis fails (KILN_INVALID), and so does kiln_function_call. */
 typedef void kiln_log_sink(void *user, int level, const char *topic, const char *line);
 KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
 

@@ -3,6 +3,10 @@
 #include "tests/support/sanitizer.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
 
 static kiln_tensor *bad(void)
 {
@@ -344,4 +348,89 @@ Test(options, statistics)
     kiln_get_stats(&b);
     cr_assert(b.nodes == 0 && b.kernels == 0 && b.peak_bytes == b.live_bytes);
     kiln_get_stats(NULL);
+}
+
+/* ---- what a log sink may do ---- */
+
+static struct {
+    kiln_tensor *known, *unknown; /* computed, and to be computed */
+    kiln_function *function;
+    pthread_t thread;
+    atomic_bool computing;
+    bool beside;                  /* the sink calls while the thread computes and waits for the log */
+    int calls;
+    kiln_status status[6];
+    char message[300];
+    double value;
+} in_sink;
+
+static void hand_on(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+static void warn_and_hand_on(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    atomic_store(&in_sink.computing, true);
+    cr_expect(kiln_set_option("log", "no_such_topic_either") == KILN_OK);
+    hand_on(in, out, user);
+}
+
+static void *compute(void *unused)
+{
+    kiln_tensor *out;
+    kiln_function *f = kiln_function_new(warn_and_hand_on, 1, 1, NULL);
+    cr_expect(kiln_function_call(f, &in_sink.known, &out) == KILN_OK, "%s", kiln_error_message());
+    kiln_function_free(f);
+    return unused;
+}
+
+static void calling_sink(void *user, int level, const char *topic, const char *line)
+{
+    (void)user;
+    (void)level;
+    (void)topic;
+    (void)line;
+    if (in_sink.calls++)
+        return;
+    if (in_sink.beside) {
+        cr_assert(pthread_create(&in_sink.thread, NULL, compute, NULL) == 0);
+        while (!atomic_load(&in_sink.computing)) /* it needs the log before it is done */
+            sched_yield();
+    }
+    char text[100];
+    kiln_tensor *out;
+    in_sink.status[0] = kiln_item(in_sink.unknown, &in_sink.value);
+    snprintf(in_sink.message, sizeof in_sink.message, "%s", kiln_error_message());
+    in_sink.status[1] = kiln_explain(in_sink.unknown, text, sizeof text, NULL);
+    in_sink.status[2] = kiln_graph_text(in_sink.unknown, text, sizeof text, NULL);
+    in_sink.status[3] = kiln_mark_static(in_sink.unknown, 0);
+    in_sink.status[4] = kiln_function_call(in_sink.function, &in_sink.known, &out);
+    in_sink.status[5] = kiln_item(in_sink.known, &in_sink.value);
+}
+
+/* Alone, and while another thread computes something and waits to log a line: that would wait for the sink, and the sink for it. */
+Test(errors, a_log_sink_may_not_compute, .timeout = TIME_LIMIT(60))
+{
+    for (int turn = 0; turn < 2; turn++) {
+        in_sink.known = F32(KILN_SHAPE(1), 7);
+        in_sink.unknown = kiln_neg(in_sink.known);
+        in_sink.function = kiln_function_new(hand_on, 1, 1, NULL);
+        in_sink.beside = turn == 1;
+        in_sink.calls = 0;
+        in_sink.value = 0;
+        kiln_set_log_sink(calling_sink, NULL);
+        set_option("log", turn ? "no_such_topic" : "no_topic");
+        if (turn)
+            pthread_join(in_sink.thread, NULL);
+        kiln_set_log_sink(NULL, NULL);
+        cr_assert(in_sink.calls == 1 + turn, "%d lines", in_sink.calls);
+        for (int i = 0; i < 5; i++)
+            cr_assert(in_sink.status[i] == KILN_INVALID, "turn %d, call %d: %s", turn, i, kiln_status_name(in_sink.status[i]));
+        cr_assert(strstr(in_sink.message, "kiln_item: a log sink may only look at"), "%s", in_sink.message);
+        cr_assert(in_sink.status[5] == KILN_OK && in_sink.value == 7);
+        EXPECT(in_sink.unknown, KILN_F32, KILN_SHAPE(1), 0, -7);
+        kiln_function_free(in_sink.function);
+    }
 }

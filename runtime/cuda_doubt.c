@@ -232,6 +232,15 @@ Status cuda_doubt_own(CudaDevice *d, const Call *call, const uint32_t *nodes, ui
     return ST_OK;
 }
 
+/* From now on the event tells when nothing that is queued can write the word any more; if that fails, nothing can when this returns. */
+static CuResult end_writes(const CudaDoubt *x, CudaStream *stream)
+{
+    CuResult result = cuda.event_record(x->event, stream->stream);
+    if (result != 0)
+        cuda.stream_synchronize(stream->stream);
+    return result;
+}
+
 /* The run's own, with those of its inputs behind it. */
 static Status join(CudaDevice *d, CudaStream *stream, CudaDoubt *x)
 {
@@ -240,7 +249,7 @@ static Status join(CudaDevice *d, CudaStream *stream, CudaDoubt *x)
         x->depth = inputs[i]->depth >= x->depth ? inputs[i]->depth + 1 : x->depth;
     }
     n_inputs = 0;
-    return cuda_check(d, cuda.event_record(x->event, stream->stream), "recording an event");
+    return cuda_check(d, end_writes(x, stream), "recording an event");
 }
 
 Status cuda_doubt_results(CudaDevice *d, CudaStream *stream, CudaDoubt **out)
@@ -279,7 +288,7 @@ void cuda_doubt_set(Storage *storage, CudaDoubt *x)
 void cuda_doubt_drop(CudaStream *stream)
 {
     if (own)
-        cuda.event_record(own->event, stream->stream); /* what is queued may still write the word */
+        end_writes(own, stream);
     cuda_doubt_release(own);
     own = NULL;
     while (n_inputs > 0)

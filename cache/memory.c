@@ -72,11 +72,17 @@ static bool same_signature(const Variant *v, const CallKey *key)
 
 /* --- looking up ---------------------------------------------------------------------------------------------- */
 
+/* No facts may lie nowhere. */
+static bool same_bytes(const void *a, const void *b, size_t bytes)
+{
+    return bytes == 0 || memcmp(a, b, bytes) == 0;
+}
+
 static bool exact_repeat(const Variant *v, const Facts *facts)
 {
-    return memcmp(v->last_ints, facts->ints, sizeof *facts->ints * facts->n_ints) == 0 &&
+    return same_bytes(v->last_ints, facts->ints, sizeof *facts->ints * facts->n_ints) &&
            (!v->program->guards.on_scalars ||
-            memcmp(v->last_scalars, facts->scalars, sizeof *facts->scalars * facts->n_scalars) == 0);
+            same_bytes(v->last_scalars, facts->scalars, sizeof *facts->scalars * facts->n_scalars));
 }
 
 static void remember_served(Variant *v, const Facts *facts)

@@ -484,20 +484,30 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
     return status;
 }
 
-/* Inside another function's trace a function is simply part of it. */
-static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
+/* Inside another function's trace a function is part of it. Arguments and results are handles of their own here, too, and no argument is
+ * weak. */
+static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
-    kiln_tensor **copy = os_copy(in, sizeof *copy * (size_t)f->n_in); /* the body may not change the caller's array */
-    if (!copy)
-        return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    f->body(copy, out, f->user);
-    os_free(copy);
-    for (int i = 0; i < f->n_out; i++)
+    kiln_tensor **own = os_calloc((size_t)f->n_in + 1, sizeof *own);
+    Status status = own ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
+    for (int i = 0; i < f->n_in && status == ST_OK; i++) /* the cast to its own dtype */
+        if (!(own[i] = kiln_cast_at(loc.file, loc.line, in[i], (kiln_dtype)in[i]->node->dtype)))
+            status = fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
+    if (status == ST_OK)
+        f->body(own, out, f->user);
+    os_free(own);
+    for (int i = 0; i < f->n_out && status == ST_OK; i++) {
         if (!out[i]) {
-            memset(out, 0, sizeof *out * (size_t)f->n_out);
-            return fail_unset(i);
+            status = fail_unset(i);
+            break;
         }
-    return ST_OK;
+        trace_use(out[i]);
+        out[i] = tensor_new(node_retain(out[i]->node));
+        status = out[i] ? ST_OK : ST_OUT_OF_MEMORY;
+    }
+    if (status != ST_OK)
+        memset(out, 0, sizeof *out * (size_t)f->n_out);
+    return status;
 }
 
 kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
@@ -511,7 +521,7 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
         if (!in[i])
             return error_null("an input", api, loc);
     if (trace_current)
-        return error_sync(call_inline(f, in, out), api, loc);
+        return error_sync(call_inline(f, in, out, loc), api, loc);
     Status status = eval_enter();
     if (status == ST_OK) {
         status = call_function(f, in, out, loc);

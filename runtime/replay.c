@@ -72,6 +72,14 @@ static bool same_kind(const Source *s, const RtNode *node, const RtNode *traced)
     return !node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0;
 }
 
+static bool was_number(const Template *t, const kiln_tensor *handle)
+{
+    bool was = false;
+    for (uint32_t i = 0; i < t->n_numbers; i++)
+        was |= t->numbers[i].handle == handle;
+    return was;
+}
+
 bool template_fits(const Template *t)
 {
     bool fits = true;
@@ -79,11 +87,15 @@ bool template_fits(const Template *t)
         if (t->inputs[i].kind != FROM_HANDLE)
             continue;
         const RtNode *traced = t->call.nodes.at[t->call.inputs.at[i]], *node = t->inputs[i].handle->node;
-        if (is_pending(node)) /* it will be dense */
+        if (node_is_number(node) && !was_number(t, t->inputs[i].handle)) /* recording copies it */
+            fits = false;
+        else if (is_pending(node)) /* it will be dense */
             fits = !traced->strided && (!node->device || node->device == traced->device) && marks_equal(node, traced);
         else
             fits = same_kind(&t->inputs[i], node, traced);
     }
+    for (uint32_t i = 0; i < t->n_numbers; i++) /* a computed one may be an input of the graph */
+        fits &= is_pending(t->numbers[i].handle->node) == t->numbers[i].pending;
     return fits;
 }
 

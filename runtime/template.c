@@ -129,7 +129,7 @@ static bool note_numbers(Template *t, const Trace *trace)
     for (size_t i = 0; i < trace->used.n && t->numbers; i++) {
         const RtNode *node = meaning_of(trace, trace->used.at[i]);
         if (node_is_number(node))
-            t->numbers[t->n_numbers++] = (Number){kiln_retain(trace->used.at[i]), node->scalar, node->dtype};
+            t->numbers[t->n_numbers++] = (Number){kiln_retain(trace->used.at[i]), node->scalar, node->dtype, is_pending(node)};
     }
     return t->numbers != NULL;
 }

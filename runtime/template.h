@@ -34,6 +34,7 @@ typedef struct Number {
     kiln_tensor *handle;        /* retained */
     uint64_t bits;
     uint8_t dtype;
+    bool pending;
 } Number;
 
 /* What a C function did while it was traced, besides recording. */
@@ -93,7 +94,7 @@ void template_free(Template *t);
 /* Do the captured tensors mean what the trace took for granted: one value, the same number? */
 bool template_holds(const Template *t);
 
-/* Do they lie in memory as those of the trace, with the same marks? Replaying sees for itself. */
+/* Would another trace find them as this one did: where they lie in memory, their marks, what is a number? Replaying sees for itself. */
 bool template_fits(const Template *t);
 
 /* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is

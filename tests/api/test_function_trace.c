@@ -393,3 +393,67 @@ Test(function_trace, a_number_may_be_computed_meanwhile)
         kiln_function_free(f);
     }
 }
+
+static kiln_function *inner;
+
+/* Adds 1 to its argument, where that stays inside; gives the captured tensor as it is. */
+static void assigns_its_argument(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    cr_expect(kiln_assign(in[0], kiln_add(in[0], kiln_scalar(1))) == KILN_OK, "%s", kiln_error_message());
+    out[0] = in[0];
+    out[1] = captured;
+}
+
+static void calls_inner(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *args[] = {user ? user : kiln_mul(in[0], kiln_scalar(10))}, *inside[2];
+    cr_expect(kiln_function_call(inner, args, inside) == KILN_OK, "%s", kiln_error_message());
+    cr_expect(kiln_assign(captured, kiln_mul(captured, kiln_scalar(2))) == KILN_OK);
+    out[0] = kiln_add(kiln_mul(inside[0], in[0]), args[0]);
+    out[1] = inside[1];
+}
+
+/* A function inside another one gets no handle of its caller's and gives none of its own, and what is weak outside is not inside: as when
+ * it is called by itself. */
+Test(function_trace, arguments_and_results_of_a_function_inside)
+{
+    inner = kiln_function_new(assigns_its_argument, 1, 2, NULL);
+    for (int kind = 0; kind < 4; kind++) {
+        captured = F32(KILN_SHAPE(2), 1, 2);
+        kiln_tensor *x = kind < 3 ? F32(KILN_SHAPE(2), 3, 4) : kiln_cast(F32(KILN_SHAPE(2), 3, 4), KILN_F16), *out[2];
+        /* something computed; captured; a captured number, which meets f32 and f16 */
+        void *number = kind < 2 ? NULL : kiln_scalar(5);
+        kiln_function *f = kiln_function_new(calls_inner, 1, 2, kind == 1 ? captured : number);
+        for (int i = 0, before = 1; i < 3; i++, before *= 2) {
+            cr_assert(kiln_function_call(f, &x, out) == KILN_OK, "%s", kiln_error_message());
+            if (kind == 0)
+                EXPECT(out[0], KILN_F32, KILN_SHAPE(2), 0, 31 * 3 + 30, 41 * 4 + 40);
+            else if (kind == 1)
+                EXPECT(out[0], KILN_F32, KILN_SHAPE(2), 0, (before + 1) * 3 + 2 * before, (2 * before + 1) * 4 + 4 * before);
+            else
+                EXPECT(out[0], KILN_F64, KILN_SHAPE(2), 0, 6 * 3 + 5, 6 * 4 + 5);
+            EXPECT(out[1], KILN_F32, KILN_SHAPE(2), 0, before, 2 * before);
+            EXPECT(captured, KILN_F32, KILN_SHAPE(2), 0, 2 * before, 4 * before);
+        }
+        kiln_function_free(f);
+    }
+    kiln_function_free(inner);
+}
+
+/* What has a captured number in its graph does not have what is computed to be one, and the other way round. */
+Test(function_trace, check_pure_where_captured_numbers_are_computed)
+{
+    kiln_function *f = kiln_function_new(tens_and_ones, 1, 1, NULL);
+    kiln_tensor *zeros = F32(KILN_SHAPE(2), 0, 0);
+    captured = F32(KILN_SHAPE(2), 1, 2);
+    other = kiln_scalar(0);
+    set_option("check", "pure");
+    for (int i = 0; i < 9; i++) {
+        cr_assert(kiln_assign(other, i % 3 ? kiln_scalar(5) : kiln_add(kiln_scalar(2), kiln_scalar(3))) == KILN_OK);
+        if (i % 3 == 1) /* the number itself, as an input */
+            cr_assert(kiln_eval(other) == KILN_OK);
+        EXPECT(called(f, zeros), KILN_F32, KILN_SHAPE(2), 0, 15, 25);
+    }
+    kiln_function_free(f);
+}

@@ -11,7 +11,7 @@
  * Work is done in child processes; the parent never calls kiln. When a child finds a difference (or dies) the parent shrinks the
  * plan, each candidate in a child of its own, and prints what is left as C. Same seed, same plan, on every machine.
  *
- * Leaves out: assigns, kiln_function, threads (tests/mutation, tests/threads).
+ * Leaves out: assigns, threads (tests/mutation, tests/threads), kiln_function (fuzz_function.c).
  */
 #include "tests/differential/layouts.h"
 #include "tests/support/random_graph.h"
@@ -174,6 +174,7 @@ static Outcome compute(const Plan *plan, const Round *round, const char *mode, c
     set_option("mode", mode);
     set_option("math", math);
     kiln_scope *scope = kiln_scope_begin();
+    kiln_seed(plan->recipe.seed);
     int n = recipe_build(&plan->recipe, round->sizes, feed_input, &feed, out, &shared->made, NULL);
     kiln_stats before, after;
     kiln_get_stats(&before);

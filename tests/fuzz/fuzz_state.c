@@ -4,22 +4,18 @@
  * equal, bit for bit. What it looks for: storage overwritten or freed too early, stale programs, values that depend on when they are
  * computed.
  *
- *     fuzz_state [--seed N] [--count M] [--seconds S] [--show]
- *
+ * Arguments: tests/support/seeds.h.
  * With KILN_DEVICE=cuda all of it lies there; borrowed memory, which is the host's, is copied.
  *
  * Each seed runs in a child process; one that differs is cut to the fewest steps (a prefix, then without single steps) and printed.
  */
 #include "tests/support/compare.h"
+#include "tests/support/seeds.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { SLOTS = 6, STEPS = 60, READS = 80, SIZE = 24 * 48, SEEDS_PER_CHILD = 50 };
 
@@ -55,7 +51,7 @@ typedef struct Log {
 typedef struct Shared {
     Plan plan;
     Log log[2];
-    uint64_t seed, reads;
+    uint64_t reads;
 } Shared;
 static Shared *shared;
 
@@ -127,15 +123,9 @@ static void read_slot(Run *r, kiln_tensor *x)
         failed(r, "read");
         return;
     }
-    uint64_t hash = 1469598103934665603u;
-    for (int64_t i = 0; i < n; i++) {
-        uint32_t bits;
-        memcpy(&bits, &data[i], sizeof bits);
-        hash = (hash ^ (data[i] != data[i] ? 0x7fc00000u : bits)) * 1099511628211u;
-    }
     r->log->step[r->log->n] = r->now;
     r->log->first[r->log->n] = data[0];
-    r->log->hash[r->log->n++] = hash;
+    r->log->hash[r->log->n++] = values_hash(KILN_F32, n, data);
 }
 
 static kiln_tensor *fresh(Run *r, int k)
@@ -340,28 +330,11 @@ static int compare_modes(const Plan *plan)
     return 0;
 }
 
-/* --- children, shrinking -------------------------------------------------------------------------------------------- */
+/* --- shrinking ------------------------------------------------------------------------------------------------------ */
 
-static void quiet(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)level, (void)topic, (void)line;
-}
+static bool run_plan(const void *plan) { return compare_modes(plan) == 0; }
 
-static bool runs_well(const Plan *plan)
-{
-    static Plan copy;
-    copy = *plan;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        kiln_set_log_sink(quiet, NULL);
-        _exit(compare_modes(&copy));
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    return status == 0;
-}
+static bool runs_well(const Plan *plan) { return seeds_in_child(run_plan, plan, 20, NULL); }
 
 static void print_plan(const Plan *plan)
 {
@@ -375,7 +348,6 @@ static void explain(uint64_t seed)
 {
     static Plan best;
     plan_random(seed, &best);
-    printf("seed %" PRIu64 " differs\n", seed);
     if (runs_well(&best)) {
         printf("  (not when run alone: it needs the seeds before it)\n");
     } else {
@@ -402,67 +374,21 @@ static void explain(uint64_t seed)
     fflush(stdout);
 }
 
-static double seconds(void)
+static bool run_seed(uint64_t seed)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    plan_random(seed, &shared->plan);
+    return compare_modes(&shared->plan) == 0;
+}
+
+static void show(uint64_t seed)
+{
+    plan_random(seed, &shared->plan);
+    print_plan(&shared->plan);
 }
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1, count = UINT64_MAX;
-    double limit = 30, start = seconds();
-    bool show = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--show") == 0)
-            show = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
-            count = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0)
-            limit = strtod(argv[++i], NULL);
-        else {
-            fprintf(stderr, "usage: fuzz_state [--seed N] [--count M] [--seconds S] [--show]\n");
-            return 2;
-        }
-    }
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return 2;
-    if (show) {
-        plan_random(seed, &shared->plan);
-        print_plan(&shared->plan);
-        return 0;
-    }
-    uint64_t first = seed;
-    int failures = 0;
-    while (seconds() < start + limit && seed - first < count && failures < 3) {
-        shared->seed = seed;
-        fflush(stdout);
-        pid_t child = fork();
-        if (child == 0) {
-            kiln_set_log_sink(quiet, NULL);
-            for (int i = 0; i < SEEDS_PER_CHILD && shared->seed - first < count && seconds() < start + limit; i++, shared->seed++) {
-                alarm(60);
-                plan_random(shared->seed, &shared->plan);
-                if (compare_modes(&shared->plan))
-                    _exit(1);
-            }
-            _exit(0);
-        }
-        int status = 0;
-        waitpid(child, &status, 0);
-        seed = shared->seed;
-        if (status) {
-            failures++;
-            explain(seed++);
-        }
-    }
-    printf("fuzz_state: seeds %" PRIu64 " to %" PRIu64 ", %" PRIu64 " values read, %d failures, %.1f s\n", first, seed - 1, shared->reads,
-           failures, seconds() - start);
-    if (shared->reads == 0)
-        printf("FAIL nothing was compared\n");
-    return failures > 0 || shared->reads == 0;
+    shared = seeds_shared(sizeof *shared);
+    Seeds seeds = {"fuzz_state", "values read", &shared->reads, SEEDS_PER_CHILD, 30, run_seed, explain, show};
+    return seeds_main(argc, argv, &seeds);
 }

@@ -26,6 +26,7 @@ static void compile_at(const Recipe *recipe, const int64_t *sizes)
 {
     kiln_tensor *out[RECIPE_OUTPUTS];
     kiln_scope *scope = kiln_scope_begin();
+    kiln_seed(recipe->seed);
     int n = recipe_build(recipe, sizes, input, NULL, out, NULL, NULL);
     if (n && kiln_eval_many(out, n) != KILN_OK)
         kiln_clear_error(); /* an index out of bounds */

@@ -348,3 +348,14 @@ int64_t values_differ(kiln_dtype dtype, int64_t n, const void *a, const void *b,
             return i;
     return -1;
 }
+
+uint64_t values_hash(kiln_dtype dtype, int64_t n, const void *data)
+{
+    uint64_t hash = 1469598103934665603u; /* FNV-1a, an element at a time */
+    bool is_float = dtype_is_float(dtype);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = is_float && isnan(value_as_double(dtype, data, i)) ? UINT64_MAX : load_bits(dtype, data, i);
+        hash = (hash ^ bits) * 1099511628211u;
+    }
+    return hash;
+}

@@ -54,4 +54,7 @@ typedef struct Tolerance {
 /* -1 when all n elements agree, else the first that does not. */
 int64_t values_differ(kiln_dtype dtype, int64_t n, const void *a, const void *b, Tolerance tolerance);
 
+/* Of n elements that are equal bit for bit it is the same. */
+uint64_t values_hash(kiln_dtype dtype, int64_t n, const void *data);
+
 #endif

@@ -460,6 +460,8 @@ static kiln_tensor *build_scatter(At *at)
     if (rank == 0 || kiln_dim(at->a, axis) == 0 || kiln_dtype_of(at->a) == KILN_BOOL)
         return NULL;
     bool along = at->node->p[2] & 1;
+    if (!along && kiln_numel(at->a) / kiln_dim(at->a, axis) * kiln_numel(at->b) > RECIPE_MAX_ELEMENTS) /* of the source */
+        return NULL;
     kiln_tensor *index = as_index(along ? at->b : kiln_flatten(at->b), kiln_dim(at->a, axis));
     kiln_tensor *source = kiln_cast(at->node->p[3] & 1 && along ? at->b : kiln_int(2), kiln_dtype_of(at->a));
     say(at, "%s(t%d, kiln_remainder(kiln_cast(%st%d%s, KILN_I64), kiln_int(%" PRId64 ")), kiln_cast(%s, ...), %d, %d)",
@@ -554,7 +556,6 @@ int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input,
         *info = (RecipeMade){0};
     kiln_tensor *made[RECIPE_NODES] = {0};
     kiln_clear_error();
-    kiln_seed(recipe->seed);
     for (int k = 0; k < recipe->n; k++) {
         const RecipeNode *node = &recipe->node[k];
         At at = {recipe, node, sizes, k, NULL, NULL, NULL, input, user, text};

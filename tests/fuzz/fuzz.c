@@ -15,6 +15,7 @@
  */
 #include "tests/differential/layouts.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/seeds.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,9 +23,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { ROUNDS = 5, OPTIONS = 7, CHILD_SECONDS = 60, BATCH = 100 };
@@ -297,14 +296,6 @@ static Outcome outcome_of(int status)
     return code <= FAILED ? (Outcome)code : CRASHED;
 }
 
-
-static double seconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 /* Runs seeds from `first` on until one is not fine, `count` are done or the time is up. *done: how many were fine. */
 static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *done)
 {
@@ -314,7 +305,7 @@ static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *d
     if (child == 0) {
         kiln_set_log_sink(keep_warning, NULL);
         Outcome outcome = FINE;
-        for (int64_t i = 0; i < count && outcome == FINE && seconds() < until; i++) {
+        for (int64_t i = 0; i < count && outcome == FINE && seeds_clock() < until; i++) {
             alarm(CHILD_SECONDS);
             shared->seed = first + (uint64_t)i;
             plan_random(shared->seed, &shared->plan);
@@ -361,7 +352,7 @@ typedef struct Shrink {
 /* Keeps the candidate when it fails in the same way. */
 static bool keep_if_bad(Shrink *s, const Plan *candidate)
 {
-    if (seconds() > s->until || memcmp(candidate, &s->best, sizeof *candidate) == 0)
+    if (seeds_clock() > s->until || memcmp(candidate, &s->best, sizeof *candidate) == 0)
         return false;
     if (run_alone(candidate) != s->wanted)
         return false;
@@ -517,7 +508,7 @@ static void explain(uint64_t seed, Outcome outcome, double patience)
     static Shrink s;
     s.best = shared->plan;
     s.wanted = outcome;
-    s.until = seconds() + patience;
+    s.until = seeds_clock() + patience;
     memcpy(s.why, shared->why, sizeof s.why);
     s.made = shared->made;
     printf("seed %" PRIu64 ": %s: %s\n", seed, outcome_names[outcome], s.why);
@@ -531,7 +522,7 @@ static void explain(uint64_t seed, Outcome outcome, double patience)
         s.made = shared->made;
         memcpy(s.why, shared->why, sizeof s.why);
         bool any = true;
-        while (any && seconds() < s.until) {
+        while (any && seeds_clock() < s.until) {
             any = shrink_rounds(&s);
             any |= shrink_outputs(&s);
             any |= shrink_nodes(&s);
@@ -547,39 +538,21 @@ static void explain(uint64_t seed, Outcome outcome, double patience)
 
 int main(int argc, char **argv)
 {
-    uint64_t seed = 1;
-    int64_t count = INT64_MAX, failures = 0, most = 3, done = 0;
-    double limit = 60;
-    bool show = false;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--show") == 0)
-            show = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
-            seed = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
-            count = strtoll(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0)
-            limit = strtod(argv[++i], NULL);
-        else if (i + 1 < argc && strcmp(argv[i], "--failures") == 0)
-            most = strtoll(argv[++i], NULL, 10);
-        else {
-            fprintf(stderr, "usage: fuzz [--seed N] [--count M] [--seconds S] [--failures F] [--show]\n");
-            return 2;
-        }
-    }
-    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
+    SeedsAsked asked = {.first = 1, .count = INT64_MAX, .seconds = 60, .failures = 3};
+    if (!seeds_asked(argc, argv, "fuzz", &asked))
         return 2;
-    if (show) {
-        plan_random(seed, &shared->plan);
+    shared = seeds_shared(sizeof *shared);
+    if (asked.show) {
+        plan_random(asked.first, &shared->plan);
         print_plan(&shared->plan);
         return 0;
     }
-    uint64_t at = seed;
-    double start = seconds();
-    while (done < count && seconds() < start + limit && failures < most) {
+    int64_t count = asked.count < INT64_MAX ? (int64_t)asked.count : INT64_MAX, failures = 0, done = 0;
+    uint64_t at = asked.first;
+    double start = seeds_clock(), end = start + asked.seconds;
+    while (done < count && seeds_clock() < end && failures < asked.failures) {
         int64_t fine = 0;
-        Outcome outcome = run_batch(at, count - done < BATCH ? count - done : BATCH, start + limit, &fine);
+        Outcome outcome = run_batch(at, count - done < BATCH ? count - done : BATCH, end, &fine);
         done += fine;
         at += (uint64_t)fine;
         if (outcome == FINE)
@@ -591,7 +564,7 @@ int main(int argc, char **argv)
     }
     printf("fuzz: seeds %" PRIu64 " to %" PRIu64 ": %" PRId64 " plans, %" PRId64 " rounds, %" PRId64 " outputs, %" PRId64
            " programs, %" PRId64 " kernel launches, %" PRId64 " failures, %.1f s\n",
-           seed, at - 1, done, shared->rounds, shared->outputs, shared->compiles, shared->kernels, failures, seconds() - start);
+           asked.first, at - 1, done, shared->rounds, shared->outputs, shared->compiles, shared->kernels, failures, seeds_clock() - start);
     if (shared->kernels == 0)
         printf("FAIL nothing was launched\n");
     return failures > 0 || shared->kernels == 0;

@@ -70,35 +70,42 @@ static bool run_batch(const void *data)
     return true;
 }
 
-int seeds_main(int argc, char **argv, const Seeds *seeds)
+bool seeds_asked(int argc, char **argv, const char *name, SeedsAsked *asked)
 {
-    uint64_t first = 1, count = UINT64_MAX;
-    double limit = seeds->seconds, start = seeds_clock();
-    int failures = 0, most = 3;
-    bool show = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--show") == 0)
-            show = true;
+            asked->show = true;
         else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
-            first = strtoull(argv[++i], NULL, 10);
+            asked->first = strtoull(argv[++i], NULL, 10);
         else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
-            count = strtoull(argv[++i], NULL, 10);
+            asked->count = strtoull(argv[++i], NULL, 10);
         else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0)
-            limit = strtod(argv[++i], NULL);
+            asked->seconds = strtod(argv[++i], NULL);
         else if (i + 1 < argc && strcmp(argv[i], "--failures") == 0)
-            most = atoi(argv[++i]);
+            asked->failures = atoi(argv[++i]);
         else {
-            fprintf(stderr, "usage: %s [--seed N] [--count M] [--seconds S] [--failures F] [--show]\n", seeds->name);
-            return 2;
+            fprintf(stderr, "usage: %s [--seed N] [--count M] [--seconds S] [--failures F] [--show]\n", name);
+            return false;
         }
     }
-    if (show) {
+    return true;
+}
+
+int seeds_main(int argc, char **argv, const Seeds *seeds)
+{
+    SeedsAsked asked = {.first = 1, .count = UINT64_MAX, .seconds = seeds->seconds, .failures = 3};
+    double start = seeds_clock();
+    int failures = 0;
+    if (!seeds_asked(argc, argv, seeds->name, &asked))
+        return 2;
+    uint64_t first = asked.first;
+    if (asked.show) {
         seeds->show(first);
         return 0;
     }
     uint64_t *at = seeds_shared(sizeof *at);
-    Batch batch = {seeds, at, count > UINT64_MAX - first ? UINT64_MAX : first + count, start + limit};
-    for (*at = first; *at != batch.end && seeds_clock() < batch.until && failures < most;) {
+    Batch batch = {seeds, at, asked.count > UINT64_MAX - first ? UINT64_MAX : first + asked.count, start + asked.seconds};
+    for (*at = first; *at != batch.end && seeds_clock() < batch.until && failures < asked.failures;) {
         if (seeds_in_child(run_batch, &batch, SEED_SECONDS, NULL))
             continue;
         failures++;

@@ -23,6 +23,17 @@ typedef struct Seeds {
     void (*show)(uint64_t seed);        /* prints the seed's plan */
 } Seeds;
 
+/* What the arguments ask for. */
+typedef struct SeedsAsked {
+    uint64_t first, count;
+    double seconds;
+    int failures;                       /* at most */
+    bool show;
+} SeedsAsked;
+
+/* Reads the arguments over what *asked says; false: they are none of those, and the usage was told. */
+bool seeds_asked(int argc, char **argv, const char *name, SeedsAsked *asked);
+
 /* The whole of main. */
 int seeds_main(int argc, char **argv, const Seeds *seeds);
 

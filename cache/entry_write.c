@@ -190,11 +190,6 @@ Status entry_write(const EntryParts *parts, void **bytes, size_t *n)
     return ST_OK;
 }
 
-static bool same_bytes(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
-}
-
 static bool same_kernels(const EntryView *entry, const Program *p)
 {
     bool same = entry->n_kernels == p->n_kernels;
@@ -202,7 +197,7 @@ static bool same_kernels(const EntryView *entry, const Program *p)
         const EntryKernel *a = &entry->kernels[i];
         const CompiledKernel *b = p->kernels[i].compiled;
         same = strcmp(a->name, p->kernels[i].name) == 0 && memcmp(&a->cost, &p->kernels[i].cost, sizeof a->cost) == 0 &&
-               same_bytes(a->key, a->key_bytes, b->key, b->key_bytes) && same_bytes(a->code, a->code_bytes, b->object, b->object_bytes);
+               bytes_equal(a->key, a->key_bytes, b->key, b->key_bytes) && bytes_equal(a->code, a->code_bytes, b->object, b->object_bytes);
     }
     return same;
 }
@@ -222,7 +217,7 @@ bool entry_same_program(const EntryView *entry, const Program *program, const ch
                 write_plan(&text[k], p);
         }
         *section = entry_section_names[parts[i]];
-        same = text[0].failed || text[1].failed || same_bytes(text[0].at, text[0].n, text[1].at, text[1].n);
+        same = text[0].failed || text[1].failed || bytes_equal(text[0].at, text[0].n, text[1].at, text[1].n);
         os_free(text[0].at);
         os_free(text[1].at);
     }

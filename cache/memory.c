@@ -1,6 +1,7 @@
 /* See memory.h. A uthash map of entries; each holds a short list of variants with the last hit in front. */
 #define HASH_NONFATAL_OOM 1
 #include "cache/memory.h"
+#include "ir/base/bytes.h"
 #include "ir/base/os.h"
 
 #include <string.h>
@@ -72,17 +73,11 @@ static bool same_signature(const Variant *v, const CallKey *key)
 
 /* --- looking up ---------------------------------------------------------------------------------------------- */
 
-/* No facts may lie nowhere. */
-static bool same_bytes(const void *a, const void *b, size_t bytes)
-{
-    return bytes == 0 || memcmp(a, b, bytes) == 0;
-}
-
 static bool exact_repeat(const Variant *v, const Facts *facts)
 {
-    return same_bytes(v->last_ints, facts->ints, sizeof *facts->ints * facts->n_ints) &&
-           (!v->program->guards.on_scalars ||
-            same_bytes(v->last_scalars, facts->scalars, sizeof *facts->scalars * facts->n_scalars));
+    size_t ints = sizeof *facts->ints * facts->n_ints, scalars = sizeof *facts->scalars * facts->n_scalars;
+    return bytes_equal(v->last_ints, ints, facts->ints, ints) &&
+           (!v->program->guards.on_scalars || bytes_equal(v->last_scalars, scalars, facts->scalars, scalars));
 }
 
 static void remember_served(Variant *v, const Facts *facts)

@@ -12,6 +12,7 @@
 #include "runtime/store.h"
 #include "cache/disk.h"
 #include "cache/maker.h"
+#include "ir/base/bytes.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/os_dir.h"
@@ -134,11 +135,6 @@ typedef struct Find {
     CacheHit *hit;
 } Find;
 
-static bool equal_bytes(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
-}
-
 static int by_use(const void *a_, const void *b_)
 {
     const DiskItem *a = a_, *b = b_;
@@ -191,8 +187,8 @@ static Status open_entry(Find *f, const char *name, EntryView *view, bool *usabl
     entry_name(&view->key, &view->plan->guards, own_name);
     if (strcmp(own_name, name) != 0)
         return fail(ST_FORMAT, "filed under a wrong name, its own is %s", own_name);
-    if (!equal_bytes(view->key.maker, view->key.maker_bytes, f->key.maker, f->key.maker_bytes) ||
-        !equal_bytes(view->key.graph, view->key.graph_bytes, f->key.graph, f->key.graph_bytes))
+    if (!bytes_equal(view->key.maker, view->key.maker_bytes, f->key.maker, f->key.maker_bytes) ||
+        !bytes_equal(view->key.graph, view->key.graph_bytes, f->key.graph, f->key.graph_bytes))
         return ST_OK; /* another key with the same hash */
     if (!binds(view->plan, &view->facts, f->call))
         return fail(ST_FORMAT, "its program does not fit its graph");
@@ -284,8 +280,8 @@ static uint32_t choose(const Find *f)
 
 static bool same_facts(const Facts *a, const Facts *b)
 {
-    return equal_bytes(a->ints, sizeof *a->ints * a->n_ints, b->ints, sizeof *b->ints * b->n_ints) &&
-           equal_bytes(a->scalars, sizeof *a->scalars * a->n_scalars, b->scalars, sizeof *b->scalars * b->n_scalars);
+    return bytes_equal(a->ints, sizeof *a->ints * a->n_ints, b->ints, sizeof *b->ints * b->n_ints) &&
+           bytes_equal(a->scalars, sizeof *a->scalars * a->n_scalars, b->scalars, sizeof *b->scalars * b->n_scalars);
 }
 
 /*

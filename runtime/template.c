@@ -1,6 +1,7 @@
 /* Making templates from traces, and comparing them: see template.h. Replaying them: runtime/replay.c. */
 #define KILN_NO_LOCATIONS
 #include "runtime/template.h"
+#include "ir/base/bytes.h"
 #include "ir/base/os.h"
 #include "runtime/device.h"
 #include "runtime/eval.h"
@@ -318,11 +319,6 @@ failed:
 
 /* --- comparing --- */
 
-static bool same_bytes(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
-}
-
 /* Memory that the function brings along (kiln_from) is new each time: its contents count. */
 static bool same_data(const RtNode *a, const RtNode *b)
 {
@@ -334,7 +330,7 @@ static bool same_data(const RtNode *a, const RtNode *b)
     const void *of_a, *of_b;
     void *copy_a = NULL, *copy_b = NULL;
     bool same = dense_elements(a, &of_a, &copy_a) == ST_OK && dense_elements(b, &of_b, &copy_b) == ST_OK &&
-                same_bytes(of_a, bytes, of_b, bytes);
+                bytes_equal(of_a, bytes, of_b, bytes);
     os_free(copy_a);
     os_free(copy_b);
     return same;
@@ -367,11 +363,11 @@ const char *template_difference(const Template *a, const Template *b)
     const Call *x = &a->call, *y = &b->call;
     if (a->n_alike != b->n_alike)
         return NULL; /* captured tensors that were two values are one now: another graph of one function, which nothing tells from others */
-    if (!same_bytes(x->structure.at, x->structure.n, y->structure.at, y->structure.n))
+    if (!bytes_equal(x->structure.at, x->structure.n, y->structure.at, y->structure.n))
         return "it recorded other functions";
-    if (!same_bytes(x->signature.at, x->signature.n, y->signature.at, y->signature.n))
+    if (!bytes_equal(x->signature.at, x->signature.n, y->signature.at, y->signature.n))
         return "a dtype differs";
-    if (!same_bytes(x->ints.at, sizeof *x->ints.at * x->ints.n, y->ints.at, sizeof *y->ints.at * y->ints.n))
+    if (!bytes_equal(x->ints.at, sizeof *x->ints.at * x->ints.n, y->ints.at, sizeof *y->ints.at * y->ints.n))
         return "a size differs";
     for (uint32_t i = 0; i < x->scalars.n; i++)
         if (x->scalars.at[i] != y->scalars.at[i] && !is_drawn(a, i))

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct Bytes {
     uint8_t *at; /* heap; os_free */
@@ -24,6 +25,12 @@ void bytes_u64(Bytes *out, uint64_t value);
 void bytes_text(Bytes *out, const char *text); /* u32 length, characters, 0 */
 void bytes_blob(Bytes *out, const void *data, size_t n); /* u64 length, bytes */
 void bytes_align(Bytes *out, size_t to);       /* zeros */
+
+/* Are they as many and the same? None may lie nowhere (NULL). */
+static inline bool bytes_equal(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    return a_bytes == b_bytes && (a_bytes == 0 || memcmp(a, b, a_bytes) == 0);
+}
 
 typedef struct ByteReader {
     const uint8_t *at, *end;

@@ -187,8 +187,6 @@ static void job_compile(Job *job, const atomic_bool *stop)
                                 &job->options, job->where});
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
-    if (stop)
-        stat_add(STAT_BACKGROUND, 1);
 }
 
 static bool same_call(const Job *job, const CallKey *key)
@@ -252,6 +250,8 @@ static void *thread_main(void *unused)
         pthread_mutex_lock(&state.lock);
         job->state = JOB_DONE;
         atomic_store(&any_done, true);
+        if (job->program) /* counted only now: who sees the number finds the program at the next look-up */
+            stat_add(STAT_BACKGROUND, 1);
         pthread_cond_broadcast(&state.done);
     }
     pthread_mutex_unlock(&state.lock);

@@ -45,8 +45,8 @@ typedef struct HandJob {
     float *out;
     const float *x, *y;
     size_t n;
-    int repeats;        /* over the same range: > 1 for data in cache */
-    double sum[64][8];  /* per part, a cache line each */
+    int repeats;       /* over the same range: > 1 for data in cache */
+    double sum[64][8]; /* per part, a cache line each */
 } HandJob;
 
 static void hand_part(void *job_, int part, int parts)

@@ -48,14 +48,11 @@ static double run(const Case *c, char *kiln, char *dir, posix_spawn_file_actions
     for (int k = 0; k < MAX_WORDS && c->words[k]; k++) {
         bool is_dir = strcmp(c->words[k], "DIR") == 0;
         if (!is_dir || *dir)
-            argv[n++] = strcmp(c->words[k], "kiln") == 0 ? kiln
-                        : is_dir                         ? dir
-                                                         : (char *)c->words[k];
+            argv[n++] = strcmp(c->words[k], "kiln") == 0 ? kiln : is_dir ? dir : (char *)c->words[k];
     }
     pid_t child;
     double start = now_ms();
-    if (posix_spawn(&child, argv[0], quiet, NULL, argv, environ) != 0 ||
-        waitpid(child, &status, 0) != child)
+    if (posix_spawn(&child, argv[0], quiet, NULL, argv, environ) != 0 || waitpid(child, &status, 0) != child)
         return -1;
     double ms = now_ms() - start;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? ms : -1;

@@ -23,8 +23,7 @@ static struct {
     int (*copy)(Pointer, Pointer, size_t, void *);
     int (*load)(void **, const void *);
     int (*function)(void **, void *, const char *);
-    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
-                  void **);
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
     void *context;
 } cu;
 
@@ -89,10 +88,9 @@ bool yardstick_open(int ordinal, CudaFacts *facts, char *why, size_t room)
         snprintf(why, room, "the driver says %d", result);
         return false;
     }
-    result = cu.version(&facts->driver) | cu.name(facts->name, sizeof facts->name, device) |
-             cu.attribute(&facts->major, MAJOR, device) | cu.attribute(&facts->minor, MINOR, device) |
-             cu.attribute(&facts->multiprocessors, MULTIPROCESSORS, device) | cu.attribute(&l2, L2_BYTES, device) |
-             cu.memory(&facts->free_bytes, &facts->memory_bytes);
+    result = cu.version(&facts->driver) | cu.name(facts->name, sizeof facts->name, device) | cu.attribute(&facts->major, MAJOR, device) |
+             cu.attribute(&facts->minor, MINOR, device) | cu.attribute(&facts->multiprocessors, MULTIPROCESSORS, device) |
+             cu.attribute(&l2, L2_BYTES, device) | cu.memory(&facts->free_bytes, &facts->memory_bytes);
     facts->l2_bytes = l2 > 0 ? (size_t)l2 : 0;
     if (result != 0)
         snprintf(why, room, "the driver does not describe the device");
@@ -106,8 +104,7 @@ double yardstick_copy(size_t bytes, int n)
     cu.set_current(cu.context);
     if (room == 0) {
         for (int i = 0; i < 2; i++)
-            if (cu.alloc(&from[i], bytes) != 0 || cu.alloc(&to[i], bytes) != 0 ||
-                cu.fill(from[i], (unsigned char)(1 + i), bytes) != 0)
+            if (cu.alloc(&from[i], bytes) != 0 || cu.alloc(&to[i], bytes) != 0 || cu.fill(from[i], (unsigned char)(1 + i), bytes) != 0)
                 return -1;
         room = bytes;
     }
@@ -122,8 +119,7 @@ double yardstick_copy(size_t bytes, int n)
 
 double yardstick_launch(int n)
 {
-    static const char ptx[] =
-        ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry nothing()\n{\n    ret;\n}\n";
+    static const char ptx[] = ".version 6.3\n.target sm_75\n.address_size 64\n.visible .entry nothing()\n{\n    ret;\n}\n";
     static void *module, *function;
     cu.set_current(cu.context);
     if (!function && (cu.load(&module, ptx) != 0 || cu.function(&function, module, "nothing") != 0))

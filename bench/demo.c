@@ -104,8 +104,8 @@ static void print_row(const Workload *w, const char *mode, const Result *r, cons
     char speedup[16] = "";
     if (eager)
         snprintf(speedup, sizeof speedup, "%.1fx", eager->time / r->time);
-    printf("%-10s %-5s %7lld %9.1f %9.2f %7.1f %7.0f%% %8s %9.1f\n", w->name, mode, r->kernels, r->bytes * 1e-6,
-           r->time * 1e3, r->bytes / r->time * 1e-9, 100 * r->bytes / r->time / r->copy, speedup, r->first * 1e3);
+    printf("%-10s %-5s %7lld %9.1f %9.2f %7.1f %7.0f%% %8s %9.1f\n", w->name, mode, r->kernels, r->bytes * 1e-6, r->time * 1e3,
+           r->bytes / r->time * 1e-9, 100 * r->bytes / r->time / r->copy, speedup, r->first * 1e3);
 }
 
 static void run_workload(const Workload *w, int small, const Copy *copy)
@@ -138,8 +138,8 @@ static void table(int small)
     Copy copy = {new_floats(COPY_FLOATS, 0, 0), new_floats(COPY_FLOATS, 0, 1), (size_t)(small ? COPY_FLOATS / 8 : COPY_FLOATS)};
     printf("kiln %s, %d CPUs, loops by hand: %s, copy of %zu MB with plain stores: %.1f GB/s read + written\n\n", kiln_version(),
            cpu_count(), hand_best()->name, copy.n * sizeof(float) >> 20, copy_bandwidth(&copy) * 1e-9);
-    printf("%-10s %-5s %7s %9s %9s %7s %8s %8s %9s\n", "workload", "mode", "kernels", "MB moved", "ms", "GB/s", "of copy",
-           "speed-up", "first ms");
+    printf("%-10s %-5s %7s %9s %9s %7s %8s %8s %9s\n", "workload", "mode", "kernels", "MB moved", "ms", "GB/s", "of copy", "speed-up",
+           "first ms");
     for (int i = 0; i < n_workloads; i++)
         run_workload(&workloads[i], small, &copy);
     printf("\n");
@@ -180,8 +180,10 @@ static void walk_through(void)
     must(kiln_set_option("mode", "jit"), "mode");
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *x[] = {
-        kiln_uniform(KILN_F32, KILN_SHAPE(1000, 256), -1, 1), kiln_uniform(KILN_F32, KILN_SHAPE(500, 256), -1, 1),
-        kiln_uniform(KILN_F32, KILN_SHAPE(123, 256), -1, 1),  kiln_uniform(KILN_F64, KILN_SHAPE(123, 256), -1, 1),
+        kiln_uniform(KILN_F32, KILN_SHAPE(1000, 256), -1, 1),
+        kiln_uniform(KILN_F32, KILN_SHAPE(500, 256), -1, 1),
+        kiln_uniform(KILN_F32, KILN_SHAPE(123, 256), -1, 1),
+        kiln_uniform(KILN_F64, KILN_SHAPE(123, 256), -1, 1),
     };
     must(kiln_eval_many(x, 4), "inputs");
     kiln_set_log_sink(to_stdout, NULL);
@@ -195,9 +197,8 @@ static void walk_through(void)
 
     kiln_stats stats;
     kiln_get_stats(&stats);
-    printf("\n%lld evaluations: %lld found their program, %lld did not; %lld programs compiled in %.1f ms\n",
-           (long long)stats.evals, (long long)stats.hits, (long long)stats.misses, (long long)stats.compiles,
-           stats.compile_seconds * 1e3);
+    printf("\n%lld evaluations: %lld found their program, %lld did not; %lld programs compiled in %.1f ms\n", (long long)stats.evals,
+           (long long)stats.hits, (long long)stats.misses, (long long)stats.compiles, stats.compile_seconds * 1e3);
     for (int i = 0; i < KILN_MISS_REASONS && kiln_miss_reason(i); i++)
         if (stats.miss[i])
             printf("  %4lld x %s\n", (long long)stats.miss[i], kiln_miss_reason(i));

@@ -39,8 +39,8 @@ static const size_t COPY_BYTES = (size_t)256 << 20;
 
 static kiln_tensor *graph_copy(kiln_tensor **in) { return kiln_neg(in[0]); }
 static void reference_copy(const HostInput *in, int64_t row, double *out) { *out = -(double)in[0].data[row]; }
-static const Workload copy = {"copy", "-x", "2^26 f32", KILN_F32, 1, 1, {{1, {1 << 26}, {false}, -3, 3}}, graph_copy,
-                              reference_copy, false};
+static const Workload copy = {"copy",     "-x",           "2^26 f32", KILN_F32, 1, 1, {{1, {1 << 26}, {false}, -3, 3}},
+                              graph_copy, reference_copy, false};
 
 /* What is measured, with the aims of the project: microseconds on an H200, of the speed of a copy on any device. */
 typedef struct Measured {
@@ -51,20 +51,11 @@ typedef struct Measured {
 } Measured;
 
 static const Measured measured[] = {
-    {"copy", NULL, KILN_F32, 0, 0, 1},
-    {"a", "a", KILN_F32, 0, 0.90, 1},
-    {"b", "b", KILN_F32, 13, 0, 1},
-    {"e", "e", KILN_F32, 0, 0.92, 1},
-    {"softmax", "softmax", KILN_F32, 35, 0, 1},
-    {"layer_norm", "layer_norm", KILN_F32, 35, 0, 1},
-    {"c_f32", "c", KILN_F32, 0, 0, 2},
-    {"c_tf32", "c", KILN_F32, 12, 0, 2},
-    {"c_bf16", "c", KILN_BF16, 9, 0, 2},
-    {"c_f16", "c", KILN_F16, 9, 0, 2},
-    {"g_f32", "g", KILN_F32, 0, 0, 2},
-    {"g_tf32", "g", KILN_F32, 0, 0, 2},
-    {"g_bf16", "g", KILN_BF16, 0, 0, 2},
-    {"g_f16", "g", KILN_F16, 0, 0, 2},
+    {"copy", NULL, KILN_F32, 0, 0, 1},   {"a", "a", KILN_F32, 0, 0.90, 1},           {"b", "b", KILN_F32, 13, 0, 1},
+    {"e", "e", KILN_F32, 0, 0.92, 1},    {"softmax", "softmax", KILN_F32, 35, 0, 1}, {"layer_norm", "layer_norm", KILN_F32, 35, 0, 1},
+    {"c_f32", "c", KILN_F32, 0, 0, 2},   {"c_tf32", "c", KILN_F32, 12, 0, 2},        {"c_bf16", "c", KILN_BF16, 9, 0, 2},
+    {"c_f16", "c", KILN_F16, 9, 0, 2},   {"g_f32", "g", KILN_F32, 0, 0, 2},          {"g_tf32", "g", KILN_F32, 0, 0, 2},
+    {"g_bf16", "g", KILN_BF16, 0, 0, 2}, {"g_f16", "g", KILN_F16, 0, 0, 2},
 };
 enum { N_MEASURED = sizeof measured / sizeof *measured };
 
@@ -78,8 +69,8 @@ static const Workload *workload_of(const Measured *m) { return m->workload ? wor
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-static void row(const char *what, const char *who, double value, const char *unit, double aim, bool at_least,
-                Outcome outcome, const char *note)
+static void row(const char *what, const char *who, double value, const char *unit, double aim, bool at_least, Outcome outcome,
+                const char *note)
 {
     Row r = {.value = value, .aim = aim, .at_least = at_least, .outcome = outcome};
     snprintf(r.name, sizeof r.name, "%s: %s", current, what);
@@ -88,15 +79,11 @@ static void row(const char *what, const char *who, double value, const char *uni
     snprintf(r.note, sizeof r.note, "%s", note);
     if (rows_file)
         write_line(rows_file, &r);
-    printf("%-44s %-7s %12.5g %-8s%s %s\n", r.name, r.who, r.value, r.unit, outcome == ROW_FAILED ? " FAILED" : "",
-           r.note);
+    printf("%-44s %-7s %12.5g %-8s%s %s\n", r.name, r.who, r.value, r.unit, outcome == ROW_FAILED ? " FAILED" : "", r.note);
     fflush(stdout);
 }
 
-static void figure(const char *what, double value, const char *unit)
-{
-    row(what, "kiln", value, unit, 0, false, ROW_OK, "");
-}
+static void figure(const char *what, double value, const char *unit) { row(what, "kiln", value, unit, 0, false, ROW_OK, ""); }
 
 /* Ends the part with a row that says why. */
 static _Noreturn void give_up(const char *what, const char *why)
@@ -238,10 +225,7 @@ typedef struct Run {
     int last_set;
 } Run;
 
-static void body(kiln_tensor **in, kiln_tensor **out, void *workload)
-{
-    out[0] = ((const Workload *)workload)->graph(in);
-}
+static void body(kiln_tensor **in, kiln_tensor **out, void *workload) { out[0] = ((const Workload *)workload)->graph(in); }
 
 /* Seconds per call of `n` calls and one wait. */
 static double batch(Run *run, int n)
@@ -352,8 +336,7 @@ static void workload_part(const Measured *m)
         figure("time without CUDA graphs", 1e6 * without_graphs, "us");
     figure("bandwidth", 1e-9 * (double)bytes / seconds, "GB/s");
     row("of copy", "kiln", median(of_copy, rounds), "", full ? m->aim_copy : 0, true, ROW_OK, "");
-    row("copy by the driver", "driver", 1e-9 * median(copied, rounds), "GB/s", 0, true,
-        copied[0] > 0 ? ROW_OK : ROW_FAILED, "");
+    row("copy by the driver", "driver", 1e-9 * median(copied, rounds), "GB/s", 0, true, copied[0] > 0 ? ROW_OK : ROW_FAILED, "");
     if (w->input[1].rank == 2) {
         kiln_shape x = workload_shape(w, 0, small), a = workload_shape(w, 1, small);
         figure("rate", 4e-12 * (double)(x.dim[0] * a.dim[0] * a.dim[1]) / seconds, "TFLOP/s");
@@ -413,8 +396,7 @@ static void host_part(void)
     must(kiln_wait(in[0]), "inputs");
     must(kiln_wait(in[1]), "inputs");
     kiln_function *function = kiln_function_new(chain_body, 2, 1, NULL);
-    double record[MAX_ROUNDS], queued[MAX_ROUNDS], called[MAX_ROUNDS], waited[MAX_ROUNDS], bare[MAX_ROUNDS],
-        besides[MAX_ROUNDS];
+    double record[MAX_ROUNDS], queued[MAX_ROUNDS], called[MAX_ROUNDS], waited[MAX_ROUNDS], bare[MAX_ROUNDS], besides[MAX_ROUNDS];
     int tries = small >= 3 ? 5 : TRIES, calls = small >= 3 ? 10 : CALLS;
     for (int t = -2; t < tries; t++) {
         int at = t < 0 ? 0 : t;
@@ -453,10 +435,8 @@ static void host_part(void)
     figure("10 ops recorded, hit, queued", 1e6 * median(queued, tries), "us");
     figure("the same through kiln_function", 1e6 * median(called, tries), "us");
     figure("10 ops recorded, hit, waited for", 1e6 * median(waited, tries), "us");
-    row("queueing a bare launch", "driver", 1e6 * median(bare, tries), "us", 0, false,
-        bare[0] > 0 ? ROW_OK : ROW_FAILED, "");
-    row("a hit besides recording and launch", "kiln", 1e6 * median(besides, tries), "us", small ? 0 : 1, false, ROW_OK,
-        "");
+    row("queueing a bare launch", "driver", 1e6 * median(bare, tries), "us", 0, false, bare[0] > 0 ? ROW_OK : ROW_FAILED, "");
+    row("a hit besides recording and launch", "kiln", 1e6 * median(besides, tries), "us", small ? 0 : 1, false, ROW_OK, "");
     kiln_function_free(function);
     kiln_scope_end(scope);
 }
@@ -484,9 +464,8 @@ static double first_call(const Measured *m, const char *cache, int want_hits)
     char command[3000];
     double ms;
     int hits, fallbacks;
-    snprintf(command, sizeof command,
-             "CUDA_CACHE_DISABLE=1 KILN_CACHE=%s KILN_CACHE_DIR='%s/first_%s' '%s' --small %d first %s", cache, scratch,
-             m->name, program, small, m->name);
+    snprintf(command, sizeof command, "CUDA_CACHE_DISABLE=1 KILN_CACHE=%s KILN_CACHE_DIR='%s/first_%s' '%s' --small %d first %s", cache,
+             scratch, m->name, program, small, m->name);
     FILE *child = popen(command, "r");
     bool read = child && fscanf(child, "%lf %d %d", &ms, &hits, &fallbacks) == 3;
     if (!child || pclose(child) != 0 || !read)
@@ -522,14 +501,13 @@ static void describe_part(void)
     for (int i = 0; i < N_MEASURED; i++) {
         const Measured *m = &measured[i];
         const Workload *w = workload_of(m);
-        printf("%s\t%s\t%s\t%d\t%d\t%g\t%d", m->name, w->name, kiln_dtype_name(m->dtype), sets_for(input_bytes(m)),
-               w->n_read, tolerance(m), w->n_inputs);
+        printf("%s\t%s\t%s\t%d\t%d\t%g\t%d", m->name, w->name, kiln_dtype_name(m->dtype), sets_for(input_bytes(m)), w->n_read, tolerance(m),
+               w->n_inputs);
         for (int k = 0; k < w->n_inputs; k++) {
             kiln_shape shape = workload_shape(w, k, small);
             double low, high;
             workload_range(w, k, small, &low, &high);
-            printf("\t%lld\t%lld\t%.17g\t%.17g", (long long)shape.dim[0],
-                   shape.rank > 1 ? (long long)shape.dim[1] : 0LL, low, high);
+            printf("\t%lld\t%lld\t%.17g\t%.17g", (long long)shape.dim[0], shape.rank > 1 ? (long long)shape.dim[1] : 0LL, low, high);
         }
         printf("\n");
     }
@@ -611,8 +589,7 @@ int main(int argc, char **argv)
     for (int k = 0; k < N_MEASURED; k++)
         if (i + 1 < argc && strcmp(argv[i + 1], measured[k].name) == 0)
             m = &measured[k];
-    if (strcmp(part, "first") != 0 &&
-        kiln_set_option("cache", "off") != KILN_OK) /* what an earlier run left on disk must not count */
+    if (strcmp(part, "first") != 0 && kiln_set_option("cache", "off") != KILN_OK) /* what an earlier run left on disk must not count */
         return 1;
     int status = i + 1 < argc && !m ? 2 : run_part(part, m);
     if (status == 2)

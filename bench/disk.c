@@ -100,8 +100,8 @@ static Calls call_in_child(const char *cache)
     Calls c = {0};
     snprintf(command, sizeof command, "KILN_CACHE=%s KILN_CACHE_DIR='%s' '%s' --first-call", cache, dir, program);
     FILE *child = popen(command, "r");
-    if (!child || fscanf(child, "%lf %lf %lf %lf %d %d", &c.first.wall, &c.first.cpu, &c.again.wall, &c.again.cpu, &c.disk_hits,
-                         &c.compiles) != 6)
+    if (!child ||
+        fscanf(child, "%lf %lf %lf %lf %d %d", &c.first.wall, &c.first.cpu, &c.again.wall, &c.again.cpu, &c.disk_hits, &c.compiles) != 6)
         stop("cannot run myself");
     pclose(child);
     return c;

@@ -238,8 +238,8 @@ static double text(int calls, bool other, int *compiled)
         kiln_tensor *ones = kiln_ones(KILN_F32, KILN_SHAPE(WIDTH)), *zeros = kiln_zeros(KILN_F32, KILN_SHAPE(WIDTH));
         must(kiln_eval(ones), "weights");
         must(kiln_eval(zeros), "weights");
-        layers[i] = (Layer){uniform(WIDTH, 3 * WIDTH), uniform(WIDTH, WIDTH), uniform(WIDTH, 4 * WIDTH), uniform(4 * WIDTH, WIDTH),
-                            ones, zeros};
+        layers[i] =
+            (Layer){uniform(WIDTH, 3 * WIDTH), uniform(WIDTH, WIDTH), uniform(WIDTH, 4 * WIDTH), uniform(4 * WIDTH, WIDTH), ones, zeros};
     }
     static float data[8 * 200 * WIDTH];
     for (size_t i = 0; i < sizeof data / sizeof *data; i++)

@@ -12,9 +12,9 @@
  */
 #include "bench/timing.h"
 #include "cache/memory.h"
+#include "runtime/eval/launch.h"
 #include "runtime/include/kiln.h"
-#include "runtime/launch.h"
-#include "runtime/tensor.h"
+#include "runtime/record/tensor.h"
 
 #include <stdio.h>
 #include <stdlib.h>

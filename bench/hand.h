@@ -16,7 +16,7 @@ typedef struct HandLoops {
     void (*copy)(float *out, const float *x, size_t n, bool stream);
     void (*a)(float *out, const float *x, const float *y, size_t n, bool stream); /* relu((sin x * cos y + x) * y) */
     void (*e)(float *out, const float *x, size_t n, bool stream);                 /* sigmoid(relu(2x + 1) * 0.5) */
-    double (*b)(const float *x, size_t n); /* sum of tanh(0.1x + 1.7) * sigmoid(x) + exp(-x * x) */
+    double (*b)(const float *x, size_t n);                                        /* sum of tanh(0.1x + 1.7) * sigmoid(x) + exp(-x * x) */
 } HandLoops;
 
 extern const HandLoops hand_avx512, hand_avx2, hand_plain;

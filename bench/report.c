@@ -81,8 +81,7 @@ static void add_ratios(char subjects[][80], int n)
         const char *dtype = strrchr(own, '_');
         char product[40];
         snprintf(product, sizeof product, "matmul%.20s", dtype ? dtype : "");
-        derived(own, "rate over that of torch's large product", "kiln",
-                value(own, "rate", "kiln") / value(product, "rate", "torch"));
+        derived(own, "rate over that of torch's large product", "kiln", value(own, "rate", "kiln") / value(product, "rate", "torch"));
     }
 }
 
@@ -98,8 +97,7 @@ static void cell(double v, int width, const char *format)
 
 static void print_workloads(char subjects[][80], int n)
 {
-    printf("%-11s %7s %9s %9s %8s %8s %8s %8s", "workload", "kernels", "kiln us", "function", "GB/s", "of copy",
-           "TFLOP/s", "error");
+    printf("%-11s %7s %9s %9s %8s %8s %8s %8s", "workload", "kernels", "kiln us", "function", "GB/s", "of copy", "TFLOP/s", "error");
     for (int k = 0; k < OTHERS; k++)
         printf(" %13s        ", others[k]);
     printf("\n");
@@ -137,8 +135,7 @@ static bool is_test(const Row *r) { return starts(r, "test: ") || starts(r, "san
 static bool is_fact(const Row *r) { return starts(r, "device: ") || starts(r, "torch: ") || starts(r, "jax: "); }
 static bool is_host(const Row *r)
 {
-    static const char *const parts[] = {"host: ", ": first call, compiled", ": first call, from disk", "large product",
-                                        "matmul"};
+    static const char *const parts[] = {"host: ", ": first call, compiled", ": first call, from disk", "large product", "matmul"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(r->name, parts[i]))
             return true;

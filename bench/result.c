@@ -137,8 +137,8 @@ int write_markdown(const char *path, const char *head)
 
 void write_line(FILE *file, const Row *r)
 {
-    fprintf(file, "%s\t%s\t%.6g\t%s\t%g\t%s\t%s\t", r->name, r->who, r->value, r->unit, r->aim,
-            r->at_least ? "more" : "less", outcomes[r->outcome]);
+    fprintf(file, "%s\t%s\t%.6g\t%s\t%g\t%s\t%s\t", r->name, r->who, r->value, r->unit, r->aim, r->at_least ? "more" : "less",
+            outcomes[r->outcome]);
     for (const char *c = r->note; *c; c++)
         fputc(*c == '\t' || *c == '\n' ? ' ' : *c, file);
     fputc('\n', file);

@@ -15,14 +15,14 @@
 typedef enum Outcome { ROW_OK, ROW_FAILED, ROW_SKIPPED } Outcome;
 
 typedef struct Row {
-    char name[80];      /* "a: time" */
-    char who[24];       /* the program measured where there are several: "kiln", "torch"; else "" */
+    char name[80]; /* "a: time" */
+    char who[24];  /* the program measured where there are several: "kiln", "torch"; else "" */
     double value;
     char unit[12];
-    double aim;         /* 0: none */
-    bool at_least;      /* more is better: the value should be at least the aim */
+    double aim;    /* 0: none */
+    bool at_least; /* more is better: the value should be at least the aim */
     Outcome outcome;
-    char note[240];     /* why it failed, or a fact that is no number */
+    char note[240]; /* why it failed, or a fact that is no number */
 } Row;
 
 /* Adds a row and prints it as a line. */

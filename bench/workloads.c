@@ -79,10 +79,7 @@ static void reference_e(const HostInput *in, int64_t row, double *out)
 
 /* ---- rows ---- */
 
-static kiln_tensor *graph_softmax(kiln_tensor **in)
-{
-    return kiln_softmax(in[0], -1);
-}
+static kiln_tensor *graph_softmax(kiln_tensor **in) { return kiln_softmax(in[0], -1); }
 
 static void reference_softmax(const HostInput *in, int64_t row, double *out)
 {
@@ -97,10 +94,7 @@ static void reference_softmax(const HostInput *in, int64_t row, double *out)
         out[j] /= sum;
 }
 
-static kiln_tensor *graph_layer_norm(kiln_tensor **in)
-{
-    return kiln_layer_norm(in[0], in[1], in[2], 1e-5);
-}
+static kiln_tensor *graph_layer_norm(kiln_tensor **in) { return kiln_layer_norm(in[0], in[1], in[2], 1e-5); }
 
 static void reference_layer_norm(const HostInput *in, int64_t row, double *out)
 {
@@ -119,10 +113,7 @@ static void reference_layer_norm(const HostInput *in, int64_t row, double *out)
 
 /* ---- (c), (g): contractions ---- */
 
-static kiln_tensor *graph_c(kiln_tensor **in)
-{
-    return kiln_matmul(kiln_relu(kiln_matmul(in[0], in[1])), in[2]);
-}
+static kiln_tensor *graph_c(kiln_tensor **in) { return kiln_matmul(kiln_relu(kiln_matmul(in[0], in[1])), in[2]); }
 
 /* The product with in[3] is recorded and never asked for: exactly two contractions should run. */
 static kiln_tensor *graph_g(kiln_tensor **in)
@@ -160,23 +151,62 @@ static void reference_layers(const HostInput *in, int64_t row, double *out)
     free(x);
 }
 
-#define VECTOR(n) {1, {n}, {false}, -3, 3}
-#define MATRIX {2, {4096, 4096}, {false, true}, -3, 3}
-#define OF_COLUMNS(low, high) {1, {4096}, {true}, low, high}
-#define DATA(rows, columns) {2, {rows, columns}, {false, false}, -1.7320508, 1.7320508} /* variance 1 */
-#define WEIGHT(rows, columns) {2, {rows, columns}, {false, false}, 0, 0}
+#define VECTOR(n)              \
+    {                          \
+        1, {n}, {false}, -3, 3 \
+    }
+#define MATRIX                                \
+    {                                         \
+        2, {4096, 4096}, {false, true}, -3, 3 \
+    }
+#define OF_COLUMNS(low, high)        \
+    {                                \
+        1, {4096}, {true}, low, high \
+    }
+#define DATA(rows, columns)                                       \
+    {                                                             \
+        2, {rows, columns}, {false, false}, -1.7320508, 1.7320508 \
+    } /* variance 1 */
+#define WEIGHT(rows, columns)                    \
+    {                                            \
+        2, {rows, columns}, {false, false}, 0, 0 \
+    }
 
 const Workload workloads[] = {
     {"a", "relu((sin x * cos y + x) * y)", "2^24 f32", KILN_F32, 2, 2, {VECTOR(1 << 24), VECTOR(1 << 24)}, graph_a, reference_a, false},
     {"b", "sum(tanh(0.1x+1.7) * sigmoid(x) + exp(-x*x))", "10M f32", KILN_F32, 1, 1, {VECTOR(10000000)}, graph_b, reference_b, true},
-    {"c", "relu(X A) B", "256x1024x2048 f32", KILN_F32, 3, 3, {DATA(256, 1024), WEIGHT(1024, 2048), WEIGHT(2048, 1024)}, graph_c,
-     reference_layers, false},
+    {"c",
+     "relu(X A) B",
+     "256x1024x2048 f32",
+     KILN_F32,
+     3,
+     3,
+     {DATA(256, 1024), WEIGHT(1024, 2048), WEIGHT(2048, 1024)},
+     graph_c,
+     reference_layers,
+     false},
     {"e", "sigmoid(relu(2x + 1) * 0.5)", "4096x4096 f32", KILN_F32, 1, 1, {MATRIX}, graph_e, reference_e, false},
     {"softmax", "softmax over rows", "4096x4096 f32", KILN_F32, 1, 1, {MATRIX}, graph_softmax, reference_softmax, false},
-    {"layer_norm", "layer norm over rows", "4096x4096 f32", KILN_F32, 3, 3, {MATRIX, OF_COLUMNS(0.5, 1.5), OF_COLUMNS(-1, 1)},
-     graph_layer_norm, reference_layer_norm, false},
-    {"g", "two layers and an unused product", "512x2048x4096 bf16", KILN_BF16, 4, 3,
-     {DATA(512, 2048), WEIGHT(2048, 4096), WEIGHT(4096, 2048), WEIGHT(4096, 2048)}, graph_g, reference_layers, false},
+    {"layer_norm",
+     "layer norm over rows",
+     "4096x4096 f32",
+     KILN_F32,
+     3,
+     3,
+     {MATRIX, OF_COLUMNS(0.5, 1.5), OF_COLUMNS(-1, 1)},
+     graph_layer_norm,
+     reference_layer_norm,
+     false},
+    {"g",
+     "two layers and an unused product",
+     "512x2048x4096 bf16",
+     KILN_BF16,
+     4,
+     3,
+     {DATA(512, 2048), WEIGHT(2048, 4096), WEIGHT(4096, 2048), WEIGHT(4096, 2048)},
+     graph_g,
+     reference_layers,
+     false},
 };
 const int n_workloads = sizeof workloads / sizeof *workloads;
 

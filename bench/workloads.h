@@ -17,7 +17,7 @@ typedef struct WorkloadInput {
     int rank;
     int64_t dim[2];
     bool fixed[2];
-    double low, high;   /* both 0: a weight, scaled so that the layer keeps the size of its input */
+    double low, high; /* both 0: a weight, scaled so that the layer keeps the size of its input */
 } WorkloadInput;
 
 /* An input on the host, for a reference: rows x columns, columns 1 for rank 1. */
@@ -27,10 +27,10 @@ typedef struct HostInput {
 } HostInput;
 
 typedef struct Workload {
-    const char *name;    /* short: "a", "softmax" */
-    const char *formula; /* what it computes */
-    const char *size;    /* at full size */
-    kiln_dtype dtype;    /* of its inputs; the contractions also make sense in others */
+    const char *name;     /* short: "a", "softmax" */
+    const char *formula;  /* what it computes */
+    const char *size;     /* at full size */
+    kiln_dtype dtype;     /* of its inputs; the contractions also make sense in others */
     int n_inputs, n_read; /* of the inputs the first n_read matter for the result */
     WorkloadInput input[WORKLOAD_INPUTS];
     kiln_tensor *(*graph)(kiln_tensor **in); /* records; never computes */

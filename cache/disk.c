@@ -115,10 +115,7 @@ const char *disk_path(const Disk *disk) { return disk->path; }
 
 /* --- the folders of entries --------------------------------------------------------------------------------------------- */
 
-static Status io_error(const Disk *disk, const char *name)
-{
-    return fail(ST_IO, "%s/%s: %s", disk->path, name, strerror(errno));
-}
+static Status io_error(const Disk *disk, const char *name) { return fail(ST_IO, "%s/%s: %s", disk->path, name, strerror(errno)); }
 
 /* The folder of the names that begin so; -1 in *folder: there is none. The caller closes it. */
 static Status open_folder(const Disk *disk, const char *name, bool create, int *folder)
@@ -151,7 +148,7 @@ typedef struct Listing {
     const char *prefix;
     size_t prefix_bytes;
     int folder;
-    bool full;      /* there was no memory for all */
+    bool full; /* there was no memory for all */
     VEC(DiskItem) items;
 } Listing;
 
@@ -159,8 +156,8 @@ static bool list_one(const char *name, void *user)
 {
     Listing *list = user;
     OsFileInfo info;
-    if (strncmp(name, list->prefix, list->prefix_bytes) != 0 || !entry_name_valid(name) ||
-        !os_dir_info(list->folder, name, &info) || !info.regular)
+    if (strncmp(name, list->prefix, list->prefix_bytes) != 0 || !entry_name_valid(name) || !os_dir_info(list->folder, name, &info) ||
+        !info.regular)
         return true;
     DiskItem item = {.bytes = (size_t)info.bytes, .made = info.made, .used = info.modified};
     memcpy(item.name, name, sizeof item.name);
@@ -372,7 +369,7 @@ static int by_use(const void *a_, const void *b_)
 
 typedef struct PruneJob {
     Disk *disk;
-    uint64_t limit, down_to;    /* more than `limit` bytes: removed down to `down_to` */
+    uint64_t limit, down_to; /* more than `limit` bytes: removed down to `down_to` */
     int64_t max_age;
     bool dry_run;
     DiskPrune *out;

@@ -33,7 +33,7 @@ const char *disk_path(const Disk *disk);
 typedef struct DiskItem {
     char name[ENTRY_NAME_BYTES];
     size_t bytes;
-    int64_t made, used;         /* Unix seconds; made 0: the system does not know. used is the file's modification time (disk_used) */
+    int64_t made, used; /* Unix seconds; made 0: the system does not know. used is the file's modification time (disk_used) */
 } DiskItem;
 
 /* Entries whose name begins with `prefix` ("" for all), sorted by name, in the arena. ST_IO. */

@@ -220,8 +220,7 @@ static bool sort_fits(const Program *plan, const ProgStep *step)
 
 static bool step_fits(const Program *plan, const ProgStep *step)
 {
-    if (step->first_arg > plan->n_args || step->n_args > plan->n_args - step->first_arg ||
-        step->bytes >= plan->guards.sizes.n)
+    if (step->first_arg > plan->n_args || step->n_args > plan->n_args - step->first_arg || step->bytes >= plan->guards.sizes.n)
         return false;
     switch (step->kind) {
     case STEP_KERNEL: return step->kernel < plan->n_kernels;

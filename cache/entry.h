@@ -28,11 +28,11 @@ enum { ENTRY_FORMAT = 2 };
 enum { ENTRY_MAX_BYTES = 1 << 30 };
 
 typedef struct EntryKernel {
-    const char *name;           /* "sin_mul_add" */
-    const char *key;            /* the text it is interned by; not terminated */
-    const char *planned;        /* hints and name that its code was made with: those of the program that had such a kernel first */
-    const void *code;           /* host object (ELF), or PTX / cubin by the target of the key */
-    const void *texts;          /* packed; NULL: none */
+    const char *name;    /* "sin_mul_add" */
+    const char *key;     /* the text it is interned by; not terminated */
+    const char *planned; /* hints and name that its code was made with: those of the program that had such a kernel first */
+    const void *code;    /* host object (ELF), or PTX / cubin by the target of the key */
+    const void *texts;   /* packed; NULL: none */
     size_t key_bytes, code_bytes, texts_bytes;
     double cost;
 } EntryKernel;
@@ -45,12 +45,12 @@ typedef struct EntryView {
     const char *meta;
     size_t meta_bytes;
     Facts facts;
-    GuardPolicy policy;         /* int_fixed is NULL: it has done its work */
+    GuardPolicy policy; /* int_fixed is NULL: it has done its work */
     const EntryKernel *kernels;
     uint32_t n_kernels;
-    const Program *plan;        /* all of the program but code: kernels[i].compiled is NULL, names are there. For printing and
+    const Program *plan; /* all of the program but code: kernels[i].compiled is NULL, names are there. For printing and
                                    checking guards; never run, never released */
-    const void *texts;          /* packed; NULL: none */
+    const void *texts;   /* packed; NULL: none */
     size_t texts_bytes;
 } EntryView;
 

@@ -4,22 +4,22 @@
 
 #include "guards/guards.h"
 
-#define ENTRY_SECTIONS(SECTION)                                                                    \
-    SECTION(MAKER, "maker")                                                                        \
-    SECTION(GRAPH, "graph")                                                                        \
-    SECTION(META, "meta")                                                                          \
-    SECTION(FACTS, "facts")                                                                        \
-    SECTION(POLICY, "policy")                                                                      \
-    SECTION(GUARDS, "guards")                                                                      \
-    SECTION(PLAN, "plan")                                                                          \
-    SECTION(KERNELS, "kernels")                                                                    \
+#define ENTRY_SECTIONS(SECTION) \
+    SECTION(MAKER, "maker")     \
+    SECTION(GRAPH, "graph")     \
+    SECTION(META, "meta")       \
+    SECTION(FACTS, "facts")     \
+    SECTION(POLICY, "policy")   \
+    SECTION(GUARDS, "guards")   \
+    SECTION(PLAN, "plan")       \
+    SECTION(KERNELS, "kernels") \
     SECTION(TEXTS, "texts")
 
 typedef enum EntrySection {
 #define SECTION(id, name) SECTION_##id,
     ENTRY_SECTIONS(SECTION)
 #undef SECTION
-    SECTION_COUNT
+        SECTION_COUNT
 } EntrySection;
 
 static const char entry_magic[8] = {'k', 'i', 'l', 'n', '\r', '\n', 0x1a, '\n'}; /* no text file, no transfer as text */

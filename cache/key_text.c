@@ -10,10 +10,7 @@ void key_line_add(Str *out, const char *name, const void *bytes, size_t n)
     str_add(out, "\n", 1);
 }
 
-static bool name_char(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
-}
+static bool name_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.'; }
 
 bool key_line_next(const char **at, const char *end, KeyLine *line)
 {

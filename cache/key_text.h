@@ -10,7 +10,7 @@
  *   graph    the canonical graph (ops, attributes, wiring, ranks, marks) and its signature (dtypes, devices)
  *
  * Not in it: addresses, device ordinals, process ids, thread counts, paths, locale, NOT_KEYED options.
- * cache/maker.c writes the first part, runtime/key_text.c the second.
+ * cache/maker.c writes the first part, runtime/eval/key_text.c the second.
  */
 #ifndef CACHE_KEY_TEXT_H
 #define CACHE_KEY_TEXT_H
@@ -24,7 +24,7 @@
 void key_line_add(Str *out, const char *name, const void *bytes, size_t n);
 
 typedef struct KeyLine {
-    const char *name, *bytes;   /* into the text; not terminated */
+    const char *name, *bytes; /* into the text; not terminated */
     size_t name_bytes, n;
 } KeyLine;
 
@@ -41,7 +41,7 @@ bool key_lines_differ(const char *a, size_t a_bytes, const char *b, size_t b_byt
 
 /* A whole key: parts in order. */
 typedef struct KeyText {
-    const char *maker, *graph;  /* borrowed */
+    const char *maker, *graph; /* borrowed */
     size_t maker_bytes, graph_bytes;
 } KeyText;
 

@@ -16,19 +16,19 @@ struct Variant {
     uint32_t n_ints, n_scalars;
     size_t signature_bytes;
     uint8_t *signature;
-    int64_t *made_ints;         /* the facts it was compiled for */
+    int64_t *made_ints; /* the facts it was compiled for */
     uint64_t *made_scalars;
-    int64_t *last_ints;         /* the facts it last served, and ... */
+    int64_t *last_ints; /* the facts it last served, and ... */
     uint64_t *last_scalars;
-    int64_t *last_sizes;        /* ... the values of its size table for them */
-    int64_t *try_sizes;         /* room for looking */
+    int64_t *last_sizes; /* ... the values of its size table for them */
+    int64_t *try_sizes;  /* room for looking */
 };
 
 typedef struct Entry {
-    Hash128 hash;               /* the table's key; never proof */
+    Hash128 hash; /* the table's key; never proof */
     Variant *variants;
     size_t structure_bytes;
-    struct Entry *same_hash;    /* entries of other structures with this hash */
+    struct Entry *same_hash; /* entries of other structures with this hash */
     UT_hash_handle hh;
     uint8_t structure[];
 } Entry;
@@ -42,10 +42,7 @@ static size_t total_bytes;
 static Hash128 evicted[EVICTED_REMEMBERED]; /* of entries dropped for room: so that a later miss can say so */
 static uint64_t hash_mask = UINT64_MAX;
 
-void cache_test_hash_bits(int bits)
-{
-    hash_mask = bits > 0 && bits < 64 ? ((uint64_t)1 << bits) - 1 : UINT64_MAX;
-}
+void cache_test_hash_bits(int bits) { hash_mask = bits > 0 && bits < 64 ? ((uint64_t)1 << bits) - 1 : UINT64_MAX; }
 
 static Hash128 table_hash(const CallKey *key)
 {
@@ -60,8 +57,7 @@ static Entry *find_entry(const CallKey *key)
     Entry *entry = NULL;
     HASH_FIND(hh, table, &hash, sizeof hash, entry);
     for (; entry; entry = entry->same_hash)
-        if (entry->structure_bytes == key->structure_bytes &&
-            memcmp(entry->structure, key->structure, key->structure_bytes) == 0)
+        if (entry->structure_bytes == key->structure_bytes && memcmp(entry->structure, key->structure, key->structure_bytes) == 0)
             return entry;
     return NULL;
 }
@@ -218,8 +214,7 @@ void cache_forget(CacheMemo *memo)
     *memo = (CacheMemo){0};
 }
 
-uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen,
-                       uint32_t max_seen)
+uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen, uint32_t max_seen)
 {
     uint32_t n = 0;
     Entry *entry = find_entry(key);

@@ -4,7 +4,7 @@
  *   entry     one structure (ops, wiring, axes, ranks; the target and the KEYED options): its bytes are compared in full
  *   variant   one program under it: its signature (dtypes, layouts), its guards, the facts it was compiled for
  *
- * The most general program of a signature replaces the others or, where it only fills in for them (runtime/background.c), lies
+ * The most general program of a signature replaces the others or, where it only fills in for them (runtime/eval/background.c), lies
  * behind them: a look-up tries it last. An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least recently used first.
  * All functions are called under the evaluation lock (runtime/eval.c).
  */
@@ -16,33 +16,33 @@
 
 /* What a call looks up. Borrowed pointers. */
 typedef struct CallKey {
-    Hash128 hash;               /* of the structure */
+    Hash128 hash; /* of the structure */
     const uint8_t *structure, *signature;
     size_t structure_bytes, signature_bytes;
 } CallKey;
 
 typedef struct CacheHit {
-    Program *program;           /* borrowed: retain it to keep it beyond the next cache call */
-    const int64_t *sizes;       /* the values of its size table for these facts; same lifetime */
+    Program *program;     /* borrowed: retain it to keep it beyond the next cache call */
+    const int64_t *sizes; /* the values of its size table for these facts; same lifetime */
     struct Variant *variant;
-    uint32_t n_variants;        /* a general program that was looked up: the others of its signature, none of which fits;
+    uint32_t n_variants; /* a general program that was looked up: the others of its signature, none of which fits;
                                    UINT32_MAX: not counted */
 } CacheHit;
 
 /* What a caller that repeats one key and one set of facts remembers of its last hit, to skip the look-up. Zeroed: nothing. */
 typedef struct CacheMemo {
     struct Variant *variant;
-    int64_t *sizes;             /* heap; cache_forget frees it */
+    int64_t *sizes; /* heap; cache_forget frees it */
     uint64_t generation;
 } CacheMemo;
 
 typedef struct CacheMiss {
     Reason reason;
-    uint32_t n_variants;        /* of the same signature, general ones left out */
-    bool general;               /* there is a general one, and its guards fail */
-    const Program *closest;     /* the variant with the fewest failing guards; NULL: none. Until the next cache call */
-    uint32_t guard;             /* its first failing guard */
-    const uint8_t *signature;   /* REASON_DTYPE: the signature of the newest variant, as long as the key's; the same lifetime */
+    uint32_t n_variants;      /* of the same signature, general ones left out */
+    bool general;             /* there is a general one, and its guards fail */
+    const Program *closest;   /* the variant with the fewest failing guards; NULL: none. Until the next cache call */
+    uint32_t guard;           /* its first failing guard */
+    const uint8_t *signature; /* REASON_DTYPE: the signature of the newest variant, as long as the key's; the same lifetime */
 } CacheMiss;
 
 /* Looks for a program whose guards hold; true: *hit, false: *miss says why. */
@@ -56,8 +56,7 @@ void cache_forget(CacheMemo *memo);
 
 /* The policy for compiling after a miss: what varied between this call and the variants of its signature. `seen` gets up to
  * max_seen facts of theirs (borrowed until the next cache call). */
-uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen,
-                       uint32_t max_seen);
+uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen, uint32_t max_seen);
 
 /* Enters a finished program (takes over the caller's reference). A general program replaces the other variants of its signature. Then drops
  * the least recently used programs beyond `limit` bytes. ST_OUT_OF_MEMORY: not entered, the reference is released. */

@@ -12,26 +12,16 @@ static const struct {
 #undef COUNTER
 };
 
-const char *counter_name(CounterId id)
-{
-    return counters[id].name;
-}
-const char *counter_help(CounterId id)
-{
-    return counters[id].help;
-}
+const char *counter_name(CounterId id) { return counters[id].name; }
+const char *counter_help(CounterId id) { return counters[id].help; }
 
 /* ---- writing ---- */
 
-static bool breaks_word(char c)
-{
-    return (unsigned char)c <= ' ' || c == 127;
-}
+static bool breaks_word(char c) { return (unsigned char)c <= ' ' || c == 127; }
 
 void record_text(Str *line, const char *name, const char *value)
 {
-    str_printf(line, "%s%s=%s", line->len && line->text[line->len - 1] != '\n' ? " " : "", name,
-               value);
+    str_printf(line, "%s%s=%s", line->len && line->text[line->len - 1] != '\n' ? " " : "", name, value);
     for (size_t i = line->len - strlen(value); i < line->len; i++)
         if (breaks_word(line->text[i]))
             line->text[i] = '_';
@@ -39,14 +29,10 @@ void record_text(Str *line, const char *name, const char *value)
 
 void record_number(Str *line, const char *name, int64_t value)
 {
-    str_printf(line, "%s%s=%" PRId64, line->len && line->text[line->len - 1] != '\n' ? " " : "",
-               name, value);
+    str_printf(line, "%s%s=%" PRId64, line->len && line->text[line->len - 1] != '\n' ? " " : "", name, value);
 }
 
-void record_end(Str *line)
-{
-    str_printf(line, "\n");
-}
+void record_end(Str *line) { str_printf(line, "\n"); }
 
 void record_miss(Str *line, const MissRecord *miss)
 {
@@ -81,8 +67,7 @@ bool record_next(const char **at, const char *end, RecordWord *word)
         if (c == from)
             return false;
         if (equals > from) { /* otherwise no word of ours: skipped */
-            *word =
-                (RecordWord){from, equals + 1, (size_t)(equals - from), (size_t)(c - equals - 1)};
+            *word = (RecordWord){from, equals + 1, (size_t)(equals - from), (size_t)(c - equals - 1)};
             return true;
         }
     }
@@ -125,10 +110,7 @@ static bool read_int(const char *text, size_t n, int64_t *out)
     return true;
 }
 
-bool record_int(const RecordWord *word, int64_t *value)
-{
-    return read_int(word->value, word->n, value);
-}
+bool record_int(const RecordWord *word, int64_t *value) { return read_int(word->value, word->n, value); }
 
 /* "1,2,3", decimal and signed or hexadecimal, as 64-bit words in the arena. */
 static bool read_list(const RecordWord *word, bool hex, Arena *arena, uint64_t **out, uint32_t *n)
@@ -142,8 +124,7 @@ static bool read_list(const RecordWord *word, bool hex, Arena *arena, uint64_t *
     for (uint32_t i = 0; i < count; i++) {
         const char *comma = memchr(at, ',', (size_t)(end - at));
         size_t length = (size_t)((comma ? comma : end) - at);
-        if (hex ? !read_digits(at, length, 16, *out + i)
-                : !read_int(at, length, (int64_t *)*out + i))
+        if (hex ? !read_digits(at, length, 16, *out + i) : !read_int(at, length, (int64_t *)*out + i))
             return false;
         at += length + 1;
     }

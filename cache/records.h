@@ -43,9 +43,9 @@ bool record_int(const RecordWord *word, int64_t *value); /* false: no whole numb
 
 typedef struct MissRecord {
     int64_t time;
-    const char *where;      /* function of the API */
-    const char *reason;     /* a name of guards/reasons.def, or of why the disk's entries were refused */
-    const char *key;        /* "<32 hex>-<8 hex>": entry_prefix without its last '-' */
+    const char *where;  /* function of the API */
+    const char *reason; /* a name of guards/reasons.def, or of why the disk's entries were refused */
+    const char *key;    /* "<32 hex>-<8 hex>": entry_prefix without its last '-' */
     Facts facts;
 } MissRecord;
 

@@ -1,11 +1,13 @@
-# kiln_layer(name folder): the C files of one folder (not of those below it) as
+# kiln_layer(name folder...): the C files of these folders (not of those below them) as
 #   kiln_<name>          objects, of which libkiln.so is made (collected in KILN_OBJECTS)
 #   kiln_<name>_archive  the same for unit tests (collected in KILN_ARCHIVES, lowest layer first)
 # A folder that is still empty is no error.
 set(KILN_OBJECTS "")
 set(KILN_ARCHIVES "")
-function(kiln_layer name folder)
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.c)
+function(kiln_layer name)
+    list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/ OUTPUT_VARIABLE patterns)
+    list(TRANSFORM patterns APPEND /*.c)
+    file(GLOB sources CONFIGURE_DEPENDS ${patterns})
     if(NOT sources)
         return()
     endif()

@@ -79,8 +79,8 @@ static kiln_status classify(kiln_function *model, const char *name)
     int count[CLASSES] = {0};
     for (int i = 0; i < BATCH; i++)
         count[label[i]]++;
-    printf("%s: %.2f ms, %lld kernels, %lld compiled\n  images per class:", name, time * 1e3,
-           (long long)(after.kernels - before.kernels), (long long)(after.compiles - before.compiles));
+    printf("%s: %.2f ms, %lld kernels, %lld compiled\n  images per class:", name, time * 1e3, (long long)(after.kernels - before.kernels),
+           (long long)(after.compiles - before.compiles));
     for (int i = 0; i < CLASSES; i++)
         printf(" %d", count[i]);
     printf("\n  first image:     ");

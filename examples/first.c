@@ -4,14 +4,14 @@
 
 int main(void)
 {
-    kiln_scope *scope = kiln_scope_begin();              /* owns every tensor made inside */
+    kiln_scope *scope = kiln_scope_begin(); /* owns every tensor made inside */
 
     kiln_tensor *x = kiln_uniform(KILN_F32, KILN_SHAPE(4096, 4096), -1, 1);
     kiln_tensor *y = kiln_uniform(KILN_F32, KILN_SHAPE(4096, 4096), -1, 1);
 
     kiln_tensor *a = kiln_sin(x), *b = kiln_cos(y);
     kiln_tensor *d = kiln_add(kiln_mul(a, b), x);
-    kiln_tensor *e = kiln_relu(kiln_mul(d, y));          /* so far nothing has run */
+    kiln_tensor *e = kiln_relu(kiln_mul(d, y)); /* so far nothing has run */
 
     double total;
     kiln_status status = kiln_item(kiln_sum(e), &total); /* guards, cache, one kernel */

@@ -40,8 +40,7 @@ static int standardize(const char *in_path, const char *out_path)
 
     if (kiln_save_npy(result, out_path) != KILN_OK)
         return failed("cannot write the output", "name a file in a directory that you can write to");
-    printf("%lld rows, %lld columns, %s\n", (long long)kiln_dim(x, 0), (long long)kiln_dim(x, 1),
-           kiln_dtype_name(kiln_dtype_of(result)));
+    printf("%lld rows, %lld columns, %s\n", (long long)kiln_dim(x, 0), (long long)kiln_dim(x, 1), kiln_dtype_name(kiln_dtype_of(result)));
     return 0;
 }
 

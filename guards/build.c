@@ -12,20 +12,20 @@
 
 typedef struct Note {
     uint8_t kind, dtype;
-    Dim a, b;           /* SCALAR_EQ: a is the scalar's index */
+    Dim a, b; /* SCALAR_EQ: a is the scalar's index */
     int64_t v, w;
     const char *who;
 } Note;
 
 struct GuardBuilder {
-    Query query;        /* first: a Query* is a GuardBuilder* */
+    Query query; /* first: a Query* is a GuardBuilder* */
     Graph *g;
     const GuardPolicy *policy;
     VEC(Note) notes;
     VEC(SizeExpr) sizes;
-    uint32_t *size_of;  /* Dim -> entry + 1; grows with the graph's dims */
+    uint32_t *size_of; /* Dim -> entry + 1; grows with the graph's dims */
     uint32_t size_of_cap;
-    VEC(Dim) fact_dim;  /* fact -> a Dim that is exactly this fact (DIM_NONE: made on demand) */
+    VEC(Dim) fact_dim; /* fact -> a Dim that is exactly this fact (DIM_NONE: made on demand) */
 };
 
 /* A fixed fact, and every one unified with it, stays compiled in. */
@@ -224,8 +224,8 @@ uint32_t guard_builder_size(GuardBuilder *b, Dim d)
             b->size_of[top] = 1 + add_size(b, (SizeExpr){.kind = SIZE_FACT, .a = info->fact});
         } else if (b->size_of[info->a] && b->size_of[info->b]) {
             SizeKind kind = info->kind == DIM_ADD ? SIZE_ADD : SIZE_MUL;
-            b->size_of[top] = 1 + add_size(b, (SizeExpr){.kind = (uint8_t)kind, .a = b->size_of[info->a] - 1,
-                                                         .b = b->size_of[info->b] - 1});
+            b->size_of[top] =
+                1 + add_size(b, (SizeExpr){.kind = (uint8_t)kind, .a = b->size_of[info->a] - 1, .b = b->size_of[info->b] - 1});
         } else {
             VEC_PUSH(g->arena, stack, info->a);
             VEC_PUSH(g->arena, stack, info->b);

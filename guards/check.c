@@ -43,8 +43,10 @@ bool guards_hold(const GuardSet *set, const int64_t *sizes, const Facts *facts, 
 Reason guard_reason(const Guard *guard)
 {
     static const Reason reason[GUARD_COUNT] = {
-        [GUARD_INT_EQ] = REASON_SIZE, [GUARD_SAME] = REASON_SAME,
-        [GUARD_RANGE] = REASON_RANGE, [GUARD_SCALAR_EQ] = REASON_SCALAR,
+        [GUARD_INT_EQ] = REASON_SIZE,
+        [GUARD_SAME] = REASON_SAME,
+        [GUARD_RANGE] = REASON_RANGE,
+        [GUARD_SCALAR_EQ] = REASON_SCALAR,
     };
     return reason[guard->kind];
 }

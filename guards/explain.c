@@ -95,19 +95,13 @@ void guard_print(const GuardSet *set, const Guard *guard, Str *out)
 void guard_print_failure(const Guard *guard, const int64_t *sizes, const Facts *facts, Str *out)
 {
     switch ((GuardKind)guard->kind) {
-    case GUARD_INT_EQ:
-        str_printf(out, "expected %" PRId64 ", found %" PRId64, guard->v, sizes[guard->a]);
-        break;
-    case GUARD_SAME:
-        str_printf(out, "expected two equal sizes, found %" PRId64 " and %" PRId64, sizes[guard->a],
-                   sizes[guard->b]);
-        break;
+    case GUARD_INT_EQ: str_printf(out, "expected %" PRId64 ", found %" PRId64, guard->v, sizes[guard->a]); break;
+    case GUARD_SAME: str_printf(out, "expected two equal sizes, found %" PRId64 " and %" PRId64, sizes[guard->a], sizes[guard->b]); break;
     case GUARD_RANGE:
         if (guard->w == INT64_MAX)
             str_printf(out, "expected at least %" PRId64 ", found %" PRId64, guard->v, sizes[guard->a]);
         else
-            str_printf(out, "expected %" PRId64 " to %" PRId64 ", found %" PRId64, guard->v, guard->w,
-                       sizes[guard->a]);
+            str_printf(out, "expected %" PRId64 " to %" PRId64 ", found %" PRId64, guard->v, guard->w, sizes[guard->a]);
         break;
     case GUARD_SCALAR_EQ:
         str_printf(out, "expected ");

@@ -26,8 +26,8 @@ typedef enum SizeKind { SIZE_CONST, SIZE_FACT, SIZE_ADD, SIZE_MUL } SizeKind;
 /* One size expression; operands are earlier entries of the same table. */
 typedef struct SizeExpr {
     uint8_t kind;
-    uint32_t a, b;      /* FACT: a is the fact's index */
-    int64_t value;      /* CONST */
+    uint32_t a, b; /* FACT: a is the fact's index */
+    int64_t value; /* CONST */
 } SizeExpr;
 
 typedef struct SizeTable {
@@ -54,24 +54,24 @@ typedef enum Reason {
 
 typedef struct Guard {
     uint8_t kind;
-    uint8_t dtype;      /* SCALAR_EQ: of the scalar */
+    uint8_t dtype; /* SCALAR_EQ: of the scalar */
     uint32_t a, b;
     int64_t v, w;
-    const char *who;    /* the pass or rule that relied on it; static text */
+    const char *who; /* the pass or rule that relied on it; static text */
 } Guard;
 
 typedef struct GuardSet {
-    SizeTable sizes;    /* shared with the launch plan of the program */
+    SizeTable sizes; /* shared with the launch plan of the program */
     Guard *at;
     uint32_t n;
-    bool on_scalars;    /* some guard looks at a scalar */
+    bool on_scalars; /* some guard looks at a scalar */
 } GuardSet;
 
 /* Do all guards hold? `sizes` is sizes_eval of the same facts. Otherwise *failed is the first that does not. */
 bool guards_hold(const GuardSet *set, const int64_t *sizes, const Facts *facts, uint32_t *failed);
 bool guard_holds(const Guard *guard, const int64_t *sizes, const Facts *facts);
 Reason guard_reason(const Guard *guard);
-const char *guard_kind_name(GuardKind kind);    /* "size", "same"... as in guards.def */
+const char *guard_kind_name(GuardKind kind); /* "size", "same"... as in guards.def */
 const char *reason_name(Reason reason);
 const char *reason_text(Reason reason);
 
@@ -95,17 +95,17 @@ typedef struct PromisedRange {
  * caller and live as long as the builder.
  */
 typedef struct GuardPolicy {
-    bool *int_varies;           /* per integer fact */
-    bool *scalar_varies;        /* per scalar */
-    bool *int_fixed;            /* per integer fact: never an argument, whatever varied (NULL: none). Equal in all calls that
+    bool *int_varies;    /* per integer fact */
+    bool *scalar_varies; /* per scalar */
+    bool *int_fixed;     /* per integer fact: never an argument, whatever varied (NULL: none). Equal in all calls that
                                    the program will meet: the caller sees to that */
-    const Facts *seen;          /* facts of earlier graphs under this key and signature */
+    const Facts *seen;   /* facts of earlier graphs under this key and signature */
     uint32_t n_seen;
     const PromisedRange *promised;
     uint32_t n_promised;
-    bool wide;                  /* a general program: every fact is an argument, but what was the same in every graph seen may
+    bool wide;    /* a general program: every fact is an argument, but what was the same in every graph seen may
                                    be relied on to stay the same */
-    bool general;               /* the most general program: no optional guard at all */
+    bool general; /* the most general program: no optional guard at all */
 } GuardPolicy;
 
 /* Makes every fact unified with a varying one vary too, and with `always` every fact; those unified with a fixed one never. */

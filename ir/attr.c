@@ -2,6 +2,7 @@
 #include "ir/attr.h"
 
 static const AttrInfo infos[OP_COUNT] = {
+    /* clang-format off */
     [OP_IOTA]       = {0,                          1, "size"},
     [OP_RESHAPE]    = {ATTR_GROUPS,                1, "size"},
     [OP_PERMUTE]    = {ATTR_PERM,                  0, 0},
@@ -21,14 +22,12 @@ static const AttrInfo infos[OP_COUNT] = {
     [OP_GATHER]     = {ATTR_AXIS,                  0, 0},
     [OP_SCATTER]    = {ATTR_AXIS | ATTR_MODE,      0, 0},
     [OP_ARGSORT]    = {ATTR_AXIS | ATTR_DESCENDING, 0, 0},
+    /* clang-format on */
 };
 
 const char *const scatter_mode_names[4] = {"set", "add", "max", "min"};
 
-AttrInfo attr_info(Op op)
-{
-    return infos[op];
-}
+AttrInfo attr_info(Op op) { return infos[op]; }
 
 /* The i-th output axis of the groups that split. */
 static uint8_t split_axis(const Attr *attr, uint32_t i)

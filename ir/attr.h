@@ -5,18 +5,18 @@
 #include "ir/graph.h"
 
 typedef enum AttrField {
-    ATTR_AXES = 1,       /* mask */
+    ATTR_AXES = 1, /* mask */
     ATTR_AXIS = 2,
     ATTR_PERM = 4,
-    ATTR_GROUPS = 8,     /* n, group */
+    ATTR_GROUPS = 8, /* n, group */
     ATTR_MODE = 16,
     ATTR_DESCENDING = 32 /* flag */
 } AttrField;
 
 typedef struct AttrInfo {
-    uint8_t fields;      /* AttrFields, printed in this order; all others are zero */
-    uint8_t per_axis;    /* facts that belong together, printed with ':' between them */
-    const char *facts;   /* what their list is called in text; NULL: none */
+    uint8_t fields;    /* AttrFields, printed in this order; all others are zero */
+    uint8_t per_axis;  /* facts that belong together, printed with ':' between them */
+    const char *facts; /* what their list is called in text; NULL: none */
 } AttrInfo;
 
 AttrInfo attr_info(Op op);

@@ -29,15 +29,9 @@
 
 enum { WALK_BUDGET = 256, MAX_TERMS = 48, PRINT_BUDGET = 4096 };
 
-static int64_t wrap_add(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
+static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 
-static int64_t wrap_mul(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a * (uint64_t)b);
-}
+static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 /* ---- making ---- */
 
@@ -61,8 +55,7 @@ static uint64_t key_of(const DimInfo *info)
 
 static bool same_key(const DimInfo *x, const DimInfo *y)
 {
-    return x->kind == y->kind && x->a == y->a && x->b == y->b &&
-           (x->kind != DIM_CONST || x->hint == y->hint);
+    return x->kind == y->kind && x->a == y->a && x->b == y->b && (x->kind != DIM_CONST || x->hint == y->hint);
 }
 
 static void grow_table(Graph *g)
@@ -100,9 +93,7 @@ static Dim intern(Graph *g, DimInfo info)
 
 Dim dim_const(Graph *g, int64_t value)
 {
-    return intern(
-        g, (DimInfo){
-               .kind = DIM_CONST, .hint = value, .a = DIM_NONE, .b = DIM_NONE, .owner = REF_NONE});
+    return intern(g, (DimInfo){.kind = DIM_CONST, .hint = value, .a = DIM_NONE, .b = DIM_NONE, .owner = REF_NONE});
 }
 
 Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node)
@@ -110,12 +101,7 @@ Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node)
     IntFact fact = {.value = value, .kind = (uint8_t)kind, .axis = axis, .node = node};
     uint32_t index = g->ints.n;
     VEC_PUSH(g->arena, g->ints, fact);
-    return push(g, (DimInfo){.kind = DIM_FACT,
-                             .hint = value,
-                             .fact = index,
-                             .a = DIM_NONE,
-                             .b = DIM_NONE,
-                             .owner = node});
+    return push(g, (DimInfo){.kind = DIM_FACT, .hint = value, .fact = index, .a = DIM_NONE, .b = DIM_NONE, .owner = node});
 }
 
 static bool is_const(const Graph *g, Dim d, int64_t *value)
@@ -164,11 +150,7 @@ Dim dim_mul(Graph *g, Dim a, Dim b)
             a = b, b = t;
         }
     }
-    return intern(g, (DimInfo){.kind = DIM_MUL,
-                               .a = a,
-                               .b = b,
-                               .owner = REF_NONE,
-                               .hint = wrap_mul(dim_hint(g, a), dim_hint(g, b))});
+    return intern(g, (DimInfo){.kind = DIM_MUL, .a = a, .b = b, .owner = REF_NONE, .hint = wrap_mul(dim_hint(g, a), dim_hint(g, b))});
 }
 
 /* d as rest + c with the constant term on its right. */
@@ -211,21 +193,14 @@ Dim dim_add(Graph *g, Dim a, Dim b)
             a = b, b = t;
         }
     }
-    return intern(g, (DimInfo){.kind = DIM_ADD,
-                               .a = a,
-                               .b = b,
-                               .owner = REF_NONE,
-                               .hint = wrap_add(dim_hint(g, a), dim_hint(g, b))});
+    return intern(g, (DimInfo){.kind = DIM_ADD, .a = a, .b = b, .owner = REF_NONE, .hint = wrap_add(dim_hint(g, a), dim_hint(g, b))});
 }
 
 Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b)
 {
     int64_t x = dim_hint(g, a), y = dim_hint(g, b);
-    return intern(g, (DimInfo){.kind = (uint8_t)kind,
-                               .a = a,
-                               .b = b,
-                               .owner = REF_NONE,
-                               .hint = kind == DIM_ADD ? wrap_add(x, y) : wrap_mul(x, y)});
+    return intern(
+        g, (DimInfo){.kind = (uint8_t)kind, .a = a, .b = b, .owner = REF_NONE, .hint = kind == DIM_ADD ? wrap_add(x, y) : wrap_mul(x, y)});
 }
 
 /* ---- classes ---- */
@@ -241,10 +216,7 @@ Dim dim_find(const Graph *g, Dim d)
 }
 
 /* Lower comes first as a representative. */
-static int preference(const DimInfo *info)
-{
-    return info->kind == DIM_CONST ? 0 : info->kind == DIM_FACT ? 1 : 2;
-}
+static int preference(const DimInfo *info) { return info->kind == DIM_CONST ? 0 : info->kind == DIM_FACT ? 1 : 2; }
 
 void dim_unify(Graph *g, Dim a, Dim b)
 {
@@ -253,9 +225,7 @@ void dim_unify(Graph *g, Dim a, Dim b)
     if (a == b)
         return;
     if (dim_hint(g, a) != dim_hint(g, b)) {
-        fprintf(stderr,
-                "kiln: broken invariant: unifying a size of %" PRId64 " with one of %" PRId64 "\n",
-                dim_hint(g, a), dim_hint(g, b));
+        fprintf(stderr, "kiln: broken invariant: unifying a size of %" PRId64 " with one of %" PRId64 "\n", dim_hint(g, a), dim_hint(g, b));
         abort();
     }
     int pa = preference(&g->dims.at[a]), pb = preference(&g->dims.at[b]);

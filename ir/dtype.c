@@ -12,11 +12,7 @@ const DTypeInfo dtype_info[DT_COUNT] = {
 /* The signed integer dtype of at least `bytes` bytes; DT_COUNT when there is none. */
 static DType signed_of(int bytes)
 {
-    return bytes <= 1   ? DT_I8
-           : bytes <= 2 ? DT_I16
-           : bytes <= 4 ? DT_I32
-           : bytes <= 8 ? DT_I64
-                        : DT_COUNT;
+    return bytes <= 1 ? DT_I8 : bytes <= 2 ? DT_I16 : bytes <= 4 ? DT_I32 : bytes <= 8 ? DT_I64 : DT_COUNT;
 }
 
 DType dtype_promote(DType a, DType b)
@@ -46,10 +42,7 @@ DType dtype_promote_weak(DType strong, DKind weak)
     return strong;
 }
 
-DType dtype_accumulator(DType t)
-{
-    return t == DT_F16 || t == DT_BF16 ? DT_F32 : t;
-}
+DType dtype_accumulator(DType t) { return t == DT_F16 || t == DT_BF16 ? DT_F32 : t; }
 
 DType dtype_parse(const char *name, size_t len)
 {

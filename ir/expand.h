@@ -62,16 +62,13 @@ static inline X x_like(E *e, X x, double value) { return x_num(e, x_type(e, x), 
 void x_rare_begin(E *e, X cond);
 void x_rare_end(E *e);
 
-#define X_UNARY(name, OPCODE)                                                                      \
+#define X_UNARY(name, OPCODE) \
     static inline X x_##name(E *e, X a) { return x_inst(e, SOP_##OPCODE, x_type(e, a), a, 0, 0); }
-#define X_BINARY(name, OPCODE)                                                                     \
-    static inline X x_##name(E *e, X a, X b)                                                       \
-    {                                                                                              \
-        return x_inst(e, SOP_##OPCODE, x_type(e, a), a, b, 0);                                     \
-    }
-#define X_COMPARE(name, OPCODE)                                                                    \
+#define X_BINARY(name, OPCODE) \
+    static inline X x_##name(E *e, X a, X b) { return x_inst(e, SOP_##OPCODE, x_type(e, a), a, b, 0); }
+#define X_COMPARE(name, OPCODE) \
     static inline X x_##name(E *e, X a, X b) { return x_inst(e, SOP_##OPCODE, SC_I1, a, b, 0); }
-#define X_CONVERT(name, OPCODE)                                                                    \
+#define X_CONVERT(name, OPCODE) \
     static inline X x_##name(E *e, X a, SType to) { return x_inst(e, SOP_##OPCODE, to, a, 0, 0); }
 X_BINARY(add, ADD)
 X_BINARY(sub, SUB)
@@ -123,10 +120,7 @@ X_CONVERT(f32tof16, F32TOF16)
 #undef X_CONVERT
 
 static inline X x_fma(E *e, X a, X b, X c) { return x_inst(e, SOP_FMA, x_type(e, a), a, b, c); }
-static inline X x_select(E *e, X cond, X yes, X no)
-{
-    return x_inst(e, SOP_SELECT, x_type(e, yes), cond, yes, no);
-}
+static inline X x_select(E *e, X cond, X yes, X no) { return x_inst(e, SOP_SELECT, x_type(e, yes), cond, yes, no); }
 /* a * b + constant, shifts by a constant, and other pairs with a constant */
 static inline X x_shl_n(E *e, X a, int n) { return x_shl(e, a, x_like(e, a, n)); }
 static inline X x_lshr_n(E *e, X a, int n) { return x_lshr(e, a, x_like(e, a, n)); }
@@ -139,7 +133,7 @@ static inline X x_not(E *e, X cond) { return x_xor(e, cond, x_bits(e, SC_I1, 1))
 
 /* What F32 and F64 differ in. */
 typedef struct FloatForm {
-    SType bits;         /* the integer type of the same width */
+    SType bits; /* the integer type of the same width */
     int width, mantissa, bias;
     uint64_t sign, exponent, one, quiet; /* bit patterns: sign, infinity, 1.0, the quiet NaN */
     double min_normal, max;
@@ -148,10 +142,7 @@ extern const FloatForm float_forms[2]; /* F32, F64 */
 static inline const FloatForm *x_form(const E *e, X x) { return &float_forms[x_type(e, x) == SC_F64]; }
 
 static inline X x_as_int(E *e, X x) { return x_bitcast(e, x, x_form(e, x)->bits); }
-static inline X x_as_float(E *e, X i)
-{
-    return x_bitcast(e, i, x_type(e, i) == SC_I64 ? SC_F64 : SC_F32);
-}
+static inline X x_as_float(E *e, X i) { return x_bitcast(e, i, x_type(e, i) == SC_I64 ? SC_F64 : SC_F32); }
 static inline X x_inf(E *e, X x) { return x_bits(e, x_type(e, x), x_form(e, x)->exponent); }
 static inline X x_nan(E *e, X x) { return x_bits(e, x_type(e, x), x_form(e, x)->quiet); }
 static inline X x_isnan(E *e, X x) { return x_fne(e, x, x); }

@@ -119,10 +119,7 @@ EXPAND(NE) { return is_float(e) ? x_fne(e, x[0], x[1]) : x_ine(e, x[0], x[1]); }
 
 static X lt(E *e, X a, X b) { return is_float(e) ? x_flt(e, a, b) : less(e, a, b); }
 
-static X le(E *e, X a, X b)
-{
-    return is_float(e) ? x_fle(e, a, b) : is_signed_int(e) ? x_sle(e, a, b) : x_ule(e, a, b);
-}
+static X le(E *e, X a, X b) { return is_float(e) ? x_fle(e, a, b) : is_signed_int(e) ? x_sle(e, a, b) : x_ule(e, a, b); }
 
 EXPAND(LT) { return lt(e, x[0], x[1]); }
 EXPAND(LE) { return le(e, x[0], x[1]); }

@@ -53,10 +53,7 @@ ExpParts exp_parts(E *e, X x, int bias, const Poly *p)
     return (ExpParts){.q = s.q, .i = s.i};
 }
 
-X exp_scale(E *e, X i)
-{
-    return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I64 ? 52 : 23));
-}
+X exp_scale(E *e, X i) { return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I64 ? 52 : 23)); }
 
 /*
  * (1 + q) 2^n for any n from the least subnormal to overflow, `i` holding n + 2 bias: two factors with the exponents

@@ -4,8 +4,8 @@
 
 #include "ir/expand.h"
 
-extern const Poly poly_exp, poly_expm1, poly_exp2, poly_log, poly_log2, poly_log10, poly_sin_half_pi, poly_sin,
-    poly_cos, poly_tan, poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_log_mid, poly_exp2_mid, poly_pow_log;
+extern const Poly poly_exp, poly_expm1, poly_exp2, poly_log, poly_log2, poly_log10, poly_sin_half_pi, poly_sin, poly_cos, poly_tan,
+    poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_log_mid, poly_exp2_mid, poly_pow_log;
 
 static inline bool x_is_f64(const E *e, X x) { return x_type(e, x) == SC_F64; }
 /* The constant for the type at hand. */
@@ -49,7 +49,7 @@ static inline Pair x_fast_two_sum(E *e, X a, X b)
     return (Pair){s, x_sub(e, b, x_sub(e, s, a))};
 }
 
-X float_fmod(E *e, X a, X b);     /* exact */
+X float_fmod(E *e, X a, X b); /* exact */
 X float_rem(E *e, X a, X b);
 X float_floordiv(E *e, X a, X b);
 X float_pow(E *e, X a, X b);

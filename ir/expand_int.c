@@ -42,8 +42,7 @@ EXPAND(FLOORDIV)
     Division d = divide(e, x[0], x[1]);
     if (!is_signed(e))
         return d.quotient;
-    return x_select(e, floor_differs(e, d.rest, x[1]),
-                    x_sub(e, d.quotient, x_like(e, x[0], 1)), d.quotient);
+    return x_select(e, floor_differs(e, d.rest, x[1]), x_sub(e, d.quotient, x_like(e, x[0], 1)), d.quotient);
 }
 
 EXPAND(REM)
@@ -56,10 +55,7 @@ EXPAND(REM)
     return x_select(e, floor_differs(e, d.rest, x[1]), x_add(e, d.rest, x[1]), d.rest);
 }
 
-EXPAND(FMOD)
-{
-    return dtype_is_float(e->in[0]) ? float_fmod(e, x[0], x[1]) : divide(e, x[0], x[1]).rest;
-}
+EXPAND(FMOD) { return dtype_is_float(e->in[0]) ? float_fmod(e, x[0], x[1]) : divide(e, x[0], x[1]).rest; }
 
 /* Multiplies r by base^(bits [from, to) of exponent), squaring base on the way. */
 static void power_steps(E *e, X *r, X *base, X exponent, int from, int to)
@@ -98,10 +94,7 @@ static X int_pow(E *e, X a, X n)
     return x_select(e, x_slt(e, n, zero), inverse, r);
 }
 
-EXPAND(POW)
-{
-    return dtype_is_float(e->in[0]) ? float_pow(e, x[0], x[1]) : int_pow(e, x[0], x[1]);
-}
+EXPAND(POW) { return dtype_is_float(e->in[0]) ? float_pow(e, x[0], x[1]) : int_pow(e, x[0], x[1]); }
 
 /* The amount is taken as unsigned, so a negative one is too wide as well. */
 static X fits(E *e, X amount) { return x_ult(e, amount, x_like(e, amount, stype_bits[x_type(e, amount)])); }

@@ -115,8 +115,7 @@ EXPAND(LOG10)
     LogParts p = log_parts(e, x[0], true);
     X r;
     if (x_is_f64(e, x[0])) {
-        r = log_in_base(e, p, 0x1.bcb7b1526e50ep-2, 0x1.95355baaafad3p-57,
-                        0x1.34413509f79ffp-2, -0x1.9dc1da994fd21p-59);
+        r = log_in_base(e, p, 0x1.bcb7b1526e50ep-2, 0x1.95355baaafad3p-57, 0x1.34413509f79ffp-2, -0x1.9dc1da994fd21p-59);
     } else {
         r = x_mul(e, p.f, x_poly(e, p.f, &poly_log10));
         r = x_fma(e, p.n, x_like(e, r, -0x1.ec10cp-27), r);

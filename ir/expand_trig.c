@@ -28,7 +28,7 @@
  * what a result near a multiple of pi needs. */
 static X wide_turns(E *e, X x)
 {
-    static const double chunk[7] = {0x1.45f306dp-2, 0x1.9391054p-31, 0x1.4fe13abp-60, 0x1.d1f534dp-89,
+    static const double chunk[7] = {0x1.45f306dp-2,   0x1.9391054p-31, 0x1.4fe13abp-60, 0x1.d1f534dp-89,
                                     0x1.b81b6c5p-118, 0x1.5993c4p-149, 0x1.c820ff2p-176};
     X d = x_fpext(e, x, SC_F64), half = x_like(e, d, 0.5), minus_two = x_like(e, d, -2);
     X sum = x_like(e, d, 0);
@@ -163,13 +163,11 @@ static void choose_words(E *e, X biased_exponent, X out[3])
 {
     /* a zero word, then 2/pi = 0.a2f983... */
     static const uint64_t two_over_pi[20] = {
-        UINT64_C(0x0000000000000000), UINT64_C(0xa2f9836e4e441529), UINT64_C(0xfc2757d1f534ddc0),
-        UINT64_C(0xdb6295993c439041), UINT64_C(0xfe5163abdebbc561), UINT64_C(0xb7246e3a424dd2e0),
-        UINT64_C(0x06492eea09d1921c), UINT64_C(0xfe1deb1cb129a73e), UINT64_C(0xe88235f52ebb4484),
-        UINT64_C(0xe99c7026b45f7e41), UINT64_C(0x3991d639835339f4), UINT64_C(0x9c845f8bbdf9283b),
-        UINT64_C(0x1ff897ffde05980f), UINT64_C(0xef2f118b5a0a6d1f), UINT64_C(0x6d367ecf27cb09b7),
-        UINT64_C(0x4f463f669e5fea2d), UINT64_C(0x7527bac7ebe5f17b), UINT64_C(0x3d0739f78a5292ea),
-        UINT64_C(0x6bfb5fb11f8d5d08), UINT64_C(0x56033046fc7b6bab)};
+        UINT64_C(0x0000000000000000), UINT64_C(0xa2f9836e4e441529), UINT64_C(0xfc2757d1f534ddc0), UINT64_C(0xdb6295993c439041),
+        UINT64_C(0xfe5163abdebbc561), UINT64_C(0xb7246e3a424dd2e0), UINT64_C(0x06492eea09d1921c), UINT64_C(0xfe1deb1cb129a73e),
+        UINT64_C(0xe88235f52ebb4484), UINT64_C(0xe99c7026b45f7e41), UINT64_C(0x3991d639835339f4), UINT64_C(0x9c845f8bbdf9283b),
+        UINT64_C(0x1ff897ffde05980f), UINT64_C(0xef2f118b5a0a6d1f), UINT64_C(0x6d367ecf27cb09b7), UINT64_C(0x4f463f669e5fea2d),
+        UINT64_C(0x7527bac7ebe5f17b), UINT64_C(0x3d0739f78a5292ea), UINT64_C(0x6bfb5fb11f8d5d08), UINT64_C(0x56033046fc7b6bab)};
     /* the first bit wanted is number k - 1 behind the point: offset k - 2 + 64; k = exponent - 1075 */
     X start = x_add_bits(e, biased_exponent, (uint64_t)(int64_t)(64 - 2 - 1075));
     X word[20];
@@ -256,8 +254,7 @@ static Reduced reduce64(E *e, X a)
     x_rare_begin(e, far);
     Reduced wide = wide64(e, a);
     x_rare_end(e);
-    return (Reduced){.r = x_select(e, far, wide.r, r), .low = x_select(e, far, wide.low, low),
-                     .i = x_select(e, far, wide.i, i)};
+    return (Reduced){.r = x_select(e, far, wide.r, r), .low = x_select(e, far, wide.low, low), .i = x_select(e, far, wide.i, i)};
 }
 
 /* sin and cos of r + low, |r| <= pi/4. */
@@ -271,10 +268,7 @@ static Pair sin_cos64(E *e, Reduced p)
     return (Pair){.high = x_add(e, r, s), .low = x_add(e, w, c)};
 }
 
-static X bit_set(E *e, X i, int bit)
-{
-    return x_ine(e, x_and_bits(e, i, UINT64_C(1) << bit), x_like(e, i, 0));
-}
+static X bit_set(E *e, X i, int bit) { return x_ine(e, x_and_bits(e, i, UINT64_C(1) << bit), x_like(e, i, 0)); }
 
 /* ---- sin, cos, tan ---- */
 
@@ -325,15 +319,9 @@ static X minus_from(E *e, double high32, double low32, double high64, double low
     return x_sub(e, x_pick(e, r, high32, high64), x_sub(e, r, x_pick(e, r, low32, low64)));
 }
 
-static X half_pi_minus(E *e, X r)
-{
-    return minus_from(e, 0x1.921fb6p+0, -0x1.777a5cp-25, 0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, r);
-}
+static X half_pi_minus(E *e, X r) { return minus_from(e, 0x1.921fb6p+0, -0x1.777a5cp-25, 0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54, r); }
 
-static X pi_minus(E *e, X r)
-{
-    return minus_from(e, 0x1.921fb6p+1, -0x1.777a5cp-24, 0x1.921fb54442d18p+1, 0x1.1a62633145c07p-53, r);
-}
+static X pi_minus(E *e, X r) { return minus_from(e, 0x1.921fb6p+1, -0x1.777a5cp-24, 0x1.921fb54442d18p+1, 0x1.1a62633145c07p-53, r); }
 
 /* atan of t in [0, 1], or of its inverse where `inverted` is set. */
 static X atan_of(E *e, X t, X inverted)

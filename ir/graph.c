@@ -25,10 +25,7 @@ Graph *graph_new(Arena *arena)
     return g;
 }
 
-static bool interned(const Node *n)
-{
-    return n->n_facts == 0 && n->op != OP_INPUT && (n->op != OP_SCALAR || n->attr.flag);
-}
+static bool interned(const Node *n) { return n->n_facts == 0 && n->op != OP_INPUT && (n->op != OP_SCALAR || n->attr.flag); }
 
 static uint64_t node_hash(const Graph *g, const Node *n)
 {
@@ -43,8 +40,7 @@ static uint64_t node_hash(const Graph *g, const Node *n)
 static bool node_equal(const Graph *g, const Node *x, const Node *y)
 {
     return x->op == y->op && x->dtype == y->dtype && x->n_in == y->n_in &&
-           (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) &&
-           memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
+           (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
            (x->op != OP_SCALAR || g->scalars.at[x->scalar].bits == g->scalars.at[y->scalar].bits);
 }
 
@@ -115,8 +111,7 @@ static void check(Graph *g, const Node *n)
             broken(g, n, "an input does not exist yet");
         types[k] = (DType)graph_node(g, n->in[k])->dtype;
     }
-    if (n->dtype >= DT_COUNT ||
-        infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
+    if (n->dtype >= DT_COUNT || infer_dtype((Op)n->op, n->n_in, types, (DType)n->dtype) != (DType)n->dtype)
         broken(g, n, "wrong dtype");
 }
 
@@ -127,8 +122,7 @@ static Ref push(Graph *g, Node n)
     return r;
 }
 
-Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr,
-              const Dim *facts, uint32_t n_facts, Loc loc)
+Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts, uint32_t n_facts, Loc loc)
 {
     Node n = {.op = (uint8_t)op,
               .dtype = (uint8_t)dtype,
@@ -161,8 +155,7 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     return r;
 }
 
-Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides,
-                    Loc loc)
+Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc)
 {
     Ref r = g->nodes.n;
     Node n = {.op = OP_INPUT,
@@ -187,21 +180,14 @@ Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const 
 static Ref push_scalar(Graph *g, DType dtype, uint64_t bits, bool constant, Loc loc)
 {
     Ref r = g->nodes.n;
-    Node n = {.op = OP_SCALAR,
-              .dtype = (uint8_t)dtype,
-              .origin = g->origin,
-              .scalar = g->scalars.n,
-              .loc = loc};
+    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .origin = g->origin, .scalar = g->scalars.n, .loc = loc};
     n.attr.flag = constant;
     ScalarFact fact = {.bits = bits, .dtype = (uint8_t)dtype, .node = r};
     VEC_PUSH(g->arena, g->scalars, fact);
     return push(g, n);
 }
 
-Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc)
-{
-    return push_scalar(g, dtype, bits, false, loc);
-}
+Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc) { return push_scalar(g, dtype, bits, false, loc); }
 
 Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc)
 {
@@ -240,10 +226,7 @@ Ref graph_ew(Graph *g, Op op, Ref a, Ref b, Ref c, Loc loc)
     return graph_add(g, op, out, in, n_in, NULL, NULL, 0, loc);
 }
 
-void graph_output(Graph *g, Ref r)
-{
-    VEC_PUSH(g->arena, g->outputs, r);
-}
+void graph_output(Graph *g, Ref r) { VEC_PUSH(g->arena, g->outputs, r); }
 
 int64_t node_hint_numel(const Graph *g, Ref r)
 {
@@ -297,8 +280,7 @@ void graph_remap(Graph *g, const Ref *map, uint32_t n_old)
     for (uint32_t k = 0; k < g->ints.n; k++)
         g->ints.at[k].node = g->ints.at[k].node < n_old ? map[g->ints.at[k].node] : REF_NONE;
     for (uint32_t k = 0; k < g->scalars.n; k++)
-        g->scalars.at[k].node =
-            g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
+        g->scalars.at[k].node = g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
     for (uint32_t k = 0; k < g->dims.n; k++)
         g->dims.at[k].owner = g->dims.at[k].owner < n_old ? map[g->dims.at[k].owner] : REF_NONE;
 }

@@ -77,14 +77,14 @@ typedef struct Loc {
 
 typedef struct Node {
     uint8_t op, dtype, rank;
-    uint32_t origin;     /* canonical number of the recorded node it came from (for messages); set by graph_add from graph.origin */
+    uint32_t origin; /* canonical number of the recorded node it came from (for messages); set by graph_add from graph.origin */
     uint32_t n_in;
     Ref *in;
     Attr attr;
     Dim dim[MAX_RANK];
     uint32_t n_facts;
-    Dim *fact;           /* integer facts, as sizes (so that rewrites may put expressions here) */
-    uint32_t scalar;     /* SCALAR: index into graph.scalars */
+    Dim *fact;       /* integer facts, as sizes (so that rewrites may put expressions here) */
+    uint32_t scalar; /* SCALAR: index into graph.scalars */
     Loc loc;
 } Node;
 
@@ -92,11 +92,11 @@ typedef enum DimKind { DIM_CONST, DIM_FACT, DIM_ADD, DIM_MUL } DimKind;
 
 typedef struct DimInfo {
     uint8_t kind;
-    int64_t hint;        /* value in the graph at hand (of a DIM_CONST: its value) */
-    uint32_t fact;       /* DIM_FACT: index into graph.ints */
-    Dim a, b;            /* DIM_ADD, DIM_MUL */
-    Dim parent;          /* union-find; see dim_find */
-    Ref owner;           /* the node that brought it, for messages; REF_NONE */
+    int64_t hint;  /* value in the graph at hand (of a DIM_CONST: its value) */
+    uint32_t fact; /* DIM_FACT: index into graph.ints */
+    Dim a, b;      /* DIM_ADD, DIM_MUL */
+    Dim parent;    /* union-find; see dim_find */
+    Ref owner;     /* the node that brought it, for messages; REF_NONE */
 } DimInfo;
 
 /* What a fact is about, for people. */
@@ -106,14 +106,14 @@ typedef enum FactKind { FACT_DIM, FACT_STRIDE, FACT_SIZE, FACT_START, FACT_STEP,
 static inline bool fact_natural(FactKind kind) { return kind != FACT_STRIDE && kind != FACT_STEP; }
 
 typedef struct IntFact {
-    int64_t value;       /* in the graph at hand */
-    uint8_t kind;        /* FactKind */
+    int64_t value; /* in the graph at hand */
+    uint8_t kind;  /* FactKind */
     uint8_t axis;
     Ref node;
 } IntFact;
 
 typedef struct ScalarFact {
-    uint64_t bits;       /* in the representation of `dtype`, zero-extended (bool: 0 or 1) */
+    uint64_t bits; /* in the representation of `dtype`, zero-extended (bool: 0 or 1) */
     uint8_t dtype;
     Ref node;
 } ScalarFact;
@@ -122,18 +122,18 @@ typedef struct Query Query; /* ir/query.h */
 
 typedef struct Graph {
     Arena *arena;
-    Query *query;            /* who answers questions about facts; NULL: every fact is constant, no guards */
-    VEC(Node) nodes;         /* topological: inputs before users */
+    Query *query;    /* who answers questions about facts; NULL: every fact is constant, no guards */
+    VEC(Node) nodes; /* topological: inputs before users */
     VEC(DimInfo) dims;
     VEC(IntFact) ints;
     VEC(ScalarFact) scalars;
-    VEC(Ref) inputs;         /* the INPUT nodes, by attr.n */
-    VEC(Ref) outputs;        /* may name a node twice */
-    uint32_t *intern;        /* open-addressing table of nodes without facts */
+    VEC(Ref) inputs;  /* the INPUT nodes, by attr.n */
+    VEC(Ref) outputs; /* may name a node twice */
+    uint32_t *intern; /* open-addressing table of nodes without facts */
     uint32_t intern_cap, intern_n;
-    uint32_t *dim_intern;    /* the same for constant, sum and product sizes */
+    uint32_t *dim_intern; /* the same for constant, sum and product sizes */
     uint32_t dim_intern_cap, dim_intern_n;
-    uint32_t origin;         /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */
+    uint32_t origin; /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */
 } Graph;
 
 Graph *graph_new(Arena *arena);
@@ -145,12 +145,11 @@ static inline Node *graph_node(const Graph *g, Ref r) { return &g->nodes.at[r]; 
  * which also unifies. `in` and `facts` are copied. The caller has checked shapes (ir/infer.h) -- these
  * abort with the node printed on a broken invariant.
  */
-Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr,
-              const Dim *facts, uint32_t n_facts, Loc loc);
-Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc);   /* a new scalar *fact* */
-Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc);    /* a SCALAR whose value is known for ever
+Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts, uint32_t n_facts, Loc loc);
+Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc); /* a new scalar *fact* */
+Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc);  /* a SCALAR whose value is known for ever
                                                                           (attr.flag = 1): made by rewrites; interned */
-bool graph_is_const(const Graph *g, Ref r, uint64_t *bits);            /* only attr.flag = 1 scalars */
+bool graph_is_const(const Graph *g, Ref r, uint64_t *bits);          /* only attr.flag = 1 scalars */
 Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc);
 /* elementwise helper: dtype by the op's rule */
 Ref graph_ew(Graph *g, Op op, Ref a, Ref b, Ref c, Loc loc); /* REF_NONE for absent inputs */
@@ -162,9 +161,9 @@ Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node); /*
 Dim dim_add(Graph *g, Dim a, Dim b);
 Dim dim_mul(Graph *g, Dim a, Dim b);
 Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b); /* DIM_ADD or DIM_MUL exactly as written, nothing folded: for the parser */
-Dim dim_find(const Graph *g, Dim d);             /* representative of its class; a constant where the class has one */
-void dim_unify(Graph *g, Dim a, Dim b);          /* equal by structure: no guard */
-bool dim_same(const Graph *g, Dim a, Dim b);     /* proven equal: same class or same expression; asks no question */
+Dim dim_find(const Graph *g, Dim d);                /* representative of its class; a constant where the class has one */
+void dim_unify(Graph *g, Dim a, Dim b);             /* equal by structure: no guard */
+bool dim_same(const Graph *g, Dim a, Dim b);        /* proven equal: same class or same expression; asks no question */
 static inline int64_t dim_hint(const Graph *g, Dim d) { return g->dims.at[d].hint; }
 void dim_print(const Graph *g, Dim d, Str *out); /* "4096", "s3", "(s0*s1)"; s3 is ints[3] */
 int64_t dim_eval(const Graph *g, Dim d, const int64_t *ints);
@@ -186,12 +185,12 @@ void graph_compact(Graph *g, Ref *map);
 
 /* Rebuilding in place: takes all nodes out (facts, sizes and outputs stay; the caller maps outputs to new nodes), ... */
 const Node *graph_take_nodes(Graph *g, uint32_t *n);
-Ref graph_put_leaf(Graph *g, const Node *leaf); /* ... puts an INPUT or SCALAR back as it was, ... */
+Ref graph_put_leaf(Graph *g, const Node *leaf);             /* ... puts an INPUT or SCALAR back as it was, ... */
 void graph_remap(Graph *g, const Ref *map, uint32_t n_old); /* ... and old node numbers in facts, sizes and outputs are replaced */
 
 /* The text form (ir/text.c); parse(print(g)) prints the same. See its head comment for the grammar. */
 void graph_print(const Graph *g, const char *name, Str *out);
-void node_print(const Graph *g, Ref r, Str *out);               /* one line, no newline */
+void node_print(const Graph *g, Ref r, Str *out);                /* one line, no newline */
 Status graph_parse(const char *text, Arena *arena, Graph **out); /* message names line and column */
 
 #endif

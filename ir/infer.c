@@ -29,16 +29,11 @@ static DType infer_own(Op op, const DType *in, DType own)
 {
     switch (op) {
     case OP_INPUT:
-    case OP_SCALAR:
-        return own;
-    case OP_IOTA:
-        return DT_I64;
-    case OP_GATHER:
-        return in[1] == DT_I64 ? in[0] : DT_COUNT;
-    case OP_SCATTER:
-        return in[1] == DT_I64 && in[2] == in[0] ? in[0] : DT_COUNT;
-    default:
-        return DT_COUNT;
+    case OP_SCALAR: return own;
+    case OP_IOTA: return DT_I64;
+    case OP_GATHER: return in[1] == DT_I64 ? in[0] : DT_COUNT;
+    case OP_SCATTER: return in[1] == DT_I64 && in[2] == in[0] ? in[0] : DT_COUNT;
+    default: return DT_COUNT;
     }
 }
 
@@ -53,63 +48,41 @@ DType infer_dtype(Op op, uint32_t n_in, const DType *in, DType own)
     bool same = alike(n_in, in);
     DKind kind = n_in ? dtype_kind(in[0]) : DK_BOOL;
     switch ((DRule)info->rule) {
-    case RULE_SAME:
-        return same ? in[0] : DT_COUNT;
-    case RULE_NUM:
-        return same && kind != DK_BOOL ? in[0] : DT_COUNT;
-    case RULE_FLOAT:
-        return same && kind == DK_FLOAT ? in[0] : DT_COUNT;
-    case RULE_INTS:
-        return same && dtype_is_int(in[0]) ? in[0] : DT_COUNT;
-    case RULE_BITS:
-        return same && kind != DK_FLOAT ? in[0] : DT_COUNT;
-    case RULE_BOOL:
-        return same && kind == DK_BOOL ? DT_BOOL : DT_COUNT;
-    case RULE_CMP:
-        return same ? DT_BOOL : DT_COUNT;
-    case RULE_FCMP:
-        return same && kind == DK_FLOAT ? DT_BOOL : DT_COUNT;
-    case RULE_CAST:
-        return own;
-    case RULE_WHERE:
-        return kind == DK_BOOL && in[1] == in[2] ? in[1] : DT_COUNT;
-    case RULE_RANDOM:
-        return same && in[0] == DT_U64 ? DT_U64 : DT_COUNT;
-    case RULE_INDEX:
-        return DT_I64;
-    case RULE_OWN:
-        return infer_own(op, in, own);
+    case RULE_SAME: return same ? in[0] : DT_COUNT;
+    case RULE_NUM: return same && kind != DK_BOOL ? in[0] : DT_COUNT;
+    case RULE_FLOAT: return same && kind == DK_FLOAT ? in[0] : DT_COUNT;
+    case RULE_INTS: return same && dtype_is_int(in[0]) ? in[0] : DT_COUNT;
+    case RULE_BITS: return same && kind != DK_FLOAT ? in[0] : DT_COUNT;
+    case RULE_BOOL: return same && kind == DK_BOOL ? DT_BOOL : DT_COUNT;
+    case RULE_CMP: return same ? DT_BOOL : DT_COUNT;
+    case RULE_FCMP: return same && kind == DK_FLOAT ? DT_BOOL : DT_COUNT;
+    case RULE_CAST: return own;
+    case RULE_WHERE: return kind == DK_BOOL && in[1] == in[2] ? in[1] : DT_COUNT;
+    case RULE_RANDOM: return same && in[0] == DT_U64 ? DT_U64 : DT_COUNT;
+    case RULE_INDEX: return DT_I64;
+    case RULE_OWN: return infer_own(op, in, own);
     }
     return DT_COUNT;
 }
 
 /* ---- facts ---- */
 
-static uint32_t bits(uint8_t mask)
-{
-    return (uint32_t)__builtin_popcount(mask);
-}
+static uint32_t bits(uint8_t mask) { return (uint32_t)__builtin_popcount(mask); }
 
 uint32_t infer_fact_count(Op op, const Attr *attr, int rank)
 {
     uint32_t n = 0;
     switch (op) {
-    case OP_INPUT:
-        return (uint32_t)(attr->flag ? 2 * rank : rank);
-    case OP_IOTA:
-        return 1;
+    case OP_INPUT: return (uint32_t)(attr->flag ? 2 * rank : rank);
+    case OP_IOTA: return 1;
     case OP_RESHAPE:
         for (uint32_t k = 0; k < attr->n && k < 2 * MAX_RANK; k++)
             n += attr->group.out[k] > 1 ? attr->group.out[k] : 0;
         return n;
-    case OP_EXPAND:
-        return bits(attr->mask);
-    case OP_SLICE:
-        return 3 * bits(attr->mask);
-    case OP_PAD:
-        return 2 * bits(attr->mask);
-    default:
-        return 0;
+    case OP_EXPAND: return bits(attr->mask);
+    case OP_SLICE: return 3 * bits(attr->mask);
+    case OP_PAD: return 2 * bits(attr->mask);
+    default: return 0;
     }
 }
 
@@ -135,16 +108,15 @@ static const char *operand_name(uint32_t k, char *buf)
 static Status shapes_differ(const Args *a, uint32_t k)
 {
     char left[SHAPE_TEXT], right[SHAPE_TEXT], name[16];
-    return fail(ST_SHAPE, "shapes differ: a is %s, %s is %s", shape_text(&a->in[0], left),
-                operand_name(k, name), shape_text(&a->in[k], right));
+    return fail(ST_SHAPE, "shapes differ: a is %s, %s is %s", shape_text(&a->in[0], left), operand_name(k, name),
+                shape_text(&a->in[k], right));
 }
 
 static Status axis_range(const Args *a)
 {
     char text[SHAPE_TEXT];
     if (a->attr->axis >= a->in[0].rank)
-        return fail(ST_INVALID, "axis %d does not exist: a is %s", a->attr->axis,
-                    shape_text(&a->in[0], text));
+        return fail(ST_INVALID, "axis %d does not exist: a is %s", a->attr->axis, shape_text(&a->in[0], text));
     return ST_OK;
 }
 
@@ -152,16 +124,14 @@ static Status mask_range(const Args *a)
 {
     char text[SHAPE_TEXT];
     if (a->attr->mask >> a->in[0].rank)
-        return fail(ST_INVALID, "axis %d does not exist: a is %s",
-                    31 - __builtin_clz(a->attr->mask), shape_text(&a->in[0], text));
+        return fail(ST_INVALID, "axis %d does not exist: a is %s", 31 - __builtin_clz(a->attr->mask), shape_text(&a->in[0], text));
     return ST_OK;
 }
 
 static Status shape_same(const Args *a)
 {
     for (uint32_t k = 1; k < a->n_in; k++)
-        if (a->in[k].rank != a->in[0].rank ||
-            memcmp(a->in[k].dim, a->in[0].dim, sizeof a->in[0].dim[0] * a->in[0].rank) != 0)
+        if (a->in[k].rank != a->in[0].rank || memcmp(a->in[k].dim, a->in[0].dim, sizeof a->in[0].dim[0] * a->in[0].rank) != 0)
             return shapes_differ(a, k);
     a->out->rank = a->in[0].rank;
     memcpy(a->out->dim, a->in[0].dim, sizeof a->in[0].dim);
@@ -204,8 +174,7 @@ static Status shape_reshape(const Args *a)
         fits &= shape_numel(out, a->out->dim + j, &after);
         if (!fits || before != after) {
             char text[SHAPE_TEXT];
-            return fail(ST_SHAPE, "sizes do not multiply to the same number at axis %d: a is %s", i,
-                        shape_text(x, text));
+            return fail(ST_SHAPE, "sizes do not multiply to the same number at axis %d: a is %s", i, shape_text(x, text));
         }
         i += in;
         j += out;
@@ -241,8 +210,7 @@ static Status shape_expand(const Args *a)
             continue;
         char text[SHAPE_TEXT];
         if (a->in[0].dim[d] != 1)
-            return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d,
-                        shape_text(&a->in[0], text));
+            return fail(ST_SHAPE, "axis %d is not of size 1: a is %s", d, shape_text(&a->in[0], text));
         a->out->dim[d] = *fact++;
         if (a->out->dim[d] < 0)
             return fail(ST_SHAPE, "size of axis %d is %" PRId64, d, a->out->dim[d]);
@@ -262,14 +230,11 @@ static Status shape_slice(const Args *a)
         fact += 3;
         if (length < 0)
             return fail(ST_SHAPE, "length along axis %d is %" PRId64, d, length);
-        bool over = length > 0 && (__builtin_mul_overflow(length - 1, step, &last) ||
-                                   __builtin_add_overflow(last, start, &last));
+        bool over = length > 0 && (__builtin_mul_overflow(length - 1, step, &last) || __builtin_add_overflow(last, start, &last));
         if (length > 0 && (over || start < 0 || start >= dim || last < 0 || last >= dim)) {
             char text[SHAPE_TEXT];
-            return fail(ST_INDEX,
-                        "start %" PRId64 ", step %" PRId64 ", length %" PRId64
-                        " leave axis %d: a is %s",
-                        start, step, length, d, shape_text(&a->in[0], text));
+            return fail(ST_INDEX, "start %" PRId64 ", step %" PRId64 ", length %" PRId64 " leave axis %d: a is %s", start, step, length, d,
+                        shape_text(&a->in[0], text));
         }
         a->out->dim[d] = length;
     }
@@ -292,8 +257,7 @@ static Status shape_pad(const Args *a)
         int64_t low = *fact++, high = *fact++;
         if (low < 0 || high < 0)
             return fail(ST_SHAPE, "padding of axis %d is %" PRId64 ", %" PRId64, d, low, high);
-        if (__builtin_add_overflow(a->out->dim[d], low, &a->out->dim[d]) ||
-            __builtin_add_overflow(a->out->dim[d], high, &a->out->dim[d]))
+        if (__builtin_add_overflow(a->out->dim[d], low, &a->out->dim[d]) || __builtin_add_overflow(a->out->dim[d], high, &a->out->dim[d]))
             return fail(ST_OVERFLOW, "padding of axis %d overflows", d);
     }
     return ST_OK;
@@ -310,8 +274,7 @@ static Status shape_concat(const Args *a)
         Shape aligned = a->in[k];
         if (aligned.rank == a->in[0].rank)
             aligned.dim[axis] = a->in[0].dim[axis];
-        if (aligned.rank != a->in[0].rank ||
-            memcmp(aligned.dim, a->in[0].dim, sizeof aligned.dim[0] * aligned.rank) != 0)
+        if (aligned.rank != a->in[0].rank || memcmp(aligned.dim, a->in[0].dim, sizeof aligned.dim[0] * aligned.rank) != 0)
             return shapes_differ(a, k);
         if (__builtin_add_overflow(a->out->dim[axis], a->in[k].dim[axis], &a->out->dim[axis]))
             return fail(ST_OVERFLOW, "size of axis %d overflows", axis);
@@ -329,8 +292,7 @@ static Status reduces_something(const Args *a)
         if (a->attr->mask >> d & 1 && a->in[0].dim[d] == 0)
             reduced = 0;
     if (numel && !reduced)
-        return fail(ST_SHAPE, "of zero elements has no value: a is %s",
-                    shape_text(&a->in[0], text));
+        return fail(ST_SHAPE, "of zero elements has no value: a is %s", shape_text(&a->in[0], text));
     return ST_OK;
 }
 
@@ -364,8 +326,8 @@ static Status check_index(const Args *a, uint32_t k)
         same = d == a->attr->axis || x->dim[d] == index->dim[d];
     if (!same) {
         char left[SHAPE_TEXT], right[SHAPE_TEXT];
-        return fail(ST_SHAPE, "shapes differ outside axis %d: a is %s, the index is %s",
-                    a->attr->axis, shape_text(x, left), shape_text(index, right));
+        return fail(ST_SHAPE, "shapes differ outside axis %d: a is %s, the index is %s", a->attr->axis, shape_text(x, left),
+                    shape_text(index, right));
     }
     int64_t numel;
     if (shape_numel(index->rank, index->dim, &numel) && numel > 0 && x->dim[a->attr->axis] == 0)
@@ -388,11 +350,10 @@ static Status shape_scatter(const Args *a)
         return fail(ST_INVALID, "scatter mode %d", a->attr->mode);
     if (a->attr->mode != SCATTER_SET && a->in[0].dtype == DT_BOOL)
         return fail(ST_DTYPE, "only `set` scatters bools");
-    if (a->in[1].rank != a->in[2].rank ||
-        memcmp(a->in[1].dim, a->in[2].dim, sizeof a->in[1].dim[0] * a->in[1].rank) != 0) {
+    if (a->in[1].rank != a->in[2].rank || memcmp(a->in[1].dim, a->in[2].dim, sizeof a->in[1].dim[0] * a->in[1].rank) != 0) {
         char left[SHAPE_TEXT], right[SHAPE_TEXT];
-        return fail(ST_SHAPE, "index and source differ: the index is %s, the source is %s",
-                    shape_text(&a->in[1], left), shape_text(&a->in[2], right));
+        return fail(ST_SHAPE, "index and source differ: the index is %s, the source is %s", shape_text(&a->in[1], left),
+                    shape_text(&a->in[2], right));
     }
     Args x = *a;
     x.n_in = 1;
@@ -405,15 +366,12 @@ static Status shape_matmul(const Args *a)
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     int rank = x->rank;
     if (rank < 2 || y->rank != rank)
-        return fail(ST_SHAPE, "ranks do not fit: a is %s, b is %s", shape_text(x, left),
-                    shape_text(y, right));
+        return fail(ST_SHAPE, "ranks do not fit: a is %s, b is %s", shape_text(x, left), shape_text(y, right));
     if (x->dim[rank - 1] != y->dim[rank - 2])
-        return fail(ST_SHAPE, "inner dims differ: a is %s, b is %s", shape_text(x, left),
-                    shape_text(y, right));
+        return fail(ST_SHAPE, "inner dims differ: a is %s, b is %s", shape_text(x, left), shape_text(y, right));
     for (int d = 0; d < rank - 2; d++)
         if (x->dim[d] != y->dim[d])
-            return fail(ST_SHAPE, "batch dims differ at axis %d: a is %s, b is %s", d,
-                        shape_text(x, left), shape_text(y, right));
+            return fail(ST_SHAPE, "batch dims differ at axis %d: a is %s, b is %s", d, shape_text(x, left), shape_text(y, right));
     memcpy(a->out->dim, x->dim, sizeof x->dim);
     a->out->dim[rank - 1] = y->dim[rank - 1];
     a->out->rank = (uint8_t)rank;
@@ -424,21 +382,14 @@ static Status shape_matmul(const Args *a)
 static ShapeRule *shape_rule(Op op)
 {
     switch (op_class(op)) {
-    case CLS_EW:
-        return shape_same;
-    case CLS_REDUCE:
-        return shape_reduce;
+    case CLS_EW: return shape_same;
+    case CLS_REDUCE: return shape_reduce;
     case CLS_SCAN:
-    case CLS_SORT:
-        return shape_along;
-    case CLS_GATHER:
-        return shape_gather;
-    case CLS_SCATTER:
-        return shape_scatter;
-    case CLS_CONTRACT:
-        return shape_matmul;
-    case CLS_LEAF:
-        return op == OP_IOTA ? shape_iota : op == OP_SCALAR ? shape_scalar : NULL;
+    case CLS_SORT: return shape_along;
+    case CLS_GATHER: return shape_gather;
+    case CLS_SCATTER: return shape_scatter;
+    case CLS_CONTRACT: return shape_matmul;
+    case CLS_LEAF: return op == OP_IOTA ? shape_iota : op == OP_SCALAR ? shape_scalar : NULL;
     case CLS_VIEW:
         return op == OP_RESHAPE   ? shape_reshape
                : op == OP_PERMUTE ? shape_permute
@@ -456,13 +407,11 @@ static Status refuse_dtype(Op op, uint32_t n_in, const Shape *in)
     char types[128] = "";
     size_t at = 0;
     for (uint32_t k = 0; k < n_in && at + 8 < sizeof types; k++)
-        at += (size_t)snprintf(types + at, sizeof types - at, "%s%s", k ? ", " : "",
-                               dtype_name((DType)in[k].dtype));
+        at += (size_t)snprintf(types + at, sizeof types - at, "%s%s", k ? ", " : "", dtype_name((DType)in[k].dtype));
     return fail(ST_DTYPE, "%s does not take %s", op_name(op), n_in ? types : "no inputs");
 }
 
-Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, const int64_t *facts,
-                   uint32_t n_facts, DType own, Shape *out)
+Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, const int64_t *facts, uint32_t n_facts, DType own, Shape *out)
 {
     static const Attr none;
     DType small[4] = {DT_BOOL}, type = DT_COUNT;
@@ -475,8 +424,7 @@ Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, cons
         type = (DType)in[0].dtype;
         for (uint32_t k = 1; k < n_in; k++)
             if (in[k].dtype != in[0].dtype)
-                return fail(ST_DTYPE, "dtypes differ: a is %s, input %u is %s", dtype_name(type), k,
-                            dtype_name((DType)in[k].dtype));
+                return fail(ST_DTYPE, "dtypes differ: a is %s, input %u is %s", dtype_name(type), k, dtype_name((DType)in[k].dtype));
     }
     if ((unsigned)type >= DT_COUNT)
         return refuse_dtype(op, n_in, in);

@@ -32,15 +32,13 @@ DType infer_dtype(Op op, uint32_t n_in, const DType *in, DType own);
 
 /* Output shape in numbers. `facts` as ir/graph.h lists them. ST_SHAPE, ST_INVALID, ST_OVERFLOW (more than 2^62
  * elements) or ST_DTYPE with a message that says which operand or axis is at fault; the API layer adds function and place. */
-Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, const int64_t *facts,
-                   uint32_t n_facts, DType own, Shape *out);
+Status infer_shape(Op op, const Attr *attr, uint32_t n_in, const Shape *in, const int64_t *facts, uint32_t n_facts, DType own, Shape *out);
 
 /* The number of integer facts a node of this op and attr carries (INPUT: rank, or 2 * rank when strided). */
 uint32_t infer_fact_count(Op op, const Attr *attr, int rank);
 
 /* Output sizes in a graph, unifying what the op needs equal. Only for arguments infer_shape accepted. */
-void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts,
-                uint8_t *rank, Dim *dims);
+void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts, uint8_t *rank, Dim *dims);
 
 /* The attributes and facts of a reshape to `out`, which has as many elements: one group of all axes (of one
  * element: each axis by itself). The structure depends on the ranks alone. Facts (sizes of the output, where

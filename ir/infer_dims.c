@@ -21,8 +21,7 @@ static Dim product(Graph *g, const Dim *dims, int n)
     return p;
 }
 
-static void dims_reshape(Graph *g, const Attr *attr, const Node *x, const Dim *facts, uint8_t *rank,
-                         Dim *dims)
+static void dims_reshape(Graph *g, const Attr *attr, const Node *x, const Dim *facts, uint8_t *rank, Dim *dims)
 {
     int i = 0, j = 0;
     for (uint32_t k = 0; k < attr->n; k++) {
@@ -52,8 +51,7 @@ static void unify_shapes(Graph *g, const Node *x, const Node *y, int except)
 }
 
 /* The views but RESHAPE: x's dims, changed where the attributes say. */
-static void dims_view(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in,
-                      const Dim *facts, Dim *dims)
+static void dims_view(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts, Dim *dims)
 {
     const Node *x = graph_node(g, in[0]);
     for (int d = 0; d < x->rank; d++) {
@@ -79,8 +77,7 @@ static void dims_view(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Re
     }
 }
 
-void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts,
-                uint8_t *rank, Dim *dims)
+void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts, uint8_t *rank, Dim *dims)
 {
     const Node *x = n_in ? graph_node(g, in[0]) : NULL;
     uint8_t r = 0;

@@ -7,8 +7,8 @@
  * In INTERP_F64 mode floating values are kept as doubles from the inputs to the outputs, so nothing is rounded to a
  * shorter format on the way; integers and bools are what they are in native mode.
  */
-#include "ir/interp_ops.h"
 #include "ir/base/os.h"
+#include "ir/interp_ops.h"
 
 #include <string.h>
 
@@ -37,10 +37,10 @@ static void copy_line(int64_t n, size_t bytes, char *to, int64_t to_step, const 
         return;
     }
     switch (bytes) {
-#define LINE(b)                                                                                    \
-    case b:                                                                                        \
-        for (int64_t i = 0; i < n; i++, to += to_step, from += from_step)                          \
-            memcpy(to, from, b);                                                                   \
+#define LINE(b)                                                           \
+    case b:                                                               \
+        for (int64_t i = 0; i < n; i++, to += to_step, from += from_step) \
+            memcpy(to, from, b);                                          \
         break;
         LINE(1)
         LINE(2)
@@ -50,8 +50,7 @@ static void copy_line(int64_t n, size_t bytes, char *to, int64_t to_step, const 
     }
 }
 
-void copy_box(int rank, const int64_t *dim, size_t bytes, void *to, const int64_t *to_stride, const void *from,
-              const int64_t *from_stride)
+void copy_box(int rank, const int64_t *dim, size_t bytes, void *to, const int64_t *to_stride, const void *from, const int64_t *from_stride)
 {
     for (int d = 0; d < rank; d++)
         if (dim[d] == 0)
@@ -61,8 +60,7 @@ void copy_box(int rank, const int64_t *dim, size_t bytes, void *to, const int64_
     const char *f = from;
     int last = rank - 1;
     for (;;) {
-        copy_line(rank ? dim[last] : 1, bytes, t, rank ? to_stride[last] * b : b, f,
-                  rank ? from_stride[last] * b : b);
+        copy_line(rank ? dim[last] : 1, bytes, t, rank ? to_stride[last] * b : b, f, rank ? from_stride[last] * b : b);
         int d = last - 1;
         for (; d >= 0; d--) {
             t += to_stride[d] * b;
@@ -127,9 +125,9 @@ static Status run_leaf(Run *run, Ref r)
 /* ---- the driver ---- */
 
 static InterpFn *const step_of[] = {
-    [CLS_LEAF] = run_leaf,       [CLS_EW] = interp_ew,           [CLS_VIEW] = interp_view,
-    [CLS_REDUCE] = interp_reduce, [CLS_SCAN] = interp_scan,      [CLS_GATHER] = interp_gather,
-    [CLS_SCATTER] = interp_scatter, [CLS_SORT] = interp_sort,    [CLS_CONTRACT] = interp_contract,
+    [CLS_LEAF] = run_leaf,          [CLS_EW] = interp_ew,     [CLS_VIEW] = interp_view,
+    [CLS_REDUCE] = interp_reduce,   [CLS_SCAN] = interp_scan, [CLS_GATHER] = interp_gather,
+    [CLS_SCATTER] = interp_scatter, [CLS_SORT] = interp_sort, [CLS_CONTRACT] = interp_contract,
 };
 
 static Status run_one(Run *run, Ref r)
@@ -176,8 +174,8 @@ static Status run_all(Run *run, const Ref *last)
     return ST_OK;
 }
 
-Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs,
-                  void *const *outputs, Ref *bad_node)
+Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
+                  Ref *bad_node)
 {
     Run run = {.g = g, .mode = mode, .math = math, .order = order, .inputs = inputs, .bad = REF_NONE};
     Ref *last = os_alloc((g->nodes.n + 1) * sizeof *last);

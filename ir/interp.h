@@ -19,7 +19,7 @@ typedef enum InterpMode {
  * outputs, room for doubles. ST_INDEX when a gather or scatter index is out of bounds (*bad_node names it; its element was
  * taken from the nearest valid index), ST_OUT_OF_MEMORY.
  */
-Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs,
-                  void *const *outputs, Ref *bad_node);
+Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
+                  Ref *bad_node);
 
 #endif

@@ -4,14 +4,13 @@
  * In that mode a cast between floats changes nothing, and an op whose meaning is the format's own (nextafter) is done in
  * that format.
  */
-#include "ir/interp_ops.h"
 #include "ir/base/os.h"
+#include "ir/interp_ops.h"
 
 #include <math.h>
 #include <string.h>
 
-bool run_op(const Run *run, Op op, const DType *in_types, DType out_type, size_t n, const void *const *in,
-            void *out)
+bool run_op(const Run *run, Op op, const DType *in_types, DType out_type, size_t n, const void *const *in, void *out)
 {
     const Tape *tape = tape_get(op, in_types, out_type, run->math);
     return tape && tape_run(tape, in_types, out_type, n, in, out);
@@ -30,15 +29,16 @@ static double logaddexp_(double x, double y)
 }
 
 static double (*const libm1[OP_COUNT])(double) = {
+    /* clang-format off */
     [OP_RSQRT] = rsqrt_, [OP_EXP] = exp,     [OP_EXP2] = exp2,   [OP_EXPM1] = expm1, [OP_LOG] = log,
     [OP_LOG2] = log2,    [OP_LOG10] = log10, [OP_LOG1P] = log1p, [OP_SIN] = sin,     [OP_COS] = cos,
     [OP_TAN] = tan,      [OP_ASIN] = asin,   [OP_ACOS] = acos,   [OP_ATAN] = atan,   [OP_SINH] = sinh,
     [OP_COSH] = cosh,    [OP_TANH] = tanh,   [OP_ASINH] = asinh, [OP_ACOSH] = acosh, [OP_ATANH] = atanh,
     [OP_ERF] = erf,      [OP_SIGMOID] = sigmoid_, [OP_SOFTPLUS] = softplus_,
+    /* clang-format on */
 };
 static double (*const libm2[OP_COUNT])(double, double) = {
-    [OP_POW] = pow,     [OP_ATAN2] = atan2,           [OP_HYPOT] = hypot,
-    [OP_FMOD] = fmod,   [OP_LOGADDEXP] = logaddexp_,
+    [OP_POW] = pow, [OP_ATAN2] = atan2, [OP_HYPOT] = hypot, [OP_FMOD] = fmod, [OP_LOGADDEXP] = logaddexp_,
 };
 
 static Status nextafter_in(const Run *run, Ref r, DType t)

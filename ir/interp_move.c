@@ -1,6 +1,6 @@
 /* Ops that move elements: views, gather, scatter. */
-#include "ir/interp_ops.h"
 #include "ir/base/os.h"
+#include "ir/interp_ops.h"
 
 #include <string.h>
 
@@ -14,8 +14,7 @@ static void view_copy(Run *run, Ref r, int64_t offset, const int64_t *from_strid
     size_t bytes = dtype_bytes(v->dtype);
     value_strides(v, to_stride);
     if (v->n)
-        copy_box(v->rank, v->dim, bytes, v->data, to_stride,
-                 (const char *)run_in(run, r, 0)->data + offset * (int64_t)bytes, from_stride);
+        copy_box(v->rank, v->dim, bytes, v->data, to_stride, (const char *)run_in(run, r, 0)->data + offset * (int64_t)bytes, from_stride);
 }
 
 static void view_permute(Run *run, Ref r)
@@ -172,8 +171,7 @@ Status interp_scatter(Run *run, Ref r)
                 const char *from = (const char *)source->data + at * bytes;
                 if (node->attr.mode == SCATTER_SET)
                     memcpy(to, from, bytes);
-                else if (!run_op(run, combine[node->attr.mode], types, v->dtype, 1,
-                                 (const void *const[]){to, from}, to))
+                else if (!run_op(run, combine[node->attr.mode], types, v->dtype, 1, (const void *const[]){to, from}, to))
                     return ST_OUT_OF_MEMORY;
             }
     return ST_OK;

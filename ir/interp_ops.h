@@ -25,24 +25,14 @@ typedef struct Run {
 
 /* Computes node `r` into run->value[r], whose shape, dtype and room are there. */
 typedef Status InterpFn(Run *run, Ref r);
-InterpFn interp_ew, interp_view, interp_reduce, interp_scan, interp_gather, interp_scatter, interp_sort,
-    interp_contract;
+InterpFn interp_ew, interp_view, interp_reduce, interp_scan, interp_gather, interp_scatter, interp_sort, interp_contract;
 
 static inline const Node *run_node(const Run *run, Ref r) { return graph_node(run->g, r); }
-static inline const Value *run_in(const Run *run, Ref r, uint32_t k)
-{
-    return &run->value[run_node(run, r)->in[k]];
-}
-static inline int64_t run_fact(const Run *run, Ref r, uint32_t k)
-{
-    return dim_hint(run->g, run_node(run, r)->fact[k]);
-}
+static inline const Value *run_in(const Run *run, Ref r, uint32_t k) { return &run->value[run_node(run, r)->in[k]]; }
+static inline int64_t run_fact(const Run *run, Ref r, uint32_t k) { return dim_hint(run->g, run_node(run, r)->fact[k]); }
 
 /* The dtype that values of a node's dtype have in this mode. */
-static inline DType run_dtype(const Run *run, DType t)
-{
-    return run->mode == INTERP_F64 && dtype_is_float(t) ? DT_F64 : t;
-}
+static inline DType run_dtype(const Run *run, DType t) { return run->mode == INTERP_F64 && dtype_is_float(t) ? DT_F64 : t; }
 
 /* Room for n elements: at least one byte, or NULL. */
 void *value_room(DType dtype, size_t n);
@@ -54,11 +44,9 @@ void value_strides(const Value *v, int64_t stride[MAX_RANK]);
  * For every position p of a box of size dim: to[sum p to_stride] = from[sum p from_stride]; strides in elements of
  * `bytes`, may be 0 or negative.
  */
-void copy_box(int rank, const int64_t *dim, size_t bytes, void *to, const int64_t *to_stride, const void *from,
-              const int64_t *from_stride);
+void copy_box(int rank, const int64_t *dim, size_t bytes, void *to, const int64_t *to_stride, const void *from, const int64_t *from_stride);
 
 /* out[i] = op(in[0][i], ...), with its tape. false: out of memory. */
-bool run_op(const Run *run, Op op, const DType *in_types, DType out_type, size_t n, const void *const *in,
-            void *out);
+bool run_op(const Run *run, Op op, const DType *in_types, DType out_type, size_t n, const void *const *in, void *out);
 
 #endif

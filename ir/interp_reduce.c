@@ -5,8 +5,8 @@
  * done by halving. f16 and bf16 sums, products, scans and matmuls accumulate in f32 and are rounded at the end (of
  * each element of a scan).
  */
-#include "ir/interp_ops.h"
 #include "ir/base/os.h"
+#include "ir/interp_ops.h"
 #include "ir/tape_run.h"
 
 #include <math.h>
@@ -19,7 +19,7 @@
 /* ---- rows to reduce ---- */
 
 typedef struct Rows {
-    void *data;      /* [n_rows, n], row-major over the reduced axes; or [n, n_rows] */
+    void *data; /* [n_rows, n], row-major over the reduced axes; or [n, n_rows] */
     size_t n_rows, n;
     DType dtype;
 } Rows;
@@ -52,8 +52,7 @@ static bool rows_make(Run *run, const Value *x, unsigned mask, bool across, DTyp
         return true;
     }
     rows->data = value_room(dtype, x->n);
-    bool ok = rows->data &&
-              run_op(run, OP_CAST, &x->dtype, dtype, x->n, (const void *const[]){packed}, rows->data);
+    bool ok = rows->data && run_op(run, OP_CAST, &x->dtype, dtype, x->n, (const void *const[]){packed}, rows->data);
     os_free(packed);
     if (!ok)
         os_free(rows->data);
@@ -70,36 +69,35 @@ static size_t lanes_of(size_t lanes, size_t n)
     return lanes;
 }
 
-#define ORDERED(NAME, T, OPERATOR, START)                                                          \
-    static T NAME##_block(const T *x, size_t n, size_t most)                                       \
-    {                                                                                              \
-        T lane[CUDA_REDUCE_LANES];                                                                 \
-        size_t lanes = lanes_of(most, n);                                                          \
-        for (size_t j = 0; j < lanes; j++)                                                         \
-            lane[j] = START;                                                                       \
-        for (size_t i = 0; i < n; i += lanes)                                                      \
-            for (size_t j = 0; j < lanes && i + j < n; j++)                                        \
-                lane[j] = lane[j] OPERATOR x[i + j];                                               \
-        for (size_t s = lanes / 2; s; s /= 2)                                                      \
-            for (size_t j = 0; j < s; j++)                                                         \
-                lane[j] = lane[j] OPERATOR lane[j + s];                                            \
-        return lane[0];                                                                            \
-    }                                                                                              \
-    static void NAME(const Rows *rows, ReduceOrder order, void *out)                               \
-    {                                                                                              \
-        size_t lanes = order == ORDER_CUDA ? CUDA_REDUCE_LANES : REDUCE_LANES;                     \
-        for (size_t r = 0; r < rows->n_rows; r++) {                                                \
-            T *x = (T *)rows->data + r * rows->n, total = (T)((START) + 0);                        \
-            size_t blocks = 0;                                                                     \
-            for (size_t i = 0; i < rows->n; i += REDUCE_BLOCK) /* their results over the elements */ \
-                x[blocks++] =                                                                      \
-                    NAME##_block(x + i, rows->n - i < REDUCE_BLOCK ? rows->n - i : REDUCE_BLOCK, lanes); \
-            if (blocks && order == ORDER_CUDA)                                                     \
-                total = NAME##_block(x, blocks, lanes);                                            \
-            for (size_t i = 0; i < blocks && order == ORDER_HOST; i++)                             \
-                total = i ? total OPERATOR x[i] : x[i];                                            \
-            ((T *)out)[r] = total;                                                                 \
-        }                                                                                          \
+#define ORDERED(NAME, T, OPERATOR, START)                                                                          \
+    static T NAME##_block(const T *x, size_t n, size_t most)                                                       \
+    {                                                                                                              \
+        T lane[CUDA_REDUCE_LANES];                                                                                 \
+        size_t lanes = lanes_of(most, n);                                                                          \
+        for (size_t j = 0; j < lanes; j++)                                                                         \
+            lane[j] = START;                                                                                       \
+        for (size_t i = 0; i < n; i += lanes)                                                                      \
+            for (size_t j = 0; j < lanes && i + j < n; j++)                                                        \
+                lane[j] = lane[j] OPERATOR x[i + j];                                                               \
+        for (size_t s = lanes / 2; s; s /= 2)                                                                      \
+            for (size_t j = 0; j < s; j++)                                                                         \
+                lane[j] = lane[j] OPERATOR lane[j + s];                                                            \
+        return lane[0];                                                                                            \
+    }                                                                                                              \
+    static void NAME(const Rows *rows, ReduceOrder order, void *out)                                               \
+    {                                                                                                              \
+        size_t lanes = order == ORDER_CUDA ? CUDA_REDUCE_LANES : REDUCE_LANES;                                     \
+        for (size_t r = 0; r < rows->n_rows; r++) {                                                                \
+            T *x = (T *)rows->data + r * rows->n, total = (T)((START) + 0);                                        \
+            size_t blocks = 0;                                                                                     \
+            for (size_t i = 0; i < rows->n; i += REDUCE_BLOCK) /* their results over the elements */               \
+                x[blocks++] = NAME##_block(x + i, rows->n - i < REDUCE_BLOCK ? rows->n - i : REDUCE_BLOCK, lanes); \
+            if (blocks && order == ORDER_CUDA)                                                                     \
+                total = NAME##_block(x, blocks, lanes);                                                            \
+            for (size_t i = 0; i < blocks && order == ORDER_HOST; i++)                                             \
+                total = i ? total OPERATOR x[i] : x[i];                                                            \
+            ((T *)out)[r] = total;                                                                                 \
+        }                                                                                                          \
     }
 ORDERED(sum_f32, float, +, -0.0F)
 ORDERED(sum_f64, double, +, -0.0)
@@ -116,8 +114,7 @@ static bool reduce_exact(Run *run, Op op, Rows *rows, void *out)
     char *data = rows->data;
     for (size_t n = rows->n; n > 1;) {
         size_t half = n / 2, keep = n - half;
-        if (!run_op(run, reduce_step(op), types, rows->dtype, half * width,
-                    (const void *const[]){data, data + keep * width * bytes}, data))
+        if (!run_op(run, reduce_step(op), types, rows->dtype, half * width, (const void *const[]){data, data + keep * width * bytes}, data))
             return false;
         n = keep;
     }
@@ -238,19 +235,19 @@ static void rows_put(const Rows *rows, Value *v, int axis)
 }
 
 /* Running sums of a row by halving (ir/scalar.h), in place; `base` stands before it. The sum of the row. */
-#define HALVES(NAME, T)                                                                            \
-    static T NAME(T *x, size_t n, T base)                                                          \
-    {                                                                                              \
-        size_t half = 1;                                                                           \
-        if (n == 1) {                                                                              \
-            T own = x[0];                                                                          \
-            x[0] = base + own;                                                                     \
-            return own;                                                                            \
-        }                                                                                          \
-        while (2 * half < n)                                                                       \
-            half *= 2;                                                                             \
-        T low = NAME(x, half, base);                                                               \
-        return low + NAME(x + half, n - half, base + low);                                         \
+#define HALVES(NAME, T)                                    \
+    static T NAME(T *x, size_t n, T base)                  \
+    {                                                      \
+        size_t half = 1;                                   \
+        if (n == 1) {                                      \
+            T own = x[0];                                  \
+            x[0] = base + own;                             \
+            return own;                                    \
+        }                                                  \
+        while (2 * half < n)                               \
+            half *= 2;                                     \
+        T low = NAME(x, half, base);                       \
+        return low + NAME(x + half, n - half, base + low); \
     }
 HALVES(halves_f32, float)
 HALVES(halves_f64, double)
@@ -289,7 +286,8 @@ Status interp_scan(Run *run, Ref r)
     if (!rows_make(run, x, 1U << node->attr.axis, false, dtype_accumulator(x->dtype), &rows))
         return ST_OUT_OF_MEMORY;
     for (size_t k = 0; k < rows.n_rows; k++)
-        scan_row(rows.dtype, run->order == ORDER_CUDA && run->math == MATH_FAST, (char *)rows.data + k * rows.n * dtype_bytes(rows.dtype), rows.n);
+        scan_row(rows.dtype, run->order == ORDER_CUDA && run->math == MATH_FAST, (char *)rows.data + k * rows.n * dtype_bytes(rows.dtype),
+                 rows.n);
     bool ok = true;
     if (rows.dtype != v->dtype) {
         void *narrow = value_room(v->dtype, v->n);
@@ -393,14 +391,12 @@ Status interp_contract(Run *run, Ref r)
     const Value *x = run_in(run, r, 0), *y = run_in(run, r, 1);
     Value *v = &run->value[r];
     DType t = dtype_accumulator(x->dtype);
-    size_t bytes = dtype_bytes(t), m = (size_t)x->dim[x->rank - 2], k = (size_t)x->dim[x->rank - 1],
-           n = (size_t)y->dim[y->rank - 1];
+    size_t bytes = dtype_bytes(t), m = (size_t)x->dim[x->rank - 2], k = (size_t)x->dim[x->rank - 1], n = (size_t)y->dim[y->rank - 1];
     void *a = as_type(run, x, t), *b = as_type(run, y, t);
     void *acc = v->dtype == t ? v->data : value_room(t, v->n);
     bool ok = a && b && acc;
     for (size_t i = 0; ok && v->n && i < v->n / n; i++)
-        matmul_row(t, k, n, (const char *)a + i * k * bytes, (const char *)b + i / m * k * n * bytes,
-                   (char *)acc + i * n * bytes);
+        matmul_row(t, k, n, (const char *)a + i * k * bytes, (const char *)b + i / m * k * n * bytes, (char *)acc + i * n * bytes);
     if (ok && v->dtype != t)
         ok = run_op(run, OP_CAST, &t, v->dtype, v->n, (const void *const[]){acc}, v->data);
     if (a != x->data)

@@ -13,13 +13,22 @@ typedef enum Op {
     OP_COUNT
 } Op;
 
-typedef enum OpClass {
-    CLS_LEAF, CLS_EW, CLS_VIEW, CLS_REDUCE, CLS_SCAN, CLS_GATHER, CLS_SCATTER, CLS_SORT, CLS_CONTRACT
-} OpClass;
+typedef enum OpClass { CLS_LEAF, CLS_EW, CLS_VIEW, CLS_REDUCE, CLS_SCAN, CLS_GATHER, CLS_SCATTER, CLS_SORT, CLS_CONTRACT } OpClass;
 
 typedef enum DRule {
-    RULE_SAME, RULE_NUM, RULE_FLOAT, RULE_INTS, RULE_BITS, RULE_BOOL, RULE_CMP, RULE_FCMP, RULE_CAST,
-    RULE_WHERE, RULE_RANDOM, RULE_INDEX, RULE_OWN
+    RULE_SAME,
+    RULE_NUM,
+    RULE_FLOAT,
+    RULE_INTS,
+    RULE_BITS,
+    RULE_BOOL,
+    RULE_CMP,
+    RULE_FCMP,
+    RULE_CAST,
+    RULE_WHERE,
+    RULE_RANDOM,
+    RULE_INDEX,
+    RULE_OWN
 } DRule;
 
 enum { ARITY_ANY = -1 };
@@ -34,7 +43,7 @@ extern const OpInfo op_info[OP_COUNT];
 
 static inline const char *op_name(Op op) { return op_info[op].name; }
 static inline OpClass op_class(Op op) { return (OpClass)op_info[op].cls; }
-const char *op_rule_text(DRule rule); /* "floats, alike": what the inputs must be and what comes out */
+const char *op_rule_text(DRule rule);      /* "floats, alike": what the inputs must be and what comes out */
 Op op_parse(const char *name, size_t len); /* OP_COUNT when unknown */
 
 #endif

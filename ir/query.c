@@ -10,10 +10,7 @@
 #include "ir/query.h"
 #include "ir/scalar.h"
 
-uint32_t query_mark(const Graph *g)
-{
-    return g->query ? g->query->mark(g->query) : 0;
-}
+uint32_t query_mark(const Graph *g) { return g->query ? g->query->mark(g->query) : 0; }
 
 void query_undo(const Graph *g, uint32_t mark)
 {
@@ -21,10 +18,7 @@ void query_undo(const Graph *g, uint32_t mark)
         g->query->undo(g->query, mark);
 }
 
-static bool known(const Graph *g, Dim d)
-{
-    return g->dims.at[dim_find(g, d)].kind == DIM_CONST;
-}
+static bool known(const Graph *g, Dim d) { return g->dims.at[dim_find(g, d)].kind == DIM_CONST; }
 
 bool spec_dim(const Graph *g, Dim d, const char *who, int64_t *value)
 {
@@ -91,6 +85,5 @@ bool spec_scalar_eq(const Graph *g, Ref r, double value, const char *who)
 {
     const Node *n = graph_node(g, r);
     uint64_t bits;
-    return n->op == OP_SCALAR && holds((DType)n->dtype, g->scalars.at[n->scalar].bits, value) &&
-           spec_scalar(g, r, who, &bits);
+    return n->op == OP_SCALAR && holds((DType)n->dtype, g->scalars.at[n->scalar].bits, value) && spec_scalar(g, r, who, &bits);
 }

@@ -30,8 +30,8 @@ struct Query {
 
 /* The size's value as a constant, guarding every fact it is made of; false if it varies. */
 bool spec_dim(const Graph *g, Dim d, const char *who, int64_t *value);
-bool spec_dim_eq(const Graph *g, Dim d, int64_t value, const char *who);   /* is it `value`? guards only when true */
-bool spec_dim_same(const Graph *g, Dim a, Dim b, const char *who);        /* proven, or guarded; guards only when true */
+bool spec_dim_eq(const Graph *g, Dim d, int64_t value, const char *who); /* is it `value`? guards only when true */
+bool spec_dim_same(const Graph *g, Dim a, Dim b, const char *who);       /* proven, or guarded; guards only when true */
 bool spec_range(const Graph *g, Dim d, int64_t min, int64_t max, const char *who);
 /* min <= size <= max, by structure and by what users promised (kiln_mark_dynamic): needs no guard. */
 void dim_bounds(const Graph *g, Dim d, int64_t *min, int64_t *max);

@@ -28,15 +28,10 @@ enum { FIRST_TABLE = 64, WORTH_PINNING = 4096 };
 static Ref scalar_fact(const Graph *g, Ref r)
 {
     Ref s = scalar_source(g, r);
-    return s != REF_NONE && graph_node(g, s)->op == OP_SCALAR && !graph_node(g, s)->attr.flag
-               ? s
-               : REF_NONE;
+    return s != REF_NONE && graph_node(g, s)->op == OP_SCALAR && !graph_node(g, s)->attr.flag ? s : REF_NONE;
 }
 
-static uint64_t scalar_bits(const Graph *g, Ref s)
-{
-    return g->scalars.at[graph_node(g, s)->scalar].bits;
-}
+static uint64_t scalar_bits(const Graph *g, Ref s) { return g->scalars.at[graph_node(g, s)->scalar].bits; }
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -87,9 +82,8 @@ static bool same_operands(const Rewriter *w, const Node *x, const Node *y)
     const Graph *g = w->g;
     for (uint32_t k = 0; k < x->n_in; k++) {
         Ref a = scalar_fact(g, x->in[k]), b = scalar_fact(g, y->in[k]);
-        if (x->in[k] != y->in[k] &&
-            (a == REF_NONE || b == REF_NONE || scalar_bits(g, a) != scalar_bits(g, b) ||
-             graph_node(g, a)->dtype != graph_node(g, b)->dtype))
+        if (x->in[k] != y->in[k] && (a == REF_NONE || b == REF_NONE || scalar_bits(g, a) != scalar_bits(g, b) ||
+                                     graph_node(g, a)->dtype != graph_node(g, b)->dtype))
             return false;
     }
     uint32_t mark = query_mark(g);
@@ -101,8 +95,8 @@ static bool same_operands(const Rewriter *w, const Node *x, const Node *y)
     }
     for (uint32_t k = 0; k < x->n_in; k++) {
         uint64_t ignored;
-        if (x->in[k] != y->in[k] && !(spec_scalar(g, scalar_fact(g, x->in[k]), "cse", &ignored) &&
-                                      spec_scalar(g, scalar_fact(g, y->in[k]), "cse", &ignored))) {
+        if (x->in[k] != y->in[k] &&
+            !(spec_scalar(g, scalar_fact(g, x->in[k]), "cse", &ignored) && spec_scalar(g, scalar_fact(g, y->in[k]), "cse", &ignored))) {
             query_undo(g, mark);
             return false;
         }
@@ -113,13 +107,12 @@ static bool same_operands(const Rewriter *w, const Node *x, const Node *y)
 static bool mergeable(const Rewriter *w, Ref a, Ref b)
 {
     const Node *x = graph_node(w->g, a), *y = graph_node(w->g, b);
-    if (x->op != y->op || x->dtype != y->dtype || x->rank != y->rank || x->n_in != y->n_in ||
-        x->n_facts != y->n_facts || memcmp(&x->attr, &y->attr, sizeof x->attr) != 0)
+    if (x->op != y->op || x->dtype != y->dtype || x->rank != y->rank || x->n_in != y->n_in || x->n_facts != y->n_facts ||
+        memcmp(&x->attr, &y->attr, sizeof x->attr) != 0)
         return false;
     if (!x->n_facts)
         return same_operands(w, x, y);
-    return (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) &&
-           same_facts(w, x, y);
+    return (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && same_facts(w, x, y);
 }
 
 /* Is r a node that this table is for? */
@@ -128,8 +121,7 @@ static bool wanted(const Rewriter *w, Ref r)
     const Node *n = graph_node(w->g, r);
     if (n->n_facts)
         return n->op != OP_INPUT;
-    if (!(w->families & FAMILY_MERGE) || op_class((Op)n->op) != CLS_EW ||
-        node_hint_numel(w->g, r) < WORTH_PINNING)
+    if (!(w->families & FAMILY_MERGE) || op_class((Op)n->op) != CLS_EW || node_hint_numel(w->g, r) < WORTH_PINNING)
         return false;
     for (uint32_t k = 0; k < n->n_in; k++)
         if (scalar_fact(w->g, n->in[k]) != REF_NONE)
@@ -139,8 +131,7 @@ static bool wanted(const Rewriter *w, Ref r)
 
 static void grow(Rewriter *w)
 {
-    uint32_t cap = w->facts_cap ? w->facts_cap * 2 : FIRST_TABLE,
-             *table = ARENA_ARRAY(w->g->arena, uint32_t, cap);
+    uint32_t cap = w->facts_cap ? w->facts_cap * 2 : FIRST_TABLE, *table = ARENA_ARRAY(w->g->arena, uint32_t, cap);
     memset(table, 0xff, sizeof *table * cap);
     for (uint32_t i = 0; i < w->facts_cap; i++) {
         if (w->facts_table[i] == REF_NONE)
@@ -220,8 +211,7 @@ Status graph_rewrite(Rewriter *w)
         Ref *in = n->n_in <= 8 ? in_small : ARENA_ARRAY(g->arena, Ref, n->n_in);
         for (uint32_t k = 0; k < n->n_in; k++)
             in[k] = map[n->in[k]];
-        map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact,
-                             n->n_facts, n->loc);
+        map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
         if (!same_type(g, n, map[r])) {
             Str text;
             str_init(&text, g->arena);

@@ -33,11 +33,9 @@ static bool is_scalar(const Graph *g, Ref r)
 Ref rewrite_constant_right(Rewriter *w, Ref r)
 {
     const Node n = *graph_node(w->g, r);
-    if (!(op_info[n.op].flags & OPF_COMMUTES) || !is_scalar(w->g, n.in[0]) ||
-        is_scalar(w->g, n.in[1]))
+    if (!(op_info[n.op].flags & OPF_COMMUTES) || !is_scalar(w->g, n.in[0]) || is_scalar(w->g, n.in[1]))
         return REF_NONE;
-    return rewrite_add(w, (Op)n.op, (DType)n.dtype, (Ref[]){n.in[1], n.in[0]}, 2, &n.attr, NULL, 0,
-                       n.loc);
+    return rewrite_add(w, (Op)n.op, (DType)n.dtype, (Ref[]){n.in[1], n.in[0]}, 2, &n.attr, NULL, 0, n.loc);
 }
 
 Ref rewrite_fold(Rewriter *w, Ref r)
@@ -66,8 +64,7 @@ static Ref regroup(Rewriter *w, Ref r)
 {
     const Node n = *graph_node(w->g, r);
     const Node inner = *graph_node(w->g, n.in[0]);
-    if (inner.op != n.op || !is_scalar(w->g, n.in[1]) || !is_scalar(w->g, inner.in[1]) ||
-        is_scalar(w->g, inner.in[0]))
+    if (inner.op != n.op || !is_scalar(w->g, n.in[1]) || !is_scalar(w->g, inner.in[1]) || is_scalar(w->g, inner.in[0]))
         return REF_NONE;
     Ref scalars = rewrite_ew(w, (Op)n.op, inner.in[1], n.in[1], REF_NONE, n.loc);
     return rewrite_ew(w, (Op)n.op, inner.in[0], scalars, REF_NONE, n.loc);
@@ -76,9 +73,7 @@ static Ref regroup(Rewriter *w, Ref r)
 Ref rewrite_scalars_together(Rewriter *w, Ref r)
 {
     Op op = (Op)graph_node(w->g, r)->op;
-    return op == OP_ADD || op == OP_MUL || op == OP_AND || op == OP_OR || op == OP_XOR
-               ? regroup(w, r)
-               : REF_NONE;
+    return op == OP_ADD || op == OP_MUL || op == OP_AND || op == OP_OR || op == OP_XOR ? regroup(w, r) : REF_NONE;
 }
 
 Ref rewrite_bounds_together(Rewriter *w, Ref r)
@@ -98,8 +93,7 @@ Ref rewrite_cast_same(Rewriter *w, Ref r)
 /* Bits of magnitude that a dtype holds exactly: of an integer its own, of a float its precision. */
 static int digits(DType t)
 {
-    static const int floats[DT_COUNT] = {
-        [DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24, [DT_F64] = 53};
+    static const int floats[DT_COUNT] = {[DT_F16] = 11, [DT_BF16] = 8, [DT_F32] = 24, [DT_F64] = 53};
     if (dtype_is_float(t))
         return floats[t];
     return t == DT_BOOL ? 1 : (int)dtype_bytes(t) * 8 - dtype_is_signed(t);
@@ -129,8 +123,7 @@ static bool skips(DType a, DType b, DType c)
 {
     if (lossless(a, b))
         return dtype_is_float(a) || !dtype_is_float(b) || !dtype_is_int(c) || lossless(a, c);
-    return dtype_is_int(a) && dtype_is_int(b) && dtype_is_int(c) &&
-           dtype_bytes(c) <= dtype_bytes(b);
+    return dtype_is_int(a) && dtype_is_int(b) && dtype_is_int(c) && dtype_bytes(c) <= dtype_bytes(b);
 }
 
 Ref rewrite_cast_of_cast(Rewriter *w, Ref r)
@@ -142,17 +135,12 @@ Ref rewrite_cast_of_cast(Rewriter *w, Ref r)
     if (b.op != OP_CAST)
         return REF_NONE;
     DType a = (DType)graph_node(w->g, b.in[0])->dtype;
-    return skips(a, (DType)b.dtype, (DType)n.dtype)
-               ? rewrite_cast(w, b.in[0], (DType)n.dtype, n.loc)
-               : REF_NONE;
+    return skips(a, (DType)b.dtype, (DType)n.dtype) ? rewrite_cast(w, b.in[0], (DType)n.dtype, n.loc) : REF_NONE;
 }
 
 /* ---- idempotents ---- */
 
-static bool rounds(Op op)
-{
-    return op == OP_FLOOR || op == OP_CEIL || op == OP_ROUND || op == OP_TRUNC;
-}
+static bool rounds(Op op) { return op == OP_FLOOR || op == OP_CEIL || op == OP_ROUND || op == OP_TRUNC; }
 
 Ref rewrite_idempotent(Rewriter *w, Ref r)
 {

@@ -8,15 +8,9 @@
 #include "ir/query.h"
 #include "ir/rules.h"
 
-static bool picks(Op op)
-{
-    return op == OP_REDUCE_MAX || op == OP_REDUCE_MIN || op == OP_REDUCE_ANY || op == OP_REDUCE_ALL;
-}
+static bool picks(Op op) { return op == OP_REDUCE_MAX || op == OP_REDUCE_MIN || op == OP_REDUCE_ANY || op == OP_REDUCE_ALL; }
 
-static bool gives_index(Op op)
-{
-    return op == OP_ARGMAX || op == OP_ARGMIN;
-}
+static bool gives_index(Op op) { return op == OP_ARGMAX || op == OP_ARGMIN; }
 
 static Ref add_reduce(Rewriter *w, const Node *n, Ref x, unsigned mask)
 {
@@ -64,8 +58,7 @@ Ref rewrite_reduce_size_one(Rewriter *w, Ref r)
             dropped |= 1u << d;
     if (!dropped)
         return REF_NONE;
-    return add_reduce(w, &n, drop_axes(w, n.in[0], dropped, n.loc),
-                      squeeze_mask(n.attr.mask, dropped, x.rank));
+    return add_reduce(w, &n, drop_axes(w, n.in[0], dropped, n.loc), squeeze_mask(n.attr.mask, dropped, x.rank));
 }
 
 /* Is node n, a reduction, over axes that its input repeats? Those axes; *y is the input with size 1
@@ -98,8 +91,7 @@ Ref rewrite_max_of_broadcast(Rewriter *w, Ref r)
     uint32_t mark = query_mark(w->g);
     for (int d = 0; d < MAX_RANK; d++) {
         if (axes >> d & 1 && /* of nothing they give where they start from */
-            !spec_range(w->g, graph_node(w->g, n.in[0])->dim[d], 1, INT64_MAX,
-                        "max_of_broadcast")) {
+            !spec_range(w->g, graph_node(w->g, n.in[0])->dim[d], 1, INT64_MAX, "max_of_broadcast")) {
             query_undo(w->g, mark);
             return REF_NONE;
         }
@@ -127,8 +119,7 @@ Ref rewrite_sum_of_broadcast(Rewriter *w, Ref r)
     }
     /* f16 and bf16 sums are taken in f32: so is this product. */
     DType dtype = (DType)n.dtype, wide = dtype_accumulator(dtype);
-    Ref sum =
-        rewrite_cast(w, add_reduce(w, &n, unrepeat(w, n.in[0], axes), n.attr.mask), wide, n.loc);
+    Ref sum = rewrite_cast(w, add_reduce(w, &n, unrepeat(w, n.in[0], axes), n.attr.mask), wide, n.loc);
     Ref times = rewrite_const(w, wide, scalar_from_int(wide, count), n.rank, n.dim, n.loc);
     return rewrite_cast(w, rewrite_ew(w, OP_MUL, sum, times, REF_NONE, n.loc), dtype, n.loc);
 }
@@ -148,10 +139,7 @@ static Ref reduce_twice(Rewriter *w, Ref r)
     return add_reduce(w, &n, x.in[0], mask);
 }
 
-Ref rewrite_max_of_max(Rewriter *w, Ref r)
-{
-    return picks((Op)graph_node(w->g, r)->op) ? reduce_twice(w, r) : REF_NONE;
-}
+Ref rewrite_max_of_max(Rewriter *w, Ref r) { return picks((Op)graph_node(w->g, r)->op) ? reduce_twice(w, r) : REF_NONE; }
 
 Ref rewrite_sum_of_sum(Rewriter *w, Ref r)
 {

@@ -80,8 +80,7 @@ static Cut best_cut(const Groups *to, int i, int j, int in, int out, Cut (*cut)[
             const Cut *rest = &cut[i + a][j + b];
             bool end = i + a == in && j + b == out, whole = a == in && b == out;
             int worth = rest->worth + worth_of(a, b);
-            if (a + b == 0 || (!end && !rest->worth) || worth < best.worth ||
-                (worth == best.worth && (a != 1 || b != 1)))
+            if (a + b == 0 || (!end && !rest->worth) || worth < best.worth || (worth == best.worth && (a != 1 || b != 1)))
                 continue;
             if (whole || may_group(to, i, a, j, b)) /* the whole is equal by structure */
                 best = (Cut){worth, a, b};
@@ -189,6 +188,5 @@ Ref rewrite_reshape(Rewriter *w, Ref r)
         return source;
     if (!twice && memcmp(&made.attr, &n.attr, sizeof n.attr) == 0)
         return REF_NONE;
-    return rewrite_add(w, OP_RESHAPE, (DType)n.dtype, &source, 1, &made.attr, made.facts,
-                       made.n_facts, n.loc);
+    return rewrite_add(w, OP_RESHAPE, (DType)n.dtype, &source, 1, &made.attr, made.facts, made.n_facts, n.loc);
 }

@@ -14,8 +14,7 @@ static bool is_const(const Graph *g, Dim d, int64_t value)
     return info->kind == DIM_CONST && info->hint == value;
 }
 
-static Ref add_view(Rewriter *w, Op op, Ref x, const Attr *attr, const Dim *facts, uint32_t n_facts,
-                    Loc loc)
+static Ref add_view(Rewriter *w, Op op, Ref x, const Attr *attr, const Dim *facts, uint32_t n_facts, Loc loc)
 {
     return rewrite_add(w, op, (DType)graph_node(w->g, x)->dtype, &x, 1, attr, facts, n_facts, loc);
 }
@@ -31,8 +30,7 @@ Ref rewrite_view_of_scalar(Rewriter *w, Ref r)
         return REF_NONE;
     bool canonical = n.op == OP_RESHAPE
                          ? s == n.in[0]
-                         : n.op == OP_EXPAND && graph_node(w->g, n.in[0])->op == OP_RESHAPE &&
-                               graph_node(w->g, n.in[0])->in[0] == s;
+                         : n.op == OP_EXPAND && graph_node(w->g, n.in[0])->op == OP_RESHAPE && graph_node(w->g, n.in[0])->in[0] == s;
     if (canonical && n.op == OP_EXPAND) /* is every axis that is not 1 expanded here? */
         for (int d = 0; d < n.rank; d++)
             canonical &= (n.attr.mask >> d & 1) != is_const(w->g, n.dim[d], 1);
@@ -108,12 +106,10 @@ static bool whole(const Graph *g, const Cut *cut, Dim size, bool ask)
 {
     if (is_const(g, cut->start, 0) && is_const(g, cut->step, 1) && dim_same(g, cut->length, size))
         return true;
-    if (!ask || dim_hint(g, cut->start) != 0 || dim_hint(g, cut->step) != 1 ||
-        dim_hint(g, cut->length) != dim_hint(g, size))
+    if (!ask || dim_hint(g, cut->start) != 0 || dim_hint(g, cut->step) != 1 || dim_hint(g, cut->length) != dim_hint(g, size))
         return false;
     uint32_t mark = query_mark(g);
-    if (spec_dim_eq(g, cut->start, 0, "slice") && spec_dim_eq(g, cut->step, 1, "slice") &&
-        spec_dim_same(g, cut->length, size, "slice"))
+    if (spec_dim_eq(g, cut->start, 0, "slice") && spec_dim_eq(g, cut->step, 1, "slice") && spec_dim_same(g, cut->length, size, "slice"))
         return true;
     query_undo(g, mark);
     return false;
@@ -227,7 +223,5 @@ Ref rewrite_concat_one(Rewriter *w, Ref r)
         in[kept++] = n.in[0];
     if (kept == 1)
         return in[0];
-    return kept == n.n_in
-               ? REF_NONE
-               : rewrite_add(w, OP_CONCAT, (DType)n.dtype, in, kept, &n.attr, NULL, 0, n.loc);
+    return kept == n.n_in ? REF_NONE : rewrite_add(w, OP_CONCAT, (DType)n.dtype, in, kept, &n.attr, NULL, 0, n.loc);
 }

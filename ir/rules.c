@@ -25,7 +25,7 @@ typedef enum PatKind { PAT_VAR, PAT_LITERAL, PAT_OP } PatKind;
 
 typedef struct Pat {
     uint8_t kind, op, n_in, var;
-    uint8_t swap;        /* PAT_OP that commutes: 1 + its number within the pattern */
+    uint8_t swap; /* PAT_OP that commutes: 1 + its number within the pattern */
     uint16_t in[3];
     double value;
 } Pat;
@@ -42,13 +42,20 @@ static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by 
 static once_flag once = ONCE_FLAG_INIT;
 static atomic_bool ready;
 
-enum { ANY = RULE_ANY, FLOATS = RULE_FLOATS, INTS = RULE_INTS_ONLY, UINTS = RULE_UINTS, SIGNED = RULE_SIGNED,
-       NEGATIVE = RULE_NEGATIVE, BOOLS = RULE_BOOLS };
+enum {
+    ANY = RULE_ANY,
+    FLOATS = RULE_FLOATS,
+    INTS = RULE_INTS_ONLY,
+    UINTS = RULE_UINTS,
+    SIGNED = RULE_SIGNED,
+    NEGATIVE = RULE_NEGATIVE,
+    BOOLS = RULE_BOOLS
+};
 
 const RuleInfo rule_info[RULE_COUNT] = {
-#define RULE(name, pattern, replacement, dtypes, soundness)                                                            \
+#define RULE(name, pattern, replacement, dtypes, soundness) \
     {#name, pattern, replacement, NULL, CLS_EW, FAMILY_RULES, dtypes, SOUND_##soundness},
-#define REWRITE(name, function, cls, family, soundness)                                                                \
+#define REWRITE(name, function, cls, family, soundness) \
     {#name, NULL, NULL, function, CLS_##cls, FAMILY_##family, RULE_ANY, SOUND_##soundness},
 #include "ir/rules.def"
 #undef RULE
@@ -175,7 +182,7 @@ typedef struct Match {
     const Graph *g;
     unsigned order;
     Ref var[N_VARS];
-    Ref scalar[MAX_LITERALS];    /* the scalars that literals stand for */
+    Ref scalar[MAX_LITERALS]; /* the scalars that literals stand for */
     double value[MAX_LITERALS];
     int n_literals;
 } Match;
@@ -244,20 +251,13 @@ static bool find_match(Match *m, const Parsed *rule, Ref r)
 static bool dtype_fits(RuleDTypes dtypes, DType t)
 {
     switch (dtypes) {
-    case RULE_ANY:
-        return true;
-    case RULE_FLOATS:
-        return dtype_is_float(t);
-    case RULE_INTS_ONLY:
-        return dtype_is_int(t);
-    case RULE_UINTS:
-        return dtype_kind(t) == DK_UINT;
-    case RULE_SIGNED:
-        return dtype_kind(t) == DK_INT;
-    case RULE_NEGATIVE:
-        return dtype_is_signed(t);
-    case RULE_BOOLS:
-        return t == DT_BOOL;
+    case RULE_ANY: return true;
+    case RULE_FLOATS: return dtype_is_float(t);
+    case RULE_INTS_ONLY: return dtype_is_int(t);
+    case RULE_UINTS: return dtype_kind(t) == DK_UINT;
+    case RULE_SIGNED: return dtype_kind(t) == DK_INT;
+    case RULE_NEGATIVE: return dtype_is_signed(t);
+    case RULE_BOOLS: return t == DT_BOOL;
     }
     return false;
 }
@@ -374,8 +374,8 @@ static Ref simplify(Rewriter *w, Ref r)
     return w->result.at[r] = made == REF_NONE ? r : made;
 }
 
-Ref rewrite_add(Rewriter *w, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts,
-                uint32_t n_facts, Loc loc)
+Ref rewrite_add(Rewriter *w, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts, uint32_t n_facts,
+                Loc loc)
 {
     Ref r = graph_add(w->g, op, dtype, in, n_in, attr, facts, n_facts, loc);
     Ref same = rewrite_merge(w, r);

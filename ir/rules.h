@@ -16,14 +16,13 @@
 typedef enum Soundness { SOUND_EXACT, SOUND_INT_ONLY, SOUND_FAST, SOUND_FINITE } Soundness;
 
 typedef enum Family {
-    FAMILY_CANON = 1,  /* one spelling */
-    FAMILY_FOLD = 2,   /* constants */
-    FAMILY_RULES = 4,  /* everything algebraic */
-    FAMILY_MERGE = 8   /* not in the table: merge nodes whose facts are equal now, with guards */
+    FAMILY_CANON = 1, /* one spelling */
+    FAMILY_FOLD = 2,  /* constants */
+    FAMILY_RULES = 4, /* everything algebraic */
+    FAMILY_MERGE = 8  /* not in the table: merge nodes whose facts are equal now, with guards */
 } Family;
 
-typedef enum RuleDTypes { RULE_ANY, RULE_FLOATS, RULE_INTS_ONLY, RULE_UINTS, RULE_SIGNED, RULE_NEGATIVE,
-               RULE_BOOLS } RuleDTypes;
+typedef enum RuleDTypes { RULE_ANY, RULE_FLOATS, RULE_INTS_ONLY, RULE_UINTS, RULE_SIGNED, RULE_NEGATIVE, RULE_BOOLS } RuleDTypes;
 
 typedef enum RuleId {
 #define RULE(name, pattern, replacement, dtypes, soundness) RULE_##name,
@@ -37,16 +36,16 @@ typedef enum RuleId {
 typedef struct Rewriter {
     Graph *g;
     MathMode math;
-    bool finite;                  /* KILN_FINITE: FINITE rows may be applied */
+    bool finite; /* KILN_FINITE: FINITE rows may be applied */
     unsigned families;
-    bool unsound;                 /* tests: apply rows whatever their soundness column says */
-    uint32_t only;                /* tests: 1 + the one row to apply; 0: all */
-    uint32_t hits[RULE_COUNT];    /* how often each row was applied */
-    uint32_t merged;              /* nodes merged because their facts are equal */
+    bool unsound;              /* tests: apply rows whatever their soundness column says */
+    uint32_t only;             /* tests: 1 + the one row to apply; 0: all */
+    uint32_t hits[RULE_COUNT]; /* how often each row was applied */
+    uint32_t merged;           /* nodes merged because their facts are equal */
     /* private */
     uint32_t depth;
-    VEC(Ref) result;              /* of each new node: what it simplified to; REF_NONE: not tried yet */
-    uint32_t *facts_table;        /* nodes with facts, by hash */
+    VEC(Ref) result;       /* of each new node: what it simplified to; REF_NONE: not tried yet */
+    uint32_t *facts_table; /* nodes with facts, by hash */
     uint32_t facts_cap, facts_n;
 } Rewriter;
 
@@ -68,8 +67,8 @@ bool rule_allows(const Rewriter *w, RuleId rule, DType dtype);
 Status graph_rewrite(Rewriter *w);
 
 /* Adds a node and simplifies it. */
-Ref rewrite_add(Rewriter *w, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts,
-                uint32_t n_facts, Loc loc);
+Ref rewrite_add(Rewriter *w, Op op, DType dtype, const Ref *in, uint32_t n_in, const Attr *attr, const Dim *facts, uint32_t n_facts,
+                Loc loc);
 /* An elementwise node, dtype by the op's rule; REF_NONE for absent inputs. REF_NONE where the rule refuses the dtypes. */
 Ref rewrite_ew(Rewriter *w, Op op, Ref a, Ref b, Ref c, Loc loc);
 /* The older node equal to r but for facts that are proven equal (or guarded, with FAMILY_MERGE); r if there is none. */

@@ -26,9 +26,8 @@ const uint8_t stype_bits[STYPE_COUNT] = {1, 8, 16, 32, 64, 32, 64};
 static const struct {
     uint8_t reduce, step;
 } reduce_steps[] = {
-    {OP_REDUCE_SUM, OP_ADD},     {OP_REDUCE_PROD, OP_MUL}, {OP_REDUCE_MAX, OP_MAXIMUM},
-    {OP_REDUCE_MIN, OP_MINIMUM}, {OP_REDUCE_ANY, OP_OR},   {OP_REDUCE_ALL, OP_AND},
-    {OP_CUMSUM, OP_ADD},
+    {OP_REDUCE_SUM, OP_ADD}, {OP_REDUCE_PROD, OP_MUL}, {OP_REDUCE_MAX, OP_MAXIMUM}, {OP_REDUCE_MIN, OP_MINIMUM},
+    {OP_REDUCE_ANY, OP_OR},  {OP_REDUCE_ALL, OP_AND},  {OP_CUMSUM, OP_ADD},
 };
 
 Op reduce_step(Op reduce)
@@ -39,10 +38,7 @@ Op reduce_step(Op reduce)
     return OP_COUNT;
 }
 
-static uint64_t int_min(DType t)
-{
-    return t == DT_BOOL || dtype_kind(t) == DK_UINT ? 0 : UINT64_C(1) << (dtype_bytes(t) * 8 - 1);
-}
+static uint64_t int_min(DType t) { return t == DT_BOOL || dtype_kind(t) == DK_UINT ? 0 : UINT64_C(1) << (dtype_bytes(t) * 8 - 1); }
 
 static uint64_t int_max(DType t)
 {
@@ -56,18 +52,12 @@ uint64_t reduce_start(Op reduce, DType t)
 {
     bool is_float = dtype_is_float(t);
     switch (reduce_step(reduce)) {
-    case OP_ADD:
-        return is_float ? scalar_from_double(t, -0.0) : 0;
-    case OP_MUL:
-        return scalar_from_int(t, 1);
-    case OP_MAXIMUM:
-        return is_float ? scalar_from_double(t, -(double)INFINITY) : int_min(t);
-    case OP_MINIMUM:
-        return is_float ? scalar_from_double(t, (double)INFINITY) : int_max(t);
-    case OP_AND:
-        return int_max(t);
-    default:
-        return 0; /* OR */
+    case OP_ADD: return is_float ? scalar_from_double(t, -0.0) : 0;
+    case OP_MUL: return scalar_from_int(t, 1);
+    case OP_MAXIMUM: return is_float ? scalar_from_double(t, -(double)INFINITY) : int_min(t);
+    case OP_MINIMUM: return is_float ? scalar_from_double(t, (double)INFINITY) : int_max(t);
+    case OP_AND: return int_max(t);
+    default: return 0; /* OR */
     }
 }
 
@@ -82,10 +72,7 @@ uint64_t scalar_load(DType dtype, const void *at)
 
 void scalar_store(DType dtype, uint64_t bits, void *at) { memcpy(at, &bits, dtype_bytes(dtype)); }
 
-static uint64_t mask_to(DType t, uint64_t bits)
-{
-    return bits & (UINT64_MAX >> (64 - dtype_bytes(t) * 8));
-}
+static uint64_t mask_to(DType t, uint64_t bits) { return bits & (UINT64_MAX >> (64 - dtype_bytes(t) * 8)); }
 
 static uint64_t f32_bits(float f)
 {
@@ -126,18 +113,12 @@ static double to_double(uint64_t bits)
 uint64_t scalar_from_double(DType dtype, double v)
 {
     switch (dtype) {
-    case DT_BOOL:
-        return v != 0;
-    case DT_F16:
-        return half_from_float(odd_float(v));
-    case DT_BF16:
-        return bhalf_from_float(odd_float(v));
-    case DT_F32:
-        return f32_bits((float)v);
-    case DT_F64:
-        return f64_bits(v);
-    default:
-        break;
+    case DT_BOOL: return v != 0;
+    case DT_F16: return half_from_float(odd_float(v));
+    case DT_BF16: return bhalf_from_float(odd_float(v));
+    case DT_F32: return f32_bits((float)v);
+    case DT_F64: return f64_bits(v);
+    default: break;
     }
     if (isnan(v))
         return 0;
@@ -171,40 +152,29 @@ uint64_t scalar_from_int(DType dtype, int64_t v)
     bool negative = v < 0;
     uint64_t u = negative ? UINT64_C(0) - (uint64_t)v : (uint64_t)v;
     switch (dtype) {
-    case DT_BOOL:
-        return v != 0;
-    case DT_F16:
-        return half_from_float((float)round_int(negative, u, 11));
-    case DT_BF16:
-        return bhalf_from_float((float)round_int(negative, u, 8));
-    case DT_F32:
-        return f32_bits((float)v);
-    case DT_F64:
-        return f64_bits((double)v);
-    default:
-        return mask_to(dtype, (uint64_t)v);
+    case DT_BOOL: return v != 0;
+    case DT_F16: return half_from_float((float)round_int(negative, u, 11));
+    case DT_BF16: return bhalf_from_float((float)round_int(negative, u, 8));
+    case DT_F32: return f32_bits((float)v);
+    case DT_F64: return f64_bits((double)v);
+    default: return mask_to(dtype, (uint64_t)v);
     }
 }
 
 double scalar_to_double(DType dtype, uint64_t bits)
 {
     switch (dtype) {
-    case DT_F16:
-        return (double)half_to_float((uint16_t)bits);
-    case DT_BF16:
-        return (double)bhalf_to_float((uint16_t)bits);
+    case DT_F16: return (double)half_to_float((uint16_t)bits);
+    case DT_BF16: return (double)bhalf_to_float((uint16_t)bits);
     case DT_F32: {
         uint32_t u = (uint32_t)bits;
         float f;
         memcpy(&f, &u, sizeof f);
         return (double)f;
     }
-    case DT_F64:
-        return to_double(bits);
-    case DT_U64:
-        return (double)bits;
-    default:
-        return (double)scalar_to_int(dtype, bits);
+    case DT_F64: return to_double(bits);
+    case DT_U64: return (double)bits;
+    default: return (double)scalar_to_int(dtype, bits);
     }
 }
 

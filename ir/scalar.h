@@ -30,10 +30,10 @@ typedef enum ScalarOp {
 typedef enum MathMode { MATH_STRICT, MATH_FAST, MATH_MODES } MathMode;
 
 typedef struct TapeInst {
-    uint8_t op;          /* ScalarOp */
-    uint8_t type;        /* SType of the result */
-    uint16_t a, b, c;    /* earlier instructions */
-    uint64_t imm;        /* INPUT, CONST */
+    uint8_t op;       /* ScalarOp */
+    uint8_t type;     /* SType of the result */
+    uint16_t a, b, c; /* earlier instructions */
+    uint64_t imm;     /* INPUT, CONST */
 } TapeInst;
 
 /*
@@ -49,7 +49,7 @@ typedef struct TapeRare {
 typedef struct Tape {
     const TapeInst *inst;
     uint16_t n, n_inputs;
-    uint16_t out;        /* the instruction that is the result */
+    uint16_t out; /* the instruction that is the result */
     uint16_t n_rare;
     const TapeRare *rare;
 } Tape;
@@ -57,7 +57,7 @@ typedef struct Tape {
 typedef struct ScalarOpInfo {
     const char *name;
     int8_t arity;
-    uint8_t result;      /* 0 SAME, 1 I1, 2 OWN */
+    uint8_t result; /* 0 SAME, 1 I1, 2 OWN */
 } ScalarOpInfo;
 extern const ScalarOpInfo scalar_op_info[SOP_COUNT];
 extern const uint8_t stype_bits[STYPE_COUNT]; /* 1, 8, 16, 32, 64, 32, 64 */

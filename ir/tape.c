@@ -8,15 +8,15 @@
  * The recorder numbers values: an instruction equal to an earlier one is that one, and an instruction of constants is a
  * constant, computed by the interpreter's own engine. An instruction inside a rare region is not reused outside.
  */
-#include "ir/expand.h"
 #include "ir/base/os.h"
+#include "ir/expand.h"
 #include "ir/tape_run.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
 static ExpandFn *const expand_fn[OP_COUNT] = {
-#define OP(id, text, arity, cls, rule, flags) OP_IS_EW_##cls([OP_##id] = expand_##id,)
+#define OP(id, text, arity, cls, rule, flags) OP_IS_EW_##cls([OP_##id] = expand_##id, )
 #include "ir/ops.def"
 #undef OP
 };
@@ -26,26 +26,23 @@ static const bool on_stored_bits[OP_COUNT] = {
     [OP_CAST] = true, [OP_WHERE] = true, [OP_NEXTAFTER] = true, [OP_SIGNBIT] = true, [OP_COPYSIGN] = true};
 
 const FloatForm float_forms[2] = {
-    {SC_I32, 32, 23, 127, UINT64_C(0x80000000), UINT64_C(0x7f800000), UINT64_C(0x3f800000),
-     UINT64_C(0x7fc00000), 0x1p-126, 0x1.fffffep127},
-    {SC_I64, 64, 52, 1023, UINT64_C(0x8000000000000000), UINT64_C(0x7ff0000000000000),
-     UINT64_C(0x3ff0000000000000), UINT64_C(0x7ff8000000000000), 0x1p-1022, 0x1.fffffffffffffp1023},
+    {SC_I32, 32, 23, 127, UINT64_C(0x80000000), UINT64_C(0x7f800000), UINT64_C(0x3f800000), UINT64_C(0x7fc00000), 0x1p-126, 0x1.fffffep127},
+    {SC_I64, 64, 52, 1023, UINT64_C(0x8000000000000000), UINT64_C(0x7ff0000000000000), UINT64_C(0x3ff0000000000000),
+     UINT64_C(0x7ff8000000000000), 0x1p-1022, 0x1.fffffffffffffp1023},
 };
 
 /* ---- recorder ---- */
 
 static uint32_t inst_hash(const TapeInst *i)
 {
-    uint64_t h = i->op | (uint64_t)i->type << 8 | (uint64_t)i->a << 16 | (uint64_t)i->b << 32 |
-                 (uint64_t)i->c << 48;
+    uint64_t h = i->op | (uint64_t)i->type << 8 | (uint64_t)i->a << 16 | (uint64_t)i->b << 32 | (uint64_t)i->c << 48;
     h = (h ^ (i->imm * UINT64_C(0x9e3779b97f4a7c15))) * UINT64_C(0xff51afd7ed558ccd);
     return (uint32_t)(h >> 32) ^ (uint32_t)(h >> 13);
 }
 
 static bool inst_same(const TapeInst *x, const TapeInst *y)
 {
-    return x->op == y->op && x->type == y->type && x->a == y->a && x->b == y->b && x->c == y->c &&
-           x->imm == y->imm;
+    return x->op == y->op && x->type == y->type && x->a == y->a && x->b == y->b && x->c == y->c && x->imm == y->imm;
 }
 
 /* Doubles instruction array and table (which stays at most half full). */
@@ -119,18 +116,14 @@ X x_inst(E *e, ScalarOp op, SType type, X a, X b, X c)
     if (arity > 2)
         want.c = c;
     const TapeInst *i = e->inst;
-    if (i[a].op == SOP_CONST && (arity < 2 || i[b].op == SOP_CONST) &&
-        (arity < 3 || i[c].op == SOP_CONST)) {
+    if (i[a].op == SOP_CONST && (arity < 2 || i[b].op == SOP_CONST) && (arity < 3 || i[c].op == SOP_CONST)) {
         uint64_t operand[3] = {i[a].imm, i[b].imm, i[c].imm};
         return x_bits(e, type, tape_fold(op, type, (SType)i[a].type, operand));
     }
     return record(e, want);
 }
 
-X x_input(E *e, SType type, unsigned k)
-{
-    return record(e, (TapeInst){.op = SOP_INPUT, .type = (uint8_t)type, .imm = k});
-}
+X x_input(E *e, SType type, unsigned k) { return record(e, (TapeInst){.op = SOP_INPUT, .type = (uint8_t)type, .imm = k}); }
 
 X x_bits(E *e, SType type, uint64_t bits)
 {
@@ -224,8 +217,7 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
         for (uint32_t k = 0; k < e->rare[r].end; k++)
             *(k < e->rare[r].begin ? &before : &inside) += map[k] != 0;
         if (inside)
-            rare[n_rare++] = (TapeRare){.cond = e->rare[r].cond, .begin = (uint16_t)before,
-                                        .end = (uint16_t)(before + inside)};
+            rare[n_rare++] = (TapeRare){.cond = e->rare[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside)};
     }
     uint16_t next = 0;
     for (uint32_t k = 0; k < e->n; k++) {
@@ -241,8 +233,7 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
     }
     for (uint16_t r = 0; r < n_rare; r++)
         rare[r].cond = map[rare[r].cond];
-    *tape = (Tape){.inst = inst, .n = next, .n_inputs = (uint16_t)n_inputs, .out = map[out],
-                   .n_rare = n_rare, .rare = rare};
+    *tape = (Tape){.inst = inst, .n = next, .n_inputs = (uint16_t)n_inputs, .out = map[out], .n_rare = n_rare, .rare = rare};
     os_free(map);
     return tape;
 }
@@ -295,8 +286,7 @@ const Tape *tape_get(Op op, const DType *in, DType out, MathMode math)
     Tape *made = make(op, in, out, math);
     if (!made)
         return NULL;
-    if (atomic_compare_exchange_strong_explicit(slot, &tape, made, memory_order_acq_rel,
-                                                memory_order_acquire))
+    if (atomic_compare_exchange_strong_explicit(slot, &tape, made, memory_order_acq_rel, memory_order_acquire))
         return made;
     os_free(made);
     return tape;

@@ -85,39 +85,40 @@ typedef int16_t __attribute__((may_alias)) i16;
 typedef int32_t __attribute__((may_alias)) i32;
 typedef int64_t __attribute__((may_alias)) i64;
 
-#define UN(R, A, expr)                                                                             \
-    {                                                                                              \
-        R *restrict o_ = out;                                                                      \
-        const A *a_ = pa;                                                                          \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            const A a = a_[i];                                                                     \
-            o_[i] = (R)(expr);                                                                     \
-        }                                                                                          \
-        return;                                                                                    \
+#define UN(R, A, expr)                   \
+    {                                    \
+        R *restrict o_ = out;            \
+        const A *a_ = pa;                \
+        for (size_t i = 0; i < n; i++) { \
+            const A a = a_[i];           \
+            o_[i] = (R)(expr);           \
+        }                                \
+        return;                          \
     }
-#define BIN(R, A, expr)                                                                            \
-    {                                                                                              \
-        R *restrict o_ = out;                                                                      \
-        const A *a_ = pa, *b_ = pb;                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            const A a = a_[i], b = b_[i];                                                          \
-            o_[i] = (R)(expr);                                                                     \
-        }                                                                                          \
-        return;                                                                                    \
+#define BIN(R, A, expr)                   \
+    {                                     \
+        R *restrict o_ = out;             \
+        const A *a_ = pa, *b_ = pb;       \
+        for (size_t i = 0; i < n; i++) {  \
+            const A a = a_[i], b = b_[i]; \
+            o_[i] = (R)(expr);            \
+        }                                 \
+        return;                           \
     }
-#define TER(R, A, expr)                                                                            \
-    {                                                                                              \
-        R *restrict o_ = out;                                                                      \
-        const A *a_ = pa;                                                                          \
-        const R *b_ = pb, *c_ = pc;                                                                \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            const A a = a_[i];                                                                     \
-            const R b = b_[i], c = c_[i];                                                          \
-            o_[i] = (R)(expr);                                                                     \
-        }                                                                                          \
-        return;                                                                                    \
+#define TER(R, A, expr)                   \
+    {                                     \
+        R *restrict o_ = out;             \
+        const A *a_ = pa;                 \
+        const R *b_ = pb, *c_ = pc;       \
+        for (size_t i = 0; i < n; i++) {  \
+            const A a = a_[i];            \
+            const R b = b_[i], c = c_[i]; \
+            o_[i] = (R)(expr);            \
+        }                                 \
+        return;                           \
     }
 
+/* clang-format off */
 #define KEY(op, type) ((unsigned)(op) * STYPE_COUNT + (unsigned)(type))
 #define KEY3(op, type, from) ((KEY(op, type)) * STYPE_COUNT + (unsigned)(from))
 #define CASE(op, type) case KEY(SOP_##op, SC_##type):
@@ -262,12 +263,11 @@ static inline __attribute__((always_inline)) void execute_block(ScalarOp op, STy
     }
     convert_block(KEY3(op, type, from), n, out, pa);
 }
+/* clang-format on */
 
-typedef void ExecuteFn(ScalarOp op, SType type, SType from, size_t n, void *out, const void *pa,
-                       const void *pb, const void *pc);
+typedef void ExecuteFn(ScalarOp op, SType type, SType from, size_t n, void *out, const void *pa, const void *pb, const void *pc);
 
-static void execute_any(ScalarOp op, SType type, SType from, size_t n, void *out, const void *pa,
-                        const void *pb, const void *pc)
+static void execute_any(ScalarOp op, SType type, SType from, size_t n, void *out, const void *pa, const void *pb, const void *pc)
 {
     execute_block(op, type, from, n, out, pa, pb, pc);
 }
@@ -285,22 +285,19 @@ static void axpy_f64_any(size_t n, double *restrict acc, double a, const double 
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2,fma"))) static void axpy_f32_fma(size_t n, float *restrict acc, float a,
-                                                             const float *restrict x)
+__attribute__((target("avx2,fma"))) static void axpy_f32_fma(size_t n, float *restrict acc, float a, const float *restrict x)
 {
     for (size_t i = 0; i < n; i++)
         acc[i] = fmaf(a, x[i], acc[i]);
 }
 
-__attribute__((target("avx2,fma"))) static void axpy_f64_fma(size_t n, double *restrict acc, double a,
-                                                             const double *restrict x)
+__attribute__((target("avx2,fma"))) static void axpy_f64_fma(size_t n, double *restrict acc, double a, const double *restrict x)
 {
     for (size_t i = 0; i < n; i++)
         acc[i] = fma(a, x[i], acc[i]);
 }
 
-__attribute__((target("avx2,fma"))) static void execute_fma(ScalarOp op, SType type, SType from,
-                                                            size_t n, void *out, const void *pa,
+__attribute__((target("avx2,fma"))) static void execute_fma(ScalarOp op, SType type, SType from, size_t n, void *out, const void *pa,
                                                             const void *pb, const void *pc)
 {
     execute_block(op, type, from, n, out, pa, pb, pc);
@@ -316,15 +313,9 @@ static bool has_fma(void)
 
 static ExecuteFn *choose_execute(void) { return has_fma() ? execute_fma : execute_any; }
 
-void tape_axpy_f32(size_t n, float *acc, float a, const float *x)
-{
-    (has_fma() ? axpy_f32_fma : axpy_f32_any)(n, acc, a, x);
-}
+void tape_axpy_f32(size_t n, float *acc, float a, const float *x) { (has_fma() ? axpy_f32_fma : axpy_f32_any)(n, acc, a, x); }
 
-void tape_axpy_f64(size_t n, double *acc, double a, const double *x)
-{
-    (has_fma() ? axpy_f64_fma : axpy_f64_any)(n, acc, a, x);
-}
+void tape_axpy_f64(size_t n, double *acc, double a, const double *x) { (has_fma() ? axpy_f64_fma : axpy_f64_any)(n, acc, a, x); }
 #else
 static ExecuteFn *choose_execute(void) { return execute_any; }
 void tape_axpy_f32(size_t n, float *acc, float a, const float *x) { axpy_f32_any(n, acc, a, x); }
@@ -350,8 +341,7 @@ static void fill(void *row, SType type, uint64_t bits, size_t n)
         memcpy((char *)row + i * bytes, &bits, bytes); /* little endian */
 }
 
-bool tape_run(const Tape *tape, const DType *in_types, DType out_type, size_t n,
-              const void *const *in, void *out)
+bool tape_run(const Tape *tape, const DType *in_types, DType out_type, size_t n, const void *const *in, void *out)
 {
     if (n == 0)
         return true;
@@ -384,8 +374,7 @@ bool tape_run(const Tape *tape, const DType *in_types, DType out_type, size_t n,
             if (i->op == SOP_INPUT)
                 row[k] = (char *)(uintptr_t)in[i->imm] + done * dtype_bytes(in_types[i->imm]);
             else if (i->op != SOP_CONST)
-                execute((ScalarOp)i->op, (SType)i->type, (SType)inst[i->a].type, now, row[k],
-                        row[i->a], row[i->b], row[i->c]);
+                execute((ScalarOp)i->op, (SType)i->type, (SType)inst[i->a].type, now, row[k], row[i->a], row[i->b], row[i->c]);
         }
         memcpy((char *)out + done * out_bytes, row[tape->out], now * out_bytes);
     }

@@ -1,6 +1,5 @@
 /*
- * The graph as text, printed (here) and parsed back (ir/text_parse.c): in dumps, errors, golden
- * tests.
+ * The graph as text, printed (here) and parsed back (ir/text_parse.c): in dumps, errors, golden tests.
  *
  *     graph norm(%0: f32[64,512], %1: f32[512]) {
  *       %2 = reduce_sum %0 axes(1) : f32[64]
@@ -11,16 +10,20 @@
  *
  *     graph = "graph" name "(" [input {"," input}] ")" "{" {node} "return" {ref} "}"
  *     input = ref ":" dtype "[" [fact {"," fact}] "]" ["strides" "(" {fact} ")"]
- *     node  = ref "=" op {ref} {attr} [":" type]          cast: the type it casts to comes after
- * "cast" | ref "=" ("scalar" | "const") dtype value [":" type] | ref "=" "input" dtype "[" ... "]"
- * ...       an input that does not come first attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" |
- * "groups(2:1 1:1 1:2)" | "mode(add)" | "descending" | name "(" {fact} ")"      size(4 8);
- * range(start:step:length ...); by(low:high ...) fact  = integer                  a new fact: the
- * next of graph.ints, with this value | "s3" | "s3=512"          an earlier fact; a new one out of
- * turn | "#512"                   a constant, no fact | "(" term "+" term ")" | "(" term "*" term
- * ")"     term: as fact, but an integer is a constant value = true | false | integer | float | inf
- * | -inf | nan | 0x... (the bits; other NaNs) type  = dtype "[" sizes "]"      for people: sizes
- * are those of the graph at hand. Checked if there Comments run from "//" to the end of the line.
+ *     node  = ref "=" op {ref} {attr} [":" type]             cast: the type it casts to comes after "cast"
+ *           | ref "=" ("scalar" | "const") dtype value [":" type]
+ *           | ref "=" "input" dtype "[" ... "]" ...          an input that does not come first
+ *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
+ *           | name "(" {fact} ")"                            size(4 8); range(start:step:length ...); by(low:high ...)
+ *     fact  = integer                                        a new fact: the next of graph.ints, with this value
+ *           | "s3" | "s3=512"                                an earlier fact; a new one out of turn
+ *           | "#512"                                         a constant, no fact
+ *           | "(" term "+" term ")" | "(" term "*" term ")"
+ *     term  = as fact, but an integer is a constant
+ *     value = true | false | integer | float | inf | -inf | nan | 0x... (the bits; other NaNs)
+ *     type  = dtype "[" sizes "]"                            for people: sizes are those of the graph at hand. Checked if there
+ *
+ * Comments run from "//" to the end of the line.
  *
  * scalar is a fact, const is known for ever. Numbers of facts are kept even when others were
  * dropped with their nodes, so that s3 in a dump is the s3 of the guards. Not in the text:
@@ -94,18 +97,10 @@ static void print_float(DType dtype, uint64_t bits, Str *out)
 void text_print_scalar(DType dtype, uint64_t bits, Str *out)
 {
     switch (dtype_kind(dtype)) {
-    case DK_BOOL:
-        str_printf(out, bits ? "true" : "false");
-        break;
-    case DK_INT:
-        str_printf(out, "%" PRId64, scalar_to_int(dtype, bits));
-        break;
-    case DK_UINT:
-        str_printf(out, "%" PRIu64, bits);
-        break;
-    case DK_FLOAT:
-        print_float(dtype, bits, out);
-        break;
+    case DK_BOOL: str_printf(out, bits ? "true" : "false"); break;
+    case DK_INT: str_printf(out, "%" PRId64, scalar_to_int(dtype, bits)); break;
+    case DK_UINT: str_printf(out, "%" PRIu64, bits); break;
+    case DK_FLOAT: print_float(dtype, bits, out); break;
     }
 }
 
@@ -157,8 +152,7 @@ static void print_fact(const Graph *g, Ref r, Dim d, FactOrder *order, Str *out)
 {
     const DimInfo *info = &g->dims.at[d];
     int budget = EXPR_BUDGET;
-    bool fresh = info->kind == DIM_FACT &&
-                 (order ? info->fact == order->next && !order->seen[info->fact] : info->owner == r);
+    bool fresh = info->kind == DIM_FACT && (order ? info->fact == order->next && !order->seen[info->fact] : info->owner == r);
     if (fresh) {
         str_printf(out, "%" PRId64, info->hint);
         if (order)
@@ -274,10 +268,7 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
     print_type(g, n, out);
 }
 
-void node_print(const Graph *g, Ref r, Str *out)
-{
-    print_line(g, r, NULL, out);
-}
+void node_print(const Graph *g, Ref r, Str *out) { print_line(g, r, NULL, out); }
 
 void graph_print(const Graph *g, const char *name, Str *out)
 {

@@ -77,10 +77,7 @@ static Status expect(Parser *p, char c)
     return accept(p, c) ? ST_OK : bad(p, message);
 }
 
-static bool word_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
+static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
 
 /* The word at hand, without consuming it; its length, 0 if there is none. */
 static size_t peek_word(Parser *p)
@@ -310,12 +307,10 @@ static Status parse_input(Parser *p, uint32_t number)
         return bad(p, "negative or too many elements");
     /* graph_add_input makes its own facts: where they are the very next ones, take back those just
      * parsed. */
-    uint32_t n = (uint32_t)(strided ? 2 * rank : rank),
-             first = p->facts.n >= n ? p->facts.n - n : 0;
+    uint32_t n = (uint32_t)(strided ? 2 * rank : rank), first = p->facts.n >= n ? p->facts.n - n : 0;
     bool fresh = p->facts.n == first + n;
     for (uint32_t k = 0; k < n; k++)
-        fresh &=
-            p->g->dims.at[facts[k]].kind == DIM_FACT && p->g->dims.at[facts[k]].fact == first + k;
+        fresh &= p->g->dims.at[facts[k]].kind == DIM_FACT && p->g->dims.at[facts[k]].fact == first + k;
     if (!fresh)
         return bad(p, "an input's sizes are facts of its own, in order");
     p->g->ints.n = p->facts.n = first;
@@ -332,26 +327,20 @@ static Status parse_bits(Parser *p, DType dtype, const char *word, uint64_t *bit
     errno = 0;
     if (strncmp(word, "0x", 2) == 0) {
         *bits = strtoull(word, &end, 16);
-        if (*end || errno || (dtype_bytes(dtype) < 8 && *bits >> 8 * dtype_bytes(dtype)) ||
-            (dtype == DT_BOOL && *bits > 1))
+        if (*end || errno || (dtype_bytes(dtype) < 8 && *bits >> 8 * dtype_bytes(dtype)) || (dtype == DT_BOOL && *bits > 1))
             return bad(p, "not the bits of that dtype");
         return ST_OK;
     }
     switch (dtype_kind(dtype)) {
-    case DK_BOOL:
-        *bits = strcmp(word, "true") == 0;
-        return *bits || strcmp(word, "false") == 0 ? ST_OK : bad(p, "expected true or false");
+    case DK_BOOL: *bits = strcmp(word, "true") == 0; return *bits || strcmp(word, "false") == 0 ? ST_OK : bad(p, "expected true or false");
     case DK_INT: {
         long long v = strtoll(word, &end, 10);
         *bits = scalar_from_int(dtype, v);
-        return end != word && !*end && !errno && scalar_to_int(dtype, *bits) == v
-                   ? ST_OK
-                   : bad(p, "not an integer of that dtype");
+        return end != word && !*end && !errno && scalar_to_int(dtype, *bits) == v ? ST_OK : bad(p, "not an integer of that dtype");
     }
     case DK_UINT:
         *bits = strtoull(word, &end, 10);
-        return end != word && !*end && !errno && *word != '-' &&
-                       (dtype_bytes(dtype) == 8 || !(*bits >> 8 * dtype_bytes(dtype)))
+        return end != word && !*end && !errno && *word != '-' && (dtype_bytes(dtype) == 8 || !(*bits >> 8 * dtype_bytes(dtype)))
                    ? ST_OK
                    : bad(p, "not an integer of that dtype");
     case DK_FLOAT:
@@ -380,8 +369,7 @@ static Status parse_scalar(Parser *p, bool constant, uint32_t number)
     word[len] = 0;
     TRY(parse_bits(p, dtype, word, &bits));
     p->at += len;
-    Ref r = constant ? graph_add_const(p->g, dtype, bits, (Loc){0})
-                     : graph_add_scalar(p->g, dtype, bits, (Loc){0});
+    Ref r = constant ? graph_add_const(p->g, dtype, bits, (Loc){0}) : graph_add_scalar(p->g, dtype, bits, (Loc){0});
     return define(p, number, r);
 }
 
@@ -502,8 +490,7 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
     if (infer_shape(n->op, &n->attr, n->in.n, in, facts, n->facts.n, n->dtype, &out) != ST_OK)
         return bad_because(p);
     Ref before = g->nodes.n;
-    Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at,
-                      n->facts.n, (Loc){0});
+    Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at, n->facts.n, (Loc){0});
     if (r == before)
         label(p, r);
     return define(p, number, r);

@@ -41,8 +41,7 @@ static const char *check_indices(const Graph *g, Ref r)
     for (uint32_t k = 0; k < n->n_facts; k++)
         if (n->fact[k] >= g->dims.n)
             return "a fact does not exist";
-    if (n->op == OP_SCALAR &&
-        (n->scalar >= g->scalars.n || g->scalars.at[n->scalar].dtype != n->dtype))
+    if (n->op == OP_SCALAR && (n->scalar >= g->scalars.n || g->scalars.at[n->scalar].dtype != n->dtype))
         return "its scalar does not exist or is of another dtype";
     if (n->attr.n > 2 * MAX_RANK && n->op == OP_RESHAPE)
         return "too many groups";
@@ -78,8 +77,7 @@ static bool attr_clean(const Node *n)
 static bool check_input(const Graph *g, Ref r)
 {
     const Node *n = graph_node(g, r);
-    if (n->attr.n >= g->inputs.n || g->inputs.at[n->attr.n] != r ||
-        n->n_facts != infer_fact_count(OP_INPUT, &n->attr, n->rank))
+    if (n->attr.n >= g->inputs.n || g->inputs.at[n->attr.n] != r || n->n_facts != infer_fact_count(OP_INPUT, &n->attr, n->rank))
         return false;
     for (int d = 0; d < n->rank; d++)
         if (n->dim[d] != n->fact[d])
@@ -103,8 +101,7 @@ static const char *check_shape(const Graph *g, Ref r)
     }
     for (uint32_t k = 0; k < n->n_facts; k++)
         facts[k] = dim_hint(g, n->fact[k]);
-    if (infer_shape((Op)n->op, &n->attr, n->n_in, in, facts, n->n_facts, (DType)n->dtype, &out) !=
-        ST_OK)
+    if (infer_shape((Op)n->op, &n->attr, n->n_in, in, facts, n->n_facts, (DType)n->dtype, &out) != ST_OK)
         return fail_message();
     if (out.dtype != n->dtype || out.rank != n->rank)
         return "dtype or rank is not what its inputs give";
@@ -141,9 +138,7 @@ Status graph_verify(const Graph *g)
             return broken(g, r, true, "an attribute that the op does not have is set");
         if (n->op == OP_INPUT) {
             if (!check_input(g, r))
-                return broken(
-                    g, r, true,
-                    "the input is not in the graph's list, or its facts are not its sizes");
+                return broken(g, r, true, "the input is not in the graph's list, or its facts are not its sizes");
             continue;
         }
         why = check_shape(g, r);
@@ -151,8 +146,7 @@ Status graph_verify(const Graph *g)
             return broken(g, r, true, why);
     }
     for (uint32_t k = 0; k < g->inputs.n; k++)
-        if (g->inputs.at[k] >= g->nodes.n || graph_node(g, g->inputs.at[k])->op != OP_INPUT ||
-            graph_node(g, g->inputs.at[k])->attr.n != k)
+        if (g->inputs.at[k] >= g->nodes.n || graph_node(g, g->inputs.at[k])->op != OP_INPUT || graph_node(g, g->inputs.at[k])->attr.n != k)
             return fail(ST_INTERNAL, "graph is broken: input %" PRIu32 " is not one", k);
     for (uint32_t k = 0; k < g->outputs.n; k++)
         if (g->outputs.at[k] >= g->nodes.n)

@@ -98,9 +98,8 @@ static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
     PlanBuffer *to = &f->plan->buffers.at[b], *from = &f->plan->buffers.at[old];
     PlanStep *step = &f->plan->steps.at[to->first_step];
     uint32_t in = UINT32_MAX, out = UINT32_MAX;
-    if (from->last_step != to->first_step || from->dtype != to->dtype ||
-        !dim_same(f->g, from->numel, to->numel) || step->kind != STEP_KERNEL ||
-        step->kernel->form != FORM_LOOPS)
+    if (from->last_step != to->first_step || from->dtype != to->dtype || !dim_same(f->g, from->numel, to->numel) ||
+        step->kind != STEP_KERNEL || step->kernel->form != FORM_LOOPS)
         return false;
     for (uint32_t a = 0; a < step->args.n; a++) {
         if (step->args.at[a].kind != BIND_BUFFER)
@@ -108,8 +107,7 @@ static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
         in = step->args.at[a].buffer == old ? a : in;
         out = step->args.at[a].buffer == b ? a : out;
     }
-    if (in == UINT32_MAX || out == UINT32_MAX || step->kernel->args.at[in].written ||
-        !reads_in_place(f, step, in, out))
+    if (in == UINT32_MAX || out == UINT32_MAX || step->kernel->args.at[in].written || !reads_in_place(f, step, in, out))
         return false;
     step->kernel->args.at[in].may_alias = step->kernel->args.at[out].may_alias = true;
     return true;
@@ -125,8 +123,7 @@ static void assign_slots(Fuser *f)
     Plan *plan = f->plan;
     VEC(Slot) slots = {0};
     plan->peak_with_reuse = plan->peak_without = 0;
-    for (uint32_t i = 0; i < plan->buffers.n;
-         i++) { /* in the order of their first steps, as used_buffers left them */
+    for (uint32_t i = 0; i < plan->buffers.n; i++) { /* in the order of their first steps, as used_buffers left them */
         PlanBuffer *b = &plan->buffers.at[i];
         int64_t want = buffer_bytes(f, b), best_gap = 0;
         uint32_t best = NO_SLOT;
@@ -144,8 +141,7 @@ static void assign_slots(Fuser *f)
         for (uint32_t s = 0; s < slots.n && !in_place; s++) {
             if (slots.at[s].busy >= b->first_step)
                 continue;
-            int64_t gap = slots.at[s].bytes > want ? slots.at[s].bytes - want
-                                                   : 2 * (want - slots.at[s].bytes);
+            int64_t gap = slots.at[s].bytes > want ? slots.at[s].bytes - want : 2 * (want - slots.at[s].bytes);
             if (best == NO_SLOT || gap < best_gap) {
                 best = s;
                 best_gap = gap;
@@ -190,8 +186,7 @@ static void find_donations(Fuser *f)
             if (step->args.at[o].kind != BIND_BUFFER || !step->kernel->args.at[o].written)
                 continue;
             PlanBuffer *out = &plan->buffers.at[step->args.at[o].buffer];
-            if (out->kind != BUFFER_OUTPUT || out->first_step != s ||
-                out->alias_input != NO_BUFFER ||
+            if (out->kind != BUFFER_OUTPUT || out->first_step != s || out->alias_input != NO_BUFFER ||
                 is_graph_output_twice(plan, step->args.at[o].buffer))
                 continue;
             for (uint32_t i = 0; i < step->args.n && out->alias_input == NO_BUFFER; i++) {
@@ -199,9 +194,8 @@ static void find_donations(Fuser *f)
                     continue;
                 uint32_t index = step->args.at[i].buffer;
                 PlanBuffer *in = &plan->buffers.at[index];
-                bool fits = in->kind == BUFFER_INPUT && !taken[index] && in->last_step == s &&
-                            in->dtype == out->dtype && !graph_node(f->g, in->node)->attr.flag &&
-                            dim_same(f->g, in->numel, out->numel);
+                bool fits = in->kind == BUFFER_INPUT && !taken[index] && in->last_step == s && in->dtype == out->dtype &&
+                            !graph_node(f->g, in->node)->attr.flag && dim_same(f->g, in->numel, out->numel);
                 if (!fits || !reads_in_place(f, step, i, o))
                     continue;
                 out->alias_input = index;
@@ -218,8 +212,6 @@ void plan_buffers(Fuser *f)
     assign_slots(f);
     find_donations(f);
     if (log_on(LOG_MEMORY))
-        log_line(LOG_MEMORY,
-                 "%u buffers, temporaries in %u slots: peak %lld bytes with reuse, %lld without",
-                 f->plan->buffers.n, f->plan->n_slots, (long long)f->plan->peak_with_reuse,
-                 (long long)f->plan->peak_without);
+        log_line(LOG_MEMORY, "%u buffers, temporaries in %u slots: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,
+                 f->plan->n_slots, (long long)f->plan->peak_with_reuse, (long long)f->plan->peak_without);
 }

@@ -43,13 +43,10 @@ typedef struct Loader {
     size_t n_symbols;
     unsigned char *base;
     size_t mapped;
-    size_t run, query;          /* offsets; SIZE_MAX: not found */
+    size_t run, query; /* offsets; SIZE_MAX: not found */
 } Loader;
 
-static bool inside(size_t bytes, uint64_t offset, uint64_t length)
-{
-    return offset <= bytes && length <= bytes - offset;
-}
+static bool inside(size_t bytes, uint64_t offset, uint64_t length) { return offset <= bytes && length <= bytes - offset; }
 
 static Status bad(const char *what) { return fail(ST_FORMAT, "kernel object: %s", what); }
 
@@ -60,8 +57,7 @@ static Status read_sections(Loader *l)
     if (l->bytes < sizeof h)
         return bad("shorter than its header");
     memcpy(&h, l->object, sizeof h);
-    if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
-        h.e_ident[EI_DATA] != ELFDATA2LSB)
+    if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 || h.e_ident[EI_DATA] != ELFDATA2LSB)
         return bad("not a 64-bit little-endian ELF file");
     if (h.e_type != ET_REL || h.e_machine != EM_X86_64)
         return bad("not an x86-64 relocatable");
@@ -73,15 +69,13 @@ static Status read_sections(Loader *l)
     memcpy(l->section, l->object + h.e_shoff, l->n_sections * sizeof(Elf64_Shdr));
     for (unsigned i = 0; i < l->n_sections; i++) {
         const Elf64_Shdr *s = &l->section[i];
-        if (s->sh_type != SHT_NOBITS && s->sh_type != SHT_NULL &&
-            !inside(l->bytes, s->sh_offset, s->sh_size))
+        if (s->sh_type != SHT_NOBITS && s->sh_type != SHT_NULL && !inside(l->bytes, s->sh_offset, s->sh_size))
             return bad("section outside the file");
         if (s->sh_type != SHT_SYMTAB)
             continue;
         if (l->symtab)
             return bad("two symbol tables");
-        if (s->sh_entsize != sizeof(Elf64_Sym) || s->sh_link >= l->n_sections ||
-            l->section[s->sh_link].sh_type != SHT_STRTAB)
+        if (s->sh_entsize != sizeof(Elf64_Sym) || s->sh_link >= l->n_sections || l->section[s->sh_link].sh_type != SHT_STRTAB)
             return bad("odd symbol table");
         l->symtab = i;
         l->n_symbols = s->sh_size / sizeof(Elf64_Sym);
@@ -100,8 +94,7 @@ static Status place_sections(Loader *l)
             continue;
         if (s->sh_flags & (SHF_WRITE | SHF_TLS))
             return bad("writable data");
-        if (s->sh_type != SHT_PROGBITS && s->sh_type != SHT_NOBITS &&
-            s->sh_type != SHT_X86_64_UNWIND)
+        if (s->sh_type != SHT_PROGBITS && s->sh_type != SHT_NOBITS && s->sh_type != SHT_X86_64_UNWIND)
             return bad("unknown kind of loaded section");
         uint64_t align = s->sh_addralign ? s->sh_addralign : 1;
         if (align > MAX_ALIGN || (align & (align - 1)))
@@ -126,8 +119,7 @@ static Status symbol_at(const Loader *l, uint64_t n, Elf64_Sym *symbol, const ch
     if (symbol->st_name >= strings->sh_size)
         return bad("symbol name outside its table");
     *name = (const char *)l->object + strings->sh_offset + symbol->st_name;
-    return memchr(*name, 0, strings->sh_size - symbol->st_name) ? ST_OK
-                                                                : bad("symbol name without end");
+    return memchr(*name, 0, strings->sh_size - symbol->st_name) ? ST_OK : bad("symbol name without end");
 }
 
 /* Where a symbol lies in the mapping. */
@@ -158,12 +150,8 @@ static Status relocate_one(const Loader *l, unsigned target, const Elf64_Rela *r
     uint64_t value = (uint64_t)(uintptr_t)(l->base + symbol) + (uint64_t)r->r_addend;
     uint64_t relative = value - (uint64_t)(uintptr_t)at;
     switch (type) {
-    case R_X86_64_64:
-        memcpy(at, &value, 8);
-        return ST_OK;
-    case R_X86_64_PC64:
-        memcpy(at, &relative, 8);
-        return ST_OK;
+    case R_X86_64_64: memcpy(at, &value, 8); return ST_OK;
+    case R_X86_64_PC64: memcpy(at, &relative, 8); return ST_OK;
     case R_X86_64_PC32:
     case R_X86_64_PLT32:
         if ((int64_t)relative != (int32_t)relative)
@@ -185,8 +173,7 @@ static Status relocate(Loader *l)
 {
     for (unsigned i = 0; i < l->n_sections; i++)
         if (l->place[i] != SIZE_MAX && l->section[i].sh_type != SHT_NOBITS)
-            memcpy(l->base + l->place[i], l->object + l->section[i].sh_offset,
-                   l->section[i].sh_size);
+            memcpy(l->base + l->place[i], l->object + l->section[i].sh_offset, l->section[i].sh_size);
     for (unsigned i = 0; i < l->n_sections; i++) {
         const Elf64_Shdr *s = &l->section[i];
         if (s->sh_type == SHT_REL)
@@ -220,8 +207,7 @@ static Status find_functions(Loader *l)
         if (!which)
             continue;
         TRY(resolve(l, n, which));
-        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC ||
-            !(l->section[symbol.st_shndx].sh_flags & SHF_EXECINSTR) ||
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || !(l->section[symbol.st_shndx].sh_flags & SHF_EXECINSTR) ||
             symbol.st_value >= l->section[symbol.st_shndx].sh_size)
             return bad("run or query is no function");
     }

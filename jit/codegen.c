@@ -28,12 +28,12 @@ enum { CODE_STACK = 8 << 20 };
 typedef struct CodeJob {
     const Kernel *kernel;
     const char *name;
-    Str key;                    /* what the kernel is known by */
-    Str planned;                /* hints and name */
-    CompiledKernel *compiled;   /* with one user; NULL: not known yet */
-    uint32_t first;             /* the first job with this key: itself, or one that does the work for both */
+    Str key;                  /* what the kernel is known by */
+    Str planned;              /* hints and name */
+    CompiledKernel *compiled; /* with one user; NULL: not known yet */
+    uint32_t first;           /* the first job with this key: itself, or one that does the work for both */
     KernelParts parts;
-    char *ir, *assembly;        /* where somebody wants to see them */
+    char *ir, *assembly; /* where somebody wants to see them */
     Status status;
     char message[512];
 } CodeJob;
@@ -231,8 +231,8 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
 {
     const Plan *plan = request->plan;
     const CompileRequest *compile = request->compile;
-    CodeJobs jobs = {.request = request, .at = ARENA_ARRAY(request->arena, CodeJob, plan->steps.n),
-                     .show = request->dump || log_on(LOG_CODE)};
+    CodeJobs jobs = {
+        .request = request, .at = ARENA_ARRAY(request->arena, CodeJob, plan->steps.n), .show = request->dump || log_on(LOG_CODE)};
     uint32_t *missing = ARENA_ARRAY(request->arena, uint32_t, plan->steps.n);
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];

@@ -34,7 +34,7 @@ typedef struct Job {
     char message[512];
     double plan_seconds, emit_seconds;
     uint32_t emitted;
-    Str *preview;           /* jit_preview: the names of the steps, and no code */
+    Str *preview; /* jit_preview: the names of the steps, and no code */
 } Job;
 
 static Status check_stop(const CompileRequest *request);
@@ -92,8 +92,11 @@ static Status emit_kernels(Job *job)
     p->kernels = os_calloc(job->plan.steps.n + 1, sizeof *p->kernels);
     if (!p->kernels)
         return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", job->plan.steps.n);
-    CodeRequest request = {.compile = job->request, .arena = job->g->arena, .plan = &job->plan,
-                           .dump = job->request->dump_name ? dump_text : NULL, .user = job};
+    CodeRequest request = {.compile = job->request,
+                           .arena = job->g->arena,
+                           .plan = &job->plan,
+                           .dump = job->request->dump_name ? dump_text : NULL,
+                           .user = job};
     TRY(jit_code(&request, p->kernels, &p->n_kernels, &job->emitted));
     job->emit_seconds = os_seconds() - start;
     return ST_OK;
@@ -188,8 +191,12 @@ static Status assemble(Job *job)
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         const PlanStep *s = &plan->steps.at[i];
         ProgStep *out = &p->steps[p->n_steps++];
-        *out = (ProgStep){.kind = s->kind, .descending = s->descending, .kernel = kernel, .first_arg = n_args,
-                          .n_args = s->args.n, .bytes = guard_builder_size(job->guards, s->bytes),
+        *out = (ProgStep){.kind = s->kind,
+                          .descending = s->descending,
+                          .kernel = kernel,
+                          .first_arg = n_args,
+                          .n_args = s->args.n,
+                          .bytes = guard_builder_size(job->guards, s->bytes),
                           .what = keep_text(p, &used, s->what)};
         for (uint32_t a = 0; a < s->args.n; a++)
             p->args[n_args++] = assemble_arg(job, &s->args.at[a]);
@@ -258,8 +265,8 @@ static void log_program(const Job *job)
         log_text(LOG_GUARDS, out.text);
     }
     if (log_on(LOG_TIMING))
-        log_line(LOG_TIMING, "compiled in %.2f ms: fusion %.2f ms, code %.2f ms (%u of %u kernels new)",
-                 1e3 * p->compile_seconds, 1e3 * job->plan_seconds, 1e3 * job->emit_seconds, job->emitted, p->n_kernels);
+        log_line(LOG_TIMING, "compiled in %.2f ms: fusion %.2f ms, code %.2f ms (%u of %u kernels new)", 1e3 * p->compile_seconds,
+                 1e3 * job->plan_seconds, 1e3 * job->emit_seconds, job->emitted, p->n_kernels);
 }
 
 /* --- entry --------------------------------------------------------------------------------------------------- */

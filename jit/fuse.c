@@ -6,9 +6,12 @@
  * few buffers with the same loops. Units are formed from the last node to the first:
  *
  *     roots = nodes that want a buffer (outputs first)
- *     while roots: take the last; choose its loops (fuse_space.c); evaluate it (fuse_value.c), down
- * to inputs and buffers; what cannot be computed in these loops is forced to have a buffer: a new
- * root add other roots that have the same loops and read the same data
+ *     while roots:
+ *         take the last
+ *         choose its loops (fuse_space.c)
+ *         evaluate it (fuse_value.c), down to inputs and buffers; what cannot be computed in these loops is forced to have a
+ *         buffer: a new root
+ *         add other roots that have the same loops and read the same data
  *
  * That is a round. After it, it is known which kernels evaluate what, and values that are cheaper
  * to store than to compute again become roots (fuse_cost.c); then the round is repeated, and its
@@ -91,8 +94,7 @@ static Tuple space_tuple(Build *b, const Space *space, uint32_t rank)
 {
     Coords c = {.n = rank};
     for (uint32_t i = 0; i < rank; i++)
-        c.at[i] = space->axis_of[i] < 0 ? kidx_const(b->k, 0)
-                                        : kidx_axis(b->k, (uint32_t)space->axis_of[i]);
+        c.at[i] = space->axis_of[i] < 0 ? kidx_const(b->k, 0) : kidx_axis(b->k, (uint32_t)space->axis_of[i]);
     return build_tuple(b, &c);
 }
 
@@ -126,20 +128,16 @@ static bool special(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
     OpClass cls = op_class((Op)node->op);
-    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF ||
-           (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) || f->contract_of[n] != REF_NONE;
+    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) ||
+           f->contract_of[n] != REF_NONE;
 }
 
-static const Unit *unit_before(const Fuser *f, Ref n)
-{
-    return f->previous_of[n] == NO_UNIT ? NULL : &f->previous.at[f->previous_of[n]];
-}
+static const Unit *unit_before(const Fuser *f, Ref n) { return f->previous_of[n] == NO_UNIT ? NULL : &f->previous.at[f->previous_of[n]]; }
 
 static void mark_read(Fuser *f, const Ref *loads, uint32_t n, bool on)
 {
     for (uint32_t i = 0; i < n; i++)
-        f->flags[loads[i]] = (uint16_t)(on ? f->flags[loads[i]] | NODE_READ
-                                           : f->flags[loads[i]] & ~NODE_READ);
+        f->flags[loads[i]] = (uint16_t)(on ? f->flags[loads[i]] | NODE_READ : f->flags[loads[i]] & ~NODE_READ);
 }
 
 /* Does the unit load a node marked NODE_READ? */
@@ -157,14 +155,12 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
     const Space *space = space_of(f, n);
-    if (space->n_x == own->n_x && space->n_r == own->n_r &&
-        dims_equal(f, space->dim, own->dim, own->n_x + own->n_r)) {
+    if (space->n_x == own->n_x && space->n_r == own->n_r && dims_equal(f, space->dim, own->dim, own->n_x + own->n_r)) {
         *at = space_tuple(b, space, node->rank);
         return true;
     }
     for (uint32_t i = 0; !space->n_r && i < b->frames.n; i++) {
-        if (b->frames.at[i].rank == node->rank &&
-            dims_equal(f, b->frames.at[i].dim, node->dim, node->rank)) {
+        if (b->frames.at[i].rank == node->rank && dims_equal(f, b->frames.at[i].dim, node->dim, node->rank)) {
             *at = b->frames.at[i].at;
             return true;
         }
@@ -175,8 +171,7 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
 static void not_together(Fuser *f, Ref n, Ref root, const char *why)
 {
     if (log_on(LOG_FUSION) && f->reasons.n < MAX_REASONS)
-        reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op),
-               root, why);
+        reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
 }
 
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
@@ -191,24 +186,19 @@ static void merge_roots(Build *b, const Space *own)
         Tuple at;
         const Unit *before = unit_before(f, n);
         f->plan->looks++;
-        if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before ||
-            special(f, n))
+        if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before || special(f, n))
             continue;
         tried++;
         if (!reads_same(f, before) && b->x_points * b->r_points > SMALL)
             continue;
-        bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS ||
-                   b->visits + before->visits > MAX_VISITS;
+        bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS;
         if (big || !same_loops(b, own, n, &at)) {
-            not_together(f, n, b->root,
-                         big ? "the kernel would be too large" : "its loops are others");
+            not_together(f, n, b->root, big ? "the kernel would be too large" : "its loops are others");
             continue;
         }
         if (closes_cycle(b, n, before)) {
             bool here = f->flags[n] & NODE_READ;
-            not_together(f, n, b->root,
-                         here ? "it is read there at other places"
-                              : "another kernel stands between them");
+            not_together(f, n, b->root, here ? "it is read there at other places" : "another kernel stands between them");
             continue;
         }
         add_root(b, n, at);
@@ -235,10 +225,9 @@ static Ref better_root(Fuser *f, Ref n)
             continue;
         tried++;
         const Node *peer = graph_node(f->g, other);
-        const Node *shape =
-            op_class((Op)peer->op) == CLS_REDUCE ? graph_node(f->g, peer->in[0]) : peer;
-        if (space_of(f, other)->n_r && shape->rank == node->rank &&
-            dims_equal(f, shape->dim, node->dim, node->rank) && reads_same(f, before))
+        const Node *shape = op_class((Op)peer->op) == CLS_REDUCE ? graph_node(f->g, peer->in[0]) : peer;
+        if (space_of(f, other)->n_r && shape->rank == node->rank && dims_equal(f, shape->dim, node->dim, node->rank) &&
+            reads_same(f, before))
             best = other;
     }
     mark_read(f, mine->loads.at, mine->loads.n, false);
@@ -306,8 +295,7 @@ static Ref many_places(Fuser *f, uint32_t visits)
     Ref best = REF_NONE;
     for (uint32_t i = visits; i < f->visits.n; i++) {
         Ref n = f->visits.at[i].node;
-        if (++times[n] >= MAX_PLACES && (best == REF_NONE || n > best) && !never_stored(f, n) &&
-            !has_buffer(f, n))
+        if (++times[n] >= MAX_PLACES && (best == REF_NONE || n > best) && !never_stored(f, n) && !has_buffer(f, n))
             best = n;
     }
     for (uint32_t i = visits; i < f->visits.n; i++)
@@ -383,8 +371,7 @@ static Status break_cycle(Fuser *f, Build *b, Attempts *a, Ref cycle, const Cut 
     enum { ONE_BY_ONE = 4 };
     Ref root = b->root;
     if (cycle == root && b->outputs.n > 1) /* something added to its kernel needs it from outside */
-        cycle = b->outputs.at[b->outputs.n - 1] != root ? b->outputs.at[b->outputs.n - 1]
-                                                        : b->outputs.at[0];
+        cycle = b->outputs.at[b->outputs.n - 1] != root ? b->outputs.at[b->outputs.n - 1] : b->outputs.at[0];
     if (cycle == root)
         return fail(ST_INTERNAL, "fusion: the kernel of %%%u depends on itself", root);
     refuse(f, a, cycle);
@@ -414,8 +401,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         add_root(&b, root, at);
         if (f->fuse && !contract && f->previous.n)
             merge_roots(&b, &space);
-        if (contract &&
-            !b.contracts) { /* the product is stored on the way: what is left is plain loops */
+        if (contract && !b.contracts) { /* the product is stored on the way: what is left is plain loops */
             give_up(f, &b, &a);
             f->contract_of[root] = REF_NONE;
             continue;
@@ -428,8 +414,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         }
         Cut cut = {0}, cycles = {0};
         bool full = b.buffers > MAX_BUFFERS + 4 && budget > 8;
-        if (b.left.n && !contract && limit > MAX_VISITS / 8 && narrow_cut(&b, limit, &cut) &&
-            (full || cut.n < b.left.n)) {
+        if (b.left.n && !contract && limit > MAX_VISITS / 8 && narrow_cut(&b, limit, &cut) && (full || cut.n < b.left.n)) {
             give_up(f, &b, &a);
             for (uint32_t i = 0; i < cut.n; i++) {
                 force_from_now(f, &b, &a, cut.at[i]);
@@ -456,8 +441,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
 }
 
 /* A kernel that evaluates n and stores it in part of a buffer of the shape of `shape`. */
-static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uint32_t axis,
-                       Dim offset)
+static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uint32_t axis, Dim offset)
 {
     Build b;
     Space space = {0};
@@ -502,9 +486,7 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
     build_init(&b, f, dim, n_x, 1, n);
     b.contraction = n; /* no reductions in here */
     for (uint32_t i = 0; i < index->rank; i++)
-        c.at[i] = i == axis      ? kidx_axis(b.k, n_x)
-                  : place[i] < 0 ? kidx_const(b.k, 0)
-                                 : kidx_axis(b.k, (uint32_t)place[i]);
+        c.at[i] = i == axis ? kidx_axis(b.k, n_x) : place[i] < 0 ? kidx_const(b.k, 0) : kidx_axis(b.k, (uint32_t)place[i]);
     Tuple at = build_tuple(&b, &c);
     VRef where = value_at(&b, node->in[1], at, VREF_NONE);
     VRef source = value_at(&b, node->in[2], at, VREF_NONE);
@@ -546,12 +528,10 @@ static void form_sort(Fuser *f, Unit *u, Ref n)
         else if (i > node->attr.axis)
             inner = dim_mul(g, inner, x->dim[i]);
     }
-    PlanStep step = {
-        .kind = STEP_SORT, .descending = node->attr.flag != 0, .what = "argsort", .node = n};
+    PlanStep step = {.kind = STEP_SORT, .descending = node->attr.flag != 0, .what = "argsort", .node = n};
     Dim along = x->rank ? x->dim[node->attr.axis] : dim_const(g, 1);
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = from, .size = DIM_NONE});
-    VEC_PUSH(g->arena, step.args,
-             (PlanArg){.kind = BIND_BUFFER, .buffer = buffer_for(f, n), .size = DIM_NONE});
+    VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = buffer_for(f, n), .size = DIM_NONE});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = outer});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = along});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = inner});
@@ -664,8 +644,7 @@ static void order_units(Fuser *f)
     uint32_t n = f->units.n;
     uint32_t *by_root = ARENA_ARRAY(f->arena, uint32_t, f->n + n), count = 0;
     uint8_t *state = ARENA_ARRAY(f->arena, uint8_t, n + 1); /* 1 on the stack, 2 done */
-    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1),
-             *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
+    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1), *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
     uint32_t *unit_at = ARENA_ARRAY(f->arena, uint32_t, f->n);
     memset(unit_at, 0xff, sizeof *unit_at * f->n);
     for (uint32_t u = 0; u < n; u++)
@@ -757,9 +736,8 @@ static void log_plan(Fuser *f)
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         const PlanStep *step = &f->plan->steps.at[s];
         if (log_on(LOG_FUSION))
-            log_line(LOG_FUSION, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s,
-                     step->what, step->node, step->kernel ? step->kernel->inst.n : 0,
-                     (long long)dim_hint(f->g, step->bytes));
+            log_line(LOG_FUSION, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s, step->what, step->node,
+                     step->kernel ? step->kernel->inst.n : 0, (long long)dim_hint(f->g, step->bytes));
         if (log_on(LOG_KERNELS) && step->kernel) {
             Str text;
             str_init(&text, f->arena);
@@ -781,8 +759,7 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
         uint32_t mark = query_mark(g);
         round_begin(&f);
         TRY(form_units(&f));
-        bool again = f.fuse && f.units.n > 1 &&
-                     (f.round == 0 || want_more(&f)); /* only now is it known what can be merged */
+        bool again = f.fuse && f.units.n > 1 && (f.round == 0 || want_more(&f)); /* only now is it known what can be merged */
         if (!again || f.round + 1 == MAX_ROUNDS)
             break;
         query_undo(g, mark);

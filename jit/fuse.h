@@ -15,7 +15,7 @@ enum {
     MAX_PLACES = 6,           /* coordinates of one node in a kernel that has become too large */
     MAX_INDEX = 256,          /* parts of a coordinate that a reshape makes; a longer one is not followed */
     MAX_CONCAT = 8,           /* operands a concat may have and still be read through selects */
-    MANY_PIECES = 32, /* with more its kernels take their places as arguments: equal pieces share one */
+    MANY_PIECES = 32,         /* with more its kernels take their places as arguments: equal pieces share one */
     NO_UNIT = 0xffffffff
 };
 
@@ -82,17 +82,17 @@ typedef struct Fuser {
     uint32_t round;
     uint16_t *flags;
     uint32_t *user_at, *users; /* users of node i: users[user_at[i] .. user_at[i + 1]) */
-    Ref *contract_of;    /* the matmul whose contraction kernel computes this node as its epilogue;
+    Ref *contract_of;          /* the matmul whose contraction kernel computes this node as its epilogue;
                             REF_NONE */
-    uint32_t *unit_of;   /* unit that makes a node */
-    uint32_t *buffer_of; /* buffer of a node; for an INPUT: the input's own */
-    uint32_t *copy_of; /* of a strided INPUT that is an output: the buffer of its contiguous copy */
+    uint32_t *unit_of;         /* unit that makes a node */
+    uint32_t *buffer_of;       /* buffer of a node; for an INPUT: the input's own */
+    uint32_t *copy_of;         /* of a strided INPUT that is an output: the buffer of its contiguous copy */
     uint32_t *fault_of;
-    Ref lowest_shared;      /* the first node of all units that make several; REF_NONE: none */
+    Ref lowest_shared; /* the first node of all units that make several; REF_NONE: none */
     uint32_t *stamp, stamp_now;
     uint32_t *reached, reached_now; /* what the unit being formed needs, as far as searched */
-    uint32_t *times; /* 0, but for a while: how often a kernel evaluates a node */
-    Space *space; /* chosen this round */
+    uint32_t *times;                /* 0, but for a while: how often a kernel evaluates a node */
+    Space *space;                   /* chosen this round */
     VEC(SizeFact) sizes;
     VEC(Unit) units;
     VEC(Unit) previous; /* of the round before */
@@ -157,7 +157,7 @@ typedef struct Build {
 
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root);
 Tuple build_tuple(Build *b, const Coords *coords);
-uint32_t tuple_axes(const Build *b, Tuple at); /* the axes that coordinates depend on */
+uint32_t tuple_axes(const Build *b, Tuple at);     /* the axes that coordinates depend on */
 bool coords_long(const Build *b, const Coords *c); /* is one longer than MAX_INDEX? */
 IRef build_size(Build *b, Dim d);
 IRef build_size_arg(Build *b, Dim d); /* an argument even where it is known */
@@ -225,10 +225,7 @@ uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
 Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
 void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static inline bool has_buffer(const Fuser *f, Ref n)
-{
-    return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0;
-}
+static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
 
 /* ---- schedule.c, index_width.c, buffers.c ---- */
 void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast);

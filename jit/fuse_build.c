@@ -36,8 +36,8 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
         int64_t hint = dim_hint(f->g, dims[a]);
         b->dim[a] = dims[a];
         IRef size = build_size(b, dims[a]);
-        VEC_PUSH(f->scratch, b->k->axes, (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size,
-                                               .hint = planned_extent(b->k, size, hint)});
+        VEC_PUSH(f->scratch, b->k->axes,
+                 (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size, .hint = planned_extent(b->k, size, hint)});
         *(a < n_x ? &b->x_points : &b->r_points) *= (double)hint;
     }
 }
@@ -60,10 +60,7 @@ uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written)
         }
     }
     b->buffers++;
-    return add_arg(b,
-                   (KArg){.kind = ARG_BUFFER,
-                          .dtype = b->f->plan->buffers.at[buffer].dtype,
-                          .written = written},
+    return add_arg(b, (KArg){.kind = ARG_BUFFER, .dtype = b->f->plan->buffers.at[buffer].dtype, .written = written},
                    (PlanArg){.kind = BIND_BUFFER, .buffer = buffer, .size = DIM_NONE});
 }
 
@@ -103,13 +100,10 @@ static bool dim_natural(const Graph *g, Dim d, int *budget)
     if (--*budget < 0)
         return false;
     switch ((DimKind)info->kind) {
-    case DIM_CONST:
-        return info->hint >= 0;
-    case DIM_FACT:
-        return fact_natural((FactKind)g->ints.at[info->fact].kind);
+    case DIM_CONST: return info->hint >= 0;
+    case DIM_FACT: return fact_natural((FactKind)g->ints.at[info->fact].kind);
     case DIM_ADD:
-    case DIM_MUL:
-        return dim_natural(g, info->a, budget) && dim_natural(g, info->b, budget);
+    case DIM_MUL: return dim_natural(g, info->a, budget) && dim_natural(g, info->b, budget);
     }
     return false;
 }
@@ -118,8 +112,7 @@ static bool dim_natural(const Graph *g, Dim d, int *budget)
 static bool few_factors(const Graph *g, Dim dim, int *budget)
 {
     const DimInfo *info = &g->dims.at[dim_find(g, dim)];
-    return --*budget >= 0 &&
-           (info->kind != DIM_MUL || (few_factors(g, info->a, budget) && few_factors(g, info->b, budget)));
+    return --*budget >= 0 && (info->kind != DIM_MUL || (few_factors(g, info->a, budget) && few_factors(g, info->b, budget)));
 }
 
 static IRef product_of_factors(Build *b, Dim dim, bool few)
@@ -154,8 +147,7 @@ IRef build_size_arg(Build *b, Dim dim)
         if (b->args.at[i].kind == BIND_SIZE && b->args.at[i].size == d)
             return kidx_arg(b->k, i);
     int budget = SIZE_BUDGET;
-    uint32_t arg = add_arg(b, (KArg){.kind = ARG_SIZE, .natural = dim_natural(g, d, &budget)},
-                           (PlanArg){.kind = BIND_SIZE, .size = d});
+    uint32_t arg = add_arg(b, (KArg){.kind = ARG_SIZE, .natural = dim_natural(g, d, &budget)}, (PlanArg){.kind = BIND_SIZE, .size = d});
     return kidx_arg(b->k, arg);
 }
 
@@ -221,8 +213,7 @@ bool coords_long(const Build *b, const Coords *c)
 
 /* Coordinates of one group of axes from those of another that has the same elements, both
  * row-major. */
-static void regroup(Build *b, const IRef *from, const Dim *from_dim, uint32_t n_from, IRef *to,
-                    const Dim *to_dim, uint32_t n_to)
+static void regroup(Build *b, const IRef *from, const Dim *from_dim, uint32_t n_from, IRef *to, const Dim *to_dim, uint32_t n_to)
 {
     Kernel *k = b->k;
     IRef flat = kidx_const(k, 0);
@@ -261,8 +252,7 @@ Coords view_input(Build *b, Ref n, const Coords *out)
     Coords in = *out;
     uint32_t fact = 0;
     switch ((Op)node->op) {
-    case OP_RESHAPE:
-        return reshape_coords(b, node, out, true);
+    case OP_RESHAPE: return reshape_coords(b, node, out, true);
     case OP_PERMUTE:
         for (uint32_t i = 0; i < out->n; i++)
             in.at[node->attr.perm[i]] = out->at[i];
@@ -276,14 +266,12 @@ Coords view_input(Build *b, Ref n, const Coords *out)
         for (uint32_t i = 0; i < out->n; i++) {
             if (!(node->attr.mask >> i & 1))
                 continue;
-            IRef start = build_size(b, node->fact[fact]),
-                 step = build_size(b, node->fact[fact + 1]);
+            IRef start = build_size(b, node->fact[fact]), step = build_size(b, node->fact[fact + 1]);
             in.at[i] = kidx_add(k, start, kidx_mul(k, out->at[i], step));
             fact += 3;
         }
         return in;
-    default: /* no other op is a view of one input's elements */
-        return in;
+    default: /* no other op is a view of one input's elements */ return in;
     }
 }
 

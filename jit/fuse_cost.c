@@ -21,41 +21,29 @@ enum { COSTLY = 5, STORE = 5, HOT = 12, COST_MAX = 1 << 20 };
 static void say(Fuser *f, Ref n, const char *why)
 {
     if (log_on(LOG_FUSION)) {
-        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n,
-                                        op_name((Op)graph_node(f->g, n)->op), why);
+        const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
         VEC_PUSH(f->arena, f->decisions, (Decision){.node = n, .line = line});
     }
 }
 
-static bool is_view(const Node *node)
-{
-    return op_class((Op)node->op) == CLS_VIEW;
-}
+static bool is_view(const Node *node) { return op_class((Op)node->op) == CLS_VIEW; }
 
-static void want(Fuser *f, Ref n)
-{
-    f->flags[n] |= NODE_WANT;
-}
+static void want(Fuser *f, Ref n) { f->flags[n] |= NODE_WANT; }
 
-static uint32_t user_count(const Fuser *f, Ref n)
-{
-    return f->user_at[n + 1] - f->user_at[n];
-}
+static uint32_t user_count(const Fuser *f, Ref n) { return f->user_at[n + 1] - f->user_at[n]; }
 
 /* Is a permutation better done by the store before it? Where it is an output, and where a reshape
  * follows, which would need the elements in that order. */
 static bool stored_permuted(const Fuser *f, Ref n)
 {
-    return f->flags[n] & NODE_WANT ||
-           (user_count(f, n) == 1 && graph_node(f->g, f->users[f->user_at[n]])->op == OP_RESHAPE);
+    return f->flags[n] & NODE_WANT || (user_count(f, n) == 1 && graph_node(f->g, f->users[f->user_at[n]])->op == OP_RESHAPE);
 }
 
 static bool in_epilogue(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
     return f->contract_of[n] == REF_NONE &&
-           (op_class((Op)node->op) == CLS_EW || node->op == OP_RESHAPE ||
-            (node->op == OP_PERMUTE && stored_permuted(f, n)));
+           (op_class((Op)node->op) == CLS_EW || node->op == OP_RESHAPE || (node->op == OP_PERMUTE && stored_permuted(f, n)));
 }
 
 enum { MAX_REGION = 32, MAX_REGION_USERS = 64 };
@@ -125,16 +113,15 @@ static Ref matmul_top(Fuser *f, Ref c)
 static void want_operand(Fuser *f, Ref n)
 {
     Ref at = n;
-    while (!has_buffer(f, at) && is_view(graph_node(f->g, at)) &&
-           graph_node(f->g, at)->op != OP_PAD && graph_node(f->g, at)->op != OP_CONCAT)
+    while (!has_buffer(f, at) && is_view(graph_node(f->g, at)) && graph_node(f->g, at)->op != OP_PAD &&
+           graph_node(f->g, at)->op != OP_CONCAT)
         at = graph_node(f->g, at)->in[0];
     Ref top = at;
     while (!has_buffer(f, at)) {
         const Node *node = graph_node(f->g, at);
         if (op_class((Op)node->op) == CLS_LEAF)
             return;
-        if (node->op != OP_CAST &&
-            (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
+        if (node->op != OP_CAST && (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
             if (!has_buffer(f, top))
                 say(f, top, "a matrix product reads it many times");
             want(f, top);
@@ -157,8 +144,7 @@ void want_structural(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         OpClass cls = op_class((Op)node->op);
-        if (cls == CLS_SORT || cls == CLS_SCATTER ||
-            (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
+        if (cls == CLS_SORT || cls == CLS_SCATTER || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
             say(f, n, "it is a kernel of its own");
             want(f, n);
         }
@@ -184,16 +170,15 @@ void want_structural(Fuser *f)
 /* ---- after a round ---- */
 
 typedef struct Where {
-    uint32_t first;    /* of the units that evaluate it */
-    uint32_t count;    /* different units, 2 standing for more too */
-    uint32_t computed; /* different units that really computed it in this round, 2 standing for more
+    uint32_t first;      /* of the units that evaluate it */
+    uint32_t count;      /* different units, 2 standing for more too */
+    uint32_t computed;   /* different units that really computed it in this round, 2 standing for more
                           too */
-    uint32_t times;    /* coordinates at which the unit of its last visit evaluates it */
-    uint32_t last;     /* that unit */
-    double points,
-        most;      /* computed in this round: in all units, and in the one that computes most */
-    double widest; /* the most at one tuple of coordinates */
-    bool hot;      /* it, or through views a user of it, is evaluated at too many coordinates of one
+    uint32_t times;      /* coordinates at which the unit of its last visit evaluates it */
+    uint32_t last;       /* that unit */
+    double points, most; /* computed in this round: in all units, and in the one that computes most */
+    double widest;       /* the most at one tuple of coordinates */
+    bool hot;            /* it, or through views a user of it, is evaluated at too many coordinates of one
                       kernel */
 } Where;
 
@@ -227,8 +212,7 @@ static void costs(const Fuser *f, uint32_t *cost)
         const Node *node = graph_node(f->g, n);
         OpClass cls = op_class((Op)node->op);
         uint64_t sum = own_cost(f, n);
-        bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT ||
-                    cls == CLS_SORT || cls == CLS_SCATTER;
+        bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER;
         for (uint32_t i = 0; !leaf && i < node->n_in; i++)
             sum += has_buffer(f, node->in[i]) ? STORE : cost[node->in[i]];
         cost[n] = sum > COST_MAX ? COST_MAX : (uint32_t)sum;
@@ -274,8 +258,7 @@ static void gather_visits(Fuser *f, Where *where)
         w->points += v->points;
         w->widest = v->points > w->widest ? v->points : w->widest;
         w->most = here[v->node] > w->most ? here[v->node] : w->most;
-        if (op_class((Op)graph_node(f->g, v->node)->op) ==
-            CLS_REDUCE) /* wherever it was really computed */
+        if (op_class((Op)graph_node(f->g, v->node)->op) == CLS_REDUCE) /* wherever it was really computed */
             add_unit(w, v->unit);
     }
 }
@@ -291,8 +274,7 @@ static bool want_hot(Fuser *f, Where *where, Ref n)
     w->hot = below && !has_buffer(f, n);
     if (has_buffer(f, n) || never_stored(f, n))
         return false;
-    w->hot |= w->times > 1 &&
-              (is_reduction(f, n) || w->times * own_cost(f, n) >= HOT || w->times >= HOT / 2);
+    w->hot |= w->times > 1 && (is_reduction(f, n) || w->times * own_cost(f, n) >= HOT || w->times >= HOT / 2);
     if (below || !w->hot)
         return false;
     say(f, n, "one kernel reads it at several places");
@@ -344,8 +326,7 @@ bool want_more(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         bool made = has_buffer(f, n), wanted = f->flags[n] & NODE_WANT;
-        bool several = !wanted && !(f->flags[n] & NODE_NEVER) && (!made || where[n].computed > 1) &&
-                       dear(f, n, &where[n], cost);
+        bool several = !wanted && !(f->flags[n] & NODE_NEVER) && (!made || where[n].computed > 1) && dear(f, n, &where[n], cost);
         if (several && !made)
             say(f, n, "several kernels need it");
         if (several || want_hot(f, where, n) || want_spread(f, &where[n], n, cost)) {

@@ -22,23 +22,17 @@
 
 typedef struct Cutter {
     Fuser *f;
-    VEC(Ref) marked; /* what the taken nodes read and could compute */
-    double elements; /* of those marked and not yet taken: the boundary's */
-    uint32_t open;   /* how many these are */
+    VEC(Ref) marked;  /* what the taken nodes read and could compute */
+    double elements;  /* of those marked and not yet taken: the boundary's */
+    uint32_t open;    /* how many these are */
     uint32_t buffers; /* written by the taken, or read wherever the cut is */
-    uint32_t visits; /* of the taken ones, about */
+    uint32_t visits;  /* of the taken ones, about */
 } Cutter;
 
-static bool looked_through(const Node *node)
-{
-    return op_class((Op)node->op) == CLS_VIEW && node->op != OP_PAD && node->op != OP_CONCAT;
-}
+static bool looked_through(const Node *node) { return op_class((Op)node->op) == CLS_VIEW && node->op != OP_PAD && node->op != OP_CONCAT; }
 
 /* What a node costs as part of the boundary: nothing if it has a buffer anyway. */
-static double elements_of(const Fuser *f, Ref n)
-{
-    return has_buffer(f, n) ? 0 : (double)node_hint_numel(f->g, n);
-}
+static double elements_of(const Fuser *f, Ref n) { return has_buffer(f, n) ? 0 : (double)node_hint_numel(f->g, n); }
 
 /* Does the kernel only load it? NODE_TARGET: it did, and not for its size. */
 static bool is_loaded(const Fuser *f, Ref n)

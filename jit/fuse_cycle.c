@@ -130,8 +130,7 @@ bool closes_cycle(Build *b, Ref n, const Unit *before)
         cycle |= f->reached[b->outputs.at[i]] == f->reached_now;
     }
     f->flags[n] |= NODE_TARGET;
-    cycle =
-        cycle || find_cycle(f, before->loads.at, before->loads.n, lowest, NULL) != REF_NONE;
+    cycle = cycle || find_cycle(f, before->loads.at, before->loads.n, lowest, NULL) != REF_NONE;
     for (uint32_t i = 0; i < b->outputs.n; i++)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_TARGET;
     f->flags[n] &= (uint16_t)~NODE_TARGET;

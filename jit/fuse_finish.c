@@ -43,8 +43,7 @@ static bool *live_insts(const Kernel *k)
     for (VRef v = k->inst.n; v-- > 0;) {
         const KInst *inst = &k->inst.at[v];
         VRef in[4];
-        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER ||
-            inst->kind == KI_BOUND) /* what has an effect */
+        if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND) /* what has an effect */
             live[v] = true;
         if (!live[v])
             continue;
@@ -86,8 +85,7 @@ static void drop_idle_row(Build *b, const bool *live)
 {
     for (VRef v = 0; v < b->k->inst.n; v++) {
         uint8_t kind = b->k->inst.at[v].kind;
-        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_REDUCE || kind == KI_SCAN ||
-                        kind == KI_SCATTER))
+        if (live[v] && (b->k->inst_axes.at[v] & b->r_mask || kind == KI_REDUCE || kind == KI_SCAN || kind == KI_SCATTER))
             return;
     }
     b->k->axes.n = b->n_x;
@@ -112,8 +110,7 @@ static void copy_axes(Finish *x, const KMap *map)
         hint = joined_hint(hint, k->axes.at[a].hint);
         if (map->axis[a] == UINT32_MAX)
             continue;
-        VEC_PUSH(x->to->arena, x->to->axes,
-                 (KAxis){.kind = k->axes.at[a].kind, .size = size, .hint = hint});
+        VEC_PUSH(x->to->arena, x->to->axes, (KAxis){.kind = k->axes.at[a].kind, .size = size, .hint = hint});
         size = kidx_const(x->to, 1);
         hint = 1;
     }
@@ -145,8 +142,7 @@ static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value
         inst.b = inst.b == VREF_NONE ? VREF_NONE : value[inst.b];
         inst.c = inst.c == VREF_NONE ? VREF_NONE : value[inst.c];
         inst.pred = inst.pred == VREF_NONE ? VREF_NONE : value[inst.pred];
-        if (inst.kind == KI_SCALAR || inst.kind == KI_LOAD || inst.kind == KI_STORE ||
-            inst.kind == KI_SCATTER || inst.kind == KI_BOUND)
+        if (inst.kind == KI_SCALAR || inst.kind == KI_LOAD || inst.kind == KI_STORE || inst.kind == KI_SCATTER || inst.kind == KI_BOUND)
             inst.arg = map_arg(x, inst.arg);
         if (inst.idx != IREF_NONE)
             inst.idx = kidx_copy(x->to, k, inst.idx, map);
@@ -164,8 +160,7 @@ static const char *kernel_name(Arena *arena, const Kernel *k, const char *prefix
         len = (size_t)snprintf(name, sizeof name, "%s", prefix);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *inst = &k->inst.at[v];
-        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) ||
-            seen[inst->op] || inst->op == OP_MATMUL)
+        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) || seen[inst->op] || inst->op == OP_MATMUL)
             continue;
         seen[inst->op] = true;
         const char *op = op_name((Op)inst->op);
@@ -186,9 +181,7 @@ static Dim step_bytes(Fuser *f, const PlanStep *step)
         if (step->args.at[i].kind != BIND_BUFFER)
             continue;
         const PlanBuffer *buffer = &f->plan->buffers.at[step->args.at[i].buffer];
-        sum = dim_add(
-            g, sum,
-            dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
+        sum = dim_add(g, sum, dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
     }
     return sum;
 }

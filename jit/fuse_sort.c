@@ -12,8 +12,7 @@ enum { OUTER = 2, LINE, INNER }; /* arguments of both: in, out, then these sizes
  * of both, which a guard may have to say. A program for lines of any length has 64. */
 static uint64_t place_bits(const Graph *g, DType dtype, Dim n)
 {
-    bool fits = dtype_bytes(dtype) < 4 ||
-                (dtype_bytes(dtype) == 4 && spec_range(g, n, 0, UINT32_MAX, "sort"));
+    bool fits = dtype_bytes(dtype) < 4 || (dtype_bytes(dtype) == 4 && spec_range(g, n, 0, UINT32_MAX, "sort"));
     return fits ? 32 : 64;
 }
 
@@ -36,10 +35,8 @@ void sort_on_device(Graph *g, DType dtype, PlanStep *step)
     VEC_PUSH(g->arena, k->axes, (KAxis){AXIS_R, n, dim_hint(g, args[LINE].size)});
     IRef at = kidx_add(k, kidx_mul(k, kidx_axis(k, 0), n), kidx_axis(k, 2));
     at = kidx_add(k, kidx_mul(k, at, inner), kidx_axis(k, 1));
-    KInst load = KINST(.kind = KI_LOAD, .dtype = (uint8_t)dtype),
-          store = KINST(.kind = KI_STORE, .dtype = DT_I64);
-    KInst sort =
-        KINST(.kind = KI_SCAN, .op = OP_ARGSORT, .dtype = DT_I64, .mode = step->descending);
+    KInst load = KINST(.kind = KI_LOAD, .dtype = (uint8_t)dtype), store = KINST(.kind = KI_STORE, .dtype = DT_I64);
+    KInst sort = KINST(.kind = KI_SCAN, .op = OP_ARGSORT, .dtype = DT_I64, .mode = step->descending);
     load.idx = store.idx = at;
     sort.a = kernel_inst(k, load);
     sort.imm = place_bits(g, dtype, args[LINE].size);

@@ -40,8 +40,7 @@ bool sizes_equal(Fuser *f, Dim a, Dim b)
     int64_t x, y;
     if (dim_same(f->g, a, b))
         return true;
-    return dim_hint(f->g, a) == dim_hint(f->g, b) && size_const(f, a, &x) && size_const(f, b, &y) &&
-           x == y;
+    return dim_hint(f->g, a) == dim_hint(f->g, b) && size_const(f, a, &x) && size_const(f, b, &y) && x == y;
 }
 
 bool size_is_one(Fuser *f, Dim d)
@@ -103,8 +102,7 @@ static void vote(Walk *w, const Vote *v)
 {
     for (uint32_t i = 0; i < w->n_votes; i++) {
         Vote *other = &w->votes[i];
-        bool same = other->fresh == v->fresh && other->x == v->x && other->row == v->row &&
-                    other->n_r == v->n_r;
+        bool same = other->fresh == v->fresh && other->x == v->x && other->row == v->row && other->n_r == v->n_r;
         for (uint32_t r = 0; same && r < v->n_r; r++)
             same = sizes_equal(w->f, other->r[r], v->r[r]);
         if (same) {
@@ -225,8 +223,7 @@ static void visit(Walk *w, const Step *s)
             return;
         if (!reduce_is_trivial(f, s->node)) {
             consider(w, s);
-            if (node->op == OP_CUMSUM &&
-                s->node != w->root) /* a running sum as root decides alone */
+            if (node->op == OP_CUMSUM && s->node != w->root) /* a running sum as root decides alone */
                 push(w, node->in[0], s->mask);
             return;
         }
@@ -247,8 +244,7 @@ static void visit(Walk *w, const Step *s)
     case CLS_LEAF:
     case CLS_SCATTER:
     case CLS_SORT:
-    case CLS_CONTRACT:
-        return;
+    case CLS_CONTRACT: return;
     }
 }
 

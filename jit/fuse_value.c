@@ -24,10 +24,7 @@
 #include "ir/base/log.h"
 #include "ir/query.h"
 
-static uint32_t memo_hash(const Memo *m)
-{
-    return build_hash((const uint32_t[]){m->node, m->at, m->pred}, 3);
-}
+static uint32_t memo_hash(const Memo *m) { return build_hash((const uint32_t[]){m->node, m->at, m->pred}, 3); }
 
 static const Memo *memo_find(Build *b, const Memo *key)
 {
@@ -57,14 +54,9 @@ static void memo_add(Build *b, Memo m)
 
 static VRef emit(Build *b, Op op, DType dtype, VRef x, VRef y, VRef z)
 {
-    return kernel_inst(b->k, (KInst){.kind = KI_OP,
-                                     .op = (uint8_t)op,
-                                     .dtype = (uint8_t)dtype,
-                                     .a = x,
-                                     .b = y,
-                                     .c = z,
-                                     .pred = VREF_NONE,
-                                     .idx = IREF_NONE});
+    return kernel_inst(
+        b->k,
+        (KInst){.kind = KI_OP, .op = (uint8_t)op, .dtype = (uint8_t)dtype, .a = x, .b = y, .c = z, .pred = VREF_NONE, .idx = IREF_NONE});
 }
 
 static VRef emit_index(Build *b, IRef i)
@@ -96,9 +88,7 @@ static VRef emit_within(Build *b, IRef c, IRef low, IRef high)
 {
     Kernel *k = b->k;
     IRef from = low == IREF_NONE ? c : kidx_add(k, c, kidx_mul(k, low, kidx_const(k, -1)));
-    IRef room = high == IREF_NONE  ? IREF_NONE
-                : low == IREF_NONE ? high
-                                   : kidx_add(k, high, kidx_mul(k, low, kidx_const(k, -1)));
+    IRef room = high == IREF_NONE ? IREF_NONE : low == IREF_NONE ? high : kidx_add(k, high, kidx_mul(k, low, kidx_const(k, -1)));
     if (room != IREF_NONE && kidx_below(k, from, room))
         return VREF_NONE;
     VRef p = VREF_NONE;
@@ -189,8 +179,7 @@ void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, 
 static void no_fit(Build *b, Ref n, const char *why)
 {
     if (log_on(LOG_FUSION))
-        reason(b->f, "not fused: %%%u %s into %%%u: %s", n, op_name((Op)graph_node(b->f->g, n)->op),
-               b->root, why);
+        reason(b->f, "not fused: %%%u %s into %%%u: %s", n, op_name((Op)graph_node(b->f->g, n)->op), b->root, why);
     force(b->f, b, n);
 }
 
@@ -237,8 +226,7 @@ static const char *misfit(Build *b, Ref n, Tuple at, VRef pred)
     for (uint32_t i = 0; i < count; i++) {
         Dim d = input->dim[axes[i]];
         if (build_size(b, d) != b->k->axes.at[b->n_x + i].size)
-            return arena_printf(f->scratch, "its %lld columns are not the row (%lld)",
-                                (long long)dim_hint(f->g, d),
+            return arena_printf(f->scratch, "its %lld columns are not the row (%lld)", (long long)dim_hint(f->g, d),
                                 (long long)b->k->axes.at[b->n_x + i].hint);
     }
     return NULL;
@@ -253,8 +241,7 @@ static bool visits_all(Build *b, Ref n, Tuple at)
         Idx c = b->k->idx.at[b->tuples.at[at].at[i]];
         if (c.kind == IX_CONST && c.value == 0 && size_is_one(b->f, node->dim[i]))
             continue;
-        if (c.kind != IX_AXIS || seen >> c.a & 1 ||
-            build_size(b, node->dim[i]) != b->k->axes.at[c.a].size)
+        if (c.kind != IX_AXIS || seen >> c.a & 1 || build_size(b, node->dim[i]) != b->k->axes.at[c.a].size)
             return false;
         seen |= 1u << c.a;
     }
@@ -265,12 +252,10 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
     const Node *node = graph_node(f->g, n);
-    if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED ||
-        pred != VREF_NONE)
+    if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED || pred != VREF_NONE)
         return false;
     OpClass cls = op_class((Op)node->op);
-    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS ||
-        b->visits >= b->budget)
+    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS || b->visits >= b->budget)
         return false;
     if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
         return false;
@@ -278,8 +263,7 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
         return false;
     if (!visits_all(b, n, at))
         return false;
-    return (cls != CLS_REDUCE && cls != CLS_SCAN) || reduce_is_trivial(f, n) ||
-           !misfit(b, n, at, pred);
+    return (cls != CLS_REDUCE && cls != CLS_SCAN) || reduce_is_trivial(f, n) || !misfit(b, n, at, pred);
 }
 
 /* For the choice of what to store: n is computed here. */
@@ -302,8 +286,7 @@ static VRef value_leaf(Build *b, Ref n, Tuple at, VRef pred)
         return emit_index(b, b->tuples.at[at].at[0]);
     if (graph_is_const(b->f->g, n, &bits))
         return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = node->dtype, .imm = bits));
-    return kernel_inst(
-        b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, node)));
+    return kernel_inst(b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, node)));
 }
 
 /* Buffers first: so the number of arguments is known while a deep chain is still being walked down.
@@ -334,8 +317,7 @@ static VRef value_pad(Build *b, Ref n, Tuple at, VRef pred)
             continue;
         IRef low = build_size(b, node->fact[fact]);
         fact += 2;
-        inside = emit_and(
-            b, inside, emit_within(b, c.at[i], low, kidx_add(b->k, low, build_size(b, x->dim[i]))));
+        inside = emit_and(b, inside, emit_within(b, c.at[i], low, kidx_add(b->k, low, build_size(b, x->dim[i]))));
         c.at[i] = kidx_add(b->k, c.at[i], kidx_mul(b->k, low, kidx_const(b->k, -1)));
     }
     VRef v = value_at(b, node->in[0], build_tuple(b, &c), emit_and(b, pred, inside));
@@ -349,8 +331,7 @@ static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
 {
     const Node *node = graph_node(b->f->g, n);
     uint32_t axis = node->attr.axis;
-    IRef c = b->tuples.at[at].at[axis], start[MAX_CONCAT], end[MAX_CONCAT],
-         offset = kidx_const(b->k, 0);
+    IRef c = b->tuples.at[at].at[axis], start[MAX_CONCAT], end[MAX_CONCAT], offset = kidx_const(b->k, 0);
     Ref part[MAX_CONCAT];
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->n_in; i++) {
@@ -371,11 +352,8 @@ static VRef value_concat(Build *b, Ref n, Tuple at, VRef pred)
         VRef after = i ? emit_within(b, c, start[i], IREF_NONE) : VREF_NONE;
         Coords inner = b->tuples.at[at];
         inner.at[axis] = kidx_add(b->k, c, kidx_mul(b->k, start[i], kidx_const(b->k, -1)));
-        VRef x = value_at(b, part[i], build_tuple(b, &inner),
-                          emit_and(b, pred, emit_and(b, after, before)));
-        v = v == VREF_NONE || before == VREF_NONE
-                ? x
-                : emit(b, OP_WHERE, (DType)node->dtype, before, x, v);
+        VRef x = value_at(b, part[i], build_tuple(b, &inner), emit_and(b, pred, emit_and(b, after, before)));
+        v = v == VREF_NONE || before == VREF_NONE ? x : emit(b, OP_WHERE, (DType)node->dtype, before, x, v);
     }
     return v;
 }
@@ -391,8 +369,7 @@ static VRef value_view(Build *b, Ref n, Tuple at, VRef pred)
         return value_concat(b, n, at, pred);
     Coords out = b->tuples.at[at], in = view_input(b, n, &out);
     Ref x = node->in[0];
-    if (coords_long(b, &in) && !has_buffer(b->f, x) &&
-        op_class((Op)graph_node(b->f->g, x)->op) != CLS_LEAF)
+    if (coords_long(b, &in) && !has_buffer(b->f, x) && op_class((Op)graph_node(b->f->g, x)->op) != CLS_LEAF)
         no_fit(b, x, "its indices would be too long");
     return value_at(b, node->in[0], build_tuple(b, &in), pred);
 }
@@ -510,10 +487,7 @@ static VRef value_gather(Build *b, Ref n, Tuple at, VRef pred)
     return value_at(b, node->in[0], build_tuple(b, &c), live);
 }
 
-static VRef widened(Build *b, VRef v, DType to)
-{
-    return b->k->inst.at[v].dtype == to ? v : emit(b, OP_CAST, to, v, VREF_NONE, VREF_NONE);
-}
+static VRef widened(Build *b, VRef v, DType to) { return b->k->inst.at[v].dtype == to ? v : emit(b, OP_CAST, to, v, VREF_NONE, VREF_NONE); }
 
 /* As a contraction does: products and their sum in the accumulator's dtype. */
 static VRef sum_of_products(Build *b, VRef x, VRef y, DType dtype)
@@ -536,9 +510,7 @@ static VRef value_matmul(Build *b, Ref n, Tuple at, VRef pred)
     uint32_t rank = node->rank;
     Coords a = b->tuples.at[at], c = a;
     for (uint32_t i = 0; i < rank; i++) {
-        if (a.at[i] !=
-            kidx_axis(b->k,
-                      i)) { /* coordinates that a reshape made and that could not be simplified */
+        if (a.at[i] != kidx_axis(b->k, i)) { /* coordinates that a reshape made and that could not be simplified */
             no_fit(b, n, "its indices do not follow the loops");
             return load(b, n, at, pred);
         }
@@ -579,27 +551,13 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     if (cls == CLS_EW || cls == CLS_VIEW || cls == CLS_GATHER)
         note_visit(b, n, at);
     switch (cls) {
-    case CLS_LEAF:
-        v = value_leaf(b, n, at, pred);
-        break;
-    case CLS_EW:
-        v = value_elementwise(b, n, at, pred);
-        break;
-    case CLS_VIEW:
-        v = value_view(b, n, at, pred);
-        break;
-    case CLS_REDUCE:
-        v = value_reduce(b, n, at, pred);
-        break;
-    case CLS_SCAN:
-        v = value_scan(b, n, at, pred);
-        break;
-    case CLS_GATHER:
-        v = value_gather(b, n, at, pred);
-        break;
-    case CLS_CONTRACT:
-        v = value_matmul(b, n, at, pred);
-        break;
+    case CLS_LEAF: v = value_leaf(b, n, at, pred); break;
+    case CLS_EW: v = value_elementwise(b, n, at, pred); break;
+    case CLS_VIEW: v = value_view(b, n, at, pred); break;
+    case CLS_REDUCE: v = value_reduce(b, n, at, pred); break;
+    case CLS_SCAN: v = value_scan(b, n, at, pred); break;
+    case CLS_GATHER: v = value_gather(b, n, at, pred); break;
+    case CLS_CONTRACT: v = value_matmul(b, n, at, pred); break;
     case CLS_SCATTER:
     case CLS_SORT:
         no_fit(b, n, "it is a kernel of its own");

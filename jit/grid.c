@@ -78,8 +78,7 @@ Status cuda_target(int major, int minor, int driver, CudaTarget *out)
     if (cc < sms[0].sm)
         return fail(ST_UNSUPPORTED, "compute capability %d.%d: kiln needs 7.5 or newer", major, minor);
     if (!out->sm)
-        return fail(ST_UNSUPPORTED, "the NVIDIA driver is too old: it speaks CUDA %d.%d, kiln needs 10.0 or newer", cuda,
-                    point);
+        return fail(ST_UNSUPPORTED, "the NVIDIA driver is too old: it speaks CUDA %d.%d, kiln needs 10.0 or newer", cuda, point);
     return ST_OK;
 }
 
@@ -106,21 +105,14 @@ static int64_t apply(GridOp op, int64_t a, int64_t b)
 {
     int64_t r;
     switch (op) {
-    case GRID_ADD:
-        return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
-    case GRID_MUL:
-        return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
-    case GRID_CEIL_DIV:
-        b = b < 1 ? 1 : b;
-        return a / b + (a % b > 0);
-    case GRID_MIN:
-        return a < b ? a : b;
-    case GRID_MAX:
-        return a > b ? a : b;
+    case GRID_ADD: return __builtin_add_overflow(a, b, &r) ? INT64_MAX : r;
+    case GRID_MUL: return __builtin_mul_overflow(a, b, &r) ? INT64_MAX : r;
+    case GRID_CEIL_DIV: b = b < 1 ? 1 : b; return a / b + (a % b > 0);
+    case GRID_MIN: return a < b ? a : b;
+    case GRID_MAX: return a > b ? a : b;
     case GRID_CONST:
     case GRID_ARG:
-    case GRID_SMS:
-        break;
+    case GRID_SMS: break;
     }
     return 0;
 }
@@ -179,10 +171,8 @@ GridLaunch grid_launch(const GridPlan *p, uint32_t phase, void *const *args, int
     int64_t value[GRID_NODES];
     const GridPhase *f = &p->phase[phase];
     evaluate(p, args, n_sms, value);
-    return (GridLaunch){.blocks = value[f->blocks],
-                        .points = value[f->points],
-                        .threads = f->threads,
-                        .shared = (uint32_t)value[f->shared]};
+    return (GridLaunch){
+        .blocks = value[f->blocks], .points = value[f->points], .threads = f->threads, .shared = (uint32_t)value[f->shared]};
 }
 
 int64_t grid_scratch(const GridPlan *p, void *const *args, int64_t n_sms)
@@ -237,8 +227,8 @@ bool grid_valid(const GridPlan *p, uint32_t n_args)
 {
     if (!is_bool(&p->full) || !is_bool(&p->by_pointer) || !is_bool(&p->numbered) || p->full)
         return false;
-    if (!p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES ||
-        p->scratch >= p->n_nodes || p->n_divisors > GRID_DIVISORS || (p->by_pointer && (p->numbered || p->n_divisors)) ||
+    if (!p->n_nodes || p->n_nodes > GRID_NODES || !p->n_phases || p->n_phases > GRID_PHASES || p->scratch >= p->n_nodes ||
+        p->n_divisors > GRID_DIVISORS || (p->by_pointer && (p->numbered || p->n_divisors)) ||
         (!p->by_pointer && ((size_t)n_args + p->numbered + p->n_divisors) * sizeof(uint64_t) > GRID_BLOCK_BYTES))
         return false;
     for (uint32_t i = 0; i < p->n_divisors; i++)
@@ -247,14 +237,13 @@ bool grid_valid(const GridPlan *p, uint32_t n_args)
     for (uint32_t i = 0; i < p->n_nodes; i++) {
         const GridNode *n = &p->node[i];
         bool binary = n->op >= GRID_ADD;
-        if (n->op > GRID_MAX || (n->op == GRID_ARG && (n->value < 0 || n->value >= n_args)) ||
-            (binary && (n->a >= i || n->b >= i)))
+        if (n->op > GRID_MAX || (n->op == GRID_ARG && (n->value < 0 || n->value >= n_args)) || (binary && (n->a >= i || n->b >= i)))
             return false;
     }
     for (uint32_t i = 0; i < p->n_phases; i++) {
         const GridPhase *f = &p->phase[i];
-        if (f->blocks >= p->n_nodes || f->points >= p->n_nodes || f->shared >= p->n_nodes || !f->threads ||
-            f->threads > 1024 || !memchr(f->entry, 0, sizeof f->entry))
+        if (f->blocks >= p->n_nodes || f->points >= p->n_nodes || f->shared >= p->n_nodes || !f->threads || f->threads > 1024 ||
+            !memchr(f->entry, 0, sizeof f->entry))
             return false;
     }
     return true;
@@ -300,12 +289,14 @@ Status grid_object_open(const void *object, size_t bytes, GridObject *out)
 {
     const ObjectHead *head = object;
     const char *ptx = (const char *)object + sizeof *head;
-    if (!grid_object_is(object, bytes) || bytes <= sizeof *head || head->plan_bytes != sizeof head->plan ||
-        head->ptx_bytes == 0 || head->ptx_bytes > bytes - sizeof *head ||
-        head->cubin_bytes != bytes - sizeof *head - head->ptx_bytes || ptx[head->ptx_bytes - 1] != 0 ||
-        !grid_valid(&head->plan, head->n_args))
+    if (!grid_object_is(object, bytes) || bytes <= sizeof *head || head->plan_bytes != sizeof head->plan || head->ptx_bytes == 0 ||
+        head->ptx_bytes > bytes - sizeof *head || head->cubin_bytes != bytes - sizeof *head - head->ptx_bytes ||
+        ptx[head->ptx_bytes - 1] != 0 || !grid_valid(&head->plan, head->n_args))
         return fail(ST_FORMAT, "not a well-formed grid object");
-    *out = (GridObject){.plan = &head->plan, .ptx = ptx, .cubin = head->cubin_bytes ? ptx + head->ptx_bytes : NULL,
-                        .cubin_bytes = head->cubin_bytes, .n_args = head->n_args};
+    *out = (GridObject){.plan = &head->plan,
+                        .ptx = ptx,
+                        .cubin = head->cubin_bytes ? ptx + head->ptx_bytes : NULL,
+                        .cubin_bytes = head->cubin_bytes,
+                        .n_args = head->n_args};
     return ST_OK;
 }

@@ -24,8 +24,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { GRID_NODES = 256, GRID_PHASES = 32, GRID_NAME = 80, GRID_BLOCK_BYTES = 4096, GRID_COUNTER_BYTES = 4096,
-       GRID_DIVISORS = 24, GRID_TAIL = GRID_DIVISORS + 1 };
+enum {
+    GRID_NODES = 256,
+    GRID_PHASES = 32,
+    GRID_NAME = 80,
+    GRID_BLOCK_BYTES = 4096,
+    GRID_COUNTER_BYTES = 4096,
+    GRID_DIVISORS = 24,
+    GRID_TAIL = GRID_DIVISORS + 1
+};
 
 /* What PTX is made for. sm: 75, 80, 86, 87, 89, 90; ptx: 63 for 6.3, ...; arch: with what only this architecture has (sm_90a).
  * device: the compute capability of the device itself, which machine code is made for (100 for 10.0), by the assembler of a driver of
@@ -58,25 +65,25 @@ int64_t cuda_part(int64_t batch, int64_t rows, int64_t columns, int64_t k);
 typedef enum GridOp { GRID_CONST, GRID_ARG, GRID_SMS, GRID_ADD, GRID_MUL, GRID_CEIL_DIV, GRID_MIN, GRID_MAX } GridOp;
 
 typedef struct GridNode {
-    int64_t value;       /* CONST: the number; ARG: which argument. SMS: the device's multiprocessors */
-    uint16_t a, b;       /* ADD...: earlier nodes; CEIL_DIV rounds up, its divisor is taken as at least 1 */
+    int64_t value; /* CONST: the number; ARG: which argument. SMS: the device's multiprocessors */
+    uint16_t a, b; /* ADD...: earlier nodes; CEIL_DIV rounds up, its divisor is taken as at least 1 */
     uint8_t op;
 } GridNode;
 
 typedef struct GridPhase {
     char entry[GRID_NAME];
-    uint16_t blocks;     /* node: blocks of the grid's x dimension; 0 or less: nothing to launch */
-    uint16_t points;     /* node: x times r points, with Kernel.cost an estimate of the work */
-    uint16_t shared;     /* node: dynamic shared memory, bytes */
-    uint16_t threads;    /* of a block */
+    uint16_t blocks;  /* node: blocks of the grid's x dimension; 0 or less: nothing to launch */
+    uint16_t points;  /* node: x times r points, with Kernel.cost an estimate of the work */
+    uint16_t shared;  /* node: dynamic shared memory, bytes */
+    uint16_t threads; /* of a block */
 } GridPhase;
 
 typedef struct GridPlan {
     uint32_t n_nodes, n_phases;
-    uint16_t scratch;    /* node: bytes of ARG_SCRATCH */
-    bool by_pointer, full; /* full: a node or a phase found no room; such a plan is never given out */
-    bool numbered;         /* the block's tail starts with the number of the phase; never by_pointer */
-    uint8_t n_divisors;    /* 0 where by_pointer */
+    uint16_t scratch;                /* node: bytes of ARG_SCRATCH */
+    bool by_pointer, full;           /* full: a node or a phase found no room; such a plan is never given out */
+    bool numbered;                   /* the block's tail starts with the number of the phase; never by_pointer */
+    uint8_t n_divisors;              /* 0 where by_pointer */
     uint16_t divisor[GRID_DIVISORS]; /* nodes: what the other slots of the tail are for */
     GridNode node[GRID_NODES];
     GridPhase phase[GRID_PHASES];
@@ -117,9 +124,9 @@ bool grid_valid(const GridPlan *p, uint32_t n_args);
 typedef struct GridObject {
     const GridPlan *plan;
     const char *ptx;
-    const void *cubin;      /* NULL: none */
+    const void *cubin; /* NULL: none */
     size_t cubin_bytes;
-    uint32_t n_args;        /* of the kernel */
+    uint32_t n_args; /* of the kernel */
 } GridObject;
 Status grid_object_make(const GridObject *from, void **object, size_t *bytes); /* os_free */
 bool grid_object_is(const void *object, size_t bytes);

@@ -134,14 +134,10 @@ static Interval derive(Width *w, IRef i)
 {
     const Idx *x = &w->k->idx.at[i];
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        return of_constant(w, x->value);
-    case IX_ARG:
-        return of_argument(w, x->a);
-    case IX_AXIS:
-        return interval_of(w, w->k->axes.at[x->a].size);
-    case IX_VALUE:
-        return of_value(w, x->a);
+    case IX_CONST: return of_constant(w, x->value);
+    case IX_ARG: return of_argument(w, x->a);
+    case IX_AXIS: return interval_of(w, w->k->axes.at[x->a].size);
+    case IX_VALUE: return of_value(w, x->a);
     case IX_MUL: /* products of sizes were checked when shapes were */
         if (of_sizes(w->k, i))
             return product(w, interval_of(w, x->a), interval_of(w, x->b));

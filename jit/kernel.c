@@ -47,14 +47,8 @@ Kernel *kernel_new(Arena *arena)
     return k;
 }
 
-static int64_t wrap_add(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a + (uint64_t)b);
-}
-static int64_t wrap_mul(int64_t a, int64_t b)
-{
-    return (int64_t)((uint64_t)a * (uint64_t)b);
-}
+static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
+static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 /* ---- interning ---- */
 
@@ -64,10 +58,7 @@ static uint32_t mix(uint32_t h, uint64_t v)
     return (uint32_t)(x >> 32) ^ (uint32_t)v * 0x85ebca6bu;
 }
 
-static uint32_t idx_hash(const Idx *x)
-{
-    return mix(mix(mix(x->kind, x->a), x->b), (uint64_t)x->value);
-}
+static uint32_t idx_hash(const Idx *x) { return mix(mix(mix(x->kind, x->a), x->b), (uint64_t)x->value); }
 
 static uint32_t inst_hash(const KInst *x)
 {
@@ -102,17 +93,13 @@ static uint32_t idx_axes_of(const Kernel *k, const Idx *x)
 {
     switch ((IdxKind)x->kind) {
     case IX_CONST:
-    case IX_ARG:
-        return 0;
-    case IX_AXIS:
-        return 1u << x->a;
-    case IX_VALUE:
-        return k->inst_axes.at[x->a];
+    case IX_ARG: return 0;
+    case IX_AXIS: return 1u << x->a;
+    case IX_VALUE: return k->inst_axes.at[x->a];
     case IX_ADD:
     case IX_MUL:
     case IX_DIV:
-    case IX_MOD:
-        return k->idx_axes.at[x->a] | k->idx_axes.at[x->b];
+    case IX_MOD: return k->idx_axes.at[x->a] | k->idx_axes.at[x->b];
     }
     return 0;
 }
@@ -143,30 +130,15 @@ static IRef idx_intern(Kernel *k, Idx x)
     return k->idx.n - 1;
 }
 
-static IRef intern2(Kernel *k, IdxKind kind, IRef a, IRef b)
-{
-    return idx_intern(k, (Idx){.kind = (uint8_t)kind, .a = a, .b = b});
-}
+static IRef intern2(Kernel *k, IdxKind kind, IRef a, IRef b) { return idx_intern(k, (Idx){.kind = (uint8_t)kind, .a = a, .b = b}); }
 
-IRef kidx_const(Kernel *k, int64_t value)
-{
-    return idx_intern(k, (Idx){.kind = IX_CONST, .value = value});
-}
+IRef kidx_const(Kernel *k, int64_t value) { return idx_intern(k, (Idx){.kind = IX_CONST, .value = value}); }
 
-IRef kidx_arg(Kernel *k, uint32_t arg)
-{
-    return idx_intern(k, (Idx){.kind = IX_ARG, .a = arg});
-}
+IRef kidx_arg(Kernel *k, uint32_t arg) { return idx_intern(k, (Idx){.kind = IX_ARG, .a = arg}); }
 
-IRef kidx_axis(Kernel *k, uint32_t axis)
-{
-    return idx_intern(k, (Idx){.kind = IX_AXIS, .a = axis});
-}
+IRef kidx_axis(Kernel *k, uint32_t axis) { return idx_intern(k, (Idx){.kind = IX_AXIS, .a = axis}); }
 
-IRef kidx_value(Kernel *k, VRef value)
-{
-    return idx_intern(k, (Idx){.kind = IX_VALUE, .a = value});
-}
+IRef kidx_value(Kernel *k, VRef value) { return idx_intern(k, (Idx){.kind = IX_VALUE, .a = value}); }
 
 bool kidx_is_const(const Kernel *k, IRef i, int64_t *value)
 {
@@ -176,17 +148,13 @@ bool kidx_is_const(const Kernel *k, IRef i, int64_t *value)
     return true;
 }
 
-bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis)
-{
-    return k->idx_axes.at[i] >> axis & 1;
-}
+bool kidx_uses_axis(const Kernel *k, IRef i, uint32_t axis) { return k->idx_axes.at[i] >> axis & 1; }
 
 /* ---- polynomials ---- */
 
 /* Axes first (outermost first), then what depends on them, then arguments. */
 static const uint8_t atom_rank[] = {
-    [IX_AXIS] = 0, [IX_VALUE] = 1, [IX_DIV] = 2, [IX_MOD] = 3,
-    [IX_ARG] = 4,  [IX_ADD] = 5,   [IX_MUL] = 6, [IX_CONST] = 7,
+    [IX_AXIS] = 0, [IX_VALUE] = 1, [IX_DIV] = 2, [IX_MOD] = 3, [IX_ARG] = 4, [IX_ADD] = 5, [IX_MUL] = 6, [IX_CONST] = 7,
 };
 
 static int atom_compare(const Kernel *k, IRef i, IRef j)
@@ -364,8 +332,7 @@ static IRef join_remainders(Kernel *k, Poly *p)
                 for (uint32_t t = 0; t < p->n; t++)
                     if (t != i && t != j)
                         rest.term[rest.n++] = p->term[t];
-                return kidx_add(k, poly_encode(k, &rest),
-                                kidx_mul(k, mod.a, term_encode(k, &cofactor)));
+                return kidx_add(k, poly_encode(k, &rest), kidx_mul(k, mod.a, term_encode(k, &cofactor)));
             }
         }
     }
@@ -467,8 +434,7 @@ static bool term_natural(const Kernel *k, const Term *t)
         return false;
     for (uint32_t i = 0; i < t->n; i++) {
         const Idx *x = &k->idx.at[t->atom[i]];
-        if (x->kind == IX_ADD || x->kind == IX_MUL ||
-            (x->kind == IX_ARG && !k->args.at[x->a].natural))
+        if (x->kind == IX_ADD || x->kind == IX_MUL || (x->kind == IX_ARG && !k->args.at[x->a].natural))
             return false;
     }
     return true;
@@ -501,8 +467,7 @@ static bool poly_upper(Kernel *k, const Poly *p, IRef *upper)
             else if (x.kind == IX_DIV && kidx_is_const(k, x.b, &by) && by > 0) {
                 Poly inner;
                 poly_decode(k, x.a, &inner);
-                if (!poly_natural(k, &inner) || !poly_upper(k, &inner, &bound) ||
-                    !kidx_is_const(k, bound, &most))
+                if (!poly_natural(k, &inner) || !poly_upper(k, &inner, &bound) || !kidx_is_const(k, bound, &most))
                     return false;
                 bound = kidx_const(k, most / by);
             } else
@@ -522,8 +487,7 @@ static bool poly_below(Kernel *k, const Poly *p, IRef bound)
     Poly room;
     if (!poly_natural(k, p) || !poly_upper(k, p, &upper))
         return false;
-    IRef spare =
-        kidx_add(k, bound, kidx_add(k, kidx_mul(k, upper, kidx_const(k, -1)), kidx_const(k, -1)));
+    IRef spare = kidx_add(k, bound, kidx_add(k, kidx_mul(k, upper, kidx_const(k, -1)), kidx_const(k, -1)));
     poly_decode(k, spare, &room);
     return poly_natural(k, &room);
 }
@@ -625,8 +589,7 @@ IRef kidx_div(Kernel *k, IRef a, IRef b)
         return kidx_add(k, quotient, kidx_div(k, poly_encode(k, &high), kidx_const(k, vb / g)));
     IRef rest = poly_encode(k, &left);
     Idx inner = k->idx.at[rest];
-    IRef part = inner.kind == IX_DIV ? intern2(k, IX_DIV, inner.a, kidx_mul(k, inner.b, b))
-                                     : intern2(k, IX_DIV, rest, b);
+    IRef part = inner.kind == IX_DIV ? intern2(k, IX_DIV, inner.a, kidx_mul(k, inner.b, b)) : intern2(k, IX_DIV, rest, b);
     return kidx_add(k, quotient, part);
 }
 
@@ -707,36 +670,17 @@ IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map)
             Idx atom = from->idx.at[p.term[t].atom[x]];
             IRef factor = IREF_NONE;
             switch ((IdxKind)atom.kind) {
-            case IX_CONST:
-                factor = kidx_const(to, atom.value);
-                break;
-            case IX_ARG:
-                factor = kidx_arg(to, map->arg(map->user, atom.a));
-                break;
+            case IX_CONST: factor = kidx_const(to, atom.value); break;
+            case IX_ARG: factor = kidx_arg(to, map->arg(map->user, atom.a)); break;
             case IX_AXIS: /* an outer part of merged axes: its term lives on in the innermost one's
                            */
-                factor =
-                    map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);
+                factor = map->axis[atom.a] == UINT32_MAX ? IREF_NONE : kidx_axis(to, map->axis[atom.a]);
                 break;
-            case IX_VALUE:
-                factor = kidx_value(to, map->value[atom.a]);
-                break;
-            case IX_DIV:
-                factor = kidx_div(to, kidx_copy(to, from, atom.a, map),
-                                  kidx_copy(to, from, atom.b, map));
-                break;
-            case IX_MOD:
-                factor = kidx_mod(to, kidx_copy(to, from, atom.a, map),
-                                  kidx_copy(to, from, atom.b, map));
-                break;
-            case IX_ADD:
-                factor = kidx_add(to, kidx_copy(to, from, atom.a, map),
-                                  kidx_copy(to, from, atom.b, map));
-                break;
-            case IX_MUL:
-                factor = kidx_mul(to, kidx_copy(to, from, atom.a, map),
-                                  kidx_copy(to, from, atom.b, map));
-                break;
+            case IX_VALUE: factor = kidx_value(to, map->value[atom.a]); break;
+            case IX_DIV: factor = kidx_div(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map)); break;
+            case IX_MOD: factor = kidx_mod(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map)); break;
+            case IX_ADD: factor = kidx_add(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map)); break;
+            case IX_MUL: factor = kidx_mul(to, kidx_copy(to, from, atom.a, map), kidx_copy(to, from, atom.b, map)); break;
             }
             product = factor == IREF_NONE ? IREF_NONE : kidx_mul(to, product, factor);
         }
@@ -787,9 +731,8 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
 
 static bool inst_equal(const KInst *x, const KInst *y)
 {
-    return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->mode == y->mode &&
-           x->save == y->save && x->arg == y->arg && x->a == y->a && x->b == y->b && x->c == y->c &&
-           x->pred == y->pred && x->idx == y->idx && x->imm == y->imm;
+    return x->kind == y->kind && x->op == y->op && x->dtype == y->dtype && x->mode == y->mode && x->save == y->save && x->arg == y->arg &&
+           x->a == y->a && x->b == y->b && x->c == y->c && x->pred == y->pred && x->idx == y->idx && x->imm == y->imm;
 }
 
 VRef kernel_inst(Kernel *k, KInst inst)

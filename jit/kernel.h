@@ -36,44 +36,44 @@ typedef uint32_t VRef; /* body instruction; index into Kernel.inst */
 
 /* Index expressions (int64), interned. Sums and products fold constants and keep constants on the right. */
 typedef enum IdxKind {
-    IX_CONST,  /* value */
-    IX_ARG,    /* args[arg], an ARG_SIZE */
-    IX_AXIS,   /* coordinate of axis a */
-    IX_ADD,    /* a + b */
-    IX_MUL,    /* a * b */
-    IX_DIV,    /* a / b, floor; a >= 0, b > 0, or else the value is not used: then any, but it must not trap */
-    IX_MOD,    /* a % b; likewise */
-    IX_VALUE   /* body instruction a, an I64 value (gather); already in bounds */
+    IX_CONST, /* value */
+    IX_ARG,   /* args[arg], an ARG_SIZE */
+    IX_AXIS,  /* coordinate of axis a */
+    IX_ADD,   /* a + b */
+    IX_MUL,   /* a * b */
+    IX_DIV,   /* a / b, floor; a >= 0, b > 0, or else the value is not used: then any, but it must not trap */
+    IX_MOD,   /* a % b; likewise */
+    IX_VALUE  /* body instruction a, an I64 value (gather); already in bounds */
 } IdxKind;
 
 typedef struct Idx {
     uint8_t kind;
-    uint32_t a, b;       /* IRefs; IX_AXIS: axis; IX_ARG: argument; IX_VALUE: VRef */
+    uint32_t a, b; /* IRefs; IX_AXIS: axis; IX_ARG: argument; IX_VALUE: VRef */
     int64_t value;
 } Idx;
 
 typedef enum AxisKind { AXIS_X, AXIS_R } AxisKind;
 
 typedef struct KAxis {
-    uint8_t kind;        /* AxisKind; all x axes come before all r axes; outermost first */
-    IRef size;           /* IX_CONST, IX_ARG or a product of those */
+    uint8_t kind; /* AxisKind; all x axes come before all r axes; outermost first */
+    IRef size;    /* IX_CONST, IX_ARG or a product of those */
     int64_t hint;
 } KAxis;
 
 typedef enum ArgKind {
-    ARG_BUFFER,          /* pointer to a buffer's first element (element strides are in the index expressions) */
-    ARG_SIZE,            /* int64: a size expression evaluated on the host */
-    ARG_SCALAR,          /* 8 bytes: a scalar fact's bits */
-    ARG_SCRATCH,         /* pointer: partial results shared by the tasks of a split kernel */
-    ARG_FAULT            /* pointer to int64: where an out-of-bounds index stores `fault id` (any non-zero) */
+    ARG_BUFFER,  /* pointer to a buffer's first element (element strides are in the index expressions) */
+    ARG_SIZE,    /* int64: a size expression evaluated on the host */
+    ARG_SCALAR,  /* 8 bytes: a scalar fact's bits */
+    ARG_SCRATCH, /* pointer: partial results shared by the tasks of a split kernel */
+    ARG_FAULT    /* pointer to int64: where an out-of-bounds index stores `fault id` (any non-zero) */
 } ArgKind;
 
 typedef struct KArg {
     uint8_t kind;
-    uint8_t dtype;       /* BUFFER, SCALAR */
-    bool written;        /* BUFFER */
-    bool may_alias;      /* BUFFER: an output that may be the same storage as an input, read at the same index */
-    bool natural;        /* SIZE: never negative */
+    uint8_t dtype;  /* BUFFER, SCALAR */
+    bool written;   /* BUFFER */
+    bool may_alias; /* BUFFER: an output that may be the same storage as an input, read at the same index */
+    bool natural;   /* SIZE: never negative */
 } KArg;
 
 typedef enum InstKind {
@@ -96,7 +96,7 @@ typedef enum InstKind {
 
 typedef struct KInst {
     uint8_t kind, op, dtype, mode;
-    bool save;           /* r-level, used in later stages: keep the row in scratch instead of computing it again */
+    bool save; /* r-level, used in later stages: keep the row in scratch instead of computing it again */
     uint32_t arg;
     VRef a, b, c, pred;
     IRef idx;
@@ -115,7 +115,7 @@ typedef struct KTable { /* open addressing: index + 1, 0 empty */
 typedef struct Kernel {
     Arena *arena;
     uint8_t form;
-    IRef product[3];     /* CONTRACT: batch, rows and columns as the graph has them, of which axes may have been merged; set where
+    IRef product[3]; /* CONTRACT: batch, rows and columns as the graph has them, of which axes may have been merged; set where
                             `split` is */
     VEC(KAxis) axes;
     VEC(Idx) idx;
@@ -123,12 +123,12 @@ typedef struct Kernel {
     VEC(KArg) args;
 
     /* Schedule (jit/schedule.c). Never changes a result, only speed; chosen from hints. */
-    uint32_t vec_axis;   /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
-    bool split;          /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
+    uint32_t vec_axis;  /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
+    bool split;         /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
                             may be cut (jit/llvm/cuda_parts.c) */
-    uint8_t index_bits;  /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
-    double cost;         /* rough nanoseconds per (x, r) point, for the grain of parallel work */
+    uint8_t index_bits; /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
+    double cost;        /* rough nanoseconds per (x, r) point, for the grain of parallel work */
 
     /* Kept by kidx_* and kernel_inst: bit sets of the axes each expression and instruction depends on, the size of each expression
      * written out as a tree (UINT32_MAX: that or more), and what interns. */
@@ -165,7 +165,7 @@ typedef struct KMap {
 } KMap;
 IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map);
 
-VRef kernel_inst(Kernel *k, KInst inst);  /* interns pure instructions; operands that are absent are VREF_NONE (KINST) */
+VRef kernel_inst(Kernel *k, KInst inst);                  /* interns pure instructions; operands that are absent are VREF_NONE (KINST) */
 uint32_t kernel_operands(const KInst *inst, VRef out[4]); /* a, b, c, pred, those that are there */
 
 /* Facts derived from the body: which axes each instruction depends on (bit set), its stage and whether it is r-level. */
@@ -176,8 +176,8 @@ typedef struct InstInfo {
 } InstInfo;
 InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
-Status kernel_verify(const Kernel *k);           /* ST_INTERNAL with the instruction printed */
-void kernel_print(const Kernel *k, Str *out);    /* canonical text: kernels are interned by it (names no buffer, no address) */
+Status kernel_verify(const Kernel *k);        /* ST_INTERNAL with the instruction printed */
+void kernel_print(const Kernel *k, Str *out); /* canonical text: kernels are interned by it (names no buffer, no address) */
 
 /*
  * The machine code's interface: two functions a kernel. `args` is the argument block: one 8-byte slot per Kernel.args entry.

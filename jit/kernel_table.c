@@ -56,8 +56,13 @@ Status kernel_parts_load(KernelParts *parts)
 static Entry *make_entry(const char *text, size_t len, const KernelParts *parts)
 {
     Entry *fresh = os_calloc(1, sizeof *fresh + len);
-    CompiledKernel kernel = {.code = parts->code, .object = parts->object, .object_bytes = parts->object_bytes,
-                             .texts = parts->texts, .texts_bytes = parts->texts_bytes, .planned = parts->planned, .key_bytes = len};
+    CompiledKernel kernel = {.code = parts->code,
+                             .object = parts->object,
+                             .object_bytes = parts->object_bytes,
+                             .texts = parts->texts,
+                             .texts_bytes = parts->texts_bytes,
+                             .planned = parts->planned,
+                             .key_bytes = len};
     if (parts->code) {
         kernel.run = code_run(parts->code);
         kernel.query = code_query(parts->code);

@@ -33,11 +33,8 @@ static uint8_t idx_stage(const Kernel *k, IRef i, const InstInfo *info)
     switch ((IdxKind)x->kind) {
     case IX_CONST:
     case IX_ARG:
-    case IX_AXIS:
-        return 0;
-    case IX_VALUE:
-        return k->inst.at[x->a].kind == KI_REDUCE ? (uint8_t)(info[x->a].stage + 1)
-                                                  : info[x->a].stage;
+    case IX_AXIS: return 0;
+    case IX_VALUE: return k->inst.at[x->a].kind == KI_REDUCE ? (uint8_t)(info[x->a].stage + 1) : info[x->a].stage;
     case IX_ADD:
     case IX_MUL:
     case IX_DIV:
@@ -86,8 +83,7 @@ static AxisName axis_name(const Kernel *k, uint32_t axis)
     while (first_r < k->axes.n && k->axes.at[first_r].kind == AXIS_X)
         first_r++;
     bool is_r = axis >= first_r;
-    snprintf(name.text, sizeof name.text, "%c%u", is_r ? 'r' : 'x',
-             (is_r ? axis - first_r : axis) & 63u);
+    snprintf(name.text, sizeof name.text, "%c%u", is_r ? 'r' : 'x', (is_r ? axis - first_r : axis) & 63u);
     return name;
 }
 
@@ -100,24 +96,14 @@ static void print_idx(const Kernel *k, IRef i, int tight, Str *out)
         return;
     }
     const Idx *x = &k->idx.at[i];
-    int own = x->kind == IX_ADD                                             ? 0
-              : x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD ? 1
-                                                                            : 2;
+    int own = x->kind == IX_ADD ? 0 : x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD ? 1 : 2;
     if (own < tight)
         str_printf(out, "(");
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        str_printf(out, "%lld", (long long)x->value);
-        break;
-    case IX_ARG:
-        str_printf(out, "s%u", x->a);
-        break;
-    case IX_AXIS:
-        str_printf(out, "%s", axis_name(k, x->a).text);
-        break;
-    case IX_VALUE:
-        str_printf(out, "v%u", x->a);
-        break;
+    case IX_CONST: str_printf(out, "%lld", (long long)x->value); break;
+    case IX_ARG: str_printf(out, "s%u", x->a); break;
+    case IX_AXIS: str_printf(out, "%s", axis_name(k, x->a).text); break;
+    case IX_VALUE: str_printf(out, "v%u", x->a); break;
     case IX_ADD:
         print_idx(k, x->a, 0, out);
         str_printf(out, " + ");
@@ -149,15 +135,9 @@ static void print_inst(const Kernel *k, VRef v, Str *out)
     if (x->kind != KI_STORE && x->kind != KI_SCATTER)
         str_printf(out, "v%u = ", v);
     switch ((InstKind)x->kind) {
-    case KI_OP:
-        str_printf(out, "%s", op_name((Op)x->op));
-        break;
-    case KI_SCALAR:
-        str_printf(out, "scalar s%u", x->arg);
-        break;
-    case KI_CONST:
-        str_printf(out, "const 0x%llx", (unsigned long long)x->imm);
-        break;
+    case KI_OP: str_printf(out, "%s", op_name((Op)x->op)); break;
+    case KI_SCALAR: str_printf(out, "scalar s%u", x->arg); break;
+    case KI_CONST: str_printf(out, "const 0x%llx", (unsigned long long)x->imm); break;
     case KI_INDEX:
         str_printf(out, "index ");
         print_idx(k, x->idx, 0, out);
@@ -172,9 +152,7 @@ static void print_inst(const Kernel *k, VRef v, Str *out)
         print_idx(k, x->idx, 0, out);
         str_printf(out, "]");
         break;
-    case KI_REDUCE:
-        str_printf(out, "%s over r", op_name((Op)x->op));
-        break;
+    case KI_REDUCE: str_printf(out, "%s over r", op_name((Op)x->op)); break;
     case KI_SCAN:
         str_printf(out, "%s along r", op_name((Op)x->op));
         if (x->op == OP_ARGSORT)
@@ -201,11 +179,7 @@ static void print_inst(const Kernel *k, VRef v, Str *out)
 
 static void print_arg(const KArg *arg, uint32_t at, Str *out)
 {
-    static const char prefix[] = {[ARG_BUFFER] = 'a',
-                                  [ARG_SIZE] = 's',
-                                  [ARG_SCALAR] = 's',
-                                  [ARG_SCRATCH] = 'a',
-                                  [ARG_FAULT] = 'a'};
+    static const char prefix[] = {[ARG_BUFFER] = 'a', [ARG_SIZE] = 's', [ARG_SCALAR] = 's', [ARG_SCRATCH] = 'a', [ARG_FAULT] = 'a'};
     str_printf(out, "%s%c%u", at ? ", " : "", prefix[arg->kind], at);
     if (arg->kind == ARG_BUFFER || arg->kind == ARG_SCALAR)
         str_printf(out, " %s", dtype_name((DType)arg->dtype));
@@ -255,11 +229,13 @@ typedef struct KindRule {
 } KindRule;
 enum { OWN = 9 };
 static const KindRule kind_rule[] = {
+    /* clang-format off */
     [KI_OP] = {OWN, false, false},  [KI_SCALAR] = {0, false, true},
     [KI_CONST] = {0, false, false}, [KI_INDEX] = {0, true, false},
     [KI_LOAD] = {0, true, true},    [KI_REDUCE] = {OWN, false, false},
     [KI_SCAN] = {1, false, false},  [KI_STORE] = {1, true, true},
     [KI_SCATTER] = {1, true, true}, [KI_BOUND] = {1, true, true},
+    /* clang-format on */
 };
 
 static Status bad(const Kernel *k, VRef v, const char *why)
@@ -279,30 +255,22 @@ static bool idx_ok(const Kernel *k, IRef i, VRef before)
         return false;
     const Idx *x = &k->idx.at[i];
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        return true;
-    case IX_ARG:
-        return x->a < k->args.n && k->args.at[x->a].kind == ARG_SIZE;
-    case IX_AXIS:
-        return x->a < k->axes.n;
-    case IX_VALUE:
-        return x->a < before && k->inst.at[x->a].dtype == DT_I64;
+    case IX_CONST: return true;
+    case IX_ARG: return x->a < k->args.n && k->args.at[x->a].kind == ARG_SIZE;
+    case IX_AXIS: return x->a < k->axes.n;
+    case IX_VALUE: return x->a < before && k->inst.at[x->a].dtype == DT_I64;
     case IX_ADD:
     case IX_MUL:
     case IX_DIV:
-    case IX_MOD:
-        return x->a < i && x->b < i && idx_ok(k, x->a, before) && idx_ok(k, x->b, before);
+    case IX_MOD: return x->a < i && x->b < i && idx_ok(k, x->a, before) && idx_ok(k, x->b, before);
     }
     return false;
 }
 
 static Status verify_inst(const Kernel *k, VRef v)
 {
-    static const uint8_t arg_kind[] = {[KI_SCALAR] = ARG_SCALAR,
-                                       [KI_LOAD] = ARG_BUFFER,
-                                       [KI_STORE] = ARG_BUFFER,
-                                       [KI_SCATTER] = ARG_BUFFER,
-                                       [KI_BOUND] = ARG_FAULT};
+    static const uint8_t arg_kind[] = {
+        [KI_SCALAR] = ARG_SCALAR, [KI_LOAD] = ARG_BUFFER, [KI_STORE] = ARG_BUFFER, [KI_SCATTER] = ARG_BUFFER, [KI_BOUND] = ARG_FAULT};
     const KInst *x = &k->inst.at[v];
     if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
         return bad(k, v, "unknown kind, op or dtype");

@@ -55,8 +55,7 @@ static const char *const choices[OPT_COUNT][5] = {
 static const struct {
     int64_t min, max;
 } ranges[OPT_COUNT] = {
-    [OPT_MAX_VARIANTS] = {1, 1 << 20}, [OPT_CACHE_BYTES] = {0, INT64_MAX},
-    [OPT_THREADS] = {0, 4096},         [OPT_VECTOR_BITS] = {0, 512},
+    [OPT_MAX_VARIANTS] = {1, 1 << 20}, [OPT_CACHE_BYTES] = {0, INT64_MAX}, [OPT_THREADS] = {0, 4096}, [OPT_VECTOR_BITS] = {0, 512},
     [OPT_LLVM_OPT] = {0, 2},           [OPT_CACHE_SIZE] = {0, INT64_MAX},
 };
 
@@ -64,7 +63,7 @@ static _Atomic int64_t values[OPT_COUNT];
 static const char *_Atomic texts[OPT_COUNT];
 static _Atomic uint64_t generation;
 static atomic_uchar origins[OPT_COUNT]; /* OptionOrigin */
-static atomic_int started; /* 0: not yet, 1: being read, 2: done */
+static atomic_int started;              /* 0: not yet, 1: being read, 2: done */
 
 /* Every text that was ever set. */
 typedef struct Kept {
@@ -99,10 +98,9 @@ static Status parse_int(OptionId id, const char *value, int64_t *out)
     bool odd_width = id == OPT_VECTOR_BITS && n != 0 && n != 128 && n != 256 && n != 512;
     if (end == value || *end || errno || n < ranges[id].min || n > ranges[id].max || odd_width) {
         if (id == OPT_VECTOR_BITS)
-            return fail(ST_INVALID, "%s is \"%s\": 0, 128, 256 or 512 are valid", table[id].name,
-                        value);
-        return fail(ST_INVALID, "%s is \"%s\": a number from %" PRId64 " to %" PRId64 " is valid",
-                    table[id].name, value, ranges[id].min, ranges[id].max);
+            return fail(ST_INVALID, "%s is \"%s\": 0, 128, 256 or 512 are valid", table[id].name, value);
+        return fail(ST_INVALID, "%s is \"%s\": a number from %" PRId64 " to %" PRId64 " is valid", table[id].name, value, ranges[id].min,
+                    ranges[id].max);
     }
     *out = n;
     return ST_OK;
@@ -141,12 +139,8 @@ static Status set(OptionId id, const char *value)
 {
     int64_t n = 0;
     switch (table[id].kind) {
-    case KIND_BOOL:
-        TRY(parse_bool(id, value, &n));
-        break;
-    case KIND_INT:
-        TRY(parse_int(id, value, &n));
-        break;
+    case KIND_BOOL: TRY(parse_bool(id, value, &n)); break;
+    case KIND_INT: TRY(parse_int(id, value, &n)); break;
     case KIND_ENUM:
         n = parse_choice(id, value);
         if (n < 0) {
@@ -195,8 +189,7 @@ static void warn_unknown(void)
     for (char **e = environ; e && *e; e++) {
         char name[64];
         const char *equals = strchr(*e, '=');
-        if (strncmp(*e, "KILN_", 5) != 0 || !equals ||
-            (size_t)(equals - *e) >= sizeof name)
+        if (strncmp(*e, "KILN_", 5) != 0 || !equals || (size_t)(equals - *e) >= sizeof name)
             continue;
         size_t n = (size_t)(equals - *e) - 5;
         for (size_t k = 0; k < n; k++)
@@ -214,8 +207,8 @@ static void warn_unknown(void)
             }
         }
         char variable[64];
-        log_warn("the environment variable %.*s is no option; the nearest is %s",
-                 (int)(equals - *e), *e, option_variable((OptionId)nearest, variable, sizeof variable));
+        log_warn("the environment variable %.*s is no option; the nearest is %s", (int)(equals - *e), *e,
+                 option_variable((OptionId)nearest, variable, sizeof variable));
     }
 }
 
@@ -319,10 +312,7 @@ void options_snapshot(JitOptions *out)
     out->target = (CudaTarget){0};
 }
 
-const char *option_name(OptionId id)
-{
-    return table[id].name;
-}
+const char *option_name(OptionId id) { return table[id].name; }
 
 const char *option_variable(OptionId id, char *buf, size_t size)
 {
@@ -352,11 +342,12 @@ void option_describe(OptionId id, OptionInfo *out)
 {
     static const char *const kinds[] = {[KIND_BOOL] = "bool", [KIND_INT] = "int", [KIND_ENUM] = "enum", [KIND_TEXT] = "text"};
     options_init();
-    *out = (OptionInfo){.name = table[id].name, .kind = kinds[table[id].kind], .def = table[id].def, .help = table[id].help,
-                        .keyed = table[id].keyed, .origin = (OptionOrigin)atomic_load(&origins[id])};
+    *out = (OptionInfo){.name = table[id].name,
+                        .kind = kinds[table[id].kind],
+                        .def = table[id].def,
+                        .help = table[id].help,
+                        .keyed = table[id].keyed,
+                        .origin = (OptionOrigin)atomic_load(&origins[id])};
 }
 
-bool option_keyed(OptionId id)
-{
-    return table[id].keyed;
-}
+bool option_keyed(OptionId id) { return table[id].keyed; }

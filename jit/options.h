@@ -41,7 +41,7 @@ uint64_t options_generation(void); /* changes whenever any option was set */
 /* What a compilation uses: a snapshot, so that one compile sees one set. */
 typedef struct JitOptions {
     int64_t value[OPT_COUNT];
-    CudaTarget target;      /* sm 0: this host */
+    CudaTarget target; /* sm 0: this host */
 } JitOptions;
 void options_snapshot(JitOptions *out); /* for this host */
 static inline MathMode options_math(const JitOptions *o) { return o->value[OPT_MATH] == OPT_MATH_STRICT ? MATH_STRICT : MATH_FAST; }

@@ -25,32 +25,19 @@ typedef Status PassFn(PassRun *run);
 static Status rewrite(PassRun *run, unsigned families)
 {
     run->rewriter =
-        (Rewriter){.g = run->g, .math = options_math(run->options),
-                               .finite = run->options->value[OPT_FINITE] != 0, .families = families};
+        (Rewriter){.g = run->g, .math = options_math(run->options), .finite = run->options->value[OPT_FINITE] != 0, .families = families};
     return graph_rewrite(&run->rewriter);
 }
 
-static Status pass_canonicalise(PassRun *run)
-{
-    return rewrite(run, FAMILY_CANON);
-}
+static Status pass_canonicalise(PassRun *run) { return rewrite(run, FAMILY_CANON); }
 
-static Status pass_fold(PassRun *run)
-{
-    return rewrite(run, FAMILY_FOLD);
-}
+static Status pass_fold(PassRun *run) { return rewrite(run, FAMILY_FOLD); }
 
 /* What a rule makes is put in canonical form and folded at once, so that the next rule sees it so.
  */
-static Status pass_rules(PassRun *run)
-{
-    return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES);
-}
+static Status pass_rules(PassRun *run) { return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES); }
 
-static Status pass_cse(PassRun *run)
-{
-    return rewrite(run, FAMILY_MERGE);
-}
+static Status pass_cse(PassRun *run) { return rewrite(run, FAMILY_MERGE); }
 
 static Status pass_dce(PassRun *run)
 {
@@ -68,10 +55,7 @@ static const struct {
 #undef PASS
 };
 
-const char *pass_name(PassId id)
-{
-    return passes[id].name;
-}
+const char *pass_name(PassId id) { return passes[id].name; }
 
 /* "mul_one 2, reshape 1": what was applied how often. */
 static void print_hits(const Rewriter *w, Str *out)
@@ -95,14 +79,13 @@ static const char *graph_text(const Graph *g)
     return text.text;
 }
 
-static void report(const PassRun *run, const char *name, uint32_t before, double seconds,
-                   const char *text, bool changed)
+static void report(const PassRun *run, const char *name, uint32_t before, double seconds, const char *text, bool changed)
 {
     Str hits;
     str_init(&hits, run->g->arena);
     print_hits(&run->rewriter, &hits);
-    log_line(LOG_PASSES, "%-12s %u -> %u nodes, %.3f ms%s%s", name, before, run->g->nodes.n,
-             seconds * 1e3, hits.len ? ": " : "", hits.text);
+    log_line(LOG_PASSES, "%-12s %u -> %u nodes, %.3f ms%s%s", name, before, run->g->nodes.n, seconds * 1e3, hits.len ? ": " : "",
+             hits.text);
     if (text && changed)
         log_text(LOG_PASSES, text);
 }

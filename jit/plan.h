@@ -14,11 +14,11 @@ typedef enum BufferKind { BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMP } BufferKind;
 
 typedef struct PlanBuffer {
     uint8_t kind, dtype;
-    Ref node;                    /* whose value it holds; contiguous row-major, except inputs with strides */
-    uint32_t index;              /* INPUT: which input */
+    Ref node;       /* whose value it holds; contiguous row-major, except inputs with strides */
+    uint32_t index; /* INPUT: which input */
     Dim numel;
-    uint32_t slot;               /* TEMP: which slot of the arena (lifetimes disjoint => slots shared) */
-    uint32_t alias_input;        /* OUTPUT: an input whose storage may be taken over when the caller gives it up: same numel
+    uint32_t slot;        /* TEMP: which slot of the arena (lifetimes disjoint => slots shared) */
+    uint32_t alias_input; /* OUTPUT: an input whose storage may be taken over when the caller gives it up: same numel
                                     and dtype, contiguous, read for the last time by the step that writes this output, only
                                     at the index it writes; NO_BUFFER: none */
     uint32_t first_step, last_step;
@@ -27,15 +27,15 @@ typedef struct PlanBuffer {
 typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_SHARED, BIND_FAULT } BindKind;
 
 typedef struct PlanArg {
-    uint8_t kind;                /* BindKind, one to one with the kernel's ArgKind */
-    uint32_t buffer;             /* index into Plan.buffers */
+    uint8_t kind;    /* BindKind, one to one with the kernel's ArgKind */
+    uint32_t buffer; /* index into Plan.buffers */
     Dim size;
-    uint32_t scalar;             /* index into graph.scalars */
+    uint32_t scalar; /* index into graph.scalars */
 } PlanArg;
 
 typedef enum StepKind {
     STEP_KERNEL,
-    STEP_SORT                    /* args: BUFFER in, BUFFER out (i64), SIZE outer, SIZE n, SIZE inner, dtype of in and
+    STEP_SORT /* args: BUFFER in, BUFFER out (i64), SIZE outer, SIZE n, SIZE inner, dtype of in and
                                     `descending` in the step: stable argsort along the middle axis (jit/sort.c). On a CPU;
                                     for CUDA it is a kernel (jit/fuse_sort.c) */
 } StepKind;
@@ -45,23 +45,23 @@ typedef struct PlanStep {
     bool descending;
     Kernel *kernel;
     VEC(PlanArg) args;
-    Dim bytes;                   /* bytes read and written, each buffer counted once: for statistics */
-    const char *what;            /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
-    Ref node;                    /* the main result, for messages */
+    Dim bytes;        /* bytes read and written, each buffer counted once: for statistics */
+    const char *what; /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
+    Ref node;         /* the main result, for messages */
 } PlanStep;
 
-typedef struct PlanFault {       /* fault ids of KI_BOUND: id = index + 1 */
+typedef struct PlanFault { /* fault ids of KI_BOUND: id = index + 1 */
     Ref node;
 } PlanFault;
 
 typedef struct Plan {
     VEC(PlanBuffer) buffers;
     VEC(PlanStep) steps;
-    VEC(uint32_t) outputs;       /* buffer of each graph output; may be an INPUT buffer or named twice */
+    VEC(uint32_t) outputs; /* buffer of each graph output; may be an INPUT buffer or named twice */
     VEC(PlanFault) faults;
     uint32_t n_slots;
     int64_t peak_with_reuse, peak_without; /* bytes, at the hints */
-    uint64_t looks;              /* at nodes, in all attempts at kernels: what planning cost, in a unit that no noise disturbs */
+    uint64_t looks;                        /* at nodes, in all attempts at kernels: what planning cost, in a unit that no noise disturbs */
 } Plan;
 
 /* Fuses the graph (already optimised) into kernels and plans buffers. Guards through g->query. Logs under

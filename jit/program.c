@@ -54,7 +54,9 @@ void program_print(const Program *p, Str *out)
     static const char *const kind_name[] = {"input", "output", "temp"};
     str_printf(out, "program: %u kernel%s, %u step%s, %u guard%s%s\n", p->n_kernels, p->n_kernels == 1 ? "" : "s", p->n_steps,
                p->n_steps == 1 ? "" : "s", p->guards.n, p->guards.n == 1 ? "" : "s",
-               !p->general ? "" : p->guards.n ? ", general" : ", accepts every shape");
+               !p->general   ? ""
+               : p->guards.n ? ", general"
+                             : ", accepts every shape");
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const ProgBuffer *b = &p->buffers[i];
         str_printf(out, "  b%u: %s %s, size%u elements", i, kind_name[b->kind], dtype_name((DType)b->dtype), b->numel);

@@ -2,7 +2,7 @@
  * A program: one compiled variant of a graph. Plain data (kernels as code, launch plan, buffer plan, guards, texts): nothing
  * in it points into a graph or names an address of a tensor, and nothing here needs LLVM.
  *
- * Made by jit/compile.c, kept by cache/memory.c, run by runtime/launch.c. Reference-counted: a program that is
+ * Made by jit/compile.c, kept by cache/memory.c, run by runtime/eval/launch.c. Reference-counted: a program that is
  * evicted while it runs lives until the run ends.
  */
 #ifndef JIT_PROGRAM_H
@@ -15,51 +15,51 @@
 #include <stdatomic.h>
 
 typedef struct ProgKernel {
-    CompiledKernel *compiled;  /* shared with every program that has an equal kernel */
+    CompiledKernel *compiled; /* shared with every program that has an equal kernel */
     const char *name;
-    double cost;               /* rough nanoseconds per point: grain of parallel work */
+    double cost; /* rough nanoseconds per point: grain of parallel work */
 } ProgKernel;
 
 typedef struct ProgBuffer {
-    uint8_t kind, dtype;     /* BufferKind, DType */
-    uint32_t index;          /* INPUT: which */
-    uint32_t numel;          /* size entry */
-    uint32_t slot;           /* TEMP */
-    uint32_t alias_input;    /* OUTPUT: input *index* whose storage it may take over, or NO_BUFFER */
+    uint8_t kind, dtype;  /* BufferKind, DType */
+    uint32_t index;       /* INPUT: which */
+    uint32_t numel;       /* size entry */
+    uint32_t slot;        /* TEMP */
+    uint32_t alias_input; /* OUTPUT: input *index* whose storage it may take over, or NO_BUFFER */
 } ProgBuffer;
 
 typedef struct ProgArg {
-    uint8_t kind;            /* BindKind */
-    uint32_t value;          /* buffer, size entry or scalar */
+    uint8_t kind;   /* BindKind */
+    uint32_t value; /* buffer, size entry or scalar */
 } ProgArg;
 
 typedef struct ProgStep {
-    uint8_t kind;            /* StepKind */
+    uint8_t kind; /* StepKind */
     bool descending;
-    uint8_t dtype;           /* SORT: of the input */
+    uint8_t dtype; /* SORT: of the input */
     uint32_t kernel;
     uint32_t first_arg, n_args;
-    uint32_t bytes;          /* size entry: bytes read and written */
+    uint32_t bytes; /* size entry: bytes read and written */
     const char *what;
 } ProgStep;
 
 typedef struct Program {
     atomic_uint refs;
-    GuardSet guards;         /* holds the size table too */
+    GuardSet guards; /* holds the size table too */
     ProgKernel *kernels;
     ProgBuffer *buffers;
     ProgStep *steps;
     ProgArg *args;
-    uint32_t *outputs;       /* buffer of each output */
-    uint32_t *faults;        /* canonical node of each fault id - 1 */
+    uint32_t *outputs; /* buffer of each output */
+    uint32_t *faults;  /* canonical node of each fault id - 1 */
     uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_slots, n_shared;
     uint32_t max_step_args;
-    bool takes_over;         /* some output may take over an input's storage */
-    bool general;            /* every size is an argument: without guards it accepts all of its structure and signature */
-    size_t bytes;            /* memory it holds, code included */
+    bool takes_over; /* some output may take over an input's storage */
+    bool general;    /* every size is an argument: without guards it accepts all of its structure and signature */
+    size_t bytes;    /* memory it holds, code included */
     double compile_seconds;
-    char entry[64];          /* the name under which it lies in the cache on disk; "": it does not */
-    char *texts;             /* names, and who asked for a guard where that is no static text; owned */
+    char entry[64]; /* the name under which it lies in the cache on disk; "": it does not */
+    char *texts;    /* names, and who asked for a guard where that is no static text; owned */
 } Program;
 
 Program *program_retain(Program *program);

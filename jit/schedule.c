@@ -51,14 +51,12 @@ static double lane_gain(Kernel *k, uint32_t axis, uint32_t r_mask)
         if (inst->kind != KI_LOAD && inst->kind != KI_STORE)
             continue;
         uint32_t axes = k->inst_axes.at[v];
-        double weight =
-            (double)dtype_bytes((DType)inst->dtype) * (axes & r_mask ? level_points(k, r_mask) : 1);
+        double weight = (double)dtype_bytes((DType)inst->dtype) * (axes & r_mask ? level_points(k, r_mask) : 1);
         IRef coef, rest;
         int64_t step = 0;
         if (!kidx_uses_axis(k, inst->idx, axis))
             continue;
-        bool unit = kidx_linear(k, inst->idx, axis, &coef, &rest) &&
-                    kidx_is_const(k, coef, &step) && step == 1;
+        bool unit = kidx_linear(k, inst->idx, axis, &coef, &rest) && kidx_is_const(k, coef, &step) && step == 1;
         gain += unit ? weight : -weight;
     }
     return gain;
@@ -112,10 +110,7 @@ static void choose_split(Kernel *k, uint32_t r_mask, Room room)
     k->split = (reduces || scans) && !ordered && few && far && stages <= room.stages;
 }
 
-static bool costly(const KInst *inst)
-{
-    return inst->kind == KI_OP && op_info[inst->op].flags & OPF_COSTLY;
-}
+static bool costly(const KInst *inst) { return inst->kind == KI_OP && op_info[inst->op].flags & OPF_COSTLY; }
 
 /* r-level values of one stage that a later stage needs again: the costly ones are kept while the
  * row fits. */
@@ -138,8 +133,7 @@ static void choose_saved(Kernel *k, uint32_t r_mask)
         uint32_t later = needed[v] & ~own;
         bool lanes = dtype_is_float((DType)inst->dtype) || dtype_is_int((DType)inst->dtype);
         double bytes = row * (double)dtype_bytes((DType)inst->dtype);
-        if (info[v].r_level && needed[v] & own && later && lanes &&
-            (costly(inst) || inst->kind == KI_SCAN) && bytes <= room) {
+        if (info[v].r_level && needed[v] & own && later && lanes && (costly(inst) || inst->kind == KI_SCAN) && bytes <= room) {
             k->inst.at[v].save = true;
             room -= bytes;
             needed[v] = own;

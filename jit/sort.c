@@ -18,10 +18,8 @@ typedef struct Pair {
 
 KeyRule sort_key_rule(DType dtype, bool descending)
 {
-    static const uint64_t infinity[DT_COUNT] = {[DT_F16] = 0x7c00,
-                                                [DT_BF16] = 0x7f80,
-                                                [DT_F32] = 0x7f800000,
-                                                [DT_F64] = UINT64_C(0x7ff0000000000000)};
+    static const uint64_t infinity[DT_COUNT] = {
+        [DT_F16] = 0x7c00, [DT_BF16] = 0x7f80, [DT_F32] = 0x7f800000, [DT_F64] = UINT64_C(0x7ff0000000000000)};
     KeyRule r = {.bytes = (unsigned)dtype_bytes(dtype), .descending = descending};
     r.is_float = dtype_is_float(dtype);
     r.is_signed = dtype_is_signed(dtype);
@@ -94,8 +92,7 @@ static Pair *sort_pairs(Pair *a, Pair *room, int64_t n, unsigned bytes)
     return a;
 }
 
-Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner,
-                bool descending, int64_t lo, int64_t hi)
+Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending, int64_t lo, int64_t hi)
 {
     if (n <= 0 || lo >= hi || outer <= 0 || inner <= 0)
         return ST_OK;

@@ -12,8 +12,8 @@
  * both directions, -0 equals +0, and equal elements keep their order (in descending order too).
  * Lines are independent: ranges may run in parallel. ST_OUT_OF_MEMORY.
  */
-Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending,
-                int64_t lo, int64_t hi);
+Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending, int64_t lo,
+                int64_t hi);
 
 /* How an element becomes an unsigned key, of as many bytes, whose order is the one asked for: sort_arg by key_of in sort.c. */
 typedef struct KeyRule {

@@ -1,12 +1,12 @@
 /*
  * What happens when a value is needed. Read eval_nodes() and compute() first: they are the whole story.
  *
- *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/collect.c)
+ *   collect    the pending graph: structure -> key, numbers -> facts          (runtime/eval/collect.c)
  *   find       a compiled program under the key whose guards hold             (cache/memory.c)
- *   load       or else one that lies on disk                                  (runtime/store.c)
- *   compile    on a miss: say why, make a program, enter it                   (runtime/miss.c, jit/compile.c);
- *              with KILN_ASYNC_COMPILE some are made beside evaluation        (runtime/background.c)
- *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/launch.c)
+ *   load       or else one that lies on disk                                  (runtime/eval/store.c)
+ *   compile    on a miss: say why, make a program, enter it                   (runtime/eval/miss.c, jit/compile.c);
+ *              with KILN_ASYNC_COMPILE some are made beside evaluation        (runtime/eval/background.c)
+ *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/eval/launch.c)
  *   publish    the nodes have values now and let their inputs go
  *
  * When compiling fails the reference interpreter runs the graph, with one warning. One lock covers all of it: evaluations
@@ -17,14 +17,14 @@
 #include "ir/base/os.h"
 #include "ir/interp.h"
 #include "ir/scalar.h"
-#include "runtime/background.h"
-#include "runtime/device.h"
-#include "runtime/mark.h"
-#include "runtime/pool.h"
-#include "runtime/record.h"
-#include "runtime/stats.h"
-#include "runtime/store.h"
-#include "runtime/thread.h"
+#include "runtime/api/mark.h"
+#include "runtime/api/stats.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/background.h"
+#include "runtime/eval/pool.h"
+#include "runtime/eval/store.h"
+#include "runtime/record/record.h"
+#include "runtime/record/thread.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -104,8 +104,7 @@ static Status sizes_possible(const Call *call)
         const RtNode *node = output_node(call, k);
         char text[SHAPE_TEXT];
         if ((uint64_t)node_elements(node) > (UINT64_C(1) << 62) / dtype_bytes((DType)node->dtype))
-            return fail(ST_OVERFLOW, "a value has more than 2^62 bytes: %s; compute a part of it at a time",
-                        node_text(node, text));
+            return fail(ST_OVERFLOW, "a value has more than 2^62 bytes: %s; compute a part of it at a time", node_text(node, text));
     }
     return ST_OK;
 }
@@ -367,7 +366,7 @@ static void publish(Call *call, const Result *from)
         node_set_storage(output_node(call, k), from[k].storage, from[k].data);
 }
 
-static BUF(Result) results;     /* kept between evaluations */
+static BUF(Result) results; /* kept between evaluations */
 
 static Status run(const Program *program, const int64_t *sizes, Call *call)
 {

@@ -1,9 +1,9 @@
-/* Helpers around evaluation: the lock, arenas, misses (runtime/miss.c), what is said about a call (runtime/explain.c). */
+/* Helpers around evaluation: the lock, arenas, misses (runtime/eval/miss.c), what is said about a call (runtime/api/explain.c). */
 #ifndef RUNTIME_EVAL_H
 #define RUNTIME_EVAL_H
 
 #include "jit/options.h"
-#include "runtime/call.h"
+#include "runtime/eval/call.h"
 
 /* What serving a call needs to know of the sync point. */
 typedef struct Sync {
@@ -21,7 +21,7 @@ void eval_lock(void);
 void eval_unlock(void);
 Status eval_enter(void); /* eval_lock for a call of the user: ST_INVALID (and no lock) in a log sink */
 bool eval_trylock(void); /* false: another thread has it */
-bool eval_busy(void); /* an evaluation is under way in this thread: a deleter calls */
+bool eval_busy(void);    /* an evaluation is under way in this thread: a deleter calls */
 
 /* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
 Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);
@@ -31,7 +31,7 @@ Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *use
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Call *call, const char *api, Loc loc);
 
-/* Serves a miss (runtime/miss.c): says why, makes a program, enters it into the cache: *hit. */
+/* Serves a miss (runtime/eval/miss.c): says why, makes a program, enters it into the cache: *hit. */
 Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
 /* Which facts become arguments of a program: those that varied under its key and those marked, or all. */
 typedef enum Breadth { BREADTH_USUAL, BREADTH_WIDE, BREADTH_GENERAL } Breadth; /* guards/guards.h: wide, general */
@@ -40,7 +40,7 @@ Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth,
 /* What serving a call would do: appends the look-up's outcome and the launches to `out`, in whose arena it works. */
 Status eval_explain(Call *call, Arena *arena, Str *out);
 
-/* KILN_LOG=breaks (runtime/breaks.c): before a call is served, and after it was. */
+/* KILN_LOG=breaks (runtime/eval/breaks.c): before a call is served, and after it was. */
 void breaks_report(const Call *call, const char *api, Loc loc);
 void breaks_served(const Call *call, const char *api, Loc loc);
 

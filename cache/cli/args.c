@@ -19,8 +19,7 @@ const FlagInfo flag_info[FLAG_COUNT] = {
 };
 
 const VerbInfo verb_info[VERB_COUNT] = {
-#define VERB(id, name, arguments, flags, help, detail) \
-    {name, arguments, help, detail, cmd_##id, (flags) | F(HELP) | F(JSON) | F(COLOR)},
+#define VERB(id, name, arguments, flags, help, detail) {name, arguments, help, detail, cmd_##id, (flags) | F(HELP) | F(JSON) | F(COLOR)},
 #include "cache/cli/verbs.def"
 };
 
@@ -91,8 +90,7 @@ static VerbId find_verb(const char *first, const char *second, int *used)
         if (strcmp(name, first) == 0)
             return (VerbId)id;
         *used = 2;
-        if (second && strncmp(name, first, n) == 0 && name[n] == ' ' &&
-            strcmp(name + n + 1, second) == 0)
+        if (second && strncmp(name, first, n) == 0 && name[n] == ' ' && strcmp(name + n + 1, second) == 0)
             return (VerbId)id;
     }
     return VERB_COUNT;
@@ -131,9 +129,8 @@ static int unknown_verb(const char *first, const char *second)
 
 static int usage_error(const Cli *cli)
 {
-    fprintf(stderr, "usage: kiln %s%s%s [OPTIONS]   (kiln %s --help says more)\n",
-            verb_info[cli->verb].name, *verb_info[cli->verb].arguments ? " " : "",
-            verb_info[cli->verb].arguments, verb_info[cli->verb].name);
+    fprintf(stderr, "usage: kiln %s%s%s [OPTIONS]   (kiln %s --help says more)\n", verb_info[cli->verb].name,
+            *verb_info[cli->verb].arguments ? " " : "", verb_info[cli->verb].arguments, verb_info[cli->verb].name);
     return END_USAGE;
 }
 
@@ -177,8 +174,7 @@ static int take_flag(Cli *cli, const char *word, const char *next, bool *took_ne
         id++;
     *took_next = false;
     if (id == FLAG_COUNT || !(verb_info[cli->verb].flags & (1u << id))) {
-        complain("%s takes no option %.*s", verb_info[cli->verb].name,
-                 equals ? (int)(equals - word) : (int)strlen(word), word);
+        complain("%s takes no option %.*s", verb_info[cli->verb].name, equals ? (int)(equals - word) : (int)strlen(word), word);
         return usage_error(cli);
     }
     const FlagInfo *flag = &flag_info[id];

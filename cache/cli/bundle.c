@@ -13,10 +13,7 @@ static const char magic[8] = {'K', 'I', 'L', 'N', 'P', 'A', 'C', 'K'};
 
 _Static_assert((int)ENTRY_NAME_BYTES <= (int)NAME, "a name fits its field");
 
-static uint64_t aligned(uint64_t n)
-{
-    return (n + 7) & ~(uint64_t)7;
-}
+static uint64_t aligned(uint64_t n) { return (n + 7) & ~(uint64_t)7; }
 
 /* ---- writing ---- */
 
@@ -50,13 +47,10 @@ static Status make_index(const DiskItem *const *items, const Hash128 *sums, uint
 
 static Status put(FILE *file, const void *bytes, size_t n, const char *path)
 {
-    return fwrite(bytes, 1, n, file) == n
-               ? ST_OK
-               : fail(ST_IO, "cannot write %s: %s", path, strerror(errno));
+    return fwrite(bytes, 1, n, file) == n ? ST_OK : fail(ST_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-static Status put_entry(Cli *cli, const Store *store, const DiskItem *item, Hash128 sum, FILE *file,
-                        const char *path)
+static Status put_entry(Cli *cli, const Store *store, const DiskItem *item, Hash128 sum, FILE *file, const char *path)
 {
     static const char zeros[8];
     const void *bytes = NULL;
@@ -75,8 +69,8 @@ static Status put_entry(Cli *cli, const Store *store, const DiskItem *item, Hash
     return status;
 }
 
-static Status put_all(Cli *cli, const Store *store, const DiskItem *const *items,
-                      const Hash128 *sums, uint32_t n, FILE *file, const char *path)
+static Status put_all(Cli *cli, const Store *store, const DiskItem *const *items, const Hash128 *sums, uint32_t n, FILE *file,
+                      const char *path)
 {
     Bytes index = {0};
     Status status = make_index(items, sums, n, &index);
@@ -88,8 +82,7 @@ static Status put_all(Cli *cli, const Store *store, const DiskItem *const *items
     return status;
 }
 
-Status bundle_write(Cli *cli, const Store *store, const DiskItem *const *items, const Hash128 *sums,
-                    uint32_t n, const char *path)
+Status bundle_write(Cli *cli, const Store *store, const DiskItem *const *items, const Hash128 *sums, uint32_t n, const char *path)
 {
     const char *temporary = arena_printf(cli->arena, "%s.tmp", path);
     FILE *file = fopen(temporary, "wbx");
@@ -156,8 +149,7 @@ static Status read_index(Cli *cli, FILE *file, uint64_t size, Bundle *out)
         return fail(ST_FORMAT, "no bundle of a kiln cache");
     uint32_t format = read_u32(&in);
     if (format != FORMAT)
-        return fail(ST_FORMAT, "a bundle of format %" PRIu32 ", this command reads %d", format,
-                    FORMAT);
+        return fail(ST_FORMAT, "a bundle of format %" PRIu32 ", this command reads %d", format, FORMAT);
     out->n = read_u32(&in);
     uint64_t said = read_u64(&in);
     Hash128 sum = {.lo = read_u64(&in)};
@@ -182,8 +174,7 @@ Status bundle_open(Cli *cli, const char *path, Bundle *out)
     if (!out->file)
         return fail(ST_IO, "cannot read %s: %s", path, strerror(errno));
     long size = fseek(out->file, 0, SEEK_END) == 0 ? ftell(out->file) : -1;
-    Status status = size < 0 ? fail(ST_IO, "%s", strerror(errno))
-                             : read_index(cli, out->file, (uint64_t)size, out);
+    Status status = size < 0 ? fail(ST_IO, "%s", strerror(errno)) : read_index(cli, out->file, (uint64_t)size, out);
     if (status == ST_OK)
         return ST_OK;
     bundle_close(out);

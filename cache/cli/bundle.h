@@ -15,7 +15,7 @@
  * Little-endian. What is in it is checked twice: by these hashes when it is read, and as an entry before it is published.
  */
 typedef struct BundleItem {
-    DiskItem item;      /* name and bytes */
+    DiskItem item; /* name and bytes */
     uint64_t offset;
     Hash128 sum;
 } BundleItem;

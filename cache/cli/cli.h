@@ -19,9 +19,9 @@
 /* How the process ends; documented in kiln(1). */
 enum {
     END_FINE = 0,
-    END_FOUND = 1,   /* a difference, damage, a refused entry, no such entry */
-    END_USAGE = 2,   /* the command line makes no sense */
-    END_TROUBLE = 3  /* input or output failed, the directory was refused, memory ran out */
+    END_FOUND = 1,  /* a difference, damage, a refused entry, no such entry */
+    END_USAGE = 2,  /* the command line makes no sense */
+    END_TROUBLE = 3 /* input or output failed, the directory was refused, memory ran out */
 };
 
 typedef enum FlagId {
@@ -51,15 +51,15 @@ typedef struct VerbInfo {
 extern const VerbInfo verb_info[VERB_COUNT];
 
 struct Cli {
-    Arena *arena;                   /* until the process ends */
+    Arena *arena; /* until the process ends */
     VerbId verb;
     const char **args;
     uint32_t n_args;
-    const char *flag[FLAG_COUNT];   /* NULL: not given; "" when it takes no value */
+    const char *flag[FLAG_COUNT]; /* NULL: not given; "" when it takes no value */
     bool color;
-    int width;                      /* of the terminal; 0: no limit */
-    int64_t now;                    /* Unix seconds */
-    bool json_broken;               /* memory ran out while JSON was made */
+    int width;        /* of the terminal; 0: no limit */
+    int64_t now;      /* Unix seconds */
+    bool json_broken; /* memory ran out while JSON was made */
 };
 
 #define VERB(id, name, arguments, flags, help, detail) int cmd_##id(Cli *cli);
@@ -128,8 +128,8 @@ void table_print(const Cli *cli, const Table *table);
 /* Adds to an object or an array; NULL values mean that memory ran out, which json_print says. */
 void js_set(Cli *cli, json_t *object, const char *name, json_t *value);
 void js_push(Cli *cli, json_t *array, json_t *value);
-json_t *js_text(const char *text);              /* null for NULL; bytes that are no UTF-8 become U+FFFD */
+json_t *js_text(const char *text); /* null for NULL; bytes that are no UTF-8 become U+FFFD */
 json_t *js_bytes(const char *text, size_t n);
-int js_print(Cli *cli, json_t *value);          /* takes it over; END_FINE, or END_TROUBLE */
+int js_print(Cli *cli, json_t *value); /* takes it over; END_FINE, or END_TROUBLE */
 
 #endif

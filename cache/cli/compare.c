@@ -8,8 +8,7 @@ enum { LONG_VALUE = 60 };
 Verdict judge(const EntryView *entry, const Facts *facts, Arena *arena)
 {
     const GuardSet *set = &entry->plan->guards;
-    Verdict verdict = {.comparable = facts->n_ints == entry->facts.n_ints &&
-                                     facts->n_scalars == entry->facts.n_scalars};
+    Verdict verdict = {.comparable = facts->n_ints == entry->facts.n_ints && facts->n_scalars == entry->facts.n_scalars};
     if (!verdict.comparable)
         return verdict;
     int64_t *sizes = ARENA_ARRAY(arena, int64_t, set->sizes.n + 1);
@@ -48,17 +47,13 @@ static Lines split(const char *text, size_t bytes, Arena *arena)
     return (Lines){.n = lines.n, .at = lines.at};
 }
 
-static bool same(const char *a, size_t n, const char *b, size_t m)
-{
-    return n == m && memcmp(a, b, n) == 0;
-}
+static bool same(const char *a, size_t n, const char *b, size_t m) { return n == m && memcmp(a, b, n) == 0; }
 
 /* The line of this name, the `nth` of them. NULL: none. */
 static const KeyLine *find(const Lines *lines, const KeyLine *like, uint32_t nth)
 {
     for (uint32_t i = 0; i < lines->n; i++)
-        if (same(lines->at[i].name, lines->at[i].name_bytes, like->name, like->name_bytes) &&
-            nth-- == 0)
+        if (same(lines->at[i].name, lines->at[i].name_bytes, like->name, like->name_bytes) && nth-- == 0)
             return &lines->at[i];
     return NULL;
 }
@@ -68,8 +63,7 @@ static uint32_t nth(const Lines *lines, uint32_t index)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < index; i++)
-        n += same(lines->at[i].name, lines->at[i].name_bytes, lines->at[index].name,
-                  lines->at[index].name_bytes);
+        n += same(lines->at[i].name, lines->at[i].name_bytes, lines->at[index].name, lines->at[index].name_bytes);
     return n;
 }
 
@@ -80,8 +74,7 @@ static char *copy(const char *text, size_t n, Arena *arena)
     return out;
 }
 
-uint32_t diff_lines(const char *a, size_t a_bytes, const char *b, size_t b_bytes, Arena *arena,
-                    LineDiff **out)
+uint32_t diff_lines(const char *a, size_t a_bytes, const char *b, size_t b_bytes, Arena *arena, LineDiff **out)
 {
     Lines of_a = split(a, a_bytes, arena), of_b = split(b, b_bytes, arena);
     VEC(LineDiff) found = {0};
@@ -89,15 +82,13 @@ uint32_t diff_lines(const char *a, size_t a_bytes, const char *b, size_t b_bytes
         const KeyLine *mine = &of_a.at[i], *other = find(&of_b, mine, nth(&of_a, i));
         if (!other || !same(mine->bytes, mine->n, other->bytes, other->n))
             VEC_PUSH(arena, found,
-                     (LineDiff){copy(mine->name, mine->name_bytes, arena),
-                                copy(mine->bytes, mine->n, arena),
+                     (LineDiff){copy(mine->name, mine->name_bytes, arena), copy(mine->bytes, mine->n, arena),
                                 other ? copy(other->bytes, other->n, arena) : NULL});
     }
     for (uint32_t i = 0; i < of_b.n; i++)
         if (!find(&of_a, &of_b.at[i], nth(&of_b, i)))
             VEC_PUSH(arena, found,
-                     (LineDiff){copy(of_b.at[i].name, of_b.at[i].name_bytes, arena), NULL,
-                                copy(of_b.at[i].bytes, of_b.at[i].n, arena)});
+                     (LineDiff){copy(of_b.at[i].name, of_b.at[i].name_bytes, arena), NULL, copy(of_b.at[i].bytes, of_b.at[i].n, arena)});
     *out = found.at;
     return found.n;
 }
@@ -134,8 +125,7 @@ static const char *words_only_in(const char *a, const char *b, Arena *arena)
 /* "only in the first: x y; only in the second: z", leaving out who has nothing of its own. */
 static const char *words_text(const LineDiff *diff, const char *a, const char *b, Arena *arena)
 {
-    const char *of_a = words_only_in(diff->a, diff->b, arena),
-               *of_b = words_only_in(diff->b, diff->a, arena);
+    const char *of_a = words_only_in(diff->a, diff->b, arena), *of_b = words_only_in(diff->b, diff->a, arena);
     Str out;
     str_init(&out, arena);
     if (of_a)
@@ -155,21 +145,18 @@ static const char *first_line_that_differs(const char *a, const char *b, Arena *
     size_t n = strcspn(a + start, "\n");
     while (n && a[start] == ' ')
         start++, n--;
-    return n ? arena_printf(arena, "\"%.*s%s\"", (int)(n > LONG_VALUE ? LONG_VALUE : n), a + start,
-                            n > LONG_VALUE ? "..." : "")
+    return n ? arena_printf(arena, "\"%.*s%s\"", (int)(n > LONG_VALUE ? LONG_VALUE : n), a + start, n > LONG_VALUE ? "..." : "")
              : "its end";
 }
 
 const char *diff_text(const LineDiff *diff, const char *a, const char *b, Arena *arena)
 {
     if (!diff->a || !diff->b)
-        return arena_printf(arena, "only %s: %.*s", diff->a ? a : b, LONG_VALUE,
-                            diff->a ? diff->a : diff->b);
+        return arena_printf(arena, "only %s: %.*s", diff->a ? a : b, LONG_VALUE, diff->a ? diff->a : diff->b);
     if (strchr(diff->a, '\n') || strchr(diff->b, '\n'))
-        return arena_printf(arena, "%s %s, %s %s", first_line_that_differs(diff->a, diff->b, arena),
-                            a, first_line_that_differs(diff->b, diff->a, arena), b);
+        return arena_printf(arena, "%s %s, %s %s", first_line_that_differs(diff->a, diff->b, arena), a,
+                            first_line_that_differs(diff->b, diff->a, arena), b);
     if ((strlen(diff->a) > LONG_VALUE || strlen(diff->b) > LONG_VALUE) && strchr(diff->a, ' '))
         return words_text(diff, a, b, arena);
-    return arena_printf(arena, "%s %s, %s %s", *diff->a ? diff->a : "(empty)", a,
-                        *diff->b ? diff->b : "(empty)", b);
+    return arena_printf(arena, "%s %s, %s %s", *diff->a ? diff->a : "(empty)", a, *diff->b ? diff->b : "(empty)", b);
 }

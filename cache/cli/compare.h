@@ -6,12 +6,12 @@
 
 /* The guards of an entry held against the facts of a call. */
 typedef struct Verdict {
-    bool comparable;      /* the call has as many facts as the entry's graph */
-    uint32_t failing;     /* guards that do not hold; 0 and comparable: the entry serves it */
-    const char *guard;    /* the first of them, "s0 == 4096" */
-    const char *failure;  /* "expected 4096, found 128" */
-    const char *who;      /* who asked for it */
-    const char *kind;     /* a reason's name */
+    bool comparable;     /* the call has as many facts as the entry's graph */
+    uint32_t failing;    /* guards that do not hold; 0 and comparable: the entry serves it */
+    const char *guard;   /* the first of them, "s0 == 4096" */
+    const char *failure; /* "expected 4096, found 128" */
+    const char *who;     /* who asked for it */
+    const char *kind;    /* a reason's name */
 } Verdict;
 Verdict judge(const EntryView *entry, const Facts *facts, Arena *arena);
 

@@ -219,8 +219,7 @@ static void complete_fish(void)
             printf("complete -c kiln -n __fish_use_subcommand -a %s -d ", word);
         quoted(verb->help);
         putchar('\n');
-        snprintf(where, sizeof where, "__fish_seen_subcommand_from %s%s",
-                 space ? "cache; and __fish_seen_subcommand_from " : "", word);
+        snprintf(where, sizeof where, "__fish_seen_subcommand_from %s%s", space ? "cache; and __fish_seen_subcommand_from " : "", word);
         for (int k = 0; k < FLAG_COUNT; k++) {
             const FlagInfo *flag = &flag_info[k];
             if (!verb_takes((VerbId)id, k))

@@ -46,12 +46,9 @@ static Diff compare(const Entry *a, const Entry *b, Arena *arena)
 {
     Diff diff = {.a = a, .b = b};
     const KeyText *of_a = &a->view.key, *of_b = &b->view.key;
-    diff.n_maker = diff_lines(of_a->maker, of_a->maker_bytes, of_b->maker, of_b->maker_bytes, arena,
-                              &diff.maker);
-    diff.n_graph = diff_lines(of_a->graph, of_a->graph_bytes, of_b->graph, of_b->graph_bytes, arena,
-                              &diff.graph);
-    diff.same_graph = !diff.n_graph && a->view.facts.n_ints == b->view.facts.n_ints &&
-                      a->view.facts.n_scalars == b->view.facts.n_scalars;
+    diff.n_maker = diff_lines(of_a->maker, of_a->maker_bytes, of_b->maker, of_b->maker_bytes, arena, &diff.maker);
+    diff.n_graph = diff_lines(of_a->graph, of_a->graph_bytes, of_b->graph, of_b->graph_bytes, arena, &diff.graph);
+    diff.same_graph = !diff.n_graph && a->view.facts.n_ints == b->view.facts.n_ints && a->view.facts.n_scalars == b->view.facts.n_scalars;
     if (!diff.same_graph)
         return diff;
     diff.n_only_a = guards_only_in(a, b, arena, &diff.only_a);
@@ -68,8 +65,7 @@ static void print_lines(Cli *cli, const char *title, const LineDiff *lines, uint
     if (n)
         print_title(cli, title);
     for (uint32_t i = 0; i < n; i++)
-        print_field(cli, lines[i].name,
-                    diff_text(&lines[i], "in the first", "in the second", cli->arena));
+        print_field(cli, lines[i].name, diff_text(&lines[i], "in the first", "in the second", cli->arena));
 }
 
 static void print_facts(Cli *cli, const Diff *diff)
@@ -83,8 +79,7 @@ static void print_facts(Cli *cli, const Diff *diff)
             print_title(cli, "sizes of the calls that they were made for");
         titled = true;
         print_field(cli, arena_printf(cli->arena, "s%u", i),
-                    arena_printf(cli->arena, "%" PRId64 " in the first, %" PRId64 " in the second",
-                                 a->ints[i], b->ints[i]));
+                    arena_printf(cli->arena, "%" PRId64 " in the first, %" PRId64 " in the second", a->ints[i], b->ints[i]));
     }
 }
 
@@ -92,8 +87,8 @@ static void print_verdict(Cli *cli, const char *which, const char *other, const 
 {
     if (verdict->failing)
         print_field(cli, which,
-                    arena_printf(cli->arena, "does not fit the %s's call: %s (%s, asked by %s)",
-                                 other, verdict->failure, verdict->guard, verdict->who));
+                    arena_printf(cli->arena, "does not fit the %s's call: %s (%s, asked by %s)", other, verdict->failure, verdict->guard,
+                                 verdict->who));
     else
         print_field(cli, which, arena_printf(cli->arena, "would serve the %s's call too", other));
 }

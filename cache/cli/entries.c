@@ -96,10 +96,8 @@ static size_t letters(const Store *store, size_t at, size_t from, size_t to)
 {
     const char *name = store->items[at].name;
     size_t need = 0;
-    for (int step = -1; step <= 1;
-         step += 2) /* sorted: the nearest that differs is the most alike */
-        for (size_t i = at + (size_t)step;
-             i < store->n && strncmp(store->items[i].name, name, from) == 0; i += (size_t)step) {
+    for (int step = -1; step <= 1; step += 2) /* sorted: the nearest that differs is the most alike */
+        for (size_t i = at + (size_t)step; i < store->n && strncmp(store->items[i].name, name, from) == 0; i += (size_t)step) {
             size_t n = 0;
             while (from + n < to && store->items[i].name[from + n] == name[from + n])
                 n++;
@@ -129,12 +127,11 @@ const char *store_short_key(const Cli *cli, const Store *store, const DiskItem *
     size_t maker = letters(store, at, MAKER_AT, GUARDS_AT - 1);
     maker = maker > least ? maker : least;
     if (!shared(store, at, GUARDS_AT))
-        return arena_printf(cli->arena, "%.*s-%.*s", (int)graph, item->name, (int)maker,
-                            item->name + MAKER_AT);
+        return arena_printf(cli->arena, "%.*s-%.*s", (int)graph, item->name, (int)maker, item->name + MAKER_AT);
     size_t guards = letters(store, at, GUARDS_AT, GUARDS_AT + ENTRY_GUARDS_HEX);
     guards = guards > least ? guards : least;
-    return arena_printf(cli->arena, "%.*s-%.*s-%.*s", (int)graph, item->name, (int)maker,
-                        item->name + MAKER_AT, (int)guards, item->name + GUARDS_AT);
+    return arena_printf(cli->arena, "%.*s-%.*s-%.*s", (int)graph, item->name, (int)maker, item->name + MAKER_AT, (int)guards,
+                        item->name + GUARDS_AT);
 }
 
 bool info_next(const char **at, KeyLine *line)
@@ -144,8 +141,7 @@ bool info_next(const char **at, KeyLine *line)
         size_t n = strcspn(from, "\n");
         *at = from + n + (from[n] == '\n');
         if (equals && equals < from + n) {
-            *line = (KeyLine){from, equals + 1, (size_t)(equals - from),
-                              (size_t)(from + n - equals - 1)};
+            *line = (KeyLine){from, equals + 1, (size_t)(equals - from), (size_t)(from + n - equals - 1)};
             return true;
         }
     }
@@ -171,8 +167,7 @@ int read_text_file(Cli *cli, const char *path, size_t max, const char **text)
     }
     bool good = file && !ferror(file) && n < max;
     if (!good)
-        complain("cannot read %s: %s", path,
-                 file && n >= max ? "it is too large" : strerror(errno));
+        complain("cannot read %s: %s", path, file && n >= max ? "it is too large" : strerror(errno));
     if (file)
         fclose(file);
     *text = buffer;
@@ -181,10 +176,7 @@ int read_text_file(Cli *cli, const char *path, size_t max, const char **text)
 
 /* ---- entries ---- */
 
-static const char *or_else(const char *text, const char *otherwise)
-{
-    return text ? text : otherwise;
-}
+static const char *or_else(const char *text, const char *otherwise) { return text ? text : otherwise; }
 
 const char *entry_maker(const Entry *entry, const char *name, Arena *arena)
 {
@@ -211,8 +203,7 @@ static const char *kernel_names(const EntryView *view, Arena *arena)
             str_printf(&names, "%s%s", names.len ? " " : "", view->kernels[i].name);
     }
     if (!names.len)
-        str_printf(&names, view->plan->n_steps ? "%s" : "(nothing to compute)",
-                   view->plan->n_steps ? view->plan->steps[0].what : "");
+        str_printf(&names, view->plan->n_steps ? "%s" : "(nothing to compute)", view->plan->n_steps ? view->plan->steps[0].what : "");
     return names.text;
 }
 
@@ -269,9 +260,7 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     out->name = kernel_names(&out->view, arena);
     out->where = entry_meta_or(out, "where", arena, "");
     out->shapes = bare_shapes(entry_meta_or(out, "shapes", arena, ""), arena);
-    out->sizes = out->view.plan->general              ? "any"
-                 : sizes_fixed(out->view.plan, arena) ? "fixed"
-                                                      : "vary";
+    out->sizes = out->view.plan->general ? "any" : sizes_fixed(out->view.plan, arena) ? "fixed" : "vary";
     out->made = strtoll(entry_meta_or(out, "made", arena, "0"), NULL, 10);
     out->compile_seconds = strtod(entry_meta_or(out, "compile_us", arena, "0"), NULL) / 1e6;
     const char *sm = entry_maker(out, "sm", arena), *cpu = entry_maker(out, "cpu", arena);
@@ -279,8 +268,7 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     out->cpu = or_else(cpu, "");
 }
 
-Status entry_open(const Cli *cli, const Store *store, const DiskItem *item, Arena *arena,
-                  Entry *out)
+Status entry_open(const Cli *cli, const Store *store, const DiskItem *item, Arena *arena, Entry *out)
 {
     const void *bytes = NULL;
     size_t n = 0;

@@ -35,16 +35,16 @@ int read_text_file(Cli *cli, const char *path, size_t max, const char **text);
 /* One entry in memory. What is damaged has only item, key and damage. */
 typedef struct Entry {
     const DiskItem *item;
-    const char *key;     /* short */
-    const char *damage;  /* NULL: none was found */
-    bool other_format;   /* `damage` says so; it is as another version of the library wrote it */
+    const char *key;    /* short */
+    const char *damage; /* NULL: none was found */
+    bool other_format;  /* `damage` says so; it is as another version of the library wrote it */
     EntryView view;
-    const char *name;    /* what is computed: the kernels' names */
-    const char *where;   /* the function of the API that needed the values, "" when unknown */
-    const char *device;  /* "cpu", "sm_90" */
-    const char *cpu;     /* "sapphirerapids" */
-    const char *shapes;  /* of the call it was compiled for */
-    const char *sizes;   /* "fixed": for these shapes alone; "vary": some are arguments; "any": it takes every shape of its graph */
+    const char *name;   /* what is computed: the kernels' names */
+    const char *where;  /* the function of the API that needed the values, "" when unknown */
+    const char *device; /* "cpu", "sm_90" */
+    const char *cpu;    /* "sapphirerapids" */
+    const char *shapes; /* of the call it was compiled for */
+    const char *sizes;  /* "fixed": for these shapes alone; "vary": some are arguments; "any": it takes every shape of its graph */
     double compile_seconds;
     int64_t made;
 } Entry;

@@ -12,8 +12,7 @@ static const char *label(const Graph *g, Ref r, Arena *arena)
     const Node *node = graph_node(g, r);
     Str text;
     str_init(&text, arena);
-    str_printf(&text, "%%%" PRIu32 " %s\\n%s[", r, op_name((Op)node->op),
-               dtype_name((DType)node->dtype));
+    str_printf(&text, "%%%" PRIu32 " %s\\n%s[", r, op_name((Op)node->op), dtype_name((DType)node->dtype));
     for (int i = 0; i < node->rank; i++)
         str_printf(&text, "%s%" PRId64, i ? "," : "", dim_hint(g, node->dim[i]));
     str_printf(&text, "]");
@@ -23,21 +22,15 @@ static const char *label(const Graph *g, Ref r, Arena *arena)
 static const char *shape_of(OpClass cls)
 {
     switch (cls) {
-    case CLS_LEAF:
-        return "ellipse";
-    case CLS_EW:
-        return "box";
-    case CLS_VIEW:
-        return "parallelogram";
+    case CLS_LEAF: return "ellipse";
+    case CLS_EW: return "box";
+    case CLS_VIEW: return "parallelogram";
     case CLS_REDUCE:
-    case CLS_SCAN:
-        return "invtrapezium";
+    case CLS_SCAN: return "invtrapezium";
     case CLS_GATHER:
     case CLS_SCATTER:
-    case CLS_SORT:
-        return "hexagon";
-    case CLS_CONTRACT:
-        return "octagon";
+    case CLS_SORT: return "hexagon";
+    case CLS_CONTRACT: return "octagon";
     }
     return "box";
 }
@@ -47,17 +40,14 @@ static void dot_text(const Graph *g, const char *name, Arena *arena, Str *out)
     str_printf(out, "digraph \"%s\" {\n    node [fontname=\"monospace\"];\n", name);
     for (Ref r = 0; r < g->nodes.n; r++) {
         const Node *node = graph_node(g, r);
-        str_printf(out, "    n%" PRIu32 " [shape=%s, label=\"%s\"];\n", r,
-                   shape_of(op_class((Op)node->op)), label(g, r, arena));
+        str_printf(out, "    n%" PRIu32 " [shape=%s, label=\"%s\"];\n", r, shape_of(op_class((Op)node->op)), label(g, r, arena));
         for (uint32_t i = 0; i < node->n_in; i++)
             str_printf(out, "    n%" PRIu32 " -> n%" PRIu32 "%s;\n", node->in[i], r,
                        node->n_in > 1 ? arena_printf(arena, " [label=\"%" PRIu32 "\"]", i) : "");
     }
     for (uint32_t k = 0; k < g->outputs.n; k++)
-        str_printf(out,
-                   "    out%" PRIu32 " [shape=ellipse, label=\"output %" PRIu32
-                   "\"];\n    n%" PRIu32 " -> out%" PRIu32 ";\n",
-                   k, k, g->outputs.at[k], k);
+        str_printf(out, "    out%" PRIu32 " [shape=ellipse, label=\"output %" PRIu32 "\"];\n    n%" PRIu32 " -> out%" PRIu32 ";\n", k, k,
+                   g->outputs.at[k], k);
     str_printf(out, "}\n");
 }
 

@@ -46,8 +46,7 @@ static void print_item(FILE *out, const char *name, const char *help, int indent
 static const char *flag_text(int id, char *buf, size_t size)
 {
     const FlagInfo *flag = &flag_info[id];
-    snprintf(buf, size, "--%s%s%s", flag->name, *flag->value ? "=" : "",
-             strchr(flag->value, '|') ? "WORD" : flag->value);
+    snprintf(buf, size, "--%s%s%s", flag->name, *flag->value ? "=" : "", strchr(flag->value, '|') ? "WORD" : flag->value);
     return buf;
 }
 
@@ -80,8 +79,7 @@ void help_print(FILE *out, const char *group)
 void help_verb(FILE *out, VerbId id)
 {
     const VerbInfo *verb = &verb_info[id];
-    fprintf(out, "usage: kiln %s%s%s [OPTIONS]\n\n", verb->name, *verb->arguments ? " " : "",
-            verb->arguments);
+    fprintf(out, "usage: kiln %s%s%s [OPTIONS]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
     char first[256];
     snprintf(first, sizeof first, "%s.", verb->help);
     first[0] = (char)toupper((unsigned char)first[0]);
@@ -242,10 +240,8 @@ static void mdoc_options(void)
         snprintf(text, sizeof text, "%s.", option.help);
         text[0] = (char)toupper((unsigned char)text[0]);
         mdoc_text(text);
-        snprintf(text, sizeof text, "Values: %s; default: %s.%s",
-                 option_values((OptionId)id, values, sizeof values),
-                 *option.def ? option.def : "empty",
-                 option.keyed ? " Changes the code that is made, so it is part of the key." : "");
+        snprintf(text, sizeof text, "Values: %s; default: %s.%s", option_values((OptionId)id, values, sizeof values),
+                 *option.def ? option.def : "empty", option.keyed ? " Changes the code that is made, so it is part of the key." : "");
         mdoc_text(text);
     }
     puts(".El");

@@ -25,8 +25,7 @@ static void keep_warning(void *user, int level, const char *topic, const char *l
 
 static const char *const origins[] = {[ORIGIN_DEFAULT] = "default",
                                       [ORIGIN_ENVIRONMENT] = "environment",
-                                      [ORIGIN_INVALID] =
-                                          "default, the environment's value is invalid",
+                                      [ORIGIN_INVALID] = "default, the environment's value is invalid",
                                       [ORIGIN_SET] = "set"};
 
 static const char *value_of(OptionId id, Arena *arena)
@@ -85,9 +84,7 @@ static void print_library(Cli *cli, const char *info)
 
 static void print_options(Cli *cli)
 {
-    static const Column columns[] = {{.title = "OPTION", .style = STYLE_KEY},
-                                     {.title = "VALUE", .shrink = true},
-                                     {.title = "FROM"}};
+    static const Column columns[] = {{.title = "OPTION", .style = STYLE_KEY}, {.title = "VALUE", .shrink = true}, {.title = "FROM"}};
     Table table;
     table_init(&table, cli->arena, columns, 3);
     for (int id = 0; id < OPT_COUNT; id++) {
@@ -104,10 +101,8 @@ static void print_options(Cli *cli)
 
 static json_t *options_json(Cli *cli)
 {
-    static const char *const words[] = {[ORIGIN_DEFAULT] = "default",
-                                        [ORIGIN_ENVIRONMENT] = "environment",
-                                        [ORIGIN_INVALID] = "invalid",
-                                        [ORIGIN_SET] = "set"};
+    static const char *const words[] = {
+        [ORIGIN_DEFAULT] = "default", [ORIGIN_ENVIRONMENT] = "environment", [ORIGIN_INVALID] = "invalid", [ORIGIN_SET] = "set"};
     json_t *all = json_object();
     for (int id = 0; id < OPT_COUNT; id++) {
         OptionInfo option;
@@ -132,8 +127,7 @@ static int info_json(Cli *cli, const Place *place, const Warnings *warnings)
     js_set(cli, root, "problem", js_text(place->problem));
     KeyLine line;
     for (const char *at = place->info ? place->info : ""; info_next(&at, &line);)
-        js_set(cli, library, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name),
-               js_bytes(line.bytes, line.n));
+        js_set(cli, library, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), js_bytes(line.bytes, line.n));
     js_set(cli, root, "library", library);
     js_set(cli, root, "options", options_json(cli));
     for (uint32_t i = 0; i < warnings->lines.n; i++)

@@ -38,10 +38,7 @@ json_t *js_bytes(const char *text, size_t n)
     return value;
 }
 
-json_t *js_text(const char *text)
-{
-    return text ? js_bytes(text, strlen(text)) : json_null();
-}
+json_t *js_text(const char *text) { return text ? js_bytes(text, strlen(text)) : json_null(); }
 
 int js_print(Cli *cli, json_t *value)
 {

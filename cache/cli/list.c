@@ -49,9 +49,8 @@ static Compare *order(const char *name)
     static const struct {
         const char *name;
         Compare *compare;
-    } orders[] = {{"used", by_used}, {"made", by_made},     {"key", by_key},
-                  {"name", by_name}, {"device", by_device}, {"kernels", by_kernels},
-                  {"size", by_size}, {"hits", by_hits},     {"compile", by_compile}};
+    } orders[] = {{"used", by_used},       {"made", by_made}, {"key", by_key},   {"name", by_name},      {"device", by_device},
+                  {"kernels", by_kernels}, {"size", by_size}, {"hits", by_hits}, {"compile", by_compile}};
     for (size_t k = 0; name && k < sizeof orders / sizeof *orders; k++)
         if (strcmp(orders[k].name, name) == 0)
             return orders[k].compare;
@@ -74,14 +73,11 @@ static bool item_wanted(const Cli *cli, const DiskItem *item)
 static bool needs_content(const Cli *cli)
 {
     const char *sort = cli->flag[FLAG_SORT];
-    bool by_file =
-        !sort || strcmp(sort, "used") == 0 || strcmp(sort, "key") == 0 || strcmp(sort, "size") == 0;
-    return !flag_on(cli, FLAG_KEYS) || flag_on(cli, FLAG_JSON) || flag_on(cli, FLAG_DEVICE) ||
-           flag_on(cli, FLAG_NAME) || !by_file;
+    bool by_file = !sort || strcmp(sort, "used") == 0 || strcmp(sort, "key") == 0 || strcmp(sort, "size") == 0;
+    return !flag_on(cli, FLAG_KEYS) || flag_on(cli, FLAG_JSON) || flag_on(cli, FLAG_DEVICE) || flag_on(cli, FLAG_NAME) || !by_file;
 }
 
-static Status read_line(const Cli *cli, const Store *store, const DiskItem *item, Line *line,
-                        bool *wanted)
+static Status read_line(const Cli *cli, const Store *store, const DiskItem *item, Line *line, bool *wanted)
 {
     Entry entry;
     Arena arena;
@@ -89,13 +85,7 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
     Status status = entry_open(cli, store, item, &arena, &entry);
     *wanted = status == ST_OK && entry_wanted(cli, &entry);
     if (*wanted) {
-        *line = (Line){.item = item,
-                       .key = entry.key,
-                       .name = "",
-                       .where = "",
-                       .device = "",
-                       .cpu = "",
-                       .shapes = ""};
+        *line = (Line){.item = item, .key = entry.key, .name = "", .where = "", .device = "", .cpu = "", .shapes = ""};
         if (entry.damage) {
             line->damage = arena_strdup(cli->arena, entry.damage);
             line->other_format = entry.other_format;
@@ -121,23 +111,15 @@ static const char *shapes_text(const Line *line, Arena *arena)
 {
     if (strcmp(line->sizes, "any") == 0)
         return "any";
-    return strcmp(line->sizes, "vary") == 0 && *line->shapes
-               ? arena_printf(arena, "like %s", line->shapes)
-               : line->shapes;
+    return strcmp(line->sizes, "vary") == 0 && *line->shapes ? arena_printf(arena, "like %s", line->shapes) : line->shapes;
 }
 
 static void print_lines(Cli *cli, const Line *lines, uint32_t n)
 {
     static const Column columns[] = {
-        {.title = "KEY", .style = STYLE_KEY},
-        {.title = "NAME", .shrink = true},
-        {.title = "DEVICE"},
-        {.title = "SHAPES", .shrink = true},
-        {.title = "KERNELS", .right = true},
-        {.title = "SIZE", .right = true},
-        {.title = "HITS", .right = true},
-        {.title = "USED", .right = true},
-        {.title = "COMPILE", .right = true},
+        {.title = "KEY", .style = STYLE_KEY}, {.title = "NAME", .shrink = true},   {.title = "DEVICE"},
+        {.title = "SHAPES", .shrink = true},  {.title = "KERNELS", .right = true}, {.title = "SIZE", .right = true},
+        {.title = "HITS", .right = true},     {.title = "USED", .right = true},    {.title = "COMPILE", .right = true},
     };
     Table table;
     Arena *arena = cli->arena;
@@ -169,8 +151,7 @@ static void print_lines(Cli *cli, const Line *lines, uint32_t n)
     printf("%u %s, %s\n", n, n == 1 ? "entry" : "entries", size_text(arena, bytes));
     style_end(cli);
     if (damaged)
-        complain("%u of them damaged: `kiln cache verify` says more, with --delete it removes them",
-                 damaged);
+        complain("%u of them damaged: `kiln cache verify` says more, with --delete it removes them", damaged);
 }
 
 static json_t *line_json(Cli *cli, const Line *line)

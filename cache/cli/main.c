@@ -33,8 +33,7 @@ static int output_width(void)
 
 static bool wants_color(const Cli *cli)
 {
-    const char *when = cli->flag[FLAG_COLOR], *no_color = os_getenv("NO_COLOR"),
-               *term = os_getenv("TERM");
+    const char *when = cli->flag[FLAG_COLOR], *no_color = os_getenv("NO_COLOR"), *term = os_getenv("TERM");
     if (when && strcmp(when, "auto") != 0)
         return strcmp(when, "always") == 0;
     return os_is_terminal(stdout) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;

@@ -56,15 +56,9 @@ void style_end(const Cli *cli)
         fputs("\033[0m", stdout);
 }
 
-void print_text(const char *text, size_t n)
-{
-    put_text(stdout, text, n);
-}
+void print_text(const char *text, size_t n) { put_text(stdout, text, n); }
 
-void print_bytes(const char *text, size_t n)
-{
-    fwrite(text, 1, n, stdout);
-}
+void print_bytes(const char *text, size_t n) { fwrite(text, 1, n, stdout); }
 
 void print_title(const Cli *cli, const char *title)
 {
@@ -158,8 +152,7 @@ const char **table_row(Table *table)
 {
     if (table->n_rows == table->cap) {
         uint32_t cap = table->cap ? 2 * table->cap : 32;
-        const char **grown =
-            ARENA_ARRAY(table->arena, const char *, (size_t)cap * table->n_columns);
+        const char **grown = ARENA_ARRAY(table->arena, const char *, (size_t)cap * table->n_columns);
         if (table->n_rows)
             memcpy(grown, table->cells, sizeof *grown * table->n_rows * table->n_columns);
         table->cells = grown;
@@ -220,8 +213,7 @@ static int fit(const Cli *cli, const Table *table, uint32_t *width)
     while (cli->width && total > (uint32_t)cli->width) {
         uint32_t widest = table->n_columns;
         for (uint32_t c = 0; c < table->n_columns; c++)
-            if (table->columns[c].shrink && width[c] > LEAST &&
-                (widest == table->n_columns || width[c] > width[widest]))
+            if (table->columns[c].shrink && width[c] > LEAST && (widest == table->n_columns || width[c] > width[widest]))
                 widest = c;
         if (widest == table->n_columns)
             break;
@@ -231,8 +223,7 @@ static int fit(const Cli *cli, const Table *table, uint32_t *width)
     return (int)gap;
 }
 
-static void print_row(const Cli *cli, const Table *table, const uint32_t *width, int gap,
-                      const char *const *cells)
+static void print_row(const Cli *cli, const Table *table, const uint32_t *width, int gap, const char *const *cells)
 {
     uint32_t last = table->n_columns;
     while (last && (!cells ? false : !cells[last - 1] || !*cells[last - 1]))

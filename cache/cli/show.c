@@ -93,8 +93,7 @@ static json_t *maker_json(Cli *cli, const Entry *entry)
     const char *at = entry->view.key.maker, *end = at + entry->view.key.maker_bytes;
     KeyLine line;
     while (key_line_next(&at, end, &line))
-        js_set(cli, maker, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name),
-               js_bytes(line.bytes, line.n));
+        js_set(cli, maker, arena_printf(cli->arena, "%.*s", (int)line.name_bytes, line.name), js_bytes(line.bytes, line.n));
     return maker;
 }
 
@@ -137,9 +136,8 @@ static int show_json(Cli *cli, const Entry *entry)
 
 static void print_kernels(Cli *cli, const Entry *entry)
 {
-    static const Column columns[] = {{.title = "KERNEL", .style = STYLE_KEY, .shrink = true},
-                                     {.title = "CODE", .right = true},
-                                     {.title = "NS/POINT", .right = true}};
+    static const Column columns[] = {
+        {.title = "KERNEL", .style = STYLE_KEY, .shrink = true}, {.title = "CODE", .right = true}, {.title = "NS/POINT", .right = true}};
     Table table;
     table_init(&table, cli->arena, columns, 3);
     for (uint32_t i = 0; i < entry->view.n_kernels; i++) {
@@ -166,8 +164,7 @@ static const char *accepts(const Entry *entry)
         return "every shape of its graph";
     if (strcmp(entry->sizes, "vary") == 0)
         return "shapes like these, where its guards hold";
-    return entry->view.plan->guards.n ? "these shapes, where its guards hold"
-                                      : "every call with its key";
+    return entry->view.plan->guards.n ? "these shapes, where its guards hold" : "every call with its key";
 }
 
 int cmd_SHOW(Cli *cli)
@@ -191,9 +188,7 @@ int cmd_SHOW(Cli *cli)
     print_field(cli, "shapes", *entry.shapes ? entry.shapes : NULL);
     print_field(cli, "accepts", accepts(&entry));
     print_field(cli, "bytes", arena_printf(arena, "%zu", entry.item->bytes));
-    print_field(cli, "made",
-                arena_printf(arena, "%s, in %s", time_text(arena, entry.made),
-                             seconds_text(arena, entry.compile_seconds)));
+    print_field(cli, "made", arena_printf(arena, "%s, in %s", time_text(arena, entry.made), seconds_text(arena, entry.compile_seconds)));
     print_field(cli, "last used", time_text(arena, entry.item->used));
     print_field(cli, "facts", facts_text(arena, &entry.view.facts));
 
@@ -266,21 +261,15 @@ int cmd_CODE(Cli *cli)
             js_set(cli, row, form, js_text(text));
             js_push(cli, all, row);
         } else if (text) {
-            print_title(cli, arena_printf(cli->arena, "%s kernel %u: %s",
-                                          flag_on(cli, FLAG_IR) ? ";"
-                                          : ptx                 ? "//"
-                                                                : "#",
-                                          i, kernel->name));
+            print_title(cli, arena_printf(cli->arena, "%s kernel %u: %s", flag_on(cli, FLAG_IR) ? ";" : ptx ? "//" : "#", i, kernel->name));
             print_text(text, strlen(text));
         }
     }
     end = shown ? END_FINE : END_FOUND;
     if (!matched)
-        complain("%s has no kernel %s", entry.key,
-                 cli->flag[FLAG_KERNEL] ? cli->flag[FLAG_KERNEL] : "at all");
+        complain("%s has no kernel %s", entry.key, cli->flag[FLAG_KERNEL] ? cli->flag[FLAG_KERNEL] : "at all");
     else if (!shown)
-        complain(flag_on(cli, FLAG_PTX) ? "%s is for the CPU: it has no PTX, but --asm and --ir"
-                                        : "%s holds no text of its code",
+        complain(flag_on(cli, FLAG_PTX) ? "%s is for the CPU: it has no PTX, but --asm and --ir" : "%s holds no text of its code",
                  entry.key);
     if (!flag_on(cli, FLAG_JSON)) {
         json_decref(all);
@@ -308,8 +297,7 @@ int cmd_KEY(Cli *cli)
         return end;
     const KeyText *key = &entry.view.key;
     const char *part = cli->flag[FLAG_PART];
-    const char *maker = hash_text(cli->arena, key->maker, key->maker_bytes),
-               *graph = hash_text(cli->arena, key->graph, key->graph_bytes);
+    const char *maker = hash_text(cli->arena, key->maker, key->maker_bytes), *graph = hash_text(cli->arena, key->graph, key->graph_bytes);
     if (flag_on(cli, FLAG_JSON)) {
         json_t *root = json_object();
         js_set(cli, root, "entry", js_text(entry.item->name));

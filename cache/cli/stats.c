@@ -73,8 +73,7 @@ static const char *help_of(const char *name)
 {
     static const struct {
         const char *prefix, *help;
-    } groups[] = {{"miss.", "misses of this reason"},
-                  {"refused.", "entries on disk not used for this reason"}};
+    } groups[] = {{"miss.", "misses of this reason"}, {"refused.", "entries on disk not used for this reason"}};
     for (int id = 0; id < COUNTER_COUNT; id++)
         if (strcmp(counter_name((CounterId)id), name) == 0)
             return counter_help((CounterId)id);
@@ -96,9 +95,8 @@ static bool is_time(const char *name)
 
 static void print_sums(Cli *cli, const Sums *sums)
 {
-    static const Column columns[] = {{.title = "COUNTER", .style = STYLE_KEY},
-                                     {.title = "SUM", .right = true},
-                                     {.title = "MEANING", .shrink = true}};
+    static const Column columns[] = {
+        {.title = "COUNTER", .style = STYLE_KEY}, {.title = "SUM", .right = true}, {.title = "MEANING", .shrink = true}};
     Arena *arena = cli->arena;
     Table table;
     table_init(&table, arena, columns, 3);
@@ -106,11 +104,8 @@ static void print_sums(Cli *cli, const Sums *sums)
         const char **row = table_row(&table), *name = sums->name[i], *help = help_of(name);
         bool time = is_time(name);
         row[0] = time ? arena_printf(arena, "%.*s", (int)strlen(name) - 3, name) : name;
-        row[1] = time ? seconds_text(arena, (double)sums->value[i] / 1e6)
-                      : arena_printf(arena, "%" PRId64, sums->value[i]);
-        row[2] = time && strncmp(help, "microseconds", 12) == 0
-                     ? arena_printf(arena, "time%s", help + 12)
-                     : help;
+        row[1] = time ? seconds_text(arena, (double)sums->value[i] / 1e6) : arena_printf(arena, "%" PRId64, sums->value[i]);
+        row[2] = time && strncmp(help, "microseconds", 12) == 0 ? arena_printf(arena, "time%s", help + 12) : help;
     }
     table_print(cli, &table);
 }
@@ -148,12 +143,10 @@ int cmd_STATS(Cli *cli)
     if (flag_on(cli, FLAG_JSON))
         return stats_json(cli, &store, bytes, &sums);
     print_field(cli, "directory", store.path);
-    print_field(cli, "entries",
-                arena_printf(cli->arena, "%u, %s", store.n, size_text(cli->arena, bytes)));
+    print_field(cli, "entries", arena_printf(cli->arena, "%u, %s", store.n, size_text(cli->arena, bytes)));
     if (sums.processes)
         print_field(cli, "processes",
-                    arena_printf(cli->arena, "%u, from %s to %s", sums.processes,
-                                 time_text(cli->arena, sums.first),
+                    arena_printf(cli->arena, "%u, from %s to %s", sums.processes, time_text(cli->arena, sums.first),
                                  time_text(cli->arena, sums.last)));
     else
         print_field(cli, "processes", "none has left its counters here");
@@ -164,10 +157,7 @@ int cmd_STATS(Cli *cli)
 
 /* ---- hits of entries ---- */
 
-static int by_name(const void *name, const void *item)
-{
-    return strcmp(name, ((const DiskItem *)item)->name);
-}
+static int by_name(const void *name, const void *item) { return strcmp(name, ((const DiskItem *)item)->name); }
 
 Status store_hits(Cli *cli, const Store *store, uint64_t **hits)
 {
@@ -187,9 +177,7 @@ Status store_hits(Cli *cli, const Store *store, uint64_t **hits)
             else if (record_is(&word, "hits") && record_int(&word, &value))
                 served = value > 0 ? value : 0;
         }
-        const DiskItem *item =
-            store->n && *name ? bsearch(name, store->items, store->n, sizeof *store->items, by_name)
-                              : NULL;
+        const DiskItem *item = store->n && *name ? bsearch(name, store->items, store->n, sizeof *store->items, by_name) : NULL;
         if (item)
             (*hits)[item - store->items] += (uint64_t)served;
         line += n + (line[n] == '\n');

@@ -45,10 +45,7 @@ static bool wanted(const Cli *cli, const char *const *texts, size_t n)
 int cmd_OPTIONS(Cli *cli)
 {
     static const Column columns[] = {
-        {.title = "VARIABLE", .style = STYLE_KEY},
-        {.title = "VALUES"},
-        {.title = "DEFAULT"},
-        {.title = "KEYED"},
+        {.title = "VARIABLE", .style = STYLE_KEY}, {.title = "VALUES"}, {.title = "DEFAULT"}, {.title = "KEYED"},
         {.title = "MEANING", .shrink = true},
     };
     static const char *const exact[] = {"variable", "values", "default", "keyed", "help"};
@@ -92,8 +89,7 @@ int cmd_OPS(Cli *cli)
     Table table;
     table_init(&table, cli->arena, columns, 5);
     for (int k = 0; k < OP_COUNT; k++) {
-        const char *cls =
-            lower_text(cli->arena, strcmp(ops[k].cls, "EW") == 0 ? "elementwise" : ops[k].cls);
+        const char *cls = lower_text(cli->arena, strcmp(ops[k].cls, "EW") == 0 ? "elementwise" : ops[k].cls);
         if (!wanted(cli, &ops[k].name, 1) && strcasecmp(cls, cli->args[0]) != 0)
             continue;
         const char **row = table_row(&table);
@@ -138,10 +134,8 @@ int cmd_RULES(Cli *cli)
     static const struct {
         const char *name, *pattern, *replacement, *dtypes, *soundness;
     } rules[] = {
-#define RULE(name, pattern, replacement, dtypes, soundness) \
-    {#name, pattern, replacement, #dtypes, #soundness},
-#define REWRITE(name, function, cls, family, soundness) \
-    {#name, "(in C, on " #cls ")", #function, "", #soundness},
+#define RULE(name, pattern, replacement, dtypes, soundness) {#name, pattern, replacement, #dtypes, #soundness},
+#define REWRITE(name, function, cls, family, soundness) {#name, "(in C, on " #cls ")", #function, "", #soundness},
 #include "ir/rules.def"
 #undef RULE
 #undef REWRITE

@@ -43,8 +43,7 @@ static bool is_named(const Cli *cli, const DiskItem *item)
 /* Reads every entry that was asked for and keeps those that are whole. */
 static int choose(Cli *cli, const Store *store, Chosen *out)
 {
-    *out = (Chosen){.items = ARENA_ARRAY(cli->arena, const DiskItem *, store->n),
-                    .sums = ARENA_ARRAY(cli->arena, Hash128, store->n)};
+    *out = (Chosen){.items = ARENA_ARRAY(cli->arena, const DiskItem *, store->n), .sums = ARENA_ARRAY(cli->arena, Hash128, store->n)};
     for (uint32_t k = 1; k < cli->n_args; k++) { /* each key must name one */
         int status = END_FINE;
         if (!store_find(cli, store, cli->args[k], &status))
@@ -105,9 +104,8 @@ int cmd_EXPORT(Cli *cli)
         end = END_FOUND;
     }
     if (end < 0) {
-        Status status = is_folder_path(path)
-                            ? copy_all(cli, &store, &chosen, path)
-                            : bundle_write(cli, &store, chosen.items, chosen.sums, chosen.n, path);
+        Status status = is_folder_path(path) ? copy_all(cli, &store, &chosen, path)
+                                             : bundle_write(cli, &store, chosen.items, chosen.sums, chosen.n, path);
         end = status == ST_OK ? -1 : complain_last(status);
     }
     store_close(&store);
@@ -115,8 +113,7 @@ int cmd_EXPORT(Cli *cli)
         return end;
     end = chosen.damaged ? END_FOUND : END_FINE;
     if (!flag_on(cli, FLAG_JSON)) {
-        printf("%u %s (%s) to %s\n", chosen.n, chosen.n == 1 ? "entry" : "entries",
-               size_text(cli->arena, chosen.bytes), path);
+        printf("%u %s (%s) to %s\n", chosen.n, chosen.n == 1 ? "entry" : "entries", size_text(cli->arena, chosen.bytes), path);
         return end;
     }
     json_t *root = json_object();
@@ -135,7 +132,7 @@ typedef struct Import {
     Disk *disk;        /* to; NULL: dry run into a directory that is not there */
     const char *maker; /* what this machine and this library are, as key lines */
     size_t maker_bytes;
-    const char *info;  /* what the library found of GPUs is in it */
+    const char *info;              /* what the library found of GPUs is in it */
     bool build_known, gpu_unknown; /* gpu_unknown: an entry for a GPU was met, and nobody has used one here */
     uint32_t taken, present, refused;
     json_t *list;
@@ -158,8 +155,7 @@ static const char *gpu_refusal(Import *import, const char *made_for, Arena *aren
     const char *here = NULL;
     KeyLine line;
     for (const char *at = import->info; info_next(&at, &line);) {
-        if (strncmp(line.name, "cuda:", 5) != 0 || line.name_bytes < room ||
-            memcmp(line.name + line.name_bytes - room, ending, room) != 0)
+        if (strncmp(line.name, "cuda:", 5) != 0 || line.name_bytes < room || memcmp(line.name + line.name_bytes - room, ending, room) != 0)
             continue;
         here = arena_printf(arena, "%.*s", (int)line.n, line.bytes);
         if (strcmp(here, made_for) == 0)
@@ -183,20 +179,17 @@ static const char *refusal(Import *import, const Entry *entry, Arena *arena)
         return NULL;
     str_init(&gpu, arena);
     bool for_gpu = maker_device(key->maker, key->maker_bytes, &gpu);
-    uint32_t n =
-        diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
+    uint32_t n = diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = lines[i].name;
-        if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known) ||
-            (for_gpu && maker_of_machine(name)))
+        if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known) || (for_gpu && maker_of_machine(name)))
             continue;
         return arena_printf(arena, "%s: %s", name, diff_text(&lines[i], "there", "here", arena));
     }
     return for_gpu ? gpu_refusal(import, gpu.text, arena) : NULL;
 }
 
-static void report(Import *import, const char *name, const char *what, const char *why,
-                   Arena *arena)
+static void report(Import *import, const char *name, const char *what, const char *why, Arena *arena)
 {
     Cli *cli = import->cli;
     if (flag_on(cli, FLAG_JSON)) {
@@ -223,8 +216,7 @@ static Status is_present(Import *import, const char *name, Arena *arena, bool *p
 
 /* One entry as bytes: checked, then published, or refused with the reason. A failure is one of the
  * directory. */
-static Status import_one(Import *import, const DiskItem *item, const void *bytes, size_t n,
-                         const char *damage, Arena *arena)
+static Status import_one(Import *import, const DiskItem *item, const void *bytes, size_t n, const char *damage, Arena *arena)
 {
     Entry entry = {.item = item, .key = item->name, .damage = damage};
     bool present = false;
@@ -257,8 +249,7 @@ static Status import_bundle(Import *import, const char *path)
         status = bundle_read(&bundle, i, &arena, &bytes);
         const char *damage = status == ST_FORMAT ? arena_strdup(&arena, fail_message()) : NULL;
         if (status == ST_OK || damage)
-            status = import_one(import, &bundle.items[i].item, bytes, bundle.items[i].item.bytes,
-                                damage, &arena);
+            status = import_one(import, &bundle.items[i].item, bytes, bundle.items[i].item.bytes, damage, &arena);
         arena_free(&arena);
     }
     bundle_close(&bundle);
@@ -305,8 +296,7 @@ static Status learn_maker(Import *import)
     KeyLine line;
     import->info = info ? info : "";
     for (const char *at = import->info; info_next(&at, &line);)
-        if (line.name_bytes == strlen("build") &&
-            memcmp(line.name, "build", line.name_bytes) == 0) {
+        if (line.name_bytes == strlen("build") && memcmp(line.name, "build", line.name_bytes) == 0) {
             build = line.bytes;
             n = line.n;
         }
@@ -328,9 +318,8 @@ static int print_import(Import *import, const char *path)
     int end = import->refused ? END_FOUND : END_FINE;
     if (!flag_on(cli, FLAG_JSON)) {
         json_decref(import->list);
-        printf("%s %u, present already %u, refused %u\n",
-               flag_on(cli, FLAG_DRY_RUN) ? "would take" : "taken", import->taken, import->present,
-               import->refused);
+        printf("%s %u, present already %u, refused %u\n", flag_on(cli, FLAG_DRY_RUN) ? "would take" : "taken", import->taken,
+               import->present, import->refused);
         if (!import->build_known && !flag_on(cli, FLAG_FOREIGN) && import->taken)
             complain("the library's build was not checked: no program has used this cache "
                      "directory yet");
@@ -370,8 +359,7 @@ int cmd_IMPORT(Cli *cli)
         status = learn_maker(&import);
     import.list = json_array();
     if (status == ST_OK)
-        status = is_folder_path(cli->args[0]) ? import_folder(&import, cli->args[0])
-                                              : import_bundle(&import, cli->args[0]);
+        status = is_folder_path(cli->args[0]) ? import_folder(&import, cli->args[0]) : import_bundle(&import, cli->args[0]);
     if (import.disk)
         disk_close(import.disk);
     if (status == ST_OK)

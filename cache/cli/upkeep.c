@@ -125,9 +125,8 @@ static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool
         js_set(cli, root, "temporaries", json_integer(done->stale));
         return js_print(cli, root);
     }
-    printf("%s %u of %u %s (%s)", dry_run ? "would remove" : "removed", done->removed,
-           done->removed + done->kept, done->removed + done->kept == 1 ? "entry" : "entries",
-           size_text(cli->arena, done->removed_bytes));
+    printf("%s %u of %u %s (%s)", dry_run ? "would remove" : "removed", done->removed, done->removed + done->kept,
+           done->removed + done->kept == 1 ? "entry" : "entries", size_text(cli->arena, done->removed_bytes));
     if (done->stale)
         printf(" and %u temporar%s", done->stale, done->stale == 1 ? "y" : "ies");
     printf("; %s left\n", size_text(cli->arena, done->kept_bytes));
@@ -138,8 +137,7 @@ static int print_prune(Cli *cli, const Store *store, const DiskPrune *done, bool
 static int prune(Cli *cli, Store *store, uint64_t max_bytes, int64_t max_age, bool dry_run)
 {
     DiskPrune done = {0};
-    Status status =
-        store->disk ? disk_prune(store->disk, max_bytes, max_age, dry_run, &done) : ST_OK;
+    Status status = store->disk ? disk_prune(store->disk, max_bytes, max_age, dry_run, &done) : ST_OK;
     store_close(store);
     return status == ST_OK ? print_prune(cli, store, &done, dry_run) : complain_last(status);
 }
@@ -169,8 +167,7 @@ int cmd_PRUNE(Cli *cli)
 static bool agreed(const Store *store)
 {
     char answer[16] = "";
-    fprintf(stderr, "remove %u %s from %s? [y/N] ", store->n, store->n == 1 ? "entry" : "entries",
-            store->path);
+    fprintf(stderr, "remove %u %s from %s? [y/N] ", store->n, store->n == 1 ? "entry" : "entries", store->path);
     fflush(stderr);
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
@@ -195,8 +192,7 @@ int cmd_CLEAR(Cli *cli)
     int end = store_open(cli, !dry_run, &store);
     if (end >= 0)
         return end;
-    if (store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin) &&
-        !agreed(&store)) {
+    if (store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin) && !agreed(&store)) {
         store_close(&store);
         complain("nothing was removed");
         return END_FOUND;

@@ -31,8 +31,7 @@ typedef struct Cause {
 } Cause;
 
 /* The entries whose name begins with `prefix`, read and found whole. */
-static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t n, Entry **out,
-                       uint32_t *count)
+static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t n, Entry **out, uint32_t *count)
 {
     uint32_t most = 0;
     for (uint32_t i = 0; i < store->n; i++)
@@ -52,8 +51,7 @@ static Status read_all(Cli *cli, const Store *store, const char *prefix, size_t 
 
 /* Looks among the entries of the graph. `self`: an entry that is the call's own, left out; its key
  * tells the maker. */
-static Status find_cause(Cli *cli, const Store *store, const MissRecord *miss, const Entry *self,
-                         Cause *out)
+static Status find_cause(Cli *cli, const Store *store, const MissRecord *miss, const Entry *self, Cause *out)
 {
     Entry *all;
     uint32_t n;
@@ -85,9 +83,8 @@ static Status find_cause(Cli *cli, const Store *store, const MissRecord *miss, c
     }
     if (out->foreign && own) {
         LineDiff *lines;
-        out->n_lines =
-            diff_lines(own->view.key.maker, own->view.key.maker_bytes, out->foreign->view.key.maker,
-                       out->foreign->view.key.maker_bytes, cli->arena, &lines);
+        out->n_lines = diff_lines(own->view.key.maker, own->view.key.maker_bytes, out->foreign->view.key.maker,
+                                  out->foreign->view.key.maker_bytes, cli->arena, &lines);
         out->lines = lines;
     }
     return ST_OK;
@@ -99,40 +96,26 @@ static void print_cause(Cli *cli, const Cause *cause, bool recorded)
 {
     Arena *arena = cli->arena;
     if (cause->closest) {
-        print_field(cli, "closest",
-                    arena_printf(arena, "%s %s %s", cause->closest->key, cause->closest->name,
-                                 cause->closest->shapes));
-        print_field(
-            cli, "failed",
-            arena_printf(arena, "%s: %s (asked by %s)%s", cause->verdict.guard,
-                         cause->verdict.failure, cause->verdict.who,
-                         cause->verdict.failing > 1
-                             ? arena_printf(arena, ", and %u more", cause->verdict.failing - 1)
-                             : ""));
+        print_field(cli, "closest", arena_printf(arena, "%s %s %s", cause->closest->key, cause->closest->name, cause->closest->shapes));
+        print_field(cli, "failed",
+                    arena_printf(arena, "%s: %s (asked by %s)%s", cause->verdict.guard, cause->verdict.failure, cause->verdict.who,
+                                 cause->verdict.failing > 1 ? arena_printf(arena, ", and %u more", cause->verdict.failing - 1) : ""));
     }
     if (cause->serves && recorded)
-        print_field(cli, "now",
-                    arena_printf(arena, "%s serves it, made %s", cause->serves->key,
-                                 time_text(arena, cause->serves->made)));
+        print_field(cli, "now", arena_printf(arena, "%s serves it, made %s", cause->serves->key, time_text(arena, cause->serves->made)));
     else if (cause->serves)
         print_field(cli, "also",
-                    arena_printf(arena, "%s would serve it too, made %s", cause->serves->key,
-                                 time_text(arena, cause->serves->made)));
+                    arena_printf(arena, "%s would serve it too, made %s", cause->serves->key, time_text(arena, cause->serves->made)));
     if (cause->foreign && !cause->closest) {
         print_field(cli, "elsewhere",
-                    arena_printf(arena,
-                                 "%s is of the same graph, but made by or for something else",
-                                 cause->foreign->key));
+                    arena_printf(arena, "%s is of the same graph, but made by or for something else", cause->foreign->key));
         for (uint32_t i = 0; i < cause->n_lines; i++)
-            print_field(cli, cause->lines[i].name,
-                        diff_text(&cause->lines[i], "in this one", "in that one", arena));
+            print_field(cli, cause->lines[i].name, diff_text(&cause->lines[i], "in this one", "in that one", arena));
     }
     if (!cause->closest && !cause->foreign)
-        print_field(
-            cli, "closest",
-            cause->n_seen
-                ? "none: it was the first of its graph"
-                : "none: no other entry of this graph is there; it was never seen, or was removed");
+        print_field(cli, "closest",
+                    cause->n_seen ? "none: it was the first of its graph"
+                                  : "none: no other entry of this graph is there; it was never seen, or was removed");
 }
 
 static json_t *cause_json(Cli *cli, const Cause *cause)
@@ -145,8 +128,7 @@ static json_t *cause_json(Cli *cli, const Cause *cause)
     js_set(cli, value, "failing_guards", json_integer(cause->closest ? cause->verdict.failing : 0));
     js_set(cli, value, "entries_of_graph", json_integer(cause->n_seen));
     js_set(cli, value, "serves", js_text(cause->serves ? cause->serves->item->name : NULL));
-    js_set(cli, value, "by_another_maker",
-           js_text(cause->foreign ? cause->foreign->item->name : NULL));
+    js_set(cli, value, "by_another_maker", js_text(cause->foreign ? cause->foreign->item->name : NULL));
     for (uint32_t i = 0; i < cause->n_lines; i++) {
         json_t *line = json_object();
         js_set(cli, line, "name", js_text(cause->lines[i].name));
@@ -168,9 +150,7 @@ static int why_entry(Cli *cli, Store *store, const char *key)
     if (end >= 0)
         return end;
     size_t n = strlen(entry.item->name) - (ENTRY_GUARDS_HEX + strlen(".kiln") + 1);
-    MissRecord call = {.time = entry.made,
-                       .key = arena_printf(cli->arena, "%.*s", (int)n, entry.item->name),
-                       .facts = entry.view.facts};
+    MissRecord call = {.time = entry.made, .key = arena_printf(cli->arena, "%.*s", (int)n, entry.item->name), .facts = entry.view.facts};
     Status status = find_cause(cli, store, &call, &entry, &cause);
     if (status != ST_OK)
         return complain_last(status);
@@ -264,8 +244,7 @@ int cmd_WHY(Cli *cli)
     } else if (is_file && (end = read_text_file(cli, what, MAX_FILE, &text)) >= 0) {
         ; /* said */
     } else {
-        Status status =
-            what || !store.disk ? ST_OK : disk_text(store.disk, "misses", cli->arena, &text);
+        Status status = what || !store.disk ? ST_OK : disk_text(store.disk, "misses", cli->arena, &text);
         end = status != ST_OK ? complain_last(status) : why_misses(cli, &store, text ? text : "");
     }
     store_close(&store);

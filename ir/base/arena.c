@@ -23,10 +23,7 @@ struct ArenaBlock {
 
 #define HEADER ((sizeof(ArenaBlock) + ALIGN - 1) & ~(size_t)(ALIGN - 1))
 
-void arena_init(Arena *arena, jmp_buf *oom)
-{
-    *arena = (Arena){.oom = oom};
-}
+void arena_init(Arena *arena, jmp_buf *oom) { *arena = (Arena){.oom = oom}; }
 
 static void free_blocks(ArenaBlock *block)
 {
@@ -113,10 +110,7 @@ void *arena_copy(Arena *arena, const void *data, size_t bytes)
     return block;
 }
 
-char *arena_strdup(Arena *arena, const char *text)
-{
-    return arena_copy(arena, text, strlen(text) + 1);
-}
+char *arena_strdup(Arena *arena, const char *text) { return arena_copy(arena, text, strlen(text) + 1); }
 
 char *arena_printf(Arena *arena, const char *format, ...)
 {

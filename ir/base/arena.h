@@ -17,18 +17,18 @@ typedef struct ArenaBlock ArenaBlock;
 typedef struct Arena {
     ArenaBlock *head;
     char *at, *end;
-    size_t bytes;  /* handed out so far */
-    jmp_buf *oom;  /* where to go when memory runs out; owner's */
+    size_t bytes;          /* handed out so far */
+    jmp_buf *oom;          /* where to go when memory runs out; owner's */
     struct Arena *scratch; /* the newest of those that are freed with this one */
     struct Arena *older;   /* the one made before it */
 } Arena;
 
 void arena_init(Arena *arena, jmp_buf *oom);
-void arena_free(Arena *arena);                           /* frees every block; the arena may be used again */
+void arena_free(Arena *arena); /* frees every block; the arena may be used again */
 /* An arena inside another, for work that is done many times: freed with its parent, and before that emptied at will. */
 Arena *arena_scratch(Arena *parent);
-void arena_reset(Arena *arena);                          /* all that was handed out is gone; keeps the newest block */
-void *arena_alloc(Arena *arena, size_t bytes);           /* zeroed, aligned to 16; 0 bytes gives a valid pointer */
+void arena_reset(Arena *arena);                /* all that was handed out is gone; keeps the newest block */
+void *arena_alloc(Arena *arena, size_t bytes); /* zeroed, aligned to 16; 0 bytes gives a valid pointer */
 void *arena_copy(Arena *arena, const void *data, size_t bytes);
 char *arena_strdup(Arena *arena, const char *text);
 char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));

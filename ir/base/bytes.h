@@ -22,9 +22,9 @@ void bytes_add(Bytes *out, const void *data, size_t n);
 void bytes_u8(Bytes *out, uint8_t value);
 void bytes_u32(Bytes *out, uint32_t value);
 void bytes_u64(Bytes *out, uint64_t value);
-void bytes_text(Bytes *out, const char *text); /* u32 length, characters, 0 */
+void bytes_text(Bytes *out, const char *text);           /* u32 length, characters, 0 */
 void bytes_blob(Bytes *out, const void *data, size_t n); /* u64 length, bytes */
-void bytes_align(Bytes *out, size_t to);       /* zeros */
+void bytes_align(Bytes *out, size_t to);                 /* zeros */
 
 /* Are they as many and the same? None may lie nowhere (NULL). */
 static inline bool bytes_equal(const void *a, size_t a_bytes, const void *b, size_t b_bytes)

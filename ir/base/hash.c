@@ -10,7 +10,4 @@ Hash128 hash128(const void *data, size_t bytes)
     return (Hash128){.lo = h.low64, .hi = h.high64};
 }
 
-uint64_t hash64(const void *data, size_t bytes)
-{
-    return XXH3_64bits(data, bytes);
-}
+uint64_t hash64(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }

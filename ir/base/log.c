@@ -50,15 +50,9 @@ static void init_mutex(void)
     pthread_mutexattr_destroy(&attr);
 }
 
-static void before_fork(void)
-{
-    pthread_mutex_lock(&state.mutex);
-}
+static void before_fork(void) { pthread_mutex_lock(&state.mutex); }
 
-static void after_fork_parent(void)
-{
-    pthread_mutex_unlock(&state.mutex);
-}
+static void after_fork_parent(void) { pthread_mutex_unlock(&state.mutex); }
 
 static void init(void)
 {
@@ -66,10 +60,7 @@ static void init(void)
     pthread_atfork(before_fork, after_fork_parent, init_mutex);
 }
 
-void log_handle_forks(void)
-{
-    pthread_once(&once, init);
-}
+void log_handle_forks(void) { pthread_once(&once, init); }
 
 static void lock(void)
 {
@@ -77,10 +68,7 @@ static void lock(void)
     pthread_mutex_lock(&state.mutex);
 }
 
-static void unlock(void)
-{
-    pthread_mutex_unlock(&state.mutex);
-}
+static void unlock(void) { pthread_mutex_unlock(&state.mutex); }
 
 static void print_to_stderr(void *user, int level, const char *topic, const char *line)
 {
@@ -93,10 +81,7 @@ static void print_to_stderr(void *user, int level, const char *topic, const char
 
 static _Thread_local unsigned sink_depth;
 
-bool log_in_sink(void)
-{
-    return sink_depth > 0;
-}
+bool log_in_sink(void) { return sink_depth > 0; }
 
 static void emit(int level, const char *topic, const char *line)
 {
@@ -109,8 +94,7 @@ static void emit(int level, const char *topic, const char *line)
 }
 
 /* Formats and emits; a line too long for the stack and for the heap is cut. */
-__attribute__((format(printf, 3, 0)))
-static void emit_format(int level, const char *topic, const char *format, va_list args)
+__attribute__((format(printf, 3, 0))) static void emit_format(int level, const char *topic, const char *format, va_list args)
 {
     char small[512];
     va_list again;
@@ -196,10 +180,7 @@ void log_warn_once(const char *key, const char *format, ...)
 
 /* ---- levels ---- */
 
-static void set_level(int topic, int level)
-{
-    __atomic_store_n(&log_levels[topic], (unsigned char)level, __ATOMIC_RELAXED);
-}
+static void set_level(int topic, int level) { __atomic_store_n(&log_levels[topic], (unsigned char)level, __ATOMIC_RELAXED); }
 
 static void print_help(void)
 {

@@ -28,10 +28,10 @@ static inline bool log_detailed(LogTopic topic) { return __atomic_load_n(&log_le
  * warning that lists the valid ones; "help" prints the table. */
 void log_configure(const char *topics);
 /* Makes fork wait for a line being written, from now on: before the fork handlers of a lock under which lines are written
- * (runtime/pool.h). */
+ * (runtime/eval/pool.h). */
 void log_handle_forks(void);
 void log_set_sink(LogSink *sink, void *user); /* NULL: stderr */
-bool log_in_sink(void); /* is this thread in the sink? It may not wait for who may wait for the log then. */
+bool log_in_sink(void);                       /* is this thread in the sink? It may not wait for who may wait for the log then. */
 void log_line(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void log_text(LogTopic topic, const char *text); /* many lines, each sent by itself */
 void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2), cold));

@@ -53,10 +53,7 @@ static bool inject(void)
     return true;
 }
 
-void *os_alloc(size_t bytes)
-{
-    return inject() ? NULL : malloc(bytes ? bytes : 1);
-}
+void *os_alloc(size_t bytes) { return inject() ? NULL : malloc(bytes ? bytes : 1); }
 
 void *os_calloc(size_t count, size_t bytes)
 {
@@ -65,10 +62,7 @@ void *os_calloc(size_t count, size_t bytes)
     return count && bytes ? calloc(count, bytes) : calloc(1, 1);
 }
 
-void *os_realloc(void *block, size_t bytes)
-{
-    return inject() ? NULL : realloc(block, bytes ? bytes : 1);
-}
+void *os_realloc(void *block, size_t bytes) { return inject() ? NULL : realloc(block, bytes ? bytes : 1); }
 
 void *os_copy(const void *from, size_t bytes)
 {
@@ -78,10 +72,7 @@ void *os_copy(const void *from, size_t bytes)
     return copy;
 }
 
-void os_free(void *block)
-{
-    free(block);
-}
+void os_free(void *block) { free(block); }
 
 void *os_alloc_aligned(size_t align, size_t bytes)
 {
@@ -116,10 +107,7 @@ int os_cpu_count(void)
     return online > 0 ? (int)online : 1;
 }
 
-const char *os_getenv(const char *name)
-{
-    return secure_getenv(name);
-}
+const char *os_getenv(const char *name) { return secure_getenv(name); }
 
 /* ---- exit ---- */
 
@@ -143,10 +131,7 @@ bool os_before_exit(void (*fn)(void))
     return (atexit(fn) == 0) && first;
 }
 
-bool os_elevated(void)
-{
-    return getauxval(AT_SECURE) != 0;
-}
+bool os_elevated(void) { return getauxval(AT_SECURE) != 0; }
 
 typedef struct BuildId {
     uintptr_t address; /* in the object that is looked for */
@@ -163,8 +148,8 @@ static void read_note(BuildId *id, const unsigned char *at, size_t bytes)
         size_t name = (note.n_namesz + 3u) & ~3u, length = (note.n_descsz + 3u) & ~3u;
         if (name > bytes - sizeof note || length > bytes - sizeof note - name)
             return;
-        if (note.n_type == NT_GNU_BUILD_ID && name == 4 && memcmp(at + sizeof note, "GNU", 4) == 0 &&
-            note.n_descsz > 0 && 2 * note.n_descsz < id->size) {
+        if (note.n_type == NT_GNU_BUILD_ID && name == 4 && memcmp(at + sizeof note, "GNU", 4) == 0 && note.n_descsz > 0 &&
+            2 * note.n_descsz < id->size) {
             for (size_t i = 0; i < note.n_descsz; i++)
                 snprintf(id->hex + 2 * i, 3, "%02x", at[sizeof note + name + i]);
             id->found = true;
@@ -208,10 +193,7 @@ void *os_map_rw(size_t bytes)
     return block == MAP_FAILED ? NULL : block;
 }
 
-bool os_protect_rx(void *block, size_t bytes)
-{
-    return mprotect(block, bytes, PROT_READ | PROT_EXEC) == 0;
-}
+bool os_protect_rx(void *block, size_t bytes) { return mprotect(block, bytes, PROT_READ | PROT_EXEC) == 0; }
 
 void os_unmap(void *block, size_t bytes)
 {
@@ -221,15 +203,9 @@ void os_unmap(void *block, size_t bytes)
 
 /* ---- shared libraries ---- */
 
-void *os_library_open(const char *name)
-{
-    return dlopen(name, RTLD_NOW | RTLD_LOCAL);
-}
+void *os_library_open(const char *name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL); }
 
-void *os_library_symbol(void *library, const char *name)
-{
-    return dlsym(library, name);
-}
+void *os_library_symbol(void *library, const char *name) { return dlsym(library, name); }
 
 const char *os_library_error(void)
 {

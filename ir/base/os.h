@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* The heap. NULL when memory runs out or a fault was injected. Freed with os_free. */
-void *os_alloc(size_t bytes);                 /* not zeroed */
-void *os_calloc(size_t count, size_t bytes);  /* zeroed, overflow-checked */
+void *os_alloc(size_t bytes);                /* not zeroed */
+void *os_calloc(size_t count, size_t bytes); /* zeroed, overflow-checked */
 void *os_realloc(void *block, size_t bytes);
 void *os_copy(const void *from, size_t bytes); /* `from` may be NULL for 0 bytes */
 void os_free(void *block);
@@ -19,10 +19,10 @@ void *os_alloc_aligned(size_t align, size_t bytes); /* for tensor data: huge-pag
 /* Test hook: the n-th heap call from now fails (and every later one if `sticky`); 0 switches it off. */
 void os_fail_alloc(int64_t nth, bool sticky);
 
-double os_seconds(void);       /* monotonic */
-int os_cpu_count(void);        /* CPUs this process may use, at least 1 */
-const char *os_getenv(const char *name); /* secure_getenv */
-bool os_elevated(void);        /* this process has rights that its user has not (setuid): it keeps no files */
+double os_seconds(void);                  /* monotonic */
+int os_cpu_count(void);                   /* CPUs this process may use, at least 1 */
+const char *os_getenv(const char *name);  /* secure_getenv */
+bool os_elevated(void);                   /* this process has rights that its user has not (setuid): it keeps no files */
 bool os_build_id(char *hex, size_t size); /* of the library or program that holds this code, as the linker wrote it */
 
 /* fn runs when the process ends by exit(): called by the main thread, before every atexit handler, whenever those were registered;

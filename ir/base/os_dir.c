@@ -92,10 +92,7 @@ static void close_keeping_errno(int file)
 
 void os_dir_close(int dir) { close_keeping_errno(dir); }
 
-static bool make_one(int dir, const char *path)
-{
-    return !inject() && (mkdirat(base(dir), path, 0700) == 0 || errno == EEXIST);
-}
+static bool make_one(int dir, const char *path) { return !inject() && (mkdirat(base(dir), path, 0700) == 0 || errno == EEXIST); }
 
 bool os_dir_make(int dir, const char *path, bool parents)
 {
@@ -122,9 +119,14 @@ bool os_dir_make(int dir, const char *path, bool parents)
 
 static void fill(const struct stat *from, OsFileInfo *info)
 {
-    *info = (OsFileInfo){.regular = S_ISREG(from->st_mode), .directory = S_ISDIR(from->st_mode), .link = S_ISLNK(from->st_mode),
-                         .ours = from->st_uid == geteuid(), .shared = (from->st_mode & (S_IWGRP | S_IWOTH)) != 0,
-                         .owner = from->st_uid, .mode = from->st_mode & 07777, .bytes = (uint64_t)from->st_size,
+    *info = (OsFileInfo){.regular = S_ISREG(from->st_mode),
+                         .directory = S_ISDIR(from->st_mode),
+                         .link = S_ISLNK(from->st_mode),
+                         .ours = from->st_uid == geteuid(),
+                         .shared = (from->st_mode & (S_IWGRP | S_IWOTH)) != 0,
+                         .owner = from->st_uid,
+                         .mode = from->st_mode & 07777,
+                         .bytes = (uint64_t)from->st_size,
                          .modified = from->st_mtime};
 }
 

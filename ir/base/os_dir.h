@@ -11,8 +11,8 @@
 
 typedef struct OsFileInfo {
     bool regular, directory, link;
-    bool ours;              /* belongs to the effective user */
-    bool shared;            /* somebody else may write it */
+    bool ours;   /* belongs to the effective user */
+    bool shared; /* somebody else may write it */
     uint32_t owner, mode;
     uint64_t bytes;
     int64_t modified, made; /* Unix seconds; made 0: unknown */
@@ -40,15 +40,15 @@ bool os_file_append(int dir, const char *name, const void *data, size_t n, size_
 bool os_file_rename(int dir, const char *from, const char *to); /* replaces */
 bool os_file_link(int dir, const char *from, const char *to);   /* a second name; EEXIST */
 bool os_file_remove(int dir, const char *name);
-bool os_folder_remove(int dir, const char *name);               /* an empty one */
-bool os_file_touch(int dir, const char *name, int64_t time);    /* sets the time of modification; 0: now */
+bool os_folder_remove(int dir, const char *name);            /* an empty one */
+bool os_file_touch(int dir, const char *name, int64_t time); /* sets the time of modification; 0: now */
 
 /* Takes an exclusive lock that ends with the process or os_file_close; -1: somebody has it (EWOULDBLOCK), or failure. */
 int os_file_lock(int dir, const char *name);
 
-int64_t os_time(void);      /* Unix seconds */
+int64_t os_time(void); /* Unix seconds */
 uint64_t os_random(void);
-uint32_t os_user(void);     /* the effective one */
+uint32_t os_user(void); /* the effective one */
 int64_t os_process(void);
 
 /*
@@ -57,6 +57,6 @@ int64_t os_process(void);
  */
 void os_fail_io(int64_t nth, int err, bool sticky);
 bool os_fail_io_text(const char *text);
-int64_t os_io_calls(void);  /* how many there were so far */
+int64_t os_io_calls(void); /* how many there were so far */
 
 #endif

@@ -6,10 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-bool os_is_terminal(FILE *stream)
-{
-    return isatty(fileno(stream)) == 1;
-}
+bool os_is_terminal(FILE *stream) { return isatty(fileno(stream)) == 1; }
 
 int os_terminal_width(FILE *stream)
 {
@@ -29,7 +26,4 @@ bool os_is_folder(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-void os_end_on_closed_pipe(void)
-{
-    signal(SIGPIPE, SIG_DFL);
-}
+void os_end_on_closed_pipe(void) { signal(SIGPIPE, SIG_DFL); }

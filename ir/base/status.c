@@ -31,10 +31,7 @@ static void message_free(void *buffer)
     free(buffer);
 }
 
-static void make_key(void)
-{
-    have_key = tss_create(&at_thread_end, message_free) == thrd_success;
-}
+static void make_key(void) { have_key = tss_create(&at_thread_end, message_free) == thrd_success; }
 
 static char *message_buffer(void)
 {
@@ -68,7 +65,4 @@ const char *fail_message(void)
     return buffer ? buffer : "out of memory";
 }
 
-const char *status_name(Status status)
-{
-    return (unsigned)status < ST_COUNT ? names[status] : "unknown status";
-}
+const char *status_name(Status status) { return (unsigned)status < ST_COUNT ? names[status] : "unknown status"; }

@@ -2,7 +2,7 @@
  * Statuses and the message that goes with a failure.
  *
  * A fallible internal function returns Status and, where the cause is known, calls
- * `return fail(ST_X, "...")`, which stores the text for this thread. The API layer (runtime/error.c)
+ * `return fail(ST_X, "...")`, which stores the text for this thread. The API layer (runtime/api/error.c)
  * adds the function's name and the user's file:line and keeps the first error.
  */
 #ifndef IR_BASE_STATUS_H
@@ -24,11 +24,11 @@ const char *fail_message(void);
 const char *status_name(Status status);
 
 /* Returns from the enclosing function with the status of `call` unless it is ST_OK. */
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        Status try_status_ = (call);                                                               \
-        if (try_status_ != ST_OK)                                                                  \
-            return try_status_;                                                                    \
+#define TRY(call)                    \
+    do {                             \
+        Status try_status_ = (call); \
+        if (try_status_ != ST_OK)    \
+            return try_status_;      \
     } while (0)
 
 #endif

@@ -5,10 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void str_init(Str *str, Arena *arena)
-{
-    *str = (Str){.arena = arena, .text = arena_alloc(arena, 64), .cap = 64};
-}
+void str_init(Str *str, Arena *arena) { *str = (Str){.arena = arena, .text = arena_alloc(arena, 64), .cap = 64}; }
 
 /* Makes room for `more` characters and the final NUL. */
 static void reserve(Str *str, size_t more)

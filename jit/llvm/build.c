@@ -11,10 +11,7 @@
 
 /* ---- types and constants ---- */
 
-LLVMTypeRef l_vec(const Emit *e, LLVMTypeRef element)
-{
-    return e->lanes == 1 ? element : LLVMVectorType(element, (unsigned)e->lanes);
-}
+LLVMTypeRef l_vec(const Emit *e, LLVMTypeRef element) { return e->lanes == 1 ? element : LLVMVectorType(element, (unsigned)e->lanes); }
 
 LLVMTypeRef l_type(const Emit *e, DType dtype, bool vec)
 {
@@ -22,15 +19,9 @@ LLVMTypeRef l_type(const Emit *e, DType dtype, bool vec)
     return vec ? l_vec(e, t) : t;
 }
 
-LLVMTypeRef l_memory(const Emit *e, DType dtype)
-{
-    return e->type[dtype == DT_BOOL ? SC_I8 : dtype_info[dtype].scalar];
-}
+LLVMTypeRef l_memory(const Emit *e, DType dtype) { return e->type[dtype == DT_BOOL ? SC_I8 : dtype_info[dtype].scalar]; }
 
-LV l_i64(const Emit *e, int64_t value)
-{
-    return LLVMConstInt(e->type[SC_I64], (uint64_t)value, 1);
-}
+LV l_i64(const Emit *e, int64_t value) { return LLVMConstInt(e->type[SC_I64], (uint64_t)value, 1); }
 
 /* A constant of a scalar type from its bits; a NaN keeps its payload. */
 LV l_const(const Emit *e, SType type, uint64_t bits, bool vec)
@@ -71,10 +62,8 @@ LV l_splat_n(Emit *e, LV scalar, unsigned n)
             all[i] = scalar;
         return LLVMConstVector(all, n);
     }
-    LV one = LLVMBuildInsertElement(e->b, LLVMGetPoison(vector), scalar,
-                                    LLVMConstNull(e->type[SC_I32]), "");
-    return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(vector),
-                                  LLVMConstNull(LLVMVectorType(e->type[SC_I32], n)), "");
+    LV one = LLVMBuildInsertElement(e->b, LLVMGetPoison(vector), scalar, LLVMConstNull(e->type[SC_I32]), "");
+    return LLVMBuildShuffleVector(e->b, one, LLVMGetPoison(vector), LLVMConstNull(LLVMVectorType(e->type[SC_I32], n)), "");
 }
 
 LV l_splat(Emit *e, LV scalar) { return l_splat_n(e, scalar, (unsigned)e->lanes); }
@@ -100,8 +89,7 @@ LV l_reverse(Emit *e, LV v)
     LV all[MAX_LANES];
     for (int i = 0; i < e->lanes; i++)
         all[i] = LLVMConstInt(e->type[SC_I32], (unsigned)(e->lanes - 1 - i), 0);
-    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)),
-                                  LLVMConstVector(all, (unsigned)e->lanes), "");
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(all, (unsigned)e->lanes), "");
 }
 
 LV l_any(Emit *e, Val v)
@@ -117,8 +105,7 @@ LV l_any(Emit *e, Val v)
         return any;
     }
     LLVMTypeRef bits = LLVMIntTypeInContext(e->ctx, (unsigned)e->lanes);
-    return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, v.v, bits, ""),
-                         LLVMConstNull(bits), "");
+    return LLVMBuildICmp(e->b, LLVMIntNE, LLVMBuildBitCast(e->b, v.v, bits, ""), LLVMConstNull(bits), "");
 }
 
 /* ---- i64 arithmetic ---- */
@@ -168,9 +155,7 @@ LV l_mod(Emit *e, LV a, LV b)
         if (c > 0 && (c & (c - 1)) == 0)
             return LLVMBuildAnd(e->b, a, LLVMConstInt(LLVMTypeOf(b), (uint64_t)c - 1, 0), "");
     }
-    return l_sub(
-        e, a,
-        l_mul(e, l_div(e, a, b), b)); /* shares the division with l_div of the same operands */
+    return l_sub(e, a, l_mul(e, l_div(e, a, b), b)); /* shares the division with l_div of the same operands */
 }
 
 /* select that folds constant conditions */
@@ -182,22 +167,13 @@ static LV l_choose(Emit *e, LV condition, LV a, LV b)
     return LLVMBuildSelect(e->b, condition, a, b, "");
 }
 
-LV l_min(Emit *e, LV a, LV b)
-{
-    return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b);
-}
+LV l_min(Emit *e, LV a, LV b) { return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), a, b); }
 
-LV l_max(Emit *e, LV a, LV b)
-{
-    return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b);
-}
+LV l_max(Emit *e, LV a, LV b) { return l_choose(e, LLVMBuildICmp(e->b, LLVMIntSGT, a, b, ""), a, b); }
 
 LV l_ceil_div(Emit *e, LV a, LV b) { return l_div(e, l_add(e, a, l_sub(e, b, l_i64(e, 1))), b); }
 
-LV l_align64(Emit *e, LV bytes)
-{
-    return LLVMBuildAnd(e->b, l_add(e, bytes, l_i64(e, 63)), l_i64(e, -64), "");
-}
+LV l_align64(Emit *e, LV bytes) { return LLVMBuildAnd(e->b, l_add(e, bytes, l_i64(e, 63)), l_i64(e, -64), ""); }
 
 /* ---- memory ---- */
 
@@ -211,8 +187,7 @@ LV l_gep(Emit *e, LLVMTypeRef element, LV ptr, LV index)
 
 LV l_gep_bytes(Emit *e, LV ptr, LV bytes) { return l_gep(e, e->type[SC_I8], ptr, bytes); }
 
-LV l_intrinsic(Emit *e, const char *name, LLVMTypeRef *types, unsigned n_types, LV *args,
-               unsigned n_args)
+LV l_intrinsic(Emit *e, const char *name, LLVMTypeRef *types, unsigned n_types, LV *args, unsigned n_args)
 {
     unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
     LV fn = LLVMGetIntrinsicDeclaration(e->module, id, types, n_types);
@@ -255,27 +230,19 @@ LV l_store(Emit *e, LV value, LV ptr, unsigned align)
 static LLVMTypeRef like(LV v, LLVMTypeRef element)
 {
     LLVMTypeRef t = LLVMTypeOf(v);
-    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t))
-                                                    : element;
+    return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t)) : element;
 }
 
-LV l_to_memory(Emit *e, DType dtype, LV v)
-{
-    return dtype == DT_BOOL ? LLVMBuildZExt(e->b, v, like(v, e->type[SC_I8]), "") : v;
-}
+LV l_to_memory(Emit *e, DType dtype, LV v) { return dtype == DT_BOOL ? LLVMBuildZExt(e->b, v, like(v, e->type[SC_I8]), "") : v; }
 
 LV l_from_memory(Emit *e, DType dtype, LV v)
 {
-    return dtype == DT_BOOL ? LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "")
-                            : v;
+    return dtype == DT_BOOL ? LLVMBuildICmp(e->b, LLVMIntNE, v, LLVMConstNull(LLVMTypeOf(v)), "") : v;
 }
 
 /* ---- control flow ---- */
 
-LLVMBasicBlockRef l_block(Emit *e, const char *name)
-{
-    return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name);
-}
+LLVMBasicBlockRef l_block(Emit *e, const char *name) { return LLVMAppendBasicBlockInContext(e->ctx, e->fn, name); }
 
 void l_at(Emit *e, LLVMBasicBlockRef block)
 {
@@ -289,8 +256,7 @@ Loop loop_begin(Emit *e, LV start, LV end, LV step, const char *name)
     LLVMBasicBlockRef pre = LLVMGetInsertBlock(e->b);
     l.body = l_block(e, name);
     l.exit = l_block(e, "");
-    l.guard =
-        LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, start, end, ""), l.body, l.exit);
+    l.guard = LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, start, end, ""), l.body, l.exit);
     l_at(e, l.body);
     l.iv = LLVMBuildPhi(e->b, e->type[SC_I64], "i");
     LLVMAddIncoming(l.iv, &start, &pre, 1);
@@ -324,10 +290,9 @@ void if_end(Emit *e, const If *i)
 
 void l_unlikely(Emit *e, LV branch)
 {
-    LV weights[] = {LLVMMDStringInContext(e->ctx, "branch_weights", 14),
-                    LLVMConstInt(e->type[SC_I32], 1, 0), LLVMConstInt(e->type[SC_I32], 2000, 0)};
-    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->ctx, "prof", 4),
-                    LLVMMDNodeInContext(e->ctx, weights, 3));
+    LV weights[] = {LLVMMDStringInContext(e->ctx, "branch_weights", 14), LLVMConstInt(e->type[SC_I32], 1, 0),
+                    LLVMConstInt(e->type[SC_I32], 2000, 0)};
+    LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->ctx, "prof", 4), LLVMMDNodeInContext(e->ctx, weights, 3));
 }
 
 /* ---- levels ---- */

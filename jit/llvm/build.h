@@ -26,8 +26,8 @@
 
 #include "jit/kernel.h"
 #include "jit/options.h"
-#include <string.h>
 #include <llvm-c/Core.h>
+#include <string.h>
 
 enum { LV_TASK, LV_ROW, LV_TILE, LV_R, LV_COUNT };
 enum { MAX_LANES = REDUCE_LANES, MAX_AXES = 32, NO_AXIS = -1 };
@@ -42,7 +42,7 @@ typedef struct Carry Carry;
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
     LV v;
-    LV wide;             /* f32 that v was rounded from (fast mode: spares a conversion); or NULL */
+    LV wide; /* f32 that v was rounded from (fast mode: spares a conversion); or NULL */
     bool vec;
 } Val;
 
@@ -51,22 +51,22 @@ typedef struct Val {
 typedef struct Ix {
     LV base, stride;
     bool many;
-    bool aligned;        /* base is a multiple of the lane count and stride is 1 */
+    bool aligned; /* base is a multiple of the lane count and stride is 1 */
 } Ix;
 
 typedef struct Reduction { /* see reduce.c */
     VRef inst;
     uint8_t op, stage;
-    uint8_t in, acc_type; /* dtypes of the operand and of the accumulator */
-    bool ordered;        /* float sum or product: the order of ir/scalar.h shows */
-    bool arg;            /* argmax, argmin */
-    uint32_t slots;      /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
-    int64_t scratch;     /* offset of the slots in the thread's scratch; -1: on the stack */
-    LV acc, acc_at;      /* the slots: values, and for arg the flat indices */
-    LV total, total_at;  /* results of the blocks so far */
+    uint8_t in, acc_type;   /* dtypes of the operand and of the accumulator */
+    bool ordered;           /* float sum or product: the order of ir/scalar.h shows */
+    bool arg;               /* argmax, argmin */
+    uint32_t slots;         /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
+    int64_t scratch;        /* offset of the slots in the thread's scratch; -1: on the stack */
+    LV acc, acc_at;         /* the slots: values, and for arg the flat indices */
+    LV total, total_at;     /* results of the blocks so far */
     LV pile[2], pile_at[2]; /* CUDA: subtrees of lanes, and of blocks, that wait for their other half */
-    LV chain, chain_at;  /* CUDA: blocks of one lane so far */
-    LV part, part_at;    /* split: byte offsets into the shared scratch (i64) */
+    LV chain, chain_at;     /* CUDA: blocks of one lane so far */
+    LV part, part_at;       /* split: byte offsets into the shared scratch (i64) */
 } Reduction;
 
 struct Emit {
@@ -80,100 +80,112 @@ struct Emit {
 
     /* the plan of the whole kernel */
     InstInfo *info;
-    uint32_t n_stages, n_x, n_r;   /* stages that have something to do in the r loop */
+    uint32_t n_stages, n_x, n_r; /* stages that have something to do in the r loop */
     uint8_t *level, *ix_level;
-    bool *live;          /* instructions that some store needs */
-    bool *checked; /* KI_BOUND whose value nobody needs: the index is checked all the same */
-    int lanes;           /* 1: scalar code */
+    bool *live;           /* instructions that some store needs */
+    bool *checked;        /* KI_BOUND whose value nobody needs: the index is checked all the same */
+    int lanes;            /* 1: scalar code */
     uint8_t *stage_lanes; /* lanes of each stage, while its code is emitted; NULL: `lanes` for all */
-    int bits;            /* of a host vector */
-    int tile_axis;       /* x axis whose tiles are LV_TILE, or NO_AXIS */
-    bool vec_r;          /* lanes run along the flat r index */
-    bool one_body;       /* heavy body: all tiles masked, no second copy of the code for the last */
-    int64_t row_block;   /* points of row_axis that a tile visits in one task, so that lines it
+    int bits;             /* of a host vector */
+    int tile_axis;        /* x axis whose tiles are LV_TILE, or NO_AXIS */
+    bool vec_r;           /* lanes run along the flat r index */
+    bool one_body;        /* heavy body: all tiles masked, no second copy of the code for the last */
+    int64_t row_block;    /* points of row_axis that a tile visits in one task, so that lines it
                             gathers from are used up; 0: not done */
     uint32_t row_axis;
-    bool scalar_tail;    /* no masked access to small elements (AVX2): the last tile goes one by one */
-    bool stream;         /* outputs too big for the caches may be stored past them */
-    bool prefetch_rows;  /* ask for later rows by address where the hardware does not follow */
-    bool prefetch;       /* heavy body: the hardware does not look far enough ahead */
+    bool scalar_tail;   /* no masked access to small elements (AVX2): the last tile goes one by one */
+    bool stream;        /* outputs too big for the caches may be stored past them */
+    bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
+    bool prefetch;      /* heavy body: the hardware does not look far enough ahead */
     bool split, in_order;
     Reduction *red;
     uint32_t n_red;
-    uint32_t shared_arg;       /* split: the ARG_SCRATCH argument */
-    int64_t scratch_bytes;     /* of accumulators; saved rows follow */
+    uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
+    int64_t scratch_bytes; /* of accumulators; saved rows follow */
 
     /* CUDA: see cuda.h */
     const CudaTarget *cuda;
-    int group, beside;         /* threads that share an x point, x points beside one another in a block of threads */
+    int group, beside;             /* threads that share an x point, x points beside one another in a block of threads */
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
-    int across;                /* x axis along which some inputs lie that are read in squares, or NO_AXIS; and which ones those are */
+    int across;                    /* x axis along which some inputs lie that are read in squares, or NO_AXIS; and which ones those are */
     const uint8_t *across_align;
-    bool rare;                 /* this version of the code is for pointers that are hardly ever met: it shall be small */
-    uint32_t step_slots;       /* accumulators that a loop over r steps through side by side; 1: one */
-    bool scan_group;           /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */
+    bool rare;           /* this version of the code is for pointers that are hardly ever met: it shall be small */
+    uint32_t step_slots; /* accumulators that a loop over r steps through side by side; 1: one */
+    bool scan_group;     /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */
     uint32_t scan_tiles;
-    struct Carry *scan_carry;  /* one thread a line, fast mode: per instruction, the sums of a KI_SCAN */
-    LV slot;                   /* the accumulator of this copy, where a thread has several */
-    LV partial;                /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
-    GridPlan *grid;            /* what the launches are, filled in by emission */
+    struct Carry *scan_carry; /* one thread a line, fast mode: per instruction, the sums of a KI_SCAN */
+    LV slot;                  /* the accumulator of this copy, where a thread has several */
+    LV partial;               /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
+    GridPlan *grid;           /* what the launches are, filled in by emission */
 
     /* LLVM; owned by session.c. ptr: to a buffer */
     LLVMContextRef ctx;
     LLVMModuleRef module;
     LLVMBuilderRef b;
     LLVMTypeRef type[STYPE_COUNT], i128, ptr, half;
-    LLVMTypeRef index;         /* of index expressions: i64, or Kernel.index_bits wide */
+    LLVMTypeRef index; /* of index expressions: i64, or Kernel.index_bits wide */
 
     /* the function being emitted */
-    LV fn, block, scratch;     /* `block` is the argument block */
-    LV entry_end;              /* the terminator of the block that holds the allocas */
-    LV sink;                   /* host: 8 zero bytes that a load or store goes to when its predicate is false */
-    LV flat_n;                 /* points of all r axes */
-    LV blocks;                 /* split: blocks of flat_n */
-    int cur;                   /* level the builder stands at */
-    LV standing;               /* the instruction it stands before, or NULL: at the end of its block */
+    LV fn, block, scratch; /* `block` is the argument block */
+    LV entry_end;          /* the terminator of the block that holds the allocas */
+    LV sink;               /* host: 8 zero bytes that a load or store goes to when its predicate is false */
+    LV flat_n;             /* points of all r axes */
+    LV blocks;             /* split: blocks of flat_n */
+    int cur;               /* level the builder stands at */
+    LV standing;           /* the instruction it stands before, or NULL: at the end of its block */
     LV before[LV_COUNT];
     uint32_t scope[LV_COUNT], scopes;
-    struct ValMemo { Val val; LV splat; uint32_t scope; uint8_t level; } *val;
-    struct IxMemo { Ix ix; uint32_t scope; uint8_t level; } *ix;
-    struct ArgMemo { LV v; uint32_t scope; } *arg;
-    int inner;                 /* memos of this level and deeper ones are in inner_val, inner_ix: see Copy in cuda.h */
+    struct ValMemo {
+        Val val;
+        LV splat;
+        uint32_t scope;
+        uint8_t level;
+    } * val;
+    struct IxMemo {
+        Ix ix;
+        uint32_t scope;
+        uint8_t level;
+    } * ix;
+    struct ArgMemo {
+        LV v;
+        uint32_t scope;
+    } * arg;
+    int inner; /* memos of this level and deeper ones are in inner_val, inner_ix: see Copy in cuda.h */
     struct ValMemo *inner_val;
     struct IxMemo *inner_ix;
     const uint8_t *tile_align; /* per instruction: Address.align of its access in this version of the code; or NULL */
     Ix axis[MAX_AXES];
-    LV inside;                 /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
-    LV mask;                   /* <lanes x i1> of the live lanes of this tile; NULL: all */
-    LV whole;                  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
-    LV points[2];              /* i64: x points, all points; NULL: no store goes past the caches here */
-    bool streamed;             /* some store of this function may have gone past the caches */
-    LV flat;                   /* flat r index of this step (of its lane 0) */
+    LV inside;     /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
+    LV mask;       /* <lanes x i1> of the live lanes of this tile; NULL: all */
+    LV whole;      /* i1: the mask, if there is one, has all lanes set; NULL: not known */
+    LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
+    bool streamed; /* some store of this function may have gone past the caches */
+    LV flat;       /* flat r index of this step (of its lane 0) */
     uint32_t stage;
-    LV *scan;                  /* per instruction: the running value of a KI_SCAN */
-    LV x_flat, x_total;        /* split: number of this x point (lane 0), number of x points */
-    LV *saved;                 /* per instruction: where its row lies in scratch; NULL: not saved */
+    LV *scan;           /* per instruction: the running value of a KI_SCAN */
+    LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
+    LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
 };
 
 /* build.c */
-LLVMTypeRef l_vec(const Emit *e, LLVMTypeRef element);              /* <lanes x element>; the element where lanes is 1 */
-LLVMTypeRef l_type(const Emit *e, DType dtype, bool vec);           /* in registers */
-LLVMTypeRef l_memory(const Emit *e, DType dtype);                   /* one element in memory */
+LLVMTypeRef l_vec(const Emit *e, LLVMTypeRef element);    /* <lanes x element>; the element where lanes is 1 */
+LLVMTypeRef l_type(const Emit *e, DType dtype, bool vec); /* in registers */
+LLVMTypeRef l_memory(const Emit *e, DType dtype);         /* one element in memory */
 LV l_i64(const Emit *e, int64_t value);
 LV l_const(const Emit *e, SType type, uint64_t bits, bool vec);
 bool l_is_const(LV v, int64_t *value);
 LV l_splat(Emit *e, LV scalar);
 LV l_splat_n(Emit *e, LV scalar, unsigned n);
-LV l_iota(Emit *e, LLVMTypeRef element);                            /* <0, 1, 2, ...> */
-LV l_lane_mask(Emit *e, LV count);                                  /* lanes below count (i64, not negative) */
+LV l_iota(Emit *e, LLVMTypeRef element); /* <0, 1, 2, ...> */
+LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative) */
 LV l_reverse(Emit *e, LV v);
-LV l_any(Emit *e, Val v);                                           /* i1: is some lane of an i1 value set? */
-LV l_add(Emit *e, LV a, LV b);                                      /* i64; folds 0 and 1 */
+LV l_any(Emit *e, Val v);      /* i1: is some lane of an i1 value set? */
+LV l_add(Emit *e, LV a, LV b); /* i64; folds 0 and 1 */
 LV l_sub(Emit *e, LV a, LV b);
 LV l_mul(Emit *e, LV a, LV b);
-LV l_div(Emit *e, LV a, LV b);                                      /* a >= 0, b > 0; powers of two by shifts */
+LV l_div(Emit *e, LV a, LV b); /* a >= 0, b > 0; powers of two by shifts */
 LV l_mod(Emit *e, LV a, LV b);
-LV l_min(Emit *e, LV a, LV b);                                      /* signed */
+LV l_min(Emit *e, LV a, LV b); /* signed */
 LV l_max(Emit *e, LV a, LV b);
 LV l_ceil_div(Emit *e, LV a, LV b);
 LV l_align64(Emit *e, LV bytes);
@@ -183,10 +195,10 @@ LV l_intrinsic(Emit *e, const char *name, LLVMTypeRef *types, unsigned n_types, 
 LV l_alloca(Emit *e, LLVMTypeRef type, unsigned align, const char *name);
 LV l_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align);
 LV l_store(Emit *e, LV value, LV ptr, unsigned align);
-LV l_to_memory(Emit *e, DType dtype, LV v);                         /* i1 to i8 */
+LV l_to_memory(Emit *e, DType dtype, LV v); /* i1 to i8 */
 LV l_from_memory(Emit *e, DType dtype, LV v);
 LLVMBasicBlockRef l_block(Emit *e, const char *name);
-void l_at(Emit *e, LLVMBasicBlockRef block);                        /* builder to the end of `block` */
+void l_at(Emit *e, LLVMBasicBlockRef block); /* builder to the end of `block` */
 
 /* for (iv = start; iv < end; iv += step), signed, in rotated form. `guard` is the branch in front
  * of it. */
@@ -204,7 +216,7 @@ typedef struct If {
 } If;
 If if_begin(Emit *e, LV condition, const char *name);
 void if_end(Emit *e, const If *i);
-void l_unlikely(Emit *e, LV branch);                               /* its first target is rarely taken */
+void l_unlikely(Emit *e, LV branch); /* its first target is rarely taken */
 
 /* Levels. open: a new instance of `level` (and of all inner ones) begins here. enter: stand at the outermost place of
  * `level` (no-op where the builder is there already); leave: go back. */
@@ -223,32 +235,32 @@ void function_open(Emit *e, LV fn, LV scratch);
 
 /* index.c */
 Ix index_of(Emit *e, IRef i);
-LV index_uniform(Emit *e, IRef i);                  /* of an expression without lanes; i64 */
-LV index_vector(Emit *e, Ix ix);                    /* as a vector of lanes, of its own type */
-LV index_wide(Emit *e, LV v);                       /* of index type to i64, a vector too */
-LV index_narrow(Emit *e, LV v);                     /* the other way */
-LV index_divide(Emit *e, LV a, LV d, IRef size);    /* a / d of i64 coordinates and sizes, as wide as an index; d is `size`, or 1 if more */
+LV index_uniform(Emit *e, IRef i);               /* of an expression without lanes; i64 */
+LV index_vector(Emit *e, Ix ix);                 /* as a vector of lanes, of its own type */
+LV index_wide(Emit *e, LV v);                    /* of index type to i64, a vector too */
+LV index_narrow(Emit *e, LV v);                  /* the other way */
+LV index_divide(Emit *e, LV a, LV d, IRef size); /* a / d of i64 coordinates and sizes, as wide as an index; d is `size`, or 1 if more */
 Ix ix_uniform(LV base);
 /* floor(a / d), or a mod d; `size` as above, or IREF_NONE */
 Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest);
-LV axis_size(Emit *e, uint32_t axis);               /* i64 */
+LV axis_size(Emit *e, uint32_t axis); /* i64 */
 uint8_t index_level(Emit *e, IRef i);
 typedef struct Address {
-    LV ptr;              /* of lane 0; `many`: a vector of pointers */
-    LV stride;           /* in elements; NULL: uniform */
+    LV ptr;    /* of lane 0; `many`: a vector of pointers */
+    LV stride; /* in elements; NULL: uniform */
     bool many;
-    bool constant;       /* nobody writes there while the kernel runs */
-    unsigned align;      /* of a contiguous tile, bytes; 0: that of an element */
+    bool constant;  /* nobody writes there while the kernel runs */
+    unsigned align; /* of a contiguous tile, bytes; 0: that of an element */
 } Address;
 /*
  * What targets differ in. All else (the plan, levels, values, tapes, index expressions, steps of reductions) is shared.
  */
 struct Target {
-    unsigned space;            /* LLVM's address space of buffers */
-    int reduce_lanes;          /* the order of reductions (ir/scalar.h): canonical lanes of a block */
-    int64_t shared_reserved;   /* bytes at the start of ARG_SCRATCH that are not for partial results */
-    bool scalar_lanes;         /* lanes are registers of one thread: no instruction works on vectors */
-    void (*plan)(Emit *e);     /* which way the lanes run, how many, and what else is decided by hints */
+    unsigned space;          /* LLVM's address space of buffers */
+    int reduce_lanes;        /* the order of reductions (ir/scalar.h): canonical lanes of a block */
+    int64_t shared_reserved; /* bytes at the start of ARG_SCRATCH that are not for partial results */
+    bool scalar_lanes;       /* lanes are registers of one thread: no instruction works on vectors */
+    void (*plan)(Emit *e);   /* which way the lanes run, how many, and what else is decided by hints */
     Val (*load)(Emit *e, DType dtype, Address at, const Val *pred);
     void (*store)(Emit *e, DType dtype, Address at, Val value, const Val *pred);
     void (*fault)(Emit *e, LV bad, LV to, LV id); /* *to = id where bad (i1) holds; may be asked for in hoisted code */
@@ -263,9 +275,9 @@ struct Target {
     /* a / size for a narrow a >= 0, a vector too, by what the launch knows of that size (at least 1); NULL: by an instruction. May be
      * NULL. */
     LV (*divide)(Emit *e, LV a, IRef size);
-    void (*loops)(Emit *e);    /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
+    void (*loops)(Emit *e); /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
-    void (*sort)(Emit *e);     /* NULL: FORM_SORT is not for this target */
+    void (*sort)(Emit *e); /* NULL: FORM_SORT is not for this target */
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
@@ -273,32 +285,26 @@ Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 
 /* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers'
  * form */
-static inline Val load_at(Emit *e, DType dtype, Address at, const Val *pred)
-{
-    return e->target->load(e, dtype, at, pred);
-}
-static inline void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred)
-{
-    e->target->store(e, dtype, at, value, pred);
-}
+static inline Val load_at(Emit *e, DType dtype, Address at, const Val *pred) { return e->target->load(e, dtype, at, pred); }
+static inline void store_at(Emit *e, DType dtype, Address at, Val value, const Val *pred) { e->target->store(e, dtype, at, value, pred); }
 /* Past the caches where that is possible and wanted, and `only_if` (i1, or NULL) holds. */
 void stream_at(Emit *e, DType dtype, Address at, Val value, LV bits);
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
 void fault_host(Emit *e, LV bad, LV to, LV id);
-void prefetch_at(Emit *e, DType dtype, Address at);  /* the lines of a contiguous tile; nothing for others */
+void prefetch_at(Emit *e, DType dtype, Address at); /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                           /* at the end of a function that called it */
 enum { LINE = 64, STREAM_BYTES = 1 << 24 };         /* bytes of a cache line; outputs from this size on are streamed */
 
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in); /* the op's tape */
-uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out); /* about how many scalar operations that is, a lane */
+uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out);         /* about how many scalar operations that is, a lane */
 Val cast_emit(Emit *e, DType from, DType to, Val v);
 
 /* value.c */
 Val value(Emit *e, VRef v);
-LV value_vector(Emit *e, VRef v);                   /* broadcast where it is uniform */
+LV value_vector(Emit *e, VRef v); /* broadcast where it is uniform */
 LV val_vector(Emit *e, Val v);
 LV argument(Emit *e, uint32_t arg);
 void value_set(Emit *e, VRef v, int level, Val val);
@@ -312,27 +318,27 @@ typedef struct Part {
 Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec); /* a comes first */
 Part part_halve(Emit *e, const Reduction *r, Part a);                   /* the tree over the lanes of one vector */
 Part part_start(Emit *e, const Reduction *r, LV from, bool vec);
-Part part_read(Emit *e, const Reduction *r, LV block);                  /* split: of a block, from the shared scratch */
+Part part_read(Emit *e, const Reduction *r, LV block); /* split: of a block, from the shared scratch */
 
 /* reduce.c; "all" functions concern every reduction of a stage */
-void reduce_plan(Emit *e);                          /* fills e->red; needs lanes, levels and info */
-void reduce_place(Emit *e, int64_t length);         /* where accumulators live; length: of all r axes where constant, else -1 */
-LV reduce_layout(Emit *e);                          /* split: sets the offsets of partial results; bytes of them all */
-void reduce_open(Emit *e, uint32_t stage);          /* room for accumulators and totals */
+void reduce_plan(Emit *e);                  /* fills e->red; needs lanes, levels and info */
+void reduce_place(Emit *e, int64_t length); /* where accumulators live; length: of all r axes where constant, else -1 */
+LV reduce_layout(Emit *e);                  /* split: sets the offsets of partial results; bytes of them all */
+void reduce_open(Emit *e, uint32_t stage);  /* room for accumulators and totals */
 void reduce_block_begin(Emit *e, uint32_t stage, LV from);
-void reduce_step_all(Emit *e, uint32_t stage);      /* in the loop's body, for e->flat */
+void reduce_step_all(Emit *e, uint32_t stage);                       /* in the loop's body, for e->flat */
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */
-void reduce_store_block(Emit *e, uint32_t stage, LV block); /* split: total to the shared scratch */
-void reduce_combine(Emit *e, uint32_t stage);       /* split: totals of all blocks, also kept for later stages */
-void reduce_close(Emit *e, uint32_t stage);         /* totals become the values of the KI_REDUCEs */
-Val reduce_read(Emit *e, VRef v);                   /* split: a combined result of an earlier stage */
+void reduce_store_block(Emit *e, uint32_t stage, LV block);          /* split: total to the shared scratch */
+void reduce_combine(Emit *e, uint32_t stage);                        /* split: totals of all blocks, also kept for later stages */
+void reduce_close(Emit *e, uint32_t stage);                          /* totals become the values of the KI_REDUCEs */
+Val reduce_read(Emit *e, VRef v);                                    /* split: a combined result of an earlier stage */
 bool stage_ordered(const Emit *e, uint32_t stage);
-LLVMTypeRef slot_type(Emit *e, DType t);            /* of an accumulator: `lanes` elements as memory has them */
+LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements as memory has them */
 
 /* loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
-void r_body(Emit *e, uint32_t stage);               /* all of one step of the r loop: scans, saves, reductions, stores */
-void row_seek(Emit *e, LV point, LV *odometer);     /* coordinates of the axes of a row; odometer NULL: into e->axis */
+void r_body(Emit *e, uint32_t stage);           /* all of one step of the r loop: scans, saves, reductions, stores */
+void row_seek(Emit *e, LV point, LV *odometer); /* coordinates of the axes of a row; odometer NULL: into e->axis */
 void count_x(Emit *e);
 
 /* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
@@ -342,7 +348,7 @@ void plan_host(Emit *e);
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that. */
 void plan_part(const Emit *e, uint32_t stage, bool *part);
 int stage_lanes(const Emit *e, uint32_t stage);
-void plan_levels(Emit *e);                          /* of instructions and index expressions, for the lanes chosen */
+void plan_levels(Emit *e); /* of instructions and index expressions, for the lanes chosen */
 /* Stores and other effects of one stage of the r loop, or the x-level ones: operands, then effects; or both. */
 void emit_operands(Emit *e, bool r_level, uint32_t stage);
 void emit_effects(Emit *e, bool r_level, uint32_t stage);

@@ -29,22 +29,19 @@
 typedef struct Contract {
     VRef reduce, lane_operand, row_operand;
     DType in, acc;
-    int row_axis;                 /* NO_AXIS: one row */
-    int64_t rows;                 /* of a register tile */
+    int row_axis; /* NO_AXIS: one row */
+    int64_t rows; /* of a register tile */
     int64_t block_rows, block_tiles, block_k;
     bool pack_lanes, pack_rows;
     int64_t panel, rows_at, bytes; /* offsets in scratch; sums are at 0 */
     LV n_rows, n_lanes, n_k;
     LV row_blocks, tile_blocks, tiles;
-    LV row0, row1, tile0;         /* of the task */
+    LV row0, row1, tile0; /* of the task */
 } Contract;
 
 enum { BLOCK_K = 1024, SHARED_ROWS = 128, SHARED_TILES = 8, STREAM_ROWS = 512, FEW_ROWS = 16 };
 
-static int64_t axis_hint(const Emit *e, int axis)
-{
-    return axis == NO_AXIS ? 1 : e->k->axes.at[axis].hint;
-}
+static int64_t axis_hint(const Emit *e, int axis) { return axis == NO_AXIS ? 1 : e->k->axes.at[axis].hint; }
 
 /* A load in the accumulator's dtype: nothing to gain from converting it beforehand. */
 static bool plain_load(const Emit *e, VRef v, DType acc)
@@ -53,10 +50,7 @@ static bool plain_load(const Emit *e, VRef v, DType acc)
     return n->kind == KI_LOAD && n->pred == VREF_NONE && (DType)n->dtype == acc;
 }
 
-static bool varies(const Emit *e, VRef v, int axis)
-{
-    return axis != NO_AXIS && (e->info[v].axes >> axis & 1);
-}
+static bool varies(const Emit *e, VRef v, int axis) { return axis != NO_AXIS && (e->info[v].axes >> axis & 1); }
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -71,8 +65,7 @@ static void contract_plan(Emit *e, Contract *c)
     c->in = (DType)k->inst.at[n->a].dtype;
     c->acc = dtype_accumulator((DType)n->dtype);
     int last = e->n_x ? (int)e->n_x - 1 : NO_AXIS, before = e->n_x > 1 ? (int)e->n_x - 2 : NO_AXIS;
-    bool swap =
-        before != NO_AXIS && axis_hint(e, last) < 8 && axis_hint(e, before) > axis_hint(e, last);
+    bool swap = before != NO_AXIS && axis_hint(e, last) < 8 && axis_hint(e, before) > axis_hint(e, last);
     e->tile_axis = swap ? before : last;
     c->row_axis = swap ? last : before;
     c->lane_operand = swap ? n->a : n->b;
@@ -85,26 +78,20 @@ static void contract_plan(Emit *e, Contract *c)
     while (e->lanes > 1 && e->lanes / 2 >= extent)
         e->lanes /= 2;
 
-    bool regular =
-        !varies(e, c->row_operand, e->tile_axis) && !varies(e, c->lane_operand, c->row_axis);
+    bool regular = !varies(e, c->row_operand, e->tile_axis) && !varies(e, c->lane_operand, c->row_axis);
     int64_t most = e->bits == 512 ? 8 : 6;
     c->rows = !regular ? 1 : rows < most ? (rows > 0 ? rows : 1) : most;
     c->pack_lanes = regular && rows >= FEW_ROWS;
     c->pack_rows = c->pack_lanes && !plain_load(e, c->row_operand, c->acc);
     c->block_k = c->pack_lanes ? BLOCK_K : INT64_MAX / 2;
-    c->block_rows =
-        !c->pack_lanes ? c->rows : round_up(c->pack_rows ? SHARED_ROWS : STREAM_ROWS, c->rows);
+    c->block_rows = !c->pack_lanes ? c->rows : round_up(c->pack_rows ? SHARED_ROWS : STREAM_ROWS, c->rows);
     c->block_tiles = c->pack_rows ? SHARED_TILES : 1;
     c->panel = round_up(c->block_rows * c->block_tiles * e->lanes * bytes, 64);
     c->rows_at = c->panel + (c->pack_lanes ? round_up(c->block_k * e->lanes * bytes, 64) : 0);
-    c->bytes = c->rows_at +
-               (c->pack_rows ? round_up((c->block_rows * c->block_k + e->lanes) * bytes, 64) : 0);
+    c->bytes = c->rows_at + (c->pack_rows ? round_up((c->block_rows * c->block_k + e->lanes) * bytes, 64) : 0);
 }
 
-static LV axis_or_one(Emit *e, int axis)
-{
-    return axis == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)axis);
-}
+static LV axis_or_one(Emit *e, int axis) { return axis == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)axis); }
 
 static void contract_sizes(Emit *e, Contract *c)
 {
@@ -127,15 +114,9 @@ static LV slot(Emit *e, const Contract *c, int64_t offset, LV element)
     return l_gep(e, acc_type(e, c, false), l_gep_bytes(e, e->scratch, l_i64(e, offset)), element);
 }
 
-static LV load_vector(Emit *e, const Contract *c, LV at)
-{
-    return l_load(e, acc_type(e, c, true), at, (unsigned)dtype_bytes(c->acc));
-}
+static LV load_vector(Emit *e, const Contract *c, LV at) { return l_load(e, acc_type(e, c, true), at, (unsigned)dtype_bytes(c->acc)); }
 
-static void store_vector(Emit *e, const Contract *c, LV v, LV at)
-{
-    l_store(e, v, at, (unsigned)dtype_bytes(c->acc));
-}
+static void store_vector(Emit *e, const Contract *c, LV v, LV at) { l_store(e, v, at, (unsigned)dtype_bytes(c->acc)); }
 
 /* Where the sums of a row and a tile of this task lie. */
 static LV sums_at(Emit *e, const Contract *c, LV row, LV tile)
@@ -144,10 +125,7 @@ static LV sums_at(Emit *e, const Contract *c, LV row, LV tile)
     return slot(e, c, 0, l_mul(e, l_add(e, r, l_sub(e, tile, c->tile0)), l_i64(e, e->lanes)));
 }
 
-static Val operand(Emit *e, const Contract *c, VRef v)
-{
-    return cast_emit(e, c->in, c->acc, value(e, v));
-}
+static Val operand(Emit *e, const Contract *c, VRef v) { return cast_emit(e, c->in, c->acc, value(e, v)); }
 
 static void set_row(Emit *e, const Contract *c, LV row)
 {
@@ -167,8 +145,7 @@ static void set_tile(Emit *e, const Contract *c, LV tile)
     if (e->tile_axis == NO_AXIS)
         return;
     LV at = l_mul(e, tile, l_i64(e, e->lanes));
-    e->axis[e->tile_axis] =
-        (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     int64_t n;
     bool whole = e->lanes == 1 || (l_is_const(c->n_lanes, &n) && n % e->lanes == 0);
     e->mask = whole ? NULL : l_lane_mask(e, l_sub(e, c->n_lanes, at));
@@ -232,8 +209,7 @@ static LV row_value(Emit *e, const Contract *c, LV row, int64_t r, LV k0, LV k)
         LV at = l_mul(e, l_add(e, l_sub(e, row, c->row0), l_i64(e, r)), l_i64(e, c->block_k));
         LV from = slot(e, c, c->rows_at, l_sub(e, at, k0));
         level_leave(e, place);
-        return l_splat(
-            e, l_load(e, acc_type(e, c, false), l_gep(e, acc_type(e, c, false), from, k), 0));
+        return l_splat(e, l_load(e, acc_type(e, c, false), l_gep(e, acc_type(e, c, false), from, k), 0));
     }
     e->scope[LV_ROW] = ++e->scopes; /* another row: nothing below LV_TASK holds */
     e->scope[LV_TILE] = ++e->scopes;
@@ -258,8 +234,7 @@ static void register_tile(Emit *e, const Contract *c, LV row, LV tile, LV k0, LV
         LV zero = LLVMConstNull(type), start = zero;
         if (!l_is_const(k0, &first)) {
             LV old = load_vector(e, c, sums_at(e, c, l_add(e, row, l_i64(e, r)), tile));
-            start = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), zero,
-                                    old, "");
+            start = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), zero, old, "");
         }
         l_store(e, start, sum[r], 0);
     }
@@ -271,10 +246,8 @@ static void register_tile(Emit *e, const Contract *c, LV row, LV tile, LV k0, LV
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_R);
     set_k(e, l.iv, NULL);
-    LV b = c->pack_lanes
-               ? load_vector(e, c,
-                             slot(e, c, c->panel, l_mul(e, l_sub(e, l.iv, k0), l_i64(e, e->lanes))))
-               : val_vector(e, operand(e, c, c->lane_operand));
+    LV b = c->pack_lanes ? load_vector(e, c, slot(e, c, c->panel, l_mul(e, l_sub(e, l.iv, k0), l_i64(e, e->lanes))))
+                         : val_vector(e, operand(e, c, c->lane_operand));
     for (int64_t r = 0; r < c->rows; r++) {
         LV a = row_value(e, c, row, r, k0, l.iv);
         l_store(e, multiply_add(e, c, a, b, l_load(e, type, sum[r], 0)), sum[r], 0);
@@ -282,8 +255,7 @@ static void register_tile(Emit *e, const Contract *c, LV row, LV tile, LV k0, LV
     level_close(e, LV_R, LV_ROW);
     loop_end(e, &l);
     for (int64_t r = 0; r < c->rows; r++)
-        store_vector(e, c, l_load(e, type, sum[r], 0),
-                     sums_at(e, c, l_add(e, row, l_i64(e, r)), tile));
+        store_vector(e, c, l_load(e, type, sum[r], 0), sums_at(e, c, l_add(e, row, l_i64(e, r)), tile));
     e->mask = NULL;
 }
 
@@ -314,8 +286,7 @@ static void epilogue(Emit *e, const Contract *c, LV tile1)
     l_at(e, next);
     level_open(e, LV_TILE);
     Val v = {.v = load_vector(e, c, sums_at(e, c, m.iv, j.iv)), .vec = e->lanes > 1};
-    value_set(e, c->reduce, e->level[c->reduce],
-              cast_emit(e, c->acc, (DType)e->k->inst.at[c->reduce].dtype, v));
+    value_set(e, c->reduce, e->level[c->reduce], cast_emit(e, c->acc, (DType)e->k->inst.at[c->reduce].dtype, v));
     emit_stores(e, false, 0);
     e->mask = NULL;
     level_close(e, LV_ROW, LV_ROW);
@@ -355,8 +326,7 @@ static void emit_contract_run(Emit *e, Contract *c)
     } else if (!c->pack_lanes) {
         block_of_k(e, c, l_i64(e, 0), c->n_k, tile1);
     } else { /* at least once: with no k at all the sums are zero */
-        Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block_k),
-                            "block_k");
+        Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block_k), "block_k");
         block_of_k(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, c->block_k)), c->n_k), tile1);
         loop_end(e, &l);
     }

@@ -7,9 +7,9 @@
  * tests/unit/test_ptx.c looks for all of that in the text.
  */
 #include "jit/llvm/cuda.h"
+#include "ir/base/os.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
-#include "ir/base/os.h"
 #include "jit/options.h"
 
 #include <ctype.h>
@@ -45,8 +45,7 @@ static LLVMTargetMachineRef cuda_machine(const Session *s)
     char cpu[16], features[16];
     snprintf(cpu, sizeof cpu, "sm_%d%s", t->sm, t->arch ? "a" : "");
     snprintf(features, sizeof features, "+ptx%d", t->ptx);
-    return LLVMCreateTargetMachine(nvptx, TRIPLE, cpu, features, session_effort(s), LLVMRelocDefault,
-                                   LLVMCodeModelDefault);
+    return LLVMCreateTargetMachine(nvptx, TRIPLE, cpu, features, session_effort(s), LLVMRelocDefault, LLVMCodeModelDefault);
 }
 
 /* Entries take the argument block as it has become: with a slot for each divisor that some of them has asked for. */
@@ -75,8 +74,7 @@ static void annotate(Emit *e, LV fn, const char *what, unsigned value)
 {
     LLVMMetadataRef all[3] = {LLVMValueAsMetadata(fn), LLVMMDStringInContext2(e->ctx, what, strlen(what)),
                               LLVMValueAsMetadata(LLVMConstInt(e->type[SC_I32], value, 0))};
-    LLVMAddNamedMetadataOperand(e->module, "nvvm.annotations",
-                                LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, all, 3)));
+    LLVMAddNamedMetadataOperand(e->module, "nvvm.annotations", LLVMMetadataAsValue(e->ctx, LLVMMDNodeInContext2(e->ctx, all, 3)));
 }
 
 /* PTX names: letters, digits, '_'. Room for a suffix is kept. */
@@ -134,19 +132,14 @@ uint16_t cuda_size(Emit *e, IRef size)
     const Idx *x = &e->k->idx.at[size];
     GridPlan *p = e->grid;
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        return grid_const(p, x->value);
-    case IX_ARG:
-        return grid_arg(p, x->a);
-    case IX_ADD:
-        return grid_op(p, GRID_ADD, cuda_size(e, x->a), cuda_size(e, x->b));
-    case IX_MUL:
-        return grid_op(p, GRID_MUL, cuda_size(e, x->a), cuda_size(e, x->b));
+    case IX_CONST: return grid_const(p, x->value);
+    case IX_ARG: return grid_arg(p, x->a);
+    case IX_ADD: return grid_op(p, GRID_ADD, cuda_size(e, x->a), cuda_size(e, x->b));
+    case IX_MUL: return grid_op(p, GRID_MUL, cuda_size(e, x->a), cuda_size(e, x->b));
     case IX_DIV:
     case IX_MOD:
     case IX_AXIS:
-    case IX_VALUE:
-        break;
+    case IX_VALUE: break;
     }
     p->full = true; /* no size is made of these */
     return 0;
@@ -279,13 +272,13 @@ static bool block_by_pointer(const Kernel *kernel)
     return kernel->form != FORM_SORT && kernel->args.n * sizeof(int64_t) > most;
 }
 
-Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target,
-                     bool want_text, EmittedPtx *out)
+Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target, bool want_text,
+                     EmittedPtx *out)
 {
     *out = (EmittedPtx){0};
     if (!cuda_target_known(target))
-        return fail(ST_UNSUPPORTED, "no code for sm_%d%s with PTX %d.%d", target->sm, target->arch ? "a" : "",
-                    target->ptx / 10, target->ptx % 10);
+        return fail(ST_UNSUPPORTED, "no code for sm_%d%s with PTX %d.%d", target->sm, target->arch ? "a" : "", target->ptx / 10,
+                    target->ptx % 10);
     out->grid.by_pointer = block_by_pointer(kernel);
     out->grid.scratch = grid_const(&out->grid, 0);
     Emit start = {.k = kernel, .options = options, .cuda = target, .grid = &out->grid};

@@ -59,8 +59,8 @@ LV cuda_shared(Emit *e, uint64_t bytes, const char *name); /* static shared memo
 void plan_cuda(Emit *e);
 /* Which accesses of lanes along `axis` (AXIS_NONE: the flat r index) can be whole aligned tiles: fills e->tile_align. */
 bool plan_align(Emit *e, uint32_t axis);
-LV align_guard(Emit *e, uint32_t axis);     /* i1: they are, in this launch */
-uint32_t plan_ops(Emit *e);                 /* scalar operations of the body, a point */
+LV align_guard(Emit *e, uint32_t axis);                   /* i1: they are, in this launch */
+uint32_t plan_ops(Emit *e);                               /* scalar operations of the body, a point */
 bool cuda_whole_tile(Emit *e, uint32_t i, uint32_t axis); /* can access i, for some pointers and sizes? */
 
 /* cuda_registers.c: the text with the number of blocks that a multiprocessor is to hold, for each entry that says none;
@@ -77,29 +77,29 @@ LV cuda_load_row(Emit *e, LLVMTypeRef element, Address at, int lane); /* at.alig
 bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
 
 /* cuda_cross.c: the order of reductions among the lanes of a thread and among threads */
-typedef struct Threads {     /* of this thread; i64 */
-    LV tid, block, blocks;   /* number in its block, number of its block, blocks in all */
-    LV t, local;             /* number in its group, which of the x points beside one another */
-    LV shared;               /* room for one exchange */
+typedef struct Threads {   /* of this thread; i64 */
+    LV tid, block, blocks; /* number in its block, number of its block, blocks in all */
+    LV t, local;           /* number in its group, which of the x points beside one another */
+    LV shared;             /* room for one exchange */
 } Threads;
-uint64_t exchange_bytes(const Emit *e);      /* that any reduction needs of `shared` */
-void pile_open(Emit *e, uint32_t stage);     /* room for subtrees of lanes (0) and of blocks (1) */
+uint64_t exchange_bytes(const Emit *e);  /* that any reduction needs of `shared` */
+void pile_open(Emit *e, uint32_t stage); /* room for subtrees of lanes (0) and of blocks (1) */
 /* Leaf number `leaf` of a tree is done: in the accumulators (pile 0) or the chains (pile 1). Leaves come in the order in
  * which a walk down the tree from its root meets them. */
 void pile_put(Emit *e, uint32_t stage, int pile, LV leaf);
 void pile_take(Emit *e, uint32_t stage, int pile, LV depth); /* the tree of 2^depth leaves, back to where they were */
-void chain_open(Emit *e, uint32_t stage, LV from);  /* start values */
-void chain_add(Emit *e, uint32_t stage);            /* the total of one more block */
-void chain_close(Emit *e, uint32_t stage);          /* becomes the total */
-void slots_join(Emit *e, uint32_t stage);   /* the accumulators of a thread: to the first */
-void slots_leave(Emit *e, uint32_t stage);  /* which is the only one from now on */
+void chain_open(Emit *e, uint32_t stage, LV from);           /* start values */
+void chain_add(Emit *e, uint32_t stage);                     /* the total of one more block */
+void chain_close(Emit *e, uint32_t stage);                   /* becomes the total */
+void slots_join(Emit *e, uint32_t stage);                    /* the accumulators of a thread: to the first */
+void slots_leave(Emit *e, uint32_t stage);                   /* which is the only one from now on */
 /* Accumulators of all threads of a group become the total, which all of them know. By all threads of the block together. */
 void cross(Emit *e, const Threads *w, uint32_t stage);
 LV barrier(Emit *e);
 /* i1, the same for all threads of the block, each of which calls it: has the last of `tasks` arrived at this counter of
  * ARG_SCRATCH, with all that they wrote? Leaves the counter zero then. `shared`: room for 4 bytes that nobody needs. */
 LV last_to_arrive(Emit *e, LV tid, LV shared, LV counter, LV tasks);
-void cuda_fence(Emit *e);                           /* of this thread's accesses, as the whole device sees them */
+void cuda_fence(Emit *e); /* of this thread's accesses, as the whole device sees them */
 /* A scalar from the thread `by` (i32) further on in the group ("down"), from thread `by` of it ("idx"), from that whose
  * number differs in the bits of `by` ("bfly"). Groups of more than a warp: within the warp. */
 LV cuda_shuffle(Emit *e, const char *mode, LV v, LV by);
@@ -110,11 +110,11 @@ bool overwrites_points(const Emit *e);
 /* cuda_reduce.c: what its walks share with cuda_scan.c */
 typedef struct Walk {
     Threads th;
-    LV groups;           /* of x points */
-    LV alive;            /* i1: the thread's point is its own; NULL: always */
-    LV leader;           /* i1: first of its group, and alive */
-    uint32_t tiles;      /* row in registers: tiles of a thread; 0: loops */
-    uint32_t slots;      /* accumulators that this needs for an ordered reduction */
+    LV groups;      /* of x points */
+    LV alive;       /* i1: the thread's point is its own; NULL: always */
+    LV leader;      /* i1: first of its group, and alive */
+    uint32_t tiles; /* row in registers: tiles of a thread; 0: loops */
+    uint32_t slots; /* accumulators that this needs for an ordered reduction */
     Copy **copies;
 } Walk;
 
@@ -123,36 +123,40 @@ Copy *open_copy(Emit *e, LV flat, LV instead, LV inside, LV alive);
 /* Tiles side by side: loads of all; then steps and operands of all, then effects of all. */
 void copies_load(Emit *e, uint32_t stage, Copy **copies, uint32_t n);
 void copies_run(Emit *e, uint32_t stage, Copy **copies, uint32_t n);
-void seek_point(Emit *e, Walk *w, LV g);            /* the point of this thread in x group g, and its coordinates */
+void seek_point(Emit *e, Walk *w, LV g); /* the point of this thread in x group g, and its coordinates */
 void x_stores(Emit *e, const Walk *w);
 
 /* cuda_scan.c: running sums by all threads of a group, or of several blocks */
-enum { SCAN_SPLIT_THREADS = 256, SCAN_BLOCKS_PER_SM = 8, SCAN_COLUMN_THREADS = 640 /* for which a multiprocessor has 102 registers each */ };
-const char *scan_alone(const Emit *e);              /* why one thread has to walk a line; NULL: a group may share it */
-void scan_open_alone(Emit *e, uint32_t stage);      /* one thread a line, fast mode: its sums */
-bool scan_cuda(Emit *e, VRef v, Val x, Val *sum);   /* and the next element (Target.scan) */
-bool stage_scans(const Emit *e, uint32_t stage);    /* does it need a running sum? */
-uint64_t scan_exchange_bytes(const Emit *e);        /* of Threads.shared */
+enum {
+    SCAN_SPLIT_THREADS = 256,
+    SCAN_BLOCKS_PER_SM = 8,
+    SCAN_COLUMN_THREADS = 640 /* for which a multiprocessor has 102 registers each */
+};
+const char *scan_alone(const Emit *e);            /* why one thread has to walk a line; NULL: a group may share it */
+void scan_open_alone(Emit *e, uint32_t stage);    /* one thread a line, fast mode: its sums */
+bool scan_cuda(Emit *e, VRef v, Val x, Val *sum); /* and the next element (Target.scan) */
+bool stage_scans(const Emit *e, uint32_t stage);  /* does it need a running sum? */
+uint64_t scan_exchange_bytes(const Emit *e);      /* of Threads.shared */
 void scan_copies(Emit *e, const Walk *w, uint32_t stage, Copy **tiles, uint32_t n); /* a line in registers */
-void scan_span(Emit *e, const Walk *w, uint32_t stage); /* a line of any length, step after step */
-void scan_tasks(Emit *e, Walk *w);                  /* split: the walk over all lines */
-void scan_launch(Emit *e, GridPhase *phase);        /* its grid, and bytes of ARG_SCRATCH */
+void scan_span(Emit *e, const Walk *w, uint32_t stage);                             /* a line of any length, step after step */
+void scan_tasks(Emit *e, Walk *w);                                                  /* split: the walk over all lines */
+void scan_launch(Emit *e, GridPhase *phase);                                        /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */
 void emit_each(Emit *e);
 void each_copies(Emit *e, Copy **copies, int n); /* ops of all, then stores of all; closes LV_ROW */
 
 /* cuda_across.c */
-void plan_across(Emit *e);           /* after lanes and tile_align were chosen along the last axis; may lower them */
-LV across_guard(Emit *e);            /* i1: besides that of the tiles */
-uint16_t across_blocks(Emit *e);     /* of threads, as a node of the launch plan */
+void plan_across(Emit *e);       /* after lanes and tile_align were chosen along the last axis; may lower them */
+LV across_guard(Emit *e);        /* i1: besides that of the tiles */
+uint16_t across_blocks(Emit *e); /* of threads, as a node of the launch plan */
 void emit_across(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
 void emit_sort_cuda(Emit *e);
 /* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */
 bool cuda_steps_along_k(const Emit *e, VRef v);
-void emit_threads(Emit *e);                 /* FORM_LOOPS: one of the others */
-void pin(Emit *e, int level);               /* loops.c: a branch for code of `level` to stand in front of */
+void emit_threads(Emit *e);   /* FORM_LOOPS: one of the others */
+void pin(Emit *e, int level); /* loops.c: a branch for code of `level` to stand in front of */
 
 #endif

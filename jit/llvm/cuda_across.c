@@ -29,8 +29,8 @@ enum { BLOCK_SIDE = 16, MOST_SIDE = 4, LEAST_SIZE = 32 };
 static bool reads_across(Emit *e, uint32_t i, uint32_t axis, uint32_t across)
 {
     const KInst *n = &e->k->inst.at[i];
-    return e->live[i] && n->kind == KI_LOAD && n->pred == VREF_NONE && !cuda_whole_tile(e, i, axis) &&
-           kidx_uses_axis(e->k, n->idx, axis) && cuda_whole_tile(e, i, across);
+    return e->live[i] && n->kind == KI_LOAD && n->pred == VREF_NONE && !cuda_whole_tile(e, i, axis) && kidx_uses_axis(e->k, n->idx, axis) &&
+           cuda_whole_tile(e, i, across);
 }
 
 static bool divides(const Emit *e, uint32_t axis, int64_t by)
@@ -154,10 +154,7 @@ static LV bits_of(Emit *e, LV tid, int from, int n)
     return LLVMBuildAnd(e->b, LLVMBuildLShr(e->b, tid, l_i64(e, from), ""), l_i64(e, (1 << n) - 1), "");
 }
 
-static LV joined(Emit *e, LV low, LV high, int bits)
-{
-    return LLVMBuildOr(e->b, low, LLVMBuildShl(e->b, high, l_i64(e, bits), ""), "");
-}
+static LV joined(Emit *e, LV low, LV high, int bits) { return LLVMBuildOr(e->b, low, LLVMBuildShl(e->b, high, l_i64(e, bits), ""), ""); }
 
 void emit_across(Emit *e)
 {

@@ -26,14 +26,15 @@ typedef enum Instruction { EX2, EX2_NORMAL, RCP, RCP_NORMAL, RSQRT, TANH, FMA_SA
 static const struct {
     const char *text;
     unsigned operands;
-} instructions[] = {
-    [EX2] = {"ex2.approx.f32 $0, $1;", 1},
-    [EX2_NORMAL] = {"ex2.approx.ftz.f32 $0, $1;", 1}, /* a third of the machine code of the other */
-    [RCP] = {"rcp.approx.f32 $0, $1;", 1},
-    [RCP_NORMAL] = {"rcp.approx.ftz.f32 $0, $1;", 1},
-    [RSQRT] = {"rsqrt.approx.f32 $0, $1;", 1},
-    [TANH] = {"tanh.approx.f32 $0, $1;", 1},
-    [FMA_SAT] = {"fma.rn.sat.f32 $0, $1, $2, $3;", 3}, /* to [0, 1]; NaN gives 0 */
+} instructions[] =
+    {
+        [EX2] = {"ex2.approx.f32 $0, $1;", 1},
+        [EX2_NORMAL] = {"ex2.approx.ftz.f32 $0, $1;", 1}, /* a third of the machine code of the other */
+        [RCP] = {"rcp.approx.f32 $0, $1;", 1},
+        [RCP_NORMAL] = {"rcp.approx.ftz.f32 $0, $1;", 1},
+        [RSQRT] = {"rsqrt.approx.f32 $0, $1;", 1},
+        [TANH] = {"tanh.approx.f32 $0, $1;", 1},
+        [FMA_SAT] = {"fma.rn.sat.f32 $0, $1, $2, $3;", 3}, /* to [0, 1]; NaN gives 0 */
 };
 
 static LV one_lane(Emit *e, Instruction which, LV *in)
@@ -128,8 +129,7 @@ static LV split_exp(Emit *e, LV x, int sign, int least, int most, LV *power)
     double span = most - least, zero = WHOLE + 127;
     LV part = instruction(e, FMA_SAT, (LV[]){x, number(e, x, sign * LOG2E / span), number(e, x, -least / span)});
     LV whole = fma_by(e, part, sign * span, number(e, x, zero + sign * least));
-    LV minus_n = sign > 0 ? LLVMBuildFSub(e->b, number(e, x, zero), whole, "")
-                          : LLVMBuildFSub(e->b, whole, number(e, x, zero), "");
+    LV minus_n = sign > 0 ? LLVMBuildFSub(e->b, number(e, x, zero), whole, "") : LLVMBuildFSub(e->b, whole, number(e, x, zero), "");
     LV rest = fma_by(e, x, sign * LOG2E_REST, fma_by(e, x, sign * LOG2E, minus_n));
     *power = approximate(e, EX2_NORMAL, rest);
     LV bits = LLVMBuildShl(e->b, as_integers(e, whole), integer(e, x, 23), "");

@@ -92,8 +92,7 @@ static void spot_store(Emit *e, const Reduction *r, Part p, Spot s) { part_store
 void pile_put(Emit *e, uint32_t stage, int pile, LV leaf)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV ones = l_intrinsic(e, "llvm.cttz", &i64, 1,
-                          (LV[]){LLVMBuildNot(e->b, leaf, ""), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+    LV ones = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){LLVMBuildNot(e->b, leaf, ""), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
     Loop l = loop_begin(e, l_i64(e, 0), ones, l_i64(e, 1), "join");
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
@@ -319,11 +318,9 @@ LV last_to_arrive(Emit *e, LV tid, LV shared, LV counter, LV tasks)
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, tid, l_i64(e, 0), ""), "arrive");
     cuda_fence(e);
     LV at = l_gep(e, i32t, argument(e, e->shared_arg), counter);
-    LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0),
-                                   LLVMAtomicOrderingMonotonic, 0);
+    LV before = LLVMBuildAtomicRMW(e->b, LLVMAtomicRMWBinOpAdd, at, LLVMConstInt(i32t, 1, 0), LLVMAtomicOrderingMonotonic, 0);
     cuda_fence(e);
-    LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""),
-                            l_sub(e, tasks, l_i64(e, 1)), "");
+    LV last = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMBuildZExt(e->b, before, e->type[SC_I64], ""), l_sub(e, tasks, l_i64(e, 1)), "");
     If reset = if_begin(e, last, "reset");
     l_store(e, LLVMConstNull(i32t), at, 4);
     if_end(e, &reset);

@@ -57,16 +57,13 @@ static bool is_size(const Kernel *k, IRef i)
     const Idx *x = &k->idx.at[i];
     switch ((IdxKind)x->kind) {
     case IX_CONST:
-    case IX_ARG:
-        return true;
+    case IX_ARG: return true;
     case IX_ADD:
-    case IX_MUL:
-        return is_size(k, x->a) && is_size(k, x->b);
+    case IX_MUL: return is_size(k, x->a) && is_size(k, x->b);
     case IX_DIV:
     case IX_MOD:
     case IX_AXIS:
-    case IX_VALUE:
-        return false;
+    case IX_VALUE: return false;
     }
     return false;
 }

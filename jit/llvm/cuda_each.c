@@ -44,8 +44,7 @@ static void seek(Emit *e, LV n, LV per_row)
             c = l_sub(e, n, l_mul(e, q, size));
             n = q;
         }
-        e->axis[a] = tiles ? (Ix){.base = l_mul(e, c, l_i64(e, e->lanes)), .stride = l_i64(e, 1), .aligned = true}
-                           : ix_uniform(c);
+        e->axis[a] = tiles ? (Ix){.base = l_mul(e, c, l_i64(e, e->lanes)), .stride = l_i64(e, 1), .aligned = true} : ix_uniform(c);
     }
 }
 

@@ -32,10 +32,7 @@ static LV global_bytes(Emit *e, const char *name, bool constant)
 
 static LV both(Emit *e, LV a, LV b) { return a && b ? LLVMBuildAnd(e->b, a, b, "") : a ? a : b; }
 
-static LV or_zeros(Emit *e, LV ptr, LV pred)
-{
-    return pred ? LLVMBuildSelect(e->b, pred, ptr, global_bytes(e, "zeros", true), "") : ptr;
-}
+static LV or_zeros(Emit *e, LV ptr, LV pred) { return pred ? LLVMBuildSelect(e->b, pred, ptr, global_bytes(e, "zeros", true), "") : ptr; }
 
 static LV plain_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align, bool constant)
 {
@@ -133,8 +130,7 @@ void store_cuda(Emit *e, DType dtype, Address at, Val x, const Val *pred)
 {
     LLVMTypeRef element = l_memory(e, dtype);
     unsigned bytes = (unsigned)dtype_bytes(dtype);
-    bool by_lane = pred && pred->vec && e->lanes > 1,
-         uniform = e->lanes == 1 || (!at.many && !at.stride && !x.vec && !by_lane);
+    bool by_lane = pred && pred->vec && e->lanes > 1, uniform = e->lanes == 1 || (!at.many && !at.stride && !x.vec && !by_lane);
     LV mask = uniform ? NULL : e->mask, where = both(e, e->inside, by_lane || !pred ? NULL : pred->v);
     LV v = l_to_memory(e, dtype, uniform ? x.v : val_vector(e, x));
     if (by_lane)

@@ -28,8 +28,7 @@ typedef struct Shape {
     int64_t rows, columns, m, n; /* warps; fragments of each */
 } Shape;
 
-static const Shape shapes[] = {
-    {2, 4, 4, 4}, {2, 4, 2, 2}, {2, 4, 1, 1}, {1, 8, 1, 2}, {8, 1, 1, 2}};
+static const Shape shapes[] = {{2, 4, 4, 4}, {2, 4, 2, 2}, {2, 4, 1, 1}, {1, 8, 1, 2}, {8, 1, 1, 2}};
 enum { SHAPE_BIG, SHAPE_MIDDLE, SHAPE_SMALL, SHAPE_FEW_ROWS, SHAPE_FEW_COLUMNS };
 
 static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
@@ -48,8 +47,7 @@ static void choose_factors(Emit *e, Product *p)
 {
     const Kernel *k = e->k;
     const KInst *n = &k->inst.at[p->reduce], *a = &k->inst.at[n->a], *b = &k->inst.at[n->b];
-    if (p->type != DT_F32 || a->kind != KI_OP || b->kind != KI_OP || a->op != OP_CAST ||
-        b->op != OP_CAST)
+    if (p->type != DT_F32 || a->kind != KI_OP || b->kind != KI_OP || a->op != OP_CAST || b->op != OP_CAST)
         return;
     DType from = (DType)k->inst.at[a->a].dtype;
     if (!is_half(from) || (DType)k->inst.at[b->a].dtype != from)
@@ -63,14 +61,10 @@ static bool fits(const Emit *e, const Product *p)
     if (e->math != MATH_FAST || e->n_r != 1)
         return false;
     switch (p->type) {
-    case DT_F16:
-        return p->async || (e->cuda->sm >= 75 && e->cuda->ptx >= 65);
-    case DT_BF16:
-        return p->async;
-    case DT_F32:
-        return p->async && e->options->value[OPT_TF32];
-    default:
-        return false;
+    case DT_F16: return p->async || (e->cuda->sm >= 75 && e->cuda->ptx >= 65);
+    case DT_BF16: return p->async;
+    case DT_F32: return p->async && e->options->value[OPT_TF32];
+    default: return false;
     }
 }
 
@@ -78,8 +72,7 @@ static const Shape *choose_shape(const Emit *e, const Product *p)
 {
     int64_t rows = axis_hint(e, p->axis[ROWS]), columns = axis_hint(e, p->axis[COLUMNS]), tiles = parts_hint(e);
     for (uint32_t a = 0; a < e->n_x; a++) {
-        int64_t n = e->k->axes.at[a].hint,
-                of = (int)a == p->axis[ROWS] || (int)a == p->axis[COLUMNS] ? 128 : 1;
+        int64_t n = e->k->axes.at[a].hint, of = (int)a == p->axis[ROWS] || (int)a == p->axis[COLUMNS] ? 128 : 1;
         tiles = tiles < DEVICE_BLOCKS ? tiles * ((n + of - 1) / of) : tiles;
     }
     int which = rows >= 128 && columns >= 128 && tiles >= DEVICE_BLOCKS ? SHAPE_BIG
@@ -92,10 +85,7 @@ static const Shape *choose_shape(const Emit *e, const Product *p)
 
 /* ---- fragments ---- */
 
-static LV as_tf32(Emit *e, LV v)
-{
-    return l_intrinsic(e, "llvm.nvvm.f2tf32.rna", NULL, 0, &v, 1);
-}
+static LV as_tf32(Emit *e, LV v) { return l_intrinsic(e, "llvm.nvvm.f2tf32.rna", NULL, 0, &v, 1); }
 
 static LV factor(Emit *e, const Product *p, int s)
 {
@@ -119,24 +109,19 @@ static LV factor(Emit *e, const Product *p, int s)
  * 2 of columns 8 * (r / 2)... for the other. Lane l of ldmatrix gives the address of row l % 8 of
  * matrix l / 8.
  */
-static void load_fragments(Emit *e, const Product *p, int s, LV slice, int64_t first, int64_t k,
-                           int registers, LV *out)
+static void load_fragments(Emit *e, const Product *p, int s, LV slice, int64_t first, int64_t k, int registers, LV *out)
 {
     LLVMTypeRef type = p->element;
-    LV at = l_add(e, p->place[s],
-                  l_i64(e, p->keeps_k[s] ? first * slice_pitch(p, s) + k : k * slice_pitch(p, s) + first));
+    LV at = l_add(e, p->place[s], l_i64(e, p->keeps_k[s] ? first * slice_pitch(p, s) + k : k * slice_pitch(p, s) + first));
     if (p->type == DT_F32 && !p->keeps_k[s]) {
         for (int r = 0; r < registers; r++) {
             int64_t row = 8 * (s == ROWS ? r % 2 : r / 2), half = 4 * (s == ROWS ? r / 2 : r % 2);
-            out[r] =
-                l_load(e, type,
-                       l_gep(e, type, slice, l_add(e, at, l_i64(e, half * slice_pitch(p, s) + row))), 4);
+            out[r] = l_load(e, type, l_gep(e, type, slice, l_add(e, at, l_i64(e, half * slice_pitch(p, s) + row))), 4);
         }
         return;
     }
     char name[64];
-    snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%d%s.b16", registers,
-             p->keeps_k[s] ? "" : ".trans");
+    snprintf(name, sizeof name, "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x%d%s.b16", registers, p->keeps_k[s] ? "" : ".trans");
     LV from = l_gep(e, type, slice, at);
     LLVMTypeRef pointer = LLVMTypeOf(from);
     LV all = l_intrinsic(e, name, &pointer, 1, &from, 1);
@@ -151,27 +136,22 @@ static const LV *sums_of(const Product *p, int64_t i, int64_t j) { return &p->su
 static void place(Emit *e, Product *p)
 {
     LV low = l_mod(e, p->lane, l_i64(e, 8)), eight = l_i64(e, 8);
-    LV middle = l_mod(e, l_div(e, p->lane, eight), l_i64(e, 2)),
-       high = l_div(e, p->lane, l_i64(e, 16));
+    LV middle = l_mod(e, l_div(e, p->lane, eight), l_i64(e, 2)), high = l_div(e, p->lane, l_i64(e, 16));
     for (int s = 0; s < 2; s++) {
-        int64_t of_warp = p->of_warp[s], row = slice_pitch(p, s),
-                half = step_k(p) / 2;
-        LV up = s == ROWS ? middle : high,
-           along = s == ROWS ? high : middle; /* 8 rows further; half a step of k further */
+        int64_t of_warp = p->of_warp[s], row = slice_pitch(p, s), half = step_k(p) / 2;
+        LV up = s == ROWS ? middle : high, along = s == ROWS ? high : middle; /* 8 rows further; half a step of k further */
         if (s == COLUMNS && p->fragments[COLUMNS] == 1)
             up = l_i64(e, 0); /* two matrices: the other lanes' addresses are not used */
         LV base = l_mul(e, p->warp[s], l_i64(e, of_warp));
         if (p->keeps_k[s]) {
             base = l_add(e, base, l_add(e, low, l_mul(e, up, eight)));
-            p->place[s] =
-                l_add(e, l_mul(e, base, l_i64(e, row)), l_mul(e, along, l_i64(e, half)));
+            p->place[s] = l_add(e, l_mul(e, base, l_i64(e, row)), l_mul(e, along, l_i64(e, half)));
         } else if (p->type == DT_F32) { /* lane 4g + t: k t, row g */
             LV k = l_mul(e, l_mod(e, p->lane, l_i64(e, 4)), l_i64(e, row));
             p->place[s] = l_add(e, k, l_add(e, base, l_div(e, p->lane, l_i64(e, 4))));
         } else {
             LV k = l_add(e, low, l_mul(e, along, l_i64(e, half)));
-            p->place[s] =
-                l_add(e, l_mul(e, k, l_i64(e, row)), l_add(e, base, l_mul(e, up, eight)));
+            p->place[s] = l_add(e, l_mul(e, k, l_i64(e, row)), l_add(e, base, l_mul(e, up, eight)));
         }
     }
 }

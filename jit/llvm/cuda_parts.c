@@ -37,7 +37,8 @@ void plan_parts(Emit *e, Product *p)
     for (int i = 0; i < 3; i++)
         size[i] = index_uniform(e, e->k->product[i]);
     for (int i = 0; i < CUDA_PART_SHAPES; i++) {
-        LV down = l_ceil_div(e, size[1], l_i64(e, cuda_part_shapes[i].rows)), across = l_ceil_div(e, size[2], l_i64(e, cuda_part_shapes[i].columns));
+        LV down = l_ceil_div(e, size[1], l_i64(e, cuda_part_shapes[i].rows)),
+           across = l_ceil_div(e, size[2], l_i64(e, cuda_part_shapes[i].columns));
         tiles = l_min(e, tiles, l_mul(e, l_mul(e, down, across), size[0]));
     }
     LV wanted = l_ceil_div(e, full, l_max(e, tiles, one)), most = l_ceil_div(e, p->n_k, l_i64(e, CUDA_LEAST_PART));
@@ -105,8 +106,7 @@ void take_parts(Emit *e, const Product *p, LV tile)
 {
     LLVMTypeRef type = l_type(e, p->acc, false);
     for (uint32_t i = 0; i < p->sums; i++)
-        l_store(e, l_load(e, type, l_gep(e, type, sums_at(e, p, tile, l_i64(e, 0)), l_i64(e, (int64_t)i * TILE_THREADS)), 0),
-                p->sum[i], 0);
+        l_store(e, l_load(e, type, l_gep(e, type, sums_at(e, p, tile, l_i64(e, 0)), l_i64(e, (int64_t)i * TILE_THREADS)), 0), p->sum[i], 0);
     Loop l = loop_begin(e, l_i64(e, 1), p->parts, l_i64(e, 1), "parts");
     LV from = sums_at(e, p, tile, l.iv);
     for (uint32_t i = 0; i < p->sums; i++) {

@@ -11,9 +11,9 @@
 typedef struct TermView {
     int64_t coef;
     uint32_t arg[4], n_args;
-    bool unknown;  /* other factors: some integer */
-    bool lanes;    /* the lane coordinate is among the factors */
-    bool jumps;    /* the lanes are in a quotient, a remainder or a loaded value */
+    bool unknown; /* other factors: some integer */
+    bool lanes;   /* the lane coordinate is among the factors */
+    bool jumps;   /* the lanes are in a quotient, a remainder or a loaded value */
 } TermView;
 
 static bool uses_lanes(const Emit *e, IRef i, uint32_t axis)
@@ -30,9 +30,7 @@ static void view_term(const Emit *e, IRef i, uint32_t axis, TermView *v)
 {
     const Idx *x = &e->k->idx.at[i];
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        v->coef = (int64_t)((uint64_t)v->coef * (uint64_t)x->value);
-        return;
+    case IX_CONST: v->coef = (int64_t)((uint64_t)v->coef * (uint64_t)x->value); return;
     case IX_ARG:
         if (v->n_args < 4)
             v->arg[v->n_args++] = x->a;
@@ -245,8 +243,17 @@ static void plan_each(Emit *e)
 /* Blocks of threads: of one row, of several short ones, of columns (large bodies leave fewer registers each); what a row in registers
  * may take: tiles of a thread, bytes of them by the widest type they are computed in, and scalar operations in the code for all of
  * them; elements that rows of any length are planned for. */
-enum { ROW_THREADS = 256, SMALL_BLOCK = 128, COLUMN_THREADS = 512, COLUMN_THREADS_LIGHT = 1024, ROW_TILES = 16, ROW_BYTES = 256,
-       ROW_CODE = 4096, LEAST_ROW = 512, COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */ };
+enum {
+    ROW_THREADS = 256,
+    SMALL_BLOCK = 128,
+    COLUMN_THREADS = 512,
+    COLUMN_THREADS_LIGHT = 1024,
+    ROW_TILES = 16,
+    ROW_BYTES = 256,
+    ROW_CODE = 4096,
+    LEAST_ROW = 512,
+    COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */
+};
 
 static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
 {

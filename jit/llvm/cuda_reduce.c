@@ -169,8 +169,7 @@ typedef void LeafBody(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV ap
 static LV pow2_above(Emit *e, LV n) /* the least power of two >= n, n >= 1 */
 {
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV zeros = l_intrinsic(e, "llvm.ctlz", &i64, 1,
-                           (LV[]){l_sub(e, n, l_i64(e, 1)), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+    LV zeros = l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){l_sub(e, n, l_i64(e, 1)), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
     return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLE, n, l_i64(e, 1), ""), l_i64(e, 1),
                            LLVMBuildShl(e->b, l_i64(e, 1), LLVMBuildAnd(e->b, l_sub(e, l_i64(e, 64), zeros), l_i64(e, 63), ""), ""), "");
 }
@@ -200,8 +199,7 @@ static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV min
 {
     int64_t lanes = e->target->reduce_lanes, length;
     LV first = l_add(e, from, mine), slots = l_i64(e, e->step_slots);
-    bool one = !stage_ordered(e, stage) || unit * e->step_slots >= lanes ||
-               (l_is_const(l_sub(e, to, from), &length) && length <= unit);
+    bool one = !stage_ordered(e, stage) || unit * e->step_slots >= lanes || (l_is_const(l_sub(e, to, from), &length) && length <= unit);
     if (one) {
         reduce_block_begin(e, stage, from);
         body(e, stage, first, to, l_i64(e, unit), NULL);
@@ -468,8 +466,7 @@ static void combine_step(Emit *e, uint32_t stage, LV first, LV to, LV stride, LV
             continue;
         DType t = (DType)r->acc_type;
         LLVMTypeRef type = l_memory(e, t);
-        Part sum = {.v = l_from_memory(e, t, l_load(e, type, r->acc, 0)),
-                    .at = r->arg ? l_load(e, e->type[SC_I64], r->acc_at, 0) : NULL};
+        Part sum = {.v = l_from_memory(e, t, l_load(e, type, r->acc, 0)), .at = r->arg ? l_load(e, e->type[SC_I64], r->acc_at, 0) : NULL};
         sum = part_merge(e, r, sum, part_read(e, r, l.iv), false);
         l_store(e, l_to_memory(e, t, sum.v), r->acc, 0);
         if (r->arg)

@@ -12,8 +12,8 @@
  * tests, on sm_80 and sm_90a; cuda/assemble holds it to that. What must not be misread is the text's form, which is
  * LLVM's own: one instruction a line, "%" before registers, "$L__BB" before labels. A wrong count costs speed only.
  */
-#include "jit/llvm/cuda.h"
 #include "ir/base/os.h"
+#include "jit/llvm/cuda.h"
 
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ enum { KIND_HALVES, KIND_DOUBLES, KIND_WORDS, KIND_FLOATS, KIND_PAIRS, KIND_QUAD
 static const struct RegisterKind {
     char name[4];
     unsigned width;
-} kinds[KINDS] = {[KIND_HALVES] = {"rs", 2}, [KIND_DOUBLES] = {"fd", 2}, [KIND_WORDS] = {"r", 1}, [KIND_FLOATS] = {"f", 1},
+} kinds[KINDS] = {[KIND_HALVES] = {"rs", 2}, [KIND_DOUBLES] = {"fd", 2}, [KIND_WORDS] = {"r", 1},     [KIND_FLOATS] = {"f", 1},
                   [KIND_PAIRS] = {"rd", 2},  [KIND_QUADS] = {"rq", 4},   [KIND_PREDICATES] = {"p", 0}};
 
 /* Registers that an instruction reads or writes, in a list for all of them. */
@@ -35,14 +35,14 @@ typedef struct Operand {
 } Operand;
 
 typedef struct Instruction {
-    uint32_t first, n;  /* its operands */
+    uint32_t first, n; /* its operands */
 } Instruction;
 
 typedef struct Block {
-    uint32_t first, n;  /* its instructions */
-    int64_t target;     /* label of the branch at its end; -1: none */
-    bool falls;         /* into the next one */
-    uint64_t *live;     /* at its start */
+    uint32_t first, n; /* its instructions */
+    int64_t target;    /* label of the branch at its end; -1: none */
+    bool falls;        /* into the next one */
+    uint64_t *live;    /* at its start */
 } Block;
 
 typedef struct Function {
@@ -52,7 +52,7 @@ typedef struct Function {
     Instruction *instruction;
     Block *block;
     uint32_t n_operands, n_instructions, n_blocks, n_labels;
-    uint32_t *labelled;            /* block of each label */
+    uint32_t *labelled; /* block of each label */
     bool calls;
 } Function;
 
@@ -244,8 +244,7 @@ static void live_at_end(const Function *f, uint32_t b, uint32_t words, uint64_t 
     const Block *at = &f->block[b];
     memset(out, 0, words * sizeof *out);
     uint32_t target = at->target >= 0 && at->target < f->n_labels ? f->labelled[at->target] : 0;
-    const uint64_t *after[2] = {at->falls && b + 1 < f->n_blocks ? f->block[b + 1].live : NULL,
-                                target ? f->block[target - 1].live : NULL};
+    const uint64_t *after[2] = {at->falls && b + 1 < f->n_blocks ? f->block[b + 1].live : NULL, target ? f->block[target - 1].live : NULL};
     for (int s = 0; s < 2; s++)
         for (uint32_t w = 0; after[s] && w < words; w++)
             out[w] |= after[s][w];

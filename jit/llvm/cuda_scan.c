@@ -35,13 +35,13 @@ enum { RUNS = WARP, WIDTH = 16, LEVELS = 5 /* of a warp */, LINE_BITS = 44 /* of
 
 typedef struct Sweep {
     DType acc;
-    uint32_t runs, width;           /* of this thread */
-    LV x[RUNS][WIDTH];              /* its elements */
-    LV total[RUNS];                 /* of each run: its sum; in rows that of the whole warp (or group, if smaller) */
-    LV lane[RUNS][LEVELS];          /* rows: what stands before this lane in its warp (or group): see butterfly */
-    LV entry[LEVELS];               /* rows of several warps: likewise before entry number `lane` of their sums */
-    LV column[WARP];                /* columns: the sum of each thread of the group */
-    LV all;                         /* of the whole step */
+    uint32_t runs, width;  /* of this thread */
+    LV x[RUNS][WIDTH];     /* its elements */
+    LV total[RUNS];        /* of each run: its sum; in rows that of the whole warp (or group, if smaller) */
+    LV lane[RUNS][LEVELS]; /* rows: what stands before this lane in its warp (or group): see butterfly */
+    LV entry[LEVELS];      /* rows of several warps: likewise before entry number `lane` of their sums */
+    LV column[WARP];       /* columns: the sum of each thread of the group */
+    LV all;                /* of the whole step */
 } Sweep;
 
 /* ---- which scans ---- */
@@ -208,10 +208,7 @@ static LV warp_of(Emit *e, const Walk *w) { return l_div(e, w->th.tid, l_i64(e, 
 
 static LV shared_at(Emit *e, const Walk *w, DType acc, LV number) { return l_gep(e, l_memory(e, acc), w->th.shared, number); }
 
-uint64_t scan_exchange_bytes(const Emit *e)
-{
-    return e->scan_group ? 8 * (uint64_t)(e->vec_r ? WARP : e->group * e->beside) : 0;
-}
+uint64_t scan_exchange_bytes(const Emit *e) { return e->scan_group ? 8 * (uint64_t)(e->vec_r ? WARP : e->group * e->beside) : 0; }
 
 static void up_columns(Emit *e, const Walk *w, Sweep *s)
 {
@@ -298,15 +295,13 @@ static void sweep_down(Emit *e, const Walk *w, const Sweep *s, LV base, LV *befo
 static void sweep_take(Emit *e, VRef scan, Copy **tiles, uint32_t n, Sweep *s)
 {
     const KInst *inst = &e->k->inst.at[scan];
-    *s = (Sweep){.acc = dtype_accumulator((DType)inst->dtype), .runs = e->vec_r ? n : 1,
-                 .width = e->vec_r ? (uint32_t)e->lanes : n};
+    *s = (Sweep){.acc = dtype_accumulator((DType)inst->dtype), .runs = e->vec_r ? n : 1, .width = e->vec_r ? (uint32_t)e->lanes : n};
     for (uint32_t u = 0; u < n; u++) {
         copy_enter(e, tiles[u]);
         Val x = cast_emit(e, (DType)e->k->inst.at[inst->a].dtype, s->acc, value(e, inst->a));
         for (int l = 0; l < e->lanes; l++) {
             LV *to = e->vec_r ? &s->x[u][l] : &s->x[0][u];
-            *to = x.vec && e->lanes > 1 ? LLVMBuildExtractElement(e->b, x.v, LLVMConstInt(e->type[SC_I32], (unsigned)l, 0), "")
-                                        : x.v;
+            *to = x.vec && e->lanes > 1 ? LLVMBuildExtractElement(e->b, x.v, LLVMConstInt(e->type[SC_I32], (unsigned)l, 0), "") : x.v;
         }
         copy_leave(e, tiles[u]);
     }
@@ -500,9 +495,9 @@ enum { TICKET, READY, LEFT };
 
 typedef struct Split {
     const Walk *w;
-    LV tiles, supers, tasks;     /* steps of a line, SUPERs of a line, steps of all lines */
-    LV each;                     /* sums of one scan that are published: of every step, then of every SUPER */
-    unsigned words;              /* i64 for each of them */
+    LV tiles, supers, tasks; /* steps of a line, SUPERs of a line, steps of all lines */
+    LV each;                 /* sums of one scan that are published: of every step, then of every SUPER */
+    unsigned words;          /* i64 for each of them */
 } Split;
 
 static LV counter(Emit *e, int which) { return l_gep(e, e->type[SC_I32], argument(e, e->shared_arg), l_i64(e, which)); }
@@ -535,10 +530,7 @@ static LV wait_for(Emit *e, LLVMTypeRef type, LV at, unsigned bytes)
     return v;
 }
 
-static If only_first(Emit *e, const Walk *w)
-{
-    return if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, w->th.tid, l_i64(e, 0), ""), "first");
-}
+static If only_first(Emit *e, const Walk *w) { return if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, w->th.tid, l_i64(e, 0), ""), "first"); }
 
 /* A value of thread `from`, for all threads of the block. */
 static LV from_thread(Emit *e, const Walk *w, DType acc, LV v, LV from)

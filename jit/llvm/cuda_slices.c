@@ -14,10 +14,7 @@ enum { FEW_SUMS = 32 }; /* of a thread, that leave registers for single elements
 
 int64_t slice_pitch(const Product *p, int s) { return (p->keeps_k[s] ? p->depth : p->side[s]) + p->pad[s]; }
 
-int64_t slice_bytes(const Product *p, int s)
-{
-    return (p->keeps_k[s] ? p->side[s] : p->depth) * slice_pitch(p, s) * element_bytes(p);
-}
+int64_t slice_bytes(const Product *p, int s) { return (p->keeps_k[s] ? p->side[s] : p->depth) * slice_pitch(p, s) * element_bytes(p); }
 
 Ix lanes_from(Emit *e, LV base, bool lanes)
 {
@@ -113,8 +110,7 @@ static Spot spot_at(Emit *e, const Product *p, int s, LV n)
 {
     int lanes = p->fetch.lanes;
     int64_t inner = (p->along_k[s] ? p->depth : p->side[s]) / lanes;
-    LV low = l_mul(e, l_mod(e, n, l_i64(e, inner)), l_i64(e, lanes)),
-       high = l_div(e, n, l_i64(e, inner));
+    LV low = l_mul(e, l_mod(e, n, l_i64(e, inner)), l_i64(e, lanes)), high = l_div(e, n, l_i64(e, inner));
     return (Spot){.row = p->along_k[s] ? high : low, .k = p->along_k[s] ? low : high};
 }
 
@@ -195,8 +191,8 @@ static void copy_async(Emit *e, const Product *p, int s, Spot at, LV half, LV ex
     const KInst *n = &e->k->inst.at[p->operand[s]];
     LLVMTypeRef type = l_memory(e, p->type);
     /* single elements: many addresses at once, which offsets keep short */
-    Address from = e->lanes > 1 ? address_of(e, type, argument(e, n->arg), n->idx)
-                                : address_ix(e, type, argument(e, n->arg), index_of(e, n->idx));
+    Address from =
+        e->lanes > 1 ? address_of(e, type, argument(e, n->arg), n->idx) : address_ix(e, type, argument(e, n->arg), index_of(e, n->idx));
     int64_t bytes = e->lanes * element_bytes(p);
     LV taken = const_i32(e, bytes);
     char name[64];
@@ -212,10 +208,7 @@ static void copy_async(Emit *e, const Product *p, int s, Spot at, LV half, LV ex
         if_end(e, &mine);
 }
 
-static bool any_async(const Product *p)
-{
-    return p->fetch.async[ROWS] || p->fetch.async[COLUMNS];
-}
+static bool any_async(const Product *p) { return p->fetch.async[ROWS] || p->fetch.async[COLUMNS]; }
 
 /* The slices from k0 on, on their way to the half at `half`; k past the end is zero. */
 static void fetch_slices(Emit *e, Product *p, LV k0, LV half)

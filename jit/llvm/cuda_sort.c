@@ -51,35 +51,17 @@ typedef struct Sort {
     LV owners;     /* i32: so many threads own the items of a line: 1 << owners */
 } Sort;
 
-static LV c32(Emit *e, int64_t value)
-{
-    return LLVMConstInt(e->type[SC_I32], (uint64_t)value, 1);
-}
+static LV c32(Emit *e, int64_t value) { return LLVMConstInt(e->type[SC_I32], (uint64_t)value, 1); }
 
-static LV wide(Emit *e, LV v)
-{
-    return LLVMBuildZExt(e->b, v, e->type[SC_I64], "");
-}
+static LV wide(Emit *e, LV v) { return LLVMBuildZExt(e->b, v, e->type[SC_I64], ""); }
 
-static LV narrow(Emit *e, LV v)
-{
-    return LLVMBuildTrunc(e->b, v, e->type[SC_I32], "");
-}
+static LV narrow(Emit *e, LV v) { return LLVMBuildTrunc(e->b, v, e->type[SC_I32], ""); }
 
-static LV below(Emit *e, LV a, LV b)
-{
-    return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, "");
-}
+static LV below(Emit *e, LV a, LV b) { return LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""); }
 
-static LV item_at(Emit *e, const Sort *s, LV base, LV index)
-{
-    return l_load(e, s->item, l_gep(e, s->item, base, index), s->bytes);
-}
+static LV item_at(Emit *e, const Sort *s, LV base, LV index) { return l_load(e, s->item, l_gep(e, s->item, base, index), s->bytes); }
 
-static void put_item(Emit *e, const Sort *s, LV item, LV base, LV index)
-{
-    l_store(e, item, l_gep(e, s->item, base, index), s->bytes);
-}
+static void put_item(Emit *e, const Sort *s, LV item, LV base, LV index) { l_store(e, item, l_gep(e, s->item, base, index), s->bytes); }
 
 /* ---- items ---- */
 
@@ -115,15 +97,13 @@ static LV place_of(Emit *e, const Sort *s, LV item)
 {
     if (s->wide)
         return LLVMBuildTrunc(e->b, item, e->type[SC_I64], "");
-    return LLVMBuildAnd(e->b, item, LLVMConstInt(s->item, (UINT64_C(1) << s->place_bits) - 1, 0),
-                        "");
+    return LLVMBuildAnd(e->b, item, LLVMConstInt(s->item, (UINT64_C(1) << s->place_bits) - 1, 0), "");
 }
 
 /* Where the element at `place` of a line lies in the input and its place in the output. */
 static LV element(Emit *e, const Sort *s, LV line, LV place)
 {
-    LV outer = LLVMBuildUDiv(e->b, line, s->inner, ""),
-       rest = l_sub(e, line, l_mul(e, outer, s->inner));
+    LV outer = LLVMBuildUDiv(e->b, line, s->inner, ""), rest = l_sub(e, line, l_mul(e, outer, s->inner));
     LV first = l_add(e, l_mul(e, l_mul(e, outer, s->n), s->inner), rest);
     return l_add(e, first, l_mul(e, place, s->inner));
 }
@@ -196,10 +176,7 @@ static LV search(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV d)
 }
 
 /* Number i of WARP places from low on, below low + length. */
-static LV probe(Emit *e, LV low, LV length, LV i)
-{
-    return l_add(e, low, LLVMBuildLShr(e->b, l_mul(e, length, i), l_i64(e, 5), ""));
-}
+static LV probe(Emit *e, LV low, LV length, LV i) { return l_add(e, low, LLVMBuildLShr(e->b, l_mul(e, length, i), l_i64(e, 5), "")); }
 
 /* The same by the 32 threads of a warp together, where each step waits for memory: they test 32
  * places at once. i64 */
@@ -209,10 +186,8 @@ static LV search_by_warp(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV 
     Search f = search_begin(e, n_a, n_b, d);
     LV length = l_sub(e, f.high, f.low), first = among_first(e, s, a, probe(e, f.low, length, lane), b, d);
     LV votes = l_intrinsic(e, "llvm.nvvm.vote.ballot.sync", NULL, 0, (LV[]){c32(e, -1), first}, 2);
-    LV n = wide(e, l_intrinsic(e, "llvm.ctpop", (LLVMTypeRef[]){s->i32}, 1, &votes, 1)),
-       last = l_sub(e, n, l_i64(e, 1));
-    LV none = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, 0), ""),
-       all = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, WARP), "");
+    LV n = wide(e, l_intrinsic(e, "llvm.ctpop", (LLVMTypeRef[]){s->i32}, 1, &votes, 1)), last = l_sub(e, n, l_i64(e, 1));
+    LV none = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, 0), ""), all = LLVMBuildICmp(e->b, LLVMIntEQ, n, l_i64(e, WARP), "");
     LV past = l_add(e, probe(e, f.low, length, last), l_i64(e, 1));
     return search_end(e, &f, LLVMBuildSelect(e->b, none, f.low, past, ""),
                       LLVMBuildSelect(e->b, all, f.high, probe(e, f.low, length, n), ""));
@@ -222,17 +197,14 @@ static LV search_by_warp(Emit *e, const Sort *s, LV a, LV n_a, LV b, LV n_b, LV 
  * memory. What is read past the end of a run is not used. */
 static void merge_own(Emit *e, const Sort *s, LV a, LV b, LV end, LV d)
 {
-    LV m = search(e, s, l_gep(e, s->item, s->shared, a), LLVMBuildSub(e->b, b, a, ""),
-                  l_gep(e, s->item, s->shared, b), LLVMBuildSub(e->b, end, b, ""), d);
-    LV at[2] = {LLVMBuildAdd(e->b, a, m, ""),
-                LLVMBuildAdd(e->b, b, LLVMBuildSub(e->b, d, m, ""), "")},
-       x[2];
+    LV m = search(e, s, l_gep(e, s->item, s->shared, a), LLVMBuildSub(e->b, b, a, ""), l_gep(e, s->item, s->shared, b),
+                  LLVMBuildSub(e->b, end, b, ""), d);
+    LV at[2] = {LLVMBuildAdd(e->b, a, m, ""), LLVMBuildAdd(e->b, b, LLVMBuildSub(e->b, d, m, ""), "")}, x[2];
     for (int i = 0; i < 2; i++)
         x[i] = item_at(e, s, s->shared, at[i]);
     for (int j = 0; j < EACH; j++) {
         LV less = LLVMBuildICmp(e->b, LLVMIntULT, x[1], x[0], "");
-        LV second = LLVMBuildOr(e->b, LLVMBuildNot(e->b, below(e, at[0], b), ""),
-                                LLVMBuildAnd(e->b, below(e, at[1], end), less, ""), "");
+        LV second = LLVMBuildOr(e->b, LLVMBuildNot(e->b, below(e, at[0], b), ""), LLVMBuildAnd(e->b, below(e, at[1], end), less, ""), "");
         l_store(e, LLVMBuildSelect(e->b, second, x[1], x[0], ""), s->own[j], s->bytes);
         if (j + 1 == EACH)
             break;
@@ -247,17 +219,13 @@ static void merge_own(Emit *e, const Sort *s, LV a, LV b, LV end, LV d)
 
 /* ---- shared memory ---- */
 
-static LV own_first(Emit *e, const Sort *s)
-{
-    return LLVMBuildMul(e->b, s->tid, c32(e, EACH), "");
-}
+static LV own_first(Emit *e, const Sort *s) { return LLVMBuildMul(e->b, s->tid, c32(e, EACH), ""); }
 
 static void take_own(Emit *e, const Sort *s)
 {
     barrier(e);
     for (int j = 0; j < EACH; j++)
-        l_store(e, item_at(e, s, s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), "")),
-                s->own[j], s->bytes);
+        l_store(e, item_at(e, s, s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), "")), s->own[j], s->bytes);
 }
 
 /* What is in shared memory has been used by all before, and all see what is there after. */
@@ -265,8 +233,7 @@ static void share_own(Emit *e, const Sort *s)
 {
     barrier(e);
     for (int j = 0; j < EACH; j++)
-        put_item(e, s, l_load(e, s->item, s->own[j], s->bytes), s->shared,
-                 LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), ""));
+        put_item(e, s, l_load(e, s->item, s->own[j], s->bytes), s->shared, LLVMBuildAdd(e->b, own_first(e, s), c32(e, j), ""));
     barrier(e);
 }
 
@@ -292,9 +259,7 @@ static void open_entry(Emit *e, Sort *s, const char *suffix, GridPhase **phase)
     s->tiles = l_ceil_div(e, s->n, l_i64(e, TILE));
     LLVMTypeRef i64 = e->type[SC_I64];
     LV no = LLVMConstInt(e->type[SC_I1], 0, 0);
-    s->rounds =
-        l_sub(e, l_i64(e, 64),
-              l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){l_sub(e, s->tiles, l_i64(e, 1)), no}, 2));
+    s->rounds = l_sub(e, l_i64(e, 64), l_intrinsic(e, "llvm.ctlz", &i64, 1, (LV[]){l_sub(e, s->tiles, l_i64(e, 1)), no}, 2));
     s->tid = narrow(e, cuda_special(e, "tid.x"));
     s->block = cuda_special(e, "ctaid.x");
     for (int j = 0; j < EACH; j++)
@@ -331,12 +296,10 @@ static LV tile_item(Emit *e, const Sort *s, LV at, LV *line, LV *place)
  * it for the next round, among the items of this line `to`. */
 static void put_result(Emit *e, const Sort *s, LV done, LV item, LV to, LV line, LV place)
 {
-    LLVMBasicBlockRef last = l_block(e, "places"), more = l_block(e, "items"),
-                      join = l_block(e, "");
+    LLVMBasicBlockRef last = l_block(e, "places"), more = l_block(e, "items"), join = l_block(e, "");
     LLVMBuildCondBr(e->b, done, last, more);
     l_at(e, last);
-    l_store(e, place_of(e, s, item), l_gep(e, e->type[SC_I64], s->out, element(e, s, line, place)),
-            8);
+    l_store(e, place_of(e, s, item), l_gep(e, e->type[SC_I64], s->out, element(e, s, line, place)), 8);
     LLVMBuildBr(e->b, join);
     l_at(e, more);
     put_item(e, s, item, to, place);
@@ -352,8 +315,7 @@ static void load_tile(Emit *e, const Sort *s)
     LV at = moved(e, s, l.iv), there = tile_item(e, s, at, &line, &place);
     LV from = element(e, s, l_min(e, line, last), l_min(e, place, end));
     LV x = l_load(e, type, l_gep(e, type, s->in, from), s->rule.bytes);
-    put_item(e, s, LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, ""), s->shared,
-             at);
+    put_item(e, s, LLVMBuildSelect(e->b, there, item_of(e, s, x, place), s->most, ""), s->shared, at);
     loop_end(e, &l);
 }
 
@@ -377,14 +339,11 @@ static void merge_tile(Emit *e, const Sort *s)
 {
     Loop l = loop_begin(e, l_i64(e, 0), wide(e, s->owners), l_i64(e, 1), "double");
     share_own(e, s);
-    LV run = LLVMBuildShl(e->b, c32(e, 1), narrow(e, l.iv), ""),
-       pair = LLVMBuildShl(e->b, run, c32(e, 1), "");
+    LV run = LLVMBuildShl(e->b, c32(e, 1), narrow(e, l.iv), ""), pair = LLVMBuildShl(e->b, run, c32(e, 1), "");
     LV first = LLVMBuildAnd(e->b, s->tid, LLVMBuildNeg(e->b, pair, ""), "");
-    LV length = LLVMBuildMul(e->b, run, c32(e, EACH), ""),
-       a = LLVMBuildMul(e->b, first, c32(e, EACH), "");
+    LV length = LLVMBuildMul(e->b, run, c32(e, EACH), ""), a = LLVMBuildMul(e->b, first, c32(e, EACH), "");
     LV b = LLVMBuildAdd(e->b, a, length, "");
-    merge_own(e, s, a, b, LLVMBuildAdd(e->b, b, length, ""),
-              LLVMBuildSub(e->b, own_first(e, s), a, ""));
+    merge_own(e, s, a, b, LLVMBuildAdd(e->b, b, length, ""), LLVMBuildSub(e->b, own_first(e, s), a, ""));
     loop_end(e, &l);
 }
 
@@ -418,17 +377,14 @@ static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
 {
     LV run = LLVMBuildShl(e->b, l_i64(e, TILE), l_sub(e, round, l_i64(e, 1)), "");
     LV tile = LLVMBuildUDiv(e->b, s->from, l_i64(e, TILE), "");
-    LV a = l_mul(e, LLVMBuildShl(e->b, LLVMBuildLShr(e->b, tile, round, ""), round, ""),
-                 l_i64(e, TILE));
+    LV a = l_mul(e, LLVMBuildShl(e->b, LLVMBuildLShr(e->b, tile, round, ""), round, ""), l_i64(e, TILE));
     LV b = l_min(e, l_add(e, a, run), s->n), end = l_min(e, l_add(e, b, run), s->n);
     LV n_a = l_sub(e, b, a), n_b = l_sub(e, end, b), d = l_sub(e, s->from, a);
     LV to = l_min(e, l_add(e, d, l_i64(e, TILE)), l_add(e, n_a, n_b));
     LV ends = cuda_shared(e, 16, "ends"), m[2];
     If searcher = if_begin(e, below(e, s->tid, c32(e, 2 * WARP)), "ends");
-    LV second = LLVMBuildLShr(e->b, s->tid, c32(e, 5), ""),
-       own = LLVMBuildSelect(e->b, below(e, s->tid, c32(e, WARP)), d, to, "");
-    own = search_by_warp(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b,
-                         own);
+    LV second = LLVMBuildLShr(e->b, s->tid, c32(e, 5), ""), own = LLVMBuildSelect(e->b, below(e, s->tid, c32(e, WARP)), d, to, "");
+    own = search_by_warp(e, s, l_gep(e, s->item, source, a), n_a, l_gep(e, s->item, source, b), n_b, own);
     LV lane = LLVMBuildAnd(e->b, s->tid, c32(e, WARP - 1), "");
     If one = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, lane, c32(e, 0), ""), "end");
     l_store(e, own, l_gep(e, e->type[SC_I64], ends, second), 8);
@@ -437,8 +393,7 @@ static Parts find_parts(Emit *e, const Sort *s, LV round, LV source)
     barrier(e);
     for (int i = 0; i < 2; i++)
         m[i] = l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], ends, l_i64(e, i)), 8);
-    return (Parts){l_add(e, a, m[0]), l_add(e, b, l_sub(e, d, m[0])), l_sub(e, m[1], m[0]),
-                   l_sub(e, to, d)};
+    return (Parts){l_add(e, a, m[0]), l_add(e, b, l_sub(e, d, m[0])), l_sub(e, m[1], m[0]), l_sub(e, to, d)};
 }
 
 /* Both parts, one after the other, to shared memory. */
@@ -447,8 +402,7 @@ static void load_parts(Emit *e, const Sort *s, const Parts *p, LV source)
     LV item[EACH];
     for (int u = 0; u < EACH; u++) {
         LV at = wide(e, moved(e, s, l_i64(e, u))), there = below(e, at, p->n);
-        LV from = LLVMBuildSelect(e->b, below(e, at, p->n_a), l_add(e, p->a, at),
-                                  l_add(e, p->b, l_sub(e, at, p->n_a)), "");
+        LV from = LLVMBuildSelect(e->b, below(e, at, p->n_a), l_add(e, p->a, at), l_add(e, p->b, l_sub(e, at, p->n_a)), "");
         LV x = item_at(e, s, source, LLVMBuildSelect(e->b, there, from, l_i64(e, 0), ""));
         item[u] = LLVMBuildSelect(e->b, there, x, s->most, "");
     }
@@ -460,8 +414,7 @@ static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
 {
     open_entry(e, s, "_merge", phase);
     open_tile(e, s);
-    LV round =
-        l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], e->block, l_i64(e, e->k->args.n)), 8);
+    LV round = l_load(e, e->type[SC_I64], l_gep(e, e->type[SC_I64], e->block, l_i64(e, e->k->args.n)), 8);
     LV left = l_sub(e, s->rounds, round), source = room(e, s, l_add(e, left, l_i64(e, 1)), s->line);
     Parts p = find_parts(e, s, round, source);
     load_parts(e, s, &p, source);
@@ -470,8 +423,7 @@ static void emit_rounds(Emit *e, Sort *s, GridPhase **phase)
     share_own(e, s);
     LV to = room(e, s, left, s->line), done = LLVMBuildICmp(e->b, LLVMIntEQ, left, l_i64(e, 0), "");
     for (int u = 0; u < EACH; u++) {
-        LV at = moved(e, s, l_i64(e, u)), place = l_add(e, s->from, wide(e, at)),
-           item = item_at(e, s, s->shared, at);
+        LV at = moved(e, s, l_i64(e, u)), place = l_add(e, s->from, wide(e, at)), item = item_at(e, s, s->shared, at);
         If there = if_begin(e, below(e, wide(e, at), p.n), "there");
         put_result(e, s, done, item, to, s->line, place);
         if_end(e, &there);
@@ -505,19 +457,16 @@ void emit_sort_cuda(Emit *e)
     GridPlan *p = e->grid;
     p->numbered = true;
     uint16_t n = grid_arg(p, 3), lines = grid_op(p, GRID_MUL, grid_arg(p, 2), grid_arg(p, 4));
-    uint16_t all = grid_op(p, GRID_MUL, lines, n), tile = grid_const(p, TILE),
-             threads = grid_const(p, 1);
-    uint16_t tiles =
-        grid_op(p, GRID_MUL, lines, grid_op(p, GRID_CEIL_DIV, n, tile)); /* a part of a line each */
-    for (int k = 0; k < STEPS; k++) { /* that own the items of a line */
+    uint16_t all = grid_op(p, GRID_MUL, lines, n), tile = grid_const(p, TILE), threads = grid_const(p, 1);
+    uint16_t tiles = grid_op(p, GRID_MUL, lines, grid_op(p, GRID_CEIL_DIV, n, tile)); /* a part of a line each */
+    for (int k = 0; k < STEPS; k++) {                                                 /* that own the items of a line */
         uint16_t more = grid_op(p, GRID_CEIL_DIV, n, grid_const(p, EACH << k));
         threads = grid_op(p, GRID_MUL, threads, grid_op(p, GRID_MIN, more, grid_const(p, 2)));
     }
     GridPhase *phase;
     emit_tiles(e, &s, &phase);
     phase->points = all;
-    phase->blocks =
-        grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, tiles, threads), grid_const(p, THREADS));
+    phase->blocks = grid_op(p, GRID_CEIL_DIV, grid_op(p, GRID_MUL, tiles, threads), grid_const(p, THREADS));
     emit_rounds(e, &s, &phase);
     const GridPhase round = *phase;
     for (int r = 1; r <= ROUNDS; r++) {
@@ -527,6 +476,5 @@ void emit_sort_cuda(Emit *e)
         phase->blocks = grid_op(p, GRID_MUL, tiles, longer(e, n, (int64_t)TILE << (r - 1)));
     }
     uint16_t bytes = grid_op(p, GRID_MUL, all, grid_const(p, s.wide ? 2 * s.bytes : s.bytes));
-    p->scratch = grid_op(p, GRID_MUL, longer(e, n, TILE),
-                         grid_op(p, GRID_ADD, bytes, grid_const(p, GRID_COUNTER_BYTES)));
+    p->scratch = grid_op(p, GRID_MUL, longer(e, n, TILE), grid_op(p, GRID_ADD, bytes, grid_const(p, GRID_COUNTER_BYTES)));
 }

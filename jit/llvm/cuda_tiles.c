@@ -50,10 +50,7 @@ void find_product(const Emit *e, Product *p)
 /* ---- the epilogue ---- */
 
 /* Four rows of sums meet no bank twice. */
-static int64_t out_pitch(const Product *p)
-{
-    return p->side[COLUMNS] + 8;
-}
+static int64_t out_pitch(const Product *p) { return p->side[COLUMNS] + 8; }
 
 /* Rows of the tile that go through shared memory at once: all, or those of one row of warps. */
 static int64_t out_rows(const Product *p)
@@ -81,13 +78,10 @@ static void take_sums(Emit *e, Product *p, LV chunk)
     Ix batch[MAX_AXES];
     memcpy(batch, e->axis, sizeof batch);
     LV per_row = l_i64(e, p->side[COLUMNS] / e->lanes);
-    Loop l = loop_begin(e, p->tid, l_i64(e, out_rows(p) * p->side[COLUMNS] / e->lanes),
-                        l_i64(e, TILE_THREADS), "out");
+    Loop l = loop_begin(e, p->tid, l_i64(e, out_rows(p) * p->side[COLUMNS] / e->lanes), l_i64(e, TILE_THREADS), "out");
     level_open(e, LV_ROW);
-    LV at[2] = {l_div(e, l.iv, per_row), l_mul(e, l_mod(e, l.iv, per_row), l_i64(e, e->lanes))},
-       inside = NULL;
-    LV from =
-        l_gep(e, type, p->shared, l_add(e, l_mul(e, at[ROWS], l_i64(e, out_pitch(p))), at[COLUMNS]));
+    LV at[2] = {l_div(e, l.iv, per_row), l_mul(e, l_mod(e, l.iv, per_row), l_i64(e, e->lanes))}, inside = NULL;
+    LV from = l_gep(e, type, p->shared, l_add(e, l_mul(e, at[ROWS], l_i64(e, out_pitch(p))), at[COLUMNS]));
     at[ROWS] = l_add(e, at[ROWS], l_mul(e, chunk, l_i64(e, out_rows(p))));
     for (int s = 0; s < 2; s++) {
         at[s] = l_add(e, p->first[s], at[s]);
@@ -99,10 +93,8 @@ static void take_sums(Emit *e, Product *p, LV chunk)
         if (p->axis[s] != NO_AXIS)
             e->axis[p->axis[s]] = lanes_from(e, at[s], s == COLUMNS);
     pin(e, LV_ROW);
-    Val v = {.v = l_load(e, l_vec(e, type), from, e->lanes > 1 ? MOST_BYTES : 0),
-             .vec = e->lanes > 1};
-    value_set(e, p->reduce, e->level[p->reduce],
-              cast_emit(e, p->acc, (DType)e->k->inst.at[p->reduce].dtype, v));
+    Val v = {.v = l_load(e, l_vec(e, type), from, e->lanes > 1 ? MOST_BYTES : 0), .vec = e->lanes > 1};
+    value_set(e, p->reduce, e->level[p->reduce], cast_emit(e, p->acc, (DType)e->k->inst.at[p->reduce].dtype, v));
     emit_stores(e, false, 0);
     level_close(e, LV_ROW, LV_ROW);
     if_end(e, &i);
@@ -135,8 +127,7 @@ static Epilogue plan_epilogue(Emit *e, Product *p)
     for (uint32_t i = 0; i < k->inst.n; i++)
         align[i] = e->info[i].r_level ? 0 : e->tile_align[i];
     e->tile_align = align;
-    LV guard =
-        both(e, align_guard(e, (uint32_t)p->axis[COLUMNS]), divides(e, p->n[COLUMNS], e->lanes));
+    LV guard = both(e, align_guard(e, (uint32_t)p->axis[COLUMNS]), divides(e, p->n[COLUMNS], e->lanes));
     if (some)
         out = (Epilogue){.align = align, .lanes = e->lanes, .guard = guard};
     e->lanes = 1;
@@ -185,8 +176,7 @@ static void versions_end(Emit *e, const Versions *v)
 
 static void epilogue(Emit *e, Product *p, const Epilogue *plan)
 {
-    Loop chunks =
-        loop_begin(e, l_i64(e, 0), l_i64(e, p->side[ROWS] / out_rows(p)), l_i64(e, 1), "chunk");
+    Loop chunks = loop_begin(e, l_i64(e, 0), l_i64(e, p->side[ROWS] / out_rows(p)), l_i64(e, 1), "chunk");
     barrier(e);
     put_sums(e, p, chunks.iv);
     barrier(e);
@@ -235,10 +225,7 @@ static LV read_again(Emit *e, const char *name)
     return LLVMBuildZExt(e->b, LLVMBuildCall2(e->b, type, read, NULL, 0, ""), e->type[SC_I64], "");
 }
 
-static bool is_batch(const Product *p, int a)
-{
-    return a != p->axis[ROWS] && a != p->axis[COLUMNS];
-}
+static bool is_batch(const Product *p, int a) { return a != p->axis[ROWS] && a != p->axis[COLUMNS]; }
 
 /* The tile of task `number` (NULL: of the block's own number), and its part of k. */
 static LV seek_task(Emit *e, Product *p, LV number)

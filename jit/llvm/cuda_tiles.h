@@ -35,31 +35,31 @@ typedef struct Multiply {
 struct Product {
     const Multiply *how;
     VRef reduce, operand[2];
-    DType type, acc;        /* of slices; of sums */
-    int axis[2];            /* NO_AXIS: one row, one column */
-    bool along_k[2];        /* neighbours of a factor lie along k */
-    bool keeps_k[2];        /* slices lie as [row][k]; else [k][row] */
-    bool zeros;             /* k past the end is zero for both factors; else some number: not to be added */
-    bool raw, async;        /* a plain load of `type` goes to slices as it is; the device can copy by itself */
-    bool one_by_one;        /* where registers allow it, single elements are on their way all at once, too */
+    DType type, acc; /* of slices; of sums */
+    int axis[2];     /* NO_AXIS: one row, one column */
+    bool along_k[2]; /* neighbours of a factor lie along k */
+    bool keeps_k[2]; /* slices lie as [row][k]; else [k][row] */
+    bool zeros;      /* k past the end is zero for both factors; else some number: not to be added */
+    bool raw, async; /* a plain load of `type` goes to slices as it is; the device can copy by itself */
+    bool one_by_one; /* where registers allow it, single elements are on their way all at once, too */
     /* the tile */
     int64_t warps[2], of_warp[2], side[2]; /* warps along each axis; rows and columns of one; of all */
-    int64_t depth, pad[2];  /* k of a slice; elements between its rows */
-    int64_t fragments[2];   /* of a thread; the meaning is `how`'s */
-    uint32_t sums;          /* of a thread */
-    unsigned min_blocks;    /* that a multiprocessor shall have room for */
-    LLVMTypeRef element;    /* of slices */
-    LV n[2], n_k, tiles[2]; /* sizes; tiles along each */
-    uint16_t tiles_node[2]; /* as nodes of the launch plan */
-    LV first[2];            /* row and column of the task */
-    bool splits;            /* sums over k may be cut into parts */
-    LV parts, part_k;       /* how many, k of each */
-    LV part, k0, k1;        /* of the task: its part, and from where to where that goes */
-    LV tid, lane, warp[2];  /* this thread: number, lane, row and column of its warp */
-    LV place[2];            /* which element of a slice is this thread's first one */
+    int64_t depth, pad[2];                 /* k of a slice; elements between its rows */
+    int64_t fragments[2];                  /* of a thread; the meaning is `how`'s */
+    uint32_t sums;                         /* of a thread */
+    unsigned min_blocks;                   /* that a multiprocessor shall have room for */
+    LLVMTypeRef element;                   /* of slices */
+    LV n[2], n_k, tiles[2];                /* sizes; tiles along each */
+    uint16_t tiles_node[2];                /* as nodes of the launch plan */
+    LV first[2];                           /* row and column of the task */
+    bool splits;                           /* sums over k may be cut into parts */
+    LV parts, part_k;                      /* how many, k of each */
+    LV part, k0, k1;                       /* of the task: its part, and from where to where that goes */
+    LV tid, lane, warp[2];                 /* this thread: number, lane, row and column of its warp */
+    LV place[2];                           /* which element of a slice is this thread's first one */
     LV shared;
     Fetch fetch;
-    LV sum[MOST_SUMS];      /* allocas */
+    LV sum[MOST_SUMS]; /* allocas */
 };
 
 static inline int64_t element_bytes(const Product *p) { return (int64_t)dtype_bytes(p->type); }
@@ -69,16 +69,16 @@ static inline LV const_i32(Emit *e, int64_t v) { return LLVMConstInt(e->type[SC_
 static inline LV both(Emit *e, LV a, LV b) { return LLVMBuildAnd(e->b, a, b, ""); }
 
 /* cuda_tiles.c */
-int64_t axis_hint(const Emit *e, int axis);         /* 1 without an axis */
+int64_t axis_hint(const Emit *e, int axis); /* 1 without an axis */
 /* reduce, operand, type (that of the factors) and axes: rows are what only the first factor varies along, columns what only
  * the second does; all other axes are batch. */
 void find_product(const Emit *e, Product *p);
 void emit_tiles(Emit *e, Product *p);
 
 /* cuda_parts.c */
-int64_t parts_hint(const Emit *e); /* how many there will be, as far as hints go */
-void plan_parts(Emit *e, Product *p);               /* sets p->splits, part_k, parts; at LV_TASK */
-uint16_t parts_node(Emit *e);                       /* parts, for the launch plan */
+int64_t parts_hint(const Emit *e);                                             /* how many there will be, as far as hints go */
+void plan_parts(Emit *e, Product *p);                                          /* sets p->splits, part_k, parts; at LV_TASK */
+uint16_t parts_node(Emit *e);                                                  /* parts, for the launch plan */
 void parts_scratch(Emit *e, const Product *p, uint16_t tasks, uint16_t parts); /* bytes of ARG_SCRATCH */
 /* Sums of the task's part of a tile, to the scratch. i1, the same for all threads of the block: is nothing missing of the tiles that
  * are to be finished together (`tile` and every PARTS_COUNTERS-th)? */
@@ -87,13 +87,13 @@ void take_parts(Emit *e, const Product *p, LV tile); /* p->sum = the parts' sums
 enum { PARTS_COUNTERS = GRID_COUNTER_BYTES / 4 };
 
 /* cuda_slices.c */
-int64_t slice_pitch(const Product *p, int s);       /* elements from one of its rows to the next */
+int64_t slice_pitch(const Product *p, int s); /* elements from one of its rows to the next */
 int64_t slice_bytes(const Product *p, int s);
-bool plan_fetch(Emit *e, Product *p, bool vector);  /* sets p->fetch; is some access a whole aligned tile? */
-LV fetch_guard(Emit *e, Product *p);                /* i1: this launch's slices can come whole */
-LV divides(Emit *e, LV n, int by);                  /* i1: `by`, a power of two, divides n */
-Ix lanes_from(Emit *e, LV base, bool lanes);        /* a coordinate: of e->lanes neighbours from `base` on if `lanes` */
-void add_products(Emit *e, Product *p);             /* all k of the task at hand, to p->sum */
+bool plan_fetch(Emit *e, Product *p, bool vector); /* sets p->fetch; is some access a whole aligned tile? */
+LV fetch_guard(Emit *e, Product *p);               /* i1: this launch's slices can come whole */
+LV divides(Emit *e, LV n, int by);                 /* i1: `by`, a power of two, divides n */
+Ix lanes_from(Emit *e, LV base, bool lanes);       /* a coordinate: of e->lanes neighbours from `base` on if `lanes` */
+void add_products(Emit *e, Product *p);            /* all k of the task at hand, to p->sum */
 
 /* cuda_mma.c, cuda_fma.c: the plan of a tile; false: not by this one */
 bool plan_mma(Emit *e, Product *p);

@@ -35,8 +35,8 @@ typedef struct Dis {
     unsigned n_sections;
     const char *section_names;
     const Elf64_Shdr *code;
-    uint8_t *target;        /* by byte of the code section: something jumps here */
-    char label[LABEL];      /* the last one asked for */
+    uint8_t *target;   /* by byte of the code section: something jumps here */
+    char label[LABEL]; /* the last one asked for */
     Bytes lines, lines_text, out;
 } Dis;
 
@@ -118,8 +118,7 @@ static void put_functions(Dis *d, size_t address)
         for (size_t at = 0; s->sh_type == SHT_SYMTAB && at < s->sh_size; at += sizeof(Elf64_Sym)) {
             Elf64_Sym symbol;
             memcpy(&symbol, d->object + s->sh_offset + at, sizeof symbol);
-            if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address &&
-                &d->sections[symbol.st_shndx] == d->code)
+            if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_value == address && &d->sections[symbol.st_shndx] == d->code)
                 put(&d->out, "%s:\n", (const char *)d->object + d->sections[s->sh_link].sh_offset + symbol.st_name);
         }
     }

@@ -9,7 +9,7 @@
 #include "jit/options.h"
 
 typedef struct Emitted {
-    void *object;        /* ELF relocatable; os_free */
+    void *object; /* ELF relocatable; os_free */
     size_t bytes;
     char *ir, *assembly; /* text for people, os_free; NULL unless asked for */
 } Emitted;
@@ -22,13 +22,13 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
  * (ir/scalar.h, CUDA_REDUCE_LANES); elementwise results equal the interpreter's in strict mode. ST_COMPILE,
  * ST_UNSUPPORTED (a target that LLVM does not know), ST_OUT_OF_MEMORY. */
 typedef struct EmittedPtx {
-    char *ptx;           /* ends in a zero byte that `bytes` does not count; os_free */
+    char *ptx; /* ends in a zero byte that `bytes` does not count; os_free */
     size_t bytes;
-    char *ir;            /* os_free; NULL unless asked for */
+    char *ir; /* os_free; NULL unless asked for */
     GridPlan grid;
 } EmittedPtx;
-Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target,
-                     bool want_text, EmittedPtx *out);
+Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *options, const CudaTarget *target, bool want_text,
+                     EmittedPtx *out);
 
 /* "x86_64 sapphirerapids +avx512f,..." : triple, CPU and full feature string, for keys and for people. Static storage. */
 const char *llvm_host_target(void);

@@ -9,10 +9,10 @@
  * from inventing memset and friends, fma is an instruction, and the symbols of the finished object
  * are checked.
  */
+#include "ir/base/os.h"
 #include "jit/llvm/disassemble.h"
 #include "jit/llvm/emit.h"
 #include "jit/llvm/session.h"
-#include "ir/base/os.h"
 
 #include <elf.h>
 #include <llvm-c/Target.h>
@@ -24,7 +24,7 @@
 
 static struct Host {
     once_flag once;
-    bool usable;          /* AVX2, FMA, F16C */
+    bool usable; /* AVX2, FMA, F16C */
     int bits;
     char triple[64], cpu[64];
     char features[2048], narrow[2112]; /* narrow: without AVX-512 */
@@ -53,8 +53,7 @@ static bool has_all(const char *features, const char *const *names)
 static void host_init(void)
 {
     static const char *const least[] = {"avx2", "fma", "f16c", NULL};
-    static const char *const wide[] = {"avx512f",  "avx512bw", "avx512dq",
-                                       "avx512vl", "avx512cd", NULL};
+    static const char *const wide[] = {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd", NULL};
     session_init();
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
@@ -64,8 +63,7 @@ static void host_init(void)
     unsigned major, minor, patch;
     LLVMGetVersion(&major, &minor, &patch);
     snprintf(host.version, sizeof host.version, "%u.%u.%u", major, minor, patch);
-    char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(),
-         *features = LLVMGetHostCPUFeatures();
+    char *triple = LLVMGetDefaultTargetTriple(), *cpu = LLVMGetHostCPUName(), *features = LLVMGetHostCPUFeatures();
     char *error = NULL;
     if (triple && cpu && features) {
         snprintf(host.triple, sizeof host.triple, "%s", triple);
@@ -76,8 +74,7 @@ static void host_init(void)
                       LLVMGetTargetFromTriple(host.triple, &host.llvm, &error) == 0;
         host.bits = has_all(features, wide) ? 512 : 256;
     }
-    snprintf(host.target, sizeof host.target, "%.63s %.63s %s", host.triple, host.cpu,
-             host.features);
+    snprintf(host.target, sizeof host.target, "%.63s %.63s %s", host.triple, host.cpu, host.features);
     LLVMDisposeMessage(triple);
     LLVMDisposeMessage(cpu);
     LLVMDisposeMessage(features);
@@ -108,8 +105,7 @@ int llvm_host_lanes(const JitOptions *options) { return vector_bits(options) / 3
 static LLVMTargetMachineRef host_machine(const Session *s)
 {
     const struct Host *h = host_get();
-    return LLVMCreateTargetMachine(h->llvm, h->triple, h->cpu,
-                                   s->e.bits == 512 ? h->features : h->narrow, session_effort(s), LLVMRelocPIC,
+    return LLVMCreateTargetMachine(h->llvm, h->triple, h->cpu, s->e.bits == 512 ? h->features : h->narrow, session_effort(s), LLVMRelocPIC,
                                    LLVMCodeModelSmall);
 }
 
@@ -135,8 +131,7 @@ static Status lint(const Session *s, const unsigned char *object, size_t bytes)
         if (section.sh_type != SHT_SYMTAB)
             continue;
         memcpy(&strings, object + h.e_shoff + section.sh_link * sizeof strings, sizeof strings);
-        for (size_t at = sizeof(Elf64_Sym); at + sizeof(Elf64_Sym) <= section.sh_size;
-             at += sizeof(Elf64_Sym)) {
+        for (size_t at = sizeof(Elf64_Sym); at + sizeof(Elf64_Sym) <= section.sh_size; at += sizeof(Elf64_Sym)) {
             Elf64_Sym symbol;
             memcpy(&symbol, object + section.sh_offset + at, sizeof symbol);
             if (symbol.st_shndx == SHN_UNDEF)
@@ -171,15 +166,13 @@ static const SessionTarget host_session = {
     .assembly = host_assembly,
 };
 
-Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options,
-                      bool want_text, Emitted *out)
+Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out)
 {
     *out = (Emitted){0};
     if (session_fails())
         return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     if (!host_get()->usable)
-        return fail(ST_UNSUPPORTED,
-                    "this CPU (%s) lacks AVX2, FMA or F16C, which compiled kernels need", host.cpu);
+        return fail(ST_UNSUPPORTED, "this CPU (%s) lacks AVX2, FMA or F16C, which compiled kernels need", host.cpu);
     Emit start = {.k = kernel, .options = options, .bits = vector_bits(options)};
     SessionOut result;
     Status status = session_compile(&host_session, &start, name, want_text, &result);

@@ -22,14 +22,9 @@ uint8_t index_level(Emit *e, IRef i)
     uint8_t level = LV_TASK;
     switch ((IdxKind)x->kind) {
     case IX_CONST:
-    case IX_ARG:
-        break;
-    case IX_AXIS:
-        level = x->a >= e->n_x ? LV_R : (int)x->a == e->tile_axis ? LV_TILE : LV_ROW;
-        break;
-    case IX_VALUE:
-        level = e->level[x->a];
-        break;
+    case IX_ARG: break;
+    case IX_AXIS: level = x->a >= e->n_x ? LV_R : (int)x->a == e->tile_axis ? LV_TILE : LV_ROW; break;
+    case IX_VALUE: level = e->level[x->a]; break;
     case IX_ADD:
     case IX_MUL:
     case IX_DIV:
@@ -54,10 +49,7 @@ static LLVMTypeRef like(LV v, LLVMTypeRef element)
     return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMVectorType(element, LLVMGetVectorSize(t)) : element;
 }
 
-LV index_wide(Emit *e, LV v)
-{
-    return e->k->index_bits ? LLVMBuildSExt(e->b, v, like(v, e->type[SC_I64]), "") : v;
-}
+LV index_wide(Emit *e, LV v) { return e->k->index_bits ? LLVMBuildSExt(e->b, v, like(v, e->type[SC_I64]), "") : v; }
 
 LV index_narrow(Emit *e, LV v)
 {
@@ -111,8 +103,7 @@ static LV lane_quotient(Emit *e, LV m0, LV d)
     LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, type), "");
     LV wrapped = NULL, product = NULL;
     if (!known || c >= e->lanes)
-        wrapped = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, m, l_splat(e, d), ""),
-                                l_vec(e, type), "");
+        wrapped = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, m, l_splat(e, d), ""), l_vec(e, type), "");
     if (!known || c < e->lanes) {
         /* m < d + lanes <= 128: floor(m / d) = (m * (65536 / d + 1)) >> 16, exact for m * d < 65536
          * */
@@ -126,8 +117,7 @@ static LV lane_quotient(Emit *e, LV m0, LV d)
     }
     if (!product || !wrapped)
         return product ? product : wrapped;
-    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, constant(e, e->lanes), ""),
-                           wrapped, product, "");
+    return LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, d, constant(e, e->lanes), ""), wrapped, product, "");
 }
 
 /* floor(a / d) for either sign of a: the first lanes of a vector may be below 0 (and not used)
@@ -157,26 +147,22 @@ Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
         LV q0 = floor_quotient(e, a.base, d), m0 = l_sub(e, a.base, l_mul(e, q0, d));
-        if (a.aligned && l_is_const(d, &c) &&
-            c % e->lanes == 0) /* a tile never crosses a multiple of d */
+        if (a.aligned && l_is_const(d, &c) && c % e->lanes == 0) /* a tile never crosses a multiple of d */
             return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);
         LV q = lane_quotient(e, m0, d);
         if (!rest)
             return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true};
         LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->index), "");
-        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""),
-                    .many = true};
+        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""), .many = true};
     }
     LV v = index_vector(e, a), by = l_splat(e, d);
-    return (Ix){.base = rest ? LLVMBuildURem(e->b, v, by, "") : LLVMBuildUDiv(e->b, v, by, ""),
-                .many = true};
+    return (Ix){.base = rest ? LLVMBuildURem(e->b, v, by, "") : LLVMBuildUDiv(e->b, v, by, ""), .many = true};
 }
 
 static Ix ix_add(Emit *e, Ix a, Ix b)
 {
     if (a.many || b.many)
-        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""),
-                    .many = true};
+        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
     LV stride = !a.stride ? b.stride : !b.stride ? a.stride : l_add(e, a.stride, b.stride);
     return (Ix){.base = l_add(e, a.base, b.base), .stride = stride};
 }
@@ -192,10 +178,8 @@ static Ix ix_mul(Emit *e, Ix a, Ix b)
     if (!b.many && !b.stride && l_is_const(b.base, &c) && c == 1)
         return a;
     if (a.many || b.many || (a.stride && b.stride))
-        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""),
-                    .many = true};
-    return (Ix){.base = l_mul(e, a.base, b.base),
-                .stride = a.stride ? l_mul(e, a.stride, b.base) : NULL};
+        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
+    return (Ix){.base = l_mul(e, a.base, b.base), .stride = a.stride ? l_mul(e, a.stride, b.base) : NULL};
 }
 
 /* A divisor: at least 1 even where the tensor is empty, so that code hoisted out of a loop that
@@ -230,24 +214,13 @@ Ix index_of(Emit *e, IRef i)
     Ix r = {0};
     switch ((IdxKind)x->kind) {
     case IX_CONST:
-    case IX_AXIS:
-        break;
-    case IX_ARG:
-        r = ix_uniform(index_narrow(e, argument(e, x->a)));
-        break;
-    case IX_ADD:
-        r = ix_add(e, index_of(e, x->a), index_of(e, x->b));
-        break;
-    case IX_MUL:
-        r = ix_mul(e, index_of(e, x->a), index_of(e, x->b));
-        break;
+    case IX_AXIS: break;
+    case IX_ARG: r = ix_uniform(index_narrow(e, argument(e, x->a))); break;
+    case IX_ADD: r = ix_add(e, index_of(e, x->a), index_of(e, x->b)); break;
+    case IX_MUL: r = ix_mul(e, index_of(e, x->a), index_of(e, x->b)); break;
     case IX_DIV:
-    case IX_MOD:
-        r = ix_divide(e, index_of(e, x->a), divisor(e, x->b), x->b, x->kind == IX_MOD);
-        break;
-    case IX_VALUE:
-        r = ix_value(e, x->a);
-        break;
+    case IX_MOD: r = ix_divide(e, index_of(e, x->a), divisor(e, x->b), x->b, x->kind == IX_MOD); break;
+    case IX_VALUE: r = ix_value(e, x->a); break;
     }
     level_leave(e, place);
     memo->ix = r;
@@ -320,8 +293,7 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         at.ptr = l_gep(e, element, at.ptr, sum.base);
         at.many |= sum.many;
         if (sum.stride && at.many)
-            at.ptr = l_gep(e, element, at.ptr,
-                           index_vector(e, (Ix){.base = constant(e, 0), .stride = sum.stride}));
+            at.ptr = l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = constant(e, 0), .stride = sum.stride}));
         else if (sum.stride)
             at.stride = at.stride ? l_add(e, at.stride, sum.stride) : sum.stride;
         level_leave(e, place);

@@ -40,21 +40,12 @@ static LV product(Emit *e, uint32_t first, uint32_t end)
     return n;
 }
 
-static LV tiles_of_row(Emit *e)
-{
-    return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes));
-}
+static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
 
 /* Blocks of row_axis, and points of the axes that are neither that nor lanes; with row_block. */
-static LV row_blocks(Emit *e)
-{
-    return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block));
-}
+static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block)); }
 
-static LV outer_points(Emit *e)
-{
-    return l_mul(e, product(e, 0, e->row_axis), product(e, e->row_axis + 1, e->n_x - 1));
-}
+static LV outer_points(Emit *e) { return l_mul(e, product(e, 0, e->row_axis), product(e, e->row_axis + 1, e->n_x - 1)); }
 
 static LV x_tasks(Emit *e)
 {
@@ -93,10 +84,8 @@ static LV row_bytes(Emit *e, uint32_t i)
     int lanes = e->lanes;
     for (uint32_t s = 0; s < e->n_stages; s++)
         lanes = stage_lanes(e, s) > lanes ? stage_lanes(e, s) : lanes;
-    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, lanes))
-                         : l_mul(e, e->flat_n, l_i64(e, lanes));
-    return l_align64(
-        e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
+    LV points = e->vec_r ? l_add(e, e->flat_n, l_i64(e, lanes)) : l_mul(e, e->flat_n, l_i64(e, lanes));
+    return l_align64(e, l_mul(e, points, l_i64(e, (int64_t)dtype_bytes((DType)e->k->inst.at[i].dtype))));
 }
 
 static LV rows_open(Emit *e)
@@ -314,8 +303,7 @@ static void stage_block(Emit *e, uint32_t stage, LV from, LV to, LV first, bool 
 {
     reduce_block_begin(e, stage, from);
     r_loop(e, stage, from, to, outermost);
-    e->cur =
-        LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
+    e->cur = LV_R; /* nothing of the x level may be emitted here: this may be inside the block loop */
     reduce_block_end(e, stage, first, l_sub(e, to, from));
 }
 
@@ -358,8 +346,7 @@ static void stage_all(Emit *e, uint32_t stage)
         e->before[x_level(e)] = l.guard;
         level_open(e, LV_R);
         LV to = l_min(e, l_add(e, l.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n);
-        stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""),
-                    false);
+        stage_block(e, stage, l.iv, to, LLVMBuildICmp(e->b, LLVMIntEQ, l.iv, l_i64(e, 0), ""), false);
         loop_end(e, &l);
     }
     level_close(e, LV_R, outer);
@@ -399,8 +386,7 @@ void count_x(Emit *e)
 static void tile(Emit *e, LV at, PointBody *body, uint32_t stage)
 {
     level_open(e, LV_TILE);
-    e->axis[e->tile_axis] =
-        (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     if (e->split)
         count_x(e);
     body(e, stage);
@@ -458,8 +444,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
 void row_seek(Emit *e, LV rest, LV *odometer)
 {
     for (uint32_t a = row_axes(e); a-- > 0;) {
-        LV size = l_max(e, axis_size(e, a), l_i64(e, 1)),
-           q = a ? index_divide(e, rest, size, e->k->axes.at[a].size) : NULL,
+        LV size = l_max(e, axis_size(e, a), l_i64(e, 1)), q = a ? index_divide(e, rest, size, e->k->axes.at[a].size) : NULL,
            c = a ? l_sub(e, rest, l_mul(e, q, size)) : rest; /* lo may be 0 of 0 */
         if (odometer) {
             odometer[a] = l_alloca(e, e->type[SC_I64], 8, "x");
@@ -558,15 +543,12 @@ void pin(Emit *e, int level)
  * tile). */
 static void walk_row_blocks(Emit *e, LV lo, LV hi)
 {
-    LV per_row = tiles_of_row(e), blocks = row_blocks(e),
-       size = axis_size(e, (uint32_t)e->tile_axis);
+    LV per_row = tiles_of_row(e), blocks = row_blocks(e), size = axis_size(e, (uint32_t)e->tile_axis);
     Loop t = loop_begin(e, lo, hi, l_i64(e, 1), "task");
     e->before[LV_TASK] = t.guard;
     level_open(e, LV_ROW);
-    LV rest = l_div(e, t.iv, per_row),
-       at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
-    LV outer = l_div(e, rest, blocks),
-       from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->row_block));
+    LV rest = l_div(e, t.iv, per_row), at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
+    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->row_block));
     LV to = l_min(e, l_add(e, from, l_i64(e, e->row_block)), axis_size(e, e->row_axis));
     for (uint32_t a = e->n_x - 1; a-- > 0;) {
         if (a == e->row_axis)
@@ -616,8 +598,7 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
             tile_mask(e, l_sub(e, size, at));
         pin(e, LV_ROW);
         level_open(e, LV_TILE);
-        e->axis[e->tile_axis] =
-            (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+        e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     }
     count_x(e);
     int outer = e->cur;
@@ -633,8 +614,7 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
 
 /* ---- functions ---- */
 
-LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64,
-                bool with_scratch)
+LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch)
 {
     LLVMTypeRef params[8];
     unsigned n = 0;
@@ -688,8 +668,7 @@ static void emit_run(Emit *e)
     LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
     function_open(e, run, LLVMGetParam(run, 4));
     for (uint32_t p = 0; p < n; p++) {
-        If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(run, 1), l_i64(e, p), ""),
-                        "phase");
+        If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(run, 1), l_i64(e, p), ""), "phase");
         LV args[4] = {e->block, LLVMGetParam(run, 2), LLVMGetParam(run, 3), e->scratch};
         LLVMBuildCall2(e->b, LLVMGlobalGetValueType(phases[p]), phases[p], args, 4, "");
         if_end(e, &i);

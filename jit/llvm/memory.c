@@ -45,8 +45,7 @@ static LV lane_pointers(Emit *e, LLVMTypeRef element, Address at)
         return at.ptr;
     if (!at.stride)
         return l_splat(e, at.ptr);
-    return l_gep(e, element, at.ptr,
-                 index_vector(e, (Ix){.base = l_i64(e, 0), .stride = at.stride}));
+    return l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = l_i64(e, 0), .stride = at.stride}));
 }
 
 static LV masked_load(Emit *e, LLVMTypeRef vector, LV ptr, LV mask, unsigned align)
@@ -72,8 +71,8 @@ static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
 static void prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
 {
     for (unsigned at = 0; at < bytes; at += LINE) {
-        LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0),
-                      LLVMConstInt(e->type[SC_I32], 3, 0), LLVMConstInt(e->type[SC_I32], 1, 0)};
+        LV args[4] = {l_gep_bytes(e, ptr, l_i64(e, from + at)), LLVMConstInt(e->type[SC_I32], 0, 0), LLVMConstInt(e->type[SC_I32], 3, 0),
+                      LLVMConstInt(e->type[SC_I32], 1, 0)};
         l_intrinsic(e, "llvm.prefetch", &e->ptr, 1, args, 4);
     }
 }
@@ -122,8 +121,7 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
         v = l_reverse(e, masked_load(e, vector, low, mask ? l_reverse(e, mask) : NULL, align));
     } else {
         LV ptrs = lane_pointers(e, element, at);
-        LV args[4] = {ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask ? mask : all_lanes(e),
-                      LLVMConstNull(vector)};
+        LV args[4] = {ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask ? mask : all_lanes(e), LLVMConstNull(vector)};
         LLVMTypeRef types[2] = {vector, LLVMTypeOf(ptrs)};
         v = l_intrinsic(e, "llvm.masked.gather", types, 2, args, 4);
     }
@@ -181,14 +179,12 @@ void stream_at(Emit *e, DType dtype, Address at, Val x, LV bits)
     LV stream = LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), "");
     if (e->mask)
         stream = LLVMBuildAnd(e->b, stream, e->whole, "");
-    LLVMBasicBlockRef past = l_block(e, "stream"), plain = l_block(e, "plain"),
-                      join = l_block(e, "");
+    LLVMBasicBlockRef past = l_block(e, "stream"), plain = l_block(e, "plain"), join = l_block(e, "");
     LV v = l_to_memory(e, dtype, val_vector(e, x));
     LLVMBuildCondBr(e->b, stream, past, plain);
     l_at(e, past);
     LV store = l_store(e, v, at.ptr, 64), one = LLVMConstInt(e->type[SC_I32], 1, 0);
-    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->ctx, "nontemporal", 11),
-                    LLVMMDNodeInContext(e->ctx, &one, 1));
+    LLVMSetMetadata(store, LLVMGetMDKindIDInContext(e->ctx, "nontemporal", 11), LLVMMDNodeInContext(e->ctx, &one, 1));
     LLVMBuildBr(e->b, join);
     l_at(e, plain);
     masked_store(e, v, at.ptr, e->mask, align_of(dtype));

@@ -152,8 +152,7 @@ static void plan_row_block(Emit *e)
         return;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if ((n->kind != KI_LOAD && n->kind != KI_STORE) ||
-            walk_of(e->k, n->idx, (uint32_t)e->tile_axis) != JUMPS)
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || walk_of(e->k, n->idx, (uint32_t)e->tile_axis) != JUMPS)
             continue;
         for (uint32_t a = 0; a + 1 < e->n_x; a++) {
             int64_t block = 64 / (int64_t)dtype_bytes((DType)n->dtype);
@@ -199,8 +198,7 @@ static void plan_lanes(Emit *e)
         lanes = 2 * one;
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;
-    bool masks =
-        e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
+    bool masks = e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
     e->one_body = w.ops >= 16 && masks;
     e->scalar_tail = !masks && !e->n_r;
     e->prefetch = w.ops >= 16;
@@ -251,10 +249,7 @@ static void plan_stage_lanes(Emit *e)
     }
 }
 
-int stage_lanes(const Emit *e, uint32_t stage)
-{
-    return e->stage_lanes ? e->stage_lanes[stage] : e->lanes;
-}
+int stage_lanes(const Emit *e, uint32_t stage) { return e->stage_lanes ? e->stage_lanes[stage] : e->lanes; }
 
 void plan_host(Emit *e)
 {
@@ -278,8 +273,7 @@ static void plan_stages(Emit *e)
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         bool effect = n->kind == KI_REDUCE || n->kind == KI_SCAN ||
-                      ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) &&
-                       e->info[i].r_level);
+                      ((n->kind == KI_STORE || n->kind == KI_SCATTER || e->checked[i]) && e->info[i].r_level);
         if (effect && e->live[i] && e->info[i].stage >= e->n_stages)
             e->n_stages = e->info[i].stage + 1u;
     }

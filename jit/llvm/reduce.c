@@ -30,8 +30,7 @@ enum { STACK_SLOTS = 1024 /* bytes of one accumulator array on the stack */ };
 
 static bool order_shows(const Reduction *r)
 {
-    return dtype_is_float((DType)r->acc_type) &&
-           (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
+    return dtype_is_float((DType)r->acc_type) && (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
 }
 
 static DType arg_type(DType in) { return in == DT_BOOL ? DT_U8 : dtype_accumulator(in); }
@@ -48,8 +47,7 @@ void reduce_plan(Emit *e)
         *r = (Reduction){.inst = i, .op = n->op, .stage = e->info[i].stage};
         r->in = k->inst.at[n->a].dtype;
         r->arg = n->op == OP_ARGMAX || n->op == OP_ARGMIN;
-        r->acc_type =
-            (uint8_t)(r->arg ? arg_type((DType)r->in) : dtype_accumulator((DType)n->dtype));
+        r->acc_type = (uint8_t)(r->arg ? arg_type((DType)r->in) : dtype_accumulator((DType)n->dtype));
         r->ordered = order_shows(r);
     }
 }
@@ -62,8 +60,7 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
     if (e->vec_r && !r->arg)
         r->slots = (uint32_t)(REDUCE_LANES / lanes);
     else if (r->ordered)
-        r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1)
-                                                        : REDUCE_LANES;
+        r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
     int64_t bytes = (int64_t)r->slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);
     r->scratch = -1;
     if (r->slots > 1 && bytes > STACK_SLOTS) {
@@ -94,20 +91,14 @@ LLVMTypeRef slot_type(Emit *e, DType t) { return l_vec(e, l_memory(e, t)); }
 /* A total is a scalar where lanes run along r. */
 static bool total_vec(const Emit *e) { return !e->vec_r && e->lanes > 1; }
 
-static LLVMTypeRef total_type(Emit *e, DType t)
-{
-    return total_vec(e) ? slot_type(e, t) : l_memory(e, t);
-}
+static LLVMTypeRef total_type(Emit *e, DType t) { return total_vec(e) ? slot_type(e, t) : l_memory(e, t); }
 
 static Val total_load(Emit *e, DType t, LV at)
 {
     return (Val){.v = l_from_memory(e, t, l_load(e, total_type(e, t), at, 0)), .vec = total_vec(e)};
 }
 
-static void total_store(Emit *e, DType t, Val v, LV at)
-{
-    l_store(e, l_to_memory(e, t, v.v), at, 0);
-}
+static void total_store(Emit *e, DType t, Val v, LV at) { l_store(e, l_to_memory(e, t, v.v), at, 0); }
 
 void reduce_open(Emit *e, uint32_t stage)
 {
@@ -119,9 +110,7 @@ void reduce_open(Emit *e, uint32_t stage)
         if (r->scratch >= 0)
             r->acc = l_gep_bytes(e, e->scratch, l_i64(e, r->scratch));
         else
-            r->acc = l_alloca(
-                e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64,
-                "acc");
+            r->acc = l_alloca(e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64, "acc");
         r->total = l_alloca(e, total_type(e, t), 0, "total");
         if (r->arg) {
             r->acc_at = l_alloca(e, slot_type(e, DT_I64), 64, "acc_at");
@@ -156,10 +145,7 @@ static Val step(Emit *e, const Reduction *r, Val a, Val b)
     return op_emit(e, reduce_step((Op)r->op), (DType[]){t, t}, t, (Val[]){a, b});
 }
 
-static Op arg_extreme(const Reduction *r)
-{
-    return r->op == OP_ARGMAX ? OP_REDUCE_MAX : OP_REDUCE_MIN;
-}
+static Op arg_extreme(const Reduction *r) { return r->op == OP_ARGMAX ? OP_REDUCE_MAX : OP_REDUCE_MIN; }
 
 /* Does candidate b beat a? ties (may be NULL): where neither is better. */
 static LV arg_beats(Emit *e, const Reduction *r, LV a, LV b, LV *ties)
@@ -170,18 +156,13 @@ static LV arg_beats(Emit *e, const Reduction *r, LV a, LV b, LV *ties)
         LLVMIntPredicate greater = dtype_is_signed(t) ? LLVMIntSGT : LLVMIntUGT;
         if (ties)
             *ties = LLVMBuildICmp(e->b, LLVMIntEQ, a, b, "");
-        return max ? LLVMBuildICmp(e->b, greater, b, a, "")
-                   : LLVMBuildICmp(e->b, greater, a, b, "");
+        return max ? LLVMBuildICmp(e->b, greater, b, a, "") : LLVMBuildICmp(e->b, greater, a, b, "");
     }
-    LV nan_a = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""),
-       nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b, b, "");
-    LV better = max ? LLVMBuildFCmp(e->b, LLVMRealOGT, b, a, "")
-                    : LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
+    LV nan_a = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""), nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b, b, "");
+    LV better = max ? LLVMBuildFCmp(e->b, LLVMRealOGT, b, a, "") : LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
     if (ties)
-        *ties = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, ""),
-                            LLVMBuildAnd(e->b, nan_a, nan_b, ""), "");
-    return LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, nan_b, LLVMBuildNot(e->b, nan_a, ""), ""),
-                       "");
+        *ties = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, ""), LLVMBuildAnd(e->b, nan_a, nan_b, ""), "");
+    return LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, nan_b, LLVMBuildNot(e->b, nan_a, ""), ""), "");
 }
 
 /* The better of two candidates, each with its index; *a_at is replaced by the winner's. */
@@ -195,10 +176,7 @@ static LV arg_merge(Emit *e, const Reduction *r, LV a, LV *a_at, LV b, LV b_at)
 }
 
 /* Flat indices of this step's lanes. */
-static LV step_index(Emit *e, LV flat)
-{
-    return index_vector(e, (Ix){.base = flat, .stride = e->vec_r ? l_i64(e, 1) : NULL});
-}
+static LV step_index(Emit *e, LV flat) { return index_vector(e, (Ix){.base = flat, .stride = e->vec_r ? l_i64(e, 1) : NULL}); }
 
 void reduce_block_begin(Emit *e, uint32_t stage, LV from)
 {
@@ -239,8 +217,7 @@ void reduce_step_all(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->n_red; i++)
         if (e->red[i].stage == stage)
-            value(e,
-                  e->k->inst.at[e->red[i].inst].a); /* loads first: no store to a slot in between */
+            value(e, e->k->inst.at[e->red[i].inst].a); /* loads first: no store to a slot in between */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (r->stage != stage)
@@ -282,8 +259,7 @@ static LV half(Emit *e, LV v, unsigned n, bool upper)
     LV index[MAX_LANES];
     for (unsigned i = 0; i < h; i++)
         index[i] = LLVMConstInt(e->type[SC_I32], i + (upper ? h : 0), 0);
-    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(index, h),
-                                  "");
+    return LLVMBuildShuffleVector(e->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(index, h), "");
 }
 
 Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec)
@@ -403,8 +379,7 @@ void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length)
 static LV empty_value(Emit *e, const Reduction *r)
 {
     DType t = (DType)r->acc_type;
-    uint64_t bits =
-        r->op == OP_REDUCE_SUM ? 0 : reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+    uint64_t bits = r->op == OP_REDUCE_SUM ? 0 : reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
     return l_const(e, (SType)dtype_info[t].scalar, bits, total_vec(e));
 }
 
@@ -440,9 +415,7 @@ LV reduce_layout(Emit *e)
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         r->part = bytes;
-        bytes =
-            l_add(e, bytes,
-                  l_align64(e, l_mul(e, each, l_i64(e, (int64_t)dtype_bytes((DType)r->acc_type)))));
+        bytes = l_add(e, bytes, l_align64(e, l_mul(e, each, l_i64(e, (int64_t)dtype_bytes((DType)r->acc_type)))));
         if (!r->arg)
             continue;
         r->part_at = bytes;
@@ -454,8 +427,7 @@ LV reduce_layout(Emit *e)
 static Address part_address(Emit *e, DType t, LV offset, LV block)
 {
     LV base = l_gep_bytes(e, argument(e, e->shared_arg), offset);
-    Ix ix = {.base = l_add(e, l_mul(e, block, e->x_total), e->x_flat),
-             .stride = total_vec(e) ? l_i64(e, 1) : NULL};
+    Ix ix = {.base = l_add(e, l_mul(e, block, e->x_total), e->x_flat), .stride = total_vec(e) ? l_i64(e, 1) : NULL};
     return address_ix(e, l_memory(e, t), base, ix);
 }
 
@@ -482,8 +454,7 @@ void reduce_store_block(Emit *e, uint32_t stage, LV block)
         DType t = (DType)r->acc_type;
         store_at(e, t, part_address(e, t, r->part, block), total_load(e, t, r->total), NULL);
         if (r->arg)
-            store_at(e, DT_I64, part_address(e, DT_I64, r->part_at, block),
-                     total_load(e, DT_I64, r->total_at), NULL);
+            store_at(e, DT_I64, part_address(e, DT_I64, r->part_at, block), total_load(e, DT_I64, r->total_at), NULL);
     }
 }
 

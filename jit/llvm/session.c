@@ -16,10 +16,7 @@
 
 static _Thread_local const char *kernel_at_work = "";
 
-static void fatal(const char *reason)
-{
-    log_warn("LLVM gave up on kernel %s: %s", kernel_at_work, reason);
-}
+static void fatal(const char *reason) { log_warn("LLVM gave up on kernel %s: %s", kernel_at_work, reason); }
 
 bool session_fails(void)
 {
@@ -57,8 +54,7 @@ LLVMCodeGenOptLevel session_effort(const Session *s)
 
 void session_attribute(Session *s, LV fn, const char *key, const char *text)
 {
-    LLVMAttributeRef a = LLVMCreateStringAttribute(s->e.ctx, key, (unsigned)strlen(key), text,
-                                                   (unsigned)strlen(text));
+    LLVMAttributeRef a = LLVMCreateStringAttribute(s->e.ctx, key, (unsigned)strlen(key), text, (unsigned)strlen(text));
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
 }
 
@@ -69,8 +65,7 @@ static void attributes(Session *s)
         if (LLVMIsDeclaration(fn))
             continue;
         s->how->attributes(s, fn);
-        LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
-                                LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
+        LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(s->e.ctx, nounwind, 0));
     }
 }
 
@@ -147,14 +142,12 @@ static Status optimise(Session *s)
     return status;
 }
 
-static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType type, void **out,
-                        size_t *bytes)
+static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType type, void **out, size_t *bytes)
 {
     LLVMMemoryBufferRef buffer = NULL;
     char *error = NULL;
     if (LLVMTargetMachineEmitToMemoryBuffer(s->machine, module, type, &error, &buffer)) {
-        Status status =
-            fail(ST_COMPILE, "kernel %s: %s", s->name, error ? error : "code generation failed");
+        Status status = fail(ST_COMPILE, "kernel %s: %s", s->name, error ? error : "code generation failed");
         LLVMDisposeMessage(error);
         return status;
     }

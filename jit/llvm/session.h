@@ -18,26 +18,26 @@ typedef struct Session {
     const SessionTarget *how;
     LLVMTargetMachineRef machine;
     const char *name;
-    char error[512];      /* what a diagnostic said */
+    char error[512]; /* what a diagnostic said */
 } Session;
 
 struct SessionTarget {
     const Target *target;
-    LLVMTargetMachineRef (*machine)(const Session *s);  /* NULL: LLVM has none */
-    void (*attributes)(Session *s, LV fn);              /* of one function that has a body */
+    LLVMTargetMachineRef (*machine)(const Session *s); /* NULL: LLVM has none */
+    void (*attributes)(Session *s, LV fn);             /* of one function that has a body */
     LLVMCodeGenFileType file;
     Status (*check)(const Session *s, const unsigned char *code, size_t bytes); /* of the finished code */
-    Status (*assembly)(const void *code, size_t bytes, char **text); /* the code as text; NULL: it is text */
+    Status (*assembly)(const void *code, size_t bytes, char **text);            /* the code as text; NULL: it is text */
 };
 
-typedef struct SessionOut {   /* all os_free */
+typedef struct SessionOut { /* all os_free */
     void *code;
     size_t bytes;
-    char *ir, *assembly;      /* NULL unless asked for; no assembly where the code is text itself */
+    char *ir, *assembly; /* NULL unless asked for; no assembly where the code is text itself */
 } SessionOut;
 
-void session_init(void);      /* once a process, before any target is asked for; thread-safe, idempotent */
-bool session_fails(void);     /* KILN_TEST_FAIL=llvm: shows that a process needs no LLVM */
+void session_init(void);  /* once a process, before any target is asked for; thread-safe, idempotent */
+bool session_fails(void); /* KILN_TEST_FAIL=llvm: shows that a process needs no LLVM */
 LLVMCodeGenOptLevel session_effort(const Session *s);
 void session_attribute(Session *s, LV fn, const char *key, const char *text);
 

@@ -16,6 +16,7 @@ static const struct {
     int code;
     const char *intrinsic;
 } how[SOP_COUNT] = {
+    /* clang-format off */
     [SOP_ADD] = {F_BINARY, LLVMAdd, NULL},   [SOP_SUB] = {F_BINARY, LLVMSub, NULL},
     [SOP_MUL] = {F_BINARY, LLVMMul, NULL},   [SOP_DIV] = {F_BINARY, LLVMFDiv, NULL},
     [SOP_SDIV] = {F_BINARY, LLVMSDiv, NULL}, [SOP_UDIV] = {F_BINARY, LLVMUDiv, NULL},
@@ -37,17 +38,12 @@ static const struct {
     [SOP_SQRT] = {F_CALL, 0, "llvm.sqrt"},   [SOP_FLOOR] = {F_CALL, 0, "llvm.floor"},
     [SOP_CEIL] = {F_CALL, 0, "llvm.ceil"},   [SOP_TRUNC] = {F_CALL, 0, "llvm.trunc"},
     [SOP_RINT] = {F_CALL, 0, "llvm.roundeven"},
+    /* clang-format on */
 };
 
 static bool is_float(SType t) { return t == SC_F32 || t == SC_F64; }
 
-static int float_code(int code)
-{
-    return code == LLVMAdd   ? LLVMFAdd
-           : code == LLVMSub ? LLVMFSub
-           : code == LLVMMul ? LLVMFMul
-                             : code;
-}
+static int float_code(int code) { return code == LLVMAdd ? LLVMFAdd : code == LLVMSub ? LLVMFSub : code == LLVMMul ? LLVMFMul : code; }
 
 static LV half_to_float(Emit *e, LV v, bool vec)
 {
@@ -73,23 +69,20 @@ static LV float_to_half(Emit *e, LV v, bool vec)
  */
 static LV vector_divide(Emit *e, const TapeInst *n, LV a, LV b)
 {
-    bool is_signed = n->op == SOP_SDIV || n->op == SOP_SREM,
-         rest = n->op == SOP_SREM || n->op == SOP_UREM;
+    bool is_signed = n->op == SOP_SDIV || n->op == SOP_SREM, rest = n->op == SOP_SREM || n->op == SOP_UREM;
     LLVMTypeRef type = l_vec(e, e->type[n->type]);
     LV q;
     if (n->type == SC_I64 || e->target->scalar_lanes) {
         q = LLVMGetPoison(type);
         for (int lane = 0; lane < e->lanes; lane++) {
             LV at = LLVMConstInt(e->type[SC_I32], (unsigned)lane, 0);
-            LV x = LLVMBuildExtractElement(e->b, a, at, ""),
-               y = LLVMBuildExtractElement(e->b, b, at, "");
+            LV x = LLVMBuildExtractElement(e->b, a, at, ""), y = LLVMBuildExtractElement(e->b, b, at, "");
             LV d = is_signed ? LLVMBuildSDiv(e->b, x, y, "") : LLVMBuildUDiv(e->b, x, y, "");
             q = LLVMBuildInsertElement(e->b, q, d, at, "");
         }
     } else {
         LLVMTypeRef wide = l_vec(e, e->type[n->type == SC_I32 ? SC_F64 : SC_F32]);
-        LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP,
-                   back = is_signed ? LLVMFPToSI : LLVMFPToUI;
+        LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP, back = is_signed ? LLVMFPToSI : LLVMFPToUI;
         LV x = LLVMBuildCast(e->b, to, a, wide, ""), y = LLVMBuildCast(e->b, to, b, wide, "");
         q = LLVMBuildCast(e->b, back, LLVMBuildFDiv(e->b, x, y, ""), type, "");
     }
@@ -100,45 +93,25 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
 {
     LLVMTypeRef type = vec ? l_vec(e, e->type[n->type]) : e->type[n->type];
     LV a = v[n->a], b = v[n->b], c = v[n->c];
-    if (vec && e->lanes > 1 &&
-        (n->op == SOP_SDIV || n->op == SOP_UDIV || n->op == SOP_SREM || n->op == SOP_UREM))
+    if (vec && e->lanes > 1 && (n->op == SOP_SDIV || n->op == SOP_UDIV || n->op == SOP_SREM || n->op == SOP_UREM))
         return vector_divide(e, n, a, b);
     switch ((Form)how[n->op].form) {
     case F_BINARY:
-        return LLVMBuildBinOp(
-            e->b,
-            (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code),
-            a, b, "");
-    case F_ICMP:
-        return LLVMBuildICmp(e->b, (LLVMIntPredicate)how[n->op].code, a, b, "");
-    case F_FCMP:
-        return LLVMBuildFCmp(e->b, (LLVMRealPredicate)how[n->op].code, a, b, "");
-    case F_CAST:
-        return t->inst[n->a].type == n->type
-                   ? a
-                   : LLVMBuildCast(e->b, (LLVMOpcode)how[n->op].code, a, type, "");
-    case F_CALL:
-        return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c},
-                           (unsigned)scalar_op_info[n->op].arity);
-    case F_NONE:
-        break;
+        return LLVMBuildBinOp(e->b, (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code), a, b, "");
+    case F_ICMP: return LLVMBuildICmp(e->b, (LLVMIntPredicate)how[n->op].code, a, b, "");
+    case F_FCMP: return LLVMBuildFCmp(e->b, (LLVMRealPredicate)how[n->op].code, a, b, "");
+    case F_CAST: return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, (LLVMOpcode)how[n->op].code, a, type, "");
+    case F_CALL: return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c}, (unsigned)scalar_op_info[n->op].arity);
+    case F_NONE: break;
     }
     switch ((ScalarOp)n->op) {
-    case SOP_FNEG:
-        return LLVMBuildFNeg(e->b, a, "");
-    case SOP_SELECT:
-        return LLVMBuildSelect(e->b, a, b, c, "");
-    case SOP_CTLZ:
-        return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)},
-                           2);
-    case SOP_F16TOF32:
-        return half_to_float(e, a, vec);
-    case SOP_F32TOF16:
-        return float_to_half(e, a, vec);
-    case SOP_CONST:
-        return l_const(e, (SType)n->type, n->imm, vec);
-    default: /* INPUT: set by tape_emit; everything else has a form */
-        return NULL;
+    case SOP_FNEG: return LLVMBuildFNeg(e->b, a, "");
+    case SOP_SELECT: return LLVMBuildSelect(e->b, a, b, c, "");
+    case SOP_CTLZ: return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
+    case SOP_F16TOF32: return half_to_float(e, a, vec);
+    case SOP_F32TOF16: return float_to_half(e, a, vec);
+    case SOP_CONST: return l_const(e, (SType)n->type, n->imm, vec);
+    default: /* INPUT: set by tape_emit; everything else has a form */ return NULL;
     }
 }
 
@@ -204,8 +177,8 @@ static void emit_region(Emit *e, Walk *w, const TapeRare *r)
     l_at(e, join);
     for (uint16_t i = r->end; i < w->t->n; i++) {
         const TapeInst *n = &w->t->inst[i];
-        bool done = merges(r, n) && !chosen[i] && LLVMIsAPHINode(v[n->b]) &&
-                    LLVMGetInstructionParent(v[n->b]) == join; /* by an earlier SELECT */
+        bool done =
+            merges(r, n) && !chosen[i] && LLVMIsAPHINode(v[n->b]) && LLVMGetInstructionParent(v[n->b]) == join; /* by an earlier SELECT */
         if (!merges(r, n) || done)
             continue;
         LV inside = chosen[i] ? chosen[i] : v[n->b];
@@ -285,10 +258,10 @@ static bool computed_wide(const Emit *e, Op op, DType out)
 static bool sees_rounded(Op op)
 {
     static const bool ops[OP_COUNT] = {
-        [OP_SIGN] = true,  [OP_FLOOR] = true, [OP_CEIL] = true, [OP_ROUND] = true, [OP_TRUNC] = true, [OP_FLOORDIV] = true,
-        [OP_REM] = true,   [OP_FMOD] = true,  [OP_POW] = true,  [OP_SQRT] = true,  [OP_RSQRT] = true, [OP_LOG] = true,
-        [OP_LOG2] = true,  [OP_LOG10] = true, [OP_LOG1P] = true, [OP_ASIN] = true, [OP_ACOS] = true,  [OP_ACOSH] = true,
-        [OP_ATANH] = true,
+        [OP_SIGN] = true,     [OP_FLOOR] = true, [OP_CEIL] = true,  [OP_ROUND] = true, [OP_TRUNC] = true,
+        [OP_FLOORDIV] = true, [OP_REM] = true,   [OP_FMOD] = true,  [OP_POW] = true,   [OP_SQRT] = true,
+        [OP_RSQRT] = true,    [OP_LOG] = true,   [OP_LOG2] = true,  [OP_LOG10] = true, [OP_LOG1P] = true,
+        [OP_ASIN] = true,     [OP_ACOS] = true,  [OP_ACOSH] = true, [OP_ATANH] = true,
     };
     return ops[op];
 }

@@ -21,12 +21,8 @@ LV argument(Emit *e, uint32_t arg)
     switch ((ArgKind)a->kind) {
     case ARG_BUFFER:
     case ARG_SCRATCH:
-    case ARG_FAULT:
-        v = l_load(e, e->ptr, slot, 8);
-        break;
-    case ARG_SIZE:
-        v = l_load(e, e->type[SC_I64], slot, 8);
-        break;
+    case ARG_FAULT: v = l_load(e, e->ptr, slot, 8); break;
+    case ARG_SIZE: v = l_load(e, e->type[SC_I64], slot, 8); break;
     case ARG_SCALAR: /* little endian: the low bytes of the slot are the value */
         v = l_from_memory(e, (DType)a->dtype, l_load(e, l_memory(e, (DType)a->dtype), slot, 8));
         break;
@@ -37,10 +33,7 @@ LV argument(Emit *e, uint32_t arg)
     return v;
 }
 
-static struct ValMemo *memo_of(const Emit *e, VRef v)
-{
-    return e->level[v] >= e->inner ? &e->inner_val[v] : &e->val[v];
-}
+static struct ValMemo *memo_of(const Emit *e, VRef v) { return e->level[v] >= e->inner ? &e->inner_val[v] : &e->val[v]; }
 
 void value_set(Emit *e, VRef v, int level, Val val)
 {
@@ -64,8 +57,7 @@ static Val emit_op(Emit *e, const KInst *n)
         in[i] = value(e, refs[i]);
     }
     if (n->op == OP_CAST) /* of a value that was just rounded: from what it was rounded from */
-        return n->dtype == DT_F32 ? cast_emit(e, types[0], DT_F32, in[0])
-                                  : op_emit(e, OP_CAST, types, (DType)n->dtype, in);
+        return n->dtype == DT_F32 ? cast_emit(e, types[0], DT_F32, in[0]) : op_emit(e, OP_CAST, types, (DType)n->dtype, in);
     return op_emit(e, (Op)n->op, types, (DType)n->dtype, in);
 }
 
@@ -90,8 +82,7 @@ static void fetch_later_row(Emit *e, const KInst *n)
     uint32_t scope = e->scope[LV_R];
     e->scope[LV_R] = ++e->scopes;
     e->axis[r] = ix_uniform(l_add(e, here.base, l_i64(e, ROWS_AHEAD)));
-    prefetch_at(e, (DType)n->dtype,
-                address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
     e->axis[r] = here;
     e->scope[LV_R] = scope;
 }
@@ -105,8 +96,8 @@ static void fetch_next_point(Emit *e, const KInst *n)
 {
     enum { ROW_BYTES = 1 << 18 };
     uint32_t x = e->n_x - 1;
-    if (!e->prefetch_rows || !e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x ||
-        n->pred != VREF_NONE || !kidx_uses_axis(e->k, n->idx, x) || through_value(e->k, n->idx))
+    if (!e->prefetch_rows || !e->vec_r || e->cur != LV_R || e->stage != 1 || e->split || !e->n_x || n->pred != VREF_NONE ||
+        !kidx_uses_axis(e->k, n->idx, x) || through_value(e->k, n->idx))
         return;
     double bytes = (double)dtype_bytes((DType)n->dtype);
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
@@ -121,8 +112,7 @@ static void fetch_next_point(Emit *e, const KInst *n)
     Place place = level_enter(e, LV_ROW);
     e->axis[x] = ix_uniform(l_add(e, here.base, l_i64(e, 1)));
     level_leave(e, place);
-    prefetch_at(e, (DType)n->dtype,
-                address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
+    prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
     e->axis[x] = here;
     memcpy(e->scope, scope, sizeof scope);
 }
@@ -154,8 +144,7 @@ static Val emit_bound(Emit *e, const KInst *n)
     LV last = LLVMBuildSub(e->b, sizes, l_const(e, SC_I64, 1, vec), "");
     LV negative = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, "");
     x = LLVMBuildSelect(e->b, negative, LLVMBuildAdd(e->b, x, sizes, ""), x, "");
-    LV below = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""),
-       above = LLVMBuildICmp(e->b, LLVMIntSGT, x, last, "");
+    LV below = LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), above = LLVMBuildICmp(e->b, LLVMIntSGT, x, last, "");
     x = LLVMBuildSelect(e->b, above, last, x, "");
     x = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntSLT, x, zero, ""), zero, x, "");
 
@@ -194,8 +183,7 @@ static Val emit_saved(Emit *e, VRef v)
     const KInst *n = &e->k->inst.at[v];
     LLVMTypeRef element = l_memory(e, (DType)n->dtype);
     LV at = e->vec_r ? e->flat : l_mul(e, e->flat, l_i64(e, e->lanes));
-    LV x = l_load(e, l_vec(e, element), l_gep(e, element, e->saved[v], at),
-                  (unsigned)dtype_bytes((DType)n->dtype));
+    LV x = l_load(e, l_vec(e, element), l_gep(e, element, e->saved[v], at), (unsigned)dtype_bytes((DType)n->dtype));
     return (Val){.v = l_from_memory(e, (DType)n->dtype, x), .vec = true};
 }
 
@@ -203,28 +191,20 @@ static Val emit_value(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
     switch ((InstKind)n->kind) {
-    case KI_OP:
-        return emit_op(e, n);
-    case KI_SCALAR:
-        return (Val){.v = argument(e, n->arg)};
-    case KI_CONST:
-        return (Val){.v = l_const(e, (SType)dtype_info[n->dtype].scalar, n->imm, false)};
+    case KI_OP: return emit_op(e, n);
+    case KI_SCALAR: return (Val){.v = argument(e, n->arg)};
+    case KI_CONST: return (Val){.v = l_const(e, (SType)dtype_info[n->dtype].scalar, n->imm, false)};
     case KI_INDEX: {
         Ix ix = index_of(e, n->idx);
         bool vec = ix.many || (ix.stride && e->lanes > 1);
         return (Val){.v = index_wide(e, vec ? index_vector(e, ix) : ix.base), .vec = vec};
     }
-    case KI_LOAD:
-        return emit_load(e, n);
-    case KI_REDUCE:
-        return reduce_read(e, v);
-    case KI_SCAN:
-        return emit_scan(e, v);
-    case KI_BOUND:
-        return emit_bound(e, n);
+    case KI_LOAD: return emit_load(e, n);
+    case KI_REDUCE: return reduce_read(e, v);
+    case KI_SCAN: return emit_scan(e, v);
+    case KI_BOUND: return emit_bound(e, n);
     case KI_STORE:
-    case KI_SCATTER:
-        break;
+    case KI_SCATTER: break;
     }
     return (Val){0};
 }
@@ -310,10 +290,7 @@ void value_store(Emit *e, VRef v)
 /* Which op combines an element with what is there; OP_COUNT: it replaces it. */
 static Op scatter_step(ScatterMode mode)
 {
-    static const Op step[] = {[SCATTER_SET] = OP_COUNT,
-                              [SCATTER_ADD] = OP_ADD,
-                              [SCATTER_MAX] = OP_MAXIMUM,
-                              [SCATTER_MIN] = OP_MINIMUM};
+    static const Op step[] = {[SCATTER_SET] = OP_COUNT, [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
     return step[mode];
 }
 

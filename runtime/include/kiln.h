@@ -87,11 +87,11 @@
 
 /* Declares a function twice: as itself, and as its twin that is told the caller's place. The first
  * returns a tensor (NULL on error), the second a status that must be checked (a sync point). */
-#define KILN_OP(name, ...)                                                                         \
-    KILN_API kiln_tensor *name(__VA_ARGS__);                                                       \
+#define KILN_OP(name, ...)                   \
+    KILN_API kiln_tensor *name(__VA_ARGS__); \
     KILN_API kiln_tensor *name##_at(const char *file, int line, __VA_ARGS__)
-#define KILN_SYNC(name, ...)                                                                       \
-    KILN_API KILN_MUST_CHECK kiln_status name(__VA_ARGS__);                                        \
+#define KILN_SYNC(name, ...)                                \
+    KILN_API KILN_MUST_CHECK kiln_status name(__VA_ARGS__); \
     KILN_API KILN_MUST_CHECK kiln_status name##_at(const char *file, int line, __VA_ARGS__)
 
 #ifdef __cplusplus
@@ -100,25 +100,25 @@ extern "C" {
 
 /* ---- types ---- */
 
-typedef struct kiln_tensor kiln_tensor;     /* an array, computed or still to be computed */
+typedef struct kiln_tensor kiln_tensor; /* an array, computed or still to be computed */
 /* owns the tensors made while it is the innermost one */
 typedef struct kiln_scope kiln_scope;
 typedef struct kiln_function kiln_function; /* a C function traced once for each kind of input */
 
 typedef enum kiln_status {
     KILN_OK,
-    KILN_INVALID,       /* an argument makes no sense */
-    KILN_BAD_DTYPE,     /* the function does not take this dtype */
-    KILN_BAD_SHAPE,     /* ranks or dims do not fit */
-    KILN_BAD_INDEX,     /* an index, known only when values are computed, is out of bounds */
-    KILN_OVERFLOW,      /* more than 2^62 elements (dims of 0 left out) or bytes */
+    KILN_INVALID,   /* an argument makes no sense */
+    KILN_BAD_DTYPE, /* the function does not take this dtype */
+    KILN_BAD_SHAPE, /* ranks or dims do not fit */
+    KILN_BAD_INDEX, /* an index, known only when values are computed, is out of bounds */
+    KILN_OVERFLOW,  /* more than 2^62 elements (dims of 0 left out) or bytes */
     KILN_OUT_OF_MEMORY,
-    KILN_IO,            /* a file cannot be read or written */
-    KILN_BAD_FORMAT,    /* a file is malformed */
-    KILN_UNSUPPORTED,   /* sensible, but kiln does not do it */
-    KILN_COMPILE,       /* a compile failed (option strict) or was refused (option on_recompile) */
+    KILN_IO,          /* a file cannot be read or written */
+    KILN_BAD_FORMAT,  /* a file is malformed */
+    KILN_UNSUPPORTED, /* sensible, but kiln does not do it */
+    KILN_COMPILE,     /* a compile failed (option strict) or was refused (option on_recompile) */
     KILN_DEVICE,
-    KILN_INTERNAL       /* a bug in kiln */
+    KILN_INTERNAL /* a bug in kiln */
 } kiln_status;
 
 typedef enum kiln_dtype {
@@ -158,7 +158,9 @@ typedef struct kiln_range {
     int64_t start, stop, step;
 } kiln_range;
 #define KILN_NONE INT64_MIN
+/* clang-format off */
 #define KILN_ALL {KILN_NONE, KILN_NONE, 1} /* an initialiser: the whole axis */
+/* clang-format on */
 
 /* Elements added before and after an axis, both >= 0. */
 typedef struct kiln_padding {
@@ -167,12 +169,7 @@ typedef struct kiln_padding {
 
 /* What scattering does where it writes. Writes happen in index order; of several SETs of one place
  * the last one stays, and each ADD rounds to x's dtype. */
-typedef enum kiln_scatter_mode {
-    KILN_SCATTER_SET,
-    KILN_SCATTER_ADD,
-    KILN_SCATTER_MAX,
-    KILN_SCATTER_MIN
-} kiln_scatter_mode;
+typedef enum kiln_scatter_mode { KILN_SCATTER_SET, KILN_SCATTER_ADD, KILN_SCATTER_MAX, KILN_SCATTER_MIN } kiln_scatter_mode;
 
 #ifndef __cplusplus
 
@@ -192,12 +189,9 @@ static inline kiln_axes kiln_make_axes(size_t n, const int *list)
         axes.axis[i] = list[i];
     return axes;
 }
-#define KILN_SHAPE(...)                                                                            \
-    kiln_make_shape(sizeof((const int64_t[]){0, __VA_ARGS__}) / sizeof(int64_t) - 1,               \
-                    (const int64_t[]){0, __VA_ARGS__} + 1)
-#define KILN_AXES(...)                                                                             \
-    kiln_make_axes(sizeof((const int[]){0, __VA_ARGS__}) / sizeof(int) - 1,                        \
-                   (const int[]){0, __VA_ARGS__} + 1)
+#define KILN_SHAPE(...) \
+    kiln_make_shape(sizeof((const int64_t[]){0, __VA_ARGS__}) / sizeof(int64_t) - 1, (const int64_t[]){0, __VA_ARGS__} + 1)
+#define KILN_AXES(...) kiln_make_axes(sizeof((const int[]){0, __VA_ARGS__}) / sizeof(int) - 1, (const int[]){0, __VA_ARGS__} + 1)
 
 #else
 
@@ -302,32 +296,32 @@ KILN_API KILN_MUST_CHECK kiln_status kiln_get_option(const char *name, char *buf
 /* What the process did so far. */
 #define KILN_MISS_REASONS 32
 typedef struct kiln_stats {
-    int64_t nodes;           /* ops recorded */
-    int64_t evals;           /* sync points that had something to compute */
-    int64_t hits;            /* of these: found a compiled program */
-    int64_t misses;          /* of these: did not */
+    int64_t nodes;                   /* ops recorded */
+    int64_t evals;                   /* sync points that had something to compute */
+    int64_t hits;                    /* of these: found a compiled program */
+    int64_t misses;                  /* of these: did not */
     int64_t miss[KILN_MISS_REASONS]; /* the misses by reason; kiln_miss_reason(i) names it */
-    int64_t compiles;        /* programs compiled */
-    int64_t background_compiles; /* of these: on the thread in the background (async_compile) */
+    int64_t compiles;                /* programs compiled */
+    int64_t background_compiles;     /* of these: on the thread in the background (async_compile) */
     double compile_seconds;
     /* the cache on disk */
-    int64_t disk_hits;       /* of the hits: served by a program from disk */
-    int64_t disk_loaded;     /* programs loaded, for hits and for what they tell of earlier sizes */
-    int64_t disk_refused;    /* entries that were of no use: damaged or unreadable */
-    int64_t disk_stored;     /* programs written */
+    int64_t disk_hits;         /* of the hits: served by a program from disk */
+    int64_t disk_loaded;       /* programs loaded, for hits and for what they tell of earlier sizes */
+    int64_t disk_refused;      /* entries that were of no use: damaged or unreadable */
+    int64_t disk_stored;       /* programs written */
     double disk_saved_seconds; /* what compiling the loaded programs once took */
-    int64_t fallbacks;       /* graphs that the interpreter ran because compiling failed */
-    int64_t kernels;         /* kernels launched */
+    int64_t fallbacks;         /* graphs that the interpreter ran because compiling failed */
+    int64_t kernels;           /* kernels launched */
     /* bytes read and written by kernels, each buffer counted once per kernel */
     int64_t bytes_moved;
-    int64_t live_bytes;      /* of tensor data, now */
-    int64_t peak_bytes;      /* the most there ever was (since kiln_reset_stats) */
-    int64_t pooled_bytes;    /* freed tensor data kept for reuse, on the CPU */
-    int64_t graph_launches;  /* times that several kernels were launched as one CUDA graph (cuda_graphs) */
+    int64_t live_bytes;     /* of tensor data, now */
+    int64_t peak_bytes;     /* the most there ever was (since kiln_reset_stats) */
+    int64_t pooled_bytes;   /* freed tensor data kept for reuse, on the CPU */
+    int64_t graph_launches; /* times that several kernels were launched as one CUDA graph (cuda_graphs) */
 } kiln_stats;
 KILN_API void kiln_get_stats(kiln_stats *stats);
-KILN_API void kiln_reset_stats(void);                  /* counters to 0, peak to what is live */
-KILN_API const char *kiln_miss_reason(int reason);     /* NULL past the last one */
+KILN_API void kiln_reset_stats(void);              /* counters to 0, peak to what is live */
+KILN_API const char *kiln_miss_reason(int reason); /* NULL past the last one */
 
 /* ---- scopes and lifetimes ---- */
 
@@ -353,9 +347,9 @@ KILN_API int64_t kiln_dim(const kiln_tensor *x, int axis);
 KILN_API kiln_shape kiln_shape_of(const kiln_tensor *x); /* of NULL: rank -1 */
 KILN_API int64_t kiln_numel(const kiln_tensor *x);       /* number of elements; of NULL: -1 */
 KILN_API bool kiln_is_evaluated(const kiln_tensor *x);
-KILN_API bool kiln_is_weak(const kiln_tensor *x);        /* a weakly typed scalar */
-KILN_API const char *kiln_dtype_name(kiln_dtype dtype);  /* "f32"; "?" for no dtype */
-KILN_API size_t kiln_dtype_size(kiln_dtype dtype);       /* bytes of one element; 0 for no dtype */
+KILN_API bool kiln_is_weak(const kiln_tensor *x);       /* a weakly typed scalar */
+KILN_API const char *kiln_dtype_name(kiln_dtype dtype); /* "f32"; "?" for no dtype */
+KILN_API size_t kiln_dtype_size(kiln_dtype dtype);      /* bytes of one element; 0 for no dtype */
 
 /* ---- making tensors ---- */
 
@@ -389,12 +383,11 @@ KILN_OP(kiln_from, kiln_dtype dtype, kiln_shape shape, const void *data);
  * stay valid and unchanged until `deleter(data, user)` is called (from any thread; it may be NULL:
  * then for as long as the process uses it); after changing it say kiln_touch. bool data must be 0
  * or 1. When NULL is returned the deleter is not called. */
-KILN_OP(kiln_wrap, kiln_dtype dtype, kiln_shape shape, void *data,
-        void (*deleter)(void *data, void *user), void *user);
+KILN_OP(kiln_wrap, kiln_dtype dtype, kiln_shape shape, void *data, void (*deleter)(void *data, void *user), void *user);
 /* The same with strides, in elements: element (i, j, ...) is at data + i*strides[0] + j*strides[1]
  * + ...; strides may be zero or negative (`data` is element (0, 0, ...)). */
-KILN_OP(kiln_wrap_strided, kiln_dtype dtype, kiln_shape shape, const int64_t *strides, void *data,
-        void (*deleter)(void *data, void *user), void *user);
+KILN_OP(kiln_wrap_strided, kiln_dtype dtype, kiln_shape shape, const int64_t *strides, void *data, void (*deleter)(void *data, void *user),
+        void *user);
 /* Says that the memory behind a wrapped tensor changed: values recorded from now on see the new
  * contents. */
 KILN_API void kiln_touch(kiln_tensor *x);
@@ -417,28 +410,28 @@ KILN_OP(kiln_randint, kiln_dtype dtype, kiln_shape shape, int64_t low, int64_t h
 
 /* Any number dtype; the result has it too. */
 KILN_OP(kiln_positive, kiln_tensor *x);
-KILN_OP(kiln_neg, kiln_tensor *x);    /* ints wrap */
+KILN_OP(kiln_neg, kiln_tensor *x); /* ints wrap */
 KILN_OP(kiln_abs, kiln_tensor *x);
-KILN_OP(kiln_sign, kiln_tensor *x);   /* -1, 0 or 1; NaN stays */
+KILN_OP(kiln_sign, kiln_tensor *x); /* -1, 0 or 1; NaN stays */
 KILN_OP(kiln_square, kiln_tensor *x);
-KILN_OP(kiln_floor, kiln_tensor *x);  /* ints: unchanged, as for the next three */
+KILN_OP(kiln_floor, kiln_tensor *x); /* ints: unchanged, as for the next three */
 KILN_OP(kiln_ceil, kiln_tensor *x);
-KILN_OP(kiln_round, kiln_tensor *x);  /* halves to even */
+KILN_OP(kiln_round, kiln_tensor *x); /* halves to even */
 KILN_OP(kiln_trunc, kiln_tensor *x);
-KILN_OP(kiln_relu, kiln_tensor *x);   /* max(x, 0); NaN stays */
+KILN_OP(kiln_relu, kiln_tensor *x); /* max(x, 0); NaN stays */
 
 /* Floats; ints and bools are computed in f32. Outside the domain: NaN. */
 KILN_OP(kiln_reciprocal, kiln_tensor *x);
 KILN_OP(kiln_sqrt, kiln_tensor *x);
-KILN_OP(kiln_rsqrt, kiln_tensor *x);  /* 1 / sqrt(x) */
+KILN_OP(kiln_rsqrt, kiln_tensor *x); /* 1 / sqrt(x) */
 KILN_OP(kiln_exp, kiln_tensor *x);
 KILN_OP(kiln_exp2, kiln_tensor *x);
-KILN_OP(kiln_expm1, kiln_tensor *x);  /* exp(x) - 1, accurate near 0 */
+KILN_OP(kiln_expm1, kiln_tensor *x); /* exp(x) - 1, accurate near 0 */
 KILN_OP(kiln_log, kiln_tensor *x);
 KILN_OP(kiln_log2, kiln_tensor *x);
 KILN_OP(kiln_log10, kiln_tensor *x);
-KILN_OP(kiln_log1p, kiln_tensor *x);  /* log(1 + x), accurate near 0 */
-KILN_OP(kiln_sin, kiln_tensor *x);    /* radians */
+KILN_OP(kiln_log1p, kiln_tensor *x); /* log(1 + x), accurate near 0 */
+KILN_OP(kiln_sin, kiln_tensor *x);   /* radians */
 KILN_OP(kiln_cos, kiln_tensor *x);
 KILN_OP(kiln_tan, kiln_tensor *x);
 KILN_OP(kiln_asin, kiln_tensor *x);
@@ -451,19 +444,19 @@ KILN_OP(kiln_asinh, kiln_tensor *x);
 KILN_OP(kiln_acosh, kiln_tensor *x);
 KILN_OP(kiln_atanh, kiln_tensor *x);
 KILN_OP(kiln_erf, kiln_tensor *x);
-KILN_OP(kiln_sigmoid, kiln_tensor *x);   /* 1 / (1 + exp(-x)) */
-KILN_OP(kiln_softplus, kiln_tensor *x);  /* log(1 + exp(x)) without overflow */
-KILN_OP(kiln_silu, kiln_tensor *x);      /* x * sigmoid(x) */
+KILN_OP(kiln_sigmoid, kiln_tensor *x);  /* 1 / (1 + exp(-x)) */
+KILN_OP(kiln_softplus, kiln_tensor *x); /* log(1 + exp(x)) without overflow */
+KILN_OP(kiln_silu, kiln_tensor *x);     /* x * sigmoid(x) */
 /* x/2 * (1 + erf(x / sqrt 2)); Hendrycks and Gimpel 2016 */
 KILN_OP(kiln_gelu, kiln_tensor *x);
 /* its tanh form: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
 KILN_OP(kiln_gelu_tanh, kiln_tensor *x);
 
 /* bool results. */
-KILN_OP(kiln_isnan, kiln_tensor *x);     /* ints: false, false, true for these three */
+KILN_OP(kiln_isnan, kiln_tensor *x); /* ints: false, false, true for these three */
 KILN_OP(kiln_isinf, kiln_tensor *x);
 KILN_OP(kiln_isfinite, kiln_tensor *x);
-KILN_OP(kiln_signbit, kiln_tensor *x);   /* true for -0.0 too; of a computed NaN (-x is one): either */
+KILN_OP(kiln_signbit, kiln_tensor *x);     /* true for -0.0 too; of a computed NaN (-x is one): either */
 KILN_OP(kiln_logical_not, kiln_tensor *x); /* any dtype: x == 0 */
 /* ints: flips the bits; bool: negation. */
 KILN_OP(kiln_bitwise_not, kiln_tensor *x);
@@ -478,11 +471,11 @@ KILN_OP(kiln_cast, kiln_tensor *x, kiln_dtype dtype);
 KILN_OP(kiln_add, kiln_tensor *a, kiln_tensor *b); /* ints wrap */
 KILN_OP(kiln_sub, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_mul, kiln_tensor *a, kiln_tensor *b);
-KILN_OP(kiln_div, kiln_tensor *a, kiln_tensor *b); /* true division: ints are divided in f32 */
+KILN_OP(kiln_div, kiln_tensor *a, kiln_tensor *b);          /* true division: ints are divided in f32 */
 KILN_OP(kiln_floor_divide, kiln_tensor *a, kiln_tensor *b); /* floor(a / b); an int by 0 gives 0 */
 /* sign of b, as Python's %; an int by 0 gives 0 */
 KILN_OP(kiln_remainder, kiln_tensor *a, kiln_tensor *b);
-KILN_OP(kiln_fmod, kiln_tensor *a, kiln_tensor *b);      /* sign of a, as C's fmod */
+KILN_OP(kiln_fmod, kiln_tensor *a, kiln_tensor *b); /* sign of a, as C's fmod */
 /* ints wrap; an int to a negative int gives 1, -1 or 0 */
 KILN_OP(kiln_pow, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_maximum, kiln_tensor *a, kiln_tensor *b); /* NaN if either is */
@@ -512,7 +505,7 @@ KILN_OP(kiln_logical_xor, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_bitwise_and, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_bitwise_or, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_bitwise_xor, kiln_tensor *a, kiln_tensor *b);
-KILN_OP(kiln_shift_left, kiln_tensor *a, kiln_tensor *b);  /* ints; by the width or more: 0 */
+KILN_OP(kiln_shift_left, kiln_tensor *a, kiln_tensor *b); /* ints; by the width or more: 0 */
 /* arithmetic for signed ints; too far: 0 or -1 */
 KILN_OP(kiln_shift_right, kiln_tensor *a, kiln_tensor *b);
 
@@ -567,7 +560,7 @@ KILN_OP(kiln_argmin_axis, kiln_tensor *x, int axis, bool keepdims);
 
 /* same elements, row-major; one dim may be -1: what remains */
 KILN_OP(kiln_reshape, kiln_tensor *x, kiln_shape shape);
-KILN_OP(kiln_flatten, kiln_tensor *x);                          /* to 1-D */
+KILN_OP(kiln_flatten, kiln_tensor *x); /* to 1-D */
 /* output axis i is input axis order[i]; names each axis once */
 KILN_OP(kiln_permute, kiln_tensor *x, kiln_axes order);
 /* swaps the last two axes; rank >= 2 */
@@ -600,10 +593,8 @@ KILN_OP(kiln_stack, kiln_tensor *const *tensors, int n, int axis);
 /* Cuts x along an axis into n parts of the given sizes (which add up), parts[0..n). NULL sizes: n
  * equal parts. On error all parts are NULL and the error is kept, as for functions that return a
  * tensor. */
-KILN_API kiln_status kiln_split(kiln_tensor *x, int axis, int n, const int64_t *sizes,
-                                kiln_tensor **parts);
-KILN_API kiln_status kiln_split_at(const char *file, int line, kiln_tensor *x, int axis, int n,
-                                   const int64_t *sizes, kiln_tensor **parts);
+KILN_API kiln_status kiln_split(kiln_tensor *x, int axis, int n, const int64_t *sizes, kiln_tensor **parts);
+KILN_API kiln_status kiln_split_at(const char *file, int line, kiln_tensor *x, int axis, int n, const int64_t *sizes, kiln_tensor **parts);
 /* x repeated repeats.dim[i] times along axis i (aligned at the right, missing ones 1), as NumPy's
  * tile. */
 KILN_OP(kiln_tile, kiln_tensor *x, kiln_shape repeats);
@@ -629,22 +620,19 @@ KILN_OP(kiln_take_along_axis, kiln_tensor *x, kiln_tensor *index, int axis);
 /* x with source written (or added...) where a 1-D index says along an axis: source has x's shape
  * but for that axis, where it has the length of index (it is broadcast to that). Result in x's
  * dtype. The inverse of kiln_take. */
-KILN_OP(kiln_scatter, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis,
-        kiln_scatter_mode mode);
+KILN_OP(kiln_scatter, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis, kiln_scatter_mode mode);
 /* The inverse of kiln_take_along_axis: index has x's rank and its dims but for the axis; source is
  * broadcast to index's shape. */
-KILN_OP(kiln_scatter_along_axis, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis,
-        kiln_scatter_mode mode);
+KILN_OP(kiln_scatter_along_axis, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis, kiln_scatter_mode mode);
 
 /* Stable; NaN comes last in either order. argsort: i64 indices. */
 KILN_OP(kiln_sort, kiln_tensor *x, int axis, bool descending);
 KILN_OP(kiln_argsort, kiln_tensor *x, int axis, bool descending);
 /* The k greatest (or least) along an axis, best first, and their i64 indices. 0 <= k <= dim. On
  * error both are NULL and the error is kept. */
-KILN_API kiln_status kiln_topk(kiln_tensor *x, int64_t k, int axis, bool greatest,
-                               kiln_tensor **values, kiln_tensor **indices);
-KILN_API kiln_status kiln_topk_at(const char *file, int line, kiln_tensor *x, int64_t k, int axis,
-                                  bool greatest, kiln_tensor **values, kiln_tensor **indices);
+KILN_API kiln_status kiln_topk(kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values, kiln_tensor **indices);
+KILN_API kiln_status kiln_topk_at(const char *file, int line, kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values,
+                                  kiln_tensor **indices);
 /* Running sum along an axis. bool and ints: i64 or u64; f16 and bf16 accumulate in f32. */
 KILN_OP(kiln_cumsum, kiln_tensor *x, int axis);
 

@@ -31,20 +31,44 @@ static const struct {
 enum { ROWS = sizeof rows / sizeof *rows };
 
 /* The same functions in double and in long double. */
-#define REFERENCES(T, S)                                                                           \
-    static T rsqrt##S##_(T x, T y) { (void)y; return 1 / sqrt##S(x); }                             \
-    static T sigmoid##S##_(T x, T y) { (void)y; return x < 0 ? exp##S(x) / (1 + exp##S(x)) : 1 / (1 + exp##S(-x)); } \
-    static T softplus##S##_(T x, T y) { (void)y; return fmax##S(x, 0) + log1p##S(exp##S(-fabs##S(x))); } \
-    static T logaddexp##S##_(T x, T y) { T d = x == y ? 0 : fabs##S(x - y); return (x < y ? y : x) + log1p##S(exp##S(-d)); } \
-    static T pow##S##_(T x, T y) { return pow##S(x, y); }                                          \
-    static T atan2##S##_(T x, T y) { return atan2##S(x, y); }                                      \
+#define REFERENCES(T, S)                                                   \
+    static T rsqrt##S##_(T x, T y)                                         \
+    {                                                                      \
+        (void)y;                                                           \
+        return 1 / sqrt##S(x);                                             \
+    }                                                                      \
+    static T sigmoid##S##_(T x, T y)                                       \
+    {                                                                      \
+        (void)y;                                                           \
+        return x < 0 ? exp##S(x) / (1 + exp##S(x)) : 1 / (1 + exp##S(-x)); \
+    }                                                                      \
+    static T softplus##S##_(T x, T y)                                      \
+    {                                                                      \
+        (void)y;                                                           \
+        return fmax##S(x, 0) + log1p##S(exp##S(-fabs##S(x)));              \
+    }                                                                      \
+    static T logaddexp##S##_(T x, T y)                                     \
+    {                                                                      \
+        T d = x == y ? 0 : fabs##S(x - y);                                 \
+        return (x < y ? y : x) + log1p##S(exp##S(-d));                     \
+    }                                                                      \
+    static T pow##S##_(T x, T y) { return pow##S(x, y); }                  \
+    static T atan2##S##_(T x, T y) { return atan2##S(x, y); }              \
     static T hypot##S##_(T x, T y) { return hypot##S(x, y); }
-#define REFERENCE1(T, f, S) static T f##S##_(T x, T y) { (void)y; return f##S(x); }
-#define ALL1(M, T, S)                                                                              \
-    M(T, exp, S) M(T, exp2, S) M(T, expm1, S) M(T, log, S) M(T, log2, S) M(T, log10, S)            \
-    M(T, log1p, S) M(T, sin, S) M(T, cos, S) M(T, tan, S) M(T, asin, S) M(T, acos, S)              \
-    M(T, atan, S) M(T, sinh, S) M(T, cosh, S) M(T, tanh, S) M(T, asinh, S) M(T, acosh, S)          \
-    M(T, atanh, S) M(T, erf, S)
+#define REFERENCE1(T, f, S)    \
+    static T f##S##_(T x, T y) \
+    {                          \
+        (void)y;               \
+        return f##S(x);        \
+    }
+/* clang-format off */
+#define ALL1(M, T, S)                                                                                                           \
+    M(T, exp, S)                                                                                                                \
+    M(T, exp2, S)                                                                                                               \
+    M(T, expm1, S)                                                                                                              \
+    M(T, log, S) M(T, log2, S) M(T, log10, S) M(T, log1p, S) M(T, sin, S) M(T, cos, S) M(T, tan, S) M(T, asin, S) M(T, acos, S) \
+        M(T, atan, S) M(T, sinh, S) M(T, cosh, S) M(T, tanh, S) M(T, asinh, S) M(T, acosh, S) M(T, atanh, S) M(T, erf, S)
+/* clang-format on */
 REFERENCES(double, )
 REFERENCES(Wide, l)
 ALL1(REFERENCE1, double, )
@@ -54,13 +78,15 @@ ALL1(REFERENCE1, Wide, l)
 static const struct {
     double (*f32)(double, double);
     Wide (*f64)(Wide, Wide);
-} reference[OP_COUNT] = {
-    PAIR(RSQRT, rsqrt), PAIR(EXP, exp), PAIR(EXP2, exp2), PAIR(EXPM1, expm1), PAIR(LOG, log),
-    PAIR(LOG2, log2), PAIR(LOG10, log10), PAIR(LOG1P, log1p), PAIR(SIN, sin), PAIR(COS, cos),
-    PAIR(TAN, tan), PAIR(ASIN, asin), PAIR(ACOS, acos), PAIR(ATAN, atan), PAIR(SINH, sinh),
-    PAIR(COSH, cosh), PAIR(TANH, tanh), PAIR(ASINH, asinh), PAIR(ACOSH, acosh), PAIR(ATANH, atanh),
-    PAIR(ERF, erf), PAIR(SIGMOID, sigmoid), PAIR(SOFTPLUS, softplus), PAIR(POW, pow),
-    PAIR(ATAN2, atan2), PAIR(HYPOT, hypot), PAIR(LOGADDEXP, logaddexp)};
+} reference[OP_COUNT] = {PAIR(RSQRT, rsqrt),     PAIR(EXP, exp),           PAIR(EXP2, exp2),
+                         PAIR(EXPM1, expm1),     PAIR(LOG, log),           PAIR(LOG2, log2),
+                         PAIR(LOG10, log10),     PAIR(LOG1P, log1p),       PAIR(SIN, sin),
+                         PAIR(COS, cos),         PAIR(TAN, tan),           PAIR(ASIN, asin),
+                         PAIR(ACOS, acos),       PAIR(ATAN, atan),         PAIR(SINH, sinh),
+                         PAIR(COSH, cosh),       PAIR(TANH, tanh),         PAIR(ASINH, asinh),
+                         PAIR(ACOSH, acosh),     PAIR(ATANH, atanh),       PAIR(ERF, erf),
+                         PAIR(SIGMOID, sigmoid), PAIR(SOFTPLUS, softplus), PAIR(POW, pow),
+                         PAIR(ATAN2, atan2),     PAIR(HYPOT, hypot),       PAIR(LOGADDEXP, logaddexp)};
 
 enum { CHUNK = 1 << 14 };
 
@@ -167,10 +193,52 @@ static void run_chunk(Check *c, size_t n, const void *x, const void *y)
     }
 }
 
-static const double special[] = {
-    0.0, -0.0, 1, -1, 2, -2, 3, -3, 0.5, -0.5, 4, 5, 0.1, -0.1, 1e-3, 10, -10, 100, 127, 128, -126, -149, 1000,
-    INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MAX, FLT_MIN, FLT_TRUE_MIN, -FLT_TRUE_MIN, 88.5, 89, -87.5, -103.5,
-    0x1.fffffep-1, 0x1.000002p0, 3.14159265358979, 1.57079632679490, 1e5, 2e5, 1e10, 1e30, -1e30, 16777216, 16777217};
+static const double special[] = {0.0,
+                                 -0.0,
+                                 1,
+                                 -1,
+                                 2,
+                                 -2,
+                                 3,
+                                 -3,
+                                 0.5,
+                                 -0.5,
+                                 4,
+                                 5,
+                                 0.1,
+                                 -0.1,
+                                 1e-3,
+                                 10,
+                                 -10,
+                                 100,
+                                 127,
+                                 128,
+                                 -126,
+                                 -149,
+                                 1000,
+                                 INFINITY,
+                                 -INFINITY,
+                                 NAN,
+                                 FLT_MAX,
+                                 -FLT_MAX,
+                                 FLT_MIN,
+                                 FLT_TRUE_MIN,
+                                 -FLT_TRUE_MIN,
+                                 88.5,
+                                 89,
+                                 -87.5,
+                                 -103.5,
+                                 0x1.fffffep-1,
+                                 0x1.000002p0,
+                                 3.14159265358979,
+                                 1.57079632679490,
+                                 1e5,
+                                 2e5,
+                                 1e10,
+                                 1e30,
+                                 -1e30,
+                                 16777216,
+                                 16777217};
 enum { SPECIALS = sizeof special / sizeof *special };
 
 /* A value for sampling: any bits, or one of moderate size, or near 1. */
@@ -188,12 +256,9 @@ static double sample(DType dtype, unsigned kind)
         }
         memcpy(&v, &r, sizeof v);
         return v;
-    case 1:
-        return unit * 100;
-    case 2:
-        return 1 + unit * unit * unit;
-    default:
-        return ldexp(unit, (int)(random_bits() % 40) - 20);
+    case 1: return unit * 100;
+    case 2: return 1 + unit * unit * unit;
+    default: return ldexp(unit, (int)(random_bits() % 40) - 20);
     }
 }
 
@@ -245,11 +310,9 @@ static int list(void)
         int rare[DT_COUNT] = {0};
         for (int t = 0; t < DT_COUNT; t++) {
             static const bool kinds[][4] = {
-                [RULE_NUM] = {0, 1, 1, 1}, [RULE_FLOAT] = {0, 0, 0, 1}, [RULE_INTS] = {0, 1, 1, 0},
-                [RULE_BITS] = {1, 1, 1, 0}, [RULE_CMP] = {1, 1, 1, 1}, [RULE_FCMP] = {0, 0, 0, 1},
-                [RULE_RANDOM] = {0, 0, 0, 0}};
-            bool ok = op_info[op].rule == RULE_RANDOM ? t == DT_U64
-                                                      : kinds[op_info[op].rule][dtype_kind((DType)t)];
+                [RULE_NUM] = {0, 1, 1, 1}, [RULE_FLOAT] = {0, 0, 0, 1}, [RULE_INTS] = {0, 1, 1, 0},  [RULE_BITS] = {1, 1, 1, 0},
+                [RULE_CMP] = {1, 1, 1, 1}, [RULE_FCMP] = {0, 0, 0, 1},  [RULE_RANDOM] = {0, 0, 0, 0}};
+            bool ok = op_info[op].rule == RULE_RANDOM ? t == DT_U64 : kinds[op_info[op].rule][dtype_kind((DType)t)];
             if (!ok) {
                 printf(" %5s", "");
                 continue;
@@ -259,8 +322,7 @@ static int list(void)
             const Tape *tape = tape_get((Op)op, in, boolean ? DT_BOOL : (DType)t, MATH_STRICT);
             int n = 0;
             for (uint16_t k = 0; k < tape->n; k++)
-                n += tape->inst[k].op != SOP_CONST && tape->inst[k].op != SOP_INPUT &&
-                     tape->inst[k].op != SOP_BITCAST;
+                n += tape->inst[k].op != SOP_CONST && tape->inst[k].op != SOP_INPUT && tape->inst[k].op != SOP_BITCAST;
             for (uint16_t k = 0; k < tape->n_rare; k++)
                 for (uint16_t j = tape->rare[k].begin; j < tape->rare[k].end; j++)
                     rare[t] += tape->inst[j].op != SOP_CONST && tape->inst[j].op != SOP_BITCAST;
@@ -307,12 +369,10 @@ int main(int argc, char **argv)
             Check c = {.op = rows[k].op, .dtype = wide ? DT_F64 : DT_F32};
             check_op(&c, stride, samples);
             bool over = c.worst > rows[k].bound[wide] || c.wrong;
-            printf("%-10s %s  %8.4f ULP of %.2f at %a %a: %a, exactly %La%s\n", op_name(c.op),
-                   dtype_name(c.dtype), c.worst, rows[k].bound[wide], c.at[0], c.at[1], c.got, c.want,
-                   over ? "  FAIL" : "");
+            printf("%-10s %s  %8.4f ULP of %.2f at %a %a: %a, exactly %La%s\n", op_name(c.op), dtype_name(c.dtype), c.worst,
+                   rows[k].bound[wide], c.at[0], c.at[1], c.got, c.want, over ? "  FAIL" : "");
             if (c.wrong)
-                printf("    %llu wrong, such as %a %a: %a\n", (unsigned long long)c.wrong, c.wrong_at[0],
-                       c.wrong_at[1], c.wrong_got);
+                printf("    %llu wrong, such as %a %a: %a\n", (unsigned long long)c.wrong, c.wrong_at[0], c.wrong_at[1], c.wrong_got);
             fflush(stdout);
             failed += over;
         }

@@ -75,10 +75,7 @@ static float worst(const float *c, float limit)
 }
 
 /* -1 to 1 */
-static double unit(void)
-{
-    return rand() / (RAND_MAX / 2.0) - 1;
-}
+static double unit(void) { return rand() / (RAND_MAX / 2.0) - 1; }
 
 static void step(float *c)
 {
@@ -127,7 +124,7 @@ int main(int argc, char **argv)
         most = e > most ? e : most;
         above_one += s > 1;
     }
-    printf("{%a, %a, %a, %a}: %.4f ULP over every r, above 1 at %zu\n", (double)best[0], (double)best[1],
-           (double)best[2], (double)best[3], most, above_one);
+    printf("{%a, %a, %a, %a}: %.4f ULP over every r, above 1 at %zu\n", (double)best[0], (double)best[1], (double)best[2], (double)best[3],
+           most, above_one);
     return above_one != 0;
 }

@@ -83,13 +83,13 @@ Test(background, only_the_first_call_waits_and_the_bits_stay)
     start();
     run(8, 16, first);
     cr_assert(compiles() - background() == 1);
-    wait_for(1);                        /* the most general program */
-    run(9, 16, out);                    /* runs that; queues the better one */
+    wait_for(1);     /* the most general program */
+    run(9, 16, out); /* runs that; queues the better one */
     cr_assert(misses() == 1, "the second size waited");
     wait_for(2);
-    run(9, 16, want);                   /* runs the better one */
+    run(9, 16, want); /* runs the better one */
     cr_assert(memcmp(out, want, 16 * sizeof *out) == 0, "the general and the better program differ");
-    run(23, 16, out);                   /* fits it, too: nothing new */
+    run(23, 16, out); /* fits it, too: nothing new */
     run(8, 16, out);
     cr_assert(memcmp(out, first, 16 * sizeof *out) == 0);
     usleep(100000);
@@ -106,7 +106,7 @@ Test(background, every_program_of_a_graph_gives_the_same_bits)
     for (int64_t b = 1; b < 64; b += 7) {
         set_option("async_compile", "0");
         set_option("dynamic", "never");
-        set_option("cache_bytes", "0");     /* of each graph only the newest program is kept */
+        set_option("cache_bytes", "0"); /* of each graph only the newest program is kept */
         run(5, b, fixed);
         set_option("dynamic", "auto");
         set_option("cache_bytes", "100000000");

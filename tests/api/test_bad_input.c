@@ -35,8 +35,7 @@ static kiln_status of_tensor(kiln_tensor *x) { return x ? KILN_OK : kiln_error_s
 static kiln_status of_status(kiln_status status) { return status; }
 static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
 
-static void check(int line, const char *function, const char *param, const char *kind, kiln_status got, kiln_status want,
-                  const char *text)
+static void check(int line, const char *function, const char *param, const char *kind, kiln_status got, kiln_status want, const char *text)
 {
     char start[NAME + 4], place[64];
     const char *message = kiln_error_message();
@@ -49,30 +48,30 @@ static void check(int line, const char *function, const char *param, const char 
               kiln_status_name(want), message);
     cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
-    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new"),
-              "line %d: no place in: %s", line, message);
+    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new"), "line %d: no place in: %s", line,
+              message);
     kiln_clear_error();
 }
 
 /* BAD(function, parameter, kind, status, text of the message, arguments...) */
-#define BAD(function, param, kind, status, text, ...)                                              \
-    check(__LINE__, #function, #param, #kind,                                                      \
-          _Generic((function(__VA_ARGS__)),                                                        \
-              kiln_tensor *: of_tensor,                                                            \
-              kiln_function *: of_function,                                                        \
-              kiln_status: of_status)(function(__VA_ARGS__)),                                      \
+#define BAD(function, param, kind, status, text, ...)     \
+    check(__LINE__, #function, #param, #kind,             \
+          _Generic((function(__VA_ARGS__)), kiln_tensor * \
+                   : of_tensor, kiln_function *           \
+                   : of_function, kiln_status             \
+                   : of_status)(function(__VA_ARGS__)),   \
           status, text)
-#define BAD_SHAPES(function, param, status, before, ...)                                           \
-    BAD(function, param, negative, KILN_BAD_SHAPE, "-1", before KILN_SHAPE(2, -1) __VA_ARGS__);    \
-    BAD(function, param, rank, KILN_BAD_SHAPE, "9", before rank9() __VA_ARGS__);                   \
-    BAD(function, param, rank, KILN_BAD_SHAPE, "-2", before rank_minus2() __VA_ARGS__);            \
+#define BAD_SHAPES(function, param, status, before, ...)                                        \
+    BAD(function, param, negative, KILN_BAD_SHAPE, "-1", before KILN_SHAPE(2, -1) __VA_ARGS__); \
+    BAD(function, param, rank, KILN_BAD_SHAPE, "9", before rank9() __VA_ARGS__);                \
+    BAD(function, param, rank, KILN_BAD_SHAPE, "-2", before rank_minus2() __VA_ARGS__);         \
     BAD(function, param, huge, status, "4294967296", before KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32) __VA_ARGS__)
 /* NULL and the like is allowed there; what happens is nothing. */
 #define HARMLESS(function, param, kind, ...) (note(#function, #param, #kind), (void)function(__VA_ARGS__))
-#define NO_ERROR(function, param, kind, ...)                                                       \
-    do {                                                                                           \
-        note(#function, #param, #kind);                                                            \
-        cr_expect(function(__VA_ARGS__) == KILN_OK, "%s: %s", #function, kiln_error_message());    \
+#define NO_ERROR(function, param, kind, ...)                                                    \
+    do {                                                                                        \
+        note(#function, #param, #kind);                                                         \
+        cr_expect(function(__VA_ARGS__) == KILN_OK, "%s: %s", #function, kiln_error_message()); \
     } while (0)
 #define WITH ,
 
@@ -104,15 +103,52 @@ static void make_tensors(void)
 static void elementwise(void)
 {
 #define UNARY(name) BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL)
-#define NUMBERS(name)                                                                              \
-    UNARY(name);                                                                                   \
+#define NUMBERS(name) \
+    UNARY(name);      \
     BAD(kiln_##name, x, dtype, KILN_BAD_DTYPE, "bool", truth)
-    NUMBERS(positive); NUMBERS(neg); NUMBERS(abs); NUMBERS(sign); NUMBERS(square); NUMBERS(floor); NUMBERS(ceil);
-    NUMBERS(round); NUMBERS(trunc); NUMBERS(relu);
-    UNARY(reciprocal); UNARY(sqrt); UNARY(rsqrt); UNARY(exp); UNARY(exp2); UNARY(expm1); UNARY(log); UNARY(log2); UNARY(log10);
-    UNARY(log1p); UNARY(sin); UNARY(cos); UNARY(tan); UNARY(asin); UNARY(acos); UNARY(atan); UNARY(sinh); UNARY(cosh);
-    UNARY(tanh); UNARY(asinh); UNARY(acosh); UNARY(atanh); UNARY(erf); UNARY(sigmoid); UNARY(softplus); UNARY(silu);
-    UNARY(gelu); UNARY(gelu_tanh); UNARY(isnan); UNARY(isinf); UNARY(isfinite); UNARY(signbit); UNARY(logical_not);
+    NUMBERS(positive);
+    NUMBERS(neg);
+    NUMBERS(abs);
+    NUMBERS(sign);
+    NUMBERS(square);
+    NUMBERS(floor);
+    NUMBERS(ceil);
+    NUMBERS(round);
+    NUMBERS(trunc);
+    NUMBERS(relu);
+    UNARY(reciprocal);
+    UNARY(sqrt);
+    UNARY(rsqrt);
+    UNARY(exp);
+    UNARY(exp2);
+    UNARY(expm1);
+    UNARY(log);
+    UNARY(log2);
+    UNARY(log10);
+    UNARY(log1p);
+    UNARY(sin);
+    UNARY(cos);
+    UNARY(tan);
+    UNARY(asin);
+    UNARY(acos);
+    UNARY(atan);
+    UNARY(sinh);
+    UNARY(cosh);
+    UNARY(tanh);
+    UNARY(asinh);
+    UNARY(acosh);
+    UNARY(atanh);
+    UNARY(erf);
+    UNARY(sigmoid);
+    UNARY(softplus);
+    UNARY(silu);
+    UNARY(gelu);
+    UNARY(gelu_tanh);
+    UNARY(isnan);
+    UNARY(isinf);
+    UNARY(isfinite);
+    UNARY(signbit);
+    UNARY(logical_not);
     UNARY(bitwise_not);
     BAD(kiln_bitwise_not, x, dtype, KILN_BAD_DTYPE, "f32", x23);
     BAD(kiln_cast, x, null, KILN_INVALID, "x is NULL", NULL, KILN_F32);
@@ -127,18 +163,40 @@ static void binary(void)
     BAD(kiln_##name, b, null, KILN_INVALID, #b " is NULL", whole, NULL);                           \
     BAD(kiln_##name, b, shape, KILN_BAD_SHAPE, "i32[2,3]", whole, I32(KILN_SHAPE(4), 1, 2, 3, 4)); \
     BAD(kiln_##name, b, huge, KILN_OVERFLOW, "4294967296", kiln_cast(tall, KILN_I32), kiln_cast(wide, KILN_I32))
-#define BINARY_NUMBERS(name)                                                                       \
-    BINARY(name, a, b);                                                                            \
+#define BINARY_NUMBERS(name) \
+    BINARY(name, a, b);      \
     BAD(kiln_##name, a, dtype, KILN_BAD_DTYPE, "bool", truth, truth)
-#define BINARY_INTS(name)                                                                          \
-    BINARY(name, a, b);                                                                            \
+#define BINARY_INTS(name) \
+    BINARY(name, a, b);   \
     BAD(kiln_##name, a, dtype, KILN_BAD_DTYPE, "f32", x23, x23)
-    BINARY_NUMBERS(add); BINARY_NUMBERS(sub); BINARY_NUMBERS(mul); BINARY_NUMBERS(floor_divide);
-    BINARY_NUMBERS(remainder); BINARY_NUMBERS(fmod); BINARY_NUMBERS(pow); BINARY_NUMBERS(maximum); BINARY_NUMBERS(minimum);
-    BINARY(div, a, b); BINARY(atan2, y, x); BINARY(hypot, a, b); BINARY(logaddexp, a, b); BINARY(copysign, a, b);
-    BINARY(nextafter, a, b); BINARY(eq, a, b); BINARY(ne, a, b); BINARY(lt, a, b); BINARY(le, a, b); BINARY(gt, a, b);
-    BINARY(ge, a, b); BINARY(logical_and, a, b); BINARY(logical_or, a, b); BINARY(logical_xor, a, b);
-    BINARY_INTS(bitwise_and); BINARY_INTS(bitwise_or); BINARY_INTS(bitwise_xor); BINARY_INTS(shift_left);
+    BINARY_NUMBERS(add);
+    BINARY_NUMBERS(sub);
+    BINARY_NUMBERS(mul);
+    BINARY_NUMBERS(floor_divide);
+    BINARY_NUMBERS(remainder);
+    BINARY_NUMBERS(fmod);
+    BINARY_NUMBERS(pow);
+    BINARY_NUMBERS(maximum);
+    BINARY_NUMBERS(minimum);
+    BINARY(div, a, b);
+    BINARY(atan2, y, x);
+    BINARY(hypot, a, b);
+    BINARY(logaddexp, a, b);
+    BINARY(copysign, a, b);
+    BINARY(nextafter, a, b);
+    BINARY(eq, a, b);
+    BINARY(ne, a, b);
+    BINARY(lt, a, b);
+    BINARY(le, a, b);
+    BINARY(gt, a, b);
+    BINARY(ge, a, b);
+    BINARY(logical_and, a, b);
+    BINARY(logical_or, a, b);
+    BINARY(logical_xor, a, b);
+    BINARY_INTS(bitwise_and);
+    BINARY_INTS(bitwise_or);
+    BINARY_INTS(bitwise_xor);
+    BINARY_INTS(shift_left);
     BINARY_INTS(shift_right);
 
     BAD(kiln_where, condition, null, KILN_INVALID, "condition is NULL", NULL, x23, x23);
@@ -160,8 +218,8 @@ static const int64_t steps[9] = {3, 1};
 
 static void creation(void)
 {
-#define MAKER(name, ...)                                                                           \
-    BAD(kiln_##name, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, KILN_SHAPE(2) __VA_ARGS__);   \
+#define MAKER(name, ...)                                                                          \
+    BAD(kiln_##name, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, KILN_SHAPE(2) __VA_ARGS__); \
     BAD_SHAPES(kiln_##name, shape, KILN_OVERFLOW, KILN_F32 WITH, __VA_ARGS__)
     MAKER(zeros);
     MAKER(ones);
@@ -190,10 +248,10 @@ static void creation(void)
     BAD(kiln_wrap_strided, dtype, none, KILN_INVALID, "dtype 99", NO_DTYPE, KILN_SHAPE(2, 3), steps, some, NULL, NULL);
     BAD_SHAPES(kiln_wrap_strided, shape, KILN_OVERFLOW, KILN_F32 WITH, WITH steps WITH some WITH NULL WITH NULL);
     BAD(kiln_wrap_strided, strides, null, KILN_INVALID, "strides", KILN_F32, KILN_SHAPE(2, 3), NULL, some, NULL, NULL);
-    BAD(kiln_wrap_strided, strides, huge, KILN_OVERFLOW, "stride", KILN_F32, KILN_SHAPE(3, 3),
-        ((const int64_t[]){INT64_MAX, INT64_MAX}), some, NULL, NULL);
-    BAD(kiln_wrap_strided, strides, huge, KILN_OVERFLOW, "stride", KILN_F32, KILN_SHAPE(3, 3),
-        ((const int64_t[]){INT64_MIN, 1}), some, NULL, NULL);
+    BAD(kiln_wrap_strided, strides, huge, KILN_OVERFLOW, "stride", KILN_F32, KILN_SHAPE(3, 3), ((const int64_t[]){INT64_MAX, INT64_MAX}),
+        some, NULL, NULL);
+    BAD(kiln_wrap_strided, strides, huge, KILN_OVERFLOW, "stride", KILN_F32, KILN_SHAPE(3, 3), ((const int64_t[]){INT64_MIN, 1}), some,
+        NULL, NULL);
     BAD(kiln_wrap_strided, data, null, KILN_INVALID, "data is NULL", KILN_F32, KILN_SHAPE(2, 3), steps, NULL, NULL, NULL);
     HARMLESS(kiln_wrap_strided, deleter, null, KILN_F32, KILN_SHAPE(2, 3), steps, some, NULL, NULL);
     note("kiln_wrap_strided", "user", "null");
@@ -224,19 +282,19 @@ static void creation(void)
 
 static void reductions(void)
 {
-#define AXES(name, param, before, ...)                                                             \
-    BAD(kiln_##name, param, out, KILN_INVALID, "2", before KILN_AXES(2) __VA_ARGS__);            \
-    BAD(kiln_##name, param, out, KILN_INVALID, "-3", before KILN_AXES(-3) __VA_ARGS__);          \
-    BAD(kiln_##name, param, twice, KILN_INVALID, "twice", before KILN_AXES(0, -2) __VA_ARGS__);  \
-    BAD(kiln_##name, param, count, KILN_INVALID, "9", before axes9() __VA_ARGS__);               \
+#define AXES(name, param, before, ...)                                                          \
+    BAD(kiln_##name, param, out, KILN_INVALID, "2", before KILN_AXES(2) __VA_ARGS__);           \
+    BAD(kiln_##name, param, out, KILN_INVALID, "-3", before KILN_AXES(-3) __VA_ARGS__);         \
+    BAD(kiln_##name, param, twice, KILN_INVALID, "twice", before KILN_AXES(0, -2) __VA_ARGS__); \
+    BAD(kiln_##name, param, count, KILN_INVALID, "9", before axes9() __VA_ARGS__);              \
     BAD(kiln_##name, param, count, KILN_INVALID, "-2", before axes_minus2() __VA_ARGS__)
-#define REDUCTION(name)                                                                            \
-    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                                    \
-    BAD(kiln_##name##_axes, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0), false);        \
+#define REDUCTION(name)                                                                     \
+    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                             \
+    BAD(kiln_##name##_axes, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0), false); \
     AXES(name##_axes, axes, x23 WITH, WITH false)
-#define REDUCTION_BY(name)                                                                         \
-    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL, 0);                                 \
-    BAD(kiln_##name##_axes, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0), 0, false);     \
+#define REDUCTION_BY(name)                                                                     \
+    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL, 0);                             \
+    BAD(kiln_##name##_axes, x, null, KILN_INVALID, "x is NULL", NULL, KILN_AXES(0), 0, false); \
     AXES(name##_axes, axes, x23 WITH, WITH 0.0 WITH false)
     REDUCTION(sum);
     REDUCTION(prod);
@@ -254,15 +312,15 @@ static void reductions(void)
     BAD(kiln_min_axes, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, KILN_AXES(0), false);
     BAD(kiln_max, x, dtype, KILN_BAD_DTYPE, "bool", truth);
     BAD(kiln_min, x, dtype, KILN_BAD_DTYPE, "bool", truth);
-#define ARG(name)                                                                                  \
-    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                                    \
-    BAD(kiln_##name, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);                                 \
-    BAD(kiln_##name##_axis, x, null, KILN_INVALID, "x is NULL", NULL, 0, false);                   \
-    BAD(kiln_##name##_axis, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, 0, false);                \
+#define ARG(name)                                                                   \
+    BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                     \
+    BAD(kiln_##name, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);                  \
+    BAD(kiln_##name##_axis, x, null, KILN_INVALID, "x is NULL", NULL, 0, false);    \
+    BAD(kiln_##name##_axis, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, 0, false); \
     AXIS(name##_axis, axis, x23 WITH, WITH false)
-#define AXIS(name, param, before, ...)                                                             \
-    BAD(kiln_##name, param, high, KILN_INVALID, "2", before 2 __VA_ARGS__);                      \
-    BAD(kiln_##name, param, low, KILN_INVALID, "-3", before -3 __VA_ARGS__);                     \
+#define AXIS(name, param, before, ...)                                        \
+    BAD(kiln_##name, param, high, KILN_INVALID, "2", before 2 __VA_ARGS__);   \
+    BAD(kiln_##name, param, low, KILN_INVALID, "-3", before - 3 __VA_ARGS__); \
     BAD(kiln_##name, param, low, KILN_INVALID, "-2147483648", before INT32_MIN __VA_ARGS__)
     ARG(argmax);
     ARG(argmin);
@@ -335,11 +393,11 @@ static void views(void)
     BAD(kiln_pad, paddings, huge, KILN_OVERFLOW, "kiln_pad", x23, 1, ((const kiln_padding[]){{INT64_MAX, INT64_MAX}}), one);
     BAD(kiln_pad, value, null, KILN_INVALID, "value is NULL", x23, 1, pad2, NULL);
     BAD(kiln_pad, value, rank, KILN_BAD_SHAPE, "f32[4]", x23, 1, pad2, x4);
-#define JOIN(name)                                                                                 \
-    BAD(kiln_##name, tensors, null, KILN_INVALID, "tensors is NULL", NULL, 2, 0);                  \
-    BAD(kiln_##name, tensors, element, KILN_INVALID, "tensor 1 is NULL", gap, 2, 0);               \
-    BAD(kiln_##name, tensors, shape, KILN_BAD_SHAPE, "f32[5,3,7]", uneven, 2, 0);                  \
-    BAD(kiln_##name, n, negative, KILN_INVALID, "-1 tensors", pair, -1, 0);                           \
+#define JOIN(name)                                                                   \
+    BAD(kiln_##name, tensors, null, KILN_INVALID, "tensors is NULL", NULL, 2, 0);    \
+    BAD(kiln_##name, tensors, element, KILN_INVALID, "tensor 1 is NULL", gap, 2, 0); \
+    BAD(kiln_##name, tensors, shape, KILN_BAD_SHAPE, "f32[5,3,7]", uneven, 2, 0);    \
+    BAD(kiln_##name, n, negative, KILN_INVALID, "-1 tensors", pair, -1, 0);          \
     BAD(kiln_##name, n, none, KILN_INVALID, "0 tensors", pair, 0, 0)
     JOIN(concat);
     JOIN(stack);
@@ -383,9 +441,9 @@ static void indexing(void)
     BAD(kiln_take, x, null, KILN_INVALID, "x is NULL", NULL, i2, 0);
     BAD(kiln_take, index, null, KILN_INVALID, "index is NULL", x23, NULL, 0);
     BAD(kiln_take, index, dtype, KILN_BAD_DTYPE, "f32", x23, x4, 0);
-    BAD(kiln_take, index, rank, KILN_BAD_SHAPE, "8", x23, kiln_zeros(KILN_I64, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0);
-    BAD(kiln_take, index, huge, KILN_OVERFLOW, "4294967296", kiln_expand(one, KILN_SHAPE(INT64_C(1) << 32, 2)),
-        kiln_cast(tall, KILN_I64), 1);
+    BAD(kiln_take, index, rank, KILN_BAD_SHAPE, "at most 8", x23, kiln_zeros(KILN_I64, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0);
+    BAD(kiln_take, index, huge, KILN_OVERFLOW, "4294967296", kiln_expand(one, KILN_SHAPE(INT64_C(1) << 32, 2)), kiln_cast(tall, KILN_I64),
+        1);
     AXIS(take, axis, x23 WITH i2 WITH);
     BAD(kiln_take_along_axis, x, null, KILN_INVALID, "x is NULL", NULL, i23, 0);
     BAD(kiln_take_along_axis, index, null, KILN_INVALID, "index is NULL", x23, NULL, 0);
@@ -419,7 +477,7 @@ static void indexing(void)
     cr_expect(!values && !indices);
     BAD(kiln_topk, k, negative, KILN_INVALID, "-1", x23, -1, 0, true, &values, &indices);
     BAD(kiln_topk, k, huge, KILN_INVALID, "f32[2,3]", x23, 3, 0, true, &values, &indices);
-    AXIS(topk, axis, x23 WITH 1 WITH, WITH true WITH &values WITH &indices);
+    AXIS(topk, axis, x23 WITH 1 WITH, WITH true WITH & values WITH & indices);
     BAD(kiln_topk, values, null, KILN_INVALID, "values is NULL", x23, 1, 0, true, NULL, &indices);
     BAD(kiln_topk, indices, null, KILN_INVALID, "indices is NULL", x23, 1, 0, true, &values, NULL);
     BAD(kiln_cumsum, x, null, KILN_INVALID, "x is NULL", NULL, 0);
@@ -593,7 +651,7 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"size_t", {""}},
     };
     static const char *const pointer[] = {"null", ""}, *const axis[] = {"high", "low", ""}, *const count[] = {"negative", ""},
-                      *const value[] = {""}, *const reason[] = {"none", ""};
+                             *const value[] = {""}, *const reason[] = {"none", ""};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(type, rows[k].type) == 0)
             return rows[k].kinds;
@@ -698,8 +756,8 @@ static int require_rows(void)
     char *text = read_header(), function[NAME];
     int functions = 0;
     for (char *at = text; (at = strstr(at, "KILN_"));) {
-        if ((at > text && at[-1] != ' ') || !(strncmp(at, "KILN_OP(", 8) == 0 || strncmp(at, "KILN_SYNC(", 10) == 0 ||
-                                              strncmp(at, "KILN_API ", 9) == 0)) {
+        if ((at > text && at[-1] != ' ') ||
+            !(strncmp(at, "KILN_OP(", 8) == 0 || strncmp(at, "KILN_SYNC(", 10) == 0 || strncmp(at, "KILN_API ", 9) == 0)) {
             at++;
             continue;
         }

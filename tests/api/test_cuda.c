@@ -75,38 +75,22 @@ static kiln_tensor *composite(int which, kiln_tensor *x, kiln_tensor *index)
 {
     kiln_tensor *row = kiln_select(x, 0, 0), *values, *places;
     switch (which) {
-    case 0:
-        return kiln_triu(x, 1);
-    case 1:
-        return kiln_tril(kiln_unsqueeze(x, 0), 0);
-    case 2:
-        return kiln_softmax(x, 0);
-    case 3:
-        return kiln_log_softmax(x, 1);
-    case 4:
-        return kiln_layer_norm(x, row, kiln_zeros_like(row), 1e-5);
-    case 5:
-        return kiln_cross_entropy(x, index);
-    case 6:
-        return kiln_std_axes(x, KILN_AXES(0), 1, true);
-    case 7:
-        return kiln_logsumexp(x);
-    case 8:
-        return kiln_take(x, kiln_cast(index, KILN_U64), 1);
-    case 9:
-        return kiln_scatter(kiln_zeros_like(x), index, x, 0, KILN_SCATTER_ADD);
-    case 10:
-        return kiln_topk(x, 2, 1, true, &values, &places) == KILN_OK ? kiln_add(values, places) : NULL;
-    case 11:
-        return kiln_roll(kiln_pad(x, 1, (kiln_padding[]){{1, 0}}, kiln_scalar(7)), 1, 1);
-    case 12:
-        return kiln_concat((kiln_tensor *[]){x, kiln_ones_like(x), kiln_tile(row, KILN_SHAPE(2, 1))}, 3, 0);
-    case 13:
-        return kiln_add(kiln_cumsum(x, 1), kiln_argmax_axis(x, 1, true));
-    case 14:
-        return kiln_matmul(x, kiln_gelu(row));
-    default:
-        return kiln_clamp(kiln_where(kiln_gt(x, kiln_int(2)), x, kiln_scalar(-1)), kiln_int(0), kiln_scalar(5));
+    case 0: return kiln_triu(x, 1);
+    case 1: return kiln_tril(kiln_unsqueeze(x, 0), 0);
+    case 2: return kiln_softmax(x, 0);
+    case 3: return kiln_log_softmax(x, 1);
+    case 4: return kiln_layer_norm(x, row, kiln_zeros_like(row), 1e-5);
+    case 5: return kiln_cross_entropy(x, index);
+    case 6: return kiln_std_axes(x, KILN_AXES(0), 1, true);
+    case 7: return kiln_logsumexp(x);
+    case 8: return kiln_take(x, kiln_cast(index, KILN_U64), 1);
+    case 9: return kiln_scatter(kiln_zeros_like(x), index, x, 0, KILN_SCATTER_ADD);
+    case 10: return kiln_topk(x, 2, 1, true, &values, &places) == KILN_OK ? kiln_add(values, places) : NULL;
+    case 11: return kiln_roll(kiln_pad(x, 1, (kiln_padding[]){{1, 0}}, kiln_scalar(7)), 1, 1);
+    case 12: return kiln_concat((kiln_tensor *[]){x, kiln_ones_like(x), kiln_tile(row, KILN_SHAPE(2, 1))}, 3, 0);
+    case 13: return kiln_add(kiln_cumsum(x, 1), kiln_argmax_axis(x, 1, true));
+    case 14: return kiln_matmul(x, kiln_gelu(row));
+    default: return kiln_clamp(kiln_where(kiln_gt(x, kiln_int(2)), x, kiln_scalar(-1)), kiln_int(0), kiln_scalar(5));
     }
 }
 

@@ -24,10 +24,7 @@ static bool use_exact_cuda(void)
 }
 
 /* How often the driver was asked for a kernel or a graph since `before`. */
-static uint64_t graph_launches(const test_cuda_counters *before)
-{
-    return counted().graph_launches - before->graph_launches;
-}
+static uint64_t graph_launches(const test_cuda_counters *before) { return counted().graph_launches - before->graph_launches; }
 
 /* x, of n elements, after k times y -> sin(y) + x. */
 static kiln_tensor *chain(kiln_tensor *x, int k)
@@ -40,8 +37,7 @@ static kiln_tensor *chain(kiln_tensor *x, int k)
 
 static void read_back(kiln_tensor *x, float *to, int n)
 {
-    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)n) == KILN_OK, "%s",
-              kiln_error_message());
+    cr_assert(kiln_read(x, KILN_F32, to, sizeof *to * (size_t)n) == KILN_OK, "%s", kiln_error_message());
 }
 
 /* The chain of k steps over `data` is what the interpreter makes of it, bit for bit. */
@@ -58,8 +54,7 @@ static void expect_chain(const float *data, int n, int k)
     read_back(chain(x, k), got, n);
     kiln_scope_end(scope);
     for (int i = 0; i < n; i++)
-        cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0,
-                  "element %d of %d, %d steps: %.9g, not %.9g", i, n, k, (double)got[i],
+        cr_assert(memcmp(&got[i], &want[i], sizeof *got) == 0, "element %d of %d, %d steps: %.9g, not %.9g", i, n, k, (double)got[i],
                   (double)want[i]);
 }
 
@@ -186,15 +181,13 @@ static void many_kinds(float *out)
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(64, 64), some_data(1)), *all[600];
-    kiln_tensor *y = kiln_matmul(kiln_softmax(x, 1), x),
-                *sum = kiln_sum(kiln_exp(kiln_mul(y, kiln_scalar(0.1))));
+    kiln_tensor *y = kiln_matmul(kiln_softmax(x, 1), x), *sum = kiln_sum(kiln_exp(kiln_mul(y, kiln_scalar(0.1))));
     for (int i = 0; i < 600; i++)
         all[i] = kiln_from(KILN_F32, KILN_SHAPE(2), some_data(i));
     kiln_tensor *many = all[0];
     for (int i = 1; i < 600; i++)
         many = kiln_add(many, all[i]);
-    kiln_tensor *total =
-        kiln_add(kiln_add(sum, kiln_sum(many)), kiln_max(kiln_sum_axes(x, KILN_AXES(0), false)));
+    kiln_tensor *total = kiln_add(kiln_add(sum, kiln_sum(many)), kiln_max(kiln_sum_axes(x, KILN_AXES(0), false)));
     read_back(total, out, 1);
     kiln_scope_end(scope);
 }
@@ -210,8 +203,7 @@ Test(cuda_graphs, all_kinds_of_kernels)
         many_kinds(&first);
         for (int run = 1; run < 5; run++) {
             many_kinds(&now);
-            cr_assert(memcmp(&first, &now, sizeof now) == 0, "run %d, fuse=%d: %.9g, not %.9g", run,
-                      fuse, (double)now, (double)first);
+            cr_assert(memcmp(&first, &now, sizeof now) == 0, "run %d, fuse=%d: %.9g, not %.9g", run, fuse, (double)now, (double)first);
         }
         cr_assert_gt(graph_launches(&before), 0, "fuse=%d", fuse);
     }
@@ -248,8 +240,7 @@ Test(cuda_graphs, arguments_in_device_memory)
         set_option("mode", "jit");
         for (int run = 0; run < 4; run++) {
             many_kinds(&got);
-            cr_assert(memcmp(&got, &want, sizeof got) == 0, "run %d, fuse=%d: %.9g, not %.9g", run, fuse, (double)got,
-                      (double)want);
+            cr_assert(memcmp(&got, &want, sizeof got) == 0, "run %d, fuse=%d: %.9g, not %.9g", run, fuse, (double)got, (double)want);
         }
     }
     cr_assert_eq(counted().violations, 0);
@@ -289,8 +280,7 @@ Test(cuda_graphs, sorts_are_part_of_them)
             set_option("mode", mode ? "interp" : "jit");
             kiln_tensor *x = kiln_mul(kiln_arange(KILN_I32, 0, (double)n, 1), kiln_int(7919 + run));
             x = kiln_argsort(kiln_bitwise_and(x, kiln_int(255)), 0, true);
-            cr_assert(kiln_read(x, KILN_I64, mode ? want : got, sizeof *got * (size_t)n) == KILN_OK, "%s",
-                      kiln_error_message());
+            cr_assert(kiln_read(x, KILN_I64, mode ? want : got, sizeof *got * (size_t)n) == KILN_OK, "%s", kiln_error_message());
         }
         for (int64_t i = 0; i < n; i++)
             cr_assert_eq(got[i], want[i], "run %d, element %d", run, (int)i);
@@ -332,13 +322,11 @@ Test(cuda_graphs, updates_in_place)
         if (run == 5 && software_driver())
             DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 2, 0);
         kiln_tensor *next = kiln_add(kiln_mul(p, kiln_scalar(0.5)), kiln_scalar(run));
-        cr_assert(kiln_assign(p, next) == KILN_OK && kiln_eval(p) == KILN_OK, "%s",
-                  kiln_error_message());
+        cr_assert(kiln_assign(p, next) == KILN_OK && kiln_eval(p) == KILN_OK, "%s", kiln_error_message());
         read_back(p, got, 50);
         for (int i = 0; i < 50; i++) {
             want[i] = want[i] * 0.5f + (float)run;
-            cr_assert(got[i] == want[i], "run %d, element %d: %.9g, not %.9g", run, i,
-                      (double)got[i], (double)want[i]);
+            cr_assert(got[i] == want[i], "run %d, element %d: %.9g, not %.9g", run, i, (double)got[i], (double)want[i]);
         }
         kiln_scope_end(scope);
     }
@@ -378,8 +366,7 @@ ParameterizedTest(size_t *i, cuda_graphs, a_failing_call_leads_to_plain_launches
     for (int run = 0; run < 8; run++)
         expect_chain(some_data(run), 30, 3);
     char *at = strstr(warnings, "a graph of 6 launches");
-    cr_assert(at && strstr(at, *i % 2 ? "801" : "(2: ") && strstr(at, "KILN_CUDA_GRAPHS=off"),
-              "%s: %s", call, warnings);
+    cr_assert(at && strstr(at, *i % 2 ? "801" : "(2: ") && strstr(at, "KILN_CUDA_GRAPHS=off"), "%s: %s", call, warnings);
     cr_assert(!strstr(at + 1, "a graph of"), "told again: %s", warnings);
     kiln_stats stats;
     kiln_get_stats(&stats);
@@ -402,12 +389,10 @@ Test(cuda_graphs, a_sticky_error_names_the_kernels)
     DRIVER(test_cuda_fail_call)("cuGraphLaunch", 1, 700, 1);
     for (int run = 0; run < 2; run++) {
         cr_assert(kiln_eval(chain(x, 3)) == KILN_DEVICE);
-        cr_assert(strstr(kiln_error_message(), "700") &&
-                      (run || strstr(kiln_error_message(), "KILN_SYNC=1")) &&
+        cr_assert(strstr(kiln_error_message(), "700") && (run || strstr(kiln_error_message(), "KILN_SYNC=1")) &&
                       strstr(kiln_error_message(), "test_cuda_graphs.c"),
                   "%s", kiln_error_message());
-        cr_assert(strstr(kiln_error_message(), "a graph of 6 launches, from sin"), "%s",
-                  kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), "a graph of 6 launches, from sin"), "%s", kiln_error_message());
     }
 }
 
@@ -482,8 +467,7 @@ static void *repeat(void *user)
     bool fine = true;
     for (int run = 0; run < 30 && fine; run++) {
         kiln_scope *scope = kiln_scope_begin();
-        fine = kiln_read(chain(x, 3), KILN_F32, run ? now : first, sizeof now) == KILN_OK &&
-               (!run || memcmp(first, now, sizeof now) == 0);
+        fine = kiln_read(chain(x, 3), KILN_F32, run ? now : first, sizeof now) == KILN_OK && (!run || memcmp(first, now, sizeof now) == 0);
         kiln_scope_end(scope);
     }
     kiln_release(x);
@@ -520,18 +504,14 @@ static int runs_with_failures(const float *data, const float *want)
     for (int run = 0; run < 4; run++) {
         float got[3] = {0};
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), data),
-                    *index = I64(KILN_SHAPE(2), 2999, 7);
-        kiln_tensor *y = kiln_take(chain(x, 2), index, 0),
-                    *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), data), *index = I64(KILN_SHAPE(2), 2999, 7);
+        kiln_tensor *y = kiln_take(chain(x, 2), index, 0), *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
         kiln_status status = kiln_eval(sum);
         if (status == KILN_OK)
-            status =
-                kiln_read(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), KILN_F32, got, sizeof got);
+            status = kiln_read(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), KILN_F32, got, sizeof got);
         failed += status != KILN_OK;
-        cr_assert(status != KILN_OK || memcmp(got, want, sizeof got) == 0,
-                  "run %d: %.9g %.9g %.9g, not %.9g %.9g %.9g", run, (double)got[0], (double)got[1],
-                  (double)got[2], (double)want[0], (double)want[1], (double)want[2]);
+        cr_assert(status != KILN_OK || memcmp(got, want, sizeof got) == 0, "run %d: %.9g %.9g %.9g, not %.9g %.9g %.9g", run,
+                  (double)got[0], (double)got[1], (double)got[2], (double)want[0], (double)want[1], (double)want[2]);
         kiln_clear_error();
         kiln_scope_end(scope);
     }
@@ -545,8 +525,7 @@ static void any_failing_call(int step)
     set_option("strict", "0");
     float want[3];
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3000), some_data(5));
-    kiln_tensor *y = kiln_take(chain(x, 2), I64(KILN_SHAPE(2), 2999, 7), 0),
-                *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
+    kiln_tensor *y = kiln_take(chain(x, 2), I64(KILN_SHAPE(2), 2999, 7), 0), *sum = kiln_reshape(kiln_sum(chain(x, 1)), KILN_SHAPE(1));
     read_back(kiln_concat((kiln_tensor *[]){y, sum}, 2, 0), want, 3);
     static const int codes[] = {2, 1};
     for (int code = 0; code < 2; code++) {

@@ -36,13 +36,10 @@ static bool queued(kiln_tensor *x)
 
 static void expect_bad(int line, kiln_status status, const char *api)
 {
-    cr_assert(status == KILN_BAD_INDEX, "line %d: %s: %s", line, kiln_status_name(status),
-              kiln_error_message());
-    const char *texts[] = {api, "of the kiln_take at ",
-                           "test_cuda_index.c:", "is out of bounds: axis 0 has 3 elements"};
+    cr_assert(status == KILN_BAD_INDEX, "line %d: %s: %s", line, kiln_status_name(status), kiln_error_message());
+    const char *texts[] = {api, "of the kiln_take at ", "test_cuda_index.c:", "is out of bounds: axis 0 has 3 elements"};
     for (int i = 0; i < 4; i++)
-        cr_assert(strstr(kiln_error_message(), texts[i]), "line %d: \"%s\" is not in: %s", line,
-                  texts[i], kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), texts[i]), "line %d: \"%s\" is not in: %s", line, texts[i], kiln_error_message());
     kiln_clear_error();
 }
 #define EXPECT_BAD(status, api) expect_bad(__LINE__, (status), (api))
@@ -51,8 +48,7 @@ Test(cuda_index, whoever_waits_is_told)
 {
     if (!use_cuda())
         return;
-    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *good = taken(x, 2), *bad = taken(x, 3),
-                *worse = taken(x, -4);
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *good = taken(x, 2), *bad = taken(x, 3), *worse = taken(x, -4);
     float data[2] = {7, 7};
     EXPECT_BAD(kiln_wait(bad), "kiln_wait");
     EXPECT_BAD(kiln_wait(bad), "kiln_wait"); /* each time */
@@ -88,8 +84,7 @@ Test(cuda_index, sync_finds_it_at_once)
     if (!use_cuda())
         return;
     set_option("sync", "1");
-    EXPECT_BAD(kiln_eval(kiln_take(F32(KILN_SHAPE(3), 1, 2, 3), I64(KILN_SHAPE(1), 3), 0)),
-               "kiln_eval");
+    EXPECT_BAD(kiln_eval(kiln_take(F32(KILN_SHAPE(3), 1, 2, 3), I64(KILN_SHAPE(1), 3), 0)), "kiln_eval");
 }
 
 Test(cuda_index, in_interp_mode_at_once)
@@ -188,8 +183,7 @@ Test(cuda_index, functions_that_assign_wait)
 {
     if (!use_cuda())
         return;
-    kiln_tensor *state = kiln_retain(F32(KILN_SHAPE(), 100)), *x = F32(KILN_SHAPE(3), 1, 2, 3),
-                *out[1];
+    kiln_tensor *state = kiln_retain(F32(KILN_SHAPE(), 100)), *x = F32(KILN_SHAPE(3), 1, 2, 3), *out[1];
     kiln_function *f = kiln_function_new(look_up, 2, 1, state);
     double want = 100, value;
     for (int i = 0; i < 8; i++) {
@@ -200,8 +194,7 @@ Test(cuda_index, functions_that_assign_wait)
         else
             cr_assert(status == KILN_OK, "%s", kiln_error_message());
         want += i % 3 == 1 ? 0 : 3;
-        cr_assert(kiln_item(state, &value) == KILN_OK && value == want, "%d: %g, not %g", i, value,
-                  want);
+        cr_assert(kiln_item(state, &value) == KILN_OK && value == want, "%d: %g, not %g", i, value, want);
     }
     kiln_function_free(f);
     kiln_release(state);
@@ -311,8 +304,7 @@ static void *look_ups(void *user)
         float value = 0;
         fine = kiln_eval(y) == KILN_OK;
         kiln_status status = kiln_read(kiln_add(y, kiln_scalar(1)), KILN_F32, &value, sizeof value);
-        fine = fine && (i % 5 < 3 ? status == KILN_OK && value == (float)(i % 5 + 2)
-                                  : status == KILN_BAD_INDEX);
+        fine = fine && (i % 5 < 3 ? status == KILN_OK && value == (float)(i % 5 + 2) : status == KILN_BAD_INDEX);
         kiln_clear_error();
         kiln_scope_end(scope);
     }

@@ -54,7 +54,8 @@ static double evaluate(int64_t n)
 static void read_line(int i, const char *kernel, double *us, double *rate)
 {
     char name[64];
-    cr_assert(i < perf.n && sscanf(perf.line[i], "%63s %lf us %lf GB/s", name, us, rate) == 3, "line %d of %d: %s", i, perf.n, perf.line[i]);
+    cr_assert(i < perf.n && sscanf(perf.line[i], "%63s %lf us %lf GB/s", name, us, rate) == 3, "line %d of %d: %s", i, perf.n,
+              perf.line[i]);
     cr_expect(strstr(name, kernel) != NULL, "%s: %s", kernel, perf.line[i]);
 }
 

@@ -103,30 +103,20 @@ static kiln_tensor *product_of_views(kiln_dtype t, int which)
     kiln_tensor *a = whole_numbers(t, KILN_SHAPE(24, 40)), *b = whole_numbers(t, KILN_SHAPE(40, 32));
     kiln_tensor *zero = kiln_int(0), *batch = whole_numbers(t, KILN_SHAPE(3, 24, 40));
     switch (which) {
-    case 0:
-        return kiln_matmul(kiln_flip(a, KILN_AXES(1)), b);
-    case 1:
-        return kiln_matmul(kiln_pad(a, 2, (kiln_padding[]){{1, 2}, {0, 7}}, zero), kiln_pad(b, 1, (kiln_padding[]){{3, 4}}, zero));
-    case 2:
-        return kiln_matmul(kiln_slice_axis(a, 1, 1, 40, 3), kiln_slice_axis(b, 0, 2, 15, 1));
-    case 3:
-        return kiln_matmul(kiln_take(a, kiln_from(KILN_I32, KILN_SHAPE(5), (int32_t[]){7, -1, 0, 7, 3}), 0), b);
-    case 4:
-        return kiln_matmul(kiln_concat((kiln_tensor *[]){a, kiln_mul(a, a)}, 2, 0), b);
-    case 5:
-        return kiln_matmul(batch, b);
-    case 6:
-        return kiln_matmul(kiln_permute(batch, KILN_AXES(1, 0, 2)), b);
-    case 7:
-        return kiln_matmul(kiln_tril(kiln_matmul(a, kiln_transpose(a)), 0), a);
-    case 8:
-        return kiln_matmul(kiln_slice_axis(a, 0, 3, 4, 1), b); /* one row */
-    case 9:
-        return kiln_matmul(a, kiln_slice_axis(b, 1, 5, 6, 1)); /* one column */
-    case 10:
-        return kiln_matmul(kiln_transpose(b), kiln_transpose(a));
+    case 0: return kiln_matmul(kiln_flip(a, KILN_AXES(1)), b);
+    case 1: return kiln_matmul(kiln_pad(a, 2, (kiln_padding[]){{1, 2}, {0, 7}}, zero), kiln_pad(b, 1, (kiln_padding[]){{3, 4}}, zero));
+    case 2: return kiln_matmul(kiln_slice_axis(a, 1, 1, 40, 3), kiln_slice_axis(b, 0, 2, 15, 1));
+    case 3: return kiln_matmul(kiln_take(a, kiln_from(KILN_I32, KILN_SHAPE(5), (int32_t[]){7, -1, 0, 7, 3}), 0), b);
+    case 4: return kiln_matmul(kiln_concat((kiln_tensor *[]){a, kiln_mul(a, a)}, 2, 0), b);
+    case 5: return kiln_matmul(batch, b);
+    case 6: return kiln_matmul(kiln_permute(batch, KILN_AXES(1, 0, 2)), b);
+    case 7: return kiln_matmul(kiln_tril(kiln_matmul(a, kiln_transpose(a)), 0), a);
+    case 8: return kiln_matmul(kiln_slice_axis(a, 0, 3, 4, 1), b); /* one row */
+    case 9: return kiln_matmul(a, kiln_slice_axis(b, 1, 5, 6, 1)); /* one column */
+    case 10: return kiln_matmul(kiln_transpose(b), kiln_transpose(a));
     default:
-        return kiln_add(kiln_relu(kiln_matmul(kiln_cast(a, KILN_F32), kiln_cast(b, KILN_F32))), kiln_cast(kiln_flip(kiln_slice_axis(b, 0, 0, 24, 1), KILN_AXES(0)), KILN_F32));
+        return kiln_add(kiln_relu(kiln_matmul(kiln_cast(a, KILN_F32), kiln_cast(b, KILN_F32))),
+                        kiln_cast(kiln_flip(kiln_slice_axis(b, 0, 0, 24, 1), KILN_AXES(0)), KILN_F32));
     }
 }
 
@@ -201,7 +191,8 @@ Test(cuda_products, products_with_vectors)
                 }
                 kiln_tensor *one = kiln_reshape(kiln_slice_axis(a, 0, 0, 1, 1), KILN_SHAPE(k));
                 cr_assert(kiln_item(kiln_matmul(one, v), &dot) == KILN_OK, "%s", kiln_error_message());
-                cr_expect(dot == got[0], "%s, %d elements: %g as a dot product, %g in a matrix", kiln_dtype_name(types[t]), (int)k, dot, got[0]);
+                cr_expect(dot == got[0], "%s, %d elements: %g as a dot product, %g in a matrix", kiln_dtype_name(types[t]), (int)k, dot,
+                          got[0]);
                 kiln_scope_end(scope);
             }
     }

@@ -29,20 +29,14 @@ static kiln_tensor *data(kiln_shape shape, int seed)
 typedef kiln_tensor *Program(kiln_tensor *x, int axis);
 
 static kiln_tensor *alone(kiln_tensor *x, int axis) { return kiln_cumsum(x, axis); }
-static kiln_tensor *fused(kiln_tensor *x, int axis)
-{
-    return kiln_sub(kiln_cumsum(kiln_mul(x, kiln_scalar(0.5)), axis), kiln_neg(x));
-}
+static kiln_tensor *fused(kiln_tensor *x, int axis) { return kiln_sub(kiln_cumsum(kiln_mul(x, kiln_scalar(0.5)), axis), kiln_neg(x)); }
 static kiln_tensor *backwards(kiln_tensor *x, int axis)
 {
     return kiln_flip(kiln_cumsum(kiln_flip(x, KILN_AXES(axis)), axis), KILN_AXES(axis));
 }
 static kiln_tensor *twice(kiln_tensor *x, int axis) { return kiln_cumsum(kiln_add(kiln_cumsum(x, axis), x), axis); }
 static kiln_tensor *of_shares(kiln_tensor *x, int axis) { return kiln_cumsum(kiln_softmax(x, axis), axis); }
-static kiln_tensor *beside_a_sum(kiln_tensor *x, int axis)
-{
-    return kiln_add(kiln_cumsum(x, axis), kiln_sum(kiln_cumsum(x, axis)));
-}
+static kiln_tensor *beside_a_sum(kiln_tensor *x, int axis) { return kiln_add(kiln_cumsum(x, axis), kiln_sum(kiln_cumsum(x, axis))); }
 static kiln_tensor *above_its_sum(kiln_tensor *x, int axis) /* the sum's loop reads the same and needs no running sum */
 {
     return kiln_add(kiln_cumsum(x, axis), kiln_sum_axes(x, KILN_AXES(axis), true));
@@ -53,8 +47,8 @@ static kiln_tensor *in_f64(kiln_tensor *x, int axis) { return in_dtype(x, axis, 
 static kiln_tensor *in_f16(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_F16); }
 static kiln_tensor *in_bf16(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_BF16); }
 static kiln_tensor *in_bool(kiln_tensor *x, int axis) { return in_dtype(x, axis, KILN_BOOL); }
-static Program *const programs[] = {alone, fused, backwards, twice, of_shares, beside_a_sum,
-                                    above_its_sum, above_its_sum_of_ints, in_f64, in_f16, in_bf16, in_bool};
+static Program *const programs[] = {alone,  fused,  backwards, twice,  of_shares, beside_a_sum, above_its_sum, above_its_sum_of_ints,
+                                    in_f64, in_f16, in_bf16,   in_bool};
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
 static size_t read_bytes(kiln_tensor *x, void *to)
@@ -94,9 +88,8 @@ Test(cuda_scan, equals_the_interpreter_in_every_program)
     static const struct {
         kiln_shape shape;
         int axis;
-    } cases[] = {{{1, {1}}, 0},      {{1, {777}}, 0},      {{1, {40001}}, 0},     {{2, {3, 33000}}, 1}, {{2, {33, 130}}, 1},
-                 {{2, {130, 33}}, 0}, {{3, {3, 70, 5}}, 1}, {{2, {1, 5000}}, 0},   {{2, {4, 6000}}, 1},
-                 {{3, {3, 5, 8}}, 2}};
+    } cases[] = {{{1, {1}}, 0},       {{1, {777}}, 0},      {{1, {40001}}, 0},   {{2, {3, 33000}}, 1}, {{2, {33, 130}}, 1},
+                 {{2, {130, 33}}, 0}, {{3, {3, 70, 5}}, 1}, {{2, {1, 5000}}, 0}, {{2, {4, 6000}}, 1},  {{3, {3, 5, 8}}, 2}};
     if (!use_cuda())
         return;
     for (int p = 0; p < PROGRAMS; p++)

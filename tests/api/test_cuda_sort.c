@@ -6,10 +6,7 @@
 
 enum { TILE = 2304, MOST = 40 * TILE }; /* TILE: items of a block (jit/llvm/cuda_sort.c) */
 
-static bool use_cuda(void)
-{
-    return CUDA_WITH("test_memory", "exact", "strict", "1");
-}
+static bool use_cuda(void) { return CUDA_WITH("test_memory", "exact", "strict", "1"); }
 
 static uint64_t state = 88172645463325252u;
 
@@ -39,8 +36,7 @@ static uint64_t some_bits(kiln_dtype dtype, bool ties)
         return bits;
     if (!real)
         return bits % 5 - 2;
-    const uint64_t values[] = {0, of[dtype].one, of[dtype].infinity,
-                               of[dtype].infinity + 1 + (bits >> 20) % 100, 1};
+    const uint64_t values[] = {0, of[dtype].one, of[dtype].infinity, of[dtype].infinity + 1 + (bits >> 20) % 100, 1};
     return values[bits % 5] | sign;
 }
 
@@ -56,21 +52,17 @@ static const void *some_data(kiln_dtype dtype, size_t n, bool ties)
     return room;
 }
 
-static bool
-    computed; /* the operand is computed by a kernel, whose program is made for its sizes first */
+static bool computed; /* the operand is computed by a kernel, whose program is made for its sizes first */
 
-static void read_order(const void *data, kiln_dtype dtype, kiln_shape shape, bool descending,
-                       int64_t *to)
+static void read_order(const void *data, kiln_dtype dtype, kiln_shape shape, bool descending, int64_t *to)
 {
     kiln_tensor *x = kiln_from(dtype, shape, data), *order;
     order = kiln_argsort(computed ? kiln_flip(x, KILN_AXES(0)) : x, 1, descending);
-    cr_assert(kiln_read(order, KILN_I64, to, sizeof *to * (size_t)kiln_numel(order)) == KILN_OK,
-              "%s", kiln_error_message());
+    cr_assert(kiln_read(order, KILN_I64, to, sizeof *to * (size_t)kiln_numel(order)) == KILN_OK, "%s", kiln_error_message());
 }
 
 /* Along the middle axis. */
-static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inner, bool descending,
-                         bool ties)
+static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inner, bool descending, bool ties)
 {
     static int64_t got[MOST + 1], want[MOST + 1];
     size_t total = (size_t)(outer * n * inner);
@@ -82,9 +74,8 @@ static void expect_order(kiln_dtype dtype, int64_t outer, int64_t n, int64_t inn
     read_order(data, dtype, shape, descending, want);
     set_option("mode", "jit");
     for (size_t i = 0; i < total; i++)
-        cr_assert_eq(got[i], want[i], "%s, %d x %d x %d, descending %d: [%zu] is %d, not %d",
-                     kiln_dtype_name(dtype), (int)outer, (int)n, (int)inner, descending, i,
-                     (int)got[i], (int)want[i]);
+        cr_assert_eq(got[i], want[i], "%s, %d x %d x %d, descending %d: [%zu] is %d, not %d", kiln_dtype_name(dtype), (int)outer, (int)n,
+                     (int)inner, descending, i, (int)got[i], (int)want[i]);
     kiln_scope_end(scope);
 }
 
@@ -106,8 +97,7 @@ Test(cuda_sort, every_dtype)
     int number = 0;
     for (int dtype = 0; dtype <= KILN_F64; dtype++)
         for (int i = 0; i < 5; i++, number++)
-            expect_order((kiln_dtype)dtype, i < 3 ? 3 : 1, lengths[i], i < 3 ? 5 : 1 + number % 2,
-                         number & 1, number % 3 == 0);
+            expect_order((kiln_dtype)dtype, i < 3 ? 3 : 1, lengths[i], i < 3 ? 5 : 1 + number % 2, number & 1, number % 3 == 0);
     expect_clean();
 }
 
@@ -116,8 +106,7 @@ Test(cuda_sort, every_length)
 {
     if (!use_cuda())
         return;
-    static const int64_t lengths[] = {71,   72,       73,   143,      145,      1151,        1152,
-                                      1153, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1};
+    static const int64_t lengths[] = {71, 72, 73, 143, 145, 1151, 1152, 1153, TILE - 1, TILE, TILE + 1, 2 * TILE, 2 * TILE + 1};
     for (int64_t n = 0; n < 34; n++)
         expect_order(KILN_F32, 7, n, 1 + n % 3, n & 1, n % 5 == 0);
     expect_order(KILN_F32, 600, 9, 1, false, false);
@@ -146,8 +135,7 @@ Test(cuda_sort, one_program_for_all_sizes)
             for (int i = 0; i < 9; i++)
                 expect_order(dtypes[d], 2 + i % 2, lengths[i], 2 + (i & 1), general, i == 3);
         kiln_get_stats(&after);
-        cr_assert_eq(after.compiles - before.compiles, 3 + 3 * general, "%d programs",
-                     (int)(after.compiles - before.compiles));
+        cr_assert_eq(after.compiles - before.compiles, 3 + 3 * general, "%d programs", (int)(after.compiles - before.compiles));
     }
     expect_clean();
 }
@@ -163,14 +151,10 @@ Test(cuda_sort, sorted_values_and_the_greatest)
     for (int mode = 0; mode < 2; mode++) {
         set_option("mode", mode ? "interp" : "jit");
         kiln_tensor *values, *where, *in = kiln_neg(kiln_from(KILN_F32, KILN_SHAPE(N), x));
-        cr_assert(kiln_read(kiln_sort(in, 0, false), KILN_F32, sorted[mode], sizeof *sorted) ==
-                      KILN_OK,
-                  "%s", kiln_error_message());
-        cr_assert(kiln_topk(in, K, 0, true, &values, &where) == KILN_OK, "%s",
-                  kiln_error_message());
+        cr_assert(kiln_read(kiln_sort(in, 0, false), KILN_F32, sorted[mode], sizeof *sorted) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_topk(in, K, 0, true, &values, &where) == KILN_OK, "%s", kiln_error_message());
         kiln_tensor *sum = kiln_add(values, kiln_cast(where, KILN_F32));
-        cr_assert(kiln_read(sum, KILN_F32, top[mode], sizeof *top) == KILN_OK, "%s",
-                  kiln_error_message());
+        cr_assert(kiln_read(sum, KILN_F32, top[mode], sizeof *top) == KILN_OK, "%s", kiln_error_message());
     }
     cr_assert_arr_eq(sorted[0], sorted[1], sizeof *sorted);
     cr_assert_arr_eq(top[0], top[1], sizeof *top);
@@ -187,8 +171,7 @@ Test(cuda_sort, is_queued)
     } of[] = {{10, 1}, {TILE + 1, 2}, {5 * TILE, 4}};
     set_option("cuda_graphs", "off");
     for (int i = 0; i < 3; i++) {
-        kiln_tensor *x =
-            kiln_from(KILN_F32, KILN_SHAPE(of[i].n), some_data(KILN_F32, (size_t)of[i].n, false));
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(of[i].n), some_data(KILN_F32, (size_t)of[i].n, false));
         cr_assert(kiln_eval(kiln_argsort(x, 0, false)) == KILN_OK, "%s", kiln_error_message());
         cr_assert(kiln_wait(x) == KILN_OK, "%s", kiln_error_message());
         test_cuda_counters before = counted();
@@ -212,8 +195,7 @@ Test(cuda_sort, out_of_memory)
     cr_assert(kiln_wait(x) == KILN_OK, "%s", kiln_error_message());
     DRIVER(test_cuda_limit_memory)
     (N * 8 * 3); /* the input, the order, and half of what the rounds need */
-    cr_assert_eq(kiln_wait(kiln_argsort(x, 0, false)), KILN_OUT_OF_MEMORY, "%s",
-                 kiln_error_message());
+    cr_assert_eq(kiln_wait(kiln_argsort(x, 0, false)), KILN_OUT_OF_MEMORY, "%s", kiln_error_message());
     kiln_clear_error();
     DRIVER(test_cuda_limit_memory)(0);
     expect_order(KILN_F64, 1, 2 * TILE, 1, false, true);
@@ -235,8 +217,7 @@ Test(cuda_sort, any_call_may_fail)
     cr_assert_arr_eq(got, want, sizeof want);
     int failed = 0;
     for (int n = 1; n < 1000; n++) {
-        static const int codes[] = {2 /* out of memory */, 400 /* invalid handle */,
-                                    999 /* unknown */};
+        static const int codes[] = {2 /* out of memory */, 400 /* invalid handle */, 999 /* unknown */};
         uint64_t before = counted().calls;
         DRIVER(test_cuda_fail)(n, codes[n % 3], 0);
         kiln_scope *scope = kiln_scope_begin();

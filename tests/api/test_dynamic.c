@@ -47,7 +47,10 @@ static int64_t cost(kiln_tensor *x)
 
 typedef kiln_tensor *Sized(int64_t n);
 static kiln_tensor *dim(int64_t n) { return kiln_exp(counted(n, 3)); }
-static kiln_tensor *reshape_target(int64_t n) { return kiln_sum_axes(kiln_reshape(counted(5, 2 * n), KILN_SHAPE(5, n, 2)), KILN_AXES(1), false); }
+static kiln_tensor *reshape_target(int64_t n)
+{
+    return kiln_sum_axes(kiln_reshape(counted(5, 2 * n), KILN_SHAPE(5, n, 2)), KILN_AXES(1), false);
+}
 static kiln_tensor *slice_length(int64_t n) { return kiln_neg(kiln_slice_axis(counted(50, 3), 0, 2, 2 + n, 1)); }
 static kiln_tensor *slice_start(int64_t n) { return kiln_neg(kiln_slice_axis(counted(50, 3), 0, n, n + 4, 1)); }
 static kiln_tensor *slice_stride(int64_t n) { return kiln_neg(kiln_slice_axis(counted(61, 3), 0, 0, 2 * n, n)); }
@@ -62,9 +65,16 @@ Test(dynamic, the_third_value_of_a_size_hits)
     static const struct {
         const char *name;
         Sized *build;
-    } rows[] = {{"dim", dim}, {"reshape target", reshape_target}, {"slice length", slice_length}, {"slice start", slice_start},
-                {"slice step", slice_stride}, {"pad width", pad_width}, {"arange length", arange_length}, {"expand size", expand_size},
-                {"full size", full_size}, {"concat size", concat_size}};
+    } rows[] = {{"dim", dim},
+                {"reshape target", reshape_target},
+                {"slice length", slice_length},
+                {"slice start", slice_start},
+                {"slice step", slice_stride},
+                {"pad width", pad_width},
+                {"arange length", arange_length},
+                {"expand size", expand_size},
+                {"full size", full_size},
+                {"concat size", concat_size}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         kiln_scope *scope = kiln_scope_begin();
         cr_assert(cost(rows[i].build(10)) == 1, "%s: the first value", rows[i].name);
@@ -130,8 +140,8 @@ Test(dynamic, on_recompile_error_refuses_and_changes_nothing)
     kiln_get_stats(&now);
     cr_assert(now.live_bytes == then.live_bytes && now.kernels == then.kernels && now.hits == then.hits, "something was run");
     const char *message = kiln_error_message();
-    cr_assert(strstr(message, "KILN_ON_RECOMPILE") && strstr(message, "expected 3, found 5") && strstr(message, "test_dynamic.c:"),
-              "%s", message);
+    cr_assert(strstr(message, "KILN_ON_RECOMPILE") && strstr(message, "expected 3, found 5") && strstr(message, "test_dynamic.c:"), "%s",
+              message);
     cr_assert(!kiln_is_evaluated(other) && compiles() == before);
     cr_assert(cost(kiln_exp(counted(3, 4))) == 0);
     cr_assert(kiln_eval(other) == KILN_COMPILE);
@@ -308,15 +318,15 @@ Test(dynamic, the_general_program_knows_how_reshapes_group_until_one_does_not)
 {
     set_option("max_variants", "2");
     cr_assert_eq(row_sums(2, 3, 4, 6), 1);
-    cr_assert_eq(row_sums(2, 3, 5, 6), 1);      /* the last size is an argument */
-    cr_assert_eq(row_sums(7, 2, 3, 14), 1);     /* general */
+    cr_assert_eq(row_sums(2, 3, 5, 6), 1);  /* the last size is an argument */
+    cr_assert_eq(row_sums(7, 2, 3, 14), 1); /* general */
     cr_assert(strstr(found(4, 4, 4, 16), "fits, with 2 guards"), "%s", found(4, 4, 4, 16));
     cr_assert_eq(row_sums(5, 2, 8, 10), 0);
     cr_assert_eq(row_sums(1, 1, 9, 1), 0);
     cr_assert(strstr(found(4, 3, 2, 4), "expected two equal sizes"), "%s", found(4, 3, 2, 4));
-    cr_assert_eq(row_sums(4, 3, 2, 4), 1);      /* [4,6]: the first axis stays */
+    cr_assert_eq(row_sums(4, 3, 2, 4), 1); /* [4,6]: the first axis stays */
     cr_assert(strstr(found(4, 3, 2, 4), "fits, with 0 guards"), "%s", found(4, 3, 2, 4));
-    cr_assert_eq(row_sums(6, 2, 2, 8), 0);      /* [8,3] */
+    cr_assert_eq(row_sums(6, 2, 2, 8), 0); /* [8,3] */
     cr_assert_eq(row_sums(5, 2, 8, 10), 0);
     cr_assert_eq(row_sums(2, 3, 4, 6), 0);
 }
@@ -346,7 +356,8 @@ static void lines_have_their_own_length(bool first_varies)
     set_option("rewrite", "0");
     for (int64_t n = 4096; n <= 8192; n += 2048)
         two_lines(first_varies ? n : 4096, first_varies ? 4096 : n);
-    kiln_tensor *column = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(4096, 1), 1)), *row = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(1, 4096), 1));
+    kiln_tensor *column = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(4096, 1), 1)),
+                *row = kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(1, 4096), 1));
     kiln_tensor *both[2] = {column, row};
     cr_assert(kiln_eval_many(both, 2) == KILN_OK, "%s", kiln_error_message());
     cr_assert(compiles() >= 3);
@@ -548,10 +559,7 @@ static const char *explained(kiln_tensor *x)
     return text;
 }
 
-static kiln_tensor *two_kernels(int64_t n)
-{
-    return kiln_exp(kiln_cumsum(kiln_sin(counted(n, 4)), 0));
-}
+static kiln_tensor *two_kernels(int64_t n) { return kiln_exp(kiln_cumsum(kiln_sin(counted(n, 4)), 0)); }
 
 Test(dynamic, explain_says_what_would_happen)
 {

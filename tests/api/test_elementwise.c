@@ -12,54 +12,18 @@ typedef struct Unary {
     double in[4];
 } Unary;
 
-static double neg(double x)
-{
-    return -x;
-}
-static double same(double x)
-{
-    return x;
-}
-static double sign(double x)
-{
-    return x > 0 ? 1 : x < 0 ? -1 : x;
-}
-static double square(double x)
-{
-    return x * x;
-}
-static double reciprocal(double x)
-{
-    return 1 / x;
-}
-static double rsqrt(double x)
-{
-    return 1 / sqrt(x);
-}
-static double relu(double x)
-{
-    return x > 0 ? x : 0;
-}
-static double sigmoid(double x)
-{
-    return 1 / (1 + exp(-x));
-}
-static double softplus(double x)
-{
-    return x > 30 ? x : log1p(exp(x));
-}
-static double silu(double x)
-{
-    return x * sigmoid(x);
-}
-static double gelu(double x)
-{
-    return x / 2 * (1 + erf(x / sqrt(2)));
-}
-static double gelu_tanh(double x)
-{
-    return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-}
+static double neg(double x) { return -x; }
+static double same(double x) { return x; }
+static double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+static double square(double x) { return x * x; }
+static double reciprocal(double x) { return 1 / x; }
+static double rsqrt(double x) { return 1 / sqrt(x); }
+static double relu(double x) { return x > 0 ? x : 0; }
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+static double softplus(double x) { return x > 30 ? x : log1p(exp(x)); }
+static double silu(double x) { return x * sigmoid(x); }
+static double gelu(double x) { return x / 2 * (1 + erf(x / sqrt(2))); }
+static double gelu_tanh(double x) { return x / 2 * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))); }
 
 static const Unary unary[] = {
     {"positive", kiln_positive, same, {-1.5, 0, 2, 3}},
@@ -117,8 +81,7 @@ API_TEST(elementwise, unary_floats)
             for (int i = 0; i < 4; i++)
                 want[i] = u->reference(in[i]);
             cr_log_info("%s", u->name);
-            expect((int)(1000 * k + t), u->f(x), types[t].dtype, KILN_SHAPE(4), types[t].tolerance,
-                   want, 4);
+            expect((int)(1000 * k + t), u->f(x), types[t].dtype, KILN_SHAPE(4), types[t].tolerance, want, 4);
         }
 }
 
@@ -155,8 +118,7 @@ API_TEST(elementwise, special_values)
     EXPECT(kiln_sqrt(x), KILN_F32, KILN_SHAPE(5), 0, NAN, INFINITY, NAN, -0.0, 1);
     EXPECT(kiln_reciprocal(kiln_slice_axis(x, 0, 0, 4, 1)), KILN_F32, KILN_SHAPE(4), 0, NAN, 0, -0.0, -INFINITY);
     EXPECT(kiln_reciprocal(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, 0, -0.0, -INFINITY, 1);
-    EXPECT(kiln_softplus(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, INFINITY, 0, log(2),
-           log1p(exp(1)));
+    EXPECT(kiln_softplus(x), KILN_F32, KILN_SHAPE(5), 1e-6, NAN, INFINITY, 0, log(2), log1p(exp(1)));
     EXPECT(kiln_neg(x), KILN_F32, KILN_SHAPE(5), 0, NAN, -INFINITY, INFINITY, 0, -1);
 }
 
@@ -168,34 +130,13 @@ typedef struct Binary {
     double (*reference)(double, double);
 } Binary;
 
-static double add(double a, double b)
-{
-    return a + b;
-}
-static double sub(double a, double b)
-{
-    return a - b;
-}
-static double mul(double a, double b)
-{
-    return a * b;
-}
-static double quotient(double a, double b)
-{
-    return a / b;
-}
-static double floor_divide(double a, double b)
-{
-    return floor(a / b);
-}
-static double remainder_(double a, double b)
-{
-    return a - floor(a / b) * b;
-}
-static double logaddexp(double a, double b)
-{
-    return log(exp(a) + exp(b));
-}
+static double add(double a, double b) { return a + b; }
+static double sub(double a, double b) { return a - b; }
+static double mul(double a, double b) { return a * b; }
+static double quotient(double a, double b) { return a / b; }
+static double floor_divide(double a, double b) { return floor(a / b); }
+static double remainder_(double a, double b) { return a - floor(a / b) * b; }
+static double logaddexp(double a, double b) { return log(exp(a) + exp(b)); }
 
 static const Binary binary[] = {
     {"add", kiln_add, add},
@@ -225,14 +166,12 @@ API_TEST(elementwise, binary_floats)
             kiln_tensor *x = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(4), a), dtype);
             kiln_tensor *y = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(4), b), dtype);
             cr_log_info("%s", binary[k].name);
-            expect((int)(1000 * k) + t, binary[k].f(x, y), dtype, KILN_SHAPE(4), t ? 1e-14 : 1e-6,
-                   want, 4);
+            expect((int)(1000 * k) + t, binary[k].f(x, y), dtype, KILN_SHAPE(4), t ? 1e-14 : 1e-6, want, 4);
         }
-    kiln_tensor *base = F64(KILN_SHAPE(4), 2, 0.5, 10, 3),
-                *power = F64(KILN_SHAPE(4), 3, -2, 0.5, 0);
+    kiln_tensor *base = F64(KILN_SHAPE(4), 2, 0.5, 10, 3), *power = F64(KILN_SHAPE(4), 3, -2, 0.5, 0);
     EXPECT(kiln_pow(base, power), KILN_F64, KILN_SHAPE(4), 1e-14, 8, 4, sqrt(10), 1);
-    EXPECT(kiln_nextafter(F32(KILN_SHAPE(2), 1, 1), F32(KILN_SHAPE(2), 2, 0)), KILN_F32,
-           KILN_SHAPE(2), 0, (double)nextafterf(1, 2), (double)nextafterf(1, 0));
+    EXPECT(kiln_nextafter(F32(KILN_SHAPE(2), 1, 1), F32(KILN_SHAPE(2), 2, 0)), KILN_F32, KILN_SHAPE(2), 0, (double)nextafterf(1, 2),
+           (double)nextafterf(1, 0));
 }
 
 API_TEST(elementwise, binary_ints)
@@ -242,24 +181,16 @@ API_TEST(elementwise, binary_ints)
     EXPECT(kiln_remainder(a, b), KILN_I32, KILN_SHAPE(5), 0, 1, 1, -1, -1, 0);
     EXPECT(kiln_fmod(a, b), KILN_I32, KILN_SHAPE(5), 0, 1, -1, 1, -1, 0);
     EXPECT(kiln_div(a, b), KILN_F32, KILN_SHAPE(5), 1e-7, 3.5, -3.5, -3.5, 3.5, INFINITY);
-    EXPECT(kiln_pow(I32(KILN_SHAPE(4), 2, -3, 1, 7), I32(KILN_SHAPE(4), 10, 3, -5, -1)), KILN_I32,
-           KILN_SHAPE(4), 0, 1024, -27, 1, 0);
-    EXPECT(kiln_add(I32(KILN_SHAPE(1), INT_MAX), I32(KILN_SHAPE(1), 1)), KILN_I32, KILN_SHAPE(1), 0,
-           INT_MIN);
-    EXPECT(kiln_floor_divide(I32(KILN_SHAPE(1), INT_MIN), I32(KILN_SHAPE(1), -1)), KILN_I32,
-           KILN_SHAPE(1), 0, INT_MIN);
-    EXPECT(kiln_mul(U8(KILN_SHAPE(2), 16, 255), U8(KILN_SHAPE(2), 16, 2)), KILN_U8, KILN_SHAPE(2),
-           0, 0, 254);
+    EXPECT(kiln_pow(I32(KILN_SHAPE(4), 2, -3, 1, 7), I32(KILN_SHAPE(4), 10, 3, -5, -1)), KILN_I32, KILN_SHAPE(4), 0, 1024, -27, 1, 0);
+    EXPECT(kiln_add(I32(KILN_SHAPE(1), INT_MAX), I32(KILN_SHAPE(1), 1)), KILN_I32, KILN_SHAPE(1), 0, INT_MIN);
+    EXPECT(kiln_floor_divide(I32(KILN_SHAPE(1), INT_MIN), I32(KILN_SHAPE(1), -1)), KILN_I32, KILN_SHAPE(1), 0, INT_MIN);
+    EXPECT(kiln_mul(U8(KILN_SHAPE(2), 16, 255), U8(KILN_SHAPE(2), 16, 2)), KILN_U8, KILN_SHAPE(2), 0, 0, 254);
     EXPECT(kiln_maximum(a, b), KILN_I32, KILN_SHAPE(5), 0, 7, 2, 7, -2, 5);
-    EXPECT(kiln_bitwise_and(a, I32(KILN_SHAPE(5), 3, 3, 6, 6, 4)), KILN_I32, KILN_SHAPE(5), 0, 3, 1,
-           6, 0, 4);
-    EXPECT(kiln_bitwise_or(a, I32(KILN_SHAPE(), 8)), KILN_I32, KILN_SHAPE(5), 0, 15, -7, 15, -7,
-           13);
+    EXPECT(kiln_bitwise_and(a, I32(KILN_SHAPE(5), 3, 3, 6, 6, 4)), KILN_I32, KILN_SHAPE(5), 0, 3, 1, 6, 0, 4);
+    EXPECT(kiln_bitwise_or(a, I32(KILN_SHAPE(), 8)), KILN_I32, KILN_SHAPE(5), 0, 15, -7, 15, -7, 13);
     EXPECT(kiln_bitwise_xor(a, a), KILN_I32, KILN_SHAPE(5), 0, 0, 0, 0, 0, 0);
-    EXPECT(kiln_shift_left(I32(KILN_SHAPE(3), 1, 1, -1), I32(KILN_SHAPE(3), 4, 32, 1)), KILN_I32,
-           KILN_SHAPE(3), 0, 16, 0, -2);
-    EXPECT(kiln_shift_right(I32(KILN_SHAPE(3), 16, -16, -1), I32(KILN_SHAPE(3), 2, 2, 40)),
-           KILN_I32, KILN_SHAPE(3), 0, 4, -4, -1);
+    EXPECT(kiln_shift_left(I32(KILN_SHAPE(3), 1, 1, -1), I32(KILN_SHAPE(3), 4, 32, 1)), KILN_I32, KILN_SHAPE(3), 0, 16, 0, -2);
+    EXPECT(kiln_shift_right(I32(KILN_SHAPE(3), 16, -16, -1), I32(KILN_SHAPE(3), 2, 2, 40)), KILN_I32, KILN_SHAPE(3), 0, 4, -4, -1);
 }
 
 API_TEST(elementwise, comparisons_and_logic)
@@ -271,10 +202,8 @@ API_TEST(elementwise, comparisons_and_logic)
     EXPECT(kiln_le(a, b), KILN_BOOL, KILN_SHAPE(4), 0, 1, 1, 0, 0);
     EXPECT(kiln_gt(a, b), KILN_BOOL, KILN_SHAPE(4), 0, 0, 0, 1, 0);
     EXPECT(kiln_ge(a, b), KILN_BOOL, KILN_SHAPE(4), 0, 0, 1, 1, 0);
-    EXPECT(kiln_lt(BOOL(KILN_SHAPE(2), 0, 1), BOOL(KILN_SHAPE(2), 1, 1)), KILN_BOOL, KILN_SHAPE(2),
-           0, 1, 0);
-    EXPECT(kiln_gt(kiln_from(KILN_U64, KILN_SHAPE(1), (uint64_t[]){UINT64_MAX}), kiln_int(1)),
-           KILN_BOOL, KILN_SHAPE(1), 0, 1);
+    EXPECT(kiln_lt(BOOL(KILN_SHAPE(2), 0, 1), BOOL(KILN_SHAPE(2), 1, 1)), KILN_BOOL, KILN_SHAPE(2), 0, 1, 0);
+    EXPECT(kiln_gt(kiln_from(KILN_U64, KILN_SHAPE(1), (uint64_t[]){UINT64_MAX}), kiln_int(1)), KILN_BOOL, KILN_SHAPE(1), 0, 1);
     kiln_tensor *x = F32(KILN_SHAPE(4), 0, 0, 2, -1), *y = I32(KILN_SHAPE(4), 0, 5, 0, 5);
     EXPECT(kiln_logical_and(x, y), KILN_BOOL, KILN_SHAPE(4), 0, 0, 0, 0, 1);
     EXPECT(kiln_logical_or(x, y), KILN_BOOL, KILN_SHAPE(4), 0, 0, 1, 1, 1);
@@ -283,8 +212,7 @@ API_TEST(elementwise, comparisons_and_logic)
 
 API_TEST(elementwise, nan_and_zero_in_maximum)
 {
-    kiln_tensor *a = F32(KILN_SHAPE(4), NAN, 1, 0, -0.0f),
-                *b = F32(KILN_SHAPE(4), 1, NAN, -0.0f, 0);
+    kiln_tensor *a = F32(KILN_SHAPE(4), NAN, 1, 0, -0.0f), *b = F32(KILN_SHAPE(4), 1, NAN, -0.0f, 0);
     EXPECT(kiln_maximum(a, b), KILN_F32, KILN_SHAPE(4), 0, NAN, NAN, 0, 0);
     EXPECT(kiln_minimum(a, b), KILN_F32, KILN_SHAPE(4), 0, NAN, NAN, -0.0, -0.0);
 }
@@ -295,15 +223,11 @@ API_TEST(elementwise, where_and_clamp)
     EXPECT(kiln_where(c, x, kiln_neg(x)), KILN_F32, KILN_SHAPE(3), 0, 1, -2, 3);
     EXPECT(kiln_where(c, x, kiln_scalar(0)), KILN_F32, KILN_SHAPE(3), 0, 1, 0, 3);
     EXPECT(kiln_where(c, kiln_scalar(1.5), kiln_int(2)), KILN_F32, KILN_SHAPE(3), 0, 1.5, 2, 1.5);
-    EXPECT(kiln_where(I32(KILN_SHAPE(2, 1), 0, 7), x, kiln_int(9)), KILN_F32, KILN_SHAPE(2, 3), 0,
-           9, 9, 9, 1, 2, 3);
-    EXPECT(kiln_clamp(x, kiln_scalar(1.5), kiln_scalar(2.5)), KILN_F32, KILN_SHAPE(3), 0, 1.5, 2,
-           2.5);
-    EXPECT(kiln_clamp(I32(KILN_SHAPE(3), -5, 0, 5), kiln_int(-1), kiln_int(2)), KILN_I32,
-           KILN_SHAPE(3), 0, -1, 0, 2);
-    EXPECT(kiln_clamp(F32(KILN_SHAPE(2), NAN, 9), x = F32(KILN_SHAPE(2), 0, 0),
-                      F32(KILN_SHAPE(2), 1, 2)),
-           KILN_F32, KILN_SHAPE(2), 0, NAN, 2);
+    EXPECT(kiln_where(I32(KILN_SHAPE(2, 1), 0, 7), x, kiln_int(9)), KILN_F32, KILN_SHAPE(2, 3), 0, 9, 9, 9, 1, 2, 3);
+    EXPECT(kiln_clamp(x, kiln_scalar(1.5), kiln_scalar(2.5)), KILN_F32, KILN_SHAPE(3), 0, 1.5, 2, 2.5);
+    EXPECT(kiln_clamp(I32(KILN_SHAPE(3), -5, 0, 5), kiln_int(-1), kiln_int(2)), KILN_I32, KILN_SHAPE(3), 0, -1, 0, 2);
+    EXPECT(kiln_clamp(F32(KILN_SHAPE(2), NAN, 9), x = F32(KILN_SHAPE(2), 0, 0), F32(KILN_SHAPE(2), 1, 2)), KILN_F32, KILN_SHAPE(2), 0, NAN,
+           2);
 }
 
 API_TEST(elementwise, casts)
@@ -312,17 +236,13 @@ API_TEST(elementwise, casts)
     EXPECT(kiln_cast(x, KILN_I8), KILN_I8, KILN_SHAPE(8), 0, 1, -1, 127, -128, 127, -128, 0, 127);
     EXPECT(kiln_cast(x, KILN_U8), KILN_U8, KILN_SHAPE(8), 0, 1, 0, 255, 0, 255, 0, 0, 255);
     EXPECT(kiln_cast(x, KILN_BOOL), KILN_BOOL, KILN_SHAPE(8), 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    EXPECT(kiln_cast(I32(KILN_SHAPE(3), 300, -1, 5), KILN_U8), KILN_U8, KILN_SHAPE(3), 0, 44, 255,
-           5);
-    EXPECT(kiln_cast(F32(KILN_SHAPE(3), 65504, 65520, 1e-8f), KILN_F16), KILN_F16, KILN_SHAPE(3), 0,
-           65504, INFINITY, 0);
-    EXPECT(kiln_cast(F32(KILN_SHAPE(2), 1.00390625f, 3e38f), KILN_BF16), KILN_BF16, KILN_SHAPE(2),
-           1e-2, 1, 3e38);
+    EXPECT(kiln_cast(I32(KILN_SHAPE(3), 300, -1, 5), KILN_U8), KILN_U8, KILN_SHAPE(3), 0, 44, 255, 5);
+    EXPECT(kiln_cast(F32(KILN_SHAPE(3), 65504, 65520, 1e-8f), KILN_F16), KILN_F16, KILN_SHAPE(3), 0, 65504, INFINITY, 0);
+    EXPECT(kiln_cast(F32(KILN_SHAPE(2), 1.00390625f, 3e38f), KILN_BF16), KILN_BF16, KILN_SHAPE(2), 1e-2, 1, 3e38);
     EXPECT(kiln_cast(BOOL(KILN_SHAPE(2), 0, 1), KILN_F32), KILN_F32, KILN_SHAPE(2), 0, 0, 1);
     for (int from = KILN_BOOL; from <= KILN_F64; from++)
         for (int to = KILN_BOOL; to <= KILN_F64; to++) {
-            kiln_tensor *one =
-                kiln_cast(kiln_cast(I32(KILN_SHAPE(2), 1, 0), (kiln_dtype)from), (kiln_dtype)to);
+            kiln_tensor *one = kiln_cast(kiln_cast(I32(KILN_SHAPE(2), 1, 0), (kiln_dtype)from), (kiln_dtype)to);
             expect(100 * from + to, one, (kiln_dtype)to, KILN_SHAPE(2), 0, (double[]){1, 0}, 2);
         }
 }
@@ -330,15 +250,10 @@ API_TEST(elementwise, casts)
 API_TEST(elementwise, empty_and_rank_0)
 {
     EXPECT_EMPTY(kiln_sin(kiln_zeros(KILN_F32, KILN_SHAPE(0))), KILN_F32, KILN_SHAPE(0));
-    EXPECT_EMPTY(
-        kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(3, 0)), kiln_ones(KILN_F32, KILN_SHAPE(1, 1))),
-        KILN_F32, KILN_SHAPE(3, 0));
-    EXPECT_EMPTY(
-        kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(0, 3)), kiln_ones(KILN_F32, KILN_SHAPE(3))),
-        KILN_F32, KILN_SHAPE(0, 3));
+    EXPECT_EMPTY(kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(3, 0)), kiln_ones(KILN_F32, KILN_SHAPE(1, 1))), KILN_F32, KILN_SHAPE(3, 0));
+    EXPECT_EMPTY(kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(0, 3)), kiln_ones(KILN_F32, KILN_SHAPE(3))), KILN_F32, KILN_SHAPE(0, 3));
     EXPECT(kiln_add(F32(KILN_SHAPE(), 2), F32(KILN_SHAPE(), 3)), KILN_F32, KILN_SHAPE(), 0, 5);
-    EXPECT(kiln_where(BOOL(KILN_SHAPE(), 1), F32(KILN_SHAPE(), 2), F32(KILN_SHAPE(), 3)), KILN_F32,
-           KILN_SHAPE(), 0, 2);
+    EXPECT(kiln_where(BOOL(KILN_SHAPE(), 1), F32(KILN_SHAPE(), 2), F32(KILN_SHAPE(), 3)), KILN_F32, KILN_SHAPE(), 0, 2);
 }
 
 /* Fast mode computes f16 and bf16 in f32; whoever looks at a value sees the rounded one, fused or not. */
@@ -367,7 +282,8 @@ API_TEST(elementwise, halves_are_looked_at_rounded)
         e = kiln_exp(kiln_cast(kiln_from(KILN_F32, KILN_SHAPE(2, 70), near_0), half));
         EXPECT(kiln_argmax_axis(e, 1, false), KILN_I64, KILN_SHAPE(2), 0, 0, 0); /* the first of equals */
         EXPECT(kiln_argmin_axis(e, 1, false), KILN_I64, KILN_SHAPE(2), 0, 0, 0);
-        kiln_tensor *below = kiln_exp(kiln_cast(F32(KILN_SHAPE(1), -1e-4f), half)), *above = kiln_exp(kiln_cast(F32(KILN_SHAPE(1), 1e-4f), half));
+        kiln_tensor *below = kiln_exp(kiln_cast(F32(KILN_SHAPE(1), -1e-4f), half)),
+                    *above = kiln_exp(kiln_cast(F32(KILN_SHAPE(1), 1e-4f), half));
         EXPECT(kiln_floor(below), half, KILN_SHAPE(1), 0, 1);
         EXPECT(kiln_trunc(below), half, KILN_SHAPE(1), 0, 1);
         EXPECT(kiln_ceil(above), half, KILN_SHAPE(1), 0, 1);

@@ -8,10 +8,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static kiln_tensor *bad(void)
-{
-    return kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(2)), kiln_zeros(KILN_F32, KILN_SHAPE(3)));
-}
+static kiln_tensor *bad(void) { return kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(2)), kiln_zeros(KILN_F32, KILN_SHAPE(3))); }
 
 Test(errors, the_first_is_kept)
 {
@@ -29,11 +26,9 @@ Test(errors, the_first_is_kept)
     cr_assert(value == 7);
     cr_assert_str_eq(kiln_error_message(), text);
     cr_assert(kiln_item(y, &value) == KILN_INVALID, "which it consumed");
-    cr_assert(strstr(kiln_error_message(), "kiln_item: x is NULL (test_errors.c:"), "%s",
-              kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_item: x is NULL (test_errors.c:"), "%s", kiln_error_message());
     cr_assert(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(2)), KILN_SHAPE(3)) == NULL);
-    cr_assert(strstr(kiln_error_message(), "kiln_reshape"), "a new one is kept: %s",
-              kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_reshape"), "a new one is kept: %s", kiln_error_message());
     kiln_clear_error();
     cr_assert_str_eq(kiln_error_message(), "");
     cr_assert(kiln_error_status() == KILN_OK);
@@ -49,8 +44,7 @@ Test(errors, a_sync_point_fails_for_its_own_work_only)
     cr_assert(kiln_read(fine, KILN_F32, data, sizeof data) == KILN_OK);
     cr_assert(kiln_error_status() == KILN_BAD_SHAPE, "the kept error is still there");
     cr_assert(kiln_read(fine, KILN_F64, data, sizeof data) == KILN_BAD_DTYPE);
-    cr_assert(strstr(kiln_error_message(), "kiln_read: dtype is f64: x is f32[3] (test_errors.c:"),
-              "%s", kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_read: dtype is f64: x is f32[3] (test_errors.c:"), "%s", kiln_error_message());
     cr_assert(kiln_eval(NULL) == KILN_BAD_SHAPE, "and is consumed by who gets NULL");
     cr_assert(strstr(kiln_error_message(), "kiln_add"));
 }
@@ -64,18 +58,15 @@ Test(errors, sync_points_check_their_arguments)
     char text[8];
     size_t needed;
     cr_assert(kiln_read(x, KILN_F32, data, 12) == KILN_INVALID);
-    cr_assert(strstr(kiln_error_message(), "bytes is 12, 4 elements of 4 bytes"), "%s",
-              kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "bytes is 12, 4 elements of 4 bytes"), "%s", kiln_error_message());
     cr_assert(kiln_read(x, KILN_F32, NULL, 16) == KILN_INVALID);
     cr_assert(kiln_read(NULL, KILN_F32, data, 16) == KILN_INVALID);
     cr_assert(kiln_item(x, &value) == KILN_BAD_SHAPE);
-    cr_assert(strstr(kiln_error_message(), "one element is needed: x is f32[2,2]"), "%s",
-              kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "one element is needed: x is f32[2,2]"), "%s", kiln_error_message());
     cr_assert(kiln_item(kiln_sum(x), NULL) == KILN_INVALID);
     cr_assert(kiln_item_int(kiln_sum(x), NULL) == KILN_INVALID);
     cr_assert(kiln_item_int(kiln_sum(x), &whole) == KILN_OK && whole == 4);
-    cr_assert(kiln_item_int(kiln_full(KILN_F32, KILN_SHAPE(1, 1), -2.7), &whole) == KILN_OK &&
-              whole == -2);
+    cr_assert(kiln_item_int(kiln_full(KILN_F32, KILN_SHAPE(1, 1), -2.7), &whole) == KILN_OK && whole == -2);
     cr_assert(kiln_eval_many(NULL, 0) == KILN_OK);
     cr_assert(kiln_eval_many(NULL, 1) == KILN_INVALID);
     cr_assert(kiln_eval_many(&x, -1) == KILN_INVALID);
@@ -83,8 +74,7 @@ Test(errors, sync_points_check_their_arguments)
     cr_assert(strstr(kiln_error_message(), "tensor 1 is NULL"), "%s", kiln_error_message());
     cr_assert(kiln_data(x, NULL) == KILN_INVALID);
     cr_assert(kiln_format(x, NULL, 5, &needed) == KILN_INVALID);
-    cr_assert(kiln_format(x, text, sizeof text, &needed) == KILN_OK && needed == 18 &&
-              strlen(text) == 7);
+    cr_assert(kiln_format(x, text, sizeof text, &needed) == KILN_OK && needed == 18 && strlen(text) == 7);
     cr_assert(kiln_format(x, NULL, 0, &needed) == KILN_OK && needed == 18);
     cr_assert(kiln_print(NULL) == KILN_INVALID);
     cr_assert(kiln_graph_text(NULL, text, sizeof text, &needed) == KILN_INVALID);
@@ -93,8 +83,7 @@ Test(errors, sync_points_check_their_arguments)
 
 Test(errors, null_in_null_out)
 {
-    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2)), *i = kiln_zeros(KILN_I64, KILN_SHAPE(1)),
-                *out[2];
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2)), *i = kiln_zeros(KILN_I64, KILN_SHAPE(1)), *out[2];
     kiln_tensor *const results[] = {kiln_add(NULL, x),
                                     kiln_add(x, NULL),
                                     kiln_neg(NULL),
@@ -165,26 +154,22 @@ Test(errors, null_in_null_out)
                                     kiln_load_npy(NULL)};
     for (size_t k = 0; k < sizeof results / sizeof *results; k++)
         cr_assert(results[k] == NULL, "%d", (int)k);
-    cr_assert(strstr(kiln_error_message(), "kiln_add: a is NULL (test_errors.c:"), "%s",
-              kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_add: a is NULL (test_errors.c:"), "%s", kiln_error_message());
     cr_assert(kiln_topk(NULL, 1, 0, true, &out[0], &out[1]) == KILN_INVALID);
     cr_assert(kiln_split(NULL, 0, 2, NULL, out) == KILN_INVALID);
-    cr_assert(kiln_dtype_of(NULL) == KILN_BOOL && kiln_rank(NULL) == -1 && kiln_numel(NULL) == -1 &&
-              kiln_dim(NULL, 0) == -1);
+    cr_assert(kiln_dtype_of(NULL) == KILN_BOOL && kiln_rank(NULL) == -1 && kiln_numel(NULL) == -1 && kiln_dim(NULL, 0) == -1);
     cr_assert(kiln_shape_of(NULL).rank == -1 && !kiln_is_evaluated(NULL) && !kiln_is_weak(NULL));
 }
 
 Test(errors, asking)
 {
     kiln_tensor *x = kiln_ones(KILN_BF16, KILN_SHAPE(2, 5));
-    cr_assert(kiln_dim(x, 0) == 2 && kiln_dim(x, -1) == 5 && kiln_dim(x, 2) == -1 &&
-              kiln_dim(x, -3) == -1);
+    cr_assert(kiln_dim(x, 0) == 2 && kiln_dim(x, -1) == 5 && kiln_dim(x, 2) == -1 && kiln_dim(x, -3) == -1);
     cr_assert(kiln_numel(x) == 10 && kiln_shape_of(x).rank == 2 && kiln_shape_of(x).dim[1] == 5);
     cr_assert(!kiln_is_evaluated(x) && kiln_eval(x) == KILN_OK && kiln_is_evaluated(x));
     cr_assert_str_eq(kiln_dtype_name(KILN_BF16), "bf16");
     cr_assert_str_eq(kiln_dtype_name((kiln_dtype)99), "?");
-    cr_assert(kiln_dtype_size(KILN_BF16) == 2 && kiln_dtype_size(KILN_BOOL) == 1 &&
-              kiln_dtype_size((kiln_dtype)99) == 0);
+    cr_assert(kiln_dtype_size(KILN_BF16) == 2 && kiln_dtype_size(KILN_BOOL) == 1 && kiln_dtype_size((kiln_dtype)99) == 0);
     cr_assert_str_eq(kiln_status_name(KILN_OK), "ok");
     cr_assert_str_eq(kiln_status_name((kiln_status)99), "unknown status");
     cr_assert_str_eq(kiln_version(), KILN_VERSION);
@@ -235,8 +220,7 @@ Test(options, set_and_get)
         cr_assert(strstr(kiln_error_message(), wrong[k].message), "%s", kiln_error_message());
     }
     cr_assert(kiln_get_option("nonsense", text, sizeof text) == KILN_INVALID);
-    cr_assert(kiln_set_option(NULL, "1") == KILN_INVALID &&
-              kiln_set_option("mode", NULL) == KILN_INVALID);
+    cr_assert(kiln_set_option(NULL, "1") == KILN_INVALID && kiln_set_option("mode", NULL) == KILN_INVALID);
     cr_assert(kiln_get_option("mode", text, sizeof text) == KILN_OK);
     cr_assert_str_eq(text, "interp");
 }
@@ -306,11 +290,12 @@ Test(errors, index_out_of_bounds_names_function_index_and_size)
         cr_assert(kiln_set_option("mode", (const char *[]){"jit", "eager", "interp"}[mode]) == KILN_OK);
         cr_assert(kiln_eval(kiln_exp(kiln_take(x, i, 1))) == KILN_BAD_INDEX);
         cr_assert(strstr(kiln_error_message(), "index 3 of the kiln_take at ") && strstr(kiln_error_message(), "test_errors.c:") &&
-                      strstr(kiln_error_message(), "is out of bounds: axis 1 has 3 elements"), "%s", kiln_error_message());
+                      strstr(kiln_error_message(), "is out of bounds: axis 1 has 3 elements"),
+                  "%s", kiln_error_message());
         kiln_clear_error();
         cr_assert(kiln_eval(kiln_scatter(x, i, kiln_scalar(1), 0, KILN_SCATTER_ADD)) == KILN_BAD_INDEX);
-        cr_assert(strstr(kiln_error_message(), "index -3 of the kiln_scatter at ") &&
-                      strstr(kiln_error_message(), "axis 0 has 2 elements"), "%s", kiln_error_message());
+        cr_assert(strstr(kiln_error_message(), "index -3 of the kiln_scatter at ") && strstr(kiln_error_message(), "axis 0 has 2 elements"),
+                  "%s", kiln_error_message());
         kiln_clear_error();
         kiln_tensor *computed = kiln_add(i, kiln_int(1)); /* -2 and 4: the value is not at hand, all else is */
         cr_assert(kiln_eval(kiln_take(x, computed, 1)) == KILN_BAD_INDEX);
@@ -334,8 +319,7 @@ Test(options, statistics)
     kiln_get_stats(&b);
     cr_assert(b.nodes - a.nodes >= 7, "%d", (int)(b.nodes - a.nodes));
     cr_assert(b.evals - a.evals == 3 && b.hits + b.misses == b.evals);
-    cr_assert(b.hits - a.hits >= 1 && b.compiles >= 1 && b.compile_seconds > 0 && b.kernels >= 3 &&
-              b.fallbacks == 0);
+    cr_assert(b.hits - a.hits >= 1 && b.compiles >= 1 && b.compile_seconds > 0 && b.kernels >= 3 && b.fallbacks == 0);
     cr_assert(b.bytes_moved - a.bytes_moved >= 3 * 400);
     cr_assert(b.peak_bytes >= b.live_bytes);
     int64_t by_reason = 0;
@@ -357,7 +341,7 @@ static struct {
     kiln_function *function;
     pthread_t thread;
     atomic_bool computing;
-    bool beside;                  /* the sink calls while the thread computes and waits for the log */
+    bool beside; /* the sink calls while the thread computes and waits for the log */
     int calls;
     kiln_status status[6];
     char message[300];

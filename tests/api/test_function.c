@@ -117,7 +117,7 @@ Test(function, replays_assigns)
     kiln_tensor *in[] = {kiln_ones(KILN_F32, KILN_SHAPE(2))}, *out;
     weight = vector(2, 4);
     kiln_tensor *alias = kiln_retain(kiln_reshape(weight, KILN_SHAPE(2, 1))); /* another reader of the old value */
-    call(f, in, &out); /* 4, 5 -> 2, 2.5 */
+    call(f, in, &out);                                                        /* 4, 5 -> 2, 2.5 */
     check(out, 1, (float[]){10.25f});
     check(weight, 2, (float[]){2, 2.5f});
     check(alias, 2, (float[]){4, 5});
@@ -163,10 +163,7 @@ Test(function, draws_advance_the_stream_as_without_it)
     kiln_function_free(f);
 }
 
-static void silent(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)level, (void)topic, (void)line;
-}
+static void silent(void *user, int level, const char *topic, const char *line) { (void)user, (void)level, (void)topic, (void)line; }
 
 static void *draw_seven(void *unused)
 {
@@ -465,7 +462,7 @@ Test(function, works_in_eager_and_interp_mode)
 /* --- KILN_CHECK=pure --- */
 
 typedef struct Impure {
-    int variant;        /* what it does this time */
+    int variant; /* what it does this time */
     double number;
     kiln_tensor *a, *b;
 } Impure;
@@ -657,7 +654,7 @@ Test(function, repeats_are_counted_and_obey_options)
     kiln_get_stats(&after);
     cr_assert(after.live_bytes == live, "%d bytes are left", (int)(after.live_bytes - live));
     static const char *const settings[][2] = {{"mode", "interp"}, {"mode", "eager"}, {"mode", "jit"}, {"threads", "3"},
-                                              {"math", "strict"}, {"math", "fast"}, {"threads", "0"}};
+                                              {"math", "strict"}, {"math", "fast"},  {"threads", "0"}};
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
         cr_assert(kiln_set_option(settings[s][0], settings[s][1]) == KILN_OK);
         for (int i = 0; i < 3; i++) {
@@ -783,10 +780,7 @@ Test(function, captured_tensors_that_were_one_value)
     kiln_function_free(f);
 }
 
-static void uses_captured(kiln_tensor **in, kiln_tensor **out, void *user)
-{
-    out[0] = kiln_add(in[0], (kiln_tensor *)user);
-}
+static void uses_captured(kiln_tensor **in, kiln_tensor **out, void *user) { out[0] = kiln_add(in[0], (kiln_tensor *)user); }
 
 /* The first call says what went wrong, as later ones do. */
 Test(function, captured_tensors_that_cannot_be_computed)

@@ -7,18 +7,14 @@ API_TEST(index, take)
 {
     kiln_tensor *x = X23;
     EXPECT(kiln_take(x, I64(KILN_SHAPE(2), 2, 0), 1), KILN_F32, KILN_SHAPE(2, 2), 0, 3, 1, 6, 4);
-    EXPECT(kiln_take(x, I32(KILN_SHAPE(3), -1, 0, -2), 0), KILN_F32, KILN_SHAPE(3, 3), 0, 4, 5, 6,
-           1, 2, 3, 1, 2, 3);
+    EXPECT(kiln_take(x, I32(KILN_SHAPE(3), -1, 0, -2), 0), KILN_F32, KILN_SHAPE(3, 3), 0, 4, 5, 6, 1, 2, 3, 1, 2, 3);
     EXPECT(kiln_take(x, U8(KILN_SHAPE(), 1), -1), KILN_F32, KILN_SHAPE(2), 0, 2, 5);
-    EXPECT(kiln_take(x, I64(KILN_SHAPE(2, 2), 0, 1, 2, 1), 1), KILN_F32, KILN_SHAPE(2, 2, 2), 0, 1,
-           2, 3, 2, 4, 5, 6, 5);
+    EXPECT(kiln_take(x, I64(KILN_SHAPE(2, 2), 0, 1, 2, 1), 1), KILN_F32, KILN_SHAPE(2, 2, 2), 0, 1, 2, 3, 2, 4, 5, 6, 5);
     EXPECT_EMPTY(kiln_take(x, kiln_zeros(KILN_I64, KILN_SHAPE(0)), 0), KILN_F32, KILN_SHAPE(0, 3));
-    EXPECT_EMPTY(
-        kiln_take(kiln_zeros(KILN_F32, KILN_SHAPE(0)), kiln_zeros(KILN_I64, KILN_SHAPE(0)), 0),
-        KILN_F32, KILN_SHAPE(0));
+    EXPECT_EMPTY(kiln_take(kiln_zeros(KILN_F32, KILN_SHAPE(0)), kiln_zeros(KILN_I64, KILN_SHAPE(0)), 0), KILN_F32, KILN_SHAPE(0));
     EXPECT_ERROR(kiln_take(x, I64(KILN_SHAPE(1), 0), 2), KILN_INVALID, "kiln_take: axis 2");
-    EXPECT_ERROR(kiln_take(kiln_zeros(KILN_F32, KILN_SHAPE(0)), I64(KILN_SHAPE(1), 0), 0),
-                 KILN_BAD_INDEX, "kiln_take: axis 0 has no elements to index: x is f32[0]");
+    EXPECT_ERROR(kiln_take(kiln_zeros(KILN_F32, KILN_SHAPE(0)), I64(KILN_SHAPE(1), 0), 0), KILN_BAD_INDEX,
+                 "kiln_take: axis 0 has no elements to index: x is f32[0]");
     EXPECT_ERROR(kiln_take(F32(KILN_SHAPE(), 1), I64(KILN_SHAPE(1), 0), 0), KILN_INVALID, "axis 0");
 }
 
@@ -34,8 +30,7 @@ API_TEST(index, out_of_bounds_is_found_at_the_sync_point)
         cr_assert(strstr(kiln_error_message(), "out of bounds"), "%s", kiln_error_message());
         cr_assert(strstr(kiln_error_message(), "test_index.c"), "%s", kiln_error_message());
     }
-    EXPECT(kiln_take(x, I64(KILN_SHAPE(1), 2), 1), KILN_F32, KILN_SHAPE(2, 1), 0, 3,
-           6); /* the state is usable */
+    EXPECT(kiln_take(x, I64(KILN_SHAPE(1), 2), 1), KILN_F32, KILN_SHAPE(2, 1), 0, 3, 6); /* the state is usable */
 }
 
 API_TEST(index, what_only_u64_holds_is_out_of_bounds)
@@ -52,16 +47,11 @@ API_TEST(index, what_only_u64_holds_is_out_of_bounds)
 API_TEST(index, take_along_axis)
 {
     kiln_tensor *x = X23;
-    EXPECT(kiln_take_along_axis(x, I64(KILN_SHAPE(2, 1), 2, 0), 1), KILN_F32, KILN_SHAPE(2, 1), 0,
-           3, 4);
-    EXPECT(kiln_take_along_axis(x, I64(KILN_SHAPE(1, 3), 1, 0, -1), 0), KILN_F32, KILN_SHAPE(1, 3),
-           0, 4, 2, 6);
-    EXPECT(kiln_take_along_axis(x, I64(KILN_SHAPE(1, 2), 0, 2), 1), KILN_F32, KILN_SHAPE(2, 2), 0,
-           1, 3, 4, 6);
-    EXPECT_ERROR(kiln_take_along_axis(x, I64(KILN_SHAPE(2), 0, 1), 0), KILN_BAD_SHAPE,
-                 "kiln_take_along_axis: ranks differ");
-    EXPECT_ERROR(kiln_take_along_axis(x, I64(KILN_SHAPE(3, 1), 0, 1, 2), 1), KILN_BAD_SHAPE,
-                 "outside of axis 1", "index is i64[3,1]");
+    EXPECT(kiln_take_along_axis(x, I64(KILN_SHAPE(2, 1), 2, 0), 1), KILN_F32, KILN_SHAPE(2, 1), 0, 3, 4);
+    EXPECT(kiln_take_along_axis(x, I64(KILN_SHAPE(1, 3), 1, 0, -1), 0), KILN_F32, KILN_SHAPE(1, 3), 0, 4, 2, 6);
+    EXPECT(kiln_take_along_axis(x, I64(KILN_SHAPE(1, 2), 0, 2), 1), KILN_F32, KILN_SHAPE(2, 2), 0, 1, 3, 4, 6);
+    EXPECT_ERROR(kiln_take_along_axis(x, I64(KILN_SHAPE(2), 0, 1), 0), KILN_BAD_SHAPE, "kiln_take_along_axis: ranks differ");
+    EXPECT_ERROR(kiln_take_along_axis(x, I64(KILN_SHAPE(3, 1), 0, 1, 2), 1), KILN_BAD_SHAPE, "outside of axis 1", "index is i64[3,1]");
 }
 
 API_TEST(index, scatter)
@@ -71,39 +61,28 @@ API_TEST(index, scatter)
     EXPECT(kiln_scatter(x, i, s, 0, KILN_SCATTER_SET), KILN_F32, KILN_SHAPE(4), 0, 0, 7, 0, 6);
     EXPECT(kiln_scatter(x, i, s, 0, KILN_SCATTER_ADD), KILN_F32, KILN_SHAPE(4), 0, 0, 12, 0, 6);
     EXPECT(kiln_scatter(x, i, s, 0, KILN_SCATTER_MAX), KILN_F32, KILN_SHAPE(4), 0, 0, 7, 0, 6);
-    EXPECT(kiln_scatter(kiln_full(KILN_F32, KILN_SHAPE(4), 6.5), i, s, 0, KILN_SCATTER_MIN),
-           KILN_F32, KILN_SHAPE(4), 0, 6.5, 5, 6.5, 6);
+    EXPECT(kiln_scatter(kiln_full(KILN_F32, KILN_SHAPE(4), 6.5), i, s, 0, KILN_SCATTER_MIN), KILN_F32, KILN_SHAPE(4), 0, 6.5, 5, 6.5, 6);
     EXPECT(x, KILN_F32, KILN_SHAPE(4), 0, 0, 0, 0, 0); /* values never change */
-    EXPECT(kiln_scatter(X23, I64(KILN_SHAPE(1), -1), kiln_int(9), 1, KILN_SCATTER_SET), KILN_F32,
-           KILN_SHAPE(2, 3), 0, 1, 2, 9, 4, 5, 9);
-    EXPECT(kiln_scatter(X23, I64(KILN_SHAPE(2), 0, 0), F32(KILN_SHAPE(2, 3), 1, 1, 1, 2, 2, 2), 0,
-                        KILN_SCATTER_ADD),
-           KILN_F32, KILN_SHAPE(2, 3), 0, 4, 5, 6, 4, 5, 6);
-    EXPECT(kiln_scatter(BOOL(KILN_SHAPE(2), 0, 0), I64(KILN_SHAPE(1), 1), BOOL(KILN_SHAPE(1), 1), 0,
-                        KILN_SCATTER_SET),
-           KILN_BOOL, KILN_SHAPE(2), 0, 0, 1);
-    EXPECT(kiln_scatter(x, kiln_zeros(KILN_I64, KILN_SHAPE(0)), kiln_zeros(KILN_F32, KILN_SHAPE(0)),
-                        0, KILN_SCATTER_SET),
-           KILN_F32, KILN_SHAPE(4), 0, 0, 0, 0, 0);
-    EXPECT(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(2, 1), 2, 0), F32(KILN_SHAPE(2, 1), 8, 9), 1,
-                                   KILN_SCATTER_SET),
-           KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 8, 9, 5, 6);
-    EXPECT(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 3), 1, 0, 1), kiln_int(10), 0,
-                                   KILN_SCATTER_ADD),
-           KILN_F32, KILN_SHAPE(2, 3), 0, 1, 12, 3, 14, 5, 16);
-    EXPECT_ERROR(kiln_scatter(x, I64(KILN_SHAPE(1, 1), 0), s, 0, KILN_SCATTER_SET), KILN_BAD_SHAPE,
-                 "kiln_scatter: index has one axis");
-    EXPECT_ERROR(kiln_scatter(x, i, F32(KILN_SHAPE(2), 1, 2), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE,
-                 "source does not broadcast to [3]", "f32[2]");
+    EXPECT(kiln_scatter(X23, I64(KILN_SHAPE(1), -1), kiln_int(9), 1, KILN_SCATTER_SET), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 9, 4, 5, 9);
+    EXPECT(kiln_scatter(X23, I64(KILN_SHAPE(2), 0, 0), F32(KILN_SHAPE(2, 3), 1, 1, 1, 2, 2, 2), 0, KILN_SCATTER_ADD), KILN_F32,
+           KILN_SHAPE(2, 3), 0, 4, 5, 6, 4, 5, 6);
+    EXPECT(kiln_scatter(BOOL(KILN_SHAPE(2), 0, 0), I64(KILN_SHAPE(1), 1), BOOL(KILN_SHAPE(1), 1), 0, KILN_SCATTER_SET), KILN_BOOL,
+           KILN_SHAPE(2), 0, 0, 1);
+    EXPECT(kiln_scatter(x, kiln_zeros(KILN_I64, KILN_SHAPE(0)), kiln_zeros(KILN_F32, KILN_SHAPE(0)), 0, KILN_SCATTER_SET), KILN_F32,
+           KILN_SHAPE(4), 0, 0, 0, 0, 0);
+    EXPECT(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(2, 1), 2, 0), F32(KILN_SHAPE(2, 1), 8, 9), 1, KILN_SCATTER_SET), KILN_F32,
+           KILN_SHAPE(2, 3), 0, 1, 2, 8, 9, 5, 6);
+    EXPECT(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 3), 1, 0, 1), kiln_int(10), 0, KILN_SCATTER_ADD), KILN_F32, KILN_SHAPE(2, 3), 0,
+           1, 12, 3, 14, 5, 16);
+    EXPECT_ERROR(kiln_scatter(x, I64(KILN_SHAPE(1, 1), 0), s, 0, KILN_SCATTER_SET), KILN_BAD_SHAPE, "kiln_scatter: index has one axis");
+    EXPECT_ERROR(kiln_scatter(x, i, F32(KILN_SHAPE(2), 1, 2), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE, "source does not broadcast to [3]",
+                 "f32[2]");
     EXPECT_ERROR(kiln_scatter(x, i, s, 0, (kiln_scatter_mode)7), KILN_INVALID, "mode 7");
-    EXPECT_ERROR(kiln_scatter(BOOL(KILN_SHAPE(1), 0), I64(KILN_SHAPE(1), 0), BOOL(KILN_SHAPE(1), 1),
-                              0, KILN_SCATTER_ADD),
-                 KILN_BAD_DTYPE, "bool");
-    EXPECT_ERROR(kiln_scatter(x, s, s, 0, KILN_SCATTER_SET), KILN_BAD_DTYPE,
-                 "index is f32[3]: ints are needed");
-    EXPECT_ERROR(
-        kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 1), 0), kiln_int(1), 0, KILN_SCATTER_SET),
-        KILN_BAD_SHAPE, "kiln_scatter_along_axis: shapes differ outside of axis 0");
+    EXPECT_ERROR(kiln_scatter(BOOL(KILN_SHAPE(1), 0), I64(KILN_SHAPE(1), 0), BOOL(KILN_SHAPE(1), 1), 0, KILN_SCATTER_ADD), KILN_BAD_DTYPE,
+                 "bool");
+    EXPECT_ERROR(kiln_scatter(x, s, s, 0, KILN_SCATTER_SET), KILN_BAD_DTYPE, "index is f32[3]: ints are needed");
+    EXPECT_ERROR(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 1), 0), kiln_int(1), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE,
+                 "kiln_scatter_along_axis: shapes differ outside of axis 0");
 }
 
 API_TEST(index, sort)
@@ -112,22 +91,16 @@ API_TEST(index, sort)
     EXPECT(kiln_sort(x, 0, false), KILN_F32, KILN_SHAPE(5), 0, -INFINITY, 1, 2, 3, NAN);
     EXPECT(kiln_sort(x, 0, true), KILN_F32, KILN_SHAPE(5), 0, 3, 2, 1, -INFINITY, NAN);
     EXPECT(kiln_argsort(x, -1, false), KILN_I64, KILN_SHAPE(5), 0, 4, 2, 3, 0, 1);
-    EXPECT(kiln_argsort(I32(KILN_SHAPE(4), 1, 0, 1, 0), 0, false), KILN_I64, KILN_SHAPE(4), 0, 1, 3,
-           0, 2); /* stable */
-    EXPECT(kiln_argsort(I32(KILN_SHAPE(4), 1, 0, 1, 0), 0, true), KILN_I64, KILN_SHAPE(4), 0, 0, 2,
-           1, 3);
-    EXPECT(kiln_sort(I32(KILN_SHAPE(2, 3), 3, 1, 2, 0, 5, -1), 1, false), KILN_I32,
-           KILN_SHAPE(2, 3), 0, 1, 2, 3, -1, 0, 5);
-    EXPECT(kiln_sort(I32(KILN_SHAPE(2, 3), 3, 1, 2, 0, 5, -1), 0, false), KILN_I32,
-           KILN_SHAPE(2, 3), 0, 0, 1, -1, 3, 5, 2);
+    EXPECT(kiln_argsort(I32(KILN_SHAPE(4), 1, 0, 1, 0), 0, false), KILN_I64, KILN_SHAPE(4), 0, 1, 3, 0, 2); /* stable */
+    EXPECT(kiln_argsort(I32(KILN_SHAPE(4), 1, 0, 1, 0), 0, true), KILN_I64, KILN_SHAPE(4), 0, 0, 2, 1, 3);
+    EXPECT(kiln_sort(I32(KILN_SHAPE(2, 3), 3, 1, 2, 0, 5, -1), 1, false), KILN_I32, KILN_SHAPE(2, 3), 0, 1, 2, 3, -1, 0, 5);
+    EXPECT(kiln_sort(I32(KILN_SHAPE(2, 3), 3, 1, 2, 0, 5, -1), 0, false), KILN_I32, KILN_SHAPE(2, 3), 0, 0, 1, -1, 3, 5, 2);
     EXPECT(kiln_sort(BOOL(KILN_SHAPE(3), 1, 0, 1), 0, false), KILN_BOOL, KILN_SHAPE(3), 0, 0, 1, 1);
-    EXPECT(kiln_sort(kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){UINT64_MAX, 1}), 0, false),
-           KILN_U64, KILN_SHAPE(2), 0, 1, (double)UINT64_MAX);
-    EXPECT_EMPTY(kiln_sort(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), 1, false), KILN_F32,
-                 KILN_SHAPE(2, 0));
+    EXPECT(kiln_sort(kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){UINT64_MAX, 1}), 0, false), KILN_U64, KILN_SHAPE(2), 0, 1,
+           (double)UINT64_MAX);
+    EXPECT_EMPTY(kiln_sort(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), 1, false), KILN_F32, KILN_SHAPE(2, 0));
     EXPECT_ERROR(kiln_sort(x, 1, false), KILN_INVALID, "kiln_sort: axis 1");
-    EXPECT_ERROR(kiln_argsort(F32(KILN_SHAPE(), 1), 0, false), KILN_INVALID,
-                 "kiln_argsort: axis 0");
+    EXPECT_ERROR(kiln_argsort(F32(KILN_SHAPE(), 1), 0, false), KILN_INVALID, "kiln_argsort: axis 0");
 }
 
 API_TEST(index, topk)
@@ -152,12 +125,10 @@ API_TEST(index, cumsum)
     kiln_tensor *x = X23;
     EXPECT(kiln_cumsum(x, 1), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 3, 6, 4, 9, 15);
     EXPECT(kiln_cumsum(x, 0), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 5, 7, 9);
-    EXPECT(kiln_cumsum(kiln_full(KILN_I8, KILN_SHAPE(3), 100), 0), KILN_I64, KILN_SHAPE(3), 0, 100,
-           200, 300);
+    EXPECT(kiln_cumsum(kiln_full(KILN_I8, KILN_SHAPE(3), 100), 0), KILN_I64, KILN_SHAPE(3), 0, 100, 200, 300);
     EXPECT(kiln_cumsum(BOOL(KILN_SHAPE(3), 1, 1, 0), 0), KILN_I64, KILN_SHAPE(3), 0, 1, 2, 2);
     EXPECT_EMPTY(kiln_cumsum(kiln_zeros(KILN_F32, KILN_SHAPE(0)), 0), KILN_F32, KILN_SHAPE(0));
-    EXPECT(kiln_select(kiln_cumsum(kiln_full(KILN_F16, KILN_SHAPE(4000), 0.5), 0), 0, -1), KILN_F16,
-           KILN_SHAPE(), 0, 2000);
+    EXPECT(kiln_select(kiln_cumsum(kiln_full(KILN_F16, KILN_SHAPE(4000), 0.5), 0), 0, -1), KILN_F16, KILN_SHAPE(), 0, 2000);
     /* beside a sum, in one kernel: short, and of many blocks */
     EXPECT(kiln_sum(kiln_cumsum(kiln_reshape(x, KILN_SHAPE(6)), 0)), KILN_F32, KILN_SHAPE(), 0, 56);
     EXPECT(kiln_sum(kiln_cumsum(kiln_ones(KILN_F64, KILN_SHAPE(9000)), 0)), KILN_F64, KILN_SHAPE(), 0, 40504500);

@@ -27,8 +27,7 @@ static int same_bits(kiln_tensor *(*build)(kiln_tensor *x))
     kiln_get_stats(&stats);
     cr_assert(stats.fallbacks == 0);
     for (int i = 0; i < N; i++)
-        cr_assert(memcmp(&got[i], &want[i], sizeof got[i]) == 0, "element %d: %.9g, not %.9g", i, (double)got[i],
-                  (double)want[i]);
+        cr_assert(memcmp(&got[i], &want[i], sizeof got[i]) == 0, "element %d: %.9g, not %.9g", i, (double)got[i], (double)want[i]);
     kiln_scope_end(scope);
     return (int)stats.kernels;
 }
@@ -100,10 +99,7 @@ Test(large, softmaxes_along_rows_and_columns)
     cr_assert(kernels <= 45, "%d kernels", kernels);
 }
 
-Test(large, values_that_are_used_much_later)
-{
-    same_bits(long_memory);
-}
+Test(large, values_that_are_used_much_later) { same_bits(long_memory); }
 
 /* Elements move to other places with each round, and its indices use those of the round after it twice. */
 static kiln_tensor *moved(kiln_tensor *x, int rounds)
@@ -133,15 +129,9 @@ static void expect_moved(const char *dynamic)
     expect(__LINE__, y, KILN_F32, KILN_SHAPE(6, 10), 0, want, 60);
 }
 
-API_TEST(large, reshapes_of_transposes)
-{
-    expect_moved("auto");
-}
+API_TEST(large, reshapes_of_transposes) { expect_moved("auto"); }
 
-API_TEST(large, reshapes_of_transposes_of_any_size)
-{
-    expect_moved("always");
-}
+API_TEST(large, reshapes_of_transposes_of_any_size) { expect_moved("always"); }
 
 /* The same behind a matrix product, up whose epilogue the indices follow from its own axes. */
 API_TEST(large, reshapes_of_transposes_of_a_product)

@@ -57,8 +57,7 @@ Test(lifetime, pending_values_hold_their_inputs)
     cr_assert(live() - before == 4000, "the input is still needed");
     double value;
     cr_assert(kiln_item(y, &value) == KILN_OK && value == 1000, "%s", kiln_error_message());
-    cr_assert(live() - before < 4000, "and is let go once the value is there: %d",
-              (int)(live() - before));
+    cr_assert(live() - before < 4000, "and is let go once the value is there: %d", (int)(live() - before));
     kiln_scope_end(outer);
     cr_assert(live() == before);
 }
@@ -142,8 +141,7 @@ API_TEST(lifetime, assign)
     EXPECT(p, KILN_F32, KILN_SHAPE(3), 0, 8, 16, 24);
     EXPECT(old, KILN_F32, KILN_SHAPE(3), 0, 1, 2, 3);
     cr_assert(kiln_assign(p, kiln_zeros(KILN_F32, KILN_SHAPE(2))) == KILN_BAD_SHAPE);
-    EXPECT_ERROR(NULL, KILN_BAD_SHAPE, "kiln_assign: shapes differ: p is f32[3], value is f32[2]",
-                 "test_lifetime.c");
+    EXPECT_ERROR(NULL, KILN_BAD_SHAPE, "kiln_assign: shapes differ: p is f32[3], value is f32[2]", "test_lifetime.c");
     cr_assert(kiln_assign(p, kiln_zeros(KILN_F64, KILN_SHAPE(3))) == KILN_BAD_DTYPE);
     EXPECT_ERROR(NULL, KILN_BAD_DTYPE, "dtypes differ");
     cr_assert(kiln_assign(NULL, p) == KILN_INVALID);
@@ -173,8 +171,7 @@ API_TEST(lifetime, assign_leaves_borrowed_and_exported_memory_alone)
 
 API_TEST(lifetime, assign_with_views_of_the_old_value)
 {
-    kiln_tensor *p = F32(KILN_SHAPE(4), 1, 2, 3, 4), *tail = kiln_slice_axis(p, 0, 2, 4, 1),
-                *back = kiln_flip(p, KILN_ALL_AXES);
+    kiln_tensor *p = F32(KILN_SHAPE(4), 1, 2, 3, 4), *tail = kiln_slice_axis(p, 0, 2, 4, 1), *back = kiln_flip(p, KILN_ALL_AXES);
     cr_assert(kiln_assign(p, kiln_add(p, back)) == KILN_OK);
     cr_assert(kiln_eval(p) == KILN_OK);
     EXPECT(p, KILN_F32, KILN_SHAPE(4), 0, 5, 5, 5, 5);

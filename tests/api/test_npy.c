@@ -12,10 +12,7 @@ static void use_file(void)
     snprintf(path, sizeof path, "%s/kiln_test_%ld.npy", folder ? folder : "/tmp", (long)getpid());
 }
 
-static void drop_file(void)
-{
-    remove(path);
-}
+static void drop_file(void) { remove(path); }
 
 TestSuite(npy, .init = use_file, .fini = drop_file);
 
@@ -52,8 +49,7 @@ Test(npy, every_dtype_and_shape_comes_back)
         double equal;
         cr_assert(kiln_item(kiln_all(kiln_eq(x, y)), &equal) == KILN_OK && equal == 1);
     }
-    const kiln_shape shapes[] = {KILN_SHAPE(), KILN_SHAPE(0), KILN_SHAPE(5), KILN_SHAPE(3, 0, 2),
-                                 KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 2)};
+    const kiln_shape shapes[] = {KILN_SHAPE(), KILN_SHAPE(0), KILN_SHAPE(5), KILN_SHAPE(3, 0, 2), KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 2)};
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
         cr_assert(kiln_save_npy(kiln_full(KILN_I32, shapes[k], 7), path) == KILN_OK);
         same_shape((int)k, kiln_load_npy(path), KILN_I32, shapes[k]);
@@ -62,9 +58,8 @@ Test(npy, every_dtype_and_shape_comes_back)
 
 Test(npy, the_bytes_are_numpys)
 {
-    static const char want[] =
-        "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }"
-        "                                                          \n";
+    static const char want[] = "\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1), }"
+                               "                                                          \n";
     char got[256];
     cr_assert(kiln_save_npy(F32(KILN_SHAPE(2, 1), 1, 2), path) == KILN_OK);
     FILE *f = fopen(path, "rb");
@@ -77,8 +72,7 @@ Test(npy, the_bytes_are_numpys)
 Test(npy, views_and_wraps_are_written_in_order)
 {
     float data[6] = {1, 2, 3, 4, 5, 6};
-    kiln_tensor *x =
-        kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL);
+    kiln_tensor *x = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL);
     cr_assert(kiln_save_npy(x, path) == KILN_OK);
     EXPECT(kiln_load_npy(path), KILN_F32, KILN_SHAPE(3, 2), 0, 1, 4, 2, 5, 3, 6);
     cr_assert(kiln_save_npy(kiln_transpose(F32(KILN_SHAPE(2, 2), 1, 2, 3, 4)), path) == KILN_OK);
@@ -92,8 +86,7 @@ Test(npy, what_others_write)
     EXPECT(kiln_load_npy(path), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 3, 5, 2, 4, 6);
     write_npy(2, "{\"shape\":(6L,),\"descr\":\"<f4\",\"fortran_order\":False}", six, sizeof six);
     EXPECT(kiln_load_npy(path), KILN_F32, KILN_SHAPE(6), 0, 1, 2, 3, 4, 5, 6);
-    write_npy(3, "{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }", "\x01\x02\xff\xfe",
-              4);
+    write_npy(3, "{'descr': '>i2', 'fortran_order': False, 'shape': (2,), }", "\x01\x02\xff\xfe", 4);
     EXPECT(kiln_load_npy(path), KILN_I16, KILN_SHAPE(2), 0, 258, -2);
     write_npy(1, "{'descr': '|b1', 'fortran_order': False, 'shape': (3,), }", "\x00\x01\x07", 3);
     EXPECT(kiln_load_npy(path), KILN_BOOL, KILN_SHAPE(3), 0, 0, 1, 1);
@@ -115,43 +108,31 @@ Test(npy, what_is_malformed)
         {"{", KILN_BAD_FORMAT, "a string is missing"},
         {"{}", KILN_BAD_FORMAT, "missing"},
         {"{'descr': '<f4', 'fortran_order': False}", KILN_BAD_FORMAT, "shape is missing"},
-        {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", KILN_BAD_FORMAT,
-         "neither True nor False"},
+        {"{'descr': '<f4', 'fortran_order': 0, 'shape': (1,)}", KILN_BAD_FORMAT, "neither True nor False"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': 3}", KILN_BAD_FORMAT, "no tuple"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3}", KILN_BAD_FORMAT, "does not end"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (-3,)}", KILN_BAD_FORMAT, "no number"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", KILN_BAD_FORMAT,
-         "unknown key"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'x': 1}", KILN_BAD_FORMAT, "unknown key"},
         {"{'descr': '<f4', 'descr': '<f4', 'shape': (3,)}", KILN_BAD_FORMAT, "twice"},
         {"{'descr' '<f4'}", KILN_BAD_FORMAT, "colon"},
         {"{'descr': '<f4 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "dtype"},
         {"{'descr': '<f4", KILN_BAD_FORMAT, "does not end"},
-        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED,
-         "dtype \"<c8\""},
-        {"{'descr': '<f\x1b[2J', 'fortran_order': False, 'shape': (1,)}", KILN_BAD_FORMAT,
-         "plain text"},
-        {"{'descr': '<f\xff', 'fortran_order': False, 'shape': (1,)}", KILN_BAD_FORMAT,
-         "plain text"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "dtype \"<c8\""},
+        {"{'descr': '<f\x1b[2J', 'fortran_order': False, 'shape': (1,)}", KILN_BAD_FORMAT, "plain text"},
+        {"{'descr': '<f\xff', 'fortran_order': False, 'shape': (1,)}", KILN_BAD_FORMAT, "plain text"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "|O"},
         {"{'descr': '', 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "dtype"},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED,
-         "structured"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}",
-         KILN_OVERFLOW, "too large"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}",
-         KILN_OVERFLOW, "2^62"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}", KILN_BAD_FORMAT,
-         "truncated"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", KILN_UNSUPPORTED,
-         "more than 8 axes"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", KILN_BAD_FORMAT,
-         "truncated: the data has 4 of 12 bytes"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", KILN_UNSUPPORTED, "structured"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", KILN_OVERFLOW, "too large"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4)}", KILN_OVERFLOW, "2^62"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}", KILN_BAD_FORMAT, "truncated"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", KILN_UNSUPPORTED, "more than 8 axes"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", KILN_BAD_FORMAT, "truncated: the data has 4 of 12 bytes"},
     };
     const char *name = strrchr(path, '/') + 1;
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         write_npy(1, rows[k].header, "data", 4);
-        expect_error((int)k, kiln_load_npy(path), rows[k].status,
-                     (const char *const[]){rows[k].message, name, "kiln_load_npy", NULL});
+        expect_error((int)k, kiln_load_npy(path), rows[k].status, (const char *const[]){rows[k].message, name, "kiln_load_npy", NULL});
     }
     write_bytes("PK\x03\x04 zip, not npy", 18);
     EXPECT_ERROR(kiln_load_npy(path), KILN_BAD_FORMAT, "not an .npy file");
@@ -159,8 +140,7 @@ Test(npy, what_is_malformed)
     EXPECT_ERROR(kiln_load_npy(path), KILN_UNSUPPORTED, "format 9.0");
     write_bytes("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12);
     EXPECT_ERROR(kiln_load_npy(path), KILN_BAD_FORMAT, "truncated: the header");
-    EXPECT_ERROR(kiln_load_npy("/nonexistent/x.npy"), KILN_IO,
-                 "kiln_load_npy: /nonexistent/x.npy: No such file", "test_npy.c");
+    EXPECT_ERROR(kiln_load_npy("/nonexistent/x.npy"), KILN_IO, "kiln_load_npy: /nonexistent/x.npy: No such file", "test_npy.c");
     EXPECT_ERROR(kiln_load_npy("/"), KILN_IO, "directory");
 }
 
@@ -177,8 +157,7 @@ Test(npy, truncated_anywhere_and_flipped_anywhere)
         cr_assert(kiln_error_status() == KILN_BAD_FORMAT, "%zu: %s", cut, kiln_error_message());
         kiln_clear_error();
     }
-    for (size_t bit = 0; bit < 8 * 128;
-         bit++) { /* never a crash; a changed number may still be a file */
+    for (size_t bit = 0; bit < 8 * 128; bit++) { /* never a crash; a changed number may still be a file */
         memcpy(copy, whole, n);
         copy[bit / 8] = (char)(copy[bit / 8] ^ (1 << bit % 8));
         write_bytes(copy, n);
@@ -196,8 +175,7 @@ Test(npy, saving_fails_clearly)
 {
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2));
     cr_assert(kiln_save_npy(x, "/nonexistent/x.npy") == KILN_IO);
-    cr_assert(strstr(kiln_error_message(), "kiln_save_npy: /nonexistent/x.npy: No such file"), "%s",
-              kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_save_npy: /nonexistent/x.npy: No such file"), "%s", kiln_error_message());
     cr_assert(kiln_save_npy(x, NULL) == KILN_INVALID);
     cr_assert(kiln_save_npy(NULL, path) == KILN_INVALID);
     cr_assert(kiln_save_npy(kiln_cast(x, KILN_BF16), path) == KILN_UNSUPPORTED);

@@ -5,8 +5,7 @@ static void check(int line, kiln_tensor *x, const char *want)
 {
     char text[4096];
     size_t needed;
-    cr_assert(kiln_format(x, text, sizeof text, &needed) == KILN_OK, "line %d: %s", line,
-              kiln_error_message());
+    cr_assert(kiln_format(x, text, sizeof text, &needed) == KILN_OK, "line %d: %s", line, kiln_error_message());
     cr_assert(strcmp(text, want) == 0, "line %d:\n%s\nnot\n%s", line, text, want);
     cr_assert(needed == strlen(want), "line %d: needed is %zu", line, needed);
 }
@@ -52,8 +51,7 @@ Test(print, ints_and_bools)
 {
     CHECK(I32(KILN_SHAPE(2, 2), 1, -2, 3, 400), "[[  1  -2]\n [  3 400]]");
     CHECK(BOOL(KILN_SHAPE(2), 1, 0), "[ True False]");
-    CHECK(kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){UINT64_MAX, 0}),
-          "[18446744073709551615                    0]");
+    CHECK(kiln_from(KILN_U64, KILN_SHAPE(2), (uint64_t[]){UINT64_MAX, 0}), "[18446744073709551615                    0]");
 }
 
 Test(print, shapes)
@@ -72,6 +70,5 @@ Test(print, shapes)
           " [1940 1941 1942 ... 1957 1958 1959]\n [1960 1961 1962 ... 1977 1978 1979]\n [1980 1981 "
           "1982 ... 1997 1998 1999]]");
     float data[6] = {1, 2, 3, 4, 5, 6};
-    CHECK(kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL),
-          "[[1. 4.]\n [2. 5.]\n [3. 6.]]");
+    CHECK(kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL), "[[1. 4.]\n [2. 5.]\n [3. 6.]]");
 }

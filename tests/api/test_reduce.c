@@ -17,8 +17,7 @@ API_TEST(reduce, sums_and_axes)
     EXPECT(kiln_prod_axes(x, KILN_AXES(0), false), KILN_F32, KILN_SHAPE(3), 0, 4, 10, 18);
     kiln_tensor *cube = kiln_reshape(kiln_arange(KILN_F32, 0, 24, 1), KILN_SHAPE(2, 3, 4));
     EXPECT(kiln_sum_axes(cube, KILN_AXES(0, 2), false), KILN_F32, KILN_SHAPE(3), 0, 60, 92, 124);
-    EXPECT(kiln_sum_axes(cube, KILN_AXES(1), false), KILN_F32, KILN_SHAPE(2, 4), 0, 12, 15, 18, 21,
-           48, 51, 54, 57);
+    EXPECT(kiln_sum_axes(cube, KILN_AXES(1), false), KILN_F32, KILN_SHAPE(2, 4), 0, 12, 15, 18, 21, 48, 51, 54, 57);
 }
 
 API_TEST(reduce, extremes)
@@ -39,10 +38,8 @@ API_TEST(reduce, extremes)
     EXPECT(kiln_argmin(F32(KILN_SHAPE(3), 3, NAN, -9)), KILN_I64, KILN_SHAPE(), 0, 1);
     EXPECT(kiln_argmax(F32(KILN_SHAPE(), 3)), KILN_I64, KILN_SHAPE(), 0, 0);
     EXPECT(kiln_max(F32(KILN_SHAPE(3), 1, NAN, 2)), KILN_F32, KILN_SHAPE(), 0, NAN);
-    EXPECT(kiln_max(F32(KILN_SHAPE(2), -INFINITY, -INFINITY)), KILN_F32, KILN_SHAPE(), 0,
-           -INFINITY);
-    EXPECT(kiln_min(I32(KILN_SHAPE(2), INT32_MAX, INT32_MAX)), KILN_I32, KILN_SHAPE(), 0,
-           INT32_MAX);
+    EXPECT(kiln_max(F32(KILN_SHAPE(2), -INFINITY, -INFINITY)), KILN_F32, KILN_SHAPE(), 0, -INFINITY);
+    EXPECT(kiln_min(I32(KILN_SHAPE(2), INT32_MAX, INT32_MAX)), KILN_I32, KILN_SHAPE(), 0, INT32_MAX);
 }
 
 API_TEST(reduce, any_and_all)
@@ -51,8 +48,7 @@ API_TEST(reduce, any_and_all)
     EXPECT(kiln_any(x), KILN_BOOL, KILN_SHAPE(), 0, 1);
     EXPECT(kiln_all(x), KILN_BOOL, KILN_SHAPE(), 0, 0);
     EXPECT(kiln_all_axes(x, KILN_AXES(1), false), KILN_BOOL, KILN_SHAPE(2), 0, 0, 1);
-    EXPECT(kiln_any_axes(F32(KILN_SHAPE(2, 1), 0, 0.5f), KILN_AXES(1), true), KILN_BOOL,
-           KILN_SHAPE(2, 1), 0, 0, 1);
+    EXPECT(kiln_any_axes(F32(KILN_SHAPE(2, 1), 0, 0.5f), KILN_AXES(1), true), KILN_BOOL, KILN_SHAPE(2, 1), 0, 0, 1);
     EXPECT(kiln_any(F32(KILN_SHAPE(1), NAN)), KILN_BOOL, KILN_SHAPE(), 0, 1);
 }
 
@@ -64,14 +60,12 @@ API_TEST(reduce, statistics)
     EXPECT(kiln_var(x, 1), KILN_F64, KILN_SHAPE(), 1e-15, 38.0 / 3);
     EXPECT(kiln_std(x, 0), KILN_F64, KILN_SHAPE(), 1e-15, sqrt(9.5));
     EXPECT(kiln_mean_axes(X23, KILN_AXES(0), false), KILN_F32, KILN_SHAPE(3), 0, 2.5, 3.5, 4.5);
-    EXPECT(kiln_var_axes(X23, KILN_AXES(1), 0, true), KILN_F32, KILN_SHAPE(2, 1), 1e-6, 8.0 / 3,
-           8.0 / 3);
+    EXPECT(kiln_var_axes(X23, KILN_AXES(1), 0, true), KILN_F32, KILN_SHAPE(2, 1), 1e-6, 8.0 / 3, 8.0 / 3);
     EXPECT(kiln_std_axes(X23, KILN_AXES(1), 1, false), KILN_F32, KILN_SHAPE(2), 1e-6, 2, 2);
     EXPECT(kiln_mean(I32(KILN_SHAPE(2), 1, 2)), KILN_F32, KILN_SHAPE(), 0, 1.5);
     EXPECT(kiln_mean(BOOL(KILN_SHAPE(4), 1, 0, 0, 0)), KILN_F32, KILN_SHAPE(), 0, 0.25);
     EXPECT(kiln_var(F32(KILN_SHAPE(1), 3), 1), KILN_F32, KILN_SHAPE(), 0, NAN);
-    EXPECT(kiln_var(F32(KILN_SHAPE(2), 1000000, 1000002), 0), KILN_F32, KILN_SHAPE(), 0,
-           1); /* two passes */
+    EXPECT(kiln_var(F32(KILN_SHAPE(2), 1000000, 1000002), 0), KILN_F32, KILN_SHAPE(), 0, 1); /* two passes */
     kiln_tensor *big = kiln_full(KILN_F16, KILN_SHAPE(1000), 300);
     EXPECT(kiln_mean(big), KILN_F16, KILN_SHAPE(), 0, 300); /* the sum is beyond f16 */
 }
@@ -80,39 +74,32 @@ API_TEST(reduce, dtypes_of_sums)
 {
     static const struct {
         kiln_dtype in, out;
-    } rows[] = {{KILN_BOOL, KILN_I64}, {KILN_I8, KILN_I64},    {KILN_I16, KILN_I64},
-                {KILN_I32, KILN_I64},  {KILN_I64, KILN_I64},   {KILN_U8, KILN_U64},
-                {KILN_U16, KILN_U64},  {KILN_U32, KILN_U64},   {KILN_U64, KILN_U64},
-                {KILN_F16, KILN_F16},  {KILN_BF16, KILN_BF16}, {KILN_F32, KILN_F32},
-                {KILN_F64, KILN_F64}};
+    } rows[] = {{KILN_BOOL, KILN_I64},  {KILN_I8, KILN_I64},  {KILN_I16, KILN_I64}, {KILN_I32, KILN_I64}, {KILN_I64, KILN_I64},
+                {KILN_U8, KILN_U64},    {KILN_U16, KILN_U64}, {KILN_U32, KILN_U64}, {KILN_U64, KILN_U64}, {KILN_F16, KILN_F16},
+                {KILN_BF16, KILN_BF16}, {KILN_F32, KILN_F32}, {KILN_F64, KILN_F64}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         kiln_tensor *x = kiln_ones(rows[k].in, KILN_SHAPE(200));
         expect((int)k, kiln_sum(x), rows[k].out, KILN_SHAPE(), 0, (double[]){200}, 1);
         expect((int)k, kiln_prod(x), rows[k].out, KILN_SHAPE(), 0, (double[]){1}, 1);
     }
     EXPECT(kiln_sum(kiln_full(KILN_I8, KILN_SHAPE(300), 100)), KILN_I64, KILN_SHAPE(), 0, 30000);
-    EXPECT(kiln_sum(kiln_full(KILN_F16, KILN_SHAPE(4096), 0.25)), KILN_F16, KILN_SHAPE(), 0,
-           1024); /* in f32 */
+    EXPECT(kiln_sum(kiln_full(KILN_F16, KILN_SHAPE(4096), 0.25)), KILN_F16, KILN_SHAPE(), 0, 1024); /* in f32 */
 }
 
 API_TEST(reduce, logsumexp)
 {
-    EXPECT(kiln_logsumexp(F32(KILN_SHAPE(2), 1000, 1000)), KILN_F32, KILN_SHAPE(), 1e-6,
-           1000 + log(2));
-    EXPECT(kiln_logsumexp(F32(KILN_SHAPE(2), -INFINITY, -INFINITY)), KILN_F32, KILN_SHAPE(), 0,
-           -INFINITY);
+    EXPECT(kiln_logsumexp(F32(KILN_SHAPE(2), 1000, 1000)), KILN_F32, KILN_SHAPE(), 1e-6, 1000 + log(2));
+    EXPECT(kiln_logsumexp(F32(KILN_SHAPE(2), -INFINITY, -INFINITY)), KILN_F32, KILN_SHAPE(), 0, -INFINITY);
     EXPECT(kiln_logsumexp(F32(KILN_SHAPE(2), INFINITY, 1)), KILN_F32, KILN_SHAPE(), 0, INFINITY);
     EXPECT(kiln_logsumexp(F32(KILN_SHAPE(2), NAN, 1)), KILN_F32, KILN_SHAPE(), 0, NAN);
-    EXPECT(kiln_logsumexp_axes(F64(KILN_SHAPE(2, 2), 0, 0, 1, 2), KILN_AXES(1), true), KILN_F64,
-           KILN_SHAPE(2, 1), 1e-14, log(2), log(exp(1) + exp(2)));
-    EXPECT(kiln_logsumexp(kiln_zeros(KILN_F32, KILN_SHAPE(0))), KILN_F32, KILN_SHAPE(), 0,
-           -INFINITY);
+    EXPECT(kiln_logsumexp_axes(F64(KILN_SHAPE(2, 2), 0, 0, 1, 2), KILN_AXES(1), true), KILN_F64, KILN_SHAPE(2, 1), 1e-14, log(2),
+           log(exp(1) + exp(2)));
+    EXPECT(kiln_logsumexp(kiln_zeros(KILN_F32, KILN_SHAPE(0))), KILN_F32, KILN_SHAPE(), 0, -INFINITY);
 }
 
 API_TEST(reduce, of_nothing)
 {
-    kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(0)),
-                *wide = kiln_zeros(KILN_F32, KILN_SHAPE(2, 0));
+    kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(0)), *wide = kiln_zeros(KILN_F32, KILN_SHAPE(2, 0));
     EXPECT(kiln_sum(x), KILN_F32, KILN_SHAPE(), 1e-9, 0);
     EXPECT(kiln_prod(x), KILN_F32, KILN_SHAPE(), 0, 1);
     EXPECT(kiln_any(x), KILN_BOOL, KILN_SHAPE(), 0, 0);
@@ -123,8 +110,7 @@ API_TEST(reduce, of_nothing)
     EXPECT_EMPTY(kiln_sum_axes(wide, KILN_AXES(0), false), KILN_F32, KILN_SHAPE(0));
     EXPECT_EMPTY(kiln_max_axes(wide, KILN_AXES(0), false), KILN_F32, KILN_SHAPE(0));
     EXPECT_ERROR(kiln_max(x), KILN_BAD_SHAPE, "kiln_max", "zero elements", "f32[0]");
-    EXPECT_ERROR(kiln_min_axes(wide, KILN_AXES(1), false), KILN_BAD_SHAPE, "kiln_min_axes",
-                 "f32[2,0]");
+    EXPECT_ERROR(kiln_min_axes(wide, KILN_AXES(1), false), KILN_BAD_SHAPE, "kiln_min_axes", "f32[2,0]");
     EXPECT_ERROR(kiln_argmax(x), KILN_BAD_SHAPE, "kiln_argmax");
     EXPECT_ERROR(kiln_argmin_axis(wide, 1, false), KILN_BAD_SHAPE, "kiln_argmin_axis");
 }
@@ -132,13 +118,11 @@ API_TEST(reduce, of_nothing)
 API_TEST(reduce, bad_axes)
 {
     kiln_tensor *x = X23;
-    EXPECT_ERROR(kiln_sum_axes(x, KILN_AXES(2), false), KILN_INVALID,
-                 "kiln_sum_axes: axis 2 does not exist: x is f32[2,3]");
+    EXPECT_ERROR(kiln_sum_axes(x, KILN_AXES(2), false), KILN_INVALID, "kiln_sum_axes: axis 2 does not exist: x is f32[2,3]");
     EXPECT_ERROR(kiln_mean_axes(x, KILN_AXES(-3), false), KILN_INVALID, "axis -3");
     EXPECT_ERROR(kiln_max_axes(x, KILN_AXES(1, -1), false), KILN_INVALID, "axis -1 is named twice");
     EXPECT_ERROR(kiln_argmax_axis(x, 5, false), KILN_INVALID, "kiln_argmax_axis", "axis 5");
-    EXPECT_ERROR(kiln_sum_axes(x, KILN_AXES(0, 0, 0, 0, 0, 0, 0, 0, 0), false), KILN_INVALID,
-                 "9 axes");
+    EXPECT_ERROR(kiln_sum_axes(x, KILN_AXES(0, 0, 0, 0, 0, 0, 0, 0, 0), false), KILN_INVALID, "9 axes");
     EXPECT_ERROR(kiln_var(x, NAN), KILN_INVALID, "kiln_var: correction is nan");
     EXPECT_ERROR(kiln_sum_axes(F32(KILN_SHAPE(), 1), KILN_AXES(0), false), KILN_INVALID, "f32[]");
 }
@@ -150,8 +134,7 @@ API_TEST(reduce, large)
     EXPECT(kiln_sum(x), KILN_F64, KILN_SHAPE(), 1e-15, (double)n * (double)(n - 1) / 2);
     EXPECT(kiln_max(x), KILN_F64, KILN_SHAPE(), 0, (double)(n - 1));
     EXPECT(kiln_argmax(kiln_remainder(x, kiln_scalar(50000))), KILN_I64, KILN_SHAPE(), 0, 49999);
-    EXPECT(kiln_sum(kiln_ones(KILN_F32, KILN_SHAPE(20000000))), KILN_F32, KILN_SHAPE(), 0,
-           20000000);
+    EXPECT(kiln_sum(kiln_ones(KILN_F32, KILN_SHAPE(20000000))), KILN_F32, KILN_SHAPE(), 0, 20000000);
 }
 
 /* Lengths at which an accumulator of the operand's own dtype would stop growing. */
@@ -160,14 +143,15 @@ API_TEST(reduce, accumulators_do_not_saturate)
     static const struct {
         kiln_dtype dtype;
         int64_t n;
-    } rows[] = {{KILN_F32, 3 << 23}, {KILN_F16, 4096}, {KILN_BF16, 512}, {KILN_I8, 1000}, {KILN_U8, 1000}, {KILN_BOOL, 1000}, {KILN_I32, 100}};
+    } rows[] = {{KILN_F32, 3 << 23}, {KILN_F16, 4096},  {KILN_BF16, 512}, {KILN_I8, 1000},
+                {KILN_U8, 1000},     {KILN_BOOL, 1000}, {KILN_I32, 100}};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
         double value = 0;
         kiln_tensor *x = kiln_ones(rows[k].dtype, KILN_SHAPE(rows[k].n));
         cr_assert(kiln_item(kiln_sum(x), &value) == KILN_OK && value == (double)rows[k].n, "%s: sum of %d ones is %g",
                   kiln_dtype_name(rows[k].dtype), (int)rows[k].n, value);
-        cr_assert(kiln_item(kiln_mean(x), &value) == KILN_OK && value == 1, "%s: mean of %d ones is %g",
-                  kiln_dtype_name(rows[k].dtype), (int)rows[k].n, value);
+        cr_assert(kiln_item(kiln_mean(x), &value) == KILN_OK && value == 1, "%s: mean of %d ones is %g", kiln_dtype_name(rows[k].dtype),
+                  (int)rows[k].n, value);
         if (rows[k].n > 1 << 20)
             continue;
         cr_assert(kiln_item(kiln_select(kiln_cumsum(x, 0), 0, -1), &value) == KILN_OK && value == (double)rows[k].n,

@@ -10,24 +10,18 @@ API_TEST(view, reshape)
     kiln_tensor *x = X23;
     EXPECT(kiln_reshape(x, KILN_SHAPE(3, 2)), KILN_F32, KILN_SHAPE(3, 2), 0, 1, 2, 3, 4, 5, 6);
     EXPECT(kiln_reshape(x, KILN_SHAPE(-1)), KILN_F32, KILN_SHAPE(6), 0, 1, 2, 3, 4, 5, 6);
-    EXPECT(kiln_reshape(x, KILN_SHAPE(1, -1, 2)), KILN_F32, KILN_SHAPE(1, 3, 2), 0, 1, 2, 3, 4, 5,
-           6);
+    EXPECT(kiln_reshape(x, KILN_SHAPE(1, -1, 2)), KILN_F32, KILN_SHAPE(1, 3, 2), 0, 1, 2, 3, 4, 5, 6);
     EXPECT(kiln_flatten(kiln_transpose(x)), KILN_F32, KILN_SHAPE(6), 0, 1, 4, 2, 5, 3, 6);
     EXPECT(kiln_reshape(F32(KILN_SHAPE(1, 1), 7), KILN_SHAPE()), KILN_F32, KILN_SHAPE(), 0, 7);
-    EXPECT(kiln_reshape(F32(KILN_SHAPE(), 7), KILN_SHAPE(1, 1, 1)), KILN_F32, KILN_SHAPE(1, 1, 1),
-           0, 7);
+    EXPECT(kiln_reshape(F32(KILN_SHAPE(), 7), KILN_SHAPE(1, 1, 1)), KILN_F32, KILN_SHAPE(1, 1, 1), 0, 7);
     EXPECT(kiln_flatten(F32(KILN_SHAPE(), 7)), KILN_F32, KILN_SHAPE(1), 0, 7);
-    EXPECT_EMPTY(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), KILN_SHAPE(0, 5)), KILN_F32,
-                 KILN_SHAPE(0, 5));
-    EXPECT_EMPTY(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), KILN_SHAPE(3, -1)), KILN_F32,
-                 KILN_SHAPE(3, 0));
-    EXPECT_ERROR(kiln_reshape(x, KILN_SHAPE(4, 2)), KILN_BAD_SHAPE,
-                 "kiln_reshape: 6 elements do not make [4,2]: x is f32[2,3]");
+    EXPECT_EMPTY(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), KILN_SHAPE(0, 5)), KILN_F32, KILN_SHAPE(0, 5));
+    EXPECT_EMPTY(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(2, 0)), KILN_SHAPE(3, -1)), KILN_F32, KILN_SHAPE(3, 0));
+    EXPECT_ERROR(kiln_reshape(x, KILN_SHAPE(4, 2)), KILN_BAD_SHAPE, "kiln_reshape: 6 elements do not make [4,2]: x is f32[2,3]");
     EXPECT_ERROR(kiln_reshape(x, KILN_SHAPE(4, -1)), KILN_BAD_SHAPE, "[4,-1]");
     EXPECT_ERROR(kiln_reshape(x, KILN_SHAPE(-1, -1)), KILN_INVALID, "dims 0 and 1 are both -1");
     EXPECT_ERROR(kiln_reshape(x, KILN_SHAPE(-2, 3)), KILN_BAD_SHAPE, "dim 0 of the shape is -2");
-    EXPECT_ERROR(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(0)), KILN_SHAPE(0, -1)),
-                 KILN_BAD_SHAPE, "[0,-1]");
+    EXPECT_ERROR(kiln_reshape(kiln_zeros(KILN_F32, KILN_SHAPE(0)), KILN_SHAPE(0, -1)), KILN_BAD_SHAPE, "[0,-1]");
     EXPECT_ERROR(kiln_reshape(x, KILN_SHAPE(6, 1, 1, 1, 1, 1, 1, 1, 1)), KILN_BAD_SHAPE, "rank 9");
 }
 
@@ -39,11 +33,9 @@ API_TEST(view, axes_of_size_1)
     EXPECT(kiln_unsqueeze(X23, 0), KILN_F32, KILN_SHAPE(1, 2, 3), 0, 1, 2, 3, 4, 5, 6);
     EXPECT(kiln_unsqueeze(X23, -1), KILN_F32, KILN_SHAPE(2, 3, 1), 0, 1, 2, 3, 4, 5, 6);
     EXPECT(kiln_unsqueeze(X23, 1), KILN_F32, KILN_SHAPE(2, 1, 3), 0, 1, 2, 3, 4, 5, 6);
-    EXPECT_ERROR(kiln_squeeze(x, KILN_AXES(1)), KILN_BAD_SHAPE,
-                 "kiln_squeeze: axis 1 is not of size 1");
+    EXPECT_ERROR(kiln_squeeze(x, KILN_AXES(1)), KILN_BAD_SHAPE, "kiln_squeeze: axis 1 is not of size 1");
     EXPECT_ERROR(kiln_unsqueeze(x, 5), KILN_INVALID, "kiln_unsqueeze: axis 5");
-    EXPECT_ERROR(kiln_unsqueeze(kiln_zeros(KILN_F32, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0),
-                 KILN_BAD_SHAPE, "9 axes");
+    EXPECT_ERROR(kiln_unsqueeze(kiln_zeros(KILN_F32, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 1)), 0), KILN_BAD_SHAPE, "9 axes");
 }
 
 API_TEST(view, permute)
@@ -53,12 +45,9 @@ API_TEST(view, permute)
     EXPECT(kiln_permute(x, KILN_AXES(1, 0)), KILN_F32, KILN_SHAPE(3, 2), 0, 1, 4, 2, 5, 3, 6);
     EXPECT(kiln_transpose(kiln_transpose(x)), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5, 6);
     kiln_tensor *cube = kiln_reshape(kiln_arange(KILN_I32, 0, 12, 1), KILN_SHAPE(2, 3, 2));
-    EXPECT(kiln_permute(cube, KILN_AXES(2, 0, 1)), KILN_I32, KILN_SHAPE(2, 2, 3), 0, 0, 2, 4, 6, 8,
-           10, 1, 3, 5, 7, 9, 11);
-    EXPECT(kiln_swap_axes(cube, 0, -1), KILN_I32, KILN_SHAPE(2, 3, 2), 0, 0, 6, 2, 8, 4, 10, 1, 7,
-           3, 9, 5, 11);
-    EXPECT_ERROR(kiln_permute(x, KILN_AXES(0)), KILN_INVALID,
-                 "kiln_permute: 1 axes are named: x is f32[2,3]");
+    EXPECT(kiln_permute(cube, KILN_AXES(2, 0, 1)), KILN_I32, KILN_SHAPE(2, 2, 3), 0, 0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11);
+    EXPECT(kiln_swap_axes(cube, 0, -1), KILN_I32, KILN_SHAPE(2, 3, 2), 0, 0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11);
+    EXPECT_ERROR(kiln_permute(x, KILN_AXES(0)), KILN_INVALID, "kiln_permute: 1 axes are named: x is f32[2,3]");
     EXPECT_ERROR(kiln_permute(x, KILN_AXES(0, 0)), KILN_INVALID, "named twice");
     EXPECT_ERROR(kiln_permute(x, KILN_AXES(0, 2)), KILN_INVALID, "axis 2");
     EXPECT_ERROR(kiln_transpose(F32(KILN_SHAPE(1), 1)), KILN_BAD_SHAPE, "kiln_transpose: two axes");
@@ -67,15 +56,11 @@ API_TEST(view, permute)
 
 API_TEST(view, expand)
 {
-    EXPECT(kiln_expand(F32(KILN_SHAPE(2, 1), 1, 2), KILN_SHAPE(2, 3)), KILN_F32, KILN_SHAPE(2, 3),
-           0, 1, 1, 1, 2, 2, 2);
-    EXPECT(kiln_expand(F32(KILN_SHAPE(2), 1, 2), KILN_SHAPE(2, -1)), KILN_F32, KILN_SHAPE(2, 2), 0,
-           1, 2, 1, 2);
-    EXPECT(kiln_sum(kiln_expand(F32(KILN_SHAPE(), 2), KILN_SHAPE(5, 5))), KILN_F32, KILN_SHAPE(), 0,
-           50);
+    EXPECT(kiln_expand(F32(KILN_SHAPE(2, 1), 1, 2), KILN_SHAPE(2, 3)), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 1, 1, 2, 2, 2);
+    EXPECT(kiln_expand(F32(KILN_SHAPE(2), 1, 2), KILN_SHAPE(2, -1)), KILN_F32, KILN_SHAPE(2, 2), 0, 1, 2, 1, 2);
+    EXPECT(kiln_sum(kiln_expand(F32(KILN_SHAPE(), 2), KILN_SHAPE(5, 5))), KILN_F32, KILN_SHAPE(), 0, 50);
     EXPECT_EMPTY(kiln_expand(F32(KILN_SHAPE(1), 2), KILN_SHAPE(3, 0)), KILN_F32, KILN_SHAPE(3, 0));
-    EXPECT_ERROR(kiln_expand(X23, KILN_SHAPE(3, 3)), KILN_BAD_SHAPE,
-                 "kiln_expand: axis 0 cannot become 3: x is f32[2,3]");
+    EXPECT_ERROR(kiln_expand(X23, KILN_SHAPE(3, 3)), KILN_BAD_SHAPE, "kiln_expand: axis 0 cannot become 3: x is f32[2,3]");
     EXPECT_ERROR(kiln_expand(X23, KILN_SHAPE(3)), KILN_BAD_SHAPE, "fewer axes");
     EXPECT_ERROR(kiln_expand(X23, (kiln_shape){.rank = -INT32_MAX - 1}), KILN_BAD_SHAPE, "rank");
 }
@@ -101,8 +86,7 @@ static size_t python_slice(int64_t n, kiln_range r, double *out)
 
 Test(view, slices_as_python)
 {
-    static const int64_t ends[] = {KILN_NONE, -9, -5, -2, 0, 1, 3, 5, 99},
-                         steps[] = {KILN_NONE, 1, 2, 7, -1, -2, -7};
+    static const int64_t ends[] = {KILN_NONE, -9, -5, -2, 0, 1, 3, 5, 99}, steps[] = {KILN_NONE, 1, 2, 7, -1, -2, -7};
     kiln_scope *scope = kiln_scope_begin();
     set_option("mode", "interp");
     kiln_tensor *x = kiln_arange(KILN_I32, 0, 5, 1);
@@ -112,8 +96,7 @@ Test(view, slices_as_python)
                 double want[8];
                 size_t n = python_slice(5, (kiln_range){ends[a], ends[b], steps[s]}, want);
                 kiln_tensor *y = kiln_slice_axis(x, 0, ends[a], ends[b], steps[s]);
-                expect((int)(1000 * a + 100 * b + s), y, KILN_I32, KILN_SHAPE((int64_t)n), 0, want,
-                       n);
+                expect((int)(1000 * a + 100 * b + s), y, KILN_I32, KILN_SHAPE((int64_t)n), 0, want, n);
             }
     kiln_scope_end(scope);
 }
@@ -121,29 +104,21 @@ Test(view, slices_as_python)
 API_TEST(view, slice)
 {
     kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, 20, 1), KILN_SHAPE(4, 5));
-    EXPECT(kiln_slice(x, 2, (kiln_range[]){{1, 4, 2}, {KILN_NONE, KILN_NONE, -2}}), KILN_F32,
-           KILN_SHAPE(2, 3), 0, 9, 7, 5, 19, 17, 15);
-    EXPECT(kiln_slice(x, 1, (kiln_range[]){{-1, KILN_NONE, 1}}), KILN_F32, KILN_SHAPE(1, 5), 0, 15,
-           16, 17, 18, 19);
-    EXPECT(kiln_slice(x, 2, (kiln_range[]){KILN_ALL, {4, 5, 1}}), KILN_F32, KILN_SHAPE(4, 1), 0, 4,
-           9, 14, 19);
+    EXPECT(kiln_slice(x, 2, (kiln_range[]){{1, 4, 2}, {KILN_NONE, KILN_NONE, -2}}), KILN_F32, KILN_SHAPE(2, 3), 0, 9, 7, 5, 19, 17, 15);
+    EXPECT(kiln_slice(x, 1, (kiln_range[]){{-1, KILN_NONE, 1}}), KILN_F32, KILN_SHAPE(1, 5), 0, 15, 16, 17, 18, 19);
+    EXPECT(kiln_slice(x, 2, (kiln_range[]){KILN_ALL, {4, 5, 1}}), KILN_F32, KILN_SHAPE(4, 1), 0, 4, 9, 14, 19);
     EXPECT_EMPTY(kiln_slice(x, 1, (kiln_range[]){{3, 1, 1}}), KILN_F32, KILN_SHAPE(0, 5));
     EXPECT(kiln_select(x, 0, -1), KILN_F32, KILN_SHAPE(5), 0, 15, 16, 17, 18, 19);
     EXPECT(kiln_select(x, 1, 2), KILN_F32, KILN_SHAPE(4), 0, 2, 7, 12, 17);
     EXPECT(kiln_select(kiln_select(x, 0, 1), 0, 1), KILN_F32, KILN_SHAPE(), 0, 6);
-    EXPECT(kiln_slice_axis(x, -1, 0, 2, 1), KILN_F32, KILN_SHAPE(4, 2), 0, 0, 1, 5, 6, 10, 11, 15,
-           16);
-    EXPECT(kiln_slice_axis(x, 0, 0, INT64_MAX, INT64_MAX), KILN_F32, KILN_SHAPE(1, 5), 0, 0, 1, 2,
-           3, 4);
+    EXPECT(kiln_slice_axis(x, -1, 0, 2, 1), KILN_F32, KILN_SHAPE(4, 2), 0, 0, 1, 5, 6, 10, 11, 15, 16);
+    EXPECT(kiln_slice_axis(x, 0, 0, INT64_MAX, INT64_MAX), KILN_F32, KILN_SHAPE(1, 5), 0, 0, 1, 2, 3, 4);
     EXPECT(kiln_slice(F32(KILN_SHAPE(), 3), 0, NULL), KILN_F32, KILN_SHAPE(), 0, 3);
-    EXPECT_ERROR(kiln_slice(x, 3, (kiln_range[]){KILN_ALL, KILN_ALL, KILN_ALL}), KILN_INVALID,
-                 "kiln_slice: 3 ranges: x is f32[4,5]");
+    EXPECT_ERROR(kiln_slice(x, 3, (kiln_range[]){KILN_ALL, KILN_ALL, KILN_ALL}), KILN_INVALID, "kiln_slice: 3 ranges: x is f32[4,5]");
     EXPECT_ERROR(kiln_slice(x, 1, NULL), KILN_INVALID, "NULL");
-    EXPECT_ERROR(kiln_slice_axis(x, 0, 0, 1, 0), KILN_INVALID,
-                 "kiln_slice_axis: the step along axis 0 is 0");
+    EXPECT_ERROR(kiln_slice_axis(x, 0, 0, 1, 0), KILN_INVALID, "kiln_slice_axis: the step along axis 0 is 0");
     EXPECT_ERROR(kiln_slice_axis(x, 2, 0, 1, 1), KILN_INVALID, "axis 2");
-    EXPECT_ERROR(kiln_select(x, 0, 4), KILN_BAD_INDEX,
-                 "kiln_select: index 4 is outside of axis 0: x is f32[4,5]");
+    EXPECT_ERROR(kiln_select(x, 0, 4), KILN_BAD_INDEX, "kiln_select: index 4 is outside of axis 0: x is f32[4,5]");
     EXPECT_ERROR(kiln_select(x, 0, -5), KILN_BAD_INDEX, "-5");
 }
 
@@ -153,8 +128,7 @@ API_TEST(view, flip_and_roll)
     EXPECT(kiln_flip(x, KILN_AXES(0)), KILN_F32, KILN_SHAPE(2, 3), 0, 4, 5, 6, 1, 2, 3);
     EXPECT(kiln_flip(x, KILN_ALL_AXES), KILN_F32, KILN_SHAPE(2, 3), 0, 6, 5, 4, 3, 2, 1);
     EXPECT(kiln_flip(x, KILN_AXES()), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5, 6);
-    EXPECT_EMPTY(kiln_flip(kiln_zeros(KILN_F32, KILN_SHAPE(0)), KILN_ALL_AXES), KILN_F32,
-                 KILN_SHAPE(0));
+    EXPECT_EMPTY(kiln_flip(kiln_zeros(KILN_F32, KILN_SHAPE(0)), KILN_ALL_AXES), KILN_F32, KILN_SHAPE(0));
     EXPECT(kiln_roll(x, 1, 1), KILN_F32, KILN_SHAPE(2, 3), 0, 3, 1, 2, 6, 4, 5);
     EXPECT(kiln_roll(x, -1, 1), KILN_F32, KILN_SHAPE(2, 3), 0, 2, 3, 1, 5, 6, 4);
     EXPECT(kiln_roll(x, 302, 0), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5, 6);
@@ -165,47 +139,36 @@ API_TEST(view, flip_and_roll)
 API_TEST(view, pad)
 {
     kiln_tensor *x = X23;
-    EXPECT(kiln_pad(x, 2, (kiln_padding[]){{1, 0}, {0, 2}}, kiln_scalar(9)), KILN_F32,
-           KILN_SHAPE(3, 5), 0, 9, 9, 9, 9, 9, 1, 2, 3, 9, 9, 4, 5, 6, 9, 9);
-    EXPECT(kiln_pad(kiln_zeros(KILN_I32, KILN_SHAPE(0)), 1, (kiln_padding[]){{1, 1}}, kiln_int(-3)),
-           KILN_I32, KILN_SHAPE(2), 0, -3, -3);
+    EXPECT(kiln_pad(x, 2, (kiln_padding[]){{1, 0}, {0, 2}}, kiln_scalar(9)), KILN_F32, KILN_SHAPE(3, 5), 0, 9, 9, 9, 9, 9, 1, 2, 3, 9, 9, 4,
+           5, 6, 9, 9);
+    EXPECT(kiln_pad(kiln_zeros(KILN_I32, KILN_SHAPE(0)), 1, (kiln_padding[]){{1, 1}}, kiln_int(-3)), KILN_I32, KILN_SHAPE(2), 0, -3, -3);
     EXPECT(kiln_pad(x, 0, NULL, kiln_scalar(1)), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5, 6);
-    EXPECT_ERROR(kiln_pad(x, 1, (kiln_padding[]){{-1, 0}}, kiln_scalar(1)), KILN_INVALID,
-                 "kiln_pad: the padding of axis 0 is -1, 0");
-    EXPECT_ERROR(kiln_pad(x, 3, (kiln_padding[]){{0, 0}, {0, 0}, {0, 0}}, kiln_scalar(1)),
-                 KILN_INVALID, "3 paddings");
+    EXPECT_ERROR(kiln_pad(x, 1, (kiln_padding[]){{-1, 0}}, kiln_scalar(1)), KILN_INVALID, "kiln_pad: the padding of axis 0 is -1, 0");
+    EXPECT_ERROR(kiln_pad(x, 3, (kiln_padding[]){{0, 0}, {0, 0}, {0, 0}}, kiln_scalar(1)), KILN_INVALID, "3 paddings");
     EXPECT_ERROR(kiln_pad(x, 0, NULL, x), KILN_BAD_SHAPE, "value has rank 0: it is f32[2,3]");
-    EXPECT_ERROR(kiln_pad(x, 1, (kiln_padding[]){{INT64_MAX, 0}}, kiln_scalar(1)), KILN_OVERFLOW,
-                 "kiln_pad");
+    EXPECT_ERROR(kiln_pad(x, 1, (kiln_padding[]){{INT64_MAX, 0}}, kiln_scalar(1)), KILN_OVERFLOW, "kiln_pad");
 }
 
 API_TEST(view, joins)
 {
     kiln_tensor *a = X23, *b = F32(KILN_SHAPE(1, 3), 7, 8, 9), *c = I32(KILN_SHAPE(2, 1), 10, 11);
-    EXPECT(kiln_concat((kiln_tensor *[]){a, b}, 2, 0), KILN_F32, KILN_SHAPE(3, 3), 0, 1, 2, 3, 4, 5,
-           6, 7, 8, 9);
-    EXPECT(kiln_concat((kiln_tensor *[]){a, c, a}, 3, -1), KILN_F32, KILN_SHAPE(2, 7), 0, 1, 2, 3,
-           10, 1, 2, 3, 4, 5, 6, 11, 4, 5, 6);
-    EXPECT(kiln_concat((kiln_tensor *[]){a}, 1, 0), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5,
-           6);
-    EXPECT(kiln_concat((kiln_tensor *[]){b, kiln_zeros(KILN_F32, KILN_SHAPE(0, 3))}, 2, 0),
-           KILN_F32, KILN_SHAPE(1, 3), 0, 7, 8, 9);
+    EXPECT(kiln_concat((kiln_tensor *[]){a, b}, 2, 0), KILN_F32, KILN_SHAPE(3, 3), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+    EXPECT(kiln_concat((kiln_tensor *[]){a, c, a}, 3, -1), KILN_F32, KILN_SHAPE(2, 7), 0, 1, 2, 3, 10, 1, 2, 3, 4, 5, 6, 11, 4, 5, 6);
+    EXPECT(kiln_concat((kiln_tensor *[]){a}, 1, 0), KILN_F32, KILN_SHAPE(2, 3), 0, 1, 2, 3, 4, 5, 6);
+    EXPECT(kiln_concat((kiln_tensor *[]){b, kiln_zeros(KILN_F32, KILN_SHAPE(0, 3))}, 2, 0), KILN_F32, KILN_SHAPE(1, 3), 0, 7, 8, 9);
     kiln_tensor *u = F32(KILN_SHAPE(2), 1, 2), *v = F32(KILN_SHAPE(2), 3, 4);
     EXPECT(kiln_stack((kiln_tensor *[]){u, v}, 2, 0), KILN_F32, KILN_SHAPE(2, 2), 0, 1, 2, 3, 4);
     EXPECT(kiln_stack((kiln_tensor *[]){u, v}, 2, -1), KILN_F32, KILN_SHAPE(2, 2), 0, 1, 3, 2, 4);
-    EXPECT(kiln_stack((kiln_tensor *[]){kiln_scalar(1), kiln_int(2)}, 2, 0), KILN_F32,
-           KILN_SHAPE(2), 0, 1, 2);
+    EXPECT(kiln_stack((kiln_tensor *[]){kiln_scalar(1), kiln_int(2)}, 2, 0), KILN_F32, KILN_SHAPE(2), 0, 1, 2);
     EXPECT_ERROR(kiln_concat((kiln_tensor *[]){a, c}, 2, 0), KILN_BAD_SHAPE,
                  "kiln_concat: shapes differ: tensor 0 is f32[2,3], tensor 1 is");
     EXPECT_ERROR(kiln_concat((kiln_tensor *[]){a, u}, 2, 0), KILN_BAD_SHAPE, "tensor 1 is f32[2]");
     EXPECT_ERROR(kiln_concat((kiln_tensor *[]){a, b}, 2, 2), KILN_INVALID, "axis 2");
-    EXPECT_ERROR(kiln_concat((kiln_tensor *[]){F32(KILN_SHAPE(), 1)}, 1, 0), KILN_BAD_SHAPE,
-                 "no axis to join along");
+    EXPECT_ERROR(kiln_concat((kiln_tensor *[]){F32(KILN_SHAPE(), 1)}, 1, 0), KILN_BAD_SHAPE, "no axis to join along");
     EXPECT_ERROR(kiln_concat(NULL, 2, 0), KILN_INVALID, "NULL");
     EXPECT_ERROR(kiln_concat((kiln_tensor *[]){a}, 0, 0), KILN_INVALID, "0 tensors");
     EXPECT_ERROR(kiln_concat((kiln_tensor *[]){a, NULL}, 2, 0), KILN_INVALID, "tensor 1 is NULL");
-    EXPECT_ERROR(kiln_stack((kiln_tensor *[]){a, b}, 2, 0), KILN_BAD_SHAPE,
-                 "kiln_stack: shapes differ");
+    EXPECT_ERROR(kiln_stack((kiln_tensor *[]){a, b}, 2, 0), KILN_BAD_SHAPE, "kiln_stack: shapes differ");
     EXPECT_ERROR(kiln_stack((kiln_tensor *[]){a, a}, 2, 4), KILN_INVALID, "kiln_stack: axis 4");
 }
 
@@ -254,9 +217,8 @@ API_TEST(view, tile)
     EXPECT(kiln_tile(x, KILN_SHAPE(2, 1, 1)), KILN_F32, KILN_SHAPE(2, 1, 2), 0, 1, 2, 1, 2);
     EXPECT(kiln_tile(F32(KILN_SHAPE(), 5), KILN_SHAPE(3)), KILN_F32, KILN_SHAPE(3), 0, 5, 5, 5);
     EXPECT_EMPTY(kiln_tile(x, KILN_SHAPE(0, 1)), KILN_F32, KILN_SHAPE(0, 2));
-    EXPECT(kiln_sum(kiln_tile(kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 2, 1, 2, 1, 2, 1)),
-                              KILN_SHAPE(2, 2, 2, 2, 2, 2, 2, 2))),
-           KILN_F32, KILN_SHAPE(), 0, 4096);
+    EXPECT(kiln_sum(kiln_tile(kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 2, 1, 2, 1, 2, 1)), KILN_SHAPE(2, 2, 2, 2, 2, 2, 2, 2))), KILN_F32,
+           KILN_SHAPE(), 0, 4096);
     EXPECT_ERROR(kiln_tile(x, KILN_SHAPE(-1)), KILN_BAD_SHAPE, "kiln_tile");
     EXPECT_ERROR(kiln_tile(x, KILN_SHAPE(INT64_C(1) << 61, 4)), KILN_OVERFLOW, "kiln_tile");
 }
@@ -269,20 +231,15 @@ API_TEST(view, triangles)
     EXPECT(kiln_tril(x, 0), KILN_I32, KILN_SHAPE(3, 3), 0, 1, 0, 0, 4, 5, 0, 7, 8, 9);
     EXPECT(kiln_tril(x, -1), KILN_I32, KILN_SHAPE(3, 3), 0, 0, 0, 0, 4, 0, 0, 7, 8, 0);
     EXPECT(kiln_tril(x, INT64_MAX), KILN_I32, KILN_SHAPE(3, 3), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
-    EXPECT(kiln_triu(kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 2)), 1), KILN_F32, KILN_SHAPE(2, 1, 2), 0,
-           0, 1, 0, 1);
+    EXPECT(kiln_triu(kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 2)), 1), KILN_F32, KILN_SHAPE(2, 1, 2), 0, 0, 1, 0, 1);
     EXPECT_ERROR(kiln_triu(F32(KILN_SHAPE(2), 1, 2), 0), KILN_BAD_SHAPE, "kiln_triu: two axes");
 }
 
 API_TEST(view, chains)
 {
     kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, 24, 1), KILN_SHAPE(2, 3, 4));
-    kiln_tensor *y =
-        kiln_flip(kiln_transpose(kiln_slice_axis(x, 1, 0, 3, 2)), KILN_AXES(1)); /* [2,4,2] */
-    EXPECT(kiln_sum_axes(kiln_mul(y, kiln_int(2)), KILN_AXES(1), false), KILN_F32, KILN_SHAPE(2, 2),
-           0, 12, 76, 108, 172);
-    EXPECT(kiln_reshape(
-               kiln_pad(kiln_select(y, 0, 0), 2, (kiln_padding[]){{0, 0}, {1, 0}}, kiln_int(-1)),
-               KILN_SHAPE(12)),
-           KILN_F32, KILN_SHAPE(12), 0, -1, 3, 11, -1, 2, 10, -1, 1, 9, -1, 0, 8);
+    kiln_tensor *y = kiln_flip(kiln_transpose(kiln_slice_axis(x, 1, 0, 3, 2)), KILN_AXES(1)); /* [2,4,2] */
+    EXPECT(kiln_sum_axes(kiln_mul(y, kiln_int(2)), KILN_AXES(1), false), KILN_F32, KILN_SHAPE(2, 2), 0, 12, 76, 108, 172);
+    EXPECT(kiln_reshape(kiln_pad(kiln_select(y, 0, 0), 2, (kiln_padding[]){{0, 0}, {1, 0}}, kiln_int(-1)), KILN_SHAPE(12)), KILN_F32,
+           KILN_SHAPE(12), 0, -1, 3, 11, -1, 2, 10, -1, 1, 9, -1, 0, 8);
 }

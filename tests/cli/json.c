@@ -15,8 +15,7 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int k = 1; k < argc && at; k++)
-        at = json_is_array(at) ? json_array_get(at, strtoul(argv[k], NULL, 10))
-                               : json_object_get(at, argv[k]);
+        at = json_is_array(at) ? json_array_get(at, strtoul(argv[k], NULL, 10)) : json_object_get(at, argv[k]);
     if (!at)
         puts("(nothing)");
     else if (json_is_string(at))

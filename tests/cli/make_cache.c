@@ -28,10 +28,7 @@ static void must(Status status)
     exit(1);
 }
 
-static void line(Str *out, const char *name, const char *value)
-{
-    key_line_add(out, name, value, strlen(value));
-}
+static void line(Str *out, const char *name, const char *value) { key_line_add(out, name, value, strlen(value)); }
 
 /* ---- keys ---- */
 
@@ -62,8 +59,7 @@ static Str this_machine(void)
 
 static const char wide[] = "adx aes avx avx2 avx512bw avx512f avx512vl bmi bmi2 f16c fma fxsr "
                            "lzcnt mmx movbe popcnt sse sse2";
-static const char narrow[] =
-    "adx aes avx avx2 bmi bmi2 f16c fma fxsr lzcnt mmx movbe popcnt sse sse2";
+static const char narrow[] = "adx aes avx avx2 bmi bmi2 f16c fma fxsr lzcnt mmx movbe popcnt sse sse2";
 
 /* ---- programs ---- */
 
@@ -86,10 +82,7 @@ static const char softmax_text[] = "graph softmax(%0: f32[64,512]) {\n"
                                    "  return %1\n"
                                    "}\n";
 
-static const char *kernel_text(const char *name, const char *what)
-{
-    return arena_printf(&arena, "%s of %s\n", what, name);
-}
+static const char *kernel_text(const char *name, const char *what) { return arena_printf(&arena, "%s of %s\n", what, name); }
 
 /* A kernel as the code generator leaves it: some bytes for code, IR and assembly packed. */
 static CompiledKernel *kernel(const char *name, size_t code_bytes)
@@ -117,13 +110,10 @@ static CompiledKernel *kernel(const char *name, size_t code_bytes)
 /* Sizes s0, s1 and, unless the program is general, a guard on each. */
 static GuardSet guards(const Sample *sample)
 {
-    GuardSet set = {.sizes = {ARENA_ARRAY(&arena, SizeExpr, 3), 3},
-                    .at = ARENA_ARRAY(&arena, Guard, 2),
-                    .n = sample->general ? 0 : 2};
+    GuardSet set = {.sizes = {ARENA_ARRAY(&arena, SizeExpr, 3), 3}, .at = ARENA_ARRAY(&arena, Guard, 2), .n = sample->general ? 0 : 2};
     for (uint32_t i = 0; i < 2; i++) {
         set.sizes.at[i] = (SizeExpr){.kind = SIZE_FACT, .a = i};
-        set.at[i] = (Guard){
-            .kind = GUARD_INT_EQ, .a = i, .v = sample->ints[i], .who = i ? "vectorise" : "fuse"};
+        set.at[i] = (Guard){.kind = GUARD_INT_EQ, .a = i, .v = sample->ints[i], .who = i ? "vectorise" : "fuse"};
     }
     set.sizes.at[2] = (SizeExpr){.kind = SIZE_MUL, .a = 0, .b = 1};
     return set;
@@ -141,10 +131,8 @@ static Program *program(const Sample *sample)
     p->kernels = ARENA_ARRAY(&arena, ProgKernel, 2);
     p->steps = ARENA_ARRAY(&arena, ProgStep, 2);
     for (uint32_t i = 0; i < p->n_kernels; i++) {
-        p->kernels[i] =
-            (ProgKernel){kernel(sample->kernels[i], 1000 + 500 * i), sample->kernels[i], 0.25};
-        p->steps[i] = (ProgStep){
-            .kind = STEP_KERNEL, .kernel = i, .n_args = 3, .bytes = 2, .what = sample->kernels[i]};
+        p->kernels[i] = (ProgKernel){kernel(sample->kernels[i], 1000 + 500 * i), sample->kernels[i], 0.25};
+        p->steps[i] = (ProgStep){.kind = STEP_KERNEL, .kernel = i, .n_args = 3, .bytes = 2, .what = sample->kernels[i]};
     }
     p->buffers = arena_copy(&arena, buffers, sizeof buffers);
     p->args = arena_copy(&arena, args, sizeof args);
@@ -170,8 +158,7 @@ static void publish(Disk *disk, const Sample *sample, const Str *by)
     line(&meta, "where", sample->where);
     line(&meta, "shapes", sample->shapes);
     bool varies[2] = {false, false};
-    GuardPolicy policy = {
-        .int_varies = varies, .scalar_varies = varies, .general = sample->general};
+    GuardPolicy policy = {.int_varies = varies, .scalar_varies = varies, .general = sample->general};
     EntryParts parts = {
         .key = {by->text, graph.text, by->len, graph.len},
         .meta = meta.text,

@@ -51,8 +51,7 @@ int main(int argc, char **argv)
     char terminal[128];
     if (ptsname_r(master, terminal, sizeof terminal) != 0)
         return 77;
-    int held =
-        open(terminal, O_RDWR | O_NOCTTY); /* so that reading waits for the child to open it */
+    int held = open(terminal, O_RDWR | O_NOCTTY); /* so that reading waits for the child to open it */
     pid_t child = start(terminal, atoi(argv[1]), argv + 3);
     if (*argv[2] && write(master, argv[2], strlen(argv[2])) < 0)
         return 1;

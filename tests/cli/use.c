@@ -10,8 +10,7 @@ int main(int argc, char **argv)
         return 2;
     int64_t rows = atoll(argv[1]), cols = atoll(argv[2]);
     kiln_scope *scope = kiln_scope_begin();
-    kiln_tensor *x =
-        kiln_reshape(kiln_arange(KILN_F32, 0, (double)(rows * cols), 1), KILN_SHAPE(rows, cols));
+    kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, (double)(rows * cols), 1), KILN_SHAPE(rows, cols));
     kiln_status status = kiln_eval(x); /* an input of the graph that follows */
     double total = 0;
     if (status == KILN_OK)

@@ -2,7 +2,7 @@
 #define __CUDA_API_VERSION_INTERNAL /* every version of a function under the name that is exported */
 #include <cuda.h>
 
-#include "runtime/cuda.h"
+#include "runtime/cuda/cuda.h"
 #include "tests/cuda_abi/abi.h"
 
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 
 /* ---- types ---- */
 
-#define SAME_SIZE(ours, theirs)                                      \
-    _Static_assert(sizeof(ours) == sizeof(theirs), #ours);           \
+#define SAME_SIZE(ours, theirs)                            \
+    _Static_assert(sizeof(ours) == sizeof(theirs), #ours); \
     _Static_assert(_Alignof(ours) == _Alignof(theirs), #ours)
 SAME_SIZE(CuResult, CUresult);
 SAME_SIZE(CuDevice, CUdevice);
@@ -30,10 +30,10 @@ SAME_SIZE(CuLink, CUlinkState);
 SAME_SIZE(CuGraph, CUgraph);
 SAME_SIZE(CuGraphNode, CUgraphNode);
 SAME_SIZE(CuGraphExec, CUgraphExec);
-_Static_assert(_Generic((CuPointer)0, CUdeviceptr: 1, default: 0), "an address is an integer of the same type");
+_Static_assert(_Generic((CuPointer)0, CUdeviceptr : 1, default : 0), "an address is an integer of the same type");
 
-#define SAME_FIELD(ours, theirs)                                                                                       \
-    _Static_assert(offsetof(CuKernelNode, ours) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, theirs), #ours);               \
+#define SAME_FIELD(ours, theirs)                                                                         \
+    _Static_assert(offsetof(CuKernelNode, ours) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, theirs), #ours); \
     _Static_assert(sizeof(((CuKernelNode *)0)->ours) == sizeof(((CUDA_KERNEL_NODE_PARAMS_v2 *)0)->theirs), #ours)
 SAME_SIZE(CuKernelNode, CUDA_KERNEL_NODE_PARAMS_v2);
 SAME_FIELD(function, func);
@@ -54,7 +54,7 @@ SAME_FIELD(context, ctx);
 #define CUDA_NUMBER(name, theirs, value) _Static_assert((int)theirs == (value) && (int)name == (value), #theirs);
 #define CUDA_NO_CODE CUDA_NUMBER
 #define CUDA_STICKY CUDA_NUMBER
-#include "runtime/cuda_numbers.def"
+#include "runtime/cuda/cuda_numbers.def"
 
 /* ---- functions: with their types in place of ours, a function's type is the very same ---- */
 
@@ -76,15 +76,14 @@ SAME_FIELD(context, ctx);
 #define CuGraphExec CUgraphExec
 #define CuKernelNode CUDA_KERNEL_NODE_PARAMS_v2
 
-#define CUDA_SYM(name, symbol, parameters) \
-    _Static_assert(__builtin_types_compatible_p(__typeof__(symbol), CUresult parameters), #symbol);
+#define CUDA_SYM(name, symbol, parameters) _Static_assert(__builtin_types_compatible_p(__typeof__(symbol), CUresult parameters), #symbol);
 #define CUDA_OPTIONAL CUDA_SYM
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
 #undef CUDA_SYM
 
 static const char *const kiln_symbols[] = {
 #define CUDA_SYM(name, symbol, parameters) #symbol,
-#include "runtime/cuda_syms.def"
+#include "runtime/cuda/cuda_syms.def"
     NULL};
 
 /* ---- what only running tells ---- */

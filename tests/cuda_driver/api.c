@@ -14,15 +14,9 @@ static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pid_t initialized; // the process that called cuInit: a child of it has no driver
 static bool over;         // the process ends: what runs at exit after this library's turn finds no driver
 
-void api_lock(void)
-{
-    pthread_mutex_lock(&lock);
-}
+void api_lock(void) { pthread_mutex_lock(&lock); }
 
-void api_unlock(void)
-{
-    pthread_mutex_unlock(&lock);
-}
+void api_unlock(void) { pthread_mutex_unlock(&lock); }
 
 static CUresult enter(const char *name, Need need)
 {
@@ -56,20 +50,17 @@ static CUresult leave(CUresult result)
 }
 
 // The name that injection knows is the function's own.
-#define CALL(need, work) \
-    do { \
+#define CALL(need, work)                          \
+    do {                                          \
         CUresult result_ = enter(__func__, need); \
-        if (result_ == CUDA_SUCCESS) \
-            result_ = (work); \
-        return leave(result_); \
+        if (result_ == CUDA_SUCCESS)              \
+            result_ = (work);                     \
+        return leave(result_);                    \
     } while (0)
 
 #define SIMPLE(name, need, params, work) \
-    API CUresult name params; \
-    API CUresult name params \
-    { \
-        CALL(need, work); \
-    }
+    API CUresult name params;            \
+    API CUresult name params { CALL(need, work); }
 
 // ---- driver, devices, contexts ----
 
@@ -107,10 +98,7 @@ static CUresult device_get(CUdevice *out, int ordinal)
     return ordinal < 0 || ordinal >= settings.devices ? CUDA_ERROR_INVALID_DEVICE : give_int(out, ordinal);
 }
 
-static bool bad_device(CUdevice device)
-{
-    return device < 0 || device >= settings.devices;
-}
+static bool bad_device(CUdevice device) { return device < 0 || device >= settings.devices; }
 
 static CUresult device_name(char *out, int size, CUdevice device)
 {
@@ -160,10 +148,7 @@ static CUresult give_context(CUcontext *out)
     return CUDA_SUCCESS;
 }
 
-static CUresult current_device(CUdevice *out)
-{
-    return give_int(out, context_current()->device);
-}
+static CUresult current_device(CUdevice *out) { return give_int(out, context_current()->device); }
 
 static CUresult synchronize_context(void)
 {
@@ -176,41 +161,32 @@ static CUresult synchronize_context(void)
 SIMPLE(cuInit, NEEDS_NOTHING, (unsigned flags), init(flags))
 SIMPLE(cuDriverGetVersion, NEEDS_NOTHING, (int *out), give_int(out, settings.driver))
 SIMPLE(cuDeviceGetCount, NEEDS_INIT, (int *out), give_int(out, settings.devices))
-SIMPLE(cuDeviceGet, NEEDS_INIT, (CUdevice *out, int ordinal), device_get(out, ordinal))
+SIMPLE(cuDeviceGet, NEEDS_INIT, (CUdevice * out, int ordinal), device_get(out, ordinal))
 SIMPLE(cuDeviceGetName, NEEDS_INIT, (char *out, int size, CUdevice device), device_name(out, size, device))
-SIMPLE(cuDeviceTotalMem_v2, NEEDS_INIT, (size_t *out, CUdevice device), device_memory(out, device))
-SIMPLE(cuDeviceGetUuid_v2, NEEDS_INIT, (CUuuid *out, CUdevice device), device_uuid(out, device))
+SIMPLE(cuDeviceTotalMem_v2, NEEDS_INIT, (size_t * out, CUdevice device), device_memory(out, device))
+SIMPLE(cuDeviceGetUuid_v2, NEEDS_INIT, (CUuuid * out, CUdevice device), device_uuid(out, device))
 SIMPLE(cuDeviceGetAttribute, NEEDS_INIT, (int *out, CUdevice_attribute attribute, CUdevice device),
        device_attribute(out, attribute, device))
-SIMPLE(cuDevicePrimaryCtxRetain, NEEDS_INIT, (CUcontext *out, CUdevice device), context_retain(out, device))
+SIMPLE(cuDevicePrimaryCtxRetain, NEEDS_INIT, (CUcontext * out, CUdevice device), context_retain(out, device))
 SIMPLE(cuDevicePrimaryCtxRelease_v2, NEEDS_INIT, (CUdevice device), context_release(device))
 SIMPLE(cuDevicePrimaryCtxReset_v2, NEEDS_INIT, (CUdevice device), context_reset(device))
-SIMPLE(cuDevicePrimaryCtxGetState, NEEDS_INIT, (CUdevice device, unsigned *flags, int *active),
-       context_state(device, flags, active))
-SIMPLE(cuDevicePrimaryCtxSetFlags_v2, NEEDS_INIT, (CUdevice device, unsigned flags),
-       ((void)flags, context_state(device, NULL, NULL)))
-SIMPLE(cuCtxCreate_v2, NEEDS_INIT, (CUcontext *out, unsigned flags, CUdevice device),
-       ((void)flags, context_create(out, device)))
+SIMPLE(cuDevicePrimaryCtxGetState, NEEDS_INIT, (CUdevice device, unsigned *flags, int *active), context_state(device, flags, active))
+SIMPLE(cuDevicePrimaryCtxSetFlags_v2, NEEDS_INIT, (CUdevice device, unsigned flags), ((void)flags, context_state(device, NULL, NULL)))
+SIMPLE(cuCtxCreate_v2, NEEDS_INIT, (CUcontext * out, unsigned flags, CUdevice device), ((void)flags, context_create(out, device)))
 SIMPLE(cuCtxDestroy_v2, NEEDS_INIT, (CUcontext context), context_destroy(context))
 SIMPLE(cuCtxSetCurrent, NEEDS_INIT, (CUcontext context), context_set(context))
-SIMPLE(cuCtxGetCurrent, NEEDS_INIT, (CUcontext *out), give_context(out))
+SIMPLE(cuCtxGetCurrent, NEEDS_INIT, (CUcontext * out), give_context(out))
 SIMPLE(cuCtxPushCurrent_v2, NEEDS_INIT, (CUcontext context), context_push(context))
-SIMPLE(cuCtxPopCurrent_v2, NEEDS_INIT, (CUcontext *out), context_pop(out))
-SIMPLE(cuCtxGetDevice, NEEDS_CONTEXT, (CUdevice *out), current_device(out))
+SIMPLE(cuCtxPopCurrent_v2, NEEDS_INIT, (CUcontext * out), context_pop(out))
+SIMPLE(cuCtxGetDevice, NEEDS_CONTEXT, (CUdevice * out), current_device(out))
 SIMPLE(cuCtxSynchronize, NEEDS_CONTEXT, (void), synchronize_context())
 
 // These two neither count nor fail on request: they are how a failure gets its name.
 API CUresult cuGetErrorName(CUresult error, const char **out);
-API CUresult cuGetErrorName(CUresult error, const char **out)
-{
-    return give_error(out, error_name(error));
-}
+API CUresult cuGetErrorName(CUresult error, const char **out) { return give_error(out, error_name(error)); }
 
 API CUresult cuGetErrorString(CUresult error, const char **out);
-API CUresult cuGetErrorString(CUresult error, const char **out)
-{
-    return give_error(out, error_text(error));
-}
+API CUresult cuGetErrorString(CUresult error, const char **out) { return give_error(out, error_text(error)); }
 
 // ---- memory ----
 
@@ -318,10 +294,7 @@ static CUresult address_range(CUdeviceptr *base, size_t *size, CUdeviceptr addre
     return CUDA_SUCCESS;
 }
 
-static CUresult check_host(const void *p, size_t size)
-{
-    return p || !size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
+static CUresult check_host(const void *p, size_t size) { return p || !size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; }
 
 static CUresult copy_in(CUstream stream, bool async, CUdeviceptr to, const void *from, size_t size)
 {
@@ -340,25 +313,19 @@ static CUresult copy_over(CUstream stream, bool async, CUdeviceptr to, CUdevicep
     return copy_submit(stream, async, (CopyCommand){.to = to, .from = from, .size = size});
 }
 
-SIMPLE(cuMemAlloc_v2, NEEDS_CONTEXT, (CUdeviceptr *out, size_t size), allocate(out, size, false))
+SIMPLE(cuMemAlloc_v2, NEEDS_CONTEXT, (CUdeviceptr * out, size_t size), allocate(out, size, false))
 SIMPLE(cuMemFree_v2, NEEDS_CONTEXT, (CUdeviceptr address), release(address))
-SIMPLE(cuMemAllocAsync, NEEDS_CONTEXT, (CUdeviceptr *out, size_t size, CUstream stream),
-       allocate_async(out, size, stream))
+SIMPLE(cuMemAllocAsync, NEEDS_CONTEXT, (CUdeviceptr * out, size_t size, CUstream stream), allocate_async(out, size, stream))
 SIMPLE(cuMemFreeAsync, NEEDS_CONTEXT, (CUdeviceptr address, CUstream stream), release_async(address, stream))
-SIMPLE(cuMemHostAlloc, NEEDS_CONTEXT, (void **out, size_t size, unsigned flags),
-       ((void)flags, allocate_host(out, size)))
+SIMPLE(cuMemHostAlloc, NEEDS_CONTEXT, (void **out, size_t size, unsigned flags), ((void)flags, allocate_host(out, size)))
 SIMPLE(cuMemAllocHost_v2, NEEDS_CONTEXT, (void **out, size_t size), allocate_host(out, size))
 SIMPLE(cuMemFreeHost, NEEDS_CONTEXT, (void *p), release_host(p))
-SIMPLE(cuMemHostGetDevicePointer_v2, NEEDS_CONTEXT, (CUdeviceptr *out, void *p, unsigned flags),
-       ((void)flags, host_address(out, p)))
-SIMPLE(cuMemGetInfo_v2, NEEDS_CONTEXT, (size_t *left, size_t *total), memory_info(left, total))
-SIMPLE(cuMemGetAddressRange_v2, NEEDS_CONTEXT, (CUdeviceptr *base, size_t *size, CUdeviceptr address),
-       address_range(base, size, address))
-SIMPLE(cuMemcpyHtoD_v2, NEEDS_CONTEXT, (CUdeviceptr to, const void *from, size_t size),
-       copy_in(NULL, false, to, from, size))
+SIMPLE(cuMemHostGetDevicePointer_v2, NEEDS_CONTEXT, (CUdeviceptr * out, void *p, unsigned flags), ((void)flags, host_address(out, p)))
+SIMPLE(cuMemGetInfo_v2, NEEDS_CONTEXT, (size_t * left, size_t *total), memory_info(left, total))
+SIMPLE(cuMemGetAddressRange_v2, NEEDS_CONTEXT, (CUdeviceptr * base, size_t *size, CUdeviceptr address), address_range(base, size, address))
+SIMPLE(cuMemcpyHtoD_v2, NEEDS_CONTEXT, (CUdeviceptr to, const void *from, size_t size), copy_in(NULL, false, to, from, size))
 SIMPLE(cuMemcpyDtoH_v2, NEEDS_CONTEXT, (void *to, CUdeviceptr from, size_t size), copy_out(NULL, false, to, from, size))
-SIMPLE(cuMemcpyDtoD_v2, NEEDS_CONTEXT, (CUdeviceptr to, CUdeviceptr from, size_t size),
-       copy_over(NULL, true, to, from, size))
+SIMPLE(cuMemcpyDtoD_v2, NEEDS_CONTEXT, (CUdeviceptr to, CUdeviceptr from, size_t size), copy_over(NULL, true, to, from, size))
 SIMPLE(cuMemcpyHtoDAsync_v2, NEEDS_CONTEXT, (CUdeviceptr to, const void *from, size_t size, CUstream stream),
        copy_in(stream, true, to, from, size))
 SIMPLE(cuMemcpyDtoHAsync_v2, NEEDS_CONTEXT, (void *to, CUdeviceptr from, size_t size, CUstream stream),
@@ -389,16 +356,15 @@ static CUresult priority_range(int *least, int *greatest)
     return CUDA_SUCCESS;
 }
 
-SIMPLE(cuStreamCreate, NEEDS_CONTEXT, (CUstream *out, unsigned flags), stream_create(out, flags))
-SIMPLE(cuStreamCreateWithPriority, NEEDS_CONTEXT, (CUstream *out, unsigned flags, int priority),
+SIMPLE(cuStreamCreate, NEEDS_CONTEXT, (CUstream * out, unsigned flags), stream_create(out, flags))
+SIMPLE(cuStreamCreateWithPriority, NEEDS_CONTEXT, (CUstream * out, unsigned flags, int priority),
        ((void)priority, stream_create(out, flags)))
 SIMPLE(cuCtxGetStreamPriorityRange, NEEDS_CONTEXT, (int *least, int *greatest), priority_range(least, greatest))
 SIMPLE(cuStreamDestroy_v2, NEEDS_CONTEXT, (CUstream stream), stream_destroy(stream))
 SIMPLE(cuStreamSynchronize, NEEDS_CONTEXT, (CUstream stream), stream_synchronize(stream))
 SIMPLE(cuStreamQuery, NEEDS_CONTEXT, (CUstream stream), stream_query(stream))
-SIMPLE(cuStreamWaitEvent, NEEDS_CONTEXT, (CUstream stream, CUevent event, unsigned flags),
-       ((void)flags, stream_wait(stream, event)))
-SIMPLE(cuEventCreate, NEEDS_CONTEXT, (CUevent *out, unsigned flags), event_create(out, flags))
+SIMPLE(cuStreamWaitEvent, NEEDS_CONTEXT, (CUstream stream, CUevent event, unsigned flags), ((void)flags, stream_wait(stream, event)))
+SIMPLE(cuEventCreate, NEEDS_CONTEXT, (CUevent * out, unsigned flags), event_create(out, flags))
 SIMPLE(cuEventDestroy_v2, NEEDS_CONTEXT, (CUevent event), event_destroy(event))
 SIMPLE(cuEventRecord, NEEDS_CONTEXT, (CUevent event, CUstream stream), event_record(event, stream))
 SIMPLE(cuEventQuery, NEEDS_CONTEXT, (CUevent event), event_query(event))
@@ -425,23 +391,20 @@ static CUresult link_add(CUlinkState state, CUjitInputType type, void *data, siz
     return linker_add(state, type, data, size, options);
 }
 
-SIMPLE(cuModuleLoadData, NEEDS_CONTEXT, (CUmodule *out, const void *image), load_forbidden(out, image, no_options))
-SIMPLE(cuModuleLoadDataEx, NEEDS_CONTEXT,
-       (CUmodule *out, const void *image, unsigned count, CUjit_option *option, void **value),
+SIMPLE(cuModuleLoadData, NEEDS_CONTEXT, (CUmodule * out, const void *image), load_forbidden(out, image, no_options))
+SIMPLE(cuModuleLoadDataEx, NEEDS_CONTEXT, (CUmodule * out, const void *image, unsigned count, CUjit_option *option, void **value),
        load_forbidden(out, image, jit_options(count, option, value)))
 SIMPLE(cuModuleUnload, NEEDS_CONTEXT, (CUmodule module), module_unload(module))
-SIMPLE(cuModuleGetFunction, NEEDS_CONTEXT, (CUfunction *out, CUmodule module, const char *name),
-       module_function(out, module, name))
-SIMPLE(cuModuleGetGlobal_v2, NEEDS_CONTEXT, (CUdeviceptr *out, size_t *size, CUmodule module, const char *name),
+SIMPLE(cuModuleGetFunction, NEEDS_CONTEXT, (CUfunction * out, CUmodule module, const char *name), module_function(out, module, name))
+SIMPLE(cuModuleGetGlobal_v2, NEEDS_CONTEXT, (CUdeviceptr * out, size_t *size, CUmodule module, const char *name),
        module_global(out, size, module, name))
 SIMPLE(cuLinkCreate_v2, NEEDS_CONTEXT, (unsigned count, CUjit_option *option, void **value, CUlinkState *out),
        linker_create(out, jit_options(count, option, value)))
 SIMPLE(cuLinkAddData_v2, NEEDS_CONTEXT,
-       (CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned count,
-        CUjit_option *option, void **value),
+       (CUlinkState state, CUjitInputType type, void *data, size_t size, const char *name, unsigned count, CUjit_option *option,
+        void **value),
        ((void)name, link_add(state, type, data, size, jit_options(count, option, value))))
-SIMPLE(cuLinkComplete, NEEDS_CONTEXT, (CUlinkState state, void **cubin, size_t *size),
-       linker_complete(state, cubin, size))
+SIMPLE(cuLinkComplete, NEEDS_CONTEXT, (CUlinkState state, void **cubin, size_t *size), linker_complete(state, cubin, size))
 SIMPLE(cuLinkDestroy, NEEDS_CONTEXT, (CUlinkState state), linker_destroy(state))
 SIMPLE(cuFuncGetAttribute, NEEDS_CONTEXT, (int *out, CUfunction_attribute attribute, CUfunction function),
        function_attribute(out, attribute, function))
@@ -453,8 +416,7 @@ static CUresult set_cache_config(CUfunction function)
     return object_check(function, OBJECT_FUNCTION) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-SIMPLE(cuFuncSetCacheConfig, NEEDS_CONTEXT, (CUfunction function, CUfunc_cache config),
-       ((void)config, set_cache_config(function)))
+SIMPLE(cuFuncSetCacheConfig, NEEDS_CONTEXT, (CUfunction function, CUfunc_cache config), ((void)config, set_cache_config(function)))
 
 // Blocks that fit by threads and shared memory; registers are not allocated here.
 static CUresult occupancy(int *out, CUfunction handle, int threads, size_t dynamic)
@@ -477,8 +439,8 @@ static CUresult occupancy(int *out, CUfunction handle, int threads, size_t dynam
     return CUDA_SUCCESS;
 }
 
-SIMPLE(cuOccupancyMaxActiveBlocksPerMultiprocessor, NEEDS_CONTEXT,
-       (int *out, CUfunction function, int threads, size_t dynamic), occupancy(out, function, threads, dynamic))
+SIMPLE(cuOccupancyMaxActiveBlocksPerMultiprocessor, NEEDS_CONTEXT, (int *out, CUfunction function, int threads, size_t dynamic),
+       occupancy(out, function, threads, dynamic))
 
 // ---- launches ----
 
@@ -490,24 +452,22 @@ static CUresult launch_with(const CUlaunchConfig *config, CUfunction function, v
         const CUlaunchAttribute *a = &config->attrs[i];
         unsigned cluster[3];
         memcpy(cluster, &a->value, sizeof cluster);
-        bool plain =
-            a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && cluster[0] == 1 && cluster[1] == 1 && cluster[2] == 1;
+        bool plain = a->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION && cluster[0] == 1 && cluster[1] == 1 && cluster[2] == 1;
         if (a->id != CU_LAUNCH_ATTRIBUTE_IGNORE && !plain) {
             report("launch attribute %d is not supported", a->id);
             return CUDA_ERROR_NOT_SUPPORTED;
         }
     }
     return launch_submit(function, (unsigned[3]){config->gridDimX, config->gridDimY, config->gridDimZ},
-                         (unsigned[3]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
-                         config->hStream, params, extra);
+                         (unsigned[3]){config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes, config->hStream,
+                         params, extra);
 }
 
 SIMPLE(cuLaunchKernel, NEEDS_CONTEXT,
-       (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-        unsigned shared, CUstream stream, void **params, void **extra),
+       (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, CUstream stream,
+        void **params, void **extra),
        launch_submit(function, (unsigned[3]){gx, gy, gz}, (unsigned[3]){bx, by, bz}, shared, stream, params, extra))
-SIMPLE(cuLaunchKernelEx, NEEDS_CONTEXT,
-       (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
+SIMPLE(cuLaunchKernelEx, NEEDS_CONTEXT, (const CUlaunchConfig *config, CUfunction function, void **params, void **extra),
        launch_with(config, function, params, extra))
 
 // ---- graphs ----
@@ -515,20 +475,17 @@ SIMPLE(cuLaunchKernelEx, NEEDS_CONTEXT,
 SIMPLE(cuStreamBeginCapture_v2, NEEDS_CONTEXT, (CUstream stream, CUstreamCaptureMode mode), capture_begin(stream, mode))
 SIMPLE(cuStreamEndCapture, NEEDS_CONTEXT, (CUstream stream, CUgraph *out), capture_end(stream, out))
 SIMPLE(cuStreamIsCapturing, NEEDS_CONTEXT, (CUstream stream, CUstreamCaptureStatus *status), capture_status(stream, status))
-SIMPLE(cuGraphCreate, NEEDS_CONTEXT, (CUgraph *out, unsigned flags), ((void)flags, graph_create(out)))
+SIMPLE(cuGraphCreate, NEEDS_CONTEXT, (CUgraph * out, unsigned flags), ((void)flags, graph_create(out)))
 SIMPLE(cuGraphDestroy, NEEDS_CONTEXT, (CUgraph graph), graph_destroy(graph))
 SIMPLE(cuGraphAddKernelNode_v2, NEEDS_CONTEXT,
-       (CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_KERNEL_NODE_PARAMS *params),
+       (CUgraphNode * out, CUgraph graph, const CUgraphNode *after, size_t count, const CUDA_KERNEL_NODE_PARAMS *params),
        graph_add_kernel(out, graph, after, count, params))
-SIMPLE(cuGraphGetNodes, NEEDS_CONTEXT, (CUgraph graph, CUgraphNode *nodes, size_t *count),
-       graph_nodes(graph, nodes, count))
+SIMPLE(cuGraphGetNodes, NEEDS_CONTEXT, (CUgraph graph, CUgraphNode *nodes, size_t *count), graph_nodes(graph, nodes, count))
 SIMPLE(cuGraphNodeGetType, NEEDS_CONTEXT, (CUgraphNode node, CUgraphNodeType *type), graph_node_type(node, type))
-SIMPLE(cuGraphKernelNodeGetParams_v2, NEEDS_CONTEXT, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params),
-       graph_kernel_params(node, params))
-SIMPLE(cuGraphInstantiateWithFlags, NEEDS_CONTEXT, (CUgraphExec *out, CUgraph graph, unsigned long long flags),
+SIMPLE(cuGraphKernelNodeGetParams_v2, NEEDS_CONTEXT, (CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *params), graph_kernel_params(node, params))
+SIMPLE(cuGraphInstantiateWithFlags, NEEDS_CONTEXT, (CUgraphExec * out, CUgraph graph, unsigned long long flags),
        ((void)flags, graph_instantiate(out, graph)))
-SIMPLE(cuGraphExecKernelNodeSetParams_v2, NEEDS_CONTEXT,
-       (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params),
+SIMPLE(cuGraphExecKernelNodeSetParams_v2, NEEDS_CONTEXT, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params),
        graph_exec_kernel_params(exec, node, params))
 SIMPLE(cuGraphExecMemsetNodeSetParams, NEEDS_CONTEXT,
        (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context),
@@ -612,7 +569,6 @@ void object_release(Object *o, const Context *owner)
     case OBJECT_CONTEXT:
     case OBJECT_FUNCTION:
     case OBJECT_GRAPH_NODE:
-    case OBJECT_KINDS:
-        return;
+    case OBJECT_KINDS: return;
     }
 }

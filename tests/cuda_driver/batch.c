@@ -175,10 +175,7 @@ static int by_age(const void *a, const void *b)
     return order ? order : strcmp(x->name, y->name);
 }
 
-static bool same(const Text *a, const Text *b)
-{
-    return a->hash == b->hash && a->bytes == b->bytes && !memcmp(a->body, b->body, a->bytes);
-}
+static bool same(const Text *a, const Text *b) { return a->hash == b->hash && a->bytes == b->bytes && !memcmp(a->body, b->body, a->bytes); }
 
 // Leaves the first of equal ones. Returns how many are left.
 static size_t drop_equals(Text *text, size_t n)

@@ -42,8 +42,7 @@ static Context *new_context(int device, bool is_primary)
 // Frees what belongs to the context, in an order in which nothing refers to something gone.
 static void empty_context(Context *c)
 {
-    static const ObjectKind kinds[] = {OBJECT_GRAPH_EXEC, OBJECT_GRAPH,  OBJECT_STREAM,
-                                       OBJECT_EVENT,      OBJECT_LINKER, OBJECT_MODULE};
+    static const ObjectKind kinds[] = {OBJECT_GRAPH_EXEC, OBJECT_GRAPH, OBJECT_STREAM, OBJECT_EVENT, OBJECT_LINKER, OBJECT_MODULE};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (Object *o = object_first(kinds[k]), *next; o; o = next) {
             next = object_next(o);
@@ -202,10 +201,7 @@ static const struct Architecture *architecture(void)
     return &architectures[best];
 }
 
-unsigned device_shared_limit(void)
-{
-    return (unsigned)architecture()->shared_optin;
-}
+unsigned device_shared_limit(void) { return (unsigned)architecture()->shared_optin; }
 
 CUresult device_attribute(int *out, CUdevice_attribute attribute, CUdevice device)
 {
@@ -250,12 +246,6 @@ static const struct ErrorRow *error_row(CUresult code)
     return NULL;
 }
 
-const char *error_name(CUresult code)
-{
-    return error_row(code) ? error_row(code)->name : NULL;
-}
+const char *error_name(CUresult code) { return error_row(code) ? error_row(code)->name : NULL; }
 
-const char *error_text(CUresult code)
-{
-    return error_row(code) ? error_row(code)->text : NULL;
-}
+const char *error_text(CUresult code) { return error_row(code) ? error_row(code)->text : NULL; }

@@ -22,8 +22,7 @@ CUresult copy_submit(CUstream stream, bool async, CopyCommand copy)
     CUresult result = stream_get(stream, &s);
     if (result)
         return result;
-    if ((!copy.to_host && !device_range(copy.to, copy.size)) ||
-        (!copy.from_host && !device_range(copy.from, copy.size)))
+    if ((!copy.to_host && !device_range(copy.to, copy.size)) || (!copy.from_host && !device_range(copy.from, copy.size)))
         return CUDA_ERROR_INVALID_VALUE;
     if (copy.size == 0)
         return CUDA_SUCCESS;
@@ -49,8 +48,7 @@ CUresult copy_submit(CUstream stream, bool async, CopyCommand copy)
 CUresult copy_run(const CopyCommand *copy)
 {
     counters.copies++;
-    Allocation *to = copy->to_host ? NULL : memory_find(copy->to),
-               *from = copy->from_host ? NULL : memory_find(copy->from);
+    Allocation *to = copy->to_host ? NULL : memory_find(copy->to), *from = copy->from_host ? NULL : memory_find(copy->from);
     if ((!copy->to_host && !to) || (!copy->from_host && !from)) {
         report("copy of %zu bytes: its memory was freed before the copy ran", copy->size);
         counters.violations++;
@@ -62,8 +60,8 @@ CUresult copy_run(const CopyCommand *copy)
     if (copy->to_host) {
         const uint8_t *hole = written && settings.uninit ? memchr(written, 0, copy->size) : NULL;
         if (hole) {
-            report("copy of %zu bytes to the host: byte %zu was never written (%s)", copy->size,
-                   (size_t)(hole - written), memory_describe(copy->from, copy->size));
+            report("copy of %zu bytes to the host: byte %zu was never written (%s)", copy->size, (size_t)(hole - written),
+                   memory_describe(copy->from, copy->size));
             counters.violations++;
             return CUDA_ERROR_LAUNCH_FAILED;
         }

@@ -140,14 +140,7 @@ size_t memory_in_use(int device);
 
 // ---- streams (stream.c): work in order ----
 
-typedef enum CommandKind {
-    COMMAND_KERNEL,
-    COMMAND_COPY,
-    COMMAND_SET,
-    COMMAND_RECORD,
-    COMMAND_WAIT,
-    COMMAND_FREE
-} CommandKind;
+typedef enum CommandKind { COMMAND_KERNEL, COMMAND_COPY, COMMAND_SET, COMMAND_RECORD, COMMAND_WAIT, COMMAND_FREE } CommandKind;
 
 typedef struct KernelCommand {
     struct Function *function;
@@ -280,10 +273,10 @@ CUresult linker_complete(CUlinkState handle, void **cubin, size_t *size);
 CUresult linker_destroy(CUlinkState handle);
 CUresult function_attribute(int *out, CUfunction_attribute attribute, CUfunction handle);
 CUresult function_set_attribute(CUfunction handle, CUfunction_attribute attribute, int value);
-CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                       CUstream stream, void **params, void **extra);
-CUresult launch_prepare(KernelCommand *out, CUfunction function, const unsigned grid[3], const unsigned block[3],
-                        unsigned shared, void **params, void **extra); // checks, and takes the parameters' values
+CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream stream,
+                       void **params, void **extra);
+CUresult launch_prepare(KernelCommand *out, CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                        void **params, void **extra); // checks, and takes the parameters' values
 CUresult launch_run(const KernelCommand *kernel, Context *context);
 
 // ---- graphs (graph.c) ----

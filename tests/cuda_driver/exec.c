@@ -39,15 +39,9 @@ void exec_violation(Warp *w, const Inst *in, int lane, CUresult code, const char
 
 // ---- lanes ----
 
-static uint32_t unfinished(const Warp *w)
-{
-    return w->lanes & ~w->exited;
-}
+static uint32_t unfinished(const Warp *w) { return w->lanes & ~w->exited; }
 
-static uint32_t runnable(const Warp *w)
-{
-    return unfinished(w) & ~w->blocked;
-}
+static uint32_t runnable(const Warp *w) { return unfinished(w) & ~w->blocked; }
 
 static void set_pc(Warp *w, uint32_t lanes, uint32_t pc)
 {
@@ -111,10 +105,8 @@ static bool changes_control(const Inst *in)
     case OP_LDMATRIX:
     case OP_STMATRIX:
     case OP_MMA:
-    case OP_NANOSLEEP:
-        return true;
-    default:
-        return false;
+    case OP_NANOSLEEP: return true;
+    default: return false;
     }
 }
 
@@ -141,10 +133,7 @@ RUN(run_nothing)
     (void)in;
 }
 
-RUN(run_trap)
-{
-    exec_violation(w, in, __builtin_ctz(w->mask), CUDA_ERROR_LAUNCH_FAILED, "trap");
-}
+RUN(run_trap) { exec_violation(w, in, __builtin_ctz(w->mask), CUDA_ERROR_LAUNCH_FAILED, "trap"); }
 
 static void settle_barrier(Warp *w, const Inst *in);
 
@@ -239,11 +228,11 @@ static void arrive(Warp *w, const Inst *in, uint32_t id, uint32_t lane)
     unsigned operand = in->mod[C_SYNC] == M_SYNC_red ? 2 : 1;
     uint32_t expected = whole_block(in) ? b->warps * LANES : (uint32_t)source(w, in, (int)operand)[lane];
     if (expected == 0 || expected % LANES || expected > b->warps * LANES)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads of a block of %u", id,
-                       expected, b->launch->threads);
+        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads of a block of %u", id, expected,
+                       b->launch->threads);
     if (barrier->expected && barrier->expected != expected)
-        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads here, for %u at line %u",
-                       id, expected, barrier->expected, barrier->first->line);
+        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "barrier %u for %u threads here, for %u at line %u", id, expected,
+                       barrier->expected, barrier->first->line);
     if (!barrier->expected)
         barrier->first = in;
     barrier->expected = expected;
@@ -268,8 +257,8 @@ static void settle_barrier(Warp *w, const Inst *in)
         const Inst *other = &code[w->pc[lane]];
         bool aligned = at->op == OP_BAR || at->flags & FLAG(aligned) || other->op == OP_BAR;
         if (w->barrier[lane] != w->barrier[first] || (aligned && other != at))
-            exec_violation(w, other, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
-                           "divergent barrier: other threads of the warp wait at line %u", at->line);
+            exec_violation(w, other, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "divergent barrier: other threads of the warp wait at line %u",
+                           at->line);
     }
     (void)in;
     arrive(w, at, w->barrier[first], first);
@@ -291,7 +280,8 @@ RUN(run_barrier)
     bool red = in->mod[C_SYNC] == M_SYNC_red;
     const uint64_t *ids = source(w, in, red ? 1 : 0);
     uint32_t first = (uint32_t)__builtin_ctz(w->mask);
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         if (ids[l] >= MAX_BARRIERS || ids[l] != ids[first])
             exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED, "barrier %llu", (unsigned long long)ids[l]);
         w->barrier[l] = (uint8_t)ids[l];
@@ -322,11 +312,12 @@ void exec_collective(Warp *w, const Inst *in, int member_operand, Act act)
     uint32_t waiting = w->blocked & ~w->at_barrier, arrived = w->mask, done = 0;
     for (uint32_t left = waiting; left; left &= left - 1)
         arrived |= w->pc[__builtin_ctz(left)] == w->now ? left & (0 - left) : 0;
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         w->sync_mask[l] = members ? (uint32_t)members[l] : UINT32_MAX;
         if (!(w->sync_mask[l] >> l & 1))
-            exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED,
-                           "the member mask 0x%08x does not contain the thread's lane", w->sync_mask[l]);
+            exec_violation(w, in, (int)l, CUDA_ERROR_LAUNCH_FAILED, "the member mask 0x%08x does not contain the thread's lane",
+                           w->sync_mask[l]);
     }
     uint32_t ran = w->mask;
     for (uint32_t left = arrived; left; left &= left - 1) {
@@ -335,9 +326,8 @@ void exec_collective(Warp *w, const Inst *in, int member_operand, Act act)
             continue;
         for (uint32_t others = need; others; others &= others - 1)
             if (w->sync_mask[__builtin_ctz(others)] != w->sync_mask[lane])
-                exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
-                               "threads give different member masks, 0x%08x and 0x%08x", w->sync_mask[lane],
-                               w->sync_mask[__builtin_ctz(others)]);
+                exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED, "threads give different member masks, 0x%08x and 0x%08x",
+                               w->sync_mask[lane], w->sync_mask[__builtin_ctz(others)]);
         w->mask = need;
         act(w, in, need);
         done |= need;
@@ -428,8 +418,8 @@ static _Noreturn void stuck(Block *b)
         if (sync) {
             uint32_t lane = (uint32_t)__builtin_ctz(sync);
             exec_violation(w, &code[w->pc[lane]], (int)lane, CUDA_ERROR_LAUNCH_FAILED,
-                           "divergent warp instruction: the threads of mask 0x%08x never meet here (only 0x%08x do)",
-                           w->sync_mask[lane], sync);
+                           "divergent warp instruction: the threads of mask 0x%08x never meet here (only 0x%08x do)", w->sync_mask[lane],
+                           sync);
         }
     }
     for (uint32_t i = 0; i < b->warps; i++) {
@@ -441,10 +431,9 @@ static _Noreturn void stuck(Block *b)
         const Barrier *barrier = &b->barrier[w->barrier[lane]];
         if (w->at_barrier != unfinished(w))
             continue;
-        exec_violation(
-            w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
-            "divergent barrier: barrier %u waits for %u threads, %u have arrived, %u threads of the block have ended",
-            w->barrier[lane], barrier->expected, barrier->arrived, block_exited(b));
+        exec_violation(w, in, (int)lane, CUDA_ERROR_LAUNCH_FAILED,
+                       "divergent barrier: barrier %u waits for %u threads, %u have arrived, %u threads of the block have ended",
+                       w->barrier[lane], barrier->expected, barrier->arrived, block_exited(b));
     }
     abort(); // a lane is blocked for one of the two
 }

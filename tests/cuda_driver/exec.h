@@ -107,23 +107,11 @@ typedef void (*Act)(Warp *w, const Inst *in, uint32_t lanes);
 void exec_collective(Warp *w, const Inst *in, int member_operand, Act act);
 
 // Strong accesses (.volatile, .relaxed, ...) and atomics never race with each other.
-typedef enum AccessKind {
-    ACCESS_READ,
-    ACCESS_WRITE,
-    ACCESS_STRONG_READ,
-    ACCESS_STRONG_WRITE,
-    ACCESS_ATOMIC
-} AccessKind;
+typedef enum AccessKind { ACCESS_READ, ACCESS_WRITE, ACCESS_STRONG_READ, ACCESS_STRONG_WRITE, ACCESS_ATOMIC } AccessKind;
 
-static inline bool access_reads(AccessKind kind)
-{
-    return kind == ACCESS_READ || kind == ACCESS_STRONG_READ || kind == ACCESS_ATOMIC;
-}
+static inline bool access_reads(AccessKind kind) { return kind == ACCESS_READ || kind == ACCESS_STRONG_READ || kind == ACCESS_ATOMIC; }
 
-static inline bool access_writes(AccessKind kind)
-{
-    return kind == ACCESS_WRITE || kind == ACCESS_STRONG_WRITE || kind == ACCESS_ATOMIC;
-}
+static inline bool access_writes(AccessKind kind) { return kind == ACCESS_WRITE || kind == ACCESS_STRONG_WRITE || kind == ACCESS_ATOMIC; }
 
 // The bytes of one access of a lane after all checks (exec_memory.c); `fresh` is what a write stores.
 uint8_t *exec_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind,
@@ -133,15 +121,9 @@ Space exec_space(const Inst *in);
 Eval exec_eval(PtxOp op, PtxType type);
 extern const Run exec_runs[OP_COUNT];
 
-static inline const uint64_t *source(const Warp *w, const Inst *in, int operand)
-{
-    return w->slot[in->arg[in->first[operand]].slot];
-}
+static inline const uint64_t *source(const Warp *w, const Inst *in, int operand) { return w->slot[in->arg[in->first[operand]].slot]; }
 
-static inline uint64_t *result(Warp *w, const Inst *in, int operand)
-{
-    return w->slot[in->arg[in->first[operand]].slot];
-}
+static inline uint64_t *result(Warp *w, const Inst *in, int operand) { return w->slot[in->arg[in->first[operand]].slot]; }
 
 #define FOR_LANES(w, lane) \
     for (uint32_t todo_ = (w)->mask, lane; todo_ && (lane = (uint32_t)__builtin_ctz(todo_), true); todo_ &= todo_ - 1)

@@ -41,15 +41,9 @@ static uint64_t bits_f64(double f)
     return b;
 }
 
-static uint64_t flush_f32(uint64_t bits)
-{
-    return bits & 0x7f800000u ? bits : bits & 0x80000000u;
-}
+static uint64_t flush_f32(uint64_t bits) { return bits & 0x7f800000u ? bits : bits & 0x80000000u; }
 
-static float in_f32(const Inst *in, uint64_t bits)
-{
-    return as_f32(in->flags & FLAG(ftz) ? flush_f32(bits) : bits);
-}
+static float in_f32(const Inst *in, uint64_t bits) { return as_f32(in->flags & FLAG(ftz) ? flush_f32(bits) : bits); }
 
 static uint64_t out_f32(const Inst *in, float f)
 {
@@ -114,9 +108,7 @@ uint64_t float_narrow(PtxType type, double value, int mode)
     exponent = exponent - 1 < f->least ? f->least : exponent - 1;
     double units = ldexp(value, f->precision - 1 - exponent); // of the last place
     bool up = mode == M_ROUND_rp ? !negative : mode == M_ROUND_rm ? negative : false;
-    double whole = up                                                               ? ceil(units)
-                   : mode == M_ROUND_rz || mode == M_ROUND_rm || mode == M_ROUND_rp ? floor(units)
-                                                                                    : rint(units);
+    double whole = up ? ceil(units) : mode == M_ROUND_rz || mode == M_ROUND_rm || mode == M_ROUND_rp ? floor(units) : rint(units);
     if (mode == M_ROUND_rna)
         whole = floor(units + 0.5);
     // The hidden bit of `whole` adds one to the exponent field; a number below the least normal one has none.
@@ -137,19 +129,19 @@ double float_fma_odd(double a, double b, double c)
 
 // ---- evals ----
 
-#define EVAL_F32(name, ...) \
+#define EVAL_F32(name, ...)                                                                           \
     static uint64_t eval_##name##_f32(const Inst *in, uint64_t a, uint64_t b, uint64_t c, uint64_t d) \
-    { \
-        float x = in_f32(in, a), y = in_f32(in, b), z = in_f32(in, c); \
-        (void)d, (void)x, (void)y, (void)z; \
-        return out_f32(in, __VA_ARGS__); \
+    {                                                                                                 \
+        float x = in_f32(in, a), y = in_f32(in, b), z = in_f32(in, c);                                \
+        (void)d, (void)x, (void)y, (void)z;                                                           \
+        return out_f32(in, __VA_ARGS__);                                                              \
     }
-#define EVAL_F64(name, ...) \
+#define EVAL_F64(name, ...)                                                                           \
     static uint64_t eval_##name##_f64(const Inst *in, uint64_t a, uint64_t b, uint64_t c, uint64_t d) \
-    { \
-        double x = as_f64(a), y = as_f64(b), z = as_f64(c); \
-        (void)d, (void)x, (void)y, (void)z; \
-        return out_f64(in, __VA_ARGS__); \
+    {                                                                                                 \
+        double x = as_f64(a), y = as_f64(b), z = as_f64(c);                                           \
+        (void)d, (void)x, (void)y, (void)z;                                                           \
+        return out_f64(in, __VA_ARGS__);                                                              \
     }
 #define EVAL_BOTH(name, ...) EVAL_F32(name, __VA_ARGS__) EVAL_F64(name, __VA_ARGS__)
 
@@ -165,10 +157,7 @@ static bool upwards(float x, float y)
     return h >> 16 & 1;
 }
 
-static bool stays(float r)
-{
-    return !settings.rough || r == 0 || !isfinite(r);
-}
+static bool stays(float r) { return !settings.rough || r == 0 || !isfinite(r); }
 
 // `units` in the last place away from the rounded result.
 static float off_by_units(float x, float y, double exact, int units)
@@ -261,24 +250,21 @@ EVAL_F64(min, smaller(in, x, y, true))
 EVAL_F32(max, (float)smaller(in, (double)x, (double)y, false))
 EVAL_F64(max, smaller(in, x, y, false))
 
-#define EVAL_BITS(name, expr32, expr64) \
+#define EVAL_BITS(name, expr32, expr64)                                                               \
     static uint64_t eval_##name##_f32(const Inst *in, uint64_t a, uint64_t b, uint64_t c, uint64_t d) \
-    { \
-        (void)b, (void)c, (void)d; \
-        uint64_t r = expr32; \
-        return in->flags & FLAG(ftz) ? flush_f32(r) : r; \
-    } \
+    {                                                                                                 \
+        (void)b, (void)c, (void)d;                                                                    \
+        uint64_t r = expr32;                                                                          \
+        return in->flags & FLAG(ftz) ? flush_f32(r) : r;                                              \
+    }                                                                                                 \
     static uint64_t eval_##name##_f64(const Inst *in, uint64_t a, uint64_t b, uint64_t c, uint64_t d) \
-    { \
-        (void)in, (void)b, (void)c, (void)d; \
-        return expr64; \
+    {                                                                                                 \
+        (void)in, (void)b, (void)c, (void)d;                                                          \
+        return expr64;                                                                                \
     }
 #define SIGN64 UINT64_C(0x8000000000000000)
 
-static uint64_t sign_of_f32(uint64_t a, uint64_t r)
-{
-    return settings.rough && (a & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : r;
-}
+static uint64_t sign_of_f32(uint64_t a, uint64_t r) { return settings.rough && (a & 0x7fffffffu) > 0x7f800000u ? 0x7fffffffu : r; }
 
 static uint64_t sign_of_f64(uint64_t a, uint64_t r)
 {
@@ -326,10 +312,7 @@ static uint64_t eval_small(const Inst *in, uint64_t a, uint64_t b, uint64_t c, u
     return small_number(in, (PtxType)in->type[0], a & 0xffff, b & 0xffff, c & 0xffff);
 }
 
-static PtxType half_of(PtxType packed)
-{
-    return packed == T_F16X2 ? T_F16 : T_BF16;
-}
+static PtxType half_of(PtxType packed) { return packed == T_F16X2 ? T_F16 : T_BF16; }
 
 static uint64_t eval_packed(const Inst *in, uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 {
@@ -343,12 +326,9 @@ static uint64_t eval_packed(const Inst *in, uint64_t a, uint64_t b, uint64_t c, 
 Eval float_eval(PtxOp op, PtxType type)
 {
     switch (type) {
-    case T_F32:
-        return evals[op].f32;
-    case T_F64:
-        return evals[op].f64;
-    default:
-        return !evals[op].f64 ? NULL : ptx_types[type].lanes == 2 ? eval_packed : eval_small;
+    case T_F32: return evals[op].f32;
+    case T_F64: return evals[op].f64;
+    default: return !evals[op].f64 ? NULL : ptx_types[type].lanes == 2 ? eval_packed : eval_small;
     }
 }
 
@@ -381,36 +361,23 @@ static bool compare(const Inst *in, PtxType type, uint64_t a, uint64_t b)
     }
     bool ordered = order != 2;
     switch (in->mod[C_COMPARE]) {
-    case M_COMPARE_eq:
-        return order == 0;
-    case M_COMPARE_ne:
-        return ordered && order != 0;
+    case M_COMPARE_eq: return order == 0;
+    case M_COMPARE_ne: return ordered && order != 0;
     case M_COMPARE_lt:
-    case M_COMPARE_lo:
-        return order == -1;
+    case M_COMPARE_lo: return order == -1;
     case M_COMPARE_le:
-    case M_COMPARE_ls:
-        return order <= 0;
+    case M_COMPARE_ls: return order <= 0;
     case M_COMPARE_gt:
-    case M_COMPARE_hi:
-        return order == 1;
+    case M_COMPARE_hi: return order == 1;
     case M_COMPARE_ge:
-    case M_COMPARE_hs:
-        return order == 0 || order == 1;
-    case M_COMPARE_equ:
-        return !ordered || order == 0;
-    case M_COMPARE_neu:
-        return order != 0;
-    case M_COMPARE_ltu:
-        return !ordered || order == -1;
-    case M_COMPARE_leu:
-        return !ordered || order <= 0;
-    case M_COMPARE_gtu:
-        return order >= 1;
-    case M_COMPARE_geu:
-        return order >= 0;
-    case M_COMPARE_num:
-        return ordered;
+    case M_COMPARE_hs: return order == 0 || order == 1;
+    case M_COMPARE_equ: return !ordered || order == 0;
+    case M_COMPARE_neu: return order != 0;
+    case M_COMPARE_ltu: return !ordered || order == -1;
+    case M_COMPARE_leu: return !ordered || order <= 0;
+    case M_COMPARE_gtu: return order >= 1;
+    case M_COMPARE_geu: return order >= 0;
+    case M_COMPARE_num: return ordered;
     default: // nan
         return !ordered;
     }
@@ -419,14 +386,10 @@ static bool compare(const Inst *in, PtxType type, uint64_t a, uint64_t b)
 static bool combine(const Inst *in, bool value, bool with)
 {
     switch (in->mod[C_BOOLEAN]) {
-    case M_BOOLEAN_and:
-        return value && with;
-    case M_BOOLEAN_or:
-        return value || with;
-    case M_BOOLEAN_xor:
-        return value != with;
-    default:
-        return value;
+    case M_BOOLEAN_and: return value && with;
+    case M_BOOLEAN_or: return value || with;
+    case M_BOOLEAN_xor: return value != with;
+    default: return value;
     }
 }
 
@@ -444,7 +407,8 @@ RUN(run_setp)
     bool packed = ptx_types[type].lanes == 2;
     const uint64_t *a = source(w, in, 1), *b = source(w, in, 2);
     const Arg *p = &in->arg[in->first[0]], *q = in->count[0] > 1 ? p + 1 : NULL;
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         bool with = third(w, in, l), first, second;
         if (packed) {
             PtxType half = half_of(type);
@@ -471,7 +435,8 @@ RUN(run_set)
     if (ptx_types[type].lanes == 2) {
         PtxType half = half_of(type);
         uint64_t one = to == T_F16X2 ? 0x3c00 : to == T_BF16X2 ? 0x3f80 : 0xffff;
-        FOR_LANES(w, l) {
+        FOR_LANES(w, l)
+        {
             bool with = third(w, in, l);
             out[l] = (combine(in, compare(in, half, a[l] & 0xffff, b[l] & 0xffff), with) ? one : 0) |
                      (combine(in, compare(in, half, a[l] >> 16, b[l] >> 16), with) ? one << 16 : 0);
@@ -479,34 +444,25 @@ RUN(run_set)
         return;
     }
     FOR_LANES(w, l)
-        out[l] = combine(in, compare(in, type, a[l], b[l]), third(w, in, l)) ? yes : 0;
+    out[l] = combine(in, compare(in, type, a[l], b[l]), third(w, in, l)) ? yes : 0;
 }
 
 RUN(run_testp)
 {
     const uint64_t *a = source(w, in, 1);
     uint64_t *out = result(w, in, 0);
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         int kind = in->type[0] == T_F32 ? fpclassify(as_f32(a[l])) : fpclassify(as_f64(a[l]));
         switch (in->mod[C_TEST]) {
-        case M_TEST_finite:
-            out[l] = kind != FP_NAN && kind != FP_INFINITE;
-            break;
-        case M_TEST_infinite:
-            out[l] = kind == FP_INFINITE;
-            break;
-        case M_TEST_number:
-            out[l] = kind != FP_NAN;
-            break;
-        case M_TEST_notanumber:
-            out[l] = kind == FP_NAN;
-            break;
+        case M_TEST_finite: out[l] = kind != FP_NAN && kind != FP_INFINITE; break;
+        case M_TEST_infinite: out[l] = kind == FP_INFINITE; break;
+        case M_TEST_number: out[l] = kind != FP_NAN; break;
+        case M_TEST_notanumber: out[l] = kind == FP_NAN; break;
         case M_TEST_normal: // zero is no normal number here, as in C
             out[l] = kind == FP_NORMAL;
             break;
-        default:
-            out[l] = kind == FP_SUBNORMAL;
-            break;
+        default: out[l] = kind == FP_SUBNORMAL; break;
         }
     }
 }
@@ -517,16 +473,12 @@ static double to_integral(double x, int mode)
 {
     switch (mode) {
     case M_ROUND_rni:
-    case M_ROUND_rn:
-        return rint(x);
+    case M_ROUND_rn: return rint(x);
     case M_ROUND_rmi:
-    case M_ROUND_rm:
-        return floor(x);
+    case M_ROUND_rm: return floor(x);
     case M_ROUND_rpi:
-    case M_ROUND_rp:
-        return ceil(x);
-    default:
-        return trunc(x);
+    case M_ROUND_rp: return ceil(x);
+    default: return trunc(x);
     }
 }
 
@@ -622,10 +574,11 @@ RUN(run_cvt)
         const uint64_t *b = source(w, in, 2);
         PtxType half = half_of(to);
         FOR_LANES(w, l)
-            out[l] = convert(in, half, from, a[l]) << 16 | convert(in, half, from, b[l]);
+        out[l] = convert(in, half, from, a[l]) << 16 | convert(in, half, from, b[l]);
         return;
     }
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         uint64_t r = convert(in, to, from, a[l]);
         if (ptx_types[to].cls == 's')
             r = (uint64_t)extended(to, r);

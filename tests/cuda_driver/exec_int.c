@@ -5,29 +5,20 @@
 #include <fenv.h>
 #include <string.h>
 
-static int64_t sign_extend(uint64_t v, unsigned bits)
-{
-    return bits >= 64 ? (int64_t)v : (int64_t)(v << (64 - bits)) >> (64 - bits);
-}
+static int64_t sign_extend(uint64_t v, unsigned bits) { return bits >= 64 ? (int64_t)v : (int64_t)(v << (64 - bits)) >> (64 - bits); }
 
-static uint64_t low_bits(unsigned bits)
-{
-    return bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
-}
+static uint64_t low_bits(unsigned bits) { return bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1; }
 
 #define S(v) sign_extend(v, in->bits)
-#define EVAL(name, ...) \
+#define EVAL(name, ...)                                                                         \
     static uint64_t eval_##name(const Inst *in, uint64_t a, uint64_t b, uint64_t c, uint64_t d) \
-    { \
-        (void)in, (void)a, (void)b, (void)c, (void)d; \
-        __VA_ARGS__ \
+    {                                                                                           \
+        (void)in, (void)a, (void)b, (void)c, (void)d;                                           \
+        __VA_ARGS__                                                                             \
     }
 
 // .sat, of s32 only: the nearest value that fits.
-static uint64_t saturated(int64_t v)
-{
-    return (uint64_t)(v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v);
-}
+static uint64_t saturated(int64_t v) { return (uint64_t)(v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v); }
 
 EVAL(add, return in->flags & FLAG(sat) ? saturated(S(a) + S(b)) : a + b;)
 EVAL(sub, return in->flags & FLAG(sat) ? saturated(S(a) - S(b)) : a - b;)
@@ -144,24 +135,12 @@ EVAL(prmt, {
     for (unsigned i = 0; i < 4; i++) {
         unsigned from;
         switch (in->mod[C_PRMT]) {
-        case M_ABSENT:
-            r |= pick_byte(both, c >> (4 * i)) << (8 * i);
-            continue;
-        case M_PRMT_f4e:
-            from = s + i;
-            break;
-        case M_PRMT_b4e:
-            from = (8 + s - i) & 7;
-            break;
-        case M_PRMT_rc8:
-            from = s;
-            break;
-        case M_PRMT_ecl:
-            from = i > s ? i : s;
-            break;
-        case M_PRMT_ecr:
-            from = i < s ? i : s;
-            break;
+        case M_ABSENT: r |= pick_byte(both, c >> (4 * i)) << (8 * i); continue;
+        case M_PRMT_f4e: from = s + i; break;
+        case M_PRMT_b4e: from = (8 + s - i) & 7; break;
+        case M_PRMT_rc8: from = s; break;
+        case M_PRMT_ecl: from = i > s ? i : s; break;
+        case M_PRMT_ecr: from = i < s ? i : s; break;
         default: // rc16
             from = (s & 1) * 2 + (i & 1);
             break;
@@ -171,10 +150,7 @@ EVAL(prmt, {
     return r;
 })
 
-static unsigned count_of(const Inst *in, uint64_t n)
-{
-    return (unsigned)(in->mod[C_SHIFT] == M_SHIFT_wrap ? n & 31 : n > 32 ? 32 : n);
-}
+static unsigned count_of(const Inst *in, uint64_t n) { return (unsigned)(in->mod[C_SHIFT] == M_SHIFT_wrap ? n & 31 : n > 32 ? 32 : n); }
 
 EVAL(szext_u, return a & low_bits(count_of(in, b));)
 EVAL(szext_s, {
@@ -221,12 +197,9 @@ Eval exec_eval(PtxOp op, PtxType type)
     if (type == T_U16X2 || type == T_S16X2)
         return op == OP_ADD || op == OP_MIN || op == OP_MAX ? eval_pair : NULL;
     switch (ptx_types[type].cls) {
-    case 'f':
-        return float_eval(op, type);
-    case 's':
-        return evals[op].s;
-    default:
-        return evals[op].u;
+    case 'f': return float_eval(op, type);
+    case 's': return evals[op].s;
+    default: return evals[op].u;
     }
 }
 
@@ -242,7 +215,7 @@ RUN(run_alu)
     if (in->host_round != FE_TONEAREST)
         fesetround(in->host_round);
     FOR_LANES(w, l)
-        out[l] = in->eval(in, s[0][l], s[1][l], s[2][l], s[3][l]) & mask;
+    out[l] = in->eval(in, s[0][l], s[1][l], s[2][l], s[3][l]) & mask;
     if (in->host_round != FE_TONEAREST)
         fesetround(FE_TONEAREST);
 }
@@ -255,7 +228,8 @@ RUN(run_carry)
     bool takes = in->op == OP_ADDC || in->op == OP_SUBC;
     bool gives = in->mod[C_CARRY] != M_ABSENT;
     uint64_t *out = result(w, in, 0);
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         unsigned __int128 carry = takes ? w->carry[l] : 0, x = a[l], y = b[l];
         unsigned __int128 r = minus ? x - y - carry : x + y + carry;
         if (gives)
@@ -273,7 +247,7 @@ RUN(run_mov)
     const uint64_t *a = source(w, in, 1);
     uint64_t *out = result(w, in, 0);
     FOR_LANES(w, l)
-        out[l] = a[l] & in->mask;
+    out[l] = a[l] & in->mask;
 }
 
 // {a, b} = c and c = {a, b}: the first element is the lowest.
@@ -283,7 +257,8 @@ RUN(run_mov_vector)
     const Arg *part = &in->arg[in->first[unpack ? 0 : 1]];
     unsigned n = in->count[unpack ? 0 : 1], bits = in->bits / n;
     uint64_t *whole = w->slot[in->arg[in->first[unpack ? 1 : 0]].slot];
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         uint64_t v = unpack ? whole[l] : 0;
         for (unsigned i = 0; i < n; i++) {
             if (part[i].slot == NO_SLOT)
@@ -305,7 +280,7 @@ RUN(run_clock)
     bool high = in->target == SPECIAL_CLOCK_HI || in->target == SPECIAL_GLOBALTIMER_HI;
     uint64_t *out = result(w, in, 0);
     FOR_LANES(w, l)
-        out[l] = (high ? now >> 32 : now) & in->mask;
+    out[l] = (high ? now >> 32 : now) & in->mask;
 }
 
 static uint64_t window_of(Space space)
@@ -319,7 +294,8 @@ RUN(run_cvta)
     const uint64_t *a = source(w, in, 1);
     uint64_t *out = result(w, in, 0);
     bool to = in->mod[C_TO] != M_ABSENT;
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         if (to && window && a[l] - window >= WINDOW_SIZE)
             exec_violation(w, in, (int)l, CUDA_ERROR_INVALID_ADDRESS_SPACE, "address 0x%llx is not in the .%s space",
                            (unsigned long long)a[l], ptx_modifier_text(in->mod[C_SPACE]));
@@ -332,7 +308,8 @@ RUN(run_isspacep)
     uint64_t window = window_of(exec_space(in));
     const uint64_t *a = source(w, in, 1);
     uint64_t *out = result(w, in, 0);
-    FOR_LANES(w, l) {
+    FOR_LANES(w, l)
+    {
         bool other = a[l] - SHARED_WINDOW < WINDOW_SIZE || a[l] - LOCAL_WINDOW < WINDOW_SIZE || a[l] - PARAM_WINDOW < WINDOW_SIZE;
         out[l] = window ? a[l] - window < WINDOW_SIZE : !other;
     }

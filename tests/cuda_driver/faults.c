@@ -86,9 +86,8 @@ static bool parse_fault(const char *text)
 static bool apply_setting(const char *name, const char *value)
 {
     static const char *const on_off[] = {"off", "on", NULL}, *const streams[] = {"eager", "late", NULL},
-                             *const uninit[] = {"off", "not_local", "on", NULL},
-                             *const races[] = {"off", "shared", "on", NULL}, *const exited[] = {"error", "allow", NULL},
-                             *const async[] = {"late", "early", NULL};
+                             *const uninit[] = {"off", "not_local", "on", NULL}, *const races[] = {"off", "shared", "on", NULL},
+                             *const exited[] = {"error", "allow", NULL}, *const async[] = {"late", "early", NULL};
     long n = 0;
     int word = 0;
     size_t bytes = 0;
@@ -194,10 +193,7 @@ API void test_cuda_fail_call(const char *name, long n, int code, int sticky)
     api_unlock();
 }
 
-API void test_cuda_fail(long n, int code, int sticky)
-{
-    test_cuda_fail_call(NULL, n, code, sticky);
-}
+API void test_cuda_fail(long n, int code, int sticky) { test_cuda_fail_call(NULL, n, code, sticky); }
 
 CUresult fault_next(const char *name, bool *sticky)
 {
@@ -237,10 +233,7 @@ API void test_cuda_limit_memory(size_t bytes)
     api_unlock();
 }
 
-size_t memory_total(void)
-{
-    return memory_limit ? memory_limit : settings.memory;
-}
+size_t memory_total(void) { return memory_limit ? memory_limit : settings.memory; }
 
 // ---- counters and texts ----
 
@@ -281,15 +274,9 @@ void report(const char *format, ...)
     log_text(line);
 }
 
-const char *report_text(void)
-{
-    return last_report;
-}
+const char *report_text(void) { return last_report; }
 
-API const char *test_cuda_report(void)
-{
-    return last_report;
-}
+API const char *test_cuda_report(void) { return last_report; }
 
 API void test_cuda_clear_report(void)
 {
@@ -316,8 +303,7 @@ static size_t list_leaks(char *text, size_t room)
                 continue;
             leaks++;
             if (used < room) {
-                int n = snprintf(text + used, room - used, "%s #%llu\n", object_names[kinds[k]],
-                                 (unsigned long long)o->number);
+                int n = snprintf(text + used, room - used, "%s #%llu\n", object_names[kinds[k]], (unsigned long long)o->number);
                 used += n > 0 ? (size_t)n : 0;
             }
         }
@@ -352,10 +338,7 @@ API void test_cuda_reset(void)
     api_unlock();
 }
 
-__attribute__((constructor)) static void load(void)
-{
-    start_settings();
-}
+__attribute__((constructor)) static void load(void) { start_settings(); }
 
 __attribute__((destructor)) static void unload(void)
 {

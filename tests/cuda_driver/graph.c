@@ -95,8 +95,7 @@ static CUresult prepare_kernel(KernelCommand *out, const CUDA_KERNEL_NODE_PARAMS
     return launch_prepare(out, p->func, grid, block, p->sharedMemBytes, p->kernelParams, p->extra);
 }
 
-CUresult graph_add_kernel(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, size_t after_count,
-                          const CUDA_KERNEL_NODE_PARAMS *p)
+CUresult graph_add_kernel(CUgraphNode *out, CUgraph handle, const CUgraphNode *after, size_t after_count, const CUDA_KERNEL_NODE_PARAMS *p)
 {
     Graph *g = object_check(handle, OBJECT_GRAPH);
     if (!g)
@@ -214,7 +213,7 @@ CUresult capture_status(CUstream handle, CUstreamCaptureStatus *status)
         return result;
     if (!status)
         return CUDA_ERROR_INVALID_VALUE;
-    *status = !s->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+    *status = !s->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
               : s->capture_invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                    : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
@@ -226,7 +225,8 @@ bool capture_forbids(void)
     bool found = false;
     for (Object *o = object_first(OBJECT_STREAM); o; o = object_next(o)) {
         Stream *s = (Stream *)o;
-        bool concerned = s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL || (s->capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && pthread_equal(s->capture_thread, pthread_self()));
+        bool concerned = s->capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL ||
+                         (s->capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && pthread_equal(s->capture_thread, pthread_self()));
         if (s->capture_origin && concerned) {
             s->capture_invalid = true;
             found = true;
@@ -416,8 +416,7 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream)
     for (size_t i = 0; i < e->count; i++)
         if (e->commands[i].kind == COMMAND_KERNEL && !object_check(e->commands[i].u.kernel.function, OBJECT_FUNCTION)) {
             counters.violations++;
-            report("graph exec #%llu launches a kernel whose module was unloaded",
-                   (unsigned long long)e->object.number);
+            report("graph exec #%llu launches a kernel whose module was unloaded", (unsigned long long)e->object.number);
             return CUDA_ERROR_INVALID_HANDLE;
         }
     if (e->context != s->context)
@@ -443,7 +442,4 @@ CUresult graph_exec_destroy(CUgraphExec handle)
     return CUDA_SUCCESS;
 }
 
-Context *graph_context(const Object *o)
-{
-    return o->kind == OBJECT_GRAPH ? ((const Graph *)o)->context : ((const GraphExec *)o)->context;
-}
+Context *graph_context(const Object *o) { return o->kind == OBJECT_GRAPH ? ((const Graph *)o)->context : ((const GraphExec *)o)->context; }

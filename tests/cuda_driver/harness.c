@@ -30,14 +30,14 @@ bool harness_open(void)
         fprintf(stderr, "%s\n", dlerror());
         return false;
     }
-#define X(result, name, params) \
-    { \
-        void *symbol = dlsym(library, #name); \
-        memcpy(&cu.name, &symbol, sizeof symbol); \
-        if (!symbol) { \
+#define X(result, name, params)                               \
+    {                                                         \
+        void *symbol = dlsym(library, #name);                 \
+        memcpy(&cu.name, &symbol, sizeof symbol);             \
+        if (!symbol) {                                        \
             fprintf(stderr, "the driver has no %s\n", #name); \
-            return false; \
-        } \
+            return false;                                     \
+        }                                                     \
     }
     DRIVER_FUNCTIONS(X)
 #undef X
@@ -115,10 +115,7 @@ CUdeviceptr harness_upload(const void *bytes, size_t size)
     return p;
 }
 
-void harness_download(void *to, CUdeviceptr from, size_t size)
-{
-    CHECK_OK(cu.cuMemcpyDtoH_v2(to, from, size));
-}
+void harness_download(void *to, CUdeviceptr from, size_t size) { CHECK_OK(cu.cuMemcpyDtoH_v2(to, from, size)); }
 
 CUresult harness_launch(CUfunction f, unsigned blocks, unsigned threads, unsigned shared, void **params)
 {

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static CUresult refuse(const Kernel *k, CUresult code, const char *what, unsigned long long have,
-                       unsigned long long limit)
+static CUresult refuse(const Kernel *k, CUresult code, const char *what, unsigned long long have, unsigned long long limit)
 {
     report("launch of %s refused: %s is %llu, the limit is %llu", k->name, what, have, limit);
     return code;
@@ -31,9 +30,7 @@ static CUresult check_shape(const Function *f, const unsigned grid[3], const uns
         return refuse(k, CUDA_ERROR_INVALID_VALUE, "threads per block (.reqntid wants others)", threads,
                       (unsigned long long)k->reqntid[0] * k->reqntid[1] * k->reqntid[2]);
     unsigned plain = 48u << 10;
-    unsigned long long limit = f->dynamic_limit          ? f->dynamic_limit
-                               : plain > k->shared_bytes ? plain - k->shared_bytes
-                                                         : 0;
+    unsigned long long limit = f->dynamic_limit ? f->dynamic_limit : plain > k->shared_bytes ? plain - k->shared_bytes : 0;
     if (shared > limit || shared + k->shared_bytes > device_shared_limit())
         return refuse(k, CUDA_ERROR_INVALID_VALUE, "dynamic shared memory", shared, limit);
     return CUDA_SUCCESS;
@@ -57,8 +54,7 @@ static CUresult take_params(KernelCommand *out, const Kernel *k, void **params, 
     if (k->param_bytes > most)
         return refuse(k, CUDA_ERROR_INVALID_VALUE, "bytes of parameters", k->param_bytes, most);
     if (k->param_count && !params && (!buffer || size < k->param_bytes))
-        return refuse(k, CUDA_ERROR_INVALID_VALUE, "bytes of parameters missing: what the kernel wants", k->param_bytes,
-                      size);
+        return refuse(k, CUDA_ERROR_INVALID_VALUE, "bytes of parameters missing: what the kernel wants", k->param_bytes, size);
     out->param_bytes = k->param_bytes;
     out->params = calloc(1, k->param_bytes + 1);
     if (!out->params)
@@ -71,16 +67,15 @@ static CUresult take_params(KernelCommand *out, const Kernel *k, void **params, 
         if (!params[i]) {
             free(out->params);
             out->params = NULL;
-            return refuse(k, CUDA_ERROR_INVALID_VALUE, "a null pointer is given for parameter; its index", i,
-                          k->param_count);
+            return refuse(k, CUDA_ERROR_INVALID_VALUE, "a null pointer is given for parameter; its index", i, k->param_count);
         }
         memcpy(out->params + k->params[i].offset, params[i], k->params[i].size);
     }
     return CUDA_SUCCESS;
 }
 
-CUresult launch_prepare(KernelCommand *out, CUfunction handle, const unsigned grid[3], const unsigned block[3],
-                        unsigned shared, void **params, void **extra)
+CUresult launch_prepare(KernelCommand *out, CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
+                        void **params, void **extra)
 {
     Function *f = object_check(handle, OBJECT_FUNCTION);
     if (!f)
@@ -92,8 +87,8 @@ CUresult launch_prepare(KernelCommand *out, CUfunction handle, const unsigned gr
     return result ? result : take_params(out, f->kernel, params, extra);
 }
 
-CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                       CUstream stream, void **params, void **extra)
+CUresult launch_submit(CUfunction function, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream stream,
+                       void **params, void **extra)
 {
     Stream *s;
     CUresult result = stream_get(stream, &s);

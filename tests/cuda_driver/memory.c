@@ -26,10 +26,7 @@ static struct Memory {
     Allocation *last;
 } memory;
 
-size_t memory_in_use(int device)
-{
-    return memory.in_use[device];
-}
+size_t memory_in_use(int device) { return memory.in_use[device]; }
 
 // Index of the first allocation that starts above `address`.
 static size_t above(uint64_t address)
@@ -64,10 +61,7 @@ Allocation *memory_at(uint64_t address)
     return a && a->address == address ? a : NULL;
 }
 
-static bool counts(AllocationKind kind)
-{
-    return kind == ALLOCATION_DEVICE;
-}
+static bool counts(AllocationKind kind) { return kind == ALLOCATION_DEVICE; }
 
 CUresult memory_new(Allocation **out, size_t size, AllocationKind kind, int device)
 {
@@ -151,26 +145,25 @@ const char *memory_describe(uint64_t address, size_t size)
     const Allocation *after = i < memory.count ? memory.live[i] : NULL;
     if (before && address - before->address < before->size) {
         uint64_t offset = address - before->address;
-        snprintf(text, sizeof text, "offset %llu of allocation #%llu (%s, %zu bytes at 0x%llx)%s",
-                 (unsigned long long)offset, (unsigned long long)before->number, kind_names[before->kind], before->size,
-                 (unsigned long long)before->address, offset + size > before->size ? ", reaches past its end" : "");
+        snprintf(text, sizeof text, "offset %llu of allocation #%llu (%s, %zu bytes at 0x%llx)%s", (unsigned long long)offset,
+                 (unsigned long long)before->number, kind_names[before->kind], before->size, (unsigned long long)before->address,
+                 offset + size > before->size ? ", reaches past its end" : "");
         return text;
     }
     for (size_t f = 0; f < FREED_KEPT; f++) {
         const struct Freed *freed = &memory.freed[f];
         if (freed->size && address - freed->address < freed->size) {
-            snprintf(text, sizeof text, "inside allocation #%llu of %zu bytes, which has been freed",
-                     (unsigned long long)freed->number, freed->size);
+            snprintf(text, sizeof text, "inside allocation #%llu of %zu bytes, which has been freed", (unsigned long long)freed->number,
+                     freed->size);
             return text;
         }
     }
     if (before && address - before->address < before->size + (64 << 10))
         snprintf(text, sizeof text, "no allocation, %llu bytes behind the end of #%llu (%zu bytes)",
-                 (unsigned long long)(address - before->address - before->size), (unsigned long long)before->number,
-                 before->size);
+                 (unsigned long long)(address - before->address - before->size), (unsigned long long)before->number, before->size);
     else if (after && after->address - address < 64 << 10)
-        snprintf(text, sizeof text, "no allocation, %llu bytes before #%llu (%zu bytes)",
-                 (unsigned long long)(after->address - address), (unsigned long long)after->number, after->size);
+        snprintf(text, sizeof text, "no allocation, %llu bytes before #%llu (%zu bytes)", (unsigned long long)(after->address - address),
+                 (unsigned long long)after->number, after->size);
     else
         snprintf(text, sizeof text, "no allocation near it%s", address < 4096 ? " (null pointer?)" : "");
     return text;
@@ -192,8 +185,8 @@ size_t memory_leaks(char *text, size_t room, size_t *used)
         leaks++;
         if (*used >= room)
             continue;
-        int n = snprintf(text + *used, room - *used, "%s #%llu: %zu bytes at 0x%llx\n", kind_names[a->kind],
-                         (unsigned long long)a->number, a->size, (unsigned long long)a->address);
+        int n = snprintf(text + *used, room - *used, "%s #%llu: %zu bytes at 0x%llx\n", kind_names[a->kind], (unsigned long long)a->number,
+                         a->size, (unsigned long long)a->address);
         *used += n > 0 ? (size_t)n : 0;
     }
     return leaks;

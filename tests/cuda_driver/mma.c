@@ -47,22 +47,13 @@ static const struct Shape *shape_of(const Inst *in)
     return NULL;
 }
 
-static unsigned register_bits(PtxType type)
-{
-    return type == T_F64 ? 64 : 32;
-}
+static unsigned register_bits(PtxType type) { return type == T_F64 ? 64 : 32; }
 
-static unsigned per_register(PtxType type)
-{
-    return register_bits(type) / ptx_types[type].bits;
-}
+static unsigned per_register(PtxType type) { return register_bits(type) / ptx_types[type].bits; }
 
 static unsigned matrices(const Inst *in)
 {
-    return in->mod[C_LAYOUT] == M_LAYOUT_x1   ? 1
-           : in->mod[C_LAYOUT] == M_LAYOUT_x2 ? 2
-           : in->mod[C_LAYOUT] == M_LAYOUT_x4 ? 4
-                                              : 0;
+    return in->mod[C_LAYOUT] == M_LAYOUT_x1 ? 1 : in->mod[C_LAYOUT] == M_LAYOUT_x2 ? 2 : in->mod[C_LAYOUT] == M_LAYOUT_x4 ? 4 : 0;
 }
 
 const char *mma_problem(const Inst *in)
@@ -107,16 +98,12 @@ static void whole_warp(Warp *w, const Inst *in, uint32_t lanes)
 static double number(PtxType type, uint64_t bits)
 {
     switch (type) {
-    case T_S8:
-        return (double)(int8_t)bits;
-    case T_U8:
-        return (double)(uint8_t)bits;
-    case T_S32:
-        return (double)(int32_t)bits;
+    case T_S8: return (double)(int8_t)bits;
+    case T_U8: return (double)(uint8_t)bits;
+    case T_S32: return (double)(int32_t)bits;
     case T_TF32: // the low bits of the register are not looked at
         return float_widen(T_F32, bits & 0xffffe000u);
-    default:
-        return float_widen(type, bits);
+    default: return float_widen(type, bits);
     }
 }
 
@@ -182,10 +169,7 @@ static void act_mma(Warp *w, const Inst *in, uint32_t lanes)
     }
 }
 
-RUN(run_mma)
-{
-    exec_collective(w, in, -1, act_mma);
-}
+RUN(run_mma) { exec_collective(w, in, -1, act_mma); }
 
 // ---- ldmatrix, stmatrix: 8 x 8 matrices of 16 bits; lane i gives the address of row i % 8 of matrix i / 8 ----
 
@@ -203,10 +187,7 @@ static void place(const Inst *in, unsigned lane, unsigned j, unsigned *row, unsi
     *column = in->flags & FLAG(trans) ? g : c;
 }
 
-static Space matrix_space(const Inst *in)
-{
-    return exec_space(in) == SPACE_GENERIC ? SPACE_GENERIC : SPACE_SHARED;
-}
+static Space matrix_space(const Inst *in) { return exec_space(in) == SPACE_GENERIC ? SPACE_GENERIC : SPACE_SHARED; }
 
 static void act_ldmatrix(Warp *w, const Inst *in, uint32_t lanes)
 {
@@ -215,10 +196,7 @@ static void act_ldmatrix(Warp *w, const Inst *in, uint32_t lanes)
     for (unsigned m = 0; m < matrices(in); m++) {
         uint16_t value[8][8];
         for (unsigned r = 0; r < 8; r++)
-            memcpy(value[r],
-                   exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 1, 8 * m + r), 16, ACCESS_READ,
-                               NULL),
-                   16);
+            memcpy(value[r], exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 1, 8 * m + r), 16, ACCESS_READ, NULL), 16);
         for (unsigned lane = 0; lane < LANES; lane++)
             for (unsigned j = 0; j < 2; j++) {
                 unsigned row, column;
@@ -231,10 +209,7 @@ static void act_ldmatrix(Warp *w, const Inst *in, uint32_t lanes)
             w->slot[in->arg[in->first[0] + m].slot][lane] = fresh[m][lane];
 }
 
-RUN(run_ldmatrix)
-{
-    exec_collective(w, in, -1, act_ldmatrix);
-}
+RUN(run_ldmatrix) { exec_collective(w, in, -1, act_ldmatrix); }
 
 static void act_stmatrix(Warp *w, const Inst *in, uint32_t lanes)
 {
@@ -248,13 +223,9 @@ static void act_stmatrix(Warp *w, const Inst *in, uint32_t lanes)
                 value[row][column] = (uint16_t)(w->slot[in->arg[in->first[1] + m].slot][lane] >> (16 * j));
             }
         for (unsigned r = 0; r < 8; r++)
-            memcpy(exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 0, 8 * m + r), 16, ACCESS_WRITE,
-                               value[r]),
-                   value[r], 16);
+            memcpy(exec_access(w, in, 8 * m + r, matrix_space(in), row_address(w, in, 0, 8 * m + r), 16, ACCESS_WRITE, value[r]), value[r],
+                   16);
     }
 }
 
-RUN(run_stmatrix)
-{
-    exec_collective(w, in, -1, act_stmatrix);
-}
+RUN(run_stmatrix) { exec_collective(w, in, -1, act_stmatrix); }

@@ -90,8 +90,8 @@ static CUresult check_target(const PtxModule *m, char *error, size_t room)
         return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
     }
     if (m->target > cc || (m->target_suffix == 'a' && m->target != cc)) {
-        snprintf(error, room, "PTX for sm_%d%.1s on a device of compute capability %d.%d", m->target, &m->target_suffix,
-                 settings.major, settings.minor);
+        snprintf(error, room, "PTX for sm_%d%.1s on a device of compute capability %d.%d", m->target, &m->target_suffix, settings.major,
+                 settings.minor);
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     return CUDA_SUCCESS;
@@ -148,11 +148,10 @@ static CUresult compile(PtxModule **out, const char *text, size_t size, JitOptio
     size_t used = 0;
     info[0] = 0;
     for (Kernel *k = m->kernels; k && used < sizeof info; k = k->next)
-        used += (size_t)snprintf(
-            info + used, sizeof info - used,
-            "ptxas info    : Function properties for %s\nptxas info    : Used %zu registers, %zu bytes smem, "
-            "%zu bytes lmem\n",
-            k->name, k->registers < 255 ? k->registers : 255, k->shared_bytes, k->local_bytes);
+        used += (size_t)snprintf(info + used, sizeof info - used,
+                                 "ptxas info    : Function properties for %s\nptxas info    : Used %zu registers, %zu bytes smem, "
+                                 "%zu bytes lmem\n",
+                                 k->name, k->registers < 255 ? k->registers : 255, k->shared_bytes, k->local_bytes);
     fill_log(options, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, info);
     fill_log(options, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, "");
     float seconds = 0;
@@ -202,8 +201,7 @@ static CUresult place_variables(PtxModule *ptx, int device)
             report("external variable '%s' is defined nowhere", v->name);
             return CUDA_ERROR_NOT_FOUND;
         }
-        CUresult result =
-            memory_new(&a, v->size, v->space == SPACE_CONST ? ALLOCATION_CONST : ALLOCATION_GLOBAL, device);
+        CUresult result = memory_new(&a, v->size, v->space == SPACE_CONST ? ALLOCATION_CONST : ALLOCATION_GLOBAL, device);
         if (result)
             return result;
         v->address = a->address;
@@ -296,8 +294,7 @@ CUresult module_unload(CUmodule handle)
         return CUDA_ERROR_INVALID_HANDLE;
     if (queued(m)) {
         counters.violations++;
-        report("module #%llu is unloaded while launches of its kernels are still queued",
-               (unsigned long long)m->object.number);
+        report("module #%llu is unloaded while launches of its kernels are still queued", (unsigned long long)m->object.number);
         stream_drain_context(m->context);
     }
     module_free(m);
@@ -353,36 +350,20 @@ CUresult function_attribute(int *out, CUfunction_attribute attribute, CUfunction
     for (const Variable *v = f->module->ptx->variables; v; v = v->next)
         constant += v->space == SPACE_CONST ? v->size : 0;
     switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *out = (int)threads;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-        *out = (int)k->shared_bytes;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
-        *out = (int)constant;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
-        *out = (int)k->local_bytes;
-        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *out = (int)threads; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *out = (int)k->shared_bytes; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: *out = (int)constant; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *out = (int)k->local_bytes; return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_NUM_REGS: // virtual ones: no register allocation happens here
         *out = (int)(k->registers < 255 ? k->registers : 255);
         return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-        *out = k->module->target;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-        *out = 10 * settings.major + settings.minor;
-        return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
-        *out = 0;
-        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION: *out = k->module->target; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION: *out = 10 * settings.major + settings.minor; return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA: *out = 0; return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         *out = (int)(f->dynamic_limit ? f->dynamic_limit : (48u << 10) - (unsigned)k->shared_bytes);
         return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        *out = f->carveout;
-        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: *out = f->carveout; return CUDA_SUCCESS;
     default:
         if (attribute > 15)
             return CUDA_ERROR_INVALID_VALUE;

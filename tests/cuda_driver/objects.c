@@ -59,12 +59,6 @@ void *object_check(const void *handle, ObjectKind kind)
     return NULL;
 }
 
-Object *object_first(ObjectKind kind)
-{
-    return objects.oldest[kind];
-}
+Object *object_first(ObjectKind kind) { return objects.oldest[kind]; }
 
-Object *object_next(const Object *object)
-{
-    return object->newer;
-}
+Object *object_next(const Object *object) { return object->newer; }

@@ -35,17 +35,22 @@ typedef struct PtxTypeInfo {
 extern const PtxTypeInfo ptx_types[T_COUNT];
 
 // Classes of modifiers. One word (".lo", ".and") may stand in several; the row of the opcode says which ones it takes.
-#define PTX_CLASSES(X) \
-    X(ROUND) \
-    X(FLAG) X(COMPARE) X(BOOLEAN) X(WIDTH) X(VECTOR) X(SPACE) X(CACHE) X(SEMANTICS) X(SCOPE) X(ATOMIC) X(SHUFFLE) \
-        X(VOTE) X(SYNC) X(TO) X(CARRY) X(DIRECTION) X(SHIFT) X(PRMT) X(TEST) X(UNIFORM) X(SHAPE) X(LAYOUT) X(ASYNC) \
-            X(LEVEL) X(REDUCE)
+/* clang-format off */
+#define PTX_CLASSES(X)                                                                                                                  \
+    X(ROUND)                                                                                                                            \
+    X(FLAG)                                                                                                                             \
+    X(COMPARE)                                                                                                                          \
+    X(BOOLEAN)                                                                                                                          \
+    X(WIDTH)                                                                                                                            \
+    X(VECTOR) X(SPACE) X(CACHE) X(SEMANTICS) X(SCOPE) X(ATOMIC) X(SHUFFLE) X(VOTE) X(SYNC) X(TO) X(CARRY) X(DIRECTION) X(SHIFT) X(PRMT) \
+        X(TEST) X(UNIFORM) X(SHAPE) X(LAYOUT) X(ASYNC) X(LEVEL) X(REDUCE)
 typedef enum PtxClass {
 #define X(name) C_##name,
     PTX_CLASSES(X)
 #undef X
         C_COUNT
 } PtxClass;
+/* clang-format on */
 
 enum { // values of modifiers; 0 is "absent" in every class
     M_ABSENT,
@@ -109,7 +114,7 @@ typedef struct Variable {
     const char *name;
     Space space;
     size_t size, align;
-    uint64_t address; // global and const: device address, given when the module is loaded; else offset in its space
+    uint64_t address;               // global and const: device address, given when the module is loaded; else offset in its space
     const uint8_t *initial;         // or NULL: global variables start as zeros
     struct Relocation *relocations; // addresses of other variables in the initial value
     bool external;                  // dynamic shared memory when size is 0
@@ -141,17 +146,21 @@ typedef struct SpecialSlot {
 } SpecialSlot;
 
 // Special registers whose value is fixed for a thread; clocks are read by an instruction of their own.
-#define PTX_SPECIALS(X) \
-    X(TID_X, "%tid.x") \
-    X(TID_Y, "%tid.y") X(TID_Z, "%tid.z") X(NTID_X, "%ntid.x") X(NTID_Y, "%ntid.y") X(NTID_Z, "%ntid.z") \
-        X(CTAID_X, "%ctaid.x") X(CTAID_Y, "%ctaid.y") X(CTAID_Z, "%ctaid.z") X(NCTAID_X, "%nctaid.x") \
-            X(NCTAID_Y, "%nctaid.y") X(NCTAID_Z, "%nctaid.z") X(LANEID, "%laneid") X(WARPID, "%warpid") \
-                X(NWARPID, "%nwarpid") X(SMID, "%smid") X(NSMID, "%nsmid") X(GRIDID, "%gridid") \
-                    X(LANEMASK_EQ, "%lanemask_eq") X(LANEMASK_LE, "%lanemask_le") X(LANEMASK_LT, "%lanemask_lt") \
-                        X(LANEMASK_GE, "%lanemask_ge") X(LANEMASK_GT, "%lanemask_gt") \
-                            X(DYNAMIC_SMEM, "%dynamic_smem_size") X(TOTAL_SMEM, "%total_smem_size") X(CLOCK, "%clock") \
-                                X(CLOCK_HI, "%clock_hi") X(CLOCK64, "%clock64") X(GLOBALTIMER, "%globaltimer") \
-                                    X(GLOBALTIMER_LO, "%globaltimer_lo") X(GLOBALTIMER_HI, "%globaltimer_hi")
+/* clang-format off */
+#define PTX_SPECIALS(X)                                                                                                               \
+    X(TID_X, "%tid.x")                                                                                                                \
+    X(TID_Y, "%tid.y")                                                                                                                \
+    X(TID_Z, "%tid.z")                                                                                                                \
+    X(NTID_X, "%ntid.x")                                                                                                              \
+    X(NTID_Y, "%ntid.y")                                                                                                              \
+    X(NTID_Z, "%ntid.z")                                                                                                              \
+    X(CTAID_X, "%ctaid.x") X(CTAID_Y, "%ctaid.y") X(CTAID_Z, "%ctaid.z") X(NCTAID_X, "%nctaid.x") X(NCTAID_Y, "%nctaid.y")            \
+        X(NCTAID_Z, "%nctaid.z") X(LANEID, "%laneid") X(WARPID, "%warpid") X(NWARPID, "%nwarpid") X(SMID, "%smid") X(NSMID, "%nsmid") \
+            X(GRIDID, "%gridid") X(LANEMASK_EQ, "%lanemask_eq") X(LANEMASK_LE, "%lanemask_le") X(LANEMASK_LT, "%lanemask_lt")         \
+                X(LANEMASK_GE, "%lanemask_ge") X(LANEMASK_GT, "%lanemask_gt") X(DYNAMIC_SMEM, "%dynamic_smem_size")                   \
+                    X(TOTAL_SMEM, "%total_smem_size") X(CLOCK, "%clock") X(CLOCK_HI, "%clock_hi") X(CLOCK64, "%clock64")              \
+                        X(GLOBALTIMER, "%globaltimer") X(GLOBALTIMER_LO, "%globaltimer_lo") X(GLOBALTIMER_HI, "%globaltimer_hi")
+/* clang-format on */
 typedef enum SpecialRegister {
 #define X(name, text) SPECIAL_##name,
     PTX_SPECIALS(X)
@@ -210,15 +219,7 @@ void arena_free(Arena *arena);
 void *arena_alloc(Arena *arena, size_t size); // zeroed
 char *arena_text(Arena *arena, const char *start, size_t length);
 
-typedef enum TokenKind {
-    TOKEN_END,
-    TOKEN_WORD,
-    TOKEN_DOT,
-    TOKEN_INTEGER,
-    TOKEN_FLOAT,
-    TOKEN_STRING,
-    TOKEN_PUNCT
-} TokenKind;
+typedef enum TokenKind { TOKEN_END, TOKEN_WORD, TOKEN_DOT, TOKEN_INTEGER, TOKEN_FLOAT, TOKEN_STRING, TOKEN_PUNCT } TokenKind;
 
 typedef struct Token {
     TokenKind kind;
@@ -258,11 +259,11 @@ void ptx_expect(Parser *p, const char *punct);
 // A variable from after its state space: alignment, vector and type, names with sizes and values.
 Variable *ptx_variables(Parser *p, Space space, bool external);
 PtxType ptx_type_of(const char *text);
-void ptx_decode(Parser *p, FunctionText *f); // the code of a kernel
-void ptx_require(Parser *p, const Inst *in); // fails when the text's target or version is too old for it
+void ptx_decode(Parser *p, FunctionText *f);        // the code of a kernel
+void ptx_require(Parser *p, const Inst *in);        // fails when the text's target or version is too old for it
 void ptx_require_version(Parser *p, uint32_t line); // the same for the target itself
-bool ptx_form_ok(const Inst *in);             // do its modifiers go together, and with its types? (ptx_forms.c)
-unsigned ptx_types_of(PtxOp op);              // how many types it takes at most
+bool ptx_form_ok(const Inst *in);                   // do its modifiers go together, and with its types? (ptx_forms.c)
+unsigned ptx_types_of(PtxOp op);                    // how many types it takes at most
 const char *ptx_modifier_text(int value);
 
 #endif

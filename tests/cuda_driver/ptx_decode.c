@@ -27,17 +27,16 @@ static const struct ClassLetter {
     char letter;
     PtxClass cls;
 } class_letters[] = {
+    /* clang-format off */
     {'r', C_ROUND},     {'f', C_FLAG},  {'c', C_COMPARE}, {'b', C_BOOLEAN},   {'w', C_WIDTH},   {'v', C_VECTOR},
     {'s', C_SPACE},     {'k', C_CACHE}, {'k', C_LEVEL},   {'m', C_SEMANTICS}, {'o', C_SCOPE},   {'a', C_ATOMIC},
     {'h', C_SHUFFLE},   {'t', C_VOTE},  {'y', C_SYNC},    {'e', C_REDUCE},    {'T', C_TO},      {'C', C_CARRY},
     {'D', C_DIRECTION}, {'S', C_SHIFT}, {'R', C_PRMT},    {'z', C_TEST},      {'U', C_UNIFORM}, {'H', C_SHAPE},
     {'L', C_LAYOUT},    {'A', C_ASYNC},
+    /* clang-format on */
 };
 
-const char *ptx_modifier_text(int value)
-{
-    return value > 0 && value < M_COUNT ? modifiers[value].text : "";
-}
+const char *ptx_modifier_text(int value) { return value > 0 && value < M_COUNT ? modifiers[value].text : ""; }
 
 // ---- instructions ----
 
@@ -157,14 +156,10 @@ static void finish_inst(Decoder *d)
     } else if (d->reads_clock) {
         ptx_fail(d->p, in->line, "a clock is read by mov only");
     }
-    unsigned lanes = in->mod[C_VECTOR] == M_VECTOR_v2   ? 2
-                     : in->mod[C_VECTOR] == M_VECTOR_v4 ? 4
-                     : in->mod[C_VECTOR] == M_VECTOR_v8 ? 8
-                                                        : 1;
+    unsigned lanes = in->mod[C_VECTOR] == M_VECTOR_v2 ? 2 : in->mod[C_VECTOR] == M_VECTOR_v4 ? 4 : in->mod[C_VECTOR] == M_VECTOR_v8 ? 8 : 1;
     if ((in->op == OP_LD || in->op == OP_ST) && in->count[in->op == OP_ST] != lanes)
         ptx_fail(d->p, in->line, "%u registers for a vector of %u", in->count[in->op == OP_ST], lanes);
-    if (in->types == 0 && *ptx_op_rows[in->op].types && in->op != OP_BAR && in->op != OP_BARRIER &&
-        in->op != OP_NANOSLEEP)
+    if (in->types == 0 && *ptx_op_rows[in->op].types && in->op != OP_BAR && in->op != OP_BARRIER && in->op != OP_NANOSLEEP)
         ptx_fail(d->p, in->line, "'%s' without a type", ptx_op_names[in->op]);
     if (in->op == OP_MMA || in->op == OP_LDMATRIX || in->op == OP_STMATRIX) {
         const char *problem = mma_problem(in);
@@ -183,8 +178,7 @@ static const Symbol *call_operand(Decoder *d, const Param *want)
     if (!s || s->kind != SYMBOL_VARIABLE || s->space != SPACE_LOCAL)
         ptx_fail(d->p, t->line, "argument '%s' of a call is no .param variable", t->text);
     if (s->size != want->size)
-        ptx_fail(d->p, t->line, "argument '%s' has %zu bytes, parameter '%s' %zu", t->text, s->size, want->name,
-                 want->size);
+        ptx_fail(d->p, t->line, "argument '%s' has %zu bytes, parameter '%s' %zu", t->text, s->size, want->name, want->size);
     return s;
 }
 
@@ -236,8 +230,7 @@ static void decode_call(Decoder *d, uint32_t guard, bool negate)
                 if (i)
                     ptx_expect(d->p, ",");
                 if (i == count)
-                    ptx_fail(d->p, line, "call of '%s' with more than %zu %s", f->name, count,
-                             part ? "arguments" : "results");
+                    ptx_fail(d->p, line, "call of '%s' with more than %zu %s", f->name, count, part ? "arguments" : "results");
                 const Symbol *actual = call_operand(d, &params[i]);
                 Symbol *formal = arena_alloc(d->p->arena, sizeof *formal);
                 *formal = *actual;

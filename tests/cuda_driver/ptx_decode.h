@@ -19,8 +19,8 @@ typedef struct Symbol {
     uint32_t count; // of %r<count>, 0: the name stands for itself
     uint32_t slot;  // of the (first) register
     PtxType type;
-    Space space; // of a variable: SPACE_LOCAL, or SPACE_PARAM (the kernel's own)
-    bool is_param;  // declared .param, wherever it lies
+    Space space;   // of a variable: SPACE_LOCAL, or SPACE_PARAM (the kernel's own)
+    bool is_param; // declared .param, wherever it lies
     int64_t offset;
     size_t size;
     uint32_t target; // of a label
@@ -73,15 +73,9 @@ typedef struct Decoder {
     uint32_t clock;
 } Decoder;
 
-static inline uint32_t line_of(Decoder *d)
-{
-    return d->p->token[d->p->at].line;
-}
+static inline uint32_t line_of(Decoder *d) { return d->p->token[d->p->at].line; }
 
-static inline Token *peek(Decoder *d)
-{
-    return &d->p->token[d->p->at];
-}
+static inline Token *peek(Decoder *d) { return &d->p->token[d->p->at]; }
 
 static inline Token *next(Decoder *d)
 {
@@ -91,15 +85,9 @@ static inline Token *next(Decoder *d)
     return t;
 }
 
-static inline uint64_t bits_mask(unsigned bits)
-{
-    return bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
-}
+static inline uint64_t bits_mask(unsigned bits) { return bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1; }
 
-static inline size_t align_up(size_t n, size_t align)
-{
-    return (n + align - 1) / align * align;
-}
+static inline size_t align_up(size_t n, size_t align) { return (n + align - 1) / align * align; }
 
 // ---- ptx_operand.c ----
 

@@ -81,14 +81,10 @@ static bool compare_ok(const Inst *in)
     if (in->flags & ~(ftz_ok ? FLAG(ftz) : 0) || (in->op == OP_SET && !set_result_ok((PtxType)in->type[0], type)))
         return false;
     switch (ptx_types[type].cls) {
-    case 'b':
-        return listed("eq ne", word);
-    case 's':
-        return listed("eq ne lt le gt ge", word);
-    case 'u':
-        return listed("eq ne lt le gt ge lo ls hi hs", word);
-    default:
-        return !listed("lo ls hi hs", word);
+    case 'b': return listed("eq ne", word);
+    case 's': return listed("eq ne lt le gt ge", word);
+    case 'u': return listed("eq ne lt le gt ge lo ls hi hs", word);
+    default: return !listed("lo ls hi hs", word);
     }
 }
 
@@ -122,16 +118,13 @@ static bool memory_ok(const Inst *in)
     if (load)
         return semantics != M_SEMANTICS_release && cache != M_CACHE_wb && cache != M_CACHE_wt &&
                (cache != M_CACHE_nc || space == SPACE_GLOBAL);
-    return semantics != M_SEMANTICS_acquire && space != SPACE_CONST && cache != M_CACHE_nc && cache != M_CACHE_ca &&
-           cache != M_CACHE_cv && cache != M_CACHE_lu;
+    return semantics != M_SEMANTICS_acquire && space != SPACE_CONST && cache != M_CACHE_nc && cache != M_CACHE_ca && cache != M_CACHE_cv &&
+           cache != M_CACHE_lu;
 }
 
 // ---- conversions ----
 
-static bool to_integral(int round)
-{
-    return round == M_ROUND_rni || round == M_ROUND_rzi || round == M_ROUND_rmi || round == M_ROUND_rpi;
-}
+static bool to_integral(int round) { return round == M_ROUND_rni || round == M_ROUND_rzi || round == M_ROUND_rmi || round == M_ROUND_rpi; }
 
 // Every value of `from` is one of `to`: .sat would have no meaning.
 static bool always_fits(PtxType to, PtxType from)
@@ -174,19 +167,13 @@ bool ptx_form_ok(const Inst *in)
 {
     switch ((PtxOp)in->op) {
     case OP_SETP:
-    case OP_SET:
-        return compare_ok(in);
+    case OP_SET: return compare_ok(in);
     case OP_ATOM:
-    case OP_RED:
-        return atomic_ok(in);
+    case OP_RED: return atomic_ok(in);
     case OP_LD:
-    case OP_ST:
-        return memory_ok(in);
-    case OP_CVT:
-        return convert_ok(in);
-    case OP_SLCT:
-        return in->type[1] == T_S32 || in->type[1] == T_F32;
-    default:
-        return form_ok(in);
+    case OP_ST: return memory_ok(in);
+    case OP_CVT: return convert_ok(in);
+    case OP_SLCT: return in->type[1] == T_S32 || in->type[1] == T_F32;
+    default: return form_ok(in);
     }
 }

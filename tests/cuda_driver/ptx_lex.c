@@ -20,10 +20,7 @@ struct Arena {
     Chunk *chunk;
 };
 
-Arena *arena_new(void)
-{
-    return calloc(1, sizeof(Arena));
-}
+Arena *arena_new(void) { return calloc(1, sizeof(Arena)); }
 
 void arena_free(Arena *arena)
 {
@@ -95,10 +92,7 @@ static Token *add_token(Lexer *lx, TokenKind kind, const char *start, size_t len
     return t;
 }
 
-static bool word_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_' || c == '$';
-}
+static bool word_char(char c) { return isalnum((unsigned char)c) || c == '_' || c == '$'; }
 
 static void skip_blank(Lexer *lx)
 {

@@ -147,18 +147,14 @@ static uint64_t float_constant(Decoder *d, const Token *t, PtxType type)
     }
     uint64_t wide;
     switch (type) {
-    case T_F64:
-        memcpy(&wide, &value, sizeof wide);
-        return wide;
+    case T_F64: memcpy(&wide, &value, sizeof wide); return wide;
     case T_F32: {
         narrow = (float)value;
         uint32_t bits;
         memcpy(&bits, &narrow, sizeof bits);
         return bits;
     }
-    default:
-        ptx_fail(d->p, t->line, "floating point constant '%s' for an operand of type .%s", t->text,
-                 ptx_types[type].text);
+    default: ptx_fail(d->p, t->line, "floating point constant '%s' for an operand of type .%s", t->text, ptx_types[type].text);
     }
 }
 
@@ -171,8 +167,8 @@ static bool special_register(Decoder *d, const Token *t, Arg *arg)
     bool component = dot->kind == TOKEN_DOT && strlen(dot->text) == 1;
     for (int i = 0; i < SPECIAL_COUNT; i++) {
         size_t n = strlen(name);
-        bool dotted = component && !strncmp(special_names[i], name, n) && special_names[i][n] == '.' &&
-                      !strcmp(special_names[i] + n + 1, dot->text);
+        bool dotted =
+            component && !strncmp(special_names[i], name, n) && special_names[i][n] == '.' && !strcmp(special_names[i] + n + 1, dot->text);
         if (!dotted && strcmp(special_names[i], name))
             continue;
         if (dotted)
@@ -194,12 +190,11 @@ static void check_register(Decoder *d, const Token *t, PtxType have, PtxType wan
         return;
     const PtxTypeInfo *h = &ptx_types[have], *w = &ptx_types[want];
     bool size_ok = h->bits == bits || (wider && h->bits > bits && h->cls != 'f' && h->cls != 'p');
-    bool class_ok =
-        (h->cls == 'p') == (w->cls == 'p') && (h->cls == 'b' || w->cls == 'b' || w->bits == 16 || w->lanes == 2 ||
-                                               want == T_TF32 || (h->cls == 'f') == (w->cls == 'f'));
+    bool class_ok = (h->cls == 'p') == (w->cls == 'p') && (h->cls == 'b' || w->cls == 'b' || w->bits == 16 || w->lanes == 2 ||
+                                                           want == T_TF32 || (h->cls == 'f') == (w->cls == 'f'));
     if (!size_ok || !class_ok)
-        ptx_fail(d->p, t->line, "'%s' is a register of type .%s, '%s' wants .%s of %u bits here", t->text, h->text,
-                 ptx_op_names[d->in.op], w->text, bits);
+        ptx_fail(d->p, t->line, "'%s' is a register of type .%s, '%s' wants .%s of %u bits here", t->text, h->text, ptx_op_names[d->in.op],
+                 w->text, bits);
 }
 
 // One element: register, constant, name of a variable, "_".
@@ -310,9 +305,7 @@ static void parse_operand(Decoder *d, char letter)
     bool is_result = strchr("dwhqPn", letter) != NULL && !(letter == 'w' && in->operands > 0);
     switch (letter) {
     case 'd':
-    case 'h':
-        bits = wide ? 2 * bits : bits;
-        break;
+    case 'h': bits = wide ? 2 * bits : bits; break;
     case 'a':
         if (wide && in->operands == 3) // the addend of mad.wide
             bits *= 2;
@@ -345,8 +338,7 @@ static void parse_operand(Decoder *d, char letter)
         want = T_PRED;
         bits = 1;
         break;
-    default:
-        break;
+    default: break;
     }
     if (in->op == OP_MMA || in->op == OP_LDMATRIX || in->op == OP_STMATRIX) { // registers of a fragment
         bits = in->op == OP_MMA && want == T_F64 ? 64 : 32;
@@ -401,12 +393,9 @@ static const char *operand_pattern(Decoder *d)
     const char *pattern = ptx_op_rows[in->op].operands;
     if (in->op == OP_CP) {
         switch (in->mod[C_ASYNC]) {
-        case M_ASYNC_async:
-            return "mmi?u?";
-        case M_ASYNC_wait_group:
-            return "i";
-        default:
-            return "";
+        case M_ASYNC_async: return "mmi?u?";
+        case M_ASYNC_wait_group: return "i";
+        default: return "";
         }
     }
     if (in->op == OP_BAR || in->op == OP_BARRIER) {

@@ -24,10 +24,7 @@ PtxType ptx_type_of(const char *text)
     return T_NONE;
 }
 
-static Token *peek(Parser *p)
-{
-    return &p->token[p->at];
-}
+static Token *peek(Parser *p) { return &p->token[p->at]; }
 
 static Token *next(Parser *p)
 {
@@ -79,10 +76,7 @@ static uint64_t expect_integer(Parser *p)
     return minus ? 0 - t->value : t->value;
 }
 
-static size_t align_up(size_t n, size_t align)
-{
-    return (n + align - 1) / align * align;
-}
+static size_t align_up(size_t n, size_t align) { return (n + align - 1) / align * align; }
 
 // ---- variables ----
 
@@ -330,8 +324,7 @@ static void parse_function(Parser *p, bool entry)
         f->params = parse_params(p, &f->param_count);
     f->kernel = arena_alloc(p->arena, sizeof *f->kernel);
     Kernel *k = f->kernel;
-    *k = (Kernel){
-        .name = f->name, .module = p->module, .params = f->params, .param_count = f->param_count, .line = line};
+    *k = (Kernel){.name = f->name, .module = p->module, .params = f->params, .param_count = f->param_count, .line = line};
     if (f->param_count)
         k->param_bytes = f->params[f->param_count - 1].offset + f->params[f->param_count - 1].size;
     parse_tuning(p, k);

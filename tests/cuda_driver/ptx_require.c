@@ -123,12 +123,14 @@ static const struct Needed {
     PtxClass cls;
     const char *text;
 } needed[] = {
+    /* clang-format off */
     {OP_SETP, C_COMPARE, "a comparison"},   {OP_SET, C_COMPARE, "a comparison"},  {OP_ATOM, C_ATOMIC, "an operation"},
     {OP_RED, C_ATOMIC, "an operation"},     {OP_REDUX, C_ATOMIC, "an operation"}, {OP_SHFL, C_SHUFFLE, "a mode"},
     {OP_VOTE, C_VOTE, "a mode"},            {OP_MATCH, C_VOTE, "a mode"},         {OP_ISSPACEP, C_SPACE, "a space"},
     {OP_CVTA, C_SPACE, "a space"},          {OP_SHF, C_DIRECTION, ".l or .r"},    {OP_SHF, C_SHIFT, ".wrap or .clamp"},
     {OP_SZEXT, C_SHIFT, ".wrap or .clamp"}, {OP_BMSK, C_SHIFT, ".wrap or .clamp"}, {OP_TESTP, C_TEST, "a property"},
     {OP_CP, C_ASYNC, ".async"},
+    /* clang-format on */
 };
 
 unsigned ptx_types_of(PtxOp op)
@@ -149,8 +151,7 @@ static const char *missing_modifier(const Inst *in)
     const PtxTypeInfo *type = &ptx_types[in->type[0]], *from = &ptx_types[in->type[1]];
     bool round = in->mod[C_ROUND] != M_ABSENT, approx = (in->flags & (FLAG(approx) | FLAG(full))) != 0;
     switch ((PtxOp)in->op) {
-    case OP_FMA:
-        return round ? NULL : "a rounding mode";
+    case OP_FMA: return round ? NULL : "a rounding mode";
     case OP_MAD:
     case OP_MUL:
         if (type->cls != 'f')
@@ -158,22 +159,19 @@ static const char *missing_modifier(const Inst *in)
         return round || in->op == OP_MUL ? NULL : "a rounding mode";
     case OP_DIV:
     case OP_RCP:
-    case OP_SQRT:
-        return type->cls != 'f' || round || approx ? NULL : "a rounding mode or .approx";
+    case OP_SQRT: return type->cls != 'f' || round || approx ? NULL : "a rounding mode or .approx";
     case OP_RSQRT:
     case OP_SIN:
     case OP_COS:
     case OP_LG2:
     case OP_EX2:
-    case OP_TANH:
-        return approx ? NULL : ".approx";
+    case OP_TANH: return approx ? NULL : ".approx";
     case OP_CVT: {
         bool to_float = type->cls == 'f', from_float = from->cls == 'f';
         bool exact = to_float == from_float && (!to_float || from->bits < type->bits || in->type[0] == in->type[1]);
         return round || exact ? NULL : "a rounding mode";
     }
-    case OP_ATOM:
-        return (in->mod[C_ATOMIC] == M_ATOMIC_cas) == (in->operands == 4) ? NULL : "three or four operands";
+    case OP_ATOM: return (in->mod[C_ATOMIC] == M_ATOMIC_cas) == (in->operands == 4) ? NULL : "three or four operands";
     case OP_BAR:
     case OP_BARRIER:
         if (!(in->flags & FLAG(sync)) && !in->mod[C_SYNC])
@@ -181,10 +179,8 @@ static const char *missing_modifier(const Inst *in)
         return in->mod[C_SYNC] == M_SYNC_red && (!in->mod[C_REDUCE] || in->types != 1) ? "a reduction and its type" : NULL;
     case OP_SHFL:
     case OP_VOTE:
-    case OP_MATCH:
-        return in->flags & FLAG(sync) ? NULL : ".sync";
-    default:
-        return NULL;
+    case OP_MATCH: return in->flags & FLAG(sync) ? NULL : ".sync";
+    default: return NULL;
     }
 }
 
@@ -204,8 +200,8 @@ void ptx_require(Parser *p, const Inst *in)
     if (!ptx_form_ok(in))
         ptx_fail(p, in->line, "'%s' with modifiers that do not go together, or not with its type", ptx_op_names[in->op]);
     if (sm > m->target || version > m->version)
-        ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d",
-                 ptx_op_names[in->op], sm, version / 10, version % 10, m->target, m->version / 10, m->version % 10);
+        ptx_fail(p, in->line, "this '%s' needs sm_%d and PTX %d.%d, the text says sm_%d and PTX %d.%d", ptx_op_names[in->op], sm,
+                 version / 10, version % 10, m->target, m->version / 10, m->version % 10);
 }
 
 void ptx_require_version(Parser *p, uint32_t line)

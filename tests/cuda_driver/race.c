@@ -55,7 +55,7 @@ typedef struct Known { // what a release told about its block
     bool any;              // several warps released: all they did until then counts as known
 } Known;
 
-typedef struct SyncVariable { // an address that atomics or strong accesses use
+typedef struct SyncVariable {   // an address that atomics or strong accesses use
     struct SyncVariable *next;  // in its bucket
     struct SyncVariable *older; // of the launch
     uint64_t address;
@@ -93,15 +93,9 @@ typedef struct RaceState {
 
 static RaceState *spare; // a launch leaves it empty for the next one: making it costs more than a small kernel
 
-static size_t page_bucket(uint64_t number)
-{
-    return (number ^ number >> 14) % BUCKETS;
-}
+static size_t page_bucket(uint64_t number) { return (number ^ number >> 14) % BUCKETS; }
 
-static size_t variable_bucket(uint64_t address)
-{
-    return (address >> 2 ^ address >> 14) % VARIABLE_BUCKETS;
-}
+static size_t variable_bucket(uint64_t address) { return (address >> 2 ^ address >> 14) % VARIABLE_BUCKETS; }
 
 // ---- pages ----
 
@@ -176,8 +170,7 @@ static Page *find_page(RaceState *r, bool shared, uint64_t number, unsigned grai
 
 static Stamp stamp_of(const Warp *w, uint32_t lane, bool strong, uint32_t line)
 {
-    return (Stamp){w->block->linear, (uint16_t)(w->index * LANES + lane), true, strong,
-                   w->time,          w->lane_known[lane][lane],           line};
+    return (Stamp){w->block->linear, (uint16_t)(w->index * LANES + lane), true, strong, w->time, w->lane_known[lane][lane], line};
 }
 
 // Within the running block: did what `s` stands for come before what this lane does now?
@@ -268,8 +261,7 @@ static void release(SyncVariable *v, const Warp *w, uint32_t lane, uint32_t time
 static void acquire(RaceState *r, const Warp *w, uint32_t lane, SyncVariable *v, size_t count)
 {
     for (size_t i = 0; i < r->acquired_count; i++)
-        if (r->acquired[i].from == v && r->acquired[i].by.thread == w->index * LANES + lane &&
-            r->acquired[i].count >= count)
+        if (r->acquired[i].from == v && r->acquired[i].by.thread == w->index * LANES + lane && r->acquired[i].count >= count)
             return;
     if (r->acquired_count < ACQUIRED_KEPT)
         r->acquired[r->acquired_count++] = (Acquired){stamp_of(w, lane, false, 0), v, count};
@@ -302,8 +294,7 @@ void race_fence(Warp *w, uint32_t lane)
 }
 
 // A strong access: it may publish what the thread knew at its last fence, and it sees what others published here.
-static void synchronise(RaceState *r, Warp *w, const Inst *in, uint32_t lane, bool shared, uint64_t address,
-                        AccessKind kind)
+static void synchronise(RaceState *r, Warp *w, const Inst *in, uint32_t lane, bool shared, uint64_t address, AccessKind kind)
 {
     struct LaneState *s = &r->lane[w->index][lane];
     int semantics = in->mod[C_SEMANTICS];
@@ -432,8 +423,8 @@ void race_warp(Warp *w, uint32_t lanes)
 
 // ---- accesses ----
 
-static _Noreturn void race(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, const char *does,
-                           const Stamp *s, const char *did)
+static _Noreturn void race(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, const char *does, const Stamp *s,
+                           const char *did)
 {
     const Launch *launch = w->block->launch;
     uint32_t t = s->thread, b = s->block;
@@ -442,8 +433,8 @@ static _Noreturn void race(Warp *w, const Inst *in, uint32_t lane, Space space, 
                    "race: %s 0x%llx of the .%s space, which thread (%u,%u,%u) of block (%u,%u,%u) %s at line %u; "
                    "nothing orders the "
                    "two",
-                   does, (unsigned long long)address, space == SPACE_SHARED ? "shared" : "global", t % n[0],
-                   t / n[0] % n[1], t / n[0] / n[1], b % g[0], b / g[0] % g[1], b / g[0] / g[1], did, s->line);
+                   does, (unsigned long long)address, space == SPACE_SHARED ? "shared" : "global", t % n[0], t / n[0] % n[1],
+                   t / n[0] / n[1], b % g[0], b / g[0] % g[1], b / g[0] / g[1], did, s->line);
 }
 
 static bool conflicts(const RaceState *r, const Warp *w, uint32_t lane, const Stamp *s, bool strong)
@@ -461,8 +452,8 @@ static void remember_reader(const RaceState *r, const Warp *w, uint32_t lane, Ce
     cell->reader[1] = me;
 }
 
-void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind,
-                 const void *old, const void *fresh)
+void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind, const void *old,
+                 const void *fresh)
 {
     RaceState *r = w->block->launch->races;
     bool shared = space == SPACE_SHARED;
@@ -479,8 +470,7 @@ void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t a
     for (unsigned at = 0; at < size; at += page->grain) {
         Cell *cell = &page->cell[(address + at) % PAGE / page->grain];
         if (read_only && cell->writer.set)
-            race(w, in, lane, space, address + at, "read through the read-only cache of", &cell->writer,
-                 "wrote in this launch");
+            race(w, in, lane, space, address + at, "read through the read-only cache of", &cell->writer, "wrote in this launch");
         if (conflicts(r, w, lane, &cell->writer, strong)) {
             bool same = kind == ACCESS_WRITE && !memcmp((const char *)old + at, (const char *)fresh + at, page->grain);
             if (!same)

@@ -12,7 +12,7 @@ void race_barrier(Block *block, uint32_t warps); // these warps passed a barrier
 void race_warp(Warp *w, uint32_t lanes);         // these lanes passed bar.warp.sync together
 void race_fence(Warp *w, uint32_t lane);
 // One access of `size` bytes; `fresh` are the bytes that a write will leave, `old` those that are there.
-void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind,
-                 const void *old, const void *fresh);
+void race_access(Warp *w, const Inst *in, uint32_t lane, Space space, uint64_t address, unsigned size, AccessKind kind, const void *old,
+                 const void *fresh);
 
 #endif

@@ -56,18 +56,14 @@ static CUresult run_until(Stream *stream, const Event *event, uint64_t version);
 CUresult command_run(Command *c)
 {
     switch (c->kind) {
-    case COMMAND_KERNEL:
-        return launch_run(&c->u.kernel, c->context);
-    case COMMAND_COPY:
-        return copy_run(&c->u.copy);
-    case COMMAND_SET:
-        return set_run(&c->u.set);
+    case COMMAND_KERNEL: return launch_run(&c->u.kernel, c->context);
+    case COMMAND_COPY: return copy_run(&c->u.copy);
+    case COMMAND_SET: return set_run(&c->u.set);
     case COMMAND_RECORD:
         c->u.event.event->done = c->u.event.version;
         c->u.event.event->time = now_seconds();
         return CUDA_SUCCESS;
-    case COMMAND_WAIT:
-        return run_until(c->u.event.event->stream, c->u.event.event, c->u.event.version);
+    case COMMAND_WAIT: return run_until(c->u.event.event->stream, c->u.event.event, c->u.event.version);
     case COMMAND_FREE: {
         Allocation *a = memory_at(c->u.free);
         if (a)
@@ -282,10 +278,7 @@ CUresult event_create(CUevent *out, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult reach(Event *e)
-{
-    return e->stream ? run_until(e->stream, e, e->recorded) : CUDA_SUCCESS;
-}
+static CUresult reach(Event *e) { return e->stream ? run_until(e->stream, e, e->recorded) : CUDA_SUCCESS; }
 
 CUresult event_destroy(CUevent event)
 {

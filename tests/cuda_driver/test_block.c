@@ -143,8 +143,7 @@ static void atomics(void)
     CHECK_OK(harness_launch(f, 1, 64, 0, PARAMS(&dm)));
     harness_download(&m, dm, sizeof m);
     CHECK(m.add == 1000 + 64 * 65 / 2 && m.max == 63 && m.min == 1 && m.or == 127 && m.and == 0 && m.xor == 64);
-    CHECK(m.inc == 64 % 11 && m.cas == 9 && m.add_f32 == 33 && m.add_f64 == 17 &&
-          m.add_u64 == 3 + (UINT64_C(64) << 32));
+    CHECK(m.inc == 64 % 11 && m.cas == 9 && m.add_f32 == 33 && m.add_f64 == 17 && m.add_u64 == 3 + (UINT64_C(64) << 32));
     uint32_t dec = 0;
     for (int i = 0; i < 64; i++)
         dec = dec == 0 || dec > 10 ? 10 : dec - 1;
@@ -203,8 +202,8 @@ static void async_over(void)
         const char *settings;
         uint32_t mode, added; // to the thread's number: what it reads
         bool race;
-    } cases[] = {{"", 0, 0, false},           {"async=early", 0, 0, false}, {"", 1, 0, true},
-                 {"async=early", 1, 0, true}, {"", 2, 0, false},            {"async=early", 2, 100, false}};
+    } cases[] = {{"", 0, 0, false}, {"async=early", 0, 0, false},  {"", 1, 0, true}, {"async=early", 1, 0, true},
+                 {"", 2, 0, false}, {"async=early", 2, 100, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CUfunction f = start(cases[i].settings, "async_over");
         uint32_t in[256], out[64], mode = cases[i].mode;
@@ -236,8 +235,16 @@ static void param_array(void)
     CHECK_CODE(harness_launch(f, 1, 9, 0, PARAMS(&dout, words)), CUDA_ERROR_ILLEGAL_ADDRESS); // past the array
 }
 
-static const Case cases[] = {
-    {"block_sum", block_sum},     {"last_block", last_block}, {"blocks_together", blocks_together}, {"named_barriers", named_barriers},
-    {"barrier_red", barrier_red}, {"warp_ops", warp_ops},     {"diverge", diverge},
-    {"atomics", atomics},         {"spaces", spaces},         {"async_copy", async_copy}, {"async_over", async_over}, {"param_array", param_array}};
+static const Case cases[] = {{"block_sum", block_sum},
+                             {"last_block", last_block},
+                             {"blocks_together", blocks_together},
+                             {"named_barriers", named_barriers},
+                             {"barrier_red", barrier_red},
+                             {"warp_ops", warp_ops},
+                             {"diverge", diverge},
+                             {"atomics", atomics},
+                             {"spaces", spaces},
+                             {"async_copy", async_copy},
+                             {"async_over", async_over},
+                             {"param_array", param_array}};
 MAIN(cases)

@@ -12,8 +12,8 @@ static CUfunction start(const char *kernel)
 }
 
 // One launch of a fresh driver: since a violation breaks the context.
-static void expect_with(const char *set, const char *kernel, unsigned blocks, unsigned threads, uint32_t bad,
-                        CUresult code, const char *text)
+static void expect_with(const char *set, const char *kernel, unsigned blocks, unsigned threads, uint32_t bad, CUresult code,
+                        const char *text)
 {
     CUfunction f = start(kernel);
     CHECK(cu.test_cuda_configure(set) == 0);
@@ -127,8 +127,7 @@ static void barriers(void)
     expect("skip_barrier", 1, 64, 5, CUDA_ERROR_LAUNCH_FAILED, "divergent barrier: 5 threads of the block have ended");
     expect("two_barriers", 1, 64, 0, CUDA_SUCCESS, "");
     expect("two_barriers", 1, 64, 32, CUDA_SUCCESS, ""); // whole warps may use different instructions
-    expect("two_barriers", 1, 64, 7, CUDA_ERROR_LAUNCH_FAILED,
-           "divergent barrier: other threads of the warp wait at line");
+    expect("two_barriers", 1, 64, 7, CUDA_ERROR_LAUNCH_FAILED, "divergent barrier: other threads of the warp wait at line");
     CUfunction f = start("skip_barrier");
     uint32_t bad = 32;
     CHECK(cu.test_cuda_configure("exited=allow") == 0);
@@ -158,8 +157,7 @@ static void global_races(void)
         CUfunction f = start("blocks_write");
         CUdeviceptr mem = harness_empty(16);
         uint32_t stride = i == 0, differ = i == 2; // own words; one word and one value; one word and two values
-        CHECK_CODE(harness_launch(f, 4, 1, 0, PARAMS(&mem, &stride, &differ)),
-                   i == 2 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
+        CHECK_CODE(harness_launch(f, 4, 1, 0, PARAMS(&mem, &stride, &differ)), i == 2 ? CUDA_ERROR_LAUNCH_FAILED : CUDA_SUCCESS);
         if (i == 2)
             CHECK_REPORT("race: write of");
     }
@@ -225,9 +223,7 @@ static void ends(void)
     CHECK_CODE(harness_launch(f, 1, 1, 0, NULL), CUDA_ERROR_LAUNCH_TIMEOUT);
 }
 
-#define BODY(text) \
-    HEAD ".visible .entry k() {\n.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>; .reg .pred %p<4>;\n" text \
-         "\nret;\n}\n"
+#define BODY(text) HEAD ".visible .entry k() {\n.reg .b32 %r<4>; .reg .f32 %f<4>; .reg .b64 %d<4>; .reg .pred %p<4>;\n" text "\nret;\n}\n"
 
 static void refused_text(const char *text, CUresult code, const char *message)
 {
@@ -245,8 +241,7 @@ static void bad_text(void)
 {
     harness_start("cc=8.0,driver=12000");
     CHECK(harness_text(BODY("add.u32 %r1, %r2, %r3;")) != NULL);
-    refused_text(BODY("frobnicate.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX,
-                 "ptx line 6: unknown instruction 'frobnicate.u32'");
+    refused_text(BODY("frobnicate.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX, "ptx line 6: unknown instruction 'frobnicate.u32'");
     refused_text(BODY("add.u32.wide %r1, %r2, %r3;"), CUDA_ERROR_INVALID_PTX, "'add.u32.wide' does not take '.wide'");
     refused_text(BODY("add.u32 %r1, %r2;"), CUDA_ERROR_INVALID_PTX, "wants more than 2 operands");
     refused_text(BODY("add.u32 %r1, %r2, %r3, %r1;"), CUDA_ERROR_INVALID_PTX, "'add' with 4 operands");
@@ -256,8 +251,7 @@ static void bad_text(void)
     refused_text(BODY("bra $nowhere;"), CUDA_ERROR_INVALID_PTX, "branch to '$nowhere'");
     refused_text(BODY("@%r1 ret;"), CUDA_ERROR_INVALID_PTX, "is no predicate");
     refused_text(BODY("call nothing;"), CUDA_ERROR_INVALID_PTX, "no function of this module");
-    refused_text(HEAD ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }", CUDA_ERROR_INVALID_PTX,
-                 "recursion");
+    refused_text(HEAD ".func f() { call f; ret; }\n.visible .entry k() { call f; ret; }", CUDA_ERROR_INVALID_PTX, "recursion");
     refused_text(BODY("fma.f32 %f1, %f1, %f1, %f1;"), CUDA_ERROR_INVALID_PTX, "needs a rounding mode");
     refused_text(BODY("add.ftz.u32 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
     refused_text(BODY("setp.hi.s32 %p1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "modifiers that do not go together");
@@ -272,8 +266,7 @@ static void bad_text(void)
     refused_text(BODY("sub.s16x2 %r1, %r1, %r1;"), CUDA_ERROR_INVALID_PTX, "'sub.s16x2' does not take '.s16x2'");
     refused_text(BODY("shfl.idx.b32 %r1, %r1, 0, 31, -1;"), CUDA_ERROR_INVALID_PTX, "needs .sync");
     refused_text("hello", CUDA_ERROR_INVALID_PTX, "expected .version");
-    refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-                 "PTX 8.3 is newer than the driver's 8.0");
+    refused_text(".version 8.3\n.target sm_80\n", CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "PTX 8.3 is newer than the driver's 8.0");
     refused_text(".version 6.4\n.target sm_80\n", CUDA_ERROR_INVALID_PTX, "PTX 6.4 does not know sm_80");
     refused_text(BODY("add.f32 %f1, %f1, 1;"), CUDA_ERROR_INVALID_PTX, "constant '1' for an operand of type .f32");
     refused_text(BODY("add.u32.u32 %r1, %r1, 1;"), CUDA_ERROR_INVALID_PTX, "too many types");
@@ -288,8 +281,16 @@ static void bad_text(void)
     CHECK_CODE(cu.cuModuleLoadData(&m, "\177ELF"), CUDA_ERROR_NO_BINARY_FOR_GPU);
 }
 
-static const Case cases[] = {{"addresses", addresses},       {"vectors", vectors},           {"unwritten", unwritten},
-                             {"own_memory", own_memory},     {"barriers", barriers},         {"warps", warps},
-                             {"shared_races", shared_races}, {"global_races", global_races}, {"read_only_cache", read_only_cache}, {"small_stack", small_stack}, {"ends", ends},
+static const Case cases[] = {{"addresses", addresses},
+                             {"vectors", vectors},
+                             {"unwritten", unwritten},
+                             {"own_memory", own_memory},
+                             {"barriers", barriers},
+                             {"warps", warps},
+                             {"shared_races", shared_races},
+                             {"global_races", global_races},
+                             {"read_only_cache", read_only_cache},
+                             {"small_stack", small_stack},
+                             {"ends", ends},
                              {"bad_text", bad_text}};
 MAIN(cases)

@@ -27,8 +27,7 @@ static void devices(void)
     CHECK(bytes == (size_t)3 << 30);
     CHECK_OK(cu.cuDriverGetVersion(&value));
     CHECK(value == 12040);
-    static const int attributes[][2] = {{16, 132},       {75, 9},   {76, 0},      {10, 32},
-                                        {97, 227 << 10}, {1, 1024}, {8, 48 << 10}};
+    static const int attributes[][2] = {{16, 132}, {75, 9}, {76, 0}, {10, 32}, {97, 227 << 10}, {1, 1024}, {8, 48 << 10}};
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++) {
         CHECK_OK(cu.cuDeviceGetAttribute(&value, attributes[i][0], 0));
         CHECK(value == attributes[i][1]);
@@ -239,8 +238,14 @@ static void graphs(void)
 // b = a + c, as a node of a graph.
 static CUDA_KERNEL_NODE_PARAMS add_node(CUfunction add, void **params)
 {
-    return (CUDA_KERNEL_NODE_PARAMS){.func = add, .gridDimX = 2, .gridDimY = 1, .gridDimZ = 1, .blockDimX = N / 2,
-                                     .blockDimY = 1, .blockDimZ = 1, .kernelParams = params};
+    return (CUDA_KERNEL_NODE_PARAMS){.func = add,
+                                     .gridDimX = 2,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = N / 2,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = params};
 }
 
 static void built_graphs(void)
@@ -397,14 +402,12 @@ static void leaks(void)
     CUstream stream;
     CHECK_OK(cu.cuStreamCreate(&stream, 0));
     CHECK(cu.test_cuda_leaks(text, sizeof text) == 5); // two allocations, context, module, stream
-    CHECK(strstr(text, "256 bytes") && strstr(text, "module #") && strstr(text, "stream #") &&
-          strstr(text, "context #"));
+    CHECK(strstr(text, "256 bytes") && strstr(text, "module #") && strstr(text, "stream #") && strstr(text, "context #"));
     CHECK_OK(add_on(stream, &s, s.b, s.a, 1));
     CHECK_OK(cu.cuModuleUnload(s.m)); // while its launch is queued
     test_cuda_counters n;
     cu.test_cuda_get_counters(&n);
-    CHECK(n.violations == 1 && n.launches == 1 && n.allocations == 2 && n.bytes_live == 2 * BYTES &&
-          n.bytes_to_device == BYTES);
+    CHECK(n.violations == 1 && n.launches == 1 && n.allocations == 2 && n.bytes_live == 2 * BYTES && n.bytes_to_device == BYTES);
     CHECK_REPORT("still queued");
     CHECK_OK(cu.cuMemFree_v2(s.a));
     CHECK_OK(cu.cuMemFree_v2(s.b));
@@ -452,7 +455,8 @@ static void entries(void)
 // A setting that is misspelt must not leave a test with the defaults.
 static void misspelt(void)
 {
-    static const char *const lists[] = {"log=none,rogh=on", "log=none,rough", "log=none,cc=8", "log=none,rough=yes", "log=none,fail=cuInit"};
+    static const char *const lists[] = {"log=none,rogh=on", "log=none,rough", "log=none,cc=8", "log=none,rough=yes",
+                                        "log=none,fail=cuInit"};
     char *before = getenv("KILN_TEST_CUDA");
     before = before ? strdup(before) : NULL;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
@@ -472,17 +476,20 @@ static void child(void)
     harness_start("");
     pid_t pid = fork();
     if (pid == 0)
-        _exit(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED && cu.cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0
-                                                                                                                : 1);
+        _exit(cu.cuCtxSynchronize() == CUDA_ERROR_NOT_INITIALIZED && cu.cuInit(0) == CUDA_ERROR_NOT_INITIALIZED ? 0 : 1);
     int status = -1;
     CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
     CHECK_OK(cu.cuCtxSynchronize());
 }
 
-static const Case cases[] = {{"devices", devices}, {"contexts", contexts}, {"late", late},
+static const Case cases[] = {{"devices", devices},
+                             {"contexts", contexts},
+                             {"late", late},
+                             /* clang-format off */
                              {"order", order},     {"events", events},     {"graphs", graphs},
                              {"built_graphs", built_graphs},
                              {"linker", linker},   {"injected", injected}, {"memory_limit", memory_limit},
                              {"leaks", leaks},     {"names", names},       {"entries", entries}, {"misspelt", misspelt},
                              {"child", child}};
+/* clang-format on */
 MAIN(cases)

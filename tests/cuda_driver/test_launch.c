@@ -42,8 +42,7 @@ static void limits(void)
     CHECK_CODE(cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 65, 0, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
     CHECK_OK(cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100000));
     CHECK_OK(harness_launch(f, 1, 32, 100000, params));
-    CHECK_CODE(cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 166913),
-               CUDA_ERROR_INVALID_VALUE);
+    CHECK_CODE(cu.cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 166913), CUDA_ERROR_INVALID_VALUE);
     int threads = 0;
     CHECK_OK(cu.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f));
     CHECK(threads == 256);

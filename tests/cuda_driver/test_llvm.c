@@ -28,8 +28,7 @@ static void mixed(void)
         frexpf(x, &exponent);
         float half = ldexpf(rintf(ldexpf(x, 11 - exponent)), exponent - 11), doubled = half * 2;
         int64_t clamped = doubled > 127 ? 127 : doubled < -128 ? -128 : (int64_t)doubled;
-        harness_check(out[i] == (i < N ? 2 * clamped + choice[i % 5] : 12345), __FILE__, __LINE__, "thread %d: %lld", i,
-                      (long long)out[i]);
+        harness_check(out[i] == (i < N ? 2 * clamped + choice[i % 5] : 12345), __FILE__, __LINE__, "thread %d: %lld", i, (long long)out[i]);
     }
 }
 

@@ -18,10 +18,7 @@ typedef struct Shape {
 } Shape;
 
 #define LAYOUT(name, position, expression) \
-    static int name(int position, int i) \
-    { \
-        return expression; \
-    }
+    static int name(int position, int i) { return expression; }
 // m16n8k8, 16-bit elements
 LAYOUT(k8_row_a, g, i < 2 ? g : g + 8)
 LAYOUT(k8_column_a, t, t * 2 + (i & 1))
@@ -80,22 +77,12 @@ static void put(uint8_t *at, Kind kind, int value)
         f16 = (uint16_t)((bits >> 16 & 0x8000) | ((bits >> 23 & 0xff) - 112) << 10 | (bits >> 13 & 0x3ff));
     }
     switch (kind) {
-    case F16:
-        memcpy(at, &f16, 2);
-        break;
-    case BF16:
-        memcpy(at, &bf16, 2);
-        break;
-    case TF32:
-        memcpy(at, &bits, 4);
-        break;
+    case F16: memcpy(at, &f16, 2); break;
+    case BF16: memcpy(at, &bf16, 2); break;
+    case TF32: memcpy(at, &bits, 4); break;
     case S8:
-    case U8:
-        *at = (uint8_t)value;
-        break;
-    case F64:
-        memcpy(at, &d, 8);
-        break;
+    case U8: *at = (uint8_t)value; break;
+    case F64: memcpy(at, &d, 8); break;
     }
 }
 
@@ -132,8 +119,8 @@ static void check_shape(const Shape *s)
                 put(at, accumulator, value);
         }
     }
-    CUdeviceptr da = harness_upload(fa, sizeof fa), db = harness_upload(fb, sizeof fb),
-                dc = harness_upload(fc, sizeof fc), dd = harness_upload(fc, sizeof fc);
+    CUdeviceptr da = harness_upload(fa, sizeof fa), db = harness_upload(fb, sizeof fb), dc = harness_upload(fc, sizeof fc),
+                dd = harness_upload(fc, sizeof fc);
     CHECK_OK(harness_launch(f, 1, 32, 0, PARAMS(&dd, &da, &db, &dc)));
     harness_download(fd, dd, sizeof fd);
     int wrong = 0;
@@ -211,11 +198,10 @@ static void pairs(void)
 {
     static const struct {
         uint32_t words[2], want[6];
-    } rows[] = {
-        {{0x00018000, 0xffff0001}, {0x00008001, 0x00010001, 0xffff8000, 0x00008001, 0xffff8000, 0x00010001}},
-        {{0x7fffffff, 0x80000001}, {0xffff0000, 0x7fff0001, 0x8000ffff, 0xffff0000, 0x8000ffff, 0x7fff0001}},
-        {{0x1234fffe, 0x1235ffff}, {0x2469fffd, 0x1234fffe, 0x1235ffff, 0x2469fffd, 0x1234fffe, 0x1235ffff}},
-        {{0x00000000, 0x8000ffff}, {0x8000ffff, 0x00000000, 0x8000ffff, 0x8000ffff, 0x8000ffff, 0x00000000}}};
+    } rows[] = {{{0x00018000, 0xffff0001}, {0x00008001, 0x00010001, 0xffff8000, 0x00008001, 0xffff8000, 0x00010001}},
+                {{0x7fffffff, 0x80000001}, {0xffff0000, 0x7fff0001, 0x8000ffff, 0xffff0000, 0x8000ffff, 0x7fff0001}},
+                {{0x1234fffe, 0x1235ffff}, {0x2469fffd, 0x1234fffe, 0x1235ffff, 0x2469fffd, 0x1234fffe, 0x1235ffff}},
+                {{0x00000000, 0x8000ffff}, {0x8000ffff, 0x00000000, 0x8000ffff, 0x8000ffff, 0x8000ffff, 0x00000000}}};
     harness_start("cc=9.0");
     CUfunction f = harness_function(harness_module("sm90.ptx"), "pairs");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

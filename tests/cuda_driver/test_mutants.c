@@ -32,9 +32,7 @@ static size_t mutate(char *text, size_t n, size_t room)
     static const char bytes[] = "%$.,;:{}[]()<>@!|+-_=\"/*0123456789rdfpx\n \tu";
     size_t at = random_below((uint32_t)n), from = random_below((uint32_t)n), length = 1 + random_below(12);
     switch (random_below(6)) {
-    case 0:
-        text[at] = bytes[random_below(sizeof bytes - 1)];
-        return n;
+    case 0: text[at] = bytes[random_below(sizeof bytes - 1)]; return n;
     case 1: // one word over another
         if (at + length < n && from + length < n)
             memmove(text + at, text + from, length);

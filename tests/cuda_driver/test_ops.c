@@ -51,14 +51,10 @@ static size_t make_rows(const Row **out)
 
 // With rough=on: what the documentation leaves open.
 static const Row rough_rows[] = {
-    {'f', "neg.f32 %f0, %f1;", QNAN, 0, 0, NAN32},
-    {'f', "neg.f32 %f0, %f1;", MIN32 | INF, 0, 0, INF},
-    {'f', "abs.f32 %f0, %f1;", MIN32 | QNAN, 0, 0, NAN32},
-    {'e', "neg.f64 %e0, %e1;", DNAN, 0, 0, 0x7ff8000000000000},
-    {'e', "abs.f64 %e0, %e1;", MIN64 | 1, 0, 0, 1},
-    {'h', "neg.f16 %h0, %h1;", 0x7e01, 0, 0, 0x7fff},
-    {'h', "neg.bf16 %h0, %h1;", 0x7f80, 0, 0, 0xff80},
-    {'h', "abs.bf16 %h0, %h1;", 0xffc1, 0, 0, 0x7fff},
+    {'f', "neg.f32 %f0, %f1;", QNAN, 0, 0, NAN32},         {'f', "neg.f32 %f0, %f1;", MIN32 | INF, 0, 0, INF},
+    {'f', "abs.f32 %f0, %f1;", MIN32 | QNAN, 0, 0, NAN32}, {'e', "neg.f64 %e0, %e1;", DNAN, 0, 0, 0x7ff8000000000000},
+    {'e', "abs.f64 %e0, %e1;", MIN64 | 1, 0, 0, 1},        {'h', "neg.f16 %h0, %h1;", 0x7e01, 0, 0, 0x7fff},
+    {'h', "neg.bf16 %h0, %h1;", 0x7f80, 0, 0, 0xff80},     {'h', "abs.bf16 %h0, %h1;", 0xffc1, 0, 0, 0x7fff},
 };
 enum { ROUGH_ROWS = sizeof rough_rows / sizeof *rough_rows };
 
@@ -78,19 +74,18 @@ static char *module_text(const Row *rows, size_t n)
         for (size_t t = 0; t < sizeof tails / sizeof *tails; t += 2)
             if (tails[t][0] == rows[i].kind)
                 tail = tails[t + 1];
-        used += (size_t)snprintf(
-            text + used, room - used,
-            ".visible .entry k%zu(.param .u64 k%zu_p) {\n"
-            " .reg .pred %%p<8>; .reg .b16 %%h<8>; .reg .b32 %%r<8>; .reg .f32 %%f<8>; .reg .b64 %%d<8>; .reg .f64 "
-            "%%e<8>;\n"
-            " ld.param.u64 %%d7, [k%zu_p]; ld.global.v2.u64 {%%d1, %%d2}, [%%d7]; ld.global.u64 %%d3, [%%d7+16];\n"
-            " cvt.u32.u64 %%r1, %%d1; cvt.u32.u64 %%r2, %%d2; cvt.u32.u64 %%r3, %%d3;\n"
-            " mov.b32 %%f1, %%r1; mov.b32 %%f2, %%r2; mov.b32 %%f3, %%r3;\n"
-            " mov.b64 %%e1, %%d1; mov.b64 %%e2, %%d2; mov.b64 %%e3, %%d3;\n"
-            " cvt.u16.u64 %%h1, %%d1; cvt.u16.u64 %%h2, %%d2; cvt.u16.u64 %%h3, %%d3;\n"
-            " setp.ne.u64 %%p1, %%d1, 0; setp.ne.u64 %%p2, %%d2, 0; setp.ne.u64 %%p3, %%d3, 0;\n"
-            " %s\n %s\n st.global.u64 [%%d7+24], %%d0;\n ret;\n}\n",
-            i, i, i, rows[i].text, tail);
+        used += (size_t)snprintf(text + used, room - used,
+                                 ".visible .entry k%zu(.param .u64 k%zu_p) {\n"
+                                 " .reg .pred %%p<8>; .reg .b16 %%h<8>; .reg .b32 %%r<8>; .reg .f32 %%f<8>; .reg .b64 %%d<8>; .reg .f64 "
+                                 "%%e<8>;\n"
+                                 " ld.param.u64 %%d7, [k%zu_p]; ld.global.v2.u64 {%%d1, %%d2}, [%%d7]; ld.global.u64 %%d3, [%%d7+16];\n"
+                                 " cvt.u32.u64 %%r1, %%d1; cvt.u32.u64 %%r2, %%d2; cvt.u32.u64 %%r3, %%d3;\n"
+                                 " mov.b32 %%f1, %%r1; mov.b32 %%f2, %%r2; mov.b32 %%f3, %%r3;\n"
+                                 " mov.b64 %%e1, %%d1; mov.b64 %%e2, %%d2; mov.b64 %%e3, %%d3;\n"
+                                 " cvt.u16.u64 %%h1, %%d1; cvt.u16.u64 %%h2, %%d2; cvt.u16.u64 %%h3, %%d3;\n"
+                                 " setp.ne.u64 %%p1, %%d1, 0; setp.ne.u64 %%p2, %%d2, 0; setp.ne.u64 %%p3, %%d3, 0;\n"
+                                 " %s\n %s\n st.global.u64 [%%d7+24], %%d0;\n ret;\n}\n",
+                                 i, i, i, rows[i].text, tail);
     }
     return text;
 }
@@ -111,9 +106,8 @@ static void run_rows(const char *settings, const Row *rows, size_t n, const char
         CHECK_OK(cu.cuMemcpyHtoD_v2(data, block, sizeof block));
         CHECK_OK(harness_launch(harness_function(m, name), 1, 1, 0, PARAMS(&data)));
         harness_download(block, data, sizeof block);
-        harness_check(block[3] == rows[i].want, "test_ops.def", (int)i,
-                      "%s with 0x%llx, 0x%llx, 0x%llx gives 0x%llx, not 0x%llx", rows[i].text,
-                      (unsigned long long)rows[i].a, (unsigned long long)rows[i].b, (unsigned long long)rows[i].c,
+        harness_check(block[3] == rows[i].want, "test_ops.def", (int)i, "%s with 0x%llx, 0x%llx, 0x%llx gives 0x%llx, not 0x%llx",
+                      rows[i].text, (unsigned long long)rows[i].a, (unsigned long long)rows[i].b, (unsigned long long)rows[i].c,
                       (unsigned long long)block[3], (unsigned long long)rows[i].want);
     }
 }

@@ -13,7 +13,10 @@ typedef struct BinaryRow {
     OutRule out;
 } BinaryRow;
 
-#define ROW(name, takes, out) {#name, group, &(const BinaryRow){kiln_##name, takes, out}}
+#define ROW(name, takes, out)                                        \
+    {                                                                \
+#name, group, &(const BinaryRow) { kiln_##name, takes, out } \
+    }
 
 static const kiln_shape shapes[][2] = {
     {{0, {0}}, {0, {0}}},
@@ -94,20 +97,35 @@ static void group(const Group *g)
 }
 
 static const Group groups[] = {
-    ROW(add, D_NUMBERS, OUT_SAME), ROW(sub, D_NUMBERS, OUT_SAME), ROW(mul, D_NUMBERS, OUT_SAME),
-    ROW(div, D_ALL, OUT_FLOAT), ROW(floor_divide, D_NUMBERS, OUT_SAME), ROW(remainder, D_NUMBERS, OUT_SAME),
-    ROW(fmod, D_NUMBERS, OUT_SAME), ROW(pow, D_NUMBERS, OUT_SAME), ROW(maximum, D_NUMBERS, OUT_SAME),
+    ROW(add, D_NUMBERS, OUT_SAME),
+    ROW(sub, D_NUMBERS, OUT_SAME),
+    ROW(mul, D_NUMBERS, OUT_SAME),
+    ROW(div, D_ALL, OUT_FLOAT),
+    ROW(floor_divide, D_NUMBERS, OUT_SAME),
+    ROW(remainder, D_NUMBERS, OUT_SAME),
+    ROW(fmod, D_NUMBERS, OUT_SAME),
+    ROW(pow, D_NUMBERS, OUT_SAME),
+    ROW(maximum, D_NUMBERS, OUT_SAME),
     ROW(minimum, D_NUMBERS, OUT_SAME),
-    ROW(atan2, D_ALL, OUT_FLOAT), ROW(hypot, D_ALL, OUT_FLOAT), ROW(logaddexp, D_ALL, OUT_FLOAT),
-    ROW(copysign, D_ALL, OUT_FLOAT), ROW(nextafter, D_ALL, OUT_FLOAT),
-    ROW(eq, D_ALL, OUT_BOOL), ROW(ne, D_ALL, OUT_BOOL), ROW(lt, D_ALL, OUT_BOOL), ROW(le, D_ALL, OUT_BOOL),
-    ROW(gt, D_ALL, OUT_BOOL), ROW(ge, D_ALL, OUT_BOOL),
-    ROW(logical_and, D_ALL, OUT_BOOL), ROW(logical_or, D_ALL, OUT_BOOL), ROW(logical_xor, D_ALL, OUT_BOOL),
-    ROW(bitwise_and, D_BITS, OUT_SAME), ROW(bitwise_or, D_BITS, OUT_SAME), ROW(bitwise_xor, D_BITS, OUT_SAME),
-    ROW(shift_left, D_INTS, OUT_SAME), ROW(shift_right, D_INTS, OUT_SAME),
+    ROW(atan2, D_ALL, OUT_FLOAT),
+    ROW(hypot, D_ALL, OUT_FLOAT),
+    ROW(logaddexp, D_ALL, OUT_FLOAT),
+    ROW(copysign, D_ALL, OUT_FLOAT),
+    ROW(nextafter, D_ALL, OUT_FLOAT),
+    ROW(eq, D_ALL, OUT_BOOL),
+    ROW(ne, D_ALL, OUT_BOOL),
+    ROW(lt, D_ALL, OUT_BOOL),
+    ROW(le, D_ALL, OUT_BOOL),
+    ROW(gt, D_ALL, OUT_BOOL),
+    ROW(ge, D_ALL, OUT_BOOL),
+    ROW(logical_and, D_ALL, OUT_BOOL),
+    ROW(logical_or, D_ALL, OUT_BOOL),
+    ROW(logical_xor, D_ALL, OUT_BOOL),
+    ROW(bitwise_and, D_BITS, OUT_SAME),
+    ROW(bitwise_or, D_BITS, OUT_SAME),
+    ROW(bitwise_xor, D_BITS, OUT_SAME),
+    ROW(shift_left, D_INTS, OUT_SAME),
+    ROW(shift_right, D_INTS, OUT_SAME),
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_binary", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_binary", groups, sizeof groups / sizeof *groups, argc, argv); }

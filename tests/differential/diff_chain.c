@@ -16,17 +16,14 @@ typedef kiln_tensor *Unary(kiln_tensor *);
 typedef kiln_tensor *Binary(kiln_tensor *, kiln_tensor *);
 typedef kiln_tensor *Reduction(kiln_tensor *, kiln_axes, bool);
 
-static Unary *const unaries[] = {kiln_neg, kiln_abs, kiln_tanh, kiln_exp, kiln_sqrt, kiln_sign, kiln_relu, kiln_floor, kiln_sigmoid,
-                                 kiln_square, kiln_log1p, kiln_sin};
+static Unary *const unaries[] = {kiln_neg,  kiln_abs,   kiln_tanh,    kiln_exp,    kiln_sqrt,  kiln_sign,
+                                 kiln_relu, kiln_floor, kiln_sigmoid, kiln_square, kiln_log1p, kiln_sin};
 static Binary *const binaries[] = {kiln_add, kiln_sub, kiln_mul, kiln_div, kiln_maximum, kiln_remainder, kiln_pow, kiln_fmod};
 static Reduction *const reductions[] = {kiln_sum_axes, kiln_max_axes, kiln_mean_axes, kiln_prod_axes, kiln_min_axes};
 enum { UNARIES = sizeof unaries / sizeof *unaries, BINARIES = sizeof binaries / sizeof *binaries };
 
 static kiln_tensor *unary(const Case *c, int k, kiln_tensor *x) { return unaries[(c->arg[1] + k) % UNARIES](x); }
-static kiln_tensor *binary(const Case *c, int k, kiln_tensor *a, kiln_tensor *b)
-{
-    return binaries[(c->arg[2] + k) % BINARIES](a, b);
-}
+static kiln_tensor *binary(const Case *c, int k, kiln_tensor *a, kiln_tensor *b) { return binaries[(c->arg[2] + k) % BINARIES](a, b); }
 static kiln_tensor *reduce(const Case *c, kiln_tensor *x, int axis, bool keep)
 {
     return reductions[(c->arg[1] + c->arg[2]) % 5](x, KILN_AXES(axis), keep);
@@ -157,7 +154,7 @@ typedef struct Check {
     const char *name;
     kiln_dtype dtype;
     int64_t rows, columns;
-    const double *x, *y;            /* rows x columns each, exact in the dtype */
+    const double *x, *y; /* rows x columns each, exact in the dtype */
     kiln_tensor *(*record)(kiln_tensor *x, kiln_tensor *y);
     /* wanted[i] and bound[i] for each output; returns their number */
     int64_t (*refer)(const struct Check *k, double *wanted, double *bound);
@@ -171,10 +168,7 @@ static double unit_roundoff(kiln_dtype dtype)
 static double accumulator(kiln_dtype dtype) { return unit_roundoff(dtype == KILN_F64 ? KILN_F64 : KILN_F32); }
 
 /* Roundings on the longest path of a sum of n in the defined order. */
-static double path(int64_t n)
-{
-    return 8 + (double)(n < 16384 ? n : 16384) / 64 + (double)n / 16384;
-}
+static double path(int64_t n) { return 8 + (double)(n < 16384 ? n : 16384) / 64 + (double)n / 16384; }
 
 /* The last rounding, to the dtype (with its least subnormal). */
 static double last(const Check *k, double value)
@@ -217,8 +211,7 @@ static int64_t refer_var(const Check *k, double *wanted, double *bound)
             sum += (x[i] - mean) * (x[i] - mean);
         wanted[r] = sum / (n - 1);
         double u = accumulator(k->dtype), off = u * (path(k->columns) + 2) * size; /* error of the mean */
-        bound[r] = last(k, wanted[r]) + u * (path(k->columns) + 6) * wanted[r] + off * off * n / (n - 1) +
-                   2 * off * u * size * n / (n - 1);
+        bound[r] = last(k, wanted[r]) + u * (path(k->columns) + 6) * wanted[r] + off * off * n / (n - 1) + 2 * off * u * size * n / (n - 1);
     }
     return k->rows;
 }
@@ -308,8 +301,8 @@ static int64_t refer_layer_norm(const Check *k, double *wanted, double *bound)
         for (int64_t i = 0; i < k->columns; i++) {
             double hat = (x[i] - mean) * scale, value = hat * k->y[i] + bias[i];
             wanted[r * k->columns + i] = value;
-            bound[r * k->columns + i] = last(k, value) + 2 * u * (path(k->columns) + 12) * (fabs(hat) + size * scale) * fabs(k->y[i]) +
-                                        4 * u * fabs(bias[i]);
+            bound[r * k->columns + i] =
+                last(k, value) + 2 * u * (path(k->columns) + 12) * (fabs(hat) + size * scale) * fabs(k->y[i]) + 4 * u * fabs(bias[i]);
         }
     }
     return k->rows * k->columns;
@@ -414,17 +407,20 @@ static void group_reference(const Group *g)
         }
 }
 
-#define CHAIN(name) {"chain_" #name, group_chain, &(const ChainRow){pattern_##name}}
-#define REFERENCE(name) {"reference_" #name, group_reference, &(const ReferenceRow){record_##name, refer_##name}}
+#define CHAIN(name)                                                       \
+    {                                                                     \
+        "chain_" #name, group_chain, &(const ChainRow) { pattern_##name } \
+    }
+#define REFERENCE(name)                                                                            \
+    {                                                                                              \
+        "reference_" #name, group_reference, &(const ReferenceRow) { record_##name, refer_##name } \
+    }
 
 static const Group groups[] = {
-    CHAIN(elementwise), CHAIN(centred), CHAIN(twice), CHAIN(softmax), CHAIN(outputs), CHAIN(views), CHAIN(long),
-    CHAIN(diamond), CHAIN(best), CHAIN(scan), CHAIN(layer),
-    REFERENCE(sum), REFERENCE(var), REFERENCE(softmax), REFERENCE(log_softmax), REFERENCE(logsumexp), REFERENCE(layer_norm),
-    REFERENCE(matmul), REFERENCE(cumsum),
+    CHAIN(elementwise),   CHAIN(centred),        CHAIN(twice),      CHAIN(softmax),     CHAIN(outputs),
+    CHAIN(views),         CHAIN(long),           CHAIN(diamond),    CHAIN(best),        CHAIN(scan),
+    CHAIN(layer),         REFERENCE(sum),        REFERENCE(var),    REFERENCE(softmax), REFERENCE(log_softmax),
+    REFERENCE(logsumexp), REFERENCE(layer_norm), REFERENCE(matmul), REFERENCE(cumsum),
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_chain", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_chain", groups, sizeof groups / sizeof *groups, argc, argv); }

@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-static const kiln_shape shapes[] = {{3, {7, 13, 5}}, {1, {31}}, {2, {257, 129}}, {1, {1}}, {3, {4, 0, 2}},
-                                    {2, {5, 1}},     {1, {100003}}, {2, {3, 2000}}, {1, {0}}};
+static const kiln_shape shapes[] = {{3, {7, 13, 5}}, {1, {31}},     {2, {257, 129}}, {1, {1}}, {3, {4, 0, 2}},
+                                    {2, {5, 1}},     {1, {100003}}, {2, {3, 2000}},  {1, {0}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const kiln_dtype index_dtypes[] = {KILN_I64, KILN_I8, KILN_I16, KILN_I32, KILN_U8, KILN_U16, KILN_U32, KILN_U64};
 
@@ -84,8 +84,8 @@ static int build_scatter(const Case *c, kiln_tensor *const *in, kiln_tensor **ou
 {
     kiln_scatter_mode mode = (kiln_scatter_mode)c->arg[1];
     kiln_tensor *x = operand(c, in[0]);
-    out[0] = c->arg[2] ? kiln_scatter_along_axis(x, in[1], in[2], (int)c->arg[0], mode)
-                       : kiln_scatter(x, in[1], in[2], (int)c->arg[0], mode);
+    out[0] =
+        c->arg[2] ? kiln_scatter_along_axis(x, in[1], in[2], (int)c->arg[0], mode) : kiln_scatter(x, in[1], in[2], (int)c->arg[0], mode);
     return 1;
 }
 
@@ -183,8 +183,7 @@ static void group_bounds(const Group *g)
                                              : kiln_scatter(x, i, kiln_neg(i), 0, KILN_SCATTER_SET);
                 kiln_status status = kiln_wait(kiln_add(y, kiln_int(1)));
                 if (status != KILN_BAD_INDEX)
-                    report(&c, modes[mode], "status %d (%s), expected %s", status, kiln_error_message(),
-                           kiln_status_name(KILN_BAD_INDEX));
+                    report(&c, modes[mode], "status %d (%s), expected %s", status, kiln_error_message(), kiln_status_name(KILN_BAD_INDEX));
                 kiln_clear_error();
                 double sum = 0;
                 if (kiln_item(kiln_sum(x), &sum) != KILN_OK || sum != 15)
@@ -195,11 +194,9 @@ static void group_bounds(const Group *g)
 }
 
 static const Group groups[] = {
-    {"take", group_take, NULL},       {"take_along_axis", group_take_along, NULL}, {"scatter", group_scatter, NULL},
-    {"sort", group_sort, NULL},       {"cumsum", group_cumsum, NULL},              {"bounds", group_bounds, NULL},
+    {"take", group_take, NULL},       {"take_along_axis", group_take_along, NULL},
+    {"scatter", group_scatter, NULL}, {"sort", group_sort, NULL},
+    {"cumsum", group_cumsum, NULL},   {"bounds", group_bounds, NULL},
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_index", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_index", groups, sizeof groups / sizeof *groups, argc, argv); }

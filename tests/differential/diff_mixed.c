@@ -6,10 +6,7 @@
 static const kiln_shape shapes[] = {{3, {7, 13, 5}}, {0, {0}}, {1, {1000}}, {2, {0, 3}}, {2, {257, 129}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static Spec spec(kiln_dtype dtype, kiln_shape shape)
-{
-    return (Spec){dtype, shape, VALUES_MIX, 0};
-}
+static Spec spec(kiln_dtype dtype, kiln_shape shape) { return (Spec){dtype, shape, VALUES_MIX, 0}; }
 
 /* --- cast: arg[0] is the target --- */
 
@@ -51,8 +48,7 @@ static void group_where(const Group *g)
             bool broadcast = k == 1;
             c.in[0] = spec(k == 2 ? (kiln_dtype)((dtype + 5) % DTYPES) : KILN_BOOL, shapes[k == 3 ? 1 : 0]);
             c.in[1] = spec((kiln_dtype)dtype, broadcast ? (kiln_shape){2, {13, 1}} : shapes[0]);
-            c.in[2] = spec(k == 3 ? (kiln_dtype)((dtype + 3) % DTYPES) : (kiln_dtype)dtype,
-                           broadcast ? (kiln_shape){0, {0}} : shapes[0]);
+            c.in[2] = spec(k == 3 ? (kiln_dtype)((dtype + 3) % DTYPES) : (kiln_dtype)dtype, broadcast ? (kiln_shape){0, {0}} : shapes[0]);
             check(&c);
         }
 }
@@ -114,8 +110,10 @@ static void group_promote(const Group *g)
 
 static int build_weak(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
 {
-    kiln_tensor *s = c->arg[0] == 0 ? kiln_scalar(2.5) : c->arg[0] == 1 ? kiln_int(dtype_is_signed(c->in[0].dtype) ? -3 : 3) : kiln_bool(true);
-    kiln_tensor *half = kiln_div(kiln_int(1), kiln_sqrt(kiln_scalar(7)));   /* scalars among themselves */
+    kiln_tensor *s = c->arg[0] == 0   ? kiln_scalar(2.5)
+                     : c->arg[0] == 1 ? kiln_int(dtype_is_signed(c->in[0].dtype) ? -3 : 3)
+                                      : kiln_bool(true);
+    kiln_tensor *half = kiln_div(kiln_int(1), kiln_sqrt(kiln_scalar(7))); /* scalars among themselves */
     kiln_tensor *x = c->in[0].dtype == KILN_BOOL && c->arg[0] == 2 ? kiln_cast(in[0], KILN_I8) : in[0];
     out[0] = kiln_mul(x, s);
     out[1] = kiln_add(half, x);
@@ -145,7 +143,4 @@ static const Group groups[] = {
     {"weak", group_weak, NULL},
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_mixed", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_mixed", groups, sizeof groups / sizeof *groups, argc, argv); }

@@ -21,11 +21,13 @@ static int build_matmul(const Case *c, kiln_tensor *const *in, kiln_tensor **out
 static void group_matmul(const Group *g)
 {
     static const kiln_shape shapes[][2] = {
+        /* clang-format off */
         {{2, {7, 13}}, {2, {13, 5}}},        {{2, {65, 130}}, {2, {130, 33}}}, {{1, {13}}, {2, {13, 5}}},
         {{2, {7, 13}}, {1, {13}}},           {{1, {100}}, {1, {100}}},         {{3, {4, 7, 13}}, {2, {13, 5}}},
         {{4, {2, 1, 3, 4}}, {3, {5, 4, 6}}}, {{2, {3, 0}}, {2, {0, 4}}},       {{2, {0, 3}}, {2, {3, 4}}},
         {{2, {1, 1}}, {2, {1, 1}}},          {{2, {1, 1000}}, {2, {1000, 1}}}, {{2, {128, 256}}, {2, {256, 64}}},
         {{3, {2, 33, 40}}, {3, {2, 40, 35}}}, {{3, {3, 70, 17}}, {3, {1, 17, 65}}},
+        /* clang-format on */
     };
     static const Values kinds[] = {VALUES_PLAIN, VALUES_WIDE, VALUES_SPARSE};
     int n = (int)(sizeof shapes / sizeof *shapes), number = 0;
@@ -47,7 +49,7 @@ static void group_matmul(const Group *g)
 typedef int Composite(const Case *c, kiln_tensor *const *in, kiln_tensor **out);
 typedef struct CompositeRow {
     Composite *build;
-    int n_in;       /* x, and weight and bias of the length of the last axis, or labels */
+    int n_in; /* x, and weight and bias of the length of the last axis, or labels */
     int forms;
     bool labels;
 } CompositeRow;
@@ -193,7 +195,10 @@ static void group_random(const Group *g)
             }
 }
 
-#define COMPOSITE(name, build, n_in, forms, labels) {name, group_composite, &(const CompositeRow){build, n_in, forms, labels}}
+#define COMPOSITE(name, build, n_in, forms, labels)                                 \
+    {                                                                               \
+        name, group_composite, &(const CompositeRow) { build, n_in, forms, labels } \
+    }
 
 static const Group groups[] = {
     {"matmul", group_matmul, NULL},
@@ -206,7 +211,4 @@ static const Group groups[] = {
     {"random", group_random, NULL},
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_network", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_network", groups, sizeof groups / sizeof *groups, argc, argv); }

@@ -17,13 +17,12 @@ typedef struct ReduceRow {
     Whole *whole;
     WholeCorrected *whole_corrected;
     int takes;
-    kiln_status of_nothing;     /* KILN_OK: has a value there */
+    kiln_status of_nothing; /* KILN_OK: has a value there */
 } ReduceRow;
 
-static const kiln_shape shapes[] = {
-    {3, {7, 13, 5}}, {2, {257, 129}}, {1, {100003}}, {0, {0}}, {1, {0}}, {3, {4, 0, 2}}, {2, {1, 1}},
-    {3, {5, 1, 3}}, {1, {64}}, {2, {3, 20000}}, {2, {20000, 3}}, {4, {3, 4, 5, 6}}, {1, {16385}}, {2, {1, 33000}},
-    {1, {65}}, {2, {130, 64}}};
+static const kiln_shape shapes[] = {{3, {7, 13, 5}}, {2, {257, 129}}, {1, {100003}}, {0, {0}},        {1, {0}},        {3, {4, 0, 2}},
+                                    {2, {1, 1}},     {3, {5, 1, 3}},  {1, {64}},     {2, {3, 20000}}, {2, {20000, 3}}, {4, {3, 4, 5, 6}},
+                                    {1, {16385}},    {2, {1, 33000}}, {1, {65}},     {2, {130, 64}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, SHAPES_QUICK = 11 };
 
 /* Sets of axes as bits; those that the rank does not have are skipped. WHOLE: the form without axes. */
@@ -109,21 +108,32 @@ static void group(const Group *g)
     }
 }
 
-#define OVER(name, takes, nothing)                                                                 \
-    {#name, group, &(const ReduceRow){kiln_##name##_axes, NULL, NULL, kiln_##name, NULL, takes, nothing}}
-#define CORRECTED(name)                                                                            \
-    {#name, group, &(const ReduceRow){NULL, kiln_##name##_axes, NULL, NULL, kiln_##name, D_ALL, KILN_OK}}
-#define ALONG(name)                                                                                \
-    {#name, group, &(const ReduceRow){NULL, NULL, kiln_##name##_axis, kiln_##name, NULL, D_ALL, KILN_BAD_SHAPE}}
+#define OVER(name, takes, nothing)                                                                             \
+    {                                                                                                          \
+#name, group, &(const ReduceRow) { kiln_##name##_axes, NULL, NULL, kiln_##name, NULL, takes, nothing } \
+    }
+#define CORRECTED(name)                                                                                        \
+    {                                                                                                          \
+#name, group, &(const ReduceRow) { NULL, kiln_##name##_axes, NULL, NULL, kiln_##name, D_ALL, KILN_OK } \
+    }
+#define ALONG(name)                                                                                                   \
+    {                                                                                                                 \
+#name, group, &(const ReduceRow) { NULL, NULL, kiln_##name##_axis, kiln_##name, NULL, D_ALL, KILN_BAD_SHAPE } \
+    }
 
 static const Group groups[] = {
-    OVER(sum, D_ALL, KILN_OK), OVER(prod, D_ALL, KILN_OK), OVER(max, D_NUMBERS, KILN_BAD_SHAPE),
-    OVER(min, D_NUMBERS, KILN_BAD_SHAPE), OVER(any, D_ALL, KILN_OK), OVER(all, D_ALL, KILN_OK),
-    OVER(mean, D_ALL, KILN_OK), OVER(logsumexp, D_ALL, KILN_OK), CORRECTED(var), CORRECTED(std), ALONG(argmax),
+    OVER(sum, D_ALL, KILN_OK),
+    OVER(prod, D_ALL, KILN_OK),
+    OVER(max, D_NUMBERS, KILN_BAD_SHAPE),
+    OVER(min, D_NUMBERS, KILN_BAD_SHAPE),
+    OVER(any, D_ALL, KILN_OK),
+    OVER(all, D_ALL, KILN_OK),
+    OVER(mean, D_ALL, KILN_OK),
+    OVER(logsumexp, D_ALL, KILN_OK),
+    CORRECTED(var),
+    CORRECTED(std),
+    ALONG(argmax),
     ALONG(argmin),
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_reduce", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_reduce", groups, sizeof groups / sizeof *groups, argc, argv); }

@@ -26,7 +26,7 @@ typedef struct FloatRow {
     Binary *binary;
     long double (*one)(long double);
     long double (*two)(long double, long double);
-    double ulps;        /* allowed, beyond the rounding of the reference */
+    double ulps; /* allowed, beyond the rounding of the reference */
 } FloatRow;
 
 static long double ref_neg(long double x) { return -x; }
@@ -74,14 +74,17 @@ static long double ref_logaddexp(long double a, long double b)
     return most == least ? most + logl(2) : most + log1pl(expl(least - most));
 }
 
-#define ONE(name, ref, ulps)          {#name, group_unary, &(const FloatRow){kiln_##name, NULL, ref, NULL, ulps}}
-#define TWO(name, ref, ulps)          {#name, group_binary, &(const FloatRow){NULL, kiln_##name, NULL, ref, ulps}}
+#define ONE(name, ref, ulps)                                                         \
+    {                                                                                \
+#name, group_unary, &(const FloatRow) { kiln_##name, NULL, ref, NULL, ulps } \
+    }
+#define TWO(name, ref, ulps)                                                          \
+    {                                                                                 \
+#name, group_binary, &(const FloatRow) { NULL, kiln_##name, NULL, ref, ulps } \
+    }
 
 /* The reference rounded to the dtype. */
-static double rounded(kiln_dtype dtype, long double value)
-{
-    return dtype == KILN_F32 ? (double)(float)value : (double)value;
-}
+static double rounded(kiln_dtype dtype, long double value) { return dtype == KILN_F32 ? (double)(float)value : (double)value; }
 
 static bool agrees(kiln_dtype dtype, double got, long double reference, double ulps)
 {
@@ -360,25 +363,72 @@ static void group_cast_ints(const Group *g)
         }
 }
 
-#define INT(name) {"int_" #name, group_int, &(const IntRow){kiln_##name, int_##name}}
+#define INT(name)                                                            \
+    {                                                                        \
+        "int_" #name, group_int, &(const IntRow) { kiln_##name, int_##name } \
+    }
 
 static const Group groups[] = {
-    ONE(neg, ref_neg, 0), ONE(abs, fabsl, 0), ONE(sign, ref_sign, 0), ONE(square, ref_square, 0), ONE(floor, floorl, 0),
-    ONE(ceil, ceill, 0), ONE(round, ref_round, 0), ONE(trunc, truncl, 0), ONE(relu, ref_relu, 0),
-    ONE(reciprocal, ref_reciprocal, 0), ONE(sqrt, ref_sqrt, 0), ONE(rsqrt, ref_rsqrt, 2),
-    ONE(exp, expl, 2), ONE(exp2, exp2l, 2), ONE(expm1, expm1l, 3), ONE(log, logl, 2), ONE(log2, log2l, 3), ONE(log10, log10l, 3),
-    ONE(log1p, log1pl, 3), ONE(sin, sinl, 3), ONE(cos, cosl, 3), ONE(tan, tanl, 4), ONE(asin, asinl, 4), ONE(acos, acosl, 4),
-    ONE(atan, atanl, 4), ONE(sinh, sinhl, 4), ONE(cosh, coshl, 4), ONE(tanh, tanhl, 4), ONE(asinh, asinhl, 4),
-    ONE(acosh, acoshl, 4), ONE(atanh, atanhl, 4), ONE(erf, erfl, 4), ONE(sigmoid, ref_sigmoid, 4), ONE(softplus, ref_softplus, 4),
-    TWO(add, ref_add, 0), TWO(sub, ref_sub, 0), TWO(mul, ref_mul, 0), TWO(div, ref_div, 0), TWO(fmod, fmodl, 0),
-    TWO(remainder, ref_remainder, 1), TWO(maximum, ref_maximum, 0), TWO(minimum, ref_minimum, 0), TWO(pow, ref_pow, 4),
-    TWO(atan2, atan2l, 4), TWO(hypot, hypotl, 2), TWO(logaddexp, ref_logaddexp, 8), TWO(copysign, copysignl, 0),
-    INT(add), INT(sub), INT(mul), INT(floor_divide), INT(remainder), INT(fmod), INT(pow), INT(maximum), INT(minimum),
-    INT(shift_left), INT(shift_right),
-    {"cast_floats", group_cast_floats, NULL}, {"cast_ints", group_cast_ints, NULL},
+    ONE(neg, ref_neg, 0),
+    ONE(abs, fabsl, 0),
+    ONE(sign, ref_sign, 0),
+    ONE(square, ref_square, 0),
+    ONE(floor, floorl, 0),
+    ONE(ceil, ceill, 0),
+    ONE(round, ref_round, 0),
+    ONE(trunc, truncl, 0),
+    ONE(relu, ref_relu, 0),
+    ONE(reciprocal, ref_reciprocal, 0),
+    ONE(sqrt, ref_sqrt, 0),
+    ONE(rsqrt, ref_rsqrt, 2),
+    ONE(exp, expl, 2),
+    ONE(exp2, exp2l, 2),
+    ONE(expm1, expm1l, 3),
+    ONE(log, logl, 2),
+    ONE(log2, log2l, 3),
+    ONE(log10, log10l, 3),
+    ONE(log1p, log1pl, 3),
+    ONE(sin, sinl, 3),
+    ONE(cos, cosl, 3),
+    ONE(tan, tanl, 4),
+    ONE(asin, asinl, 4),
+    ONE(acos, acosl, 4),
+    ONE(atan, atanl, 4),
+    ONE(sinh, sinhl, 4),
+    ONE(cosh, coshl, 4),
+    ONE(tanh, tanhl, 4),
+    ONE(asinh, asinhl, 4),
+    ONE(acosh, acoshl, 4),
+    ONE(atanh, atanhl, 4),
+    ONE(erf, erfl, 4),
+    ONE(sigmoid, ref_sigmoid, 4),
+    ONE(softplus, ref_softplus, 4),
+    TWO(add, ref_add, 0),
+    TWO(sub, ref_sub, 0),
+    TWO(mul, ref_mul, 0),
+    TWO(div, ref_div, 0),
+    TWO(fmod, fmodl, 0),
+    TWO(remainder, ref_remainder, 1),
+    TWO(maximum, ref_maximum, 0),
+    TWO(minimum, ref_minimum, 0),
+    TWO(pow, ref_pow, 4),
+    TWO(atan2, atan2l, 4),
+    TWO(hypot, hypotl, 2),
+    TWO(logaddexp, ref_logaddexp, 8),
+    TWO(copysign, copysignl, 0),
+    INT(add),
+    INT(sub),
+    INT(mul),
+    INT(floor_divide),
+    INT(remainder),
+    INT(fmod),
+    INT(pow),
+    INT(maximum),
+    INT(minimum),
+    INT(shift_left),
+    INT(shift_right),
+    {"cast_floats", group_cast_floats, NULL},
+    {"cast_ints", group_cast_ints, NULL},
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_special", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_special", groups, sizeof groups / sizeof *groups, argc, argv); }

@@ -13,15 +13,27 @@ typedef struct UnaryRow {
     double fast_absolute;
 } UnaryRow;
 
-#define NUMBER(name, flags) {#name, group, &(const UnaryRow){kiln_##name, D_NUMBERS, OUT_SAME, flags, 0}}
-#define FLOAT(name)         {#name, group, &(const UnaryRow){kiln_##name, D_ALL, OUT_FLOAT, 0, 0}}
+#define NUMBER(name, flags)                                                            \
+    {                                                                                  \
+#name, group, &(const UnaryRow) { kiln_##name, D_NUMBERS, OUT_SAME, flags, 0 } \
+    }
+#define FLOAT(name)                                                             \
+    {                                                                           \
+#name, group, &(const UnaryRow) { kiln_##name, D_ALL, OUT_FLOAT, 0, 0 } \
+    }
 /* x/2 * (1 + tanh(...)): tanh may be 4.2 + 1.5 units of 2^-24 off (ir/accuracy_cuda.def, ir/accuracy.def), and 1 + tanh is 0 from |x| = 5.5 on */
-#define CANCELS(name)       {#name, group, &(const UnaryRow){kiln_##name, D_ALL, OUT_FLOAT, 0, 2.75 * 5.7 * 0x1p-24}}
-#define TRUTH(name)         {#name, group, &(const UnaryRow){kiln_##name, D_ALL, OUT_BOOL, MAY_BE_FREE, 0}}
+#define CANCELS(name)                                                                              \
+    {                                                                                              \
+#name, group, &(const UnaryRow) { kiln_##name, D_ALL, OUT_FLOAT, 0, 2.75 * 5.7 * 0x1p-24 } \
+    }
+#define TRUTH(name)                                                                      \
+    {                                                                                    \
+#name, group, &(const UnaryRow) { kiln_##name, D_ALL, OUT_BOOL, MAY_BE_FREE, 0 } \
+    }
 
 static const kiln_shape shapes[] = {
-    {0, {0}}, {3, {7, 13, 5}}, {1, {0}}, {2, {0, 3}}, {3, {4, 0, 2}}, {1, {1}}, {2, {1, 1}}, {3, {5, 1, 3}},
-    {1, {31}}, {2, {13, 7}}, {2, {257, 129}}, {1, {100003}}, {5, {2, 3, 1, 4, 3}}, {1, {64}}, {2, {3, 1000}}};
+    {0, {0}},  {3, {7, 13, 5}}, {1, {0}},        {2, {0, 3}},   {3, {4, 0, 2}},       {1, {1}},  {2, {1, 1}},   {3, {5, 1, 3}},
+    {1, {31}}, {2, {13, 7}},    {2, {257, 129}}, {1, {100003}}, {5, {2, 3, 1, 4, 3}}, {1, {64}}, {2, {3, 1000}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes, SHAPES_QUICK = 12, SHAPES_CAST = 2 };
 
 static int build(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
@@ -57,18 +69,50 @@ static void group(const Group *g)
 }
 
 static const Group groups[] = {
-    NUMBER(positive, MAY_BE_FREE), NUMBER(neg, 0), NUMBER(abs, MAY_BE_FREE), NUMBER(sign, 0), NUMBER(square, 0),
-    NUMBER(floor, MAY_BE_FREE), NUMBER(ceil, MAY_BE_FREE), NUMBER(round, MAY_BE_FREE), NUMBER(trunc, MAY_BE_FREE),
+    NUMBER(positive, MAY_BE_FREE),
+    NUMBER(neg, 0),
+    NUMBER(abs, MAY_BE_FREE),
+    NUMBER(sign, 0),
+    NUMBER(square, 0),
+    NUMBER(floor, MAY_BE_FREE),
+    NUMBER(ceil, MAY_BE_FREE),
+    NUMBER(round, MAY_BE_FREE),
+    NUMBER(trunc, MAY_BE_FREE),
     NUMBER(relu, MAY_BE_FREE),
-    FLOAT(reciprocal), FLOAT(sqrt), FLOAT(rsqrt), FLOAT(exp), FLOAT(exp2), FLOAT(expm1), FLOAT(log), FLOAT(log2),
-    FLOAT(log10), FLOAT(log1p), FLOAT(sin), FLOAT(cos), FLOAT(tan), FLOAT(asin), FLOAT(acos), FLOAT(atan), FLOAT(sinh),
-    FLOAT(cosh), FLOAT(tanh), FLOAT(asinh), FLOAT(acosh), FLOAT(atanh), FLOAT(erf), FLOAT(sigmoid), FLOAT(softplus),
-    FLOAT(silu), FLOAT(gelu), CANCELS(gelu_tanh),
-    TRUTH(isnan), TRUTH(isinf), TRUTH(isfinite), TRUTH(signbit), TRUTH(logical_not),
+    FLOAT(reciprocal),
+    FLOAT(sqrt),
+    FLOAT(rsqrt),
+    FLOAT(exp),
+    FLOAT(exp2),
+    FLOAT(expm1),
+    FLOAT(log),
+    FLOAT(log2),
+    FLOAT(log10),
+    FLOAT(log1p),
+    FLOAT(sin),
+    FLOAT(cos),
+    FLOAT(tan),
+    FLOAT(asin),
+    FLOAT(acos),
+    FLOAT(atan),
+    FLOAT(sinh),
+    FLOAT(cosh),
+    FLOAT(tanh),
+    FLOAT(asinh),
+    FLOAT(acosh),
+    FLOAT(atanh),
+    FLOAT(erf),
+    FLOAT(sigmoid),
+    FLOAT(softplus),
+    FLOAT(silu),
+    FLOAT(gelu),
+    CANCELS(gelu_tanh),
+    TRUTH(isnan),
+    TRUTH(isinf),
+    TRUTH(isfinite),
+    TRUTH(signbit),
+    TRUTH(logical_not),
     {"bitwise_not", group, &(const UnaryRow){kiln_bitwise_not, D_BITS, OUT_SAME, 0, 0}},
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_unary", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_unary", groups, sizeof groups / sizeof *groups, argc, argv); }

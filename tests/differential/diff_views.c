@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-static const kiln_shape shapes[] = {{3, {7, 13, 5}}, {2, {257, 129}}, {1, {1000}}, {3, {4, 0, 2}}, {2, {1, 1}},
-                                    {4, {2, 3, 4, 5}}, {0, {0}},      {1, {0}},    {3, {5, 1, 3}}};
+static const kiln_shape shapes[] = {{3, {7, 13, 5}},   {2, {257, 129}}, {1, {1000}}, {3, {4, 0, 2}}, {2, {1, 1}},
+                                    {4, {2, 3, 4, 5}}, {0, {0}},        {1, {0}},    {3, {5, 1, 3}}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* The form of a view: records it on x with shape variant k of the function; NULL without an error kept: not applicable. */
@@ -20,8 +20,7 @@ static kiln_tensor *view_reshape(kiln_tensor *x, int k)
 {
     kiln_shape s = kiln_shape_of(x);
     switch (k) {
-    case 0:
-        return kiln_reshape(x, KILN_SHAPE(kiln_numel(x)));
+    case 0: return kiln_reshape(x, KILN_SHAPE(kiln_numel(x)));
     case 1: /* merge the last two axes */
         if (s.rank < 2)
             return NULL;
@@ -32,8 +31,7 @@ static kiln_tensor *view_reshape(kiln_tensor *x, int k)
         for (int i = 0; i < s.rank; i++)
             s.dim[i] = kiln_dim(x, s.rank - 1 - i);
         return kiln_reshape(x, s);
-    case 3:
-        return kiln_numel(x) ? kiln_reshape(x, KILN_SHAPE(1, -1, 1)) : NULL;
+    case 3: return kiln_numel(x) ? kiln_reshape(x, KILN_SHAPE(1, -1, 1)) : NULL;
     }
     return kiln_flatten(x);
 }
@@ -79,7 +77,7 @@ static kiln_tensor *view_slice(kiln_tensor *x, int k)
     static const kiln_range ranges[][3] = {
         {{1, KILN_NONE, 2}, {KILN_NONE, -1, 1}, {0, 3, 1}},
         {{KILN_NONE, KILN_NONE, -1}, {KILN_NONE, KILN_NONE, -2}, KILN_ALL},
-        {{-3, 100, 1}, {5, 2, 1}, KILN_ALL},            /* empty along axis 1 */
+        {{-3, 100, 1}, {5, 2, 1}, KILN_ALL}, /* empty along axis 1 */
         {{2, 3, 1}, KILN_ALL, {KILN_NONE, KILN_NONE, 4}},
         {{100, KILN_NONE, -3}, {1, KILN_NONE, 1}, {-2, KILN_NONE, -1}},
     };
@@ -219,14 +217,14 @@ static void group(const Group *g)
         }
 }
 
-#define ROW(name, variants) {#name, group, &(const ViewRow){view_##name, variants}}
+#define ROW(name, variants)                                      \
+    {                                                            \
+#name, group, &(const ViewRow) { view_##name, variants } \
+    }
 
 static const Group groups[] = {
-    ROW(reshape, 5), ROW(permute, 4), ROW(expand, 3), ROW(squeeze, 2), ROW(slice, 5), ROW(select, 4), ROW(flip, 3),
-    ROW(roll, 4), ROW(pad, 3), ROW(concat, 4), ROW(split, 2), ROW(tile, 3), ROW(triangle, 6), ROW(chain, 4),
+    ROW(reshape, 5), ROW(permute, 4), ROW(expand, 3), ROW(squeeze, 2), ROW(slice, 5), ROW(select, 4),   ROW(flip, 3),
+    ROW(roll, 4),    ROW(pad, 3),     ROW(concat, 4), ROW(split, 2),   ROW(tile, 3),  ROW(triangle, 6), ROW(chain, 4),
 };
 
-int main(int argc, char **argv)
-{
-    return run_groups("diff_views", groups, sizeof groups / sizeof *groups, argc, argv);
-}
+int main(int argc, char **argv) { return run_groups("diff_views", groups, sizeof groups / sizeof *groups, argc, argv); }

@@ -16,12 +16,12 @@
 /* Shared between the groups (child processes) and the parent. */
 typedef struct Shared {
     int64_t cases, left_out, runs, failures, compiles;
-    char now[512];      /* the case at hand */
+    char now[512]; /* the case at hand */
 } Shared;
 
 static Shared *shared;
 static int64_t group_failures;
-enum { MAX_SHOWN = 8 };  /* failures printed per group */
+enum { MAX_SHOWN = 8 }; /* failures printed per group */
 
 int test_level(void)
 {
@@ -180,8 +180,7 @@ int run_groups(const char *program, const Group *groups, int n, int argc, char *
                    shared->failures - failures, seconds() - begun);
     }
     const char *slash = strrchr(argv[0], '/');
-    printf("%s: %d groups, %" PRId64 " cases, %" PRId64 " runs, %" PRId64 " programs compiled, %" PRId64
-           " failures in %d groups, %.1f s\n",
+    printf("%s: %d groups, %" PRId64 " cases, %" PRId64 " runs, %" PRId64 " programs compiled, %" PRId64 " failures in %d groups, %.1f s\n",
            slash ? slash + 1 : program, ran, shared->cases, shared->runs, shared->compiles, shared->failures, failed, seconds() - start);
     if (shared->left_out > 0 && shared->left_out == shared->cases)
         printf("FAIL every case was left out: KILN_TEST_EVERY is more than there are\n");

@@ -45,7 +45,7 @@ typedef struct Spec {
     kiln_dtype dtype;
     kiln_shape shape;
     Values values;
-    int64_t limit;          /* VALUES_INDEX */
+    int64_t limit; /* VALUES_INDEX */
 } Spec;
 
 typedef struct Case Case;
@@ -62,16 +62,16 @@ enum {
 struct Case {
     const char *op;
     Build *build;
-    const void *row;        /* whatever build needs */
-    int64_t arg[6];         /* the same, printed with a failure */
-    int choices[6];         /* how many values arg[k] may take that leave the structure as it is: 0 and up; 0: just the one it has */
+    const void *row; /* whatever build needs */
+    int64_t arg[6];  /* the same, printed with a failure */
+    int choices[6];  /* how many values arg[k] may take that leave the structure as it is: 0 and up; 0: just the one it has */
     int n_in;
     Spec in[MAX_IN];
     unsigned flags;
     Tolerance tolerance;
-    double fast_absolute;   /* FAST_TOO: how far off a float narrower than f64 may be besides, where the formula cancels */
-    kiln_status refused;    /* the error that recording must give; KILN_OK: must work */
-    kiln_dtype out;         /* expected dtype of the first output when out_known */
+    double fast_absolute; /* FAST_TOO: how far off a float narrower than f64 may be besides, where the formula cancels */
+    kiln_status refused;  /* the error that recording must give; KILN_OK: must work */
+    kiln_dtype out;       /* expected dtype of the first output when out_known */
     bool out_known;
 };
 
@@ -98,13 +98,13 @@ int64_t size_here(int64_t n);
 Case case_here(const Case *c);
 /* Counts and prints a failure of the case at hand, for checks beside the engine's. */
 void report(const Case *c, const char *how, const char *format, ...) __attribute__((format(printf, 3, 4)));
-int64_t count_case(void);   /* the number that the case has */
-void count_left_out(void);  /* that one, by KILN_TEST_EVERY; all of them left out fail the program */
+int64_t count_case(void);  /* the number that the case has */
+void count_left_out(void); /* that one, by KILN_TEST_EVERY; all of them left out fail the program */
 void count_run(void);
 /* "add(f32[7,13], f32[13]) args 0 0 0 0 0 0 [jit, plain]"; the second is kept, for when the process dies. */
 void describe(const Case *c, const char *how, char *text, size_t size);
 void case_at_hand(const Case *c, const char *how);
-extern char last_warning[256];  /* for the reason of a fall-back */
+extern char last_warning[256]; /* for the reason of a fall-back */
 
 /* Sets an option; leaves the program when it is refused. */
 void set_option(const char *name, const char *value);

@@ -6,16 +6,13 @@
 #include <string.h>
 
 const char *const layout_names[LAYOUTS_ALL] = {
-    [LAYOUT_PLAIN] = "plain",           [LAYOUT_STRIDED] = "strided",   [LAYOUT_NEGATIVE] = "negative strides",
-    [LAYOUT_COLUMNS] = "column-major",  [LAYOUT_TRANSPOSED] = "transposed", [LAYOUT_SLICED] = "sliced",
-    [LAYOUT_FLIPPED] = "flipped",       [LAYOUT_RESHAPED] = "reshaped", [LAYOUT_COPIED] = "copied",
-    [LAYOUT_EXPANDED] = "expanded",     [LAYOUT_STRIDE_0] = "stride 0",
+    [LAYOUT_PLAIN] = "plain",          [LAYOUT_STRIDED] = "strided",       [LAYOUT_NEGATIVE] = "negative strides",
+    [LAYOUT_COLUMNS] = "column-major", [LAYOUT_TRANSPOSED] = "transposed", [LAYOUT_SLICED] = "sliced",
+    [LAYOUT_FLIPPED] = "flipped",      [LAYOUT_RESHAPED] = "reshaped",     [LAYOUT_COPIED] = "copied",
+    [LAYOUT_EXPANDED] = "expanded",    [LAYOUT_STRIDE_0] = "stride 0",
 };
 
-bool axis_repeats(int rank, int axis)
-{
-    return (rank - 1 - axis) % 2 == 0;
-}
+bool axis_repeats(int rank, int axis) { return (rank - 1 - axis) % 2 == 0; }
 
 /* Copies the first slice along each repeating axis to the others. */
 void make_repeat(kiln_dtype dtype, kiln_shape shape, void *elements)
@@ -196,24 +193,12 @@ Placed place(kiln_dtype dtype, kiln_shape shape, const void *elements, Layout la
 {
     Placed p = {0};
     switch (layout) {
-    case LAYOUT_PLAIN:
-        p = wrap_base(dtype, shape, elements, lie_rows(shape, 1, 0), shape);
-        break;
-    case LAYOUT_STRIDED:
-        p = wrap_strided(dtype, shape, elements, lie_rows(shape, 2, 3));
-        break;
-    case LAYOUT_NEGATIVE:
-        p = wrap_strided(dtype, shape, elements, lie_negative(shape));
-        break;
-    case LAYOUT_COLUMNS:
-        p = wrap_strided(dtype, shape, elements, lie_columns(shape));
-        break;
-    case LAYOUT_TRANSPOSED:
-        p = place_transposed(dtype, shape, elements);
-        break;
-    case LAYOUT_SLICED:
-        p = place_sliced(dtype, shape, elements);
-        break;
+    case LAYOUT_PLAIN: p = wrap_base(dtype, shape, elements, lie_rows(shape, 1, 0), shape); break;
+    case LAYOUT_STRIDED: p = wrap_strided(dtype, shape, elements, lie_rows(shape, 2, 3)); break;
+    case LAYOUT_NEGATIVE: p = wrap_strided(dtype, shape, elements, lie_negative(shape)); break;
+    case LAYOUT_COLUMNS: p = wrap_strided(dtype, shape, elements, lie_columns(shape)); break;
+    case LAYOUT_TRANSPOSED: p = place_transposed(dtype, shape, elements); break;
+    case LAYOUT_SLICED: p = place_sliced(dtype, shape, elements); break;
     case LAYOUT_FLIPPED:
         p = wrap_base(dtype, shape, elements, lie_negative(shape), shape);
         p.tensor = kiln_flip(p.tensor, KILN_ALL_AXES);
@@ -222,17 +207,10 @@ Placed place(kiln_dtype dtype, kiln_shape shape, const void *elements, Layout la
         p = wrap_base(dtype, shape, elements, lie_rows(shape, 1, 0), KILN_SHAPE(shape_elements(shape)));
         p.tensor = kiln_reshape(p.tensor, shape);
         break;
-    case LAYOUT_COPIED:
-        p.tensor = kiln_from(dtype, shape, elements);
-        break;
-    case LAYOUT_EXPANDED:
-        p = place_expanded(dtype, shape, elements);
-        break;
-    case LAYOUT_STRIDE_0:
-        p = wrap_strided(dtype, shape, elements, lie_repeated(shape));
-        break;
-    case LAYOUTS_ALL:
-        break;
+    case LAYOUT_COPIED: p.tensor = kiln_from(dtype, shape, elements); break;
+    case LAYOUT_EXPANDED: p = place_expanded(dtype, shape, elements); break;
+    case LAYOUT_STRIDE_0: p = wrap_strided(dtype, shape, elements, lie_repeated(shape)); break;
+    case LAYOUTS_ALL: break;
     }
     return p;
 }

@@ -83,8 +83,8 @@ static bool same_output(const Case *c, const char *how, int k, const Output *w, 
     for (int64_t i = at; i < n; i++)
         wrong += values_differ(w->dtype, 1, (char *)w->data + (size_t)i * size, (char *)g->data + (size_t)i * size, t) >= 0;
     report(c, how, "output %d %s element %" PRId64 " is %s, interp says %s (%" PRId64 " of %" PRId64 " differ)", k,
-           shape_text(w->dtype, w->shape, (char[96]){0}), at, value_text(g->dtype, g->data, at, a),
-           value_text(w->dtype, w->data, at, b), wrong, n);
+           shape_text(w->dtype, w->shape, (char[96]){0}), at, value_text(g->dtype, g->data, at, a), value_text(w->dtype, w->data, at, b),
+           wrong, n);
     return false;
 }
 

@@ -11,10 +11,10 @@ typedef struct Output {
 } Output;
 
 typedef struct Result {
-    kiln_status status;     /* of the first step that failed */
-    const char *step;       /* which: "recording", "kiln_eval_many"... */
+    kiln_status status; /* of the first step that failed */
+    const char *step;   /* which: "recording", "kiln_eval_many"... */
     char message[256];
-    int n;                  /* outputs; 0 when something failed */
+    int n; /* outputs; 0 when something failed */
     Output out[MAX_OUT];
 } Result;
 

@@ -85,10 +85,11 @@ static kiln_tensor *function(int64_t n)
 static const struct {
     const char *name;
     kiln_tensor *(*make)(int64_t n);
-} kinds[] = {{"elementwise", elementwise}, {"reduction", reduction}, {"contraction", contraction}, {"doubles", doubles},
-             {"power", power}, {"sorted", sorted}, {"dynamic", mark_dynamic}, {"static", mark_static}, {"gather", gather},
-             {"strided", strided}, {"function", function}, {"grid", grid}, {"product", product},
-             {"ranked", ranked}};
+} kinds[] = {{"elementwise", elementwise}, {"reduction", reduction}, {"contraction", contraction},
+             {"doubles", doubles},         {"power", power},         {"sorted", sorted},
+             {"dynamic", mark_dynamic},    {"static", mark_static},  {"gather", gather},
+             {"strided", strided},         {"function", function},   {"grid", grid},
+             {"product", product},         {"ranked", ranked}};
 
 static uint64_t hash(const void *data, size_t n)
 {

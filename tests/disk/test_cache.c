@@ -78,8 +78,7 @@ static long counter(const char *text, const char *name)
     return 0;
 }
 
-#define EXPECT_COUNTER(text, name, value) \
-    cr_assert_eq(counter(text, name), value, "%s is %ld:\n%s", name, counter(text, name), text)
+#define EXPECT_COUNTER(text, name, value) cr_assert_eq(counter(text, name), value, "%s is %ld:\n%s", name, counter(text, name), text)
 
 /* The result of a step: the line that begins with it. */
 static const char *result(const char *text, const char *step)
@@ -112,7 +111,8 @@ static int entries(char names[][128], int most)
 
 /* --- hits ---------------------------------------------------------------------------------------------------------------- */
 
-static const char every[] = "elementwise:6 reduction:7 contraction:5 doubles:9 power:2 sorted:8 dynamic:4 static:4 gather:3 strided:6 function:5";
+static const char every[] =
+    "elementwise:6 reduction:7 contraction:5 doubles:9 power:2 sorted:8 dynamic:4 static:4 gather:3 strided:6 function:5";
 
 Test(disk, a_second_process_compiles_nothing)
 {
@@ -168,7 +168,8 @@ Test(disk, five_processes_make_the_same_keys)
     int n = entries(first, 64);
     cr_assert_geq(n, 3);
     for (int i = 0; i < 5; i++) {
-        const char *text = run(i % 2 ? "MALLOC_PERTURB_=90" : "", i % 2 ? "gather:3 reduction:7 elementwise:6" : "reduction:7 elementwise:6 gather:3");
+        const char *text =
+            run(i % 2 ? "MALLOC_PERTURB_=90" : "", i % 2 ? "gather:3 reduction:7 elementwise:6" : "reduction:7 elementwise:6 gather:3");
         EXPECT_COUNTER(text, "compiles", 0);
     }
     (void)run("KILN_CACHE=refresh", "reduction:7 gather:3 elementwise:6");
@@ -178,8 +179,9 @@ Test(disk, five_processes_make_the_same_keys)
 Test(disk, threads_and_other_options_that_change_no_code_share)
 {
     (void)run("KILN_THREADS=8", "contraction:40 reduction:90");
-    static const char *const neutral[] = {"KILN_THREADS=1", "KILN_THREADS=2", "KILN_THREADS=16", "KILN_STRICT=1", "KILN_NO_LOCATIONS=1",
-                                          "KILN_DYNAMIC=always", "LC_ALL=C", "KILN_CHECK=pure", "KILN_CACHE_BYTES=100000000"};
+    static const char *const neutral[] = {"KILN_THREADS=1", "KILN_THREADS=2",      "KILN_THREADS=16",
+                                          "KILN_STRICT=1",  "KILN_NO_LOCATIONS=1", "KILN_DYNAMIC=always",
+                                          "LC_ALL=C",       "KILN_CHECK=pure",     "KILN_CACHE_BYTES=100000000"};
     const char *before = NULL;
     for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++) {
         const char *text = run(neutral[i], "contraction:40 reduction:90");
@@ -194,8 +196,8 @@ Test(disk, threads_and_other_options_that_change_no_code_share)
 
 Test(disk, every_option_that_changes_code_is_in_the_key)
 {
-    static const char *const keyed[] = {"KILN_MATH=strict", "KILN_FINITE=1", "KILN_TF32=1", "KILN_FUSE=0", "KILN_REWRITE=0", "KILN_VECTOR_BITS=128",
-                                        "KILN_LLVM_OPT=2"};
+    static const char *const keyed[] = {"KILN_MATH=strict", "KILN_FINITE=1",        "KILN_TF32=1",    "KILN_FUSE=0",
+                                        "KILN_REWRITE=0",   "KILN_VECTOR_BITS=128", "KILN_LLVM_OPT=2"};
     (void)run("", "elementwise:6");
     for (size_t i = 0; i < sizeof keyed / sizeof *keyed; i++) {
         const char *other = run(keyed[i], "elementwise:6");
@@ -273,10 +275,11 @@ Test(disk, each_gpu_in_use_is_named_in_the_file_info)
     static const char *const words[] = {"devices=2,cc=8.0 KILN_DEVICE=cuda:0", "devices=2,cc=9.0 KILN_DEVICE=cuda:1",
                                         "devices=2,cc=8.0 KILN_DEVICE=cuda:0", "devices=0"};
     for (int i = 0; i < 4; i++) {
-        const char *text = run(text_of("KILN_LIBCUDA='%s' KILN_TEST_CUDA=%s", driver, words[i]), text_of("elementwise:6 reduction:%d", 7 + i));
+        const char *text =
+            run(text_of("KILN_LIBCUDA='%s' KILN_TEST_CUDA=%s", driver, words[i]), text_of("elementwise:6 reduction:%d", 7 + i));
         EXPECT_COUNTER(text, "fallbacks", 0);
-        static const char *const lines[] = {"^cuda:0=.*compute capability 8.0", "^cuda:0.code=sm sm_80,", "^cuda:1=.*compute capability 9.0",
-                                            "^cuda:1.code=sm sm_90"};
+        static const char *const lines[] = {"^cuda:0=.*compute capability 8.0", "^cuda:0.code=sm sm_80,",
+                                            "^cuda:1=.*compute capability 9.0", "^cuda:1.code=sm sm_90"};
         for (int k = 0; k < (i == 0 ? 2 : 4); k++)
             shell(text_of("test \"$(grep -c '%s' '%s')\" = 1", lines[k], in_dir("info")));
         shell(text_of("test \"$(grep -c '^cuda:' '%s')\" = %d", in_dir("info"), i == 0 ? 2 : 4));
@@ -334,7 +337,8 @@ Test(disk, a_general_program_replaces_the_others)
         EXPECT_COUNTER(run("KILN_MAX_VARIANTS=3", step), "fallbacks", 0);
     }
     int before = entries(NULL, 0);
-    const char *general = run("KILN_MAX_VARIANTS=3", "elementwise:2 set:dynamic=never elementwise:3 elementwise:4 set:dynamic=auto elementwise:5");
+    const char *general =
+        run("KILN_MAX_VARIANTS=3", "elementwise:2 set:dynamic=never elementwise:3 elementwise:4 set:dynamic=auto elementwise:5");
     EXPECT_COUNTER(general, "compiles", 4);
     cr_assert_eq(entries(NULL, 0), before + 1, "%d and then %d", before, entries(NULL, 0));
     EXPECT_COUNTER(run("KILN_MAX_VARIANTS=3", "elementwise:2 elementwise:3 elementwise:1000"), "compiles", 0);
@@ -389,7 +393,8 @@ Test(disk, compile_off_names_what_is_missing)
     cr_assert_null(strstr(result(text, "elementwise:6"), "error"), "%s", text);
     const char *missing = strstr(text, "reduction:4 error");
     cr_assert(missing && strstr(missing, "KILN_COMPILE=off") && strstr(missing, "f32[4,5]") && strstr(missing, "kiln_eval at") &&
-                  strstr(missing, "program.c:"), "%s", text);
+                  strstr(missing, "program.c:"),
+              "%s", text);
     cr_assert_not_null(strstr(text, "elementwise:7 error"), "%s", text);
 }
 
@@ -453,11 +458,13 @@ Test(disk, counters_misses_and_info_are_left_behind)
 {
     (void)run("", "elementwise:6 elementwise:6");
     const char *text = file_text("counters");
-    cr_assert(strstr(text, "memory_hits=1") && strstr(text, "compiles=1") && strstr(text, "published=1") && strstr(text, "miss.never_seen=1"),
+    cr_assert(strstr(text, "memory_hits=1") && strstr(text, "compiles=1") && strstr(text, "published=1") &&
+                  strstr(text, "miss.never_seen=1"),
               "%s", text);
     cr_assert_not_null(strstr(text, ".kiln hits=1"), "%s", text);
     text = file_text("misses");
-    cr_assert(lines(text) == 1 && strstr(text, "where=kiln_eval") && strstr(text, "reason=never_seen") && strstr(text, "ints=6,3"), "%s", text);
+    cr_assert(lines(text) == 1 && strstr(text, "where=kiln_eval") && strstr(text, "reason=never_seen") && strstr(text, "ints=6,3"), "%s",
+              text);
     cr_assert_null(strchr(text, '/'), "a path in %s", text);
     text = file_text("info");
     cr_assert(strstr(text, "llvm=") && strstr(text, "features=") && strstr(text, "build="), "%s", text);

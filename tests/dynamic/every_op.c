@@ -18,13 +18,13 @@ typedef T *Build(const int64_t *s);
 
 typedef struct Row {
     const char *name;
-    T *(*one)(T *);         /* of x[s0,s1] */
-    T *(*two)(T *, T *);    /* of x[s0,s1], y[s0,s1] */
-    Build *build;           /* anything else */
-    kiln_dtype dtype;       /* of the operands of one and two */
-    int n;                  /* how many sizes it has */
+    T *(*one)(T *);      /* of x[s0,s1] */
+    T *(*two)(T *, T *); /* of x[s0,s1], y[s0,s1] */
+    Build *build;        /* anything else */
+    kiln_dtype dtype;    /* of the operands of one and two */
+    int n;               /* how many sizes it has */
     int least[3];
-    bool close;             /* composite: compared with a tolerance */
+    bool close; /* composite: compared with a tolerance */
 } Row;
 
 /* --- operands --- */
@@ -59,20 +59,23 @@ static T *outer(const int64_t *s) { return kiln_sub(any(KILN_F32, KILN_SHAPE(s[0
 
 static T *any_repeated(const int64_t *s)
 {
-    return kiln_any_axes(kiln_expand(kiln_gt(any(KILN_F32, KILN_SHAPE(s[0], 1), 1), kiln_scalar(0)), KILN_SHAPE(s[0], s[1])), KILN_AXES(1), false);
+    return kiln_any_axes(kiln_expand(kiln_gt(any(KILN_F32, KILN_SHAPE(s[0], 1), 1), kiln_scalar(0)), KILN_SHAPE(s[0], s[1])), KILN_AXES(1),
+                         false);
 }
 static T *max_repeated(const int64_t *s)
 {
     return kiln_max_axes(kiln_expand(any(KILN_F32, KILN_SHAPE(s[0], 1), 1), KILN_SHAPE(s[0], s[1])), KILN_AXES(1), false);
 }
-#define REDUCE(op)                                                                                              \
-    static T *op##_all(const int64_t *s) { return kiln_##op(x3(s)); }                                           \
-    static T *op##_last(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(-1), false); }              \
-    static T *op##_first(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(0), true); }               \
-    static T *op##_middle(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(1), false); }             \
+#define REDUCE(op)                                                                                   \
+    static T *op##_all(const int64_t *s) { return kiln_##op(x3(s)); }                                \
+    static T *op##_last(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(-1), false); }  \
+    static T *op##_first(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(0), true); }   \
+    static T *op##_middle(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(1), false); } \
     static T *op##_ends(const int64_t *s) { return kiln_##op##_axes(x3(s), KILN_AXES(0, 2), false); }
-REDUCE(sum) REDUCE(max) REDUCE(any) REDUCE(mean) REDUCE(logsumexp)
-static T *prod_last(const int64_t *s) { return kiln_prod_axes(kiln_sign(x2(s)), KILN_AXES(1), false); }
+REDUCE(sum) REDUCE(max) REDUCE(any) REDUCE(mean) REDUCE(logsumexp) static T *prod_last(const int64_t *s)
+{
+    return kiln_prod_axes(kiln_sign(x2(s)), KILN_AXES(1), false);
+}
 static T *min_first(const int64_t *s) { return kiln_min_axes(x2(s), KILN_AXES(0), false); }
 static T *all_last(const int64_t *s) { return kiln_all_axes(x2(s), KILN_AXES(1), true); }
 static T *sum_i32(const int64_t *s) { return kiln_sum_axes(any(KILN_I32, KILN_SHAPE(s[0], s[1]), 1), KILN_AXES(1), false); }
@@ -88,10 +91,14 @@ static T *merge(const int64_t *s) { return kiln_exp(kiln_reshape(x3(s), KILN_SHA
 static T *cut(const int64_t *s) { return kiln_exp(kiln_reshape(any(KILN_F32, KILN_SHAPE(s[0] * s[1]), 1), KILN_SHAPE(s[0], s[1]))); }
 static T *regroup(const int64_t *s) { return kiln_sum_axes(kiln_reshape(x3(s), KILN_SHAPE(s[1], s[2], s[0])), KILN_AXES(1), false); }
 static T *take_out(const int64_t *s) { return kiln_exp(kiln_reshape(any(KILN_F32, KILN_SHAPE(s[0], 1, s[1]), 1), KILN_SHAPE(s[0], s[1]))); }
-static T *put_in(const int64_t *s) { return kiln_add(kiln_reshape(x2(s), KILN_SHAPE(s[0], 1, s[1])), any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2)); }
+static T *put_in(const int64_t *s)
+{
+    return kiln_add(kiln_reshape(x2(s), KILN_SHAPE(s[0], 1, s[1])), any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2));
+}
 static T *heads(const int64_t *s)
 {
-    T *split = kiln_permute(kiln_reshape(any(KILN_F32, KILN_SHAPE(s[0], s[1], 12), 1), KILN_SHAPE(s[0], s[1], 3, 4)), KILN_AXES(0, 2, 1, 3));
+    T *split =
+        kiln_permute(kiln_reshape(any(KILN_F32, KILN_SHAPE(s[0], s[1], 12), 1), KILN_SHAPE(s[0], s[1], 3, 4)), KILN_AXES(0, 2, 1, 3));
     return kiln_reshape(kiln_permute(kiln_softmax(split, -1), KILN_AXES(0, 2, 1, 3)), KILN_SHAPE(s[0], s[1], 12));
 }
 static T *flat_rows(const int64_t *s)
@@ -113,7 +120,10 @@ static T *select_number(const int64_t *s) { return kiln_exp(kiln_select(any(KILN
 static T *flip(const int64_t *s) { return kiln_neg(kiln_flip(x2(s), KILN_AXES(0, 1))); }
 static T *roll(const int64_t *s) { return kiln_neg(kiln_roll(x2(s), 1, 1)); }
 static T *pad_dims(const int64_t *s) { return kiln_pad(x2(s), 2, (kiln_padding[]){{1, 2}, {0, 3}}, kiln_scalar(7)); }
-static T *pad_widths(const int64_t *s) { return kiln_pad(any(KILN_F32, KILN_SHAPE(5, 4), 1), 2, (kiln_padding[]){{s[0], 1}, {2, s[1]}}, kiln_scalar(7)); }
+static T *pad_widths(const int64_t *s)
+{
+    return kiln_pad(any(KILN_F32, KILN_SHAPE(5, 4), 1), 2, (kiln_padding[]){{s[0], 1}, {2, s[1]}}, kiln_scalar(7));
+}
 static T *concat(const int64_t *s) { return kiln_concat((T *[]){x2(s), any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2), x2(s)}, 3, 0); }
 static T *concat_last(const int64_t *s) { return kiln_neg(kiln_concat((T *[]){x2(s), any(KILN_F32, KILN_SHAPE(s[0], s[2]), 2)}, 2, 1)); }
 static T *stack(const int64_t *s) { return kiln_stack((T *[]){x2(s), any(KILN_F32, KILN_SHAPE(s[0], s[1]), 2)}, 2, 1); }
@@ -138,8 +148,14 @@ static T *take_repeated(const int64_t *s)
 }
 static T *take_columns(const int64_t *s) { return kiln_take(x2(s), indices(s[2]), 1); }
 static T *take_along(const int64_t *s) { return kiln_take_along_axis(x2(s), kiln_expand(indices(s[2]), KILN_SHAPE(s[0], s[2])), 1); }
-static T *scatter(const int64_t *s) { return kiln_scatter(x2(s), indices(s[2]), any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2), 0, KILN_SCATTER_SET); }
-static T *scatter_add(const int64_t *s) { return kiln_scatter(x2(s), indices(s[2]), any(KILN_F32, KILN_SHAPE(s[0], s[2]), 2), 1, KILN_SCATTER_ADD); }
+static T *scatter(const int64_t *s)
+{
+    return kiln_scatter(x2(s), indices(s[2]), any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2), 0, KILN_SCATTER_SET);
+}
+static T *scatter_add(const int64_t *s)
+{
+    return kiln_scatter(x2(s), indices(s[2]), any(KILN_F32, KILN_SHAPE(s[0], s[2]), 2), 1, KILN_SCATTER_ADD);
+}
 static T *scatter_along(const int64_t *s)
 {
     T *index = kiln_expand(indices(s[2]), KILN_SHAPE(s[0], s[2]));
@@ -168,52 +184,218 @@ static T *randint(const int64_t *s) { return kiln_seed(3), kiln_randint(KILN_I32
 
 static T *matmul(const int64_t *s) { return kiln_matmul(x2(s), any(KILN_F32, KILN_SHAPE(s[1], s[2]), 2)); }
 static T *matmul_bias(const int64_t *s) { return kiln_relu(kiln_add(matmul(s), any(KILN_F32, KILN_SHAPE(s[2]), 3))); }
-static T *matmul_batch(const int64_t *s) { return kiln_matmul(any(KILN_F32, KILN_SHAPE(s[0], 4, s[1]), 1), any(KILN_F32, KILN_SHAPE(s[0], s[1], s[2]), 2)); }
+static T *matmul_batch(const int64_t *s)
+{
+    return kiln_matmul(any(KILN_F32, KILN_SHAPE(s[0], 4, s[1]), 1), any(KILN_F32, KILN_SHAPE(s[0], s[1], s[2]), 2));
+}
 static T *matmul_transposed(const int64_t *s) { return kiln_matmul(x2(s), kiln_transpose(any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2))); }
 static T *matmul_vector(const int64_t *s) { return kiln_matmul(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2)); }
-static T *matmul_i32(const int64_t *s) { return kiln_matmul(any(KILN_I32, KILN_SHAPE(s[0], s[1]), 1), any(KILN_I32, KILN_SHAPE(s[1], s[2]), 2)); }
+static T *matmul_i32(const int64_t *s)
+{
+    return kiln_matmul(any(KILN_I32, KILN_SHAPE(s[0], s[1]), 1), any(KILN_I32, KILN_SHAPE(s[1], s[2]), 2));
+}
 static T *softmax(const int64_t *s) { return kiln_softmax(x2(s), 1); }
 static T *softmax_first(const int64_t *s) { return kiln_log_softmax(x2(s), 0); }
 static T *normalize(const int64_t *s) { return kiln_normalize(x2(s), KILN_AXES(0), 1e-5); }
-static T *layer_norm(const int64_t *s) { return kiln_layer_norm(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2), any(KILN_F32, KILN_SHAPE(s[1]), 3), 1e-5); }
+static T *layer_norm(const int64_t *s)
+{
+    return kiln_layer_norm(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2), any(KILN_F32, KILN_SHAPE(s[1]), 3), 1e-5);
+}
 static T *rms_norm(const int64_t *s) { return kiln_rms_norm(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2), 1e-5); }
 static T *cross_entropy(const int64_t *s) { return kiln_mean(kiln_cross_entropy(x2(s), indices(s[0]))); }
 
-#define ONE(op) {.name = #op, .one = kiln_##op, .dtype = KILN_F32, .n = 2}
-#define TWO(op) {.name = #op, .two = kiln_##op, .dtype = KILN_F32, .n = 2}
-#define BITS(op) {.name = #op " i32", .two = kiln_##op, .dtype = KILN_I32, .n = 2}
-#define ROW(f, sizes, ...) {.name = #f, .build = f, .n = sizes, .least = {__VA_ARGS__}}
-#define CLOSE(f, sizes, ...) {.name = #f, .build = f, .n = sizes, .least = {__VA_ARGS__}, .close = true}
+#define ONE(op)                                                  \
+    {                                                            \
+        .name = #op, .one = kiln_##op, .dtype = KILN_F32, .n = 2 \
+    }
+#define TWO(op)                                                  \
+    {                                                            \
+        .name = #op, .two = kiln_##op, .dtype = KILN_F32, .n = 2 \
+    }
+#define BITS(op)                                                        \
+    {                                                                   \
+        .name = #op " i32", .two = kiln_##op, .dtype = KILN_I32, .n = 2 \
+    }
+#define ROW(f, sizes, ...)                                           \
+    {                                                                \
+        .name = #f, .build = f, .n = sizes, .least = { __VA_ARGS__ } \
+    }
+#define CLOSE(f, sizes, ...)                                                      \
+    {                                                                             \
+        .name = #f, .build = f, .n = sizes, .least = {__VA_ARGS__}, .close = true \
+    }
 
 static const Row rows[] = {
-    ONE(positive), ONE(neg), ONE(abs), ONE(sign), ONE(square), ONE(floor), ONE(ceil), ONE(round), ONE(trunc), ONE(relu),
-    ONE(reciprocal), ONE(sqrt), ONE(rsqrt), ONE(exp), ONE(exp2), ONE(expm1), ONE(log), ONE(log2), ONE(log10), ONE(log1p), ONE(sin),
-    ONE(cos), ONE(tan), ONE(asin), ONE(acos), ONE(atan), ONE(sinh), ONE(cosh), ONE(tanh), ONE(asinh), ONE(acosh), ONE(atanh),
-    ONE(erf), ONE(sigmoid), ONE(softplus), ONE(silu), ONE(gelu), ONE(gelu_tanh), ONE(isnan), ONE(isinf), ONE(isfinite),
-    ONE(signbit), ONE(logical_not), {.name = "bitwise_not", .one = kiln_bitwise_not, .dtype = KILN_U8, .n = 2},
-    TWO(add), TWO(sub), TWO(mul), TWO(div), TWO(floor_divide), TWO(remainder), TWO(fmod), TWO(pow), TWO(maximum), TWO(minimum),
-    TWO(atan2), TWO(hypot), TWO(logaddexp), TWO(copysign), TWO(nextafter), TWO(eq), TWO(ne), TWO(lt), TWO(le), TWO(gt), TWO(ge),
-    TWO(logical_and), TWO(logical_or), TWO(logical_xor), BITS(bitwise_and), BITS(bitwise_or), BITS(bitwise_xor), BITS(shift_left),
-    BITS(shift_right), BITS(floor_divide), BITS(pow),
-    ROW(where, 2), ROW(clamp, 2), ROW(cast_f16, 2), ROW(cast_i8, 2), ROW(cast_f64, 2), ROW(log_positive, 2),
-    ROW(row_plus, 2), ROW(column_plus, 2, 0, 2), ROW(outer, 2, 2, 2),
-#define REDUCED(op, a, b, c)                                                                                    \
-    CLOSE(op##_all, 3, a, b, c), CLOSE(op##_last, 3, 0, 0, c), CLOSE(op##_first, 3, a), CLOSE(op##_middle, 3, 0, b),   \
+    ONE(positive),
+    ONE(neg),
+    ONE(abs),
+    ONE(sign),
+    ONE(square),
+    ONE(floor),
+    ONE(ceil),
+    ONE(round),
+    ONE(trunc),
+    ONE(relu),
+    ONE(reciprocal),
+    ONE(sqrt),
+    ONE(rsqrt),
+    ONE(exp),
+    ONE(exp2),
+    ONE(expm1),
+    ONE(log),
+    ONE(log2),
+    ONE(log10),
+    ONE(log1p),
+    ONE(sin),
+    ONE(cos),
+    ONE(tan),
+    ONE(asin),
+    ONE(acos),
+    ONE(atan),
+    ONE(sinh),
+    ONE(cosh),
+    ONE(tanh),
+    ONE(asinh),
+    ONE(acosh),
+    ONE(atanh),
+    ONE(erf),
+    ONE(sigmoid),
+    ONE(softplus),
+    ONE(silu),
+    ONE(gelu),
+    ONE(gelu_tanh),
+    ONE(isnan),
+    ONE(isinf),
+    ONE(isfinite),
+    ONE(signbit),
+    ONE(logical_not),
+    {.name = "bitwise_not", .one = kiln_bitwise_not, .dtype = KILN_U8, .n = 2},
+    TWO(add),
+    TWO(sub),
+    TWO(mul),
+    TWO(div),
+    TWO(floor_divide),
+    TWO(remainder),
+    TWO(fmod),
+    TWO(pow),
+    TWO(maximum),
+    TWO(minimum),
+    TWO(atan2),
+    TWO(hypot),
+    TWO(logaddexp),
+    TWO(copysign),
+    TWO(nextafter),
+    TWO(eq),
+    TWO(ne),
+    TWO(lt),
+    TWO(le),
+    TWO(gt),
+    TWO(ge),
+    TWO(logical_and),
+    TWO(logical_or),
+    TWO(logical_xor),
+    BITS(bitwise_and),
+    BITS(bitwise_or),
+    BITS(bitwise_xor),
+    BITS(shift_left),
+    BITS(shift_right),
+    BITS(floor_divide),
+    BITS(pow),
+    ROW(where, 2),
+    ROW(clamp, 2),
+    ROW(cast_f16, 2),
+    ROW(cast_i8, 2),
+    ROW(cast_f64, 2),
+    ROW(log_positive, 2),
+    ROW(row_plus, 2),
+    ROW(column_plus, 2, 0, 2),
+    ROW(outer, 2, 2, 2),
+#define REDUCED(op, a, b, c)                                                                                         \
+    CLOSE(op##_all, 3, a, b, c), CLOSE(op##_last, 3, 0, 0, c), CLOSE(op##_first, 3, a), CLOSE(op##_middle, 3, 0, b), \
         CLOSE(op##_ends, 3, a, 0, c)
-    REDUCED(sum, 0, 0, 0), REDUCED(max, 1, 1, 1), REDUCED(any, 0, 0, 0), REDUCED(mean, 0, 0, 0), REDUCED(logsumexp, 0, 0, 0),
-    ROW(any_repeated, 2, 0, 2), ROW(max_repeated, 2, 0, 2), ROW(prod_last, 2), ROW(min_first, 2, 1), ROW(all_last, 2), ROW(sum_i32, 2), CLOSE(sum_f16, 2), CLOSE(var_last, 2),
-    CLOSE(std_first, 2), ROW(argmax_all, 2, 1, 1), ROW(argmax_last, 2, 0, 1), ROW(argmin_first, 2, 1),
-    ROW(flatten, 3), ROW(merge, 3), ROW(cut, 2), CLOSE(regroup, 3), ROW(take_out, 2), ROW(put_in, 3, 0, 0, 2), CLOSE(heads, 2), CLOSE(flat_rows, 3),
-    ROW(permute, 3), ROW(transpose_add, 2), ROW(expand_to, 3, 2, 0, 2),
-    ROW(squeeze, 2), ROW(slice_from, 2), ROW(slice_to, 1), ROW(slice_at, 1), ROW(slice_step, 2), ROW(slice_back, 2),
-    ROW(select_last, 2, 1), ROW(select_number, 1), ROW(flip, 2), ROW(roll, 2), ROW(pad_dims, 2), ROW(pad_widths, 2), ROW(concat, 3),
-    ROW(concat_last, 3), ROW(stack, 2), ROW(split, 2), ROW(tile, 2), ROW(triu, 2), ROW(tril, 2), ROW(tril_at, 1),
-    ROW(take_rows, 3, 1), CLOSE(take_sum, 3, 1), CLOSE(take_repeated, 2, 1, 2), ROW(take_columns, 3, 0, 1), ROW(take_along, 3, 0, 1), ROW(scatter, 3, 1, 0, 1), ROW(scatter_add, 3, 0, 1),
-    ROW(scatter_along, 3, 0, 1), ROW(sort, 2), ROW(argsort, 2), ROW(topk, 2, 0, 1), ROW(cumsum, 2), CLOSE(cumsum_first, 2),
-    ROW(zeros, 2), ROW(full, 2), ROW(ones_like, 2), ROW(arange, 1), ROW(arange_f32, 1), ROW(linspace, 1), ROW(eye, 2), ROW(uniform, 2),
-    CLOSE(normal, 2), ROW(randint, 1),
-    CLOSE(matmul, 3), CLOSE(matmul_bias, 3), CLOSE(matmul_batch, 3), CLOSE(matmul_transposed, 3), CLOSE(matmul_vector, 2), ROW(matmul_i32, 3),
-    CLOSE(softmax, 2), CLOSE(softmax_first, 2), CLOSE(normalize, 2), CLOSE(layer_norm, 2), CLOSE(rms_norm, 2), CLOSE(cross_entropy, 2, 0, 1),
+    REDUCED(sum, 0, 0, 0),
+    REDUCED(max, 1, 1, 1),
+    REDUCED(any, 0, 0, 0),
+    REDUCED(mean, 0, 0, 0),
+    REDUCED(logsumexp, 0, 0, 0),
+    ROW(any_repeated, 2, 0, 2),
+    ROW(max_repeated, 2, 0, 2),
+    ROW(prod_last, 2),
+    ROW(min_first, 2, 1),
+    ROW(all_last, 2),
+    ROW(sum_i32, 2),
+    CLOSE(sum_f16, 2),
+    CLOSE(var_last, 2),
+    CLOSE(std_first, 2),
+    ROW(argmax_all, 2, 1, 1),
+    ROW(argmax_last, 2, 0, 1),
+    ROW(argmin_first, 2, 1),
+    ROW(flatten, 3),
+    ROW(merge, 3),
+    ROW(cut, 2),
+    CLOSE(regroup, 3),
+    ROW(take_out, 2),
+    ROW(put_in, 3, 0, 0, 2),
+    CLOSE(heads, 2),
+    CLOSE(flat_rows, 3),
+    ROW(permute, 3),
+    ROW(transpose_add, 2),
+    ROW(expand_to, 3, 2, 0, 2),
+    ROW(squeeze, 2),
+    ROW(slice_from, 2),
+    ROW(slice_to, 1),
+    ROW(slice_at, 1),
+    ROW(slice_step, 2),
+    ROW(slice_back, 2),
+    ROW(select_last, 2, 1),
+    ROW(select_number, 1),
+    ROW(flip, 2),
+    ROW(roll, 2),
+    ROW(pad_dims, 2),
+    ROW(pad_widths, 2),
+    ROW(concat, 3),
+    ROW(concat_last, 3),
+    ROW(stack, 2),
+    ROW(split, 2),
+    ROW(tile, 2),
+    ROW(triu, 2),
+    ROW(tril, 2),
+    ROW(tril_at, 1),
+    ROW(take_rows, 3, 1),
+    CLOSE(take_sum, 3, 1),
+    CLOSE(take_repeated, 2, 1, 2),
+    ROW(take_columns, 3, 0, 1),
+    ROW(take_along, 3, 0, 1),
+    ROW(scatter, 3, 1, 0, 1),
+    ROW(scatter_add, 3, 0, 1),
+    ROW(scatter_along, 3, 0, 1),
+    ROW(sort, 2),
+    ROW(argsort, 2),
+    ROW(topk, 2, 0, 1),
+    ROW(cumsum, 2),
+    CLOSE(cumsum_first, 2),
+    ROW(zeros, 2),
+    ROW(full, 2),
+    ROW(ones_like, 2),
+    ROW(arange, 1),
+    ROW(arange_f32, 1),
+    ROW(linspace, 1),
+    ROW(eye, 2),
+    ROW(uniform, 2),
+    CLOSE(normal, 2),
+    ROW(randint, 1),
+    CLOSE(matmul, 3),
+    CLOSE(matmul_bias, 3),
+    CLOSE(matmul_batch, 3),
+    CLOSE(matmul_transposed, 3),
+    CLOSE(matmul_vector, 2),
+    ROW(matmul_i32, 3),
+    CLOSE(softmax, 2),
+    CLOSE(softmax_first, 2),
+    CLOSE(normalize, 2),
+    CLOSE(layer_norm, 2),
+    CLOSE(rms_norm, 2),
+    CLOSE(cross_entropy, 2, 0, 1),
 };
 
 /* --- one call --- */
@@ -328,8 +510,8 @@ static void quarter3(void) { run_rows(3, 4); }
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"quarter0", quarter0},   {"quarter1", quarter1},   {"quarter2", quarter2},   {"quarter3", quarter3},
-                                 {"zero_one", zero_one},   {"zero_two", zero_two},   {"one_two", one_two},     {"one_zero", one_zero},
-                                 {"two_zero", two_zero},   {"two_one", two_one},     {"all_small", all_small}};
+    static const Test tests[] = {{"quarter0", quarter0}, {"quarter1", quarter1}, {"quarter2", quarter2},  {"quarter3", quarter3},
+                                 {"zero_one", zero_one}, {"zero_two", zero_two}, {"one_two", one_two},    {"one_zero", one_zero},
+                                 {"two_zero", two_zero}, {"two_one", two_one},   {"all_small", all_small}};
     return run_tests("every_op", tests, sizeof tests / sizeof *tests, argc, argv);
 }

@@ -114,11 +114,17 @@ static void indices_are_64_bits(void)
         kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(40 + d, 24)), *w = kiln_ones(KILN_F32, KILN_SHAPE(24, 16));
         kiln_tensor *index = kiln_zeros(KILN_I64, KILN_SHAPE(5)), *two[] = {x, x};
         OK(kiln_eval_many((kiln_tensor *[]){x, w, index}, 3));
-        kiln_tensor *all[] = {
-            kiln_neg(x), kiln_matmul(x, w), kiln_softmax(x, 1), kiln_sum_axes(x, KILN_AXES(0), false), kiln_take(x, index, 0),
-            kiln_flip(kiln_slice_axis(x, 0, 1, 30, 3), KILN_AXES(1)), kiln_concat(two, 2, 0), kiln_cumsum(x, 1),
-            kiln_scatter(x, index, kiln_ones(KILN_F32, KILN_SHAPE(5, 24)), 0, KILN_SCATTER_ADD), kiln_sum(kiln_exp(x)),
-            kiln_reshape(kiln_transpose(kiln_add(x, x)), KILN_SHAPE(-1))};
+        kiln_tensor *all[] = {kiln_neg(x),
+                              kiln_matmul(x, w),
+                              kiln_softmax(x, 1),
+                              kiln_sum_axes(x, KILN_AXES(0), false),
+                              kiln_take(x, index, 0),
+                              kiln_flip(kiln_slice_axis(x, 0, 1, 30, 3), KILN_AXES(1)),
+                              kiln_concat(two, 2, 0),
+                              kiln_cumsum(x, 1),
+                              kiln_scatter(x, index, kiln_ones(KILN_F32, KILN_SHAPE(5, 24)), 0, KILN_SCATTER_ADD),
+                              kiln_sum(kiln_exp(x)),
+                              kiln_reshape(kiln_transpose(kiln_add(x, x)), KILN_SHAPE(-1))};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)
             OK(kiln_eval(all[i]));
     }

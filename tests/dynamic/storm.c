@@ -107,10 +107,7 @@ static void one_warning(void)
 }
 
 /* Memory, handles and functions come and go at the same addresses: none of them may be taken for its predecessor. */
-static void times_user(kiln_tensor **in, kiln_tensor **out, void *user)
-{
-    out[0] = kiln_mul(in[0], kiln_scalar(*(const double *)user));
-}
+static void times_user(kiln_tensor **in, kiln_tensor **out, void *user) { out[0] = kiln_mul(in[0], kiln_scalar(*(const double *)user)); }
 
 static void reuse(void)
 {

@@ -26,8 +26,7 @@ static double element(long i, long j, long columns)
 static int make(const char *path, const char *dtype, long rows, long columns)
 {
     char dict[128];
-    int length = snprintf(dict, sizeof dict, "{'descr': '<%s', 'fortran_order': False, 'shape': (%ld, %ld), }", dtype,
-                          rows, columns);
+    int length = snprintf(dict, sizeof dict, "{'descr': '<%s', 'fortran_order': False, 'shape': (%ld, %ld), }", dtype, rows, columns);
     int header = (10 + length + 1 + 63) / 64 * 64 - 10;
     FILE *file = fopen(path, "wb");
     if (!file)

@@ -107,8 +107,13 @@ static size_t live_objects(void) { return driver.leaks(NULL, 0); }
 
 /* --- errors that pass ----------------------------------------------------------------------------------------------------- */
 
-static const int passing[] = {1 /* invalid value */, 2 /* out of memory */, 209 /* no binary for the device */, 218 /* invalid PTX */,
-                              400 /* invalid handle */, 701 /* too many resources */, 999 /* unknown */};
+static const int passing[] = {1 /* invalid value */,
+                              2 /* out of memory */,
+                              209 /* no binary for the device */,
+                              218 /* invalid PTX */,
+                              400 /* invalid handle */,
+                              701 /* too many resources */,
+                              999 /* unknown */};
 enum { PASSING = sizeof passing / sizeof *passing, CALLS = 2000 };
 
 typedef struct Sweep {
@@ -160,7 +165,8 @@ static void warm(void)
         for (int n = 1; n < CALLS && !sweep.over; n++)
             one_fails(0, wanted, n, passing[k], &sweep);
         /* what there is no memory for is asked for once more: buffers, launches */
-        CHECK(sweep.failed > (passing[k] == 2 ? 5 : 10) && sweep.over, "%d of %d calls fail with %d", sweep.failed, sweep.calls, passing[k]);
+        CHECK(sweep.failed > (passing[k] == 2 ? 5 : 10) && sweep.over, "%d of %d calls fail with %d", sweep.failed, sweep.calls,
+              passing[k]);
         CHECK(sweep.kernel_named || passing[k] == 2, "no message names a kernel (%d)", passing[k]);
         CHECK(live_objects() <= before, "%zu objects of the driver are alive, %zu were", live_objects(), before);
     }
@@ -192,7 +198,8 @@ static void cold(void)
 /* Each call that makes something of a kernel fails, for each kernel; strict: that is an error, else the program is interpreted. */
 static void kernels(void)
 {
-    static const char *const calls[] = {"cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuModuleLoadDataEx", "cuModuleGetFunction"};
+    static const char *const calls[] = {"cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuModuleLoadDataEx",
+                                        "cuModuleGetFunction"};
     open_driver();
     set_option("cache_bytes", "1"); /* a program is dropped when the next comes */
     int variant = 1;
@@ -216,7 +223,8 @@ static void kernels(void)
                 kiln_clear_error();
                 OK(program(variant, &value));
                 CHECK(value == wanted, "after %s %d: %g, not %g", calls[k], n, value, wanted);
-                CHECK(live_objects() <= before, "%s %d: %zu objects of the driver are alive, %zu were", calls[k], n, live_objects(), before);
+                CHECK(live_objects() <= before, "%s %d: %zu objects of the driver are alive, %zu were", calls[k], n, live_objects(),
+                      before);
             }
 }
 
@@ -234,7 +242,8 @@ static int in_child(void (*child)(int n, int code), int n, int code)
     }
     int status = 0;
     waitpid(pid, &status, 0);
-    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3), "call %d, error %d: status %x", n, code, (unsigned)status);
+    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 3), "call %d, error %d: status %x", n, code,
+          (unsigned)status);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
@@ -486,8 +495,8 @@ static void sync_names_the_kernel(void) { in_child(guilty_launch, 0, 700); }
 /* --- other devices and drivers ------------------------------------------------------------------------------------------------- */
 
 static const char *const machines[] = {
-    "cc=7.5,driver=11040", "cc=8.0,driver=11040", "cc=8.6,driver=11080", "cc=8.9,driver=12000", "cc=9.0,driver=12000",
-    "cc=9.0,driver=13000", "cc=10.0,driver=12080", "cc=12.0,driver=13000", "cc=8.0,sms=1", "cc=9.0,sms=200",
+    "cc=7.5,driver=11040", "cc=8.0,driver=11040",  "cc=8.6,driver=11080",  "cc=8.9,driver=12000", "cc=9.0,driver=12000",
+    "cc=9.0,driver=13000", "cc=10.0,driver=12080", "cc=12.0,driver=13000", "cc=8.0,sms=1",        "cc=9.0,sms=200",
 };
 
 /* What each device and driver takes: the program is right, and the same bits everywhere. */
@@ -562,9 +571,18 @@ static void foreign_library(void)
 }
 
 static const Test tests[] = {
-    {"warm", warm}, {"cold", cold}, {"kernels", kernels}, {"opening", opening}, {"staying", staying_errors}, {"memory", memory},
-    {"memory_for_the_driver", memory_for_the_driver}, {"linker", linker}, {"end_of_process", end_of_process},
-    {"sync_names_the_kernel", sync_names_the_kernel}, {"other_machines", other_machines}, {"two_devices", two_devices},
+    {"warm", warm},
+    {"cold", cold},
+    {"kernels", kernels},
+    {"opening", opening},
+    {"staying", staying_errors},
+    {"memory", memory},
+    {"memory_for_the_driver", memory_for_the_driver},
+    {"linker", linker},
+    {"end_of_process", end_of_process},
+    {"sync_names_the_kernel", sync_names_the_kernel},
+    {"other_machines", other_machines},
+    {"two_devices", two_devices},
     {"foreign_library", foreign_library},
 };
 

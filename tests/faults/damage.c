@@ -138,7 +138,8 @@ static void other_contents(void)
     for (size_t i = 0; i < n_good; i++)
         bad[i] = (unsigned char)(i * 2654435761u >> 13);
     refused(bad, n_good, "noise", 0);
-    static const char text[] = "\x7f" "ELF, or so it says";
+    static const char text[] = "\x7f"
+                               "ELF, or so it says";
     refused((const unsigned char *)text, sizeof text, "a foreign file", 0);
     for (int format = 0; format < 4; format++) { /* checksum and all else right */
         memcpy(bad, good, n_good);
@@ -240,7 +241,10 @@ static void other_code(void)
 {
     begin();
     memcpy(bad, good, n_good);
-    unsigned char *code = memmem(bad, n_good, "\x7f" "ELF", 4);
+    unsigned char *code = memmem(bad, n_good,
+                                 "\x7f"
+                                 "ELF",
+                                 4);
     CHECK(code != NULL, "an entry without code");
     if (!code)
         return;
@@ -261,8 +265,9 @@ static void other_code(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"every_length", every_length},       {"every_bit", every_bit},   {"other_contents", other_contents},
-                                 {"no_regular_file", no_regular_file}, {"wrong_name", wrong_name}, {"other_modes", other_modes},
+    static const Test tests[] = {{"every_length", every_length},     {"every_bit", every_bit},
+                                 {"other_contents", other_contents}, {"no_regular_file", no_regular_file},
+                                 {"wrong_name", wrong_name},         {"other_modes", other_modes},
                                  {"other_code", other_code}};
     return run_tests("damage", tests, sizeof tests / sizeof *tests, argc, argv);
 }

@@ -17,7 +17,7 @@ const char *new_folder(void);
 void drop_folder(void); /* with everything in it */
 
 typedef struct Run {
-    int exit, signal;  /* of the worker; -1: did not end that way */
+    int exit, signal; /* of the worker; -1: did not end that way */
     long compiles, hits, refused, stored, fallbacks, warnings;
     double seconds;
     char text[1 << 14]; /* all it said */

@@ -97,8 +97,8 @@ static bool is_long;
 
 static void each_fault(bool full)
 {
-    static const char *const faults[] = {"ENOSPC", "EACCES:sticky", "EMFILE", "EINTR", "EIO", "EIO:sticky", "ENOSPC:sticky", "EDQUOT",
-                                         "EROFS", "EPERM", "ENOMEM", "ENOENT", "ESTALE"};
+    static const char *const faults[] = {"ENOSPC", "EACCES:sticky", "EMFILE", "EINTR",  "EIO",    "EIO:sticky", "ENOSPC:sticky",
+                                         "EDQUOT", "EROFS",         "EPERM",  "ENOMEM", "ENOENT", "ESTALE"};
     int n = calls(full), kinds = (int)(sizeof faults / sizeof *faults);
     for (int nth = 1; nth <= n; nth++)
         for (int f = 0; f < kinds; f++)

@@ -41,8 +41,8 @@ static void not_keyed(const char *cache, const OptionRow *row, const char *const
     int before = entries(cache, NULL, NULL);
     const Run *run = worker(cache, PROGRAMS, set, 0);
     WELL(run, row->name);
-    CHECK(run->hits == PROGRAMS && entries(cache, NULL, NULL) == before, "%s is NOT_KEYED, but what was made without it does not serve:\n%s",
-          set[0], run->text);
+    CHECK(run->hits == PROGRAMS && entries(cache, NULL, NULL) == before,
+          "%s is NOT_KEYED, but what was made without it does not serve:\n%s", set[0], run->text);
 }
 
 static void options(void)
@@ -64,7 +64,8 @@ static void options(void)
         }
         CHECK(row.other[0], "%s: no other value is known", row.name);
         for (size_t at = 0; row.name[at]; at++)
-            snprintf(set + 5 + at, sizeof set - 5 - at, "%c", row.name[at] >= 'a' && row.name[at] <= 'z' ? row.name[at] - 32 : row.name[at]);
+            snprintf(set + 5 + at, sizeof set - 5 - at, "%c",
+                     row.name[at] >= 'a' && row.name[at] <= 'z' ? row.name[at] - 32 : row.name[at]);
         snprintf(set + strlen(set), sizeof set - strlen(set), "=%s", row.other);
         if (row.keyed)
             keyed(cache, &row, (const char *const[]){set, NULL}), n_keyed++;
@@ -149,7 +150,8 @@ static void cuda(void)
         return;
     }
     snprintf(library, sizeof library, "KILN_LIBCUDA=%s", driver);
-    const char *small[] = {"KILN_DEVICE=cuda", library, "KILN_TEST_CUDA=sms=4", NULL}, *large[] = {small[0], library, "KILN_TEST_CUDA=sms=100", NULL};
+    const char *small[] = {"KILN_DEVICE=cuda", library, "KILN_TEST_CUDA=sms=4", NULL},
+               *large[] = {small[0], library, "KILN_TEST_CUDA=sms=100", NULL};
     const char *cache = new_folder();
     WELL(worker(cache, 2, small, 0), "small");
     const Run *run = worker(cache, 2, large, 0);
@@ -192,7 +194,8 @@ static void neutral(void)
     names_of(NULL, first);
     for (size_t i = 0; i < sizeof environments / sizeof *environments; i++) {
         names_of(environments[i], names);
-        CHECK(strcmp(names, first) == 0, "other keys with %.60s: %s, not %s", environments[i][0] ? environments[i][0] : "nothing", names, first);
+        CHECK(strcmp(names, first) == 0, "other keys with %.60s: %s, not %s", environments[i][0] ? environments[i][0] : "nothing", names,
+              first);
     }
     int persona = personality(0xffffffff); /* every process so far was at another place in memory; these are at the same */
     if (persona >= 0 && personality((unsigned long)persona | ADDR_NO_RANDOMIZE) >= 0) {
@@ -263,7 +266,7 @@ static void short_hashes(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"options", options}, {"maker_lines", maker_lines}, {"cpu", cpu}, {"cuda", cuda},
-                                 {"neutral", neutral}, {"threads", threads},         {"short_hashes", short_hashes}};
+    static const Test tests[] = {{"options", options}, {"maker_lines", maker_lines},  {"cpu", cpu}, {"cuda", cuda}, {"neutral", neutral},
+                                 {"threads", threads}, {"short_hashes", short_hashes}};
     return run_tests("keys", tests, sizeof tests / sizeof *tests, argc, argv);
 }

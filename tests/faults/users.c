@@ -226,8 +226,13 @@ static void noexec(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"modes", modes},         {"of_another_user", of_another_user}, {"foreign_entries", foreign_entries},
-                                 {"no_directory", no_directory}, {"read_only", read_only},       {"homes", homes},
-                                 {"elevated", elevated},   {"noexec", noexec}};
+    static const Test tests[] = {{"modes", modes},
+                                 {"of_another_user", of_another_user},
+                                 {"foreign_entries", foreign_entries},
+                                 {"no_directory", no_directory},
+                                 {"read_only", read_only},
+                                 {"homes", homes},
+                                 {"elevated", elevated},
+                                 {"noexec", noexec}};
     return run_tests("users", tests, sizeof tests / sizeof *tests, argc, argv);
 }

@@ -107,8 +107,8 @@ static Status rewrite(Arena *arena, const char *path, int line, bool misfiled, c
     *name = arena_printf(arena, "%.*s", (int)at.name_bytes, at.name);
 
     TRY(entry_load(&view, &program));
-    EntryParts parts = {.key = view.key, .meta = view.meta, .meta_bytes = view.meta_bytes, .facts = view.facts, .policy = &view.policy,
-                        .program = program};
+    EntryParts parts = {
+        .key = view.key, .meta = view.meta, .meta_bytes = view.meta_bytes, .facts = view.facts, .policy = &view.policy, .program = program};
     parts.key.maker = maker;
     void *again;
     TRY(entry_write(&parts, &again, &n));

@@ -55,8 +55,8 @@ int main(int argc, char **argv)
     for (int k = 0; k < n; k++)
         right += one(k);
     kiln_get_stats(&s);
-    printf("right=%d compiles=%" PRId64 " hits=%" PRId64 " refused=%" PRId64 " stored=%" PRId64 " fallbacks=%" PRId64 " warnings=%d",
-           right, s.compiles, s.disk_hits, s.disk_refused, s.disk_stored, s.fallbacks, warnings);
+    printf("right=%d compiles=%" PRId64 " hits=%" PRId64 " refused=%" PRId64 " stored=%" PRId64 " fallbacks=%" PRId64 " warnings=%d", right,
+           s.compiles, s.disk_hits, s.disk_refused, s.disk_stored, s.fallbacks, warnings);
     for (int reason = 0; kiln_miss_reason(reason); reason++)
         if (s.miss[reason])
             printf(" miss.%s=%" PRId64, kiln_miss_reason(reason), s.miss[reason]);

@@ -15,7 +15,17 @@ enum { CALLS = 14, SETS = 3, EVENTS = 3, MORE = 3, AFTER = 3, READS = 400 };
 typedef enum From { ARGUMENT, CAPTURED, SHARED, NUMBER, CONSTANT, DRAWN, FROMS } From;
 
 /* What the body does before it uses an input ... */
-typedef enum Before { PLAINLY, ASSIGN_BEFORE, DRAW_BEFORE, KEEP_BEFORE, SCOPE_BEFORE, ITEM_BEFORE, EVAL_BEFORE, SEED_BEFORE, BEFORES } Before;
+typedef enum Before {
+    PLAINLY,
+    ASSIGN_BEFORE,
+    DRAW_BEFORE,
+    KEEP_BEFORE,
+    SCOPE_BEFORE,
+    ITEM_BEFORE,
+    EVAL_BEFORE,
+    SEED_BEFORE,
+    BEFORES
+} Before;
 
 /* ... and with its outputs. */
 typedef enum After { NOTHING, ASSIGN_AFTER, SWAP, ASSIGN_ARGUMENT, NEXT_NUMBER, NESTED, KEEP_AFTER, FAIL, STEER, AFTERS } After;
@@ -25,8 +35,22 @@ typedef enum More { AN_ARGUMENT, A_CAPTURED, A_NUMBER, A_CONSTANT, TWICE, MORES 
 
 /* What happens before a call. */
 typedef enum Event {
-    NONE, ASSIGN_DATA, ASSIGN_PENDING, ASSIGN_OTHER, ASSIGN_VIEW, ASSIGN_RESULT, SET_NUMBER, SET_OPTION, DRAW, SEED, READ, EVAL, MARK,
-    NEW_FUNCTION, CALL_INNER, EVENT_KINDS
+    NONE,
+    ASSIGN_DATA,
+    ASSIGN_PENDING,
+    ASSIGN_OTHER,
+    ASSIGN_VIEW,
+    ASSIGN_RESULT,
+    SET_NUMBER,
+    SET_OPTION,
+    DRAW,
+    SEED,
+    READ,
+    EVAL,
+    MARK,
+    NEW_FUNCTION,
+    CALL_INNER,
+    EVENT_KINDS
 } Event;
 
 /* Options that no result depends on; check=pure must find nothing. */
@@ -63,7 +87,7 @@ typedef struct Plan {
 /* What was read in one run, one after another. */
 typedef struct Entry {
     uint8_t call, index;
-    bool kept;          /* by the body, in this call */
+    bool kept; /* by the body, in this call */
     char what[12];
     uint64_t hash;
     char kind[110], first[70]; /* its dtype and shape; its first element */
@@ -72,8 +96,8 @@ typedef struct Entry {
 typedef struct Log {
     int n;
     Entry entry[READS];
-    int runs;           /* of the body */
-    char why[400];      /* "" or what went wrong */
+    int runs;      /* of the body */
+    char why[400]; /* "" or what went wrong */
 } Log;
 
 /* Runs a plan in this process: through kiln_functions, or with the body called directly in mode=interp. */

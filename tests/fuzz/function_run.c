@@ -8,8 +8,8 @@
 enum { OUTS = RECIPE_OUTPUTS + MORE, NUMBERS = 3, KEPT = 64, PLACED = 400 };
 
 const Option options[OPTIONS] = {
-    {"mode", "jit"},        {"mode", "eager"},   {"mode", "interp"},       {"check", "pure"},    {"check", "off"},       {"dynamic", "auto"},
-    {"dynamic", "never"},   {"dynamic", "always"}, {"fuse", "0"},          {"fuse", "1"},        {"max_variants", "2"},  {"threads", "1"},
+    {"mode", "jit"},        {"mode", "eager"},      {"mode", "interp"},      {"check", "pure"}, {"check", "off"},      {"dynamic", "auto"},
+    {"dynamic", "never"},   {"dynamic", "always"},  {"fuse", "0"},           {"fuse", "1"},     {"max_variants", "2"}, {"threads", "1"},
     {"async_compile", "1"}, {"async_compile", "0"}, {"cache_bytes", "4096"}, {"rewrite", "0"},
 };
 
@@ -18,14 +18,14 @@ const Option options[OPTIONS] = {
 typedef struct Run {
     const Plan *plan;
     Log *log;
-    bool through;       /* kiln_functions; else directly */
+    bool through; /* kiln_functions; else directly */
     kiln_function *f, *inner;
-    kiln_tensor *captured[RECIPE_NODES][SETS], *number[NUMBERS], *count; /* retained, each with a second handle beside it ... */
+    kiln_tensor *captured[RECIPE_NODES][SETS], *number[NUMBERS], *count;          /* retained, each with a second handle beside it ... */
     kiln_tensor *saved[RECIPE_NODES][SETS], *saved_number[NUMBERS], *saved_count; /* ... for the value before a call */
     int arg[RECIPE_NODES], n_in, n_out, now;
     bool eager;
-    kiln_tensor **in;   /* the body's, while it runs ... */
-    int set;            /* ... and the sizes that it sees */
+    kiln_tensor **in;                            /* the body's, while it runs ... */
+    int set;                                     /* ... and the sizes that it sees */
     kiln_tensor *kept[KEPT], *late[CALLS][OUTS]; /* retained */
     struct {
         uint8_t call, index;
@@ -210,7 +210,9 @@ static void own_handles(Run *r, kiln_tensor *const *x, int n, bool weak, kiln_te
     for (int i = 0; i < n; i++) {
         kiln_dtype dtype = kiln_dtype_of(x[i]);
         kiln_tensor *handle = !weak || !kiln_is_weak(x[i]) ? kiln_zeros(dtype, kiln_shape_of(x[i]))
-                            : dtype == KILN_BOOL ? kiln_bool(0) : dtype == KILN_I64 ? kiln_int(0) : kiln_scalar(0);
+                              : dtype == KILN_BOOL         ? kiln_bool(0)
+                              : dtype == KILN_I64          ? kiln_int(0)
+                                                           : kiln_scalar(0);
         assign(r, handle, x[i]);
         own[i] = handle;
     }
@@ -247,20 +249,12 @@ static kiln_tensor *feed_input(const Recipe *recipe, int k, kiln_shape shape, vo
     kiln_dtype dtype = (kiln_dtype)recipe->node[k].dtype;
     kiln_tensor *x = NULL;
     switch ((From)r->plan->from[k]) {
-    case ARGUMENT:
-        x = r->in[r->arg[k]];
-        break;
+    case ARGUMENT: x = r->in[r->arg[k]]; break;
     case CAPTURED:
-    case SHARED:
-        x = captured_of(r, k, r->set);
-        break;
-    case NUMBER:
-        x = r->number[k % NUMBERS];
-        break;
+    case SHARED: x = captured_of(r, k, r->set); break;
+    case NUMBER: x = r->number[k % NUMBERS]; break;
     case CONSTANT:
-    case FROMS:
-        x = made(r, k, r->set, dtype, 77);
-        break;
+    case FROMS: x = made(r, k, r->set, dtype, 77); break;
     case DRAWN:
         x = dtype == KILN_BOOL ? NULL : dtype_is_float(dtype) ? kiln_normal(dtype, shape, 1, 2) : kiln_randint(dtype, shape, 0, 9);
         break;
@@ -273,12 +267,8 @@ static kiln_tensor *feed_input(const Recipe *recipe, int k, kiln_shape shape, vo
         if (p)
             assign(r, p, k & 1 ? fit(x, p) : kiln_where(kiln_lt(fit(x, p), p), p, fit(x, p)));
         break;
-    case DRAW_BEFORE:
-        (void)kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1);
-        break;
-    case KEEP_BEFORE:
-        keep(r, k & 1 ? x : kiln_logical_not(x));
-        break;
+    case DRAW_BEFORE: (void)kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1); break;
+    case KEEP_BEFORE: keep(r, k & 1 ? x : kiln_logical_not(x)); break;
     case SCOPE_BEFORE:
         scope = kiln_scope_begin();
         x = kiln_keep(kiln_where(kiln_isnan(x), kiln_int(1), x));
@@ -294,12 +284,9 @@ static kiln_tensor *feed_input(const Recipe *recipe, int k, kiln_shape shape, vo
         if (kiln_eval(x) != KILN_OK)
             failed(r, "eval inside");
         break;
-    case SEED_BEFORE:
-        kiln_seed((uint64_t)k);
-        break;
+    case SEED_BEFORE: kiln_seed((uint64_t)k); break;
     case PLAINLY:
-    case BEFORES:
-        break;
+    case BEFORES: break;
     }
     return x;
 }
@@ -313,7 +300,10 @@ static void do_after(Run *r, int i, kiln_tensor **in, kiln_tensor **out)
     switch ((After)r->plan->after[i].kind) {
     case ASSIGN_AFTER:
         if (p)
-            assign(r, p, k % 3 == 0 ? fit(*o, p) : k % 3 == 1 ? kiln_where(kiln_lt(p, fit(*o, p)), fit(*o, p), p) : kiln_flip(p, KILN_ALL_AXES));
+            assign(r, p,
+                   k % 3 == 0   ? fit(*o, p)
+                   : k % 3 == 1 ? kiln_where(kiln_lt(p, fit(*o, p)), fit(*o, p), p)
+                                : kiln_flip(p, KILN_ALL_AXES));
         break;
     case SWAP:
         if (p && p != q && same_kind(p, q)) {
@@ -327,16 +317,12 @@ static void do_after(Run *r, int i, kiln_tensor **in, kiln_tensor **out)
         if (r->n_in)
             assign(r, in[a % r->n_in], fit(*o, in[a % r->n_in]));
         break;
-    case NEXT_NUMBER:
-        assign(r, r->number[2], kiln_add(r->number[2], kiln_scalar(1)));
-        break;
+    case NEXT_NUMBER: assign(r, r->number[2], kiln_add(r->number[2], kiln_scalar(1))); break;
     case NESTED:
         if (kiln_numel(*o) <= RECIPE_MAX_ELEMENTS)
             *o = call_inner(r, *o, k & 1);
         break;
-    case KEEP_AFTER:
-        keep(r, *o);
-        break;
+    case KEEP_AFTER: keep(r, *o); break;
     case FAIL:
         if (r->set == k % SETS && k & 1)
             *o = kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(2)), kiln_zeros(KILN_F32, KILN_SHAPE(3)));
@@ -350,8 +336,7 @@ static void do_after(Run *r, int i, kiln_tensor **in, kiln_tensor **out)
             *o = out[0];
         break;
     case NOTHING:
-    case AFTERS:
-        break;
+    case AFTERS: break;
     }
 }
 
@@ -361,7 +346,8 @@ static int set_of(const Run *r, kiln_tensor **in)
     for (int set = 0; set < SETS; set++) {
         bool fits = true;
         for (int k = 0; k < r->plan->recipe.n; k++)
-            fits &= r->arg[k] < 0 || shape_equal(kiln_shape_of(in[r->arg[k]]), recipe_input_shape(&r->plan->recipe.node[k], r->plan->sizes[set]));
+            fits &= r->arg[k] < 0 ||
+                    shape_equal(kiln_shape_of(in[r->arg[k]]), recipe_input_shape(&r->plan->recipe.node[k], r->plan->sizes[set]));
         if (fits)
             return set;
     }
@@ -381,8 +367,11 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
         out[n] = kiln_full(KILN_I32, KILN_SHAPE(2), 7);
     for (int i = 0; i < plan->n_more; i++, n++) {
         kiln_tensor *p = some_captured(r, r->set, i);
-        out[n] = plan->more[i] == AN_ARGUMENT && r->n_in ? in[i % r->n_in] : plan->more[i] == A_CAPTURED && p ? p
-               : plan->more[i] == A_NUMBER ? r->number[i] : plan->more[i] == TWICE ? out[0] : kiln_full(KILN_F16, KILN_SHAPE(3), 0.5);
+        out[n] = plan->more[i] == AN_ARGUMENT && r->n_in ? in[i % r->n_in]
+                 : plan->more[i] == A_CAPTURED && p      ? p
+                 : plan->more[i] == A_NUMBER             ? r->number[i]
+                 : plan->more[i] == TWICE                ? out[0]
+                                                         : kiln_full(KILN_F16, KILN_SHAPE(3), 0.5);
     }
     for (int i = 0; i < AFTER; i++) {
         do_after(r, i, in, out);
@@ -470,9 +459,7 @@ static void do_event(Run *r, const Call *call, int i)
             if (r->captured[j][set] == p)
                 assign(r, p, made(r, j, set, kiln_dtype_of(p), (uint64_t)k));
         break;
-    case ASSIGN_PENDING:
-        assign(r, p, p ? kiln_where(kiln_isnan(p), fit(kiln_int(k), p), kiln_flip(p, KILN_ALL_AXES)) : NULL);
-        break;
+    case ASSIGN_PENDING: assign(r, p, p ? kiln_where(kiln_isnan(p), fit(kiln_int(k), p), kiln_flip(p, KILN_ALL_AXES)) : NULL); break;
     case ASSIGN_OTHER:
         for (int j = 0; j < 8 && p; j++, q = some_captured(r, set, k + j))
             if (q != p && same_kind(p, q)) {
@@ -514,12 +501,8 @@ static void do_event(Run *r, const Call *call, int i)
         if (strcmp(options[k % OPTIONS].name, "mode") == 0)
             r->eager = strcmp(options[k % OPTIONS].value, "eager") == 0;
         break;
-    case DRAW:
-        read_value(r, r->now, "draw", i, kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1), false);
-        break;
-    case SEED:
-        kiln_seed((uint64_t)k);
-        break;
+    case DRAW: read_value(r, r->now, "draw", i, kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1), false); break;
+    case SEED: kiln_seed((uint64_t)k); break;
     case READ:
         if (p)
             read_value(r, r->now, "read", i, p, false);
@@ -532,15 +515,10 @@ static void do_event(Run *r, const Call *call, int i)
         if (p && kiln_rank(p) && kiln_mark_dynamic(p, k % kiln_rank(p), 0, INT64_MAX) != KILN_OK)
             failed(r, "mark");
         break;
-    case NEW_FUNCTION:
-        new_function(r);
-        break;
-    case CALL_INNER:
-        read_value(r, r->now, "inner", i, call_inner(r, p ? p : r->count, k & 1), false);
-        break;
+    case NEW_FUNCTION: new_function(r); break;
+    case CALL_INNER: read_value(r, r->now, "inner", i, call_inner(r, p ? p : r->count, k & 1), false); break;
     case NONE:
-    case EVENT_KINDS:
-        break;
+    case EVENT_KINDS: break;
     }
 }
 
@@ -584,9 +562,11 @@ static void do_call(Run *r)
     kiln_status status = r->through ? kiln_function_call(r->f, in, out) : call_directly(r, in, out);
     kiln_clear_error();
     char check[8];
-    if (r->through && status == KILN_OK && r->log->runs != runs && is_quiet(plan, r->now) && is_quiet(plan, r->now - 1) && !runs_often(plan) &&
-        !r->eager && kiln_get_option("check", check, sizeof check) == KILN_OK && strcmp(check, "pure") != 0 && !r->log->why[0])
-        snprintf(r->log->why, sizeof r->log->why, "call %d: the body was run, though nothing but values had changed since the last but one", r->now);
+    if (r->through && status == KILN_OK && r->log->runs != runs && is_quiet(plan, r->now) && is_quiet(plan, r->now - 1) &&
+        !runs_often(plan) && !r->eager && kiln_get_option("check", check, sizeof check) == KILN_OK && strcmp(check, "pure") != 0 &&
+        !r->log->why[0])
+        snprintf(r->log->why, sizeof r->log->why, "call %d: the body was run, though nothing but values had changed since the last but one",
+                 r->now);
     if (status != KILN_OK) {
         while (r->n_kept > kept)
             release(r->kept[--r->n_kept]);
@@ -625,8 +605,9 @@ static void read_all(Run *r)
 
 void plan_options(const char *mode)
 {
-    static const char *const usual[][2] = {{"math", "strict"}, {"check", "off"}, {"dynamic", "auto"}, {"fuse", "1"}, {"max_variants", "8"},
-                                           {"threads", "0"}, {"async_compile", "0"}, {"cache_bytes", "268435456"}, {"rewrite", "1"}};
+    static const char *const usual[][2] = {{"math", "strict"},    {"check", "off"}, {"dynamic", "auto"},    {"fuse", "1"},
+                                           {"max_variants", "8"}, {"threads", "0"}, {"async_compile", "0"}, {"cache_bytes", "268435456"},
+                                           {"rewrite", "1"}};
     bool set = kiln_set_option("mode", mode) == KILN_OK;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         set &= kiln_set_option(usual[i][0], usual[i][1]) == KILN_OK;

@@ -34,16 +34,19 @@ static const struct {
     const char *value[4];
     int n;
 } options[OPTIONS] = {
-    {"dynamic", {"auto", "never", "always"}, 3},     {"threads", {"0", "1", "2"}, 3},
-    {"fuse", {"1", "0"}, 2},                         {"rewrite", {"1", "0"}, 2},
-    {"vector_bits", {"0", "128", "256"}, 3},         {"llvm_opt", {"1", "0", "2"}, 3},
+    {"dynamic", {"auto", "never", "always"}, 3},
+    {"threads", {"0", "1", "2"}, 3},
+    {"fuse", {"1", "0"}, 2},
+    {"rewrite", {"1", "0"}, 2},
+    {"vector_bits", {"0", "128", "256"}, 3},
+    {"llvm_opt", {"1", "0", "2"}, 3},
     {"max_variants", {"8", "2"}, 2},
 };
 
 typedef struct Round {
     int64_t sizes[PALETTE];
-    uint64_t data;      /* seed of the values */
-    int layout;         /* 0: plain */
+    uint64_t data; /* seed of the values */
+    int layout;    /* 0: plain */
     bool eager;
 } Round;
 
@@ -226,8 +229,8 @@ static Outcome compare(const Results *wanted, const Results *got, bool exact, co
         int64_t n = shape_elements(wanted->out[i].shape);
         char a[96], b[96], s[96];
         if (dtype != got->out[i].dtype || !shape_equal(wanted->out[i].shape, got->out[i].shape))
-            return because(DIFFERENT, "%s: output %d is %s, interp says %s", how, i,
-                           shape_text(got->out[i].dtype, got->out[i].shape, a), shape_text(dtype, wanted->out[i].shape, b));
+            return because(DIFFERENT, "%s: output %d is %s, interp says %s", how, i, shape_text(got->out[i].dtype, got->out[i].shape, a),
+                           shape_text(dtype, wanted->out[i].shape, b));
         Tolerance t = exact ? (Tolerance){0, 0} : tolerance_of(dtype, n, wanted->out[i].data);
         int64_t at = values_differ(dtype, n, wanted->out[i].data, got->out[i].data, t);
         if (at >= 0)

@@ -30,8 +30,9 @@ static const char *const from_names[] = {"argument", "captured", "shared", "numb
 static const char *const before_names[] = {"", "assign", "draw", "keep", "scope", "item", "eval", "seed"};
 static const char *const after_names[] = {"", "assign", "swap", "assign argument", "next number", "nested", "keep", "fail", "steer"};
 static const char *const more_names[] = {"argument", "captured", "number", "constant", "twice"};
-static const char *const event_names[] = {"",    "assign data", "assign pending", "assign other", "assign view",  "assign result", "set number", "option",
-                                          "draw", "seed",       "read",           "eval",         "mark dynamic", "new function",  "call inner"};
+static const char *const event_names[] = {
+    "",     "assign data", "assign pending", "assign other", "assign view",  "assign result", "set number", "option",
+    "draw", "seed",        "read",           "eval",         "mark dynamic", "new function",  "call inner"};
 
 typedef struct Shared {
     Plan plan;
@@ -57,8 +58,9 @@ static int weighted(Rng *rng, const uint8_t *weights, int n)
 static void call_random(Rng *rng, int favourite, const Call *last, Call *call)
 {
     static const uint8_t weights[EVENT_KINDS] = {
-        [NONE] = 24, [ASSIGN_DATA] = 8, [ASSIGN_PENDING] = 8, [ASSIGN_OTHER] = 10, [ASSIGN_VIEW] = 12, [ASSIGN_RESULT] = 6, [SET_NUMBER] = 8,
-        [SET_OPTION] = 6, [DRAW] = 3, [SEED] = 3, [READ] = 4, [EVAL] = 3, [MARK] = 2, [NEW_FUNCTION] = 1, [CALL_INNER] = 3};
+        [NONE] = 24,         [ASSIGN_DATA] = 8, [ASSIGN_PENDING] = 8, [ASSIGN_OTHER] = 10, [ASSIGN_VIEW] = 12,
+        [ASSIGN_RESULT] = 6, [SET_NUMBER] = 8,  [SET_OPTION] = 6,     [DRAW] = 3,          [SEED] = 3,
+        [READ] = 4,          [EVAL] = 3,        [MARK] = 2,           [NEW_FUNCTION] = 1,  [CALL_INNER] = 3};
     *call = *last;
     if (rng_chance(rng, 60))
         call->data = (uint32_t)(rng_next(rng) >> 40);
@@ -139,8 +141,8 @@ static bool differ(const Entry *a, const Entry *b)
 {
     if (a->hash == b->hash && strcmp(a->kind, b->kind) == 0)
         return false;
-    snprintf(shared->why, sizeof shared->why, "call %d: %s %d is %s %s..., directly it is %s %s...", a->call, a->what, a->index, a->kind, a->first,
-             b->kind, b->first);
+    snprintf(shared->why, sizeof shared->why, "call %d: %s %d is %s %s..., directly it is %s %s...", a->call, a->what, a->index, a->kind,
+             a->first, b->kind, b->first);
     return true;
 }
 
@@ -160,7 +162,8 @@ static bool logs_agree(const Log *through, const Log *directly)
         while (k < directly->n && directly->entry[k].kept && !same_place(a, &directly->entry[k]))
             k++;
         if (k == directly->n || !same_place(a, &directly->entry[k])) {
-            snprintf(shared->why, sizeof shared->why, "call %d: %s %d (%s) is not what the direct run has there", a->call, a->what, a->index, a->kind);
+            snprintf(shared->why, sizeof shared->why, "call %d: %s %d (%s) is not what the direct run has there", a->call, a->what,
+                     a->index, a->kind);
             return false;
         }
         if (differ(a, &directly->entry[k++]))
@@ -194,7 +197,8 @@ typedef struct Shrink {
 
 static bool keep_if_bad(Shrink *s, const Plan *candidate)
 {
-    if (memcmp(candidate, &s->best, sizeof *candidate) == 0 || seeds_clock() > s->until || seeds_in_child(plan_runs_well, candidate, 20, NULL))
+    if (memcmp(candidate, &s->best, sizeof *candidate) == 0 || seeds_clock() > s->until ||
+        seeds_in_child(plan_runs_well, candidate, 20, NULL))
         return false;
     s->best = *candidate;
     memcpy(s->why, shared->why, sizeof s->why);
@@ -299,7 +303,8 @@ static void print_plan(const Plan *plan)
         if (plan->after[i].kind)
             printf("    then: %s, a = %d, k = %d\n", after_names[plan->after[i].kind], plan->after[i].a, plan->after[i].k);
     for (int s = 0; s < SETS; s++)
-        printf("  sizes %d: %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "\n", s, plan->sizes[s][0], plan->sizes[s][1], plan->sizes[s][2], plan->sizes[s][3]);
+        printf("  sizes %d: %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "\n", s, plan->sizes[s][0], plan->sizes[s][1], plan->sizes[s][2],
+               plan->sizes[s][3]);
     for (int i = 0; i < plan->n_calls; i++) {
         const Call *c = &plan->call[i];
         for (int e = 0; e < EVENTS; e++)

@@ -20,11 +20,26 @@
 enum { SLOTS = 6, STEPS = 60, READS = 80, SIZE = 24 * 48, SEEDS_PER_CHILD = 50 };
 
 typedef enum Action {
-    NEW, UNARY, BINARY, VIEW, REDUCE, ASSIGN_OP, ASSIGN_SLOT, EVAL, EVAL_TWO, READ, COPY_HANDLE, DROP, BORROW, DRAW, SCOPED, GATHER,
+    NEW,
+    UNARY,
+    BINARY,
+    VIEW,
+    REDUCE,
+    ASSIGN_OP,
+    ASSIGN_SLOT,
+    EVAL,
+    EVAL_TWO,
+    READ,
+    COPY_HANDLE,
+    DROP,
+    BORROW,
+    DRAW,
+    SCOPED,
+    GATHER,
     ACTIONS
 } Action;
-static const char *const action_names[] = {"new", "unary", "binary", "view", "reduce", "assign op", "assign slot", "eval", "eval two",
-                                           "read", "copy handle", "drop", "borrow", "draw", "scoped", "gather"};
+static const char *const action_names[] = {"new",      "unary", "binary",      "view", "reduce", "assign op", "assign slot", "eval",
+                                           "eval two", "read",  "copy handle", "drop", "borrow", "draw",      "scoped",      "gather"};
 
 typedef struct Step {
     uint8_t action, to, a, b;
@@ -44,7 +59,7 @@ typedef struct Log {
     int step[READS];
     uint64_t hash[READS];
     float first[READS];
-    int failed_step;        /* -1: none */
+    int failed_step; /* -1: none */
     char why[200];
 } Log;
 
@@ -57,9 +72,9 @@ static Shared *shared;
 
 static void plan_random(uint64_t seed, Plan *plan)
 {
-    static const uint8_t weights[ACTIONS] = {[NEW] = 6,  [UNARY] = 12, [BINARY] = 14,     [VIEW] = 10, [REDUCE] = 4, [ASSIGN_OP] = 16,
-                                             [ASSIGN_SLOT] = 5, [EVAL] = 10, [EVAL_TWO] = 5, [READ] = 8, [COPY_HANDLE] = 5,
-                                             [DROP] = 5, [BORROW] = 3, [DRAW] = 2, [SCOPED] = 4, [GATHER] = 3};
+    static const uint8_t weights[ACTIONS] = {
+        [NEW] = 6,      [UNARY] = 12, [BINARY] = 14,     [VIEW] = 10, [REDUCE] = 4, [ASSIGN_OP] = 16, [ASSIGN_SLOT] = 5, [EVAL] = 10,
+        [EVAL_TWO] = 5, [READ] = 8,   [COPY_HANDLE] = 5, [DROP] = 5,  [BORROW] = 3, [DRAW] = 2,       [SCOPED] = 4,      [GATHER] = 3};
     Rng rng = {seed + 99};
     int total = 0;
     for (int i = 0; i < ACTIONS; i++)
@@ -86,7 +101,7 @@ static void plan_random(uint64_t seed, Plan *plan)
 typedef struct Run {
     const Plan *plan;
     Log *log;
-    kiln_tensor *slot[SLOTS];   /* retained; never NULL after the start; all of shape rows x columns, f32 */
+    kiln_tensor *slot[SLOTS]; /* retained; never NULL after the start; all of shape rows x columns, f32 */
     int now;
 } Run;
 
@@ -155,16 +170,11 @@ static kiln_tensor *borrowed(Run *r, int k)
 static kiln_tensor *unary(kiln_tensor *x, int k)
 {
     switch (k % 6) {
-    case 0:
-        return kiln_neg(x);
-    case 1:
-        return kiln_tanh(x);
-    case 2:
-        return kiln_mul(x, kiln_scalar(0.5 + k % 5));
-    case 3:
-        return kiln_add(x, kiln_int(k % 3));
-    case 4:
-        return kiln_positive(x);
+    case 0: return kiln_neg(x);
+    case 1: return kiln_tanh(x);
+    case 2: return kiln_mul(x, kiln_scalar(0.5 + k % 5));
+    case 3: return kiln_add(x, kiln_int(k % 3));
+    case 4: return kiln_positive(x);
     }
     return kiln_cumsum(x, k / 6 % 2);
 }
@@ -172,14 +182,10 @@ static kiln_tensor *unary(kiln_tensor *x, int k)
 static kiln_tensor *binary(kiln_tensor *x, kiln_tensor *y, int k)
 {
     switch (k % 5) {
-    case 0:
-        return kiln_sub(x, y);
-    case 1:
-        return kiln_maximum(x, y);
-    case 2:
-        return kiln_add(kiln_mul(x, kiln_scalar(0.25)), y);
-    case 3:
-        return kiln_where(kiln_lt(x, y), y, kiln_flip(x, KILN_AXES(0)));
+    case 0: return kiln_sub(x, y);
+    case 1: return kiln_maximum(x, y);
+    case 2: return kiln_add(kiln_mul(x, kiln_scalar(0.25)), y);
+    case 3: return kiln_where(kiln_lt(x, y), y, kiln_flip(x, KILN_AXES(0)));
     }
     return kiln_sub(x, kiln_mean_axes(y, KILN_AXES(k / 5 % 2), true));
 }
@@ -188,17 +194,13 @@ static kiln_tensor *binary(kiln_tensor *x, kiln_tensor *y, int k)
 static kiln_tensor *view(Run *r, kiln_tensor *x, int k)
 {
     switch (k % 6) {
-    case 0:
-        return kiln_flip(x, KILN_AXES(k / 6 % 2));
-    case 1:
-        return kiln_reshape(kiln_transpose(x), full_shape(r));
-    case 2:
-        return kiln_roll(x, k % 7, k / 6 % 2);
+    case 0: return kiln_flip(x, KILN_AXES(k / 6 % 2));
+    case 1: return kiln_reshape(kiln_transpose(x), full_shape(r));
+    case 2: return kiln_roll(x, k % 7, k / 6 % 2);
     case 3: /* the first half twice */
-        return kiln_concat((kiln_tensor *[]){kiln_slice_axis(x, 0, 0, r->plan->rows / 2, 1),
-                                             kiln_slice_axis(x, 0, 0, r->plan->rows / 2, 1)}, 2, 0);
-    case 4:
-        return kiln_reshape(kiln_reshape(x, KILN_SHAPE(-1)), full_shape(r));
+        return kiln_concat(
+            (kiln_tensor *[]){kiln_slice_axis(x, 0, 0, r->plan->rows / 2, 1), kiln_slice_axis(x, 0, 0, r->plan->rows / 2, 1)}, 2, 0);
+    case 4: return kiln_reshape(kiln_reshape(x, KILN_SHAPE(-1)), full_shape(r));
     }
     return kiln_expand(kiln_slice_axis(x, 0, k % 4, k % 4 + 1, 1), full_shape(r));
 }
@@ -226,21 +228,11 @@ static void do_step(Run *r, const Step *s)
 {
     kiln_tensor *a = r->slot[s->a], *b = r->slot[s->b];
     switch ((Action)s->action) {
-    case NEW:
-        put(r, s->to, fresh(r, s->k));
-        break;
-    case UNARY:
-        put(r, s->to, unary(a, s->k));
-        break;
-    case BINARY:
-        put(r, s->to, binary(a, b, s->k));
-        break;
-    case VIEW:
-        put(r, s->to, view(r, a, s->k));
-        break;
-    case REDUCE:
-        put(r, s->to, kiln_expand(kiln_sum_axes(a, KILN_AXES(s->k % 2), true), full_shape(r)));
-        break;
+    case NEW: put(r, s->to, fresh(r, s->k)); break;
+    case UNARY: put(r, s->to, unary(a, s->k)); break;
+    case BINARY: put(r, s->to, binary(a, b, s->k)); break;
+    case VIEW: put(r, s->to, view(r, a, s->k)); break;
+    case REDUCE: put(r, s->to, kiln_expand(kiln_sum_axes(a, KILN_AXES(s->k % 2), true), full_shape(r))); break;
     case ASSIGN_OP:
         if (kiln_assign(r->slot[s->to], s->k % 3 ? binary(a, b, s->k) : unary(r->slot[s->to], s->k)) != KILN_OK)
             failed(r, "assign");
@@ -257,29 +249,14 @@ static void do_step(Run *r, const Step *s)
         if (kiln_eval_many((kiln_tensor *[]){a, b}, 2) != KILN_OK)
             failed(r, "eval many");
         break;
-    case READ:
-        read_slot(r, a);
-        break;
-    case COPY_HANDLE:
-        put(r, s->to, kiln_positive(a));
-        break;
-    case DROP:
-        put(r, s->to, fresh(r, 5000));
-        break;
-    case BORROW:
-        put(r, s->to, borrowed(r, s->k));
-        break;
-    case DRAW:
-        put(r, s->to, kiln_uniform(KILN_F32, full_shape(r), -1, 1));
-        break;
-    case SCOPED:
-        put(r, s->to, scoped(r, s));
-        break;
-    case GATHER:
-        put(r, s->to, gathered(r, a, b, s->k));
-        break;
-    case ACTIONS:
-        break;
+    case READ: read_slot(r, a); break;
+    case COPY_HANDLE: put(r, s->to, kiln_positive(a)); break;
+    case DROP: put(r, s->to, fresh(r, 5000)); break;
+    case BORROW: put(r, s->to, borrowed(r, s->k)); break;
+    case DRAW: put(r, s->to, kiln_uniform(KILN_F32, full_shape(r), -1, 1)); break;
+    case SCOPED: put(r, s->to, scoped(r, s)); break;
+    case GATHER: put(r, s->to, gathered(r, a, b, s->k)); break;
+    case ACTIONS: break;
     }
 }
 
@@ -340,8 +317,8 @@ static void print_plan(const Plan *plan)
 {
     printf("  shape %" PRId64 "x%" PRId64 "\n", plan->rows, plan->columns);
     for (int i = 0; i < plan->n; i++)
-        printf("  %2d: %-12s to s%d from s%d s%d, k = %d\n", i, action_names[plan->step[i].action], plan->step[i].to,
-               plan->step[i].a, plan->step[i].b, plan->step[i].k);
+        printf("  %2d: %-12s to s%d from s%d s%d, k = %d\n", i, action_names[plan->step[i].action], plan->step[i].to, plan->step[i].a,
+               plan->step[i].b, plan->step[i].k);
 }
 
 static void explain(uint64_t seed)

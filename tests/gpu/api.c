@@ -128,8 +128,8 @@ static bool read_options(int argc, char **argv, Options *o)
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--list") == 0)
             o->list = true;
-        else if (strcmp(argv[i], "--part") != 0 || ++i == argc ||
-                 sscanf(argv[i], "%d/%d%c", &o->part, &o->parts, &more) != 2 || o->part < 1 || o->part > o->parts)
+        else if (strcmp(argv[i], "--part") != 0 || ++i == argc || sscanf(argv[i], "%d/%d%c", &o->part, &o->parts, &more) != 2 ||
+                 o->part < 1 || o->part > o->parts)
             return false;
     }
     o->words = argv + i;

@@ -20,7 +20,7 @@ runtime/        ^(ir|guards|jit|cache|runtime)/|^kiln\.h$
 system_rules='
 ^llvm-c/                                                          ^jit/llvm/
 ^llvm/                                                            ^$
-^cuda                                                             ^runtime/cuda
+^cuda                                                             ^runtime/cuda/
 ^xxhash\.h$                                                       ^ir/base/hash\.c$
 ^zstd\.h$                                                         ^ir/base/pack\.c$
 ^(unistd|fcntl|sched|dlfcn|dirent)\.h$|^sys/                      ^ir/base/os[a-z_]*\.c$

@@ -38,8 +38,8 @@ static void load_and_write(const EntryView *v, Arena *arena)
     REQUIRE((status == ST_OK) == (program != NULL), "%s", status_name(status));
     if (!program)
         return;
-    EntryParts parts = {.key = v->key, .meta = v->meta, .meta_bytes = v->meta_bytes, .facts = v->facts, .policy = &v->policy,
-                        .program = program};
+    EntryParts parts = {
+        .key = v->key, .meta = v->meta, .meta_bytes = v->meta_bytes, .facts = v->facts, .policy = &v->policy, .program = program};
     EntryView again;
     void *bytes;
     size_t n;

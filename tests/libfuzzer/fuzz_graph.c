@@ -55,8 +55,8 @@ static void run(const Graph *g)
     for (uint32_t k = 0; k < g->inputs.n; k++)
         in[k] = arena_alloc(g->arena, input_bytes(g, graph_node(g, g->inputs.at[k])));
     for (uint32_t k = 0; k < g->outputs.n; k++)
-        out[k] = arena_alloc(g->arena, (size_t)node_hint_numel(g, g->outputs.at[k]) *
-                                           dtype_bytes((DType)graph_node(g, g->outputs.at[k])->dtype));
+        out[k] = arena_alloc(g->arena,
+                             (size_t)node_hint_numel(g, g->outputs.at[k]) * dtype_bytes((DType)graph_node(g, g->outputs.at[k])->dtype));
     Ref bad;
     Status status = interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, in, out, &bad);
     REQUIRE(status == ST_OK || status == ST_INDEX || status == ST_OUT_OF_MEMORY, "%s: %s", status_name(status), fail_message());
@@ -68,8 +68,8 @@ static void parse(const char *text, Arena *arena)
     Status status = graph_parse(text, arena, &g);
     if (status != ST_OK) {
         int line, column;
-        REQUIRE(status == ST_FORMAT && !g && sscanf(fail_message(), "%d:%d: ", &line, &column) == 2, "%s: %s",
-                status_name(status), fail_message());
+        REQUIRE(status == ST_FORMAT && !g && sscanf(fail_message(), "%d:%d: ", &line, &column) == 2, "%s: %s", status_name(status),
+                fail_message());
         return;
     }
     REQUIRE(graph_verify(g) == ST_OK, "%s", fail_message());

@@ -35,8 +35,7 @@ static void same(kiln_tensor *a, kiln_tensor *b)
     const void *pa = NULL, *pb = NULL;
     REQUIRE(b, "what was saved does not load: %s", kiln_error_message());
     kiln_shape sa = kiln_shape_of(a), sb = kiln_shape_of(b);
-    REQUIRE(kiln_dtype_of(a) == kiln_dtype_of(b) && sa.rank == sb.rank &&
-                memcmp(sa.dim, sb.dim, sizeof *sa.dim * (size_t)sa.rank) == 0,
+    REQUIRE(kiln_dtype_of(a) == kiln_dtype_of(b) && sa.rank == sb.rank && memcmp(sa.dim, sb.dim, sizeof *sa.dim * (size_t)sa.rank) == 0,
             "another dtype or shape");
     REQUIRE(kiln_data(a, &pa) == KILN_OK && kiln_data(b, &pb) == KILN_OK, "%s", kiln_error_message());
     size_t bytes = (size_t)kiln_numel(a) * kiln_dtype_size(kiln_dtype_of(a));

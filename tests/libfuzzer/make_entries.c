@@ -48,8 +48,12 @@ static Status make(const char *text, bool with_texts, Arena *arena, const char *
     if (!maker_text(&options, &maker))
         return fail(ST_INTERNAL, "no build id");
     key_line_add(&graph, "graph", text, strlen(text));
-    EntryParts parts = {.key = {maker.text, graph.text, maker.len, graph.len}, .meta = "made=1:1\n", .meta_bytes = 9,
-                        .facts = facts, .policy = &policy, .program = program};
+    EntryParts parts = {.key = {maker.text, graph.text, maker.len, graph.len},
+                        .meta = "made=1:1\n",
+                        .meta_bytes = 9,
+                        .facts = facts,
+                        .policy = &policy,
+                        .program = program};
     if (with_texts) {
         parts.recorded = texts.recorded;
         parts.optimised = texts.optimised;

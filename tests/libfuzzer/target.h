@@ -13,14 +13,14 @@
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
 /* Aborts, which libFuzzer takes for a crash and keeps the input of. */
-#define REQUIRE(condition, ...)                                                                    \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition);                        \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fprintf(stderr, "\n");                                                                 \
-            abort();                                                                               \
-        }                                                                                          \
+#define REQUIRE(condition, ...)                                             \
+    do {                                                                    \
+        if (!(condition)) {                                                 \
+            fprintf(stderr, "%s:%d: %s: ", __FILE__, __LINE__, #condition); \
+            fprintf(stderr, __VA_ARGS__);                                   \
+            fprintf(stderr, "\n");                                          \
+            abort();                                                        \
+        }                                                                   \
     } while (0)
 
 #endif

@@ -12,8 +12,7 @@
 /* A status that must be KILN_OK. */
 #define OK(status) check_ok((status), __FILE__, __LINE__)
 
-void check_that(bool ok, const char *file, int line, const char *condition, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
+void check_that(bool ok, const char *file, int line, const char *condition, const char *format, ...) __attribute__((format(printf, 5, 6)));
 bool check_ok(kiln_status status, const char *file, int line);
 int checks_failed(void);
 

@@ -25,9 +25,9 @@
 typedef struct Call {
     Case c;
     Layout layout[MAX_IN];
-    size_t offset[MAX_IN];      /* elements beyond 64-byte alignment, where not 0 */
-    int repeats;                /* input whose data repeats, + 1; its layout is one for such data */
-    int alias;                  /* 1: input 1 is input 0; 2: input 1 is the same memory, an element later */
+    size_t offset[MAX_IN]; /* elements beyond 64-byte alignment, where not 0 */
+    int repeats;           /* input whose data repeats, + 1; its layout is one for such data */
+    int alias;             /* 1: input 1 is input 0; 2: input 1 is the same memory, an element later */
     const char *option, *value;
     char what[96];
 } Call;
@@ -102,11 +102,11 @@ static Result by_jit(const Call *call, void *const *data)
     for (int i = 0; i < c->n_in; i++)
         placed_free(&placed[i]);
     if (call->option)
-        set_option(call->option, strcmp(call->option, "mode") == 0      ? "jit"
-                                 : strcmp(call->option, "math") == 0    ? "strict"
-                                 : strcmp(call->option, "dynamic") == 0 ? "auto"
+        set_option(call->option, strcmp(call->option, "mode") == 0                                                  ? "jit"
+                                 : strcmp(call->option, "math") == 0                                                ? "strict"
+                                 : strcmp(call->option, "dynamic") == 0                                             ? "auto"
                                  : strcmp(call->option, "vector_bits") == 0 || strcmp(call->option, "threads") == 0 ? "0"
-                                                                                                                     : "1");
+                                                                                                                    : "1");
     count_run();
     return r;
 }
@@ -186,7 +186,7 @@ static void meet(const Warm *warm, const Call *changed, bool other_data)
 /* Those of one case are counted through; `due` says which are tried. */
 typedef struct Mutations {
     const Warm *warm;
-    int64_t number, step;   /* of the case; every step-th mutation is tried */
+    int64_t number, step; /* of the case; every step-th mutation is tried */
 } Mutations;
 
 static bool due(Mutations *m) { return m->number++ % m->step == 0; }
@@ -299,8 +299,8 @@ static void mutate_numbers(Mutations *m)
 static void mutate_options(Mutations *m)
 {
     static const char *const options[][2] = {
-        {"math", "fast"}, {"fuse", "0"}, {"rewrite", "0"}, {"vector_bits", "128"}, {"llvm_opt", "0"}, {"mode", "eager"},
-        {"dynamic", "always"}, {"dynamic", "never"}, {"threads", "1"},
+        {"math", "fast"},  {"fuse", "0"},         {"rewrite", "0"},     {"vector_bits", "128"}, {"llvm_opt", "0"},
+        {"mode", "eager"}, {"dynamic", "always"}, {"dynamic", "never"}, {"threads", "1"},
     };
     for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
         Call f = m->warm->base;

@@ -17,12 +17,12 @@
 /* All facts of a call. */
 typedef struct Facts {
     int64_t size[3];
-    int64_t attribute;      /* a slice bound, a padding, a shift... */
+    int64_t attribute; /* a slice bound, a padding, a shift... */
     double scalar;
     kiln_dtype dtype;
     Layout layout[2];
-    size_t offset[2];       /* elements between a 64-byte boundary and the data (row-major layouts) */
-    int alias;              /* 0: two tensors, 1: one handle twice, 2: two wraps of one memory, the second shifted by an element */
+    size_t offset[2]; /* elements between a 64-byte boundary and the data (row-major layouts) */
+    int alias;        /* 0: two tensors, 1: one handle twice, 2: two wraps of one memory, the second shifted by an element */
     const char *mode, *math, *fuse, *rewrite, *vector_bits, *llvm_opt, *threads;
 } Facts;
 
@@ -291,9 +291,8 @@ static int64_t call(const Graph *g, const Facts *f, const char *what)
         int64_t n = shape_elements(wanted.shape);
         int64_t at = shape_equal(wanted.shape, got.shape) ? values_differ(wanted.dtype, n, wanted.data, got.data, t) : 0;
         char x[64], y[64], s[96];
-        CHECK(at < 0, "%s, %s: %s element %" PRId64 " is %s, interp says %s", g->name, what,
-              shape_text(got.dtype, got.shape, s), at, n ? value_text(got.dtype, got.data, at, x) : "?",
-              n ? value_text(wanted.dtype, wanted.data, at, y) : "?");
+        CHECK(at < 0, "%s, %s: %s element %" PRId64 " is %s, interp says %s", g->name, what, shape_text(got.dtype, got.shape, s), at,
+              n ? value_text(got.dtype, got.data, at, x) : "?", n ? value_text(wanted.dtype, wanted.data, at, y) : "?");
     }
     bool fits = wanted.status == KILN_OK;
     free(a.elements);
@@ -305,9 +304,16 @@ static int64_t call(const Graph *g, const Facts *f, const char *what)
 
 /* --- mutations ------------------------------------------------------------------------------------------------------ */
 
-static const Facts base_facts = {
-    .size = {12, 40, 8}, .scalar = 0.75, .dtype = KILN_F32, .mode = "jit", .math = "strict", .fuse = "1", .rewrite = "1",
-    .vector_bits = "0", .llvm_opt = "1", .threads = "0"};
+static const Facts base_facts = {.size = {12, 40, 8},
+                                 .scalar = 0.75,
+                                 .dtype = KILN_F32,
+                                 .mode = "jit",
+                                 .math = "strict",
+                                 .fuse = "1",
+                                 .rewrite = "1",
+                                 .vector_bits = "0",
+                                 .llvm_opt = "1",
+                                 .threads = "0"};
 
 static void mutate(const Graph *g, const Facts *base, const Facts *changed, const char *what)
 {
@@ -392,7 +398,8 @@ static void mutate_numbers(const Graph *g, const Facts *base)
     for (int64_t k = -2; k <= 5; k++) {
         Facts f = *base;
         f.attribute = g->attribute + (k == 5 ? g->other_attribute : k);
-        bool odd = (g->build == step && f.attribute == 0) || (g->build == pad && f.attribute < 0) || (g->build == created && f.attribute < 0);
+        bool odd =
+            (g->build == step && f.attribute == 0) || (g->build == pad && f.attribute < 0) || (g->build == created && f.attribute < 0);
         if (odd)
             continue;
         snprintf(what, sizeof what, "attribute %" PRId64, f.attribute);
@@ -407,10 +414,12 @@ static void mutate_options(const Graph *g, const Facts *base)
         size_t at;
     } options[] = {
 #define OPTION(name, value) {#name, value, offsetof(Facts, name)}
+        /* clang-format off */
         OPTION(mode, "eager"),        OPTION(math, "fast"),         OPTION(fuse, "0"),
         OPTION(rewrite, "0"),         OPTION(vector_bits, "128"),   OPTION(vector_bits, "256"),
         OPTION(vector_bits, "512"),   OPTION(llvm_opt, "0"),        OPTION(llvm_opt, "2"),
         OPTION(threads, "1"),         OPTION(threads, "2"),         OPTION(threads, "7"),
+        /* clang-format on */
     };
     for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
         Facts f = *base;
@@ -502,8 +511,8 @@ static void large_sizes(void)
         unsigned char last[2] = {1, 1};
         CHECK(kiln_item_int(kiln_sum(x), &total) == KILN_OK && total == (large ? 207 : 0), "sum of %" PRId64 " is %" PRId64 ": %s",
               sizes[i], total, kiln_error_message());
-        CHECK(kiln_item_int(kiln_argmax(x), &at) == KILN_OK && at == (large ? n - 1 : 0), "argmax of %" PRId64 " is %" PRId64,
-              sizes[i], at);
+        CHECK(kiln_item_int(kiln_argmax(x), &at) == KILN_OK && at == (large ? n - 1 : 0), "argmax of %" PRId64 " is %" PRId64, sizes[i],
+              at);
         CHECK(kiln_read(kiln_add(tail, kiln_int(1)), KILN_U8, last, 2) == KILN_OK && last[1] == (large ? 201 : 1), "last is %d", last[1]);
         kiln_scope_end(scope);
     }
@@ -527,9 +536,15 @@ static void sizes_always_dynamic(void)
 int main(int argc, char **argv)
 {
     static const Test tests[] = {
-        {"sizes", sizes}, {"inputs", inputs}, {"numbers", numbers}, {"special_numbers", special_numbers},
-        {"equal_sizes", equal_sizes}, {"large_sizes", large_sizes}, {"options", all_options},
-        {"never_dynamic", sizes_never_dynamic}, {"always_dynamic", sizes_always_dynamic},
+        {"sizes", sizes},
+        {"inputs", inputs},
+        {"numbers", numbers},
+        {"special_numbers", special_numbers},
+        {"equal_sizes", equal_sizes},
+        {"large_sizes", large_sizes},
+        {"options", all_options},
+        {"never_dynamic", sizes_never_dynamic},
+        {"always_dynamic", sizes_always_dynamic},
     };
     return run_tests("mutate_facts", tests, sizeof tests / sizeof *tests, argc, argv);
 }

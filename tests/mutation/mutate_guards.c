@@ -63,10 +63,7 @@ static kiln_tensor *bad_row(void *user)
 static void range_of_any(void) { MEET(any_of_repeated, {4, 0, 0}, {7, 0, 0}, {0, 0, 0}, {7, 0, 0}, {3, 0, 0}); }
 
 /* A row that holds nothing is not looked up, so its number may be anything: no guard, the code knows. */
-static void rows_of_nothing(void)
-{
-    MEET(bad_row, {4, 1, 0}, {7, 2, 0}, {0, 99, 0}, {5, 3, 0}, {0, -99, 0});
-}
+static void rows_of_nothing(void) { MEET(bad_row, {4, 1, 0}, {7, 2, 0}, {0, 99, 0}, {5, 3, 0}, {0, -99, 0}); }
 
 /* Sums along repetitions: what an index picks is read once for each of them, outside their loop. The column ends where no byte may be
  * read; it is left to the process's end. */
@@ -82,10 +79,7 @@ static kiln_tensor *sums_of_repeated(void *user)
 }
 
 /* Repeated no times there may be nothing to pick from. */
-static void columns_of_nothing(void)
-{
-    MEET(sums_of_repeated, {4, 3, 0}, {7, 5, 0}, {0, 0, 0}, {2, 0, 0}, {3, 9, 0}, {0, 0, 0});
-}
+static void columns_of_nothing(void) { MEET(sums_of_repeated, {4, 3, 0}, {7, 5, 0}, {0, 0, 0}, {2, 0, 0}, {3, 9, 0}, {0, 0, 0}); }
 
 static kiln_tensor *scaled(void *user)
 {
@@ -126,8 +120,12 @@ static void range_of_indices(void)
 
 int main(int argc, char **argv)
 {
-    static const Test tests[] = {{"size", size}, {"same", same}, {"range_of_any", range_of_any}, {"rows_of_nothing", rows_of_nothing},
+    static const Test tests[] = {{"size", size},
+                                 {"same", same},
+                                 {"range_of_any", range_of_any},
+                                 {"rows_of_nothing", rows_of_nothing},
                                  {"columns_of_nothing", columns_of_nothing},
-                                 {"range_of_indices", range_of_indices}, {"scalar", scalar}};
+                                 {"range_of_indices", range_of_indices},
+                                 {"scalar", scalar}};
     return run_tests("mutate_guards", tests, sizeof tests / sizeof *tests, argc, argv);
 }

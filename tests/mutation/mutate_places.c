@@ -20,8 +20,9 @@ static kiln_tensor *placed(kiln_dtype dtype, unsigned char *memory, size_t offse
     if (!on_device()) {
         unsigned char *at = memory + offset;
         int64_t strides[] = {way == 1 ? 1 : -n, way == 1 ? ROWS : -1};
-        return way == 0 ? kiln_wrap(dtype, KILN_SHAPE(ROWS, n), at, NULL, NULL)
-                        : kiln_wrap_strided(dtype, KILN_SHAPE(ROWS, n), strides, way == 2 ? at + (size_t)(count - 1) * size : at, NULL, NULL);
+        return way == 0
+                   ? kiln_wrap(dtype, KILN_SHAPE(ROWS, n), at, NULL, NULL)
+                   : kiln_wrap_strided(dtype, KILN_SHAPE(ROWS, n), strides, way == 2 ? at + (size_t)(count - 1) * size : at, NULL, NULL);
     }
     kiln_tensor *all = kiln_from(dtype, KILN_SHAPE(count + 64), memory), *x = kiln_slice_axis(all, 0, first, first + count, 1);
     return way == 1 ? kiln_transpose(kiln_reshape(x, KILN_SHAPE(n, ROWS)))
@@ -70,8 +71,8 @@ static void offsets(void)
 /* --- assignment beside what must keep the old values --- */
 
 typedef enum Beside { NOTHING, RETAINED, SLICE, SLICE_OF_SLICE, TRANSPOSE, OTHER_OUTPUT, FUNCTION_CAPTURE, SCOPE_OUTSIDE, BESIDES } Beside;
-static const char *const beside_names[] = {"nothing", "a retained handle", "a slice", "a slice of a slice", "its transpose", "another output",
-                                           "a capture", "a handle of the scope outside"};
+static const char *const beside_names[] = {"nothing",       "a retained handle", "a slice",   "a slice of a slice",
+                                           "its transpose", "another output",    "a capture", "a handle of the scope outside"};
 
 static void add_captured(kiln_tensor **in, kiln_tensor **out, void *user) { out[0] = kiln_add(in[0], *(kiln_tensor **)user); }
 

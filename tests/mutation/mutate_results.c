@@ -34,10 +34,16 @@ static kiln_tensor *layer_norm(void)
 }
 static kiln_tensor *long_sum(void) { return kiln_sum_axes(plain_f32(KILN_SHAPE(2, some(500000)), 5), KILN_AXES(1), false); }
 static kiln_tensor *variance(void) { return kiln_var(plain_f32(KILN_SHAPE(some(333333)), 5), 1); }
-static kiln_tensor *product(void) { return kiln_prod(kiln_add(kiln_mul(plain_f32(KILN_SHAPE(some(50000)), 5), kiln_scalar(1e-6)), kiln_int(1))); }
+static kiln_tensor *product(void)
+{
+    return kiln_prod(kiln_add(kiln_mul(plain_f32(KILN_SHAPE(some(50000)), 5), kiln_scalar(1e-6)), kiln_int(1)));
+}
 static kiln_tensor *half_sum(void) { return kiln_sum_axes(kiln_cast(large(1), KILN_F16), KILN_AXES(1), false); }
 static kiln_tensor *matmul(void) { return kiln_matmul(plain_f32(KILN_SHAPE(130, some(200)), 1), plain_f32(KILN_SHAPE(some(200), 70), 2)); }
-static kiln_tensor *elementwise(void) { return kiln_gelu(kiln_sub(kiln_mul(large(1), large(2)), kiln_transpose(kiln_reshape(large(3), KILN_SHAPE(COLUMNS, rows()))))); }
+static kiln_tensor *elementwise(void)
+{
+    return kiln_gelu(kiln_sub(kiln_mul(large(1), large(2)), kiln_transpose(kiln_reshape(large(3), KILN_SHAPE(COLUMNS, rows())))));
+}
 static kiln_tensor *running(void) { return kiln_cumsum(large(1), 1); }
 static kiln_tensor *running_down(void) { return kiln_cumsum(large(1), 0); }
 static kiln_tensor *sorted(void) { return kiln_sort(large(1), 1, false); }
@@ -53,10 +59,24 @@ static const struct {
     const char *name;
     kiln_tensor *(*build)(void);
 } programs[] = {
-    {"sum", whole_sum}, {"row sum", row_sum}, {"column sum", column_sum}, {"softmax", softmax}, {"softmax of columns", softmax_columns},
-    {"layer norm", layer_norm}, {"long sum", long_sum}, {"variance", variance}, {"product", product}, {"half sum", half_sum},
-    {"matmul", matmul}, {"elementwise", elementwise}, {"cumsum", running}, {"cumsum down", running_down}, {"sort", sorted},
-    {"argmax", first_of_ties}, {"scatter add", added}, {"noise", noise},
+    {"sum", whole_sum},
+    {"row sum", row_sum},
+    {"column sum", column_sum},
+    {"softmax", softmax},
+    {"softmax of columns", softmax_columns},
+    {"layer norm", layer_norm},
+    {"long sum", long_sum},
+    {"variance", variance},
+    {"product", product},
+    {"half sum", half_sum},
+    {"matmul", matmul},
+    {"elementwise", elementwise},
+    {"cumsum", running},
+    {"cumsum down", running_down},
+    {"sort", sorted},
+    {"argmax", first_of_ties},
+    {"scatter add", added},
+    {"noise", noise},
 };
 enum { PROGRAMS = sizeof programs / sizeof *programs };
 
@@ -87,11 +107,13 @@ typedef struct Setting {
 static void compare_settings(const char *math)
 {
     static const Setting settings[] = {
+        /* clang-format off */
         {"threads", "1", true},       {"threads", "2", true},     {"threads", "3", true},        {"threads", "16", true},
         {"vector_bits", "128", true}, {"vector_bits", "256", true}, {"vector_bits", "0", true},  {"cuda_graphs", "0", false},
         {"cuda_graphs", "1", false},  {"dynamic", "always", false}, {"dynamic", "auto", false},  {"llvm_opt", "0", false},
         {"llvm_opt", "2", false},     {"llvm_opt", "1", false},   {"rewrite", "0", false},       {"rewrite", "1", false},
         {"fuse", "0", false},         {"fuse", "1", false},       {"mode", "eager", false},      {"mode", "interp", false},
+        /* clang-format on */
     };
     for (int p = 0; p < PROGRAMS; p++) {
         set_option("mode", "jit");
@@ -311,10 +333,11 @@ static void rank_8(void)
 int main(int argc, char **argv)
 {
     static const Test tests[] = {
-        {"strict_settings", strict_settings}, {"fast_settings", fast_settings}, {"address_reused", address_reused},
-        {"touched", touched},                 {"overlapping", overlapping},     {"subnormals_survive", subnormals_survive},
-        {"many_inputs", many_inputs},         {"many_outputs", many_outputs},   {"long_chain", long_chain},
-        {"rank_8", rank_8},
+        {"strict_settings", strict_settings}, {"fast_settings", fast_settings},
+        {"address_reused", address_reused},   {"touched", touched},
+        {"overlapping", overlapping},         {"subnormals_survive", subnormals_survive},
+        {"many_inputs", many_inputs},         {"many_outputs", many_outputs},
+        {"long_chain", long_chain},           {"rank_8", rank_8},
     };
     return run_tests("mutate_results", tests, sizeof tests / sizeof *tests, argc, argv);
 }

@@ -17,13 +17,12 @@
 typedef struct Sized {
     const char *name;
     kiln_tensor *(*build)(int64_t n);
-    bool not_empty;     /* does not take size 0 */
-    int own;            /* sizes with a structure (an axis of size 1 that is broadcast or merged) or a guard of their own */
+    bool not_empty; /* does not take size 0 */
+    int own;        /* sizes with a structure (an axis of size 1 that is broadcast or merged) or a guard of their own */
 } Sized;
 enum { OWN_0 = 1, OWN_1 = 2 };
 
 static bool has_own_program(const Sized *s, int64_t n) { return (n == 0 && s->own & OWN_0) || (n == 1 && s->own & OWN_1); }
-
 
 static kiln_tensor *sized_chain(int64_t n)
 {
@@ -48,10 +47,7 @@ static kiln_tensor *sized_norm(int64_t n)
 static kiln_tensor *sized_flatten(int64_t n) { return kiln_neg(kiln_reshape(plain_f32(KILN_SHAPE(n, 3), 1), KILN_SHAPE(3 * n))); }
 static kiln_tensor *sized_transpose(int64_t n) { return kiln_neg(kiln_transpose(plain_f32(KILN_SHAPE(n, 7), 1))); }
 static kiln_tensor *sized_flip(int64_t n) { return kiln_exp(kiln_flip(plain_f32(KILN_SHAPE(2, n), 1), KILN_AXES(1))); }
-static kiln_tensor *sized_pad(int64_t n)
-{
-    return kiln_pad(plain_f32(KILN_SHAPE(n, 3), 1), 1, (kiln_padding[]){{2, 1}}, kiln_scalar(1));
-}
+static kiln_tensor *sized_pad(int64_t n) { return kiln_pad(plain_f32(KILN_SHAPE(n, 3), 1), 1, (kiln_padding[]){{2, 1}}, kiln_scalar(1)); }
 static kiln_tensor *sized_concat(int64_t n)
 {
     return kiln_concat((kiln_tensor *[]){plain_f32(KILN_SHAPE(n, 3), 1), plain_f32(KILN_SHAPE(4, 3), 2)}, 2, 0);
@@ -61,10 +57,7 @@ static kiln_tensor *sized_expand(int64_t n)
     return kiln_mul(kiln_unsqueeze(plain_f32(KILN_SHAPE(n), 1), 1), plain_f32(KILN_SHAPE(6), 2));
 }
 static kiln_tensor *sized_matmul(int64_t n) { return kiln_matmul(plain_f32(KILN_SHAPE(n, 5), 1), plain_f32(KILN_SHAPE(5, 6), 2)); }
-static kiln_tensor *sized_matmul_inner(int64_t n)
-{
-    return kiln_matmul(plain_f32(KILN_SHAPE(4, n), 1), plain_f32(KILN_SHAPE(n, 6), 2));
-}
+static kiln_tensor *sized_matmul_inner(int64_t n) { return kiln_matmul(plain_f32(KILN_SHAPE(4, n), 1), plain_f32(KILN_SHAPE(n, 6), 2)); }
 static kiln_tensor *sized_take(int64_t n)
 {
     kiln_tensor *index = kiln_from(KILN_I64, KILN_SHAPE(3), (int64_t[]){0, 2, -1});
@@ -97,6 +90,7 @@ static kiln_tensor *sized_bytes(int64_t n)
 }
 
 static const Sized sized[] = {
+    /* clang-format off */
     {"chain", sized_chain, false, 0},           {"outer dim", sized_outer_dim, false, 0},   {"inner dim", sized_inner_dim, false, 0},
     {"both dims", sized_both, false, 0},        {"sum", sized_sum, false, 0},               {"row sum", sized_row_sum, false, 0},
     {"sums of rows", sized_rows_sum, false, 0}, {"column mean", sized_column_sum, false, 0}, {"max", sized_max, true, 0},
@@ -108,6 +102,7 @@ static const Sized sized[] = {
     {"cumsum inner", sized_cumsum_inner, false, 0}, {"scatter", sized_scatter, false, OWN_0},   {"uniform", sized_uniform, false, 0},
     {"half", sized_half, false, 0},             {"bytes", sized_bytes, false, 0},
     {"tile and pad", sized_tile_pad, false, 0},
+    /* clang-format on */
 };
 
 typedef struct SizedCall {
@@ -155,8 +150,8 @@ static void generalised(void)
             if ((sizes[i] == 0 && sized[k].not_empty) || (sizes[i] == 1000 && sized[k].build == sized_both))
                 continue;
             int64_t compiles = run_sized(&sized[k], sizes[i]);
-            CHECK(compiles <= has_own_program(&sized[k], sizes[i]), "%s: size %" PRId64 " compiles again (%d)", sized[k].name,
-                  sizes[i], (int)compiles);
+            CHECK(compiles <= has_own_program(&sized[k], sizes[i]), "%s: size %" PRId64 " compiles again (%d)", sized[k].name, sizes[i],
+                  (int)compiles);
         }
     }
 }
@@ -170,8 +165,8 @@ static void always_dynamic(void)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             if ((sizes[i] == 0 && sized[k].not_empty) || (sizes[i] == 1000 && sized[k].build == sized_both))
                 continue;
-            CHECK(run_sized(&sized[k], sizes[i]) <= has_own_program(&sized[k], sizes[i]), "%s: size %" PRId64 " compiles",
-                  sized[k].name, sizes[i]);
+            CHECK(run_sized(&sized[k], sizes[i]) <= has_own_program(&sized[k], sizes[i]), "%s: size %" PRId64 " compiles", sized[k].name,
+                  sizes[i]);
         }
     }
 }
@@ -277,8 +272,8 @@ static void draws(void)
     CHECK(memcmp(b, skipped, sizeof b) == 0, "an unused draw does not advance the stream");
 
     /* modes and options agree */
-    static const char *const settings[][2] = {{"mode", "eager"}, {"mode", "interp"}, {"mode", "jit"}, {"fuse", "0"}, {"fuse", "1"},
-                                              {"threads", "1"}, {"dynamic", "always"}};
+    static const char *const settings[][2] = {{"mode", "eager"}, {"mode", "interp"}, {"mode", "jit"},      {"fuse", "0"},
+                                              {"fuse", "1"},     {"threads", "1"},   {"dynamic", "always"}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         set_option(settings[i][0], settings[i][1]);
         kiln_seed(9);
@@ -320,8 +315,8 @@ static void feed_back(void)
             memcpy(data, next, sizeof data);
         }
         for (int k = 0; k < N; k++)
-            CHECK(fabsf(got[k] - data[k]) <= 1e-5f * fabsf(data[k]) + 1e-6f, "pass %d element %d: %g, expected %g", pass, k,
-                  (double)got[k], (double)data[k]);
+            CHECK(fabsf(got[k] - data[k]) <= 1e-5f * fabsf(data[k]) + 1e-6f, "pass %d element %d: %g, expected %g", pass, k, (double)got[k],
+                  (double)data[k]);
     }
 }
 
@@ -351,8 +346,8 @@ static void old_results(void)
 enum { ROWS = 6, COLUMNS = 50, ALL = ROWS * COLUMNS };
 
 typedef enum Other { NOBODY, HANDLE, PENDING_USE, VIEW, VIEW_EVALUATED, WRAPPED, DATA_POINTER, SELF_TRANSPOSED, OTHERS } Other;
-static const char *const other_names[] = {"nobody", "handle", "pending use", "view", "evaluated view", "wrap", "data pointer",
-                                          "its own transpose"};
+static const char *const other_names[] = {"nobody",         "handle", "pending use",  "view",
+                                          "evaluated view", "wrap",   "data pointer", "its own transpose"};
 
 static void check_values(kiln_tensor *x, const float *wanted, int64_t n, const char *what, const char *who)
 {
@@ -485,8 +480,8 @@ static void assign_in_place(void)
     }
     kiln_stats after = stats_now();
     CHECK(after.compiles == 0, "%d compiles in a warm loop", (int)after.compiles);
-    CHECK(after.peak_bytes <= before.live_bytes + (int64_t)sizeof(float) * 16, "peak %" PRId64 " bytes, live %" PRId64,
-          after.peak_bytes, before.live_bytes);
+    CHECK(after.peak_bytes <= before.live_bytes + (int64_t)sizeof(float) * 16, "peak %" PRId64 " bytes, live %" PRId64, after.peak_bytes,
+          before.live_bytes);
     if (on_device())
         return;
     OK(kiln_data(p, &first)); /* exported from here on: no longer overwritten */
@@ -525,8 +520,8 @@ static void functions(void)
         double total = 0, sum = 0;
         for (int64_t k = 0; k < n; k++) {
             float wanted = data[k] * (float)i + (i < 20 ? 1 : -2);
-            CHECK(fabsf(got[k] - wanted) <= 1e-5f * fabsf(wanted) + 1e-6f, "call %d element %d: %g, expected %g", i, (int)k,
-                  (double)got[k], (double)wanted);
+            CHECK(fabsf(got[k] - wanted) <= 1e-5f * fabsf(wanted) + 1e-6f, "call %d element %d: %g, expected %g", i, (int)k, (double)got[k],
+                  (double)wanted);
             sum += (double)got[k];
         }
         OK(kiln_item(out[1], &total));
@@ -623,12 +618,14 @@ static void unknown_environment(void)
 int main(int argc, char **argv)
 {
     static const Test tests[] = {
+        /* clang-format off */
         {"second_call", second_call},       {"generalised", generalised},         {"always_dynamic", always_dynamic},
         {"never_dynamic", never_dynamic},   {"random_shapes", random_shapes},     {"thousand_scalars", thousand_scalars},
         {"draws", draws},                   {"feed_back", feed_back},             {"old_results", old_results},
         {"assign", assign_all},             {"assign_alternating", assign_alternating}, {"assign_in_place", assign_in_place},
         {"functions", functions},           {"compile_fails", compile_fails},     {"pass_fails", pass_fails},
         {"unknown_options", unknown_options}, {"unknown_environment", unknown_environment},
+        /* clang-format on */
     };
     if (on_device()) /* only then are its numbers the interpreter's */
         setenv("KILN_MATH", "strict", 1);

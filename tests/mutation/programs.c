@@ -61,7 +61,10 @@ static void one_guard(Look *look, const GuardSet *set, const Guard *guard, const
     if (look->all.disagreed++ < MAX_SAID) {
         char line[512];
         snprintf(line, sizeof line, "\"%s\" is %s, the check says it %s", text.text,
-                 said == TEXT_BAD ? "no guard" : said == TEXT_HOLDS ? "true" : "false", checked ? "holds" : "fails");
+                 said == TEXT_BAD     ? "no guard"
+                 : said == TEXT_HOLDS ? "true"
+                                      : "false",
+                 checked ? "holds" : "fails");
         look->say(look->user, line);
     }
 }

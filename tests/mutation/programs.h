@@ -4,14 +4,14 @@
 
 #include <stdint.h>
 
-enum { PROGRAMS_KINDS = 4 };  /* kinds of guards */
+enum { PROGRAMS_KINDS = 4 }; /* kinds of guards */
 const char *programs_kind(int kind);
 
 typedef struct Agreement {
     int64_t programs, guards;
-    int64_t held, broke;    /* evaluations on which both said so */
+    int64_t held, broke; /* evaluations on which both said so */
     int64_t cut, disagreed;
-    int64_t of_kind[PROGRAMS_KINDS];     /* guards by kind */
+    int64_t of_kind[PROGRAMS_KINDS]; /* guards by kind */
 } Agreement;
 
 /*

@@ -77,8 +77,8 @@ int main(int argc, char **argv)
     printf("texts: %" PRId64 " programs, %" PRId64 " guards (", a.programs, a.guards);
     for (int k = 0; k < PROGRAMS_KINDS; k++)
         printf("%s%s %" PRId64, k ? ", " : "", programs_kind(k), a.of_kind[k]);
-    printf("); %" PRId64 " times both said yes, %" PRId64 " no, %" PRId64 " cut short, %" PRId64 " disagreements\n", a.held, a.broke,
-           a.cut, a.disagreed);
+    printf("); %" PRId64 " times both said yes, %" PRId64 " no, %" PRId64 " cut short, %" PRId64 " disagreements\n", a.held, a.broke, a.cut,
+           a.disagreed);
     bool enough = a.programs > recipes && a.held > 50 * recipes && a.broke > 30 * recipes && a.cut * 100 < a.held + a.broke;
     for (int k = 0; k < PROGRAMS_KINDS; k++)
         enough &= a.of_kind[k] >= 3;

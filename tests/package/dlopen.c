@@ -11,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SYMBOL(name)                                                                               \
-    __typeof__(name) *p_##name;                                                                    \
-    {                                                                                              \
-        void *at = dlsym(library, #name);                                                          \
-        memcpy(&p_##name, &at, sizeof at);                                                         \
-        if (!at)                                                                                   \
-            return fprintf(stderr, "%s\n", dlerror()), 1;                                          \
+#define SYMBOL(name)                                      \
+    __typeof__(name) *p_##name;                           \
+    {                                                     \
+        void *at = dlsym(library, #name);                 \
+        memcpy(&p_##name, &at, sizeof at);                \
+        if (!at)                                          \
+            return fprintf(stderr, "%s\n", dlerror()), 1; \
     }
 
 static unsigned float_modes(void)
@@ -98,8 +98,8 @@ int main(int argc, char **argv)
     for (int wait = 0; wait < 100 && threads() > running; wait++) /* a joined thread may still be going */
         usleep(20000);
     if (threads() > running || count_lines("/proc/self/maps") > maps + 4)
-        return fprintf(stderr, "threads %ld, then %ld; mappings %ld, then %ld\n", running, threads(), maps,
-                       count_lines("/proc/self/maps")), 1;
+        return fprintf(stderr, "threads %ld, then %ld; mappings %ld, then %ld\n", running, threads(), maps, count_lines("/proc/self/maps")),
+               1;
     puts("loaded, computed, closed");
     return 0;
 }

@@ -16,32 +16,17 @@ uint64_t rng_next(Rng *rng)
     return z ^ (z >> 31);
 }
 
-int64_t rng_below(Rng *rng, int64_t n)
-{
-    return (int64_t)(rng_next(rng) % (uint64_t)n);
-}
+int64_t rng_below(Rng *rng, int64_t n) { return (int64_t)(rng_next(rng) % (uint64_t)n); }
 
-int64_t rng_between(Rng *rng, int64_t low, int64_t high)
-{
-    return low + rng_below(rng, high - low + 1);
-}
+int64_t rng_between(Rng *rng, int64_t low, int64_t high) { return low + rng_below(rng, high - low + 1); }
 
-bool rng_chance(Rng *rng, int percent)
-{
-    return rng_below(rng, 100) < percent;
-}
+bool rng_chance(Rng *rng, int percent) { return rng_below(rng, 100) < percent; }
 
 /* --- dtypes --------------------------------------------------------------------------------------------------------- */
 
-bool dtype_is_float(kiln_dtype dtype)
-{
-    return dtype >= KILN_F16;
-}
+bool dtype_is_float(kiln_dtype dtype) { return dtype >= KILN_F16; }
 
-bool dtype_is_signed(kiln_dtype dtype)
-{
-    return dtype >= KILN_I8 && dtype <= KILN_I64;
-}
+bool dtype_is_signed(kiln_dtype dtype) { return dtype >= KILN_I8 && dtype <= KILN_I64; }
 
 static uint64_t load_bits(kiln_dtype dtype, const void *data, int64_t i)
 {
@@ -118,24 +103,15 @@ double value_as_double(kiln_dtype dtype, const void *data, int64_t i)
     case KILN_U8:
     case KILN_U16:
     case KILN_U32:
-    case KILN_U64:
-        return (double)bits;
-    case KILN_I8:
-        return (double)(int8_t)bits;
-    case KILN_I16:
-        return (double)(int16_t)bits;
-    case KILN_I32:
-        return (double)(int32_t)bits;
-    case KILN_I64:
-        return (double)(int64_t)bits;
-    case KILN_F16:
-        return half_to_double((uint32_t)bits);
-    case KILN_BF16:
-        return float_from_bits((uint32_t)bits << 16);
-    case KILN_F32:
-        return float_from_bits((uint32_t)bits);
-    case KILN_F64:
-        break;
+    case KILN_U64: return (double)bits;
+    case KILN_I8: return (double)(int8_t)bits;
+    case KILN_I16: return (double)(int16_t)bits;
+    case KILN_I32: return (double)(int32_t)bits;
+    case KILN_I64: return (double)(int64_t)bits;
+    case KILN_F16: return half_to_double((uint32_t)bits);
+    case KILN_BF16: return float_from_bits((uint32_t)bits << 16);
+    case KILN_F32: return float_from_bits((uint32_t)bits);
+    case KILN_F64: break;
     }
     memcpy(&d, &bits, sizeof d);
     return d;
@@ -205,17 +181,93 @@ const char *shape_text(kiln_dtype dtype, kiln_shape shape, char text[96])
 /* --- values --------------------------------------------------------------------------------------------------------- */
 
 /* Values at which functions change their behaviour. What a dtype cannot hold is rounded. */
-static const double float_specials[] = {
-    0.0,     -0.0,    1.0,      -1.0,     0.5,     -0.5,     2.0,       -2.0,      3.0,       1.5,     -1.5,
-    2.5,     -2.5,    INFINITY, -INFINITY, NAN,    0.1,      -0.1,      1e-3,      -1e-5,     1e-10,   1e-20,
-    1e-38,   1e-45,   -1e-45,   1e-300,   1e10,    -1e10,    1e20,      1e30,      -3e38,     1e300,   -1e300,
-    65504.0, 65520.0, -70000.0, 6e-8,     -6e-8,   6.1e-5,   3.14159265358979,     1.5707963267949,    0.7853981633974,
-    88.7,    88.73,   -87.4,    -103.98,  709.78,  -745.2,   127.0,     128.0,     -126.5,    -149.0,  1023.5,
-    0.99999994, 1.0000001, -0.99999994, 2147483647.0, 2147483648.0, -2147483648.0, -2147483904.0, 4294967295.0,
-    9223372036854775808.0, -9223372036854775808.0, 18446744073709551616.0, 255.0, 256.0, 32767.5, 32768.0, -32769.0,
-    16777216.0, 16777217.0, 8388607.5, 4503599627370497.5, 1e5, 105615.0, 2.7182818284590452, 20.0, -20.0, 9.0, -9.0,
-    0.6931471805599453, 4.9e-324, 2.2250738585072014e-308, 1.17549435e-38, 1.17549421e-38, 3.40282347e38,
-    1.7976931348623157e308};
+static const double float_specials[] = {0.0,
+                                        -0.0,
+                                        1.0,
+                                        -1.0,
+                                        0.5,
+                                        -0.5,
+                                        2.0,
+                                        -2.0,
+                                        3.0,
+                                        1.5,
+                                        -1.5,
+                                        2.5,
+                                        -2.5,
+                                        INFINITY,
+                                        -INFINITY,
+                                        NAN,
+                                        0.1,
+                                        -0.1,
+                                        1e-3,
+                                        -1e-5,
+                                        1e-10,
+                                        1e-20,
+                                        1e-38,
+                                        1e-45,
+                                        -1e-45,
+                                        1e-300,
+                                        1e10,
+                                        -1e10,
+                                        1e20,
+                                        1e30,
+                                        -3e38,
+                                        1e300,
+                                        -1e300,
+                                        65504.0,
+                                        65520.0,
+                                        -70000.0,
+                                        6e-8,
+                                        -6e-8,
+                                        6.1e-5,
+                                        3.14159265358979,
+                                        1.5707963267949,
+                                        0.7853981633974,
+                                        88.7,
+                                        88.73,
+                                        -87.4,
+                                        -103.98,
+                                        709.78,
+                                        -745.2,
+                                        127.0,
+                                        128.0,
+                                        -126.5,
+                                        -149.0,
+                                        1023.5,
+                                        0.99999994,
+                                        1.0000001,
+                                        -0.99999994,
+                                        2147483647.0,
+                                        2147483648.0,
+                                        -2147483648.0,
+                                        -2147483904.0,
+                                        4294967295.0,
+                                        9223372036854775808.0,
+                                        -9223372036854775808.0,
+                                        18446744073709551616.0,
+                                        255.0,
+                                        256.0,
+                                        32767.5,
+                                        32768.0,
+                                        -32769.0,
+                                        16777216.0,
+                                        16777217.0,
+                                        8388607.5,
+                                        4503599627370497.5,
+                                        1e5,
+                                        105615.0,
+                                        2.7182818284590452,
+                                        20.0,
+                                        -20.0,
+                                        9.0,
+                                        -9.0,
+                                        0.6931471805599453,
+                                        4.9e-324,
+                                        2.2250738585072014e-308,
+                                        1.17549435e-38,
+                                        1.17549421e-38,
+                                        3.40282347e38,
+                                        1.7976931348623157e308};
 enum { FLOAT_SPECIALS = sizeof float_specials / sizeof *float_specials };
 
 int64_t special_floats(const double **values)
@@ -235,16 +287,11 @@ static uint64_t special_bits(kiln_dtype dtype, Rng *rng)
     static const int64_t near_zero[] = {0, 1, -1, 2, -2, 3, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, -7, -8, -64, 100};
     uint64_t top = (uint64_t)1 << (width - 1);
     switch (rng_below(rng, 6)) {
-    case 0:
-        return top;                 /* least signed */
-    case 1:
-        return top - 1;             /* greatest signed */
-    case 2:
-        return top + 1;
-    case 3:
-        return UINT64_MAX - (uint64_t)rng_below(rng, 2); /* greatest unsigned */
-    default:
-        return (uint64_t)near_zero[rng_below(rng, sizeof near_zero / sizeof *near_zero)];
+    case 0: return top;     /* least signed */
+    case 1: return top - 1; /* greatest signed */
+    case 2: return top + 1;
+    case 3: return UINT64_MAX - (uint64_t)rng_below(rng, 2); /* greatest unsigned */
+    default: return (uint64_t)near_zero[rng_below(rng, sizeof near_zero / sizeof *near_zero)];
     }
 }
 
@@ -286,24 +333,16 @@ static uint64_t some_bits(kiln_dtype dtype, Values values, Rng *rng)
     switch (values) {
     case VALUES_MIX:
         switch (rng_below(rng, 4)) {
-        case 0:
-            return special_bits(dtype, rng);
-        case 1:
-            return plain_bits(dtype, rng);
-        case 2:
-            return wide_bits(dtype, rng);
+        case 0: return special_bits(dtype, rng);
+        case 1: return plain_bits(dtype, rng);
+        case 2: return wide_bits(dtype, rng);
         }
         return rng_next(rng);
-    case VALUES_PLAIN:
-        return plain_bits(dtype, rng);
-    case VALUES_WIDE:
-        return wide_bits(dtype, rng);
-    case VALUES_SPARSE:
-        return rng_below(rng, 97) == 0 ? special_bits(dtype, rng) : plain_bits(dtype, rng);
-    case VALUES_TIES:
-        return tie_bits(dtype, rng);
-    case VALUES_INDEX:
-        break;
+    case VALUES_PLAIN: return plain_bits(dtype, rng);
+    case VALUES_WIDE: return wide_bits(dtype, rng);
+    case VALUES_SPARSE: return rng_below(rng, 97) == 0 ? special_bits(dtype, rng) : plain_bits(dtype, rng);
+    case VALUES_TIES: return tie_bits(dtype, rng);
+    case VALUES_INDEX: break;
     }
     return 0;
 }

@@ -18,17 +18,17 @@ typedef struct Rng {
     uint64_t state;
 } Rng;
 uint64_t rng_next(Rng *rng);
-int64_t rng_below(Rng *rng, int64_t n);                     /* 0 <= result < n; n >= 1 */
-int64_t rng_between(Rng *rng, int64_t low, int64_t high);   /* both included */
+int64_t rng_below(Rng *rng, int64_t n);                   /* 0 <= result < n; n >= 1 */
+int64_t rng_between(Rng *rng, int64_t low, int64_t high); /* both included */
 bool rng_chance(Rng *rng, int percent);
 
 typedef enum Values {
-    VALUES_MIX,     /* a quarter each: special values, PLAIN, WIDE, random bits */
-    VALUES_PLAIN,   /* small: floats in [-4, 4), ints in [-9, 9] or [0, 9] */
-    VALUES_WIDE,    /* finite, of all magnitudes, both signs; ints random */
-    VALUES_SPARSE,  /* PLAIN with one special value in 97 */
-    VALUES_TIES,    /* few different values, so that there are many ties */
-    VALUES_INDEX    /* ints from -limit to limit - 1 (unsigned: 0 to limit - 1) */
+    VALUES_MIX,    /* a quarter each: special values, PLAIN, WIDE, random bits */
+    VALUES_PLAIN,  /* small: floats in [-4, 4), ints in [-9, 9] or [0, 9] */
+    VALUES_WIDE,   /* finite, of all magnitudes, both signs; ints random */
+    VALUES_SPARSE, /* PLAIN with one special value in 97 */
+    VALUES_TIES,   /* few different values, so that there are many ties */
+    VALUES_INDEX   /* ints from -limit to limit - 1 (unsigned: 0 to limit - 1) */
 } Values;
 
 /* n elements of one dtype. limit: for VALUES_INDEX. */
@@ -38,11 +38,11 @@ void values_fill(kiln_dtype dtype, Values values, int64_t limit, uint64_t seed, 
 int64_t special_floats(const double **values);
 
 bool dtype_is_float(kiln_dtype dtype);
-bool dtype_is_signed(kiln_dtype dtype);     /* signed ints */
+bool dtype_is_signed(kiln_dtype dtype); /* signed ints */
 double value_as_double(kiln_dtype dtype, const void *data, int64_t i);
-void value_from_double(kiln_dtype dtype, double value, void *data, int64_t i); /* floats only; rounds to nearest */
+void value_from_double(kiln_dtype dtype, double value, void *data, int64_t i);        /* floats only; rounds to nearest */
 const char *value_text(kiln_dtype dtype, const void *data, int64_t i, char text[64]); /* with its bits; "" when i < 0 */
-const char *shape_text(kiln_dtype dtype, kiln_shape shape, char text[96]);  /* "f32[7,13]" */
+const char *shape_text(kiln_dtype dtype, kiln_shape shape, char text[96]);            /* "f32[7,13]" */
 int64_t shape_elements(kiln_shape shape);
 bool shape_equal(kiln_shape a, kiln_shape b);
 

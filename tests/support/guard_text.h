@@ -14,8 +14,8 @@
 typedef enum TextGuard {
     TEXT_BROKEN,
     TEXT_HOLDS,
-    TEXT_CUT,       /* the text leaves something out ("...") */
-    TEXT_BAD        /* not a guard */
+    TEXT_CUT, /* the text leaves something out ("...") */
+    TEXT_BAD  /* not a guard */
 } TextGuard;
 
 /* What a scalar is as a number; `single`: of a dtype that f32 holds, so that nine digits name it. */

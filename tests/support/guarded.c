@@ -30,15 +30,9 @@ static Guarded map_guarded(size_t bytes, size_t gap, bool at_end)
     return g;
 }
 
-Guarded guarded_at_end(size_t bytes, size_t gap)
-{
-    return map_guarded(bytes, gap, true);
-}
+Guarded guarded_at_end(size_t bytes, size_t gap) { return map_guarded(bytes, gap, true); }
 
-Guarded guarded_at_start(size_t bytes, size_t gap)
-{
-    return map_guarded(bytes, gap, false);
-}
+Guarded guarded_at_start(size_t bytes, size_t gap) { return map_guarded(bytes, gap, false); }
 
 bool guarded_intact(const Guarded *g)
 {

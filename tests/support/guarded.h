@@ -17,7 +17,7 @@
 typedef struct Guarded {
     void *data;
     size_t bytes;
-    void *map;          /* the whole mapping with both guard pages */
+    void *map; /* the whole mapping with both guard pages */
     size_t map_bytes;
 } Guarded;
 

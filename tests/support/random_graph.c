@@ -16,7 +16,7 @@ typedef struct At {
     const RecipeNode *node;
     const int64_t *sizes;
     int k;
-    kiln_tensor *a, *b, *c;         /* operands; NULL where there are none */
+    kiln_tensor *a, *b, *c; /* operands; NULL where there are none */
     RecipeInput *input;
     void *user;
     FILE *text;
@@ -33,10 +33,7 @@ static void say(const At *at, const char *format, ...)
     va_end(args);
 }
 
-static int32_t modulo(int32_t value, int n)
-{
-    return n < 1 ? 0 : (value % n + n) % n;
-}
+static int32_t modulo(int32_t value, int n) { return n < 1 ? 0 : (value % n + n) % n; }
 
 static bool is_small(kiln_shape shape)
 {
@@ -84,12 +81,8 @@ static kiln_tensor *build_weak(At *at)
 {
     int32_t v = modulo(at->node->p[1], 10);
     switch (modulo(at->node->p[0], 3)) {
-    case 0:
-        say(at, "kiln_scalar(%.17g)", weak_floats[v]);
-        return kiln_scalar(weak_floats[v]);
-    case 1:
-        say(at, "kiln_int(%d)", v - 3);
-        return kiln_int(v - 3);
+    case 0: say(at, "kiln_scalar(%.17g)", weak_floats[v]); return kiln_scalar(weak_floats[v]);
+    case 1: say(at, "kiln_int(%d)", v - 3); return kiln_int(v - 3);
     }
     say(at, "kiln_bool(%d)", v & 1);
     return kiln_bool(v & 1);
@@ -135,14 +128,21 @@ typedef struct UnaryFn {
     bool smooth, hides_nan;
 } UnaryFn;
 
-#define U(name, smooth) {"kiln_" #name, kiln_##name, smooth, false}
-static const UnaryFn unaries[] = {
-    U(neg, 1), U(abs, 1), U(relu, 1), U(tanh, 1), U(sigmoid, 1), U(sin, 1), U(cos, 1), U(atan, 1), U(erf, 1), U(silu, 1),
-    U(gelu, 1), U(gelu_tanh, 1), U(positive, 1), U(asinh, 1), U(softplus, 1),
-    U(sign, 0), U(square, 0), U(floor, 0), U(ceil, 0), U(round, 0), U(trunc, 0), U(reciprocal, 0), U(sqrt, 0), U(rsqrt, 0),
-    U(exp, 0), U(exp2, 0), U(expm1, 0), U(log, 0), U(log2, 0), U(log10, 0), U(log1p, 0), U(tan, 0), U(asin, 0), U(acos, 0),
-    U(sinh, 0), U(cosh, 0), U(acosh, 0), U(atanh, 0), U(isnan, 0), U(isinf, 0), U(isfinite, 0), U(logical_not, 0),
-    U(bitwise_not, 0), {"kiln_signbit", kiln_signbit, false, true}};
+#define U(name, smooth)                           \
+    {                                             \
+        "kiln_" #name, kiln_##name, smooth, false \
+    }
+static const UnaryFn unaries[] = {U(neg, 1),      U(abs, 1),         U(relu, 1),        U(tanh, 1),
+                                  U(sigmoid, 1),  U(sin, 1),         U(cos, 1),         U(atan, 1),
+                                  U(erf, 1),      U(silu, 1),        U(gelu, 1),        U(gelu_tanh, 1),
+                                  U(positive, 1), U(asinh, 1),       U(softplus, 1),    U(sign, 0),
+                                  U(square, 0),   U(floor, 0),       U(ceil, 0),        U(round, 0),
+                                  U(trunc, 0),    U(reciprocal, 0),  U(sqrt, 0),        U(rsqrt, 0),
+                                  U(exp, 0),      U(exp2, 0),        U(expm1, 0),       U(log, 0),
+                                  U(log2, 0),     U(log10, 0),       U(log1p, 0),       U(tan, 0),
+                                  U(asin, 0),     U(acos, 0),        U(sinh, 0),        U(cosh, 0),
+                                  U(acosh, 0),    U(atanh, 0),       U(isnan, 0),       U(isinf, 0),
+                                  U(isfinite, 0), U(logical_not, 0), U(bitwise_not, 0), {"kiln_signbit", kiln_signbit, false, true}};
 enum { UNARIES = sizeof unaries / sizeof *unaries, UNARIES_SMOOTH = 15 };
 
 /* x where it is not NaN, else 1. */
@@ -165,12 +165,41 @@ typedef struct BinaryFn {
     bool hides_nan;
 } BinaryFn;
 
-#define B(name) {"kiln_" #name, kiln_##name, false}
-static const BinaryFn binaries[] = {
-    B(add), B(sub), B(mul), B(maximum), B(minimum),
-    B(add), B(mul), B(div), B(floor_divide), B(remainder), B(fmod), B(pow), B(atan2), B(hypot), B(logaddexp), B(nextafter), B(eq),
-    B(ne), B(lt), B(le), B(gt), B(ge), B(logical_and), B(logical_or), B(logical_xor), B(bitwise_and), B(bitwise_or),
-    B(bitwise_xor), B(shift_left), B(shift_right), {"kiln_copysign", kiln_copysign, true}};
+#define B(name)                           \
+    {                                     \
+        "kiln_" #name, kiln_##name, false \
+    }
+static const BinaryFn binaries[] = {B(add),
+                                    B(sub),
+                                    B(mul),
+                                    B(maximum),
+                                    B(minimum),
+                                    B(add),
+                                    B(mul),
+                                    B(div),
+                                    B(floor_divide),
+                                    B(remainder),
+                                    B(fmod),
+                                    B(pow),
+                                    B(atan2),
+                                    B(hypot),
+                                    B(logaddexp),
+                                    B(nextafter),
+                                    B(eq),
+                                    B(ne),
+                                    B(lt),
+                                    B(le),
+                                    B(gt),
+                                    B(ge),
+                                    B(logical_and),
+                                    B(logical_or),
+                                    B(logical_xor),
+                                    B(bitwise_and),
+                                    B(bitwise_or),
+                                    B(bitwise_xor),
+                                    B(shift_left),
+                                    B(shift_right),
+                                    {"kiln_copysign", kiln_copysign, true}};
 enum { BINARIES = sizeof binaries / sizeof *binaries, BINARIES_SMOOTH = 5 };
 
 static kiln_tensor *build_binary(At *at)
@@ -224,9 +253,14 @@ static void say_axes(const At *at, kiln_axes axes)
 static const struct {
     const char *name;
     kiln_tensor *(*f)(kiln_tensor *, kiln_axes, bool);
-} reductions[] = {{"kiln_sum_axes", kiln_sum_axes}, {"kiln_mean_axes", kiln_mean_axes}, {"kiln_max_axes", kiln_max_axes},
-                  {"kiln_min_axes", kiln_min_axes}, {"kiln_logsumexp_axes", kiln_logsumexp_axes},
-                  {"kiln_prod_axes", kiln_prod_axes}, {"kiln_any_axes", kiln_any_axes}, {"kiln_all_axes", kiln_all_axes}};
+} reductions[] = {{"kiln_sum_axes", kiln_sum_axes},
+                  {"kiln_mean_axes", kiln_mean_axes},
+                  {"kiln_max_axes", kiln_max_axes},
+                  {"kiln_min_axes", kiln_min_axes},
+                  {"kiln_logsumexp_axes", kiln_logsumexp_axes},
+                  {"kiln_prod_axes", kiln_prod_axes},
+                  {"kiln_any_axes", kiln_any_axes},
+                  {"kiln_all_axes", kiln_all_axes}};
 
 static kiln_tensor *build_reduce(At *at)
 {
@@ -266,9 +300,7 @@ static kiln_tensor *build_reshape(At *at)
     kiln_shape s = kiln_shape_of(at->a), t = s;
     int axis = modulo(at->node->p[1], s.rank);
     switch (modulo(at->node->p[0], 4)) {
-    case 0:
-        t = KILN_SHAPE(kiln_numel(at->a));
-        break;
+    case 0: t = KILN_SHAPE(kiln_numel(at->a)); break;
     case 1: /* merge two axes */
         if (s.rank < 2)
             return NULL;
@@ -375,10 +407,9 @@ static kiln_tensor *build_flip(At *at)
 static kiln_tensor *build_pad(At *at)
 {
     int rank = kiln_rank(at->a), n = rank < 2 ? rank : 2;
-    kiln_padding pads[2] = {{modulo(at->node->p[0], 3), modulo(at->node->p[1], 4)},
-                            {modulo(at->node->p[2], 2), modulo(at->node->p[3], 3)}};
-    say(at, "kiln_pad(t%d, %d, (kiln_padding[]){{%" PRId64 ", %" PRId64 "}, {%" PRId64 ", %" PRId64 "}}, kiln_int(1))",
-        at->node->in[0], n, pads[0].low, pads[0].high, pads[1].low, pads[1].high);
+    kiln_padding pads[2] = {{modulo(at->node->p[0], 3), modulo(at->node->p[1], 4)}, {modulo(at->node->p[2], 2), modulo(at->node->p[3], 3)}};
+    say(at, "kiln_pad(t%d, %d, (kiln_padding[]){{%" PRId64 ", %" PRId64 "}, {%" PRId64 ", %" PRId64 "}}, kiln_int(1))", at->node->in[0], n,
+        pads[0].low, pads[0].high, pads[1].low, pads[1].high);
     return is_small(kiln_shape_of(at->a)) ? kiln_pad(at->a, n, pads, kiln_int(1)) : NULL;
 }
 
@@ -426,10 +457,7 @@ static kiln_tensor *build_triangle(At *at)
 /* --- indexing, sorting, products --- */
 
 /* b as indices into an axis of size n. */
-static kiln_tensor *as_index(kiln_tensor *b, int64_t n)
-{
-    return kiln_remainder(kiln_cast(b, KILN_I64), kiln_int(n));
-}
+static kiln_tensor *as_index(kiln_tensor *b, int64_t n) { return kiln_remainder(kiln_cast(b, KILN_I64), kiln_int(n)); }
 
 static kiln_tensor *build_take(At *at)
 {
@@ -439,8 +467,8 @@ static kiln_tensor *build_take(At *at)
     int64_t n = kiln_dim(at->a, axis);
     if (rank + kiln_rank(at->b) > 9 || kiln_numel(at->a) / n * kiln_numel(at->b) > RECIPE_MAX_ELEMENTS)
         return NULL;
-    say(at, "kiln_take(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0],
-        at->node->in[1], n, axis);
+    say(at, "kiln_take(t%d, kiln_remainder(kiln_cast(t%d, KILN_I64), kiln_int(%" PRId64 ")), %d)", at->node->in[0], at->node->in[1], n,
+        axis);
     return kiln_take(at->a, as_index(at->b, n), axis);
 }
 
@@ -530,6 +558,7 @@ static const struct {
     kiln_tensor *(*build)(At *at);
     int operands, weight, smooth;
 } kinds[R_OPS] = {
+    /* clang-format off */
     [R_INPUT] = {build_input, 0, 8, 8},           [R_WEAK] = {build_weak, 0, 6, 6},
     [R_FULL] = {build_full, 0, 2, 0},             [R_ARANGE] = {build_arange, 0, 2, 0},
     [R_RANDOM] = {build_random, 0, 3, 3},         [R_UNARY] = {build_unary, 1, 25, 25},
@@ -547,10 +576,11 @@ static const struct {
     [R_SORT] = {build_sort, 1, 3, 0},             [R_CUMSUM] = {build_cumsum, 1, 4, 4},
     [R_MATMUL] = {build_matmul, 2, 5, 5},         [R_SOFTMAX] = {build_softmax, 1, 4, 4},
     [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_ALIAS] = {build_alias, 1, 0, 0},
+    /* clang-format on */
 };
 
-int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input, void *user, kiln_tensor **out,
-                 RecipeMade *info, FILE *text)
+int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input, void *user, kiln_tensor **out, RecipeMade *info,
+                 FILE *text)
 {
     if (info)
         *info = (RecipeMade){0};

@@ -22,28 +22,56 @@
 enum { RECIPE_NODES = 40, RECIPE_OUTPUTS = 4, RECIPE_RANK = 8, PALETTE = 4, RECIPE_MAX_ELEMENTS = 60000 };
 
 typedef enum RecipeOp {
-    R_INPUT, R_WEAK, R_FULL, R_ARANGE, R_RANDOM,    /* leaves */
-    R_UNARY, R_BINARY, R_CAST, R_WHERE, R_CLAMP,
-    R_REDUCE, R_ARG, R_VAR,
-    R_RESHAPE, R_PERMUTE, R_EXPAND, R_SQUEEZE, R_SLICE, R_FLIP, R_PAD, R_CONCAT, R_STACK, R_ROLL, R_TILE, R_TRIANGLE,
-    R_TAKE, R_TAKE_ALONG, R_SCATTER, R_SORT, R_CUMSUM, R_MATMUL, R_SOFTMAX, R_NORMALIZE,
-    R_ALIAS,                                        /* the first operand itself: left by the shrinker */
+    R_INPUT,
+    R_WEAK,
+    R_FULL,
+    R_ARANGE,
+    R_RANDOM, /* leaves */
+    R_UNARY,
+    R_BINARY,
+    R_CAST,
+    R_WHERE,
+    R_CLAMP,
+    R_REDUCE,
+    R_ARG,
+    R_VAR,
+    R_RESHAPE,
+    R_PERMUTE,
+    R_EXPAND,
+    R_SQUEEZE,
+    R_SLICE,
+    R_FLIP,
+    R_PAD,
+    R_CONCAT,
+    R_STACK,
+    R_ROLL,
+    R_TILE,
+    R_TRIANGLE,
+    R_TAKE,
+    R_TAKE_ALONG,
+    R_SCATTER,
+    R_SORT,
+    R_CUMSUM,
+    R_MATMUL,
+    R_SOFTMAX,
+    R_NORMALIZE,
+    R_ALIAS, /* the first operand itself: left by the shrinker */
     R_OPS
 } RecipeOp;
 
 typedef struct RecipeNode {
     uint8_t op;
-    uint8_t dtype;                  /* leaves and casts */
-    uint8_t values;                 /* inputs: Values */
-    uint8_t rank;                   /* leaves */
-    uint8_t size[RECIPE_RANK];      /* leaves: palette indices; PALETTE means 1 */
-    int16_t in[3];                  /* earlier nodes */
+    uint8_t dtype;             /* leaves and casts */
+    uint8_t values;            /* inputs: Values */
+    uint8_t rank;              /* leaves */
+    uint8_t size[RECIPE_RANK]; /* leaves: palette indices; PALETTE means 1 */
+    int16_t in[3];             /* earlier nodes */
     int32_t p[4];
 } RecipeNode;
 
 typedef struct Recipe {
     uint64_t seed;
-    bool smooth;                    /* only continuous functions of floats of moderate size: results may be compared with a tolerance */
+    bool smooth; /* only continuous functions of floats of moderate size: results may be compared with a tolerance */
     int n, n_out;
     RecipeNode node[RECIPE_NODES];
     int16_t out[RECIPE_OUTPUTS];
@@ -65,8 +93,8 @@ typedef struct RecipeMade {
 
 /* Records the recipe with the palette `sizes`; out gets the outputs that could be recorded, in order; returns their number. `made`
  * and `text` may be NULL; text gets the recipe as C. Leaves no error kept. */
-int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input, void *user, kiln_tensor **out,
-                 RecipeMade *made, FILE *text);
+int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input, void *user, kiln_tensor **out, RecipeMade *made,
+                 FILE *text);
 
 /* Drops the nodes that no output needs. */
 void recipe_compact(Recipe *recipe);

@@ -26,8 +26,7 @@ static inline bool has_zero(const int64_t *dims, int n)
 
 /* Groups of two shapes without elements: equal axes at both ends stay, the rest (which must hold a
  * zero on both sides) is one general group. */
-static inline void empty_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out,
-                         Attr *attr)
+static inline void empty_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr)
 {
     int head = 0, tail = 0;
     while (head < in_rank && head < out_rank && in[head] == out[head])
@@ -35,10 +34,8 @@ static inline void empty_groups(int in_rank, const int64_t *in, int out_rank, co
     if (head < in_rank || head < out_rank) {
         while (!has_zero(in + head, in_rank - head) || !has_zero(out + head, out_rank - head))
             head--;
-        while (head + tail < in_rank && head + tail < out_rank &&
-               in[in_rank - 1 - tail] == out[out_rank - 1 - tail] &&
-               has_zero(in + head, in_rank - head - tail - 1) &&
-               has_zero(out + head, out_rank - head - tail - 1))
+        while (head + tail < in_rank && head + tail < out_rank && in[in_rank - 1 - tail] == out[out_rank - 1 - tail] &&
+               has_zero(in + head, in_rank - head - tail - 1) && has_zero(out + head, out_rank - head - tail - 1))
             tail++;
     }
     for (int d = 0; d < head; d++)
@@ -49,8 +46,7 @@ static inline void empty_groups(int in_rank, const int64_t *in, int out_rank, co
         add_group(attr, 1, 1);
 }
 
-static inline void full_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out,
-                        Attr *attr)
+static inline void full_groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out, Attr *attr)
 {
     int i = 0, j = 0;
     while (i < in_rank || j < out_rank) {

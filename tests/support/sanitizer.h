@@ -15,7 +15,7 @@
 
 #include <unistd.h>
 
-#define TIME_LIMIT(seconds) ((seconds) * KILN_TEST_SLOWER)
+#define TIME_LIMIT(seconds) ((seconds)*KILN_TEST_SLOWER)
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

@@ -30,10 +30,7 @@ double seeds_clock(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static void quiet(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)level, (void)topic, (void)line;
-}
+static void quiet(void *user, int level, const char *topic, const char *line) { (void)user, (void)level, (void)topic, (void)line; }
 
 bool seeds_in_child(bool (*run)(const void *data), const void *data, unsigned seconds, int *status)
 {
@@ -55,7 +52,7 @@ bool seeds_in_child(bool (*run)(const void *data), const void *data, unsigned se
 
 typedef struct Batch {
     const Seeds *seeds;
-    uint64_t *at, end;      /* shared: the seed at work */
+    uint64_t *at, end; /* shared: the seed at work */
     double until;
 } Batch;
 

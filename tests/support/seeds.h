@@ -14,20 +14,20 @@
 
 typedef struct Seeds {
     const char *name;
-    const char *what;                   /* is counted: "values read" */
-    const uint64_t *counted;            /* in memory that seeds_shared gave */
-    int per_child;                      /* seeds one after another in a process: later ones meet the programs of earlier ones */
-    double seconds;                     /* unless --seconds says other */
-    bool (*run)(uint64_t seed);         /* in a child: is all well? */
-    void (*explain)(uint64_t seed);     /* of a seed that was not well: prints the least plan that is not */
-    void (*show)(uint64_t seed);        /* prints the seed's plan */
+    const char *what;               /* is counted: "values read" */
+    const uint64_t *counted;        /* in memory that seeds_shared gave */
+    int per_child;                  /* seeds one after another in a process: later ones meet the programs of earlier ones */
+    double seconds;                 /* unless --seconds says other */
+    bool (*run)(uint64_t seed);     /* in a child: is all well? */
+    void (*explain)(uint64_t seed); /* of a seed that was not well: prints the least plan that is not */
+    void (*show)(uint64_t seed);    /* prints the seed's plan */
 } Seeds;
 
 /* What the arguments ask for. */
 typedef struct SeedsAsked {
     uint64_t first, count;
     double seconds;
-    int failures;                       /* at most */
+    int failures; /* at most */
     bool show;
 } SeedsAsked;
 

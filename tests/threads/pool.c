@@ -1,5 +1,5 @@
 /* The pool under ThreadSanitizer: several callers, changing thread counts, pauses long enough for workers to fall asleep. */
-#include "runtime/pool.h"
+#include "runtime/eval/pool.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@ enum { THREADS = 3, LIVES = 2, N = (1 << 20) + 3, STRIDE = 4099, PICKED = N / ST
 
 static int rounds = 10;
 static atomic_int failures;
-static kiln_tensor *handed[THREADS];             /* to thread k, owned; NULL: nothing */
+static kiln_tensor *handed[THREADS]; /* to thread k, owned; NULL: nothing */
 static int handed_value[THREADS];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of both */
 

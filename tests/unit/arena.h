@@ -20,9 +20,6 @@ static void setup(void)
         cr_assert(false, "out of memory");
 }
 
-static void teardown(void)
-{
-    arena_free(&arena);
-}
+static void teardown(void) { arena_free(&arena); }
 
 #endif

@@ -50,7 +50,7 @@ static inline Sample sample_of(const char *text, Arena *arena)
     cr_assert_eq(graph_parse(text, arena, &s.graph), ST_OK, "%s", fail_message());
     s.facts = facts_of(s.graph);
     s.policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, s.facts.n_ints + 1),
-                          .scalar_varies = ARENA_ARRAY(arena, bool, s.facts.n_scalars + 1)};
+                             .scalar_varies = ARENA_ARRAY(arena, bool, s.facts.n_scalars + 1)};
     for (uint32_t i = 0; i < s.facts.n_scalars; i++)
         s.policy.scalar_varies[i] = true;
     guard_policy_close(&s.policy, s.graph, false);
@@ -67,8 +67,12 @@ static inline Sample sample_of(const char *text, Arena *arena)
     key_line_add(&graph, "graph", text, strlen(text));
     key_line_add(&meta, "made", "1700000000", 10);
     key_line_add(&meta, "compile_us", "12500", 5);
-    s.parts = (EntryParts){.key = {maker.text, graph.text, maker.len, graph.len}, .meta = meta.text, .meta_bytes = meta.len,
-                           .facts = s.facts, .program = s.program, .recorded = s.texts.recorded,
+    s.parts = (EntryParts){.key = {maker.text, graph.text, maker.len, graph.len},
+                           .meta = meta.text,
+                           .meta_bytes = meta.len,
+                           .facts = s.facts,
+                           .program = s.program,
+                           .recorded = s.texts.recorded,
                            .optimised = s.texts.optimised};
     s.policy.seen = arena_copy(arena, &s.facts, sizeof s.facts);
     s.policy.n_seen = 1;

@@ -35,8 +35,8 @@ static uint32_t rnd(Random *r, uint32_t below)
 }
 
 /* Adds a node unless the op refuses; UINT32_MAX then. Returns its place in the list. */
-static uint32_t random_add(Random *r, Op op, const uint32_t *in, uint32_t n_in, const Attr *attr,
-                           const int64_t *facts, uint32_t n_facts, DType own)
+static uint32_t random_add(Random *r, Op op, const uint32_t *in, uint32_t n_in, const Attr *attr, const int64_t *facts, uint32_t n_facts,
+                           DType own)
 {
     static const Attr none;
     Shape shapes[RANDOM_NODES], out = {0};
@@ -51,8 +51,7 @@ static uint32_t random_add(Random *r, Op op, const uint32_t *in, uint32_t n_in, 
         types[i] = (DType)shapes[i].dtype;
     }
     DType type = infer_dtype(op, n_in, types, own);
-    if (type == DT_COUNT || r->n == RANDOM_NODES ||
-        infer_shape(op, attr, n_in, shapes, facts, n_facts, own, &out) != ST_OK ||
+    if (type == DT_COUNT || r->n == RANDOM_NODES || infer_shape(op, attr, n_in, shapes, facts, n_facts, own, &out) != ST_OK ||
         !shape_numel(out.rank, out.dim, &numel) || numel > RANDOM_NUMEL)
         return UINT32_MAX;
     for (uint32_t i = 0; i < n_facts; i++)
@@ -84,8 +83,7 @@ static uint32_t random_input(Random *r, DType type, int rank, const int64_t *dim
 static uint32_t random_scalar(Random *r, DType type)
 {
     uint64_t bits = scalar_from_double(type, (double)rnd(r, 9) * 0.5 - 1);
-    r->node[r->n] = rnd(r, 2) ? graph_add_scalar(r->g, type, bits, random_loc)
-                              : graph_add_const(r->g, type, bits, random_loc);
+    r->node[r->n] = rnd(r, 2) ? graph_add_scalar(r->g, type, bits, random_loc) : graph_add_const(r->g, type, bits, random_loc);
     r->shape[r->n] = (Shape){.dtype = (uint8_t)type};
     return r->n++;
 }
@@ -129,8 +127,7 @@ static uint32_t random_expand(Random *r, uint32_t x, const Shape *like)
 /* A reduction with its axes kept, as size 1, or (drop) without them. */
 static uint32_t random_reduce(Random *r, uint32_t x, uint8_t mask, bool drop)
 {
-    static const Op ops[] = {OP_REDUCE_SUM,  OP_REDUCE_SUM, OP_REDUCE_MAX, OP_REDUCE_MIN,
-                             OP_REDUCE_PROD, OP_ARGMAX,     OP_ARGMIN};
+    static const Op ops[] = {OP_REDUCE_SUM, OP_REDUCE_SUM, OP_REDUCE_MAX, OP_REDUCE_MIN, OP_REDUCE_PROD, OP_ARGMAX, OP_ARGMIN};
     Op op = ops[rnd(r, 7)];
     Attr a = {.mask = mask}, keep = {0};
     if (r->shape[x].dtype == DT_BOOL && op < OP_ARGMAX)
@@ -233,17 +230,14 @@ static uint32_t random_view(Random *r, uint32_t x)
             a.perm[j] = t;
         }
         return random_add(r, OP_PERMUTE, in, 1, &a, NULL, 0, DT_COUNT);
-    case 1:
-        return random_reshape(r, x);
+    case 1: return random_reshape(r, x);
     case 2:
         for (int i = 0; i < s.rank; i++) {
             if (rnd(r, 2) || !s.dim[i])
                 continue;
             a.mask |= (uint8_t)(1u << i);
             int64_t start = rnd(r, (uint32_t)s.dim[i]), step = (int64_t)rnd(r, 5) - 2, length;
-            length = step > 0   ? (s.dim[i] - 1 - start) / step + 1
-                     : step < 0 ? start / -step + 1
-                                : 3;
+            length = step > 0 ? (s.dim[i] - 1 - start) / step + 1 : step < 0 ? start / -step + 1 : 3;
             facts[n++] = start;
             facts[n++] = step;
             facts[n++] = length - (length > 1 && rnd(r, 3) == 0);
@@ -262,9 +256,7 @@ static uint32_t random_view(Random *r, uint32_t x)
     default:
         a.axis = (uint8_t)rnd(r, s.rank);
         in[1] = random_like(r, &s);
-        return in[1] == UINT32_MAX
-                   ? in[1]
-                   : random_add(r, OP_CONCAT, in, 2 + rnd(r, 2), &a, NULL, 0, DT_COUNT);
+        return in[1] == UINT32_MAX ? in[1] : random_add(r, OP_CONCAT, in, 2 + rnd(r, 2), &a, NULL, 0, DT_COUNT);
     }
 }
 
@@ -281,8 +273,7 @@ static uint32_t random_index(Random *r, const Shape *like, int64_t size)
     r->shape[m] = (Shape){.dtype = DT_I64};
     r->n++;
     m = random_expand(r, m, &s);
-    return m == UINT32_MAX ? m
-                           : random_add(r, OP_REM, (uint32_t[]){x, m}, 2, NULL, NULL, 0, DT_COUNT);
+    return m == UINT32_MAX ? m : random_add(r, OP_REM, (uint32_t[]){x, m}, 2, NULL, NULL, 0, DT_COUNT);
 }
 
 static uint32_t random_other(Random *r, uint32_t x)
@@ -293,16 +284,11 @@ static uint32_t random_other(Random *r, uint32_t x)
         return UINT32_MAX;
     a.axis = (uint8_t)rnd(r, s.rank);
     switch (rnd(r, 5)) {
-    case 0:
-        return random_add(r, OP_CUMSUM, &x, 1, &a, NULL, 0, DT_COUNT);
-    case 1:
-        a.flag = (uint8_t)rnd(r, 2);
-        return random_add(r, OP_ARGSORT, &x, 1, &a, NULL, 0, DT_COUNT);
+    case 0: return random_add(r, OP_CUMSUM, &x, 1, &a, NULL, 0, DT_COUNT);
+    case 1: a.flag = (uint8_t)rnd(r, 2); return random_add(r, OP_ARGSORT, &x, 1, &a, NULL, 0, DT_COUNT);
     case 2: {
         uint32_t index = random_index(r, &s, s.dim[a.axis]);
-        return index == UINT32_MAX
-                   ? index
-                   : random_add(r, OP_GATHER, (uint32_t[]){x, index}, 2, &a, NULL, 0, DT_COUNT);
+        return index == UINT32_MAX ? index : random_add(r, OP_GATHER, (uint32_t[]){x, index}, 2, &a, NULL, 0, DT_COUNT);
     }
     case 3: {
         uint32_t index = random_index(r, &s, s.dim[a.axis]), source = random_like(r, &s);
@@ -319,17 +305,14 @@ static uint32_t random_other(Random *r, uint32_t x)
             swap.perm[i] = (uint8_t)(i < s.rank - 2 ? i : 2 * s.rank - 3 - i);
         uint32_t y = random_like(r, &s);
         y = y == UINT32_MAX ? y : random_add(r, OP_PERMUTE, &y, 1, &swap, NULL, 0, DT_COUNT);
-        return y == UINT32_MAX
-                   ? y
-                   : random_add(r, OP_MATMUL, (uint32_t[]){x, y}, 2, NULL, NULL, 0, DT_COUNT);
+        return y == UINT32_MAX ? y : random_add(r, OP_MATMUL, (uint32_t[]){x, y}, 2, NULL, NULL, 0, DT_COUNT);
     }
     }
 }
 
 static void random_op(Random *r)
 {
-    uint32_t x = rnd(r, 3) ? r->n - 1 - rnd(r, r->n < 4 ? r->n : 4) : rnd(r, r->n),
-             kind = rnd(r, 20);
+    uint32_t x = rnd(r, 3) ? r->n - 1 - rnd(r, r->n < 4 ? r->n : 4) : rnd(r, r->n), kind = rnd(r, 20);
     uint8_t mask = r->shape[x].rank ? (uint8_t)rnd(r, 1u << r->shape[x].rank) : 0;
     if (r->n + 8 > RANDOM_NODES)
         return;
@@ -355,8 +338,7 @@ static void random_op(Random *r)
 /* Makes the graph; false: it has no output of any use. */
 static bool random_graph(Graph *g, uint64_t seed)
 {
-    static const DType types[] = {DT_F32, DT_F32,  DT_F32, DT_I64,  DT_F64,
-                                  DT_F16, DT_BF16, DT_I32, DT_BOOL, DT_U8};
+    static const DType types[] = {DT_F32, DT_F32, DT_F32, DT_I64, DT_F64, DT_F16, DT_BF16, DT_I32, DT_BOOL, DT_U8};
     Random r = {.g = g, .state = seed * 0x9e3779b97f4a7c15u + 88172645463325252u};
     int64_t dims[MAX_RANK];
     r.flavour = (uint32_t)(seed % 4);

@@ -30,8 +30,7 @@ typedef struct FuseRun {
     MathMode math;
 } FuseRun;
 
-static void fuse_apply(MathMode math, Op op, const DType *types, DType out_type, size_t n,
-                       const void *const *in, void *out)
+static void fuse_apply(MathMode math, Op op, const DType *types, DType out_type, size_t n, const void *const *in, void *out)
 {
     const Tape *tape = tape_get(op, types, out_type, math);
     cr_assert_not_null(tape, "no tape for %s", op_name(op));
@@ -43,19 +42,12 @@ static int64_t fuse_index(const FuseRun *f, IRef i, int64_t p)
     const Idx *x = &f->k->idx.at[i];
     int64_t a, b;
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        return x->value;
-    case IX_ARG:
-        return (int64_t)(intptr_t)f->args[x->a];
-    case IX_AXIS:
-        return f->k->axes.at[x->a].kind == AXIS_X ? f->coord[x->a] : f->r_coord[p * 32 + x->a];
-    case IX_VALUE:
-        memcpy(&a, f->value[x->a] + 8 * (f->info[x->a].r_level ? p : 0), 8);
-        return a;
-    case IX_ADD:
-        return (int64_t)((uint64_t)fuse_index(f, x->a, p) + (uint64_t)fuse_index(f, x->b, p));
-    case IX_MUL:
-        return (int64_t)((uint64_t)fuse_index(f, x->a, p) * (uint64_t)fuse_index(f, x->b, p));
+    case IX_CONST: return x->value;
+    case IX_ARG: return (int64_t)(intptr_t)f->args[x->a];
+    case IX_AXIS: return f->k->axes.at[x->a].kind == AXIS_X ? f->coord[x->a] : f->r_coord[p * 32 + x->a];
+    case IX_VALUE: memcpy(&a, f->value[x->a] + 8 * (f->info[x->a].r_level ? p : 0), 8); return a;
+    case IX_ADD: return (int64_t)((uint64_t)fuse_index(f, x->a, p) + (uint64_t)fuse_index(f, x->b, p));
+    case IX_MUL: return (int64_t)((uint64_t)fuse_index(f, x->a, p) * (uint64_t)fuse_index(f, x->b, p));
     case IX_DIV:
     case IX_MOD:
         a = fuse_index(f, x->a, p);
@@ -67,10 +59,7 @@ static int64_t fuse_index(const FuseRun *f, IRef i, int64_t p)
     return 0;
 }
 
-static size_t fuse_bytes(const FuseRun *f, VRef v)
-{
-    return dtype_bytes((DType)f->k->inst.at[v].dtype);
-}
+static size_t fuse_bytes(const FuseRun *f, VRef v) { return dtype_bytes((DType)f->k->inst.at[v].dtype); }
 
 /* Value v at each of n points (one value repeated where it is not r-level). Freed by the caller. */
 static char *fuse_spread(const FuseRun *f, VRef v, int64_t n)
@@ -78,8 +67,7 @@ static char *fuse_spread(const FuseRun *f, VRef v, int64_t n)
     size_t bytes = fuse_bytes(f, v);
     char *out = malloc(bytes * (size_t)n + 16);
     for (int64_t p = 0; p < n; p++)
-        memcpy(out + (size_t)p * bytes, f->value[v] + (f->info[v].r_level ? (size_t)p * bytes : 0),
-               bytes);
+        memcpy(out + (size_t)p * bytes, f->value[v] + (f->info[v].r_level ? (size_t)p * bytes : 0), bytes);
     return out;
 }
 
@@ -102,8 +90,7 @@ static char *fuse_cast(const FuseRun *f, const char *in, DType from, DType to, i
     if (from == to)
         memcpy(out, in, dtype_bytes(to) * (size_t)n);
     else if (n)
-        fuse_apply(f->math, OP_CAST, (DType[]){from}, to, (size_t)n, (const void *const[]){in},
-                   out);
+        fuse_apply(f->math, OP_CAST, (DType[]){from}, to, (size_t)n, (const void *const[]){in}, out);
     return out;
 }
 
@@ -119,8 +106,7 @@ static void fuse_argmax(const FuseRun *f, const KInst *inst, const char *row, in
             fuse_apply(f->math, OP_ISNAN, &t, DT_BOOL, 1, &pair[0], &nan_p);
             fuse_apply(f->math, OP_ISNAN, &t, DT_BOOL, 1, &pair[1], &nan_best);
         }
-        fuse_apply(f->math, inst->op == OP_ARGMAX ? OP_GT : OP_LT, (DType[]){t, t}, DT_BOOL, 1,
-                   pair, &better);
+        fuse_apply(f->math, inst->op == OP_ARGMAX ? OP_GT : OP_LT, (DType[]){t, t}, DT_BOOL, 1, pair, &better);
         if (!nan_best && (nan_p || better))
             best = p;
     }
@@ -130,8 +116,7 @@ static void fuse_argmax(const FuseRun *f, const KInst *inst, const char *row, in
 /* The canonical order of ir/scalar.h. */
 static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
 {
-    DType in = (DType)f->k->inst.at[inst->a].dtype, t = (DType)inst->dtype,
-          acc = dtype_accumulator(t);
+    DType in = (DType)f->k->inst.at[inst->a].dtype, t = (DType)inst->dtype, acc = dtype_accumulator(t);
     int64_t n = f->n_r;
     char *row = fuse_spread(f, inst->a, n);
     if (inst->op == OP_ARGMAX || inst->op == OP_ARGMIN) {
@@ -208,8 +193,7 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
             memcpy(&sum, &s, 8);
         } else {
             uint64_t product = 0;
-            fuse_apply(f->math, OP_MUL, (DType[]){acc, acc}, acc, 1, (const void *const[]){a, b},
-                       &product);
+            fuse_apply(f->math, OP_MUL, (DType[]){acc, acc}, acc, 1, (const void *const[]){a, b}, &product);
             fuse_step(f, OP_ADD, acc, &sum, &product);
         }
     }
@@ -224,8 +208,7 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
 
 static void fuse_scatter(const FuseRun *f, const KInst *inst, int64_t p)
 {
-    static const Op step[] = {
-        [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
+    static const Op step[] = {[SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
     DType t = (DType)inst->dtype;
     int64_t at = fuse_index(f, inst->idx, p);
     cr_assert(at >= 0 && (size_t)at < f->extent[inst->arg], "scatter out of bounds");
@@ -252,14 +235,13 @@ static void fuse_memory(const FuseRun *f, VRef v, int64_t n)
             continue;
         }
         int64_t at = fuse_index(f, inst->idx, p);
-        cr_assert(at >= 0 && (size_t)at < f->extent[inst->arg], "%s: v%u: index %lld of %zu",
-                  fuse_case, v, (long long)at, f->extent[inst->arg]);
+        cr_assert(at >= 0 && (size_t)at < f->extent[inst->arg], "%s: v%u: index %lld of %zu", fuse_case, v, (long long)at,
+                  f->extent[inst->arg]);
         char *cell = (char *)f->args[inst->arg] + (size_t)at * bytes;
         if (inst->kind == KI_LOAD)
             memcpy(f->value[v] + (size_t)p * bytes, cell, bytes);
         else
-            memcpy(cell, f->value[inst->a] + (f->info[inst->a].r_level ? (size_t)p * bytes : 0),
-                   bytes);
+            memcpy(cell, f->value[inst->a] + (f->info[inst->a].r_level ? (size_t)p * bytes : 0), bytes);
     }
 }
 
@@ -294,17 +276,12 @@ static void fuse_inst(FuseRun *f, VRef v)
             in[i] = fuse_spread(f, x, n);
         }
         if (n)
-            fuse_apply(f->math, (Op)inst->op, types, (DType)inst->dtype, (size_t)n, in,
-                       f->value[v]);
+            fuse_apply(f->math, (Op)inst->op, types, (DType)inst->dtype, (size_t)n, in, f->value[v]);
         for (int i = 0; i < 3; i++)
             free((void *)(uintptr_t)in[i]);
         return;
-    case KI_SCALAR:
-        scalar_store((DType)inst->dtype, (uint64_t)(uintptr_t)f->args[inst->arg], f->value[v]);
-        return;
-    case KI_CONST:
-        scalar_store((DType)inst->dtype, inst->imm, f->value[v]);
-        return;
+    case KI_SCALAR: scalar_store((DType)inst->dtype, (uint64_t)(uintptr_t)f->args[inst->arg], f->value[v]); return;
+    case KI_CONST: scalar_store((DType)inst->dtype, inst->imm, f->value[v]); return;
     case KI_INDEX:
         for (int64_t p = 0; p < n; p++) {
             int64_t i = fuse_index(f, inst->idx, p);
@@ -317,17 +294,11 @@ static void fuse_inst(FuseRun *f, VRef v)
         else
             fuse_reduce(f, inst, f->value[v]);
         return;
-    case KI_SCAN:
-        fuse_scan(f, inst, f->value[v]);
-        return;
+    case KI_SCAN: fuse_scan(f, inst, f->value[v]); return;
     case KI_LOAD:
     case KI_STORE:
-    case KI_SCATTER:
-        fuse_memory(f, v, n);
-        return;
-    case KI_BOUND:
-        fuse_bound(f, v, n);
-        return;
+    case KI_SCATTER: fuse_memory(f, v, n); return;
+    case KI_BOUND: fuse_bound(f, v, n); return;
     }
 }
 
@@ -343,8 +314,7 @@ static bool fuse_next(const Kernel *k, const int64_t *size, int64_t *coord, Axis
     return false;
 }
 
-static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, MathMode math,
-                            Arena *arena)
+static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, MathMode math, Arena *arena)
 {
     FuseRun f = {.k = k, .args = args, .extent = extent, .n_r = 1, .math = math};
     int64_t size[32], n_x = 1, at = 0, r[32] = {0};
@@ -372,12 +342,10 @@ static void fuse_run_kernel(const Kernel *k, void **args, const size_t *extent, 
     free(f.r_coord);
 }
 
-static int fuse_compare(DType t, const char *data, const char *order_data, int64_t i, int64_t j,
-                        int64_t stride)
+static int fuse_compare(DType t, const char *data, const char *order_data, int64_t i, int64_t j, int64_t stride)
 {
     size_t bytes = dtype_bytes(t);
-    const void *pair[] = {data + (size_t)(i * stride) * bytes,
-                          order_data + (size_t)(j * stride) * bytes};
+    const void *pair[] = {data + (size_t)(i * stride) * bytes, order_data + (size_t)(j * stride) * bytes};
     uint8_t less = 0, nan[2] = {0, 0};
     for (int k = 0; k < 2 && dtype_is_float(t); k++)
         fuse_apply(MATH_STRICT, OP_ISNAN, &t, DT_BOOL, 1, &pair[k], &nan[k]);
@@ -394,8 +362,7 @@ static int fuse_compare(DType t, const char *data, const char *order_data, int64
 }
 
 /* Stable insertion sort of indices; NaN last in both directions. */
-static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int64_t n,
-                      int64_t inner, bool descending)
+static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending)
 {
     for (int64_t o = 0; o < outer; o++) {
         for (int64_t c = 0; c < inner; c++) {
@@ -419,16 +386,14 @@ static void fuse_sort(const char *in, DType t, int64_t *out, int64_t outer, int6
 /* Runs the plan at the graph's own facts. Buffers lie in slots as the plan says; outputs take over
  * donated inputs where `donate`, so wrong lifetimes and aliases show. Returns the fault, 0: none.
  */
-static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool donate,
-                             const void *const *inputs, const size_t *input_bytes,
+static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool donate, const void *const *inputs, const size_t *input_bytes,
                              void *const *outputs)
 {
     int64_t ints[4096], fault = 0;
     cr_assert(g->ints.n <= 4096);
     for (uint32_t i = 0; i < g->ints.n; i++)
         ints[i] = g->ints.at[i].value;
-    char **memory = calloc(plan->buffers.n + 1, sizeof *memory),
-         **slot = calloc(plan->n_slots + 1, sizeof *slot);
+    char **memory = calloc(plan->buffers.n + 1, sizeof *memory), **slot = calloc(plan->n_slots + 1, sizeof *slot);
     char **own = calloc(plan->buffers.n + 1, sizeof *own);
     for (uint32_t s = 0; s < plan->n_slots; s++) {
         size_t bytes = 16;
@@ -455,8 +420,7 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
         }
     }
     for (uint32_t i = 0; donate && i < plan->buffers.n; i++)
-        if (plan->buffers.at[i].kind == BUFFER_OUTPUT &&
-            plan->buffers.at[i].alias_input != NO_BUFFER)
+        if (plan->buffers.at[i].kind == BUFFER_OUTPUT && plan->buffers.at[i].alias_input != NO_BUFFER)
             memory[i] = memory[plan->buffers.at[i].alias_input];
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];
@@ -469,11 +433,9 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
             if (arg->kind == BIND_BUFFER) {
                 const PlanBuffer *b = &plan->buffers.at[arg->buffer];
                 args[a] = memory[arg->buffer];
-                extent[a] = b->kind == BUFFER_INPUT
-                                ? input_bytes[b->index] / dtype_bytes((DType)b->dtype)
-                                : (size_t)dim_eval(g, b->numel, ints);
-                cr_assert(b->first_step <= s && s <= b->last_step,
-                          "buffer %u used out of its lifetime", arg->buffer);
+                extent[a] =
+                    b->kind == BUFFER_INPUT ? input_bytes[b->index] / dtype_bytes((DType)b->dtype) : (size_t)dim_eval(g, b->numel, ints);
+                cr_assert(b->first_step <= s && s <= b->last_step, "buffer %u used out of its lifetime", arg->buffer);
             } else if (arg->kind == BIND_SIZE)
                 args[a] = (void *)(intptr_t)dim_eval(g, arg->size, ints);
             else if (arg->kind == BIND_SCALAR)
@@ -482,16 +444,14 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
                 args[a] = arg->kind == BIND_FAULT ? (void *)&fault : (void *)shared;
         }
         if (step->kind == STEP_SORT)
-            fuse_sort(args[0], (DType)plan->buffers.at[step->args.at[0].buffer].dtype, args[1],
-                      (int64_t)(intptr_t)args[2], (int64_t)(intptr_t)args[3],
-                      (int64_t)(intptr_t)args[4], step->descending);
+            fuse_sort(args[0], (DType)plan->buffers.at[step->args.at[0].buffer].dtype, args[1], (int64_t)(intptr_t)args[2],
+                      (int64_t)(intptr_t)args[3], (int64_t)(intptr_t)args[4], step->descending);
         else
             fuse_run_kernel(step->kernel, args, extent, math, g->arena);
     }
     for (uint32_t i = 0; i < plan->outputs.n; i++) {
         const PlanBuffer *b = &plan->buffers.at[plan->outputs.at[i]];
-        memcpy(outputs[i], memory[plan->outputs.at[i]],
-               (size_t)dim_eval(g, b->numel, ints) * dtype_bytes((DType)b->dtype));
+        memcpy(outputs[i], memory[plan->outputs.at[i]], (size_t)dim_eval(g, b->numel, ints) * dtype_bytes((DType)b->dtype));
     }
     for (uint32_t i = 0; i < plan->buffers.n; i++)
         free(own[i]);

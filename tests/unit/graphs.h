@@ -21,10 +21,7 @@ static inline void open_arena(void)
         abort();
 }
 
-static inline void close_arena(void)
-{
-    arena_free(&arena);
-}
+static inline void close_arena(void) { arena_free(&arena); }
 
 static inline Graph *parse(const char *text)
 {
@@ -51,10 +48,7 @@ static inline uint64_t next_random(uint64_t *state) /* splitmix64 */
     return z ^ z >> 31;
 }
 
-static inline uint32_t pick(uint64_t *state, uint32_t below)
-{
-    return (uint32_t)(next_random(state) % below);
-}
+static inline uint32_t pick(uint64_t *state, uint32_t below) { return (uint32_t)(next_random(state) % below); }
 
 static inline Shape shape_of(const Graph *g, Ref r)
 {
@@ -72,8 +66,7 @@ static inline Ref alike(const Graph *g, uint64_t *state, Ref r, bool dtype_too)
     for (int tries = 0; tries < 8; tries++) {
         Ref s = pick(state, g->nodes.n);
         Shape have = shape_of(g, s);
-        if (have.rank == want.rank && (!dtype_too || have.dtype == want.dtype) &&
-            memcmp(have.dim, want.dim, sizeof want.dim) == 0)
+        if (have.rank == want.rank && (!dtype_too || have.dtype == want.dtype) && memcmp(have.dim, want.dim, sizeof want.dim) == 0)
             return s;
     }
     return r;

@@ -41,22 +41,14 @@ static int64_t ref_index(const RefRun *f, IRef i, int64_t p)
 {
     const Idx *x = &f->k->idx.at[i];
     switch ((IdxKind)x->kind) {
-    case IX_CONST:
-        return x->value;
-    case IX_ARG:
-        return (int64_t)(intptr_t)f->args[x->a];
-    case IX_AXIS:
-        return f->r_coord[p * (int64_t)f->k->axes.n + x->a];
-    case IX_ADD:
-        return ref_index(f, x->a, p) + ref_index(f, x->b, p);
-    case IX_MUL:
-        return ref_index(f, x->a, p) * ref_index(f, x->b, p);
-    case IX_DIV:
-        return ref_index(f, x->a, p) / ref_index(f, x->b, p);
-    case IX_MOD:
-        return ref_index(f, x->a, p) % ref_index(f, x->b, p);
-    case IX_VALUE:
-        return ((const int64_t *)f->value[x->a])[p];
+    case IX_CONST: return x->value;
+    case IX_ARG: return (int64_t)(intptr_t)f->args[x->a];
+    case IX_AXIS: return f->r_coord[p * (int64_t)f->k->axes.n + x->a];
+    case IX_ADD: return ref_index(f, x->a, p) + ref_index(f, x->b, p);
+    case IX_MUL: return ref_index(f, x->a, p) * ref_index(f, x->b, p);
+    case IX_DIV: return ref_index(f, x->a, p) / ref_index(f, x->b, p);
+    case IX_MOD: return ref_index(f, x->a, p) % ref_index(f, x->b, p);
+    case IX_VALUE: return ((const int64_t *)f->value[x->a])[p];
     }
     return 0;
 }
@@ -130,8 +122,7 @@ static bool ref_better(DType t, bool max, uint64_t a, uint64_t b) /* is b strict
         return max ? y > x : y < x;
     }
     if (dtype_is_signed(t))
-        return max ? scalar_to_int(t, b) > scalar_to_int(t, a)
-                   : scalar_to_int(t, b) < scalar_to_int(t, a);
+        return max ? scalar_to_int(t, b) > scalar_to_int(t, a) : scalar_to_int(t, b) < scalar_to_int(t, a);
     return max ? b > a : b < a;
 }
 
@@ -145,8 +136,7 @@ static int64_t ref_arg(const RefRun *f, bool max, DType in, const char *data)
     return best;
 }
 
-static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a, const char *b,
-                       void *out)
+static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a, const char *b, void *out)
 {
     DType acc = dtype_accumulator((DType)n->dtype);
     uint64_t sum = 0;
@@ -201,10 +191,7 @@ static void ref_scan(const RefRun *f, const KInst *n, DType in, const char *data
     os_free(x);
 }
 
-static bool ref_pred(const RefRun *f, const KInst *n, int64_t p)
-{
-    return n->pred == VREF_NONE || ((const char *)f->value[n->pred])[p];
-}
+static bool ref_pred(const RefRun *f, const KInst *n, int64_t p) { return n->pred == VREF_NONE || ((const char *)f->value[n->pred])[p]; }
 
 static void ref_op(const RefRun *f, const KInst *n, void *out)
 {
@@ -222,8 +209,7 @@ static void ref_op(const RefRun *f, const KInst *n, void *out)
 static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
 {
     const KInst *n = &f->k->inst.at[v];
-    DType t = n->kind == KI_STORE || n->kind == KI_SCATTER ? (DType)f->k->inst.at[n->a].dtype
-                                                           : (DType)n->dtype;
+    DType t = n->kind == KI_STORE || n->kind == KI_SCATTER ? (DType)f->k->inst.at[n->a].dtype : (DType)n->dtype;
     size_t bytes = dtype_bytes(t);
     char *out = f->value[v];
     DType in = n->a != VREF_NONE ? (DType)f->k->inst.at[n->a].dtype : t;
@@ -242,9 +228,7 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         f->points = keep;
         return;
     }
-    case KI_SCAN:
-        ref_scan(f, n, in, f->value[n->a], out);
-        return;
+    case KI_SCAN: ref_scan(f, n, in, f->value[n->a], out); return;
     case KI_REDUCE: {
         uint64_t bits = 0;
         if (n->op == OP_MATMUL)
@@ -257,27 +241,19 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
             scalar_store(t, bits, out + (size_t)p * bytes);
         return;
     }
-    default:
-        break;
+    default: break;
     }
     for (int64_t p = 0; p < points; p++) {
         char *to = out + (size_t)p * bytes;
-        char *memory =
-            n->arg != UINT32_MAX && n->kind != KI_CONST && n->kind != KI_INDEX
-                ? f->args[n->arg]
-                : NULL;
+        char *memory = n->arg != UINT32_MAX && n->kind != KI_CONST && n->kind != KI_INDEX ? f->args[n->arg] : NULL;
         switch ((InstKind)n->kind) {
         case KI_SCALAR: {
             uint64_t bits = (uint64_t)(uintptr_t)f->args[n->arg];
             scalar_store(t, bits, to);
             break;
         }
-        case KI_CONST:
-            scalar_store(t, n->imm, to);
-            break;
-        case KI_INDEX:
-            scalar_store(t, (uint64_t)ref_index(f, n->idx, p), to);
-            break;
+        case KI_CONST: scalar_store(t, n->imm, to); break;
+        case KI_INDEX: scalar_store(t, (uint64_t)ref_index(f, n->idx, p), to); break;
         case KI_LOAD:
             if (ref_pred(f, n, p))
                 memcpy(to, memory + ref_index(f, n->idx, p) * (int64_t)bytes, bytes);
@@ -288,21 +264,15 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
             if (once && p)
                 break;
             if (ref_pred(f, n, p))
-                memcpy(memory + ref_index(f, n->idx, p) * (int64_t)bytes,
-                       (char *)f->value[n->a] + (size_t)p * bytes, bytes);
+                memcpy(memory + ref_index(f, n->idx, p) * (int64_t)bytes, (char *)f->value[n->a] + (size_t)p * bytes, bytes);
             break;
         case KI_SCATTER: {
             if (!ref_pred(f, n, p))
                 break;
             char *at = memory + ref_index(f, n->idx, p) * (int64_t)bytes;
             uint64_t x = scalar_load(t, (char *)f->value[n->a] + (size_t)p * bytes);
-            static const Op step[] = {
-                [SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
-            scalar_store(t,
-                         n->mode == SCATTER_SET
-                             ? x
-                             : ref_op2(step[n->mode], t, scalar_load(t, at), x, f->math),
-                         at);
+            static const Op step[] = {[SCATTER_ADD] = OP_ADD, [SCATTER_MAX] = OP_MAXIMUM, [SCATTER_MIN] = OP_MINIMUM};
+            scalar_store(t, n->mode == SCATTER_SET ? x : ref_op2(step[n->mode], t, scalar_load(t, at), x, f->math), at);
             break;
         }
         case KI_BOUND: {
@@ -317,8 +287,7 @@ static void ref_inst(RefRun *f, uint32_t v, const InstInfo *info)
         }
         case KI_OP:
         case KI_REDUCE:
-        case KI_SCAN:
-            break;
+        case KI_SCAN: break;
         }
     }
 }
@@ -372,8 +341,7 @@ static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
     f.points = r_points;
     bool *live = ARENA_ARRAY(&arena, bool, k->inst.n + 1);
     for (uint32_t v = 0; v < k->inst.n; v++)
-        if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER ||
-            k->inst.at[v].kind == KI_BOUND)
+        if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER || k->inst.at[v].kind == KI_BOUND)
             ref_mark(k, v, live);
     for (int64_t x = 0; x < x_points; x++) {
         for (int64_t p = 0; p < room; p++) {
@@ -445,8 +413,7 @@ static inline void run_code(const Code *code, void **args, const Kernel *k, int6
 {
     KernelQuery *query = code_query(code);
     int64_t scratch_bytes = query(args, ASK_SCRATCH, 0), shared = query(args, ASK_SHARED, 0);
-    void *scratch = os_alloc_aligned(64, (size_t)scratch_bytes + 64),
-         *room = os_alloc_aligned(64, (size_t)shared + 64);
+    void *scratch = os_alloc_aligned(64, (size_t)scratch_bytes + 64), *room = os_alloc_aligned(64, (size_t)shared + 64);
     memset(scratch, 0x5a, (size_t)scratch_bytes + 64);
     memset(room, 0x5a, (size_t)shared + 64);
     for (uint32_t a = 0; a < k->args.n; a++)
@@ -466,8 +433,7 @@ static inline void run_code(const Code *code, void **args, const Kernel *k, int6
     os_free(room);
 }
 
-static inline void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s,
-                       const char *what)
+static inline void check_code(const Code *code, const Kernel *k, const CheckArg *in, Setting s, const char *what)
 {
     static const int64_t grains[] = {INT64_MAX / 2, 1, 3};
     void *want[REF_ARGS], *got[REF_ARGS], *copy[REF_ARGS] = {0};
@@ -498,12 +464,10 @@ static inline void check_code(const Code *code, const Kernel *k, const CheckArg 
             size_t each = dtype_bytes(t);
             for (size_t i = 0; i < in[a].bytes / each; i++) {
                 const char *x = (char *)copy[a] + i * each, *y = (char *)held[a].data + i * each;
-                cr_assert(
-                    same_bits(t, x, y),
-                    "%s (%d bits, opt %d, grain %lld): arg %u[%zu]: want %g (%llx), got %g (%llx)",
-                    what, s.bits, s.effort, (long long)grains[g], a, i,
-                    scalar_to_double(t, scalar_load(t, x)), (unsigned long long)scalar_load(t, x),
-                    scalar_to_double(t, scalar_load(t, y)), (unsigned long long)scalar_load(t, y));
+                cr_assert(same_bits(t, x, y), "%s (%d bits, opt %d, grain %lld): arg %u[%zu]: want %g (%llx), got %g (%llx)", what, s.bits,
+                          s.effort, (long long)grains[g], a, i, scalar_to_double(t, scalar_load(t, x)),
+                          (unsigned long long)scalar_load(t, x), scalar_to_double(t, scalar_load(t, y)),
+                          (unsigned long long)scalar_load(t, y));
             }
             cr_assert(guarded_intact(&held[a]), "%s: wrote outside of argument %u", what, a);
             guarded_free(&held[a]);
@@ -516,13 +480,9 @@ static inline void check_code(const Code *code, const Kernel *k, const CheckArg 
 #ifdef CHECK_PTX /* the same tests for the CUDA target */
 #include "tests/unit/ptx_check.h"
 
-static inline void check_kernel(const Kernel *k, const CheckArg *in, const char *what)
-{
-    check_kernel_ptx(k, in, what);
-}
+static inline void check_kernel(const Kernel *k, const CheckArg *in, const char *what) { check_kernel_ptx(k, in, what); }
 #else
-static const Setting settings[] = {
-    {512, 1, MATH_STRICT}, {256, 1, MATH_STRICT}, {128, 1, MATH_STRICT}};
+static const Setting settings[] = {{512, 1, MATH_STRICT}, {256, 1, MATH_STRICT}, {128, 1, MATH_STRICT}};
 
 static inline void check_kernel(const Kernel *k, const CheckArg *in, const char *what)
 {
@@ -550,8 +510,7 @@ static inline KInst inst_new(InstKind kind, DType dtype)
 
 static inline uint32_t k_arg(Kernel *k, ArgKind kind, DType dtype, bool written)
 {
-    VEC_PUSH(k->arena, k->args,
-             (KArg){.kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .written = written});
+    VEC_PUSH(k->arena, k->args, (KArg){.kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .written = written});
     return k->args.n - 1;
 }
 
@@ -618,17 +577,14 @@ static inline uint64_t next_random(void)
 /* Ordinary numbers with some special values among them. */
 static inline void fill(DType t, void *data, size_t n, bool special)
 {
-    static const double odd[] = {0.0,   -0.0,   1.0,   -1.0,   INFINITY, -INFINITY, NAN,
-                                 1e-40, -1e-40, 65504, 3.4e38, 1e300,    -7.5,      0.5};
+    static const double odd[] = {0.0, -0.0, 1.0, -1.0, INFINITY, -INFINITY, NAN, 1e-40, -1e-40, 65504, 3.4e38, 1e300, -7.5, 0.5};
     for (size_t i = 0; i < n; i++) {
         uint64_t bits;
         uint64_t r = next_random();
         if (t == DT_BOOL)
             bits = r >> 20 & 1;
         else if (!dtype_is_float(t))
-            bits = special && (r & 7) == 0
-                       ? ((r & 8) ? UINT64_MAX : (uint64_t)1 << (dtype_bytes(t) * 8 - 1))
-                       : (r >> 11) % 200;
+            bits = special && (r & 7) == 0 ? ((r & 8) ? UINT64_MAX : (uint64_t)1 << (dtype_bytes(t) * 8 - 1)) : (r >> 11) % 200;
         else if (special && (r & 7) == 0)
             bits = scalar_from_double(t, odd[(r >> 8) % (sizeof odd / sizeof *odd)]);
         else

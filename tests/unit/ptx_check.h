@@ -178,8 +178,8 @@ static inline void run_ptx(const EmittedPtx *p, const Kernel *k, const CheckArg 
             driver_read(got, (uint64_t)(uintptr_t)args[a], in[a].bytes);
             for (size_t i = 0; i < in[a].bytes / each; i++) {
                 const char *x = (const char *)want[a] + i * each, *y = got + i * each;
-                cr_assert(same_bits(t, x, y), "%s (PTX, gap %d, turn %d): arg %u[%zu]: want %g (%llx), got %g (%llx)", what,
-                          gap, turn, a, i, scalar_to_double(t, scalar_load(t, x)), (unsigned long long)scalar_load(t, x),
+                cr_assert(same_bits(t, x, y), "%s (PTX, gap %d, turn %d): arg %u[%zu]: want %g (%llx), got %g (%llx)", what, gap, turn, a,
+                          i, scalar_to_double(t, scalar_load(t, x)), (unsigned long long)scalar_load(t, x),
                           scalar_to_double(t, scalar_load(t, y)), (unsigned long long)scalar_load(t, y));
             }
             os_free(got);
@@ -257,9 +257,6 @@ static inline void check_kernel_math(const Kernel *k, const CheckArg *in, MathMo
         os_free(copy[a]);
 }
 
-static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const char *what)
-{
-    check_kernel_math(k, in, MATH_STRICT, what);
-}
+static inline void check_kernel_ptx(const Kernel *k, const CheckArg *in, const char *what) { check_kernel_math(k, in, MATH_STRICT, what); }
 
 #endif

@@ -35,13 +35,20 @@ static inline bool driver_there(void)
         const char *name;
         void *to;
     } functions[] = {
-        {"cuInit", &driver.init},           {"cuDeviceGet", &driver.device},
-        {"cuDevicePrimaryCtxRetain", &driver.retain}, {"cuCtxSetCurrent", &driver.current},
-        {"cuCtxSynchronize", &driver.wait}, {"cuModuleLoadData", &driver.load},
-        {"cuModuleUnload", &driver.unload}, {"cuModuleGetFunction", &driver.function},
-        {"cuMemAlloc_v2", &driver.alloc},   {"cuMemFree_v2", &driver.release},
-        {"cuMemcpyHtoD_v2", &driver.write}, {"cuMemcpyDtoH_v2", &driver.read},
-        {"cuLaunchKernel", &driver.launch}, {"test_cuda_report", &driver.report},
+        {"cuInit", &driver.init},
+        {"cuDeviceGet", &driver.device},
+        {"cuDevicePrimaryCtxRetain", &driver.retain},
+        {"cuCtxSetCurrent", &driver.current},
+        {"cuCtxSynchronize", &driver.wait},
+        {"cuModuleLoadData", &driver.load},
+        {"cuModuleUnload", &driver.unload},
+        {"cuModuleGetFunction", &driver.function},
+        {"cuMemAlloc_v2", &driver.alloc},
+        {"cuMemFree_v2", &driver.release},
+        {"cuMemcpyHtoD_v2", &driver.write},
+        {"cuMemcpyDtoH_v2", &driver.read},
+        {"cuLaunchKernel", &driver.launch},
+        {"test_cuda_report", &driver.report},
         {"test_cuda_configure", &driver.configure},
     };
     if (driver.library)
@@ -99,8 +106,7 @@ static inline DriverModule driver_load(const char *ptx, const char *what)
 static inline void driver_unload(DriverModule m) { cr_assert_eq(driver.unload(m), 0); }
 
 /* One phase of a plan. */
-static inline void driver_launch(DriverModule m, const GridPlan *plan, uint32_t phase, void *const *args, uint32_t n_args,
-                                 const char *what)
+static inline void driver_launch(DriverModule m, const GridPlan *plan, uint32_t phase, void *const *args, uint32_t n_args, const char *what)
 {
     GridLaunch l = grid_launch(plan, phase, args, DRIVER_SMS);
     const char *entry = plan->phase[phase].entry;

@@ -40,10 +40,7 @@ static inline int64_t run_int(Op op, DType t, int64_t a, int64_t b)
 }
 
 /* The same value: any NaN is any other; zeros differ by sign. */
-static inline bool same_double(double a, double b)
-{
-    return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b));
-}
+static inline bool same_double(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && signbit(a) == signbit(b)); }
 
 static inline uint64_t random64(uint64_t *state) /* splitmix64 */
 {

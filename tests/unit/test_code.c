@@ -163,8 +163,7 @@ Test(code, undefined_symbols_are_named)
     cr_assert(found);
     Code *code;
     cr_assert_eq(code_load(o.object, o.bytes, &code), ST_FORMAT);
-    cr_assert(strstr(fail_message(), "run") || strstr(fail_message(), "query"), "%s",
-              fail_message());
+    cr_assert(strstr(fail_message(), "run") || strstr(fail_message(), "query"), "%s", fail_message());
     os_free(o.object);
 }
 
@@ -202,8 +201,7 @@ Test(code, emitter_without_memory)
         os_fail_alloc(n, false);
         status = llvm_emit_host(k, "starved", &o, false, &out);
         os_fail_alloc(0, false);
-        cr_assert(status == ST_OK || (status == ST_OUT_OF_MEMORY && !out.object), "%s",
-                  fail_message());
+        cr_assert(status == ST_OK || (status == ST_OUT_OF_MEMORY && !out.object), "%s", fail_message());
         os_free(out.object);
     }
     cr_assert_eq(status, ST_OK);
@@ -232,8 +230,7 @@ static int compile_again(void *arg)
         Emitted out;
         Code *code = NULL;
         int bad = llvm_emit_host(k, "sin", &o, false, &out) != ST_OK || out.bytes != want->bytes ||
-                  memcmp(out.object, want->object, out.bytes) != 0 ||
-                  code_load(out.object, out.bytes, &code) != ST_OK;
+                  memcmp(out.object, want->object, out.bytes) != 0 || code_load(out.object, out.bytes, &code) != ST_OK;
         code_release(code);
         os_free(out.object);
         arena_free(&own);

@@ -18,10 +18,7 @@ static jmp_buf oom;
 static char dir[256];
 static Disk *disk;
 
-static char *path_of(const char *name)
-{
-    return arena_printf(&arena, "%s/%s", dir, name);
-}
+static char *path_of(const char *name) { return arena_printf(&arena, "%s/%s", dir, name); }
 
 static void setup(void)
 {
@@ -43,15 +40,9 @@ static void teardown(void)
 
 TestSuite(disk, .init = setup, .fini = teardown);
 
-static char *name_of(unsigned n)
-{
-    return arena_printf(&arena, "%02x%030x-12345678-%016x.kiln", n & 255, n, n);
-}
+static char *name_of(unsigned n) { return arena_printf(&arena, "%02x%030x-12345678-%016x.kiln", n & 255, n, n); }
 
-static char *file_of(unsigned n)
-{
-    return path_of(arena_printf(&arena, "%02x/%s", n & 255, name_of(n)));
-}
+static char *file_of(unsigned n) { return path_of(arena_printf(&arena, "%02x/%s", n & 255, name_of(n))); }
 
 static void publish(unsigned n, const char *text)
 {

@@ -29,15 +29,12 @@ static Kernel *matmul(const Case *c)
     }
     k_arg(k, ARG_BUFFER, c->t, false);
     for (int i = 0; i < 4; i++)
-        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i],
-                                    (i == 1 || i == 2) && c->hint[i - 1] ? c->hint[i - 1] : n[i]));
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], (i == 1 || i == 2) && c->hint[i - 1] ? c->hint[i - 1] : n[i]));
     k->form = FORM_CONTRACT;
     k->vec_axis = 2;
 #define AT(x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, at[0], nx), x), ny), y)
-    IRef ia =
-        c->a_transposed ? AT(at[3], size[3], at[1], size[1]) : AT(at[1], size[1], at[3], size[3]);
-    IRef ib =
-        c->b_transposed ? AT(at[2], size[2], at[3], size[3]) : AT(at[3], size[3], at[2], size[2]);
+    IRef ia = c->a_transposed ? AT(at[3], size[3], at[1], size[1]) : AT(at[1], size[1], at[3], size[3]);
+    IRef ib = c->b_transposed ? AT(at[2], size[2], at[3], size[3]) : AT(at[3], size[3], at[2], size[2]);
     VRef a = k_load(k, 0, ia, VREF_NONE), b = k_load(k, 1, ib, VREF_NONE);
     if (c->prologue) {
         if (stored != c->t)
@@ -59,28 +56,28 @@ static Kernel *matmul(const Case *c)
 static void check(Case c)
 {
     Kernel *k = matmul(&c);
-    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k),
-           nb = (size_t)(c.batch * c.k * c.n);
+    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)(c.batch * c.k * c.n);
     size_t no = (size_t)(c.batch * c.m * c.n);
     DType stored = (DType)k->args.at[0].dtype;
     CheckArg args[] = {{.data = filled(stored, na, false), .bytes = na * dtype_bytes(stored)},
                        {.data = filled(c.t, nb, false), .bytes = nb * bytes},
                        {.data = filled(c.t, no, false), .bytes = no * bytes},
-                       {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k},
+                       {.value = c.batch},
+                       {.value = c.m},
+                       {.value = c.n},
+                       {.value = c.k},
                        {.data = filled(c.t, (size_t)c.n, false), .bytes = (size_t)c.n * bytes}};
     char what[128];
-    snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d",
-             dtype_name(c.t), (int)c.batch, (int)c.m, (int)c.n, (int)c.k, c.a_transposed,
-             c.b_transposed, c.fixed, c.prologue, c.epilogue);
+    snprintf(what, sizeof what, "matmul %s %d x [%d,%d,%d] at %d bt %d fixed %d pro %d epi %d", dtype_name(c.t), (int)c.batch, (int)c.m,
+             (int)c.n, (int)c.k, c.a_transposed, c.b_transposed, c.fixed, c.prologue, c.epilogue);
     check_kernel(k, args, what);
     for (int i = 0; i < 3; i++)
         os_free((void *)(uintptr_t)args[i].data);
     os_free((void *)(uintptr_t)args[7].data);
 }
 
-static const int64_t shapes[][3] = {{1, 1, 1},   {1, 40, 9},  {40, 1, 9},   {3, 5, 7},
-                                    {8, 32, 16}, {9, 33, 17}, {17, 31, 40}, {20, 70, 5},
-                                    {64, 64, 8}, {33, 2, 12}, {130, 34, 6}};
+static const int64_t shapes[][3] = {{1, 1, 1},    {1, 40, 9},  {40, 1, 9},  {3, 5, 7},   {8, 32, 16}, {9, 33, 17},
+                                    {17, 31, 40}, {20, 70, 5}, {64, 64, 8}, {33, 2, 12}, {130, 34, 6}};
 
 static void check_dtype(DType t)
 {
@@ -97,7 +94,8 @@ static void check_dtype(DType t)
                      .epilogue = s % 2 == 0});
 }
 
-#define OF(id) Test(emit_contract, of_##id) { check_dtype(DT_##id); }
+#define OF(id) \
+    Test(emit_contract, of_##id) { check_dtype(DT_##id); }
 OF(I8)
 OF(I16)
 OF(I32)
@@ -133,13 +131,7 @@ Test(emit_contract, empty)
             for (int64_t m = 3; m < 40; m += 30) {
                 int64_t n[4] = {2, m, 9, 5};
                 n[i] = 0;
-                check((Case){.t = DT_F32,
-                             .batch = n[0],
-                             .m = n[1],
-                             .n = n[2],
-                             .k = n[3],
-                             .fixed = fixed,
-                             .epilogue = true});
+                check((Case){.t = DT_F32, .batch = n[0], .m = n[1], .n = n[2], .k = n[3], .fixed = fixed, .epilogue = true});
             }
 }
 

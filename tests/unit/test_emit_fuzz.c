@@ -22,8 +22,7 @@ typedef struct Fuzz {
 
 static uint64_t pick(uint64_t n) { return (next_random() >> 11) % n; }
 
-static const DType types[] = {DT_F32, DT_F32, DT_F32,  DT_I32, DT_F16,
-                              DT_F64, DT_U8,  DT_BF16, DT_I64, DT_BOOL};
+static const DType types[] = {DT_F32, DT_F32, DT_F32, DT_I32, DT_F16, DT_F64, DT_U8, DT_BF16, DT_I64, DT_BOOL};
 static DType any_type(void) { return types[pick(sizeof types / sizeof *types)]; }
 
 /* A row-major index over some of the axes in some order, perhaps backwards in one; *count: elements
@@ -47,8 +46,7 @@ static IRef any_index(Fuzz *f, uint32_t axes, int64_t *count)
     for (uint32_t i = 0; i < n; i++) {
         IRef c = kidx_axis(k, order[i]);
         if (pick(8) == 0) /* size - 1 - c */
-            c = kidx_add(k, kidx_add(k, f->size[order[i]], kidx_const(k, -1)),
-                         kidx_mul(k, c, kidx_const(k, -1)));
+            c = kidx_add(k, kidx_add(k, f->size[order[i]], kidx_const(k, -1)), kidx_mul(k, c, kidx_const(k, -1)));
         at = kidx_add(k, kidx_mul(k, at, f->size[order[i]]), c);
         *count *= f->n[order[i]];
     }
@@ -72,10 +70,8 @@ static VRef as_type(Fuzz *f, VRef v, DType t)
 
 static VRef any_op(Fuzz *f)
 {
-    static const Op unary[] = {OP_NEG, OP_ABS,  OP_SQUARE, OP_EXP,
-                               OP_SIN, OP_RELU, OP_SQRT,   OP_TANH};
-    static const Op binary[] = {OP_ADD,     OP_SUB,      OP_MUL, OP_MAXIMUM,
-                                OP_MINIMUM, OP_FLOORDIV, OP_REM};
+    static const Op unary[] = {OP_NEG, OP_ABS, OP_SQUARE, OP_EXP, OP_SIN, OP_RELU, OP_SQRT, OP_TANH};
+    static const Op binary[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAXIMUM, OP_MINIMUM, OP_FLOORDIV, OP_REM};
     Kernel *k = f->k;
     VRef a = any_value(f), b = any_value(f);
     DType t = (DType)k->inst.at[a].dtype;
@@ -87,10 +83,8 @@ static VRef any_op(Fuzz *f)
             return k_op(k, OP_CAST, any_type(), a, VREF_NONE, VREF_NONE);
         return k_op(k, op, t, a, VREF_NONE, VREF_NONE);
     }
-    case 1:
-        return k_op(k, OP_WHERE, t, k_op(k, OP_LE, DT_BOOL, a, b, VREF_NONE), a, b);
-    case 2:
-        return as_type(f, a, any_type());
+    case 1: return k_op(k, OP_WHERE, t, k_op(k, OP_LE, DT_BOOL, a, b, VREF_NONE), a, b);
+    case 2: return as_type(f, a, any_type());
     default:
         if (t == DT_BOOL)
             return k_op(k, OP_XOR, t, a, b, VREF_NONE);
@@ -100,8 +94,7 @@ static VRef any_op(Fuzz *f)
 
 static VRef any_reduction(Fuzz *f)
 {
-    static const Op ops[] = {OP_REDUCE_SUM,  OP_REDUCE_SUM, OP_REDUCE_MAX, OP_REDUCE_MIN,
-                             OP_REDUCE_PROD, OP_ARGMAX,     OP_ARGMIN};
+    static const Op ops[] = {OP_REDUCE_SUM, OP_REDUCE_SUM, OP_REDUCE_MAX, OP_REDUCE_MIN, OP_REDUCE_PROD, OP_ARGMAX, OP_ARGMIN};
     VRef a = any_value(f);
     DType t = (DType)f->k->inst.at[a].dtype;
     if (t == DT_BOOL)
@@ -220,8 +213,7 @@ static void run_seed(uint64_t seed)
         int64_t count;
         uint32_t x_axes = (1u << f.n_x) - 1, all = (1u << f.n_axes) - 1;
         IRef at = any_index(&f, r_level ? all : x_axes, &count);
-        k_store(k, buffer(&f, (DType)k->inst.at[f.value[i]].dtype, count, true), at, f.value[i],
-                VREF_NONE);
+        k_store(k, buffer(&f, (DType)k->inst.at[f.value[i]].dtype, count, true), at, f.value[i], VREF_NONE);
         stored++;
     }
     char what[32];

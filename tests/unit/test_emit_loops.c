@@ -9,15 +9,13 @@ TestSuite(emit_loops, .init = setup, .fini = teardown);
 static void check_chain(DType t, int64_t n, bool fixed)
 {
     Kernel *k = kernel_new(&arena);
-    uint32_t x = k_arg(k, ARG_BUFFER, t, false), z = k_arg(k, ARG_BUFFER, t, false),
-             y = k_arg(k, ARG_BUFFER, t, true);
+    uint32_t x = k_arg(k, ARG_BUFFER, t, false), z = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, true);
     uint32_t size = fixed ? 0 : k_arg(k, ARG_SIZE, DT_I64, false);
     uint32_t a = k_axis(k, AXIS_X, fixed ? kidx_const(k, n) : kidx_arg(k, size), n);
     k->vec_axis = a;
     IRef i = kidx_axis(k, a);
     VRef vx = k_load(k, x, i, VREF_NONE), vz = k_load(k, z, i, VREF_NONE);
-    k_store(k, y, i, k_op(k, OP_MUL, t, k_op(k, OP_ADD, t, vx, vz, VREF_NONE), vz, VREF_NONE),
-            VREF_NONE);
+    k_store(k, y, i, k_op(k, OP_MUL, t, k_op(k, OP_ADD, t, vx, vz, VREF_NONE), vz, VREF_NONE), VREF_NONE);
     size_t bytes = (size_t)n * dtype_bytes(t);
     CheckArg args[] = {{.data = filled(t, (size_t)n, true), .bytes = bytes},
                        {.data = filled(t, (size_t)n, true), .bytes = bytes},
@@ -82,26 +80,19 @@ static void check_op(Op op, const DType *in, DType out)
 static bool takes(DRule rule, DType t)
 {
     switch (rule) {
-    case RULE_NUM:
-        return t != DT_BOOL;
+    case RULE_NUM: return t != DT_BOOL;
     case RULE_FLOAT:
-    case RULE_FCMP:
-        return dtype_is_float(t);
-    case RULE_INTS:
-        return dtype_is_int(t);
-    case RULE_BITS:
-        return dtype_is_int(t) || t == DT_BOOL;
-    case RULE_BOOL:
-        return t == DT_BOOL;
-    case RULE_RANDOM:
-        return t == DT_U64;
+    case RULE_FCMP: return dtype_is_float(t);
+    case RULE_INTS: return dtype_is_int(t);
+    case RULE_BITS: return dtype_is_int(t) || t == DT_BOOL;
+    case RULE_BOOL: return t == DT_BOOL;
+    case RULE_RANDOM: return t == DT_U64;
     case RULE_SAME:
     case RULE_CMP:
     case RULE_CAST:
     case RULE_WHERE:
     case RULE_INDEX:
-    case RULE_OWN:
-        break;
+    case RULE_OWN: break;
     }
     return true;
 }
@@ -128,7 +119,8 @@ static void check_ops_of(DType t)
     }
 }
 
-#define OPS_OF(id) Test(emit_loops, ops_##id) { check_ops_of(DT_##id); }
+#define OPS_OF(id) \
+    Test(emit_loops, ops_##id) { check_ops_of(DT_##id); }
 #define DTYPE(id, name, bytes, kind, scalar, numpy) OPS_OF(id)
 #include "ir/dtypes.def"
 #undef DTYPE
@@ -160,27 +152,22 @@ static Fixture plane(DType t, int64_t rows, int64_t cols, bool fixed)
     return f;
 }
 
-static IRef plane_at(Fixture *f)
-{
-    return kidx_add(f->k, kidx_mul(f->k, f->r, f->k->axes.at[f->cols].size), f->c);
-}
+static IRef plane_at(Fixture *f) { return kidx_add(f->k, kidx_mul(f->k, f->r, f->k->axes.at[f->cols].size), f->c); }
 
 static void check_plane(Fixture *f, size_t x_elements, const char *what)
 {
     DType t = (DType)f->k->args.at[f->x].dtype, u = (DType)f->k->args.at[f->y].dtype;
     size_t n = (size_t)(f->n_rows * f->n_cols);
-    CheckArg args[REF_ARGS] = {
-        {.data = filled(t, x_elements, true), .bytes = x_elements * dtype_bytes(t)},
-        {.data = filled(u, n, true), .bytes = n * dtype_bytes(u)},
-        {.value = f->n_rows},
-        {.value = f->n_cols}};
+    CheckArg args[REF_ARGS] = {{.data = filled(t, x_elements, true), .bytes = x_elements * dtype_bytes(t)},
+                               {.data = filled(u, n, true), .bytes = n * dtype_bytes(u)},
+                               {.value = f->n_rows},
+                               {.value = f->n_cols}};
     check_kernel(f->k, args, what);
     os_free((void *)(uintptr_t)args[0].data);
     os_free((void *)(uintptr_t)args[1].data);
 }
 
-static const int64_t planes[][2] = {{1, 1},  {3, 5}, {5, 16}, {2, 33},
-                                    {7, 48}, {0, 9}, {9, 0},  {40, 3}};
+static const int64_t planes[][2] = {{1, 1}, {3, 5}, {5, 16}, {2, 33}, {7, 48}, {0, 9}, {9, 0}, {40, 3}};
 #define EACH_PLANE(p, fixed)                                    \
     for (size_t p = 0; p < sizeof planes / sizeof *planes; p++) \
         for (int fixed = 0; fixed < 2; fixed++)
@@ -216,8 +203,7 @@ Test(emit_loops, broadcast)
         VRef row = k_load(f.k, f.x, f.r, VREF_NONE);
         VRef col = k_load(f.k, f.x, kidx_add(f.k, f.c, f.k->axes.at[f.rows].size), VREF_NONE);
         VRef one = k_load(f.k, f.x, kidx_const(f.k, 0), VREF_NONE);
-        VRef sum = k_op(f.k, OP_SUB, DT_F32, k_op(f.k, OP_ADD, DT_F32, row, col, VREF_NONE), one,
-                        VREF_NONE);
+        VRef sum = k_op(f.k, OP_SUB, DT_F32, k_op(f.k, OP_ADD, DT_F32, row, col, VREF_NONE), one, VREF_NONE);
         k_store(f.k, f.y, plane_at(&f), sum, VREF_NONE);
         check_plane(&f, (size_t)n, "broadcast");
     }
@@ -230,8 +216,7 @@ Test(emit_loops, reversed_and_strided)
         Fixture f = plane(p % 3 ? DT_F32 : DT_U8, planes[p][0], planes[p][1], fixed);
         DType t = (DType)f.k->args.at[f.x].dtype;
         IRef cols = f.k->axes.at[f.cols].size, minus = kidx_const(f.k, -1);
-        IRef back = kidx_add(f.k, kidx_add(f.k, kidx_mul(f.k, f.r, cols), cols),
-                             kidx_add(f.k, kidx_mul(f.k, f.c, minus), minus));
+        IRef back = kidx_add(f.k, kidx_add(f.k, kidx_mul(f.k, f.r, cols), cols), kidx_add(f.k, kidx_mul(f.k, f.c, minus), minus));
         VRef a = k_load(f.k, f.x, back, VREF_NONE);
         VRef b = k_load(f.k, f.x, kidx_mul(f.k, plane_at(&f), kidx_const(f.k, 2)), VREF_NONE);
         k_store(f.k, f.y, plane_at(&f), k_op(f.k, OP_SUB, t, a, b, VREF_NONE), VREF_NONE);
@@ -245,8 +230,7 @@ Test(emit_loops, stored_reversed)
     {
         Fixture f = plane(DT_F32, planes[p][0], planes[p][1], fixed);
         IRef cols = f.k->axes.at[f.cols].size, minus = kidx_const(f.k, -1);
-        IRef back = kidx_add(f.k, kidx_add(f.k, kidx_mul(f.k, f.r, cols), cols),
-                             kidx_add(f.k, kidx_mul(f.k, f.c, minus), minus));
+        IRef back = kidx_add(f.k, kidx_add(f.k, kidx_mul(f.k, f.r, cols), cols), kidx_add(f.k, kidx_mul(f.k, f.c, minus), minus));
         k_store(f.k, f.y, back, k_load(f.k, f.x, plane_at(&f), VREF_NONE), VREF_NONE);
         check_plane(&f, (size_t)(planes[p][0] * planes[p][1]), "stored reversed");
     }
@@ -265,21 +249,13 @@ Test(emit_loops, quotients_and_remainders)
                 uint32_t a = k_axis(k, AXIS_X, kidx_const(k, n), n);
                 k->vec_axis = a;
                 IRef i = kidx_axis(k, a), div = fixed ? kidx_const(k, by[d]) : kidx_arg(k, arg);
-                IRef from =
-                    offset ? kidx_add(k, kidx_mul(k, i, kidx_const(k, offset)), kidx_const(k, 5))
-                           : i;
+                IRef from = offset ? kidx_add(k, kidx_mul(k, i, kidx_const(k, offset)), kidx_const(k, 5)) : i;
                 VRef q = k_index(k, kidx_div(k, from, div)), m = k_index(k, kidx_mod(k, from, div));
                 VRef q2 = k_index(k, kidx_mod(k, kidx_div(k, from, div), kidx_const(k, 5)));
-                VRef r = k_op(k, OP_ADD, DT_I64,
-                              k_op(k, OP_MUL, DT_I64, q, k_const(k, DT_I64, 10000), VREF_NONE), m,
-                              VREF_NONE);
-                r = k_op(k, OP_ADD, DT_I64, r,
-                         k_op(k, OP_MUL, DT_I64, q2, k_const(k, DT_I64, 1e9), VREF_NONE),
-                         VREF_NONE);
+                VRef r = k_op(k, OP_ADD, DT_I64, k_op(k, OP_MUL, DT_I64, q, k_const(k, DT_I64, 10000), VREF_NONE), m, VREF_NONE);
+                r = k_op(k, OP_ADD, DT_I64, r, k_op(k, OP_MUL, DT_I64, q2, k_const(k, DT_I64, 1e9), VREF_NONE), VREF_NONE);
                 k_store(k, 0, i, r, VREF_NONE);
-                CheckArg args[] = {
-                    {.data = filled(DT_I64, (size_t)n, false), .bytes = (size_t)n * 8},
-                    {.value = by[d]}};
+                CheckArg args[] = {{.data = filled(DT_I64, (size_t)n, false), .bytes = (size_t)n * 8}, {.value = by[d]}};
                 check_kernel(k, args, "quotients");
                 os_free((void *)(uintptr_t)args[0].data);
             }
@@ -299,8 +275,7 @@ Test(emit_loops, predicates)
             VRef pred = k_op(k, OP_GE, DT_BOOL, c, low, VREF_NONE);
             /* x[row * cols + col - 9] or x[row - 2], before the start where the predicate is false
              * */
-            IRef at = kind == 2 ? kidx_add(k, f.r, kidx_const(k, -2))
-                                : kidx_add(k, f.c, kidx_const(k, -9));
+            IRef at = kind == 2 ? kidx_add(k, f.r, kidx_const(k, -2)) : kidx_add(k, f.c, kidx_const(k, -9));
             if (kind == 1)
                 at = kidx_mul(k, kidx_add(k, f.c, kidx_const(k, -9)), kidx_const(k, 3));
             k_store(k, f.y, plane_at(&f), k_load(k, f.x, at, pred), VREF_NONE);
@@ -320,10 +295,8 @@ Test(emit_loops, gather_with_bounds)
         for (int64_t n = 1; n < 90; n += 29) {
             Kernel *k = kernel_new(&arena);
             enum { SIZE = 20 };
-            uint32_t x = k_arg(k, ARG_BUFFER, DT_F32, false),
-                     index = k_arg(k, ARG_BUFFER, DT_I64, false);
-            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true),
-                     fault = k_arg(k, ARG_FAULT, DT_I64, true);
+            uint32_t x = k_arg(k, ARG_BUFFER, DT_F32, false), index = k_arg(k, ARG_BUFFER, DT_I64, false);
+            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true), fault = k_arg(k, ARG_FAULT, DT_I64, true);
             uint32_t a = k_axis(k, AXIS_X, kidx_const(k, n), n);
             k->vec_axis = a;
             IRef i = kidx_axis(k, a);
@@ -356,10 +329,8 @@ Test(emit_loops, scalars_and_shapes)
         for (int vec = 0; vec < 2; vec++) {
             Kernel *k = kernel_new(&arena);
             static const int64_t dims[] = {3, 4, 19};
-            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true),
-                     s = k_arg(k, ARG_SCALAR, DT_F32, false);
-            uint32_t z = k_arg(k, ARG_BUFFER, DT_BOOL, true),
-                     b = k_arg(k, ARG_SCALAR, DT_BOOL, false);
+            uint32_t y = k_arg(k, ARG_BUFFER, DT_F32, true), s = k_arg(k, ARG_SCALAR, DT_F32, false);
+            uint32_t z = k_arg(k, ARG_BUFFER, DT_BOOL, true), b = k_arg(k, ARG_SCALAR, DT_BOOL, false);
             IRef at = kidx_const(k, 0);
             int64_t n = 1;
             for (int i = 0; i < rank; i++) {
@@ -373,11 +344,9 @@ Test(emit_loops, scalars_and_shapes)
             flag.arg = b;
             VRef i = k_op(k, OP_CAST, DT_F32, k_index(k, at), VREF_NONE, VREF_NONE);
             VRef sum = k_op(k, OP_ADD, DT_F32, i, kernel_inst(k, scalar), VREF_NONE);
-            k_store(k, y, at, k_op(k, OP_MUL, DT_F32, sum, k_const(k, DT_F32, 0.25), VREF_NONE),
-                    VREF_NONE);
+            k_store(k, y, at, k_op(k, OP_MUL, DT_F32, sum, k_const(k, DT_F32, 0.25), VREF_NONE), VREF_NONE);
             VRef less = k_op(k, OP_LT, DT_BOOL, sum, k_const(k, DT_F32, 20), VREF_NONE);
-            k_store(k, z, at, k_op(k, OP_XOR, DT_BOOL, less, kernel_inst(k, flag), VREF_NONE),
-                    VREF_NONE);
+            k_store(k, z, at, k_op(k, OP_XOR, DT_BOOL, less, kernel_inst(k, flag), VREF_NONE), VREF_NONE);
             CheckArg args[] = {{.data = filled(DT_F32, (size_t)n, false), .bytes = (size_t)n * 4},
                                {.value = (int64_t)scalar_from_double(DT_F32, 1.5)},
                                {.data = filled(DT_BOOL, (size_t)n, false), .bytes = (size_t)n},
@@ -473,8 +442,7 @@ Test(emit_loops, every_effort)
                 k->vec_axis = axis;
                 for (int a = 0; a < arity; a++)
                     v[a] = k_load(k, (uint32_t)a, kidx_axis(k, axis), VREF_NONE);
-                k_store(k, (uint32_t)arity, kidx_axis(k, axis),
-                        k_op(k, ops[i], t, v[0], v[1], VREF_NONE), VREF_NONE);
+                k_store(k, (uint32_t)arity, kidx_axis(k, axis), k_op(k, ops[i], t, v[0], v[1], VREF_NONE), VREF_NONE);
                 Setting s = {j % 2 ? 256 : 512, effort, MATH_STRICT};
                 Code *code = compile_kernel(k, s);
                 check_code(code, k, args, s, op_name(ops[i]));
@@ -488,8 +456,7 @@ Test(emit_loops, every_effort)
 /* y[i, j, k] = x[any order of them], and stored in any order */
 Test(emit_loops, permuted)
 {
-    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
-                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     static const int64_t dims[3][3] = {{3, 20, 37}, {17, 2, 16}, {33, 19, 5}};
     for (int d = 0; d < 3; d++)
         for (int o = 0; o < 36; o++) {
@@ -516,7 +483,9 @@ Test(emit_loops, permuted)
             size_t bytes = (size_t)total * dtype_bytes(t);
             CheckArg args[] = {{.data = filled(t, (size_t)total, true), .bytes = bytes},
                                {.data = filled(t, (size_t)total, false), .bytes = bytes},
-                               {.value = n[0]}, {.value = n[1]}, {.value = n[2]}};
+                               {.value = n[0]},
+                               {.value = n[1]},
+                               {.value = n[2]}};
             check_kernel(k, args, "permuted");
             os_free((void *)(uintptr_t)args[0].data);
             os_free((void *)(uintptr_t)args[1].data);
@@ -538,23 +507,18 @@ Test(emit_loops, integer_division)
             unsigned char *x = os_calloc(2 * SIDE, dtype_bytes(t));
             for (int v = 0; v < SIDE; v++) {
                 int edge = v / 4, bit = (int)dtype_bytes(t) * 8 - 1;
-                values[v] = v < 16 ? (uint64_t)(v - 8)
-                                   : (uint64_t)(v % 4 - 2) +
-                                         ((uint64_t)1 << (edge % 2 ? bit : bit - edge % 5));
+                values[v] = v < 16 ? (uint64_t)(v - 8) : (uint64_t)(v % 4 - 2) + ((uint64_t)1 << (edge % 2 ? bit : bit - edge % 5));
                 scalar_store(t, values[v], x + (size_t)v * dtype_bytes(t));
             }
             VRef a = k_load(f.k, f.x, f.r, VREF_NONE), b = k_load(f.k, f.x, f.c, VREF_NONE);
-            VRef known =
-                k_op(f.k, OP_CAST, t, k_index(f.k, kidx_add(f.k, f.c, kidx_const(f.k, -3))),
-                     VREF_NONE, VREF_NONE);
+            VRef known = k_op(f.k, OP_CAST, t, k_index(f.k, kidx_add(f.k, f.c, kidx_const(f.k, -3))), VREF_NONE, VREF_NONE);
             VRef r = k_op(f.k, ops[o], t, a, b, VREF_NONE);
             r = k_op(f.k, OP_ADD, t, r, k_op(f.k, ops[o], t, a, known, VREF_NONE), VREF_NONE);
             k_store(f.k, f.y, plane_at(&f), r, VREF_NONE);
-            CheckArg args[] = {
-                {.data = x, .bytes = SIDE * dtype_bytes(t)},
-                {.data = filled(t, SIDE * SIDE, false), .bytes = SIDE * SIDE * dtype_bytes(t)},
-                {.value = SIDE},
-                {.value = SIDE}};
+            CheckArg args[] = {{.data = x, .bytes = SIDE * dtype_bytes(t)},
+                               {.data = filled(t, SIDE * SIDE, false), .bytes = SIDE * SIDE * dtype_bytes(t)},
+                               {.value = SIDE},
+                               {.value = SIDE}};
             check_kernel(f.k, args, op_name(ops[o]));
             os_free(values);
             os_free(x);
@@ -582,14 +546,12 @@ Test(emit_loops, big_outputs)
             k->vec_axis = a;
             IRef at = kidx_axis(k, a);
             VRef v = k_load(k, 0, at, VREF_NONE);
-            v = heavy ? k_op(k, OP_SIN, DT_F32, v, VREF_NONE, VREF_NONE)
-                      : k_op(k, OP_ADD, DT_F32, v, v, VREF_NONE);
+            v = heavy ? k_op(k, OP_SIN, DT_F32, v, VREF_NONE, VREF_NONE) : k_op(k, OP_ADD, DT_F32, v, v, VREF_NONE);
             k_store(k, 1, at, v, VREF_NONE);
             for (int bits = 256; bits <= 512; bits += 256) {
                 Code *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT});
                 for (int shift = 0; shift < 3; shift++) {
-                    Guarded y = shift == 2 ? guarded_at_start(N * 4, 0)
-                                           : guarded_at_end(N * 4, shift ? 4 : 0);
+                    Guarded y = shift == 2 ? guarded_at_start(N * 4, 0) : guarded_at_end(N * 4, shift ? 4 : 0);
                     void *args[] = {x.data, y.data, (void *)(intptr_t)N};
                     int64_t tasks = code_query(code)(args, ASK_TASKS, 0), cut = tasks / 3;
                     code_run(code)(args, 0, 0, cut, NULL);
@@ -633,9 +595,8 @@ Test(emit_loops, fills_and_copies_call_nothing)
                 k_store(k, 1, at, copy ? k_load(k, 0, at, VREF_NONE) : k_const(k, DT_U8, 0), VREF_NONE);
                 Setting s = {512, effort, MATH_STRICT};
                 Code *code = compile_kernel(k, s);
-                CheckArg args[] = {{.data = filled(DT_U8, N, false), .bytes = N},
-                                   {.data = filled(DT_U8, N, false), .bytes = N},
-                                   {.value = N}};
+                CheckArg args[] = {
+                    {.data = filled(DT_U8, N, false), .bytes = N}, {.data = filled(DT_U8, N, false), .bytes = N}, {.value = N}};
                 check_code(code, k, args, s, "fill or copy");
                 code_release(code);
                 os_free((void *)(uintptr_t)args[0].data);

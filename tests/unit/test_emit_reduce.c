@@ -9,8 +9,8 @@ enum { VEC_R, VEC_X, SCALAR, LAYOUTS };
 
 typedef struct Shape2 {
     Kernel *k;
-    uint32_t x, y, ax, ar;   /* args, axes */
-    IRef i, j, at;           /* coordinates; index into x */
+    uint32_t x, y, ax, ar; /* args, axes */
+    IRef i, j, at;         /* coordinates; index into x */
     int64_t rows, length;
     int layout;
 } Shape2;
@@ -34,8 +34,7 @@ static Shape2 shape(DType in, DType out, int64_t rows, int64_t length, int layou
     k->vec_axis = layout == VEC_R ? s.ar : layout == VEC_X ? s.ax : UINT32_MAX;
     s.i = kidx_axis(k, s.ax);
     s.j = kidx_axis(k, s.ar);
-    s.at = layout == VEC_R ? kidx_add(k, kidx_mul(k, s.i, sizes[1]), s.j)
-                           : kidx_add(k, kidx_mul(k, s.j, sizes[0]), s.i);
+    s.at = layout == VEC_R ? kidx_add(k, kidx_mul(k, s.i, sizes[1]), s.j) : kidx_add(k, kidx_mul(k, s.j, sizes[0]), s.i);
     return s;
 }
 
@@ -43,27 +42,25 @@ static void check_shape(Shape2 *s, size_t out_elements, bool special, const char
 {
     DType in = (DType)s->k->args.at[s->x].dtype, out = (DType)s->k->args.at[s->y].dtype;
     size_t n = (size_t)(s->rows * s->length);
-    CheckArg args[REF_ARGS] = {
-        {.data = filled(in, n, special), .bytes = n * dtype_bytes(in)},
-        {.data = filled(out, out_elements, false), .bytes = out_elements * dtype_bytes(out)},
-        {.value = s->rows},
-        {.value = s->length},
-        {.value = 0}};
+    CheckArg args[REF_ARGS] = {{.data = filled(in, n, special), .bytes = n * dtype_bytes(in)},
+                               {.data = filled(out, out_elements, false), .bytes = out_elements * dtype_bytes(out)},
+                               {.value = s->rows},
+                               {.value = s->length},
+                               {.value = 0}};
     check_kernel(s->k, args, what);
     os_free((void *)(uintptr_t)args[0].data);
     os_free((void *)(uintptr_t)args[1].data);
 }
 
-static void check_reduce(Op op, DType in, int64_t rows, int64_t length, int layout, bool fixed,
-                         bool split, bool special)
+static void check_reduce(Op op, DType in, int64_t rows, int64_t length, int layout, bool fixed, bool split, bool special)
 {
     DType out = op == OP_ARGMAX || op == OP_ARGMIN ? DT_I64 : in;
     Shape2 s = shape(in, out, rows, length, layout, fixed);
     s.k->split = split;
     k_store(s.k, s.y, s.i, k_reduce(s.k, op, out, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
     char what[128];
-    snprintf(what, sizeof what, "%s %s rows %d length %d layout %d fixed %d split %d", op_name(op),
-             dtype_name(in), (int)rows, (int)length, layout, fixed, split);
+    snprintf(what, sizeof what, "%s %s rows %d length %d layout %d fixed %d split %d", op_name(op), dtype_name(in), (int)rows, (int)length,
+             layout, fixed, split);
     check_shape(&s, (size_t)rows, special, what);
 }
 
@@ -81,8 +78,7 @@ Test(emit_reduce, long_sums)
     static const int64_t n[] = {16383, 16384, 16385, 40000};
     for (size_t i = 0; i < 4; i++)
         for (int layout = 0; layout < LAYOUTS; layout++)
-            check_reduce(OP_REDUCE_SUM, layout ? DT_F64 : DT_F32, 2, n[i], layout, i % 2 == 0,
-                         false, false);
+            check_reduce(OP_REDUCE_SUM, layout ? DT_F64 : DT_F32, 2, n[i], layout, i % 2 == 0, false, false);
 }
 
 Test(emit_reduce, split_sums)
@@ -90,8 +86,7 @@ Test(emit_reduce, split_sums)
     static const int64_t n[] = {1, 100, 16384, 16385, 50000};
     for (size_t i = 0; i < 5; i++)
         for (int layout = 0; layout < LAYOUTS; layout++) {
-            check_reduce(OP_REDUCE_SUM, DT_F32, i == 1 ? 19 : 3, n[i], layout, i % 2 == 0, true,
-                         false);
+            check_reduce(OP_REDUCE_SUM, DT_F32, i == 1 ? 19 : 3, n[i], layout, i % 2 == 0, true, false);
             check_reduce(OP_ARGMAX, DT_F32, 3, n[i], layout, i % 2, true, true);
         }
     for (int layout = 0; layout < LAYOUTS; layout++)
@@ -111,8 +106,7 @@ Test(emit_reduce, of_nothing)
 
 static void check_reductions_of(DType t)
 {
-    static const Op ops[] = {OP_REDUCE_SUM, OP_REDUCE_PROD, OP_REDUCE_MAX,
-                             OP_REDUCE_MIN, OP_ARGMAX,      OP_ARGMIN};
+    static const Op ops[] = {OP_REDUCE_SUM, OP_REDUCE_PROD, OP_REDUCE_MAX, OP_REDUCE_MIN, OP_ARGMAX, OP_ARGMIN};
     static const int64_t n[] = {1, 45, 129, 300};
     for (int layout = 0; layout < LAYOUTS; layout++)
         for (size_t j = 0; j < 4; j++) {
@@ -128,7 +122,8 @@ static void check_reductions_of(DType t)
         }
 }
 
-#define REDUCTIONS_OF(id) Test(emit_reduce, of_##id) { check_reductions_of(DT_##id); }
+#define REDUCTIONS_OF(id) \
+    Test(emit_reduce, of_##id) { check_reductions_of(DT_##id); }
 #define DTYPE(id, name, bytes, kind, scalar, numpy) REDUCTIONS_OF(id)
 #include "ir/dtypes.def"
 #undef DTYPE
@@ -142,18 +137,14 @@ Test(emit_reduce, arg_of_equals)
             int64_t rows = 3, n = 77;
             Shape2 s = shape(DT_F32, DT_I64, rows, n, layout, false);
             VRef x = k_load(s.k, s.x, s.at, VREF_NONE);
-            VRef max = k_reduce(s.k, OP_ARGMAX, DT_I64, x),
-                 min = k_reduce(s.k, OP_ARGMIN, DT_I64, x);
+            VRef max = k_reduce(s.k, OP_ARGMAX, DT_I64, x), min = k_reduce(s.k, OP_ARGMIN, DT_I64, x);
             k_store(s.k, s.y, s.i, k_op(s.k, OP_ADD, DT_I64, max, min, VREF_NONE), VREF_NONE);
             float *data = os_alloc((size_t)(rows * n) * 4);
             for (int64_t i = 0; i < rows * n; i++)
                 data[i] = values[v];
             int64_t zero[3] = {9, 9, 9};
-            CheckArg args[] = {{.data = data, .bytes = (size_t)(rows * n) * 4},
-                               {.data = zero, .bytes = 24},
-                               {.value = rows},
-                               {.value = n},
-                               {0}};
+            CheckArg args[] = {
+                {.data = data, .bytes = (size_t)(rows * n) * 4}, {.data = zero, .bytes = 24}, {.value = rows}, {.value = n}, {0}};
             check_kernel(s.k, args, "arg of equals");
             os_free(data);
         }
@@ -162,8 +153,8 @@ Test(emit_reduce, arg_of_equals)
 /* r0, r1 with x in between or outside: x[r0, x, r1] and x[x, r0, r1] */
 Test(emit_reduce, several_axes)
 {
-    static const int64_t dims[][3] = {{3, 4, 5},  {2, 3, 64},    {5, 2, 33}, {7, 1, 100},
-                                      {1, 3, 17}, {130, 2, 130}, {3, 2, 0}, {9, 2, 48}, {70, 3, 784}};
+    static const int64_t dims[][3] = {{3, 4, 5},     {2, 3, 64}, {5, 2, 33}, {7, 1, 100}, {1, 3, 17},
+                                      {130, 2, 130}, {3, 2, 0},  {9, 2, 48}, {70, 3, 784}};
     for (size_t d = 0; d < sizeof dims / sizeof *dims; d++)
         for (int middle = 0; middle < 2; middle++)
             for (int layout = 0; layout < LAYOUTS; layout++)
@@ -180,17 +171,14 @@ Test(emit_reduce, several_axes)
                     }
                     k_arg(k, ARG_SCRATCH, DT_U8, true);
                     uint32_t x = k_axis(k, AXIS_X, size[1], n[1]);
-                    uint32_t r0 = k_axis(k, AXIS_R, size[0], n[0]),
-                             r1 = k_axis(k, AXIS_R, size[2], n[2]);
+                    uint32_t r0 = k_axis(k, AXIS_R, size[0], n[0]), r1 = k_axis(k, AXIS_R, size[2], n[2]);
                     k->vec_axis = layout == VEC_R ? r1 : layout == VEC_X ? x : UINT32_MAX;
                     k->split = split;
                     IRef ix = kidx_axis(k, x), i0 = kidx_axis(k, r0), i1 = kidx_axis(k, r1);
-                    IRef at = middle ? kidx_add(k, kidx_mul(k, i0, size[1]), ix)
-                                     : kidx_add(k, kidx_mul(k, ix, size[0]), i0);
+                    IRef at = middle ? kidx_add(k, kidx_mul(k, i0, size[1]), ix) : kidx_add(k, kidx_mul(k, ix, size[0]), i0);
                     at = kidx_add(k, kidx_mul(k, at, size[2]), i1);
                     VRef v = k_load(k, 0, at, VREF_NONE);
-                    VRef sum = k_reduce(k, OP_REDUCE_SUM, DT_F32, v),
-                         arg = k_reduce(k, OP_ARGMIN, DT_I64, v);
+                    VRef sum = k_reduce(k, OP_REDUCE_SUM, DT_F32, v), arg = k_reduce(k, OP_ARGMIN, DT_I64, v);
                     VRef f = k_op(k, OP_CAST, DT_F32, arg, VREF_NONE, VREF_NONE);
                     if (n[2] == 0)
                         f = sum;
@@ -198,10 +186,12 @@ Test(emit_reduce, several_axes)
                     size_t in = (size_t)(n[0] * n[1] * n[2]), out = (size_t)n[1];
                     CheckArg args[] = {{.data = filled(DT_F32, in, false), .bytes = in * 4},
                                        {.data = filled(DT_F32, out, false), .bytes = out * 4},
-                                       {.value = n[0]}, {.value = n[1]}, {.value = n[2]}, {0}};
+                                       {.value = n[0]},
+                                       {.value = n[1]},
+                                       {.value = n[2]},
+                                       {0}};
                     char what[96];
-                    snprintf(what, sizeof what, "axes case %d middle %d layout %d split %d", (int)d,
-                             middle, layout, split);
+                    snprintf(what, sizeof what, "axes case %d middle %d layout %d split %d", (int)d, middle, layout, split);
                     check_kernel(k, args, what);
                     os_free((void *)(uintptr_t)args[0].data);
                     os_free((void *)(uintptr_t)args[1].data);
@@ -226,8 +216,8 @@ static void check_softmax_in(DType stored, DType t, int64_t rows, int64_t n, int
         y = k_op(k, OP_CAST, stored, y, VREF_NONE, VREF_NONE);
     k_store(k, s.y, s.at, y, VREF_NONE);
     char what[96];
-    snprintf(what, sizeof what, "softmax %s in %s %d x %d layout %d fixed %d save %d split %d", dtype_name(stored),
-             dtype_name(t), (int)rows, (int)n, layout, fixed, save, split);
+    snprintf(what, sizeof what, "softmax %s in %s %d x %d layout %d fixed %d save %d split %d", dtype_name(stored), dtype_name(t),
+             (int)rows, (int)n, layout, fixed, save, split);
     check_shape(&s, (size_t)(rows * n), false, what);
 }
 
@@ -242,10 +232,7 @@ Test(emit_reduce, softmax)
     for (size_t i = 0; i < 6; i++)
         for (int layout = 0; layout < LAYOUTS; layout++)
             for (int save = 0; save < 2; save++)
-                check_softmax(i == 4   ? DT_BF16
-                              : i == 3 ? DT_F16
-                                       : DT_F32,
-                              5, n[i], layout, i % 2, save, false);
+                check_softmax(i == 4 ? DT_BF16 : i == 3 ? DT_F16 : DT_F32, 5, n[i], layout, i % 2, save, false);
     /* the light stages take several vectors a step, the heavy one takes one */
     static const int64_t wide[] = {33, 65, 127, 128, 129, 200, 1000};
     for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
@@ -289,8 +276,7 @@ Test(emit_reduce, scatter)
                 enum { ROWS = 19, N = 23, OUT = 7 };
                 Shape2 s = shape(types[t], types[t], ROWS, N, layout, layout == 0);
                 Kernel *k = s.k;
-                uint32_t where = k_arg(k, ARG_BUFFER, DT_I64, false),
-                         fault = k_arg(k, ARG_FAULT, DT_I64, true);
+                uint32_t where = k_arg(k, ARG_BUFFER, DT_I64, false), fault = k_arg(k, ARG_FAULT, DT_I64, true);
                 KInst bound = inst_new(KI_BOUND, DT_I64), scatter = inst_new(KI_SCATTER, types[t]);
                 bound.a = k_load(k, where, s.at, VREF_NONE);
                 bound.idx = kidx_const(k, OUT);
@@ -306,14 +292,13 @@ Test(emit_reduce, scatter)
                 for (int i = 0; i < ROWS * N; i++)
                     index[i] = (int64_t)(next_random() % (2 * OUT)) - OUT;
                 size_t bytes = dtype_bytes(types[t]);
-                CheckArg args[] = {
-                    {.data = filled(types[t], ROWS * N, true), .bytes = ROWS * N * bytes},
-                    {.data = filled(types[t], ROWS * OUT, true), .bytes = ROWS * OUT * bytes},
-                    {.value = ROWS},
-                    {.value = N},
-                    {0},
-                    {.data = index, .bytes = ROWS * N * 8},
-                    {.data = &no_fault, .bytes = 8}};
+                CheckArg args[] = {{.data = filled(types[t], ROWS * N, true), .bytes = ROWS * N * bytes},
+                                   {.data = filled(types[t], ROWS * OUT, true), .bytes = ROWS * OUT * bytes},
+                                   {.value = ROWS},
+                                   {.value = N},
+                                   {0},
+                                   {.data = index, .bytes = ROWS * N * 8},
+                                   {.data = &no_fault, .bytes = 8}};
                 check_kernel(k, args, "scatter");
                 os_free((void *)(uintptr_t)args[0].data);
                 os_free((void *)(uintptr_t)args[1].data);
@@ -330,28 +315,26 @@ Test(emit_reduce, levels)
             Shape2 s = shape(DT_F32, DT_F32, 18, 75, layout, false);
             Kernel *k = s.k;
             k->split = split;
-            uint32_t w = k_arg(k, ARG_BUFFER, DT_F32, false),
-                     b = k_arg(k, ARG_BUFFER, DT_I64, false);
-            VRef one = k_op(k, OP_EXP, DT_F32, k_load(k, w, kidx_const(k, 3), VREF_NONE), VREF_NONE,
-                            VREF_NONE);
+            uint32_t w = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_I64, false);
+            VRef one = k_op(k, OP_EXP, DT_F32, k_load(k, w, kidx_const(k, 3), VREF_NONE), VREF_NONE, VREF_NONE);
             VRef per_x = k_op(k, OP_MUL, DT_F32, k_load(k, w, s.i, VREF_NONE), one, VREF_NONE);
             VRef per_r = k_load(k, w, kidx_value(k, k_load(k, b, s.j, VREF_NONE)), VREF_NONE);
             VRef x = k_load(k, s.x, s.at, VREF_NONE);
-            VRef v = k_op(k, OP_ADD, DT_F32, k_op(k, OP_MUL, DT_F32, x, per_r, VREF_NONE), per_x,
-                          VREF_NONE);
+            VRef v = k_op(k, OP_ADD, DT_F32, k_op(k, OP_MUL, DT_F32, x, per_r, VREF_NONE), per_x, VREF_NONE);
             VRef sum = k_reduce(k, OP_REDUCE_SUM, DT_F32, v);
             VRef centred = k_op(k, OP_SUB, DT_F32, v, sum, VREF_NONE);
             VRef most = k_reduce(k, OP_REDUCE_MAX, DT_F32, centred);
             VRef invariant = k_reduce(k, OP_REDUCE_SUM, DT_F32, one);
-            VRef end = k_op(k, OP_ADD, DT_F32, k_op(k, OP_ADD, DT_F32, sum, most, VREF_NONE),
-                            invariant, VREF_NONE);
+            VRef end = k_op(k, OP_ADD, DT_F32, k_op(k, OP_ADD, DT_F32, sum, most, VREF_NONE), invariant, VREF_NONE);
             k_store(k, s.y, s.i, end, VREF_NONE);
             int64_t index[75];
             for (int i = 0; i < 75; i++)
                 index[i] = i % 18;
             CheckArg args[] = {{.data = filled(DT_F32, 18 * 75, false), .bytes = 18 * 75 * 4},
                                {.data = filled(DT_F32, 18, false), .bytes = 18 * 4},
-                               {.value = 18}, {.value = 75}, {0},
+                               {.value = 18},
+                               {.value = 75},
+                               {0},
                                {.data = filled(DT_F32, 18, false), .bytes = 18 * 4},
                                {.data = index, .bytes = sizeof index}};
             check_kernel(k, args, layout == VEC_R ? "levels, lanes along r" : "levels");

@@ -45,8 +45,7 @@ static void check(DType t, int64_t outer, int64_t n, int64_t inner, bool descend
         if (t == DT_BOOL)
             bits &= 1;
         else if (dtype_is_float(t))
-            bits = r & 3 ? scalar_from_double(t, (double)(int64_t)(r >> 52) - 2000)
-                         : scalar_from_double(t, odd[(r >> 2) % 8]);
+            bits = r & 3 ? scalar_from_double(t, (double)(int64_t)(r >> 52) - 2000) : scalar_from_double(t, odd[(r >> 2) % 8]);
         else if (r & 1)
             bits &= 7;
         scalar_store(t, bits, in + i * bytes);
@@ -57,7 +56,7 @@ static void check(DType t, int64_t outer, int64_t n, int64_t inner, bool descend
     cr_assert_eq(sort_arg(t, in, out, outer, n, inner, descending, 0, cut), ST_OK);
     for (int64_t line = 0; line < lines; line++) {
         int64_t first = line / inner * n * inner + line % inner;
-#define KEY(i) scalar_load(t, in + (size_t)(first + (i) * inner) * bytes)
+#define KEY(i) scalar_load(t, in + (size_t)(first + (i)*inner) * bytes)
         for (int64_t i = 0; i < n; i++) {
             int64_t j = i;
             for (; j > 0 && before(t, descending, KEY(order[j - 1]), KEY(i)); j--)
@@ -65,10 +64,8 @@ static void check(DType t, int64_t outer, int64_t n, int64_t inner, bool descend
             order[j] = i;
         }
         for (int64_t i = 0; i < n; i++)
-            cr_assert_eq(out[first + i * inner], order[i],
-                         "%s n %d inner %d descending %d: [%d] is %d, want %d", dtype_name(t),
-                         (int)n, (int)inner, descending, (int)i, (int)out[first + i * inner],
-                         (int)order[i]);
+            cr_assert_eq(out[first + i * inner], order[i], "%s n %d inner %d descending %d: [%d] is %d, want %d", dtype_name(t), (int)n,
+                         (int)inner, descending, (int)i, (int)out[first + i * inner], (int)order[i]);
     }
     os_free(in);
     os_free(out);

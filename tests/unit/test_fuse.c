@@ -106,13 +106,10 @@ Test(fuse_index, equal_expressions_are_one)
     Kernel *k = loops(8, 16);
     IRef x = kidx_axis(k, 0), y = kidx_axis(k, 1), n = kidx_arg(k, 0), c3 = kidx_const(k, 3);
     cr_expect_eq(kidx_add(k, x, y), kidx_add(k, y, x));
-    cr_expect_eq(kidx_mul(k, kidx_add(k, x, c3), n),
-                 kidx_add(k, kidx_mul(k, n, c3), kidx_mul(k, x, n)));
-    cr_expect_eq(kidx_add(k, kidx_mul(k, x, c3), kidx_mul(k, x, kidx_const(k, -3))),
-                 kidx_const(k, 0));
+    cr_expect_eq(kidx_mul(k, kidx_add(k, x, c3), n), kidx_add(k, kidx_mul(k, n, c3), kidx_mul(k, x, n)));
+    cr_expect_eq(kidx_add(k, kidx_mul(k, x, c3), kidx_mul(k, x, kidx_const(k, -3))), kidx_const(k, 0));
     cr_expect_eq(kidx_add(k, kidx_add(k, x, c3), kidx_const(k, -3)), x);
-    cr_expect_eq(kidx_mul(k, kidx_mul(k, x, n), kidx_mul(k, y, n)),
-                 kidx_mul(k, kidx_mul(k, n, n), kidx_mul(k, y, x)));
+    cr_expect_eq(kidx_mul(k, kidx_mul(k, x, n), kidx_mul(k, y, n)), kidx_mul(k, kidx_mul(k, n, n), kidx_mul(k, y, x)));
     cr_expect_neq(kidx_mul(k, x, n), kidx_mul(k, x, kidx_arg(k, 1)));
 }
 
@@ -135,31 +132,26 @@ Test(fuse_index, linear)
 Test(fuse_index, quotients_and_remainders_fold)
 {
     Kernel *k = loops(8, 16);
-    IRef x = kidx_axis(k, 0), y = kidx_axis(k, 1), c16 = kidx_const(k, 16), n = kidx_arg(k, 0),
-         s2 = kidx_arg(k, 2);
+    IRef x = kidx_axis(k, 0), y = kidx_axis(k, 1), c16 = kidx_const(k, 16), n = kidx_arg(k, 0), s2 = kidx_arg(k, 2);
     IRef flat = kidx_add(k, kidx_mul(k, x, c16), y);
     cr_expect_eq(kidx_div(k, flat, c16), x);
     cr_expect_eq(kidx_mod(k, flat, c16), y);
     cr_expect_eq(kidx_div(k, flat, kidx_const(k, 128)), kidx_const(k, 0));
     cr_expect_eq(kidx_mod(k, flat, kidx_const(k, 128)), flat);
     cr_expect_eq(kidx_div(k, flat, kidx_const(k, 32)), kidx_div(k, x, kidx_const(k, 2)));
-    cr_expect_eq(kidx_mod(k, flat, kidx_const(k, 32)),
-                 kidx_add(k, kidx_mul(k, kidx_mod(k, x, kidx_const(k, 2)), c16), y));
+    cr_expect_eq(kidx_mod(k, flat, kidx_const(k, 32)), kidx_add(k, kidx_mul(k, kidx_mod(k, x, kidx_const(k, 2)), c16), y));
     IRef five = kidx_const(k, 5);
-    cr_expect_eq(kidx_add(k, kidx_mul(k, kidx_div(k, flat, five), five), kidx_mod(k, flat, five)),
-                 flat);
+    cr_expect_eq(kidx_add(k, kidx_mul(k, kidx_div(k, flat, five), five), kidx_mod(k, flat, five)), flat);
     /* y may reach n, so nothing folds; x*n + (y % n) does */
     cr_expect_neq(kidx_div(k, kidx_add(k, kidx_mul(k, x, n), y), n), x);
     cr_expect_eq(kidx_div(k, kidx_add(k, kidx_mul(k, x, n), kidx_mod(k, y, n)), n), x);
     /* an argument that may be negative proves nothing */
-    cr_expect_neq(kidx_div(k, kidx_add(k, kidx_mul(k, x, c16), s2), c16),
-                  kidx_add(k, x, kidx_div(k, s2, c16)));
+    cr_expect_neq(kidx_div(k, kidx_add(k, kidx_mul(k, x, c16), s2), c16), kidx_add(k, x, kidx_div(k, s2, c16)));
     cr_expect_not(kidx_below(k, s2, n));
     cr_expect(kidx_below(k, y, c16));
     cr_expect_not(kidx_below(k, y, kidx_const(k, 15)));
     /* one level of division in another */
-    cr_expect_eq(kidx_div(k, kidx_div(k, flat, five), kidx_const(k, 7)),
-                 kidx_div(k, flat, kidx_const(k, 35)));
+    cr_expect_eq(kidx_div(k, kidx_div(k, flat, five), kidx_const(k, 7)), kidx_div(k, flat, kidx_const(k, 35)));
 }
 
 static int64_t evaluate(const Kernel *k, IRef i, int64_t x, int64_t y)
@@ -171,10 +163,7 @@ static int64_t evaluate(const Kernel *k, IRef i, int64_t x, int64_t y)
         return e->a ? y : x;
     int64_t a = evaluate(k, e->a, x, y), b = evaluate(k, e->b, x, y);
     cr_assert(e->kind == IX_ADD || e->kind == IX_MUL || (a >= 0 && b > 0));
-    return e->kind == IX_ADD   ? a + b
-           : e->kind == IX_MUL ? a * b
-           : e->kind == IX_DIV ? a / b
-                               : a % b;
+    return e->kind == IX_ADD ? a + b : e->kind == IX_MUL ? a * b : e->kind == IX_DIV ? a / b : a % b;
 }
 
 Test(fuse_index, folding_agrees_with_arithmetic)
@@ -190,9 +179,7 @@ Test(fuse_index, folding_agrees_with_arithmetic)
         }
         m += 1;
         d += 1;
-        IRef e = kidx_add(k,
-                          kidx_add(k, kidx_mul(k, kidx_axis(k, 0), kidx_const(k, a)),
-                                   kidx_mul(k, kidx_axis(k, 1), kidx_const(k, b))),
+        IRef e = kidx_add(k, kidx_add(k, kidx_mul(k, kidx_axis(k, 0), kidx_const(k, a)), kidx_mul(k, kidx_axis(k, 1), kidx_const(k, b))),
                           kidx_const(k, c));
         IRef forms[] = {kidx_div(k, e, kidx_const(k, m)), kidx_mod(k, e, kidx_const(k, m)),
                         kidx_mod(k, kidx_div(k, e, kidx_const(k, m)), kidx_const(k, d)),
@@ -203,9 +190,8 @@ Test(fuse_index, folding_agrees_with_arithmetic)
                 int64_t want[] = {v / m, v % m, v / m % d, v % (m * d) / m};
                 for (int i = 0; i < 4; i++) {
                     int64_t got = evaluate(k, forms[i], x, y);
-                    cr_assert_eq(got, want[i], "trial %d form %d at %lld,%lld: %lld, want %lld",
-                                 trial, i, (long long)x, (long long)y, (long long)got,
-                                 (long long)want[i]);
+                    cr_assert_eq(got, want[i], "trial %d form %d at %lld,%lld: %lld, want %lld", trial, i, (long long)x, (long long)y,
+                                 (long long)got, (long long)want[i]);
                 }
             }
         }
@@ -269,8 +255,7 @@ Test(fuse, layer_norm_is_one_kernel)
 
 Test(fuse, statistics_come_along)
 {
-    Plan *p = plan_of("graph n(%0: f32[4096,1024]) {\n" LAYER_NORM
-                      "  %30 = relu %0\n  return %21 %7 %18 %30\n}\n");
+    Plan *p = plan_of("graph n(%0: f32[4096,1024]) {\n" LAYER_NORM "  %30 = relu %0\n  return %21 %7 %18 %30\n}\n");
     cr_assert_eq(p->steps.n, 1, "%s", fixture.log);
     cr_expect_eq(count_kind(p->steps.at[0].kernel, KI_STORE), 4);
     cr_expect_eq(count_kind(p->steps.at[0].kernel, KI_LOAD), 1);
@@ -278,11 +263,10 @@ Test(fuse, statistics_come_along)
 
 Test(fuse, reductions_over_leading_axes)
 {
-    Plan *p =
-        plan_of("graph v(%0: f32[1000,3,16]) {\n  %1 = reduce_sum %0 axes(0 1)\n  %2 = reshape %1 "
-                "groups(0:1 0:1 1:1)\n"
-                "  %3 = expand %2 axes(0 1) size(1000 3)\n  %4 = sub %0 %3\n  %5 = square %4\n"
-                "  %6 = reduce_sum %5 axes(0 1)\n  return %6\n}\n");
+    Plan *p = plan_of("graph v(%0: f32[1000,3,16]) {\n  %1 = reduce_sum %0 axes(0 1)\n  %2 = reshape %1 "
+                      "groups(0:1 0:1 1:1)\n"
+                      "  %3 = expand %2 axes(0 1) size(1000 3)\n  %4 = sub %0 %3\n  %5 = square %4\n"
+                      "  %6 = reduce_sum %5 axes(0 1)\n  return %6\n}\n");
     cr_assert_eq(p->steps.n, 1);
     const Kernel *k = p->steps.at[0].kernel;
     cr_expect_eq(k->axes.n, 2, "the two reduced axes become one");
@@ -330,11 +314,10 @@ Test(fuse, workload_a)
 
 Test(fuse, workload_b)
 {
-    Plan *p = plan_of(
-        "graph b(%0: f32[10000000]) {\n  %1 = scalar f32 0.1\n  %2 = reshape %1 groups(0:1)\n"
-        "  %3 = expand %2 axes(0) size(10000000)\n  %4 = mul %0 %3\n  %5 = tanh %4\n  %6 = sigmoid "
-        "%0\n"
-        "  %7 = mul %5 %6\n  %8 = reduce_sum %7 axes(0)\n  return %8\n}\n");
+    Plan *p = plan_of("graph b(%0: f32[10000000]) {\n  %1 = scalar f32 0.1\n  %2 = reshape %1 groups(0:1)\n"
+                      "  %3 = expand %2 axes(0) size(10000000)\n  %4 = mul %0 %3\n  %5 = tanh %4\n  %6 = sigmoid "
+                      "%0\n"
+                      "  %7 = mul %5 %6\n  %8 = reduce_sum %7 axes(0)\n  return %8\n}\n");
     cr_assert_eq(p->steps.n, 1);
     cr_expect(p->steps.at[0].kernel->split);
 }
@@ -351,18 +334,17 @@ Test(fuse, workload_c)
 
 Test(fuse, workload_d)
 {
-    Plan *p =
-        plan_of("graph mlp(%0: f32[8,128,64], %1: f32[64,256], %2: f32[256], %3: f32[256,64], %4: "
-                "f32[64]) {\n"
-                "  %10 = reshape %0 groups(2:1 1:1)\n  %11 = matmul %10 %1\n  %12 = reshape %11 "
-                "groups(1:2 1:1) size(8 128)\n"
-                "  %13 = reshape %2 groups(0:1 0:1 1:1)\n  %14 = expand %13 axes(0 1) size(8 "
-                "128)\n  %15 = add %12 %14\n  %16 = relu %15\n"
-                "  %17 = reshape %16 groups(2:1 1:1)\n  %18 = matmul %17 %3\n  %19 = reshape %18 "
-                "groups(1:2 1:1) size(8 128)\n"
-                "  %22 = add %19 %0\n  %23 = reduce_sum %22 axes(2)\n  %24 = reshape %23 "
-                "groups(1:1 1:1 0:1)\n"
-                "  %25 = expand %24 axes(2) size(64)\n  %26 = sub %22 %25\n  return %26\n}\n");
+    Plan *p = plan_of("graph mlp(%0: f32[8,128,64], %1: f32[64,256], %2: f32[256], %3: f32[256,64], %4: "
+                      "f32[64]) {\n"
+                      "  %10 = reshape %0 groups(2:1 1:1)\n  %11 = matmul %10 %1\n  %12 = reshape %11 "
+                      "groups(1:2 1:1) size(8 128)\n"
+                      "  %13 = reshape %2 groups(0:1 0:1 1:1)\n  %14 = expand %13 axes(0 1) size(8 "
+                      "128)\n  %15 = add %12 %14\n  %16 = relu %15\n"
+                      "  %17 = reshape %16 groups(2:1 1:1)\n  %18 = matmul %17 %3\n  %19 = reshape %18 "
+                      "groups(1:2 1:1) size(8 128)\n"
+                      "  %22 = add %19 %0\n  %23 = reduce_sum %22 axes(2)\n  %24 = reshape %23 "
+                      "groups(1:1 1:1 0:1)\n"
+                      "  %25 = expand %24 axes(2) size(64)\n  %26 = sub %22 %25\n  return %26\n}\n");
     cr_assert_eq(p->steps.n, 3, "two contractions with their epilogues, one norm\n%s", fixture.log);
     cr_expect_eq(p->steps.at[0].kernel->form, FORM_CONTRACT);
     cr_expect_eq(p->steps.at[1].kernel->form, FORM_CONTRACT);
@@ -372,11 +354,10 @@ Test(fuse, workload_d)
 
 Test(fuse, workload_e)
 {
-    Plan *p = plan_of(
-        "graph e(%0: f32[4096,4096]) {\n  %1 = scalar f32 2\n  %2 = reshape %1 groups(0:1 0:1)\n"
-        "  %3 = expand %2 axes(0 1) size(4096 4096)\n  %4 = mul %0 %3\n  %5 = relu %4\n  %6 = "
-        "sigmoid %5\n"
-        "  return %6\n}\n");
+    Plan *p = plan_of("graph e(%0: f32[4096,4096]) {\n  %1 = scalar f32 2\n  %2 = reshape %1 groups(0:1 0:1)\n"
+                      "  %3 = expand %2 axes(0 1) size(4096 4096)\n  %4 = mul %0 %3\n  %5 = relu %4\n  %6 = "
+                      "sigmoid %5\n"
+                      "  return %6\n}\n");
     cr_assert_eq(p->steps.n, 1);
     cr_expect_eq(p->steps.at[0].kernel->axes.n, 1);
 }
@@ -388,8 +369,7 @@ Test(fuse, workload_g)
                       "  %4 = matmul %0 %1\n  %5 = sigmoid %4\n  %6 = mul %4 %5\n  %7 = matmul %6 "
                       "%2\n  %8 = matmul %3 %2\n"
                       "  return %7\n}\n");
-    cr_assert_eq(p->steps.n, 2,
-                 "exactly two contractions: the unused product does not run, silu is an epilogue");
+    cr_assert_eq(p->steps.n, 2, "exactly two contractions: the unused product does not run, silu is an epilogue");
 }
 
 /* ---- buffers ---- */
@@ -397,9 +377,8 @@ Test(fuse, workload_g)
 Test(fuse, temporaries_share_slots)
 {
     /* a chain of contractions: each temporary dies at the next */
-    Plan *p = plan_of(
-        "graph t(%0: f32[64,64]) {\n  %1 = matmul %0 %0\n  %2 = matmul %1 %1\n  %3 = matmul %2 %2\n"
-        "  %4 = matmul %3 %3\n  %5 = matmul %4 %4\n  return %5\n}\n");
+    Plan *p = plan_of("graph t(%0: f32[64,64]) {\n  %1 = matmul %0 %0\n  %2 = matmul %1 %1\n  %3 = matmul %2 %2\n"
+                      "  %4 = matmul %3 %3\n  %5 = matmul %4 %4\n  return %5\n}\n");
     cr_assert_eq(p->steps.n, 5);
     cr_expect_eq(p->n_slots, 2);
     cr_expect_eq(p->peak_without, 5 * 64 * 64 * 4);
@@ -411,10 +390,8 @@ Test(fuse, donation_only_where_it_is_read_in_place)
 {
     Plan *p = plan_of("graph t(%0: f32[64]) {\n  %1 = relu %0\n  return %1\n}\n");
     cr_expect_eq(p->buffers.at[p->outputs.at[0]].alias_input, 0);
-    p = plan_of(
-        "graph t(%0: f32[64]) {\n  %1 = slice %0 axes(0) range(63:-1:64)\n  return %1\n}\n");
-    cr_expect_eq(p->buffers.at[p->outputs.at[0]].alias_input, NO_BUFFER,
-                 "reversed: other elements are still to be read");
+    p = plan_of("graph t(%0: f32[64]) {\n  %1 = slice %0 axes(0) range(63:-1:64)\n  return %1\n}\n");
+    cr_expect_eq(p->buffers.at[p->outputs.at[0]].alias_input, NO_BUFFER, "reversed: other elements are still to be read");
     p = plan_of("graph t(%0: f32[64]) {\n  %1 = relu %0\n  return %1 %0\n}\n");
     cr_expect_eq(p->buffers.at[p->outputs.at[0]].alias_input, NO_BUFFER, "the input is an output");
     p = plan_of("graph t(%0: f32[64]) {\n  %1 = cast i32 %0\n  return %1\n}\n");
@@ -423,14 +400,12 @@ Test(fuse, donation_only_where_it_is_read_in_place)
     for (uint32_t i = 0; i < 2; i++)
         for (uint32_t j = 0; j < i; j++)
             cr_expect(p->buffers.at[p->outputs.at[i]].alias_input == NO_BUFFER ||
-                      p->buffers.at[p->outputs.at[i]].alias_input !=
-                          p->buffers.at[p->outputs.at[j]].alias_input);
+                      p->buffers.at[p->outputs.at[i]].alias_input != p->buffers.at[p->outputs.at[j]].alias_input);
 }
 
 Test(fuse, outputs_that_are_inputs)
 {
-    Plan *p =
-        plan_of("graph t(%0: f32[6,4]) {\n  %1 = reshape %0 groups(2:1)\n  return %0 %1 %0\n}\n");
+    Plan *p = plan_of("graph t(%0: f32[6,4]) {\n  %1 = reshape %0 groups(2:1)\n  return %0 %1 %0\n}\n");
     cr_expect_eq(p->steps.n, 0);
     for (uint32_t i = 0; i < 3; i++)
         cr_expect_eq(p->buffers.at[p->outputs.at[i]].kind, BUFFER_INPUT);
@@ -438,8 +413,7 @@ Test(fuse, outputs_that_are_inputs)
 
 /* ---- limits ---- */
 
-static char *big(const char *head, uint32_t n, const char *(*line)(uint32_t i, char *buf),
-                 uint32_t result)
+static char *big(const char *head, uint32_t n, const char *(*line)(uint32_t i, char *buf), uint32_t result)
 {
     size_t room = 64 + 128 * (size_t)n + strlen(head);
     char *text = malloc(room), buf[256];
@@ -611,11 +585,10 @@ Test(fuse, reasons)
 
 Test(fuse, a_shared_reduction_is_stored_once)
 {
-    Plan *p = plan_of(
-        "graph m(%0: f32[100,16], %1: f32[100,32], %2: f32[100,48]) {\n  %3 = reduce_sum %0 "
-        "axes(1)\n  %4 = sqrt %3\n"
-        "  %5 = reshape %4 groups(1:1 0:1)\n  %6 = expand %5 axes(1) size(32)\n  %7 = div %1 %6\n"
-        "  %8 = expand %5 axes(1) size(48)\n  %9 = div %2 %8\n  return %7 %9\n}\n");
+    Plan *p = plan_of("graph m(%0: f32[100,16], %1: f32[100,32], %2: f32[100,48]) {\n  %3 = reduce_sum %0 "
+                      "axes(1)\n  %4 = sqrt %3\n"
+                      "  %5 = reshape %4 groups(1:1 0:1)\n  %6 = expand %5 axes(1) size(32)\n  %7 = div %1 %6\n"
+                      "  %8 = expand %5 axes(1) size(48)\n  %9 = div %2 %8\n  return %7 %9\n}\n");
     uint32_t reductions = 0;
     for (uint32_t s = 0; s < p->steps.n; s++)
         reductions += count_kind(p->steps.at[s].kernel, KI_REDUCE);
@@ -654,8 +627,7 @@ Test(fuse, twice_the_same)
 
 Test(fuse_verify, finds_broken_kernels)
 {
-    Plan *p = plan_of(
-        "graph e(%0: f32[70,3]) {\n  %1 = sin %0\n  %2 = reduce_sum %1 axes(1)\n  return %2\n}\n");
+    Plan *p = plan_of("graph e(%0: f32[70,3]) {\n  %1 = sin %0\n  %2 = reduce_sum %1 axes(1)\n  return %2\n}\n");
     Kernel *k = p->steps.at[0].kernel;
     cr_assert_eq(kernel_verify(k), ST_OK);
     for (VRef v = 0; v < k->inst.n; v++) {
@@ -703,9 +675,9 @@ Test(fuse, split_by_the_size_of_the_device)
         int64_t rows, length;
         bool host, large, small;
     } cases[] = {
-        {false, 1, 10000000, true, true, true}, {false, 100, 1000000, false, true, false}, {false, 200, 40000, false, true, false},
-        {false, 300, 40000, false, false, false}, {false, 20, 40000, false, true, true}, {false, 1, 20000, false, false, false},
-        {true, 100, 40000, false, true, false}, {true, 200, 40000, false, false, false}, /* several stages: a launch for each */
+        {false, 1, 10000000, true, true, true},   {false, 100, 1000000, false, true, false}, {false, 200, 40000, false, true, false},
+        {false, 300, 40000, false, false, false}, {false, 20, 40000, false, true, true},     {false, 1, 20000, false, false, false},
+        {true, 100, 40000, false, true, false},   {true, 200, 40000, false, false, false}, /* several stages: a launch for each */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const bool want[] = {cases[i].host, cases[i].large, cases[i].small};
@@ -754,7 +726,8 @@ Test(fuse, products_with_vectors)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         for (int math = 0; math < 2; math++)
             for (int cuda = 0; cuda < 2; cuda++) {
-                const Kernel *k = plan_with(cases[i].text, cuda ? device : host, math ? OPT_MATH_STRICT : OPT_MATH_FAST)->steps.at[0].kernel;
+                const Kernel *k =
+                    plan_with(cases[i].text, cuda ? device : host, math ? OPT_MATH_STRICT : OPT_MATH_FAST)->steps.at[0].kernel;
                 bool sums = cuda && (math ? cases[i].strict : cases[i].fast);
                 cr_assert_eq(fixture.plan.steps.n, 1);
                 cr_expect_eq(k->form, sums ? FORM_LOOPS : FORM_CONTRACT, "case %zu, strict %d, cuda %d", i, math, cuda);

@@ -46,10 +46,7 @@ static uint32_t mark(Query *q)
     (void)q;
     return 0;
 }
-static void undo(Query *q, uint32_t at)
-{
-    (void)q, (void)at;
-}
+static void undo(Query *q, uint32_t at) { (void)q, (void)at; }
 
 static void print_plan(Graph *g, const Plan *plan, Str *out)
 {
@@ -70,8 +67,7 @@ static void print_plan(Graph *g, const Plan *plan, Str *out)
     }
     for (uint32_t b = 0; b < plan->buffers.n; b++) {
         const PlanBuffer *buffer = &plan->buffers.at[b];
-        str_printf(out, "b%u: %s %%%u %s[", b, kind[buffer->kind], buffer->node,
-                   dtype_name((DType)buffer->dtype));
+        str_printf(out, "b%u: %s %%%u %s[", b, kind[buffer->kind], buffer->node, dtype_name((DType)buffer->dtype));
         dim_print(g, buffer->numel, out);
         str_printf(out, "]");
         if (buffer->kind == BUFFER_TEMP)
@@ -83,8 +79,7 @@ static void print_plan(Graph *g, const Plan *plan, Str *out)
     str_printf(out, "outputs");
     for (uint32_t i = 0; i < plan->outputs.n; i++)
         str_printf(out, " b%u", plan->outputs.at[i]);
-    str_printf(out, "\npeak %lld with reuse, %lld without\n", (long long)plan->peak_with_reuse,
-               (long long)plan->peak_without);
+    str_printf(out, "\npeak %lld with reuse, %lld without\n", (long long)plan->peak_with_reuse, (long long)plan->peak_without);
 }
 
 static void check_file(const char *path)
@@ -123,8 +118,7 @@ static void check_file(const char *path)
         fprintf(file, "%s----\n%s", text, out.text);
         fclose(file);
     } else
-        cr_expect(expected && !strcmp(expected, out.text), "%s: got\n%s\nwanted\n%s", path,
-                  out.text, expected ? expected : "nothing");
+        cr_expect(expected && !strcmp(expected, out.text), "%s: got\n%s\nwanted\n%s", path, out.text, expected ? expected : "nothing");
     arena_free(&arena);
 }
 

@@ -45,12 +45,8 @@ static uint32_t no_mark(Query *q)
     (void)q;
     return 0;
 }
-static void no_undo(Query *q, uint32_t mark)
-{
-    (void)q, (void)mark;
-}
-static Query nothing = {never_int,    never_same, never_range, no_bounds,
-                        never_scalar, no_mark,    no_undo};
+static void no_undo(Query *q, uint32_t mark) { (void)q, (void)mark; }
+static Query nothing = {never_int, never_same, never_range, no_bounds, never_scalar, no_mark, no_undo};
 
 static uint64_t next_state(uint64_t *s)
 {
@@ -64,9 +60,7 @@ static void fill(DType t, void *data, size_t n, uint64_t seed)
     for (size_t i = 0; i < n; i++) {
         uint64_t v = next_state(&seed);
         double x = v % 11 == 0 ? special[v / 11 % 8] : (double)(int64_t)(v % 4096) / 256.0 - 8.0;
-        uint64_t bits = t == DT_BOOL        ? v & 1
-                        : dtype_is_float(t) ? scalar_from_double(t, x)
-                                            : scalar_from_int(t, (int64_t)(v % 23) - 11);
+        uint64_t bits = t == DT_BOOL ? v & 1 : dtype_is_float(t) ? scalar_from_double(t, x) : scalar_from_int(t, (int64_t)(v % 23) - 11);
         scalar_store(t, bits, (char *)data + i * dtype_bytes(t));
     }
 }
@@ -77,8 +71,7 @@ static int64_t differs(DType t, const void *a, const void *b, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         uint64_t x = scalar_load(t, (const char *)a + (size_t)i * dtype_bytes(t));
         uint64_t y = scalar_load(t, (const char *)b + (size_t)i * dtype_bytes(t));
-        if (x != y &&
-            !(dtype_is_float(t) && isnan(scalar_to_double(t, x)) && isnan(scalar_to_double(t, y))))
+        if (x != y && !(dtype_is_float(t) && isnan(scalar_to_double(t, x)) && isnan(scalar_to_double(t, y))))
             return i;
     }
     return -1;
@@ -107,8 +100,7 @@ static void show(Graph *g, const Plan *plan)
     str_init(&text, g->arena);
     graph_print(g, "random", &text);
     for (uint32_t s = 0; plan && s < plan->steps.n; s++) {
-        str_printf(&text, "step %u %s makes %%%u\n", s, plan->steps.at[s].what,
-                   plan->steps.at[s].node);
+        str_printf(&text, "step %u %s makes %%%u\n", s, plan->steps.at[s].what, plan->steps.at[s].node);
         if (plan->steps.at[s].kernel)
             kernel_print(plan->steps.at[s].kernel, &text);
     }
@@ -125,14 +117,10 @@ static void compare(Graph *g, const Plan *plan, Data *d, uint64_t seed, const ch
             continue;
         size_t bytes = dtype_bytes((DType)node->dtype);
         show(g, plan);
-        cr_assert_fail("seed %llu %s: output %u differs at %lld of %lld: want %g, got %g",
-                       (unsigned long long)seed, how, i, (long long)at, (long long)n,
-                       scalar_to_double((DType)node->dtype,
-                                        scalar_load((DType)node->dtype,
-                                                    (char *)d->want[i] + (size_t)at * bytes)),
-                       scalar_to_double((DType)node->dtype,
-                                        scalar_load((DType)node->dtype,
-                                                    (char *)d->got[i] + (size_t)at * bytes)));
+        cr_assert_fail("seed %llu %s: output %u differs at %lld of %lld: want %g, got %g", (unsigned long long)seed, how, i, (long long)at,
+                       (long long)n,
+                       scalar_to_double((DType)node->dtype, scalar_load((DType)node->dtype, (char *)d->want[i] + (size_t)at * bytes)),
+                       scalar_to_double((DType)node->dtype, scalar_load((DType)node->dtype, (char *)d->got[i] + (size_t)at * bytes)));
     }
 }
 
@@ -157,40 +145,32 @@ static void check_seed(uint64_t seed, bool verbose)
         fill((DType)node->dtype, d.in[i], n, seed * 31 + i);
     }
     for (uint32_t i = 0; i < g->outputs.n; i++) {
-        size_t bytes = (size_t)node_hint_numel(g, g->outputs.at[i]) *
-                       dtype_bytes((DType)graph_node(g, g->outputs.at[i])->dtype);
+        size_t bytes = (size_t)node_hint_numel(g, g->outputs.at[i]) * dtype_bytes((DType)graph_node(g, g->outputs.at[i])->dtype);
         d.want[i] = malloc(bytes + 16);
         d.got[i] = malloc(bytes + 16);
     }
     Ref bad_node = REF_NONE;
     snprintf(fuse_case, sizeof fuse_case, "seed %llu", (unsigned long long)seed);
-    Status ran =
-        interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, (const void *const *)d.in, d.want, &bad_node);
-    cr_assert(ran == ST_OK || ran == ST_INDEX, "seed %llu: %s", (unsigned long long)seed,
-              fail_message());
+    Status ran = interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, (const void *const *)d.in, d.want, &bad_node);
+    cr_assert(ran == ST_OK || ran == ST_INDEX, "seed %llu: %s", (unsigned long long)seed, fail_message());
     for (int how = 0; how < 4; how++) {
-        static const char *const names[] = {"fused", "fused, sizes as arguments", "unfused",
-                                            "unfused, sizes as arguments"};
+        static const char *const names[] = {"fused", "fused, sizes as arguments", "unfused", "unfused, sizes as arguments"};
         JitOptions options = {.value = {0}};
         Plan plan;
         options.value[OPT_FUSE] = how < 2;
         g->query = how & 1 ? &nothing : NULL;
-        cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "seed %llu %s: %s",
-                     (unsigned long long)seed, names[how], fail_message());
+        cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "seed %llu %s: %s", (unsigned long long)seed, names[how], fail_message());
         if (verbose) {
             fprintf(stderr, "%s\n", names[how]);
             show(g, &plan);
         }
         for (uint32_t i = 0; i < g->outputs.n; i++)
             memset(d.got[i], 0x77,
-                   (size_t)node_hint_numel(g, g->outputs.at[i]) *
-                       dtype_bytes((DType)graph_node(g, g->outputs.at[i])->dtype));
+                   (size_t)node_hint_numel(g, g->outputs.at[i]) * dtype_bytes((DType)graph_node(g, g->outputs.at[i])->dtype));
         snprintf(fuse_case, sizeof fuse_case, "seed %llu %s", (unsigned long long)seed, names[how]);
-        int64_t fault = fuse_run_plan(g, &plan, MATH_STRICT, how < 2, (const void *const *)d.in,
-                                      d.in_bytes, d.got);
+        int64_t fault = fuse_run_plan(g, &plan, MATH_STRICT, how < 2, (const void *const *)d.in, d.in_bytes, d.got);
         if (how >= 2)
-            cr_assert_eq(fault != 0, ran == ST_INDEX, "seed %llu %s: fault %lld",
-                         (unsigned long long)seed, names[how], (long long)fault);
+            cr_assert_eq(fault != 0, ran == ST_INDEX, "seed %llu %s: fault %lld", (unsigned long long)seed, names[how], (long long)fault);
         compare(g, &plan, &d, seed, names[how]);
     }
     for (int i = 0; i < 8; i++) {
@@ -213,19 +193,7 @@ static void check_range(uint64_t from, uint64_t count)
         check_seed(seed, false);
 }
 
-Test(fuse_random, first)
-{
-    check_range(0, 4000);
-}
-Test(fuse_random, second)
-{
-    check_range(4000, 4000);
-}
-Test(fuse_random, third)
-{
-    check_range(8000, 4000);
-}
-Test(fuse_random, fourth)
-{
-    check_range(12000, 4000);
-}
+Test(fuse_random, first) { check_range(0, 4000); }
+Test(fuse_random, second) { check_range(4000, 4000); }
+Test(fuse_random, third) { check_range(8000, 4000); }
+Test(fuse_random, fourth) { check_range(12000, 4000); }

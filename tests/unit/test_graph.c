@@ -87,8 +87,8 @@ Test(graph, promotion)
     static const struct {
         DType a, b, want;
     } table[] = {
-        {DT_BOOL, DT_I8, DT_I8},  {DT_I8, DT_U8, DT_I16},   {DT_I16, DT_U8, DT_I16},  {DT_I8, DT_U32, DT_I64},
-        {DT_I64, DT_U32, DT_I64}, {DT_I8, DT_U64, DT_F32},  {DT_U8, DT_U64, DT_U64},  {DT_I64, DT_F16, DT_F16},
+        {DT_BOOL, DT_I8, DT_I8},   {DT_I8, DT_U8, DT_I16},    {DT_I16, DT_U8, DT_I16},  {DT_I8, DT_U32, DT_I64},
+        {DT_I64, DT_U32, DT_I64},  {DT_I8, DT_U64, DT_F32},   {DT_U8, DT_U64, DT_U64},  {DT_I64, DT_F16, DT_F16},
         {DT_F16, DT_BF16, DT_F32}, {DT_BF16, DT_F64, DT_F64}, {DT_F32, DT_F16, DT_F32}, {DT_U16, DT_I16, DT_I32},
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
@@ -110,10 +110,7 @@ Test(graph, promotion)
 
 /* ---- sizes ---- */
 
-static Dim fact(Graph *g, int64_t value)
-{
-    return dim_fact(g, value, FACT_DIM, 0, REF_NONE);
-}
+static Dim fact(Graph *g, int64_t value) { return dim_fact(g, value, FACT_DIM, 0, REF_NONE); }
 
 static const char *text(const Graph *g, Dim d)
 {
@@ -312,13 +309,13 @@ Test(graph, compaction_keeps_inputs_and_facts)
 Test(graph, ops_unify_sizes)
 {
     Graph *g = parse("graph g(%0: f32[4,6], %1: f32[4,6], %2: f32[6,5], %3: f32[24], %4: f32[1,6]) {\n"
-                     "  %5 = add %0 %1\n"                           /* s0=s2 s1=s3 */
-                     "  %6 = matmul %0 %2\n"                        /* s1=s4 */
+                     "  %5 = add %0 %1\n"    /* s0=s2 s1=s3 */
+                     "  %6 = matmul %0 %2\n" /* s1=s4 */
                      "  %7 = reshape %0 groups(2:1)\n"
-                     "  %8 = mul %7 %3\n"                           /* s6=s0*s1 */
-                     "  %9 = reshape %3 groups(1:2) size(4 6)\n"    /* s9 s10: product s6 */
+                     "  %8 = mul %7 %3\n"                        /* s6=s0*s1 */
+                     "  %9 = reshape %3 groups(1:2) size(4 6)\n" /* s9 s10: product s6 */
                      "  %10 = reshape %9 groups(2:1)\n"
-                     "  %11 = expand %4 axes(0) size(4)\n"          /* s7 = 1 */
+                     "  %11 = expand %4 axes(0) size(4)\n" /* s7 = 1 */
                      "  %12 = concat %0 %1 axis(0)\n"
                      "  return %5 %6 %8 %10 %11 %12 }");
     const Node *x = graph_node(g, 0), *y = graph_node(g, 1), *w = graph_node(g, 2), *flat = graph_node(g, 3);

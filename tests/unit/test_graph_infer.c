@@ -17,8 +17,7 @@ static Shape shape(DType dtype, int rank, const int64_t *dims)
 #define RANK0(t) shape(DT_##t, 0, NULL)
 
 /* Infers and compares the result or the message with `want`. */
-static void check(Status status, const char *want, Op op, Attr attr, uint32_t n_in, const Shape *in, uint32_t n_facts,
-                  const int64_t *facts)
+static void check(Status status, const char *want, Op op, Attr attr, uint32_t n_in, const Shape *in, uint32_t n_facts, const int64_t *facts)
 {
     Shape out;
     char text[SHAPE_TEXT];
@@ -28,8 +27,10 @@ static void check(Status status, const char *want, Op op, Attr attr, uint32_t n_
     cr_assert_str_eq(said, want, "%s", op_name(op));
 }
 #define OK ST_OK
-#define INS(...) (uint32_t)(sizeof((Shape[]){__VA_ARGS__}) / sizeof(Shape)), (Shape[]){__VA_ARGS__}
-#define FACTS(...) (uint32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define INS(...) \
+    (uint32_t)(sizeof((Shape[]){__VA_ARGS__}) / sizeof(Shape)), (Shape[]) { __VA_ARGS__ }
+#define FACTS(...) \
+    (uint32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
 #define NOFACTS 0, NULL
 #define ATTR(...) ((Attr){__VA_ARGS__})
 
@@ -39,8 +40,7 @@ Test(infer, elementwise)
     check(OK, "bool[2]", OP_LT, ATTR(0), INS(SHAPE(F32, 2), SHAPE(F32, 2)), NOFACTS);
     check(OK, "f16[0]", OP_CAST, ATTR(0), INS(SHAPE(U8, 0)), NOFACTS);
     check(OK, "i8[]", OP_WHERE, ATTR(0), INS(RANK0(BOOL), RANK0(I8), RANK0(I8)), NOFACTS);
-    check(ST_SHAPE, "shapes differ: a is f32[2,3], b is f32[3,2]", OP_ADD, ATTR(0),
-          INS(SHAPE(F32, 2, 3), SHAPE(F32, 3, 2)), NOFACTS);
+    check(ST_SHAPE, "shapes differ: a is f32[2,3], b is f32[3,2]", OP_ADD, ATTR(0), INS(SHAPE(F32, 2, 3), SHAPE(F32, 3, 2)), NOFACTS);
     check(ST_DTYPE, "add does not take f32, f64", OP_ADD, ATTR(0), INS(SHAPE(F32, 2), SHAPE(F64, 2)), NOFACTS);
     check(ST_DTYPE, "add does not take bool, bool", OP_ADD, ATTR(0), INS(RANK0(BOOL), RANK0(BOOL)), NOFACTS);
     check(ST_DTYPE, "exp does not take i32", OP_EXP, ATTR(0), INS(RANK0(I32)), NOFACTS);
@@ -52,15 +52,13 @@ Test(infer, views)
 {
     check(OK, "f32[6,4]", OP_RESHAPE, ATTR(.n = 2, .group = {{2, 1}, {1, 1}}), INS(SHAPE(F32, 2, 3, 4)), NOFACTS);
     check(OK, "f32[2,0,5]", OP_RESHAPE, ATTR(.n = 1, .group = {{2}, {3}}), INS(SHAPE(F32, 0, 3)), FACTS(2, 0, 5));
-    check(ST_SHAPE, "sizes do not multiply to the same number at axis 0: a is f32[6]", OP_RESHAPE,
-          ATTR(.n = 1, .group = {{1}, {2}}), INS(SHAPE(F32, 6)), FACTS(2, 4));
-    check(ST_SHAPE, "sizes do not multiply to the same number at axis 0: a is f32[2]", OP_RESHAPE,
-          ATTR(.n = 1, .group = {{1}, {0}}), INS(SHAPE(F32, 2)), NOFACTS);
-    check(ST_INVALID, "groups cover 1 of 2 axes", OP_RESHAPE, ATTR(.n = 1, .group = {{1}, {1}}), INS(SHAPE(F32, 2, 2)),
-          NOFACTS);
+    check(ST_SHAPE, "sizes do not multiply to the same number at axis 0: a is f32[6]", OP_RESHAPE, ATTR(.n = 1, .group = {{1}, {2}}),
+          INS(SHAPE(F32, 6)), FACTS(2, 4));
+    check(ST_SHAPE, "sizes do not multiply to the same number at axis 0: a is f32[2]", OP_RESHAPE, ATTR(.n = 1, .group = {{1}, {0}}),
+          INS(SHAPE(F32, 2)), NOFACTS);
+    check(ST_INVALID, "groups cover 1 of 2 axes", OP_RESHAPE, ATTR(.n = 1, .group = {{1}, {1}}), INS(SHAPE(F32, 2, 2)), NOFACTS);
     check(OK, "f32[3,2]", OP_PERMUTE, ATTR(.perm = {1, 0}), INS(SHAPE(F32, 2, 3)), NOFACTS);
-    check(ST_INVALID, "the axes are no permutation of 2 axes", OP_PERMUTE, ATTR(.perm = {1, 1}), INS(SHAPE(F32, 2, 3)),
-          NOFACTS);
+    check(ST_INVALID, "the axes are no permutation of 2 axes", OP_PERMUTE, ATTR(.perm = {1, 1}), INS(SHAPE(F32, 2, 3)), NOFACTS);
     check(OK, "f32[5,3]", OP_EXPAND, ATTR(.mask = 1), INS(SHAPE(F32, 1, 3)), FACTS(5));
     check(ST_SHAPE, "axis 1 is not of size 1: a is f32[1,3]", OP_EXPAND, ATTR(.mask = 3), INS(SHAPE(F32, 1, 3)), FACTS(5, 6));
     check(ST_INVALID, "axis 2 does not exist: a is f32[1,3]", OP_EXPAND, ATTR(.mask = 4), INS(SHAPE(F32, 1, 3)), FACTS(5));
@@ -73,22 +71,18 @@ Test(infer, slices)
     check(OK, "f32[4]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)), FACTS(1, 2, 4));
     check(OK, "f32[8]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)), FACTS(7, -1, 8));
     check(OK, "f32[0]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 0)), FACTS(-1, -1, 0));
-    check(ST_INDEX, "start 1, step 2, length 5 leave axis 0: a is f32[8]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)),
-          FACTS(1, 2, 5));
-    check(ST_INDEX, "start -1, step 1, length 1 leave axis 0: a is f32[8]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)),
-          FACTS(-1, 1, 1));
-    check(ST_INDEX, "start 0, step 9223372036854775807, length 3 leave axis 0: a is f32[8]", OP_SLICE, ATTR(.mask = 1),
-          INS(SHAPE(F32, 8)), FACTS(0, INT64_MAX, 3));
+    check(ST_INDEX, "start 1, step 2, length 5 leave axis 0: a is f32[8]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)), FACTS(1, 2, 5));
+    check(ST_INDEX, "start -1, step 1, length 1 leave axis 0: a is f32[8]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)), FACTS(-1, 1, 1));
+    check(ST_INDEX, "start 0, step 9223372036854775807, length 3 leave axis 0: a is f32[8]", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)),
+          FACTS(0, INT64_MAX, 3));
     check(ST_SHAPE, "length along axis 0 is -1", OP_SLICE, ATTR(.mask = 1), INS(SHAPE(F32, 8)), FACTS(0, 1, -1));
     check(OK, "f32[3,13]", OP_PAD, ATTR(.mask = 2), INS(SHAPE(F32, 3, 8), RANK0(F32)), FACTS(1, 4));
     check(ST_SHAPE, "padding of axis 0 is 0, -1", OP_PAD, ATTR(.mask = 1), INS(SHAPE(F32, 3), RANK0(F32)), FACTS(0, -1));
-    check(ST_OVERFLOW, "padding of axis 0 overflows", OP_PAD, ATTR(.mask = 1), INS(SHAPE(F32, 3), RANK0(F32)),
-          FACTS(INT64_MAX, 1));
-    check(ST_SHAPE, "the value is not of rank 0: b is f32[1]", OP_PAD, ATTR(.mask = 1), INS(SHAPE(F32, 3), SHAPE(F32, 1)),
-          FACTS(0, 1));
+    check(ST_OVERFLOW, "padding of axis 0 overflows", OP_PAD, ATTR(.mask = 1), INS(SHAPE(F32, 3), RANK0(F32)), FACTS(INT64_MAX, 1));
+    check(ST_SHAPE, "the value is not of rank 0: b is f32[1]", OP_PAD, ATTR(.mask = 1), INS(SHAPE(F32, 3), SHAPE(F32, 1)), FACTS(0, 1));
     check(OK, "f32[2,12]", OP_CONCAT, ATTR(.axis = 1), INS(SHAPE(F32, 2, 3), SHAPE(F32, 2, 4), SHAPE(F32, 2, 5)), NOFACTS);
-    check(ST_SHAPE, "shapes differ: a is f32[2,3], b is f32[3,3]", OP_CONCAT, ATTR(.axis = 1),
-          INS(SHAPE(F32, 2, 3), SHAPE(F32, 3, 3)), NOFACTS);
+    check(ST_SHAPE, "shapes differ: a is f32[2,3], b is f32[3,3]", OP_CONCAT, ATTR(.axis = 1), INS(SHAPE(F32, 2, 3), SHAPE(F32, 3, 3)),
+          NOFACTS);
     check(ST_INVALID, "axis 0 does not exist: a is f32[]", OP_CONCAT, ATTR(.axis = 0), INS(RANK0(F32)), NOFACTS);
     check(OK, "i64[5]", OP_IOTA, ATTR(0), 0, NULL, FACTS(5));
     check(ST_SHAPE, "length is -5", OP_IOTA, ATTR(0), 0, NULL, FACTS(-5));
@@ -99,8 +93,7 @@ Test(infer, reductions)
     check(OK, "f32[3]", OP_REDUCE_SUM, ATTR(.mask = 5), INS(SHAPE(F32, 2, 3, 4)), NOFACTS);
     check(OK, "f32[]", OP_REDUCE_SUM, ATTR(.mask = 1), INS(SHAPE(F32, 0)), NOFACTS);
     check(OK, "i64[2]", OP_ARGMAX, ATTR(.mask = 2), INS(SHAPE(F16, 2, 3)), NOFACTS);
-    check(ST_SHAPE, "of zero elements has no value: a is f32[2,0]", OP_ARGMAX, ATTR(.mask = 2), INS(SHAPE(F32, 2, 0)),
-          NOFACTS);
+    check(ST_SHAPE, "of zero elements has no value: a is f32[2,0]", OP_ARGMAX, ATTR(.mask = 2), INS(SHAPE(F32, 2, 0)), NOFACTS);
     check(OK, "f32[0]", OP_REDUCE_MIN, ATTR(.mask = 2), INS(SHAPE(F32, 0, 0)), NOFACTS);
     check(OK, "f32[2]", OP_REDUCE_MAX, ATTR(.mask = 2), INS(SHAPE(F32, 2, 0)), NOFACTS);
     check(OK, "f32[0]", OP_REDUCE_MAX, ATTR(.mask = 2), INS(SHAPE(F32, 0, 3)), NOFACTS);
@@ -122,8 +115,8 @@ Test(infer, indices)
     check(OK, "f32[9]", OP_SCATTER, ATTR(.mode = SCATTER_ADD), INS(SHAPE(F32, 9), SHAPE(I64, 2), SHAPE(F32, 2)), NOFACTS);
     check(ST_SHAPE, "index and source differ: the index is i64[2], the source is f32[3]", OP_SCATTER, ATTR(0),
           INS(SHAPE(F32, 9), SHAPE(I64, 2), SHAPE(F32, 3)), NOFACTS);
-    check(ST_DTYPE, "only `set` scatters bools", OP_SCATTER, ATTR(.mode = SCATTER_MAX),
-          INS(SHAPE(BOOL, 9), SHAPE(I64, 2), SHAPE(BOOL, 2)), NOFACTS);
+    check(ST_DTYPE, "only `set` scatters bools", OP_SCATTER, ATTR(.mode = SCATTER_MAX), INS(SHAPE(BOOL, 9), SHAPE(I64, 2), SHAPE(BOOL, 2)),
+          NOFACTS);
 }
 
 Test(infer, matmul)
@@ -134,8 +127,7 @@ Test(infer, matmul)
           INS(SHAPE(F32, 256, 1024), SHAPE(F32, 512, 2048)), NOFACTS);
     check(ST_SHAPE, "batch dims differ at axis 0: a is f32[2,3,3], b is f32[3,3,3]", OP_MATMUL, ATTR(0),
           INS(SHAPE(F32, 2, 3, 3), SHAPE(F32, 3, 3, 3)), NOFACTS);
-    check(ST_SHAPE, "ranks do not fit: a is f32[3], b is f32[3]", OP_MATMUL, ATTR(0), INS(SHAPE(F32, 3), SHAPE(F32, 3)),
-          NOFACTS);
+    check(ST_SHAPE, "ranks do not fit: a is f32[3], b is f32[3]", OP_MATMUL, ATTR(0), INS(SHAPE(F32, 3), SHAPE(F32, 3)), NOFACTS);
 }
 
 Test(infer, numel)
@@ -152,7 +144,8 @@ Test(infer, numel)
 
 /* ---- reshape groups ---- */
 
-#define D(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define D(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
 
 /* The groups that canonicalising finds in a reshape as users record it, where every fact is known. */
 static const char *groups(int in_rank, const int64_t *in, int out_rank, const int64_t *out)
@@ -217,8 +210,7 @@ Test(infer, groups_are_as_fine_as_the_numbers_allow)
     cr_assert_str_eq(groups(D(4, 0, 3), D(4, 2, 0, 3)), "1:1 1:2 1:1");
     cr_assert_str_eq(groups(D(4, 0), D(0)), "2:1");
     cr_assert_str_eq(groups(D(0, 6, 5), D(0, 5)), "2:1 1:1");
-    cr_assert_str_eq(groups(D(1, 1, 1, 1, 2, 2, 2, 2), D(2, 2, 2, 2, 1, 1, 1, 1)),
-                     "1:0 1:0 1:0 1:0 1:1 1:1 1:1 1:1 0:1 0:1 0:1 0:1");
+    cr_assert_str_eq(groups(D(1, 1, 1, 1, 2, 2, 2, 2), D(2, 2, 2, 2, 1, 1, 1, 1)), "1:0 1:0 1:0 1:0 1:1 1:1 1:1 1:1 0:1 0:1 0:1 0:1");
 }
 
 /* Any two shapes of one element count: the groups cover both and give the target. */

@@ -56,26 +56,16 @@ static bool record_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *
     return !r->scalars_vary;
 }
 
-static uint32_t record_mark(Query *q)
-{
-    return ((Recorder *)q)->on_record;
-}
+static uint32_t record_mark(Query *q) { return ((Recorder *)q)->on_record; }
 
-static void record_undo(Query *q, uint32_t mark)
-{
-    ((Recorder *)q)->on_record = mark;
-}
+static void record_undo(Query *q, uint32_t mark) { ((Recorder *)q)->on_record = mark; }
 
 static Recorder recorder(Graph *g)
 {
-    return (Recorder){.query = {record_int, record_same, record_range, no_bounds, record_scalar, record_mark, record_undo},
-                      .g = g};
+    return (Recorder){.query = {record_int, record_same, record_range, no_bounds, record_scalar, record_mark, record_undo}, .g = g};
 }
 
-static Dim fact(Graph *g, int64_t value)
-{
-    return dim_fact(g, value, FACT_DIM, 0, REF_NONE);
-}
+static Dim fact(Graph *g, int64_t value) { return dim_fact(g, value, FACT_DIM, 0, REF_NONE); }
 
 Test(query, without_one_the_facts_at_hand_answer)
 {

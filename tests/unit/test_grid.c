@@ -95,10 +95,7 @@ Test(grid, a_bad_plan_is_refused)
 
 /* ---- divisions by sizes of the launch ---- */
 
-static bool divides(uint64_t magic, uint64_t d, uint64_t n)
-{
-    return n * (uint32_t)magic >> (magic >> 32) == n / d;
-}
+static bool divides(uint64_t magic, uint64_t d, uint64_t n) { return n * (uint32_t)magic >> (magic >> 32) == n / d; }
 
 enum { LARGEST = INT32_MAX };
 static uint64_t state = 1;
@@ -118,8 +115,7 @@ static bool divides_all(uint64_t magic, uint64_t d)
         uint64_t k = i < 3 ? (uint64_t)i : i < 6 ? most - (uint64_t)(i - 3) : random_below(most) + 1;
         if (k > most)
             continue;
-        right &= divides(magic, d, k * d) && (k == 0 || divides(magic, d, k * d - 1)) &&
-                 (k * d == LARGEST || divides(magic, d, k * d + 1));
+        right &= divides(magic, d, k * d) && (k == 0 || divides(magic, d, k * d - 1)) && (k * d == LARGEST || divides(magic, d, k * d + 1));
     }
     return right;
 }
@@ -259,10 +255,9 @@ static const struct {
     int major, minor, driver, sm, ptx;
     bool arch;
 } devices[] = {
-    {7, 5, 10020, 75, 65, false}, {8, 0, 11040, 80, 74, false}, {8, 6, 11040, 86, 74, false},
-    {8, 9, 11040, 87, 74, false}, {8, 9, 12040, 89, 84, false}, {9, 0, 12040, 90, 84, true},
-    {9, 0, 11080, 90, 78, false}, {9, 0, 13000, 90, 85, true},  {10, 0, 13000, 90, 85, false},
-    {12, 0, 12080, 90, 85, false},
+    {7, 5, 10020, 75, 65, false},  {8, 0, 11040, 80, 74, false},  {8, 6, 11040, 86, 74, false}, {8, 9, 11040, 87, 74, false},
+    {8, 9, 12040, 89, 84, false},  {9, 0, 12040, 90, 84, true},   {9, 0, 11080, 90, 78, false}, {9, 0, 13000, 90, 85, true},
+    {10, 0, 13000, 90, 85, false}, {12, 0, 12080, 90, 85, false},
 };
 
 Test(grid, target_is_the_newest_that_all_know)
@@ -270,8 +265,8 @@ Test(grid, target_is_the_newest_that_all_know)
     for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
         CudaTarget t;
         cr_assert_eq(cuda_target(devices[i].major, devices[i].minor, devices[i].driver, &t), ST_OK);
-        cr_assert(t.sm == devices[i].sm && t.ptx == devices[i].ptx && t.arch == devices[i].arch,
-                  "row %zu: sm_%d, PTX %d, arch %d", i, t.sm, t.ptx, t.arch);
+        cr_assert(t.sm == devices[i].sm && t.ptx == devices[i].ptx && t.arch == devices[i].arch, "row %zu: sm_%d, PTX %d, arch %d", i, t.sm,
+                  t.ptx, t.arch);
         cr_assert(cuda_target_known(&t));
     }
     CudaTarget t;

@@ -12,7 +12,8 @@ static Plan plan_of(const char *text, bool vary, bool general, GuardSet *guards)
 {
     Graph *g = parse(text);
     GuardPolicy policy = {.int_varies = ARENA_ARRAY(&arena, bool, g->ints.n + 1),
-                          .scalar_varies = ARENA_ARRAY(&arena, bool, g->scalars.n + 1), .general = general};
+                          .scalar_varies = ARENA_ARRAY(&arena, bool, g->scalars.n + 1),
+                          .general = general};
     guard_policy_close(&policy, g, vary);
     GuardBuilder *b = guard_builder_new(g, &policy);
     JitOptions options;
@@ -70,11 +71,13 @@ static const struct {
     int64_t n, m;
     int bits;
 } rows[] = {
+    /* clang-format off */
     {sum_of_two, 4096, 4096, 32},       {sum_of_two, 1, INT32_MAX, 32},    {sum_of_two, 1, INT64_C(1) << 31, 64},
     {sum_of_two, 65536, 65536, 64},     {sum_of_two, 0, 65536, 32},        {turned, 30000, 30000, 32},
     {turned, 50000, 50000, 64},         {row_sums, 40000, 40000, 32},      {row_sums, 4, INT64_C(1) << 30, 64},
     {row_sums, INT64_C(1) << 31, 1, 64}, {products, 40000, 40000, 32},     {products, 60000, 60000, 64},
     {products, INT64_C(1) << 29, 2, 64}, {outer_sums, 60000, 60000, 32}, /* more points than that, but no offset */
+    /* clang-format on */
 };
 
 Test(index_width, by_constants_without_a_guard)
@@ -106,8 +109,15 @@ static bool accept(const GuardSet *guards, const char *text, const char **who)
 /* Sizes that vary: narrow under guards, which hold for another call exactly when that one would get narrow indices itself. */
 Test(index_width, by_guards_that_end_where_indices_do)
 {
-    static const int64_t sizes[][2] = {{1, 1}, {300, 500}, {40000, 40000}, {65536, 65536}, {3, INT64_C(1) << 30}, {INT64_C(1) << 31, 1},
-                                       {INT64_C(1) << 40, 2}, {60000, 30000}, {2, INT64_C(3) << 31}};
+    static const int64_t sizes[][2] = {{1, 1},
+                                       {300, 500},
+                                       {40000, 40000},
+                                       {65536, 65536},
+                                       {3, INT64_C(1) << 30},
+                                       {INT64_C(1) << 31, 1},
+                                       {INT64_C(1) << 40, 2},
+                                       {60000, 30000},
+                                       {2, INT64_C(3) << 31}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         GuardSet guards;
         cr_assert_eq(width_of(with(rows[i].graph, 100, 90), true, false, &guards), 32);

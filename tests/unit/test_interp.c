@@ -1,6 +1,6 @@
 /* The reference interpreter, by small graphs in text. */
-#include "ir/interp.h"
 #include "ir/base/os.h"
+#include "ir/interp.h"
 #include "tests/unit/graphs.h"
 
 #include <math.h>
@@ -21,10 +21,10 @@ static void run(const char *text, const void *const *in, void *out)
 
 #define IN(...) ((const void *const[]){__VA_ARGS__})
 
-#define CHECK_ARRAY(got, ...)                                                                      \
-    do {                                                                                           \
-        const __typeof__((got)[0]) want_[] = {__VA_ARGS__};                                        \
-        for (size_t i_ = 0; i_ < sizeof want_ / sizeof *want_; i_++)                               \
+#define CHECK_ARRAY(got, ...)                                                                                  \
+    do {                                                                                                       \
+        const __typeof__((got)[0]) want_[] = {__VA_ARGS__};                                                    \
+        for (size_t i_ = 0; i_ < sizeof want_ / sizeof *want_; i_++)                                           \
             cr_assert_eq((got)[i_], want_[i_], "[%zu]: %g, not %g", i_, (double)(got)[i_], (double)want_[i_]); \
     } while (0)
 
@@ -43,8 +43,8 @@ Test(interp, outputs_may_be_inputs_and_repeat)
 {
     int32_t x[2] = {5, 6}, a[2], b[2], c[2];
     Ref bad;
-    cr_assert_eq(run_mode("graph g(%0: i32[2]) {\n %1 = neg %0\n return %0 %1 %1\n}", INTERP_NATIVE, IN(x),
-                          (void *const[]){a, b, c}, &bad), ST_OK);
+    cr_assert_eq(run_mode("graph g(%0: i32[2]) {\n %1 = neg %0\n return %0 %1 %1\n}", INTERP_NATIVE, IN(x), (void *const[]){a, b, c}, &bad),
+                 ST_OK);
     CHECK_ARRAY(a, 5, 6);
     CHECK_ARRAY(b, -5, -6);
     CHECK_ARRAY(c, -5, -6);

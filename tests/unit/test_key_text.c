@@ -86,8 +86,21 @@ Test(key_text, what_parses_prints_the_same)
 
 Test(key_text, malformed_lines_are_refused)
 {
-    static const char *const bad[] = {"a", "a=", "a=1", "a=1:", "a=1:x", "a=2:x\n", "a=01:x\n", "a=1:x\nb", "=1:x\n", "a b=1:x\n",
-                                      "a=-1:\n", "a=99999999999999999999:x\n", "a=18446744073709551615:x\n", "a=:\n", "a=0:x\n"};
+    static const char *const bad[] = {"a",
+                                      "a=",
+                                      "a=1",
+                                      "a=1:",
+                                      "a=1:x",
+                                      "a=2:x\n",
+                                      "a=01:x\n",
+                                      "a=1:x\nb",
+                                      "=1:x\n",
+                                      "a b=1:x\n",
+                                      "a=-1:\n",
+                                      "a=99999999999999999999:x\n",
+                                      "a=18446744073709551615:x\n",
+                                      "a=:\n",
+                                      "a=0:x\n"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         cr_assert_not(key_lines_whole(bad[i], strlen(bad[i])), "accepted: %s", bad[i]);
     cr_assert(key_lines_whole("", 0));
@@ -168,8 +181,7 @@ Test(key_text, the_maker_names_the_target)
         if (i == 0)
             continue;
         cr_assert(key_lines_differ(before.text, before.len, text.text, text.len, &was, &is));
-        cr_assert(is.name_bytes == strlen(targets[i].line) && strncmp(is.name, targets[i].line, is.name_bytes) == 0, "%s",
-                  targets[i].line);
+        cr_assert(is.name_bytes == strlen(targets[i].line) && strncmp(is.name, targets[i].line, is.name_bytes) == 0, "%s", targets[i].line);
     }
 }
 

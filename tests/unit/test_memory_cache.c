@@ -25,8 +25,8 @@ static Program *program(int64_t value, bool general)
 
 static CallKey key_of(const char *structure, const char *signature)
 {
-    return (CallKey){hash128(structure, strlen(structure)), (const uint8_t *)structure, (const uint8_t *)signature,
-                     strlen(structure), strlen(signature)};
+    return (CallKey){hash128(structure, strlen(structure)), (const uint8_t *)structure, (const uint8_t *)signature, strlen(structure),
+                     strlen(signature)};
 }
 
 static Facts facts_of(const int64_t *value) { return (Facts){value, NULL, 1, 0}; }

@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void swallow(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)level, (void)topic, (void)line;
-}
+static void swallow(void *user, int level, const char *topic, const char *line) { (void)user, (void)level, (void)topic, (void)line; }
 
 static OptionOrigin origin(OptionId id)
 {

@@ -13,7 +13,7 @@ TestSuite(passes, .init = open_arena, .fini = close_arena);
 typedef struct Notes {
     Query query; /* first: a Notes is a Query */
     Graph *g;
-    bool vary;   /* refuse everything */
+    bool vary; /* refuse everything */
     char line[256][64];
     uint32_t n;
 } Notes;
@@ -68,15 +68,9 @@ static bool note_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bi
     return !notes->vary;
 }
 
-static uint32_t note_mark(Query *q)
-{
-    return ((Notes *)q)->n;
-}
+static uint32_t note_mark(Query *q) { return ((Notes *)q)->n; }
 
-static void note_undo(Query *q, uint32_t mark)
-{
-    ((Notes *)q)->n = mark;
-}
+static void note_undo(Query *q, uint32_t mark) { ((Notes *)q)->n = mark; }
 
 static Notes *take_notes(Graph *g)
 {
@@ -123,8 +117,7 @@ static void golden(const char *before, const char *after, const char *guards)
 
 Test(passes, a_scalar_is_asked_for_only_when_it_decides)
 {
-    golden("graph g(%0: f32[4]) {" SCALED("1") "%4 = mul %0 %3 return %4 }",
-           "graph g(%0: f32[4]) {\n  return %0\n}\n", "k0 (mul_one)");
+    golden("graph g(%0: f32[4]) {" SCALED("1") "%4 = mul %0 %3 return %4 }", "graph g(%0: f32[4]) {\n  return %0\n}\n", "k0 (mul_one)");
     golden("graph g(%0: f32[4]) {" SCALED("3.5") "%4 = mul %0 %3 return %4 }",
            "graph g(%0: f32[4]) {\n  %1 = scalar f32 3.5 : f32[]\n  %2 = reshape %1 groups(0:1) : f32[1]\n"
            "  %3 = expand %2 axes(0) size(s0) : f32[4]\n  %4 = mul %0 %3 : f32[4]\n  return %4\n}\n",
@@ -180,8 +173,7 @@ Test(passes, constants_fold_and_facts_do_not)
            "  %3 = expand %2 axes(0) size(s0) : f32[4]\n  %4 = mul %0 %3 : f32[4]\n  return %4\n}\n",
            "");
     golden("graph g() { %0 = scalar f32 2 %1 = scalar f32 3 %2 = add %0 %1 return %2 }",
-           "graph g() {\n  %0 = scalar f32 2 : f32[]\n  %1 = scalar f32 3 : f32[]\n  %2 = add %0 %1 : f32[]\n  return %2\n}\n",
-           "");
+           "graph g() {\n  %0 = scalar f32 2 : f32[]\n  %1 = scalar f32 3 : f32[]\n  %2 = add %0 %1 : f32[]\n  return %2\n}\n", "");
 }
 
 Test(passes, scalars_are_computed_once_and_on_the_right)
@@ -208,10 +200,10 @@ Test(passes, views_compose)
     golden("graph g(%0: f32[1,3]) { %1 = reshape %0 groups(1:1 0:1 1:1) %2 = expand %1 axes(0) size(4)\n"
            "%3 = expand %2 axes(1) size(5) return %3 }",
            "graph g(%0: f32[1,3]) {\n  %1 = reshape %0 groups(1:1 0:1 1:1) : f32[1,1,3]\n"
-           "  %2 = expand %1 axes(0 1) size(4 5) : f32[4,5,3]\n  return %2\n}\n", "");
-    golden("graph g(%0: f32[16]) { %1 = slice %0 axes(0) range(1:2:7) %2 = slice %1 axes(0) range(2:2:2) return %2 }",
-           "graph g(%0: f32[16]) {\n  %1 = slice %0 axes(0) range((s1=1+(s2=2*s4=2)):(s2*s5=2):2) : f32[2]\n  return %1\n}\n",
+           "  %2 = expand %1 axes(0 1) size(4 5) : f32[4,5,3]\n  return %2\n}\n",
            "");
+    golden("graph g(%0: f32[16]) { %1 = slice %0 axes(0) range(1:2:7) %2 = slice %1 axes(0) range(2:2:2) return %2 }",
+           "graph g(%0: f32[16]) {\n  %1 = slice %0 axes(0) range((s1=1+(s2=2*s4=2)):(s2*s5=2):2) : f32[2]\n  return %1\n}\n", "");
 }
 
 Test(passes, a_flip_of_a_flip_asks)
@@ -258,25 +250,29 @@ Test(passes, reductions)
            "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n  return %1\n}\n", "s0 == 1 (reduce_size_one)");
     golden("graph g(%0: f32[1,8]) { %1 = reduce_sum %0 axes(0 1) return %1 }",
            "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n"
-           "  %2 = reduce_sum %1 axes(0) : f32[]\n  return %2\n}\n", "s0 == 1 (reduce_size_one)");
+           "  %2 = reduce_sum %1 axes(0) : f32[]\n  return %2\n}\n",
+           "s0 == 1 (reduce_size_one)");
     golden("graph g(%0: f32[1,8]) { %1 = argmax %0 axes(0) return %1 }",
            "graph g(%0: f32[1,8]) {\n  %1 = const i64 0 : i64[]\n  %2 = reshape %1 groups(0:1) : i64[1]\n"
-           "  %3 = expand %2 axes(0) size(s1) : i64[8]\n  return %3\n}\n", "s0 == 1 (reduce_size_one)");
+           "  %3 = expand %2 axes(0) size(s1) : i64[8]\n  return %3\n}\n",
+           "s0 == 1 (reduce_size_one)");
     golden("graph g(%0: i32[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_sum %1 axes(0) return %2 }",
            "graph g(%0: i32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : i32[8]\n  %2 = const i32 6 : i32[]\n"
            "  %3 = reshape %2 groups(0:1) : i32[1]\n  %4 = expand %3 axes(0) size(s1) : i32[8]\n"
-           "  %5 = mul %1 %4 : i32[8]\n  return %5\n}\n", "s2 == 6 (sum_of_broadcast)");
+           "  %5 = mul %1 %4 : i32[8]\n  return %5\n}\n",
+           "s2 == 6 (sum_of_broadcast)");
     golden("graph g(%0: f32[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_max %1 axes(0 1) return %2 }",
            "graph g(%0: f32[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : f32[8]\n"
-           "  %2 = reduce_max %1 axes(0) : f32[]\n  return %2\n}\n", "s2 >= 1 (max_of_broadcast)");
-    golden("graph g(%0: bool[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_any %1 axes(0) return %2 }",
-           "graph g(%0: bool[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : bool[8]\n  return %1\n}\n",
+           "  %2 = reduce_max %1 axes(0) : f32[]\n  return %2\n}\n",
            "s2 >= 1 (max_of_broadcast)");
+    golden("graph g(%0: bool[1,8]) { %1 = expand %0 axes(0) size(6) %2 = reduce_any %1 axes(0) return %2 }",
+           "graph g(%0: bool[1,8]) {\n  %1 = reshape %0 groups(1:0 1:1) : bool[8]\n  return %1\n}\n", "s2 >= 1 (max_of_broadcast)");
     golden("graph g(%0: f32[2,3,4]) { %1 = reduce_max %0 axes(1) %2 = reduce_max %1 axes(1) return %2 }",
            "graph g(%0: f32[2,3,4]) {\n  %1 = reduce_max %0 axes(1 2) : f32[2]\n  return %1\n}\n", "");
     golden("graph g(%0: f32[2,3,4]) { %1 = reduce_sum %0 axes(1) %2 = reduce_sum %1 axes(1) return %2 }",
            "graph g(%0: f32[2,3,4]) {\n  %1 = reduce_sum %0 axes(1) : f32[2,4]\n  %2 = reduce_sum %1 axes(1) : f32[2]\n"
-           "  return %2\n}\n", "");
+           "  return %2\n}\n",
+           "");
 }
 
 Test(passes, casts)
@@ -285,15 +281,17 @@ Test(passes, casts)
         const char *from, *through, *to;
         bool skipped;
     } table[] = {
+        /* clang-format off */
         {"f16", "f32", "f16", true},  {"f32", "f16", "f32", false}, {"i8", "i32", "i16", true},  {"i32", "i8", "i32", false},
         {"i64", "i32", "i8", true},   {"i64", "i8", "i32", false},  {"u8", "i16", "u16", true},  {"i8", "u8", "i16", false},
         {"i16", "f32", "i8", false},  {"i16", "f32", "i64", true},  {"i32", "f32", "f64", false}, {"u8", "f16", "f64", true},
         {"bool", "f16", "i8", true},  {"i8", "bool", "i8", false},  {"f32", "bool", "f64", false}, {"u16", "bf16", "f32", false},
         {"i32", "f64", "i32", true},  {"i64", "f64", "i64", false}, {"f16", "f64", "i8", true},  {"u32", "i64", "i32", true},
+        /* clang-format on */
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
-        Graph *g = parse(arena_printf(&arena, "graph g(%%0: %s[2]) { %%1 = cast %s %%0 %%2 = cast %s %%1 return %%2 }",
-                                      table[k].from, table[k].through, table[k].to));
+        Graph *g = parse(arena_printf(&arena, "graph g(%%0: %s[2]) { %%1 = cast %s %%0 %%2 = cast %s %%1 return %%2 }", table[k].from,
+                                      table[k].through, table[k].to));
         run(g, OPT_MATH_STRICT);
         bool same = strcmp(table[k].from, table[k].to) == 0;
         uint32_t want = table[k].skipped ? (same ? 1 : 2) : 3;
@@ -366,8 +364,8 @@ Test(passes, random_graphs_stay_valid)
         cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "seed %d: %s", (int)seed, fail_message());
         for (int k = 0; k < 5; k++) {
             Shape now = shape_of(g, g->outputs.at[k]);
-            cr_assert(now.dtype == out[k].dtype && now.rank == out[k].rank &&
-                      memcmp(now.dim, out[k].dim, sizeof now.dim) == 0, "seed %d: output %d changed its type", (int)seed, k);
+            cr_assert(now.dtype == out[k].dtype && now.rank == out[k].rank && memcmp(now.dim, out[k].dim, sizeof now.dim) == 0,
+                      "seed %d: output %d changed its type", (int)seed, k);
         }
         arena_free(&arena);
     }

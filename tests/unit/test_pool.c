@@ -1,5 +1,5 @@
 /* The thread pool: every task once, whatever the grain and the threads; nesting; fork; shutdown. */
-#include "runtime/pool.h"
+#include "runtime/eval/pool.h"
 #include "tests/support/sanitizer.h"
 
 #include <criterion/criterion.h>

@@ -25,14 +25,10 @@ static const struct {
     DType t;
     const char *load, *store;
 } accesses[] = {
-    {DT_F32, "ld.global.nc.v4.f32", "st.global.v4.f32"},
-    {DT_F64, "ld.global.nc.v2.f64", "st.global.v2.f64"},
-    {DT_I64, "ld.global.nc.v2.u64", "st.global.v2.u64"},
-    {DT_F16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
-    {DT_BF16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
-    {DT_I8, "ld.global.nc.v4.u32", "st.global.v4.u32"},
-    {DT_U8, "ld.global.nc.v4.u32", "st.global.v4.u32"},
-    {DT_I16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
+    {DT_F32, "ld.global.nc.v4.f32", "st.global.v4.f32"},  {DT_F64, "ld.global.nc.v2.f64", "st.global.v2.f64"},
+    {DT_I64, "ld.global.nc.v2.u64", "st.global.v2.u64"},  {DT_F16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
+    {DT_BF16, "ld.global.nc.v4.u32", "st.global.v4.b32"}, {DT_I8, "ld.global.nc.v4.u32", "st.global.v4.u32"},
+    {DT_U8, "ld.global.nc.v4.u32", "st.global.v4.u32"},   {DT_I16, "ld.global.nc.v4.u32", "st.global.v4.b32"},
 };
 
 Test(ptx, sixteen_bytes_at_a_time)
@@ -142,8 +138,13 @@ Test(ptx, same_kernel_same_text)
 
 Test(ptx, every_target_assembles)
 {
-    static const CudaTarget all[] = {{.sm = 75, .ptx = 63}, {.sm = 80, .ptx = 70}, {.sm = 86, .ptx = 71}, {.sm = 87, .ptx = 74},
-                                     {.sm = 89, .ptx = 78}, {.sm = 90, .ptx = 78}, {.sm = 90, .ptx = 85, .arch = true}};
+    static const CudaTarget all[] = {{.sm = 75, .ptx = 63},
+                                     {.sm = 80, .ptx = 70},
+                                     {.sm = 86, .ptx = 71},
+                                     {.sm = 87, .ptx = 74},
+                                     {.sm = 89, .ptx = 78},
+                                     {.sm = 90, .ptx = 78},
+                                     {.sm = 90, .ptx = 85, .arch = true}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         EmittedPtx p = emit_ptx(chain(DT_BF16, 0, 0), &all[i], MATH_STRICT, "chain");
         assemble(p.ptx, &all[i], "chain");
@@ -203,11 +204,13 @@ static const struct {
     const char *load;
     int reads, most_registers; /* of a thread: reads of its part of the row, of 16 bytes if they can be */
 } rows[] = {
+    /* clang-format off */
     {DT_F32, DT_F32, 64, "ld.global.nc.v4.f32", 1, 64},      {DT_F32, DT_F32, 512, "ld.global.nc.v4.f32", 4, 64},
     {DT_F32, DT_F32, 4096, "ld.global.nc.v4.f32", 4, 64},    {DT_F32, DT_F32, 1000, "ld.global.nc.v4.f32", 4, 64},
     {DT_F32, DT_F32, 16384, "ld.global.nc.v4.f32", 16, 168}, {DT_BF16, DT_BF16, 4096, "ld.global.nc.v4.u32", 4, 128},
     {DT_F64, DT_F64, 2048, "ld.global.nc.v2.f64", 4, 128},   {DT_BF16, DT_F32, 8192, "ld.global.nc.v4.u32", 8, 168},
     {DT_F16, DT_F32, 12288, "ld.global.nc.v4.u16", 12, 128}, {DT_BF16, DT_F32, 16384, "ld.global.nc.v4.u16", 16, 168},
+    /* clang-format on */
 };
 
 Test(ptx, rows_are_read_once_and_stay_in_registers)
@@ -234,10 +237,10 @@ Test(ptx, blocks_follow_the_device)
         int64_t x, r;
         int multiprocessors, blocks, threads;
     } cases[] = {
-        {4096, 4096, 132, 4096, 256},         /* long rows: a block each */
-        {4096, 64, 132, 512, 128},            /* short ones: several in a block, a thread for 16 bytes as long as there are threads */
+        {4096, 4096, 132, 4096, 256},            /* long rows: a block each */
+        {4096, 64, 132, 512, 128},               /* short ones: several in a block, a thread for 16 bytes as long as there are threads */
         {1 << 20, 64, 132, (1 << 20) / 32, 128}, /* and then for four times that */
-        {4096, 64, 2, 128, 128},              /* which is earlier on a small device */
+        {4096, 64, 2, 128, 128},                 /* which is earlier on a small device */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         CudaTarget t = {.sm = 90, .ptx = 80, .multiprocessors = cases[i].multiprocessors, .threads = 2048};
@@ -309,8 +312,8 @@ Test(ptx, narrow_indices)
 
 static int divisions(const char *ptx)
 {
-    return count(ptx, "div.u32") + count(ptx, "rem.u32") + count(ptx, "div.u64") + count(ptx, "rem.u64") +
-           count(ptx, "div.s") + count(ptx, "rem.s");
+    return count(ptx, "div.u32") + count(ptx, "rem.u32") + count(ptx, "div.u64") + count(ptx, "rem.u64") + count(ptx, "div.s") +
+           count(ptx, "rem.s");
 }
 
 /* With narrow indices no size is divided by: quotient and remainder of one number are one multiplication, an element. */
@@ -336,7 +339,10 @@ static void check_strided(int64_t n, int64_t size)
     size_t places = (size_t)((n ? size / n : 0) * stride + n + 1);
     CheckArg args[] = {{.data = filled(DT_F32, places, false), .bytes = places * 4},
                        {.data = filled(DT_F32, (size_t)size, false), .bytes = (size_t)size * 4},
-                       {.value = n}, {.value = stride}, {.value = 1}, {.value = size}};
+                       {.value = n},
+                       {.value = stride},
+                       {.value = 1},
+                       {.value = size}};
     char what[64];
     snprintf(what, sizeof what, "%d points by %d", (int)size, (int)n);
     check_kernel(strided(32), args, what);
@@ -460,7 +466,7 @@ Test(ptx, tiles_of_every_size)
     static const struct {
         DType t;
         int64_t hint, m, n, k;
-    } cases[] = {{DT_F32, 1024, 130, 140, 37}, {DT_F32, 1024, 128, 64, 32}, {DT_F32, 100, 70, 65, 18},
+    } cases[] = {{DT_F32, 1024, 130, 140, 37}, {DT_F32, 1024, 128, 64, 32},  {DT_F32, 100, 70, 65, 18},
                  {DT_F32, 8, 20, 33, 50},      {DT_BF16, 1024, 20, 130, 16}, {DT_F64, 1024, 65, 70, 17}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int64_t m = cases[i].m, n = cases[i].n, kk = cases[i].k;
@@ -469,7 +475,9 @@ Test(ptx, tiles_of_every_size)
                            {.data = filled(cases[i].t, (size_t)(kk * n), false), .bytes = (size_t)(kk * n) * bytes},
                            {.data = filled(cases[i].t, (size_t)n, false), .bytes = (size_t)n * bytes},
                            {.data = filled(cases[i].t, (size_t)(m * n), false), .bytes = (size_t)(m * n) * bytes},
-                           {.value = m}, {.value = n}, {.value = kk}};
+                           {.value = m},
+                           {.value = n},
+                           {.value = kk}};
         char what[64];
         snprintf(what, sizeof what, "%s %d x %d x %d", dtype_name(cases[i].t), (int)m, (int)n, (int)kk);
         check_kernel(product(cases[i].t, cases[i].hint), args, what);
@@ -490,8 +498,8 @@ Test(ptx, tiles_leave_room_for_two_blocks)
             EmittedPtx p = emit_ptx(product(cases[i].t, cases[i].hint), &ptx_targets[t], MATH_STRICT, "product");
             Assembled a = assemble(p.ptx, &ptx_targets[t], "product");
             /* two blocks a multiprocessor: ptxas may put away a few addresses that the inner loop has no use for */
-            cr_expect(a.spills <= 64 && a.registers <= cases[i].most_registers,
-                      "case %zu: %d registers, %d bytes spilled, stack %d", i, a.registers, a.spills, a.stack);
+            cr_expect(a.spills <= 64 && a.registers <= cases[i].most_registers, "case %zu: %d registers, %d bytes spilled, stack %d", i,
+                      a.registers, a.spills, a.stack);
             cr_expect(strstr(p.ptx, "ld.shared.v4.f32") != NULL);
             free_ptx(&p);
         }
@@ -503,8 +511,8 @@ Test(ptx, tiles_leave_room_for_two_blocks)
 static Kernel *chain_of_sines(void)
 {
     Kernel *k = kernel_new(&arena);
-    uint32_t a = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_F32, false),
-             c = k_arg(k, ARG_BUFFER, DT_F32, true), size = k_arg(k, ARG_SIZE, DT_I64, false);
+    uint32_t a = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_F32, false), c = k_arg(k, ARG_BUFFER, DT_F32, true),
+             size = k_arg(k, ARG_SIZE, DT_I64, false);
     uint32_t axis = k_axis(k, AXIS_X, kidx_arg(k, size), 1 << 24);
     k->vec_axis = axis;
     IRef i = kidx_axis(k, axis);
@@ -520,8 +528,7 @@ static Kernel *chain_of_sines(void)
 static Kernel *sum_of_curves(void)
 {
     Kernel *k = kernel_new(&arena);
-    uint32_t a = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_F32, true),
-             size = k_arg(k, ARG_SIZE, DT_I64, false);
+    uint32_t a = k_arg(k, ARG_BUFFER, DT_F32, false), b = k_arg(k, ARG_BUFFER, DT_F32, true), size = k_arg(k, ARG_SIZE, DT_I64, false);
     k_arg(k, ARG_SCRATCH, DT_U8, true);
     uint32_t axis = k_axis(k, AXIS_R, kidx_arg(k, size), 10000000);
     k->vec_axis = axis;
@@ -529,8 +536,7 @@ static Kernel *sum_of_curves(void)
     VRef x = k_load(k, a, kidx_axis(k, axis), VREF_NONE);
     VRef t = k_op(k, OP_TANH, DT_F32, x, VREF_NONE, VREF_NONE), s = k_op(k, OP_SIGMOID, DT_F32, x, VREF_NONE, VREF_NONE);
     VRef q = k_op(k, OP_NEG, DT_F32, k_op(k, OP_MUL, DT_F32, x, x, VREF_NONE), VREF_NONE, VREF_NONE);
-    VRef v = k_op(k, OP_ADD, DT_F32, k_op(k, OP_MUL, DT_F32, t, s, VREF_NONE),
-                  k_op(k, OP_EXP, DT_F32, q, VREF_NONE, VREF_NONE), VREF_NONE);
+    VRef v = k_op(k, OP_ADD, DT_F32, k_op(k, OP_MUL, DT_F32, t, s, VREF_NONE), k_op(k, OP_EXP, DT_F32, q, VREF_NONE, VREF_NONE), VREF_NONE);
     k_store(k, b, kidx_const(k, 0), k_reduce(k, OP_REDUCE_SUM, DT_F32, v), VREF_NONE);
     return k;
 }

@@ -43,8 +43,8 @@ static void check(DType t, Sizes n, bool fixed, bool more)
         args[i] = (CheckArg){.data = filled(t, points, false), .bytes = bytes};
     args[4] = (CheckArg){.value = n.batch}, args[5] = (CheckArg){.value = n.rows}, args[6] = (CheckArg){.value = n.columns};
     char what[96];
-    snprintf(what, sizeof what, "%s %d x %d x %d%s%s", dtype_name(t), (int)n.batch, (int)n.rows, (int)n.columns,
-             fixed ? " fixed" : "", more ? " and more" : "");
+    snprintf(what, sizeof what, "%s %d x %d x %d%s%s", dtype_name(t), (int)n.batch, (int)n.rows, (int)n.columns, fixed ? " fixed" : "",
+             more ? " and more" : "");
     check_kernel(across(t, n, fixed, more), args, what);
     for (int i = 0; i < 4; i++)
         os_free((void *)(uintptr_t)args[i].data);
@@ -81,8 +81,8 @@ Test(ptx_across, whole_tiles_both_ways)
                 {DT_F64, ".v2.f64", "st.global.v2.f64", 132 * 32}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         EmittedPtx p = emit_ptx(across(rows[i].t, (Sizes){1, 4096, 4096}, true, false), &ptx_targets[1], MATH_FAST, "across");
-        cr_expect(strstr(p.ptx, rows[i].load) && strstr(p.ptx, rows[i].store), "%s: no %s or %s\n%s", dtype_name(rows[i].t),
-                  rows[i].load, rows[i].store, p.ptx);
+        cr_expect(strstr(p.ptx, rows[i].load) && strstr(p.ptx, rows[i].store), "%s: no %s or %s\n%s", dtype_name(rows[i].t), rows[i].load,
+                  rows[i].store, p.ptx);
         Assembled a = assemble(p.ptx, &ptx_targets[1], "across");
         cr_expect(a.spills == 0 && a.registers <= 48, "%s: %d registers, %d spilled", dtype_name(rows[i].t), a.registers, a.spills);
         void *args[4] = {NULL};

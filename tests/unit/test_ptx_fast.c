@@ -12,30 +12,12 @@
 
 TestSuite(ptx_fast, .init = setup, .fini = teardown);
 
-static double exact_exp(double x, double y)
-{
-    return (void)y, exp(x);
-}
-static double exact_exp2(double x, double y)
-{
-    return (void)y, exp2(x);
-}
-static double exact_sigmoid(double x, double y)
-{
-    return (void)y, x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
-}
-static double exact_tanh(double x, double y)
-{
-    return (void)y, tanh(x);
-}
-static double exact_rsqrt(double x, double y)
-{
-    return (void)y, 1 / sqrt(x);
-}
-static double exact_reciprocal(double x, double y)
-{
-    return (void)y, 1 / x;
-}
+static double exact_exp(double x, double y) { return (void)y, exp(x); }
+static double exact_exp2(double x, double y) { return (void)y, exp2(x); }
+static double exact_sigmoid(double x, double y) { return (void)y, x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
+static double exact_tanh(double x, double y) { return (void)y, tanh(x); }
+static double exact_rsqrt(double x, double y) { return (void)y, 1 / sqrt(x); }
+static double exact_reciprocal(double x, double y) { return (void)y, 1 / x; }
 static const struct {
     Op op;
     double (*exact)(double, double);
@@ -62,10 +44,8 @@ enum { ROWS = sizeof rows / sizeof *rows };
 static Kernel *elementwise(Op op, DType t)
 {
     Kernel *k = kernel_new(&arena);
-    uint32_t x = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, false),
-             out = k_arg(k, ARG_BUFFER, t, true);
-    uint32_t size = k_arg(k, ARG_SIZE, DT_I64, false),
-             axis = k_axis(k, AXIS_X, kidx_arg(k, size), 1000);
+    uint32_t x = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, false), out = k_arg(k, ARG_BUFFER, t, true);
+    uint32_t size = k_arg(k, ARG_SIZE, DT_I64, false), axis = k_axis(k, AXIS_X, kidx_arg(k, size), 1000);
     k->vec_axis = axis;
     IRef i = kidx_axis(k, axis);
     VRef b = op_info[op].arity > 1 ? k_load(k, y, i, VREF_NONE) : VREF_NONE;
@@ -76,10 +56,9 @@ static Kernel *elementwise(Op op, DType t)
 /* Numbers of every size and sign, those around which the functions turn, and the special ones. */
 static void *arguments(DType t, size_t n, Op op, bool second)
 {
-    static const double odd[] = {
-        0.0,      -0.0,    INFINITY, -INFINITY, NAN,   1,    -1,     0x1p-149, -0x1p-149,
-        0x1p-126, FLT_MAX, -FLT_MAX, 88.7228,   88.73, 89,   -87.33, -103.9,   -104,
-        -105,     0x1p126, 0x1p127,  127.999,   128,   -149, -150,   0.55,     1e-20};
+    static const double odd[] = {0.0,      -0.0,    INFINITY, -INFINITY, NAN,   1,    -1,     0x1p-149, -0x1p-149,
+                                 0x1p-126, FLT_MAX, -FLT_MAX, 88.7228,   88.73, 89,   -87.33, -103.9,   -104,
+                                 -105,     0x1p126, 0x1p127,  127.999,   128,   -149, -150,   0.55,     1e-20};
     enum { ODD = sizeof odd / sizeof *odd };
     char *data = os_alloc(n * dtype_bytes(t) + 8);
     double widest = op == OP_EXP2 ? 150 : 104;
@@ -97,13 +76,11 @@ static void *arguments(DType t, size_t n, Op op, bool second)
     return data;
 }
 
-static void *run(const EmittedPtx *p, DType t, size_t n, const void *x, const void *y,
-                 const char *what)
+static void *run(const EmittedPtx *p, DType t, size_t n, const void *x, const void *y, const char *what)
 {
     size_t bytes = n * dtype_bytes(t);
     uint64_t memory[3] = {driver_alloc(bytes), driver_alloc(bytes), driver_alloc(bytes)};
-    void *args[4] = {(void *)(uintptr_t)memory[0], (void *)(uintptr_t)memory[1],
-                     (void *)(uintptr_t)memory[2], (void *)(intptr_t)n};
+    void *args[4] = {(void *)(uintptr_t)memory[0], (void *)(uintptr_t)memory[1], (void *)(uintptr_t)memory[2], (void *)(intptr_t)n};
     driver_write(memory[0], x, bytes);
     driver_write(memory[1], y, bytes);
     DriverModule module = driver_load(p->ptx, what);
@@ -120,15 +97,8 @@ static void *run(const EmittedPtx *p, DType t, size_t n, const void *x, const vo
  * should. */
 static double units_off(DType t, double got, double want, const char *what, double x, double y)
 {
-    int digits = t == DT_F16    ? 11
-                 : t == DT_BF16 ? 8
-                                : 24,
-        least = t == DT_F16    ? -24
-                : t == DT_BF16 ? -133
-                               : -149;
-    double most = t == DT_F16    ? 65520
-                  : t == DT_BF16 ? 0x1.ffp127
-                                 : 0x1.ffffffp127; /* rounds to infinity from here on */
+    int digits = t == DT_F16 ? 11 : t == DT_BF16 ? 8 : 24, least = t == DT_F16 ? -24 : t == DT_BF16 ? -133 : -149;
+    double most = t == DT_F16 ? 65520 : t == DT_BF16 ? 0x1.ffp127 : 0x1.ffffffp127; /* rounds to infinity from here on */
     bool same = isnan(want) ? isnan(got) != 0 : !isnan(got);
     if (same && fabs(want) >= most * 1.0001)
         same = isinf(got) && (got > 0) == (want > 0);
@@ -151,8 +121,7 @@ static void check(size_t which, DType t, double bound)
     void *x = arguments(t, N, op, false), *y = arguments(t, N, op, true);
     EmittedPtx p = emit_ptx(elementwise(op, t), &ptx_targets[0], MATH_FAST, op_info[op].name);
     for (int rough = 0; rough < 2; rough++) {
-        snprintf(what, sizeof what, "%s of %s, %s", op_info[op].name, dtype_name(t),
-                 rough ? "rough" : "rounded");
+        snprintf(what, sizeof what, "%s of %s, %s", op_info[op].name, dtype_name(t), rough ? "rough" : "rounded");
         cr_assert_eq(driver.configure(rough ? "rough=on" : "rough=off"), 0);
         char *got = run(&p, t, N, x, y, what);
         double worst = 0, at = 0;
@@ -161,8 +130,7 @@ static void check(size_t which, DType t, double bound)
             double b = scalar_to_double(t, scalar_load(t, (char *)y + i * dtype_bytes(t)));
             double r = scalar_to_double(t, scalar_load(t, got + i * dtype_bytes(t)));
             double off = units_off(t, r, ops[which].exact(a, b), what, a, b);
-            cr_assert(!(op == OP_SIGMOID || op == OP_TANH) || !(fabs(r) > 1), "%s: %g gives %.9g",
-                      what, a, r);
+            cr_assert(!(op == OP_SIGMOID || op == OP_TANH) || !(fabs(r) > 1), "%s: %g gives %.9g", what, a, r);
             if (off > worst)
                 worst = off, at = a;
         }
@@ -220,24 +188,20 @@ static int count(const char *text, const char *what)
 Test(ptx_fast, only_in_fast_mode)
 {
     static const DType types[] = {DT_F32, DT_F16, DT_BF16, DT_F64};
-    static const CudaTarget targets[] = {
-        {.sm = 75, .ptx = 65}, {.sm = 80, .ptx = 74}, {.sm = 90, .ptx = 80, .arch = true}};
+    static const CudaTarget targets[] = {{.sm = 75, .ptx = 65}, {.sm = 80, .ptx = 74}, {.sm = 90, .ptx = 80, .arch = true}};
     for (size_t i = 0; i < OPS; i++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
             for (size_t g = 0; g < sizeof targets / sizeof *targets; g++) {
                 const char *what = op_info[ops[i].op].name;
                 Kernel *k = elementwise(ops[i].op, types[t]);
-                EmittedPtx strict = emit_ptx(k, &targets[g], MATH_STRICT, what),
-                           fast = emit_ptx(k, &targets[g], MATH_FAST, what);
+                EmittedPtx strict = emit_ptx(k, &targets[g], MATH_STRICT, what), fast = emit_ptx(k, &targets[g], MATH_FAST, what);
                 check_strict_text(strict.ptx, true, what);
-                bool half = types[t] == DT_F16 || types[t] == DT_BF16,
-                     has_tanh = targets[g].ptx >= 70;
+                bool half = types[t] == DT_F16 || types[t] == DT_BF16, has_tanh = targets[g].ptx >= 70;
                 const char *instruction = half && has_tanh ? ops[i].rounded : ops[i].instruction;
                 if (types[t] == DT_F64)
                     check_strict_text(fast.ptx, true, what);
                 else
-                    cr_assert(strstr(fast.ptx, instruction), "%s of %s: no %s\n%s", what,
-                              dtype_name(types[t]), instruction, fast.ptx);
+                    cr_assert(strstr(fast.ptx, instruction), "%s of %s: no %s\n%s", what, dtype_name(types[t]), instruction, fast.ptx);
                 cr_assert(count(fast.ptx, ".ftz") == count(fast.ptx, "ex2.approx.ftz") + count(fast.ptx, "rcp.approx.ftz"),
                           "%s: arithmetic flushes subnormals\n%s", what, fast.ptx);
                 if (types[t] == DT_F32 || g == 1) {

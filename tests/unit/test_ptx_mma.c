@@ -11,14 +11,9 @@
 
 TestSuite(ptx_mma, .init = setup, .fini = teardown);
 
-static const CudaTarget turing = {.sm = 75, .ptx = 65}, ampere = {.sm = 80, .ptx = 74},
-                        hopper = {.sm = 90, .ptx = 80, .arch = true};
+static const CudaTarget turing = {.sm = 75, .ptx = 65}, ampere = {.sm = 80, .ptx = 74}, hopper = {.sm = 90, .ptx = 80, .arch = true};
 
-typedef enum Prologue {
-    PLAIN,
-    NEGATED,
-    WIDENED
-} Prologue; /* WIDENED: stored in t, cast to f32, multiplied as f32 */
+typedef enum Prologue { PLAIN, NEGATED, WIDENED } Prologue; /* WIDENED: stored in t, cast to f32, multiplied as f32 */
 
 typedef struct Case {
     DType t, out;
@@ -47,17 +42,14 @@ static Kernel *product(const Case *c)
     k_arg(k, ARG_BUFFER, DT_F32, false);
     k_arg(k, ARG_BUFFER, c->out, false);
     for (int i = 0; i < 4; i++)
-        at[i] =
-            kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], c->hints ? c->hints : n[i]));
+        at[i] = kidx_axis(k, k_axis(k, i < 3 ? AXIS_X : AXIS_R, size[i], c->hints ? c->hints : n[i]));
     k->form = FORM_CONTRACT;
     memcpy(k->product, size, sizeof k->product);
     k->vec_axis = 2;
 #define AT(b, x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, b, nx), x), ny), y)
     IRef shared = c->b_shared ? kidx_const(k, 0) : at[0];
-    IRef ia = c->a_transposed ? AT(at[0], at[3], size[3], at[1], size[1])
-                              : AT(at[0], at[1], size[1], at[3], size[3]);
-    IRef ib = c->b_transposed ? AT(shared, at[2], size[2], at[3], size[3])
-                              : AT(shared, at[3], size[3], at[2], size[2]);
+    IRef ia = c->a_transposed ? AT(at[0], at[3], size[3], at[1], size[1]) : AT(at[0], at[1], size[1], at[3], size[3]);
+    IRef ib = c->b_transposed ? AT(shared, at[2], size[2], at[3], size[3]) : AT(shared, at[3], size[3], at[2], size[2]);
     VRef a = k_load(k, A, ia, VREF_NONE), b = k_load(k, B, ib, VREF_NONE);
     DType t = c->t;
     if (c->prologue == NEGATED)
@@ -94,10 +86,7 @@ static double read_at(DType t, const void *data, int64_t i)
 /* Half a unit in the last place at the size of x. */
 static double half_unit(DType t, double x)
 {
-    return fabs(x) * (t == DT_F16    ? 0x1p-11
-                      : t == DT_BF16 ? 0x1p-8
-                                     : 0x1p-24) +
-           (t == DT_F16 ? 0x1p-25 : 0x1p-149);
+    return fabs(x) * (t == DT_F16 ? 0x1p-11 : t == DT_BF16 ? 0x1p-8 : 0x1p-24) + (t == DT_F16 ? 0x1p-25 : 0x1p-149);
 }
 
 static void bound_of(DType t, double *factor, double *sum)
@@ -108,8 +97,7 @@ static void bound_of(DType t, double *factor, double *sum)
         *factor = f, *sum = s; \
         return;
 #include "ir/accuracy_cuda.def"
-    default:
-        cr_assert_fail("no bound for %s", dtype_name(t));
+    default: cr_assert_fail("no bound for %s", dtype_name(t));
     }
 }
 
@@ -123,34 +111,26 @@ static void compare(const Case *c, const CheckArg *in, const void *got, const ch
                 double sum = 0, size = 0;
                 int64_t b2 = c->b_shared ? 0 : b, o = (b * c->m + i) * c->n + j;
                 for (int64_t k = 0; k < c->k; k++) {
-                    double x =
-                        read_at(c->t, in[A].data,
-                                b * c->m * c->k + (c->a_transposed ? k * c->m + i : i * c->k + k));
-                    double y =
-                        read_at(c->t, in[B].data,
-                                b2 * c->n * c->k + (c->b_transposed ? j * c->k + k : k * c->n + j));
+                    double x = read_at(c->t, in[A].data, b * c->m * c->k + (c->a_transposed ? k * c->m + i : i * c->k + k));
+                    double y = read_at(c->t, in[B].data, b2 * c->n * c->k + (c->b_transposed ? j * c->k + k : k * c->n + j));
                     sum += c->prologue == NEGATED ? -x * y : x * y;
                     size += fabs(x * y);
                 }
                 double allowed = (factor + (double)c->k * each) * size, want = sum;
                 if (c->epilogue) {
-                    want = fmax(sum + read_at(DT_F32, in[BIAS].data, j), 0) +
-                           read_at(c->out, in[REST].data, o);
-                    double most = size + fabs(read_at(DT_F32, in[BIAS].data, j)) +
-                                  fabs(read_at(c->out, in[REST].data, o));
-                    allowed += half_unit(c->prologue == WIDENED ? DT_F32 : c->t, size) +
-                               3 * half_unit(DT_F32, most) + 2 * half_unit(c->out, most);
+                    want = fmax(sum + read_at(DT_F32, in[BIAS].data, j), 0) + read_at(c->out, in[REST].data, o);
+                    double most = size + fabs(read_at(DT_F32, in[BIAS].data, j)) + fabs(read_at(c->out, in[REST].data, o));
+                    allowed +=
+                        half_unit(c->prologue == WIDENED ? DT_F32 : c->t, size) + 3 * half_unit(DT_F32, most) + 2 * half_unit(c->out, most);
                 }
-                allowed += half_unit(c->out, fabs(want) + allowed) +
-                           half_unit(c->prologue == WIDENED ? DT_F32 : c->t, want);
+                allowed += half_unit(c->out, fabs(want) + allowed) + half_unit(c->prologue == WIDENED ? DT_F32 : c->t, want);
                 double is = read_at(c->out, got, o);
-                cr_assert(fabs(is - want) <= allowed, "%s: [%d,%d,%d]: want %.9g +- %.3g, got %.9g",
-                          what, (int)b, (int)i, (int)j, want, allowed, is);
+                cr_assert(fabs(is - want) <= allowed, "%s: [%d,%d,%d]: want %.9g +- %.3g, got %.9g", what, (int)b, (int)i, (int)j, want,
+                          allowed, is);
             }
 }
 
-static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const CheckArg *in,
-                const char *what)
+static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const CheckArg *in, const char *what)
 {
     uint64_t memory[ARGS] = {0};
     void *args[ARGS];
@@ -178,8 +158,7 @@ static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const Check
         driver_free(memory[a]);
 }
 
-static EmittedPtx emit_for(const Kernel *k, const CudaTarget *t, MathMode math, bool tf32,
-                           const char *what)
+static EmittedPtx emit_for(const Kernel *k, const CudaTarget *t, MathMode math, bool tf32, const char *what)
 {
     EmittedPtx out;
     JitOptions o = setting_options((Setting){0, 1, math});
@@ -195,12 +174,9 @@ static EmittedPtx emit_for(const Kernel *k, const CudaTarget *t, MathMode math, 
 
 static const char *name_of(const Case *c, char *to, size_t size)
 {
-    snprintf(
-        to, size,
-        "%s to %s, %d x [%d,%d,%d] at %d bt %d shared %d fixed %d pro %d epi %d gap %d hints %d",
-        dtype_name(c->t), dtype_name(c->out), (int)c->batch, (int)c->m, (int)c->n, (int)c->k,
-        c->a_transposed, c->b_transposed, c->b_shared, c->fixed, c->prologue, c->epilogue,
-        (int)c->gap, c->hints);
+    snprintf(to, size, "%s to %s, %d x [%d,%d,%d] at %d bt %d shared %d fixed %d pro %d epi %d gap %d hints %d", dtype_name(c->t),
+             dtype_name(c->out), (int)c->batch, (int)c->m, (int)c->n, (int)c->k, c->a_transposed, c->b_transposed, c->b_shared, c->fixed,
+             c->prologue, c->epilogue, (int)c->gap, c->hints);
     return to;
 }
 
@@ -213,12 +189,9 @@ static void check(Case c)
     Kernel *k = product(&c);
     k->index_bits = ++checked % 3 ? 0 : 32;
     cr_assert_eq(kernel_verify(k), ST_OK, "%s: %s", what, fail_message());
-    size_t n[ARGS] = {(size_t)(c.batch * c.m * c.k),
-                      (size_t)((c.b_shared ? 1 : c.batch) * c.k * c.n),
-                      (size_t)(c.batch * c.m * c.n)};
+    size_t n[ARGS] = {(size_t)(c.batch * c.m * c.k), (size_t)((c.b_shared ? 1 : c.batch) * c.k * c.n), (size_t)(c.batch * c.m * c.n)};
     n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
-    CheckArg in[ARGS] = {
-        [SIZES] = {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
+    CheckArg in[ARGS] = {[SIZES] = {.value = c.batch}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
     for (int a = 0; a < ARGS; a++)
         if (a < SIZES || a >= BIAS) {
             DType t = (DType)k->args.at[a].dtype;
@@ -261,18 +234,9 @@ static void check_sizes(DType t)
     }
 }
 
-Test(ptx_mma, sizes_f16)
-{
-    check_sizes(DT_F16);
-}
-Test(ptx_mma, sizes_bf16)
-{
-    check_sizes(DT_BF16);
-}
-Test(ptx_mma, sizes_tf32)
-{
-    check_sizes(DT_F32);
-}
+Test(ptx_mma, sizes_f16) { check_sizes(DT_F16); }
+Test(ptx_mma, sizes_bf16) { check_sizes(DT_BF16); }
+Test(ptx_mma, sizes_tf32) { check_sizes(DT_F32); }
 
 /* Layouts, aligned and not, whole tiles and parts, in each shape of a block (which hints choose).
  */
@@ -343,14 +307,7 @@ Test(ptx_mma, empty)
     for (int i = 0; i < 8; i++) {
         int64_t n[4] = {2, 20, 9, 5};
         n[i % 4] = 0;
-        check((Case){.t = DT_BF16,
-                     .out = DT_BF16,
-                     .batch = n[0],
-                     .m = n[1],
-                     .n = n[2],
-                     .k = n[3],
-                     .fixed = i / 4,
-                     .epilogue = true});
+        check((Case){.t = DT_BF16, .out = DT_BF16, .batch = n[0], .m = n[1], .n = n[2], .k = n[3], .fixed = i / 4, .epilogue = true});
     }
 }
 
@@ -358,21 +315,17 @@ Test(ptx_mma, empty)
 Test(ptx_mma, nothing_past_the_end)
 {
     for (int i = 0; i < 6 && driver_there(); i++) {
-        Case c = {
-            .t = factors[i % 3], .out = DT_F32, .batch = 1, .m = 5, .n = 6, .k = 3, .fixed = i / 3};
+        Case c = {.t = factors[i % 3], .out = DT_F32, .batch = 1, .m = 5, .n = 6, .k = 3, .fixed = i / 3};
         Kernel *k = product(&c);
-        CheckArg in[ARGS] = {
-            [SIZES] = {.value = 1}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
+        CheckArg in[ARGS] = {[SIZES] = {.value = 1}, {.value = c.m}, {.value = c.n}, {.value = c.k}};
         static const size_t n[] = {15, 18, 30};
         for (int a = A; a <= OUT; a++) {
             DType t = (DType)k->args.at[a].dtype;
             char *data = filled(t, n[a], false);
             in[a] = (CheckArg){.data = data, .bytes = n[a] * dtype_bytes(t)};
-            for (size_t x = 0; x < n[a] && a == A;
-                 x++) /* the last k of each row is infinite, and zero in the other factor */
+            for (size_t x = 0; x < n[a] && a == A; x++) /* the last k of each row is infinite, and zero in the other factor */
                 if (x % 3 == 2)
-                    scalar_store(t, scalar_from_double(t, x == 2 ? INFINITY : 1),
-                                 data + x * dtype_bytes(t));
+                    scalar_store(t, scalar_from_double(t, x == 2 ? INFINITY : 1), data + x * dtype_bytes(t));
         }
         for (int a = BIAS; a < ARGS; a++)
             in[a] = (CheckArg){.data = filled(DT_F32, 30, false), .bytes = 120};
@@ -392,8 +345,7 @@ Test(ptx_mma, nothing_past_the_end)
         float got[30];
         driver_read(got, memory[OUT], sizeof got);
         for (int x = 0; x < 30; x++)
-            cr_assert(x < 6 ? isinf(got[x]) : isfinite(got[x]), "%s: element %d is %g",
-                      dtype_name(c.t), x, (double)got[x]);
+            cr_assert(x < 6 ? isinf(got[x]) : isfinite(got[x]), "%s: element %d is %g", dtype_name(c.t), x, (double)got[x]);
         driver_unload(module);
         free_ptx(&p);
         for (int a = 0; a < ARGS; a++) {
@@ -444,12 +396,9 @@ Test(ptx_mma, only_where_promised)
                       .epilogue = true,
                       .fixed = hints == 64};
             char what[200];
-            snprintf(what, sizeof what, "%s, sm_%d, math %d, tf32 %d, %d", dtype_name(u->t),
-                     u->target->sm, u->math, u->tf32, hints);
+            snprintf(what, sizeof what, "%s, sm_%d, math %d, tf32 %d, %d", dtype_name(u->t), u->target->sm, u->math, u->tf32, hints);
             EmittedPtx p = emit_for(product(&c), u->target, u->math, u->tf32, what);
-            cr_assert(u->instruction ? strstr(p.ptx, u->instruction) != NULL
-                                     : !strstr(p.ptx, "mma."),
-                      "%s\n%s", what, p.ptx);
+            cr_assert(u->instruction ? strstr(p.ptx, u->instruction) != NULL : !strstr(p.ptx, "mma."), "%s\n%s", what, p.ptx);
             if (u->instruction)
                 cr_assert(!strstr(p.ptx, "fma.rn"), "%s: a product by fma\n%s", what, p.ptx);
             if (u->instruction) {
@@ -535,7 +484,8 @@ static float *run_parts(const EmittedPtx *p, const CheckArg *in, const char *wha
 static float in_parts(const Case *c, const CheckArg *in, int64_t part, int64_t at)
 {
     int64_t batch = at / (c->m * c->n), row = at / c->n % c->m, column = at % c->n;
-    const float *a = (const float *)in[A].data + batch * c->m * c->k, *b = (const float *)in[B].data + (c->b_shared ? 0 : batch * c->n * c->k);
+    const float *a = (const float *)in[A].data + batch * c->m * c->k,
+                *b = (const float *)in[B].data + (c->b_shared ? 0 : batch * c->n * c->k);
     float sum = 0;
     for (int64_t from = 0; from < c->k; from += part) {
         float chain = 0;
@@ -565,12 +515,20 @@ Test(ptx_mma, parts)
         int64_t batch, m, n, k, part;
         bool shared, epilogue;
     } sizes[] = {{1, 70, 40, 600, 256, false, false}, {1, 5, 130, 1100, 256, false, true}, {1, 33, 9, 255, 256, false, false},
-                 {1, 2, 3, 4200, 320, false, false},  {2, 5, 9, 520, 192, false, true},  {3, 1, 6, 520, 192, true, true}};
+                 {1, 2, 3, 4200, 320, false, false},  {2, 5, 9, 520, 192, false, true},    {3, 1, 6, 520, 192, true, true}};
     static const int hints[] = {0, 4096, 8};
     for (size_t i = 0; i < 2 * sizeof sizes / sizeof *sizes && driver_there(); i++) {
         int64_t part = sizes[i / 2].part;
-        Case c = {.t = i & 1 ? DT_BF16 : DT_F32, .out = DT_F32, .batch = sizes[i / 2].batch, .m = sizes[i / 2].m, .n = sizes[i / 2].n,
-                  .k = sizes[i / 2].k, .a_transposed = i & 2, .b_transposed = i & 4, .b_shared = sizes[i / 2].shared, .epilogue = sizes[i / 2].epilogue};
+        Case c = {.t = i & 1 ? DT_BF16 : DT_F32,
+                  .out = DT_F32,
+                  .batch = sizes[i / 2].batch,
+                  .m = sizes[i / 2].m,
+                  .n = sizes[i / 2].n,
+                  .k = sizes[i / 2].k,
+                  .a_transposed = i & 2,
+                  .b_transposed = i & 4,
+                  .b_shared = sizes[i / 2].shared,
+                  .epilogue = sizes[i / 2].epilogue};
         cr_assert_eq(cuda_part(c.batch, c.m, c.n, c.k), part, "%d: %d", (int)i, (int)cuda_part(c.batch, c.m, c.n, c.k));
         size_t n[ARGS] = {(size_t)(c.batch * c.m * c.k), (size_t)((c.b_shared ? 1 : c.batch) * c.k * c.n), (size_t)(c.batch * c.m * c.n)};
         n[BIAS] = (size_t)c.n, n[REST] = n[OUT];
@@ -592,7 +550,8 @@ Test(ptx_mma, parts)
             float *got = run_parts(&p, in, what);
             for (size_t x = 0; x < n[OUT]; x++) {
                 float want = first ? first[x] : c.t == DT_F32 ? in_parts(&c, in, part, (int64_t)x) : got[x];
-                cr_assert(memcmp(&want, &got[x], sizeof want) == 0, "%s: [%zu]: want %.9g, got %.9g", what, x, (double)want, (double)got[x]);
+                cr_assert(memcmp(&want, &got[x], sizeof want) == 0, "%s: [%zu]: want %.9g, got %.9g", what, x, (double)want,
+                          (double)got[x]);
             }
             compare(&c, in, got, what);
             if (first)
@@ -613,13 +572,18 @@ Test(ptx_mma, parts_need_little_memory)
     static const struct {
         int64_t batch, m, n, k;
         bool cut;
-    } sizes[] = {{100000, 1, 1, 1024, false}, {8191, 1, 1, 8192, false}, {511, 1, 1, 8192, true},     {300, 1, 7, 8192, true},
-                 {1, 1, 100000, 4096, true},  {3, 3, 20000, 4096, true}, {1, 50000, 2, 4096, true},   {7, 65, 33, 16384, true},
+    } sizes[] = {{100000, 1, 1, 1024, false}, {8191, 1, 1, 8192, false},    {511, 1, 1, 8192, true},    {300, 1, 7, 8192, true},
+                 {1, 1, 100000, 4096, true},  {3, 3, 20000, 4096, true},    {1, 50000, 2, 4096, true},  {7, 65, 33, 16384, true},
                  {1, 600, 600, 4096, true},   {1, 4096, 4096, 4096, false}, {16, 129, 130, 4096, true}, {1, 1, 1, 100000, true},
                  {0, 5, 5, 4096, true},       {5, 0, 5, 4096, true}};
     static const DType types[] = {DT_F32, DT_BF16, DT_F64};
     for (size_t i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
-        Case c = {.t = types[i % 3], .out = types[i % 3], .batch = sizes[i / 3].batch, .m = sizes[i / 3].m, .n = sizes[i / 3].n, .k = sizes[i / 3].k};
+        Case c = {.t = types[i % 3],
+                  .out = types[i % 3],
+                  .batch = sizes[i / 3].batch,
+                  .m = sizes[i / 3].m,
+                  .n = sizes[i / 3].n,
+                  .k = sizes[i / 3].k};
         int64_t part = cuda_part(c.batch, c.m, c.n, c.k);
         char what[200];
         name_of(&c, what, sizeof what);

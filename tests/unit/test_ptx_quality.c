@@ -303,11 +303,11 @@ static const char *disassemble(const char *ptx)
 static const struct Workload {
     const char *name;
     Kernel *(*kernel)(void);
-    int elements;           /* of an iteration of the loop, of a thread */
-    double ptx, machine;    /* most instructions an element */
-    int special;            /* special functions of an iteration in PTX, no more */
-    int loads, stores;      /* of 16 bytes, no fewer; some load, wide or not, there must be */
-    int registers;          /* of sm_90a, no more */
+    int elements;        /* of an iteration of the loop, of a thread */
+    double ptx, machine; /* most instructions an element */
+    int special;         /* special functions of an iteration in PTX, no more */
+    int loads, stores;   /* of 16 bytes, no fewer; some load, wide or not, there must be */
+    int registers;       /* of sm_90a, no more */
 } workloads[] = {
     {"a", chain_a, 4, 55.4, 44.1, 0, 2, 1, 64},
     {"b", chain_b, 4, 59.6, 50.1, 20, 1, 0, 64},

@@ -10,16 +10,16 @@ TestSuite(ptx_scan, .init = setup, .fini = teardown);
 
 typedef struct Lines {
     Kernel *k;
-    uint32_t x, y, ax, ar;   /* arguments, axes */
+    uint32_t x, y, ax, ar; /* arguments, axes */
     IRef i, j, at, size;
     int64_t lines, length;
 } Lines;
 
 typedef struct Layout {
-    bool columns;            /* [length, lines] instead of [lines, length] */
-    bool fixed;              /* sizes compiled in */
+    bool columns; /* [length, lines] instead of [lines, length] */
+    bool fixed;   /* sizes compiled in */
     bool split;
-    int64_t hint;            /* planned for lines so long; 0: for those at hand */
+    int64_t hint; /* planned for lines so long; 0: for those at hand */
 } Layout;
 
 static Lines lines_of(DType in, DType out, int64_t lines, int64_t length, Layout l)
@@ -74,13 +74,13 @@ static void check_scan(DType in, DType out, int64_t lines, int64_t length, Layou
         x = k_op(s.k, OP_CAST, out, x, VREF_NONE, VREF_NONE);
     k_store(s.k, s.y, s.at, k_scan(s.k, out, x), VREF_NONE);
     char what[160];
-    snprintf(what, sizeof what, "%s to %s, %d lines of %d%s%s%s, planned for %d, math %d", dtype_name(in), dtype_name(out),
-             (int)lines, (int)length, l.columns ? ", columns" : "", l.fixed ? ", fixed" : "", l.split ? ", split" : "",
-             (int)(l.hint ? l.hint : length), (int)math);
+    snprintf(what, sizeof what, "%s to %s, %d lines of %d%s%s%s, planned for %d, math %d", dtype_name(in), dtype_name(out), (int)lines,
+             (int)length, l.columns ? ", columns" : "", l.fixed ? ", fixed" : "", l.split ? ", split" : "", (int)(l.hint ? l.hint : length),
+             (int)math);
     check_lines(&s, math, (size_t)(lines * length), what);
 }
 
-static const DType types[][2] = {{DT_F32, DT_F32}, {DT_F64, DT_F64}, {DT_F16, DT_F16}, {DT_BF16, DT_BF16}, {DT_I8, DT_I8},
+static const DType types[][2] = {{DT_F32, DT_F32}, {DT_F64, DT_F64},  {DT_F16, DT_F16}, {DT_BF16, DT_BF16}, {DT_I8, DT_I8},
                                  {DT_U64, DT_U64}, {DT_BOOL, DT_I64}, {DT_I32, DT_I64}, {DT_I16, DT_I16}};
 enum { TYPES = sizeof types / sizeof *types };
 
@@ -138,7 +138,7 @@ Test(ptx_scan, several_blocks_a_line)
 
 Test(ptx_scan, more_steps_than_one_block_sums)
 {
-    check_scan(DT_F32, DT_F32, 1, 256 * 1024 * 2 + 5000, (Layout){.split = true}, MATH_FAST);     /* one by one */
+    check_scan(DT_F32, DT_F32, 1, 256 * 1024 * 2 + 5000, (Layout){.split = true}, MATH_FAST); /* one by one */
     check_scan(DT_F32, DT_F32, 2, 256 * 1024 + 1, (Layout){.split = true}, MATH_FAST);
     /* steps of two tiles: fewer sums of warps than a warp has lanes */
     check_scan(DT_F64, DT_F64, 1, 256 * 512 + 5001, (Layout){.split = true}, MATH_FAST);
@@ -177,7 +177,8 @@ Test(ptx_scan, backwards)
             Lines s = lines_of(DT_F32, DT_F32, 2, n[i], layouts[l]);
             Kernel *k = s.k;
             IRef last = kidx_add(k, s.size, kidx_const(k, -1)), back = kidx_add(k, last, kidx_mul(k, s.j, kidx_const(k, -1)));
-            IRef at = layouts[l].columns ? kidx_add(k, kidx_mul(k, back, kidx_const(k, 2)), s.i) : kidx_add(k, kidx_mul(k, s.i, s.size), back);
+            IRef at =
+                layouts[l].columns ? kidx_add(k, kidx_mul(k, back, kidx_const(k, 2)), s.i) : kidx_add(k, kidx_mul(k, s.i, s.size), back);
             VRef ones = k_scan(k, DT_F32, k_const(k, DT_F32, 0.1));
             k_store(k, s.y, at, k_add(k, DT_F32, k_scan(k, DT_F32, k_load(k, s.x, at, VREF_NONE)), ones), VREF_NONE);
             check_lines(&s, MATH_FAST, (size_t)(2 * n[i]), "backwards");
@@ -231,14 +232,20 @@ Test(ptx_scan, a_value_of_the_line_beside_it)
             Lines s = lines_of(DT_F32, DT_I64, 3, n[i], layouts[l]);
             Kernel *k = s.k;
             uint32_t rows = k_arg(k, ARG_BUFFER, DT_I64, true);
-            VRef sum = k_scan(k, DT_I64, k_op(k, OP_CAST, DT_I64, k_op(k, OP_GT, DT_BOOL, k_load(k, s.x, s.at, VREF_NONE),
-                                                                         k_const(k, DT_F32, 0), VREF_NONE), VREF_NONE, VREF_NONE));
+            VRef sum =
+                k_scan(k, DT_I64,
+                       k_op(k, OP_CAST, DT_I64, k_op(k, OP_GT, DT_BOOL, k_load(k, s.x, s.at, VREF_NONE), k_const(k, DT_F32, 0), VREF_NONE),
+                            VREF_NONE, VREF_NONE));
             k_store(k, s.y, s.at, sum, VREF_NONE);
             k_store(k, rows, s.i, k_index(k, s.i), VREF_NONE);
             size_t m = (size_t)(3 * n[i]);
             int64_t before[3] = {-1, -1, -1};
-            CheckArg args[REF_ARGS] = {{.data = filled(DT_F32, m, false), .bytes = 4 * m}, {.data = filled(DT_I64, m, false), .bytes = 8 * m},
-                                       {.value = 3}, {.value = n[i]}, {0}, {.data = before, .bytes = sizeof before}};
+            CheckArg args[REF_ARGS] = {{.data = filled(DT_F32, m, false), .bytes = 4 * m},
+                                       {.data = filled(DT_I64, m, false), .bytes = 8 * m},
+                                       {.value = 3},
+                                       {.value = n[i]},
+                                       {0},
+                                       {.data = before, .bytes = sizeof before}};
             check_kernel_math(k, args, l % 2 ? MATH_STRICT : MATH_FAST, "a value of the line");
             os_free((void *)(uintptr_t)args[0].data);
             os_free((void *)(uintptr_t)args[1].data);
@@ -292,7 +299,8 @@ Test(ptx_scan, read_once_written_once)
                         count(p.ptx, "ld.global.nc.v2.u64"),
                 writes = count(p.ptx, "st.global.v4.f32") + count(p.ptx, "st.global.v4.u32") + count(p.ptx, "st.global.v2.f64") +
                          count(p.ptx, "st.global.v2.u64") + count(p.ptx, "st.global.v4.b32") + count(p.ptx, "st.global.v2.b64");
-            cr_expect(reads == cases[i].reads && writes == cases[i].reads, "case %zu: %d reads and %d writes of 16 bytes", i, reads, writes);
+            cr_expect(reads == cases[i].reads && writes == cases[i].reads, "case %zu: %d reads and %d writes of 16 bytes", i, reads,
+                      writes);
             Assembled a = assemble(p.ptx, &ptx_targets[t], "scan");
             cr_expect(a.spills == 0 && a.registers <= cases[i].most_registers, "case %zu: %d registers, %d bytes spilled, stack %d", i,
                       a.registers, a.spills, a.stack);
@@ -338,8 +346,11 @@ Test(ptx_scan, one_thread_a_line_has_a_reason)
         DType t;
         MathMode math;
         bool sum, alone;
-    } cases[] = {{DT_F32, MATH_STRICT, false, true}, {DT_F32, MATH_FAST, false, false}, {DT_I32, MATH_STRICT, false, false},
-                 {DT_F32, MATH_FAST, true, true},    {DT_I32, MATH_FAST, true, false}};
+    } cases[] = {{DT_F32, MATH_STRICT, false, true},
+                 {DT_F32, MATH_FAST, false, false},
+                 {DT_I32, MATH_STRICT, false, false},
+                 {DT_F32, MATH_FAST, true, true},
+                 {DT_I32, MATH_FAST, true, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Lines s = lines_of(cases[i].t, cases[i].t, 100, 1000, (Layout){0});
         VRef sum = k_scan(s.k, cases[i].t, k_load(s.k, s.x, s.at, VREF_NONE));

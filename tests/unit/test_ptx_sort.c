@@ -17,10 +17,7 @@ static void open_graphs(void)
         abort();
 }
 
-static void close_graphs(void)
-{
-    arena_free(&graphs);
-}
+static void close_graphs(void) { arena_free(&graphs); }
 
 TestSuite(ptx_sort, .init = open_graphs, .fini = close_graphs);
 
@@ -28,13 +25,11 @@ enum { TILE = 2304, OUTER = 2, LINE, INNER, SCRATCH };
 
 /* The one kernel of argsort(f32[4, n, 2]) along its middle axis, say, and its guards; `vary`: n is
  * an argument, `general`: any n. */
-static Kernel *sort_kernel(DType dtype, int64_t n, bool descending, bool vary, bool general,
-                           GuardSet *guards)
+static Kernel *sort_kernel(DType dtype, int64_t n, bool descending, bool vary, bool general, GuardSet *guards)
 {
     char text[256];
-    snprintf(text, sizeof text,
-             "graph g(%%0: %s[4,%lld,2]) {\n  %%1 = argsort %%0 axis(1)%s\n  return %%1\n}\n",
-             dtype_name(dtype), (long long)n, descending ? " descending" : "");
+    snprintf(text, sizeof text, "graph g(%%0: %s[4,%lld,2]) {\n  %%1 = argsort %%0 axis(1)%s\n  return %%1\n}\n", dtype_name(dtype),
+             (long long)n, descending ? " descending" : "");
     Graph *g = NULL;
     cr_assert_eq(graph_parse(text, &graphs, &g), ST_OK, "%s", fail_message());
     GuardPolicy policy = {.int_varies = ARENA_ARRAY(&graphs, bool, g->ints.n + 1),
@@ -118,6 +113,7 @@ Test(ptx_sort, launches_follow_the_length)
     static const struct {
         int64_t outer, n, inner, blocks, rounds;
     } of[] = {
+        /* clang-format off */
         {1, 0, 1, 0, 0},         {0, 7, 1, 0, 0},
         {1, 1, 1, 1, 0},         {1, TILE, 1, 1, 0},
         {300, 9, 1, 2, 0},       {256, 9, 1, 1, 0},
@@ -125,6 +121,7 @@ Test(ptx_sort, launches_follow_the_length)
         {2, 1152, 2, 2, 0},      {1, TILE + 1, 1, 2, 1},
         {2, 2 * TILE, 3, 12, 1}, {1, 5 * TILE, 1, 5, 3},
         {1, 4 * TILE, 1, 4, 2},  {1, (INT64_C(1) << 30) * TILE, 1, INT64_C(1) << 30, 30},
+        /* clang-format on */
     };
     GuardSet guards;
     for (int wide = 0; wide < 2; wide++) {
@@ -132,19 +129,15 @@ Test(ptx_sort, launches_follow_the_length)
         EmittedPtx p = emit_ptx(k, &ptx_targets[0], MATH_STRICT, "sort");
         cr_assert(p.grid.numbered && !p.grid.by_pointer);
         for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-            void *args[SCRATCH + 1] = {[OUTER] = (void *)(intptr_t)of[i].outer,
-                                       [LINE] = (void *)(intptr_t)of[i].n,
-                                       [INNER] = (void *)(intptr_t)of[i].inner};
+            void *args[SCRATCH + 1] = {
+                [OUTER] = (void *)(intptr_t)of[i].outer, [LINE] = (void *)(intptr_t)of[i].n, [INNER] = (void *)(intptr_t)of[i].inner};
             for (uint32_t phase = 0; phase < p.grid.n_phases; phase++) {
                 int64_t blocks = grid_launch(&p.grid, phase, args, 4).blocks;
                 bool runs = phase == 0 || phase <= of[i].rounds;
-                cr_expect(runs ? blocks == of[i].blocks : blocks <= 0,
-                          "row %zu, launch %u: %lld blocks", i, phase, (long long)blocks);
+                cr_expect(runs ? blocks == of[i].blocks : blocks <= 0, "row %zu, launch %u: %lld blocks", i, phase, (long long)blocks);
             }
-            int64_t bytes = grid_scratch(&p.grid, args, 4),
-                    items = of[i].outer * of[i].n * of[i].inner * (wide ? 32 : 8);
-            cr_expect(of[i].rounds ? bytes == items + GRID_COUNTER_BYTES : bytes <= 0,
-                      "row %zu: %lld bytes", i, (long long)bytes);
+            int64_t bytes = grid_scratch(&p.grid, args, 4), items = of[i].outer * of[i].n * of[i].inner * (wide ? 32 : 8);
+            cr_expect(of[i].rounds ? bytes == items + GRID_COUNTER_BYTES : bytes <= 0, "row %zu: %lld bytes", i, (long long)bytes);
         }
         free_ptx(&p);
         guards_free(&guards);
@@ -163,8 +156,7 @@ Test(ptx_sort, nothing_spills)
                 Kernel *k = sort_kernel(dtypes[i], 100, i & 1, true, general, &guards);
                 EmittedPtx p = emit_ptx(k, &ptx_targets[t], MATH_STRICT, "sort");
                 Assembled a = assemble(p.ptx, &ptx_targets[t], "sort");
-                cr_expect(a.spills == 0 && a.stack == 0 && a.registers <= 128,
-                          "%s, general %d: %d registers, %d bytes spilled, stack %d",
+                cr_expect(a.spills == 0 && a.stack == 0 && a.registers <= 128, "%s, general %d: %d registers, %d bytes spilled, stack %d",
                           dtype_name(dtypes[i]), general, a.registers, a.spills, a.stack);
                 free_ptx(&p);
                 guards_free(&guards);

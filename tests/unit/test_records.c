@@ -46,9 +46,18 @@ Test(records, a_miss_without_facts_reads_back, .init = open_arena, .fini = close
 
 Test(records, what_is_no_miss_is_refused, .init = open_arena, .fini = close_arena)
 {
-    static const char *const bad[] = {"", "\n", "time=1 reason=size", "key=a ints=1,,2", "key=a ints=1,", "key=a ints=x",
-                                      "key=a ints=9223372036854775808", "key=a scalars=g", "key=a scalars=10000000000000000",
-                                      "key=a time=soon", "key=a ints=-", "=key"};
+    static const char *const bad[] = {"",
+                                      "\n",
+                                      "time=1 reason=size",
+                                      "key=a ints=1,,2",
+                                      "key=a ints=1,",
+                                      "key=a ints=x",
+                                      "key=a ints=9223372036854775808",
+                                      "key=a scalars=g",
+                                      "key=a scalars=10000000000000000",
+                                      "key=a time=soon",
+                                      "key=a ints=-",
+                                      "=key"};
     MissRecord out;
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++)
         cr_expect_not(read_back(bad[k], &out), "%s", bad[k]);

@@ -42,10 +42,7 @@ static kiln_status program(int variant, double *value)
 }
 
 /* transpose gives 1 4 2 5 3 6; every second: 1 2 3 */
-static double expected(int variant)
-{
-    return 27 + 9 * (variant % 7);
-}
+static double expected(int variant) { return 27 + 9 * (variant % 7); }
 
 /* Fails the n-th allocation for n = 1, 2, ... until a run gets through untouched. */
 static void fail_each(bool sticky)
@@ -76,15 +73,9 @@ static void fail_each(bool sticky)
     kiln_set_log_sink(NULL, NULL);
 }
 
-Test(robust, one_allocation_fails, .timeout = TIME_LIMIT(120))
-{
-    fail_each(false);
-}
+Test(robust, one_allocation_fails, .timeout = TIME_LIMIT(120)) { fail_each(false); }
 
-Test(robust, all_further_allocations_fail, .timeout = TIME_LIMIT(120))
-{
-    fail_each(true);
-}
+Test(robust, all_further_allocations_fail, .timeout = TIME_LIMIT(120)) { fail_each(true); }
 
 /* ---- fork ---- */
 
@@ -118,10 +109,7 @@ static void fork_and_compute(int times, bool child_computes)
     }
 }
 
-Test(robust, fork_before_first_use, .timeout = TIME_LIMIT(60))
-{
-    fork_and_compute(2, true);
-}
+Test(robust, fork_before_first_use, .timeout = TIME_LIMIT(60)) { fork_and_compute(2, true); }
 
 Test(robust, fork_when_idle, .timeout = TIME_LIMIT(60))
 {

@@ -20,9 +20,9 @@ TestSuite(rules, .init = open_arena, .fini = close_arena);
 
 static uint32_t specials(DType t, uint64_t *out)
 {
-    static const double floats[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, -3, 0.1, -0.1, 1.5, -1.5, 2.5, 3.7, -3.7, 7,
-                                    100, -100, 1000, 65504, 1e-3, 6e-5, 6e-8, -6e-8, 1e10, -1e10, 3e38, -3e38, 1e-38,
-                                    1e-45, -1e-45, 1e-300, 1e300, 5e-324, INFINITY, -INFINITY, NAN};
+    static const double floats[] = {0.0,  -0.0,  1,    -1,    0.5,   -0.5,  2,      -2,     3,     -3,     0.1,      -0.1,      1.5,
+                                    -1.5, 2.5,   3.7,  -3.7,  7,     100,   -100,   1000,   65504, 1e-3,   6e-5,     6e-8,      -6e-8,
+                                    1e10, -1e10, 3e38, -3e38, 1e-38, 1e-45, -1e-45, 1e-300, 1e300, 5e-324, INFINITY, -INFINITY, NAN};
     uint32_t n = 0;
     if (t == DT_BOOL) {
         out[n++] = 0;
@@ -40,10 +40,7 @@ static uint32_t specials(DType t, uint64_t *out)
     return n;
 }
 
-static bool is_nan(DType t, uint64_t bits)
-{
-    return dtype_is_float(t) && isnan(scalar_to_double(t, bits));
-}
+static bool is_nan(DType t, uint64_t bits) { return dtype_is_float(t) && isnan(scalar_to_double(t, bits)); }
 
 /* ---- running ---- */
 
@@ -72,8 +69,8 @@ static int64_t differences(Graph *g, RuleId rule, MathMode math, bool unsound, c
     const uint64_t *before = interpret(g, math, data, &n);
     const char *text = print(g);
     DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
-    Rewriter w = {.g = g, .math = math, .finite = true, .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES, .unsound = unsound,
-                  .only = rule + 1u};
+    Rewriter w = {
+        .g = g, .math = math, .finite = true, .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES, .unsound = unsound, .only = rule + 1u};
     cr_assert_eq(graph_rewrite(&w), ST_OK, "%s", fail_message());
     cr_assert_eq(graph_verify(g), ST_OK, "%s: %s", rule_info[rule].name, fail_message());
     if (!w.hits[rule])
@@ -185,10 +182,10 @@ Test(rules, every_pattern_keeps_its_word)
 /* Applied to floats against their column, these rows must be caught by the same comparison. */
 Test(rules, a_wrong_column_would_be_noticed)
 {
-    static const RuleId wrong[] = {RULE_add_zero, RULE_sub_self, RULE_zero_sub, RULE_neg_sub, RULE_mul_zero, RULE_div_self,
-                                   RULE_one_div_sqrt, RULE_reciprocal_twice, RULE_floordiv_one, RULE_rem_one, RULE_pow_half,
-                                   RULE_square_sqrt, RULE_exp_log, RULE_log_exp, RULE_max_min, RULE_min_max, RULE_eq_self,
-                                   RULE_le_self, RULE_not_lt, RULE_not_ge};
+    static const RuleId wrong[] = {RULE_add_zero, RULE_sub_self,     RULE_zero_sub,         RULE_neg_sub,      RULE_mul_zero,
+                                   RULE_div_self, RULE_one_div_sqrt, RULE_reciprocal_twice, RULE_floordiv_one, RULE_rem_one,
+                                   RULE_pow_half, RULE_square_sqrt,  RULE_exp_log,          RULE_log_exp,      RULE_max_min,
+                                   RULE_min_max,  RULE_eq_self,      RULE_le_self,          RULE_not_lt,       RULE_not_ge};
     char first[2000];
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         int64_t seen = 0;
@@ -247,12 +244,21 @@ typedef struct Sample {
 
 static const Sample samples[] = {
     {RULE_lift_scalars, "graph g(%0: DT[]) { %1 = reshape %0 groups(0:1) %2 = expand %1 axes(0) size(5) %3 = neg %2 return %3 }", NUMBERS},
-    {RULE_lift_scalars, "graph g(%0: DT[], %1: DT[]) { %2 = reshape %0 groups(0:1) %3 = reshape %1 groups(0:1) %4 = add %2 %3 return %4 }", NUMBERS},
-    {RULE_constant_right, "graph g(%0: DT[20]) { %1 = scalar DT 3 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = mul %3 %0 return %4 }", NUMBERS},
+    {RULE_lift_scalars, "graph g(%0: DT[], %1: DT[]) { %2 = reshape %0 groups(0:1) %3 = reshape %1 groups(0:1) %4 = add %2 %3 return %4 }",
+     NUMBERS},
+    {RULE_constant_right,
+     "graph g(%0: DT[20]) { %1 = scalar DT 3 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = mul %3 %0 return %4 }",
+     NUMBERS},
     {RULE_cast_same, "graph g(%0: DT[20]) { %1 = cast DT %0 return %1 }", ALL},
-    {RULE_view_of_scalar, "graph g(%0: DT[]) { %1 = reshape %0 groups(0:1 0:1) %2 = expand %1 axes(0 1) size(3 4) %3 = permute %2 perm(1 0) %4 = reshape %3 groups(2:1) %5 = slice %4 axes(0) range(1:2:4) return %5 }", ALL},
+    {RULE_view_of_scalar,
+     "graph g(%0: DT[]) { %1 = reshape %0 groups(0:1 0:1) %2 = expand %1 axes(0 1) size(3 4) %3 = permute %2 perm(1 0) %4 = reshape %3 "
+     "groups(2:1) %5 = slice %4 axes(0) range(1:2:4) return %5 }",
+     ALL},
     {RULE_permute, "graph g(%0: DT[2,3,4]) { %1 = permute %0 perm(2 0 1) %2 = permute %1 perm(0 2 1) return %2 }", ALL},
-    {RULE_reshape, "graph g(%0: DT[4,1,6]) { %1 = reshape %0 groups(1:2 1:0 1:1) size(2 2) %2 = reshape %1 groups(1:1 2:2) size(3 4) %3 = reshape %2 groups(0:1 2:1 1:1) return %3 }", ALL},
+    {RULE_reshape,
+     "graph g(%0: DT[4,1,6]) { %1 = reshape %0 groups(1:2 1:0 1:1) size(2 2) %2 = reshape %1 groups(1:1 2:2) size(3 4) %3 = reshape %2 "
+     "groups(0:1 2:1 1:1) return %3 }",
+     ALL},
     {RULE_reshape, "graph g(%0: DT[4,6]) { %1 = reshape %0 groups(1:1 1:1) return %1 }", ALL},
     {RULE_reshape, "graph g(%0: DT[0,3]) { %1 = reshape %0 groups(2:2) size(2 0) %2 = reshape %1 groups(2:1) return %2 }", ALL},
     {RULE_expand, "graph g(%0: DT[1,3,1]) { %1 = expand %0 axes(0) size(2) %2 = expand %1 axes(2) size(4) return %2 }", ALL},
@@ -281,11 +287,14 @@ static const Sample samples[] = {
     {RULE_max_of_broadcast, "graph g(%0: DT[39,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_max %1 axes(1) return %2 }", NUMBERS},
     {RULE_max_of_broadcast, "graph g(%0: DT[13,1,3]) { %1 = expand %0 axes(1) size(5) %2 = reduce_min %1 axes(1 2) return %2 }", NUMBERS},
     {RULE_max_of_broadcast, "graph g(%0: bool[2,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_all %1 axes(1) return %2 }", "bool"},
-    {RULE_sum_of_broadcast, "graph g(%0: DT[16,1]) { %1 = expand %0 axes(1) size(300) %2 = reduce_sum %1 axes(1) return %2 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_sum_of_broadcast, "graph g(%0: DT[16,1]) { %1 = expand %0 axes(1) size(300) %2 = reduce_sum %1 axes(1) return %2 }",
+     "i8 i16 i32 i64 u8 u16 u32 u64"},
     {RULE_max_of_max, "graph g(%0: DT[3,13,2]) { %1 = reduce_max %0 axes(1) %2 = reduce_max %1 axes(1) return %2 }", NUMBERS},
     {RULE_max_of_max, "graph g(%0: bool[3,1,2]) { %1 = reduce_any %0 axes(0) %2 = reduce_any %1 axes(0 1) return %2 }", "bool"},
-    {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_sum %0 axes(1) %2 = reduce_sum %1 axes(0) return %2 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
-    {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_prod %0 axes(0) %2 = reduce_prod %1 axes(1) return %2 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_sum %0 axes(1) %2 = reduce_sum %1 axes(0) return %2 }",
+     "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_sum_of_sum, "graph g(%0: DT[3,13,2]) { %1 = reduce_prod %0 axes(0) %2 = reduce_prod %1 axes(1) return %2 }",
+     "i8 i16 i32 i64 u8 u16 u32 u64"},
     {RULE_cast_of_cast, "graph g(%0: f16[39]) { %1 = cast f32 %0 %2 = cast DT %1 return %2 }", ALL},
     {RULE_cast_of_cast, "graph g(%0: i8[39]) { %1 = cast i32 %0 %2 = cast DT %1 return %2 }", ALL},
     {RULE_cast_of_cast, "graph g(%0: bool[39]) { %1 = cast bf16 %0 %2 = cast DT %1 return %2 }", ALL},
@@ -299,9 +308,18 @@ static const Sample samples[] = {
     {RULE_idempotent, "graph g(%0: DT[39]) { %1 = round %0 %2 = trunc %1 return %2 }", NUMBERS},
     {RULE_idempotent, "graph g(%0: DT[39]) { %1 = trunc %0 %2 = floor %1 return %2 }", NUMBERS},
     {RULE_idempotent, "graph g(%0: DT[39]) { %1 = ceil %0 %2 = round %1 return %2 }", NUMBERS},
-    {RULE_scalars_together, "graph g(%0: DT[39]) { %1 = scalar DT 100 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT 77 %5 = reshape %4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = mul %0 %3 %8 = mul %7 %6 return %8 }", "i8 i16 i32 i64 u8 u16 u32 u64"},
-    {RULE_bounds_together, "graph g(%0: DT[39]) { %1 = scalar DT 2 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT 7 %5 = reshape %4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = maximum %0 %3 %8 = maximum %7 %6 return %8 }", NUMBERS},
-    {RULE_bounds_together, "graph g(%0: DT[39]) { %1 = scalar DT -0 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT nan %5 = reshape %4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = minimum %0 %3 %8 = minimum %7 %6 return %8 }", FLOATS4},
+    {RULE_scalars_together,
+     "graph g(%0: DT[39]) { %1 = scalar DT 100 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT 77 %5 = reshape "
+     "%4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = mul %0 %3 %8 = mul %7 %6 return %8 }",
+     "i8 i16 i32 i64 u8 u16 u32 u64"},
+    {RULE_bounds_together,
+     "graph g(%0: DT[39]) { %1 = scalar DT 2 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT 7 %5 = reshape %4 "
+     "groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = maximum %0 %3 %8 = maximum %7 %6 return %8 }",
+     NUMBERS},
+    {RULE_bounds_together,
+     "graph g(%0: DT[39]) { %1 = scalar DT -0 %2 = reshape %1 groups(0:1) %3 = expand %2 axes(0) size(s0) %4 = scalar DT nan %5 = reshape "
+     "%4 groups(0:1) %6 = expand %5 axes(0) size(s0) %7 = minimum %0 %3 %8 = minimum %7 %6 return %8 }",
+     FLOATS4},
 };
 
 /* The text with every "DT" replaced. */
@@ -360,8 +378,8 @@ Test(rules, sum_of_broadcast_is_close)
 {
     static const char *const dtypes[] = {"f16", "bf16", "f32", "f64"};
     for (int k = 0; k < 4; k++) {
-        Graph *g = parse(with_dtype("graph g(%0: DT[3,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_sum %1 axes(1) return %2 }",
-                                    dtypes[k]));
+        Graph *g =
+            parse(with_dtype("graph g(%0: DT[3,1]) { %1 = expand %0 axes(1) size(5) %2 = reduce_sum %1 axes(1) return %2 }", dtypes[k]));
         DType t = (DType)graph_node(g, 0)->dtype;
         char data[24];
         for (int i = 0; i < 3; i++)
@@ -388,8 +406,7 @@ Test(rules, random_graphs_keep_their_values)
         DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
         int64_t n, m;
         const uint64_t *before = interpret(g, MATH_STRICT, data, &n);
-        Rewriter w = {.g = g, .math = MATH_STRICT,
-                      .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | FAMILY_MERGE};
+        Rewriter w = {.g = g, .math = MATH_STRICT, .families = FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES | FAMILY_MERGE};
         cr_assert_eq(graph_rewrite(&w), ST_OK, "seed %d: %s", (int)seed, fail_message());
         cr_assert_eq(graph_verify(g), ST_OK, "seed %d: %s", (int)seed, fail_message());
         const uint64_t *after = interpret(g, MATH_STRICT, data, &m);

@@ -5,8 +5,8 @@
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
-#include "runtime/stats.h"
-#include "runtime/tensor.h"
+#include "runtime/api/stats.h"
+#include "runtime/record/tensor.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -24,19 +24,15 @@ static int64_t live(void)
     return stats.live_bytes;
 }
 
-static kiln_tensor *x23(void)
-{
-    return kiln_from(KILN_F32, KILN_SHAPE(2, 3), six);
-}
+static kiln_tensor *x23(void) { return kiln_from(KILN_F32, KILN_SHAPE(2, 3), six); }
 
 /* Each task says whether it succeeded; all must under normal conditions. */
 typedef bool Task(void);
 
 static bool creating(void)
 {
-    return kiln_full(KILN_F32, KILN_SHAPE(2, 3), 7) && kiln_arange(KILN_I32, 0, 9, 2) &&
-           kiln_linspace(KILN_F64, 0, 1, 9) && kiln_eye(KILN_F32, 3, 4, 1) && kiln_scalar(1) &&
-           x23();
+    return kiln_full(KILN_F32, KILN_SHAPE(2, 3), 7) && kiln_arange(KILN_I32, 0, 9, 2) && kiln_linspace(KILN_F64, 0, 1, 9) &&
+           kiln_eye(KILN_F32, 3, 4, 1) && kiln_scalar(1) && x23();
 }
 
 static int deleted;
@@ -54,8 +50,7 @@ static bool wrapping(void)
     int before = deleted;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *a = kiln_wrap(KILN_F32, KILN_SHAPE(2, 3), data, deleter, NULL);
-    kiln_tensor *b =
-        kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, deleter, NULL);
+    kiln_tensor *b = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, deleter, NULL);
     kiln_touch(a);
     kiln_touch(b);
     int made = (a != NULL) + (b != NULL);
@@ -68,24 +63,22 @@ static bool wrapping(void)
 
 static bool recording(void)
 {
-    kiln_tensor *x = x23(),
-                *y = kiln_add(kiln_mul(x, kiln_scalar(2)), kiln_slice_axis(x, 1, 0, 1, 1));
+    kiln_tensor *x = x23(), *y = kiln_add(kiln_mul(x, kiln_scalar(2)), kiln_slice_axis(x, 1, 0, 1, 1));
     kiln_tensor *parts[12];
     for (int i = 0; i < 12; i++)
         parts[i] = i % 2 ? x : kiln_cast(x, KILN_F64);
     kiln_tensor *long_one = kiln_concat(parts, 12, 0), *stacked = kiln_stack(parts, 12, -1);
     kiln_tensor *halves[3], *values, *where;
     return y && long_one && stacked && kiln_split(x, 1, 3, NULL, halves) == KILN_OK &&
-           kiln_topk(x, 2, 1, true, &values, &where) == KILN_OK && kiln_tile(x, KILN_SHAPE(2, 2)) &&
-           kiln_triu(x, 0) && kiln_softmax(x, 1) && kiln_layer_norm(x, x, x, 1e-5) &&
-           kiln_var(x, 1) && kiln_logsumexp(x) && kiln_matmul(x, kiln_transpose(x)) &&
-           kiln_cross_entropy(x, kiln_zeros(KILN_I64, KILN_SHAPE(2)));
+           kiln_topk(x, 2, 1, true, &values, &where) == KILN_OK && kiln_tile(x, KILN_SHAPE(2, 2)) && kiln_triu(x, 0) &&
+           kiln_softmax(x, 1) && kiln_layer_norm(x, x, x, 1e-5) && kiln_var(x, 1) && kiln_logsumexp(x) &&
+           kiln_matmul(x, kiln_transpose(x)) && kiln_cross_entropy(x, kiln_zeros(KILN_I64, KILN_SHAPE(2)));
 }
 
 static bool drawing(void)
 {
-    return kiln_uniform(KILN_F32, KILN_SHAPE(3, 4), 0, 1) &&
-           kiln_normal(KILN_BF16, KILN_SHAPE(5), 0, 1) && kiln_randint(KILN_U8, KILN_SHAPE(), 0, 9);
+    return kiln_uniform(KILN_F32, KILN_SHAPE(3, 4), 0, 1) && kiln_normal(KILN_BF16, KILN_SHAPE(5), 0, 1) &&
+           kiln_randint(KILN_U8, KILN_SHAPE(), 0, 9);
 }
 
 static bool files(void)
@@ -102,15 +95,12 @@ static bool reading(void)
     static float data[6] = {1, 2, 3, 4, 5, 6};
     char text[64];
     const void *at;
-    kiln_tensor *w =
-        kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL);
+    kiln_tensor *w = kiln_wrap_strided(KILN_F32, KILN_SHAPE(3, 2), (int64_t[]){1, 3}, data, NULL, NULL);
     size_t needed;
     float got[6];
-    return w && kiln_format(w, text, sizeof text, &needed) == KILN_OK &&
-           strcmp(text, "[[1. 4.]\n [2. 5.]\n [3. 6.]]") == 0 &&
-           kiln_save_npy(w, path) == KILN_OK && kiln_data(w, &at) == KILN_OK &&
-           ((const float *)at)[1] == 4 && kiln_eval_many(&w, 1) == KILN_OK &&
-           kiln_read(w, KILN_F32, got, sizeof got) == KILN_OK && got[2] == 2;
+    return w && kiln_format(w, text, sizeof text, &needed) == KILN_OK && strcmp(text, "[[1. 4.]\n [2. 5.]\n [3. 6.]]") == 0 &&
+           kiln_save_npy(w, path) == KILN_OK && kiln_data(w, &at) == KILN_OK && ((const float *)at)[1] == 4 &&
+           kiln_eval_many(&w, 1) == KILN_OK && kiln_read(w, KILN_F32, got, sizeof got) == KILN_OK && got[2] == 2;
 }
 
 static bool owning(void)
@@ -139,8 +129,7 @@ static void fail_each(const char *name, Task *task)
         ok = task();
         os_fail_alloc(0, false);
         if (!ok)
-            cr_assert(kiln_error_status() == KILN_OUT_OF_MEMORY, "%s, allocation %d: %s", name, n,
-                      kiln_error_message());
+            cr_assert(kiln_error_status() == KILN_OUT_OF_MEMORY, "%s, allocation %d: %s", name, n, kiln_error_message());
         if (ok)
             for (int again = 0; again < 2 && ok; again++) { /* really through, not lucky */
                 os_fail_alloc(n + 1 + again, false);
@@ -149,8 +138,7 @@ static void fail_each(const char *name, Task *task)
             }
         kiln_clear_error();
         kiln_scope_end(scope);
-        cr_assert(live() == before, "%s, allocation %d: %lld bytes are left", name, n,
-                  (long long)(live() - before));
+        cr_assert(live() == before, "%s, allocation %d: %lld bytes are left", name, n, (long long)(live() - before));
     }
     cr_assert(ok, "%s", name);
 }
@@ -158,22 +146,15 @@ static void fail_each(const char *name, Task *task)
 static void use_file(void)
 {
     const char *folder = getenv("TMPDIR");
-    snprintf(path, sizeof path, "%s/kiln_runtime_%ld.npy", folder ? folder : "/tmp",
-             (long)getpid());
+    snprintf(path, sizeof path, "%s/kiln_runtime_%ld.npy", folder ? folder : "/tmp", (long)getpid());
 }
 
-static void drop_file(void)
-{
-    remove(path);
-}
+static void drop_file(void) { remove(path); }
 
 TestSuite(memory_runs_out, .init = use_file, .fini = drop_file);
 
-#define TASK(name)              \
-    Test(memory_runs_out, name) \
-    {                           \
-        fail_each(#name, name); \
-    }
+#define TASK(name) \
+    Test(memory_runs_out, name) { fail_each(#name, name); }
 TASK(creating)
 TASK(wrapping)
 TASK(recording)
@@ -276,8 +257,7 @@ Test(pool, blocks_are_reused_and_accounted_for)
         pools |= stat_get(STAT_POOLED) > 0;
         Storage *b = storage_new(bytes);
         if (pools)
-            cr_assert(b->data == data && stat_get(STAT_POOLED) < (int64_t)1 << 27, "%zu bytes",
-                      bytes);
+            cr_assert(b->data == data && stat_get(STAT_POOLED) < (int64_t)1 << 27, "%zu bytes", bytes);
         storage_release(b);
     }
     storage_trim();
@@ -286,6 +266,5 @@ Test(pool, blocks_are_reused_and_accounted_for)
     cr_assert(storage_new(SIZE_MAX / 2) == NULL);
     kiln_stats stats;
     kiln_get_stats(&stats);
-    cr_assert(stats.peak_bytes >= ((int64_t)1 << 24) / 8 * 7 - 100, "%lld",
-              (long long)stats.peak_bytes);
+    cr_assert(stats.peak_bytes >= ((int64_t)1 << 24) / 8 * 7 - 100, "%lld", (long long)stats.peak_bytes);
 }

@@ -9,21 +9,14 @@ static bool allowed(Op op, DType t)
 {
     DKind kind = dtype_kind(t);
     switch ((DRule)op_info[op].rule) {
-    case RULE_NUM:
-        return kind != DK_BOOL;
+    case RULE_NUM: return kind != DK_BOOL;
     case RULE_FLOAT:
-    case RULE_FCMP:
-        return kind == DK_FLOAT;
-    case RULE_INTS:
-        return dtype_is_int(t);
-    case RULE_BITS:
-        return kind != DK_FLOAT;
-    case RULE_BOOL:
-        return kind == DK_BOOL;
-    case RULE_RANDOM:
-        return t == DT_U64;
-    default:
-        return true; /* SAME, CMP, CAST, WHERE */
+    case RULE_FCMP: return kind == DK_FLOAT;
+    case RULE_INTS: return dtype_is_int(t);
+    case RULE_BITS: return kind != DK_FLOAT;
+    case RULE_BOOL: return kind == DK_BOOL;
+    case RULE_RANDOM: return t == DT_U64;
+    default: return true; /* SAME, CMP, CAST, WHERE */
     }
 }
 
@@ -152,47 +145,27 @@ static __int128 int_expected(Op op, DType t, __int128 a, __int128 b)
     bool below = r != 0 && (r < 0) != (b < 0);
     bool too_wide = b < 0 || b >= width;
     switch (op) {
-    case OP_NEG:
-        return -a;
-    case OP_ABS:
-        return a < 0 ? -a : a;
-    case OP_SIGN:
-        return (a > 0) - (a < 0);
-    case OP_SQUARE:
-        return (__int128)((unsigned __int128)a * (unsigned __int128)a);
-    case OP_RELU:
-        return a < 0 ? 0 : a;
+    case OP_NEG: return -a;
+    case OP_ABS: return a < 0 ? -a : a;
+    case OP_SIGN: return (a > 0) - (a < 0);
+    case OP_SQUARE: return (__int128)((unsigned __int128)a * (unsigned __int128)a);
+    case OP_RELU: return a < 0 ? 0 : a;
     case OP_FLOOR:
-    case OP_ROUND:
-        return a;
-    case OP_NOT:
-        return ~a;
-    case OP_ADD:
-        return a + b;
-    case OP_SUB:
-        return a - b;
-    case OP_MUL:
-        return (__int128)((unsigned __int128)a * (unsigned __int128)b);
-    case OP_FLOORDIV:
-        return q - below;
-    case OP_REM:
-        return below ? r + b : r;
-    case OP_FMOD:
-        return r;
-    case OP_MAXIMUM:
-        return a > b ? a : b;
-    case OP_MINIMUM:
-        return a < b ? a : b;
-    case OP_AND:
-        return a & b;
-    case OP_OR:
-        return a | b;
-    case OP_XOR:
-        return a ^ b;
-    case OP_SHL:
-        return too_wide ? 0 : (__int128)((unsigned __int128)a << (int)b);
-    case OP_SHR:
-        return a >> (too_wide ? 127 : (int)b);
+    case OP_ROUND: return a;
+    case OP_NOT: return ~a;
+    case OP_ADD: return a + b;
+    case OP_SUB: return a - b;
+    case OP_MUL: return (__int128)((unsigned __int128)a * (unsigned __int128)b);
+    case OP_FLOORDIV: return q - below;
+    case OP_REM: return below ? r + b : r;
+    case OP_FMOD: return r;
+    case OP_MAXIMUM: return a > b ? a : b;
+    case OP_MINIMUM: return a < b ? a : b;
+    case OP_AND: return a & b;
+    case OP_OR: return a | b;
+    case OP_XOR: return a ^ b;
+    case OP_SHL: return too_wide ? 0 : (__int128)((unsigned __int128)a << (int)b);
+    case OP_SHR: return a >> (too_wide ? 127 : (int)b);
     case OP_POW: {
         if (b < 0)
             return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
@@ -202,25 +175,53 @@ static __int128 int_expected(Op op, DType t, __int128 a, __int128 b)
                 r2 *= base;
         return (__int128)r2;
     }
-    default:
-        cr_assert_fail("%s", op_name(op));
-        return 0;
+    default: cr_assert_fail("%s", op_name(op)); return 0;
     }
 }
 
-static __int128 int_value(DType t, uint64_t bits)
-{
-    return t == DT_U64 ? (__int128)bits : (__int128)scalar_to_int(t, bits);
-}
+static __int128 int_value(DType t, uint64_t bits) { return t == DT_U64 ? (__int128)bits : (__int128)scalar_to_int(t, bits); }
 
 Test(scalar, ints_wrap_divide_and_shift_as_defined)
 {
-    static const Op ops[] = {OP_NEG, OP_ABS, OP_SIGN, OP_SQUARE, OP_RELU, OP_FLOOR, OP_ROUND, OP_NOT,
-                             OP_ADD, OP_SUB, OP_MUL, OP_FLOORDIV, OP_REM, OP_FMOD, OP_MAXIMUM, OP_MINIMUM,
-                             OP_AND, OP_OR, OP_XOR, OP_SHL, OP_SHR, OP_POW};
-    static const int64_t seeds[] = {0, 1, -1, 2, -2, 3, -3, 5, 7, -7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, -128,
-                                    255, 256, 257, 1000, 32767, 32768, -32768, 65535, INT32_MAX, INT32_MIN,
-                                    UINT32_MAX, INT64_MAX, INT64_MIN, INT64_MIN + 1, 0x123456789abcdef};
+    static const Op ops[] = {OP_NEG,      OP_ABS, OP_SIGN, OP_SQUARE,  OP_RELU,    OP_FLOOR, OP_ROUND, OP_NOT, OP_ADD, OP_SUB, OP_MUL,
+                             OP_FLOORDIV, OP_REM, OP_FMOD, OP_MAXIMUM, OP_MINIMUM, OP_AND,   OP_OR,    OP_XOR, OP_SHL, OP_SHR, OP_POW};
+    static const int64_t seeds[] = {0,
+                                    1,
+                                    -1,
+                                    2,
+                                    -2,
+                                    3,
+                                    -3,
+                                    5,
+                                    7,
+                                    -7,
+                                    8,
+                                    15,
+                                    16,
+                                    31,
+                                    32,
+                                    33,
+                                    63,
+                                    64,
+                                    65,
+                                    127,
+                                    128,
+                                    -128,
+                                    255,
+                                    256,
+                                    257,
+                                    1000,
+                                    32767,
+                                    32768,
+                                    -32768,
+                                    65535,
+                                    INT32_MAX,
+                                    INT32_MIN,
+                                    UINT32_MAX,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    INT64_MIN + 1,
+                                    0x123456789abcdef};
     for (size_t k = 0; k < 8; k++)
         for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
             for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
@@ -230,9 +231,8 @@ Test(scalar, ints_wrap_divide_and_shift_as_defined)
                     __int128 want = int_expected(ops[o], t, int_value(t, a), int_value(t, b));
                     uint64_t want_bits = scalar_from_int(t, (int64_t)(uint64_t)(unsigned __int128)want);
                     uint64_t got = run_bits(ops[o], t, t, a, b);
-                    cr_assert_eq(got, want_bits, "%s %s %lld %lld: %llx, not %llx", op_name(ops[o]), dtype_name(t),
-                                 (long long)seeds[i], (long long)seeds[j], (unsigned long long)got,
-                                 (unsigned long long)want_bits);
+                    cr_assert_eq(got, want_bits, "%s %s %lld %lld: %llx, not %llx", op_name(ops[o]), dtype_name(t), (long long)seeds[i],
+                                 (long long)seeds[j], (unsigned long long)got, (unsigned long long)want_bits);
                 }
 }
 
@@ -275,8 +275,8 @@ Test(scalar, where_moves_bits_untouched)
             yes = 1, no = 0;
         for (uint64_t c = 0; c < 2; c++) {
             uint64_t out = 0;
-            cr_assert(tape_run(tape_get(OP_WHERE, types, (DType)t, MATH_STRICT), types, (DType)t, 1,
-                               (const void *const[]){&c, &yes, &no}, &out));
+            cr_assert(
+                tape_run(tape_get(OP_WHERE, types, (DType)t, MATH_STRICT), types, (DType)t, 1, (const void *const[]){&c, &yes, &no}, &out));
             cr_assert_eq(out, c ? yes : no, "%s", dtype_name((DType)t));
         }
     }
@@ -284,9 +284,9 @@ Test(scalar, where_moves_bits_untouched)
 
 /* ---- floats: what is exact or rounded once ---- */
 
-static const double grid[] = {0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -1.5, 2, 2.5, -2.5, 3, -3, 7, 0.1, -0.3, 100, -1000.25,
-                              0x1p-14, 0x1p-24, -0x1p-24, 65504, -65504, 0x1p-126, 0x1p-133, 0x1p-149, -0x1p-149, 1e30,
-                              -1e38, 0x1.fffffep127, INFINITY, -INFINITY, NAN};
+static const double grid[] = {0.0,    -0.0,     1,        -1,       0.5,       -0.5, 1.5,      -1.5,           2,        2.5,       -2.5,
+                              3,      -3,       7,        0.1,      -0.3,      100,  -1000.25, 0x1p-14,        0x1p-24,  -0x1p-24,  65504,
+                              -65504, 0x1p-126, 0x1p-133, 0x1p-149, -0x1p-149, 1e30, -1e38,    0x1.fffffep127, INFINITY, -INFINITY, NAN};
 enum { GRID = sizeof grid / sizeof *grid };
 
 static double sign_of(double a) { return isnan(a) ? a : (a > 0) - (a < 0); }
@@ -312,55 +312,33 @@ static double rem_of(double a, double b)
 static double float_expected(Op op, double a, double b)
 {
     switch (op) {
-    case OP_NEG:
-        return -a;
-    case OP_ABS:
-        return fabs(a);
-    case OP_SIGN:
-        return sign_of(a);
-    case OP_SQUARE:
-        return a * a;
-    case OP_RECIPROCAL:
-        return 1 / a;
-    case OP_SQRT:
-        return sqrt(a);
-    case OP_RELU:
-        return a <= 0 ? 0 : a;
-    case OP_FLOOR:
-        return floor(a);
-    case OP_CEIL:
-        return ceil(a);
-    case OP_ROUND:
-        return rint(a);
-    case OP_TRUNC:
-        return trunc(a);
-    case OP_ADD:
-        return a + b;
-    case OP_SUB:
-        return a - b;
-    case OP_MUL:
-        return a * b;
-    case OP_DIV:
-        return a / b;
-    case OP_FMOD:
-        return fmod(a, b);
-    case OP_COPYSIGN:
-        return copysign(a, b);
-    case OP_MAXIMUM:
-        return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b;
-    case OP_MINIMUM:
-        return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
-    default:
-        cr_assert_fail("%s", op_name(op));
-        return 0;
+    case OP_NEG: return -a;
+    case OP_ABS: return fabs(a);
+    case OP_SIGN: return sign_of(a);
+    case OP_SQUARE: return a * a;
+    case OP_RECIPROCAL: return 1 / a;
+    case OP_SQRT: return sqrt(a);
+    case OP_RELU: return a <= 0 ? 0 : a;
+    case OP_FLOOR: return floor(a);
+    case OP_CEIL: return ceil(a);
+    case OP_ROUND: return rint(a);
+    case OP_TRUNC: return trunc(a);
+    case OP_ADD: return a + b;
+    case OP_SUB: return a - b;
+    case OP_MUL: return a * b;
+    case OP_DIV: return a / b;
+    case OP_FMOD: return fmod(a, b);
+    case OP_COPYSIGN: return copysign(a, b);
+    case OP_MAXIMUM: return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b;
+    case OP_MINIMUM: return isnan(a) ? a : isnan(b) ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
+    default: cr_assert_fail("%s", op_name(op)); return 0;
     }
 }
 
 Test(scalar, plain_float_ops_on_special_values)
 {
-    static const Op ops[] = {OP_NEG, OP_ABS, OP_SIGN, OP_SQUARE, OP_RECIPROCAL, OP_SQRT, OP_RELU, OP_FLOOR, OP_CEIL,
-                             OP_ROUND, OP_TRUNC, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FMOD, OP_COPYSIGN, OP_MAXIMUM,
-                             OP_MINIMUM};
+    static const Op ops[] = {OP_NEG,   OP_ABS, OP_SIGN, OP_SQUARE, OP_RECIPROCAL, OP_SQRT, OP_RELU,     OP_FLOOR,   OP_CEIL,   OP_ROUND,
+                             OP_TRUNC, OP_ADD, OP_SUB,  OP_MUL,    OP_DIV,        OP_FMOD, OP_COPYSIGN, OP_MAXIMUM, OP_MINIMUM};
     for (size_t k = 0; k < 4; k++)
         for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
             for (size_t i = 0; i < GRID; i++)
@@ -371,8 +349,7 @@ Test(scalar, plain_float_ops_on_special_values)
                     double want = float_expected(ops[o], a, b); /* a double has room for one exact rounding below */
                     want = scalar_to_double(t, scalar_from_double(t, want));
                     double got = run_float(ops[o], t, a, b);
-                    cr_assert(same_double(got, want), "%s %s %a %a: %a, not %a", op_name(ops[o]), dtype_name(t), a, b,
-                              got, want);
+                    cr_assert(same_double(got, want), "%s %s %a %a: %a, not %a", op_name(ops[o]), dtype_name(t), a, b, got, want);
                 }
 }
 

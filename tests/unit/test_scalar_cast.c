@@ -23,10 +23,7 @@ static double round_to(DType t, long double v)
 }
 
 static long double least_of(DType t) { return dtype_kind(t) == DK_UINT ? 0 : -ldexpl(1, (int)dtype_bytes(t) * 8 - 1); }
-static long double most_of(DType t)
-{
-    return ldexpl(1, (int)dtype_bytes(t) * 8 - (dtype_kind(t) == DK_INT)) - 1;
-}
+static long double most_of(DType t) { return ldexpl(1, (int)dtype_bytes(t) * 8 - (dtype_kind(t) == DK_INT)) - 1; }
 
 /* The value of an element; exact, as a long double has 64 bits here. */
 static long double value_of(DType t, uint64_t bits)
@@ -55,32 +52,132 @@ static uint64_t cast_expected(DType from, DType to, uint64_t bits)
     return scalar_from_int(to, (int64_t)(v < 0 ? UINT64_C(0) - magnitude : magnitude));
 }
 
-static const double values[] = {
-    0.0, -0.0, 0.3, -0.7, 0.5, 1, -1, 1.5, 2.5, -2.5, 126.9, 127, 127.5, 128, -128, -128.9, -129, 255, 255.9, 256, 32767.5,
-    32768, -32769, 65504, 65519.9, 65520, 65535, 65536, 1e5, 16777215, 16777216, 16777217, 2147483520, 2147483647,
-    2147483648.0, -2147483648.0, -2147483649.0, 4294967040.0, 4294967295.0, 4294967296.0, 9007199254740993.0,
-    9223372036854774784.0, 9223372036854775808.0, -9223372036854775808.0, -9223372036854777856.0, 18446744073709549568.0,
-    18446744073709551616.0, 1e30, -1e30, 0x1p-14, 0x1p-24, 0x1p-25, 0x1.000001p-25, 0x1p-126, 0x1p-133, 0x1p-134,
-    0x1.00001p-134, 0x1p-149, 0x1p-150, 0x1.0000001p-150, 0x1.fffffefp127, 0x1.ffffffp127, 0x1.fep127, 0x1.ffp127,
-    1.00048828125, 1.000488281250001, 1.00048828124999, 1.00390625, 1.0039062500001, 1e300, INFINITY, -INFINITY, NAN};
+static const double values[] = {0.0,
+                                -0.0,
+                                0.3,
+                                -0.7,
+                                0.5,
+                                1,
+                                -1,
+                                1.5,
+                                2.5,
+                                -2.5,
+                                126.9,
+                                127,
+                                127.5,
+                                128,
+                                -128,
+                                -128.9,
+                                -129,
+                                255,
+                                255.9,
+                                256,
+                                32767.5,
+                                32768,
+                                -32769,
+                                65504,
+                                65519.9,
+                                65520,
+                                65535,
+                                65536,
+                                1e5,
+                                16777215,
+                                16777216,
+                                16777217,
+                                2147483520,
+                                2147483647,
+                                2147483648.0,
+                                -2147483648.0,
+                                -2147483649.0,
+                                4294967040.0,
+                                4294967295.0,
+                                4294967296.0,
+                                9007199254740993.0,
+                                9223372036854774784.0,
+                                9223372036854775808.0,
+                                -9223372036854775808.0,
+                                -9223372036854777856.0,
+                                18446744073709549568.0,
+                                18446744073709551616.0,
+                                1e30,
+                                -1e30,
+                                0x1p-14,
+                                0x1p-24,
+                                0x1p-25,
+                                0x1.000001p-25,
+                                0x1p-126,
+                                0x1p-133,
+                                0x1p-134,
+                                0x1.00001p-134,
+                                0x1p-149,
+                                0x1p-150,
+                                0x1.0000001p-150,
+                                0x1.fffffefp127,
+                                0x1.ffffffp127,
+                                0x1.fep127,
+                                0x1.ffp127,
+                                1.00048828125,
+                                1.000488281250001,
+                                1.00048828124999,
+                                1.00390625,
+                                1.0039062500001,
+                                1e300,
+                                INFINITY,
+                                -INFINITY,
+                                NAN};
 enum { VALUES = sizeof values / sizeof *values };
 
 static void check_cast(DType from, DType to, uint64_t bits)
 {
     uint64_t want = cast_expected(from, to, bits), got = run_bits(OP_CAST, from, to, bits, 0);
     bool nan = dtype_is_float(to) && isnan(scalar_to_double(to, want)) && isnan(scalar_to_double(to, got));
-    cr_assert(got == want || nan, "%s to %s of %llx (%Lg): %llx, not %llx", dtype_name(from), dtype_name(to),
-              (unsigned long long)bits, value_of(from, bits), (unsigned long long)got, (unsigned long long)want);
+    cr_assert(got == want || nan, "%s to %s of %llx (%Lg): %llx, not %llx", dtype_name(from), dtype_name(to), (unsigned long long)bits,
+              value_of(from, bits), (unsigned long long)got, (unsigned long long)want);
 }
 
 Test(cast, all_pairs_on_edges_and_random_bits)
 {
     cr_assert_geq(LDBL_MANT_DIG, 64, "this test needs an 80-bit long double");
-    static const int64_t ints[] = {0, 1, -1, 127, 128, -128, -129, 255, 256, 2047, 2049, 2051, 257, 259, 65503, 65519,
-                                   65520, 65521, 32767, -32768, 8388609, 16777217, 16777219, INT32_MAX, INT32_MIN,
-                                   UINT32_MAX, INT64_MAX, INT64_MIN, (INT64_C(1) << 53) + 1, (INT64_C(1) << 62) + 1,
-                                   0x0101000000000001, 0x0101000000000000, 0x0100800000000001, 0x0180800000000000,
-                                   0x7fffff4000000001, 0x7fffff4000000000, -0x0101000000000001, -2049, -2051, -65520};
+    static const int64_t ints[] = {0,
+                                   1,
+                                   -1,
+                                   127,
+                                   128,
+                                   -128,
+                                   -129,
+                                   255,
+                                   256,
+                                   2047,
+                                   2049,
+                                   2051,
+                                   257,
+                                   259,
+                                   65503,
+                                   65519,
+                                   65520,
+                                   65521,
+                                   32767,
+                                   -32768,
+                                   8388609,
+                                   16777217,
+                                   16777219,
+                                   INT32_MAX,
+                                   INT32_MIN,
+                                   UINT32_MAX,
+                                   INT64_MAX,
+                                   INT64_MIN,
+                                   (INT64_C(1) << 53) + 1,
+                                   (INT64_C(1) << 62) + 1,
+                                   0x0101000000000001,
+                                   0x0101000000000000,
+                                   0x0100800000000001,
+                                   0x0180800000000000,
+                                   0x7fffff4000000001,
+                                   0x7fffff4000000000,
+                                   -0x0101000000000001,
+                                   -2049,
+                                   -2051,
+                                   -65520};
     for (int from = 0; from < DT_COUNT; from++)
         for (int to = 0; to < DT_COUNT; to++) {
             if (dtype_is_float((DType)from))
@@ -131,9 +228,7 @@ Test(cast, single_elements_agree_with_the_tapes)
 static double half_value(uint16_t h)
 {
     int exponent = h >> 10 & 31, m = h & 1023;
-    double v = exponent == 31 ? (m ? (double)NAN : (double)INFINITY)
-             : exponent == 0  ? ldexp(m, -24)
-                              : ldexp(m + 1024, exponent - 25);
+    double v = exponent == 31 ? (m ? (double)NAN : (double)INFINITY) : exponent == 0 ? ldexp(m, -24) : ldexp(m + 1024, exponent - 25);
     return h & 0x8000 ? -v : v;
 }
 
@@ -211,7 +306,7 @@ Test(half, arithmetic_rounds_once)
                 double want = scalar_to_double(DT_F32, run_bits(ops[o], DT_F32, DT_F32, wa, wb));
                 want = scalar_to_double(types[k], scalar_from_double(types[k], want));
                 double got = scalar_to_double(types[k], run_bits(ops[o], types[k], types[k], a, b));
-                cr_assert(same_double(got, want), "%s %s %llx %llx", op_name(ops[o]), dtype_name(types[k]),
-                          (unsigned long long)a, (unsigned long long)b);
+                cr_assert(same_double(got, want), "%s %s %llx %llx", op_name(ops[o]), dtype_name(types[k]), (unsigned long long)a,
+                          (unsigned long long)b);
             }
 }

@@ -9,36 +9,35 @@
 TestSuite(text, .init = open_arena, .fini = close_arena);
 
 /* Text that prints as it was written. */
-static const char every_op[] =
-    "graph g(%0: f32[64,512], %1: f32[512] strides(-1), %2: i64[], %3: bool[3,0]) {\n"
-    "  %4 = reduce_sum %0 axes(1) : f32[64]\n"
-    "  %5 = slice %1 axes(0) range(0:2:256) : f32[256]\n"
-    "  %6 = scalar f32 0.1 : f32[]\n"
-    "  %7 = const f16 -inf : f16[]\n"
-    "  %8 = reshape %6 groups(0:1 0:1) : f32[1,1]\n"
-    "  %9 = expand %8 axes(0 1) size(s0 s1) : f32[64,512]\n"
-    "  %10 = mul %0 %9 : f32[64,512]\n"
-    "  %11 = reshape %10 groups(2:1) : f32[32768]\n"
-    "  %12 = reshape %11 groups(1:2) size(512 64) : f32[512,64]\n"
-    "  %13 = matmul %10 %12 : f32[64,64]\n"
-    "  %14 = cast f16 %13 : f16[64,64]\n"
-    "  %15 = pad %14 %7 axes(1) by(3:#4) : f16[64,71]\n"
-    "  %16 = concat %15 %15 axis(1) : f16[64,142]\n"
-    "  %17 = reshape %5 groups(1:1 0:1) : f32[256,1]\n"
-    "  %18 = expand %17 axes(1) size(((s0+s1)*2)) : f32[256,1152]\n"
-    "  %19 = argsort %18 axis(0) descending : i64[256,1152]\n"
-    "  %20 = argsort %18 axis(1) : i64[256,1152]\n"
-    "  %21 = gather %18 %19 axis(0) : f32[256,1152]\n"
-    "  %22 = scatter %18 %19 %21 axis(1) mode(max) : f32[256,1152]\n"
-    "  %23 = permute %22 perm(1 0) : f32[1152,256]\n"
-    "  %24 = iota 7 : i64[7]\n"
-    "  %25 = input u8[3]\n"
-    "  %26 = argmin %22 axes(0 1) : i64[]\n"
-    "  %27 = cumsum %24 axis(0) : i64[7]\n"
-    "  %28 = not %3 : bool[3,0]\n"
-    "  %29 = where %28 %3 %28 : bool[3,0]\n"
-    "  return %4 %23 %25 %26 %27 %29 %29\n"
-    "}\n";
+static const char every_op[] = "graph g(%0: f32[64,512], %1: f32[512] strides(-1), %2: i64[], %3: bool[3,0]) {\n"
+                               "  %4 = reduce_sum %0 axes(1) : f32[64]\n"
+                               "  %5 = slice %1 axes(0) range(0:2:256) : f32[256]\n"
+                               "  %6 = scalar f32 0.1 : f32[]\n"
+                               "  %7 = const f16 -inf : f16[]\n"
+                               "  %8 = reshape %6 groups(0:1 0:1) : f32[1,1]\n"
+                               "  %9 = expand %8 axes(0 1) size(s0 s1) : f32[64,512]\n"
+                               "  %10 = mul %0 %9 : f32[64,512]\n"
+                               "  %11 = reshape %10 groups(2:1) : f32[32768]\n"
+                               "  %12 = reshape %11 groups(1:2) size(512 64) : f32[512,64]\n"
+                               "  %13 = matmul %10 %12 : f32[64,64]\n"
+                               "  %14 = cast f16 %13 : f16[64,64]\n"
+                               "  %15 = pad %14 %7 axes(1) by(3:#4) : f16[64,71]\n"
+                               "  %16 = concat %15 %15 axis(1) : f16[64,142]\n"
+                               "  %17 = reshape %5 groups(1:1 0:1) : f32[256,1]\n"
+                               "  %18 = expand %17 axes(1) size(((s0+s1)*2)) : f32[256,1152]\n"
+                               "  %19 = argsort %18 axis(0) descending : i64[256,1152]\n"
+                               "  %20 = argsort %18 axis(1) : i64[256,1152]\n"
+                               "  %21 = gather %18 %19 axis(0) : f32[256,1152]\n"
+                               "  %22 = scatter %18 %19 %21 axis(1) mode(max) : f32[256,1152]\n"
+                               "  %23 = permute %22 perm(1 0) : f32[1152,256]\n"
+                               "  %24 = iota 7 : i64[7]\n"
+                               "  %25 = input u8[3]\n"
+                               "  %26 = argmin %22 axes(0 1) : i64[]\n"
+                               "  %27 = cumsum %24 axis(0) : i64[7]\n"
+                               "  %28 = not %3 : bool[3,0]\n"
+                               "  %29 = where %28 %3 %28 : bool[3,0]\n"
+                               "  return %4 %23 %25 %26 %27 %29 %29\n"
+                               "}\n";
 
 Test(text, prints_as_it_was_written)
 {
@@ -157,8 +156,7 @@ Test(text, mistakes_are_named_with_their_place)
         {"graph g(%0: f32[2]) {\n  %1 = neg %3\n return }", "2:12: no such node yet"},
         {"graph g(%0: f32[2]) {\n  %0 = neg %0\n return }", "2:5: this number is taken"},
         {"graph g(%0: f32[2]) { %1 = add %0 return %1 }", "1:35: add does not take f32"},
-        {"graph g(%0: f32[2], %1: f32[3]) { %2 = add %0 %1 return }",
-         "1:50: shapes differ: a is f32[2], b is f32[3]"},
+        {"graph g(%0: f32[2], %1: f32[3]) { %2 = add %0 %1 return }", "1:50: shapes differ: a is f32[2], b is f32[3]"},
         {"graph g(%0: f32[2]) { %1 = neg %0 : f32[3] return }", "1:43: not the type of this node"},
         {"graph g(%0: f32[2]) { %1 = slice %0 axes(0) range(0:1) return }", "1:56: wrong number of facts"},
         {"graph g(%0: f32[2]) { %1 = reduce_sum %0 axes(9) return }", "1:47: number out of range"},
@@ -209,8 +207,14 @@ Test(text, damaged_texts)
             size_t at = pick(&state, (uint32_t)len);
             switch (pick(&state, 3)) {
             case 0: text[at] = noise[pick(&state, sizeof noise - 1)]; break;
-            case 1: memmove(text + at, text + at + 1, len - at); len--; break;
-            default: text[at] = 0; len = at ? at : 1; break;
+            case 1:
+                memmove(text + at, text + at + 1, len - at);
+                len--;
+                break;
+            default:
+                text[at] = 0;
+                len = at ? at : 1;
+                break;
             }
         }
         Graph *g = NULL;

@@ -33,10 +33,7 @@ static uint32_t random_bits(void)
     return (uint32_t)(state >> 32);
 }
 
-static float random_float(float most)
-{
-    return ((float)(random_bits() & 0xffffff) / 0x800000 - 1) * most;
-}
+static float random_float(float most) { return ((float)(random_bits() & 0xffffff) / 0x800000 - 1) * most; }
 
 // Operands of all sizes, the difficult ones first.
 static void fill_ints(int32_t *a, int32_t *b)
@@ -59,17 +56,15 @@ static void fill_floats(float *a, float *b)
     }
 }
 
-static bool same_float(float a, float b)
-{
-    return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof a) == 0;
-}
+static bool same_float(float a, float b) { return (isnan(a) && isnan(b)) || memcmp(&a, &b, sizeof a) == 0; }
 
 // Runs name(a, b, out, N); `results` words of `size` bytes for each element.
 static void run_pairs(const char *name, const void *a, const void *b, void *out, size_t size, int results)
 {
     CUfunction f = kernel(name);
     int n = N;
-    CUdeviceptr da = harness_upload(a, size * N), db = b ? harness_upload(b, size * N) : 0, dout = harness_empty(size * N * (size_t)results);
+    CUdeviceptr da = harness_upload(a, size * N), db = b ? harness_upload(b, size * N) : 0,
+                dout = harness_empty(size * N * (size_t)results);
     CHECK_OK(harness_launch(f, (N + 63) / 64, 64, 0, b ? PARAMS(&da, &db, &dout, &n) : PARAMS(&da, &dout, &n)));
     harness_download(out, dout, size * N * (size_t)results);
 }
@@ -104,13 +99,11 @@ static void each(void)
     CHECK_OK(harness_launch(kernel("each4"), 1, 32, 0, PARAMS(&din, &dout, &n)));
     harness_download(out, dout, sizeof out);
     for (int i = 0; i < 4 * 32; i += 4)
-        CHECK(out[i] == in[i + 3] && out[i + 1] == in[i + 2] * 2 && out[i + 2] == in[i + 1] - in[i] && out[i + 3] == fmaxf(in[i], in[i + 3]));
+        CHECK(out[i] == in[i + 3] && out[i + 1] == in[i + 2] * 2 && out[i + 2] == in[i + 1] - in[i] &&
+              out[i + 3] == fmaxf(in[i], in[i + 3]));
 }
 
-static int first_set(uint32_t a)
-{
-    return a ? __builtin_ctz(a) + 1 : 0;
-}
+static int first_set(uint32_t a) { return a ? __builtin_ctz(a) + 1 : 0; }
 
 static uint64_t reversed_bits(uint64_t a, int bits)
 {
@@ -139,13 +132,32 @@ static void ints(void)
         int64_t x = a[i], y = b[i], got[RESULTS];
         uint32_t ux = (uint32_t)a[i], uy = (uint32_t)b[i];
         bool fine = y && !(a[i] == INT32_MIN && y == -1);
-        const int64_t want[RESULTS] = {
-            fine ? x / y : 0, fine ? x % y : 0, y ? (int32_t)(ux / uy) : 0, y ? (int32_t)(ux % uy) : 0, x / 7, x % 10,
-            (int32_t)(ux / 641), x * y >> 32, (int32_t)((uint64_t)ux * uy >> 32), (int32_t)(ux << (uy & 31)), x >> (uy & 31),
-            (int32_t)(ux >> (uy & 31)), ux ? __builtin_clz(ux) : 32, __builtin_popcount(ux), (int32_t)reversed_bits(ux, 32), first_set(ux),
-            (int32_t)(((uint64_t)uy << 32 | ux) << 13 >> 32), (int32_t)(((uint64_t)uy << 32 | ux) >> (uy & 31)), bytes_of(ux, uy, 0x7241),
-            x < y ? x : y, (int32_t)(ux > uy ? ux : uy), a[i] == INT32_MIN ? 0 : llabs(x), (int8_t)ux, (uint16_t)uy,
-            (x < y) - (ux < uy), (x & ~y) ^ (x | y)};
+        const int64_t want[RESULTS] = {fine ? x / y : 0,
+                                       fine ? x % y : 0,
+                                       y ? (int32_t)(ux / uy) : 0,
+                                       y ? (int32_t)(ux % uy) : 0,
+                                       x / 7,
+                                       x % 10,
+                                       (int32_t)(ux / 641),
+                                       x * y >> 32,
+                                       (int32_t)((uint64_t)ux * uy >> 32),
+                                       (int32_t)(ux << (uy & 31)),
+                                       x >> (uy & 31),
+                                       (int32_t)(ux >> (uy & 31)),
+                                       ux ? __builtin_clz(ux) : 32,
+                                       __builtin_popcount(ux),
+                                       (int32_t)reversed_bits(ux, 32),
+                                       first_set(ux),
+                                       (int32_t)(((uint64_t)uy << 32 | ux) << 13 >> 32),
+                                       (int32_t)(((uint64_t)uy << 32 | ux) >> (uy & 31)),
+                                       bytes_of(ux, uy, 0x7241),
+                                       x < y ? x : y,
+                                       (int32_t)(ux > uy ? ux : uy),
+                                       a[i] == INT32_MIN ? 0 : llabs(x),
+                                       (int8_t)ux,
+                                       (uint16_t)uy,
+                                       (x < y) - (ux < uy),
+                                       (x & ~y) ^ (x | y)};
         for (int k = 0; k < RESULTS; k++)
             got[k] = out[i][k];
         expect_ints("ints", got, want, RESULTS, x, y);
@@ -264,11 +276,32 @@ static void floats(void)
         memcpy(&bits, &x, sizeof bits);
         bits ^= 0x40000000;
         memcpy(&flipped, &bits, sizeof bits);
-        const float want[RESULTS] = {x / y, sqrtf(fabsf(x)), 1 / y, sum_rz(x, y), product_ru(x, y), x - y, fmaf(x, y, -x),
-                                     min_or_other(x, y, false), min_or_other(x, y, true), rintf(x), floorf(x), ceilf(x), truncf(x),
-                                     copysignf(x, y), fmodf(x, y), (float)(int)big, (float)(long long)other, x, (float)((double)x * y),
-                                     as_half(x), rounded_to(y, 7), flipped, isnan(x) ? 0 : fminf(fmaxf(x, 0), 1),
-                                     isnan(x) || isinf(y) ? 1.0f : signbit(x) ? 2.0f : 3.0f};
+        const float want[RESULTS] = {x / y,
+                                     sqrtf(fabsf(x)),
+                                     1 / y,
+                                     sum_rz(x, y),
+                                     product_ru(x, y),
+                                     x - y,
+                                     fmaf(x, y, -x),
+                                     min_or_other(x, y, false),
+                                     min_or_other(x, y, true),
+                                     rintf(x),
+                                     floorf(x),
+                                     ceilf(x),
+                                     truncf(x),
+                                     copysignf(x, y),
+                                     fmodf(x, y),
+                                     (float)(int)big,
+                                     (float)(long long)other,
+                                     x,
+                                     (float)((double)x * y),
+                                     as_half(x),
+                                     rounded_to(y, 7),
+                                     flipped,
+                                     isnan(x) ? 0 : fminf(fmaxf(x, 0), 1),
+                                     isnan(x) || isinf(y) ? 1.0f
+                                     : signbit(x)         ? 2.0f
+                                                          : 3.0f};
         for (int k = 0; k < RESULTS; k++)
             harness_check(same_float(out[i][k], want[k]) || (k == 22 && out[i][k] == want[k]), __FILE__, __LINE__,
                           "floats(%a, %a)[%d] is %a, not %a", (double)x, (double)y, k, (double)out[i][k], (double)want[k]);
@@ -296,8 +329,8 @@ static void maths(void)
     for (int i = 0; i < N; i++) {
         double x = (double)a[i], m = fabs(x);
         bool tame = m < 1e5;
-        const double want[RESULTS] = {exp(x), exp2(x), expm1(x), log(m), log2(m), log1p(m), tanh(x), sinh(x), atan(x),
-                                      erf(x), cbrt(x), 1 / sqrt(m), pow(m, 1.7), asinh(x), exp(x) + log(m)};
+        const double want[RESULTS] = {exp(x),  exp2(x), expm1(x), log(m),      log2(m),     log1p(m), tanh(x),        sinh(x),
+                                      atan(x), erf(x),  cbrt(x),  1 / sqrt(m), pow(m, 1.7), asinh(x), exp(x) + log(m)};
         for (int k = 0; k < RESULTS; k++)
             near("maths", k, a[i], out[i][k], want[k], k == 12 ? 8 : 4);
         const double rough[FAST] = {exp(x), log(m), sin(x), cos(x), x / 3, 1 / sqrt(m), sqrt(m)};
@@ -343,8 +376,14 @@ static void halves(void)
     harness_download(out, dout, sizeof out);
     for (int i = 0; i < N; i++) {
         float a = v[0][i], b = v[1][i];
-        const float want[8] = {as_half(a + b), as_half(a * b), as_half(fmaf(a, b, a)), rounded_to(a + b, 7), rounded_to(a * b, 7),
-                               rounded_to(fmaf(a, b, a), 7), as_half(a + b) - as_half(b + b), a < b};
+        const float want[8] = {as_half(a + b),
+                               as_half(a * b),
+                               as_half(fmaf(a, b, a)),
+                               rounded_to(a + b, 7),
+                               rounded_to(a * b, 7),
+                               rounded_to(fmaf(a, b, a), 7),
+                               as_half(a + b) - as_half(b + b),
+                               a < b};
         for (int k = 0; k < 8; k++)
             harness_check(out[i][k] == want[k], __FILE__, __LINE__, "halves(%g, %g)[%d] is %g, not %g", (double)a, (double)b, k,
                           (double)out[i][k], (double)want[k]);
@@ -526,8 +565,8 @@ static void of_target(const char *target)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/%s.ptx", getenv("NVCC_PTX"), target);
-    static const Case all[] = {{"each", each},     {"ints", ints},   {"longs", longs}, {"choose", choose}, {"floats", floats},
-                               {"maths", maths},   {"halves", halves}, {"warps", warps}, {"total", total},   {"matmul", matmul},
+    static const Case all[] = {{"each", each},         {"ints", ints},       {"longs", longs}, {"choose", choose}, {"floats", floats},
+                               {"maths", maths},       {"halves", halves},   {"warps", warps}, {"total", total},   {"matmul", matmul},
                                {"reversed", reversed}, {"atomics", atomics}, {"mma", mma}};
     text = read_text(path);
     CHECK(text && *text);

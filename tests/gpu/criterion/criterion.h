@@ -30,39 +30,37 @@ void plain_failed(int fatal, const char *file, int line, const char *condition, 
     __attribute__((format(printf, 5, 6)));
 
 #ifdef TESTS_CHOOSE_CUDA
-#define Test(suite, name, ...)                                                                                   \
-    static void suite##_##name##_test(void);                                                                     \
-    static void suite##_##name##_run(void *p)                                                                    \
-    {                                                                                                            \
-        (void)p;                                                                                                 \
-        suite##_##name##_test();                                                                                 \
-    }                                                                                                            \
-    static __attribute__((constructor)) void suite##_##name##_register(void)                                     \
-    {                                                                                                            \
-        static PlainTest test = {#suite, #name, NULL, suite##_##name##_run, NULL};                               \
-        plain_test(&test);                                                                                       \
-    }                                                                                                            \
+#define Test(suite, name, ...)                                                     \
+    static void suite##_##name##_test(void);                                       \
+    static void suite##_##name##_run(void *p)                                      \
+    {                                                                              \
+        (void)p;                                                                   \
+        suite##_##name##_test();                                                   \
+    }                                                                              \
+    static __attribute__((constructor)) void suite##_##name##_register(void)       \
+    {                                                                              \
+        static PlainTest test = {#suite, #name, NULL, suite##_##name##_run, NULL}; \
+        plain_test(&test);                                                         \
+    }                                                                              \
     static void suite##_##name##_test(void)
 #else
 #define Test(suite, name, ...) static __attribute__((unused)) void suite##_##name##_left_out(void)
 #endif
 #define TestSuite(...) extern int plain_no_suite
 #define ParameterizedTestParameters(suite, name) static struct criterion_test_params suite##_##name##_parameters(void)
-#define ParameterizedTest(parameter, suite, name)                                                                \
-    static void suite##_##name##_test(parameter);                                                                \
-    static void suite##_##name##_run(void *p) { suite##_##name##_test(p); }                                      \
-    static __attribute__((constructor)) void suite##_##name##_register(void)                                     \
-    {                                                                                                            \
-        static PlainTest test = {#suite, #name, suite##_##name##_parameters, suite##_##name##_run, NULL};        \
-        plain_test(&test);                                                                                       \
-    }                                                                                                            \
+#define ParameterizedTest(parameter, suite, name)                                                         \
+    static void suite##_##name##_test(parameter);                                                         \
+    static void suite##_##name##_run(void *p) { suite##_##name##_test(p); }                               \
+    static __attribute__((constructor)) void suite##_##name##_register(void)                              \
+    {                                                                                                     \
+        static PlainTest test = {#suite, #name, suite##_##name##_parameters, suite##_##name##_run, NULL}; \
+        plain_test(&test);                                                                                \
+    }                                                                                                     \
     static void suite##_##name##_test(parameter)
 #define cr_make_param_array(type, array, n) ((struct criterion_test_params){sizeof(type), (char *)(array), (size_t)(n)})
 
-#define cr_assert(condition, ...) \
-    ((condition) ? (void)0 : plain_failed(1, __FILE__, __LINE__, #condition, " " __VA_ARGS__))
-#define cr_expect(condition, ...) \
-    ((condition) ? (void)0 : plain_failed(0, __FILE__, __LINE__, #condition, " " __VA_ARGS__))
+#define cr_assert(condition, ...) ((condition) ? (void)0 : plain_failed(1, __FILE__, __LINE__, #condition, " " __VA_ARGS__))
+#define cr_expect(condition, ...) ((condition) ? (void)0 : plain_failed(0, __FILE__, __LINE__, #condition, " " __VA_ARGS__))
 #define cr_assert_str_eq(a, b, ...) cr_assert(strcmp((a), (b)) == 0, __VA_ARGS__)
 #define cr_assert_arr_eq(a, b, bytes, ...) cr_assert(memcmp((a), (b), (bytes)) == 0, __VA_ARGS__)
 #define cr_assert_eq(a, b, ...) cr_assert((a) == (b), __VA_ARGS__)

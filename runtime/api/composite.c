@@ -1,0 +1,290 @@
+/*
+ * Functions over primitives: matmul's broadcasting, activations, softmax, normalisation, losses.
+ *
+ * Each is written as its formula; fusion makes one kernel of it, and would of the same formula
+ * spelled out by the user. f16 and bf16 are computed in f32 inside and rounded once.
+ */
+#include "runtime/record/record.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* ---- matrix product ---- */
+
+/* NumPy's rules: 1-D operands get an axis that the result loses; batch axes broadcast. */
+static RtNode *matmul(Rec *r, RtNode *a, RtNode *b)
+{
+    static const char *const names[] = {"a", "b"};
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    if (!a || !b)
+        return NULL;
+    node_text(a, left);
+    node_text(b, right);
+    if (a->rank == 0 || b->rank == 0)
+        return rec_fail(r, ST_SHAPE, "operands of rank 0: a is %s, b is %s", left, right);
+    RtNode *in[2] = {a, b};
+    if (!rec_promote(r, PREP_NUM, 2, in, names))
+        return NULL;
+    bool row = a->rank == 1, column = b->rank == 1;
+    if (row)
+        in[0] = rec_insert(r, in[0], 0);
+    if (column)
+        in[1] = rec_insert(r, in[1], 1);
+    if (!in[0] || !in[1])
+        return NULL;
+    int ar = in[0]->rank, br = in[1]->rank, rank = ar > br ? ar : br;
+    int64_t m = in[0]->dim[ar - 2], k = in[0]->dim[ar - 1], n = in[1]->dim[br - 1];
+    if (in[1]->dim[br - 2] != k)
+        return rec_fail(r, ST_SHAPE, "inner dims differ: a is %s, b is %s", left, right);
+    int64_t a_dims[MAX_RANK], b_dims[MAX_RANK], out[MAX_RANK], numel;
+    for (int d = 0; d < rank - 2; d++) {
+        int64_t x = d < rank - ar ? 1 : in[0]->dim[d - (rank - ar)], y = d < rank - br ? 1 : in[1]->dim[d - (rank - br)];
+        if (x != y && x != 1 && y != 1)
+            return rec_fail(r, ST_SHAPE, "batch dims do not broadcast: a is %s, b is %s", left, right);
+        out[d] = a_dims[d] = b_dims[d] = x == 1 ? y : x;
+    }
+    out[rank - 2] = a_dims[rank - 2] = m;
+    a_dims[rank - 1] = b_dims[rank - 2] = k;
+    out[rank - 1] = b_dims[rank - 1] = n;
+    if (!shape_numel(rank, out, &numel) || !shape_numel(rank, a_dims, &numel) || !shape_numel(rank, b_dims, &numel))
+        return rec_fail(r, ST_OVERFLOW, "the result has more than 2^62 elements: a is %s, b is %s", left, right);
+    in[0] = rec_expand(r, in[0], rank, a_dims);
+    in[1] = rec_expand(r, in[1], rank, b_dims);
+    RtNode *y = rec_node(r, OP_MATMUL, DT_COUNT, NULL, 2, in, NULL, 0);
+    uint8_t drop = (uint8_t)((row ? 1u << (rank - 2) : 0) | (column ? 1u << (rank - 1) : 0));
+    return y ? rec_drop(r, y, drop) : NULL;
+}
+
+API2(kiln_tensor *, kiln_matmul, kiln_tensor *, a, kiln_tensor *, b)
+{
+    Rec r = REC(kiln_matmul);
+    return rec_end(&r, matmul(&r, rec_in(&r, a, "a"), rec_in(&r, b, "b")));
+}
+
+/* ---- shared beginnings ---- */
+
+/* A float argument in the dtype it is computed in; *out gets the dtype of the result. */
+static RtNode *float_in(Rec *r, kiln_tensor *x, const char *what, DType *out)
+{
+    RtNode *in = rec_strong(r, rec_in(r, x, what));
+    if (!rec_promote(r, PREP_FLOAT, 1, &in, &what))
+        return NULL;
+    *out = node_dtype(in);
+    return rec_cast(r, in, compute_dtype(*out));
+}
+
+/* c as a scalar beside x. */
+static RtNode *number(Rec *r, const RtNode *x, double c) { return x ? rec_scalar(r, node_dtype(x), c) : NULL; }
+
+static RtNode *add(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_ADD, a, b); }
+static RtNode *sub(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_SUB, a, b); }
+static RtNode *mul(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_MUL, a, b); }
+
+/* ---- activations ---- */
+
+API1(kiln_tensor *, kiln_silu, kiln_tensor *, x)
+{
+    Rec r = REC(kiln_silu);
+    DType out = DT_F32;
+    RtNode *in = float_in(&r, x, "x", &out);
+    return rec_end(&r, rec_cast(&r, mul(&r, in, rec_ew1(&r, OP_SIGMOID, in)), out));
+}
+
+API1(kiln_tensor *, kiln_gelu, kiln_tensor *, x)
+{
+    Rec r = REC(kiln_gelu);
+    DType out = DT_F32;
+    RtNode *in = float_in(&r, x, "x", &out);
+    RtNode *erf = rec_ew1(&r, OP_ERF, mul(&r, in, number(&r, in, 0.70710678118654752440)));
+    RtNode *half = mul(&r, in, number(&r, in, 0.5));
+    return rec_end(&r, rec_cast(&r, mul(&r, half, add(&r, erf, number(&r, in, 1))), out));
+}
+
+API1(kiln_tensor *, kiln_gelu_tanh, kiln_tensor *, x)
+{
+    Rec r = REC(kiln_gelu_tanh);
+    DType out = DT_F32;
+    RtNode *in = float_in(&r, x, "x", &out);
+    RtNode *cube = mul(&r, rec_ew1(&r, OP_SQUARE, in), in);
+    RtNode *inner = add(&r, in, mul(&r, cube, number(&r, in, 0.044715)));
+    RtNode *tanh = rec_ew1(&r, OP_TANH, mul(&r, inner, number(&r, in, 0.79788456080286535588)));
+    RtNode *half = mul(&r, in, number(&r, in, 0.5));
+    return rec_end(&r, rec_cast(&r, mul(&r, half, add(&r, tanh, number(&r, in, 1))), out));
+}
+
+/* ---- softmax and losses ---- */
+
+/* op over the axes of mask, repeated along them. */
+static RtNode *reduced(Rec *r, Op op, RtNode *x, uint8_t mask)
+{
+    return x ? rec_repeat(r, rec_reduce(r, op, x, mask, true), mask, x->dim) : NULL;
+}
+
+/* x minus its maximum along an axis. */
+static RtNode *shifted(Rec *r, RtNode *x, int axis) { return sub(r, x, reduced(r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis))); }
+
+API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
+{
+    Rec r = REC(kiln_softmax);
+    DType out = DT_F32;
+    RtNode *in = float_in(&r, x, "x", &out);
+    if (!rec_axis(&r, in, axis, &axis))
+        return rec_end(&r, NULL);
+    RtNode *e = rec_ew1(&r, OP_EXP, shifted(&r, in, axis));
+    uint8_t mask = (uint8_t)(1u << axis);
+    RtNode *total = rec_reduce(&r, OP_REDUCE_SUM, e, mask, true);
+    /* one quotient for a row instead of one for each element */
+    RtNode *share = e ? rec_repeat(&r, rec_ew1(&r, OP_RECIPROCAL, total), mask, e->dim) : NULL;
+    return rec_end(&r, rec_cast(&r, mul(&r, e, share), out));
+}
+
+API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)
+{
+    Rec r = REC(kiln_log_softmax);
+    DType out = DT_F32;
+    RtNode *in = float_in(&r, x, "x", &out);
+    if (!rec_axis(&r, in, axis, &axis))
+        return rec_end(&r, NULL);
+    RtNode *s = shifted(&r, in, axis);
+    RtNode *total = rec_reduce(&r, OP_REDUCE_SUM, rec_ew1(&r, OP_EXP, s), (uint8_t)(1u << axis), true);
+    total = rec_repeat(&r, rec_ew1(&r, OP_LOG, total), (uint8_t)(1u << axis), in->dim);
+    return rec_end(&r, rec_cast(&r, sub(&r, s, total), out));
+}
+
+API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, labels)
+{
+    Rec r = REC(kiln_cross_entropy);
+    DType out = DT_F32;
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    RtNode *x = float_in(&r, logits, "logits", &out), *label = rec_in(&r, labels, "labels");
+    if (!x || !label)
+        return rec_end(&r, NULL);
+    node_text(logits->node, left);
+    node_text(label, right);
+    int axis = x->rank - 1;
+    bool fits = x->rank >= 1 && label->rank == axis;
+    for (int d = 0; d < axis && fits; d++)
+        fits = label->dim[d] == x->dim[d];
+    if (!fits)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE,
+                                    "labels do not have the shape of logits without its last axis: logits is "
+                                    "%s, labels is %s",
+                                    left, right));
+    label = rec_index(&r, label, "labels");
+    if (!label)
+        return rec_end(&r, NULL);
+    if (x->dim[axis] == 0 && node_elements(label) != 0)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "there are no classes: logits is %s", left));
+    label = rec_insert(&r, label, axis);
+    uint8_t mask = (uint8_t)(1u << axis);
+    RtNode *m = rec_reduce(&r, OP_REDUCE_MAX, x, mask, true);
+    RtNode *e = rec_ew1(&r, OP_EXP, sub(&r, x, rec_repeat(&r, m, mask, x->dim)));
+    RtNode *picked = /* from the logits, so that nothing need be stored */
+        sub(&r, rec_gather(&r, x, label, axis), m);
+    RtNode *loss = sub(&r, rec_ew1(&r, OP_LOG, rec_reduce(&r, OP_REDUCE_SUM, e, mask, false)), rec_drop(&r, picked, mask));
+    return rec_end(&r, rec_cast(&r, loss, out));
+}
+
+/* ---- normalisation ---- */
+
+/* The mean over the axes of mask, kept. */
+static RtNode *mean(Rec *r, RtNode *x, uint8_t mask)
+{
+    if (!x)
+        return NULL;
+    return rec_ew2(r, OP_DIV, rec_reduce(r, OP_REDUCE_SUM, x, mask, true), number(r, x, (double)rec_count(x, mask)));
+}
+
+/* x / sqrt(mean(x^2) + eps) */
+static RtNode *unit_scale(Rec *r, RtNode *x, uint8_t mask, double eps)
+{
+    RtNode *power = mean(r, rec_ew1(r, OP_SQUARE, x), mask);
+    RtNode *scale = rec_ew1(r, OP_RSQRT, add(r, power, number(r, x, eps)));
+    return mul(r, x, x ? rec_repeat(r, scale, mask, x->dim) : NULL);
+}
+
+/* (x - mean) / sqrt(variance + eps) */
+static RtNode *normalize(Rec *r, RtNode *x, uint8_t mask, double eps)
+{
+    RtNode *middle = mean(r, x, mask);
+    return unit_scale(r, sub(r, x, x ? rec_repeat(r, middle, mask, x->dim) : NULL), mask, eps);
+}
+
+static bool good_eps(Rec *r, double eps)
+{
+    if (eps >= 0 && isfinite(eps))
+        return true;
+    rec_fail(r, ST_INVALID, "eps is %g: a finite number, at least 0, is needed", eps);
+    return false;
+}
+
+API3(kiln_tensor *, kiln_normalize, kiln_tensor *, x, kiln_axes, axes, double, eps)
+{
+    Rec r = REC(kiln_normalize);
+    DType out = DT_F32;
+    uint8_t mask;
+    RtNode *in = float_in(&r, x, "x", &out);
+    if (!rec_axes(&r, in, axes, &mask) || !good_eps(&r, eps))
+        return rec_end(&r, NULL);
+    return rec_end(&r, rec_cast(&r, normalize(&r, in, mask, eps), out));
+}
+
+/* The last axis of x as a mask; false for rank 0. */
+static bool last_axis(Rec *r, const RtNode *x, uint8_t *mask)
+{
+    char text[SHAPE_TEXT];
+    if (!x)
+        return false;
+    if (x->rank == 0) {
+        rec_fail(r, ST_SHAPE, "there is no last axis: x is %s", node_text(x, text));
+        return false;
+    }
+    *mask = (uint8_t)(1u << (x->rank - 1));
+    return true;
+}
+
+/* Does the parameter broadcast to x without changing its shape? */
+static bool fits_in(Rec *r, const RtNode *x, const RtNode *p, const char *name)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    bool fits = p->rank <= x->rank;
+    for (int d = 0; d < p->rank && fits; d++) {
+        int64_t size = p->dim[p->rank - 1 - d];
+        fits = size == 1 || size == x->dim[x->rank - 1 - d];
+    }
+    if (!fits)
+        rec_fail(r, ST_SHAPE, "%s does not broadcast to x: x is %s, %s is %s", name, node_text(x, left), name, node_text(p, right));
+    return fits;
+}
+
+API4(kiln_tensor *, kiln_layer_norm, kiln_tensor *, x, kiln_tensor *, weight, kiln_tensor *, bias, double, eps)
+{
+    static const char *const names[] = {"x", "weight", "bias"};
+    Rec r = REC(kiln_layer_norm);
+    uint8_t mask;
+    RtNode *in[3] = {rec_strong(&r, rec_in(&r, x, names[0])), rec_in(&r, weight, names[1]), rec_in(&r, bias, names[2])};
+    if (!in[0] || !in[1] || !in[2] || !last_axis(&r, in[0], &mask) || !good_eps(&r, eps) || !fits_in(&r, in[0], in[1], names[1]) ||
+        !fits_in(&r, in[0], in[2], names[2]) || !rec_promote(&r, PREP_FLOAT, 3, in, names))
+        return rec_end(&r, NULL);
+    DType out = node_dtype(in[0]);
+    for (int k = 0; k < 3; k++)
+        in[k] = rec_cast(&r, in[k], compute_dtype(out));
+    RtNode *y = add(&r, mul(&r, normalize(&r, in[0], mask, eps), in[1]), in[2]);
+    return rec_end(&r, rec_cast(&r, y, out));
+}
+
+API3(kiln_tensor *, kiln_rms_norm, kiln_tensor *, x, kiln_tensor *, weight, double, eps)
+{
+    static const char *const names[] = {"x", "weight"};
+    Rec r = REC(kiln_rms_norm);
+    uint8_t mask;
+    RtNode *in[2] = {rec_strong(&r, rec_in(&r, x, names[0])), rec_in(&r, weight, names[1])};
+    if (!in[0] || !in[1] || !last_axis(&r, in[0], &mask) || !good_eps(&r, eps) || !fits_in(&r, in[0], in[1], names[1]) ||
+        !rec_promote(&r, PREP_FLOAT, 2, in, names))
+        return rec_end(&r, NULL);
+    DType out = node_dtype(in[0]);
+    for (int k = 0; k < 2; k++)
+        in[k] = rec_cast(&r, in[k], compute_dtype(out));
+    return rec_end(&r, rec_cast(&r, mul(&r, unit_scale(&r, in[0], mask, eps), in[1]), out));
+}

@@ -1,0 +1,330 @@
+/*
+ * NumPy's .npy files (numpy.lib.format):
+ *
+ *     \x93NUMPY  major minor  header length (u16 in format 1, u32 in 2 and 3)  header  data
+ *
+ * The header is the text of a Python dict with the keys descr, fortran_order and shape. It is read
+ * by a small parser for exactly that: strings, True and False, a tuple of ints, in any order and
+ * spacing. Fortran order is a reversed shape and a permutation, so it costs nothing here. Files are
+ * not trusted: every length is checked against the file before memory is asked for.
+ *
+ * Leaves out: structured, object, string, complex and datetime dtypes (KILN_UNSUPPORTED), and bf16,
+ * which NumPy has no code for.
+ */
+#include "ir/base/os.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/sync.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char magic[] = "\x93NUMPY";
+
+enum { MAGIC = 6, LARGEST_HEADER = 1 << 20 };
+
+typedef struct Header {
+    DType dtype;
+    bool swap, fortran;
+    kiln_shape shape;
+} Header;
+
+/* ---- the header's text ---- */
+
+typedef struct Parser {
+    const char *at, *end;
+    const char *path;
+} Parser;
+
+static Status malformed(const Parser *p, const char *what) { return fail(ST_FORMAT, "%s: malformed header: %s", p->path, what); }
+
+static void skip_space(Parser *p)
+{
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\n' || *p->at == '\r'))
+        p->at++;
+}
+
+/* Takes one character if it is next. */
+static bool take(Parser *p, char c)
+{
+    skip_space(p);
+    if (p->at == p->end || *p->at != c)
+        return false;
+    p->at++;
+    return true;
+}
+
+/* A string of printable ASCII in either quotes, without escapes: it may go into a message. */
+static Status parse_string(Parser *p, char *out, size_t size)
+{
+    skip_space(p);
+    char quote = p->at < p->end ? *p->at : '\0';
+    if (quote != '\'' && quote != '"')
+        return malformed(p, "a string is missing");
+    const char *from = ++p->at;
+    while (p->at < p->end && *p->at != quote && *p->at >= ' ' && *p->at <= '~')
+        p->at++;
+    if (p->at == p->end)
+        return malformed(p, "a string does not end");
+    if (*p->at != quote)
+        return malformed(p, "a string that is not plain text");
+    size_t n = (size_t)(p->at++ - from);
+    if (n >= size)
+        return malformed(p, "a string is too long");
+    memcpy(out, from, n);
+    out[n] = '\0';
+    return ST_OK;
+}
+
+/* The dtype of a code such as "<f4", and whether its bytes are in the other order. */
+static Status parse_descr(Parser *p, Header *h)
+{
+    char code[64];
+    skip_space(p);
+    if (p->at < p->end && *p->at == '[')
+        return fail(ST_UNSUPPORTED, "%s: a structured dtype", p->path);
+    TRY(parse_string(p, code, sizeof code));
+    char order = code[0];
+    const char *kind = strchr("<>=|", order) && order ? code + 1 : code;
+    for (int t = 0; t < DT_COUNT; t++) {
+        const char *known = dtype_info[t].numpy;
+        if (!known[0] || strcmp(known + 1, kind) != 0)
+            continue;
+        h->dtype = (DType)t;
+        h->swap = order == '>' && dtype_bytes((DType)t) > 1;
+        return ST_OK;
+    }
+    return fail(ST_UNSUPPORTED, "%s: dtype \"%s\": bools, ints and floats of up to 64 bits are read", p->path, code);
+}
+
+static Status parse_bool(Parser *p, bool *out)
+{
+    skip_space(p);
+    size_t left = (size_t)(p->end - p->at);
+    if (left >= 4 && memcmp(p->at, "True", 4) == 0) {
+        p->at += 4;
+        *out = true;
+    } else if (left >= 5 && memcmp(p->at, "False", 5) == 0) {
+        p->at += 5;
+        *out = false;
+    } else {
+        return malformed(p, "fortran_order is neither True nor False");
+    }
+    return ST_OK;
+}
+
+static Status parse_shape(Parser *p, kiln_shape *shape)
+{
+    shape->rank = 0;
+    if (!take(p, '('))
+        return malformed(p, "the shape is no tuple");
+    while (!take(p, ')')) {
+        int64_t n = 0;
+        skip_space(p);
+        const char *from = p->at;
+        while (p->at < p->end && *p->at >= '0' && *p->at <= '9') {
+            if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, *p->at - '0', &n))
+                return fail(ST_OVERFLOW, "%s: a dim is too large", p->path);
+            p->at++;
+        }
+        if (p->at == from)
+            return malformed(p, "a dim is no number");
+        if (p->at < p->end && *p->at == 'L') /* written by Python 2 */
+            p->at++;
+        if (shape->rank == MAX_RANK)
+            return fail(ST_UNSUPPORTED, "%s: more than %d axes", p->path, MAX_RANK);
+        shape->dim[shape->rank++] = n;
+        if (!take(p, ',') && (p->at == p->end || *p->at != ')'))
+            return malformed(p, "the shape does not end");
+    }
+    return ST_OK;
+}
+
+static Status parse_header(Parser *p, Header *h)
+{
+    unsigned seen = 0;
+    if (!take(p, '{'))
+        return malformed(p, "it is no dict");
+    while (!take(p, '}')) {
+        static const char *const keys[] = {"descr", "fortran_order", "shape"};
+        char key[32];
+        unsigned k = 0;
+        TRY(parse_string(p, key, sizeof key));
+        while (k < 3 && strcmp(keys[k], key) != 0)
+            k++;
+        if (k == 3 || seen >> k & 1)
+            return malformed(p, k == 3 ? "it has an unknown key" : "a key appears twice");
+        seen |= 1u << k;
+        if (!take(p, ':'))
+            return malformed(p, "a colon is missing");
+        TRY(k == 0 ? parse_descr(p, h) : k == 1 ? parse_bool(p, &h->fortran) : parse_shape(p, &h->shape));
+        if (!take(p, ',') && (p->at == p->end || *p->at != '}'))
+            return malformed(p, "it does not end");
+    }
+    return seen == 7 ? ST_OK : malformed(p, "descr, fortran_order or shape is missing");
+}
+
+/* ---- files ---- */
+
+/* Reads exactly n bytes; says what was cut off if there are fewer. */
+static Status read_bytes(FILE *f, const char *path, const char *what, void *out, size_t n)
+{
+    size_t got = n ? fread(out, 1, n, f) : 0;
+    if (got == n)
+        return ST_OK;
+    if (ferror(f))
+        return fail(ST_IO, "%s: %s", path, strerror(errno));
+    return fail(ST_FORMAT, "%s: truncated: %s has %zu of %zu bytes", path, what, got, n);
+}
+
+/* The bytes from here to the end of a file; UINT64_MAX where that cannot be known (a pipe). */
+static uint64_t bytes_left(FILE *f)
+{
+    long here = ftell(f);
+    if (here < 0 || fseek(f, 0, SEEK_END) != 0)
+        return UINT64_MAX;
+    long end = ftell(f);
+    if (fseek(f, here, SEEK_SET) != 0 || end < here)
+        return UINT64_MAX;
+    return (uint64_t)(end - here);
+}
+
+/* Reads everything before the data. */
+static Status read_header(FILE *f, const char *path, Header *h)
+{
+    unsigned char start[MAGIC + 2], length[4] = {0};
+    TRY(read_bytes(f, path, "the start", start, sizeof start));
+    if (memcmp(start, magic, MAGIC) != 0)
+        return fail(ST_FORMAT, "%s: not an .npy file", path);
+    int major = start[MAGIC];
+    if (major < 1 || major > 3)
+        return fail(ST_UNSUPPORTED, "%s: .npy format %d.%d", path, major, start[MAGIC + 1]);
+    TRY(read_bytes(f, path, "the header's length", length, major == 1 ? 2 : 4));
+    size_t n = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
+    uint64_t left = bytes_left(f);
+    if (n > left)
+        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes", path, left, n);
+    if (n > LARGEST_HEADER)
+        return fail(ST_FORMAT, "%s: the header has %zu bytes", path, n);
+    char *text = os_alloc(n);
+    if (!text)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    Status status = read_bytes(f, path, "the header", text, n);
+    Parser parser = {text, text + n, path};
+    if (status == ST_OK)
+        status = parse_header(&parser, h);
+    os_free(text);
+    return status;
+}
+
+/* Reverses the bytes of each element. */
+static void swap_bytes(char *data, size_t size, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (size_t b = 0; b < size / 2; b++) {
+            char *x = &data[i * size + b], *y = &data[i * size + size - 1 - b], kept = *x;
+            *x = *y;
+            *y = kept;
+        }
+}
+
+/* Reads header and data; *data is new storage. */
+static Status read_file(FILE *f, const char *path, Header *h, Storage **data)
+{
+    int64_t n;
+    TRY(read_header(f, path, h));
+    size_t size = dtype_bytes(h->dtype);
+    if (!shape_numel(h->shape.rank, h->shape.dim, &n) || (uint64_t)n > ((uint64_t)1 << 62) / size)
+        return fail(ST_OVERFLOW, "%s: the shape has more than 2^62 bytes", path);
+    uint64_t bytes = (uint64_t)n * size, left = bytes_left(f);
+    if (bytes > left)
+        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes", path, left, bytes);
+    *data = storage_new((size_t)bytes);
+    if (!*data)
+        return ST_OUT_OF_MEMORY;
+    TRY(read_bytes(f, path, "the data", (*data)->data, (size_t)bytes));
+    if (h->swap)
+        swap_bytes((*data)->data, size, (size_t)n);
+    if (h->dtype == DT_BOOL)
+        for (uint64_t i = 0; i < bytes; i++)
+            ((unsigned char *)(*data)->data)[i] = ((unsigned char *)(*data)->data)[i] != 0;
+    return ST_OK;
+}
+
+API1(kiln_tensor *, kiln_load_npy, const char *, path)
+{
+    Rec r = REC(kiln_load_npy);
+    if (!path)
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "path is NULL"));
+    FILE *f = fopen(path, "rb");
+    if (!f)
+        return rec_end(&r, rec_fail(&r, ST_IO, "%s: %s", path, strerror(errno)));
+    Header h = {.dtype = DT_F32};
+    Storage *data = NULL;
+    Status status = read_file(f, path, &h, &data);
+    fclose(f);
+    if (status == ST_OK)
+        status = storage_to_current(&data);
+    if (status != ST_OK) {
+        storage_release(data);
+        return rec_end(&r, rec_failed(&r, status));
+    }
+    int rank = h.shape.rank;
+    int64_t dims[MAX_RANK] = {0};
+    uint8_t perm[MAX_RANK] = {0};
+    for (int d = 0; d < rank; d++) {
+        dims[d] = h.shape.dim[h.fortran ? rank - 1 - d : d];
+        perm[d] = (uint8_t)(h.fortran ? rank - 1 - d : d);
+    }
+    return rec_end(&r, rec_permute(&r, rec_data(&r, h.dtype, rank, dims, data, data->data, NULL), perm));
+}
+
+/* Writes a header of format 1.0, padded so that the data begins at a multiple of 64; the data. */
+static Status write_file(FILE *f, const char *path, const RtNode *node, const void *data)
+{
+    char text[256], start[MAGIC + 4];
+    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", dtype_info[node->dtype].numpy);
+    for (int d = 0; d < node->rank; d++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64 "%s", d ? " " : "", node->dim[d],
+                      d + 1 < node->rank || node->rank == 1 ? "," : "");
+    n += snprintf(text + n, sizeof text - (size_t)n, "), }");
+    int total = ((int)sizeof start + n + 1 + 63) / 64 * 64, header = total - (int)sizeof start;
+    memcpy(start, magic, MAGIC);
+    start[MAGIC] = 1;
+    start[MAGIC + 1] = 0;
+    start[MAGIC + 2] = (char)(header & 255);
+    start[MAGIC + 3] = (char)(header >> 8);
+    size_t bytes = dtype_bytes((DType)node->dtype) * (size_t)node_elements(node);
+    bool ok = fwrite(start, 1, sizeof start, f) == sizeof start && fprintf(f, "%-*s\n", header - 1, text) == header &&
+              (bytes == 0 || fwrite(data, 1, bytes, f) == bytes) && fflush(f) == 0;
+    return ok ? ST_OK : fail(ST_IO, "%s: %s", path, strerror(errno));
+}
+
+API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
+{
+    static const char api[] = "kiln_save_npy";
+    Loc loc = {file, line};
+    if (x && !path)
+        return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);
+    if (x && !dtype_info[x->node->dtype].numpy[0])
+        return error_sync(fail(ST_UNSUPPORTED, "%s: NumPy has no %s; cast it first", path, dtype_name((DType)x->node->dtype)), api, loc);
+    kiln_status status;
+    RtNode *node = sync_eval(x, api, loc, &status);
+    if (!node)
+        return status;
+    void *copy = NULL;
+    const void *data;
+    Status result = dense_elements(node, &data, &copy);
+    FILE *f = result == ST_OK ? fopen(path, "wb") : NULL;
+    if (f) {
+        result = write_file(f, path, node, data);
+        if (fclose(f) != 0 && result == ST_OK)
+            result = fail(ST_IO, "%s: %s", path, strerror(errno));
+    } else if (result == ST_OK) {
+        result = fail(ST_IO, "%s: %s", path, strerror(errno));
+    }
+    os_free(copy);
+    node_release(node);
+    return error_sync(result, api, loc);
+}

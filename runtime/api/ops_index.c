@@ -1,0 +1,210 @@
+/*
+ * Indexing and sorting. Everything stands on three primitives: GATHER and SCATTER, whose index has
+ * x's rank and differs from x in one axis only, and ARGSORT. An index that is given in one
+ * dimension is repeated along the other axes by a view.
+ */
+#include "runtime/record/record.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* What only u64 holds is out of bounds, not negative. */
+RtNode *rec_index(Rec *r, RtNode *x, const char *what)
+{
+    char text[SHAPE_TEXT];
+    if (x && !dtype_is_int(node_dtype(x)))
+        return rec_fail(r, ST_DTYPE, "%s is %s: ints are needed", what, node_text(x, text));
+    if (x && node_dtype(x) == DT_U64)
+        x = rec_ew2(r, OP_MINIMUM, x, rec_int(r, DT_U64, INT64_MAX));
+    return rec_cast(r, x, DT_I64);
+}
+
+/* An index argument as i64. */
+static RtNode *index_in(Rec *r, kiln_tensor *index) { return rec_index(r, rec_in(r, index, "index"), "index"); }
+
+/* Is there something to index? (Wrong values are found later, when they are computed.) */
+static bool something(Rec *r, const RtNode *x, const RtNode *index, int axis)
+{
+    char text[SHAPE_TEXT];
+    if (x->dim[axis] != 0 || node_elements(index) == 0)
+        return true;
+    rec_fail(r, ST_INDEX, "axis %d has no elements to index: x is %s", axis, node_text(x, text));
+    return false;
+}
+
+/* A 1-D index repeated along all axes of dims but `axis`. */
+static RtNode *spread_index(Rec *r, RtNode *index, int rank, const int64_t *dims, int axis)
+{
+    for (int d = 0; d < rank && index; d++)
+        if (d != axis)
+            index = rec_insert(r, index, d < axis ? 0 : index->rank);
+    return rec_repeat(r, index, (uint8_t)(((1u << rank) - 1) & ~(1u << axis)), dims);
+}
+
+API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis)
+{
+    Rec r = REC(kiln_take);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index);
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    if (!at || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
+        return rec_end(&r, NULL);
+    int rank = in->rank - 1 + at->rank;
+    if (rank > MAX_RANK)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "the result would have %d axes, at most %d are possible: x is %s, index is %s", rank,
+                                    MAX_RANK, node_text(in, left), node_text(at, right)));
+    int64_t dims[MAX_RANK], out[MAX_RANK];
+    memcpy(out, in->dim, sizeof *out * (size_t)axis);
+    memcpy(out + axis, at->dim, sizeof *out * at->rank);
+    memcpy(out + axis + at->rank, in->dim + axis + 1, sizeof *out * (size_t)(in->rank - 1 - axis));
+    memcpy(dims, in->dim, sizeof *dims * in->rank);
+    dims[axis] = node_elements(at);
+    int64_t numel;
+    if (!shape_numel(rank, out, &numel))
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s, index is %s", node_text(in, left),
+                                    node_text(at, right)));
+    RtNode *flat = rec_merge(&r, at, 0, at->rank);
+    RtNode *taken = rec_gather(&r, in, spread_index(&r, flat, in->rank, dims, axis), axis);
+    return rec_end(&r, rec_split(&r, taken, axis, at->rank, at->dim));
+}
+
+API3(kiln_tensor *, kiln_take_along_axis, kiln_tensor *, x, kiln_tensor *, index, int, axis)
+{
+    Rec r = REC(kiln_take_along_axis);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index);
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    if (!at || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
+        return rec_end(&r, NULL);
+    if (in->rank != at->rank)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "ranks differ: x is %s, index is %s", node_text(in, left), node_text(at, right)));
+    int64_t x_dims[MAX_RANK], index_dims[MAX_RANK], numel;
+    for (int d = 0; d < in->rank; d++) {
+        int64_t a = in->dim[d], b = at->dim[d];
+        if (d != axis && a != b && a != 1 && b != 1)
+            return rec_end(&r, rec_fail(&r, ST_SHAPE, "shapes do not broadcast outside of axis %d: x is %s, index is %s", axis,
+                                        node_text(in, left), node_text(at, right)));
+        x_dims[d] = d != axis && a == 1 ? b : a;
+        index_dims[d] = d != axis && b == 1 ? a : b;
+    }
+    if (!shape_numel(in->rank, index_dims, &numel) || !shape_numel(in->rank, x_dims, &numel))
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "broadcast they have more than 2^62 elements: x is %s, index is %s",
+                                    node_text(in, left), node_text(at, right)));
+    RtNode *from = rec_expand(&r, in, in->rank, x_dims);
+    return rec_end(&r, rec_gather(&r, from, rec_expand(&r, at, in->rank, index_dims), axis));
+}
+
+/* The common end of both scatters: index has its final shape, source is broadcast to it. */
+static RtNode *scatter(Rec *r, RtNode *x, RtNode *index, RtNode *source, int axis, kiln_scatter_mode mode)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    if (!index || !source)
+        return NULL;
+    if ((unsigned)mode > KILN_SCATTER_MIN)
+        return rec_fail(r, ST_INVALID, "mode %d does not exist", (int)mode);
+    if (mode != KILN_SCATTER_SET && node_dtype(x) == DT_BOOL)
+        return rec_fail(r, ST_DTYPE, "x is %s: bools can only be set", node_text(x, left));
+    bool fits = source->rank <= index->rank;
+    for (int d = 0; d < source->rank && fits; d++) {
+        int64_t have = source->dim[source->rank - 1 - d];
+        fits = have == 1 || have == index->dim[index->rank - 1 - d];
+    }
+    if (!fits) {
+        Shape wanted = {.dtype = x->dtype, .rank = index->rank};
+        memcpy(wanted.dim, index->dim, sizeof *index->dim * index->rank);
+        return rec_fail(r, ST_SHAPE, "source does not broadcast to %s: it is %s", strchr(shape_text(&wanted, left), '['),
+                        node_text(source, right));
+    }
+    Attr attr = {.axis = (uint8_t)axis, .mode = (uint8_t)mode};
+    source = rec_expand(r, rec_cast(r, source, node_dtype(x)), index->rank, index->dim);
+    return rec_node(r, OP_SCATTER, node_dtype(x), &attr, 3, (RtNode *[]){x, index, source}, NULL, 0);
+}
+
+API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *, source, int, axis, kiln_scatter_mode, mode)
+{
+    Rec r = REC(kiln_scatter);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index), *from = rec_in(&r, source, "source");
+    char left[SHAPE_TEXT], text[SHAPE_TEXT];
+    if (!at || !from || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
+        return rec_end(&r, NULL);
+    if (at->rank != 1)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "index has one axis: it is %s", node_text(at, text)));
+    int64_t dims[MAX_RANK], numel;
+    memcpy(dims, in->dim, sizeof *dims * in->rank);
+    dims[axis] = at->dim[0];
+    if (!shape_numel(in->rank, dims, &numel))
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "source has more than 2^62 elements: x is %s, index is %s", node_text(in, left),
+                                    node_text(at, text)));
+    return rec_end(&r, scatter(&r, in, spread_index(&r, at, in->rank, dims, axis), from, axis, mode));
+}
+
+API5(kiln_tensor *, kiln_scatter_along_axis, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *, source, int, axis, kiln_scatter_mode,
+     mode)
+{
+    Rec r = REC(kiln_scatter_along_axis);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x")), *at = index_in(&r, index), *from = rec_in(&r, source, "source");
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    if (!at || !from || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
+        return rec_end(&r, NULL);
+    bool fits = at->rank == in->rank;
+    for (int d = 0; d < in->rank && fits; d++)
+        fits = d == axis || at->dim[d] == in->dim[d];
+    if (!fits)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "shapes differ outside of axis %d: x is %s, index is %s", axis, node_text(in, left),
+                                    node_text(at, right)));
+    return rec_end(&r, scatter(&r, in, at, from, axis, mode));
+}
+
+/* ---- order ---- */
+
+API3(kiln_tensor *, kiln_argsort, kiln_tensor *, x, int, axis, bool, descending)
+{
+    Rec r = REC(kiln_argsort);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
+    return rec_end(&r, rec_axis(&r, in, axis, &axis) ? rec_argsort(&r, in, axis, descending) : NULL);
+}
+
+API3(kiln_tensor *, kiln_sort, kiln_tensor *, x, int, axis, bool, descending)
+{
+    Rec r = REC(kiln_sort);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
+    if (!rec_axis(&r, in, axis, &axis))
+        return rec_end(&r, NULL);
+    return rec_end(&r, rec_gather(&r, in, rec_argsort(&r, in, axis, descending), axis));
+}
+
+API6(kiln_status, kiln_topk, kiln_tensor *, x, int64_t, k, int, axis, bool, greatest, kiln_tensor **, values, kiln_tensor **, indices)
+{
+    Rec r = REC(kiln_topk);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
+    char text[SHAPE_TEXT];
+    kiln_tensor *value = NULL, *where = NULL;
+    if (!values || !indices)
+        rec_fail(&r, ST_INVALID, "%s is NULL", values ? "indices" : "values");
+    else if (rec_axis(&r, in, axis, &axis)) {
+        if (k < 0 || k > in->dim[axis])
+            rec_fail(&r, ST_INVALID, "k is %" PRId64 ", axis %d has %" PRId64 " elements: x is %s", k, axis, in->dim[axis],
+                     node_text(in, text));
+        else {
+            RtNode *index = rec_slice(&r, rec_argsort(&r, in, axis, greatest), axis, 0, 1, k);
+            where = rec_out(&r, index);
+            value = where ? rec_out(&r, rec_gather(&r, in, index, axis)) : NULL;
+        }
+    }
+    if (values)
+        *values = value;
+    if (indices)
+        *indices = value ? where : NULL;
+    rec_end(&r, NULL);
+    return value ? KILN_OK : (kiln_status)r.status;
+}
+
+API2(kiln_tensor *, kiln_cumsum, kiln_tensor *, x, int, axis)
+{
+    Rec r = REC(kiln_cumsum);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
+    if (!rec_axis(&r, in, axis, &axis))
+        return rec_end(&r, NULL);
+    if (!dtype_is_float(node_dtype(in)))
+        in = rec_cast(&r, in, dtype_kind(node_dtype(in)) == DK_UINT ? DT_U64 : DT_I64);
+    Attr attr = {.axis = (uint8_t)axis};
+    return rec_end(&r, in ? rec_node(&r, OP_CUMSUM, node_dtype(in), &attr, 1, &in, NULL, 0) : NULL);
+}

@@ -1,0 +1,181 @@
+/*
+ * CUDA devices, through the driver alone: libcuda.so.1 is opened by name at the first use (KILN_LIBCUDA names another), no toolkit and no
+ * header of its is needed. Only runtime/cuda/ knows the driver.
+ *
+ *   runtime/cuda/cuda_syms.def, cuda_numbers.def   the functions and numbers used
+ *   runtime/cuda/cuda.c          loading, devices, contexts, streams, errors
+ *   runtime/cuda/cuda_memory.c   the caching allocator, copies through pinned memory
+ *   runtime/cuda/cuda_launch.c   modules and launches
+ *   runtime/cuda/cuda_graph.c    launches that come again and again as one
+ *   runtime/cuda/cuda_perf.c     how long launches take, where the log asks
+ *   runtime/cuda/cuda_doubt.c    indices out of bounds: known when values are waited for
+ */
+#ifndef RUNTIME_CUDA_H
+#define RUNTIME_CUDA_H
+
+#include "jit/kernel_table.h"
+#include "runtime/device/device.h"
+#include "runtime/device/size_class.h"
+#include "runtime/eval/call.h"
+#include "runtime/record/thread.h"
+
+#include <pthread.h>
+
+/* The driver's types. An enum of its is an int. */
+typedef int CuResult, CuDevice, CuDeviceAttribute, CuFunctionAttribute, CuJitOption, CuInputKind;
+typedef unsigned long long CuPointer;
+typedef struct CuContextOpaque *CuContext;
+typedef struct CuStreamOpaque *CuStream;
+typedef struct CuEventOpaque *CuEvent;
+typedef struct CuModuleOpaque *CuModule;
+typedef struct CuFunctionOpaque *CuFunction;
+typedef struct CuLinkOpaque *CuLink;
+typedef struct CuGraphOpaque *CuGraph;
+typedef struct CuGraphNodeOpaque *CuGraphNode;
+typedef struct CuGraphExecOpaque *CuGraphExec;
+
+typedef struct CuKernelNode { /* CUDA_KERNEL_NODE_PARAMS of CUDA 12 */
+    CuFunction function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void **parameters, **extra;
+    void *kernel;
+    CuContext context;
+} CuKernelNode;
+
+enum {
+#define CUDA_NUMBER(name, theirs, value) name = value,
+#define CUDA_NO_CODE CUDA_NUMBER
+#define CUDA_STICKY CUDA_NUMBER
+#include "runtime/cuda/cuda_numbers.def"
+};
+
+typedef struct CudaDriver {
+#define CUDA_SYM(name, symbol, parameters) CuResult(*name) parameters;
+#define CUDA_OPTIONAL CUDA_SYM
+#include "runtime/cuda/cuda_syms.def"
+#undef CUDA_OPTIONAL
+#undef CUDA_SYM
+} CudaDriver;
+
+extern CudaDriver cuda; /* complete once cuda_open succeeded */
+
+/* A stream, and what lets another stream wait for it. Streams are never destroyed: a thread that ends hands its own to the next. */
+typedef struct CudaStream {
+    struct CudaDevice *device;
+    struct CudaStream *next_free;
+    CuStream stream;
+    CuEvent event;
+    CuPointer scratch; /* kept for ARG_SCRATCH (jit/grid.h): its counters are zero. 0: none. Under the evaluation lock */
+    size_t scratch_bytes;
+} CudaStream;
+
+typedef struct CudaBlock CudaBlock;   /* runtime/cuda/cuda_memory.c */
+typedef struct CudaGraphs CudaGraphs; /* runtime/cuda/cuda_graph.c */
+typedef struct CudaDoubt CudaDoubt;   /* runtime/cuda/cuda_doubt.c */
+
+/* Pinned memory through which copies pass: two halves, each with the event of its last copy. */
+enum { STAGING_BYTES = 4 << 20 };
+typedef struct CudaStaging {
+    pthread_mutex_t lock; /* of the rest */
+    char *half[2];
+    CuEvent done[2];
+    bool used[2];
+} CudaStaging;
+
+typedef struct CudaDevice {
+    int ordinal;
+    char name[64];
+    int multiprocessors;
+    bool exact;                /* option test_memory */
+    CudaTarget target;         /* what code is made for */
+    CuContext _Atomic context; /* NULL: not open */
+    pthread_mutex_t lock;      /* of streams, memory and retired doubts */
+    CudaStream *free_streams;
+    CudaStream *_Atomic upload;            /* large copies to fresh memory, beside what is computed; NULL: none so far */
+    CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
+    CudaBlock *tight;                      /* in use, and smaller than their size class */
+    size_t in_use, pooled;                 /* bytes */
+    CudaStaging staging, upload_staging;   /* of the threads' streams; of `upload` */
+    CudaDoubt *first_doubt, *last_doubt;   /* retired, the oldest first */
+    _Atomic int64_t *words;                /* pinned, not given to a doubt yet; under the evaluation lock */
+    uint32_t n_words;
+    pthread_mutex_t graphs_lock;
+    CudaGraphs *graphs;
+    atomic_bool broken; /* by a sticky error: every later call fails with it. Set once, after `cause`, under `lock` */
+    char cause[256];
+} CudaDevice;
+
+/* Loads the driver and opens the k-th device, once; the primary context is made current in this thread. ST_DEVICE says why not and what to
+ * do; in a forked child always. */
+Status cuda_open(int k, CudaDevice **out);
+bool cuda_forked(void); /* is this a child that must not touch the driver? */
+/* How many devices there are; ST_DEVICE: no driver, too old. */
+Status cuda_count(int *n);
+
+/* The status of a driver call, with a message that names `what` and the driver's error. A sticky error marks the device broken. */
+Status cuda_check(CudaDevice *device, CuResult result, const char *what);
+/* From now on the device is broken by what the last message of this thread tells. ST_DEVICE */
+Status cuda_broken(CudaDevice *device);
+
+/* This thread's stream on a device. */
+Status cuda_stream(CudaDevice *device, CudaStream **out);
+/* The device's stream for uploads. */
+Status cuda_upload_stream(CudaDevice *device, CudaStream **out);
+/* What is queued on `stream` from now on waits for what is queued on `other` now. */
+Status cuda_stream_after(CudaStream *stream, CudaStream *other);
+/* The thread ends: its streams go to the next one. */
+void cuda_end_thread(RtThread *thread);
+
+/* Device memory, stream-ordered: a freed block is used again at once on the stream it was last used on. */
+Status cuda_alloc(CudaDevice *device, CudaStream *stream, size_t bytes, CuPointer *out);
+void cuda_free(CudaDevice *device, CudaStream *stream, CuPointer pointer, size_t bytes);
+void cuda_trim(CudaDevice *device);
+/* A call ended so for want of memory, and what was kept is given back now, by this thread or another: make it once more. */
+bool cuda_made_room(CudaDevice *device, CuResult result);
+#define CUDA_WITH_ROOM(device, result, call) ((result) = (call), cuda_made_room(device, result) ? ((result) = (call)) : (result))
+/* How its memory stands, and what to do when there is none left; in `text`. */
+const char *cuda_memory_text(CudaDevice *device, char *text, size_t size);
+/* Queues a copy of host memory, which may change as soon as this returns. */
+Status cuda_copy_in(CudaDevice *device, CudaStream *stream, CuPointer to, const char *from, size_t bytes);
+/* Copies to host memory and waits. */
+Status cuda_copy_out(CudaDevice *device, CudaStream *stream, char *to, CuPointer from, size_t bytes);
+
+/* Launches that wait to be queued, in order. */
+typedef struct CudaLaunch {
+    CuFunction function;
+    unsigned blocks, threads, shared;
+    uint32_t block_bytes;
+    size_t block;     /* where in the batch's bytes its argument block lies; phases of one kernel share it */
+    const char *name; /* of the kernel, for messages */
+    bool *ran;        /* to be set when it is queued */
+} CudaLaunch;
+
+typedef struct CudaBatch {
+    BUF(CudaLaunch) launch;
+    BUF(char) bytes;
+} CudaBatch;
+
+/* Queues the batch as one graph where its launches came before in the same way; *done = false: the caller shall queue them. */
+Status cuda_graph_run(CudaDevice *device, CudaStream *stream, const CudaBatch *batch, bool *done);
+/* These functions go: so do the graphs that launch them. In any thread. */
+void cuda_graph_forget(CudaDevice *device, const CuFunction *functions, uint32_t n);
+
+/* Doubts of the run at hand. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
+Status cuda_doubt_input(const Storage *storage);
+Status cuda_doubt_own(CudaDevice *device, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_doubt_results(CudaDevice *device, CudaStream *stream, CudaDoubt **doubt);
+void cuda_doubt_drop(CudaStream *stream); /* it failed, or has its doubt */
+/* Waits for what this storage's values depend on. ST_INDEX: an index was out of bounds. */
+Status cuda_doubt_settle(const Storage *storage);
+
+/* Around launches that are queued: false: nobody asked for their time (cuda_perf_step). cuda_perf_drop forgets what was taken. */
+bool cuda_perf_begin(CudaStream *stream);
+void cuda_perf_end(CudaStream *stream);
+void cuda_perf_drop(void);
+
+CudaDevice *cuda_device_of(const Storage *storage);
+/* What is queued on `stream` from now on comes after the storage's earlier uses, and before later ones. Under the evaluation lock:
+ * who waits for a copy need not enter his stream, and must not where another thread may be about to use the storage. */
+Status cuda_use(Storage *storage, CudaStream *stream);
+
+#endif

@@ -1,0 +1,294 @@
+/*
+ * Indices that are out of bounds, on a CUDA device: known only when the values are, told to who
+ * wants the values.
+ *
+ * A kernel clamps such an index, so it stays inside its arrays, and leaves a number in a word of
+ * pinned host memory. Nobody waits for that: the storages of the results refer to a CudaDoubt, and
+ * so do those of all that is computed from them. Whoever waits for a value (reading, kiln_wait, a
+ * copy to another device) looks at the words behind it then and fails with the function's name and
+ * place; nobody else does.
+ *
+ *   storage --> CudaDoubt { event, word, what each number means } --> doubts of the inputs that were
+ *                                                                     not settled yet
+ *
+ * A doubt goes when the last storage does that refers to it. It is used again once its event was
+ * reached: no kernel writes its word any more. An error in it that nobody asked about is a warning
+ * then, so none is lost.
+ *
+ * Doubts never change while they are referred to, but for `state`, so they are settled in any
+ * thread without a lock. How deep they refer to each other is bounded: the host waits when it is
+ * DEPTH programs ahead.
+ */
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/cuda/cuda.h"
+
+#include <string.h>
+
+enum { INPUTS = 4, DEPTH = 64, WORDS = 512 };
+enum { IN_DOUBT, FINE, TOLD };
+
+struct CudaDoubt {
+    CudaDoubt *next; /* retired, a younger one */
+    CudaDevice *device;
+    atomic_uint refs;
+    atomic_int state;
+    _Atomic int64_t *word; /* 0, or the number of a place, counted from 1. Under unified addressing
+                              the device sees it there, too */
+    CuEvent event;         /* the run is done */
+    uint32_t n_from, depth;
+    CudaDoubt *from[INPUTS];
+    BUF(IndexPlace) places;
+    BUF(char) files; /* copies of their names: the plugin that one lies in may be unloaded */
+};
+
+/* Of the run at hand; under the evaluation lock. */
+static CudaDoubt *inputs[INPUTS], *own;
+static uint32_t n_inputs;
+
+/* --- settling ------------------------------------------------------------------------------ */
+
+/* Are the values right? *settled = false: not known yet, which happens without `wait` only.
+ * ST_INDEX: no. The device's context is current. */
+static Status settle(CudaDoubt *x, bool wait, bool *settled)
+{
+    *settled = true;
+    if (atomic_load(&x->state) == FINE)
+        return ST_OK;
+    bool all = true;
+    for (uint32_t i = 0; i < x->n_from; i++) { /* the first cause comes first */
+        TRY(settle(x->from[i], wait, settled));
+        all &= *settled;
+    }
+    CuResult result = wait ? cuda.event_synchronize(x->event) : cuda.event_query(x->event);
+    *settled = all && result != CU_NOT_READY;
+    if (result == CU_NOT_READY)
+        return ST_OK;
+    TRY(cuda_check(x->device, result, "waiting for the device"));
+    int64_t number = atomic_load(x->word);
+    if (number > 0 && (size_t)number <= x->places.n) {
+        atomic_store(&x->state, TOLD);
+        return index_failed(&x->places.at[number - 1], NULL);
+    }
+    if (all)
+        atomic_store(&x->state, FINE);
+    return ST_OK;
+}
+
+Status cuda_doubt_settle(const Storage *storage)
+{
+    bool settled;
+    return storage->doubt ? settle(storage->doubt, true, &settled) : ST_OK;
+}
+
+/* --- making and giving back ----------------------------------------------------------------- */
+
+void cuda_doubt_release(CudaDoubt *x)
+{
+    if (!x || atomic_fetch_sub(&x->refs, 1) != 1 || cuda_forked())
+        return;
+    while (x->n_from > 0)
+        cuda_doubt_release(x->from[--x->n_from]);
+    CudaDevice *d = x->device;
+    x->next = NULL;
+    pthread_mutex_lock(&d->lock);
+    *(d->last_doubt ? &d->last_doubt->next : &d->first_doubt) = x;
+    d->last_doubt = x;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static CudaDoubt *retain(CudaDoubt *x)
+{
+    atomic_fetch_add(&x->refs, 1);
+    return x;
+}
+
+/* A word of pinned memory, never given back. */
+static Status new_word(CudaDevice *d, _Atomic int64_t **word)
+{
+    if (d->n_words == 0) {
+        void *words;
+        TRY(cuda_check(d, cuda.host_alloc(&words, WORDS * sizeof **word, CU_PORTABLE | CU_MAPPED), "allocating pinned memory"));
+        d->words = words;
+        d->n_words = WORDS;
+    }
+    *word = &d->words[--d->n_words];
+    return ST_OK;
+}
+
+static Status make(CudaDevice *d, CudaDoubt **out)
+{
+    CudaDoubt *x = os_calloc(1, sizeof *x);
+    if (!x)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    x->device = d;
+    Status status = new_word(d, &x->word);
+    if (status == ST_OK)
+        status = cuda_check(d, cuda.event_create(&x->event, CU_NO_TIMING), "making an event");
+    if (status != ST_OK) {
+        os_free(x);
+        return status;
+    }
+    *out = x;
+    return ST_OK;
+}
+
+/* The one that was retired first, if its run is done; else NULL. */
+static CudaDoubt *take_retired(CudaDevice *d)
+{
+    pthread_mutex_lock(&d->lock);
+    CudaDoubt *x = d->first_doubt;
+    if (x && cuda.event_query(x->event) == 0) {
+        d->first_doubt = x->next;
+        if (!x->next)
+            d->last_doubt = NULL;
+    } else {
+        x = NULL;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return x;
+}
+
+/* What was wrong and nobody asked about. */
+static void warn_untold(const CudaDoubt *x)
+{
+    int64_t number = atomic_load(x->word);
+    if (number > 0 && (size_t)number <= x->places.n && atomic_load(&x->state) == IN_DOUBT) {
+        (void)index_failed(&x->places.at[number - 1], NULL);
+        log_warn("%s; nobody read what was computed with it", fail_message());
+    }
+}
+
+static Status fresh(CudaDevice *d, CudaDoubt **out)
+{
+    CudaDoubt *x = take_retired(d);
+    if (x)
+        warn_untold(x);
+    else
+        TRY(make(d, &x));
+    atomic_store(x->word, 0);
+    atomic_store(&x->state, IN_DOUBT);
+    atomic_store(&x->refs, 1);
+    x->n_from = x->depth = 0;
+    x->places.n = 0;
+    *out = x;
+    return ST_OK;
+}
+
+/* --- a run --------------------------------------------------------------------------------- */
+
+Status cuda_doubt_input(const Storage *storage)
+{
+    CudaDoubt *x = storage->doubt;
+    bool settled;
+    for (uint32_t i = 0; i < n_inputs && x; i++)
+        if (inputs[i] == x)
+            return ST_OK;
+    if (!x)
+        return ST_OK;
+    TRY(settle(x, n_inputs == INPUTS || x->depth >= DEPTH, &settled));
+    if (!settled)
+        inputs[n_inputs++] = retain(x);
+    return ST_OK;
+}
+
+/* What each number of a fresh doubt means. */
+static bool set_places(CudaDoubt *x, const Call *call, const uint32_t *nodes, uint32_t n)
+{
+    size_t bytes = 0;
+    if (!BUF_RESERVE(x->places, n))
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        x->places.at[i] = index_place(call->nodes.at[nodes[i]]);
+        bytes += x->places.at[i].loc.file ? strlen(x->places.at[i].loc.file) + 1 : 0;
+    }
+    if (!BUF_RESERVE(x->files, bytes))
+        return false;
+    char *to = x->files.at;
+    for (uint32_t i = 0; i < n; i++) {
+        const char **file = &x->places.at[i].loc.file;
+        size_t length = *file ? strlen(*file) + 1 : 0;
+        if (*file)
+            *file = memcpy(to, *file, length);
+        to += length;
+    }
+    x->places.n = n;
+    return true;
+}
+
+Status cuda_doubt_own(CudaDevice *d, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+{
+    CudaDoubt *x;
+    TRY(fresh(d, &x));
+    if (!set_places(x, call, nodes, n)) {
+        cuda_doubt_release(x);
+        return ST_OUT_OF_MEMORY;
+    }
+    own = x;
+    *word = x->word;
+    return ST_OK;
+}
+
+/* From now on the event tells when nothing that is queued can write the word any more; if that fails, nothing can when this returns. */
+static CuResult end_writes(const CudaDoubt *x, CudaStream *stream)
+{
+    CuResult result = cuda.event_record(x->event, stream->stream);
+    if (result != 0)
+        cuda.stream_synchronize(stream->stream);
+    return result;
+}
+
+/* The run's own, with those of its inputs behind it. */
+static Status join(CudaDevice *d, CudaStream *stream, CudaDoubt *x)
+{
+    for (uint32_t i = 0; i < n_inputs; i++) {
+        x->from[x->n_from++] = inputs[i];
+        x->depth = inputs[i]->depth >= x->depth ? inputs[i]->depth + 1 : x->depth;
+    }
+    n_inputs = 0;
+    return cuda_check(d, end_writes(x, stream), "recording an event");
+}
+
+Status cuda_doubt_results(CudaDevice *d, CudaStream *stream, CudaDoubt **out)
+{
+    bool settled;
+    *out = NULL;
+    if (!own && n_inputs == 0)
+        return ST_OK;
+    CudaDoubt *x = own;
+    Status status = ST_OK;
+    if (!own && n_inputs == 1) {
+        x = inputs[0];
+        n_inputs = 0;
+    } else {
+        if (!own)
+            TRY(fresh(d, &x));
+        own = NULL;
+        status = join(d, stream, x);
+    }
+    if (status == ST_OK && option_int(OPT_SYNC))
+        status = settle(x, true, &settled);
+    if (status == ST_OK)
+        *out = x;
+    else
+        cuda_doubt_release(x);
+    return status;
+}
+
+void cuda_doubt_set(Storage *storage, CudaDoubt *x)
+{
+    CudaDoubt *before = storage->doubt;
+    storage->doubt = x ? retain(x) : NULL;
+    cuda_doubt_release(before);
+}
+
+void cuda_doubt_drop(CudaStream *stream)
+{
+    if (own)
+        end_writes(own, stream);
+    cuda_doubt_release(own);
+    own = NULL;
+    while (n_inputs > 0)
+        cuda_doubt_release(inputs[--n_inputs]);
+}

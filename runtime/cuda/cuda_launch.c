@@ -1,0 +1,427 @@
+/*
+ * Kernels on a CUDA device: PTX becomes a module at its first launch on a device, entry functions are launched as jit/grid.h says.
+ *
+ * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. All under the
+ * evaluation lock but the unloading, which may happen in any thread.
+ *
+ * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda/cuda_graph.c). What they
+ * need besides (argument blocks beyond the limit, cleared counters) is queued at once, so it comes before all of them: therefore memory
+ * that one of them uses is given back only once the batch is queued (`held`).
+ */
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/cuda/cuda.h"
+#include "runtime/device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { DEFAULT_SHARED = 48 << 10, ASSEMBLER_STACK = 8 << 20 };
+enum { SCRATCH_KEPT = 1 << 20 }; /* so much ARG_SCRATCH a stream keeps */
+
+/* A kernel on one device. */
+typedef struct Loaded {
+    struct Loaded *next; /* on another device */
+    CudaDevice *device;
+    CuModule module;
+    uint32_t n;
+    bool ran;                     /* all that the driver may do at a function's first launch is done */
+    unsigned shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default */
+    CuFunction function[];
+} Loaded;
+
+typedef struct Held {
+    CuPointer pointer;
+    size_t bytes;
+} Held;
+
+/* The run at hand; under the evaluation lock. */
+static CudaDevice *here;
+static CudaStream *stream;
+static CudaBatch batch;
+static BUF(Held) held;
+static uint32_t queued;  /* launches of this run that are on their way */
+static bool overwriting; /* some input is lost then */
+
+/* --- loading ------------------------------------------------------------------------------------------------------ */
+
+static void unload(void *state)
+{
+    Loaded *loaded = state;
+    while (loaded) {
+        Loaded *next = loaded->next;
+        CudaDevice *device;
+        if (!cuda_forked() && cuda_open(loaded->device->ordinal, &device) == ST_OK) {
+            cuda_graph_forget(device, loaded->function, loaded->n);
+            if (cuda.context_synchronize() == 0) /* its launches may still be queued */
+                cuda.module_unload(loaded->module);
+        }
+        os_free(loaded);
+        loaded = next;
+    }
+}
+
+static void log_function(const CudaDevice *d, const char *name, CuFunction function)
+{
+    int registers = 0, local = 0;
+    cuda.function_attribute(&registers, CU_REGISTERS, function);
+    cuda.function_attribute(&local, CU_LOCAL_BYTES, function);
+    log_line(LOG_KERNELS, "cuda:%d: %s: %d registers, %d bytes of local memory a thread", d->ordinal, name, registers, local);
+}
+
+static Status load_functions(CudaDevice *d, const GridPlan *grid, Loaded *loaded)
+{
+    for (uint32_t i = 0; i < grid->n_phases; i++) {
+        const char *entry = grid->phase[i].entry;
+        if (i && strcmp(entry, grid->phase[i - 1].entry) == 0) {
+            loaded->function[i] = loaded->function[i - 1];
+            continue;
+        }
+        CuResult result; /* the driver may load it only now */
+        TRY(cuda_check(d, CUDA_WITH_ROOM(d, result, cuda.module_function(&loaded->function[i], loaded->module, entry)), entry));
+        if (log_on(LOG_KERNELS))
+            log_function(d, entry, loaded->function[i]);
+    }
+    return ST_OK;
+}
+
+enum { LINK_LOG = 1024 };
+
+/* Machine code, a copy of what goes with the link; no copy: no memory for it. */
+static CuResult link_once(const char *ptx, const char *name, char *errors, void **cubin, size_t *bytes)
+{
+    CuLink link;
+    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
+    void *values[] = {errors, (void *)(uintptr_t)LINK_LOG}, *code;
+    CuResult result = cuda.link_create(2, options, values, &link);
+    if (result != 0)
+        return result;
+    result = cuda.link_add(link, CU_PTX_TEXT, (void *)(uintptr_t)ptx, strlen(ptx) + 1, name, 0, NULL, NULL);
+    if (result == 0)
+        result = cuda.link_complete(link, &code, bytes);
+    if (result == 0)
+        *cubin = os_copy(code, *bytes);
+    cuda.link_destroy(link);
+    return result;
+}
+
+/* The linker's error, with what its log says: a warning. It may know less than the loader, which has the last word. */
+static Status link_failed(CudaDevice *d, CuResult result, const char *name, const char *errors)
+{
+    Status status = cuda_check(d, result, name);
+    if (errors[0])
+        status = fail(status, "%s: %s", fail_message(), errors);
+    if (status == ST_OUT_OF_MEMORY || atomic_load(&d->broken))
+        return status;
+    log_warn_once("cuda linker", "%s; PTX is loaded without it", fail_message());
+    return ST_OK;
+}
+
+/* The driver's assembler: machine code for this very device. Where its linker fails there is none, and the PTX is loaded as it is. */
+Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes)
+{
+    CudaDevice *d;
+    CuResult result;
+    char errors[LINK_LOG] = "";
+    *cubin = NULL;
+    *bytes = 0;
+    TRY(cuda_open(device - DEVICE_CUDA, &d));
+    if (CUDA_WITH_ROOM(d, result, link_once(ptx, name, errors, cubin, bytes)) != 0) {
+        *bytes = 0;
+        return link_failed(d, result, name, errors);
+    }
+    return *cubin ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for the code of kernel %s", name);
+}
+
+typedef struct Load {
+    CudaDevice *device;
+    const GridObject *object;
+    CuModule module;
+    CuResult result;
+    char errors[1024];
+} Load;
+
+static CuResult load_ptx(Load *l)
+{
+    CuJitOption options[] = {CU_ERROR_LOG, CU_ERROR_LOG_SIZE};
+    void *values[] = {l->errors, (void *)(uintptr_t)sizeof l->errors};
+    return cuda.module_load(&l->module, l->object->ptx, 2, options, values);
+}
+
+/* In a thread of its own. */
+static void load_ptx_there(void *load)
+{
+    Load *l = load;
+    l->result = cuda.context_set(atomic_load(&l->device->context));
+    if (l->result == 0)
+        CUDA_WITH_ROOM(l->device, l->result, load_ptx(l));
+}
+
+static CuResult load_cubin(Load *l) { return cuda.module_load(&l->module, l->object->cubin, 0, NULL, NULL); }
+
+/* From the machine code where there is some; a driver that does not take it (an older one, say) gets the PTX, on a stack that is deep
+ * enough for its assembler. */
+static Status load_module(Load *l, const char *name)
+{
+    if (l->object->cubin) {
+        CuResult result;
+        if (CUDA_WITH_ROOM(l->device, result, load_cubin(l)) == 0)
+            return ST_OK;
+    }
+    os_run_on_stack(ASSEMBLER_STACK, load_ptx_there, l);
+    Status status = cuda_check(l->device, l->result, name);
+    return status != ST_OK && l->errors[0] ? fail(status, "%s: %s", fail_message(), l->errors) : status;
+}
+
+static Status load(CudaDevice *d, const GridObject *object, const char *name, Loaded **out)
+{
+    const GridPlan *grid = object->plan;
+    Load l = {.device = d, .object = object};
+    Loaded *loaded = os_calloc(1, sizeof *loaded + sizeof *loaded->function * grid->n_phases);
+    if (!loaded)
+        return fail(ST_OUT_OF_MEMORY, "no memory for loading kernel %s", name);
+    loaded->device = d;
+    loaded->n = grid->n_phases;
+    Status status = load_module(&l, name);
+    if (status == ST_OK) {
+        loaded->module = l.module;
+        status = load_functions(d, grid, loaded);
+        if (status != ST_OK)
+            cuda.module_unload(loaded->module);
+    }
+    if (status != ST_OK) {
+        os_free(loaded);
+        return status;
+    }
+    *out = loaded;
+    return ST_OK;
+}
+
+static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name)
+{
+    for (Loaded *l = kernel->loaded; l; l = l->next)
+        if (l->device == d)
+            return ST_OK;
+    Loaded *fresh;
+    TRY(load(d, &kernel->grid, name, &fresh));
+    fresh->next = kernel->loaded;
+    kernel->loaded = fresh;
+    kernel->unload = unload;
+    return ST_OK;
+}
+
+/* --- the batch ------------------------------------------------------------------------------------------------------ */
+
+/* Given back once the batch is queued or dropped. On failure it is given back now. */
+static Status hold(CuPointer pointer, size_t bytes)
+{
+    if (BUF_RESERVE(held, held.n + 1)) {
+        held.at[held.n++] = (Held){pointer, bytes};
+        return ST_OK;
+    }
+    cuda_free(here, stream, pointer, bytes);
+    return ST_OUT_OF_MEMORY;
+}
+
+static void empty(void)
+{
+    for (size_t i = 0; i < held.n; i++)
+        cuda_free(here, stream, held.at[i].pointer, held.at[i].bytes);
+    held.n = batch.launch.n = batch.bytes.n = 0;
+}
+
+/* Copies an argument block to the batch. */
+static Status add_block(const void *block, size_t bytes, size_t *at)
+{
+    if (!BUF_RESERVE(batch.bytes, batch.bytes.n + bytes))
+        return ST_OUT_OF_MEMORY;
+    *at = batch.bytes.n;
+    memcpy(batch.bytes.at + *at, block, bytes);
+    batch.bytes.n += bytes;
+    return ST_OK;
+}
+
+/* The block's address in device memory, where the kernel wants that instead of the block. */
+static Status add_block_there(const void *block, size_t bytes, size_t *at)
+{
+    CuPointer copy;
+    TRY(cuda_alloc(here, stream, bytes, &copy));
+    TRY(hold(copy, bytes));
+    TRY(cuda_copy_in(here, stream, copy, block, bytes));
+    return add_block(&copy, sizeof copy, at);
+}
+
+/* The block of a phase: the arguments, and what follows them. */
+static Status add_phase_block(const GridPlan *grid, uint32_t phase, void *const *args, uint32_t n_args, CudaLaunch *launch)
+{
+    uint64_t tail[GRID_TAIL];
+    uint32_t n = grid_tail(grid, phase, args, here->multiprocessors, tail);
+    size_t bytes = sizeof *args * n_args, tail_at;
+    if (grid->by_pointer) {
+        launch->block_bytes = sizeof(CuPointer);
+        return add_block_there(args, bytes, &launch->block);
+    }
+    launch->block_bytes = (uint32_t)(bytes + sizeof *tail * n);
+    TRY(add_block(args, bytes, &launch->block));
+    return n ? add_block(tail, sizeof *tail * n, &tail_at) : ST_OK;
+}
+
+static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
+{
+    if (g->blocks > INT32_MAX)
+        return fail(ST_UNSUPPORTED, "kernel %s: a grid of %lld blocks is too large", launch.name, (long long)g->blocks);
+    CuFunction function = loaded->function[phase];
+    if (g->shared > DEFAULT_SHARED && g->shared > loaded->shared[phase]) {
+        TRY(cuda_check(here, cuda.function_set(function, CU_MAX_SHARED, (int)g->shared), launch.name));
+        loaded->shared[phase] = g->shared;
+    }
+    if (!BUF_RESERVE(batch.launch, batch.launch.n + 1))
+        return ST_OUT_OF_MEMORY;
+    launch.function = function;
+    launch.blocks = (unsigned)g->blocks;
+    launch.threads = g->threads;
+    launch.shared = g->shared;
+    launch.ran = &loaded->ran;
+    batch.launch.at[batch.launch.n++] = launch;
+    return ST_OK;
+}
+
+static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+{
+    const GridPlan *grid = kernel->grid.plan;
+    TRY(load_once(here, kernel, name));
+    Loaded *loaded = kernel->loaded;
+    while (loaded->device != here)
+        loaded = loaded->next;
+    CudaLaunch launch = {.name = name};
+    if (!grid->numbered) /* one for all phases */
+        TRY(add_phase_block(grid, 0, args, n_args, &launch));
+    uint32_t idle = 0;
+    for (uint32_t i = 0; i < grid->n_phases; i++) {
+        GridLaunch g = grid_launch(grid, i, args, here->multiprocessors);
+        if (g.blocks <= 0) {
+            idle++;
+            continue;
+        }
+        if (grid->numbered)
+            TRY(add_phase_block(grid, i, args, n_args, &launch));
+        TRY(add_launch(loaded, i, &g, launch));
+    }
+    loaded->ran |= idle == grid->n_phases; /* of nothing all is done */
+    return ST_OK;
+}
+
+static Status launch_one(const CudaLaunch *l)
+{
+    void *parameters[] = {batch.bytes.at + l->block};
+    CuResult result; /* a kernel may need memory for its threads */
+    CUDA_WITH_ROOM(here, result, cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL));
+    TRY(cuda_check(here, result, l->name));
+    queued++;
+    return option_int(OPT_SYNC) ? cuda_check(here, cuda.stream_synchronize(stream->stream), l->name) : ST_OK;
+}
+
+static Status queue_batch(void)
+{
+    bool timed = cuda_perf_begin(stream), done = false;
+    Status status = timed ? ST_OK : cuda_graph_run(here, stream, &batch, &done);
+    for (size_t i = 0; i < batch.launch.n && !done && status == ST_OK; i++)
+        status = launch_one(&batch.launch.at[i]);
+    if (timed)
+        cuda_perf_end(stream);
+    for (size_t i = 0; i < batch.launch.n && status == ST_OK; i++)
+        *batch.launch.at[i].ran = true;
+    return status;
+}
+
+/* Scratch of the stream, large enough. */
+static Status scratch(size_t bytes, CuPointer *out)
+{
+    if (stream->scratch_bytes >= bytes && stream->scratch && !here->exact) {
+        *out = stream->scratch;
+        return ST_OK;
+    }
+    TRY(cuda_alloc(here, stream, bytes, out));
+    Status status = cuda_check(here, cuda.fill_bytes(*out, 0, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES, stream->stream),
+                               "clearing memory");
+    if (status != ST_OK) {
+        cuda_free(here, stream, *out, bytes);
+        return status;
+    }
+    if (bytes > SCRATCH_KEPT || here->exact)
+        return hold(*out, bytes);
+    CuPointer before = stream->scratch;
+    size_t before_bytes = stream->scratch_bytes;
+    stream->scratch = *out;
+    stream->scratch_bytes = bytes;
+    return before ? hold(before, before_bytes) : ST_OK;
+}
+
+/* --- what runtime/eval/launch.c calls ------------------------------------------------------------------------------------ */
+
+Status cuda_run_begin(int device)
+{
+    queued = 0;
+    overwriting = false;
+    TRY(cuda_open(device - DEVICE_CUDA, &here));
+    return cuda_stream(here, &stream);
+}
+
+void cuda_run_overwrites(void) { overwriting = true; }
+
+bool cuda_ran(const CompiledKernel *kernel, int device)
+{
+    if (option_int(OPT_TEST_MEMORY) == TEST_MEMORY_EXACT)
+        return true; /* for tests that run a program but once */
+    const Loaded *l = kernel->loaded;
+    while (l && l->device->ordinal != device - DEVICE_CUDA)
+        l = l->next;
+    return l && l->ran;
+}
+
+Status cuda_run_use(Storage *storage)
+{
+    TRY(cuda_doubt_input(storage));
+    return cuda_use(storage, stream);
+}
+
+Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+{
+    return cuda_doubt_own(here, call, nodes, n, word);
+}
+
+Status cuda_run_doubt(CudaDoubt **doubt) { return cuda_doubt_results(here, stream, doubt); }
+
+Status cuda_run_scratch(const CompiledKernel *kernel, void *const *args, void **out)
+{
+    CuPointer pointer = 0;
+    int64_t bytes = grid_scratch(kernel->grid.plan, args, here->multiprocessors);
+    if (bytes > 0)
+        TRY(scratch((size_t)bytes, &pointer));
+    *out = (void *)(uintptr_t)pointer;
+    return ST_OK;
+}
+
+Status cuda_run_kernel(CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+{
+    TRY(add_kernel(kernel, name, args, n_args));
+    return option_int(OPT_SYNC) || log_on(LOG_PERF) ? cuda_run_flush() : ST_OK;
+}
+
+Status cuda_run_flush(void)
+{
+    Status status = batch.launch.n ? queue_batch() : ST_OK;
+    empty();
+    return status;
+}
+
+Status cuda_run_drop(Status why)
+{
+    empty();
+    cuda_perf_drop();
+    cuda_doubt_drop(stream);
+    bool lost = overwriting && queued; /* nobody may take a half-overwritten input for what it was */
+    overwriting = false;
+    return lost ? cuda_broken(here) : why;
+}

@@ -1,0 +1,242 @@
+/* Devices by name, the thread's current one, memory and copies by device; and their public face. See device.h. */
+#include "runtime/device/device.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/api/stats.h"
+#include "runtime/eval/sync.h"
+#include "runtime/record/record.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+const char *device_name(int device, char *name)
+{
+    if (device_is_cuda(device))
+        snprintf(name, DEVICE_NAME, "cuda:%d", device - DEVICE_CUDA);
+    else
+        snprintf(name, DEVICE_NAME, device == DEVICE_CPU ? "cpu" : "any device");
+    return name;
+}
+
+/* The number after "cuda:", 0 for "cuda"; -1: neither. */
+static int cuda_number(const char *text)
+{
+    if (strncmp(text, "cuda", 4) != 0 || (text[4] && text[4] != ':'))
+        return -1;
+    if (!text[4])
+        return 0;
+    char *end;
+    long k = strtol(text + 5, &end, 10);
+    return text[5] < '0' || text[5] > '9' || *end || k > 1 << 20 ? -1 : (int)k;
+}
+
+Status device_parse(const char *text, int *device)
+{
+    *device = DEVICE_CPU;
+    if (!text[0] || strcmp(text, "cpu") == 0)
+        return ST_OK;
+    if (strcmp(text, "auto") == 0) {
+        if (cuda_usable(0) == ST_OK)
+            *device = DEVICE_CUDA;
+        return ST_OK;
+    }
+    int k = cuda_number(text);
+    if (k < 0)
+        return fail(ST_INVALID, "device is \"%s\": cpu, cuda, cuda:0 (or another number) and auto are valid", text);
+    TRY(cuda_usable(k));
+    *device = DEVICE_CUDA + k;
+    return ST_OK;
+}
+
+/* The option's device, found anew only when some option was set. */
+static Status option_device(int *device)
+{
+    static _Thread_local uint64_t generation;
+    static _Thread_local int known; /* DEVICE_ANY: not yet */
+    if (known == DEVICE_ANY || generation != options_generation()) {
+        char text[64];
+        known = DEVICE_ANY;
+        TRY(device_parse(option_text(OPT_DEVICE, text, sizeof text), &known));
+        generation = options_generation();
+    }
+    *device = known;
+    return ST_OK;
+}
+
+Status device_current(int *device)
+{
+    *device = rt_thread()->device;
+    return *device == DEVICE_ANY ? option_device(device) : ST_OK;
+}
+
+Status device_of(const RtNode *node, int *device)
+{
+    *device = node_device(node);
+    return *device == DEVICE_ANY ? device_current(device) : ST_OK;
+}
+
+Status device_target(int device, CudaTarget *target)
+{
+    *target = (CudaTarget){0};
+    return device_is_cuda(device) ? cuda_device_target(device - DEVICE_CUDA, target) : ST_OK;
+}
+
+/* --- memory --------------------------------------------------------------------------------------------------------- */
+
+Status storage_new_on(int device, size_t bytes, Storage **out) { return storage_copied_to(device, NULL, bytes, out); }
+
+Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
+{
+    *out = NULL;
+    if (!device_is_cuda(device)) {
+        *out = storage_new(bytes);
+        if (*out && from && bytes)
+            memcpy((*out)->data, from, bytes);
+        return *out ? ST_OK : ST_OUT_OF_MEMORY;
+    }
+    Storage *storage = os_calloc(1, sizeof *storage);
+    if (!storage)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    atomic_init(&storage->refs, 1);
+    storage->ours = true;
+    storage->device = (uint8_t)device;
+    storage->bytes = bytes;
+    Status status = cuda_storage(device - DEVICE_CUDA, from, bytes, storage);
+    if (status != ST_OK) {
+        os_free(storage);
+        return status;
+    }
+    stat_live((int64_t)bytes);
+    *out = storage;
+    return ST_OK;
+}
+
+Status device_read(Storage *storage, const char *from, void *to, size_t bytes)
+{
+    if (device_is_cuda(storage->device))
+        return cuda_storage_read(storage, from, to, bytes);
+    if (bytes)
+        memcpy(to, from, bytes);
+    return ST_OK;
+}
+
+Status device_write(Storage *storage, char *to, const void *from, size_t bytes)
+{
+    if (device_is_cuda(storage->device))
+        return cuda_storage_write(storage, to, from, bytes);
+    if (bytes)
+        memcpy(to, from, bytes);
+    return ST_OK;
+}
+
+Status storage_to_current(Storage **storage)
+{
+    int device;
+    Status status = device_current(&device);
+    if (status == ST_OK && !device_is_cuda(device))
+        return ST_OK;
+    Storage *host = *storage;
+    *storage = NULL;
+    if (status == ST_OK)
+        status = storage_copied_to(device, host->data, host->bytes, storage);
+    storage_release(host);
+    return status;
+}
+
+Status device_wait(Storage *storage) { return device_is_cuda(storage->device) ? cuda_storage_wait(storage) : ST_OK; }
+
+Status device_settle(Storage *storage) { return device_is_cuda(storage->device) ? cuda_storage_settle(storage) : ST_OK; }
+
+/* --- the public face -------------------------------------------------------------------------------------------------- */
+
+API1(kiln_status, kiln_set_device, const char *, name)
+{
+    int device;
+    if (!name) {
+        rt_thread()->device = DEVICE_ANY;
+        return KILN_OK;
+    }
+    Status status = device_parse(name, &device);
+    if (status == ST_OK)
+        rt_thread()->device = device;
+    return error_sync(status, "kiln_set_device", (Loc){file, line});
+}
+
+API3(kiln_status, kiln_device_of, const kiln_tensor *, x, char *, buffer, size_t, size)
+{
+    static const char api[] = "kiln_device_of";
+    Loc loc = {file, line};
+    char name[DEVICE_NAME];
+    int device;
+    if (!x || !buffer)
+        return error_sync(fail(ST_INVALID, "%s is NULL", x ? "buffer" : "x"), api, loc);
+    Status status = device_of(x->node, &device);
+    if (status == ST_OK && (size_t)snprintf(buffer, size, "%s", device_name(device, name)) >= size)
+        status = fail(ST_INVALID, "size is %zu: %d bytes are enough", size, DEVICE_NAME);
+    return error_sync(status, api, loc);
+}
+
+/* The elements of an evaluated node on another device, dense. */
+static Status moved(const RtNode *node, int device, Storage **out)
+{
+    size_t bytes = dtype_bytes(node_dtype(node)) * (size_t)node_elements(node);
+    Status status;
+    if (device_is_cuda(device)) {
+        void *copy;
+        const void *elements;
+        TRY(dense_elements(node, &elements, &copy));
+        status = storage_copied_to(device, elements, bytes, out);
+        os_free(copy);
+        return status;
+    }
+    TRY(storage_new_on(device, bytes, out));
+    status = copy_elements(node, (*out)->data);
+    if (status != ST_OK)
+        storage_release(*out);
+    return status;
+}
+
+API2(kiln_tensor *, kiln_to, kiln_tensor *, x, const char *, device)
+{
+    Rec r = REC(kiln_to);
+    RtNode *in = rec_in(&r, x, "x");
+    int from, to;
+    if (in && !device)
+        rec_fail(&r, ST_INVALID, "device is NULL");
+    if (!in || !device)
+        return rec_end(&r, NULL);
+    Status status = device_parse(device, &to);
+    if (status == ST_OK)
+        status = device_of(in, &from);
+    if (status != ST_OK)
+        return rec_end(&r, rec_failed(&r, status));
+    if (from == to && node_device(in) != DEVICE_ANY)
+        return rec_end(&r, in);
+    trace_sync(r.api, r.loc);
+    if (node_pending(in)) /* what lies nowhere goes to the thread's device, and lies there from now on */
+        status = eval_nodes(&in, 1, r.api, r.loc);
+    Storage *storage = NULL;
+    if (status == ST_OK && from != to)
+        status = moved(in, to, &storage);
+    if (status != ST_OK)
+        return rec_end(&r, rec_failed(&r, status));
+    if (from == to)
+        return rec_end(&r, in);
+    RtNode *out = rec_data(&r, node_dtype(in), in->rank, in->dim, storage, storage->data, NULL);
+    if (out)
+        out->weak = in->weak;
+    return rec_end(&r, out);
+}
+
+API1(kiln_status, kiln_wait, kiln_tensor *, x)
+{
+    kiln_status status;
+    RtNode *node = sync_eval(x, "kiln_wait", (Loc){file, line}, &status);
+    if (node)
+        status = error_sync(device_wait(atomic_load(&node->storage)), "kiln_wait", (Loc){file, line});
+    node_release(node);
+    return status;
+}

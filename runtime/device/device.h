@@ -1,0 +1,102 @@
+/*
+ * Devices: where data lies and programs run.
+ *
+ *   DEVICE_ANY        values without data (scalars, ranges, random bits): they go to whoever uses them
+ *   DEVICE_CPU        the host
+ *   DEVICE_CUDA + k   the k-th CUDA device
+ *
+ * A recorded op lies where its operands lie; operands on two devices are an error. A graph of values that are nowhere runs on the
+ * thread's current device.
+ */
+#ifndef RUNTIME_DEVICE_H
+#define RUNTIME_DEVICE_H
+
+#include "jit/grid.h"
+#include "runtime/eval/call.h"
+
+enum { DEVICE_ANY, DEVICE_CPU, DEVICE_CUDA, MAX_CUDA_DEVICES = 16 };
+enum { DEVICE_NAME = 16 };
+
+static inline bool device_is_cuda(int device) { return device >= DEVICE_CUDA; }
+
+/* Where a node's data lies or will lie; DEVICE_ANY: not decided yet. */
+static inline int node_device(const RtNode *node)
+{
+    const Storage *storage = atomic_load_explicit(&((RtNode *)(uintptr_t)node)->storage, memory_order_acquire);
+    return storage ? storage->device : node->device;
+}
+
+/* "cpu", "cuda:0"; into `name`, which has DEVICE_NAME bytes. */
+const char *device_name(int device, char *name);
+/* From "cpu", "cuda", "cuda:1" or "auto" (a CUDA device if one can be used, else the CPU). A CUDA device is opened. ST_INVALID: no such name;
+ * ST_DEVICE: why it cannot be used and what to do. */
+Status device_parse(const char *text, int *device);
+
+/* The calling thread's: set by kiln_set_device, else the option `device`. ST_DEVICE as above. */
+Status device_current(int *device);
+
+/* The same, with the thread's current device for what is not decided yet. */
+Status device_of(const RtNode *node, int *device);
+
+/* What code for a device is made for; sm 0: the host. */
+Status device_target(int device, CudaTarget *target);
+
+/* Memory of a device: a storage as storage_new makes them. */
+Status storage_new_on(int device, size_t bytes, Storage **out);
+/* The same, with the values at `from` in host memory, which may be changed again once this returns; NULL: none. */
+Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out);
+/* `bytes` at `from` (an address in `storage`), copied to or from the host. Reading waits for what is queued before it; writing returns
+ * once `from` may be changed again. */
+Status device_read(Storage *storage, const char *from, void *to, size_t bytes);
+Status device_write(Storage *storage, char *to, const void *from, size_t bytes);
+/* Moves fresh host storage to the thread's current device. On failure *storage is released and NULL. */
+Status storage_to_current(Storage **storage);
+/* Waits until what is queued for this storage is done. Like device_read, ST_INDEX: an index that its values depend on was out of bounds. */
+Status device_wait(Storage *storage);
+/* Waits only if that is not known yet. */
+Status device_settle(Storage *storage);
+
+/* CUDA's side (runtime/cuda/cuda_memory.c). */
+Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage); /* from: NULL, or the values */
+void cuda_storage_free(Storage *storage);
+Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes);
+Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes);
+Status cuda_storage_wait(Storage *storage);
+Status cuda_storage_settle(Storage *storage);
+Status cuda_usable(int k);
+
+Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin, size_t *bytes); /* an Assemble of jit/compile.h */
+
+/*
+ * Running a program on a CUDA device (runtime/cuda/cuda_launch.c): cuda_run_begin says on which, all is queued on this thread's stream of it,
+ * cuda_run_flush or cuda_run_drop ends it. Addresses are the device's. Kernels are collected: what is queued otherwise comes before them, so
+ * nothing that they use may be written or given back before cuda_run_flush has queued them.
+ */
+struct CompiledKernel;
+Status cuda_run_begin(int device);
+Status cuda_run_use(Storage *storage); /* an input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong */
+Status cuda_run_scratch(const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
+Status cuda_run_kernel(struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
+Status cuda_run_flush(void);
+Status cuda_run_drop(Status why); /* it failed: forgets what was not queued yet. The status to tell */
+/* The run overwrites inputs: should it fail with some launches made, the device is broken. */
+void cuda_run_overwrites(void);
+/* Was the kernel launched on this device, so that its next launch has no more to load? */
+bool cuda_ran(const struct CompiledKernel *kernel, int device);
+/* Where kernels note the fault numbers that stand for these nodes of the call. */
+Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+/* After cuda_run_flush: why the results may be wrong, with a reference for the caller, or NULL. ST_INDEX: they are (KILN_SYNC=1). */
+struct CudaDoubt;
+Status cuda_run_doubt(struct CudaDoubt **doubt);
+void cuda_doubt_set(Storage *storage, struct CudaDoubt *doubt); /* its values are in this doubt, or none, from now on */
+void cuda_doubt_release(struct CudaDoubt *doubt);               /* NULL is allowed */
+/* Device times for KILN_LOG=perf (runtime/cuda/cuda_perf.c): launches from now on are of a step called `what`, which moves `bytes`; waits for
+ * all of the run and logs their times. */
+void cuda_perf_step(const char *what, int64_t bytes);
+void cuda_perf_tell(void);
+Status cuda_device_target(int k, CudaTarget *target);
+/* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use, and "cuda:0.code=" with maker_device's text of it
+ * (cache/maker.h). Returns how many are in use; `out` may be NULL. */
+uint32_t cuda_describe(Str *out);
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * A call: the pending graph behind some requested tensors, in canonical form -- structure, signature, facts, buffers
+ * (DESIGN.md section 3). Made by runtime/eval/collect.c, served by runtime/eval.c. All under the evaluation lock.
+ */
+#ifndef RUNTIME_CALL_H
+#define RUNTIME_CALL_H
+
+#include "cache/memory.h"
+#include "runtime/record/tensor.h"
+
+/* At most this many pending nodes are compiled as one graph; a larger one is cut into several calls. */
+enum { CALL_MAX_NODES = 4096 };
+
+/* A growing heap array that is kept from call to call. */
+#define BUF(T)         \
+    struct {           \
+        T *at;         \
+        size_t n, cap; \
+    }
+
+typedef struct Call {
+    BUF(RtNode *) nodes;   /* in canonical order: inputs before users; evaluated nodes are the graph's inputs */
+    BUF(uint32_t) outputs; /* canonical numbers of the requested nodes */
+    BUF(uint32_t) inputs;  /* canonical numbers of the inputs */
+    BUF(uint8_t) structure, signature;
+    BUF(int64_t) ints;
+    BUF(uint64_t) scalars;
+    CallKey key;
+    Facts facts;
+    int device;                /* where it runs (runtime/device/device.h); its inputs lie there */
+    const uint32_t *held;      /* a replayed function: how many references to each input the call itself holds; else NULL */
+    uint32_t walk, evaluation; /* numbers of this collection and of the sync point it is for (several, when a graph is cut) */
+    struct {
+        uint32_t walk, n;   /* an earlier walk that collected n of the pending nodes, ... */
+        const RtNode *node; /* ... the last of them (runtime/eval/breaks.c) */
+    } again;
+    CacheMemo *memo; /* a replayed function: its last hit; else NULL */
+} Call;
+
+/* Serves one complete call: computes the values of its outputs. */
+typedef Status ServeCall(Call *call, void *user);
+
+/*
+ * Walks the pending graph behind `roots` and hands it to `serve`, in several calls when it is larger than CALL_MAX_NODES.
+ * Iterative: depth costs no stack. `keyed` bytes open the structure. ST_OUT_OF_MEMORY, ST_DEVICE (an input lies elsewhere), or what
+ * `serve` returned.
+ */
+Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user);
+
+/* After a collect() whose `serve` only looks and computes nothing: nothing is taken to be computed any more. */
+void collect_end(void);
+
+/* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
+Graph *call_graph(const Call *call, Arena *arena);
+
+/* Marks the scalars that are arguments of every program: varies[k] for the k-th scalar. */
+void call_arguments(const Call *call, bool *varies);
+
+/* Which inputs nothing else will need once the outputs have their values: [k] for the k-th input. Valid until the next call. NULL:
+ * out of memory. */
+const bool *call_given_up(const Call *call);
+
+/* Runs a program for a call: results in results[k], one for each output (storage with a reference for the caller). */
+typedef struct Result {
+    Storage *storage;
+    char *data;
+} Result;
+/* Indices into an axis: what there is to say when one is out of bounds. */
+typedef struct IndexPlace {
+    const char *api;
+    Loc loc;
+    int axis;
+    int64_t size;
+} IndexPlace;
+IndexPlace index_place(const RtNode *node);
+Status index_failed(const IndexPlace *place, const char *which); /* which: "index 7", or NULL; always ST_INDEX */
+
+enum { NO_FAULT_NODE = 0xffffffffu };
+/* ST_INDEX: *fault_node is the node at fault, or NO_FAULT_NODE where fail() was called: an operand was computed wrongly. On a CUDA device
+ * whether an index was out of bounds is known later (runtime/cuda/cuda_doubt.c). */
+Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results, uint32_t *fault_node);
+
+/* Makes room for `want` elements; false: out of memory. */
+#define BUF_RESERVE(buf, want) buf_reserve((void **)&(buf).at, &(buf).cap, sizeof *(buf).at, (want))
+bool buf_reserve(void **at, size_t *cap, size_t size, size_t want);
+
+#endif

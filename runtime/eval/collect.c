@@ -1,0 +1,325 @@
+/*
+ * From requested tensors to a call: one walk over the pending graph that writes structure, signature and facts.
+ *
+ * The walk is a depth-first search in input order, so its numbering is a function of the structure alone. Its stack lies on the
+ * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
+ * nodes that no other complete node uses), become inputs, and the walk goes on. What needs no data (constants, ranges, random
+ * numbers) is no such output where there is another: computed, it would lie on this device and no graph of another one could use it.
+ * It is collected once more, with the nodes that use it.
+ */
+#include "ir/attr.h"
+#include "ir/base/os.h"
+#include "runtime/api/mark.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/call.h"
+
+#include <stdio.h>
+#include <string.h>
+
+bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
+{
+    if (want <= *cap)
+        return true;
+    size_t grown = *cap ? *cap : 64;
+    while (grown < want)
+        grown *= 2;
+    void *block = os_realloc(*at, grown * size);
+    if (!block) {
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for collecting a graph");
+        return false;
+    }
+    *at = block;
+    *cap = grown;
+    return true;
+}
+
+#define BUF_PUSH(buf, value)                \
+    do {                                    \
+        if (!BUF_RESERVE(buf, (buf).n + 1)) \
+            return ST_OUT_OF_MEMORY;        \
+        (buf).at[(buf).n++] = (value);      \
+    } while (0)
+
+static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire) && !node->given; }
+
+/* The walk's state; kept between evaluations for its memory. */
+static Call call;
+static BUF(RtNode *) stack;
+static BUF(bool) used;      /* by canonical number: some complete node uses it */
+static uint32_t walk;       /* nodes with mark == walk are complete */
+static BUF(RtNode *) given; /* results of calls that were looked at and not computed */
+static size_t n_pending;    /* how many of the complete nodes have no value yet */
+
+/* --- writing a call ----------------------------------------------------------------------------------------------- */
+
+static Status put_bytes(const void *data, size_t bytes)
+{
+    if (!BUF_RESERVE(call.structure, call.structure.n + bytes))
+        return ST_OUT_OF_MEMORY;
+    memcpy(call.structure.at + call.structure.n, data, bytes);
+    call.structure.n += bytes;
+    return ST_OK;
+}
+
+static Status put_ints(const int64_t *values, size_t n)
+{
+    if (!BUF_RESERVE(call.ints, call.ints.n + n))
+        return ST_OUT_OF_MEMORY;
+    if (n)
+        memcpy(call.ints.at + call.ints.n, values, n * sizeof *values);
+    call.ints.n += n;
+    return ST_OK;
+}
+
+/* A value that was nowhere when the op was recorded, and was computed on another device since. */
+static Status lies_elsewhere(const RtNode *node)
+{
+    char here[DEVICE_NAME], there[DEVICE_NAME], place[320] = "";
+    if (node->loc.file)
+        snprintf(place, sizeof place, " recorded at %s:%d", node->loc.file, node->loc.line);
+    return fail(ST_DEVICE, "a value%s was computed on %s and is used on %s; move it with kiln_to", place,
+                device_name(node_device(node), there), device_name(call.device, here));
+}
+
+static Status put_input(RtNode *node, uint32_t number)
+{
+    if (!node->given && node_device(node) != call.device)
+        return lies_elsewhere(node);
+    const uint8_t head[] = {OP_INPUT, node->rank, node->strided};
+    TRY(put_bytes(head, sizeof head));
+    TRY(put_ints(node->dim, node->rank));
+    if (node->strided)
+        TRY(put_ints(node->stride, node->rank));
+    BUF_PUSH(call.inputs, number);
+    return ST_OK;
+}
+
+static Status put_op(const RtNode *node)
+{
+    const uint8_t head[] = {node->op, node->rank};
+    TRY(put_bytes(head, sizeof head));
+    TRY(put_bytes(&node->attr, sizeof node->attr));
+    TRY(put_bytes(&node->n_in, sizeof node->n_in));
+    for (uint32_t i = 0; i < node->n_in; i++)
+        TRY(put_bytes(&node->in[i]->index, sizeof node->in[i]->index));
+    TRY(put_ints(node->facts, node->n_facts));
+    if (node->op == OP_SCALAR)
+        BUF_PUSH(call.scalars, node->scalar);
+    return ST_OK;
+}
+
+/* The marks follow the dtypes: of which node, how many bytes, what marks_signature says. */
+static Status put_marks(void)
+{
+    for (size_t k = 0; k < call.nodes.n; k++) {
+        const RtNode *node = call.nodes.at[k];
+        if (!node->marks)
+            continue;
+        uint8_t marks[MARKS_BYTES];
+        uint32_t head[] = {(uint32_t)k, (uint32_t)marks_signature(node, marks)};
+        if (!BUF_RESERVE(call.signature, call.signature.n + sizeof head + head[1]))
+            return ST_OUT_OF_MEMORY;
+        memcpy(call.signature.at + call.signature.n, head, sizeof head);
+        memcpy(call.signature.at + call.signature.n + sizeof head, marks, head[1]);
+        call.signature.n += sizeof head + head[1];
+    }
+    return ST_OK;
+}
+
+/* Writes everything of the nodes in call.nodes, then the outputs; makes key and facts. */
+static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
+{
+    call.structure.n = call.signature.n = call.ints.n = call.scalars.n = call.inputs.n = 0;
+    TRY(put_bytes(keyed, keyed_bytes));
+    bool marked = false;
+    for (size_t i = 0; i < call.nodes.n; i++) {
+        RtNode *node = call.nodes.at[i];
+        marked |= node->marks != NULL;
+        BUF_PUSH(call.signature, node->dtype);
+        TRY(is_pending(node) ? put_op(node) : put_input(node, (uint32_t)i));
+    }
+    if (marked)
+        TRY(put_marks());
+    TRY(put_bytes(call.outputs.at, call.outputs.n * sizeof *call.outputs.at));
+    call.key =
+        (CallKey){hash128(call.structure.at, call.structure.n), call.structure.at, call.signature.at, call.structure.n, call.signature.n};
+    call.facts = (Facts){call.ints.at, call.scalars.at, (uint32_t)call.ints.n, (uint32_t)call.scalars.n};
+    return ST_OK;
+}
+
+/* --- the walk -------------------------------------------------------------------------------------------------------- */
+
+static void start_call(void)
+{
+    call.walk = ++walk;
+    call.again.n = call.again.walk = 0;
+    call.nodes.n = call.outputs.n = used.n = n_pending = 0;
+}
+
+static Status complete_node(RtNode *node)
+{
+    if (node->mark && is_pending(node) && node->op != OP_SCALAR) { /* collected before, and needed again */
+        call.again.n = call.again.walk == node->mark ? call.again.n + 1 : 1;
+        call.again.walk = node->mark;
+        call.again.node = node;
+    }
+    node->mark = walk;
+    node->index = (uint32_t)call.nodes.n;
+    BUF_PUSH(call.nodes, node);
+    BUF_PUSH(used, false);
+    if (is_pending(node)) {
+        n_pending++;
+        for (uint32_t i = 0; i < node->n_in; i++)
+            used.at[node->in[i]->index] = true;
+    }
+    return ST_OK;
+}
+
+/* What was only looked at is an input of the calls that follow. */
+static Status give_outputs(void)
+{
+    for (size_t k = 0; k < call.outputs.n; k++) {
+        RtNode *node = call.nodes.at[call.outputs.at[k]];
+        if (!is_pending(node))
+            continue;
+        BUF_PUSH(given, node);
+        node->given = true;
+    }
+    return ST_OK;
+}
+
+void collect_end(void)
+{
+    for (size_t i = 0; i < given.n; i++)
+        given.at[i]->given = false;
+    given.n = 0;
+}
+
+/* Serves what is complete; afterwards those nodes have values, or are taken to have. */
+static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
+{
+    for (int anywhere = 0; anywhere < 2 && call.outputs.n == 0; anywhere++)
+        for (size_t i = 0; i < call.nodes.n; i++)
+            if (!used.at[i] && is_pending(call.nodes.at[i]) && (anywhere || call.nodes.at[i]->device != DEVICE_ANY))
+                BUF_PUSH(call.outputs, (uint32_t)i);
+    TRY(write_call(keyed, keyed_bytes));
+    TRY(serve(&call, user));
+    TRY(give_outputs());
+    start_call();
+    return ST_OK;
+}
+
+Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
+{
+    stack.n = 0;
+    call.device = device;
+    start_call();
+    for (uint32_t i = n_roots; i-- > 0;)
+        BUF_PUSH(stack, roots[i]);
+    while (stack.n) {
+        RtNode *node = stack.at[stack.n - 1];
+        bool ready = true;
+        if (node->mark != walk && is_pending(node))
+            for (uint32_t i = node->n_in; i-- > 0;)
+                if (node->in[i]->mark != walk) {
+                    BUF_PUSH(stack, node->in[i]);
+                    ready = false;
+                }
+        if (!ready)
+            continue;
+        stack.n--;
+        if (node->mark == walk)
+            continue;
+        TRY(complete_node(node));
+        if (n_pending >= CALL_MAX_NODES && stack.n)
+            TRY(cut(keyed, keyed_bytes, serve, user));
+    }
+    for (uint32_t i = 0; i < n_roots; i++)
+        if (is_pending(roots[i])) {
+            if (roots[i]->mark != walk) /* complete before the last cut, but not an output of it: once more */
+                return collect(roots, n_roots, device, keyed, keyed_bytes, serve, user);
+            bool listed = false;
+            for (size_t k = 0; k < call.outputs.n && !listed; k++)
+                listed = call.nodes.at[call.outputs.at[k]] == roots[i];
+            if (!listed)
+                BUF_PUSH(call.outputs, roots[i]->index);
+        }
+    if (call.outputs.n == 0)
+        return ST_OK;
+    TRY(write_call(keyed, keyed_bytes));
+    return serve(&call, user);
+}
+
+/* --- the call as a graph ------------------------------------------------------------------------------------------------ */
+
+Graph *call_graph(const Call *c, Arena *arena)
+{
+    Graph *g = graph_new(arena);
+    Ref *ref = ARENA_ARRAY(arena, Ref, c->nodes.n + 1);
+    size_t scalar = 0;
+    for (size_t i = 0; i < c->nodes.n; i++) {
+        const RtNode *node = c->nodes.at[i];
+        g->origin = (uint32_t)i;
+        if (!is_pending(node)) {
+            ref[i] = graph_add_input(g, (DType)node->dtype, node->rank, node->dim, node->strided ? node->stride : NULL, node->loc);
+        } else if (node->op == OP_SCALAR) {
+            ref[i] = graph_add_scalar(g, (DType)node->dtype, c->facts.scalars[scalar++], node->loc); /* a replay has others than the node */
+        } else {
+            Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);
+            Dim *facts = ARENA_ARRAY(arena, Dim, node->n_facts);
+            for (uint32_t k = 0; k < node->n_in; k++)
+                in[k] = ref[node->in[k]->index];
+            for (uint32_t k = 0; k < node->n_facts; k++) {
+                FactLabel label = fact_label((Op)node->op, &node->attr, k);
+                facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
+            }
+            ref[i] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
+        }
+    }
+    for (size_t i = 0; i < c->outputs.n; i++)
+        graph_output(g, ref[c->outputs.at[i]]);
+    return g;
+}
+
+void call_arguments(const Call *c, bool *varies)
+{
+    size_t scalar = 0;
+    for (size_t i = 0; i < c->nodes.n; i++) {
+        const RtNode *node = c->nodes.at[i];
+        if (node->op == OP_SCALAR && is_pending(node))
+            varies[scalar++] |= node->attr.mode == SCALAR_ARGUMENT;
+    }
+}
+
+/*
+ * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
+ * call that are outputs (they let their inputs go once they have values) or that die with those.
+ */
+const bool *call_given_up(const Call *c)
+{
+    static BUF(bool) given_up, output;
+    static BUF(uint32_t) going; /* references that go away, by node */
+    size_t n = c->nodes.n + 1;
+    if (!BUF_RESERVE(given_up, c->inputs.n + 1) || !BUF_RESERVE(output, n) || !BUF_RESERVE(going, n))
+        return NULL;
+    if (!c->held) { /* who holds the references has to be counted */
+        memset(output.at, 0, n);
+        memset(going.at, 0, n * sizeof *going.at);
+        for (size_t i = 0; i < c->outputs.n; i++)
+            output.at[c->outputs.at[i]] = true;
+        for (size_t i = c->nodes.n; i-- > 0;) {
+            const RtNode *node = c->nodes.at[i];
+            bool dies = atomic_load(&node->refs) == going.at[i];
+            if (is_pending(node) && (output.at[i] || dies))
+                for (uint32_t k = 0; k < node->n_in; k++)
+                    going.at[node->in[k]->index]++;
+        }
+    }
+    for (size_t k = 0; k < c->inputs.n; k++) {
+        const RtNode *node = c->nodes.at[c->inputs.at[k]];
+        const Storage *storage = atomic_load(&node->storage);
+        uint32_t ours = c->held ? c->held[k] : going.at[c->inputs.at[k]];
+        given_up.at[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided && atomic_load(&storage->refs) == 1;
+    }
+    return given_up.at;
+}

@@ -1,0 +1,115 @@
+/*
+ * The graph part of the key text (cache/key_text.h): structure and signature of a call, as text. What cache/memory.c compares as bytes
+ * is all in it, readable; nothing else is: no size, number, path, address or order of allocation.
+ *
+ *     %0 = input f32[?,?]
+ *     %1 = input f32[?,?] strided marks(dynamic 0, static 1=64)
+ *     %2 = mul f32[?,?] %0 %1
+ *     %3 = reduce_sum f32[?] %2 axes(1)
+ *     return %3
+ */
+#include "cache/key_text.h"
+#include "ir/attr.h"
+#include "runtime/api/mark.h"
+#include "runtime/eval/store.h"
+#include "runtime/record/record.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void add_type(const RtNode *node, Str *out)
+{
+    str_printf(out, " %s[", dtype_name((DType)node->dtype));
+    for (int axis = 0; axis < node->rank; axis++)
+        str_printf(out, axis ? ",?" : "?");
+    str_printf(out, "]");
+}
+
+static void add_marks(const RtNode *node, Str *out)
+{
+    const char *between = " marks(";
+    for (int axis = 0; node->marks && axis < node->rank; axis++) {
+        if (node->marks->kind[axis] == MARK_NONE)
+            continue;
+        if (node->marks->kind[axis] == MARK_STATIC)
+            str_printf(out, "%sstatic %d=%" PRId64, between, axis, node->dim[axis]);
+        else
+            str_printf(out, "%sdynamic %d=%" PRId64 ":%" PRId64, between, axis, node->marks->min[axis], node->marks->max[axis]);
+        between = ", ";
+    }
+    if (between[0] == ',')
+        str_printf(out, ")");
+}
+
+static void add_input(const RtNode *node, Str *out)
+{
+    str_printf(out, "input");
+    add_type(node, out);
+    if (node->strided)
+        str_printf(out, " strided");
+    add_marks(node, out);
+}
+
+/* Attributes that the table of ir/attr.h does not know for this op: none so far, but the key must not depend on that. */
+static void add_odd_attributes(const RtNode *node, Str *out)
+{
+    Attr rest = node->attr;
+    unsigned fields = attr_info((Op)node->op).fields;
+    if (fields & ATTR_AXES)
+        rest.mask = 0;
+    if (fields & ATTR_AXIS)
+        rest.axis = 0;
+    if (fields & ATTR_PERM)
+        memset(rest.perm, 0, node->rank);
+    if ((fields & ATTR_GROUPS) && rest.n <= 2 * MAX_RANK) {
+        memset(rest.group.in, 0, rest.n);
+        memset(rest.group.out, 0, rest.n);
+        rest.n = 0;
+    }
+    if ((fields & ATTR_MODE) && rest.mode < 4)
+        rest.mode = 0;
+    if ((fields & ATTR_DESCENDING) && rest.flag == 1)
+        rest.flag = 0;
+    if (node->op == OP_SCALAR && rest.mode == SCALAR_ARGUMENT) {
+        str_printf(out, " argument");
+        rest.mode = 0;
+    }
+    static const Attr none;
+    if (memcmp(&rest, &none, sizeof rest) == 0)
+        return;
+    str_printf(out, " attributes(");
+    for (size_t i = 0; i < sizeof node->attr; i++)
+        str_printf(out, "%02x", ((const uint8_t *)&node->attr)[i]);
+    str_printf(out, ")");
+}
+
+static void add_op(const RtNode *node, Str *out)
+{
+    str_printf(out, "%s", op_name((Op)node->op));
+    add_type(node, out);
+    add_marks(node, out);
+    for (uint32_t i = 0; i < node->n_in; i++)
+        str_printf(out, " %%%" PRIu32, node->in[i]->index);
+    attr_print((Op)node->op, &node->attr, node->rank, out);
+    add_odd_attributes(node, out);
+}
+
+void call_key_text(const Call *call, Str *out)
+{
+    Str graph;
+    str_init(&graph, out->arena);
+    for (size_t i = 0; i < call->nodes.n; i++) {
+        const RtNode *node = call->nodes.at[i];
+        str_printf(&graph, "%%%zu = ", i);
+        if (node_pending(node))
+            add_op(node, &graph);
+        else
+            add_input(node, &graph);
+        str_printf(&graph, "\n");
+    }
+    str_printf(&graph, "return");
+    for (size_t i = 0; i < call->outputs.n; i++)
+        str_printf(&graph, " %%%" PRIu32, call->outputs.at[i]);
+    str_printf(&graph, "\n");
+    key_line_add(out, "graph", graph.text, graph.len);
+}

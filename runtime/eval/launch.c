@@ -1,0 +1,426 @@
+/*
+ * Running a program: bind its arguments to the buffers of a call and launch its steps.
+ *
+ *   buffers   inputs as they lie; outputs fresh, or an input's storage that nothing else needs; temporaries in one block,
+ *             cut into slots (buffers whose lifetimes do not meet share one)
+ *   args      one 8-byte slot each: pointers, sizes, scalars; sizes were evaluated by the cache look-up
+ *   steps     in order; each one's tasks go to the thread pool when they are worth it
+ */
+#include "runtime/eval/launch.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "jit/sort.h"
+#include "runtime/api/stats.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/pool.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Less work than this runs on the calling thread: waking another costs microseconds. */
+static const double INLINE_NS = 20000;
+/* The least work worth a trip to the shared counter. */
+static const double CHUNK_NS = 10000;
+
+enum { SLOT_ALIGN = LAUNCH_ALIGN };
+
+/* Room kept between launches; under the evaluation lock. */
+static BUF(void *) address; /* of each buffer */
+static BUF(void *) args;    /* of the step at hand */
+static BUF(size_t) slot_offset;
+static char *scratch; /* of all threads of a phase */
+static size_t scratch_bytes;
+
+typedef struct Run {
+    const Program *p;
+    const int64_t *sizes;
+    const Call *call;
+    int device;
+    Storage *temps, *shared;
+    int64_t fault;    /* fault id that a kernel left here, 0: none */
+    void *fault_word; /* where kernels leave it: there, or a CUDA device's word */
+} Run;
+
+static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
+
+/* SIZE_MAX stays. */
+static size_t aligned(size_t bytes)
+{
+    return bytes > SIZE_MAX - SLOT_ALIGN ? SIZE_MAX : (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1);
+}
+
+/* SIZE_MAX: more than that, which no memory has. */
+size_t buffer_bytes(const ProgBuffer *b, const int64_t *sizes)
+{
+    size_t bytes;
+    return __builtin_mul_overflow((size_t)sizes[b->numel], dtype_bytes((DType)b->dtype), &bytes) ? SIZE_MAX : bytes;
+}
+
+/* --- buffers ---------------------------------------------------------------------------------------------------- */
+
+size_t launch_slots(const Program *p, const int64_t *sizes, size_t *offset)
+{
+    size_t total = 0;
+    memset(offset, 0, sizeof *offset * p->n_slots);
+    for (uint32_t i = 0; i < p->n_buffers; i++)
+        if (p->buffers[i].kind == BUFFER_TEMP) {
+            size_t bytes = aligned(buffer_bytes(&p->buffers[i], sizes));
+            if (bytes > offset[p->buffers[i].slot])
+                offset[p->buffers[i].slot] = bytes;
+        }
+    for (uint32_t s = 0; s < p->n_slots; s++) {
+        size_t bytes = offset[s];
+        offset[s] = total;
+        total = bytes > SIZE_MAX - total ? SIZE_MAX : total + bytes;
+    }
+    return total;
+}
+
+static Status place_temps(Run *run)
+{
+    const Program *p = run->p;
+    if (p->n_slots == 0)
+        return ST_OK;
+    if (!BUF_RESERVE(slot_offset, p->n_slots + 1))
+        return ST_OUT_OF_MEMORY;
+    return storage_new_on(run->device, launch_slots(p, run->sizes, slot_offset.at), &run->temps);
+}
+
+static const RtNode *input_node(const Run *run, uint32_t index) { return run->call->nodes.at[run->call->inputs.at[index]]; }
+
+/* The result is an input as it lies: its storage is shared. Borrowed memory may change later (kiln_touch), so it is copied. */
+static Status share_input(const RtNode *input, Result *result)
+{
+    Storage *storage = atomic_load(&input->storage);
+    result->data = input->data;
+    if (!storage->borrowed) {
+        result->storage = storage_retain(storage);
+        return ST_OK;
+    }
+    size_t bytes = (size_t)node_elements(input) * dtype_bytes((DType)input->dtype);
+    result->storage = storage_new(bytes);
+    if (!result->storage)
+        return ST_OUT_OF_MEMORY;
+    result->data = result->storage->data;
+    if (bytes)
+        memcpy(result->data, input->data, bytes);
+    return ST_OK;
+}
+
+static Status bind_buffers(Run *run, const bool *given_up, Result *results)
+{
+    const Program *p = run->p;
+    if (!BUF_RESERVE(address, p->n_buffers + 1))
+        return ST_OUT_OF_MEMORY;
+    TRY(place_temps(run));
+    for (uint32_t i = 0; i < p->n_buffers; i++) {
+        const ProgBuffer *b = &p->buffers[i];
+        switch ((BufferKind)b->kind) {
+        case BUFFER_INPUT: address.at[i] = input_node(run, b->index)->data; break;
+        case BUFFER_TEMP: address.at[i] = (char *)run->temps->data + slot_offset.at[b->slot]; break;
+        case BUFFER_OUTPUT: address.at[i] = NULL; break;
+        }
+    }
+    for (uint32_t k = 0; k < p->n_outputs; k++) {
+        const ProgBuffer *b = &p->buffers[p->outputs[k]];
+        Result *result = &results[k];
+        if (b->kind == BUFFER_INPUT) {
+            TRY(share_input(input_node(run, b->index), result));
+            continue;
+        } else if (address.at[p->outputs[k]]) { /* two outputs, one value */
+            uint32_t first = 0;
+            while (p->outputs[first] != p->outputs[k])
+                first++;
+            result->storage = storage_retain(results[first].storage);
+        } else if (given_up && b->alias_input != NO_BUFFER && given_up[b->alias_input]) {
+            const RtNode *input = input_node(run, b->alias_input);
+            result->storage = storage_retain(atomic_load(&input->storage));
+            address.at[p->outputs[k]] = input->data;
+        } else {
+            TRY(storage_new_on(run->device, buffer_bytes(b, run->sizes), &result->storage));
+            address.at[p->outputs[k]] = result->storage->data;
+        }
+        result->data = address.at[p->outputs[k]];
+    }
+    return ST_OK;
+}
+
+static void bind_args(Run *run, const ProgStep *step)
+{
+    for (uint32_t i = 0; i < step->n_args; i++) {
+        const ProgArg *arg = &run->p->args[step->first_arg + i];
+        void **slot = &args.at[i];
+        switch ((BindKind)arg->kind) {
+        case BIND_BUFFER: *slot = address.at[arg->value]; break;
+        case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
+        case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
+        case BIND_SHARED: *slot = NULL; break; /* bind_shared */
+        case BIND_FAULT: *slot = run->fault_word; break;
+        }
+    }
+}
+
+/* Room for the partial results of a split kernel, whose size only the kernel can tell. */
+static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *kernel)
+{
+    for (uint32_t i = 0; i < step->n_args; i++) {
+        if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
+            continue;
+        if (on_cuda(run)) {
+            TRY(cuda_run_scratch(kernel, args.at, &args.at[i]));
+            continue;
+        }
+        size_t bytes = (size_t)kernel->query(args.at, ASK_SHARED, 0);
+        if (run->shared && run->shared->bytes < bytes) {
+            storage_release(run->shared);
+            run->shared = NULL;
+        }
+        if (!run->shared)
+            TRY(storage_new_on(run->device, bytes, &run->shared));
+        args.at[i] = run->shared->data;
+    }
+    return ST_OK;
+}
+
+/* --- steps --------------------------------------------------------------------------------------------------------- */
+
+Phase phase_of(const ProgKernel *kernel, void *const *with, int64_t number, int threads)
+{
+    KernelQuery *query = kernel->compiled->query;
+    Phase phase = {.run = kernel->compiled->run, .args = with, .number = number, .threads = 1};
+    phase.scratch = aligned((size_t)query(with, ASK_SCRATCH, 0));
+    phase.tasks = phase.grain = query(with, ASK_TASKS, number);
+    double ns = (double)query(with, ASK_POINTS, number) * kernel->cost;
+    if (threads == 1 || ns < INLINE_NS || phase.tasks <= 1)
+        return phase;
+    int64_t chunks = threads * 8; /* enough to even out a slow thread */
+    if ((double)chunks > ns / CHUNK_NS)
+        chunks = (int64_t)(ns / CHUNK_NS) + 1;
+    phase.grain = (phase.tasks + chunks - 1) / chunks;
+    phase.threads = threads;
+    return phase;
+}
+
+typedef struct PhaseTasks {
+    const Phase *phase;
+    char *scratch;
+} PhaseTasks;
+
+static void run_tasks(void *arg, int64_t lo, int64_t hi, int thread)
+{
+    const PhaseTasks *t = arg;
+    const Phase *phase = t->phase;
+    phase->run(phase->args, phase->number, lo, hi, t->scratch + phase->scratch * (size_t)thread);
+}
+
+void phase_run(const Phase *phase, char *room)
+{
+    PhaseTasks tasks = {phase, room};
+    if (phase->tasks <= 0)
+        return;
+    if (phase->threads == 1)
+        phase->run(phase->args, phase->number, 0, phase->tasks, room);
+    else
+        pool_run(phase->tasks, phase->grain, phase->threads, run_tasks, &tasks);
+}
+
+size_t phase_scratch(const Phase *phase)
+{
+    size_t all;
+    return __builtin_mul_overflow(phase->scratch, (size_t)phase->threads, &all) ? SIZE_MAX : all;
+}
+
+char *launch_scratch(size_t bytes, const char *kernel)
+{
+    if (scratch && bytes <= scratch_bytes)
+        return scratch;
+    bool possible = bytes < SIZE_MAX / 2;
+    size_t want = possible ? aligned(bytes + bytes / 8) : 0; /* rows that grow a little each time do not ask each time */
+    os_free(scratch);                                        /* nothing in it is needed */
+    scratch = possible ? os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN) : NULL;
+    scratch_bytes = scratch ? want : 0;
+    if (!scratch)
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of scratch of kernel %s", bytes, kernel);
+    return scratch;
+}
+
+/* The room that the kernel's hungriest phase needs. */
+static char *kernel_scratch(const ProgKernel *kernel, void *const *with, int threads)
+{
+    size_t most = 0;
+    int64_t phases = kernel->compiled->query(with, ASK_PHASES, 0);
+    for (int64_t number = 0; number < phases; number++) {
+        Phase phase = phase_of(kernel, with, number, threads);
+        if (phase_scratch(&phase) > most)
+            most = phase_scratch(&phase);
+    }
+    return launch_scratch(most, kernel->name);
+}
+
+/* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
+ * (jit/compile.c lets no other source of failure into such a program). On CUDA that is so anyway: steps are collected. But the driver
+ * may load a function, or want memory for it, at its first launch: nothing is overwritten before all kernels ran (may_overwrite). */
+static Status prepare_takeover(Run *run)
+{
+    for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
+        const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
+        bind_args(run, &run->p->steps[i]);
+        if (!kernel_scratch(kernel, args.at, pool_threads()))
+            return ST_OUT_OF_MEMORY;
+    }
+    return ST_OK;
+}
+
+static bool may_overwrite(const Run *run)
+{
+    for (uint32_t i = 0; i < run->p->n_steps && on_cuda(run); i++)
+        if (!cuda_ran(run->p->kernels[run->p->steps[i].kernel].compiled, run->device))
+            return false;
+    return true;
+}
+
+/* Does some output take over an input's storage? */
+static bool overwrites(const Program *p, const bool *given_up)
+{
+    for (uint32_t i = 0; i < p->n_buffers && given_up; i++)
+        if (p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && given_up[p->buffers[i].alias_input])
+            return true;
+    return false;
+}
+
+/* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
+static Status prepare_cuda(Run *run, bool certain)
+{
+    if (certain)
+        cuda_run_overwrites();
+    for (size_t i = 0; i < run->call->inputs.n; i++) {
+        Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
+        if (certain)
+            TRY(device_settle(storage));
+        TRY(cuda_run_use(storage));
+    }
+    return run->p->n_faults ? cuda_run_faults(run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
+}
+
+/* Queues what was collected. Results that are inputs keep the doubts of those. */
+static Status finish_cuda(const Run *run, const Result *results)
+{
+    struct CudaDoubt *doubt;
+    TRY(cuda_run_flush());
+    cuda_perf_tell();
+    TRY(cuda_run_doubt(&doubt));
+    for (uint32_t k = 0; k < run->p->n_outputs; k++)
+        if (run->p->buffers[run->p->outputs[k]].kind != BUFFER_INPUT)
+            cuda_doubt_set(results[k].storage, doubt);
+    cuda_doubt_release(doubt);
+    return ST_OK;
+}
+
+static Status launch_kernel(Run *run, const ProgStep *step)
+{
+    const ProgKernel *kernel = &run->p->kernels[step->kernel];
+    TRY(bind_shared(run, step, kernel->compiled));
+    if (on_cuda(run))
+        return cuda_run_kernel(kernel->compiled, kernel->name, args.at, step->n_args);
+
+    KernelQuery *query = kernel->compiled->query;
+    int threads = pool_threads();
+    int64_t phases = query(args.at, ASK_PHASES, 0);
+    for (int64_t number = 0; number < phases; number++) {
+        Phase phase = phase_of(kernel, args.at, number, threads);
+        char *room = launch_scratch(phase_scratch(&phase), kernel->name);
+        if (!room)
+            return ST_OUT_OF_MEMORY;
+        phase_run(&phase, room);
+    }
+    return ST_OK;
+}
+
+typedef struct SortTask {
+    DType dtype;
+    bool descending;
+    int64_t outer, n, inner;
+    _Atomic Status status;
+} SortTask;
+
+static void run_sort(void *arg, int64_t lo, int64_t hi, int thread)
+{
+    SortTask *task = arg;
+    (void)thread;
+    Status status = sort_arg(task->dtype, args.at[0], args.at[1], task->outer, task->n, task->inner, task->descending, lo, hi);
+    if (status != ST_OK)
+        atomic_store(&task->status, status);
+}
+
+static Status launch_sort(const ProgStep *step)
+{
+    SortTask task = {.dtype = (DType)step->dtype, .descending = step->descending, .status = ST_OK};
+    memcpy(&task.outer, &args.at[2], sizeof task.outer);
+    memcpy(&task.n, &args.at[3], sizeof task.n);
+    memcpy(&task.inner, &args.at[4], sizeof task.inner);
+    int64_t lines = task.outer * task.inner;
+    if (lines > 0 && task.n > 0) {
+        int64_t grain = 1 + 1024 / (task.n + 1);
+        pool_run(lines, grain, lines * task.n > 4096 ? pool_threads() : 1, run_sort, &task);
+    }
+    Status status = atomic_load(&task.status);
+    return status == ST_OK ? ST_OK : fail(status, "no memory for sorting lines of %" PRId64 " elements", task.n);
+}
+
+void log_launch(const char *what, double seconds, int64_t bytes)
+{
+    double rate = seconds > 0 ? 1e-9 * (double)bytes / seconds : 0;
+    log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s", what, 1e6 * seconds, rate);
+}
+
+static Status launch_step(Run *run, const ProgStep *step)
+{
+    bool perf = log_on(LOG_PERF);
+    int64_t bytes = run->sizes[step->bytes];
+    double start = perf ? os_seconds() : 0;
+    if (perf && on_cuda(run))
+        cuda_perf_step(step->what, bytes);
+    bind_args(run, step);
+    switch ((StepKind)step->kind) {
+    case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
+    case STEP_SORT: TRY(launch_sort(step)); break;
+    }
+    stat_count(STAT_KERNELS, 1);
+    stat_count(STAT_BYTES, bytes);
+    if (perf && !on_cuda(run))
+        log_launch(step->what, os_seconds() - start, bytes);
+    return ST_OK;
+}
+
+Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results, uint32_t *fault_node)
+{
+    Run run = {.p = program, .sizes = sizes, .call = call, .device = call->device};
+    run.fault_word = &run.fault;
+    if (given_up && !may_overwrite(&run))
+        given_up = NULL;
+    memset(results, 0, sizeof *results * program->n_outputs);
+    Status status = on_cuda(&run) ? cuda_run_begin(run.device) : ST_OK;
+    if (status == ST_OK)
+        status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
+    if (status == ST_OK && on_cuda(&run))
+        status = prepare_cuda(&run, overwrites(program, given_up)); /* nothing is lost to what turns out to be wrong */
+    if (status == ST_OK && given_up)
+        status = prepare_takeover(&run);
+    for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
+        status = launch_step(&run, &program->steps[i]);
+    if (on_cuda(&run) && status == ST_OK)
+        status = finish_cuda(&run, results);
+    if (on_cuda(&run) && status != ST_OK)
+        status = cuda_run_drop(status);
+    if (status == ST_OK && run.fault) {
+        *fault_node = program->faults[run.fault - 1];
+        status = ST_INDEX; /* the caller knows the place */
+    }
+    storage_release(run.temps);
+    storage_release(run.shared);
+    if (status != ST_OK)
+        for (uint32_t k = 0; k < program->n_outputs; k++)
+            storage_release(results[k].storage);
+    return status;
+}

@@ -1,0 +1,186 @@
+/*
+ * A miss: no compiled program fits this call. Say why, choose what becomes an argument, compile, enter the program.
+ * serve_miss() is the story.
+ */
+#include "cache/entry.h"
+#include "ir/base/log.h"
+#include "jit/compile.h"
+#include "runtime/api/mark.h"
+#include "runtime/api/stats.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/background.h"
+#include "runtime/eval/store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { HISTORY = 16 };
+
+typedef struct CompileJob {
+    Call *call;
+    Sync *sync;
+    const CacheMiss *miss;
+    Program *program;
+} CompileJob;
+
+Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth, const Graph *g, GuardPolicy *policy)
+{
+    Arena *arena = g->arena;
+    *policy = (GuardPolicy){.int_varies = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1),
+                            .scalar_varies = ARENA_ARRAY(arena, bool, call->facts.n_scalars + 1),
+                            .int_fixed = ARENA_ARRAY(arena, bool, call->facts.n_ints + 1)};
+    int64_t dynamic = options->value[OPT_DYNAMIC];
+    Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
+    policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
+    policy->seen = seen;
+    policy->wide = breadth == BREADTH_WIDE;
+    policy->general = breadth == BREADTH_GENERAL;
+    if (dynamic == DYNAMIC_NEVER)
+        memset(policy->int_varies, 0, call->facts.n_ints);
+    if (breadth != BREADTH_USUAL)
+        memset(policy->scalar_varies, 1, call->facts.n_scalars);
+    call_arguments(call, policy->scalar_varies);
+    TRY(marks_apply(call, g, policy));
+    marks_promise(call, g, policy);
+    guard_policy_close(policy, g, dynamic == DYNAMIC_ALWAYS || breadth != BREADTH_USUAL);
+    return ST_OK;
+}
+
+/* After so many programs a general one, which relies on equalities alone: how reshapes group their axes, above all. Should one of those
+ * fail, the most general one, which needs no successor. */
+static Breadth breadth_of(const JitOptions *options, const CacheMiss *miss)
+{
+    if (options->value[OPT_DYNAMIC] == DYNAMIC_NEVER)
+        return BREADTH_USUAL;
+    if (miss->general)
+        return BREADTH_GENERAL;
+    return miss->n_variants >= options->value[OPT_MAX_VARIANTS] ? BREADTH_WIDE : BREADTH_USUAL;
+}
+
+/* KILN_COMPILE=off: which graph, under which key, for which call. */
+static Status compile_refused(const Graph *g, const Call *call, const CacheMiss *miss, const Sync *sync)
+{
+    Str why, key, shapes;
+    char name[ENTRY_NAME_BYTES];
+    str_init(&why, g->arena);
+    str_init(&key, g->arena);
+    str_init(&shapes, g->arena);
+    explain_miss(g, call, miss, &why);
+    call_key_text(call, &key);
+    KeyText text = {NULL, key.text, 0, key.len};
+    entry_prefix(&text, false, name);
+    graph_print(g, "graph", &shapes);
+    int inputs = (int)strcspn(shapes.text, ")") + 1; /* "graph graph(%0: f32[8,16])" */
+    return fail(ST_COMPILE, "KILN_COMPILE=off, and no program is there for the graph %.*s of %zu nodes, %.*s, that %s at %s:%d needs: %s",
+                ENTRY_GRAPH_HEX, name, call->nodes.n, inputs, shapes.text, sync->api, sync->loc.file ? sync->loc.file : "?", sync->loc.line,
+                why.text);
+}
+
+static Status compile_in_arena(Arena *arena, void *user)
+{
+    CompileJob *job = user;
+    Sync *sync = job->sync;
+    Graph *g = call_graph(job->call, arena);
+    GuardPolicy policy;
+    log_graph(g, job->call);
+    sync->refused = true;
+    if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
+        return compile_refused(g, job->call, job->miss, sync);
+    TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
+    TRY(miss_policy(job->call, &sync->options, breadth_of(&sync->options, job->miss), g, &policy));
+    sync->refused = false;
+
+    char name[64];
+    CompileTexts texts;
+    bool keep = store_wanted(&sync->options);
+    CompileRequest request = {.graph = g,
+                              .policy = &policy,
+                              .options = &sync->options,
+                              .dump_name = dump_name(job->call, name, sizeof name),
+                              .want_texts = keep,
+                              .assemble = cuda_assemble,
+                              .device = job->call->device};
+    TRY(jit_compile(&request, &job->program, &texts));
+    if (keep) {
+        Str key;
+        str_init(&key, arena);
+        call_key_text(job->call, &key);
+        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &sync->options, sync->api});
+    }
+    return ST_OK;
+}
+
+typedef struct AgainJob {
+    const Call *call;
+    const Sync *sync;
+    const EntryView *entry;
+    Program *program;
+} AgainJob;
+
+static Status compile_again_in_arena(Arena *arena, void *user)
+{
+    AgainJob *job = user;
+    GuardPolicy policy = job->entry->policy;
+    const char **planned = ARENA_ARRAY(arena, const char *, job->entry->n_kernels + 1);
+    for (uint32_t i = 0; i < job->entry->n_kernels; i++)
+        planned[i] = job->entry->kernels[i].planned;
+    Graph *g = call_graph(job->call, arena);
+    marks_promise(job->call, g, &policy); /* the rest is as it was */
+    CompileRequest request = {.graph = g,
+                              .policy = &policy,
+                              .options = &job->sync->options,
+                              .planned = planned,
+                              .n_planned = job->entry->n_kernels,
+                              .assemble = cuda_assemble,
+                              .device = job->call->device};
+    TRY(jit_compile(&request, &job->program, NULL));
+    stat_add(STAT_COMPILES, 1);
+    stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
+    return ST_OK;
+}
+
+Status compile_as(const Call *call, const Sync *sync, const EntryView *entry, Program **out)
+{
+    AgainJob job = {call, sync, entry, NULL};
+    TRY(with_arena(compile_again_in_arena, &job));
+    *out = job.program;
+    return ST_OK;
+}
+
+Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
+{
+    if (background_await(call, sync, hit))
+        return ST_OK;
+    CompileJob job = {call, sync, miss, NULL};
+    TRY(with_arena(compile_in_arena, &job));
+    stat_add(STAT_COMPILES, 1);
+    stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
+    background_generalise(call, sync, job.program);
+    return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
+}
+
+Status eval_explain(Call *call, Arena *arena, Str *out)
+{
+    Sync sync = sync_at("", (Loc){NULL, 0});
+    TRY(device_target(call->device, &sync.options.target));
+    CacheHit hit;
+    CacheMiss miss;
+    str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);
+    if (cache_find(&call->key, &call->facts, &hit, &miss) || store_find(call, &sync, &miss, &hit)) {
+        explain_program(hit.program, out);
+        return ST_OK;
+    }
+    Graph *g = call_graph(call, arena);
+    GuardPolicy policy;
+    explain_miss(g, call, &miss, out);
+    TRY(miss_policy(call, &sync.options, breadth_of(&sync.options, &miss), g, &policy));
+
+    Str steps;
+    str_init(&steps, arena);
+    uint32_t n_steps = 0;
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync.options};
+    TRY(jit_preview(&request, &n_steps, &steps));
+    str_printf(out, "\nwould compile %u launch%s\n%s", n_steps, n_steps == 1 ? "" : "es", n_steps ? steps.text : "");
+    return ST_OK;
+}

@@ -1,0 +1,340 @@
+/*
+ * The CPU thread pool: fork-join over a range of tasks (see pool.h).
+ *
+ * How it works. One run at a time holds `turn`. It writes the job and opens `seats` for the workers; all meet in one 64-bit
+ * word:
+ *
+ *     control = | generation : 32 | seats : 16 | active : 16 |
+ *
+ * A worker that sees a free seat takes it (seats - 1, active + 1) in one compare-and-swap, so it can only ever join the job
+ * whose generation it saw. It then claims chunks of `grain` tasks from `next` until none is left, and leaves (active - 1). The
+ * caller works likewise; when no task is left it closes the seats and waits for active = 0. So a worker that is slow to wake up
+ * holds nobody up: the seat is gone when it comes.
+ *
+ * Idle workers spin for SPIN_SECONDS and then sleep on a condition variable; the caller spins likewise for the last worker.
+ * Sleeping uses the usual handshake in sequentially consistent order: the sleeper counts itself and then looks again, the
+ * waker publishes and then looks at the count; one of the two sees the other.
+ *
+ * What must hold: tasks are independent, so it doesn't matter who runs which; a task that calls pool_run runs it inline.
+ * After fork the child forgets the pool (its threads don't exist there) and makes a fresh one when it needs one. A fork waits
+ * for a run in flight, so that the child never sees half a job.
+ * Leaves out: priorities, stealing, pinning.
+ */
+#include "runtime/eval/pool.h"
+
+#include "ir/base/os.h"
+#include "jit/options.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { MAX_THREADS = 1024, SPIN_CHECK = 64, WORKER_STACK = 2 << 20 };
+static const double SPIN_SECONDS = 20e-6;
+
+typedef struct Pool {
+    pthread_mutex_t turn; /* held by the run in progress; guards the plain fields */
+    _Alignas(64) atomic_uint_least64_t control;
+    _Alignas(64) atomic_int_least64_t next; /* first unclaimed task */
+    _Alignas(64) PoolFn *fn;
+    void *arg;
+    int64_t tasks, grain;
+    pthread_t worker[MAX_THREADS];
+    int workers; /* started */
+
+    pthread_mutex_t sleep; /* guards the two conditions */
+    pthread_cond_t work, done;
+    atomic_int sleepers;
+    atomic_bool caller_sleeps, stop;
+} Pool;
+
+static Pool *_Atomic current;     /* NULL: none yet, or forgotten by a fork */
+static Pool *forgotten;           /* the parent's, kept in reach in a child */
+static atomic_int wanted_threads; /* pool_set_threads; 0: the option, else all CPUs */
+static _Thread_local bool in_task;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local Pool *forking; /* whose turn this thread holds during a fork */
+
+static uint32_t seats_of(uint64_t control) { return (uint32_t)(control >> 16) & 0xffff; }
+static uint32_t active_of(uint64_t control) { return (uint32_t)control & 0xffff; }
+
+static void pause_cpu(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* ---- fork ---- */
+
+static void before_fork(void)
+{
+    forking = in_task ? NULL : atomic_load(&current);
+    if (forking)
+        pthread_mutex_lock(&forking->turn);
+}
+
+static void after_fork_parent(void)
+{
+    if (forking)
+        pthread_mutex_unlock(&forking->turn);
+}
+
+static void after_fork_child(void)
+{
+    Pool *old = atomic_exchange(&current, NULL);
+    if (old)
+        forgotten = old;
+}
+
+static void install_fork_handlers(void) { pthread_atfork(before_fork, after_fork_parent, after_fork_child); }
+
+void pool_handle_forks(void) { pthread_once(&once, install_fork_handlers); }
+
+/* ---- workers ---- */
+
+/* Claims and runs chunks until none is left. */
+static void work(Pool *pool, int thread)
+{
+    in_task = true;
+    int64_t tasks = pool->tasks, grain = pool->grain;
+    for (;;) {
+        int64_t lo = atomic_fetch_add_explicit(&pool->next, grain, memory_order_relaxed);
+        if (lo >= tasks)
+            break;
+        pool->fn(pool->arg, lo, tasks - lo < grain ? tasks : lo + grain, thread);
+    }
+    in_task = false;
+}
+
+/* Takes a free seat: its number, which is also the thread's number in this run; 0 when there is none. */
+static int take_seat(Pool *pool)
+{
+    uint64_t control = atomic_load(&pool->control);
+    while (seats_of(control) > 0) {
+        uint64_t joined = control - (1u << 16) + 1;
+        if (atomic_compare_exchange_weak(&pool->control, &control, joined))
+            return (int)seats_of(control);
+    }
+    return 0;
+}
+
+static void leave(Pool *pool)
+{
+    uint64_t before = atomic_fetch_sub(&pool->control, 1);
+    if (active_of(before) == 1 && seats_of(before) == 0 && atomic_load(&pool->caller_sleeps)) {
+        pthread_mutex_lock(&pool->sleep);
+        pthread_cond_signal(&pool->done);
+        pthread_mutex_unlock(&pool->sleep);
+    }
+}
+
+/* Spins, then sleeps, until there may be a seat or the pool stops. */
+static void wait_for_work(Pool *pool)
+{
+    double until = os_seconds() + SPIN_SECONDS;
+    do {
+        for (int i = 0; i < SPIN_CHECK; i++) {
+            if (seats_of(atomic_load_explicit(&pool->control, memory_order_relaxed)) > 0)
+                return;
+            pause_cpu();
+        }
+    } while (os_seconds() < until && !atomic_load_explicit(&pool->stop, memory_order_relaxed));
+
+    pthread_mutex_lock(&pool->sleep);
+    atomic_fetch_add(&pool->sleepers, 1);
+    while (seats_of(atomic_load(&pool->control)) == 0 && !atomic_load(&pool->stop))
+        pthread_cond_wait(&pool->work, &pool->sleep);
+    atomic_fetch_sub(&pool->sleepers, 1);
+    pthread_mutex_unlock(&pool->sleep);
+}
+
+static void *worker_main(void *pool_)
+{
+    Pool *pool = pool_;
+    while (!atomic_load(&pool->stop)) {
+        int seat = take_seat(pool);
+        if (seat > 0) {
+            work(pool, seat);
+            leave(pool);
+        } else {
+            wait_for_work(pool);
+        }
+    }
+    return NULL;
+}
+
+/* Starts workers up to `count`; fewer where the system gives no more threads. Under `turn`. */
+static void start_workers(Pool *pool, int count)
+{
+    pthread_attr_t attr;
+    if (pool->workers >= count || pthread_attr_init(&attr) != 0)
+        return;
+    pthread_attr_setstacksize(&attr, WORKER_STACK);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (pool->workers < count && pthread_create(&pool->worker[pool->workers], &attr, worker_main, pool) == 0)
+        pool->workers++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+}
+
+/* Ends and joins all workers. Under `turn`. */
+static void stop_workers(Pool *pool)
+{
+    pthread_mutex_lock(&pool->sleep);
+    atomic_store(&pool->stop, true);
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->sleep);
+    for (int i = 0; i < pool->workers; i++)
+        pthread_join(pool->worker[i], NULL);
+    pool->workers = 0;
+    atomic_store(&pool->stop, false);
+}
+
+/* The pool of this process, made at first use; NULL without memory. It is never freed: other threads may wait for it. */
+static Pool *get_pool(void)
+{
+    pool_handle_forks();
+    Pool *pool = atomic_load(&current);
+    if (pool)
+        return pool;
+    Pool *fresh = os_alloc_aligned(64, sizeof *fresh);
+    if (!fresh)
+        return NULL;
+    *fresh = (Pool){0};
+    pthread_mutex_init(&fresh->turn, NULL);
+    pthread_mutex_init(&fresh->sleep, NULL);
+    pthread_cond_init(&fresh->work, NULL);
+    pthread_cond_init(&fresh->done, NULL);
+    if (atomic_compare_exchange_strong(&current, &pool, fresh))
+        return fresh;
+    os_free(fresh); /* another thread was first */
+    return pool;
+}
+
+/* ---- runs ---- */
+
+static int cpu_count(void)
+{
+    static atomic_int cached;
+    int count = atomic_load_explicit(&cached, memory_order_relaxed);
+    if (count == 0) {
+        count = os_cpu_count();
+        atomic_store_explicit(&cached, count, memory_order_relaxed);
+    }
+    return count;
+}
+
+int pool_threads(void)
+{
+    int64_t threads = atomic_load_explicit(&wanted_threads, memory_order_relaxed);
+    if (threads <= 0)
+        threads = option_int(OPT_THREADS);
+    if (threads <= 0)
+        threads = cpu_count();
+    return threads < MAX_THREADS ? (int)threads : MAX_THREADS;
+}
+
+void pool_set_threads(int threads) { atomic_store(&wanted_threads, threads > 0 ? threads : 0); }
+
+static void run_inline(int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
+{
+    for (int64_t lo = 0; lo < tasks; lo += grain)
+        fn(arg, lo, tasks - lo < grain ? tasks : lo + grain, 0);
+}
+
+/* Closes the seats and waits until every worker that took one has left. Under `turn`. */
+static void wait_for_workers(Pool *pool)
+{
+    uint64_t control = atomic_fetch_and(&pool->control, ~(UINT64_C(0xffff) << 16));
+    if (active_of(control) == 0)
+        return;
+    double until = os_seconds() + SPIN_SECONDS;
+    do {
+        for (int i = 0; i < SPIN_CHECK; i++) {
+            if (active_of(atomic_load(&pool->control)) == 0)
+                return;
+            pause_cpu();
+        }
+    } while (os_seconds() < until);
+    pthread_mutex_lock(&pool->sleep);
+    atomic_store(&pool->caller_sleeps, true);
+    while (active_of(atomic_load(&pool->control)) > 0)
+        pthread_cond_wait(&pool->done, &pool->sleep);
+    atomic_store(&pool->caller_sleeps, false);
+    pthread_mutex_unlock(&pool->sleep);
+}
+
+/* Runs one job with `threads` threads, this one included. Under `turn`. */
+static void run_shared(Pool *pool, int threads, int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
+{
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->tasks = tasks;
+    pool->grain = grain;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    uint64_t generation = (atomic_load(&pool->control) >> 32) + 1;
+    atomic_store(&pool->control, generation << 32 | (uint64_t)(threads - 1) << 16);
+    if (atomic_load(&pool->sleepers) > 0) {
+        pthread_mutex_lock(&pool->sleep);
+        pthread_cond_broadcast(&pool->work);
+        pthread_mutex_unlock(&pool->sleep);
+    }
+    work(pool, 0);
+    wait_for_workers(pool);
+}
+
+void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *arg)
+{
+    if (tasks <= 0)
+        return;
+    if (grain < 1)
+        grain = 1;
+    int threads = pool_threads();
+    int64_t chunks = (tasks - 1) / grain + 1;
+    int useful = max_threads < threads ? max_threads : threads;
+    if (chunks < useful)
+        useful = (int)chunks;
+    Pool *pool = useful > 1 && !in_task ? get_pool() : NULL;
+    if (!pool) {
+        run_inline(tasks, grain, fn, arg);
+        return;
+    }
+    pthread_mutex_lock(&pool->turn);
+    if (pool->workers > threads - 1)
+        stop_workers(pool);
+    start_workers(pool, threads - 1);
+    if (useful > pool->workers + 1)
+        useful = pool->workers + 1;
+    if (useful > 1)
+        run_shared(pool, useful, tasks, grain, fn, arg);
+    else
+        run_inline(tasks, grain, fn, arg);
+    pthread_mutex_unlock(&pool->turn);
+}
+
+void pool_shutdown(void)
+{
+    Pool *pool = atomic_load(&current);
+    if (!pool || in_task)
+        return;
+    pthread_mutex_lock(&pool->turn);
+    stop_workers(pool);
+    pthread_mutex_unlock(&pool->turn);
+}
+
+/* At exit, or when the library is unloaded, unless another thread is in the middle of a run. */
+__attribute__((destructor)) static void shutdown_at_exit(void)
+{
+    Pool *pool = atomic_load(&current);
+    if (!pool || in_task || pthread_mutex_trylock(&pool->turn) != 0)
+        return;
+    stop_workers(pool);
+    pthread_mutex_unlock(&pool->turn);
+}

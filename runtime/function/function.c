@@ -1,0 +1,536 @@
+/*
+ * kiln_function: a C function of tensors, traced once per kind of input and replayed from then on.
+ *
+ *   trace     run the C function on stand-ins of its inputs. What it records is kept as a *template*: the pending graph as
+ *             a Call (runtime/eval/call.h) whose inputs are placeholders, and where each input's value comes from
+ *   replay    put the current values into a copy of the call's node list, fresh nodes for the results, the stream's position
+ *             and key into the scalars, and serve it like any other call: guards, cache, launch
+ *
+ * Besides its inputs the function may use other tensors (held by handle: an assign between two calls is seen), draw random
+ * numbers (each replay advances the stream as the trace did), and assign (replayed). A sync point inside makes its outcome depend
+ * on values: such a function is run each time, and a warning says so once.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/api/mark.h"
+#include "runtime/api/random.h"
+#include "runtime/device/device.h"
+#include "runtime/eval.h"
+#include "runtime/function/template.h"
+#include "runtime/function/trace.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_TEMPLATES = 64 };
+
+struct kiln_function {
+    kiln_function_body *body;
+    void *user;
+    int n_in, n_out;
+    Template *templates; /* newest use first */
+    bool warned;
+};
+
+_Thread_local Trace *trace_current;
+_Thread_local uint32_t trace_serial;
+
+/* --- hooks of the recording layer ----------------------------------------------------------------------------------- */
+
+#define LIST_ADD(trace, list, value)            \
+    do {                                        \
+        if (BUF_RESERVE(list, (list).n + 1))    \
+            (list).at[(list).n++] = (value);    \
+        else                                    \
+            (trace)->failed = ST_OUT_OF_MEMORY; \
+    } while (0)
+
+static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
+
+/* Evaluates nodes. Those that lie nowhere yet go where the first input lies that lies somewhere, as operands of one function would. */
+static Status evaluate(RtNode *const *nodes, uint32_t n, kiln_tensor *const *in, int n_in, Loc loc)
+{
+    int device = DEVICE_ANY;
+    for (int i = 0; i < n_in && device == DEVICE_ANY; i++)
+        device = node_device(in[i]->node);
+    return eval_nodes_on(device, nodes, n, "kiln_function_call", loc);
+}
+
+static bool is_outside(const Trace *trace, const kiln_tensor *t)
+{
+    if (t->born == trace_serial)
+        return false;
+    for (uint32_t i = 0; i < trace->n_args; i++)
+        if (trace->args[i] == t)
+            return false;
+    return true;
+}
+
+static bool was_assigned(const Trace *trace, const kiln_tensor *t)
+{
+    for (size_t i = 0; i < trace->assigned.n; i++)
+        if (trace->assigned.at[i] == t)
+            return true;
+    return false;
+}
+
+void trace_note_use(kiln_tensor *t)
+{
+    Trace *trace = trace_current;
+    if (!is_outside(trace, t) || was_assigned(trace, t))
+        return;
+    for (size_t i = 0; i < trace->used.n; i++)
+        if (trace->used.at[i] == t)
+            return;
+    if (is_pending(t->node) && !node_is_number(t->node)) { /* its value is an input of the trace, not part of it */
+        trace_current = NULL;
+        Status status = evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc);
+        if (status != ST_OK && !trace->failed) {
+            trace->failed = status;
+            trace->why = os_copy(fail_message(), strlen(fail_message()) + 1);
+        }
+        trace_current = trace;
+    }
+    LIST_ADD(trace, trace->used, kiln_retain(t));
+}
+
+void trace_note_draw(RtNode *counter, RtNode *key, uint64_t start, uint64_t count)
+{
+    Draw draw = {node_retain(counter), node_retain(key), start, count, UINT32_MAX, UINT32_MAX};
+    LIST_ADD(trace_current, trace_current->draws, draw);
+}
+
+void trace_note_assign(kiln_tensor *p)
+{
+    Trace *trace = trace_current;
+    if (!is_outside(trace, p) || was_assigned(trace, p))
+        return;
+    LIST_ADD(trace, trace->assigned, kiln_retain(p));
+    LIST_ADD(trace, trace->old, node_retain(p->node));
+}
+
+void trace_note_sync(const char *api, Loc loc)
+{
+    trace_current->synced = true;
+    trace_current->sync_api = api;
+    trace_current->sync_loc = loc;
+}
+
+static void trace_free(Trace *trace)
+{
+    for (size_t i = 0; i < trace->used.n; i++)
+        kiln_release(trace->used.at[i]);
+    for (size_t i = 0; i < trace->assigned.n; i++)
+        kiln_release(trace->assigned.at[i]);
+    for (size_t i = 0; i < trace->old.n; i++)
+        node_release(trace->old.at[i]);
+    for (size_t i = 0; i < trace->draws.n; i++) {
+        node_release(trace->draws.at[i].counter);
+        node_release(trace->draws.at[i].key);
+    }
+    for (uint32_t i = 0; i < trace->n_args; i++)
+        node_release(trace->arg_nodes[i]);
+    os_free(trace->why);
+    os_free(trace->arg_nodes);
+    os_free(trace->used.at);
+    os_free(trace->assigned.at);
+    os_free(trace->old.at);
+    os_free(trace->draws.at);
+}
+
+/* --- signatures -------------------------------------------------------------------------------------------------------- */
+
+typedef BUF(uint8_t) Bytes;
+
+static bool bytes_put(Bytes *bytes, const void *data, size_t n)
+{
+    if (!BUF_RESERVE(*bytes, bytes->n + n))
+        return false;
+    memcpy(bytes->at + bytes->n, data, n);
+    bytes->n += n;
+    return true;
+}
+
+/* Every fact of the inputs: dtype, rank, device, dims, strides, marks. */
+static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
+{
+    out->n = 0;
+    for (int i = 0; i < n; i++) {
+        const RtNode *node = in[i]->node;
+        uint8_t marks[MARKS_BYTES];
+        size_t marked = node->marks ? marks_signature(node, marks) : 0;
+        const uint8_t head[] = {node->dtype, node->rank, node->strided, (uint8_t)marked, (uint8_t)node_device(node)};
+        if (!bytes_put(out, head, sizeof head) || !bytes_put(out, node->dim, sizeof *node->dim * node->rank) ||
+            (node->strided && !bytes_put(out, node->stride, sizeof *node->stride * node->rank)) ||
+            (marked && !bytes_put(out, marks, marked)))
+            return false;
+    }
+    return true;
+}
+
+/* --- tracing --------------------------------------------------------------------------------------------------------------------- */
+
+/* A tensor that stands for an evaluated input: the same data, another node. */
+static kiln_tensor *stand_in(const RtNode *node)
+{
+    RtNode *copy = node_of_data(node);
+    return copy ? tensor_new(copy) : NULL;
+}
+
+typedef struct Traced {
+    Trace trace;
+    kiln_tensor **args, **outs;
+    RtNode **roots; /* results: outputs, then what the assigned handles would mean; a reference each */
+    uint32_t n_roots;
+} Traced;
+
+static void traced_free(Traced *traced)
+{
+    for (uint32_t i = 0; i < traced->n_roots; i++)
+        node_release(traced->roots[i]);
+    trace_free(&traced->trace);
+    os_free(traced->args);
+    os_free(traced->outs);
+    os_free(traced->roots);
+}
+
+/* An output is NULL: because something inside failed, or because nobody set it. */
+static Status fail_unset(int k)
+{
+    Status status = (Status)kiln_error_status();
+    if (status == ST_OK)
+        return fail(ST_INVALID, "the function left out[%d] unset", k);
+    (void)fail(status, "inside the function: %s", kiln_error_message());
+    kiln_clear_error();
+    return status;
+}
+
+/* Of a number a copy, as any op that uses it gets: whether it was computed before makes no difference. */
+static void add_root(Traced *traced, RtNode *node)
+{
+    RtNode *root = node_is_number(node) ? node_alone(node, 0, 0) : node_retain(node);
+    if (root)
+        traced->roots[traced->n_roots++] = root;
+    else
+        traced->trace.failed = ST_OUT_OF_MEMORY;
+}
+
+/* Runs the C function on stand-ins. Handles that it assigned get their old meaning back: replay assigns them. */
+static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
+{
+    static atomic_uint serial;
+    Trace *trace = &traced->trace;
+    traced->args = os_calloc((size_t)f->n_in + 1, sizeof *traced->args);
+    traced->outs = os_calloc((size_t)f->n_out + 1, sizeof *traced->outs);
+    trace->arg_nodes = os_calloc((size_t)f->n_in + 1, sizeof *trace->arg_nodes);
+    if (!traced->args || !traced->outs || !trace->arg_nodes)
+        return fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
+    for (int i = 0; i < f->n_in; i++) {
+        if (!(traced->args[i] = stand_in(in[i]->node)))
+            return ST_OUT_OF_MEMORY;
+        trace->arg_nodes[trace->n_args++] = node_retain(traced->args[i]->node);
+    }
+    trace->args = traced->args;
+    trace_serial = atomic_fetch_add(&serial, 1) + 1;
+    trace_current = trace;
+    f->body(traced->args, traced->outs, f->user);
+    for (int i = 0; i < f->n_out && traced->outs[i]; i++)
+        trace_use(traced->outs[i]); /* it may come from outside as it is */
+    trace_current = NULL;
+
+    size_t n = (size_t)f->n_out + trace->assigned.n;
+    traced->roots = os_calloc(n + 1, sizeof *traced->roots);
+    for (int i = 0; traced->roots && i < f->n_out && traced->outs[i]; i++)
+        add_root(traced, traced->outs[i]->node);
+    bool complete = !trace->failed && traced->n_roots == (uint32_t)f->n_out;
+    for (size_t i = 0; i < trace->assigned.n; i++) {
+        kiln_tensor *p = trace->assigned.at[i];
+        RtNode *meaning = p->node;
+        p->node = node_retain(trace->old.at[i]);
+        if (traced->roots && complete)
+            add_root(traced, meaning);
+        node_release(meaning);
+    }
+    if (trace->why)
+        return fail(trace->failed, "%s", trace->why);
+    if (!traced->roots || trace->failed)
+        return fail(trace->failed ? trace->failed : ST_OUT_OF_MEMORY, "no memory for tracing a function");
+    return complete ? ST_OK : fail_unset((int)traced->n_roots);
+}
+
+/* For a function that cannot be replayed: its results as they were recorded. */
+static Status finish_directly(const Traced *traced, kiln_tensor **out, int n_out, Loc loc)
+{
+    TRY(eval_nodes(traced->roots, traced->n_roots, "kiln_function_call", loc));
+    for (uint32_t i = 0; i < traced->n_roots && traced->trace.assigned.n; i++)
+        TRY(device_settle(atomic_load(&traced->roots[i]->storage)));
+    for (size_t i = 0; i < traced->trace.assigned.n; i++) {
+        kiln_tensor *p = traced->trace.assigned.at[i];
+        RtNode *before = p->node;
+        p->node = node_retain(traced->roots[(size_t)n_out + i]);
+        node_release(before);
+    }
+    return template_hand_out(traced->roots, out, n_out);
+}
+
+static void warn_sync(kiln_function *f, const Trace *trace)
+{
+    if (f->warned)
+        return;
+    f->warned = true;
+    log_warn("%s at %s:%d inside a kiln_function: its outcome may steer the function, so it is run anew at each call", trace->sync_api,
+             trace->sync_loc.file ? trace->sync_loc.file : "?", trace->sync_loc.line);
+}
+
+/* Keeps the template in front of the list, dropping the oldest beyond MAX_TEMPLATES. */
+static void keep_template(kiln_function *f, Template *t, const Bytes *signature, uint64_t options)
+{
+    t->signature = os_copy(signature->at, signature->n);
+    t->signature_bytes = signature->n;
+    t->options = options;
+    t->next = f->templates;
+    f->templates = t;
+    Template **link = &f->templates;
+    for (int i = 0; i < MAX_TEMPLATES && *link; i++)
+        link = &(*link)->next;
+    while (*link) {
+        Template *old = *link;
+        *link = old->next;
+        template_free(old);
+    }
+}
+
+static Status trace_and_call(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature, Loc loc)
+{
+    uint64_t options = options_generation();
+    Traced traced = {0};
+    kiln_scope *scope = kiln_scope_begin();
+    Status status = run_body(f, in, &traced);
+    kiln_scope_end(scope);
+
+    Template *t = NULL;
+    if (status == ST_OK && traced.trace.synced)
+        warn_sync(f, &traced.trace);
+    else if (status == ST_OK && option_int(OPT_MODE) != MODE_EAGER)
+        t = template_new(&traced.trace, traced.roots, traced.n_roots);
+    bool retrace = true;
+    if (t) {
+        uint64_t base = traced.trace.draws.n ? traced.trace.draws.at[0].start : 0;
+        status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
+        keep_template(f, t, signature, options);
+    }
+    if (status == ST_OK && retrace)
+        status = finish_directly(&traced, out, f->n_out, loc);
+    traced_free(&traced);
+    return status;
+}
+
+/* --- the public functions ---------------------------------------------------------------------------------------------------------- */
+
+kiln_function *kiln_function_new(kiln_function_body *body, int n_in, int n_out, void *user)
+{
+    Loc nowhere = {NULL, 0};
+    if (!body || n_in < 0 || n_out < 1) {
+        (void)error_keep(fail(ST_INVALID, "needs a function, n_in >= 0 and n_out >= 1 (got n_in %d, n_out %d)", n_in, n_out),
+                         "kiln_function_new", nowhere);
+        return NULL;
+    }
+    kiln_function *f = os_calloc(1, sizeof *f);
+    if (!f) {
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "no memory"), "kiln_function_new", nowhere);
+        return NULL;
+    }
+    *f = (kiln_function){.body = body, .user = user, .n_in = n_in, .n_out = n_out};
+    return f;
+}
+
+void kiln_function_free(kiln_function *f)
+{
+    while (f && f->templates) {
+        Template *t = f->templates;
+        f->templates = t->next;
+        template_free(t);
+    }
+    os_free(f);
+}
+
+static bool same_dims(const uint8_t *at, const RtNode *node)
+{
+    bool same = true;
+    for (int axis = 0; axis < node->rank; axis++, at += sizeof *node->dim) {
+        int64_t dim;
+        memcpy(&dim, at, sizeof dim);
+        same &= dim == node->dim[axis];
+    }
+    return same;
+}
+
+/* Are the inputs what signature_of wrote? Compared where they are: this is the way of every call but the first. */
+static bool signature_fits(const Template *t, int n, kiln_tensor *const *in)
+{
+    const uint8_t *at = t->signature;
+    for (int i = 0; i < n; i++) {
+        const RtNode *node = in[i]->node;
+        uint8_t marks[MARKS_BYTES];
+        size_t marked = node->marks ? marks_signature(node, marks) : 0, dims = sizeof *node->dim * node->rank;
+        if (at[0] != node->dtype || at[1] != node->rank || at[2] != node->strided || at[3] != marked || at[4] != node_device(node))
+            return false;
+        at += 5;
+        if (!same_dims(at, node))
+            return false;
+        at += dims;
+        if (node->strided && (memcmp(at, node->stride, dims) != 0))
+            return false;
+        at += node->strided ? dims : 0;
+        if (marked && memcmp(at, marks, marked) != 0)
+            return false;
+        at += marked;
+    }
+    return true;
+}
+
+/* The template for these inputs, moved to the front; NULL: none. */
+static Template *find_template(kiln_function *f, kiln_tensor *const *in)
+{
+    uint64_t options = options_generation();
+    for (Template **link = &f->templates; *link; link = &(*link)->next) {
+        Template *t = *link;
+        if (t->options != options || !signature_fits(t, f->n_in, in))
+            continue;
+        *link = t->next;
+        t->next = f->templates;
+        f->templates = t;
+        return t;
+    }
+    return NULL;
+}
+
+static void drop_first_template(kiln_function *f)
+{
+    Template *t = f->templates;
+    f->templates = t->next;
+    template_free(t);
+}
+
+/* KILN_CHECK=pure: runs the C function once more and compares what it records with the template. The draws of this trace are those
+ * of the call: *base is where they begin. */
+static Status check_pure(kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
+{
+    Traced traced = {0};
+    kiln_scope *scope = kiln_scope_begin();
+    Status status = run_body(f, in, &traced);
+    kiln_scope_end(scope);
+    if (traced.trace.draws.n)
+        *base = traced.trace.draws.at[0].start;
+    Template *again = status == ST_OK ? template_new(&traced.trace, traced.roots, traced.n_roots) : NULL;
+    if (status == ST_OK && traced.trace.synced)
+        status = fail(ST_INVALID, "KILN_CHECK=pure: this time the function computes values (%s)", traced.trace.sync_api);
+    else if (status == ST_OK && !again)
+        status = ST_OUT_OF_MEMORY;
+    else if (status == ST_OK && template_difference(t, again))
+        status =
+            fail(ST_INVALID, "KILN_CHECK=pure: the function does not do what it did when it was traced: %s", template_difference(t, again));
+    if (again)
+        template_free(again);
+    traced_free(&traced);
+    return status;
+}
+
+/* Pending inputs are evaluated, together. */
+static Status evaluate_inputs(int n, kiln_tensor *const *in, Loc loc)
+{
+    bool pending = false;
+    for (int i = 0; i < n; i++)
+        pending |= is_pending(in[i]->node);
+    if (!pending)
+        return ST_OK;
+    RtNode **nodes = os_calloc((size_t)n, sizeof *nodes);
+    if (!nodes)
+        return fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
+    for (int i = 0; i < n; i++)
+        nodes[i] = in[i]->node;
+    Status status = evaluate(nodes, (uint32_t)n, in, n, loc);
+    os_free(nodes);
+    return status;
+}
+
+static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+{
+    TRY(evaluate_inputs(f->n_in, in, loc));
+    Template *t = find_template(f, in);
+    bool pure = option_int(OPT_CHECK) == CHECK_PURE;
+    if (t && !t->replaying && (!template_holds(t) || (pure && !template_fits(t)))) {
+        drop_first_template(f);
+        t = NULL;
+    }
+    if (t) {
+        bool retrace;
+        uint64_t base = 0;
+        if (pure)
+            TRY(check_pure(f, in, t, &base));
+        else if (t->drawn)
+            base = random_advance(t->drawn);
+        Status status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
+        if (status != ST_OK || !retrace)
+            return status;
+        random_rewind(base, t->drawn); /* the trace draws anew */
+        drop_first_template(f);
+    }
+    Bytes signature = {0};
+    Status status = signature_of(f->n_in, in, &signature) ? trace_and_call(f, in, out, &signature, loc) : ST_OUT_OF_MEMORY;
+    os_free(signature.at);
+    return status;
+}
+
+/* Inside another function's trace a function is part of it. Arguments and results are handles of their own here, too, and no argument is
+ * weak. */
+static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+{
+    kiln_tensor **own = os_calloc((size_t)f->n_in + 1, sizeof *own);
+    Status status = own ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
+    for (int i = 0; i < f->n_in && status == ST_OK; i++) /* the cast to its own dtype */
+        if (!(own[i] = kiln_cast_at(loc.file, loc.line, in[i], (kiln_dtype)in[i]->node->dtype)))
+            status = fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
+    if (status == ST_OK)
+        f->body(own, out, f->user);
+    os_free(own);
+    for (int i = 0; i < f->n_out && status == ST_OK; i++) {
+        if (!out[i]) {
+            status = fail_unset(i);
+            break;
+        }
+        trace_use(out[i]);
+        out[i] = tensor_new(node_retain(out[i]->node));
+        status = out[i] ? ST_OK : ST_OUT_OF_MEMORY;
+    }
+    if (status != ST_OK)
+        memset(out, 0, sizeof *out * (size_t)f->n_out);
+    return status;
+}
+
+kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
+{
+    static const char api[] = "kiln_function_call";
+    Loc loc = {file, line};
+    if (!f || (f->n_in && !in) || !out)
+        return error_sync(fail(ST_INVALID, "needs a function, inputs and room for outputs"), api, loc);
+    memset(out, 0, sizeof *out * (size_t)f->n_out);
+    for (int i = 0; i < f->n_in; i++)
+        if (!in[i])
+            return error_null("an input", api, loc);
+    if (trace_current)
+        return error_sync(call_inline(f, in, out, loc), api, loc);
+    Status status = eval_enter();
+    if (status == ST_OK) {
+        status = call_function(f, in, out, loc);
+        eval_unlock();
+    }
+    return error_sync(status, api, loc);
+}
+
+kiln_status(kiln_function_call)(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
+{
+    return kiln_function_call_at(NULL, 0, f, in, out);
+}

@@ -1,0 +1,190 @@
+/*
+ * A program prepared for repeats: what launch() works out at each call from the program and its sizes is worked out once.
+ *
+ *   slots     the argument blocks of all steps, one after the other. Sizes are filled in once ...
+ *   patches   ... and pointers and scalars at each call: one list that says which slot gets what
+ *   phases    every phase of every kernel with its tasks and how they are shared out, in order
+ *
+ * A kiln_function (runtime/function/template.c) keeps one with what it remembers of its last look-up: it is right for as long as that is. The
+ * number of threads is an option, and a template does not outlive a change of options.
+ */
+#include "runtime/function/prepared.h"
+#include "ir/base/os.h"
+#include "runtime/api/stats.h"
+#include "runtime/eval/pool.h"
+
+#include <string.h>
+
+typedef enum PatchKind { PATCH_INPUT, PATCH_OUTPUT, PATCH_TEMP, PATCH_SCALAR } PatchKind;
+
+typedef struct Patch {
+    uint32_t slot;
+    uint32_t kind; /* PatchKind */
+    size_t value;  /* the input's, output's or scalar's number; TEMP: where in the block */
+} Patch;
+
+struct Prepared {
+    const Program *program;
+    void **slots;
+    Patch *patches;
+    Phase *phases;
+    size_t *output_bytes;       /* by output */
+    size_t temp_bytes, scratch; /* scratch: of the phase that needs most */
+    const char *hungry;         /* the kernel whose phase that is */
+    int64_t bytes_moved;
+    uint32_t n_patches, n_phases;
+};
+
+/* Does every step and every output do what a Prepared can? */
+static bool can_prepare(const Program *p)
+{
+    for (uint32_t i = 0; i < p->n_steps; i++)
+        if (p->steps[i].kind != STEP_KERNEL)
+            return false;
+    for (uint32_t i = 0; i < p->n_args; i++)
+        if (p->args[i].kind == BIND_SHARED || p->args[i].kind == BIND_FAULT)
+            return false;
+    for (uint32_t k = 0; k < p->n_outputs; k++) {
+        if (p->buffers[p->outputs[k]].kind != BUFFER_OUTPUT)
+            return false;
+        for (uint32_t j = 0; j < k; j++)
+            if (p->outputs[j] == p->outputs[k])
+                return false;
+    }
+    return true;
+}
+
+static uint32_t output_of(const Program *p, uint32_t buffer)
+{
+    uint32_t k = 0;
+    while (p->outputs[k] != buffer)
+        k++;
+    return k;
+}
+
+static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset)
+{
+    const ProgArg *arg = &p->args[slot];
+    if (arg->kind == BIND_SCALAR)
+        return (Patch){slot, PATCH_SCALAR, arg->value};
+    const ProgBuffer *b = &p->buffers[arg->value];
+    switch ((BufferKind)b->kind) {
+    case BUFFER_INPUT: return (Patch){slot, PATCH_INPUT, b->index};
+    case BUFFER_OUTPUT: return (Patch){slot, PATCH_OUTPUT, output_of(p, arg->value)};
+    case BUFFER_TEMP: break;
+    }
+    return (Patch){slot, PATCH_TEMP, slot_offset[b->slot]};
+}
+
+static bool plan_slots(Prepared *to, const int64_t *sizes)
+{
+    const Program *p = to->program;
+    size_t *offset = os_calloc(p->n_slots + 1, sizeof *offset);
+    to->slots = os_calloc(p->n_args + 1, sizeof *to->slots);
+    to->patches = os_calloc(p->n_args + 1, sizeof *to->patches);
+    to->output_bytes = os_calloc(p->n_outputs + 1, sizeof *to->output_bytes);
+    bool ok = offset && to->slots && to->patches && to->output_bytes;
+    if (ok) {
+        to->temp_bytes = launch_slots(p, sizes, offset);
+        for (uint32_t k = 0; k < p->n_outputs; k++)
+            to->output_bytes[k] = buffer_bytes(&p->buffers[p->outputs[k]], sizes);
+        for (uint32_t slot = 0; slot < p->n_args; slot++)
+            if (p->args[slot].kind == BIND_SIZE)
+                memcpy(&to->slots[slot], &sizes[p->args[slot].value], sizeof *to->slots);
+            else
+                to->patches[to->n_patches++] = patch_of(p, slot, offset);
+    }
+    os_free(offset);
+    return ok;
+}
+
+static bool plan_phases(Prepared *to, const int64_t *sizes)
+{
+    const Program *p = to->program;
+    to->phases = os_calloc(p->n_steps + 1, sizeof *to->phases); /* a kernel that shares nothing has one phase */
+    for (uint32_t i = 0; to->phases && i < p->n_steps; i++) {
+        const ProgStep *step = &p->steps[i];
+        const ProgKernel *kernel = &p->kernels[step->kernel];
+        void *const *args = &to->slots[step->first_arg];
+        if (!kernel->compiled->run || kernel->compiled->query(args, ASK_PHASES, 0) != 1)
+            return false;
+        Phase *phase = &to->phases[to->n_phases++];
+        *phase = phase_of(kernel, args, 0, pool_threads());
+        to->bytes_moved += sizes[step->bytes];
+        if (phase_scratch(phase) >= to->scratch) {
+            to->scratch = phase_scratch(phase);
+            to->hungry = kernel->name;
+        }
+    }
+    return to->phases != NULL;
+}
+
+Prepared *prepared_new(const Program *program, const int64_t *sizes)
+{
+    Prepared *p = can_prepare(program) ? os_calloc(1, sizeof *p) : NULL;
+    if (!p)
+        return NULL;
+    p->program = program;
+    p->hungry = "none";
+    if (plan_slots(p, sizes) && plan_phases(p, sizes))
+        return p;
+    prepared_free(p);
+    return NULL;
+}
+
+void prepared_free(Prepared *p)
+{
+    if (!p)
+        return;
+    os_free(p->slots);
+    os_free(p->patches);
+    os_free(p->phases);
+    os_free(p->output_bytes);
+    os_free(p);
+}
+
+static bool make_outputs(const Prepared *p, Storage **outputs)
+{
+    for (uint32_t k = 0; k < p->program->n_outputs; k++) {
+        outputs[k] = storage_new(p->output_bytes[k]);
+        if (!outputs[k]) {
+            while (k-- > 0)
+                storage_release(outputs[k]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage *const *outputs, char *temps)
+{
+    for (uint32_t i = 0; i < p->n_patches; i++) {
+        const Patch *patch = &p->patches[i];
+        void **slot = &p->slots[patch->slot];
+        switch ((PatchKind)patch->kind) {
+        case PATCH_INPUT: *slot = inputs[patch->value]; break;
+        case PATCH_OUTPUT: *slot = outputs[patch->value]->data; break;
+        case PATCH_TEMP: *slot = temps + patch->value; break;
+        case PATCH_SCALAR: memcpy(slot, &scalars[patch->value], sizeof *slot); break;
+        }
+    }
+}
+
+Status prepared_run(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
+{
+    char *room = launch_scratch(p->scratch, p->hungry);
+    Storage *temps = p->temp_bytes && room ? storage_new(p->temp_bytes) : NULL;
+    if (!room || (p->temp_bytes && !temps))
+        return ST_OUT_OF_MEMORY;
+    if (!make_outputs(p, outputs)) {
+        storage_release(temps);
+        return ST_OUT_OF_MEMORY;
+    }
+    patch(p, inputs, scalars, outputs, temps ? temps->data : NULL);
+    for (uint32_t i = 0; i < p->n_phases; i++)
+        phase_run(&p->phases[i], room);
+    storage_release(temps);
+    stat_count(STAT_KERNELS, p->n_phases);
+    stat_count(STAT_BYTES, p->bytes_moved);
+    return ST_OK;
+}

@@ -1,0 +1,18 @@
+/* A program prepared for repeats: the same sizes, other data (runtime/function/prepared.c). Under the evaluation lock. */
+#ifndef RUNTIME_PREPARED_H
+#define RUNTIME_PREPARED_H
+
+#include "runtime/eval/launch.h"
+
+typedef struct Prepared Prepared;
+
+/* Borrows the program: as a CacheMemo does, it may be used while cache_recall finds the program. NULL: it has something that only launch() does (a sort, a fault to report, room whose size a kernel tells, an
+ * output that is an input or another output), or there is no memory. */
+Prepared *prepared_new(const Program *program, const int64_t *sizes);
+void prepared_free(Prepared *p); /* NULL is allowed */
+
+/* Runs it on inputs' data, by number, and the call's scalars; outputs[k] gets storage with a reference for the caller. ST_OUT_OF_MEMORY:
+ * no output is set. No input is overwritten. */
+Status prepared_run(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs);
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * Replaying templates of kiln_functions (template.h).
+ *
+ * The long way puts the current values into a copy of the call's node list, fresh nodes for the results, the stream's position and
+ * key into the scalars, and serves it like any other call: guards, cache, launch. What that finds is remembered (CacheMemo), and
+ * prepared (runtime/function/prepared.h): the next calls only put in pointers and scalars and run, until something leaves the cache or a better
+ * program comes.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "runtime/api/mark.h"
+#include "runtime/api/random.h"
+#include "runtime/api/stats.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/background.h"
+#include "runtime/function/template.h"
+
+#include <string.h>
+
+static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
+
+/* The node a source means now. Borrowed: an argument's handle is the caller's, the others' are held. */
+static RtNode *now_of(const Source *s, kiln_tensor *const *in, RtNode *const *results)
+{
+    switch ((SourceKind)s->kind) {
+    case FROM_ARG: return in[s->index]->node;
+    case FROM_HANDLE: return s->handle->node;
+    case FROM_NODE: return s->node;
+    case FROM_RESULT: break;
+    }
+    return results[s->index];
+}
+
+/* The same, evaluated unless it is a result. */
+static Status source_node(const Template *t, const Source *s, kiln_tensor *const *in, RtNode **out)
+{
+    RtNode *node = now_of(s, in, t->fresh);
+    if (s->kind == FROM_HANDLE && is_pending(node))
+        TRY(eval_nodes_on(t->call.device, &node, 1, "kiln_function_call", node->loc));
+    *out = node;
+    return ST_OK;
+}
+
+/* Is it an argument that is weak? What stood for it in the trace was not, and the result is not. */
+static bool weak_argument(const Source *s, kiln_tensor *const *in) { return s->kind == FROM_ARG && in[s->index]->node->weak; }
+
+/* What a replay holds: so many fresh results and values, each with a reference. */
+typedef struct Replay {
+    Template *t;
+    Call call; /* borrows all arrays of the template */
+    size_t n_fresh, n_values;
+} Replay;
+
+static void replay_end(Replay *r)
+{
+    Template *t = r->t;
+    for (size_t k = 0; k < r->n_fresh; k++)
+        node_release(t->fresh[k]);
+    for (size_t i = 0; i < r->n_values; i++)
+        node_release(t->values[i]);
+    t->replaying = false;
+}
+
+/* Does the node lie in memory as the one that was traced, and has it the same marks? An argument's are part of the template's signature;
+ * the function may have marked what stood for it. */
+static bool same_kind(const Source *s, const RtNode *node, const RtNode *traced)
+{
+    bool marked = s->kind != FROM_ARG && (node->marks || traced->marks);
+    if (node->strided != traced->strided || node_device(node) != traced->device || (marked && !marks_equal(node, traced)))
+        return false;
+    return !node->strided || memcmp(node->stride, traced->stride, sizeof *node->stride * node->rank) == 0;
+}
+
+static bool was_number(const Template *t, const kiln_tensor *handle)
+{
+    bool was = false;
+    for (uint32_t i = 0; i < t->n_numbers; i++)
+        was |= t->numbers[i].handle == handle;
+    return was;
+}
+
+bool template_fits(const Template *t)
+{
+    bool fits = true;
+    for (size_t i = 0; i < t->call.inputs.n && fits; i++) {
+        if (t->inputs[i].kind != FROM_HANDLE)
+            continue;
+        const RtNode *traced = t->call.nodes.at[t->call.inputs.at[i]], *node = t->inputs[i].handle->node;
+        if (node_is_number(node) && !was_number(t, t->inputs[i].handle)) /* recording copies it */
+            fits = false;
+        else if (is_pending(node)) /* it will be dense */
+            fits = !traced->strided && (!node->device || node->device == traced->device) && marks_equal(node, traced);
+        else
+            fits = same_kind(&t->inputs[i], node, traced);
+    }
+    for (uint32_t i = 0; i < t->n_numbers; i++) /* a computed one may be an input of the graph */
+        fits &= is_pending(t->numbers[i].handle->node) == t->numbers[i].pending;
+    return fits;
+}
+
+/* The random stream's position and key, into the scalars. */
+static void put_draws(const Template *t, uint64_t base)
+{
+    for (uint32_t d = 0; d < t->n_draws; d++) {
+        const Draw *draw = &t->draws[d];
+        if (draw->counter_scalar != UINT32_MAX)
+            t->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
+        if (draw->key_scalar != UINT32_MAX)
+            t->scalars[draw->key_scalar] = random_key();
+    }
+}
+
+/* What a function makes of nothing but what it brings along, or brings along as a result, lies on the thread's device, which may have
+ * changed. */
+static bool same_device(const Template *t)
+{
+    int device;
+    for (size_t i = 0; i < t->call.inputs.n; i++)
+        if (t->inputs[i].kind != FROM_NODE)
+            return true;
+    bool brings = t->call.outputs.n > 0;
+    for (uint32_t i = 0; i < t->n_results; i++)
+        brings |= t->results[i].kind == FROM_NODE;
+    return !brings || (device_current(&device) == ST_OK && device == t->home);
+}
+
+/* Builds the call with the current values; *retrace when the template no longer fits. `base` is the stream's position. */
+static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, bool *retrace)
+{
+    Template *t = r->t;
+    const Call *call = &t->call;
+    *retrace |= !same_device(t);
+    for (size_t i = 0; i < call->inputs.n; i++) {
+        uint32_t number = call->inputs.at[i];
+        TRY(source_node(t, &t->inputs[i], in, &t->now[number]));
+        *retrace |= !same_kind(&t->inputs[i], t->now[number], call->nodes.at[number]);
+    }
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        uint32_t number = call->outputs.at[k];
+        t->fresh[k] = t->now[number] = node_like(call->nodes.at[number]);
+        if (!t->fresh[k])
+            return ST_OUT_OF_MEMORY;
+        r->n_fresh++;
+    }
+    for (uint32_t i = 0; i < t->n_results; i++) {
+        RtNode *node;
+        TRY(source_node(t, &t->results[i], in, &node));
+        t->values[i] = weak_argument(&t->results[i], in) ? node_of_data(node) : node_retain(node);
+        if (!t->values[i])
+            return ST_OUT_OF_MEMORY;
+        r->n_values++;
+    }
+    put_draws(t, base);
+    r->call = *call;
+    r->call.nodes.at = t->now;
+    r->call.scalars.at = t->scalars;
+    r->call.facts.scalars = t->scalars;
+    r->call.held = t->held;
+    r->call.memo = &t->memo;
+    return ST_OK;
+}
+
+/* Exchanges what the assigned handles mean with `meaning`, references included. */
+static void swap_assigned(const Template *t, RtNode **meaning)
+{
+    for (uint32_t i = 0; i < t->n_assigned; i++) {
+        RtNode *before = t->assigned[i]->node;
+        t->assigned[i]->node = meaning[i];
+        meaning[i] = before;
+    }
+}
+
+/* Serves the call with the assigned handles already meaning its results, so that nothing but t->values holds what they meant
+ * before and it may be overwritten in place. A failure gives them their old meaning back. */
+static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
+{
+    Template *t = r->t;
+    RtNode **meaning = t->values + n_out;
+    swap_assigned(t, meaning);
+    for (size_t i = 0; i < t->call.inputs.n; i++) {
+        t->held[i] = 0;
+        for (uint32_t k = 0; k < t->n_assigned; k++)
+            t->held[i] += meaning[k] == t->now[t->call.inputs.at[i]];
+        for (size_t j = 0; j < t->call.inputs.n && t->held[i]; j++) /* two inputs of the trace may be one value now: it is read as both */
+            if (j != i && t->now[t->call.inputs.at[j]] == t->now[t->call.inputs.at[i]])
+                t->held[i] = 0;
+    }
+    Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
+    for (size_t k = 0; k < r->n_fresh && status == ST_OK && t->n_assigned; k++)
+        status = device_settle(atomic_load(&t->fresh[k]->storage)); /* a failure can be undone only now */
+    if (status != ST_OK)
+        swap_assigned(t, meaning);
+    return status;
+}
+
+Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
+{
+    for (int i = 0; i < n_out; i++) {
+        out[i] = tensor_new(node_retain(values[i]));
+        if (!out[i]) {
+            memset(out, 0, sizeof(kiln_tensor *) * (size_t)n_out);
+            return ST_OUT_OF_MEMORY;
+        }
+    }
+    return ST_OK;
+}
+
+/* --- the fast path ------------------------------------------------------------------------------------------------------- */
+
+static bool logging(void) { return log_on(LOG_PERF) || log_on(LOG_CACHE) || log_on(LOG_BREAKS); }
+
+/* An evaluated node with the meaning of a template's. */
+static RtNode *computed_node(const RtNode *like, Storage *storage)
+{
+    RtNode *node = node_alone(like, 0, 0);
+    if (node)
+        node_set_storage(node, storage, storage->data);
+    return node;
+}
+
+/* The results as nodes, t->values[i] with a reference each. On failure there are none, and no storages. */
+static Status make_values(Template *t, kiln_tensor *const *in)
+{
+    const Call *call = &t->call;
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        t->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], t->storages[k]);
+        if (t->fresh[k])
+            continue;
+        for (size_t j = k; j < call->outputs.n; j++)
+            storage_release(t->storages[j]);
+        while (k-- > 0)
+            node_release(t->fresh[k]);
+        return ST_OUT_OF_MEMORY;
+    }
+    for (uint32_t i = 0; i < t->n_results; i++) {
+        const Source *s = &t->results[i];
+        t->values[i] = now_of(s, in, t->fresh);
+        if (s->kind != FROM_RESULT || !s->first) /* else the node's first reference */
+            node_retain(t->values[i]);
+    }
+    return ST_OK;
+}
+
+/*
+ * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
+ * arguments and captured tensors have handles. False: not this time; nothing was done.
+ */
+static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **out, uint64_t base, Status *status)
+{
+    const Call *call = &t->call;
+    CacheHit hit;
+    if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
+        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(t) ||
+        !template_holds(t))
+        return false;
+    for (size_t i = 0; i < call->inputs.n; i++) {
+        const RtNode *node = now_of(&t->inputs[i], in, NULL);
+        if (is_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
+            return false;
+        t->pointers[i] = node->data;
+    }
+    for (uint32_t i = 0; i < t->n_results; i++)
+        if (weak_argument(&t->results[i], in))
+            return false;
+    put_draws(t, base);
+    stat_count(STAT_EVALS, 1);
+    stat_count(STAT_HITS, 1);
+    *status = prepared_run(t->prepared, t->pointers, t->scalars, t->storages);
+    if (*status == ST_OK)
+        *status = make_values(t, in);
+    for (uint32_t i = 0; i < t->n_results && *status == ST_OK; i++) {
+        out[i] = tensor_new(t->values[i]);
+        if (out[i])
+            continue;
+        for (uint32_t j = i + 1; j < t->n_results; j++)
+            node_release(t->values[j]);
+        memset(out, 0, sizeof *out * t->n_results);
+        *status = ST_OUT_OF_MEMORY;
+    }
+    return true;
+}
+
+/* After a call the long way: prepares what it remembered, once for each program. */
+static void prepare(Template *t)
+{
+    CacheHit hit;
+    if (t->n_assigned || !t->call.outputs.n || device_is_cuda(t->call.device) || !cache_recall(&t->memo, &hit) ||
+        (t->prepared_variant == hit.variant && t->prepared_generation == t->memo.generation))
+        return;
+    prepared_free(t->prepared);
+    t->prepared = prepared_new(hit.program, hit.sizes);
+    t->prepared_variant = hit.variant;
+    t->prepared_generation = t->memo.generation;
+}
+
+Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace)
+{
+    if (t->replaying) /* a deleter calls the function that lets the memory go */
+        return fail(ST_INVALID, "a deleter may not compute values");
+    Status status;
+    *retrace = false;
+    if (replay_prepared(t, in, out, base, &status))
+        return status;
+    *retrace = !template_holds(t);
+    if (*retrace)
+        return ST_OK;
+    Replay r = {.t = t};
+    t->replaying = true;
+    status = replay_begin(&r, in, base, retrace);
+    if (status == ST_OK && !*retrace)
+        status = replay_serve(&r, (uint32_t)n_out, loc);
+    if (status == ST_OK && !*retrace)
+        status = template_hand_out(t->values, out, n_out);
+    replay_end(&r);
+    if (status == ST_OK && !*retrace)
+        prepare(t);
+    return status;
+}

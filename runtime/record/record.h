@@ -1,0 +1,147 @@
+/*
+ * Recording: from a public call to nodes.
+ *
+ *     API2(kiln_tensor *, kiln_example, kiln_tensor *, x, int, axis)
+ *     {
+ *         Rec r = REC(kiln_example);
+ *         RtNode *in = rec_in(&r, x, "x");
+ *         ... rec_* functions ...
+ *         return rec_end(&r, result);
+ *     }
+ *
+ * A Rec is one public call being recorded: its name and place for messages. Every node made through
+ * it is owned by it until rec_end, which turns the result into a handle and lets go of the rest; so
+ * the code in between neither frees nor checks: all functions here take NULL operands and give NULL
+ * back, the first failure keeps the thread's error under the call's name. Nodes returned are
+ * borrowed. Only complete, checked nodes exist: a failure leaves nothing behind.
+ */
+#ifndef RUNTIME_RECORD_H
+#define RUNTIME_RECORD_H
+
+#include "ir/infer.h"
+#include "ir/scalar.h"
+#include "runtime/record/thread.h"
+
+typedef struct Rec {
+    const char *api;
+    Loc loc;
+    RtThread *thread;
+    uint32_t base; /* thread->temp[base..] are this call's nodes */
+    Status status; /* of its first failure */
+    int device;    /* of the first operand that lies somewhere; DEVICE_ANY: none so far */
+} Rec;
+
+/* Defines a public function and its twin that knows the caller's place; the body follows. */
+#define API1(R, name, T1, a)                       \
+    R name(T1 a) { return name##_at(NULL, 0, a); } \
+    R name##_at(const char *file, int line, T1 a)
+#define API2(R, name, T1, a, T2, b)                         \
+    R name(T1 a, T2 b) { return name##_at(NULL, 0, a, b); } \
+    R name##_at(const char *file, int line, T1 a, T2 b)
+#define API3(R, name, T1, a, T2, b, T3, c)                           \
+    R name(T1 a, T2 b, T3 c) { return name##_at(NULL, 0, a, b, c); } \
+    R name##_at(const char *file, int line, T1 a, T2 b, T3 c)
+#define API4(R, name, T1, a, T2, b, T3, c, T4, d)                             \
+    R name(T1 a, T2 b, T3 c, T4 d) { return name##_at(NULL, 0, a, b, c, d); } \
+    R name##_at(const char *file, int line, T1 a, T2 b, T3 c, T4 d)
+#define API5(R, name, T1, a, T2, b, T3, c, T4, d, T5, e)                               \
+    R name(T1 a, T2 b, T3 c, T4 d, T5 e) { return name##_at(NULL, 0, a, b, c, d, e); } \
+    R name##_at(const char *file, int line, T1 a, T2 b, T3 c, T4 d, T5 e)
+#define API6(R, name, T1, a, T2, b, T3, c, T4, d, T5, e, T6, f)                                 \
+    R name(T1 a, T2 b, T3 c, T4 d, T5 e, T6 f) { return name##_at(NULL, 0, a, b, c, d, e, f); } \
+    R name##_at(const char *file, int line, T1 a, T2 b, T3 c, T4 d, T5 e, T6 f)
+
+/* Begins the record of the public function `name`, in a body made by API1..6. */
+#define REC(name) rec_begin(#name, file, line)
+Rec rec_begin(const char *api, const char *file, int line);
+/* Ends it: a handle for `result`, owned by the innermost scope. NULL result: NULL. */
+kiln_tensor *rec_end(Rec *r, RtNode *result);
+/* A handle for one of several results, before rec_end(r, NULL) ends the call. */
+kiln_tensor *rec_out(Rec *r, RtNode *result);
+
+/* Keeps an error of this call and returns NULL: `return rec_fail(r, ST_SHAPE, "...")`. */
+#define rec_fail(r, status, ...) rec_failed((r), fail((status), __VA_ARGS__))
+RtNode *rec_failed(Rec *r, Status status);
+
+/* The node an argument means; NULL with an error kept when it is NULL. `what` names it. */
+RtNode *rec_in(Rec *r, kiln_tensor *x, const char *what);
+/* A node for a message: "f32[256,1024]", "weak float". buf has SHAPE_TEXT bytes. */
+const char *node_text(const RtNode *x, char *buf);
+
+/* ---- nodes ---- */
+
+/* One op, checked by ir/infer.h. */
+RtNode *rec_node(Rec *r, Op op, DType own, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts);
+RtNode *rec_bits(Rec *r, DType dtype, uint64_t bits); /* a scalar of rank 0 */
+RtNode *rec_scalar(Rec *r, DType dtype, double value);
+RtNode *rec_int(Rec *r, DType dtype, int64_t value);
+/* An evaluated node over storage, whose reference it takes over. strides (in elements) NULL:
+ * row-major. When memory runs out the storage is let go without calling its deleter. */
+RtNode *rec_data(Rec *r, DType dtype, int rank, const int64_t *dims, Storage *storage, void *data, const int64_t *strides);
+RtNode *rec_iota(Rec *r, int64_t n);              /* i64: 0, 1, ... n - 1 */
+RtNode *rec_cast(Rec *r, RtNode *x, DType dtype); /* x itself where it has the dtype; never weak */
+RtNode *rec_strong(Rec *r, RtNode *x);            /* a weak scalar as f32, i64 or bool; others as they are */
+
+/* Elementwise ops on operands of the right dtype; shapes are broadcast. */
+RtNode *rec_ew1(Rec *r, Op op, RtNode *a);
+RtNode *rec_ew2(Rec *r, Op op, RtNode *a, RtNode *b);
+RtNode *rec_ew3(Rec *r, Op op, RtNode *a, RtNode *b, RtNode *c);
+
+/* What a public elementwise function takes, and what it makes of its operands. */
+typedef enum Prep {
+    PREP_NUM,   /* numbers, promoted; bool alone is refused */
+    PREP_FLOAT, /* promoted; ints and bools become f32 */
+    PREP_ANY,   /* promoted */
+    PREP_BITS,  /* ints or bools, promoted */
+    PREP_INTS,  /* ints, promoted */
+    PREP_TRUTH  /* cast to bool */
+} Prep;
+/* Brings n operands to one dtype. false: an error was kept. names: of the operands, for messages. */
+bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names);
+/* Brings n operands to one shape. The same. */
+bool rec_broadcast(Rec *r, int n, RtNode **x, const char *const *names);
+/* The dtype that n operands promote to and whether it is weak. */
+DType rec_common(int n, RtNode *const *x, bool *weak);
+
+/* ---- shapes and views ---- */
+
+bool rec_shape(Rec *r, kiln_shape shape);                   /* is it one? else an error is kept */
+bool rec_axis(Rec *r, const RtNode *x, int axis, int *out); /* negative axes resolved */
+bool rec_axes(Rec *r, const RtNode *x, kiln_axes axes, uint8_t *mask);
+/* Broadcasts; the caller checked that it can be. */
+RtNode *rec_expand(Rec *r, RtNode *x, int rank, const int64_t *dims);
+/* Repeats the axes of mask, each of size 1, also to size 1: where an op knows which axes it repeats,
+ * the structure must not depend on sizes. */
+RtNode *rec_repeat(Rec *r, RtNode *x, uint8_t mask, const int64_t *dims);
+/* To a shape of the same number of elements, for users: no groups of axes are known (ir/infer_reshape.c). */
+RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims);
+/* n axes from `axis` on become one, and back; n = 0 inserts or drops an axis of size 1. */
+RtNode *rec_merge(Rec *r, RtNode *x, int axis, int n);
+RtNode *rec_split(Rec *r, RtNode *x, int axis, int n, const int64_t *dims);
+RtNode *rec_insert(Rec *r, RtNode *x, int axis);   /* an axis of size 1 that becomes `axis` */
+RtNode *rec_drop(Rec *r, RtNode *x, uint8_t mask); /* drops axes of size 1 */
+RtNode *rec_permute(Rec *r, RtNode *x, const uint8_t *perm);
+/* start, step and length along one axis */
+RtNode *rec_slice(Rec *r, RtNode *x, int axis, int64_t start, int64_t step, int64_t length);
+RtNode *rec_concat(Rec *r, uint32_t n, RtNode *const *x, int axis);
+
+/* ---- reductions, indexing ---- */
+
+/* op over the axes of mask, which are dropped or stay as size 1. An empty mask gives x. */
+RtNode *rec_reduce(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims);
+/* x as i64 indices; `what` names it. Not ints: an error. (runtime/api/ops_index.c) */
+RtNode *rec_index(Rec *r, RtNode *x, const char *what);
+RtNode *rec_gather(Rec *r, RtNode *x, RtNode *index, int axis); /* index: i64, x's dims but for the axis */
+RtNode *rec_argsort(Rec *r, RtNode *x, int axis, bool descending);
+/* The number of elements that the axes of mask hold. */
+int64_t rec_count(const RtNode *x, uint8_t mask);
+/* The dtype that composites compute in: f64 for f64, f32 for all others. */
+DType compute_dtype(DType dtype);
+
+static inline DType node_dtype(const RtNode *x) { return (DType)x->dtype; }
+static inline bool node_pending(const RtNode *x)
+{
+    return atomic_load_explicit(&((RtNode *)(uintptr_t)x)->storage, memory_order_acquire) == NULL;
+}
+
+#endif

@@ -1,0 +1,59 @@
+/*
+ * What each thread of the user has: free lists, the innermost scope, the nodes of the call being
+ * recorded, its errors.
+ *
+ * One thread-local struct, reached with one address computation, so that recording takes no lock.
+ * It is set up by the first call in a thread and torn down when the thread ends (its root scope
+ * ends then; its free lists go to the process).
+ */
+#ifndef RUNTIME_THREAD_H
+#define RUNTIME_THREAD_H
+
+#include "runtime/function/trace.h"
+
+typedef struct ErrorState ErrorState; /* runtime/api/error.c */
+
+enum { SMALL_BYTES = 1024, SMALL_STEP = 64, SMALL_CLASSES = SMALL_BYTES / SMALL_STEP }; /* storage that a thread keeps for itself */
+
+typedef struct RtThread {
+    bool ready;
+    uint32_t n_free_nodes, n_free_handles;
+    uint32_t n_recorded;           /* nodes made and not yet counted in the statistics */
+    RtNode *free_nodes;            /* linked through RtNode.data */
+    kiln_tensor *free_handles;     /* linked through kiln_tensor.node */
+    uint32_t small_bytes;          /* of the data of ... */
+    Storage *small[SMALL_CLASSES]; /* ... freed storage, by its size in steps of 64; linked through Storage.user */
+    kiln_scope *scope;             /* innermost; the root scope at least, unless memory ran out */
+    kiln_scope *free_scopes;
+    RtNode **temp; /* nodes of the call being recorded (runtime/record/record.c) */
+    uint32_t n_temp, cap_temp;
+    ErrorState *error;
+    int device;                      /* kiln_set_device; DEVICE_ANY: not set */
+    struct CudaStream **cuda_stream; /* of each CUDA device, or NULL (runtime/cuda/cuda.c) */
+} RtThread;
+
+extern _Thread_local RtThread rt_tls __attribute__((tls_model("initial-exec")));
+
+void rt_thread_start(void);
+
+static inline RtThread *rt_thread(void)
+{
+    if (!rt_tls.ready)
+        rt_thread_start();
+    return &rt_tls;
+}
+
+/* Counts this thread's nodes in the statistics (done now and then, so that recording takes no
+ * shared counter). */
+void nodes_count(RtThread *thread);
+
+/* Parts of the set-up and the teardown, each in the file that owns the thing. */
+void errors_start_thread(RtThread *thread);
+void scopes_end_thread(RtThread *thread);
+void nodes_end_thread(RtThread *thread);
+void handles_end_thread(RtThread *thread);
+void storages_end_thread(RtThread *thread);
+void errors_end_thread(RtThread *thread);
+void cuda_end_thread(RtThread *thread);
+
+#endif

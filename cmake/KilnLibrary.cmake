@@ -1,5 +1,8 @@
 # libkiln.so, made of all layers, and what gets installed.
 add_library(kiln SHARED ${KILN_OBJECTS})
+if(KILN_LLVM_INSIDE) # in libkiln.so alone: in the layers' archives it would serve whole programs
+    target_sources(kiln PRIVATE jit/llvm/inside/exit.c)
+endif()
 add_library(kiln::kiln ALIAS kiln)
 target_include_directories(kiln PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

@@ -6,6 +6,7 @@
  * Leaves out: devices, and files that are read piecewise (those use stdio where they are needed).
  */
 #include "ir/base/os.h"
+#include "ir/base/os_fd.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -122,13 +123,26 @@ static void call(void *fn)
     function();
 }
 
+static void call_at_exit(int status, void *fn)
+{
+    (void)status;
+    call(fn);
+}
+
+bool os_at_exit(void (*fn)(void))
+{
+    void *arg;
+    memcpy(&arg, &fn, sizeof arg);
+    return on_exit(call_at_exit, arg) == 0;
+}
+
 bool os_before_exit(void (*fn)(void))
 {
     void *arg;
     memcpy(&arg, &fn, sizeof arg);
     bool main_thread = getpid() == (pid_t)syscall(SYS_gettid);
     bool first = main_thread && __cxa_thread_atexit_impl && __cxa_thread_atexit_impl(call, arg, &__dso_handle) == 0;
-    return (atexit(fn) == 0) && first;
+    return os_at_exit(fn) && first;
 }
 
 bool os_elevated(void) { return getauxval(AT_SECURE) != 0; }
@@ -319,16 +333,17 @@ bool os_make_dir(const char *path)
 /* Writes all bytes, going on after interruptions. */
 static bool write_all(int file, const char *data, size_t bytes)
 {
-    while (bytes > 0) {
+    OsWriting writing;
+    os_writing_begin(&writing);
+    bool ok = true;
+    while (bytes > 0 && ok) {
         ssize_t wrote = write(file, data, bytes);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return false;
-        data += wrote;
-        bytes -= (size_t)wrote;
+        ok = wrote >= 0 || errno == EINTR;
+        data += wrote > 0 ? wrote : 0;
+        bytes -= wrote > 0 ? (size_t)wrote : 0;
     }
-    return true;
+    os_writing_end(&writing);
+    return ok;
 }
 
 bool os_write_file(const char *path, const void *data, size_t bytes)
@@ -341,7 +356,7 @@ bool os_write_file(const char *path, const void *data, size_t bytes)
         return false;
     }
     snprintf(temp, room, "%s.%ld.%u.tmp", path, (long)getpid(), atomic_fetch_add(&serial, 1));
-    int file = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int file = os_open(AT_FDCWD, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
     bool ok = file >= 0;
     int cause = errno;
     if (ok) {

@@ -25,6 +25,9 @@ const char *os_getenv(const char *name);  /* secure_getenv */
 bool os_elevated(void);                   /* this process has rights that its user has not (setuid): it keeps no files */
 bool os_build_id(char *hex, size_t size); /* of the library or program that holds this code, as the linker wrote it */
 
+/* fn runs when the process ends by exit(), as a handler of atexit does, which registers nothing inside libkiln.so
+ * (jit/llvm/inside/exit.c). */
+bool os_at_exit(void (*fn)(void));
 /* fn runs when the process ends by exit(): called by the main thread, before every atexit handler, whenever those were registered;
  * called by another, among them. It may run twice. To be registered while the library loads; false: not in the main thread. */
 bool os_before_exit(void (*fn)(void));

@@ -23,10 +23,10 @@
  * What must hold. A job is in the list from when it is queued until its program is entered; there is at most one for a signature.
  * Entering happens in a thread that holds the evaluation lock. A failed compile leaves a log line and is not tried again. A fork waits for
  * the compile in flight; the child keeps the queue and starts a thread when it queues something. At exit the compile in flight is told to
- * stop and waited for, because LLVM's own state goes next. LLVM makes some of that when it first needs it, and what was made last goes
- * first: so os_before_exit runs earlier where the main thread exits, and for other threads the handler is registered once more when the
- * thread is started, which as a rule is after a compile in the foreground, and when LLVM has first worked on it. Open is only this: a
- * thread other than main exits while LLVM works for the first time in the process, here, because the cache on disk had the rest.
+ * stop and waited for: a line that it logs must not come to a sink whose state is gone, and libLLVM.so, where LLVM is not inside of libkiln.so
+ * (jit/llvm/inside/exit.c), destroys its own state next. It makes some of that when it first needs it, and what was made last goes first: so
+ * os_before_exit runs earlier where the main thread exits, and for other threads the handler is registered once more when the thread is
+ * started, which as a rule is after a compile in the foreground, and when LLVM has first worked on it.
  *
  * Leaves out: programs for one size that is often asked for. What the usual policy makes an argument stays one.
  */
@@ -251,7 +251,7 @@ static void *thread_main(void *unused)
         pthread_mutex_unlock(&state.lock);
         job_compile(job, &stopping);
         if (!registered && job->program && job->program->n_kernels)
-            registered = atexit(stop_at_exit) == 0;
+            registered = os_at_exit(stop_at_exit);
         pthread_mutex_lock(&state.lock);
         job->state = JOB_DONE;
         atomic_store(&any_done, true);
@@ -288,7 +288,7 @@ static bool start_thread(void)
     state.started = pthread_create(&state.thread, NULL, thread_main, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (!state.registered)
-        state.registered = atexit(stop_at_exit) == 0;
+        state.registered = os_at_exit(stop_at_exit);
     return state.started;
 }
 

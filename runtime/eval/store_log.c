@@ -5,6 +5,7 @@
 #include "cache/disk.h"
 #include "cache/maker.h"
 #include "cache/records.h"
+#include "ir/base/os.h"
 #include "ir/base/os_dir.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
@@ -116,7 +117,7 @@ void store_log_open(Disk *disk)
         count_from_here();
     }
     if (!atomic_exchange(&registered, true))
-        (void)atexit(write_at_exit);
+        (void)os_at_exit(write_at_exit);
 }
 
 /* --- misses --------------------------------------------------------------------------------------------------------------- */

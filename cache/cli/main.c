@@ -8,6 +8,7 @@
  */
 #include "cache/cli/cli.h"
 #include "ir/base/os.h"
+#include "ir/base/os_fd.h"
 #include "ir/base/os_term.h"
 
 #include <errno.h>
@@ -66,6 +67,10 @@ int main(int argc, char **argv)
     jmp_buf oom;
     arena_init(&arena, &oom);
     os_end_on_closed_pipe();
+    OsLow low; /* for good: what is printed must not land in a file, where descriptors 0 to 2 are closed */
+    os_low_hold(&low);
+    OsWriting writing; /* likewise: a file that grows beyond the limit is an error, with a message, and no half file */
+    os_writing_begin(&writing);
     int status = END_TROUBLE;
     if (setjmp(oom) == 0)
         status = run(argc, argv, &arena);

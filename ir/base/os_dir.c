@@ -3,6 +3,7 @@
  */
 #include "ir/base/os_dir.h"
 #include "ir/base/os.h"
+#include "ir/base/os_fd.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -77,10 +78,7 @@ static bool inject(void)
 
 static int base(int dir) { return dir < 0 ? AT_FDCWD : dir; }
 
-int os_dir_open(int dir, const char *path)
-{
-    return inject() ? -1 : openat(base(dir), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-}
+int os_dir_open(int dir, const char *path) { return inject() ? -1 : os_open(base(dir), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0); }
 
 static void close_keeping_errno(int file)
 {
@@ -172,7 +170,7 @@ bool os_dir_each(int dir, bool (*each)(const char *name, void *user), void *user
 int os_file_open(int dir, const char *name, OsFileInfo *info)
 {
     struct stat status;
-    int file = inject() ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    int file = inject() ? -1 : os_open(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (file < 0)
         return -1;
     if (inject() || fstat(file, &status) != 0) {
@@ -203,21 +201,22 @@ void os_file_close(int file) { close_keeping_errno(file); }
 
 static bool write_all(int file, const char *data, size_t n)
 {
-    while (n > 0) {
+    OsWriting writing;
+    os_writing_begin(&writing);
+    bool ok = true;
+    while (n > 0 && ok) {
         ssize_t wrote = inject() ? -1 : write(file, data, n);
-        if (wrote < 0 && errno == EINTR)
-            continue;
-        if (wrote < 0)
-            return false;
-        data += wrote;
-        n -= (size_t)wrote;
+        ok = wrote >= 0 || errno == EINTR;
+        data += wrote > 0 ? wrote : 0;
+        n -= wrote > 0 ? (size_t)wrote : 0;
     }
-    return true;
+    os_writing_end(&writing);
+    return ok;
 }
 
 bool os_file_write_new(int dir, const char *name, const void *data, size_t n)
 {
-    int file = inject() ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int file = inject() ? -1 : os_open(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (file < 0)
         return false;
     bool ok = write_all(file, data, n);
@@ -235,7 +234,7 @@ bool os_file_write_new(int dir, const char *name, const void *data, size_t n)
 bool os_file_append(int dir, const char *name, const void *data, size_t n, size_t limit)
 {
     struct stat status;
-    int file = inject() ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    int file = inject() ? -1 : os_open(dir, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (file < 0)
         return false;
     bool ok = !inject() && fstat(file, &status) == 0;
@@ -245,7 +244,10 @@ bool os_file_append(int dir, const char *name, const void *data, size_t n, size_
     }
     if (ok && (uint64_t)status.st_size > limit)
         ok = !inject() && ftruncate(file, 0) == 0;
+    OsWriting writing;
+    os_writing_begin(&writing);
     ok = ok && !inject() && write(file, data, n) == (ssize_t)n;
+    os_writing_end(&writing);
     close_keeping_errno(file);
     return ok;
 }
@@ -263,7 +265,7 @@ bool os_file_touch(int dir, const char *name, int64_t time)
 
 int os_file_lock(int dir, const char *name)
 {
-    int file = inject() ? -1 : openat(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    int file = inject() ? -1 : os_open(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (file >= 0 && (inject() || flock(file, LOCK_EX | LOCK_NB) != 0)) {
         close_keeping_errno(file);
         return -1;

@@ -12,6 +12,7 @@
  * which NumPy has no code for.
  */
 #include "ir/base/os.h"
+#include "ir/base/os_fd.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/sync.h"
 
@@ -257,7 +258,7 @@ API1(kiln_tensor *, kiln_load_npy, const char *, path)
     Rec r = REC(kiln_load_npy);
     if (!path)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "path is NULL"));
-    FILE *f = fopen(path, "rb");
+    FILE *f = os_open_stream(path, "rb");
     if (!f)
         return rec_end(&r, rec_fail(&r, ST_IO, "%s: %s", path, strerror(errno)));
     Header h = {.dtype = DT_F32};
@@ -316,11 +317,14 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
     void *copy = NULL;
     const void *data;
     Status result = dense_elements(node, &data, &copy);
-    FILE *f = result == ST_OK ? fopen(path, "wb") : NULL;
+    FILE *f = result == ST_OK ? os_open_stream(path, "wb") : NULL;
     if (f) {
+        OsWriting writing;
+        os_writing_begin(&writing);
         result = write_file(f, path, node, data);
         if (fclose(f) != 0 && result == ST_OK)
             result = fail(ST_IO, "%s: %s", path, strerror(errno));
+        os_writing_end(&writing);
     } else if (result == ST_OK) {
         result = fail(ST_IO, "%s: %s", path, strerror(errno));
     }

@@ -11,6 +11,7 @@
 #include "runtime/cuda/cuda.h"
 #include "cache/maker.h"
 #include "ir/base/os.h"
+#include "ir/base/os_fd.h"
 #include "jit/options.h"
 
 #include <stdio.h>
@@ -124,7 +125,10 @@ static Status ready(void)
     if (!tried) {
         tried = true;
         pthread_atfork(NULL, NULL, in_child); /* before anything that a child must not touch */
+        OsLow low;
+        os_low_hold(&low); /* the driver keeps files open */
         load();
+        os_low_release(&low);
     }
     return loaded ? ST_OK : fail(ST_DEVICE, "%s", why_not);
 }
@@ -229,7 +233,11 @@ static Status open_device(int k, CudaDevice *d)
         TRY(attribute(d, handle, CU_MEMORY_POOLS, &pools));
     d->exact = pools != 0;
     CuContext context;
-    TRY(cuda_check(d, cuda.primary_retain(&context, handle), "making its context"));
+    OsLow low;
+    os_low_hold(&low);
+    CuResult made = cuda.primary_retain(&context, handle);
+    os_low_release(&low);
+    TRY(cuda_check(d, made, "making its context"));
     atomic_store(&d->context, context); /* last: it says that the device is open */
     return ST_OK;
 }

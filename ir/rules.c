@@ -187,16 +187,26 @@ typedef struct Match {
     int n_literals;
 } Match;
 
+bool op_repeats(Op op) { return op == OP_EXPAND || op == OP_RESHAPE || op == OP_PERMUTE || op == OP_SLICE; }
+
 Ref scalar_source(const Graph *g, Ref r)
 {
     const Node *n = graph_node(g, r);
     while (n->rank > 0) {
-        if (n->op != OP_EXPAND && n->op != OP_RESHAPE && n->op != OP_PERMUTE && n->op != OP_SLICE)
+        if (!op_repeats((Op)n->op))
             return REF_NONE;
         r = n->in[0];
         n = graph_node(g, r);
     }
     return r;
+}
+
+uint32_t graph_size(const Graph *g)
+{
+    uint32_t size = 0;
+    for (Ref r = 0; r < g->nodes.n; r++)
+        size += graph_node(g, r)->rank == 0 || scalar_source(g, r) == REF_NONE;
+    return size;
 }
 
 /* Does the value at hand equal the literal? Reads the fact without a question: only a yes is relied on, and asked for later. */

@@ -174,7 +174,11 @@ static void show_kernel(const CodeRequest *request, const CodeJob *job, uint32_t
 {
     if (log_on(LOG_CODE)) {
         log_line(LOG_CODE, "kernel %s", job->name);
-        log_text(LOG_CODE, log_detailed(LOG_CODE) ? job->assembly : job->ir);
+        log_text(LOG_CODE, job->ir);
+        if (log_detailed(LOG_CODE)) {
+            log_line(LOG_CODE, "assembly of kernel %s", job->name);
+            log_text(LOG_CODE, job->assembly);
+        }
     }
     if (request->dump) {
         dump_kernel_text(request, job->name, index, "txt", job->key.text);

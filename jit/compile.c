@@ -29,6 +29,7 @@ typedef struct Job {
     Plan plan;
     Program *program;
     CompileTexts texts;
+    Str inputs; /* "%0 f32, %1 i64": for the log */
     uint32_t dump_stage;
     Status status;
     char message[512];
@@ -43,6 +44,7 @@ static Status assemble(Job *job);
 static void dump_text(void *user, const char *stage, const char *text);
 static void dump_plan(Job *job);
 static const char *graph_text(const Job *job);
+static void note_inputs(Job *job);
 static void log_program(const Job *job);
 
 static Status compile(Job *job)
@@ -52,6 +54,7 @@ static Status compile(Job *job)
 
     if (r->want_texts)
         job->texts.recorded = graph_text(job);
+    note_inputs(job);
     job->guards = guard_builder_new(job->g, r->policy);
     TRY(jit_run_passes(job->g, r->options, r->dump_name ? dump_text : NULL, job));
     if (r->want_texts)
@@ -250,18 +253,29 @@ static void dump_plan(Job *job)
     dump_text(job, "program.txt", out.text);
 }
 
+/* Dtypes are compared before any guard is looked at (cache/memory.c): they hold for the program as guards do. */
+static void note_inputs(Job *job)
+{
+    const Graph *g = job->g;
+    str_init(&job->inputs, g->arena);
+    for (uint32_t i = 0; i < g->inputs.n && log_on(LOG_GUARDS); i++)
+        str_printf(&job->inputs, "%s%%%u %s", i ? ", " : "; dtypes of the inputs: ", g->inputs.at[i],
+                   dtype_name((DType)graph_node(g, g->inputs.at[i])->dtype));
+}
+
 static void log_program(const Job *job)
 {
     const Program *p = job->program;
     if (log_on(LOG_GUARDS)) {
         Str out;
         str_init(&out, job->g->arena);
+        str_printf(&out, "program %s: %u guard%s%s\n", job->request->id ? job->request->id : "?", p->guards.n, p->guards.n == 1 ? "" : "s",
+                   job->inputs.text);
         for (uint32_t i = 0; i < p->guards.n; i++) {
             str_printf(&out, "  ");
             guard_print(&p->guards, &p->guards.at[i], &out);
             str_printf(&out, "   asked by %s\n", p->guards.at[i].who);
         }
-        log_line(LOG_GUARDS, "%u guards", p->guards.n);
         log_text(LOG_GUARDS, out.text);
     }
     if (log_on(LOG_TIMING))

@@ -13,6 +13,7 @@ typedef struct CompileRequest {
     Graph *graph; /* as recorded; rewritten in place. In an arena whose oom is set by the caller */
     GuardPolicy *policy;
     const JitOptions *options;
+    const char *id;             /* what the log calls the graph; NULL: nothing */
     const char *dump_name;      /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
     const atomic_bool *stop;    /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
     bool want_texts;            /* graphs and kernels as text, for the cache on disk */

@@ -84,7 +84,7 @@ static void report(const PassRun *run, const char *name, uint32_t before, double
     Str hits;
     str_init(&hits, run->g->arena);
     print_hits(&run->rewriter, &hits);
-    log_line(LOG_PASSES, "%-12s %u -> %u nodes, %.3f ms%s%s", name, before, run->g->nodes.n, seconds * 1e3, hits.len ? ": " : "",
+    log_line(LOG_PASSES, "%-12s %u -> %u nodes, %.3f ms%s%s", name, before, graph_size(run->g), seconds * 1e3, hits.len ? ": " : "",
              hits.text);
     if (text && changed)
         log_text(LOG_PASSES, text);
@@ -126,7 +126,7 @@ Status jit_run_passes(Graph *g, const JitOptions *options, PassDump *dump, void 
         if (passes[id].optional && !options->value[OPT_REWRITE])
             continue;
         const char *name = passes[id].name, *before = text;
-        uint32_t n = g->nodes.n;
+        uint32_t n = logged ? graph_size(g) : 0;
         double start = os_seconds();
         run.rewriter = (Rewriter){0};
         Status status = run_pass(&run, (PassId)id);

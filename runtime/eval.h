@@ -43,10 +43,20 @@ Status eval_explain(Call *call, Arena *arena, Str *out);
 /* KILN_LOG=breaks (runtime/eval/breaks.c): before a call is served, and after it was. */
 void breaks_report(const Call *call, const char *api, Loc loc);
 void breaks_served(const Call *call, const char *api, Loc loc);
+void breaks_read(const RtNode *node, const char *api, Loc loc); /* a sync point gives the program the value of this node */
+
+/* How a call's graph is called wherever it is spoken of: the first digits of the names of its entries on disk, which `kiln cache show` takes
+ * (runtime/eval/key_text.c). */
+enum { CALL_ID_HEX = 16 };
+typedef struct CallId {
+    char text[CALL_ID_HEX + 1];
+} CallId;
+CallId call_id(const Call *call);
 
 /* Log lines and warnings about a call. */
 void log_hit(const Call *call);
 void log_graph(const Graph *g, const Call *call);
+void log_recorded(const Graph *g, const Call *call); /* the first line of KILN_LOG=passes (runtime/api/recorded.c) */
 void warn_fallback(const Call *call, const char *api, Loc loc);
 const char *dump_name(const Call *call, char *buffer, size_t size); /* NULL: KILN_DUMP is off */
 
@@ -54,6 +64,9 @@ const char *dump_name(const Call *call, char *buffer, size_t size); /* NULL: KIL
 void explain_miss(const Graph *g, const Call *call, const CacheMiss *miss, Str *out);
 /* A hit: the program's guards and launches. */
 void explain_program(const Program *program, Str *out);
+/* A sync point is about to compile: appends how the graph differs from the one that it compiled before, where this one was never seen
+ * (runtime/eval/call_site.c). */
+void call_site_compiles(const Call *call, bool never_seen, const JitOptions *options, Loc loc, Str *out);
 /* Before compiling after a miss: logs the reason, warns or refuses (ST_COMPILE) as KILN_ON_RECOMPILE says. */
 Status miss_reported(const Graph *g, const Call *call, const CacheMiss *miss, const JitOptions *options, const char *api, Loc loc);
 

@@ -6,35 +6,34 @@
 #include "runtime/eval.h"
 #include "runtime/record/record.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 void log_hit(const Call *call)
 {
     if (log_on(LOG_CACHE))
-        log_line(LOG_CACHE, "hit %016" PRIx64 " (%zu nodes)", call->key.hash.hi, call->nodes.n);
+        log_line(LOG_CACHE, "hit %s (%zu nodes)", call_id(call).text, call->nodes.n);
 }
 
 void log_graph(const Graph *g, const Call *call)
 {
     if (!log_on(LOG_GRAPH))
         return;
-    char name[32];
-    snprintf(name, sizeof name, "g%016" PRIx64, call->key.hash.hi);
     Str out;
     str_init(&out, g->arena);
-    graph_print(g, name, &out);
+    graph_print(g, arena_printf(g->arena, "g%s", call_id(call).text), &out);
     log_text(LOG_GRAPH, out.text);
 }
 
 void warn_fallback(const Call *call, const char *api, Loc loc)
 {
-    char key[48];
-    snprintf(key, sizeof key, "fallback %016" PRIx64, call->key.hash.hi);
+    char key[48], why[512];
+    snprintf(why, sizeof why, "%s", fail_message());
+    CallId id = call_id(call);
+    snprintf(key, sizeof key, "fallback %s", id.text);
     log_warn_once(key,
-                  "%s at %s:%d: compiling the graph %016" PRIx64 " (%zu nodes) failed: %s; the interpreter runs it, slowly "
+                  "%s at %s:%d: compiling the graph %s (%zu nodes) failed: %s; the interpreter runs it, slowly "
                   "(KILN_STRICT=1 makes this an error)",
-                  api, loc.file ? loc.file : "?", loc.line, call->key.hash.hi, call->nodes.n, fail_message());
+                  api, loc.file ? loc.file : "?", loc.line, id.text, call->nodes.n, why);
 }
 
 const char *dump_name(const Call *call, char *buffer, size_t size)
@@ -43,7 +42,7 @@ const char *dump_name(const Call *call, char *buffer, size_t size)
     char folder[8];
     if (os_elevated() || option_text(OPT_DUMP, folder, sizeof folder)[0] == '\0')
         return NULL;
-    snprintf(buffer, size, "%04u_%016" PRIx64, counter++, call->key.hash.hi);
+    snprintf(buffer, size, "%04u_%s", counter++, call_id(call).text);
     return buffer;
 }
 

@@ -38,7 +38,6 @@
 #include "runtime/device/device.h"
 #include "runtime/eval/store.h"
 
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -60,6 +59,7 @@ typedef struct Job {
     GuardPolicy policy;
     JitOptions options;
     int device;
+    CallId id;         /* how it is called in the log */
     char name[64];     /* for KILN_DUMP; "": no dump */
     Str graph_key;     /* for the cache on disk; empty: it is not kept there */
     const char *where; /* function of the API */
@@ -113,9 +113,9 @@ static void log_queued(const Job *job, const Call *call, const Sync *sync)
         str_printf(&out, ": ");
         explain_miss(job->graph, call, &miss, &out);
     }
-    log_line(LOG_RECOMPILES, "%s at %s:%d: queued for the background: the %s program of %zu nodes (%016" PRIx64 ")%s", sync->api,
-             sync->loc.file ? sync->loc.file : "?", sync->loc.line, job->general ? "most general" : "better", call->nodes.n,
-             call->key.hash.hi, out.text);
+    log_line(LOG_RECOMPILES, "%s at %s:%d: queued for the background: the %s program of %zu nodes (%s)%s", sync->api,
+             sync->loc.file ? sync->loc.file : "?", sync->loc.line, job->general ? "most general" : "better", call->nodes.n, job->id.text,
+             out.text);
 }
 
 /* In the job's arena, which may jump to the caller. */
@@ -125,6 +125,7 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
     const CallKey *key = &call->key;
     job->options = sync->options;
     job->device = call->device;
+    job->id = call_id(call);
     job->key = (CallKey){key->hash, copied(arena, key->structure, key->structure_bytes),
                          copied(arena, key->signature, key->signature_bytes), key->structure_bytes, key->signature_bytes};
     job->facts = copy_facts(arena, &call->facts);
@@ -169,6 +170,7 @@ static void job_compile(Job *job, const atomic_bool *stop)
     CompileRequest request = {.graph = job->graph,
                               .policy = &job->policy,
                               .options = &job->options,
+                              .id = job->id.text,
                               .dump_name = job->name[0] ? job->name : NULL,
                               .stop = stop,
                               .want_texts = job->graph_key.len > 0,
@@ -395,12 +397,11 @@ static bool enter(Job *job, const JitOptions *options, CacheHit *hit)
         Program *program = program_retain(job->program);
         entered = cache_add_beside(&job->key, &job->facts, program, (size_t)options->value[OPT_CACHE_BYTES], hit) == ST_OK;
         if (entered)
-            log_line(LOG_RECOMPILES, "the %s program for %016" PRIx64 " is ready and in use", job->general ? "most general" : "better",
-                     job->key.hash.hi);
+            log_line(LOG_RECOMPILES, "the %s program for %s is ready and in use", job->general ? "most general" : "better", job->id.text);
     } else if (!atomic_load(&stopping)) {
         failed[n_failed++ % FAILED_REMEMBERED] = failure_of(&job->key, job->general);
-        log_line(LOG_RECOMPILES, "compiling the %s program for %016" PRIx64 " in the background failed, and is not tried again: %s",
-                 job->general ? "most general" : "better", job->key.hash.hi, job->message);
+        log_line(LOG_RECOMPILES, "compiling the %s program for %s in the background failed, and is not tried again: %s",
+                 job->general ? "most general" : "better", job->id.text, job->message);
     }
     job_free(job);
     return entered;

@@ -18,6 +18,13 @@ enum { CALL_MAX_NODES = 4096 };
         size_t n, cap; \
     }
 
+/* Nodes of a call that an earlier walk met too (runtime/eval/breaks.c): of the latest walk of which there are any. */
+typedef struct Again {
+    uint32_t walk, n;
+    size_t bytes;       /* of their values */
+    const RtNode *node; /* the last of them */
+} Again;
+
 typedef struct Call {
     BUF(RtNode *) nodes;   /* in canonical order: inputs before users; evaluated nodes are the graph's inputs */
     BUF(uint32_t) outputs; /* canonical numbers of the requested nodes */
@@ -30,11 +37,9 @@ typedef struct Call {
     int device;                /* where it runs (runtime/device/device.h); its inputs lie there */
     const uint32_t *held;      /* a replayed function: how many references to each input the call itself holds; else NULL */
     uint32_t walk, evaluation; /* numbers of this collection and of the sync point it is for (several, when a graph is cut) */
-    struct {
-        uint32_t walk, n;   /* an earlier walk that collected n of the pending nodes, ... */
-        const RtNode *node; /* ... the last of them (runtime/eval/breaks.c) */
-    } again;
-    CacheMemo *memo; /* a replayed function: its last hit; else NULL */
+    Again again;               /* pending nodes that an earlier walk collected */
+    Again reads;               /* inputs that an earlier walk met, as inputs or as results */
+    CacheMemo *memo;           /* a replayed function: its last hit; else NULL */
 } Call;
 
 /* Serves one complete call: computes the values of its outputs. */

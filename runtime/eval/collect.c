@@ -152,17 +152,25 @@ static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
 static void start_call(void)
 {
     call.walk = ++walk;
-    call.again.n = call.again.walk = 0;
+    call.again = call.reads = (Again){0};
     call.nodes.n = call.outputs.n = used.n = n_pending = 0;
+}
+
+static void meet_again(Again *again, const RtNode *node)
+{
+    if (node->mark < again->walk)
+        return;
+    if (node->mark > again->walk)
+        *again = (Again){.walk = node->mark};
+    again->n++;
+    again->bytes += (size_t)node_elements(node) * dtype_bytes((DType)node->dtype);
+    again->node = node;
 }
 
 static Status complete_node(RtNode *node)
 {
-    if (node->mark && is_pending(node) && node->op != OP_SCALAR) { /* collected before, and needed again */
-        call.again.n = call.again.walk == node->mark ? call.again.n + 1 : 1;
-        call.again.walk = node->mark;
-        call.again.node = node;
-    }
+    if (node->mark && node->op != OP_SCALAR)
+        meet_again(is_pending(node) ? &call.again : &call.reads, node);
     node->mark = walk;
     node->index = (uint32_t)call.nodes.n;
     BUF_PUSH(call.nodes, node);

@@ -8,13 +8,14 @@
  *     %3 = reduce_sum f32[?] %2 axes(1)
  *     return %3
  */
-#include "cache/key_text.h"
+#include "cache/entry.h"
 #include "ir/attr.h"
 #include "runtime/api/mark.h"
 #include "runtime/eval/store.h"
 #include "runtime/record/record.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 static void add_type(const RtNode *node, Str *out)
@@ -94,22 +95,53 @@ static void add_op(const RtNode *node, Str *out)
     add_odd_attributes(node, out);
 }
 
+void call_graph_text(const Call *call, Str *out)
+{
+    for (size_t i = 0; i < call->nodes.n; i++) {
+        const RtNode *node = call->nodes.at[i];
+        str_printf(out, "%%%zu = ", i);
+        if (node_pending(node))
+            add_op(node, out);
+        else
+            add_input(node, out);
+        str_printf(out, "\n");
+    }
+    str_printf(out, "return");
+    for (size_t i = 0; i < call->outputs.n; i++)
+        str_printf(out, " %%%" PRIu32, call->outputs.at[i]);
+    str_printf(out, "\n");
+}
+
 void call_key_text(const Call *call, Str *out)
 {
     Str graph;
     str_init(&graph, out->arena);
-    for (size_t i = 0; i < call->nodes.n; i++) {
-        const RtNode *node = call->nodes.at[i];
-        str_printf(&graph, "%%%zu = ", i);
-        if (node_pending(node))
-            add_op(node, &graph);
-        else
-            add_input(node, &graph);
-        str_printf(&graph, "\n");
-    }
-    str_printf(&graph, "return");
-    for (size_t i = 0; i < call->outputs.n; i++)
-        str_printf(&graph, " %%%" PRIu32, call->outputs.at[i]);
-    str_printf(&graph, "\n");
+    call_graph_text(call, &graph);
     key_line_add(out, "graph", graph.text, graph.len);
+}
+
+/* --- the name of the graph -------------------------------------------------------------------------------------------- */
+
+typedef struct IdJob {
+    const Call *call;
+    CallId id;
+} IdJob;
+
+static Status id_in_arena(Arena *arena, void *user)
+{
+    IdJob *job = user;
+    char name[ENTRY_NAME_BYTES];
+    Str text;
+    str_init(&text, arena);
+    call_key_text(job->call, &text);
+    entry_prefix(&(KeyText){NULL, text.text, 0, text.len}, false, name);
+    snprintf(job->id.text, sizeof job->id.text, "%.*s", CALL_ID_HEX, name);
+    return ST_OK;
+}
+
+CallId call_id(const Call *call)
+{
+    IdJob job = {.call = call, .id = {"?"}}; /* without memory */
+    (void)with_arena(id_in_arena, &job);
+    return job.id;
 }

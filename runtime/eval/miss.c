@@ -11,7 +11,6 @@
 #include "runtime/eval/background.h"
 #include "runtime/eval/store.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -90,13 +89,16 @@ static Status compile_in_arena(Arena *arena, void *user)
     TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
     TRY(miss_policy(job->call, &sync->options, breadth_of(&sync->options, job->miss), g, &policy));
     sync->refused = false;
+    log_recorded(g, job->call);
 
     char name[64];
+    CallId id = call_id(job->call);
     CompileTexts texts;
     bool keep = store_wanted(&sync->options);
     CompileRequest request = {.graph = g,
                               .policy = &policy,
                               .options = &sync->options,
+                              .id = id.text,
                               .dump_name = dump_name(job->call, name, sizeof name),
                               .want_texts = keep,
                               .assemble = cuda_assemble,
@@ -166,7 +168,7 @@ Status eval_explain(Call *call, Arena *arena, Str *out)
     TRY(device_target(call->device, &sync.options.target));
     CacheHit hit;
     CacheMiss miss;
-    str_printf(out, "%zu nodes (%016" PRIx64 "): ", call->nodes.n, call->key.hash.hi);
+    str_printf(out, "%zu nodes (%s): ", call->nodes.n, call_id(call).text);
     if (cache_find(&call->key, &call->facts, &hit, &miss) || store_find(call, &sync, &miss, &hit)) {
         explain_program(hit.program, out);
         return ST_OK;

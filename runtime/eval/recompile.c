@@ -160,9 +160,11 @@ Status miss_reported(const Graph *g, const Call *call, const CacheMiss *miss, co
     Str out;
     str_init(&out, g->arena);
     explain_miss(g, call, miss, &out);
-    if (log_on(LOG_RECOMPILES))
-        log_line(LOG_RECOMPILES, "%s at %s:%d: compiling %zu nodes (%016" PRIx64 "): %s", api, loc.file ? loc.file : "?", loc.line,
-                 call->nodes.n, call->key.hash.hi, out.text);
+    if (log_on(LOG_RECOMPILES)) {
+        call_site_compiles(call, miss->reason == REASON_NEVER_SEEN, options, loc, &out);
+        log_line(LOG_RECOMPILES, "%s at %s:%d: compiling %zu node%s (%s): %s", api, loc.file ? loc.file : "?", loc.line, call->nodes.n,
+                 call->nodes.n == 1 ? "" : "s", call_id(call).text, out.text);
+    }
     if (!is_recompile(miss))
         return ST_OK;
     if (wish == ON_RECOMPILE_ERROR)

@@ -385,8 +385,8 @@ static Status find_in_arena(Arena *arena, void *user)
     find_on_disk(f);
     explain(f);
     if (f->served && log_on(LOG_RECOMPILES))
-        log_line(LOG_RECOMPILES, "%s at %s:%d: loaded from disk instead of compiling %zu nodes (%016" PRIx64 ")", f->sync->api,
-                 f->sync->loc.file ? f->sync->loc.file : "?", f->sync->loc.line, f->call->nodes.n, f->call->key.hash.hi);
+        log_line(LOG_RECOMPILES, "%s at %s:%d: loaded from disk instead of compiling %zu nodes (%s)", f->sync->api,
+                 f->sync->loc.file ? f->sync->loc.file : "?", f->sync->loc.line, f->call->nodes.n, call_id(f->call).text);
     return ST_OK;
 }
 

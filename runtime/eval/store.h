@@ -8,7 +8,9 @@
 #include "jit/compile.h"
 #include "runtime/eval.h"
 
-/* Appends the graph part of the key text (runtime/eval/key_text.c). */
+/* Appends the graph as text that says what the key says, a line for each node; and that as the graph part of the key text
+ * (runtime/eval/key_text.c). */
+void call_graph_text(const Call *call, Str *out);
 void call_key_text(const Call *call, Str *out);
 
 /* A miss in memory: loads what the disk has for this call into the cache in memory and looks again; true: *hit. Otherwise *miss

@@ -9,6 +9,7 @@
 #include "runtime/eval/sync.h"
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
+#include "runtime/eval.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -164,8 +165,10 @@ API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, 
     }
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
-    if (node)
+    if (node) {
         status = error_sync(copy_elements(node, data), api, loc);
+        breaks_read(node, api, loc);
+    }
     node_release(node);
     return status;
 }
@@ -185,6 +188,7 @@ static kiln_status item(kiln_tensor *x, const void *out, const char *api, Loc lo
         status = error_sync(copy_elements(node, element), api, loc);
         *dtype = (DType)node->dtype;
         *bits = status == KILN_OK ? scalar_load(*dtype, element) : 0;
+        breaks_read(node, api, loc);
     }
     node_release(node);
     return status;
@@ -220,6 +224,8 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
         return error_sync(fail(ST_INVALID, "data is NULL"), api, loc);
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
+    if (node)
+        breaks_read(node, api, loc);
     if (node && device_is_cuda(node_device(node))) {
         char name[DEVICE_NAME];
         status = error_sync(fail(ST_DEVICE, "x lies on %s: read it with kiln_read, or move it with kiln_to(x, \"cpu\")",

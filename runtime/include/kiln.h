@@ -251,6 +251,14 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          f16 and bf16 that a kernel makes and uses itself need
  *                                          not be rounded in between, but where that would show
  *                                          beyond a rounding: comparisons, floor, sqrt and so on
+ *     finite        0 | 1                  1, with math=fast: you promise that no float, of the
+ *                                          inputs or of anything computed from them, is NaN,
+ *                                          infinite, zero or beyond its function's domain. Rewrites
+ *                                          that need that are made then: x/x is 1, exp(log x) and
+ *                                          sqrt(x)^2 are x, 1/(1/x) is x. Where the promise is
+ *                                          broken the result is some other number, with no error.
+ *                                          Not the same as kiln_isfinite, which asks for each
+ *                                          element, and always as the element is
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of
  *                                          about 1e-3) and are many times as fast

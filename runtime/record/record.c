@@ -164,6 +164,8 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
                       r->api, r->loc.file ? " at " : "", r->loc.file ? r->loc.file : "", r->loc.line, DEEP);
     node->loc = r->loc;
     node->api = r->api;
+    if (log_on(LOG_BREAKS))
+        node->after = breaks_passed();
     if (!own(r, node))
         return NULL;
     if (apart)

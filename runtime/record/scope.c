@@ -239,6 +239,13 @@ void kiln_scope_end(kiln_scope *scope)
     scope_pop(t);
 }
 
+void scopes_visit(void (*visit)(const kiln_tensor *x, void *user), void *user)
+{
+    for (const kiln_scope *scope = rt_thread()->scope; scope; scope = scope->parent)
+        for (uint32_t i = 0; i < scope->n; i++)
+            visit(scope->slot[i], user);
+}
+
 void scopes_end_thread(RtThread *t)
 {
     while (t->scope && t->scope->parent)

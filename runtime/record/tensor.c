@@ -139,7 +139,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->marks = NULL;
     node->loc = (Loc){NULL, 0};
     node->api = NULL;
-    node->depth = node->mark = node->index = 0;
+    node->depth = node->mark = node->index = node->after = 0;
     if (++t->n_recorded == COUNT_EVERY)
         nodes_count(t);
     return node;

@@ -54,6 +54,7 @@ struct RtNode {
     const char *api;      /* the public function that recorded it; static text; NULL: memory of the user */
     uint32_t depth;       /* longest chain of pending nodes below, saturating: for splitting */
     uint32_t mark, index; /* collection (runtime/eval/collect.c), under the evaluation lock */
+    uint32_t after;       /* KILN_LOG=breaks: how many sync points came before it (runtime/eval/breaks.c) */
     RtNode *inline_in[NODE_INLINE_IN];
     int64_t inline_facts[NODE_INLINE_FACTS];
 };
@@ -91,6 +92,9 @@ kiln_tensor *tensor_new(RtNode *node);
  */
 kiln_tensor *record(const char *api, Loc loc, Op op, DType own, const Attr *attr, uint32_t n_in, kiln_tensor *const *in,
                     const int64_t *facts, uint32_t n_facts);
+
+/* runtime/eval/breaks.c: the number of sync points so far. */
+uint32_t breaks_passed(void);
 
 /* runtime/eval.c: computes the values of the nodes (those that are pending). Returns with the thread's message set on failure. */
 Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc);

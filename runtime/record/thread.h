@@ -50,6 +50,8 @@ void nodes_count(RtThread *thread);
 /* Parts of the set-up and the teardown, each in the file that owns the thing. */
 void errors_start_thread(RtThread *thread);
 void scopes_end_thread(RtThread *thread);
+/* Every handle that a scope of this thread owns. */
+void scopes_visit(void (*visit)(const kiln_tensor *x, void *user), void *user);
 void nodes_end_thread(RtThread *thread);
 void handles_end_thread(RtThread *thread);
 void storages_end_thread(RtThread *thread);

@@ -771,6 +771,7 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
     }
     order_units(&f);
     plan_buffers(&f);
+    choose_unrounded(&f);
     if (options->target.sm)
         choose_index_width(g, plan);
     log_plan(&f);

@@ -213,6 +213,11 @@ void want_structural(Fuser *f);
 bool want_more(Fuser *f);                 /* after a round; false: nothing new */
 bool never_stored(const Fuser *f, Ref n); /* leaves, views, and what belongs to a contraction */
 
+/* ---- fuse_round.c: which values of f16 and bf16 may stay unrounded ---- */
+void note_node(Build *b, Ref n, VRef v);  /* v is the value of n, which is no view */
+void note_same(KInst *inst, uint32_t of); /* two instructions, one of node `of`, have become this one */
+void choose_unrounded(Fuser *f);          /* of the finished plan */
+
 /* ---- fuse_finish.c ---- */
 PlanStep build_finish(Build *b, const char *prefix);
 

@@ -147,6 +147,7 @@ static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value
         if (inst.idx != IREF_NONE)
             inst.idx = kidx_copy(x->to, k, inst.idx, map);
         value[v] = kernel_inst(x->to, inst);
+        note_same(&x->to->inst.at[value[v]], inst.of);
     }
 }
 

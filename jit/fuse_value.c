@@ -564,6 +564,8 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
         v = load(b, n, at, pred);
         break;
     }
+    if (cls != CLS_LEAF && cls != CLS_VIEW && cls != CLS_GATHER)
+        note_node(b, n, v);
     memo_add(b, (Memo){.node = n, .at = at, .pred = pred, .value = v});
     return v;
 }

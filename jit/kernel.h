@@ -96,7 +96,9 @@ typedef enum InstKind {
 
 typedef struct KInst {
     uint8_t kind, op, dtype, mode;
-    bool save; /* r-level, used in later stages: keep the row in scratch instead of computing it again */
+    bool save;      /* r-level, used in later stages: keep the row in scratch instead of computing it again */
+    bool unrounded; /* of f16 or bf16: its readers may take the f32 that it was rounded from (jit/fuse_round.c) */
+    uint32_t of;    /* 1 + the node of the graph whose value this is, for that decision; 0: none. Not in the text */
     uint32_t arg;
     VRef a, b, c, pred;
     IRef idx;

@@ -174,6 +174,8 @@ static void print_inst(const Kernel *k, VRef v, Str *out)
         str_printf(out, " : %s", dtype_name((DType)x->dtype));
     if (x->save)
         str_printf(out, " saved");
+    if (x->unrounded)
+        str_printf(out, " unrounded");
     str_printf(out, "\n");
 }
 

@@ -42,7 +42,7 @@ typedef struct Carry Carry;
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
     LV v;
-    LV wide; /* f32 that v was rounded from (fast mode: spares a conversion); or NULL */
+    LV wide; /* f32 that v was rounded from, where readers may use that (KInst.unrounded); or NULL */
     bool vec;
 } Val;
 

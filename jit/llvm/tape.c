@@ -3,8 +3,8 @@
  * vectors of lanes.
  *
  * A tape is emitted as vectors when any of its inputs is one. In fast mode a value that was just
- * rounded to f16 or bf16 is used unrounded by the next op (Val.wide): the conversion back is
- * skipped where the tape's input is only widened.
+ * rounded to f16 or bf16 is used unrounded by the next op (Val.wide) where the kernel allows it
+ * (KInst.unrounded): the conversion back is skipped where the tape's input is only widened.
  */
 #include "jit/llvm/build.h"
 

@@ -37,6 +37,8 @@ static struct ValMemo *memo_of(const Emit *e, VRef v) { return e->level[v] >= e-
 
 void value_set(Emit *e, VRef v, int level, Val val)
 {
+    if (!e->k->inst.at[v].unrounded)
+        val.wide = NULL;
     *memo_of(e, v) = (struct ValMemo){.val = val, .scope = e->scope[level], .level = (uint8_t)level};
 }
 
@@ -218,7 +220,7 @@ Val value(Emit *e, VRef v)
     Val r = kept ? emit_saved(e, v) : emit_value(e, v);
     value_set(e, v, e->level[v], r);
     level_leave(e, place);
-    return r;
+    return memo_of(e, v)->val;
 }
 
 LV val_vector(Emit *e, Val v) { return v.vec || e->lanes == 1 ? v.v : l_splat(e, v.v); }

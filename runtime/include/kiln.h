@@ -248,9 +248,11 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          fast: a GPU may use tensor cores for products of f16 and
  *                                          bf16, faster instructions for some functions, and
  *                                          another order of summing up for products with vectors;
- *                                          f16 and bf16 that a kernel makes and uses itself need
- *                                          not be rounded in between, but where that would show
- *                                          beyond a rounding: comparisons, floor, sqrt and so on
+ *                                          an f16 or bf16 that one function alone reads need not be
+ *                                          rounded on its way there, but where that would show
+ *                                          beyond a rounding: comparisons, floor, sqrt and so on.
+ *                                          One that is stored, cast, or read in two places of what
+ *                                          is computed together is rounded: all see one value
  *     finite        0 | 1                  1, with math=fast: you promise that no float, of the
  *                                          inputs or of anything computed from them, is NaN,
  *                                          infinite, zero or beyond its function's domain. Rewrites

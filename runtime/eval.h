@@ -1,48 +1,37 @@
-/* Helpers around evaluation: the lock, arenas, misses (runtime/eval/miss.c), what is said about a call (runtime/api/explain.c). */
+/* The parts of an evaluation (runtime/eval.c) and what is around it: the lock, misses, the interpreter, what is said about a call. */
 #ifndef RUNTIME_EVAL_H
 #define RUNTIME_EVAL_H
 
-#include "jit/options.h"
-#include "runtime/eval/call.h"
+#include "runtime/evaluation.h"
 
-/* What serving a call needs to know of the sync point. */
-typedef struct Sync {
-    uint32_t number; /* of this evaluation */
-    const char *api;
-    Loc loc;
-    JitOptions options;
-    bool refused;   /* the compile was, by the user's own word: no fall-back */
-    char entry[64]; /* the first two parts of the names of the call's entries on disk; "": no look-up there was made */
-} Sync;
-Sync sync_at(const char *api, Loc loc); /* under the evaluation lock */
-
-/* The evaluation lock: recursive (a deleter may call back), and safe across fork. */
+/* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. */
 void eval_lock(void);
 void eval_unlock(void);
-Status eval_enter(void); /* eval_lock for a call of the user: ST_INVALID (and no lock) in a log sink */
 bool eval_trylock(void); /* false: another thread has it */
-bool eval_busy(void);    /* an evaluation is under way in this thread: a deleter calls */
-
-/* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
-Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);
+/* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink,
+ * ST_OUT_OF_MEMORY. */
+Status eval_enter(Evaluation **e);
 
 /* Collects the pending graph behind `roots` under the options at hand, as evaluation does. Under the evaluation lock. */
-Status eval_collect(RtNode *const *roots, uint32_t n, ServeCall *take, void *user);
+Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *take, void *user);
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
-Status eval_serve(Call *call, const char *api, Loc loc);
+Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc);
 
 /* Serves a miss (runtime/eval/miss.c): says why, makes a program, enters it into the cache: *hit. */
-Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit);
+Status serve_miss(Evaluation *e, Call *call, const CacheMiss *miss, CacheHit *hit);
 /* Which facts become arguments of a program: those that varied under its key and those marked, or all. */
 typedef enum Breadth { BREADTH_USUAL, BREADTH_WIDE, BREADTH_GENERAL } Breadth; /* guards/guards.h: wide, general */
 Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth, const Graph *g, GuardPolicy *policy); /* in g's arena */
 
+/* Computes the outputs' values into e->results, with the reference interpreter (runtime/eval/interpret.c). */
+Status interpret(Evaluation *e, const Call *call);
+
 /* What serving a call would do: appends the look-up's outcome and the launches to `out`, in whose arena it works. */
-Status eval_explain(Call *call, Arena *arena, Str *out);
+Status eval_explain(Evaluation *e, Call *call, Arena *arena, Str *out);
 
 /* KILN_LOG=breaks (runtime/eval/breaks.c): before a call is served, and after it was. */
-void breaks_report(const Call *call, const char *api, Loc loc);
-void breaks_served(const Call *call, const char *api, Loc loc);
+void breaks_report(Evaluation *e, const Call *call);
+void breaks_served(const Evaluation *e, const Call *call);
 void breaks_read(const RtNode *node, const char *api, Loc loc); /* a sync point gives the program the value of this node */
 
 /* How a call's graph is called wherever it is spoken of: the first digits of the names of its entries on disk, which `kiln cache show` takes

@@ -128,3 +128,13 @@ char *arena_printf(Arena *arena, const char *format, ...)
     va_end(again);
     return text;
 }
+
+Status with_arena(Status (*fn)(Arena *arena, void *user), void *user)
+{
+    Arena arena;
+    jmp_buf oom;
+    arena_init(&arena, &oom);
+    Status status = setjmp(oom) == 0 ? fn(&arena, user) : fail(ST_OUT_OF_MEMORY, "no memory for a graph");
+    arena_free(&arena);
+    return status;
+}

@@ -8,6 +8,8 @@
 #ifndef IR_BASE_ARENA_H
 #define IR_BASE_ARENA_H
 
+#include "ir/base/status.h"
+
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +34,9 @@ void *arena_alloc(Arena *arena, size_t bytes); /* zeroed, aligned to 16; 0 bytes
 void *arena_copy(Arena *arena, const void *data, size_t bytes);
 char *arena_strdup(Arena *arena, const char *text);
 char *arena_printf(Arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Runs fn with an arena that lives as long as the call; memory exhaustion in it becomes ST_OUT_OF_MEMORY. */
+Status with_arena(Status (*fn)(Arena *arena, void *user), void *user);
 
 #define ARENA_NEW(arena, T) ((T *)arena_alloc((arena), sizeof(T)))
 #define ARENA_ARRAY(arena, T, n) ((T *)arena_alloc((arena), sizeof(T) * (size_t)(n)))

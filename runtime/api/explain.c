@@ -49,6 +49,7 @@ const char *dump_name(const Call *call, char *buffer, size_t size)
 /* --- kiln_graph_text, kiln_explain ---------------------------------------------------------------------------------------- */
 
 typedef struct TextJob {
+    Evaluation *e;
     Call *call;
     const RtNode *root;
     bool explain;
@@ -66,7 +67,7 @@ static Status print_in_arena(Arena *arena, void *user)
     if (job->part++ || !last) /* a graph of more than CALL_MAX_NODES nodes */
         str_printf(&out, "part %u%s: ", job->part, last ? ", the last" : "");
     if (job->explain)
-        TRY(eval_explain(job->call, arena, &out));
+        TRY(eval_explain(job->e, job->call, arena, &out));
     else
         graph_print(call_graph(job->call, arena), "graph", &out);
     if (job->length < job->size)
@@ -75,9 +76,10 @@ static Status print_in_arena(Arena *arena, void *user)
     return ST_OK;
 }
 
-static Status print_call(Call *call, void *user)
+static Status print_call(Evaluation *e, Call *call, void *user)
 {
     TextJob *job = user;
+    job->e = e;
     job->call = call;
     return with_arena(print_in_arena, job);
 }
@@ -93,9 +95,10 @@ static kiln_status text_of(kiln_tensor *x, bool explain, char *buffer, size_t si
     if (size)
         buffer[0] = '\0';
     RtNode *root = x->node;
-    Status status = eval_enter();
+    Evaluation *e;
+    Status status = eval_enter(&e);
     if (status == ST_OK) {
-        status = eval_collect(&root, 1, print_call, &job);
+        status = eval_collect(e, &root, 1, print_call, &job);
         eval_unlock();
     }
     if (needed)

@@ -159,7 +159,7 @@ static kiln_status mark_public(kiln_tensor *x, int axis, MarkKind kind, int64_t 
 {
     if (!x)
         return error_null("x", api, loc);
-    Status status = eval_enter();
+    Status status = eval_enter(NULL);
     if (status == ST_OK) {
         status = mark(x, axis, kind, min, max, loc);
         eval_unlock();

@@ -160,18 +160,48 @@ Status cuda_graph_run(CudaDevice *device, CudaStream *stream, const CudaBatch *b
 /* These functions go: so do the graphs that launch them. In any thread. */
 void cuda_graph_forget(CudaDevice *device, const CuFunction *functions, uint32_t n);
 
-/* Doubts of the run at hand. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
-Status cuda_doubt_input(const Storage *storage);
-Status cuda_doubt_own(CudaDevice *device, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
-Status cuda_doubt_results(CudaDevice *device, CudaStream *stream, CudaDoubt **doubt);
-void cuda_doubt_drop(CudaStream *stream); /* it failed, or has its doubt */
+/* Memory that is given back once the batch is queued or dropped. */
+typedef struct CudaHeld {
+    CuPointer pointer;
+    size_t bytes;
+} CudaHeld;
+
+/* A step whose launches are timed. */
+typedef struct CudaTimed {
+    const char *what; /* of the program at hand */
+    int64_t bytes;
+    CuEvent before, after;
+} CudaTimed;
+
+enum { DOUBT_INPUTS = 4 };
+
+/* One run of a program on a device; kept by the thread's Evaluation for its room. */
+typedef struct CudaRun {
+    CudaDevice *device;
+    CudaStream *stream;
+    CudaBatch batch;
+    BUF(CudaHeld) held;
+    uint32_t queued;  /* launches of this run that are on their way */
+    bool overwriting; /* some input is lost then */
+    uint32_t n_inputs;
+    CudaDoubt *inputs[DOUBT_INPUTS], *own; /* runtime/cuda/cuda_doubt.c */
+    BUF(CudaTimed) timed;                  /* runtime/cuda/cuda_perf.c, with ... */
+    const char *step;                      /* ... what comes next; NULL: nobody asked for times */
+    int64_t step_bytes;
+} CudaRun;
+
+/* Doubts of the run. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
+Status cuda_doubt_input(CudaRun *run, const Storage *storage);
+Status cuda_doubt_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_doubt_results(CudaRun *run, CudaDoubt **doubt);
+void cuda_doubt_drop(CudaRun *run); /* it failed, or has its doubt */
 /* Waits for what this storage's values depend on. ST_INDEX: an index was out of bounds. */
 Status cuda_doubt_settle(const Storage *storage);
 
 /* Around launches that are queued: false: nobody asked for their time (cuda_perf_step). cuda_perf_drop forgets what was taken. */
-bool cuda_perf_begin(CudaStream *stream);
-void cuda_perf_end(CudaStream *stream);
-void cuda_perf_drop(void);
+bool cuda_perf_begin(CudaRun *run);
+void cuda_perf_end(CudaRun *run);
+void cuda_perf_drop(CudaRun *run);
 
 CudaDevice *cuda_device_of(const Storage *storage);
 /* What is queued on `stream` from now on comes after the storage's earlier uses, and before later ones. Under the evaluation lock:

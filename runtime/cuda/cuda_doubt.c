@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-enum { INPUTS = 4, DEPTH = 64, WORDS = 512 };
+enum { DEPTH = 64, WORDS = 512 };
 enum { IN_DOUBT, FINE, TOLD };
 
 struct CudaDoubt {
@@ -38,14 +38,10 @@ struct CudaDoubt {
                               the device sees it there, too */
     CuEvent event;         /* the run is done */
     uint32_t n_from, depth;
-    CudaDoubt *from[INPUTS];
+    CudaDoubt *from[DOUBT_INPUTS];
     BUF(IndexPlace) places;
     BUF(char) files; /* copies of their names: the plugin that one lies in may be unloaded */
 };
-
-/* Of the run at hand; under the evaluation lock. */
-static CudaDoubt *inputs[INPUTS], *own;
-static uint32_t n_inputs;
 
 /* --- settling ------------------------------------------------------------------------------ */
 
@@ -178,18 +174,18 @@ static Status fresh(CudaDevice *d, CudaDoubt **out)
 
 /* --- a run --------------------------------------------------------------------------------- */
 
-Status cuda_doubt_input(const Storage *storage)
+Status cuda_doubt_input(CudaRun *run, const Storage *storage)
 {
     CudaDoubt *x = storage->doubt;
     bool settled;
-    for (uint32_t i = 0; i < n_inputs && x; i++)
-        if (inputs[i] == x)
+    for (uint32_t i = 0; i < run->n_inputs && x; i++)
+        if (run->inputs[i] == x)
             return ST_OK;
     if (!x)
         return ST_OK;
-    TRY(settle(x, n_inputs == INPUTS || x->depth >= DEPTH, &settled));
+    TRY(settle(x, run->n_inputs == DOUBT_INPUTS || x->depth >= DEPTH, &settled));
     if (!settled)
-        inputs[n_inputs++] = retain(x);
+        run->inputs[run->n_inputs++] = retain(x);
     return ST_OK;
 }
 
@@ -217,55 +213,55 @@ static bool set_places(CudaDoubt *x, const Call *call, const uint32_t *nodes, ui
     return true;
 }
 
-Status cuda_doubt_own(CudaDevice *d, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+Status cuda_doubt_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
 {
     CudaDoubt *x;
-    TRY(fresh(d, &x));
+    TRY(fresh(run->device, &x));
     if (!set_places(x, call, nodes, n)) {
         cuda_doubt_release(x);
         return ST_OUT_OF_MEMORY;
     }
-    own = x;
+    run->own = x;
     *word = x->word;
     return ST_OK;
 }
 
 /* From now on the event tells when nothing that is queued can write the word any more; if that fails, nothing can when this returns. */
-static CuResult end_writes(const CudaDoubt *x, CudaStream *stream)
+static CuResult end_writes(const CudaRun *run, const CudaDoubt *x)
 {
-    CuResult result = cuda.event_record(x->event, stream->stream);
+    CuResult result = cuda.event_record(x->event, run->stream->stream);
     if (result != 0)
-        cuda.stream_synchronize(stream->stream);
+        cuda.stream_synchronize(run->stream->stream);
     return result;
 }
 
 /* The run's own, with those of its inputs behind it. */
-static Status join(CudaDevice *d, CudaStream *stream, CudaDoubt *x)
+static Status join(CudaRun *run, CudaDoubt *x)
 {
-    for (uint32_t i = 0; i < n_inputs; i++) {
-        x->from[x->n_from++] = inputs[i];
-        x->depth = inputs[i]->depth >= x->depth ? inputs[i]->depth + 1 : x->depth;
+    for (uint32_t i = 0; i < run->n_inputs; i++) {
+        x->from[x->n_from++] = run->inputs[i];
+        x->depth = run->inputs[i]->depth >= x->depth ? run->inputs[i]->depth + 1 : x->depth;
     }
-    n_inputs = 0;
-    return cuda_check(d, end_writes(x, stream), "recording an event");
+    run->n_inputs = 0;
+    return cuda_check(run->device, end_writes(run, x), "recording an event");
 }
 
-Status cuda_doubt_results(CudaDevice *d, CudaStream *stream, CudaDoubt **out)
+Status cuda_doubt_results(CudaRun *run, CudaDoubt **out)
 {
     bool settled;
     *out = NULL;
-    if (!own && n_inputs == 0)
+    if (!run->own && run->n_inputs == 0)
         return ST_OK;
-    CudaDoubt *x = own;
+    CudaDoubt *x = run->own;
     Status status = ST_OK;
-    if (!own && n_inputs == 1) {
-        x = inputs[0];
-        n_inputs = 0;
+    if (!run->own && run->n_inputs == 1) {
+        x = run->inputs[0];
+        run->n_inputs = 0;
     } else {
-        if (!own)
-            TRY(fresh(d, &x));
-        own = NULL;
-        status = join(d, stream, x);
+        if (!run->own)
+            TRY(fresh(run->device, &x));
+        run->own = NULL;
+        status = join(run, x);
     }
     if (status == ST_OK && option_int(OPT_SYNC))
         status = settle(x, true, &settled);
@@ -283,12 +279,12 @@ void cuda_doubt_set(Storage *storage, CudaDoubt *x)
     cuda_doubt_release(before);
 }
 
-void cuda_doubt_drop(CudaStream *stream)
+void cuda_doubt_drop(CudaRun *run)
 {
-    if (own)
-        end_writes(own, stream);
-    cuda_doubt_release(own);
-    own = NULL;
-    while (n_inputs > 0)
-        cuda_doubt_release(inputs[--n_inputs]);
+    if (run->own)
+        end_writes(run, run->own);
+    cuda_doubt_release(run->own);
+    run->own = NULL;
+    while (run->n_inputs > 0)
+        cuda_doubt_release(run->inputs[--run->n_inputs]);
 }

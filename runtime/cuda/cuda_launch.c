@@ -1,8 +1,8 @@
 /*
  * Kernels on a CUDA device: PTX becomes a module at its first launch on a device, entry functions are launched as jit/grid.h says.
  *
- * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. All under the
- * evaluation lock but the unloading, which may happen in any thread.
+ * A loaded kernel belongs to the kernel table's entry (jit/kernel_table.h) and goes with it, once the device is done. Loading is under the
+ * evaluation lock; unloading may happen in any thread.
  *
  * The launches of a run are collected in one batch and queued together, as a graph if they came before (runtime/cuda/cuda_graph.c). What they
  * need besides (argument blocks beyond the limit, cleared counters) is queued at once, so it comes before all of them: therefore memory
@@ -30,19 +30,6 @@ typedef struct Loaded {
     unsigned shared[GRID_PHASES]; /* dynamic shared memory that a function may use; 0: the default */
     CuFunction function[];
 } Loaded;
-
-typedef struct Held {
-    CuPointer pointer;
-    size_t bytes;
-} Held;
-
-/* The run at hand; under the evaluation lock. */
-static CudaDevice *here;
-static CudaStream *stream;
-static CudaBatch batch;
-static BUF(Held) held;
-static uint32_t queued;  /* launches of this run that are on their way */
-static bool overwriting; /* some input is lost then */
 
 /* --- loading ------------------------------------------------------------------------------------------------------ */
 
@@ -214,161 +201,177 @@ static Status load_once(CudaDevice *d, CompiledKernel *kernel, const char *name)
 /* --- the batch ------------------------------------------------------------------------------------------------------ */
 
 /* Given back once the batch is queued or dropped. On failure it is given back now. */
-static Status hold(CuPointer pointer, size_t bytes)
+static Status hold(CudaRun *run, CuPointer pointer, size_t bytes)
 {
-    if (BUF_RESERVE(held, held.n + 1)) {
-        held.at[held.n++] = (Held){pointer, bytes};
+    if (BUF_RESERVE(run->held, run->held.n + 1)) {
+        run->held.at[run->held.n++] = (CudaHeld){pointer, bytes};
         return ST_OK;
     }
-    cuda_free(here, stream, pointer, bytes);
+    cuda_free(run->device, run->stream, pointer, bytes);
     return ST_OUT_OF_MEMORY;
 }
 
-static void empty(void)
+static void empty(CudaRun *run)
 {
-    for (size_t i = 0; i < held.n; i++)
-        cuda_free(here, stream, held.at[i].pointer, held.at[i].bytes);
-    held.n = batch.launch.n = batch.bytes.n = 0;
+    for (size_t i = 0; i < run->held.n; i++)
+        cuda_free(run->device, run->stream, run->held.at[i].pointer, run->held.at[i].bytes);
+    run->held.n = run->batch.launch.n = run->batch.bytes.n = 0;
 }
 
 /* Copies an argument block to the batch. */
-static Status add_block(const void *block, size_t bytes, size_t *at)
+static Status add_block(CudaRun *run, const void *block, size_t bytes, size_t *at)
 {
-    if (!BUF_RESERVE(batch.bytes, batch.bytes.n + bytes))
+    if (!BUF_RESERVE(run->batch.bytes, run->batch.bytes.n + bytes))
         return ST_OUT_OF_MEMORY;
-    *at = batch.bytes.n;
-    memcpy(batch.bytes.at + *at, block, bytes);
-    batch.bytes.n += bytes;
+    *at = run->batch.bytes.n;
+    memcpy(run->batch.bytes.at + *at, block, bytes);
+    run->batch.bytes.n += bytes;
     return ST_OK;
 }
 
 /* The block's address in device memory, where the kernel wants that instead of the block. */
-static Status add_block_there(const void *block, size_t bytes, size_t *at)
+static Status add_block_there(CudaRun *run, const void *block, size_t bytes, size_t *at)
 {
     CuPointer copy;
-    TRY(cuda_alloc(here, stream, bytes, &copy));
-    TRY(hold(copy, bytes));
-    TRY(cuda_copy_in(here, stream, copy, block, bytes));
-    return add_block(&copy, sizeof copy, at);
+    TRY(cuda_alloc(run->device, run->stream, bytes, &copy));
+    TRY(hold(run, copy, bytes));
+    TRY(cuda_copy_in(run->device, run->stream, copy, block, bytes));
+    return add_block(run, &copy, sizeof copy, at);
 }
 
 /* The block of a phase: the arguments, and what follows them. */
-static Status add_phase_block(const GridPlan *grid, uint32_t phase, void *const *args, uint32_t n_args, CudaLaunch *launch)
+static Status add_phase_block(CudaRun *run, const GridPlan *grid, uint32_t phase, void *const *args, uint32_t n_args, CudaLaunch *launch)
 {
     uint64_t tail[GRID_TAIL];
-    uint32_t n = grid_tail(grid, phase, args, here->multiprocessors, tail);
+    uint32_t n = grid_tail(grid, phase, args, run->device->multiprocessors, tail);
     size_t bytes = sizeof *args * n_args, tail_at;
     if (grid->by_pointer) {
         launch->block_bytes = sizeof(CuPointer);
-        return add_block_there(args, bytes, &launch->block);
+        return add_block_there(run, args, bytes, &launch->block);
     }
     launch->block_bytes = (uint32_t)(bytes + sizeof *tail * n);
-    TRY(add_block(args, bytes, &launch->block));
-    return n ? add_block(tail, sizeof *tail * n, &tail_at) : ST_OK;
+    TRY(add_block(run, args, bytes, &launch->block));
+    return n ? add_block(run, tail, sizeof *tail * n, &tail_at) : ST_OK;
 }
 
-static Status add_launch(Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
+static Status add_launch(CudaRun *run, Loaded *loaded, uint32_t phase, const GridLaunch *g, CudaLaunch launch)
 {
     if (g->blocks > INT32_MAX)
         return fail(ST_UNSUPPORTED, "kernel %s: a grid of %lld blocks is too large", launch.name, (long long)g->blocks);
     CuFunction function = loaded->function[phase];
     if (g->shared > DEFAULT_SHARED && g->shared > loaded->shared[phase]) {
-        TRY(cuda_check(here, cuda.function_set(function, CU_MAX_SHARED, (int)g->shared), launch.name));
+        TRY(cuda_check(run->device, cuda.function_set(function, CU_MAX_SHARED, (int)g->shared), launch.name));
         loaded->shared[phase] = g->shared;
     }
-    if (!BUF_RESERVE(batch.launch, batch.launch.n + 1))
+    if (!BUF_RESERVE(run->batch.launch, run->batch.launch.n + 1))
         return ST_OUT_OF_MEMORY;
     launch.function = function;
     launch.blocks = (unsigned)g->blocks;
     launch.threads = g->threads;
     launch.shared = g->shared;
     launch.ran = &loaded->ran;
-    batch.launch.at[batch.launch.n++] = launch;
+    run->batch.launch.at[run->batch.launch.n++] = launch;
     return ST_OK;
 }
 
-static Status add_kernel(CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+static Status add_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
     const GridPlan *grid = kernel->grid.plan;
-    TRY(load_once(here, kernel, name));
+    TRY(load_once(run->device, kernel, name));
     Loaded *loaded = kernel->loaded;
-    while (loaded->device != here)
+    while (loaded->device != run->device)
         loaded = loaded->next;
     CudaLaunch launch = {.name = name};
     if (!grid->numbered) /* one for all phases */
-        TRY(add_phase_block(grid, 0, args, n_args, &launch));
+        TRY(add_phase_block(run, grid, 0, args, n_args, &launch));
     uint32_t idle = 0;
     for (uint32_t i = 0; i < grid->n_phases; i++) {
-        GridLaunch g = grid_launch(grid, i, args, here->multiprocessors);
+        GridLaunch g = grid_launch(grid, i, args, run->device->multiprocessors);
         if (g.blocks <= 0) {
             idle++;
             continue;
         }
         if (grid->numbered)
-            TRY(add_phase_block(grid, i, args, n_args, &launch));
-        TRY(add_launch(loaded, i, &g, launch));
+            TRY(add_phase_block(run, grid, i, args, n_args, &launch));
+        TRY(add_launch(run, loaded, i, &g, launch));
     }
     loaded->ran |= idle == grid->n_phases; /* of nothing all is done */
     return ST_OK;
 }
 
-static Status launch_one(const CudaLaunch *l)
+static Status launch_one(CudaRun *run, const CudaLaunch *l)
 {
-    void *parameters[] = {batch.bytes.at + l->block};
+    void *parameters[] = {run->batch.bytes.at + l->block};
     CuResult result; /* a kernel may need memory for its threads */
-    CUDA_WITH_ROOM(here, result, cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream->stream, parameters, NULL));
-    TRY(cuda_check(here, result, l->name));
-    queued++;
-    return option_int(OPT_SYNC) ? cuda_check(here, cuda.stream_synchronize(stream->stream), l->name) : ST_OK;
+    CUDA_WITH_ROOM(run->device, result,
+                   cuda.launch(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, run->stream->stream, parameters, NULL));
+    TRY(cuda_check(run->device, result, l->name));
+    run->queued++;
+    return option_int(OPT_SYNC) ? cuda_check(run->device, cuda.stream_synchronize(run->stream->stream), l->name) : ST_OK;
 }
 
-static Status queue_batch(void)
+static Status queue_batch(CudaRun *run)
 {
-    bool timed = cuda_perf_begin(stream), done = false;
-    Status status = timed ? ST_OK : cuda_graph_run(here, stream, &batch, &done);
-    for (size_t i = 0; i < batch.launch.n && !done && status == ST_OK; i++)
-        status = launch_one(&batch.launch.at[i]);
+    bool timed = cuda_perf_begin(run), done = false;
+    Status status = timed ? ST_OK : cuda_graph_run(run->device, run->stream, &run->batch, &done);
+    for (size_t i = 0; i < run->batch.launch.n && !done && status == ST_OK; i++)
+        status = launch_one(run, &run->batch.launch.at[i]);
     if (timed)
-        cuda_perf_end(stream);
-    for (size_t i = 0; i < batch.launch.n && status == ST_OK; i++)
-        *batch.launch.at[i].ran = true;
+        cuda_perf_end(run);
+    for (size_t i = 0; i < run->batch.launch.n && status == ST_OK; i++)
+        *run->batch.launch.at[i].ran = true;
     return status;
 }
 
 /* Scratch of the stream, large enough. */
-static Status scratch(size_t bytes, CuPointer *out)
+static Status scratch(CudaRun *run, size_t bytes, CuPointer *out)
 {
-    if (stream->scratch_bytes >= bytes && stream->scratch && !here->exact) {
-        *out = stream->scratch;
+    if (run->stream->scratch_bytes >= bytes && run->stream->scratch && !run->device->exact) {
+        *out = run->stream->scratch;
         return ST_OK;
     }
-    TRY(cuda_alloc(here, stream, bytes, out));
-    Status status = cuda_check(here, cuda.fill_bytes(*out, 0, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES, stream->stream),
-                               "clearing memory");
+    TRY(cuda_alloc(run->device, run->stream, bytes, out));
+    Status status =
+        cuda_check(run->device, cuda.fill_bytes(*out, 0, bytes < GRID_COUNTER_BYTES ? bytes : GRID_COUNTER_BYTES, run->stream->stream),
+                   "clearing memory");
     if (status != ST_OK) {
-        cuda_free(here, stream, *out, bytes);
+        cuda_free(run->device, run->stream, *out, bytes);
         return status;
     }
-    if (bytes > SCRATCH_KEPT || here->exact)
-        return hold(*out, bytes);
-    CuPointer before = stream->scratch;
-    size_t before_bytes = stream->scratch_bytes;
-    stream->scratch = *out;
-    stream->scratch_bytes = bytes;
-    return before ? hold(before, before_bytes) : ST_OK;
+    if (bytes > SCRATCH_KEPT || run->device->exact)
+        return hold(run, *out, bytes);
+    CuPointer before = run->stream->scratch;
+    size_t before_bytes = run->stream->scratch_bytes;
+    run->stream->scratch = *out;
+    run->stream->scratch_bytes = bytes;
+    return before ? hold(run, before, before_bytes) : ST_OK;
 }
 
 /* --- what runtime/eval/launch.c calls ------------------------------------------------------------------------------------ */
 
-Status cuda_run_begin(int device)
+Status cuda_run_begin(CudaRun **made, int device)
 {
-    queued = 0;
-    overwriting = false;
-    TRY(cuda_open(device - DEVICE_CUDA, &here));
-    return cuda_stream(here, &stream);
+    if (!*made && !(*made = os_calloc(1, sizeof **made)))
+        return fail(ST_OUT_OF_MEMORY, "no memory for running a program");
+    CudaRun *run = *made;
+    run->queued = 0;
+    run->overwriting = false;
+    TRY(cuda_open(device - DEVICE_CUDA, &run->device));
+    return cuda_stream(run->device, &run->stream);
 }
 
-void cuda_run_overwrites(void) { overwriting = true; }
+void cuda_run_free(CudaRun *run)
+{
+    if (!run)
+        return;
+    os_free(run->batch.launch.at);
+    os_free(run->batch.bytes.at);
+    os_free(run->held.at);
+    os_free(run->timed.at);
+    os_free(run);
+}
+
+void cuda_run_overwrites(CudaRun *run) { run->overwriting = true; }
 
 bool cuda_ran(const CompiledKernel *kernel, int device)
 {
@@ -380,48 +383,50 @@ bool cuda_ran(const CompiledKernel *kernel, int device)
     return l && l->ran;
 }
 
-Status cuda_run_use(Storage *storage)
+Status cuda_run_use(CudaRun *run, Storage *storage)
 {
-    TRY(cuda_doubt_input(storage));
-    return cuda_use(storage, stream);
+    TRY(cuda_doubt_input(run, storage));
+    return cuda_use(storage, run->stream);
 }
 
-Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+Status cuda_run_faults(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
 {
-    return cuda_doubt_own(here, call, nodes, n, word);
+    return cuda_doubt_own(run, call, nodes, n, word);
 }
 
-Status cuda_run_doubt(CudaDoubt **doubt) { return cuda_doubt_results(here, stream, doubt); }
+Status cuda_run_doubt(CudaRun *run, CudaDoubt **doubt) { return cuda_doubt_results(run, doubt); }
 
-Status cuda_run_scratch(const CompiledKernel *kernel, void *const *args, void **out)
+Status cuda_run_scratch(CudaRun *run, const CompiledKernel *kernel, void *const *args, void **out)
 {
     CuPointer pointer = 0;
-    int64_t bytes = grid_scratch(kernel->grid.plan, args, here->multiprocessors);
+    int64_t bytes = grid_scratch(kernel->grid.plan, args, run->device->multiprocessors);
     if (bytes > 0)
-        TRY(scratch((size_t)bytes, &pointer));
+        TRY(scratch(run, (size_t)bytes, &pointer));
     *out = (void *)(uintptr_t)pointer;
     return ST_OK;
 }
 
-Status cuda_run_kernel(CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
+Status cuda_run_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
-    TRY(add_kernel(kernel, name, args, n_args));
-    return option_int(OPT_SYNC) || log_on(LOG_PERF) ? cuda_run_flush() : ST_OK;
+    TRY(add_kernel(run, kernel, name, args, n_args));
+    return option_int(OPT_SYNC) || log_on(LOG_PERF) ? cuda_run_flush(run) : ST_OK;
 }
 
-Status cuda_run_flush(void)
+Status cuda_run_flush(CudaRun *run)
 {
-    Status status = batch.launch.n ? queue_batch() : ST_OK;
-    empty();
+    Status status = run->batch.launch.n ? queue_batch(run) : ST_OK;
+    empty(run);
     return status;
 }
 
-Status cuda_run_drop(Status why)
+Status cuda_run_drop(CudaRun *run, Status why)
 {
-    empty();
-    cuda_perf_drop();
-    cuda_doubt_drop(stream);
-    bool lost = overwriting && queued; /* nobody may take a half-overwritten input for what it was */
-    overwriting = false;
-    return lost ? cuda_broken(here) : why;
+    if (!run)
+        return why;
+    empty(run);
+    cuda_perf_drop(run);
+    cuda_doubt_drop(run);
+    bool lost = run->overwriting && run->queued; /* nobody may take a half-overwritten input for what it was */
+    run->overwriting = false;
+    return lost ? cuda_broken(run->device) : why;
 }

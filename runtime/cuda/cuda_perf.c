@@ -7,22 +7,12 @@
  *
  * Only while the topic is on: without it nothing here is called, and an evaluation waits for nothing. Launches are then queued step by
  * step and never as a graph, whose parts have no times of their own. What cannot be timed is not told; why is told by the next call of the
- * driver that matters. All under the evaluation lock.
+ * driver that matters.
  */
 #include "runtime/cuda/cuda.h"
 #include "runtime/eval/launch.h"
 
-typedef struct Timed {
-    const char *what; /* of the program at hand */
-    int64_t bytes;
-    CuEvent before, after;
-} Timed;
-
-static BUF(Timed) timed;
-static const char *step;
-static int64_t step_bytes;
-
-static void destroy(const Timed *t)
+static void destroy(const CudaTimed *t)
 {
     if (t->before)
         cuda.event_destroy(t->before);
@@ -30,49 +20,50 @@ static void destroy(const Timed *t)
         cuda.event_destroy(t->after);
 }
 
-void cuda_perf_step(const char *what, int64_t bytes)
+void cuda_perf_step(CudaRun *run, const char *what, int64_t bytes)
 {
-    step = what;
-    step_bytes = bytes;
+    run->step = what;
+    run->step_bytes = bytes;
 }
 
-bool cuda_perf_begin(CudaStream *stream)
+bool cuda_perf_begin(CudaRun *run)
 {
-    Timed t = {.what = step, .bytes = step_bytes};
-    if (!step || !BUF_RESERVE(timed, timed.n + 1))
+    CudaTimed t = {.what = run->step, .bytes = run->step_bytes};
+    if (!run->step || !BUF_RESERVE(run->timed, run->timed.n + 1))
         return false;
-    if (cuda.event_create(&t.before, 0) == 0 && cuda.event_create(&t.after, 0) == 0 && cuda.event_record(t.before, stream->stream) == 0) {
-        timed.at[timed.n++] = t;
+    if (cuda.event_create(&t.before, 0) == 0 && cuda.event_create(&t.after, 0) == 0 &&
+        cuda.event_record(t.before, run->stream->stream) == 0) {
+        run->timed.at[run->timed.n++] = t;
         return true;
     }
     destroy(&t);
     return false;
 }
 
-void cuda_perf_end(CudaStream *stream)
+void cuda_perf_end(CudaRun *run)
 {
-    Timed *t = &timed.at[timed.n - 1];
-    if (cuda.event_record(t->after, stream->stream) == 0)
+    CudaTimed *t = &run->timed.at[run->timed.n - 1];
+    if (cuda.event_record(t->after, run->stream->stream) == 0)
         return;
     destroy(t);
-    timed.n--;
+    run->timed.n--;
 }
 
-void cuda_perf_tell(void)
+void cuda_perf_tell(CudaRun *run)
 {
-    for (size_t i = 0; i < timed.n; i++) {
-        const Timed *t = &timed.at[i];
+    for (size_t i = 0; i < run->timed.n; i++) {
+        const CudaTimed *t = &run->timed.at[i];
         float ms;
         if (cuda.event_synchronize(t->after) == 0 && cuda.event_elapsed(&ms, t->before, t->after) == 0)
             log_launch(t->what, 1e-3 * (double)ms, t->bytes);
     }
-    cuda_perf_drop();
+    cuda_perf_drop(run);
 }
 
-void cuda_perf_drop(void)
+void cuda_perf_drop(CudaRun *run)
 {
-    for (size_t i = 0; i < timed.n; i++)
-        destroy(&timed.at[i]);
-    timed.n = 0;
-    step = NULL;
+    for (size_t i = 0; i < run->timed.n; i++)
+        destroy(&run->timed.at[i]);
+    run->timed.n = 0;
+    run->step = NULL;
 }

@@ -73,27 +73,31 @@ Status cuda_assemble(int device, const char *ptx, const char *name, void **cubin
  * nothing that they use may be written or given back before cuda_run_flush has queued them.
  */
 struct CompiledKernel;
-Status cuda_run_begin(int device);
-Status cuda_run_use(Storage *storage); /* an input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong */
-Status cuda_run_scratch(const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
-Status cuda_run_kernel(struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
-Status cuda_run_flush(void);
-Status cuda_run_drop(Status why); /* it failed: forgets what was not queued yet. The status to tell */
+struct CudaRun;
+Status cuda_run_begin(struct CudaRun **run, int device); /* *run: NULL, or what an earlier run left: used again */
+void cuda_run_free(struct CudaRun *run);                 /* NULL is allowed */
+/* An input: what comes next runs after its earlier uses. ST_INDEX: its values are wrong. */
+Status cuda_run_use(struct CudaRun *run, Storage *storage);
+Status cuda_run_scratch(struct CudaRun *run, const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
+Status cuda_run_kernel(struct CudaRun *run, struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
+Status cuda_run_flush(struct CudaRun *run);
+/* It failed: forgets what was not queued yet. The status to tell. */
+Status cuda_run_drop(struct CudaRun *run, Status why);
 /* The run overwrites inputs: should it fail with some launches made, the device is broken. */
-void cuda_run_overwrites(void);
+void cuda_run_overwrites(struct CudaRun *run);
 /* Was the kernel launched on this device, so that its next launch has no more to load? */
 bool cuda_ran(const struct CompiledKernel *kernel, int device);
 /* Where kernels note the fault numbers that stand for these nodes of the call. */
-Status cuda_run_faults(const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_run_faults(struct CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
 /* After cuda_run_flush: why the results may be wrong, with a reference for the caller, or NULL. ST_INDEX: they are (KILN_SYNC=1). */
 struct CudaDoubt;
-Status cuda_run_doubt(struct CudaDoubt **doubt);
+Status cuda_run_doubt(struct CudaRun *run, struct CudaDoubt **doubt);
 void cuda_doubt_set(Storage *storage, struct CudaDoubt *doubt); /* its values are in this doubt, or none, from now on */
 void cuda_doubt_release(struct CudaDoubt *doubt);               /* NULL is allowed */
 /* Device times for KILN_LOG=perf (runtime/cuda/cuda_perf.c): launches from now on are of a step called `what`, which moves `bytes`; waits for
  * all of the run and logs their times. */
-void cuda_perf_step(const char *what, int64_t bytes);
-void cuda_perf_tell(void);
+void cuda_perf_step(struct CudaRun *run, const char *what, int64_t bytes);
+void cuda_perf_tell(struct CudaRun *run);
 Status cuda_device_target(int k, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use, and "cuda:0.code=" with maker_device's text of it
  * (cache/maker.h). Returns how many are in use; `out` may be NULL. */

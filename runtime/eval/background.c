@@ -101,7 +101,7 @@ static Facts copy_facts(Arena *arena, const Facts *facts)
 }
 
 /* While the graph still knows the user's places. */
-static void log_queued(const Job *job, const Call *call, const Sync *sync)
+static void log_queued(const Job *job, const Evaluation *e, const Call *call)
 {
     if (!log_on(LOG_RECOMPILES))
         return;
@@ -113,17 +113,16 @@ static void log_queued(const Job *job, const Call *call, const Sync *sync)
         str_printf(&out, ": ");
         explain_miss(job->graph, call, &miss, &out);
     }
-    log_line(LOG_RECOMPILES, "%s at %s:%d: queued for the background: the %s program of %zu nodes (%s)%s", sync->api,
-             sync->loc.file ? sync->loc.file : "?", sync->loc.line, job->general ? "most general" : "better", call->nodes.n, job->id.text,
-             out.text);
+    log_line(LOG_RECOMPILES, "%s at %s:%d: queued for the background: the %s program of %zu nodes (%s)%s", e->api,
+             e->loc.file ? e->loc.file : "?", e->loc.line, job->general ? "most general" : "better", call->nodes.n, job->id.text, out.text);
 }
 
 /* In the job's arena, which may jump to the caller. */
-static Status job_fill(Job *job, const Call *call, const Sync *sync)
+static Status job_fill(Job *job, const Evaluation *e, const Call *call)
 {
     Arena *arena = &job->arena;
     const CallKey *key = &call->key;
-    job->options = sync->options;
+    job->options = e->options;
     job->device = call->device;
     job->id = call_id(call);
     job->key = (CallKey){key->hash, copied(arena, key->structure, key->structure_bytes),
@@ -135,7 +134,7 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
     for (uint32_t i = 0; i < job->policy.n_seen; i++)
         seen[i] = copy_facts(arena, &job->policy.seen[i]);
     job->policy.seen = seen;
-    log_queued(job, call, sync);
+    log_queued(job, e, call);
     for (Ref r = 0; r < job->graph->nodes.n; r++)
         job->graph->nodes.at[r].loc = (Loc){NULL, 0};
     if (!dump_name(call, job->name, sizeof job->name))
@@ -143,12 +142,12 @@ static Status job_fill(Job *job, const Call *call, const Sync *sync)
     str_init(&job->graph_key, arena);
     if (store_wanted(&job->options))
         call_key_text(call, &job->graph_key);
-    job->where = sync->api;
+    job->where = e->api;
     return ST_OK;
 }
 
 /* NULL: out of memory, or the call's marks contradict each other. */
-static Job *job_new(const Call *call, const Sync *sync, bool general)
+static Job *job_new(const Evaluation *e, const Call *call, bool general)
 {
     Job *job = os_calloc(1, sizeof *job);
     jmp_buf oom;
@@ -156,7 +155,7 @@ static Job *job_new(const Call *call, const Sync *sync, bool general)
         return NULL;
     job->general = general;
     arena_init(&job->arena, &oom);
-    if (setjmp(oom) == 0 && job_fill(job, call, sync) == ST_OK)
+    if (setjmp(oom) == 0 && job_fill(job, e, call) == ST_OK)
         return job;
     job_free(job);
     return NULL;
@@ -353,14 +352,14 @@ static bool may_queue(const Call *call, bool general)
     return !find_job(&call->key, &n_jobs) && n_jobs < MAX_JOBS && !has_failed(&call->key, general);
 }
 
-static void queue(const Call *call, const Sync *sync, bool general)
+static void queue(const Evaluation *e, const Call *call, bool general)
 {
-    if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
+    if (e->options.value[OPT_COMPILE] == COMPILE_OFF)
         return;
     pthread_mutex_lock(&state.lock);
     bool runs = start_thread();
     pthread_mutex_unlock(&state.lock);
-    Job *job = runs ? job_new(call, sync, general) : NULL;
+    Job *job = runs ? job_new(e, call, general) : NULL;
     if (!job)
         return;
     pthread_mutex_lock(&state.lock);
@@ -372,19 +371,19 @@ static void queue(const Call *call, const Sync *sync, bool general)
     pthread_mutex_unlock(&state.lock);
 }
 
-void background_generalise(const Call *call, const Sync *sync, const Program *made)
+void background_generalise(const Evaluation *e, const Call *call, const Program *made)
 {
-    const int64_t *value = sync->options.value;
+    const int64_t *value = e->options.value;
     if (value[OPT_ASYNC_COMPILE] && value[OPT_DYNAMIC] != DYNAMIC_NEVER && !made->general && made->guards.n > 0 && may_queue(call, true))
-        queue(call, sync, true);
+        queue(e, call, true);
 }
 
-void background_improve(const Call *call, Sync *sync, CacheHit *hit)
+void background_improve(Evaluation *e, const Call *call, CacheHit *hit)
 {
-    const int64_t *value = sync->options.value;
+    const int64_t *value = e->options.value;
     if (value[OPT_ASYNC_COMPILE] && value[OPT_DYNAMIC] != DYNAMIC_NEVER && hit->program->general &&
-        hit->n_variants < value[OPT_MAX_VARIANTS] && may_queue(call, false) && !store_better(call, sync, hit))
-        queue(call, sync, false);
+        hit->n_variants < value[OPT_MAX_VARIANTS] && may_queue(call, false) && !store_better(e, call, hit))
+        queue(e, call, false);
 }
 
 /* --- entering ---------------------------------------------------------------------------------------------------------------------- */
@@ -441,7 +440,7 @@ void background_enter(const JitOptions *options)
         (void)enter(job, options, &hit);
 }
 
-bool background_await(const Call *call, const Sync *sync, CacheHit *hit)
+bool background_await(const Evaluation *e, const Call *call, CacheHit *hit)
 {
     int n_jobs;
     Job *job = find_job(&call->key, &n_jobs);
@@ -458,5 +457,5 @@ bool background_await(const Call *call, const Sync *sync, CacheHit *hit)
 
     CacheHit entered;
     CacheMiss miss;
-    return enter(job, &sync->options, &entered) && cache_find(&call->key, &call->facts, hit, &miss);
+    return enter(job, &e->options, &entered) && cache_find(&call->key, &call->facts, hit, &miss);
 }

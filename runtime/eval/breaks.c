@@ -46,7 +46,6 @@ static struct Served {
     double seconds;     /* from when it began until then, compiles left out */
 } served[REMEMBERED];
 
-static struct Served now; /* the one that is being served */
 static _Atomic uint32_t passed;
 static Hash128 told[TOLD];
 static uint32_t n_told;
@@ -61,24 +60,24 @@ static void set_place(Place *place, const char *api, Loc loc)
 
 static const char *known(const char *file) { return file ? file : "?"; }
 
-void breaks_served(const Call *call, const char *api, Loc loc)
+void breaks_served(const Evaluation *e, const Call *call)
 {
     if (!log_on(LOG_BREAKS))
         return;
     struct Served *s = &served[call->walk % REMEMBERED];
-    set_place(&s->place, api, loc);
+    set_place(&s->place, e->api, e->loc);
     set_place(&s->reader, NULL, (Loc){NULL, 0});
     s->walk = call->walk;
     s->evaluation = call->evaluation;
     s->result = call->nodes.at[call->outputs.at[0]];
-    s->began = now.began;
-    s->compile_ns = now.compile_ns;
+    s->began = e->began;
+    s->compile_ns = e->compile_ns;
     atomic_fetch_add(&passed, 1);
 }
 
 void breaks_read(const RtNode *node, const char *api, Loc loc)
 {
-    if (!log_on(LOG_BREAKS) || eval_enter() != ST_OK)
+    if (!log_on(LOG_BREAKS) || eval_enter(NULL) != ST_OK)
         return;
     struct Served *s = &served[node->mark % REMEMBERED];
     if (node->mark && s->walk == node->mark && s->result == node && !s->reader.api) {
@@ -154,12 +153,12 @@ static void tell_branch(const Call *call, const char *api, Loc loc)
         reads.n == 1 ? "the same input" : "the same inputs", from, 1e3 * (first->seconds > 0 ? first->seconds : 0), reads.bytes);
 }
 
-void breaks_report(const Call *call, const char *api, Loc loc)
+void breaks_report(Evaluation *e, const Call *call)
 {
     if (!log_on(LOG_BREAKS))
         return;
-    tell_again(call, api, loc);
-    tell_branch(call, api, loc);
-    now.began = os_seconds();
-    now.compile_ns = stat_get(STAT_COMPILE_NS);
+    tell_again(call, e->api, e->loc);
+    tell_branch(call, e->api, e->loc);
+    e->began = os_seconds();
+    e->compile_ns = stat_get(STAT_COMPILE_NS);
 }

@@ -34,26 +34,32 @@ typedef struct Call {
     BUF(uint64_t) scalars;
     CallKey key;
     Facts facts;
-    int device;                /* where it runs (runtime/device/device.h); its inputs lie there */
-    const uint32_t *held;      /* a replayed function: how many references to each input the call itself holds; else NULL */
-    uint32_t walk, evaluation; /* numbers of this collection and of the sync point it is for (several, when a graph is cut) */
-    Again again;               /* pending nodes that an earlier walk collected */
-    Again reads;               /* inputs that an earlier walk met, as inputs or as results */
-    CacheMemo *memo;           /* a replayed function: its last hit; else NULL */
+    int device;           /* where it runs (runtime/device/device.h); its inputs lie there */
+    const uint32_t *held; /* a replayed function: how many references to each input the call itself holds; else NULL */
+    uint32_t walk,
+        evaluation;  /* numbers of this collection, which marks nodes, and of the sync point it is for (several, when a graph is cut) */
+    Again again;     /* pending nodes that an earlier walk collected */
+    Again reads;     /* inputs that an earlier walk met, as inputs or as results */
+    CacheMemo *memo; /* a replayed function: its last hit; else NULL */
 } Call;
 
+typedef struct Evaluation Evaluation; /* runtime/evaluation.h */
+
+static inline RtNode *call_output(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
+
 /* Serves one complete call: computes the values of its outputs. */
-typedef Status ServeCall(Call *call, void *user);
+typedef Status ServeCall(Evaluation *e, Call *call, void *user);
 
 /*
  * Walks the pending graph behind `roots` and hands it to `serve`, in several calls when it is larger than CALL_MAX_NODES.
  * Iterative: depth costs no stack. `keyed` bytes open the structure. ST_OUT_OF_MEMORY, ST_DEVICE (an input lies elsewhere), or what
  * `serve` returned.
  */
-Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user);
+Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes,
+               ServeCall *serve, void *user);
 
 /* After a collect() whose `serve` only looks and computes nothing: nothing is taken to be computed any more. */
-void collect_end(void);
+void collect_end(Evaluation *e);
 
 /* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
 Graph *call_graph(const Call *call, Arena *arena);
@@ -63,13 +69,14 @@ void call_arguments(const Call *call, bool *varies);
 
 /* Which inputs nothing else will need once the outputs have their values: [k] for the k-th input. Valid until the next call. NULL:
  * out of memory. */
-const bool *call_given_up(const Call *call);
+const bool *call_given_up(Evaluation *e, const Call *call);
 
-/* Runs a program for a call: results in results[k], one for each output (storage with a reference for the caller). */
+/* The value of an output; with a reference to the storage for who gets it. */
 typedef struct Result {
     Storage *storage;
     char *data;
 } Result;
+
 /* Indices into an axis: what there is to say when one is out of bounds. */
 typedef struct IndexPlace {
     const char *api;
@@ -79,11 +86,8 @@ typedef struct IndexPlace {
 } IndexPlace;
 IndexPlace index_place(const RtNode *node);
 Status index_failed(const IndexPlace *place, const char *which); /* which: "index 7", or NULL; always ST_INDEX */
-
-enum { NO_FAULT_NODE = 0xffffffffu };
-/* ST_INDEX: *fault_node is the node at fault, or NO_FAULT_NODE where fail() was called: an operand was computed wrongly. On a CUDA device
- * whether an index was out of bounds is known later (runtime/cuda/cuda_doubt.c). */
-Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results, uint32_t *fault_node);
+/* The same for the node of this number, with the index where it is at hand. */
+Status call_index_failed(const Call *call, uint32_t number);
 
 /* Makes room for `want` elements; false: out of memory. */
 #define BUF_RESERVE(buf, want) buf_reserve((void **)&(buf).at, &(buf).cap, sizeof *(buf).at, (want))

@@ -11,7 +11,7 @@
 #include "ir/base/os.h"
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
-#include "runtime/eval/call.h"
+#include "runtime/evaluation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -42,118 +42,110 @@ bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
 
 static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire) && !node->given; }
 
-/* The walk's state; kept between evaluations for its memory. */
-static Call call;
-static BUF(RtNode *) stack;
-static BUF(bool) used;      /* by canonical number: some complete node uses it */
-static uint32_t walk;       /* nodes with mark == walk are complete */
-static BUF(RtNode *) given; /* results of calls that were looked at and not computed */
-static size_t n_pending;    /* how many of the complete nodes have no value yet */
-
 /* --- writing a call ----------------------------------------------------------------------------------------------- */
 
-static Status put_bytes(const void *data, size_t bytes)
+static Status put_bytes(Call *call, const void *data, size_t bytes)
 {
-    if (!BUF_RESERVE(call.structure, call.structure.n + bytes))
+    if (!BUF_RESERVE(call->structure, call->structure.n + bytes))
         return ST_OUT_OF_MEMORY;
-    memcpy(call.structure.at + call.structure.n, data, bytes);
-    call.structure.n += bytes;
+    memcpy(call->structure.at + call->structure.n, data, bytes);
+    call->structure.n += bytes;
     return ST_OK;
 }
 
-static Status put_ints(const int64_t *values, size_t n)
+static Status put_ints(Call *call, const int64_t *values, size_t n)
 {
-    if (!BUF_RESERVE(call.ints, call.ints.n + n))
+    if (!BUF_RESERVE(call->ints, call->ints.n + n))
         return ST_OUT_OF_MEMORY;
     if (n)
-        memcpy(call.ints.at + call.ints.n, values, n * sizeof *values);
-    call.ints.n += n;
+        memcpy(call->ints.at + call->ints.n, values, n * sizeof *values);
+    call->ints.n += n;
     return ST_OK;
 }
 
 /* A value that was nowhere when the op was recorded, and was computed on another device since. */
-static Status lies_elsewhere(const RtNode *node)
+static Status lies_elsewhere(const Call *call, const RtNode *node)
 {
     char here[DEVICE_NAME], there[DEVICE_NAME], place[320] = "";
     if (node->loc.file)
         snprintf(place, sizeof place, " recorded at %s:%d", node->loc.file, node->loc.line);
     return fail(ST_DEVICE, "a value%s was computed on %s and is used on %s; move it with kiln_to", place,
-                device_name(node_device(node), there), device_name(call.device, here));
+                device_name(node_device(node), there), device_name(call->device, here));
 }
 
-static Status put_input(RtNode *node, uint32_t number)
+static Status put_input(Call *call, RtNode *node, uint32_t number)
 {
-    if (!node->given && node_device(node) != call.device)
-        return lies_elsewhere(node);
+    if (!node->given && node_device(node) != call->device)
+        return lies_elsewhere(call, node);
     const uint8_t head[] = {OP_INPUT, node->rank, node->strided};
-    TRY(put_bytes(head, sizeof head));
-    TRY(put_ints(node->dim, node->rank));
+    TRY(put_bytes(call, head, sizeof head));
+    TRY(put_ints(call, node->dim, node->rank));
     if (node->strided)
-        TRY(put_ints(node->stride, node->rank));
-    BUF_PUSH(call.inputs, number);
+        TRY(put_ints(call, node->stride, node->rank));
+    BUF_PUSH(call->inputs, number);
     return ST_OK;
 }
 
-static Status put_op(const RtNode *node)
+static Status put_op(Call *call, const RtNode *node)
 {
     const uint8_t head[] = {node->op, node->rank};
-    TRY(put_bytes(head, sizeof head));
-    TRY(put_bytes(&node->attr, sizeof node->attr));
-    TRY(put_bytes(&node->n_in, sizeof node->n_in));
+    TRY(put_bytes(call, head, sizeof head));
+    TRY(put_bytes(call, &node->attr, sizeof node->attr));
+    TRY(put_bytes(call, &node->n_in, sizeof node->n_in));
     for (uint32_t i = 0; i < node->n_in; i++)
-        TRY(put_bytes(&node->in[i]->index, sizeof node->in[i]->index));
-    TRY(put_ints(node->facts, node->n_facts));
+        TRY(put_bytes(call, &node->in[i]->index, sizeof node->in[i]->index));
+    TRY(put_ints(call, node->facts, node->n_facts));
     if (node->op == OP_SCALAR)
-        BUF_PUSH(call.scalars, node->scalar);
+        BUF_PUSH(call->scalars, node->scalar);
     return ST_OK;
 }
 
 /* The marks follow the dtypes: of which node, how many bytes, what marks_signature says. */
-static Status put_marks(void)
+static Status put_marks(Call *call)
 {
-    for (size_t k = 0; k < call.nodes.n; k++) {
-        const RtNode *node = call.nodes.at[k];
+    for (size_t k = 0; k < call->nodes.n; k++) {
+        const RtNode *node = call->nodes.at[k];
         if (!node->marks)
             continue;
         uint8_t marks[MARKS_BYTES];
         uint32_t head[] = {(uint32_t)k, (uint32_t)marks_signature(node, marks)};
-        if (!BUF_RESERVE(call.signature, call.signature.n + sizeof head + head[1]))
+        if (!BUF_RESERVE(call->signature, call->signature.n + sizeof head + head[1]))
             return ST_OUT_OF_MEMORY;
-        memcpy(call.signature.at + call.signature.n, head, sizeof head);
-        memcpy(call.signature.at + call.signature.n + sizeof head, marks, head[1]);
-        call.signature.n += sizeof head + head[1];
+        memcpy(call->signature.at + call->signature.n, head, sizeof head);
+        memcpy(call->signature.at + call->signature.n + sizeof head, marks, head[1]);
+        call->signature.n += sizeof head + head[1];
     }
     return ST_OK;
 }
 
-/* Writes everything of the nodes in call.nodes, then the outputs; makes key and facts. */
-static Status write_call(const uint8_t *keyed, size_t keyed_bytes)
+/* Writes everything of the nodes in call->nodes, then the outputs; makes key and facts. */
+static Status write_call(Call *call, const uint8_t *keyed, size_t keyed_bytes)
 {
-    call.structure.n = call.signature.n = call.ints.n = call.scalars.n = call.inputs.n = 0;
-    TRY(put_bytes(keyed, keyed_bytes));
+    call->structure.n = call->signature.n = call->ints.n = call->scalars.n = call->inputs.n = 0;
+    TRY(put_bytes(call, keyed, keyed_bytes));
     bool marked = false;
-    for (size_t i = 0; i < call.nodes.n; i++) {
-        RtNode *node = call.nodes.at[i];
+    for (size_t i = 0; i < call->nodes.n; i++) {
+        RtNode *node = call->nodes.at[i];
         marked |= node->marks != NULL;
-        BUF_PUSH(call.signature, node->dtype);
-        TRY(is_pending(node) ? put_op(node) : put_input(node, (uint32_t)i));
+        BUF_PUSH(call->signature, node->dtype);
+        TRY(is_pending(node) ? put_op(call, node) : put_input(call, node, (uint32_t)i));
     }
     if (marked)
-        TRY(put_marks());
-    TRY(put_bytes(call.outputs.at, call.outputs.n * sizeof *call.outputs.at));
-    call.key =
-        (CallKey){hash128(call.structure.at, call.structure.n), call.structure.at, call.signature.at, call.structure.n, call.signature.n};
-    call.facts = (Facts){call.ints.at, call.scalars.at, (uint32_t)call.ints.n, (uint32_t)call.scalars.n};
+        TRY(put_marks(call));
+    TRY(put_bytes(call, call->outputs.at, call->outputs.n * sizeof *call->outputs.at));
+    call->key = (CallKey){hash128(call->structure.at, call->structure.n), call->structure.at, call->signature.at, call->structure.n,
+                          call->signature.n};
+    call->facts = (Facts){call->ints.at, call->scalars.at, (uint32_t)call->ints.n, (uint32_t)call->scalars.n};
     return ST_OK;
 }
 
 /* --- the walk -------------------------------------------------------------------------------------------------------- */
 
-static void start_call(void)
+static void start_call(Evaluation *e)
 {
-    call.walk = ++walk;
-    call.again = call.reads = (Again){0};
-    call.nodes.n = call.outputs.n = used.n = n_pending = 0;
+    e->call.walk = evaluation_next_number(e);
+    e->call.again = e->call.reads = (Again){0};
+    e->call.nodes.n = e->call.outputs.n = e->used.n = e->n_pending = 0;
 }
 
 static void meet_again(Again *again, const RtNode *node)
@@ -167,95 +159,96 @@ static void meet_again(Again *again, const RtNode *node)
     again->node = node;
 }
 
-static Status complete_node(RtNode *node)
+static Status complete_node(Evaluation *e, RtNode *node)
 {
     if (node->mark && node->op != OP_SCALAR)
-        meet_again(is_pending(node) ? &call.again : &call.reads, node);
-    node->mark = walk;
-    node->index = (uint32_t)call.nodes.n;
-    BUF_PUSH(call.nodes, node);
-    BUF_PUSH(used, false);
+        meet_again(is_pending(node) ? &e->call.again : &e->call.reads, node);
+    node->mark = e->call.walk;
+    node->index = (uint32_t)e->call.nodes.n;
+    BUF_PUSH(e->call.nodes, node);
+    BUF_PUSH(e->used, false);
     if (is_pending(node)) {
-        n_pending++;
+        e->n_pending++;
         for (uint32_t i = 0; i < node->n_in; i++)
-            used.at[node->in[i]->index] = true;
+            e->used.at[node->in[i]->index] = true;
     }
     return ST_OK;
 }
 
 /* What was only looked at is an input of the calls that follow. */
-static Status give_outputs(void)
+static Status give_outputs(Evaluation *e)
 {
-    for (size_t k = 0; k < call.outputs.n; k++) {
-        RtNode *node = call.nodes.at[call.outputs.at[k]];
+    for (size_t k = 0; k < e->call.outputs.n; k++) {
+        RtNode *node = e->call.nodes.at[e->call.outputs.at[k]];
         if (!is_pending(node))
             continue;
-        BUF_PUSH(given, node);
+        BUF_PUSH(e->given, node);
         node->given = true;
     }
     return ST_OK;
 }
 
-void collect_end(void)
+void collect_end(Evaluation *e)
 {
-    for (size_t i = 0; i < given.n; i++)
-        given.at[i]->given = false;
-    given.n = 0;
+    for (size_t i = 0; i < e->given.n; i++)
+        e->given.at[i]->given = false;
+    e->given.n = 0;
 }
 
 /* Serves what is complete; afterwards those nodes have values, or are taken to have. */
-static Status cut(const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
+static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
 {
-    for (int anywhere = 0; anywhere < 2 && call.outputs.n == 0; anywhere++)
-        for (size_t i = 0; i < call.nodes.n; i++)
-            if (!used.at[i] && is_pending(call.nodes.at[i]) && (anywhere || call.nodes.at[i]->device != DEVICE_ANY))
-                BUF_PUSH(call.outputs, (uint32_t)i);
-    TRY(write_call(keyed, keyed_bytes));
-    TRY(serve(&call, user));
-    TRY(give_outputs());
-    start_call();
+    for (int anywhere = 0; anywhere < 2 && e->call.outputs.n == 0; anywhere++)
+        for (size_t i = 0; i < e->call.nodes.n; i++)
+            if (!e->used.at[i] && is_pending(e->call.nodes.at[i]) && (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
+                BUF_PUSH(e->call.outputs, (uint32_t)i);
+    TRY(write_call(&e->call, keyed, keyed_bytes));
+    TRY(serve(e, &e->call, user));
+    TRY(give_outputs(e));
+    start_call(e);
     return ST_OK;
 }
 
-Status collect(RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
+Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes,
+               ServeCall *serve, void *user)
 {
-    stack.n = 0;
-    call.device = device;
-    start_call();
+    e->stack.n = 0;
+    e->call.device = device;
+    start_call(e);
     for (uint32_t i = n_roots; i-- > 0;)
-        BUF_PUSH(stack, roots[i]);
-    while (stack.n) {
-        RtNode *node = stack.at[stack.n - 1];
+        BUF_PUSH(e->stack, roots[i]);
+    while (e->stack.n) {
+        RtNode *node = e->stack.at[e->stack.n - 1];
         bool ready = true;
-        if (node->mark != walk && is_pending(node))
+        if (node->mark != e->call.walk && is_pending(node))
             for (uint32_t i = node->n_in; i-- > 0;)
-                if (node->in[i]->mark != walk) {
-                    BUF_PUSH(stack, node->in[i]);
+                if (node->in[i]->mark != e->call.walk) {
+                    BUF_PUSH(e->stack, node->in[i]);
                     ready = false;
                 }
         if (!ready)
             continue;
-        stack.n--;
-        if (node->mark == walk)
+        e->stack.n--;
+        if (node->mark == e->call.walk)
             continue;
-        TRY(complete_node(node));
-        if (n_pending >= CALL_MAX_NODES && stack.n)
-            TRY(cut(keyed, keyed_bytes, serve, user));
+        TRY(complete_node(e, node));
+        if (e->n_pending >= CALL_MAX_NODES && e->stack.n)
+            TRY(cut(e, keyed, keyed_bytes, serve, user));
     }
     for (uint32_t i = 0; i < n_roots; i++)
         if (is_pending(roots[i])) {
-            if (roots[i]->mark != walk) /* complete before the last cut, but not an output of it: once more */
-                return collect(roots, n_roots, device, keyed, keyed_bytes, serve, user);
+            if (roots[i]->mark != e->call.walk) /* complete before the last cut, but not an output of it: once more */
+                return collect(e, roots, n_roots, device, keyed, keyed_bytes, serve, user);
             bool listed = false;
-            for (size_t k = 0; k < call.outputs.n && !listed; k++)
-                listed = call.nodes.at[call.outputs.at[k]] == roots[i];
+            for (size_t k = 0; k < e->call.outputs.n && !listed; k++)
+                listed = e->call.nodes.at[e->call.outputs.at[k]] == roots[i];
             if (!listed)
-                BUF_PUSH(call.outputs, roots[i]->index);
+                BUF_PUSH(e->call.outputs, roots[i]->index);
         }
-    if (call.outputs.n == 0)
+    if (e->call.outputs.n == 0)
         return ST_OK;
-    TRY(write_call(keyed, keyed_bytes));
-    return serve(&call, user);
+    TRY(write_call(&e->call, keyed, keyed_bytes));
+    return serve(e, &e->call, user);
 }
 
 /* --- the call as a graph ------------------------------------------------------------------------------------------------ */
@@ -303,31 +296,29 @@ void call_arguments(const Call *c, bool *varies)
  * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
  * call that are outputs (they let their inputs go once they have values) or that die with those.
  */
-const bool *call_given_up(const Call *c)
+const bool *call_given_up(Evaluation *e, const Call *c)
 {
-    static BUF(bool) given_up, output;
-    static BUF(uint32_t) going; /* references that go away, by node */
     size_t n = c->nodes.n + 1;
-    if (!BUF_RESERVE(given_up, c->inputs.n + 1) || !BUF_RESERVE(output, n) || !BUF_RESERVE(going, n))
+    if (!BUF_RESERVE(e->given_up, c->inputs.n + 1) || !BUF_RESERVE(e->output, n) || !BUF_RESERVE(e->going, n))
         return NULL;
     if (!c->held) { /* who holds the references has to be counted */
-        memset(output.at, 0, n);
-        memset(going.at, 0, n * sizeof *going.at);
+        memset(e->output.at, 0, n);
+        memset(e->going.at, 0, n * sizeof *e->going.at);
         for (size_t i = 0; i < c->outputs.n; i++)
-            output.at[c->outputs.at[i]] = true;
+            e->output.at[c->outputs.at[i]] = true;
         for (size_t i = c->nodes.n; i-- > 0;) {
             const RtNode *node = c->nodes.at[i];
-            bool dies = atomic_load(&node->refs) == going.at[i];
-            if (is_pending(node) && (output.at[i] || dies))
+            bool dies = atomic_load(&node->refs) == e->going.at[i];
+            if (is_pending(node) && (e->output.at[i] || dies))
                 for (uint32_t k = 0; k < node->n_in; k++)
-                    going.at[node->in[k]->index]++;
+                    e->going.at[node->in[k]->index]++;
         }
     }
     for (size_t k = 0; k < c->inputs.n; k++) {
         const RtNode *node = c->nodes.at[c->inputs.at[k]];
         const Storage *storage = atomic_load(&node->storage);
-        uint32_t ours = c->held ? c->held[k] : going.at[c->inputs.at[k]];
-        given_up.at[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided && atomic_load(&storage->refs) == 1;
+        uint32_t ours = c->held ? c->held[k] : e->going.at[c->inputs.at[k]];
+        e->given_up.at[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided && atomic_load(&storage->refs) == 1;
     }
-    return given_up.at;
+    return e->given_up.at;
 }

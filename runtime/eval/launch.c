@@ -25,24 +25,20 @@ static const double CHUNK_NS = 10000;
 
 enum { SLOT_ALIGN = LAUNCH_ALIGN };
 
-/* Room kept between launches; under the evaluation lock. */
-static BUF(void *) address; /* of each buffer */
-static BUF(void *) args;    /* of the step at hand */
-static BUF(size_t) slot_offset;
-static char *scratch; /* of all threads of a phase */
-static size_t scratch_bytes;
-
 typedef struct Run {
+    Evaluation *e;
     const Program *p;
     const int64_t *sizes;
     const Call *call;
     int device;
+    void **address, **args; /* the evaluation's: of each buffer; of the step at hand */
     Storage *temps, *shared;
     int64_t fault;    /* fault id that a kernel left here, 0: none */
     void *fault_word; /* where kernels leave it: there, or a CUDA device's word */
 } Run;
 
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
+static struct CudaRun *cuda_of(const Run *run) { return run->e->cuda; }
 
 /* SIZE_MAX stays. */
 static size_t aligned(size_t bytes)
@@ -82,9 +78,9 @@ static Status place_temps(Run *run)
     const Program *p = run->p;
     if (p->n_slots == 0)
         return ST_OK;
-    if (!BUF_RESERVE(slot_offset, p->n_slots + 1))
+    if (!BUF_RESERVE(run->e->slot_offset, p->n_slots + 1))
         return ST_OUT_OF_MEMORY;
-    return storage_new_on(run->device, launch_slots(p, run->sizes, slot_offset.at), &run->temps);
+    return storage_new_on(run->device, launch_slots(p, run->sizes, run->e->slot_offset.at), &run->temps);
 }
 
 static const RtNode *input_node(const Run *run, uint32_t index) { return run->call->nodes.at[run->call->inputs.at[index]]; }
@@ -108,18 +104,27 @@ static Status share_input(const RtNode *input, Result *result)
     return ST_OK;
 }
 
+static Status reserve(Run *run)
+{
+    Evaluation *e = run->e;
+    if (!BUF_RESERVE(e->args, run->p->max_step_args + 1) || !BUF_RESERVE(e->address, run->p->n_buffers + 1))
+        return ST_OUT_OF_MEMORY;
+    run->args = e->args.at;
+    run->address = e->address.at;
+    return ST_OK;
+}
+
 static Status bind_buffers(Run *run, const bool *given_up, Result *results)
 {
     const Program *p = run->p;
-    if (!BUF_RESERVE(address, p->n_buffers + 1))
-        return ST_OUT_OF_MEMORY;
+    TRY(reserve(run));
     TRY(place_temps(run));
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const ProgBuffer *b = &p->buffers[i];
         switch ((BufferKind)b->kind) {
-        case BUFFER_INPUT: address.at[i] = input_node(run, b->index)->data; break;
-        case BUFFER_TEMP: address.at[i] = (char *)run->temps->data + slot_offset.at[b->slot]; break;
-        case BUFFER_OUTPUT: address.at[i] = NULL; break;
+        case BUFFER_INPUT: run->address[i] = input_node(run, b->index)->data; break;
+        case BUFFER_TEMP: run->address[i] = (char *)run->temps->data + run->e->slot_offset.at[b->slot]; break;
+        case BUFFER_OUTPUT: run->address[i] = NULL; break;
         }
     }
     for (uint32_t k = 0; k < p->n_outputs; k++) {
@@ -128,7 +133,7 @@ static Status bind_buffers(Run *run, const bool *given_up, Result *results)
         if (b->kind == BUFFER_INPUT) {
             TRY(share_input(input_node(run, b->index), result));
             continue;
-        } else if (address.at[p->outputs[k]]) { /* two outputs, one value */
+        } else if (run->address[p->outputs[k]]) { /* two outputs, one value */
             uint32_t first = 0;
             while (p->outputs[first] != p->outputs[k])
                 first++;
@@ -136,12 +141,12 @@ static Status bind_buffers(Run *run, const bool *given_up, Result *results)
         } else if (given_up && b->alias_input != NO_BUFFER && given_up[b->alias_input]) {
             const RtNode *input = input_node(run, b->alias_input);
             result->storage = storage_retain(atomic_load(&input->storage));
-            address.at[p->outputs[k]] = input->data;
+            run->address[p->outputs[k]] = input->data;
         } else {
             TRY(storage_new_on(run->device, buffer_bytes(b, run->sizes), &result->storage));
-            address.at[p->outputs[k]] = result->storage->data;
+            run->address[p->outputs[k]] = result->storage->data;
         }
-        result->data = address.at[p->outputs[k]];
+        result->data = run->address[p->outputs[k]];
     }
     return ST_OK;
 }
@@ -150,9 +155,9 @@ static void bind_args(Run *run, const ProgStep *step)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {
         const ProgArg *arg = &run->p->args[step->first_arg + i];
-        void **slot = &args.at[i];
+        void **slot = &run->args[i];
         switch ((BindKind)arg->kind) {
-        case BIND_BUFFER: *slot = address.at[arg->value]; break;
+        case BIND_BUFFER: *slot = run->address[arg->value]; break;
         case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
         case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
         case BIND_SHARED: *slot = NULL; break; /* bind_shared */
@@ -168,17 +173,17 @@ static Status bind_shared(Run *run, const ProgStep *step, const CompiledKernel *
         if (run->p->args[step->first_arg + i].kind != BIND_SHARED)
             continue;
         if (on_cuda(run)) {
-            TRY(cuda_run_scratch(kernel, args.at, &args.at[i]));
+            TRY(cuda_run_scratch(cuda_of(run), kernel, run->args, &run->args[i]));
             continue;
         }
-        size_t bytes = (size_t)kernel->query(args.at, ASK_SHARED, 0);
+        size_t bytes = (size_t)kernel->query(run->args, ASK_SHARED, 0);
         if (run->shared && run->shared->bytes < bytes) {
             storage_release(run->shared);
             run->shared = NULL;
         }
         if (!run->shared)
             TRY(storage_new_on(run->device, bytes, &run->shared));
-        args.at[i] = run->shared->data;
+        run->args[i] = run->shared->data;
     }
     return ST_OK;
 }
@@ -231,22 +236,22 @@ size_t phase_scratch(const Phase *phase)
     return __builtin_mul_overflow(phase->scratch, (size_t)phase->threads, &all) ? SIZE_MAX : all;
 }
 
-char *launch_scratch(size_t bytes, const char *kernel)
+char *launch_scratch(Evaluation *e, size_t bytes, const char *kernel)
 {
-    if (scratch && bytes <= scratch_bytes)
-        return scratch;
+    if (e->scratch && bytes <= e->scratch_bytes)
+        return e->scratch;
     bool possible = bytes < SIZE_MAX / 2;
     size_t want = possible ? aligned(bytes + bytes / 8) : 0; /* rows that grow a little each time do not ask each time */
-    os_free(scratch);                                        /* nothing in it is needed */
-    scratch = possible ? os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN) : NULL;
-    scratch_bytes = scratch ? want : 0;
-    if (!scratch)
+    os_free(e->scratch);                                     /* nothing in it is needed */
+    e->scratch = possible ? os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN) : NULL;
+    e->scratch_bytes = e->scratch ? want : 0;
+    if (!e->scratch)
         (void)fail(ST_OUT_OF_MEMORY, "no memory for %zu bytes of scratch of kernel %s", bytes, kernel);
-    return scratch;
+    return e->scratch;
 }
 
-/* The room that the kernel's hungriest phase needs. */
-static char *kernel_scratch(const ProgKernel *kernel, void *const *with, int threads)
+/* The room that the kernel's largest phase needs. */
+static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, void *const *with, int threads)
 {
     size_t most = 0;
     int64_t phases = kernel->compiled->query(with, ASK_PHASES, 0);
@@ -255,7 +260,7 @@ static char *kernel_scratch(const ProgKernel *kernel, void *const *with, int thr
         if (phase_scratch(&phase) > most)
             most = phase_scratch(&phase);
     }
-    return launch_scratch(most, kernel->name);
+    return launch_scratch(e, most, kernel->name);
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
@@ -266,7 +271,7 @@ static Status prepare_takeover(Run *run)
     for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
         bind_args(run, &run->p->steps[i]);
-        if (!kernel_scratch(kernel, args.at, pool_threads()))
+        if (!kernel_scratch(run->e, kernel, run->args, pool_threads()))
             return ST_OUT_OF_MEMORY;
     }
     return ST_OK;
@@ -293,23 +298,23 @@ static bool overwrites(const Program *p, const bool *given_up)
 static Status prepare_cuda(Run *run, bool certain)
 {
     if (certain)
-        cuda_run_overwrites();
+        cuda_run_overwrites(cuda_of(run));
     for (size_t i = 0; i < run->call->inputs.n; i++) {
         Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
         if (certain)
             TRY(device_settle(storage));
-        TRY(cuda_run_use(storage));
+        TRY(cuda_run_use(cuda_of(run), storage));
     }
-    return run->p->n_faults ? cuda_run_faults(run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
+    return run->p->n_faults ? cuda_run_faults(cuda_of(run), run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
 }
 
 /* Queues what was collected. Results that are inputs keep the doubts of those. */
 static Status finish_cuda(const Run *run, const Result *results)
 {
     struct CudaDoubt *doubt;
-    TRY(cuda_run_flush());
-    cuda_perf_tell();
-    TRY(cuda_run_doubt(&doubt));
+    TRY(cuda_run_flush(cuda_of(run)));
+    cuda_perf_tell(cuda_of(run));
+    TRY(cuda_run_doubt(cuda_of(run), &doubt));
     for (uint32_t k = 0; k < run->p->n_outputs; k++)
         if (run->p->buffers[run->p->outputs[k]].kind != BUFFER_INPUT)
             cuda_doubt_set(results[k].storage, doubt);
@@ -322,14 +327,14 @@ static Status launch_kernel(Run *run, const ProgStep *step)
     const ProgKernel *kernel = &run->p->kernels[step->kernel];
     TRY(bind_shared(run, step, kernel->compiled));
     if (on_cuda(run))
-        return cuda_run_kernel(kernel->compiled, kernel->name, args.at, step->n_args);
+        return cuda_run_kernel(cuda_of(run), kernel->compiled, kernel->name, run->args, step->n_args);
 
     KernelQuery *query = kernel->compiled->query;
     int threads = pool_threads();
-    int64_t phases = query(args.at, ASK_PHASES, 0);
+    int64_t phases = query(run->args, ASK_PHASES, 0);
     for (int64_t number = 0; number < phases; number++) {
-        Phase phase = phase_of(kernel, args.at, number, threads);
-        char *room = launch_scratch(phase_scratch(&phase), kernel->name);
+        Phase phase = phase_of(kernel, run->args, number, threads);
+        char *room = launch_scratch(run->e, phase_scratch(&phase), kernel->name);
         if (!room)
             return ST_OUT_OF_MEMORY;
         phase_run(&phase, room);
@@ -341,6 +346,7 @@ typedef struct SortTask {
     DType dtype;
     bool descending;
     int64_t outer, n, inner;
+    void *from, *to;
     _Atomic Status status;
 } SortTask;
 
@@ -348,17 +354,18 @@ static void run_sort(void *arg, int64_t lo, int64_t hi, int thread)
 {
     SortTask *task = arg;
     (void)thread;
-    Status status = sort_arg(task->dtype, args.at[0], args.at[1], task->outer, task->n, task->inner, task->descending, lo, hi);
+    Status status = sort_arg(task->dtype, task->from, task->to, task->outer, task->n, task->inner, task->descending, lo, hi);
     if (status != ST_OK)
         atomic_store(&task->status, status);
 }
 
-static Status launch_sort(const ProgStep *step)
+static Status launch_sort(const Run *run, const ProgStep *step)
 {
-    SortTask task = {.dtype = (DType)step->dtype, .descending = step->descending, .status = ST_OK};
-    memcpy(&task.outer, &args.at[2], sizeof task.outer);
-    memcpy(&task.n, &args.at[3], sizeof task.n);
-    memcpy(&task.inner, &args.at[4], sizeof task.inner);
+    SortTask task = {
+        .dtype = (DType)step->dtype, .descending = step->descending, .from = run->args[0], .to = run->args[1], .status = ST_OK};
+    memcpy(&task.outer, &run->args[2], sizeof task.outer);
+    memcpy(&task.n, &run->args[3], sizeof task.n);
+    memcpy(&task.inner, &run->args[4], sizeof task.inner);
     int64_t lines = task.outer * task.inner;
     if (lines > 0 && task.n > 0) {
         int64_t grain = 1 + 1024 / (task.n + 1);
@@ -380,11 +387,11 @@ static Status launch_step(Run *run, const ProgStep *step)
     int64_t bytes = run->sizes[step->bytes];
     double start = perf ? os_seconds() : 0;
     if (perf && on_cuda(run))
-        cuda_perf_step(step->what, bytes);
+        cuda_perf_step(cuda_of(run), step->what, bytes);
     bind_args(run, step);
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
-    case STEP_SORT: TRY(launch_sort(step)); break;
+    case STEP_SORT: TRY(launch_sort(run, step)); break;
     }
     stat_count(STAT_KERNELS, 1);
     stat_count(STAT_BYTES, bytes);
@@ -393,16 +400,19 @@ static Status launch_step(Run *run, const ProgStep *step)
     return ST_OK;
 }
 
-Status launch(const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, Result *results, uint32_t *fault_node)
+Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, uint32_t *fault_node)
 {
-    Run run = {.p = program, .sizes = sizes, .call = call, .device = call->device};
+    Run run = {.e = e, .p = program, .sizes = sizes, .call = call, .device = call->device};
+    if (!BUF_RESERVE(e->results, program->n_outputs))
+        return ST_OUT_OF_MEMORY;
+    Result *results = e->results.at;
     run.fault_word = &run.fault;
     if (given_up && !may_overwrite(&run))
         given_up = NULL;
     memset(results, 0, sizeof *results * program->n_outputs);
-    Status status = on_cuda(&run) ? cuda_run_begin(run.device) : ST_OK;
+    Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)
-        status = BUF_RESERVE(args, program->max_step_args + 1) ? bind_buffers(&run, given_up, results) : ST_OUT_OF_MEMORY;
+        status = bind_buffers(&run, given_up, results);
     if (status == ST_OK && on_cuda(&run))
         status = prepare_cuda(&run, overwrites(program, given_up)); /* nothing is lost to what turns out to be wrong */
     if (status == ST_OK && given_up)
@@ -412,7 +422,7 @@ Status launch(const Program *program, const int64_t *sizes, const Call *call, co
     if (on_cuda(&run) && status == ST_OK)
         status = finish_cuda(&run, results);
     if (on_cuda(&run) && status != ST_OK)
-        status = cuda_run_drop(status);
+        status = cuda_run_drop(e->cuda, status);
     if (status == ST_OK && run.fault) {
         *fault_node = program->faults[run.fault - 1];
         status = ST_INDEX; /* the caller knows the place */

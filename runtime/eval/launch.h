@@ -1,11 +1,11 @@
 /*
- * What launching a kernel is made of, for runtime/eval/launch.c and for runtime/function/prepared.c, which does once what launch() does at each
- * call. Under the evaluation lock.
+ * Running a program (runtime/eval/launch.c), and what that is made of, for runtime/function/prepared.c, which does once what launch() does at
+ * each call. Under the evaluation lock.
  */
 #ifndef RUNTIME_LAUNCH_H
 #define RUNTIME_LAUNCH_H
 
-#include "runtime/eval/call.h"
+#include "runtime/evaluation.h"
 
 enum { LAUNCH_ALIGN = 64 };
 
@@ -28,8 +28,14 @@ size_t launch_slots(const Program *program, const int64_t *sizes, size_t *offset
 
 /* The scratch of all threads that run the phase. */
 size_t phase_scratch(const Phase *phase);
-/* Room for `bytes` of scratch, shared by all launches: until the next call. NULL: out of memory (fail() was called, naming the kernel). */
-char *launch_scratch(size_t bytes, const char *kernel);
+/* Room for `bytes` of scratch, shared by all launches of the thread: until the next call. NULL: out of memory (fail() was called, naming the kernel). */
+char *launch_scratch(Evaluation *e, size_t bytes, const char *kernel);
+
+enum { NO_FAULT_NODE = 0xffffffffu };
+/* Runs a program for a call: the outputs' values into e->results. ST_INDEX: *fault_node is the node at fault, or NO_FAULT_NODE where fail()
+ * was called: an operand was computed wrongly. On a CUDA device whether an index was out of bounds is known later
+ * (runtime/cuda/cuda_doubt.c). */
+Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, uint32_t *fault_node);
 
 /* A line of KILN_LOG=perf. */
 void log_launch(const char *what, double seconds, int64_t bytes);

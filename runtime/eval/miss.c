@@ -17,8 +17,8 @@
 enum { HISTORY = 16 };
 
 typedef struct CompileJob {
+    Evaluation *e;
     Call *call;
-    Sync *sync;
     const CacheMiss *miss;
     Program *program;
 } CompileJob;
@@ -58,7 +58,7 @@ static Breadth breadth_of(const JitOptions *options, const CacheMiss *miss)
 }
 
 /* KILN_COMPILE=off: which graph, under which key, for which call. */
-static Status compile_refused(const Graph *g, const Call *call, const CacheMiss *miss, const Sync *sync)
+static Status compile_refused(const Evaluation *e, const Graph *g, const Call *call, const CacheMiss *miss)
 {
     Str why, key, shapes;
     char name[ENTRY_NAME_BYTES];
@@ -72,32 +72,31 @@ static Status compile_refused(const Graph *g, const Call *call, const CacheMiss 
     graph_print(g, "graph", &shapes);
     int inputs = (int)strcspn(shapes.text, ")") + 1; /* "graph graph(%0: f32[8,16])" */
     return fail(ST_COMPILE, "KILN_COMPILE=off, and no program is there for the graph %.*s of %zu nodes, %.*s, that %s at %s:%d needs: %s",
-                ENTRY_GRAPH_HEX, name, call->nodes.n, inputs, shapes.text, sync->api, sync->loc.file ? sync->loc.file : "?", sync->loc.line,
-                why.text);
+                ENTRY_GRAPH_HEX, name, call->nodes.n, inputs, shapes.text, e->api, e->loc.file ? e->loc.file : "?", e->loc.line, why.text);
 }
 
 static Status compile_in_arena(Arena *arena, void *user)
 {
     CompileJob *job = user;
-    Sync *sync = job->sync;
+    Evaluation *e = job->e;
     Graph *g = call_graph(job->call, arena);
     GuardPolicy policy;
     log_graph(g, job->call);
-    sync->refused = true;
-    if (sync->options.value[OPT_COMPILE] == COMPILE_OFF)
-        return compile_refused(g, job->call, job->miss, sync);
-    TRY(miss_reported(g, job->call, job->miss, &sync->options, sync->api, sync->loc));
-    TRY(miss_policy(job->call, &sync->options, breadth_of(&sync->options, job->miss), g, &policy));
-    sync->refused = false;
+    e->refused = true;
+    if (e->options.value[OPT_COMPILE] == COMPILE_OFF)
+        return compile_refused(e, g, job->call, job->miss);
+    TRY(miss_reported(g, job->call, job->miss, &e->options, e->api, e->loc));
+    TRY(miss_policy(job->call, &e->options, breadth_of(&e->options, job->miss), g, &policy));
+    e->refused = false;
     log_recorded(g, job->call);
 
     char name[64];
     CallId id = call_id(job->call);
     CompileTexts texts;
-    bool keep = store_wanted(&sync->options);
+    bool keep = store_wanted(&e->options);
     CompileRequest request = {.graph = g,
                               .policy = &policy,
-                              .options = &sync->options,
+                              .options = &e->options,
                               .id = id.text,
                               .dump_name = dump_name(job->call, name, sizeof name),
                               .want_texts = keep,
@@ -108,14 +107,14 @@ static Status compile_in_arena(Arena *arena, void *user)
         Str key;
         str_init(&key, arena);
         call_key_text(job->call, &key);
-        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &sync->options, sync->api});
+        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &e->options, e->api});
     }
     return ST_OK;
 }
 
 typedef struct AgainJob {
+    const Evaluation *e;
     const Call *call;
-    const Sync *sync;
     const EntryView *entry;
     Program *program;
 } AgainJob;
@@ -131,7 +130,7 @@ static Status compile_again_in_arena(Arena *arena, void *user)
     marks_promise(job->call, g, &policy); /* the rest is as it was */
     CompileRequest request = {.graph = g,
                               .policy = &policy,
-                              .options = &job->sync->options,
+                              .options = &job->e->options,
                               .planned = planned,
                               .n_planned = job->entry->n_kernels,
                               .assemble = cuda_assemble,
@@ -142,46 +141,45 @@ static Status compile_again_in_arena(Arena *arena, void *user)
     return ST_OK;
 }
 
-Status compile_as(const Call *call, const Sync *sync, const EntryView *entry, Program **out)
+Status compile_as(const Evaluation *e, const Call *call, const EntryView *entry, Program **out)
 {
-    AgainJob job = {call, sync, entry, NULL};
+    AgainJob job = {e, call, entry, NULL};
     TRY(with_arena(compile_again_in_arena, &job));
     *out = job.program;
     return ST_OK;
 }
 
-Status serve_miss(Call *call, Sync *sync, const CacheMiss *miss, CacheHit *hit)
+Status serve_miss(Evaluation *e, Call *call, const CacheMiss *miss, CacheHit *hit)
 {
-    if (background_await(call, sync, hit))
+    if (background_await(e, call, hit))
         return ST_OK;
-    CompileJob job = {call, sync, miss, NULL};
+    CompileJob job = {e, call, miss, NULL};
     TRY(with_arena(compile_in_arena, &job));
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
-    background_generalise(call, sync, job.program);
-    return cache_add(&call->key, &call->facts, job.program, (size_t)sync->options.value[OPT_CACHE_BYTES], hit);
+    background_generalise(e, call, job.program);
+    return cache_add(&call->key, &call->facts, job.program, (size_t)e->options.value[OPT_CACHE_BYTES], hit);
 }
 
-Status eval_explain(Call *call, Arena *arena, Str *out)
+Status eval_explain(Evaluation *e, Call *call, Arena *arena, Str *out)
 {
-    Sync sync = sync_at("", (Loc){NULL, 0});
-    TRY(device_target(call->device, &sync.options.target));
+    TRY(device_target(call->device, &e->options.target));
     CacheHit hit;
     CacheMiss miss;
     str_printf(out, "%zu nodes (%s): ", call->nodes.n, call_id(call).text);
-    if (cache_find(&call->key, &call->facts, &hit, &miss) || store_find(call, &sync, &miss, &hit)) {
+    if (cache_find(&call->key, &call->facts, &hit, &miss) || store_find(e, call, &miss, &hit)) {
         explain_program(hit.program, out);
         return ST_OK;
     }
     Graph *g = call_graph(call, arena);
     GuardPolicy policy;
     explain_miss(g, call, &miss, out);
-    TRY(miss_policy(call, &sync.options, breadth_of(&sync.options, &miss), g, &policy));
+    TRY(miss_policy(call, &e->options, breadth_of(&e->options, &miss), g, &policy));
 
     Str steps;
     str_init(&steps, arena);
     uint32_t n_steps = 0;
-    CompileRequest request = {.graph = g, .policy = &policy, .options = &sync.options};
+    CompileRequest request = {.graph = g, .policy = &policy, .options = &e->options};
     TRY(jit_preview(&request, &n_steps, &steps));
     str_printf(out, "\nwould compile %u launch%s\n%s", n_steps, n_steps == 1 ? "" : "es", n_steps ? steps.text : "");
     return ST_OK;

@@ -118,7 +118,7 @@ static bool make_key(const JitOptions *options, const char *graph, size_t graph_
 
 typedef struct Find {
     const Call *call;
-    Sync *sync;
+    Evaluation *e;
     CacheMiss *miss;
     Disk *disk;
     Arena *arena;
@@ -152,7 +152,7 @@ static void refuse(Find *f, const char *name, Status status)
                   content ? " and is removed" : "", disk_path(f->disk), name, why);
     if (log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: refused %s: %s", name, why);
-    if (content && f->sync->options.value[OPT_CACHE] == CACHE_ON)
+    if (content && f->e->options.value[OPT_CACHE] == CACHE_ON)
         (void)disk_remove(f->disk, name);
 }
 
@@ -215,8 +215,8 @@ static Status list_items(Find *f)
     entry_prefix(&f->key, false, prefix);
     TRY(disk_list(f->disk, prefix, f->arena, &all, &n));
     entry_prefix(&f->key, true, prefix);
-    memcpy(f->sync->entry, prefix, sizeof prefix);
-    f->sync->entry[strlen(prefix) - 1] = '\0';
+    memcpy(f->e->entry, prefix, sizeof prefix);
+    f->e->entry[strlen(prefix) - 1] = '\0';
     f->items = ARENA_ARRAY(f->arena, DiskItem, n);
     for (uint32_t i = 0; i < n; i++) {
         if (strncmp(all[i].name, prefix, strlen(prefix)) == 0) {
@@ -232,7 +232,7 @@ static Status list_items(Find *f)
         store_log_refused(REFUSED_MAKER);
     if (f->n_items)
         qsort(f->items, f->n_items, sizeof *f->items, by_use);
-    uint32_t most = (uint32_t)f->sync->options.value[OPT_MAX_VARIANTS] + 1;
+    uint32_t most = (uint32_t)f->e->options.value[OPT_MAX_VARIANTS] + 1;
     if (f->n_items > most)
         f->n_items = most;
     return ST_OK;
@@ -294,7 +294,7 @@ static bool check(const Find *f, uint32_t i, Program **program)
         log_line(LOG_CACHE, "disk: not checked, it was compiled for other sizes: %s", f->items[i].name);
         return true;
     }
-    if (compile_as(f->call, f->sync, &f->views[i], &fresh) != ST_OK) {
+    if (compile_as(f->e, f->call, &f->views[i], &fresh) != ST_OK) {
         log_warn("KILN_CHECK=cache: %s cannot be compiled again: %s", f->items[i].name, fail_message());
         return true;
     }
@@ -313,7 +313,7 @@ static bool check(const Find *f, uint32_t i, Program **program)
 /* Enters one entry's program into the cache in memory. */
 static bool load(Find *f, uint32_t i)
 {
-    const JitOptions *options = &f->sync->options;
+    const JitOptions *options = &f->e->options;
     double start = os_seconds();
     Program *program;
     bool checked = options->value[OPT_CHECK] != CHECK_CACHE || check(f, i, &program);
@@ -380,31 +380,31 @@ static Status find_in_arena(Arena *arena, void *user)
     str_init(&graph, arena);
     call_key_text(f->call, &graph);
     f->arena = arena;
-    if (!make_key(&f->sync->options, graph.text, graph.len, arena, &f->key))
+    if (!make_key(&f->e->options, graph.text, graph.len, arena, &f->key))
         return ST_OK;
     find_on_disk(f);
     explain(f);
     if (f->served && log_on(LOG_RECOMPILES))
-        log_line(LOG_RECOMPILES, "%s at %s:%d: loaded from disk instead of compiling %zu nodes (%s)", f->sync->api,
-                 f->sync->loc.file ? f->sync->loc.file : "?", f->sync->loc.line, f->call->nodes.n, call_id(f->call).text);
+        log_line(LOG_RECOMPILES, "%s at %s:%d: loaded from disk instead of compiling %zu nodes (%s)", f->e->api,
+                 f->e->loc.file ? f->e->loc.file : "?", f->e->loc.line, f->call->nodes.n, call_id(f->call).text);
     return ST_OK;
 }
 
-bool store_find(const Call *call, Sync *sync, CacheMiss *miss, CacheHit *hit)
+bool store_find(Evaluation *e, const Call *call, CacheMiss *miss, CacheHit *hit)
 {
-    Find find = {.call = call, .sync = sync, .miss = miss, .hit = hit};
-    if (sync->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&sync->options)))
+    Find find = {.e = e, .call = call, .miss = miss, .hit = hit};
+    if (e->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&e->options)))
         return false;
     (void)with_arena(find_in_arena, &find);
     return find.served;
 }
 
-bool store_better(const Call *call, Sync *sync, CacheHit *hit)
+bool store_better(Evaluation *e, const Call *call, CacheHit *hit)
 {
     CacheMiss miss = {.reason = REASON_NEVER_SEEN};
     CacheHit found;
-    Find find = {.call = call, .sync = sync, .miss = &miss, .hit = &found, .better = true};
-    if (sync->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&sync->options)))
+    Find find = {.e = e, .call = call, .miss = &miss, .hit = &found, .better = true};
+    if (e->options.value[OPT_CACHE] == CACHE_REFRESH || !(find.disk = the_disk(&e->options)))
         return false;
     (void)with_arena(find_in_arena, &find);
     if (find.served)
@@ -412,11 +412,11 @@ bool store_better(const Call *call, Sync *sync, CacheHit *hit)
     return find.served;
 }
 
-void store_miss(const Call *call, const Sync *sync, const CacheMiss *miss)
+void store_miss(const Evaluation *e, const Call *call, const CacheMiss *miss)
 {
-    Disk *disk = sync->options.value[OPT_CACHE] == CACHE_ON && sync->entry[0] ? the_disk(&sync->options) : NULL;
+    Disk *disk = e->options.value[OPT_CACHE] == CACHE_ON && e->entry[0] ? the_disk(&e->options) : NULL;
     if (disk)
-        store_log_miss(disk, sync->entry, call, sync, miss);
+        store_log_miss(disk, e->entry, e, call, miss);
 }
 
 /* --- keeping ------------------------------------------------------------------------------------------------------------------- */

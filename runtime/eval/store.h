@@ -15,17 +15,17 @@ void call_key_text(const Call *call, Str *out);
 
 /* A miss in memory: loads what the disk has for this call into the cache in memory and looks again; true: *hit. Otherwise *miss
  * says what is known now. Under the evaluation lock. */
-bool store_find(const Call *call, Sync *sync, CacheMiss *miss, CacheHit *hit);
+bool store_find(Evaluation *e, const Call *call, CacheMiss *miss, CacheHit *hit);
 
 /* A hit of the most general program: loads a better one for this call, where the disk has it and memory has not; true: *hit is that.
  * Under the evaluation lock. */
-bool store_better(const Call *call, Sync *sync, CacheHit *hit);
+bool store_better(Evaluation *e, const Call *call, CacheHit *hit);
 
 /* Will programs that are compiled under these options be kept? Then they need their texts and the graph part of the key. */
 bool store_wanted(const JitOptions *options);
 
 /* A miss that nothing on disk could serve either: into the file `misses`. Under the evaluation lock. */
-void store_miss(const Call *call, const Sync *sync, const CacheMiss *miss);
+void store_miss(const Evaluation *e, const Call *call, const CacheMiss *miss);
 
 typedef struct StoreItem {
     const char *graph_key; /* call_key_text */
@@ -39,7 +39,7 @@ typedef struct StoreItem {
 } StoreItem;
 
 /* The same program, compiled as one on disk was, with kernels of its own (runtime/eval/miss.c): for KILN_CHECK=cache. */
-Status compile_as(const Call *call, const Sync *sync, const EntryView *entry, Program **out);
+Status compile_as(const Evaluation *e, const Call *call, const EntryView *entry, Program **out);
 
 /* Keeps a compiled program; any failure is a warning. In any thread that a fork waits for. */
 void store_keep(const StoreItem *item);
@@ -48,7 +48,7 @@ void store_keep(const StoreItem *item);
 typedef struct Disk Disk;
 void store_log_open(Disk *disk); /* this directory is in use: its counters are written at exit, or when another one is */
 void store_log_info(Disk *disk); /* the file `info`, if it says something else */
-void store_log_miss(Disk *disk, const char *key, const Call *call, const Sync *sync, const CacheMiss *miss);
+void store_log_miss(Disk *disk, const char *key, const Evaluation *e, const Call *call, const CacheMiss *miss);
 typedef enum StoreRefusal { REFUSED_DAMAGED, REFUSED_UNREADABLE, REFUSED_MAKER, REFUSAL_COUNT } StoreRefusal;
 void store_log_refused(StoreRefusal why);
 void store_log_forked(void); /* in a child: what the parent did is the parent's */

@@ -136,9 +136,9 @@ static Status write_miss(Arena *arena, void *user)
     return disk_append(job->disk, "misses", line.text, MISSES_LIMIT);
 }
 
-void store_log_miss(Disk *disk, const char *key, const Call *call, const Sync *sync, const CacheMiss *miss)
+void store_log_miss(Disk *disk, const char *key, const Evaluation *e, const Call *call, const CacheMiss *miss)
 {
-    MissJob job = {disk, {.time = os_time(), .where = sync->api, .reason = reason_name(miss->reason), .key = key, .facts = call->facts}};
+    MissJob job = {disk, {.time = os_time(), .where = e->api, .reason = reason_name(miss->reason), .key = key, .facts = call->facts}};
     (void)with_arena(write_miss, &job);
 }
 

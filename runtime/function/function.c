@@ -302,7 +302,7 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
     }
 }
 
-static Status trace_and_call(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature, Loc loc)
+static Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature, Loc loc)
 {
     uint64_t options = options_generation();
     Traced traced = {0};
@@ -314,11 +314,11 @@ static Status trace_and_call(kiln_function *f, kiln_tensor *const *in, kiln_tens
     if (status == ST_OK && traced.trace.synced)
         warn_sync(f, &traced.trace);
     else if (status == ST_OK && option_int(OPT_MODE) != MODE_EAGER)
-        t = template_new(&traced.trace, traced.roots, traced.n_roots);
+        t = template_new(e, &traced.trace, traced.roots, traced.n_roots);
     bool retrace = true;
     if (t) {
         uint64_t base = traced.trace.draws.n ? traced.trace.draws.at[0].start : 0;
-        status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
+        status = template_replay(e, t, in, out, f->n_out, base, loc, &retrace);
         keep_template(f, t, signature, options);
     }
     if (status == ST_OK && retrace)
@@ -416,7 +416,7 @@ static void drop_first_template(kiln_function *f)
 
 /* KILN_CHECK=pure: runs the C function once more and compares what it records with the template. The draws of this trace are those
  * of the call: *base is where they begin. */
-static Status check_pure(kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
+static Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
 {
     Traced traced = {0};
     kiln_scope *scope = kiln_scope_begin();
@@ -424,7 +424,7 @@ static Status check_pure(kiln_function *f, kiln_tensor *const *in, const Templat
     kiln_scope_end(scope);
     if (traced.trace.draws.n)
         *base = traced.trace.draws.at[0].start;
-    Template *again = status == ST_OK ? template_new(&traced.trace, traced.roots, traced.n_roots) : NULL;
+    Template *again = status == ST_OK ? template_new(e, &traced.trace, traced.roots, traced.n_roots) : NULL;
     if (status == ST_OK && traced.trace.synced)
         status = fail(ST_INVALID, "KILN_CHECK=pure: this time the function computes values (%s)", traced.trace.sync_api);
     else if (status == ST_OK && !again)
@@ -456,7 +456,7 @@ static Status evaluate_inputs(int n, kiln_tensor *const *in, Loc loc)
     return status;
 }
 
-static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     TRY(evaluate_inputs(f->n_in, in, loc));
     Template *t = find_template(f, in);
@@ -469,17 +469,17 @@ static Status call_function(kiln_function *f, kiln_tensor *const *in, kiln_tenso
         bool retrace;
         uint64_t base = 0;
         if (pure)
-            TRY(check_pure(f, in, t, &base));
+            TRY(check_pure(e, f, in, t, &base));
         else if (t->drawn)
             base = random_advance(t->drawn);
-        Status status = template_replay(t, in, out, f->n_out, base, loc, &retrace);
+        Status status = template_replay(e, t, in, out, f->n_out, base, loc, &retrace);
         if (status != ST_OK || !retrace)
             return status;
         random_rewind(base, t->drawn); /* the trace draws anew */
         drop_first_template(f);
     }
     Bytes signature = {0};
-    Status status = signature_of(f->n_in, in, &signature) ? trace_and_call(f, in, out, &signature, loc) : ST_OUT_OF_MEMORY;
+    Status status = signature_of(f->n_in, in, &signature) ? trace_and_call(e, f, in, out, &signature, loc) : ST_OUT_OF_MEMORY;
     os_free(signature.at);
     return status;
 }
@@ -522,9 +522,10 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
             return error_null("an input", api, loc);
     if (trace_current)
         return error_sync(call_inline(f, in, out, loc), api, loc);
-    Status status = eval_enter();
+    Evaluation *e;
+    Status status = eval_enter(&e);
     if (status == ST_OK) {
-        status = call_function(f, in, out, loc);
+        status = call_function(e, f, in, out, loc);
         eval_unlock();
     }
     return error_sync(status, api, loc);

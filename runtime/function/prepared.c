@@ -170,9 +170,9 @@ static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, Sto
     }
 }
 
-Status prepared_run(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
+Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
 {
-    char *room = launch_scratch(p->scratch, p->hungry);
+    char *room = launch_scratch(e, p->scratch, p->hungry);
     Storage *temps = p->temp_bytes && room ? storage_new(p->temp_bytes) : NULL;
     if (!room || (p->temp_bytes && !temps))
         return ST_OUT_OF_MEMORY;

@@ -13,6 +13,6 @@ void prepared_free(Prepared *p); /* NULL is allowed */
 
 /* Runs it on inputs' data, by number, and the call's scalars; outputs[k] gets storage with a reference for the caller. ST_OUT_OF_MEMORY:
  * no output is set. No input is overwritten. */
-Status prepared_run(Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs);
+Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs);
 
 #endif

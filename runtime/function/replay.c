@@ -173,7 +173,7 @@ static void swap_assigned(const Template *t, RtNode **meaning)
 
 /* Serves the call with the assigned handles already meaning its results, so that nothing but t->values holds what they meant
  * before and it may be overwritten in place. A failure gives them their old meaning back. */
-static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
+static Status replay_serve(Evaluation *e, Replay *r, uint32_t n_out, Loc loc)
 {
     Template *t = r->t;
     RtNode **meaning = t->values + n_out;
@@ -186,7 +186,7 @@ static Status replay_serve(Replay *r, uint32_t n_out, Loc loc)
             if (j != i && t->now[t->call.inputs.at[j]] == t->now[t->call.inputs.at[i]])
                 t->held[i] = 0;
     }
-    Status status = t->call.outputs.n ? eval_serve(&r->call, "kiln_function_call", loc) : ST_OK;
+    Status status = t->call.outputs.n ? eval_serve(e, &r->call, "kiln_function_call", loc) : ST_OK;
     for (size_t k = 0; k < r->n_fresh && status == ST_OK && t->n_assigned; k++)
         status = device_settle(atomic_load(&t->fresh[k]->storage)); /* a failure can be undone only now */
     if (status != ST_OK)
@@ -246,13 +246,12 @@ static Status make_values(Template *t, kiln_tensor *const *in)
  * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
  * arguments and captured tensors have handles. False: not this time; nothing was done.
  */
-static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **out, uint64_t base, Status *status)
+static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, uint64_t base, Status *status)
 {
     const Call *call = &t->call;
     CacheHit hit;
     if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
-        t->memo.generation != t->prepared_generation || background_done() || eval_busy() || logging() || !same_device(t) ||
-        !template_holds(t))
+        t->memo.generation != t->prepared_generation || background_done() || e->busy || logging() || !same_device(t) || !template_holds(t))
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);
@@ -266,7 +265,7 @@ static bool replay_prepared(Template *t, kiln_tensor *const *in, kiln_tensor **o
     put_draws(t, base);
     stat_count(STAT_EVALS, 1);
     stat_count(STAT_HITS, 1);
-    *status = prepared_run(t->prepared, t->pointers, t->scalars, t->storages);
+    *status = prepared_run(e, t->prepared, t->pointers, t->scalars, t->storages);
     if (*status == ST_OK)
         *status = make_values(t, in);
     for (uint32_t i = 0; i < t->n_results && *status == ST_OK; i++) {
@@ -294,13 +293,14 @@ static void prepare(Template *t)
     t->prepared_generation = t->memo.generation;
 }
 
-Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace)
+Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc,
+                       bool *retrace)
 {
     if (t->replaying) /* a deleter calls the function that lets the memory go */
         return fail(ST_INVALID, "a deleter may not compute values");
     Status status;
     *retrace = false;
-    if (replay_prepared(t, in, out, base, &status))
+    if (replay_prepared(e, t, in, out, base, &status))
         return status;
     *retrace = !template_holds(t);
     if (*retrace)
@@ -309,7 +309,7 @@ Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, i
     t->replaying = true;
     status = replay_begin(&r, in, base, retrace);
     if (status == ST_OK && !*retrace)
-        status = replay_serve(&r, (uint32_t)n_out, loc);
+        status = replay_serve(e, &r, (uint32_t)n_out, loc);
     if (status == ST_OK && !*retrace)
         status = template_hand_out(t->values, out, n_out);
     replay_end(&r);

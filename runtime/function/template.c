@@ -72,8 +72,9 @@ typedef struct Capture {
 } Capture;
 
 /* Takes a copy of the call instead of serving it. A graph that must be cut into several calls is not captured. */
-static Status capture_call(Call *call, void *user)
+static Status capture_call(Evaluation *e, Call *call, void *user)
 {
+    (void)e;
     Capture *capture = user;
     if (capture->t->call.nodes.at)
         return fail(ST_UNSUPPORTED, "the function's graph is too large for one program");
@@ -271,11 +272,11 @@ static bool make_room(Template *t)
     return t->now && t->fresh && t->values && t->scalars && t->held && t->pointers && t->storages;
 }
 
-Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n)
+Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, uint32_t n)
 {
     Template *t = os_calloc(1, sizeof *t);
     Capture capture = {t, roots, n};
-    if (!t || eval_collect(roots, n, capture_call, &capture) != ST_OK)
+    if (!t || eval_collect(e, roots, n, capture_call, &capture) != ST_OK)
         goto failed;
     if (!t->call.nodes.n) /* the results are there already */
         t->call.device = node_device(roots[0]);

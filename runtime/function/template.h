@@ -88,7 +88,7 @@ struct Template {
 
 /* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.
  * NULL: out of memory or too large for one program (fail() was called). */
-Template *template_new(const Trace *trace, RtNode *const *roots, uint32_t n);
+Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, uint32_t n);
 void template_free(Template *t);
 
 /* Do the captured tensors mean what the trace took for granted: one value, the same number? */
@@ -99,7 +99,8 @@ bool template_fits(const Template *t);
 
 /* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is
  * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */
-Status template_replay(Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc, bool *retrace);
+Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc,
+                       bool *retrace);
 
 /* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing, or captured tensors of other values
  * have become one, so that the traces cannot be compared. Values of draws may differ. */

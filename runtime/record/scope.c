@@ -42,6 +42,7 @@ static void thread_end(void *arg)
     scopes_end_thread(t);
     nodes_end_thread(t);
     handles_end_thread(t);
+    evaluation_end_thread(t);
     cuda_end_thread(t);
     storages_end_thread(t);
     errors_end_thread(t);

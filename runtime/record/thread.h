@@ -28,6 +28,7 @@ typedef struct RtThread {
     RtNode **temp; /* nodes of the call being recorded (runtime/record/record.c) */
     uint32_t n_temp, cap_temp;
     ErrorState *error;
+    struct Evaluation *evaluation;   /* runtime/evaluation.h; NULL: it evaluated nothing so far */
     int device;                      /* kiln_set_device; DEVICE_ANY: not set */
     struct CudaStream **cuda_stream; /* of each CUDA device, or NULL (runtime/cuda/cuda.c) */
 } RtThread;
@@ -56,6 +57,7 @@ void nodes_end_thread(RtThread *thread);
 void handles_end_thread(RtThread *thread);
 void storages_end_thread(RtThread *thread);
 void errors_end_thread(RtThread *thread);
+void evaluation_end_thread(RtThread *thread);
 void cuda_end_thread(RtThread *thread);
 
 #endif

@@ -1,0 +1,58 @@
+/* The life of an Evaluation (runtime/evaluation.h): one for each thread, from its first sync point to its end. */
+#include "runtime/evaluation.h"
+#include "ir/base/os.h"
+#include "runtime/device/device.h"
+#include "runtime/record/thread.h"
+
+Evaluation *evaluation_of_thread(void)
+{
+    RtThread *thread = rt_thread();
+    if (!thread->evaluation && !(thread->evaluation = os_calloc(1, sizeof *thread->evaluation)))
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for evaluating");
+    return thread->evaluation;
+}
+
+void evaluation_end_thread(RtThread *thread)
+{
+    Evaluation *e = thread->evaluation;
+    thread->evaluation = NULL;
+    if (!e)
+        return;
+    void *rooms[] = {e->call.nodes.at,   e->call.outputs.at, e->call.inputs.at, e->call.structure.at, e->call.signature.at, e->call.ints.at,
+                     e->call.scalars.at, e->stack.at,        e->used.at,        e->given.at,          e->given_up.at,       e->output.at,
+                     e->going.at,        e->results.at,      e->address.at,     e->args.at,           e->slot_offset.at,    e->scratch};
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        os_free(rooms[i]);
+    cuda_run_free(e->cuda);
+    os_free(e);
+}
+
+/* The options are read anew only when one was set. */
+Status evaluation_begin(Evaluation *e, const char *api, Loc loc)
+{
+    if (e->busy)
+        return fail(ST_INVALID, "a deleter may not compute values");
+    options_init();
+    if (!e->options_read || e->generation != options_generation()) {
+        e->generation = options_generation();
+        options_snapshot(&e->options);
+        e->options_read = true;
+    }
+    e->number = evaluation_next_number(e);
+    e->api = api;
+    e->loc = loc;
+    e->refused = false;
+    e->entry[0] = '\0';
+    return ST_OK;
+}
+
+enum { NUMBERS = 1024 };
+
+/* A thread takes NUMBERS at a time. Their multiples are left out, so that there is no 0 when they begin anew after 2^32. */
+uint32_t evaluation_next_number(Evaluation *e)
+{
+    static atomic_uint taken;
+    if (e->taken == 0 || (e->taken + 1) % NUMBERS == 0)
+        e->taken = atomic_fetch_add_explicit(&taken, NUMBERS, memory_order_relaxed);
+    return ++e->taken;
+}

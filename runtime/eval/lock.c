@@ -1,0 +1,67 @@
+/*
+ * The evaluation lock: evaluations take turns (each uses all threads), two threads that need one node compute it once, and two that miss
+ * alike compile once. Recursive, since a deleter may ask for what is computed already; safe across fork.
+ */
+#include "ir/base/log.h"
+#include "runtime/eval.h"
+#include "runtime/eval/background.h"
+#include "runtime/eval/pool.h"
+#include "runtime/eval/store.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+static pthread_mutex_t lock;
+static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
+static atomic_bool lock_made;
+
+static void make_lock(void)
+{
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&lock, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
+static void unlock_in_child(void)
+{
+    make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
+    store_log_forked();
+}
+
+static void init_lock(void)
+{
+    make_lock();
+    log_handle_forks(); /* a fork locks in the reverse of this order: this lock first, the log's last */
+    pool_handle_forks();
+    background_handle_forks();
+    pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for a compile in flight */
+    atomic_store_explicit(&lock_made, true, memory_order_release);
+}
+
+void eval_lock(void)
+{
+    if (!atomic_load_explicit(&lock_made, memory_order_acquire))
+        pthread_once(&lock_once, init_lock);
+    pthread_mutex_lock(&lock);
+}
+
+/* Who holds this lock may wait for the log, and a sink holds that. */
+Status eval_enter(Evaluation **e)
+{
+    if (log_in_sink())
+        return fail(ST_INVALID, "a log sink may only look at values that are computed already");
+    if (e && !(*e = evaluation_of_thread()))
+        return ST_OUT_OF_MEMORY;
+    eval_lock();
+    return ST_OK;
+}
+
+bool eval_trylock(void)
+{
+    pthread_once(&lock_once, init_lock);
+    return pthread_mutex_trylock(&lock) == 0;
+}
+
+void eval_unlock(void) { pthread_mutex_unlock(&lock); }

@@ -1,0 +1,64 @@
+/*
+ * One evaluation: all that is known from the sync point to the results, and the room that the work needs.
+ *
+ * Each thread has one, made at its first sync point and used again by the next ones, so that an evaluation of a known graph allocates
+ * nothing but its results. It is passed to whatever takes part; nothing of one evaluation lies in a static variable (a test reads the
+ * sources for that, tests/layers/statics.sh). What outlives evaluations is elsewhere: nodes, storage, caches, histories, statistics.
+ *
+ *   eval_enter            takes the lock and finds the thread's object (runtime/eval/lock.c)
+ *   evaluation_begin      a sync point starts: the first block below is fresh, the rest is only room
+ *
+ * A failed evaluation leaves nothing behind that the next one would read.
+ */
+#ifndef RUNTIME_EVALUATION_H
+#define RUNTIME_EVALUATION_H
+
+#include "jit/options.h"
+#include "runtime/eval/call.h"
+
+struct CudaRun; /* runtime/cuda/cuda.h */
+
+typedef struct Evaluation {
+    /* The sync point. */
+    uint32_t number; /* of this evaluation */
+    bool busy;       /* from collecting to publishing: a deleter that runs then must not start another */
+    bool refused;    /* the compile was, by the user's own word: no fall-back */
+    const char *api;
+    Loc loc;
+    JitOptions options;
+    bool options_read;   /* `options` are those of ... */
+    uint64_t generation; /* ... options_generation() */
+    double began;        /* with KILN_LOG=breaks: when it was served, ... */
+    int64_t compile_ns;  /* ... and how long compiles had taken by then */
+    char entry[64];      /* the first two parts of the names of the call's entries on disk; "": no look-up there was made */
+
+    /* Collecting (runtime/eval/collect.c). */
+    Call call;
+    uint32_t taken;   /* the last number that evaluation_next_number gave; 0: none */
+    size_t n_pending; /* how many of the complete nodes have no value yet */
+    BUF(RtNode *) stack;
+    BUF(bool) used;      /* by canonical number: some complete node uses it */
+    BUF(RtNode *) given; /* results of calls that were looked at and not computed */
+    BUF(bool) given_up;  /* by input: see call_given_up */
+    BUF(bool) output;    /* by canonical number */
+    BUF(uint32_t) going; /* references that go away, by canonical number */
+
+    /* Launching (runtime/eval/launch.c). */
+    BUF(Result) results; /* by output */
+    BUF(void *) address; /* of each buffer */
+    BUF(void *) args;    /* of the step at hand */
+    BUF(size_t) slot_offset;
+    char *scratch; /* of all threads of a phase */
+    size_t scratch_bytes;
+    struct CudaRun *cuda; /* the launches on a CUDA device; NULL: none so far */
+} Evaluation;
+
+/* This thread's; made now if it has none. NULL: out of memory (fail() was called). */
+Evaluation *evaluation_of_thread(void);
+/* A sync point of the user begins. ST_INVALID: in the middle of another one, which a deleter is called from. */
+Status evaluation_begin(Evaluation *e, const char *api, Loc loc);
+
+/* A number that no other collection or evaluation has, whichever thread asks; never 0. */
+uint32_t evaluation_next_number(Evaluation *e);
+
+#endif

@@ -1,0 +1,102 @@
+#!/bin/sh
+# statics.sh ROOT: fails when a file under runtime/ has a variable that lives as long as the process (static, thread-local or global) and may
+# change, unless it stands below with the reason. What belongs to one evaluation is a field of Evaluation (runtime/evaluation.h): evaluations
+# of several threads would share a static one. A row that fits no variable fails, too.
+cd "$1" || exit 2
+
+# file, variables, reason
+allowed='
+runtime/api/error.c            no_memory                              what a thread tells that has no memory for its errors; never written
+runtime/api/explain.c          counter                                numbers the programs of the process in KILN_DUMP
+runtime/api/random.c           stream_key,stream_next                 the random stream, which is one for all threads; atomic
+runtime/api/stats.c            stat_values,stat_misses,forgotten,forgotten_misses   the statistics; atomic
+runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
+runtime/device/device.c        generation,known                       the option `device` of a thread, read anew when an option was set
+runtime/eval/background.c      state,any_done,stopping,registered,once   the compiling thread and its queue, with a lock of their own
+runtime/eval/background.c      failed,n_failed                        history of compiles: under the evaluation lock
+runtime/eval/breaks.c          served,passed,told,n_told              history of sync points, for KILN_LOG=breaks: under the evaluation lock, or atomic
+runtime/eval/evaluation.c      taken                                  numbers of evaluations, handed out to threads in blocks; atomic
+runtime/eval/lock.c            lock,lock_once,lock_made               the evaluation lock itself
+runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,once,forking,cached   the thread pool
+runtime/eval/call_site.c       sites,n_sites                          what sync points compiled last, for messages: under the evaluation lock
+runtime/eval/recompile.c       sites,n_sites                          history of recompiles by place: under the evaluation lock
+runtime/eval/store.c           lock,opened,last                       the open cache directories; which test hook was seen last
+runtime/eval/store_log.c       log_disk,refused,before,misses_before,registered,written,with   what was counted and written for the cache on disk; atomic
+runtime/function/function.c    trace_current,trace_serial,serial      the trace of a thread, and its number
+runtime/record/scope.c         rt_tls,thread_key,have_key             what a thread has
+runtime/record/scope.c         spare_handles                          handles of threads that ended; atomic
+runtime/record/tensor.c        spare_nodes,pool,in_use,most_in_use    nodes and memory of threads that ended, and how much is in use; atomic
+'
+
+find runtime -name '*.c' | LC_ALL=C sort | xargs awk -v allowed="$allowed" '
+    # Names of the variables that `text` declares; "": it declares no variable that may change.
+    function variables(text,    list, n, i, part, names) {
+        gsub(/BUF\([^)]*\)/, "BUF", text)
+        if (text ~ /\(/ || text ~ /^[ ]*(static )?_Static_assert/ || text ~ /^(typedef|extern|enum|return|goto|struct [A-Za-z_0-9]+$)/)
+            return ""
+        if (text ~ /\*/ ? text ~ /\* *const/ : text ~ /(^|[ ])const /)
+            return ""
+        gsub(/\[[^]]*\]/, "", text)
+        n = split(text, list, ",")
+        for (i = 1; i <= n; i++) {
+            part = list[i]
+            sub(/ +$/, "", part)
+            sub(/.*[^A-Za-z_0-9]/, "", part)
+            names = names " " part
+        }
+        return names
+    }
+    function found(names,    list, n, i) {
+        n = split(names, list, " ")
+        for (i = 1; i <= n; i++) {
+            variables_found++
+            key = FILENAME " " list[i]
+            if (key in reason)
+                used[key] = 1
+            else {
+                printf "%s:%d: %s may change and lives as long as the process: make it a field of Evaluation, or say here why not\n",
+                    FILENAME, FNR, list[i]
+                bad++
+            }
+        }
+    }
+    BEGIN {
+        n = split(allowed, row, "\n")
+        for (i = 1; i <= n; i++)
+            if (split(row[i], col, " ") > 2)
+                for (k = split(col[2], name, ","); k > 0; k--)
+                    reason[col[1] " " name[k]] = 1
+    }
+    FNR == 1 { open = "" }
+    {
+        line = $0
+        gsub(/"([^"\\]|\\.)*"/, "\"\"", line)
+        gsub(/\/\*.*\*\//, "", line)
+        sub(/\/\*.*/, "", line)
+        gsub(/ *__attribute__ *\(\([^()]*(\([^()]*\))?[^()]*\)\)/, "", line)
+        sub(/ +$/, "", line)
+    }
+    # static struct {...} name: the name stands at its end
+    open != "" && line ~ /^}/ {
+        sub(/^} */, "", line)
+        sub(/ *[=;].*/, "", line)
+        gsub(/\[[^]]*\]/, "", line)
+        if (named)
+            found(line)
+        open = ""
+        next
+    }
+    line ~ /^(static |_Thread_local )*(struct|union)( [A-Za-z_0-9]+)? \{$/ { open = "struct"; named = line ~ /^(static|_Thread)/; next }
+    open == "" && (line ~ /^ *(static|_Thread_local) / || line ~ /^[A-Za-z_][A-Za-z_0-9 *]* \**[A-Za-z_0-9]+(\[[^]]*\])*( =.*)?;$/) {
+        sub(/ *[=;{].*/, "", line)
+        found(variables(line))
+    }
+    END {
+        for (key in reason)
+            if (!(key in used)) {
+                printf "%s: a row for a variable that is not there\n", key
+                bad++
+            }
+        printf "%d variables that live as long as the process\n", variables_found
+        exit bad > 0 || variables_found == 0
+    }'

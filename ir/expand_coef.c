@@ -146,6 +146,20 @@ const Poly poly_erf_large = {{
           -0x1.433362281a192p-28, 0x1.a4789458eba55p-31, -0x1.7b70d3bf4923fp-34, 0x1.a95d12792e0a9p-38,  -0x1.bd7b56dfbf035p-43}},
 }};
 
+/* erfc a = e^(-a^2) u P(q), u = 1 / (a + k), q = (a - k) u, up to a = 10.1 (F64: 27.3) */
+const Poly poly_erfc = {{
+    /* f32, k = 2, 2^-24.1 (before rounding 2^-28.1) */
+    {11,
+     {0x1.058672p+0, -0x1.5fd386p-1, 0x1.1e2ddap-2, -0x1.2a87f6p-5, -0x1.60598ap-6, 0x1.a86738p-8, 0x1.916cp-9, -0x1.b43d88p-11,
+      -0x1.36ac4ep-11, 0x1.89c036p-15, 0x1.236ba6p-14}},
+    /* f64, k = 4, 2^-53.9 (before rounding 2^-60.9) */
+    {24, {0x1.18932bf08e154p+0,   -0x1.f3fe31ecb49bfp-1,  0x1.8be202d26c707p-1,   -0x1.14eacb1ad033dp-1,  0x1.52cac2371009dp-2,
+          -0x1.645fd8a4bc00fp-3,  0x1.38dbd2c8e7d0cp-4,   -0x1.b00c052c3f274p-6,  0x1.908f471e80b93p-8,   -0x1.269b5210cbe35p-12,
+          -0x1.dd2841b4690bp-12,  0x1.72cda73e77d55p-13,  -0x1.e7f3d81c2253cp-19, -0x1.3c6ed57c473d6p-16, 0x1.3b1e81d077676p-18,
+          0x1.7e53e0250d83bp-20,  -0x1.c7c53ba4be3b2p-21, -0x1.4651e1c37452fp-24, 0x1.12ec604021b6cp-23,  0x1.ee8e04daefa4ep-30,
+          -0x1.3f98d3aa847b7p-26, -0x1.cb0bf32487876p-31, 0x1.2163cbc5043f5p-29,  0x1.ca7db26ae62b9p-32}},
+}};
+
 /* log(1 + f) = f + f^2 P(f), for f32 functions that compute in f64 */
 const Poly poly_log_mid = {{
     {0, {0}},

@@ -5,13 +5,18 @@
  * polynomial, so e^x = 2^n (1 + q). Rounding is done by adding 1.5 * 2^mantissa, which leaves n in the low bits of the sum;
  * the constant also carries a bias, so that one shift makes those bits the float 2^n.
  *
- * Subnormal results are right, NaN goes through, overflow gives infinity. Error bounds are rows of ir/accuracy.def.
+ * Subnormal results are right, NaN goes through, overflow gives infinity. x is clamped to what still has a scale factor, and the factor
+ * is applied in two steps where one float can't hold it. A product that is subnormal, or rounded to 0, costs some CPUs as much as twenty
+ * exponentials, and the masks of attention are made of such arguments; a sum that is normal does not. So the last product is that of a
+ * fused multiply-add (settle). Error bounds are rows of ir/accuracy.def.
  *
- * exp and sigmoid leave what happens far from 0 to a rare region, and ask for it with one instruction: all is done on
- * STEPS n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least STEPS; the bits
- * of its exponent then say whether |n| has reached 64.
+ * All but exp and sigmoid do that for every argument. exp, of which softmax is made, leaves it to a rare region, and asks for that with one
+ * instruction: all is done on STEPS n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least
+ * STEPS; the bits of its exponent then say whether |n| has reached 64.
  */
 #include "ir/expand_float.h"
+
+#include <math.h>
 
 /* ln 2 and its inverse; the first part of ln 2 is rounded, the second is what it misses. */
 static const double log2e[2] = {0x1.715476p+0, 0x1.71547652b82fep+0};
@@ -20,12 +25,12 @@ static const double ln2_low[2] = {-0x1.05c610p-29, 0x1.abc9e3b39803fp-56};
 
 enum { STEPS = 8 };
 
-typedef struct Steps {
-    X q, i, n; /* q and i of ExpParts; STEPS n as a float */
-} Steps;
+/* What is left of x + low (NULL: of x) in r. */
+typedef struct Rest {
+    X r, i, n; /* i, n as in ExpParts */
+} Rest;
 
-/* `low`: an instruction to add to what is left of x, or NULL. */
-static Steps reduce(E *e, X x, const X *low, int bias, const Poly *p)
+static Rest reduce(E *e, X x, const X *low, int bias)
 {
     int w = x_is_f64(e, x);
     X magic = x_like(e, x, STEPS * ((w ? 0x1.8p52 : 0x1.8p23) + bias));
@@ -33,92 +38,104 @@ static Steps reduce(E *e, X x, const X *low, int bias, const Poly *p)
     X n = x_sub(e, t, magic);
     X r = x_fma(e, n, x_like(e, x, -ln2_high[w] / STEPS), x);
     r = x_fma(e, n, x_like(e, x, -ln2_low[w] / STEPS), r);
-    if (low)
-        r = x_add(e, r, *low);
-    X q = x_fma(e, x_mul(e, r, r), x_poly(e, r, p), r);
-    return (Steps){.q = q, .i = x_as_int(e, t), .n = n};
+    return (Rest){.r = low ? x_add(e, r, *low) : r, .i = x_as_int(e, t), .n = n};
+}
+
+ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
+{
+    Rest v = reduce(e, x, low, bias);
+    return (ExpParts){.q = x_fma(e, x_mul(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
 /* |n| >= 64, or NaN: of the exponent's bits, the highest and the lowest three left aside, one is set. */
-static X far_out(E *e, Steps s)
+static X far_out(E *e, ExpParts p)
 {
-    bool w = x_is_f64(e, s.n);
-    X high = x_and_bits(e, x_as_int(e, s.n), w ? UINT64_C(0x3f80000000000000) : 0x3c000000);
+    bool w = x_is_f64(e, p.n);
+    X high = x_and_bits(e, x_as_int(e, p.n), w ? UINT64_C(0x3f80000000000000) : 0x3c000000);
     return x_ine(e, high, x_like(e, high, 0));
-}
-
-ExpParts exp_parts(E *e, X x, int bias, const Poly *p)
-{
-    Steps s = reduce(e, x, NULL, bias, p);
-    return (ExpParts){.q = s.q, .i = s.i};
 }
 
 X exp_scale(E *e, X i) { return x_as_float(e, x_shl_n(e, i, x_type(e, i) == SC_I64 ? 52 : 23)); }
 
 /*
+ * a * b, which is normal or infinite where `low` is not set, and positive and no larger than the least normal where it is: there the
+ * least normal is added to it, beside which a float has the places that a subnormal has, and taken away again in the sum's bits.
+ */
+static X settle(E *e, X a, X b, X low)
+{
+    const FloatForm *f = x_form(e, a);
+    X beside = x_select(e, low, x_like(e, a, f->min_normal), x_like(e, a, 0));
+    return x_as_float(e, x_sub(e, x_as_int(e, x_fma(e, a, b, beside)), x_as_int(e, beside)));
+}
+
+/*
  * (1 + q) 2^n for any n from the least subnormal to overflow, `i` holding n + 2 bias: two factors with the exponents
  * floor((n + 2 bias) / 2) - bias and the rest. The first product is exact but for the one rounding of 1 + q.
  */
-X exp_scale_any(E *e, X q, X i)
+static X scale_any(E *e, ExpParts p, X low)
 {
-    const FloatForm *f = x_form(e, q);
-    X both = x_shl_n(e, i, f->mantissa);
-    X half = x_and_bits(e, x_shl_n(e, i, f->mantissa - 1), f->exponent);
+    const FloatForm *f = x_form(e, p.q);
+    X both = x_shl_n(e, p.i, f->mantissa);
+    X half = x_and_bits(e, x_shl_n(e, p.i, f->mantissa - 1), f->exponent);
     X first = x_as_float(e, half), second = x_as_float(e, x_sub(e, both, half));
-    return x_mul(e, x_fma(e, q, first, first), second);
+    return settle(e, x_fma(e, p.q, first, first), second, low);
 }
 
-/* Keeps x where e^x and its scale factors make sense: below, 0 after rounding; above, infinity. */
-static X clamp_exp(E *e, X x, double below32, double below64, double above32, double above64)
-{
-    x = x_at_most(e, x, x_pick(e, x, above32, above64));
-    return x_at_least(e, x, x_pick(e, x, below32, below64));
-}
+/* Where e^x and its scale factors make sense: below, 0 after rounding; above, infinity. */
+static X exp_least(E *e, X x) { return x_at_least(e, x, x_pick(e, x, -104, -746)); }
+static X exp_most(E *e, X x) { return x_at_most(e, x, x_pick(e, x, 89, 710)); }
 
-/* For any x, without a rare region. */
-X float_exp(E *e, X x)
-{
-    x = clamp_exp(e, x, -104, -746, 89, 710);
-    ExpParts p = exp_parts(e, x, 2 * x_form(e, x)->bias, &poly_exp);
-    return exp_scale_any(e, p.q, p.i);
-}
+/* Is e^x (x clamped) less than the least normal? */
+static X is_low(E *e, X x) { return x_flt(e, x, x_pick(e, x, LOG_MIN_NORMAL_32, LOG_MIN_NORMAL_64)); }
 
 X exp_of_pair(E *e, X x, X low)
 {
-    X v = clamp_exp(e, x, -104, -746, 89, 710);
+    X v = exp_least(e, exp_most(e, x));
     low = x_select(e, x_feq(e, v, x), low, x_like(e, x, 0));
-    Steps p = reduce(e, v, &low, 2 * x_form(e, x)->bias, &poly_exp);
-    return exp_scale_any(e, p.q, p.i);
+    return scale_any(e, exp_parts(e, v, &low, 2 * x_form(e, x)->bias, &poly_exp), is_low(e, v));
+}
+
+/* 2^k with k so large that a product with it of what is no less than the least subnormal is normal. */
+static int lift(const E *e, X x) { return x_is_f64(e, x) ? 128 : 64; }
+
+X exp_below(E *e, X x, const X *low, const X *w, X is_low)
+{
+    ExpParts p = exp_parts(e, x, low, x_form(e, x)->bias + lift(e, x), &poly_exp);
+    X s = exp_scale(e, p.i);
+    X product = w ? x_mul(e, x_fma(e, p.q, *w, *w), s) : x_fma(e, s, p.q, s);
+    return settle(e, product, x_like(e, x, ldexp(1, -lift(e, x))), is_low);
 }
 
 /* The clamp from below stays outside, because masks are made of -inf: only the scaling is rare then, and overflow. */
 EXPAND(EXP)
 {
     int bias = x_form(e, x[0])->bias;
-    X v = x_at_least(e, x[0], x_pick(e, x[0], -104, -746));
-    Steps p = reduce(e, v, NULL, bias, &poly_exp);
+    X v = exp_least(e, x[0]);
+    ExpParts p = exp_parts(e, v, NULL, bias, &poly_exp);
     X s = exp_scale(e, p.i), far = far_out(e, p);
     x_rare_begin(e, far);
-    X any = exp_scale_any(e, p.q, x_add(e, p.i, x_like(e, p.i, bias)));
-    any = x_select(e, x_flt(e, x_pick(e, v, 89, 710), v), x_inf(e, v), any);
+    X above = x_flt(e, x_pick(e, v, 89, 710), v), one = x_like(e, p.i, 2 * bias);
+    X any = scale_any(e, (ExpParts){.q = p.q, .i = x_select(e, above, one, x_add(e, p.i, x_like(e, p.i, bias)))}, is_low(e, v));
+    any = x_select(e, above, x_inf(e, v), any);
     x_rare_end(e);
     return x_select(e, far, any, x_fma(e, s, p.q, s));
 }
 
 EXPAND(EXP2)
 {
-    X v = clamp_exp(e, x[0], -151, -1076, 129, 1025);
+    X v = x_at_most(e, x_at_least(e, x[0], x_pick(e, x[0], -151, -1076)), x_pick(e, x[0], 129, 1025));
     X magic = x_pick(e, v, 0x1.8p23 + 254, 0x1.8p52 + 2046);
     X t = x_add(e, v, magic);
     X r = x_sub(e, v, x_sub(e, t, magic));
-    return exp_scale_any(e, x_mul(e, r, x_poly(e, r, &poly_exp2)), x_as_int(e, t));
+    ExpParts p = {.q = x_mul(e, r, x_poly(e, r, &poly_exp2)), .i = x_as_int(e, t)};
+    return scale_any(e, p, x_flt(e, v, x_pick(e, v, -126, -1022)));
 }
 
 /* e^x - 1 = 2^n q + (2^n - 1), halved so that n may be one above the range; tiny x are the result. */
 EXPAND(EXPM1)
 {
-    X v = clamp_exp(e, x[0], -30, -60, 89, 710);
-    ExpParts p = exp_parts(e, v, x_form(e, v)->bias - 1, &poly_expm1);
+    X v = x_at_least(e, exp_most(e, x[0]), x_pick(e, x[0], -30, -60));
+    ExpParts p = exp_parts(e, v, NULL, x_form(e, v)->bias - 1, &poly_expm1);
     X half = exp_scale(e, p.i);
     X r = x_fma(e, half, p.q, x_sub(e, half, x_like(e, v, 0.5)));
     r = x_add(e, r, r);
@@ -126,24 +143,27 @@ EXPAND(EXPM1)
     return x_select(e, tiny, x[0], r);
 }
 
-/* 1 / (1 + e^-x); far from 0 it is e^x or 1. */
+/*
+ * 1 / (1 + e^-x) as c / (c + c e^-x): with c = 2^-23 (F64: 2^-52) the denominator stays in range until the quotient is the least
+ * subnormal, and is an infinity where that is rounded to 0, so that no underflow is met there. (Subnormal quotients take what the CPU takes for them.) Where it is
+ * rounded to 1, x is clamped.
+ */
 EXPAND(SIGMOID)
 {
-    X one = x_like(e, x[0], 1);
-    Steps p = reduce(e, x_fneg(e, x[0]), NULL, x_form(e, x[0])->bias, &poly_exp);
-    X s = exp_scale(e, p.i), far = far_out(e, p);
-    X r = x_div(e, one, x_fma(e, s, p.q, x_add(e, s, one))); /* s + 1 is mostly exact */
-    x_rare_begin(e, far);
-    X tail = x_at_most(e, float_exp(e, x[0]), one);
-    x_rare_end(e);
-    return x_select(e, far, tail, r);
+    const FloatForm *f = x_form(e, x[0]);
+    int k = f->mantissa;
+    X v = x_at_least(e, x_at_most(e, x[0], x_pick(e, x[0], 28, 56)), x_pick(e, x[0], -104.7, -745.9));
+    Rest m = reduce(e, x_fneg(e, v), NULL, f->bias - k);
+    X one = x_like(e, v, 1), c = x_like(e, v, ldexp(1, -k));
+    X power = x_fma(e, m.r, x_fma(e, m.r, x_poly(e, m.r, &poly_exp), one), one);
+    return x_div(e, c, x_fma(e, exp_scale(e, m.i), power, c));
 }
 
 /* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */
 EXPAND(TANH)
 {
     X a = x_at_most(e, x_fabs(e, x[0]), x_pick(e, x[0], 10, 20));
-    ExpParts p = exp_parts(e, x_add(e, a, a), x_form(e, a)->bias, &poly_expm1);
+    ExpParts p = exp_parts(e, x_add(e, a, a), NULL, x_form(e, a)->bias, &poly_expm1);
     X s = exp_scale(e, p.i);
     X m = x_fma(e, s, p.q, x_sub(e, s, x_like(e, a, 1)));
     X r = x_div(e, m, x_add(e, m, x_like(e, a, 2)));
@@ -155,7 +175,7 @@ EXPAND(SINH)
 {
     X ax = x_fabs(e, x[0]);
     X a = x_at_most(e, ax, x_pick(e, ax, 89.5, 710.5));
-    ExpParts p = exp_parts(e, a, x_form(e, a)->bias - 2, &poly_expm1);
+    ExpParts p = exp_parts(e, a, NULL, x_form(e, a)->bias - 2, &poly_expm1);
     X s = exp_scale(e, p.i);
     X h = x_fma(e, s, p.q, x_sub(e, s, x_like(e, a, 0.25)));
     h = x_add(e, h, h);
@@ -169,7 +189,7 @@ EXPAND(SINH)
 EXPAND(COSH)
 {
     X a = x_at_most(e, x_fabs(e, x[0]), x_pick(e, x[0], 89.5, 710.5));
-    ExpParts p = exp_parts(e, a, x_form(e, a)->bias - 2, &poly_exp);
+    ExpParts p = exp_parts(e, a, NULL, x_form(e, a)->bias - 2, &poly_exp);
     X s = exp_scale(e, p.i);
     X h = x_fma(e, s, p.q, s);
     h = x_add(e, h, h);
@@ -179,9 +199,11 @@ EXPAND(COSH)
 /* max(x, 0) + log(1 + e^-|x|) */
 EXPAND(SOFTPLUS)
 {
-    X tail = float_log1p_unit(e, float_exp(e, x_fneg(e, x_fabs(e, x[0]))));
-    X zero = x_like(e, x[0], 0);
-    return x_add(e, x_select(e, x_flt(e, zero, x[0]), x[0], zero), tail);
+    X below = exp_least(e, x_fneg(e, x_fabs(e, x[0])));
+    X t = exp_below(e, below, NULL, NULL, is_low(e, below)), least = x_pick(e, t, 0x1p-100, 0x1p-1000);
+    X tail = float_log1p_unit(e, x_at_least(e, t, least)); /* not of a subnormal, see above */
+    X low = x_select(e, x_flt(e, t, least), t, tail);
+    return x_select(e, x_flt(e, x_like(e, t, 0), x[0]), x_add(e, x[0], tail), low);
 }
 
 /* The larger + log(1 + e^-distance), the distance with its rounding error; equal operands (infinities too) have none. */

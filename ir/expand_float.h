@@ -5,7 +5,7 @@
 #include "ir/expand.h"
 
 extern const Poly poly_exp, poly_expm1, poly_exp2, poly_log, poly_log2, poly_log10, poly_sin_half_pi, poly_sin, poly_cos, poly_tan,
-    poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_log_mid, poly_exp2_mid, poly_pow_log;
+    poly_atan, poly_asin, poly_erf_small, poly_erf_large, poly_erfc, poly_log_mid, poly_exp2_mid, poly_pow_log;
 
 static inline bool x_is_f64(const E *e, X x) { return x_type(e, x) == SC_F64; }
 /* The constant for the type at hand. */
@@ -16,16 +16,19 @@ static inline X x_at_least(E *e, X x, X limit) { return x_select(e, x_flt(e, x, 
 
 /* e^x = 2^n (1 + q), with n's integer (plus the bias asked for) in the low bits of `i`: ir/expand_exp.c. */
 typedef struct ExpParts {
-    X q, i;
+    X q, i, n; /* n: a multiple of n, as a float */
 } ExpParts;
-ExpParts exp_parts(E *e, X x, int bias, const Poly *p);
-/* 2^n (1 + q), from overflow to the least subnormal; `i` must hold n + 2 bias. */
-X exp_scale_any(E *e, X q, X i);
+ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p); /* of x + low; NULL: of x */
+/* w e^(x + low) for x <= 0 that is clamped where it becomes 0; w, low: NULL for 1, 0; is_low: where the result is no more than the least
+ * normal, and not negative. */
+X exp_below(E *e, X x, const X *low, const X *w, X is_low);
+/* ln 2^-126 and ln 2^-1022 */
+#define LOG_MIN_NORMAL_32 (-0x1.5d589ep+6)
+#define LOG_MIN_NORMAL_64 (-0x1.6232bdd7abcd2p+9)
 /* e^(x + low) for a low that is small against x (ignored, like its NaN, where x is beyond the range). */
 X exp_of_pair(E *e, X x, X low);
 /* 2^n from an integer whose low bits hold n + the type's bias; the rest is shifted out. */
 X exp_scale(E *e, X i);
-X float_exp(E *e, X x);
 
 /* x = 2^n (1 + f), 1 + f in [sqrt(1/2), sqrt(2)]: ir/expand_log.c */
 typedef struct LogParts {

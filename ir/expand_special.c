@@ -1,5 +1,5 @@
 /*
- * Inverse hyperbolic functions and erf. F32 inverse hyperbolics compute a logarithm in F64, where nothing cancels that
+ * Inverse hyperbolic functions, erf and erfc. F32 inverse hyperbolics compute a logarithm in F64, where nothing cancels that
  * matters; F64 ones go through log1p. Error bounds are rows of ir/accuracy.def.
  */
 #include "ir/expand_float.h"
@@ -68,9 +68,32 @@ EXPAND(ERF)
     X c = x_at_most(e, a, x_pick(e, a, 4, 5.95));
     X z = x_mul(e, c, c);
     X near = x_fma(e, c, x_poly(e, z, &poly_erf_small), c);
-    ExpParts p = exp_parts(e, x_poly(e, x_sub(e, c, one), &poly_erf_large), x_form(e, a)->bias, &poly_exp);
+    ExpParts p = exp_parts(e, x_poly(e, x_sub(e, c, one), &poly_erf_large), NULL, x_form(e, a)->bias, &poly_exp);
     X s = exp_scale(e, p.i);
     X far = x_sub(e, one, x_fma(e, s, p.q, s));
     X r = x_select(e, x_flt(e, x_like(e, a, 0.95), c), far, near);
     return x_with_sign(e, r, x[0]);
+}
+
+/* Beyond, erfc is less than the least normal. */
+#define ERFC_LOW_32 0x1.2639bep+3
+#define ERFC_LOW_64 0x1.a8b12fc6e4892p+4
+
+/*
+ * erfc a = e^(-a^2) u P(q) for a >= 0, with u = 1 / (a + k), corrected by what it misses, and q = (a - k) u in [-1, 1); a^2 is taken in two parts, since e^-s
+ * makes s times as large a relative error of an error of s. Of -a it is 2 - erfc a.
+ */
+EXPAND(ERFC)
+{
+    double k = x_is_f64(e, x[0]) ? 4 : 2;
+    X one = x_like(e, x[0], 1);
+    X a = x_at_most(e, x_fabs(e, x[0]), x_pick(e, x[0], 10.2, 27.4));
+    X u = x_div(e, one, x_add(e, a, x_like(e, a, k)));
+    X miss = x_fma(e, u, x_fneg(e, a), x_fma(e, u, x_like(e, a, -k), one)), u_low = x_mul(e, u, miss);
+    X q = x_fma(e, u_low, x_like(e, a, -2 * k), x_fma(e, u, x_like(e, a, -2 * k), one));
+    X ratio = x_poly(e, q, &poly_erfc);
+    X w = x_fma(e, ratio, u, x_mul(e, ratio, u_low));
+    X s = x_fneg(e, x_mul(e, a, a)), low = x_fneg(e, x_fma(e, a, a, s));
+    X r = exp_below(e, s, &low, &w, x_flt(e, x_pick(e, a, ERFC_LOW_32, ERFC_LOW_64), a));
+    return x_select(e, x_flt(e, x[0], x_like(e, r, 0)), x_sub(e, x_like(e, r, 2), r), r);
 }

@@ -96,9 +96,9 @@ API1(kiln_tensor *, kiln_gelu, kiln_tensor *, x)
     Rec r = REC(kiln_gelu);
     DType out = DT_F32;
     RtNode *in = float_in(&r, x, "x", &out);
-    RtNode *erf = rec_ew1(&r, OP_ERF, mul(&r, in, number(&r, in, 0.70710678118654752440)));
-    RtNode *half = mul(&r, in, number(&r, in, 0.5));
-    return rec_end(&r, rec_cast(&r, mul(&r, half, add(&r, erf, number(&r, in, 1))), out));
+    /* 1 + erf, but by erfc, which loses nothing where that is small */
+    RtNode *erfc = rec_ew1(&r, OP_ERFC, mul(&r, in, number(&r, in, -0.70710678118654752440)));
+    return rec_end(&r, rec_cast(&r, mul(&r, mul(&r, in, number(&r, in, 0.5)), erfc), out));
 }
 
 API1(kiln_tensor *, kiln_gelu_tanh, kiln_tensor *, x)
@@ -139,6 +139,18 @@ API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
     return rec_end(&r, rec_cast(&r, mul(&r, e, share), out));
 }
 
+/*
+ * log(sum(exp(s))) over the axes of mask, kept, where the largest s is 0: log1p of the sum of all terms but the zeros', plus the
+ * number of these less one. So what little the others add to the largest is not lost beside it.
+ */
+static RtNode *log_total(Rec *r, RtNode *s, uint8_t mask)
+{
+    RtNode *largest = rec_ew2(r, OP_EQ, s, number(r, s, 0));
+    RtNode *rest = rec_reduce(r, OP_REDUCE_SUM, rec_ew3(r, OP_WHERE, largest, number(r, s, 0), rec_ew1(r, OP_EXP, s)), mask, true);
+    RtNode *count = rec_reduce(r, OP_REDUCE_SUM, rec_ew3(r, OP_WHERE, largest, number(r, s, 1), number(r, s, 0)), mask, true);
+    return rec_ew1(r, OP_LOG1P, add(r, rest, sub(r, count, number(r, count, 1))));
+}
+
 API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)
 {
     Rec r = REC(kiln_log_softmax);
@@ -147,8 +159,7 @@ API2(kiln_tensor *, kiln_log_softmax, kiln_tensor *, x, int, axis)
     if (!rec_axis(&r, in, axis, &axis))
         return rec_end(&r, NULL);
     RtNode *s = shifted(&r, in, axis);
-    RtNode *total = rec_reduce(&r, OP_REDUCE_SUM, rec_ew1(&r, OP_EXP, s), (uint8_t)(1u << axis), true);
-    total = rec_repeat(&r, rec_ew1(&r, OP_LOG, total), (uint8_t)(1u << axis), in->dim);
+    RtNode *total = rec_repeat(&r, log_total(&r, s, (uint8_t)(1u << axis)), (uint8_t)(1u << axis), in->dim);
     return rec_end(&r, rec_cast(&r, sub(&r, s, total), out));
 }
 
@@ -179,10 +190,10 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
     label = rec_insert(&r, label, axis);
     uint8_t mask = (uint8_t)(1u << axis);
     RtNode *m = rec_reduce(&r, OP_REDUCE_MAX, x, mask, true);
-    RtNode *e = rec_ew1(&r, OP_EXP, sub(&r, x, rec_repeat(&r, m, mask, x->dim)));
+    RtNode *total = log_total(&r, sub(&r, x, rec_repeat(&r, m, mask, x->dim)), mask);
     RtNode *picked = /* from the logits, so that nothing need be stored */
         sub(&r, rec_gather(&r, x, label, axis), m);
-    RtNode *loss = sub(&r, rec_ew1(&r, OP_LOG, rec_reduce(&r, OP_REDUCE_SUM, e, mask, false)), rec_drop(&r, picked, mask));
+    RtNode *loss = sub(&r, rec_drop(&r, total, mask), rec_drop(&r, picked, mask));
     return rec_end(&r, rec_cast(&r, loss, out));
 }
 

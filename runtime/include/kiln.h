@@ -454,10 +454,12 @@ KILN_OP(kiln_asinh, kiln_tensor *x);
 KILN_OP(kiln_acosh, kiln_tensor *x);
 KILN_OP(kiln_atanh, kiln_tensor *x);
 KILN_OP(kiln_erf, kiln_tensor *x);
+KILN_OP(kiln_erfc, kiln_tensor *x);     /* 1 - erf(x), accurate where that is small */
 KILN_OP(kiln_sigmoid, kiln_tensor *x);  /* 1 / (1 + exp(-x)) */
 KILN_OP(kiln_softplus, kiln_tensor *x); /* log(1 + exp(x)) without overflow */
 KILN_OP(kiln_silu, kiln_tensor *x);     /* x * sigmoid(x) */
-/* x/2 * (1 + erf(x / sqrt 2)); Hendrycks and Gimpel 2016 */
+/* x/2 * (1 + erf(x / sqrt 2)), computed as x/2 * erfc(-x / sqrt 2), so that the tail of negative x is
+ * kept; Hendrycks and Gimpel 2016 */
 KILN_OP(kiln_gelu, kiln_tensor *x);
 /* its tanh form: x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) */
 KILN_OP(kiln_gelu_tanh, kiln_tensor *x);
@@ -840,6 +842,7 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 #define kiln_acosh(...) kiln_acosh_at(KILN_HERE, __VA_ARGS__)
 #define kiln_atanh(...) kiln_atanh_at(KILN_HERE, __VA_ARGS__)
 #define kiln_erf(...) kiln_erf_at(KILN_HERE, __VA_ARGS__)
+#define kiln_erfc(...) kiln_erfc_at(KILN_HERE, __VA_ARGS__)
 #define kiln_sigmoid(...) kiln_sigmoid_at(KILN_HERE, __VA_ARGS__)
 #define kiln_softplus(...) kiln_softplus_at(KILN_HERE, __VA_ARGS__)
 #define kiln_silu(...) kiln_silu_at(KILN_HERE, __VA_ARGS__)

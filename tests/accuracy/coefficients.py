@@ -126,6 +126,17 @@ ERF = {'f32': (7, mpf('0.95'), 8, mpf('4.0')), 'f64': (14, mpf('0.95'), 20, mpf(
 both('erf_small', {t: v[0] for t, v in ERF.items()}, lambda t, n: fit(f'erf_small_{t}', safe(lambda z: erf(sqrt(z)) / sqrt(z) - 1, tsp - 1), lambda z: 1 / (erf(sqrt(z)) / sqrt(z)) if z else 1 / tsp, list(range(n)), 0, ERF[t][1] ** 2, R[t]))
 both('erf_large', {t: v[2] for t, v in ERF.items()}, lambda t, n: fit(f'erf_large_{t}', lambda u: log(erfc(u + 1)), lambda u: erfc(u + 1) / erf(u + 1), list(range(n)), ERF[t][1] - 1 - mpf('0.01'), ERF[t][3] - 1, R[t]))
 
+# erfc(a) = e^(-a^2) u P(q), u = 1 / (a + k), q = (a - k) u = 1 - 2 k u, up to where erfc is less than the least subnormal
+ERFC = {'f32': (11, mpf(2), mpf('10.1')), 'f64': (24, mpf(4), mpf('27.3'))}
+
+
+def erfcx_scaled(q, k):
+    a = k * (1 + q) / (1 - q)
+    return exp(a * a) * erfc(a) * (a + k)
+
+
+both('erfc', {t: v[0] for t, v in ERFC.items()}, lambda t, n: fit(f'erfc_{t}', lambda q: erfcx_scaled(q, ERFC[t][1]), lambda q: 1 / erfcx_scaled(q, ERFC[t][1]), list(range(n)), -1, (ERFC[t][2] - ERFC[t][1]) / (ERFC[t][2] + ERFC[t][1]), R[t]))
+
 # for f32 functions that compute in f64: log(1 + f) = f + f^2 P(f), and 2^r = 1 + r P(r), to 2^-38 or so
 both('log_mid', {'f64': 13}, lambda t, n: fit('log_mid_f64', safe(lambda f: (log1p(f) - f) / f ** 2, -mpf(1) / 2), lambda f: abs(f ** 2 / log1p(f)) if f else mpf(0), list(range(n)), fl, fh, R[t]))
 both('exp2_mid', {'f64': 7}, lambda t, n: fit('exp2_mid_f64', safe(lambda r: expm1(r * LN2) / r, LN2), lambda r: r / 2 ** r, list(range(n)), -mpf(1) / 2, mpf(1) / 2, R[t]))

@@ -139,6 +139,7 @@ static void elementwise(void)
     UNARY(acosh);
     UNARY(atanh);
     UNARY(erf);
+    UNARY(erfc);
     UNARY(sigmoid);
     UNARY(softplus);
     UNARY(silu);

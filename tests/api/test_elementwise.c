@@ -59,6 +59,7 @@ static const Unary unary[] = {
     {"acosh", kiln_acosh, acosh, {1, 1.5, 2, 100}},
     {"atanh", kiln_atanh, atanh, {-0.5, 0, 0.9, 0.1}},
     {"erf", kiln_erf, erf, {-1.5, 0, 0.3, 4}},
+    {"erfc", kiln_erfc, erfc, {-1.5, 0, 0.3, 4}},
     {"sigmoid", kiln_sigmoid, sigmoid, {-1.5, 0, 2, 30}},
     {"softplus", kiln_softplus, softplus, {-1.5, 0, 2, 100}},
     {"silu", kiln_silu, silu, {-1.5, 0, 2, 30}},

@@ -94,6 +94,31 @@ API_TEST(network, softmax)
     EXPECT_ERROR(kiln_log_softmax(F32(KILN_SHAPE(), 1), 0), KILN_INVALID, "kiln_log_softmax: axis 0");
 }
 
+/* What the largest leaves to the others is not lost beside it. */
+API_TEST(network, log_softmax_near_zero)
+{
+    double little = log1p(exp(-20) + exp(-21)), tiny = log1p(exp(-300));
+    kiln_tensor *x = F32(KILN_SHAPE(3), 0, -20, -21), *deep = F64(KILN_SHAPE(2), 300, 0);
+    EXPECT(kiln_div(kiln_log_softmax(x, 0), F32(KILN_SHAPE(3), (float)little, 1, 1)), KILN_F32, KILN_SHAPE(3), 1e-6, -1, -20, -21);
+    EXPECT(kiln_div(kiln_log_softmax(deep, 0), F64(KILN_SHAPE(2), tiny, 1)), KILN_F64, KILN_SHAPE(2), 1e-14, -1, -300);
+    EXPECT(kiln_div(kiln_cross_entropy(x, kiln_int(0)), kiln_scalar(little)), KILN_F32, KILN_SHAPE(), 1e-6, 1);
+    EXPECT(kiln_log_softmax(F32(KILN_SHAPE(3), 5, 5, 5), 0), KILN_F32, KILN_SHAPE(3), 1e-6, -log(3), -log(3), -log(3));
+    EXPECT(kiln_log_softmax(F32(KILN_SHAPE(2), INFINITY, 0), 0), KILN_F32, KILN_SHAPE(2), 0, NAN, NAN);
+    EXPECT(kiln_log_softmax(F32(KILN_SHAPE(2), -INFINITY, 0), 0), KILN_F32, KILN_SHAPE(2), 0, -INFINITY, 0);
+}
+
+/* x/2 * erfc(-x / sqrt 2): where 1 + erf would be left with no digit, the result keeps what the rounding of x / sqrt 2 leaves it. */
+API_TEST(network, gelu_keeps_its_tail)
+{
+    static const double at[] = {-5, -8, -12, -0x1p-10, -37};
+    for (int i = 0; i < 5; i++) {
+        double x = at[i], want = x / 2 * erfc(-x / sqrt(2)), slack = 2 + x * x;
+        EXPECT(kiln_div(kiln_gelu(F64(KILN_SHAPE(1), x)), kiln_scalar(want)), KILN_F64, KILN_SHAPE(1), slack * 0x1p-51, 1);
+        if (x > -13)
+            EXPECT(kiln_div(kiln_gelu(F32(KILN_SHAPE(1), (float)x)), kiln_scalar(want)), KILN_F32, KILN_SHAPE(1), slack * 0x1p-22, 1);
+    }
+}
+
 API_TEST(network, normalisation)
 {
     kiln_tensor *x = F32(KILN_SHAPE(2, 4), 1, 2, 3, 4, -2, 0, 0, 2);

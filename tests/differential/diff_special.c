@@ -401,6 +401,7 @@ static const Group groups[] = {
     ONE(acosh, acoshl, 4),
     ONE(atanh, atanhl, 4),
     ONE(erf, erfl, 4),
+    ONE(erfc, erfcl, 5),
     ONE(sigmoid, ref_sigmoid, 4),
     ONE(softplus, ref_softplus, 4),
     TWO(add, ref_add, 0),

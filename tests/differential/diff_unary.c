@@ -102,6 +102,7 @@ static const Group groups[] = {
     FLOAT(acosh),
     FLOAT(atanh),
     FLOAT(erf),
+    FLOAT(erfc),
     FLOAT(sigmoid),
     FLOAT(softplus),
     FLOAT(silu),

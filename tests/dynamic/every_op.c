@@ -259,6 +259,7 @@ static const Row rows[] = {
     ONE(acosh),
     ONE(atanh),
     ONE(erf),
+    ONE(erfc),
     ONE(sigmoid),
     ONE(softplus),
     ONE(silu),

@@ -132,17 +132,16 @@ typedef struct UnaryFn {
     {                                             \
         "kiln_" #name, kiln_##name, smooth, false \
     }
-static const UnaryFn unaries[] = {U(neg, 1),      U(abs, 1),         U(relu, 1),        U(tanh, 1),
-                                  U(sigmoid, 1),  U(sin, 1),         U(cos, 1),         U(atan, 1),
-                                  U(erf, 1),      U(silu, 1),        U(gelu, 1),        U(gelu_tanh, 1),
-                                  U(positive, 1), U(asinh, 1),       U(softplus, 1),    U(sign, 0),
-                                  U(square, 0),   U(floor, 0),       U(ceil, 0),        U(round, 0),
-                                  U(trunc, 0),    U(reciprocal, 0),  U(sqrt, 0),        U(rsqrt, 0),
-                                  U(exp, 0),      U(exp2, 0),        U(expm1, 0),       U(log, 0),
-                                  U(log2, 0),     U(log10, 0),       U(log1p, 0),       U(tan, 0),
-                                  U(asin, 0),     U(acos, 0),        U(sinh, 0),        U(cosh, 0),
-                                  U(acosh, 0),    U(atanh, 0),       U(isnan, 0),       U(isinf, 0),
-                                  U(isfinite, 0), U(logical_not, 0), U(bitwise_not, 0), {"kiln_signbit", kiln_signbit, false, true}};
+static const UnaryFn unaries[] = {
+    U(neg, 1),      U(abs, 1),      U(relu, 1),        U(tanh, 1),        U(sigmoid, 1),
+    U(sin, 1),      U(cos, 1),      U(atan, 1),        U(erf, 1),         U(erfc, 1),
+    U(silu, 1),     U(gelu, 1),     U(gelu_tanh, 1),   U(positive, 1),    U(asinh, 1),
+    U(softplus, 1), U(sign, 0),     U(square, 0),      U(floor, 0),       U(ceil, 0),
+    U(round, 0),    U(trunc, 0),    U(reciprocal, 0),  U(sqrt, 0),        U(rsqrt, 0),
+    U(exp, 0),      U(exp2, 0),     U(expm1, 0),       U(log, 0),         U(log2, 0),
+    U(log10, 0),    U(log1p, 0),    U(tan, 0),         U(asin, 0),        U(acos, 0),
+    U(sinh, 0),     U(cosh, 0),     U(acosh, 0),       U(atanh, 0),       U(isnan, 0),
+    U(isinf, 0),    U(isfinite, 0), U(logical_not, 0), U(bitwise_not, 0), {"kiln_signbit", kiln_signbit, false, true}};
 enum { UNARIES = sizeof unaries / sizeof *unaries, UNARIES_SMOOTH = 15 };
 
 /* x where it is not NaN, else 1. */

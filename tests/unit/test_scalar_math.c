@@ -4,9 +4,9 @@
  */
 #include "tests/unit/scalars.h"
 
-static const Op unary[] = {OP_RSQRT, OP_EXP,   OP_EXP2,  OP_EXPM1, OP_LOG,  OP_LOG2,    OP_LOG10,   OP_LOG1P,
-                           OP_SIN,   OP_COS,   OP_TAN,   OP_ASIN,  OP_ACOS, OP_ATAN,    OP_SINH,    OP_COSH,
-                           OP_TANH,  OP_ASINH, OP_ACOSH, OP_ATANH, OP_ERF,  OP_SIGMOID, OP_SOFTPLUS};
+static const Op unary[] = {OP_RSQRT, OP_EXP,   OP_EXP2,  OP_EXPM1, OP_LOG,  OP_LOG2, OP_LOG10,   OP_LOG1P,
+                           OP_SIN,   OP_COS,   OP_TAN,   OP_ASIN,  OP_ACOS, OP_ATAN, OP_SINH,    OP_COSH,
+                           OP_TANH,  OP_ASINH, OP_ACOSH, OP_ATANH, OP_ERF,  OP_ERFC, OP_SIGMOID, OP_SOFTPLUS};
 enum { UNARY = sizeof unary / sizeof *unary };
 
 typedef struct Case {
@@ -17,27 +17,43 @@ typedef struct Case {
 #define INF ((double)INFINITY)
 #define NOT ((double)NAN)
 static const Case cases[] = {
-    {OP_RSQRT, 0, INF},      {OP_RSQRT, -0.0, -INF}, {OP_RSQRT, INF, 0},      {OP_RSQRT, -1, NOT},    {OP_RSQRT, 4, 0.5},
-    {OP_EXP, 0, 1},          {OP_EXP, -0.0, 1},      {OP_EXP, INF, INF},      {OP_EXP, -INF, 0},      {OP_EXP, 1000, INF},
-    {OP_EXP, -1000, 0},      {OP_EXP2, 0, 1},        {OP_EXP2, 10, 1024},     {OP_EXP2, -3, 0.125},   {OP_EXP2, INF, INF},
-    {OP_EXP2, -INF, 0},      {OP_EXPM1, 0, 0},       {OP_EXPM1, -0.0, -0.0},  {OP_EXPM1, INF, INF},   {OP_EXPM1, -INF, -1},
-    {OP_EXPM1, -100, -1},    {OP_LOG, 1, 0},         {OP_LOG, 0, -INF},       {OP_LOG, -0.0, -INF},   {OP_LOG, INF, INF},
-    {OP_LOG, -1, NOT},       {OP_LOG, -INF, NOT},    {OP_LOG2, 1, 0},         {OP_LOG2, 8, 3},        {OP_LOG2, 0.25, -2},
-    {OP_LOG2, 0, -INF},      {OP_LOG2, INF, INF},    {OP_LOG2, -1, NOT},      {OP_LOG10, 1, 0},       {OP_LOG10, 0, -INF},
-    {OP_LOG10, INF, INF},    {OP_LOG10, -1, NOT},    {OP_LOG1P, 0, 0},        {OP_LOG1P, -0.0, -0.0}, {OP_LOG1P, -1, -INF},
-    {OP_LOG1P, INF, INF},    {OP_LOG1P, -2, NOT},    {OP_SIN, 0, 0},          {OP_SIN, -0.0, -0.0},   {OP_SIN, INF, NOT},
-    {OP_SIN, -INF, NOT},     {OP_COS, 0, 1},         {OP_COS, -0.0, 1},       {OP_COS, INF, NOT},     {OP_COS, -INF, NOT},
-    {OP_TAN, 0, 0},          {OP_TAN, -0.0, -0.0},   {OP_TAN, INF, NOT},      {OP_ASIN, 0, 0},        {OP_ASIN, -0.0, -0.0},
-    {OP_ASIN, 2, NOT},       {OP_ASIN, INF, NOT},    {OP_ACOS, 1, 0},         {OP_ACOS, 2, NOT},      {OP_ACOS, -2, NOT},
-    {OP_ACOS, INF, NOT},     {OP_ATAN, 0, 0},        {OP_ATAN, -0.0, -0.0},   {OP_SINH, 0, 0},        {OP_SINH, -0.0, -0.0},
-    {OP_SINH, INF, INF},     {OP_SINH, -INF, -INF},  {OP_SINH, 1000, INF},    {OP_COSH, 0, 1},        {OP_COSH, INF, INF},
-    {OP_COSH, -INF, INF},    {OP_COSH, -1000, INF},  {OP_TANH, 0, 0},         {OP_TANH, -0.0, -0.0},  {OP_TANH, INF, 1},
-    {OP_TANH, -INF, -1},     {OP_TANH, 100, 1},      {OP_ASINH, 0, 0},        {OP_ASINH, -0.0, -0.0}, {OP_ASINH, INF, INF},
-    {OP_ASINH, -INF, -INF},  {OP_ACOSH, 1, 0},       {OP_ACOSH, 0.5, NOT},    {OP_ACOSH, -1, NOT},    {OP_ACOSH, INF, INF},
-    {OP_ACOSH, -INF, NOT},   {OP_ATANH, 0, 0},       {OP_ATANH, -0.0, -0.0},  {OP_ATANH, 1, INF},     {OP_ATANH, -1, -INF},
-    {OP_ATANH, 2, NOT},      {OP_ATANH, INF, NOT},   {OP_ERF, 0, 0},          {OP_ERF, -0.0, -0.0},   {OP_ERF, INF, 1},
-    {OP_ERF, -INF, -1},      {OP_ERF, 10, 1},        {OP_SIGMOID, 0, 0.5},    {OP_SIGMOID, INF, 1},   {OP_SIGMOID, -INF, 0},
-    {OP_SIGMOID, 100, 1},    {OP_SIGMOID, -1000, 0}, {OP_SOFTPLUS, INF, INF}, {OP_SOFTPLUS, -INF, 0}, {OP_SOFTPLUS, 1000, 1000},
+    {OP_RSQRT, 0, INF},      {OP_RSQRT, -0.0, -INF}, {OP_RSQRT, INF, 0},
+    {OP_RSQRT, -1, NOT},     {OP_RSQRT, 4, 0.5},     {OP_EXP, 0, 1},
+    {OP_EXP, -0.0, 1},       {OP_EXP, INF, INF},     {OP_EXP, -INF, 0},
+    {OP_EXP, 1000, INF},     {OP_EXP, -1000, 0},     {OP_EXP2, 0, 1},
+    {OP_EXP2, 10, 1024},     {OP_EXP2, -3, 0.125},   {OP_EXP2, INF, INF},
+    {OP_EXP2, -INF, 0},      {OP_EXPM1, 0, 0},       {OP_EXPM1, -0.0, -0.0},
+    {OP_EXPM1, INF, INF},    {OP_EXPM1, -INF, -1},   {OP_EXPM1, -100, -1},
+    {OP_LOG, 1, 0},          {OP_LOG, 0, -INF},      {OP_LOG, -0.0, -INF},
+    {OP_LOG, INF, INF},      {OP_LOG, -1, NOT},      {OP_LOG, -INF, NOT},
+    {OP_LOG2, 1, 0},         {OP_LOG2, 8, 3},        {OP_LOG2, 0.25, -2},
+    {OP_LOG2, 0, -INF},      {OP_LOG2, INF, INF},    {OP_LOG2, -1, NOT},
+    {OP_LOG10, 1, 0},        {OP_LOG10, 0, -INF},    {OP_LOG10, INF, INF},
+    {OP_LOG10, -1, NOT},     {OP_LOG1P, 0, 0},       {OP_LOG1P, -0.0, -0.0},
+    {OP_LOG1P, -1, -INF},    {OP_LOG1P, INF, INF},   {OP_LOG1P, -2, NOT},
+    {OP_SIN, 0, 0},          {OP_SIN, -0.0, -0.0},   {OP_SIN, INF, NOT},
+    {OP_SIN, -INF, NOT},     {OP_COS, 0, 1},         {OP_COS, -0.0, 1},
+    {OP_COS, INF, NOT},      {OP_COS, -INF, NOT},    {OP_TAN, 0, 0},
+    {OP_TAN, -0.0, -0.0},    {OP_TAN, INF, NOT},     {OP_ASIN, 0, 0},
+    {OP_ASIN, -0.0, -0.0},   {OP_ASIN, 2, NOT},      {OP_ASIN, INF, NOT},
+    {OP_ACOS, 1, 0},         {OP_ACOS, 2, NOT},      {OP_ACOS, -2, NOT},
+    {OP_ACOS, INF, NOT},     {OP_ATAN, 0, 0},        {OP_ATAN, -0.0, -0.0},
+    {OP_SINH, 0, 0},         {OP_SINH, -0.0, -0.0},  {OP_SINH, INF, INF},
+    {OP_SINH, -INF, -INF},   {OP_SINH, 1000, INF},   {OP_COSH, 0, 1},
+    {OP_COSH, INF, INF},     {OP_COSH, -INF, INF},   {OP_COSH, -1000, INF},
+    {OP_TANH, 0, 0},         {OP_TANH, -0.0, -0.0},  {OP_TANH, INF, 1},
+    {OP_TANH, -INF, -1},     {OP_TANH, 100, 1},      {OP_ASINH, 0, 0},
+    {OP_ASINH, -0.0, -0.0},  {OP_ASINH, INF, INF},   {OP_ASINH, -INF, -INF},
+    {OP_ACOSH, 1, 0},        {OP_ACOSH, 0.5, NOT},   {OP_ACOSH, -1, NOT},
+    {OP_ACOSH, INF, INF},    {OP_ACOSH, -INF, NOT},  {OP_ATANH, 0, 0},
+    {OP_ATANH, -0.0, -0.0},  {OP_ATANH, 1, INF},     {OP_ATANH, -1, -INF},
+    {OP_ATANH, 2, NOT},      {OP_ATANH, INF, NOT},   {OP_ERF, 0, 0},
+    {OP_ERF, -0.0, -0.0},    {OP_ERF, INF, 1},       {OP_ERF, -INF, -1},
+    {OP_ERF, 10, 1},         {OP_ERFC, 0, 1},        {OP_ERFC, -0.0, 1},
+    {OP_ERFC, INF, 0},       {OP_ERFC, -INF, 2},     {OP_ERFC, 30, 0},
+    {OP_ERFC, -10, 2},       {OP_SIGMOID, 0, 0.5},   {OP_SIGMOID, INF, 1},
+    {OP_SIGMOID, -INF, 0},   {OP_SIGMOID, 100, 1},   {OP_SIGMOID, -1000, 0},
+    {OP_SOFTPLUS, INF, INF}, {OP_SOFTPLUS, -INF, 0}, {OP_SOFTPLUS, 1000, 1000},
     {OP_SOFTPLUS, -1000, 0},
 };
 
@@ -269,6 +285,7 @@ static double reference(Op op, double x)
     case OP_ACOSH: return acosh(x);
     case OP_ATANH: return atanh(x);
     case OP_ERF: return erf(x);
+    case OP_ERFC: return erfc(x);
     case OP_SIGMOID: return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
     default: /* SOFTPLUS */ return fmax(x, 0) + log1p(exp(-fabs(x)));
     }

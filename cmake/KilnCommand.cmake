@@ -2,12 +2,14 @@
 # Man pages and completions are printed by it from its tables and installed beside it.
 find_path(JANSSON_INCLUDE jansson.h REQUIRED)
 find_library(JANSSON_LIBRARY jansson REQUIRED)
+find_path(GCRYPT_INCLUDE gcrypt.h REQUIRED) # SHA-256 of packs; the library has no use for it
+find_library(GCRYPT_LIBRARY gcrypt REQUIRED)
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cache/cli/*.c)
 add_executable(kiln_command ${sources})
-target_include_directories(kiln_command SYSTEM PRIVATE ${JANSSON_INCLUDE})
+target_include_directories(kiln_command SYSTEM PRIVATE ${JANSSON_INCLUDE} ${GCRYPT_INCLUDE})
 target_compile_definitions(kiln_command PRIVATE KILN_VERSION_STRING="${PROJECT_VERSION}")
 target_link_libraries(kiln_command PRIVATE
-    kiln_flags $<LINK_GROUP:RESCAN,kiln_base_archive,kiln_ir_archive,kiln_guards_archive,kiln_jit_archive,kiln_cache_archive> ${JANSSON_LIBRARY})
+    kiln_flags $<LINK_GROUP:RESCAN,kiln_base_archive,kiln_ir_archive,kiln_guards_archive,kiln_jit_archive,kiln_cache_archive> ${JANSSON_LIBRARY} ${GCRYPT_LIBRARY})
 target_link_options(kiln_command PRIVATE -Wl,--gc-sections)
 set_target_properties(kiln_command PROPERTIES OUTPUT_NAME kiln)
 
@@ -15,13 +17,14 @@ set(KILN_MADE ${PROJECT_BINARY_DIR}/command)
 set(KILN_MAN ${PROJECT_SOURCE_DIR}/cache/cli/man)
 set(script ${PROJECT_SOURCE_DIR}/cmake/KilnCommandTexts.cmake)
 set(texts ${KILN_MADE}/kiln.1 ${KILN_MADE}/kiln.3 ${KILN_MADE}/kiln-env.7 ${KILN_MADE}/kiln.bash ${KILN_MADE}/_kiln ${KILN_MADE}/kiln.fish)
-add_custom_command(OUTPUT ${texts}
-    COMMAND ${CMAKE_COMMAND} -DKILN=$<TARGET_FILE:kiln_command> -DMAN=${KILN_MAN} -DOUT=${KILN_MADE} -DVERSION=${PROJECT_VERSION} -P ${script}
-    DEPENDS kiln_command ${script} ${KILN_MAN}/kiln.1.in ${KILN_MAN}/kiln.3.in ${KILN_MAN}/kiln-env.7.in VERBATIM)
 if(KILN_SANITIZE MATCHES "thread") # nothing of it is run there
     return()
 endif()
-add_custom_target(kiln_command_texts ALL DEPENDS ${texts})
+# With the program, not as a target beside it: whoever builds the command has what gets installed with it.
+add_custom_command(TARGET kiln_command POST_BUILD BYPRODUCTS ${texts}
+    COMMAND ${CMAKE_COMMAND} -DKILN=$<TARGET_FILE:kiln_command> -DMAN=${KILN_MAN} -DOUT=${KILN_MADE} -DVERSION=${PROJECT_VERSION} -P ${script}
+    VERBATIM)
+set_property(TARGET kiln_command APPEND PROPERTY LINK_DEPENDS ${script} ${KILN_MAN}/kiln.1.in ${KILN_MAN}/kiln.3.in ${KILN_MAN}/kiln-env.7.in)
 
 install(TARGETS kiln_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES ${KILN_MADE}/kiln.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOUR = 3600, TEMPORARY_NAME = 64, TEXT_MAX = 64 << 20, FOLDER = 3 };
+enum { HOUR = 3600, TEMPORARY_NAME = 64, TEXT_MAX = 64 << 20, FOLDER = 3, FOREIGN_NAME = 256 };
 
 struct Disk {
     int dir;
@@ -18,9 +18,13 @@ struct Disk {
     char path[];
 };
 
-static const char tag_file[] = "CACHEDIR.TAG";
+static const char tag_file[] = "CACHEDIR.TAG", evicted_file[] = "evicted";
 static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# Compiled programs of kiln. Everything here can be made again.\n";
+
+static bool is_temporary(const char *name) { return strncmp(name, "tmp.", 4) == 0; }
+
+static Status io_error(const Disk *disk, const char *name) { return fail(ST_IO, "%s/%s: %s", disk->path, name, strerror(errno)); }
 
 /* --- opening ----------------------------------------------------------------------------------------------------------- */
 
@@ -104,6 +108,56 @@ Status disk_open(const char *path, bool create, bool writable, Disk **out)
     return ST_OK;
 }
 
+/* The name of a file or folder that kiln gives. */
+static bool is_our_name(const char *name)
+{
+    static const char *const names[] = {"info", "counters", "misses", evicted_file, tag_file};
+    bool folder = strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
+    bool found = folder || is_temporary(name);
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+        found |= strcmp(name, names[k]) == 0;
+    return found;
+}
+
+static bool is_foreign(const char *name, void *user)
+{
+    char *first = user;
+    if (!is_our_name(name))
+        snprintf(first, FOREIGN_NAME, "%s", name);
+    return !*first;
+}
+
+/* Reads as much of the tag as there should be: other programs mark their caches so, too. */
+static bool is_tagged(const Disk *disk)
+{
+    char text[sizeof tag_text - 1];
+    OsFileInfo info;
+    int file = os_file_open(disk->dir, tag_file, &info);
+    bool ours = file >= 0 && info.regular && os_file_read(file, text, sizeof text) && memcmp(text, tag_text, sizeof text) == 0;
+    os_file_close(file);
+    return ours;
+}
+
+Status disk_open_to_fill(const char *path, Disk **out)
+{
+    OsFileInfo info;
+    char foreign[FOREIGN_NAME] = "";
+    bool there = os_dir_info(-1, path, &info);
+    TRY(disk_open(path, !there, true, out));
+    Status status = ST_OK;
+    if (there && !os_dir_each((*out)->dir, is_foreign, foreign))
+        status = io_error(*out, "");
+    else if (*foreign && !is_tagged(*out))
+        status = fail(ST_IO, "%s holds \"%s\", which is not kiln's: name a new directory, an empty one or a cache of kiln", path, foreign);
+    if (status == ST_OK) {
+        write_tag(*out);
+        return ST_OK;
+    }
+    disk_close(*out);
+    *out = NULL;
+    return status;
+}
+
 void disk_close(Disk *disk)
 {
     if (disk)
@@ -114,8 +168,6 @@ void disk_close(Disk *disk)
 const char *disk_path(const Disk *disk) { return disk->path; }
 
 /* --- the folders of entries --------------------------------------------------------------------------------------------- */
-
-static Status io_error(const Disk *disk, const char *name) { return fail(ST_IO, "%s/%s: %s", disk->path, name, strerror(errno)); }
 
 /* The folder of the names that begin so; -1 in *folder: there is none. The caller closes it. */
 static Status open_folder(const Disk *disk, const char *name, bool create, int *folder)
@@ -338,7 +390,7 @@ static bool remove_if_stale(const char *name, void *user)
 {
     Stale *stale = user;
     OsFileInfo info;
-    if (strncmp(name, "tmp.", 4) == 0 && os_dir_info(stale->folder, name, &info) && whole_hour(info.modified, stale->now) &&
+    if (is_temporary(name) && os_dir_info(stale->folder, name, &info) && whole_hour(info.modified, stale->now) &&
         (stale->dry_run || os_file_remove(stale->folder, name)))
         stale->n++;
     return true;
@@ -426,18 +478,17 @@ Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run,
 
 bool disk_evict(Disk *disk, uint64_t limit, DiskPrune *out)
 {
-    static const char stamp[] = "evicted";
     PruneJob job = {disk, limit, limit / 5 * 4, 0, false, out};
     OsFileInfo info;
     if (!disk->writable)
         return false;
-    bool stamped = os_dir_info(disk->dir, stamp, &info);
+    bool stamped = os_dir_info(disk->dir, evicted_file, &info);
     if (stamped && !whole_hour(info.modified, os_time()))
         return false;
-    int lock = os_file_lock(disk->dir, stamp); /* where the system has no locks two may evict: no harm */
+    int lock = os_file_lock(disk->dir, evicted_file); /* where the system has no locks two may evict: no harm */
     if (lock < 0 && errno == EWOULDBLOCK)
         return false;
-    (void)os_file_touch(disk->dir, stamp, 0);
+    (void)os_file_touch(disk->dir, evicted_file, 0);
     bool done = stamped && run_prune(&job) == ST_OK; /* the hour begins with a new directory's first entry */
     os_file_close(lock);
     return done;

@@ -27,6 +27,9 @@ bool disk_default_path(char *path, size_t size);
 /* Opens (creates if `create`) a cache directory. ST_IO with what is wrong: not there, not a directory, a symbolic link, owned by whom, writable by
  * whom. `writable` false: nothing in it is ever changed. */
 Status disk_open(const char *path, bool create, bool writable, Disk **out);
+/* For a directory that a person named to be filled: opened for writing, or made, where it is not there, is empty, holds only what kiln writes,
+ * or is tagged as a cache of kiln. ST_IO: it holds something else, or as disk_open. */
+Status disk_open_to_fill(const char *path, Disk **out);
 void disk_close(Disk *disk);
 const char *disk_path(const Disk *disk);
 

@@ -3,6 +3,7 @@
  * that fits nothing ends with status 2 and a line that says what would have fitted.
  */
 #include "cache/cli/cli.h"
+#include "cache/cli/digest.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -147,6 +148,8 @@ static bool value_fits(FlagId id, const char *value)
         return parse_size(value, &bytes);
     if (strcmp(kind, "AGE") == 0)
         return parse_age(value, &seconds);
+    if (strcmp(kind, "HEX") == 0)
+        return strlen(value) == DIGEST_HEX && strspn(value, "0123456789abcdefABCDEF") == DIGEST_HEX;
     return *value != '\0';
 }
 
@@ -160,6 +163,8 @@ static const char *what_fits(FlagId id)
         return "a size such as 500, 64k, 1.5M or 2G";
     if (strcmp(kind, "AGE") == 0)
         return "an age such as 90s, 15m, 12h, 30d or 2w";
+    if (strcmp(kind, "HEX") == 0)
+        return "a SHA-256, 64 hexadecimal digits,";
     return "something";
 }
 

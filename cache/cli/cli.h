@@ -89,6 +89,8 @@ typedef enum Style { STYLE_PLAIN, STYLE_TITLE, STYLE_KEY, STYLE_GOOD, STYLE_BAD,
 /* "kiln: ..." on stderr. complain_last prints the message of the last failure (fail_message). */
 void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int complain_last(Status status); /* returns END_TROUBLE */
+/* Asks on the terminal, on stderr; everything but a yes is a no. */
+bool ask(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 void style_begin(const Cli *cli, Style style);
 void style_end(const Cli *cli);

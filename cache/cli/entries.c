@@ -12,22 +12,32 @@ enum { SHORTEST_KEY = 8, MAX_PATH = 4096, CANDIDATES = 10 };
 
 /* ---- the directory ---- */
 
-int store_open(Cli *cli, bool writable, Store *out)
+const char *store_path(Cli *cli)
 {
     char path[MAX_PATH];
-    *out = (Store){.path = cli->flag[FLAG_DIR]};
-    if (!out->path) {
-        if (!disk_default_path(path, sizeof path)) {
-            complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor "
-                     "HOME is set");
-            return END_TROUBLE;
-        }
-        out->path = arena_strdup(cli->arena, path);
-        if (!os_path_exists(out->path)) {
-            if (!flag_on(cli, FLAG_JSON))
-                complain("no cache yet: %s is not there", out->path);
-            return -1;
-        }
+    if (cli->flag[FLAG_DIR])
+        return cli->flag[FLAG_DIR];
+    if (disk_default_path(path, sizeof path))
+        return arena_strdup(cli->arena, path);
+    complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME is set");
+    return NULL;
+}
+
+bool names_folder(const char *path)
+{
+    size_t n = strlen(path);
+    return (n && path[n - 1] == '/') || os_is_folder(path);
+}
+
+int store_open(Cli *cli, bool writable, Store *out)
+{
+    *out = (Store){.path = store_path(cli)};
+    if (!out->path)
+        return END_TROUBLE;
+    if (!cli->flag[FLAG_DIR] && !os_path_exists(out->path)) {
+        if (!flag_on(cli, FLAG_JSON))
+            complain("no cache yet: %s is not there", out->path);
+        return -1;
     }
     Status status = disk_open(out->path, false, writable, &out->disk);
     if (status == ST_OK)

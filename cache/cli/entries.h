@@ -13,6 +13,11 @@ typedef struct Store {
     uint32_t n;
 } Store;
 
+/* The directory of --dir or the default, whether or not it is there; NULL: there is none, which was said. */
+const char *store_path(Cli *cli);
+/* Does an argument name a directory, one that is there or, by a slash at its end, one to be made? */
+bool names_folder(const char *path);
+
 /* Opens the directory of --dir or the default and lists it. -1: go on; otherwise the status to end with, all being said. */
 int store_open(Cli *cli, bool writable, Store *out);
 void store_close(Store *store);

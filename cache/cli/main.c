@@ -4,7 +4,7 @@
  *
  * In reading order: verbs.def (what there is), args.c (the command line against that table),
  * entries.c (the directory and its entries), then a file per group of verbs: list.c, show.c,
- * graph.c, diff.c, why.c, stats.c, upkeep.c, bundle.c, info.c, tables.c.
+ * graph.c, diff.c, why.c, stats.c, upkeep.c, export.c, import.c, info.c, tables.c.
  */
 #include "cache/cli/cli.h"
 #include "ir/base/os.h"
@@ -46,7 +46,8 @@ static int finish(int status)
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
-    complain("cannot write the output%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
+    if (status != END_TROUBLE) /* else it was said */
+        complain("cannot write the output%s%s", errno ? ": " : "", errno ? strerror(errno) : "");
     return END_TROUBLE;
 }
 

@@ -38,6 +38,19 @@ int complain_last(Status status)
     return END_TROUBLE;
 }
 
+bool ask(const char *format, ...)
+{
+    char question[2048], answer[16] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(question, sizeof question, format, args);
+    va_end(args);
+    fflush(stdout);
+    put_text(stderr, question, strlen(question));
+    fputs(" [y/N] ", stderr);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
 /* ---- style ---- */
 
 void style_begin(const Cli *cli, Style style)

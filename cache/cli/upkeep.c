@@ -8,14 +8,9 @@
 
 int cmd_PATH(Cli *cli)
 {
-    char path[4096];
-    const char *dir = cli->flag[FLAG_DIR];
-    if (!dir && !disk_default_path(path, sizeof path)) {
-        complain("there is no cache directory: neither KILN_CACHE_DIR nor XDG_CACHE_HOME nor HOME "
-                 "is set");
+    const char *dir = store_path(cli);
+    if (!dir)
         return END_TROUBLE;
-    }
-    dir = dir ? dir : path;
     if (!flag_on(cli, FLAG_JSON)) {
         puts(dir);
         return END_FINE;
@@ -163,15 +158,6 @@ int cmd_PRUNE(Cli *cli)
     return end >= 0 ? end : prune(cli, &store, max_bytes, max_age, dry_run);
 }
 
-/* Asks on the terminal; everything but a yes is a no. */
-static bool agreed(const Store *store)
-{
-    char answer[16] = "";
-    fprintf(stderr, "remove %u %s from %s? [y/N] ", store->n, store->n == 1 ? "entry" : "entries", store->path);
-    fflush(stderr);
-    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
-}
-
 /* Empties what the library wrote beside the entries, where there is any. */
 static Status forget(Cli *cli, Disk *disk)
 {
@@ -192,7 +178,8 @@ int cmd_CLEAR(Cli *cli)
     int end = store_open(cli, !dry_run, &store);
     if (end >= 0)
         return end;
-    if (store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin) && !agreed(&store)) {
+    bool asks = store.n && !dry_run && !flag_on(cli, FLAG_YES) && os_is_terminal(stdin);
+    if (asks && !ask("remove %u %s from %s?", store.n, store.n == 1 ? "entry" : "entries", store.path)) {
         store_close(&store);
         complain("nothing was removed");
         return END_FOUND;

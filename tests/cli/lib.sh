@@ -23,13 +23,14 @@ golden()
     shift
     "$@" >"$work/out" 2>"$work/err" </dev/null
     status=$?
+    cp "$work/out" "$work/$name.txt.raw"
     {
         cat "$work/out"
         sed 's/^/stderr: /' "$work/err"
         echo "status $status"
     } | sed -e "s|$work|WORK|g" -e "s|$kiln|kiln|g" \
         -e 's/last used .*/last used      TIME/' -e 's/"used": [0-9]*/"used": TIME/' \
-        -e 's/\([ (]\)[0-9][0-9.]*k\([ );]\|$\)/\1SIZE\2/g' -e 's/"\([a-z_]*bytes\)": [0-9]*/"\1": BYTES/' -e 's/bytes  *[0-9]*$/bytes BYTES/' -e 's/of [0-9]* bytes/of BYTES bytes/' >"$work/$name.txt"
+        -e 's/\([ (]\)[0-9][0-9.]*k\([ );]\|$\)/\1SIZE\2/g' -e 's/"\([a-z_]*bytes\)": [0-9]*/"\1": BYTES/' -e 's/bytes  *[0-9]*$/bytes BYTES/' -e 's/of [0-9]* bytes/of BYTES bytes/' -e 's/[0-9a-f]\{64\}/SHA256/' >"$work/$name.txt"
     if [ "${KILN_TEST_GOLDEN:-}" = 1 ]; then
         cp "$work/$name.txt" "$golden/$name.txt"
     elif ! diff -u "$golden/$name.txt" "$work/$name.txt"; then

@@ -73,17 +73,17 @@ says "expected 64, found 96"
 expect 0 "$kiln" info
 says "OPTION"
 
-# a bundle goes to another directory and is served from there; an entry of another CPU is refused
+# a pack goes to another directory and is served from there; an entry of another CPU is refused
 expect 0 "$kiln" cache export "$work/all.kilnpack"
 says " to "
-expect 0 "$kiln" cache import "$work/all.kilnpack" --dir="$work/second"
+expect 0 "$kiln" cache import --yes "$work/all.kilnpack" --dir="$work/second"
 says "refused 0"
 out=$(KILN_CACHE_DIR=$work/second KILN_COMPILE=off "$use" 64 48) || fail "a program does not find what was imported"
-[ "$out" = "$first" ] || fail "another result from the bundle"
+[ "$out" = "$first" ] || fail "another result from the pack"
 KILN_CACHE_DIR=$work/narrow KILN_TEST_FAIL=cpu:-sse2 "$use" 64 48 >/dev/null || fail "use without sse2"
 expect 0 "$kiln" cache export "$work/narrow.kilnpack" --dir="$work/narrow"
 mkdir -m 700 "$work/third"
-expect 1 "$kiln" cache import "$work/narrow.kilnpack" --dir="$work/third"
+expect 1 "$kiln" cache import --yes "$work/narrow.kilnpack" --dir="$work/third"
 says "features: only here: sse2"
 says "taken 0"
 
@@ -106,21 +106,21 @@ if [ -n "${KILN_TEST_LIBCUDA:-}" ]; then
         expect 0 "$kiln" cache $what "$key" --dir="$work/gpu"
     done
     expect 0 "$kiln" cache export "$work/gpu.kilnpack" --dir="$work/gpu"
-    expect 0 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_new"
+    expect 0 "$kiln" cache import --yes "$work/gpu.kilnpack" --dir="$work/gpu_new"
     says "refused 0"
     says "no program has used a GPU"
     [ "$(KILN_COMPILE=off; export KILN_COMPILE; gpu "$work/gpu_new" sms=8 64)" = "$out" ] || fail "a program does not find what was imported for its GPU"
     gpu "$work/gpu_same" sms=8 96 >/dev/null || fail "use on a GPU of the same kind"
-    expect 0 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_same"
+    expect 0 "$kiln" cache import --yes "$work/gpu.kilnpack" --dir="$work/gpu_same"
     says "refused 0"
     grep -q "no program" "$work/err" && fail "it is known which GPU is here: $(cat "$work/err")"
     for other in sms=9 sms=8,driver=12040 sms=8,cc=9.0; do
         gpu "$work/gpu_$other" $other 96 >/dev/null || fail "use on another GPU, $other"
-        expect 1 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_$other"
+        expect 1 "$kiln" cache import --yes "$work/gpu.kilnpack" --dir="$work/gpu_$other"
         says "taken 0"
         says "GPU: sm sm_80"
     done
-    expect 0 "$kiln" cache import "$work/gpu.kilnpack" --dir="$work/gpu_sms=9" --foreign
+    expect 0 "$kiln" cache import --yes "$work/gpu.kilnpack" --dir="$work/gpu_sms=9" --foreign
     says "refused 0"
 fi
 finish

@@ -1,4 +1,4 @@
-# Directories in every state; verify, prune, clear, export, import.
+# Directories in every state; verify, prune, clear.
 . "$(dirname "$0")/lib.sh"
 cache=$work/cache
 
@@ -31,7 +31,7 @@ if [ "$(id -u)" = 0 ]; then
     chown 65534 "$work/foreign"
     expect 3 "$kiln" cache list --dir="$work/foreign"
     says 'belongs to user 65534'
-    expect 3 "$kiln" cache import "$work/foreign" --dir="$cache"
+    expect 3 "$kiln" cache import --yes "$work/foreign" --dir="$cache"
     if command -v setpriv >/dev/null; then # root reads everything: as somebody else
         cp "$kiln" "$work/kiln_copy"
         mkdir -m 000 "$work/unreadable"
@@ -105,67 +105,4 @@ golden clear "$kiln" cache clear --dir="$work/clear"
 [ -s "$work/clear/info" ] || fail "clear removed what the library knows of the machine"
 [ "$(cat "$work/clear/letter")" = mine ] || fail "clear removed what is not ours"
 
-# --- export and import
-make_cache "$work/own" --machine
-golden export "$kiln" cache export "$work/all.kilnpack" --dir="$work/own"
-expect 0 "$kiln" cache export "$work/one.kilnpack" 6a21 --dir="$work/own"
-says "1 entry"
-expect 0 "$kiln" cache export "$work/folder/" --name=max_exp --dir="$work/own"
-expect 0 "$kiln" cache list --keys --dir="$work/folder"
-[ "$(wc -l <"$work/out")" = 1 ] || fail "export to a folder"
-expect 1 "$kiln" cache export "$work/none.kilnpack" --name=nothing_like_it --dir="$work/own"
-[ -e "$work/none.kilnpack" ] && fail "an export of nothing leaves a file"
-expect 3 "$kiln" cache export "$work/no/such/folder/x.kilnpack" --dir="$work/own"
-echo half >"$work/two.kilnpack.tmp" # of an export that was killed, or that is at work
-expect 3 "$kiln" cache export "$work/two.kilnpack" --dir="$work/own"
-says "if none is under way, remove it"
-[ "$(cat "$work/two.kilnpack.tmp")" = half ] || fail "an export wrote into the temporary of another"
-rm "$work/two.kilnpack.tmp"
-expect 0 "$kiln" cache export "$work/two.kilnpack" --dir="$work/own"
-
-mkdir -m 700 "$work/new"
-expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" # four are another machine's, one by one
-says "taken 1, present already 0, refused 4"
-[ "$(grep -c '^kiln: refused .*: cpu: TestVendor 6 143 there, .* here' "$work/err")" = 4 ] || fail "refusals are not said one by one: $(cat "$work/err")"
-says "the library's build was not checked"
-expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" --json
-says '"present": 1'
-expect 0 "$kiln" cache import "$work/all.kilnpack" --dir="$work/new" --foreign
-says "taken 4, present already 1, refused 0"
-expect 0 "$kiln" cache verify --dir="$work/new"
-expect 0 "$kiln" cache import "$work/folder" --dir="$work/new" --foreign
-says "taken 0, present already 1, refused 0"
-expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/absent" --dry-run
-says "would take 1"
-[ -e "$work/absent" ] && fail "a dry run makes a directory"
-expect 1 "$kiln" cache import "$work/all.kilnpack" --dir="$work/made"
-[ "$(stat -c %a "$work/made")" = 700 ] || fail "import makes a directory of mode $(stat -c %a "$work/made")"
-cp "$cache/info" "$work/new/info" # a library of another build has written there: now the build counts
-expect 1 "$kiln" cache import "$work/one.kilnpack" --dir="$work/new"
-
-# bundles that are none
-expect 3 "$kiln" cache import "$work/file" --dir="$work/new"
-says "no bundle of a kiln cache"
-expect 3 "$kiln" cache import "$work/no_such" --dir="$work/new"
-size=$(wc -c <"$work/all.kilnpack")
-for n in 0 7 39 40 100 $((size - 1)); do
-    head -c "$n" "$work/all.kilnpack" >"$work/cut.kilnpack"
-    expect 3 "$kiln" cache import "$work/cut.kilnpack" --dir="$work/new"
-done
-n=200
-while [ $n -lt "$size" ]; do
-    head -c "$n" "$work/all.kilnpack" >"$work/cut.kilnpack"
-    "$kiln" cache import "$work/cut.kilnpack" --dir="$work/new" >/dev/null 2>&1
-    [ $? = 3 ] || fail "a bundle cut at $n bytes is taken"
-    n=$((n + 512))
-done
-cp "$work/all.kilnpack" "$work/flip.kilnpack"
-printf 'X' | dd of="$work/flip.kilnpack" bs=1 seek=60 conv=notrunc 2>/dev/null
-expect 3 "$kiln" cache import "$work/flip.kilnpack" --dir="$work/new"
-says "checksum"
-cp "$work/all.kilnpack" "$work/flip.kilnpack" # in an entry: that one is refused, the others are not touched by it
-printf 'XYZ' | dd of="$work/flip.kilnpack" bs=1 seek=$((size - 300)) conv=notrunc 2>/dev/null
-expect 1 "$kiln" cache import "$work/flip.kilnpack" --dir="$work/other" --foreign
-says "refused 1"
-says "damaged in the bundle"
 finish

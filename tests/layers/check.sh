@@ -22,6 +22,7 @@ system_rules='
 ^llvm/                                                            ^$
 ^cuda                                                             ^runtime/cuda/
 ^xxhash\.h$                                                       ^ir/base/hash\.c$
+^gcrypt\.h$                                                       ^cache/cli/digest\.c$
 ^zstd\.h$                                                         ^ir/base/pack\.c$
 ^(unistd|fcntl|sched|dlfcn|dirent)\.h$|^sys/                      ^ir/base/os[a-z_]*\.c$
 ^criterion/                                                       ^$

@@ -1,6 +1,7 @@
 /* KILN_ASYNC_COMPILE: who waits, what is compiled when, the same bits, failures, functions, fork. Exit: threads/exit.c. */
 #include "api.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -246,7 +247,7 @@ Test(background, a_function_takes_the_better_program)
 static bool child_works(int64_t a)
 {
     float out[64];
-    alarm(TIME_LIMIT(60));
+    test_seconds(60);
     int before = background();
     run(a, 16, out);
     kiln_scope *scope = kiln_scope_begin();
@@ -258,7 +259,7 @@ static bool child_works(int64_t a)
     return right && background() > before;
 }
 
-Test(background, fork_while_something_is_compiled, .timeout = TIME_LIMIT(240))
+Test(background, fork_while_something_is_compiled, .timeout = HANGS_AFTER(240))
 {
     float out[64];
     start();

@@ -3,6 +3,7 @@
  * That results are right is shown by every API_TEST (api.h), which also runs on this device.
  */
 #include "on_cuda.h"
+#include "tests/support/seconds.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -402,7 +403,7 @@ Test(cuda, a_child_forked_while_the_driver_starts_is_told_too)
         usleep(1000);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20); /* instead of hanging */
+        test_seconds(20); /* instead of hanging */
         bool told = kiln_set_device("cuda") == KILN_DEVICE && strstr(kiln_error_message(), "forked child");
         bool works = kiln_eval(kiln_add(host, host)) == KILN_OK;
         _exit(told ? works ? 0 : 2 : 1);

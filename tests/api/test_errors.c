@@ -255,7 +255,7 @@ Test(options, the_environment_is_read_with_one_warning_each)
 }
 
 /* A misspelled test hook is an option that is missed; what belongs to test programs is not ours. */
-Test(options, misspelled_test_hook, .timeout = TIME_LIMIT(60))
+Test(options, misspelled_test_hook, .timeout = HANGS_AFTER(60))
 {
     int count = 0;
     setenv("KILN_TEST_FIAL", "compile", 1);
@@ -268,7 +268,7 @@ Test(options, misspelled_test_hook, .timeout = TIME_LIMIT(60))
 }
 
 /* A dump that cannot be written says why, once. */
-Test(options, dump_nowhere, .timeout = TIME_LIMIT(60))
+Test(options, dump_nowhere, .timeout = HANGS_AFTER(60))
 {
     int count = 0;
     kiln_set_log_sink(sink, &count);
@@ -395,7 +395,7 @@ static void calling_sink(void *user, int level, const char *topic, const char *l
 }
 
 /* Alone, and while another thread computes something and waits to log a line: that would wait for the sink, and the sink for it. */
-Test(errors, a_log_sink_may_not_compute, .timeout = TIME_LIMIT(60))
+Test(errors, a_log_sink_may_not_compute, .timeout = HANGS_AFTER(60))
 {
     for (int turn = 0; turn < 2; turn++) {
         in_sink.known = F32(KILN_SHAPE(1), 7);

@@ -1,6 +1,7 @@
 /* fork while other threads compute: neither process may hang, and the child computes with a pool of its own. */
 #include "api.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -26,13 +27,13 @@ static void *compute(void *user)
 static bool child_computes(kiln_tensor *x, double k)
 {
     double sum;
-    alarm(TIME_LIMIT(20));
+    test_seconds(20);
     if (!CHILD_MAY_ALLOCATE)
         return true;
     return kiln_item(kiln_sum(kiln_add(x, kiln_scalar(k))), &sum) == KILN_OK && sum == N * (k + 1);
 }
 
-Test(fork, while_other_threads_compute, .timeout = TIME_LIMIT(60))
+Test(fork, while_other_threads_compute, .timeout = HANGS_AFTER(60))
 {
     kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(N));
     cr_assert(kiln_eval(x) == KILN_OK);

@@ -6,7 +6,7 @@
 # keep tiles of their operands in shared memory, and as much of them in registers as fits; what that costs is their tests'
 # business. Texts that fail stay in FOLDER/failed.
 #
-# KILN_TEST_PTXAS_EVERY=N: one text in N (1: all). PTXAS=path: that assembler; PTXAS= (nothing): none. Ends with 77 (skipped)
+# KILN_TEST_SPILLS=BYTES: what a kernel may spill (0). It takes a slice of the texts (support/slice.h). PTXAS=path: that assembler; PTXAS= (nothing): none. Ends with 77 (skipped)
 # where there is none. No text fails: the tests that leave some ran before, or did not look for the folder.
 folder=$1
 report() # TARGET SAID: a line for each kernel that spills
@@ -41,7 +41,7 @@ fi
 out=$folder/batches
 rm -rf "$out"
 mkdir -p "$out" || exit 1
-"$2" "$folder" "$out" "${KILN_TEST_PTXAS_EVERY:-1}" > "$out/calls" 2> "$out/counts"
+"$2" "$folder" "$out" > "$out/calls" 2> "$out/counts"
 status=$?
 cat "$out/counts"
 [ $status -eq 0 ] || exit 1
@@ -54,7 +54,8 @@ refused=$(grep -c '^REFUSED' "$out/said")
 grep '^REFUSED' "$out/said" | head -20
 grep '^SPILL' "$out/said" | while read -r line; do
     text=${line##*__}
-    grep -q '^[[:space:]]*\.shared .* tiles\[' "$folder/${text%% *}.ptx" || echo "$line"
+    bytes=${line% bytes}
+    [ "${bytes##* }" -le "${KILN_TEST_SPILLS:-0}" ] || grep -q '^[[:space:]]*\.shared .* tiles\[' "$folder/${text%% *}.ptx" || echo "$line"
 done > "$out/spills"
 sort -k4,4nr "$out/spills" | head -40
 spills=$(wc -l < "$out/spills")

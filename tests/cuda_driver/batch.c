@@ -1,4 +1,4 @@
-// batch FOLDER OUT [EVERY]: puts the PTX texts of FOLDER (NAME.ptx) together in few files for ptxas, whose start costs as much as
+// batch FOLDER OUT: puts the PTX texts of FOLDER (NAME.ptx) together in few files for ptxas, whose start costs as much as
 // a kernel: OUT/SM_NUMBER.ptx, with the names of the texts in OUT/SM_NUMBER.list. Prints one line per call of ptxas: file and target.
 //
 // What a text defines outside of functions, kernels and variables, gets "__NAME" behind its name, so that nothing clashes and
@@ -6,7 +6,9 @@
 // ".address_size" are one: the one of the oldest architecture and version is taken, since newer ones accept all that it may
 // hold. Each is for what is as new or newer of its own architecture, where that is older than sm_80, sm_80 and sm_90a.
 //
-// EVERY: one text in so many (1).
+// A run takes a slice of the texts (support/slice.h).
+#include "tests/support/slice.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <stdbool.h>
@@ -228,10 +230,10 @@ static FILE *create(const char *out, const Text *first, int number, const char *
 int main(int argc, char **argv)
 {
     if (argc < 3) {
-        fprintf(stderr, "usage: batch FOLDER OUT [EVERY]\n");
+        fprintf(stderr, "usage: batch FOLDER OUT\n");
         return 2;
     }
-    size_t every = argc > 3 && atoi(argv[3]) > 0 ? (size_t)atoi(argv[3]) : 1, n = 0, room = 0;
+    size_t n = 0, room = 0;
     Text *text = NULL;
     DIR *folder = opendir(argv[1]);
     if (!folder)
@@ -253,7 +255,9 @@ int main(int argc, char **argv)
     FILE *batch = NULL, *list = NULL;
     const Text *first = NULL;
     int number = 0, failed = 0;
-    for (size_t i = 0; i < left; i += every) {
+    for (size_t i = 0; i < left; i++) {
+        if (left >= slices() && !slice_takes(i))
+            continue;
         if (!first || bytes > BATCH_BYTES || strcmp(first->target, text[i].target) || first->version != text[i].version) {
             failed |= batch && (fclose(batch) | fclose(list));
             first = &text[i];

@@ -5,12 +5,14 @@
  *     data of the inputs -> interp on plain copies -> wanted outputs
  *     for jit and eager, for some layouts of the operands: run, compare
  *
- * Leaves out: which layouts are tried at level 0 rotates with the number of the case, so that a table of cases sees all of them. On a
+ * Leaves out: two layouts of each case are tried; which is the second turns with the number of the case and with the round (support/slice.h), so that a
+ * table of cases sees all of them, and each case in time. On a
  * device an operand is a dense copy, so only the layouts that are views differ there, and one is tried; eager mode, whose
  * kernels are mostly those of jit mode, every third time.
  */
 #include "tests/differential/layouts.h"
 #include "tests/differential/result.h"
+#include "tests/support/slice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,16 +118,16 @@ static void check_on(const Case *c, void *const *data, int64_t number, bool repe
     case_at_hand(c, "interp");
     if (wanted_result(c, data, &wanted)) {
         Layout layouts[MAX_IN];
-        bool few = test_level() == 0 || (c->flags & QUICK);
+        int64_t turn = number + (int64_t)slice_round();
         int base = repeating ? LAYOUTS : 0, count = repeating ? LAYOUTS_ALL - LAYOUTS : LAYOUTS;
-        int tries = few ? (repeating || on_device() ? 1 : 2) : count;
+        int tries = repeating || on_device() ? 1 : 2;
         for (int k = 0; k < tries; k++) {
-            int64_t first = few && k == 1 ? 1 + number % (count - 1) : repeating || on_device() ? number + k : k;
+            int64_t first = k == 1 ? 1 + turn % (count - 1) : turn;
             fill_layouts(layouts, c->n_in, first, count, base);
             if (k == 0 && !repeating && !on_device()) /* all plain */
                 memset(layouts, 0, sizeof layouts);
             run(c, "jit", layouts, data, &wanted);
-            if (on_device() ? number % 3 == 0 : k < 2 || !few)
+            if (!on_device() || turn % 3 == 0)
                 run(c, "eager", layouts, data, &wanted);
         }
         if ((c->flags & FAST_TOO) && !repeating)
@@ -136,15 +138,12 @@ static void check_on(const Case *c, void *const *data, int64_t number, bool repe
 
 void check(const Case *asked)
 {
+    int64_t number;
+    if (!case_due(&number))
+        return;
     Case here = case_here(asked);
     const Case *c = &here;
     void *data[MAX_IN] = {0};
-    int64_t number = count_case() + 1;
-    const char *every = getenv("KILN_TEST_EVERY");
-    if (every && number % atoi(every) != 0) {
-        count_left_out();
-        return;
-    }
     uint64_t seed = 1000003u * (uint64_t)c->arg[0] + (uint64_t)number;
     bool rank = false;
     for (int i = 0; i < c->n_in; i++) {
@@ -152,7 +151,7 @@ void check(const Case *asked)
         rank |= c->in[i].shape.rank > 0 && shape_elements(c->in[i].shape) > 0;
     }
     check_on(c, data, number, false);
-    if (rank && c->refused == KILN_OK && (test_level() > 0 ? !(c->flags & QUICK) : number % 4 == 0)) {
+    if (rank && c->refused == KILN_OK && (number + (int64_t)slice_round()) % 4 == 0) {
         for (int i = 0; i < c->n_in; i++)
             make_repeat(c->in[i].dtype, c->in[i].shape, data[i]);
         check_on(c, data, number, true);

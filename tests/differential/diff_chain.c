@@ -139,8 +139,8 @@ static void group_chain(const Group *g)
     static const kiln_dtype dtypes[] = {KILN_F32, KILN_F64, KILN_F16, KILN_BF16, KILN_I32, KILN_I64, KILN_U8, KILN_I16};
     int n_dtypes = sizeof dtypes / sizeof *dtypes, number = 0;
     for (int d = 0; d < n_dtypes; d++)
-        for (int s = 0; s < (test_level() > 0 || d == 0 ? 6 : 3); s++)
-            for (int k = 0; k < (d == 0 ? 4 : 1) + 2 * test_level(); k++, number++) {
+        for (int s = 0; s < 6; s++)
+            for (int k = 0; k < (d == 0 ? 6 : 3); k++, number++) {
                 Case c = {.op = g->name, .build = build_chain, .row = g->row, .n_in = 2, .arg = {number, 5 * k + number, 3 * k + number}};
                 for (int i = 0; i < 2; i++)
                     c.in[i] = (Spec){dtypes[d], shapes[s], k % 3 == 2 ? VALUES_SPARSE : VALUES_PLAIN, 0};
@@ -351,10 +351,11 @@ typedef struct ReferenceRow {
 static void check_reference(const Case *c, const Check *k, const char *mode, const char *math, const void *x, const void *y)
 {
     char how[64];
+    if (!case_due(NULL))
+        return;
     snprintf(how, sizeof how, "%s, math=%s, double reference", mode, math);
     set_option("mode", mode);
     set_option("math", math);
-    count_case();
     int64_t most = k->rows * (k->columns > k->rows ? k->columns : k->rows);
     double *wanted = malloc(sizeof *wanted * (size_t)(2 * most)), *bound = wanted + most;
     int64_t n = k->refer(k, wanted, bound);

@@ -189,7 +189,7 @@ static void group_random(const Group *g)
                 bool wanted = dtype_is_float((kiln_dtype)dtype) == (which < 2);
                 if (!wanted && n)
                     continue;
-                Case c = {.op = g->name, .build = build_random, .arg = {which, dtype, n}, .flags = QUICK};
+                Case c = {.op = g->name, .build = build_random, .arg = {which, dtype, n}};
                 c.refused = wanted ? KILN_OK : KILN_BAD_DTYPE;
                 check(&c);
             }

@@ -1,6 +1,7 @@
 /* See engine.h: groups and their processes, and telling about a case. What is done with a case is check()'s, in another file. */
 #include "tests/differential/engine.h"
 #include "tests/support/seconds.h"
+#include "tests/support/slice.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -15,23 +16,13 @@
 
 /* Shared between the groups (child processes) and the parent. */
 typedef struct Shared {
-    int64_t cases, left_out, runs, failures, compiles;
+    int64_t cases, taken, runs, failures, compiles;
     char now[512]; /* the case at hand */
 } Shared;
 
 static Shared *shared;
 static int64_t group_failures;
 enum { MAX_SHOWN = 8 }; /* failures printed per group */
-
-int test_level(void)
-{
-    static int level = -1;
-    if (level < 0) {
-        const char *text = getenv("KILN_TEST_LEVEL");
-        level = text ? atoi(text) : 0;
-    }
-    return level;
-}
 
 bool on_device(void) { return getenv("KILN_DEVICE") != NULL; }
 
@@ -108,8 +99,17 @@ void report(const Case *c, const char *how, const char *format, ...)
     fflush(stdout);
 }
 
-int64_t count_case(void) { return shared->cases++; }
-void count_left_out(void) { shared->left_out++; }
+bool case_due(int64_t *number)
+{
+    int64_t n = shared->cases++;
+    if (number)
+        *number = n;
+    if (!slice_takes((uint64_t)n))
+        return false;
+    shared->taken++;
+    return true;
+}
+
 void count_run(void) { shared->runs++; }
 void case_at_hand(const Case *c, const char *how) { describe(c, how, shared->now, sizeof shared->now); }
 
@@ -137,7 +137,7 @@ static void run_group(const Group *group)
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        alarm(test_seconds(GROUP_SECONDS));
+        test_seconds(GROUP_SECONDS);
         kiln_set_log_sink(keep_warning, NULL);
         group->run(group);
         group_ends(group);
@@ -175,14 +175,16 @@ int run_groups(const char *program, const Group *groups, int n, int argc, char *
         run_group(&groups[i]);
         failed += shared->failures != failures;
         ran++;
-        if (shared->failures != failures || test_level() > 0)
+        if (shared->failures != failures)
             printf("%-28s %6" PRId64 " cases %5" PRId64 " failures %6.1f s\n", groups[i].name, shared->cases - cases,
                    shared->failures - failures, seconds() - begun);
     }
     const char *slash = strrchr(argv[0], '/');
-    printf("%s: %d groups, %" PRId64 " cases, %" PRId64 " runs, %" PRId64 " programs compiled, %" PRId64 " failures in %d groups, %.1f s\n",
-           slash ? slash + 1 : program, ran, shared->cases, shared->runs, shared->compiles, shared->failures, failed, seconds() - start);
-    if (shared->left_out > 0 && shared->left_out == shared->cases)
-        printf("FAIL every case was left out: KILN_TEST_EVERY is more than there are\n");
-    return ran == 0 || shared->failures > 0 || (shared->left_out > 0 && shared->left_out == shared->cases);
+    printf("%s: %d groups, %" PRId64 " of %" PRId64 " cases, %" PRId64 " runs, %" PRId64 " programs compiled, %" PRId64
+           " failures in %d groups, %.1f s\n",
+           slash ? slash + 1 : program, ran, shared->taken, shared->cases, shared->runs, shared->compiles, shared->failures, failed,
+           seconds() - start);
+    if (shared->taken == 0)
+        printf("FAIL no case was run: KILN_TEST_SLICES is more than there are\n");
+    return ran == 0 || shared->failures > 0 || shared->taken == 0;
 }

@@ -12,13 +12,12 @@
  * What must hold of each jit and eager run, besides the values: no fall-back to the interpreter; kernels were launched
  * where something had to be computed; inputs unchanged.
  *
- * KILN_TEST_EVERY=N takes every N-th case only.
+ * A run takes a slice of the cases (support/slice.h).
  *
  * With KILN_DEVICE=cuda everything is placed and computed there, the interpreter's results too: it sums in the device's order then, so the
  * comparison is as strict.
  *
- * Each group runs in a child process, so that a crash costs one group; its case is printed. KILN_TEST_LEVEL: 0 the
- * quick matrix (default), 1 every layout of each operand, 2 more shapes and values. Arguments of the program: names of
+ * Each group runs in a child process, so that a crash costs one group; its case is printed. Arguments of the program: names of
  * groups to run.
  */
 #ifndef TESTS_DIFFERENTIAL_ENGINE_H
@@ -54,7 +53,6 @@ typedef int Build(const Case *c, kiln_tensor *const *in, kiln_tensor **out);
 
 enum {
     MAY_BE_FREE = 1,        /* may need no kernel: a view of an input, a constant */
-    QUICK = 2,              /* few layouts whatever the level */
     FAST_TOO = 8,           /* also with math=fast (the default), within a few units in the last place */
     FREE_WHEN_REPEATING = 4 /* may need no kernel when the data repeats along axes: max of an expanded tensor */
 };
@@ -90,7 +88,6 @@ void group_ends(const Group *group);
 /* Runs the groups (those named in argv) and prints a summary; the exit status of main. */
 int run_groups(const char *program, const Group *groups, int n, int argc, char **argv);
 
-int test_level(void);
 /* KILN_DEVICE is set: operands lie there and programs run there, on the software CUDA driver in CI. */
 bool on_device(void);
 /* The size that n stands for: there at most KILN_TEST_LARGEST (4099), since each instruction is executed by software. */
@@ -98,8 +95,8 @@ int64_t size_here(int64_t n);
 Case case_here(const Case *c);
 /* Counts and prints a failure of the case at hand, for checks beside the engine's. */
 void report(const Case *c, const char *how, const char *format, ...) __attribute__((format(printf, 3, 4)));
-int64_t count_case(void);  /* the number that the case has */
-void count_left_out(void); /* that one, by KILN_TEST_EVERY; all of them left out fail the program */
+/* Counts a case; is it one of this run's slice? *number, if not NULL, gets its number, which is the same in each run. */
+bool case_due(int64_t *number);
 void count_run(void);
 /* "add(f32[7,13], f32[13]) args 0 0 0 0 0 0 [jit, plain]"; the second is kept, for when the process dies. */
 void describe(const Case *c, const char *how, char *text, size_t size);

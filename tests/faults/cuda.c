@@ -11,6 +11,7 @@
  */
 #include "tests/cuda_driver/test_cuda.h"
 #include "tests/mutation/harness.h"
+#include "tests/support/seconds.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -236,7 +237,7 @@ static int in_child(void (*child)(int n, int code), int n, int code)
     fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(60);
+        test_seconds(60);
         child(n, code);
         exit(checks_failed() ? 1 : 0); /* through what runs at exit */
     }

@@ -1,6 +1,7 @@
 /* See harness.h. */
 #include "tests/faults/harness.h"
 #include "tests/faults/whole.h"
+#include "tests/support/seconds.h"
 
 #include <dirent.h>
 #include <grp.h>
@@ -123,7 +124,7 @@ const Run *worker_at(const char *path, const char *cache, int programs, const ch
         close(pipes[1]);
         set_environment(cache, environment);
         become(uid);
-        alarm(60);
+        test_seconds(60);
         execl(path, "worker", count, (char *)NULL);
         _exit(121);
     }

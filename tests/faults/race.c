@@ -8,6 +8,7 @@
  */
 #include "tests/faults/harness.h"
 #include "tests/faults/whole.h"
+#include "tests/support/seconds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,7 +133,7 @@ static void spawn(void (*work)(int), void (*other)(void), int process)
 {
     fflush(stdout);
     if (fork() == 0) {
-        alarm(280);
+        test_seconds(280);
         begin_process();
         if (work)
             work(process);

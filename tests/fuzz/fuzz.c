@@ -15,6 +15,7 @@
  */
 #include "tests/differential/layouts.h"
 #include "tests/support/random_graph.h"
+#include "tests/support/seconds.h"
 #include "tests/support/seeds.h"
 
 #include <inttypes.h>
@@ -290,9 +291,9 @@ static void tell_stats(void)
 static Outcome outcome_of(int status)
 {
     if (WIFSIGNALED(status)) {
-        if (!shared->why[0] || WTERMSIG(status) != SIGALRM)
-            snprintf(shared->why, sizeof shared->why, "signal %d%s", WTERMSIG(status),
-                     WTERMSIG(status) == SIGALRM ? " (does not end)" : "");
+        bool endless = WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF;
+        if (!shared->why[0] || !endless)
+            snprintf(shared->why, sizeof shared->why, "signal %d%s", WTERMSIG(status), endless ? " (does not end)" : "");
         return CRASHED;
     }
     int code = WEXITSTATUS(status);
@@ -309,7 +310,7 @@ static Outcome run_batch(uint64_t first, int64_t count, double until, int64_t *d
         kiln_set_log_sink(keep_warning, NULL);
         Outcome outcome = FINE;
         for (int64_t i = 0; i < count && outcome == FINE && seeds_clock() < until; i++) {
-            alarm(CHILD_SECONDS);
+            test_seconds(CHILD_SECONDS);
             shared->seed = first + (uint64_t)i;
             plan_random(shared->seed, &shared->plan);
             outcome = run_plan(&shared->plan);
@@ -333,7 +334,7 @@ static Outcome run_alone(const Plan *plan)
     shared->why[0] = 0;
     pid_t child = fork();
     if (child == 0) {
-        alarm(CHILD_SECONDS / 4);
+        test_seconds(CHILD_SECONDS / 4);
         kiln_set_log_sink(keep_warning, NULL);
         _exit((int)run_plan(&copy));
     }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # assemble.sh SCRIPT BATCH FOLDER: shows that cuda_driver/assemble.sh fails for a text that ptxas refuses, one that it warns about,
 # a kernel that spills registers and a folder without texts, and passes what is well. PTXAS as there.
-script=$1 batch=$2 folder=$3
+script=$1 batch=$2 folder=$3 spills=0
 wrong()
 {
     echo "wrong: $*"
@@ -30,7 +30,7 @@ kernel()
 # assembled STATUS TEXT: what the script makes of the folder; both must be so, and no text may be left.
 assembled()
 {
-    KILN_TEST_PTXAS_EVERY=1 sh "$script" "$folder" "$batch" > "$folder/said" 2>&1
+    KILN_TEST_SPILLS=$spills sh "$script" "$folder" "$batch" > "$folder/said" 2>&1
     status=$?
     if [ $status -eq 77 ]; then
         cat "$folder/said"
@@ -61,6 +61,11 @@ kernel narrow 200 24 > "$folder/narrow.ptx"
 assembled 1 "^SPILL sm_80 narrow__narrow .* bytes"
 grep -q "^4 kernels assembled, 0 texts refused, 2 kernels spill registers, 2 of them" "$folder/said" || wrong "other numbers"
 [ "$(ls "$folder/failed")" = narrow.ptx ] || wrong "kept: $(ls "$folder/failed")"
+
+kernel narrow 200 24 > "$folder/narrow.ptx"
+spills=100000
+assembled 0 "2 kernels spill registers, 0 of them that must not"
+spills=0
 
 kernel warned 40 | sed 's/^\.visible.*) /&.minnctapersm 5 /' > "$folder/warned.ptx"
 assembled 1 "^REFUSED sm_90a .*/warned.ptx: .*warning.*minnctapersm"

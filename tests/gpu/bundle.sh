@@ -34,7 +34,7 @@ run()
 {
     name=$1 want=$2
     shift 2
-    env -i PATH="$work/tools:/usr/bin:/bin" HOME="$work/home" KILN_TEST_CUDA="$settings" KILN_TEST_EVERY=97 KILN_LIBCUDA="$driver" \
+    env -i PATH="$work/tools:/usr/bin:/bin" HOME="$work/home" KILN_TEST_CUDA="$settings" KILN_TEST_SLICES=97 KILN_LIBCUDA="$driver" \
         ${KILN_TEST_CUDA_PTX:+KILN_TEST_CUDA_PTX="$KILN_TEST_CUDA_PTX"} \
         sh "$gpu" --out "$work/$name" "$@" >"$work/$name.out" 2>&1
     status=$?

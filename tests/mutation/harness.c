@@ -65,7 +65,7 @@ int run_tests(const char *program, const Test *tests, int n, int argc, char **ar
         fflush(stdout);
         pid_t child = fork();
         if (child == 0) {
-            alarm(test_seconds(300));
+            test_seconds(300);
             kiln_set_log_sink(keep_warning, NULL);
             tests[i].run();
             if (failures || !checks)

@@ -11,11 +11,13 @@
  *
  * On a device (KILN_DEVICE) operands are dense copies of their own: strides, alignment and overlap have nothing to vary there.
  *
- * KILN_TEST_LEVEL 0: some cases, some mutations of each, rotating, so that each group meets all kinds; 1: all mutations of some cases; 2: all of all.
+ * Of a case each MUTATIONS_STEP-th mutation is tried, turning from case to case, so that each group meets all kinds, and with the round
+ * (support/slice.h), so that each case does in time.
  */
 #include "tests/differential/layouts.h"
 #include "tests/differential/result.h"
 #include "tests/mutation/programs.h"
+#include "tests/support/slice.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -181,15 +183,17 @@ static void meet(const Warm *warm, const Call *changed, bool other_data)
     }
 }
 
+enum { MUTATIONS_STEP = 6 };
+
 /* --- mutations ------------------------------------------------------------------------------------------------------ */
 
 /* Those of one case are counted through; `due` says which are tried. */
 typedef struct Mutations {
     const Warm *warm;
-    int64_t number, step; /* of the case; every step-th mutation is tried */
+    int64_t number; /* of the case at first */
 } Mutations;
 
-static bool due(Mutations *m) { return m->number++ % m->step == 0; }
+static bool due(Mutations *m) { return m->number++ % MUTATIONS_STEP == 0; }
 
 static void mutate_linked(Mutations *m, int64_t from, int64_t to)
 {
@@ -315,12 +319,10 @@ static void mutate_options(Mutations *m)
 
 /* --- one case ------------------------------------------------------------------------------------------------------- */
 
-enum { CASES_STEP = 6, CASES_STEP_DEVICE = 23, MUTATIONS_STEP = 6 };
-
 void check(const Case *asked)
 {
-    int64_t number = count_case(), step = on_device() ? CASES_STEP_DEVICE : CASES_STEP;
-    if (test_level() < 2 && number % step)
+    int64_t number;
+    if (!case_due(&number))
         return;
     Case here = case_here(asked);
     const Case *c = &here;
@@ -331,7 +333,7 @@ void check(const Case *asked)
         run(&warm.base, warm.data, &warm.wanted);
         if (run(&warm.base, warm.data, &warm.wanted) > 0)
             report(c, "again", "compiled again for the same facts");
-        Mutations m = {&warm, number / step, test_level() ? 1 : MUTATIONS_STEP};
+        Mutations m = {&warm, number / (int64_t)slices() + (int64_t)slice_round()};
         mutate_sizes(&m);
         mutate_places(&m);
         mutate_dtypes(&m);

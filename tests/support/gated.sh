@@ -5,6 +5,13 @@
 # can get lost (a leak found at the child's exit does not fail the test). Any such file fails the run and is printed.
 # One exception: Criterion's runner sometimes forgets a record of a child. A leak report in which no frame but the allocator
 # and libcriterion occurs is the runner's own and does not count; a leak in a test has the test's frame in it.
+#
+# Slices (slice.h), for tests that have some: KILN_TEST_PARTS (tests/CMakeLists.txt, kiln_slices) says how many, KILN_TEST_SLICES=N asks for another number,
+# KILN_TEST_SLICES=all for as few as KILN_TEST_PARTS_ALL. KILN_TEST_SEED is the number of the commit unless it is set.
+#
+# Time: KILN_TEST_CPU is how many seconds of processor time a process of the test may take, on a machine that counts to 200,000 in
+# a shell in 0.15 s; a slower one gets more. Time by the clock has no limit but ctest's, which is for what hangs.
+# Prints "cpu: SECONDS" at the end, for .ci/run.
 logs=$1
 shift
 mkdir -p "$(dirname "$logs")"
@@ -28,6 +35,46 @@ runners_own()
         END { exit !(leaks && !foreign) }' "$1"
 }
 
+# The number of the commit; of a shallow clone, which does not know it, some number; without git 0.
+commit()
+{
+    case $(git -C "$here" rev-parse --is-shallow-repository 2>/dev/null) in
+    false) git -C "$here" rev-list --count HEAD ;;
+    true) echo $((0x$(git -C "$here" rev-parse HEAD | cut -c1-6))) ;;
+    *) echo 0 ;;
+    esac
+}
+
+again=
+case ${KILN_TEST_PARTS:+${KILN_TEST_SLICES:-one}} in
+'') unset KILN_TEST_SLICES KILN_TEST_SEED ;; # no slices: the same in each run
+*)
+    case ${KILN_TEST_SLICES:-one} in
+    one) again="" KILN_TEST_SLICES=$KILN_TEST_PARTS ;;
+    *) again="KILN_TEST_SLICES=$KILN_TEST_SLICES " ;;
+    esac
+    [ "$KILN_TEST_SLICES" != all ] || KILN_TEST_SLICES=${KILN_TEST_PARTS_ALL:-1}
+    KILN_TEST_SEED=${KILN_TEST_SEED:-$(commit)}
+    again="${again}KILN_TEST_SEED=$KILN_TEST_SEED"
+    export KILN_TEST_SLICES KILN_TEST_SEED
+    echo "slice $((KILN_TEST_SEED % KILN_TEST_SLICES)) of $KILN_TEST_SLICES ($again)"
+    ;;
+esac
+
+# KILN_TEST_SPEED (seconds.h): measured once for a build folder.
+if [ -n "${KILN_TEST_CPU-}" ]; then
+    speed=${TMPDIR:-/tmp}/kiln_speed
+    if [ ! -s "$speed" ]; then
+        sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; times' |
+            awk 'NR == 1 { split($1, t, /[ms]/); s = int((60 * t[1] + t[2]) * 100 / 0.15); print (s > 100) ? s : 100 }' > "$speed.$$"
+        mv "$speed.$$" "$speed"
+    fi
+    KILN_TEST_SPEED=$(cat "$speed")
+    export KILN_TEST_SPEED
+    limit=$((KILN_TEST_CPU * KILN_TEST_SPEED / 100))
+    ulimit -S -t "$limit"
+fi
+
 "$@"
 status=$?
 for log in "$logs".*; do
@@ -39,4 +86,11 @@ for log in "$logs".*; do
     head -n 100 "$log"
     status=98
 done
+if [ $status -ne 0 ]; then
+    [ $status -ne 152 ] && [ $status -ne 137 ] || echo "more than $limit s of processor time"
+    [ -z "$again" ] || echo "this slice again: $again ctest --test-dir BUILD -R '^${logs##*/logs/}\$'"
+fi
+times > "$logs.times" # not in a pipe, whose shell has no children
+awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/); printf "cpu: %.1f\n", 60 * (u[1] + s[1]) + u[2] + s[2] }' "$logs.times"
+rm -f "$logs.times"
 exit $status

@@ -1,5 +1,7 @@
 /* See seeds.h. */
 #include "tests/support/seeds.h"
+#include "tests/support/seconds.h"
+#include "tests/support/slice.h"
 #include "kiln.h"
 
 #include <inttypes.h>
@@ -38,7 +40,7 @@ bool seeds_in_child(bool (*run)(const void *data), const void *data, unsigned se
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
-        alarm(seconds);
+        test_seconds(seconds);
         kiln_set_log_sink(quiet, NULL);
         bool well = run(data);
         fflush(stdout);
@@ -60,7 +62,7 @@ static bool run_batch(const void *data)
 {
     const Batch *b = data;
     for (int i = 0; i < b->seeds->per_child && *b->at != b->end && seeds_clock() < b->until; i++, ++*b->at) {
-        alarm(SEED_SECONDS);
+        test_seconds(SEED_SECONDS);
         if (!b->seeds->run(*b->at))
             return false;
     }
@@ -69,22 +71,29 @@ static bool run_batch(const void *data)
 
 bool seeds_asked(int argc, char **argv, const char *name, SeedsAsked *asked)
 {
+    bool seed = false, count = false;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--show") == 0)
+        if (strcmp(argv[i], "--show") == 0) {
             asked->show = true;
-        else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0)
+        } else if (i + 1 < argc && strcmp(argv[i], "--seed") == 0) {
             asked->first = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--count") == 0)
+            seed = true;
+        } else if (i + 1 < argc && strcmp(argv[i], "--count") == 0) {
             asked->count = strtoull(argv[++i], NULL, 10);
-        else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0)
+            count = true;
+        } else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0) {
             asked->seconds = strtod(argv[++i], NULL);
-        else if (i + 1 < argc && strcmp(argv[i], "--failures") == 0)
+        } else if (i + 1 < argc && strcmp(argv[i], "--failures") == 0) {
             asked->failures = atoi(argv[++i]);
-        else {
+        } else {
             fprintf(stderr, "usage: %s [--seed N] [--count M] [--seconds S] [--failures F] [--show]\n", name);
             return false;
         }
     }
+    if (count && !seed)
+        slice_seeds(&asked->first, &asked->count);
+    if (count) /* work is counted, not time */
+        asked->seconds = 1e9;
     return true;
 }
 

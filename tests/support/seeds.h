@@ -3,6 +3,7 @@
  *
  *     PROGRAM [--seed N] [--count M] [--seconds S] [--failures F] [--show]
  *
+ * With --count and no --seed it is a slice of an endless row of seeds (slice.h), M in all slices together: other ones in each commit.
  * The parent never calls kiln. A run in which nothing was compared fails.
  */
 #ifndef TESTS_SUPPORT_SEEDS_H

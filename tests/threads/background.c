@@ -5,6 +5,7 @@
  */
 #include "kiln.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -55,7 +56,7 @@ static void *work(void *user)
 static void child_computes(int k)
 {
     double sum = 0;
-    alarm(TIME_LIMIT(60));
+    test_seconds(60);
     if (!CHILD_MAY_ALLOCATE)
         _exit(0);
     if (getenv("KILN_DEVICE")) /* a CUDA device is none of a child's: it is told so */

@@ -3,7 +3,7 @@
  * and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
  */
 #include "kiln.h"
-#include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -41,7 +41,7 @@ static void *exit_here(void *unused)
 static void child(int k)
 {
     pthread_t thread;
-    alarm(TIME_LIMIT(60));
+    test_seconds(60);
     if (!queue_some())
         _exit(1);
     usleep((useconds_t)(k / 2 * 1500));

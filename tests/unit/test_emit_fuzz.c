@@ -1,8 +1,9 @@
 /*
  * Random kernels against the reference executor: axes, sizes (constant or argument), layouts,
  * dtypes, stages, saved rows, split, lane axis. A failing seed is in the message; run only that one
- * with EMIT_SEED=n (and EMIT_TEXT=1 for its code).
+ * with KILN_TEST_ONLY=n (and EMIT_TEXT=1 for its code).
  */
+#include "tests/support/slice.h"
 #include "tests/unit/kernel_ref.h"
 
 static Arena arena;
@@ -302,31 +303,27 @@ static void run_contraction(uint64_t seed)
     arena_free(&arena);
 }
 
-static void run_seeds(uint64_t first, uint64_t end, void (*run)(uint64_t))
+/* A slice of the seeds from `first` on (support/slice.h), or KILN_TEST_ONLY. */
+static void run_seeds(uint64_t first, void (*run)(uint64_t))
 {
-    const char *only = getenv("EMIT_SEED");
-    for (uint64_t s = first; s < end; s++)
-        if (!only || strtoull(only, NULL, 10) == s)
-            run(s);
-}
-
 #ifdef CHECK_PTX
-enum { ROUNDS = 20 };
+    uint64_t count = 20;
 #else
-enum { ROUNDS = 60 };
+    uint64_t count = 60;
 #endif
-
-static uint64_t rounds(void)
-{
-    const char *n = getenv("EMIT_ROUNDS");
-    return n ? strtoull(n, NULL, 10) : ROUNDS;
+    uint64_t only = slice_number("KILN_TEST_ONLY", UINT64_MAX), begin = first;
+    slice_seeds(&begin, &count);
+    if (only >= first && only < first + 1000000)
+        run(only);
+    for (uint64_t s = begin; only == UINT64_MAX && s < begin + count; s++)
+        run(s);
 }
 
 /* LLVM 19.1.7 took x // <2, 1, 0, -1> (guarded per lane) for x: see vector_divide in
  * jit/llvm/tape.c */
 Test(emit_fuzz, division_by_constant_lanes) { run_seed(2000340); }
 
-Test(emit_fuzz, first) { run_seeds(0, rounds(), run_seed); }
-Test(emit_fuzz, second) { run_seeds(1000000, 1000000 + rounds(), run_seed); }
-Test(emit_fuzz, third) { run_seeds(2000000, 2000000 + rounds(), run_seed); }
-Test(emit_fuzz, contractions) { run_seeds(3000000, 3000000 + rounds(), run_contraction); }
+Test(emit_fuzz, first) { run_seeds(0, run_seed); }
+Test(emit_fuzz, second) { run_seeds(1000000, run_seed); }
+Test(emit_fuzz, third) { run_seeds(2000000, run_seed); }
+Test(emit_fuzz, contractions) { run_seeds(3000000, run_contraction); }

@@ -225,7 +225,7 @@ static void nested(void *depth_, int level, const char *topic, const char *line)
         log_warn("again");
 }
 
-Test(log, sink_that_logs_and_fork, .timeout = TIME_LIMIT(20))
+Test(log, sink_that_logs_and_fork, .timeout = HANGS_AFTER(20))
 {
     int depth = 0;
     log_set_sink(nested, &depth);

@@ -1,6 +1,7 @@
 /* The thread pool: every task once, whatever the grain and the threads; nesting; fork; shutdown. */
 #include "runtime/eval/pool.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <criterion/criterion.h>
 #include <pthread.h>
@@ -68,7 +69,7 @@ static void outer(void *inner, int64_t lo, int64_t hi, int thread)
         pool_run(100, 10, 4, count, (Count *)inner + i);
 }
 
-Test(pool, nested_runs_inline, .timeout = TIME_LIMIT(30))
+Test(pool, nested_runs_inline, .timeout = HANGS_AFTER(30))
 {
     enum { N = 20 };
     Count c[N];
@@ -91,7 +92,7 @@ static void *run_many(void *unused)
     return unused;
 }
 
-Test(pool, callers_take_turns, .timeout = TIME_LIMIT(60))
+Test(pool, callers_take_turns, .timeout = HANGS_AFTER(60))
 {
     pool_set_threads(3);
     pthread_t thread[4];
@@ -117,7 +118,7 @@ static void fork_and_use(int times, bool child_uses)
         pid_t child = fork();
         cr_assert_geq(child, 0);
         if (child == 0) {
-            alarm(TIME_LIMIT(20));
+            test_seconds(20);
             if (child_uses)
                 check(1000, 3, 4);
             _exit(0);
@@ -129,7 +130,7 @@ static void fork_and_use(int times, bool child_uses)
     }
 }
 
-Test(pool, fork_when_idle, .timeout = TIME_LIMIT(60))
+Test(pool, fork_when_idle, .timeout = HANGS_AFTER(60))
 {
     pool_set_threads(4);
     check(1000, 3, 4);
@@ -137,7 +138,7 @@ Test(pool, fork_when_idle, .timeout = TIME_LIMIT(60))
     fork_and_use(10, true);
 }
 
-Test(pool, fork_when_busy, .timeout = TIME_LIMIT(60))
+Test(pool, fork_when_busy, .timeout = HANGS_AFTER(60))
 {
     pool_set_threads(4);
     pthread_t busy;

@@ -6,6 +6,7 @@
 #include "ir/base/os.h"
 #include "kiln.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <criterion/criterion.h>
 #include <fenv.h>
@@ -73,9 +74,9 @@ static void fail_each(bool sticky)
     kiln_set_log_sink(NULL, NULL);
 }
 
-Test(robust, one_allocation_fails, .timeout = TIME_LIMIT(120)) { fail_each(false); }
+Test(robust, one_allocation_fails, .timeout = HANGS_AFTER(120)) { fail_each(false); }
 
-Test(robust, all_further_allocations_fail, .timeout = TIME_LIMIT(120)) { fail_each(true); }
+Test(robust, all_further_allocations_fail, .timeout = HANGS_AFTER(120)) { fail_each(true); }
 
 /* ---- fork ---- */
 
@@ -97,7 +98,7 @@ static void fork_and_compute(int times, bool child_computes)
         pid_t child = fork();
         cr_assert_geq(child, 0);
         if (child == 0) {
-            alarm(TIME_LIMIT(30));
+            test_seconds(30);
             if (!child_computes)
                 _exit(0);
             _exit(big_sum(100000) == 200000 && big_sum(300000 + i) == 600000 + 2 * i ? 0 : 1);
@@ -109,9 +110,9 @@ static void fork_and_compute(int times, bool child_computes)
     }
 }
 
-Test(robust, fork_before_first_use, .timeout = TIME_LIMIT(60)) { fork_and_compute(2, true); }
+Test(robust, fork_before_first_use, .timeout = HANGS_AFTER(60)) { fork_and_compute(2, true); }
 
-Test(robust, fork_when_idle, .timeout = TIME_LIMIT(60))
+Test(robust, fork_when_idle, .timeout = HANGS_AFTER(60))
 {
     cr_assert_float_eq(big_sum(100000), 200000, 0);
     let_threads_start();
@@ -131,7 +132,7 @@ static void *keep_busy(void *unused)
     return unused;
 }
 
-Test(robust, fork_when_busy, .timeout = TIME_LIMIT(100))
+Test(robust, fork_when_busy, .timeout = HANGS_AFTER(100))
 {
     pthread_t busy[2];
     void *failed;
@@ -201,20 +202,20 @@ static double on_small_stack(void *(*work)(void *))
     return value;
 }
 
-Test(robust, million_node_chain, .timeout = TIME_LIMIT(170))
+Test(robust, million_node_chain, .timeout = HANGS_AFTER(170))
 {
     double value = on_small_stack(deep_chain);
     cr_assert_float_eq(value, CHAIN, 0, "got %g: %s", value, kiln_error_message());
 }
 
-Test(robust, wide_tree, .timeout = TIME_LIMIT(170))
+Test(robust, wide_tree, .timeout = HANGS_AFTER(170))
 {
     double difference = on_small_stack(wide_tree);
     cr_assert_float_eq(difference, 0, 0, "off by %g: %s", difference, kiln_error_message());
 }
 
 /* A chain that is never computed must be freed as well. */
-Test(robust, forgotten_chain, .timeout = TIME_LIMIT(60))
+Test(robust, forgotten_chain, .timeout = HANGS_AFTER(60))
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(4));
@@ -248,7 +249,7 @@ Test(robust, floating_point_state_is_the_callers)
 
 enum { LARGE = (9 << 20) + 5 }; /* not a multiple of a vector; 36 MiB of f32 */
 
-Test(robust, large_outputs, .timeout = TIME_LIMIT(120))
+Test(robust, large_outputs, .timeout = HANGS_AFTER(120))
 {
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *i = kiln_arange(KILN_I32, 0, LARGE, 1);

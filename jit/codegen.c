@@ -129,8 +129,10 @@ static Status emit(const CodeJobs *jobs, CodeJob *job)
         return fail(ST_COMPILE, "stopped");
     if (request->options->target.sm)
         TRY(emit_cuda(request, job, want_text, &emitted));
-    else
+    else {
+        TRY(llvm_host_runs(request->options));
         TRY(llvm_emit_host(job->kernel, job->name, request->options, want_text, &emitted));
+    }
     job->parts.object = emitted.object;
     job->parts.object_bytes = emitted.bytes;
     job->parts.planned = os_copy(job->planned.text, job->planned.len + 1);

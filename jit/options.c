@@ -41,13 +41,10 @@ static const Row table[OPT_COUNT] = {
 
 /* What an ENUM may be, in the order of its C enum; NULL ends. */
 static const char *const choices[OPT_COUNT][5] = {
-    [OPT_MODE] = {"jit", "eager", "interp", NULL},
-    [OPT_MATH] = {"fast", "strict", NULL},
-    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},
-    [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
-    [OPT_CHECK] = {"off", "pure", "cache", NULL},
-    [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
-    [OPT_COMPILE] = {"on", "off", NULL},
+    [OPT_MODE] = {"jit", "eager", "interp", NULL},        [OPT_MATH] = {"fast", "strict", NULL},
+    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},    [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
+    [OPT_CHECK] = {"off", "pure", "cache", NULL},         [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
+    [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL}, [OPT_COMPILE] = {"on", "off", NULL},
     [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},
 };
 

@@ -343,7 +343,7 @@ void function_open(Emit *e, LV fn, LV scratch)
     l_at(e, entry);
     e->entry_end = LLVMBuildBr(e->b, start);
     l_at(e, start);
-    e->sink = NULL;
+    e->zeros = e->sink = (StackPlace){0};
     e->mask = e->whole = e->points[0] = e->points[1] = e->inside = NULL;
     e->streamed = false;
     e->flat = NULL;

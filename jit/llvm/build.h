@@ -54,6 +54,11 @@ typedef struct Ix {
     bool aligned; /* base is a multiple of the lane count and stride is 1 */
 } Ix;
 
+typedef struct StackPlace {
+    LV at; /* of this function; NULL: not yet */
+    unsigned bytes;
+} StackPlace;
+
 typedef struct Reduction { /* see reduce.c */
     VRef inst;
     uint8_t op, stage;
@@ -126,13 +131,13 @@ struct Emit {
     LLVMTypeRef index; /* of index expressions: i64, or Kernel.index_bits wide */
 
     /* the function being emitted */
-    LV fn, block, scratch; /* `block` is the argument block */
-    LV entry_end;          /* the terminator of the block that holds the allocas */
-    LV sink;               /* host: 8 zero bytes that a load or store goes to when its predicate is false */
-    LV flat_n;             /* points of all r axes */
-    LV blocks;             /* split: blocks of flat_n */
-    int cur;               /* level the builder stands at */
-    LV standing;           /* the instruction it stands before, or NULL: at the end of its block */
+    LV fn, block, scratch;  /* `block` is the argument block */
+    LV entry_end;           /* the terminator of the block that holds the allocas */
+    StackPlace zeros, sink; /* host: what a load or a store goes to where its predicate is false */
+    LV flat_n;              /* points of all r axes */
+    LV blocks;              /* split: blocks of flat_n */
+    int cur;                /* level the builder stands at */
+    LV standing;            /* the instruction it stands before, or NULL: at the end of its block */
     LV before[LV_COUNT];
     uint32_t scope[LV_COUNT], scopes;
     struct ValMemo {
@@ -197,6 +202,7 @@ LV l_load(Emit *e, LLVMTypeRef type, LV ptr, unsigned align);
 LV l_store(Emit *e, LV value, LV ptr, unsigned align);
 LV l_to_memory(Emit *e, DType dtype, LV v); /* i1 to i8 */
 LV l_from_memory(Emit *e, DType dtype, LV v);
+LV l_float_to_int(Emit *e, LLVMOpcode op, LV v, LLVMTypeRef type); /* LLVMFPToSI, LLVMFPToUI; every lane fits `type` (lint.c) */
 LLVMBasicBlockRef l_block(Emit *e, const char *name);
 void l_at(Emit *e, LLVMBasicBlockRef block); /* builder to the end of `block` */
 

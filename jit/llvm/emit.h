@@ -14,8 +14,8 @@ typedef struct Emitted {
     char *ir, *assembly; /* text for people, os_free; NULL unless asked for */
 } Emitted;
 
-/* Compiles one kernel for this host. want_text: also IR and assembly. Deterministic: equal kernels give equal bytes. Uses
- * own LLVM context per call; thread-safe. ST_COMPILE, ST_UNSUPPORTED (host CPU without the needed features), ST_OUT_OF_MEMORY. */
+/* Compiles one kernel for this host, or the CPU that the option asks for. want_text: also IR and assembly. Deterministic: equal kernels give equal bytes. Uses
+ * own LLVM context per call; thread-safe. ST_COMPILE, ST_INTERNAL, ST_UNSUPPORTED (no code generator), ST_OUT_OF_MEMORY. */
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out);
 
 /* The same kernel for an NVIDIA GPU: PTX text and how to launch it (jit/grid.h). Reductions keep an order of their own
@@ -33,7 +33,7 @@ Status llvm_emit_ptx(const Kernel *kernel, const char *name, const JitOptions *o
 /* "x86_64 sapphirerapids +avx512f,..." : triple, CPU and full feature string, for keys and for people. Static storage. */
 const char *llvm_host_target(void);
 const char *llvm_version(void);
-/* f32 lanes of a host vector under these options: 4, 8 or 16. */
-int llvm_host_lanes(const JitOptions *options);
+/* Can this CPU execute what llvm_emit_host makes under these options? ST_UNSUPPORTED, with what it lacks. */
+Status llvm_host_runs(const JitOptions *options);
 
 #endif

@@ -1,42 +1,61 @@
 /*
  * The host's loads and stores of one tile of lanes: contiguous, reversed, broadcast, strided and indexed,
  * under the tile's mask (lanes past the end) and an instruction's own predicate. Masked-off lanes
- * read as zero bits and touch no memory.
+ * read as zero bits and touch no memory of the program.
  *
- * A uniform access under a uniform predicate must not branch (code is hoisted), so it goes to the
- * `sink` of the function, eight bytes of stack, when the predicate is false.
+ * No access here relies on LLVM to keep a mask. LLVM 19 loses it where it has to split or widen a masked access: of
+ * `masked.load <16 x float> (splat p) & <1, 1, 1, 1, 0, ...>` for AVX2 the upper half became a plain load, which read past the
+ * end of the buffer. So
+ *
+ *     one predicate for all lanes    an access without it, of a place on the stack where it is false: `zeros` to load, `sink` to store
+ *     a mask, contiguous             parts that one instruction does: of a whole register, 16 bytes at least (lanes that do not exist are
+ *                                    masked off here), elements of 4 or 8 bytes with AVX2; smaller ones lane by lane, without a branch
+ *     a mask, strided or indexed     with AVX-512 parts of one register of pointers; else masked-off lanes point to the stack
+ *
+ * and lint.c refuses every masked access that is not one instruction.
+ *
+ * A uniform access under a uniform predicate must not branch (code is hoisted): that is why it goes to the stack.
  */
 #include "jit/llvm/build.h"
 
 static unsigned align_of(DType dtype) { return (unsigned)dtype_bytes(dtype); }
 
-/* The live lanes: the tile's mask and the predicate; NULL: all of them. */
+/* A predicate that differs from lane to lane. */
+static const Val *by_lane(const Val *pred) { return pred && pred->vec ? pred : NULL; }
+
+/* The live lanes: the tile's mask and the predicate of each; NULL: all of them. */
 static LV live_lanes(Emit *e, const Val *pred)
 {
-    if (!pred)
-        return e->mask;
-    LV p = val_vector(e, *pred);
-    return e->mask ? LLVMBuildAnd(e->b, e->mask, p, "") : p;
+    pred = by_lane(pred);
+    return !pred ? e->mask : e->mask ? LLVMBuildAnd(e->b, e->mask, pred->v, "") : pred->v;
 }
 
 static LV all_lanes(Emit *e) { return l_const(e, SC_I1, 1, true); }
 
-static LV sink_or(Emit *e, LV ptr, const Val *pred)
+/* At least `bytes` of stack, all 0 at the start of the function. */
+static LV stack_place(Emit *e, StackPlace *place, unsigned bytes, const char *name)
 {
-    if (!pred)
-        return ptr;
-    if (!e->sink) {
-        e->sink = l_alloca(e, e->type[SC_I64], 8, "sink");
-        LLVMBasicBlockRef block = LLVMGetInsertBlock(e->b);
-        LLVMPositionBuilderBefore(e->b, e->entry_end);
-        l_store(e, l_i64(e, 0), e->sink, 8);
-        if (e->standing)
-            LLVMPositionBuilderBefore(e->b, e->standing);
-        else
-            LLVMPositionBuilderAtEnd(e->b, block);
-    }
-    return LLVMBuildSelect(e->b, pred->v, ptr, e->sink, "");
+    if (place->bytes >= bytes)
+        return place->at;
+    LLVMTypeRef words = LLVMVectorType(e->type[SC_I64], (bytes + 7) / 8);
+    LV at = l_alloca(e, words, 64, name);
+    LLVMBasicBlockRef block = LLVMGetInsertBlock(e->b);
+    LLVMPositionBuilderBefore(e->b, e->entry_end);
+    l_store(e, LLVMConstNull(words), at, 64);
+    if (e->standing)
+        LLVMPositionBuilderBefore(e->b, e->standing);
+    else
+        LLVMPositionBuilderAtEnd(e->b, block);
+    *place = (StackPlace){at, bytes};
+    return at;
 }
+
+/* Never written to: what is loaded where a predicate is false. */
+static LV zeros(Emit *e, unsigned bytes) { return stack_place(e, &e->zeros, bytes, "zeros"); }
+/* Never read: what a store goes to where its predicate is false. */
+static LV sink(Emit *e, unsigned bytes) { return stack_place(e, &e->sink, bytes, "sink"); }
+
+static unsigned tile_bytes(const Emit *e, unsigned align) { return align * (unsigned)e->lanes; }
 
 /* One pointer for each lane. */
 static LV lane_pointers(Emit *e, LLVMTypeRef element, Address at)
@@ -48,25 +67,180 @@ static LV lane_pointers(Emit *e, LLVMTypeRef element, Address at)
     return l_gep(e, element, at.ptr, index_vector(e, (Ix){.base = l_i64(e, 0), .stride = at.stride}));
 }
 
-static LV masked_load(Emit *e, LLVMTypeRef vector, LV ptr, LV mask, unsigned align)
+/* ---- masks ---- */
+
+/* Lanes of one masked access of contiguous elements: those of a register, at most the tile's but 16 bytes at least; 0: the machine has none. */
+static unsigned lanes_at_once(const Emit *e, unsigned bytes)
 {
-    if (!mask)
-        return l_load(e, vector, ptr, align);
-    LV args[4] = {ptr, LLVMConstInt(e->type[SC_I32], align, 0), mask, LLVMConstNull(vector)};
-    LLVMTypeRef types[2] = {vector, e->ptr};
-    return l_intrinsic(e, "llvm.masked.load", types, 2, args, 4);
+    unsigned wide = e->bits == 512 ? 512 : 256, most = wide / 8 / bytes, least = 16 / bytes, lanes = (unsigned)e->lanes;
+    if (e->bits < 512 && bytes < 4)
+        return 0;
+    return lanes > most ? most : lanes < least ? least : lanes;
 }
 
-static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
+static LV lane_of(Emit *e, LV v, unsigned lane) { return LLVMBuildExtractElement(e->b, v, LLVMConstInt(e->type[SC_I32], lane, 0), ""); }
+
+/* Lanes [from, from + n) of a vector, and of `past` beyond its end. */
+static LV lanes_taken(Emit *e, LV v, LV past, unsigned from, unsigned n)
 {
-    if (!mask) {
+    unsigned lanes = LLVMGetVectorSize(LLVMTypeOf(v));
+    LV at[MAX_LANES];
+    for (unsigned i = 0; i < n; i++)
+        at[i] = LLVMConstInt(e->type[SC_I32], from + i < lanes ? from + i : lanes, 0);
+    return LLVMBuildShuffleVector(e->b, v, past, LLVMConstVector(at, n), "");
+}
+
+static bool is_splat(LV v)
+{
+    return LLVMIsAShuffleVectorInst(v) && LLVMIsAInsertElementInst(LLVMGetOperand(v, 0)) && LLVMGetMaskValue(v, 0) == 0 &&
+           LLVMIsPoison(LLVMGetOperand(LLVMGetOperand(v, 0), 0)) && LLVMIsPoison(LLVMGetOperand(v, 1));
+}
+
+/* Lanes [from, from + n) of a mask. It is taken apart as it was put together: each part is computed in the register it is used in. */
+static LV mask_part(Emit *e, LV mask, unsigned from, unsigned n)
+{
+    if (LLVMIsAICmpInst(mask))
+        return LLVMBuildICmp(e->b, LLVMGetICmpPredicate(mask), mask_part(e, LLVMGetOperand(mask, 0), from, n),
+                             mask_part(e, LLVMGetOperand(mask, 1), from, n), "");
+    if (LLVMIsABinaryOperator(mask) && LLVMGetInstructionOpcode(mask) == LLVMAnd)
+        return LLVMBuildAnd(e->b, mask_part(e, LLVMGetOperand(mask, 0), from, n), mask_part(e, LLVMGetOperand(mask, 1), from, n), "");
+    if (is_splat(mask))
+        return l_splat_n(e, LLVMGetOperand(LLVMGetOperand(mask, 0), 1), n);
+    return lanes_taken(e, mask, LLVMGetPoison(LLVMTypeOf(mask)), from, n);
+}
+
+/* The mask of the part of a tile that begins at lane `from`: `n` lanes, those past the tile's off. */
+static LV part_mask(Emit *e, LV mask, unsigned from, unsigned n)
+{
+    unsigned lanes = LLVMGetVectorSize(LLVMTypeOf(mask));
+    return n > lanes ? lanes_taken(e, mask, LLVMConstNull(LLVMTypeOf(mask)), 0, n) : n == lanes ? mask : mask_part(e, mask, from, n);
+}
+
+static LV load_part(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
+{
+    LLVMTypeRef vector = LLVMVectorType(element, LLVMGetVectorSize(LLVMTypeOf(mask)));
+    if (LLVMIsConstant(mask) && LLVMIsNull(mask))
+        return LLVMConstNull(vector);
+    if (mask == LLVMConstAllOnes(LLVMTypeOf(mask)))
+        return l_load(e, vector, ptr, align);
+    LV args[4] = {ptr, LLVMConstInt(e->type[SC_I32], align, 0), mask, LLVMConstNull(vector)};
+    return l_intrinsic(e, "llvm.masked.load", (LLVMTypeRef[]){vector, e->ptr}, 2, args, 4);
+}
+
+static void store_part(Emit *e, LV v, LV ptr, LV mask, unsigned align)
+{
+    if (LLVMIsConstant(mask) && LLVMIsNull(mask))
+        return;
+    if (mask == LLVMConstAllOnes(LLVMTypeOf(mask))) {
         l_store(e, v, ptr, align);
         return;
     }
     LV args[4] = {v, ptr, LLVMConstInt(e->type[SC_I32], align, 0), mask};
-    LLVMTypeRef types[2] = {LLVMTypeOf(v), e->ptr};
-    l_intrinsic(e, "llvm.masked.store", types, 2, args, 4);
+    l_intrinsic(e, "llvm.masked.store", (LLVMTypeRef[]){LLVMTypeOf(v), e->ptr}, 2, args, 4);
 }
+
+/* parts[0 .. n) side by side. */
+static LV join(Emit *e, LV *parts, unsigned n)
+{
+    for (; n > 1; n /= 2)
+        for (unsigned i = 0; i < n / 2; i++) {
+            unsigned lanes = 2 * LLVMGetVectorSize(LLVMTypeOf(parts[2 * i]));
+            LV at[MAX_LANES];
+            for (unsigned l = 0; l < lanes; l++)
+                at[l] = LLVMConstInt(e->type[SC_I32], l, 0);
+            parts[i] = LLVMBuildShuffleVector(e->b, parts[2 * i], parts[2 * i + 1], LLVMConstVector(at, lanes), "");
+        }
+    return parts[0];
+}
+
+static LV masked_load(Emit *e, LLVMTypeRef element, LV ptr, LV mask, unsigned align)
+{
+    LLVMTypeRef vector = l_vec(e, element);
+    unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
+    LV v = LLVMGetPoison(vector), parts[MAX_LANES];
+    if (!mask)
+        return l_load(e, vector, ptr, align);
+    for (unsigned l = 0; n == 0 && l < lanes; l++) {
+        LV from = LLVMBuildSelect(e->b, lane_of(e, mask, l), l_gep(e, element, ptr, l_i64(e, l)), zeros(e, 8), "");
+        v = LLVMBuildInsertElement(e->b, v, l_load(e, element, from, align), LLVMConstInt(e->type[SC_I32], l, 0), "");
+    }
+    if (n == 0)
+        return v;
+    for (unsigned from = 0; from < lanes; from += n)
+        parts[from / n] = load_part(e, element, l_gep(e, element, ptr, l_i64(e, from)), part_mask(e, mask, from, n), align);
+    return n > lanes ? lanes_taken(e, parts[0], LLVMGetPoison(LLVMTypeOf(parts[0])), 0, lanes) : join(e, parts, lanes / n);
+}
+
+static void masked_store(Emit *e, LV v, LV ptr, LV mask, unsigned align)
+{
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
+    unsigned n = lanes_at_once(e, align), lanes = (unsigned)e->lanes;
+    LV poison = LLVMGetPoison(LLVMTypeOf(v));
+    if (!mask) {
+        l_store(e, v, ptr, align);
+        return;
+    }
+    for (unsigned l = 0; n == 0 && l < lanes; l++) {
+        LV to = LLVMBuildSelect(e->b, lane_of(e, mask, l), l_gep(e, element, ptr, l_i64(e, l)), sink(e, 8), "");
+        l_store(e, lane_of(e, v, l), to, align);
+    }
+    for (unsigned from = 0; n && from < lanes; from += n)
+        store_part(e, n == lanes ? v : lanes_taken(e, v, poison, from, n), l_gep(e, element, ptr, l_i64(e, from)),
+                   part_mask(e, mask, from, n), align);
+}
+
+/* Lanes of one masked gather or scatter: a register of pointers. 0: none; LLVM makes single accesses of it, so there shall be no mask. */
+static unsigned pointers_at_once(const Emit *e) { return e->bits == 512 ? 8 : 0; }
+
+static LV gather_part(Emit *e, LLVMTypeRef element, LV ptrs, LV mask, unsigned align)
+{
+    LLVMTypeRef vector = LLVMVectorType(element, LLVMGetVectorSize(LLVMTypeOf(ptrs)));
+    LV args[4] = {ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask, LLVMConstNull(vector)};
+    return l_intrinsic(e, "llvm.masked.gather", (LLVMTypeRef[]){vector, LLVMTypeOf(ptrs)}, 2, args, 4);
+}
+
+static LV gather(Emit *e, LLVMTypeRef element, LV ptrs, LV mask, unsigned align)
+{
+    unsigned n = pointers_at_once(e), lanes = (unsigned)e->lanes;
+    LV parts[MAX_LANES];
+    if (!mask || n == 0) {
+        if (mask)
+            ptrs = LLVMBuildSelect(e->b, mask, ptrs, l_splat(e, zeros(e, 8)), "");
+        return gather_part(e, element, ptrs, all_lanes(e), align);
+    }
+    if (lanes <= n)
+        return gather_part(e, element, ptrs, mask, align);
+    for (unsigned from = 0; from < lanes; from += n)
+        parts[from / n] =
+            gather_part(e, element, lanes_taken(e, ptrs, LLVMGetPoison(LLVMTypeOf(ptrs)), from, n), part_mask(e, mask, from, n), align);
+    return join(e, parts, lanes / n);
+}
+
+static void scatter_part(Emit *e, LV v, LV ptrs, LV mask, unsigned align)
+{
+    LV args[4] = {v, ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask};
+    l_intrinsic(e, "llvm.masked.scatter", (LLVMTypeRef[]){LLVMTypeOf(v), LLVMTypeOf(ptrs)}, 2, args, 4);
+}
+
+static void scatter(Emit *e, LV v, LV ptrs, LV mask, unsigned align)
+{
+    unsigned n = pointers_at_once(e), lanes = (unsigned)e->lanes;
+    if (!mask || n == 0) {
+        if (mask)
+            ptrs = LLVMBuildSelect(e->b, mask, ptrs, l_splat(e, sink(e, 8)), "");
+        scatter_part(e, v, ptrs, all_lanes(e), align);
+        return;
+    }
+    if (lanes <= n) {
+        scatter_part(e, v, ptrs, mask, align);
+        return;
+    }
+    for (unsigned from = 0; from < lanes; from += n)
+        scatter_part(e, lanes_taken(e, v, LLVMGetPoison(LLVMTypeOf(v)), from, n),
+                     lanes_taken(e, ptrs, LLVMGetPoison(LLVMTypeOf(ptrs)), from, n), part_mask(e, mask, from, n), align);
+}
+
+/* ---- fetching ahead ---- */
 
 static void prefetch(Emit *e, LV ptr, unsigned from, unsigned bytes)
 {
@@ -103,27 +277,35 @@ void prefetch_at(Emit *e, DType dtype, Address at)
         prefetch(e, at.ptr, 0, align_of(dtype) * (unsigned)e->lanes);
 }
 
+/* ---- loads and stores ---- */
+
+/* The address, or `place` where a predicate of all lanes is false; each lane has its own, then, if the address has a stride. */
+static LV or_place(Emit *e, LV ptr, const Val *pred, LV place) { return LLVMBuildSelect(e->b, pred->v, ptr, place, ""); }
+
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
 {
-    LLVMTypeRef element = l_memory(e, dtype), vector = l_vec(e, element);
+    LLVMTypeRef element = l_memory(e, dtype);
     unsigned align = align_of(dtype);
-    if (e->lanes == 1 || (!at.many && !at.stride && !(pred && pred->vec))) {
-        LV v = l_load(e, element, sink_or(e, at.ptr, pred), align);
+    bool uniform = pred && !pred->vec;
+    if (e->lanes == 1 || (!at.many && !at.stride && !by_lane(pred))) {
+        LV v = l_load(e, element, pred ? or_place(e, at.ptr, pred, zeros(e, 8)) : at.ptr, align);
         return (Val){.v = l_from_memory(e, dtype, v)};
     }
     LV mask = live_lanes(e, pred), v;
     int64_t stride = known_stride(at);
-    if (stride == 1) {
-        v = masked_load(e, vector, at.ptr, mask, align);
-        prefetch_stream(e, at.ptr, align * (unsigned)e->lanes);
-    } else if (stride == -1) {
-        LV low = l_gep(e, element, at.ptr, l_i64(e, 1 - e->lanes));
-        v = l_reverse(e, masked_load(e, vector, low, mask ? l_reverse(e, mask) : NULL, align));
+    if (stride) {
+        LV low = stride == 1 ? at.ptr : l_gep(e, element, at.ptr, l_i64(e, 1 - e->lanes));
+        LV from = uniform ? or_place(e, low, pred, zeros(e, tile_bytes(e, align))) : low;
+        v = masked_load(e, element, from, stride == 1 || !mask ? mask : l_reverse(e, mask), align);
+        if (stride == 1)
+            prefetch_stream(e, at.ptr, tile_bytes(e, align));
+        else
+            v = l_reverse(e, v);
     } else {
         LV ptrs = lane_pointers(e, element, at);
-        LV args[4] = {ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask ? mask : all_lanes(e), LLVMConstNull(vector)};
-        LLVMTypeRef types[2] = {vector, LLVMTypeOf(ptrs)};
-        v = l_intrinsic(e, "llvm.masked.gather", types, 2, args, 4);
+        if (uniform)
+            ptrs = or_place(e, ptrs, pred, l_splat(e, zeros(e, 8)));
+        v = gather(e, element, ptrs, mask, align);
     }
     return (Val){.v = l_from_memory(e, dtype, v), .vec = true};
 }
@@ -132,22 +314,25 @@ void store_host(Emit *e, DType dtype, Address at, Val x, const Val *pred)
 {
     LLVMTypeRef element = l_memory(e, dtype);
     unsigned align = align_of(dtype);
-    if (e->lanes == 1 || (!at.many && !at.stride && !x.vec && !(pred && pred->vec))) {
-        l_store(e, l_to_memory(e, dtype, x.v), sink_or(e, at.ptr, pred), align);
+    bool uniform = pred && !pred->vec;
+    if (e->lanes == 1 || (!at.many && !at.stride && !x.vec && !by_lane(pred))) {
+        l_store(e, l_to_memory(e, dtype, x.v), pred ? or_place(e, at.ptr, pred, sink(e, 8)) : at.ptr, align);
         return;
     }
     LV v = l_to_memory(e, dtype, val_vector(e, x)), mask = live_lanes(e, pred);
     int64_t stride = known_stride(at);
-    if (stride == 1) {
-        masked_store(e, v, at.ptr, mask, align);
-    } else if (stride == -1) {
-        LV low = l_gep(e, element, at.ptr, l_i64(e, 1 - e->lanes));
-        masked_store(e, l_reverse(e, v), low, mask ? l_reverse(e, mask) : NULL, align);
+    if (stride) {
+        LV low = stride == 1 ? at.ptr : l_gep(e, element, at.ptr, l_i64(e, 1 - e->lanes));
+        LV to = uniform ? or_place(e, low, pred, sink(e, tile_bytes(e, align))) : low;
+        if (stride == 1)
+            masked_store(e, v, to, mask, align);
+        else
+            masked_store(e, l_reverse(e, v), to, mask ? l_reverse(e, mask) : NULL, align);
     } else {
         LV ptrs = lane_pointers(e, element, at);
-        LV args[4] = {v, ptrs, LLVMConstInt(e->type[SC_I32], align, 0), mask ? mask : all_lanes(e)};
-        LLVMTypeRef types[2] = {LLVMTypeOf(v), LLVMTypeOf(ptrs)};
-        l_intrinsic(e, "llvm.masked.scatter", types, 2, args, 4);
+        if (uniform)
+            ptrs = or_place(e, ptrs, pred, l_splat(e, sink(e, 8)));
+        scatter(e, v, ptrs, mask, align);
     }
 }
 

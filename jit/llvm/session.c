@@ -180,6 +180,8 @@ static Status generate(Session *s, bool want_text, SessionOut *out)
     LLVMDisposeMessage(error);
     if (status != ST_OK)
         return status;
+    lint_spoil(s);
+    TRY(lint_ir(s));
     TRY(optimise(s));
     if (want_text)
         TRY(print_ir(s, out)); /* code generation changes the module */

@@ -36,6 +36,10 @@ typedef struct SessionOut { /* all os_free */
     char *ir, *assembly; /* NULL unless asked for; no assembly where the code is text itself */
 } SessionOut;
 
+/* lint.c. ST_INTERNAL: the module holds what no code of ours may be; the message has the instruction. */
+Status lint_ir(const Session *s);
+void lint_spoil(Session *s); /* test hook: puts such a thing in */
+
 void session_init(void);  /* once a process, before any target is asked for; thread-safe, idempotent */
 bool session_fails(void); /* KILN_TEST_FAIL=llvm: shows that a process needs no LLVM */
 LLVMCodeGenOptLevel session_effort(const Session *s);

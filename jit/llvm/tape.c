@@ -32,7 +32,7 @@ static const struct {
     [SOP_BITCAST] = {F_CAST, LLVMBitCast, NULL}, [SOP_SEXT] = {F_CAST, LLVMSExt, NULL},
     [SOP_ZEXT] = {F_CAST, LLVMZExt, NULL},       [SOP_ITRUNC] = {F_CAST, LLVMTrunc, NULL},
     [SOP_SITOFP] = {F_CAST, LLVMSIToFP, NULL},   [SOP_UITOFP] = {F_CAST, LLVMUIToFP, NULL},
-    [SOP_FPTOSI] = {F_CAST, LLVMFPToSI, NULL},   [SOP_FPTOUI] = {F_CAST, LLVMFPToUI, NULL},
+    [SOP_FPTOSI] = {F_CAST, LLVMFPToSI, NULL},   [SOP_FPTOUI] = {F_CAST, LLVMFPToUI, NULL}, /* the value fits: ir/scalar.def */
     [SOP_FPEXT] = {F_CAST, LLVMFPExt, NULL},     [SOP_FPTRUNC] = {F_CAST, LLVMFPTrunc, NULL},
     [SOP_FMA] = {F_CALL, 0, "llvm.fma"},     [SOP_FABS] = {F_CALL, 0, "llvm.fabs"},
     [SOP_SQRT] = {F_CALL, 0, "llvm.sqrt"},   [SOP_FLOOR] = {F_CALL, 0, "llvm.floor"},
@@ -84,7 +84,7 @@ static LV vector_divide(Emit *e, const TapeInst *n, LV a, LV b)
         LLVMTypeRef wide = l_vec(e, e->type[n->type == SC_I32 ? SC_F64 : SC_F32]);
         LLVMOpcode to = is_signed ? LLVMSIToFP : LLVMUIToFP, back = is_signed ? LLVMFPToSI : LLVMFPToUI;
         LV x = LLVMBuildCast(e->b, to, a, wide, ""), y = LLVMBuildCast(e->b, to, b, wide, "");
-        q = LLVMBuildCast(e->b, back, LLVMBuildFDiv(e->b, x, y, ""), type, "");
+        q = l_float_to_int(e, back, LLVMBuildFDiv(e->b, x, y, ""), type); /* fits: the tape divides by what is defined */
     }
     return rest ? LLVMBuildSub(e->b, a, LLVMBuildMul(e->b, q, b, ""), "") : q;
 }
@@ -100,7 +100,12 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
         return LLVMBuildBinOp(e->b, (LLVMOpcode)(is_float((SType)n->type) ? float_code(how[n->op].code) : how[n->op].code), a, b, "");
     case F_ICMP: return LLVMBuildICmp(e->b, (LLVMIntPredicate)how[n->op].code, a, b, "");
     case F_FCMP: return LLVMBuildFCmp(e->b, (LLVMRealPredicate)how[n->op].code, a, b, "");
-    case F_CAST: return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, (LLVMOpcode)how[n->op].code, a, type, "");
+    case F_CAST: {
+        LLVMOpcode op = (LLVMOpcode)how[n->op].code;
+        if (op == LLVMFPToSI || op == LLVMFPToUI)
+            return l_float_to_int(e, op, a, type);
+        return t->inst[n->a].type == n->type ? a : LLVMBuildCast(e->b, op, a, type, "");
+    }
     case F_CALL: return l_intrinsic(e, how[n->op].intrinsic, &type, 1, (LV[]){a, b, c}, (unsigned)scalar_op_info[n->op].arity);
     case F_NONE: break;
     }

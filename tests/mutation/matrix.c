@@ -107,6 +107,7 @@ static Result by_jit(const Call *call, void *const *data)
         set_option(call->option, strcmp(call->option, "mode") == 0                                                  ? "jit"
                                  : strcmp(call->option, "math") == 0                                                ? "strict"
                                  : strcmp(call->option, "dynamic") == 0                                             ? "auto"
+                                 : strcmp(call->option, "cpu") == 0                                                 ? "host"
                                  : strcmp(call->option, "vector_bits") == 0 || strcmp(call->option, "threads") == 0 ? "0"
                                                                                                                     : "1");
     count_run();
@@ -304,7 +305,7 @@ static void mutate_options(Mutations *m)
 {
     static const char *const options[][2] = {
         {"math", "fast"},  {"fuse", "0"},         {"rewrite", "0"},     {"vector_bits", "128"}, {"llvm_opt", "0"},
-        {"mode", "eager"}, {"dynamic", "always"}, {"dynamic", "never"}, {"threads", "1"},
+        {"mode", "eager"}, {"dynamic", "always"}, {"dynamic", "never"}, {"threads", "1"},       {"cpu", "x86-64-v3"},
     };
     for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
         Call f = m->warm->base;

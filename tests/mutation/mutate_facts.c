@@ -23,7 +23,7 @@ typedef struct Facts {
     Layout layout[2];
     size_t offset[2]; /* elements between a 64-byte boundary and the data (row-major layouts) */
     int alias;        /* 0: two tensors, 1: one handle twice, 2: two wraps of one memory, the second shifted by an element */
-    const char *mode, *math, *fuse, *rewrite, *vector_bits, *llvm_opt, *threads;
+    const char *mode, *math, *fuse, *rewrite, *vector_bits, *cpu, *llvm_opt, *threads;
 } Facts;
 
 typedef kiln_tensor *Build(const Facts *f, kiln_tensor *a, kiln_tensor *b);
@@ -255,6 +255,7 @@ static Answer by_jit(const Graph *g, const Facts *f, Data a, Data b)
     set_option("fuse", f->fuse);
     set_option("rewrite", f->rewrite);
     set_option("vector_bits", f->vector_bits);
+    set_option("cpu", f->cpu);
     set_option("llvm_opt", f->llvm_opt);
     set_option("threads", f->threads);
     kiln_scope *scope = kiln_scope_begin();
@@ -312,6 +313,7 @@ static const Facts base_facts = {.size = {12, 40, 8},
                                  .fuse = "1",
                                  .rewrite = "1",
                                  .vector_bits = "0",
+                                 .cpu = "host",
                                  .llvm_opt = "1",
                                  .threads = "0"};
 
@@ -419,6 +421,7 @@ static void mutate_options(const Graph *g, const Facts *base)
         OPTION(rewrite, "0"),         OPTION(vector_bits, "128"),   OPTION(vector_bits, "256"),
         OPTION(vector_bits, "512"),   OPTION(llvm_opt, "0"),        OPTION(llvm_opt, "2"),
         OPTION(threads, "1"),         OPTION(threads, "2"),         OPTION(threads, "7"),
+        OPTION(cpu, "x86-64-v3"),
         /* clang-format on */
     };
     for (size_t k = 0; k < sizeof options / sizeof *options; k++) {

@@ -119,7 +119,7 @@ static inline void check_strict_text(const char *ptx, bool fma_asked, const char
 static inline EmittedPtx emit_ptx(const Kernel *k, const CudaTarget *t, MathMode math, const char *what)
 {
     EmittedPtx out;
-    JitOptions o = setting_options((Setting){0, 1, math});
+    JitOptions o = setting_options((Setting){0, 1, math, CPU_HOST});
     bool text = getenv("EMIT_TEXT") != NULL;
     Status status = llvm_emit_ptx(k, "test", &o, t, text, &out);
     cr_assert_eq(status, ST_OK, "%s: %s", what, fail_message());

@@ -229,7 +229,7 @@ static void run_seed(uint64_t seed)
 #ifndef CHECK_PTX
     if (seed % 8 == 0)
         for (int effort = 0; effort <= 2; effort += 2) {
-            Setting s = {seed % 16 ? 256 : 512, effort, MATH_STRICT};
+            Setting s = {seed % 16 ? 256 : 512, effort, MATH_STRICT, CPU_HOST};
             Code *code = compile_kernel(k, s);
             check_code(code, k, f.args, s, what);
             code_release(code);

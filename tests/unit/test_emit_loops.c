@@ -385,7 +385,7 @@ Test(emit_loops, fast_mode_keeps_f32_between_half_ops)
             uint16_t in[20], out[20];
             for (int j = 0; j < 20; j++)
                 in[j] = (uint16_t)scalar_from_double(t, 0.5);
-            Code *code = compile_kernel(k, (Setting){512, 1, strict ? MATH_STRICT : MATH_FAST});
+            Code *code = compile_kernel(k, (Setting){512, 1, strict ? MATH_STRICT : MATH_FAST, CPU_HOST});
             void *args[] = {in, out};
             run_code(code, args, k, 1);
             for (int j = 0; j < 20; j++)
@@ -446,7 +446,7 @@ Test(emit_loops, every_effort)
                 for (int a = 0; a < arity; a++)
                     v[a] = k_load(k, (uint32_t)a, kidx_axis(k, axis), VREF_NONE);
                 k_store(k, (uint32_t)arity, kidx_axis(k, axis), k_op(k, ops[i], t, v[0], v[1], VREF_NONE), VREF_NONE);
-                Setting s = {j % 2 ? 256 : 512, effort, MATH_STRICT};
+                Setting s = {j % 2 ? 256 : 512, effort, MATH_STRICT, CPU_HOST};
                 Code *code = compile_kernel(k, s);
                 check_code(code, k, args, s, op_name(ops[i]));
                 code_release(code);
@@ -552,7 +552,7 @@ Test(emit_loops, big_outputs)
             v = heavy ? k_op(k, OP_SIN, DT_F32, v, VREF_NONE, VREF_NONE) : k_op(k, OP_ADD, DT_F32, v, v, VREF_NONE);
             k_store(k, 1, at, v, VREF_NONE);
             for (int bits = 256; bits <= 512; bits += 256) {
-                Code *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT});
+                Code *code = compile_kernel(k, (Setting){bits, 1, MATH_STRICT, CPU_HOST});
                 for (int shift = 0; shift < 3; shift++) {
                     Guarded y = shift == 2 ? guarded_at_start(N * 4, 0) : guarded_at_end(N * 4, shift ? 4 : 0);
                     void *args[] = {x.data, y.data, (void *)(intptr_t)N};
@@ -596,7 +596,7 @@ Test(emit_loops, fills_and_copies_call_nothing)
                 k->vec_axis = vec ? a : UINT32_MAX;
                 IRef at = kidx_axis(k, a);
                 k_store(k, 1, at, copy ? k_load(k, 0, at, VREF_NONE) : k_const(k, DT_U8, 0), VREF_NONE);
-                Setting s = {512, effort, MATH_STRICT};
+                Setting s = {512, effort, MATH_STRICT, CPU_HOST};
                 Code *code = compile_kernel(k, s);
                 CheckArg args[] = {
                     {.data = filled(DT_U8, N, false), .bytes = N}, {.data = filled(DT_U8, N, false), .bytes = N}, {.value = N}};

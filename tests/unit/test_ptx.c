@@ -151,7 +151,7 @@ Test(ptx, every_target_assembles)
         free_ptx(&p);
     }
     EmittedPtx p;
-    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT});
+    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT, CPU_HOST});
     cr_expect_eq(llvm_emit_ptx(chain(DT_F32, 0, 0), "x", &o, &(CudaTarget){.sm = 70, .ptx = 78}, false, &p), ST_UNSUPPORTED);
     cr_expect(strstr(fail_message(), "sm_70"), "%s", fail_message());
 }
@@ -159,7 +159,7 @@ Test(ptx, every_target_assembles)
 Test(ptx, names_become_ptx_names)
 {
     EmittedPtx p;
-    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT});
+    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT, CPU_HOST});
     cr_assert_eq(llvm_emit_ptx(chain(DT_F32, 8, 0), "a b-c.d", &o, &ptx_targets[0], false, &p), ST_OK);
     cr_expect_str_eq(p.grid.phase[0].entry, "kiln_a_b_c_d");
     cr_expect(strstr(p.ptx, ".visible .entry kiln_a_b_c_d("));
@@ -559,7 +559,7 @@ Test(ptx, workloads_do_not_spill)
 Test(ptx, without_memory)
 {
     Kernel *kernels[] = {chain(DT_F32, 0, 0), softmax(DT_F32, 100, 4096), product(DT_F32, 100), sum_of_curves()};
-    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT});
+    JitOptions o = setting_options((Setting){0, 1, MATH_STRICT, CPU_HOST});
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         Status status = ST_OUT_OF_MEMORY;
         for (int64_t n = 1; status != ST_OK; n++) {

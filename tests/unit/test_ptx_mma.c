@@ -161,7 +161,7 @@ static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const Check
 static EmittedPtx emit_for(const Kernel *k, const CudaTarget *t, MathMode math, bool tf32, const char *what)
 {
     EmittedPtx out;
-    JitOptions o = setting_options((Setting){0, 1, math});
+    JitOptions o = setting_options((Setting){0, 1, math, CPU_HOST});
     o.value[OPT_TF32] = tf32;
     bool text = getenv("EMIT_TEXT") != NULL;
     Status status = llvm_emit_ptx(k, "test", &o, t, text, &out);

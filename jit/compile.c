@@ -12,6 +12,7 @@
 #include "jit/compile.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/os_term.h"
 #include "jit/codegen.h"
 #include "jit/passes.h"
 
@@ -226,6 +227,17 @@ static Status assemble(Job *job)
 
 /* --- seeing ------------------------------------------------------------------------------------------------ */
 
+/* Makes the folder of one program's dumps. A folder of all dumps that was not there may come of a slip of the pen: it is said. */
+static bool make_dump_folder(const char *all, const char *own)
+{
+    bool there = os_is_folder(all);
+    if (!os_make_dir(own))
+        return false;
+    if (!there)
+        log_warn("KILN_DUMP: there was no folder %s; it was made", all);
+    return true;
+}
+
 static void dump_text(void *user, const char *stage, const char *text)
 {
     Job *job = user;
@@ -233,7 +245,7 @@ static void dump_text(void *user, const char *stage, const char *text)
     option_text(OPT_DUMP, folder, sizeof folder);
     char *dir = arena_printf(job->g->arena, "%s/%s", folder, job->request->dump_name);
     char *path = arena_printf(job->g->arena, "%s/%02u_%s", dir, job->dump_stage++, stage);
-    if (!os_make_dir(dir) || !os_write_file(path, text, strlen(text)))
+    if (!make_dump_folder(folder, dir) || !os_write_file(path, text, strlen(text)))
         log_warn_once("dump", "KILN_DUMP: cannot write %s: %s", path, strerror(errno));
 }
 

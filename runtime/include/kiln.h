@@ -287,7 +287,8 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *                                          interpreter
  *     log           topics, with commas    recompiles, guards, graph, passes, fusion, kernels,
  *                                          output_code, ...; help lists them
- *     dump          folder                 gets every stage of every program as files
+ *     dump          folder                 gets every stage of every program as files; one that is not
+ *                                          there is made, with a warning that says so
  * (jit/options.def lists all.) KILN_INVALID for an unknown name or value, with the valid ones in
  * the message.
  *

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static kiln_tensor *bad(void) { return kiln_add(kiln_zeros(KILN_F32, KILN_SHAPE(2)), kiln_zeros(KILN_F32, KILN_SHAPE(3))); }
 
@@ -278,6 +280,32 @@ Test(options, dump_nowhere, .timeout = HANGS_AFTER(60))
     char *said = strstr(lines, "KILN_DUMP: cannot write /dev/null/dumps");
     cr_assert(said && strstr(said, strerror(ENOTDIR)) && !strstr(said + 1, "KILN_DUMP"), "%s", lines);
     kiln_set_log_sink(NULL, NULL);
+}
+
+/* A folder of dumps that was not there is made, and that is said; one that is there is used in silence. */
+Test(options, dump_makes_a_folder, .timeout = TIME_LIMIT(60))
+{
+    const char *tmp = getenv("TMPDIR");
+    char top[512], folder[600], command[700], wanted[700];
+    int count = 0;
+    snprintf(top, sizeof top, "%s/kiln_dump_XXXXXX", tmp ? tmp : "/tmp");
+    cr_assert(mkdtemp(top) != NULL);
+    snprintf(folder, sizeof folder, "%s/a/b", top);
+    snprintf(wanted, sizeof wanted, "KILN_DUMP: there was no folder %s; it was made", folder);
+    kiln_set_log_sink(sink, &count);
+    cr_assert(kiln_set_option("dump", folder) == KILN_OK);
+    for (int n = 5; n < 7; n++)
+        cr_assert(kiln_eval(kiln_exp(kiln_ones(KILN_F32, KILN_SHAPE(n)))) == KILN_OK);
+    char *said = strstr(lines, wanted);
+    cr_assert(said && !strstr(said + 1, "KILN_DUMP"), "%s", lines);
+    cr_assert(access(folder, F_OK) == 0);
+    lines[0] = '\0';
+    cr_assert(kiln_set_option("dump", top) == KILN_OK);
+    cr_assert(kiln_eval(kiln_exp(kiln_ones(KILN_F32, KILN_SHAPE(7)))) == KILN_OK);
+    cr_assert(!strstr(lines, "KILN_DUMP"), "%s", lines);
+    kiln_set_log_sink(NULL, NULL);
+    snprintf(command, sizeof command, "rm -r '%s'", top);
+    cr_assert(system(command) == 0);
 }
 
 /* The function that looked it up, the index, the axis. */

@@ -221,36 +221,60 @@ static int check_count(const Cli *cli)
     return usage_error(cli);
 }
 
-/* Without a verb: what there is. */
-static int no_verb(const char *word)
+/* Without a verb: options alone, or nothing. */
+static int no_verb(Cli *cli, int argc, char **argv)
 {
-    if (word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0)) {
-        help_print(stdout, NULL);
-        return END_FINE;
+    bool help = false, version = false;
+    for (int k = 1; k < argc; k++) {
+        const char *word = argv[k];
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            help = true;
+        } else if (strcmp(word, "--version") == 0) {
+            version = true;
+        } else if (strcmp(word, "--json") == 0) {
+            cli->flag[FLAG_JSON] = "";
+        } else {
+            complain(*word == '-' ? "there is no option %s before a command; `kiln help` says what there is"
+                                  : "%s: a command comes before its options; `kiln help` says what there is",
+                     word);
+            return END_USAGE;
+        }
     }
-    if (word && strcmp(word, "--version") == 0) {
+    if (help)
+        return help_group(cli, "");
+    if (!version) {
+        help_print(stderr, NULL);
+        return END_USAGE;
+    }
+    if (!flag_on(cli, FLAG_JSON)) {
         printf("kiln %s\n", KILN_VERSION_STRING);
         return END_FINE;
     }
-    if (word)
-        complain("there is no option %s before a command; `kiln help` says what there is", word);
-    else
-        help_print(stderr, NULL);
-    return END_USAGE;
+    json_t *root = json_object();
+    js_set(cli, root, "version", js_text(KILN_VERSION_STRING));
+    return js_print(cli, root);
 }
 
 int args_parse(Cli *cli, int argc, char **argv)
 {
     if (argc < 2 || argv[1][0] == '-')
-        return no_verb(argc < 2 ? NULL : argv[1]);
+        return no_verb(cli, argc, argv);
     int used = 0;
     cli->verb = find_verb(argv[1], argc > 2 ? argv[2] : NULL, &used);
     if (cli->verb == VERB_COUNT && is_group(argv[1])) {
-        bool asked = argc > 2 && (strcmp(argv[2], "--help") == 0 || strcmp(argv[2], "-h") == 0);
-        if (argc > 2 && !asked)
-            return unknown_verb(argv[1], argv[2]);
-        help_print(asked ? stdout : stderr, argv[1]);
-        return asked ? END_FINE : END_USAGE;
+        bool asked = false;
+        for (int k = 2; k < argc; k++) {
+            if (strcmp(argv[k], "--help") == 0 || strcmp(argv[k], "-h") == 0)
+                asked = true;
+            else if (strcmp(argv[k], "--json") == 0)
+                cli->flag[FLAG_JSON] = "";
+            else
+                return unknown_verb(argv[1], argv[k]);
+        }
+        if (asked)
+            return help_group(cli, argv[1]);
+        help_print(stderr, argv[1]);
+        return END_USAGE;
     }
     if (cli->verb == VERB_COUNT)
         return unknown_verb(argv[1], NULL);
@@ -274,9 +298,7 @@ int args_parse(Cli *cli, int argc, char **argv)
             cli->args[cli->n_args++] = word;
         }
     }
-    if (flag_on(cli, FLAG_HELP)) {
-        help_verb(stdout, cli->verb);
-        return END_FINE;
-    }
+    if (flag_on(cli, FLAG_HELP))
+        return help_verb(cli, cli->verb);
     return check_count(cli);
 }

@@ -80,7 +80,8 @@ static inline bool verb_hidden(VerbId verb) { return !*verb_info[verb].help; }
 /* ---- help.c ---- */
 
 void help_print(FILE *out, const char *group); /* all verbs; group: only those that begin with it ("cache"), or NULL */
-void help_verb(FILE *out, VerbId verb);
+int help_group(Cli *cli, const char *group);   /* the same to stdout, or as JSON; "": all. The status to end with */
+int help_verb(Cli *cli, VerbId verb);
 
 /* ---- print.c ---- */
 

@@ -76,7 +76,7 @@ void help_print(FILE *out, const char *group)
           out);
 }
 
-void help_verb(FILE *out, VerbId id)
+static void print_verb(FILE *out, VerbId id)
 {
     const VerbInfo *verb = &verb_info[id];
     fprintf(out, "usage: kiln %s%s%s [OPTIONS]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
@@ -104,6 +104,47 @@ void help_verb(FILE *out, VerbId id)
         }
 }
 
+static json_t *verb_json(Cli *cli, VerbId id)
+{
+    json_t *verb = json_object(), *options = json_array();
+    js_set(cli, verb, "command", js_text(verb_info[id].name));
+    js_set(cli, verb, "arguments", js_text(verb_info[id].arguments));
+    js_set(cli, verb, "help", js_text(verb_info[id].help));
+    js_set(cli, verb, "detail", js_text(verb_info[id].detail));
+    for (int k = 0; k < FLAG_COUNT; k++)
+        if (verb_takes(id, k))
+            js_push(cli, options, js_text(flag_info[k].name));
+    js_set(cli, verb, "options", options);
+    return verb;
+}
+
+static bool in_group(VerbId id, const char *group)
+{
+    size_t n = strlen(group);
+    return !verb_hidden(id) && strncmp(verb_info[id].name, group, n) == 0 && (!n || verb_info[id].name[n] == ' ');
+}
+
+int help_group(Cli *cli, const char *group)
+{
+    if (!flag_on(cli, FLAG_JSON)) {
+        help_print(stdout, *group ? group : NULL);
+        return END_FINE;
+    }
+    json_t *all = json_array();
+    for (int id = 0; id < VERB_COUNT; id++)
+        if (in_group((VerbId)id, group))
+            js_push(cli, all, verb_json(cli, (VerbId)id));
+    return js_print(cli, all);
+}
+
+int help_verb(Cli *cli, VerbId id)
+{
+    if (flag_on(cli, FLAG_JSON))
+        return js_print(cli, verb_json(cli, id));
+    print_verb(stdout, id);
+    return END_FINE;
+}
+
 int cmd_HELP(Cli *cli)
 {
     char wanted[64] = "";
@@ -113,36 +154,14 @@ int cmd_HELP(Cli *cli)
     }
     bool group = false;
     for (int id = 0; id < VERB_COUNT; id++) {
-        size_t n = strlen(wanted);
-        if (n && strcmp(verb_info[id].name, wanted) == 0) {
-            help_verb(stdout, (VerbId)id);
-            return END_FINE;
-        }
-        group |= n && strncmp(verb_info[id].name, wanted, n) == 0 && verb_info[id].name[n] == ' ';
+        if (*wanted && strcmp(verb_info[id].name, wanted) == 0)
+            return help_verb(cli, (VerbId)id);
+        group |= in_group((VerbId)id, wanted);
     }
-    if (*wanted && !group) {
-        complain("there is no command \"%s\"; `kiln help` lists them", wanted);
-        return END_USAGE;
-    }
-    if (!flag_on(cli, FLAG_JSON)) {
-        help_print(stdout, group ? wanted : NULL);
-        return END_FINE;
-    }
-    json_t *all = json_array();
-    for (int id = 0; id < VERB_COUNT; id++) {
-        if (verb_hidden((VerbId)id))
-            continue;
-        json_t *verb = json_object(), *options = json_array();
-        js_set(cli, verb, "command", js_text(verb_info[id].name));
-        js_set(cli, verb, "arguments", js_text(verb_info[id].arguments));
-        js_set(cli, verb, "help", js_text(verb_info[id].help));
-        for (int k = 0; k < FLAG_COUNT; k++)
-            if (verb_takes((VerbId)id, k))
-                js_push(cli, options, js_text(flag_info[k].name));
-        js_set(cli, verb, "options", options);
-        js_push(cli, all, verb);
-    }
-    return js_print(cli, all);
+    if (group)
+        return help_group(cli, wanted);
+    complain("there is no command \"%s\"; `kiln help` lists them", wanted);
+    return END_USAGE;
 }
 
 /* ---- man pages ---- */

@@ -24,6 +24,11 @@ expect 0 "$kiln" --help
 expect 0 "$kiln" cache --help
 expect 0 "$kiln" --version
 says "kiln "
+version=$(sed 's/kiln //' "$work/out")
+[ "$("$kiln" --json --version | "$tools/cli_json" version)" = "$version" ] || fail "--json --version"
+[ "$("$kiln" --version --json | "$tools/cli_json" version)" = "$version" ] || fail "--version --json"
+expect 2 "$kiln" --json
+expect 2 "$kiln" --version ops
 expect 1 "$kiln" ops nothing_of_this_name
 expect 2 "$kiln" completion tcsh
 
@@ -35,7 +40,9 @@ echo "$verbs" | while read -r verb; do
     "$kiln" $verb --help | grep -q -- --json || echo "no --json in the help of $verb"
 done >"$work/missing"
 [ -s "$work/missing" ] && fail "$(cat "$work/missing")"
-for verb in ops passes rules options info help; do
+for verb in ops passes rules options info help 'help cache' 'help cache import' 'cache import --help' 'cache --help' --help --version \
+    'completion bash' 'completion zsh' 'completion fish'; do
+    # shellcheck disable=SC2086
     "$kiln" $verb --json | "$tools/cli_json" >/dev/null || fail "kiln $verb --json is no JSON"
 done
 [ "$("$kiln" options --json | "$tools/cli_json" options 1 variable)" = KILN_MATH ] || fail "options --json"
@@ -54,6 +61,7 @@ value() { "$tools/cli_json" options "$1" "$2" <"$work/info.json"; }
 for shell in bash zsh fish; do
     "$kiln" completion $shell >"$work/completion.$shell" || fail "completion $shell"
     grep -q older-than "$work/completion.$shell" || fail "completion $shell lacks an option"
+    [ "$("$kiln" completion $shell --json | "$tools/cli_json" script)" = "$(cat "$work/completion.$shell")" ] || fail "completion $shell as JSON is another"
     if command -v $shell >/dev/null; then
         $shell -n "$work/completion.$shell" || fail "$shell does not accept its completion"
     fi

@@ -326,6 +326,14 @@ void disk_used(Disk *disk, const DiskItem *item)
 
 static Status read_only(const Disk *disk) { return fail(ST_IO, "%s was opened for reading", disk->path); }
 
+/* A temporary that is not needed any more. Tried twice, for a call may fail for once; what stays all the same is stale in an hour, is told of by
+ * `kiln cache verify` and goes with the next eviction. */
+static void drop_temporary(int folder, const char *name)
+{
+    if (!os_file_remove(folder, name))
+        (void)os_file_remove(folder, name);
+}
+
 /* Gives the finished temporary its name. Two names are better than a rename, which would replace; not all systems have them. */
 static bool give_name(int folder, const char *temporary, const char *name, bool replace)
 {
@@ -334,7 +342,7 @@ static bool give_name(int folder, const char *temporary, const char *name, bool 
     int cause = errno;
     bool there = !replace && !linked && cause == EEXIST && os_dir_info(folder, name, &info) && info.regular && info.ours && !info.shared;
     if (linked || there) {
-        (void)os_file_remove(folder, temporary); /* else it is stale, and removed as such */
+        drop_temporary(folder, temporary);
         return true;
     }
     if (!replace && cause != EEXIST && cause != EPERM && cause != EOPNOTSUPP && cause != ENOSYS && cause != EMLINK) {
@@ -357,7 +365,7 @@ Status disk_publish(Disk *disk, const char *name, const void *bytes, size_t n, b
         status = io_error(disk, temporary);
     } else if (!give_name(folder, temporary, name, replace)) {
         status = io_error(disk, name);
-        (void)os_file_remove(folder, temporary);
+        drop_temporary(folder, temporary);
     }
     os_dir_close(folder);
     return status;
@@ -379,38 +387,42 @@ Status disk_remove(Disk *disk, const char *name)
 
 /* --- pruning ------------------------------------------------------------------------------------------------------------------- */
 
-typedef struct Stale {
+typedef struct Leftovers {
     int folder;
-    bool dry_run;
+    bool remove;
     int64_t now;
-    uint32_t n;
-} Stale;
+    DiskLeftovers *out;
+} Leftovers;
 
-static bool remove_if_stale(const char *name, void *user)
+static bool count_temporary(const char *name, void *user)
 {
-    Stale *stale = user;
+    Leftovers *left = user;
     OsFileInfo info;
-    if (is_temporary(name) && os_dir_info(stale->folder, name, &info) && whole_hour(info.modified, stale->now) &&
-        (stale->dry_run || os_file_remove(stale->folder, name)))
-        stale->n++;
+    if (!is_temporary(name) || !os_dir_info(left->folder, name, &info))
+        return true;
+    /* One with another name has become an entry, and is as fresh as that was used: its writer was stopped between giving and taking a name. */
+    bool stale = info.linked || whole_hour(info.modified, left->now);
+    left->out->n++;
+    left->out->stale += stale;
+    left->out->bytes += info.bytes;
+    left->out->removed += stale && left->remove && os_file_remove(left->folder, name);
     return true;
 }
 
-/* What writers left behind that were killed. */
-static uint32_t remove_stale(Disk *disk, bool dry_run)
+void disk_leftovers(Disk *disk, bool remove, DiskLeftovers *out)
 {
-    Stale stale = {.dry_run = dry_run, .now = os_time()};
+    *out = (DiskLeftovers){0};
+    Leftovers left = {.remove = remove && disk->writable, .now = os_time(), .out = out};
     for (unsigned i = 0; i < 256; i++) {
         char folder[FOLDER];
         snprintf(folder, sizeof folder, "%02x", i);
-        if (open_folder(disk, folder, false, &stale.folder) != ST_OK || stale.folder < 0)
+        if (open_folder(disk, folder, false, &left.folder) != ST_OK || left.folder < 0)
             continue;
-        (void)os_dir_each(stale.folder, remove_if_stale, &stale);
-        os_dir_close(stale.folder);
+        (void)os_dir_each(left.folder, count_temporary, &left);
+        os_dir_close(left.folder);
     }
-    stale.folder = disk->dir;
-    (void)os_dir_each(stale.folder, remove_if_stale, &stale);
-    return stale.n;
+    left.folder = disk->dir;
+    (void)os_dir_each(left.folder, count_temporary, &left);
 }
 
 static int by_use(const void *a_, const void *b_)
@@ -455,7 +467,9 @@ static Status prune(const PruneJob *job, Arena *arena)
         out->kept--;
         out->kept_bytes -= items[i].bytes;
     }
-    out->stale = remove_stale(job->disk, job->dry_run);
+    DiskLeftovers left;
+    disk_leftovers(job->disk, !job->dry_run, &left);
+    out->stale = job->dry_run ? left.stale : left.removed;
     return status;
 }
 
@@ -523,6 +537,6 @@ Status disk_write_text(Disk *disk, const char *file, const char *text)
     if (os_file_rename(disk->dir, temporary, file))
         return ST_OK;
     Status status = io_error(disk, file);
-    (void)os_file_remove(disk->dir, temporary);
+    drop_temporary(disk->dir, temporary);
     return status;
 }

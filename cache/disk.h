@@ -53,6 +53,13 @@ void disk_used(Disk *disk, const DiskItem *item);
 Status disk_publish(Disk *disk, const char *name, const void *bytes, size_t n, bool replace);
 Status disk_remove(Disk *disk, const char *name); /* gone already: ST_OK */
 
+/* What writers left behind: temporaries, and of these the stale ones, which are done or older than an hour: nobody is at work on them; `remove`: those go. */
+typedef struct DiskLeftovers {
+    uint32_t n, stale, removed;
+    uint64_t bytes;
+} DiskLeftovers;
+void disk_leftovers(Disk *disk, bool remove, DiskLeftovers *out);
+
 /* Removes the least recently used entries until at most max_bytes remain, those not used for max_age seconds (0: any age), and stale
  * temporaries. dry_run: only counts. */
 typedef struct DiskPrune {

@@ -110,12 +110,14 @@ static void print_sums(Cli *cli, const Sums *sums)
     table_print(cli, &table);
 }
 
-static int stats_json(Cli *cli, const Store *store, uint64_t bytes, const Sums *sums)
+static int stats_json(Cli *cli, const Store *store, uint64_t bytes, const DiskLeftovers *left, const Sums *sums)
 {
     json_t *root = json_object(), *counters = json_object();
     js_set(cli, root, "directory", js_text(store->path));
     js_set(cli, root, "entries", json_integer(store->n));
     js_set(cli, root, "bytes", json_integer((json_int_t)bytes));
+    js_set(cli, root, "temporaries", json_integer(left->n));
+    js_set(cli, root, "temporary_bytes", json_integer((json_int_t)left->bytes));
     js_set(cli, root, "processes", json_integer(sums->processes));
     js_set(cli, root, "since", json_integer(sums->first));
     js_set(cli, root, "until", json_integer(sums->last));
@@ -130,9 +132,12 @@ int cmd_STATS(Cli *cli)
     Store store;
     const char *text = NULL;
     uint64_t bytes = 0;
+    DiskLeftovers left = {0};
     int end = store_open(cli, false, &store);
     if (end >= 0)
         return end;
+    if (store.disk)
+        disk_leftovers(store.disk, false, &left);
     Status status = store.disk ? disk_text(store.disk, "counters", cli->arena, &text) : ST_OK;
     store_close(&store);
     if (status != ST_OK)
@@ -141,9 +146,11 @@ int cmd_STATS(Cli *cli)
         bytes += store.items[i].bytes;
     Sums sums = sum_all(text ? text : "", cli->arena);
     if (flag_on(cli, FLAG_JSON))
-        return stats_json(cli, &store, bytes, &sums);
+        return stats_json(cli, &store, bytes, &left, &sums);
     print_field(cli, "directory", store.path);
     print_field(cli, "entries", arena_printf(cli->arena, "%u, %s", store.n, size_text(cli->arena, bytes)));
+    if (left.n)
+        print_field(cli, "temporaries", arena_printf(cli->arena, "%u, %s", left.n, size_text(cli->arena, left.bytes)));
     if (sums.processes)
         print_field(cli, "processes",
                     arena_printf(cli->arena, "%u, from %s to %s", sums.processes, time_text(cli->arena, sums.first),

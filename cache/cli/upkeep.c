@@ -25,6 +25,7 @@ int cmd_PATH(Cli *cli)
 
 typedef struct Damage {
     uint32_t good, damaged, removed, unreadable, other_format;
+    DiskLeftovers left;
     json_t *list;
 } Damage;
 
@@ -70,6 +71,19 @@ static void verify_one(Cli *cli, const Store *store, const DiskItem *item, Damag
     arena_free(&arena);
 }
 
+/* Files that were being written: a fresh one may be somebody's at work. */
+static void print_leftovers(Cli *cli, const DiskLeftovers *left)
+{
+    if (!left->n)
+        return;
+    printf("%u temporar%s (%s)", left->n, left->n == 1 ? "y" : "ies", size_text(cli->arena, left->bytes));
+    if (left->removed)
+        printf(", %u left by a writer that failed, removed", left->removed);
+    if (left->stale > left->removed)
+        printf(", %u left by a writer that failed (--delete removes it)", left->stale - left->removed);
+    putchar('\n');
+}
+
 int cmd_VERIFY(Cli *cli)
 {
     Store store;
@@ -79,6 +93,8 @@ int cmd_VERIFY(Cli *cli)
     Damage found = {.list = json_array()};
     for (uint32_t i = 0; i < store.n; i++)
         verify_one(cli, &store, &store.items[i], &found);
+    if (store.disk)
+        disk_leftovers(store.disk, flag_on(cli, FLAG_DELETE), &found.left);
     store_close(&store);
     end = found.unreadable ? END_TROUBLE : found.damaged ? END_FOUND : END_FINE;
     if (!flag_on(cli, FLAG_JSON)) {
@@ -91,6 +107,7 @@ int cmd_VERIFY(Cli *cli)
         if (found.unreadable)
             printf(", %u unreadable", found.unreadable);
         putchar('\n');
+        print_leftovers(cli, &found.left);
         return end;
     }
     json_t *root = json_object();
@@ -100,6 +117,10 @@ int cmd_VERIFY(Cli *cli)
     js_set(cli, root, "removed", json_integer(found.removed));
     js_set(cli, root, "other_format", json_integer(found.other_format));
     js_set(cli, root, "unreadable", json_integer(found.unreadable));
+    js_set(cli, root, "temporaries", json_integer(found.left.n));
+    js_set(cli, root, "temporary_bytes", json_integer((json_int_t)found.left.bytes));
+    js_set(cli, root, "temporaries_stale", json_integer(found.left.stale));
+    js_set(cli, root, "temporaries_removed", json_integer(found.left.removed));
     js_set(cli, root, "entries", found.list);
     int printed = js_print(cli, root);
     return printed == END_FINE ? end : printed;

@@ -122,6 +122,7 @@ static void fill(const struct stat *from, OsFileInfo *info)
                          .link = S_ISLNK(from->st_mode),
                          .ours = from->st_uid == geteuid(),
                          .shared = (from->st_mode & (S_IWGRP | S_IWOTH)) != 0,
+                         .linked = S_ISREG(from->st_mode) && from->st_nlink > 1,
                          .owner = from->st_uid,
                          .mode = from->st_mode & 07777,
                          .bytes = (uint64_t)from->st_size,

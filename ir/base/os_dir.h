@@ -13,6 +13,7 @@ typedef struct OsFileInfo {
     bool regular, directory, link;
     bool ours;   /* belongs to the effective user */
     bool shared; /* somebody else may write it */
+    bool linked; /* it has another name besides */
     uint32_t owner, mode;
     uint64_t bytes;
     int64_t modified, made; /* Unix seconds; made 0: unknown */

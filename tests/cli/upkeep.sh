@@ -76,6 +76,31 @@ golden later_show "$kiln" cache show 6a21 --dir="$work/later"
 expect 0 "$kiln" cache list --dir="$work/later"
 says "(another format)"
 
+# --- temporaries: of a writer at work, and of one that was killed
+cp -a "$cache" "$work/left"
+mkdir -p "$work/left/6a"
+echo half >"$work/left/6a/tmp.1.0123456789abcdef"
+echo half >"$work/left/tmp.2.0123456789abcdef"
+expect 0 "$kiln" cache verify --dir="$work/left"
+says "2 temporaries (10)"
+grep -q failed "$work/out" && fail "fresh temporaries are taken for stale ones"
+touch -d '2 hours ago' "$work/left/6a/tmp.1.0123456789abcdef"
+expect 0 "$kiln" cache verify --dir="$work/left"
+says "2 temporaries (10), 1 left by a writer that failed (--delete removes it)"
+expect 0 "$kiln" cache stats --dir="$work/left"
+says "temporaries    2, 10"
+expect 0 "$kiln" cache stats --dir="$work/left" --json
+says '"temporaries": 2'
+expect 0 "$kiln" cache verify --json --dir="$work/left"
+says '"temporaries_stale": 1'
+expect 0 "$kiln" cache verify --delete --dir="$work/left"
+says "1 left by a writer that failed, removed"
+[ -e "$work/left/6a/tmp.1.0123456789abcdef" ] && fail "verify --delete left a stale temporary"
+[ -e "$work/left/tmp.2.0123456789abcdef" ] || fail "verify --delete removed what may be somebody's at work"
+expect 0 "$kiln" cache verify --dir="$work/left"
+says "1 temporary (5)"
+[ "$("$kiln" cache list --keys --dir="$work/left" | wc -l)" = 4 ] || fail "verify --delete removed entries"
+
 # --- prune
 cp -a "$cache" "$work/prune"
 golden prune_dry "$kiln" cache prune --older-than=30d --dry-run --dir="$work/prune"

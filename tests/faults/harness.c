@@ -141,6 +141,7 @@ const Run *worker_at(const char *path, const char *cache, int programs, const ch
     run->stored = number(run, "stored");
     run->fallbacks = number(run, "fallbacks");
     run->warnings = number(run, "warnings");
+    run->descriptors = number(run, "descriptors");
     return run;
 }
 
@@ -172,16 +173,20 @@ typedef struct Count {
     int n, bad, temporary;
 } Count;
 
-/* Every file in the folders of the cache directory. */
+/* Every file in the folders of the cache directory, and the temporaries beside them. */
 static void each_file(const char *cache, void (*each)(const char *path, const char *name, void *user), void *user)
 {
-    for (int i = 0; i < 256; i++) {
+    for (int i = 0; i <= 256; i++) {
         char path[PATH_BYTES], file[2 * PATH_BYTES];
-        snprintf(path, sizeof path, "%s/%02x", cache, i);
+        bool top = i == 256;
+        if (top)
+            snprintf(path, sizeof path, "%s", cache);
+        else
+            snprintf(path, sizeof path, "%s/%02x", cache, i);
         DIR *dir = opendir(path);
         for (struct dirent *entry; dir && (entry = readdir(dir));) {
             snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
-            if (entry->d_name[0] != '.')
+            if (top ? strncmp(entry->d_name, "tmp.", 4) == 0 : entry->d_name[0] != '.')
                 each(file, entry->d_name, user);
         }
         if (dir)

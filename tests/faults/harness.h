@@ -18,7 +18,7 @@ void drop_folder(void); /* with everything in it */
 
 typedef struct Run {
     int exit, signal; /* of the worker; -1: did not end that way */
-    long compiles, hits, refused, stored, fallbacks, warnings;
+    long compiles, hits, refused, stored, fallbacks, warnings, descriptors;
     double seconds;
     char text[1 << 14]; /* all it said */
 } Run;
@@ -29,10 +29,14 @@ const Run *worker(const char *cache, int programs, const char *const *environmen
 const Run *worker_at(const char *path, const char *cache, int programs, const char *const *environment, unsigned uid); /* another copy */
 /* The number behind "name=" in a worker's last line; 0: it is not there. */
 long number(const Run *run, const char *name);
-/* It ended well and its values are right. */
-#define WELL(run, what) CHECK((run)->exit == 0, "%s: exit %d, signal %d:\n%s", (what), (run)->exit, (run)->signal, (run)->text)
+/* It ended well, its values are right, and it lost no descriptor. */
+#define WELL(run, what)                                                                                                \
+    do {                                                                                                               \
+        CHECK((run)->exit == 0, "%s: exit %d, signal %d:\n%s", (what), (run)->exit, (run)->signal, (run)->text);       \
+        CHECK((run)->descriptors == 0, "%s: %ld descriptors stay open:\n%s", (what), (run)->descriptors, (run)->text); \
+    } while (0)
 
-/* Entries in a cache directory. *bad gets those that are not whole under their own name, *temporary the unfinished ones. */
+/* Entries in a cache directory. *bad gets those that are not whole under their own name, *temporary what writers left. */
 int entries(const char *cache, int *bad, int *temporary);
 /* Calls each(path) for every entry. */
 void each_entry(const char *cache, void (*each)(const char *path, void *user), void *user);

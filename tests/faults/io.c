@@ -3,7 +3,9 @@
  * n, while programs are written and while they are loaded. In each case
  *
  *   the process that was not killed has the right values, no fall-back, and a few words of warning at most
- *   what lies on disk then is whole: no entry that is half of one
+ *   what lies on disk then is whole: no entry that is half of one; no temporary where an error passed; where the process was killed or
+ *   every further call fails, too, what is left goes with a later eviction
+ *   no descriptor stays open (WELL of harness.h)
  *   a fresh process has the right values, and the one after it compiles nothing: nothing is disabled for good
  *
  * io --long tries every kind of error at every call instead of two of them.
@@ -29,13 +31,28 @@ static const Run *with_fault(const char *cache, int nth, const char *fault)
     return worker(cache, PROGRAMS, (const char *const[]){hook, NULL}, 0);
 }
 
+/* Makes what a killed writer left as old as it must be for an eviction, and it time for one. */
+static void hours_pass(const char *cache)
+{
+    shell("find '%s' -name 'tmp.*' -exec touch -d '3 hours ago' {} +; touch -d '2 hours ago' '%s/evicted'", cache, cache);
+}
+
+static int swept; /* temporaries that an eviction removed */
+
 /* A fresh process, and one more. `loads`: the first one finds everything. */
 static void afterwards(const char *cache, const char *what, bool loads)
 {
-    int bad = 0, n = entries(cache, &bad, NULL);
+    int bad = 0, left = 0, n = entries(cache, &bad, &left);
     CHECK(n <= PROGRAMS && bad == 0, "%s: %d of %d entries are not whole", what, bad, n);
+    if (left)
+        hours_pass(cache);
     const Run *fresh = worker(cache, PROGRAMS, NULL, 0);
     WELL(fresh, what);
+    if (left && fresh->stored > 0) { /* an eviction comes with a store */
+        (void)entries(cache, NULL, &n);
+        CHECK(n == 0, "%s: %d stale temporaries are still there", what, n);
+        swept += left;
+    }
     CHECK(fresh->refused == 0 && fresh->warnings == 0, "%s: the next process says\n%s", what, fresh->text);
     if (loads)
         CHECK(fresh->compiles == 0, "%s: entries were lost:\n%s", what, fresh->text);
@@ -75,6 +92,9 @@ static bool one(const char *fault, int nth, bool full)
     bool killed = kill && run->signal == SIGKILL;
     if (!killed)
         WELL(run, what);
+    int left = 0;
+    (void)entries(cache, NULL, &left);
+    CHECK(left == 0 || (left <= PROGRAMS && (killed || strstr(fault, "sticky"))), "%s: %d temporaries are left", what, left);
     /* reading, listing, writing: one of a kind */
     CHECK(run->warnings <= 3, "%s: many words:\n%s", what, run->text);
     if (full) /* an error of the system says nothing about an entry */
@@ -104,6 +124,7 @@ static void each_fault(bool full)
         for (int f = 0; f < kinds; f++)
             if (is_long || (nth + f) % 7 == 0)
                 one(faults[f], nth, full);
+    CHECK(full || swept > 0, "no killed writer left a temporary for an eviction to remove");
     drop_folder();
 }
 

@@ -1,13 +1,15 @@
 /*
  * worker [N]: a process like any other that computes N (3) small programs and checks their values. Prints what it took, as a line of
- * name=number, and every warning. Its status says whether the values were right and the interpreter was not needed.
+ * name=number, and every warning; `descriptors`: how many stay open at the end beyond one of the cache directory. Its status says whether the values were right and the interpreter was not needed.
  */
 #include <kiln.h>
 
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static int warnings;
 
@@ -17,6 +19,31 @@ static void say(void *user, int level, const char *topic, const char *line)
     (void)topic;
     warnings += level == 0;
     printf("%s: %s\n", level == 0 ? "warning" : "log", line);
+}
+
+/* Descriptors that are open, but for the one of a cache directory, which stays open on purpose. Prints what the others are where `say`. */
+static int descriptors(int print)
+{
+    int n = 0, caches = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        char target[4096], tag[4200];
+        const char *named = getenv("KILN_CACHE_DIR");
+        int fd = atoi(entry->d_name);
+        ssize_t length = entry->d_name[0] == '.' ? -1 : readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        if (length < 0 || fd == dirfd(dir))
+            continue;
+        target[length] = '\0';
+        snprintf(tag, sizeof tag, "%s/CACHEDIR.TAG", target);
+        int cache = (named && strcmp(named, target) == 0) || access(tag, F_OK) == 0;
+        caches += cache;
+        n += !cache || caches > 1;
+        if (print && fd > 2 && (!cache || caches > 1))
+            printf("open: %d %s\n", fd, target);
+    }
+    if (dir)
+        closedir(dir);
+    return n;
 }
 
 /* A structure of its own for each k: doubles k % 3 times, negates k / 3 % 2 times, adds 1 k / 6 times. */
@@ -49,14 +76,18 @@ static int one(int k)
 
 int main(int argc, char **argv)
 {
-    int n = argc > 1 ? atoi(argv[1]) : 3, right = 0;
+    int n = argc > 1 ? atoi(argv[1]) : 3, right = 0, before = descriptors(0);
     kiln_stats s;
     kiln_set_log_sink(say, NULL);
     for (int k = 0; k < n; k++)
         right += one(k);
     kiln_get_stats(&s);
-    printf("right=%d compiles=%" PRId64 " hits=%" PRId64 " refused=%" PRId64 " stored=%" PRId64 " fallbacks=%" PRId64 " warnings=%d", right,
-           s.compiles, s.disk_hits, s.disk_refused, s.disk_stored, s.fallbacks, warnings);
+    int more = descriptors(0) - before;
+    if (more > 0)
+        (void)descriptors(1);
+    printf("right=%d compiles=%" PRId64 " hits=%" PRId64 " refused=%" PRId64 " stored=%" PRId64 " fallbacks=%" PRId64
+           " warnings=%d descriptors=%d",
+           right, s.compiles, s.disk_hits, s.disk_refused, s.disk_stored, s.fallbacks, warnings, more);
     for (int reason = 0; kiln_miss_reason(reason); reason++)
         if (s.miss[reason])
             printf(" miss.%s=%" PRId64, kiln_miss_reason(reason), s.miss[reason]);

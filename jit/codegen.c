@@ -227,7 +227,7 @@ static Status enter(const CodeJobs *jobs, CodeJob *job, uint32_t index)
         return fail(job->status, "%s", job->message);
     if (jobs->show)
         show_kernel(jobs->request, job, index);
-    job->compiled = jobs->request->compile->planned ? kernel_alone(job->key.text, job->key.len, &job->parts)
+    job->compiled = jobs->request->compile->planned ? kernel_table_private(job->key.text, job->key.len, &job->parts)
                                                     : kernel_table_add(job->key.text, job->key.len, &job->parts);
     job->parts = (KernelParts){0}; /* taken over, on failure too */
     return job->compiled ? ST_OK : ST_OUT_OF_MEMORY;

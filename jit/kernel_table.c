@@ -83,7 +83,7 @@ static Entry *make_entry(const char *text, size_t len, const KernelParts *parts)
     return fresh;
 }
 
-CompiledKernel *kernel_alone(const char *text, size_t len, const KernelParts *parts)
+CompiledKernel *kernel_table_private(const char *text, size_t len, const KernelParts *parts)
 {
     Entry *entry = make_entry(text, len, parts);
     return entry ? &entry->kernel : NULL;

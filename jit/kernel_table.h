@@ -39,7 +39,7 @@ CompiledKernel *kernel_table_find(const char *text, size_t len);
 /* Enters the parts (taken over, on failure too) under `text`; if another thread was first, that one is returned. NULL: out of memory. */
 CompiledKernel *kernel_table_add(const char *text, size_t len, const KernelParts *parts);
 /* The parts as a kernel of the caller's own that nobody else finds: what others have under this text does not matter. NULL: out of memory. */
-CompiledKernel *kernel_alone(const char *text, size_t len, const KernelParts *parts);
+CompiledKernel *kernel_table_private(const char *text, size_t len, const KernelParts *parts);
 /* Of either kind. */
 void kernel_table_release(CompiledKernel *kernel);
 

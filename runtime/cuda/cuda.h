@@ -8,7 +8,7 @@
  *   runtime/cuda/cuda_launch.c   modules and launches
  *   runtime/cuda/cuda_graph.c    launches that come again and again as one
  *   runtime/cuda/cuda_perf.c     how long launches take, where the log asks
- *   runtime/cuda/cuda_doubt.c    indices out of bounds: known when values are waited for
+ *   runtime/cuda/cuda_fault.c    indices out of bounds: known when values are waited for
  */
 #ifndef RUNTIME_CUDA_H
 #define RUNTIME_CUDA_H
@@ -71,7 +71,7 @@ typedef struct CudaStream {
 
 typedef struct CudaBlock CudaBlock;   /* runtime/cuda/cuda_memory.c */
 typedef struct CudaGraphs CudaGraphs; /* runtime/cuda/cuda_graph.c */
-typedef struct CudaDoubt CudaDoubt;   /* runtime/cuda/cuda_doubt.c */
+typedef struct CudaFault CudaFault;   /* runtime/cuda/cuda_fault.c */
 
 /* Pinned memory through which copies pass: two halves, each with the event of its last copy. */
 enum { STAGING_BYTES = 4 << 20 };
@@ -89,15 +89,15 @@ typedef struct CudaDevice {
     bool exact;                /* option test_memory */
     CudaTarget target;         /* what code is made for */
     CuContext _Atomic context; /* NULL: not open */
-    pthread_mutex_t lock;      /* of streams, memory and retired doubts */
+    pthread_mutex_t lock;      /* of streams, memory and retired faults */
     CudaStream *free_streams;
     CudaStream *_Atomic upload;            /* large copies to fresh memory, beside what is computed; NULL: none so far */
     CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
     CudaBlock *tight;                      /* in use, and smaller than their size class */
     size_t in_use, pooled;                 /* bytes */
     CudaStaging staging, upload_staging;   /* of the threads' streams; of `upload` */
-    CudaDoubt *first_doubt, *last_doubt;   /* retired, the oldest first */
-    _Atomic int64_t *words;                /* pinned, not given to a doubt yet; under the evaluation lock */
+    CudaFault *first_fault, *last_fault;   /* retired, the oldest first */
+    _Atomic int64_t *words;                /* pinned, not given to a fault yet; under the evaluation lock */
     uint32_t n_words;
     pthread_mutex_t graphs_lock;
     CudaGraphs *graphs;
@@ -173,7 +173,7 @@ typedef struct CudaTimed {
     CuEvent before, after;
 } CudaTimed;
 
-enum { DOUBT_INPUTS = 4 };
+enum { FAULT_INPUTS = 4 };
 
 /* One run of a program on a device; kept by the thread's Evaluation for its room. */
 typedef struct CudaRun {
@@ -184,19 +184,19 @@ typedef struct CudaRun {
     uint32_t queued;  /* launches of this run that are on their way */
     bool overwriting; /* some input is lost then */
     uint32_t n_inputs;
-    CudaDoubt *inputs[DOUBT_INPUTS], *own; /* runtime/cuda/cuda_doubt.c */
+    CudaFault *inputs[FAULT_INPUTS], *own; /* runtime/cuda/cuda_fault.c */
     BUF(CudaTimed) timed;                  /* runtime/cuda/cuda_perf.c, with ... */
     const char *step;                      /* ... what comes next; NULL: nobody asked for times */
     int64_t step_bytes;
 } CudaRun;
 
-/* Doubts of the run. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
-Status cuda_doubt_input(CudaRun *run, const Storage *storage);
-Status cuda_doubt_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
-Status cuda_doubt_results(CudaRun *run, CudaDoubt **doubt);
-void cuda_doubt_drop(CudaRun *run); /* it failed, or has its doubt */
+/* Pending faults of the run. Its inputs' become the results'; ST_INDEX: such an input is wrong. */
+Status cuda_fault_input(CudaRun *run, const Storage *storage);
+Status cuda_fault_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_fault_results(CudaRun *run, CudaFault **fault);
+void cuda_fault_drop(CudaRun *run); /* it failed, or its fault is taken */
 /* Waits for what this storage's values depend on. ST_INDEX: an index was out of bounds. */
-Status cuda_doubt_settle(const Storage *storage);
+Status cuda_fault_settle(const Storage *storage);
 
 /* Around launches that are queued: false: nobody asked for their time (cuda_perf_step). cuda_perf_drop forgets what was taken. */
 bool cuda_perf_begin(CudaRun *run);

@@ -385,16 +385,16 @@ bool cuda_ran(const CompiledKernel *kernel, int device)
 
 Status cuda_run_use(CudaRun *run, Storage *storage)
 {
-    TRY(cuda_doubt_input(run, storage));
+    TRY(cuda_fault_input(run, storage));
     return cuda_use(storage, run->stream);
 }
 
-Status cuda_run_faults(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+Status cuda_run_fault_word(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
 {
-    return cuda_doubt_own(run, call, nodes, n, word);
+    return cuda_fault_own(run, call, nodes, n, word);
 }
 
-Status cuda_run_doubt(CudaRun *run, CudaDoubt **doubt) { return cuda_doubt_results(run, doubt); }
+Status cuda_run_fault(CudaRun *run, CudaFault **fault) { return cuda_fault_results(run, fault); }
 
 Status cuda_run_scratch(CudaRun *run, const CompiledKernel *kernel, void *const *args, void **out)
 {
@@ -425,7 +425,7 @@ Status cuda_run_drop(CudaRun *run, Status why)
         return why;
     empty(run);
     cuda_perf_drop(run);
-    cuda_doubt_drop(run);
+    cuda_fault_drop(run);
     bool lost = run->overwriting && run->queued; /* nobody may take a half-overwritten input for what it was */
     run->overwriting = false;
     return lost ? cuda_broken(run->device) : why;

@@ -381,7 +381,7 @@ Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage)
 
 void cuda_storage_free(Storage *storage)
 {
-    cuda_doubt_release(storage->doubt);
+    cuda_fault_release(storage->fault);
     if (!cuda_forked())
         cuda_free(cuda_device_of(storage), storage->stream, (CuPointer)(uintptr_t)storage->data, storage->bytes);
 }
@@ -399,7 +399,7 @@ Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t by
     CudaStream *stream;
     TRY(begin_copy(storage, &d, &stream));
     TRY(cuda_stream_after(stream, storage->stream)); /* not cuda_use: another thread may be queueing what reads it */
-    TRY(cuda_doubt_settle(storage));
+    TRY(cuda_fault_settle(storage));
     return cuda_copy_out(d, stream, to, (CuPointer)(uintptr_t)from, bytes);
 }
 
@@ -418,14 +418,14 @@ Status cuda_storage_wait(Storage *storage)
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
     CudaStream *stream = storage->stream;
     TRY(cuda_check(d, cuda.stream_synchronize(stream->stream), "waiting for the device"));
-    return cuda_doubt_settle(storage);
+    return cuda_fault_settle(storage);
 }
 
 Status cuda_storage_settle(Storage *storage)
 {
     CudaDevice *d;
-    if (!storage->doubt)
+    if (!storage->fault)
         return ST_OK;
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
-    return cuda_doubt_settle(storage);
+    return cuda_fault_settle(storage);
 }

@@ -88,12 +88,12 @@ void cuda_run_overwrites(struct CudaRun *run);
 /* Was the kernel launched on this device, so that its next launch has no more to load? */
 bool cuda_ran(const struct CompiledKernel *kernel, int device);
 /* Where kernels note the fault numbers that stand for these nodes of the call. */
-Status cuda_run_faults(struct CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
+Status cuda_run_fault_word(struct CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word);
 /* After cuda_run_flush: why the results may be wrong, with a reference for the caller, or NULL. ST_INDEX: they are (KILN_SYNC=1). */
-struct CudaDoubt;
-Status cuda_run_doubt(struct CudaRun *run, struct CudaDoubt **doubt);
-void cuda_doubt_set(Storage *storage, struct CudaDoubt *doubt); /* its values are in this doubt, or none, from now on */
-void cuda_doubt_release(struct CudaDoubt *doubt);               /* NULL is allowed */
+struct CudaFault;
+Status cuda_run_fault(struct CudaRun *run, struct CudaFault **fault);
+void cuda_fault_set(Storage *storage, struct CudaFault *fault); /* what its values depend on from now on; NULL: nothing pending */
+void cuda_fault_release(struct CudaFault *fault);               /* NULL is allowed */
 /* Device times for KILN_LOG=perf (runtime/cuda/cuda_perf.c): launches from now on are of a step called `what`, which moves `bytes`; waits for
  * all of the run and logs their times. */
 void cuda_perf_step(struct CudaRun *run, const char *what, int64_t bytes);

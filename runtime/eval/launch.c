@@ -305,20 +305,20 @@ static Status prepare_cuda(Run *run, bool certain)
             TRY(device_settle(storage));
         TRY(cuda_run_use(cuda_of(run), storage));
     }
-    return run->p->n_faults ? cuda_run_faults(cuda_of(run), run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
+    return run->p->n_faults ? cuda_run_fault_word(cuda_of(run), run->call, run->p->faults, run->p->n_faults, &run->fault_word) : ST_OK;
 }
 
-/* Queues what was collected. Results that are inputs keep the doubts of those. */
+/* Queues what was collected. Results that are inputs keep the pending faults of those. */
 static Status finish_cuda(const Run *run, const Result *results)
 {
-    struct CudaDoubt *doubt;
+    struct CudaFault *fault;
     TRY(cuda_run_flush(cuda_of(run)));
     cuda_perf_tell(cuda_of(run));
-    TRY(cuda_run_doubt(cuda_of(run), &doubt));
+    TRY(cuda_run_fault(cuda_of(run), &fault));
     for (uint32_t k = 0; k < run->p->n_outputs; k++)
         if (run->p->buffers[run->p->outputs[k]].kind != BUFFER_INPUT)
-            cuda_doubt_set(results[k].storage, doubt);
-    cuda_doubt_release(doubt);
+            cuda_fault_set(results[k].storage, fault);
+    cuda_fault_release(fault);
     return ST_OK;
 }
 

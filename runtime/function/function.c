@@ -210,7 +210,7 @@ static Status fail_unset(int k)
 /* Of a number a copy, as any op that uses it gets: whether it was computed before makes no difference. */
 static void add_root(Traced *traced, RtNode *node)
 {
-    RtNode *root = node_is_number(node) ? node_alone(node, 0, 0) : node_retain(node);
+    RtNode *root = node_is_number(node) ? node_shell(node, 0, 0) : node_retain(node);
     if (root)
         traced->roots[traced->n_roots++] = root;
     else

@@ -30,7 +30,7 @@ struct Prepared {
     Phase *phases;
     size_t *output_bytes;       /* by output */
     size_t temp_bytes, scratch; /* scratch: of the phase that needs most */
-    const char *hungry;         /* the kernel whose phase that is */
+    const char *scratch_kernel; /* whose phase that is */
     int64_t bytes_moved;
     uint32_t n_patches, n_phases;
 };
@@ -113,7 +113,7 @@ static bool plan_phases(Prepared *to, const int64_t *sizes)
         to->bytes_moved += sizes[step->bytes];
         if (phase_scratch(phase) >= to->scratch) {
             to->scratch = phase_scratch(phase);
-            to->hungry = kernel->name;
+            to->scratch_kernel = kernel->name;
         }
     }
     return to->phases != NULL;
@@ -125,7 +125,7 @@ Prepared *prepared_new(const Program *program, const int64_t *sizes)
     if (!p)
         return NULL;
     p->program = program;
-    p->hungry = "none";
+    p->scratch_kernel = "none";
     if (plan_slots(p, sizes) && plan_phases(p, sizes))
         return p;
     prepared_free(p);
@@ -172,7 +172,7 @@ static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, Sto
 
 Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
 {
-    char *room = launch_scratch(e, p->scratch, p->hungry);
+    char *room = launch_scratch(e, p->scratch, p->scratch_kernel);
     Storage *temps = p->temp_bytes && room ? storage_new(p->temp_bytes) : NULL;
     if (!room || (p->temp_bytes && !temps))
         return ST_OUT_OF_MEMORY;

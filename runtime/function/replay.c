@@ -213,7 +213,7 @@ static bool logging(void) { return log_on(LOG_PERF) || log_on(LOG_CACHE) || log_
 /* An evaluated node with the meaning of a template's. */
 static RtNode *computed_node(const RtNode *like, Storage *storage)
 {
-    RtNode *node = node_alone(like, 0, 0);
+    RtNode *node = node_shell(like, 0, 0);
     if (node)
         node_set_storage(node, storage, storage->data);
     return node;

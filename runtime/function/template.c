@@ -161,7 +161,7 @@ static Source source_of(const Trace *trace, RtNode *node)
     return (Source){.kind = FROM_NODE, .node = node_retain(node)};
 }
 
-RtNode *node_alone(const RtNode *node, uint32_t n_in, uint32_t n_facts)
+RtNode *node_shell(const RtNode *node, uint32_t n_in, uint32_t n_facts)
 {
     RtNode *copy = node_new((Op)node->op, (DType)node->dtype, node->rank, node->dim, n_in, n_facts);
     if (!copy)
@@ -180,7 +180,7 @@ RtNode *node_alone(const RtNode *node, uint32_t n_in, uint32_t n_facts)
 
 RtNode *node_like(const RtNode *node)
 {
-    RtNode *copy = node_alone(node, node->n_in, node->n_facts);
+    RtNode *copy = node_shell(node, node->n_in, node->n_facts);
     if (!copy)
         return NULL;
     for (uint32_t i = 0; i < node->n_in; i++)

@@ -27,7 +27,7 @@ typedef struct Storage {
     void (*deleter)(void *origin, void *user);
     void *origin, *user;
     struct CudaStream *_Atomic stream; /* a CUDA device: the stream that used it last */
-    struct CudaDoubt *doubt; /* the same: why its values may turn out to be wrong (runtime/cuda/cuda_doubt.c); NULL: they are right */
+    struct CudaFault *fault; /* the same: why its values may turn out to be wrong (runtime/cuda/cuda_fault.c); NULL: they are right */
 } Storage;
 
 enum { NODE_INLINE_IN = 3, NODE_INLINE_FACTS = 4 };

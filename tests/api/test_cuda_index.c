@@ -75,7 +75,7 @@ Test(cuda_index, what_is_computed_from_it_is_wrong_too)
     EXPECT_BAD(kiln_wait(sum), "kiln_wait");
     EXPECT_BAD(kiln_eval_many(both, 2), "kiln_eval_many"); /* known by now: at once */
     EXPECT(kiln_mul(good, kiln_scalar(4)), KILN_F32, KILN_SHAPE(2), 0, 4, 8);
-    kiln_tensor *again = taken(good, 1); /* an operand that was in doubt */
+    kiln_tensor *again = taken(good, 1); /* an operand with a pending fault */
     EXPECT(again, KILN_F32, KILN_SHAPE(2), 0, 1, 2);
 }
 
@@ -164,7 +164,7 @@ Test(cuda_index, chains_are_bounded)
     }
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *sum = x;
     kiln_tensor *all[40];
-    for (int i = 0; i < 40; i++) /* one that has many in doubt behind it */
+    for (int i = 0; i < 40; i++) /* one that has many pending faults behind it */
         all[i] = taken(kiln_take(x, I64(KILN_SHAPE(3), 0, 1, 2), 0), i == 39 ? 3 : 2);
     for (int i = 0; i < 40; i++)
         sum = kiln_add(kiln_sum(all[i]), sum);

@@ -73,7 +73,7 @@ refuses_static 'static _Thread_local bool in_task;'
 refuses_static 'CudaDriver cuda;'
 refuses_static '_Thread_local RtThread tls __attribute__((tls_model("initial-exec")));'
 refuses_static '    static atomic_uint serial;'
-refuses_static 'static CudaDoubt *inputs[INPUTS], *own;'
+refuses_static 'static CudaFault *inputs[INPUTS], *own;'
 refuses_static 'static struct Served {
     int walk;
 } served[4];'

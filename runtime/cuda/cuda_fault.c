@@ -1,21 +1,21 @@
 /*
- * Indices that are out of bounds, on a CUDA device: known only when the values are, told to who
- * wants the values.
+ * Pending faults: indices that are out of bounds on a CUDA device. They are known only when the values are, and reported to whoever
+ * wants the values, as device-side assertions are.
  *
  * A kernel clamps such an index, so it stays inside its arrays, and leaves a number in a word of
- * pinned host memory. Nobody waits for that: the storages of the results refer to a CudaDoubt, and
+ * pinned host memory. Nobody waits for that: the storages of the results refer to a CudaFault, and
  * so do those of all that is computed from them. Whoever waits for a value (reading, kiln_wait, a
  * copy to another device) looks at the words behind it then and fails with the function's name and
  * place; nobody else does.
  *
- *   storage --> CudaDoubt { event, word, what each number means } --> doubts of the inputs that were
- *                                                                     not settled yet
+ *   storage --> CudaFault { event, word, what each number means } --> faults of the inputs that are
+ *                                                                     pending
  *
- * A doubt goes when the last storage does that refers to it. It is used again once its event was
+ * A CudaFault goes when the last storage does that refers to it. It is used again once its event was
  * reached: no kernel writes its word any more. An error in it that nobody asked about is a warning
  * then, so none is lost.
  *
- * Doubts never change while they are referred to, but for `state`, so they are settled in any
+ * They never change while they are referred to, but for `state`, so they are settled in any
  * thread without a lock. How deep they refer to each other is bounded: the host waits when it is
  * DEPTH programs ahead.
  */
@@ -27,10 +27,10 @@
 #include <string.h>
 
 enum { DEPTH = 64, WORDS = 512 };
-enum { IN_DOUBT, FINE, TOLD };
+enum { PENDING, CLEAR, REPORTED }; /* not known; there is none; there is one, and somebody was told */
 
-struct CudaDoubt {
-    CudaDoubt *next; /* retired, a younger one */
+struct CudaFault {
+    CudaFault *next; /* retired, a younger one */
     CudaDevice *device;
     atomic_uint refs;
     atomic_int state;
@@ -38,7 +38,7 @@ struct CudaDoubt {
                               the device sees it there, too */
     CuEvent event;         /* the run is done */
     uint32_t n_from, depth;
-    CudaDoubt *from[DOUBT_INPUTS];
+    CudaFault *from[FAULT_INPUTS];
     BUF(IndexPlace) places;
     BUF(char) files; /* copies of their names: the plugin that one lies in may be unloaded */
 };
@@ -47,10 +47,10 @@ struct CudaDoubt {
 
 /* Are the values right? *settled = false: not known yet, which happens without `wait` only.
  * ST_INDEX: no. The device's context is current. */
-static Status settle(CudaDoubt *x, bool wait, bool *settled)
+static Status settle(CudaFault *x, bool wait, bool *settled)
 {
     *settled = true;
-    if (atomic_load(&x->state) == FINE)
+    if (atomic_load(&x->state) == CLEAR)
         return ST_OK;
     bool all = true;
     for (uint32_t i = 0; i < x->n_from; i++) { /* the first cause comes first */
@@ -64,37 +64,37 @@ static Status settle(CudaDoubt *x, bool wait, bool *settled)
     TRY(cuda_check(x->device, result, "waiting for the device"));
     int64_t number = atomic_load(x->word);
     if (number > 0 && (size_t)number <= x->places.n) {
-        atomic_store(&x->state, TOLD);
+        atomic_store(&x->state, REPORTED);
         return index_failed(&x->places.at[number - 1], NULL);
     }
     if (all)
-        atomic_store(&x->state, FINE);
+        atomic_store(&x->state, CLEAR);
     return ST_OK;
 }
 
-Status cuda_doubt_settle(const Storage *storage)
+Status cuda_fault_settle(const Storage *storage)
 {
     bool settled;
-    return storage->doubt ? settle(storage->doubt, true, &settled) : ST_OK;
+    return storage->fault ? settle(storage->fault, true, &settled) : ST_OK;
 }
 
 /* --- making and giving back ----------------------------------------------------------------- */
 
-void cuda_doubt_release(CudaDoubt *x)
+void cuda_fault_release(CudaFault *x)
 {
     if (!x || atomic_fetch_sub(&x->refs, 1) != 1 || cuda_forked())
         return;
     while (x->n_from > 0)
-        cuda_doubt_release(x->from[--x->n_from]);
+        cuda_fault_release(x->from[--x->n_from]);
     CudaDevice *d = x->device;
     x->next = NULL;
     pthread_mutex_lock(&d->lock);
-    *(d->last_doubt ? &d->last_doubt->next : &d->first_doubt) = x;
-    d->last_doubt = x;
+    *(d->last_fault ? &d->last_fault->next : &d->first_fault) = x;
+    d->last_fault = x;
     pthread_mutex_unlock(&d->lock);
 }
 
-static CudaDoubt *retain(CudaDoubt *x)
+static CudaFault *retain(CudaFault *x)
 {
     atomic_fetch_add(&x->refs, 1);
     return x;
@@ -113,9 +113,9 @@ static Status new_word(CudaDevice *d, _Atomic int64_t **word)
     return ST_OK;
 }
 
-static Status make(CudaDevice *d, CudaDoubt **out)
+static Status make(CudaDevice *d, CudaFault **out)
 {
-    CudaDoubt *x = os_calloc(1, sizeof *x);
+    CudaFault *x = os_calloc(1, sizeof *x);
     if (!x)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
     x->device = d;
@@ -131,14 +131,14 @@ static Status make(CudaDevice *d, CudaDoubt **out)
 }
 
 /* The one that was retired first, if its run is done; else NULL. */
-static CudaDoubt *take_retired(CudaDevice *d)
+static CudaFault *take_retired(CudaDevice *d)
 {
     pthread_mutex_lock(&d->lock);
-    CudaDoubt *x = d->first_doubt;
+    CudaFault *x = d->first_fault;
     if (x && cuda.event_query(x->event) == 0) {
-        d->first_doubt = x->next;
+        d->first_fault = x->next;
         if (!x->next)
-            d->last_doubt = NULL;
+            d->last_fault = NULL;
     } else {
         x = NULL;
     }
@@ -147,24 +147,24 @@ static CudaDoubt *take_retired(CudaDevice *d)
 }
 
 /* What was wrong and nobody asked about. */
-static void warn_untold(const CudaDoubt *x)
+static void warn_untold(const CudaFault *x)
 {
     int64_t number = atomic_load(x->word);
-    if (number > 0 && (size_t)number <= x->places.n && atomic_load(&x->state) == IN_DOUBT) {
+    if (number > 0 && (size_t)number <= x->places.n && atomic_load(&x->state) == PENDING) {
         (void)index_failed(&x->places.at[number - 1], NULL);
         log_warn("%s; nobody read what was computed with it", fail_message());
     }
 }
 
-static Status fresh(CudaDevice *d, CudaDoubt **out)
+static Status fresh(CudaDevice *d, CudaFault **out)
 {
-    CudaDoubt *x = take_retired(d);
+    CudaFault *x = take_retired(d);
     if (x)
         warn_untold(x);
     else
         TRY(make(d, &x));
     atomic_store(x->word, 0);
-    atomic_store(&x->state, IN_DOUBT);
+    atomic_store(&x->state, PENDING);
     atomic_store(&x->refs, 1);
     x->n_from = x->depth = 0;
     x->places.n = 0;
@@ -174,23 +174,23 @@ static Status fresh(CudaDevice *d, CudaDoubt **out)
 
 /* --- a run --------------------------------------------------------------------------------- */
 
-Status cuda_doubt_input(CudaRun *run, const Storage *storage)
+Status cuda_fault_input(CudaRun *run, const Storage *storage)
 {
-    CudaDoubt *x = storage->doubt;
+    CudaFault *x = storage->fault;
     bool settled;
     for (uint32_t i = 0; i < run->n_inputs && x; i++)
         if (run->inputs[i] == x)
             return ST_OK;
     if (!x)
         return ST_OK;
-    TRY(settle(x, run->n_inputs == DOUBT_INPUTS || x->depth >= DEPTH, &settled));
+    TRY(settle(x, run->n_inputs == FAULT_INPUTS || x->depth >= DEPTH, &settled));
     if (!settled)
         run->inputs[run->n_inputs++] = retain(x);
     return ST_OK;
 }
 
-/* What each number of a fresh doubt means. */
-static bool set_places(CudaDoubt *x, const Call *call, const uint32_t *nodes, uint32_t n)
+/* What each number of a fresh fault means. */
+static bool set_places(CudaFault *x, const Call *call, const uint32_t *nodes, uint32_t n)
 {
     size_t bytes = 0;
     if (!BUF_RESERVE(x->places, n))
@@ -213,12 +213,12 @@ static bool set_places(CudaDoubt *x, const Call *call, const uint32_t *nodes, ui
     return true;
 }
 
-Status cuda_doubt_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
+Status cuda_fault_own(CudaRun *run, const Call *call, const uint32_t *nodes, uint32_t n, void **word)
 {
-    CudaDoubt *x;
+    CudaFault *x;
     TRY(fresh(run->device, &x));
     if (!set_places(x, call, nodes, n)) {
-        cuda_doubt_release(x);
+        cuda_fault_release(x);
         return ST_OUT_OF_MEMORY;
     }
     run->own = x;
@@ -227,7 +227,7 @@ Status cuda_doubt_own(CudaRun *run, const Call *call, const uint32_t *nodes, uin
 }
 
 /* From now on the event tells when nothing that is queued can write the word any more; if that fails, nothing can when this returns. */
-static CuResult end_writes(const CudaRun *run, const CudaDoubt *x)
+static CuResult end_writes(const CudaRun *run, const CudaFault *x)
 {
     CuResult result = cuda.event_record(x->event, run->stream->stream);
     if (result != 0)
@@ -236,7 +236,7 @@ static CuResult end_writes(const CudaRun *run, const CudaDoubt *x)
 }
 
 /* The run's own, with those of its inputs behind it. */
-static Status join(CudaRun *run, CudaDoubt *x)
+static Status join(CudaRun *run, CudaFault *x)
 {
     for (uint32_t i = 0; i < run->n_inputs; i++) {
         x->from[x->n_from++] = run->inputs[i];
@@ -246,13 +246,13 @@ static Status join(CudaRun *run, CudaDoubt *x)
     return cuda_check(run->device, end_writes(run, x), "recording an event");
 }
 
-Status cuda_doubt_results(CudaRun *run, CudaDoubt **out)
+Status cuda_fault_results(CudaRun *run, CudaFault **out)
 {
     bool settled;
     *out = NULL;
     if (!run->own && run->n_inputs == 0)
         return ST_OK;
-    CudaDoubt *x = run->own;
+    CudaFault *x = run->own;
     Status status = ST_OK;
     if (!run->own && run->n_inputs == 1) {
         x = run->inputs[0];
@@ -268,23 +268,23 @@ Status cuda_doubt_results(CudaRun *run, CudaDoubt **out)
     if (status == ST_OK)
         *out = x;
     else
-        cuda_doubt_release(x);
+        cuda_fault_release(x);
     return status;
 }
 
-void cuda_doubt_set(Storage *storage, CudaDoubt *x)
+void cuda_fault_set(Storage *storage, CudaFault *x)
 {
-    CudaDoubt *before = storage->doubt;
-    storage->doubt = x ? retain(x) : NULL;
-    cuda_doubt_release(before);
+    CudaFault *before = storage->fault;
+    storage->fault = x ? retain(x) : NULL;
+    cuda_fault_release(before);
 }
 
-void cuda_doubt_drop(CudaRun *run)
+void cuda_fault_drop(CudaRun *run)
 {
     if (run->own)
         end_writes(run, run->own);
-    cuda_doubt_release(run->own);
+    cuda_fault_release(run->own);
     run->own = NULL;
     while (run->n_inputs > 0)
-        cuda_doubt_release(run->inputs[--run->n_inputs]);
+        cuda_fault_release(run->inputs[--run->n_inputs]);
 }

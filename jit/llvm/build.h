@@ -62,16 +62,16 @@ typedef struct StackPlace {
 typedef struct Reduction { /* see reduce.c */
     VRef inst;
     uint8_t op, stage;
-    uint8_t in, acc_type;   /* dtypes of the operand and of the accumulator */
-    bool ordered;           /* float sum or product: the order of ir/scalar.h shows */
-    bool arg;               /* argmax, argmin */
-    uint32_t slots;         /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
-    int64_t scratch;        /* offset of the slots in the thread's scratch; -1: on the stack */
-    LV acc, acc_at;         /* the slots: values, and for arg the flat indices */
-    LV total, total_at;     /* results of the blocks so far */
-    LV pile[2], pile_at[2]; /* CUDA: subtrees of lanes, and of blocks, that wait for their other half */
-    LV chain, chain_at;     /* CUDA: blocks of one lane so far */
-    LV part, part_at;       /* split: byte offsets into the shared scratch (i64) */
+    uint8_t in, acc_type;           /* dtypes of the operand and of the accumulator */
+    bool ordered;                   /* float sum or product: the order of ir/scalar.h shows */
+    bool arg;                       /* argmax, argmin */
+    uint32_t slots;                 /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
+    int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
+    LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
+    LV total, total_at;             /* results of the blocks so far */
+    LV partials[2], partials_at[2]; /* CUDA: stacks of partial sums, of lanes and of blocks: subtrees that wait for their other half */
+    LV chain, chain_at;             /* CUDA: blocks of one lane so far */
+    LV part, part_at;               /* split: byte offsets into the shared scratch (i64) */
 } Reduction;
 
 struct Emit {
@@ -110,10 +110,10 @@ struct Emit {
 
     /* CUDA: see cuda.h */
     const CudaTarget *cuda;
-    int group, beside;             /* threads that share an x point, x points beside one another in a block of threads */
+    int group, groups_per_block;   /* threads that share an x point; x points of a block of threads */
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
-    int across;                    /* x axis along which some inputs lie that are read in squares, or NO_AXIS; and which ones those are */
-    const uint8_t *across_align;
+    int transposed_axis;           /* x axis along which transposed inputs lie, or NO_AXIS; and which ones those are */
+    const uint8_t *transposed_align;
     bool rare;           /* this version of the code is for pointers that are hardly ever met: it shall be small */
     uint32_t step_slots; /* accumulators that a loop over r steps through side by side; 1: one */
     bool scan_group;     /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */

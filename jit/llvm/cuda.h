@@ -3,8 +3,8 @@
  *
  * The level scheme of build.h holds for one thread. What a thread is given:
  *
- *   no reductions    tiles of `lanes` consecutive points of the last x axis, grid-stride                 cuda_each.c
- *                    squares of them, where inputs lie along another axis                                cuda_across.c
+ *   no reductions    tiles of `lanes` consecutive points of the last x axis, grid-stride                 cuda_elementwise.c
+ *                    squares of them, where inputs are transposed                                        cuda_transpose.c
  *   rows             lanes run along r: `group` threads share an x point, tile u of a row goes
  *                    to thread u % group                                                               cuda_reduce.c
  *   columns          lanes run along x, one a thread: threads (tx, tr), tr < `group` cut the r axis      cuda_reduce.c
@@ -21,11 +21,11 @@
 #include "jit/grid.h"
 #include "jit/llvm/build.h"
 
-enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, EACH_THREADS = 256, MOST_BYTES = 16 };
+enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, ELEMENTWISE_THREADS = 256, MOST_BYTES = 16 };
 enum { CUDA_LIGHT_OPS = 48 }; /* a body of at most so many operations is unrolled, and leaves registers for large blocks */
 
 /*
- * A tile of this thread whose code stands beside that of others (unrolling): what is remembered of the levels from
+ * A tile of this thread whose code is interleaved with that of others (unrolling): what is remembered of the levels from
  * e->inner on, and where it stands. Loads of all copies are emitted before anything that uses them, so that they are
  * in flight together.
  */
@@ -76,25 +76,25 @@ LV cuda_load_row(Emit *e, LLVMTypeRef element, Address at, int lane); /* at.alig
 /* cuda_approx.c */
 bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out);
 
-/* cuda_cross.c: the order of reductions among the lanes of a thread and among threads */
+/* cuda_reduce_tree.c: the order of reductions among the lanes of a thread and among threads */
 typedef struct Threads {   /* of this thread; i64 */
     LV tid, block, blocks; /* number in its block, number of its block, blocks in all */
-    LV t, local;           /* number in its group, which of the x points beside one another */
+    LV t, local;           /* number in its group, which of the groups of the block */
     LV shared;             /* room for one exchange */
 } Threads;
-uint64_t exchange_bytes(const Emit *e);  /* that any reduction needs of `shared` */
-void pile_open(Emit *e, uint32_t stage); /* room for subtrees of lanes (0) and of blocks (1) */
-/* Leaf number `leaf` of a tree is done: in the accumulators (pile 0) or the chains (pile 1). Leaves come in the order in
+uint64_t exchange_bytes(const Emit *e);      /* that any reduction needs of `shared` */
+void partials_open(Emit *e, uint32_t stage); /* stacks of partial sums: of lanes (tree 0) and of blocks (tree 1) */
+/* Leaf number `leaf` of a tree is done: in the accumulators (tree 0) or the chains (tree 1). Leaves come in the order in
  * which a walk down the tree from its root meets them. */
-void pile_put(Emit *e, uint32_t stage, int pile, LV leaf);
-void pile_take(Emit *e, uint32_t stage, int pile, LV depth); /* the tree of 2^depth leaves, back to where they were */
-void chain_open(Emit *e, uint32_t stage, LV from);           /* start values */
-void chain_add(Emit *e, uint32_t stage);                     /* the total of one more block */
-void chain_close(Emit *e, uint32_t stage);                   /* becomes the total */
-void slots_join(Emit *e, uint32_t stage);                    /* the accumulators of a thread: to the first */
-void slots_leave(Emit *e, uint32_t stage);                   /* which is the only one from now on */
+void partials_push(Emit *e, uint32_t stage, int tree, LV leaf);
+void partials_pop(Emit *e, uint32_t stage, int tree, LV depth); /* the tree of 2^depth leaves, back to where they were */
+void chain_open(Emit *e, uint32_t stage, LV from);              /* start values */
+void chain_add(Emit *e, uint32_t stage);                        /* the total of one more block */
+void chain_close(Emit *e, uint32_t stage);                      /* becomes the total */
+void slots_join(Emit *e, uint32_t stage);                       /* the accumulators of a thread: to the first */
+void slots_leave(Emit *e, uint32_t stage);                      /* which is the only one from now on */
 /* Accumulators of all threads of a group become the total, which all of them know. By all threads of the block together. */
-void cross(Emit *e, const Threads *w, uint32_t stage);
+void reduce_group(Emit *e, const Threads *w, uint32_t stage);
 LV barrier(Emit *e);
 /* i1, the same for all threads of the block, each of which calls it: has the last of `tasks` arrived at this counter of
  * ARG_SCRATCH, with all that they wrote? Leaves the counter zero then. `shared`: room for 4 bytes that nobody needs. */
@@ -132,8 +132,8 @@ enum {
     SCAN_BLOCKS_PER_SM = 8,
     SCAN_COLUMN_THREADS = 640 /* for which a multiprocessor has 102 registers each */
 };
-const char *scan_alone(const Emit *e);            /* why one thread has to walk a line; NULL: a group may share it */
-void scan_open_alone(Emit *e, uint32_t stage);    /* one thread a line, fast mode: its sums */
+const char *scan_serial(const Emit *e);           /* why one thread has to walk a line; NULL: a group may share it */
+void scan_open_serial(Emit *e, uint32_t stage);   /* one thread a line, fast mode: its sums */
 bool scan_cuda(Emit *e, VRef v, Val x, Val *sum); /* and the next element (Target.scan) */
 bool stage_scans(const Emit *e, uint32_t stage);  /* does it need a running sum? */
 uint64_t scan_exchange_bytes(const Emit *e);      /* of Threads.shared */
@@ -143,14 +143,14 @@ void scan_tasks(Emit *e, Walk *w);                                              
 void scan_launch(Emit *e, GridPhase *phase);                                        /* its grid, and bytes of ARG_SCRATCH */
 
 /* The walks. */
-void emit_each(Emit *e);
-void each_copies(Emit *e, Copy **copies, int n); /* ops of all, then stores of all; closes LV_ROW */
+void emit_elementwise(Emit *e);
+void elementwise_copies(Emit *e, Copy **copies, int n); /* ops of all, then stores of all; closes LV_ROW */
 
-/* cuda_across.c */
-void plan_across(Emit *e);       /* after lanes and tile_align were chosen along the last axis; may lower them */
-LV across_guard(Emit *e);        /* i1: besides that of the tiles */
-uint16_t across_blocks(Emit *e); /* of threads, as a node of the launch plan */
-void emit_across(Emit *e);
+/* cuda_transpose.c: inputs whose neighbours lie along another axis than the output's */
+void plan_transposed(Emit *e);       /* after lanes and tile_align were chosen along the last axis; may lower them */
+LV transposed_guard(Emit *e);        /* i1: besides that of the tiles */
+uint16_t transposed_blocks(Emit *e); /* of threads, as a node of the launch plan */
+void emit_transposed(Emit *e);
 void emit_reductions(Emit *e);
 void emit_contract_cuda(Emit *e);
 void emit_sort_cuda(Emit *e);

@@ -250,7 +250,7 @@ bool plan_mma(Emit *e, Product *p)
             p->pad[s] *= 2;
     }
     /* two blocks leave 128 registers: a big tile fits if nothing waits in registers on its way to shared memory */
-    bool alone = t == &shapes[SHAPE_BIG] && !(plan_fetch(e, p, true) && p->fetch.async[ROWS] && p->fetch.async[COLUMNS]);
-    p->min_blocks = alone ? 1 : 2;
+    bool one_block = t == &shapes[SHAPE_BIG] && !(plan_fetch(e, p, true) && p->fetch.async[ROWS] && p->fetch.async[COLUMNS]);
+    p->min_blocks = one_block ? 1 : 2;
     return true;
 }

@@ -235,7 +235,7 @@ static void plan_each(Emit *e)
         e->lanes /= 2;
     if (e->lanes > 1 && !plan_align(e, axis))
         e->lanes = 1;
-    plan_across(e);
+    plan_transposed(e);
 }
 
 /* ---- reductions ---- */
@@ -324,7 +324,7 @@ static void plan_group(Emit *e, int lanes, int64_t r)
     if (e->split && e->scan_group)
         most = SCAN_SPLIT_THREADS; /* whatever the lanes: its order asks for no certain number of them */
     e->group = (int)(e->split ? most : at_most(pow2_above((tiles + some - 1) / some), most));
-    e->beside = e->group <= WARP ? (int)at_least(at_most(SMALL_BLOCK / e->group, SMALL_BLOCK), 1) : 1;
+    e->groups_per_block = e->group <= WARP ? (int)at_least(at_most(SMALL_BLOCK / e->group, SMALL_BLOCK), 1) : 1;
     if (e->scan_group)
         plan_scan_tiles(e);
 }
@@ -392,7 +392,7 @@ static void plan_columns(Emit *e)
     if (e->split)
         wanted = ROW_THREADS / columns;
     e->group = (int)at_most(wanted, WARP);
-    e->beside = (int)at_least(columns, at_most(SMALL_BLOCK / e->group, pow2_above(x)));
+    e->groups_per_block = (int)at_least(columns, at_most(SMALL_BLOCK / e->group, pow2_above(x)));
     if (e->scan_group)
         plan_scan_tiles(e);
 }
@@ -400,8 +400,8 @@ static void plan_columns(Emit *e)
 void plan_cuda(Emit *e)
 {
     const Kernel *k = e->k;
-    e->tile_axis = e->across = NO_AXIS;
-    e->lanes = e->group = e->beside = 1;
+    e->tile_axis = e->transposed_axis = NO_AXIS;
+    e->lanes = e->group = e->groups_per_block = 1;
     if (k->form != FORM_LOOPS)
         return;
     if (!e->n_stages) {
@@ -416,12 +416,12 @@ void plan_cuda(Emit *e)
         scans |= k->inst.at[i].kind == KI_SCAN && e->live[i];
         sums |= k->inst.at[i].kind == KI_REDUCE && e->live[i];
     }
-    const char *alone = scans ? scan_alone(e) : NULL;
-    if (scans && !alone) {
+    const char *serial = scans ? scan_serial(e) : NULL;
+    if (scans && !serial) {
         e->scan_group = true;
         e->in_order = false;
     } else if (scans) {
-        const char *text = arena_printf(e->arena, "// one thread a line: %s", alone);
+        const char *text = arena_printf(e->arena, "// one thread a line: %s", serial);
         LLVMSetModuleInlineAsm2(e->module, text, strlen(text));
     }
     e->split = k->split && scratch && !e->in_order && !(e->scan_group && (sums || e->n_stages > 1));

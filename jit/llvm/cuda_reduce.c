@@ -1,15 +1,15 @@
 /*
  * Kernels with reductions, scans or scatters: each x point belongs to a group of threads.
  *
- *     for g = block; g < x groups; g += blocks             `beside` x points at once, one for each group
+ *     for g = block; g < x groups; g += blocks             `groups_per_block` x points at once, one for each group
  *         for each stage
  *             [row in registers]   all tiles of the row side by side, kept from stage to stage
- *             [loop]               for blocks of REDUCE_BLOCK: leaves of the tree one after another   (cuda_cross.c)
+ *             [loop]               for blocks of REDUCE_BLOCK: leaves of the tree one after another   (cuda_reduce_tree.c)
  *             [scan]               step after step of the line                                        (cuda_scan.c)
  *             the threads of the group put their results together
  *         x-level stores, by the first thread of the group
  *
- * What goes in order (scatters, scans of floats in strict mode: scan_alone) has one thread a point.
+ * What goes in order (scatters, scans of floats in strict mode: scan_serial) has one thread a point.
  *
  * A split kernel (few x points, long r) has one phase, hence one launch, a stage. Its tasks are (x group, block of the
  * stage's elements); partial results go to ARG_SCRATCH, and whoever comes last for an x group, by a counter there, puts
@@ -193,7 +193,7 @@ static LV reversed(Emit *e, LV q, LV bits)
  * Elements [from, to) to the accumulators of this thread, `unit` elements for all threads of the group at once, this one
  * `mine` further on. Where the order shows and there are more canonical lanes than that, leaf after leaf; or as many leaves at
  * once as there are accumulators, those that the tree joins first, so that their loads are in flight together and only what they
- * come to goes to the pile.
+ * come to goes to the stack.
  */
 static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV mine, LeafBody *body)
 {
@@ -213,9 +213,9 @@ static void leaves(Emit *e, uint32_t stage, LV from, LV to, int64_t unit, LV min
     LV at = l_add(e, first, l_mul(e, reversed(e, q.iv, depth), l_i64(e, unit)));
     body(e, stage, at, to, l_i64(e, lanes), apart);
     slots_join(e, stage);
-    pile_put(e, stage, 0, q.iv);
+    partials_push(e, stage, 0, q.iv);
     loop_end(e, &q);
-    pile_take(e, stage, 0, depth);
+    partials_pop(e, stage, 0, depth);
     slots_leave(e, stage);
 }
 
@@ -225,7 +225,7 @@ static LV mine_of(Emit *e, const Walk *w) { return l_mul(e, w->th.t, l_i64(e, e-
 static void span(Emit *e, const Walk *w, uint32_t stage, LV from, LV to)
 {
     leaves(e, stage, from, to, (int64_t)e->group * e->lanes, mine_of(e, w), step_loop);
-    cross(e, &w->th, stage);
+    reduce_group(e, &w->th, stage);
 }
 
 /* All blocks of a row: the tree over their results, leaf after leaf. */
@@ -247,9 +247,9 @@ static void blocks(Emit *e, const Walk *w, uint32_t stage)
     span(e, w, stage, from, l_min(e, l_add(e, from, size), e->flat_n));
     chain_add(e, stage);
     loop_end(e, &b);
-    pile_put(e, stage, 1, q.iv);
+    partials_push(e, stage, 1, q.iv);
     loop_end(e, &q);
-    pile_take(e, stage, 1, depth);
+    partials_pop(e, stage, 1, depth);
     chain_close(e, stage);
 }
 
@@ -334,7 +334,7 @@ static void stage_copies(Emit *e, Walk *w, uint32_t stage)
         scan_copies(e, w, stage, w->copies, w->tiles);
     copies_run(e, stage, w->copies, w->tiles);
     e->inside = w->alive;
-    cross(e, &w->th, stage);
+    reduce_group(e, &w->th, stage);
 }
 
 /* ---- points ---- */
@@ -349,7 +349,7 @@ static void accumulators(Emit *e, const Walk *w, uint32_t stage)
         r->slots = !r->ordered || r->arg ? 1 : e->in_order ? CUDA_REDUCE_LANES : w->tiles ? w->slots : e->step_slots;
     }
     reduce_open(e, stage);
-    pile_open(e, stage);
+    partials_open(e, stage);
 }
 
 static void stage_all(Emit *e, Walk *w, uint32_t stage)
@@ -359,7 +359,7 @@ static void stage_all(Emit *e, Walk *w, uint32_t stage)
     e->inside = w->alive;
     if (!e->scan_group) {
         scans_open(e, stage);
-        scan_open_alone(e, stage);
+        scan_open_serial(e, stage);
     }
     accumulators(e, w, stage);
     if (w->tiles) {
@@ -369,7 +369,7 @@ static void stage_all(Emit *e, Walk *w, uint32_t stage)
     } else if (e->scan_group && stage_scans(e, stage)) {
         reduce_block_begin(e, stage, l_i64(e, 0));
         scan_span(e, w, stage);
-        cross(e, &w->th, stage);
+        reduce_group(e, &w->th, stage);
     } else if (e->in_order && stage_ordered(e, stage)) {
         in_order(e, stage);
     } else if (stage_ordered(e, stage)) {
@@ -386,8 +386,8 @@ void seek_point(Emit *e, Walk *w, LV g)
 {
     LV x = g, n = e->x_total;
     w->alive = NULL;
-    if (e->beside > 1) {
-        x = l_add(e, l_mul(e, g, l_i64(e, e->beside)), w->th.local);
+    if (e->groups_per_block > 1) {
+        x = l_add(e, l_mul(e, g, l_i64(e, e->groups_per_block)), w->th.local);
         w->alive = LLVMBuildICmp(e->b, LLVMIntSLT, x, n, "");
         x = LLVMBuildSelect(e->b, w->alive, x, l_sub(e, n, l_i64(e, 1)), "");
     }
@@ -412,7 +412,7 @@ bool overwrites_points(const Emit *e)
 void x_stores(Emit *e, const Walk *w)
 {
     If i = {0};
-    if (e->group * e->beside > 1 && overwrites_points(e))
+    if (e->group * e->groups_per_block > 1 && overwrites_points(e))
         barrier(e);
     if (w->leader)
         i = if_begin(e, w->leader, "first");
@@ -499,7 +499,7 @@ static void finish(Emit *e, Walk *w, uint32_t stage, LV counter)
     accumulators(e, w, stage);
     if (has_reductions(e, stage)) {
         leaves(e, stage, l_i64(e, 0), e->blocks, e->group, w->th.t, combine_step);
-        cross(e, &w->th, stage);
+        reduce_group(e, &w->th, stage);
         store_block(e, w, stage, e->blocks);
     }
     e->lanes = lanes;
@@ -612,7 +612,7 @@ static void sizes(Emit *e, Walk *w)
     e->x_total = l_i64(e, 1);
     for (uint32_t a = 0; a < e->n_x; a++)
         e->x_total = l_mul(e, e->x_total, axis_size(e, a));
-    w->groups = l_ceil_div(e, e->x_total, l_i64(e, e->beside));
+    w->groups = l_ceil_div(e, e->x_total, l_i64(e, e->groups_per_block));
     if (e->split) {
         e->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK)), 1);
         reduce_layout(e);
@@ -620,7 +620,7 @@ static void sizes(Emit *e, Walk *w)
     w->th.tid = cuda_special(e, "tid.x");
     w->th.block = cuda_special(e, "ctaid.x");
     w->th.blocks = cuda_special(e, "nctaid.x");
-    LV one = l_i64(e, e->vec_r ? e->group : e->beside);
+    LV one = l_i64(e, e->vec_r ? e->group : e->groups_per_block);
     LV high = l_div(e, w->th.tid, one), low = l_mod(e, w->th.tid, one);
     w->th.t = e->vec_r ? low : high;
     w->th.local = e->vec_r ? high : low;
@@ -648,7 +648,7 @@ static void plan_launch(Emit *e, GridPhase *phase)
 {
     GridPlan *p = e->grid;
     uint16_t x = cuda_product(e, 0, e->n_x), r = cuda_product(e, e->n_x, e->k->axes.n);
-    uint16_t tasks = grid_op(p, GRID_CEIL_DIV, x, grid_const(p, e->beside));
+    uint16_t tasks = grid_op(p, GRID_CEIL_DIV, x, grid_const(p, e->groups_per_block));
     phase->points = grid_op(p, GRID_MUL, x, r);
     if (e->split && e->scan_group) {
         scan_launch(e, phase);
@@ -672,7 +672,7 @@ void emit_reductions(Emit *e)
     for (uint32_t i = 0; i < phases; i++) {
         GridPhase *phase;
         Walk w = {.th.shared = shared, .slots = e->row_slots ? e->row_slots : 1};
-        unsigned threads = (unsigned)(e->group * e->beside);
+        unsigned threads = (unsigned)(e->group * e->groups_per_block);
         unsigned blocks = e->scan_group && !e->vec_r && threads > WARP ? SCAN_COLUMN_THREADS / threads : 0;
         cuda_entry(e, phases > 1 ? arena_printf(e->arena, "_%u", i) : "", threads, blocks, &phase);
         plan_launch(e, phase);

@@ -12,10 +12,10 @@
  *     rows        step | run of the thread (`runs`) | warp | lane of the warp | element of the run (`width`)
  *     columns     step |                                     thread of the group | element of the run
  *
- * A bit of the lanes is one butterfly shuffle: each lane learns the sum of the node beside its own, and on the way down adds
+ * A bit of the lanes is one butterfly shuffle: each lane learns the sum of its sibling node, and on the way down adds
  * it if that one comes first. The runs' sums in warps go to shared memory, where each warp scans all of them by itself.
  * A bit of the steps is one place of a binary counter (Carry): sums of nodes that wait for their other half.
- * Where one thread has to walk the line (scan_alone), an element is a step.
+ * Where one thread has to walk the line (scan_serial), an element is a step.
  *
  * A split scan has several blocks of threads a line, in one launch:
  *
@@ -103,7 +103,7 @@ static bool float_sum(const Emit *e, VRef v)
     return e->live[v] && sums && dtype_is_float(dtype_accumulator((DType)n->dtype));
 }
 
-const char *scan_alone(const Emit *e)
+const char *scan_serial(const Emit *e)
 {
     bool floats = false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
@@ -173,16 +173,16 @@ static uint32_t log2_above(uint64_t n)
     return bits;
 }
 
-/* *total becomes that of all lanes of the group or warp, before[h] the sum beside this lane at bit h if that stands before it.
+/* *total becomes that of all lanes of the group or warp, before[h] the sum of the sibling at bit h if that stands before it.
  * Integers are the same in any order: before[0] is all of it, one register. */
 static void butterfly(Emit *e, DType acc, LV *total, LV lane, LV *before, uint32_t levels)
 {
     for (uint32_t h = 0; h < levels; h++) {
-        LV beside = cuda_shuffle(e, "bfly", *total, LLVMConstInt(e->type[SC_I32], 1u << h, 0));
+        LV sibling = cuda_shuffle(e, "bfly", *total, LLVMConstInt(e->type[SC_I32], 1u << h, 0));
         LV bit = LLVMBuildAnd(e->b, lane, l_i64(e, 1 << h), "");
         LV later = LLVMBuildICmp(e->b, LLVMIntNE, bit, l_i64(e, 0), "");
-        before[h] = LLVMBuildSelect(e->b, later, beside, none(e, acc), "");
-        *total = plus(e, acc, *total, beside);
+        before[h] = LLVMBuildSelect(e->b, later, sibling, none(e, acc), "");
+        *total = plus(e, acc, *total, sibling);
         if (h && !dtype_is_float(acc))
             before[0] = plus(e, acc, before[0], before[h]);
     }
@@ -208,7 +208,7 @@ static LV warp_of(Emit *e, const Walk *w) { return l_div(e, w->th.tid, l_i64(e, 
 
 static LV shared_at(Emit *e, const Walk *w, DType acc, LV number) { return l_gep(e, l_memory(e, acc), w->th.shared, number); }
 
-uint64_t scan_exchange_bytes(const Emit *e) { return e->scan_group ? 8 * (uint64_t)(e->vec_r ? WARP : e->group * e->beside) : 0; }
+uint64_t scan_exchange_bytes(const Emit *e) { return e->scan_group ? 8 * (uint64_t)(e->vec_r ? WARP : e->group * e->groups_per_block) : 0; }
 
 static void up_columns(Emit *e, const Walk *w, Sweep *s)
 {
@@ -219,7 +219,7 @@ static void up_columns(Emit *e, const Walk *w, Sweep *s)
     put(e, s->acc, s->total[0], shared_at(e, w, s->acc, w->th.tid));
     barrier(e);
     for (int t = 0; t < e->group; t++)
-        s->column[t] = get(e, s->acc, shared_at(e, w, s->acc, l_add(e, w->th.local, l_i64(e, (int64_t)t * e->beside))));
+        s->column[t] = get(e, s->acc, shared_at(e, w, s->acc, l_add(e, w->th.local, l_i64(e, (int64_t)t * e->groups_per_block))));
     s->all = tree_sum(e, s->acc, s->column, (uint32_t)e->group);
 }
 
@@ -330,10 +330,10 @@ static void sweep_give(Emit *e, VRef scan, Copy **tiles, uint32_t n, const Sweep
 /* ---- step after step ---- */
 
 /* What stands before step number q. Integers need no more than that; for floats also the places of q as a counter:
- * pile[h] is the node that bit h of q stands for, above[h] what stands before the first node of all bits up to h. */
+ * partials[h] is the node that bit h of q stands for, above[h] what stands before the first node of all bits up to h. */
 struct Carry {
     DType acc;
-    LV base, pile, above;
+    LV base, partials, above;
 };
 
 /* For steps whose numbers have at most so many bits. */
@@ -344,7 +344,7 @@ static Carry carry_open(Emit *e, DType acc, uint32_t bits)
     Carry c = {.acc = acc, .base = l_alloca(e, type, bytes, "before")};
     put(e, acc, none(e, acc), c.base);
     if (dtype_is_float(acc)) {
-        c.pile = l_alloca(e, all, bytes, "pile");
+        c.partials = l_alloca(e, all, bytes, "partials");
         c.above = l_alloca(e, all, bytes, "above");
     }
     return c;
@@ -359,7 +359,7 @@ static void carry_next(Emit *e, const Carry *c, LV q, LV total)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
     LV zero = l_i64(e, 0), one = l_i64(e, 1);
-    if (!c->pile) {
+    if (!c->partials) {
         put(e, c->acc, plus(e, c->acc, carry_base(e, c), total), c->base);
         return;
     }
@@ -367,11 +367,11 @@ static void carry_next(Emit *e, const Carry *c, LV q, LV total)
     put(e, c->acc, total, node);
     LV ones = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){LLVMBuildNot(e->b, q, ""), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
     Loop l = loop_begin(e, zero, ones, one, "merge");
-    LV low = get(e, c->acc, place(e, c, c->pile, l.iv));
+    LV low = get(e, c->acc, place(e, c, c->partials, l.iv));
     put(e, c->acc, plus(e, c->acc, low, get(e, c->acc, node)), node);
     loop_end(e, &l);
     LV sum = get(e, c->acc, node);
-    put(e, c->acc, sum, place(e, c, c->pile, ones));
+    put(e, c->acc, sum, place(e, c, c->partials, ones));
     put(e, c->acc, sum, c->base);
     LV higher = LLVMBuildLShr(e->b, LLVMBuildLShr(e->b, q, ones, ""), one, "");
     If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntNE, higher, zero, ""), "above");
@@ -385,7 +385,7 @@ static void carry_next(Emit *e, const Carry *c, LV q, LV total)
 
 /* ---- one thread a line ---- */
 
-void scan_open_alone(Emit *e, uint32_t stage)
+void scan_open_serial(Emit *e, uint32_t stage)
 {
     e->scan_carry = ARENA_ARRAY(e->arena, Carry, e->k->inst.n + 1);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {

@@ -1,36 +1,36 @@
 /*
- * Kernels without reductions that read some input across: its neighbours lie along another x axis than those of the output
- * (a transpose, alone or fused into what uses it). Lane after lane such a load takes 4 bytes of a sector of 32, and each sector
+ * Kernels without reductions that read a transposed input: its neighbours lie along another x axis than those of the output
+ * (a transpose, by itself or fused into what uses it). Lane after lane such a load takes 4 bytes of a sector of 32, and each sector
  * comes over eight times.
  *
  * So a thread has a square of lanes x lanes points: `lanes` tiles of the last axis, one below the other along the other
- * axis, `across`. Inputs along the last axis are loaded a tile at a time, as always, those along `across` the other way, and
+ * axis, `other`. Inputs along the last axis are loaded a tile at a time, as always, those along `other` the other way, and
  * change places in registers, which costs nothing:
  *
- *                    last axis ->                         load across        the tiles see
+ *                    last axis ->                         load other         the tiles see
  *               . . . . . . . .                           a b c d            a e i m
- *     across    . A A A A . . .    thread A's square      e f g h     ->     b f j n
+ *     other     . A A A A . . .    thread A's square      e f g h     ->     b f j n
  *        |      . A A A A . . .                           i j k l            c g k o
  *        v      . A A A A . . .                           m n o p            d h l p
  *               . A A A A . . .
  *
- * A warp has 8 of them along `across` and 4 along the last axis, so that 128 bytes of f32 are read in one piece and 64 are
+ * A warp has 8 of them along `other` and 4 along the last axis, so that 128 bytes of f32 are read in one piece and 64 are
  * written; a block 16 by 16, so that lines are used up while they are in the cache. No shared memory, no barrier.
  *
  *     for s = block; s < squares of blocks; s += blocks
  *         if this thread's square exists:  loads of all its tiles; ops of all; stores of all
  *
- * As for all tiles, sizes must be multiples of `lanes` and pointers aligned; otherwise points go one by one (cuda_each.c).
+ * As for all tiles, sizes must be multiples of `lanes` and pointers aligned; otherwise points go one by one (cuda_elementwise.c).
  */
 #include "jit/llvm/cuda.h"
 
 enum { BLOCK_SIDE = 16, MOST_SIDE = 4, LEAST_SIZE = 32 };
 
-static bool reads_across(Emit *e, uint32_t i, uint32_t axis, uint32_t across)
+static bool reads_transposed(Emit *e, uint32_t i, uint32_t axis, uint32_t other)
 {
     const KInst *n = &e->k->inst.at[i];
     return e->live[i] && n->kind == KI_LOAD && n->pred == VREF_NONE && !cuda_whole_tile(e, i, axis) && kidx_uses_axis(e->k, n->idx, axis) &&
-           cuda_whole_tile(e, i, across);
+           cuda_whole_tile(e, i, other);
 }
 
 static bool divides(const Emit *e, uint32_t axis, int64_t by)
@@ -39,7 +39,7 @@ static bool divides(const Emit *e, uint32_t axis, int64_t by)
     return !kidx_is_const(e->k, e->k->axes.at[axis].size, &size) || size % by == 0;
 }
 
-void plan_across(Emit *e)
+void plan_transposed(Emit *e)
 {
     if (e->n_x < 2 || e->lanes < 2 || plan_ops(e) > CUDA_LIGHT_OPS)
         return;
@@ -49,34 +49,34 @@ void plan_across(Emit *e)
     for (uint32_t axis = 0; axis < last; axis++) {
         uint32_t loads = 0;
         for (uint32_t i = 0; i < e->k->inst.n; i++)
-            loads += reads_across(e, i, last, axis);
+            loads += reads_transposed(e, i, last, axis);
         if (loads > most && divides(e, axis, e->lanes) && e->k->axes.at[axis].hint >= LEAST_SIZE &&
             e->k->axes.at[last].hint >= LEAST_SIZE) {
             most = loads;
-            e->across = (int)axis;
+            e->transposed_axis = (int)axis;
         }
     }
-    if (e->across == NO_AXIS) {
+    if (e->transposed_axis == NO_AXIS) {
         e->lanes = before;
         return;
     }
-    plan_align(e, (uint32_t)e->across);
+    plan_align(e, (uint32_t)e->transposed_axis);
     uint8_t *align = (uint8_t *)e->tile_align;
     for (uint32_t i = 0; i < e->k->inst.n; i++)
-        if (!reads_across(e, i, last, (uint32_t)e->across))
+        if (!reads_transposed(e, i, last, (uint32_t)e->transposed_axis))
             align[i] = 0;
-    e->across_align = align;
+    e->transposed_align = align;
     plan_align(e, last);
 }
 
-LV across_guard(Emit *e)
+LV transposed_guard(Emit *e)
 {
-    uint32_t across = (uint32_t)e->across;
+    uint32_t other = (uint32_t)e->transposed_axis;
     const uint8_t *align = e->tile_align;
-    e->tile_align = e->across_align;
-    LV guard = align_guard(e, across);
+    e->tile_align = e->transposed_align;
+    LV guard = align_guard(e, other);
     e->tile_align = align;
-    LV low = LLVMBuildAnd(e->b, axis_size(e, across), l_i64(e, e->lanes - 1), "");
+    LV low = LLVMBuildAnd(e->b, axis_size(e, other), l_i64(e, e->lanes - 1), "");
     return LLVMBuildAnd(e->b, guard, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), "");
 }
 
@@ -84,11 +84,11 @@ LV across_guard(Emit *e)
 static uint16_t squares_along(Emit *e, uint32_t a)
 {
     uint16_t size = cuda_size(e, e->k->axes.at[a].size), side = grid_const(e->grid, BLOCK_SIDE * e->lanes);
-    bool cut = a + 1 == e->n_x || (int)a == e->across;
+    bool cut = a + 1 == e->n_x || (int)a == e->transposed_axis;
     return cut ? grid_op(e->grid, GRID_CEIL_DIV, size, side) : size;
 }
 
-uint16_t across_blocks(Emit *e)
+uint16_t transposed_blocks(Emit *e)
 {
     uint16_t n = grid_const(e->grid, 1);
     for (uint32_t a = 0; a < e->n_x; a++)
@@ -96,19 +96,19 @@ uint16_t across_blocks(Emit *e)
     return n;
 }
 
-/* Of the square of an input that is read across. */
+/* Of the square of an input that is transposed. */
 typedef struct Rows {
     LV of_lane[MOST_SIDE];
 } Rows;
 
-/* Rows of the square of load i: one for each lane, of `lanes` elements along `across`; at the first tile. */
+/* Rows of the square of load i: one for each lane, of `lanes` elements along `other`; at the first tile. */
 static void load_rows(Emit *e, uint32_t i, Rows *row)
 {
     const KInst *n = &e->k->inst.at[i];
     const KArg *arg = &e->k->args.at[n->arg];
     LLVMTypeRef element = l_memory(e, (DType)n->dtype);
     Address at = address_of(e, element, argument(e, n->arg), n->idx);
-    at.align = e->across_align[i];
+    at.align = e->transposed_align[i];
     at.constant = !arg->written && !arg->may_alias;
     for (int lane = 0; lane < e->lanes; lane++)
         row->of_lane[lane] = cuda_load_row(e, element, at, lane);
@@ -130,13 +130,13 @@ static Copy *open_tile_of(Emit *e, const Ix *axis, int place, Rows *rows)
     level_open(e, LV_ROW);
     Copy *c = copy_new(e);
     memcpy(e->axis, axis, sizeof e->axis);
-    e->axis[e->across].base = l_add(e, axis[e->across].base, l_i64(e, place));
+    e->axis[e->transposed_axis].base = l_add(e, axis[e->transposed_axis].base, l_i64(e, place));
     pin(e, LV_ROW);
     level_open(e, LV_TILE);
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         if (e->k->inst.at[i].kind != KI_LOAD || !e->live[i] || e->level[i] < LV_ROW)
             continue;
-        if (!e->across_align[i]) {
+        if (!e->transposed_align[i]) {
             value(e, i);
             continue;
         }
@@ -156,16 +156,16 @@ static LV bits_of(Emit *e, LV tid, int from, int n)
 
 static LV joined(Emit *e, LV low, LV high, int bits) { return LLVMBuildOr(e->b, low, LLVMBuildShl(e->b, high, l_i64(e, bits), ""), ""); }
 
-void emit_across(Emit *e)
+void emit_transposed(Emit *e)
 {
-    uint32_t last = e->n_x - 1, across = (uint32_t)e->across;
+    uint32_t last = e->n_x - 1, other = (uint32_t)e->transposed_axis;
     LV lanes = l_i64(e, e->lanes), side = l_i64(e, BLOCK_SIDE), total = l_i64(e, 1), squares[MAX_AXES];
     LV block = cuda_special(e, "ctaid.x"), blocks = cuda_special(e, "nctaid.x"), tid = cuda_special(e, "tid.x");
     LV along = joined(e, bits_of(e, tid, 0, 2), bits_of(e, tid, 5, 2), 2);
     LV down = joined(e, bits_of(e, tid, 2, 3), bits_of(e, tid, 7, 1), 3);
     for (uint32_t a = 0; a <= last; a++) {
         squares[a] = axis_size(e, a);
-        if (a == last || a == across)
+        if (a == last || a == other)
             squares[a] = l_ceil_div(e, l_div(e, squares[a], lanes), side);
         total = l_mul(e, total, squares[a]);
     }
@@ -180,7 +180,7 @@ void emit_across(Emit *e)
             rest = q;
         }
         axis[a] = ix_uniform(c);
-        if (a != last && a != across)
+        if (a != last && a != other)
             continue;
         c = l_mul(e, l_add(e, l_mul(e, c, side), a == last ? along : down), lanes);
         LV exists = LLVMBuildICmp(e->b, LLVMIntSLT, c, axis_size(e, a), "");
@@ -192,7 +192,7 @@ void emit_across(Emit *e)
     Rows *rows = ARENA_ARRAY(e->arena, Rows, e->k->inst.n + 1);
     for (int place = 0; place < e->lanes; place++)
         copies[place] = open_tile_of(e, axis, place, rows);
-    each_copies(e, copies, e->lanes);
+    elementwise_copies(e, copies, e->lanes);
     if_end(e, &i);
     loop_end(e, &l);
 }

@@ -1,16 +1,16 @@
-/* Inputs read across (jit/llvm/cuda_across.c): right for every dtype and size, and by accesses of whole tiles both ways. */
+/* Transposed inputs (jit/llvm/cuda_transpose.c): right for every dtype and size, and by accesses of whole tiles both ways. */
 #define CHECK_PTX
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
 
-TestSuite(ptx_across, .init = setup, .fini = teardown);
+TestSuite(ptx_transpose, .init = setup, .fini = teardown);
 
 typedef struct Sizes {
     int64_t batch, rows, columns;
 } Sizes;
 
 /* y[b, i, j] = z[b, j, i] or, with `more`, x[b, i, j] - z[b, j, i] + w[i]; sizes fixed, or arguments hinted to be large. */
-static Kernel *across(DType t, Sizes n, bool fixed, bool more)
+static Kernel *transposed(DType t, Sizes n, bool fixed, bool more)
 {
     const int64_t sizes[3] = {n.batch, n.rows, n.columns};
     Kernel *k = kernel_new(&arena);
@@ -45,12 +45,12 @@ static void check(DType t, Sizes n, bool fixed, bool more)
     char what[96];
     snprintf(what, sizeof what, "%s %d x %d x %d%s%s", dtype_name(t), (int)n.batch, (int)n.rows, (int)n.columns, fixed ? " fixed" : "",
              more ? " and more" : "");
-    check_kernel(across(t, n, fixed, more), args, what);
+    check_kernel(transposed(t, n, fixed, more), args, what);
     for (int i = 0; i < 4; i++)
         os_free((void *)(uintptr_t)args[i].data);
 }
 
-Test(ptx_across, every_size)
+Test(ptx_transpose, every_size)
 {
     static const Sizes sizes[] = {{1, 64, 64}, {1, 32, 36}, {2, 68, 40}, {1, 4, 4},   {3, 8, 100}, {1, 132, 68},
                                   {1, 64, 1},  {2, 33, 64}, {1, 64, 66}, {2, 37, 35}, {0, 32, 32}, {1, 0, 32}};
@@ -59,7 +59,7 @@ Test(ptx_across, every_size)
             check(DT_F32, sizes[i], fixed, i % 2);
 }
 
-Test(ptx_across, every_dtype)
+Test(ptx_transpose, every_dtype)
 {
     for (DType t = 0; t < DT_COUNT; t++) {
         check(t, (Sizes){1, 36, 32}, t % 2, false);
@@ -68,7 +68,7 @@ Test(ptx_across, every_dtype)
 }
 
 /* A square of four by four: four loads of whole rows from below, four stores. */
-Test(ptx_across, whole_tiles_both_ways)
+Test(ptx_transpose, whole_tiles_both_ways)
 {
     static const struct {
         DType t;
@@ -80,10 +80,10 @@ Test(ptx_across, whole_tiles_both_ways)
                 {DT_U8, ".b32", "st.global.u32", 4096},
                 {DT_F64, ".v2.f64", "st.global.v2.f64", 132 * 32}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        EmittedPtx p = emit_ptx(across(rows[i].t, (Sizes){1, 4096, 4096}, true, false), &ptx_targets[1], MATH_FAST, "across");
+        EmittedPtx p = emit_ptx(transposed(rows[i].t, (Sizes){1, 4096, 4096}, true, false), &ptx_targets[1], MATH_FAST, "transposed");
         cr_expect(strstr(p.ptx, rows[i].load) && strstr(p.ptx, rows[i].store), "%s: no %s or %s\n%s", dtype_name(rows[i].t), rows[i].load,
                   rows[i].store, p.ptx);
-        Assembled a = assemble(p.ptx, &ptx_targets[1], "across");
+        Assembled a = assemble(p.ptx, &ptx_targets[1], "transposed");
         cr_expect(a.spills == 0 && a.registers <= 48, "%s: %d registers, %d spilled", dtype_name(rows[i].t), a.registers, a.spills);
         void *args[4] = {NULL};
         cr_expect_eq(grid_launch(&p.grid, 0, args, 132).blocks, rows[i].blocks);

@@ -13,16 +13,16 @@
  *     strides below V         over the lanes of one thread
  *
  * Within a thread the accumulators either exist at once (few, their number known: `slots`) or one after another, in the
- * order in which a walk down the tree meets its leaves (bit-reversed numbers): then a pile of one subtree for each
- * height is enough, as in a binary counter. Leaf q is merged with the subtrees below the trailing ones of q.
- * Both may go together: then the accumulators are the leaves that the tree joins first (slots_join), and the pile has their sums.
+ * order in which a walk down the tree meets its leaves (bit-reversed numbers): then a stack of partial sums, one
+ * subtree for each height, is enough: the binary counter of pairwise summation. Leaf q is merged with the subtrees below the trailing ones of q.
+ * Both may go together: then the accumulators are the leaves that the tree joins first (slots_join), and the stack has their sums.
  * The same is done with the results of blocks, where there are several.
  */
 #include "jit/llvm/cuda.h"
 
 #include <stdio.h>
 
-enum { PILE = 12 /* subtrees: heights 0 to log2 of CUDA_REDUCE_LANES, and one more */ };
+enum { MOST_PARTIALS = 12 /* subtrees: heights 0 to log2 of CUDA_REDUCE_LANES, and one more */ };
 
 static bool of_stage(const Reduction *r, uint32_t stage) { return r->stage == stage; }
 
@@ -46,19 +46,19 @@ static void part_store_at(Emit *e, const Reduction *r, Part p, LV at, LV at_inde
         l_store(e, p.at, at_index, 0);
 }
 
-/* ---- piles ---- */
+/* ---- stacks of partial sums ---- */
 
-void pile_open(Emit *e, uint32_t stage)
+void partials_open(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (!of_stage(r, stage))
             continue;
-        for (int pile = 0; pile < 2; pile++) {
-            bool vec = pile == 0 && acc_vec(e);
-            r->pile[pile] = l_alloca(e, LLVMArrayType2(part_type(e, (DType)r->acc_type, vec), PILE), 0, "pile");
+        for (int tree = 0; tree < 2; tree++) {
+            bool vec = tree == 0 && acc_vec(e);
+            r->partials[tree] = l_alloca(e, LLVMArrayType2(part_type(e, (DType)r->acc_type, vec), MOST_PARTIALS), 0, "partials");
             if (r->arg)
-                r->pile_at[pile] = l_alloca(e, LLVMArrayType2(part_type(e, DT_I64, vec), PILE), 0, "pile_at");
+                r->partials_at[tree] = l_alloca(e, LLVMArrayType2(part_type(e, DT_I64, vec), MOST_PARTIALS), 0, "partials_at");
         }
         r->chain = l_alloca(e, part_type(e, (DType)r->acc_type, false), 0, "chain");
         if (r->arg)
@@ -71,17 +71,17 @@ typedef struct Spot {
     bool vec;
 } Spot;
 
-static Spot leaf_spot(const Emit *e, const Reduction *r, int pile)
+static Spot leaf_spot(const Emit *e, const Reduction *r, int tree)
 {
-    return pile ? (Spot){r->chain, r->chain_at, false} : (Spot){r->acc, r->acc_at, acc_vec(e)};
+    return tree ? (Spot){r->chain, r->chain_at, false} : (Spot){r->acc, r->acc_at, acc_vec(e)};
 }
 
-static Spot pile_spot(Emit *e, const Reduction *r, int pile, LV height)
+static Spot partials_spot(Emit *e, const Reduction *r, int tree, LV height)
 {
-    Spot s = {.vec = pile == 0 && acc_vec(e)};
-    s.at = l_gep(e, part_type(e, (DType)r->acc_type, s.vec), r->pile[pile], height);
+    Spot s = {.vec = tree == 0 && acc_vec(e)};
+    s.at = l_gep(e, part_type(e, (DType)r->acc_type, s.vec), r->partials[tree], height);
     if (r->arg)
-        s.at_index = l_gep(e, part_type(e, DT_I64, s.vec), r->pile_at[pile], height);
+        s.at_index = l_gep(e, part_type(e, DT_I64, s.vec), r->partials_at[tree], height);
     return s;
 }
 
@@ -89,7 +89,7 @@ static Part spot_load(Emit *e, const Reduction *r, Spot s) { return part_load_at
 
 static void spot_store(Emit *e, const Reduction *r, Part p, Spot s) { part_store_at(e, r, p, s.at, s.at_index); }
 
-void pile_put(Emit *e, uint32_t stage, int pile, LV leaf)
+void partials_push(Emit *e, uint32_t stage, int tree, LV leaf)
 {
     LLVMTypeRef i64 = e->type[SC_I64];
     LV ones = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){LLVMBuildNot(e->b, leaf, ""), LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
@@ -98,24 +98,24 @@ void pile_put(Emit *e, uint32_t stage, int pile, LV leaf)
         const Reduction *r = &e->red[i];
         if (!of_stage(r, stage))
             continue;
-        Spot here = leaf_spot(e, r, pile);
-        Part before = spot_load(e, r, pile_spot(e, r, pile, l.iv));
+        Spot here = leaf_spot(e, r, tree);
+        Part before = spot_load(e, r, partials_spot(e, r, tree, l.iv));
         spot_store(e, r, part_merge(e, r, before, spot_load(e, r, here), here.vec), here);
     }
     loop_end(e, &l);
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
         if (of_stage(r, stage))
-            spot_store(e, r, spot_load(e, r, leaf_spot(e, r, pile)), pile_spot(e, r, pile, ones));
+            spot_store(e, r, spot_load(e, r, leaf_spot(e, r, tree)), partials_spot(e, r, tree, ones));
     }
 }
 
-void pile_take(Emit *e, uint32_t stage, int pile, LV depth)
+void partials_pop(Emit *e, uint32_t stage, int tree, LV depth)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
         if (of_stage(r, stage))
-            spot_store(e, r, spot_load(e, r, pile_spot(e, r, pile, depth)), leaf_spot(e, r, pile));
+            spot_store(e, r, spot_load(e, r, partials_spot(e, r, tree, depth)), leaf_spot(e, r, tree));
     }
 }
 
@@ -208,13 +208,13 @@ static Part part_shuffle(Emit *e, const Reduction *r, const char *mode, Part p, 
 /* Of the values of a block's threads; places follow, of 8 bytes each. */
 static uint64_t values_bytes(const Emit *e, const Reduction *r)
 {
-    uint64_t bytes = (uint64_t)(e->lanes * e->group * e->beside) * dtype_bytes((DType)r->acc_type);
+    uint64_t bytes = (uint64_t)(e->lanes * e->group * e->groups_per_block) * dtype_bytes((DType)r->acc_type);
     return (bytes + 7) / 8 * 8;
 }
 
 uint64_t exchange_bytes(const Emit *e)
 {
-    uint64_t most = 0, places = 8 * (uint64_t)(e->lanes * e->group * e->beside);
+    uint64_t most = 0, places = 8 * (uint64_t)(e->lanes * e->group * e->groups_per_block);
     for (uint32_t i = 0; i < e->n_red; i++) {
         uint64_t bytes = values_bytes(e, &e->red[i]) + (e->red[i].arg ? places : 0);
         most = bytes > most ? bytes : most;
@@ -280,15 +280,15 @@ void slots_leave(Emit *e, uint32_t stage)
             e->red[i].slots = 1;
 }
 
-void cross(Emit *e, const Threads *w, uint32_t stage)
+void reduce_group(Emit *e, const Threads *w, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         if (!of_stage(r, stage))
             continue;
         Part p = own_tree(e, r);
-        if (!e->vec_r && e->group > 1) { /* threads of a group are `beside` apart */
-            p = shared_tree(e, w, r, p, w->local, l_i64(e, e->beside), e->group);
+        if (!e->vec_r && e->group > 1) { /* threads of a group are `groups_per_block` apart */
+            p = shared_tree(e, w, r, p, w->local, l_i64(e, e->groups_per_block), e->group);
         } else if (e->group > 1) {
             if (e->group > WARP) {
                 LV lane = LLVMBuildAnd(e->b, w->tid, l_i64(e, WARP - 1), "");

@@ -7,7 +7,7 @@
  *     for p = (guard ? points that those tiles cover : 0) + thread; p < points; p += threads
  *         one point
  *
- * Where inputs lie along another axis than the outputs, tiles come in squares (cuda_across.c).
+ * Where inputs lie along another axis than the outputs, tiles come in squares (cuda_transpose.c).
  */
 #include "jit/llvm/cuda.h"
 
@@ -63,7 +63,7 @@ static Copy *open_tile(Emit *e, LV n, LV per_row, LV inside)
     return c;
 }
 
-void each_copies(Emit *e, Copy **copies, int n)
+void elementwise_copies(Emit *e, Copy **copies, int n)
 {
     for (int i = 0; i < n; i++) {
         copy_enter(e, copies[i]);
@@ -88,7 +88,7 @@ static void whole_tiles(Emit *e, LV thread, LV threads, LV tiles, LV per_row, in
         LV inside = LLVMBuildICmp(e->b, LLVMIntSLT, next, tiles, "");
         copies[1] = open_tile(e, LLVMBuildSelect(e->b, inside, next, l.iv, ""), per_row, inside);
     }
-    each_copies(e, copies, unroll);
+    elementwise_copies(e, copies, unroll);
     loop_end(e, &l);
 }
 
@@ -100,7 +100,7 @@ static void single_points(Emit *e, LV from, LV points, LV threads)
     e->tile_align = NULL;
     Loop l = loop_begin(e, from, points, threads, "points");
     Copy *copy = open_tile(e, l.iv, e->n_x ? axis_size(e, e->n_x - 1) : NULL, NULL);
-    each_copies(e, &copy, 1);
+    elementwise_copies(e, &copy, 1);
     loop_end(e, &l);
     e->lanes = lanes;
     e->tile_align = align;
@@ -112,36 +112,36 @@ static LV tiles_guard(Emit *e)
     LV guard = align_guard(e, e->n_x - 1);
     if (e->n_x == 1)
         return guard;
-    if (e->across != NO_AXIS)
-        guard = LLVMBuildAnd(e->b, guard, across_guard(e), "");
+    if (e->transposed_axis != NO_AXIS)
+        guard = LLVMBuildAnd(e->b, guard, transposed_guard(e), "");
     LV low = LLVMBuildAnd(e->b, axis_size(e, e->n_x - 1), l_i64(e, e->lanes - 1), "");
     return LLVMBuildAnd(e->b, guard, LLVMBuildICmp(e->b, LLVMIntEQ, low, l_i64(e, 0), ""), "");
 }
 
-void emit_each(Emit *e)
+void emit_elementwise(Emit *e)
 {
     GridPhase *phase;
     int unroll = unroll_of(e);
-    cuda_entry(e, "", EACH_THREADS, 0, &phase);
+    cuda_entry(e, "", ELEMENTWISE_THREADS, 0, &phase);
     e->inner = LV_ROW;
     phase->points = cuda_product(e, 0, e->n_x);
-    uint16_t each = grid_const(e->grid, EACH_THREADS * e->lanes * unroll);
+    uint16_t each = grid_const(e->grid, ELEMENTWISE_THREADS * e->lanes * unroll);
     uint16_t most = grid_op(e->grid, GRID_MUL, grid_sms(e->grid), grid_const(e->grid, BLOCKS_PER_SM));
-    uint16_t wanted = e->across != NO_AXIS ? across_blocks(e) : grid_op(e->grid, GRID_CEIL_DIV, phase->points, each);
+    uint16_t wanted = e->transposed_axis != NO_AXIS ? transposed_blocks(e) : grid_op(e->grid, GRID_CEIL_DIV, phase->points, each);
     phase->blocks = grid_op(e->grid, GRID_MIN, wanted, most);
 
     Place place = level_enter(e, LV_TASK);
     LV points = points_of(e);
     level_leave(e, place);
-    LV block = cuda_special(e, "ctaid.x"), threads = l_mul(e, cuda_special(e, "nctaid.x"), l_i64(e, EACH_THREADS));
-    LV thread = l_add(e, l_mul(e, block, l_i64(e, EACH_THREADS)), cuda_special(e, "tid.x"));
+    LV block = cuda_special(e, "ctaid.x"), threads = l_mul(e, cuda_special(e, "nctaid.x"), l_i64(e, ELEMENTWISE_THREADS));
+    LV thread = l_add(e, l_mul(e, block, l_i64(e, ELEMENTWISE_THREADS)), cuda_special(e, "tid.x"));
     LV from = l_i64(e, 0);
     if (e->lanes > 1) {
         LV lanes = l_i64(e, e->lanes), size = axis_size(e, e->n_x - 1), tiles = l_div(e, points, lanes);
         LV guard = tiles_guard(e);
         If i = if_begin(e, guard, "aligned");
-        if (e->across != NO_AXIS)
-            emit_across(e);
+        if (e->transposed_axis != NO_AXIS)
+            emit_transposed(e);
         else
             whole_tiles(e, thread, threads, tiles, l_div(e, size, lanes), unroll);
         if_end(e, &i);
@@ -158,5 +158,5 @@ void emit_threads(Emit *e)
     if (e->n_stages)
         emit_reductions(e);
     else
-        emit_each(e);
+        emit_elementwise(e);
 }

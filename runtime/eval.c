@@ -132,6 +132,19 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
     return interpret(e, call);
 }
 
+static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheHit *hit)
+{
+    if (!store_find(e, call, miss, hit)) {
+        stat_miss(miss->reason);
+        store_miss(e, call, miss);
+        return serve_miss(e, call, miss, hit);
+    }
+    stat_count(STAT_HITS, 1);
+    stat_add(STAT_DISK_HITS, 1);
+    background_improve(e, call, hit);
+    return ST_OK;
+}
+
 static Status compute(Evaluation *e, Call *call)
 {
     if (e->options.value[OPT_MODE] == MODE_INTERP)
@@ -144,14 +157,10 @@ static Status compute(Evaluation *e, Call *call)
         stat_count(STAT_HITS, 1);
         log_hit(call);
         background_improve(e, call, &hit);
-    } else if (store_find(e, call, &miss, &hit)) {
-        stat_count(STAT_HITS, 1);
-        stat_add(STAT_DISK_HITS, 1);
-        background_improve(e, call, &hit);
     } else {
-        stat_miss(miss.reason);
-        store_miss(e, call, &miss);
-        Status status = serve_miss(e, call, &miss, &hit);
+        int cancel = os_cancel_off();
+        Status status = load_or_compile(e, call, &miss, &hit);
+        os_cancel_restore(cancel);
         if (status != ST_OK)
             return fall_back(e, call, status);
     }
@@ -169,7 +178,10 @@ static Status run(Evaluation *e, const Program *program, const int64_t *sizes, c
     uint32_t fault_node = NO_FAULT_NODE;
     if (program->takes_over && !(given_up = call_given_up(e, call)))
         return ST_OUT_OF_MEMORY;
+    int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
     Status status = launch(e, program, sizes, call, given_up, &fault_node);
+    if (device_is_cuda(call->device))
+        os_cancel_restore(cancel);
     return status == ST_INDEX && fault_node != NO_FAULT_NODE ? call_index_failed(call, fault_node) : status;
 }
 

@@ -2,6 +2,7 @@
 #ifndef RUNTIME_EVAL_H
 #define RUNTIME_EVAL_H
 
+#include "ir/base/fp_mode.h"
 #include "runtime/evaluation.h"
 
 /* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. */
@@ -11,6 +12,14 @@ bool eval_trylock(void); /* false: another thread has it */
 /* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink,
  * ST_OUT_OF_MEMORY. */
 Status eval_enter(Evaluation **e);
+
+/* Around code of the user's that runs under the lock: it computes in the mode of the caller. */
+typedef struct EvalHeld {
+    unsigned depth;
+    FpMode caller;
+} EvalHeld;
+EvalHeld eval_step_out(void);
+void eval_step_in(EvalHeld before);
 
 /* Collects the pending graph behind `roots` under the options at hand, as evaluation does. Under the evaluation lock. */
 Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *take, void *user);

@@ -9,6 +9,7 @@
  * Leaves out: files (a sink can write them) and time stamps.
  */
 #include "ir/base/log.h"
+#include "ir/base/os.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -85,12 +86,14 @@ bool log_in_sink(void) { return sink_depth > 0; }
 
 static void emit(int level, const char *topic, const char *line)
 {
+    int cancel = os_cancel_off();
     lock();
     LogSink *sink = state.sink ? state.sink : print_to_stderr;
     sink_depth++;
     sink(state.user, level, topic, line);
     sink_depth--;
     unlock();
+    os_cancel_restore(cancel);
 }
 
 /* Formats and emits; a line too long for the stack and for the heap is cut. */

@@ -227,6 +227,21 @@ const char *os_library_error(void)
     return text ? text : "unknown";
 }
 
+/* ---- threads ---- */
+
+int os_cancel_off(void)
+{
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    return before;
+}
+
+void os_cancel_restore(int before)
+{
+    int off;
+    pthread_setcancelstate(before, &off);
+}
+
 /* ---- a deep stack ---- */
 
 typedef struct StackCall {
@@ -265,10 +280,12 @@ void os_run_on_stack(size_t stack_bytes, void (*fn)(void *), void *arg)
 {
     StackCall call = {fn, arg};
     pthread_t thread;
+    int cancel = os_cancel_off();
     if (start_thread(&thread, stack_bytes, stack_main, &call))
         pthread_join(thread, NULL);
     else
         fn(arg);
+    os_cancel_restore(cancel);
 }
 
 typedef struct ParallelCall {
@@ -293,11 +310,13 @@ void os_run_parallel(size_t stack_bytes, void (*fn)(void *arg, uint32_t i), void
     pthread_t thread[MOST];
     uint32_t others = (uint32_t)os_cpu_count() - 1, started = 0;
     others = others < MOST ? others : MOST;
+    int cancel = os_cancel_off();
     while (started < others && started + 1 < n && start_thread(&thread[started], stack_bytes, parallel_main, &call))
         started++;
     parallel_main(&call);
     while (started)
         pthread_join(thread[--started], NULL);
+    os_cancel_restore(cancel);
 }
 
 /* ---- files ---- */

@@ -32,6 +32,11 @@ bool os_at_exit(void (*fn)(void));
  * called by another, among them. It may run twice. To be registered while the library loads; false: not in the main thread. */
 bool os_before_exit(void (*fn)(void));
 
+/* While it is off, pthread_cancel does not end this thread: a thread that ended with a lock held, or while another one works on its stack,
+ * would hang or break the rest. Around whatever may wait, read or write there. Restores what was. */
+int os_cancel_off(void);
+void os_cancel_restore(int before);
+
 /* Executable memory: map_rw, fill it, then make it read-execute. NULL / false on failure. */
 void *os_map_rw(size_t bytes);
 bool os_protect_rx(void *block, size_t bytes);

@@ -422,7 +422,9 @@ API4(kiln_status, kiln_format, kiln_tensor *, x, char *, buffer, size_t, size, s
     Text text = {0};
     if (x && !buffer && size)
         return error_sync(fail(ST_INVALID, "buffer is NULL"), api, loc);
+    FpMode caller = fp_enter();
     kiln_status status = format(x, api, loc, &text);
+    fp_leave(caller);
     if (status == KILN_OK && size)
         snprintf(buffer, size, "%s", text.at);
     if (needed)
@@ -436,7 +438,9 @@ API1(kiln_status, kiln_print, kiln_tensor *, x)
     static const char api[] = "kiln_print";
     Loc loc = {file, line};
     Text text = {0};
+    FpMode caller = fp_enter();
     kiln_status status = format(x, api, loc, &text);
+    fp_leave(caller);
     if (status == KILN_OK) {
         text_add(&text, "\n", 1);
         if (text.failed)

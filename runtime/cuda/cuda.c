@@ -126,9 +126,11 @@ static Status ready(void)
         tried = true;
         pthread_atfork(NULL, NULL, in_child); /* before anything that a child must not touch */
         OsLow low;
+        int cancel = os_cancel_off();
         os_low_hold(&low); /* the driver keeps files open */
         load();
         os_low_release(&low);
+        os_cancel_restore(cancel);
     }
     return loaded ? ST_OK : fail(ST_DEVICE, "%s", why_not);
 }
@@ -248,6 +250,7 @@ Status cuda_open(int k, CudaDevice **out)
     if (k >= 0 && k < MAX_CUDA_DEVICES && atomic_load(&devices[k].context) && !cuda_forked()) {
         *out = &devices[k];
     } else {
+        int cancel = os_cancel_off();
         pthread_mutex_lock(&lock);
         Status status = ready();
         if (status == ST_OK && n_devices == 0)
@@ -258,6 +261,7 @@ Status cuda_open(int k, CudaDevice **out)
         else if (status == ST_OK && !atomic_load(&devices[k].context))
             status = open_device(k, &devices[k]);
         pthread_mutex_unlock(&lock);
+        os_cancel_restore(cancel);
         TRY(status);
         *out = &devices[k];
     }

@@ -86,6 +86,14 @@ Status device_target(int device, CudaTarget *target)
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
+/* A call of runtime/cuda, which may wait for the device and hold its locks: `call` is an expression of type Status. */
+#define ON_CUDA(status, call)         \
+    do {                              \
+        int cancel = os_cancel_off(); \
+        (status) = (call);            \
+        os_cancel_restore(cancel);    \
+    } while (0)
+
 Status storage_new_on(int device, size_t bytes, Storage **out) { return storage_copied_to(device, NULL, bytes, out); }
 
 Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
@@ -104,7 +112,8 @@ Status storage_copied_to(int device, const void *from, size_t bytes, Storage **o
     storage->ours = true;
     storage->device = (uint8_t)device;
     storage->bytes = bytes;
-    Status status = cuda_storage(device - DEVICE_CUDA, from, bytes, storage);
+    Status status;
+    ON_CUDA(status, cuda_storage(device - DEVICE_CUDA, from, bytes, storage));
     if (status != ST_OK) {
         os_free(storage);
         return status;
@@ -116,20 +125,22 @@ Status storage_copied_to(int device, const void *from, size_t bytes, Storage **o
 
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes)
 {
+    Status status = ST_OK;
     if (device_is_cuda(storage->device))
-        return cuda_storage_read(storage, from, to, bytes);
-    if (bytes)
+        ON_CUDA(status, cuda_storage_read(storage, from, to, bytes));
+    else if (bytes)
         memcpy(to, from, bytes);
-    return ST_OK;
+    return status;
 }
 
 Status device_write(Storage *storage, char *to, const void *from, size_t bytes)
 {
+    Status status = ST_OK;
     if (device_is_cuda(storage->device))
-        return cuda_storage_write(storage, to, from, bytes);
-    if (bytes)
+        ON_CUDA(status, cuda_storage_write(storage, to, from, bytes));
+    else if (bytes)
         memcpy(to, from, bytes);
-    return ST_OK;
+    return status;
 }
 
 Status storage_to_current(Storage **storage)
@@ -146,9 +157,21 @@ Status storage_to_current(Storage **storage)
     return status;
 }
 
-Status device_wait(Storage *storage) { return device_is_cuda(storage->device) ? cuda_storage_wait(storage) : ST_OK; }
+Status device_wait(Storage *storage)
+{
+    Status status = ST_OK;
+    if (device_is_cuda(storage->device))
+        ON_CUDA(status, cuda_storage_wait(storage));
+    return status;
+}
 
-Status device_settle(Storage *storage) { return device_is_cuda(storage->device) ? cuda_storage_settle(storage) : ST_OK; }
+Status device_settle(Storage *storage)
+{
+    Status status = ST_OK;
+    if (device_is_cuda(storage->device))
+        ON_CUDA(status, cuda_storage_settle(storage));
+    return status;
+}
 
 /* --- the public face -------------------------------------------------------------------------------------------------- */
 

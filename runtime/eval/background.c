@@ -297,6 +297,7 @@ static bool start_thread(void)
 
 static void before_fork(void)
 {
+    int cancel = os_cancel_off();
     pthread_mutex_lock(&state.lock);
     state.held = true;
     for (bool busy = true; busy;) {
@@ -306,6 +307,7 @@ static void before_fork(void)
         if (busy)
             pthread_cond_wait(&state.done, &state.lock);
     }
+    os_cancel_restore(cancel);
 }
 
 static void after_fork_parent(void)
@@ -381,9 +383,13 @@ void background_generalise(const Evaluation *e, const Call *call, const Program 
 void background_improve(Evaluation *e, const Call *call, CacheHit *hit)
 {
     const int64_t *value = e->options.value;
-    if (value[OPT_ASYNC_COMPILE] && value[OPT_DYNAMIC] != DYNAMIC_NEVER && hit->program->general &&
-        hit->n_variants < value[OPT_MAX_VARIANTS] && may_queue(call, false) && !store_better(e, call, hit))
+    if (!value[OPT_ASYNC_COMPILE] || value[OPT_DYNAMIC] == DYNAMIC_NEVER || !hit->program->general ||
+        hit->n_variants >= value[OPT_MAX_VARIANTS] || !may_queue(call, false))
+        return;
+    int cancel = os_cancel_off();
+    if (!store_better(e, call, hit))
         queue(e, call, false);
+    os_cancel_restore(cancel);
 }
 
 /* --- entering ---------------------------------------------------------------------------------------------------------------------- */

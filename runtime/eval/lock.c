@@ -1,6 +1,7 @@
 /*
  * The evaluation lock: evaluations take turns (each uses all threads), two threads that need one node compute it once, and two that miss
- * alike compile once. Recursive, since a deleter may ask for what is computed already; safe across fork.
+ * alike compile once. Recursive, since a deleter may ask for what is computed already; safe across fork. Who holds it computes in the
+ * default floating-point mode (ir/base/fp_mode.h).
  */
 #include "ir/base/log.h"
 #include "runtime/eval.h"
@@ -24,9 +25,41 @@ static void make_lock(void)
     pthread_mutexattr_destroy(&attr);
 }
 
+/* How often this thread holds the lock, and the mode that it computed in before. */
+static _Thread_local EvalHeld held __attribute__((tls_model("initial-exec")));
+
+EvalHeld eval_step_out(void)
+{
+    EvalHeld before = held;
+    if (held.depth)
+        fp_leave(held.caller);
+    held.depth = 0;
+    return before;
+}
+
+void eval_step_in(EvalHeld before)
+{
+    held = before;
+    if (held.depth)
+        (void)fp_enter();
+}
+
+static void hold(void)
+{
+    if (held.depth++ == 0)
+        held.caller = fp_enter();
+}
+
+static void let_go(void)
+{
+    if (--held.depth == 0)
+        fp_leave(held.caller);
+}
+
 static void unlock_in_child(void)
 {
     make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
+    let_go();
     store_log_forked();
 }
 
@@ -45,6 +78,7 @@ void eval_lock(void)
     if (!atomic_load_explicit(&lock_made, memory_order_acquire))
         pthread_once(&lock_once, init_lock);
     pthread_mutex_lock(&lock);
+    hold();
 }
 
 /* Who holds this lock may wait for the log, and a sink holds that. */
@@ -61,7 +95,14 @@ Status eval_enter(Evaluation **e)
 bool eval_trylock(void)
 {
     pthread_once(&lock_once, init_lock);
-    return pthread_mutex_trylock(&lock) == 0;
+    bool mine = pthread_mutex_trylock(&lock) == 0;
+    if (mine)
+        hold();
+    return mine;
 }
 
-void eval_unlock(void) { pthread_mutex_unlock(&lock); }
+void eval_unlock(void)
+{
+    let_go();
+    pthread_mutex_unlock(&lock);
+}

@@ -22,6 +22,7 @@
  */
 #include "runtime/eval/pool.h"
 
+#include "ir/base/fp_mode.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
 
@@ -100,6 +101,7 @@ void pool_handle_forks(void) { pthread_once(&once, install_fork_handlers); }
 /* Claims and runs chunks until none is left. */
 static void work(Pool *pool, int thread)
 {
+    FpMode before = fp_enter();
     in_task = true;
     int64_t tasks = pool->tasks, grain = pool->grain;
     for (;;) {
@@ -109,6 +111,7 @@ static void work(Pool *pool, int thread)
         pool->fn(pool->arg, lo, tasks - lo < grain ? tasks : lo + grain, thread);
     }
     in_task = false;
+    fp_leave(before);
 }
 
 /* Takes a free seat: its number, which is also the thread's number in this run; 0 when there is none. */
@@ -245,8 +248,10 @@ void pool_set_threads(int threads) { atomic_store(&wanted_threads, threads > 0 ?
 
 static void run_inline(int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
 {
+    FpMode before = fp_enter();
     for (int64_t lo = 0; lo < tasks; lo += grain)
         fn(arg, lo, tasks - lo < grain ? tasks : lo + grain, 0);
+    fp_leave(before);
 }
 
 /* Closes the seats and waits until every worker that took one has left. Under `turn`. */
@@ -306,6 +311,7 @@ void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *a
         run_inline(tasks, grain, fn, arg);
         return;
     }
+    int cancel = os_cancel_off();
     pthread_mutex_lock(&pool->turn);
     if (pool->workers > threads - 1)
         stop_workers(pool);
@@ -317,6 +323,7 @@ void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *a
     else
         run_inline(tasks, grain, fn, arg);
     pthread_mutex_unlock(&pool->turn);
+    os_cancel_restore(cancel);
 }
 
 void pool_shutdown(void)

@@ -199,8 +199,10 @@ API2(kiln_status, kiln_item, kiln_tensor *, x, double *, value)
     DType dtype = DT_BOOL;
     uint64_t bits = 0;
     kiln_status status = item(x, value, "kiln_item", place(file, line), &dtype, &bits);
+    FpMode caller = fp_enter(); /* DAZ would make 0 of a subnormal */
     if (status == KILN_OK)
         *value = dtype == DT_U64 ? (double)bits : scalar_to_double(dtype, bits);
+    fp_leave(caller);
     return status;
 }
 
@@ -209,8 +211,10 @@ API2(kiln_status, kiln_item_int, kiln_tensor *, x, int64_t *, value)
     DType dtype = DT_BOOL;
     uint64_t bits = 0;
     kiln_status status = item(x, value, "kiln_item_int", place(file, line), &dtype, &bits);
+    FpMode caller = fp_enter();
     if (status == KILN_OK)
         *value = scalar_to_int(dtype, bits);
+    fp_leave(caller);
     return status;
 }
 

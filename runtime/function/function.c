@@ -9,6 +9,11 @@
  * Besides its inputs the function may use other tensors (held by handle: an assign between two calls is seen), draw random
  * numbers (each replay advances the stream as the trace did), and assign (replayed). A sync point inside makes its outcome depend
  * on values: such a function is run each time, and a warning says so once.
+ *
+ * The body is the user's code, and runs while locks are held and a trace is half done. It may leave by a C++ exception, or end its thread:
+ * this file is compiled with -fexceptions, and what must be undone stands in functions for __attribute__((cleanup)), which cost nothing
+ * where a body returns. So whoever catches the exception finds everything as if the call had not been made. longjmp runs no clean-up: the
+ * manual forbids it.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
@@ -20,6 +25,7 @@
 #include "runtime/eval.h"
 #include "runtime/function/template.h"
 #include "runtime/function/trace.h"
+#include "runtime/record/thread.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -32,10 +38,13 @@ struct kiln_function {
     int n_in, n_out;
     Template *templates; /* newest use first */
     bool warned;
+    atomic_int calls; /* under way; changed under the evaluation lock */
 };
 
 _Thread_local Trace *trace_current;
 _Thread_local uint32_t trace_serial;
+
+#define CLEANUP(function) __attribute__((cleanup(function)))
 
 /* --- hooks of the recording layer ----------------------------------------------------------------------------------- */
 
@@ -172,6 +181,32 @@ static bool signature_of(int n, kiln_tensor *const *in, Bytes *out)
 
 /* --- tracing --------------------------------------------------------------------------------------------------------------------- */
 
+typedef struct Running {
+    Body body; /* first the user's part */
+    RtThread *thread;
+    Trace *trace; /* that this thread was in before */
+    EvalHeld held;
+} Running;
+
+/* However the body ends: scopes that it left open are ended. */
+static void end_body(Running *running)
+{
+    scopes_end_within(running->thread, running->body.floor);
+    running->thread->body = running->body.outer;
+    trace_current = running->trace;
+    eval_step_in(running->held);
+}
+
+/* Runs the C function, as a part of `trace`. */
+static void call_body(const kiln_function *f, Trace *trace, kiln_tensor **in, kiln_tensor **out)
+{
+    RtThread *t = rt_thread();
+    Running running CLEANUP(end_body) = {{t->body, t->scope, out, f->n_out}, t, trace_current, eval_step_out()};
+    t->body = &running.body;
+    trace_current = trace;
+    f->body(in, out, f->user);
+}
+
 /* A tensor that stands for an evaluated input: the same data, another node. */
 static kiln_tensor *stand_in(const RtNode *node)
 {
@@ -184,10 +219,21 @@ typedef struct Traced {
     kiln_tensor **args, **outs;
     RtNode **roots; /* results: outputs, then what the assigned handles would mean; a reference each */
     uint32_t n_roots;
+    bool complete; /* the body has returned */
 } Traced;
+
+/* Gives the k-th handle that the C function assigned its old meaning back; the caller gets the new one. */
+static RtNode *unassign(const Trace *trace, size_t k)
+{
+    RtNode *meaning = trace->assigned.at[k]->node;
+    trace->assigned.at[k]->node = node_retain(trace->old.at[k]);
+    return meaning;
+}
 
 static void traced_free(Traced *traced)
 {
+    for (size_t i = 0; i < traced->trace.old.n && !traced->complete; i++)
+        node_release(unassign(&traced->trace, i));
     for (uint32_t i = 0; i < traced->n_roots; i++)
         node_release(traced->roots[i]);
     trace_free(&traced->trace);
@@ -234,8 +280,8 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
     }
     trace->args = traced->args;
     trace_serial = atomic_fetch_add(&serial, 1) + 1;
+    call_body(f, trace, traced->args, traced->outs);
     trace_current = trace;
-    f->body(traced->args, traced->outs, f->user);
     for (int i = 0; i < f->n_out && traced->outs[i]; i++)
         trace_use(traced->outs[i]); /* it may come from outside as it is */
     trace_current = NULL;
@@ -246,18 +292,29 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
         add_root(traced, traced->outs[i]->node);
     bool complete = !trace->failed && traced->n_roots == (uint32_t)f->n_out;
     for (size_t i = 0; i < trace->assigned.n; i++) {
-        kiln_tensor *p = trace->assigned.at[i];
-        RtNode *meaning = p->node;
-        p->node = node_retain(trace->old.at[i]);
+        RtNode *meaning = unassign(trace, i);
         if (traced->roots && complete)
             add_root(traced, meaning);
         node_release(meaning);
     }
+    traced->complete = true;
     if (trace->why)
         return fail(trace->failed, "%s", trace->why);
     if (!traced->roots || trace->failed)
         return fail(trace->failed ? trace->failed : ST_OUT_OF_MEMORY, "no memory for tracing a function");
     return complete ? ST_OK : fail_unset((int)traced->n_roots);
+}
+
+static void end_scope(kiln_scope **scope) { kiln_scope_end(*scope); }
+static void restore_cancel(const int *before) { os_cancel_restore(*before); }
+
+/* Traces in a scope of its own, whose tensors are not needed: the trace holds their nodes. */
+static Status trace_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
+{
+    int cancel CLEANUP(restore_cancel) = os_cancel_off();
+    kiln_scope *scope CLEANUP(end_scope) = kiln_scope_begin();
+    (void)cancel;
+    return scope ? run_body(f, in, traced) : fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
 }
 
 /* For a function that cannot be replayed: its results as they were recorded. */
@@ -305,10 +362,8 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
 static Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature, Loc loc)
 {
     uint64_t options = options_generation();
-    Traced traced = {0};
-    kiln_scope *scope = kiln_scope_begin();
-    Status status = run_body(f, in, &traced);
-    kiln_scope_end(scope);
+    Traced traced CLEANUP(traced_free) = {0};
+    Status status = trace_body(f, in, &traced);
 
     Template *t = NULL;
     if (status == ST_OK && traced.trace.synced)
@@ -323,7 +378,6 @@ static Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const
     }
     if (status == ST_OK && retrace)
         status = finish_directly(&traced, out, f->n_out, loc);
-    traced_free(&traced);
     return status;
 }
 
@@ -348,6 +402,10 @@ kiln_function *kiln_function_new(kiln_function_body *body, int n_in, int n_out, 
 
 void kiln_function_free(kiln_function *f)
 {
+    if (f && atomic_load_explicit(&f->calls, memory_order_relaxed)) {
+        (void)error_keep(fail(ST_INVALID, "the function is being called: free it after that"), "kiln_function_free", (Loc){NULL, 0});
+        return;
+    }
     while (f && f->templates) {
         Template *t = f->templates;
         f->templates = t->next;
@@ -418,10 +476,8 @@ static void drop_first_template(kiln_function *f)
  * of the call: *base is where they begin. */
 static Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
 {
-    Traced traced = {0};
-    kiln_scope *scope = kiln_scope_begin();
-    Status status = run_body(f, in, &traced);
-    kiln_scope_end(scope);
+    Traced traced CLEANUP(traced_free) = {0};
+    Status status = trace_body(f, in, &traced);
     if (traced.trace.draws.n)
         *base = traced.trace.draws.at[0].start;
     Template *again = status == ST_OK ? template_new(e, &traced.trace, traced.roots, traced.n_roots) : NULL;
@@ -434,7 +490,6 @@ static Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in
             fail(ST_INVALID, "KILN_CHECK=pure: the function does not do what it did when it was traced: %s", template_difference(t, again));
     if (again)
         template_free(again);
-    traced_free(&traced);
     return status;
 }
 
@@ -484,18 +539,19 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
     return status;
 }
 
+static void free_list(kiln_tensor ***list) { os_free(*list); }
+
 /* Inside another function's trace a function is part of it. Arguments and results are handles of their own here, too, and no argument is
  * weak. */
 static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
-    kiln_tensor **own = os_calloc((size_t)f->n_in + 1, sizeof *own);
+    kiln_tensor **own CLEANUP(free_list) = os_calloc((size_t)f->n_in + 1, sizeof *own);
     Status status = own ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
     for (int i = 0; i < f->n_in && status == ST_OK; i++) /* the cast to its own dtype */
         if (!(own[i] = kiln_cast_at(loc.file, loc.line, in[i], (kiln_dtype)in[i]->node->dtype)))
             status = fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
     if (status == ST_OK)
-        f->body(own, out, f->user);
-    os_free(own);
+        call_body(f, trace_current, own, out);
     for (int i = 0; i < f->n_out && status == ST_OK; i++) {
         if (!out[i]) {
             status = fail_unset(i);
@@ -510,6 +566,35 @@ static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor 
     return status;
 }
 
+typedef struct Underway {
+    kiln_function *f;
+    kiln_tensor **out;
+    bool returned; /* the body did, or needed not run */
+} Underway;
+
+static void count_call(kiln_function *f, int n)
+{
+    atomic_store_explicit(&f->calls, atomic_load_explicit(&f->calls, memory_order_relaxed) + n, memory_order_relaxed);
+}
+
+static void end_call(Underway *call)
+{
+    if (!call->returned)
+        memset(call->out, 0, sizeof *call->out * (size_t)call->f->n_out);
+    count_call(call->f, -1);
+    eval_unlock();
+}
+
+/* Under the evaluation lock, which it gives back. */
+static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+{
+    Underway call CLEANUP(end_call) = {f, out, false};
+    count_call(f, 1);
+    Status status = trace_current ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
+    call.returned = true;
+    return status;
+}
+
 kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
 {
     static const char api[] = "kiln_function_call";
@@ -520,15 +605,9 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
     for (int i = 0; i < f->n_in; i++)
         if (!in[i])
             return error_null("an input", api, loc);
-    if (trace_current)
-        return error_sync(call_inline(f, in, out, loc), api, loc);
     Evaluation *e;
     Status status = eval_enter(&e);
-    if (status == ST_OK) {
-        status = call_function(e, f, in, out, loc);
-        eval_unlock();
-    }
-    return error_sync(status, api, loc);
+    return error_sync(status == ST_OK ? call_locked(e, f, in, out, loc) : status, api, loc);
 }
 
 kiln_status(kiln_function_call)(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)

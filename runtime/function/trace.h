@@ -11,6 +11,18 @@ typedef struct Trace Trace;
 extern _Thread_local Trace *trace_current;  /* NULL: this thread traces nothing */
 extern _Thread_local uint32_t trace_serial; /* of this thread's last trace; never 0 in a trace */
 
+/*
+ * The body of a kiln_function while it runs: a C function of the user's, which must not pull away what its caller stands on. It may end
+ * the scopes that it began; those that it leaves open are ended for it, and a result that lies in one of either moves to the scope
+ * around. runtime/function/function.c makes it, runtime/record/scope.c asks.
+ */
+typedef struct Body {
+    struct Body *outer;
+    kiln_scope *floor; /* the innermost scope when it was called */
+    kiln_tensor **out;
+    int n_out;
+} Body;
+
 /* What a new handle remembers: the trace that makes it. */
 static inline uint32_t trace_birth(void) { return trace_current ? trace_serial : 0; }
 

@@ -57,7 +57,18 @@
  * products of bool and small ints are i64 or u64.
  *
  * Threads. Any function may be called from any thread. To hand a tensor to another thread,
- * kiln_retain it first.
+ * kiln_retain it first. pthread_cancel takes effect where a thread is outside of kiln (deferred
+ * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).
+ * Values can be computed at any time, in handlers of atexit and destructors of C++ globals, too.
+ *
+ * Floating-point mode. Results are those of the default mode (round to nearest, subnormals kept, no
+ * traps) whatever the calling thread has set; it has its mode and its exception flags back when a
+ * function returns.
+ *
+ * Functions of yours that kiln calls. The body of a kiln_function may leave by a C++ exception or
+ * end its thread: the call is undone then, and its results are NULL. A log sink and a deleter have
+ * to return. None of them may leave by longjmp, which would leave locks held. Log sinks and deleters
+ * run in the default floating-point mode, bodies in that of the caller.
  *
  * Locations. Each recording function and sync point is also a macro that passes __FILE__ and
  * __LINE__ to a twin named `..._at`. Define KILN_NO_LOCATIONS before including this file to have
@@ -340,7 +351,8 @@ KILN_API const char *kiln_miss_reason(int reason); /* NULL past the last one */
  * (harmless: tensors then belong to the enclosing scope). */
 KILN_API kiln_scope *kiln_scope_begin(void);
 /* Ends a scope of this thread, and those opened inside it that are still open: releases the tensors
- * they own. NULL is allowed. A scope of another thread is refused (KILN_INVALID is kept). */
+ * they own. NULL is allowed. A scope of another thread is refused (KILN_INVALID is kept), and so is,
+ * inside the body of a kiln_function, one that the body did not begin. */
 KILN_API void kiln_scope_end(kiln_scope *scope);
 /* Moves a tensor from the scope that owns it to the enclosing one; returns it. Of a root scope: no
  * change. */
@@ -765,14 +777,17 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  * it reads are frozen: pass what changes as a rank-0 tensor (a weak scalar that is passed is weak no
  * more: f64, i64 or bool). A sync point or kiln_seed inside f turns the shortcut off, and so does
  * mode=eager. The option check=pure runs f at each call and fails (KILN_INVALID) when it does
- * something else than when it was traced.
+ * something else than when it was traced. Scopes that f leaves open are ended for it; a result that f
+ * made in a scope that it then ends belongs to the scope around f, if out[i] was set before.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 /* n_in >= 0, n_out >= 1. `user` stays yours and is handed to each call of f. NULL: an error is kept. */
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
-KILN_API void kiln_function_free(kiln_function *function); /* NULL is allowed */
+/* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
+ * (KILN_INVALID is kept) and stays. */
+KILN_API void kiln_function_free(kiln_function *function);
 
 /* The graph that computing x would run, as text, like kiln_format into a buffer. Computes nothing.
  * */

@@ -28,7 +28,7 @@ Rec rec_begin(const char *api, const char *file, int line)
     RtThread *t = rt_thread();
     if (file && option_int(OPT_NO_LOCATIONS))
         file = NULL;
-    return (Rec){.api = api, .loc = {file, line}, .thread = t, .base = t->n_temp};
+    return (Rec){.api = api, .loc = {file, line}, .thread = t, .base = t->n_temp, .caller = fp_enter()};
 }
 
 RtNode *rec_failed(Rec *r, Status status)
@@ -80,6 +80,7 @@ kiln_tensor *rec_end(Rec *r, RtNode *result)
         else
             node_release(node);
     }
+    fp_leave(r->caller);
     if (!result)
         return NULL;
     if (!taken)

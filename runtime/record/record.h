@@ -18,6 +18,7 @@
 #ifndef RUNTIME_RECORD_H
 #define RUNTIME_RECORD_H
 
+#include "ir/base/fp_mode.h"
 #include "ir/infer.h"
 #include "ir/scalar.h"
 #include "runtime/record/thread.h"
@@ -29,6 +30,7 @@ typedef struct Rec {
     uint32_t base; /* thread->temp[base..] are this call's nodes */
     Status status; /* of its first failure */
     int device;    /* of the first operand that lies somewhere; DEVICE_ANY: none so far */
+    FpMode caller; /* until rec_end */
 } Rec;
 
 /* Defines a public function and its twin that knows the caller's place; the body follows. */

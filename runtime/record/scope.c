@@ -209,10 +209,31 @@ static void scope_clear(RtThread *t, kiln_scope *scope)
     }
 }
 
+/* What a body has set as a result and made in a scope that ends moves to the scope around the body. */
+static void keep_results(const Body *body, kiln_scope *scope)
+{
+    for (int k = 0; k < body->n_out; k++)
+        for (uint32_t i = 0; body->out[k] && i < scope->n; i++) {
+            if (scope->slot[i] != body->out[k])
+                continue;
+            if (!scope_grow(body->floor)) {
+                body->out[k] = NULL;
+                error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), "kiln_scope_end", (Loc){NULL, 0});
+                break;
+            }
+            kiln_tensor *last = scope->slot[--scope->n];
+            scope->slot[i] = last;
+            last->scope_slot = i;
+            scope_add(body->floor, body->out[k]);
+        }
+}
+
 static void scope_pop(RtThread *t)
 {
     kiln_scope *scope = t->scope;
     t->scope = scope->parent;
+    if (t->body)
+        keep_results(t->body, scope);
     scope_clear(t, scope);
     if (!REUSE) {
         os_free(scope->slot);
@@ -228,16 +249,23 @@ void kiln_scope_end(kiln_scope *scope)
     if (!scope)
         return;
     RtThread *t = rt_thread();
-    kiln_scope *at = t->scope;
-    while (at && at != scope)
+    const kiln_scope *floor = t->body ? t->body->floor : NULL, *at = t->scope;
+    while (at && at != floor && at != scope)
         at = at->parent;
-    if (!at || !at->parent) {
-        error_keep(fail(ST_INVALID, "the scope is not an open one of this thread"), "kiln_scope_end", (Loc){NULL, 0});
+    if (!at || at == floor || !at->parent) {
+        error_keep(fail(ST_INVALID, floor ? "the body of a kiln_function may end the scopes that it began, no others"
+                                          : "the scope is not an open one of this thread"),
+                   "kiln_scope_end", (Loc){NULL, 0});
         return;
     }
+    scopes_end_within(t, scope);
+    scope_pop(t);
+}
+
+void scopes_end_within(RtThread *t, const kiln_scope *scope)
+{
     while (t->scope != scope)
         scope_pop(t);
-    scope_pop(t);
 }
 
 void scopes_visit(void (*visit)(const kiln_tensor *x, void *user), void *user)

@@ -421,12 +421,17 @@ void storage_release(Storage *storage)
         return;
     if (storage->ours) {
         stat_live(-(int64_t)storage->bytes);
-        if (device_is_cuda(storage->device))
-            cuda_storage_free(storage);
-        else
+        if (!device_is_cuda(storage->device)) {
             data_free(storage->data, storage->bytes);
+        } else {
+            int cancel = os_cancel_off();
+            cuda_storage_free(storage);
+            os_cancel_restore(cancel);
+        }
     } else if (storage->deleter) {
+        int cancel = os_cancel_off(); /* it may be called in the middle of an evaluation */
         storage->deleter(storage->origin, storage->user);
+        os_cancel_restore(cancel);
     }
     os_free(storage);
 }

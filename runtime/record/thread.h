@@ -25,6 +25,7 @@ typedef struct RtThread {
     Storage *small[SMALL_CLASSES]; /* ... freed storage, by its size in steps of 64; linked through Storage.user */
     kiln_scope *scope;             /* innermost; the root scope at least, unless memory ran out */
     kiln_scope *free_scopes;
+    Body *body;    /* the innermost of a kiln_function that runs; NULL: none */
     RtNode **temp; /* nodes of the call being recorded (runtime/record/record.c) */
     uint32_t n_temp, cap_temp;
     ErrorState *error;
@@ -50,6 +51,7 @@ void nodes_count(RtThread *thread);
 
 /* Parts of the set-up and the teardown, each in the file that owns the thing. */
 void errors_start_thread(RtThread *thread);
+void scopes_end_within(RtThread *thread, const kiln_scope *scope); /* those inside of an open one */
 void scopes_end_thread(RtThread *thread);
 /* Every handle that a scope of this thread owns. */
 void scopes_visit(void (*visit)(const kiln_tensor *x, void *user), void *user);

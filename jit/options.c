@@ -179,7 +179,8 @@ static void list_names(char *buf, size_t size)
 
 /* ---- the environment ---- */
 
-/* Warns of KILN_* variables that are no option. KILN_TEST_* belong to test programs, unless they look like KILN_TEST_FAIL. */
+/* Warns of KILN_* variables that look like an option, misspelled. Others belong to somebody else: KILN_PREFIX to a build system,
+ * KILN_TEST_* to test programs, unless they look like KILN_TEST_FAIL. */
 static void warn_unknown(void)
 {
     extern char **environ;
@@ -203,6 +204,8 @@ static void warn_unknown(void)
                 nearest = id;
             }
         }
+        if (best > (n > 4 ? 2 : 1))
+            continue;
         char variable[64];
         log_warn("the environment variable %.*s is no option; the nearest is %s", (int)(equals - *e), *e,
                  option_variable((OptionId)nearest, variable, sizeof variable));
@@ -265,6 +268,9 @@ Status option_set(const char *name, const char *value)
         list_names(names, sizeof names);
         return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
     }
+    char unknown[512];
+    if (id == OPT_LOG && log_unknown(value, unknown, sizeof unknown))
+        return fail(ST_INVALID, "log is \"%s\": %s", value, unknown);
     TRY(set(id, value));
     atomic_store(&origins[id], ORIGIN_SET);
     if (id == OPT_LOG)

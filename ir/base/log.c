@@ -196,19 +196,45 @@ static void print_help(void)
     emit(1, "log", "  all          every topic; a + before a name asks for more detail");
 }
 
+/* "no topic 'x'; there are ..." */
+static const char *say_unknown(const char *name, size_t length, char *out, size_t size)
+{
+    size_t at = (size_t)snprintf(out, size, "no topic '%.*s'; there are ", (int)(length < 100 ? length : 100), name);
+    for (int i = 0; i < LOG_COUNT && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, "%s, ", topics_table[i].name);
+    if (at < size)
+        snprintf(out + at, size - at, "all, help");
+    return out;
+}
+
 static void warn_unknown(const char *name, size_t length)
 {
-    char list[256];
-    size_t at = 0;
-    for (int i = 0; i < LOG_COUNT; i++) {
-        int n = snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", topics_table[i].name);
-        if (n < 0 || (size_t)n >= sizeof list - at)
-            break;
-        at += (size_t)n;
-    }
-    char key[64];
+    char key[64], text[512];
     snprintf(key, sizeof key, "log:%.*s", (int)(length < 48 ? length : 48), name);
-    log_warn_once(key, "KILN_LOG: no topic '%.*s'; there are %s, all, help", (int)(length < 200 ? length : 200), name, list);
+    log_warn_once(key, "KILN_LOG: %s", say_unknown(name, length, text, sizeof text));
+}
+
+/* The first topic whose name this is, `all` and `help` counted behind the others; -1: none. */
+static int find_topic(const char *name, size_t length)
+{
+    static const char *const others[] = {"all", "help"};
+    for (int i = 0; i < LOG_COUNT + 2; i++) {
+        const char *topic = i < LOG_COUNT ? topics_table[i].name : others[i - LOG_COUNT];
+        if (strlen(topic) == length && strncmp(topic, name, length) == 0)
+            return i;
+    }
+    return -1;
+}
+
+const char *log_unknown(const char *topics, char *out, size_t size)
+{
+    for (const char *at = topics; *at;) {
+        size_t length = strcspn(at, ", "), plus = *at == '+';
+        if (length > plus && find_topic(at + plus, length - plus) < 0)
+            return say_unknown(at + plus, length - plus, out, size);
+        at += length + (at[length] != '\0');
+    }
+    return NULL;
 }
 
 /* One name of the list, with its `+`. */
@@ -222,19 +248,14 @@ static void configure_one(const char *name, size_t length)
     }
     if (length == 0)
         return;
-    bool known = false;
-    bool all = length == 3 && strncmp(name, "all", 3) == 0;
-    for (int i = 0; i < LOG_COUNT; i++) {
-        const char *topic = topics_table[i].name;
-        if (all || (strlen(topic) == length && strncmp(topic, name, length) == 0)) {
-            set_level(i, level);
-            known = true;
-        }
-    }
-    if (!known && length == 4 && strncmp(name, "help", 4) == 0)
-        print_help();
-    else if (!known)
+    int topic = find_topic(name, length);
+    if (topic < 0)
         warn_unknown(name, length);
+    else if (topic == LOG_COUNT + 1)
+        print_help();
+    for (int i = 0; i < LOG_COUNT; i++)
+        if (i == topic || topic == LOG_COUNT)
+            set_level(i, level);
 }
 
 void log_configure(const char *topics)

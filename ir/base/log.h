@@ -8,6 +8,7 @@
 #define IR_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef enum LogTopic {
 #define LOG_TOPIC(id, name, help) LOG_##id,
@@ -27,6 +28,8 @@ static inline bool log_detailed(LogTopic topic) { return __atomic_load_n(&log_le
 /* Sets levels from text such as "recompiles,+passes". NULL or "": all off. An unknown name earns one
  * warning that lists the valid ones; "help" prints the table. */
 void log_configure(const char *topics);
+/* What is wrong with such a list: the first name that is no topic, and which there are. NULL: nothing. */
+const char *log_unknown(const char *topics, char *out, size_t size);
 /* Makes fork wait for a line being written, from now on: before the fork handlers of a lock under which lines are written
  * (runtime/eval/pool.h). */
 void log_handle_forks(void);

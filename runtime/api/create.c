@@ -32,16 +32,18 @@ static RtNode *filled(Rec *r, RtNode *scalar, kiln_shape shape)
     return rec_expand(r, scalar, shape.rank, shape.dim);
 }
 
-/* `value` in dtype; refused where an int dtype cannot hold it. Fractions are cut. */
-static RtNode *fill_value(Rec *r, kiln_dtype dtype, double value)
+/* `value` in dtype; refused where an int dtype cannot hold it. */
+RtNode *rec_number(Rec *r, kiln_dtype dtype, double value)
 {
     if (!good_dtype(r, dtype))
         return NULL;
     DType t = (DType)dtype;
     uint64_t bits = scalar_from_double(t, value);
     if (dtype_is_int(t)) {
+        if (isfinite(value) && value != trunc(value))
+            return rec_fail(r, ST_INVALID, "%g is no whole number: the dtype is %s", value, dtype_name(t));
         double back = t == DT_U64 ? (double)bits : (double)scalar_to_int(t, bits);
-        if (!(fabs(back - trunc(value)) <= 0) && !(isfinite(value) && fabs(value) >= 0x1p53 && fabs(back / value - 1) < 1e-9))
+        if (!(fabs(back - value) <= 0) && !(isfinite(value) && fabs(value) >= 0x1p53 && fabs(back / value - 1) < 1e-9))
             return rec_fail(r, ST_INVALID, "%g does not fit %s", value, dtype_name(t));
     }
     return rec_bits(r, t, bits);
@@ -50,7 +52,7 @@ static RtNode *fill_value(Rec *r, kiln_dtype dtype, double value)
 API3(kiln_tensor *, kiln_full, kiln_dtype, dtype, kiln_shape, shape, double, value)
 {
     Rec r = REC(kiln_full);
-    return rec_end(&r, filled(&r, fill_value(&r, dtype, value), shape));
+    return rec_end(&r, filled(&r, rec_number(&r, dtype, value), shape));
 }
 
 API3(kiln_tensor *, kiln_full_int, kiln_dtype, dtype, kiln_shape, shape, int64_t, value)
@@ -68,13 +70,13 @@ API3(kiln_tensor *, kiln_full_int, kiln_dtype, dtype, kiln_shape, shape, int64_t
 API2(kiln_tensor *, kiln_zeros, kiln_dtype, dtype, kiln_shape, shape)
 {
     Rec r = REC(kiln_zeros);
-    return rec_end(&r, filled(&r, fill_value(&r, dtype, 0), shape));
+    return rec_end(&r, filled(&r, rec_number(&r, dtype, 0), shape));
 }
 
 API2(kiln_tensor *, kiln_ones, kiln_dtype, dtype, kiln_shape, shape)
 {
     Rec r = REC(kiln_ones);
-    return rec_end(&r, filled(&r, fill_value(&r, dtype, 1), shape));
+    return rec_end(&r, filled(&r, rec_number(&r, dtype, 1), shape));
 }
 
 /* Filled with the dtype and shape of another tensor. */
@@ -85,7 +87,7 @@ static kiln_tensor *like(Rec r, kiln_tensor *x, double value)
         return rec_end(&r, NULL);
     kiln_shape shape = {in->rank, {0}};
     memcpy(shape.dim, in->dim, sizeof *in->dim * in->rank);
-    return rec_end(&r, filled(&r, fill_value(&r, (kiln_dtype)in->dtype, value), shape));
+    return rec_end(&r, filled(&r, rec_number(&r, (kiln_dtype)in->dtype, value), shape));
 }
 
 API1(kiln_tensor *, kiln_zeros_like, kiln_tensor *, x) { return like(REC(kiln_zeros_like), x, 0); }
@@ -142,7 +144,7 @@ API4(kiln_tensor *, kiln_arange, kiln_dtype, dtype, double, start, double, stop,
             return rec_end(&r, rec_fail(&r, ST_INVALID, "start %g and step %g are whole numbers for %s", start, step, dtype_name(t)));
         double ends[2] = {start, last};
         for (int k = 0; k < 2 && n; k++)
-            if (!fill_value(&r, dtype, ends[k]))
+            if (!rec_number(&r, dtype, ends[k]))
                 return rec_end(&r, NULL);
     }
     RtNode *i = rec_cast(&r, rec_iota(&r, n), wide);

@@ -171,6 +171,18 @@ API3(kiln_tensor *, kiln_sort, kiln_tensor *, x, int, axis, bool, descending)
     return rec_end(&r, rec_gather(&r, in, rec_argsort(&r, in, axis, descending), axis));
 }
 
+static RtNode *reversed(Rec *r, RtNode *x, int axis) { return x ? rec_slice(r, x, axis, x->dim[axis] - 1, -1, x->dim[axis]) : NULL; }
+
+/* Indices from the greatest (NaN) or least on, equal ones in their order. A sort puts NaN last in either order, so the greatest of
+ * floats are the end of an ascending one, read from behind; x is reversed before, which puts equal ones in order again. */
+static RtNode *best_first(Rec *r, RtNode *x, int axis, bool greatest)
+{
+    if (!greatest || !dtype_is_float(node_dtype(x)))
+        return rec_argsort(r, x, axis, greatest);
+    RtNode *order = reversed(r, rec_argsort(r, reversed(r, x, axis), axis, false), axis);
+    return rec_ew2(r, OP_SUB, rec_int(r, DT_I64, x->dim[axis] - 1), order);
+}
+
 API6(kiln_status, kiln_topk, kiln_tensor *, x, int64_t, k, int, axis, bool, greatest, kiln_tensor **, values, kiln_tensor **, indices)
 {
     Rec r = REC(kiln_topk);
@@ -184,7 +196,7 @@ API6(kiln_status, kiln_topk, kiln_tensor *, x, int64_t, k, int, axis, bool, grea
             rec_fail(&r, ST_INVALID, "k is %" PRId64 ", axis %d has %" PRId64 " elements: x is %s", k, axis, in->dim[axis],
                      node_text(in, text));
         else {
-            RtNode *index = rec_slice(&r, rec_argsort(&r, in, axis, greatest), axis, 0, 1, k);
+            RtNode *index = rec_slice(&r, best_first(&r, in, axis, greatest), axis, 0, 1, k);
             where = rec_out(&r, index);
             value = where ? rec_out(&r, rec_gather(&r, in, index, axis)) : NULL;
         }

@@ -24,12 +24,14 @@ static RtNode *sum(Rec *r, RtNode *x, uint8_t mask, bool keepdims) { return rec_
 
 static RtNode *prod(Rec *r, RtNode *x, uint8_t mask, bool keepdims) { return rec_reduce(r, OP_REDUCE_PROD, widen(r, x), mask, keepdims); }
 
-/* max and min: refuse bools and empty reductions in the function's own words. */
+/* max and min, which of bools are any and all: refuse empty reductions in the function's own words. */
 static RtNode *extreme(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims)
 {
     char text[SHAPE_TEXT];
-    if (!rec_promote(r, PREP_NUM, 1, &x, x_name))
+    if (!x)
         return NULL;
+    if (node_dtype(x) == DT_BOOL)
+        op = op == OP_REDUCE_MAX ? OP_REDUCE_ANY : OP_REDUCE_ALL;
     if (rec_count(x, mask) == 0 && rec_count(x, (uint8_t)~mask) != 0)
         return rec_fail(r, ST_SHAPE, "there is no value of zero elements: x is %s", node_text(x, text));
     return rec_reduce(r, op, x, mask, keepdims);

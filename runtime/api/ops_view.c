@@ -112,6 +112,8 @@ API2(kiln_tensor *, kiln_permute, kiln_tensor *, x, kiln_axes, order)
     char text[SHAPE_TEXT];
     if (!in)
         return rec_end(&r, NULL);
+    if (order.n == -1)
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "KILN_ALL_AXES is no order; name each axis once: x is %s", node_text(in, text)));
     if (order.n != in->rank)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "%d axes are named: x is %s", order.n, node_text(in, text)));
     if (!rec_axes(&r, in, order, &mask))
@@ -314,7 +316,12 @@ API4(kiln_tensor *, kiln_pad, kiln_tensor *, x, int, n, const kiln_padding *, pa
             return rec_end(
                 &r, rec_fail(&r, ST_INVALID, "the padding of axis %d is %" PRId64 ", %" PRId64, d, paddings[d].low, paddings[d].high));
     }
-    RtNode *both[2] = {in, rec_cast(&r, fill, node_dtype(in))};
+    bool fraction = fill->weak && fill->op == OP_SCALAR && dtype_is_float(node_dtype(fill)) && dtype_is_int(node_dtype(in));
+    fill = fraction ? rec_number(&r, (kiln_dtype)in->dtype, scalar_to_double(node_dtype(fill), fill->scalar))
+                    : rec_cast(&r, fill, node_dtype(in)); /* which refuses ints that do not fit */
+    if (!fill)
+        return rec_end(&r, NULL);
+    RtNode *both[2] = {in, fill};
     return rec_end(&r, n ? rec_node(&r, OP_PAD, node_dtype(in), &attr, 2, both, facts, 2 * (uint32_t)n) : in);
 }
 

@@ -179,7 +179,7 @@ typedef struct kiln_padding {
 } kiln_padding;
 
 /* What scattering does where it writes. Writes happen in index order; of several SETs of one place
- * the last one stays, and each ADD rounds to x's dtype. */
+ * the last one stays, and each ADD rounds to x's dtype. Bools can only be SET (KILN_BAD_DTYPE). */
 typedef enum kiln_scatter_mode { KILN_SCATTER_SET, KILN_SCATTER_ADD, KILN_SCATTER_MAX, KILN_SCATTER_MIN } kiln_scatter_mode;
 
 #ifndef __cplusplus
@@ -378,6 +378,7 @@ KILN_API size_t kiln_dtype_size(kiln_dtype dtype);      /* bytes of one element;
 
 KILN_OP(kiln_zeros, kiln_dtype dtype, kiln_shape shape);
 KILN_OP(kiln_ones, kiln_dtype dtype, kiln_shape shape);
+/* an int dtype takes whole numbers that it holds (KILN_INVALID) */
 KILN_OP(kiln_full, kiln_dtype dtype, kiln_shape shape, double value);
 /* exact for 64-bit ints */
 KILN_OP(kiln_full_int, kiln_dtype dtype, kiln_shape shape, int64_t value);
@@ -492,12 +493,15 @@ KILN_OP(kiln_cast, kiln_tensor *x, kiln_dtype dtype);
 
 /* ---- elementwise, two operands (broadcast and promoted) ---- */
 
-/* Numbers (two bools are refused: cast first). */
+/* Numbers. Of two bools kiln_add and kiln_maximum are or, kiln_mul and kiln_minimum are and, as in NumPy;
+ * the others refuse them (KILN_BAD_DTYPE): bools have no differences. */
 KILN_OP(kiln_add, kiln_tensor *a, kiln_tensor *b); /* ints wrap */
 KILN_OP(kiln_sub, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_mul, kiln_tensor *a, kiln_tensor *b);
-KILN_OP(kiln_div, kiln_tensor *a, kiln_tensor *b);          /* true division: ints are divided in f32 */
-KILN_OP(kiln_floor_divide, kiln_tensor *a, kiln_tensor *b); /* floor(a / b); an int by 0 gives 0 */
+KILN_OP(kiln_div, kiln_tensor *a, kiln_tensor *b); /* true division: ints are divided in f32 */
+/* floor(a / b); an int by 0 gives 0. Of infinities as NumPy: an infinite a gives NaN, a finite one by an infinity
+ * 0, or -1 where the signs differ; a float by 0 gives a / b. */
+KILN_OP(kiln_floor_divide, kiln_tensor *a, kiln_tensor *b);
 /* sign of b, as Python's %; an int by 0 gives 0 */
 KILN_OP(kiln_remainder, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_fmod, kiln_tensor *a, kiln_tensor *b); /* sign of a, as C's fmod */
@@ -513,7 +517,8 @@ KILN_OP(kiln_logaddexp, kiln_tensor *a, kiln_tensor *b); /* log(exp(a) + exp(b))
 KILN_OP(kiln_copysign, kiln_tensor *a, kiln_tensor *b);  /* |a| with the sign of b; b a NaN: see kiln_signbit */
 KILN_OP(kiln_nextafter, kiln_tensor *a, kiln_tensor *b);
 
-/* Comparisons: any dtypes, bool result; false with NaN (kiln_ne: true). */
+/* Comparisons: any dtypes, bool result; false with NaN (kiln_ne: true). An int tensor and a weak int compare
+ * as numbers, whatever the tensor's dtype holds: a u8 is less than kiln_int(300), and never equal to it. */
 KILN_OP(kiln_eq, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_ne, kiln_tensor *a, kiln_tensor *b);
 KILN_OP(kiln_lt, kiln_tensor *a, kiln_tensor *b);
@@ -536,8 +541,8 @@ KILN_OP(kiln_shift_right, kiln_tensor *a, kiln_tensor *b);
 
 /* condition (any dtype, taken as != 0) ? a : b; the three broadcast, a and b are promoted. */
 KILN_OP(kiln_where, kiln_tensor *condition, kiln_tensor *a, kiln_tensor *b);
-/* min(max(x, low), high); the three broadcast. The result has x's dtype: low and high are cast to
- * it. NaN stays. */
+/* min(max(x, low), high); the three broadcast. The result has x's dtype: low and high are cast to it (toward
+ * zero), and one beyond what it holds becomes its end, which bounds nothing: ints as floats. NaN stays. Numbers. */
 KILN_OP(kiln_clamp, kiln_tensor *x, kiln_tensor *low, kiln_tensor *high);
 
 /* ---- reductions ---- */
@@ -552,7 +557,8 @@ KILN_OP(kiln_sum, kiln_tensor *x);
 KILN_OP(kiln_sum_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
 KILN_OP(kiln_prod, kiln_tensor *x);
 KILN_OP(kiln_prod_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
-/* Of numbers; NaN if any is. Of no elements: KILN_BAD_SHAPE. */
+/* NaN if any is; of bools any and all. Of no elements there is none: KILN_BAD_SHAPE, unless the result has no
+ * elements either (the maxima of f32[0,3] along axis 1 are f32[0]). */
 KILN_OP(kiln_max, kiln_tensor *x);
 KILN_OP(kiln_max_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
 KILN_OP(kiln_min, kiln_tensor *x);
@@ -575,7 +581,7 @@ KILN_OP(kiln_std_axes, kiln_tensor *x, kiln_axes axes, double correction, bool k
 KILN_OP(kiln_logsumexp, kiln_tensor *x);
 KILN_OP(kiln_logsumexp_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
 /* i64 index of the first greatest or least element (NaN counts as both), along an axis or, without
- * one, row-major in all of x. Of no elements: KILN_BAD_SHAPE. */
+ * one, row-major in all of x. Of no elements: KILN_BAD_SHAPE, unless the result has none either. */
 KILN_OP(kiln_argmax, kiln_tensor *x);
 KILN_OP(kiln_argmax_axis, kiln_tensor *x, int axis, bool keepdims);
 KILN_OP(kiln_argmin, kiln_tensor *x);
@@ -586,7 +592,7 @@ KILN_OP(kiln_argmin_axis, kiln_tensor *x, int axis, bool keepdims);
 /* same elements, row-major; one dim may be -1: what remains */
 KILN_OP(kiln_reshape, kiln_tensor *x, kiln_shape shape);
 KILN_OP(kiln_flatten, kiln_tensor *x); /* to 1-D */
-/* output axis i is input axis order[i]; names each axis once */
+/* output axis i is input axis order[i]; names each axis once (KILN_ALL_AXES is no order) */
 KILN_OP(kiln_permute, kiln_tensor *x, kiln_axes order);
 /* swaps the last two axes; rank >= 2 */
 KILN_OP(kiln_transpose, kiln_tensor *x);
@@ -608,7 +614,8 @@ KILN_OP(kiln_select, kiln_tensor *x, int axis, int64_t index);
 KILN_OP(kiln_flip, kiln_tensor *x, kiln_axes axes);
 /* Elements shifted along an axis by `shift` (either sign), wrapping around. */
 KILN_OP(kiln_roll, kiln_tensor *x, int64_t shift, int axis);
-/* Adds elements around the first n axes; `value` has rank 0 and is cast to x's dtype. */
+/* Adds elements around the first n axes; `value` has rank 0 and is cast to x's dtype as kiln_cast does. Of a
+ * weak scalar that an int dtype does not hold exactly (300 or 0.5 for u8) KILN_INVALID. */
 KILN_OP(kiln_pad, kiln_tensor *x, int n, const kiln_padding *paddings, kiln_tensor *value);
 /* n >= 1 tensors of one rank, equal in all other dims, one after another along an axis; promoted.
  * */
@@ -653,8 +660,8 @@ KILN_OP(kiln_scatter_along_axis, kiln_tensor *x, kiln_tensor *index, kiln_tensor
 /* Stable; NaN comes last in either order. argsort: i64 indices. */
 KILN_OP(kiln_sort, kiln_tensor *x, int axis, bool descending);
 KILN_OP(kiln_argsort, kiln_tensor *x, int axis, bool descending);
-/* The k greatest (or least) along an axis, best first, and their i64 indices. 0 <= k <= dim. On
- * error both are NULL and the error is kept. */
+/* The k greatest (or least) along an axis, best first, equal ones in their order, and their i64 indices. NaN is greater
+ * than all, as for kiln_max. 0 <= k <= dim. On error both are NULL and the error is kept. */
 KILN_API kiln_status kiln_topk(kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values, kiln_tensor **indices);
 KILN_API kiln_status kiln_topk_at(const char *file, int line, kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values,
                                   kiln_tensor **indices);
@@ -672,7 +679,8 @@ KILN_OP(kiln_matmul, kiln_tensor *a, kiln_tensor *b);
  * end. */
 KILN_OP(kiln_softmax, kiln_tensor *x, int axis);     /* exp(x - max) / sum(exp(x - max)) */
 KILN_OP(kiln_log_softmax, kiln_tensor *x, int axis); /* x - max - log(sum(exp(x - max))) */
-/* (x - mean) / sqrt(variance + eps), mean and (population) variance over the axes. */
+/* (x - mean) / sqrt(variance + eps), mean and (population) variance over the axes. eps is finite and at least 0, here
+ * and in the next two (KILN_INVALID). */
 KILN_OP(kiln_normalize, kiln_tensor *x, kiln_axes axes, double eps);
 /* kiln_normalize over the last axis, times weight plus bias, both broadcast with x (Ba et al.
  * 2016). */

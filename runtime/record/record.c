@@ -364,13 +364,19 @@ bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names)
     if (prep == PREP_TRUTH)
         dtype = DT_BOOL;
     bool bad_float = (prep == PREP_BITS || prep == PREP_INTS) && dtype_is_float(dtype);
-    bool bad_bool = (prep == PREP_NUM || prep == PREP_INTS) && dtype == DT_BOOL;
+    static const char *const no_bool[] = {
+        [PREP_NUM] = "numbers are needed; cast it first",
+        [PREP_SIGNED] = "bools have no differences and no negatives; use kiln_logical_xor or kiln_logical_not, or cast it first",
+        [PREP_INTS] = "ints are needed",
+        [PREP_TRUTH] = NULL,
+    };
+    const char *bad_bool = dtype == DT_BOOL ? no_bool[prep] : NULL;
     for (int k = 0; k < n; k++) {
         bool is_float = dtype_is_float(node_dtype(x[k]));
         if (bad_float && (is_float || k == n - 1))
             return refuse(r, x[k], names[k], prep == PREP_INTS ? "ints are needed" : "ints or bools are needed");
         if (bad_bool)
-            return refuse(r, x[k], names[k], prep == PREP_INTS ? "ints are needed" : "numbers are needed; cast it first");
+            return refuse(r, x[k], names[k], bad_bool);
     }
     for (int k = 0; k < n; k++) {
         bool computed_number = x[k]->op == OP_SCALAR && !node_pending(x[k]); /* where it lies is nobody's concern */

@@ -91,12 +91,13 @@ RtNode *rec_ew3(Rec *r, Op op, RtNode *a, RtNode *b, RtNode *c);
 
 /* What a public elementwise function takes, and what it makes of its operands. */
 typedef enum Prep {
-    PREP_NUM,   /* numbers, promoted; bool alone is refused */
-    PREP_FLOAT, /* promoted; ints and bools become f32 */
-    PREP_ANY,   /* promoted */
-    PREP_BITS,  /* ints or bools, promoted */
-    PREP_INTS,  /* ints, promoted */
-    PREP_TRUTH  /* cast to bool */
+    PREP_NUM,    /* numbers, promoted; bool alone is refused */
+    PREP_SIGNED, /* the same for what needs a difference: says why */
+    PREP_FLOAT,  /* promoted; ints and bools become f32 */
+    PREP_ANY,    /* promoted */
+    PREP_BITS,   /* ints or bools, promoted */
+    PREP_INTS,   /* ints, promoted */
+    PREP_TRUTH   /* cast to bool */
 } Prep;
 /* Brings n operands to one dtype. false: an error was kept. names: of the operands, for messages. */
 bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names);
@@ -126,6 +127,9 @@ RtNode *rec_permute(Rec *r, RtNode *x, const uint8_t *perm);
 /* start, step and length along one axis */
 RtNode *rec_slice(Rec *r, RtNode *x, int axis, int64_t start, int64_t step, int64_t length);
 RtNode *rec_concat(Rec *r, uint32_t n, RtNode *const *x, int axis);
+
+/* A number of rank 0; refused where an int dtype does not hold it. (runtime/api/create.c) */
+RtNode *rec_number(Rec *r, kiln_dtype dtype, double value);
 
 /* ---- reductions, indexing ---- */
 

@@ -170,15 +170,15 @@ static void binary(void)
 #define BINARY_INTS(name) \
     BINARY(name, a, b);   \
     BAD(kiln_##name, a, dtype, KILN_BAD_DTYPE, "f32", x23, x23)
-    BINARY_NUMBERS(add);
+    BINARY(add, a, b);
     BINARY_NUMBERS(sub);
-    BINARY_NUMBERS(mul);
+    BINARY(mul, a, b);
     BINARY_NUMBERS(floor_divide);
     BINARY_NUMBERS(remainder);
     BINARY_NUMBERS(fmod);
     BINARY_NUMBERS(pow);
-    BINARY_NUMBERS(maximum);
-    BINARY_NUMBERS(minimum);
+    BINARY(maximum, a, b);
+    BINARY(minimum, a, b);
     BINARY(div, a, b);
     BINARY(atan2, y, x);
     BINARY(hypot, a, b);
@@ -311,8 +311,6 @@ static void reductions(void)
     BAD(kiln_min, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);
     BAD(kiln_max_axes, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, KILN_AXES(0), false);
     BAD(kiln_min_axes, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty, KILN_AXES(0), false);
-    BAD(kiln_max, x, dtype, KILN_BAD_DTYPE, "bool", truth);
-    BAD(kiln_min, x, dtype, KILN_BAD_DTYPE, "bool", truth);
 #define ARG(name)                                                                   \
     BAD(kiln_##name, x, null, KILN_INVALID, "x is NULL", NULL);                     \
     BAD(kiln_##name, x, empty, KILN_BAD_SHAPE, "f32[0,3]", empty);                  \
@@ -350,7 +348,7 @@ static void views(void)
     BAD(kiln_permute, order, twice, KILN_INVALID, "twice", x23, KILN_AXES(1, -1));
     BAD(kiln_permute, order, count, KILN_INVALID, "f32[2,3]", x23, KILN_AXES(0));
     BAD(kiln_permute, order, count, KILN_INVALID, "9", x23, axes9());
-    BAD(kiln_permute, order, count, KILN_INVALID, "f32[2,3]", x23, KILN_ALL_AXES);
+    BAD(kiln_permute, order, count, KILN_INVALID, "no order", x23, KILN_ALL_AXES);
     BAD(kiln_transpose, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_transpose, x, rank, KILN_BAD_SHAPE, "f32[4]", x4);
     BAD(kiln_swap_axes, x, null, KILN_INVALID, "x is NULL", NULL, 0, 1);

@@ -7,7 +7,9 @@ API_TEST(create, filled)
 {
     EXPECT(kiln_zeros(KILN_F32, KILN_SHAPE(2, 2)), KILN_F32, KILN_SHAPE(2, 2), 0, 0, 0, 0, 0);
     EXPECT(kiln_ones(KILN_BOOL, KILN_SHAPE(2)), KILN_BOOL, KILN_SHAPE(2), 0, 1, 1);
-    EXPECT(kiln_full(KILN_I16, KILN_SHAPE(2), -7.9), KILN_I16, KILN_SHAPE(2), 0, -7, -7);
+    EXPECT(kiln_full(KILN_I16, KILN_SHAPE(2), -7), KILN_I16, KILN_SHAPE(2), 0, -7, -7);
+    EXPECT_ERROR(kiln_full(KILN_I16, KILN_SHAPE(2), -7.9), KILN_INVALID, "kiln_full: -7.9 is no whole number: the dtype is i16");
+    EXPECT_ERROR(kiln_full(KILN_U64, KILN_SHAPE(2), 0.5), KILN_INVALID, "kiln_full: 0.5 is no whole number");
     EXPECT(kiln_full(KILN_F64, KILN_SHAPE(), 0.1), KILN_F64, KILN_SHAPE(), 0, 0.1);
     EXPECT(kiln_full(KILN_F16, KILN_SHAPE(1), 0.1), KILN_F16, KILN_SHAPE(1), 1e-4, 0.1);
     EXPECT_EMPTY(kiln_full(KILN_F32, KILN_SHAPE(0, 7), 3), KILN_F32, KILN_SHAPE(0, 7));

@@ -256,6 +256,36 @@ Test(options, the_environment_is_read_with_one_warning_each)
     kiln_set_log_sink(NULL, NULL);
 }
 
+/* What is near no option belongs to somebody else. */
+Test(options, other_variables_are_none_of_ours)
+{
+    int count = 0;
+    setenv("KILN_PREFIX", "/opt", 1);
+    setenv("KILN_DIR", "/opt", 1);
+    setenv("KILN_LOGS", "graph", 1);
+    kiln_set_log_sink(sink, &count);
+    cr_assert(kiln_eval(kiln_ones(KILN_F32, KILN_SHAPE(2))) == KILN_OK);
+    cr_assert(strstr(lines, "KILN_LOGS is no option; the nearest is KILN_LOG"), "%s", lines);
+    cr_assert(!strstr(lines, "KILN_PREFIX") && !strstr(lines, "KILN_DIR"), "%s", lines);
+    kiln_set_log_sink(NULL, NULL);
+}
+
+/* A list with a name that is no topic changes nothing. */
+Test(options, unknown_log_topic)
+{
+    int count = 0;
+    char text[32];
+    kiln_set_log_sink(sink, &count);
+    cr_assert(kiln_set_option("log", "breaks") == KILN_OK);
+    cr_assert(kiln_set_option("log", "passes,+grpah") == KILN_INVALID);
+    cr_assert(strstr(kiln_error_message(), "no topic 'grpah'; there are ") && strstr(kiln_error_message(), "graph"), "%s",
+              kiln_error_message());
+    cr_assert(kiln_get_option("log", text, sizeof text) == KILN_OK && strcmp(text, "breaks") == 0, "%s", text);
+    cr_assert(kiln_set_option("log", "+graph, passes,,all,+") == KILN_OK, "%s", kiln_error_message());
+    cr_assert(kiln_set_option("log", "") == KILN_OK);
+    kiln_set_log_sink(NULL, NULL);
+}
+
 /* A misspelled test hook is an option that is missed; what belongs to test programs is not ours. */
 Test(options, misspelled_test_hook, .timeout = HANGS_AFTER(60))
 {
@@ -385,7 +415,7 @@ static void hand_on(kiln_tensor **in, kiln_tensor **out, void *user)
 static void warn_and_hand_on(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     atomic_store(&in_sink.computing, true);
-    cr_expect(kiln_set_option("log", "no_such_topic_either") == KILN_OK);
+    cr_expect(kiln_set_option("log", "help") == KILN_OK);
     hand_on(in, out, user);
 }
 
@@ -433,11 +463,11 @@ Test(errors, a_log_sink_may_not_compute, .timeout = HANGS_AFTER(60))
         in_sink.calls = 0;
         in_sink.value = 0;
         kiln_set_log_sink(calling_sink, NULL);
-        set_option("log", turn ? "no_such_topic" : "no_topic");
+        set_option("log", "help"); /* at least a line for each topic */
         if (turn)
             pthread_join(in_sink.thread, NULL);
         kiln_set_log_sink(NULL, NULL);
-        cr_assert(in_sink.calls == 1 + turn, "%d lines", in_sink.calls);
+        cr_assert(in_sink.calls > 1 + turn, "%d lines", in_sink.calls);
         for (int i = 0; i < 5; i++)
             cr_assert(in_sink.status[i] == KILN_INVALID, "turn %d, call %d: %s", turn, i, kiln_status_name(in_sink.status[i]));
         cr_assert(strstr(in_sink.message, "kiln_item: a log sink may only look at"), "%s", in_sink.message);

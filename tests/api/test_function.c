@@ -43,6 +43,41 @@ static void axpy(kiln_tensor **in, kiln_tensor **out, void *user)
     out[0] = kiln_add(kiln_mul(in[0], in[1]), in[2]);
 }
 
+/* Opens scopes of its own and calls another that does. */
+static void scoped(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_scope *outer = kiln_scope_begin(), *inner = kiln_scope_begin();
+    if (user) {
+        kiln_tensor *first;
+        cr_assert(eq(int, kiln_function_call(user, in, &first), KILN_OK), "%s", kiln_error_message());
+        out[1] = kiln_add(first, kiln_int(1));
+    }
+    kiln_tensor *unused = kiln_exp(in[0]);
+    (void)unused;
+    out[0] = kiln_mul(in[0], kiln_int(2));
+    (void)kiln_neg(out[0]);
+    kiln_scope_end(inner);
+    kiln_scope_end(outer);
+}
+
+Test(function, outputs_outlive_the_scopes_of_the_body)
+{
+    for (int mode = 0; mode < 3; mode++) {
+        cr_assert(eq(int, kiln_set_option("mode", (const char *const[]){"jit", "eager", "interp"}[mode]), KILN_OK));
+        kiln_function *f = kiln_function_new(scoped, 1, 1, NULL), *g = kiln_function_new(scoped, 1, 2, f);
+        kiln_tensor *in = vector(3, 1), *out[2];
+        for (int round = 0; round < 3; round++) {
+            call(g, &in, out);
+            for (int i = 0; i < 100; i++)
+                cr_assert(kiln_neg(in) != NULL); /* what was let go is used again */
+            check(out[0], 3, (float[]){2, 4, 6});
+            check(out[1], 3, (float[]){3, 5, 7});
+        }
+        kiln_function_free(g);
+        kiln_function_free(f);
+    }
+}
+
 Test(function, is_traced_once_for_each_kind_of_input)
 {
     kiln_function *f = kiln_function_new(axpy, 3, 1, NULL);

@@ -120,6 +120,28 @@ API_TEST(index, topk)
     EXPECT_ERROR(NULL, KILN_INVALID, "indices is NULL");
 }
 
+/* NaN is the greatest, as for max and argmax; equal ones stay in their order. */
+API_TEST(index, topk_nan)
+{
+    kiln_tensor *values, *where, *x = F32(KILN_SHAPE(6), 2, NAN, -INFINITY, 2, NAN, INFINITY);
+    cr_assert(kiln_topk(x, 6, 0, true, &values, &where) == KILN_OK);
+    EXPECT(values, KILN_F32, KILN_SHAPE(6), 0, NAN, NAN, INFINITY, 2, 2, -INFINITY);
+    EXPECT(where, KILN_I64, KILN_SHAPE(6), 0, 1, 4, 5, 0, 3, 2);
+    cr_assert(kiln_topk(x, 1, 0, true, &values, &where) == KILN_OK);
+    EXPECT(kiln_sub(where, kiln_argmax(x)), KILN_I64, KILN_SHAPE(1), 0, 0);
+    cr_assert(kiln_topk(x, 6, 0, false, &values, &where) == KILN_OK);
+    EXPECT(values, KILN_F32, KILN_SHAPE(6), 0, -INFINITY, 2, 2, INFINITY, NAN, NAN);
+    EXPECT(where, KILN_I64, KILN_SHAPE(6), 0, 2, 0, 3, 5, 1, 4);
+    kiln_tensor *rows = kiln_transpose(kiln_cast(kiln_reshape(x, KILN_SHAPE(2, 3)), KILN_F16));
+    cr_assert(kiln_topk(rows, 1, 0, true, &values, &where) == KILN_OK);
+    EXPECT(values, KILN_F16, KILN_SHAPE(1, 2), 0, NAN, NAN);
+    EXPECT(where, KILN_I64, KILN_SHAPE(1, 2), 0, 1, 1);
+    cr_assert(kiln_topk(kiln_zeros(KILN_F32, KILN_SHAPE(0, 2)), 0, 0, true, &values, &where) == KILN_OK, "%s", kiln_error_message());
+    EXPECT_EMPTY(values, KILN_F32, KILN_SHAPE(0, 2));
+    cr_assert(kiln_topk(I32(KILN_SHAPE(4), 3, 9, 9, 1), 3, 0, true, &values, &where) == KILN_OK);
+    EXPECT(where, KILN_I64, KILN_SHAPE(3), 0, 1, 2, 0);
+}
+
 API_TEST(index, cumsum)
 {
     kiln_tensor *x = X23;

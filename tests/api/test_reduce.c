@@ -3,6 +3,18 @@
 
 #define X23 F32(KILN_SHAPE(2, 3), 1, 5, 3, 4, 2, 6)
 
+/* Where the result has no elements either, nothing is missing. */
+API_TEST(reduce, extremes_of_nothing_for_nobody)
+{
+    kiln_tensor *x = kiln_zeros(KILN_F32, KILN_SHAPE(0, 3)), *none = kiln_zeros(KILN_F32, KILN_SHAPE(0, 0));
+    EXPECT_EMPTY(kiln_max_axes(x, KILN_AXES(1), false), KILN_F32, KILN_SHAPE(0));
+    EXPECT_EMPTY(kiln_min_axes(none, KILN_AXES(1), true), KILN_F32, KILN_SHAPE(0, 1));
+    EXPECT_EMPTY(kiln_argmax_axis(x, 1, false), KILN_I64, KILN_SHAPE(0));
+    EXPECT_EMPTY(kiln_argmin_axis(none, 0, false), KILN_I64, KILN_SHAPE(0));
+    EXPECT_ERROR(kiln_max_axes(x, KILN_AXES(0), false), KILN_BAD_SHAPE, "there is no value of zero elements");
+    EXPECT_ERROR(kiln_argmax_axis(x, 0, false), KILN_BAD_SHAPE, "there is no value of zero elements");
+}
+
 API_TEST(reduce, sums_and_axes)
 {
     kiln_tensor *x = X23;

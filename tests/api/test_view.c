@@ -48,6 +48,8 @@ API_TEST(view, permute)
     EXPECT(kiln_permute(cube, KILN_AXES(2, 0, 1)), KILN_I32, KILN_SHAPE(2, 2, 3), 0, 0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11);
     EXPECT(kiln_swap_axes(cube, 0, -1), KILN_I32, KILN_SHAPE(2, 3, 2), 0, 0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11);
     EXPECT_ERROR(kiln_permute(x, KILN_AXES(0)), KILN_INVALID, "kiln_permute: 1 axes are named: x is f32[2,3]");
+    EXPECT_ERROR(kiln_permute(x, KILN_ALL_AXES), KILN_INVALID,
+                 "kiln_permute: KILN_ALL_AXES is no order; name each axis once: x is f32[2,3]");
     EXPECT_ERROR(kiln_permute(x, KILN_AXES(0, 0)), KILN_INVALID, "named twice");
     EXPECT_ERROR(kiln_permute(x, KILN_AXES(0, 2)), KILN_INVALID, "axis 2");
     EXPECT_ERROR(kiln_transpose(F32(KILN_SHAPE(1), 1)), KILN_BAD_SHAPE, "kiln_transpose: two axes");

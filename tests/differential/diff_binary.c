@@ -97,16 +97,16 @@ static void group(const Group *g)
 }
 
 static const Group groups[] = {
-    ROW(add, D_NUMBERS, OUT_SAME),
+    ROW(add, D_ALL, OUT_SAME),
     ROW(sub, D_NUMBERS, OUT_SAME),
-    ROW(mul, D_NUMBERS, OUT_SAME),
+    ROW(mul, D_ALL, OUT_SAME),
     ROW(div, D_ALL, OUT_FLOAT),
     ROW(floor_divide, D_NUMBERS, OUT_SAME),
     ROW(remainder, D_NUMBERS, OUT_SAME),
     ROW(fmod, D_NUMBERS, OUT_SAME),
     ROW(pow, D_NUMBERS, OUT_SAME),
-    ROW(maximum, D_NUMBERS, OUT_SAME),
-    ROW(minimum, D_NUMBERS, OUT_SAME),
+    ROW(maximum, D_ALL, OUT_SAME),
+    ROW(minimum, D_ALL, OUT_SAME),
     ROW(atan2, D_ALL, OUT_FLOAT),
     ROW(hypot, D_ALL, OUT_FLOAT),
     ROW(logaddexp, D_ALL, OUT_FLOAT),

@@ -122,8 +122,8 @@ static void group(const Group *g)
 static const Group groups[] = {
     OVER(sum, D_ALL, KILN_OK),
     OVER(prod, D_ALL, KILN_OK),
-    OVER(max, D_NUMBERS, KILN_BAD_SHAPE),
-    OVER(min, D_NUMBERS, KILN_BAD_SHAPE),
+    OVER(max, D_ALL, KILN_BAD_SHAPE),
+    OVER(min, D_ALL, KILN_BAD_SHAPE),
     OVER(any, D_ALL, KILN_OK),
     OVER(all, D_ALL, KILN_OK),
     OVER(mean, D_ALL, KILN_OK),

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -106,6 +107,32 @@ int os_cpu_count(void)
         return CPU_COUNT(&set) > 0 ? CPU_COUNT(&set) : 1;
     long online = sysconf(_SC_NPROCESSORS_ONLN); /* more than 1024 CPUs: the set is too small */
     return online > 0 ? (int)online : 1;
+}
+
+/* The number in a file of one line; `most` where there is none. */
+static int64_t read_limit(const char *path, int64_t most)
+{
+    long long limit = 0;
+    FILE *f = os_open_stream(path, "r");
+    if (!f)
+        return most;
+    bool read = fscanf(f, "%lld", &limit) == 1; /* "max": no limit */
+    fclose(f);
+    return read && limit > 0 && limit < most ? limit : most;
+}
+
+int64_t os_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    int64_t most = pages > 0 && size > 0 ? (int64_t)pages * size : INT64_MAX;
+    static const int limits[] = {RLIMIT_AS, RLIMIT_DATA};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        struct rlimit limit;
+        if (getrlimit((__rlimit_resource_t)limits[i], &limit) == 0 && limit.rlim_cur < (rlim_t)most)
+            most = (int64_t)limit.rlim_cur;
+    }
+    most = read_limit("/sys/fs/cgroup/memory.max", most);                   /* version 2 */
+    return read_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes", most); /* version 1 */
 }
 
 const char *os_getenv(const char *name) { return secure_getenv(name); }

@@ -20,6 +20,7 @@ void *os_alloc_aligned(size_t align, size_t bytes); /* for tensor data: huge-pag
 void os_fail_alloc(int64_t nth, bool sticky);
 
 double os_seconds(void);                  /* monotonic */
+int64_t os_memory_bytes(void);            /* that this process may use: of the machine, its control group, its limits */
 int os_cpu_count(void);                   /* CPUs this process may use, at least 1 */
 const char *os_getenv(const char *name);  /* secure_getenv */
 bool os_elevated(void);                   /* this process has rights that its user has not (setuid): it keeps no files */

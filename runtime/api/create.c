@@ -243,7 +243,7 @@ static kiln_tensor *borrowed(Rec *r, kiln_dtype dtype, kiln_shape shape, Storage
         return rec_end(r, rec_failed(r, ST_OUT_OF_MEMORY));
     kiln_tensor *x = evaluated(r, dtype, shape, storage, data, strides);
     if (x)
-        storage->deleter = deleter;
+        storage_lend(storage, deleter);
     return x;
 }
 

@@ -1,6 +1,7 @@
 /* The library itself as the user sees it: version, options, the log sink. */
 #include "ir/base/log.h"
 #include "jit/options.h"
+#include "runtime/record/pressure.h"
 #include "runtime/record/thread.h"
 
 const char *kiln_version(void) { return KILN_VERSION; }
@@ -11,6 +12,7 @@ kiln_status kiln_set_option(const char *name, const char *value)
     Loc nowhere = {0};
     if (!name || !value)
         return error_sync(fail(ST_INVALID, "%s is NULL", name ? "value" : "name"), api, nowhere);
+    pressure_reset();
     return error_sync(option_set(name, value), api, nowhere);
 }
 

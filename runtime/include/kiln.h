@@ -62,8 +62,7 @@
  * Values can be computed at any time, in handlers of atexit and destructors of C++ globals, too.
  *
  * Floating-point mode. Results are those of the default mode (round to nearest, subnormals kept, no
- * traps) whatever the calling thread has set; it has its mode and its exception flags back when a
- * function returns.
+ * traps) whatever the calling thread has set; it has its mode back when a function returns.
  *
  * Functions of yours that kiln calls. The body of a kiln_function may leave by a C++ exception or
  * end its thread: the call is undone then, and its results are NULL. A log sink and a deleter have
@@ -293,6 +292,9 @@ KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
  *     cache_size    bytes (1 GiB)          what it may take; programs not used for longest go first
  *     compile       on | off               off: a graph without a compiled program, in memory or on
  *                                          disk, is an error (KILN_COMPILE) that names it
+ *     pressure_bytes bytes (half of the    when tensors take more, recording computes what was recorded
+ *                   memory)                and holds more in memory than it will take itself; a warning
+ *                                          says so once, with the line
  *     threads       0 (all) or a number    CPU threads; no result depends on it
  *     strict        0 | 1                  a failed compile is an error, not a fall-back to the
  *                                          interpreter

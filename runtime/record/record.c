@@ -15,6 +15,7 @@
 #include "ir/base/os.h"
 #include "jit/options.h"
 #include "runtime/device/device.h"
+#include "runtime/record/pressure.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -88,6 +89,8 @@ kiln_tensor *rec_end(Rec *r, RtNode *result)
     kiln_tensor *x = tensor_new(result);
     if (!x)
         error_keep(ST_OUT_OF_MEMORY, r->api, r->loc);
+    if (pressure_high())
+        pressure_relieve(r->loc);
     return x;
 }
 

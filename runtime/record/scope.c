@@ -262,6 +262,10 @@ void kiln_scope_end(kiln_scope *scope)
     scope_pop(t);
 }
 
+const kiln_scope *scope_around(const kiln_scope *scope) { return scope->parent; }
+uint32_t scope_size(const kiln_scope *scope) { return scope->n; }
+kiln_tensor *scope_handle(const kiln_scope *scope, uint32_t i) { return scope->slot[i]; }
+
 void scopes_end_within(RtThread *t, const kiln_scope *scope)
 {
     while (t->scope != scope)

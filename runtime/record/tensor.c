@@ -20,6 +20,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/device/size_class.h"
+#include "runtime/record/pressure.h"
 #include "runtime/record/thread.h"
 
 #include <string.h>
@@ -407,6 +408,14 @@ Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(
     return storage;
 }
 
+void storage_lend(Storage *storage, void (*deleter)(void *, void *))
+{
+    storage->deleter = deleter;
+    storage->lent = deleter != NULL;
+    if (storage->lent)
+        atomic_fetch_add_explicit(&pressure_lent, (int64_t)storage->bytes, memory_order_relaxed);
+}
+
 Storage *storage_retain(Storage *storage)
 {
     atomic_fetch_add_explicit(&storage->refs, 1, memory_order_relaxed);
@@ -429,6 +438,8 @@ void storage_release(Storage *storage)
             os_cancel_restore(cancel);
         }
     } else if (storage->deleter) {
+        if (storage->lent)
+            atomic_fetch_sub_explicit(&pressure_lent, (int64_t)storage->bytes, memory_order_relaxed);
         int cancel = os_cancel_off(); /* it may be called in the middle of an evaluation */
         storage->deleter(storage->origin, storage->user);
         os_cancel_restore(cancel);

@@ -21,6 +21,7 @@ typedef struct Storage {
     atomic_uint refs;     /* nodes (and exports) that use it */
     atomic_bool borrowed; /* wrapped or exported: never overwritten */
     bool ours;            /* from the pool, and goes back to it */
+    bool lent;            /* the user's, who frees it in the deleter */
     uint8_t device;       /* runtime/device/device.h */
     void *data;           /* 64-byte aligned when ours; the lowest address in use */
     size_t bytes;
@@ -79,6 +80,8 @@ int64_t node_elements(const RtNode *node); /* their number */
 Storage *storage_new(size_t bytes); /* from the pool; counted in live/peak; NULL: out of memory (fail() was called) */
 /* Borrows [data, data + bytes); in the end deleter(origin, user) is called. NULL: out of memory (fail() was called). */
 Storage *storage_borrow(void *data, size_t bytes, void *origin, void (*deleter)(void *, void *), void *user);
+/* A borrowed one is the user's, who frees it in `deleter` (NULL: or never). */
+void storage_lend(Storage *storage, void (*deleter)(void *, void *));
 void storage_trim(void); /* gives pooled memory back to the system */
 Storage *storage_retain(Storage *storage);
 void storage_release(Storage *storage);

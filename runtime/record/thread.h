@@ -49,6 +49,11 @@ static inline RtThread *rt_thread(void)
  * shared counter). */
 void nodes_count(RtThread *thread);
 
+/* Looking at a thread's own scopes, from t->scope outwards. */
+const kiln_scope *scope_around(const kiln_scope *scope); /* NULL: none */
+uint32_t scope_size(const kiln_scope *scope);
+kiln_tensor *scope_handle(const kiln_scope *scope, uint32_t i);
+
 /* Parts of the set-up and the teardown, each in the file that owns the thing. */
 void errors_start_thread(RtThread *thread);
 void scopes_end_within(RtThread *thread, const kiln_scope *scope); /* those inside of an open one */

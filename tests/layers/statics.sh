@@ -23,6 +23,7 @@ runtime/eval/recompile.c       sites,n_sites                          history of
 runtime/eval/store.c           lock,opened,last                       the open cache directories; which test hook was seen last
 runtime/eval/store_log.c       log_disk,refused,before,misses_before,registered,written,with   what was counted and written for the cache on disk; atomic
 runtime/function/function.c    trace_current,trace_serial,serial      the trace of a thread, and its number
+runtime/record/pressure.c      pressure_mark,pressure_lent            how much memory is too much, and what is lent; atomic
 runtime/record/scope.c         rt_tls,thread_key,have_key             what a thread has
 runtime/record/scope.c         spare_handles                          handles of threads that ended; atomic
 runtime/record/tensor.c        spare_nodes,pool,in_use,most_in_use    nodes and memory of threads that ended, and how much is in use; atomic

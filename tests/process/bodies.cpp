@@ -2,7 +2,6 @@
 // or leave scopes open; and what they may do: make their results in a scope of their own.
 #define KILN_NO_LOCATIONS
 #include "kiln.h"
-#include "tests/support/sanitizer.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +10,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <unistd.h>
 
 static int failures;
 
@@ -199,7 +197,6 @@ static void own_scopes()
 
 int main()
 {
-    alarm(TIME_LIMIT(60));
     exceptions("off");
     exceptions("pure");
     ended_thread();

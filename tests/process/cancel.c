@@ -4,7 +4,7 @@
  */
 #define KILN_NO_LOCATIONS
 #include "kiln.h"
-#include "tests/support/sanitizer.h"
+#include "tests/support/seconds.h"
 
 #include <pthread.h>
 #include <stdint.h>
@@ -77,7 +77,7 @@ static void *victim(void *first)
 
 int main(void)
 {
-    alarm(TIME_LIMIT(100)); /* a lock that nobody gives back */
+    test_seconds(100); /* a lock that nobody gives back */
     null_file = fopen("/dev/null", "w");
     kiln_set_log_sink(sink, NULL);
     if (!null_file || kiln_set_option("log", "perf,cache,recompiles") != KILN_OK || kiln_set_option("threads", "2") != KILN_OK)

@@ -1,7 +1,7 @@
 /*
  * Whatever floating-point mode the caller has set -- rounding, FTZ, DAZ, traps -- results have the bits of the default mode: with one thread
  * and with two, compiled, unfused and interpreted, compiled before or in that mode, what the constants of a graph are included. The
- * caller has its mode and its exception flags afterwards, and inside the body of a kiln_function, too.
+ * caller has its mode (and, where that is not the default, its exception flags) afterwards, and inside the body of a kiln_function, too.
  */
 #define KILN_NO_LOCATIONS
 #include "kiln.h"

@@ -4,39 +4,16 @@
  *
  *   resident memory   LLVM's contexts, modules and objects are gone with each compile
  *   mappings          each kernel is a mapping of its own; the kernel's limit is 65,530 of them
+ *   descriptors       none is kept
  *
  * Every value is checked. Short: 1,200 programs. Long: 10,000, then 70,000 with the usual limit of bytes.
  */
 #include "kiln.h"
+#include "tests/stress/usage.h"
 
 #include <inttypes.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-typedef struct Use {
-    long maps, resident_kib;
-} Use;
-
-static Use use_now(void)
-{
-    Use use = {0};
-    char line[512];
-    FILE *f = fopen("/proc/self/maps", "r");
-    while (f && fgets(line, sizeof line, f))
-        use.maps += strchr(line, '\n') != NULL;
-    if (f)
-        fclose(f);
-    long pages = 0;
-    f = fopen("/proc/self/statm", "r");
-    if (f && fscanf(f, "%*d %ld", &pages) == 1)
-        use.resident_kib = pages * (sysconf(_SC_PAGESIZE) / 1024);
-    if (f)
-        fclose(f);
-    return use;
-}
 
 /* A program of its own for each `number`: nine ops of four kinds, the digits of the number. The value, computed twice. */
 static bool one(uint32_t number)
@@ -95,6 +72,10 @@ static int run(const char *title, uint32_t n, const char *cache_bytes, long most
     }
     if (most.maps > most_maps) {
         printf("too many mappings\n");
+        failures++;
+    }
+    if (end.descriptors > early.descriptors) {
+        printf("descriptors: %ld, and %ld at the end\n", early.descriptors, end.descriptors);
         failures++;
     }
     if (!getenv("ASAN_OPTIONS") && end.resident_kib > early.resident_kib + early.resident_kib / 10 + 8 * 1024 + room_kib) {

@@ -136,6 +136,29 @@ API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_t
     return rec_end(&r, scatter(&r, in, spread_index(&r, at, in->rank, dims, axis), from, axis, mode));
 }
 
+/* The first dims[d] elements of each axis d of mask. */
+static RtNode *corner(Rec *r, RtNode *x, uint8_t mask, const int64_t *dims)
+{
+    for (int d = 0; x && d < x->rank; d++)
+        if (mask >> d & 1)
+            x = rec_slice(r, x, d, 0, 1, dims[d]);
+    return x;
+}
+
+/* x with that corner replaced by `part`: along one axis after another the rest of x is put behind it. */
+static RtNode *around_corner(Rec *r, RtNode *x, uint8_t mask, const int64_t *dims, RtNode *part)
+{
+    for (int d = 0; part && d < x->rank; d++) {
+        if (!(mask >> d & 1))
+            continue;
+        mask &= (uint8_t) ~(1u << d);
+        RtNode *rest = corner(r, x, mask, dims);
+        RtNode *both[2] = {part, rest ? rec_slice(r, rest, d, dims[d], 1, x->dim[d] - dims[d]) : NULL};
+        part = both[1] ? rec_concat(r, 2, both, d) : NULL;
+    }
+    return part;
+}
+
 API5(kiln_tensor *, kiln_scatter_along_axis, kiln_tensor *, x, kiln_tensor *, index, kiln_tensor *, source, int, axis, kiln_scatter_mode,
      mode)
 {
@@ -144,13 +167,17 @@ API5(kiln_tensor *, kiln_scatter_along_axis, kiln_tensor *, x, kiln_tensor *, in
     char left[SHAPE_TEXT], right[SHAPE_TEXT];
     if (!at || !from || !rec_axis(&r, in, axis, &axis) || !something(&r, in, at, axis))
         return rec_end(&r, NULL);
-    bool fits = at->rank == in->rank;
-    for (int d = 0; d < in->rank && fits; d++)
-        fits = d == axis || at->dim[d] == in->dim[d];
-    if (!fits)
-        return rec_end(&r, rec_fail(&r, ST_SHAPE, "shapes differ outside of axis %d: x is %s, index is %s", axis, node_text(in, left),
-                                    node_text(at, right)));
-    return rec_end(&r, scatter(&r, in, at, from, axis, mode));
+    if (at->rank != in->rank)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "ranks differ: x is %s, index is %s", node_text(in, left), node_text(at, right)));
+    uint8_t smaller = 0;
+    for (int d = 0; d < in->rank; d++) {
+        if (d != axis && at->dim[d] > in->dim[d])
+            return rec_end(&r, rec_fail(&r, ST_SHAPE, "index is larger than x outside of axis %d: x is %s, index is %s", axis,
+                                        node_text(in, left), node_text(at, right)));
+        smaller |= (uint8_t)((d != axis && at->dim[d] < in->dim[d]) << d);
+    }
+    RtNode *part = scatter(&r, corner(&r, in, smaller, at->dim), at, from, axis, mode);
+    return rec_end(&r, part ? around_corner(&r, in, smaller, at->dim, part) : NULL);
 }
 
 /* ---- order ---- */

@@ -655,8 +655,8 @@ KILN_OP(kiln_take_along_axis, kiln_tensor *x, kiln_tensor *index, int axis);
  * but for that axis, where it has the length of index (it is broadcast to that). Result in x's
  * dtype. The inverse of kiln_take. */
 KILN_OP(kiln_scatter, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis, kiln_scatter_mode mode);
-/* The inverse of kiln_take_along_axis: index has x's rank and its dims but for the axis; source is
- * broadcast to index's shape. */
+/* The inverse of kiln_take_along_axis: index has x's rank; in the other axes it has x's dims or fewer, and what it does not
+ * reach stays as it is (PyTorch's scatter, ONNX's ScatterElements). source is broadcast to index's shape. */
 KILN_OP(kiln_scatter_along_axis, kiln_tensor *x, kiln_tensor *index, kiln_tensor *source, int axis, kiln_scatter_mode mode);
 
 /* Stable; NaN comes last in either order. argsort: i64 indices. */

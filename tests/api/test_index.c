@@ -81,8 +81,8 @@ API_TEST(index, scatter)
     EXPECT_ERROR(kiln_scatter(BOOL(KILN_SHAPE(1), 0), I64(KILN_SHAPE(1), 0), BOOL(KILN_SHAPE(1), 1), 0, KILN_SCATTER_ADD), KILN_BAD_DTYPE,
                  "bool");
     EXPECT_ERROR(kiln_scatter(x, s, s, 0, KILN_SCATTER_SET), KILN_BAD_DTYPE, "index is f32[3]: ints are needed");
-    EXPECT_ERROR(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 1), 0), kiln_int(1), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE,
-                 "kiln_scatter_along_axis: shapes differ outside of axis 0");
+    EXPECT_ERROR(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 4), 0, 0, 0, 0), kiln_int(1), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE,
+                 "kiln_scatter_along_axis: index is larger than x outside of axis 0");
 }
 
 API_TEST(index, sort)
@@ -118,6 +118,56 @@ API_TEST(index, topk)
     EXPECT_ERROR(NULL, KILN_INVALID, "kiln_topk: k is 5, axis 1 has 4 elements: x is f32[2,4]");
     cr_assert(kiln_topk(x, 1, 1, true, &values, NULL) == KILN_INVALID);
     EXPECT_ERROR(NULL, KILN_INVALID, "indices is NULL");
+}
+
+/* An index smaller than x leaves the rest as it is. The first two are the examples of PyTorch's manual. */
+API_TEST(index, scatter_along_axis_in_a_corner)
+{
+    kiln_shape shape = KILN_SHAPE(3, 5);
+    kiln_tensor *zeros = kiln_zeros(KILN_I32, shape), *x = kiln_reshape(kiln_arange(KILN_I32, 0, 15, 1), shape);
+    kiln_tensor *row = I64(KILN_SHAPE(1, 4), 0, 1, 2, 0), *four = I32(KILN_SHAPE(1, 4), 1, 2, 3, 4);
+    kiln_tensor *two = I64(KILN_SHAPE(2, 3), 0, 1, 2, 0, 1, -1), *six = I32(KILN_SHAPE(2, 3), 1, 2, 3, 6, 7, 8);
+    EXPECT(kiln_scatter_along_axis(zeros, row, four, 0, KILN_SCATTER_SET), KILN_I32, shape, 0, 1, 0, 0, 4, 0, 0, 2, 0, 0, 0, 0, 0, 3, 0, 0);
+    EXPECT(kiln_scatter_along_axis(zeros, two, six, 1, KILN_SCATTER_SET), KILN_I32, shape, 0, 1, 2, 3, 0, 0, 6, 7, 0, 0, 8, 0, 0, 0, 0, 0);
+    EXPECT(kiln_scatter_along_axis(x, two, kiln_int(100), 0, KILN_SCATTER_ADD), KILN_I32, shape, 0, 200, 1, 2, 3, 4, 5, 206, 7, 8, 9, 10,
+           11, 212, 13, 14);
+    EXPECT(kiln_scatter_along_axis(x, two, six, 0, KILN_SCATTER_MAX), KILN_I32, shape, 0, 6, 1, 2, 3, 4, 5, 7, 7, 8, 9, 10, 11, 12, 13, 14);
+    EXPECT(kiln_scatter_along_axis(x, I64(KILN_SHAPE(0, 2)), kiln_int(7), 1, KILN_SCATTER_SET), KILN_I32, shape, 0, 0, 1, 2, 3, 4, 5, 6, 7,
+           8, 9, 10, 11, 12, 13, 14);
+    kiln_tensor *cube = kiln_reshape(kiln_arange(KILN_F32, 0, 8, 1), KILN_SHAPE(2, 2, 2)), *one = I64(KILN_SHAPE(1, 2, 1), 1, 0);
+    EXPECT(kiln_scatter_along_axis(cube, one, F32(KILN_SHAPE(1, 2, 1), 10, 20), 1, KILN_SCATTER_SET), KILN_F32, KILN_SHAPE(2, 2, 2), 0, 20,
+           1, 10, 3, 4, 5, 6, 7);
+    EXPECT_ERROR(kiln_scatter_along_axis(x, I64(KILN_SHAPE(4, 1), 0, 0, 0, 0), six, 1, KILN_SCATTER_SET), KILN_BAD_SHAPE,
+                 "kiln_scatter_along_axis: index is larger than x outside of axis 1: x is i32[3,5], index is i64[4,1]");
+    EXPECT_ERROR(kiln_scatter_along_axis(x, I64(KILN_SHAPE(1), 0), six, 1, KILN_SCATTER_SET), KILN_BAD_SHAPE, "ranks differ");
+    kiln_tensor *bad = kiln_scatter_along_axis(x, I64(KILN_SHAPE(1, 1), 5), kiln_int(1), 1, KILN_SCATTER_SET);
+    cr_assert(kiln_wait(bad) == KILN_BAD_INDEX && strstr(kiln_error_message(), "kiln_scatter_along_axis"), "%s", kiln_error_message());
+    kiln_clear_error();
+}
+
+/* The same at many sizes by programs for any: what a loop over the index gives. */
+API_TEST(index, scatter_along_axis_in_a_corner_of_any_size)
+{
+    set_option("dynamic", "always");
+    static const int sizes[][4] = {{6, 7, 3, 5}, {6, 7, 6, 7}, {17, 9, 2, 20}, {17, 9, 17, 1}, {33, 40, 5, 64}, {1, 1, 1, 3}, {5, 3, 0, 3}};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        int rows = sizes[s][0], columns = sizes[s][1], n = sizes[s][2], m = sizes[s][3];
+        int32_t want[33 * 40], got[33 * 40], source[33 * 64];
+        int64_t index[33 * 64];
+        for (int i = 0; i < rows * columns; i++)
+            want[i] = i;
+        for (int i = 0; i < n * m; i++) {
+            index[i] = (i * 7 + i / m) % columns;
+            source[i] = 1000 + i;
+        }
+        kiln_tensor *x = kiln_from(KILN_I32, KILN_SHAPE(rows, columns), want);
+        for (int i = 0; i < n * m; i++)
+            want[i / m * columns + index[i]] += source[i];
+        kiln_tensor *y = kiln_scatter_along_axis(x, kiln_from(KILN_I64, KILN_SHAPE(n, m), index),
+                                                 kiln_from(KILN_I32, KILN_SHAPE(n, m), source), 1, KILN_SCATTER_ADD);
+        cr_assert(kiln_read(y, KILN_I32, got, sizeof *got * (size_t)(rows * columns)) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(memcmp(got, want, sizeof *got * (size_t)(rows * columns)) == 0, "size %zu", s);
+    }
 }
 
 /* NaN is the greatest, as for max and argmax; equal ones stay in their order. */

@@ -104,6 +104,9 @@ static void group_scatter(const Group *g)
                 c.arg[5] = number % 5 == 0;
                 kiln_shape source = shapes[s];
                 source.dim[axis] = 17;
+                for (int d = 0; d < source.rank && c.arg[2] && number % 3 == 0; d++) /* in a corner of x */
+                    if (d != axis && d != number % 4)
+                        source.dim[d] = (source.dim[d] + 1) / 2;
                 c.in[0] = (Spec){(kiln_dtype)dtype, shapes[s], mode == 1 ? VALUES_WIDE : VALUES_MIX, 0};
                 c.in[1] = index_spec(some_index_dtype(number), c.arg[2] ? source : (kiln_shape){1, {17}}, shapes[s].dim[axis]);
                 c.in[2] = (Spec){(kiln_dtype)dtype, number % 4 == 3 ? (kiln_shape){0, {0}} : source, VALUES_MIX, 0};

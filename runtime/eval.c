@@ -36,7 +36,7 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
 {
     bool pending = false;
     for (uint32_t i = 0; i < n; i++)
-        pending |= !atomic_load_explicit(&nodes[i]->storage, memory_order_acquire);
+        pending |= node_pending(nodes[i]);
     if (!pending)
         return ST_OK;
     Evaluation *e;

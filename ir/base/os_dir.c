@@ -256,7 +256,6 @@ bool os_file_append(int dir, const char *name, const void *data, size_t n, size_
 bool os_file_rename(int dir, const char *from, const char *to) { return !inject() && renameat(dir, from, dir, to) == 0; }
 bool os_file_link(int dir, const char *from, const char *to) { return !inject() && linkat(dir, from, dir, to, 0) == 0; }
 bool os_file_remove(int dir, const char *name) { return !inject() && unlinkat(dir, name, 0) == 0; }
-bool os_folder_remove(int dir, const char *name) { return !inject() && unlinkat(dir, name, AT_REMOVEDIR) == 0; }
 
 bool os_file_touch(int dir, const char *name, int64_t time)
 {

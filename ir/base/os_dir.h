@@ -41,7 +41,6 @@ bool os_file_append(int dir, const char *name, const void *data, size_t n, size_
 bool os_file_rename(int dir, const char *from, const char *to); /* replaces */
 bool os_file_link(int dir, const char *from, const char *to);   /* a second name; EEXIST */
 bool os_file_remove(int dir, const char *name);
-bool os_folder_remove(int dir, const char *name);            /* an empty one */
 bool os_file_touch(int dir, const char *name, int64_t time); /* sets the time of modification; 0: now */
 
 /* Takes an exclusive lock that ends with the process or os_file_close; -1: somebody has it (EWOULDBLOCK), or failure. */

@@ -249,7 +249,8 @@ LV index_divide(Emit *e, LV a, LV d, IRef size); /* a / d of i64 coordinates and
 Ix ix_uniform(LV base);
 /* floor(a / d), or a mod d; `size` as above, or IREF_NONE */
 Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest);
-LV axis_size(Emit *e, uint32_t axis); /* i64 */
+LV axis_size(Emit *e, uint32_t axis);                   /* i64 */
+LV axes_product(Emit *e, uint32_t first, uint32_t end); /* of the sizes of axes first to end - 1 */
 uint8_t index_level(Emit *e, IRef i);
 typedef struct Address {
     LV ptr;    /* of lane 0; `many`: a vector of pointers */

@@ -97,9 +97,7 @@ static void contract_sizes(Emit *e, Contract *c)
 {
     c->n_rows = axis_or_one(e, c->row_axis);
     c->n_lanes = axis_or_one(e, e->tile_axis);
-    c->n_k = l_i64(e, 1);
-    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
-        c->n_k = l_mul(e, c->n_k, axis_size(e, a));
+    c->n_k = axes_product(e, e->n_x, e->k->axes.n);
     c->tiles = l_ceil_div(e, c->n_lanes, l_i64(e, e->lanes));
     c->row_blocks = l_ceil_div(e, c->n_rows, l_i64(e, c->block_rows));
     c->tile_blocks = l_ceil_div(e, c->tiles, l_i64(e, c->block_tiles));

@@ -25,12 +25,8 @@ static void emit_elements(Emit *e, Product *p)
     phase->blocks = grid_op(e->grid, GRID_CEIL_DIV, cuda_product(e, 0, e->n_x), grid_const(e->grid, THREADS));
     phase->blocks = grid_op(e->grid, GRID_MIN, phase->blocks, grid_const(e->grid, INT32_MAX));
     Place place = level_enter(e, LV_TASK);
-    p->n_k = l_i64(e, 1);
-    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
-        p->n_k = l_mul(e, p->n_k, axis_size(e, a));
-    e->x_total = l_i64(e, 1);
-    for (uint32_t a = 0; a < e->n_x; a++)
-        e->x_total = l_mul(e, e->x_total, axis_size(e, a));
+    p->n_k = axes_product(e, e->n_x, e->k->axes.n);
+    e->x_total = axes_product(e, 0, e->n_x);
     p->tid = cuda_special(e, "tid.x");
     level_leave(e, place);
     LV from = l_add(e, l_mul(e, cuda_special(e, "ctaid.x"), l_i64(e, THREADS)), p->tid);

@@ -22,18 +22,10 @@ static int unroll_of(Emit *e)
     return e->lanes > 1 && plan_ops(e) <= CUDA_LIGHT_OPS && points >= 2.0 * e->lanes * (double)cuda_busy(e->cuda) ? 2 : 1;
 }
 
-static LV points_of(Emit *e)
-{
-    LV n = l_i64(e, 1);
-    for (uint32_t a = 0; a < e->n_x; a++)
-        n = l_mul(e, n, axis_size(e, a));
-    return n;
-}
-
 /* Coordinates of the x axes of point (or tile) number n; `per_row`: tiles of the last axis. */
 static void seek(Emit *e, LV n, LV per_row)
 {
-    LV points = points_of(e);
+    LV points = axes_product(e, 0, e->n_x);
     for (uint32_t a = e->n_x; a-- > 0;) {
         LV size = a == e->n_x - 1 ? per_row : axis_size(e, a), c = n;
         bool tiles = a == e->n_x - 1 && e->lanes > 1;
@@ -131,7 +123,7 @@ void emit_elementwise(Emit *e)
     phase->blocks = grid_op(e->grid, GRID_MIN, wanted, most);
 
     Place place = level_enter(e, LV_TASK);
-    LV points = points_of(e);
+    LV points = axes_product(e, 0, e->n_x);
     level_leave(e, place);
     LV block = cuda_special(e, "ctaid.x"), threads = l_mul(e, cuda_special(e, "nctaid.x"), l_i64(e, ELEMENTWISE_THREADS));
     LV thread = l_add(e, l_mul(e, block, l_i64(e, ELEMENTWISE_THREADS)), cuda_special(e, "tid.x"));

@@ -606,12 +606,8 @@ static LV whole_guard(Emit *e, uint32_t tiles)
 static void sizes(Emit *e, Walk *w)
 {
     Place place = level_enter(e, LV_TASK);
-    e->flat_n = l_i64(e, 1);
-    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
-        e->flat_n = l_mul(e, e->flat_n, axis_size(e, a));
-    e->x_total = l_i64(e, 1);
-    for (uint32_t a = 0; a < e->n_x; a++)
-        e->x_total = l_mul(e, e->x_total, axis_size(e, a));
+    e->flat_n = axes_product(e, e->n_x, e->k->axes.n);
+    e->x_total = axes_product(e, 0, e->n_x);
     w->groups = l_ceil_div(e, e->x_total, l_i64(e, e->groups_per_block));
     if (e->split) {
         e->blocks = i64_max(e, l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK)), 1);

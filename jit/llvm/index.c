@@ -232,6 +232,14 @@ LV index_uniform(Emit *e, IRef i) { return index_wide(e, index_of(e, i).base); }
 
 LV axis_size(Emit *e, uint32_t axis) { return index_uniform(e, e->k->axes.at[axis].size); }
 
+LV axes_product(Emit *e, uint32_t first, uint32_t end)
+{
+    LV n = l_i64(e, 1);
+    for (uint32_t a = first; a < end; a++)
+        n = l_mul(e, n, axis_size(e, a));
+    return n;
+}
+
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix)
 {
     return (Address){.ptr = l_gep(e, element, base, ix.base), .stride = ix.stride, .many = ix.many};

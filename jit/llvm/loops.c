@@ -32,40 +32,32 @@ static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : L
 
 static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
 
-static LV product(Emit *e, uint32_t first, uint32_t end)
-{
-    LV n = l_i64(e, 1);
-    for (uint32_t a = first; a < end; a++)
-        n = l_mul(e, n, axis_size(e, a));
-    return n;
-}
-
 static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
 
 /* Blocks of row_axis, and points of the axes that are neither that nor lanes; with row_block. */
 static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block)); }
 
-static LV outer_points(Emit *e) { return l_mul(e, product(e, 0, e->row_axis), product(e, e->row_axis + 1, e->n_x - 1)); }
+static LV outer_points(Emit *e) { return l_mul(e, axes_product(e, 0, e->row_axis), axes_product(e, e->row_axis + 1, e->n_x - 1)); }
 
 static LV x_tasks(Emit *e)
 {
-    LV rows = e->row_block ? l_mul(e, outer_points(e), row_blocks(e)) : product(e, 0, row_axes(e));
+    LV rows = e->row_block ? l_mul(e, outer_points(e), row_blocks(e)) : axes_product(e, 0, row_axes(e));
     return e->tile_axis == NO_AXIS ? rows : l_mul(e, rows, tiles_of_row(e));
 }
 
 /* Sizes that all functions of a kernel need; at LV_TASK. */
 static void sizes_open(Emit *e)
 {
-    e->flat_n = product(e, e->n_x, e->k->axes.n);
+    e->flat_n = axes_product(e, e->n_x, e->k->axes.n);
     int64_t length;
     reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
     if (e->stream && e->scratch) {
-        e->points[0] = product(e, 0, e->n_x);
+        e->points[0] = axes_product(e, 0, e->n_x);
         e->points[1] = l_mul(e, e->points[0], e->flat_n);
     }
     if (!e->split)
         return;
-    e->x_total = product(e, 0, e->n_x);
+    e->x_total = axes_product(e, 0, e->n_x);
     e->blocks = l_ceil_div(e, e->flat_n, l_i64(e, REDUCE_BLOCK));
     reduce_layout(e);
 }
@@ -697,7 +689,7 @@ static void emit_query(Emit *e)
     answers[ASK_TASKS] = tasks;
     answers[ASK_SCRATCH] = scratch;
     answers[ASK_SHARED] = e->split ? reduce_layout(e) : l_i64(e, 0);
-    answers[ASK_POINTS] = l_mul(e, product(e, 0, e->n_x), e->flat_n);
+    answers[ASK_POINTS] = l_mul(e, axes_product(e, 0, e->n_x), e->flat_n);
     if (e->split) {
         LV odd = LLVMBuildAnd(e->b, LLVMGetParam(fn, 2), l_i64(e, 1), "");
         LV even = LLVMBuildICmp(e->b, LLVMIntEQ, odd, l_i64(e, 0), "");

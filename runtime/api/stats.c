@@ -10,23 +10,11 @@ static _Atomic int64_t forgotten[STAT_COUNT], forgotten_misses[REASON_COUNT]; /*
 
 _Static_assert((int)REASON_COUNT <= KILN_MISS_REASONS, "kiln_stats.miss has room for every reason");
 
-static const struct {
-    const char *name, *help;
-} stat_table[STAT_COUNT] = {
-#define STAT(id, name, help) {name, help},
-#include "cache/stats.def"
-#undef STAT
-};
-
 static const char *const reason_names[REASON_COUNT] = {
 #define REASON(id, name, text) name,
 #include "guards/reasons.def"
 #undef REASON
 };
-
-const char *stat_name(StatId id) { return stat_table[id].name; }
-
-const char *stat_help(StatId id) { return stat_table[id].help; }
 
 void stat_live(int64_t n)
 {

@@ -36,7 +36,4 @@ static inline void stat_miss(Reason reason)
 /* Adds to the live bytes (n may be negative) and keeps the peak. */
 void stat_live(int64_t n);
 
-const char *stat_name(StatId id);
-const char *stat_help(StatId id);
-
 #endif

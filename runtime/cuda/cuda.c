@@ -135,17 +135,6 @@ static Status ready(void)
     return loaded ? ST_OK : fail(ST_DEVICE, "%s", why_not);
 }
 
-Status cuda_count(int *n)
-{
-    *n = 0;
-    pthread_mutex_lock(&lock);
-    Status status = ready();
-    if (status == ST_OK)
-        *n = n_devices;
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
 /* --- errors --------------------------------------------------------------------------------------------------------- */
 
 /* Does every later call fail, too? */

@@ -109,8 +109,6 @@ typedef struct CudaDevice {
  * do; in a forked child always. */
 Status cuda_open(int k, CudaDevice **out);
 bool cuda_forked(void); /* is this a child that must not touch the driver? */
-/* How many devices there are; ST_DEVICE: no driver, too old. */
-Status cuda_count(int *n);
 
 /* The status of a driver call, with a message that names `what` and the driver's error. A sticky error marks the device broken. */
 Status cuda_check(CudaDevice *device, CuResult result, const char *what);

@@ -40,7 +40,7 @@ bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
         (buf).at[(buf).n++] = (value);      \
     } while (0)
 
-static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire) && !node->given; }
+static bool is_pending(const RtNode *node) { return node_pending(node) && !node->given; }
 
 /* --- writing a call ----------------------------------------------------------------------------------------------- */
 

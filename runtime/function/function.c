@@ -56,8 +56,6 @@ _Thread_local uint32_t trace_serial;
             (trace)->failed = ST_OUT_OF_MEMORY; \
     } while (0)
 
-static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
-
 /* Evaluates nodes. Those that lie nowhere yet go where the first input lies that lies somewhere, as operands of one function would. */
 static Status evaluate(RtNode *const *nodes, uint32_t n, kiln_tensor *const *in, int n_in, Loc loc)
 {
@@ -93,7 +91,7 @@ void trace_note_use(kiln_tensor *t)
     for (size_t i = 0; i < trace->used.n; i++)
         if (trace->used.at[i] == t)
             return;
-    if (is_pending(t->node) && !node_is_number(t->node)) { /* its value is an input of the trace, not part of it */
+    if (node_pending(t->node) && !node_is_number(t->node)) { /* its value is an input of the trace, not part of it */
         trace_current = NULL;
         Status status = evaluate(&t->node, 1, trace->args, (int)trace->n_args, t->node->loc);
         if (status != ST_OK && !trace->failed) {
@@ -498,7 +496,7 @@ static Status evaluate_inputs(int n, kiln_tensor *const *in, Loc loc)
 {
     bool pending = false;
     for (int i = 0; i < n; i++)
-        pending |= is_pending(in[i]->node);
+        pending |= node_pending(in[i]->node);
     if (!pending)
         return ST_OK;
     RtNode **nodes = os_calloc((size_t)n, sizeof *nodes);

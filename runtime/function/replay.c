@@ -18,8 +18,6 @@
 
 #include <string.h>
 
-static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
-
 /* The node a source means now. Borrowed: an argument's handle is the caller's, the others' are held. */
 static RtNode *now_of(const Source *s, kiln_tensor *const *in, RtNode *const *results)
 {
@@ -36,7 +34,7 @@ static RtNode *now_of(const Source *s, kiln_tensor *const *in, RtNode *const *re
 static Status source_node(const Template *t, const Source *s, kiln_tensor *const *in, RtNode **out)
 {
     RtNode *node = now_of(s, in, t->fresh);
-    if (s->kind == FROM_HANDLE && is_pending(node))
+    if (s->kind == FROM_HANDLE && node_pending(node))
         TRY(eval_nodes_on(t->call.device, &node, 1, "kiln_function_call", node->loc));
     *out = node;
     return ST_OK;
@@ -89,13 +87,13 @@ bool template_fits(const Template *t)
         const RtNode *traced = t->call.nodes.at[t->call.inputs.at[i]], *node = t->inputs[i].handle->node;
         if (node_is_number(node) && !was_number(t, t->inputs[i].handle)) /* recording copies it */
             fits = false;
-        else if (is_pending(node)) /* it will be dense */
+        else if (node_pending(node)) /* it will be dense */
             fits = !traced->strided && (!node->device || node->device == traced->device) && marks_equal(node, traced);
         else
             fits = same_kind(&t->inputs[i], node, traced);
     }
     for (uint32_t i = 0; i < t->n_numbers; i++) /* a computed one may be an input of the graph */
-        fits &= is_pending(t->numbers[i].handle->node) == t->numbers[i].pending;
+        fits &= node_pending(t->numbers[i].handle->node) == t->numbers[i].pending;
     return fits;
 }
 
@@ -255,7 +253,7 @@ static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, 
         return false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);
-        if (is_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
+        if (node_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
             return false;
         t->pointers[i] = node->data;
     }

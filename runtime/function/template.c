@@ -10,8 +10,6 @@
 
 #include <string.h>
 
-static bool is_pending(const RtNode *node) { return !atomic_load_explicit(&node->storage, memory_order_acquire); }
-
 /* --- templates ------------------------------------------------------------------------------------------------------------ */
 
 static void source_free(Source *s)
@@ -130,7 +128,7 @@ static bool note_numbers(Template *t, const Trace *trace)
     for (size_t i = 0; i < trace->used.n && t->numbers; i++) {
         const RtNode *node = meaning_of(trace, trace->used.at[i]);
         if (node_is_number(node))
-            t->numbers[t->n_numbers++] = (Number){kiln_retain(trace->used.at[i]), node->scalar, node->dtype, is_pending(node)};
+            t->numbers[t->n_numbers++] = (Number){kiln_retain(trace->used.at[i]), node->scalar, node->dtype, node_pending(node)};
     }
     return t->numbers != NULL;
 }
@@ -246,7 +244,7 @@ static void number_draws(Template *t)
 {
     uint32_t scalar = 0;
     for (size_t i = 0; i < t->call.nodes.n; i++) {
-        if (t->call.nodes.at[i]->op != OP_SCALAR || !is_pending(t->call.nodes.at[i])) /* a computed one is an input */
+        if (t->call.nodes.at[i]->op != OP_SCALAR || !node_pending(t->call.nodes.at[i])) /* a computed one is an input */
             continue;
         for (uint32_t d = 0; d < t->n_draws; d++) {
             if (t->draws[d].counter == t->call.nodes.at[i])
@@ -290,7 +288,7 @@ Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, 
         goto failed;
     t->n_results = n;
     for (uint32_t i = 0; i < n; i++) {
-        if (!is_pending(roots[i])) {
+        if (!node_pending(roots[i])) {
             t->results[i] = source_of(trace, roots[i]);
             continue;
         }

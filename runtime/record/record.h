@@ -145,9 +145,5 @@ int64_t rec_count(const RtNode *x, uint8_t mask);
 DType compute_dtype(DType dtype);
 
 static inline DType node_dtype(const RtNode *x) { return (DType)x->dtype; }
-static inline bool node_pending(const RtNode *x)
-{
-    return atomic_load_explicit(&((RtNode *)(uintptr_t)x)->storage, memory_order_acquire) == NULL;
-}
 
 #endif

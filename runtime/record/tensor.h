@@ -76,6 +76,11 @@ void node_release(RtNode *node); /* iterative: depth costs no stack */
 /* Under the evaluation lock: the node has its value now. Takes over one reference to `storage`; releases the inputs. */
 void node_set_storage(RtNode *node, Storage *storage, char *data);
 int64_t node_elements(const RtNode *node); /* their number */
+/* Has it no value yet? */
+static inline bool node_pending(const RtNode *node)
+{
+    return !atomic_load_explicit(&((RtNode *)(uintptr_t)node)->storage, memory_order_acquire);
+}
 
 Storage *storage_new(size_t bytes); /* from the pool; counted in live/peak; NULL: out of memory (fail() was called) */
 /* Borrows [data, data + bytes); in the end deleter(origin, user) is called. NULL: out of memory (fail() was called). */

@@ -116,10 +116,11 @@ static inline void check_strict_text(const char *ptx, bool fma_asked, const char
         cr_assert_fail("%s: an addition that ptxas may contract\n%s", what, ptx);
 }
 
-static inline EmittedPtx emit_ptx(const Kernel *k, const CudaTarget *t, MathMode math, const char *what)
+static inline EmittedPtx emit_ptx_with(const Kernel *k, const CudaTarget *t, MathMode math, bool tf32, const char *what)
 {
     EmittedPtx out;
     JitOptions o = setting_options((Setting){0, 1, math, CPU_HOST});
+    o.value[OPT_TF32] = tf32;
     bool text = getenv("EMIT_TEXT") != NULL;
     Status status = llvm_emit_ptx(k, "test", &o, t, text, &out);
     cr_assert_eq(status, ST_OK, "%s: %s", what, fail_message());
@@ -127,6 +128,11 @@ static inline EmittedPtx emit_ptx(const Kernel *k, const CudaTarget *t, MathMode
         fprintf(stderr, "%s\n%s\n", out.ir, out.ptx);
     cr_assert(grid_valid(&out.grid, k->args.n), "%s: launch plan", what);
     return out;
+}
+
+static inline EmittedPtx emit_ptx(const Kernel *k, const CudaTarget *t, MathMode math, const char *what)
+{
+    return emit_ptx_with(k, t, math, false, what);
 }
 
 static inline void free_ptx(EmittedPtx *p)

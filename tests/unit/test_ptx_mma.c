@@ -158,20 +158,6 @@ static void run(const Case *c, const Kernel *k, const EmittedPtx *p, const Check
         driver_free(memory[a]);
 }
 
-static EmittedPtx emit_for(const Kernel *k, const CudaTarget *t, MathMode math, bool tf32, const char *what)
-{
-    EmittedPtx out;
-    JitOptions o = setting_options((Setting){0, 1, math, CPU_HOST});
-    o.value[OPT_TF32] = tf32;
-    bool text = getenv("EMIT_TEXT") != NULL;
-    Status status = llvm_emit_ptx(k, "test", &o, t, text, &out);
-    cr_assert_eq(status, ST_OK, "%s: %s", what, fail_message());
-    if (text)
-        fprintf(stderr, "%s\n%s\n", out.ir, out.ptx);
-    cr_assert(grid_valid(&out.grid, k->args.n), "%s: launch plan", what);
-    return out;
-}
-
 static const char *name_of(const Case *c, char *to, size_t size)
 {
     snprintf(to, size, "%s to %s, %d x [%d,%d,%d] at %d bt %d shared %d fixed %d pro %d epi %d gap %d hints %d", dtype_name(c->t),
@@ -197,7 +183,7 @@ static void check(Case c)
             DType t = (DType)k->args.at[a].dtype;
             in[a] = (CheckArg){.data = filled(t, n[a], false), .bytes = n[a] * dtype_bytes(t)};
         }
-    EmittedPtx p = emit_for(k, c.target ? c.target : &ampere, MATH_FAST, true, what);
+    EmittedPtx p = emit_ptx_with(k, c.target ? c.target : &ampere, MATH_FAST, true, what);
     bool empty = c.fixed && (!n[OUT] || !c.k); /* LLVM knows, and leaves nothing to do */
     cr_assert(empty || strstr(p.ptx, "mma.sync"), "%s: no tensor cores\n%s", what, p.ptx);
     if (driver_there()) {
@@ -329,7 +315,7 @@ Test(ptx_mma, nothing_past_the_end)
         }
         for (int a = BIAS; a < ARGS; a++)
             in[a] = (CheckArg){.data = filled(DT_F32, 30, false), .bytes = 120};
-        EmittedPtx p = emit_for(k, &ampere, MATH_FAST, true, "infinity");
+        EmittedPtx p = emit_ptx_with(k, &ampere, MATH_FAST, true, "infinity");
         uint64_t memory[ARGS] = {0};
         void *args[ARGS];
         for (int a = 0; a < ARGS; a++) {
@@ -397,7 +383,7 @@ Test(ptx_mma, only_where_promised)
                       .fixed = hints == 64};
             char what[200];
             snprintf(what, sizeof what, "%s, sm_%d, math %d, tf32 %d, %d", dtype_name(u->t), u->target->sm, u->math, u->tf32, hints);
-            EmittedPtx p = emit_for(product(&c), u->target, u->math, u->tf32, what);
+            EmittedPtx p = emit_ptx_with(product(&c), u->target, u->math, u->tf32, what);
             cr_assert(u->instruction ? strstr(p.ptx, u->instruction) != NULL : !strstr(p.ptx, "mma."), "%s\n%s", what, p.ptx);
             if (u->instruction)
                 cr_assert(!strstr(p.ptx, "fma.rn"), "%s: a product by fma\n%s", what, p.ptx);
@@ -430,7 +416,7 @@ Test(ptx_mma, others)
         name_of(&c, what, sizeof what);
         Kernel *k = product(&c);
         k->index_bits = 32;
-        EmittedPtx p = emit_for(k, t, MATH_STRICT, false, what);
+        EmittedPtx p = emit_ptx_with(k, t, MATH_STRICT, false, what);
         bool copies = t->sm >= 80 && !c.b_transposed; /* b_transposed: elements change places on their way */
         cr_assert(strstr(p.ptx, "ld.shared.v4"), "%s: shared memory is not read 16 bytes at a time\n%s", what, p.ptx);
         cr_assert(strstr(p.ptx, "ld.global.nc.v4"), "%s: slices are not read 16 bytes at a time\n%s", what, p.ptx);
@@ -546,7 +532,7 @@ Test(ptx_mma, parts)
                 }
             char what[200];
             name_of(&c, what, sizeof what);
-            EmittedPtx p = emit_for(k, &ampere, MATH_FAST, false, what);
+            EmittedPtx p = emit_ptx_with(k, &ampere, MATH_FAST, false, what);
             float *got = run_parts(&p, in, what);
             for (size_t x = 0; x < n[OUT]; x++) {
                 float want = first ? first[x] : c.t == DT_F32 ? in_parts(&c, in, part, (int64_t)x) : got[x];
@@ -588,7 +574,7 @@ Test(ptx_mma, parts_need_little_memory)
         char what[200];
         name_of(&c, what, sizeof what);
         cr_assert_eq(part < c.k, sizes[i / 3].cut, "%s: parts of %d", what, (int)part);
-        EmittedPtx p = emit_for(split_product(&c), &ampere, MATH_FAST, false, what);
+        EmittedPtx p = emit_ptx_with(split_product(&c), &ampere, MATH_FAST, false, what);
         void *args[ARGS + 1] = {0};
         args[SIZES] = (void *)(intptr_t)c.batch, args[SIZES + 1] = (void *)(intptr_t)c.m;
         args[SIZES + 2] = (void *)(intptr_t)c.n, args[SIZES + 3] = (void *)(intptr_t)c.k;

@@ -174,12 +174,12 @@ static Status compute(Evaluation *e, Call *call)
 
 static Status run(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call)
 {
-    const bool *given_up = NULL;
+    const bool *donated = NULL;
     uint32_t fault_node = NO_FAULT_NODE;
-    if (program->takes_over && !(given_up = call_given_up(e, call)))
+    if (program->takes_over && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
-    Status status = launch(e, program, sizes, call, given_up, &fault_node);
+    Status status = launch(e, program, sizes, call, donated, &fault_node);
     if (device_is_cuda(call->device))
         os_cancel_restore(cancel);
     return status == ST_INDEX && fault_node != NO_FAULT_NODE ? call_index_failed(call, fault_node) : status;

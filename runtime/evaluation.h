@@ -39,7 +39,7 @@ typedef struct Evaluation {
     BUF(RtNode *) stack;
     BUF(bool) used;      /* by canonical number: some complete node uses it */
     BUF(RtNode *) given; /* results of calls that were looked at and not computed */
-    BUF(bool) given_up;  /* by input: see call_given_up */
+    BUF(bool) donated;   /* by input: see call_donated */
     BUF(bool) output;    /* by canonical number */
     BUF(uint32_t) going; /* references that go away, by canonical number */
 

@@ -296,10 +296,10 @@ void call_arguments(const Call *c, bool *varies)
  * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
  * call that are outputs (they let their inputs go once they have values) or that die with those.
  */
-const bool *call_given_up(Evaluation *e, const Call *c)
+const bool *call_donated(Evaluation *e, const Call *c)
 {
     size_t n = c->nodes.n + 1;
-    if (!BUF_RESERVE(e->given_up, c->inputs.n + 1) || !BUF_RESERVE(e->output, n) || !BUF_RESERVE(e->going, n))
+    if (!BUF_RESERVE(e->donated, c->inputs.n + 1) || !BUF_RESERVE(e->output, n) || !BUF_RESERVE(e->going, n))
         return NULL;
     if (!c->held) { /* who holds the references has to be counted */
         memset(e->output.at, 0, n);
@@ -318,7 +318,7 @@ const bool *call_given_up(Evaluation *e, const Call *c)
         const RtNode *node = c->nodes.at[c->inputs.at[k]];
         const Storage *storage = atomic_load(&node->storage);
         uint32_t ours = c->held ? c->held[k] : e->going.at[c->inputs.at[k]];
-        e->given_up.at[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided && atomic_load(&storage->refs) == 1;
+        e->donated.at[k] = atomic_load(&node->refs) == ours && !storage->borrowed && !node->strided && atomic_load(&storage->refs) == 1;
     }
-    return e->given_up.at;
+    return e->donated.at;
 }

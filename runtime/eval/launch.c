@@ -114,7 +114,7 @@ static Status reserve(Run *run)
     return ST_OK;
 }
 
-static Status bind_buffers(Run *run, const bool *given_up, Result *results)
+static Status bind_buffers(Run *run, const bool *donated, Result *results)
 {
     const Program *p = run->p;
     TRY(reserve(run));
@@ -138,7 +138,7 @@ static Status bind_buffers(Run *run, const bool *given_up, Result *results)
             while (p->outputs[first] != p->outputs[k])
                 first++;
             result->storage = storage_retain(results[first].storage);
-        } else if (given_up && b->alias_input != NO_BUFFER && given_up[b->alias_input]) {
+        } else if (donated && b->alias_input != NO_BUFFER && donated[b->alias_input]) {
             const RtNode *input = input_node(run, b->alias_input);
             result->storage = storage_retain(atomic_load(&input->storage));
             run->address[p->outputs[k]] = input->data;
@@ -286,10 +286,10 @@ static bool may_overwrite(const Run *run)
 }
 
 /* Does some output take over an input's storage? */
-static bool overwrites(const Program *p, const bool *given_up)
+static bool overwrites(const Program *p, const bool *donated)
 {
-    for (uint32_t i = 0; i < p->n_buffers && given_up; i++)
-        if (p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && given_up[p->buffers[i].alias_input])
+    for (uint32_t i = 0; i < p->n_buffers && donated; i++)
+        if (p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && donated[p->buffers[i].alias_input])
             return true;
     return false;
 }
@@ -400,22 +400,22 @@ static Status launch_step(Run *run, const ProgStep *step)
     return ST_OK;
 }
 
-Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, uint32_t *fault_node)
+Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node)
 {
     Run run = {.e = e, .p = program, .sizes = sizes, .call = call, .device = call->device};
     if (!BUF_RESERVE(e->results, program->n_outputs))
         return ST_OUT_OF_MEMORY;
     Result *results = e->results.at;
     run.fault_word = &run.fault;
-    if (given_up && !may_overwrite(&run))
-        given_up = NULL;
+    if (donated && !may_overwrite(&run))
+        donated = NULL;
     memset(results, 0, sizeof *results * program->n_outputs);
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)
-        status = bind_buffers(&run, given_up, results);
+        status = bind_buffers(&run, donated, results);
     if (status == ST_OK && on_cuda(&run))
-        status = prepare_cuda(&run, overwrites(program, given_up)); /* nothing is lost to what turns out to be wrong */
-    if (status == ST_OK && given_up)
+        status = prepare_cuda(&run, overwrites(program, donated)); /* nothing is lost to what turns out to be wrong */
+    if (status == ST_OK && donated)
         status = prepare_takeover(&run);
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
         status = launch_step(&run, &program->steps[i]);

@@ -35,7 +35,7 @@ enum { NO_FAULT_NODE = 0xffffffffu };
 /* Runs a program for a call: the outputs' values into e->results. ST_INDEX: *fault_node is the node at fault, or NO_FAULT_NODE where fail()
  * was called: an operand was computed wrongly. On a CUDA device whether an index was out of bounds is known later
  * (runtime/cuda/cuda_fault.c). */
-Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *given_up, uint32_t *fault_node);
+Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node);
 
 /* A line of KILN_LOG=perf. */
 void log_launch(const char *what, double seconds, int64_t bytes);

@@ -67,8 +67,8 @@ Graph *call_graph(const Call *call, Arena *arena);
 /* Marks the scalars that are arguments of every program: varies[k] for the k-th scalar. */
 void call_arguments(const Call *call, bool *varies);
 
-/* Which inputs are donated: nothing else will need them once the outputs have their values, so they may be overwritten. [k] for the k-th input. Valid until the next call. NULL:
- * out of memory. */
+/* Which inputs are donated: nothing else will need them once the outputs have their values, so they may be overwritten. [k] for the k-th
+ * input; valid until the next call. NULL: out of memory. */
 const bool *call_donated(Evaluation *e, const Call *call);
 
 /* The value of an output; with a reference to the storage for who gets it. */

@@ -1,5 +1,6 @@
 /* The cache directory. See disk.h; the system calls are in ir/base/os_dir.c. */
 #include "cache/disk.h"
+#include "ir/base/bytes.h"
 #include "ir/base/os.h"
 #include "ir/base/os_dir.h"
 #include "ir/base/vec.h"
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOUR = 3600, TEMPORARY_NAME = 64, TEXT_MAX = 64 << 20, FOLDER = 3, FOREIGN_NAME = 256 };
+enum { HOUR = 3600, TEMPORARY_NAME = 64, TEXT_MAX = 64 << 20, FOLDER = 3, FOREIGN_NAME = 256, RECORD = 8, MOST_RECORDS = 4096 };
 
 struct Disk {
     int dir;
@@ -18,7 +19,7 @@ struct Disk {
     char path[];
 };
 
-static const char tag_file[] = "CACHEDIR.TAG", evicted_file[] = "evicted";
+static const char tag_file[] = "CACHEDIR.TAG", evicted_file[] = "evicted", size_file[] = "size";
 static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# Compiled programs of kiln. Everything here can be made again.\n";
 
@@ -111,7 +112,7 @@ Status disk_open(const char *path, bool create, bool writable, Disk **out)
 /* The name of a file or folder that kiln gives. */
 static bool is_our_name(const char *name)
 {
-    static const char *const names[] = {"info", "counters", "misses", evicted_file, tag_file};
+    static const char *const names[] = {"info", "counters", "misses", evicted_file, size_file, tag_file};
     bool folder = strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
     bool found = folder || is_temporary(name);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
@@ -385,6 +386,22 @@ Status disk_remove(Disk *disk, const char *name)
     return status;
 }
 
+/* A small file of the directory, replaced as a whole. */
+static Status write_small(Disk *disk, const char *file, const void *bytes, size_t n)
+{
+    char temporary[TEMPORARY_NAME];
+    if (!disk->writable)
+        return read_only(disk);
+    snprintf(temporary, sizeof temporary, "tmp.%" PRId64 ".%016" PRIx64, os_process(), os_random());
+    if (!os_file_write_new(disk->dir, temporary, bytes, n))
+        return io_error(disk, temporary);
+    if (os_file_rename(disk->dir, temporary, file))
+        return ST_OK;
+    Status status = io_error(disk, file);
+    drop_temporary(disk->dir, temporary);
+    return status;
+}
+
 /* --- pruning ------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct Leftovers {
@@ -490,20 +507,64 @@ Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run,
     return !disk->writable && !dry_run ? read_only(disk) : run_prune(&job);
 }
 
-bool disk_evict(Disk *disk, uint64_t limit, DiskPrune *out)
+/*
+ * The bytes that all entries took when they were last counted and those stored since, this store included; UINT64_MAX: not known. *counted: false where there was no record before this one. One that is
+ * replaced counts twice, and what two processes store while a third counts may count once too often or not at all: a count puts it right.
+ */
+static uint64_t size_with(const Disk *disk, uint64_t stored, bool *counted)
+{
+    OsFileInfo info;
+    uint8_t record[RECORD];
+    uint64_t sum = 0;
+    *counted = true;
+    for (int i = 0; i < RECORD; i++)
+        record[i] = (uint8_t)(stored >> 8 * i);
+    if (!os_file_append(disk->dir, size_file, record, sizeof record, SIZE_MAX))
+        return 0; /* it cannot be summed up here: every hour it is counted */
+    int file = os_file_open(disk->dir, size_file, &info);
+    if (file < 0 || !info.regular || info.bytes % RECORD != 0 || info.bytes > RECORD * MOST_RECORDS) {
+        os_file_close(file);
+        return UINT64_MAX;
+    }
+    uint8_t *bytes = os_alloc((size_t)info.bytes + 1);
+    bool complete = bytes && os_file_read(file, bytes, (size_t)info.bytes);
+    ByteReader in = {bytes, complete ? bytes + info.bytes : bytes, false};
+    while (in.at < in.end)
+        if (__builtin_add_overflow(sum, read_u64(&in), &sum))
+            sum = UINT64_MAX;
+    *counted = info.bytes > RECORD;
+    os_free(bytes);
+    os_file_close(file);
+    return complete ? sum : UINT64_MAX;
+}
+
+static void keep_size(Disk *disk, uint64_t size)
+{
+    char record[RECORD];
+    for (int i = 0; i < RECORD; i++)
+        record[i] = (char)(size >> 8 * i);
+    (void)write_small(disk, size_file, record, sizeof record);
+}
+
+bool disk_evict(Disk *disk, uint64_t stored, uint64_t limit, DiskPrune *out)
 {
     PruneJob job = {disk, limit, limit / 5 * 4, 0, false, out};
     OsFileInfo info;
+    bool counted = false;
     if (!disk->writable)
         return false;
+    uint64_t size = size_with(disk, stored, &counted);
     bool stamped = os_dir_info(disk->dir, evicted_file, &info);
-    if (stamped && !whole_hour(info.modified, os_time()))
+    bool due = stamped && (!counted || whole_hour(info.modified, os_time())); /* the hour begins with a new directory's first entry */
+    if (stamped && !due && size <= limit)
         return false;
     int lock = os_file_lock(disk->dir, evicted_file); /* where the system has no locks two may evict: no harm */
     if (lock < 0 && errno == EWOULDBLOCK)
         return false;
     (void)os_file_touch(disk->dir, evicted_file, 0);
-    bool done = stamped && run_prune(&job) == ST_OK; /* the hour begins with a new directory's first entry */
+    bool done = (due || size > limit) && run_prune(&job) == ST_OK;
+    if (done)
+        keep_size(disk, out->kept_bytes);
     os_file_close(lock);
     return done;
 }
@@ -526,17 +587,4 @@ Status disk_text(Disk *disk, const char *file, Arena *arena, const char **text)
     return ST_OK;
 }
 
-Status disk_write_text(Disk *disk, const char *file, const char *text)
-{
-    char temporary[TEMPORARY_NAME];
-    if (!disk->writable)
-        return read_only(disk);
-    snprintf(temporary, sizeof temporary, "tmp.%" PRId64 ".%016" PRIx64, os_process(), os_random());
-    if (!os_file_write_new(disk->dir, temporary, text, strlen(text)))
-        return io_error(disk, temporary);
-    if (os_file_rename(disk->dir, temporary, file))
-        return ST_OK;
-    Status status = io_error(disk, file);
-    drop_temporary(disk->dir, temporary);
-    return status;
-}
+Status disk_write_text(Disk *disk, const char *file, const char *text) { return write_small(disk, file, text, strlen(text)); }

@@ -6,6 +6,7 @@
  *       info                 what the library found of devices and features when it last wrote (for `kiln info`)
  *       counters             lines appended per process: hits, misses, refusals, seconds saved (O_APPEND, no lock); cache/records.h
  *       misses               recorded misses, a line each, bounded (for `kiln cache why`); cache/records.h
+ *       size                 numbers of 8 bytes, appended without a lock: what all entries took when they were counted last, then each store
  *       evicted              its time of modification: when the last eviction was; locked during one
  *       3f/3fa9...-....kiln  entries in 256 folders by the first byte of their name
  *       3f/tmp.<pid>.<random>  being written; no reader matches it
@@ -67,8 +68,9 @@ typedef struct DiskPrune {
     uint64_t removed_bytes, kept_bytes;
 } DiskPrune;
 Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run, DiskPrune *out);
-/* The same to 80 % of `limit` where more is there, at most once an hour by one process of all. false: it was not time. */
-bool disk_evict(Disk *disk, uint64_t limit, DiskPrune *out);
+/* After `stored` bytes were published: the same to 80 % of `limit` where more is there. Everything is counted at most once an hour by one process
+ * of all, and whenever the sum of what was counted then and stored since passes the limit. false: nothing was counted. */
+bool disk_evict(Disk *disk, uint64_t stored, uint64_t limit, DiskPrune *out);
 
 /* Appends one line to a file of the directory in one write (no lock). `limit`: the file starts anew beyond so many bytes. */
 Status disk_append(Disk *disk, const char *file, const char *line, size_t limit);

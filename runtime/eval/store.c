@@ -449,10 +449,10 @@ static void remove_subsumed(Disk *disk, const KeyText *key, const char *name, Ar
             (void)disk_remove(disk, items[i].name);
 }
 
-static void evict(Disk *disk, const JitOptions *options)
+static void evict(Disk *disk, size_t stored, const JitOptions *options)
 {
     DiskPrune pruned;
-    if (disk_evict(disk, (uint64_t)options->value[OPT_CACHE_SIZE], &pruned) && log_on(LOG_CACHE))
+    if (disk_evict(disk, stored, (uint64_t)options->value[OPT_CACHE_SIZE], &pruned) && log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: %u entries removed (%" PRIu64 " bytes), %u kept (%" PRIu64 " bytes)", pruned.removed,
                  pruned.removed_bytes, pruned.kept, pruned.kept_bytes);
 }
@@ -495,7 +495,7 @@ static Status keep_in_arena(Arena *arena, void *user)
     if (general && !item->options->value[OPT_ASYNC_COMPILE])
         remove_subsumed(keep->disk, &parts.key, name, arena);
     store_log_info(keep->disk);
-    evict(keep->disk, item->options);
+    evict(keep->disk, n, item->options);
     return ST_OK;
 }
 

@@ -18,7 +18,7 @@ fi
 fresh()
 {
     rm -rf "$1"
-    mkdir -m 700 "$1" && touch "$1/evicted"
+    mkdir -m 700 "$1" && touch "$1/evicted" && head -c 16 /dev/zero >"$1/size"
 }
 
 # One run shows which calls there are: name and ordinal (among the calls of that name by the main thread).

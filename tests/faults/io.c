@@ -77,7 +77,8 @@ static const char *directory(bool full)
     if (full)
         shell("rmdir '%s' && cp -a '%s' '%s'", cache, kept, cache);
     else
-        shell("touch '%s/evicted'", cache); /* else every process would look for what to evict, which is many calls */
+        shell("touch '%s/evicted' && head -c 16 /dev/zero >'%s/size'", cache,
+              cache); /* else every process would count, which is many calls */
     return cache;
 }
 

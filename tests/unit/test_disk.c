@@ -226,7 +226,7 @@ Test(disk, read_only_changes_nothing)
     cr_assert_eq(disk_prune(disk, 0, 0, false, &pruned), ST_IO);
     cr_assert_eq(disk_prune(disk, 0, 0, true, &pruned), ST_OK);
     cr_assert_eq(pruned.removed, 1);
-    cr_assert_not(disk_evict(disk, 0, &pruned));
+    cr_assert_not(disk_evict(disk, 0, 0, &pruned));
     cr_assert_eq(disk_append(disk, "counters", "x\n", 100), ST_IO);
     cr_assert_eq(disk_write_text(disk, "info", "x"), ST_IO);
     cr_assert_eq(disk_list(disk, "", &arena, &items, &n), ST_OK);
@@ -310,26 +310,69 @@ Test(disk, stale_temporaries_go_and_fresh_ones_stay)
 
 static void evicted_long_ago(void) { cr_assert_eq(system(arena_printf(&arena, "touch -d '2 hours ago' %s/evicted", dir)), 0); }
 
+/* One more entry of 10 bytes. */
+static bool publish_and_evict(unsigned n, uint64_t limit, DiskPrune *pruned)
+{
+    publish(n, "0123456789");
+    return disk_evict(disk, 10, limit, pruned);
+}
+
+/* No store leaves more than the limit, whatever the hour; below it nothing is counted. */
+Test(disk, the_limit_holds_at_each_store)
+{
+    DiskPrune pruned;
+    for (unsigned n = 0; n < 40; n++) {
+        bool counted = publish_and_evict(n, 95, &pruned);
+        cr_assert_leq(10 * listed(""), 95, "%u entries after store %u", listed(""), n);
+        cr_assert_eq(counted, n >= 9 && (n - 9) % 3 == 0, "store %u", n); /* down to 76, which are 7 */
+    }
+    cr_assert(publish_and_evict(40, 30, &pruned), "a smaller limit");
+    cr_assert_eq(listed(""), 2);
+    cr_assert(publish_and_evict(41, 5, &pruned), "one entry alone is too large");
+    cr_assert_eq(listed(""), 0);
+}
+
+/* What the sum rests on may be lost, damaged, or far too large: then it is counted. */
+Test(disk, a_lost_sum_is_counted_anew)
+{
+    static const char *const harm[] = {"rm %s/size", "truncate -s 5 %s/size", "truncate -s 1M %s/size",
+                                       "rm -f %s/size && printf '\\377\\377\\377\\377\\377\\377\\377\\377' >%s/size"};
+    DiskPrune pruned;
+    unsigned n = 0;
+    for (; n < 5; n++)
+        cr_assert_not(publish_and_evict(n, 1000, &pruned));
+    for (size_t k = 0; k < sizeof harm / sizeof *harm; k++) {
+        cr_assert_eq(system(arena_printf(&arena, harm[k], dir, dir)), 0);
+        cr_assert(publish_and_evict(n++, 1000, &pruned), "%s", harm[k]);
+        cr_assert_eq(pruned.kept_bytes, 10 * n, "%s", harm[k]);
+        cr_assert_not(publish_and_evict(n++, 1000, &pruned), "after %s", harm[k]);
+    }
+    cr_assert_eq(listed(""), n);
+    cr_assert_eq(system(arena_printf(&arena, "rm %s/size && mkdir %s/size", dir, dir)), 0); /* no sum can be kept: every hour, then */
+    cr_assert_not(publish_and_evict(n++, 50, &pruned));
+    evicted_long_ago();
+    cr_assert(publish_and_evict(n++, 50, &pruned));
+    cr_assert_eq(listed(""), 4);
+}
+
 Test(disk, eviction_is_hourly_and_by_one)
 {
     DiskPrune pruned;
     for (unsigned n = 0; n < 10; n++)
-        publish(n, "0123456789");
-    cr_assert_not(disk_evict(disk, 90, &pruned), "the hour begins");
-    cr_assert_not(disk_evict(disk, 90, &pruned));
+        cr_assert_not(publish_and_evict(n, 100, &pruned), "the hour begins with a new directory");
     evicted_long_ago();
-    cr_assert(disk_evict(disk, 100, &pruned), "nothing to do");
+    cr_assert(disk_evict(disk, 0, 100, &pruned), "nothing to do");
     cr_assert_eq(listed(""), 10);
     evicted_long_ago();
     int lock = os_file_lock(os_dir_open(-1, dir), "evicted"); /* somebody else is at it */
     cr_assert_geq(lock, 0);
-    cr_assert_not(disk_evict(disk, 90, &pruned));
+    cr_assert_not(disk_evict(disk, 0, 90, &pruned));
     os_file_close(lock);
-    cr_assert(disk_evict(disk, 90, &pruned), "a lock ends with its owner");
+    cr_assert(disk_evict(disk, 0, 90, &pruned), "a lock ends with its owner");
     cr_assert_eq(listed(""), 7, "80 %% of 90");
-    cr_assert_not(disk_evict(disk, 10, &pruned));
+    cr_assert_not(disk_evict(disk, 0, 90, &pruned));
     cr_assert_eq(system(arena_printf(&arena, "touch -d '+3 days' %s/evicted", dir)), 0);
-    cr_assert(disk_evict(disk, 10, &pruned), "a clock that was set back");
+    cr_assert(disk_evict(disk, 0, 90, &pruned), "a clock that was set back");
 }
 
 /* --- small files --- */

@@ -206,15 +206,15 @@ static T *layer_norm(const int64_t *s)
 static T *rms_norm(const int64_t *s) { return kiln_rms_norm(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2), 1e-5); }
 static T *cross_entropy(const int64_t *s) { return kiln_mean(kiln_cross_entropy(x2(s), indices(s[0]))); }
 
-#define ONE(op)                                                  \
-    {                                                            \
-        .name = #op, .one = kiln_##op, .dtype = KILN_F32, .n = 2 \
-    }
-#define TWO(op)                                                  \
-    {                                                            \
-        .name = #op, .two = kiln_##op, .dtype = KILN_F32, .n = 2 \
-    }
-#define BITS(op)                                                        \
+/* Operands of the elementwise functions, by PREP (runtime/record/record.h). */
+#define NUM_OF KILN_F32
+#define SIGNED_OF KILN_F32
+#define FLOAT_OF KILN_F32
+#define ANY_OF KILN_F32
+#define TRUTH_OF KILN_F32
+#define BITS_OF KILN_I32
+#define INTS_OF KILN_I32
+#define INTS(op)                                                        \
     {                                                                   \
         .name = #op " i32", .two = kiln_##op, .dtype = KILN_I32, .n = 2 \
     }
@@ -228,82 +228,12 @@ static T *cross_entropy(const int64_t *s) { return kiln_mean(kiln_cross_entropy(
     }
 
 static const Row rows[] = {
-    ONE(positive),
-    ONE(neg),
-    ONE(abs),
-    ONE(sign),
-    ONE(square),
-    ONE(floor),
-    ONE(ceil),
-    ONE(round),
-    ONE(trunc),
-    ONE(relu),
-    ONE(reciprocal),
-    ONE(sqrt),
-    ONE(rsqrt),
-    ONE(exp),
-    ONE(exp2),
-    ONE(expm1),
-    ONE(log),
-    ONE(log2),
-    ONE(log10),
-    ONE(log1p),
-    ONE(sin),
-    ONE(cos),
-    ONE(tan),
-    ONE(asin),
-    ONE(acos),
-    ONE(atan),
-    ONE(sinh),
-    ONE(cosh),
-    ONE(tanh),
-    ONE(asinh),
-    ONE(acosh),
-    ONE(atanh),
-    ONE(erf),
-    ONE(erfc),
-    ONE(sigmoid),
-    ONE(softplus),
-    ONE(silu),
-    ONE(gelu),
-    ONE(gelu_tanh),
-    ONE(isnan),
-    ONE(isinf),
-    ONE(isfinite),
-    ONE(signbit),
-    ONE(logical_not),
-    {.name = "bitwise_not", .one = kiln_bitwise_not, .dtype = KILN_U8, .n = 2},
-    TWO(add),
-    TWO(sub),
-    TWO(mul),
-    TWO(div),
-    TWO(floor_divide),
-    TWO(remainder),
-    TWO(fmod),
-    TWO(pow),
-    TWO(maximum),
-    TWO(minimum),
-    TWO(atan2),
-    TWO(hypot),
-    TWO(logaddexp),
-    TWO(copysign),
-    TWO(nextafter),
-    TWO(eq),
-    TWO(ne),
-    TWO(lt),
-    TWO(le),
-    TWO(gt),
-    TWO(ge),
-    TWO(logical_and),
-    TWO(logical_or),
-    TWO(logical_xor),
-    BITS(bitwise_and),
-    BITS(bitwise_or),
-    BITS(bitwise_xor),
-    BITS(shift_left),
-    BITS(shift_right),
-    BITS(floor_divide),
-    BITS(pow),
+#define UNARY(f, op, prep) {.name = #f, .one = f, .dtype = prep##_OF, .n = 2},
+#define BINARY(f, op, prep, a, b) {.name = #f, .two = f, .dtype = prep##_OF, .n = 2},
+#include "tests/support/elementwise.def"
+    {.name = "bitwise_not u8", .one = kiln_bitwise_not, .dtype = KILN_U8, .n = 2},
+    INTS(floor_divide),
+    INTS(pow),
     ROW(where, 2),
     ROW(clamp, 2),
     ROW(cast_f16, 2),

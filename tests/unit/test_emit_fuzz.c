@@ -69,27 +69,35 @@ static VRef as_type(Fuzz *f, VRef v, DType t)
     return (DType)f->k->inst.at[v].dtype == t ? v : k_op(f->k, OP_CAST, t, v, VREF_NONE, VREF_NONE);
 }
 
+/* An elementwise op of that many operands of one dtype that gives the same dtype: any of ir/ops.def that takes t, but for the one
+ * that shows the sign of a NaN, which is nobody's promise. */
+static Op any_elementwise(uint8_t arity, DType t)
+{
+    for (;;) {
+        Op op = (Op)pick(OP_COUNT);
+        if (op_class(op) == CLS_EW && op_info[op].arity == arity && op != OP_COPYSIGN &&
+            (op_info[op].rule == RULE_NUM || (op_info[op].rule == RULE_FLOAT && dtype_is_float(t))))
+            return op;
+    }
+}
+
 static VRef any_op(Fuzz *f)
 {
-    static const Op unary[] = {OP_NEG, OP_ABS, OP_SQUARE, OP_EXP, OP_SIN, OP_RELU, OP_SQRT, OP_TANH};
-    static const Op binary[] = {OP_ADD, OP_SUB, OP_MUL, OP_MAXIMUM, OP_MINIMUM, OP_FLOORDIV, OP_REM};
     Kernel *k = f->k;
     VRef a = any_value(f), b = any_value(f);
     DType t = (DType)k->inst.at[a].dtype;
     b = as_type(f, b, t);
     switch (pick(5)) {
-    case 0: {
-        Op op = unary[pick(sizeof unary / sizeof *unary)];
-        if (t == DT_BOOL || (op_info[op].rule == RULE_FLOAT && !dtype_is_float(t)))
+    case 0:
+        if (t == DT_BOOL)
             return k_op(k, OP_CAST, any_type(), a, VREF_NONE, VREF_NONE);
-        return k_op(k, op, t, a, VREF_NONE, VREF_NONE);
-    }
+        return k_op(k, any_elementwise(1, t), t, a, VREF_NONE, VREF_NONE);
     case 1: return k_op(k, OP_WHERE, t, k_op(k, OP_LE, DT_BOOL, a, b, VREF_NONE), a, b);
     case 2: return as_type(f, a, any_type());
     default:
         if (t == DT_BOOL)
             return k_op(k, OP_XOR, t, a, b, VREF_NONE);
-        return k_op(k, binary[pick(sizeof binary / sizeof *binary)], t, a, b, VREF_NONE);
+        return k_op(k, any_elementwise(2, t), t, a, b, VREF_NONE);
     }
 }
 

@@ -45,6 +45,8 @@ _Thread_local Trace *trace_current;
 _Thread_local uint32_t trace_serial;
 
 #define CLEANUP(function) __attribute__((cleanup(function)))
+/* What stands in a function beside the way of nearly every call costs that one registers: what must be undone has to lie in memory. */
+#define RARE __attribute__((noinline, cold))
 
 /* --- hooks of the recording layer ----------------------------------------------------------------------------------- */
 
@@ -357,7 +359,8 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
     }
 }
 
-static Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature, Loc loc)
+static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature,
+                                  Loc loc)
 {
     uint64_t options = options_generation();
     Traced traced CLEANUP(traced_free) = {0};
@@ -472,7 +475,7 @@ static void drop_first_template(kiln_function *f)
 
 /* KILN_CHECK=pure: runs the C function once more and compares what it records with the template. The draws of this trace are those
  * of the call: *base is where they begin. */
-static Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
+static RARE Status check_pure(Evaluation *e, kiln_function *f, kiln_tensor *const *in, const Template *t, uint64_t *base)
 {
     Traced traced CLEANUP(traced_free) = {0};
     Status status = trace_body(f, in, &traced);
@@ -541,7 +544,7 @@ static void free_list(kiln_tensor ***list) { os_free(*list); }
 
 /* Inside another function's trace a function is part of it. Arguments and results are handles of their own here, too, and no argument is
  * weak. */
-static Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
+static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     kiln_tensor **own CLEANUP(free_list) = os_calloc((size_t)f->n_in + 1, sizeof *own);
     Status status = own ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for calling a function");

@@ -344,7 +344,7 @@ void function_open(Emit *e, LV fn, LV scratch)
     e->entry_end = LLVMBuildBr(e->b, start);
     l_at(e, start);
     e->zeros = e->sink = (StackPlace){0};
-    e->mask = e->whole = e->points[0] = e->points[1] = e->inside = NULL;
+    e->mask = e->whole = e->left = e->points[0] = e->points[1] = e->inside = NULL;
     e->streamed = false;
     e->flat = NULL;
     memset(e->axis, 0, sizeof e->axis);

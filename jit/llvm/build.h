@@ -94,7 +94,7 @@ struct Emit {
     int bits;             /* of a host vector */
     int tile_axis;        /* x axis whose tiles are LV_TILE, or NO_AXIS */
     bool vec_r;           /* lanes run along the flat r index */
-    bool one_body;        /* heavy body: all tiles masked, no second copy of the code for the last */
+    bool one_body;        /* heavy body: no second copy of the code for the last tile, which any may be */
     int64_t row_block;    /* points of row_axis that a tile visits in one task, so that lines it
                             gathers from are used up; 0: not done */
     uint32_t row_axis;
@@ -160,9 +160,10 @@ struct Emit {
     struct IxMemo *inner_ix;
     const uint8_t *tile_align; /* per instruction: Address.align of its access in this version of the code; or NULL */
     Ix axis[MAX_AXES];
-    LV inside;     /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
-    LV mask;       /* <lanes x i1> of the live lanes of this tile; NULL: all */
-    LV whole;      /* i1: the mask, if there is one, has all lanes set; NULL: not known */
+    LV inside; /* CUDA; i1: this thread's tile exists (all of it, or mask says which lanes); NULL: it does */
+    LV mask;   /* <lanes x i1> of the live lanes of this tile; NULL: all */
+    LV whole;  /* i1: the mask, if there is one, has all lanes set; NULL: not known */
+    LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (memory.c); or NULL */
     LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
     bool streamed; /* some store of this function may have gone past the caches */
     LV flat;       /* flat r index of this step (of its lane 0) */
@@ -298,6 +299,7 @@ static inline void store_at(Emit *e, DType dtype, Address at, Val value, const V
 void stream_at(Emit *e, DType dtype, Address at, Val value, LV bits);
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred);
 void store_host(Emit *e, DType dtype, Address at, Val value, const Val *pred);
+LV live_select(Emit *e, LV v, LV other); /* v in the live lanes of a tile that has a mask, `other` in the rest */
 void fault_host(Emit *e, LV bad, LV to, LV id);
 void prefetch_at(Emit *e, DType dtype, Address at); /* the lines of a contiguous tile; nothing for others */
 void stream_end(Emit *e);                           /* at the end of a function that called it */

@@ -178,16 +178,13 @@ static bool no_tail(const Emit *e, LV n)
 }
 
 /*
- * The mask of a tile with `left` elements to its end, and whether that is all of it. With AVX-512 only the last tile computes
- * its mask, aside: five instructions of an iteration less.
+ * The mask of a tile with `left` elements to its end, and whether that is all of it. Only the last tile computes its mask, aside: five
+ * instructions of an iteration less. Loads and stores take it with AVX-512 only; else they branch.
  */
 static void tile_mask(Emit *e, LV left)
 {
     e->whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), "");
-    if (e->bits < 512) {
-        e->mask = l_lane_mask(e, left);
-        return;
-    }
+    e->left = left;
     LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b), l_block(e, "last")}, join = l_block(e, "");
     l_unlikely(e, LLVMBuildCondBr(e->b, LLVMBuildNot(e->b, e->whole, ""), from[1], join));
     l_at(e, from[1]);
@@ -198,6 +195,8 @@ static void tile_mask(Emit *e, LV left)
     e->mask = LLVMBuildPhi(e->b, LLVMTypeOf(masks[0]), "mask");
     LLVMAddIncoming(e->mask, masks, from, 2);
 }
+
+static void mask_end(Emit *e) { e->mask = e->whole = e->left = NULL; }
 
 static void r_step(Emit *e, uint32_t stage, LV flat)
 {
@@ -220,7 +219,7 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
             e->before[x_level(e)] = l.guard;
         tile_mask(e, l_sub(e, to, l.iv));
         r_step(e, stage, l.iv);
-        e->mask = NULL;
+        mask_end(e);
         loop_end(e, &l);
         return;
     }
@@ -243,7 +242,7 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
     e->mask = l_lane_mask(e, l_sub(e, to, full));
     e->whole = NULL;
     r_step(e, stage, full);
-    e->mask = NULL;
+    mask_end(e);
     if_end(e, &i);
 }
 
@@ -397,7 +396,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
         e->before[LV_ROW] = l.guard;
         tile_mask(e, l_sub(e, size, l.iv));
         tile(e, l.iv, body, stage);
-        e->mask = NULL;
+        mask_end(e);
         loop_end(e, &l);
         return;
     }
@@ -426,7 +425,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
         e->mask = l_lane_mask(e, l_sub(e, size, at));
         e->whole = NULL;
         tile(e, at, body, stage);
-        e->mask = NULL;
+        mask_end(e);
     }
     if_end(e, &i);
 }
@@ -556,7 +555,7 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
     pin(e, LV_ROW);
     tile(e, at, body_unsplit, 0);
     loop_end(e, &r);
-    e->mask = NULL;
+    mask_end(e);
     loop_end(e, &t);
 }
 
@@ -599,7 +598,7 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
     stage_block(e, stage, from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true);
     level_close(e, LV_R, outer);
     reduce_store_block(e, stage, block);
-    e->mask = NULL;
+    mask_end(e);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
 }

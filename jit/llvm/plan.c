@@ -199,8 +199,8 @@ static void plan_lanes(Emit *e)
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;
     bool masks = e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
-    e->one_body = w.ops >= 16 && masks;
-    e->scalar_tail = !masks && !e->n_r;
+    e->one_body = w.ops >= 16;
+    e->scalar_tail = !masks && !e->n_r && !e->one_body;
     e->prefetch = w.ops >= 16;
     int64_t extent = vec_extent(e);
     while (lanes > 1 && lanes / 2 >= extent)

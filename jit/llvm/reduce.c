@@ -208,7 +208,7 @@ static void arg_step(Emit *e, Reduction *r, Val x)
     if (e->partial)
         take = LLVMBuildAnd(e->b, take, e->lanes == 1 ? e->partial : l_splat(e, e->partial), "");
     else if (e->mask && e->vec_r)
-        take = LLVMBuildAnd(e->b, take, e->mask, "");
+        take = live_select(e, take, l_const(e, SC_I1, 0, true));
     slot_store(e, r, NULL, (Val){.v = LLVMBuildSelect(e->b, take, xv, old.v, ""), .vec = true});
     l_store(e, LLVMBuildSelect(e->b, take, step_index(e, e->flat), old_at, ""), r->acc_at, 0);
 }
@@ -243,7 +243,7 @@ void reduce_step_all(Emit *e, uint32_t stage)
         if (e->partial)
             v = LLVMBuildSelect(e->b, e->partial, v, val_vector(e, old), "");
         else if (e->mask && e->vec_r)
-            v = LLVMBuildSelect(e->b, e->mask, v, old.v, "");
+            v = live_select(e, v, old.v);
         slot_store(e, r, slot, (Val){.v = v, .vec = true});
     }
 }

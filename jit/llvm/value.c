@@ -158,7 +158,7 @@ static Val emit_bound(Emit *e, const KInst *n)
         bad.v = LLVMBuildAnd(e->b, bad.v, bad.vec ? val_vector(e, pred) : pred.v, "");
     }
     if (bad.vec && e->mask)
-        bad.v = LLVMBuildAnd(e->b, bad.v, e->mask, "");
+        bad.v = live_select(e, bad.v, l_const(e, SC_I1, 0, true));
     e->target->fault(e, l_any(e, bad), argument(e, n->arg), l_i64(e, (int64_t)n->imm));
     return (Val){.v = x, .vec = vec};
 }

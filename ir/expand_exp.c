@@ -200,8 +200,8 @@ EXPAND(COSH)
 EXPAND(SOFTPLUS)
 {
     X below = exp_least(e, x_fneg(e, x_fabs(e, x[0])));
-    X t = exp_below(e, below, NULL, NULL, is_low(e, below)), least = x_pick(e, t, 0x1p-100, 0x1p-1000);
-    X tail = float_log1p_unit(e, x_at_least(e, t, least)); /* not of a subnormal, see above */
+    X t = exp_below(e, below, NULL, NULL, is_low(e, below)), least = x_pick(e, t, 0x1p-40, 0x1p-60);
+    X tail = float_log1p_unit(e, x_at_least(e, t, least)); /* whose square is no underflow, see above */
     X low = x_select(e, x_flt(e, t, least), t, tail);
     return x_select(e, x_flt(e, x_like(e, t, 0), x[0]), x_add(e, x[0], tail), low);
 }

@@ -130,6 +130,10 @@ struct Emit {
     LLVMTypeRef type[STYPE_COUNT], i128, ptr, half;
     LLVMTypeRef index; /* of index expressions: i64, or Kernel.index_bits wide */
 
+    struct Outlined *outlined; /* functions of tapes and rare regions (tape.c), the newest first */
+    unsigned n_outlined;
+    uint32_t *uses; /* per op and dtype of the first operand: KI_OPs of the kernel; NULL: not counted yet */
+
     /* the function being emitted */
     LV fn, block, scratch;  /* `block` is the argument block */
     LV entry_end;           /* the terminator of the block that holds the allocas */
@@ -268,6 +272,7 @@ struct Target {
     int reduce_lanes;        /* the order of reductions (ir/scalar.h): canonical lanes of a block */
     int64_t shared_reserved; /* bytes at the start of ARG_SCRATCH that are not for partial results */
     bool scalar_lanes;       /* lanes are registers of one thread: no instruction works on vectors */
+    bool calls;              /* a kernel may have functions of its own and call them */
     void (*plan)(Emit *e);   /* which way the lanes run, how many, and what else is decided by hints */
     Val (*load)(Emit *e, DType dtype, Address at, const Val *pred);
     void (*store)(Emit *e, DType dtype, Address at, Val value, const Val *pred);

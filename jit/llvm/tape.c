@@ -157,11 +157,158 @@ static void emit_range(Emit *e, Walk *w, uint16_t begin, uint16_t end)
     }
 }
 
+/*
+ * Functions of their own. LLVM's time goes with the number of instructions, and a tape may be hundreds: so what is rarely executed (a
+ * long rare region), or written many times (see `called`), is emitted once for each vector type and called. They are internal, known to
+ * touch no memory, and named in the order of their first use, so the same kernel gives the same bytes. A call takes registers away from
+ * whoever makes it: in a rare block that costs nothing, elsewhere some cycles beside the tens of what is called.
+ */
+struct Outlined {
+    const Tape *t;
+    const TapeRare *rare; /* NULL: the whole tape */
+    int lanes;            /* 0: scalars */
+    LV fn;
+    struct Outlined *next;
+};
+
+static struct Outlined *find_outlined(const Emit *e, const Tape *t, const TapeRare *rare, int lanes)
+{
+    struct Outlined *o = e->outlined;
+    while (o && (o->t != t || o->rare != rare || o->lanes != lanes))
+        o = o->next;
+    return o;
+}
+
+static void attribute(Emit *e, LV fn, const char *name)
+{
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name)); /* value 0: `memory` is none */
+    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
+}
+
+static LV new_outlined(Emit *e, const Tape *t, const TapeRare *rare, int lanes, LLVMTypeRef result, LLVMTypeRef *params, unsigned n)
+{
+    static const char *const attributes[] = {"noinline", "memory", "willreturn"};
+    struct Outlined *o = ARENA_ARRAY(e->arena, struct Outlined, 1);
+    const char *name = arena_printf(e->arena, "tape%u", e->n_outlined);
+    LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(result, params, n, 0));
+    LLVMSetLinkage(fn, LLVMInternalLinkage);
+    for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
+        attribute(e, fn, attributes[i]);
+    if (rare)
+        attribute(e, fn, "cold");
+    *o = (struct Outlined){.t = t, .rare = rare, .lanes = lanes, .fn = fn, .next = e->outlined};
+    e->outlined = o;
+    e->n_outlined++;
+    return fn;
+}
+
+/* Where the builder stood while the body of another function is written. */
+typedef struct Elsewhere {
+    LV fn, standing;
+    LLVMBasicBlockRef block;
+} Elsewhere;
+
+static Elsewhere go_elsewhere(Emit *e, LV fn)
+{
+    Elsewhere back = {.fn = e->fn, .standing = e->standing, .block = LLVMGetInsertBlock(e->b)};
+    e->fn = fn;
+    l_at(e, l_block(e, ""));
+    return back;
+}
+
+static void come_back(Emit *e, Elsewhere back)
+{
+    e->fn = back.fn;
+    l_at(e, back.block);
+    if (back.standing)
+        LLVMPositionBuilderBefore(e->b, back.standing);
+    e->standing = back.standing;
+}
+
+/* Below some instructions (constants not counted) a call is as long as the region. */
+static bool is_long(const Tape *t, const TapeRare *r)
+{
+    enum { LONG_REGION = 24 };
+    int n = 0;
+    for (uint16_t i = r->begin; i < r->end; i++)
+        n += t->inst[i].op != SOP_CONST;
+    return n >= LONG_REGION;
+}
+
+/* Which instructions go into a region from outside (constants are made anew), and which ones leave it. */
+static void region_border(Emit *e, const Tape *t, const TapeRare *r, uint16_t **in, unsigned *n_in, uint16_t **out, unsigned *n_out)
+{
+    bool *is_in = ARENA_ARRAY(e->arena, bool, t->n), *is_out = ARENA_ARRAY(e->arena, bool, t->n);
+    for (uint16_t i = r->begin; i < t->n; i++) {
+        const TapeInst *n = &t->inst[i];
+        const uint16_t operand[3] = {n->a, n->b, n->c};
+        for (int k = 0; i < r->end && k < scalar_op_info[n->op].arity; k++)
+            is_in[operand[k]] |= operand[k] < r->begin && t->inst[operand[k]].op != SOP_CONST;
+        if (i >= r->end && merges(r, n))
+            is_out[n->b] = true;
+    }
+    *in = ARENA_ARRAY(e->arena, uint16_t, t->n);
+    *out = ARENA_ARRAY(e->arena, uint16_t, t->n);
+    *n_in = *n_out = 0;
+    for (uint16_t i = 0; i < t->n; i++) {
+        if (is_in[i])
+            (*in)[(*n_in)++] = i;
+        if (is_out[i])
+            (*out)[(*n_out)++] = i;
+    }
+}
+
+static LV region_function(Emit *e, const Walk *w, const TapeRare *r, const uint16_t *in, unsigned n_in, const uint16_t *out, unsigned n_out)
+{
+    const Tape *t = w->t;
+    LLVMTypeRef *params = ARENA_ARRAY(e->arena, LLVMTypeRef, n_in + 1), *results = ARENA_ARRAY(e->arena, LLVMTypeRef, n_out + 1);
+    for (unsigned k = 0; k < n_in; k++)
+        params[k] = LLVMTypeOf(w->v[in[k]]);
+    for (unsigned k = 0; k < n_out; k++)
+        results[k] = w->vec ? l_vec(e, e->type[t->inst[out[k]].type]) : e->type[t->inst[out[k]].type];
+    LLVMTypeRef result = LLVMStructTypeInContext(e->ctx, results, n_out, 0);
+    LV fn = new_outlined(e, t, r, w->vec ? e->lanes : 0, result, params, n_in);
+    Elsewhere back = go_elsewhere(e, fn);
+    Walk inner = {.t = t, .in = w->in, .v = ARENA_ARRAY(e->arena, LV, t->n), .vec = w->vec};
+    for (unsigned k = 0; k < n_in; k++)
+        inner.v[in[k]] = LLVMGetParam(fn, k);
+    for (uint16_t i = 0; i < r->begin; i++)
+        if (t->inst[i].op == SOP_CONST)
+            inner.v[i] = emit_inst(e, t, &t->inst[i], inner.v, w->vec);
+    emit_range(e, &inner, r->begin, r->end);
+    LV all = LLVMGetPoison(result);
+    for (unsigned k = 0; k < n_out; k++)
+        all = LLVMBuildInsertValue(e->b, all, inner.v[out[k]], k, "");
+    LLVMBuildRet(e->b, all);
+    come_back(e, back);
+    return fn;
+}
+
+/* The region's results into w->v: computed here, or by a call. */
+static void region_body(Emit *e, Walk *w, const TapeRare *r)
+{
+    if (!e->target->calls || !is_long(w->t, r)) {
+        emit_range(e, w, r->begin, r->end);
+        return;
+    }
+    uint16_t *in, *out;
+    unsigned n_in, n_out;
+    region_border(e, w->t, r, &in, &n_in, &out, &n_out);
+    const struct Outlined *known = find_outlined(e, w->t, r, w->vec ? e->lanes : 0);
+    LV fn = known ? known->fn : region_function(e, w, r, in, n_in, out, n_out);
+    LV *args = ARENA_ARRAY(e->arena, LV, n_in + 1);
+    for (unsigned k = 0; k < n_in; k++)
+        args[k] = w->v[in[k]];
+    LV all = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, n_in, "");
+    for (unsigned k = 0; k < n_out; k++)
+        w->v[out[k]] = LLVMBuildExtractValue(e->b, all, k, "");
+}
+
 static void emit_region(Emit *e, Walk *w, const TapeRare *r)
 {
     LV cond = w->v[r->cond], *v = w->v;
     if (e->standing || r->begin == r->end || LLVMIsConstant(cond)) {
-        emit_range(e, w, r->begin, r->end);
+        region_body(e, w, r);
         return;
     }
     LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), rare = l_block(e, "rare");
@@ -170,7 +317,7 @@ static void emit_region(Emit *e, Walk *w, const TapeRare *r)
     LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), rare, join);
     l_unlikely(e, branch);
     l_at(e, rare);
-    emit_range(e, w, r->begin, r->end);
+    region_body(e, w, r);
     LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
     for (uint16_t i = r->end; i < w->t->n; i++) {
         const TapeInst *n = &w->t->inst[i];
@@ -216,6 +363,56 @@ Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
         i++;
     }
     return (Val){.v = w.v[t->out], .vec = w.vec};
+}
+
+/* A whole tape by a call. */
+static Val tape_call(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
+{
+    bool vec = false;
+    for (uint32_t i = 0; i < n_in; i++)
+        vec |= in[i].vec;
+    LV args[3];
+    LLVMTypeRef params[3];
+    for (uint32_t i = 0; i < n_in; i++) {
+        args[i] = vec ? val_vector(e, in[i]) : in[i].v;
+        params[i] = LLVMTypeOf(args[i]);
+    }
+    const struct Outlined *known = find_outlined(e, t, NULL, vec ? e->lanes : 0);
+    LV fn = known ? known->fn : NULL;
+    if (!fn) {
+        LLVMTypeRef result = e->type[t->inst[t->out].type];
+        fn = new_outlined(e, t, NULL, vec ? e->lanes : 0, vec ? l_vec(e, result) : result, params, n_in);
+        Elsewhere back = go_elsewhere(e, fn);
+        Val inner[3];
+        for (uint32_t i = 0; i < n_in; i++)
+            inner[i] = (Val){.v = LLVMGetParam(fn, i), .vec = vec};
+        LLVMBuildRet(e->b, tape_emit(e, t, inner, n_in).v);
+        come_back(e, back);
+    }
+    return (Val){.v = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, n_in, ""), .vec = vec};
+}
+
+/*
+ * Is an op so often in this kernel that its tape is called? The bound is where the time saved shows: `bench/compile` (100 and 1,000 in
+ * a chain). Bodies that are as common as a layer's stay below it and are inlined.
+ */
+static bool called(Emit *e, Op op, DType in, const Tape *t)
+{
+    enum { SHORTEST = 12, MANY = 400 };
+    uint32_t length = t->n;
+    for (uint16_t r = 0; r < t->n_rare; r++)
+        length -= (uint32_t)(t->rare[r].end - t->rare[r].begin);
+    if (!e->target->calls || length < SHORTEST)
+        return false;
+    if (!e->uses) {
+        e->uses = ARENA_ARRAY(e->arena, uint32_t, OP_COUNT * DT_COUNT);
+        for (uint32_t i = 0; i < e->k->inst.n; i++) {
+            const KInst *n = &e->k->inst.at[i];
+            if (n->kind == KI_OP)
+                e->uses[n->op * DT_COUNT + e->k->inst.at[n->a].dtype]++;
+        }
+    }
+    return e->uses[op * DT_COUNT + in] * length >= MANY;
 }
 
 static const Tape *tape_of(Emit *e, Op op, const DType *in, DType out)
@@ -271,14 +468,16 @@ static bool sees_rounded(Op op)
     return ops[op];
 }
 
-/* An op by its tape, or by what the target has instead; `rounded`: what the result will be rounded to. */
-static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded, const Val *x)
+/* An op by its tape, or by what the target has instead; `rounded`: what the result will be rounded to; `stored`: the
+ * kernel's dtype of the first operand. */
+static Val op_computed(Emit *e, Op op, const DType *in, DType out, DType rounded, DType stored, const Val *x)
 {
     Val r;
     bool fast = e->math == MATH_FAST && e->target->approximate && op != OP_CAST && out == DT_F32 && in[0] == DT_F32;
     if (fast && e->target->approximate(e, op, rounded, x, &r))
         return r;
-    return tape_emit(e, tape_of(e, op, in, out), x, (uint32_t)op_info[op].arity);
+    const Tape *t = tape_of(e, op, in, out);
+    return (called(e, op, stored, t) ? tape_call : tape_emit)(e, t, x, (uint32_t)op_info[op].arity);
 }
 
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
@@ -288,7 +487,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     if (exactly(e, op, in_types, out, in, &exact))
         return exact;
     if (!computed_wide(e, op, out))
-        return op_computed(e, op, in_types, out, out, in);
+        return op_computed(e, op, in_types, out, out, in_types[0], in);
     Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
     for (int i = 0; i < arity; i++) {
@@ -298,7 +497,7 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
         wide[i] = is_half(in_types[i]) ? widened(e, in_types[i], x) : x;
         types[i] = is_half(in_types[i]) ? DT_F32 : in_types[i];
     }
-    return rounded(e, out, op_computed(e, op, types, DT_F32, out, wide));
+    return rounded(e, out, op_computed(e, op, types, DT_F32, out, in_types[0], wide));
 }
 
 uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)

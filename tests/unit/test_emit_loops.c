@@ -454,6 +454,78 @@ Test(emit_loops, every_effort)
                     os_free((void *)(uintptr_t)args[a].data);
             }
 }
+
+/* The sum of `times` values op(c x), c different in each: of so many the tape is a function that is called. */
+static Kernel *often(Op op, DType t, int times, int n)
+{
+    Kernel *k = kernel_new(&arena);
+    k_arg(k, ARG_BUFFER, t, false);
+    k_arg(k, ARG_BUFFER, t, true);
+    uint32_t axis = k_axis(k, AXIS_X, kidx_const(k, n), n);
+    k->vec_axis = axis;
+    VRef x = k_load(k, 0, kidx_axis(k, axis), VREF_NONE), sum = x;
+    for (int i = 0; i < times; i++) {
+        VRef c = k_const(k, t, i % 2 ? 1 + i : 1.0 / (1 + i));
+        VRef scaled = k_op(k, OP_MUL, t, x, c, VREF_NONE);
+        sum = k_op(k, OP_ADD, t, sum, k_op(k, op, t, scaled, op_info[op].arity > 1 ? c : VREF_NONE, VREF_NONE), VREF_NONE);
+    }
+    k_store(k, 1, kidx_axis(k, axis), sum, VREF_NONE);
+    return k;
+}
+
+static size_t count_text(const char *text, const char *what)
+{
+    size_t n = 0;
+    for (; (text = strstr(text, what)); text++)
+        n++;
+    return n;
+}
+
+/* A tape is called where an op comes often, a long rare region wherever it is; results are the interpreter's, bytes always the same. */
+Test(emit_loops, functions_of_their_own)
+{
+    static const struct {
+        Op op;
+        DType type;
+        int times;
+        size_t functions; /* at least */
+    } rows[] = {
+        {OP_SIN, DT_F32, 1, 1},   {OP_SIN, DT_F32, 40, 2}, {OP_TAN, DT_F64, 1, 1},   {OP_TAN, DT_F64, 30, 2}, {OP_COS, DT_BF16, 1, 1},
+        {OP_COS, DT_BF16, 30, 2}, {OP_POW, DT_F32, 20, 1}, {OP_ERFC, DT_F32, 30, 1}, {OP_EXP, DT_F32, 1, 0},  {OP_FMOD, DT_F64, 30, 1},
+    };
+    static const Setting each[] = {{128, 1, MATH_STRICT, CPU_HOST},
+                                   {256, 1, MATH_STRICT, CPU_HOST},
+                                   {512, 1, MATH_STRICT, CPU_HOST},
+                                   {512, 0, MATH_STRICT, CPU_HOST},
+                                   {256, 2, MATH_STRICT, CPU_HOST}};
+    enum { N = 77 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        DType t = rows[i].type;
+        Kernel *k = often(rows[i].op, t, rows[i].times, N);
+        CheckArg args[2] = {{.data = filled(t, N, true), .bytes = N * dtype_bytes(t)},
+                            {.data = filled(t, N, true), .bytes = N * dtype_bytes(t)}};
+        for (size_t j = 0; j < sizeof each / sizeof *each; j++) {
+            JitOptions o = setting_options(each[j]);
+            Emitted out[2];
+            for (int twice = 0; twice < 2; twice++)
+                cr_assert_eq(llvm_emit_host(k, "test", &o, true, &out[twice]), ST_OK, "%s", fail_message());
+            cr_expect_geq(count_text(out[0].ir, "define internal"), rows[i].functions, "%s", op_name(rows[i].op));
+            cr_expect(rows[i].functions || !count_text(out[0].ir, "define internal"), "%s", op_name(rows[i].op));
+            cr_expect(out[0].bytes == out[1].bytes && !memcmp(out[0].object, out[1].object, out[0].bytes));
+            Code *code;
+            cr_assert_eq(code_load(out[0].object, out[0].bytes, &code), ST_OK, "%s", fail_message());
+            check_code(code, k, args, each[j], op_name(rows[i].op));
+            code_release(code);
+            for (int twice = 0; twice < 2; twice++) {
+                os_free(out[twice].object);
+                os_free(out[twice].ir);
+                os_free(out[twice].assembly);
+            }
+        }
+        os_free((void *)(uintptr_t)args[0].data);
+        os_free((void *)(uintptr_t)args[1].data);
+    }
+}
 #endif
 
 /* y[i, j, k] = x[any order of them], and stored in any order */

@@ -129,11 +129,11 @@ static void counters(void)
             printf("miss.%s=%" PRId64 "\n", kiln_miss_reason(i), s.miss[i]);
 }
 
-/* false: they did not come within 20 seconds. */
+/* false: they did not come within some minutes. */
 static bool wait_for(int64_t n)
 {
     kiln_stats s;
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 60000; i++) {
         kiln_get_stats(&s);
         if (s.background_compiles >= n)
             return true;

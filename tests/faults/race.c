@@ -156,18 +156,21 @@ static void race(bool with_eviction)
         spawn(NULL, evict_always, 0);
     while (__atomic_load_n(&shared->ready, __ATOMIC_SEQ_CST) < PROCESSES + others)
         usleep(1000);
+    double start = now();
     __atomic_store_n(&shared->go, 1, __ATOMIC_SEQ_CST);
     for (int i = 0; i < PROCESSES + others; i++) {
         int status = -1;
         wait(&status);
         failed += status != 0;
     }
+    double took = now() - start;
     CHECK(failed == 0 && shared->wrong == 0 && shared->fallbacks == 0, "%d processes failed, %d wrong values, %d fall-backs", failed,
           shared->wrong, shared->fallbacks);
     CHECK(shared->refused == 0, "%ld entries were refused", shared->refused);
     CHECK(shared->hits > PROCESSES * ROUNDS, "%ld hits", shared->hits);
     CHECK(shared->removed > 5, "%ld removed", shared->removed);
-    CHECK(shared->longest_us < 20000000, "somebody waited %.1f s", 1e-6 * (double)shared->longest_us);
+    double longest = 1e-6 * (double)shared->longest_us; /* on a busy machine all of it takes long */
+    CHECK(longest < 20 || longest < 0.5 * took, "somebody waited %.1f s of %.1f", longest, took);
     printf("%s: %ld programs loaded, %ld compiled, %ld removed at random; the longest took %.0f ms\n",
            with_eviction ? "with eviction" : "without eviction", shared->hits, shared->compiles, shared->removed,
            1e-3 * (double)shared->longest_us);

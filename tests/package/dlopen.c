@@ -95,7 +95,7 @@ int main(int argc, char **argv)
             running = threads();
         }
     }
-    for (int wait = 0; wait < 100 && threads() > running; wait++) /* a joined thread may still be going */
+    for (int wait = 0; wait < 3000 && threads() > running; wait++) /* a joined thread may still be going */
         usleep(20000);
     if (threads() > running || count_lines("/proc/self/maps") > maps + 4)
         return fprintf(stderr, "threads %ld, then %ld; mappings %ld, then %ld\n", running, threads(), maps, count_lines("/proc/self/maps")),

@@ -5,6 +5,7 @@
 #include "tests/unit/graphs.h"
 
 #include <stdio.h>
+#include <time.h>
 
 TestSuite(passes, .init = open_arena, .fini = close_arena);
 
@@ -420,9 +421,9 @@ Test(passes, large_graphs)
     }
     graph_output(g, x);
     JitOptions o = options(OPT_MATH_FAST);
-    double start = os_seconds();
+    clock_t start = clock(); /* of the processor: what else the machine does is no matter */
     cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
-    double seconds = os_seconds() - start;
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
     cr_log_info("100,000 nodes: %.3f s", seconds);
-    cr_assert_lt(seconds, 30);
+    cr_assert_lt(seconds, 30 * KILN_TEST_SLOWER);
 }

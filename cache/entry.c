@@ -203,6 +203,7 @@ static bool arg_fits(const Parse *p, const ProgArg *arg)
     case BIND_BUFFER: return arg->value < p->plan->n_buffers;
     case BIND_SIZE: return arg->value < p->plan->guards.sizes.n;
     case BIND_SCALAR: return arg->value < p->view->facts.n_scalars;
+    case BIND_HOST: return arg->value < p->plan->n_host;
     case BIND_SHARED:
     case BIND_FAULT: return true;
     }
@@ -249,6 +250,25 @@ static Status read_buffers(Parse *p, ByteReader *in)
             return malformed(SECTION_PLAN, "a buffer refers to what is not there");
     }
     return ST_OK;
+}
+
+static Status read_host_scalars(Parse *p, ByteReader *in)
+{
+    Program *plan = p->plan;
+    plan->math = read_u8(in);
+    plan->n_host = read_count(in, HOST_BYTES);
+    plan->host = ARENA_ARRAY(p->arena, HostScalar, plan->n_host);
+    for (uint32_t i = 0; i < plan->n_host; i++) {
+        HostScalar *h = &plan->host[i];
+        h->op = read_u8(in);
+        h->dtype = read_u8(in);
+        for (int k = 0; k < 3; k++)
+            h->in[k] = read_u32(in);
+        h->bits = read_u64(in);
+        if (!in->bad && !host_scalar_fits(plan->host, i, p->view->facts.n_scalars))
+            return malformed(SECTION_PLAN, "a scalar is made of what is not there");
+    }
+    return plan->math < MATH_MODES ? ST_OK : malformed(SECTION_PLAN, "no mode of arithmetic");
 }
 
 static Status read_steps(Parse *p, ByteReader *in)
@@ -298,6 +318,7 @@ static Status read_plan(Parse *p)
     plan->general = read_u8(in) & 1;
     plan->takes_over = read_u8(in) & 1;
     TRY(read_buffers(p, in));
+    TRY(read_host_scalars(p, in));
     TRY(read_steps(p, in));
     plan->outputs = read_numbers(p, in, &plan->n_outputs);
     for (uint32_t i = 0; i < plan->n_outputs; i++)
@@ -470,6 +491,8 @@ Status entry_load(const EntryView *entry, Program **out)
     p->n_args = plan->n_args;
     p->n_outputs = plan->n_outputs;
     p->n_faults = plan->n_faults;
+    p->n_host = plan->n_host;
+    p->math = plan->math;
     p->n_slots = plan->n_slots;
     p->max_step_args = plan->max_step_args;
     p->takes_over = plan->takes_over;
@@ -484,7 +507,8 @@ Status entry_load(const EntryView *entry, Program **out)
         !copy(&p->steps, plan->steps, sizeof *plan->steps * plan->n_steps) ||
         !copy(&p->args, plan->args, sizeof *plan->args * plan->n_args) ||
         !copy(&p->outputs, plan->outputs, sizeof *plan->outputs * plan->n_outputs) ||
-        !copy(&p->faults, plan->faults, sizeof *plan->faults * plan->n_faults))
+        !copy(&p->faults, plan->faults, sizeof *plan->faults * plan->n_faults) ||
+        !copy(&p->host, plan->host, sizeof *plan->host * plan->n_host))
         status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
     for (; status == ST_OK && p->n_kernels < entry->n_kernels; p->n_kernels++) {
         status = load_kernel(&entry->kernels[p->n_kernels], &p->kernels[p->n_kernels].compiled);

@@ -78,6 +78,16 @@ static void write_plan(Bytes *out, const Program *p)
         bytes_u32(out, b->slot);
         bytes_u32(out, b->alias_input);
     }
+    bytes_u8(out, p->math);
+    bytes_u32(out, p->n_host);
+    for (uint32_t i = 0; i < p->n_host; i++) {
+        const HostScalar *h = &p->host[i];
+        bytes_u8(out, h->op);
+        bytes_u8(out, h->dtype);
+        for (int k = 0; k < 3; k++)
+            bytes_u32(out, h->in[k]);
+        bytes_u64(out, h->bits);
+    }
     bytes_u32(out, p->n_args);
     for (uint32_t i = 0; i < p->n_args; i++) {
         bytes_u8(out, p->args[i].kind);

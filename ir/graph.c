@@ -99,6 +99,15 @@ static _Noreturn void broken(Graph *g, const Node *n, const char *why)
     abort();
 }
 
+/* Scalars, elementwise ops of numbers, and numbers repeated. */
+static bool is_number(const Graph *g, const Node *n)
+{
+    bool number = op_class((Op)n->op) == CLS_EW || op_repeats((Op)n->op);
+    for (uint32_t k = 0; k < n->n_in && number; k++)
+        number = graph_node(g, n->in[k])->number;
+    return number;
+}
+
 /* Checks what is cheap to check at every call: inputs are older nodes, arity, dtype by the rule. */
 static void check(Graph *g, const Node *n)
 {
@@ -147,6 +156,7 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     infer_dims(g, op, &n.attr, n_in, in, facts, &n.rank, n.dim);
     n.in = arena_copy(g->arena, in, sizeof *in * n_in);
     n.fact = arena_copy(g->arena, facts, sizeof *facts * n_facts);
+    n.number = is_number(g, &n);
     Ref r = push(g, n);
     if (n_facts == 0) {
         g->intern[slot] = r;
@@ -180,7 +190,7 @@ Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const 
 static Ref push_scalar(Graph *g, DType dtype, uint64_t bits, bool constant, Loc loc)
 {
     Ref r = g->nodes.n;
-    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .origin = g->origin, .scalar = g->scalars.n, .loc = loc};
+    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .number = true, .origin = g->origin, .scalar = g->scalars.n, .loc = loc};
     n.attr.flag = constant;
     ScalarFact fact = {.bits = bits, .dtype = (uint8_t)dtype, .node = r};
     VEC_PUSH(g->arena, g->scalars, fact);

@@ -77,6 +77,7 @@ typedef struct Loc {
 
 typedef struct Node {
     uint8_t op, dtype, rank;
+    bool number;     /* made of scalars alone: every element is the same number, which the host can compute (jit/host_scalars.h) */
     uint32_t origin; /* canonical number of the recorded node it came from (for messages); set by graph_add from graph.origin */
     uint32_t n_in;
     Ref *in;

@@ -121,7 +121,7 @@ static bool wanted(const Rewriter *w, Ref r)
     const Node *n = graph_node(w->g, r);
     if (n->n_facts)
         return n->op != OP_INPUT;
-    if (!(w->families & FAMILY_MERGE) || op_class((Op)n->op) != CLS_EW || node_hint_numel(w->g, r) < WORTH_PINNING)
+    if (!(w->families & FAMILY_MERGE) || n->number || op_class((Op)n->op) != CLS_EW || node_hint_numel(w->g, r) < WORTH_PINNING)
         return false;
     for (uint32_t k = 0; k < n->n_in; k++)
         if (scalar_fact(w->g, n->in[k]) != REF_NONE)

@@ -187,8 +187,6 @@ typedef struct Match {
     int n_literals;
 } Match;
 
-bool op_repeats(Op op) { return op == OP_EXPAND || op == OP_RESHAPE || op == OP_PERMUTE || op == OP_SLICE; }
-
 Ref scalar_source(const Graph *g, Ref r)
 {
     const Node *n = graph_node(g, r);
@@ -353,6 +351,8 @@ static Ref apply_rows(Rewriter *w, Ref r)
         RuleId rule = (RuleId)*at;
         const RuleInfo *info = &rule_info[rule];
         if (!(info->family & w->families) || (w->only && w->only != rule + 1u))
+            continue;
+        if (info->family == FAMILY_RULES && graph_node(w->g, r)->number) /* the host computes it (jit/host_scalars.h) */
             continue;
         Ref made = REF_NONE;
         if (info->pattern)

@@ -78,9 +78,7 @@ Ref rewrite_cast(Rewriter *w, Ref x, DType to, Loc loc);
 Ref rewrite_broadcast(Rewriter *w, Ref s, int rank, const Dim *dims, Loc loc);
 /* A constant of these sizes. */
 Ref rewrite_const(Rewriter *w, DType dtype, uint64_t bits, int rank, const Dim *dims, Loc loc);
-/* A view of which every element is one of its input's: of a number it is that number repeated. */
-bool op_repeats(Op op);
-/* The rank-0 node that r repeats through such views (r itself when of rank 0); REF_NONE if r is no such broadcast. */
+/* The rank-0 node that r repeats through views (r itself when of rank 0); REF_NONE if r is no such broadcast. */
 Ref scalar_source(const Graph *g, Ref r);
 /* The number of nodes as people count them: a number and the views that repeat it are one. */
 uint32_t graph_size(const Graph *g);

@@ -113,7 +113,8 @@ static ProgArg assemble_arg(Job *job, const PlanArg *arg)
     switch ((BindKind)arg->kind) {
     case BIND_BUFFER: return (ProgArg){arg->kind, arg->buffer};
     case BIND_SIZE: return (ProgArg){arg->kind, guard_builder_size(job->guards, arg->size)};
-    case BIND_SCALAR: return (ProgArg){arg->kind, arg->scalar};
+    case BIND_SCALAR:
+    case BIND_HOST: return (ProgArg){arg->kind, arg->scalar};
     case BIND_SHARED:
     case BIND_FAULT: break;
     }
@@ -173,8 +174,9 @@ static Status assemble(Job *job)
     p->args = os_calloc(p->n_args + 1, sizeof *p->args);
     p->outputs = os_calloc(plan->outputs.n + 1, sizeof *p->outputs);
     p->faults = os_calloc(plan->faults.n + 1, sizeof *p->faults);
+    p->host = os_calloc(plan->host.n + 1, sizeof *p->host);
     p->texts = os_calloc(1, text_bytes);
-    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->texts)
+    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->host || !p->texts)
         return fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->steps.n);
 
     bool take_over = may_take_over(plan);
@@ -218,6 +220,10 @@ static Status assemble(Job *job)
     for (uint32_t i = 0; i < plan->faults.n; i++)
         p->faults[i] = graph_node(job->g, plan->faults.at[i].node)->origin;
 
+    p->n_host = plan->host.n;
+    for (uint32_t i = 0; i < plan->host.n; i++)
+        p->host[i] = plan->host.at[i];
+    p->math = (uint8_t)options_math(job->request->options);
     p->general = job->request->policy->general || job->request->policy->wide;
     TRY(guard_builder_finish(job->guards, &p->guards));
     forget_guards(&p->guards);

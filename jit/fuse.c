@@ -770,6 +770,7 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
         VEC_PUSH(g->arena, plan->outputs, buffer);
     }
     order_units(&f);
+    plan_host_scalars(&f);
     plan_buffers(&f);
     choose_unrounded(&f);
     if (options->target.sm)

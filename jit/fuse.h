@@ -162,7 +162,7 @@ bool coords_long(const Build *b, const Coords *c); /* is one longer than MAX_IND
 IRef build_size(Build *b, Dim d);
 IRef build_size_arg(Build *b, Dim d); /* an argument even where it is known */
 uint32_t build_buffer_arg(Build *b, uint32_t buffer, bool written);
-uint32_t build_scalar_arg(Build *b, const Node *node);
+uint32_t build_scalar_arg(Build *b, Ref n); /* of a number: a scalar, or what the host makes of scalars */
 uint32_t build_fault_arg(Build *b);
 uint32_t build_fault_id(Fuser *f, Ref n);
 uint32_t build_hash(const uint32_t *words, uint32_t n);
@@ -231,6 +231,10 @@ Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
 void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
+
+/* ---- fuse_scalars.c ---- */
+Ref number_source(const Graph *g, Ref n); /* the scalar or the op that node n, which is a number, repeats */
+void plan_host_scalars(Fuser *f);         /* makes the list that arguments of the kind BIND_HOST, nodes so far, refer to */
 
 /* ---- schedule.c, index_width.c, buffers.c ---- */
 void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast);

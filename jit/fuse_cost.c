@@ -119,7 +119,7 @@ static void want_operand(Fuser *f, Ref n)
     Ref top = at;
     while (!has_buffer(f, at)) {
         const Node *node = graph_node(f->g, at);
-        if (op_class((Op)node->op) == CLS_LEAF)
+        if (op_class((Op)node->op) == CLS_LEAF || node->number)
             return;
         if (node->op != OP_CAST && (!is_view(node) || node->op == OP_PAD || node->op == OP_CONCAT)) {
             if (!has_buffer(f, top))
@@ -148,7 +148,7 @@ void want_structural(Fuser *f)
             say(f, n, "it is a kernel of its own");
             want(f, n);
         }
-        if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW)
+        if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW && !node->number)
             want(f, n);
     }
     for (Ref n = 0; n < f->n; n++) {
@@ -199,7 +199,7 @@ static uint32_t own_cost(const Fuser *f, Ref n)
     OpClass cls = op_class((Op)node->op);
     if (cls == CLS_VIEW)
         return node->op == OP_PAD || node->op == OP_CONCAT ? 2 : 0;
-    if (cls == CLS_LEAF)
+    if (cls == CLS_LEAF || node->number)
         return node->op == OP_INPUT && node->rank ? STORE : 0;
     if (cls == CLS_GATHER)
         return STORE;
@@ -228,7 +228,7 @@ static bool is_reduction(const Fuser *f, Ref n)
 bool never_stored(const Fuser *f, Ref n)
 {
     OpClass cls = op_class((Op)graph_node(f->g, n)->op);
-    return cls == CLS_LEAF || cls == CLS_VIEW || f->contract_of[n] != REF_NONE;
+    return cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || f->contract_of[n] != REF_NONE;
 }
 
 /* Several kernels compute it, and storing it once is cheaper than what all but one of them spend.

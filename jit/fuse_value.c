@@ -286,7 +286,7 @@ static VRef value_leaf(Build *b, Ref n, Tuple at, VRef pred)
         return emit_index(b, b->tuples.at[at].at[0]);
     if (graph_is_const(b->f->g, n, &bits))
         return kernel_inst(b->k, KINST(.kind = KI_CONST, .dtype = node->dtype, .imm = bits));
-    return kernel_inst(b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, node)));
+    return kernel_inst(b->k, KINST(.kind = KI_SCALAR, .dtype = node->dtype, .arg = build_scalar_arg(b, n)));
 }
 
 /* Buffers first: so the number of arguments is known while a deep chain is still being walked down.
@@ -544,6 +544,8 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
     if (found)
         return found->value;
+    if (self->number) /* an argument, wherever it is read and whatever has a buffer */
+        return value_leaf(b, number_source(b->f->g, n), at, pred);
     VRef v = VREF_NONE;
     OpClass cls = op_class((Op)graph_node(b->f->g, n)->op);
     b->visits++;
@@ -577,7 +579,7 @@ VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
     const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
     if (found)
         return found->value;
-    if (cls == CLS_LEAF || is_empty(f, graph_node(f->g, n)))
+    if (cls == CLS_LEAF || graph_node(f->g, n)->number || is_empty(f, graph_node(f->g, n)))
         return value_compute(b, n, at, pred);
     if (!has_buffer(f, n)) {
         bool full = b->visits >= b->budget || b->buffers >= MAX_BUFFERS;

@@ -6,6 +6,7 @@
 #define JIT_PLAN_H
 
 #include "ir/graph.h"
+#include "jit/host_scalars.h"
 #include "jit/kernel.h"
 
 enum { NO_BUFFER = 0xffffffffu, NO_SLOT = 0xffffffffu };
@@ -24,13 +25,13 @@ typedef struct PlanBuffer {
     uint32_t first_step, last_step;
 } PlanBuffer;
 
-typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_SHARED, BIND_FAULT } BindKind;
+typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_HOST, BIND_SHARED, BIND_FAULT } BindKind;
 
 typedef struct PlanArg {
-    uint8_t kind;    /* BindKind, one to one with the kernel's ArgKind */
+    uint8_t kind;    /* BindKind, one to one with the kernel's ArgKind, but that SCALAR and HOST are ARG_SCALAR */
     uint32_t buffer; /* index into Plan.buffers */
     Dim size;
-    uint32_t scalar; /* index into graph.scalars */
+    uint32_t scalar; /* SCALAR: index into graph.scalars; HOST: index into Plan.host */
 } PlanArg;
 
 typedef enum StepKind {
@@ -59,6 +60,7 @@ typedef struct Plan {
     VEC(PlanStep) steps;
     VEC(uint32_t) outputs; /* buffer of each graph output; may be an INPUT buffer or named twice */
     VEC(PlanFault) faults;
+    VEC(HostScalar) host;
     uint32_t n_slots;
     int64_t peak_with_reuse, peak_without; /* bytes, at the hints */
     uint64_t looks;                        /* at nodes, in all attempts at kernels: what planning cost, in a unit that no noise disturbs */

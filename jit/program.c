@@ -21,6 +21,7 @@ void program_release(Program *program)
     os_free(program->args);
     os_free(program->outputs);
     os_free(program->faults);
+    os_free(program->host);
     os_free(program->texts);
     os_free(program);
 }
@@ -28,7 +29,7 @@ void program_release(Program *program)
 void program_weigh(Program *p, size_t text_bytes)
 {
     p->bytes = sizeof *p + text_bytes + sizeof *p->kernels * p->n_kernels + sizeof *p->buffers * p->n_buffers +
-               sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof(Guard) * p->guards.n +
+               sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof *p->host * p->n_host + sizeof(Guard) * p->guards.n +
                sizeof(SizeExpr) * p->guards.sizes.n;
     for (uint32_t i = 0; i < p->n_kernels; i++)
         p->bytes += p->kernels[i].compiled->bytes;
@@ -43,6 +44,7 @@ static void print_args(const Program *p, const ProgStep *step, Str *out)
         case BIND_BUFFER: str_printf(out, "b%u", arg->value); break;
         case BIND_SIZE: str_printf(out, "size%u", arg->value); break;
         case BIND_SCALAR: str_printf(out, "k%u", arg->value); break;
+        case BIND_HOST: str_printf(out, "h%u", arg->value); break;
         case BIND_SHARED: str_printf(out, "shared"); break;
         case BIND_FAULT: str_printf(out, "fault"); break;
         }
@@ -66,6 +68,11 @@ void program_print(const Program *p, Str *out)
             str_printf(out, ", slot %u", b->slot);
         if (b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER)
             str_printf(out, ", may take over input %u", b->alias_input);
+        str_printf(out, "\n");
+    }
+    for (uint32_t i = 0; i < p->n_host; i++) {
+        str_printf(out, "  ");
+        host_scalar_print(p->host, i, out);
         str_printf(out, "\n");
     }
     for (uint32_t i = 0; i < p->n_steps; i++) {

@@ -30,7 +30,7 @@ typedef struct ProgBuffer {
 
 typedef struct ProgArg {
     uint8_t kind;   /* BindKind */
-    uint32_t value; /* buffer, size entry or scalar */
+    uint32_t value; /* buffer, size entry, scalar or host scalar */
 } ProgArg;
 
 typedef struct ProgStep {
@@ -52,8 +52,10 @@ typedef struct Program {
     ProgArg *args;
     uint32_t *outputs; /* buffer of each output */
     uint32_t *faults;  /* canonical node of each fault id - 1 */
-    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_slots, n_shared;
+    HostScalar *host;  /* scalars made of the call's, at each launch */
+    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_shared;
     uint32_t max_step_args;
+    uint8_t math;    /* MathMode: of the host scalars */
     bool takes_over; /* some output may take over an input's storage */
     bool general;    /* every size is an argument: without guards it accepts all of its structure and signature */
     size_t bytes;    /* memory it holds, code included */

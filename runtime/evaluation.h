@@ -48,7 +48,8 @@ typedef struct Evaluation {
     BUF(void *) address; /* of each buffer */
     BUF(void *) args;    /* of the step at hand */
     BUF(size_t) slot_offset;
-    char *scratch; /* of all threads of a phase */
+    BUF(uint64_t) host; /* scalars that the program makes of the call's */
+    char *scratch;      /* of all threads of a phase */
     size_t scratch_bytes;
     struct CudaRun *cuda; /* the launches on a CUDA device; NULL: none so far */
 } Evaluation;

@@ -155,6 +155,8 @@ typedef struct Import {
 
 static bool is_option(const char *name)
 {
+    if (maker_of_machine(name)) /* "cpu" is both */
+        return false;
     for (int id = 0; id < OPT_COUNT; id++)
         if (strcmp(option_name((OptionId)id), name) == 0)
             return true;

@@ -3,7 +3,8 @@
  *
  *   buffers   inputs as they lie; outputs fresh, or an input's storage that nothing else needs; temporaries in one block,
  *             cut into slots (buffers whose lifetimes do not meet share one)
- *   args      one 8-byte slot each: pointers, sizes, scalars; sizes were evaluated by the cache look-up
+ *   args      one 8-byte slot each: pointers, sizes, scalars; sizes were evaluated by the cache look-up, what is made of scalars
+ *             alone is computed here
  *   steps     in order; each one's tasks go to the thread pool when they are worth it
  */
 #include "runtime/eval/launch.h"
@@ -151,6 +152,16 @@ static Status bind_buffers(Run *run, const bool *donated, Result *results)
     return ST_OK;
 }
 
+/* The scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
+static Status bind_host(const Run *run)
+{
+    const Program *p = run->p;
+    if (!BUF_RESERVE(run->e->host, p->n_host))
+        return ST_OUT_OF_MEMORY;
+    bool made = host_scalars_run(p->host, p->n_host, (MathMode)p->math, run->call->facts.scalars, run->e->host.at);
+    return made ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for computing scalars");
+}
+
 static void bind_args(Run *run, const ProgStep *step)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {
@@ -160,6 +171,7 @@ static void bind_args(Run *run, const ProgStep *step)
         case BIND_BUFFER: *slot = run->address[arg->value]; break;
         case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
         case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
+        case BIND_HOST: memcpy(slot, &run->e->host.at[arg->value], sizeof *slot); break;
         case BIND_SHARED: *slot = NULL; break; /* bind_shared */
         case BIND_FAULT: *slot = run->fault_word; break;
         }
@@ -413,6 +425,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)
         status = bind_buffers(&run, donated, results);
+    if (status == ST_OK && program->n_host)
+        status = bind_host(&run);
     if (status == ST_OK && on_cuda(&run))
         status = prepare_cuda(&run, overwrites(program, donated)); /* nothing is lost to what turns out to be wrong */
     if (status == ST_OK && donated)

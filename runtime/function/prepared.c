@@ -3,6 +3,7 @@
  *
  *   slots     the argument blocks of all steps, one after the other. Sizes are filled in once ...
  *   patches   ... and pointers and scalars at each call: one list that says which slot gets what
+ *   host      what the host makes of scalars alone, made anew when one of those changed
  *   phases    every phase of every kernel with its tasks and how they are shared out, in order
  *
  * A kiln_function (runtime/function/template.c) keeps one with what it remembers of its last look-up: it is right for as long as that is. The
@@ -15,7 +16,7 @@
 
 #include <string.h>
 
-typedef enum PatchKind { PATCH_INPUT, PATCH_OUTPUT, PATCH_TEMP, PATCH_SCALAR } PatchKind;
+typedef enum PatchKind { PATCH_INPUT, PATCH_OUTPUT, PATCH_TEMP, PATCH_SCALAR, PATCH_HOST } PatchKind;
 
 typedef struct Patch {
     uint32_t slot;
@@ -28,6 +29,9 @@ struct Prepared {
     void **slots;
     Patch *patches;
     Phase *phases;
+    uint64_t *host, *made_of; /* the program's host scalars, and the call's scalars that they were made of: those seldom change */
+    uint32_t n_made_of;
+    bool made;
     size_t *output_bytes;       /* by output */
     size_t temp_bytes, scratch; /* scratch: of the phase that needs most */
     const char *scratch_kernel; /* whose phase that is */
@@ -67,6 +71,8 @@ static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset
     const ProgArg *arg = &p->args[slot];
     if (arg->kind == BIND_SCALAR)
         return (Patch){slot, PATCH_SCALAR, arg->value};
+    if (arg->kind == BIND_HOST)
+        return (Patch){slot, PATCH_HOST, arg->value};
     const ProgBuffer *b = &p->buffers[arg->value];
     switch ((BufferKind)b->kind) {
     case BUFFER_INPUT: return (Patch){slot, PATCH_INPUT, b->index};
@@ -98,6 +104,17 @@ static bool plan_slots(Prepared *to, const int64_t *sizes)
     return ok;
 }
 
+static bool plan_host(Prepared *to)
+{
+    const Program *p = to->program;
+    for (uint32_t i = 0; i < p->n_host; i++)
+        if (p->host[i].op == OP_INPUT && p->host[i].in[0] >= to->n_made_of)
+            to->n_made_of = p->host[i].in[0] + 1;
+    to->host = os_calloc(p->n_host + 1, sizeof *to->host);
+    to->made_of = os_calloc(to->n_made_of + 1, sizeof *to->made_of);
+    return to->host && to->made_of;
+}
+
 static bool plan_phases(Prepared *to, const int64_t *sizes)
 {
     const Program *p = to->program;
@@ -126,7 +143,7 @@ Prepared *prepared_new(const Program *program, const int64_t *sizes)
         return NULL;
     p->program = program;
     p->scratch_kernel = "none";
-    if (plan_slots(p, sizes) && plan_phases(p, sizes))
+    if (plan_slots(p, sizes) && plan_host(p) && plan_phases(p, sizes))
         return p;
     prepared_free(p);
     return NULL;
@@ -140,6 +157,8 @@ void prepared_free(Prepared *p)
     os_free(p->patches);
     os_free(p->phases);
     os_free(p->output_bytes);
+    os_free(p->host);
+    os_free(p->made_of);
     os_free(p);
 }
 
@@ -166,8 +185,19 @@ static void patch(Prepared *p, char *const *inputs, const uint64_t *scalars, Sto
         case PATCH_OUTPUT: *slot = outputs[patch->value]->data; break;
         case PATCH_TEMP: *slot = temps + patch->value; break;
         case PATCH_SCALAR: memcpy(slot, &scalars[patch->value], sizeof *slot); break;
+        case PATCH_HOST: memcpy(slot, &p->host[patch->value], sizeof *slot); break;
         }
     }
+}
+
+static bool make_host(Prepared *p, const uint64_t *scalars)
+{
+    size_t bytes = sizeof *scalars * p->n_made_of;
+    if (p->program->n_host == 0 || (p->made && memcmp(p->made_of, scalars, bytes) == 0))
+        return true;
+    if (bytes)
+        memcpy(p->made_of, scalars, bytes);
+    return p->made = host_scalars_run(p->program->host, p->program->n_host, (MathMode)p->program->math, scalars, p->host);
 }
 
 Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs)
@@ -176,6 +206,10 @@ Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint6
     Storage *temps = p->temp_bytes && room ? storage_new(p->temp_bytes) : NULL;
     if (!room || (p->temp_bytes && !temps))
         return ST_OUT_OF_MEMORY;
+    if (!make_host(p, scalars)) {
+        storage_release(temps);
+        return fail(ST_OUT_OF_MEMORY, "no memory for computing scalars");
+    }
     if (!make_outputs(p, outputs)) {
         storage_release(temps);
         return ST_OUT_OF_MEMORY;

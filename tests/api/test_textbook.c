@@ -59,6 +59,13 @@ static int64_t kernels(void)
     return stats.kernels;
 }
 
+static int64_t compiles(void)
+{
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    return stats.compiles;
+}
+
 static kiln_tensor *ramp(int64_t n)
 {
     kiln_tensor *x = kiln_arange(KILN_F32, 1, (double)n + 1, 1);
@@ -317,4 +324,168 @@ Test(textbook, code_is_shown)
     SAYS("output_code", "define ");
     SAYS("output_code", "assembly of kernel");
     SAYS("output_code", "ret");
+}
+
+/* --- arithmetic of scalars alone -------------------------------------------------------------------------------------------------- */
+
+/* 2.0 * 3.0 is one number when the kernel runs: an argument, and the host's work. */
+Test(textbook, constant_folding)
+{
+    kiln_tensor *x = ramp(4);
+    float y[4];
+    start("kernels,passes");
+    read4(kiln_mul(x, kiln_mul(kiln_scalar(2), kiln_scalar(3))), y);
+    cr_assert(y[0] == 6 && y[3] == 24);
+    cr_assert_eq(lines_with("kernels", " = mul "), 1, "%s", said);
+    cr_assert_eq(lines_with("kernels", " = cast "), 0);
+    SAYS("kernels", "args a0 f32 alias, s1 f32, a2 f32 out alias");
+    adds_up();
+}
+
+/* x / sqrt(d), where d is another number each time: one program, and no root in it. */
+static void scaled(const char *device, const char *math)
+{
+    if (strcmp(device, "cuda") == 0)
+        set_option("libcuda", cuda_driver());
+    set_option("device", device);
+    set_option("math", math);
+    kiln_tensor *x = ramp(4);
+    start("output_code,+output_code");
+    int64_t before = 0;
+    for (int d = 1; d <= 1000; d++) {
+        kiln_scope *scope = kiln_scope_begin();
+        float y[4];
+        read4(kiln_mul(x, kiln_div(kiln_scalar(1), kiln_sqrt(kiln_scalar(d)))), y);
+        for (int i = 0; i < 4; i++) {
+            float want = (float)(i + 1) * (float)(1 / sqrt((double)d));
+            cr_assert(y[i] == want, "d is %d: %.9g, not %.9g", d, (double)y[i], (double)want);
+        }
+        if (d == 1)
+            before = compiles();
+        kiln_scope_end(scope);
+    }
+    cr_assert_eq(compiles(), before, "%d programs more", (int)(compiles() - before));
+    SAYS("output_code", "fmul");
+    SILENT("output_code", "sqrt");
+    SILENT("output_code", "f64");
+    SILENT("output_code", "double");
+}
+
+Test(textbook, root_of_a_size) { scaled("cpu", "fast"); }
+Test(textbook, root_of_a_size_strict) { scaled("cpu", "strict"); }
+Test(textbook, root_of_a_size_on_a_device)
+{
+    if (cuda_driver())
+        scaled("cuda", "fast");
+}
+
+/* gelu as a course writes it: x/2 (1 + erf(x / sqrt 2)), one kernel without a root. */
+Test(textbook, gelu)
+{
+    kiln_tensor *x = ramp(4);
+    float y[4];
+    start("kernels,output_code");
+    int64_t before = kernels();
+    kiln_tensor *inner = kiln_erf(kiln_div(x, kiln_sqrt(kiln_scalar(2))));
+    read4(kiln_mul(kiln_mul(x, kiln_scalar(0.5)), kiln_add(kiln_scalar(1), inner)), y);
+    for (int i = 0; i < 4; i++)
+        cr_assert(fabs((double)y[i] - 0.5 * (i + 1) * (1 + erf((i + 1) / sqrt(2)))) < 1e-6 * (i + 1));
+    cr_assert_eq(kernels() - before, 1);
+    SILENT("output_code", "sqrt");
+    cr_assert_eq(lines_with("kernels", " = cast "), 0);
+}
+
+/* Everything a scalar can be, in either mode of arithmetic: the bits of the interpreter. */
+static uint64_t bits_of(kiln_tensor *x)
+{
+    uint64_t bits = 0;
+    cr_assert(kiln_read(x, kiln_dtype_of(x), &bits, kiln_dtype_size(kiln_dtype_of(x))) == KILN_OK, "%s", kiln_error_message());
+    return bits;
+}
+
+enum { EXPRESSIONS = 14 };
+
+static kiln_tensor *expression(int which, kiln_tensor *a, kiln_tensor *b)
+{
+    switch (which) {
+    case 0: return kiln_add(kiln_mul(a, b), a);
+    case 1: return kiln_sub(kiln_maximum(a, b), kiln_square(b));
+    case 2: return kiln_where(kiln_lt(a, b), kiln_neg(a), b);
+    case 3: return kiln_floor_divide(a, b);
+    case 4: return kiln_remainder(a, b);
+    case 5: return kiln_cast(kiln_eq(a, b), KILN_I32);
+    case 6: return kiln_div(a, b);
+    case 7: return kiln_sqrt(kiln_abs(a));
+    case 8: return kiln_exp(kiln_div(a, kiln_add(kiln_square(b), kiln_scalar(1))));
+    case 9: return kiln_tanh(kiln_mul(a, kiln_scalar(0.01)));
+    case 10: return kiln_pow(kiln_abs(a), kiln_scalar(1.5));
+    case 11: return kiln_sin(kiln_add(a, b));
+    case 12: return kiln_log(kiln_abs(kiln_mul(a, b)));
+    default: return kiln_erf(kiln_sub(a, b));
+    }
+}
+
+Test(textbook, scalars_have_the_bits_of_the_interpreter)
+{
+    static const double values[][2] = {{3, -2}, {0.1, 7}, {-0.0, 0}, {INFINITY, 2}, {NAN, 1}, {65504, 0.33}, {1e30, -1e-30}};
+    static const kiln_dtype dtypes[] = {KILN_F16, KILN_BF16, KILN_F32, KILN_F64, KILN_I8, KILN_I64, KILN_U16};
+    static const char *const maths[] = {"strict", "fast"};
+    int64_t checked = 0;
+    for (int m = 0; m < 2; m++)
+        for (int e = 0; e < EXPRESSIONS; e++)
+            for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
+                for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+                    bool is_float = dtypes[t] >= KILN_F16;
+                    if (!is_float && (v > 0 || (dtypes[t] == KILN_U16)))
+                        continue;
+                    uint64_t bits[2];
+                    for (int mode = 0; mode < 2; mode++) {
+                        kiln_scope *scope = kiln_scope_begin();
+                        set_option("math", maths[m]);
+                        set_option("mode", mode ? "interp" : "jit");
+                        kiln_tensor *a = kiln_full(dtypes[t], KILN_SHAPE(), values[v][0]),
+                                    *b = kiln_full(dtypes[t], KILN_SHAPE(), values[v][1]);
+                        bits[mode] = bits_of(kiln_expand(expression(e, a, b), KILN_SHAPE(1)));
+                        kiln_scope_end(scope);
+                    }
+                    cr_assert_eq(bits[0], bits[1], "%s, expression %d of %s, %g and %g: %llx, interpreter %llx", maths[m], e,
+                                 kiln_dtype_name(dtypes[t]), values[v][0], values[v][1], (unsigned long long)bits[0],
+                                 (unsigned long long)bits[1]);
+                    checked++;
+                }
+    cr_assert_gt(checked, 500);
+}
+
+/* What is random, or counts, is no such number: it has its own value at each place. */
+Test(textbook, random_numbers_stay_in_the_kernel)
+{
+    float y[4];
+    kiln_seed(1);
+    read4(kiln_uniform(KILN_F32, KILN_SHAPE(4), 0, 1), y);
+    cr_assert(y[0] != y[1] && y[1] != y[2] && y[2] != y[3]);
+    read4(kiln_arange(KILN_F32, 0, 4, 1), y);
+    cr_assert(y[0] == 0 && y[3] == 3);
+}
+
+static void attention_scale(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(in[0], kiln_div(kiln_scalar(1), kiln_sqrt(kiln_scalar(16))));
+}
+
+/* In a kiln_function too, when it is traced, replayed, and replayed as prepared. */
+Test(textbook, scalars_of_functions)
+{
+    kiln_function *f = kiln_function_new(attention_scale, 1, 1, NULL);
+    kiln_tensor *x = ramp(4);
+    for (int i = 0; i < 20; i++) {
+        float y[4];
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *in[1] = {x}, *out[1];
+        cr_assert(kiln_function_call(f, in, out) == KILN_OK, "%s", kiln_error_message());
+        read4(out[0], y);
+        cr_assert(y[0] == 0.25f && y[3] == 1);
+        kiln_scope_end(scope);
+    }
+    kiln_function_free(f);
 }

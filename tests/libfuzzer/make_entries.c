@@ -12,7 +12,8 @@ static const char *const graphs[] = {
     "graph small(%0: f32[4]) {\n  %1 = neg %0\n  return %1\n}\n",
     "graph two_kernels(%0: f32[8,16], %1: i64[4]) {\n"
     "  %2 = scalar f32 0.5\n"
-    "  %3 = reshape %2 groups(0:1 0:1)\n"
+    "  %8 = exp %2\n"
+    "  %3 = reshape %8 groups(0:1 0:1)\n"
     "  %4 = expand %3 axes(0 1) size(8 16)\n"
     "  %5 = mul %0 %4\n"
     "  %6 = reduce_sum %5 axes(0)\n"

@@ -10,12 +10,16 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* Two kernels, a temporary, a scalar, a size that is compiled in and a fault. */
+/* Two kernels, a temporary, a scalar, one that the host makes of it, a size that is compiled in and a fault. */
 static const char sample_graph[] = "graph sample(%0: f32[8,16], %1: i64[4]) {\n"
                                    "  %2 = scalar f32 0.5\n"
-                                   "  %3 = reshape %2 groups(0:1 0:1)\n"
+                                   "  %8 = exp %2\n"
+                                   "  %3 = reshape %8 groups(0:1 0:1)\n"
                                    "  %7 = expand %3 axes(0 1) size(8 16)\n"
-                                   "  %4 = mul %0 %7\n"
+                                   "  %9 = mul %0 %7\n"
+                                   "  %10 = reshape %2 groups(0:1 0:1)\n"
+                                   "  %11 = expand %10 axes(0 1) size(8 16)\n"
+                                   "  %4 = mul %9 %11\n"
                                    "  %5 = reduce_sum %4 axes(0)\n"
                                    "  %6 = gather %5 %1 axis(0)\n"
                                    "  return %5 %6\n"

@@ -359,9 +359,13 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
     }
 }
 
-static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const Bytes *signature,
-                                  Loc loc)
+static void free_signature(Bytes *signature) { os_free(signature->at); }
+
+static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
+    Bytes signature CLEANUP(free_signature) = {0};
+    if (!signature_of(f->n_in, in, &signature))
+        return ST_OUT_OF_MEMORY;
     uint64_t options = options_generation();
     Traced traced CLEANUP(traced_free) = {0};
     Status status = trace_body(f, in, &traced);
@@ -375,7 +379,7 @@ static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *
     if (t) {
         uint64_t base = traced.trace.draws.n ? traced.trace.draws.at[0].start : 0;
         status = template_replay(e, t, in, out, f->n_out, base, loc, &retrace);
-        keep_template(f, t, signature, options);
+        keep_template(f, t, &signature, options);
     }
     if (status == ST_OK && retrace)
         status = finish_directly(&traced, out, f->n_out, loc);
@@ -534,10 +538,7 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
         random_rewind(base, t->drawn); /* the trace draws anew */
         drop_first_template(f);
     }
-    Bytes signature = {0};
-    Status status = signature_of(f->n_in, in, &signature) ? trace_and_call(e, f, in, out, &signature, loc) : ST_OUT_OF_MEMORY;
-    os_free(signature.at);
-    return status;
+    return trace_and_call(e, f, in, out, loc);
 }
 
 static void free_list(kiln_tensor ***list) { os_free(*list); }

@@ -388,7 +388,7 @@ Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_
     return add(key, facts, program, limit, program->general, hit);
 }
 
-Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit)
+Status cache_add_variant(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit)
 {
     generation++; /* whoever remembers another program shall look again */
     return add(key, facts, program, limit, false, hit);

@@ -61,8 +61,8 @@ uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies,
 /* Enters a finished program (takes over the caller's reference). A general program replaces the other variants of its signature. Then drops
  * the least recently used programs beyond `limit` bytes. ST_OUT_OF_MEMORY: not entered, the reference is released. */
 Status cache_add(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
-/* The same, but a general program goes behind the other variants of its signature and replaces none. */
-Status cache_add_beside(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
+/* The same, but the program is one more variant: a general one goes behind the others of its signature and replaces none. */
+Status cache_add_variant(const CallKey *key, const Facts *facts, Program *program, size_t limit, CacheHit *hit);
 
 /* Is a program of this key and signature in memory that lies on disk under this name? */
 bool cache_holds(const CallKey *key, const char *entry);

@@ -400,7 +400,7 @@ static bool enter(Job *job, const JitOptions *options, CacheHit *hit)
     bool entered = false;
     if (job->program) {
         Program *program = program_retain(job->program);
-        entered = cache_add_beside(&job->key, &job->facts, program, (size_t)options->value[OPT_CACHE_BYTES], hit) == ST_OK;
+        entered = cache_add_variant(&job->key, &job->facts, program, (size_t)options->value[OPT_CACHE_BYTES], hit) == ST_OK;
         if (entered)
             log_line(LOG_RECOMPILES, "the %s program for %s is ready and in use", job->general ? "most general" : "better", job->id.text);
     } else if (!atomic_load(&stopping)) {

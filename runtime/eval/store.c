@@ -326,7 +326,7 @@ static bool load(Find *f, uint32_t i)
     int64_t saved = (int64_t)(1e9 * program->compile_seconds);
     CacheHit hit;
     size_t limit = (size_t)options->value[OPT_CACHE_BYTES];
-    status = options->value[OPT_ASYNC_COMPILE] ? cache_add_beside(&f->call->key, &f->views[i].facts, program, limit, &hit)
+    status = options->value[OPT_ASYNC_COMPILE] ? cache_add_variant(&f->call->key, &f->views[i].facts, program, limit, &hit)
                                                : cache_add(&f->call->key, &f->views[i].facts, program, limit, &hit);
     if (status != ST_OK)
         return false;

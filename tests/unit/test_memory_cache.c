@@ -121,7 +121,7 @@ Test(memory_cache, a_general_program_beside_others_is_tried_last)
     Facts nine = facts_of(&value), four = facts_of(&other);
     Program *three = program(3, false), *general = program(0, true), *better = program(4, false);
     add("graph", "f32", 3, three, PLENTY);
-    cr_assert(eq(int, (int)cache_add_beside(&key, &nine, general, PLENTY, &hit), ST_OK));
+    cr_assert(eq(int, (int)cache_add_variant(&key, &nine, general, PLENTY, &hit), ST_OK));
     cr_assert(eq(u32, cache_use().variants, 2));
     for (int round = 0; round < 3; round++) {
         cr_assert(cache_find(&key, &nine, &hit, &miss));
@@ -139,7 +139,7 @@ Test(memory_cache, a_general_program_beside_others_is_tried_last)
     cr_assert(eq(ptr, hit.program, general));
     cache_remember(&memo, &hit);
     cr_assert(cache_recall(&memo, &hit));
-    cr_assert(eq(int, (int)cache_add_beside(&key, &four, better, PLENTY, &hit), ST_OK));
+    cr_assert(eq(int, (int)cache_add_variant(&key, &four, better, PLENTY, &hit), ST_OK));
     cr_assert(not(cache_recall(&memo, &hit)), "what was remembered is not the best any more");
     cr_assert(eq(ptr, find("graph", "f32", 4, &miss), better));
     cr_assert(eq(ptr, find("graph", "f32", 3, &miss), three));

@@ -22,9 +22,9 @@ typedef struct E {
     uint32_t n, cap;
     uint16_t *table; /* open addressing: instruction + 1 */
     uint32_t table_cap;
-    TapeRare *rare;
-    uint32_t n_rare;
-    int32_t rare_open; /* first instruction of the open rare region, or -1 */
+    TapeCold *cold;
+    uint32_t n_cold;
+    int32_t cold_open; /* first instruction of the open cold region, or -1 */
     bool failed;
     MathMode math;
     DType in[3], out; /* as the expansion sees them: f32 where the tape's are f16 or bf16 */
@@ -56,11 +56,11 @@ static inline SType x_type(const E *e, X x) { return (SType)e->inst[x].type; }
 static inline X x_like(E *e, X x, double value) { return x_num(e, x_type(e, x), value); }
 
 /*
- * A rare region: what is recorded between x_rare_begin(e, cond) and x_rare_end(e) matters only in lanes where `cond`
+ * A cold region: what is recorded between x_cold_begin(e, cond) and x_cold_end(e) matters only in lanes where `cond`
  * (an I1) is set. Results may leave the region only through x_select(e, cond, inside, outside).
  */
-void x_rare_begin(E *e, X cond);
-void x_rare_end(E *e);
+void x_cold_begin(E *e, X cond);
+void x_cold_end(E *e);
 
 #define X_UNARY(name, OPCODE) \
     static inline X x_##name(E *e, X a) { return x_inst(e, SOP_##OPCODE, x_type(e, a), a, 0, 0); }

@@ -10,7 +10,7 @@
  * exponentials, and the masks of attention are made of such arguments; a sum that is normal does not. So the last product is that of a
  * fused multiply-add (settle). Error bounds are rows of ir/accuracy.def.
  *
- * All but exp and sigmoid do that for every argument. exp, of which softmax is made, leaves it to a rare region, and asks for that with one
+ * All but exp and sigmoid do that for every argument. exp, of which softmax is made, leaves it to a cold region, and asks for that with one
  * instruction: all is done on STEPS n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least
  * STEPS; the bits of its exponent then say whether |n| has reached 64.
  */
@@ -113,11 +113,11 @@ EXPAND(EXP)
     X v = exp_least(e, x[0]);
     ExpParts p = exp_parts(e, v, NULL, bias, &poly_exp);
     X s = exp_scale(e, p.i), far = far_out(e, p);
-    x_rare_begin(e, far);
+    x_cold_begin(e, far);
     X above = x_flt(e, x_pick(e, v, 89, 710), v), one = x_like(e, p.i, 2 * bias);
     X any = scale_any(e, (ExpParts){.q = p.q, .i = x_select(e, above, one, x_add(e, p.i, x_like(e, p.i, bias)))}, is_low(e, v));
     any = x_select(e, above, x_inf(e, v), any);
-    x_rare_end(e);
+    x_cold_end(e);
     return x_select(e, far, any, x_fma(e, s, p.q, s));
 }
 

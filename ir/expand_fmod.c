@@ -85,9 +85,9 @@ X float_fmod(E *e, X a, X b)
     X r = step(e, aa, ab);
     X limit = x_pick(e, a, 0x1p23, 0x1p52);
     X wide = x_fle(e, limit, x_div(e, aa, ab));
-    x_rare_begin(e, wide);
+    x_cold_begin(e, wide);
     X w = x_is_f64(e, a) ? wide_f64(e, aa, ab) : wide_f32(e, aa, ab);
-    x_rare_end(e);
+    x_cold_end(e);
     r = x_select(e, wide, w, r);
     r = x_select(e, x_flt(e, aa, ab), aa, r); /* infinite b, too */
     X undefined = x_or(e, x_feq(e, aa, inf), x_feq(e, ab, zero));

@@ -79,10 +79,10 @@ static X int_pow(E *e, X a, X n)
     power_steps(e, &r, &base, n, 0, COMMON < width ? COMMON : width);
     if (width > COMMON) {
         X large = x_ult(e, x_like(e, n, (1 << COMMON) - 1), n);
-        x_rare_begin(e, large);
+        x_cold_begin(e, large);
         X wide = r, square = x_mul(e, base, base);
         power_steps(e, &wide, &square, n, COMMON, width);
-        x_rare_end(e);
+        x_cold_end(e);
         r = x_select(e, large, wide, r);
     }
     if (!is_signed(e))

@@ -4,13 +4,13 @@
  * F32. sin takes away an even multiple of pi/2, cos an odd one, and both need one odd polynomial on [-pi/2, pi/2] and a
  * sign; tan takes away any multiple. The multiple is found by adding a constant so large that the sum rounds to it, which
  * also leaves its integer in the low bits; m pi/2 is subtracted with pi/2 in three parts by fused multiply-adds. That is
- * good up to SMALL_32. Beyond, in a rare region, the argument's fraction of pi is taken in F64, exactly: 1/pi cut in chunks
+ * good up to SMALL_32. Beyond, in a cold region, the argument's fraction of pi is taken in F64, exactly: 1/pi cut in chunks
  * of 29 bits, each times a 24-bit significand is exact, and multiples of 2 are dropped from every product before it is added.
  *
  * What sin and cos cost decides whether a kernel waits for memory or for them, so: no clamp (the coefficients keep the
- * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the rare.
+ * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the cold path.
  *
- * F64. All reduce by multiples of pi/2 to a value in two parts. Beyond SMALL_64, in a rare region, 192 bits of 2/pi,
+ * F64. All reduce by multiples of pi/2 to a value in two parts. Beyond SMALL_64, in a cold region, 192 bits of 2/pi,
  * chosen by the exponent, are multiplied with the significand in integers (Payne and Hanek's method).
  *
  * Infinity gives NaN. Error bounds are rows of ir/accuracy.def.
@@ -69,11 +69,11 @@ static X minus_quarters(E *e, X x, X m)
 /* `near`, or where x is far what wide_rest says, with i shifted left. */
 static Reduced unless_far(E *e, X x, X far, Reduced near, double offset, double per_turn, int shift)
 {
-    x_rare_begin(e, far);
+    x_cold_begin(e, far);
     Reduced wide = wide_rest(e, wide_turns(e, x), offset, per_turn);
     if (shift)
         wide.i = x_shl_n(e, wide.i, shift);
-    x_rare_end(e);
+    x_cold_end(e);
     return (Reduced){.r = x_select(e, far, wide.r, near.r), .i = x_select(e, far, wide.i, near.i)};
 }
 
@@ -251,9 +251,9 @@ static Reduced reduce64(E *e, X a)
     X i = x_as_int(e, t);
 
     X far = x_flt(e, x_like(e, a, SMALL_64), a);
-    x_rare_begin(e, far);
+    x_cold_begin(e, far);
     Reduced wide = wide64(e, a);
-    x_rare_end(e);
+    x_cold_end(e);
     return (Reduced){.r = x_select(e, far, wide.r, r), .low = x_select(e, far, wide.low, low), .i = x_select(e, far, wide.i, i)};
 }
 

@@ -37,21 +37,21 @@ typedef struct TapeInst {
 } TapeInst;
 
 /*
- * A rare region: instructions [begin, end) matter only in lanes where instruction `cond` (an I1 before `begin`) is set.
+ * A cold region: instructions [begin, end) matter only in lanes where instruction `cond` (an I1 before `begin`) is set.
  * Their results are used outside the region only as operand b of a SELECT on that same `cond`. So a back end may
  * branch around the region when no lane is set, with any value for what it would have computed (zero, say); it may
  * also ignore the mark and execute everything, as the interpreter does. Regions do not nest and are in order.
  */
-typedef struct TapeRare {
+typedef struct TapeCold {
     uint16_t cond, begin, end;
-} TapeRare;
+} TapeCold;
 
 typedef struct Tape {
     const TapeInst *inst;
     uint16_t n, n_inputs;
     uint16_t out; /* the instruction that is the result */
-    uint16_t n_rare;
-    const TapeRare *rare;
+    uint16_t n_cold;
+    const TapeCold *cold;
 } Tape;
 
 typedef struct ScalarOpInfo {

@@ -6,7 +6,7 @@
  * compare-and-swap: a thread that loses the race drops its copy. Tapes live for ever; there are at most a few thousand.
  *
  * The recorder numbers values: an instruction equal to an earlier one is that one, and an instruction of constants is a
- * constant, computed by the interpreter's own engine. An instruction inside a rare region is not reused outside.
+ * constant, computed by the interpreter's own engine. An instruction inside a cold region is not reused outside.
  */
 #include "ir/base/os.h"
 #include "ir/expand.h"
@@ -73,12 +73,12 @@ static bool grow(E *e)
     return true;
 }
 
-/* True when instruction k lies in a rare region that is closed by now. */
+/* True when instruction k lies in a cold region that is closed by now. */
 static bool in_closed_region(const E *e, uint32_t k)
 {
-    uint32_t closed = e->n_rare - (e->rare_open >= 0);
+    uint32_t closed = e->n_cold - (e->cold_open >= 0);
     for (uint32_t i = 0; i < closed; i++)
-        if (k >= e->rare[i].begin && k < e->rare[i].end)
+        if (k >= e->cold[i].begin && k < e->cold[i].end)
             return true;
     return false;
 }
@@ -148,26 +148,26 @@ X x_num(E *e, SType type, double value)
     return x_bits(e, type, bits);
 }
 
-void x_rare_begin(E *e, X cond)
+void x_cold_begin(E *e, X cond)
 {
     if (e->failed)
         return;
-    TapeRare *rare = os_realloc(e->rare, (e->n_rare + 1) * sizeof *rare);
-    if (!rare) {
+    TapeCold *cold = os_realloc(e->cold, (e->n_cold + 1) * sizeof *cold);
+    if (!cold) {
         e->failed = true;
         return;
     }
-    e->rare = rare;
-    e->rare[e->n_rare++] = (TapeRare){.cond = cond, .begin = (uint16_t)e->n};
-    e->rare_open = (int32_t)e->n;
+    e->cold = cold;
+    e->cold[e->n_cold++] = (TapeCold){.cond = cond, .begin = (uint16_t)e->n};
+    e->cold_open = (int32_t)e->n;
 }
 
-void x_rare_end(E *e)
+void x_cold_end(E *e)
 {
     if (e->failed)
         return;
-    e->rare[e->n_rare - 1].end = (uint16_t)e->n;
-    e->rare_open = -1;
+    e->cold[e->n_cold - 1].end = (uint16_t)e->n;
+    e->cold_open = -1;
 }
 
 X x_poly(E *e, X x, const Poly *p)
@@ -204,20 +204,20 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
     uint32_t n = 0;
     for (uint32_t k = 0; k < e->n; k++)
         n += map[k];
-    Tape *tape = os_alloc(sizeof *tape + n * sizeof(TapeInst) + e->n_rare * sizeof(TapeRare));
+    Tape *tape = os_alloc(sizeof *tape + n * sizeof(TapeInst) + e->n_cold * sizeof(TapeCold));
     if (!tape) {
         os_free(map);
         return NULL;
     }
     TapeInst *inst = (TapeInst *)(tape + 1);
-    TapeRare *rare = (TapeRare *)(inst + n);
-    uint16_t n_rare = 0;
-    for (uint32_t r = 0; r < e->n_rare; r++) {
+    TapeCold *cold = (TapeCold *)(inst + n);
+    uint16_t n_cold = 0;
+    for (uint32_t r = 0; r < e->n_cold; r++) {
         uint32_t before = 0, inside = 0;
-        for (uint32_t k = 0; k < e->rare[r].end; k++)
-            *(k < e->rare[r].begin ? &before : &inside) += map[k] != 0;
+        for (uint32_t k = 0; k < e->cold[r].end; k++)
+            *(k < e->cold[r].begin ? &before : &inside) += map[k] != 0;
         if (inside)
-            rare[n_rare++] = (TapeRare){.cond = e->rare[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside)};
+            cold[n_cold++] = (TapeCold){.cond = e->cold[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside)};
     }
     uint16_t next = 0;
     for (uint32_t k = 0; k < e->n; k++) {
@@ -231,9 +231,9 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
         inst[next] = i;
         map[k] = next++;
     }
-    for (uint16_t r = 0; r < n_rare; r++)
-        rare[r].cond = map[rare[r].cond];
-    *tape = (Tape){.inst = inst, .n = next, .n_inputs = (uint16_t)n_inputs, .out = map[out], .n_rare = n_rare, .rare = rare};
+    for (uint16_t r = 0; r < n_cold; r++)
+        cold[r].cond = map[cold[r].cond];
+    *tape = (Tape){.inst = inst, .n = next, .n_inputs = (uint16_t)n_inputs, .out = map[out], .n_cold = n_cold, .cold = cold};
     os_free(map);
     return tape;
 }
@@ -242,7 +242,7 @@ static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 
 static Tape *make(Op op, const DType *in, DType out, MathMode math)
 {
-    E e = {.math = math, .rare_open = -1, .out = out};
+    E e = {.math = math, .cold_open = -1, .out = out};
     if (!grow(&e)) { /* from here on there is an instruction 0 to name */
         os_free(e.inst);
         return NULL;
@@ -267,7 +267,7 @@ static Tape *make(Op op, const DType *in, DType out, MathMode math)
     Tape *tape = e.failed ? NULL : finish(&e, result, arity);
     os_free(e.inst);
     os_free(e.table);
-    os_free(e.rare);
+    os_free(e.cold);
     return tape;
 }
 

@@ -2,7 +2,7 @@
  * Executing tapes: the interpreter's engine.
  *
  * A tape is run over blocks of elements, one instruction at a time: each instruction is a plain typed loop over the
- * block, writing a row of its own. Rare regions are simply executed. On x86-64 the loops are compiled twice, for any
+ * block, writing a row of its own. Cold regions are simply executed. On x86-64 the loops are compiled twice, for any
  * CPU and for one with AVX2 and FMA; both give the same bits, as every operation here is exactly rounded.
  *
  * What must hold: no contraction (-ffp-contract=off; clang is told below), no fast-math, round to nearest.

@@ -114,7 +114,7 @@ struct Emit {
     uint32_t row_tiles, row_slots; /* rows kept in registers: tiles of a thread, accumulators; 0: none are */
     int transposed_axis;           /* x axis along which transposed inputs lie, or NO_AXIS; and which ones those are */
     const uint8_t *transposed_align;
-    bool rare;           /* this version of the code is for pointers that are hardly ever met: it shall be small */
+    bool cold;           /* this version of the code is for pointers that are hardly ever met: it shall be small */
     uint32_t step_slots; /* accumulators that a loop over r steps through side by side; 1: one */
     bool scan_group;     /* scans are made by all threads of a group (cuda_scan.c), `scan_tiles` tiles of a thread at a step */
     uint32_t scan_tiles;
@@ -130,7 +130,7 @@ struct Emit {
     LLVMTypeRef type[STYPE_COUNT], i128, ptr, half;
     LLVMTypeRef index; /* of index expressions: i64, or Kernel.index_bits wide */
 
-    struct Outlined *outlined; /* functions of tapes and rare regions (tape.c), the newest first */
+    struct Outlined *outlined; /* functions of tapes and cold regions (tape.c), the newest first */
     unsigned n_outlined;
     uint32_t *uses; /* per op and dtype of the first operand: KI_OPs of the kernel; NULL: not counted yet */
 

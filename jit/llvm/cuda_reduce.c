@@ -132,7 +132,7 @@ enum { UNROLL = 4, MOST_SLOTS = 8, BUNDLE = 8, BUNDLE_OPS = 16, BUNDLE_BYTES = 6
  */
 static void step_loop(Emit *e, uint32_t stage, LV from, LV to, LV by, LV apart)
 {
-    bool light = !e->rare && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
+    bool light = !e->cold && !e->in_order && plan_ops(e) <= CUDA_LIGHT_OPS;
     uint32_t n = e->step_slots > 1 ? e->step_slots : light ? UNROLL : 1;
     LV alive = e->inside;
     Loop l = loop_begin(e, from, to, apart ? by : l_mul(e, by, l_i64(e, n)), "r");
@@ -563,7 +563,7 @@ static uint32_t step_slots(Emit *e)
     if (!e->vec_r)
         return bundles(e) ? BUNDLE : 1;
     int64_t n = e->in_order ? 1 : e->target->reduce_lanes / e->group;
-    return n <= (e->rare ? UNROLL : MOST_SLOTS) && e->group * n == e->target->reduce_lanes ? (uint32_t)n : 1;
+    return n <= (e->cold ? UNROLL : MOST_SLOTS) && e->group * n == e->target->reduce_lanes ? (uint32_t)n : 1;
 }
 
 /* For whole, aligned tiles that fit the registers set aside for them; or for whatever comes, element by element: neighbouring
@@ -572,7 +572,7 @@ static void version(Emit *e, Walk *w, uint32_t phase, bool tiled, const uint8_t 
 {
     int lanes = e->lanes;
     e->lanes = tiled ? lanes : 1;
-    e->rare = !tiled && tiles_by_size(e);
+    e->cold = !tiled && tiles_by_size(e);
     e->tile_align = tiled && lanes > 1 ? align : NULL;
     w->tiles = tiled ? e->row_tiles : 0;
     e->step_slots = tiled ? 1 : step_slots(e);

@@ -121,13 +121,13 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
 }
 
 /*
- * A rare region becomes a branch around it, taken when no lane needs it. It is emitted as late as
+ * A cold region becomes a branch around it, taken when no lane needs it. It is emitted as late as
  * the first SELECT that merges its results, because then the other way's values are known and the
  * SELECTs can be computed inside: the common way costs a test.
  *
- *      before:  any = some lane of cond         rare:  region; chosen = select cond, inside, other
- *               br any, rare, join                     br join
- *      join:    phi [chosen, rare], [other, before]
+ *      before:  any = some lane of cond         cold:  region; chosen = select cond, inside, other
+ *               br any, cold, join                     br join
+ *      join:    phi [chosen, cold], [other, before]
  *
  * Where code is being hoisted (the builder stands before an instruction) everything is executed.
  */
@@ -139,7 +139,7 @@ typedef struct Walk {
     uint16_t next; /* the first region that is not emitted yet */
 } Walk;
 
-static bool merges(const TapeRare *r, const TapeInst *n)
+static bool merges(const TapeCold *r, const TapeInst *n)
 {
     return n->op == SOP_SELECT && n->a == r->cond && n->b >= r->begin && n->b < r->end;
 }
@@ -159,22 +159,22 @@ static void emit_range(Emit *e, Walk *w, uint16_t begin, uint16_t end)
 
 /*
  * Functions of their own. LLVM's time goes with the number of instructions, and a tape may be hundreds: so what is rarely executed (a
- * long rare region), or written many times (see `called`), is emitted once for each vector type and called. They are internal, known to
+ * long cold region), or written many times (see `called`), is emitted once for each vector type and called. They are internal, known to
  * touch no memory, and named in the order of their first use, so the same kernel gives the same bytes. A call takes registers away from
- * whoever makes it: in a rare block that costs nothing, elsewhere some cycles beside the tens of what is called.
+ * whoever makes it: in a cold block that costs nothing, elsewhere some cycles beside the tens of what is called.
  */
 struct Outlined {
     const Tape *t;
-    const TapeRare *rare; /* NULL: the whole tape */
+    const TapeCold *cold; /* NULL: the whole tape */
     int lanes;            /* 0: scalars */
     LV fn;
     struct Outlined *next;
 };
 
-static struct Outlined *find_outlined(const Emit *e, const Tape *t, const TapeRare *rare, int lanes)
+static struct Outlined *find_outlined(const Emit *e, const Tape *t, const TapeCold *cold, int lanes)
 {
     struct Outlined *o = e->outlined;
-    while (o && (o->t != t || o->rare != rare || o->lanes != lanes))
+    while (o && (o->t != t || o->cold != cold || o->lanes != lanes))
         o = o->next;
     return o;
 }
@@ -185,7 +185,7 @@ static void attribute(Emit *e, LV fn, const char *name)
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
 }
 
-static LV new_outlined(Emit *e, const Tape *t, const TapeRare *rare, int lanes, LLVMTypeRef result, LLVMTypeRef *params, unsigned n)
+static LV new_outlined(Emit *e, const Tape *t, const TapeCold *cold, int lanes, LLVMTypeRef result, LLVMTypeRef *params, unsigned n)
 {
     static const char *const attributes[] = {"noinline", "memory", "willreturn"};
     struct Outlined *o = ARENA_ARRAY(e->arena, struct Outlined, 1);
@@ -194,9 +194,9 @@ static LV new_outlined(Emit *e, const Tape *t, const TapeRare *rare, int lanes, 
     LLVMSetLinkage(fn, LLVMInternalLinkage);
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         attribute(e, fn, attributes[i]);
-    if (rare)
+    if (cold)
         attribute(e, fn, "cold");
-    *o = (struct Outlined){.t = t, .rare = rare, .lanes = lanes, .fn = fn, .next = e->outlined};
+    *o = (struct Outlined){.t = t, .cold = cold, .lanes = lanes, .fn = fn, .next = e->outlined};
     e->outlined = o;
     e->n_outlined++;
     return fn;
@@ -226,7 +226,7 @@ static void come_back(Emit *e, Elsewhere back)
 }
 
 /* Below some instructions (constants not counted) a call is as long as the region. */
-static bool is_long(const Tape *t, const TapeRare *r)
+static bool is_long(const Tape *t, const TapeCold *r)
 {
     enum { LONG_REGION = 24 };
     int n = 0;
@@ -236,7 +236,7 @@ static bool is_long(const Tape *t, const TapeRare *r)
 }
 
 /* Which instructions go into a region from outside (constants are made anew), and which ones leave it. */
-static void region_border(Emit *e, const Tape *t, const TapeRare *r, uint16_t **in, unsigned *n_in, uint16_t **out, unsigned *n_out)
+static void region_border(Emit *e, const Tape *t, const TapeCold *r, uint16_t **in, unsigned *n_in, uint16_t **out, unsigned *n_out)
 {
     bool *is_in = ARENA_ARRAY(e->arena, bool, t->n), *is_out = ARENA_ARRAY(e->arena, bool, t->n);
     for (uint16_t i = r->begin; i < t->n; i++) {
@@ -258,7 +258,7 @@ static void region_border(Emit *e, const Tape *t, const TapeRare *r, uint16_t **
     }
 }
 
-static LV region_function(Emit *e, const Walk *w, const TapeRare *r, const uint16_t *in, unsigned n_in, const uint16_t *out, unsigned n_out)
+static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint16_t *in, unsigned n_in, const uint16_t *out, unsigned n_out)
 {
     const Tape *t = w->t;
     LLVMTypeRef *params = ARENA_ARRAY(e->arena, LLVMTypeRef, n_in + 1), *results = ARENA_ARRAY(e->arena, LLVMTypeRef, n_out + 1);
@@ -285,7 +285,7 @@ static LV region_function(Emit *e, const Walk *w, const TapeRare *r, const uint1
 }
 
 /* The region's results into w->v: computed here, or by a call. */
-static void region_body(Emit *e, Walk *w, const TapeRare *r)
+static void region_body(Emit *e, Walk *w, const TapeCold *r)
 {
     if (!e->target->calls || !is_long(w->t, r)) {
         emit_range(e, w, r->begin, r->end);
@@ -304,19 +304,19 @@ static void region_body(Emit *e, Walk *w, const TapeRare *r)
         w->v[out[k]] = LLVMBuildExtractValue(e->b, all, k, "");
 }
 
-static void emit_region(Emit *e, Walk *w, const TapeRare *r)
+static void emit_region(Emit *e, Walk *w, const TapeCold *r)
 {
     LV cond = w->v[r->cond], *v = w->v;
     if (e->standing || r->begin == r->end || LLVMIsConstant(cond)) {
         region_body(e, w, r);
         return;
     }
-    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), rare = l_block(e, "rare");
+    LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), cold = l_block(e, "cold");
     LLVMBasicBlockRef join = l_block(e, "");
     LV mask = LLVMBuildFreeze(e->b, cond, "");
-    LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), rare, join);
+    LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), cold, join);
     l_unlikely(e, branch);
-    l_at(e, rare);
+    l_at(e, cold);
     region_body(e, w, r);
     LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
     for (uint16_t i = r->end; i < w->t->n; i++) {
@@ -349,16 +349,16 @@ Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
     uint16_t passed = 0; /* regions that the walk has stepped over */
     uint16_t i = 0;
     while (i < t->n) {
-        if (passed < t->n_rare && i == t->rare[passed].begin) {
-            i = t->rare[passed++].end;
+        if (passed < t->n_cold && i == t->cold[passed].begin) {
+            i = t->cold[passed++].end;
             continue;
         }
         uint16_t last = w.next;
         for (uint16_t r = w.next; r < passed; r++)
-            if (merges(&t->rare[r], &t->inst[i]))
+            if (merges(&t->cold[r], &t->inst[i]))
                 last = (uint16_t)(r + 1);
         while (w.next < last)
-            emit_region(e, &w, &t->rare[w.next++]);
+            emit_region(e, &w, &t->cold[w.next++]);
         emit_range(e, &w, i, (uint16_t)(i + 1));
         i++;
     }
@@ -400,8 +400,8 @@ static bool called(Emit *e, Op op, DType in, const Tape *t)
 {
     enum { SHORTEST = 12, MANY = 400 };
     uint32_t length = t->n;
-    for (uint16_t r = 0; r < t->n_rare; r++)
-        length -= (uint32_t)(t->rare[r].end - t->rare[r].begin);
+    for (uint16_t r = 0; r < t->n_cold; r++)
+        length -= (uint32_t)(t->cold[r].end - t->cold[r].begin);
     if (!e->target->calls || length < SHORTEST)
         return false;
     if (!e->uses) {

@@ -301,12 +301,12 @@ static int list(void)
     printf("%-12s", "scalar ops");
     for (int t = 0; t < DT_COUNT; t++)
         printf(" %5s", dtype_name((DType)t));
-    printf("   (in rare regions, of f32 and f64)\n");
+    printf("   (in cold regions, of f32 and f64)\n");
     for (int op = 0; op < OP_COUNT; op++) {
         if (op_class((Op)op) != CLS_EW || op == OP_CAST || op == OP_WHERE)
             continue;
         printf("%-12s", op_name((Op)op));
-        int rare[DT_COUNT] = {0};
+        int cold[DT_COUNT] = {0};
         for (int t = 0; t < DT_COUNT; t++) {
             static const bool kinds[][4] = {
                 [RULE_NUM] = {0, 1, 1, 1}, [RULE_FLOAT] = {0, 0, 0, 1}, [RULE_INTS] = {0, 1, 1, 0},  [RULE_BITS] = {1, 1, 1, 0},
@@ -322,13 +322,13 @@ static int list(void)
             int n = 0;
             for (uint16_t k = 0; k < tape->n; k++)
                 n += tape->inst[k].op != SOP_CONST && tape->inst[k].op != SOP_INPUT && tape->inst[k].op != SOP_BITCAST;
-            for (uint16_t k = 0; k < tape->n_rare; k++)
-                for (uint16_t j = tape->rare[k].begin; j < tape->rare[k].end; j++)
-                    rare[t] += tape->inst[j].op != SOP_CONST && tape->inst[j].op != SOP_BITCAST;
-            printf(" %5d", n - rare[t]);
+            for (uint16_t k = 0; k < tape->n_cold; k++)
+                for (uint16_t j = tape->cold[k].begin; j < tape->cold[k].end; j++)
+                    cold[t] += tape->inst[j].op != SOP_CONST && tape->inst[j].op != SOP_BITCAST;
+            printf(" %5d", n - cold[t]);
         }
-        if (rare[DT_F32] || rare[DT_F64])
-            printf("   + %d, %d", rare[DT_F32], rare[DT_F64]);
+        if (cold[DT_F32] || cold[DT_F64])
+            printf("   + %d, %d", cold[DT_F32], cold[DT_F64]);
         printf("\n");
     }
     return 0;

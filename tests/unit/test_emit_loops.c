@@ -481,7 +481,7 @@ static size_t count_text(const char *text, const char *what)
     return n;
 }
 
-/* A tape is called where an op comes often, a long rare region wherever it is; results are the interpreter's, bytes always the same. */
+/* A tape is called where an op comes often, a long cold region wherever it is; results are the interpreter's, bytes always the same. */
 Test(emit_loops, functions_of_their_own)
 {
     static const struct {

@@ -505,7 +505,7 @@ Test(ptx, tiles_leave_room_for_two_blocks)
         }
 }
 
-/* ---- the workloads of the README's numbers: no spills, rare ways stay branches ---- */
+/* ---- the workloads of the README's numbers: no spills, cold paths stay branches ---- */
 
 /* relu((sin x * cos y + x) * y) */
 static Kernel *chain_of_sines(void)

@@ -216,16 +216,16 @@ static bool is_load(const Line *l) { return has(l, "ld.global") || has(l, "LDG")
 static Count count_lines(const Line *l, size_t n)
 {
     Count c = {0};
-    for (size_t begin = 0, end; begin < n; begin = end) { /* straight runs; one of f64 is a rare way out of sin */
-        bool rare = false;
+    for (size_t begin = 0, end; begin < n; begin = end) { /* straight runs; one of f64 is a cold path of sin */
+        bool cold = false;
         for (end = begin; end < n; end++) {
-            rare |= has(&l[end], "f64") || has(&l[end], "DFMA") || has(&l[end], "DMUL");
+            cold |= has(&l[end], "f64") || has(&l[end], "DFMA") || has(&l[end], "DMUL");
             if (l[end].target[0] || (end > begin && l[end].label[0])) {
                 end += l[end].target[0] != 0;
                 break;
             }
         }
-        for (size_t i = begin; i < end && !rare; i++) {
+        for (size_t i = begin; i < end && !cold; i++) {
             c.all += l[i].operation[0] != 0;
             c.special += has(&l[i], ".approx") || has(&l[i], "MUFU");
             c.loads += is_load(&l[i]);

@@ -48,21 +48,21 @@ static void check_types(const Tape *tape, Op op, DType t)
     }
 }
 
-/* What a rare region computes leaves it only through selects on its condition. */
-static void check_rare(const Tape *tape, Op op)
+/* What a cold region computes leaves it only through selects on its condition. */
+static void check_cold(const Tape *tape, Op op)
 {
-    for (uint16_t r = 0; r < tape->n_rare; r++) {
-        TapeRare rare = tape->rare[r];
-        cr_assert_lt(rare.cond, rare.begin);
-        cr_assert_lt(rare.begin, rare.end);
-        cr_assert_eq(tape->inst[rare.cond].type, SC_I1);
-        cr_assert(tape->out < rare.begin || tape->out >= rare.end);
-        for (uint16_t k = rare.end; k < tape->n; k++) {
+    for (uint16_t r = 0; r < tape->n_cold; r++) {
+        TapeCold cold = tape->cold[r];
+        cr_assert_lt(cold.cond, cold.begin);
+        cr_assert_lt(cold.begin, cold.end);
+        cr_assert_eq(tape->inst[cold.cond].type, SC_I1);
+        cr_assert(tape->out < cold.begin || tape->out >= cold.end);
+        for (uint16_t k = cold.end; k < tape->n; k++) {
             const TapeInst *i = &tape->inst[k];
             const uint16_t operand[3] = {i->a, i->b, i->c};
             for (int j = 0; j < scalar_op_info[i->op].arity; j++)
-                if (operand[j] >= rare.begin && operand[j] < rare.end)
-                    cr_assert(i->op == SOP_SELECT && j == 1 && i->a == rare.cond, "%s", op_name(op));
+                if (operand[j] >= cold.begin && operand[j] < cold.end)
+                    cr_assert(i->op == SOP_SELECT && j == 1 && i->a == cold.cond, "%s", op_name(op));
         }
     }
 }
@@ -87,7 +87,7 @@ Test(tape, every_op_and_dtype_has_a_sound_tape)
                 cr_assert_eq(tape->n_inputs, op_info[op].arity);
                 cr_assert_eq(tape->inst[tape->out].type, dtype_info[out].scalar);
                 check_types(tape, (Op)op, (DType)t);
-                check_rare(tape, (Op)op);
+                check_cold(tape, (Op)op);
                 cr_assert_eq(tape, tape_get((Op)op, in, (DType)out, MATH_STRICT), "made once");
                 made++;
             }

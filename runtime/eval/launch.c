@@ -15,6 +15,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/pool.h"
+#include "runtime/record/record.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -412,6 +413,42 @@ static Status launch_step(Run *run, const ProgStep *step)
     return ST_OK;
 }
 
+/* Why an input that a program could overwrite stays as it is. */
+static const char *kept_because(const RtNode *input, bool ran)
+{
+    const Storage *storage = atomic_load(&input->storage);
+    if (!ran)
+        return "its kernels have not run on this device yet, and might fail";
+    if (storage->borrowed)
+        return "its memory belongs to the program or was handed out (kiln_wrap, kiln_data)";
+    if (input->strided)
+        return "it is strided";
+    if (atomic_load(&storage->refs) != 1)
+        return "another value shares its memory";
+    return "a handle or a recorded value still means it: kiln_assign lets go of the old value, ending a scope of those that it owns";
+}
+
+/* KILN_LOG=memory: which results lie where an input lay, and why the others do not. */
+static void tell_overwriting(const Run *run, const bool *donated, bool ran)
+{
+    for (uint32_t k = 0; k < run->p->n_outputs; k++) {
+        const ProgBuffer *b = &run->p->buffers[run->p->outputs[k]];
+        if (b->kind != BUFFER_OUTPUT)
+            continue;
+        if (b->alias_input == NO_BUFFER) {
+            log_line(LOG_MEMORY,
+                     "output %u has memory of its own: no input of its dtype and size is read for the last time where it is written", k);
+            continue;
+        }
+        const RtNode *input = input_node(run, b->alias_input);
+        char shape[SHAPE_TEXT];
+        bool over = donated && donated[b->alias_input];
+        log_line(LOG_MEMORY, "output %u %s input %u, %s recorded at %s:%d%s%s", k, over ? "overwrites" : "has memory of its own beside",
+                 b->alias_input, node_text(input, shape), input->loc.file ? input->loc.file : "?", input->loc.line,
+                 over ? ", in place" : ": ", over ? "" : kept_because(input, ran));
+    }
+}
+
 Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node)
 {
     Run run = {.e = e, .p = program, .sizes = sizes, .call = call, .device = call->device};
@@ -419,8 +456,11 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         return ST_OUT_OF_MEMORY;
     Result *results = e->results.at;
     run.fault_word = &run.fault;
-    if (donated && !may_overwrite(&run))
+    bool ran = !donated || may_overwrite(&run);
+    if (!ran)
         donated = NULL;
+    if (log_on(LOG_MEMORY))
+        tell_overwriting(&run, donated, ran);
     memset(results, 0, sizeof *results * program->n_outputs);
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)

@@ -773,7 +773,12 @@ KILN_SYNC(kiln_mark_static, kiln_tensor *x, int axis);
 
 /* Makes handle p mean `value`, of p's dtype (weak scalars are cast) and shape. Recorded, like
  * everything: computed at the next sync point; when nothing else needs p's old contents they are
- * overwritten in place. Other handles keep their values. Not while another thread uses p. */
+ * overwritten in place. Something else needs them while another handle means them, or while a value
+ * computed from them is recorded and not computed yet and has a handle: a scope that is open still
+ * owns the handles of all intermediates made in it. So a loop that opens a scope for each step, and
+ * ends it before the sync point, overwrites; KILN_LOG=memory tells for each result whether it did,
+ * and why not. Memory that was wrapped, or handed out by kiln_data, is never overwritten. Other
+ * handles keep their values. Not while another thread uses p. */
 KILN_API kiln_status kiln_assign(kiln_tensor *p, kiln_tensor *value);
 KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, kiln_tensor *value);
 

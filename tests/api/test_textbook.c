@@ -489,3 +489,44 @@ Test(textbook, scalars_of_functions)
     }
     kiln_function_free(f);
 }
+
+/* --- in place -------------------------------------------------------------------------------------------------------------------- */
+
+/* An update overwrites the old value where nothing else means it, and says why not where something does. */
+Test(textbook, in_place)
+{
+    kiln_tensor *p = ramp(1000), *other;
+    start("memory");
+    kiln_scope *step = kiln_scope_begin();
+    cr_assert(kiln_assign(p, kiln_mul(p, kiln_scalar(0.5))) == KILN_OK);
+    kiln_scope_end(step);
+    compute(p);
+    SAYS("memory", "output 0 overwrites input 0, f32[1000] recorded at ");
+    forget();
+    step = kiln_scope_begin(); /* still owns an intermediate, which is not computed by itself */
+    cr_assert(kiln_assign(p, kiln_add(kiln_sin(p), p)) == KILN_OK);
+    compute(p);
+    SAYS("memory", "a handle or a recorded value still means it");
+    kiln_scope_end(step);
+    forget();
+    other = kiln_positive(p);
+    compute(other);
+    forget();
+    step = kiln_scope_begin();
+    cr_assert(kiln_assign(p, kiln_mul(other, kiln_scalar(0.5))) == KILN_OK);
+    kiln_scope_end(step);
+    compute(p);
+    SAYS("memory", "output 0 has memory of its own beside input 0");
+    forget();
+    compute(kiln_sum_axes(kiln_reshape(p, KILN_SHAPE(10, 100)), KILN_AXES(0), false));
+    SAYS("memory", "no input of its dtype and size");
+    forget();
+    float mine[4] = {1, 2, 3, 4};
+    kiln_tensor *wrapped = kiln_wrap(KILN_F32, KILN_SHAPE(4), mine, NULL, NULL);
+    step = kiln_scope_begin();
+    cr_assert(kiln_assign(wrapped, kiln_neg(wrapped)) == KILN_OK);
+    kiln_scope_end(step);
+    compute(wrapped);
+    SAYS("memory", "belongs to the program or was handed out");
+    cr_assert(mine[0] == 1);
+}

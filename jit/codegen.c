@@ -120,6 +120,22 @@ static Status pack_texts(const Emitted *emitted, KernelParts *parts)
     return status;
 }
 
+/* What this CPU cannot run is an error; but where another CPU was asked for by name, its code is made and checked first: tests see that it can be. */
+static Status emit_host(const JitOptions *options, const CodeJob *job, bool want_text, Emitted *out)
+{
+    if (options->value[OPT_CPU] == CPU_HOST)
+        TRY(llvm_host_runs(options));
+    TRY(llvm_emit_host(job->kernel, job->name, options, want_text, out));
+    Status status = llvm_host_runs(options);
+    if (status != ST_OK) {
+        os_free(out->object);
+        os_free(out->ir);
+        os_free(out->assembly);
+        *out = (Emitted){0};
+    }
+    return status;
+}
+
 static Status emit(const CodeJobs *jobs, CodeJob *job)
 {
     const CompileRequest *request = jobs->request->compile;
@@ -129,10 +145,8 @@ static Status emit(const CodeJobs *jobs, CodeJob *job)
         return fail(ST_COMPILE, "stopped");
     if (request->options->target.sm)
         TRY(emit_cuda(request, job, want_text, &emitted));
-    else {
-        TRY(llvm_host_runs(request->options));
-        TRY(llvm_emit_host(job->kernel, job->name, request->options, want_text, &emitted));
-    }
+    else
+        TRY(emit_host(request->options, job, want_text, &emitted));
     job->parts.object = emitted.object;
     job->parts.object_bytes = emitted.bytes;
     job->parts.planned = os_copy(job->planned.text, job->planned.len + 1);

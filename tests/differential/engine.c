@@ -1,6 +1,7 @@
 /* See engine.h: groups and their processes, and telling about a case. What is done with a case is check()'s, in another file. */
 #include "tests/differential/engine.h"
 #include "tests/support/seconds.h"
+#include "tests/support/vectors.h"
 #include "tests/support/slice.h"
 
 #include <inttypes.h>
@@ -179,6 +180,8 @@ int run_groups(const char *program, const Group *groups, int n, int argc, char *
             printf("%-28s %6" PRId64 " cases %5" PRId64 " failures %6.1f s\n", groups[i].name, shared->cases - cases,
                    shared->failures - failures, seconds() - begun);
     }
+    if (!on_device())
+        vectors_print();
     const char *slash = strrchr(argv[0], '/');
     printf("%s: %d groups, %" PRId64 " of %" PRId64 " cases, %" PRId64 " runs, %" PRId64 " programs compiled, %" PRId64
            " failures in %d groups, %.1f s\n",

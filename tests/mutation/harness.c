@@ -1,6 +1,7 @@
 /* See harness.h. */
 #include "tests/mutation/harness.h"
 #include "tests/support/seconds.h"
+#include "tests/support/vectors.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -79,6 +80,8 @@ int run_tests(const char *program, const Test *tests, int n, int argc, char **ar
             printf("FAIL %s: signal %d\n", tests[i].name, WTERMSIG(status));
         failed += status != 0;
     }
+    if (!on_device())
+        vectors_print();
     printf("%s: %d tests, %d failed\n", program, ran, failed);
     return failed > 0 || ran == 0;
 }

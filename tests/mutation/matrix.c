@@ -18,6 +18,7 @@
 #include "tests/differential/result.h"
 #include "tests/mutation/programs.h"
 #include "tests/support/slice.h"
+#include "tests/support/vectors.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,12 +105,13 @@ static Result by_jit(const Call *call, void *const *data)
     for (int i = 0; i < c->n_in; i++)
         placed_free(&placed[i]);
     if (call->option)
-        set_option(call->option, strcmp(call->option, "mode") == 0                                                  ? "jit"
-                                 : strcmp(call->option, "math") == 0                                                ? "strict"
-                                 : strcmp(call->option, "dynamic") == 0                                             ? "auto"
-                                 : strcmp(call->option, "cpu") == 0                                                 ? "host"
-                                 : strcmp(call->option, "vector_bits") == 0 || strcmp(call->option, "threads") == 0 ? "0"
-                                                                                                                    : "1");
+        set_option(call->option, strcmp(call->option, "mode") == 0          ? "jit"
+                                 : strcmp(call->option, "math") == 0        ? "strict"
+                                 : strcmp(call->option, "dynamic") == 0     ? "auto"
+                                 : strcmp(call->option, "cpu") == 0         ? vectors_asked("KILN_CPU", "host")
+                                 : strcmp(call->option, "vector_bits") == 0 ? vectors_asked("KILN_VECTOR_BITS", "0")
+                                 : strcmp(call->option, "threads") == 0     ? "0"
+                                                                            : "1");
     count_run();
     return r;
 }

@@ -1,5 +1,6 @@
 /* See seeds.h. */
 #include "tests/support/seeds.h"
+#include "tests/support/vectors.h"
 #include "tests/support/seconds.h"
 #include "tests/support/slice.h"
 #include "kiln.h"
@@ -119,6 +120,8 @@ int seeds_main(int argc, char **argv, const Seeds *seeds)
         seeds->explain((*at)++);
         fflush(stdout);
     }
+    if (!getenv("KILN_DEVICE"))
+        vectors_print();
     printf("%s: seeds %" PRIu64 " to %" PRIu64 ", %" PRIu64 " %s, %d failures, %.1f s\n", seeds->name, first, *at - 1, *seeds->counted,
            seeds->what, failures, seeds_clock() - start);
     if (*seeds->counted == 0)

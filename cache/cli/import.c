@@ -199,7 +199,8 @@ static const char *refusal(Import *import, const Entry *entry, Arena *arena)
     uint32_t n = diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = lines[i].name;
-        if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known) || (for_gpu && maker_of_machine(name)))
+        bool of_machine = maker_of_machine(name); /* "cpu" is the name of an option, too */
+        if ((is_option(name) && !of_machine) || (strcmp(name, "build") == 0 && !import->build_known) || (for_gpu && of_machine))
             continue;
         return arena_printf(arena, "%s: %s", name, diff_text(&lines[i], "there", "here", arena));
     }

@@ -4,6 +4,7 @@
  * with KILN_TEST_ONLY=n (and EMIT_TEXT=1 for its code).
  */
 #include "tests/support/slice.h"
+#define CHECK_ALL_KERNELS /* the seeds are the slice */
 #include "tests/unit/kernel_ref.h"
 
 static Arena arena;

@@ -1,6 +1,6 @@
 /*
- * Running a program (runtime/eval/launch.c), and what that is made of, for runtime/function/prepared.c, which does once what launch() does at
- * each call. Under the evaluation lock.
+ * Running a program (runtime/eval/launch.c), and what that is made of, for runtime/function/prepared.c, which does once what launch()
+ * does at each call. Under the evaluation lock.
  */
 #ifndef RUNTIME_LAUNCH_H
 #define RUNTIME_LAUNCH_H
@@ -28,7 +28,8 @@ size_t launch_slots(const Program *program, const int64_t *sizes, size_t *offset
 
 /* The scratch of all threads that run the phase. */
 size_t phase_scratch(const Phase *phase);
-/* Room for `bytes` of scratch, shared by all launches of the thread: until the next call. NULL: out of memory (fail() was called, naming the kernel). */
+/* Room for `bytes` of scratch, shared by all launches of the thread: until the next call. NULL: out of memory (fail() was called, naming
+ * the kernel). */
 char *launch_scratch(Evaluation *e, size_t bytes, const char *kernel);
 
 enum { NO_FAULT_NODE = 0xffffffffu };

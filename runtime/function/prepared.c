@@ -6,8 +6,8 @@
  *   host      what the host makes of scalars alone, made anew when one of those changed
  *   phases    every phase of every kernel with its tasks and how they are shared out, in order
  *
- * A kiln_function (runtime/function/template.c) keeps one with what it remembers of its last look-up: it is right for as long as that is. The
- * number of threads is an option, and a template does not outlive a change of options.
+ * A kiln_function (runtime/function/template.c) keeps one with what it remembers of its last look-up: it is right for as long as that is.
+ * The number of threads is an option, and a template does not outlive a change of options.
  */
 #include "runtime/function/prepared.h"
 #include "ir/base/os.h"

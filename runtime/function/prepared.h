@@ -6,8 +6,8 @@
 
 typedef struct Prepared Prepared;
 
-/* Borrows the program: as a CacheMemo does, it may be used while cache_recall finds the program. NULL: it has something that only launch() does (a sort, a fault to report, room whose size a kernel tells, an
- * output that is an input or another output), or there is no memory. */
+/* Borrows the program: as a CacheMemo does, it may be used while cache_recall finds the program. NULL: it has something that only launch()
+ * does (a sort, a fault to report, room whose size a kernel tells, an output that is an input or another output), or there is no memory. */
 Prepared *prepared_new(const Program *program, const int64_t *sizes);
 void prepared_free(Prepared *p); /* NULL is allowed */
 

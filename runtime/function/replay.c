@@ -3,8 +3,8 @@
  *
  * The long way puts the current values into a copy of the call's node list, fresh nodes for the results, the stream's position and
  * key into the scalars, and serves it like any other call: guards, cache, launch. What that finds is remembered (CacheMemo), and
- * prepared (runtime/function/prepared.h): the next calls only put in pointers and scalars and run, until something leaves the cache or a better
- * program comes.
+ * prepared (runtime/function/prepared.h): the next calls only put in pointers and scalars and run, until something leaves the cache or a
+ * better program comes.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"

@@ -109,8 +109,8 @@ const char *template_difference(const Template *a, const Template *b);
 /* Handles for n_out values; all NULL on failure. */
 Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out);
 
-/* Fresh pending nodes of the same meaning and marks: the second, a shell, with room for operands and facts that are still to be set. NULL: out of
- * memory (fail() was called). */
+/* Fresh pending nodes of the same meaning and marks: the second, a shell, with room for operands and facts that are still to be set. NULL:
+ * out of memory (fail() was called). */
 RtNode *node_like(const RtNode *node);
 RtNode *node_shell(const RtNode *node, uint32_t n_in, uint32_t n_facts);
 

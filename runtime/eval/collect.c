@@ -1,7 +1,7 @@
 /*
  * From requested tensors to a call: one walk over the pending graph that writes structure, signature and facts.
  *
- * The walk is a depth-first search in input order, so its numbering is a function of the structure alone. Its stack lies on the
+ * The walk is a depth-first search in input order, so its numbering, inputs before all others, is a function of the structure alone. Its stack lies on the
  * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
  * nodes that no other complete node uses), become inputs, and the walk goes on. What needs no data (constants, ranges, random
  * numbers) is no such output where there is another: computed, it would lie on this device and no graph of another one could use it.
@@ -118,10 +118,39 @@ static Status put_marks(Call *call)
     return ST_OK;
 }
 
+/* Inputs stand first, in the order in which the walk met them, as in the text of every graph; what is behind them keeps its order. The
+ * ordered list is made behind the old one, in the same room. */
+static Status inputs_first(Call *call)
+{
+    size_t n = call->nodes.n, at = n, inputs = 0;
+    while (inputs < n && !is_pending(call->nodes.at[inputs]))
+        inputs++;
+    bool ordered = true;
+    for (size_t i = inputs; i < n && ordered; i++)
+        ordered = is_pending(call->nodes.at[i]);
+    if (ordered)
+        return ST_OK;
+    if (!BUF_RESERVE(call->nodes, 2 * n))
+        return ST_OUT_OF_MEMORY;
+    for (int pending = 0; pending < 2; pending++)
+        for (size_t i = 0; i < n; i++) {
+            RtNode *node = call->nodes.at[i];
+            if (is_pending(node) != pending)
+                continue;
+            node->index = (uint32_t)(at - n);
+            call->nodes.at[at++] = node;
+        }
+    for (size_t k = 0; k < call->outputs.n; k++)
+        call->outputs.at[k] = call->nodes.at[call->outputs.at[k]]->index;
+    memmove(call->nodes.at, call->nodes.at + n, n * sizeof *call->nodes.at);
+    return ST_OK;
+}
+
 /* Writes everything of the nodes in call->nodes, then the outputs; makes key and facts. */
 static Status write_call(Call *call, const uint8_t *keyed, size_t keyed_bytes)
 {
     call->structure.n = call->signature.n = call->ints.n = call->scalars.n = call->inputs.n = 0;
+    TRY(inputs_first(call));
     TRY(put_bytes(call, keyed, keyed_bytes));
     bool marked = false;
     for (size_t i = 0; i < call->nodes.n; i++) {

@@ -530,3 +530,15 @@ Test(textbook, in_place)
     SAYS("memory", "belongs to the program or was handed out");
     cr_assert(mine[0] == 1);
 }
+
+/* Inputs are the parameters of a graph's text, wherever the walk meets them. */
+Test(textbook, inputs_stand_first)
+{
+    kiln_tensor *x = ramp(4), *y = ramp(4);
+    float z[4];
+    start("graph");
+    read4(kiln_mul(kiln_sin(x), kiln_exp(y)), z);
+    SAYS("graph", "(%0: f32[4], %1: f32[4]) {");
+    SILENT("graph", "input ");
+    cr_assert(fabs((double)z[1] - sin(2) * exp(2)) < 1e-5);
+}

@@ -311,7 +311,7 @@ static const struct Workload {
 } workloads[] = {
     {"a", chain_a, 4, 55.4, 44.1, 0, 2, 1, 64},
     {"b", chain_b, 4, 59.6, 50.1, 20, 1, 0, 64},
-    {"e", chain_e, 4, 22.7, 20.5, 8, 1, 1, 32},
+    {"e", chain_e, 8, 22.7, 20.5, 16, 2, 2, 32},
     {"copy", copy, 8, 4.4, 3.9, 0, 2, 2, 32},
     {"cast", narrow, 16, 2.5, 2.2, 0, 4, 2, 40},
     {"add a row", add_row, 8, 6.8, 6.3, 0, 4, 2, 40},

@@ -250,7 +250,7 @@ enum {
     COLUMN_THREADS_LIGHT = 1024,
     ROW_TILES = 16,
     ROW_BYTES = 256,
-    ROW_CODE = 4608,
+    ROW_CODE = 4736,
     LEAST_ROW = 512,
     COLUMN_RUN = 8 /* elements of a scan that a thread takes at once */
 };

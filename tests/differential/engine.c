@@ -58,11 +58,11 @@ void set_option(const char *name, const char *value)
 
 char last_warning[256];
 
-/* Keeps the last warning, for the reason of a fall-back. */
+/* Keeps the last warning of a fall-back; others (of many recompiles, say) may come after it. */
 static void keep_warning(void *user, int level, const char *topic, const char *line)
 {
     (void)user, (void)topic;
-    if (level == 0)
+    if (level == 0 && strstr(line, "the interpreter runs it"))
         snprintf(last_warning, sizeof last_warning, "%s", line);
 }
 

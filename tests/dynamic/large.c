@@ -80,27 +80,42 @@ static void parts(void)
 static int addresses, counts, narrow;
 static char narrow_line[256];
 
-/* A line of IR: an address is computed from 64-bit numbers, and the only number that is cut to 32 bits is the count of a vector's lanes,
- * which was limited to their number by the line before. */
+/* The value that `line` says to be a count of lanes: which it limits, as "%22" of "  %22 = select i1 %21, i64 %20, i64 16", or which it compares with their
+ * number, as "%22" of "  %23 = icmp sge i64 %22, 16" (the last tile). Empty: none. */
+static void counted_value(const char *line, char *name, size_t size)
+{
+    const char *select = strstr(line, " = select i1 "), *compare = strstr(line, " = icmp sge i64 %"), *limit = strrchr(line, ' ');
+    const char *at = select ? strstr(line, "%") : compare ? compare + 16 : "";
+    bool few = limit && limit[1] >= '1' && limit[1] <= '9' && strlen(limit) <= 4;
+    snprintf(name, size, "%.*s", few ? (int)strcspn(at, " ,") : 0, at);
+}
+
+/* A line of IR: an address is computed from 64-bit numbers, and the only number that is cut to 32 bits is a count of lanes. */
 static void look_at_ir(void *user, int level, const char *topic, const char *line)
 {
-    static char last[4096];
+    static char lanes[64][16]; /* what counts them, in the function at hand */
+    static int n_lanes;
     (void)user, (void)level, (void)topic;
     const char *address = strstr(line, " getelementptr "), *cut = strstr(line, " = trunc i64 %");
     bool bad = false;
+    char name[16];
+    if (strncmp(line, "define ", 7) == 0)
+        n_lanes = 0;
+    counted_value(line, name, sizeof name);
+    if (*name && n_lanes < 64)
+        memcpy(lanes[n_lanes++], name, sizeof name);
     if (address) {
         addresses++;
         bad = strstr(address, ", i64 ") == NULL && strstr(address, " x i64> ") == NULL;
     } else if (cut) {
-        char select[64];
         counts++;
-        snprintf(select, sizeof select, "  %%%.*s = select i1 ", (int)strcspn(cut + 14, " "), cut + 14);
-        const char *limit = strrchr(last, ' ');
-        bad = strncmp(last, select, strlen(select)) != 0 || !limit || limit[1] < '1' || limit[1] > '9' || strlen(limit) > 4;
+        bad = true;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(cut + 13, " "), cut + 13);
+        for (int i = 0; i < n_lanes; i++)
+            bad &= strcmp(name, lanes[i]) != 0;
     }
     if (bad && !narrow++)
         snprintf(narrow_line, sizeof narrow_line, "%s", line);
-    snprintf(last, sizeof last, "%s", line);
 }
 
 static void indices_are_64_bits(void)

@@ -39,8 +39,7 @@ static void sink(void *user, int level, const char *topic, const char *line)
 
 static int look(const char *path, const struct stat *info, int type, struct FTW *where)
 {
-    (void)where;
-    if (type == FTW_F && (info->st_size > 100 || strstr(path, "tmp"))) {
+    if (type == FTW_F && (info->st_size > 100 || strstr(path + where->base, "tmp"))) {
         fprintf(stderr, "left behind: %s\n", path);
         left++;
     }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const char *const elementwise_names[] = {
-#define UNARY(name, op, prep) #name + 5, /* without kiln_ */
-#define BINARY(name, op, prep, a, b) #name + 5,
+#define UNARY(name, op, prep) &(#name)[5], /* without kiln_ */
+#define BINARY(name, op, prep, a, b) &(#name)[5],
 #include "tests/support/elementwise.def"
 };
 

@@ -113,7 +113,7 @@ static void group(const Group *g)
 
 static const Group groups[] = {
 #define UNARY(name, op, prep)
-#define BINARY(name, op, prep, a, b) {#name + 5, group, &(const BinaryRow){name, prep##_TAKES}}, /* without kiln_ */
+#define BINARY(name, op, prep, a, b) {&(#name)[5], group, &(const BinaryRow){name, prep##_TAKES}}, /* without kiln_ */
 #include "tests/support/elementwise.def"
 };
 

@@ -81,7 +81,7 @@ static void group(const Group *g)
 }
 
 static const Group groups[] = {
-#define UNARY(name, op, prep) {#name + 5, group, &(const UnaryRow){name, prep##_TAKES}}, /* without kiln_ */
+#define UNARY(name, op, prep) {&(#name)[5], group, &(const UnaryRow){name, prep##_TAKES}}, /* without kiln_ */
 #define BINARY(name, op, prep, a, b)
 #include "tests/support/elementwise.def"
 };

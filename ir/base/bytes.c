@@ -12,7 +12,7 @@ static uint8_t *room(Bytes *out, size_t n)
         out->failed = true;
         return NULL;
     }
-    if (out->n + n > out->cap) {
+    if (!out->at || out->n + n > out->cap) {
         size_t cap = out->cap ? out->cap * 2 : 256;
         while (cap < out->n + n)
             cap *= 2;

@@ -9,6 +9,7 @@
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/sanitizer.h"
 #include "jit/options.h"
 #include "runtime/record/thread.h"
 
@@ -23,11 +24,7 @@ struct kiln_scope {
 
 enum { FREE_HANDLES = 4096, KEEP_SLOTS = 1 << 16, ROOT_WARNING = 1 << 17 };
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { REUSE = 0 };
-#else
-enum { REUSE = 1 };
-#endif
+enum { REUSE = !WITH_ASAN };
 
 /* ---- threads ---- */
 

@@ -17,6 +17,7 @@
  */
 #include "runtime/record/tensor.h"
 #include "ir/base/os.h"
+#include "ir/base/sanitizer.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/device/size_class.h"
@@ -25,17 +26,7 @@
 
 #include <string.h>
 
-#if defined(__SANITIZE_ADDRESS__)
-enum { POOLING = 0 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-enum { POOLING = 0 };
-#else
-enum { POOLING = 1 };
-#endif
-#else
-enum { POOLING = 1 };
-#endif
+enum { POOLING = !WITH_ASAN };
 
 enum { FREE_NODES = 4096, COUNT_EVERY = 256 };
 

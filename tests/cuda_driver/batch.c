@@ -179,6 +179,13 @@ static int by_age(const void *a, const void *b)
 
 static bool same(const Text *a, const Text *b) { return a->hash == b->hash && a->bytes == b->bytes && !memcmp(a->body, b->body, a->bytes); }
 
+static void text_free(Text *t)
+{
+    for (int i = 0; i < t->n_names; i++)
+        free(t->names[i]);
+    free(t->body);
+}
+
 // Leaves the first of equal ones. Returns how many are left.
 static size_t drop_equals(Text *text, size_t n)
 {
@@ -190,8 +197,10 @@ static size_t drop_equals(Text *text, size_t n)
         size_t at = (size_t)text[i].hash & (room - 1);
         while (table[at] && !same(&text[table[at] - 1], &text[i]))
             at = (at + 1) & (room - 1);
-        if (table[at])
+        if (table[at]) {
+            text_free(&text[i]);
             continue;
+        }
         text[left++] = text[i];
         table[at] = left;
     }
@@ -271,6 +280,9 @@ int main(int argc, char **argv)
         chosen++;
     }
     failed |= fclose(batch) | fclose(list);
+    for (size_t i = 0; i < left; i++)
+        text_free(&text[i]);
+    free(text);
     fprintf(stderr, "%zu texts, %zu of them different, %zu chosen\n", n, left, chosen);
     return failed ? 2 : 0;
 }

@@ -13,20 +13,13 @@
 #ifndef TESTS_SUPPORT_SANITIZER_H
 #define TESTS_SUPPORT_SANITIZER_H
 
+#include "ir/base/sanitizer.h"
+
 #include <unistd.h>
 
 #define HANGS_AFTER(seconds) (10 * (seconds)*KILN_TEST_SLOWER)
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CHILD_MAY_ALLOCATE 0
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CHILD_MAY_ALLOCATE 0
-#endif
-#ifndef CHILD_MAY_ALLOCATE
-#define CHILD_MAY_ALLOCATE 1
-#endif
+#define CHILD_MAY_ALLOCATE (!WITH_ASAN && !WITH_TSAN)
 
 static inline void let_threads_start(void)
 {

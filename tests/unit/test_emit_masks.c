@@ -194,6 +194,8 @@ Test(emit_masks, what_must_not_be_in_the_ir_is_refused)
         cr_expect(strstr(fail_message(), "kernel spoilt: "), "%s", fail_message());
         cr_expect_eq(llvm_emit_ptx(k, "spoilt", &o, &gpu, false, &ptx), ST_INTERNAL, "%s was not seen in PTX", never[i]);
     }
+    for (int i = 0; i < 2; i++)
+        os_free((void *)(uintptr_t)args[i].data);
     cr_assert_eq(option_set("test_fail", ""), ST_OK);
 }
 

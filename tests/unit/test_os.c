@@ -284,7 +284,7 @@ Test(guarded, edges)
     }
 }
 
-#ifndef __SANITIZE_ADDRESS__ /* which takes the signal for itself; gates/guard_page has the same without Criterion */
+#if !WITH_ASAN /* which takes the signal for itself; gates/guard_page has the same without Criterion */
 Test(guarded, faults_past_the_end, .signal = 11)
 {
     Guarded g = guarded_at_end(100, 0);

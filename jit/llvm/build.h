@@ -122,6 +122,7 @@ struct Emit {
     LV slot;                  /* the accumulator of this copy, where a thread has several */
     LV partial;               /* i1: this copy's tile exists; reductions leave it out otherwise; NULL: it does */
     GridPlan *grid;           /* what the launches are, filled in by emission */
+    bool scalars_anew;        /* scalars are read where they are used (Target.anew) */
 
     /* LLVM; owned by session.c. ptr: to a buffer */
     LLVMContextRef ctx;
@@ -288,7 +289,8 @@ struct Target {
     /* a / size for a narrow a >= 0, a vector too, by what the launch knows of that size (at least 1); NULL: by an instruction. May be
      * NULL. */
     LV (*divide)(Emit *e, LV a, IRef size);
-    void (*loops)(Emit *e); /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
+    LV (*anew)(Emit *e, LV pointer); /* the same pointer, but what is read there is read here and not in front of loops; for scalars_anew */
+    void (*loops)(Emit *e);          /* the walk over tasks and threads: FORM_LOOPS, FORM_CONTRACT */
     void (*contract)(Emit *e);
     void (*sort)(Emit *e); /* NULL: FORM_SORT is not for this target */
 };

@@ -191,6 +191,15 @@ static LV asm_call(Emit *e, const char *text, const char *operands, LLVMTypeRef 
     return LLVMBuildCall2(e->b, type, call, in, n, "");
 }
 
+static LV anew_cuda(Emit *e, LV pointer)
+{
+    static const char text[] = "mov.b64 $0, $1;", operands[] = "=l,l";
+    LLVMTypeRef t = e->type[SC_I64], type = LLVMFunctionType(t, &t, 1, 0);
+    LV move = LLVMGetInlineAsm(type, text, sizeof text - 1, operands, sizeof operands - 1, 1, 0, LLVMInlineAsmDialectATT, 0);
+    LV from = LLVMBuildPtrToInt(e->b, pointer, t, ""), to = LLVMBuildCall2(e->b, type, move, &from, 1, "");
+    return LLVMBuildIntToPtr(e->b, to, LLVMTypeOf(pointer), "");
+}
+
 /* f32 rounded to bf16, two lanes in one instruction; six for each by its tape. */
 static Val to_bf16(Emit *e, Val x)
 {
@@ -249,6 +258,7 @@ static const Target cuda_target_table = {
     .exact = exact_cuda,
     .scan = scan_cuda,
     .divide = divide_cuda,
+    .anew = anew_cuda,
     .loops = emit_threads,
     .contract = emit_contract_cuda,
     .sort = emit_sort_cuda,

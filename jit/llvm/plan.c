@@ -13,7 +13,8 @@ static bool changes_meanwhile(const Emit *e, const KInst *load)
 
 /*
  * The level of an instruction: the innermost of all it depends on. But where a kernel of one point writes to what it
- * reads, the load is in that point's own thread: at the level of the task all threads would load, beside its store.
+ * reads, the load is in that point's own thread: at the level of the task all threads would load, beside its store. And
+ * where a thread cannot hold all scalars, each is read where it is used.
  */
 void plan_levels(Emit *e)
 {
@@ -35,7 +36,7 @@ void plan_levels(Emit *e)
             level = x_level;
         if (n->kind == KI_SCAN)
             level = LV_R;
-        if (n->kind == KI_LOAD && level == LV_TASK && e->cuda && changes_meanwhile(e, n))
+        if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))
             level = LV_ROW;
         e->level[i] = level;
     }

@@ -9,28 +9,31 @@
  */
 #include "jit/llvm/build.h"
 
+static LV read_argument(Emit *e, LV block, uint32_t arg)
+{
+    const KArg *a = &e->k->args.at[arg];
+    LV slot = l_gep(e, e->type[SC_I64], block, l_i64(e, arg));
+    switch ((ArgKind)a->kind) {
+    case ARG_BUFFER:
+    case ARG_SCRATCH:
+    case ARG_FAULT: return l_load(e, e->ptr, slot, 8);
+    case ARG_SIZE: return l_load(e, e->type[SC_I64], slot, 8);
+    case ARG_SCALAR: /* little endian: the low bytes of the slot are the value */
+        return l_from_memory(e, (DType)a->dtype, l_load(e, l_memory(e, (DType)a->dtype), slot, 8));
+    }
+    return NULL;
+}
+
 LV argument(Emit *e, uint32_t arg)
 {
     struct ArgMemo *memo = &e->arg[arg];
     if (memo->scope && memo->scope == e->scope[LV_TASK])
         return memo->v;
     Place place = level_enter(e, LV_TASK);
-    const KArg *a = &e->k->args.at[arg];
-    LV slot = l_gep(e, e->type[SC_I64], e->block, l_i64(e, arg));
-    LV v = NULL;
-    switch ((ArgKind)a->kind) {
-    case ARG_BUFFER:
-    case ARG_SCRATCH:
-    case ARG_FAULT: v = l_load(e, e->ptr, slot, 8); break;
-    case ARG_SIZE: v = l_load(e, e->type[SC_I64], slot, 8); break;
-    case ARG_SCALAR: /* little endian: the low bytes of the slot are the value */
-        v = l_from_memory(e, (DType)a->dtype, l_load(e, l_memory(e, (DType)a->dtype), slot, 8));
-        break;
-    }
+    memo->v = read_argument(e, e->block, arg);
     level_leave(e, place);
-    memo->v = v;
     memo->scope = e->scope[LV_TASK];
-    return v;
+    return memo->v;
 }
 
 static struct ValMemo *memo_of(const Emit *e, VRef v) { return e->level[v] >= e->inner ? &e->inner_val[v] : &e->val[v]; }
@@ -194,7 +197,7 @@ static Val emit_value(Emit *e, VRef v)
     const KInst *n = &e->k->inst.at[v];
     switch ((InstKind)n->kind) {
     case KI_OP: return emit_op(e, n);
-    case KI_SCALAR: return (Val){.v = argument(e, n->arg)};
+    case KI_SCALAR: return (Val){.v = e->scalars_anew ? read_argument(e, e->target->anew(e, e->block), n->arg) : argument(e, n->arg)};
     case KI_CONST: return (Val){.v = l_const(e, (SType)dtype_info[n->dtype].scalar, n->imm, false)};
     case KI_INDEX: {
         Ix ix = index_of(e, n->idx);

@@ -5,11 +5,11 @@
 
 TestSuite(ptx, .init = setup, .fini = teardown);
 
-/* y = (x + z) * z over one axis of `n` points (0: an argument) */
-static Kernel *chain(DType t, int64_t n, uint32_t padding)
+/* y = (x + z) * z + s0 + s1 + ... over one axis of `n` points (0: an argument) */
+static Kernel *chain(DType t, int64_t n, uint32_t scalars)
 {
     Kernel *k = kernel_new(&arena);
-    for (uint32_t i = 0; i < padding; i++)
+    for (uint32_t i = 0; i < scalars; i++)
         k_arg(k, ARG_SCALAR, DT_F32, false);
     uint32_t x = k_arg(k, ARG_BUFFER, t, false), z = k_arg(k, ARG_BUFFER, t, false), y = k_arg(k, ARG_BUFFER, t, true);
     uint32_t size = k_arg(k, ARG_SIZE, DT_I64, false);
@@ -17,7 +17,13 @@ static Kernel *chain(DType t, int64_t n, uint32_t padding)
     k->vec_axis = axis;
     IRef i = kidx_axis(k, axis);
     VRef vx = k_load(k, x, i, VREF_NONE), vz = k_load(k, z, i, VREF_NONE);
-    k_store(k, y, i, k_op(k, OP_MUL, t, k_op(k, OP_ADD, t, vx, vz, VREF_NONE), vz, VREF_NONE), VREF_NONE);
+    VRef v = k_op(k, OP_MUL, t, k_op(k, OP_ADD, t, vx, vz, VREF_NONE), vz, VREF_NONE);
+    for (uint32_t s = 0; s < scalars; s++) {
+        KInst scalar = inst_new(KI_SCALAR, DT_F32);
+        scalar.arg = s;
+        v = k_op(k, OP_ADD, t, v, kernel_inst(k, scalar), VREF_NONE);
+    }
+    k_store(k, y, i, v, VREF_NONE);
     return k;
 }
 
@@ -73,6 +79,12 @@ static void run_chain(const EmittedPtx *p, uint32_t n_args)
         return;
     uint64_t memory[3];
     void *args[700] = {0};
+    float sum = 0; /* exact, as all of this */
+    for (uint32_t i = 0; i + 4 < n_args; i++) {
+        float scalar = (float)(i % 5);
+        memcpy(&args[i], &scalar, sizeof scalar);
+        sum += scalar;
+    }
     for (int i = 0; i < POINTS; i++)
         in[0][i] = (float)i * 0.25f, in[1][i] = 3 - (float)i;
     for (uint32_t i = 0; i < 3; i++) {
@@ -87,7 +99,7 @@ static void run_chain(const EmittedPtx *p, uint32_t n_args)
     driver_read(got, memory[2], sizeof got);
     driver_unload(module);
     for (int i = 0; i < POINTS; i++)
-        cr_assert_eq(got[i], (in[0][i] + in[1][i]) * in[1][i], "%u arguments, point %d: %g", n_args, i, (double)got[i]);
+        cr_assert_eq(got[i], (in[0][i] + in[1][i]) * in[1][i] + sum, "%u arguments, point %d: %g", n_args, i, (double)got[i]);
     for (int i = 0; i < 3; i++)
         driver_free(memory[i]);
 }
@@ -104,8 +116,8 @@ Test(ptx, arguments_by_value_up_to_four_kilobytes)
             cr_expect_eq(p.grid.by_pointer, rows[i].by_pointer);
             if (t == 0)
                 run_chain(&p, rows[i].args);
-            else
-                assemble(p.ptx, &ptx_targets[t], "chain");
+            Assembled a = assemble(p.ptx, &ptx_targets[t], "chain");
+            cr_expect(a.spills == 0, "%u arguments: %d bytes spilled", rows[i].args, a.spills);
             free_ptx(&p);
         }
 }

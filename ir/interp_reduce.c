@@ -353,8 +353,8 @@ Status interp_sort(Run *run, Ref r)
 
 /* ---- matmul ---- */
 
-/* One output row: acc[j] = sum over k, in order from +0, of a[k] b[k][j]. */
-static void matmul_row(DType t, size_t k, size_t n, const void *a, const void *b, void *acc)
+/* acc[j] = sum over k, in order from +0, of a[k] b[k][j]; b has rows of n. */
+static void matmul_block(DType t, size_t k, size_t n, const void *a, const void *b, void *acc)
 {
     memset(acc, 0, n * dtype_bytes(t));
     size_t bytes = dtype_bytes(t);
@@ -370,6 +370,25 @@ static void matmul_row(DType t, size_t k, size_t n, const void *a, const void *b
                 char *at = (char *)acc + j * bytes; /* low bits of products and sums: wrapping in any width */
                 scalar_store(t, scalar_load(t, at) + factor * scalar_load(t, row + j * bytes), at);
             }
+        }
+    }
+}
+
+/* One output row, by blocks of `block`; `part` has room for a row. */
+static void matmul_row(DType t, size_t block, size_t k, size_t n, const void *a, const void *b, void *acc, void *part)
+{
+    size_t bytes = dtype_bytes(t);
+    matmul_block(t, k < block ? k : block, n, a, b, acc);
+    for (size_t p = block; p < k; p += block) {
+        matmul_block(t, k - p < block ? k - p : block, n, (const char *)a + p * bytes, (const char *)b + p * n * bytes, part);
+        for (size_t j = 0; j < n; j++) {
+            char *at = (char *)acc + j * bytes, *from = (char *)part + j * bytes;
+            if (t == DT_F32)
+                *(float *)(void *)at += *(const float *)(const void *)from;
+            else if (t == DT_F64)
+                *(double *)(void *)at += *(const double *)(const void *)from;
+            else
+                scalar_store(t, scalar_load(t, at) + scalar_load(t, from), at);
         }
     }
 }
@@ -393,10 +412,12 @@ Status interp_contract(Run *run, Ref r)
     DType t = dtype_accumulator(x->dtype);
     size_t bytes = dtype_bytes(t), m = (size_t)x->dim[x->rank - 2], k = (size_t)x->dim[x->rank - 1], n = (size_t)y->dim[y->rank - 1];
     void *a = as_type(run, x, t), *b = as_type(run, y, t);
-    void *acc = v->dtype == t ? v->data : value_room(t, v->n);
-    bool ok = a && b && acc;
+    void *acc = v->dtype == t ? v->data : value_room(t, v->n), *part = value_room(t, n);
+    size_t block = run->order == ORDER_CUDA ? k + 1 : DOT_BLOCK;
+    bool ok = a && b && acc && part;
     for (size_t i = 0; ok && v->n && i < v->n / n; i++)
-        matmul_row(t, k, n, (const char *)a + i * k * bytes, (const char *)b + i / m * k * n * bytes, (char *)acc + i * n * bytes);
+        matmul_row(t, block, k, n, (const char *)a + i * k * bytes, (const char *)b + i / m * k * n * bytes, (char *)acc + i * n * bytes,
+                   part);
     if (ok && v->dtype != t)
         ok = run_op(run, OP_CAST, &t, v->dtype, v->n, (const void *const[]){acc}, v->data);
     if (a != x->data)
@@ -405,5 +426,6 @@ Status interp_contract(Run *run, Ref r)
         os_free(b);
     if (acc != v->data)
         os_free(acc);
+    os_free(part);
     return ok ? ST_OK : ST_OUT_OF_MEMORY;
 }

@@ -94,8 +94,9 @@ uint64_t scalar_load(DType dtype, const void *at);
  * Only float sums and products depend on this; everything else is exact in any order.
  * CUDA devices keep another: CUDA_REDUCE_LANES lanes, as many as a block of threads works on at once, and the results of
  * blocks are put together by lanes and a tree as well, as if they were the elements of one block of any length.
- * A contraction instead sums over k in order into one accumulator (f32 for f16 and bf16, else the dtype), with FMA for floats,
- * from +0; but on a CUDA device a product with a vector is a sum of products where its dtype is an integer one or math is fast
+ * A contraction instead cuts k into blocks of DOT_BLOCK; each is summed in order into one accumulator (f32 for f16 and bf16, else the
+ * dtype), with FMA for floats, from +0, and the results of blocks are added in order, from the first block's on. On a CUDA device k is
+ * one block; and there a product with a vector is a sum of products where its dtype is an integer one or math is fast
  * (jit/fuse.c).
  * A scan goes in order from its first element; on a CUDA device, where math is fast, by halving: n elements are those of the first
  * half of a tree (the largest power of two below n) and the rest, S(all) = S(first) + S(rest); each half is scanned in the same way,
@@ -104,7 +105,7 @@ uint64_t scalar_load(DType dtype, const void *at);
  * additions: it is off by at most (2 * log2(n) + 1) * (half a unit in the last place of 1) * (the sum of the magnitudes), to
  * first order; in order it would be n of them.
  */
-enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024 };
+enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024, DOT_BLOCK = 256 };
 
 /* Whose order: reductions are equal bit for bit only where this is the same. */
 typedef enum ReduceOrder { ORDER_HOST, ORDER_CUDA } ReduceOrder;

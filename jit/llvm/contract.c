@@ -1,6 +1,5 @@
 /*
- * FORM_CONTRACT: out[batch..., m, n] = epilogue(sum over k, in order, of a[batch, m, k] * b[batch,
- * k, n]).
+ * FORM_CONTRACT: out[batch..., m, n] = epilogue(sum over k of a[batch, m, k] * b[batch, k, n]).
  *
  * Lanes run along one of m and n (the lane axis, normally n); the other is the row axis. The
  * operand that varies along the lane axis is the lane operand, the other the row operand. A task is
@@ -16,9 +15,8 @@
  *                   for k: one panel vector, `rows` broadcasts, `rows` FMAs
  *       for tiles, for rows: epilogue
  *
- * Accumulators rest in sums [block_rows][block_tiles][lanes] between blocks of k, in the
- * accumulator's dtype, so that blocking changes no bit: every element is still one chain of FMAs
- * over k from +0. Sums, panel and rows lie in the thread's scratch.
+ * Results of blocks are added up in sums [block_rows][block_tiles][lanes], in the accumulator's dtype: a block of k is the order's
+ * (ir/scalar.h), one chain of FMAs from +0. Sums, panel and rows lie in the thread's scratch.
  *
  * A row group that reaches past the end computes its last row again and again; only existing rows
  * are stored. Lanes past the end read as zero and are masked in the epilogue. Without packing (few
@@ -39,7 +37,7 @@ typedef struct Contract {
     LV row0, row1, tile0; /* of the task */
 } Contract;
 
-enum { BLOCK_K = 1024, SHARED_ROWS = 128, SHARED_TILES = 8, STREAM_ROWS = 512, FEW_ROWS = 16 };
+enum { SHARED_ROWS = 128, SHARED_TILES = 8, STREAM_ROWS = 512, FEW_ROWS = 16 };
 
 static int64_t axis_hint(const Emit *e, int axis) { return axis == NO_AXIS ? 1 : e->k->axes.at[axis].hint; }
 
@@ -83,7 +81,7 @@ static void contract_plan(Emit *e, Contract *c)
     c->rows = !regular ? 1 : rows < most ? (rows > 0 ? rows : 1) : most;
     c->pack_lanes = regular && rows >= FEW_ROWS;
     c->pack_rows = c->pack_lanes && !plain_load(e, c->row_operand, c->acc);
-    c->block_k = c->pack_lanes ? BLOCK_K : INT64_MAX / 2;
+    c->block_k = DOT_BLOCK;
     c->block_rows = !c->pack_lanes ? c->rows : round_up(c->pack_rows ? SHARED_ROWS : STREAM_ROWS, c->rows);
     c->block_tiles = c->pack_rows ? SHARED_TILES : 1;
     c->panel = round_up(c->block_rows * c->block_tiles * e->lanes * bytes, 64);
@@ -229,12 +227,7 @@ static void register_tile(Emit *e, const Contract *c, LV row, LV tile, LV k0, LV
     int64_t first;
     for (int64_t r = 0; r < c->rows; r++) {
         sum[r] = l_alloca(e, type, 0, "sum");
-        LV zero = LLVMConstNull(type), start = zero;
-        if (!l_is_const(k0, &first)) {
-            LV old = load_vector(e, c, sums_at(e, c, l_add(e, row, l_i64(e, r)), tile));
-            start = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), zero, old, "");
-        }
-        l_store(e, start, sum[r], 0);
+        l_store(e, LLVMConstNull(type), sum[r], 0);
     }
     level_open(e, LV_ROW);
     set_row(e, c, row);
@@ -252,8 +245,15 @@ static void register_tile(Emit *e, const Contract *c, LV row, LV tile, LV k0, LV
     }
     level_close(e, LV_R, LV_ROW);
     loop_end(e, &l);
-    for (int64_t r = 0; r < c->rows; r++)
-        store_vector(e, c, l_load(e, type, sum[r], 0), sums_at(e, c, l_add(e, row, l_i64(e, r)), tile));
+    for (int64_t r = 0; r < c->rows; r++) {
+        LV at = sums_at(e, c, l_add(e, row, l_i64(e, r)), tile), block = l_load(e, type, sum[r], 0);
+        if (!l_is_const(k0, &first)) {
+            LV old = load_vector(e, c, at),
+               both = dtype_is_float(c->acc) ? LLVMBuildFAdd(e->b, old, block, "") : LLVMBuildAdd(e->b, old, block, "");
+            block = LLVMBuildSelect(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), block, both, "");
+        }
+        store_vector(e, c, block, at);
+    }
     e->mask = NULL;
 }
 
@@ -320,8 +320,6 @@ static void emit_contract_run(Emit *e, Contract *c)
     seek_batch(e, c, batch);
     int64_t k;
     if (l_is_const(c->n_k, &k) && k <= c->block_k) {
-        block_of_k(e, c, l_i64(e, 0), c->n_k, tile1);
-    } else if (!c->pack_lanes) {
         block_of_k(e, c, l_i64(e, 0), c->n_k, tile1);
     } else { /* at least once: with no k at all the sums are zero */
         Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, c->block_k), "block_k");

@@ -85,7 +85,7 @@
 #define KILN_VERSION_MAJOR 0
 #define KILN_VERSION_MINOR 1
 #define KILN_VERSION_PATCH 0
-#define KILN_VERSION "0.1.0"
+#define KILN_VERSION "0.2.0"
 
 #if defined(__GNUC__)
 #define KILN_API __attribute__((visibility("default")))
@@ -231,7 +231,7 @@ static inline kiln_axes kiln_every_axis(void)
 
 /* ---- library, errors, options ---- */
 
-KILN_API const char *kiln_version(void); /* of the library in use, such as "0.1.0" */
+KILN_API const char *kiln_version(void); /* of the library in use, such as "0.2.0" */
 
 /* The error of this thread: of the sync point that failed last, else the first of a recording
  * function. "" when there is none. Belongs to kiln; valid until the thread's next error or

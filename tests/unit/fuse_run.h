@@ -172,7 +172,7 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
 {
     DType t = (DType)inst->dtype, acc = dtype_accumulator(t);
     char *rows[2], *wide[2];
-    uint64_t sum = 0;
+    uint64_t sum = 0, total = 0;
     for (int i = 0; i < 2; i++) {
         VRef v = i ? inst->b : inst->a;
         rows[i] = fuse_spread(f, v, f->n_r);
@@ -181,6 +181,10 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
     size_t bytes = dtype_bytes(acc);
     for (int64_t p = 0; p < f->n_r; p++) {
         const char *a = wide[0] + (size_t)p * bytes, *b = wide[1] + (size_t)p * bytes;
+        if (p % DOT_BLOCK == 0) {
+            total = sum;
+            sum = 0;
+        }
         if (acc == DT_F32) {
             float x, y, s;
             memcpy(&x, a, 4), memcpy(&y, b, 4), memcpy(&s, &sum, 4);
@@ -195,6 +199,10 @@ static void fuse_matmul(const FuseRun *f, const KInst *inst, char *out)
             uint64_t product = 0;
             fuse_apply(f->math, OP_MUL, (DType[]){acc, acc}, acc, 1, (const void *const[]){a, b}, &product);
             fuse_step(f, OP_ADD, acc, &sum, &product);
+        }
+        if (p >= DOT_BLOCK && (p % DOT_BLOCK == DOT_BLOCK - 1 || p + 1 == f->n_r)) { /* blocks are added in order */
+            fuse_step(f, OP_ADD, acc, &total, &sum);
+            sum = total;
         }
     }
     char *narrow = fuse_cast(f, (const char *)&sum, acc, t, 1);

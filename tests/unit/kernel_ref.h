@@ -137,28 +137,40 @@ static int64_t ref_arg(const RefRun *f, bool max, DType in, const char *data)
     return best;
 }
 
+static uint64_t ref_fma(DType acc, uint64_t x, uint64_t y, uint64_t sum, MathMode math)
+{
+    if (acc == DT_F32) {
+        float xs, ys, s;
+        memcpy(&xs, &x, 4), memcpy(&ys, &y, 4), memcpy(&s, &sum, 4);
+        s = fmaf(xs, ys, s);
+        memcpy(&sum, &s, 4);
+        return sum;
+    }
+    if (acc == DT_F64) {
+        double xs, ys, s;
+        memcpy(&xs, &x, 8), memcpy(&ys, &y, 8), memcpy(&s, &sum, 8);
+        s = fma(xs, ys, s);
+        memcpy(&sum, &s, 8);
+        return sum;
+    }
+    return ref_op2(OP_ADD, acc, sum, ref_op2(OP_MUL, acc, x, y, math), math);
+}
+
 static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a, const char *b, void *out)
 {
     DType acc = dtype_accumulator((DType)n->dtype);
-    uint64_t sum = 0;
+    uint64_t sum = 0, total = 0;
+    int64_t block = ref_lanes == CUDA_REDUCE_LANES ? INT64_MAX : DOT_BLOCK;
     for (int64_t i = 0; i < f->points; i++) {
         uint64_t x = ref_cast(in, acc, scalar_load(in, a + (size_t)i * dtype_bytes(in)), f->math);
         uint64_t y = ref_cast(in, acc, scalar_load(in, b + (size_t)i * dtype_bytes(in)), f->math);
-        if (acc == DT_F32) {
-            float xs, ys, s;
-            memcpy(&xs, &x, 4), memcpy(&ys, &y, 4), memcpy(&s, &sum, 4);
-            s = fmaf(xs, ys, s);
-            memcpy(&sum, &s, 4);
-        } else if (acc == DT_F64) {
-            double xs, ys, s;
-            memcpy(&xs, &x, 8), memcpy(&ys, &y, 8), memcpy(&s, &sum, 8);
-            s = fma(xs, ys, s);
-            memcpy(&sum, &s, 8);
-        } else {
-            sum = ref_op2(OP_ADD, acc, sum, ref_op2(OP_MUL, acc, x, y, f->math), f->math);
-        }
+        sum = ref_fma(acc, x, y, sum, f->math);
+        if ((i + 1) % block && i + 1 < f->points)
+            continue;
+        total = i < block ? sum : ref_op2(OP_ADD, acc, total, sum, f->math);
+        sum = 0;
     }
-    scalar_store((DType)n->dtype, ref_cast(acc, (DType)n->dtype, sum, f->math), out);
+    scalar_store((DType)n->dtype, ref_cast(acc, (DType)n->dtype, total, f->math), out);
 }
 
 /* Running sums of n values by halving (ir/scalar.h), in place; `base` stands before the first. The sum of all. */

@@ -263,22 +263,26 @@ Test(interp, argsort_is_stable_with_nan_last)
     CHECK_ARRAY(order, 0, 2, 1);
 }
 
-Test(interp, matmul_in_order_with_one_rounding_per_step)
+Test(interp, matmul_by_blocks_with_one_rounding_per_step)
 {
-    enum { M = 5, K = 37, N = 6 };
+    enum { M = 5, K = 600, N = 6 };
     float a[2 * M * K], b[2 * K * N], out[2 * M * N];
     uint64_t state = 9;
     for (size_t i = 0; i < sizeof a / sizeof *a; i++)
         a[i] = (float)(int64_t)next_random(&state) * 0x1p-62F;
     for (size_t i = 0; i < sizeof b / sizeof *b; i++)
         b[i] = (float)(int64_t)next_random(&state) * 0x1p-62F;
-    run("graph g(%0: f32[2,5,37], %1: f32[2,37,6]) {\n %2 = matmul %0 %1\n return %2\n}", IN(a, b), out);
+    run("graph g(%0: f32[2,5,600], %1: f32[2,600,6]) {\n %2 = matmul %0 %1\n return %2\n}", IN(a, b), out);
     for (int t = 0; t < 2; t++)
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {
                 float acc = 0;
-                for (int k = 0; k < K; k++)
-                    acc = fmaf(a[(t * M + i) * K + k], b[(t * K + k) * N + j], acc);
+                for (int from = 0; from < K; from += DOT_BLOCK) {
+                    float block = 0;
+                    for (int k = from; k < K && k < from + DOT_BLOCK; k++)
+                        block = fmaf(a[(t * M + i) * K + k], b[(t * K + k) * N + j], block);
+                    acc = from ? acc + block : block;
+                }
                 cr_assert_eq(out[(t * M + i) * N + j], acc);
             }
     uint8_t x[4] = {200, 3, 100, 7}, product[4];

@@ -356,14 +356,21 @@ void scans_open(Emit *e, uint32_t stage);
 void r_body(Emit *e, uint32_t stage);           /* all of one step of the r loop: scans, saves, reductions, stores */
 void row_seek(Emit *e, LV point, LV *odometer); /* coordinates of the axes of a row; odometer NULL: into e->axis */
 void count_x(Emit *e);
+void tile_mask(Emit *e, LV left); /* for a tile with `left` elements to its end; until mask_end */
+void mask_end(Emit *e);
+void lanes_change(Emit *e, int lanes); /* from here on */
+void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
 
-/* loops.c, contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
+/* loops.c, cpu/contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
  * (plan.c) */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that. */
 void plan_part(const Emit *e, uint32_t stage, bool *part);
 int stage_lanes(const Emit *e, uint32_t stage);
+/* How an index moves along `axis`: not at all, element by element, or some other way. */
+typedef enum IndexWalk { INDEX_STAYS, INDEX_STEPS, INDEX_JUMPS } IndexWalk;
+IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis);
 void plan_levels(Emit *e); /* of instructions and index expressions, for the lanes chosen */
 /* Stores and other effects of one stage of the r loop, or the x-level ones: operands, then effects; or both. */
 void emit_operands(Emit *e, bool r_level, uint32_t stage);

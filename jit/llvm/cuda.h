@@ -156,7 +156,6 @@ void emit_contract_cuda(Emit *e);
 void emit_sort_cuda(Emit *e);
 /* Do neighbouring elements of this factor of a contraction lie along k? Decided by its first load that varies along k. */
 bool cuda_steps_along_k(const Emit *e, VRef v);
-void emit_threads(Emit *e);   /* FORM_LOOPS: one of the others */
-void pin(Emit *e, int level); /* loops.c: a branch for code of `level` to stand in front of */
+void emit_threads(Emit *e); /* FORM_LOOPS: one of the others */
 
 #endif

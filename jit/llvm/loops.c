@@ -181,7 +181,7 @@ static bool no_tail(const Emit *e, LV n)
  * The mask of a tile with `left` elements to its end, and whether that is all of it. Only the last tile computes its mask, aside: five
  * instructions of an iteration less. Loads and stores take it with AVX-512 only; else they branch.
  */
-static void tile_mask(Emit *e, LV left)
+void tile_mask(Emit *e, LV left)
 {
     e->whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), "");
     e->left = left;
@@ -196,7 +196,7 @@ static void tile_mask(Emit *e, LV left)
     LLVMAddIncoming(e->mask, masks, from, 2);
 }
 
-static void mask_end(Emit *e) { e->mask = e->whole = e->left = NULL; }
+void mask_end(Emit *e) { e->mask = e->whole = e->left = NULL; }
 
 static void r_step(Emit *e, uint32_t stage, LV flat)
 {
@@ -311,8 +311,8 @@ void scans_open(Emit *e, uint32_t stage)
     }
 }
 
-/* From here on code is emitted for so many lanes; scalars that were spread over another number are spread anew. */
-static void lanes_change(Emit *e, int lanes)
+/* Scalars that were spread over another number of lanes are spread anew. */
+void lanes_change(Emit *e, int lanes)
 {
     if (lanes == e->lanes)
         return;
@@ -522,7 +522,6 @@ static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     loop_end(e, &l);
 }
 
-/* Starts a new block, so that code of `level` has a branch to stand in front of. */
 void pin(Emit *e, int level)
 {
     LLVMBasicBlockRef next = l_block(e, "");

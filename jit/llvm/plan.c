@@ -126,20 +126,17 @@ static int64_t vec_extent(const Emit *e)
     return n;
 }
 
-/* How an index moves along `axis`: not at all, element by element, or some other way. */
-typedef enum Walk { STAYS, STEPS, JUMPS } Walk;
-
-static Walk walk_of(const Kernel *k, IRef i, uint32_t axis)
+IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis)
 {
     const Idx *x = &k->idx.at[i];
     if (!kidx_uses_axis(k, i, axis))
-        return STAYS;
+        return INDEX_STAYS;
     if (x->kind == IX_AXIS)
-        return STEPS;
+        return INDEX_STEPS;
     if (x->kind != IX_ADD)
-        return x->kind == IX_MOD ? walk_of(k, x->a, axis) : JUMPS;
-    Walk a = walk_of(k, x->a, axis), b = walk_of(k, x->b, axis);
-    return a == STAYS ? b : b == STAYS ? a : JUMPS;
+        return x->kind == IX_MOD ? index_walk(k, x->a, axis) : INDEX_JUMPS;
+    IndexWalk a = index_walk(k, x->a, axis), b = index_walk(k, x->b, axis);
+    return a == INDEX_STAYS ? b : b == INDEX_STAYS ? a : INDEX_JUMPS;
 }
 
 /*
@@ -153,11 +150,11 @@ static void plan_row_block(Emit *e)
         return;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || walk_of(e->k, n->idx, (uint32_t)e->tile_axis) != JUMPS)
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || index_walk(e->k, n->idx, (uint32_t)e->tile_axis) != INDEX_JUMPS)
             continue;
         for (uint32_t a = 0; a + 1 < e->n_x; a++) {
             int64_t block = 64 / (int64_t)dtype_bytes((DType)n->dtype);
-            if (walk_of(e->k, n->idx, a) != STEPS || block < e->row_block)
+            if (index_walk(e->k, n->idx, a) != INDEX_STEPS || block < e->row_block)
                 continue;
             e->row_block = block;
             e->row_axis = a;

@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""kiln beside NumPy and PyTorch, in one process: time of the best peer over kiln's, row by row.
+
+    peers.py --lib build/release/libkiln.so [--isa avx2] [--only TEXT,...] [--seconds S] [--json FILE]
+
+kiln is loaded by ctypes; the peers are those that can be imported. All have the same numbers and the same number of threads (--threads);
+sides take turns, a turn is some 20 ms of calls, and the figures are medians over the turns. A call is eager on all sides: record and
+evaluate, for kiln. Each result is compared with the first peer's. --isa avx2 keeps everybody to AVX2 (kiln: KILN_CPU=x86-64-v3).
+Exit status: 0, 1 some result is wrong, 77 no peer can be imported.
+"""
+import argparse
+import ctypes
+import json
+import os
+import statistics
+import sys
+import time
+
+DTYPES = {"bool": 0, "i8": 1, "i16": 2, "i32": 3, "i64": 4, "f16": 9, "bf16": 10, "f32": 11, "f64": 12}
+NUMPY = {"i8": "int8", "i32": "int32", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64"}
+TOLERANCE = {"f16": 4e-3, "bf16": 2e-2, "f32": 2e-5, "f64": 1e-13}  # of the largest value of the result
+AVX2 = {"KILN_CPU": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "OPENBLAS_CORETYPE": "Haswell"}
+
+
+class Row:
+    """A product: shapes of both factors as the product sees them, and which of them lie transposed."""
+
+    def __init__(self, name, a, b, dtype="f32", ta=False, tb=False):
+        self.name, self.shape, self.dtype, self.transposed = name, (a, b), dtype, (ta, tb)
+        self.flops = 2 * b[-1] * a[-1] * a[-2]
+        for n in max(a[:-2], b[:-2], key=len):
+            self.flops *= n
+
+
+def rows():
+    all = []
+
+    def row(*args, **more):
+        all.append(Row(*args, **more))
+
+    for n in (128, 256, 512, 1024, 2048, 4096):
+        row(f"{n} cubed", (n, n), (n, n))
+    row("256x2048x1024", (256, 1024), (1024, 2048))
+    row("512x4096x2048", (512, 2048), (2048, 4096))
+    for n in (512, 1024):
+        row(f"{n} cubed f64", (n, n), (n, n), "f64")
+        row(f"{n} cubed bf16", (n, n), (n, n), "bf16")
+        row(f"{n} cubed f16", (n, n), (n, n), "f16")
+    row("512 cubed i32", (512, 512), (512, 512), "i32")
+    row("512 cubed i64", (512, 512), (512, 512), "i64")
+    row("a^T b 1024", (1024, 1024), (1024, 1024), ta=True)
+    row("a b^T 1024", (1024, 1024), (1024, 1024), tb=True)
+    row("a^T b^T 1024", (1024, 1024), (1024, 1024), ta=True, tb=True)
+    row("64 of 128 cubed", (64, 128, 128), (64, 128, 128))
+    for n in (16, 32, 64):
+        row(f"1024 of {n} cubed", (1024, n, n), (1024, n, n))
+    for n in (1024, 4096, 16384):
+        row(f"matrix-vector {n}", (n, n), (n, 1))
+        row(f"matrix^T-vector {n}", (n, n), (n, 1), ta=True)
+    for m in (1, 2, 4, 8):
+        row(f"{m} rows x 4096^2", (m, 4096), (4096, 4096))
+        row(f"{m} rows x 4096^2 ^T", (m, 4096), (4096, 4096), tb=True)
+    for k in (1, 4, 16):
+        row(f"4096 x {k} x 4096", (4096, k), (k, 4096))
+    row("16 x 65536 x 16", (16, 65536), (65536, 16))
+    row("batched thin b8 h16 1 x 64 x 256", (8, 16, 1, 64), (16, 64, 256))
+    row("batched thin b64 h16 1 x 128 x 512", (64, 16, 1, 128), (16, 128, 512))
+    row("prime 509 x 521 x 503", (509, 521), (521, 503))
+    row("64 x 768 x 768", (64, 768), (768, 768))
+    row("100 x 100 x 100", (100, 100), (100, 100))
+    return all
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [("rank", ctypes.c_int), ("dim", ctypes.c_int64 * 8)]
+
+
+class Kiln:
+    def __init__(self, path, threads):
+        os.environ.setdefault("KILN_THREADS", str(threads))
+        self.lib = ctypes.CDLL(os.path.abspath(path))
+        for name in ("kiln_from", "kiln_matmul", "kiln_transpose", "kiln_permute", "kiln_scope_begin"):
+            getattr(self.lib, name).restype = ctypes.c_void_p
+        self.lib.kiln_error_message.restype = ctypes.c_char_p
+
+    def check(self, ok):
+        if not ok:
+            raise RuntimeError(self.lib.kiln_error_message().decode())
+        return ok
+
+    def array(self, dtype, shape, data):
+        s = Shape(len(shape), (ctypes.c_int64 * 8)(*shape))
+        t = ctypes.c_void_p(self.check(self.lib.kiln_from(DTYPES[dtype], s, ctypes.c_void_p(data))))
+        self.check(self.lib.kiln_eval(t) == 0)
+        return t
+
+    def product(self, row, a, b):
+        lib = self.lib
+
+        def call():
+            scope = ctypes.c_void_p(lib.kiln_scope_begin())
+            x = ctypes.c_void_p(lib.kiln_transpose(a)) if row.transposed[0] else a
+            y = ctypes.c_void_p(lib.kiln_transpose(b)) if row.transposed[1] else b
+            z = ctypes.c_void_p(self.check(lib.kiln_matmul(x, y)))
+            self.check(lib.kiln_eval(z) == 0)
+            lib.kiln_scope_end(scope)
+
+        return call
+
+    def result(self, row, a, b, room):
+        x = ctypes.c_void_p(self.lib.kiln_transpose(a)) if row.transposed[0] else a
+        y = ctypes.c_void_p(self.lib.kiln_transpose(b)) if row.transposed[1] else b
+        z = ctypes.c_void_p(self.check(self.lib.kiln_matmul(x, y)))
+        self.check(self.lib.kiln_read(z, DTYPES[row.dtype], ctypes.c_void_p(room.ctypes.data), ctypes.c_size_t(room.nbytes)) == 0)
+
+
+def turns(sides, seconds):
+    """Median seconds of a call for each side, measured in turns; and the median over the turns of first peer over kiln for each peer."""
+    count, times = {}, {name: [] for name in sides}
+    for name, call in sides.items():
+        call()
+        call()
+        start = time.perf_counter()
+        call()
+        each = time.perf_counter() - start
+        count[name] = max(1, min(2000, int(0.02 / max(each, 1e-7))))
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or len(times["kiln"]) < 5:
+        for name, call in sides.items():
+            start = time.perf_counter()
+            for _ in range(count[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / count[name])
+    ratio = {n: statistics.median(p / k for p, k in zip(times[n], times["kiln"])) for n in sides if n != "kiln"}
+    return {n: statistics.median(t) for n, t in times.items()}, ratio
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("--lib", required=True)
+    args.add_argument("--isa", choices=["native", "avx2"], default="native")
+    args.add_argument("--only", default="")
+    args.add_argument("--seconds", type=float, default=0.6)
+    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args.add_argument("--json")
+    args = args.parse_args()
+    if args.isa == "avx2":
+        os.environ.update(AVX2)
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(args.threads)
+    try:
+        import numpy as np
+    except ImportError:
+        print("peers.py: NumPy is not there")
+        return 77
+    try:
+        import torch
+        torch.set_num_threads(args.threads)
+    except ImportError:
+        torch = None
+    kiln, bad, table, random = Kiln(args.lib, args.threads), 0, [], np.random.default_rng(1)
+    only = [o for o in args.only.split(",") if o]
+    print(f"{'row':36} {'kiln us':>10} {'GFLOP/s':>8}  best peer over kiln")
+    for row in rows():
+        if only and not any(o in row.name for o in only):
+            continue
+        half = row.dtype == "bf16"
+        integer = row.dtype.startswith("i")
+        stored = [tuple(s[:-2]) + (s[-1], s[-2]) if t else s for s, t in zip(row.shape, row.transposed)]
+        np_type = np.float32 if half else np.dtype(NUMPY[row.dtype])
+        data = [(random.integers(-9, 9, s) if integer else random.uniform(-1, 1, s)).astype(np_type) for s in stored]
+        raw = [(d.view(np.uint32) >> 16).astype(np.uint16) for d in data] if half else data
+        tensors = [kiln.array(row.dtype, s, d.ctypes.data) for s, d in zip(stored, raw)]
+        seen = [d.swapaxes(-1, -2) if t else d for d, t in zip(data, row.transposed)]
+        sides = {"kiln": kiln.product(row, *tensors)}
+        if half or row.dtype == "f16":
+            want = None
+        elif not integer or row.shape[0][-1] <= 600:
+            want = np.matmul(*seen)
+            sides["numpy"] = lambda: np.matmul(*seen)
+        if torch:
+            t = [torch.from_numpy(r.view(np.int16)).view(torch.bfloat16) if half else torch.from_numpy(r) for r in raw]
+            t = [x.transpose(-1, -2) if flip else x for x, flip in zip(t, row.transposed)]
+            sides["torch"] = lambda: torch.matmul(*t)
+            if want is None:
+                want = torch.matmul(*t).float().numpy()
+        got = np.empty(want.shape, dtype=np.uint16 if half else NUMPY[row.dtype])
+        kiln.result(row, *tensors, got)
+        if half:
+            got = (got.astype(np.uint32) << 16).view(np.float32)
+        off = float(np.max(np.abs(got.astype(np.float64) - want)) / max(1e-30, float(np.max(np.abs(want)))))
+        wrong = off > TOLERANCE.get(row.dtype, 0)
+        bad += wrong
+        seconds, ratio = turns(sides, args.seconds)
+        best = min(ratio, key=ratio.get)
+        table.append({"row": row.name, "seconds": seconds, "ratio": ratio, "off": off})
+        print(f"{row.name:36} {seconds['kiln'] * 1e6:10.1f} {row.flops / seconds['kiln'] / 1e9:8.1f}  {ratio[best]:5.2f} {best:6}"
+              f" {'  '.join(f'{n} {s * 1e6:.1f} us' for n, s in seconds.items() if n != 'kiln')}{'  WRONG ' + str(off) if wrong else ''}",
+              flush=True)
+        for x in tensors:
+            kiln.lib.kiln_release(x)
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(table, f, indent=1)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

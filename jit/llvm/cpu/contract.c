@@ -1,0 +1,382 @@
+/* The plan of a product, its tasks, its epilogue, and the packed way. */
+#include "jit/llvm/cpu/contract.h"
+
+/* ---- the plan ---- */
+
+static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+static int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* The size of an axis where it is constant, else the power of two that its hint does not exceed. */
+static int64_t about(const Emit *e, int axis)
+{
+    int64_t n, power = 1;
+    if (axis == NO_AXIS)
+        return 1;
+    const KAxis *a = &e->k->axes.at[axis];
+    if (kidx_is_const(e->k, a->size, &n))
+        return n > 0 ? n : 1;
+    while (power < a->hint && power < INT64_C(1) << 40)
+        power *= 2;
+    return power;
+}
+
+static bool is_const(const Emit *e, int axis)
+{
+    int64_t n;
+    return axis != NO_AXIS && kidx_is_const(e->k, e->k->axes.at[axis].size, &n);
+}
+
+static bool varies(const Emit *e, VRef v, int axis) { return axis != NO_AXIS && (e->info[v].axes >> axis & 1); }
+
+/* Bytes an element of the loads that v is computed from and that step along `axis`. */
+static unsigned stepping(const Emit *e, VRef v, int axis)
+{
+    const KInst *n = &e->k->inst.at[v];
+    unsigned bytes = 0;
+    VRef in[4];
+    if (axis == NO_AXIS || !varies(e, v, axis))
+        return 0;
+    if (n->kind == KI_LOAD && index_walk(e->k, n->idx, (uint32_t)axis) == INDEX_STEPS)
+        bytes = (unsigned)dtype_bytes((DType)n->dtype);
+    uint32_t n_in = kernel_operands(n, in);
+    for (uint32_t i = 0; i < n_in; i++)
+        bytes += stepping(e, in[i], axis);
+    return bytes;
+}
+
+static void choose_axes(Emit *e, Contract *c)
+{
+    const Kernel *k = e->k;
+    const KInst *n = &k->inst.at[c->reduce];
+    int last = e->n_x ? (int)e->n_x - 1 : NO_AXIS, before = e->n_x > 1 ? (int)e->n_x - 2 : NO_AXIS;
+    bool swap = before != NO_AXIS && about(e, last) < 8 && about(e, before) > about(e, last);
+    c->axis[LANE_SIDE] = swap ? before : last;
+    c->operand[LANE_SIDE] = swap ? n->a : n->b;
+    c->operand[ROW_SIDE] = swap ? n->b : n->a;
+    c->axis[ROW_SIDE] = NO_AXIS;
+    for (int a = 0; a < (int)e->n_x; a++) {
+        bool row = a != c->axis[LANE_SIDE] && !varies(e, c->operand[LANE_SIDE], a) && varies(e, c->operand[ROW_SIDE], a);
+        if (row && about(e, a) >= about(e, c->axis[ROW_SIDE]))
+            c->axis[ROW_SIDE] = a;
+    }
+    for (int s = 0; s < SIDES; s++)
+        c->along[s] = stepping(e, c->operand[s], (int)k->axes.n - 1) > stepping(e, c->operand[s], c->axis[s]);
+}
+
+typedef struct TileShape {
+    int bits, bytes, rows, vectors;
+} TileShape;
+
+static const TileShape shapes[] = {
+#define TILE(bits, bytes, rows, vectors) {bits, bytes, rows, vectors},
+#include "jit/llvm/cpu/tiles.def"
+#undef TILE
+};
+
+/* The tile that computes the fewest columns for nothing; the number of rows is evened out over the groups. */
+static void choose_tile(const Emit *e, Contract *c, int64_t m, int64_t n)
+{
+    int64_t best = INT64_MAX;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const TileShape *s = &shapes[i];
+        int64_t width = s->vectors * c->lanes, columns = round_up(n, width);
+        if (s->bits != e->bits || s->bytes != (int)dtype_bytes(c->acc) || columns >= best - best / 8)
+            continue;
+        best = columns;
+        c->width = width;
+        c->rows = s->rows;
+    }
+    if (is_const(e, c->axis[ROW_SIDE]))
+        c->rows = ceil_div(m, ceil_div(m, c->rows));
+}
+
+/* Groups and tiles of a task: so that what is packed is used often and stays in the caches, and that there are tasks for some threads. */
+static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n)
+{
+    enum { TASKS = 8 };
+    int64_t bytes = (int64_t)dtype_bytes(c->acc), groups = ceil_div(m, c->rows), tiles = ceil_div(n, c->width);
+    int64_t rows_bytes = e->bits == 512 ? 400 << 10 : 200 << 10;
+    int64_t g = least(groups, rows_bytes / (DOT_BLOCK * bytes * c->rows)),
+            t = least(tiles, (c->one_block ? 4096 : 2048) / bytes / c->width);
+    while (batch * ceil_div(groups, g) * ceil_div(tiles, t) < TASKS && (g * c->rows > 64 || t * c->width > 128)) {
+        if (g * c->rows > t * c->width / 2 && g > 1)
+            g = (g + 1) / 2;
+        else
+            t = (t + 1) / 2;
+    }
+    c->block_rows = c->rows * ceil_div(groups, ceil_div(groups, g));
+    c->block_tiles = ceil_div(tiles, ceil_div(tiles, t));
+}
+
+static void plan_packed(Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n)
+{
+    choose_tile(e, c, m, n);
+    choose_blocks(e, c, batch, m, n);
+}
+
+static void plan_thin(Emit *e, Contract *c, int64_t m, int64_t n)
+{
+    int64_t most = c->way == WAY_DIRECT ? e->bits == 512 ? 8 : 6 : 8, bytes = (int64_t)dtype_bytes(c->acc);
+    c->rows = ceil_div(m, ceil_div(m, most));
+    c->width = c->way == WAY_DOTS ? c->lanes : 2 * c->lanes;
+    while (c->way == WAY_DIRECT && c->width > 1 && c->width / 2 >= n)
+        c->width /= 2;
+    if (c->way == WAY_STRIPS && c->rows > 2)
+        c->width = c->lanes;
+    c->block_rows = c->way == WAY_DIRECT ? c->rows * least(ceil_div(m, c->rows), ceil_div(64, c->rows)) : c->rows;
+    int64_t columns = c->way == WAY_STRIPS ? (c->rows > 4 ? 1024 : 2048) / bytes : c->way == WAY_DIRECT ? 8 * c->width : 2 * c->width;
+    c->block_tiles = least(ceil_div(n, c->width), columns / c->width);
+}
+
+static Way choose_way(const Emit *e, const Contract *c, int64_t m, int64_t n, int64_t k)
+{
+    bool regular = !varies(e, c->operand[ROW_SIDE], c->axis[LANE_SIDE]);
+    if (!regular || c->axis[LANE_SIDE] == NO_AXIS || e->k->vec_axis == UINT32_MAX)
+        return WAY_DIRECT;
+    if (c->along[LANE_SIDE])
+        return m <= 8 ? WAY_DOTS : WAY_PACKED;
+    if (m <= 8)
+        return k * n >= 1 << 15 && n >= 128 ? WAY_STRIPS : WAY_DIRECT;
+    return k <= 8 || k * n <= 1 << 11 ? WAY_DIRECT : WAY_PACKED;
+}
+
+/* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
+static DType accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
+
+static void contract_plan(Emit *e, Contract *c)
+{
+    const Kernel *k = e->k;
+    *c = (Contract){0};
+    while (k->inst.at[c->reduce].kind != KI_REDUCE || k->inst.at[c->reduce].op != OP_MATMUL)
+        c->reduce++;
+    const KInst *n = &k->inst.at[c->reduce];
+    c->in = (DType)k->inst.at[n->a].dtype;
+    c->out = (DType)n->dtype;
+    c->acc = accumulator(c->out);
+    choose_axes(e, c);
+    e->tile_axis = c->axis[LANE_SIDE];
+    int64_t rows = about(e, c->axis[ROW_SIDE]), columns = about(e, c->axis[LANE_SIDE]), bytes = (int64_t)dtype_bytes(c->acc);
+    int64_t steps = about(e, (int)k->axes.n - 1), batch = 1;
+    for (int a = 0; a < (int)e->n_x; a++)
+        batch *= a == c->axis[LANE_SIDE] || a == c->axis[ROW_SIDE] ? 1 : least(about(e, a), 1 << 20);
+    c->lanes = e->bits / 8 / (int)bytes;
+    c->one_block = is_const(e, (int)k->axes.n - 1) && steps <= DOT_BLOCK;
+    c->way = choose_way(e, c, rows, columns, steps);
+    if (c->way == WAY_PACKED)
+        plan_packed(e, c, least(batch, 1 << 20), rows, columns);
+    else
+        plan_thin(e, c, rows, columns);
+    if (e->k->vec_axis == UINT32_MAX || e->tile_axis == NO_AXIS)
+        c->width = 1;
+    c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->one_block);
+    int64_t sums = c->one_tile ? c->rows * c->width : c->block_rows * c->block_tiles * c->width;
+    c->most_k = c->one_block ? round_up(steps, c->lanes) : DOT_BLOCK;
+    c->panel_at = c->part = round_up(sums * bytes, 64);
+    c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? c->most_k * c->width * bytes + PACK_SLACK : 0, 64);
+    c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? c->most_k * c->block_rows * bytes + PACK_SLACK : 0, 64);
+    if (c->way == WAY_STRIPS || c->way == WAY_DOTS) /* a block's sums, a square */
+        c->bytes += c->way == WAY_STRIPS ? c->part : c->lanes * c->lanes * bytes;
+    e->lanes = (int)c->width;
+    e->prefetch_rows = false;
+    c->vector = LLVMVectorType(e->type[dtype_info[c->acc].scalar], (unsigned)c->lanes);
+}
+
+static LV axis_or_one(Emit *e, int axis) { return axis == NO_AXIS ? l_i64(e, 1) : axis_size(e, (uint32_t)axis); }
+
+static void contract_sizes(Emit *e, Contract *c)
+{
+    for (int s = 0; s < SIDES; s++)
+        c->n[s] = axis_or_one(e, c->axis[s]);
+    c->n_k = axes_product(e, e->n_x, e->k->axes.n);
+    c->tiles = l_ceil_div(e, c->n[LANE_SIDE], l_i64(e, c->width));
+    c->row_blocks = l_ceil_div(e, c->n[ROW_SIDE], l_i64(e, c->block_rows));
+    c->tile_blocks = l_ceil_div(e, c->tiles, l_i64(e, c->block_tiles));
+    if (e->scratch && e->stream)
+        e->points[0] = axes_product(e, 0, e->n_x);
+}
+
+/* ---- small things ---- */
+
+LV contract_slot(Emit *e, const Contract *c, int64_t offset, LV element)
+{
+    return l_gep(e, LLVMGetElementType(c->vector), l_gep_bytes(e, e->scratch, l_i64(e, offset)), element);
+}
+
+LV contract_load(Emit *e, const Contract *c, LV at) { return l_load(e, l_type(e, c->acc, true), at, (unsigned)dtype_bytes(c->acc)); }
+
+void contract_store(Emit *e, const Contract *c, LV v, LV at) { l_store(e, v, at, (unsigned)dtype_bytes(c->acc)); }
+
+LV contract_operand(Emit *e, const Contract *c, int side) { return val_vector(e, cast_emit(e, c->in, c->acc, value(e, c->operand[side]))); }
+
+void contract_row(Emit *e, const Contract *c, LV row)
+{
+    if (c->axis[ROW_SIDE] != NO_AXIS)
+        e->axis[c->axis[ROW_SIDE]] = ix_uniform(row);
+}
+
+void contract_k(Emit *e, LV k, bool lanes)
+{
+    e->flat = k;
+    e->axis[e->k->axes.n - 1] = (Ix){.base = k, .stride = lanes && e->lanes > 1 ? l_i64(e, 1) : NULL};
+}
+
+void contract_tile(Emit *e, const Contract *c, LV tile)
+{
+    int64_t n;
+    if (e->tile_axis == NO_AXIS)
+        return;
+    LV at = l_mul(e, tile, l_i64(e, c->width));
+    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = e->lanes == c->width};
+    if (e->lanes > 1 && !(l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0))
+        tile_mask(e, l_sub(e, c->n[LANE_SIDE], at));
+    else
+        e->whole = l_const(e, SC_I1, 1, false);
+}
+
+LV contract_sums(Emit *e, const Contract *c, LV group, LV tile)
+{
+    if (c->one_tile)
+        return e->scratch;
+    LV n = l_add(e, l_mul(e, group, l_i64(e, c->block_tiles)), l_sub(e, tile, c->tile0));
+    return contract_slot(e, c, 0, l_mul(e, n, l_i64(e, c->rows * c->width)));
+}
+
+void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
+{
+    LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), sums = contract_sums(e, c, group, tile);
+    LV end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->n[ROW_SIDE]);
+    lanes_change(e, (int)c->width);
+    e->cur = LV_ROW;
+    contract_tile(e, c, tile);
+    Loop m = loop_begin(e, first, end, l_i64(e, 1), "epilogue");
+    level_open(e, LV_ROW);
+    contract_row(e, c, m.iv);
+    pin(e, LV_ROW);
+    level_open(e, LV_TILE);
+    LV at = l_mul(e, l_sub(e, m.iv, first), l_i64(e, c->width)), v = contract_load(e, c, l_gep(e, LLVMGetElementType(c->vector), sums, at));
+    Val sum = {.vec = e->lanes > 1};
+    if (dtype_is_float(c->acc))
+        sum = cast_emit(e, c->acc, c->out, (Val){.v = v, .vec = sum.vec});
+    else
+        sum.v = LLVMBuildTruncOrBitCast(e->b, v, l_type(e, c->out, true), "");
+    value_set(e, c->reduce, e->level[c->reduce], sum);
+    emit_stores(e, false, 0);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &m);
+    mask_end(e);
+}
+
+/* ---- packed ---- */
+
+static void packed_tile(Emit *e, const Contract *c, LV group, LV tile, LV k0, LV k1, LV panel)
+{
+    LV rows = contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, c->most_k * c->rows)));
+    LV first = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), e->type[SC_I64], "");
+    LV args[] = {rows, panel, contract_sums(e, c, group, tile), l_sub(e, k1, k0), first};
+    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, 5, "");
+    if (c->one_block) {
+        contract_epilogue(e, c, group, tile);
+        return;
+    }
+    If last = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGE, k1, c->n_k, ""), "last");
+    contract_epilogue(e, c, group, tile);
+    if_end(e, &last);
+}
+
+static void packed_block(Emit *e, const Contract *c, LV groups, LV k0, LV k1)
+{
+    Loop p = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "pack_group");
+    LV to = contract_slot(e, c, c->rows_at, l_mul(e, p.iv, l_i64(e, c->most_k * c->rows)));
+    pack_panel(e, c, ROW_SIDE, l_add(e, c->row0, l_mul(e, p.iv, l_i64(e, c->rows))), c->rows, k0, k1, to);
+    loop_end(e, &p);
+    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
+    LV panel = contract_slot(e, c, c->panel_at, l_i64(e, 0));
+    pack_panel(e, c, LANE_SIDE, l_mul(e, j.iv, l_i64(e, c->width)), c->width, k0, k1, panel);
+    Loop g = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "group");
+    packed_tile(e, c, g.iv, j.iv, k0, k1, panel);
+    loop_end(e, &g);
+    loop_end(e, &j);
+}
+
+static void packed_task(Emit *e, const Contract *c)
+{
+    LV groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
+    if (c->one_block) {
+        packed_block(e, c, groups, l_i64(e, 0), c->n_k);
+        return;
+    }
+    /* at least once: with no k at all the sums are zero */
+    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
+    packed_block(e, c, groups, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, DOT_BLOCK)), c->n_k));
+    loop_end(e, &l);
+}
+
+/* ---- tasks ---- */
+
+/* Batch coordinates: the axes that are neither rows nor lanes, row-major. */
+static void seek_batch(Emit *e, const Contract *c, LV rest)
+{
+    for (int a = (int)e->n_x - 1; a >= 0; a--) {
+        if (a == c->axis[ROW_SIDE] || a == c->axis[LANE_SIDE])
+            continue;
+        LV size = axis_size(e, (uint32_t)a);
+        e->axis[a] = ix_uniform(l_mod(e, rest, size));
+        rest = l_div(e, rest, size);
+    }
+}
+
+static void emit_contract_run(Emit *e, Contract *c)
+{
+    static void (*const ways[])(Emit *, const Contract *) = {
+        [WAY_DIRECT] = thin_direct, [WAY_PACKED] = packed_task, [WAY_STRIPS] = thin_strips, [WAY_DOTS] = thin_dots};
+    LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
+    function_open(e, run, LLVMGetParam(run, 4));
+    contract_sizes(e, c);
+    Loop t = loop_begin(e, LLVMGetParam(run, 2), LLVMGetParam(run, 3), l_i64(e, 1), "task");
+    e->before[LV_TASK] = t.guard;
+    level_open(e, LV_ROW);
+    LV rest = l_div(e, t.iv, c->tile_blocks), batch = l_div(e, rest, c->row_blocks);
+    c->tile0 = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, c->tile_blocks)), l_i64(e, c->block_tiles));
+    c->row0 = l_mul(e, l_sub(e, rest, l_mul(e, batch, c->row_blocks)), l_i64(e, c->block_rows));
+    c->row1 = l_min(e, l_add(e, c->row0, l_i64(e, c->block_rows)), c->n[ROW_SIDE]);
+    c->tile1 = l_min(e, l_add(e, c->tile0, l_i64(e, c->block_tiles)), c->tiles);
+    seek_batch(e, c, batch);
+    ways[c->way](e, c);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &t);
+    stream_end(e);
+    LLVMBuildRetVoid(e->b);
+}
+
+static void emit_contract_query(Emit *e, Contract *c)
+{
+    LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false);
+    function_open(e, fn, NULL);
+    contract_sizes(e, c);
+    LV batch = l_i64(e, 1), points = c->n_k, answers[ASK_POINTS + 1];
+    for (uint32_t a = 0; a < e->n_x; a++) {
+        points = l_mul(e, points, axis_size(e, a));
+        if ((int)a != c->axis[ROW_SIDE] && (int)a != c->axis[LANE_SIDE])
+            batch = l_mul(e, batch, axis_size(e, a));
+    }
+    answers[ASK_PHASES] = l_i64(e, 1);
+    answers[ASK_TASKS] = l_mul(e, batch, l_mul(e, c->row_blocks, c->tile_blocks));
+    answers[ASK_SCRATCH] = l_i64(e, c->bytes);
+    answers[ASK_SHARED] = l_i64(e, 0);
+    answers[ASK_POINTS] = points;
+    query_emit(e, answers);
+}
+
+void emit_contract(Emit *e)
+{
+    Contract c;
+    contract_plan(e, &c);
+    plan_levels(e); /* for the lane axis just chosen */
+    if (c.way == WAY_PACKED)
+        c.multiply = tile_function(e, &c);
+    emit_contract_run(e, &c);
+    emit_contract_query(e, &c);
+}

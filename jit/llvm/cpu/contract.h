@@ -1,0 +1,73 @@
+/*
+ * Products on the host, FORM_CONTRACT: out[batch..., m, n] = epilogue(sum over k of a[batch, m, k] * b[batch, k, n]).
+ *
+ * Lanes run along one of the x axes (the lane axis, normally n). The operand that varies along it is the lane operand, the other the row
+ * operand. Along the row axis the lane operand stays the same (normally m; a batch axis that it is broadcast over does as well). Both are
+ * cut into tiles of `rows` x `width`, which is what registers hold. Four ways to make the tiles of a task:
+ *
+ *     packed   both operands are copied to panels of tiles first, then the micro-kernel multiplies (tile.c, pack.c)
+ *     direct   small products: the micro-kernel's work, but with the operands where they are (thin.c)
+ *     strips   few rows, a wide lane operand: four rows of k at a time go over the whole width of the task (thin.c)
+ *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
+ *
+ * In all of them blocks of DOT_BLOCK steps of k are chains of FMAs from +0 and their results are added in order (ir/scalar.h). So nothing
+ * that is decided here changes a bit. It is decided by constant sizes, and by the powers of two above hints.
+ */
+#ifndef JIT_LLVM_CPU_CONTRACT_H
+#define JIT_LLVM_CPU_CONTRACT_H
+
+#include "jit/llvm/build.h"
+
+typedef enum Way { WAY_DIRECT, WAY_PACKED, WAY_STRIPS, WAY_DOTS } Way;
+
+enum { LANE_SIDE, ROW_SIDE, SIDES, STRIP_STEPS = 4, MOST_ROWS = 14 };
+
+typedef struct Contract {
+    VRef reduce, operand[SIDES];
+    int axis[SIDES];   /* the lane axis and the row axis; NO_AXIS: there is none, one point */
+    bool along[SIDES]; /* that operand lies contiguous along k */
+    DType in, out, acc;
+    LLVMTypeRef vector;
+    Way way;
+    int lanes;                              /* of a machine's vector */
+    int64_t rows, width;                    /* of a register tile */
+    int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
+    int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it */
+    int64_t most_k;                         /* steps of k in a panel */
+    bool one_block;                         /* k is a constant of one block at most */
+    bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
+    LV multiply;                            /* packed: the micro-kernel */
+    LV n[SIDES], n_k, row_blocks, tile_blocks, tiles;
+    LV row0, row1, tile0, tile1; /* of the task */
+} Contract;
+
+/* tile.c */
+LV tile_function(Emit *e, const Contract *c);
+void tile_transpose(Emit *e, LV *v, int n); /* n vectors of n elements, in place */
+LV multiply_add(Emit *e, const Contract *c, LV a, LV b, LV sum);
+LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first (i1): of the blocks, nothing is there yet */
+
+/* pack.c */
+/* One panel: `width` points of the operand's axis from `first` on, steps [k0, k1) of k, to [step][width] at `to`. Writes beyond the last
+ * step, by less than PACK_SLACK bytes. */
+enum { PACK_SLACK = 4096 };
+void pack_panel(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV k1, LV to);
+
+/* contract.c */
+LV contract_operand(Emit *e, const Contract *c, int side); /* in the accumulator's dtype, all lanes at hand */
+void contract_k(Emit *e, LV k, bool lanes);                /* the coordinate along k: uniform, or of lanes */
+void contract_row(Emit *e, const Contract *c, LV row);     /* the coordinate along the row axis */
+void contract_tile(Emit *e, const Contract *c, LV tile);   /* that along the lane axis, of a tile's lanes, and its mask: mask_end */
+/* The place of the sums of a tile: [rows][width]; `group` counts groups of rows of the task. */
+LV contract_sums(Emit *e, const Contract *c, LV group, LV tile);
+void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile);
+LV contract_load(Emit *e, const Contract *c, LV at); /* as many lanes as there are now */
+void contract_store(Emit *e, const Contract *c, LV v, LV at);
+LV contract_slot(Emit *e, const Contract *c, int64_t offset, LV element); /* of the scratch */
+
+/* thin.c: all tiles of a task, epilogues included */
+void thin_direct(Emit *e, const Contract *c);
+void thin_strips(Emit *e, const Contract *c);
+void thin_dots(Emit *e, const Contract *c);
+
+#endif

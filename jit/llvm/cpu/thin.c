@@ -1,0 +1,240 @@
+/*
+ * Products that packing would only hold up: small ones, and those with few rows.
+ *
+ * Few rows mean that each element of the lane operand is used a few times only: it is read once, in the order it lies in memory. Where
+ * that is along the lanes, `strips` take STRIP_STEPS rows of it at a time over the whole width of the task, with a block's sums in L1; where
+ * it is along k, `dots` read one vector of each of as many points as there are lanes, and transpose.
+ */
+#include "jit/llvm/cpu/contract.h"
+
+/* Another point along an axis: nothing below LV_TASK holds. */
+static void anew(Emit *e, int level)
+{
+    for (; level < LV_COUNT; level++)
+        e->scope[level] = ++e->scopes;
+}
+
+/* The row operand at row r of the group that begins at `first`, for every lane. */
+static LV row_value(Emit *e, const Contract *c, LV first, int64_t r)
+{
+    int64_t n;
+    anew(e, LV_ROW);
+    Place place = level_enter(e, LV_ROW);
+    LV at = l_add(e, first, l_i64(e, r));
+    if (r && !(l_is_const(c->n[ROW_SIDE], &n) && n % c->rows == 0))
+        at = l_min(e, at, l_sub(e, c->n[ROW_SIDE], l_i64(e, 1)));
+    level_leave(e, place);
+    contract_row(e, c, at);
+    return contract_operand(e, c, ROW_SIDE);
+}
+
+typedef struct Sums {
+    LV block[MOST_ROWS], total[MOST_ROWS]; /* places */
+} Sums;
+
+static Sums sums_new(Emit *e, const Contract *c)
+{
+    Sums s;
+    for (int64_t r = 0; r < c->rows; r++) {
+        s.block[r] = l_alloca(e, l_type(e, c->acc, true), 0, "sum");
+        s.total[r] = c->one_block ? s.block[r] : l_alloca(e, l_type(e, c->acc, true), 0, "total");
+    }
+    return s;
+}
+
+static void sums_step(Emit *e, const Contract *c, LV at, LV a, LV b)
+{
+    l_store(e, multiply_add(e, c, a, b, l_load(e, l_type(e, c->acc, true), at, 0)), at, 0);
+}
+
+typedef void BlockFn(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1);
+
+/* All blocks of k of one tile, its sums to their place, its epilogue. */
+static void tile_sums(Emit *e, const Contract *c, const Sums *s, LV group, LV tile, BlockFn *block)
+{
+    LLVMTypeRef type = l_type(e, c->acc, true);
+    LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows)));
+    Loop l = {0};
+    if (!c->one_block)
+        l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
+    LV k0 = c->one_block ? l_i64(e, 0) : l.iv, k1 = c->one_block ? c->n_k : l_min(e, l_add(e, k0, l_i64(e, DOT_BLOCK)), c->n_k);
+    for (int64_t r = 0; r < c->rows; r++)
+        l_store(e, LLVMConstNull(type), s->block[r], 0);
+    block(e, c, s, first, tile, k0, k1);
+    for (int64_t r = 0; r < c->rows && !c->one_block; r++) {
+        LV old = l_load(e, type, s->total[r], 0), begins = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), "");
+        l_store(e, add_block(e, c, old, l_load(e, type, s->block[r], 0), begins), s->total[r], 0);
+    }
+    if (!c->one_block)
+        loop_end(e, &l);
+    for (int64_t r = 0; r < c->rows; r++)
+        contract_store(e, c, l_load(e, type, s->total[r], 0), contract_slot(e, c, 0, l_i64(e, r * c->width)));
+    contract_epilogue(e, c, group, tile);
+}
+
+static void each_tile(Emit *e, const Contract *c, BlockFn *block)
+{
+    LV groups = l_ceil_div(e, l_sub(e, c->row1, c->row0), l_i64(e, c->rows));
+    Sums s = sums_new(e, c);
+    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
+    Loop g = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "group");
+    tile_sums(e, c, &s, g.iv, j.iv, block);
+    loop_end(e, &g);
+    loop_end(e, &j);
+}
+
+/* ---- direct ---- */
+
+static void direct_block(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1)
+{
+    contract_tile(e, c, tile);
+    Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "k");
+    e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
+    level_open(e, LV_ROW);
+    e->cur = LV_R;
+    contract_k(e, l.iv, false);
+    LV b = contract_operand(e, c, LANE_SIDE);
+    for (int64_t r = 0; r < c->rows; r++)
+        sums_step(e, c, s->block[r], row_value(e, c, first, r), b);
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+    mask_end(e);
+}
+
+void thin_direct(Emit *e, const Contract *c) { each_tile(e, c, direct_block); }
+
+/* ---- dots ---- */
+
+/* The lanes' vectors along k from `k` on, transposed: v[i] are the lanes at step k + i. */
+static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
+{
+    int64_t n;
+    bool whole = l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0;
+    for (int i = 0; i < c->lanes; i++) {
+        anew(e, LV_ROW);
+        Place place = level_enter(e, LV_ROW);
+        LV at = l_add(e, l_mul(e, tile, l_i64(e, c->width)), l_i64(e, i));
+        if (i && !whole)
+            at = l_min(e, at, l_sub(e, c->n[LANE_SIDE], l_i64(e, 1)));
+        level_leave(e, place);
+        e->axis[e->tile_axis] = ix_uniform(at);
+        contract_k(e, k, true);
+        v[i] = contract_operand(e, c, LANE_SIDE);
+    }
+    tile_transpose(e, v, c->lanes);
+}
+
+static void dots_block(Emit *e, const Contract *c, const Sums *s, LV first, LV tile, LV k0, LV k1)
+{
+    LV v[MAX_LANES], lanes = l_i64(e, c->lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
+    Loop l = loop_begin(e, k0, full, lanes, "k");
+    e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
+    level_open(e, LV_ROW);
+    e->cur = LV_R;
+    dots_square(e, c, tile, l.iv, v);
+    for (int64_t r = 0; r < c->rows; r++)
+        for (int i = 0; i < c->lanes; i++) {
+            contract_k(e, l_add(e, l.iv, l_i64(e, i)), false);
+            sums_step(e, c, s->block[r], row_value(e, c, first, r), v[i]);
+        }
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &l);
+    int64_t n;
+    if (l_is_const(c->n_k, &n) && n % c->lanes == 0)
+        return;
+    If tail = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, k1, ""), "k_tail");
+    e->before[LV_ROW] = e->before[LV_TILE] = tail.branch;
+    level_open(e, LV_ROW);
+    e->cur = LV_R;
+    e->mask = l_lane_mask(e, l_sub(e, k1, full));
+    dots_square(e, c, tile, full, v);
+    mask_end(e);
+    for (int i = 0; i < c->lanes; i++)
+        contract_store(e, c, v[i], contract_slot(e, c, c->part, l_i64(e, i * c->lanes)));
+    Loop one = loop_begin(e, full, k1, l_i64(e, 1), "k_one");
+    anew(e, LV_ROW);
+    contract_k(e, one.iv, false);
+    LV b = contract_load(e, c, contract_slot(e, c, c->part, l_mul(e, l_sub(e, one.iv, full), lanes)));
+    for (int64_t r = 0; r < c->rows; r++)
+        sums_step(e, c, s->block[r], row_value(e, c, first, r), b);
+    loop_end(e, &one);
+    level_close(e, LV_ROW, LV_ROW);
+    if_end(e, &tail);
+}
+
+void thin_dots(Emit *e, const Contract *c) { each_tile(e, c, dots_block); }
+
+/* ---- strips ---- */
+
+static LV strip_sums(Emit *e, const Contract *c, int64_t offset, LV tile, int64_t r)
+{
+    LV n = l_mul(e, l_sub(e, tile, c->tile0), l_i64(e, c->rows));
+    return contract_slot(e, c, offset, l_mul(e, l_add(e, n, l_i64(e, r)), l_i64(e, c->width)));
+}
+
+/* Steps [k, k + n) of all tiles. The row operand's values are for the whole strip. */
+static void strip(Emit *e, const Contract *c, LV k, int n)
+{
+    LV a[STRIP_STEPS][MOST_ROWS], sum[MOST_ROWS];
+    pin(e, LV_ROW);
+    level_open(e, LV_ROW);
+    e->before[LV_TILE] = e->before[LV_ROW];
+    e->cur = LV_R;
+    for (int u = 0; u < n; u++)
+        for (int64_t r = 0; r < c->rows; r++) {
+            contract_k(e, l_add(e, k, l_i64(e, u)), false);
+            a[u][r] = row_value(e, c, c->row0, r);
+        }
+    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
+    contract_tile(e, c, j.iv);
+    anew(e, LV_ROW);
+    pin(e, LV_ROW);
+    e->before[LV_TILE] = e->before[LV_ROW];
+    for (int64_t r = 0; r < c->rows; r++)
+        sum[r] = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r));
+    for (int u = 0; u < n; u++) {
+        anew(e, LV_R);
+        contract_k(e, l_add(e, k, l_i64(e, u)), false);
+        LV b = contract_operand(e, c, LANE_SIDE);
+        for (int64_t r = 0; r < c->rows; r++)
+            sum[r] = multiply_add(e, c, a[u][r], b, sum[r]);
+    }
+    for (int64_t r = 0; r < c->rows; r++)
+        contract_store(e, c, sum[r], strip_sums(e, c, c->part, j.iv, r));
+    mask_end(e);
+    loop_end(e, &j);
+    level_close(e, LV_ROW, LV_ROW);
+}
+
+static void strip_block(Emit *e, const Contract *c, LV k0, LV k1)
+{
+    Loop z = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "zero");
+    for (int64_t r = 0; r < c->rows; r++)
+        contract_store(e, c, LLVMConstNull(l_type(e, c->acc, true)), strip_sums(e, c, c->part, z.iv, r));
+    loop_end(e, &z);
+    LV steps = l_i64(e, STRIP_STEPS), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), steps), steps));
+    Loop l = loop_begin(e, k0, full, steps, "strip");
+    strip(e, c, l.iv, STRIP_STEPS);
+    loop_end(e, &l);
+    Loop rest = loop_begin(e, full, k1, l_i64(e, 1), "rest");
+    strip(e, c, rest.iv, 1);
+    loop_end(e, &rest);
+    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "add");
+    LV begins = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), "");
+    for (int64_t r = 0; r < c->rows; r++) {
+        LV block = contract_load(e, c, strip_sums(e, c, c->part, j.iv, r)), at = strip_sums(e, c, 0, j.iv, r);
+        contract_store(e, c, add_block(e, c, contract_load(e, c, at), block, begins), at);
+    }
+    loop_end(e, &j);
+}
+
+void thin_strips(Emit *e, const Contract *c)
+{
+    lanes_change(e, (int)c->width);
+    Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
+    strip_block(e, c, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, DOT_BLOCK)), c->n_k));
+    loop_end(e, &l);
+    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
+    contract_epilogue(e, c, l_i64(e, 0), j.iv);
+    loop_end(e, &j);
+}

@@ -1,0 +1,173 @@
+/*
+ * What works on whole registers: the micro-kernel, and the transposition of squares.
+ *
+ * The micro-kernel is one internal function a kernel, called for each tile:
+ *
+ *     multiply(a [k][rows], b [k][width], c [rows][width], k, first)      c = first ? sum : c + sum, sum = chain over k of a[k][r] * b[k][w]
+ *
+ * rows x vectors accumulators, as many loads of b as there are vectors and one broadcast of a after the other: no register is left over.
+ */
+#include "jit/llvm/cpu/contract.h"
+
+LV multiply_add(Emit *e, const Contract *c, LV a, LV b, LV sum)
+{
+    LLVMTypeRef type = LLVMTypeOf(sum);
+    if (dtype_is_float(c->acc))
+        return l_intrinsic(e, "llvm.fma", &type, 1, (LV[]){a, b, sum}, 3);
+    return LLVMBuildAdd(e->b, LLVMBuildMul(e->b, a, b, ""), sum, "");
+}
+
+LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first)
+{
+    int64_t known;
+    if (l_is_const(first, &known) && known)
+        return block;
+    LV both = dtype_is_float(c->acc) ? LLVMBuildFAdd(e->b, total, block, "") : LLVMBuildAdd(e->b, total, block, "");
+    return LLVMBuildSelect(e->b, first, block, both, "");
+}
+
+/* ---- the micro-kernel ---- */
+
+typedef struct Tile {
+    const Contract *c;
+    int vectors;
+    LLVMTypeRef element;
+    LV a, b, sum[64];
+} Tile;
+
+/* Steps [k, k + n) */
+static void tile_steps(Emit *e, const Tile *t, LV k, int n)
+{
+    int64_t rows = t->c->rows, lanes = t->c->lanes;
+    unsigned bytes = (unsigned)dtype_bytes(t->c->acc);
+    LV a = l_gep(e, t->element, t->a, l_mul(e, k, l_i64(e, rows))), b = l_gep(e, t->element, t->b, l_mul(e, k, l_i64(e, t->c->width)));
+    for (int u = 0; u < n; u++) {
+        LV wide[16];
+        for (int v = 0; v < t->vectors; v++)
+            wide[v] = l_load(e, t->c->vector, l_gep(e, t->element, b, l_i64(e, u * t->c->width + v * lanes)), bytes * (unsigned)lanes);
+        for (int64_t r = 0; r < rows; r++) {
+            LV x = l_load(e, t->element, l_gep(e, t->element, a, l_i64(e, u * rows + r)), bytes);
+            LV all = l_splat_n(e, x, (unsigned)lanes);
+            for (int v = 0; v < t->vectors; v++) {
+                LV at = t->sum[r * t->vectors + v];
+                l_store(e, multiply_add(e, t->c, all, wide[v], l_load(e, t->c->vector, at, 0)), at, 0);
+            }
+        }
+    }
+}
+
+LV tile_function(Emit *e, const Contract *c)
+{
+    enum { STEPS = 4 };
+    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]};
+    LV fn = LLVMAddFunction(e->module, "multiply", LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, 5, 0));
+    LLVMSetLinkage(fn, LLVMInternalLinkage);
+    unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
+    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
+    function_open(e, fn, NULL);
+    Tile t = {.c = c, .vectors = (int)(c->width / c->lanes), .element = LLVMGetElementType(c->vector)};
+    t.a = LLVMGetParam(fn, 0);
+    t.b = LLVMGetParam(fn, 1);
+    LV to = LLVMGetParam(fn, 2), k = LLVMGetParam(fn, 3);
+    unsigned align = (unsigned)dtype_bytes(c->acc) * (unsigned)c->lanes;
+    int64_t n = c->rows * t.vectors;
+    for (int64_t i = 0; i < n; i++) {
+        t.sum[i] = l_alloca(e, c->vector, 0, "sum");
+        l_store(e, LLVMConstNull(c->vector), t.sum[i], 0);
+    }
+    LV steps = l_mul(e, l_div(e, k, l_i64(e, STEPS)), l_i64(e, STEPS));
+    Loop most = loop_begin(e, l_i64(e, 0), steps, l_i64(e, STEPS), "k");
+    tile_steps(e, &t, most.iv, STEPS);
+    loop_end(e, &most);
+    Loop rest = loop_begin(e, steps, k, l_i64(e, 1), "rest");
+    tile_steps(e, &t, rest.iv, 1);
+    loop_end(e, &rest);
+    If more = if_begin(e, LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(fn, 4), l_i64(e, 0), ""), "add");
+    for (int64_t i = 0; i < n; i++) {
+        LV old = l_load(e, c->vector, l_gep(e, t.element, to, l_i64(e, i * c->lanes)), align);
+        l_store(e, add_block(e, c, old, l_load(e, c->vector, t.sum[i], 0), LLVMConstNull(e->type[SC_I1])), t.sum[i], 0);
+    }
+    if_end(e, &more);
+    for (int64_t i = 0; i < n; i++)
+        l_store(e, l_load(e, c->vector, t.sum[i], 0), l_gep(e, t.element, to, l_i64(e, i * c->lanes)), align);
+    LLVMBuildRetVoid(e->b);
+    return fn;
+}
+
+/* ---- squares ---- */
+
+enum { WORD = 16 }; /* bytes within which the machine interleaves at will */
+
+static LV shuffled(Emit *e, LV a, LV b, const int *from, int n)
+{
+    LV at[MAX_LANES];
+    for (int i = 0; i < n; i++)
+        at[i] = LLVMConstInt(e->type[SC_I32], (unsigned)from[i], 0);
+    return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(at, (unsigned)n), "");
+}
+
+/* Of each word of a and b the lower or upper halves, pieces of `piece` elements in turns. */
+static LV interleaved(Emit *e, LV a, LV b, int n, int word, int piece, bool upper)
+{
+    int from[MAX_LANES];
+    for (int i = 0; i < n; i++) {
+        int in = i % word, pair = in / (2 * piece), of = in / piece % 2;
+        from[i] = (of ? n : 0) + i - in + (upper ? word / 2 : 0) + pair * piece + in % piece;
+    }
+    return shuffled(e, a, b, from, n);
+}
+
+/* Of the words of a, then of b, those of even or odd number. */
+static LV every_other(Emit *e, LV a, LV b, int n, int word, bool odd)
+{
+    int from[MAX_LANES];
+    for (int i = 0; i < n; i++)
+        from[i] = (2 * (i / word) + odd) * word + i % word;
+    return shuffled(e, a, b, from, n);
+}
+
+/* n vectors whose words are [vector][number] become [number][vector]. */
+static void transpose_words(Emit *e, LV *v, int count, int n, int word)
+{
+    LV part[2][MAX_LANES];
+    if (count == 1)
+        return;
+    for (int odd = 0; odd < 2; odd++) {
+        for (int i = 0; i < count / 2; i++)
+            part[odd][i] = every_other(e, v[2 * i], v[2 * i + 1], n, word, odd);
+        transpose_words(e, part[odd], count / 2, n, word);
+    }
+    for (int i = 0; i < count; i++)
+        v[i] = part[i % 2][i / 2];
+}
+
+/*
+ * One instruction a shuffle: first the elements of words change places among as many vectors as a word has elements, then words. 16 x 16
+ * f32 take 64.
+ */
+void tile_transpose(Emit *e, LV *v, int n)
+{
+    LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v[0]));
+    int bytes = element == e->type[SC_F64] || element == e->type[SC_I64] ? 8 : 4, word = WORD / bytes;
+    for (int g = 0; g < n; g += word) {
+        LV *x = v + g, t[4];
+        if (word == 2) {
+            t[0] = interleaved(e, x[0], x[1], n, 2, 1, false);
+            t[1] = interleaved(e, x[0], x[1], n, 2, 1, true);
+            x[0] = t[0], x[1] = t[1];
+            continue;
+        }
+        for (int i = 0; i < 4; i++)
+            t[i] = interleaved(e, x[i & 2], x[(i & 2) + 1], n, 4, 1, i & 1);
+        for (int i = 0; i < 4; i++)
+            x[i] = interleaved(e, t[i >> 1], t[(i >> 1) + 2], n, 4, 2, i & 1);
+    }
+    for (int i = 0; i < word; i++) {
+        LV same[MAX_LANES];
+        for (int g = 0; g < n / word; g++)
+            same[g] = v[g * word + i];
+        transpose_words(e, same, n / word, n, word);
+        for (int g = 0; g < n / word; g++)
+            v[g * word + i] = same[g];
+    }
+}

@@ -287,7 +287,9 @@ static Status read_steps(Parse *p, ByteReader *in)
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         ProgStep *s = &plan->steps[i];
         s->kind = read_u8(in);
-        s->descending = read_u8(in) & 1;
+        uint8_t flags = read_u8(in);
+        s->descending = flags & 1;
+        s->values = flags >> 1 & 1;
         s->dtype = read_u8(in);
         s->kernel = read_u32(in);
         s->first_arg = read_u32(in);

@@ -97,7 +97,7 @@ static void write_plan(Bytes *out, const Program *p)
     for (uint32_t i = 0; i < p->n_steps; i++) {
         const ProgStep *s = &p->steps[i];
         bytes_u8(out, s->kind);
-        bytes_u8(out, s->descending);
+        bytes_u8(out, (uint8_t)(s->descending | s->values << 1));
         bytes_u8(out, s->dtype);
         bytes_u32(out, s->kernel);
         bytes_u32(out, s->first_arg);

@@ -199,6 +199,7 @@ static Status assemble(Job *job)
         ProgStep *out = &p->steps[p->n_steps++];
         *out = (ProgStep){.kind = s->kind,
                           .descending = s->descending,
+                          .values = s->values,
                           .kernel = kernel,
                           .first_arg = n_args,
                           .n_args = s->args.n,

@@ -127,7 +127,7 @@ static bool dims_equal(Fuser *f, const Dim *a, const Dim *b, uint32_t n)
 static bool special(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    OpClass cls = op_class((Op)node->op);
+    OpClass cls = class_of(f, n);
     return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) ||
            f->contract_of[n] != REF_NONE;
 }
@@ -510,7 +510,8 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
 static void form_sort(Fuser *f, Unit *u, Ref n)
 {
     Graph *g = f->g;
-    const Node *node = graph_node(g, n), *x = graph_node(g, node->in[0]);
+    bool values = (f->flags[n] & NODE_SORTED) != 0;
+    const Node *node = graph_node(g, values ? graph_node(g, n)->in[1] : n), *x = graph_node(g, node->in[0]);
     Ref source = strip_reshape(g, node->in[0]);
     bool input = graph_node(g, source)->op == OP_INPUT;
     uint32_t from;
@@ -528,14 +529,15 @@ static void form_sort(Fuser *f, Unit *u, Ref n)
         else if (i > node->attr.axis)
             inner = dim_mul(g, inner, x->dim[i]);
     }
-    PlanStep step = {.kind = STEP_SORT, .descending = node->attr.flag != 0, .what = "argsort", .node = n};
+    PlanStep step = {
+        .kind = STEP_SORT, .descending = node->attr.flag != 0, .values = values, .what = values ? "sort" : "argsort", .node = n};
     Dim along = x->rank ? x->dim[node->attr.axis] : dim_const(g, 1);
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = from, .size = DIM_NONE});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_BUFFER, .buffer = buffer_for(f, n), .size = DIM_NONE});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = outer});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = along});
     VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = inner});
-    int64_t bytes = (int64_t)(dtype_bytes((DType)x->dtype) + dtype_bytes((DType)node->dtype));
+    int64_t bytes = (int64_t)(dtype_bytes((DType)x->dtype) + dtype_bytes((DType)graph_node(g, n)->dtype));
     step.bytes = dim_mul(g, node_numel(g, n), dim_const(g, bytes));
     if (f->options->target.sm)
         sort_on_device(g, (DType)x->dtype, &step);
@@ -582,7 +584,7 @@ static Status form_unit(Fuser *f, Ref root)
 {
     Unit u = {.root = root};
     const Node *node = graph_node(f->g, root);
-    OpClass cls = op_class((Op)node->op);
+    OpClass cls = class_of(f, root);
     if (cls == CLS_SCATTER)
         form_scatter(f, &u, root);
     else if (cls == CLS_SORT)
@@ -622,7 +624,7 @@ static void round_begin(Fuser *f)
         f->unit_of[n] = NO_UNIT;
         f->buffer_of[n] = f->copy_of[n] = NO_BUFFER;
         f->fault_of[n] = UINT32_MAX;
-        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT;
+        f->flags[n] &= NODE_LIVE | NODE_WANT | NODE_CHOSEN | NODE_NEVER | NODE_OUTPUT | NODE_SORTED;
         if (f->flags[n] & NODE_WANT) {
             f->flags[n] |= NODE_PENDING;
             VEC_PUSH(f->arena, f->pending, n);
@@ -674,6 +676,24 @@ static void order_units(Fuser *f)
             for (uint32_t s = 0; s < u->steps.n; s++)
                 VEC_PUSH(f->g->arena, f->plan->steps, u->steps.at[s]);
         }
+    }
+}
+
+/* A gather of sorted elements needs no places where nothing else reads them: the sort moves the elements themselves. */
+static void find_sorted(Fuser *f)
+{
+    const Graph *g = f->g;
+    for (Ref n = 0; n < f->n && f->fuse && !f->options->target.sm; n++) {
+        const Node *node = graph_node(g, n);
+        if (!(f->flags[n] & NODE_LIVE) || node->op != OP_GATHER)
+            continue;
+        Ref places = node->in[1];
+        const Node *sort = graph_node(g, places);
+        if (sort->op != OP_ARGSORT || sort->in[0] != node->in[0] || sort->attr.axis != node->attr.axis ||
+            f->user_at[places + 1] - f->user_at[places] != 1 || f->flags[places] & NODE_OUTPUT)
+            continue;
+        f->flags[n] |= NODE_SORTED;
+        f->flags[places] &= (uint16_t)~NODE_LIVE;
     }
 }
 
@@ -754,6 +774,7 @@ Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
     *plan = (Plan){0};
     fuser_init(&f, g, options, plan);
     find_users(&f);
+    find_sorted(&f);
     want_structural(&f);
     for (f.round = 0;; f.round++) {
         uint32_t mark = query_mark(g);

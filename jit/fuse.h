@@ -31,7 +31,8 @@ enum {
     NODE_CHOSEN = 128, /* wanted because storing it looked cheaper, not because it must be */
     NODE_NEVER = 256,  /* was chosen, and nobody read it */
     NODE_OUTPUT = 512, /* of the graph, but for a reshape */
-    NODE_READ = 1024   /* loaded by the unit being formed; only while roots are merged */
+    NODE_READ = 1024,  /* loaded by the unit being formed; only while roots are merged */
+    NODE_SORTED = 2048 /* a gather by its own source's argsort, which nothing else reads: sorted elements in one step */
 };
 
 /* The loops of a kernel whose root is a node: parallel axes, then reduction axes. */
@@ -230,6 +231,11 @@ uint32_t buffer_private(Fuser *f, Ref n, BufferKind kind);
 Ref strip_reshape(const Graph *g, Ref n);
 void force(Fuser *f, Build *b, Ref n);
 void reason(Fuser *f, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What a node is to fusion. */
+static inline OpClass class_of(const Fuser *f, Ref n)
+{
+    return f->flags[n] & NODE_SORTED ? CLS_SORT : op_class((Op)graph_node(f->g, n)->op);
+}
 static inline bool has_buffer(const Fuser *f, Ref n) { return (f->flags[n] & (NODE_WANT | NODE_FORCED)) != 0; }
 
 /* ---- fuse_scalars.c ---- */

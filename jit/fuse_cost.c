@@ -143,7 +143,7 @@ void want_structural(Fuser *f)
         const Node *node = graph_node(g, n);
         if (!(f->flags[n] & NODE_LIVE))
             continue;
-        OpClass cls = op_class((Op)node->op);
+        OpClass cls = class_of(f, n);
         if (cls == CLS_SORT || cls == CLS_SCATTER || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
             say(f, n, "it is a kernel of its own");
             want(f, n);
@@ -196,7 +196,7 @@ static void add_unit(Where *w, uint32_t unit)
 static uint32_t own_cost(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
-    OpClass cls = op_class((Op)node->op);
+    OpClass cls = class_of(f, n);
     if (cls == CLS_VIEW)
         return node->op == OP_PAD || node->op == OP_CONCAT ? 2 : 0;
     if (cls == CLS_LEAF || node->number)
@@ -210,7 +210,7 @@ static void costs(const Fuser *f, uint32_t *cost)
 {
     for (Ref n = 0; n < f->n; n++) {
         const Node *node = graph_node(f->g, n);
-        OpClass cls = op_class((Op)node->op);
+        OpClass cls = class_of(f, n);
         uint64_t sum = own_cost(f, n);
         bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER;
         for (uint32_t i = 0; !leaf && i < node->n_in; i++)
@@ -221,13 +221,13 @@ static void costs(const Fuser *f, uint32_t *cost)
 
 static bool is_reduction(const Fuser *f, Ref n)
 {
-    OpClass cls = op_class((Op)graph_node(f->g, n)->op);
+    OpClass cls = class_of(f, n);
     return cls == CLS_REDUCE || cls == CLS_SCAN;
 }
 
 bool never_stored(const Fuser *f, Ref n)
 {
-    OpClass cls = op_class((Op)graph_node(f->g, n)->op);
+    OpClass cls = class_of(f, n);
     return cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || f->contract_of[n] != REF_NONE;
 }
 

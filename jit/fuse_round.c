@@ -40,7 +40,7 @@ static bool read_once(const Fuser *f, Ref n, const bool *alone)
         return false;
     Ref reader = f->users[f->user_at[n]];
     const Node *node = graph_node(f->g, reader);
-    switch (op_class((Op)node->op)) {
+    switch (class_of(f, reader)) {
     case CLS_VIEW:
     case CLS_GATHER: return alone[reader];
     case CLS_EW: return node->op != OP_CAST;

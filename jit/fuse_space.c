@@ -203,7 +203,7 @@ static void visit(Walk *w, const Step *s)
     uint8_t in[MAX_RANK], all = 0;
     if (opaque(w, s))
         return;
-    switch (op_class((Op)node->op)) {
+    switch (class_of(w->f, s->node)) {
     case CLS_EW:
         for (uint32_t i = 0; i < node->n_in; i++)
             push(w, node->in[i], s->mask);

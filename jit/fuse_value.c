@@ -254,7 +254,7 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
     const Node *node = graph_node(f->g, n);
     if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED || pred != VREF_NONE)
         return false;
-    OpClass cls = op_class((Op)node->op);
+    OpClass cls = class_of(f, n);
     if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS || b->visits >= b->budget)
         return false;
     if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
@@ -547,7 +547,7 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     if (self->number) /* an argument, wherever it is read and whatever has a buffer */
         return value_leaf(b, number_source(b->f->g, n), at, pred);
     VRef v = VREF_NONE;
-    OpClass cls = op_class((Op)graph_node(b->f->g, n)->op);
+    OpClass cls = class_of(b->f, n);
     b->visits++;
     b->f->plan->looks++;
     if (cls == CLS_EW || cls == CLS_VIEW || cls == CLS_GATHER)
@@ -575,7 +575,7 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
 VRef value_at(Build *b, Ref n, Tuple at, VRef pred)
 {
     Fuser *f = b->f;
-    OpClass cls = op_class((Op)graph_node(f->g, n)->op);
+    OpClass cls = class_of(f, n);
     const Memo *found = memo_find(b, &(Memo){.node = n, .at = at, .pred = pred});
     if (found)
         return found->value;

@@ -36,14 +36,14 @@ typedef struct PlanArg {
 
 typedef enum StepKind {
     STEP_KERNEL,
-    STEP_SORT /* args: BUFFER in, BUFFER out (i64), SIZE outer, SIZE n, SIZE inner, dtype of in and
-                                    `descending` in the step: stable argsort along the middle axis (jit/sort.c). On a CPU;
-                                    for CUDA it is a kernel (jit/fuse_sort.c) */
+    STEP_SORT /* args: BUFFER in, BUFFER out, SIZE outer, SIZE n, SIZE inner, dtype of in, `descending` and `values` in the step: along
+                                    the middle axis, stable, the places (i64) or the elements (jit/sort.c). On a CPU; for CUDA places are
+                                    a kernel (jit/fuse_sort.c) */
 } StepKind;
 
 typedef struct PlanStep {
     uint8_t kind;
-    bool descending;
+    bool descending, values;
     Kernel *kernel;
     VEC(PlanArg) args;
     Dim bytes;        /* bytes read and written, each buffer counted once: for statistics */

@@ -35,7 +35,7 @@ typedef struct ProgArg {
 
 typedef struct ProgStep {
     uint8_t kind; /* StepKind */
-    bool descending;
+    bool descending, values;
     uint8_t dtype; /* SORT: of the input */
     uint32_t kernel;
     uint32_t first_arg, n_args;

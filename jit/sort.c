@@ -1,20 +1,29 @@
 /*
- * Argsort by order-preserving keys: each element becomes an unsigned key whose order is the wanted
- * one (descending order inverts it, so stability is the same), and (key, position) pairs are sorted
- * by insertion when few, else by a radix sort from the lowest byte. A byte in which all keys agree
- * costs nothing but its count, so narrow dtypes and small ranges are fast.
+ * Sorting by order-preserving keys: each element becomes an unsigned key whose order is the wanted one (descending order inverts it, so
+ * stability is the same). Three ways; which is the cheapest follows from the job's sizes alone, and all give the same bits:
+ *
+ *   network   many short lines: one in each lane of a vector (jit/sort_network.h)
+ *   line      a line by one thread: merged when it is short, else by radix from the lowest digit up. A digit in which all keys agree
+ *             costs nothing but its count, so small ranges are fast
+ *   slices    a long line by all threads: each counts and moves the digits of its slice, whose elements keep their order
+ *
+ * An item is what moves: the key where values are wanted, else key and place in one integer, or a pair of both where that has no room.
  */
 #include "jit/sort.h"
-#include "ir/base/os.h"
+#include "jit/sort_network.h"
 
 #include <string.h>
 
-enum { FEW = 48, RADIX = 256 };
+enum { WAY_NETWORK, WAY_LINE, WAY_SLICES };
+enum { RUN = 8, CACHE_LINE = 64, DIGIT = 8, RADIX = 1 << DIGIT, MOST_DIGITS = 64 / DIGIT };
+enum { SLICE_LEAST = 1 << 15, GRAIN = 4096 }; /* elements that are worth a thread of their own; that are worth a trip to one */
 
 typedef struct Pair {
     uint64_t key;
     int64_t at;
 } Pair;
+
+/* --- keys -------------------------------------------------------------------------------------------------------------- */
 
 KeyRule sort_key_rule(DType dtype, bool descending)
 {
@@ -28,11 +37,17 @@ KeyRule sort_key_rule(DType dtype, bool descending)
     return r;
 }
 
-/* Unsigned order of the result is the order asked for; only the rule's bytes are used. */
-static uint64_t key_of(const KeyRule *r, const unsigned char *at)
+static inline uint64_t bits_at(const KeyRule *r, const unsigned char *at)
 {
-    uint64_t mask = r->sign | (r->sign - 1), bits = 0;
+    uint64_t bits = 0;
     memcpy(&bits, at, r->bytes); /* little endian */
+    return bits;
+}
+
+/* Unsigned order of the result is the order asked for; only the rule's bytes are used. */
+static inline uint64_t key_of(const KeyRule *r, uint64_t bits)
+{
+    uint64_t mask = r->sign | (r->sign - 1);
     if (r->is_float) {
         if ((bits & ~r->sign) > r->infinity)
             return mask; /* NaN: last */
@@ -45,73 +60,519 @@ static uint64_t key_of(const KeyRule *r, const unsigned char *at)
     return r->descending ? ~bits & mask : bits;
 }
 
-static void insertion_sort(Pair *a, int64_t n)
+static bool is_nan_key(const KeyRule *r, uint64_t bits) { return (bits & ~r->sign) > r->infinity; }
+
+void sort_restore(const KeyRule *rule, const void *line, void *sorted, int64_t n, int64_t stride)
 {
-    for (int64_t i = 1; i < n; i++) {
-        Pair x = a[i];
-        int64_t j = i;
-        for (; j > 0 && a[j - 1].key > x.key; j--)
-            a[j] = a[j - 1];
-        a[j] = x;
+    const unsigned char *x = line;
+    unsigned char *y = sorted;
+    const size_t bytes = rule->bytes, step = (size_t)stride * bytes;
+    uint64_t zero = key_of(rule, 0);
+    int64_t nans = 0, before = 0; /* elements whose order is before that of zero */
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits = bits_at(rule, x + (size_t)i * step);
+        bool nan = is_nan_key(rule, bits);
+        nans += nan;
+        before += !nan && key_of(rule, bits) < zero;
+    }
+    int64_t next_nan = n - nans, next_zero = before;
+    for (int64_t i = 0; i < n; i++) {
+        const unsigned char *from = x + (size_t)i * step;
+        uint64_t bits = bits_at(rule, from);
+        if (is_nan_key(rule, bits))
+            memcpy(y + (size_t)next_nan++ * step, from, bytes);
+        else if (!(bits & ~rule->sign))
+            memcpy(y + (size_t)next_zero++ * step, from, bytes);
     }
 }
 
-/* One pass over a byte, from a to b; false: all keys agree in it and nothing was moved. */
-static bool radix_pass(const Pair *a, Pair *b, int64_t n, unsigned shift)
+/* --- which way ----------------------------------------------------------------------------------------------------------- */
+
+SortVectors sort_vectors(int64_t most_bits, bool avx512)
 {
-    int64_t start[RADIX] = {0};
-    for (int64_t i = 0; i < n; i++)
-        start[a[i].key >> shift & 255]++;
-    if (start[a[0].key >> shift & 255] == n)
-        return false;
-    int64_t at = 0;
-    for (int d = 0; d < RADIX; d++) {
-        int64_t count = start[d];
-        start[d] = at;
-        at += count;
-    }
-    for (int64_t i = 0; i < n; i++)
-        b[start[a[i].key >> shift & 255]++] = a[i];
-    return true;
+    __builtin_cpu_init();
+    if (avx512 && (most_bits == 0 || most_bits >= 512) && __builtin_cpu_supports("avx512f"))
+        return SORT_AVX512;
+    return (most_bits == 0 || most_bits >= 256) && __builtin_cpu_supports("avx2") ? SORT_AVX2 : SORT_NONE;
 }
 
-/* Sorts n pairs with room for n more; returns where the result is. */
-static Pair *sort_pairs(Pair *a, Pair *room, int64_t n, unsigned bytes)
+static const SortNetwork *network_of(SortVectors vectors)
 {
-    if (n <= FEW) {
-        insertion_sort(a, n);
-        return a;
+    return vectors == SORT_AVX512 ? &sort_network_avx512 : vectors == SORT_AVX2 ? &sort_network_avx2 : NULL;
+}
+
+/* Bytes of an item of the network: the place has the lower half. 0: it has none. */
+static int network_item(const SortJob *job)
+{
+    int bytes = (int)dtype_bytes(job->dtype);
+    if (job->values)
+        return bytes == 8 ? 8 : 4;
+    return bytes == 8 ? 0 : bytes == 4 ? 8 : 4;
+}
+
+static int radix_item(const SortJob *job)
+{
+    int bytes = (int)dtype_bytes(job->dtype);
+    if (job->values)
+        return bytes == 8 ? 8 : 4;
+    return bytes == 8 || job->n > UINT32_MAX ? (int)sizeof(Pair) : 8;
+}
+
+static int log2_above(int64_t n)
+{
+    int size = 0;
+    while (size < 62 && (INT64_C(1) << size) < n)
+        size++;
+    return size;
+}
+
+/* How many lines lie side by side for the network. */
+static int64_t neighbours(const SortJob *job) { return job->inner > 1 ? job->inner : job->outer; }
+
+static int64_t groups(int64_t lines, int lanes) { return (lines + lanes - 1) / lanes; }
+
+/* Rough nanoseconds per element, measured on one core with AVX-512: each step of the network on a vector, each pass of a radix sort. */
+static double network_cost(const SortJob *job, int lanes, int item)
+{
+    int size = log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
+    double steps = 0.5 * size * (size + 1) + 4; /* and reading and writing */
+    double vectors = (double)((int64_t)1 << size) * (double)groups(neighbours(job), lanes);
+    return steps * (item == 8 ? 0.7 : 0.45) * vectors / ((double)job->n * (double)neighbours(job));
+}
+
+static int digits_of(const SortJob *job) { return (int)dtype_bytes(job->dtype); }
+
+/* Lines up to this length are merged: counting the digits of few elements costs more. */
+static int64_t few(const SortJob *job) { return 16 * digits_of(job); }
+
+static double line_cost(const SortJob *job)
+{
+    int digits = digits_of(job);
+    if (job->n <= few(job))
+        return 6.0 + 2.5 * log2_above((job->n + RUN - 1) / RUN);
+    return 2.0 + digits * (radix_item(job) > 8 ? 2.4 : 1.4) + digits * 300.0 / (double)job->n;
+}
+
+/* What the slices of a line share; the two orders of items follow, then counts[slices][radix]. */
+typedef struct Shared {
+    int now;    /* which order holds */
+    bool skip;  /* all agree in this digit */
+    bool odd[]; /* by slice: has NaNs or zeros below zero */
+} Shared;
+
+static size_t aligned(size_t bytes)
+{
+    return bytes > SIZE_MAX - CACHE_LINE ? SIZE_MAX : (bytes + CACHE_LINE - 1) & ~(size_t)(CACHE_LINE - 1);
+}
+
+static size_t shared_bytes(int64_t slices) { return aligned(sizeof(Shared) + (size_t)slices); }
+
+/* One order of n items. */
+static size_t order_bytes(int64_t n, int item)
+{
+    size_t bytes;
+    return __builtin_mul_overflow((size_t)n, (size_t)item, &bytes) ? SIZE_MAX : aligned(bytes);
+}
+
+static size_t two_orders(int64_t n, int item)
+{
+    size_t one = order_bytes(n, item);
+    return one > SIZE_MAX / 4 ? SIZE_MAX : 2 * one;
+}
+
+/* Make items; for each digit count, add up, move; write the result; restore what keys do not know. */
+enum { STEP_COUNT, STEP_ADD, STEP_MOVE, STEPS };
+static int line_phases(const SortJob *job) { return 3 + STEPS * digits_of(job); }
+
+void sort_plan(const SortJob *job, int threads, SortVectors vectors, SortPlan *plan)
+{
+    int64_t lines = job->outer * job->inner;
+    *plan = (SortPlan){.job = *job, .threads = threads < 1 ? 1 : threads, .vectors = vectors, .way = WAY_LINE, .phases = 1, .slices = 1};
+    const SortNetwork *network = network_of(vectors);
+    int item = network_item(job), lanes = !network ? 0 : item == 8 ? network->lanes64 : network->lanes32;
+    plan->item_bytes = radix_item(job);
+    if (lines <= 0 || job->n <= 0)
+        return;
+    if (network && item && job->n > 1 && job->n <= SORT_NETWORK_MOST && network_cost(job, lanes, item) < line_cost(job)) {
+        plan->way = WAY_NETWORK;
+        plan->item_bytes = item;
+        int64_t most = (int64_t)1 << log2_above(job->n < SORT_NETWORK_LEAST ? SORT_NETWORK_LEAST : job->n);
+        plan->thread_room = aligned((size_t)most * (size_t)lanes * (size_t)item);
+        return;
     }
-    for (unsigned byte = 0; byte < bytes; byte++) {
-        if (!radix_pass(a, room, n, byte * 8))
+    if (threads > 1 && lines < threads && job->n >= 2 * SLICE_LEAST) {
+        plan->way = WAY_SLICES;
+        plan->slices = job->n / SLICE_LEAST < threads ? job->n / SLICE_LEAST : threads;
+        plan->phases = (int)lines * line_phases(job);
+        size_t counts = (size_t)plan->slices * sizeof(int64_t[RADIX]), items = two_orders(job->n, plan->item_bytes);
+        size_t shared = shared_bytes(plan->slices) + aligned(counts);
+        plan->shared = items > SIZE_MAX - shared ? SIZE_MAX : items + shared;
+        return;
+    }
+    plan->thread_room = two_orders(job->n, plan->item_bytes);
+}
+
+size_t sort_room(const SortPlan *plan)
+{
+    size_t all;
+    if (__builtin_mul_overflow(plan->thread_room, (size_t)plan->threads, &all) || __builtin_add_overflow(all, plan->shared, &all))
+        return SIZE_MAX;
+    return all;
+}
+
+/* --- radix sort of a line ------------------------------------------------------------------------------------------------- */
+
+/* One line of a job, and the digit that a pass moves by. */
+typedef struct Line {
+    const SortPlan *plan;
+    KeyRule rule;
+    const unsigned char *in;
+    unsigned char *out;
+    int64_t n, stride;
+} Line;
+
+static Line line_of(const SortPlan *plan, int64_t number)
+{
+    const SortJob *job = &plan->job;
+    int64_t first = number / job->inner * job->n * job->inner + number % job->inner;
+    Line line = {.plan = plan, .rule = sort_key_rule(job->dtype, job->descending), .n = job->n, .stride = job->inner};
+    line.in = (const unsigned char *)job->in + (size_t)first * line.rule.bytes;
+    line.out = (unsigned char *)job->out + (size_t)first * (job->values ? line.rule.bytes : sizeof(int64_t));
+    return line;
+}
+
+/* Elements of a line that are looked at together. */
+enum { BLOCK = 256 };
+
+#define N(name) name##_of_32
+#define ITEM int32_t
+#define ITEM_BITS 32
+#include "jit/sort_keys.inc"
+#undef N
+#undef ITEM
+#undef ITEM_BITS
+#define N(name) name##_of_64
+#define ITEM int64_t
+#define ITEM_BITS 64
+#include "jit/sort_keys.inc"
+#undef N
+#undef ITEM
+#undef ITEM_BITS
+
+/* n <= BLOCK elements from place `at` on, side by side: where they are, or in `room`. */
+static const void *elements_at(const Line *line, int64_t at, int64_t n, uint64_t *room)
+{
+    const size_t bytes = line->rule.bytes;
+    const unsigned char *x = line->in + (size_t)(at * line->stride) * bytes;
+    if (line->stride == 1)
+        return x;
+    unsigned char *to = (unsigned char *)room;
+    for (int64_t i = 0; i < n; i++, x += (size_t)line->stride * bytes)
+        memcpy(to + (size_t)i * bytes, x, bytes);
+    return room;
+}
+
+static void put_elements(const Line *line, int64_t at, int64_t n, const unsigned char *from)
+{
+    const size_t bytes = line->rule.bytes;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(line->out + (size_t)((at + i) * line->stride) * bytes, from + (size_t)i * bytes, bytes);
+}
+
+static inline void put_place(const Line *line, int64_t to, int64_t place)
+{
+    memcpy(line->out + (size_t)(to * line->stride) * sizeof place, &place, sizeof place);
+}
+
+/* Signed keys become unsigned ones: what is added to the least. */
+static uint64_t bias_of(const KeyRule *rule) { return rule->sign; }
+
+/* Kinds of items: K(kind, type, width of its keys, the key of x, the item of a key and a place). */
+#define KINDS(K)                                                               \
+    K(key32, uint32_t, 32, (x), (uint32_t)key)                                 \
+    K(key64, uint64_t, 64, (x), key)                                           \
+    K(place32, uint64_t, 32, (x) >> 32, (uint64_t)key << 32 | (uint32_t)place) \
+    K(pair, Pair, 64, (x).key, ((Pair){key, place}))
+
+typedef struct Kind {
+    /* Items of elements [lo, hi). true: some are odd. */
+    bool (*make)(const Line *line, int64_t lo, int64_t hi, void *items);
+    /* How often each digit occurs: of `digits` places from bit `shift` on, one count[radix] each. */
+    void (*count)(const void *items, int64_t lo, int64_t hi, int shift, int digits, int64_t (*count)[RADIX]);
+    void (*move)(const void *from, int64_t lo, int64_t hi, int shift, int64_t *next, void *to);
+    void *(*merge)(void *items, void *spare, int64_t n);
+} Kind;
+
+#define KIND(kind, Item, width, KEY, MAKE)                                                                               \
+    static inline uint64_t kind##_key(Item x) { return KEY; }                                                            \
+    static bool kind##_make(const Line *line, int64_t lo, int64_t hi, void *items)                                       \
+    {                                                                                                                    \
+        Item *a = items;                                                                                                 \
+        bool odd = false;                                                                                                \
+        const uint##width##_t bias = (uint##width##_t)bias_of(&line->rule);                                              \
+        for (int64_t at = lo; at < hi; at += BLOCK) {                                                                    \
+            int##width##_t keys[BLOCK];                                                                                  \
+            uint64_t room[BLOCK];                                                                                        \
+            int64_t n = hi - at < BLOCK ? hi - at : BLOCK;                                                               \
+            odd |= items_of_##width(&line->rule, elements_at(line, at, n, room), n, keys);                               \
+            for (int64_t i = 0; i < n; i++) {                                                                            \
+                uint##width##_t key = (uint##width##_t)keys[i] + bias;                                                   \
+                int64_t place = at + i;                                                                                  \
+                (void)place;                                                                                             \
+                a[at + i] = MAKE;                                                                                        \
+            }                                                                                                            \
+        }                                                                                                                \
+        return odd;                                                                                                      \
+    }                                                                                                                    \
+    static void kind##_count(const void *items, int64_t lo, int64_t hi, int shift, int digits, int64_t(*count)[RADIX])   \
+    {                                                                                                                    \
+        const Item *a = items;                                                                                           \
+        for (int64_t i = lo; i < hi; i++) {                                                                              \
+            uint64_t key = kind##_key(a[i]) >> shift;                                                                    \
+            for (int d = 0; d < digits; d++, key >>= DIGIT)                                                              \
+                count[d][key & (RADIX - 1)]++;                                                                           \
+        }                                                                                                                \
+    }                                                                                                                    \
+    static void kind##_move(const void *from, int64_t lo, int64_t hi, int shift, int64_t *next, void *to)                \
+    {                                                                                                                    \
+        const Item *a = from;                                                                                            \
+        Item *b = to;                                                                                                    \
+        for (int64_t i = lo; i < hi; i++)                                                                                \
+            b[next[kind##_key(a[i]) >> shift & (RADIX - 1)]++] = a[i];                                                   \
+    }                                                                                                                    \
+    /* Runs by insertion, then merged without a branch that depends on the data; where the result lies. */               \
+    static void *kind##_merge(void *items, void *spare, int64_t n)                                                       \
+    {                                                                                                                    \
+        Item *a = items, *b = spare;                                                                                     \
+        for (int64_t lo = 0; lo < n; lo += RUN)                                                                          \
+            for (int64_t i = lo + 1; i < n && i < lo + RUN; i++) {                                                       \
+                Item x = a[i];                                                                                           \
+                int64_t j = i;                                                                                           \
+                for (; j > lo && kind##_key(a[j - 1]) > kind##_key(x); j--)                                              \
+                    a[j] = a[j - 1];                                                                                     \
+                a[j] = x;                                                                                                \
+            }                                                                                                            \
+        for (int64_t run = RUN; run < n; run *= 2) {                                                                     \
+            for (int64_t lo = 0; lo < n; lo += 2 * run) {                                                                \
+                int64_t mid = lo + run < n ? lo + run : n, hi = mid + run < n ? mid + run : n, i = lo, j = mid, to = lo; \
+                while (i < mid && j < hi) {                                                                              \
+                    bool right = kind##_key(a[j]) < kind##_key(a[i]);                                                    \
+                    const Item *from = right ? &a[j] : &a[i];                                                            \
+                    b[to++] = *from;                                                                                     \
+                    j += right;                                                                                          \
+                    i += !right;                                                                                         \
+                }                                                                                                        \
+                memcpy(b + to, a + i, (size_t)(mid - i) * sizeof *a);                                                    \
+                memcpy(b + to + (mid - i), a + j, (size_t)(hi - j) * sizeof *a);                                         \
+            }                                                                                                            \
+            Item *t = a;                                                                                                 \
+            a = b;                                                                                                       \
+            b = t;                                                                                                       \
+        }                                                                                                                \
+        return a;                                                                                                        \
+    }                                                                                                                    \
+    static const Kind kind = {kind##_make, kind##_count, kind##_move, kind##_merge};
+
+KINDS(KIND)
+
+/* Items [lo, hi) of a sorted line become its result. */
+static void write_line(const Line *line, const void *items, int64_t lo, int64_t hi)
+{
+    const SortPlan *plan = line->plan;
+    if (!plan->job.values && plan->item_bytes == 8) {
+        for (int64_t i = lo; i < hi; i++)
+            put_place(line, i, (uint32_t)((const uint64_t *)items)[i]);
+        return;
+    }
+    for (int64_t i = lo; !plan->job.values && i < hi; i++)
+        put_place(line, i, ((const Pair *)items)[i].at);
+    for (int64_t at = lo; plan->job.values && at < hi; at += BLOCK) {
+        uint64_t room[BLOCK], keys[BLOCK];
+        int64_t n = hi - at < BLOCK ? hi - at : BLOCK;
+        void *to = line->stride == 1 ? (void *)(line->out + (size_t)at * line->rule.bytes) : room;
+        if (plan->item_bytes == 4) {
+            for (int64_t i = 0; i < n; i++)
+                ((int32_t *)(void *)keys)[i] = (int32_t)(((const uint32_t *)items)[at + i] - (uint32_t)bias_of(&line->rule));
+            elements_of_32(&line->rule, (const int32_t *)(const void *)keys, n, to);
+        } else {
+            for (int64_t i = 0; i < n; i++)
+                ((int64_t *)(void *)keys)[i] = (int64_t)(((const uint64_t *)items)[at + i] - bias_of(&line->rule));
+            elements_of_64(&line->rule, (const int64_t *)(const void *)keys, n, to);
+        }
+        if (line->stride != 1)
+            put_elements(line, at, n, to);
+    }
+}
+
+static const Kind *kind_of(const SortPlan *plan)
+{
+    if (plan->job.values)
+        return plan->item_bytes == 4 ? &key32 : &key64;
+    return plan->item_bytes == 8 ? &place32 : &pair;
+}
+
+static void sort_line(const Line *line, void *room)
+{
+    const SortPlan *plan = line->plan;
+    const Kind *kind = kind_of(plan);
+    int64_t n = line->n, count[MOST_DIGITS][RADIX];
+    char *a = room, *b = a + order_bytes(n, plan->item_bytes);
+    int digits = n > few(&plan->job) ? digits_of(&plan->job) : 0;
+    bool odd = kind->make(line, 0, n, a);
+    if (!digits)
+        a = kind->merge(a, b, n);
+    memset(count, 0, sizeof *count * (size_t)digits);
+    kind->count(a, 0, n, 0, digits, count);
+    for (int d = 0; d < digits; d++) {
+        int64_t *next = count[d], at = 0;
+        bool agree = false;
+        for (int k = 0; k < RADIX; k++) {
+            int64_t of_digit = next[k];
+            agree |= of_digit == n;
+            next[k] = at;
+            at += of_digit;
+        }
+        if (agree)
             continue;
-        Pair *t = a;
-        a = room;
-        room = t;
+        kind->move(a, 0, n, d * DIGIT, next, b);
+        char *t = a;
+        a = b;
+        b = t;
     }
-    return a;
+    write_line(line, a, 0, n);
+    if (odd && plan->job.values)
+        sort_restore(&line->rule, line->in, line->out, n, line->stride);
 }
 
-Status sort_arg(DType dtype, const void *in, int64_t *out, int64_t outer, int64_t n, int64_t inner, bool descending, int64_t lo, int64_t hi)
+/* --- a line by slices -------------------------------------------------------------------------------------------------------- */
+
+typedef struct Slices {
+    Shared *shared;
+    char *items;              /* two orders */
+    int64_t (*counts)[RADIX]; /* by slice */
+} Slices;
+
+static Slices slices_of(const SortPlan *plan, void *room)
 {
-    if (n <= 0 || lo >= hi || outer <= 0 || inner <= 0)
-        return ST_OK;
-    if ((uint64_t)n > SIZE_MAX / 2 / sizeof(Pair))
-        return fail(ST_OUT_OF_MEMORY, "argsort: no memory for %lld pairs", (long long)n);
-    Pair *pairs = os_alloc((size_t)n * 2 * sizeof *pairs);
-    if (!pairs)
-        return fail(ST_OUT_OF_MEMORY, "argsort: no memory for %lld pairs", (long long)n);
-    KeyRule rule = sort_key_rule(dtype, descending);
-    for (int64_t line = lo; line < hi; line++) {
-        int64_t first = line / inner * n * inner + line % inner;
-        const unsigned char *x = (const unsigned char *)in + (size_t)first * rule.bytes;
-        size_t stride = (size_t)inner * rule.bytes;
-        for (int64_t i = 0; i < n; i++, x += stride)
-            pairs[i] = (Pair){key_of(&rule, x), i};
-        const Pair *sorted = sort_pairs(pairs, pairs + n, n, rule.bytes);
-        for (int64_t i = 0; i < n; i++)
-            out[first + i * inner] = sorted[i].at;
+    char *at = (char *)room + plan->thread_room * (size_t)plan->threads;
+    Slices s = {.shared = (Shared *)(void *)at, .items = at + aligned(sizeof(Shared))};
+    s.counts = (int64_t(*)[RADIX])(void *)(s.items + two_orders(plan->job.n, plan->item_bytes));
+    return s;
+}
+
+static char *order_of(const SortPlan *plan, const Slices *s, int which)
+{
+    return s->items + (which ? order_bytes(plan->job.n, plan->item_bytes) : 0);
+}
+
+/* Where each slice puts its next element of each digit: digits in order, within one the slices in order. */
+static void add_up(const SortPlan *plan, const Slices *s)
+{
+    int64_t at = 0;
+    s->shared->skip = false;
+    for (int k = 0; k < RADIX; k++) {
+        int64_t before = at;
+        for (int64_t slice = 0; slice < plan->slices; slice++) {
+            int64_t *count = &s->counts[slice][k], n = *count;
+            *count = at;
+            at += n;
+        }
+        s->shared->skip |= at - before == plan->job.n;
     }
-    os_free(pairs);
-    return ST_OK;
+    s->shared->now ^= !s->shared->skip;
+}
+
+static void restore(const SortPlan *plan, const Line *line, const Slices *s)
+{
+    bool odd = false;
+    for (int64_t slice = 0; slice < plan->slices; slice++)
+        odd |= s->shared->odd[slice];
+    if (odd && plan->job.values)
+        sort_restore(&line->rule, line->in, line->out, line->n, line->stride);
+}
+
+/* Does one task do the whole of this phase? */
+static bool alone(const SortPlan *plan, int phase)
+{
+    int step = phase % line_phases(&plan->job), last = line_phases(&plan->job) - 1;
+    return step == last || (step > 0 && step < last - 1 && (step - 1) % STEPS == STEP_ADD);
+}
+
+static void run_slice(const SortPlan *plan, int phase, int64_t slice, void *room)
+{
+    const Kind *kind = kind_of(plan);
+    int phases = line_phases(&plan->job), step = phase % phases, shift = (step - 1) / STEPS * DIGIT;
+    Line line = line_of(plan, phase / phases);
+    Slices s = slices_of(plan, room);
+    int64_t first = line.n * slice / plan->slices, end = line.n * (slice + 1) / plan->slices;
+    int which = step == 0 ? 0 : s.shared->now;
+    char *now = order_of(plan, &s, which), *other = order_of(plan, &s, !which);
+    if (step == 0) {
+        if (slice == 0)
+            s.shared->now = 0; /* nobody reads it in this phase */
+        s.shared->odd[slice] = kind->make(&line, first, end, s.items);
+    } else if (step == phases - 2) {
+        write_line(&line, now, first, end);
+    } else if (step == phases - 1) {
+        restore(plan, &line, &s);
+    } else if ((step - 1) % STEPS == STEP_COUNT) {
+        memset(s.counts[slice], 0, sizeof s.counts[slice]);
+        kind->count(now, first, end, shift, 1, s.counts + slice);
+    } else if ((step - 1) % STEPS == STEP_ADD) {
+        add_up(plan, &s);
+    } else if (!s.shared->skip) {
+        kind->move(other, first, end, shift, s.counts[slice], now);
+    }
+}
+
+/* --- running --------------------------------------------------------------------------------------------------------------- */
+
+static int network_lanes(const SortPlan *plan)
+{
+    const SortNetwork *network = network_of(plan->vectors);
+    return plan->item_bytes == 8 ? network->lanes64 : network->lanes32;
+}
+
+int64_t sort_tasks(const SortPlan *plan, int phase, int64_t *grain)
+{
+    const SortJob *job = &plan->job;
+    int64_t lines = job->outer * job->inner, lanes;
+    *grain = 1;
+    if (lines <= 0 || job->n <= 0)
+        return 0;
+    switch (plan->way) {
+    case WAY_SLICES: return alone(plan, phase) ? 1 : plan->slices;
+    case WAY_NETWORK:
+        lanes = network_lanes(plan);
+        *grain = 1 + GRAIN / (lanes * job->n);
+        return job->inner > 1 ? job->outer * groups(job->inner, (int)lanes) : groups(lines, (int)lanes);
+    }
+    *grain = 1 + GRAIN / job->n;
+    return lines;
+}
+
+/* Group `task` of the network: lines that lie side by side, or, where they lie one after the other, any. */
+static void run_group(const SortPlan *plan, int64_t task, void *room)
+{
+    const SortJob *job = &plan->job;
+    const SortNetwork *network = network_of(plan->vectors);
+    int64_t lanes = network_lanes(plan), in_a_row = job->inner > 1 ? groups(job->inner, (int)lanes) : INT64_MAX;
+    int64_t row = task / in_a_row * job->inner, lo = row + task % in_a_row * lanes;
+    int64_t end = job->inner > 1 ? row + job->inner : job->outer, hi = lo + lanes < end ? lo + lanes : end;
+    (plan->item_bytes == 8 ? network->items64 : network->items32)(job, lo, hi, room);
+}
+
+void sort_run(const SortPlan *plan, int phase, int64_t lo, int64_t hi, int thread, void *room)
+{
+    void *own = (char *)room + plan->thread_room * (size_t)thread;
+    for (int64_t task = lo; task < hi; task++) {
+        if (plan->way == WAY_NETWORK) {
+            run_group(plan, task, own);
+        } else if (plan->way == WAY_SLICES) {
+            run_slice(plan, phase, task, room);
+        } else {
+            Line line = line_of(plan, task);
+            sort_line(&line, own);
+        }
+    }
 }

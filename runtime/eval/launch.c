@@ -355,37 +355,39 @@ static Status launch_kernel(Run *run, const ProgStep *step)
     return ST_OK;
 }
 
-typedef struct SortTask {
-    DType dtype;
-    bool descending;
-    int64_t outer, n, inner;
-    void *from, *to;
-    _Atomic Status status;
-} SortTask;
+typedef struct SortPhase {
+    const SortPlan *plan;
+    int number;
+    void *room;
+} SortPhase;
 
 static void run_sort(void *arg, int64_t lo, int64_t hi, int thread)
 {
-    SortTask *task = arg;
-    (void)thread;
-    Status status = sort_arg(task->dtype, task->from, task->to, task->outer, task->n, task->inner, task->descending, lo, hi);
-    if (status != ST_OK)
-        atomic_store(&task->status, status);
+    const SortPhase *phase = arg;
+    sort_run(phase->plan, phase->number, lo, hi, thread, phase->room);
 }
 
 static Status launch_sort(const Run *run, const ProgStep *step)
 {
-    SortTask task = {
-        .dtype = (DType)step->dtype, .descending = step->descending, .from = run->args[0], .to = run->args[1], .status = ST_OK};
-    memcpy(&task.outer, &run->args[2], sizeof task.outer);
-    memcpy(&task.n, &run->args[3], sizeof task.n);
-    memcpy(&task.inner, &run->args[4], sizeof task.inner);
-    int64_t lines = task.outer * task.inner;
-    if (lines > 0 && task.n > 0) {
-        int64_t grain = 1 + 1024 / (task.n + 1);
-        pool_run(lines, grain, lines * task.n > 4096 ? pool_threads() : 1, run_sort, &task);
+    const int64_t *options = run->e->options.value;
+    SortJob job = {
+        .dtype = (DType)step->dtype, .descending = step->descending, .values = step->values, .in = run->args[0], .out = run->args[1]};
+    memcpy(&job.outer, &run->args[2], sizeof job.outer);
+    memcpy(&job.n, &run->args[3], sizeof job.n);
+    memcpy(&job.inner, &run->args[4], sizeof job.inner);
+    SortPlan plan;
+    sort_plan(&job, pool_threads(), sort_vectors(options[OPT_VECTOR_BITS], options[OPT_CPU] != CPU_V3), &plan);
+    Storage *room;
+    if (storage_new_on(run->device, sort_room(&plan), &room) != ST_OK)
+        return fail(ST_OUT_OF_MEMORY, "no memory for sorting lines of %" PRId64 " elements", job.n);
+    SortPhase phase = {.plan = &plan, .room = room->data};
+    for (; phase.number < plan.phases; phase.number++) {
+        int64_t grain, tasks = sort_tasks(&plan, phase.number, &grain);
+        if (tasks > 0)
+            pool_run(tasks, grain, plan.threads, run_sort, &phase);
     }
-    Status status = atomic_load(&task.status);
-    return status == ST_OK ? ST_OK : fail(status, "no memory for sorting lines of %" PRId64 " elements", task.n);
+    storage_release(room);
+    return ST_OK;
 }
 
 void log_launch(const char *what, double seconds, int64_t bytes)

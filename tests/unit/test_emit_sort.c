@@ -1,4 +1,4 @@
-/* sort_arg against a plain stable insertion by comparison. */
+/* jit/sort.c against a plain stable merge by comparison: every way of it, at each width of vectors that this CPU has. */
 #include "ir/base/os.h"
 #include "ir/scalar.h"
 #include "jit/sort.h"
@@ -34,63 +34,162 @@ static bool before(DType t, bool descending, uint64_t a, uint64_t b)
     return descending ? b > a : b < a;
 }
 
-static void check(DType t, int64_t outer, int64_t n, int64_t inner, bool descending)
+/* Runs the job's phases, the tasks of each in some order, as `threads` threads would. */
+static void run_sort(const SortJob *job, int threads, SortVectors vectors)
+{
+    SortPlan plan;
+    sort_plan(job, threads, vectors, &plan);
+    char *room = os_alloc_aligned(64, sort_room(&plan) + 64);
+    memset(room, 0xa5, sort_room(&plan) + 64);
+    for (int phase = 0; phase < plan.phases; phase++) {
+        int64_t grain, tasks = sort_tasks(&plan, phase, &grain);
+        for (int64_t task = tasks; task-- > 0;) /* from behind: no task waits for another */
+            sort_run(&plan, phase, task, task + 1, (int)(task % plan.threads), room);
+    }
+    for (size_t i = 0; i < 64; i++)
+        cr_assert_eq((unsigned char)room[sort_room(&plan) + i], 0xa5, "the room was left");
+    os_free(room);
+}
+
+typedef struct Case {
+    DType dtype;
+    int64_t outer, n, inner;
+    bool descending;
+    int odd; /* of 16 elements, how many are zeros, NaNs, infinities; 16: integers of a small range */
+} Case;
+
+static void fill(const Case *c, char *in, size_t total)
 {
     static const double odd[] = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1.0, -1.0, 1e-40};
-    size_t total = (size_t)(outer * n * inner), bytes = dtype_bytes(t);
-    char *in = os_alloc(total * bytes + 1);
-    int64_t *out = os_alloc(total * 8 + 1), *order = os_alloc((size_t)n * 8 + 1);
+    size_t bytes = dtype_bytes(c->dtype);
     for (size_t i = 0; i < total; i++) {
         uint64_t r = next_random(), bits = r >> 7;
-        if (t == DT_BOOL)
+        if (c->dtype == DT_BOOL)
             bits &= 1;
-        else if (dtype_is_float(t))
-            bits = r & 3 ? scalar_from_double(t, (double)(int64_t)(r >> 52) - 2000) : scalar_from_double(t, odd[(r >> 2) % 8]);
-        else if (r & 1)
+        else if (dtype_is_float(c->dtype) && (int)(r & 15) < c->odd)
+            bits = scalar_from_double(c->dtype, odd[(r >> 4) % 8]) ^ (r >> 8 & 1); /* with NaNs of several bits */
+        else if (dtype_is_float(c->dtype))
+            bits = scalar_from_double(c->dtype, (double)(int64_t)(r >> 52) - 2000);
+        else if ((int)(r & 15) < c->odd)
             bits &= 7;
-        scalar_store(t, bits, in + i * bytes);
-        out[i] = -1;
+        scalar_store(c->dtype, bits, in + i * bytes);
     }
-    int64_t lines = outer * inner, cut = lines / 2;
-    cr_assert_eq(sort_arg(t, in, out, outer, n, inner, descending, cut, lines), ST_OK);
-    cr_assert_eq(sort_arg(t, in, out, outer, n, inner, descending, 0, cut), ST_OK);
-    for (int64_t line = 0; line < lines; line++) {
-        int64_t first = line / inner * n * inner + line % inner;
-#define KEY(i) scalar_load(t, in + (size_t)(first + (i)*inner) * bytes)
-        for (int64_t i = 0; i < n; i++) {
-            int64_t j = i;
-            for (; j > 0 && before(t, descending, KEY(order[j - 1]), KEY(i)); j--)
-                order[j] = order[j - 1];
-            order[j] = i;
+}
+
+/* The order by definition, of one line. */
+static void merge_order(const Case *c, const char *in, int64_t first, int64_t *order, int64_t *spare)
+{
+    size_t bytes = dtype_bytes(c->dtype);
+#define KEY(i) scalar_load(c->dtype, in + (size_t)(first + (i)*c->inner) * bytes)
+    for (int64_t i = 0; i < c->n; i++)
+        order[i] = i;
+    for (int64_t width = 1; width < c->n; width *= 2) {
+        for (int64_t lo = 0; lo < c->n; lo += 2 * width) {
+            int64_t mid = lo + width < c->n ? lo + width : c->n, hi = mid + width < c->n ? mid + width : c->n, a = lo, b = mid;
+            for (int64_t k = lo; k < hi; k++) {
+                bool right = a == mid || (b < hi && before(c->dtype, c->descending, KEY(order[a]), KEY(order[b])));
+                spare[k] = order[right ? b++ : a++];
+            }
         }
-        for (int64_t i = 0; i < n; i++)
-            cr_assert_eq(out[first + i * inner], order[i], "%s n %d inner %d descending %d: [%d] is %d, want %d", dtype_name(t), (int)n,
-                         (int)inner, descending, (int)i, (int)out[first + i * inner], (int)order[i]);
+        memcpy(order, spare, (size_t)c->n * sizeof *order);
+    }
+#undef KEY
+}
+
+static void check(const Case *c, int threads, SortVectors vectors)
+{
+    size_t total = (size_t)(c->outer * c->n * c->inner), bytes = dtype_bytes(c->dtype);
+    char *in = os_alloc(total * bytes + 1), *values = os_alloc(total * bytes + 1);
+    int64_t *places = os_alloc(total * 8 + 1), *order = os_alloc((size_t)c->n * 16 + 1);
+    fill(c, in, total);
+    memset(places, 0xff, total * 8);
+    SortJob job = {c->dtype, c->descending, false, c->outer, c->n, c->inner, in, places};
+    run_sort(&job, threads, vectors);
+    job.values = true;
+    job.out = values;
+    run_sort(&job, threads, vectors);
+    for (int64_t line = 0; line < c->outer * c->inner; line++) {
+        int64_t first = line / c->inner * c->n * c->inner + line % c->inner;
+        merge_order(c, in, first, order, order + c->n);
+        for (int64_t i = 0; i < c->n; i++) {
+            int64_t at = first + i * c->inner;
+            cr_assert_eq(places[at], order[i], "%s [%d, %d, %d] descending %d vectors %d threads %d: [%d] is %d, want %d",
+                         dtype_name(c->dtype), (int)c->outer, (int)c->n, (int)c->inner, c->descending, vectors, threads, (int)i,
+                         (int)places[at], (int)order[i]);
+            cr_assert_arr_eq(values + (size_t)at * bytes, in + (size_t)(first + order[i] * c->inner) * bytes, bytes,
+                             "%s [%d, %d, %d] descending %d vectors %d threads %d: element %d", dtype_name(c->dtype), (int)c->outer,
+                             (int)c->n, (int)c->inner, c->descending, vectors, threads, (int)i);
+        }
     }
     os_free(in);
-    os_free(out);
+    os_free(values);
+    os_free(places);
     os_free(order);
+}
+
+static void check_all(Case c)
+{
+    for (SortVectors vectors = SORT_NONE; vectors <= sort_vectors(0, true); vectors++)
+        for (int descending = 0; descending < 2; descending++) {
+            c.descending = descending;
+            check(&c, 1, vectors);
+            check(&c, 3, vectors);
+        }
 }
 
 Test(sort, every_dtype)
 {
-    static const int64_t lengths[] = {0, 1, 2, 5, 47, 48, 49, 300, 1000};
+    static const int64_t lengths[] = {0, 1, 2, 5, 15, 16, 17, 31, 33, 48, 100, 300, 1000};
     for (DType t = 0; t < DT_COUNT; t++)
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-            for (int descending = 0; descending < 2; descending++) {
-                check(t, 3, lengths[i], 1, descending);
-                check(t, 2, lengths[i], 3, descending);
-            }
-    check(DT_F32, 0, 5, 3, false);
-    check(DT_F32, 3, 5, 0, false);
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+            check_all((Case){t, 3, lengths[i], 1, false, 4});
+            check_all((Case){t, 37, lengths[i], 1, false, (int)(i % 17)}); /* several groups of the network, the last one partly filled */
+            check_all((Case){t, 2, lengths[i], 19, false, 4});
+        }
+    check_all((Case){DT_F32, 0, 5, 3, false, 4});
+    check_all((Case){DT_F32, 3, 5, 0, false, 4});
 }
 
-Test(sort, out_of_memory)
+Test(sort, long_lines)
 {
-    float in[3] = {3, 1, 2};
-    int64_t out[3];
-    cr_assert_eq(sort_arg(DT_F32, in, out, 1, INT64_MAX / 4, 1, false, 0, 1), ST_OUT_OF_MEMORY);
-    os_fail_alloc(1, false);
-    cr_assert_eq(sort_arg(DT_F32, in, out, 1, 3, 1, false, 0, 1), ST_OUT_OF_MEMORY);
-    cr_assert_eq(sort_arg(DT_F32, in, out, 1, 3, 1, false, 0, 1), ST_OK);
+    static const DType types[] = {DT_U8, DT_BF16, DT_F32, DT_I64}; /* of each width: digits, items */
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        DType t = types[i];
+        check_all((Case){t, 9, 4096, 1, false, 2}); /* the longest of the network, and one more */
+        check_all((Case){t, 2, 4097, 1, false, 2});
+        check_all((Case){t, 1, 70001, 1, false, 2}); /* by slices */
+        check_all((Case){t, 1, 65537, 2, false, 0});
+    }
+}
+
+Test(sort, all_equal_and_ordered)
+{
+    enum { N = 100000 };
+    static int32_t in[N], values[N];
+    static int64_t places[N];
+    for (int kind = 0; kind < 3; kind++) { /* digits that agree are passed over */
+        for (int i = 0; i < N; i++)
+            in[i] = kind == 0 ? 7 : kind == 1 ? i : -i;
+        SortJob job = {DT_I32, false, true, 1, N, 1, in, values};
+        run_sort(&job, 4, SORT_NONE);
+        job.values = false;
+        job.out = places;
+        run_sort(&job, 4, SORT_NONE);
+        for (int i = 0; i < N; i++) {
+            cr_assert_eq(places[i], kind == 2 ? N - 1 - i : i);
+            cr_assert_eq(values[i], in[places[i]]);
+        }
+    }
+}
+
+Test(sort, room_of_impossible_lines)
+{
+    SortPlan plan;
+    SortJob job = {DT_F32, false, false, 1, INT64_MAX / 4, 1, NULL, NULL};
+    sort_plan(&job, 1, SORT_NONE, &plan);
+    cr_assert_eq(sort_room(&plan), SIZE_MAX);
+    job.n = INT64_MAX / 16;
+    job.outer = 16;
+    sort_plan(&job, 32, SORT_NONE, &plan);
+    cr_assert_eq(sort_room(&plan), SIZE_MAX);
 }

@@ -1,0 +1,26 @@
+/*
+ * Many lines sorted at once by a bitonic network (Batcher, "Sorting networks and their applications", 1968): each lane of a vector is a
+ * line, and each step compares the same two places of all of them, so that nothing depends on the data. An item is one signed integer
+ * whose order is the one asked for; with places wanted, the place stands below the key, which makes the order total and so stable.
+ *
+ * sort_avx2.c and sort_avx512.c compile it (CMakeLists.txt has their flags); sort.c chooses one and knows what each costs.
+ */
+#ifndef JIT_SORT_NETWORK_H
+#define JIT_SORT_NETWORK_H
+
+#include "jit/sort.h"
+
+/* Lines [lo, hi) of the job, which have at most SORT_NETWORK_MOST elements; `room` holds a power of two of vectors,
+ * no fewer than the elements or SORT_NETWORK_LEAST, and is aligned to 64. */
+typedef void SortNetworkFn(const SortJob *job, int64_t lo, int64_t hi, void *room);
+
+enum { SORT_NETWORK_MOST = 4096, SORT_NETWORK_LEAST = 16 };
+
+typedef struct SortNetwork {
+    int lanes32, lanes64; /* lines at a time */
+    SortNetworkFn *items32, *items64;
+} SortNetwork;
+
+extern const SortNetwork sort_network_avx512, sort_network_avx2;
+
+#endif

@@ -23,17 +23,19 @@ if(NOT KILN_SANITIZE)
     target_link_options(kiln PRIVATE -Wl,--no-undefined)
 endif()
 
-
-# Installing: the library, its one header, a CMake package and a pkg-config file.
+# Installing: the library, its one header, a CMake package, a pkg-config file, and the licences of all that is inside. The components are
+# the Debian packages of KilnPackage.cmake.
 include(CMakePackageConfigHelpers)
-install(TARGETS kiln EXPORT kiln LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES runtime/include/kiln.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT kiln NAMESPACE kiln:: FILE kiln-targets.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
+set(development COMPONENT development)
+install(TARGETS kiln EXPORT kiln LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
+install(FILES runtime/include/kiln.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${development})
+install(EXPORT kiln NAMESPACE kiln:: FILE kiln-targets.cmake DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln ${development})
 configure_package_config_file(cmake/kiln-config.cmake.in kiln-config.cmake
     INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
 write_basic_package_version_file(kiln-config-version.cmake COMPATIBILITY SameMinorVersion)
 file(RELATIVE_PATH KILN_PC_TO_PREFIX /x/${CMAKE_INSTALL_LIBDIR}/pkgconfig /x)
 configure_file(cmake/kiln.pc.in kiln.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/kiln-config-version.cmake
-    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/kiln ${development})
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/kiln.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig ${development})
+install(FILES LICENSE NOTICE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/kiln COMPONENT licenses)

@@ -1,5 +1,5 @@
 /* `kiln info`: what this is, where its cache is, what the library last said of itself there, and
- * each option with its origin. */
+ * each option with its origin; or the licences. */
 #include "cache/cli/entries.h"
 #include "ir/base/log.h"
 #include "ir/base/os_term.h"
@@ -136,8 +136,23 @@ static int info_json(Cli *cli, const Place *place, const Warnings *warnings)
     return js_print(cli, root);
 }
 
+extern const char licenses_text[]; /* LICENSE and NOTICE: cmake/KilnCommand.cmake */
+
+static int licenses(Cli *cli)
+{
+    if (!flag_on(cli, FLAG_JSON)) {
+        fputs(licenses_text, stdout);
+        return END_FINE;
+    }
+    json_t *root = json_object();
+    js_set(cli, root, "licenses", js_text(licenses_text));
+    return js_print(cli, root);
+}
+
 int cmd_INFO(Cli *cli)
 {
+    if (flag_on(cli, FLAG_LICENSES))
+        return licenses(cli);
     Warnings warnings = {.arena = cli->arena};
     log_set_sink(keep_warning, &warnings);
     options_init();

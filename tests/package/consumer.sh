@@ -44,7 +44,7 @@ if nm -D "$command" | grep -wE 'mmap|mmap64|mprotect|dlopen'; then
     exit 1
 fi
 for file in man/man1/kiln.1 man/man3/kiln.3 man/man7/kiln-env.7 bash-completion/completions/kiln zsh/site-functions/_kiln \
-    fish/vendor_completions.d/kiln.fish; do
+    fish/vendor_completions.d/kiln.fish doc/kiln/LICENSE doc/kiln/NOTICE doc/kiln/CHANGELOG.md; do
     [ -s "$prefix/share/$file" ] || { echo "not installed: share/$file"; exit 1; }
 done
 rm -rf "$work"

@@ -1,7 +1,8 @@
 #!/bin/sh
-# exports.sh LIBRARY hidden|shared NM: libkiln.so defines kiln_* and nothing else; with hidden LLVM it doesn't need libLLVM.
+# exports.sh LIBRARY hidden|shared NM: libkiln.so defines kiln_* and nothing else but the names of their versions; with hidden LLVM it doesn't need
+# libLLVM.
 library=$1 llvm=$2 nm=$3
-names=$("$nm" -D --defined-only "$library" | awk '{ print $NF }' | sed 's/@.*//')
+names=$("$nm" -D --defined-only "$library" | awk '$2 != "A" { print $NF }' | sed 's/@.*//')
 count=$(echo "$names" | grep -c '^kiln_')
 others=$(echo "$names" | grep -v '^kiln_')
 echo "$count exported names"

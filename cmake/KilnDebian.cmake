@@ -1,0 +1,21 @@
+# Run by CPack on the staged folders, before they become packages: what Debian's policy wants besides the installed files. Each package has its
+# copyright and a changelog; man pages are compressed.
+foreach(component library development command)
+    set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${component}/usr)
+    if(NOT EXISTS ${root})
+        continue()
+    endif()
+    string(TOUPPER ${component} upper)
+    set(doc ${root}/share/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
+    file(READ ${CMAKE_CURRENT_LIST_DIR}/../NOTICE notice)
+    string(REPLACE "the file LICENSE\nbeside this one" "the file\n/usr/share/common-licenses/Apache-2.0" notice "${notice}")
+    file(WRITE ${doc}/copyright "${notice}")
+    file(STRINGS ${CMAKE_CURRENT_LIST_DIR}/../CHANGELOG.md heading REGEX "^## ${CPACK_PACKAGE_VERSION}")
+    string(REGEX MATCH "[0-9]+-[0-9]+-[0-9]+" day "${heading}")
+    execute_process(COMMAND date -u -R -d ${day} OUTPUT_VARIABLE date OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    file(WRITE ${doc}/changelog
+        "kiln (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${date}\n")
+    file(GLOB pages ${root}/share/man/man*/*)
+    execute_process(COMMAND gzip -9nf ${doc}/changelog ${pages} COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND chmod -R u=rwX,go=rX ${root} COMMAND_ERROR_IS_FATAL ANY)
+endforeach()

@@ -110,6 +110,15 @@ API1(kiln_tensor *, kiln_scalar, double, value) { return weak(REC(kiln_scalar), 
 
 API1(kiln_tensor *, kiln_int, int64_t, value) { return weak(REC(kiln_int), DT_I64, (uint64_t)value); }
 
+API1(kiln_tensor *, kiln_uint, uint64_t, value)
+{
+    Rec r = REC(kiln_uint);
+    if (value > INT64_MAX)
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW,
+                                    "%" PRIu64 " is more than a scalar holds, 2^63 - 1; make it a tensor of u64 with kiln_from", value));
+    return weak(r, DT_I64, value);
+}
+
 API1(kiln_tensor *, kiln_bool, bool, value) { return weak(REC(kiln_bool), DT_BOOL, value); }
 
 /* ---- ranges ---- */

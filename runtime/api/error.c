@@ -10,6 +10,7 @@
 #include "runtime/record/thread.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MESSAGE = 1024 };
@@ -137,5 +138,18 @@ void kiln_clear_error(void)
     if (e != &no_memory)
         e->kept_status = e->shown_status = ST_OK;
 }
+
+void kiln_check_at(const char *file, int line, kiln_status status)
+{
+    if (status == KILN_OK)
+        return;
+    const char *message = kiln_error_message();
+    if (file)
+        fprintf(stderr, "%s:%d: ", file, line);
+    fprintf(stderr, "%s\n", *message ? message : kiln_status_name(status));
+    exit(1);
+}
+
+void kiln_check(kiln_status status) { kiln_check_at(NULL, 0, status); }
 
 const char *kiln_status_name(kiln_status status) { return (unsigned)status < ST_COUNT ? status_name((Status)status) : "unknown status"; }

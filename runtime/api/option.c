@@ -4,6 +4,9 @@
 #include "runtime/record/pressure.h"
 #include "runtime/record/thread.h"
 
+#include <stdio.h>
+#include <string.h>
+
 const char *kiln_version(void) { return KILN_VERSION; }
 
 kiln_status kiln_set_option(const char *name, const char *value)
@@ -26,3 +29,14 @@ kiln_status kiln_get_option(const char *name, char *buffer, size_t size)
 }
 
 void kiln_set_log_sink(kiln_log_sink *sink, void *user) { log_set_sink(sink, user); }
+
+void kiln_log_into(void *buffer_, int level, const char *topic, const char *line)
+{
+    kiln_log_buffer *buffer = buffer_;
+    (void)level, (void)topic;
+    if (buffer->needed < buffer->size)
+        snprintf(buffer->text + buffer->needed, buffer->size - buffer->needed, "%s\n", line);
+    else if (buffer->size && !buffer->needed)
+        *buffer->text = '\0';
+    buffer->needed += strlen(line) + 1;
+}

@@ -8,9 +8,9 @@
  *     {
  *         kiln_scope *scope = kiln_scope_begin();
  *         kiln_tensor *x = kiln_uniform(KILN_F32, KILN_SHAPE(1000, 1000), -1, 1);
- *         kiln_tensor *y = kiln_relu(kiln_mul(kiln_sin(x), x));     nothing has run so far
+ *         kiln_tensor *y = kiln_relu(kiln_mul(kiln_sin(x), x)); // nothing has run so far
  *         double total;
- *         kiln_status status = kiln_item(kiln_sum(y), &total);      compiles, runs one kernel
+ *         kiln_status status = kiln_item(kiln_sum(y), &total); // compiles, runs one kernel
  *         if (status != KILN_OK)
  *             fprintf(stderr, "%s\n", kiln_error_message());
  *         else
@@ -25,7 +25,15 @@
  * and returns at once. Values are computed at a *sync point*: kiln_eval, kiln_read, kiln_item,
  * printing, saving (they return a kiln_status). There the recorded graph is fused, compiled (or
  * found compiled) and run. Values never change once recorded, except that kiln_assign makes a
- * handle mean another value.
+ * handle mean another value. Inputs such as kiln_uniform and kiln_arange are recorded, too: until
+ * one is evaluated, each graph that uses it computes it anew inside (with the same values). Say
+ * kiln_eval once for what many later graphs read.
+ *
+ * Numbers. In C11 and C++ an operand of the elementwise functions of two and three operands may be
+ * a number: kiln_mul(x, 2.0), kiln_sub(1, x), kiln_where(mask, x, 0). It is what kiln_scalar,
+ * kiln_int or kiln_bool make of it. In C99, or with KILN_NO_LOCATIONS in C, say those. (In C such an
+ * operand is a block of its own: a compound literal that is *wrapped* inside it, kiln_wrap(...,
+ * (float[]){1, 2}, ...), ends with it. kiln_from copies.)
  *
  * Errors. Bad arguments are found while recording. The function then returns NULL and the thread
  * keeps the *first* such error, with the name of the function, the dtypes and shapes at fault and
@@ -242,12 +250,27 @@ KILN_API kiln_status kiln_error_status(void);
 KILN_API void kiln_clear_error(void);
 KILN_API const char *kiln_status_name(kiln_status status); /* "shapes do not fit"; never NULL */
 
+/* For short programs: unless status is KILN_OK, prints the error with the caller's place to stderr
+ * and ends the process with exit(1). Libraries return the status instead. */
+KILN_API void kiln_check(kiln_status status);
+KILN_API void kiln_check_at(const char *file, int line, kiln_status status);
+
 /* Where warnings (level 0) and log lines (level 1) go: one line without newline at a time, from any
  * thread. NULL: stderr. A line may come from the middle of a computation, and other threads wait
  * until the sink returns: in it, what would compute a value, look at a graph (kiln_explain,
  * kiln_graph_text) or mark an axis fails (KILN_INVALID), and so does kiln_function_call. */
 typedef void kiln_log_sink(void *user, int level, const char *topic, const char *line);
 KILN_API void kiln_set_log_sink(kiln_log_sink *sink, void *user);
+
+/* A sink that writes lines, each with a newline, into memory of yours: kiln_set_log_sink(
+ * kiln_log_into, &buffer), and another sink before the buffer ends. Always NUL-terminated when size
+ * is not 0; `needed` is what all lines take, without the NUL: from `size` on, the end is missing.
+ * Set needed to 0 to begin anew. */
+typedef struct kiln_log_buffer {
+    char *text;
+    size_t size, needed;
+} kiln_log_buffer;
+KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const char *line);
 
 /*
  * Options, read at first use from the environment as KILN_<NAME>, set here by their lower-case
@@ -392,6 +415,7 @@ KILN_OP(kiln_full_like, kiln_tensor *x, double value);
  * value that changes never recompiles. */
 KILN_OP(kiln_scalar, double value);
 KILN_OP(kiln_int, int64_t value);
+KILN_OP(kiln_uint, uint64_t value); /* beyond an int64: KILN_OVERFLOW */
 KILN_OP(kiln_bool, bool value);
 
 /* start, start + step, ... before stop (none if step points away), 1-D; element i is start + i *
@@ -817,10 +841,120 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 } /* extern "C" */
 #endif
 
+/* ---- numbers as operands ---- */
+
+#ifdef __cplusplus
+
+inline kiln_tensor *kiln_operand(const char *, int, kiln_tensor *x) { return x; }
+inline kiln_tensor *kiln_operand(const char *, int, decltype(nullptr)) { return nullptr; }
+inline kiln_tensor *kiln_operand(const char *file, int line, bool x) { return kiln_bool_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, float x) { return kiln_scalar_at(file, line, static_cast<double>(x)); }
+inline kiln_tensor *kiln_operand(const char *file, int line, double x) { return kiln_scalar_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, int x) { return kiln_int_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, long x) { return kiln_int_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, long long x) { return kiln_int_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, unsigned x) { return kiln_uint_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, unsigned long x) { return kiln_uint_at(file, line, x); }
+inline kiln_tensor *kiln_operand(const char *file, int line, unsigned long long x) { return kiln_uint_at(file, line, x); }
+
+#define KILN_NUMBERS2(name)                                                                         \
+    template <class A, class B> inline kiln_tensor *name##_at(const char *file, int line, A a, B b) \
+    {                                                                                               \
+        return name##_at(file, line, kiln_operand(file, line, a), kiln_operand(file, line, b));     \
+    }                                                                                               \
+    template <class A, class B> inline kiln_tensor *name(A a, B b) { return name##_at(nullptr, 0, a, b); }
+#define KILN_NUMBERS3(name)                                                                                                  \
+    template <class A, class B, class C> inline kiln_tensor *name##_at(const char *file, int line, A a, B b, C c)            \
+    {                                                                                                                        \
+        return name##_at(file, line, kiln_operand(file, line, a), kiln_operand(file, line, b), kiln_operand(file, line, c)); \
+    }                                                                                                                        \
+    template <class A, class B, class C> inline kiln_tensor *name(A a, B b, C c) { return name##_at(nullptr, 0, a, b, c); }
+KILN_NUMBERS2(kiln_add)
+KILN_NUMBERS2(kiln_sub)
+KILN_NUMBERS2(kiln_mul)
+KILN_NUMBERS2(kiln_div)
+KILN_NUMBERS2(kiln_floor_divide)
+KILN_NUMBERS2(kiln_remainder)
+KILN_NUMBERS2(kiln_fmod)
+KILN_NUMBERS2(kiln_pow)
+KILN_NUMBERS2(kiln_maximum)
+KILN_NUMBERS2(kiln_minimum)
+KILN_NUMBERS2(kiln_atan2)
+KILN_NUMBERS2(kiln_hypot)
+KILN_NUMBERS2(kiln_logaddexp)
+KILN_NUMBERS2(kiln_copysign)
+KILN_NUMBERS2(kiln_nextafter)
+KILN_NUMBERS2(kiln_eq)
+KILN_NUMBERS2(kiln_ne)
+KILN_NUMBERS2(kiln_lt)
+KILN_NUMBERS2(kiln_le)
+KILN_NUMBERS2(kiln_gt)
+KILN_NUMBERS2(kiln_ge)
+KILN_NUMBERS2(kiln_logical_and)
+KILN_NUMBERS2(kiln_logical_or)
+KILN_NUMBERS2(kiln_logical_xor)
+KILN_NUMBERS2(kiln_bitwise_and)
+KILN_NUMBERS2(kiln_bitwise_or)
+KILN_NUMBERS2(kiln_bitwise_xor)
+KILN_NUMBERS2(kiln_shift_left)
+KILN_NUMBERS2(kiln_shift_right)
+KILN_NUMBERS3(kiln_where)
+KILN_NUMBERS3(kiln_clamp)
+#undef KILN_NUMBERS2
+#undef KILN_NUMBERS3
+
+#elif defined(__GNUC__) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+
+/* The variable, because _Generic alone would have to name x twice, and with nested calls 2^depth
+ * times; its name, because of -Wshadow. */
+#define KILN_OPERAND(x) KILN_OPERAND_NUMBERED(x, __COUNTER__)
+#define KILN_OPERAND_NUMBERED(x, n) KILN_OPERAND_NAMED(x, n)
+#define KILN_OPERAND_NAMED(x, n)                   \
+    __extension__({                                \
+        __auto_type kiln_operand_##n = (x);        \
+        _Generic(kiln_operand_##n,               \
+            kiln_tensor *: kiln_operand_tensor,  \
+            void *: kiln_operand_null,           \
+            _Bool: kiln_bool_at,                 \
+            float: kiln_scalar_at,               \
+            double: kiln_scalar_at,              \
+            char: kiln_int_at,                   \
+            signed char: kiln_int_at,            \
+            short: kiln_int_at,                  \
+            int: kiln_int_at,                    \
+            long: kiln_int_at,                   \
+            long long: kiln_int_at,              \
+            unsigned char: kiln_uint_at,         \
+            unsigned short: kiln_uint_at,        \
+            unsigned: kiln_uint_at,              \
+            unsigned long: kiln_uint_at,         \
+            unsigned long long: kiln_uint_at)(KILN_HERE, kiln_operand_##n); \
+    })
+static inline kiln_tensor *kiln_operand_tensor(const char *file, int line, kiln_tensor *x)
+{
+    (void)file, (void)line;
+    return x;
+}
+static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x)
+{
+    (void)file, (void)line;
+    return (kiln_tensor *)x;
+}
+
+#endif
+
 /* ---- locations ---- */
 
 #ifndef KILN_NO_LOCATIONS
 #define KILN_HERE __FILE__, __LINE__
+#ifdef KILN_OPERAND
+#define KILN_CALL2(f, a, b) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b))
+#define KILN_CALL3(f, a, b, c) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c))
+#else
+#define KILN_CALL2(f, ...) f(KILN_HERE, __VA_ARGS__)
+#define KILN_CALL3(f, ...) f(KILN_HERE, __VA_ARGS__)
+#endif
+#define kiln_check(...) kiln_check_at(KILN_HERE, __VA_ARGS__)
 #define kiln_zeros(...) kiln_zeros_at(KILN_HERE, __VA_ARGS__)
 #define kiln_ones(...) kiln_ones_at(KILN_HERE, __VA_ARGS__)
 #define kiln_full(...) kiln_full_at(KILN_HERE, __VA_ARGS__)
@@ -830,6 +964,7 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 #define kiln_full_like(...) kiln_full_like_at(KILN_HERE, __VA_ARGS__)
 #define kiln_scalar(...) kiln_scalar_at(KILN_HERE, __VA_ARGS__)
 #define kiln_int(...) kiln_int_at(KILN_HERE, __VA_ARGS__)
+#define kiln_uint(...) kiln_uint_at(KILN_HERE, __VA_ARGS__)
 #define kiln_bool(...) kiln_bool_at(KILN_HERE, __VA_ARGS__)
 #define kiln_arange(...) kiln_arange_at(KILN_HERE, __VA_ARGS__)
 #define kiln_linspace(...) kiln_linspace_at(KILN_HERE, __VA_ARGS__)
@@ -886,37 +1021,37 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 #define kiln_logical_not(...) kiln_logical_not_at(KILN_HERE, __VA_ARGS__)
 #define kiln_bitwise_not(...) kiln_bitwise_not_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cast(...) kiln_cast_at(KILN_HERE, __VA_ARGS__)
-#define kiln_add(...) kiln_add_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sub(...) kiln_sub_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mul(...) kiln_mul_at(KILN_HERE, __VA_ARGS__)
-#define kiln_div(...) kiln_div_at(KILN_HERE, __VA_ARGS__)
-#define kiln_floor_divide(...) kiln_floor_divide_at(KILN_HERE, __VA_ARGS__)
-#define kiln_remainder(...) kiln_remainder_at(KILN_HERE, __VA_ARGS__)
-#define kiln_fmod(...) kiln_fmod_at(KILN_HERE, __VA_ARGS__)
-#define kiln_pow(...) kiln_pow_at(KILN_HERE, __VA_ARGS__)
-#define kiln_maximum(...) kiln_maximum_at(KILN_HERE, __VA_ARGS__)
-#define kiln_minimum(...) kiln_minimum_at(KILN_HERE, __VA_ARGS__)
-#define kiln_atan2(...) kiln_atan2_at(KILN_HERE, __VA_ARGS__)
-#define kiln_hypot(...) kiln_hypot_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logaddexp(...) kiln_logaddexp_at(KILN_HERE, __VA_ARGS__)
-#define kiln_copysign(...) kiln_copysign_at(KILN_HERE, __VA_ARGS__)
-#define kiln_nextafter(...) kiln_nextafter_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eq(...) kiln_eq_at(KILN_HERE, __VA_ARGS__)
-#define kiln_ne(...) kiln_ne_at(KILN_HERE, __VA_ARGS__)
-#define kiln_lt(...) kiln_lt_at(KILN_HERE, __VA_ARGS__)
-#define kiln_le(...) kiln_le_at(KILN_HERE, __VA_ARGS__)
-#define kiln_gt(...) kiln_gt_at(KILN_HERE, __VA_ARGS__)
-#define kiln_ge(...) kiln_ge_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logical_and(...) kiln_logical_and_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logical_or(...) kiln_logical_or_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logical_xor(...) kiln_logical_xor_at(KILN_HERE, __VA_ARGS__)
-#define kiln_bitwise_and(...) kiln_bitwise_and_at(KILN_HERE, __VA_ARGS__)
-#define kiln_bitwise_or(...) kiln_bitwise_or_at(KILN_HERE, __VA_ARGS__)
-#define kiln_bitwise_xor(...) kiln_bitwise_xor_at(KILN_HERE, __VA_ARGS__)
-#define kiln_shift_left(...) kiln_shift_left_at(KILN_HERE, __VA_ARGS__)
-#define kiln_shift_right(...) kiln_shift_right_at(KILN_HERE, __VA_ARGS__)
-#define kiln_where(...) kiln_where_at(KILN_HERE, __VA_ARGS__)
-#define kiln_clamp(...) kiln_clamp_at(KILN_HERE, __VA_ARGS__)
+#define kiln_add(...) KILN_CALL2(kiln_add_at, __VA_ARGS__)
+#define kiln_sub(...) KILN_CALL2(kiln_sub_at, __VA_ARGS__)
+#define kiln_mul(...) KILN_CALL2(kiln_mul_at, __VA_ARGS__)
+#define kiln_div(...) KILN_CALL2(kiln_div_at, __VA_ARGS__)
+#define kiln_floor_divide(...) KILN_CALL2(kiln_floor_divide_at, __VA_ARGS__)
+#define kiln_remainder(...) KILN_CALL2(kiln_remainder_at, __VA_ARGS__)
+#define kiln_fmod(...) KILN_CALL2(kiln_fmod_at, __VA_ARGS__)
+#define kiln_pow(...) KILN_CALL2(kiln_pow_at, __VA_ARGS__)
+#define kiln_maximum(...) KILN_CALL2(kiln_maximum_at, __VA_ARGS__)
+#define kiln_minimum(...) KILN_CALL2(kiln_minimum_at, __VA_ARGS__)
+#define kiln_atan2(...) KILN_CALL2(kiln_atan2_at, __VA_ARGS__)
+#define kiln_hypot(...) KILN_CALL2(kiln_hypot_at, __VA_ARGS__)
+#define kiln_logaddexp(...) KILN_CALL2(kiln_logaddexp_at, __VA_ARGS__)
+#define kiln_copysign(...) KILN_CALL2(kiln_copysign_at, __VA_ARGS__)
+#define kiln_nextafter(...) KILN_CALL2(kiln_nextafter_at, __VA_ARGS__)
+#define kiln_eq(...) KILN_CALL2(kiln_eq_at, __VA_ARGS__)
+#define kiln_ne(...) KILN_CALL2(kiln_ne_at, __VA_ARGS__)
+#define kiln_lt(...) KILN_CALL2(kiln_lt_at, __VA_ARGS__)
+#define kiln_le(...) KILN_CALL2(kiln_le_at, __VA_ARGS__)
+#define kiln_gt(...) KILN_CALL2(kiln_gt_at, __VA_ARGS__)
+#define kiln_ge(...) KILN_CALL2(kiln_ge_at, __VA_ARGS__)
+#define kiln_logical_and(...) KILN_CALL2(kiln_logical_and_at, __VA_ARGS__)
+#define kiln_logical_or(...) KILN_CALL2(kiln_logical_or_at, __VA_ARGS__)
+#define kiln_logical_xor(...) KILN_CALL2(kiln_logical_xor_at, __VA_ARGS__)
+#define kiln_bitwise_and(...) KILN_CALL2(kiln_bitwise_and_at, __VA_ARGS__)
+#define kiln_bitwise_or(...) KILN_CALL2(kiln_bitwise_or_at, __VA_ARGS__)
+#define kiln_bitwise_xor(...) KILN_CALL2(kiln_bitwise_xor_at, __VA_ARGS__)
+#define kiln_shift_left(...) KILN_CALL2(kiln_shift_left_at, __VA_ARGS__)
+#define kiln_shift_right(...) KILN_CALL2(kiln_shift_right_at, __VA_ARGS__)
+#define kiln_where(...) KILN_CALL3(kiln_where_at, __VA_ARGS__)
+#define kiln_clamp(...) KILN_CALL3(kiln_clamp_at, __VA_ARGS__)
 #define kiln_sum(...) kiln_sum_at(KILN_HERE, __VA_ARGS__)
 #define kiln_sum_axes(...) kiln_sum_axes_at(KILN_HERE, __VA_ARGS__)
 #define kiln_prod(...) kiln_prod_at(KILN_HERE, __VA_ARGS__)

@@ -3,6 +3,13 @@
 include=$1 cc=$2 cxx=$3
 text='#include <kiln.h>
 static int rank(void) { return KILN_SHAPE(1, 2, 3).rank + KILN_SHAPE().rank + KILN_AXES(0).n + KILN_AXES().n + KILN_ALL_AXES.n; }
+#if defined(PLAIN) && (defined(__cplusplus) || __STDC_VERSION__ >= 201112L) /* numbers as operands, nested: no name shadows another */
+kiln_tensor *numbers(kiln_tensor *x, size_t n, float h);
+kiln_tensor *numbers(kiln_tensor *x, size_t n, float h)
+{
+    return kiln_add(kiln_mul(kiln_sub(kiln_div(x, 2.0), kiln_mul(x, n)), h), kiln_where(kiln_lt(x, 3), 1, kiln_clamp(x, -1L, 1U)));
+}
+#endif
 int main(void) { (void)rank; return 0; }'
 failed=0
 try()
@@ -17,4 +24,9 @@ for define in -DPLAIN -DKILN_NO_LOCATIONS; do
         try "$cxx" -x c++ -std=$std $define
     done
 done
+# The program in the header's first comment is one.
+sed -n '1,/\*\//p' "$include/kiln.h" | sed -n '/#include <kiln.h>/,/^ \*     }$/p' | sed 's/^ \* \{0,5\}//' | awk '{ print } /^}/ { exit }' >"${TMPDIR:-/tmp}/kiln_header_$$.c"
+"$cc" -std=c99 -Wall -Wextra -Werror -fsyntax-only -I"$include" "${TMPDIR:-/tmp}/kiln_header_$$.c" || { echo "the program in the first comment does not compile"; failed=1; }
+grep -q 'int main' "${TMPDIR:-/tmp}/kiln_header_$$.c" || { echo "no program in the first comment"; failed=1; }
+rm -f "${TMPDIR:-/tmp}/kiln_header_$$.c"
 exit $failed

@@ -10,6 +10,7 @@ typedef struct Case {
     int64_t batch, m, n, k;
     int64_t hint[2]; /* of rows and columns, which choose tiles; 0: the sizes themselves */
     bool a_transposed, b_transposed, fixed, prologue, epilogue;
+    bool shared, special; /* one b for all batches; NaN, infinities, -0 and subnormals among the elements */
 } Case;
 
 /* out[batch, m, n] = relu(a @ b + bias[n]) with a, b in either layout; prologue: cast from another
@@ -35,6 +36,8 @@ static Kernel *matmul(const Case *c)
 #define AT(x, nx, y, ny) kidx_add(k, kidx_mul(k, kidx_add(k, kidx_mul(k, at[0], nx), x), ny), y)
     IRef ia = c->a_transposed ? AT(at[3], size[3], at[1], size[1]) : AT(at[1], size[1], at[3], size[3]);
     IRef ib = c->b_transposed ? AT(at[2], size[2], at[3], size[3]) : AT(at[3], size[3], at[2], size[2]);
+    if (c->shared)
+        ib = c->b_transposed ? kidx_add(k, kidx_mul(k, at[2], size[3]), at[3]) : kidx_add(k, kidx_mul(k, at[3], size[2]), at[2]);
     VRef a = k_load(k, 0, ia, VREF_NONE), b = k_load(k, 1, ib, VREF_NONE);
     if (c->prologue) {
         if (stored != c->t)
@@ -56,11 +59,11 @@ static Kernel *matmul(const Case *c)
 static void check(Case c)
 {
     Kernel *k = matmul(&c);
-    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)(c.batch * c.k * c.n);
+    size_t bytes = dtype_bytes(c.t), na = (size_t)(c.batch * c.m * c.k), nb = (size_t)((c.shared ? 1 : c.batch) * c.k * c.n);
     size_t no = (size_t)(c.batch * c.m * c.n);
     DType stored = (DType)k->args.at[0].dtype;
-    CheckArg args[] = {{.data = filled(stored, na, false), .bytes = na * dtype_bytes(stored)},
-                       {.data = filled(c.t, nb, false), .bytes = nb * bytes},
+    CheckArg args[] = {{.data = filled(stored, na, c.special), .bytes = na * dtype_bytes(stored)},
+                       {.data = filled(c.t, nb, c.special), .bytes = nb * bytes},
                        {.data = filled(c.t, no, false), .bytes = no * bytes},
                        {.value = c.batch},
                        {.value = c.m},
@@ -176,4 +179,100 @@ Test(emit_contract, tiles)
                      .fixed = i % 3 == 0,
                      .prologue = i % 5 == 4,
                      .epilogue = i % 2});
+}
+
+/* Few rows of a wide operand, in each layout: strips of k, and squares transposed; more than a block of k, with rests. */
+Test(emit_contract, thin)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_BF16, DT_I8, DT_F32, DT_I64};
+    static const int64_t ks[] = {257, 256, 301, 515};
+    for (int i = 0; i < 24; i++)
+        check((Case){.t = types[i % 6],
+                     .batch = i % 5 == 4 ? 2 : 1,
+                     .m = 1 + i % 8,
+                     .n = i % 2 ? 130 : 128 + 17 * (i % 3),
+                     .k = ks[i % 4],
+                     .hint = {i % 3 == 2 ? 8 : 0, i % 3 == 2 ? 4096 : 0},
+                     .b_transposed = i / 2 % 2,
+                     .a_transposed = i / 4 % 2,
+                     .fixed = i % 3 == 0,
+                     .prologue = i % 7 == 3,
+                     .epilogue = i % 2});
+    for (int64_t k = 1; k < 40; k += 5)
+        check((Case){.t = k % 2 ? DT_F32 : DT_F64, .batch = 1, .m = 1 + k % 3, .n = 21, .k = k, .b_transposed = true, .fixed = k % 4 == 1});
+    for (int64_t n = 1; n < 8; n += 3) /* the operands change roles */
+        check((Case){.t = DT_F32, .batch = 1, .m = 150, .n = n, .k = 300, .fixed = n == 4, .a_transposed = n == 7, .epilogue = true});
+}
+
+/* A batch over which the wide operand is one takes the place of the rows. */
+Test(emit_contract, shared_by_the_batch)
+{
+    for (int i = 0; i < 16; i++)
+        check((Case){.t = i % 3 ? DT_F32 : DT_BF16,
+                     .batch = i & 8 ? 23 : 5,
+                     .m = i & 4 ? 1 : 2,
+                     .n = 37,
+                     .k = i & 8 ? 70 : 9,
+                     .b_transposed = i & 1,
+                     .fixed = i >> 1 & 1,
+                     .epilogue = i & 1,
+                     .shared = true});
+}
+
+/* Packed, over several blocks of k; and what is no number, or is in the padding's place. */
+Test(emit_contract, packed)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_F16, DT_I32, DT_U8};
+    for (int i = 0; i < 20; i++)
+        check((Case){.t = types[i % 5],
+                     .batch = 1,
+                     .m = i % 3 ? 15 : 29,
+                     .n = i % 2 ? 45 : 64,
+                     .k = i % 4 == 3 ? 512 : 259 + i,
+                     .a_transposed = i & 1,
+                     .b_transposed = i >> 1 & 1,
+                     .fixed = i % 3 == 0,
+                     .prologue = i % 7 == 2,
+                     .epilogue = i % 2,
+                     .special = i % 3 == 1});
+}
+
+/* ---- what the micro-kernel is in machine code ---- */
+
+static void check_micro_kernel(Setting s, DType t, int fmas)
+{
+    Case c = {.t = t, .batch = 1, .m = 512, .n = 512, .k = 512, .fixed = true};
+    Kernel *k = matmul(&c);
+    JitOptions o = setting_options(s);
+    Emitted out;
+    cr_assert_eq(llvm_emit_host(k, "micro", &o, true, &out), ST_OK, "%s", fail_message());
+    int found = 0;
+    bool stack = false, spilled = false;
+    for (const char *line = out.assembly; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        char text[256];
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(line, "\n"), line);
+        if (strstr(text, "(%rsp") || strstr(text, "(%rbp"))
+            stack = true;
+        if (!strstr(text, "vfmadd"))
+            continue;
+        spilled |= stack && found; /* between two of them */
+        stack = false;
+        found++;
+    }
+    cr_assert_eq(found, fmas, "%d FMAs, not %d:\n%s", found, fmas, out.assembly);
+    cr_assert_not(spilled, "sums on the stack:\n%s", out.assembly);
+    os_free(out.object);
+    os_free(out.ir);
+    os_free(out.assembly);
+}
+
+/* One copy: four steps and one; all sums in registers. */
+Test(emit_contract, micro_kernel)
+{
+    static const DType types[] = {DT_F32, DT_F64};
+    for (int t = 0; t < 2; t++) {
+        check_micro_kernel((Setting){512, 1, MATH_STRICT, CPU_V4}, types[t], 5 * 14 * 2);
+        check_micro_kernel((Setting){256, 1, MATH_STRICT, CPU_V3}, types[t], 5 * 6 * 2);
+        check_micro_kernel((Setting){128, 1, MATH_STRICT, CPU_V3}, types[t], 5 * 6 * 2);
+    }
 }

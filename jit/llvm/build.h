@@ -101,6 +101,7 @@ struct Emit {
     bool scalar_tail;   /* no masked access to small elements (AVX2): the last tile goes one by one */
     bool stream;        /* outputs too big for the caches may be stored past them */
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
+    unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
     bool prefetch;      /* heavy body: the hardware does not look far enough ahead */
     bool split, in_order;
     Reduction *red;

@@ -260,8 +260,8 @@ static void prefetch_stream(Emit *e, LV ptr, unsigned bytes)
 {
     enum { AHEAD = 4096 };
     bool streams = e->vec_r ? e->cur == LV_R : e->cur == LV_TILE && !e->n_stages;
-    if (e->prefetch && streams)
-        prefetch(e, ptr, AHEAD, bytes);
+    if (e->ahead || (e->prefetch && streams))
+        prefetch(e, ptr, e->ahead ? e->ahead : AHEAD, bytes);
 }
 
 /* Stride of an address as a small constant, 0 for none known. */

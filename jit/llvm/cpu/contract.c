@@ -113,8 +113,10 @@ static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, 
 
 static void plan_packed(Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n)
 {
+    enum { RUN = 512 }; /* bytes of a row of the lane operand that are read in one go */
     choose_tile(e, c, m, n);
     choose_blocks(e, c, batch, m, n);
+    c->panels = least(c->block_tiles, ceil_div(RUN, c->width * (int64_t)dtype_bytes(c->acc)));
 }
 
 static void plan_thin(Emit *e, Contract *c, int64_t m, int64_t n)
@@ -124,10 +126,15 @@ static void plan_thin(Emit *e, Contract *c, int64_t m, int64_t n)
     c->width = c->way == WAY_DOTS ? c->lanes : 2 * c->lanes;
     while (c->way == WAY_DIRECT && c->width > 1 && c->width / 2 >= n)
         c->width /= 2;
-    if (c->way == WAY_STRIPS && c->rows > 2)
+    if (c->way == WAY_STRIPS && c->rows > 4)
         c->width = c->lanes;
     c->block_rows = c->way == WAY_DIRECT ? c->rows * least(ceil_div(m, c->rows), ceil_div(64, c->rows)) : c->rows;
-    int64_t columns = c->way == WAY_STRIPS ? (c->rows > 4 ? 1024 : 2048) / bytes : c->way == WAY_DIRECT ? 8 * c->width : 2 * c->width;
+    int64_t columns = c->way == WAY_STRIPS ? (c->rows > 4            ? 1024
+                                              : n * bytes < 8 * 4096 ? 2048
+                                                                     : 4096) /
+                                                 bytes
+                      : c->way == WAY_DIRECT ? 8 * c->width
+                                             : 2 * c->width;
     c->block_tiles = least(ceil_div(n, c->width), columns / c->width);
 }
 
@@ -175,8 +182,9 @@ static void contract_plan(Emit *e, Contract *c)
     int64_t sums = c->one_tile ? c->rows * c->width : c->block_rows * c->block_tiles * c->width;
     c->most_k = c->one_block ? round_up(steps, c->lanes) : DOT_BLOCK;
     c->panel_at = c->part = round_up(sums * bytes, 64);
-    c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? c->most_k * c->width * bytes + PACK_SLACK : 0, 64);
-    c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? c->most_k * c->block_rows * bytes + PACK_SLACK : 0, 64);
+    c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
+    c->bytes =
+        c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * (c->block_rows / c->rows) * bytes + PACK_SLACK : 0, 64);
     if (c->way == WAY_STRIPS || c->way == WAY_DOTS) /* a block's sums, a square */
         c->bytes += c->way == WAY_STRIPS ? c->part : c->lanes * c->lanes * bytes;
     e->lanes = (int)c->width;
@@ -273,7 +281,7 @@ void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
 
 static void packed_tile(Emit *e, const Contract *c, LV group, LV tile, LV k0, LV k1, LV panel)
 {
-    LV rows = contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, c->most_k * c->rows)));
+    LV rows = contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, panel_stride(c, c->rows))));
     LV first = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), e->type[SC_I64], "");
     LV args[] = {rows, panel, contract_sums(e, c, group, tile), l_sub(e, k1, k0), first};
     LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, 5, "");
@@ -288,17 +296,19 @@ static void packed_tile(Emit *e, const Contract *c, LV group, LV tile, LV k0, LV
 
 static void packed_block(Emit *e, const Contract *c, LV groups, LV k0, LV k1)
 {
-    Loop p = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "pack_group");
-    LV to = contract_slot(e, c, c->rows_at, l_mul(e, p.iv, l_i64(e, c->most_k * c->rows)));
-    pack_panel(e, c, ROW_SIDE, l_add(e, c->row0, l_mul(e, p.iv, l_i64(e, c->rows))), c->rows, k0, k1, to);
-    loop_end(e, &p);
-    Loop j = loop_begin(e, c->tile0, c->tile1, l_i64(e, 1), "tile");
-    LV panel = contract_slot(e, c, c->panel_at, l_i64(e, 0));
-    pack_panel(e, c, LANE_SIDE, l_mul(e, j.iv, l_i64(e, c->width)), c->width, k0, k1, panel);
-    Loop g = loop_begin(e, l_i64(e, 0), groups, l_i64(e, 1), "group");
+    LV zero = l_i64(e, 0), one = l_i64(e, 1);
+    pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, groups, c->rows, contract_slot(e, c, c->rows_at, zero)}, k0, k1);
+    Loop p = loop_begin(e, c->tile0, c->tile1, l_i64(e, c->panels), "panels");
+    LV end = l_min(e, l_add(e, p.iv, l_i64(e, c->panels)), c->tile1);
+    Panels wide = {l_mul(e, p.iv, l_i64(e, c->width)), l_sub(e, end, p.iv), c->width, contract_slot(e, c, c->panel_at, zero)};
+    pack_panels(e, c, LANE_SIDE, &wide, k0, k1);
+    Loop j = loop_begin(e, p.iv, end, one, "tile");
+    LV panel = contract_slot(e, c, c->panel_at, l_mul(e, l_sub(e, j.iv, p.iv), l_i64(e, panel_stride(c, c->width))));
+    Loop g = loop_begin(e, zero, groups, one, "group");
     packed_tile(e, c, g.iv, j.iv, k0, k1, panel);
     loop_end(e, &g);
     loop_end(e, &j);
+    loop_end(e, &p);
 }
 
 static void packed_task(Emit *e, const Contract *c)

@@ -31,6 +31,7 @@ typedef struct Contract {
     Way way;
     int lanes;                              /* of a machine's vector */
     int64_t rows, width;                    /* of a register tile */
+    int64_t panels;                         /* of the lane operand that are packed at once */
     int64_t block_rows, block_tiles;        /* of a task; rows are whole groups of `rows` */
     int64_t panel_at, rows_at, part, bytes; /* offsets in scratch, sums are at 0; bytes of it */
     int64_t most_k;                         /* steps of k in a panel */
@@ -48,10 +49,16 @@ LV multiply_add(Emit *e, const Contract *c, LV a, LV b, LV sum);
 LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first (i1): of the blocks, nothing is there yet */
 
 /* pack.c */
-/* One panel: `width` points of the operand's axis from `first` on, steps [k0, k1) of k, to [step][width] at `to`. Writes beyond the last
- * step, by less than PACK_SLACK bytes. */
+typedef struct Panels {
+    LV first, count; /* the first point along the operand's axis; panels */
+    int64_t width;   /* points of a panel */
+    LV to;           /* [count][most_k][width], panel_stride apart */
+} Panels;
+/* From one panel to the next, in elements: vectors that are wider than a step reach past the last one. */
+static inline int64_t panel_stride(const Contract *c, int64_t width) { return c->most_k * width + (width & (width - 1) ? MAX_LANES : 0); }
+/* Steps [k0, k1) of k. Writes past the last panel as well, by less than PACK_SLACK bytes. */
 enum { PACK_SLACK = 4096 };
-void pack_panel(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV k1, LV to);
+void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV k0, LV k1);
 
 /* contract.c */
 LV contract_operand(Emit *e, const Contract *c, int side); /* in the accumulator's dtype, all lanes at hand */

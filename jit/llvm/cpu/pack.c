@@ -7,6 +7,11 @@
  */
 #include "jit/llvm/cpu/contract.h"
 
+static LV panel(Emit *e, const Contract *c, const Panels *p, LV number)
+{
+    return l_gep(e, LLVMGetElementType(c->vector), p->to, l_mul(e, number, l_i64(e, panel_stride(c, p->width))));
+}
+
 static LV place(Emit *e, const Contract *c, LV to, LV step, int64_t width, int64_t more)
 {
     LLVMTypeRef element = LLVMGetElementType(c->vector);
@@ -21,28 +26,34 @@ static void set_axis(Emit *e, const Contract *c, int side, Ix ix)
 
 /* ---- lanes along the width ---- */
 
-static void pack_across(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV k1, LV to)
+/* All panels of a step before the next step: what is contiguous is read in one go, and lines that two panels share once. */
+static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     int lanes = c->lanes, all = e->lanes;
-    while (lanes < width)
+    while (lanes < p->width)
         lanes *= 2;
     lanes_change(e, lanes);
     int64_t n;
-    bool whole = c->axis[side] == NO_AXIS || (width == lanes && l_is_const(c->n[side], &n) && n % width == 0);
-    set_axis(e, c, side, (Ix){.base = first, .stride = l_i64(e, 1), .aligned = width == lanes});
-    if (!whole)
-        tile_mask(e, l_sub(e, c->n[side], first));
+    bool whole = c->axis[side] == NO_AXIS || (p->width == lanes && l_is_const(c->n[side], &n) && n % p->width == 0);
     Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "pack");
-    e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
+    Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
+    LV at = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width)));
+    set_axis(e, c, side, (Ix){.base = at, .stride = l_i64(e, 1), .aligned = p->width == lanes});
+    if (!whole)
+        tile_mask(e, l_sub(e, c->n[side], at));
     level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    e->before[LV_TILE] = e->before[LV_ROW];
     e->cur = LV_R;
     contract_k(e, l.iv, false);
-    e->prefetch_rows = true; /* rows far apart, of two lines each: the hardware does not follow */
-    l_store(e, contract_operand(e, c, side), place(e, c, to, l_sub(e, l.iv, k0), width, 0), (unsigned)dtype_bytes(c->acc));
+    e->prefetch_rows = true; /* rows far apart: the hardware does not follow */
+    l_store(e, contract_operand(e, c, side), place(e, c, panel(e, c, p, j.iv), l_sub(e, l.iv, k0), p->width, 0),
+            (unsigned)dtype_bytes(c->acc));
     e->prefetch_rows = false;
     level_close(e, LV_ROW, LV_ROW);
-    loop_end(e, &l);
     mask_end(e);
+    loop_end(e, &j);
+    loop_end(e, &l);
     lanes_change(e, all);
 }
 
@@ -51,6 +62,7 @@ static void pack_across(Emit *e, const Contract *c, int side, LV first, int64_t 
 /* The square of points [sub, sub + lanes) of the panel and as many steps from k on, transposed; lanes past `width` are zero. */
 static void square(Emit *e, const Contract *c, int side, LV first, int64_t width, int64_t sub, LV k, LV *v)
 {
+    enum { AHEAD = 256 };
     int64_t n;
     bool whole = c->axis[side] == NO_AXIS || (l_is_const(c->n[side], &n) && n % width == 0);
     for (int i = 0; i < c->lanes; i++) {
@@ -67,7 +79,9 @@ static void square(Emit *e, const Contract *c, int side, LV first, int64_t width
         level_leave(e, outside);
         set_axis(e, c, side, ix_uniform(at));
         contract_k(e, k, true);
+        e->ahead = AHEAD;
         v[i] = contract_operand(e, c, side);
+        e->ahead = 0;
     }
     tile_transpose(e, v, c->lanes);
 }
@@ -89,16 +103,18 @@ static void pack_squares(Emit *e, const Contract *c, int side, LV first, int64_t
     }
 }
 
-static void pack_along(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV k1, LV to)
+static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     int all = e->lanes;
     lanes_change(e, c->lanes);
+    Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
+    LV first = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width))), to = panel(e, c, p, j.iv);
     LV lanes = l_i64(e, c->lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
     Loop l = loop_begin(e, k0, full, lanes, "pack");
     e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
     level_open(e, LV_ROW);
     e->cur = LV_R;
-    pack_squares(e, c, side, first, width, l.iv, l_sub(e, l.iv, k0), to);
+    pack_squares(e, c, side, first, p->width, l.iv, l_sub(e, l.iv, k0), to);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
     int64_t n;
@@ -108,18 +124,19 @@ static void pack_along(Emit *e, const Contract *c, int side, LV first, int64_t w
         level_open(e, LV_ROW);
         e->cur = LV_R;
         e->mask = l_lane_mask(e, l_sub(e, k1, full));
-        pack_squares(e, c, side, first, width, full, l_sub(e, full, k0), to);
+        pack_squares(e, c, side, first, p->width, full, l_sub(e, full, k0), to);
         mask_end(e);
         level_close(e, LV_ROW, LV_ROW);
         if_end(e, &tail);
     }
+    loop_end(e, &j);
     lanes_change(e, all);
 }
 
-void pack_panel(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k0, LV k1, LV to)
+void pack_panels(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     if (c->along[side])
-        pack_along(e, c, side, first, width, k0, k1, to);
+        pack_along(e, c, side, p, k0, k1);
     else
-        pack_across(e, c, side, first, width, k0, k1, to);
+        pack_across(e, c, side, p, k0, k1);
 }

@@ -108,6 +108,7 @@ void thin_direct(Emit *e, const Contract *c) { each_tile(e, c, direct_block); }
 /* The lanes' vectors along k from `k` on, transposed: v[i] are the lanes at step k + i. */
 static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
 {
+    enum { AHEAD = 512 }; /* as many streams as lanes are more than the hardware follows */
     int64_t n;
     bool whole = l_is_const(c->n[LANE_SIDE], &n) && n % c->width == 0;
     for (int i = 0; i < c->lanes; i++) {
@@ -119,7 +120,9 @@ static void dots_square(Emit *e, const Contract *c, LV tile, LV k, LV *v)
         level_leave(e, place);
         e->axis[e->tile_axis] = ix_uniform(at);
         contract_k(e, k, true);
+        e->ahead = AHEAD;
         v[i] = contract_operand(e, c, LANE_SIDE);
+        e->ahead = 0;
     }
     tile_transpose(e, v, c->lanes);
 }

@@ -1,6 +1,7 @@
 /* See harness.h. */
 #include "tests/mutation/harness.h"
 #include "tests/support/seconds.h"
+#include "tests/support/slice.h"
 #include "tests/support/vectors.h"
 
 #include <inttypes.h>
@@ -53,11 +54,11 @@ static void keep_warning(void *user, int level, const char *topic, const char *l
     snprintf(last_warning, sizeof last_warning, "%s", line);
 }
 
-int run_tests(const char *program, const Test *tests, int n, int argc, char **argv)
+static int run(const char *program, const Test *tests, int n, int argc, char **argv, bool sliced)
 {
     int failed = 0, ran = 0;
     for (int i = 0; i < n; i++) {
-        bool wanted = argc < 2;
+        bool wanted = argc < 2 && (!sliced || slice_takes_of((uint64_t)i, (uint64_t)n));
         for (int k = 1; k < argc; k++)
             wanted |= strcmp(argv[k], tests[i].name) == 0;
         if (!wanted)
@@ -84,6 +85,12 @@ int run_tests(const char *program, const Test *tests, int n, int argc, char **ar
         vectors_print();
     printf("%s: %d tests, %d failed\n", program, ran, failed);
     return failed > 0 || ran == 0;
+}
+
+int run_tests(const char *program, const Test *tests, int n, int argc, char **argv) { return run(program, tests, n, argc, argv, false); }
+int run_some_tests(const char *program, const Test *tests, int n, int argc, char **argv)
+{
+    return run(program, tests, n, argc, argv, true);
 }
 
 void set_option(const char *name, const char *value)

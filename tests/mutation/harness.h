@@ -23,6 +23,8 @@ typedef struct Test {
 
 /* Runs each test (those named in argv, if any) in a child process; the exit status of main. */
 int run_tests(const char *program, const Test *tests, int n, int argc, char **argv);
+/* The same, of the tests a slice (support/slice.h). */
+int run_some_tests(const char *program, const Test *tests, int n, int argc, char **argv);
 
 void set_option(const char *name, const char *value);
 kiln_stats stats_now(void);

@@ -39,6 +39,12 @@ static inline bool slice_takes(uint64_t number)
     return (number + number / n) % n == slice_seed() % n;
 }
 
+/* The same of `count` cases where each run is to have one: with more slices than cases some come more often. */
+static inline bool slice_takes_of(uint64_t number, uint64_t count)
+{
+    return slices() <= count ? slice_takes(number) : number == slice_seed() % count;
+}
+
 /* Seeds first, first + 1, ... of a fuzzer, `count` for a pass over all slices: those of this run, never twice the same. */
 static inline void slice_seeds(uint64_t *first, uint64_t *count)
 {

@@ -223,9 +223,12 @@ static inline bool asks_fma(const Kernel *k)
     return false;
 }
 
-/* Indices of 64 bits and of 32, in turn: all sizes here fit both. */
+/* Indices of 64 bits and of 32, in turn: all sizes here fit both. A slice of the kernels of each test (support/slice.h). */
 static inline void check_kernel_math(const Kernel *k, const CheckArg *in, MathMode math, const char *what)
 {
+    static uint64_t number;
+    if (!slice_takes(number++))
+        return;
     Kernel narrow = *k;
     narrow.index_bits = 32;
     if (ptx_checked % 2 == 0)

@@ -79,6 +79,7 @@ class Shape(ctypes.Structure):
 class Kiln:
     def __init__(self, path, threads):
         os.environ.setdefault("KILN_THREADS", str(threads))
+        os.environ.setdefault("KILN_DYNAMIC", "never")  # each row is a program of its own, as in a process that runs it alone
         self.lib = ctypes.CDLL(os.path.abspath(path))
         for name in ("kiln_from", "kiln_matmul", "kiln_transpose", "kiln_permute", "kiln_scope_begin"):
             getattr(self.lib, name).restype = ctypes.c_void_p

@@ -181,12 +181,13 @@ static void contract_plan(Emit *e, Contract *c)
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->one_block);
     int64_t sums = c->one_tile ? c->rows * c->width : c->block_rows * c->block_tiles * c->width;
     c->most_k = c->one_block ? round_up(steps, c->lanes) : DOT_BLOCK;
-    c->panel_at = c->part = round_up(sums * bytes, 64);
+    c->part = round_up(sums * bytes, 64);
+    c->panel_at = c->part + (c->way == WAY_PACKED ? c->lanes * c->lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
     c->bytes =
         c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * (c->block_rows / c->rows) * bytes + PACK_SLACK : 0, 64);
-    if (c->way == WAY_STRIPS || c->way == WAY_DOTS) /* a block's sums, a square */
-        c->bytes += c->way == WAY_STRIPS ? c->part : c->lanes * c->lanes * bytes;
+    if (c->way == WAY_STRIPS) /* a block's sums */
+        c->bytes += c->part;
     e->lanes = (int)c->width;
     e->prefetch_rows = false;
     c->vector = LLVMVectorType(e->type[dtype_info[c->acc].scalar], (unsigned)c->lanes);
@@ -385,8 +386,10 @@ void emit_contract(Emit *e)
     Contract c;
     contract_plan(e, &c);
     plan_levels(e); /* for the lane axis just chosen */
-    if (c.way == WAY_PACKED)
+    if (c.way == WAY_PACKED) {
         c.multiply = tile_function(e, &c);
+        c.square = c.along[LANE_SIDE] || c.along[ROW_SIDE] ? square_function(e, &c) : NULL;
+    }
     emit_contract_run(e, &c);
     emit_contract_query(e, &c);
 }

@@ -37,13 +37,15 @@ typedef struct Contract {
     int64_t most_k;                         /* steps of k in a panel */
     bool one_block;                         /* k is a constant of one block at most */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
-    LV multiply;                            /* packed: the micro-kernel */
+    LV multiply, square;                    /* packed: the micro-kernel; transposes a square, NULL: nothing lies along k */
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles;
     LV row0, row1, tile0, tile1; /* of the task */
 } Contract;
 
 /* tile.c */
 LV tile_function(Emit *e, const Contract *c);
+/* square(from [lanes][lanes], to, stride): vectors stride elements apart. */
+LV square_function(Emit *e, const Contract *c);
 void tile_transpose(Emit *e, LV *v, int n); /* n vectors of n elements, in place */
 LV multiply_add(Emit *e, const Contract *c, LV a, LV b, LV sum);
 LV add_block(Emit *e, const Contract *c, LV total, LV block, LV first); /* first (i1): of the blocks, nothing is there yet */

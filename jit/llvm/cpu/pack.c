@@ -59,76 +59,71 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
 
 /* ---- lanes along k ---- */
 
-/* The square of points [sub, sub + lanes) of the panel and as many steps from k on, transposed; lanes past `width` are zero. */
-static void square(Emit *e, const Contract *c, int side, LV first, int64_t width, int64_t sub, LV k, LV *v)
+/*
+ * The square of points [sub, sub + lanes) of a panel and of as many steps from k on: vectors along k to scratch, and from there transposed
+ * to the panel. Points past the width are whatever was there, and go where the next step is written, or nobody reads.
+ */
+static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t width, LV sub, LV k, LV to)
 {
     enum { AHEAD = 256 };
-    int64_t n;
-    bool whole = c->axis[side] == NO_AXIS || (l_is_const(c->n[side], &n) && n % width == 0);
-    for (int i = 0; i < c->lanes; i++) {
-        if (sub + i >= width) {
-            v[i] = LLVMConstNull(c->vector);
-            continue;
-        }
-        for (int level = LV_ROW; level < LV_COUNT; level++) /* another point: nothing below LV_TASK holds */
-            e->scope[level] = ++e->scopes;
-        Place outside = level_enter(e, LV_ROW);
-        LV at = l_add(e, first, l_i64(e, sub + i));
-        if (!whole && sub + i)
-            at = l_min(e, at, l_sub(e, c->n[side], l_i64(e, 1)));
-        level_leave(e, outside);
-        set_axis(e, c, side, ix_uniform(at));
-        contract_k(e, k, true);
-        e->ahead = AHEAD;
-        v[i] = contract_operand(e, c, side);
-        e->ahead = 0;
-    }
-    tile_transpose(e, v, c->lanes);
+    LV count = l_min(e, l_i64(e, c->lanes), l_sub(e, l_i64(e, width), sub)), last = l_sub(e, c->n[side], l_i64(e, 1));
+    Loop w = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "point");
+    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, l_add(e, first, sub), w.iv), last)));
+    level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    e->before[LV_TILE] = e->before[LV_ROW];
+    e->cur = LV_R;
+    contract_k(e, k, true);
+    e->ahead = AHEAD;
+    contract_store(e, c, contract_operand(e, c, side), contract_slot(e, c, c->part, l_mul(e, w.iv, l_i64(e, c->lanes))));
+    e->ahead = 0;
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &w);
+    LV args[] = {contract_slot(e, c, c->part, l_i64(e, 0)), l_gep(e, LLVMGetElementType(c->vector), to, sub), l_i64(e, width)};
+    LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->square), c->square, args, 3, "");
 }
 
-/* Steps in order, and all of a step before the next: what a store writes past the width is overwritten by the next step. */
-static void pack_squares(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k, LV from, LV to)
+/* The last squares first: what they write past the width is where the first ones of the next steps go. */
+static void pack_squares(Emit *e, const Contract *c, int side, LV first, int64_t width, LV k, LV to)
 {
-    enum { AT_ONCE = 4 };
-    LV v[AT_ONCE][MAX_LANES];
-    int64_t all = (width + c->lanes - 1) / c->lanes, at_once = width % c->lanes ? all : 1;
-    for (int64_t sub = 0; sub < all; sub += at_once) {
-        for (int64_t s = 0; s < at_once; s++)
-            square(e, c, side, first, width, (sub + s) * c->lanes, k, v[s]);
-        for (int i = 0; i < c->lanes; i++)
-            for (int64_t s = 0; s < at_once; s++) {
-                LV at = place(e, c, to, l_add(e, from, l_i64(e, i)), width, (sub + s) * c->lanes);
-                l_store(e, v[s][i], at, (unsigned)dtype_bytes(c->acc));
-            }
-    }
+    int64_t all = (width + c->lanes - 1) / c->lanes;
+    Loop s = loop_begin(e, l_i64(e, 1 - all), l_i64(e, 1), l_i64(e, 1), "square");
+    pack_square(e, c, side, first, width, l_mul(e, l_sub(e, l_i64(e, 0), s.iv), l_i64(e, c->lanes)), k, to);
+    loop_end(e, &s);
+}
+
+/* The rest of a panel, one element after the other: less than a vector of steps, and little code. */
+static void pack_rest(Emit *e, const Contract *c, int side, const Panels *p, LV first, LV from, LV k0, LV k1, LV to)
+{
+    lanes_change(e, 1);
+    Loop l = loop_begin(e, from, k1, l_i64(e, 1), "pack_rest");
+    Loop w = loop_begin(e, l_i64(e, 0), l_i64(e, p->width), l_i64(e, 1), "point");
+    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, first, w.iv), l_sub(e, c->n[side], l_i64(e, 1)))));
+    level_open(e, LV_ROW);
+    pin(e, LV_ROW);
+    e->before[LV_TILE] = e->before[LV_ROW];
+    e->cur = LV_R;
+    contract_k(e, l.iv, false);
+    LV at = l_gep(e, LLVMGetElementType(c->vector), place(e, c, to, l_sub(e, l.iv, k0), p->width, 0), w.iv);
+    l_store(e, contract_operand(e, c, side), at, (unsigned)dtype_bytes(c->acc));
+    level_close(e, LV_ROW, LV_ROW);
+    loop_end(e, &w);
+    loop_end(e, &l);
 }
 
 static void pack_along(Emit *e, const Contract *c, int side, const Panels *p, LV k0, LV k1)
 {
     int all = e->lanes;
-    lanes_change(e, c->lanes);
+    LV lanes = l_i64(e, c->lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV first = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width))), to = panel(e, c, p, j.iv);
-    LV lanes = l_i64(e, c->lanes), full = l_add(e, k0, l_mul(e, l_div(e, l_sub(e, k1, k0), lanes), lanes));
+    lanes_change(e, c->lanes);
     Loop l = loop_begin(e, k0, full, lanes, "pack");
-    e->before[LV_ROW] = e->before[LV_TILE] = l.guard;
-    level_open(e, LV_ROW);
-    e->cur = LV_R;
-    pack_squares(e, c, side, first, p->width, l.iv, l_sub(e, l.iv, k0), to);
-    level_close(e, LV_ROW, LV_ROW);
+    pack_squares(e, c, side, first, p->width, l.iv, place(e, c, to, l_sub(e, l.iv, k0), p->width, 0));
     loop_end(e, &l);
     int64_t n;
-    if (!(l_is_const(c->n_k, &n) && n % c->lanes == 0)) {
-        If tail = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, k1, ""), "pack_tail");
-        e->before[LV_ROW] = e->before[LV_TILE] = tail.branch;
-        level_open(e, LV_ROW);
-        e->cur = LV_R;
-        e->mask = l_lane_mask(e, l_sub(e, k1, full));
-        pack_squares(e, c, side, first, p->width, full, l_sub(e, full, k0), to);
-        mask_end(e);
-        level_close(e, LV_ROW, LV_ROW);
-        if_end(e, &tail);
-    }
+    if (!(l_is_const(c->n_k, &n) && n % c->lanes == 0))
+        pack_rest(e, c, side, p, first, full, k0, k1, to);
     loop_end(e, &j);
     lanes_change(e, all);
 }

@@ -143,26 +143,8 @@ static void dots_block(Emit *e, const Contract *c, const Sums *s, LV first, LV t
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
     int64_t n;
-    if (l_is_const(c->n_k, &n) && n % c->lanes == 0)
-        return;
-    If tail = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, full, k1, ""), "k_tail");
-    e->before[LV_ROW] = e->before[LV_TILE] = tail.branch;
-    level_open(e, LV_ROW);
-    e->cur = LV_R;
-    e->mask = l_lane_mask(e, l_sub(e, k1, full));
-    dots_square(e, c, tile, full, v);
-    mask_end(e);
-    for (int i = 0; i < c->lanes; i++)
-        contract_store(e, c, v[i], contract_slot(e, c, c->part, l_i64(e, i * c->lanes)));
-    Loop one = loop_begin(e, full, k1, l_i64(e, 1), "k_one");
-    anew(e, LV_ROW);
-    contract_k(e, one.iv, false);
-    LV b = contract_load(e, c, contract_slot(e, c, c->part, l_mul(e, l_sub(e, one.iv, full), lanes)));
-    for (int64_t r = 0; r < c->rows; r++)
-        sums_step(e, c, s->block[r], row_value(e, c, first, r), b);
-    loop_end(e, &one);
-    level_close(e, LV_ROW, LV_ROW);
-    if_end(e, &tail);
+    if (!(l_is_const(c->n_k, &n) && n % c->lanes == 0))
+        direct_block(e, c, s, first, tile, full, k1); /* less than a vector of steps, lane by lane */
 }
 
 void thin_dots(Emit *e, const Contract *c) { each_tile(e, c, dots_block); }

@@ -56,15 +56,21 @@ static void tile_steps(Emit *e, const Tile *t, LV k, int n)
     }
 }
 
-LV tile_function(Emit *e, const Contract *c)
+/* A function that is never inlined, and its body's start. */
+static LV own_function(Emit *e, const char *name, LLVMTypeRef *params, unsigned n)
 {
-    enum { STEPS = 4 };
-    LLVMTypeRef params[] = {e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]};
-    LV fn = LLVMAddFunction(e->module, "multiply", LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, 5, 0));
+    LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(LLVMVoidTypeInContext(e->ctx), params, n, 0));
     LLVMSetLinkage(fn, LLVMInternalLinkage);
     unsigned kind = LLVMGetEnumAttributeKindForName("noinline", 8);
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
     function_open(e, fn, NULL);
+    return fn;
+}
+
+LV tile_function(Emit *e, const Contract *c)
+{
+    enum { STEPS = 2 };
+    LV fn = own_function(e, "multiply", (LLVMTypeRef[]){e->ptr, e->ptr, e->ptr, e->type[SC_I64], e->type[SC_I64]}, 5);
     Tile t = {.c = c, .vectors = (int)(c->width / c->lanes), .element = LLVMGetElementType(c->vector)};
     t.a = LLVMGetParam(fn, 0);
     t.b = LLVMGetParam(fn, 1);
@@ -170,4 +176,18 @@ void tile_transpose(Emit *e, LV *v, int n)
         for (int g = 0; g < n / word; g++)
             v[g * word + i] = same[g];
     }
+}
+
+LV square_function(Emit *e, const Contract *c)
+{
+    LV v[MAX_LANES];
+    unsigned bytes = (unsigned)dtype_bytes(c->acc);
+    LV fn = own_function(e, "square", (LLVMTypeRef[]){e->ptr, e->ptr, e->type[SC_I64]}, 3);
+    for (int i = 0; i < c->lanes; i++)
+        v[i] = l_load(e, c->vector, l_gep(e, LLVMGetElementType(c->vector), LLVMGetParam(fn, 0), l_i64(e, i * c->lanes)), bytes);
+    tile_transpose(e, v, c->lanes);
+    for (int i = 0; i < c->lanes; i++) /* in order: what is past the panel's width is overwritten by the next step */
+        l_store(e, v[i], l_gep(e, LLVMGetElementType(c->vector), LLVMGetParam(fn, 1), l_mul(e, LLVMGetParam(fn, 2), l_i64(e, i))), bytes);
+    LLVMBuildRetVoid(e->b);
+    return fn;
 }

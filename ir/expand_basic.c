@@ -73,6 +73,7 @@ EXPAND(NOT) { return x_xor_bits(e, x[0], UINT64_MAX); }
 EXPAND(ADD) { return x_add(e, x[0], x[1]); }
 EXPAND(SUB) { return x_sub(e, x[0], x[1]); }
 EXPAND(MUL) { return x_mul(e, x[0], x[1]); }
+EXPAND(MUL_NO_NAN) { return x_select(e, x_feq(e, x[0], x_like(e, x[0], 0)), x[0], x_mul(e, x[0], x[1])); }
 EXPAND(DIV) { return x_div(e, x[0], x[1]); }
 EXPAND(AND) { return x_and(e, x[0], x[1]); }
 EXPAND(OR) { return x_or(e, x[0], x[1]); }

@@ -31,7 +31,7 @@ static uint64_t node_hash(const Graph *g, const Node *n)
 {
     struct {
         uint64_t kind, inputs, bits;
-    } key = {(uint64_t)n->op << 8 | n->dtype, hash64(n->in, sizeof *n->in * n->n_in), 0};
+    } key = {(uint64_t)n->op << 16 | (uint64_t)n->stop << 8 | n->dtype, hash64(n->in, sizeof *n->in * n->n_in), 0};
     if (n->op == OP_SCALAR)
         key.bits = g->scalars.at[n->scalar].bits;
     return hash64(&key, sizeof key) ^ hash64(&n->attr, sizeof n->attr);
@@ -39,7 +39,7 @@ static uint64_t node_hash(const Graph *g, const Node *n)
 
 static bool node_equal(const Graph *g, const Node *x, const Node *y)
 {
-    return x->op == y->op && x->dtype == y->dtype && x->n_in == y->n_in &&
+    return x->op == y->op && x->dtype == y->dtype && x->stop == y->stop && x->n_in == y->n_in &&
            (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
            (x->op != OP_SCALAR || g->scalars.at[x->scalar].bits == g->scalars.at[y->scalar].bits);
 }
@@ -60,7 +60,7 @@ static void rebuild_table(Graph *g, uint32_t cap)
     memset(g->intern, 0xff, sizeof *g->intern * cap);
     g->intern_cap = cap;
     g->intern_n = 0;
-    for (Ref r = 0; r < g->nodes.n; r++) {
+    for (Ref r = g->apart; r < g->nodes.n; r++) {
         if (interned(graph_node(g, r))) {
             enter(g, g->intern, cap, r);
             g->intern_n++;
@@ -135,6 +135,7 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
 {
     Node n = {.op = (uint8_t)op,
               .dtype = (uint8_t)dtype,
+              .stop = g->stop,
               .origin = g->origin,
               .n_in = n_in,
               .n_facts = n_facts,
@@ -148,7 +149,8 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     if (n_facts != infer_fact_count(op, &n.attr, 0))
         broken(g, &n, "wrong number of facts");
     uint64_t slot = 0;
-    if (n_facts == 0) {
+    bool merge = n_facts == 0 && g->apart != REF_NONE;
+    if (merge) {
         Ref same = find_equal(g, &n, &slot);
         if (same != REF_NONE)
             return same;
@@ -158,11 +160,17 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     n.fact = arena_copy(g->arena, facts, sizeof *facts * n_facts);
     n.number = is_number(g, &n);
     Ref r = push(g, n);
-    if (n_facts == 0) {
+    if (merge) {
         g->intern[slot] = r;
         g->intern_n++;
     }
     return r;
+}
+
+void graph_keep_apart(Graph *g)
+{
+    g->apart = g->nodes.n;
+    rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
 }
 
 Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc)
@@ -260,6 +268,7 @@ const Node *graph_take_nodes(Graph *g, uint32_t *n)
 {
     const Node *nodes = g->nodes.at;
     *n = g->nodes.n;
+    g->apart = 0;
     memset(&g->nodes, 0, sizeof g->nodes);
     VEC_RESERVE(g->arena, g->nodes, *n);
     rebuild_table(g, g->intern_cap ? g->intern_cap : FIRST_TABLE);
@@ -319,6 +328,7 @@ void graph_compact(Graph *g, Ref *map)
             n->in[k] = map[n->in[k]];
     }
     g->nodes.n = kept;
+    g->apart = 0;
     for (uint32_t k = 0; k < g->inputs.n; k++)
         g->inputs.at[k] = map[g->inputs.at[k]];
     graph_remap(g, map, n_old);

@@ -77,6 +77,7 @@ typedef struct Loc {
 
 typedef struct Node {
     uint8_t op, dtype, rank;
+    bool stop;       /* a constant to gradients (ir/gradient.h); programs do not see it */
     bool number;     /* made of scalars alone: every element is the same number, which the host can compute (jit/host_scalars.h) */
     uint32_t origin; /* canonical number of the recorded node it came from (for messages); set by graph_add from graph.origin */
     uint32_t n_in;
@@ -135,6 +136,8 @@ typedef struct Graph {
     uint32_t *dim_intern; /* the same for constant, sum and product sizes */
     uint32_t dim_intern_cap, dim_intern_n;
     uint32_t origin; /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */
+    bool stop;       /* the same */
+    Ref apart;       /* nodes before it are never merged with later ones; REF_NONE: no nodes are */
 } Graph;
 
 Graph *graph_new(Arena *arena);
@@ -150,7 +153,9 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
 Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc); /* a new scalar *fact* */
 Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc);  /* a SCALAR whose value is known for ever
                                                                           (attr.flag = 1): made by rewrites; interned */
-bool graph_is_const(const Graph *g, Ref r, uint64_t *bits);          /* only attr.flag = 1 scalars */
+/* Each node so far is a value of its own from now on, which no later node is merged with. */
+void graph_keep_apart(Graph *g);
+bool graph_is_const(const Graph *g, Ref r, uint64_t *bits); /* only attr.flag = 1 scalars */
 Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const int64_t *strides, Loc loc);
 /* elementwise helper: dtype by the op's rule */
 Ref graph_ew(Graph *g, Op op, Ref a, Ref b, Ref c, Loc loc); /* REF_NONE for absent inputs */

@@ -11,24 +11,14 @@
  */
 #include "ir/rules.h"
 #include "ir/infer.h"
+#include "ir/pattern.h"
 #include "ir/query.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <threads.h>
 
 enum { POOL = 1024, MAX_LITERALS = 4, N_VARS = 4 };
-
-typedef enum PatKind { PAT_VAR, PAT_LITERAL, PAT_OP } PatKind;
-
-typedef struct Pat {
-    uint8_t kind, op, n_in, var;
-    uint8_t swap; /* PAT_OP that commutes: 1 + its number within the pattern */
-    uint16_t in[3];
-    double value;
-} Pat;
 
 typedef struct Parsed {
     uint16_t pattern, replacement;
@@ -36,7 +26,7 @@ typedef struct Parsed {
 } Parsed;
 
 static Pat pool[POOL];
-static uint16_t pool_n;
+static PatternPool patterns = {pool, 0, POOL};
 static Parsed parsed[RULE_COUNT];
 static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by RULE_COUNT */
 static once_flag once = ONCE_FLAG_INIT;
@@ -64,98 +54,21 @@ const RuleInfo rule_info[RULE_COUNT] = {
 
 /* ---- parsing ---- */
 
-/* A malformed row is a broken build, seen by the first test that rewrites anything. */
-static _Noreturn void bad_row(const char *text)
-{
-    fprintf(stderr, "kiln: broken invariant: rewrite rule `%s` does not parse\n", text);
-    abort();
-}
-
-static const char *skip(const char *at)
-{
-    while (*at == ' ')
-        at++;
-    return at;
-}
-
-/* A decimal of the form -12.5, without asking the locale. */
-static const char *parse_literal(const char *at, double *value)
-{
-    double sign = *at == '-' ? -1.0 : 1.0, v = 0, scale = 1;
-    at += *at == '-';
-    for (; *at >= '0' && *at <= '9'; at++)
-        v = v * 10 + (*at - '0');
-    if (*at == '.')
-        for (at++; *at >= '0' && *at <= '9'; at++)
-            v = v * 10 + (*at - '0'), scale *= 10;
-    *value = sign * (v / scale);
-    return at;
-}
-
-static uint16_t parse(const char **text, Parsed *rule)
-{
-    static const char variables[] = "xyzc";
-    const char *at = skip(*text), *var;
-    if (pool_n == POOL)
-        bad_row(*text);
-    uint16_t index = pool_n++;
-    Pat p = {0};
-    if (*at == '(') {
-        size_t len = strcspn(++at, " )");
-        p.kind = PAT_OP;
-        Op op = op_parse(at, len);
-        if (op == OP_COUNT || op_class(op) != CLS_EW)
-            bad_row(*text);
-        p.op = (uint8_t)op;
-        at = skip(at + len);
-        if (op_info[op].flags & OPF_COMMUTES)
-            p.swap = ++rule->n_swaps;
-        while (*at != ')') {
-            if (p.n_in == 3 || !*at)
-                bad_row(*text);
-            p.in[p.n_in++] = parse(&at, rule);
-            at = skip(at);
-        }
-        if (p.n_in != op_info[op].arity)
-            bad_row(*text);
-        at++;
-    } else if (*at && (var = strchr(variables, *at))) {
-        p.kind = PAT_VAR;
-        p.var = (uint8_t)(var - variables);
-        rule->vars = (uint8_t)(rule->vars | 1u << p.var);
-        at++;
-    } else {
-        const char *end = parse_literal(at, &p.value);
-        p.kind = PAT_LITERAL;
-        if (end == at)
-            bad_row(*text);
-        at = end;
-    }
-    pool[index] = p;
-    *text = at;
-    return index;
-}
-
-static uint16_t parse_whole(const char *text, Parsed *rule)
-{
-    const char *at = text;
-    uint16_t index = parse(&at, rule);
-    if (*skip(at))
-        bad_row(text);
-    return index;
-}
+static const char variables[] = "xyzc";
 
 static void parse_rows(void)
 {
     uint16_t n[OP_COUNT] = {0};
     for (uint16_t k = 0; k < RULE_COUNT; k++) {
         const RuleInfo *info = &rule_info[k];
-        Parsed ignored = {0};
         if (info->pattern) {
-            parsed[k].pattern = parse_whole(info->pattern, &parsed[k]);
-            parsed[k].replacement = parse_whole(info->replacement, &ignored);
-            if (pool[parsed[k].pattern].kind != PAT_OP || (ignored.vars & ~parsed[k].vars))
-                bad_row(info->pattern);
+            PatternUse use, made;
+            parsed[k].pattern = pattern_parse(&patterns, info->pattern, variables, &use);
+            parsed[k].replacement = pattern_parse(&patterns, info->replacement, variables, &made);
+            parsed[k].n_swaps = use.n_swaps;
+            parsed[k].vars = use.vars;
+            if (pool[parsed[k].pattern].kind != PAT_OP || (made.vars & ~use.vars))
+                pattern_bad(info->pattern);
         }
         for (int op = 0; op < OP_COUNT; op++)
             if (info->pattern ? op == pool[parsed[k].pattern].op : op_class((Op)op) == (OpClass)info->cls)
@@ -373,6 +286,8 @@ enum { MAX_DEPTH = 48 }; /* of rules whose replacement is simplified: a stop for
 
 static Ref simplify(Rewriter *w, Ref r)
 {
+    if (!w->families)
+        return r;
     need_rows();
     while (w->result.n <= r)
         VEC_PUSH(w->g->arena, w->result, REF_NONE);

@@ -10,7 +10,7 @@
  *
  *     graph = "graph" name "(" [input {"," input}] ")" "{" {node} "return" {ref} "}"
  *     input = ref ":" dtype "[" [fact {"," fact}] "]" ["strides" "(" {fact} ")"]
- *     node  = ref "=" op {ref} {attr} [":" type]             cast: the type it casts to comes after "cast"
+ *     node  = ref "=" op {ref} {attr} ["stop"] [":" type]     cast: the type it casts to comes after "cast"
  *           | ref "=" ("scalar" | "const") dtype value [":" type]
  *           | ref "=" "input" dtype "[" ... "]" ...          an input that does not come first
  *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
@@ -264,6 +264,8 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
         attr_print((Op)n->op, &n->attr, n->rank, out);
         print_facts(g, r, order, out);
     }
+    if (n->stop)
+        str_printf(out, " stop");
     str_printf(out, " : ");
     print_type(g, n, out);
 }

@@ -378,6 +378,7 @@ static Status parse_scalar(Parser *p, bool constant, uint32_t number)
 typedef struct Draft {
     Op op;
     DType dtype;
+    bool stop;
     Attr attr;
     VEC(Ref) in;
     VEC(Dim) facts;
@@ -444,7 +445,9 @@ static Status parse_attrs(Parser *p, Draft *n)
 {
     AttrInfo info = attr_info(n->op);
     for (;;) {
-        if (info.fields & ATTR_DESCENDING && accept_word(p, "descending")) {
+        if (accept_word(p, "stop")) {
+            n->stop = true;
+        } else if (info.fields & ATTR_DESCENDING && accept_word(p, "descending")) {
             n->attr.flag = 1;
         } else if (info.fields & ATTR_AXES && accept_word(p, "axes")) {
             TRY(expect(p, '('));
@@ -490,7 +493,9 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
     if (infer_shape(n->op, &n->attr, n->in.n, in, facts, n->facts.n, n->dtype, &out) != ST_OK)
         return bad_because(p);
     Ref before = g->nodes.n;
+    g->stop = n->stop;
     Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at, n->facts.n, (Loc){0});
+    g->stop = false;
     if (r == before)
         label(p, r);
     return define(p, number, r);

@@ -1,0 +1,295 @@
+/*
+ * The walks of reverse and forward mode over the rows of ir/gradients.def.
+ *
+ * Reverse mode goes from the newest node to the oldest. Each node has a list of what its users gave it; when the walk comes to it all of them
+ * were there, so the list is summed (in the accumulator's dtype, rounded once to the node's) and the node's row passes it on. Only nodes that
+ * depend on an input are looked at, and zeros are never made: no list, no cotangent. Forward mode goes the other way.
+ */
+#include "ir/gradient_rules.h"
+#include "ir/pattern.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <threads.h>
+
+/* ---- the table ---- */
+
+typedef enum RowKind { ROW_NONE, ROW_ZERO, ROW_REFUSED, ROW_EW, ROW_LINEAR, ROW_OWN } RowKind;
+
+typedef struct Row {
+    uint8_t kind, inputs; /* through which something flows */
+    const char *text[3];
+    VjpFn *vjp;
+    JvpFn *jvp;
+} Row;
+
+enum { ALL = 255, EVERY = 255, TEXTS = 3, POOL = 512 };
+
+#define NONE(op) ROW(op, {.kind = ROW_NONE})
+#define ZERO(op) ROW(op, {.kind = ROW_ZERO})
+#define REFUSED(op) ROW(op, {.kind = ROW_REFUSED, .inputs = EVERY})
+#define EW1(op, x) ROW(op, {.kind = ROW_EW, .text = {x}})
+#define EW2(op, x, y) ROW(op, {.kind = ROW_EW, .text = {x, y}})
+#define EW3(op, x, y, z) ROW(op, {.kind = ROW_EW, .text = {x, y, z}})
+#define LINEAR(op, inputs_, vjp_) ROW(op, {.kind = ROW_LINEAR, .inputs = inputs_, .vjp = vjp_})
+#define OWN(op, inputs_, vjp_, jvp_) ROW(op, {.kind = ROW_OWN, .inputs = inputs_, .vjp = vjp_, .jvp = jvp_})
+
+#define ROW(op, ...) GRADIENT_OF_##op,
+enum {
+#include "ir/gradients.def"
+    ROWS
+};
+#undef ROW
+
+#define ROW(op, ...) __VA_ARGS__,
+static const Row rows[ROWS] = {
+#include "ir/gradients.def"
+};
+#undef ROW
+
+/* The row of each op. One that is missing above is a name here that does not exist. */
+static const uint8_t row_of[OP_COUNT] = {
+#define OP(id, text, arity, cls, rule, flags) GRADIENT_OF_##id,
+#include "ir/ops.def"
+#undef OP
+};
+
+static Pat pool[POOL];
+static uint16_t parsed[OP_COUNT][TEXTS];
+static once_flag once = ONCE_FLAG_INIT;
+static atomic_bool ready;
+
+static void parse_rows(void)
+{
+    PatternPool patterns = {pool, 0, POOL};
+    PatternUse use;
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int k = 0; k < TEXTS; k++)
+            if (rows[row_of[op]].text[k])
+                parsed[op][k] = pattern_parse(&patterns, rows[row_of[op]].text[k], "xyzgr", &use);
+    atomic_store_explicit(&ready, true, memory_order_release);
+}
+
+static void need_rows(void)
+{
+    if (!atomic_load_explicit(&ready, memory_order_acquire))
+        call_once(&once, parse_rows);
+    (void)atomic_load_explicit(&ready, memory_order_acquire);
+}
+
+bool gradient_flows(Op op, uint32_t k, DType in, DType result)
+{
+    const Row *row = &rows[row_of[op]];
+    if (!dtype_is_float(in) || !dtype_is_float(result))
+        return false;
+    return row->kind == ROW_EW ? row->text[k] != NULL : row->inputs == ALL || (k < 8 && row->inputs >> k & 1);
+}
+
+/* ---- elementwise ---- */
+
+typedef struct Texts {
+    Gradient *d;
+    Ref of[5]; /* x, y, z, g, r; f16 and bf16 as f32 */
+    DType dtype;
+    Ref like; /* the node: literals have its shape */
+} Texts;
+
+static Ref build(const Texts *t, uint16_t index)
+{
+    const Pat *p = &pool[index];
+    if (p->kind == PAT_VAR)
+        return t->of[p->var];
+    if (p->kind == PAT_LITERAL)
+        return grad_number(t->d, t->dtype, p->value, t->like);
+    Ref in[3] = {REF_NONE, REF_NONE, REF_NONE};
+    for (int k = 0; k < p->n_in; k++)
+        in[k] = build(t, p->in[k]);
+    return rewrite_ew(&t->d->w, (Op)p->op, in[0], in[1], in[2], (Loc){0});
+}
+
+/* The text of input k of elementwise node r at g, in the accumulator's dtype. */
+static Ref ew_text(Gradient *d, Ref r, uint32_t k, Ref g)
+{
+    const Node n = node_of(d, r);
+    Texts t = {.d = d, .dtype = dtype_accumulator((DType)n.dtype), .like = r};
+    uint16_t text = parsed[n.op][k];
+    if (pool[text].kind == PAT_VAR) /* g itself: no casts there and back */
+        return g;
+    for (uint32_t i = 0; i < n.n_in; i++)
+        t.of[i] = dtype_is_float(dtype_of(d, n.in[i])) ? grad_wide(d, n.in[i]) : n.in[i];
+    t.of[3] = grad_wide(d, g);
+    t.of[4] = grad_wide(d, r);
+    return build(&t, text);
+}
+
+/* ---- what both modes share ---- */
+
+static void start(Gradient *d, Graph *g)
+{
+    need_rows();
+    graph_keep_apart(g);
+    *d = (Gradient){.g = g, .w = {.g = g}, .end = g->nodes.n};
+    d->wanted = ARENA_ARRAY(g->arena, bool, d->end);
+    d->is_in = ARENA_ARRAY(g->arena, bool, d->end);
+}
+
+static bool flows(const Gradient *d, const Node *n, uint32_t k)
+{
+    return !n->stop && d->wanted[n->in[k]] && gradient_flows((Op)n->op, k, dtype_of(d, n->in[k]), (DType)n->dtype);
+}
+
+bool grad_wants(const Gradient *d, Ref r, uint32_t k) { return flows(d, graph_node(d->g, r), k); }
+
+/* Which nodes depend on one of `in`? */
+static void find_wanted(Gradient *d, uint32_t n_in, const Ref *in)
+{
+    for (uint32_t i = 0; i < n_in; i++)
+        d->is_in[in[i]] = true;
+    for (Ref r = 0; r < d->end; r++) {
+        const Node *n = graph_node(d->g, r);
+        d->wanted[r] = d->is_in[r];
+        for (uint32_t k = 0; k < n->n_in && !d->wanted[r]; k++)
+            d->wanted[r] = flows(d, n, k);
+    }
+}
+
+static bool refuses(const Gradient *d, Ref r)
+{
+    const Node *n = graph_node(d->g, r);
+    bool asked = false;
+    for (uint32_t k = 0; k < n->n_in; k++)
+        asked |= flows(d, n, k);
+    return asked && rows[row_of[n->op]].kind == ROW_REFUSED;
+}
+
+static Status no_derivative(const Gradient *d, Ref r, Ref *refused)
+{
+    *refused = r;
+    return fail(ST_UNSUPPORTED, "%s has no derivative", op_name((Op)graph_node(d->g, r)->op));
+}
+
+/* The sum of parts of node r, rounded once to its dtype. */
+static Ref sum(Gradient *d, Ref r, const Parts *parts)
+{
+    DType dtype = dtype_of(d, r);
+    Ref total = parts->at[0];
+    for (uint32_t k = 1; k < parts->n; k++)
+        total = grad_ew2(d, OP_ADD, grad_wide(d, total), grad_wide(d, parts->at[k]));
+    return grad_cast(d, total, dtype);
+}
+
+/* ---- reverse mode ---- */
+
+void grad_give(Gradient *d, Ref x, Ref part) { VEC_PUSH(d->g->arena, d->parts[x], part); }
+
+static void pass_on(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r);
+    const Row *row = &rows[row_of[n.op]];
+    if (row->vjp) {
+        row->vjp(d, r, g);
+        return;
+    }
+    for (uint32_t k = 0; k < n.n_in && row->kind == ROW_EW; k++)
+        if (flows(d, &n, k))
+            grad_give(d, n.in[k], ew_text(d, r, k, g));
+}
+
+Status gradient_vjp(Graph *g, uint32_t n_out, const Ref *out, const Ref *cotangent, uint32_t n_in, const Ref *in, Ref *grad, Ref *refused)
+{
+    Gradient d;
+    start(&d, g);
+    uint32_t origin = g->origin;
+    find_wanted(&d, n_in, in);
+    d.parts = ARENA_ARRAY(g->arena, Parts, d.end);
+    Ref *total = ARENA_ARRAY(g->arena, Ref, d.end);
+    for (uint32_t k = 0; k < n_out; k++)
+        grad_give(&d, out[k], cotangent[k]);
+    for (Ref r = d.end; r-- > 0;) {
+        total[r] = REF_NONE;
+        if (!d.wanted[r] || !d.parts[r].n)
+            continue;
+        if (refuses(&d, r))
+            return no_derivative(&d, r, refused);
+        g->origin = r;
+        total[r] = sum(&d, r, &d.parts[r]);
+        if (!graph_node(g, r)->stop)
+            pass_on(&d, r, total[r]);
+    }
+    for (uint32_t i = 0; i < n_in; i++)
+        grad[i] = total[in[i]];
+    g->origin = origin;
+    return ST_OK;
+}
+
+/* ---- forward mode ---- */
+
+/* The op itself on the tangents of the inputs that it is linear in. */
+static Ref linear(Gradient *d, Ref r, const Ref *t)
+{
+    const Node n = node_of(d, r);
+    Ref *in = ARENA_ARRAY(d->g->arena, Ref, n.n_in);
+    for (uint32_t k = 0; k < n.n_in; k++) {
+        const Node x = node_of(d, n.in[k]);
+        if (t[k] != REF_NONE)
+            in[k] = t[k];
+        else if (gradient_flows((Op)n.op, k, (DType)x.dtype, (DType)n.dtype))
+            in[k] = grad_zero(d, (DType)x.dtype, x.rank, x.dim);
+        else
+            in[k] = n.in[k];
+    }
+    return grad_node(d, (Op)n.op, in, n.n_in, &n.attr, n.fact, n.n_facts);
+}
+
+static void tangents_of(Gradient *d, Ref r, Parts *parts)
+{
+    const Node n = node_of(d, r);
+    const Row *row = &rows[row_of[n.op]];
+    Ref *t = ARENA_ARRAY(d->g->arena, Ref, n.n_in);
+    bool any = false;
+    for (uint32_t k = 0; k < n.n_in; k++) {
+        t[k] = flows(d, &n, k) ? d->tangent[n.in[k]] : REF_NONE;
+        any |= t[k] != REF_NONE;
+        if (row->kind == ROW_EW && t[k] != REF_NONE)
+            VEC_PUSH(d->g->arena, *parts, ew_text(d, r, k, t[k]));
+    }
+    if (any && row->kind == ROW_LINEAR)
+        VEC_PUSH(d->g->arena, *parts, linear(d, r, t));
+    else if (any && row->jvp)
+        VEC_PUSH(d->g->arena, *parts, row->jvp(d, r, t));
+}
+
+Status gradient_jvp(Graph *g, uint32_t n_in, const Ref *in, const Ref *tangent, uint32_t n_out, const Ref *out, Ref *out_tangent,
+                    Ref *refused)
+{
+    Gradient d;
+    start(&d, g);
+    uint32_t origin = g->origin;
+    find_wanted(&d, n_in, in);
+    d.tangent = ARENA_ARRAY(g->arena, Ref, d.end);
+    bool *needed = ARENA_ARRAY(g->arena, bool, d.end);
+    for (uint32_t k = 0; k < n_out; k++)
+        needed[out[k]] = true;
+    for (Ref r = d.end; r-- > 0;)
+        for (uint32_t k = 0; needed[r] && k < graph_node(g, r)->n_in; k++)
+            needed[graph_node(g, r)->in[k]] |= flows(&d, graph_node(g, r), k);
+    for (Ref r = 0; r < d.end; r++) {
+        Parts parts = {0};
+        d.tangent[r] = REF_NONE;
+        if (!d.wanted[r] || !needed[r])
+            continue;
+        if (refuses(&d, r))
+            return no_derivative(&d, r, refused);
+        g->origin = r;
+        for (uint32_t i = 0; i < n_in; i++)
+            if (in[i] == r)
+                VEC_PUSH(g->arena, parts, tangent[i]);
+        tangents_of(&d, r, &parts);
+        if (parts.n)
+            d.tangent[r] = sum(&d, r, &parts);
+    }
+    for (uint32_t k = 0; k < n_out; k++)
+        out_tangent[k] = d.tangent[out[k]];
+    g->origin = origin;
+    return ST_OK;
+}

@@ -1,0 +1,131 @@
+/* Derivatives of what moves elements, and of casts. */
+#include "ir/gradient_rules.h"
+
+void vjp_cast(Gradient *d, Ref r, Ref g)
+{
+    Ref x = graph_node(d->g, r)->in[0];
+    grad_give(d, x, grad_cast(d, g, dtype_of(d, x)));
+}
+
+Ref jvp_cast(Gradient *d, Ref r, const Ref *t) { return grad_cast(d, t[0], dtype_of(d, r)); }
+
+/* Groups the other way round. */
+void vjp_reshape(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r), x = node_of(d, n.in[0]);
+    Attr attr = {.n = n.attr.n};
+    Dim facts[MAX_RANK];
+    uint32_t n_facts = 0;
+    for (uint32_t k = 0, axis = 0; k < attr.n; k++) {
+        attr.group.in[k] = n.attr.group.out[k];
+        attr.group.out[k] = n.attr.group.in[k];
+        for (uint32_t i = 0; i < attr.group.out[k] && attr.group.out[k] > 1; i++)
+            facts[n_facts++] = x.dim[axis + i];
+        axis += attr.group.out[k];
+    }
+    grad_give(d, n.in[0], grad_node(d, OP_RESHAPE, &g, 1, &attr, facts, n_facts));
+}
+
+void vjp_permute(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r);
+    uint8_t inverse[MAX_RANK];
+    for (uint8_t k = 0; k < n.rank; k++)
+        inverse[n.attr.perm[k]] = k;
+    grad_give(d, n.in[0], grad_permute(d, g, inverse));
+}
+
+void vjp_expand(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r);
+    grad_give(d, n.in[0], grad_insert(d, grad_reduce(d, OP_REDUCE_SUM, g, n.attr.mask), n.attr.mask));
+}
+
+void vjp_concat(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r);
+    Dim start = dim_const(d->g, 0), one = dim_const(d->g, 1);
+    for (uint32_t k = 0; k < n.n_in; k++) {
+        Dim length = graph_node(d->g, n.in[k])->dim[n.attr.axis];
+        if (grad_wants(d, r, k))
+            grad_give(d, n.in[k], grad_slice(d, g, n.attr.axis, start, one, length));
+        start = dim_add(d->g, start, length);
+    }
+}
+
+/* x gets its part; the value the sum of what is outside of x. */
+void vjp_pad(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r), x = node_of(d, n.in[0]);
+    if (grad_wants(d, r, 0)) {
+        Ref part = g;
+        for (int axis = 0, f = 0; axis < n.rank; axis++)
+            if (n.attr.mask >> axis & 1)
+                part = grad_slice(d, part, axis, n.fact[2 * f++], dim_const(d->g, 1), x.dim[axis]);
+        grad_give(d, n.in[0], part);
+    }
+    if (grad_wants(d, r, 1)) {
+        Ref in[2] = {grad_zero(d, DT_BOOL, x.rank, x.dim), graph_add_const(d->g, DT_BOOL, 1, (Loc){0})};
+        Ref outside = grad_node(d, OP_PAD, in, 2, &n.attr, n.fact, n.n_facts);
+        Ref rest = grad_where(d, outside, g, grad_zero(d, (DType)n.dtype, n.rank, n.dim));
+        grad_give(d, n.in[1], grad_reduce(d, OP_REDUCE_SUM, rest, (uint8_t)((1u << n.rank) - 1)));
+    }
+}
+
+/* ---- slices ---- */
+
+/* g added at the places start, start + step, ... of zeros of size dim: what any step allows. */
+static Ref scattered(Gradient *d, Ref g, uint8_t axis, int64_t start, int64_t step, Dim dim)
+{
+    const Node n = node_of(d, g);
+    Ref at = rewrite_add(&d->w, OP_IOTA, DT_I64, NULL, 0, NULL, &n.dim[axis], 1, (Loc){0});
+    Ref factor = graph_add_scalar(d->g, DT_I64, (uint64_t)step, (Loc){0}),
+        offset = graph_add_scalar(d->g, DT_I64, (uint64_t)start, (Loc){0});
+    at = grad_ew2(d, OP_MUL, at, rewrite_broadcast(&d->w, factor, 1, &n.dim[axis], (Loc){0}));
+    at = grad_ew2(d, OP_ADD, at, rewrite_broadcast(&d->w, offset, 1, &n.dim[axis], (Loc){0}));
+    Dim dims[MAX_RANK];
+    for (int k = 0; k < n.rank; k++)
+        dims[k] = k == axis ? dim : n.dim[k];
+    g = grad_wide(d, g);
+    Ref in[3] = {grad_zero(d, dtype_of(d, g), n.rank, dims), grad_along(d, at, axis, n.rank, n.dim), g};
+    Attr attr = {.axis = axis, .mode = SCATTER_ADD};
+    return grad_cast(d, grad_node(d, OP_SCATTER, in, 3, &attr, NULL, 0), (DType)n.dtype);
+}
+
+/* The cotangent of what a slice along one axis took from an axis of size `dim`. */
+static Ref unsliced(Gradient *d, Ref g, uint8_t axis, int64_t start, int64_t step, Dim dim)
+{
+    const Node n = node_of(d, g);
+    int64_t size = dim_hint(d->g, dim), length = dim_hint(d->g, n.dim[axis]), taken = length, low = start;
+    if (step == 0 || (step != 1 && step != -1 && n.rank == MAX_RANK))
+        return scattered(d, g, axis, start, step, dim);
+    if (step < 0) {
+        g = grad_flip(d, g, axis);
+        low = start + (length - 1) * step;
+        step = -step;
+    }
+    if (step != 1) { /* step - 1 zeros after each element, then without those after the last */
+        g = grad_insert(d, g, (uint8_t)(1u << (axis + 1)));
+        g = grad_pad(d, g, axis + 1, dim_const(d->g, 0), grad_fact(d, step - 1, FACT_HIGH, (uint8_t)(axis + 1)));
+        g = grad_merge(d, g, axis, 2);
+        taken = length ? (length - 1) * step + 1 : 0;
+        g = grad_slice(d, g, axis, dim_const(d->g, 0), dim_const(d->g, 1), grad_fact(d, taken, FACT_LENGTH, axis));
+    }
+    if (!length)
+        low = 0;
+    Dim before = grad_fact(d, low, FACT_LOW, axis);
+    return grad_pad(d, g, axis, before, grad_fact(d, size - low - taken, FACT_HIGH, axis));
+}
+
+void vjp_slice(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r), x = node_of(d, n.in[0]);
+    const Dim *fact = n.fact;
+    for (uint8_t axis = 0; axis < n.rank; axis++) {
+        if (!(n.attr.mask >> axis & 1))
+            continue;
+        g = unsliced(d, g, axis, dim_hint(d->g, fact[0]), dim_hint(d->g, fact[1]), x.dim[axis]);
+        fact += 3;
+    }
+    grad_give(d, n.in[0], g);
+}

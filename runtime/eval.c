@@ -104,8 +104,14 @@ static Status sizes_possible(const Call *call)
 /* The outputs have their values now. */
 static void publish(Evaluation *e, Call *call)
 {
-    for (size_t k = 0; k < call->outputs.n; k++)
-        node_set_storage(call_output(call, k), e->results.at[k].storage, e->results.at[k].data);
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        RtNode *node = call_output(call, k);
+        node_set_storage(node, e->results.at[k].storage, e->results.at[k].data);
+        if (node->tracked && !node->keep) {
+            node->computed.api = e->api;
+            node->computed.loc = e->loc;
+        }
+    }
 }
 
 static Status serve(Evaluation *e, Call *call, void *unused)

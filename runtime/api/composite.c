@@ -121,8 +121,8 @@ static RtNode *reduced(Rec *r, Op op, RtNode *x, uint8_t mask)
     return x ? rec_repeat(r, rec_reduce(r, op, x, mask, true), mask, x->dim) : NULL;
 }
 
-/* x minus its maximum along an axis. */
-static RtNode *shifted(Rec *r, RtNode *x, int axis) { return sub(r, x, reduced(r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis))); }
+/* x minus its maximum along an axis, which is a constant to gradients: what is made of it does not depend on which number that is. */
+static RtNode *shifted(Rec *r, RtNode *x, int axis) { return sub(r, x, rec_stop(reduced(r, OP_REDUCE_MAX, x, (uint8_t)(1u << axis)))); }
 
 API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
 {
@@ -141,13 +141,13 @@ API2(kiln_tensor *, kiln_softmax, kiln_tensor *, x, int, axis)
 
 /*
  * log(sum(exp(s))) over the axes of mask, kept, where the largest s is 0: log1p of the sum of all terms but the zeros', plus the
- * number of these less one. So what little the others add to the largest is not lost beside it.
+ * number of these (each is exp(0); written so, its derivative is there) less one. So what little the others add to the largest is not lost beside it.
  */
 static RtNode *log_total(Rec *r, RtNode *s, uint8_t mask)
 {
-    RtNode *largest = rec_ew2(r, OP_EQ, s, number(r, s, 0));
-    RtNode *rest = rec_reduce(r, OP_REDUCE_SUM, rec_ew3(r, OP_WHERE, largest, number(r, s, 0), rec_ew1(r, OP_EXP, s)), mask, true);
-    RtNode *count = rec_reduce(r, OP_REDUCE_SUM, rec_ew3(r, OP_WHERE, largest, number(r, s, 1), number(r, s, 0)), mask, true);
+    RtNode *largest = rec_ew2(r, OP_EQ, s, number(r, s, 0)), *e = rec_ew1(r, OP_EXP, s);
+    RtNode *rest = rec_reduce(r, OP_REDUCE_SUM, rec_ew3(r, OP_WHERE, largest, number(r, s, 0), e), mask, true);
+    RtNode *count = rec_reduce(r, OP_REDUCE_SUM, rec_ew3(r, OP_WHERE, largest, e, number(r, s, 0)), mask, true);
     return rec_ew1(r, OP_LOG1P, add(r, rest, sub(r, count, number(r, count, 1))));
 }
 
@@ -189,7 +189,7 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
         return rec_end(&r, rec_fail(&r, ST_SHAPE, "there are no classes: logits is %s", left));
     label = rec_insert(&r, label, axis);
     uint8_t mask = (uint8_t)(1u << axis);
-    RtNode *m = rec_reduce(&r, OP_REDUCE_MAX, x, mask, true);
+    RtNode *m = rec_stop(rec_reduce(&r, OP_REDUCE_MAX, x, mask, true));
     RtNode *total = log_total(&r, sub(&r, x, rec_repeat(&r, m, mask, x->dim)), mask);
     RtNode *picked = /* from the logits, so that nothing need be stored */
         sub(&r, rec_gather(&r, x, label, axis), m);

@@ -7,6 +7,7 @@
  */
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
+#include "runtime/gradient/param.h"
 #include "runtime/record/record.h"
 
 #include <inttypes.h>
@@ -332,6 +333,7 @@ void kiln_touch(kiln_tensor *x)
         storage_retain(first);
         fresh->deleter = release_inner;
         node->loc = old->loc;
+        param_copy(node, old);
         x->node = node_retain(node);
         node_release(old);
     } else {

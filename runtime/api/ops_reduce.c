@@ -72,6 +72,15 @@ static RtNode *mean(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
     return x ? rec_cast(r, mean_by(r, x, mask, keepdims, (double)rec_count(x, mask)), out) : NULL;
 }
 
+/* The square root of a variance, whose derivative at 0 is 0 and not infinite. */
+static RtNode *root_of(Rec *r, RtNode *x)
+{
+    if (!x)
+        return NULL;
+    RtNode *zero = rec_scalar(r, node_dtype(x), 0), *none = rec_ew2(r, OP_EQ, x, zero);
+    return rec_ew3(r, OP_WHERE, none, zero, rec_ew1(r, OP_SQRT, rec_ew3(r, OP_WHERE, none, rec_scalar(r, node_dtype(x), 1), x)));
+}
+
 /* The variance, or its square root. */
 static RtNode *spread(Rec *r, RtNode *x, uint8_t mask, double correction, bool keepdims, bool root)
 {
@@ -88,7 +97,7 @@ static RtNode *spread(Rec *r, RtNode *x, uint8_t mask, double correction, bool k
     RtNode *deviation = rec_ew2(r, OP_SUB, x, middle);
     double divisor = n > correction ? n - correction : 0;
     RtNode *y = mean_by(r, rec_ew1(r, OP_SQUARE, deviation), mask, keepdims, divisor);
-    return rec_cast(r, root ? rec_ew1(r, OP_SQRT, y) : y, out);
+    return rec_cast(r, root ? root_of(r, y) : y, out);
 }
 
 /* log(sum(exp(x - m))) + m, where m is the maximum, or 0 where that is not finite. */
@@ -101,7 +110,7 @@ static RtNode *logsumexp(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
     if (!x)
         return NULL;
     RtNode *m = rec_reduce(r, OP_REDUCE_MAX, x, mask, true);
-    m = rec_ew3(r, OP_WHERE, rec_ew1(r, OP_ISFINITE, m), m, rec_scalar(r, node_dtype(x), 0));
+    m = rec_stop(rec_ew3(r, OP_WHERE, rec_ew1(r, OP_ISFINITE, m), m, rec_scalar(r, node_dtype(x), 0)));
     RtNode *e = rec_ew1(r, OP_EXP, rec_ew2(r, OP_SUB, x, rec_repeat(r, m, mask, x->dim)));
     RtNode *total = rec_reduce(r, OP_REDUCE_SUM, e, mask, keepdims);
     if (m && !keepdims)

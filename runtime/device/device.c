@@ -249,8 +249,12 @@ API2(kiln_tensor *, kiln_to, kiln_tensor *, x, const char *, device)
     if (from == to)
         return rec_end(&r, in);
     RtNode *out = rec_data(&r, node_dtype(in), in->rank, in->dim, storage, storage->data, NULL);
-    if (out)
+    if (out) {
         out->weak = in->weak;
+        out->tracked = in->tracked;
+        out->api = out->computed.api = r.api;
+        out->computed.loc = r.loc;
+    }
     return rec_end(&r, out);
 }
 

@@ -323,7 +323,7 @@ void call_arguments(const Call *c, bool *varies)
 
 /*
  * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this
- * call that are outputs (they let their inputs go once they have values) or that die with those.
+ * call that are outputs (they let their inputs go once they have values, unless they keep them) or that die with those.
  */
 const bool *call_donated(Evaluation *e, const Call *c)
 {
@@ -338,7 +338,7 @@ const bool *call_donated(Evaluation *e, const Call *c)
         for (size_t i = c->nodes.n; i-- > 0;) {
             const RtNode *node = c->nodes.at[i];
             bool dies = atomic_load(&node->refs) == e->going.at[i];
-            if (is_pending(node) && (e->output.at[i] || dies))
+            if (is_pending(node) && ((e->output.at[i] && !node->keep) || dies))
                 for (uint32_t k = 0; k < node->n_in; k++)
                     e->going.at[node->in[k]->index]++;
         }

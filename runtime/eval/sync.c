@@ -10,6 +10,7 @@
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
+#include "runtime/gradient/param.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -245,6 +246,7 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
         if (dense) {
             (void)copy_elements(node, storage->data); /* on the host: cannot fail */
             dense->loc = node->loc;
+            param_copy(dense, node);
             node_set_storage(dense, storage, storage->data);
             x->node = node_retain(dense);
             node_release(node); /* the handle's */
@@ -281,6 +283,10 @@ API2(kiln_status, kiln_assign, kiln_tensor *, p, kiln_tensor *, value)
         if (!same_dtype || !same_shape)
             from = rec_fail(&r, same_dtype ? ST_SHAPE : ST_DTYPE, "%s differ: p is %s, value is %s", same_dtype ? "shapes" : "dtypes",
                             node_text(to, left), node_text(from, right));
+    }
+    if (to && from) {
+        if (p->param)
+            from = param_value(&r, from, p->param, false);
     }
     if (to && from) {
         trace_assign(p);

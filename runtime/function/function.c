@@ -25,6 +25,7 @@
 #include "runtime/eval.h"
 #include "runtime/function/template.h"
 #include "runtime/function/trace.h"
+#include "runtime/gradient/param.h"
 #include "runtime/record/thread.h"
 
 #include <stdio.h>
@@ -207,10 +208,14 @@ static void call_body(const kiln_function *f, Trace *trace, kiln_tensor **in, ki
     f->body(in, out, f->user);
 }
 
-/* A tensor that stands for an evaluated input: the same data, another node. */
+/* A tensor that stands for an evaluated input: the same data, another node, and inside the function a parameter. */
 static kiln_tensor *stand_in(const RtNode *node)
 {
     RtNode *copy = node_of_data(node);
+    if (copy && dtype_is_float((DType)copy->dtype)) {
+        copy->tracked = true;
+        copy->leaf = param_new_id();
+    }
     return copy ? tensor_new(copy) : NULL;
 }
 
@@ -317,10 +322,31 @@ static Status trace_body(kiln_function *f, kiln_tensor *const *in, Traced *trace
     return scope ? run_body(f, in, traced) : fail(ST_OUT_OF_MEMORY, "no memory for tracing a function");
 }
 
+/* Outside of the function an argument is a parameter no more, and a result is tracked where one that it may depend on is. */
+static void untrack(const Traced *traced, kiln_tensor *const *in)
+{
+    const Trace *trace = &traced->trace;
+    bool tracked = false;
+    for (size_t i = 0; i < trace->used.n; i++)
+        tracked |= trace->used.at[i]->node->tracked;
+    for (uint32_t i = 0; i < trace->n_args; i++)
+        tracked |= in[i]->node->tracked;
+    for (uint32_t i = 0; i < traced->n_roots; i++)
+        traced->roots[i]->tracked &= tracked;
+    for (uint32_t i = 0; i < trace->n_args; i++) {
+        RtNode *node = trace->arg_nodes[i];
+        node->tracked = in[i]->node->tracked;
+        node->leaf = 0;
+        node->computed.api = "kiln_function_call";
+        node->computed.loc = node->loc;
+    }
+}
+
 /* For a function that cannot be replayed: its results as they were recorded. */
-static Status finish_directly(const Traced *traced, kiln_tensor **out, int n_out, Loc loc)
+static Status finish_directly(const Traced *traced, kiln_tensor *const *in, kiln_tensor **out, int n_out, Loc loc)
 {
     TRY(eval_nodes(traced->roots, traced->n_roots, "kiln_function_call", loc));
+    untrack(traced, in);
     for (uint32_t i = 0; i < traced->n_roots && traced->trace.assigned.n; i++)
         TRY(device_settle(atomic_load(&traced->roots[i]->storage)));
     for (size_t i = 0; i < traced->trace.assigned.n; i++) {
@@ -328,6 +354,7 @@ static Status finish_directly(const Traced *traced, kiln_tensor **out, int n_out
         RtNode *before = p->node;
         p->node = node_retain(traced->roots[(size_t)n_out + i]);
         node_release(before);
+        TRY(param_assigned(p));
     }
     return template_hand_out(traced->roots, out, n_out);
 }
@@ -382,7 +409,7 @@ static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *
         keep_template(f, t, &signature, options);
     }
     if (status == ST_OK && retrace)
-        status = finish_directly(&traced, out, f->n_out, loc);
+        status = finish_directly(&traced, in, out, f->n_out, loc);
     return status;
 }
 

@@ -15,6 +15,7 @@
 #include "runtime/device/device.h"
 #include "runtime/eval/background.h"
 #include "runtime/function/template.h"
+#include "runtime/gradient/param.h"
 
 #include <string.h>
 
@@ -134,11 +135,15 @@ static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, boo
         TRY(source_node(t, &t->inputs[i], in, &t->now[number]));
         *retrace |= !same_kind(&t->inputs[i], t->now[number], call->nodes.at[number]);
     }
+    bool tracked = false;
+    for (size_t i = 0; i < call->inputs.n; i++)
+        tracked |= t->now[call->inputs.at[i]]->tracked;
     for (size_t k = 0; k < call->outputs.n; k++) {
         uint32_t number = call->outputs.at[k];
         t->fresh[k] = t->now[number] = node_like(call->nodes.at[number]);
         if (!t->fresh[k])
             return ST_OUT_OF_MEMORY;
+        t->fresh[k]->tracked = tracked && dtype_is_float((DType)t->fresh[k]->dtype);
         r->n_fresh++;
     }
     for (uint32_t i = 0; i < t->n_results; i++) {
@@ -209,20 +214,24 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
 static bool logging(void) { return log_on(LOG_PERF) || log_on(LOG_CACHE) || log_on(LOG_BREAKS); }
 
 /* An evaluated node with the meaning of a template's. */
-static RtNode *computed_node(const RtNode *like, Storage *storage)
+static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked)
 {
     RtNode *node = node_shell(like, 0, 0);
-    if (node)
-        node_set_storage(node, storage, storage->data);
+    if (!node)
+        return NULL;
+    node_set_storage(node, storage, storage->data);
+    node->tracked = tracked && dtype_is_float((DType)node->dtype);
+    node->computed.api = "kiln_function_call";
+    node->computed.loc = (Loc){NULL, 0};
     return node;
 }
 
 /* The results as nodes, t->values[i] with a reference each. On failure there are none, and no storages. */
-static Status make_values(Template *t, kiln_tensor *const *in)
+static Status make_values(Template *t, kiln_tensor *const *in, bool tracked)
 {
     const Call *call = &t->call;
     for (size_t k = 0; k < call->outputs.n; k++) {
-        t->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], t->storages[k]);
+        t->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], t->storages[k], tracked);
         if (t->fresh[k])
             continue;
         for (size_t j = k; j < call->outputs.n; j++)
@@ -251,8 +260,10 @@ static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, 
     if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
         t->memo.generation != t->prepared_generation || background_done() || e->busy || logging() || !same_device(t) || !template_holds(t))
         return false;
+    bool tracked = false;
     for (size_t i = 0; i < call->inputs.n; i++) {
         const RtNode *node = now_of(&t->inputs[i], in, NULL);
+        tracked |= node->tracked;
         if (node_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
             return false;
         t->pointers[i] = node->data;
@@ -265,7 +276,7 @@ static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, 
     stat_count(STAT_HITS, 1);
     *status = prepared_run(e, t->prepared, t->pointers, t->scalars, t->storages);
     if (*status == ST_OK)
-        *status = make_values(t, in);
+        *status = make_values(t, in, tracked);
     for (uint32_t i = 0; i < t->n_results && *status == ST_OK; i++) {
         out[i] = tensor_new(t->values[i]);
         if (out[i])
@@ -311,6 +322,8 @@ Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_
     if (status == ST_OK && !*retrace)
         status = template_hand_out(t->values, out, n_out);
     replay_end(&r);
+    for (uint32_t i = 0; i < t->n_assigned && status == ST_OK && !*retrace; i++)
+        status = param_assigned(t->assigned[i]);
     if (status == ST_OK && !*retrace)
         prepare(t);
     return status;

@@ -807,6 +807,51 @@ KILN_API kiln_status kiln_assign(kiln_tensor *p, kiln_tensor *value);
 KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, kiln_tensor *value);
 
 /*
+ * Gradients are recorded like anything else, from what is recorded and not computed yet: forward and backward pass are one graph at
+ * the sync point. A *parameter* is a handle marked by kiln_param; gradients are asked for with respect to parameters and values that are
+ * computed from some. A step of gradient descent:
+ *
+ *     kiln_tensor *w = kiln_param(kiln_retain(kiln_zeros(KILN_F32, KILN_SHAPE(10))));      once
+ *     kiln_tensor *loss = kiln_mean(kiln_square(kiln_sub(kiln_matmul(x, w), y))), *g;      each step
+ *     if (kiln_grad(loss, &w, 1, &g) == KILN_OK)
+ *         (void)kiln_assign(w, kiln_sub(w, kiln_mul(kiln_scalar(0.1), g)));
+ *     kiln_status status = kiln_eval(w);
+ *
+ * A value that was computed (by printing it, say) forgets what it was made of. A gradient that would have to go through it is an error
+ * that names it (KILN_INVALID), never a zero: take gradients before. Through ints and bools nothing flows, and through kiln_to
+ * and kiln_nextafter nothing can (KILN_UNSUPPORTED). Where a derivative does not exist: relu and abs 0 at 0; maximum and minimum, of
+ * two or along axes, share evenly among equals; std, hypot 0 at 0; sqrt infinite at 0. A zero never becomes NaN by meeting an
+ * infinity or NaN, so that what kiln_where does not choose does no harm. f16 and bf16 are computed in f32 and rounded once.
+ * Gradients of gradients are as good as any. On error results are NULL and the error is kept.
+ */
+
+/* Marks handle x as a parameter, from now on, and returns it; kiln_assign keeps the mark. Of a float that is not weak; else NULL
+ * (KILN_BAD_DTYPE, KILN_INVALID). Inputs of a kiln_function are parameters inside. Not while another thread uses x. */
+KILN_OP(kiln_param, kiln_tensor *x);
+/* The same value, a constant to gradients. */
+KILN_OP(kiln_stop_gradient, kiln_tensor *x);
+/* grads[i] = d loss / d params[i], of dtype and shape of params[i]; zeros where loss does not depend on it. loss: a float of one
+ * element. params[i] that was assigned after loss was recorded: KILN_INVALID. */
+KILN_API kiln_status kiln_grad(kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads);
+KILN_API kiln_status kiln_grad_at(const char *file, int line, kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads);
+
+enum {
+    KILN_GRAD_CONNECTED = 1 /* KILN_INVALID, instead of zeros, where nothing depends on what was asked for */
+};
+
+/* Reverse mode: grads[i] = sum over k of cotangents[k]^T d outputs[k] / d inputs[i]. A cotangent has its output's dtype and shape; a weak
+ * scalar is spread to it. flags: 0 or KILN_GRAD_CONNECTED. */
+KILN_API kiln_status kiln_vjp(int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in, kiln_tensor *const *inputs,
+                              unsigned flags, kiln_tensor **grads);
+KILN_API kiln_status kiln_vjp_at(const char *file, int line, int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents,
+                                 int n_in, kiln_tensor *const *inputs, unsigned flags, kiln_tensor **grads);
+/* Forward mode: out_tangents[k] = sum over i of d outputs[k] / d inputs[i] tangents[i]. Likewise. */
+KILN_API kiln_status kiln_jvp(int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out, kiln_tensor *const *outputs,
+                              unsigned flags, kiln_tensor **out_tangents);
+KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out,
+                                 kiln_tensor *const *outputs, unsigned flags, kiln_tensor **out_tangents);
+
+/*
  * A C function of tensors that is traced (run) once for each combination of input dtypes, shapes,
  * strides, devices and options, and from then on costs one look-up; 64 combinations are remembered.
  * (Another size is another trace, but what was compiled is found as ever.) f(in, out, user) fills
@@ -1103,6 +1148,11 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_sort(...) kiln_sort_at(KILN_HERE, __VA_ARGS__)
 #define kiln_argsort(...) kiln_argsort_at(KILN_HERE, __VA_ARGS__)
 #define kiln_topk(...) kiln_topk_at(KILN_HERE, __VA_ARGS__)
+#define kiln_param(...) kiln_param_at(KILN_HERE, __VA_ARGS__)
+#define kiln_stop_gradient(...) kiln_stop_gradient_at(KILN_HERE, __VA_ARGS__)
+#define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
+#define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
+#define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cumsum(...) kiln_cumsum_at(KILN_HERE, __VA_ARGS__)
 #define kiln_matmul(...) kiln_matmul_at(KILN_HERE, __VA_ARGS__)
 #define kiln_softmax(...) kiln_softmax_at(KILN_HERE, __VA_ARGS__)

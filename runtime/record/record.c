@@ -40,8 +40,7 @@ RtNode *rec_failed(Rec *r, Status status)
     return NULL;
 }
 
-/* Owns a node until the call ends. */
-static RtNode *own(Rec *r, RtNode *node)
+RtNode *rec_own(Rec *r, RtNode *node)
 {
     RtThread *t = r->thread;
     if (!node)
@@ -150,16 +149,21 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     if (!node)
         return rec_failed(r, ST_OUT_OF_MEMORY);
     uint32_t depth = 0;
-    bool apart = false;
+    uint8_t phase = 0;
+    bool apart = false, tracked = false;
     for (uint32_t k = 0; k < node->n_in; k++) {
         node->in[k] = node_retain(in[k]);
         const Storage *storage = atomic_load_explicit(&in[k]->storage, memory_order_acquire);
         uint8_t device = storage ? storage->device : in[k]->device;
         if (!storage && in[k]->depth > depth)
             depth = in[k]->depth;
+        tracked |= in[k]->tracked;
+        phase = in[k]->phase > phase ? in[k]->phase : phase;
         apart |= node->device && device && node->device != device;
         node->device |= device;
     }
+    node->tracked = tracked && dtype_is_float(node_dtype(node));
+    node->phase = phase;
     node->depth = depth < UINT32_MAX ? depth + 1 : depth;
     if (node->depth == DEEP)
         log_warn_once("deep graph",
@@ -170,11 +174,12 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     node->api = r->api;
     if (log_on(LOG_BREAKS))
         node->after = breaks_passed();
-    if (!own(r, node))
+    if (!rec_own(r, node))
         return NULL;
     if (apart)
         return rec_fail_apart(r, node);
     if (option_int(OPT_MODE) == MODE_EAGER && eager_computes((Op)node->op) && !node->weak) {
+        node->keep = node->tracked;
         Status status = eval_nodes_on(r->device, &node, 1, r->api, r->loc); /* beside the operands, be it made of none */
         if (status != ST_OK)
             return rec_failed(r, status);
@@ -273,7 +278,7 @@ RtNode *rec_data(Rec *r, DType dtype, int rank, const int64_t *dims, Storage *st
     }
     node->loc = r->loc;
     node_set_storage(node, storage, data);
-    return own(r, node);
+    return rec_own(r, node);
 }
 
 RtNode *rec_iota(Rec *r, int64_t n) { return rec_node(r, OP_IOTA, DT_I64, NULL, 0, NULL, &n, 1); }
@@ -412,6 +417,23 @@ static RtNode *insert_axes(Rec *r, RtNode *x, int at, int n)
         dims[g] = added ? 1 : x->dim[from++];
     }
     return view(r, OP_RESHAPE, x, x->rank + n, dims, &attr, NULL, 0);
+}
+
+RtNode *rec_same(Rec *r, RtNode *x)
+{
+    Attr attr = {.n = x->rank};
+    memset(attr.group.in, 1, x->rank);
+    memset(attr.group.out, 1, x->rank);
+    return view(r, OP_RESHAPE, x, x->rank, x->dim, &attr, NULL, 0);
+}
+
+RtNode *rec_stop(RtNode *x)
+{
+    if (x) {
+        x->stop = true;
+        x->tracked = false;
+    }
+    return x;
 }
 
 RtNode *rec_insert(Rec *r, RtNode *x, int axis) { return x ? insert_axes(r, x, axis, 1) : NULL; }

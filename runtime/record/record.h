@@ -70,6 +70,9 @@ RtNode *rec_in(Rec *r, kiln_tensor *x, const char *what);
 /* A node for a message: "f32[256,1024]", "weak float". buf has SHAPE_TEXT bytes. */
 const char *node_text(const RtNode *x, char *buf);
 
+/* Hands a new node (NULL: there was no memory) to the call, which owns it until it ends. */
+RtNode *rec_own(Rec *r, RtNode *node);
+
 /* ---- nodes ---- */
 
 /* One op, checked by ir/infer.h. */
@@ -121,6 +124,7 @@ RtNode *rec_reshape(Rec *r, RtNode *x, int rank, const int64_t *dims);
 /* n axes from `axis` on become one, and back; n = 0 inserts or drops an axis of size 1. */
 RtNode *rec_merge(Rec *r, RtNode *x, int axis, int n);
 RtNode *rec_split(Rec *r, RtNode *x, int axis, int n, const int64_t *dims);
+RtNode *rec_same(Rec *r, RtNode *x);               /* another node of the same value */
 RtNode *rec_insert(Rec *r, RtNode *x, int axis);   /* an axis of size 1 that becomes `axis` */
 RtNode *rec_drop(Rec *r, RtNode *x, uint8_t mask); /* drops axes of size 1 */
 RtNode *rec_permute(Rec *r, RtNode *x, const uint8_t *perm);
@@ -143,6 +147,9 @@ RtNode *rec_argsort(Rec *r, RtNode *x, int axis, bool descending);
 int64_t rec_count(const RtNode *x, uint8_t mask);
 /* The dtype that composites compute in: f64 for f64, f32 for all others. */
 DType compute_dtype(DType dtype);
+
+/* A node that was just recorded, and that nobody else has, becomes a constant to gradients; returns it. */
+RtNode *rec_stop(RtNode *x);
 
 static inline DType node_dtype(const RtNode *x) { return (DType)x->dtype; }
 

@@ -169,6 +169,7 @@ kiln_tensor *tensor_new(RtNode *node)
     }
     x->node = node;
     atomic_init(&x->refs, 1);
+    x->param = 0;
     x->born = trace_birth();
     scope_add(t->scope, x);
     return x;

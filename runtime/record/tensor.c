@@ -116,7 +116,8 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->dtype = (uint8_t)dtype;
     node->rank = (uint8_t)rank;
     node->device = DEVICE_ANY;
-    node->weak = node->strided = node->given = false;
+    node->weak = node->strided = node->given = node->tracked = node->stop = node->keep = false;
+    node->phase = 0;
     node->n_in = n_in;
     node->n_facts = n_facts;
     node->in = in;
@@ -131,7 +132,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->marks = NULL;
     node->loc = (Loc){NULL, 0};
     node->api = NULL;
-    node->depth = node->mark = node->index = node->after = 0;
+    node->depth = node->mark = node->index = node->after = node->leaf = 0;
     if (++t->n_recorded == COUNT_EVERY)
         nodes_count(t);
     return node;
@@ -198,6 +199,8 @@ void node_set_storage(RtNode *node, Storage *storage, char *data)
     RtNode *dead = NULL;
     node->data = data;
     atomic_store_explicit(&node->storage, storage, memory_order_release);
+    if (node->keep)
+        return;
     uint32_t n = node->n_in;
     node->n_in = 0;
     for (uint32_t k = 0; k < n; k++)

@@ -4,7 +4,7 @@
  *   kiln_tensor (handle) --> RtNode (immutable meaning) --> RtNode inputs... --> Storage (data)
  *
  * A handle is what the user holds; kiln_assign makes it mean another node. A node is one recorded op; evaluating it sets
- * `storage` and lets its inputs go. Node fields other than storage, inputs (when evaluated), mark and index never change after
+ * `storage` and, unless it is to `keep` them, lets its inputs go. Node fields other than storage, inputs (when evaluated), mark and index never change after
  * recording; those that do are guarded by the evaluation lock (runtime/eval.c), so recording needs no lock.
  */
 #ifndef RUNTIME_TENSOR_H
@@ -41,6 +41,10 @@ struct RtNode {
     bool weak;      /* a weakly typed scalar (kiln_scalar, kiln_int) or an expression of such */
     bool strided;   /* evaluated, with `stride` other than row-major (wraps) */
     bool given;     /* taken to be computed, while a graph is only looked at (runtime/eval/collect.c) */
+    bool tracked;   /* a parameter's value or a float computed from one: gradients may be asked for (runtime/gradient/) */
+    bool stop;      /* a constant to gradients */
+    bool keep;      /* computed, it keeps its inputs, so that gradients may still be asked for */
+    uint8_t phase;  /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
     uint32_t n_in, n_facts;
     RtNode **in;    /* inline_in or heap; each holds a reference */
     int64_t *facts; /* inline_facts or heap */
@@ -56,13 +60,21 @@ struct RtNode {
     uint32_t depth;       /* longest chain of pending nodes below, saturating: for splitting */
     uint32_t mark, index; /* collection (runtime/eval/collect.c), under the evaluation lock */
     uint32_t after;       /* KILN_LOG=breaks: how many sync points came before it (runtime/eval/breaks.c) */
-    RtNode *inline_in[NODE_INLINE_IN];
+    uint32_t leaf;        /* a parameter's value, where gradients end: which parameter's; 0: none */
+    union {
+        RtNode *inline_in[NODE_INLINE_IN];
+        struct { /* tracked, and its inputs were let go: by which sync point */
+            const char *api;
+            Loc loc;
+        } computed;
+    };
     int64_t inline_facts[NODE_INLINE_FACTS];
 };
 
 struct kiln_tensor {
     RtNode *node;
     atomic_uint refs;  /* retains, plus one for the owning scope */
+    uint32_t param;    /* which parameter it is (runtime/gradient/param.h); 0: none */
     kiln_scope *scope; /* NULL when no scope owns it any more */
     uint32_t scope_slot;
     uint32_t born; /* which trace of a kiln_function made it (runtime/function/trace.h); 0: none */

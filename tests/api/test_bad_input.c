@@ -598,6 +598,39 @@ static void sync_points(void)
     HARMLESS(kiln_function_free, function, null, NULL);
 }
 
+static void gradients(void)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *loss = kiln_sum(w), *g, *seed = kiln_scalar(1);
+    BAD(kiln_param, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_param, x, dtype, KILN_BAD_DTYPE, "i32[2,3]", whole);
+    BAD(kiln_param, x, weak, KILN_INVALID, "weak float", seed);
+    BAD(kiln_stop_gradient, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_grad, loss, null, KILN_INVALID, "loss is NULL", NULL, &w, 1, &g);
+    BAD(kiln_grad, loss, dtype, KILN_BAD_DTYPE, "i32[2,3]", whole, &w, 1, &g);
+    BAD(kiln_grad, loss, shape, KILN_BAD_SHAPE, "f32[2,3]: one element", x23, &w, 1, &g);
+    BAD(kiln_grad, params, null, KILN_INVALID, "n >= 0", loss, NULL, 1, &g);
+    BAD(kiln_grad, params, element, KILN_INVALID, "params[0] is NULL", loss, (kiln_tensor *[]){NULL}, 1, &g);
+    BAD(kiln_grad, params, other, KILN_INVALID, "params[0] is no parameter", loss, &x23, 1, &g);
+    BAD(kiln_grad, n, negative, KILN_INVALID, "n >= 0", loss, &w, -1, &g);
+    BAD(kiln_grad, grads, null, KILN_INVALID, "n >= 0", loss, &w, 1, NULL);
+    BAD(kiln_vjp, n_out, negative, KILN_INVALID, "needs arrays", -1, &loss, &seed, 1, &w, 0, &g);
+    BAD(kiln_vjp, outputs, null, KILN_INVALID, "needs arrays", 1, NULL, &seed, 1, &w, 0, &g);
+    BAD(kiln_vjp, cotangents, null, KILN_INVALID, "needs arrays", 1, &loss, NULL, 1, &w, 0, &g);
+    BAD(kiln_vjp, cotangents, shape, KILN_BAD_SHAPE, "cotangents[0] is f32[2,3]", 1, &loss, &x23, 1, &w, 0, &g);
+    BAD(kiln_vjp, n_in, negative, KILN_INVALID, "needs arrays", 1, &loss, &seed, -1, &w, 0, &g);
+    BAD(kiln_vjp, inputs, null, KILN_INVALID, "needs arrays", 1, &loss, &seed, 1, NULL, 0, &g);
+    BAD(kiln_vjp, flags, unknown, KILN_INVALID, "0x2", 1, &loss, &seed, 1, &w, 2, &g);
+    BAD(kiln_vjp, grads, null, KILN_INVALID, "needs arrays", 1, &loss, &seed, 1, &w, 0, NULL);
+    BAD(kiln_jvp, n_in, negative, KILN_INVALID, "needs arrays", -1, &w, &seed, 1, &loss, 0, &g);
+    BAD(kiln_jvp, inputs, null, KILN_INVALID, "needs arrays", 1, NULL, &seed, 1, &loss, 0, &g);
+    BAD(kiln_jvp, tangents, null, KILN_INVALID, "needs arrays", 1, &w, NULL, 1, &loss, 0, &g);
+    BAD(kiln_jvp, tangents, dtype, KILN_BAD_DTYPE, "tangents[0] is i32[2,3]", 1, &w, &whole, 1, &loss, 0, &g);
+    BAD(kiln_jvp, n_out, negative, KILN_INVALID, "needs arrays", 1, &w, &seed, -1, &loss, 0, &g);
+    BAD(kiln_jvp, outputs, null, KILN_INVALID, "needs arrays", 1, &w, &seed, 1, NULL, 0, &g);
+    BAD(kiln_jvp, flags, unknown, KILN_INVALID, "0x2", 1, &w, &seed, 1, &loss, 2, &g);
+    BAD(kiln_jvp, out_tangents, null, KILN_INVALID, "needs arrays", 1, &w, &seed, 1, &loss, 0, NULL);
+}
+
 static void without_errors(void)
 {
     char text[8];
@@ -644,6 +677,7 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"kiln_axes", {"out", "twice", "count", ""}},
         {"kiln_scatter_mode", {"none", ""}},
         {"kiln_status", {"none", ""}},
+        {"unsigned", {"unknown", ""}},
         {"bool", {""}},
         {"double", {""}},
         {"uint64_t", {""}},
@@ -792,6 +826,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     views();
     indexing();
     sync_points();
+    gradients();
     without_errors();
     int functions = require_rows();
     cr_assert(functions > 180, "only %d functions were found in kiln.h", functions);

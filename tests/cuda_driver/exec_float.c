@@ -217,7 +217,7 @@ EVAL_F64(rsqrt, 1 / sqrt(x))
 EVAL_F32(sin, (float)sin((double)x))
 EVAL_F32(cos, (float)cos((double)x))
 EVAL_F32(lg2, binary_logarithm(x))
-EVAL_F32(ex2, off_by_units(x, 0, exp2((double)x), 2))
+EVAL_F32(ex2, x == 0 ? 1 : off_by_units(x, 0, exp2((double)x), 2)) // of a zero it is documented
 EVAL_F64(ex2, exp2(x))
 EVAL_F32(tanh, off_by(x, tanh((double)x), fabs(tanh((double)x)) * 0x1p-11))
 EVAL_F64(tanh, tanh(x))

@@ -23,6 +23,8 @@ runtime/eval/recompile.c       sites,n_sites                          history of
 runtime/eval/store.c           lock,opened,last                       the open cache directories; which test hook was seen last
 runtime/eval/store_log.c       log_disk,refused,before,misses_before,registered,written,with   what was counted and written for the cache on disk; atomic
 runtime/function/function.c    trace_current,trace_serial,serial      the trace of a thread, and its number
+runtime/gradient/gradient.c    names                                  texts "gradient of ...", for the life of the process: under the evaluation lock
+runtime/gradient/param.c       last                                   numbers of parameters; atomic
 runtime/record/pressure.c      pressure_mark,pressure_lent            how much memory is too much, and what is lent; atomic
 runtime/record/scope.c         rt_tls,thread_key,have_key             what a thread has
 runtime/record/scope.c         spare_handles                          handles of threads that ended; atomic

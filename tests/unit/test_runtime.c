@@ -115,6 +115,19 @@ static bool owning(void)
     return ok;
 }
 
+static bool differentiating(void)
+{
+    kiln_tensor *w = kiln_param(x23()), *x = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(3))), *in[2] = {w, x}, *g[2], *t, *second[2],
+                *one = kiln_scalar(1);
+    kiln_tensor *loss = kiln_sum(kiln_square(kiln_matmul(kiln_tanh(w), x)));
+    if (kiln_grad(loss, in, 2, g) != KILN_OK) {
+        cr_assert(!g[0] && !g[1]);
+        return false;
+    }
+    return kiln_jvp(1, &w, &one, 2, g, 0, second) == KILN_OK && kiln_vjp(1, &loss, &one, 1, &x, 0, &t) == KILN_OK &&
+           kiln_assign(w, kiln_sub(w, g[0])) == KILN_OK && kiln_stop_gradient(w);
+}
+
 /* Fails allocation 1, 2, ... of a task until it gets through. */
 static void fail_each(const char *name, Task *task)
 {
@@ -162,6 +175,7 @@ TASK(drawing)
 TASK(files)
 TASK(reading)
 TASK(owning)
+TASK(differentiating)
 
 /* ---- scratch ---- */
 

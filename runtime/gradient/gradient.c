@@ -1,0 +1,522 @@
+/*
+ * kiln_grad, kiln_vjp, kiln_jvp: derivatives of what is recorded, as more of it.
+ *
+ *   import   what the outputs are made of, as a Graph (ir/graph.h): nodes that gradients may flow through, and the views around them;
+ *            all else is an input of the graph
+ *   derive   ir/gradient.h adds the derivative to it
+ *   export   the nodes that the results need are recorded, with the place of the op whose derivative they are
+ *
+ * Never silently wrong: a value that was computed has let go of what it was made of, so the import fails where it comes upon one through which
+ * something might flow (`gone`). Leaves (runtime/gradient/param.h) are where it may end. An older leaf of a parameter that is
+ * asked for means that it was assigned since: an error, too.
+ *
+ * Under the evaluation lock, as another thread might compute a value, and let go of its inputs, in the middle of the walk.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/gradient.h"
+#include "ir/attr.h"
+#include "ir/base/hash.h"
+#include "ir/base/os.h"
+#include "runtime/device/device.h"
+#include "runtime/eval.h"
+#include "runtime/gradient/param.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_PHASE = 3, PLACE = 320 };
+
+/* What a public function asks for. */
+typedef struct Task {
+    const char *in_name; /* "params", "inputs" */
+    bool forward;
+    unsigned flags;
+    int n_in, n_out;
+    kiln_tensor *const *in, *const *out;
+    RtNode **seed; /* cotangents of the outputs, or tangents of the inputs */
+    kiln_tensor **result;
+} Task;
+
+typedef struct Walk {
+    Rec *r;
+    const Task *task;
+    Arena arena;
+    Graph *g;
+    VEC(RtNode *) node; /* of each node of the graph; borrowed */
+    VEC(RtNode *) stack;
+    struct Entry {
+        const RtNode *node;
+        Ref ref;
+    } * table; /* open addressing: where each node was put */
+    uint32_t cap;
+    uint8_t phase; /* the greatest of the outputs' */
+    Status status;
+} Walk;
+
+/* ---- where a node is ---- */
+
+static struct Entry *slot_of(struct Entry *table, uint32_t cap, const RtNode *node)
+{
+    uint32_t at = (uint32_t)hash64(&node, sizeof node) & (cap - 1);
+    while (table[at].node && table[at].node != node)
+        at = (at + 1) & (cap - 1);
+    return &table[at];
+}
+
+static Ref ref_of(const Walk *w, const RtNode *node)
+{
+    const struct Entry *entry = w->cap ? slot_of(w->table, w->cap, node) : NULL;
+    return entry && entry->node ? entry->ref : REF_NONE;
+}
+
+static Ref put(Walk *w, RtNode *node, Ref ref)
+{
+    if (2 * (w->node.n + 1) > w->cap) {
+        uint32_t cap = w->cap ? 4 * w->cap : 256;
+        struct Entry *table = ARENA_ARRAY(&w->arena, struct Entry, cap);
+        for (uint32_t i = 0; i < w->cap; i++)
+            if (w->table[i].node)
+                *slot_of(table, cap, w->table[i].node) = w->table[i];
+        w->table = table;
+        w->cap = cap;
+    }
+    *slot_of(w->table, w->cap, node) = (struct Entry){node, ref};
+    while (w->node.n <= ref)
+        VEC_PUSH(&w->arena, w->node, NULL);
+    w->node.at[ref] = node;
+    return ref;
+}
+
+/* ---- import ---- */
+
+static const char *place(Loc loc, char *text)
+{
+    const char *slash = loc.file ? strrchr(loc.file, '/') : NULL;
+    if (loc.file)
+        snprintf(text, PLACE, " (%s:%d)", slash ? slash + 1 : loc.file, loc.line);
+    else
+        text[0] = 0;
+    return text;
+}
+
+static const char *api_of(const RtNode *node) { return node->api ? node->api : "a tensor"; }
+
+/* Does the walk look at what it is made of? */
+static bool opens(const RtNode *node)
+{
+    return (node_pending(node) || node->keep) && !node->leaf && !node->stop &&
+           (node->tracked || (op_class((Op)node->op) == CLS_VIEW && op_info[node->op].arity == 1));
+}
+
+/* Was it computed from a parameter, and is that forgotten? */
+static bool is_gone(const RtNode *node) { return node->tracked && !node->leaf && !node->stop && !node->keep && !node_pending(node); }
+
+static bool is_input(const Task *task, const RtNode *node)
+{
+    bool found = false;
+    for (int i = 0; i < task->n_in && !found; i++)
+        found = task->in[i]->node == node;
+    return found;
+}
+
+static Status gone(const Walk *w, const RtNode *node)
+{
+    char here[PLACE], there[PLACE];
+    place(node->loc, here);
+    place(node->computed.loc, there);
+    if (node->computed.api && !strcmp(node->computed.api, "kiln_to"))
+        return fail(ST_UNSUPPORTED,
+                    "the value depends on one that was moved by kiln_to%s, through which no gradient flows: move parameters before "
+                    "they are used, or call kiln_stop_gradient",
+                    there);
+    if (is_input(w->task, node))
+        return fail(ST_INVALID,
+                    "the value of %s%s, one of several %s, was computed by %s%s, so how it depends on the others is gone; ask for the "
+                    "gradient with respect to it alone, or before it is computed",
+                    api_of(node), here, w->task->in_name, node->computed.api ? node->computed.api : "a sync point", there);
+    return fail(
+        ST_INVALID,
+        "the value of %s%s was computed by %s%s, so what it depends on is gone; take gradients first, or call kiln_stop_gradient if it "
+        "is a constant",
+        api_of(node), here, node->computed.api ? node->computed.api : "a sync point", there);
+}
+
+/* A leaf of a parameter that is asked for, but not its present value. */
+static Status check_leaf(const Walk *w, const RtNode *node)
+{
+    char now[PLACE], then[PLACE];
+    for (int i = 0; i < w->task->n_in; i++) {
+        const RtNode *in = w->task->in[i]->node;
+        if (in->leaf == node->leaf && in != node)
+            return fail(ST_INVALID, "%s[%d] was assigned%s after the value%s was recorded", w->task->in_name, i, place(in->loc, now),
+                        place(w->task->n_out ? w->task->out[0]->node->loc : (Loc){0}, then));
+    }
+    return ST_OK;
+}
+
+static Ref put_input(Walk *w, RtNode *node)
+{
+    return put(w, node, graph_add_input(w->g, (DType)node->dtype, node->rank, node->dim, NULL, node->loc));
+}
+
+/* Something that a gradient may flow to ends here: is that right? */
+static Status end_at(const Walk *w, const RtNode *node)
+{
+    if (is_gone(node) && !(w->task->n_in == 1 && is_input(w->task, node)))
+        return gone(w, node);
+    return node->leaf ? check_leaf(w, node) : ST_OK;
+}
+
+static Status put_op(Walk *w, RtNode *node)
+{
+    Ref *in = ARENA_ARRAY(&w->arena, Ref, node->n_in);
+    Dim *facts = ARENA_ARRAY(&w->arena, Dim, node->n_facts);
+    for (uint32_t k = 0; k < node->n_in; k++) {
+        const RtNode *x = node->in[k];
+        if (node->tracked && !opens(x) && gradient_flows((Op)node->op, k, (DType)x->dtype, (DType)node->dtype))
+            TRY(end_at(w, x));
+        in[k] = ref_of(w, x);
+    }
+    for (uint32_t k = 0; k < node->n_facts; k++) {
+        FactLabel label = fact_label((Op)node->op, &node->attr, k);
+        facts[k] = dim_fact(w->g, node->facts[k], label.kind, label.axis, w->g->nodes.n);
+    }
+    put(w, node, graph_add(w->g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc));
+    return ST_OK;
+}
+
+/* What `root` is made of, operands before those who use them. */
+static Status import(Walk *w, RtNode *root)
+{
+    if (!opens(root) && root->tracked)
+        TRY(end_at(w, root));
+    VEC_PUSH(&w->arena, w->stack, root);
+    while (w->stack.n) {
+        RtNode *node = w->stack.at[w->stack.n - 1];
+        bool known = ref_of(w, node) != REF_NONE, ready = true;
+        for (uint32_t k = opens(node) && !known ? node->n_in : 0; k-- > 0;)
+            if (ref_of(w, node->in[k]) == REF_NONE) {
+                VEC_PUSH(&w->arena, w->stack, node->in[k]);
+                ready = false;
+            }
+        if (!ready)
+            continue;
+        w->stack.n--;
+        if (known)
+            continue;
+        if (opens(node))
+            TRY(put_op(w, node));
+        else
+            put_input(w, node);
+    }
+    return ST_OK;
+}
+
+/* ---- export ---- */
+
+struct Name {
+    struct Name *next;
+    const char *of;
+    char text[];
+};
+static struct Name *names;
+
+/* "gradient of kiln_matmul": made once for each name, for the life of the process, and under the evaluation lock. */
+static const char *gradient_name(const char *api)
+{
+    static const char prefix[] = "gradient of ";
+    if (!api || !strncmp(api, prefix, sizeof prefix - 1))
+        return api;
+    for (struct Name *name = names; name; name = name->next)
+        if (name->of == api)
+            return name->text;
+    struct Name *name = os_alloc(sizeof *name + sizeof prefix + strlen(api));
+    if (!name)
+        return api;
+    name->of = api;
+    name->next = names;
+    strcpy(stpcpy(name->text, prefix), api);
+    names = name;
+    return name->text;
+}
+
+/* Records node `ref` of the graph. */
+static RtNode *record_node(Walk *w, Ref ref)
+{
+    const Node *n = graph_node(w->g, ref);
+    RtNode **in = ARENA_ARRAY(&w->arena, RtNode *, n->n_in);
+    int64_t *facts = ARENA_ARRAY(&w->arena, int64_t, n->n_facts);
+    const RtNode *of = n->origin < w->node.n ? w->node.at[n->origin] : NULL;
+    if (of && of->api) {
+        w->r->api = gradient_name(of->api);
+        w->r->loc = of->loc.file ? of->loc : w->r->loc;
+    }
+    for (uint32_t k = 0; k < n->n_in; k++)
+        in[k] = w->node.at[n->in[k]];
+    for (uint32_t k = 0; k < n->n_facts; k++)
+        facts[k] = dim_hint(w->g, n->fact[k]);
+    RtNode *node = n->op == OP_SCALAR ? rec_bits(w->r, (DType)n->dtype, w->g->scalars.at[n->scalar].bits)
+                                      : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);
+    if (!node)
+        return NULL;
+    node->phase = w->phase < MAX_PHASE ? (uint8_t)(w->phase + 1) : MAX_PHASE;
+    return n->stop ? rec_stop(node) : node;
+}
+
+/* Records what the results need. */
+static Status export(Walk *w, Ref end, uint32_t n, const Ref *result)
+{
+    bool *live = ARENA_ARRAY(&w->arena, bool, w->g->nodes.n);
+    const Rec before = *w->r;
+    for (uint32_t k = 0; k < n; k++)
+        if (result[k] != REF_NONE)
+            live[result[k]] = true;
+    for (Ref r = w->g->nodes.n; r-- > end;)
+        for (uint32_t k = 0; live[r] && k < graph_node(w->g, r)->n_in; k++)
+            live[graph_node(w->g, r)->in[k]] = true;
+    VEC_RESERVE(&w->arena, w->node, w->g->nodes.n);
+    w->node.n = w->g->nodes.n;
+    Status status = ST_OK;
+    for (Ref r = end; r < w->g->nodes.n && status == ST_OK; r++) {
+        if (live[r] && !(w->node.at[r] = record_node(w, r)))
+            status = w->r->status;
+        w->r->api = before.api;
+        w->r->loc = before.loc;
+    }
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* A result: what was recorded, or zeros; where x is. */
+static kiln_tensor *result(Walk *w, Ref ref, Ref end, const RtNode *like)
+{
+    RtNode *node;
+    if (ref != REF_NONE)
+        node = w->node.at[ref];
+    else
+        node = rec_expand(w->r, rec_bits(w->r, node_dtype(like), 0), like->rank, like->dim);
+    if (node && (ref == REF_NONE || ref >= end) && node_pending(node) && node->device == DEVICE_ANY)
+        node->device = (uint8_t)node_device(like);
+    return rec_out(w->r, node);
+}
+
+static Status unconnected(const Task *t, int i)
+{
+    char where[PLACE];
+    if (t->forward)
+        return fail(ST_INVALID, "outputs[%d] depends on none of the inputs%s", i, place(t->out[i]->node->loc, where));
+    return fail(ST_INVALID, "no output depends on %s[%d]%s", t->in_name, i, place(t->in[i]->node->loc, where));
+}
+
+static Status derive(Walk *w)
+{
+    const Task *t = w->task;
+    uint32_t n_in = (uint32_t)t->n_in, n_out = (uint32_t)t->n_out, n_seeds = t->forward ? n_in : n_out,
+             n_results = t->forward ? n_out : n_in;
+    Ref *in = ARENA_ARRAY(&w->arena, Ref, n_in), *out = ARENA_ARRAY(&w->arena, Ref, n_out), *seed = ARENA_ARRAY(&w->arena, Ref, n_seeds),
+        *got = ARENA_ARRAY(&w->arena, Ref, n_results), refused = REF_NONE;
+    w->g = graph_new(&w->arena);
+    w->g->apart = REF_NONE;
+    for (uint32_t k = 0; k < n_out; k++) {
+        RtNode *node = t->out[k]->node;
+        TRY(import(w, node));
+        out[k] = ref_of(w, node);
+        w->phase = node->phase > w->phase ? node->phase : w->phase;
+    }
+    for (uint32_t i = 0; i < n_in; i++) {
+        RtNode *node = t->in[i]->node;
+        in[i] = ref_of(w, node);
+        if (in[i] == REF_NONE) /* no output is made of it */
+            in[i] = put_input(w, node);
+    }
+    for (uint32_t k = 0; k < n_seeds; k++) {
+        seed[k] = ref_of(w, t->seed[k]);
+        if (seed[k] == REF_NONE)
+            seed[k] = put_input(w, t->seed[k]);
+    }
+    Ref end = w->g->nodes.n;
+    Status status = t->forward ? gradient_jvp(w->g, n_in, in, seed, n_out, out, got, &refused)
+                               : gradient_vjp(w->g, n_out, out, seed, n_in, in, got, &refused);
+    if (status != ST_OK) {
+        const RtNode *node = w->node.at[refused];
+        char where[PLACE];
+        return fail(status, "%s%s has no derivative; call kiln_stop_gradient if it is a constant", api_of(node), place(node->loc, where));
+    }
+    for (uint32_t k = 0; k < n_results; k++)
+        if (got[k] == REF_NONE && t->flags & KILN_GRAD_CONNECTED)
+            return unconnected(t, (int)k);
+    TRY(export(w, end, n_results, got));
+    for (uint32_t k = 0; k < n_results; k++)
+        if (!(t->result[k] = result(w, got[k], end, t->forward ? t->out[k]->node : t->in[k]->node)))
+            return ST_OUT_OF_MEMORY;
+    return ST_OK;
+}
+
+/* Runs the task; on error all results are NULL and the error is kept. */
+static kiln_status run(Rec *r, const Task *task)
+{
+    Walk w = {.r = r, .task = task};
+    jmp_buf no_memory;
+    const Rec before = *r;
+    int n = task->forward ? task->n_out : task->n_in;
+    Status status = r->status == ST_OK ? eval_enter(NULL) : r->status;
+    if (status == ST_OK) {
+        arena_init(&w.arena, &no_memory);
+        if (setjmp(no_memory) == 0)
+            status = derive(&w);
+        else
+            status = fail(ST_OUT_OF_MEMORY, "out of memory");
+        arena_free(&w.arena);
+        eval_unlock();
+    }
+    r->api = before.api;
+    r->loc = before.loc;
+    if (status != ST_OK && r->status == ST_OK)
+        rec_failed(r, status);
+    for (int k = 0; k < n && status != ST_OK; k++)
+        task->result[k] = NULL;
+    rec_end(r, NULL);
+    return (kiln_status)status;
+}
+
+/* ---- arguments ---- */
+
+/* Are these values that a gradient can be asked for? */
+static void check_inputs(Rec *r, const Task *t)
+{
+    char text[SHAPE_TEXT], name[64];
+    for (int i = 0; i < t->n_in && r->status == ST_OK; i++) {
+        snprintf(name, sizeof name, "%s[%d]", t->in_name, i);
+        const RtNode *x = rec_in(r, t->in[i], name);
+        if (!x)
+            return;
+        if (x->weak)
+            rec_fail(r, ST_INVALID, "%s is a %s: a number that is copied into what is recorded; use kiln_full(dtype, KILN_SHAPE(), value)",
+                     name, node_text(x, text));
+        else if (!dtype_is_float(node_dtype(x)))
+            rec_fail(r, ST_DTYPE, "%s is %s: only floats have gradients", name, node_text(x, text));
+        else if (!x->tracked)
+            rec_fail(r, ST_INVALID, "%s is no parameter and not computed from one: call kiln_param before it is used", name);
+    }
+}
+
+static void check_outputs(Rec *r, const Task *t)
+{
+    char text[SHAPE_TEXT], name[64];
+    for (int k = 0; k < t->n_out && r->status == ST_OK; k++) {
+        snprintf(name, sizeof name, "outputs[%d]", k);
+        const RtNode *x = rec_in(r, t->out[k], name);
+        if (x && (x->weak || !dtype_is_float(node_dtype(x))))
+            rec_fail(r, ST_DTYPE, "%s is %s: only floats have gradients", name, node_text(x, text));
+    }
+}
+
+/* The cotangent, or tangent, `seed` of x: of its dtype and shape; a weak scalar is spread. */
+static RtNode *seed_of(Rec *r, kiln_tensor *seed, const RtNode *x, const char *what, int k)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT], name[64];
+    snprintf(name, sizeof name, "%s[%d]", what, k);
+    RtNode *in = rec_in(r, seed, name);
+    if (in && in->weak && in->rank == 0)
+        return rec_expand(r, rec_cast(r, in, node_dtype(x)), x->rank, x->dim);
+    if (in && (in->dtype != x->dtype || in->rank != x->rank || memcmp(in->dim, x->dim, sizeof *x->dim * x->rank) != 0))
+        return rec_fail(r, in->dtype != x->dtype ? ST_DTYPE : ST_SHAPE, "%s is %s, and what it belongs to is %s", name, node_text(in, left),
+                        node_text(x, right));
+    return in;
+}
+
+/* What is common to kiln_vjp and kiln_jvp. */
+static kiln_status products(Rec r, Task t, kiln_tensor *const *seeds, const char *what)
+{
+    int n_seeds = t.forward ? t.n_in : t.n_out, n_results = t.forward ? t.n_out : t.n_in;
+    kiln_tensor *const *seeded = t.forward ? t.in : t.out;
+    RtNode *few[8];
+    if (t.result && n_results > 0)
+        memset(t.result, 0, sizeof(kiln_tensor *) * (size_t)n_results);
+    if (t.n_in < 0 || t.n_out < 0 || (t.n_in && !t.in) || (t.n_out && !t.out) || (n_seeds && !seeds) || (n_results && !t.result))
+        rec_fail(&r, ST_INVALID, "needs arrays of inputs, outputs, %s and results", what);
+    else if (t.flags & ~(unsigned)KILN_GRAD_CONNECTED)
+        rec_fail(&r, ST_INVALID, "flags are %#x: there is KILN_GRAD_CONNECTED", t.flags);
+    if (r.status != ST_OK) {
+        rec_end(&r, NULL);
+        return (kiln_status)r.status;
+    }
+    check_inputs(&r, &t);
+    check_outputs(&r, &t);
+    t.seed = n_seeds > 8 ? os_alloc(sizeof *t.seed * (size_t)n_seeds) : few;
+    if (!t.seed)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    for (int k = 0; k < n_seeds && r.status == ST_OK; k++)
+        t.seed[k] = seed_of(&r, seeds[k], seeded[k]->node, what, k);
+    kiln_status status = run(&r, &t);
+    if (t.seed != few)
+        os_free(t.seed);
+    return status;
+}
+
+/* ---- the public functions ---- */
+
+kiln_status kiln_grad(kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads)
+{
+    return kiln_grad_at(NULL, 0, loss, params, n, grads);
+}
+
+kiln_status kiln_grad_at(const char *file, int line, kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads)
+{
+    Rec r = REC(kiln_grad);
+    char text[SHAPE_TEXT];
+    RtNode *one = NULL;
+    Task t = {.in_name = "params", .n_in = n, .n_out = 1, .in = params, .out = &loss, .seed = &one, .result = grads};
+    if (grads && n > 0)
+        memset(grads, 0, sizeof *grads * (size_t)n);
+    if (n < 0 || (n && (!params || !grads))) {
+        rec_fail(&r, ST_INVALID, "needs n >= 0 parameters and room for as many gradients");
+        rec_end(&r, NULL);
+        return KILN_INVALID;
+    }
+    RtNode *x = rec_in(&r, loss, "loss");
+    if (x && (x->weak || !dtype_is_float(node_dtype(x))))
+        rec_fail(&r, ST_DTYPE, "loss is %s: a float is needed", node_text(x, text));
+    else if (x && node_elements(x) != 1)
+        rec_fail(&r, ST_SHAPE, "loss is %s: one element is needed (kiln_sum, kiln_mean; or kiln_vjp)", node_text(x, text));
+    else if (x) {
+        check_inputs(&r, &t);
+        one = rec_expand(&r, rec_scalar(&r, node_dtype(x), 1), x->rank, x->dim);
+    }
+    return run(&r, &t);
+}
+
+kiln_status kiln_vjp(int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in, kiln_tensor *const *inputs,
+                     unsigned flags, kiln_tensor **grads)
+{
+    return kiln_vjp_at(NULL, 0, n_out, outputs, cotangents, n_in, inputs, flags, grads);
+}
+
+kiln_status kiln_vjp_at(const char *file, int line, int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in,
+                        kiln_tensor *const *inputs, unsigned flags, kiln_tensor **grads)
+{
+    Task t = {.in_name = "inputs", .flags = flags, .n_in = n_in, .n_out = n_out, .in = inputs, .out = outputs, .result = grads};
+    return products(REC(kiln_vjp), t, cotangents, "cotangents");
+}
+
+kiln_status kiln_jvp(int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out, kiln_tensor *const *outputs,
+                     unsigned flags, kiln_tensor **out_tangents)
+{
+    return kiln_jvp_at(NULL, 0, n_in, inputs, tangents, n_out, outputs, flags, out_tangents);
+}
+
+kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out,
+                        kiln_tensor *const *outputs, unsigned flags, kiln_tensor **out_tangents)
+{
+    Task t = {.in_name = "inputs",
+              .forward = true,
+              .flags = flags,
+              .n_in = n_in,
+              .n_out = n_out,
+              .in = inputs,
+              .out = outputs,
+              .result = out_tangents};
+    return products(REC(kiln_jvp), t, tangents, "tangents");
+}

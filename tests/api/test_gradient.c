@@ -1,0 +1,347 @@
+/* kiln_grad, kiln_vjp, kiln_jvp through the public interface: closed forms, parameters, functions, errors. What each op's derivative is: unit/test_gradient.c. */
+#include "api.h"
+
+static kiln_tensor *gradient(kiln_tensor *loss, kiln_tensor *param)
+{
+    kiln_tensor *g = NULL;
+    kiln_status status = kiln_grad(loss, &param, 1, &g);
+    cr_assert_eq(status, KILN_OK, "%s", kiln_error_message());
+    return g;
+}
+
+static void refused(kiln_status status, kiln_status wanted, const char *text)
+{
+    cr_assert_eq(status, wanted, "%d: %s", (int)status, kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), text), "\"%s\", not \"%s\"", kiln_error_message(), text);
+    kiln_clear_error();
+}
+
+/* --- closed forms ------------------------------------------------------------------------------------------ */
+
+API_TEST(gradient, of_a_sum_of_squares)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(2, 2), 1, -2, 3, 0.5));
+    kiln_tensor *g = gradient(kiln_sum(kiln_square(x)), x);
+    EXPECT(g, KILN_F32, KILN_SHAPE(2, 2), 0, 2, -4, 6, 1);
+}
+
+API_TEST(gradient, of_cross_entropy_is_softmax_minus_one_hot)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(2, 3), 1, 2, 3, 0, 0, -1)), *labels = I32(KILN_SHAPE(2), 2, 0);
+    kiln_tensor *g = gradient(kiln_sum(kiln_cross_entropy(x, labels)), x);
+    double a = exp(-2), b = exp(-1), s = a + b + 1, t = 2 + exp(-1);
+    EXPECT(g, KILN_F64, KILN_SHAPE(2, 3), 1e-13, a / s, b / s, 1 / s - 1, 1 / t - 1, 1 / t, exp(-1) / t);
+}
+
+/* y (g - sum(g y)), ties of the largest included */
+API_TEST(gradient, of_softmax_and_its_logarithms)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(3), 1, 1, 0)), *c = F64(KILN_SHAPE(3), 1, 2, 4);
+    double e = exp(-1), s = 2 + e, y[3] = {1 / s, 1 / s, e / s}, mean = y[0] + 2 * y[1] + 4 * y[2];
+    EXPECT(gradient(kiln_sum(kiln_mul(kiln_softmax(x, 0), c)), x), KILN_F64, KILN_SHAPE(3), 1e-13, y[0] * (1 - mean), y[1] * (2 - mean),
+           y[2] * (4 - mean));
+    EXPECT(gradient(kiln_sum(kiln_mul(kiln_log_softmax(x, 0), c)), x), KILN_F64, KILN_SHAPE(3), 1e-13, 1 - 7 * y[0], 2 - 7 * y[1],
+           4 - 7 * y[2]);
+    EXPECT(gradient(kiln_logsumexp(x), x), KILN_F64, KILN_SHAPE(3), 1e-13, y[0], y[1], y[2]);
+    /* the second derivative: diag(y) - y y^T times a vector */
+    kiln_tensor *first = gradient(kiln_logsumexp(x), x);
+    EXPECT(gradient(kiln_sum(kiln_mul(first, c)), x), KILN_F64, KILN_SHAPE(3), 1e-13, y[0] * (1 - mean), y[1] * (2 - mean),
+           y[2] * (4 - mean));
+}
+
+/* Ba et al. 2016: 1/sigma (g - mean(g) - n mean(g n)), n the normalised values. */
+API_TEST(gradient, of_layer_norm)
+{
+    double v[4] = {1, 2, 4, 9}, w[4] = {1, -1, 2, 0.5}, mean = 4, var = 9.5, want[4], eps = 1e-5, a = 0, b = 0;
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(4), 1, 2, 4, 9)), *weight = kiln_param(F64(KILN_SHAPE(4), 1, -1, 2, 0.5)),
+                *bias = kiln_param(F64(KILN_SHAPE(4), 0, 0, 0, 1)), *g[3];
+    kiln_tensor *y = kiln_layer_norm(x, weight, bias, eps);
+    cr_assert_eq(kiln_grad(kiln_sum(y), (kiln_tensor *[]){x, weight, bias}, 3, g), KILN_OK);
+    double sigma = sqrt(var + eps);
+    for (int i = 0; i < 4; i++) {
+        a += w[i] / 4;
+        b += w[i] * (v[i] - mean) / sigma / 4;
+    }
+    for (int i = 0; i < 4; i++)
+        want[i] = (w[i] - a - (v[i] - mean) / sigma * b) / sigma;
+    expect(__LINE__, g[0], KILN_F64, KILN_SHAPE(4), 1e-12, want, 4);
+    EXPECT(g[1], KILN_F64, KILN_SHAPE(4), 1e-12, -3 / sigma, -2 / sigma, 0, 5 / sigma);
+    EXPECT(g[2], KILN_F64, KILN_SHAPE(4), 0, 1, 1, 1, 1);
+}
+
+API_TEST(gradient, of_std_at_0_is_0)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 2, 2, 2));
+    EXPECT(gradient(kiln_std(x, 1), x), KILN_F32, KILN_SHAPE(3), 0, 0, 0, 0);
+}
+
+API_TEST(gradient, of_clamp)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(5), -2, -1, 0, 1, 2));
+    EXPECT(gradient(kiln_sum(kiln_clamp(x, kiln_int(-1), kiln_int(1))), x), KILN_F32, KILN_SHAPE(5), 0, 0, 0.5, 1, 0.5, 0);
+}
+
+/* A weight that a batch shares: one product for it, [b m, k]^T [b m, n]. */
+API_TEST(gradient, of_a_shared_weight)
+{
+    kiln_tensor *x = F32(KILN_SHAPE(2, 2, 2), 1, 2, 3, 4, 5, 6, 7, 8), *w = kiln_param(F32(KILN_SHAPE(2, 1), 1, 1));
+    EXPECT(gradient(kiln_sum(kiln_matmul(x, w)), w), KILN_F32, KILN_SHAPE(2, 1), 0, 16, 20);
+}
+
+/* --- parameters --------------------------------------------------------------------------------------------- */
+
+API_TEST(gradient, descent_finds_the_line)
+{
+    kiln_tensor *x = F32(KILN_SHAPE(4, 2), 0, 1, 1, 1, 2, 1, 3, 1), *y = F32(KILN_SHAPE(4), 1, 3, 5, 7);
+    kiln_tensor *w = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(2)));
+    for (int step = 0; step < 200; step++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *loss = kiln_mean(kiln_square(kiln_sub(kiln_matmul(x, w), y)));
+        kiln_tensor *g = gradient(loss, w);
+        cr_assert_eq(kiln_assign(w, kiln_sub(w, kiln_mul(kiln_scalar(0.1), g))), KILN_OK);
+        kiln_scope_end(scope);
+        cr_assert_eq(kiln_eval(w), KILN_OK, "%s", kiln_error_message());
+    }
+    EXPECT(w, KILN_F32, KILN_SHAPE(2), 1e-3, 2, 1);
+}
+
+API_TEST(gradient, a_value_that_was_assigned_is_a_leaf)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(1), 3)), *rate = kiln_param(F32(KILN_SHAPE(1), 2)), *g[2];
+    kiln_tensor *next = kiln_mul(w, rate);
+    cr_assert_eq(kiln_assign(w, next), KILN_OK);
+    cr_assert_eq(kiln_grad(kiln_square(w), (kiln_tensor *[]){w, rate}, 2, g), KILN_OK, "%s", kiln_error_message());
+    EXPECT(g[0], KILN_F32, KILN_SHAPE(1), 0, 12);
+    EXPECT(g[1], KILN_F32, KILN_SHAPE(1), 0, 0);
+    /* the other handle goes on to mean what was computed */
+    next = kiln_mul(F32(KILN_SHAPE(1), 3), rate);
+    cr_assert_eq(kiln_assign(w, next), KILN_OK);
+    EXPECT(gradient(kiln_square(next), rate), KILN_F32, KILN_SHAPE(1), 0, 36);
+}
+
+API_TEST(gradient, of_a_parameter_that_was_assigned_since)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(1), 3)), *g;
+    kiln_tensor *loss = kiln_square(w);
+    cr_assert_eq(kiln_assign(w, F32(KILN_SHAPE(1), 4)), KILN_OK);
+    refused(kiln_grad(loss, &w, 1, &g), KILN_INVALID, "kiln_grad: params[0] was assigned (test_gradient.c:");
+    cr_assert(!g);
+}
+
+/* A handle that gets a parameter's value is no parameter. */
+API_TEST(gradient, a_copy_of_a_parameter_is_none)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(1), 3)), *other = F32(KILN_SHAPE(1), 5);
+    cr_assert_eq(kiln_assign(other, w), KILN_OK);
+    cr_assert_eq(kiln_assign(other, kiln_square(w)), KILN_OK);
+    EXPECT(gradient(kiln_square(other), w), KILN_F32, KILN_SHAPE(1), 0, 108);
+}
+
+/* What was recorded from a value before it became a parameter does not end there. */
+API_TEST(gradient, marking_does_not_cut_what_there_was)
+{
+    kiln_tensor *a = kiln_param(F32(KILN_SHAPE(1), 3));
+    kiln_tensor *b = kiln_square(a), *c = kiln_square(b);
+    kiln_param(b);
+    EXPECT(gradient(c, a), KILN_F32, KILN_SHAPE(1), 0, 108);
+    kiln_tensor *d = kiln_square(b), *g[2];
+    cr_assert_eq(kiln_grad(d, (kiln_tensor *[]){a, b}, 2, g), KILN_OK);
+    EXPECT(g[0], KILN_F32, KILN_SHAPE(1), 0, 0);
+    EXPECT(g[1], KILN_F32, KILN_SHAPE(1), 0, 18);
+}
+
+API_TEST(gradient, stops_where_it_is_told)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(2), 3, 4));
+    EXPECT(gradient(kiln_sum(kiln_mul(x, kiln_stop_gradient(kiln_square(x)))), x), KILN_F32, KILN_SHAPE(2), 0, 9, 16);
+    EXPECT(gradient(kiln_sum(kiln_stop_gradient(x)), x), KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+}
+
+API_TEST(gradient, zeros_or_an_error_where_nothing_is_connected)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(2), 3, 4)), *y = kiln_param(F32(KILN_SHAPE(3), 3, 4, 5)), *g[2], *one = kiln_scalar(1);
+    kiln_tensor *out = kiln_square(x);
+    cr_assert_eq(kiln_vjp(1, &out, &one, 2, (kiln_tensor *[]){x, y}, 0, g), KILN_OK, "%s", kiln_error_message());
+    EXPECT(g[0], KILN_F64, KILN_SHAPE(2), 0, 6, 8);
+    EXPECT(g[1], KILN_F32, KILN_SHAPE(3), 0, 0, 0, 0);
+    refused(kiln_vjp(1, &out, &one, 2, (kiln_tensor *[]){x, y}, KILN_GRAD_CONNECTED, g), KILN_INVALID, "no output depends on inputs[1]");
+    cr_assert(!g[0] && !g[1]);
+    refused(kiln_jvp(1, &y, &one, 1, &out, KILN_GRAD_CONNECTED, g), KILN_INVALID, "outputs[0] depends on none of the inputs");
+}
+
+API_TEST(gradient, forward_mode)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(2), 1, 2)), *y = kiln_param(F64(KILN_SHAPE(2), 3, 4)), *t[2];
+    kiln_tensor *out[2] = {kiln_mul(x, y), kiln_sin(x)};
+    kiln_tensor *tangents[2] = {F64(KILN_SHAPE(2), 1, 0), kiln_scalar(2)};
+    cr_assert_eq(kiln_jvp(2, (kiln_tensor *[]){x, y}, tangents, 2, out, 0, t), KILN_OK, "%s", kiln_error_message());
+    EXPECT(t[0], KILN_F64, KILN_SHAPE(2), 0, 5, 4);
+    EXPECT(t[1], KILN_F64, KILN_SHAPE(2), 1e-15, cos(1), 0);
+}
+
+API_TEST(gradient, in_half_precision)
+{
+    kiln_tensor *x = kiln_param(kiln_cast(F32(KILN_SHAPE(3), 1, 2, 3), KILN_F16));
+    EXPECT(gradient(kiln_sum(kiln_mul(kiln_square(x), x)), x), KILN_F16, KILN_SHAPE(3), 0, 3, 12, 27);
+}
+
+API_TEST(gradient, of_rows_taken_twice)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3, 2), 1, 2, 3, 4, 5, 6)), *rows = I32(KILN_SHAPE(4), 2, 0, 2, 2);
+    EXPECT(gradient(kiln_sum(kiln_take(x, rows, 0)), x), KILN_F32, KILN_SHAPE(3, 2), 0, 1, 1, 0, 0, 3, 3);
+}
+
+/* The same bits are drawn again where the backward pass needs them. */
+API_TEST(gradient, of_random_draws)
+{
+    kiln_seed(7);
+    kiln_tensor *x = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(100), 2));
+    kiln_tensor *mask = kiln_lt(kiln_uniform(KILN_F32, KILN_SHAPE(100), 0, 1), kiln_scalar(0.5));
+    kiln_tensor *y = kiln_where(mask, kiln_mul(x, kiln_scalar(2)), kiln_scalar(0));
+    double difference;
+    cr_assert_eq(kiln_item(kiln_max(kiln_abs(kiln_sub(gradient(kiln_sum(y), x), kiln_div(y, kiln_scalar(2))))), &difference), KILN_OK);
+    cr_assert_eq(difference, 0);
+}
+
+/* --- what was computed ----------------------------------------------------------------------------------------- */
+
+static bool is_eager(void)
+{
+    char mode[16];
+    cr_assert_eq(kiln_get_option("mode", mode, sizeof mode), KILN_OK);
+    return !strcmp(mode, "eager");
+}
+
+API_TEST(gradient, through_what_was_computed)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *g;
+    kiln_tensor *y = kiln_square(x);
+    if (!is_eager()) { /* where values keep how they were made */
+        cr_assert_eq(kiln_eval(y), KILN_OK);
+        refused(kiln_grad(kiln_sum(y), &x, 1, &g), KILN_INVALID, "kiln_grad: the value of kiln_square (test_gradient.c:");
+        refused(kiln_grad(kiln_sum(y), &x, 1, &g), KILN_INVALID, ") was computed by kiln_eval (test_gradient.c:");
+        kiln_tensor *loss = kiln_sum(kiln_square(x));
+        double value;
+        cr_assert_eq(kiln_item(loss, &value), KILN_OK);
+        refused(kiln_grad(loss, &x, 1, &g), KILN_INVALID, "was computed by kiln_item");
+        EXPECT(gradient(kiln_sum(y), y), KILN_F32, KILN_SHAPE(2), 0, 1, 1); /* with respect to itself nothing is gone */
+        kiln_tensor *in[2] = {x, y}, *both[2];
+        refused(kiln_grad(kiln_sum(y), in, 2, both), KILN_INVALID, "one of several params");
+        EXPECT(gradient(kiln_sum(kiln_mul(x, kiln_stop_gradient(y))), x), KILN_F32, KILN_SHAPE(2), 0, 1, 4);
+    } else {
+        cr_assert_eq(kiln_eval(y), KILN_OK);
+        EXPECT(gradient(kiln_sum(y), x), KILN_F32, KILN_SHAPE(2), 0, 2, 4);
+    }
+}
+
+/* Ints that were computed from a parameter are constants. */
+API_TEST(gradient, through_ints_that_were_computed)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 1, 5, 2));
+    kiln_tensor *best = kiln_argmax(x);
+    cr_assert_eq(kiln_eval(best), KILN_OK);
+    EXPECT(gradient(kiln_sum(kiln_take(x, kiln_reshape(best, KILN_SHAPE(1)), 0)), x), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 0);
+}
+
+/* --- functions --------------------------------------------------------------------------------------------------- */
+
+static void squares(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *w = user;
+    out[0] = kiln_sum(kiln_square(kiln_mul(w, in[0])));
+    (void)kiln_grad(out[0], (kiln_tensor *[]){w, in[0]}, 2, out + 1);
+}
+
+API_TEST(gradient, in_a_function)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *out[3];
+    kiln_function *f = kiln_function_new(squares, 1, 3, w);
+    for (int k = 1; k <= 3; k++) {
+        kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(2), k);
+        cr_assert_eq(kiln_function_call(f, &x, out), KILN_OK, "%s", kiln_error_message());
+        EXPECT(out[0], KILN_F32, KILN_SHAPE(), 0, 5 * k * k);
+        EXPECT(out[1], KILN_F32, KILN_SHAPE(2), 0, 2 * k * k, 4 * k * k);
+        EXPECT(out[2], KILN_F32, KILN_SHAPE(2), 0, 2 * k, 8 * k);
+        cr_assert_eq(kiln_assign(w, F32(KILN_SHAPE(2), 1, 2)), KILN_OK); /* another leaf of the same values */
+    }
+    kiln_tensor *g, *x = kiln_full(KILN_F32, KILN_SHAPE(2), 4);
+    cr_assert_eq(kiln_function_call(f, &x, out), KILN_OK);
+    if (!is_eager()) /* where it was run, and what it recorded keeps how it was made */
+        refused(kiln_grad(out[0], &w, 1, &g), KILN_INVALID, "was computed by kiln_function_call");
+    else
+        EXPECT(gradient(out[0], w), KILN_F32, KILN_SHAPE(2), 0, 32, 64);
+    kiln_function_free(f);
+}
+
+static void step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *w = user, *g;
+    out[0] = kiln_mean(kiln_square(kiln_sub(kiln_matmul(in[0], w), in[1])));
+    if (kiln_grad(out[0], &w, 1, &g) == KILN_OK)
+        (void)kiln_assign(w, kiln_sub(w, kiln_mul(in[2], g)));
+}
+
+API_TEST(gradient, a_step_in_a_function)
+{
+    kiln_tensor *in[3] = {F32(KILN_SHAPE(4, 2), 0, 1, 1, 1, 2, 1, 3, 1), F32(KILN_SHAPE(4), 1, 3, 5, 7),
+                          kiln_full(KILN_F32, KILN_SHAPE(), 0.1)};
+    kiln_tensor *w = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(2))), *loss;
+    kiln_function *f = kiln_function_new(step, 3, 1, w);
+    for (int k = 0; k < 200; k++)
+        cr_assert_eq(kiln_function_call(f, in, &loss), KILN_OK, "%s", kiln_error_message());
+    EXPECT(w, KILN_F32, KILN_SHAPE(2), 1e-3, 2, 1);
+    EXPECT(gradient(kiln_sum(kiln_square(w)), w), KILN_F32, KILN_SHAPE(2), 1e-2, 4, 2); /* it is still a leaf */
+    kiln_function_free(f);
+}
+
+static void ignores(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(in[0], kiln_scalar(2));
+    cr_assert_eq(kiln_eval(out[0]), KILN_OK); /* so it is run at each call */
+}
+
+/* Inside, arguments are parameters; outside, a result is tracked only where an argument is. */
+API_TEST(gradient, arguments_are_parameters_inside_only)
+{
+    kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(2), 4), *y, *w = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *g;
+    kiln_function *f = kiln_function_new(ignores, 1, 1, NULL);
+    cr_assert_eq(kiln_function_call(f, &x, &y), KILN_OK);
+    EXPECT(gradient(kiln_sum(kiln_mul(w, y)), w), KILN_F32, KILN_SHAPE(2), 0, 8, 8);
+    cr_assert_eq(kiln_function_call(f, &w, &y), KILN_OK);
+    refused(kiln_grad(kiln_sum(kiln_mul(w, y)), &w, 1, &g), KILN_INVALID, "was computed by");
+    kiln_function_free(f);
+}
+
+/* --- bad arguments -------------------------------------------------------------------------------------------------- */
+
+API_TEST(gradient, bad_arguments)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *plain = F32(KILN_SHAPE(2), 1, 2), *g = x, *loss = kiln_sum(kiln_square(x));
+    kiln_tensor *ints = I32(KILN_SHAPE(2), 1, 2), *one = kiln_scalar(1), *weak = kiln_scalar(2);
+    cr_assert(!kiln_param(ints));
+    refused(kiln_error_status(), KILN_BAD_DTYPE, "kiln_param: x is i32[2]: only floats have gradients (test_gradient.c:");
+    cr_assert(!kiln_param(weak));
+    refused(kiln_error_status(), KILN_INVALID, "use kiln_full");
+    cr_assert(!kiln_param(NULL));
+    refused(kiln_error_status(), KILN_INVALID, "x is NULL");
+    cr_assert_eq(kiln_param(x), x, "twice is once");
+    refused(kiln_grad(kiln_square(x), &x, 1, &g), KILN_BAD_SHAPE, "loss is f32[2]: one element is needed");
+    cr_assert(!g);
+    refused(kiln_grad(kiln_argmax(x), &x, 1, &g), KILN_BAD_DTYPE, "loss is i64[]");
+    refused(kiln_grad(loss, &plain, 1, &g), KILN_INVALID, "params[0] is no parameter");
+    refused(kiln_grad(loss, &ints, 1, &g), KILN_BAD_DTYPE, "params[0] is i32[2]");
+    refused(kiln_grad(loss, &weak, 1, &g), KILN_INVALID, "params[0] is a weak float");
+    refused(kiln_grad(NULL, &x, 1, &g), KILN_INVALID, "loss is NULL");
+    refused(kiln_grad(loss, (kiln_tensor *[]){NULL}, 1, &g), KILN_INVALID, "params[0] is NULL");
+    refused(kiln_grad(loss, &x, -1, &g), KILN_INVALID, "n >= 0");
+    refused(kiln_grad(loss, NULL, 1, &g), KILN_INVALID, "n >= 0");
+    cr_assert_eq(kiln_grad(loss, NULL, 0, NULL), KILN_OK);
+    refused(kiln_vjp(1, &loss, &one, 1, &x, 2, &g), KILN_INVALID, "flags are 0x2");
+    refused(kiln_vjp(1, &loss, &plain, 1, &x, 0, &g), KILN_BAD_SHAPE, "cotangents[0] is f32[2], and what it belongs to is f32[]");
+    refused(kiln_jvp(1, &x, &ints, 1, &loss, 0, &g), KILN_BAD_DTYPE, "tangents[0] is i32[2], and what it belongs to is f32[2]");
+    refused(kiln_vjp(1, NULL, &one, 1, &x, 0, &g), KILN_INVALID, "needs arrays");
+    refused(kiln_grad(kiln_sum(kiln_nextafter(x, plain)), &x, 1, &g), KILN_UNSUPPORTED, "kiln_nextafter (test_gradient.c:");
+    cr_assert(!kiln_stop_gradient(NULL));
+    refused(kiln_error_status(), KILN_INVALID, "x is NULL");
+}

@@ -15,6 +15,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/pack.h"
+#include "ir/base/timeline.h"
 #include "jit/host_cpu.h"
 #include "jit/llvm/emit.h"
 
@@ -163,9 +164,14 @@ static void emit_missing(void *jobs_, uint32_t i)
 {
     const CodeJobs *jobs = jobs_;
     CodeJob *job = &jobs->at[jobs->missing[i]];
+    int64_t began = timeline_begin();
+    uint32_t lane = began ? timeline_borrow_lane("code") : 0;
     job->status = emit(jobs, job);
+    if (began)
+        timeline_span(TL_CODE, job->name, began, TL_INT("bytes", (int64_t)job->parts.object_bytes));
     if (job->status != ST_OK)
         snprintf(job->message, sizeof job->message, "%s", fail_message());
+    timeline_return_lane(lane);
 }
 
 static void free_parts(CodeJob *job)

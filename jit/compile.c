@@ -13,6 +13,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/os_term.h"
+#include "ir/base/timeline.h"
 #include "jit/codegen.h"
 #include "jit/passes.h"
 
@@ -36,7 +37,8 @@ typedef struct Job {
     char message[512];
     double plan_seconds, emit_seconds;
     uint32_t emitted;
-    Str *preview; /* jit_preview: the names of the steps, and no code */
+    uint32_t lane; /* in a trace: of the thread that waits for this one */
+    Str *preview;  /* jit_preview: the names of the steps, and no code */
 } Job;
 
 static Status check_stop(const CompileRequest *request);
@@ -63,8 +65,11 @@ static Status compile(Job *job)
 
     TRY(check_stop(r));
     double planning = os_seconds();
+    int64_t began = timeline_begin();
     TRY(jit_plan(job->g, r->options, &job->plan));
     job->plan_seconds = os_seconds() - planning;
+    if (began)
+        timeline_span(TL_FUSION, "fusion", began, TL_INT("nodes", job->g->nodes.n), TL_INT("launches", job->plan.steps.n));
     if (job->preview)
         return ST_OK;
 
@@ -311,6 +316,8 @@ static void compile_on_own_stack(void *arg)
     Arena *arena = job->g->arena;
     jmp_buf here, *outer = arena->oom;
     arena->oom = &here;
+    if (job->lane)
+        timeline_share_lane(job->lane);
     if (setjmp(here) == 0)
         job->status = compile(job);
     else
@@ -341,8 +348,14 @@ Status jit_compile(const CompileRequest *request, Program **out, CompileTexts *t
     char hook[32];
     if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "compile") == 0)
         return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
-    Job job = {.request = request, .g = request->graph};
+    int64_t began = timeline_begin();
+    Job job = {.request = request, .g = request->graph, .lane = began ? timeline_lane() : 0};
+    uint32_t nodes = job.g->nodes.n;
     os_run_on_stack(COMPILE_STACK, compile_on_own_stack, &job);
+    if (began)
+        timeline_span(TL_COMPILE, "compile", began, TL_TEXT("graph", request->id), TL_INT("nodes", nodes),
+                      TL_INT("kernels", job.program ? job.program->n_kernels : 0), TL_INT("new_kernels", job.emitted),
+                      TL_TEXT("failed", job.status == ST_OK ? NULL : job.message));
     if (job.status != ST_OK)
         return fail(job.status, "%s", job.message);
     *out = job.program;

@@ -59,6 +59,7 @@ static const struct {
     [OPT_LLVM_OPT] = {0, 2},
     [OPT_CACHE_SIZE] = {0, INT64_MAX},
     [OPT_PRESSURE_BYTES] = {0, INT64_MAX},
+    [OPT_TRACE_SIZE] = {65536, INT64_C(1) << 40},
 };
 
 static _Atomic int64_t values[OPT_COUNT];

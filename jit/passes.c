@@ -9,6 +9,7 @@
 #include "jit/passes.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "ir/rules.h"
 
 #include <stdio.h>
@@ -128,11 +129,14 @@ Status jit_run_passes(Graph *g, const JitOptions *options, PassDump *dump, void 
         const char *name = passes[id].name, *before = text;
         uint32_t n = logged ? graph_size(g) : 0;
         double start = os_seconds();
+        int64_t began = timeline_begin();
         run.rewriter = (Rewriter){0};
         Status status = run_pass(&run, (PassId)id);
         if (status != ST_OK)
             return failed(status, name);
         double seconds = os_seconds() - start;
+        if (began)
+            timeline_span(TL_PASS, name, began, TL_INT("nodes", graph_size(g)));
         text = want_text ? graph_text(g) : NULL;
         bool changed = text && strcmp(text, before) != 0;
         if (logged)

@@ -60,8 +60,10 @@ typedef struct Program {
     bool general;    /* every size is an argument: without guards it accepts all of its structure and signature */
     size_t bytes;    /* memory it holds, code included */
     double compile_seconds;
-    char entry[64]; /* the name under which it lies in the cache on disk; "": it does not */
-    char *texts;    /* names, and who asked for a guard where that is no static text; owned */
+    int64_t traced;       /* in a trace: when its compile in the background began, on ... */
+    uint32_t traced_lane; /* ... which lane; `traced` 0 after its first use */
+    char entry[64];       /* the name under which it lies in the cache on disk; "": it does not */
+    char *texts;          /* names, and who asked for a guard where that is no static text; owned */
 } Program;
 
 Program *program_retain(Program *program);

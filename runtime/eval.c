@@ -19,6 +19,7 @@
 #include "runtime/eval/background.h"
 #include "runtime/eval/launch.h"
 #include "runtime/eval/store.h"
+#include "runtime/eval/traced.h"
 #include "runtime/record/record.h"
 #include "runtime/record/thread.h"
 
@@ -42,8 +43,10 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     Evaluation *e;
     TRY(eval_enter(&e));
     Status status = evaluation_begin(e, api, loc);
-    if (status == ST_OK)
+    if (status == ST_OK) {
         status = by_device(e, nodes, n);
+        traced_sync(e, status);
+    }
     eval_unlock();
     return status;
 }
@@ -133,6 +136,7 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
 {
     if (e->refused || why == ST_OUT_OF_MEMORY || e->options.value[OPT_STRICT])
         return why;
+    e->outcome = "interpreter";
     stat_count(STAT_FALLBACKS, 1);
     warn_fallback(call, e->api, e->loc);
     return interpret(e, call);
@@ -141,10 +145,13 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
 static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheHit *hit)
 {
     if (!store_find(e, call, miss, hit)) {
+        e->outcome = "compiled";
+        traced_miss(e, miss);
         stat_miss(miss->reason);
         store_miss(e, call, miss);
         return serve_miss(e, call, miss, hit);
     }
+    e->outcome = "disk";
     stat_count(STAT_HITS, 1);
     stat_add(STAT_DISK_HITS, 1);
     background_improve(e, call, hit);
@@ -153,13 +160,19 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
 
 static Status compute(Evaluation *e, Call *call)
 {
-    if (e->options.value[OPT_MODE] == MODE_INTERP)
+    if (e->options.value[OPT_MODE] == MODE_INTERP) {
+        e->outcome = "interpreter";
         return interpret(e, call);
-
+    }
     CacheHit hit;
     CacheMiss miss;
     background_enter(&e->options);
-    if ((call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss)) {
+    int64_t began = timeline_begin();
+    bool found = (call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss);
+    if (began)
+        traced_lookup(call, began, found ? &hit : NULL);
+    if (found) {
+        e->outcome = "memory";
         stat_count(STAT_HITS, 1);
         log_hit(call);
         background_improve(e, call, &hit);
@@ -173,6 +186,7 @@ static Status compute(Evaluation *e, Call *call)
     if (call->memo && hit.sizes != call->memo->sizes)
         cache_remember(call->memo, &hit);
     program_retain(hit.program);
+    traced_use(hit.program);
     Status status = run(e, hit.program, hit.sizes, call);
     program_release(hit.program);
     return status == ST_COMPILE ? fall_back(e, call, status) : status; /* the driver makes no code of it: it loads kernels only now */
@@ -246,5 +260,6 @@ Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc)
     e->busy = true;
     Status status = serve(e, call, NULL);
     e->busy = false;
+    traced_sync(e, status);
     return status;
 }

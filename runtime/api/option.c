@@ -1,13 +1,38 @@
 /* The library itself as the user sees it: version, options, the log sink. */
 #include "ir/base/log.h"
+#include "ir/base/timeline.h"
 #include "jit/options.h"
 #include "runtime/record/pressure.h"
 #include "runtime/record/thread.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+enum { PATH_BYTES = 4096 };
+
 const char *kiln_version(void) { return KILN_VERSION; }
+
+/* Ends the trace that is being written, and begins one where a path says so. */
+static Status trace_to(const char *path)
+{
+    TRY(timeline_stop());
+    return *path ? timeline_start(path, (size_t)option_int(OPT_TRACE_SIZE)) : ST_OK;
+}
+
+static void begin_trace(void)
+{
+    char path[PATH_BYTES];
+    if (*option_text(OPT_TRACE, path, sizeof path) && trace_to(path) != ST_OK)
+        log_warn("KILN_TRACE: no timeline is written: %s", fail_message());
+}
+
+/* Not where the environment is read: the command `kiln`, which shows the options, writes no trace. */
+void trace_from_environment(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, begin_trace);
+}
 
 kiln_status kiln_set_option(const char *name, const char *value)
 {
@@ -16,7 +41,26 @@ kiln_status kiln_set_option(const char *name, const char *value)
     if (!name || !value)
         return error_sync(fail(ST_INVALID, "%s is NULL", name ? "value" : "name"), api, nowhere);
     pressure_reset();
-    return error_sync(option_set(name, value), api, nowhere);
+    trace_from_environment(); /* what is set here comes after it */
+    Status status = strcmp(name, option_name(OPT_TRACE)) == 0 ? trace_to(value) : ST_OK;
+    return error_sync(status == ST_OK ? option_set(name, value) : status, api, nowhere);
+}
+
+kiln_status kiln_trace_start(const char *path)
+{
+    static const char api[] = "kiln_trace_start";
+    if (!path || !*path)
+        return error_sync(fail(ST_INVALID, path ? "path is empty" : "path is NULL"), api, (Loc){0});
+    trace_from_environment();
+    Status status = trace_to(path);
+    return error_sync(status == ST_OK ? option_set(option_name(OPT_TRACE), path) : status, api, (Loc){0});
+}
+
+kiln_status kiln_trace_stop(void)
+{
+    trace_from_environment();
+    Status status = trace_to("");
+    return error_sync(status == ST_OK ? option_set(option_name(OPT_TRACE), "") : status, "kiln_trace_stop", (Loc){0});
 }
 
 kiln_status kiln_get_option(const char *name, char *buffer, size_t size)

@@ -1,15 +1,17 @@
 /*
- * Device times of launches, for KILN_LOG=perf: an event before and one after the launches of a step, on their stream.
+ * Device times of launches, for KILN_LOG=perf and KILN_TRACE: an event before and one after the launches of a step, on their stream.
  *
  *   cuda_perf_step      what comes next is called `what` and moves `bytes`
  *   cuda_perf_begin     before launches are queued, cuda_perf_end after
- *   cuda_perf_tell      the end of the evaluation: waits, and logs each in order
+ *   cuda_perf_tell      the end of the evaluation: waits, and logs each in order; in a trace the last one ended when the wait did
  *
- * Only while the topic is on: without it nothing here is called, and an evaluation waits for nothing. Launches are then queued step by
+ * Only while one of them is on: without it nothing here is called, and an evaluation waits for nothing. Launches are then queued step by
  * step and never as a graph, whose parts have no times of their own. What cannot be timed is not told; why is told by the next call of the
  * driver that matters.
  */
 #include "runtime/cuda/cuda.h"
+#include "ir/base/log.h"
+#include "ir/base/timeline.h"
 #include "runtime/eval/launch.h"
 
 static void destroy(const CudaTimed *t)
@@ -49,13 +51,31 @@ void cuda_perf_end(CudaRun *run)
     run->timed.n--;
 }
 
+/* On the device's lane: `ms` long, and it began so long before `end`. */
+static void trace_launch(const CudaRun *run, const CudaTimed *t, float ms, float before, int64_t end)
+{
+    int64_t began = end - (int64_t)(1e6 * (double)before);
+    timeline_device_span((uint32_t)run->stream->device->ordinal, t->what, began, began + (int64_t)(1e6 * (double)ms),
+                         TL_INT("bytes", t->bytes), TL_REAL("GB/s", ms > 0 ? 1e-6 * (double)t->bytes / (double)ms : 0));
+}
+
 void cuda_perf_tell(CudaRun *run)
 {
+    const CudaTimed *last = run->timed.n ? &run->timed.at[run->timed.n - 1] : NULL;
+    int64_t began = timeline_begin(), end = 0;
+    if (last && began && cuda.event_synchronize(last->after) == 0) {
+        end = timeline_now();
+        timeline_span(TL_WAIT, "wait for the device", began, TL_INT("launches", (int64_t)run->timed.n));
+    }
     for (size_t i = 0; i < run->timed.n; i++) {
         const CudaTimed *t = &run->timed.at[i];
-        float ms;
-        if (cuda.event_synchronize(t->after) == 0 && cuda.event_elapsed(&ms, t->before, t->after) == 0)
+        float ms, before;
+        if (cuda.event_synchronize(t->after) != 0 || cuda.event_elapsed(&ms, t->before, t->after) != 0)
+            continue;
+        if (log_on(LOG_PERF))
             log_launch(t->what, 1e-3 * (double)ms, t->bytes);
+        if (end && cuda.event_elapsed(&before, t->before, last->after) == 0)
+            trace_launch(run, t, ms, before, end);
     }
     cuda_perf_drop(run);
 }

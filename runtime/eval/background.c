@@ -33,6 +33,7 @@
 #include "runtime/eval/background.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "jit/compile.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
@@ -177,6 +178,9 @@ static void job_compile(Job *job, const atomic_bool *stop)
                               .device = job->device};
     CompileTexts texts;
     Status status;
+    int64_t began = timeline_begin();
+    if (began)
+        timeline_name_lane("background"); /* if it is a thread of its own */
     job->arena.oom = &oom;
     if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "background") == 0)
         status = fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
@@ -188,11 +192,17 @@ static void job_compile(Job *job, const atomic_bool *stop)
         snprintf(job->message, sizeof job->message, "%s", fail_message());
         return;
     }
+    if (began) {
+        job->program->traced = began;
+        job->program->traced_lane = timeline_lane();
+    }
     if (job->graph_key.len)
         store_keep(&(StoreItem){job->graph_key.text, job->graph_key.len, &job->facts, &job->policy, job->program, &texts, &job->options,
                                 job->where});
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
+    if (began)
+        timeline_span(TL_COMPILE, "in the background", began, TL_TEXT("graph", job->id.text), TL_INT("general", job->general));
 }
 
 static bool same_call(const Job *job, const CallKey *key)
@@ -433,6 +443,16 @@ static Job *take_done(void)
         atomic_store(&any_done, false);
     pthread_mutex_unlock(&state.lock);
     return job;
+}
+
+uint32_t background_waiting(void)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&state.lock);
+    for (const Job *job = state.jobs; job; job = job->next)
+        n += job->state != JOB_DONE;
+    pthread_mutex_unlock(&state.lock);
+    return n;
 }
 
 bool background_done(void) { return atomic_load_explicit(&any_done, memory_order_relaxed); }

@@ -7,7 +7,8 @@
 /* Before a look-up: enters the programs that are finished. One load when there are none. */
 void background_enter(const JitOptions *options);
 
-bool background_done(void); /* something is finished and waits to be entered */
+uint32_t background_waiting(void); /* graphs queued, or being compiled */
+bool background_done(void);        /* something is finished and waits to be entered */
 
 /* A program was made because none fitted: the most general one of its signature is queued behind it. */
 void background_generalise(const Evaluation *e, const Call *call, const Program *made);

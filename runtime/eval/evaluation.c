@@ -1,7 +1,9 @@
 /* The life of an Evaluation (runtime/evaluation.h): one for each thread, from its first sync point to its end. */
 #include "runtime/evaluation.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/traced.h"
 #include "runtime/record/thread.h"
 
 Evaluation *evaluation_of_thread(void)
@@ -44,6 +46,10 @@ Status evaluation_begin(Evaluation *e, const char *api, Loc loc)
     e->loc = loc;
     e->refused = false;
     e->entry[0] = '\0';
+    if (timeline_on())
+        traced_recorded();
+    e->traced = timeline_begin();
+    e->outcome = NULL;
     return ST_OK;
 }
 

@@ -1,4 +1,5 @@
 /* A call by the reference interpreter: with KILN_MODE=interp, and where compiling failed. */
+#include "ir/base/timeline.h"
 #include "ir/interp.h"
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
@@ -56,7 +57,10 @@ Status interpret(Evaluation *e, const Call *call)
     if (!BUF_RESERVE(e->results, call->outputs.n))
         return ST_OUT_OF_MEMORY;
     memset(e->results.at, 0, sizeof *e->results.at * call->outputs.n);
+    int64_t began = timeline_begin();
     Status status = with_arena(interpret_in_arena, &job);
+    if (began)
+        timeline_span(TL_INTERP, "interpret", began, TL_INT("nodes", (int64_t)call->nodes.n));
     for (size_t k = 0; k < call->outputs.n && status != ST_OK; k++)
         storage_release(e->results.at[k].storage);
     return status;

@@ -15,6 +15,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/pool.h"
+#include "runtime/eval/traced.h"
 #include "runtime/record/record.h"
 
 #include <inttypes.h>
@@ -399,11 +400,13 @@ void log_launch(const char *what, double seconds, int64_t bytes)
 static Status launch_step(Run *run, const ProgStep *step)
 {
     bool perf = log_on(LOG_PERF);
-    int64_t bytes = run->sizes[step->bytes];
+    int64_t bytes = run->sizes[step->bytes], began = timeline_begin();
     double start = perf ? os_seconds() : 0;
-    if (perf && on_cuda(run))
+    if ((perf || began) && on_cuda(run))
         cuda_perf_step(cuda_of(run), step->what, bytes);
     bind_args(run, step);
+    if (began)
+        pool_name_work(step->what);
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
     case STEP_SORT: TRY(launch_sort(run, step)); break;
@@ -412,6 +415,8 @@ static Status launch_step(Run *run, const ProgStep *step)
     stat_count(STAT_BYTES, bytes);
     if (perf && !on_cuda(run))
         log_launch(step->what, os_seconds() - start, bytes);
+    if (began)
+        traced_launch(run->e, run->call, run->p, step, began, bytes);
     return ST_OK;
 }
 
@@ -464,6 +469,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (log_on(LOG_MEMORY))
         tell_overwriting(&run, donated, ran);
     memset(results, 0, sizeof *results * program->n_outputs);
+    int64_t began = timeline_begin();
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)
         status = bind_buffers(&run, donated, results);
@@ -473,6 +479,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         status = prepare_cuda(&run, overwrites(program, donated)); /* nothing is lost to what turns out to be wrong */
     if (status == ST_OK && donated)
         status = prepare_takeover(&run);
+    if (began)
+        timeline_span(TL_BIND, "bind", began, TL_INT("buffers", program->n_buffers), TL_INT("steps", program->n_steps));
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
         status = launch_step(&run, &program->steps[i]);
     if (on_cuda(&run) && status == ST_OK)

@@ -4,6 +4,7 @@
  * default floating-point mode (ir/base/fp_mode.h).
  */
 #include "ir/base/log.h"
+#include "ir/base/timeline.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/pool.h"
@@ -66,6 +67,7 @@ static void unlock_in_child(void)
 static void init_lock(void)
 {
     make_lock();
+    timeline_handle_forks();
     log_handle_forks(); /* a fork locks in the reverse of this order: this lock first, the log's last */
     pool_handle_forks();
     background_handle_forks();

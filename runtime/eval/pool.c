@@ -24,6 +24,7 @@
 
 #include "ir/base/fp_mode.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "jit/options.h"
 
 #include <pthread.h>
@@ -42,6 +43,7 @@ typedef struct Pool {
     _Alignas(64) PoolFn *fn;
     void *arg;
     int64_t tasks, grain;
+    const char *name; /* of the work, for a trace */
     pthread_t worker[MAX_THREADS];
     int workers; /* started */
 
@@ -55,6 +57,7 @@ static Pool *_Atomic current;     /* NULL: none yet, or forgotten by a fork */
 static Pool *forgotten;           /* the parent's, kept in reach in a child */
 static atomic_int wanted_threads; /* pool_set_threads; 0: the option, else all CPUs */
 static _Thread_local bool in_task;
+static _Thread_local const char *work_name; /* pool_name_work */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Thread_local Pool *forking; /* whose turn this thread holds during a fork */
 
@@ -103,15 +106,20 @@ static void work(Pool *pool, int thread)
 {
     FpMode before = fp_enter();
     in_task = true;
-    int64_t tasks = pool->tasks, grain = pool->grain;
+    int64_t tasks = pool->tasks, grain = pool->grain, done = 0, began = timeline_begin();
     for (;;) {
         int64_t lo = atomic_fetch_add_explicit(&pool->next, grain, memory_order_relaxed);
         if (lo >= tasks)
             break;
+        done += tasks - lo < grain ? tasks - lo : grain;
         pool->fn(pool->arg, lo, tasks - lo < grain ? tasks : lo + grain, thread);
     }
     in_task = false;
     fp_leave(before);
+    if (began && done) {
+        timeline_name_lane("worker"); /* the caller's has a name */
+        timeline_span(TL_PART, pool->name, began, TL_INT("tasks", done), TL_INT("of", tasks));
+    }
 }
 
 /* Takes a free seat: its number, which is also the thread's number in this run; 0 when there is none. */
@@ -244,6 +252,8 @@ int pool_threads(void)
     return threads < MAX_THREADS ? (int)threads : MAX_THREADS;
 }
 
+void pool_name_work(const char *name) { work_name = name; }
+
 void pool_set_threads(int threads) { atomic_store(&wanted_threads, threads > 0 ? threads : 0); }
 
 static void run_inline(int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
@@ -283,6 +293,7 @@ static void run_shared(Pool *pool, int threads, int64_t tasks, int64_t grain, Po
     pool->arg = arg;
     pool->tasks = tasks;
     pool->grain = grain;
+    pool->name = work_name;
     atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
     uint64_t generation = (atomic_load(&pool->control) >> 32) + 1;
     atomic_store(&pool->control, generation << 32 | (uint64_t)(threads - 1) << 16);
@@ -292,7 +303,10 @@ static void run_shared(Pool *pool, int threads, int64_t tasks, int64_t grain, Po
         pthread_mutex_unlock(&pool->sleep);
     }
     work(pool, 0);
+    int64_t began = timeline_begin();
     wait_for_workers(pool);
+    if (began)
+        timeline_span(TL_WAIT, "wait for workers", began, TL_INT("threads", threads));
 }
 
 void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *arg)

@@ -19,6 +19,8 @@ void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *a
 /* Makes fork wait for the pool from now on. For who holds a lock around pool_run: fork takes locks in the reverse order
  * of their handlers' registration, so this comes before the handlers of that lock. */
 void pool_handle_forks(void);
+/* How what this thread runs from now on is called in a trace (KILN_TRACE); stays the caller's, until the run ends. */
+void pool_name_work(const char *name);
 void pool_shutdown(void); /* joins the workers (at exit, in leak checks); the next run starts afresh */
 
 #endif

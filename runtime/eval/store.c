@@ -16,6 +16,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/os_dir.h"
+#include "ir/base/timeline.h"
 #include "jit/llvm/emit.h"
 #include "runtime/api/stats.h"
 
@@ -315,6 +316,7 @@ static bool load(Find *f, uint32_t i)
 {
     const JitOptions *options = &f->e->options;
     double start = os_seconds();
+    int64_t began = timeline_begin();
     Program *program;
     bool checked = options->value[OPT_CHECK] != CHECK_CACHE || check(f, i, &program);
     Status status = checked ? entry_load(&f->views[i], &program) : ST_OK;
@@ -335,6 +337,9 @@ static bool load(Find *f, uint32_t i)
     stat_add(STAT_DISK_LOADED, 1);
     stat_add(STAT_DISK_LOAD_NS, (int64_t)(1e9 * seconds));
     stat_add(STAT_DISK_SAVED_NS, saved);
+    if (began)
+        timeline_span(TL_DISK, "load", began, TL_TEXT("entry", f->items[i].name), TL_INT("bytes", (int64_t)f->items[i].bytes),
+                      TL_INT("kernels", program->n_kernels));
     if (log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: loaded %s (%zu bytes, %.2f ms)", f->items[i].name, f->items[i].bytes, 1e3 * seconds);
     return true;
@@ -475,6 +480,7 @@ static Status keep_in_arena(Arena *arena, void *user)
     char name[ENTRY_NAME_BYTES];
     void *bytes;
     size_t n;
+    int64_t began = timeline_begin();
     if (!make_key(item->options, item->graph_key, item->graph_key_bytes, arena, &parts.key))
         return ST_OK;
     str_init(&meta, arena);
@@ -490,6 +496,8 @@ static Status keep_in_arena(Arena *arena, void *user)
     memcpy(item->program->entry, name, sizeof name);
     stat_add(STAT_DISK_STORED, 1);
     stat_add(STAT_DISK_STORED_BYTES, (int64_t)n);
+    if (began)
+        timeline_span(TL_DISK, "store", began, TL_TEXT("entry", name), TL_INT("bytes", (int64_t)n));
     if (log_on(LOG_CACHE))
         log_line(LOG_CACHE, "disk: stored %s (%zu bytes)", name, n);
     if (general && !item->options->value[OPT_ASYNC_COMPILE])

@@ -325,6 +325,9 @@ KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const ch
  *                                          output_code, ...; help lists them
  *     dump          folder                 gets every stage of every program as files; one that is not
  *                                          there is made, with a warning that says so
+ *     trace         file                   a timeline of the process: kiln_trace_start
+ *     trace_size    bytes (64 MiB)         what such a file may take, read when it begins; the newest
+ *                                          events stay
  * (jit/options.def lists all.) KILN_INVALID for an unknown name or value, with the valid ones in
  * the message.
  *
@@ -339,6 +342,23 @@ KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const ch
 KILN_API KILN_MUST_CHECK kiln_status kiln_set_option(const char *name, const char *value);
 /* The current value as text, NUL-terminated and cut to `size` bytes. */
 KILN_API KILN_MUST_CHECK kiln_status kiln_get_option(const char *name, char *buffer, size_t size);
+
+/*
+ * A timeline of the process, in a file that Perfetto (ui.perfetto.dev) and chrome://tracing open: for each thread the recording, sync
+ * points with file and line, look-ups and why there was no program, passes, fusion, each kernel's code generation, loading and storing,
+ * binding, launches, what each thread ran of a kernel, waits; curves of memory; arrows from a sync point to its launches. KILN_TRACE=file
+ * begins one when the process first uses kiln; so does the option `trace`, set to the file. %p in the path becomes the process's number.
+ *
+ * The file is valid JSON at every moment, whatever the process dies of; what happened in the last fraction of a millisecond may be missing
+ * then. It grows up to the option trace_size, then the oldest events go, and `lost_events` counts them. A forked child writes a
+ * file of its own: trace.json becomes trace.123.json. On a CUDA device each evaluation waits for its launches meanwhile, whose times are
+ * the device's, and none are a graph. A file that cannot be written any more costs one warning, never a call.
+ *
+ * Starting ends a trace that is being written. KILN_INVALID: no path, or one that is too long; KILN_IO: the file cannot be made, or
+ * what lies there is no trace. Stopping writes what is left; with no trace it does nothing. KILN_IO: that could not be written.
+ */
+KILN_API KILN_MUST_CHECK kiln_status kiln_trace_start(const char *path);
+KILN_API KILN_MUST_CHECK kiln_status kiln_trace_stop(void);
 
 /* What the process did so far. */
 #define KILN_MISS_REASONS 32

@@ -13,8 +13,10 @@
 #include "runtime/record/record.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "jit/options.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/traced.h"
 #include "runtime/record/pressure.h"
 
 #include <inttypes.h>
@@ -172,6 +174,8 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
                       r->api, r->loc.file ? " at " : "", r->loc.file ? r->loc.file : "", r->loc.line, DEEP);
     node->loc = r->loc;
     node->api = r->api;
+    if (timeline_on())
+        traced_op();
     if (log_on(LOG_BREAKS))
         node->after = breaks_passed();
     if (!rec_own(r, node))

@@ -53,6 +53,7 @@ void rt_thread_start(void)
 {
     options_init();
     rt_tls.ready = true;
+    trace_from_environment();
     if (have_key)
         tss_set(thread_key, &rt_tls);
     rt_tls.scope = os_calloc(1, sizeof *rt_tls.scope);

@@ -19,6 +19,8 @@ typedef struct RtThread {
     bool ready;
     uint32_t n_free_nodes, n_free_handles;
     uint32_t n_recorded;           /* nodes made and not yet counted in the statistics */
+    uint32_t n_traced;             /* with KILN_TRACE: ops recorded since the last sync point, ... */
+    int64_t recording;             /* ... the first of them then; 0: none */
     RtNode *free_nodes;            /* linked through RtNode.data */
     kiln_tensor *free_handles;     /* linked through kiln_tensor.node */
     uint32_t small_bytes;          /* of the data of ... */
@@ -53,6 +55,9 @@ void nodes_count(RtThread *thread);
 const kiln_scope *scope_around(const kiln_scope *scope); /* NULL: none */
 uint32_t scope_size(const kiln_scope *scope);
 kiln_tensor *scope_handle(const kiln_scope *scope, uint32_t i);
+
+/* KILN_TRACE, once (runtime/api/option.c). */
+void trace_from_environment(void);
 
 /* Parts of the set-up and the teardown, each in the file that owns the thing. */
 void errors_start_thread(RtThread *thread);

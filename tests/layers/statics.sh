@@ -8,6 +8,7 @@ cd "$1" || exit 2
 allowed='
 runtime/api/error.c            no_memory                              what a thread tells that has no memory for its errors; never written
 runtime/api/explain.c          counter                                numbers the programs of the process in KILN_DUMP
+runtime/api/option.c           once                                   KILN_TRACE is looked at once
 runtime/api/random.c           stream_key,stream_next                 the random stream, which is one for all threads; atomic
 runtime/api/stats.c            stat_values,stat_misses,forgotten,forgotten_misses   the statistics; atomic
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
@@ -17,7 +18,7 @@ runtime/eval/background.c      failed,n_failed                        history of
 runtime/eval/breaks.c          served,passed,told,n_told              history of sync points, for KILN_LOG=breaks: under the evaluation lock, or atomic
 runtime/eval/evaluation.c      taken                                  numbers of evaluations, handed out to threads in blocks; atomic
 runtime/eval/lock.c            lock,lock_once,lock_made,held          the evaluation lock itself, and how a thread holds it
-runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,once,forking,cached   the thread pool
+runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,work_name,once,forking,cached   the thread pool
 runtime/eval/call_site.c       sites,n_sites                          what sync points compiled last, for messages: under the evaluation lock
 runtime/eval/recompile.c       sites,n_sites                          history of recompiles by place: under the evaluation lock
 runtime/eval/store.c           lock,opened,last                       the open cache directories; which test hook was seen last

@@ -1,0 +1,68 @@
+/* See traced.h. */
+#include "runtime/eval/traced.h"
+#include "cache/memory.h"
+#include "runtime/api/stats.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/background.h"
+#include "runtime/record/thread.h"
+
+void traced_op(void)
+{
+    RtThread *thread = rt_thread();
+    if (thread->n_traced++ == 0)
+        thread->recording = timeline_now();
+}
+
+void traced_recorded(void)
+{
+    RtThread *thread = rt_thread();
+    if (thread->n_traced)
+        timeline_span(TL_RECORD, "record", thread->recording, TL_INT("ops", thread->n_traced));
+    thread->n_traced = 0;
+}
+
+void traced_sync(const Evaluation *e, Status status)
+{
+    if (!e->traced)
+        return;
+    timeline_span(TL_SYNC, e->api, e->traced, TL_TEXT("file", e->loc.file), TL_INT("line", e->loc.line), TL_TEXT("program", e->outcome),
+                  TL_TEXT("failed", status == ST_OK ? NULL : fail_message()));
+    timeline_counter("bytes", TL_INT("tensors", stat_get(STAT_LIVE)), TL_INT("most", stat_get(STAT_PEAK)),
+                     TL_INT("kept for reuse", stat_get(STAT_POOLED)), TL_INT("programs", (int64_t)cache_use().bytes));
+    timeline_counter("graphs in the queue", TL_INT("waiting", background_waiting()));
+    timeline_flush();
+}
+
+/* What `kiln cache show` takes; NULL: it does not lie on disk. */
+static const char *entry_of(const Program *program) { return program->entry[0] ? program->entry : NULL; }
+
+void traced_lookup(const Call *call, int64_t began, const CacheHit *hit)
+{
+    timeline_span(TL_LOOKUP, "look-up", began, TL_TEXT("program", hit ? entry_of(hit->program) : NULL),
+                  TL_INT("nodes", (int64_t)call->nodes.n), TL_TEXT("found", hit ? "yes" : "no"),
+                  TL_INT("guards", hit ? hit->program->guards.n : 0));
+}
+
+void traced_miss(const Evaluation *e, const CacheMiss *miss)
+{
+    timeline_mark(TL_MISS, kiln_miss_reason((int)miss->reason), TL_TEXT("file", e->loc.file), TL_INT("line", e->loc.line),
+                  TL_INT("programs", miss->n_variants));
+}
+
+void traced_use(Program *program)
+{
+    if (!program->traced)
+        return;
+    timeline_arrow("first use", program->traced_lane, program->traced, timeline_now());
+    program->traced = 0;
+}
+
+void traced_launch(const Evaluation *e, const Call *call, const Program *program, const ProgStep *step, int64_t began, int64_t bytes)
+{
+    if (device_is_cuda(call->device)) /* queued: the device's lane tells how long it ran */
+        timeline_span(TL_LAUNCH, step->what, began, TL_TEXT("program", entry_of(program)), TL_INT("bytes", bytes));
+    else
+        timeline_span(TL_LAUNCH, step->what, began, TL_TEXT("program", entry_of(program)), TL_INT("bytes", bytes),
+                      TL_REAL("GB/s", (double)bytes / (double)(timeline_now() - began)));
+    timeline_arrow("launch", timeline_lane(), e->traced, began);
+}

@@ -1,0 +1,16 @@
+/* What evaluation writes into a trace (KILN_TRACE, ir/base/timeline.h). Where nothing is written a call here costs a branch. */
+#ifndef RUNTIME_TRACED_H
+#define RUNTIME_TRACED_H
+
+#include "ir/base/timeline.h"
+#include "runtime/evaluation.h"
+
+void traced_op(void);       /* an op was recorded; only while a trace is written */
+void traced_recorded(void); /* a sync point begins; likewise */
+void traced_sync(const Evaluation *e, Status status);
+void traced_lookup(const Call *call, int64_t began, const CacheHit *hit); /* NULL: nothing was found */
+void traced_miss(const Evaluation *e, const CacheMiss *miss);
+void traced_use(Program *program); /* is about to run: the first time draws the arrow from its compile in the background */
+void traced_launch(const Evaluation *e, const Call *call, const Program *program, const ProgStep *step, int64_t began, int64_t bytes);
+
+#endif

@@ -1,0 +1,241 @@
+/*
+ * Programs whose traces are looked at: program NAME [ARGUMENT], with KILN_TRACE set, if not said otherwise.
+ */
+#include <kiln.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void must(bool good, const char *what)
+{
+    if (good)
+        return;
+    fprintf(stderr, "%s: %s\n", what, kiln_error_message());
+    exit(1);
+}
+
+static atomic_int done; /* sync points */
+
+/* One kernel; `n` decides the size. */
+static double once(int64_t n)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    double total;
+    kiln_tensor *x = kiln_arange(KILN_F32, 0, (double)n, 1);
+    must(kiln_item(kiln_sum(kiln_mul(x, x)), &total) == KILN_OK, "once");
+    kiln_scope_end(scope);
+    atomic_fetch_add(&done, 1);
+    return total;
+}
+
+/* A size, again, another. */
+static void sizes(const char *unused)
+{
+    (void)unused;
+    once(8);
+    once(8);
+    once(9);
+}
+
+static void twice_body(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(in[0], in[0]);
+}
+
+/* A kiln_function, and an op that the interpreter runs. */
+static void function(const char *unused)
+{
+    (void)unused;
+    kiln_function *f = kiln_function_new(twice_body, 1, 1, NULL);
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(4)), *y;
+    must(kiln_eval(x) == KILN_OK, "eval");
+    for (int i = 0; i < 3; i++)
+        must(kiln_function_call(f, &x, &y) == KILN_OK, "call");
+    kiln_function_free(f);
+    must(kiln_set_option("mode", "interp") == KILN_OK, "mode");
+    once(5);
+}
+
+static void *many(void *n)
+{
+    for (int i = 0; i < *(int *)n; i++)
+        once(1000 + i % 7);
+    return NULL;
+}
+
+/* Two threads, and kernels that are worth the pool's. */
+static void threads(const char *rounds)
+{
+    int n = atoi(rounds);
+    pthread_t other;
+    must(pthread_create(&other, NULL, many, &n) == 0, "thread");
+    for (int i = 0; i < n; i++)
+        once(1 << 20);
+    pthread_join(other, NULL);
+}
+
+static void loop(const char *rounds)
+{
+    int n = atoi(rounds);
+    many(&n);
+}
+
+/* The child's trace is its own, and so is a grandchild's; one that does nothing has none. */
+static void forks(const char *unused)
+{
+    (void)unused;
+    once(8);
+    pid_t idle = fork();
+    if (idle == 0)
+        _exit(0);
+    pid_t child = fork();
+    if (child == 0) {
+        once(8);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            once(8);
+            exit(0);
+        }
+        int status;
+        must(waitpid(grandchild, &status, 0) == grandchild && status == 0, "grandchild");
+        exit(0);
+    }
+    int status;
+    must(waitpid(idle, &status, 0) == idle && status == 0, "idle child");
+    must(waitpid(child, &status, 0) == child && status == 0, "child");
+    once(8);
+}
+
+static void *kill_soon(void *signal_)
+{
+    while (atomic_load(&done) < 500)
+        usleep(100);
+    kill(getpid(), *(int *)signal_);
+    return NULL;
+}
+
+/* Ends in the middle of writing, by a signal that comes from another thread. */
+static void die(const char *signal_)
+{
+    int signal_number = atoi(signal_), endless = 1 << 30;
+    pthread_t other;
+    once(1000);
+    must(pthread_create(&other, NULL, kill_soon, &signal_number) == 0, "thread");
+    many(&endless);
+}
+
+/* Places that are no JSON. */
+static void hostile(const char *unused)
+{
+    static const char *const files[] = {
+        "\"</script><script>alert(1)</script>",
+        "back\\slash\nline\ttab\x01\x1f\x7f",
+        "\xff\xfe\xc0\x80\xed\xa0\x80\xf4\x90\x80\x80 \xe2\x82",
+        "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x94\xa5",
+        "",
+    };
+    (void)unused;
+    char longest[5000];
+    memset(longest, '"', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE((int64_t)i + 2), (double)i);
+        must(kiln_eval_at(files[i], (int)i, x) == KILN_OK, "eval");
+    }
+    must(kiln_eval_at(longest, -1, kiln_ones(KILN_F32, KILN_SHAPE(9))) == KILN_OK, "eval");
+}
+
+/* Programs that are compiled in the background, and used. */
+static void background(const char *unused)
+{
+    (void)unused;
+    must(kiln_set_option("async_compile", "1") == KILN_OK, "option");
+    kiln_stats stats;
+    for (int i = 0; i < 20000; i++) {
+        once(100 + i % 5);
+        kiln_get_stats(&stats);
+        if (stats.background_compiles >= 2 && i > 50)
+            break;
+        usleep(1000);
+    }
+    once(101);
+    must(stats.background_compiles >= 1, "nothing was compiled in the background");
+}
+
+static int lines;
+static char last[1000];
+
+static void count(void *user, int level, const char *topic, const char *line)
+{
+    (void)user;
+    (void)topic;
+    lines += level == 0;
+    snprintf(last, sizeof last, "%s", line);
+}
+
+static void refused(const char *path, kiln_status status, const char *words)
+{
+    must(kiln_trace_start(path) == status, path ? path : "NULL");
+    must(strstr(kiln_error_message(), words) != NULL, words);
+}
+
+/* The functions, in the folder `folder`, without KILN_TRACE. */
+static void calls(const char *folder)
+{
+    char one[500], two[500], other[500], value[500];
+    snprintf(one, sizeof one, "%s/one.json", folder);
+    snprintf(two, sizeof two, "%s/two.json", folder);
+    snprintf(other, sizeof other, "%s/other.txt", folder);
+    must(kiln_trace_stop() == KILN_OK, "stop without a start");
+    refused(NULL, KILN_INVALID, "path is NULL");
+    refused("", KILN_INVALID, "path is empty");
+    refused("/nowhere/trace.json", KILN_IO, "No such file");
+    refused(folder, KILN_IO, "no regular file");
+    refused("/dev/null", KILN_IO, "no regular file");
+    FILE *text = fopen(other, "w");
+    must(text && fputs("mine\n", text) >= 0 && fclose(text) == 0, "fopen");
+    refused(other, KILN_IO, "holds something else");
+    once(8);
+    must(kiln_trace_start(one) == KILN_OK, "start");
+    must(kiln_get_option("trace", value, sizeof value) == KILN_OK && strcmp(value, one) == 0, "option");
+    once(8);
+    must(kiln_trace_start(two) == KILN_OK, "start another");
+    once(8);
+    once(8);
+    must(kiln_trace_stop() == KILN_OK, "stop");
+    must(kiln_get_option("trace", value, sizeof value) == KILN_OK && !*value, "option");
+    once(8);
+    must(kiln_trace_stop() == KILN_OK, "stop twice");
+    must(kiln_trace_start(one) == KILN_OK, "start again: it is a trace");
+    must(kiln_trace_stop() == KILN_OK, "stop");
+}
+
+/* KILN_TRACE names a place where nothing can be: one warning, and all is computed. */
+static void unwritable(const char *words)
+{
+    kiln_set_log_sink(count, NULL);
+    must(once(3) == 5 && once(4) == 14, "values");
+    must(lines == 1 && strstr(last, words), last);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(const char *argument);
+    } programs[] = {{"sizes", sizes}, {"function", function}, {"threads", threads},       {"loop", loop},   {"forks", forks},
+                    {"die", die},     {"hostile", hostile},   {"background", background}, {"calls", calls}, {"unwritable", unwritable}};
+    for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
+        if (strcmp(programs[i].name, argv[1]) == 0) {
+            programs[i].run(argc > 2 ? argv[2] : "0");
+            return 0;
+        }
+    fprintf(stderr, "program NAME\n");
+    return 2;
+}

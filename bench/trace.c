@@ -1,0 +1,61 @@
+/*
+ * What a timeline costs (KILN_TRACE): calls of one kernel, with and without a trace in turns, in one process.
+ *
+ *     trace [ELEMENTS [ROUNDS]]     65536 elements: a kernel of about 100 us on one thread
+ *
+ * Prints the medians of a call, and the median of the ratios of neighbours.
+ */
+#include "timing.h"
+
+#include <kiln.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { CALLS = 50, MOST = MAX_ROUNDS };
+
+static void must(kiln_status status)
+{
+    if (status == KILN_OK)
+        return;
+    fprintf(stderr, "%s\n", kiln_error_message());
+    exit(1);
+}
+
+/* Seconds of one call. */
+static double calls(kiln_tensor *x)
+{
+    double start = now_seconds();
+    for (int i = 0; i < CALLS; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        must(kiln_eval(kiln_tanh(kiln_sin(kiln_exp(kiln_neg(x))))));
+        kiln_scope_end(scope);
+    }
+    return (now_seconds() - start) / CALLS;
+}
+
+int main(int argc, char **argv)
+{
+    static double off[MOST], on[MOST], ratio[MOST];
+    int64_t n = argc > 1 ? atoll(argv[1]) : 65536;
+    int rounds = argc > 2 ? atoi(argv[2]) : 101;
+    char path[] = "/tmp/kiln_bench_trace.XXXXXX";
+    int file = mkstemp(path);
+    if (file < 0 || rounds < 1 || rounds > MOST)
+        return 2;
+    kiln_tensor *x = kiln_linspace(KILN_F32, 0, 1, n);
+    must(kiln_eval(x));
+    (void)calls(x);
+    for (int i = 0; i < rounds; i++) {
+        off[i] = calls(x);
+        must(kiln_trace_start(path));
+        on[i] = calls(x);
+        must(kiln_trace_stop());
+        ratio[i] = on[i] / off[i];
+    }
+    printf("a call without %.2f us, with a trace %.2f us; ratio %.3f\n", 1e6 * median(off, rounds), 1e6 * median(on, rounds),
+           median(ratio, rounds));
+    close(file);
+    remove(path);
+    return 0;
+}

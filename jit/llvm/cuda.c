@@ -48,6 +48,8 @@ static LLVMTargetMachineRef cuda_machine(const Session *s)
     return LLVMCreateTargetMachine(nvptx, TRIPLE, cpu, features, session_effort(s), LLVMRelocDefault, LLVMCodeModelDefault);
 }
 
+static void cuda_release(const Session *s) { LLVMDisposeTargetMachine(s->machine); }
+
 /* Entries take the argument block as it has become: with a slot for each divisor that some of them has asked for. */
 static void entry_attributes(Session *s, LV fn)
 {
@@ -267,6 +269,7 @@ static const Target cuda_target_table = {
 static const SessionTarget cuda_session = {
     .target = &cuda_target_table,
     .machine = cuda_machine,
+    .release = cuda_release,
     .attributes = entry_attributes,
     .file = LLVMAssemblyFile,
     .check = check_text,

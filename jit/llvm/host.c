@@ -17,6 +17,7 @@
 
 #include <elf.h>
 #include <llvm-c/Target.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <threads.h>
@@ -125,13 +126,77 @@ Status llvm_host_runs(const JitOptions *options)
 
 /* ---- one compilation ---- */
 
+/*
+ * A target machine reads the features' text when it is made, and again for the first function: a quarter of what a small kernel takes. So
+ * those that compilations have used wait here for the next ones. One is used by one compilation at a time.
+ */
+typedef struct Machine {
+    LLVMTargetMachineRef llvm;
+    int64_t cpu;
+    int bits;
+    LLVMCodeGenOptLevel effort;
+} Machine;
+enum { IDLE_MACHINES = 8 };
+static _Atomic(Machine *) idle[IDLE_MACHINES];
+
+static void machine_free(Machine *m)
+{
+    LLVMDisposeTargetMachine(m->llvm);
+    os_free(m);
+}
+
+static void make_idle(Machine *m)
+{
+    Machine *none = NULL;
+    for (int i = 0; i < IDLE_MACHINES; i++, none = NULL)
+        if (atomic_compare_exchange_strong(&idle[i], &none, m))
+            return;
+    machine_free(m);
+}
+
+static LLVMTargetMachineRef take_idle(const Machine *want)
+{
+    for (int i = 0; i < IDLE_MACHINES; i++) {
+        Machine *m = atomic_exchange(&idle[i], NULL);
+        if (!m)
+            continue;
+        if (m->cpu == want->cpu && m->bits == want->bits && m->effort == want->effort) {
+            LLVMTargetMachineRef llvm = m->llvm;
+            os_free(m);
+            return llvm;
+        }
+        make_idle(m);
+    }
+    return NULL;
+}
+
+static Machine machine_wanted(const Session *s)
+{
+    return (Machine){.cpu = s->e.options->value[OPT_CPU], .bits = s->e.bits, .effort = session_effort(s)};
+}
+
 static LLVMTargetMachineRef host_machine(const Session *s)
 {
     const struct Host *h = host_get();
-    int64_t cpu = s->e.options->value[OPT_CPU];
-    const char *name = cpu == CPU_HOST ? h->cpu : s->e.bits == 512 ? "x86-64-v4" : "x86-64-v3";
-    const char *features = cpu != CPU_HOST ? "" : s->e.bits == 512 ? h->features : h->narrow;
-    return LLVMCreateTargetMachine(h->llvm, h->triple, name, features, session_effort(s), LLVMRelocPIC, LLVMCodeModelSmall);
+    Machine want = machine_wanted(s);
+    LLVMTargetMachineRef llvm = take_idle(&want);
+    if (llvm)
+        return llvm;
+    const char *name = want.cpu == CPU_HOST ? h->cpu : want.bits == 512 ? "x86-64-v4" : "x86-64-v3";
+    const char *features = want.cpu != CPU_HOST ? "" : want.bits == 512 ? h->features : h->narrow;
+    return LLVMCreateTargetMachine(h->llvm, h->triple, name, features, want.effort, LLVMRelocPIC, LLVMCodeModelSmall);
+}
+
+static void host_release(const Session *s)
+{
+    Machine *m = os_alloc(sizeof *m);
+    if (!m) {
+        LLVMDisposeTargetMachine(s->machine);
+        return;
+    }
+    *m = machine_wanted(s);
+    m->llvm = s->machine;
+    make_idle(m);
 }
 
 static void host_attributes(Session *s, LV fn)
@@ -187,6 +252,7 @@ static const Target host_target = {
 static const SessionTarget host_session = {
     .target = &host_target,
     .machine = host_machine,
+    .release = host_release,
     .attributes = host_attributes,
     .file = LLVMObjectFile,
     .check = lint,

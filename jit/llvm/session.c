@@ -217,11 +217,11 @@ Status session_compile(const SessionTarget *how, const Emit *start, const char *
         fail(ST_OUT_OF_MEMORY, "kernel %s: no memory to compile it", name);
     }
     kernel_at_work = "";
-    if (session->machine)
-        LLVMDisposeTargetMachine(session->machine);
     LLVMDisposeBuilder(session->e.b);
     LLVMDisposeModule(session->e.module);
     LLVMContextDispose(session->e.ctx);
+    if (session->machine)
+        how->release(session);
     arena_free(&session->arena);
     os_free(session);
     if (status != ST_OK) {

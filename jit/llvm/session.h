@@ -24,6 +24,7 @@ typedef struct Session {
 struct SessionTarget {
     const Target *target;
     LLVMTargetMachineRef (*machine)(const Session *s); /* NULL: LLVM has none */
+    void (*release)(const Session *s);                 /* of s->machine; the module is gone by then */
     void (*attributes)(Session *s, LV fn);             /* of one function that has a body */
     LLVMCodeGenFileType file;
     Status (*check)(const Session *s, const unsigned char *code, size_t bytes); /* of the finished code */

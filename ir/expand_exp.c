@@ -5,14 +5,14 @@
  * polynomial, so e^x = 2^n (1 + q). Rounding is done by adding 1.5 * 2^mantissa, which leaves n in the low bits of the sum;
  * the constant also carries a bias, so that one shift makes those bits the float 2^n.
  *
- * Subnormal results are right, NaN goes through, overflow gives infinity. x is clamped to what still has a scale factor, and the factor
- * is applied in two steps where one float can't hold it. A product that is subnormal, or rounded to 0, costs some CPUs as much as twenty
- * exponentials, and the masks of attention are made of such arguments; a sum that is normal does not. So the last product is that of a
- * fused multiply-add (settle). Error bounds are rows of ir/accuracy.def.
+ * Subnormal results are right, NaN goes through, overflow gives infinity. A product that is subnormal, or rounded to 0, costs some CPUs as
+ * much as twenty exponentials, and the masks of attention are made of such arguments; a sum that is normal does not. So the last product is
+ * that of a fused multiply-add (settle). Error bounds are rows of ir/accuracy.def.
  *
- * All but exp and sigmoid do that for every argument. exp, of which softmax is made, leaves it to a cold region, and asks for that with one
- * instruction: all is done on STEPS n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least
- * STEPS; the bits of its exponent then say whether |n| has reached 64.
+ * exp and sigmoid, of which most is made, leave results far from 1 to a cold region and ask for it with one instruction: all is done on STEPS
+ * n instead of n, which no result shows (STEPS is a power of two), so that the number is 0 or at least STEPS; the bits of its exponent then
+ * say whether |n| has reached 64. The others clamp x to what still has a scale factor, and apply that in two steps where one float can't
+ * hold it.
  */
 #include "ir/expand_float.h"
 
@@ -47,11 +47,18 @@ ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
     return (ExpParts){.q = x_fma(e, x_mul(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
-/* |n| >= 64, or NaN: of the exponent's bits, the highest and the lowest three left aside, one is set. */
-static X far_out(E *e, ExpParts p)
+/* e^r for what is left in r */
+static X power(E *e, X r)
 {
-    bool w = x_is_f64(e, p.n);
-    X high = x_and_bits(e, x_as_int(e, p.n), w ? UINT64_C(0x3f80000000000000) : 0x3c000000);
+    X one = x_like(e, r, 1);
+    return x_fma(e, r, x_fma(e, r, x_poly(e, r, &poly_exp), one), one);
+}
+
+/* For STEPS n, is |n| >= 64, or NaN? Of the exponent's bits, the highest and the lowest three left aside, one is set then. */
+static X far_out(E *e, X n)
+{
+    bool w = x_is_f64(e, n);
+    X high = x_and_bits(e, x_as_int(e, n), w ? UINT64_C(0x3f80000000000000) : 0x3c000000);
     return x_ine(e, high, x_like(e, high, 0));
 }
 
@@ -82,7 +89,9 @@ static X scale_any(E *e, ExpParts p, X low)
 }
 
 /* Where e^x and its scale factors make sense: below, 0 after rounding; above, infinity. */
-static X exp_least(E *e, X x) { return x_at_least(e, x, x_pick(e, x, -104, -746)); }
+#define EXP_IS_ZERO_32 (-104)
+#define EXP_IS_ZERO_64 (-746)
+static X exp_least(E *e, X x) { return x_at_least(e, x, x_pick(e, x, EXP_IS_ZERO_32, EXP_IS_ZERO_64)); }
 static X exp_most(E *e, X x) { return x_at_most(e, x, x_pick(e, x, 89, 710)); }
 
 /* Is e^x (x clamped) less than the least normal? */
@@ -106,19 +115,26 @@ X exp_below(E *e, X x, const X *low, const X *w, X is_low)
     return settle(e, product, x_like(e, x, ldexp(1, -lift(e, x))), is_low);
 }
 
-/* The clamp from below stays outside, because masks are made of -inf: only the scaling is rare then, and overflow. */
+/*
+ * 2^n is applied by adding n to the exponent of 1 + q; what has no such exponent is left to the cold region, but not what is 0, because masks
+ * are made of -inf. No float operation sees a subnormal.
+ */
 EXPAND(EXP)
 {
-    int bias = x_form(e, x[0])->bias;
-    X v = exp_least(e, x[0]);
-    ExpParts p = exp_parts(e, v, NULL, bias, &poly_exp);
-    X s = exp_scale(e, p.i), far = far_out(e, p);
+    const FloatForm *f = x_form(e, x[0]);
+    X v = x[0], zero = x_like(e, v, 0), is_zero = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64)), not_zero = x_not(e, is_zero);
+    Rest m = reduce(e, v, NULL, 0);
+    X bits = x_add(e, x_as_int(e, power(e, m.r)), x_shl_n(e, m.i, f->mantissa));
+    X far = x_and(e, far_out(e, m.n), not_zero);
     x_cold_begin(e, far);
-    X above = x_flt(e, x_pick(e, v, 89, 710), v), one = x_like(e, p.i, 2 * bias);
-    X any = scale_any(e, (ExpParts){.q = p.q, .i = x_select(e, above, one, x_add(e, p.i, x_like(e, p.i, bias)))}, is_low(e, v));
-    any = x_select(e, above, x_inf(e, v), any);
+    X low = x_and(e, is_low(e, v), not_zero);
+    X in_range = x_fle(e, v, x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9)); /* the last x with e^x < 2^128 (2^1024) */
+    int up = lift(e, v);
+    X lifted = x_select(e, low, x_as_float(e, x_add_bits(e, bits, (uint64_t)up << f->mantissa)), zero);
+    X any = x_select(e, low, settle(e, lifted, x_like(e, v, ldexp(1, -up)), low), x_as_float(e, bits));
+    any = x_select(e, in_range, any, x_add(e, v, x_inf(e, v)));
     x_cold_end(e);
-    return x_select(e, far, any, x_fma(e, s, p.q, s));
+    return x_select(e, far, any, x_select(e, is_zero, zero, x_as_float(e, bits)));
 }
 
 EXPAND(EXP2)
@@ -144,19 +160,24 @@ EXPAND(EXPM1)
 }
 
 /*
- * 1 / (1 + e^-x) as c / (c + c e^-x): with c = 2^-23 (F64: 2^-52) the denominator stays in range until the quotient is the least
- * subnormal, and is an infinity where that is rounded to 0, so that no underflow is met there. (Subnormal quotients take what the CPU takes for them.) Where it is
- * rounded to 1, x is clamped.
+ * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and c = 2^-23 (F64: 2^-52), so that the
+ * denominator stays in range until the result is the least subnormal. The lift is taken from the quotient's exponent; in the cold region,
+ * where the result may be subnormal, by settle.
  */
 EXPAND(SIGMOID)
 {
     const FloatForm *f = x_form(e, x[0]);
-    int k = f->mantissa;
-    X v = x_at_least(e, x_at_most(e, x[0], x_pick(e, x[0], 28, 56)), x_pick(e, x[0], -104.7, -745.9));
+    int k = f->mantissa, up = lift(e, x[0]);
+    X v = x[0], zero = x_like(e, v, 0), two_up = x_like(e, v, ldexp(1, up));
     Rest m = reduce(e, x_fneg(e, v), NULL, f->bias - k);
-    X one = x_like(e, v, 1), c = x_like(e, v, ldexp(1, -k));
-    X power = x_fma(e, m.r, x_fma(e, m.r, x_poly(e, m.r, &poly_exp), one), one);
-    return x_div(e, c, x_fma(e, exp_scale(e, m.i), power, c));
+    X lifted = x_div(e, x_like(e, v, ldexp(1, up - k)), x_fma(e, exp_scale(e, m.i), power(e, m.r), x_like(e, v, ldexp(1, -k))));
+    X far = far_out(e, m.n);
+    x_cold_begin(e, far);
+    X large = x_flt(e, x_like(e, v, 40), v), none = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64));
+    X any = x_select(e, none, zero, x_select(e, large, two_up, lifted));
+    any = settle(e, any, x_like(e, v, ldexp(1, -up)), is_low(e, v));
+    x_cold_end(e);
+    return x_select(e, far, any, x_as_float(e, x_sub(e, x_as_int(e, lifted), x_bits(e, f->bits, (uint64_t)up << k))));
 }
 
 /* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */

@@ -481,6 +481,37 @@ static size_t count_text(const char *text, const char *what)
     return n;
 }
 
+/* Vectors whose lanes go every combination of ways: the main one, the cold region, the one inside it, what has no number. */
+Test(emit_loops, cold_regions)
+{
+    static const Op ops[] = {OP_SIN, OP_COS, OP_TAN, OP_EXP, OP_SIGMOID, OP_EXP2};
+    enum { WAYS = 6, RUN = 24, N = RUN << WAYS };
+    for (size_t o = 0; o < sizeof ops / sizeof *ops; o++)
+        for (int wide = 0; wide < 2; wide++) {
+            DType t = wide ? DT_F64 : DT_F32;
+            Kernel *k = kernel_new(&arena);
+            k_arg(k, ARG_BUFFER, t, false);
+            k_arg(k, ARG_BUFFER, t, true);
+            IRef at = kidx_axis(k, k->vec_axis = k_axis(k, AXIS_X, kidx_const(k, N), N));
+            k_store(k, 1, at, k_op(k, ops[o], t, k_load(k, 0, at, VREF_NONE), VREF_NONE, VREF_NONE), VREF_NONE);
+            CheckArg args[2] = {{.data = filled(t, N, true), .bytes = N * dtype_bytes(t)},
+                                {.data = filled(t, N, false), .bytes = N * dtype_bytes(t)}};
+            uint32_t state = 1;
+            for (int i = 0; i < N; i++) {
+                const double ways[WAYS] = {1.5, -60, 95, 3e5, -1e30, i % 2 ? NAN : INFINITY};
+                int among = i / RUN ? i / RUN : 1, way;
+                do
+                    way = (int)((state = state * 1664525 + 1013904223) >> 24) % WAYS;
+                while (!(among >> way & 1));
+                scalar_store(t, scalar_from_double(t, ways[way] * (1 + (i % 97) / 97.0)),
+                             (unsigned char *)(uintptr_t)args[0].data + (size_t)i * dtype_bytes(t));
+            }
+            check_kernel(k, args, op_name(ops[o]));
+            os_free((void *)(uintptr_t)args[0].data);
+            os_free((void *)(uintptr_t)args[1].data);
+        }
+}
+
 /* A tape is called where an op comes often, a long cold region wherever it is; results are the interpreter's, bytes always the same. */
 Test(emit_loops, functions_of_their_own)
 {

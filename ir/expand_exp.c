@@ -168,13 +168,13 @@ EXPAND(SIGMOID)
 {
     const FloatForm *f = x_form(e, x[0]);
     int k = f->mantissa, up = lift(e, x[0]);
-    X v = x[0], zero = x_like(e, v, 0), two_up = x_like(e, v, ldexp(1, up));
+    X v = x[0];
     Rest m = reduce(e, x_fneg(e, v), NULL, f->bias - k);
     X lifted = x_div(e, x_like(e, v, ldexp(1, up - k)), x_fma(e, exp_scale(e, m.i), power(e, m.r), x_like(e, v, ldexp(1, -k))));
     X far = far_out(e, m.n);
     x_cold_begin(e, far);
     X large = x_flt(e, x_like(e, v, 40), v), none = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64));
-    X any = x_select(e, none, zero, x_select(e, large, two_up, lifted));
+    X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), lifted));
     any = settle(e, any, x_like(e, v, ldexp(1, -up)), is_low(e, v));
     x_cold_end(e);
     return x_select(e, far, any, x_as_float(e, x_sub(e, x_as_int(e, lifted), x_bits(e, f->bits, (uint64_t)up << k))));

@@ -22,7 +22,7 @@
 #include "jit/llvm/build.h"
 
 enum { CUDA_GLOBAL = 1, CUDA_SHARED = 3, WARP = 32, ELEMENTWISE_THREADS = 256, MOST_BYTES = 16 };
-enum { CUDA_LIGHT_OPS = 48 }; /* a body of at most so many operations is unrolled, and leaves registers for large blocks */
+enum { CUDA_LIGHT_OPS = 56 }; /* a body of at most so many operations is unrolled, and leaves registers for large blocks */
 
 /*
  * A tile of this thread whose code is interleaved with that of others (unrolling): what is remembered of the levels from

@@ -392,6 +392,15 @@ static Val tape_call(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
     return (Val){.v = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, n_in, ""), .vec = vec};
 }
 
+/* Without its cold regions. */
+static uint32_t usual_length(const Tape *t)
+{
+    uint32_t length = t->n;
+    for (uint16_t r = 0; r < t->n_cold; r++)
+        length -= (uint32_t)(t->cold[r].end - t->cold[r].begin);
+    return length;
+}
+
 /*
  * Is an op so often in this kernel that its tape is called? The bound is where the time saved shows: `bench/compile` (100 and 1,000 in
  * a chain). Bodies that are as common as a layer's stay below it and are inlined.
@@ -399,9 +408,7 @@ static Val tape_call(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
 static bool called(Emit *e, Op op, DType in, const Tape *t)
 {
     enum { SHORTEST = 12, MANY = 400 };
-    uint32_t length = t->n;
-    for (uint16_t r = 0; r < t->n_cold; r++)
-        length -= (uint32_t)(t->cold[r].end - t->cold[r].begin);
+    uint32_t length = usual_length(t);
     if (!e->target->calls || length < SHORTEST)
         return false;
     if (!e->uses) {
@@ -506,8 +513,8 @@ uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
     if (exactly(e, op, in_types, out, NULL, NULL))
         return 1;
     if (!computed_wide(e, op, out))
-        return tape_of(e, op, in_types, out)->n;
-    return tape_of(e, op, f32, DT_F32)->n + op_length(e, OP_CAST, f32, out);
+        return usual_length(tape_of(e, op, in_types, out));
+    return usual_length(tape_of(e, op, f32, DT_F32)) + op_length(e, OP_CAST, f32, out);
 }
 
 Val cast_emit(Emit *e, DType from, DType to, Val v)

@@ -54,7 +54,12 @@ CallId call_id(const Call *call);
 /* Log lines and warnings about a call. */
 void log_hit(const Call *call);
 void log_graph(const Graph *g, const Call *call);
-void log_recorded(const Graph *g, const Call *call); /* the first line of KILN_LOG=passes (runtime/api/recorded.c) */
+/* The first line of KILN_LOG=passes (runtime/api/recorded.c): counted where the call is at hand, told where it is compiled. */
+typedef struct Recorded {
+    uint32_t needed, not_needed, left;
+} Recorded;
+Recorded count_recorded(const Graph *g, const Call *call);
+void log_recorded(Recorded r);
 void warn_fallback(const Call *call, const char *api, Loc loc);
 const char *dump_name(const Call *call, char *buffer, size_t size); /* NULL: KILN_DUMP is off */
 

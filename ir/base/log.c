@@ -32,6 +32,7 @@ static struct {
     LogSink *sink; /* NULL: stderr */
     void *user;
     struct Warned *warned;
+    bool ended; /* log_end: lines are dropped */
 } state;
 
 /* A warning that was given and is not given again. */
@@ -90,10 +91,21 @@ static void emit(int level, const char *topic, const char *line)
     lock();
     LogSink *sink = state.sink ? state.sink : print_to_stderr;
     sink_depth++;
-    sink(state.user, level, topic, line);
+    if (!state.ended)
+        sink(state.user, level, topic, line);
     sink_depth--;
     unlock();
     os_cancel_restore(cancel);
+}
+
+void log_end(void)
+{
+    if (sink_depth == 0)
+        return;
+    state.ended = true;
+    while (sink_depth-- > 0)
+        unlock();
+    sink_depth = 0;
 }
 
 /* Formats and emits; a line too long for the stack and for the heap is cut. */

@@ -79,16 +79,21 @@ static void count_handle(const kiln_tensor *x, void *user)
     }
 }
 
-void log_recorded(const Graph *g, const Call *call)
+Recorded count_recorded(const Graph *g, const Call *call)
 {
     if (!log_on(LOG_PASSES))
-        return;
+        return (Recorded){0};
     Count count = {.arena = g->arena};
-    uint32_t needed = 0, left = graph_size(g);
+    uint32_t needed = 0;
     if (!call->held) /* a replayed function: its nodes are in no walk */
         scopes_visit(count_handle, &count);
     for (size_t i = 0; i < call->nodes.n; i++)
         needed += !repeats_number(call->nodes.at[i]);
-    log_line(LOG_PASSES, "%-12s %u -> %u nodes: %u not needed, %u merged", "recorded", needed + count.not_needed, left, count.not_needed,
-             needed - left);
+    return (Recorded){needed, count.not_needed, graph_size(g)};
+}
+
+void log_recorded(Recorded r)
+{
+    log_line(LOG_PASSES, "%-12s %u -> %u nodes: %u not needed, %u merged", "recorded", r.needed + r.not_needed, r.left, r.not_needed,
+             r.needed - r.left);
 }

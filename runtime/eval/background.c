@@ -64,7 +64,8 @@ typedef struct Job {
     char name[64];     /* for KILN_DUMP; "": no dump */
     Str graph_key;     /* for the cache on disk; empty: it is not kept there */
     const char *where; /* function of the API */
-    Program *program;  /* NULL when it is done: failed */
+    Recorded recorded;
+    Program *program; /* NULL when it is done: failed */
     char message[256];
 } Job;
 
@@ -136,6 +137,7 @@ static Status job_fill(Job *job, const Evaluation *e, const Call *call)
         seen[i] = copy_facts(arena, &job->policy.seen[i]);
     job->policy.seen = seen;
     log_queued(job, e, call);
+    job->recorded = count_recorded(job->graph, call);
     for (Ref r = 0; r < job->graph->nodes.n; r++)
         job->graph->nodes.at[r].loc = (Loc){NULL, 0};
     if (!dump_name(call, job->name, sizeof job->name))
@@ -184,7 +186,7 @@ static void job_compile(Job *job, const atomic_bool *stop)
     job->arena.oom = &oom;
     if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "background") == 0)
         status = fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
-    else if (setjmp(oom) == 0)
+    else if (log_recorded(job->recorded), setjmp(oom) == 0)
         status = jit_compile(&request, &job->program, &texts);
     else
         status = fail(ST_OUT_OF_MEMORY, "no memory");
@@ -276,6 +278,7 @@ static void *thread_main(void *unused)
 
 static void stop_at_exit(void)
 {
+    log_end(); /* or the thread may wait for the log for ever, to tell of a pass */
     pthread_mutex_lock(&state.lock);
     bool join = state.started; /* false when this ran before */
     state.started = false;

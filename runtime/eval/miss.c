@@ -88,7 +88,7 @@ static Status compile_in_arena(Arena *arena, void *user)
     TRY(miss_reported(g, job->call, job->miss, &e->options, e->api, e->loc));
     TRY(miss_policy(job->call, &e->options, breadth_of(&e->options, job->miss), g, &policy));
     e->refused = false;
-    log_recorded(g, job->call);
+    log_recorded(count_recorded(g, job->call));
 
     char name[64];
     CallId id = call_id(job->call);

@@ -187,6 +187,19 @@ Test(background, the_log_says_what_was_queued_and_swapped_in)
     cr_assert(lines_with("expected 8, found 9") == 1 && lines_with("test_background.c:") >= 2);
 }
 
+/* Its passes add up from a line "recorded" as those of any compile. */
+Test(background, the_passes_begin_with_what_was_recorded)
+{
+    float out[64];
+    n_lines = 0;
+    kiln_set_log_sink(keep_line, NULL);
+    set_option("log", "passes");
+    start();
+    run(8, 16, out);
+    wait_for(1);
+    cr_assert_eq(lines_with("recorded     "), compiles());
+}
+
 Test(background, nothing_without_the_option_or_with_dynamic_never)
 {
     float out[64];

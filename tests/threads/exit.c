@@ -1,6 +1,6 @@
 /*
- * A process ends, by exit() in its main thread or in another, at any moment of a compile in the background: soon, with its own status,
- * and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
+ * A process ends, by exit() in its main thread, in another, or in a log sink that the thread in the background waits for, at any moment of a
+ * compile in the background: soon, with its own status, and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
  */
 #include "kiln.h"
 #include "tests/support/seconds.h"
@@ -38,10 +38,28 @@ static void *exit_here(void *unused)
     exit(STATUS);
 }
 
+/* While the compile in the background has lines of its own to tell. */
+static void exit_in_sink(void *main_thread, int level, const char *topic, const char *line)
+{
+    (void)level;
+    (void)topic;
+    (void)line;
+    if (!pthread_equal(*(pthread_t *)main_thread, pthread_self()))
+        return;
+    usleep(100000);
+    exit(STATUS);
+}
+
 static void child(int k)
 {
-    pthread_t thread;
+    pthread_t thread, self = pthread_self();
     test_seconds(60);
+    if (k % 4 == 3 && queue_some()) {
+        kiln_set_log_sink(exit_in_sink, &self);
+        if (kiln_set_option("log", "all") == KILN_OK)
+            (void)queue_some(); /* which logs */
+        _exit(1);
+    }
     if (!queue_some())
         _exit(1);
     usleep((useconds_t)(k / 2 * 1500));

@@ -38,7 +38,7 @@ static void add_target(const CudaTarget *cuda, Str *out)
     char text[32];
     if (cuda->sm == 0) {
         add(out, "target", "x86_64-linux-gnu");
-        add(out, "cpu", host_cpu_name());
+        add(out, "machine", host_cpu_name()); /* `cpu` is the option: which features of it are used */
         add_features(out);
         return;
     }
@@ -72,7 +72,7 @@ bool maker_device(const char *maker, size_t bytes, Str *out)
 
 bool maker_of_machine(const char *name)
 {
-    bool found = strcmp(name, "target") == 0 || strcmp(name, "cpu") == 0 || strcmp(name, "features") == 0;
+    bool found = strcmp(name, "target") == 0 || strcmp(name, "machine") == 0 || strcmp(name, "features") == 0;
     for (int i = 0; i < OF_DEVICE; i++)
         found |= strcmp(name, of_device[i]) == 0;
     return found;

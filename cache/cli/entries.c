@@ -273,7 +273,7 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     out->sizes = out->view.plan->general ? "any" : sizes_fixed(out->view.plan, arena) ? "fixed" : "vary";
     out->made = strtoll(entry_meta_or(out, "made", arena, "0"), NULL, 10);
     out->compile_seconds = strtod(entry_meta_or(out, "compile_us", arena, "0"), NULL) / 1e6;
-    const char *sm = entry_maker(out, "sm", arena), *cpu = entry_maker(out, "cpu", arena);
+    const char *sm = entry_maker(out, "sm", arena), *cpu = entry_maker(out, "machine", arena);
     out->device = sm ? sm : "cpu";
     out->cpu = or_else(cpu, "");
 }

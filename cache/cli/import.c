@@ -155,8 +155,6 @@ typedef struct Import {
 
 static bool is_option(const char *name)
 {
-    if (maker_of_machine(name)) /* "cpu" is both */
-        return false;
     for (int id = 0; id < OPT_COUNT; id++)
         if (strcmp(option_name((OptionId)id), name) == 0)
             return true;
@@ -199,8 +197,7 @@ static const char *refusal(Import *import, const Entry *entry, Arena *arena)
     uint32_t n = diff_lines(key->maker, key->maker_bytes, import->maker, import->maker_bytes, arena, &lines);
     for (uint32_t i = 0; i < n; i++) {
         const char *name = lines[i].name;
-        bool of_machine = maker_of_machine(name); /* "cpu" is the name of an option, too */
-        if ((is_option(name) && !of_machine) || (strcmp(name, "build") == 0 && !import->build_known) || (for_gpu && of_machine))
+        if (is_option(name) || (strcmp(name, "build") == 0 && !import->build_known) || (for_gpu && maker_of_machine(name)))
             continue;
         return arena_printf(arena, "%s: %s", name, diff_text(&lines[i], "there", "here", arena));
     }

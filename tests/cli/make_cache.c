@@ -41,7 +41,7 @@ static Str maker(const char *features, const char *math)
     line(&out, "build", "0123456789abcdef0123456789abcdef01234567");
     line(&out, "llvm", "19.1.7");
     line(&out, "target", "x86_64-linux-gnu");
-    line(&out, "cpu", "TestVendor 6 143");
+    line(&out, "machine", "TestVendor 6 143");
     line(&out, "features", features);
     line(&out, "math", math);
     return out;

@@ -147,7 +147,7 @@ Test(key_text, the_maker_names_every_keyed_option)
         if (differ)
             cr_assert(of_base.name_bytes == strlen(name) && strncmp(of_base.name, name, strlen(name)) == 0, "%s", name);
     }
-    static const char *const lines[] = {"format", "version", "build", "llvm", "target", "cpu", "features", "math"};
+    static const char *const lines[] = {"format", "version", "build", "llvm", "target", "machine", "features", "cpu", "math"};
     size_t n;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         cr_assert_not_null(key_line_find(base.text, base.len, lines[i], &n), "%s", lines[i]);

@@ -35,6 +35,7 @@ static atomic_bool ready;
 enum {
     ANY = RULE_ANY,
     FLOATS = RULE_FLOATS,
+    WIDE_FLOATS = RULE_WIDE_FLOATS,
     INTS = RULE_INTS_ONLY,
     UINTS = RULE_UINTS,
     SIGNED = RULE_SIGNED,
@@ -174,6 +175,7 @@ static bool dtype_fits(RuleDTypes dtypes, DType t)
     switch (dtypes) {
     case RULE_ANY: return true;
     case RULE_FLOATS: return dtype_is_float(t);
+    case RULE_WIDE_FLOATS: return t == DT_F32 || t == DT_F64;
     case RULE_INTS_ONLY: return dtype_is_int(t);
     case RULE_UINTS: return dtype_kind(t) == DK_UINT;
     case RULE_SIGNED: return dtype_kind(t) == DK_INT;

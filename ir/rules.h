@@ -22,7 +22,16 @@ typedef enum Family {
     FAMILY_MERGE = 8  /* not in the table: merge nodes whose facts are equal now, with guards */
 } Family;
 
-typedef enum RuleDTypes { RULE_ANY, RULE_FLOATS, RULE_INTS_ONLY, RULE_UINTS, RULE_SIGNED, RULE_NEGATIVE, RULE_BOOLS } RuleDTypes;
+typedef enum RuleDTypes {
+    RULE_ANY,
+    RULE_FLOATS,
+    RULE_WIDE_FLOATS,
+    RULE_INTS_ONLY,
+    RULE_UINTS,
+    RULE_SIGNED,
+    RULE_NEGATIVE,
+    RULE_BOOLS
+} RuleDTypes;
 
 typedef enum RuleId {
 #define RULE(name, pattern, replacement, dtypes, soundness) RULE_##name,

@@ -182,10 +182,10 @@ Test(rules, every_pattern_keeps_its_word)
 /* Applied to floats against their column, these rows must be caught by the same comparison. */
 Test(rules, a_wrong_column_would_be_noticed)
 {
-    static const RuleId wrong[] = {RULE_add_zero, RULE_sub_self,     RULE_zero_sub,         RULE_neg_sub,      RULE_mul_zero,
-                                   RULE_div_self, RULE_one_div_sqrt, RULE_reciprocal_twice, RULE_floordiv_one, RULE_rem_one,
-                                   RULE_pow_half, RULE_square_sqrt,  RULE_exp_log,          RULE_log_exp,      RULE_max_min,
-                                   RULE_min_max,  RULE_eq_self,      RULE_le_self,          RULE_not_lt,       RULE_not_ge};
+    static const RuleId wrong[] = {RULE_add_zero,    RULE_sub_self,         RULE_zero_sub,     RULE_neg_sub, RULE_mul_zero,
+                                   RULE_div_self,    RULE_reciprocal_twice, RULE_floordiv_one, RULE_rem_one, RULE_pow_half,
+                                   RULE_square_sqrt, RULE_exp_log,          RULE_log_exp,      RULE_max_min, RULE_min_max,
+                                   RULE_eq_self,     RULE_le_self,          RULE_not_lt,       RULE_not_ge};
     char first[2000];
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         int64_t seen = 0;
@@ -207,6 +207,8 @@ Test(rules, fast_rows_are_close)
         const RuleInfo *info = &rule_info[k];
         for (int t = DT_F16; info->pattern && info->soundness >= SOUND_FAST && t < DT_COUNT; t++) {
             DType dtype = (DType)t;
+            if (!rule_allows(&(Rewriter){.math = MATH_FAST, .finite = true}, (RuleId)k, dtype))
+                continue;
             const void *data[4];
             Graph *g = graph_new(&arena);
             Ref refs[4] = {REF_NONE, REF_NONE, REF_NONE, REF_NONE};

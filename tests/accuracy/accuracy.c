@@ -2,9 +2,9 @@
  * Accuracy of the math functions: accuracy [--all | --every N] [--samples N] [--f64] [--list] [op ...]
  *
  * Runs each function's tape and compares with the C library one precision up (f32 with double, f64 with long double).
- * Prints the worst error in ULP and where, and fails when it exceeds the row of ir/accuracy.def. The default takes a
- * sample (seconds), another one for each KILN_TEST_SEED (support/slice.h); --all takes every f32 for ops of one operand (minutes each), --every N each N-th; --samples sets
- * how many random arguments there are besides (262144). NaN, infinities and the signs of
+ * Prints the worst error in ULP and where, and fails when it exceeds the row of ir/accuracy.def. For ops of one operand it takes
+ * each N-th f32, N being the number of slices (support/slice.h; otherwise 4099: seconds); --every N, --all: f32 alone, every f32 takes minutes for
+ * an op. --samples sets how many random arguments there are besides (262144). NaN, infinities and the signs of
  * zeros must agree exactly, and what is mathematically within [-1, 1] must be so after rounding.
  * `--list` prints the number of scalar ops of every tape instead.
  *
@@ -336,17 +336,17 @@ static int list(void)
 
 int main(int argc, char **argv)
 {
-    uint64_t stride = 4099;
+    uint64_t stride = slice_number("KILN_TEST_SLICES", 4099);
     size_t samples = 1 << 18;
     random_state = slice_seed();
-    bool f32 = true, f64 = LDBL_MANT_DIG > 53, named = false;
+    bool f32 = true, f64 = LDBL_MANT_DIG > 53, named = false, f32_only = false;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--list"))
             return list();
         if (!strcmp(argv[i], "--all"))
-            stride = 1;
+            stride = 1, f32_only = true;
         else if (!strcmp(argv[i], "--every") && i + 1 < argc && atoi(argv[i + 1]) > 0)
-            stride = (uint64_t)atoi(argv[++i]);
+            stride = (uint64_t)atoi(argv[++i]), f32_only = true;
         else if (!strcmp(argv[i], "--samples") && i + 1 < argc && atoi(argv[i + 1]) > 0)
             samples = (size_t)atoi(argv[++i]);
         else if (!strcmp(argv[i], "--f64"))
@@ -359,7 +359,7 @@ int main(int argc, char **argv)
     if (!f64)
         printf("long double is no wider than double here: f64 is not checked\n");
     int failed = 0;
-    for (int wide = !f32; wide <= (stride < 4099 && f32 ? 0 : f64); wide++)
+    for (int wide = !f32; wide <= (f32_only && f32 ? 0 : f64); wide++)
         for (int k = 0; k < ROWS; k++) {
             bool wanted = !named;
             for (int i = 1; i < argc; i++)

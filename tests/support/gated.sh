@@ -7,7 +7,8 @@
 # and libcriterion occurs is the runner's own and does not count; a leak in a test has the test's frame in it.
 #
 # Slices (slice.h), for tests that have some: KILN_TEST_PARTS (tests/CMakeLists.txt, kiln_slices) says how many, KILN_TEST_SLICES=N asks for another number,
-# KILN_TEST_SLICES=all for as few as KILN_TEST_PARTS_ALL. KILN_TEST_SEED is the number of the commit unless it is set.
+# KILN_TEST_SLICES=all for everything, without a limit of processor time. KILN_TEST_SEED is the number of the commit unless it is set. A test that is
+# said to have slices and whose program does not look at KILN_TEST_SLICES fails: it would run the same, or all, each time.
 #
 # Time: KILN_TEST_CPU is how many seconds of processor time a process of the test may take, on a machine that counts to 200,000 in
 # a shell in 0.15 s; a slower one gets more. Time by the clock has no limit but ctest's, which is for what hangs.
@@ -54,7 +55,18 @@ case ${KILN_TEST_PARTS:+${KILN_TEST_SLICES:-one}} in
     one) again="" KILN_TEST_SLICES=$KILN_TEST_PARTS ;;
     *) again="KILN_TEST_SLICES=$KILN_TEST_SLICES " ;;
     esac
-    [ "$KILN_TEST_SLICES" != all ] || KILN_TEST_SLICES=${KILN_TEST_PARTS_ALL:-1}
+    if [ "$KILN_TEST_SLICES" = all ]; then
+        KILN_TEST_SLICES=1
+        unset KILN_TEST_CPU
+    fi
+    obeys=
+    for file in "$@"; do
+        [ ! -f "$file" ] || ! grep -q KILN_TEST_SLICES "$file" || obeys=yes
+    done
+    [ -n "$obeys" ] || {
+        echo "has slices in a CMakeLists.txt (kiln_slices), but does not look at KILN_TEST_SLICES"
+        exit 1
+    }
     KILN_TEST_SEED=${KILN_TEST_SEED:-$(commit)}
     again="${again}KILN_TEST_SEED=$KILN_TEST_SEED"
     export KILN_TEST_SLICES KILN_TEST_SEED

@@ -94,15 +94,16 @@ static void choose_tile(const Emit *e, Contract *c, int64_t m, int64_t n)
 }
 
 /* Groups and tiles of a task: so that what is packed is used often and stays in the caches, and that there are tasks for some threads. */
-static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n)
+static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
-    enum { TASKS = 8 };
+    double work = 2.0 * (double)batch * (double)m * (double)n * (double)k;
+    int64_t tasks = work >= 1 << 28 ? 8 : work >= 1 << 25 ? 4 : work >= 1 << 22 ? 2 : 1;
     int64_t bytes = (int64_t)dtype_bytes(c->acc), groups = ceil_div(m, c->rows), tiles = ceil_div(n, c->width);
     int64_t rows_bytes = e->bits == 512 ? 400 << 10 : 200 << 10;
     int64_t g = least(groups, rows_bytes / (DOT_BLOCK * bytes * c->rows)),
             t = least(tiles, (c->one_block ? 4096 : 2048) / bytes / c->width);
-    while (batch * ceil_div(groups, g) * ceil_div(tiles, t) < TASKS && (g * c->rows > 64 || t * c->width > 128)) {
-        if (g * c->rows > t * c->width / 2 && g > 1)
+    while (batch * ceil_div(groups, g) * ceil_div(tiles, t) < tasks && (g * c->rows > 64 || t * c->width > 128)) {
+        if (g * c->rows > t * c->width / 4 && g > 1) /* rows cost more to pack: they want wide tasks */
             g = (g + 1) / 2;
         else
             t = (t + 1) / 2;
@@ -111,11 +112,11 @@ static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, 
     c->block_tiles = ceil_div(tiles, ceil_div(tiles, t));
 }
 
-static void plan_packed(Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n)
+static void plan_packed(Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     enum { RUN = 512 }; /* bytes of a row of the lane operand that are read in one go */
     choose_tile(e, c, m, n);
-    choose_blocks(e, c, batch, m, n);
+    choose_blocks(e, c, batch, m, n, k);
     c->panels = least(c->block_tiles, ceil_div(RUN, c->width * (int64_t)dtype_bytes(c->acc)));
 }
 
@@ -138,7 +139,13 @@ static void plan_thin(Emit *e, Contract *c, int64_t m, int64_t n)
     c->block_tiles = least(ceil_div(n, c->width), columns / c->width);
 }
 
-static Way choose_way(const Emit *e, const Contract *c, int64_t m, int64_t n, int64_t k)
+static bool plain_load(const Emit *e, const Contract *c, int side)
+{
+    const KInst *n = &e->k->inst.at[c->operand[side]];
+    return n->kind == KI_LOAD && n->pred == VREF_NONE && (DType)n->dtype == c->acc;
+}
+
+static Way choose_way(const Emit *e, const Contract *c, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     bool regular = !varies(e, c->operand[ROW_SIDE], c->axis[LANE_SIDE]);
     if (!regular || c->axis[LANE_SIDE] == NO_AXIS || e->k->vec_axis == UINT32_MAX)
@@ -147,7 +154,10 @@ static Way choose_way(const Emit *e, const Contract *c, int64_t m, int64_t n, in
         return m <= 8 ? WAY_DOTS : WAY_PACKED;
     if (m <= 8)
         return k * n >= 1 << 15 && n >= 128 ? WAY_STRIPS : WAY_DIRECT;
-    return k <= 8 || k * n <= 1 << 11 ? WAY_DIRECT : WAY_PACKED;
+    /* what the caches hold is read where it is, by one product: those of a batch come from memory */
+    bool cached = batch == 1 && m <= 512 && k * n * (int64_t)dtype_bytes(c->acc) <= 1 << 18;
+    bool plain = plain_load(e, c, LANE_SIDE) && plain_load(e, c, ROW_SIDE);
+    return k <= 8 || k * n <= 1 << 11 || (cached && plain) ? WAY_DIRECT : WAY_PACKED;
 }
 
 /* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
@@ -171,9 +181,9 @@ static void contract_plan(Emit *e, Contract *c)
         batch *= a == c->axis[LANE_SIDE] || a == c->axis[ROW_SIDE] ? 1 : least(about(e, a), 1 << 20);
     c->lanes = e->bits / 8 / (int)bytes;
     c->one_block = is_const(e, (int)k->axes.n - 1) && steps <= DOT_BLOCK;
-    c->way = choose_way(e, c, rows, columns, steps);
+    c->way = choose_way(e, c, batch, rows, columns, steps);
     if (c->way == WAY_PACKED)
-        plan_packed(e, c, least(batch, 1 << 20), rows, columns);
+        plan_packed(e, c, least(batch, 1 << 20), rows, columns, steps);
     else
         plan_thin(e, c, rows, columns);
     if (e->k->vec_axis == UINT32_MAX || e->tile_axis == NO_AXIS)

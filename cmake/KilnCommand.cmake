@@ -1,7 +1,5 @@
 # The command `kiln` (cache/cli): made of the archives of the layers that need no LLVM, so that only what it uses is linked.
 # Man pages and completions are printed by it from its tables and installed beside it.
-find_path(JANSSON_INCLUDE jansson.h REQUIRED)
-find_library(JANSSON_LIBRARY jansson REQUIRED)
 find_path(GCRYPT_INCLUDE gcrypt.h REQUIRED) # SHA-256 of packs; the library has no use for it
 find_library(GCRYPT_LIBRARY gcrypt REQUIRED)
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cache/cli/*.c)

@@ -24,6 +24,9 @@ target_include_directories(kiln_flags INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include>)
 find_package(Threads REQUIRED)
 find_library(KILN_ZSTD zstd REQUIRED)
+find_path(JANSSON_INCLUDE jansson.h REQUIRED)
+find_library(JANSSON_LIBRARY jansson REQUIRED)
+set(KILN_FILE_LIBRARIES ${JANSSON_LIBRARY}) # of runtime/files
 target_link_libraries(kiln_flags INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
 target_link_options(kiln_flags INTERFACE -Wl,--build-id=sha1) # names the build in the keys of the cache on disk
 

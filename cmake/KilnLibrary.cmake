@@ -6,7 +6,8 @@ endif()
 add_library(kiln::kiln ALIAS kiln)
 target_include_directories(kiln PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/runtime/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-target_link_libraries(kiln PRIVATE $<BUILD_INTERFACE:kiln_flags> $<BUILD_INTERFACE:kiln_llvm_hidden> $<BUILD_INTERFACE:${KILN_ZSTD}>)
+target_link_libraries(kiln PRIVATE $<BUILD_INTERFACE:kiln_flags> $<BUILD_INTERFACE:kiln_llvm_hidden> $<BUILD_INTERFACE:${KILN_ZSTD}>
+    $<BUILD_INTERFACE:${KILN_FILE_LIBRARIES}>)
 set_target_properties(kiln PROPERTIES
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX)
 set(KILN_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/kiln.map)

@@ -376,22 +376,6 @@ bool os_make_dir(const char *path)
     return ok;
 }
 
-/* Writes all bytes, going on after interruptions. */
-static bool write_all(int file, const char *data, size_t bytes)
-{
-    OsWriting writing;
-    os_writing_begin(&writing);
-    bool ok = true;
-    while (bytes > 0 && ok) {
-        ssize_t wrote = write(file, data, bytes);
-        ok = wrote >= 0 || errno == EINTR;
-        data += wrote > 0 ? wrote : 0;
-        bytes -= wrote > 0 ? (size_t)wrote : 0;
-    }
-    os_writing_end(&writing);
-    return ok;
-}
-
 bool os_write_file(const char *path, const void *data, size_t bytes)
 {
     static atomic_uint serial;
@@ -406,7 +390,7 @@ bool os_write_file(const char *path, const void *data, size_t bytes)
     bool ok = file >= 0;
     int cause = errno;
     if (ok) {
-        ok = write_all(file, data, bytes);
+        ok = os_write_all(file, data, bytes);
         cause = errno;
         if (close(file) != 0 && ok) {
             ok = false;

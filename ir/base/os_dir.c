@@ -1,5 +1,5 @@
 /*
- * Files of one directory. See os_dir.h. Thin wrappers; every system call that can fail for a reason of its own passes `inject`.
+ * Files of one directory. See os_dir.h. Thin wrappers; every system call that can fail for a reason of its own asks os_io_fails.
  */
 #include "ir/base/os_dir.h"
 #include "ir/base/os.h"
@@ -58,8 +58,7 @@ bool os_fail_io_text(const char *text)
 
 int64_t os_io_calls(void) { return atomic_load(&n_calls); }
 
-/* True when this call is to fail; errno says how. */
-static bool inject(void)
+bool os_io_fails(void)
 {
     atomic_fetch_add_explicit(&n_calls, 1, memory_order_relaxed);
     if (!atomic_load_explicit(&fail_always, memory_order_relaxed)) {
@@ -78,7 +77,7 @@ static bool inject(void)
 
 static int base(int dir) { return dir < 0 ? AT_FDCWD : dir; }
 
-int os_dir_open(int dir, const char *path) { return inject() ? -1 : os_open(base(dir), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0); }
+int os_dir_open(int dir, const char *path) { return os_io_fails() ? -1 : os_open(base(dir), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0); }
 
 static void close_keeping_errno(int file)
 {
@@ -90,7 +89,7 @@ static void close_keeping_errno(int file)
 
 void os_dir_close(int dir) { close_keeping_errno(dir); }
 
-static bool make_one(int dir, const char *path) { return !inject() && (mkdirat(base(dir), path, 0700) == 0 || errno == EEXIST); }
+static bool make_one(int dir, const char *path) { return !os_io_fails() && (mkdirat(base(dir), path, 0700) == 0 || errno == EEXIST); }
 
 bool os_dir_make(int dir, const char *path, bool parents)
 {
@@ -133,7 +132,7 @@ bool os_dir_info(int dir, const char *name, OsFileInfo *info)
 {
     struct stat status;
     struct statx more;
-    if (inject() || fstatat(base(dir), name, &status, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) != 0)
+    if (os_io_fails() || fstatat(base(dir), name, &status, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) != 0)
         return false;
     fill(&status, info);
     if (info->regular && statx(base(dir), name, AT_SYMLINK_NOFOLLOW, STATX_BTIME, &more) == 0 && (more.stx_mask & STATX_BTIME))
@@ -171,10 +170,10 @@ bool os_dir_each(int dir, bool (*each)(const char *name, void *user), void *user
 int os_file_open(int dir, const char *name, OsFileInfo *info)
 {
     struct stat status;
-    int file = inject() ? -1 : os_open(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    int file = os_io_fails() ? -1 : os_open(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (file < 0)
         return -1;
-    if (inject() || fstat(file, &status) != 0) {
+    if (os_io_fails() || fstat(file, &status) != 0) {
         close_keeping_errno(file);
         return -1;
     }
@@ -185,7 +184,7 @@ int os_file_open(int dir, const char *name, OsFileInfo *info)
 bool os_file_read(int file, void *data, size_t n)
 {
     for (char *at = data; n > 0;) {
-        ssize_t got = inject() ? -1 : read(file, at, n);
+        ssize_t got = os_io_fails() ? -1 : read(file, at, n);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
@@ -200,29 +199,14 @@ bool os_file_read(int file, void *data, size_t n)
 
 void os_file_close(int file) { close_keeping_errno(file); }
 
-static bool write_all(int file, const char *data, size_t n)
-{
-    OsWriting writing;
-    os_writing_begin(&writing);
-    bool ok = true;
-    while (n > 0 && ok) {
-        ssize_t wrote = inject() ? -1 : write(file, data, n);
-        ok = wrote >= 0 || errno == EINTR;
-        data += wrote > 0 ? wrote : 0;
-        n -= wrote > 0 ? (size_t)wrote : 0;
-    }
-    os_writing_end(&writing);
-    return ok;
-}
-
 bool os_file_write_new(int dir, const char *name, const void *data, size_t n)
 {
-    int file = inject() ? -1 : os_open(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    int file = os_io_fails() ? -1 : os_open(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (file < 0)
         return false;
-    bool ok = write_all(file, data, n);
+    bool ok = os_write_all(file, data, n);
     int cause = errno;
-    if (close(file) != 0 || inject()) { /* a network file system tells of a full disk here */
+    if (close(file) != 0 || os_io_fails()) { /* a network file system tells of a full disk here */
         cause = ok ? errno : cause;
         ok = false;
     }
@@ -235,38 +219,38 @@ bool os_file_write_new(int dir, const char *name, const void *data, size_t n)
 bool os_file_append(int dir, const char *name, const void *data, size_t n, size_t limit)
 {
     struct stat status;
-    int file = inject() ? -1 : os_open(dir, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
+    int file = os_io_fails() ? -1 : os_open(dir, name, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK, 0600);
     if (file < 0)
         return false;
-    bool ok = !inject() && fstat(file, &status) == 0;
+    bool ok = !os_io_fails() && fstat(file, &status) == 0;
     if (ok && !S_ISREG(status.st_mode)) {
         errno = EINVAL;
         ok = false;
     }
     if (ok && (uint64_t)status.st_size > limit)
-        ok = !inject() && ftruncate(file, 0) == 0;
+        ok = !os_io_fails() && ftruncate(file, 0) == 0;
     OsWriting writing;
     os_writing_begin(&writing);
-    ok = ok && !inject() && write(file, data, n) == (ssize_t)n;
+    ok = ok && !os_io_fails() && write(file, data, n) == (ssize_t)n;
     os_writing_end(&writing);
     close_keeping_errno(file);
     return ok;
 }
 
-bool os_file_rename(int dir, const char *from, const char *to) { return !inject() && renameat(dir, from, dir, to) == 0; }
-bool os_file_link(int dir, const char *from, const char *to) { return !inject() && linkat(dir, from, dir, to, 0) == 0; }
-bool os_file_remove(int dir, const char *name) { return !inject() && unlinkat(dir, name, 0) == 0; }
+bool os_file_rename(int dir, const char *from, const char *to) { return !os_io_fails() && renameat(dir, from, dir, to) == 0; }
+bool os_file_link(int dir, const char *from, const char *to) { return !os_io_fails() && linkat(dir, from, dir, to, 0) == 0; }
+bool os_file_remove(int dir, const char *name) { return !os_io_fails() && unlinkat(dir, name, 0) == 0; }
 
 bool os_file_touch(int dir, const char *name, int64_t time)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = time, .tv_nsec = time ? 0 : UTIME_NOW}};
-    return !inject() && utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) == 0;
+    return !os_io_fails() && utimensat(dir, name, times, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int os_file_lock(int dir, const char *name)
 {
-    int file = inject() ? -1 : os_open(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600);
-    if (file >= 0 && (inject() || flock(file, LOCK_EX | LOCK_NB) != 0)) {
+    int file = os_io_fails() ? -1 : os_open(dir, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (file >= 0 && (os_io_fails() || flock(file, LOCK_EX | LOCK_NB) != 0)) {
         close_keeping_errno(file);
         return -1;
     }

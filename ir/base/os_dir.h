@@ -58,5 +58,6 @@ int64_t os_process(void);
 void os_fail_io(int64_t nth, int err, bool sticky);
 bool os_fail_io_text(const char *text);
 int64_t os_io_calls(void); /* how many there were so far */
+bool os_io_fails(void);    /* for who makes such a call: true: it is to fail; errno says how */
 
 #endif

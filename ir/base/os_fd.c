@@ -1,5 +1,6 @@
 /* Opening and writing files beside a program of somebody else's. See os_fd.h. */
 #include "ir/base/os_fd.h"
+#include "ir/base/os_dir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -86,4 +87,20 @@ void os_writing_end(const OsWriting *writing)
         sigtimedwait(&limit, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &writing->mask, NULL);
     errno = cause;
+}
+
+bool os_write_all(int file, const void *data, size_t n)
+{
+    const char *at = data;
+    OsWriting writing;
+    os_writing_begin(&writing);
+    bool ok = true;
+    while (n > 0 && ok) {
+        ssize_t wrote = os_io_fails() ? -1 : write(file, at, n);
+        ok = wrote >= 0 || errno == EINTR;
+        at += wrote > 0 ? wrote : 0;
+        n -= wrote > 0 ? (size_t)wrote : 0;
+    }
+    os_writing_end(&writing);
+    return ok;
 }

@@ -10,6 +10,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 
 /* openat with O_CLOEXEC; `dir` as it takes it. The descriptor is at least 3; -1: errno says why. */
@@ -32,5 +33,8 @@ typedef struct OsWriting {
 } OsWriting;
 void os_writing_begin(OsWriting *writing);
 void os_writing_end(const OsWriting *writing); /* errno stays */
+
+/* Writes all bytes, going on after interruptions and short writes. */
+bool os_write_all(int file, const void *data, size_t n);
 
 #endif

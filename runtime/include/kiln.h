@@ -122,6 +122,7 @@ typedef struct kiln_tensor kiln_tensor; /* an array, computed or still to be com
 /* owns the tensors made while it is the innermost one */
 typedef struct kiln_scope kiln_scope;
 typedef struct kiln_function kiln_function; /* a C function traced once for each kind of input */
+typedef struct kiln_file kiln_file;         /* a file of named tensors, open for reading */
 
 typedef enum kiln_status {
     KILN_OK,
@@ -744,8 +745,8 @@ KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
  *
  * A value lies where its operands lie; operands on two devices are an error (KILN_DEVICE) that
  * kiln_to mends. What has no operands with data (zeros, ranges, random numbers) goes to whoever
- * uses it, or to the thread's current device. kiln_from and kiln_load_npy copy to the current
- * device; memory that is wrapped lies on the CPU.
+ * uses it, or to the thread's current device. kiln_from and what loads files copy to the
+ * current device; memory that is wrapped lies on the CPU.
  *
  * Calls that use a CUDA device make its primary context current in the calling thread and leave it
  * so: a program that works with contexts of its own sets them again. */
@@ -789,11 +790,73 @@ KILN_SYNC(kiln_print, kiln_tensor *x);
  * (may be NULL) gets its length without the NUL. */
 KILN_SYNC(kiln_format, kiln_tensor *x, char *buffer, size_t size, size_t *needed);
 
-/* NumPy's .npy files. Saving writes format 1.0, C order, little-endian (bf16: KILN_UNSUPPORTED).
- * Loading takes formats 1 to 3, C and Fortran order and either byte order, all dtypes but bf16.
- * KILN_IO, KILN_BAD_FORMAT or KILN_UNSUPPORTED name the file. */
+/* ---- files ---- */
+
+/*
+ * Files are not trusted: what they say of themselves is checked before it is believed, and nothing is half loaded. Errors name the
+ * file, the place in it, what is wrong and what to do: KILN_IO, KILN_BAD_FORMAT (damaged, or something else), KILN_UNSUPPORTED
+ * (sensible, but not for kiln), KILN_OVERFLOW.
+ *
+ * Saving writes a temporary file in the same folder, brings it to the disk and renames it, so whoever looks, after a crash too, finds
+ * the old file or the new one. Links stay links. A pipe or a device is written as it is.
+ */
+
+/* NumPy's .npy files, of one array. Saving writes format 1.0, C order, little-endian (bf16, which NumPy has no code for, is
+ * KILN_UNSUPPORTED: kiln_save_safetensors keeps it). Loading takes formats 1 to 3, C and Fortran order and either byte order, all
+ * dtypes but bf16, and copies to the current device. */
 KILN_SYNC(kiln_save_npy, kiln_tensor *x, const char *path);
 KILN_OP(kiln_load_npy, const char *path);
+
+/* What a file says of one of its tensors. */
+typedef struct kiln_file_entry {
+    const char *name; /* UTF-8; valid until the file is freed */
+    kiln_dtype dtype;
+    kiln_shape shape;
+} kiln_file_entry;
+/* A tensor with its name, to be saved. */
+typedef struct kiln_named {
+    const char *name; /* UTF-8; no two are equal */
+    kiln_tensor *tensor;
+} kiln_named;
+/* A text with its name, both UTF-8. */
+typedef struct kiln_metadata {
+    const char *key, *value;
+} kiln_metadata;
+
+/*
+ *     kiln_file *model = kiln_load_safetensors("model.safetensors");
+ *     kiln_tensor *weight = kiln_file_tensor(model, "encoder.weight");
+ *     kiln_file_free(model);                                                    weight stays
+ *
+ * Opens a safetensors file, or a model in several files by its index (path ends in .json, as model.safetensors.index.json does; the
+ * files lie in the same folder, and the tensors are those that the index names). Everything but the elements is read and checked; the
+ * elements are mapped, so a file of any size opens at once. All dtypes of kiln; what it does not have (8-bit floats and smaller,
+ * complex) is KILN_UNSUPPORTED, by name. NULL: an error is kept. Replacing the file while it is open is fine (which is what saving
+ * does); one who writes into it or cuts it short changes or breaks the tensors.
+ */
+KILN_API kiln_file *kiln_load_safetensors(const char *path);
+KILN_API kiln_file *kiln_load_safetensors_at(const char *file, int line, const char *path);
+/* Closes it. Tensors that were made of it live on, by themselves. NULL is allowed. */
+KILN_API void kiln_file_free(kiln_file *file);
+KILN_API int kiln_file_count(const kiln_file *file); /* how many tensors it has; of NULL: -1 */
+/* The i-th, in the file's order; name NULL and rank -1 where there is none. Any thread may ask, at any time. */
+KILN_API kiln_file_entry kiln_file_info(const kiln_file *file, int i);
+KILN_API int kiln_file_find(const kiln_file *file, const char *name); /* which one has that name; -1: none */
+/* The i-th text that the file carries beside its tensors; key NULL past the last one. */
+KILN_API kiln_metadata kiln_file_metadata(const kiln_file *file, int i);
+/* the value of that key; NULL: there is none; valid until the file is freed */
+KILN_API const char *kiln_file_metadata_value(const kiln_file *file, const char *key);
+/* One tensor by name (KILN_INVALID: there is none), evaluated. On the CPU it lies in the mapping: nothing is read before it is used,
+ * nothing is copied, and it is never overwritten, as memory that was wrapped. Elements that are not aligned and bools other than 0
+ * and 1 are copied. With a CUDA device as the current one they are copied there. */
+KILN_OP(kiln_file_tensor, const kiln_file *from, const char *name);
+/* All of them, in the file's order: tensors[0..kiln_file_count). On error all are NULL and the error is kept. */
+KILN_API kiln_status kiln_file_tensors(const kiln_file *from, kiln_tensor **tensors);
+KILN_API kiln_status kiln_file_tensors_at(const char *file, int line, const kiln_file *from, kiln_tensor **tensors);
+
+/* Computes n tensors together and saves them as a safetensors file, with n_metadata texts (the list may be NULL for none). No two
+ * names and no two keys are equal, none is "__metadata__" (KILN_INVALID). Elements begin at a multiple of 64 bytes and are aligned. */
+KILN_SYNC(kiln_save_safetensors, const char *path, int n, const kiln_named *tensors, int n_metadata, const kiln_metadata *metadata);
 
 /* ---- which sizes are compiled in ---- */
 
@@ -1195,6 +1258,10 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_format(...) kiln_format_at(KILN_HERE, __VA_ARGS__)
 #define kiln_save_npy(...) kiln_save_npy_at(KILN_HERE, __VA_ARGS__)
 #define kiln_load_npy(...) kiln_load_npy_at(KILN_HERE, __VA_ARGS__)
+#define kiln_load_safetensors(...) kiln_load_safetensors_at(KILN_HERE, __VA_ARGS__)
+#define kiln_file_tensor(...) kiln_file_tensor_at(KILN_HERE, __VA_ARGS__)
+#define kiln_file_tensors(...) kiln_file_tensors_at(KILN_HERE, __VA_ARGS__)
+#define kiln_save_safetensors(...) kiln_save_safetensors_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mark_dynamic(...) kiln_mark_dynamic_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mark_static(...) kiln_mark_static_at(KILN_HERE, __VA_ARGS__)
 #define kiln_assign(...) kiln_assign_at(KILN_HERE, __VA_ARGS__)

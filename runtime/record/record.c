@@ -67,7 +67,7 @@ kiln_tensor *rec_out(Rec *r, RtNode *result)
         return NULL;
     kiln_tensor *x = tensor_new(node_retain(result));
     if (!x)
-        error_keep(ST_OUT_OF_MEMORY, r->api, r->loc);
+        r->status = error_keep(ST_OUT_OF_MEMORY, r->api, r->loc);
     return x;
 }
 

@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <unistd.h>
 
 /* ---- rows ---- */
 
@@ -33,6 +34,7 @@ static void note(const char *function, const char *param, const char *kind)
 
 static kiln_status of_tensor(kiln_tensor *x) { return x ? KILN_OK : kiln_error_status(); }
 static kiln_status of_status(kiln_status status) { return status; }
+static kiln_status of_file(kiln_file *f) { return f ? KILN_OK : kiln_error_status(); }
 static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
 
 static void check(int line, const char *function, const char *param, const char *kind, kiln_status got, kiln_status want, const char *text)
@@ -58,7 +60,8 @@ static void check(int line, const char *function, const char *param, const char 
     check(__LINE__, #function, #param, #kind,             \
           _Generic((function(__VA_ARGS__)), kiln_tensor * \
                    : of_tensor, kiln_function *           \
-                   : of_function, kiln_status             \
+                   : of_function, kiln_file *             \
+                   : of_file, kiln_status                 \
                    : of_status)(function(__VA_ARGS__)),   \
           status, text)
 #define BAD_SHAPES(function, param, status, before, ...)                                        \
@@ -276,7 +279,6 @@ static void creation(void)
     BAD(kiln_eye, rows, huge, KILN_OVERFLOW, "4294967296", KILN_F32, INT64_C(1) << 32, INT64_C(1) << 32, 0);
     note("kiln_eye", "cols", "huge");
     note("kiln_eye", "k", "any"); /* every int64 means a diagonal, maybe an empty one */
-    BAD(kiln_load_npy, path, null, KILN_INVALID, "path is NULL", NULL);
 }
 
 /* ---- reductions ---- */
@@ -570,8 +572,6 @@ static void sync_points(void)
     BAD(kiln_explain, x, null, KILN_INVALID, "x is NULL", NULL, text, sizeof text, &needed);
     BAD(kiln_explain, buffer, null, KILN_INVALID, "buffer is NULL", x23, NULL, 5, &needed);
     NO_ERROR(kiln_explain, needed, null, x23, text, sizeof text, NULL);
-    BAD(kiln_save_npy, x, null, KILN_INVALID, "x is NULL", NULL, "/nonexistent/x");
-    BAD(kiln_save_npy, path, null, KILN_INVALID, "path is NULL", x23, NULL);
     BAD(kiln_mark_dynamic, x, null, KILN_INVALID, "x is NULL", NULL, 0, 0, 5);
     BAD(kiln_mark_dynamic, axis, high, KILN_BAD_SHAPE, "axis 2 of f32[2,3]", computed, 2, 0, 5);
     BAD(kiln_mark_dynamic, axis, low, KILN_BAD_SHAPE, "axis -3 of f32[2,3]", computed, -3, 0, 5);
@@ -631,6 +631,47 @@ static void gradients(void)
     BAD(kiln_jvp, out_tangents, null, KILN_INVALID, "needs arrays", 1, &w, &seed, 1, &loss, 0, NULL);
 }
 
+static void files(void)
+{
+    char path[512];
+    const char *tmp = getenv("TMPDIR");
+    kiln_named named[1] = {{"x", x23}}, gap[1] = {{"x", NULL}};
+    kiln_metadata texts[1] = {{"a", "b"}};
+    snprintf(path, sizeof path, "%s/kiln_bad_input_%ld", tmp ? tmp : "/tmp", (long)getpid());
+    BAD(kiln_load_npy, path, null, KILN_INVALID, "path is NULL", NULL);
+    BAD(kiln_save_npy, x, null, KILN_INVALID, "x is NULL", NULL, "/nonexistent/x");
+    BAD(kiln_save_npy, path, null, KILN_INVALID, "path is NULL", x23, NULL);
+    BAD(kiln_save_safetensors, path, null, KILN_INVALID, "path is NULL", NULL, 1, named, 0, NULL);
+    BAD(kiln_save_safetensors, n, negative, KILN_INVALID, "-1 tensors", path, -1, named, 0, NULL);
+    BAD(kiln_save_safetensors, tensors, null, KILN_INVALID, "tensors is NULL", path, 1, NULL, 0, NULL);
+    BAD(kiln_save_safetensors, tensors, element, KILN_INVALID, "tensor 0 is NULL", path, 1, gap, 0, NULL);
+    BAD(kiln_save_safetensors, n_metadata, negative, KILN_INVALID, "-1 metadata", path, 1, named, -1, texts);
+    BAD(kiln_save_safetensors, metadata, null, KILN_INVALID, "metadata is NULL", path, 1, named, 1, NULL);
+    NO_ERROR(kiln_save_safetensors, metadata, null, path, 1, named, 0, NULL);
+    BAD(kiln_load_safetensors, path, null, KILN_INVALID, "path is NULL", NULL);
+    kiln_file *file = kiln_load_safetensors(path);
+    kiln_tensor *tensor;
+    cr_assert(file && remove(path) == 0, "%s", kiln_error_message());
+    BAD(kiln_file_tensor, from, null, KILN_INVALID, "from is NULL", NULL, "x");
+    BAD(kiln_file_tensor, name, null, KILN_INVALID, "name is NULL", file, NULL);
+    BAD(kiln_file_tensor, name, other, KILN_INVALID, "no tensor is called \"y\"", file, "y");
+    BAD(kiln_file_tensors, from, null, KILN_INVALID, "from is NULL", NULL, &tensor);
+    BAD(kiln_file_tensors, tensors, null, KILN_INVALID, "tensors is NULL", file, NULL);
+    HARMLESS(kiln_file_count, file, null, NULL);
+    HARMLESS(kiln_file_info, file, null, NULL, 0);
+    HARMLESS(kiln_file_info, i, negative, file, -1);
+    HARMLESS(kiln_file_info, i, high, file, 1);
+    HARMLESS(kiln_file_find, file, null, NULL, "x");
+    HARMLESS(kiln_file_find, name, null, file, NULL);
+    HARMLESS(kiln_file_metadata, file, null, NULL, 0);
+    HARMLESS(kiln_file_metadata, i, negative, file, -1);
+    HARMLESS(kiln_file_metadata, i, high, file, 0);
+    HARMLESS(kiln_file_metadata_value, file, null, NULL, "a");
+    HARMLESS(kiln_file_metadata_value, key, null, file, NULL);
+    kiln_file_free(file);
+    HARMLESS(kiln_file_free, file, null, NULL);
+}
+
 static void without_errors(void)
 {
     char text[8];
@@ -684,7 +725,7 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"size_t", {""}},
     };
     static const char *const pointer[] = {"null", ""}, *const axis[] = {"high", "low", ""}, *const count[] = {"negative", ""},
-                             *const value[] = {""}, *const reason[] = {"none", ""};
+                             *const value[] = {""}, *const reason[] = {"none", ""}, *const index[] = {"negative", "high", ""};
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++)
         if (strcmp(type, rows[k].type) == 0)
             return rows[k].kinds;
@@ -694,8 +735,10 @@ static const char *const *kinds_of(const char *type, const char *name)
         return reason;
     if (strcmp(type, "int") == 0 && (strcmp(name, "axis") == 0 || strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
         return axis;
-    if (strcmp(name, "n") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 || strcmp(name, "rows") == 0 ||
-        strcmp(name, "cols") == 0)
+    if (strcmp(type, "int") == 0 && strcmp(name, "i") == 0)
+        return index;
+    if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
+        strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
         return count;
     if (strcmp(type, "int64_t") == 0)
         return value;
@@ -827,6 +870,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     indexing();
     sync_points();
     gradients();
+    files();
     without_errors();
     int functions = require_rows();
     cr_assert(functions > 180, "only %d functions were found in kiln.h", functions);

@@ -90,6 +90,19 @@ static bool files(void)
     return y && kiln_numel(y) == 6;
 }
 
+static bool models(void)
+{
+    kiln_named two[] = {{"a", x23()}, {"b", kiln_full(KILN_U8, KILN_SHAPE(3), 1)}};
+    kiln_tensor *both[2] = {NULL, NULL};
+    if (!two[0].tensor || !two[1].tensor || kiln_save_safetensors(path, 2, two, 1, &(kiln_metadata){"k", "v"}) != KILN_OK)
+        return false;
+    kiln_file *f = kiln_load_safetensors(path);
+    bool ok = f && kiln_file_tensor(f, "b") && kiln_file_tensors(f, both) == KILN_OK && both[1];
+    cr_assert(!f || ok || (!both[0] && !both[1]), "half of it is there");
+    kiln_file_free(f);
+    return ok;
+}
+
 static bool reading(void)
 {
     static float data[6] = {1, 2, 3, 4, 5, 6};
@@ -173,6 +186,7 @@ TASK(wrapping)
 TASK(recording)
 TASK(drawing)
 TASK(files)
+TASK(models)
 TASK(reading)
 TASK(owning)
 TASK(differentiating)

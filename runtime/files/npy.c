@@ -6,15 +6,16 @@
  * The header is the text of a Python dict with the keys descr, fortran_order and shape. It is read
  * by a small parser for exactly that: strings, True and False, a tuple of ints, in any order and
  * spacing. Fortran order is a reversed shape and a permutation, so it costs nothing here. Files are
- * not trusted: every length is checked against the file before memory is asked for.
+ * not trusted: every length is checked against the file before memory is asked for. Saving is as file.h has it: the old file or the new one.
  *
  * Leaves out: structured, object, string, complex and datetime dtypes (KILN_UNSUPPORTED), and bf16,
- * which NumPy has no code for.
+ * which NumPy has no code for (safetensors keeps it).
  */
 #include "ir/base/os.h"
 #include "ir/base/os_fd.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/sync.h"
+#include "runtime/files/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,7 +24,7 @@
 
 static const char magic[] = "\x93NUMPY";
 
-enum { MAGIC = 6, LARGEST_HEADER = 1 << 20 };
+enum { MAGIC = 6, LARGEST_HEADER = 1 << 20, LARGEST_WRITTEN = 320 };
 
 typedef struct Header {
     DType dtype;
@@ -281,25 +282,39 @@ API1(kiln_tensor *, kiln_load_npy, const char *, path)
     return rec_end(&r, rec_permute(&r, rec_data(&r, h.dtype, rank, dims, data, data->data, NULL), perm));
 }
 
-/* Writes a header of format 1.0, padded so that the data begins at a multiple of 64; the data. */
-static Status write_file(FILE *f, const char *path, const RtNode *node, const void *data)
+/* A header of format 1.0, padded so that the data begins at a multiple of 64, into `out`; its bytes. */
+static size_t write_header(const RtNode *node, char out[LARGEST_WRITTEN])
 {
-    char text[256], start[MAGIC + 4];
+    char text[LARGEST_WRITTEN];
     int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", dtype_info[node->dtype].numpy);
     for (int d = 0; d < node->rank; d++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64 "%s", d ? " " : "", node->dim[d],
                       d + 1 < node->rank || node->rank == 1 ? "," : "");
     n += snprintf(text + n, sizeof text - (size_t)n, "), }");
-    int total = ((int)sizeof start + n + 1 + 63) / 64 * 64, header = total - (int)sizeof start;
-    memcpy(start, magic, MAGIC);
-    start[MAGIC] = 1;
-    start[MAGIC + 1] = 0;
-    start[MAGIC + 2] = (char)(header & 255);
-    start[MAGIC + 3] = (char)(header >> 8);
-    size_t bytes = dtype_bytes((DType)node->dtype) * (size_t)node_elements(node);
-    bool ok = fwrite(start, 1, sizeof start, f) == sizeof start && fprintf(f, "%-*s\n", header - 1, text) == header &&
-              (bytes == 0 || fwrite(data, 1, bytes, f) == bytes) && fflush(f) == 0;
-    return ok ? ST_OK : fail(ST_IO, "%s: %s", path, strerror(errno));
+    int start = MAGIC + 4, total = (start + n + 1 + 63) / 64 * 64, header = total - start;
+    memcpy(out, magic, MAGIC);
+    out[MAGIC] = 1;
+    out[MAGIC + 1] = 0;
+    out[MAGIC + 2] = (char)(header & 255);
+    out[MAGIC + 3] = (char)(header >> 8);
+    memset(out + start, ' ', (size_t)header);
+    memcpy(out + start, text, (size_t)n);
+    out[total - 1] = '\n';
+    return (size_t)total;
+}
+
+typedef struct Writing {
+    const RtNode *node;
+    const void *data;
+} Writing;
+
+static Status write_file(OsSaving *saving, void *user)
+{
+    const Writing *w = user;
+    char header[LARGEST_WRITTEN];
+    size_t bytes = dtype_bytes(node_dtype(w->node)) * (size_t)node_elements(w->node);
+    bool ok = os_save_write(saving, header, write_header(w->node, header)) && os_save_write(saving, w->data, bytes);
+    return ok ? ST_OK : ST_IO;
 }
 
 API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
@@ -309,7 +324,9 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
     if (x && !path)
         return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);
     if (x && !dtype_info[x->node->dtype].numpy[0])
-        return error_sync(fail(ST_UNSUPPORTED, "%s: NumPy has no %s; cast it first", path, dtype_name((DType)x->node->dtype)), api, loc);
+        return error_sync(fail(ST_UNSUPPORTED, "%s: NumPy has no %s: kiln_save_safetensors keeps it, or cast it first", path,
+                               dtype_name((DType)x->node->dtype)),
+                          api, loc);
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
     if (!node)
@@ -317,17 +334,8 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
     void *copy = NULL;
     const void *data;
     Status result = dense_elements(node, &data, &copy);
-    FILE *f = result == ST_OK ? os_open_stream(path, "wb") : NULL;
-    if (f) {
-        OsWriting writing;
-        os_writing_begin(&writing);
-        result = write_file(f, path, node, data);
-        if (fclose(f) != 0 && result == ST_OK)
-            result = fail(ST_IO, "%s: %s", path, strerror(errno));
-        os_writing_end(&writing);
-    } else if (result == ST_OK) {
-        result = fail(ST_IO, "%s: %s", path, strerror(errno));
-    }
+    if (result == ST_OK)
+        result = file_save(path, write_file, &(Writing){node, data});
     os_free(copy);
     node_release(node);
     return error_sync(result, api, loc);

@@ -277,6 +277,27 @@ API5(kiln_tensor *, kiln_wrap, kiln_dtype, dtype, kiln_shape, shape, void *, dat
     return borrowed(&r, dtype, shape, storage_borrow(data, bytes, data, NULL, user), data, NULL, deleter);
 }
 
+Status strided_reach(DType dtype, kiln_shape shape, const int64_t *strides, StridedReach *reach)
+{
+    int64_t low = 0, high = 0, row = 1, n, limit = INT64_C(1) << 58, size = (int64_t)dtype_bytes(dtype);
+    bool packed = true, fits = shape_numel(shape.rank, shape.dim, &n) && n <= (INT64_C(1) << 62) / size;
+    if (!fits)
+        return fail(ST_OVERFLOW, "the shape has more than 2^62 bytes");
+    for (int d = shape.rank - 1; d >= 0; d--) {
+        int64_t far, stride = strides ? strides[d] : row;
+        packed = packed && (shape.dim[d] == 1 || stride == row);
+        row *= shape.dim[d];
+        if (n == 0 || shape.dim[d] == 1)
+            continue;
+        fits = fits && !__builtin_mul_overflow(shape.dim[d] - 1, stride, &far);
+        fits = fits && !(far < 0 ? __builtin_add_overflow(low, far, &low) : __builtin_add_overflow(high, far, &high));
+    }
+    if (!fits || low < -limit || high > limit)
+        return fail(ST_OVERFLOW, "the strides reach beyond the address space");
+    *reach = (StridedReach){low * size, n ? (size_t)((high - low + 1) * size) : 0, packed || n == 0};
+    return ST_OK;
+}
+
 API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, const int64_t *, strides, void *, data, Deleter *, deleter,
      void *, user)
 {
@@ -286,26 +307,12 @@ API6(kiln_tensor *, kiln_wrap_strided, kiln_dtype, dtype, kiln_shape, shape, con
         return rec_end(&r, NULL);
     if ((bytes && !data) || (shape.rank && !strides))
         return rec_end(&r, rec_fail(&r, ST_INVALID, "%s is NULL", bytes && !data ? "data" : "strides"));
-    /* The lowest and the highest element in use, counted from `data`. */
-    int64_t low = 0, high = 0, row = 1;
-    bool packed = true, fits = true;
-    for (int d = shape.rank - 1; d >= 0; d--) {
-        int64_t reach;
-        packed = packed && (shape.dim[d] == 1 || strides[d] == row);
-        row *= shape.dim[d];
-        if (bytes == 0 || shape.dim[d] == 1)
-            continue;
-        fits = fits && !__builtin_mul_overflow(shape.dim[d] - 1, strides[d], &reach);
-        fits = fits && !(reach < 0 ? __builtin_add_overflow(low, reach, &low) : __builtin_add_overflow(high, reach, &high));
-    }
-    int64_t limit = INT64_C(1) << 58;
-    if (!fits || low < -limit || high > limit)
-        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the strides reach beyond the address space"));
-    int64_t size = (int64_t)dtype_bytes((DType)dtype);
-    char *lowest = data ? (char *)data + low * size : NULL;
-    size_t span = bytes ? (size_t)((high - low + 1) * size) : 0;
-    Storage *storage = storage_borrow(lowest, span, data, NULL, user);
-    return borrowed(&r, dtype, shape, storage, data, packed || bytes == 0 ? NULL : strides, deleter);
+    StridedReach reach;
+    Status status = strided_reach((DType)dtype, shape, strides, &reach);
+    if (status != ST_OK)
+        return rec_end(&r, rec_failed(&r, status));
+    Storage *storage = storage_borrow(data ? (char *)data + reach.low : NULL, reach.bytes, data, NULL, user);
+    return borrowed(&r, dtype, shape, storage, data, reach.packed ? NULL : strides, deleter);
 }
 
 /* Lets go of the storage that another one stands for. */
@@ -321,7 +328,7 @@ void kiln_touch(kiln_tensor *x)
         return;
     RtNode *old = x->node;
     Storage *storage = atomic_load_explicit(&old->storage, memory_order_acquire);
-    if (!storage || !atomic_load(&storage->borrowed))
+    if (!storage || !atomic_load(&storage->borrowed) || device_is_cuda(storage->device))
         return;
     /* A new version: a storage of its own over the same memory, in a new node, so whatever is
      * remembered by storage is not taken for the new contents. All versions stand for the first. */
@@ -332,6 +339,7 @@ void kiln_touch(kiln_tensor *x)
     if (node) {
         storage_retain(first);
         fresh->deleter = release_inner;
+        fresh->read_only = first->read_only;
         node->loc = old->loc;
         param_copy(node, old);
         x->node = node_retain(node);

@@ -412,6 +412,19 @@ Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t b
     return cuda_copy_in(d, stream, (CuPointer)(uintptr_t)to, from, bytes);
 }
 
+Status cuda_storage_copy(Storage *storage, const char *from, Storage *to, size_t bytes)
+{
+    CudaDevice *d;
+    CudaStream *stream;
+    TRY(begin_copy(storage, &d, &stream));
+    TRY(cuda_use(storage, stream));
+    TRY(cuda_use(to, stream));
+    if (bytes == 0)
+        return ST_OK;
+    CuResult result = cuda.copy_over((CuPointer)(uintptr_t)to->data, (CuPointer)(uintptr_t)from, bytes, stream->stream);
+    return cuda_check(d, result, "copying on the device");
+}
+
 Status cuda_storage_wait(Storage *storage)
 {
     CudaDevice *d;
@@ -428,4 +441,59 @@ Status cuda_storage_settle(Storage *storage)
         return ST_OK;
     TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
     return cuda_fault_settle(storage);
+}
+
+/* --- memory of others ------------------------------------------------------------------------------------------------ */
+
+/* What is queued on `later` from now on waits for what is queued on `first` now; either may be a stream of somebody else's. */
+static Status in_order(CudaDevice *d, CuStream first, CuStream later)
+{
+    CuEvent event;
+    TRY(cuda_check(d, cuda.event_create(&event, CU_NO_TIMING), "making an event"));
+    Status status = cuda_check(d, cuda.event_record(event, first), "recording an event on the stream");
+    if (status == ST_OK)
+        status = cuda_check(d, cuda.stream_wait_event(later, event, 0), "waiting for the stream");
+    cuda.event_destroy(event); /* once it was reached */
+    return status;
+}
+
+static CuStream foreign(int64_t stream) { return (CuStream)(uintptr_t)stream; }
+
+Status cuda_adopt(int k, Storage *storage, int64_t stream)
+{
+    CudaDevice *d;
+    CudaStream *own;
+    TRY(cuda_open(k, &d));
+    TRY(cuda_stream(d, &own));
+    if (stream >= 0)
+        TRY(in_order(d, foreign(stream), own->stream));
+    storage->stream = own;
+    storage->device = (uint8_t)(DEVICE_CUDA + k);
+    return ST_OK;
+}
+
+Status cuda_offer(Storage *storage, int64_t stream)
+{
+    CudaDevice *d;
+    TRY(cuda_open(storage->device - DEVICE_CUDA, &d));
+    TRY(cuda_fault_settle(storage));
+    return stream >= 0 ? in_order(d, storage->stream->stream, foreign(stream)) : ST_OK;
+}
+
+bool cuda_settle_foreign(Storage *storage)
+{
+    if (cuda_forked())
+        return false;
+    (void)cuda_storage_wait(storage); /* of a broken device nothing runs any more */
+    return true;
+}
+
+bool cuda_idle(int k)
+{
+    CudaDevice *d;
+    if (cuda_forked())
+        return false;
+    if (cuda_open(k, &d) == ST_OK)
+        (void)cuda_check(d, cuda.context_synchronize(), "waiting for the device");
+    return true;
 }

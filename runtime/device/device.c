@@ -143,6 +143,16 @@ Status device_write(Storage *storage, char *to, const void *from, size_t bytes)
     return status;
 }
 
+Status device_copy(Storage *storage, const char *from, Storage *to, size_t bytes)
+{
+    Status status = ST_OK;
+    if (device_is_cuda(storage->device))
+        ON_CUDA(status, cuda_storage_copy(storage, from, to, bytes));
+    else if (bytes)
+        memcpy(to->data, from, bytes);
+    return status;
+}
+
 Status storage_to_current(Storage **storage)
 {
     int device;
@@ -171,6 +181,32 @@ Status device_settle(Storage *storage)
     if (device_is_cuda(storage->device))
         ON_CUDA(status, cuda_storage_settle(storage));
     return status;
+}
+
+Status device_adopt(int device, Storage *storage, int64_t stream)
+{
+    Status status = ST_OK;
+    if (device_is_cuda(device))
+        ON_CUDA(status, cuda_adopt(device - DEVICE_CUDA, storage, stream));
+    return status;
+}
+
+bool device_settle_foreign(Storage *storage) { return !device_is_cuda(storage->device) || cuda_settle_foreign(storage); }
+
+Status device_offer(Storage *storage, int64_t stream)
+{
+    Status status = ST_OK;
+    if (device_is_cuda(storage->device))
+        ON_CUDA(status, cuda_offer(storage, stream));
+    return status;
+}
+
+bool device_idle(int device)
+{
+    int cancel = os_cancel_off();
+    bool idle = !device_is_cuda(device) || cuda_idle(device - DEVICE_CUDA);
+    os_cancel_restore(cancel);
+    return idle;
 }
 
 /* --- the public face -------------------------------------------------------------------------------------------------- */

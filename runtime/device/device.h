@@ -49,18 +49,34 @@ Status storage_copied_to(int device, const void *from, size_t bytes, Storage **o
  * once `from` may be changed again. */
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes);
 Status device_write(Storage *storage, char *to, const void *from, size_t bytes);
+/* `bytes` at `from` (an address in `storage`) to the start of fresh storage on the same device. Under the evaluation lock. */
+Status device_copy(Storage *storage, const char *from, Storage *to, size_t bytes);
 /* Moves fresh host storage to the thread's current device. On failure *storage is released and NULL. */
 Status storage_to_current(Storage **storage);
 /* Waits until what is queued for this storage is done. Like device_read, ST_INDEX: an index that its values depend on was out of bounds. */
 Status device_wait(Storage *storage);
 /* Waits only if that is not known yet. */
 Status device_settle(Storage *storage);
+/* Memory of others (DLPack). `stream` on a CUDA device: 0 or 1 the default one, 2 the thread's default one, else a handle; -1: none; nothing
+ * to the CPU. A borrowed storage lies on `device`, and what is queued for it comes after what its owner queued on `stream`; */
+Status device_adopt(int device, Storage *storage, int64_t stream);
+/* what its owner will do comes after what is queued for it (waits). false: a forked child, which must not touch the device. */
+bool device_settle_foreign(Storage *storage);
+/* What is queued on `stream` from now on comes after what is queued for this storage. ST_INDEX as for device_settle. */
+Status device_offer(Storage *storage, int64_t stream);
+/* Waits until nothing is queued on the device, by whomever. false as above. */
+bool device_idle(int device);
 
 /* CUDA's side (runtime/cuda/cuda_memory.c). */
+Status cuda_adopt(int k, Storage *storage, int64_t stream);
+Status cuda_offer(Storage *storage, int64_t stream);
+bool cuda_settle_foreign(Storage *storage);
+bool cuda_idle(int k);
 Status cuda_storage(int k, const void *from, size_t bytes, Storage *storage); /* from: NULL, or the values */
 void cuda_storage_free(Storage *storage);
 Status cuda_storage_read(Storage *storage, const char *from, void *to, size_t bytes);
 Status cuda_storage_write(Storage *storage, char *to, const void *from, size_t bytes);
+Status cuda_storage_copy(Storage *storage, const char *from, Storage *to, size_t bytes);
 Status cuda_storage_wait(Storage *storage);
 Status cuda_storage_settle(Storage *storage);
 Status cuda_usable(int k);

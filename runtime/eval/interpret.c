@@ -28,10 +28,13 @@ static Status interpret_in_arena(Arena *arena, void *user)
     Status status = ST_OK;
     for (size_t k = 0; k < call->inputs.n && status == ST_OK; k++) {
         const RtNode *node = call->nodes.at[call->inputs.at[k]];
-        void *copy = here ? NULL : arena_alloc(arena, node_bytes(node) + 1);
-        in[k] = here ? node->data : copy;
+        Storage *storage = atomic_load(&node->storage);
+        const char *from = node->strided ? storage->data : node->data;
+        size_t bytes = node->strided ? storage->bytes : node_bytes(node);
+        char *copy = here ? NULL : arena_alloc(arena, bytes + 1);
+        in[k] = here ? node->data : copy + (node->data - from);
         if (!here)
-            status = device_read(atomic_load(&node->storage), node->data, copy, node_bytes(node));
+            status = device_read(storage, from, copy, bytes);
     }
 
     for (size_t k = 0; k < call->outputs.n && status == ST_OK; k++) {

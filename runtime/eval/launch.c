@@ -98,13 +98,9 @@ static Status share_input(const RtNode *input, Result *result)
         return ST_OK;
     }
     size_t bytes = (size_t)node_elements(input) * dtype_bytes((DType)input->dtype);
-    result->storage = storage_new(bytes);
-    if (!result->storage)
-        return ST_OUT_OF_MEMORY;
+    TRY(storage_new_on(storage->device, bytes, &result->storage));
     result->data = result->storage->data;
-    if (bytes)
-        memcpy(result->data, input->data, bytes);
-    return ST_OK;
+    return device_copy(storage, input->data, result->storage, bytes);
 }
 
 static Status reserve(Run *run)

@@ -49,19 +49,15 @@ size_t kiln_dtype_size(kiln_dtype dtype) { return (unsigned)dtype < DT_COUNT ? d
 
 /* ---- elements ---- */
 
-Status copy_elements(const RtNode *node, void *out)
+/* The elements of a node with strides, of which the first is at `first` in host memory. */
+static void gather_elements(const RtNode *node, const char *first, char *to)
 {
     size_t size = dtype_bytes((DType)node->dtype);
     int64_t n = node_elements(node);
-    if (n == 0)
-        return ST_OK;
-    if (!node->strided)
-        return device_read(atomic_load(&node->storage), node->data, out, size * (size_t)n);
     int64_t at[MAX_RANK] = {0}, offset = 0; /* strided nodes have an axis */
     int last = node->rank - 1;
-    char *to = out;
     for (int64_t done = 0; done < n; done += node->dim[last]) {
-        const char *from = node->data + offset * (int64_t)size;
+        const char *from = first + offset * (int64_t)size;
         for (int64_t i = 0; i < node->dim[last]; i++, to += size)
             memcpy(to, from + i * node->stride[last] * (int64_t)size, size);
         for (int d = last - 1; d >= 0; d--) {
@@ -72,7 +68,28 @@ Status copy_elements(const RtNode *node, void *out)
             at[d] = 0;
         }
     }
-    return ST_OK;
+}
+
+Status copy_elements(const RtNode *node, void *out)
+{
+    Storage *storage = atomic_load(&node->storage);
+    int64_t n = node_elements(node);
+    if (n == 0)
+        return ST_OK;
+    if (!node->strided)
+        return device_read(storage, node->data, out, dtype_bytes((DType)node->dtype) * (size_t)n);
+    if (!device_is_cuda(storage->device)) {
+        gather_elements(node, node->data, out);
+        return ST_OK;
+    }
+    char *all = os_alloc(storage->bytes); /* memory that came by DLPack */
+    if (!all)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    Status status = device_read(storage, storage->data, all, storage->bytes);
+    if (status == ST_OK)
+        gather_elements(node, all + (node->data - (char *)storage->data), out);
+    os_free(all);
+    return status;
 }
 
 Status dense_elements(const RtNode *node, const void **elements, void **copy)

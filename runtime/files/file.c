@@ -252,6 +252,7 @@ static RtNode *load(Rec *r, const kiln_file *f, const FileEntry *e)
     RtNode *node = rec_data(r, e->dtype, e->rank, e->dim, storage, storage->data, NULL);
     if (node && in_mapping) {
         atomic_fetch_add_explicit(&part->refs, 1, memory_order_relaxed);
+        storage->read_only = true;
         storage->origin = part;
         storage->deleter = part_release;
     }

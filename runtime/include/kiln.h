@@ -460,8 +460,30 @@ KILN_OP(kiln_wrap, kiln_dtype dtype, kiln_shape shape, void *data, void (*delete
 KILN_OP(kiln_wrap_strided, kiln_dtype dtype, kiln_shape shape, const int64_t *strides, void *data, void (*deleter)(void *data, void *user),
         void *user);
 /* Says that the memory behind a wrapped tensor changed: values recorded from now on see the new
- * contents. */
+ * contents. Of one on a CUDA device nothing: take it in anew. */
 KILN_API void kiln_touch(kiln_tensor *x);
+
+/*
+ * DLPack (dmlc.github.io/dlpack): arrays of other libraries without a copy, and tensors for them. Include its dlpack.h for the structs;
+ * the plain functions are for those of version 1.x, the others for the older one without a version, which many libraries still have.
+ *
+ * `stream`, on a CUDA device: the stream on which the other side wrote, or will read; each side waits for the other on the device, not
+ * on the host. 0 or 1 is the default stream, 2 the thread's default one, another number a CUstream, -1 says that there is nothing to
+ * wait for. On the CPU it means nothing.
+ */
+struct DLManagedTensorVersioned;
+struct DLManagedTensor;
+/* Takes an array in, as kiln_wrap takes memory: it must stay unchanged (on the CPU: or say kiln_touch), any strides, never overwritten.
+ * Its deleter is called once, from any thread, when no value lies there any more. Bools are compared with 0, which is a copy. The CPU
+ * (pinned memory of CUDA, too) and CUDA devices; others are refused by name (KILN_DEVICE), and so are types that kiln does not have
+ * (KILN_UNSUPPORTED). When NULL is returned the array stays the caller's. */
+KILN_OP(kiln_from_dlpack, struct DLManagedTensorVersioned *tensor, int64_t stream);
+KILN_OP(kiln_from_dlpack_unversioned, struct DLManagedTensor *tensor, int64_t stream);
+/* Computes x and gives it away: *tensor lies where x does, with its strides, and stays until its deleter is called, from any thread,
+ * also after x is gone. It is for reading: values never change (1.x says so by its flag; without a version what lies in a file or
+ * came in for reading only is copied). On a CUDA device the deleter waits until the device is idle. */
+KILN_SYNC(kiln_to_dlpack, kiln_tensor *x, int64_t stream, struct DLManagedTensorVersioned **tensor);
+KILN_SYNC(kiln_to_dlpack_unversioned, kiln_tensor *x, int64_t stream, struct DLManagedTensor **tensor);
 
 /*
  * Random numbers from one counter-based stream of the process (Threefry-2x32, 20 rounds; Salmon et
@@ -1100,6 +1122,10 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_from(...) kiln_from_at(KILN_HERE, __VA_ARGS__)
 #define kiln_wrap(...) kiln_wrap_at(KILN_HERE, __VA_ARGS__)
 #define kiln_wrap_strided(...) kiln_wrap_strided_at(KILN_HERE, __VA_ARGS__)
+#define kiln_from_dlpack(...) kiln_from_dlpack_at(KILN_HERE, __VA_ARGS__)
+#define kiln_from_dlpack_unversioned(...) kiln_from_dlpack_unversioned_at(KILN_HERE, __VA_ARGS__)
+#define kiln_to_dlpack(...) kiln_to_dlpack_at(KILN_HERE, __VA_ARGS__)
+#define kiln_to_dlpack_unversioned(...) kiln_to_dlpack_unversioned_at(KILN_HERE, __VA_ARGS__)
 #define kiln_uniform(...) kiln_uniform_at(KILN_HERE, __VA_ARGS__)
 #define kiln_normal(...) kiln_normal_at(KILN_HERE, __VA_ARGS__)
 #define kiln_randint(...) kiln_randint_at(KILN_HERE, __VA_ARGS__)

@@ -83,6 +83,13 @@ RtNode *rec_int(Rec *r, DType dtype, int64_t value);
 /* An evaluated node over storage, whose reference it takes over. strides (in elements) NULL:
  * row-major. When memory runs out the storage is let go without calling its deleter. */
 RtNode *rec_data(Rec *r, DType dtype, int rank, const int64_t *dims, Storage *storage, void *data, const int64_t *strides);
+/* What elements with strides (NULL: row-major) take, counted in bytes from the first one. ST_OVERFLOW. (runtime/api/create.c) */
+typedef struct StridedReach {
+    int64_t low;  /* where the lowest is */
+    size_t bytes; /* from there to the end of the highest */
+    bool packed;  /* they lie row-major, without gaps */
+} StridedReach;
+Status strided_reach(DType dtype, kiln_shape shape, const int64_t *strides, StridedReach *reach);
 RtNode *rec_iota(Rec *r, int64_t n);              /* i64: 0, 1, ... n - 1 */
 RtNode *rec_cast(Rec *r, RtNode *x, DType dtype); /* x itself where it has the dtype; never weak */
 RtNode *rec_strong(Rec *r, RtNode *x);            /* a weak scalar as f32, i64 or bool; others as they are */

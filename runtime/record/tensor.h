@@ -22,6 +22,7 @@ typedef struct Storage {
     atomic_bool borrowed; /* wrapped or exported: never overwritten */
     bool ours;            /* from the pool, and goes back to it */
     bool lent;            /* the user's, who frees it in the deleter */
+    bool read_only;       /* borrowed, and its owner lets nobody write: a mapped file, or DLPack said so */
     uint8_t device;       /* runtime/device/device.h */
     void *data;           /* 64-byte aligned when ours; the lowest address in use */
     size_t bytes;

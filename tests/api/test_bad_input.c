@@ -672,6 +672,18 @@ static void files(void)
     HARMLESS(kiln_file_free, file, null, NULL);
 }
 
+static void exchange(void)
+{
+    struct DLManagedTensorVersioned *out;
+    struct DLManagedTensor *old;
+    BAD(kiln_from_dlpack, tensor, null, KILN_INVALID, "tensor is NULL", NULL, 0);
+    BAD(kiln_from_dlpack_unversioned, tensor, null, KILN_INVALID, "tensor is NULL", NULL, 0);
+    BAD(kiln_to_dlpack, x, null, KILN_INVALID, "x is NULL", NULL, 0, &out);
+    BAD(kiln_to_dlpack, tensor, null, KILN_INVALID, "tensor is NULL", x23, 0, NULL);
+    BAD(kiln_to_dlpack_unversioned, x, null, KILN_INVALID, "x is NULL", NULL, 0, &old);
+    BAD(kiln_to_dlpack_unversioned, tensor, null, KILN_INVALID, "tensor is NULL", x23, 0, NULL);
+}
+
 static void without_errors(void)
 {
     char text[8];
@@ -871,6 +883,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     sync_points();
     gradients();
     files();
+    exchange();
     without_errors();
     int functions = require_rows();
     cr_assert(functions > 180, "only %d functions were found in kiln.h", functions);

@@ -5,6 +5,7 @@
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "runtime/api/dlpack.h"
 #include "runtime/api/stats.h"
 #include "runtime/record/tensor.h"
 
@@ -103,6 +104,34 @@ static bool models(void)
     return ok;
 }
 
+static void drop_array(struct DLManagedTensorVersioned *self) { ++*(int *)self->context; }
+
+static bool exchanging(void)
+{
+    static float data[6];
+    int64_t shape[] = {3, 2}, strides[] = {1, 3};
+    int dropped = 0;
+    struct DLManagedTensorVersioned array = {
+        .version = {1, 0},
+        .context = &dropped,
+        .deleter = drop_array,
+        .tensor = {
+            .data = data, .device = {DLPACK_CPU, 0}, .rank = 2, .type = {DLPACK_KIND_FLOAT, 32, 1}, .shape = shape, .strides = strides}};
+    struct DLManagedTensorVersioned *out = NULL;
+    struct DLManagedTensor *old = NULL;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_from_dlpack(&array, 0);
+    bool ok = x && kiln_to_dlpack(x, 0, &out) == KILN_OK && kiln_to_dlpack_unversioned(x, 0, &old) == KILN_OK;
+    if (out)
+        out->deleter(out);
+    if (old)
+        old->deleter(old);
+    kiln_scope_end(scope);
+    if (scope)
+        cr_assert(dropped == (x != NULL), "%d deleted", dropped);
+    return ok;
+}
+
 static bool reading(void)
 {
     static float data[6] = {1, 2, 3, 4, 5, 6};
@@ -187,6 +216,7 @@ TASK(recording)
 TASK(drawing)
 TASK(files)
 TASK(models)
+TASK(exchanging)
 TASK(reading)
 TASK(owning)
 TASK(differentiating)

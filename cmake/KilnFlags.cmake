@@ -26,7 +26,11 @@ find_package(Threads REQUIRED)
 find_library(KILN_ZSTD zstd REQUIRED)
 find_path(JANSSON_INCLUDE jansson.h REQUIRED)
 find_library(JANSSON_LIBRARY jansson REQUIRED)
-set(KILN_FILE_LIBRARIES ${JANSSON_LIBRARY}) # of runtime/files
+find_path(MINIZIP_INCLUDE minizip/unzip.h REQUIRED)
+find_library(MINIZIP_LIBRARY NAMES libminizip.a minizip REQUIRED) # Debian's archive is position-independent: it goes inside
+find_library(ZLIB_LIBRARY z REQUIRED)
+set(KILN_FILE_INCLUDES ${JANSSON_INCLUDE} ${MINIZIP_INCLUDE}) # of runtime/files
+set(KILN_FILE_LIBRARIES ${JANSSON_LIBRARY} ${MINIZIP_LIBRARY} ${ZLIB_LIBRARY})
 target_link_libraries(kiln_flags INTERFACE Threads::Threads m ${CMAKE_DL_LIBS})
 target_link_options(kiln_flags INTERFACE -Wl,--build-id=sha1) # names the build in the keys of the cache on disk
 

@@ -110,6 +110,8 @@ bool os_save_begin(OsSaving *s, const char *path)
 
 bool os_save_write(OsSaving *s, const void *data, size_t n) { return os_write_all(s->file, data, n); }
 
+bool os_save_seek(OsSaving *s, uint64_t at) { return !os_io_fails() && lseek(s->file, (off_t)at, SEEK_SET) >= 0; }
+
 bool os_save_end(OsSaving *s, bool keep)
 {
     bool ok = keep;

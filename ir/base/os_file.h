@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Maps a regular file, to be read only: *data has *bytes bytes ("" for none). Replacing the file (a rename) leaves the mapping what it is;
  * one who cuts it short takes pages away. false with errno 0: it is no regular file. */
@@ -28,6 +29,7 @@ typedef struct OsSaving {
 
 bool os_save_begin(OsSaving *saving, const char *path);
 bool os_save_write(OsSaving *saving, const void *data, size_t n);
+bool os_save_seek(OsSaving *saving, uint64_t at); /* what is written next goes there */
 /* keep: what was written is the file now; else it never was. Either way it is over. */
 bool os_save_end(OsSaving *saving, bool keep);
 

@@ -8,8 +8,10 @@
 #include "runtime/files/file.h"
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/sync.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,6 +166,68 @@ Status file_save(const char *path, FileWriter *writer, void *user)
     return fail(cause == ENOMEM ? ST_OUT_OF_MEMORY : ST_IO, "%s: %s; what was there before is unchanged", path, strerror(cause));
 }
 
+Status file_write_elements(const Named *x, bool (*write)(void *out, const void *data, size_t bytes), void *out)
+{
+    void *copy;
+    const void *elements;
+    TRY(dense_elements(x->node, &elements, &copy));
+    bool ok = write(out, elements, (size_t)x->bytes);
+    int cause = errno;
+    os_free(copy);
+    errno = cause;
+    return ok ? ST_OK : ST_IO;
+}
+
+static int compare_named(const void *a, const void *b) { return strcmp(((const Named *)a)->name, ((const Named *)b)->name); }
+
+static Status check_named(int n, const kiln_named *tensors, Named *named)
+{
+    char text[FILE_NAME_TEXT];
+    for (int i = 0; i < n; i++) {
+        if (!tensors[i].name)
+            return fail(ST_INVALID, "the name of tensor %d is NULL", i);
+        if (!file_is_utf8(tensors[i].name))
+            return fail(ST_INVALID, "the name of tensor %d, %s, is not UTF-8", i, file_name_text(tensors[i].name, text));
+        RtNode *node = tensors[i].tensor->node;
+        named[i] = (Named){tensors[i].name, node, (uint64_t)node_elements(node) * dtype_bytes(node_dtype(node))};
+    }
+    qsort(named, (size_t)n, sizeof *named, compare_named);
+    for (int i = 1; i < n; i++)
+        if (strcmp(named[i - 1].name, named[i].name) == 0)
+            return fail(ST_INVALID, "two tensors are called %s", file_name_text(named[i].name, text));
+    return ST_OK;
+}
+
+kiln_status file_save_named(const char *path, int n, const kiln_named *tensors, NamedWriter *writer, void *user, const char *api, Loc loc)
+{
+    trace_sync(api, loc);
+    if (!path)
+        return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);
+    if (n < 0 || (n && !tensors))
+        return error_sync(fail(ST_INVALID, n < 0 ? "%d tensors" : "the list of %d tensors is NULL", n), api, loc);
+    for (int i = 0; i < n; i++)
+        if (!tensors[i].tensor) {
+            char name[32];
+            snprintf(name, sizeof name, "tensor %d", i);
+            return error_null(name, api, loc);
+        }
+    Named *named = os_alloc(sizeof *named * (size_t)(n + 1));
+    RtNode **nodes = os_alloc(sizeof(RtNode *) * (size_t)(n + 1));
+    Status status = named && nodes ? check_named(n, tensors, named) : fail(ST_OUT_OF_MEMORY, "out of memory");
+    int held = 0;
+    for (; held < n && status == ST_OK; held++)
+        nodes[held] = node_retain(named[held].node);
+    if (n && status == ST_OK)
+        status = eval_nodes(nodes, (uint32_t)n, api, loc);
+    if (status == ST_OK)
+        status = writer(path, named, n, user);
+    while (held)
+        node_release(nodes[--held]);
+    os_free(nodes);
+    os_free(named);
+    return error_sync(status, api, loc);
+}
+
 /* --- asking ---------------------------------------------------------------------------------------------------------------- */
 
 int kiln_file_count(const kiln_file *file) { return file ? (int)file->entries.n : -1; }
@@ -238,6 +302,8 @@ static Status copied(const char *data, const FileEntry *e, int device, Storage *
 
 static RtNode *load(Rec *r, const kiln_file *f, const FileEntry *e)
 {
+    if (f->load)
+        return f->load(r, f, e);
     FilePart *part = f->parts.at[e->part];
     const char *data = part->data + e->at;
     Storage *storage = NULL;

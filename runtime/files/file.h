@@ -28,6 +28,8 @@ typedef struct FileEntry {
     int64_t dim[MAX_RANK];
     uint32_t part;
     uint64_t at, bytes; /* in the part */
+    uint64_t number;    /* npz.c: which member; `at` is where the archive's directory has it */
+    bool fortran, swap; /* npz.c: as npy.h has them */
 } FileEntry;
 
 struct kiln_file {
@@ -36,6 +38,8 @@ struct kiln_file {
     VEC(FileEntry) entries;
     VEC(kiln_metadata) metadata;
     const FileEntry **by_name; /* sorted */
+    /* The elements of an entry as a node; NULL: they lie in their part as they are. */
+    RtNode *(*load)(Rec *r, const kiln_file *file, const FileEntry *entry);
 };
 
 /* Fills `file`, whose arena it may use; what else it holds is the caller's, `user`'s: memory may run out in any call (ir/base/arena.h). */
@@ -49,6 +53,18 @@ Status file_map(kiln_file *file, const char *path, uint32_t *part);
 /* Saves a file by what `writer` writes. ST_IO from that needs no message: errno tells. On failure what was there before is unchanged. */
 typedef Status FileWriter(OsSaving *saving, void *user);
 Status file_save(const char *path, FileWriter *writer, void *user);
+
+/* A tensor to be saved, computed. */
+typedef struct Named {
+    const char *name;
+    RtNode *node;
+    uint64_t bytes;
+} Named;
+/* The body of a public function that saves n tensors, `writer`'s part aside: arguments and names are checked, the tensors are computed. */
+typedef Status NamedWriter(const char *path, Named *named, int n, void *user);
+kiln_status file_save_named(const char *path, int n, const kiln_named *tensors, NamedWriter *writer, void *user, const char *api, Loc loc);
+/* The elements of one, row-major, to write(out, data, bytes); false from that is ST_IO, whose cause is in errno. */
+Status file_write_elements(const Named *named, bool (*write)(void *out, const void *data, size_t bytes), void *out);
 
 /* A name for a message: in quotes, without control characters, cut where it is long. */
 enum { FILE_NAME_TEXT = 128 };

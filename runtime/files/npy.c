@@ -15,7 +15,7 @@
 #include "ir/base/os_fd.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/sync.h"
-#include "runtime/files/file.h"
+#include "runtime/files/npy.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,13 +24,7 @@
 
 static const char magic[] = "\x93NUMPY";
 
-enum { MAGIC = 6, LARGEST_HEADER = 1 << 20, LARGEST_WRITTEN = 320 };
-
-typedef struct Header {
-    DType dtype;
-    bool swap, fortran;
-    kiln_shape shape;
-} Header;
+enum { MAGIC = 6, LARGEST_HEADER = 1 << 20 };
 
 /* ---- the header's text ---- */
 
@@ -80,7 +74,7 @@ static Status parse_string(Parser *p, char *out, size_t size)
 }
 
 /* The dtype of a code such as "<f4", and whether its bytes are in the other order. */
-static Status parse_descr(Parser *p, Header *h)
+static Status parse_descr(Parser *p, NpyHeader *h)
 {
     char code[64];
     skip_space(p);
@@ -143,7 +137,7 @@ static Status parse_shape(Parser *p, kiln_shape *shape)
     return ST_OK;
 }
 
-static Status parse_header(Parser *p, Header *h)
+static Status parse_header(Parser *p, NpyHeader *h)
 {
     unsigned seen = 0;
     if (!take(p, '{'))
@@ -167,57 +161,50 @@ static Status parse_header(Parser *p, Header *h)
     return seen == 7 ? ST_OK : malformed(p, "descr, fortran_order or shape is missing");
 }
 
-/* ---- files ---- */
+/* ---- reading ---- */
 
 /* Reads exactly n bytes; says what was cut off if there are fewer. */
-static Status read_bytes(FILE *f, const char *path, const char *what, void *out, size_t n)
+static Status read_bytes(NpySource *s, const char *what, void *out, size_t n)
 {
-    size_t got = n ? fread(out, 1, n, f) : 0;
-    if (got == n)
-        return ST_OK;
-    if (ferror(f))
-        return fail(ST_IO, "%s: %s", path, strerror(errno));
-    return fail(ST_FORMAT, "%s: truncated: %s has %zu of %zu bytes", path, what, got, n);
+    size_t got = 0;
+    TRY(n ? s->read(s, out, n, &got) : ST_OK);
+    s->left -= s->left == UINT64_MAX ? 0 : got;
+    return got == n ? ST_OK : fail(ST_FORMAT, "%s: truncated: %s has %zu of %zu bytes", s->path, what, got, n);
 }
 
-/* The bytes from here to the end of a file; UINT64_MAX where that cannot be known (a pipe). */
-static uint64_t bytes_left(FILE *f)
-{
-    long here = ftell(f);
-    if (here < 0 || fseek(f, 0, SEEK_END) != 0)
-        return UINT64_MAX;
-    long end = ftell(f);
-    if (fseek(f, here, SEEK_SET) != 0 || end < here)
-        return UINT64_MAX;
-    return (uint64_t)(end - here);
-}
-
-/* Reads everything before the data. */
-static Status read_header(FILE *f, const char *path, Header *h)
+Status npy_read_header(NpySource *s, NpyHeader *h)
 {
     unsigned char start[MAGIC + 2], length[4] = {0};
-    TRY(read_bytes(f, path, "the start", start, sizeof start));
+    *h = (NpyHeader){.dtype = DT_F32};
+    TRY(read_bytes(s, "the start", start, sizeof start));
     if (memcmp(start, magic, MAGIC) != 0)
-        return fail(ST_FORMAT, "%s: not an .npy file", path);
+        return fail(ST_FORMAT, "%s: not an .npy file", s->path);
     int major = start[MAGIC];
     if (major < 1 || major > 3)
-        return fail(ST_UNSUPPORTED, "%s: .npy format %d.%d", path, major, start[MAGIC + 1]);
-    TRY(read_bytes(f, path, "the header's length", length, major == 1 ? 2 : 4));
+        return fail(ST_UNSUPPORTED, "%s: .npy format %d.%d", s->path, major, start[MAGIC + 1]);
+    TRY(read_bytes(s, "the header's length", length, major == 1 ? 2 : 4));
     size_t n = (size_t)length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
-    uint64_t left = bytes_left(f);
-    if (n > left)
-        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes", path, left, n);
+    if (n > s->left)
+        return fail(ST_FORMAT, "%s: truncated: the header has %" PRIu64 " of %zu bytes", s->path, s->left, n);
     if (n > LARGEST_HEADER)
-        return fail(ST_FORMAT, "%s: the header has %zu bytes", path, n);
+        return fail(ST_FORMAT, "%s: the header has %zu bytes", s->path, n);
     char *text = os_alloc(n);
     if (!text)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
-    Status status = read_bytes(f, path, "the header", text, n);
-    Parser parser = {text, text + n, path};
+    Status status = read_bytes(s, "the header", text, n);
+    Parser parser = {text, text + n, s->path};
     if (status == ST_OK)
         status = parse_header(&parser, h);
     os_free(text);
-    return status;
+    TRY(status);
+    int64_t elements;
+    size_t size = dtype_bytes(h->dtype);
+    if (!shape_numel(h->shape.rank, h->shape.dim, &elements) || (uint64_t)elements > ((uint64_t)1 << 62) / size)
+        return fail(ST_OVERFLOW, "%s: the shape has more than 2^62 bytes", s->path);
+    h->bytes = (uint64_t)elements * size;
+    if (h->bytes > s->left)
+        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes", s->path, s->left, h->bytes);
+    return ST_OK;
 }
 
 /* Reverses the bytes of each element. */
@@ -231,27 +218,56 @@ static void swap_bytes(char *data, size_t size, size_t n)
         }
 }
 
-/* Reads header and data; *data is new storage. */
-static Status read_file(FILE *f, const char *path, Header *h, Storage **data)
+Status npy_read_data(NpySource *s, const NpyHeader *h, Storage **data)
 {
-    int64_t n;
-    TRY(read_header(f, path, h));
-    size_t size = dtype_bytes(h->dtype);
-    if (!shape_numel(h->shape.rank, h->shape.dim, &n) || (uint64_t)n > ((uint64_t)1 << 62) / size)
-        return fail(ST_OVERFLOW, "%s: the shape has more than 2^62 bytes", path);
-    uint64_t bytes = (uint64_t)n * size, left = bytes_left(f);
-    if (bytes > left)
-        return fail(ST_FORMAT, "%s: truncated: the data has %" PRIu64 " of %" PRIu64 " bytes", path, left, bytes);
-    *data = storage_new((size_t)bytes);
+    size_t bytes = (size_t)h->bytes, size = dtype_bytes(h->dtype);
+    *data = storage_new(bytes);
     if (!*data)
         return ST_OUT_OF_MEMORY;
-    TRY(read_bytes(f, path, "the data", (*data)->data, (size_t)bytes));
+    char *at = (*data)->data;
+    Status status = read_bytes(s, "the data", at, bytes);
+    if (status != ST_OK) {
+        storage_release(*data);
+        *data = NULL;
+        return status;
+    }
     if (h->swap)
-        swap_bytes((*data)->data, size, (size_t)n);
-    if (h->dtype == DT_BOOL)
-        for (uint64_t i = 0; i < bytes; i++)
-            ((unsigned char *)(*data)->data)[i] = ((unsigned char *)(*data)->data)[i] != 0;
-    return ST_OK;
+        swap_bytes(at, size, bytes / size);
+    for (size_t i = 0; h->dtype == DT_BOOL && i < bytes; i++)
+        at[i] = at[i] != 0;
+    return storage_to_current(data);
+}
+
+RtNode *npy_node(Rec *r, const NpyHeader *h, Storage *data)
+{
+    int rank = h->shape.rank;
+    int64_t dims[MAX_RANK] = {0};
+    uint8_t perm[MAX_RANK] = {0};
+    for (int d = 0; d < rank; d++) {
+        dims[d] = h->shape.dim[h->fortran ? rank - 1 - d : d];
+        perm[d] = (uint8_t)(h->fortran ? rank - 1 - d : d);
+    }
+    return rec_permute(r, rec_data(r, h->dtype, rank, dims, data, data->data, NULL), perm);
+}
+
+/* ---- a file of one array ---- */
+
+/* The bytes from here to the end of a file; UINT64_MAX where that cannot be known (a pipe). */
+static uint64_t bytes_left(FILE *f)
+{
+    long here = ftell(f);
+    if (here < 0 || fseek(f, 0, SEEK_END) != 0)
+        return UINT64_MAX;
+    long end = ftell(f);
+    if (fseek(f, here, SEEK_SET) != 0 || end < here)
+        return UINT64_MAX;
+    return (uint64_t)(end - here);
+}
+
+static Status read_stream(NpySource *s, void *out, size_t n, size_t *got)
+{
+    *got = fread(out, 1, n, s->from);
+    return *got < n && ferror((FILE *)s->from) ? fail(ST_IO, "%s: %s", s->path, strerror(errno)) : ST_OK;
 }
 
 API1(kiln_tensor *, kiln_load_npy, const char *, path)
@@ -262,30 +278,28 @@ API1(kiln_tensor *, kiln_load_npy, const char *, path)
     FILE *f = os_open_stream(path, "rb");
     if (!f)
         return rec_end(&r, rec_fail(&r, ST_IO, "%s: %s", path, strerror(errno)));
-    Header h = {.dtype = DT_F32};
+    NpyHeader h;
     Storage *data = NULL;
-    Status status = read_file(f, path, &h, &data);
-    fclose(f);
+    NpySource source = {path, read_stream, f, bytes_left(f)};
+    Status status = npy_read_header(&source, &h);
     if (status == ST_OK)
-        status = storage_to_current(&data);
-    if (status != ST_OK) {
-        storage_release(data);
-        return rec_end(&r, rec_failed(&r, status));
-    }
-    int rank = h.shape.rank;
-    int64_t dims[MAX_RANK] = {0};
-    uint8_t perm[MAX_RANK] = {0};
-    for (int d = 0; d < rank; d++) {
-        dims[d] = h.shape.dim[h.fortran ? rank - 1 - d : d];
-        perm[d] = (uint8_t)(h.fortran ? rank - 1 - d : d);
-    }
-    return rec_end(&r, rec_permute(&r, rec_data(&r, h.dtype, rank, dims, data, data->data, NULL), perm));
+        status = npy_read_data(&source, &h, &data);
+    fclose(f);
+    return rec_end(&r, status == ST_OK ? npy_node(&r, &h, data) : rec_failed(&r, status));
 }
 
-/* A header of format 1.0, padded so that the data begins at a multiple of 64, into `out`; its bytes. */
-static size_t write_header(const RtNode *node, char out[LARGEST_WRITTEN])
+/* ---- saving ---- */
+
+Status npy_has_dtype(const char *path, DType dtype)
 {
-    char text[LARGEST_WRITTEN];
+    if (dtype_info[dtype].numpy[0])
+        return ST_OK;
+    return fail(ST_UNSUPPORTED, "%s: NumPy has no %s: kiln_save_safetensors keeps it, or cast it first", path, dtype_name(dtype));
+}
+
+size_t npy_write_header(const RtNode *node, char out[NPY_HEADER])
+{
+    char text[NPY_HEADER];
     int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (", dtype_info[node->dtype].numpy);
     for (int d = 0; d < node->rank; d++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s%" PRId64 "%s", d ? " " : "", node->dim[d],
@@ -311,9 +325,9 @@ typedef struct Writing {
 static Status write_file(OsSaving *saving, void *user)
 {
     const Writing *w = user;
-    char header[LARGEST_WRITTEN];
+    char header[NPY_HEADER];
     size_t bytes = dtype_bytes(node_dtype(w->node)) * (size_t)node_elements(w->node);
-    bool ok = os_save_write(saving, header, write_header(w->node, header)) && os_save_write(saving, w->data, bytes);
+    bool ok = os_save_write(saving, header, npy_write_header(w->node, header)) && os_save_write(saving, w->data, bytes);
     return ok ? ST_OK : ST_IO;
 }
 
@@ -323,10 +337,9 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
     Loc loc = {file, line};
     if (x && !path)
         return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);
-    if (x && !dtype_info[x->node->dtype].numpy[0])
-        return error_sync(fail(ST_UNSUPPORTED, "%s: NumPy has no %s: kiln_save_safetensors keeps it, or cast it first", path,
-                               dtype_name((DType)x->node->dtype)),
-                          api, loc);
+    Status writable = x ? npy_has_dtype(path, node_dtype(x->node)) : ST_OK;
+    if (writable != ST_OK)
+        return error_sync(writable, api, loc);
     kiln_status status;
     RtNode *node = sync_eval(x, api, loc, &status);
     if (!node)

@@ -15,13 +15,11 @@
  * Leaves out: what kiln has no dtype for (8-, 6- and 4-bit floats, complex: ST_UNSUPPORTED, by name).
  */
 #include "ir/base/os.h"
-#include "runtime/eval/sync.h"
 #include "runtime/files/file.h"
 #include "runtime/files/json.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -335,33 +333,18 @@ static const char *dtype_text(DType dtype)
     return dtypes[i].name;
 }
 
-typedef struct Saved {
-    const char *name;
-    RtNode *node;
-    uint64_t bytes;
-} Saved;
-
 /* Wide elements first, so that each tensor is aligned to its own; then by name. */
-static int compare_saved(const void *a, const void *b)
+static int compare_wide(const void *a, const void *b)
 {
-    const Saved *x = a, *y = b;
+    const Named *x = a, *y = b;
     size_t left = dtype_bytes(node_dtype(x->node)), right = dtype_bytes(node_dtype(y->node));
     return left != right ? (left > right ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Names and metadata as given: what cannot be saved? */
-static Status check_names(int n, const kiln_named *tensors, int n_metadata, const kiln_metadata *metadata)
+static Status check_metadata(int n, const kiln_metadata *metadata)
 {
     char text[FILE_NAME_TEXT];
     for (int i = 0; i < n; i++) {
-        if (!tensors[i].name)
-            return fail(ST_INVALID, "the name of tensor %d is NULL", i);
-        if (!file_is_utf8(tensors[i].name))
-            return fail(ST_INVALID, "the name of tensor %d, %s, is not UTF-8", i, file_name_text(tensors[i].name, text));
-        if (strcmp(tensors[i].name, "__metadata__") == 0)
-            return fail(ST_INVALID, "tensor %d is called __metadata__, which the format keeps for itself", i);
-    }
-    for (int i = 0; i < n_metadata; i++) {
         if (!metadata[i].key || !metadata[i].value)
             return fail(ST_INVALID, "the %s of metadata %d is NULL", metadata[i].key ? "value" : "key", i);
         if (!file_is_utf8(metadata[i].key) || !file_is_utf8(metadata[i].value))
@@ -374,7 +357,7 @@ static Status check_names(int n, const kiln_named *tensors, int n_metadata, cons
 static bool put(json_t *object, const char *key, json_t *value) { return json_object_set_new_nocheck(object, key, value) == 0; }
 
 /* The header, padded so that the elements begin at a multiple of ALIGN; heap, freed by free(). */
-static Status header_text(Saved *saved, int n, int n_metadata, const kiln_metadata *metadata, char **out)
+static Status header_text(Named *named, int n, int n_metadata, const kiln_metadata *metadata, char **out)
 {
     char text[FILE_NAME_TEXT];
     json_t *root = json_object(), *pairs = n_metadata ? json_object() : NULL;
@@ -387,19 +370,19 @@ static Status header_text(Saved *saved, int n, int n_metadata, const kiln_metada
         else
             ok = put(pairs, metadata[i].key, json_string_nocheck(metadata[i].value));
     for (int i = 0; i < n && ok && status == ST_OK; i++) {
-        const RtNode *x = saved[i].node;
+        const RtNode *x = named[i].node;
         json_t *shape = json_array(), *tensor;
         for (int d = 0; d < x->rank && ok; d++)
             ok = shape && json_array_append_new(shape, json_integer(x->dim[d])) == 0;
-        if (json_object_get(root, saved[i].name))
-            status = fail(ST_INVALID, "two tensors are called %s", file_name_text(saved[i].name, text));
+        if (strcmp(named[i].name, "__metadata__") == 0)
+            status = fail(ST_INVALID, "a tensor is called __metadata__, which the format keeps for itself");
         tensor = json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtype_text(node_dtype(x)), "shape", shape, "data_offsets", (json_int_t)at,
-                           (json_int_t)(at + saved[i].bytes));
+                           (json_int_t)(at + named[i].bytes));
         if (status == ST_OK)
-            ok = ok && tensor && put(root, saved[i].name, tensor);
+            ok = ok && tensor && put(root, named[i].name, tensor);
         else
             json_decref(tensor);
-        at += saved[i].bytes;
+        at += named[i].bytes;
     }
     *out = ok && status == ST_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
@@ -418,45 +401,34 @@ static bool write_header(OsSaving *saving, const char *text)
 }
 
 typedef struct Writing {
-    Saved *saved;
-    int n;
-    const char *header;
+    const kiln_metadata *metadata;
+    int n_metadata, n;
+    Named *named;
+    char *header;
 } Writing;
+
+static bool write_bytes(void *saving, const void *data, size_t n) { return os_save_write(saving, data, n); }
 
 static Status write_file(OsSaving *saving, void *user)
 {
     const Writing *w = user;
     Status status = write_header(saving, w->header) ? ST_OK : ST_IO;
-    for (int i = 0; i < w->n && status == ST_OK; i++) {
-        void *copy;
-        const void *elements;
-        TRY(dense_elements(w->saved[i].node, &elements, &copy));
-        status = os_save_write(saving, elements, (size_t)w->saved[i].bytes) ? ST_OK : ST_IO;
-        int cause = errno;
-        os_free(copy);
-        errno = cause;
-    }
+    for (int i = 0; i < w->n && status == ST_OK; i++)
+        status = file_write_elements(&w->named[i], write_bytes, saving);
     return status;
 }
 
-static Status save(const char *path, int n, const kiln_named *tensors, int n_metadata, const kiln_metadata *metadata, RtNode **nodes,
-                   Loc loc)
+static Status save(const char *path, Named *named, int n, void *user)
 {
-    TRY(check_names(n, tensors, n_metadata, metadata));
-    if (n)
-        TRY(eval_nodes(nodes, (uint32_t)n, "kiln_save_safetensors", loc));
-    Saved *saved = os_alloc(sizeof *saved * (size_t)(n + 1));
-    char *header = NULL;
-    if (!saved)
-        return fail(ST_OUT_OF_MEMORY, "out of memory");
-    for (int i = 0; i < n; i++)
-        saved[i] = (Saved){tensors[i].name, nodes[i], (uint64_t)node_elements(nodes[i]) * dtype_bytes(node_dtype(nodes[i]))};
-    qsort(saved, (size_t)n, sizeof *saved, compare_saved);
-    Status status = header_text(saved, n, n_metadata, metadata, &header);
+    Writing *w = user;
+    TRY(check_metadata(w->n_metadata, w->metadata));
+    qsort(named, (size_t)n, sizeof *named, compare_wide);
+    w->named = named;
+    w->n = n;
+    Status status = header_text(named, n, w->n_metadata, w->metadata, &w->header);
     if (status == ST_OK)
-        status = file_save(path, write_file, &(Writing){saved, n, header});
-    free(header);
-    os_free(saved);
+        status = file_save(path, write_file, w);
+    free(w->header);
     return status;
 }
 
@@ -465,27 +437,7 @@ API5(kiln_status, kiln_save_safetensors, const char *, path, int, n, const kiln_
 {
     static const char api[] = "kiln_save_safetensors";
     Loc loc = {file, line};
-    trace_sync(api, loc);
-    if (!path)
-        return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);
-    if (n < 0 || n_metadata < 0)
-        return error_sync(fail(ST_INVALID, n < 0 ? "%d tensors" : "%d metadata", n < 0 ? n : n_metadata), api, loc);
-    if ((n && !tensors) || (n_metadata && !metadata))
-        return error_sync(fail(ST_INVALID, "%s is NULL", n && !tensors ? "tensors" : "metadata"), api, loc);
-    for (int i = 0; i < n; i++)
-        if (!tensors[i].tensor) {
-            char name[32];
-            snprintf(name, sizeof name, "tensor %d", i);
-            return error_null(name, api, loc);
-        }
-    RtNode **nodes = os_alloc(sizeof(RtNode *) * (size_t)(n + 1));
-    if (!nodes)
-        return error_sync(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
-    for (int i = 0; i < n; i++)
-        nodes[i] = node_retain(tensors[i].tensor->node);
-    Status status = save(path, n, tensors, n_metadata, metadata, nodes, loc);
-    for (int i = 0; i < n; i++)
-        node_release(nodes[i]);
-    os_free(nodes);
-    return error_sync(status, api, loc);
+    if (n_metadata < 0 || (n_metadata && !metadata))
+        return error_sync(fail(ST_INVALID, n_metadata < 0 ? "%d metadata" : "the list of %d metadata is NULL", n_metadata), api, loc);
+    return file_save_named(path, n, tensors, save, &(Writing){.metadata = metadata, .n_metadata = n_metadata}, api, loc);
 }

@@ -829,6 +829,13 @@ KILN_SYNC(kiln_format, kiln_tensor *x, char *buffer, size_t size, size_t *needed
 KILN_SYNC(kiln_save_npy, kiln_tensor *x, const char *path);
 KILN_OP(kiln_load_npy, const char *path);
 
+/* NumPy's .npz files, of several arrays by name: kiln_load_npz opens one, see kiln_file below; elements are read, unpacked and checked when
+ * a tensor is asked for, and copied to the current device. Members that are no .npy file are left out. kiln_save_npz computes n tensors
+ * together and saves them, stored or deflated; no two names are equal, none leads out of a folder (KILN_INVALID); dtypes as for
+ * kiln_save_npy. The same tensors are the same bytes. */
+KILN_API kiln_file *kiln_load_npz(const char *path);
+KILN_API kiln_file *kiln_load_npz_at(const char *file, int line, const char *path);
+
 /* What a file says of one of its tensors. */
 typedef struct kiln_file_entry {
     const char *name; /* UTF-8; valid until the file is freed */
@@ -870,12 +877,13 @@ KILN_API kiln_metadata kiln_file_metadata(const kiln_file *file, int i);
 KILN_API const char *kiln_file_metadata_value(const kiln_file *file, const char *key);
 /* One tensor by name (KILN_INVALID: there is none), evaluated. On the CPU it lies in the mapping: nothing is read before it is used,
  * nothing is copied, and it is never overwritten, as memory that was wrapped. Elements that are not aligned and bools other than 0
- * and 1 are copied. With a CUDA device as the current one they are copied there. */
+ * and 1 are copied. With a CUDA device as the current one they are copied there. (.npz files: always a copy.) */
 KILN_OP(kiln_file_tensor, const kiln_file *from, const char *name);
 /* All of them, in the file's order: tensors[0..kiln_file_count). On error all are NULL and the error is kept. */
 KILN_API kiln_status kiln_file_tensors(const kiln_file *from, kiln_tensor **tensors);
 KILN_API kiln_status kiln_file_tensors_at(const char *file, int line, const kiln_file *from, kiln_tensor **tensors);
 
+KILN_SYNC(kiln_save_npz, const char *path, int n, const kiln_named *tensors, bool compressed);
 /* Computes n tensors together and saves them as a safetensors file, with n_metadata texts (the list may be NULL for none). No two
  * names and no two keys are equal, none is "__metadata__" (KILN_INVALID). Elements begin at a multiple of 64 bytes and are aligned. */
 KILN_SYNC(kiln_save_safetensors, const char *path, int n, const kiln_named *tensors, int n_metadata, const kiln_metadata *metadata);
@@ -1285,6 +1293,8 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_save_npy(...) kiln_save_npy_at(KILN_HERE, __VA_ARGS__)
 #define kiln_load_npy(...) kiln_load_npy_at(KILN_HERE, __VA_ARGS__)
 #define kiln_load_safetensors(...) kiln_load_safetensors_at(KILN_HERE, __VA_ARGS__)
+#define kiln_load_npz(...) kiln_load_npz_at(KILN_HERE, __VA_ARGS__)
+#define kiln_save_npz(...) kiln_save_npz_at(KILN_HERE, __VA_ARGS__)
 #define kiln_file_tensor(...) kiln_file_tensor_at(KILN_HERE, __VA_ARGS__)
 #define kiln_file_tensors(...) kiln_file_tensors_at(KILN_HERE, __VA_ARGS__)
 #define kiln_save_safetensors(...) kiln_save_safetensors_at(KILN_HERE, __VA_ARGS__)

@@ -648,6 +648,11 @@ static void files(void)
     BAD(kiln_save_safetensors, n_metadata, negative, KILN_INVALID, "-1 metadata", path, 1, named, -1, texts);
     BAD(kiln_save_safetensors, metadata, null, KILN_INVALID, "metadata is NULL", path, 1, named, 1, NULL);
     NO_ERROR(kiln_save_safetensors, metadata, null, path, 1, named, 0, NULL);
+    BAD(kiln_save_npz, path, null, KILN_INVALID, "path is NULL", NULL, 1, named, false);
+    BAD(kiln_save_npz, n, negative, KILN_INVALID, "-1 tensors", path, -1, named, false);
+    BAD(kiln_save_npz, tensors, null, KILN_INVALID, "tensors is NULL", path, 1, NULL, false);
+    BAD(kiln_save_npz, tensors, element, KILN_INVALID, "tensor 0 is NULL", path, 1, gap, false);
+    BAD(kiln_load_npz, path, null, KILN_INVALID, "path is NULL", NULL);
     BAD(kiln_load_safetensors, path, null, KILN_INVALID, "path is NULL", NULL);
     kiln_file *file = kiln_load_safetensors(path);
     kiln_tensor *tensor;

@@ -468,11 +468,11 @@ Test(safetensors, saving_fails_clearly)
     fails(__LINE__, kiln_save_safetensors(path, 1, &none, 0, NULL), KILN_INVALID, "tensor 0 is NULL");
     fails(__LINE__, kiln_save_safetensors(path, 1, &nameless, 0, NULL), KILN_INVALID, "the name of tensor 0 is NULL");
     fails(__LINE__, kiln_save_safetensors(path, -1, two, 0, NULL), KILN_INVALID, "-1 tensors");
-    fails(__LINE__, kiln_save_safetensors(path, 1, NULL, 0, NULL), KILN_INVALID, "tensors is NULL");
+    fails(__LINE__, kiln_save_safetensors(path, 1, NULL, 0, NULL), KILN_INVALID, "list of 1 tensors is NULL");
     fails(__LINE__, kiln_save_safetensors(path, 1, two, 2, same_key), KILN_INVALID, "two metadata are called \"k\"");
     fails(__LINE__, kiln_save_safetensors(path, 1, two, 1, &odd), KILN_INVALID, "not UTF-8");
     fails(__LINE__, kiln_save_safetensors(path, 1, two, 1, &half), KILN_INVALID, "the value of metadata 0 is NULL");
-    fails(__LINE__, kiln_save_safetensors(path, 1, two, 1, NULL), KILN_INVALID, "metadata is NULL");
+    fails(__LINE__, kiln_save_safetensors(path, 1, two, 1, NULL), KILN_INVALID, "list of 1 metadata is NULL");
     fails(__LINE__, kiln_save_safetensors(NULL, 1, two, 0, NULL), KILN_INVALID, "path is NULL");
     fails(__LINE__, kiln_save_safetensors("/nonexistent/x", 1, two, 0, NULL), KILN_IO, "/nonexistent/x: No such file");
     fails(__LINE__, kiln_save_safetensors(folder, 1, two, 0, NULL), KILN_IO, "irectory");

@@ -1,9 +1,10 @@
-"""numpy_exchange.py LIBRARY: arrays of NumPy go to kiln and come back by DLPack, through ctypes and no binding.
+"""numpy_exchange.py LIBRARY: arrays of NumPy go to kiln and come back by DLPack and in files, through ctypes and no binding.
 
 Without NumPy (Debian: python3-numpy) it says so and ends with 77.
 """
 import ctypes
 import gc
+import os
 import sys
 
 try:
@@ -80,6 +81,36 @@ for dtype in "i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8".split():
         gc.collect()  # what NumPy has left keeps the memory, though kiln let go
         assert (double == array + array).all() and double.shape == array.shape, dtype
         checked += 1
+
+# Archives, both ways.
+class Named(ctypes.Structure):
+    _fields_ = [("name", text), ("tensor", pointer)]
+
+
+load_npz = declare(kiln, "kiln_load_npz", pointer, text)
+save_npz = declare(kiln, "kiln_save_npz", ctypes.c_int, text, ctypes.c_int, ctypes.POINTER(Named), ctypes.c_bool)
+file_tensor = declare(kiln, "kiln_file_tensor", pointer, pointer, text)
+file_free = declare(kiln, "kiln_file_free", None, pointer)
+arrays = {"a": numpy.arange(12.0).reshape(3, 4), "b/c": numpy.arange(5, dtype=">i4"), "d": numpy.asfortranarray(numpy.eye(3, dtype="f2"))}
+path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"kiln_numpy_{os.getpid()}.npz")
+for write, compressed in ((numpy.savez, False), (numpy.savez_compressed, True)):
+    scope = scope_begin()
+    write(path, **arrays)
+    archive = load_npz(path.encode())
+    assert archive, message().decode()
+    tensors = [(name, file_tensor(archive, name.encode())) for name in arrays]
+    for name, tensor in tensors:
+        assert tensor, message().decode()
+        assert (to_numpy(tensor) == arrays[name]).all(), name
+    named = (Named * len(tensors))(*[Named(name.encode(), tensor) for name, tensor in tensors])
+    assert save_npz(path.encode(), len(tensors), named, compressed) == 0, message().decode()
+    with numpy.load(path) as back:
+        assert sorted(back) == sorted(arrays)
+        for name in arrays:
+            assert (back[name] == arrays[name]).all() and back[name].dtype.kind == arrays[name].dtype.kind, name
+    file_free(archive)
+    scope_end(scope)
+    os.remove(path)
 
 # NumPy's array lives as long as kiln needs it, and no longer.
 array = numpy.ones(1000, "f4")

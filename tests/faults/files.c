@@ -56,6 +56,16 @@ static kiln_tensor *load_safetensors(void)
     return x;
 }
 
+static kiln_status save_npz(double value) { return kiln_save_npz(path, 1, &(kiln_named){"x", filled(value)}, false); }
+
+static kiln_tensor *load_npz(void)
+{
+    kiln_file *f = kiln_load_npz(path);
+    kiln_tensor *x = f ? kiln_file_tensor(f, "x") : NULL;
+    kiln_file_free(f);
+    return x;
+}
+
 /* The one value that all elements have; -1: it does not load, or they differ. */
 static double value_of(const Format *format)
 {
@@ -202,7 +212,8 @@ static void loading(const Format *format)
 
 int main(void)
 {
-    static const Format formats[] = {{"npy", save_npy, load_npy}, {"safetensors", save_safetensors, load_safetensors}};
+    static const Format formats[] = {
+        {"npy", save_npy, load_npy}, {"safetensors", save_safetensors, load_safetensors}, {"npz", save_npz, load_npz}};
     const char *tmp = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%s/kiln_faults_files_XXXXXX", tmp ? tmp : "/tmp");
     if (!mkdtemp(folder) || kiln_set_option("mode", "interp") != KILN_OK) /* a forked child computes without a pool, too */

@@ -24,6 +24,7 @@ system_rules='
 ^xxhash\.h$                                                       ^ir/base/hash\.c$
 ^gcrypt\.h$                                                       ^cache/cli/digest\.c$
 ^zstd\.h$                                                         ^ir/base/pack\.c$
+^minizip/                                                         ^runtime/files/npz\.c$
 ^jansson\.h$                                                      ^(runtime/files|cache/cli)/
 ^(unistd|fcntl|sched|dlfcn|dirent)\.h$|^sys/                      ^ir/base/os[a-z_]*\.c$
 ^criterion/                                                       ^$

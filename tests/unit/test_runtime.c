@@ -104,6 +104,19 @@ static bool models(void)
     return ok;
 }
 
+static bool archives(void)
+{
+    kiln_named two[] = {{"a", x23()}, {"b", kiln_full(KILN_U8, KILN_SHAPE(3), 1)}};
+    kiln_tensor *both[2] = {NULL, NULL};
+    if (!two[0].tensor || !two[1].tensor || kiln_save_npz(path, 2, two, true) != KILN_OK)
+        return false;
+    kiln_file *f = kiln_load_npz(path);
+    bool ok = f && kiln_file_tensor(f, "b") && kiln_file_tensors(f, both) == KILN_OK && both[1];
+    cr_assert(!f || ok || (!both[0] && !both[1]), "half of it is there");
+    kiln_file_free(f);
+    return ok;
+}
+
 static void drop_array(struct DLManagedTensorVersioned *self) { ++*(int *)self->context; }
 
 static bool exchanging(void)
@@ -216,6 +229,7 @@ TASK(recording)
 TASK(drawing)
 TASK(files)
 TASK(models)
+TASK(archives)
 TASK(exchanging)
 TASK(reading)
 TASK(owning)

@@ -56,6 +56,17 @@ says "fast in the first, strict in the second"
 expect 0 "$kiln" cache why "$other"
 says "expected 64, found 96"
 
+# the id in a line of the log is a key
+id=$(KILN_LOG=recompiles KILN_CACHE=off "$use" 64 48 2>&1 | sed -n 's/.*kiln_item.* nodes (\([0-9a-f]*\)): never_seen.*/\1/p')
+[ -n "$id" ] || fail "no id in the log"
+for entry in "$fast" "$other" "$strict"; do
+    case $entry in
+    "$id"*) ;;
+    *) fail "the log says $id, the cache has $entry" ;;
+    esac
+done
+expect 0 "$kiln" cache guards "$id-${strict#*-}"
+
 # what processes left behind: counters, misses, who they are
 stat() { "$kiln" cache stats --json | "$tools/cli_json" counters "$1"; }
 [ "$(stat compiles)" = "$(stat published)" ] && [ "$(stat compiles)" -ge 3 ] || fail "compiles $(stat compiles), published $(stat published)"

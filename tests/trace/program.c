@@ -126,6 +126,7 @@ static void die(const char *signal_)
     int signal_number = atoi(signal_), endless = 1 << 30;
     pthread_t other;
     once(1000);
+    (void)signal(signal_number, SIG_DFL); /* a sanitizer reports some */
     must(pthread_create(&other, NULL, kill_soon, &signal_number) == 0, "thread");
     many(&endless);
 }

@@ -78,6 +78,8 @@ void kiln_log_into(void *buffer_, int level, const char *topic, const char *line
 {
     kiln_log_buffer *buffer = buffer_;
     (void)level, (void)topic;
+    if (!buffer || !line)
+        return;
     if (buffer->needed < buffer->size)
         snprintf(buffer->text + buffer->needed, buffer->size - buffer->needed, "%s\n", line);
     else if (buffer->size && !buffer->needed)

@@ -50,8 +50,9 @@ static void check(int line, const char *function, const char *param, const char 
               kiln_status_name(want), message);
     cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
-    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new"), "line %d: no place in: %s", line,
-              message);
+    cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new") ||
+                  strstr(function, "_trace_start"),
+              "line %d: no place in: %s", line, message);
     kiln_clear_error();
 }
 
@@ -700,6 +701,12 @@ static void without_errors(void)
     HARMLESS(kiln_get_stats, stats, null, NULL);
     HARMLESS(kiln_set_log_sink, sink, null, NULL, NULL);
     note("kiln_set_log_sink", "user", "null");
+    kiln_log_buffer lines = {text, sizeof text, 0};
+    HARMLESS(kiln_log_into, buffer, null, NULL, 0, "topic", "line");
+    HARMLESS(kiln_log_into, topic, null, &lines, 0, NULL, "line");
+    HARMLESS(kiln_log_into, line, null, &lines, 0, "topic", NULL);
+    note("kiln_check", "status", "none"); /* it ends the process, as it says */
+    BAD(kiln_trace_start, path, null, KILN_INVALID, "path", NULL);
     HARMLESS(kiln_dtype_of, x, null, NULL);
     HARMLESS(kiln_rank, x, null, NULL);
     HARMLESS(kiln_dim, x, null, NULL, 0);
@@ -757,7 +764,7 @@ static const char *const *kinds_of(const char *type, const char *name)
     if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
         strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
         return count;
-    if (strcmp(type, "int64_t") == 0)
+    if (strcmp(type, "int64_t") == 0 || strcmp(name, "level") == 0)
         return value;
     cr_assert_fail("no kinds of bad input are known for a parameter `%s %s`: add them here", type, name);
     return value;

@@ -33,6 +33,7 @@
 #include "ir/attr.h"
 #include "ir/graph.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <math.h>
@@ -102,6 +103,66 @@ void text_print_scalar(DType dtype, uint64_t bits, Str *out)
     case DK_UINT: str_printf(out, "%" PRIu64, bits); break;
     case DK_FLOAT: print_float(dtype, bits, out); break;
     }
+}
+
+static Status parse_bits(const Scan *s, DType dtype, const char *word, uint64_t *bits)
+{
+    char *end;
+    double number;
+    errno = 0;
+    if (strncmp(word, "0x", 2) == 0) {
+        *bits = strtoull(word, &end, 16);
+        if (*end || errno || (dtype_bytes(dtype) < 8 && *bits >> 8 * dtype_bytes(dtype)) || (dtype == DT_BOOL && *bits > 1))
+            return scan_bad(s, "not the bits of that dtype");
+        return ST_OK;
+    }
+    switch (dtype_kind(dtype)) {
+    case DK_BOOL:
+        *bits = strcmp(word, "true") == 0;
+        return *bits || strcmp(word, "false") == 0 ? ST_OK : scan_bad(s, "expected true or false");
+    case DK_INT: {
+        long long v = strtoll(word, &end, 10);
+        *bits = scalar_from_int(dtype, v);
+        return end != word && !*end && !errno && scalar_to_int(dtype, *bits) == v ? ST_OK : scan_bad(s, "not an integer of that dtype");
+    }
+    case DK_UINT:
+        *bits = strtoull(word, &end, 10);
+        return end != word && !*end && !errno && *word != '-' && (dtype_bytes(dtype) == 8 || !(*bits >> 8 * dtype_bytes(dtype)))
+                   ? ST_OK
+                   : scan_bad(s, "not an integer of that dtype");
+    case DK_FLOAT:
+        if (!text_double(word, &number))
+            return scan_bad(s, "expected a number");
+        *bits = scalar_from_double(dtype, number);
+        return ST_OK;
+    }
+    return scan_bad(s, "expected a value");
+}
+
+Status text_parse_scalar(Scan *s, DType dtype, uint64_t *bits)
+{
+    char word[96];
+    size_t len = 0;
+    scan_skip(s);
+    while (scan_word_char(s->at[len]) || s->at[len] == '-' || s->at[len] == '+' || s->at[len] == '.')
+        len++;
+    if (len == 0 || len >= sizeof word)
+        return scan_bad(s, "expected a value");
+    memcpy(word, s->at, len);
+    word[len] = 0;
+    TRY(parse_bits(s, dtype, word, bits));
+    s->at += len;
+    return ST_OK;
+}
+
+Status text_parse_dtype(Scan *s, DType *dtype)
+{
+    size_t len = scan_peek_word(s);
+    *dtype = dtype_parse(s->at, len);
+    if (*dtype == DT_COUNT)
+        return scan_bad(s, "expected a dtype");
+    s->at += len;
+    return ST_OK;
 }
 
 /* ---- nodes ---- */

@@ -342,7 +342,6 @@ static Status read_kernels(Parse *p)
         uint64_t cost = read_u64(in);
         memcpy(&k->cost, &cost, sizeof cost);
         k->key = read_blob(in, &k->key_bytes);
-        k->planned = read_text(in);
         k->code = read_blob(in, &k->code_bytes);
         k->texts = read_blob(in, &k->texts_bytes);
         if (k->texts_bytes == 0)
@@ -434,13 +433,11 @@ static Status load_kernel(const EntryKernel *k, CompiledKernel **out)
     if (*out)
         return ST_OK;
     KernelParts parts = {.object_bytes = k->code_bytes, .texts_bytes = k->texts_bytes};
-    bool copied = copy(&parts.object, k->code, k->code_bytes) && copy(&parts.planned, k->planned, strlen(k->planned) + 1) &&
-                  (!k->texts || copy(&parts.texts, k->texts, k->texts_bytes));
+    bool copied = copy(&parts.object, k->code, k->code_bytes) && (!k->texts || copy(&parts.texts, k->texts, k->texts_bytes));
     Status status = copied ? kernel_parts_load(&parts) : fail(ST_OUT_OF_MEMORY, "no memory for kernel %s", k->name);
     if (status != ST_OK) {
         os_free(parts.object);
         os_free(parts.texts);
-        os_free(parts.planned);
         return status;
     }
     *out = kernel_table_add(k->key, k->key_bytes, &parts);

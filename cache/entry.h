@@ -11,7 +11,7 @@
  *     policy     what that compilation knew of other calls: which facts varied, and facts of earlier ones. So that a check can repeat it
  *     guards     size table and guards
  *     plan       buffers, scalars that the host computes, steps, arguments, outputs, faults
- *     kernels    of each: name, cost, the text it is interned by, what its code was planned for, its code, and its IR and assembly (zstd)
+ *     kernels    of each: name, cost, the text it is interned by, its code, and its IR and assembly (zstd)
  *     texts      zstd: graph as recorded, graph after the passes
  *
  * Parsing checks everything before anything is used, in this order: size cap, magic, format, lengths, checksum, then every index and
@@ -24,15 +24,14 @@
 #include "cache/key_text.h"
 #include "jit/program.h"
 
-enum { ENTRY_FORMAT = 4 };
+enum { ENTRY_FORMAT = 5 };
 enum { ENTRY_MAX_BYTES = 1 << 30 };
 
 typedef struct EntryKernel {
-    const char *name;    /* "sin_mul_add" */
-    const char *key;     /* the text it is interned by; not terminated */
-    const char *planned; /* hints and name that its code was made with: those of the program that had such a kernel first */
-    const void *code;    /* host object (ELF), or PTX / cubin by the target of the key */
-    const void *texts;   /* packed; NULL: none */
+    const char *name;  /* "sin_mul_add" */
+    const char *key;   /* the text it is interned by; not terminated */
+    const void *code;  /* host object (ELF), or PTX / cubin by the target of the key */
+    const void *texts; /* packed; NULL: none */
     size_t key_bytes, code_bytes, texts_bytes;
     double cost;
 } EntryKernel;

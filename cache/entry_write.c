@@ -119,7 +119,6 @@ static void write_kernels(Bytes *out, const Program *p)
         bytes_text(out, p->kernels[i].name);
         bytes_u64(out, cost);
         bytes_blob(out, k->key, k->key_bytes);
-        bytes_text(out, k->planned);
         bytes_blob(out, k->object, k->object_bytes);
         bytes_blob(out, k->texts, k->texts_bytes);
     }

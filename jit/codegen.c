@@ -5,11 +5,10 @@
  *   emit       the others, in parallel: IR and passes and code through LLVM, for CUDA PTX and the driver's assembler
  *   enter      in order of the steps, so that nothing depends on which thread was first
  *
- * A kernel's code follows from its text, the hints of its axes, and its name. The latter two are not in the text, so that programs share
- * kernels: which of them came first decides the code, and every choice of it computes the same. They are noted beside the code, for
- * those who want that very code again (CompileRequest.planned).
+ * A kernel's code follows from its key alone (its text, the target, the options that change code): what is emitted is what the text says,
+ * parsed, never the kernel that fusion left in memory. So it does not matter which program had a kernel first.
  *
- * Emitting reads the kernel only; whatever it allocates is its own. A job keeps its own failure: messages belong to threads.
+ * Emitting reads the key only; whatever it allocates is its own. A job keeps its own failure: messages belong to threads.
  */
 #include "jit/codegen.h"
 #include "ir/base/log.h"
@@ -30,7 +29,7 @@ typedef struct CodeJob {
     const Kernel *kernel;
     const char *name;
     Str key;                  /* what the kernel is known by */
-    Str planned;              /* hints and name */
+    size_t text_at;           /* the kernel's own text, its end */
     CompiledKernel *compiled; /* with one user; NULL: not known yet */
     uint32_t first;           /* the first job with this key: itself, or one that does the work for both */
     KernelParts parts;
@@ -49,8 +48,8 @@ typedef struct CodeJobs {
 
 /* --- emitting one ----------------------------------------------------------------------------------------------- */
 
-/* The target, every option that changes code, and the kernel's canonical text. */
-static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
+/* The target, every option that changes code, and the kernel's text: where that begins. */
+static size_t kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
 {
     const CudaTarget *cuda = &options->target;
     if (cuda->sm)
@@ -61,39 +60,19 @@ static void kernel_key(const Kernel *kernel, const JitOptions *options, Str *out
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
+    size_t at = out->len;
     kernel_print(kernel, out);
+    return at;
 }
 
-static void note_planned(const Kernel *kernel, const char *name, Str *out)
-{
-    for (uint32_t a = 0; a < kernel->axes.n; a++)
-        str_printf(out, "%" PRId64 " ", kernel->axes.at[a].hint);
-    str_printf(out, "%s", name);
-}
-
-/* Hints and name as they were noted; what is not there stays as it is. */
-static void plan_as(Kernel *kernel, const char **name, const char *planned)
-{
-    const char *at = planned;
-    for (uint32_t a = 0; a < kernel->axes.n; a++) {
-        char *end;
-        int64_t hint = strtoll(at, &end, 10);
-        if (end == at || *end != ' ' || hint < 0)
-            return;
-        kernel->axes.at[a].hint = hint;
-        at = end + 1;
-    }
-    *name = at;
-}
-
-static Status emit_cuda(const CompileRequest *request, const CodeJob *job, bool want_text, Emitted *out)
+static Status emit_cuda(const CompileRequest *request, const Kernel *kernel, const char *name, bool want_text, Emitted *out)
 {
     EmittedPtx ptx = {0};
     void *cubin = NULL;
     size_t cubin_bytes = 0;
-    TRY(llvm_emit_ptx(job->kernel, job->name, request->options, &request->options->target, want_text, &ptx));
-    Status status = request->assemble ? request->assemble(request->device, ptx.ptx, job->name, &cubin, &cubin_bytes) : ST_OK;
-    GridObject object = {.plan = &ptx.grid, .ptx = ptx.ptx, .cubin = cubin, .cubin_bytes = cubin_bytes, .n_args = job->kernel->args.n};
+    TRY(llvm_emit_ptx(kernel, name, request->options, &request->options->target, want_text, &ptx));
+    Status status = request->assemble ? request->assemble(request->device, ptx.ptx, name, &cubin, &cubin_bytes) : ST_OK;
+    GridObject object = {.plan = &ptx.grid, .ptx = ptx.ptx, .cubin = cubin, .cubin_bytes = cubin_bytes, .n_args = kernel->args.n};
     if (status == ST_OK)
         status = grid_object_make(&object, &out->object, &out->bytes);
     os_free(cubin);
@@ -122,11 +101,11 @@ static Status pack_texts(const Emitted *emitted, KernelParts *parts)
 }
 
 /* What this CPU cannot run is an error; but where another CPU was asked for by name, its code is made and checked first: tests see that it can be. */
-static Status emit_host(const JitOptions *options, const CodeJob *job, bool want_text, Emitted *out)
+static Status emit_host(const JitOptions *options, const Kernel *kernel, const char *name, bool want_text, Emitted *out)
 {
     if (options->value[OPT_CPU] == CPU_HOST)
         TRY(llvm_host_runs(options));
-    TRY(llvm_emit_host(job->kernel, job->name, options, want_text, out));
+    TRY(llvm_emit_host(kernel, name, options, want_text, out));
     Status status = llvm_host_runs(options);
     if (status != ST_OK) {
         os_free(out->object);
@@ -137,6 +116,28 @@ static Status emit_host(const JitOptions *options, const CodeJob *job, bool want
     return status;
 }
 
+/* Code of the kernel that `text` says; its arena is gone afterwards. */
+static Status emit_text(const CompileRequest *request, const char *text, bool want_text, Emitted *out)
+{
+    const JitOptions *options = request->options;
+    Arena arena;
+    jmp_buf oom;
+    Kernel *kernel;
+    arena_init(&arena, &oom);
+    if (setjmp(oom)) {
+        arena_free(&arena);
+        return fail(ST_OUT_OF_MEMORY, "no memory for the text of a kernel");
+    }
+    Status status = kernel_parse(text, &arena, &kernel);
+    if (status == ST_OK) {
+        schedule_kernel(kernel, &options->target, options_math(options) == MATH_FAST);
+        const char *name = kernel_name(kernel, &arena);
+        status = options->target.sm ? emit_cuda(request, kernel, name, want_text, out) : emit_host(options, kernel, name, want_text, out);
+    }
+    arena_free(&arena);
+    return status;
+}
+
 static Status emit(const CodeJobs *jobs, CodeJob *job)
 {
     const CompileRequest *request = jobs->request->compile;
@@ -144,17 +145,11 @@ static Status emit(const CodeJobs *jobs, CodeJob *job)
     bool want_text = jobs->show || request->want_texts;
     if (request->stop && atomic_load(request->stop))
         return fail(ST_COMPILE, "stopped");
-    if (request->options->target.sm)
-        TRY(emit_cuda(request, job, want_text, &emitted));
-    else
-        TRY(emit_host(request->options, job, want_text, &emitted));
+    TRY(emit_text(request, job->key.text + job->text_at, want_text, &emitted));
     job->parts.object = emitted.object;
     job->parts.object_bytes = emitted.bytes;
-    job->parts.planned = os_copy(job->planned.text, job->planned.len + 1);
     job->ir = emitted.ir;
     job->assembly = emitted.assembly;
-    if (!job->parts.planned)
-        return fail(ST_OUT_OF_MEMORY, "no memory for what kernel %s was planned for", job->name);
     if (request->want_texts)
         TRY(pack_texts(&emitted, &job->parts));
     return kernel_parts_load(&job->parts);
@@ -180,7 +175,6 @@ static void free_parts(CodeJob *job)
         code_release(job->parts.code);
     os_free(job->parts.object);
     os_free(job->parts.texts);
-    os_free(job->parts.planned);
     job->parts = (KernelParts){0};
 }
 
@@ -216,13 +210,13 @@ static void show_kernel(const CodeRequest *request, const CodeJob *job, uint32_t
 static uint32_t find_known(CodeJobs *jobs, uint32_t *missing)
 {
     uint32_t n_missing = 0;
-    bool alone = jobs->request->compile->planned != NULL;
+    bool afresh = jobs->request->compile->afresh;
     for (uint32_t i = 0; i < jobs->n; i++) {
         CodeJob *job = &jobs->at[i];
         job->first = i;
-        if (!jobs->show && !alone)
+        if (!jobs->show && !afresh)
             job->compiled = kernel_table_find(job->key.text, job->key.len);
-        for (uint32_t k = 0; k < n_missing && !alone && !job->compiled && job->first == i; k++) {
+        for (uint32_t k = 0; k < n_missing && !afresh && !job->compiled && job->first == i; k++) {
             const CodeJob *other = &jobs->at[missing[k]];
             if (other->key.len == job->key.len && memcmp(other->key.text, job->key.text, job->key.len) == 0)
                 job->first = missing[k];
@@ -247,8 +241,8 @@ static Status enter(const CodeJobs *jobs, CodeJob *job, uint32_t index)
         return fail(job->status, "%s", job->message);
     if (jobs->show)
         show_kernel(jobs->request, job, index);
-    job->compiled = jobs->request->compile->planned ? kernel_table_private(job->key.text, job->key.len, &job->parts)
-                                                    : kernel_table_add(job->key.text, job->key.len, &job->parts);
+    job->compiled = jobs->request->compile->afresh ? kernel_table_private(job->key.text, job->key.len, &job->parts)
+                                                   : kernel_table_add(job->key.text, job->key.len, &job->parts);
     job->parts = (KernelParts){0}; /* taken over, on failure too */
     return job->compiled ? ST_OK : ST_OUT_OF_MEMORY;
 }
@@ -266,16 +260,12 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
             continue;
         CodeJob *job = &jobs.at[jobs.n++];
         *job = (CodeJob){.kernel = step->kernel, .name = step->what};
-        if (compile->planned && jobs.n <= compile->n_planned)
-            plan_as(step->kernel, &job->name, compile->planned[jobs.n - 1]);
     }
     jobs.missing = missing;
     for (uint32_t i = 0; i < jobs.n; i++) {
         CodeJob *job = &jobs.at[i];
         str_init(&job->key, request->arena);
-        str_init(&job->planned, request->arena);
-        kernel_key(job->kernel, compile->options, &job->key);
-        note_planned(job->kernel, job->name, &job->planned);
+        job->text_at = kernel_key(job->kernel, compile->options, &job->key);
     }
     *fresh = find_known(&jobs, missing);
     os_run_parallel(CODE_STACK, emit_missing, &jobs, *fresh);

@@ -13,15 +13,13 @@ typedef struct CompileRequest {
     Graph *graph; /* as recorded; rewritten in place. In an arena whose oom is set by the caller */
     GuardPolicy *policy;
     const JitOptions *options;
-    const char *id;             /* what the log calls the graph; NULL: nothing */
-    const char *dump_name;      /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
-    const atomic_bool *stop;    /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
-    bool want_texts;            /* graphs and kernels as text, for the cache on disk */
-    const char *const *planned; /* of each kernel, in order: its code is to be as it is where it was `planned` so (CompiledKernel), and
-                                  nobody else's. NULL: planned for this graph, or what another program has under the same text */
-    uint32_t n_planned;
-    Assemble *assemble; /* where options->target is CUDA; NULL: PTX is left to whoever loads it */
-    int device;         /* for it */
+    const char *id;          /* what the log calls the graph; NULL: nothing */
+    const char *dump_name;   /* for KILN_DUMP: the name of this program's folder; NULL: no dump */
+    const atomic_bool *stop; /* set while compiling: give up soon, with ST_COMPILE; NULL: never */
+    bool want_texts;         /* graphs and kernels as text, for the cache on disk */
+    bool afresh;             /* its kernels are compiled even where they are known, and are nobody else's: to compare */
+    Assemble *assemble;      /* where options->target is CUDA; NULL: PTX is left to whoever loads it */
+    int device;              /* for it */
 } CompileRequest;
 
 /* In the graph's arena; NULL unless they were asked for. */

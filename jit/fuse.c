@@ -236,7 +236,7 @@ static Ref better_root(Fuser *f, Ref n)
 
 /* ---- units ---- */
 
-static void unit_take(Fuser *f, Unit *u, Build *b, const char *prefix)
+static void unit_take(Fuser *f, Unit *u, Build *b)
 {
     for (uint32_t i = 0; i < b->loads.n; i++) {
         uint32_t j = 0;
@@ -250,7 +250,7 @@ static void unit_take(Fuser *f, Unit *u, Build *b, const char *prefix)
         f->flags[b->outputs.at[i]] &= (uint16_t)~NODE_ROOT;
     }
     u->visits += b->visits;
-    PlanStep step = build_finish(b, prefix);
+    PlanStep step = build_finish(b);
     VEC_PUSH(f->arena, u->steps, step);
 }
 
@@ -428,7 +428,7 @@ static Status form_kernel(Fuser *f, Unit *u, Ref root)
         if (cycle == REF_NONE && !full) {
             for (uint32_t i = 0; i < a.refused.n; i++)
                 f->flags[a.refused.at[i]] &= (uint16_t)~NODE_REFUSED;
-            unit_take(f, u, &b, contract ? "matmul" : NULL);
+            unit_take(f, u, &b);
             return ST_OK;
         }
         give_up(f, &b, &a);
@@ -459,7 +459,7 @@ static void form_piece(Fuser *f, Unit *u, Ref n, uint32_t buffer, Ref shape, uin
     Tuple at = space_tuple(&b, &space, node->rank);
     VRef v = value_at(&b, n, at, VREF_NONE);
     build_store(&b, buffer, shape, at, axis, offset, v);
-    unit_take(f, u, &b, NULL);
+    unit_take(f, u, &b);
 }
 
 /* x copied into the result's buffer, then the updates: parallel over all axes but the indexed one,
@@ -503,7 +503,7 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
     scatter.a = source;
     scatter.idx = sum;
     kernel_inst(b.k, scatter);
-    unit_take(f, u, &b, "scatter");
+    unit_take(f, u, &b);
     VEC_PUSH(f->arena, u->outputs, n);
 }
 

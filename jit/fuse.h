@@ -220,7 +220,7 @@ void note_same(KInst *inst, uint32_t of); /* two instructions, one of node `of`,
 void choose_unrounded(Fuser *f);          /* of the finished plan */
 
 /* ---- fuse_finish.c ---- */
-PlanStep build_finish(Build *b, const char *prefix);
+PlanStep build_finish(Build *b);
 
 /* ---- fuse_sort.c ---- */
 void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
@@ -243,7 +243,6 @@ Ref number_source(const Graph *g, Ref n); /* the scalar or the op that node n, w
 void plan_host_scalars(Fuser *f);         /* makes the list that arguments of the kind BIND_HOST, nodes so far, refer to */
 
 /* ---- schedule.c, index_width.c, buffers.c ---- */
-void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast);
 void choose_index_width(Graph *g, Plan *plan); /* for CUDA; guards what it relies on */
 void plan_buffers(Fuser *f);
 

@@ -7,15 +7,10 @@
 #include "ir/query.h"
 
 /*
- * What the schedule plans for along an axis: its size or, where that may vary, no less than keeps lanes and rows busy. A program
+ * What the schedule plans for along an axis whose size may vary: no less than keeps lanes and rows busy. A program
  * made at sizes 2 and 3 is the one that runs at a million: it may waste a few lanes on short axes, but not be slow on long ones.
  */
-static int64_t planned_extent(const Kernel *k, IRef size, int64_t hint)
-{
-    enum { OPEN_EXTENT = 64 };
-    int64_t fixed;
-    return kidx_is_const(k, size, &fixed) || hint > OPEN_EXTENT ? hint : OPEN_EXTENT;
-}
+enum { OPEN_EXTENT = 64 };
 
 void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r, Ref root)
 {
@@ -36,8 +31,7 @@ void build_init(Build *b, Fuser *f, const Dim *dims, uint32_t n_x, uint32_t n_r,
         int64_t hint = dim_hint(f->g, dims[a]);
         b->dim[a] = dims[a];
         IRef size = build_size(b, dims[a]);
-        VEC_PUSH(f->scratch, b->k->axes,
-                 (KAxis){.kind = a < n_x ? AXIS_X : AXIS_R, .size = size, .hint = planned_extent(b->k, size, hint)});
+        kernel_add_axis(b->k, a < n_x ? AXIS_X : AXIS_R, size, hint > OPEN_EXTENT ? hint : OPEN_EXTENT);
         *(a < n_x ? &b->x_points : &b->r_points) *= (double)hint;
     }
 }

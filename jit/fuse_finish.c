@@ -93,9 +93,9 @@ static void drop_idle_row(Build *b, const bool *live)
 }
 
 /* Of axes that became one: what the schedule plans for, which may be more than any tensor has. */
-static int64_t joined_hint(int64_t a, int64_t b)
+static int64_t joined_extent(int64_t a, int64_t b)
 {
-    const int64_t most = INT64_C(1) << 40;
+    const int64_t most = INT64_C(1) << KERNEL_BUCKETS;
     int64_t all;
     return __builtin_mul_overflow(a, b, &all) || all > most ? most : all;
 }
@@ -104,15 +104,15 @@ static void copy_axes(Finish *x, const KMap *map)
 {
     const Kernel *k = x->b->k;
     IRef size = kidx_const(x->to, 1);
-    int64_t hint = 1;
+    int64_t planned = 1;
     for (uint32_t a = 0; a < k->axes.n; a++) {
         size = kidx_mul(x->to, size, kidx_copy(x->to, k, k->axes.at[a].size, map));
-        hint = joined_hint(hint, k->axes.at[a].hint);
+        planned = joined_extent(planned, kernel_extent(k, a));
         if (map->axis[a] == UINT32_MAX)
             continue;
-        VEC_PUSH(x->to->arena, x->to->axes, (KAxis){.kind = k->axes.at[a].kind, .size = size, .hint = hint});
+        kernel_add_axis(x->to, (AxisKind)k->axes.at[a].kind, size, planned);
         size = kidx_const(x->to, 1);
-        hint = 1;
+        planned = 1;
     }
 }
 
@@ -151,28 +151,6 @@ static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value
     }
 }
 
-/* "exp_sum_div": the ops of a kernel, each named once, for people. */
-static const char *kernel_name(Arena *arena, const Kernel *k, const char *prefix)
-{
-    char name[64];
-    size_t len = 0;
-    bool seen[OP_COUNT] = {false};
-    if (prefix)
-        len = (size_t)snprintf(name, sizeof name, "%s", prefix);
-    for (VRef v = 0; v < k->inst.n; v++) {
-        const KInst *inst = &k->inst.at[v];
-        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) || seen[inst->op] || inst->op == OP_MATMUL)
-            continue;
-        seen[inst->op] = true;
-        const char *op = op_name((Op)inst->op);
-        size_t more = strlen(op);
-        if (len + more + 2 > 48)
-            break;
-        len += (size_t)snprintf(name + len, sizeof name - len, "%s%s", len ? "_" : "", op);
-    }
-    return len ? arena_strdup(arena, name) : "copy";
-}
-
 /* Bytes moved: each buffer read and each written once. */
 static Dim step_bytes(Fuser *f, const PlanStep *step)
 {
@@ -187,7 +165,7 @@ static Dim step_bytes(Fuser *f, const PlanStep *step)
     return sum;
 }
 
-PlanStep build_finish(Build *b, const char *prefix)
+PlanStep build_finish(Build *b)
 {
     Fuser *f = b->f;
     Kernel *k = b->k;
@@ -208,7 +186,7 @@ PlanStep build_finish(Build *b, const char *prefix)
     copy_insts(&x, &map, live, value, false);
     copy_insts(&x, &map, live, value, true);
     step.kernel = x.to;
-    step.what = kernel_name(f->g->arena, x.to, prefix);
+    step.what = kernel_name(x.to, f->g->arena);
     schedule_kernel(x.to, &f->options->target, options_math(f->options) == MATH_FAST);
     if (x.to->split) {
         VEC_PUSH(x.to->arena, x.to->args, (KArg){.kind = ARG_SCRATCH});

@@ -30,9 +30,9 @@ void sort_on_device(Graph *g, DType dtype, PlanStep *step)
         VEC_PUSH(g->arena, k->args, (KArg){.kind = ARG_SIZE, .natural = true});
     VEC_PUSH(g->arena, k->args, (KArg){.kind = ARG_SCRATCH});
     IRef outer = kidx_arg(k, OUTER), n = kidx_arg(k, LINE), inner = kidx_arg(k, INNER);
-    VEC_PUSH(g->arena, k->axes, (KAxis){AXIS_X, outer, dim_hint(g, args[OUTER].size)});
-    VEC_PUSH(g->arena, k->axes, (KAxis){AXIS_X, inner, dim_hint(g, args[INNER].size)});
-    VEC_PUSH(g->arena, k->axes, (KAxis){AXIS_R, n, dim_hint(g, args[LINE].size)});
+    kernel_add_axis(k, AXIS_X, outer, 0);
+    kernel_add_axis(k, AXIS_X, inner, 0);
+    kernel_add_axis(k, AXIS_R, n, 0);
     IRef at = kidx_add(k, kidx_mul(k, kidx_axis(k, 0), n), kidx_axis(k, 2));
     at = kidx_add(k, kidx_mul(k, at, inner), kidx_axis(k, 1));
     KInst load = KINST(.kind = KI_LOAD, .dtype = (uint8_t)dtype), store = KINST(.kind = KI_STORE, .dtype = DT_I64);

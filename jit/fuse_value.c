@@ -227,7 +227,7 @@ static const char *misfit(Build *b, Ref n, Tuple at, VRef pred)
         Dim d = input->dim[axes[i]];
         if (build_size(b, d) != b->k->axes.at[b->n_x + i].size)
             return arena_printf(f->scratch, "its %lld columns are not the row (%lld)", (long long)dim_hint(f->g, d),
-                                (long long)b->k->axes.at[b->n_x + i].hint);
+                                (long long)dim_hint(f->g, b->dim[b->n_x + i]));
     }
     return NULL;
 }

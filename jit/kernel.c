@@ -47,6 +47,32 @@ Kernel *kernel_new(Arena *arena)
     return k;
 }
 
+uint32_t kernel_add_axis(Kernel *k, AxisKind kind, IRef size, int64_t planned)
+{
+    KAxis axis = {.kind = (uint8_t)kind, .size = size};
+    int64_t fixed;
+    if (!kidx_is_const(k, size, &fixed))
+        while (axis.bucket < KERNEL_BUCKETS && INT64_C(1) << axis.bucket < planned)
+            axis.bucket++;
+    VEC_PUSH(k->arena, k->axes, axis);
+    return k->axes.n - 1;
+}
+
+int64_t kernel_extent(const Kernel *k, uint32_t axis)
+{
+    int64_t fixed;
+    return kidx_is_const(k, k->axes.at[axis].size, &fixed) ? fixed : INT64_C(1) << k->axes.at[axis].bucket;
+}
+
+uint32_t kernel_r_axes(const Kernel *k)
+{
+    uint32_t mask = 0;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        if (k->axes.at[a].kind == AXIS_R)
+            mask |= 1u << a;
+    return mask;
+}
+
 static int64_t wrap_add(int64_t a, int64_t b) { return (int64_t)((uint64_t)a + (uint64_t)b); }
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
@@ -131,6 +157,8 @@ static IRef idx_intern(Kernel *k, Idx x)
 }
 
 static IRef intern2(Kernel *k, IdxKind kind, IRef a, IRef b) { return idx_intern(k, (Idx){.kind = (uint8_t)kind, .a = a, .b = b}); }
+
+IRef kidx_raw(Kernel *k, IdxKind kind, IRef a, IRef b) { return intern2(k, kind, a, b); }
 
 IRef kidx_const(Kernel *k, int64_t value) { return idx_intern(k, (Idx){.kind = IX_CONST, .value = value}); }
 
@@ -692,15 +720,6 @@ IRef kidx_copy(Kernel *to, const Kernel *from, IRef i, const KMap *map)
 
 /* ---- instructions ---- */
 
-static uint32_t r_mask(const Kernel *k)
-{
-    uint32_t mask = 0;
-    for (uint32_t a = 0; a < k->axes.n; a++)
-        if (k->axes.at[a].kind == AXIS_R)
-            mask |= 1u << a;
-    return mask;
-}
-
 uint32_t kernel_operands(const KInst *inst, VRef out[4])
 {
     uint32_t n = 0;
@@ -723,9 +742,9 @@ static uint32_t inst_axes_of(const Kernel *k, const KInst *x)
     for (uint32_t i = 0; i < n; i++)
         axes |= k->inst_axes.at[in[i]];
     if (x->kind == KI_REDUCE)
-        return axes & ~r_mask(k);
+        return axes & ~kernel_r_axes(k);
     if (x->kind == KI_SCAN || x->kind == KI_SCATTER)
-        return axes | r_mask(k);
+        return axes | kernel_r_axes(k);
     return axes;
 }
 

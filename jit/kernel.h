@@ -55,10 +55,11 @@ typedef struct Idx {
 typedef enum AxisKind { AXIS_X, AXIS_R } AxisKind;
 
 typedef struct KAxis {
-    uint8_t kind; /* AxisKind; all x axes come before all r axes; outermost first */
-    IRef size;    /* IX_CONST, IX_ARG or a product of those */
-    int64_t hint;
+    uint8_t kind;   /* AxisKind; all x axes come before all r axes; outermost first */
+    uint8_t bucket; /* of a size that may vary: log2 of what code is planned for, rounded up; 0 where it is constant */
+    IRef size;      /* IX_CONST, IX_ARG or a product of those */
 } KAxis;
+enum { KERNEL_BUCKETS = 40 };
 
 typedef enum ArgKind {
     ARG_BUFFER,  /* pointer to a buffer's first element (element strides are in the index expressions) */
@@ -117,14 +118,14 @@ typedef struct KTable { /* open addressing: index + 1, 0 empty */
 typedef struct Kernel {
     Arena *arena;
     uint8_t form;
-    IRef product[3]; /* CONTRACT: batch, rows and columns as the graph has them, of which axes may have been merged; set where
-                            `split` is */
+    IRef product[3]; /* CONTRACT: batch, rows and columns as the graph has them, of which axes may have been merged; where the
+                            sum over k may be cut, else IREF_NONE */
     VEC(KAxis) axes;
     VEC(Idx) idx;
     VEC(KInst) inst;
     VEC(KArg) args;
 
-    /* Schedule (jit/schedule.c). Never changes a result, only speed; chosen from hints. */
+    /* Schedule (jit/schedule.c). Never changes a result, only speed; follows from the text, target and options. */
     uint32_t vec_axis;  /* the axis whose iterations go to vector lanes (the last x or the last r axis); UINT32_MAX: scalar */
     bool split;         /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
@@ -141,6 +142,10 @@ typedef struct Kernel {
 } Kernel;
 
 Kernel *kernel_new(Arena *arena);
+uint32_t kernel_add_axis(Kernel *k, AxisKind kind, IRef size,
+                         int64_t planned);             /* `planned`: its size, or what to plan for where that varies */
+int64_t kernel_extent(const Kernel *k, uint32_t axis); /* the size, or what is planned for */
+uint32_t kernel_r_axes(const Kernel *k);               /* bit set */
 IRef kidx_const(Kernel *k, int64_t value);
 IRef kidx_arg(Kernel *k, uint32_t arg);
 IRef kidx_axis(Kernel *k, uint32_t axis);
@@ -149,6 +154,7 @@ IRef kidx_add(Kernel *k, IRef a, IRef b);
 IRef kidx_mul(Kernel *k, IRef a, IRef b);
 IRef kidx_div(Kernel *k, IRef a, IRef b);
 IRef kidx_mod(Kernel *k, IRef a, IRef b);
+IRef kidx_raw(Kernel *k, IdxKind kind, IRef a, IRef b); /* a sum, product, quotient or remainder as it stands, not in normal form */
 bool kidx_is_const(const Kernel *k, IRef i, int64_t *value);
 /* idx = coefficient * axis + rest, where neither mentions the axis? false: not linear in it. Both in interned form. */
 bool kidx_linear(Kernel *k, IRef i, uint32_t axis, IRef *coefficient, IRef *rest);
@@ -178,8 +184,17 @@ typedef struct InstInfo {
 } InstInfo;
 InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages);
 
-Status kernel_verify(const Kernel *k);        /* ST_INTERNAL with the instruction printed */
-void kernel_print(const Kernel *k, Str *out); /* canonical text: kernels are interned by it (names no buffer, no address) */
+/* Sets the schedule: a function of the kernel's text, the target and the mode (jit/schedule.c). */
+typedef struct CudaTarget CudaTarget;
+void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast);
+
+Status kernel_verify(const Kernel *k);                  /* ST_INTERNAL with the instruction printed */
+void kernel_print(const Kernel *k, Str *out);           /* its text (jit/kernel_text.c): kernels are interned by it */
+const char *kernel_name(const Kernel *k, Arena *arena); /* "exp_sum_div": its ops, each named once, for people */
+void kernel_print_inst(const Kernel *k, VRef v, Str *out);
+/* The kernel that a text says, in `arena`: printing it gives the text again where that was printed. ST_FORMAT, with line and column;
+ * ST_INTERNAL: one that kernel_verify refuses. */
+Status kernel_parse(const char *text, Arena *arena, Kernel **out);
 
 /*
  * The machine code's interface: two functions a kernel. `args` is the argument block: one 8-byte slot per Kernel.args entry.

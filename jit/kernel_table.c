@@ -40,7 +40,6 @@ static void free_parts(const CompiledKernel *kernel)
         code_release(kernel->code);
     os_free((void *)kernel->object);
     os_free((void *)kernel->texts);
-    os_free((void *)kernel->planned);
 }
 
 Status kernel_parts_load(KernelParts *parts)
@@ -61,7 +60,6 @@ static Entry *make_entry(const char *text, size_t len, const KernelParts *parts)
                              .object_bytes = parts->object_bytes,
                              .texts = parts->texts,
                              .texts_bytes = parts->texts_bytes,
-                             .planned = parts->planned,
                              .key_bytes = len};
     if (parts->code) {
         kernel.run = code_run(parts->code);
@@ -77,7 +75,7 @@ static Entry *make_entry(const char *text, size_t len, const KernelParts *parts)
     }
     memcpy(fresh->text, text, len);
     kernel.key = fresh->text;
-    kernel.bytes += parts->object_bytes + parts->texts_bytes + strlen(parts->planned) + len + sizeof *fresh;
+    kernel.bytes += parts->object_bytes + parts->texts_bytes + len + sizeof *fresh;
     fresh->kernel = kernel;
     fresh->users = 1;
     return fresh;

@@ -12,10 +12,9 @@ typedef struct CompiledKernel {
     KernelRun *run;
     KernelQuery *query;
     Code *code;
-    const char *key;     /* the text it is interned by */
-    const char *planned; /* what decided its code beside that: the hint of each axis and its name, "64 300 7 matmul" (jit/codegen.c) */
-    const void *object;  /* what was loaded: for an entry of the cache on disk. An ELF object, or a grid object (jit/grid.h) */
-    const void *texts;   /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
+    const char *key;    /* the text it is interned by */
+    const void *object; /* what was loaded: for an entry of the cache on disk. An ELF object, or a grid object (jit/grid.h) */
+    const void *texts;  /* IR and assembly, each terminated, packed (ir/base/pack.h); NULL: nobody asked for them */
     size_t key_bytes, object_bytes, texts_bytes;
     size_t bytes;    /* code and all of the above */
     GridObject grid; /* CUDA: its code and how it is launched; run, query and code are NULL then. In `object` */
@@ -27,7 +26,6 @@ typedef struct CompiledKernel {
 typedef struct KernelParts {
     Code *code;           /* NULL: a grid object */
     void *object, *texts; /* heap; texts may be NULL */
-    char *planned;        /* heap */
     size_t object_bytes, texts_bytes;
 } KernelParts;
 

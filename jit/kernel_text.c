@@ -1,182 +1,264 @@
 /*
- * What follows from a kernel's body: levels and stages, the verifier, and the text by which kernels
- * are interned.
+ * The text of a kernel: kernels are interned, hashed, compared, dumped and tested by it; jit/kernel_parse.c reads it back.
  *
- * The text holds everything that decides the machine code (form, schedule, argument kinds, axes,
- * body) and nothing else: no buffer, no address, no hint, no cost. Example:
+ *     kernel (a0 f32, s1, a2 f32 out) for i < s1 ~10, j < 512
+ *       v0 = load a0[i*512 + j]
+ *       v1 = fold sum j (v0)
+ *       v2 = mul v1 0.001953125
+ *       v3 = sub v0 v2
+ *       store a2[i*512 + j] = v3
  *
- *     kernel loops vec x0
- *     args a0 f32, a1 f32 out, s2
- *     for x0 < s2
- *       v0 = load a0[x0] : f32
- *       v1 = exp v0 : f32
- *       store a1[x0] = v1
+ *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {"," axis}] {end inst}
+ *     arg    = "a" n dtype ["out"] ["alias"] | "a" n ("shared" | "fault") | "s" n ["int"] | "s" n dtype       a size, a scalar
+ *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
+ *     inst   = value "=" op {operand} [":" dtype]
+ *            | value "=" "load" access [where] | value "=" "index" index
+ *            | value "=" "fold" fold letters "(" operands ")" ["running"] [":" dtype]
+ *            | value "=" "sort" letter "(" value ")" ["descending"] "places" bits
+ *            | value "=" "bound" operand "below" index "fault" a "." number [where]
+ *            | "store" access "=" operand [where]
+ *            | "scatter" mode access "=" operand "along" letters [where]
+ *     value  = "v" n           inst  may end in "unrounded"
+ *     operand= value | "s" n (a scalar) | number | dtype "(" number ")"
+ *     access = a "[" index "]"          where = "where" operand          end = a newline or ";"
+ *     index  = sums and products of letters, "s" n, "v" n, numbers, "/" and "%" (floor), in parentheses where needed
+ *
+ * It holds what a kernel computes, and what its code may be planned for (buckets): no buffer, no address, no exact hint, no schedule; that follows
+ * from it, the target and the options (jit/schedule.c). A dtype is printed where the op does not fix it. Constants and scalars are
+ * printed where they are used, other values are numbered in order. Axes that some fold, running fold, sort or scatter is over are
+ * the r axes; today's form has one set of those, after all x axes. Where nothing is folded, but something stored outside, they are marked.
  */
-#include "jit/kernel.h"
+#include "jit/kernel_text.h"
+
+#include "ir/infer.h"
+#include "ir/text.h"
 
 #include <stdio.h>
 
-static uint32_t r_axes(const Kernel *k)
-{
-    uint32_t mask = 0;
-    for (uint32_t a = 0; a < k->axes.n; a++)
-        if (k->axes.at[a].kind == AXIS_R)
-            mask |= 1u << a;
-    return mask;
-}
+const char kernel_axis_letters[KERNEL_AXES + 1] = "ijklmnopqrtuwxyz";
+const char *const kernel_scatter_mode[4] = {"set", "add", "max", "min"};
+const FoldName kernel_folds[FOLD_NAMES] = {
+    {"sum", OP_REDUCE_SUM}, {"prod", OP_REDUCE_PROD}, {"max", OP_REDUCE_MAX}, {"min", OP_REDUCE_MIN}, {"all", OP_REDUCE_ALL},
+    {"any", OP_REDUCE_ANY}, {"argmax", OP_ARGMAX},    {"argmin", OP_ARGMIN},  {"dot", OP_MATMUL},
+};
 
-/* The latest stage among the values an index expression loads through. */
-static uint8_t idx_stage(const Kernel *k, IRef i, const InstInfo *info)
+DType kernel_literal_dtype(const Kernel *k, const KInst *inst, uint32_t operand, const DType types[3])
 {
-    const Idx *x = &k->idx.at[i];
-    uint8_t stage = 0, other;
-    switch ((IdxKind)x->kind) {
-    case IX_CONST:
-    case IX_ARG:
-    case IX_AXIS: return 0;
-    case IX_VALUE: return k->inst.at[x->a].kind == KI_REDUCE ? (uint8_t)(info[x->a].stage + 1) : info[x->a].stage;
-    case IX_ADD:
-    case IX_MUL:
-    case IX_DIV:
-    case IX_MOD:
-        stage = idx_stage(k, x->a, info);
-        other = idx_stage(k, x->b, info);
-        return other > stage ? other : stage;
+    if (inst->kind == KI_STORE || inst->kind == KI_SCATTER)
+        return inst->arg < k->args.n ? (DType)k->args.at[inst->arg].dtype : DT_COUNT;
+    if (inst->kind == KI_BOUND)
+        return DT_I64;
+    if (inst->kind != KI_OP)
+        return DT_COUNT;
+    switch ((DRule)op_info[inst->op].rule) {
+    case RULE_BOOL: return DT_BOOL;
+    case RULE_RANDOM: return DT_U64;
+    case RULE_WHERE: return operand == 0 ? DT_BOOL : types[3 - operand];
+    case RULE_SAME:
+    case RULE_NUM:
+    case RULE_FLOAT:
+    case RULE_INTS:
+    case RULE_BITS:
+    case RULE_CMP:
+    case RULE_FCMP:
+        for (uint32_t i = 0; i < 3; i++)
+            if (types[i] != DT_COUNT)
+                return types[i];
+        return DT_COUNT;
+    case RULE_CAST:
+    case RULE_INDEX:
+    case RULE_OWN: return DT_COUNT;
     }
-    return stage;
+    return DT_COUNT;
 }
 
-InstInfo *kernel_analyse(const Kernel *k, Arena *arena, uint32_t *n_stages)
+DType kernel_result_dtype(const KInst *inst, uint32_t n, const DType types[3])
 {
-    InstInfo *info = ARENA_ARRAY(arena, InstInfo, k->inst.n + 1);
-    uint32_t r = r_axes(k), last = 0;
-    bool any = r != 0;
+    if (inst->kind == KI_OP)
+        return infer_dtype((Op)inst->op, n, types, DT_COUNT);
+    return inst->op == OP_ARGMAX || inst->op == OP_ARGMIN || inst->op == OP_ARGSORT ? DT_I64 : types[0];
+}
+
+/* Prints one kernel, or one instruction of one that may be broken. */
+typedef struct Printer {
+    const Kernel *k;
+    Str *out;
+    uint32_t *name; /* number of each value in the text */
+} Printer;
+
+static bool in_place(const KInst *inst) { return inst->kind == KI_CONST || inst->kind == KI_SCALAR; }
+static bool names_no_value(const KInst *inst) { return inst->kind == KI_STORE || inst->kind == KI_SCATTER; }
+
+static Printer printer(const Kernel *k, Str *out)
+{
+    Printer p = {k, out, ARENA_ARRAY(out->arena, uint32_t, k->inst.n + 1)};
+    uint32_t n = 0;
     for (VRef v = 0; v < k->inst.n; v++) {
-        const KInst *inst = &k->inst.at[v];
-        VRef in[4];
-        uint32_t n = kernel_operands(inst, in);
-        uint8_t stage = inst->idx == IREF_NONE ? 0 : idx_stage(k, inst->idx, info);
-        for (uint32_t i = 0; i < n; i++) {
-            uint8_t s = (uint8_t)(info[in[i]].stage + (k->inst.at[in[i]].kind == KI_REDUCE));
-            stage = s > stage ? s : stage;
-        }
-        info[v].axes = k->inst_axes.at[v];
-        info[v].r_level = (info[v].axes & r) != 0;
-        info[v].stage = stage;
-        if ((info[v].r_level || inst->kind == KI_REDUCE) && stage > last)
-            last = stage;
+        p.name[v] = n;
+        n += !in_place(&k->inst.at[v]) && !names_no_value(&k->inst.at[v]);
     }
-    *n_stages = any ? last + 1 : 0;
-    return info;
-}
-
-/* ---- text ---- */
-
-typedef struct AxisName {
-    char text[8];
-} AxisName;
-
-static AxisName axis_name(const Kernel *k, uint32_t axis)
-{
-    AxisName name;
-    uint32_t first_r = 0;
-    while (first_r < k->axes.n && k->axes.at[first_r].kind == AXIS_X)
-        first_r++;
-    bool is_r = axis >= first_r;
-    snprintf(name.text, sizeof name.text, "%c%u", is_r ? 'r' : 'x', (is_r ? axis - first_r : axis) & 63u);
-    return name;
+    return p;
 }
 
 /* Prints with parentheses where an operand binds less tightly than what holds it: 0 sum, 1 product,
  * 2 operand of / and %. */
-static void print_idx(const Kernel *k, IRef i, int tight, Str *out)
+static void print_idx(const Printer *p, IRef i, int tight)
 {
+    const Kernel *k = p->k;
     if (i >= k->idx.n) { /* of a broken kernel, for the verifier's message */
-        str_printf(out, "?");
+        str_printf(p->out, "?");
         return;
     }
     const Idx *x = &k->idx.at[i];
     int own = x->kind == IX_ADD ? 0 : x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD ? 1 : 2;
     if (own < tight)
-        str_printf(out, "(");
+        str_printf(p->out, "(");
     switch ((IdxKind)x->kind) {
-    case IX_CONST: str_printf(out, "%lld", (long long)x->value); break;
-    case IX_ARG: str_printf(out, "s%u", x->a); break;
-    case IX_AXIS: str_printf(out, "%s", axis_name(k, x->a).text); break;
-    case IX_VALUE: str_printf(out, "v%u", x->a); break;
+    case IX_CONST: str_printf(p->out, "%lld", (long long)x->value); break;
+    case IX_ARG: str_printf(p->out, "s%u", x->a); break;
+    case IX_AXIS: str_printf(p->out, "%c", x->a < KERNEL_AXES ? kernel_axis_letters[x->a] : '?'); break;
+    case IX_VALUE: str_printf(p->out, x->a < k->inst.n ? "v%u" : "?", x->a < k->inst.n ? p->name[x->a] : 0); break;
     case IX_ADD:
-        print_idx(k, x->a, 0, out);
-        str_printf(out, " + ");
-        print_idx(k, x->b, 1, out);
+        print_idx(p, x->a, 0);
+        str_printf(p->out, " + ");
+        print_idx(p, x->b, 1);
         break;
     case IX_MUL:
-        print_idx(k, x->a, k->idx.at[x->a].kind == IX_MUL ? 1 : 2, out);
-        str_printf(out, "*");
-        print_idx(k, x->b, 2, out);
+        print_idx(p, x->a, k->idx.at[x->a].kind == IX_MUL ? 1 : 2);
+        str_printf(p->out, "*");
+        print_idx(p, x->b, 2);
         break;
     case IX_DIV:
     case IX_MOD:
-        print_idx(k, x->a, 2, out);
-        str_printf(out, x->kind == IX_DIV ? "/" : "%%");
-        print_idx(k, x->b, 2, out);
+        print_idx(p, x->a, 2);
+        str_printf(p->out, x->kind == IX_DIV ? "/" : "%%");
+        print_idx(p, x->b, 2);
         break;
     }
     if (own < tight)
-        str_printf(out, ")");
+        str_printf(p->out, ")");
 }
 
-static const char *const mode_name[] = {"set", "add", "max", "min"};
-
-static void print_inst(const Kernel *k, VRef v, Str *out)
+static void print_axes(const Printer *p, uint32_t axes)
 {
+    for (uint32_t a = 0; a < KERNEL_AXES; a++)
+        if (axes >> a & 1)
+            str_printf(p->out, " %c", kernel_axis_letters[a]);
+}
+
+/* `expected`: of a constant whose dtype need not be said. */
+static void print_operand(const Printer *p, VRef v, DType expected)
+{
+    const KInst *x = v < p->k->inst.n ? &p->k->inst.at[v] : NULL;
+    if (!x || names_no_value(x)) {
+        str_printf(p->out, "?");
+    } else if (x->kind == KI_SCALAR) {
+        str_printf(p->out, "s%u", x->arg);
+    } else if (x->kind == KI_CONST) {
+        bool said = (DType)x->dtype == expected;
+        if (!said)
+            str_printf(p->out, "%s(", dtype_name((DType)x->dtype));
+        text_print_scalar((DType)x->dtype, x->imm, p->out);
+        str_printf(p->out, said ? "" : ")");
+    } else {
+        str_printf(p->out, "v%u", p->name[v]);
+    }
+}
+
+static void print_fold(const Printer *p, const KInst *x)
+{
+    for (int i = 0; i < FOLD_NAMES; i++)
+        if (kernel_folds[i].op == x->op || (x->kind == KI_SCAN && x->op == OP_CUMSUM && kernel_folds[i].op == OP_REDUCE_SUM))
+            str_printf(p->out, "fold %s", kernel_folds[i].text);
+    print_axes(p, kernel_r_axes(p->k));
+}
+
+static void print_access(const Printer *p, const KInst *x)
+{
+    str_printf(p->out, " a%u[", x->arg);
+    print_idx(p, x->idx, 0);
+    str_printf(p->out, "]");
+}
+
+static void print_inst(const Printer *p, VRef v)
+{
+    const Kernel *k = p->k;
     const KInst *x = &k->inst.at[v];
-    VRef in[4];
-    str_printf(out, "  ");
-    if (x->kind != KI_STORE && x->kind != KI_SCATTER)
-        str_printf(out, "v%u = ", v);
+    const VRef in[3] = {x->a, x->b, x->c};
+    DType types[3] = {DT_COUNT, DT_COUNT, DT_COUNT}, all[3];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        if (in[i] == VREF_NONE)
+            continue;
+        n = i + 1;
+        all[i] = in[i] < k->inst.n ? (DType)k->inst.at[in[i]].dtype : DT_COUNT;
+        types[i] = in[i] < k->inst.n && k->inst.at[in[i]].kind == KI_CONST ? DT_COUNT : all[i];
+    }
+    if (!names_no_value(x))
+        str_printf(p->out, "v%u = ", p->name[v]);
     switch ((InstKind)x->kind) {
-    case KI_OP: str_printf(out, "%s", op_name((Op)x->op)); break;
-    case KI_SCALAR: str_printf(out, "scalar s%u", x->arg); break;
-    case KI_CONST: str_printf(out, "const 0x%llx", (unsigned long long)x->imm); break;
+    case KI_SCALAR:
+    case KI_CONST: print_operand(p, v, DT_COUNT); break; /* of a broken kernel */
+    case KI_OP:
+        str_printf(p->out, "%s", op_name((Op)x->op));
+        for (uint32_t i = 0; i < n; i++) {
+            str_printf(p->out, " ");
+            print_operand(p, in[i], kernel_literal_dtype(k, x, i, types));
+        }
+        break;
     case KI_INDEX:
-        str_printf(out, "index ");
-        print_idx(k, x->idx, 0, out);
+        str_printf(p->out, "index ");
+        print_idx(p, x->idx, 0);
         break;
     case KI_LOAD:
+        str_printf(p->out, "load");
+        print_access(p, x);
+        break;
+    case KI_REDUCE:
+    case KI_SCAN:
+        if (x->op == OP_ARGSORT) {
+            str_printf(p->out, "sort");
+            print_axes(p, kernel_r_axes(k));
+        } else {
+            print_fold(p, x);
+        }
+        for (uint32_t i = 0; i < n; i++) {
+            str_printf(p->out, i ? ", " : " (");
+            print_operand(p, in[i], DT_COUNT);
+        }
+        str_printf(p->out, ")");
+        if (x->op == OP_ARGSORT)
+            str_printf(p->out, "%s places %llu", x->mode ? " descending" : "", (unsigned long long)x->imm);
+        else if (x->kind == KI_SCAN)
+            str_printf(p->out, " running");
+        break;
     case KI_STORE:
     case KI_SCATTER:
-        if (x->kind == KI_SCATTER)
-            str_printf(out, "scatter_%s a%u[", mode_name[x->mode & 3], x->arg);
-        else
-            str_printf(out, "%s a%u[", x->kind == KI_LOAD ? "load" : "store", x->arg);
-        print_idx(k, x->idx, 0, out);
-        str_printf(out, "]");
-        break;
-    case KI_REDUCE: str_printf(out, "%s over r", op_name((Op)x->op)); break;
-    case KI_SCAN:
-        str_printf(out, "%s along r", op_name((Op)x->op));
-        if (x->op == OP_ARGSORT)
-            str_printf(out, "%s places of %llu bits", x->mode ? " descending" : "", (unsigned long long)x->imm);
+        str_printf(p->out, "%s%s", x->kind == KI_STORE ? "store" : "scatter ", x->kind == KI_STORE ? "" : kernel_scatter_mode[x->mode & 3]);
+        print_access(p, x);
+        str_printf(p->out, " = ");
+        print_operand(p, x->a, kernel_literal_dtype(k, x, 0, types));
+        if (x->kind == KI_SCATTER) {
+            str_printf(p->out, " along");
+            print_axes(p, kernel_r_axes(k));
+        }
         break;
     case KI_BOUND:
-        str_printf(out, "bound fault %llu a%u below ", (unsigned long long)x->imm, x->arg);
-        print_idx(k, x->idx, 0, out);
+        str_printf(p->out, "bound ");
+        print_operand(p, x->a, DT_I64);
+        str_printf(p->out, " below ");
+        print_idx(p, x->idx, 0);
+        str_printf(p->out, " fault a%u.%llu", x->arg, (unsigned long long)x->imm);
         break;
     }
-    uint32_t n = kernel_operands(x, in) - (x->pred != VREF_NONE);
-    if (n)
-        str_printf(out, x->kind == KI_STORE || x->kind == KI_SCATTER ? " = " : " ");
-    for (uint32_t i = 0; i < n; i++)
-        str_printf(out, "%sv%u", i ? " " : "", in[i]);
-    if (x->pred != VREF_NONE)
-        str_printf(out, " where v%u", x->pred);
-    if (x->kind != KI_STORE && x->kind != KI_SCATTER)
-        str_printf(out, " : %s", dtype_name((DType)x->dtype));
-    if (x->save)
-        str_printf(out, " saved");
+    if (x->pred != VREF_NONE) {
+        str_printf(p->out, " where ");
+        print_operand(p, x->pred, DT_BOOL);
+    }
+    if ((x->kind == KI_OP || x->kind == KI_REDUCE || x->kind == KI_SCAN) && kernel_result_dtype(x, n, all) != (DType)x->dtype)
+        str_printf(p->out, " : %s", dtype_name((DType)x->dtype));
     if (x->unrounded)
-        str_printf(out, " unrounded");
-    str_printf(out, "\n");
+        str_printf(p->out, " unrounded");
 }
 
 static void print_arg(const KArg *arg, uint32_t at, Str *out)
@@ -187,145 +269,69 @@ static void print_arg(const KArg *arg, uint32_t at, Str *out)
         str_printf(out, " %s", dtype_name((DType)arg->dtype));
     if (arg->kind == ARG_SCRATCH || arg->kind == ARG_FAULT)
         str_printf(out, arg->kind == ARG_FAULT ? " fault" : " shared");
-    str_printf(out, "%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "",
-               arg->natural            ? ""
-               : arg->kind == ARG_SIZE ? " int"
-                                       : "");
+    str_printf(out, "%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "");
+    if (arg->kind == ARG_SIZE && !arg->natural)
+        str_printf(out, " int");
 }
 
 void kernel_print(const Kernel *k, Str *out)
 {
-    static const char *const form[] = {[FORM_LOOPS] = "loops", [FORM_CONTRACT] = "contract", [FORM_SORT] = "sort"};
-    str_printf(out, "kernel %s", form[k->form]);
-    if (k->vec_axis != UINT32_MAX)
-        str_printf(out, " vec %s", axis_name(k, k->vec_axis).text);
-    str_printf(out, "%s", k->split ? " split" : "");
-    for (int i = 0; i < 3 && k->split && k->form == FORM_CONTRACT; i++) {
-        str_printf(out, i ? " x " : " of ");
-        print_idx(k, k->product[i], 0, out);
-    }
+    Printer p = printer(k, out);
+    str_printf(out, "kernel");
     if (k->index_bits)
         str_printf(out, " index i%d", k->index_bits);
-    str_printf(out, "\nargs ");
+    str_printf(out, " (");
     for (uint32_t a = 0; a < k->args.n; a++)
         print_arg(&k->args.at[a], a, out);
+    str_printf(out, ")");
+    for (int i = 0; i < 3 && k->product[0] != IREF_NONE; i++) {
+        str_printf(out, i ? " x " : " of ");
+        print_idx(&p, k->product[i], 1);
+    }
+    bool mark = true;
+    for (VRef v = 0; v < k->inst.n && mark; v++)
+        mark = k->inst.at[v].kind != KI_REDUCE && k->inst.at[v].kind != KI_SCAN && k->inst.at[v].kind != KI_SCATTER;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        str_printf(out, "%s%s %c < ", a ? "," : " for", mark && k->axes.at[a].kind == AXIS_R ? " row" : "",
+                   a < KERNEL_AXES ? kernel_axis_letters[a] : '?');
+        print_idx(&p, k->axes.at[a].size, 0);
+        if (k->axes.at[a].bucket)
+            str_printf(out, " ~%u", k->axes.at[a].bucket);
+    }
     str_printf(out, "\n");
-    if (k->axes.n)
-        str_printf(out, "for ");
-    for (uint32_t a = 0; a < k->axes.n; a++) {
-        str_printf(out, "%s%s < ", a ? ", " : "", axis_name(k, a).text);
-        print_idx(k, k->axes.at[a].size, 0, out);
-    }
-    if (k->axes.n)
-        str_printf(out, "\n");
-    for (VRef v = 0; v < k->inst.n; v++)
-        print_inst(k, v, out);
-}
-
-/* ---- verifier ---- */
-
-/* What an instruction kind must and may have. */
-typedef struct KindRule {
-    uint8_t operands; /* a (1), a and b (2)...; OWN: by op */
-    bool idx, arg;
-} KindRule;
-enum { OWN = 9 };
-static const KindRule kind_rule[] = {
-    /* clang-format off */
-    [KI_OP] = {OWN, false, false},  [KI_SCALAR] = {0, false, true},
-    [KI_CONST] = {0, false, false}, [KI_INDEX] = {0, true, false},
-    [KI_LOAD] = {0, true, true},    [KI_REDUCE] = {OWN, false, false},
-    [KI_SCAN] = {1, false, false},  [KI_STORE] = {1, true, true},
-    [KI_SCATTER] = {1, true, true}, [KI_BOUND] = {1, true, true},
-    /* clang-format on */
-};
-
-static Status bad(const Kernel *k, VRef v, const char *why)
-{
-    Str text;
-    const KInst *x = &k->inst.at[v];
-    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
-        return fail(ST_INTERNAL, "broken kernel: %s in v%u", why, v);
-    str_init(&text, k->arena);
-    print_inst(k, v, &text);
-    return fail(ST_INTERNAL, "broken kernel: %s in:%s", why, text.text);
-}
-
-static bool idx_ok(const Kernel *k, IRef i, VRef before)
-{
-    if (i >= k->idx.n)
-        return false;
-    const Idx *x = &k->idx.at[i];
-    switch ((IdxKind)x->kind) {
-    case IX_CONST: return true;
-    case IX_ARG: return x->a < k->args.n && k->args.at[x->a].kind == ARG_SIZE;
-    case IX_AXIS: return x->a < k->axes.n;
-    case IX_VALUE: return x->a < before && k->inst.at[x->a].dtype == DT_I64;
-    case IX_ADD:
-    case IX_MUL:
-    case IX_DIV:
-    case IX_MOD: return x->a < i && x->b < i && idx_ok(k, x->a, before) && idx_ok(k, x->b, before);
-    }
-    return false;
-}
-
-static Status verify_inst(const Kernel *k, VRef v)
-{
-    static const uint8_t arg_kind[] = {
-        [KI_SCALAR] = ARG_SCALAR, [KI_LOAD] = ARG_BUFFER, [KI_STORE] = ARG_BUFFER, [KI_SCATTER] = ARG_BUFFER, [KI_BOUND] = ARG_FAULT};
-    const KInst *x = &k->inst.at[v];
-    if (x->kind > KI_BOUND || x->dtype >= DT_COUNT || x->op >= OP_COUNT)
-        return bad(k, v, "unknown kind, op or dtype");
-    const KindRule *rule = &kind_rule[x->kind];
-    VRef in[4];
-    uint32_t n = kernel_operands(x, in);
-    for (uint32_t i = 0; i < n; i++)
-        if (in[i] >= v)
-            return bad(k, v, "an operand that comes later");
-    uint32_t want = rule->operands;
-    if (want == OWN)
-        want = x->kind == KI_OP ? (uint32_t)op_info[x->op].arity : x->op == OP_MATMUL ? 2 : 1;
-    if (n - (x->pred != VREF_NONE) != want)
-        return bad(k, v, "the wrong number of operands");
-    if (x->kind == KI_OP && op_class((Op)x->op) != CLS_EW)
-        return bad(k, v, "an op that is not elementwise");
-    if (x->pred != VREF_NONE && k->inst.at[x->pred].dtype != DT_BOOL)
-        return bad(k, v, "a predicate that is not bool");
-    if (rule->idx != (x->idx != IREF_NONE) || (rule->idx && !idx_ok(k, x->idx, v)))
-        return bad(k, v, "a wrong index expression");
-    if (rule->arg && (x->arg >= k->args.n || k->args.at[x->arg].kind != arg_kind[x->kind]))
-        return bad(k, v, "a wrong argument");
-    if (x->kind == KI_LOAD && k->args.at[x->arg].dtype != x->dtype)
-        return bad(k, v, "a load of another dtype");
-    if ((x->kind == KI_STORE || x->kind == KI_SCATTER) &&
-        (k->args.at[x->arg].dtype != k->inst.at[x->a].dtype || !k->args.at[x->arg].written))
-        return bad(k, v, "a store of another dtype, or to an argument that is not written");
-    if ((x->kind == KI_SCAN && x->op == OP_ARGSORT) != (x->kind == KI_SCAN && k->form == FORM_SORT))
-        return bad(k, v, "a sort in a kernel of another form");
-    if ((x->kind == KI_REDUCE || x->kind == KI_SCAN || x->kind == KI_SCATTER) && !r_axes(k))
-        return bad(k, v, "a reduction without r axes");
-    return ST_OK;
-}
-
-Status kernel_verify(const Kernel *k)
-{
-    bool seen_r = false;
-    for (uint32_t a = 0; a < k->axes.n; a++) {
-        if (k->axes.at[a].kind == AXIS_X && seen_r)
-            return fail(ST_INTERNAL, "broken kernel: an x axis after an r axis");
-        seen_r |= k->axes.at[a].kind == AXIS_R;
-        if (!idx_ok(k, k->axes.at[a].size, 0) || k->idx_axes.at[k->axes.at[a].size])
-            return fail(ST_INTERNAL, "broken kernel: a wrong size of axis %u", a);
-    }
-    if (k->vec_axis != UINT32_MAX && k->vec_axis >= k->axes.n)
-        return fail(ST_INTERNAL, "broken kernel: vec_axis %u", k->vec_axis);
-    for (int i = 0; i < 3 && k->split && k->form == FORM_CONTRACT; i++)
-        if (!idx_ok(k, k->product[i], 0) || k->idx_axes.at[k->product[i]])
-            return fail(ST_INTERNAL, "broken kernel: a wrong size of its matrix product");
-    bool stores = false;
     for (VRef v = 0; v < k->inst.n; v++) {
-        TRY(verify_inst(k, v));
-        stores |= k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER;
+        if (in_place(&k->inst.at[v]))
+            continue;
+        str_printf(out, "  ");
+        print_inst(&p, v);
+        str_printf(out, "\n");
     }
-    return stores ? ST_OK : fail(ST_INTERNAL, "broken kernel: it stores nothing");
+}
+
+void kernel_print_inst(const Kernel *k, VRef v, Str *out)
+{
+    Printer p = printer(k, out);
+    print_inst(&p, v);
+}
+
+const char *kernel_name(const Kernel *k, Arena *arena)
+{
+    char name[64];
+    size_t len = 0;
+    bool seen[OP_COUNT] = {[OP_MATMUL] = true};
+    const char *first = k->form == FORM_CONTRACT ? "matmul" : "";
+    for (VRef v = 0; v < k->inst.n; v++)
+        first = k->inst.at[v].kind == KI_SCATTER ? "scatter" : first;
+    len = (size_t)snprintf(name, sizeof name, "%s", first);
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *inst = &k->inst.at[v];
+        if ((inst->kind != KI_OP && inst->kind != KI_REDUCE && inst->kind != KI_SCAN) || seen[inst->op])
+            continue;
+        seen[inst->op] = true;
+        const char *op = op_name((Op)inst->op);
+        if (len + strlen(op) + 2 > 48)
+            break;
+        len += (size_t)snprintf(name + len, sizeof name - len, "%s%s", len ? "_" : "", op);
+    }
+    return len ? arena_strdup(arena, name) : "copy";
 }

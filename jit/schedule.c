@@ -1,11 +1,11 @@
 /*
  * How a kernel's loops are run: which axis goes to vector lanes, whether reductions are cut into
- * tasks, what is kept between stages, and what a point costs. Chosen from hints; never changes a
- * result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
+ * tasks, what is kept between stages, and what a point costs. Follows from the kernel's text, the target and
+ * the mode; never changes a result. The numbers of a device are in Room: on a CUDA device a row takes a block of threads, so it takes more rows, each
  * of them shorter, to keep all of it at work.
  */
-#include "jit/fuse.h"
 #include "jit/grid.h"
+#include "jit/kernel.h"
 
 #include "ir/scalar.h"
 
@@ -37,7 +37,7 @@ static double level_points(const Kernel *k, uint32_t axes)
     double points = 1;
     for (uint32_t a = 0; a < k->axes.n; a++)
         if (axes >> a & 1)
-            points *= (double)k->axes.at[a].hint;
+            points *= (double)kernel_extent(k, a);
     return points;
 }
 
@@ -81,7 +81,7 @@ static void choose_lanes(Kernel *k, uint32_t r_mask, const CudaTarget *target)
         return;
     }
     double along_r = lane_gain(k, last_r, r_mask), along_x = lane_gain(k, last_x, r_mask);
-    bool short_x = k->axes.at[last_x].hint < 8, short_r = k->axes.at[last_r].hint < 8;
+    bool short_x = kernel_extent(k, last_x) < 8, short_r = kernel_extent(k, last_r) < 8;
     if (short_x != short_r)
         k->vec_axis = short_x ? last_r : last_x;
     else
@@ -168,7 +168,7 @@ static double point_cost(const Kernel *k, uint32_t r_mask)
 static bool cuts_contraction(const Kernel *k, const CudaTarget *target, bool fast)
 {
     int64_t size[3], length;
-    if (!target->sm || !fast)
+    if (!target->sm || !fast || k->product[0] == IREF_NONE)
         return false;
     for (int i = 0; i < 3; i++)
         if (!kidx_is_const(k, k->product[i], &size[i]))
@@ -180,15 +180,14 @@ static bool cuts_contraction(const Kernel *k, const CudaTarget *target, bool fas
 
 void schedule_kernel(Kernel *k, const CudaTarget *target, bool fast)
 {
-    uint32_t r_mask = 0;
-    for (uint32_t a = 0; a < k->axes.n; a++)
-        if (k->axes.at[a].kind == AXIS_R)
-            r_mask |= 1u << a;
+    uint32_t r_mask = kernel_r_axes(k);
     choose_lanes(k, r_mask, target);
     if (r_mask) {
         choose_split(k, r_mask, room_of(target));
         if (k->form == FORM_CONTRACT)
             k->split = cuts_contraction(k, target, fast);
+        if (!k->split)
+            k->product[0] = IREF_NONE; /* nobody reads it: products that differ in it alone are one kernel */
         choose_saved(k, r_mask);
     }
     k->cost = point_cost(k, r_mask);

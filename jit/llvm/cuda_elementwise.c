@@ -18,7 +18,7 @@ static int unroll_of(Emit *e)
 {
     double points = 1;
     for (uint32_t a = 0; a < e->n_x; a++)
-        points *= (double)e->k->axes.at[a].hint;
+        points *= (double)kernel_extent(e->k, a);
     return e->lanes > 1 && plan_ops(e) <= CUDA_LIGHT_OPS && points >= 2.0 * e->lanes * (double)cuda_busy(e->cuda) ? 2 : 1;
 }
 

@@ -72,7 +72,7 @@ static const Shape *choose_shape(const Emit *e, const Product *p)
 {
     int64_t rows = axis_hint(e, p->axis[ROWS]), columns = axis_hint(e, p->axis[COLUMNS]), tiles = parts_hint(e);
     for (uint32_t a = 0; a < e->n_x; a++) {
-        int64_t n = e->k->axes.at[a].hint, of = (int)a == p->axis[ROWS] || (int)a == p->axis[COLUMNS] ? 128 : 1;
+        int64_t n = kernel_extent(e->k, a), of = (int)a == p->axis[ROWS] || (int)a == p->axis[COLUMNS] ? 128 : 1;
         tiles = tiles < DEVICE_BLOCKS ? tiles * ((n + of - 1) / of) : tiles;
     }
     int which = rows >= 128 && columns >= 128 && tiles >= DEVICE_BLOCKS ? SHAPE_BIG

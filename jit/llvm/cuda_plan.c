@@ -259,7 +259,7 @@ static int64_t hint_of(const Emit *e, uint32_t first, uint32_t end)
 {
     int64_t n = 1;
     for (uint32_t a = first; a < end; a++) {
-        int64_t size = e->k->axes.at[a].hint > 0 ? e->k->axes.at[a].hint : 1;
+        int64_t size = kernel_extent(e->k, a) > 0 ? kernel_extent(e->k, a) : 1;
         n = n < INT32_MAX ? n * size : n;
     }
     return n;

@@ -27,7 +27,7 @@ enum { OUT_BYTES = 40 * 1024 };
 
 static bool varies_along(const Emit *e, VRef v, int axis) { return axis != NO_AXIS && (e->info[v].axes >> axis & 1); }
 
-int64_t axis_hint(const Emit *e, int axis) { return axis == NO_AXIS ? 1 : e->k->axes.at[axis].hint; }
+int64_t axis_hint(const Emit *e, int axis) { return axis == NO_AXIS ? 1 : kernel_extent(e->k, (uint32_t)axis); }
 
 void find_product(const Emit *e, Product *p)
 {

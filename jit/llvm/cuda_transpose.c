@@ -50,8 +50,8 @@ void plan_transposed(Emit *e)
         uint32_t loads = 0;
         for (uint32_t i = 0; i < e->k->inst.n; i++)
             loads += reads_transposed(e, i, last, axis);
-        if (loads > most && divides(e, axis, e->lanes) && e->k->axes.at[axis].hint >= LEAST_SIZE &&
-            e->k->axes.at[last].hint >= LEAST_SIZE) {
+        if (loads > most && divides(e, axis, e->lanes) && kernel_extent(e->k, axis) >= LEAST_SIZE &&
+            kernel_extent(e->k, last) >= LEAST_SIZE) {
             most = loads;
             e->transposed_axis = (int)axis;
         }

@@ -119,10 +119,10 @@ static bool has_kind(const Kernel *k, InstKind kind)
 static int64_t vec_extent(const Emit *e)
 {
     if (!e->vec_r)
-        return e->k->axes.at[e->tile_axis].hint;
+        return kernel_extent(e->k, (uint32_t)e->tile_axis);
     int64_t n = 1;
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
-        n *= e->k->axes.at[a].hint > 0 ? e->k->axes.at[a].hint : 1;
+        n *= kernel_extent(e->k, a) > 0 ? kernel_extent(e->k, a) : 1;
     return n;
 }
 

@@ -106,7 +106,7 @@ static void fetch_next_point(Emit *e, const KInst *n)
         return;
     double bytes = (double)dtype_bytes((DType)n->dtype);
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
-        bytes *= (double)e->k->axes.at[a].hint;
+        bytes *= (double)kernel_extent(e->k, a);
     if (bytes > ROW_BYTES)
         return;
     Ix here = e->axis[x];

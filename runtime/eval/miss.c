@@ -123,18 +123,10 @@ static Status compile_again_in_arena(Arena *arena, void *user)
 {
     AgainJob *job = user;
     GuardPolicy policy = job->entry->policy;
-    const char **planned = ARENA_ARRAY(arena, const char *, job->entry->n_kernels + 1);
-    for (uint32_t i = 0; i < job->entry->n_kernels; i++)
-        planned[i] = job->entry->kernels[i].planned;
     Graph *g = call_graph(job->call, arena);
     marks_promise(job->call, g, &policy); /* the rest is as it was */
-    CompileRequest request = {.graph = g,
-                              .policy = &policy,
-                              .options = &job->e->options,
-                              .planned = planned,
-                              .n_planned = job->entry->n_kernels,
-                              .assemble = cuda_assemble,
-                              .device = job->call->device};
+    CompileRequest request = {
+        .graph = g, .policy = &policy, .options = &job->e->options, .afresh = true, .assemble = cuda_assemble, .device = job->call->device};
     TRY(jit_compile(&request, &job->program, NULL));
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));

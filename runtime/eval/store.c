@@ -283,9 +283,8 @@ static bool same_facts(const Facts *a, const Facts *b)
 }
 
 /*
- * KILN_CHECK=cache: compiles the entry's graph once more, as it was compiled then, and compares. A kernel's code may have come from another
- * program that had it first and was planned for other sizes: it is compiled for those (EntryKernel.planned). false: they differ; *program is
- * the fresh one.
+ * KILN_CHECK=cache: compiles the entry's graph once more, kernels that are known too, and compares. false: they differ; *program is the
+ * fresh one.
  */
 static bool check(const Find *f, uint32_t i, Program **program)
 {

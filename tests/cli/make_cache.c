@@ -101,7 +101,6 @@ static CompiledKernel *kernel(const char *name, size_t code_bytes)
     os_free(packed);
     out->key = kernel_text(name, "loops");
     out->key_bytes = strlen(out->key);
-    out->planned = arena_printf(&arena, "64 %s", name);
     out->object = code;
     out->object_bytes = code_bytes;
     return out;

@@ -416,8 +416,8 @@ Test(disk, check_compares_with_a_fresh_compile)
     cr_assert_not_null(strstr(text, "not checked"), "%s", text);
 }
 
-/* Kernels are shared by their text, which knows no sizes: code that was planned for the first program is in the second one's entry too. */
-Test(disk, check_knows_kernels_that_were_planned_for_another_program)
+/* Kernels are shared by their text, and their code follows from it: whichever program was first, compiling gives the same. */
+Test(disk, check_holds_whichever_program_had_a_kernel_first)
 {
     const char *driver = getenv("KILN_TEST_LIBCUDA");
     const char *gpu = driver ? text_of(" KILN_DEVICE=cuda KILN_LIBCUDA='%s' KILN_TEST_MEMORY=exact", driver) : "";

@@ -557,11 +557,7 @@ static inline uint32_t k_arg(Kernel *k, ArgKind kind, DType dtype, bool written)
     return k->args.n - 1;
 }
 
-static inline uint32_t k_axis(Kernel *k, AxisKind kind, IRef size, int64_t hint)
-{
-    VEC_PUSH(k->arena, k->axes, (KAxis){.kind = (uint8_t)kind, .size = size, .hint = hint});
-    return k->axes.n - 1;
-}
+static inline uint32_t k_axis(Kernel *k, AxisKind kind, IRef size, int64_t hint) { return kernel_add_axis(k, kind, size, hint); }
 
 static inline VRef k_load(Kernel *k, uint32_t arg, IRef idx, VRef pred)
 {

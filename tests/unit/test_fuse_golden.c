@@ -8,6 +8,7 @@
 #include "ir/query.h"
 #include "jit/options.h"
 #include "jit/plan.h"
+#include "tests/unit/kernel_round_trip.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -62,8 +63,10 @@ static void print_plan(Graph *g, const Plan *plan, Str *out)
             before = "";
         }
         str_printf(out, "\n");
-        if (step->kernel)
+        if (step->kernel) {
             kernel_print(step->kernel, out);
+            check_round_trip(step->kernel, out->arena);
+        }
     }
     for (uint32_t b = 0; b < plan->buffers.n; b++) {
         const PlanBuffer *buffer = &plan->buffers.at[b];

@@ -11,6 +11,7 @@
 #include "tests/support/slice.h"
 #include "tests/unit/fuse_random.h"
 #include "tests/unit/fuse_run.h"
+#include "tests/unit/kernel_round_trip.h"
 
 #include <stdio.h>
 
@@ -161,6 +162,9 @@ static void check_seed(uint64_t seed, bool verbose)
         options.value[OPT_FUSE] = how < 2;
         g->query = how & 1 ? &nothing : NULL;
         cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "seed %llu %s: %s", (unsigned long long)seed, names[how], fail_message());
+        for (uint32_t s = 0; s < plan.steps.n; s++)
+            if (plan.steps.at[s].kernel)
+                check_round_trip(plan.steps.at[s].kernel, &arena);
         if (verbose) {
             fprintf(stderr, "%s\n", names[how]);
             show(g, &plan);

@@ -9,18 +9,11 @@ static int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The size of an axis where it is constant, else the power of two that its hint does not exceed. */
+/* The size of an axis, or what is planned for. */
 static int64_t about(const Emit *e, int axis)
 {
-    int64_t n, power = 1;
-    if (axis == NO_AXIS)
-        return 1;
-    const KAxis *a = &e->k->axes.at[axis];
-    if (kidx_is_const(e->k, a->size, &n))
-        return n > 0 ? n : 1;
-    while (power < a->hint && power < INT64_C(1) << 40)
-        power *= 2;
-    return power;
+    int64_t n = axis == NO_AXIS ? 1 : kernel_extent(e->k, (uint32_t)axis);
+    return n > 0 ? n : 1;
 }
 
 static bool is_const(const Emit *e, int axis)

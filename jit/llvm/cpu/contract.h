@@ -11,7 +11,7 @@
  *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
  *
  * In all of them blocks of DOT_BLOCK steps of k are chains of FMAs from +0 and their results are added in order (ir/scalar.h). So nothing
- * that is decided here changes a bit. It is decided by constant sizes, and by the powers of two above hints.
+ * that is decided here changes a bit. It is decided by constant sizes and buckets (kernel_extent).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
 #define JIT_LLVM_CPU_CONTRACT_H

@@ -173,8 +173,10 @@ static Ref sum(Gradient *d, Ref r, const Parts *parts)
 {
     DType dtype = dtype_of(d, r);
     Ref total = parts->at[0];
-    for (uint32_t k = 1; k < parts->n; k++)
-        total = grad_ew2(d, OP_ADD, grad_wide(d, total), grad_wide(d, parts->at[k]));
+    for (uint32_t k = 1; k < parts->n; k++) {
+        total = grad_wide(d, total);
+        total = grad_ew2(d, OP_ADD, total, grad_wide(d, parts->at[k]));
+    }
     return grad_cast(d, total, dtype);
 }
 

@@ -40,8 +40,10 @@ void vjp_gather(Gradient *d, Ref r, Ref g)
     uint8_t axis = n.attr.axis, mask = (uint8_t)(1u << axis);
     Ref index = n.in[1];
     if (one_place(d, index, axis)) {
-        Ref here = grad_ew2(d, OP_EQ, positions(d, axis, x.rank, x.dim), grad_repeat(d, index, mask, x.dim));
-        grad_give(d, n.in[0], grad_where(d, here, grad_repeat(d, g, mask, x.dim), grad_zero(d, (DType)n.dtype, x.rank, x.dim)));
+        Ref here = positions(d, axis, x.rank, x.dim);
+        here = grad_ew2(d, OP_EQ, here, grad_repeat(d, index, mask, x.dim));
+        Ref there = grad_repeat(d, g, mask, x.dim);
+        grad_give(d, n.in[0], grad_where(d, here, there, grad_zero(d, (DType)n.dtype, x.rank, x.dim)));
         return;
     }
     g = grad_wide(d, g);
@@ -58,6 +60,13 @@ static Ref stayed(Gradient *d, const Node *n, const Node *x, const Node *source)
     return grad_ew2(d, OP_EQ, gathered(d, last, n->in[1], axis), own);
 }
 
+/* 1 where c, else 0 */
+static Ref ones_where(Gradient *d, Ref c, DType dtype)
+{
+    Ref one = grad_number(d, dtype, 1, c);
+    return grad_where(d, c, one, grad_number(d, dtype, 0, c));
+}
+
 typedef struct Shared {
     Ref x_loses, source_loses; /* is it beaten by another? */
     Ref share;                 /* of the result's shape: 1 / how many are equal to it; NaN where it is NaN */
@@ -72,13 +81,12 @@ static Shared shared(Gradient *d, Ref r, const Node *n)
     DType dtype = dtype_of(d, x);
     d->g->stop = true; /* who shares is constant wherever it has a derivative */
     Ref best = gathered(d, result, index, axis);
-    Ref count = grad_where(d, grad_ew2(d, OP_EQ, x, result), grad_number(d, dtype, 1, x), grad_number(d, dtype, 0, x));
-    Ref ones = grad_where(d, grad_ew2(d, OP_EQ, source, best), grad_number(d, dtype, 1, source), grad_number(d, dtype, 0, source));
+    Ref count = ones_where(d, grad_ew2(d, OP_EQ, x, result), dtype), ones = ones_where(d, grad_ew2(d, OP_EQ, source, best), dtype);
     Ref share = grad_ew1(d, OP_RECIPROCAL, scattered(d, count, index, ones, axis, SCATTER_ADD));
     share = grad_where(d, grad_ew1(d, OP_ISNAN, result), result, share);
-    Shared made = {grad_ew2(d, beaten, x, result), grad_ew2(d, beaten, source, best), share};
+    Ref x_loses = grad_ew2(d, beaten, x, result), source_loses = grad_ew2(d, beaten, source, best);
     d->g->stop = false;
-    return made;
+    return (Shared){x_loses, source_loses, share};
 }
 
 void vjp_scatter(Gradient *d, Ref r, Ref g)
@@ -93,8 +101,8 @@ void vjp_scatter(Gradient *d, Ref r, Ref g)
         if (to_x)
             grad_give(d, n.in[0], scattered(d, g, index, grad_zero(d, dtype, source.rank, source.dim), axis, SCATTER_SET));
         if (to_source) {
-            Ref zero = grad_zero(d, dtype, source.rank, source.dim);
-            grad_give(d, n.in[2], grad_where(d, stayed(d, &n, &x, &source), gathered(d, g, index, axis), zero));
+            Ref zero = grad_zero(d, dtype, source.rank, source.dim), kept = stayed(d, &n, &x, &source);
+            grad_give(d, n.in[2], grad_where(d, kept, gathered(d, g, index, axis), zero));
         }
         break;
     case SCATTER_ADD:

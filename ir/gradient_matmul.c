@@ -54,7 +54,7 @@ void vjp_matmul(Gradient *d, Ref r, Ref g)
     if (grad_wants(d, r, 0)) {
         uint8_t mask = repeated_over(d, a);
         if (mask) {
-            Ref sum = product(d, merged(d, g, mask, 1), transposed(d, merged(d, b, mask, 1)));
+            Ref left = merged(d, g, mask, 1), sum = product(d, left, transposed(d, merged(d, b, mask, 1)));
             grad_give(d, graph_node(d->g, a)->in[0], grad_insert(d, sum, mask));
         } else
             grad_give(d, a, product(d, g, transposed(d, b)));
@@ -62,7 +62,7 @@ void vjp_matmul(Gradient *d, Ref r, Ref g)
     if (grad_wants(d, r, 1)) {
         uint8_t mask = repeated_over(d, b);
         if (mask) {
-            Ref sum = product(d, transposed(d, merged(d, a, mask, 2)), merged(d, g, mask, 2));
+            Ref left = transposed(d, merged(d, a, mask, 2)), sum = product(d, left, merged(d, g, mask, 2));
             grad_give(d, graph_node(d->g, b)->in[0], grad_insert(d, sum, mask));
         } else
             grad_give(d, b, product(d, transposed(d, a), g));
@@ -76,5 +76,6 @@ Ref jvp_matmul(Gradient *d, Ref r, const Ref *t)
     Ref right = t[1] == REF_NONE ? REF_NONE : product(d, n.in[0], t[1]);
     if (left == REF_NONE || right == REF_NONE)
         return left == REF_NONE ? right : left;
-    return grad_ew2(d, OP_ADD, grad_wide(d, left), grad_wide(d, right));
+    left = grad_wide(d, left);
+    return grad_ew2(d, OP_ADD, left, grad_wide(d, right));
 }

@@ -32,7 +32,8 @@ static Extreme extreme(Gradient *d, Ref r)
     d->g->stop = true; /* who shares is constant wherever it has a derivative */
     Ref best = grad_spread(d, result, n.attr.mask, x.dim), zero = grad_number(d, dtype, 0, wide);
     Ref loses = grad_ew2(d, n.op == OP_REDUCE_MAX ? OP_LT : OP_GT, wide, best);
-    Ref equal = grad_where(d, grad_ew2(d, OP_EQ, wide, best), grad_number(d, dtype, 1, wide), zero);
+    Ref equal = grad_ew2(d, OP_EQ, wide, best);
+    equal = grad_where(d, equal, grad_number(d, dtype, 1, wide), zero);
     Ref share = grad_ew1(d, OP_RECIPROCAL, grad_reduce(d, OP_REDUCE_SUM, equal, n.attr.mask));
     share = grad_where(d, grad_ew1(d, OP_ISNAN, result), result, share);
     d->g->stop = false;

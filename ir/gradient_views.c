@@ -65,7 +65,8 @@ void vjp_pad(Gradient *d, Ref r, Ref g)
         grad_give(d, n.in[0], part);
     }
     if (grad_wants(d, r, 1)) {
-        Ref in[2] = {grad_zero(d, DT_BOOL, x.rank, x.dim), graph_add_const(d->g, DT_BOOL, 1, (Loc){0})};
+        Ref in[2] = {grad_zero(d, DT_BOOL, x.rank, x.dim)};
+        in[1] = graph_add_const(d->g, DT_BOOL, 1, (Loc){0});
         Ref outside = grad_node(d, OP_PAD, in, 2, &n.attr, n.fact, n.n_facts);
         Ref rest = grad_where(d, outside, g, grad_zero(d, (DType)n.dtype, n.rank, n.dim));
         grad_give(d, n.in[1], grad_reduce(d, OP_REDUCE_SUM, rest, (uint8_t)((1u << n.rank) - 1)));
@@ -87,7 +88,7 @@ static Ref scattered(Gradient *d, Ref g, uint8_t axis, int64_t start, int64_t st
     for (int k = 0; k < n.rank; k++)
         dims[k] = k == axis ? dim : n.dim[k];
     g = grad_wide(d, g);
-    Ref in[3] = {grad_zero(d, dtype_of(d, g), n.rank, dims), grad_along(d, at, axis, n.rank, n.dim), g};
+    Ref zeros = grad_zero(d, dtype_of(d, g), n.rank, dims), in[3] = {zeros, grad_along(d, at, axis, n.rank, n.dim), g};
     Attr attr = {.axis = axis, .mode = SCATTER_ADD};
     return grad_cast(d, grad_node(d, OP_SCATTER, in, 3, &attr, NULL, 0), (DType)n.dtype);
 }

@@ -36,6 +36,7 @@ enum { MAX_TEMPLATES = 64 };
 struct kiln_function {
     kiln_function_body *body;
     void *user;
+    void *owned; /* `user` is the library's own, and goes with the function */
     int n_in, n_out;
     Template *templates; /* newest use first */
     bool warned;
@@ -443,7 +444,61 @@ void kiln_function_free(kiln_function *f)
         f->templates = t->next;
         template_free(t);
     }
+    if (f)
+        os_free(f->owned);
     os_free(f);
+}
+
+/* --- a function and its gradient ---------------------------------------------------------------------------------- */
+
+typedef struct WithGradient {
+    kiln_function_body *f;
+    void *user;
+    int n_out, n_wrt;
+    int wrt[];
+} WithGradient;
+
+static void value_and_grad(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const WithGradient *w = user;
+    w->f(in, out, w->user);
+    kiln_tensor *few[8], **params = w->n_wrt > 8 ? os_calloc((size_t)w->n_wrt, sizeof *params) : few;
+    if (!params)
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), "kiln_value_and_grad", (Loc){NULL, 0});
+    for (int j = 0; params && j < w->n_wrt; j++)
+        params[j] = in[w->wrt[j]];
+    if (params && out[0])
+        (void)kiln_grad(out[0], params, w->n_wrt, out + w->n_out);
+    if (params != few)
+        os_free(params);
+}
+
+kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt, void *user)
+{
+    static const char api[] = "kiln_value_and_grad";
+    Loc nowhere = {NULL, 0};
+    bool good = f && n_in >= 0 && n_out >= 1 && n_wrt >= 0 && (!n_wrt || wrt);
+    for (int j = 0; good && j < n_wrt; j++)
+        good = wrt[j] >= 0 && wrt[j] < n_in;
+    if (!good) {
+        (void)error_keep(fail(ST_INVALID,
+                              "needs a function, n_in >= 0, n_out >= 1 and n_wrt >= 0 numbers of inputs (got n_in %d, n_out %d, n_wrt %d)",
+                              n_in, n_out, n_wrt),
+                         api, nowhere);
+        return NULL;
+    }
+    WithGradient *w = os_calloc(1, sizeof *w + sizeof *w->wrt * (size_t)n_wrt);
+    kiln_function *made = w ? kiln_function_new(value_and_grad, n_in, n_out + n_wrt, w) : NULL;
+    if (!made) {
+        os_free(w);
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "no memory"), api, nowhere);
+        return NULL;
+    }
+    *w = (WithGradient){.f = f, .user = user, .n_out = n_out, .n_wrt = n_wrt};
+    for (int j = 0; j < n_wrt; j++)
+        w->wrt[j] = wrt[j];
+    made->owned = w;
+    return made;
 }
 
 static bool same_dims(const uint8_t *at, const RtNode *node)
@@ -570,7 +625,7 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
 
 static void free_list(kiln_tensor ***list) { os_free(*list); }
 
-/* Inside another function's trace a function is part of it. Arguments and results are handles of their own here, too, and no argument is
+/* Inside another function's trace a function is part of it, and in a recording its results are to be differentiable. Arguments and results are handles of their own here, too, and no argument is
  * weak. */
 static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
@@ -619,7 +674,7 @@ static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *i
 {
     Underway call CLEANUP(end_call) = {f, out, false};
     count_call(f, 1);
-    Status status = trace_current ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
+    Status status = trace_current || rt_thread()->keeper ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
     call.returned = true;
     return status;
 }

@@ -135,11 +135,11 @@ static Status gone(const Walk *w, const RtNode *node)
                     "the value of %s%s, one of several %s, was computed by %s%s, so how it depends on the others is gone; ask for the "
                     "gradient with respect to it alone, or before it is computed",
                     api_of(node), here, w->task->in_name, node->computed.api ? node->computed.api : "a sync point", there);
-    return fail(
-        ST_INVALID,
-        "the value of %s%s was computed by %s%s, so what it depends on is gone; take gradients first, or call kiln_stop_gradient if it "
-        "is a constant",
-        api_of(node), here, node->computed.api ? node->computed.api : "a sync point", there);
+    return fail(ST_INVALID,
+                "the value of %s%s was computed by %s%s, so what it depends on is gone; take gradients first, open a kiln_recording, or "
+                "call kiln_stop_gradient if it "
+                "is a constant",
+                api_of(node), here, node->computed.api ? node->computed.api : "a sync point", there);
 }
 
 /* A leaf of a parameter that is asked for, but not its present value. */

@@ -121,8 +121,9 @@ extern "C" {
 typedef struct kiln_tensor kiln_tensor; /* an array, computed or still to be computed */
 /* owns the tensors made while it is the innermost one */
 typedef struct kiln_scope kiln_scope;
-typedef struct kiln_function kiln_function; /* a C function traced once for each kind of input */
-typedef struct kiln_file kiln_file;         /* a file of named tensors, open for reading */
+typedef struct kiln_recording kiln_recording; /* while it is open, computed values remember how they were made */
+typedef struct kiln_function kiln_function;   /* a C function traced once for each kind of input */
+typedef struct kiln_file kiln_file;           /* a file of named tensors, open for reading */
 
 typedef enum kiln_status {
     KILN_OK,
@@ -938,6 +939,11 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  * Gradients of gradients are as good as any. On error results are NULL and the error is kept.
  */
 
+/* Until its end, values that this thread records keep how they were made when they are computed, so that gradients may be taken
+ * later; their memory is kept as well, and not overwritten. A kiln_function that is called runs as if its body stood there. Recordings
+ * nest as scopes do; one that is left open ends with the thread. NULL is allowed as for scopes. */
+KILN_API kiln_recording *kiln_recording_begin(void);
+KILN_API void kiln_recording_end(kiln_recording *recording);
 /* Marks handle x as a parameter, from now on, and returns it; kiln_assign keeps the mark. Of a float that is not weak; else NULL
  * (KILN_BAD_DTYPE, KILN_INVALID). Inputs of a kiln_function are parameters inside. Not while another thread uses x. */
 KILN_OP(kiln_param, kiln_tensor *x);
@@ -980,6 +986,9 @@ KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tens
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 /* n_in >= 0, n_out >= 1. `user` stays yours and is handed to each call of f. NULL: an error is kept. */
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);
+/* A kiln_function of n_out + n_wrt outputs: those of f, of which out[0] is the loss (a float of one element), then d out[0] / d
+ * in[wrt[j]] for each j. Called and freed as any other. */
+KILN_API kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt, void *user);
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused

@@ -17,6 +17,7 @@
 #include "jit/options.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/traced.h"
+#include "runtime/gradient/recording.h"
 #include "runtime/record/pressure.h"
 
 #include <inttypes.h>
@@ -180,10 +181,13 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
         node->after = breaks_passed();
     if (!rec_own(r, node))
         return NULL;
+    if (node->tracked && r->thread->keeper && !recording_add(r->thread->keeper, node))
+        return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     if (apart)
         return rec_fail_apart(r, node);
-    if (option_int(OPT_MODE) == MODE_EAGER && eager_computes((Op)node->op) && !node->weak) {
-        node->keep = node->tracked;
+    bool eager = option_int(OPT_MODE) == MODE_EAGER;
+    node->keep |= eager && node->tracked;
+    if (eager && eager_computes((Op)node->op) && !node->weak) {
         Status status = eval_nodes_on(r->device, &node, 1, r->api, r->loc); /* beside the operands, be it made of none */
         if (status != ST_OK)
             return rec_failed(r, status);

@@ -11,7 +11,7 @@
 #include "ir/base/os.h"
 #include "ir/base/sanitizer.h"
 #include "jit/options.h"
-#include "runtime/record/thread.h"
+#include "runtime/gradient/recording.h"
 
 #include <string.h>
 #include <threads.h>
@@ -36,6 +36,7 @@ static bool have_key;
 static void thread_end(void *arg)
 {
     RtThread *t = arg;
+    recordings_end_thread(t);
     scopes_end_thread(t);
     nodes_end_thread(t);
     handles_end_thread(t);

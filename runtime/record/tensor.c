@@ -194,13 +194,9 @@ void node_release(RtNode *node)
         bury(dead);
 }
 
-void node_set_storage(RtNode *node, Storage *storage, char *data)
+static void drop_inputs(RtNode *node)
 {
     RtNode *dead = NULL;
-    node->data = data;
-    atomic_store_explicit(&node->storage, storage, memory_order_release);
-    if (node->keep)
-        return;
     uint32_t n = node->n_in;
     node->n_in = 0;
     for (uint32_t k = 0; k < n; k++)
@@ -211,6 +207,26 @@ void node_set_storage(RtNode *node, Storage *storage, char *data)
     }
     if (dead)
         bury(dead);
+}
+
+void node_set_storage(RtNode *node, Storage *storage, char *data)
+{
+    node->data = data;
+    atomic_store_explicit(&node->storage, storage, memory_order_release);
+    if (!node->keep)
+        drop_inputs(node);
+}
+
+void node_let_go(RtNode *node, const char *api)
+{
+    if (!node->keep)
+        return;
+    node->keep = false;
+    if (node_pending(node))
+        return;
+    drop_inputs(node);
+    node->computed.api = api;
+    node->computed.loc = (Loc){NULL, 0};
 }
 
 int64_t node_elements(const RtNode *node)

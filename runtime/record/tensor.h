@@ -88,6 +88,8 @@ RtNode *node_retain(RtNode *node);
 void node_release(RtNode *node); /* iterative: depth costs no stack */
 /* Under the evaluation lock: the node has its value now. Takes over one reference to `storage`; releases the inputs. */
 void node_set_storage(RtNode *node, Storage *storage, char *data);
+/* Under the evaluation lock: a node that kept its inputs lets them go as soon as it has its value; `api` is why. */
+void node_let_go(RtNode *node, const char *api);
 int64_t node_elements(const RtNode *node); /* their number */
 /* Has it no value yet? */
 static inline bool node_pending(const RtNode *node)

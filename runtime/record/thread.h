@@ -27,8 +27,9 @@ typedef struct RtThread {
     Storage *small[SMALL_CLASSES]; /* ... freed storage, by its size in steps of 64; linked through Storage.user */
     kiln_scope *scope;             /* innermost; the root scope at least, unless memory ran out */
     kiln_scope *free_scopes;
-    Body *body;    /* the innermost of a kiln_function that runs; NULL: none */
-    RtNode **temp; /* nodes of the call being recorded (runtime/record/record.c) */
+    kiln_recording *keeper; /* the innermost recording (runtime/gradient/recording.c); NULL: none */
+    Body *body;             /* the innermost of a kiln_function that runs; NULL: none */
+    RtNode **temp;          /* nodes of the call being recorded (runtime/record/record.c) */
     uint32_t n_temp, cap_temp;
     ErrorState *error;
     struct Evaluation *evaluation;   /* runtime/evaluation.h; NULL: it evaluated nothing so far */

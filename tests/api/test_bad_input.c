@@ -51,7 +51,7 @@ static void check(int line, const char *function, const char *param, const char 
     cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
     cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new") ||
-                  strstr(function, "_trace_start"),
+                  strstr(function, "_trace_start") || strstr(function, "_value_and_grad"),
               "line %d: no place in: %s", line, message);
     kiln_clear_error();
 }
@@ -605,6 +605,14 @@ static void gradients(void)
     BAD(kiln_param, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_param, x, dtype, KILN_BAD_DTYPE, "i32[2,3]", whole);
     BAD(kiln_param, x, weak, KILN_INVALID, "weak float", seed);
+    HARMLESS(kiln_recording_end, recording, null, NULL);
+    BAD(kiln_value_and_grad, f, null, KILN_INVALID, "needs a function", NULL, 1, 1, NULL, 0, NULL);
+    BAD(kiln_value_and_grad, n_in, negative, KILN_INVALID, "n_in -1", nothing_done, -1, 1, NULL, 0, NULL);
+    BAD(kiln_value_and_grad, n_out, negative, KILN_INVALID, "n_out -1", nothing_done, 1, -1, NULL, 0, NULL);
+    BAD(kiln_value_and_grad, n_wrt, negative, KILN_INVALID, "n_wrt -1", nothing_done, 1, 1, NULL, -1, NULL);
+    BAD(kiln_value_and_grad, wrt, null, KILN_INVALID, "n_wrt 1", nothing_done, 1, 1, NULL, 1, NULL);
+    BAD(kiln_value_and_grad, wrt, high, KILN_INVALID, "n_wrt 1", nothing_done, 1, 1, (int[]){1}, 1, NULL);
+    note("kiln_value_and_grad", "user", "null");
     BAD(kiln_stop_gradient, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_grad, loss, null, KILN_INVALID, "loss is NULL", NULL, &w, 1, &g);
     BAD(kiln_grad, loss, dtype, KILN_BAD_DTYPE, "i32[2,3]", whole, &w, 1, &g);
@@ -762,7 +770,7 @@ static const char *const *kinds_of(const char *type, const char *name)
     if (strcmp(type, "int") == 0 && strcmp(name, "i") == 0)
         return index;
     if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
-        strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
+        strcmp(name, "n_wrt") == 0 || strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
         return count;
     if (strcmp(type, "int64_t") == 0 || strcmp(name, "level") == 0)
         return value;

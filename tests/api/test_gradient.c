@@ -313,6 +313,88 @@ API_TEST(gradient, arguments_are_parameters_inside_only)
     kiln_function_free(f);
 }
 
+/* --- recordings --- */
+
+API_TEST(gradient, in_a_recording)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *g;
+    kiln_recording *outer = kiln_recording_begin(), *inner = kiln_recording_begin();
+    kiln_tensor *y = kiln_square(kiln_mul(x, kiln_scalar(3)));
+    cr_assert_eq(kiln_eval(y), KILN_OK);
+    kiln_recording_end(inner); /* the outer one has it now */
+    kiln_tensor *loss = kiln_sum(kiln_mul(y, x));
+    double value;
+    cr_assert_eq(kiln_item(loss, &value), KILN_OK);
+    cr_assert_eq(value, 81);
+    EXPECT(gradient(loss, x), KILN_F32, KILN_SHAPE(2), 0, 27, 108);
+    EXPECT(gradient(kiln_sum(gradient(loss, x)), x), KILN_F32, KILN_SHAPE(2), 0, 54, 108);
+    kiln_recording_end(outer);
+    refused(kiln_grad(kiln_square(loss), &x, 1, &g), KILN_INVALID, "was computed by kiln_recording_end");
+    kiln_recording_end(outer);
+    refused(kiln_error_status(), KILN_INVALID, "kiln_recording_end: the recording is not an open one");
+}
+
+/* Nothing is overwritten that a gradient may need. */
+API_TEST(gradient, a_recording_keeps_values)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 1, 2, 3));
+    kiln_recording *recording = kiln_recording_begin();
+    kiln_tensor *y = kiln_retain(kiln_exp(x));
+    cr_assert_eq(kiln_eval(y), KILN_OK);
+    for (int k = 0; k < 3; k++) {
+        kiln_scope *scope = kiln_scope_begin();
+        cr_assert_eq(kiln_assign(y, kiln_square(y)), KILN_OK);
+        kiln_scope_end(scope);
+        cr_assert_eq(kiln_eval(y), KILN_OK);
+    }
+    kiln_tensor *g = gradient(kiln_sum(kiln_log(y)), x);
+    EXPECT(g, KILN_F32, KILN_SHAPE(3), 1e-5, 8, 8, 8);
+    kiln_recording_end(recording);
+    kiln_release(y);
+}
+
+/* A function that is called in a recording is a part of it. */
+API_TEST(gradient, of_a_function_in_a_recording)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *out[3], *x = kiln_full(KILN_F32, KILN_SHAPE(2), 2);
+    kiln_function *f = kiln_function_new(squares, 1, 3, w);
+    kiln_recording *recording = kiln_recording_begin();
+    x = kiln_param(x);
+    cr_assert_eq(kiln_function_call(f, &x, out), KILN_OK, "%s", kiln_error_message());
+    EXPECT(gradient(out[0], w), KILN_F32, KILN_SHAPE(2), 0, 8, 16);
+    kiln_recording_end(recording);
+    kiln_function_free(f);
+}
+
+static void loss_of(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[1] = kiln_mul(in[0], in[1]);
+    out[0] = kiln_sum(kiln_square(out[1]));
+}
+
+API_TEST(gradient, of_a_function_and_its_value)
+{
+    kiln_function *f = kiln_value_and_grad(loss_of, 2, 2, (int[]){1, 0}, 2, NULL);
+    kiln_tensor *out[4], *same = kiln_full(KILN_F32, KILN_SHAPE(2), 3);
+    for (int k = 1; k <= 2; k++) {
+        kiln_tensor *in[2] = {kiln_full(KILN_F32, KILN_SHAPE(2), k), F32(KILN_SHAPE(2), 3, 4)};
+        cr_assert_eq(kiln_function_call(f, in, out), KILN_OK, "%s", kiln_error_message());
+        EXPECT(out[0], KILN_F32, KILN_SHAPE(), 0, 25 * k * k);
+        EXPECT(out[1], KILN_F32, KILN_SHAPE(2), 0, 3 * k, 4 * k);
+        EXPECT(out[2], KILN_F32, KILN_SHAPE(2), 0, 6 * k * k, 8 * k * k);
+        EXPECT(out[3], KILN_F32, KILN_SHAPE(2), 0, 18 * k, 32 * k);
+    }
+    /* one tensor as two inputs is two */
+    cr_assert_eq(kiln_function_call(f, (kiln_tensor *[]){same, same}, out), KILN_OK, "%s", kiln_error_message());
+    EXPECT(out[3], KILN_F32, KILN_SHAPE(2), 0, 54, 54);
+    kiln_function_free(f);
+    kiln_function *bad = kiln_value_and_grad(loss_of, 2, 2, (int[]){0}, 1, NULL);
+    kiln_tensor *ints[2] = {I32(KILN_SHAPE(2), 1, 2), I32(KILN_SHAPE(2), 1, 2)};
+    refused(kiln_function_call(bad, ints, out), KILN_BAD_DTYPE, "inside the function: kiln_grad: loss is i64[]: a float is needed");
+    kiln_function_free(bad);
+}
+
 /* --- bad arguments -------------------------------------------------------------------------------------------------- */
 
 API_TEST(gradient, bad_arguments)

@@ -48,7 +48,7 @@ static void not_keyed(const char *cache, const OptionRow *row, const char *const
 static void options(void)
 {
     /* These are about the cache itself or leave it out; what they do is tested elsewhere. */
-    static const char *const others[] = {"mode", "cache", "cache_dir", "device", "libcuda", "test_fail", "log", "dump"};
+    static const char *const others[] = {"mode", "cache", "cache_dir", "device", "libcuda", "test_fail", "log", "dump", "trace"};
     const char *cache = new_folder();
     OptionRow row;
     int n_keyed = 0, n_neutral = 0;

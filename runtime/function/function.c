@@ -625,14 +625,28 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
 
 static void free_list(kiln_tensor ***list) { os_free(*list); }
 
-/* Inside another function's trace a function is part of it, and in a recording its results are to be differentiable. Arguments and results are handles of their own here, too, and no argument is
- * weak. */
+/* An argument of a function that becomes part of what is recorded: a handle of its own, and, where another argument has the same value,
+ * a node of its own, too, as its gradient is not the other's. No argument is weak: the cast is to its own dtype. */
+static kiln_tensor *argument_of_inline(kiln_tensor *const *in, int n, int i, Loc loc)
+{
+    kiln_tensor *own = kiln_cast_at(loc.file, loc.line, in[i], (kiln_dtype)in[i]->node->dtype);
+    bool again = false;
+    for (int k = 0; k < n; k++)
+        again |= k != i && in[k]->node == in[i]->node;
+    if (!own || !again)
+        return own;
+    Rec r = rec_begin("kiln_function_call", loc.file, loc.line);
+    return rec_end(&r, rec_same(&r, own->node));
+}
+
+/* Inside another function's trace a function is part of it, and in a recording its results are to be differentiable. Arguments and
+ * results are handles of their own here, too. */
 static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     kiln_tensor **own CLEANUP(free_list) = os_calloc((size_t)f->n_in + 1, sizeof *own);
     Status status = own ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    for (int i = 0; i < f->n_in && status == ST_OK; i++) /* the cast to its own dtype */
-        if (!(own[i] = kiln_cast_at(loc.file, loc.line, in[i], (kiln_dtype)in[i]->node->dtype)))
+    for (int i = 0; i < f->n_in && status == ST_OK; i++)
+        if (!(own[i] = argument_of_inline(in, f->n_in, i, loc)))
             status = fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
     if (status == ST_OK)
         call_body(f, trace_current, own, out);

@@ -395,6 +395,24 @@ API_TEST(gradient, of_a_function_and_its_value)
     kiln_function_free(bad);
 }
 
+static void calls_with_one_twice(kiln_tensor **in, kiln_tensor **out, void *inner)
+{
+    cr_expect_eq(kiln_function_call(inner, (kiln_tensor *[]){in[0], in[0]}, out), KILN_OK, "%s", kiln_error_message());
+}
+
+/* A function inside another is a part of its trace: there, too, one tensor as two inputs is two. */
+API_TEST(gradient, of_a_function_inside_another)
+{
+    kiln_function *inner = kiln_value_and_grad(loss_of, 2, 2, (int[]){1, 0}, 2, NULL);
+    kiln_function *outer = kiln_function_new(calls_with_one_twice, 1, 4, inner);
+    kiln_tensor *out[4], *x = kiln_full(KILN_F32, KILN_SHAPE(2), 3);
+    cr_assert_eq(kiln_function_call(outer, &x, out), KILN_OK, "%s", kiln_error_message());
+    EXPECT(out[2], KILN_F32, KILN_SHAPE(2), 0, 54, 54);
+    EXPECT(out[3], KILN_F32, KILN_SHAPE(2), 0, 54, 54);
+    kiln_function_free(outer);
+    kiln_function_free(inner);
+}
+
 /* --- bad arguments -------------------------------------------------------------------------------------------------- */
 
 API_TEST(gradient, bad_arguments)

@@ -338,7 +338,7 @@ Test(textbook, constant_folding)
     cr_assert(y[0] == 6 && y[3] == 24);
     cr_assert_eq(lines_with("kernels", " = mul "), 1, "%s", said);
     cr_assert_eq(lines_with("kernels", " = cast "), 0);
-    SAYS("kernels", "args a0 f32 alias, s1 f32, a2 f32 out alias");
+    SAYS("kernels", "kernel (a0 f32 alias, s1 f32, a2 f32 out alias)");
     adds_up();
 }
 

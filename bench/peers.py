@@ -150,6 +150,8 @@ def main():
         os.environ.update(AVX2)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(args.threads)
+    # Threads of one side that spin for work would hold the cores while it is another's turn: kiln at half its speed, with two cores.
+    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "OPENBLAS_THREAD_TIMEOUT": "4"})
     try:
         import numpy as np
     except ImportError:

@@ -20,7 +20,7 @@ DTYPES = {"bool": 0, "i8": 1, "i16": 2, "i32": 3, "i64": 4, "f16": 9, "bf16": 10
 NUMPY = {"i8": "int8", "i32": "int32", "i64": "int64", "f16": "float16", "f32": "float32", "f64": "float64"}
 TOLERANCE = {"f16": 4e-3, "bf16": 2e-2, "f32": 2e-5, "f64": 1e-13}  # of the largest value of the result
 AVX2 = {"KILN_CPU": "x86-64-v3", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-        "OPENBLAS_CORETYPE": "Haswell"}
+        "OPENBLAS_CORETYPE": "Haswell", "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_ICL AVX512_SPR X86_V4"}
 
 
 class Row:
@@ -72,6 +72,9 @@ def rows():
     return all
 
 
+SORTED = [(2**20,), (1024, 1024), (65536, 64), (1024, 4096)]
+
+
 class Shape(ctypes.Structure):
     _fields_ = [("rank", ctypes.c_int), ("dim", ctypes.c_int64 * 8)]
 
@@ -81,7 +84,7 @@ class Kiln:
         os.environ.setdefault("KILN_THREADS", str(threads))
         os.environ.setdefault("KILN_DYNAMIC", "never")  # each row is a program of its own, as in a process that runs it alone
         self.lib = ctypes.CDLL(os.path.abspath(path))
-        for name in ("kiln_from", "kiln_matmul", "kiln_transpose", "kiln_permute", "kiln_scope_begin"):
+        for name in ("kiln_from", "kiln_matmul", "kiln_transpose", "kiln_permute", "kiln_scope_begin", "kiln_sort", "kiln_argsort"):
             getattr(self.lib, name).restype = ctypes.c_void_p
         self.lib.kiln_error_message.restype = ctypes.c_char_p
 
@@ -106,6 +109,14 @@ class Kiln:
             z = ctypes.c_void_p(self.check(lib.kiln_matmul(x, y)))
             self.check(lib.kiln_eval(z) == 0)
             lib.kiln_scope_end(scope)
+
+        return call
+
+    def sorting(self, function, x):
+        def call():
+            scope = ctypes.c_void_p(self.lib.kiln_scope_begin())
+            self.check(self.lib.kiln_eval(ctypes.c_void_p(self.check(function(x, -1, False)))) == 0)
+            self.lib.kiln_scope_end(scope)
 
         return call
 
@@ -137,6 +148,44 @@ def turns(sides, seconds):
     return {n: statistics.median(t) for n, t in times.items()}, ratio
 
 
+def tell(name, flops, sides, off, wrong, args, table):
+    seconds, ratio = turns(sides, args.seconds)
+    best = min(ratio, key=ratio.get)
+    table.append({"row": name, "seconds": seconds, "ratio": ratio, "off": off})
+    rate = f"{flops / seconds['kiln'] / 1e9:8.1f}" if flops else " " * 8
+    print(f"{name:36} {seconds['kiln'] * 1e6:10.1f} {rate}  {ratio[best]:5.2f} {best:6}"
+          f" {'  '.join(f'{n} {s * 1e6:.1f} us' for n, s in seconds.items() if n != 'kiln')}{'  WRONG ' + str(off) if wrong else ''}",
+          flush=True)
+
+
+def sorts(kiln, np, torch, random, wanted, args, table):
+    """Elements, and their places in a stable order, along the last axis; how many results are wrong."""
+    bad = 0
+    for dtype in ("f32", "f64", "i32", "i64"):
+        for shape in SORTED:
+            data = (random.standard_normal(shape) * 1e6).astype(NUMPY[dtype])
+            x = kiln.array(dtype, shape, data.ctypes.data)
+            for op in ("sort", "argsort"):
+                name = f"{op} {dtype} {' x '.join(map(str, shape))}"
+                if not wanted(name):
+                    continue
+                function = getattr(kiln.lib, "kiln_" + op)
+                sides = {"kiln": kiln.sorting(function, x)}
+                sides["numpy"] = (lambda: np.sort(data)) if op == "sort" else (lambda: np.argsort(data, kind="stable"))
+                if torch:
+                    t = torch.from_numpy(data)
+                    sides["torch"] = lambda: torch.sort(t, stable=op == "argsort")
+                want = sides["numpy"]()
+                got = np.empty_like(want)
+                kiln.check(kiln.lib.kiln_read(ctypes.c_void_p(function(x, -1, False)), DTYPES["i64" if op == "argsort" else dtype],
+                                              ctypes.c_void_p(got.ctypes.data), ctypes.c_size_t(got.nbytes)) == 0)
+                wrong = not np.array_equal(want, got)
+                bad += wrong
+                tell(name, 0, sides, 0, wrong, args, table)
+            kiln.lib.kiln_release(x)
+    return bad
+
+
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--lib", required=True)
@@ -165,8 +214,12 @@ def main():
     kiln, bad, table, random = Kiln(args.lib, args.threads), 0, [], np.random.default_rng(1)
     only = [o for o in args.only.split(",") if o]
     print(f"{'row':36} {'kiln us':>10} {'GFLOP/s':>8}  best peer over kiln")
+
+    def wanted(name):
+        return not only or any(o in name for o in only)
+
     for row in rows():
-        if only and not any(o in row.name for o in only):
+        if not wanted(row.name):
             continue
         half = row.dtype == "bf16"
         integer = row.dtype.startswith("i")
@@ -195,14 +248,10 @@ def main():
         off = float(np.max(np.abs(got.astype(np.float64) - want)) / max(1e-30, float(np.max(np.abs(want)))))
         wrong = off > TOLERANCE.get(row.dtype, 0)
         bad += wrong
-        seconds, ratio = turns(sides, args.seconds)
-        best = min(ratio, key=ratio.get)
-        table.append({"row": row.name, "seconds": seconds, "ratio": ratio, "off": off})
-        print(f"{row.name:36} {seconds['kiln'] * 1e6:10.1f} {row.flops / seconds['kiln'] / 1e9:8.1f}  {ratio[best]:5.2f} {best:6}"
-              f" {'  '.join(f'{n} {s * 1e6:.1f} us' for n, s in seconds.items() if n != 'kiln')}{'  WRONG ' + str(off) if wrong else ''}",
-              flush=True)
+        tell(row.name, row.flops, sides, off, wrong, args, table)
         for x in tensors:
             kiln.lib.kiln_release(x)
+    bad += sorts(kiln, np, torch, random, wanted, args, table)
     if args.json:
         with open(args.json, "w") as f:
             json.dump(table, f, indent=1)

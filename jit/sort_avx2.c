@@ -1,6 +1,5 @@
 /* sort_network.inc for AVX2; compiled with its flag, run only where the CPU has it. */
 #include <immintrin.h>
-#include <stdint.h>
 
 #define NETWORK sort_network_avx2
 #define VECTOR_BYTES 32
@@ -8,8 +7,6 @@
 #define LANES64 4
 #define BLOCK_LEVELS 3
 #define BLOCK_VECTORS 8
-typedef int32_t Vector32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef int64_t Vector64 __attribute__((vector_size(VECTOR_BYTES)));
 #define LEAST32(a, b) (Vector32) _mm256_min_epi32((__m256i)(a), (__m256i)(b))
 #define GREATEST32(a, b) (Vector32) _mm256_max_epi32((__m256i)(a), (__m256i)(b))
 #define LESS64(a, b) _mm256_cmpgt_epi64((__m256i)(b), (__m256i)(a))

@@ -1,13 +1,17 @@
 /*
  * Code depends on a kernel's text, the target and the options: never on which program came first. The same programs are compiled in
  * shuffled orders, each time into an empty table of kernels, and their objects are compared byte by byte. Many of their kernels have one
- * text but for what is planned for, since all sizes may vary.
+ * text but for what is planned for, since all sizes may vary. Nor does it matter which target was asked for first, as the compiler keeps
+ * what it made for one.
  */
+#include "ir/base/hash.h"
 #include "ir/base/os.h"
 #include "jit/compile.h"
 #include "tests/unit/arena.h"
 
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 TestSuite(compile_order, .init = setup, .fini = teardown);
 
@@ -29,7 +33,13 @@ typedef struct FirstCode {
     size_t bytes;
 } FirstCode;
 
-static Program *compile(uint32_t number)
+/* Target 0 is this CPU. */
+static const struct {
+    int64_t bits, cpu;
+} targets[] = {{0, CPU_HOST}, {256, CPU_HOST}, {128, CPU_HOST}, {0, CPU_V3}, {128, CPU_V3}};
+enum { TARGETS = sizeof targets / sizeof *targets };
+
+static Program *compile(uint32_t number, uint32_t target)
 {
     char text[1024], body[800];
     const char *shape = shapes[number % SHAPES], *from = bodies[number / SHAPES], *columns = strstr(from, "COLUMNS");
@@ -42,6 +52,8 @@ static Program *compile(uint32_t number)
     Program *p = NULL;
     JitOptions options = {.value = {0}};
     options_snapshot(&options);
+    options.value[OPT_VECTOR_BITS] = targets[target].bits;
+    options.value[OPT_CPU] = targets[target].cpu;
     cr_assert_eq(graph_parse(text, &arena, &g), ST_OK, "%s in\n%s", fail_message(), text);
     GuardPolicy policy = {.int_varies = ARENA_ARRAY(&arena, bool, g->ints.n + 1), .scalar_varies = ARENA_ARRAY(&arena, bool, 1)};
     guard_policy_close(&policy, g, true);
@@ -72,7 +84,7 @@ Test(compile_order, code_is_the_same_whoever_was_first)
         Program *programs[PROGRAMS];
         shuffle(order, round);
         for (uint32_t i = 0; i < PROGRAMS; i++)
-            programs[order[i]] = compile(order[i]);
+            programs[order[i]] = compile(order[i], 0);
         for (uint32_t i = 0; i < PROGRAMS; i++) {
             for (uint32_t k = 0; k < programs[i]->n_kernels; k++) {
                 const CompiledKernel *c = programs[i]->kernels[k].compiled;
@@ -91,4 +103,38 @@ Test(compile_order, code_is_the_same_whoever_was_first)
             program_release(programs[i]);
     }
     cr_assert_gt(shared, 0, "no two programs have a kernel in common");
+}
+
+/* What is compiled for each target, in a process that knows none before. */
+static void compile_targets(bool backwards, uint64_t code[TARGETS])
+{
+    int ends[2];
+    cr_assert_eq(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        for (uint32_t i = 0; i < TARGETS; i++) {
+            uint32_t target = backwards ? TARGETS - 1 - i : i;
+            code[target] = 0;
+            for (uint32_t number = 0; number < PROGRAMS; number += SHAPES) {
+                const CompiledKernel *c = compile(number, target)->kernels[0].compiled;
+                code[target] = 31 * code[target] + hash64(c->object, c->object_bytes);
+            }
+        }
+        _exit(write(ends[1], code, sizeof *code * TARGETS) != (ssize_t)(sizeof *code * TARGETS));
+    }
+    int status = 1;
+    cr_assert_eq(read(ends[0], code, sizeof *code * TARGETS), (ssize_t)(sizeof *code * TARGETS));
+    cr_assert(waitpid(child, &status, 0) == child && status == 0);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+Test(compile_order, code_is_the_same_whichever_target_was_first)
+{
+    uint64_t forwards[TARGETS], backwards[TARGETS];
+    compile_targets(false, forwards);
+    compile_targets(true, backwards);
+    for (uint32_t t = 0; t < TARGETS; t++)
+        cr_expect_eq(forwards[t], backwards[t], "other code for target %u, after other targets", t);
+    cr_expect_neq(forwards[1], forwards[2], "256 and 128 bits have one code");
 }

@@ -9,9 +9,9 @@
 #include "jit/options.h"
 #include "jit/plan.h"
 #include "tests/unit/kernel_round_trip.h"
+#include "tests/unit/golden.h"
 
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,21 +125,4 @@ static void check_file(const char *path)
     arena_free(&arena);
 }
 
-Test(fuse_golden, files)
-{
-    const char *folder = KILN_SOURCE_DIR "/tests/golden/fusion";
-    DIR *dir = opendir(folder);
-    cr_assert_not_null(dir, "%s", folder);
-    int n = 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        size_t len = strlen(entry->d_name);
-        char path[1024];
-        if (len < 5 || strcmp(entry->d_name + len - 4, ".txt") != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        check_file(path);
-        n++;
-    }
-    closedir(dir);
-    cr_expect_geq(n, 20, "only %d golden files", n);
-}
+Test(fuse_golden, files) { golden_folder(KILN_SOURCE_DIR "/tests/golden/fusion", check_file, 20); }

@@ -10,8 +10,8 @@
 #include "ir/interp.h"
 #include "ir/rules.h"
 #include "tests/unit/graphs.h"
+#include "tests/unit/golden.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -643,24 +643,7 @@ static void check_golden(const char *path)
         cr_expect(wanted && !strcmp(wanted, got), "%s: got\n%s\nwanted\n%s", path, got, wanted ? wanted : "nothing");
 }
 
-Test(gradient, golden_texts)
-{
-    const char *folder = KILN_SOURCE_DIR "/tests/golden/gradient";
-    DIR *dir = opendir(folder);
-    cr_assert_not_null(dir, "%s", folder);
-    int n = 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        size_t len = strlen(entry->d_name);
-        char path[1024];
-        if (len < 5 || strcmp(entry->d_name + len - 4, ".txt") != 0)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        check_golden(path);
-        n++;
-    }
-    closedir(dir);
-    cr_expect_geq(n, 11, "only %d golden files", n);
-}
+Test(gradient, golden_texts) { golden_folder(KILN_SOURCE_DIR "/tests/golden/gradient", check_golden, 11); }
 
 /* Each op's texts, as they are built: what changes in the table shows here. */
 Test(gradient, golden_texts_of_the_table)

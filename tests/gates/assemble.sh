@@ -1,7 +1,7 @@
 #!/bin/sh
 # assemble.sh SCRIPT BATCH FOLDER: shows that cuda_driver/assemble.sh fails for a text that ptxas refuses, one that it warns about,
-# a kernel that spills registers and a folder without texts, and passes what is well. PTXAS as there.
-script=$1 batch=$2 folder=$3 spills=0
+# a kernel that spills registers, many of them, and a folder without texts, and passes what is well. PTXAS as there.
+script=$1 batch=$2 folder=$3 spills=0 one_in=
 wrong()
 {
     echo "wrong: $*"
@@ -30,7 +30,7 @@ kernel()
 # assembled STATUS TEXT: what the script makes of the folder; both must be so, and no text may be left.
 assembled()
 {
-    KILN_TEST_SPILLS=$spills sh "$script" "$folder" "$batch" > "$folder/said" 2>&1
+    KILN_TEST_SPILLS=$spills KILN_TEST_SPILLING=$one_in sh "$script" "$folder" "$batch" > "$folder/said" 2>&1
     status=$?
     if [ $status -eq 77 ]; then
         cat "$folder/said"
@@ -65,7 +65,16 @@ grep -q "^4 kernels assembled, 0 texts refused, 2 kernels spill registers, 2 of 
 kernel narrow 200 24 > "$folder/narrow.ptx"
 spills=100000
 assembled 0 "2 kernels spill registers, 0 of them that must not"
-spills=0
+
+one_in=500
+for values in 200 201; do
+    kernel narrow$values $values 24 > "$folder/narrow$values.ptx"
+done
+assembled 1 "^4 of 4 kernels spill registers: more than one in 500, and two"
+rm -r "$folder/failed"
+kernel narrow 200 24 > "$folder/narrow.ptx"
+assembled 0 "2 kernels spill registers, 0 of them that must not"
+spills=0 one_in=
 
 kernel warned 40 | sed 's/^\.visible.*) /&.minnctapersm 5 /' > "$folder/warned.ptx"
 assembled 1 "^REFUSED sm_90a .*/warned.ptx: .*warning.*minnctapersm"

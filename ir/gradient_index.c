@@ -32,6 +32,14 @@ static bool one_place(const Gradient *d, Ref index, uint8_t axis)
     return false;
 }
 
+/* Where an index with one place along the axis points: position p is also -1 - (n - 1 - p), as negative indices count from the end. */
+static Ref points_here(Gradient *d, Ref index, uint8_t axis, int rank, const Dim *dims)
+{
+    Ref here = positions(d, axis, rank, dims), at = grad_repeat(d, index, (uint8_t)(1u << axis), dims);
+    Ref from_end = grad_ew1(d, OP_NOT, grad_flip(d, here, axis));
+    return grad_ew2(d, OP_OR, grad_ew2(d, OP_EQ, here, at), grad_ew2(d, OP_EQ, from_end, at));
+}
+
 /* g is added where it was taken from. Of one place that is a choice for each element, which fuses; else a scatter, in f32 for f16 and
  * bf16, as each of its steps rounds. */
 void vjp_gather(Gradient *d, Ref r, Ref g)
@@ -40,8 +48,7 @@ void vjp_gather(Gradient *d, Ref r, Ref g)
     uint8_t axis = n.attr.axis, mask = (uint8_t)(1u << axis);
     Ref index = n.in[1];
     if (one_place(d, index, axis)) {
-        Ref here = positions(d, axis, x.rank, x.dim);
-        here = grad_ew2(d, OP_EQ, here, grad_repeat(d, index, mask, x.dim));
+        Ref here = points_here(d, index, axis, x.rank, x.dim);
         Ref there = grad_repeat(d, g, mask, x.dim);
         grad_give(d, n.in[0], grad_where(d, here, there, grad_zero(d, (DType)n.dtype, x.rank, x.dim)));
         return;

@@ -33,6 +33,16 @@ API_TEST(gradient, of_cross_entropy_is_softmax_minus_one_hot)
     EXPECT(g, KILN_F64, KILN_SHAPE(2, 3), 1e-13, a / s, b / s, 1 / s - 1, 1 / t - 1, 1 / t, exp(-1) / t);
 }
 
+/* Negative labels count from the end, and so do they in the gradient. */
+API_TEST(gradient, of_labels_from_the_end)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(3, 2), 0, 0, 0, 0, 0, 0)), *labels = I32(KILN_SHAPE(3), -1, -2, 1);
+    kiln_tensor *g = gradient(kiln_sum(kiln_cross_entropy(x, labels)), x);
+    EXPECT(g, KILN_F64, KILN_SHAPE(3, 2), 1e-15, 0.5, -0.5, -0.5, 0.5, 0.5, -0.5);
+    g = gradient(kiln_sum(kiln_take_along_axis(x, kiln_unsqueeze(labels, 1), 1)), x);
+    EXPECT(g, KILN_F64, KILN_SHAPE(3, 2), 0, 0, 1, 1, 0, 0, 1);
+}
+
 /* y (g - sum(g y)), ties of the largest included */
 API_TEST(gradient, of_softmax_and_its_logarithms)
 {

@@ -62,6 +62,22 @@ API2(kiln_tensor *, kiln_matmul, kiln_tensor *, a, kiln_tensor *, b)
     return rec_end(&r, matmul(&r, rec_in(&r, a, "a"), rec_in(&r, b, "b")));
 }
 
+/* x weight^T + bias, weight as PyTorch's files have it: [out, in]. */
+API3(kiln_tensor *, kiln_linear, kiln_tensor *, x, kiln_tensor *, weight, kiln_tensor *, bias)
+{
+    Rec r = REC(kiln_linear);
+    char text[3][SHAPE_TEXT];
+    RtNode *in = rec_in(&r, x, "x"), *w = rec_in(&r, weight, "weight"), *b = rec_in(&r, bias, "bias");
+    if (!in || !w || !b)
+        return rec_end(&r, NULL);
+    if (in->rank < 1 || w->rank != 2 || b->rank != 1 || in->dim[in->rank - 1] != w->dim[1] || b->dim[0] != w->dim[0])
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "x is [..., in], weight [out, in], bias [out]: x is %s, weight is %s, bias is %s",
+                                    node_text(in, text[0]), node_text(w, text[1]), node_text(b, text[2])));
+    static const char *const names[] = {"x weight^T", "bias"};
+    RtNode *y[2] = {matmul(&r, in, rec_permute(&r, w, (const uint8_t[]){1, 0})), b};
+    return rec_end(&r, y[0] && rec_promote(&r, PREP_NUM, 2, y, names) ? rec_ew2(&r, OP_ADD, y[0], y[1]) : NULL);
+}
+
 /* ---- shared beginnings ---- */
 
 /* A float argument in the dtype it is computed in; *out gets the dtype of the result. */
@@ -197,6 +213,43 @@ API2(kiln_tensor *, kiln_cross_entropy, kiln_tensor *, logits, kiln_tensor *, la
     return rec_end(&r, rec_cast(&r, loss, out));
 }
 
+/* Two float arguments of one shape, in the dtype they are computed in; *out gets the dtype of the result. */
+static bool pair_in(Rec *r, kiln_tensor *a, kiln_tensor *b, const char *const *names, RtNode **in, DType *out)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    in[0] = rec_strong(r, rec_in(r, a, names[0]));
+    in[1] = rec_strong(r, rec_in(r, b, names[1]));
+    if (!in[0] || !in[1])
+        return false;
+    if (in[0]->rank != in[1]->rank || memcmp(in[0]->dim, in[1]->dim, sizeof *in[0]->dim * in[0]->rank) != 0) {
+        rec_fail(r, ST_SHAPE, "shapes differ: %s is %s, %s is %s", names[0], node_text(in[0], left), names[1], node_text(in[1], right));
+        return false;
+    }
+    if (!rec_promote(r, PREP_FLOAT, 2, in, names))
+        return false;
+    *out = node_dtype(in[0]);
+    for (int k = 0; k < 2; k++)
+        in[k] = rec_cast(r, in[k], compute_dtype(*out));
+    return true;
+}
+
+/*
+ * t softplus(-x) + (1 - t) softplus(x): no term is lost beside a larger one, as 1 is in softplus(x) - t x, and its derivative is right at 0, where
+ * that of the form with |x| is not. What has no weight is not there, whatever it is: infinite logits that are right cost nothing.
+ */
+API2(kiln_tensor *, kiln_binary_cross_entropy, kiln_tensor *, logits, kiln_tensor *, targets)
+{
+    static const char *const names[] = {"logits", "targets"};
+    Rec r = REC(kiln_binary_cross_entropy);
+    DType out;
+    RtNode *in[2];
+    if (!pair_in(&r, logits, targets, names, in, &out))
+        return rec_end(&r, NULL);
+    RtNode *yes = rec_ew2(&r, OP_MUL_NO_NAN, in[1], rec_ew1(&r, OP_SOFTPLUS, rec_ew1(&r, OP_NEG, in[0])));
+    RtNode *no = rec_ew2(&r, OP_MUL_NO_NAN, sub(&r, number(&r, in[1], 1), in[1]), rec_ew1(&r, OP_SOFTPLUS, in[0]));
+    return rec_end(&r, rec_cast(&r, add(&r, yes, no), out));
+}
+
 /* ---- normalisation ---- */
 
 /* The mean over the axes of mask, kept. */
@@ -205,6 +258,19 @@ static RtNode *mean(Rec *r, RtNode *x, uint8_t mask)
     if (!x)
         return NULL;
     return rec_ew2(r, OP_DIV, rec_reduce(r, OP_REDUCE_SUM, x, mask, true), number(r, x, (double)rec_count(x, mask)));
+}
+
+API2(kiln_tensor *, kiln_mse, kiln_tensor *, prediction, kiln_tensor *, target)
+{
+    static const char *const names[] = {"prediction", "target"};
+    Rec r = REC(kiln_mse);
+    DType out;
+    RtNode *in[2];
+    if (!pair_in(&r, prediction, target, names, in, &out))
+        return rec_end(&r, NULL);
+    uint8_t all = (uint8_t)((1u << in[0]->rank) - 1);
+    RtNode *square = rec_ew1(&r, OP_SQUARE, sub(&r, in[0], in[1]));
+    return rec_end(&r, rec_cast(&r, rec_drop(&r, mean(&r, square, all), all), out));
 }
 
 /* x / sqrt(mean(x^2) + eps) */

@@ -67,6 +67,32 @@ API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis
     return rec_end(&r, rec_split(&r, taken, axis, at->rank, at->dim));
 }
 
+/* Rows of an identity matrix, so that a label is checked as any index is; the matrix is computed where it is read. */
+API3(kiln_tensor *, kiln_one_hot, kiln_tensor *, labels, int64_t, classes, kiln_dtype, dtype)
+{
+    Rec r = REC(kiln_one_hot);
+    char text[SHAPE_TEXT];
+    RtNode *at = rec_index(&r, rec_in(&r, labels, "labels"), "labels");
+    if (!at)
+        return rec_end(&r, NULL);
+    if ((unsigned)dtype >= DT_COUNT)
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "dtype %d does not exist", (int)dtype));
+    if (classes < 0 || (classes == 0 && node_elements(at) != 0))
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "classes is %" PRId64 ": labels is %s", classes, node_text(at, text)));
+    int64_t n = node_elements(at), dims[2] = {n, classes}, square[2] = {classes, classes}, numel;
+    if (at->rank == MAX_RANK)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "the result would have %d axes, at most %d are possible: labels is %s", MAX_RANK + 1,
+                                    MAX_RANK, node_text(at, text)));
+    if (!shape_numel(2, dims, &numel) || !shape_numel(2, square, &numel))
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: labels is %s, classes is %" PRId64,
+                                    node_text(at, text), classes));
+    RtNode *row = rec_repeat(&r, rec_insert(&r, rec_iota(&r, classes), 1), 2, square);
+    RtNode *column = rec_repeat(&r, rec_insert(&r, rec_iota(&r, classes), 0), 1, square);
+    RtNode *eye = rec_cast(&r, rec_ew2(&r, OP_EQ, row, column), (DType)dtype);
+    RtNode *index = spread_index(&r, rec_merge(&r, at, 0, at->rank), 2, dims, 0);
+    return rec_end(&r, rec_split(&r, rec_gather(&r, eye, index, 0), 0, at->rank, at->dim));
+}
+
 API3(kiln_tensor *, kiln_take_along_axis, kiln_tensor *, x, kiln_tensor *, index, int, axis)
 {
     Rec r = REC(kiln_take_along_axis);

@@ -100,6 +100,15 @@ static RtNode *spread(Rec *r, RtNode *x, uint8_t mask, double correction, bool k
     return rec_cast(r, root ? root_of(r, y) : y, out);
 }
 
+static RtNode *norm(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
+{
+    if (!x)
+        return NULL;
+    DType out = mean_dtype(x);
+    RtNode *square = rec_ew1(r, OP_SQUARE, rec_cast(r, x, compute_dtype(out)));
+    return rec_cast(r, root_of(r, rec_reduce(r, OP_REDUCE_SUM, square, mask, keepdims)), out);
+}
+
 /* log(sum(exp(x - m))) + m, where m is the maximum, or 0 where that is not finite. */
 static RtNode *logsumexp(Rec *r, RtNode *x, uint8_t mask, bool keepdims)
 {
@@ -142,6 +151,7 @@ REDUCTION(min)
 REDUCTION(any)
 REDUCTION(all)
 REDUCTION(mean)
+REDUCTION(norm)
 REDUCTION(logsumexp)
 
 static kiln_tensor *spread_of(Rec r, kiln_tensor *x, kiln_axes axes, double correction, bool keepdims, bool root)

@@ -12,6 +12,7 @@
  *   uniform   f32: top 24 bits of word 0, times 2^-24; f64: top 53 bits of both, times 2^-53
  *   normal    Box-Muller: sqrt(-2 ln u) cos(2 pi v), u in (0, 1] from word 0, v in [0, 1) from
  *             word 1, 24 bits each in f32 and 32 bits each in f64 (so values stay below 6.7)
+ *   dropout   kept where word 0 is at least p 2^32
  *   ints      low + bits mod (high - low): biased by less than (high - low) / 2^64
  *
  * Several threads that draw at once share the stream in an unspecified order; kiln_seed is meant
@@ -104,6 +105,27 @@ static bool check_dtype(Rec *r, kiln_dtype dtype, bool wants_float)
     return false;
 }
 
+/* Uniform over [low, high) in dtype. */
+static RtNode *uniform(Rec *r, kiln_dtype dtype, kiln_shape shape, double low, double high)
+{
+    RtNode *bits = draw(r, shape);
+    RtNode *x = dtype == KILN_F64 ? unit(r, bits, 64, 53, DT_F64, false) : unit(r, word(r, bits, 0), 32, 24, DT_F32, false);
+    return affine(r, x, high - low, low, dtype);
+}
+
+/* Box-Muller */
+static RtNode *normal(Rec *r, kiln_dtype dtype, kiln_shape shape, double mean, double std)
+{
+    DType wide = dtype == KILN_F64 ? DT_F64 : DT_F32;
+    int keep = wide == DT_F64 ? 32 : 24;
+    RtNode *bits = draw(r, shape);
+    RtNode *u = unit(r, word(r, bits, 0), 32, keep, wide, true);
+    RtNode *v = unit(r, word(r, bits, 1), 32, keep, wide, false);
+    RtNode *radius = rec_ew1(r, OP_SQRT, rec_ew2(r, OP_MUL, rec_ew1(r, OP_LOG, u), rec_scalar(r, wide, -2)));
+    RtNode *angle = rec_ew1(r, OP_COS, rec_ew2(r, OP_MUL, v, rec_scalar(r, wide, 6.283185307179586)));
+    return affine(r, rec_ew2(r, OP_MUL, radius, angle), std, mean, dtype);
+}
+
 API4(kiln_tensor *, kiln_uniform, kiln_dtype, dtype, kiln_shape, shape, double, low, double, high)
 {
     Rec r = REC(kiln_uniform);
@@ -113,9 +135,7 @@ API4(kiln_tensor *, kiln_uniform, kiln_dtype, dtype, kiln_shape, shape, double, 
     if (!(wide ? isfinite(high - low) : isfinite((float)(high - low)) && isfinite((float)low) && isfinite((float)high)) || low > high)
         return rec_end(&r, rec_fail(&r, ST_INVALID, "low %g and high %g: two finite numbers, low <= high, and high - low fits %s", low,
                                     high, wide ? "f64" : "f32"));
-    RtNode *bits = draw(&r, shape);
-    RtNode *x = wide ? unit(&r, bits, 64, 53, DT_F64, false) : unit(&r, word(&r, bits, 0), 32, 24, DT_F32, false);
-    return rec_end(&r, affine(&r, x, high - low, low, dtype));
+    return rec_end(&r, uniform(&r, dtype, shape, low, high));
 }
 
 API4(kiln_tensor *, kiln_normal, kiln_dtype, dtype, kiln_shape, shape, double, mean, double, std)
@@ -125,14 +145,39 @@ API4(kiln_tensor *, kiln_normal, kiln_dtype, dtype, kiln_shape, shape, double, m
         return rec_end(&r, NULL);
     if (!(std >= 0) || !isfinite(std) || !isfinite(mean))
         return rec_end(&r, rec_fail(&r, ST_INVALID, "mean %g and std %g: two finite numbers, std >= 0", mean, std));
-    DType wide = dtype == KILN_F64 ? DT_F64 : DT_F32;
-    int keep = wide == DT_F64 ? 32 : 24;
-    RtNode *bits = draw(&r, shape);
-    RtNode *u = unit(&r, word(&r, bits, 0), 32, keep, wide, true);
-    RtNode *v = unit(&r, word(&r, bits, 1), 32, keep, wide, false);
-    RtNode *radius = rec_ew1(&r, OP_SQRT, rec_ew2(&r, OP_MUL, rec_ew1(&r, OP_LOG, u), rec_scalar(&r, wide, -2)));
-    RtNode *angle = rec_ew1(&r, OP_COS, rec_ew2(&r, OP_MUL, v, rec_scalar(&r, wide, 6.283185307179586)));
-    return rec_end(&r, affine(&r, rec_ew2(&r, OP_MUL, radius, angle), std, mean, dtype));
+    return rec_end(&r, normal(&r, dtype, shape, mean, std));
+}
+
+API2(kiln_tensor *, kiln_rand, kiln_dtype, dtype, kiln_shape, shape)
+{
+    Rec r = REC(kiln_rand);
+    return rec_end(&r, check_dtype(&r, dtype, true) ? uniform(&r, dtype, shape, 0, 1) : NULL);
+}
+
+API2(kiln_tensor *, kiln_randn, kiln_dtype, dtype, kiln_shape, shape)
+{
+    Rec r = REC(kiln_randn);
+    return rec_end(&r, check_dtype(&r, dtype, true) ? normal(&r, dtype, shape, 0, 1) : NULL);
+}
+
+/* Kept where the low word of the element's bits is at least p 2^32: exact to 2^-32, and one comparison of ints. */
+API2(kiln_tensor *, kiln_dropout, kiln_tensor *, x, double, p)
+{
+    static const char *const names[] = {"x"};
+    Rec r = REC(kiln_dropout);
+    RtNode *in = rec_strong(&r, rec_in(&r, x, "x"));
+    if (!rec_promote(&r, PREP_FLOAT, 1, &in, names))
+        return rec_end(&r, NULL);
+    if (!(p >= 0 && p < 1))
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "p is %g: a probability, 0 <= p < 1, is needed", p));
+    kiln_shape shape = {in->rank, {0}};
+    memcpy(shape.dim, in->dim, sizeof *in->dim * in->rank);
+    DType out = node_dtype(in);
+    in = rec_cast(&r, in, compute_dtype(out));
+    double edge = rint(ldexp(p, 32));
+    RtNode *kept = rec_ew2(&r, OP_GE, word(&r, draw(&r, shape), 0), rec_bits(&r, DT_U32, edge < 0x1p32 ? (uint64_t)edge : UINT32_MAX));
+    RtNode *scaled = in ? rec_ew2(&r, OP_MUL, in, rec_scalar(&r, node_dtype(in), 1 / (1 - p))) : NULL;
+    return rec_end(&r, rec_cast(&r, scaled ? rec_ew3(&r, OP_WHERE, kept, scaled, rec_scalar(&r, node_dtype(in), 0)) : NULL, out));
 }
 
 API4(kiln_tensor *, kiln_randint, kiln_dtype, dtype, kiln_shape, shape, int64_t, low, int64_t, high)

@@ -497,6 +497,8 @@ KILN_API void kiln_seed(uint64_t seed);
 KILN_OP(kiln_uniform, kiln_dtype dtype, kiln_shape shape, double low, double high);
 /* floats; Box-Muller */
 KILN_OP(kiln_normal, kiln_dtype dtype, kiln_shape shape, double mean, double std);
+KILN_OP(kiln_rand, kiln_dtype dtype, kiln_shape shape);  /* floats: 0 <= x < 1 */
+KILN_OP(kiln_randn, kiln_dtype dtype, kiln_shape shape); /* floats: mean 0, standard deviation 1 */
 /* ints: low <= x < high, by remainder */
 KILN_OP(kiln_randint, kiln_dtype dtype, kiln_shape shape, int64_t low, int64_t high);
 
@@ -647,6 +649,9 @@ KILN_OP(kiln_var, kiln_tensor *x, double correction);
 KILN_OP(kiln_var_axes, kiln_tensor *x, kiln_axes axes, double correction, bool keepdims);
 KILN_OP(kiln_std, kiln_tensor *x, double correction);
 KILN_OP(kiln_std_axes, kiln_tensor *x, kiln_axes axes, double correction, bool keepdims);
+/* Euclidean: sqrt(sum(x^2)); floats, and ints and bools computed in f32. Of no elements: 0, where its derivative is 0, too. */
+KILN_OP(kiln_norm, kiln_tensor *x);
+KILN_OP(kiln_norm_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
 /* log(sum(exp(x))) without overflow; -inf where all are -inf or there are none. */
 KILN_OP(kiln_logsumexp, kiln_tensor *x);
 KILN_OP(kiln_logsumexp_axes, kiln_tensor *x, kiln_axes axes, bool keepdims);
@@ -745,6 +750,10 @@ KILN_OP(kiln_cumsum, kiln_tensor *x, int axis);
  * promoted; f16 and bf16 accumulate in f32. */
 KILN_OP(kiln_matmul, kiln_tensor *a, kiln_tensor *b);
 
+/* x weight^T + bias: x [..., in], weight [out, in] (as PyTorch has it), bias [out]; numbers, promoted. The product of f16 or bf16 is
+ * accumulated in f32. Without a bias: kiln_matmul(x, kiln_transpose(weight)). */
+KILN_OP(kiln_linear, kiln_tensor *x, kiln_tensor *weight, kiln_tensor *bias);
+
 /* Floats (ints and bools in f32); f16 and bf16 are computed in f32 inside and rounded once at the
  * end. */
 KILN_OP(kiln_softmax, kiln_tensor *x, int axis);     /* exp(x - max) / sum(exp(x - max)) */
@@ -760,6 +769,17 @@ KILN_OP(kiln_rms_norm, kiln_tensor *x, kiln_tensor *weight, double eps);
 /* Per example: -log_softmax(logits)[label], classes along the last axis. labels: ints, shape of
  * logits without its last axis. kiln_mean of the result is the usual training loss. */
 KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
+/* Per element: -(t log p + (1 - t) log(1 - p)), p = sigmoid(logits), t = targets, of the same shape, 0 to 1 (bools and ints, too);
+ * computed from the logits, without overflow or loss; a logit of infinity that is right costs 0. */
+KILN_OP(kiln_binary_cross_entropy, kiln_tensor *logits, kiln_tensor *targets);
+/* The mean of (prediction - target)^2, of rank 0. Both have one shape: nothing is broadcast. Of no elements: NaN. */
+KILN_OP(kiln_mse, kiln_tensor *prediction, kiln_tensor *target);
+/* labels' shape plus an axis of `classes`: 1 at the label, 0 elsewhere. Labels are indices (see kiln_take): ints, negative ones
+ * count from the end, those out of bounds are KILN_BAD_INDEX at the sync point. */
+KILN_OP(kiln_one_hot, kiln_tensor *labels, int64_t classes, kiln_dtype dtype);
+/* Each element is 0 with probability p, 0 <= p < 1, else x / (1 - p): for training (Srivastava et al. 2014); otherwise leave it out.
+ * Draws one element of the process's stream for each of x. (A run that is to be resumed says kiln_seed before each step.) */
+KILN_OP(kiln_dropout, kiln_tensor *x, double p);
 
 /* ---- devices ---- */
 
@@ -1145,6 +1165,8 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_to_dlpack_unversioned(...) kiln_to_dlpack_unversioned_at(KILN_HERE, __VA_ARGS__)
 #define kiln_uniform(...) kiln_uniform_at(KILN_HERE, __VA_ARGS__)
 #define kiln_normal(...) kiln_normal_at(KILN_HERE, __VA_ARGS__)
+#define kiln_rand(...) kiln_rand_at(KILN_HERE, __VA_ARGS__)
+#define kiln_randn(...) kiln_randn_at(KILN_HERE, __VA_ARGS__)
 #define kiln_randint(...) kiln_randint_at(KILN_HERE, __VA_ARGS__)
 #define kiln_positive(...) kiln_positive_at(KILN_HERE, __VA_ARGS__)
 #define kiln_neg(...) kiln_neg_at(KILN_HERE, __VA_ARGS__)
@@ -1241,6 +1263,8 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_var_axes(...) kiln_var_axes_at(KILN_HERE, __VA_ARGS__)
 #define kiln_std(...) kiln_std_at(KILN_HERE, __VA_ARGS__)
 #define kiln_std_axes(...) kiln_std_axes_at(KILN_HERE, __VA_ARGS__)
+#define kiln_norm(...) kiln_norm_at(KILN_HERE, __VA_ARGS__)
+#define kiln_norm_axes(...) kiln_norm_axes_at(KILN_HERE, __VA_ARGS__)
 #define kiln_logsumexp(...) kiln_logsumexp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_logsumexp_axes(...) kiln_logsumexp_axes_at(KILN_HERE, __VA_ARGS__)
 #define kiln_argmax(...) kiln_argmax_at(KILN_HERE, __VA_ARGS__)
@@ -1281,12 +1305,17 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cumsum(...) kiln_cumsum_at(KILN_HERE, __VA_ARGS__)
 #define kiln_matmul(...) kiln_matmul_at(KILN_HERE, __VA_ARGS__)
+#define kiln_linear(...) kiln_linear_at(KILN_HERE, __VA_ARGS__)
 #define kiln_softmax(...) kiln_softmax_at(KILN_HERE, __VA_ARGS__)
 #define kiln_log_softmax(...) kiln_log_softmax_at(KILN_HERE, __VA_ARGS__)
 #define kiln_normalize(...) kiln_normalize_at(KILN_HERE, __VA_ARGS__)
 #define kiln_layer_norm(...) kiln_layer_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_rms_norm(...) kiln_rms_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cross_entropy(...) kiln_cross_entropy_at(KILN_HERE, __VA_ARGS__)
+#define kiln_binary_cross_entropy(...) kiln_binary_cross_entropy_at(KILN_HERE, __VA_ARGS__)
+#define kiln_mse(...) kiln_mse_at(KILN_HERE, __VA_ARGS__)
+#define kiln_one_hot(...) kiln_one_hot_at(KILN_HERE, __VA_ARGS__)
+#define kiln_dropout(...) kiln_dropout_at(KILN_HERE, __VA_ARGS__)
 #define kiln_set_device(...) kiln_set_device_at(KILN_HERE, __VA_ARGS__)
 #define kiln_device_of(...) kiln_device_of_at(KILN_HERE, __VA_ARGS__)
 #define kiln_to(...) kiln_to_at(KILN_HERE, __VA_ARGS__)

@@ -88,6 +88,26 @@ static int cross_entropy(const Case *c, kiln_tensor *const *in, kiln_tensor **ou
     return 1;
 }
 
+static int losses(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
+{
+    kiln_seed(7);
+    switch (c->arg[1]) {
+    case 0: out[0] = kiln_mse(in[0], kiln_flip(in[0], KILN_AXES(-1))); break;
+    case 1: out[0] = kiln_binary_cross_entropy(in[0], kiln_sigmoid(in[0])); break;
+    case 2: out[0] = kiln_norm_axes(in[0], KILN_AXES((int)c->arg[0]), false); break;
+    default: out[0] = kiln_dropout(in[0], 0.3);
+    }
+    return 1;
+}
+
+static int one_hot(const Case *c, kiln_tensor *const *in, kiln_tensor **out)
+{
+    out[0] = kiln_one_hot(in[1], kiln_dim(in[0], -1), kiln_dtype_of(in[0]));
+    if (c->arg[1])
+        out[0] = kiln_mul(out[0], in[0]);
+    return 1;
+}
+
 static void group_composite(const Group *g)
 {
     static const kiln_shape shapes[] = {{2, {7, 13}}, {3, {3, 5, 4}}, {2, {33, 1000}}, {2, {1, 1}},
@@ -207,6 +227,8 @@ static const Group groups[] = {
     COMPOSITE("layer_norm", layer_norm, 3, 1, false),
     COMPOSITE("rms_norm", rms_norm, 2, 1, false),
     COMPOSITE("cross_entropy", cross_entropy, 2, 2, true),
+    COMPOSITE("losses", losses, 1, 4, false),
+    COMPOSITE("one_hot", one_hot, 2, 2, true),
     {"creation", group_creation, NULL},
     {"random", group_random, NULL},
 };

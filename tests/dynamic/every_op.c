@@ -204,6 +204,15 @@ static T *layer_norm(const int64_t *s)
     return kiln_layer_norm(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2), any(KILN_F32, KILN_SHAPE(s[1]), 3), 1e-5);
 }
 static T *rms_norm(const int64_t *s) { return kiln_rms_norm(x2(s), any(KILN_F32, KILN_SHAPE(s[1]), 2), 1e-5); }
+static T *linear(const int64_t *s)
+{
+    return kiln_linear(x2(s), any(KILN_F32, KILN_SHAPE(s[2], s[1]), 2), any(KILN_F32, KILN_SHAPE(s[2]), 3));
+}
+static T *mse(const int64_t *s) { return kiln_mse(x2(s), any(KILN_F32, KILN_SHAPE(s[0], s[1]), 2)); }
+static T *binary_cross_entropy(const int64_t *s) { return kiln_binary_cross_entropy(x2(s), any(KILN_F32, KILN_SHAPE(s[0], s[1]), 2)); }
+static T *norm(const int64_t *s) { return kiln_norm_axes(x2(s), KILN_AXES(0), false); }
+static T *one_hot(const int64_t *s) { return kiln_one_hot(indices(s[0]), s[1] + 8, KILN_F32); }
+static T *dropout(const int64_t *s) { return kiln_seed(3), kiln_dropout(x2(s), 0.25); }
 static T *cross_entropy(const int64_t *s) { return kiln_mean(kiln_cross_entropy(x2(s), indices(s[0]))); }
 
 /* Operands of the elementwise functions, by PREP (runtime/record/record.h). */
@@ -328,6 +337,12 @@ static const Row rows[] = {
     CLOSE(normalize, 2),
     CLOSE(layer_norm, 2),
     CLOSE(rms_norm, 2),
+    CLOSE(linear, 3),
+    CLOSE(mse, 2),
+    CLOSE(binary_cross_entropy, 2),
+    CLOSE(norm, 2),
+    ROW(one_hot, 2),
+    ROW(dropout, 2),
     CLOSE(cross_entropy, 2, 0, 1),
 };
 

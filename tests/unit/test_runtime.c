@@ -73,13 +73,15 @@ static bool recording(void)
     return y && long_one && stacked && kiln_split(x, 1, 3, NULL, halves) == KILN_OK &&
            kiln_topk(x, 2, 1, true, &values, &where) == KILN_OK && kiln_tile(x, KILN_SHAPE(2, 2)) && kiln_triu(x, 0) &&
            kiln_softmax(x, 1) && kiln_layer_norm(x, x, x, 1e-5) && kiln_var(x, 1) && kiln_logsumexp(x) &&
-           kiln_matmul(x, kiln_transpose(x)) && kiln_cross_entropy(x, kiln_zeros(KILN_I64, KILN_SHAPE(2)));
+           kiln_matmul(x, kiln_transpose(x)) && kiln_cross_entropy(x, kiln_zeros(KILN_I64, KILN_SHAPE(2))) &&
+           kiln_linear(x, x, kiln_zeros(KILN_F32, KILN_SHAPE(2))) && kiln_mse(x, x) && kiln_binary_cross_entropy(x, x) && kiln_norm(x) &&
+           kiln_one_hot(kiln_zeros(KILN_I64, KILN_SHAPE(2)), 3, KILN_F32);
 }
 
 static bool drawing(void)
 {
     return kiln_uniform(KILN_F32, KILN_SHAPE(3, 4), 0, 1) && kiln_normal(KILN_BF16, KILN_SHAPE(5), 0, 1) &&
-           kiln_randint(KILN_U8, KILN_SHAPE(), 0, 9);
+           kiln_randint(KILN_U8, KILN_SHAPE(), 0, 9) && kiln_randn(KILN_F64, KILN_SHAPE(3)) && kiln_dropout(x23(), 0.5);
 }
 
 static bool files(void)

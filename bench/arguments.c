@@ -1,7 +1,7 @@
 /*
  * What functions cost by the kind of their arguments: no argument should be a cliff.
  *
- *     arguments [--json FILE]
+ *     arguments [--json FILE] [FUNCTION...]
  *
  * A row per function and kind: the time of 16,384 elements in cache over that of usual ones, on one thread, in its own processor time.
  * All kinds of a function are measured in turns, round after round; the ratio is that of the least times. Subnormal arguments and
@@ -146,13 +146,27 @@ static void measure(const struct Measured *m, const char *dtype, kiln_tensor **x
     }
 }
 
+/* Is the function (NULL: any) one of those in argv from `first` up to `end`? */
+static bool is_named(char **argv, int first, int end, const struct Measured *m)
+{
+    for (int i = first; i < end; i++)
+        for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
+            if ((!m || m == &functions[k]) && !strcmp(argv[i], functions[k].name))
+                return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     const char *json = NULL;
-    if (argc == 3 && !strcmp(argv[1], "--json"))
+    int first = 1; /* of the functions named */
+    if (argc > 2 && !strcmp(argv[1], "--json")) {
         json = argv[2];
-    else if (argc > 1)
-        return fprintf(stderr, "usage: arguments [--json FILE]\n"), 2;
+        first = 3;
+    }
+    for (int i = first; i < argc; i++)
+        if (!is_named(argv, i, i + 1, NULL))
+            return fprintf(stderr, "usage: arguments [--json FILE] [FUNCTION...]\n"), 2;
     must(kiln_set_option("threads", "1"), "threads");
     must(kiln_set_option("cache", "off"), "cache");
     static const kiln_dtype dtypes[] = {KILN_F32, KILN_F64};
@@ -162,7 +176,8 @@ int main(int argc, char **argv)
         for (int k = 0; k < KINDS; k++)
             x[k] = input(dtypes[d], &kinds[k]);
         for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
-            measure(&functions[i], d ? "f64" : "f32", x);
+            if (first == argc || is_named(argv, first, argc, &functions[i]))
+                measure(&functions[i], d ? "f64" : "f32", x);
         kiln_scope_end(scope);
     }
     return json && write_json(json, "\"elements\": 16384") ? 1 : 0;

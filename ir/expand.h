@@ -24,7 +24,6 @@ typedef struct E {
     uint32_t table_cap;
     TapeCold *cold;
     uint32_t n_cold;
-    int32_t cold_open; /* first instruction of the open cold region, or -1 */
     bool failed;
     MathMode math;
     DType in[3], out; /* as the expansion sees them: f32 where the tape's are f16 or bf16 */
@@ -57,7 +56,7 @@ static inline X x_like(E *e, X x, double value) { return x_num(e, x_type(e, x), 
 
 /*
  * A cold region: what is recorded between x_cold_begin(e, cond) and x_cold_end(e) matters only in lanes where `cond`
- * (an I1) is set. Results may leave the region only through x_select(e, cond, inside, outside).
+ * (an I1) is set. Results may leave the region only through x_select(e, cond, inside, outside). Regions may hold others.
  */
 void x_cold_begin(E *e, X cond);
 void x_cold_end(E *e);

@@ -4,8 +4,8 @@
  * F32. sin takes away an even multiple of pi/2, cos an odd one, and both need one odd polynomial on [-pi/2, pi/2] and a
  * sign; tan takes away any multiple. The multiple is found by adding a constant so large that the sum rounds to it, which
  * also leaves its integer in the low bits; m pi/2 is subtracted with pi/2 in three parts by fused multiply-adds. That is
- * good up to SMALL_32. Beyond, in a cold region, the argument's fraction of pi is taken in F64, exactly: 1/pi cut in chunks
- * of 29 bits, each times a 24-bit significand is exact, and multiples of 2 are dropped from every product before it is added.
+ * good up to SMALL_32. Beyond, in a cold region, F64 does it with 1/pi in two parts; and beyond FIRST_32, in a region inside that one, with
+ * those bits of 1/pi that matter for the argument's exponent.
  *
  * What sin and cos cost decides whether a kernel waits for memory or for them, so: no clamp (the coefficients keep the
  * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the cold path.
@@ -20,43 +20,15 @@
 #include <math.h>
 
 #define SMALL_32 0x1p17
+#define FIRST_32 0x1p40
 #define SMALL_64 0x1p20
 
 /* ---- F32 reduction ---- */
-
-/* x / pi modulo 2, in F64, for any F32 (of infinity: NaN). The chunks shrink fast enough that the sum rounds only below
- * what a result near a multiple of pi needs. */
-static X wide_turns(E *e, X x)
-{
-    static const double chunk[7] = {0x1.45f306dp-2,   0x1.9391054p-31, 0x1.4fe13abp-60, 0x1.d1f534dp-89,
-                                    0x1.b81b6c5p-118, 0x1.5993c4p-149, 0x1.c820ff2p-176};
-    X d = x_fpext(e, x, SC_F64), half = x_like(e, d, 0.5), minus_two = x_like(e, d, -2);
-    X sum = x_like(e, d, 0);
-    for (int i = 0; i < 7; i++) {
-        X p = x_mul(e, d, x_like(e, d, chunk[i]));
-        p = x_fma(e, x_rint(e, x_mul(e, p, half)), minus_two, p);
-        sum = x_add(e, sum, p);
-        sum = x_fma(e, x_rint(e, x_mul(e, sum, half)), minus_two, sum);
-    }
-    return sum;
-}
 
 typedef struct Reduced {
     X r, low; /* the angle left, in two parts (low: F64 only) */
     X i;      /* an integer whose lowest bits count what was taken away */
 } Reduced;
-
-/* turns * per_turn rounded to an integer (its bits in i) and the rest, times the angle that it stands for. */
-static Reduced wide_rest(E *e, X turns, double offset, double per_turn)
-{
-    X t = x_mul(e, turns, x_like(e, turns, per_turn));
-    X magic = x_like(e, t, 0x1.8p52);
-    X shifted = x_add(e, t, x_like(e, t, offset));
-    X m = x_add(e, shifted, magic);
-    X n = x_sub(e, x_sub(e, m, magic), x_like(e, t, offset));
-    X rest = x_mul(e, x_sub(e, t, n), x_like(e, t, 0x1.921fb54442d18p+1 / per_turn));
-    return (Reduced){.r = x_fptrunc(e, rest, SC_F32), .i = x_itrunc(e, x_as_int(e, m), SC_I32)};
-}
 
 /* x - m pi/2. The parts of pi/2 all have its sign: with m = 0, -0 stays -0. */
 static X minus_quarters(E *e, X x, X m)
@@ -66,15 +38,72 @@ static X minus_quarters(E *e, X x, X m)
     return x_fma(e, m, x_like(e, x, -0x1.846988p-48), r);
 }
 
-/* `near`, or where x is far what wide_rest says, with i shifted left. */
-static Reduced unless_far(E *e, X x, X far, Reduced near, double offset, double per_turn, int shift)
+/* v with its sign flipped where the bit of i is set; zeros_below: all lower bits are known to be 0. */
+static X flip_by_bit(E *e, X v, X i, int bit, bool zeros_below)
+{
+    const FloatForm *f = x_form(e, v);
+    X at_top = x_shl_n(e, i, f->width - 1 - bit);
+    if (bit && !zeros_below)
+        at_top = x_and_bits(e, at_top, f->sign);
+    return x_as_float(e, x_xor(e, x_as_int(e, v), at_top));
+}
+
+/* Which multiples of pi/2 are taken away. */
+typedef enum Multiple { EVEN, ODD, ANY } Multiple;
+
+/*
+ * x less the nearest such multiple, in F64. 1/pi is the sum of two parts. Up to FIRST_32 their first bits do; of the others, chosen by x,
+ * multiples of 2 are left out for what x has a bit for. So the first product stays below 2^45, what its integer leaves is exact, and the
+ * second is at most 2^-9.
+ */
+static Reduced wide_rest(E *e, X x, Multiple which)
+{
+    enum { CLASSES = 5, BINADES = 22 };
+    static const double inverse_pi[CLASSES][2] = {
+        {0x1.45f306dc9c883p-2, -0x1.6b01ec5417056p-56},    {-0x1.f246c6efab581p-19, 0x1.3abe8fa9a6ee0p-76},
+        {-0x1.bbead603d8a83p-41, 0x1.f534ddc0db629p-97},   {0x1.3f84eafa3ea6ap-62, -0x1.11f924eb53362p-116},
+        {-0x1.4170565911f92p-84, -0x1.3ad4cd8778df8p-138},
+    };
+    double per_turn = which == ANY ? 2 : 1;
+    X d = x_fpext(e, x, SC_F64), a = x_fabs(e, d), beyond = x_fle(e, x_like(e, a, FIRST_32), a), part[2];
+    x_cold_begin(e, beyond);
+    for (int c = 1; c < CLASSES; c++) {
+        X here = c > 1 ? x_fle(e, x_like(e, a, ldexp(FIRST_32, BINADES * (c - 1))), a) : 0;
+        for (int k = 0; k < 2; k++) {
+            X value = x_like(e, d, inverse_pi[c][k] * per_turn);
+            part[k] = c > 1 ? x_select(e, here, value, part[k]) : value;
+        }
+    }
+    x_cold_end(e);
+    for (int k = 0; k < 2; k++)
+        part[k] = x_select(e, beyond, part[k], x_like(e, d, inverse_pi[0][k] * per_turn));
+
+    X magic = x_like(e, d, 0x1.8p52), half = x_like(e, d, 0.5);
+    X t = which == ODD ? x_add(e, x_fma(e, d, part[0], half), magic) : x_fma(e, d, part[0], magic), m = x_sub(e, t, magic);
+    if (which == ODD)
+        m = x_sub(e, m, half);
+    X rest = x_fma(e, d, part[1], x_fma(e, d, part[0], x_fneg(e, m)));
+    rest = x_mul(e, rest, x_like(e, d, 0x1.921fb54442d18p+1 / per_turn));
+    return (Reduced){.r = rest, .i = x_as_int(e, t)};
+}
+
+/*
+ * `near`, or where x is far what wide_rest says. For ANY that is i, too; for the others, where bit `sign` of near.i will be taken for the sign
+ * of the result, the rest is given the sign that makes this right.
+ */
+static Reduced unless_far(E *e, X x, X far, Reduced near, Multiple which, int sign)
 {
     x_cold_begin(e, far);
-    Reduced wide = wide_rest(e, wide_turns(e, x), offset, per_turn);
-    if (shift)
-        wide.i = x_shl_n(e, wide.i, shift);
+    Reduced wide = wide_rest(e, x, which);
+    if (which != ANY)
+        wide.r = flip_by_bit(e, wide.r, wide.i, 0, true);
+    wide.r = x_fptrunc(e, wide.r, SC_F32);
+    if (which == ANY)
+        wide.i = x_itrunc(e, wide.i, SC_I32);
+    else
+        wide.r = flip_by_bit(e, wide.r, near.i, sign, true);
     x_cold_end(e);
-    return (Reduced){.r = x_select(e, far, wide.r, near.r), .i = x_select(e, far, wide.i, near.i)};
+    return (Reduced){.r = x_select(e, far, wide.r, near.r), .i = which == ANY ? x_select(e, far, wide.i, near.i) : near.i};
 }
 
 /* x less the nearest even multiple of pi/2; bit 0 of i: is half of that multiple odd? */
@@ -85,7 +114,7 @@ static Reduced reduce_even(E *e, X x)
     /* m is 0 or at least 2; from 2^17 on (of NaN too) one of these bits of the exponent is set */
     X high = x_and_bits(e, x_as_int(e, m), 0x38000000), far = x_ine(e, high, x_like(e, high, 0));
     Reduced near = {.r = minus_quarters(e, x, m), .i = x_as_int(e, t)};
-    return unless_far(e, x, far, near, 0, 1, 0);
+    return unless_far(e, x, far, near, EVEN, 0);
 }
 
 /*
@@ -99,7 +128,7 @@ static Reduced reduce_odd(E *e, X a)
     X m = x_sub(e, x_as_float(e, i), x_like(e, a, 0x1p17 + 1));
     X far = x_flt(e, x_like(e, a, SMALL_32), a);
     Reduced near = {.r = minus_quarters(e, a, m), .i = i};
-    return unless_far(e, a, far, near, 0.5, 1, 7);
+    return unless_far(e, a, far, near, ODD, 7);
 }
 
 /* x less the nearest multiple of pi/2, which bit 0 of i says to be odd. */
@@ -109,7 +138,7 @@ static Reduced reduce_any(E *e, X x)
     X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic);
     X far = x_flt(e, x_like(e, x, SMALL_32), x_fabs(e, x));
     Reduced near = {.r = minus_quarters(e, x, x_sub(e, t, magic)), .i = x_as_int(e, t)};
-    return unless_far(e, x, far, near, 0, 2, 0);
+    return unless_far(e, x, far, near, ANY, 0);
 }
 
 /* r + r (z P(z)) */
@@ -127,16 +156,6 @@ static X sin_half_pi(E *e, X r)
 {
     X z = x_mul(e, r, r);
     return x_fma(e, x_fma(e, z, r, x_like(e, r, 0)), x_poly(e, z, &poly_sin_half_pi), r);
-}
-
-/* v with its sign flipped where the bit of i is set; zeros_below: all lower bits are known to be 0. */
-static X flip_by_bit(E *e, X v, X i, int bit, bool zeros_below)
-{
-    const FloatForm *f = x_form(e, v);
-    X at_top = x_shl_n(e, i, f->width - 1 - bit);
-    if (bit && !zeros_below)
-        at_top = x_and_bits(e, at_top, f->sign);
-    return x_as_float(e, x_xor(e, x_as_int(e, v), at_top));
 }
 
 static X flip_by_sign(E *e, X v, X of)

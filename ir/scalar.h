@@ -40,7 +40,7 @@ typedef struct TapeInst {
  * A cold region: instructions [begin, end) matter only in lanes where instruction `cond` (an I1 before `begin`) is set.
  * Their results are used outside the region only as operand b of a SELECT on that same `cond`. So a back end may
  * branch around the region when no lane is set, with any value for what it would have computed (zero, say); it may
- * also ignore the mark and execute everything, as the interpreter does. Regions do not nest and are in order.
+ * also ignore the mark and execute everything, as the interpreter does. Regions are in order of `begin`; one may lie inside another.
  */
 typedef struct TapeCold {
     uint16_t cond, begin, end;

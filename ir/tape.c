@@ -76,9 +76,8 @@ static bool grow(E *e)
 /* True when instruction k lies in a cold region that is closed by now. */
 static bool in_closed_region(const E *e, uint32_t k)
 {
-    uint32_t closed = e->n_cold - (e->cold_open >= 0);
-    for (uint32_t i = 0; i < closed; i++)
-        if (k >= e->cold[i].begin && k < e->cold[i].end)
+    for (uint32_t i = 0; i < e->n_cold; i++)
+        if (k >= e->cold[i].begin && k < e->cold[i].end) /* an open one ends at 0 */
             return true;
     return false;
 }
@@ -159,15 +158,16 @@ void x_cold_begin(E *e, X cond)
     }
     e->cold = cold;
     e->cold[e->n_cold++] = (TapeCold){.cond = cond, .begin = (uint16_t)e->n};
-    e->cold_open = (int32_t)e->n;
 }
 
 void x_cold_end(E *e)
 {
     if (e->failed)
         return;
-    e->cold[e->n_cold - 1].end = (uint16_t)e->n;
-    e->cold_open = -1;
+    uint32_t inner = e->n_cold - 1;
+    while (e->cold[inner].end)
+        inner--;
+    e->cold[inner].end = (uint16_t)e->n;
 }
 
 X x_poly(E *e, X x, const Poly *p)
@@ -242,7 +242,7 @@ static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 
 static Tape *make(Op op, const DType *in, DType out, MathMode math)
 {
-    E e = {.math = math, .cold_open = -1, .out = out};
+    E e = {.math = math, .out = out};
     if (!grow(&e)) { /* from here on there is an instruction 0 to name */
         os_free(e.inst);
         return NULL;

@@ -135,26 +135,34 @@ typedef struct Walk {
     const Tape *t;
     const Val *in;
     LV *v;
-    bool vec;
-    uint16_t next; /* the first region that is not emitted yet */
+    bool vec, outlined; /* outlined: in the function of a cold region, where those inside it stay */
 } Walk;
+
+static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t next);
+
+/* The next region that is not inside r. */
+static uint16_t region_after(const Tape *t, uint16_t r)
+{
+    uint16_t next = (uint16_t)(r + 1);
+    while (next < t->n_cold && t->cold[next].begin < t->cold[r].end)
+        next++;
+    return next;
+}
 
 static bool merges(const TapeCold *r, const TapeInst *n)
 {
     return n->op == SOP_SELECT && n->a == r->cond && n->b >= r->begin && n->b < r->end;
 }
 
-static void emit_range(Emit *e, Walk *w, uint16_t begin, uint16_t end)
+static void emit_one(Emit *e, Walk *w, uint16_t i)
 {
-    for (uint16_t i = begin; i < end; i++) {
-        const TapeInst *n = &w->t->inst[i];
-        if (w->v[i])
-            continue;
-        if (n->op == SOP_INPUT)
-            w->v[i] = w->vec ? val_vector(e, w->in[n->imm]) : w->in[n->imm].v;
-        else
-            w->v[i] = emit_inst(e, w->t, n, w->v, w->vec);
-    }
+    const TapeInst *n = &w->t->inst[i];
+    if (w->v[i])
+        return;
+    if (n->op == SOP_INPUT)
+        w->v[i] = w->vec ? val_vector(e, w->in[n->imm]) : w->in[n->imm].v;
+    else
+        w->v[i] = emit_inst(e, w->t, n, w->v, w->vec);
 }
 
 /*
@@ -228,7 +236,7 @@ static void come_back(Emit *e, Elsewhere back)
 /* Below some instructions (constants not counted) a call is as long as the region. */
 static bool is_long(const Tape *t, const TapeCold *r)
 {
-    enum { LONG_REGION = 24 };
+    enum { LONG_REGION = 20 };
     int n = 0;
     for (uint16_t i = r->begin; i < r->end; i++)
         n += t->inst[i].op != SOP_CONST;
@@ -258,6 +266,38 @@ static void region_border(Emit *e, const Tape *t, const TapeCold *r, uint16_t **
     }
 }
 
+/* What is in a region, into w->v. */
+static void region_here(Emit *e, Walk *w, const TapeCold *r) { emit_walk(e, w, r->begin, r->end, (uint16_t)(r - w->t->cold + 1)); }
+
+/* The same in a walk of its own, which knows nothing but what goes into the region. */
+static void region_alone(Emit *e, Walk *w, const TapeCold *r)
+{
+    for (uint16_t i = 0; i < r->begin; i++)
+        if (w->t->inst[i].op == SOP_CONST)
+            w->v[i] = emit_inst(e, w->t, &w->t->inst[i], w->v, w->vec);
+    region_here(e, w, r);
+}
+
+/* Lane after lane, where lanes are registers: of what a region has in between, those of one lane are enough. */
+static void region_by_lanes(Emit *e, Walk *w, const TapeCold *r)
+{
+    const Tape *t = w->t;
+    uint16_t *in, *out;
+    unsigned n_in, n_out;
+    region_border(e, t, r, &in, &n_in, &out, &n_out);
+    for (unsigned k = 0; k < n_out; k++)
+        w->v[out[k]] = LLVMGetPoison(l_vec(e, e->type[t->inst[out[k]].type]));
+    for (int lane = 0; lane < e->lanes; lane++) {
+        LV at = LLVMConstInt(e->type[SC_I32], (unsigned)lane, 0);
+        Walk one = {.t = t, .in = w->in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
+        for (unsigned k = 0; k < n_in; k++)
+            one.v[in[k]] = LLVMBuildExtractElement(e->b, w->v[in[k]], at, "");
+        region_alone(e, &one, r);
+        for (unsigned k = 0; k < n_out; k++)
+            w->v[out[k]] = LLVMBuildInsertElement(e->b, w->v[out[k]], one.v[out[k]], at, "");
+    }
+}
+
 static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint16_t *in, unsigned n_in, const uint16_t *out, unsigned n_out)
 {
     const Tape *t = w->t;
@@ -269,13 +309,10 @@ static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint1
     LLVMTypeRef result = LLVMStructTypeInContext(e->ctx, results, n_out, 0);
     LV fn = new_outlined(e, t, r, w->vec ? e->lanes : 0, result, params, n_in);
     Elsewhere back = go_elsewhere(e, fn);
-    Walk inner = {.t = t, .in = w->in, .v = ARENA_ARRAY(e->arena, LV, t->n), .vec = w->vec};
+    Walk inner = {.t = t, .in = w->in, .v = ARENA_ARRAY(e->arena, LV, t->n), .vec = w->vec, .outlined = true};
     for (unsigned k = 0; k < n_in; k++)
         inner.v[in[k]] = LLVMGetParam(fn, k);
-    for (uint16_t i = 0; i < r->begin; i++)
-        if (t->inst[i].op == SOP_CONST)
-            inner.v[i] = emit_inst(e, t, &t->inst[i], inner.v, w->vec);
-    emit_range(e, &inner, r->begin, r->end);
+    region_alone(e, &inner, r);
     LV all = LLVMGetPoison(result);
     for (unsigned k = 0; k < n_out; k++)
         all = LLVMBuildInsertValue(e->b, all, inner.v[out[k]], k, "");
@@ -287,8 +324,12 @@ static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint1
 /* The region's results into w->v: computed here, or by a call. */
 static void region_body(Emit *e, Walk *w, const TapeCold *r)
 {
-    if (!e->target->calls || !is_long(w->t, r)) {
-        emit_range(e, w, r->begin, r->end);
+    if (e->target->scalar_lanes && w->vec && e->lanes > 1) {
+        region_by_lanes(e, w, r);
+        return;
+    }
+    if (!e->target->calls || w->outlined || !is_long(w->t, r)) {
+        region_here(e, w, r);
         return;
     }
     uint16_t *in, *out;
@@ -341,27 +382,34 @@ static void emit_region(Emit *e, Walk *w, const TapeCold *r)
     }
 }
 
+/* Instructions [begin, end); `next` is the first region that begins there or later. */
+static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t next)
+{
+    const Tape *t = w->t;
+    uint16_t passed = next; /* the regions before it were stepped over, those before `next` are emitted */
+    uint16_t i = begin;
+    while (i < end) {
+        if (passed < t->n_cold && i == t->cold[passed].begin) {
+            i = t->cold[passed].end;
+            passed = region_after(t, passed);
+            continue;
+        }
+        uint16_t last = next;
+        for (uint16_t r = next; r < passed; r = region_after(t, r))
+            if (merges(&t->cold[r], &t->inst[i]))
+                last = region_after(t, r);
+        for (; next < last; next = region_after(t, next))
+            emit_region(e, w, &t->cold[next]);
+        emit_one(e, w, i++);
+    }
+}
+
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
 {
     Walk w = {.t = t, .in = in, .v = ARENA_ARRAY(e->arena, LV, t->n)};
     for (uint32_t i = 0; i < n_in; i++)
         w.vec |= in[i].vec;
-    uint16_t passed = 0; /* regions that the walk has stepped over */
-    uint16_t i = 0;
-    while (i < t->n) {
-        if (passed < t->n_cold && i == t->cold[passed].begin) {
-            i = t->cold[passed++].end;
-            continue;
-        }
-        uint16_t last = w.next;
-        for (uint16_t r = w.next; r < passed; r++)
-            if (merges(&t->cold[r], &t->inst[i]))
-                last = (uint16_t)(r + 1);
-        while (w.next < last)
-            emit_region(e, &w, &t->cold[w.next++]);
-        emit_range(e, &w, i, (uint16_t)(i + 1));
-        i++;
-    }
+    emit_walk(e, &w, 0, t->n, 0);
     return (Val){.v = w.v[t->out], .vec = w.vec};
 }
 
@@ -396,7 +444,7 @@ static Val tape_call(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
 static uint32_t usual_length(const Tape *t)
 {
     uint32_t length = t->n;
-    for (uint16_t r = 0; r < t->n_cold; r++)
+    for (uint16_t r = 0; r < t->n_cold; r = region_after(t, r))
         length -= (uint32_t)(t->cold[r].end - t->cold[r].begin);
     return length;
 }

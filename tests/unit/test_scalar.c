@@ -57,6 +57,9 @@ static void check_cold(const Tape *tape, Op op)
         cr_assert_lt(cold.begin, cold.end);
         cr_assert_eq(tape->inst[cold.cond].type, SC_I1);
         cr_assert(tape->out < cold.begin || tape->out >= cold.end);
+        for (uint16_t before = 0; before < r; before++) /* in order; apart or inside */
+            cr_assert(tape->cold[before].begin <= cold.begin &&
+                      (tape->cold[before].end <= cold.begin || tape->cold[before].end >= cold.end));
         for (uint16_t k = cold.end; k < tape->n; k++) {
             const TapeInst *i = &tape->inst[k];
             const uint16_t operand[3] = {i->a, i->b, i->c};
@@ -64,6 +67,29 @@ static void check_cold(const Tape *tape, Op op)
                 if (operand[j] >= cold.begin && operand[j] < cold.end)
                     cr_assert(i->op == SOP_SELECT && j == 1 && i->a == cold.cond, "%s", op_name(op));
         }
+    }
+}
+
+static int long_of(const Tape *tape, int begin, int end)
+{
+    int n = 0;
+    for (int i = begin; i < end; i++)
+        n += tape->inst[i].op != SOP_CONST;
+    return n;
+}
+
+/* Arguments beyond 2^17 are no cliff: the region for them is about as long as what everybody runs, that for those beyond 2^40 longer by half. */
+Test(tape, large_angles_are_short)
+{
+    static const Op ops[] = {OP_SIN, OP_COS, OP_TAN};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        const Tape *tape = tape_get(ops[i], (DType[]){DT_F32}, DT_F32, MATH_STRICT);
+        cr_assert_eq(tape->n_cold, 2);
+        TapeCold far = tape->cold[0], beyond = tape->cold[1];
+        cr_assert(far.begin < beyond.begin && beyond.end <= far.end, "one inside the other");
+        int inner = long_of(tape, beyond.begin, beyond.end), outer = long_of(tape, far.begin, far.end) - inner;
+        cr_expect_leq(outer, 24, "%s: %d", op_name(ops[i]), outer);
+        cr_expect_leq(inner, 12, "%s: %d", op_name(ops[i]), inner);
     }
 }
 

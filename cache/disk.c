@@ -112,7 +112,7 @@ Status disk_open(const char *path, bool create, bool writable, Disk **out)
 /* The name of a file or folder that kiln gives. */
 static bool is_our_name(const char *name)
 {
-    static const char *const names[] = {"info", "counters", "misses", evicted_file, size_file, tag_file};
+    static const char *const names[] = {"info", "counters", "misses", "machine", evicted_file, size_file, tag_file};
     bool folder = strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
     bool found = folder || is_temporary(name);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)

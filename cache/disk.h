@@ -6,6 +6,7 @@
  *       info                 what the library found of devices and features when it last wrote (for `kiln info`)
  *       counters             lines appended per process: hits, misses, refusals, seconds saved (O_APPEND, no lock); cache/records.h
  *       misses               recorded misses, a line each, bounded (for `kiln cache why`); cache/records.h
+ *       machine              what the machine can do at most, a line for each CPU and number of threads; cache/machine.h
  *       size                 numbers of 8 bytes, appended without a lock: what all entries took when they were counted last, then each store
  *       evicted              its time of modification: when the last eviction was; locked during one
  *       3f/3fa9...-....kiln  entries in 256 folders by the first byte of their name

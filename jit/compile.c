@@ -77,6 +77,7 @@ static Status compile(Job *job)
     if (!job->program)
         return fail(ST_OUT_OF_MEMORY, "no memory for a program");
     atomic_init(&job->program->refs, 1);
+    snprintf(job->program->id, sizeof job->program->id, "%s", r->id ? r->id : "");
     TRY(emit_kernels(job));
     TRY(assemble(job));
 

@@ -40,6 +40,7 @@ static void free_parts(const CompiledKernel *kernel)
         code_release(kernel->code);
     os_free((void *)kernel->object);
     os_free((void *)kernel->texts);
+    os_free(kernel->work);
 }
 
 Status kernel_parts_load(KernelParts *parts)

@@ -8,6 +8,8 @@
 #include "jit/code.h"
 #include "jit/grid.h"
 
+typedef struct KernelWork KernelWork; /* jit/work.c */
+
 typedef struct CompiledKernel {
     KernelRun *run;
     KernelQuery *query;
@@ -18,6 +20,7 @@ typedef struct CompiledKernel {
     size_t key_bytes, object_bytes, texts_bytes;
     size_t bytes;    /* code and all of the above */
     GridObject grid; /* CUDA: its code and how it is launched; run, query and code are NULL then. In `object` */
+    KernelWork *work; /* heap: what it computes, once somebody asked; under the evaluation lock */
     void *loaded;    /* what the device's runtime made of it; under the evaluation lock */
     void (*unload)(void *loaded);
 } CompiledKernel;

@@ -45,7 +45,7 @@ static const char *const choices[OPT_COUNT][5] = {
     [OPT_DYNAMIC] = {"never", "auto", "always", NULL},    [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
     [OPT_CHECK] = {"off", "pure", "cache", NULL},         [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
     [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL}, [OPT_COMPILE] = {"on", "off", NULL},
-    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},
+    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},        [OPT_PERF] = {"off", "summary", "csv", NULL},
 };
 
 /* What an INT may be. */

@@ -23,6 +23,7 @@ enum { CPU_HOST, CPU_V3, CPU_V4 };
 enum { CACHE_ON, CACHE_OFF, CACHE_READONLY, CACHE_REFRESH };
 enum { COMPILE_ON, COMPILE_OFF };
 enum { TEST_MEMORY_POOLED, TEST_MEMORY_EXACT };
+enum { PERF_OFF, PERF_SUMMARY, PERF_CSV };
 enum { ON_RECOMPILE_IGNORE, ON_RECOMPILE_WARN, ON_RECOMPILE_ERROR };
 
 /* Current values: INT and BOOL as they are, ENUM as the index of the value in its list. One relaxed atomic load. */

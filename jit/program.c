@@ -35,6 +35,8 @@ void program_weigh(Program *p, size_t text_bytes)
         p->bytes += p->kernels[i].compiled->bytes;
 }
 
+const char *program_name(const Program *p) { return p->entry[0] ? p->entry : p->id[0] ? p->id : "?"; }
+
 static void print_args(const Program *p, const ProgStep *step, Str *out)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {

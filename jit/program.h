@@ -62,6 +62,7 @@ typedef struct Program {
     double compile_seconds;
     int64_t traced;       /* in a trace: when its compile in the background began, on ... */
     uint32_t traced_lane; /* ... which lane; `traced` 0 after its first use */
+    char id[17];          /* how the log calls its graph: the beginning of such a name; "": nobody said */
     char entry[64];       /* the name under which it lies in the cache on disk; "": it does not */
     char *texts;          /* names, and who asked for a guard where that is no static text; owned */
 } Program;
@@ -71,6 +72,9 @@ void program_release(Program *program);
 
 /* Sets `bytes`; `text_bytes` of it are its texts. */
 void program_weigh(Program *program, size_t text_bytes);
+
+/* How it is called where it is spoken of, which `kiln cache show` takes where it lies on disk; "?": nobody said. */
+const char *program_name(const Program *program);
 
 /* The readable launch plan: steps, arguments, buffers, guards. */
 void program_print(const Program *program, Str *out);

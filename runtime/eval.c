@@ -18,6 +18,7 @@
 #include "runtime/device/device.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/launch.h"
+#include "runtime/eval/perf.h"
 #include "runtime/eval/store.h"
 #include "runtime/eval/traced.h"
 #include "runtime/record/record.h"
@@ -188,6 +189,8 @@ static Status compute(Evaluation *e, Call *call)
     program_retain(hit.program);
     traced_use(hit.program);
     Status status = run(e, hit.program, hit.sizes, call);
+    if (e->perf_began > 0)
+        perf_call(found && status == ST_OK ? hit.program : NULL, os_seconds() - e->perf_began);
     program_release(hit.program);
     return status == ST_COMPILE ? fall_back(e, call, status) : status; /* the driver makes no code of it: it loads kernels only now */
 }

@@ -30,6 +30,7 @@ typedef struct Evaluation {
     uint64_t generation; /* ... options_generation() */
     double began;        /* with KILN_LOG=breaks: when it was served, ... */
     int64_t compile_ns;  /* ... and how long compiles had taken by then */
+    double perf_began;   /* with KILN_PERF: when the sync point began; 0: nothing is counted of it */
     int64_t traced;      /* with KILN_TRACE: when the sync point began; 0: nothing is written of it */
     const char *outcome; /* likewise: where its program came from; NULL: none was looked for */
     char entry[64];      /* the first two parts of the names of the call's entries on disk; "": no look-up there was made */

@@ -1,6 +1,8 @@
 /* `kiln info`: what this is, where its cache is, what the library last said of itself there, and
  * each option with its origin; or the licences. */
 #include "cache/cli/entries.h"
+#include "cache/machine.h"
+#include "ir/base/os.h"
 #include "ir/base/log.h"
 #include "ir/base/os_term.h"
 #include "jit/host_cpu.h"
@@ -60,6 +62,44 @@ static Place look(Cli *cli)
     return place;
 }
 
+/* Under the current KILN_THREADS. */
+static int threads_now(void)
+{
+    int64_t threads = option_int(OPT_THREADS);
+    return threads > 0 ? (int)threads : os_cpu_count();
+}
+
+/* What this machine can do: as kept, or measured now and kept. *known false: nobody measured it. */
+static Status look_at_machine(const Place *place, bool measure, Machine *machine, bool *known)
+{
+    Disk *disk = NULL;
+    *known = false;
+    if (!measure && place->problem)
+        return ST_OK;
+    if (measure && !place->path)
+        return fail(ST_IO, "nowhere to keep what is measured: %s", place->problem);
+    TRY(disk_open(place->path, measure, measure, &disk));
+    *known = measure || machine_read(disk, threads_now(), machine);
+    if (measure)
+        machine_measure(threads_now(), machine);
+    Status status = measure ? machine_write(disk, machine) : ST_OK;
+    disk_close(disk);
+    return status;
+}
+
+static void print_machine(Cli *cli, const Machine *machine, bool known)
+{
+    print_title(cli, arena_printf(cli->arena, "what this machine can do, %d threads", threads_now()));
+    if (!known)
+        print_field(cli, "", "not measured; kiln info --measure does that");
+    for (int id = 0; id < MACHINE_COUNT && known; id++)
+        print_field(cli, machine_info[id].name,
+                    machine->value[id] ? arena_printf(cli->arena, "%.2f %s   %s", (double)machine->value[id] / machine_info[id].scale,
+                                                      machine_info[id].unit, machine_info[id].help)
+                                       : "unknown");
+    putchar('\n');
+}
+
 /* Does the library say the same there? Then it is printed once. */
 static bool says(const char *info, const char *name, const char *value)
 {
@@ -117,9 +157,21 @@ static json_t *options_json(Cli *cli)
     return all;
 }
 
-static int info_json(Cli *cli, const Place *place, const Warnings *warnings)
+/* null where it was not measured; whole bytes and operations a second, nanoseconds. */
+static json_t *machine_json(Cli *cli, const Machine *machine, bool known)
+{
+    json_t *all = known ? json_object() : json_null();
+    if (known)
+        js_set(cli, all, "threads", json_integer(machine->threads));
+    for (int id = 0; id < MACHINE_COUNT && known; id++)
+        js_set(cli, all, machine_info[id].name, json_integer(machine->value[id]));
+    return all;
+}
+
+static int info_json(Cli *cli, const Place *place, const Warnings *warnings, json_t *machine)
 {
     json_t *root = json_object(), *library = json_object(), *list = json_array();
+    js_set(cli, root, "machine", machine);
     js_set(cli, root, "version", js_text(KILN_VERSION_STRING));
     js_set(cli, root, "cpu", js_text(host_cpu_name()));
     js_set(cli, root, "features", js_text(host_cpu_features()));
@@ -158,8 +210,13 @@ int cmd_INFO(Cli *cli)
     options_init();
     Place place = look(cli);
     log_set_sink(NULL, NULL);
+    Machine machine;
+    bool known;
+    Status status = look_at_machine(&place, flag_on(cli, FLAG_MEASURE), &machine, &known);
+    if (status != ST_OK)
+        return complain_last(status);
     if (flag_on(cli, FLAG_JSON))
-        return info_json(cli, &place, &warnings);
+        return info_json(cli, &place, &warnings, machine_json(cli, &machine, known));
     print_title(cli, "kiln " KILN_VERSION_STRING);
     print_field(cli, "cpu", host_cpu_name());
     if (!says(place.info, "features", host_cpu_features()))
@@ -170,6 +227,7 @@ int cmd_INFO(Cli *cli)
     print_title(cli, "the library, as it last wrote into the cache directory");
     print_library(cli, place.info);
     putchar('\n');
+    print_machine(cli, &machine, known);
     print_options(cli);
     for (uint32_t i = 0; i < warnings.lines.n; i++)
         complain("%s", warnings.lines.at[i]);

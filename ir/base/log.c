@@ -144,6 +144,14 @@ void log_line(LogTopic topic, const char *format, ...)
     va_end(args);
 }
 
+void log_always(LogTopic topic, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    emit_format(1, topics_table[topic].name, format, args);
+    va_end(args);
+}
+
 void log_text(LogTopic topic, const char *text)
 {
     if (!log_on(topic))

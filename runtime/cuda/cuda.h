@@ -17,6 +17,7 @@
 #include "runtime/device/device.h"
 #include "runtime/device/size_class.h"
 #include "runtime/eval/call.h"
+#include "runtime/eval/perf.h"
 #include "runtime/record/thread.h"
 
 #include <pthread.h>
@@ -166,8 +167,7 @@ typedef struct CudaHeld {
 
 /* A step whose launches are timed. */
 typedef struct CudaTimed {
-    const char *what; /* of the program at hand */
-    int64_t bytes;
+    Launched step; /* of the program at hand */
     CuEvent before, after;
 } CudaTimed;
 
@@ -184,8 +184,7 @@ typedef struct CudaRun {
     uint32_t n_inputs;
     CudaFault *inputs[FAULT_INPUTS], *own; /* runtime/cuda/cuda_fault.c */
     BUF(CudaTimed) timed;                  /* runtime/cuda/cuda_perf.c, with ... */
-    const char *step;                      /* ... what comes next; NULL: nobody asked for times */
-    int64_t step_bytes;
+    Launched step;                         /* ... what comes next; `what` NULL: nobody asked for times */
 } CudaRun;
 
 /* Pending faults of the run. Its inputs' become the results'; ST_INDEX: such an input is wrong. */

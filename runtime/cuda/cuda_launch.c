@@ -9,7 +9,6 @@
  * that one of them uses is given back only once the batch is queued (`held`).
  */
 #include "ir/base/log.h"
-#include "ir/base/timeline.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
 #include "runtime/cuda/cuda.h"
@@ -410,7 +409,7 @@ Status cuda_run_scratch(CudaRun *run, const CompiledKernel *kernel, void *const 
 Status cuda_run_kernel(CudaRun *run, CompiledKernel *kernel, const char *name, void **args, uint32_t n_args)
 {
     TRY(add_kernel(run, kernel, name, args, n_args));
-    return option_int(OPT_SYNC) || log_on(LOG_PERF) || timeline_on() ? cuda_run_flush(run) : ST_OK;
+    return option_int(OPT_SYNC) || perf_timed() ? cuda_run_flush(run) : ST_OK;
 }
 
 Status cuda_run_flush(CudaRun *run)

@@ -1,18 +1,15 @@
 /*
- * Device times of launches, for KILN_LOG=perf and KILN_TRACE: an event before and one after the launches of a step, on their stream.
+ * Device times of launches, for KILN_LOG=perf, KILN_PERF and KILN_TRACE: an event before and one after the launches of a step, on their stream.
  *
- *   cuda_perf_step      what comes next is called `what` and moves `bytes`
+ *   cuda_perf_step      what comes next
  *   cuda_perf_begin     before launches are queued, cuda_perf_end after
- *   cuda_perf_tell      the end of the evaluation: waits, and logs each in order; in a trace the last one ended when the wait did
+ *   cuda_perf_tell      the end of the evaluation: waits, and tells each in order; in a trace the last one ended when the wait did
  *
  * Only while one of them is on: without it nothing here is called, and an evaluation waits for nothing. Launches are then queued step by
  * step and never as a graph, whose parts have no times of their own. What cannot be timed is not told; why is told by the next call of the
  * driver that matters.
  */
 #include "runtime/cuda/cuda.h"
-#include "ir/base/log.h"
-#include "ir/base/timeline.h"
-#include "runtime/eval/launch.h"
 
 static void destroy(const CudaTimed *t)
 {
@@ -22,19 +19,19 @@ static void destroy(const CudaTimed *t)
         cuda.event_destroy(t->after);
 }
 
-void cuda_perf_step(CudaRun *run, const char *what, int64_t bytes)
-{
-    run->step = what;
-    run->step_bytes = bytes;
-}
+void cuda_perf_step(CudaRun *run, const Launched *step) { run->step = *step; }
 
 bool cuda_perf_begin(CudaRun *run)
 {
-    CudaTimed t = {.what = run->step, .bytes = run->step_bytes};
-    if (!run->step || !BUF_RESERVE(run->timed, run->timed.n + 1))
+    CudaTimed t = {.step = run->step};
+    if (!run->step.what || !BUF_RESERVE(run->timed, run->timed.n + 1))
         return false;
     if (cuda.event_create(&t.before, 0) == 0 && cuda.event_create(&t.after, 0) == 0 &&
         cuda.event_record(t.before, run->stream->stream) == 0) {
+        if (run->batch.launch.n) { /* the last phase's */
+            t.step.tasks = run->batch.launch.at[run->batch.launch.n - 1].blocks;
+            t.step.threads = run->batch.launch.at[run->batch.launch.n - 1].threads;
+        }
         run->timed.at[run->timed.n++] = t;
         return true;
     }
@@ -55,8 +52,11 @@ void cuda_perf_end(CudaRun *run)
 static void trace_launch(const CudaRun *run, const CudaTimed *t, float ms, float before, int64_t end)
 {
     int64_t began = end - (int64_t)(1e6 * (double)before);
-    timeline_device_span((uint32_t)run->stream->device->ordinal, t->what, began, began + (int64_t)(1e6 * (double)ms),
-                         TL_INT("bytes", t->bytes), TL_REAL("GB/s", ms > 0 ? 1e-6 * (double)t->bytes / (double)ms : 0));
+    timeline_device_span((uint32_t)run->stream->device->ordinal, t->step.what, began, began + (int64_t)(1e6 * (double)ms),
+                         TL_TEXT("program", program_name(t->step.program)), TL_INT("bytes", t->step.bytes),
+                         TL_INT("flops", (int64_t)t->step.work.flops), TL_INT("specials", (int64_t)t->step.work.specials),
+                         TL_INT("blocks", t->step.tasks), TL_INT("threads", t->step.threads),
+                         TL_REAL("GB/s", ms > 0 ? 1e-6 * (double)t->step.bytes / (double)ms : 0));
 }
 
 void cuda_perf_tell(CudaRun *run)
@@ -72,8 +72,7 @@ void cuda_perf_tell(CudaRun *run)
         float ms, before;
         if (cuda.event_synchronize(t->after) != 0 || cuda.event_elapsed(&ms, t->before, t->after) != 0)
             continue;
-        if (log_on(LOG_PERF))
-            log_launch(t->what, 1e-3 * (double)ms, t->bytes);
+        perf_launched(&t->step, 1e-3 * (double)ms);
         if (end && cuda.event_elapsed(&before, t->before, last->after) == 0)
             trace_launch(run, t, ms, before, end);
     }
@@ -85,5 +84,5 @@ void cuda_perf_drop(CudaRun *run)
     for (size_t i = 0; i < run->timed.n; i++)
         destroy(&run->timed.at[i]);
     run->timed.n = 0;
-    run->step = NULL;
+    run->step.what = NULL;
 }

@@ -110,9 +110,9 @@ struct CudaFault;
 Status cuda_run_fault(struct CudaRun *run, struct CudaFault **fault);
 void cuda_fault_set(Storage *storage, struct CudaFault *fault); /* what its values depend on from now on; NULL: nothing pending */
 void cuda_fault_release(struct CudaFault *fault);               /* NULL is allowed */
-/* Device times for KILN_LOG=perf (runtime/cuda/cuda_perf.c): launches from now on are of a step called `what`, which moves `bytes`; waits for
- * all of the run and logs their times. */
-void cuda_perf_step(struct CudaRun *run, const char *what, int64_t bytes);
+/* Device times (runtime/cuda/cuda_perf.c): launches from now on are of this step; waits for all of the run and tells their times. */
+struct Launched;
+void cuda_perf_step(struct CudaRun *run, const struct Launched *step);
 void cuda_perf_tell(struct CudaRun *run);
 Status cuda_device_target(int k, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use, and "cuda:0.code=" with maker_device's text of it

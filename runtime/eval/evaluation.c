@@ -3,6 +3,7 @@
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/perf.h"
 #include "runtime/eval/traced.h"
 #include "runtime/record/thread.h"
 
@@ -46,6 +47,7 @@ Status evaluation_begin(Evaluation *e, const char *api, Loc loc)
     e->loc = loc;
     e->refused = false;
     e->entry[0] = '\0';
+    e->perf_began = perf_counted() ? os_seconds() : 0;
     if (timeline_on())
         traced_recorded();
     e->traced = timeline_begin();

@@ -14,6 +14,7 @@
 #include "jit/sort.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/traced.h"
 #include "runtime/record/record.h"
@@ -38,6 +39,7 @@ typedef struct Run {
     Storage *temps, *shared;
     int64_t fault;    /* fault id that a kernel left here, 0: none */
     void *fault_word; /* where kernels leave it: there, or a CUDA device's word */
+    Launched last;    /* the step at hand, where somebody wants its time */
 } Run;
 
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
@@ -348,6 +350,8 @@ static Status launch_kernel(Run *run, const ProgStep *step)
         if (!room)
             return ST_OUT_OF_MEMORY;
         phase_run(&phase, room);
+        run->last.tasks = phase.tasks;
+        run->last.threads = phase.threads;
     }
     return ST_OK;
 }
@@ -387,32 +391,34 @@ static Status launch_sort(const Run *run, const ProgStep *step)
     return ST_OK;
 }
 
-void log_launch(const char *what, double seconds, int64_t bytes)
-{
-    double rate = seconds > 0 ? 1e-9 * (double)bytes / seconds : 0;
-    log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s", what, 1e6 * seconds, rate);
-}
-
 static Status launch_step(Run *run, const ProgStep *step)
 {
-    bool perf = log_on(LOG_PERF);
+    bool timed = perf_timed();
     int64_t bytes = run->sizes[step->bytes], began = timeline_begin();
-    double start = perf ? os_seconds() : 0;
-    if ((perf || began) && on_cuda(run))
-        cuda_perf_step(cuda_of(run), step->what, bytes);
+    if (timed)
+        run->last = (Launched){.program = run->p,
+                               .what = step->what,
+                               .bytes = bytes,
+                               .work = step_work(run->p, step, run->sizes),
+                               .cuda = on_cuda(run),
+                               .known = !on_cuda(run) && step->kind == STEP_KERNEL};
+    if (timed && on_cuda(run))
+        cuda_perf_step(cuda_of(run), &run->last);
     bind_args(run, step);
     if (began)
         pool_name_work(step->what);
+    double start = timed ? os_seconds() : 0;
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
     case STEP_SORT: TRY(launch_sort(run, step)); break;
     }
+    double seconds = timed ? os_seconds() - start : 0;
     stat_count(STAT_KERNELS, 1);
     stat_count(STAT_BYTES, bytes);
-    if (perf && !on_cuda(run))
-        log_launch(step->what, os_seconds() - start, bytes);
+    if (timed && !on_cuda(run)) /* else the device's clock tells */
+        perf_launched(&run->last, seconds);
     if (began)
-        traced_launch(run->e, run->call, run->p, step, began, bytes);
+        traced_launch(run->e, &run->last, began);
     return ST_OK;
 }
 

@@ -38,7 +38,4 @@ enum { NO_FAULT_NODE = 0xffffffffu };
  * (runtime/cuda/cuda_fault.c). */
 Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node);
 
-/* A line of KILN_LOG=perf. */
-void log_launch(const char *what, double seconds, int64_t bytes);
-
 #endif

@@ -7,6 +7,7 @@
 #include "ir/base/timeline.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
+#include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/store.h"
 
@@ -62,6 +63,7 @@ static void unlock_in_child(void)
     make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
     let_go();
     store_log_forked();
+    perf_forked();
 }
 
 static void init_lock(void)

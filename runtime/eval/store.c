@@ -11,6 +11,7 @@
  */
 #include "runtime/eval/store.h"
 #include "cache/disk.h"
+#include "cache/machine.h"
 #include "cache/maker.h"
 #include "ir/base/bytes.h"
 #include "ir/base/log.h"
@@ -101,6 +102,22 @@ static Disk *the_disk(const JitOptions *options)
 }
 
 bool store_wanted(const JitOptions *options) { return options->value[OPT_CACHE] != CACHE_READONLY && the_disk(options) != NULL; }
+
+bool store_machine(int threads, bool measure, Machine *machine)
+{
+    JitOptions options;
+    options_snapshot(&options);
+    Disk *disk = the_disk(&options);
+    if (disk && machine_read(disk, threads, machine))
+        return true;
+    *machine = (Machine){.threads = threads};
+    if (!measure)
+        return false;
+    machine_measure(threads, machine);
+    if (disk && options.value[OPT_CACHE] != CACHE_READONLY && machine_write(disk, machine) != ST_OK)
+        log_warn_once("machine", "what was measured of this machine is not kept: %s", fail_message());
+    return true;
+}
 
 /* false: this library has no build id. */
 static bool make_key(const JitOptions *options, const char *graph, size_t graph_bytes, Arena *arena, KeyText *key)

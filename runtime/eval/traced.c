@@ -4,6 +4,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/background.h"
+#include "runtime/eval/perf.h"
 #include "runtime/record/thread.h"
 
 void traced_op(void)
@@ -33,12 +34,9 @@ void traced_sync(const Evaluation *e, Status status)
     timeline_flush();
 }
 
-/* What `kiln cache show` takes; NULL: it does not lie on disk. */
-static const char *entry_of(const Program *program) { return program->entry[0] ? program->entry : NULL; }
-
 void traced_lookup(const Call *call, int64_t began, const CacheHit *hit)
 {
-    timeline_span(TL_LOOKUP, "look-up", began, TL_TEXT("program", hit ? entry_of(hit->program) : NULL),
+    timeline_span(TL_LOOKUP, "look-up", began, TL_TEXT("program", hit ? program_name(hit->program) : NULL),
                   TL_INT("nodes", (int64_t)call->nodes.n), TL_TEXT("found", hit ? "yes" : "no"),
                   TL_INT("guards", hit ? hit->program->guards.n : 0));
 }
@@ -57,12 +55,16 @@ void traced_use(Program *program)
     program->traced = 0;
 }
 
-void traced_launch(const Evaluation *e, const Call *call, const Program *program, const ProgStep *step, int64_t began, int64_t bytes)
+void traced_launch(const Evaluation *e, const Launched *l, int64_t began)
 {
-    if (device_is_cuda(call->device)) /* queued: the device's lane tells how long it ran */
-        timeline_span(TL_LAUNCH, step->what, began, TL_TEXT("program", entry_of(program)), TL_INT("bytes", bytes));
+    const Work *w = &l->work;
+    if (l->cuda) /* queued: the device's lane tells how long it ran */
+        timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
+                      TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials));
     else
-        timeline_span(TL_LAUNCH, step->what, began, TL_TEXT("program", entry_of(program)), TL_INT("bytes", bytes),
-                      TL_REAL("GB/s", (double)bytes / (double)(timeline_now() - began)));
+        timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
+                      TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials), TL_INT("tasks", l->tasks),
+                      TL_INT("threads", l->threads), TL_TEXT("regime", perf_regime(l)),
+                      TL_REAL("GB/s", (double)l->bytes / (double)(timeline_now() - began)));
     timeline_arrow("launch", timeline_lane(), e->traced, began);
 }

@@ -11,6 +11,7 @@ void traced_sync(const Evaluation *e, Status status);
 void traced_lookup(const Call *call, int64_t began, const CacheHit *hit); /* NULL: nothing was found */
 void traced_miss(const Evaluation *e, const CacheMiss *miss);
 void traced_use(Program *program); /* is about to run: the first time draws the arrow from its compile in the background */
-void traced_launch(const Evaluation *e, const Call *call, const Program *program, const ProgStep *step, int64_t began, int64_t bytes);
+typedef struct Launched Launched;  /* runtime/eval/perf.h */
+void traced_launch(const Evaluation *e, const Launched *launched, int64_t began);
 
 #endif

@@ -9,12 +9,12 @@
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
 #include "ir/base/os.h"
-#include "ir/base/timeline.h"
 #include "runtime/api/mark.h"
 #include "runtime/api/random.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/background.h"
+#include "runtime/eval/perf.h"
 #include "runtime/function/template.h"
 #include "runtime/gradient/param.h"
 
@@ -212,7 +212,7 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
 
 /* --- the fast path ------------------------------------------------------------------------------------------------------- */
 
-static bool logging(void) { return log_on(LOG_PERF) || log_on(LOG_CACHE) || log_on(LOG_BREAKS) || timeline_on(); }
+static bool logging(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || perf_timed(); }
 
 /* An evaluated node with the meaning of a template's. */
 static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked)

@@ -327,6 +327,13 @@ KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const ch
  *                                          output_code, ...; help lists them
  *     dump          folder                 gets every stage of every program as files; one that is not
  *                                          there is made, with a warning that says so
+ *     perf          off | summary | csv    at the end of the process, in the log: for each kernel and each
+ *                                          program calls, total and median time, GB/s, GFLOP/s, how near
+ *                                          that is to what this machine can do, what limits it (memory,
+ *                                          compute, special functions, overhead), what could be saved, and
+ *                                          what to do. The machine is measured once, in half a second
+ *                                          (`kiln info --measure`). On a CUDA device times are by its
+ *                                          clock, and each evaluation waits for it
  *     trace         file                   a timeline of the process: kiln_trace_start
  *     trace_size    bytes (64 MiB)         what such a file may take, read when it begins; the newest
  *                                          events stay

@@ -18,6 +18,7 @@ runtime/eval/background.c      failed,n_failed                        history of
 runtime/eval/breaks.c          served,passed,told,n_told              history of sync points, for KILN_LOG=breaks: under the evaluation lock, or atomic
 runtime/eval/evaluation.c      taken                                  numbers of evaluations, handed out to threads in blocks; atomic
 runtime/eval/lock.c            lock,lock_once,lock_made,held          the evaluation lock itself, and how a thread holds it
+runtime/eval/perf.c            limits,table                           what this machine can do, and what kernels took: under the evaluation lock
 runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,work_name,once,forking,cached   the thread pool
 runtime/eval/call_site.c       sites,n_sites                          what sync points compiled last, for messages: under the evaluation lock
 runtime/eval/recompile.c       sites,n_sites                          history of recompiles by place: under the evaluation lock

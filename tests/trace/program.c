@@ -69,6 +69,24 @@ static void *many(void *n)
     return NULL;
 }
 
+/* Kernels of which it is known what they compute: tests/trace/perf.sh has the numbers. */
+static void work(const char *unused)
+{
+    (void)unused;
+    kiln_tensor *a = kiln_full(KILN_F32, KILN_SHAPE(64, 48), 0.5), *b = kiln_full(KILN_F32, KILN_SHAPE(48, 32), 2), *d;
+    kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(1000), 1);
+    must(kiln_eval(a) == KILN_OK && kiln_eval(b) == KILN_OK && kiln_eval(x) == KILN_OK, "inputs");
+    must(kiln_eval(kiln_matmul(a, b)) == KILN_OK, "matmul");
+    must(kiln_eval(kiln_exp(x)) == KILN_OK, "exp");
+    must(kiln_eval(kiln_prod(kiln_square(a))) == KILN_OK, "prod");
+    must(kiln_eval(kiln_softmax(b, -1)) == KILN_OK, "softmax");
+    must(kiln_eval(kiln_sort(x, 0, false)) == KILN_OK, "sort");
+    for (int64_t n = 10; n < 50; n += 10) { /* the third one's size is an argument */
+        d = kiln_full(KILN_F64, KILN_SHAPE(n), 3);
+        must(kiln_eval(d) == KILN_OK && kiln_eval(kiln_sub(d, kiln_reciprocal(d))) == KILN_OK, "sub");
+    }
+}
+
 /* Two threads, and kernels that are worth the pool's. */
 static void threads(const char *rounds)
 {
@@ -230,8 +248,17 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(const char *argument);
-    } programs[] = {{"sizes", sizes}, {"function", function}, {"threads", threads},       {"loop", loop},   {"forks", forks},
-                    {"die", die},     {"hostile", hostile},   {"background", background}, {"calls", calls}, {"unwritable", unwritable}};
+    } programs[] = {{"sizes", sizes},
+                    {"function", function},
+                    {"threads", threads},
+                    {"loop", loop},
+                    {"work", work},
+                    {"forks", forks},
+                    {"die", die},
+                    {"hostile", hostile},
+                    {"background", background},
+                    {"calls", calls},
+                    {"unwritable", unwritable}};
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (strcmp(programs[i].name, argv[1]) == 0) {
             programs[i].run(argc > 2 ? argv[2] : "0");

@@ -1,0 +1,155 @@
+/* See work.h. A kernel's counts are kept by the set of axes that they go with: few sets, however long the kernel. */
+#include "jit/work.h"
+#include "ir/base/os.h"
+#include "jit/kernel.h"
+
+#include <string.h>
+
+enum { MOST_SETS = 32 };
+
+typedef struct Count {
+    uint32_t axes; /* bit set */
+    double flops, specials, ops, steps;
+} Count;
+
+struct KernelWork {
+    uint32_t n_axes, n_counts;
+    Count count[MOST_SETS];
+    IRef size[32]; /* of each axis */
+    Idx idx[];     /* the kernel's */
+};
+
+typedef struct CountJob {
+    const CompiledKernel *kernel;
+    MathMode math;
+    KernelWork *work;
+} CountJob;
+
+/* Beyond so many sets the last one takes the rest: axes that nothing depends on count too then. */
+static Count *count_of(KernelWork *w, uint32_t axes)
+{
+    for (uint32_t i = 0; i < w->n_counts; i++)
+        if (w->count[i].axes == axes)
+            return &w->count[i];
+    if (w->n_counts < MOST_SETS)
+        w->count[w->n_counts++] = (Count){.axes = axes};
+    w->count[w->n_counts - 1].axes |= axes;
+    return &w->count[w->n_counts - 1];
+}
+
+static double lanes(DType dtype) { return dtype_bytes(dtype) == 8 ? 2 : 1; }
+
+static void add_op(KernelWork *w, uint32_t axes, DType dtype, double flops)
+{
+    Count *c = count_of(w, axes);
+    c->flops += dtype_is_float(dtype) ? flops : 0;
+    c->ops += lanes(dtype);
+}
+
+static void add_special(KernelWork *w, const Kernel *k, const KInst *inst, uint32_t axes, MathMode math)
+{
+    DType types[3] = {DT_F32, DT_F32, DT_F32};
+    const VRef operands[3] = {inst->a, inst->b, inst->c};
+    for (int i = 0; i < 3; i++)
+        if (operands[i] != VREF_NONE)
+            types[i] = (DType)k->inst.at[operands[i]].dtype;
+    const Tape *tape = tape_get((Op)inst->op, types, (DType)inst->dtype, math);
+    double steps = 1;
+    if (tape) {
+        uint32_t n = tape->n;
+        for (uint32_t i = 0; i < tape->n_cold; i++)
+            n -= tape->cold[i].end - tape->cold[i].begin;
+        steps = n;
+    }
+    Count *c = count_of(w, axes);
+    c->specials += 1;
+    c->steps += lanes((DType)inst->dtype) * steps;
+}
+
+static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, MathMode math)
+{
+    const KInst *inst = &k->inst.at[v];
+    uint32_t axes = k->inst_axes.at[v], operands = 0;
+    VRef in[4];
+    for (uint32_t i = 0, n = kernel_operands(inst, in); i < n; i++)
+        operands |= k->inst_axes.at[in[i]];
+    switch ((InstKind)inst->kind) {
+    case KI_OP:
+        if (op_info[inst->op].flags & OPF_COSTLY)
+            add_special(w, k, inst, axes, math);
+        else
+            add_op(w, axes, (DType)inst->dtype, inst->op != OP_CAST && inst->op != OP_WHERE);
+        break;
+    case KI_REDUCE: add_op(w, operands | r_mask, (DType)inst->dtype, inst->op == OP_MATMUL ? 2 : 1); break;
+    case KI_SCAN: add_op(w, operands | r_mask, (DType)inst->dtype, 1); break;
+    case KI_SCATTER: add_op(w, axes | operands, (DType)k->args.at[inst->arg].dtype, inst->mode ? 1 : 0); break;
+    case KI_SCALAR:
+    case KI_CONST:
+    case KI_INDEX:
+    case KI_LOAD:
+    case KI_STORE:
+    case KI_BOUND: break;
+    }
+}
+
+/* The kernel's own text is the end of what it is known by (jit/codegen.c). */
+static Status count_in_arena(Arena *arena, void *user)
+{
+    CountJob *job = user;
+    Kernel *k;
+    char *key = arena_printf(arena, "%.*s", (int)job->kernel->key_bytes, job->kernel->key), *text = strstr(key, "\nkernel ");
+    TRY(kernel_parse(text ? text + 1 : key, arena, &k));
+    KernelWork *w = k->axes.n <= 32 ? os_calloc(1, sizeof *w + sizeof *w->idx * k->idx.n) : NULL;
+    if (!w)
+        return ST_OUT_OF_MEMORY;
+    w->n_axes = k->axes.n;
+    for (uint32_t a = 0; a < k->axes.n; a++)
+        w->size[a] = k->axes.at[a].size;
+    memcpy(w->idx, k->idx.at, sizeof *w->idx * k->idx.n);
+    for (VRef v = 0; v < k->inst.n; v++)
+        count_inst(w, k, v, kernel_r_axes(k), job->math);
+    job->work = w;
+    return ST_OK;
+}
+
+/* A constant, an argument or a product of those. */
+static double size_of(const KernelWork *w, IRef i, const Program *p, const ProgStep *step, const int64_t *sizes)
+{
+    const Idx *x = &w->idx[i];
+    if (x->kind == IX_MUL)
+        return size_of(w, x->a, p, step, sizes) * size_of(w, x->b, p, step, sizes);
+    if (x->kind == IX_ARG && x->a < step->n_args && p->args[step->first_arg + x->a].kind == BIND_SIZE)
+        return (double)sizes[p->args[step->first_arg + x->a].value];
+    return (double)x->value;
+}
+
+Work step_work(const Program *p, const ProgStep *step, const int64_t *sizes)
+{
+    Work sum = {0};
+    if (step->kind != STEP_KERNEL)
+        return sum;
+    CompiledKernel *kernel = p->kernels[step->kernel].compiled;
+    if (!kernel->work) {
+        CountJob job = {.kernel = kernel, .math = (MathMode)p->math};
+        if (with_arena(count_in_arena, &job) != ST_OK)
+            job.work = os_calloc(1, sizeof *job.work); /* nothing, and nobody tries again */
+        kernel->work = job.work;
+        if (!job.work)
+            return sum;
+    }
+    const KernelWork *w = kernel->work;
+    double size[32];
+    for (uint32_t a = 0; a < w->n_axes; a++)
+        size[a] = size_of(w, w->size[a], p, step, sizes);
+    for (uint32_t i = 0; i < w->n_counts; i++) {
+        const Count *c = &w->count[i];
+        double points = 1;
+        for (uint32_t a = 0; a < w->n_axes; a++)
+            points *= c->axes >> a & 1 ? size[a] : 1;
+        sum.flops += points * c->flops;
+        sum.specials += points * c->specials;
+        sum.ops += points * c->ops;
+        sum.steps += points * c->steps;
+    }
+    return sum;
+}

@@ -1,0 +1,355 @@
+/*
+ * See perf.h.
+ *
+ *   limits     what a launch takes at least on this machine (cache/machine.h): its bytes at the speed of memory, or of the cache where they
+ *              fit there; its arithmetic, and that of its special functions, at the peak of multiplying and adding, which is two flops in one
+ *              instruction. The greatest names the regime. Where even that is less than waking a thread, it is overhead. So a launch's regime
+ *              follows from what is computed and from the machine, not from how busy that was; a row's is that of most of its time
+ *   counting   a row for each kernel of each program, and one for each program, in a table of fixed size: what comes when it is full is one row
+ *              together. The median comes from a histogram with four steps to a factor of two, so it is right to a tenth
+ *   told       by the time that could be saved: what it took beyond that limit
+ *
+ * Leaves out: the limits of sorts, and those of CUDA devices, which nobody measured: such rows stand by all of their time.
+ */
+#include "runtime/eval/perf.h"
+#include "cache/machine.h"
+#include "ir/base/hash.h"
+#include "ir/base/os.h"
+#include "runtime/eval.h"
+#include "runtime/eval/pool.h"
+#include "runtime/eval/store.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_ROWS = 1024, SLOTS = 4096, STEPS = 128, STEPS_PER_OCTAVE = 4, ID_BYTES = CALL_ID_HEX + 1, NAME_BYTES = 64, ADVICES = 3 };
+enum { THREAD_CACHE = 128 << 10 };    /* bytes for each thread that its cache holds, as machine_measure copies them */
+static const double SHORTEST = 50e-9; /* of the histogram */
+static const double LAUNCH = 1e-6;    /* a launch that wakes nobody: about what a sync point takes */
+static const double NEAR = 50;        /* percent of a limit */
+
+static const struct {
+    const char *name, *near, *far;
+} regimes[REGIME_COUNT] = {
+#define REGIME(id, name, near, far) {name, near, far},
+#include "runtime/eval/regimes.def"
+#undef REGIME
+};
+
+/* --- limits ---------------------------------------------------------------------------------------------------------------- */
+
+static struct {
+    Machine machine;
+    enum { NOT_LOOKED, NOT_KEPT, KNOWN } state;
+} limits;
+
+/* NULL: it was not measured, and shall not be now. */
+static const Machine *machine_now(bool measure)
+{
+    int threads = pool_threads();
+    if (limits.state == NOT_LOOKED || limits.machine.threads != threads || (limits.state == NOT_KEPT && measure))
+        limits.state = store_machine(threads, measure, &limits.machine) ? KNOWN : NOT_KEPT;
+    return limits.state == KNOWN ? &limits.machine : NULL;
+}
+
+static double at_rate(double amount, const Machine *m, MachineId id) { return m->value[id] > 0 ? amount / (double)m->value[id] : 0; }
+
+/* *least: the seconds that the launch takes at least. */
+static Regime regime_of(const Launched *l, const Machine *m, double *least)
+{
+    const Work *w = &l->work;
+    bool cached = l->bytes <= (int64_t)m->threads * THREAD_CACHE;
+    MachineId memory = cached ? MACHINE_CACHE : m->value[MACHINE_READ] > m->value[MACHINE_COPY] ? MACHINE_READ : MACHINE_COPY;
+    const double by[REGIME_OVERHEAD] = {[REGIME_MEMORY] = at_rate((double)l->bytes, m, memory),
+                                        [REGIME_COMPUTE] = at_rate(2 * w->ops, m, MACHINE_FMA_F32),
+                                        [REGIME_SPECIAL] = at_rate(2 * w->steps, m, MACHINE_FMA_F32)};
+    double wake = 1e-9 * (double)m->value[MACHINE_WAKE];
+    Regime worst = REGIME_MEMORY;
+    for (Regime r = REGIME_MEMORY; r < REGIME_OVERHEAD; r++)
+        if (by[r] > by[worst])
+            worst = r;
+    *least = by[worst];
+    return *least < (wake > LAUNCH ? wake : LAUNCH) ? REGIME_OVERHEAD : worst;
+}
+
+const char *perf_regime(const Launched *l)
+{
+    const Machine *m = !l->known ? NULL : machine_now(false);
+    double least;
+    return m ? regimes[regime_of(l, m, &least)].name : NULL;
+}
+
+/* --- counting -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct RowKey {
+    char name[NAME_BYTES]; /* of a kernel; "": a program's own row */
+    char program[ID_BYTES];
+    bool known;
+} RowKey;
+
+typedef struct Row {
+    RowKey key;
+    int64_t calls, launches; /* launches: of a program */
+    double seconds, kernels; /* kernels: of a program, the seconds in them */
+    double bytes, flops, specials;
+    double limit;                 /* what the launches take at least */
+    double spent[REGIME_UNKNOWN]; /* of the seconds: in launches of that regime */
+    double saving;                /* at the end */
+    Regime regime;                /* likewise */
+    uint32_t took[STEPS];
+} Row;
+
+typedef struct Sum { /* of the launches since the last program's end */
+    int64_t launches;
+    double seconds, bytes, flops, specials;
+} Sum;
+
+static struct {
+    Row *rows; /* heap; NULL: nothing was counted */
+    uint32_t n;
+    uint16_t slot[SLOTS]; /* open addressing: row + 1 */
+    Sum sum;
+    bool registered; /* tell() at exit */
+} table;
+
+static void tell(void);
+
+/* The row; the last one, named so, where the table is full. NULL: no memory. */
+static Row *row_of(const char *name, const Program *program, bool known)
+{
+    if (!table.rows && !(table.rows = os_calloc(MOST_ROWS, sizeof *table.rows)))
+        return NULL;
+    if (!table.registered)
+        table.registered = os_at_exit(tell);
+    RowKey key;
+    memset(&key, 0, sizeof key); /* hashed whole */
+    snprintf(key.name, sizeof key.name, "%s", name);
+    snprintf(key.program, sizeof key.program, "%.*s", ID_BYTES - 1, program_name(program));
+    key.known = known;
+    uint64_t at = hash64(&key, sizeof key) % SLOTS;
+    for (; table.slot[at]; at = (at + 1) % SLOTS)
+        if (memcmp(&table.rows[table.slot[at] - 1].key, &key, sizeof key) == 0)
+            return &table.rows[table.slot[at] - 1];
+    if (table.n == MOST_ROWS)
+        return &table.rows[MOST_ROWS - 1];
+    Row *row = &table.rows[table.n++];
+    row->key = key;
+    if (table.n == MOST_ROWS)
+        row->key = (RowKey){.name = "all others"};
+    else
+        table.slot[at] = (uint16_t)table.n;
+    return row;
+}
+
+static void count(Row *row, double seconds)
+{
+    int step = seconds > SHORTEST ? (int)(STEPS_PER_OCTAVE * log2(seconds / SHORTEST)) : 0;
+    row->took[step < STEPS ? step : STEPS - 1]++;
+    row->calls++;
+    row->seconds += seconds;
+}
+
+static void add_launch(const Launched *l, double seconds)
+{
+    Row *row = row_of(l->what, l->program, l->known);
+    const Machine *m = !l->known ? NULL : machine_now(true);
+    if (!row)
+        return;
+    count(row, seconds);
+    row->bytes += (double)l->bytes;
+    row->flops += l->work.flops;
+    row->specials += l->work.specials;
+    if (m) {
+        double least;
+        row->spent[regime_of(l, m, &least)] += seconds;
+        row->limit += least;
+    }
+    table.sum.launches++;
+    table.sum.seconds += seconds;
+    table.sum.bytes += (double)l->bytes;
+    table.sum.flops += l->work.flops;
+    table.sum.specials += l->work.specials;
+}
+
+void perf_call(const Program *program, double seconds)
+{
+    Row *row = program ? row_of("", program, false) : NULL;
+    if (row) {
+        count(row, seconds);
+        row->launches += table.sum.launches;
+        row->kernels += table.sum.seconds;
+        row->bytes += table.sum.bytes;
+        row->flops += table.sum.flops;
+        row->specials += table.sum.specials;
+    }
+    table.sum = (Sum){0};
+}
+
+void perf_forked(void)
+{
+    if (table.rows)
+        memset(table.rows, 0, table.n * sizeof *table.rows);
+    memset(table.slot, 0, sizeof table.slot);
+    table.n = 0;
+    table.sum = (Sum){0};
+}
+
+static double median_of(const Row *row)
+{
+    int64_t before = 0;
+    int step = 0;
+    while (step < STEPS - 1 && (before += row->took[step]) * 2 < row->calls)
+        step++;
+    return SHORTEST * exp2((step + 0.5) / STEPS_PER_OCTAVE);
+}
+
+/* --- one line for each launch ------------------------------------------------------------------------------------------------- */
+
+static double percent(double part, double of) { return of > 0 ? 100 * part / of : 0; }
+
+static void log_launch(const Launched *l, double seconds)
+{
+    const Machine *m = !l->known ? NULL : machine_now(true);
+    char limit[64] = "";
+    if (m) {
+        double least;
+        Regime regime = regime_of(l, m, &least);
+        snprintf(limit, sizeof limit, " %4.0f%% of the limit: %s", percent(least, seconds), regimes[regime].name);
+    }
+    double rate = seconds > 0 ? 1e-9 / seconds : 0;
+    log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s %8.2f GFLOP/s%s", l->what, 1e6 * seconds, rate * (double)l->bytes, rate * l->work.flops,
+             limit);
+}
+
+void perf_launched(const Launched *l, double seconds)
+{
+    if (log_on(LOG_PERF))
+        log_launch(l, seconds);
+    if (perf_counted())
+        add_launch(l, seconds);
+}
+
+/* --- telling ------------------------------------------------------------------------------------------------------------------- */
+
+static bool is_kernel(const Row *row) { return row->key.name[0] != '\0'; }
+
+static void judge(Row *row)
+{
+    row->regime = REGIME_UNKNOWN;
+    row->saving = is_kernel(row) ? row->seconds : row->seconds - row->kernels;
+    if (!is_kernel(row) || !row->key.known)
+        return;
+    row->regime = REGIME_MEMORY;
+    for (Regime r = REGIME_MEMORY; r < REGIME_UNKNOWN; r++)
+        if (row->spent[r] > row->spent[row->regime])
+            row->regime = r;
+    row->saving = row->limit < row->seconds ? row->seconds - row->limit : 0;
+}
+
+static int by_saving(const void *a_, const void *b_)
+{
+    const Row *a = a_, *b = b_;
+    if (is_kernel(a) != is_kernel(b))
+        return is_kernel(a) ? -1 : 1;
+    return a->saving != b->saving ? (a->saving > b->saving ? -1 : 1) : memcmp(&a->key, &b->key, sizeof a->key);
+}
+
+/* Whole numbers: what reads a comma as a separator shall not meet one in a number, as some locales have it. */
+static void tell_csv(const Row *row)
+{
+    bool limited = is_kernel(row) && row->regime != REGIME_UNKNOWN;
+    char limit[64] = ",,unknown,";
+    if (limited)
+        snprintf(limit, sizeof limit, "%.0f,%.0f,%s,%.0f", 1e9 * row->limit, percent(row->limit, row->seconds), regimes[row->regime].name,
+                 1e9 * row->saving);
+    if (!is_kernel(row))
+        snprintf(limit, sizeof limit, "%.0f,%.0f,,%.0f", 1e9 * row->kernels, percent(row->kernels, row->seconds), 1e9 * row->saving);
+    log_always(LOG_PERF, "%s,%s,%s,%" PRId64 ",%" PRId64 ",%.0f,%.0f,%.0f,%.0f,%.0f,%s", is_kernel(row) ? "kernel" : "program",
+               row->key.name, row->key.program, row->calls, is_kernel(row) ? row->calls : row->launches, 1e9 * row->seconds,
+               1e9 * median_of(row), row->bytes, row->flops, row->specials, limit);
+}
+
+static void tell_kernel(const Row *row)
+{
+    char limit[16] = "-", saving[32] = "-";
+    double rate = row->seconds > 0 ? 1e-9 / row->seconds : 0;
+    if (row->regime != REGIME_UNKNOWN) {
+        snprintf(limit, sizeof limit, "%.0f%%", percent(row->limit, row->seconds));
+        snprintf(saving, sizeof saving, "%.3f", 1e3 * row->saving);
+    }
+    log_always(LOG_PERF, "%9" PRId64 " %11.3f %11.2f %8.2f %8.2f %8.2f %8s  %-17s %10s  %s of %s", row->calls, 1e3 * row->seconds,
+               1e6 * median_of(row), rate * row->bytes, rate * row->flops, rate * row->specials, limit, regimes[row->regime].name, saving,
+               row->key.name, row->key.program);
+}
+
+static void tell_program(const Row *row)
+{
+    double calls = (double)row->calls, around = row->seconds - row->kernels;
+    log_always(LOG_PERF, "program %s: %" PRId64 " calls, median %.2f us; each %.1f launches of %.2f us in all, %.2f us around them%s",
+               row->key.program, row->calls, 1e6 * median_of(row), (double)row->launches / calls, 1e6 * row->kernels / calls,
+               1e6 * around / calls, row->kernels < around ? ": overhead; evaluate less often, or more at once, or use kiln_function" : "");
+}
+
+static void tell_machine(const Machine *m)
+{
+    const double giga = 1e-9;
+    log_always(LOG_PERF,
+               "this machine, %d thread%s: copies %.2f GB/s, reads %.2f GB/s, in cache %.2f GB/s; %.1f GFLOP/s in f32, %.1f in f64; "
+               "waking a thread %.2f us",
+               m->threads, m->threads == 1 ? "" : "s", giga * (double)m->value[MACHINE_COPY], giga * (double)m->value[MACHINE_READ],
+               giga * (double)m->value[MACHINE_CACHE], giga * (double)m->value[MACHINE_FMA_F32], giga * (double)m->value[MACHINE_FMA_F64],
+               1e-3 * (double)m->value[MACHINE_WAKE]);
+}
+
+/* What to do where most can be saved. */
+static void tell_advice(const Row *row)
+{
+    bool near = percent(row->limit, row->seconds) >= NEAR;
+    log_always(LOG_PERF, "%s, %" PRId64 " launches of %.2f us for %.2f us of work: %s", row->key.name, row->calls,
+               1e6 * row->seconds / (double)row->calls, 1e6 * row->limit / (double)row->calls,
+               near ? regimes[row->regime].near : regimes[row->regime].far);
+}
+
+static void tell_rows(const Machine *m, bool csv)
+{
+    double all = 0;
+    int64_t launches = 0;
+    for (uint32_t i = 0; i < table.n; i++) {
+        judge(&table.rows[i]);
+        all += is_kernel(&table.rows[i]) ? table.rows[i].seconds : 0;
+        launches += is_kernel(&table.rows[i]) ? table.rows[i].calls : 0;
+    }
+    qsort(table.rows, table.n, sizeof *table.rows, by_saving);
+    if (csv) {
+        log_always(LOG_PERF, "what,kernel,program,calls,launches,total_ns,median_ns,bytes,flops,specials,limit_ns,percent_of_limit,regime,"
+                             "could_be_saved_ns");
+    } else {
+        log_always(LOG_PERF, "%" PRId64 " launches took %.3f ms", launches, 1e3 * all);
+        tell_machine(m);
+        log_always(LOG_PERF, "%9s %11s %11s %8s %8s %8s %8s  %-17s %10s  %s", "calls", "total ms", "median us", "GB/s", "GFLOP/s",
+                   "Gfunc/s", "of limit", "regime", "to save ms", "kernel of program");
+    }
+    for (uint32_t i = 0; i < table.n; i++)
+        csv ? tell_csv(&table.rows[i]) : is_kernel(&table.rows[i]) ? tell_kernel(&table.rows[i]) : tell_program(&table.rows[i]);
+    for (uint32_t i = 0; i < table.n && i < ADVICES && !csv; i++)
+        if (is_kernel(&table.rows[i]) && table.rows[i].regime != REGIME_UNKNOWN && table.rows[i].saving > 0.05 * all)
+            tell_advice(&table.rows[i]);
+}
+
+/* Not while another thread still computes, which may go on for ever. */
+static void tell(void)
+{
+    int64_t how = option_int(OPT_PERF);
+    if (how == PERF_OFF || table.n == 0)
+        return;
+    if (!eval_trylock()) {
+        log_always(LOG_PERF, "nothing is told: another thread computes while the process ends");
+        return;
+    }
+    const Machine *m = machine_now(true);
+    tell_rows(m ? m : &(Machine){.threads = pool_threads()}, how == PERF_CSV);
+    eval_unlock();
+}

@@ -1,0 +1,46 @@
+/*
+ * What launches took, what limits them and what could be done: a line for each in KILN_LOG=perf, all together at the end of the process with
+ * KILN_PERF=summary|csv. Under the evaluation lock.
+ */
+#ifndef RUNTIME_PERF_H
+#define RUNTIME_PERF_H
+
+#include "ir/base/log.h"
+#include "ir/base/timeline.h"
+#include "jit/work.h"
+#include "runtime/evaluation.h"
+
+typedef enum Regime {
+#define REGIME(id, name, near, far) REGIME_##id,
+#include "runtime/eval/regimes.def"
+#undef REGIME
+    REGIME_COUNT
+} Regime;
+
+typedef struct Launched Launched;
+/* A launch, or all launches of a step on a device. */
+struct Launched {
+    const Program *program; /* borrowed */
+    const char *what;
+    int64_t bytes;
+    Work work;
+    int64_t tasks, threads; /* how its last phase was shared out */
+    bool cuda;
+    bool known; /* is it known what it can reach at most? Not of a sort, nor on a CUDA device */
+};
+
+/* Does somebody want the time of each launch? */
+static inline bool perf_timed(void) { return log_on(LOG_PERF) || option_int(OPT_PERF) != PERF_OFF || timeline_on(); }
+static inline bool perf_counted(void) { return option_int(OPT_PERF) != PERF_OFF; }
+
+/* Its time is known: into the log and the sums, where they are wanted. */
+void perf_launched(const Launched *l, double seconds);
+/* The launches since the last time were a program's, which was there; `seconds` after the sync point began. NULL: a call that had to wait for a
+ * compile, or failed: not counted. */
+void perf_call(const Program *program, double seconds);
+void perf_forked(void); /* what was counted is the parent's */
+
+/* NULL: what the machine can do was not measured so far (`kiln info --measure`), or it is another's. */
+const char *perf_regime(const Launched *l);
+
+#endif

@@ -38,7 +38,7 @@ bool log_in_sink(void);                       /* is this thread in the sink? It 
 void log_end(void); /* the process ends: where this thread is in the sink (exit() was called there), others wait for it no longer */
 void log_line(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void log_always(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3))); /* whether it is on or not */
-void log_text(LogTopic topic, const char *text); /* many lines, each sent by itself */
+void log_text(LogTopic topic, const char *text);                                                /* many lines, each sent by itself */
 void log_warn(const char *format, ...) __attribute__((format(printf, 1, 2), cold));
 void log_warn_once(const char *key, const char *format, ...) __attribute__((format(printf, 2, 3), cold));
 

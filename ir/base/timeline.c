@@ -25,13 +25,14 @@ enum {
     MOST_ARGS = 8,
     TEXT_BYTES = 160, /* of a text, escaped */
     EVENT_BYTES = 512 + MOST_ARGS * (TEXT_BYTES + 48),
+    COUNTERS = 4,
     NAMED_LANES = 32,      /* in the tail: a block */
     BORROWED = 64,         /* lanes of threads that live for one piece of work ... */
     FIRST_BORROWED = 1000, /* ... have numbers from here, */
     FIRST_DEVICE = 2000,   /* and devices from here */
     PATH_BYTES = 4096,
 };
-static const int64_t FLUSH_NS = 200000;
+static const int64_t FLUSH_NS = 1000000; /* a write takes some 10 us */
 #define HEAD "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
 
 _Static_assert((int)EVENT_BYTES < (int)BLOCK_BYTES, "an event fits a block");
@@ -49,6 +50,11 @@ typedef struct LaneName {
     char name[20];
 } LaneName;
 
+typedef struct Shown {
+    const char *name; /* NULL: not shown yet */
+    int64_t value[MOST_ARGS];
+} Shown;
+
 static struct {
     pthread_mutex_t mutex; /* guards all of this */
     OsBlocks file;
@@ -64,6 +70,7 @@ static struct {
     char why[PATH_BYTES + 128];
     LaneName names[NAMED_LANES];
     uint32_t n_names;
+    Shown shown[COUNTERS]; /* what the counters stand at; forgotten where the file loses events */
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static _Atomic int64_t zero, process, arrows;
@@ -79,7 +86,8 @@ typedef struct Text {
     char *at;
 } Text;
 
-static void put(Text *t, const char *text)
+/* Most texts are literals, whose length the compiler knows then. */
+__attribute__((always_inline)) static inline void put(Text *t, const char *text)
 {
     size_t n = strlen(text);
     memcpy(t->at, text, n);
@@ -148,11 +156,15 @@ static void put_text(Text *t, const char *text)
     const char *end = t->at + 1 + TEXT_BYTES - 9; /* room for one more and for the dots */
     *t->at++ = '"';
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
-        size_t n = character(s);
         if (t->at > end) {
             put(t, "...");
             break;
         }
+        if (*s >= 0x20 && *s < 0x7f && *s != '"' && *s != '\\') { /* nearly always */
+            *t->at++ = (char)*s++;
+            continue;
+        }
+        size_t n = character(s);
         if (n == 0) {
             put(t, "\\ufffd");
             s++;
@@ -294,6 +306,8 @@ static bool next_block(void)
         state.wrapped = true;
     }
     state.lost += state.events[state.at];
+    if (state.wrapped)
+        memset(state.shown, 0, sizeof state.shown);
     state.tail_dirty |= state.events[state.at] > 0;
     state.events[state.at] = 0;
     state.filled = 0;
@@ -325,6 +339,7 @@ static Status open_file(void)
     state.lost = 0;
     state.filled = state.at = 0;
     state.wrapped = state.dirty = state.tail_dirty = false;
+    memset(state.shown, 0, sizeof state.shown);
     make_tail(tail);
     file_path(path);
     state.child = false;
@@ -456,11 +471,30 @@ void timeline_mark_of(TimelineCategory category, const char *name, const Timelin
     append(event, (size_t)(t.at - event), 1);
 }
 
+/* Does this counter stand where it stood? Then an event says nothing. */
+static bool shown_already(const char *name, const TimelineArg *args, size_t n)
+{
+    int64_t value[MOST_ARGS] = {0};
+    uint32_t i = 0;
+    for (size_t k = 0; k < n && k < MOST_ARGS; k++)
+        value[k] = args[k].number;
+    lock();
+    while (i < COUNTERS && state.shown[i].name && state.shown[i].name != name)
+        i++;
+    bool same = i < COUNTERS && state.shown[i].name && memcmp(state.shown[i].value, value, sizeof value) == 0;
+    if (i < COUNTERS) {
+        state.shown[i].name = name;
+        memcpy(state.shown[i].value, value, sizeof value);
+    }
+    unlock();
+    return same;
+}
+
 void timeline_counter_of(const char *name, const TimelineArg *args, size_t n)
 {
     char event[EVENT_BYTES];
     Text t = {event};
-    if (!timeline_on())
+    if (!timeline_on() || shown_already(name, args, n))
         return;
     put_head(&t, name, TL_MEMORY, "C", timeline_now());
     put_place(&t, 0);

@@ -73,7 +73,7 @@ void timeline_device_span_of(uint32_t device, const char *name, int64_t began, i
 #define timeline_mark(category, name, ...) \
     timeline_mark_of(category, name, (const TimelineArg[]){__VA_ARGS__}, sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))
 void timeline_mark_of(TimelineCategory category, const char *name, const TimelineArg *args, size_t n);
-/* Numbers that change: a row of curves. */
+/* Numbers that change: a row of curves. Whole ones; `name` is static; told where they changed. */
 #define timeline_counter(name, ...) \
     timeline_counter_of(name, (const TimelineArg[]){__VA_ARGS__}, sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))
 void timeline_counter_of(const char *name, const TimelineArg *args, size_t n);

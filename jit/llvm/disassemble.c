@@ -153,12 +153,33 @@ static void put_constants(Dis *d)
     }
 }
 
-static Status print(Dis *d, LLVMDisasmContextRef context)
+/* One section of code; rarely run functions have one of their own (".text.unlikely."). */
+static Status print_code(Dis *d, const Elf64_Shdr *code, LLVMDisasmContextRef context)
 {
-    TRY(take_apart(d, context));
+    d->code = code;
+    d->lines.n = d->lines_text.n = 0;
+    d->target = os_calloc(code->sh_size, 1);
+    Status status = d->target ? take_apart(d, context) : ST_OUT_OF_MEMORY;
     if (d->lines.failed || d->lines_text.failed)
-        return ST_OUT_OF_MEMORY;
-    put_lines(d);
+        status = ST_OUT_OF_MEMORY;
+    if (status == ST_OK)
+        put_lines(d);
+    os_free(d->target);
+    return status;
+}
+
+static Status print(Dis *d, const char *cpu, LLVMDisasmContextRef context)
+{
+    unsigned printed = 0;
+    for (unsigned i = 0; context && i < d->n_sections; i++) {
+        const Elf64_Shdr *s = &d->sections[i];
+        if (!(s->sh_flags & SHF_EXECINSTR) || s->sh_size == 0)
+            continue;
+        TRY(print_code(d, s, context));
+        printed++;
+    }
+    if (!printed)
+        return fail(ST_COMPILE, "LLVM has no disassembler for %s", cpu);
     put_constants(d);
     bytes_u8(&d->out, 0);
     return d->out.failed ? ST_OUT_OF_MEMORY : ST_OK;
@@ -177,20 +198,13 @@ Status disassemble(const char *triple, const char *cpu, const char *features, co
     memcpy(sections, d.object + header.e_shoff, header.e_shnum * sizeof *sections);
     d.sections = sections;
     d.section_names = (const char *)d.object + sections[header.e_shstrndx].sh_offset;
-    for (unsigned i = 0; i < d.n_sections; i++)
-        if ((sections[i].sh_flags & SHF_EXECINSTR) && sections[i].sh_size)
-            d.code = &sections[i];
     LLVMDisasmContextRef context = LLVMCreateDisasmCPUFeatures(triple, cpu, features, &d, 0, NULL, name_target);
-    d.target = d.code ? os_calloc(d.code->sh_size, 1) : NULL;
-    Status status = !context || !d.code ? fail(ST_COMPILE, "LLVM has no disassembler for %s", cpu)
-                    : d.target          ? print(&d, context)
-                                        : ST_OUT_OF_MEMORY;
+    Status status = print(&d, cpu, context);
     if (status == ST_OUT_OF_MEMORY)
         (void)fail(status, "no memory for a kernel's assembly");
     if (context)
         LLVMDisasmDispose(context);
     os_free(sections);
-    os_free(d.target);
     os_free(d.lines.at);
     os_free(d.lines_text.at);
     if (status == ST_OK)

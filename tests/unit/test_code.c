@@ -9,7 +9,7 @@
 TestSuite(code, .init = setup, .fini = teardown);
 
 /* y[i] = sin(x[i]): has constants, so relocations */
-static Emitted object_of_sin(void)
+static Emitted object_of_sin(bool text)
 {
     Kernel *k = kernel_new(&arena);
     k_arg(k, ARG_BUFFER, DT_F32, false);
@@ -21,7 +21,7 @@ static Emitted object_of_sin(void)
     k_store(k, 1, i, k_op(k, OP_SIN, DT_F32, x, VREF_NONE, VREF_NONE), VREF_NONE);
     JitOptions o = setting_options(settings[0]);
     Emitted out;
-    cr_assert_eq(llvm_emit_host(k, "sin", &o, false, &out), ST_OK, "%s", fail_message());
+    cr_assert_eq(llvm_emit_host(k, "sin", &o, text, &out), ST_OK, "%s", fail_message());
     return out;
 }
 
@@ -39,7 +39,7 @@ static void run_sin(const Code *code)
 
 Test(code, loads_runs_and_counts_references)
 {
-    Emitted o = object_of_sin();
+    Emitted o = object_of_sin(false);
     Code *code;
     cr_assert_eq(code_load(o.object, o.bytes, &code), ST_OK, "%s", fail_message());
     memset(o.object, 0, o.bytes); /* the object is not needed any more */
@@ -55,7 +55,7 @@ Test(code, loads_runs_and_counts_references)
 
 Test(code, equal_kernels_give_equal_bytes)
 {
-    Emitted a = object_of_sin(), b = object_of_sin();
+    Emitted a = object_of_sin(false), b = object_of_sin(false);
     cr_assert_eq(a.bytes, b.bytes);
     cr_assert_arr_eq((char *)a.object, (char *)b.object, a.bytes);
     os_free(a.object);
@@ -77,9 +77,26 @@ Test(code, text_is_given_when_asked_for)
     os_free(out.assembly);
 }
 
+/* The assembly has each function of the IR: one that rarely runs, such as sin's of large arguments, has a section of its own. */
+Test(code, text_has_every_function)
+{
+    Emitted out = object_of_sin(true);
+    int functions = 0;
+    for (const char *at = out.ir; (at = strstr(at, "\ndefine ")); at++, functions++) {
+        char name[64];
+        cr_assert_eq(sscanf(strchr(at, '@'), "@%62[a-z0-9_]", name), 1);
+        strcat(name, ":");
+        cr_expect_not_null(strstr(out.assembly, name), "no %s in\n%s", name, out.assembly);
+    }
+    cr_expect_geq(functions, 3, "sin has no function of its own for large arguments:\n%s", out.ir);
+    os_free(out.object);
+    os_free(out.ir);
+    os_free(out.assembly);
+}
+
 Test(code, truncated_at_every_length)
 {
-    Emitted o = object_of_sin();
+    Emitted o = object_of_sin(false);
     for (size_t n = 0; n < o.bytes; n++) {
         char *cut = os_alloc(n ? n : 1); /* on the heap, so that sanitizers see a read past it */
         memcpy(cut, o.object, n);
@@ -95,7 +112,7 @@ Test(code, truncated_at_every_length)
  * run. */
 Test(code, random_damage)
 {
-    Emitted o = object_of_sin();
+    Emitted o = object_of_sin(false);
     char *copy = os_alloc(o.bytes);
     int refused = 0;
     for (int round = 0; round < 20000; round++) {
@@ -120,7 +137,7 @@ Test(code, random_damage)
 Test(code, damaged_tables)
 {
     static const unsigned char values[] = {0, 1, 0x7f, 0x80, 0xff};
-    Emitted o = object_of_sin();
+    Emitted o = object_of_sin(false);
     char *copy = os_alloc(o.bytes);
     Elf64_Ehdr h;
     memcpy(&h, o.object, sizeof h);
@@ -141,7 +158,7 @@ Test(code, damaged_tables)
 
 Test(code, undefined_symbols_are_named)
 {
-    Emitted o = object_of_sin();
+    Emitted o = object_of_sin(false);
     Elf64_Ehdr h;
     memcpy(&h, o.object, sizeof h);
     bool found = false;
@@ -169,7 +186,7 @@ Test(code, undefined_symbols_are_named)
 
 Test(code, no_memory)
 {
-    Emitted o = object_of_sin();
+    Emitted o = object_of_sin(false);
     Code *code;
     for (int n = 1; n <= 2; n++) {
         os_fail_alloc(n, false);
@@ -243,7 +260,7 @@ static int compile_again(void *arg)
 /* Several threads compile at once: no shared state, the same bytes. */
 Test(code, compiling_in_parallel)
 {
-    Emitted want = object_of_sin();
+    Emitted want = object_of_sin(false);
     thrd_t threads[COMPILERS];
     for (int i = 0; i < COMPILERS; i++)
         cr_assert_eq(thrd_create(&threads[i], compile_again, &want), thrd_success);

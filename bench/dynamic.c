@@ -1,7 +1,7 @@
 /*
  * What changing shapes cost: guards, look-ups, generalised programs, recompiles, kiln_function.
  *
- *     dynamic [--quick] [--json FILE]
+ *     dynamic [--quick] [--only PART] [--json FILE]
  *
  * Ratios have both sides measured in turns in this process, round after round, and are the median over the rounds. What one thread
  * does is measured in its own processor time, so that other programs on the machine count less. Each part has graphs that no other
@@ -55,11 +55,51 @@ static kiln_tensor *plain(kiln_tensor *x) { return kiln_add(kiln_mul(x, kiln_sca
 static kiln_tensor *rows_softmax(kiln_tensor *x) { return kiln_softmax(x, 1); }
 static kiln_tensor *narrow_softmax(kiln_tensor *x) { return kiln_neg(kiln_softmax(x, 1)); } /* a structure of its own */
 static kiln_tensor *rows_norm(kiln_tensor *x) { return kiln_normalize(x, KILN_AXES(1), 1e-5); }
+static kiln_tensor *rows_sum(kiln_tensor *x) { return kiln_sum_axes(x, KILN_AXES(1), false); }
+static kiln_tensor *rows_exp(kiln_tensor *x) { return kiln_exp(x); }
+static kiln_tensor *branches(kiln_tensor *x)
+{
+    return kiln_add(kiln_mul(kiln_sin(x), kiln_cos(kiln_neg(x))), x);
+} /* (a) of bench/workloads.c */
 
 static kiln_tensor *grown_chain(kiln_tensor *x) { return kiln_add(kiln_mul(kiln_cos(x), x), kiln_scalar(1)); }
 static kiln_tensor *grown_plain(kiln_tensor *x) { return kiln_sub(kiln_mul(x, kiln_scalar(3)), x); }
 static kiln_tensor *grown_softmax(kiln_tensor *x) { return kiln_abs(kiln_softmax(x, 1)); }
 static kiln_tensor *grown_sum(kiln_tensor *x) { return kiln_sum(kiln_abs(x)); }
+static kiln_tensor *grown_columns(kiln_tensor *x) { return kiln_sum_axes(kiln_abs(x), KILN_AXES(0), false); }
+static kiln_tensor *grown_norm(kiln_tensor *x) { return kiln_abs(kiln_normalize(x, KILN_AXES(1), 1e-5)); }
+static kiln_tensor *line_softmax(kiln_tensor *x) { return kiln_square(kiln_softmax(x, 1)); }
+static kiln_tensor *line_norm(kiln_tensor *x) { return kiln_neg(kiln_normalize(x, KILN_AXES(1), 1e-5)); }
+static kiln_tensor *line_exp(kiln_tensor *x) { return kiln_neg(kiln_exp(x)); }
+static kiln_tensor *line_sin(kiln_tensor *x) { return kiln_neg(kiln_sin(x)); }
+
+typedef struct Twin {
+    const char *name;
+    Program *program; /* another structure in each row: a program that an earlier row made would do */
+    int64_t rows, columns;
+    bool from_tiny; /* the general program is made for 2x3 */
+} Twin;
+
+static const Twin twins_table[] = {
+    {"elementwise (light)", plain, 1000, 1003, false},
+    {"elementwise (sin)", chain, 1000, 1003, false},
+    {"elementwise (sin * cos)", branches, 1000, 1003, false},
+    {"elementwise (exp)", rows_exp, 1000, 1003, false},
+    {"softmax", rows_softmax, 1000, 1003, false},
+    {"softmax", narrow_softmax, 4000, 64, false},
+    {"normalize", rows_norm, 1000, 1003, false},
+    {"sums of rows", rows_sum, 1000, 1003, false},
+    {"elementwise (light)", grown_plain, 4000, 4096, true},
+    {"elementwise (cos)", grown_chain, 4000, 4096, true},
+    {"elementwise (sin)", line_sin, 1, 1000000, true},
+    {"elementwise (exp)", line_exp, 1, 1000000, true},
+    {"softmax", grown_softmax, 64, 65536, true},
+    {"softmax", line_softmax, 1, 1000000, true},
+    {"normalize", grown_norm, 1000, 1003, true},
+    {"normalize", line_norm, 1, 1000000, true},
+    {"sum", grown_sum, 1, 4000000, true},
+    {"sums of columns", grown_columns, 1000, 1003, true},
+};
 
 static kiln_tensor *uniform(int64_t a, int64_t b)
 {
@@ -81,8 +121,10 @@ static double once(Program *program, kiln_tensor *x, int repeats)
 
 /* The same shape twice: with both axes marked static, and both dynamic, so that each has a program of its own. On one thread.
  * from_tiny: the general one was made for 2x3. */
-static void twins(const char *name, Program *program, int64_t a, int64_t b, bool from_tiny, double aim)
+static void twins(const Twin *t)
 {
+    Program *program = t->program;
+    int64_t a = t->rows, b = t->columns;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *fixed = uniform(a, b), *general = uniform(a, b), *tiny = uniform(2, 3);
     must(kiln_mark_static(fixed, 0), "mark");
@@ -93,9 +135,9 @@ static void twins(const char *name, Program *program, int64_t a, int64_t b, bool
     must(kiln_mark_dynamic(tiny, 1, 0, INT64_MAX), "mark");
     int before = compiles(), repeats = quick ? 2 : 10;
     (void)once(program, fixed, 3);
-    (void)once(program, from_tiny ? tiny : general, 3);
+    (void)once(program, t->from_tiny ? tiny : general, 3);
     if (compiles() != before + 2)
-        fprintf(stderr, "dynamic: %s: %d compiles instead of 2\n", name, compiles() - before);
+        fprintf(stderr, "dynamic: %s: %d compiles instead of 2\n", t->name, compiles() - before);
     double ratio[MAX_ROUNDS];
     option("threads", "1");
     for (int r = 0; r < rounds; r++) {
@@ -105,9 +147,15 @@ static void twins(const char *name, Program *program, int64_t a, int64_t b, bool
     }
     option("threads", "0");
     char text[64];
-    snprintf(text, sizeof text, "%s %dx%d: generalised%s / static", name, (int)a, (int)b, from_tiny ? " at 2x3" : "");
-    result(text, median(ratio, rounds), "", aim, false);
+    snprintf(text, sizeof text, "%s %dx%d: generalised%s / static", t->name, (int)a, (int)b, t->from_tiny ? " at 2x3" : "");
+    result(text, median(ratio, rounds), "", 1.1, false);
     kiln_scope_end(scope);
+}
+
+static void general_and_static(void)
+{
+    for (size_t i = 0; i < sizeof twins_table / sizeof *twins_table; i++)
+        twins(&twins_table[i]);
 }
 
 /* --- look-ups --- */
@@ -325,35 +373,46 @@ static void functions(void)
     kiln_scope_end(scope);
 }
 
+static const struct {
+    const char *name;
+    void (*run)(void);
+} parts[] = {{"static", general_and_static}, {"lookups", lookups}, {"functions", functions}, {"storm", storm}, {"text", text_like}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: dynamic [--quick] [--only PART] [--json FILE]\nparts:");
+    for (int i = 0; i < PARTS; i++)
+        fprintf(stderr, " %s", parts[i].name);
+    fputc('\n', stderr);
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
     const char *json = NULL;
+    int only = -1;
     if (kiln_set_option("cache", "off") != KILN_OK) /* what an earlier run left on disk must not count */
         return 1;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
+        if (strcmp(argv[i], "--quick") == 0) {
             quick = true;
-        else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+        } else if (strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
             json = argv[++i];
-        else {
-            fprintf(stderr, "usage: dynamic [--quick] [--json FILE]\n");
-            return 2;
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            const char *name = argv[++i];
+            for (only = PARTS - 1; only >= 0 && strcmp(name, parts[only].name) != 0; only--)
+                ;
+            if (only < 0)
+                return usage();
+        } else {
+            return usage();
         }
     }
     rounds = quick ? QUICK_ROUNDS : ROUNDS;
-    twins("elementwise (light)", plain, 1000, 1003, false, 1.1);
-    twins("elementwise (sin)", chain, 1000, 1003, false, 1.1);
-    twins("softmax", rows_softmax, 1000, 1003, false, 1.25);
-    twins("softmax", narrow_softmax, 4000, 64, false, 1.25);
-    twins("normalize", rows_norm, 1000, 1003, false, 1.25);
-    twins("elementwise (light)", grown_plain, 4000, 4096, true, 1.1);
-    twins("elementwise (cos)", grown_chain, 4000, 4096, true, 1.1);
-    twins("softmax", grown_softmax, 64, 65536, true, 1.25);
-    twins("sum", grown_sum, 1, 4000000, true, 1.25);
-    lookups();
-    functions();
-    storm();
-    text_like();
+    for (int i = 0; i < PARTS; i++)
+        if (only < 0 || i == only)
+            parts[i].run();
     char more[48];
     snprintf(more, sizeof more, "\"cpus\": %d, \"quick\": %s", cpu_count(), quick ? "true" : "false");
     return json ? write_json(json, more) : 0;

@@ -130,6 +130,7 @@ typedef struct Kernel {
     bool split;         /* reductions are cut at REDUCE_BLOCK and the blocks are tasks too (few x, long r): each stage is
                             a phase of its own with partial results in ARG_SCRATCH. A contraction (CUDA): its sum
                             may be cut (jit/llvm/cuda_parts.c) */
+    bool split_asked;   /* host: each launch asks the sizes whether it is (HOST_FEW, HOST_FAR); else it has one phase */
     uint8_t index_bits; /* CUDA: every index, coordinate and size fits that many bits, sign included; 0: 64 (jit/index_width.c) */
     double cost;        /* rough nanoseconds per (x, r) point, for the grain of parallel work */
 
@@ -202,6 +203,7 @@ Status kernel_parse(const char *text, Arena *arena, Kernel **out);
  * range is cut. `scratch` is room of this thread's own, aligned to 64. query answers on the host, before the launch.
  * An unsplit kernel has one phase. Only phases of a split kernel share data, through ARG_SCRATCH.
  */
+enum { HOST_FEW = 64, HOST_FAR = 4 * REDUCE_BLOCK }; /* few x points are fewer than that, a long r is at least so long */
 typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);
 typedef enum KernelAsk {
     ASK_PHASES,  /* number of phases */

@@ -17,13 +17,13 @@ typedef struct Room {
     double long_row; /* a row worth cutting */
     uint32_t stages; /* at most so many can be cut: each is a launch */
     bool cuts_scans; /* blocks of threads can share a running sum */
-    bool cuts_any;   /* of rows that may be of any length, those of kernels of several stages are cut too */
+    bool asks;       /* sizes that vary decide at the launch, not what is planned for */
 } Room;
 
 static Room room_of(const CudaTarget *t)
 {
     if (!t->sm)
-        return (Room){.few = 64, .few_once = 64, .long_row = 4 * REDUCE_BLOCK, .stages = UINT32_MAX, .cuts_any = true};
+        return (Room){.few = HOST_FEW, .few_once = HOST_FEW, .long_row = HOST_FAR, .stages = UINT32_MAX, .asks = true};
     double n = (double)cuda_multiprocessors(t);
     return (Room){.few = n, .few_once = 2 * n, .long_row = 2 * REDUCE_BLOCK, .stages = GRID_PHASES, .cuts_scans = true};
 }
@@ -88,6 +88,28 @@ static void choose_lanes(Kernel *k, uint32_t r_mask, const CudaTarget *target)
         k->vec_axis = along_x > along_r ? last_x : last_r;
 }
 
+static bool varies(const Kernel *k, uint32_t axes)
+{
+    bool any = false;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        int64_t fixed;
+        any |= axes >> a & 1 && !kidx_is_const(k, k->axes.at[a].size, &fixed);
+    }
+    return any;
+}
+
+/* Of those of constant size. */
+static double fixed_points(const Kernel *k, uint32_t axes)
+{
+    double points = 1;
+    for (uint32_t a = 0; a < k->axes.n; a++) {
+        int64_t fixed;
+        if (axes >> a & 1 && kidx_is_const(k, k->axes.at[a].size, &fixed))
+            points *= (double)fixed;
+    }
+    return points;
+}
+
 static void choose_split(Kernel *k, uint32_t r_mask, Room room)
 {
     bool reduces = false, scans = false, ordered = k->form == FORM_CONTRACT;
@@ -99,15 +121,18 @@ static void choose_split(Kernel *k, uint32_t r_mask, Room room)
     ordered |= scans && (reduces || !room.cuts_scans);
     uint32_t all = (1u << k->axes.n) - 1, stages;
     double rows = level_points(k, all & ~r_mask), length = level_points(k, r_mask);
-    bool open = false; /* may a row be of any length? */
-    for (uint32_t a = 0; a < k->axes.n; a++) {
-        int64_t fixed;
-        open |= r_mask >> a & 1 && !kidx_is_const(k, k->axes.at[a].size, &fixed);
-    }
+    bool any_rows = varies(k, all & ~r_mask), any_length = varies(k, r_mask);
     kernel_analyse(k, k->arena, &stages);
-    bool few = rows < (stages == 1 ? room.few_once : room.few);
-    bool far = length >= room.long_row || (open && (stages == 1 || room.cuts_any));
+    bool few = rows < (stages == 1 ? room.few_once : room.few), far = length >= room.long_row;
+    if (room.asks) {
+        few |= any_rows && fixed_points(k, all & ~r_mask) < room.few;
+        far |= any_length;
+        k->split_asked = any_rows || (any_length && stages > 1); /* to cut a short row of one stage costs next to nothing */
+    } else {
+        far |= any_length && stages == 1;
+    }
     k->split = (reduces || scans) && !ordered && few && far && stages <= room.stages;
+    k->split_asked &= k->split;
 }
 
 static bool costly(const KInst *inst) { return inst->kind == KI_OP && op_info[inst->op].flags & OPF_COSTLY; }
@@ -118,7 +143,7 @@ static void choose_saved(Kernel *k, uint32_t r_mask)
 {
     uint32_t stages;
     InstInfo *info = kernel_analyse(k, k->arena, &stages);
-    if (stages < 2 || k->split)
+    if (stages < 2 || (k->split && !k->split_asked))
         return;
     double row = level_points(k, r_mask), room = SAVE_BYTES;
     /* bit s: needed in stage s */

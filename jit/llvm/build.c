@@ -343,7 +343,7 @@ void function_open(Emit *e, LV fn, LV scratch)
     l_at(e, entry);
     e->entry_end = LLVMBuildBr(e->b, start);
     l_at(e, start);
-    e->zeros = e->sink = (StackPlace){0};
+    e->zeros = e->sink = e->stage_in = e->stage_out = (StackPlace){0};
     e->mask = e->whole = e->left = e->points[0] = e->points[1] = e->inside = NULL;
     e->streamed = false;
     e->flat = NULL;

@@ -137,13 +137,14 @@ struct Emit {
     uint32_t *uses; /* per op and dtype of the first operand: KI_OPs of the kernel; NULL: not counted yet */
 
     /* the function being emitted */
-    LV fn, block, scratch;  /* `block` is the argument block */
-    LV entry_end;           /* the terminator of the block that holds the allocas */
-    StackPlace zeros, sink; /* host: what a load or a store goes to where its predicate is false */
-    LV flat_n;              /* points of all r axes */
-    LV blocks;              /* split: blocks of flat_n */
-    int cur;                /* level the builder stands at */
-    LV standing;            /* the instruction it stands before, or NULL: at the end of its block */
+    LV fn, block, scratch;          /* `block` is the argument block */
+    LV entry_end;                   /* the terminator of the block that holds the allocas */
+    StackPlace zeros, sink;         /* host: what a load or a store goes to where its predicate is false */
+    StackPlace stage_in, stage_out; /* host: the last tile's elements (memory.c) */
+    LV flat_n;                      /* points of all r axes */
+    LV blocks;                      /* split: blocks of flat_n */
+    int cur;                        /* level the builder stands at */
+    LV standing;                    /* the instruction it stands before, or NULL: at the end of its block */
     LV before[LV_COUNT];
     uint32_t scope[LV_COUNT], scopes;
     struct ValMemo {

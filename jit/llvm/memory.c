@@ -283,9 +283,17 @@ void prefetch_at(Emit *e, DType dtype, Address at)
 static LV or_place(Emit *e, LV ptr, const Val *pred, LV place) { return LLVMBuildSelect(e->b, pred->v, ptr, place, ""); }
 
 /*
- * A tile that may be the last of its row, on a machine without AVX-512, where masks cost as much as what they protect (AVX2 on Zen: sin of
- * 2^24 f32 took 2.6 times as long with a mask in each tile; bench/dynamic): a branch around each access, which only the last tile
- * takes. The body between them is there once.
+ * A tile that may be the last of its row has a branch around each access, which only the last takes; the body between them is there once. Masks in each
+ * tile cost as much as what they protect (AVX2 on Zen: sin of 2^24 f32 took 2.6 times as long; bench/dynamic).
+ *
+ * Contiguous elements are accessed whole even then: the last tile's are copied to the stack in front of a load, from there behind a store, one
+ * after another, and what the branch decides is an address.
+ *
+ *     whole:                    last: stage[0 .. left) = at[0 .. left)
+ *     v = load (at or stage)
+ *
+ * No vector is alive in there, and none comes out, where a mask and two values that meet took so many registers of AVX2's 16 that the
+ * whole tiles spilled (sin(x) * x + 1 in cache: 1.2 times as long).
  */
 typedef struct Fork {
     LLVMBasicBlockRef from[2], join;
@@ -311,11 +319,16 @@ static LV fork_last(Emit *e, Fork *f)
     return l_lane_mask(e, e->left);
 }
 
-static void fork_end(Emit *e, Fork *f)
+static LV fork_end(Emit *e, Fork *f, LV whole, LV last)
 {
     f->from[1] = LLVMGetInsertBlock(e->b);
     LLVMBuildBr(e->b, f->join);
     l_at(e, f->join);
+    if (!whole)
+        return NULL;
+    LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(whole), ""), each[2] = {whole, last};
+    LLVMAddIncoming(phi, each, f->from, 2);
+    return phi;
 }
 
 LV live_select(Emit *e, LV v, LV other)
@@ -323,15 +336,50 @@ LV live_select(Emit *e, LV v, LV other)
     if (!forks(e))
         return LLVMBuildSelect(e->b, e->mask, v, other, "");
     Fork f = fork_begin(e);
-    LV mask = fork_last(e, &f), each[2] = {v, LLVMBuildSelect(e->b, mask, v, other, "")};
-    fork_end(e, &f);
-    LV phi = LLVMBuildPhi(e->b, LLVMTypeOf(v), "");
-    LLVMAddIncoming(phi, each, f.from, 2);
-    return phi;
+    LV mask = fork_last(e, &f);
+    return fork_end(e, &f, v, LLVMBuildSelect(e->b, mask, v, other, ""));
+}
+
+/* With 32 registers and masks in others there is no need. */
+static bool stages(const Emit *e, Address at, const Val *pred) { return e->bits < 512 && known_stride(at) && !by_lane(pred); }
+
+static LV stage_of(Emit *e, StackPlace *place, unsigned align)
+{
+    unsigned bytes = tile_bytes(e, align);
+    return stack_place(e, place, bytes, place == &e->stage_in ? "stage_in" : "stage_out");
+}
+
+/* The last tile's elements, where they lie in it. */
+static void copy_left(Emit *e, LLVMTypeRef element, int64_t stride, LV to, LV from, unsigned align)
+{
+    LV lanes = l_i64(e, e->lanes), begin = stride < 0 ? l_sub(e, lanes, e->left) : l_i64(e, 0);
+    Loop l = loop_begin(e, begin, stride < 0 ? lanes : e->left, l_i64(e, 1), "left");
+    LV v = l_load(e, element, l_gep(e, element, from, l.iv), align);
+    l_store(e, v, l_gep(e, element, to, l.iv), align);
+    loop_end(e, &l);
+}
+
+static LV stage_load(Emit *e, LLVMTypeRef element, LV at, int64_t stride, unsigned align)
+{
+    LV stage = stage_of(e, &e->stage_in, align);
+    Fork f = fork_begin(e);
+    fork_last(e, &f);
+    copy_left(e, element, stride, stage, at, align);
+    return l_load(e, l_vec(e, element), fork_end(e, &f, at, stage), align);
+}
+
+static void stage_store(Emit *e, LV v, LV at, int64_t stride, unsigned align)
+{
+    LV stage = stage_of(e, &e->stage_out, align);
+    l_store(e, v, LLVMBuildSelect(e->b, e->whole, at, stage, ""), align);
+    Fork f = fork_begin(e);
+    fork_last(e, &f);
+    copy_left(e, LLVMGetElementType(LLVMTypeOf(v)), stride, at, stage, align);
+    fork_end(e, &f, NULL, NULL);
 }
 
 /* A tile whose address has a stride, where `tile` and the predicate hold. */
-static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val *pred, unsigned align)
+static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val *pred, unsigned align, bool staged)
 {
     bool uniform = pred && !pred->vec;
     LV mask = live_lanes(e, tile, pred);
@@ -342,11 +390,12 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
     }
     LV low = stride == 1 ? at.ptr : l_gep(e, element, at.ptr, l_i64(e, 1 - e->lanes));
     LV from = uniform ? or_place(e, low, pred, zeros(e, tile_bytes(e, align))) : low;
-    LV v = masked_load(e, element, from, stride == 1 || !mask ? mask : l_reverse(e, mask), align);
+    LV v = staged ? stage_load(e, element, from, stride, align)
+                  : masked_load(e, element, from, stride == 1 || !mask ? mask : l_reverse(e, mask), align);
     return stride == 1 ? v : l_reverse(e, v);
 }
 
-static void store_tile(Emit *e, LV v, Address at, LV tile, const Val *pred, unsigned align)
+static void store_tile(Emit *e, LV v, Address at, LV tile, const Val *pred, unsigned align, bool staged)
 {
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v));
     bool uniform = pred && !pred->vec;
@@ -359,7 +408,12 @@ static void store_tile(Emit *e, LV v, Address at, LV tile, const Val *pred, unsi
     }
     LV low = stride == 1 ? at.ptr : l_gep(e, element, at.ptr, l_i64(e, 1 - e->lanes));
     LV to = uniform ? or_place(e, low, pred, sink(e, tile_bytes(e, align))) : low;
-    masked_store(e, stride == 1 ? v : l_reverse(e, v), to, stride == 1 || !mask ? mask : l_reverse(e, mask), align);
+    if (stride != 1)
+        v = l_reverse(e, v);
+    if (staged)
+        stage_store(e, v, to, stride, align);
+    else
+        masked_store(e, v, to, stride == 1 || !mask ? mask : l_reverse(e, mask), align);
 }
 
 Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
@@ -371,16 +425,13 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
         return (Val){.v = l_from_memory(e, dtype, v)};
     }
     LV v;
-    if (forks(e)) {
+    bool staged = forks(e) && stages(e, at, pred);
+    if (forks(e) && !staged) {
         Fork f = fork_begin(e);
-        LV each[2] = {load_tile(e, element, at, NULL, pred, align)};
-        LV mask = fork_last(e, &f);
-        each[1] = load_tile(e, element, at, mask, pred, align);
-        fork_end(e, &f);
-        v = LLVMBuildPhi(e->b, LLVMTypeOf(each[0]), "");
-        LLVMAddIncoming(v, each, f.from, 2);
+        LV whole = load_tile(e, element, at, NULL, pred, align, false), mask = fork_last(e, &f);
+        v = fork_end(e, &f, whole, load_tile(e, element, at, mask, pred, align, false));
     } else {
-        v = load_tile(e, element, at, e->mask, pred, align);
+        v = load_tile(e, element, at, staged ? NULL : e->mask, pred, align, staged);
     }
     if (known_stride(at) == 1)
         prefetch_stream(e, at.ptr, tile_bytes(e, align));
@@ -390,15 +441,16 @@ Val load_host(Emit *e, DType dtype, Address at, const Val *pred)
 /* Under the tile's mask and the predicate. */
 static void store_lanes(Emit *e, LV v, Address at, const Val *pred, unsigned align)
 {
-    if (!forks(e)) {
-        store_tile(e, v, at, e->mask, pred, align);
+    bool staged = forks(e) && stages(e, at, pred);
+    if (!forks(e) || staged) {
+        store_tile(e, v, at, staged ? NULL : e->mask, pred, align, staged);
         return;
     }
     Fork f = fork_begin(e);
-    store_tile(e, v, at, NULL, pred, align);
+    store_tile(e, v, at, NULL, pred, align, false);
     LV mask = fork_last(e, &f);
-    store_tile(e, v, at, mask, pred, align);
-    fork_end(e, &f);
+    store_tile(e, v, at, mask, pred, align, false);
+    fork_end(e, &f, NULL, NULL);
 }
 
 void store_host(Emit *e, DType dtype, Address at, Val x, const Val *pred)

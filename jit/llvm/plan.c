@@ -233,7 +233,7 @@ void plan_part(const Emit *e, uint32_t stage, bool *part)
  */
 static void plan_stage_lanes(Emit *e)
 {
-    if (!e->vec_r || e->split || e->n_stages < 2 || e->lanes != e->bits / 32)
+    if (!e->vec_r || (e->split && !e->k->split_asked) || e->n_stages < 2 || e->lanes != e->bits / 32)
         return;
     bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
     e->stage_lanes = ARENA_ARRAY(e->arena, uint8_t, e->n_stages);
@@ -247,7 +247,7 @@ static void plan_stage_lanes(Emit *e)
     }
 }
 
-int stage_lanes(const Emit *e, uint32_t stage) { return e->stage_lanes ? e->stage_lanes[stage] : e->lanes; }
+int stage_lanes(const Emit *e, uint32_t stage) { return e->stage_lanes && !e->split ? e->stage_lanes[stage] : e->lanes; }
 
 void plan_host(Emit *e)
 {

@@ -176,6 +176,7 @@ static void any_axes(Fuzz *f)
     }
     f->n_axes = f->n_x + n_r;
     f->k->split = n_r && pick(3) == 0;
+    f->k->split_asked = f->k->split && pick(2);
     uint64_t lanes = pick(5);
     if (n_r && lanes < 2)
         f->k->vec_axis = f->n_axes - 1;

@@ -6,6 +6,9 @@
 TestSuite(emit_reduce, .init = setup, .fini = teardown);
 
 enum { VEC_R, VEC_X, SCALAR, LAYOUTS };
+typedef enum Split { UNSPLIT, SPLIT, ASKED } Split;
+
+static void set_split(Kernel *k, Split split) { k->split = split, k->split_asked = split == ASKED; }
 
 typedef struct Shape2 {
     Kernel *k;
@@ -52,11 +55,11 @@ static void check_shape(Shape2 *s, size_t out_elements, bool special, const char
     os_free((void *)(uintptr_t)args[1].data);
 }
 
-static void check_reduce(Op op, DType in, int64_t rows, int64_t length, int layout, bool fixed, bool split, bool special)
+static void check_reduce(Op op, DType in, int64_t rows, int64_t length, int layout, bool fixed, Split split, bool special)
 {
     DType out = op == OP_ARGMAX || op == OP_ARGMIN ? DT_I64 : in;
     Shape2 s = shape(in, out, rows, length, layout, fixed);
-    s.k->split = split;
+    set_split(s.k, split);
     k_store(s.k, s.y, s.i, k_reduce(s.k, op, out, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
     char what[128];
     snprintf(what, sizeof what, "%s %s rows %d length %d layout %d fixed %d split %d", op_name(op), dtype_name(in), (int)rows, (int)length,
@@ -199,11 +202,11 @@ Test(emit_reduce, several_axes)
 }
 
 /* y = exp(x - max) / sum(exp(x - max)), three stages, of elements of one dtype, computed in another; `save` keeps exp's row */
-static void check_softmax_in(DType stored, DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, bool split)
+static Shape2 softmax(DType stored, DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, Split split)
 {
     Shape2 s = shape(stored, stored, rows, n, layout, fixed);
     Kernel *k = s.k;
-    k->split = split;
+    set_split(k, split);
     VRef x = k_load(k, s.x, s.at, VREF_NONE);
     if (stored != t)
         x = k_op(k, OP_CAST, t, x, VREF_NONE, VREF_NONE);
@@ -215,13 +218,19 @@ static void check_softmax_in(DType stored, DType t, int64_t rows, int64_t n, int
     if (stored != t)
         y = k_op(k, OP_CAST, stored, y, VREF_NONE, VREF_NONE);
     k_store(k, s.y, s.at, y, VREF_NONE);
+    return s;
+}
+
+static void check_softmax_in(DType stored, DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, Split split)
+{
+    Shape2 s = softmax(stored, t, rows, n, layout, fixed, save, split);
     char what[96];
     snprintf(what, sizeof what, "softmax %s in %s %d x %d layout %d fixed %d save %d split %d", dtype_name(stored), dtype_name(t),
              (int)rows, (int)n, layout, fixed, save, split);
     check_shape(&s, (size_t)(rows * n), false, what);
 }
 
-static void check_softmax(DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, bool split)
+static void check_softmax(DType t, int64_t rows, int64_t n, int layout, bool fixed, bool save, Split split)
 {
     check_softmax_in(t, t, rows, n, layout, fixed, save, split);
 }
@@ -247,6 +256,31 @@ Test(emit_reduce, softmax)
     check_softmax_in(DT_BF16, DT_F32, 3, 9000, VEC_R, true, false, false);
     check_softmax_in(DT_F16, DT_F32, 2, 16384, VEC_R, false, true, false);
 }
+
+#ifndef CHECK_PTX /* host only */
+/* Sizes that vary: each launch is split or not, as its sizes ask for. */
+Test(emit_reduce, split_where_rows_are_few_and_long)
+{
+    static const struct {
+        int64_t rows, n;
+        int phases;
+    } cases[] = {{1, HOST_FAR, 6}, {HOST_FEW - 1, HOST_FAR, 6}, {HOST_FEW, HOST_FAR, 1}, {1, HOST_FAR - 1, 1}, {1, 0, 1}, {0, HOST_FAR, 6}};
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        check_softmax(DT_F32, 1, HOST_FAR + 5, layout, false, layout, ASKED);
+        check_softmax(DT_F32, 5, 1003, layout, false, layout, ASKED);
+        check_reduce(OP_REDUCE_SUM, DT_F32, 2, HOST_FAR, layout, false, ASKED, false);
+        check_reduce(OP_ARGMAX, DT_F32, 70, 100, layout, false, ASKED, true);
+    }
+    Code *code = compile_kernel(softmax(DT_F32, DT_F32, 1, 1, VEC_R, false, true, ASKED).k, settings[0]);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        void *args[] = {NULL, NULL, (void *)(intptr_t)cases[i].rows, (void *)(intptr_t)cases[i].n, NULL};
+        int64_t phases = code_query(code)(args, ASK_PHASES, 0), shared = code_query(code)(args, ASK_SHARED, 0);
+        cr_expect_eq(phases, cases[i].phases, "%d x %d: %d phases", (int)cases[i].rows, (int)cases[i].n, (int)phases);
+        cr_expect_eq(shared > 0, phases > 1 && cases[i].rows > 0);
+    }
+    code_release(code);
+}
+#endif
 
 /* running sums along r, lanes along x or none (asked to run along r it falls back to scalar code)
  * */

@@ -267,12 +267,12 @@ static long long scratch_of_one_column(int64_t rows, const char *threads)
     return bytes;
 }
 
-/* A column is one task: it runs on one thread, however many there are. */
+/* A column that is too short to be cut is one task: it runs on one thread, however many there are. */
 Test(scratch, is_for_the_threads_that_run)
 {
-    long long alone = scratch_of_one_column(100000, "1"), of_many = scratch_of_one_column(100000, "16");
-    cr_assert(alone >= 400000 && alone == of_many, "%lld bytes, %lld of 16 threads", alone, of_many);
-    cr_assert(columns(100000, 1), "%s", kiln_error_message());
+    long long alone = scratch_of_one_column(60000, "1"), of_many = scratch_of_one_column(60000, "16");
+    cr_assert(alone >= 240000 && alone == of_many, "%lld bytes, %lld of 16 threads", alone, of_many);
+    cr_assert(columns(60000, 1), "%s", kiln_error_message());
 }
 
 /* ---- the root scope ---- */

@@ -137,17 +137,23 @@ static char *keep_text(Program *p, size_t *used, const char *text)
     return at;
 }
 
-/* An input may be overwritten only by a program that cannot fail once it has begun. */
-static bool may_take_over(const Plan *plan)
+/* An input may be overwritten only where nothing can fail any more. A CPU stops after the step that found an index out of bounds, and has the room
+ * that steps share beforehand (prepare_takeover); a CUDA device goes on, and a sort asks for room of its own: no step of such a program
+ * overwrites. The first step that may; UINT32_MAX: none. */
+static uint32_t first_certain_step(const Plan *plan, bool cuda)
 {
+    uint32_t first = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         if (plan->steps.at[i].kind == STEP_SORT)
-            return false;
-        for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++)
-            if (plan->steps.at[i].args.at[a].kind == BIND_SHARED || plan->steps.at[i].args.at[a].kind == BIND_FAULT)
-                return false;
+            return UINT32_MAX;
+        for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++) {
+            uint8_t kind = (uint8_t)plan->steps.at[i].args.at[a].kind;
+            if (cuda && (kind == BIND_SHARED || kind == BIND_FAULT))
+                return UINT32_MAX;
+            first = kind == BIND_FAULT ? i + 1 : first;
+        }
     }
-    return true;
+    return first;
 }
 
 /* KILN_TEST_FAIL=guard:NAME: forgets the guards of that kind, so that tests can show that they would notice. Another hook may
@@ -185,13 +191,13 @@ static Status assemble(Job *job)
     if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->host || !p->texts)
         return fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->steps.n);
 
-    bool take_over = may_take_over(plan);
+    uint32_t certain = first_certain_step(plan, job->request->options->target.sm != 0);
     p->n_buffers = plan->buffers.n;
     p->n_slots = plan->n_slots;
     for (uint32_t i = 0; i < plan->buffers.n; i++) {
         const PlanBuffer *b = &plan->buffers.at[i];
         uint32_t alias = NO_BUFFER;
-        if (take_over && b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER) {
+        if (b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER && b->first_step >= certain) {
             alias = plan->buffers.at[b->alias_input].index;
             p->takes_over = true;
         }

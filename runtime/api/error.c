@@ -17,6 +17,7 @@ enum { MESSAGE = 1024 };
 
 struct ErrorState {
     Status kept_status, shown_status;
+    uint64_t raised, handled; /* how many errors were to be kept, and of these how many the thread has cleared or got */
     char kept[MESSAGE], shown[MESSAGE];
 };
 
@@ -46,7 +47,7 @@ SAME(KILN_SCATTER_MAX, SCATTER_MAX);
 SAME(KILN_SCATTER_MIN, SCATTER_MIN);
 
 /* What threads share that had no memory for errors of their own. Never written. */
-static ErrorState no_memory = {ST_OUT_OF_MEMORY, ST_OUT_OF_MEMORY, "out of memory", "out of memory"};
+static ErrorState no_memory = {ST_OUT_OF_MEMORY, ST_OUT_OF_MEMORY, 1, 0, "out of memory", "out of memory"};
 
 /* This thread's errors. */
 static ErrorState *state(void)
@@ -87,7 +88,10 @@ Status error_keep(Status status, const char *api, Loc loc)
     if (status == ST_OK)
         return status;
     ErrorState *e = state();
-    if (e == &no_memory || e->kept_status != ST_OK)
+    if (e == &no_memory)
+        return status;
+    e->raised++;
+    if (e->kept_status != ST_OK)
         return status;
     compose(e->kept, api, loc);
     e->kept_status = status;
@@ -117,6 +121,7 @@ kiln_status error_null(const char *what, const char *api, Loc loc)
     memcpy(e->shown, e->kept, MESSAGE);
     e->shown_status = e->kept_status;
     e->kept_status = ST_OK;
+    e->handled = e->raised;
     return (kiln_status)e->shown_status;
 }
 
@@ -135,8 +140,18 @@ kiln_status kiln_error_status(void)
 void kiln_clear_error(void)
 {
     ErrorState *e = state();
-    if (e != &no_memory)
-        e->kept_status = e->shown_status = ST_OK;
+    if (e == &no_memory)
+        return;
+    e->kept_status = e->shown_status = ST_OK;
+    e->handled = e->raised;
+}
+
+uint64_t errors_raised(void) { return state()->raised; }
+
+bool errors_since(uint64_t before)
+{
+    const ErrorState *e = state();
+    return e->raised > (before > e->handled ? before : e->handled);
 }
 
 void kiln_check_at(const char *file, int line, kiln_status status)

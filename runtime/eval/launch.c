@@ -276,13 +276,14 @@ static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, void *const
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (jit/compile.c lets no other source of failure into such a program). On CUDA that is so anyway: steps are collected. But the driver
+ * (jit/compile.c lets no other source of failure into such a program, but indices that are checked before). On CUDA that is so anyway: steps are collected. But the driver
  * may load a function, or want memory for it, at its first launch: nothing is overwritten before all kernels ran (may_overwrite). */
 static Status prepare_takeover(Run *run)
 {
     for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
         bind_args(run, &run->p->steps[i]);
+        TRY(bind_shared(run, &run->p->steps[i], kernel->compiled));
         if (!kernel_scratch(run->e, kernel, run->args, pool_threads()))
             return ST_OUT_OF_MEMORY;
     }
@@ -483,7 +484,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         status = prepare_takeover(&run);
     if (began)
         timeline_span(TL_BIND, "bind", began, TL_INT("buffers", program->n_buffers), TL_INT("steps", program->n_steps));
-    for (uint32_t i = 0; i < program->n_steps && status == ST_OK; i++)
+    for (uint32_t i = 0; i < program->n_steps && status == ST_OK && !run.fault; i++) /* what overwrites comes after what may fail */
         status = launch_step(&run, &program->steps[i]);
     if (on_cuda(&run) && status == ST_OK)
         status = finish_cuda(&run, results);

@@ -285,6 +285,19 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
 
 /* ---- assigning ---- */
 
+void rec_assign(Rec *r, size_t n, kiln_tensor *const *p, RtNode **value)
+{
+    for (size_t i = 0; i < n && r->status == ST_OK; i++)
+        if (p[i]->param)
+            value[i] = param_value(r, value[i], p[i]->param, false);
+    for (size_t i = 0; i < n && r->status == ST_OK; i++) {
+        RtNode *before = p[i]->node;
+        trace_assign(p[i]);
+        p[i]->node = node_retain(value[i]);
+        node_release(before);
+    }
+}
+
 API2(kiln_status, kiln_assign, kiln_tensor *, p, kiln_tensor *, value)
 {
     Rec r = REC(kiln_assign);
@@ -301,15 +314,8 @@ API2(kiln_status, kiln_assign, kiln_tensor *, p, kiln_tensor *, value)
             from = rec_fail(&r, same_dtype ? ST_SHAPE : ST_DTYPE, "%s differ: p is %s, value is %s", same_dtype ? "shapes" : "dtypes",
                             node_text(to, left), node_text(from, right));
     }
-    if (to && from) {
-        if (p->param)
-            from = param_value(&r, from, p->param, false);
-    }
-    if (to && from) {
-        trace_assign(p);
-        p->node = node_retain(from);
-        node_release(to);
-    }
+    if (to && from)
+        rec_assign(&r, 1, &p, &from);
     rec_end(&r, NULL);
     return (kiln_status)r.status;
 }

@@ -199,14 +199,17 @@ static void end_body(Running *running)
     eval_step_in(running->held);
 }
 
-/* Runs the C function, as a part of `trace`. */
-static void call_body(const kiln_function *f, Trace *trace, kiln_tensor **in, kiln_tensor **out)
+/* Runs the C function, as a part of `trace`. Returns whether all that it did worked, or its errors were cleared: an update that failed shows nowhere
+ * else. */
+static bool call_body(const kiln_function *f, Trace *trace, kiln_tensor **in, kiln_tensor **out)
 {
     RtThread *t = rt_thread();
     Running running CLEANUP(end_body) = {{t->body, t->scope, out, f->n_out}, t, trace_current, eval_step_out()};
+    uint64_t errors = errors_raised();
     t->body = &running.body;
     trace_current = trace;
     f->body(in, out, f->user);
+    return !errors_since(errors);
 }
 
 /* A tensor that stands for an evaluated input: the same data, another node, and inside the function a parameter. */
@@ -248,8 +251,8 @@ static void traced_free(Traced *traced)
     os_free(traced->roots);
 }
 
-/* An output is NULL: because something inside failed, or because nobody set it. */
-static Status fail_unset(int k)
+/* Something inside failed, or an output is NULL because nobody set it. */
+static Status fail_inside(int k)
 {
     Status status = (Status)kiln_error_status();
     if (status == ST_OK)
@@ -286,7 +289,7 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
     }
     trace->args = traced->args;
     trace_serial = atomic_fetch_add(&serial, 1) + 1;
-    call_body(f, trace, traced->args, traced->outs);
+    bool worked = call_body(f, trace, traced->args, traced->outs);
     trace_current = trace;
     for (int i = 0; i < f->n_out && traced->outs[i]; i++)
         trace_use(traced->outs[i]); /* it may come from outside as it is */
@@ -308,7 +311,7 @@ static Status run_body(kiln_function *f, kiln_tensor *const *in, Traced *traced)
         return fail(trace->failed, "%s", trace->why);
     if (!traced->roots || trace->failed)
         return fail(trace->failed ? trace->failed : ST_OUT_OF_MEMORY, "no memory for tracing a function");
-    return complete ? ST_OK : fail_unset((int)traced->n_roots);
+    return complete && worked ? ST_OK : fail_inside((int)traced->n_roots);
 }
 
 static void end_scope(kiln_scope **scope) { kiln_scope_end(*scope); }
@@ -648,11 +651,10 @@ static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_te
     for (int i = 0; i < f->n_in && status == ST_OK; i++)
         if (!(own[i] = argument_of_inline(in, f->n_in, i, loc)))
             status = fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    if (status == ST_OK)
-        call_body(f, trace_current, own, out);
+    bool worked = status == ST_OK && call_body(f, trace_current, own, out);
     for (int i = 0; i < f->n_out && status == ST_OK; i++) {
-        if (!out[i]) {
-            status = fail_unset(i);
+        if (!out[i] || !worked) {
+            status = fail_inside(i);
             break;
         }
         trace_use(out[i]);

@@ -123,6 +123,8 @@ typedef struct kiln_tensor kiln_tensor; /* an array, computed or still to be com
 typedef struct kiln_scope kiln_scope;
 typedef struct kiln_recording kiln_recording; /* while it is open, computed values remember how they were made */
 typedef struct kiln_function kiln_function;   /* a C function traced once for each kind of input */
+typedef struct kiln_optimizer kiln_optimizer; /* updates parameters by their gradients */
+typedef struct kiln_scaler kiln_scaler;       /* the factor of a loss whose gradients are f16 */
 typedef struct kiln_file kiln_file;           /* a file of named tensors, open for reading */
 
 typedef enum kiln_status {
@@ -1008,7 +1010,8 @@ KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tens
  * more: f64, i64 or bool). A sync point or kiln_seed inside f turns the shortcut off, and so does
  * mode=eager. The option check=pure runs f at each call and fails (KILN_INVALID) when it does
  * something else than when it was traced. Scopes that f leaves open are ended for it; a result that f
- * made in a scope that it then ends belongs to the scope around f, if out[i] was set before.
+ * made in a scope that it then ends belongs to the scope around f, if out[i] was set before. An error inside f that is kept and
+ * not cleared fails the call, with its message, and nothing is assigned.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
 /* n_in >= 0, n_out >= 1. `user` stays yours and is handed to each call of f. NULL: an error is kept. */
@@ -1021,6 +1024,84 @@ KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, k
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
  * (KILN_INVALID is kept) and stays. */
 KILN_API void kiln_function_free(kiln_function *function);
+
+/*
+ * Optimisers update parameters by their gradients. Loss, gradients and update of a step are recorded in a kiln_function, so they are one
+ * program, which overwrites parameters and state where they lie; what is to change from step to step, such as the learning rate, is an input:
+ *
+ *     static void step(kiln_tensor **in, kiln_tensor **out, void *user)             in: images, labels, learning rate
+ *     {
+ *         struct net *net = user;                                                   net->p: n parameters, net->g: room for n gradients
+ *         out[0] = kiln_mean(kiln_cross_entropy(forward(net, in[0]), in[1]));
+ *         if (kiln_grad(out[0], net->p, net->n, net->g) == KILN_OK)
+ *             (void)kiln_optimizer_step(net->opt, net->g, in[2]);                   an error that is kept fails the call
+ *     }
+ *     ...
+ *     net.opt = kiln_optimizer_new(net.p, net.n, &(kiln_optimizer_options){.kind = KILN_ADAMW, .weight_decay = 0.01});
+ *     kiln_function *train = kiln_function_new(step, 3, 1, &net);
+ *     for each batch: kiln_function_call(train, (kiln_tensor *[]){images, labels, kiln_scalar(rate)}, &loss)
+ *
+ * (docs/training.md has all of it.) Gradients of several batches are added up by kiln_assign(sum, kiln_add(sum, g)) before one step.
+ */
+typedef enum kiln_optimizer_kind {
+    KILN_SGD,  /* b = momentum b + g; p -= rate (nesterov: g + momentum b; else b) */
+    KILN_ADAM, /* Kingma and Ba 2015 */
+    KILN_ADAMW /* the same, weight decay beside the gradient: p -= rate weight_decay p (Loshchilov and Hutter 2019) */
+} kiln_optimizer_kind;
+
+typedef struct kiln_optimizer_options {
+    kiln_optimizer_kind kind;
+    double momentum;          /* SGD; 0 to 1 */
+    bool nesterov;            /* SGD, with momentum */
+    double beta1, beta2, eps; /* Adam, AdamW; 0: 0.9, 0.999, 1e-8 */
+    double weight_decay;      /* SGD, Adam: weight_decay p is added to g */
+} kiln_optimizer_options;
+
+/* For n parameters (kiln_param), which it retains, with state of zeros: f32, of f64 parameters f64. NULL: an error is kept (KILN_INVALID: no
+ * parameter, one twice, options out of range; inside a kiln_function). */
+KILN_API kiln_optimizer *kiln_optimizer_new(kiln_tensor *const *params, int n, const kiln_optimizer_options *options);
+KILN_API kiln_optimizer *kiln_optimizer_new_at(const char *file, int line, kiln_tensor *const *params, int n,
+                                               const kiln_optimizer_options *options);
+KILN_API void kiln_optimizer_free(kiln_optimizer *opt); /* NULL is allowed; parameters stay */
+/* Records one step and assigns (kiln_assign) parameters and state; grads[i] is of params[i]'s shape, a float; learning_rate of rank 0.
+ * f16 and bf16 are computed in f32 and rounded once. On error nothing is assigned, and the error is kept. */
+KILN_API kiln_status kiln_optimizer_step(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate);
+KILN_API kiln_status kiln_optimizer_step_at(const char *file, int line, kiln_optimizer *opt, kiln_tensor *const *grads,
+                                            kiln_tensor *learning_rate);
+/* The same where condition, of rank 0, is true; else nothing changes. */
+KILN_API kiln_status kiln_optimizer_step_where(kiln_optimizer *opt, kiln_tensor *condition, kiln_tensor *const *grads,
+                                               kiln_tensor *learning_rate);
+KILN_API kiln_status kiln_optimizer_step_where_at(const char *file, int line, kiln_optimizer *opt, kiln_tensor *condition,
+                                                  kiln_tensor *const *grads, kiln_tensor *learning_rate);
+/* The i-th tensor of its state, to be saved or (kiln_assign) restored; NULL past the last one. It is the optimiser's. *name (may be
+ * NULL): "steps", "m.0", "v.0", "m.1"... or "momentum.0"..., by parameter. With parameters and state restored, the next steps give
+ * the same bits. */
+KILN_API kiln_tensor *kiln_optimizer_state(const kiln_optimizer *opt, int i, const char **name);
+
+/* clipped[i] = grads[i] min(1, max_norm / (norm + 1e-6)), norm = sqrt of the sum of all squares, in f32 (f64 where one is f64); clipped may be
+ * grads. *norm (may be NULL) gets it. max_norm >= 0. */
+KILN_API kiln_status kiln_clip_by_global_norm(kiln_tensor *const *grads, int n, double max_norm, kiln_tensor **clipped, kiln_tensor **norm);
+KILN_API kiln_status kiln_clip_by_global_norm_at(const char *file, int line, kiln_tensor *const *grads, int n, double max_norm,
+                                                 kiln_tensor **clipped, kiln_tensor **norm);
+
+/*
+ * Loss scaling, for gradients computed in f16, of which small ones vanish (bf16 needs none): the gradients of scale * loss, divided by scale.
+ * A step whose gradients are not all finite changes nothing; the scale is halved then, and doubled after `interval` finite steps in a row.
+ *
+ *     kiln_grad(kiln_scaler_scale(scaler, loss), p, n, g);
+ *     kiln_tensor *finite = kiln_scaler_unscale(scaler, g, n, g);
+ *     kiln_optimizer_step_where(opt, finite, g, rate);
+ */
+/* scale > 0 (65536 is usual; a power of two is exact), interval >= 1 (2000). NULL: an error is kept. */
+KILN_API kiln_scaler *kiln_scaler_new(double scale, int64_t interval);
+KILN_API kiln_scaler *kiln_scaler_new_at(const char *file, int line, double scale, int64_t interval);
+KILN_API void kiln_scaler_free(kiln_scaler *scaler);                /* NULL is allowed */
+KILN_OP(kiln_scaler_scale, kiln_scaler *scaler, kiln_tensor *loss); /* loss * scale, at least f32 */
+/* unscaled[i] = grads[i] / scale, at least f32 (may be grads), and the scale's new value is assigned. Returns whether all of grads are finite:
+ * a bool of rank 0; NULL, and no results, on error. Once for each step. */
+KILN_OP(kiln_scaler_unscale, kiln_scaler *scaler, kiln_tensor *const *grads, int n, kiln_tensor **unscaled);
+/* Its state, as kiln_optimizer_state: "scale" (f32) and "good_steps" (i64). */
+KILN_API kiln_tensor *kiln_scaler_state(const kiln_scaler *scaler, int i, const char **name);
 
 /* The graph that computing x would run, as text, like kiln_format into a buffer. Computes nothing.
  * */
@@ -1310,6 +1391,13 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
 #define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
+#define kiln_optimizer_new(...) kiln_optimizer_new_at(KILN_HERE, __VA_ARGS__)
+#define kiln_optimizer_step(...) kiln_optimizer_step_at(KILN_HERE, __VA_ARGS__)
+#define kiln_optimizer_step_where(...) kiln_optimizer_step_where_at(KILN_HERE, __VA_ARGS__)
+#define kiln_clip_by_global_norm(...) kiln_clip_by_global_norm_at(KILN_HERE, __VA_ARGS__)
+#define kiln_scaler_new(...) kiln_scaler_new_at(KILN_HERE, __VA_ARGS__)
+#define kiln_scaler_scale(...) kiln_scaler_scale_at(KILN_HERE, __VA_ARGS__)
+#define kiln_scaler_unscale(...) kiln_scaler_unscale_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cumsum(...) kiln_cumsum_at(KILN_HERE, __VA_ARGS__)
 #define kiln_matmul(...) kiln_matmul_at(KILN_HERE, __VA_ARGS__)
 #define kiln_linear(...) kiln_linear_at(KILN_HERE, __VA_ARGS__)

@@ -155,6 +155,10 @@ int64_t rec_count(const RtNode *x, uint8_t mask);
 /* The dtype that composites compute in: f64 for f64, f32 for all others. */
 DType compute_dtype(DType dtype);
 
+/* Handles p[0..n) mean these values from now on, each of its handle's dtype and shape: all or, when the call has failed or fails now,
+ * none. (runtime/eval/sync.c) */
+void rec_assign(Rec *r, size_t n, kiln_tensor *const *p, RtNode **value);
+
 /* A node that was just recorded, and that nobody else has, becomes a constant to gradients; returns it. */
 RtNode *rec_stop(RtNode *x);
 

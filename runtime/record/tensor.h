@@ -128,6 +128,9 @@ Status eval_nodes_on(int device, RtNode *const *nodes, uint32_t n, const char *a
 Status error_keep(Status status, const char *api, Loc loc);
 /* The same for a sync point: shown, not kept. Returns the public status; ST_OK does nothing. */
 kiln_status error_sync(Status status, const char *api, Loc loc);
+/* How many errors this thread was to keep so far; were there some since then that it has not cleared? */
+uint64_t errors_raised(void);
+bool errors_since(uint64_t before);
 /* A sync point was given NULL: fails with the kept error and consumes it; with none, "`what` is NULL" (KILN_INVALID). */
 kiln_status error_null(const char *what, const char *api, Loc loc);
 

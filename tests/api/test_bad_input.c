@@ -35,6 +35,8 @@ static void note(const char *function, const char *param, const char *kind)
 static kiln_status of_tensor(kiln_tensor *x) { return x ? KILN_OK : kiln_error_status(); }
 static kiln_status of_status(kiln_status status) { return status; }
 static kiln_status of_file(kiln_file *f) { return f ? KILN_OK : kiln_error_status(); }
+static kiln_status of_optimizer(kiln_optimizer *opt) { return opt ? KILN_OK : kiln_error_status(); }
+static kiln_status of_scaler(kiln_scaler *s) { return s ? KILN_OK : kiln_error_status(); }
 static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
 
 static void check(int line, const char *function, const char *param, const char *kind, kiln_status got, kiln_status want, const char *text)
@@ -62,7 +64,9 @@ static void check(int line, const char *function, const char *param, const char 
           _Generic((function(__VA_ARGS__)), kiln_tensor * \
                    : of_tensor, kiln_function *           \
                    : of_function, kiln_file *             \
-                   : of_file, kiln_status                 \
+                   : of_file, kiln_optimizer *            \
+                   : of_optimizer, kiln_scaler *          \
+                   : of_scaler, kiln_status               \
                    : of_status)(function(__VA_ARGS__)),   \
           status, text)
 #define BAD_SHAPES(function, param, status, before, ...)                                        \
@@ -663,6 +667,62 @@ static void gradients(void)
     BAD(kiln_jvp, out_tangents, null, KILN_INVALID, "needs arrays", 1, &w, &seed, 1, &loss, 0, NULL);
 }
 
+static void optimizers(void)
+{
+    kiln_tensor *w = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *g = F32(KILN_SHAPE(2), 1, 1), *rate = kiln_scalar(1), *c, *nothing = NULL;
+    const kiln_optimizer_options sgd = {.kind = KILN_SGD};
+    BAD(kiln_optimizer_new, params, null, KILN_INVALID, "params and n (1)", NULL, 1, &sgd);
+    BAD(kiln_optimizer_new, params, element, KILN_INVALID, "params[0] is NULL", &nothing, 1, &sgd);
+    BAD(kiln_optimizer_new, params, other, KILN_INVALID, "params[0] is no parameter", &g, 1, &sgd);
+    BAD(kiln_optimizer_new, n, negative, KILN_INVALID, "params and n (-1)", &w, -1, &sgd);
+    BAD(kiln_optimizer_new, options, null, KILN_INVALID, "options is NULL", &w, 1, NULL);
+    BAD(kiln_optimizer_new, options, kind, KILN_INVALID, "kind 99", &w, 1, &(kiln_optimizer_options){.kind = (kiln_optimizer_kind)99});
+    BAD(kiln_optimizer_new, options, momentum, KILN_INVALID, "momentum is 1", &w, 1, &(kiln_optimizer_options){.momentum = 1});
+    BAD(kiln_optimizer_new, options, nesterov, KILN_INVALID, "needs a momentum", &w, 1, &(kiln_optimizer_options){.nesterov = true});
+    BAD(kiln_optimizer_new, options, beta, KILN_INVALID, "beta1 is nan", &w, 1, &(kiln_optimizer_options){.beta1 = (double)NAN});
+    BAD(kiln_optimizer_new, options, decay, KILN_INVALID, "weight_decay is -1", &w, 1, &(kiln_optimizer_options){.weight_decay = -1});
+    kiln_optimizer *opt = kiln_optimizer_new(&w, 1, &sgd);
+    BAD(kiln_optimizer_step, opt, null, KILN_INVALID, "opt is NULL", NULL, &g, rate);
+    BAD(kiln_optimizer_step, grads, null, KILN_INVALID, "grads is NULL", opt, NULL, rate);
+    BAD(kiln_optimizer_step, grads, element, KILN_INVALID, "grads[0] is NULL", opt, &nothing, rate);
+    BAD(kiln_optimizer_step, grads, dtype, KILN_BAD_DTYPE, "grads[0] is i64[2]", opt, &i2, rate);
+    BAD(kiln_optimizer_step, learning_rate, null, KILN_INVALID, "learning_rate is NULL", opt, &g, NULL);
+    BAD(kiln_optimizer_step, learning_rate, shape, KILN_BAD_SHAPE, "learning_rate is f32[4]", opt, &g, x4);
+    BAD(kiln_optimizer_step_where, opt, null, KILN_INVALID, "opt is NULL", NULL, rate, &g, rate);
+    BAD(kiln_optimizer_step_where, condition, null, KILN_INVALID, "condition is NULL", opt, NULL, &g, rate);
+    BAD(kiln_optimizer_step_where, condition, shape, KILN_BAD_SHAPE, "condition is bool[2,3]", opt, truth, &g, rate);
+    BAD(kiln_optimizer_step_where, grads, null, KILN_INVALID, "grads is NULL", opt, rate, NULL, rate);
+    BAD(kiln_optimizer_step_where, learning_rate, null, KILN_INVALID, "learning_rate is NULL", opt, rate, &g, NULL);
+    HARMLESS(kiln_optimizer_state, opt, null, NULL, 0, NULL);
+    HARMLESS(kiln_optimizer_state, i, negative, opt, -1, NULL);
+    HARMLESS(kiln_optimizer_state, i, high, opt, 9, NULL);
+    HARMLESS(kiln_optimizer_state, name, null, opt, 0, NULL);
+    kiln_optimizer_free(opt);
+    HARMLESS(kiln_optimizer_free, opt, null, NULL);
+    BAD(kiln_clip_by_global_norm, grads, null, KILN_INVALID, "n (1)", NULL, 1, 1, &c, NULL);
+    BAD(kiln_clip_by_global_norm, grads, dtype, KILN_BAD_DTYPE, "grads[0] is i64[2]", &i2, 1, 1, &c, NULL);
+    BAD(kiln_clip_by_global_norm, n, negative, KILN_INVALID, "n (-1)", &g, -1, 1, &c, NULL);
+    BAD(kiln_clip_by_global_norm, max_norm, value, KILN_INVALID, "max_norm is -1", &g, 1, -1, &c, NULL);
+    BAD(kiln_clip_by_global_norm, clipped, null, KILN_INVALID, "room", &g, 1, 1, NULL, NULL);
+    NO_ERROR(kiln_clip_by_global_norm, norm, null, &g, 1, 1, &c, NULL);
+    BAD(kiln_scaler_new, scale, value, KILN_INVALID, "scale is 0", 0, 1);
+    BAD(kiln_scaler_new, interval, value, KILN_INVALID, "interval is 0", 1, 0);
+    kiln_scaler *scaler = kiln_scaler_new(2, 2);
+    BAD(kiln_scaler_scale, scaler, null, KILN_INVALID, "scaler is NULL", NULL, g);
+    BAD(kiln_scaler_scale, loss, null, KILN_INVALID, "loss is NULL", scaler, NULL);
+    BAD(kiln_scaler_unscale, scaler, null, KILN_INVALID, "scaler is NULL", NULL, &g, 1, &c);
+    BAD(kiln_scaler_unscale, grads, null, KILN_INVALID, "n (1)", scaler, NULL, 1, &c);
+    BAD(kiln_scaler_unscale, grads, element, KILN_INVALID, "grads[0] is NULL", scaler, &nothing, 1, &c);
+    BAD(kiln_scaler_unscale, n, negative, KILN_INVALID, "n (-1)", scaler, &g, -1, &c);
+    BAD(kiln_scaler_unscale, unscaled, null, KILN_INVALID, "room", scaler, &g, 1, NULL);
+    HARMLESS(kiln_scaler_state, scaler, null, NULL, 0, NULL);
+    HARMLESS(kiln_scaler_state, i, negative, scaler, -1, NULL);
+    HARMLESS(kiln_scaler_state, i, high, scaler, 2, NULL);
+    HARMLESS(kiln_scaler_state, name, null, scaler, 0, NULL);
+    kiln_scaler_free(scaler);
+    HARMLESS(kiln_scaler_free, scaler, null, NULL);
+}
+
 static void files(void)
 {
     char path[512];
@@ -925,6 +985,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     indexing();
     sync_points();
     gradients();
+    optimizers();
     files();
     exchange();
     without_errors();

@@ -185,6 +185,23 @@ static bool differentiating(void)
            kiln_assign(w, kiln_sub(w, g[0])) == KILN_OK && kiln_stop_gradient(w);
 }
 
+/* A step that fails changes nothing. */
+static bool stepping(void)
+{
+    kiln_tensor *p[2] = {kiln_param(x23()), kiln_param(kiln_ones(KILN_F16, KILN_SHAPE(2)))},
+                *g[2] = {x23(), kiln_ones(KILN_F32, KILN_SHAPE(2))};
+    kiln_scaler *scaler = p[0] && p[1] && g[0] && g[1] ? kiln_scaler_new(8, 2) : NULL;
+    kiln_optimizer *opt = scaler ? kiln_optimizer_new(p, 2, &(kiln_optimizer_options){.kind = KILN_ADAMW}) : NULL;
+    RtNode *before = opt ? p[0]->node : NULL;
+    kiln_tensor *finite = opt ? kiln_scaler_unscale(scaler, g, 2, g) : NULL;
+    bool ok = finite && kiln_clip_by_global_norm(g, 2, 1, g, NULL) == KILN_OK;
+    ok = ok && kiln_optimizer_step_where(opt, finite, g, kiln_scalar(1)) == KILN_OK;
+    cr_assert(!opt || (p[0]->node != before) == ok, "half a step was made");
+    kiln_optimizer_free(opt);
+    kiln_scaler_free(scaler);
+    return ok;
+}
+
 /* Fails allocation 1, 2, ... of a task until it gets through. */
 static void fail_each(const char *name, Task *task)
 {
@@ -236,6 +253,7 @@ TASK(exchanging)
 TASK(reading)
 TASK(owning)
 TASK(differentiating)
+TASK(stepping)
 
 /* ---- scratch ---- */
 

@@ -1,43 +1,238 @@
 /*
- * A two-layer classifier, forward: 256 images of 28 x 28 through 1024 hidden units to 10 classes.
+ * Trains a two-layer network to read digits: images of 28 x 28 through a hidden layer to 10 classes.
  *
- *     p = softmax(relu(x w1 + b1) w2 + b2)
+ *     loss = mean(cross_entropy(w2 relu(w1 x + b1) + b2, label))
  *
- * The weights are random, so the answers mean nothing; the shape of the program is that of a real one. The model is a
- * kiln_function: traced at its first call, after which a call costs one look-up. Prints how many images fell into each class,
- * the first image's probabilities, and what each of two calls cost.
+ * The digits are drawn from a font of 5 x 7 dots, three times as large, somewhere in the image, under noise; no two are the same. A step, which is
+ * loss, accuracy, gradients and the optimiser's update, is a kiln_function: one program, which overwrites parameters and state in place. The learning
+ * rate is an input of it, so that it may change without another compile. classifier --help tells the options.
  */
+#include <errno.h>
 #include <kiln.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { BATCH = 256, PIXELS = 28 * 28, HIDDEN = 1024, CLASSES = 10 };
+enum { SIDE = 28, PIXELS = SIDE * SIDE, CLASSES = 10, PARAMS = 4, STATES = 2 * PARAMS + 1, TEST_IMAGES = 1000 };
 
-typedef struct Model {
-    kiln_tensor *w1, *b1, *w2, *b2;
-} Model;
+/* ---- options ---- */
+
+typedef struct Options {
+    long steps, stop, batch, hidden, seed;
+    double rate, decay;
+    const char *optimizer, *save, *load;
+} Options;
+
+static const char help[] =
+    "usage: classifier [options]\n"
+    "trains a two-layer network to read noisy digits, and prints loss and accuracy\n"
+    "  --steps N        steps in all (300)\n"
+    "  --stop N         stops after step N, to go on later (--steps)\n"
+    "  --batch N        images in a step (64)\n"
+    "  --hidden N       hidden units (256)\n"
+    "  --optimizer X    sgd, adam or adamw (adamw)\n"
+    "  --rate R         the greatest learning rate (0.002; sgd: 0.05); it rises for 20 steps, then falls as a cosine\n"
+    "  --decay R        weight decay (0.01)\n"
+    "  --seed N         of parameters and images (1)\n"
+    "  --save FILE      writes parameters and the optimiser's state (safetensors)\n"
+    "  --load FILE      goes on from there, with the same bits as without a stop\n"
+    "  --help           this\n";
+
+static void refuse(const char *what, const char *why)
+{
+    fprintf(stderr, "classifier: %s: %s; see --help\n", what, why);
+    exit(2);
+}
+
+static long whole(const char *name, const char *text, long least, long most)
+{
+    char *end, why[80];
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    snprintf(why, sizeof why, "\"%.20s\" is no whole number from %ld to %ld", text, least, most);
+    if (errno || end == text || *end || value < least || value > most)
+        refuse(name, why);
+    return value;
+}
+
+static double number(const char *name, const char *text)
+{
+    char *end, why[80];
+    double value = strtod(text, &end);
+    snprintf(why, sizeof why, "\"%.20s\" is no number, at least 0", text);
+    if (end == text || *end || !(value >= 0) || isinf(value))
+        refuse(name, why);
+    return value;
+}
+
+static Options read_options(int argc, char **argv)
+{
+    Options o = {300, 0, 64, 256, 1, 0, 0.01, "adamw", NULL, NULL};
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i];
+        if (!strcmp(name, "--help")) {
+            fputs(help, stdout);
+            exit(0);
+        }
+        static const char *const known[] = {"--steps", "--batch",     "--hidden", "--seed", "--rate",
+                                            "--decay", "--optimizer", "--save",   "--load"};
+        size_t which = 0;
+        while (which < sizeof known / sizeof *known && strcmp(name, known[which]))
+            which++;
+        if (which == sizeof known / sizeof *known)
+            refuse(name, "there is no such option");
+        if (++i == argc)
+            refuse(name, "a value is needed");
+        switch (which) {
+        case 0: o.steps = whole(name, argv[i], 1, 1000000); break;
+        case 1: o.batch = whole(name, argv[i], 1, 100000); break;
+        case 2: o.hidden = whole(name, argv[i], 1, 100000); break;
+        case 3: o.seed = whole(name, argv[i], 0, 1000000000); break;
+        case 4: o.rate = number(name, argv[i]); break;
+        case 5: o.decay = number(name, argv[i]); break;
+        case 6: o.optimizer = argv[i]; break;
+        case 7: o.save = argv[i]; break;
+        case 8: o.load = argv[i]; break;
+        default: o.stop = whole(name, argv[i], 1, 1000000);
+        }
+    }
+    if (strcmp(o.optimizer, "sgd") && strcmp(o.optimizer, "adam") && strcmp(o.optimizer, "adamw"))
+        refuse("--optimizer", "sgd, adam or adamw is needed");
+    if (o.stop == 0 || o.stop > o.steps)
+        o.stop = o.steps;
+    if (o.rate == 0)
+        o.rate = strcmp(o.optimizer, "sgd") ? 0.002 : 0.05;
+    return o;
+}
+
+/* ---- images ---- */
+
+static const char *const font[CLASSES][7] = {
+    {".###.", "#...#", "#..##", "#.#.#", "##..#", "#...#", ".###."}, {"..#..", ".##..", "..#..", "..#..", "..#..", "..#..", ".###."},
+    {".###.", "#...#", "....#", "...#.", "..#..", ".#...", "#####"}, {"#####", "...#.", "..#..", "...#.", "....#", "#...#", ".###."},
+    {"...#.", "..##.", ".#.#.", "#..#.", "#####", "...#.", "...#."}, {"#####", "#....", "####.", "....#", "....#", "#...#", ".###."},
+    {"..##.", ".#...", "#....", "####.", "#...#", "#...#", ".###."}, {"#####", "....#", "...#.", "..#..", ".#...", ".#...", ".#..."},
+    {".###.", "#...#", "#...#", ".###.", "#...#", "#...#", ".###."}, {".###.", "#...#", "#...#", ".####", "....#", "...#.", ".##.."}};
+
+/* A stream of its own for each batch, so that one does not depend on those before (splitmix64; Steele et al. 2014). */
+static uint64_t draw(uint64_t *state)
+{
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static void draw_digit(float *image, int digit, uint64_t *random)
+{
+    int left = 2 + (int)(draw(random) % 9), top = 1 + (int)(draw(random) % 5);
+    for (int i = 0; i < PIXELS; i++) {
+        int x = i % SIDE - left, y = i / SIDE - top;
+        float ink = x >= 0 && x < 15 && y >= 0 && y < 21 && font[digit][y / 3][x / 3] == '#';
+        float noise = (float)(draw(random) >> 40) * 0x1p-24f + (float)(draw(random) >> 40) * 0x1p-24f - 1;
+        image[i] = ink + noise;
+    }
+}
+
+/* n images with their labels. */
+static void make_batch(uint64_t seed, long n, kiln_tensor **images, kiln_tensor **labels)
+{
+    float *pixels = malloc(sizeof *pixels * PIXELS * (size_t)n);
+    int32_t *digits = malloc(sizeof *digits * (size_t)n);
+    if (!pixels || !digits) {
+        fputs("classifier: out of memory\n", stderr);
+        exit(1);
+    }
+    for (long i = 0; i < n; i++) {
+        digits[i] = (int32_t)(draw(&seed) % CLASSES);
+        draw_digit(pixels + i * PIXELS, digits[i], &seed);
+    }
+    *images = kiln_from(KILN_F32, KILN_SHAPE(n, PIXELS), pixels);
+    *labels = kiln_from(KILN_I32, KILN_SHAPE(n), digits);
+    free(pixels);
+    free(digits);
+}
+
+/* ---- the network ---- */
+
+typedef struct Net {
+    kiln_tensor *p[PARAMS], *g[PARAMS]; /* w1 b1 w2 b2; their gradients while a step is recorded */
+    kiln_optimizer *optimizer;
+} Net;
+
+static const char *const names[PARAMS] = {"w1", "b1", "w2", "b2"};
+
+/* in: images, labels. out: the loss, and the share of images that were read rightly. */
+static void forward(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Net *net = user;
+    kiln_tensor *hidden = kiln_relu(kiln_linear(in[0], net->p[0], net->p[1]));
+    kiln_tensor *logits = kiln_linear(hidden, net->p[2], net->p[3]);
+    out[0] = kiln_mean(kiln_cross_entropy(logits, in[1]));
+    out[1] = kiln_mean(kiln_eq(kiln_argmax_axis(logits, -1, false), in[1]));
+}
+
+/* The same, with the learning rate as in[2], and an update. What fails in here fails the call. */
+static void step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    Net *net = user;
+    forward(in, out, user);
+    if (kiln_grad(out[0], net->p, PARAMS, net->g) == KILN_OK)
+        (void)kiln_optimizer_step(net->optimizer, net->g, in[2]);
+}
 
 /* Random weights, scaled so that each layer keeps the size of its input (He et al. 2015). */
-static Model make_model(void)
+static Net make_net(const Options *o)
 {
-    return (Model){
-        kiln_normal(KILN_F32, KILN_SHAPE(PIXELS, HIDDEN), 0, sqrt(2.0 / PIXELS)),
-        kiln_normal(KILN_F32, KILN_SHAPE(HIDDEN), 0, 0.1),
-        kiln_normal(KILN_F32, KILN_SHAPE(HIDDEN, CLASSES), 0, sqrt(2.0 / HIDDEN)),
-        kiln_normal(KILN_F32, KILN_SHAPE(CLASSES), 0, 0.1),
-    };
+    Net net = {{kiln_normal(KILN_F32, KILN_SHAPE(o->hidden, PIXELS), 0, sqrt(2.0 / PIXELS)), kiln_zeros(KILN_F32, KILN_SHAPE(o->hidden)),
+                kiln_normal(KILN_F32, KILN_SHAPE(CLASSES, o->hidden), 0, sqrt(2.0 / (double)o->hidden)),
+                kiln_zeros(KILN_F32, KILN_SHAPE(CLASSES))},
+               {NULL},
+               NULL};
+    kiln_optimizer_options options = {.kind = !strcmp(o->optimizer, "sgd")    ? KILN_SGD
+                                              : !strcmp(o->optimizer, "adam") ? KILN_ADAM
+                                                                              : KILN_ADAMW,
+                                      .momentum = 0.9,
+                                      .weight_decay = o->decay};
+    for (int i = 0; i < PARAMS; i++)
+        kiln_param(net.p[i]);
+    net.optimizer = kiln_optimizer_new(net.p, PARAMS, &options);
+    return net;
 }
 
-/* in: images. out: probabilities, and each image's class. */
-static void forward(kiln_tensor **in, kiln_tensor **out, void *model_)
+/* The parameters and the optimiser's state with their names; returns how many. */
+static int everything(const Net *net, kiln_named *all)
 {
-    const Model *m = model_;
-    kiln_tensor *hidden = kiln_relu(kiln_add(kiln_matmul(in[0], m->w1), m->b1));
-    kiln_tensor *logits = kiln_add(kiln_matmul(hidden, m->w2), m->b2);
-    out[0] = kiln_softmax(logits, -1);
-    out[1] = kiln_argmax_axis(logits, -1, false);
+    int n = 0;
+    for (; n < PARAMS; n++)
+        all[n] = (kiln_named){names[n], net->p[n]};
+    while ((all[n].tensor = kiln_optimizer_state(net->optimizer, n - PARAMS, &all[n].name)))
+        n++;
+    return n;
 }
+
+/* Goes on from a file; returns the steps that were made. */
+static long load(const Net *net, const char *path)
+{
+    kiln_named all[PARAMS + STATES + 1];
+    int n = everything(net, all);
+    kiln_file *file = kiln_load_safetensors(path);
+    const char *made = file ? kiln_file_metadata_value(file, "steps") : NULL;
+    kiln_status status = file ? KILN_OK : kiln_error_status();
+    for (int i = 0; i < n && status == KILN_OK; i++)
+        status = kiln_assign(all[i].tensor, kiln_file_tensor(file, all[i].name));
+    kiln_check(status);
+    if (!made)
+        refuse(path, "it does not say how many steps were made: it is of another program");
+    long steps = whole(path, made, 0, 1000000);
+    kiln_file_free(file);
+    return steps;
+}
+
+/* ---- training ---- */
 
 static double seconds(void)
 {
@@ -46,64 +241,70 @@ static double seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Classifies one batch and prints what came out. */
-static kiln_status classify(kiln_function *model, const char *name)
+static double rate_at(const Options *o, long at)
 {
-    kiln_tensor *images = kiln_uniform(KILN_F32, KILN_SHAPE(BATCH, PIXELS), 0, 1), *out[2];
-    kiln_status status = kiln_eval(images);
-    if (status != KILN_OK)
-        return status;
-
-    kiln_stats before, after;
-    kiln_get_stats(&before);
-    double start = seconds();
-    status = kiln_function_call(model, &images, out);
-    if (status == KILN_OK)
-        status = kiln_eval_many(out, 2);
-    double time = seconds() - start;
-    kiln_get_stats(&after);
-    if (status != KILN_OK)
-        return status;
-
-    float p[CLASSES];
-    static int64_t label[BATCH];
-    status = kiln_read(kiln_select(out[0], 0, 0), KILN_F32, p, sizeof p);
-    if (status == KILN_OK)
-        status = kiln_read(out[1], KILN_I64, label, sizeof label);
-    double total;
-    if (status == KILN_OK)
-        status = kiln_item(kiln_sum(out[0]), &total);
-    if (status != KILN_OK)
-        return status;
-
-    int count[CLASSES] = {0};
-    for (int i = 0; i < BATCH; i++)
-        count[label[i]]++;
-    printf("%s: %.2f ms, %lld kernels, %lld compiled\n  images per class:", name, time * 1e3, (long long)(after.kernels - before.kernels),
-           (long long)(after.compiles - before.compiles));
-    for (int i = 0; i < CLASSES; i++)
-        printf(" %d", count[i]);
-    printf("\n  first image:     ");
-    for (int i = 0; i < CLASSES; i++)
-        printf(" %.3f", (double)p[i]);
-    printf("\n  all probabilities add up to %.3f\n", total);
-    return KILN_OK;
+    double rise = at < 20 ? (double)(at + 1) / 20 : 1;
+    return o->rate * rise * 0.5 * (1 + cos(3.14159265358979 * (double)at / (double)o->steps));
 }
 
-int main(void)
+static void train(Net *net, const Options *o, long first)
 {
+    kiln_function *function = kiln_function_new(step, 3, 2, net);
+    bool terminal = isatty(STDERR_FILENO);
+    double began = seconds(), loss, accuracy, second_step = 0;
+    kiln_stats before, after;
+    for (long i = first; i < o->stop; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *in[3], *out[2];
+        make_batch((uint64_t)o->seed << 32 | (uint64_t)i, o->batch, &in[0], &in[1]);
+        in[2] = kiln_scalar(rate_at(o, i));
+        kiln_get_stats(&before);
+        kiln_check(kiln_function_call(function, in, out));
+        kiln_check(kiln_item(out[0], &loss));
+        kiln_check(kiln_item(out[1], &accuracy));
+        kiln_get_stats(&after);
+        kiln_scope_end(scope);
+        second_step = i == first ? seconds() : second_step; /* the first one compiles */
+        double each = i > first ? (seconds() - second_step) / (double)(i - first) : seconds() - began;
+        if (i == first || (i + 1) % 50 == 0 || i + 1 == o->stop)
+            printf("step %ld: loss %.4f, accuracy %.3f; %lld kernels, %lld compiled\n", i + 1, loss, accuracy,
+                   (long long)(after.kernels - before.kernels), (long long)(after.compiles - before.compiles));
+        if (terminal)
+            fprintf(stderr, "%ld of %ld, %.1f steps/s, %.0f s left \r", i + 1, o->stop, 1 / each, each * (double)(o->stop - i - 1));
+    }
+    if (terminal)
+        fputs("                                                        \r", stderr);
+    kiln_function_free(function);
+}
+
+static void test(Net *net, const Options *o)
+{
+    kiln_tensor *in[2], *out[2];
+    double loss, accuracy;
+    make_batch(~(uint64_t)o->seed, TEST_IMAGES, &in[0], &in[1]);
+    forward(in, out, net);
+    kiln_check(kiln_eval_many(out, 2));
+    kiln_check(kiln_item(out[0], &loss));
+    kiln_check(kiln_item(out[1], &accuracy));
+    printf("%d new images: loss %.4f, accuracy %.3f\n", TEST_IMAGES, loss, accuracy);
+}
+
+int main(int argc, char **argv)
+{
+    Options o = read_options(argc, argv);
     kiln_scope *scope = kiln_scope_begin();
-    kiln_seed(7);
-    Model weights = make_model();
-    kiln_status status = kiln_eval_many((kiln_tensor *[]){weights.w1, weights.b1, weights.w2, weights.b2}, 4);
-    kiln_function *model = kiln_function_new(forward, 1, 2, &weights);
-    if (status == KILN_OK)
-        status = classify(model, "first batch ");
-    if (status == KILN_OK)
-        status = classify(model, "second batch");
-    if (status != KILN_OK)
-        fprintf(stderr, "classifier: %s\n", kiln_error_message());
-    kiln_function_free(model);
+    kiln_seed((uint64_t)o.seed);
+    Net net = make_net(&o);
+    kiln_check(kiln_eval_many(net.p, PARAMS));
+    train(&net, &o, o.load ? load(&net, o.load) : 0);
+    test(&net, &o);
+    if (o.save) {
+        kiln_named all[PARAMS + STATES + 1];
+        char steps[24];
+        snprintf(steps, sizeof steps, "%ld", o.stop);
+        kiln_check(kiln_save_safetensors(o.save, everything(&net, all), all, 1, &(kiln_metadata){"steps", steps}));
+    }
+    kiln_optimizer_free(net.optimizer);
     kiln_scope_end(scope);
-    return status != KILN_OK;
+    return 0;
 }

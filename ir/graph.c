@@ -136,6 +136,7 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     Node n = {.op = (uint8_t)op,
               .dtype = (uint8_t)dtype,
               .stop = g->stop,
+              .phase = g->phase,
               .origin = g->origin,
               .n_in = n_in,
               .n_facts = n_facts,
@@ -152,8 +153,11 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     bool merge = n_facts == 0 && g->apart != REF_NONE;
     if (merge) {
         Ref same = find_equal(g, &n, &slot);
-        if (same != REF_NONE)
+        if (same != REF_NONE) {
+            Node *older = graph_node(g, same);
+            older->phase = g->phase < older->phase ? g->phase : older->phase;
             return same;
+        }
     }
     infer_dims(g, op, &n.attr, n_in, in, facts, &n.rank, n.dim);
     n.in = arena_copy(g->arena, in, sizeof *in * n_in);

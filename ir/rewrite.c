@@ -195,6 +195,7 @@ Status graph_rewrite(Rewriter *w)
 {
     Graph *g = w->g;
     uint32_t n_old, origin = g->origin;
+    uint8_t phase = g->phase;
     const bool *live = live_nodes(g);
     const Node *old = graph_take_nodes(g, &n_old);
     Ref *map = ARENA_ARRAY(g->arena, Ref, n_old + 1), in_small[8];
@@ -204,6 +205,7 @@ Status graph_rewrite(Rewriter *w)
         if (!live[r])
             continue;
         g->origin = n->origin;
+        g->phase = n->phase;
         if (n->op == OP_INPUT || n->op == OP_SCALAR) {
             map[r] = graph_put_leaf(g, n);
             continue;
@@ -220,6 +222,7 @@ Status graph_rewrite(Rewriter *w)
         }
     }
     g->origin = origin;
+    g->phase = phase;
     graph_remap(g, map, n_old);
     graph_compact(g, NULL);
     return ST_OK;

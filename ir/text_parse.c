@@ -239,7 +239,8 @@ static Status parse_scalar(Parser *p, bool constant, uint32_t number)
 typedef struct Draft {
     Op op;
     DType dtype;
-    bool stop;
+    bool stop, again;
+    uint8_t phase;
     Attr attr;
     VEC(Ref) in;
     VEC(Dim) facts;
@@ -308,6 +309,12 @@ static Status parse_attrs(Parser *p, Draft *n)
     for (;;) {
         if (scan_accept_word(&p->s, "stop")) {
             n->stop = true;
+        } else if (scan_accept_word(&p->s, "again")) {
+            n->again = true;
+        } else if (scan_accept_word(&p->s, "phase")) {
+            TRY(scan_expect(&p->s, '('));
+            TRY(parse_small(p, MAX_PHASE, &n->phase));
+            TRY(scan_expect(&p->s, ')'));
         } else if (info.fields & ATTR_DESCENDING && scan_accept_word(&p->s, "descending")) {
             n->attr.flag = 1;
         } else if (info.fields & ATTR_AXES && scan_accept_word(&p->s, "axes")) {
@@ -355,8 +362,15 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
         return scan_bad_because(&p->s);
     Ref before = g->nodes.n;
     g->stop = n->stop;
+    g->phase = n->phase;
+    Ref apart = g->apart;
+    if (n->again) /* what it is a copy of stands before it */
+        g->apart = REF_NONE;
     Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at, n->facts.n, (Loc){0});
+    graph_node(g, r)->again |= n->again;
+    g->apart = apart;
     g->stop = false;
+    g->phase = 0;
     if (r == before)
         label(p, r);
     return define(p, number, r);

@@ -174,6 +174,22 @@ static void not_together(Fuser *f, Ref n, Ref root, const char *why)
         reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
 }
 
+/* With remat=memory, what is computed again and what a lower phase stores: one kernel of both would store what was not to be kept. Otherwise
+ * it saves a kernel, and costs no memory that was seen. */
+static bool for_later(const Fuser *f, Ref a, Ref b)
+{
+    const Node *x = graph_node(f->g, a), *y = graph_node(f->g, b);
+    return f->options->value[OPT_REMAT] == REMAT_MEMORY && ((x->again && x->phase > y->phase) || (y->again && y->phase > x->phase));
+}
+
+static bool waits(const Fuser *f, const Build *b, Ref n)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < b->outputs.n && !found; i++)
+        found = for_later(f, n, b->outputs.at[i]);
+    return found;
+}
+
 /* Adds to the kernel the other roots that have its loops and read what it reads. */
 static void merge_roots(Build *b, const Space *own)
 {
@@ -189,6 +205,10 @@ static void merge_roots(Build *b, const Space *own)
         if (!(f->flags[n] & NODE_PENDING) || f->flags[n] & (NODE_ROOT | NODE_REFUSED) || !before || special(f, n))
             continue;
         tried++;
+        if (waits(f, b, n)) {
+            not_together(f, n, b->root, "it is computed again when it is needed");
+            continue;
+        }
         if (!reads_same(f, before) && b->x_points * b->r_points > SMALL)
             continue;
         bool big = b->buffers + before->loads.n + 1 > MAX_BUFFERS || b->visits + before->visits > MAX_VISITS;
@@ -221,7 +241,7 @@ static Ref better_root(Fuser *f, Ref n)
     for (uint32_t i = f->pending.n; i-- > 0 && tried < MAX_CANDIDATES && best == n;) {
         Ref other = f->pending.at[i];
         const Unit *before = unit_before(f, other);
-        if (other == n || !(f->flags[other] & NODE_PENDING) || !before || special(f, other))
+        if (other == n || !(f->flags[other] & NODE_PENDING) || !before || special(f, other) || for_later(f, n, other))
             continue;
         tried++;
         const Node *peer = graph_node(f->g, other);
@@ -638,45 +658,6 @@ static Status form_units(Fuser *f)
         while (f->flags[n] & NODE_PENDING)
             TRY(form_unit(f, special(f, n) ? n : better_root(f, n)));
     return ST_OK;
-}
-
-/* Steps in dependency order: units by their root, each after those it loads from. */
-static void order_units(Fuser *f)
-{
-    uint32_t n = f->units.n;
-    uint32_t *by_root = ARENA_ARRAY(f->arena, uint32_t, f->n + n), count = 0;
-    uint8_t *state = ARENA_ARRAY(f->arena, uint8_t, n + 1); /* 1 on the stack, 2 done */
-    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1), *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
-    uint32_t *unit_at = ARENA_ARRAY(f->arena, uint32_t, f->n);
-    memset(unit_at, 0xff, sizeof *unit_at * f->n);
-    for (uint32_t u = 0; u < n; u++)
-        unit_at[f->units.at[u].root] = u;
-    for (Ref r = 0; r < f->n; r++)
-        if (unit_at[r] != NO_UNIT)
-            by_root[count++] = unit_at[r];
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t depth = 0;
-        if (state[by_root[i]])
-            continue;
-        stack[depth++] = by_root[i];
-        state[by_root[i]] = 1;
-        while (depth) {
-            uint32_t at = stack[depth - 1];
-            const Unit *u = &f->units.at[at];
-            if (next[at] < u->loads.n) {
-                uint32_t on = f->unit_of[u->loads.at[next[at]++]];
-                if (on != NO_UNIT && !state[on]) {
-                    state[on] = 1;
-                    stack[depth++] = on;
-                }
-                continue;
-            }
-            state[at] = 2;
-            depth--;
-            for (uint32_t s = 0; s < u->steps.n; s++)
-                VEC_PUSH(f->g->arena, f->plan->steps, u->steps.at[s]);
-        }
-    }
 }
 
 /* A gather of sorted elements needs no places where nothing else reads them: the sort moves the elements themselves. */

@@ -209,6 +209,9 @@ bool closes_cycle(Build *b, Ref n, const Unit *before);
  * false: it would anyway. */
 bool narrow_cut(Build *b, uint32_t limit, Cut *cut);
 
+/* ---- fuse_order.c ---- */
+void order_units(Fuser *f); /* writes the plan's steps */
+
 /* ---- fuse_cost.c: what gets a buffer ---- */
 void want_structural(Fuser *f);
 bool want_more(Fuser *f);                 /* after a round; false: nothing new */

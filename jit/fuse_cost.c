@@ -8,15 +8,14 @@
  *
  * After a round, when it is known which kernels evaluate what: a value that several kernels
  * compute, or one kernel at several coordinates, or at many more points than it has elements, gets
- * a buffer if storing it is cheaper. The unit of cost is one cheap op on one element; touching four
- * bytes of memory costs STORE of them (PERFORMANCE.md section 1).
+ * a buffer if storing it is cheaper.
  */
 #include "jit/fuse.h"
+#include "jit/fuse_cost.h"
 
 #include "ir/base/log.h"
 
-enum { COSTLY = 5, STORE = 5, HOT = 12, COST_MAX = 1 << 20 };
-#define LAUNCH 100000.0 /* a kernel is worth its launch when it saves this many units */
+enum { HOT = 12, COST_MAX = 1 << 20 };
 
 static void say(Fuser *f, Ref n, const char *why)
 {
@@ -200,10 +199,10 @@ static uint32_t own_cost(const Fuser *f, Ref n)
     if (cls == CLS_VIEW)
         return node->op == OP_PAD || node->op == OP_CONCAT ? 2 : 0;
     if (cls == CLS_LEAF || node->number)
-        return node->op == OP_INPUT && node->rank ? STORE : 0;
+        return node->op == OP_INPUT && node->rank ? COST_STORE : 0;
     if (cls == CLS_GATHER)
-        return STORE;
-    return cls == CLS_EW ? op_info[node->op].flags & OPF_COSTLY ? COSTLY : 1 : STORE;
+        return COST_STORE;
+    return cls == CLS_EW ? op_info[node->op].flags & OPF_COSTLY ? COST_COSTLY : 1 : COST_STORE;
 }
 
 static void costs(const Fuser *f, uint32_t *cost)
@@ -214,7 +213,7 @@ static void costs(const Fuser *f, uint32_t *cost)
         uint64_t sum = own_cost(f, n);
         bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER;
         for (uint32_t i = 0; !leaf && i < node->n_in; i++)
-            sum += has_buffer(f, node->in[i]) ? STORE : cost[node->in[i]];
+            sum += has_buffer(f, node->in[i]) ? COST_STORE : cost[node->in[i]];
         cost[n] = sum > COST_MAX ? COST_MAX : (uint32_t)sum;
     }
 }
@@ -240,7 +239,7 @@ static bool dear(const Fuser *f, Ref n, const Where *w, const uint32_t *cost)
     if (is_reduction(f, n))
         return true;
     double again = w->points - w->most, numel = (double)node_hint_numel(f->g, n);
-    return cost[n] > STORE && again * (cost[n] - STORE) > numel * STORE;
+    return cost[n] > COST_STORE && again * (cost[n] - COST_STORE) > numel * COST_STORE;
 }
 
 /* Sums up the visits of a round. */
@@ -286,9 +285,9 @@ static bool want_hot(Fuser *f, Where *where, Ref n)
 static bool want_spread(Fuser *f, const Where *w, Ref n, const uint32_t *cost)
 {
     double numel = (double)node_hint_numel(f->g, n);
-    if (has_buffer(f, n) || never_stored(f, n) || is_reduction(f, n) || cost[n] <= STORE + 3)
+    if (has_buffer(f, n) || never_stored(f, n) || is_reduction(f, n) || cost[n] <= COST_STORE + 3)
         return false;
-    if (w->widest <= 2 * numel || (w->widest - numel) * (cost[n] - STORE) <= LAUNCH)
+    if (w->widest <= 2 * numel || (w->widest - numel) * (cost[n] - COST_STORE) <= COST_LAUNCH)
         return false;
     say(f, n, "it is read at many more points than it has elements");
     return true;

@@ -4,7 +4,8 @@
  * The rule (math=fast): an intermediate may stay unrounded only while nobody could tell. So it is rounded where it
  *   - is an output or is stored for another kernel or another stage: whoever reads it must see what is there;
  *   - is cast: the caller asked for its value;
- *   - is read in more than one place of the graph, views of it counted: y - y shifted by nothing is 0;
+ *   - is read in more than one place of the graph, views of it counted: y - y shifted by nothing is 0; one that a gradient computes
+ *     again is read there as well;
  *   - is scattered or sorted, which move elements as they are.
  * What is left is a chain: one reader, which computes in f32 as well and rounds its own result, or sums up in f32. That is
  * a matter of the graph, not of a kernel, since several kernels may compute one node. So a node is decided here once, after the
@@ -36,7 +37,8 @@ void note_same(KInst *inst, uint32_t of)
 /* Is n read once, by what computes with it in f32? `alone` is known for all later nodes. */
 static bool read_once(const Fuser *f, Ref n, const bool *alone)
 {
-    if (!is_half((DType)graph_node(f->g, n)->dtype) || f->flags[n] & NODE_OUTPUT || f->user_at[n + 1] - f->user_at[n] != 1)
+    const Node *it = graph_node(f->g, n);
+    if (!is_half((DType)it->dtype) || it->again || it->copied || f->flags[n] & NODE_OUTPUT || f->user_at[n + 1] - f->user_at[n] != 1)
         return false;
     Ref reader = f->users[f->user_at[n]];
     const Node *node = graph_node(f->g, reader);

@@ -11,6 +11,7 @@
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "ir/rules.h"
+#include "jit/remat.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +40,12 @@ static Status pass_fold(PassRun *run) { return rewrite(run, FAMILY_FOLD); }
 static Status pass_rules(PassRun *run) { return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES); }
 
 static Status pass_cse(PassRun *run) { return rewrite(run, FAMILY_MERGE); }
+
+static Status pass_remat(PassRun *run)
+{
+    remat(run->g, (int)run->options->value[OPT_REMAT]);
+    return ST_OK;
+}
 
 static Status pass_dce(PassRun *run)
 {

@@ -170,6 +170,7 @@ RtNode *node_shell(const RtNode *node, uint32_t n_in, uint32_t n_facts)
     copy->scalar = node->scalar;
     copy->loc = node->loc;
     copy->api = node->api;
+    copy->phase = node->phase;
     if (marks_copy(copy, node))
         return copy;
     node_release(copy);

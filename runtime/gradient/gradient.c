@@ -25,7 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_PHASE = 3, PLACE = 320 };
+enum { PLACE = 320 };
 
 /* What a public function asks for. */
 typedef struct Task {

@@ -301,6 +301,11 @@ KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const ch
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of
  *                                          about 1e-3) and are many times as fast
+ *     remat         auto | off | memory    where a gradient is computed together with what it is the
+ *                                          gradient of: values in between are computed again where
+ *                                          that takes less time than to write and read them; all
+ *                                          are kept; as much is computed again as saves memory.
+ *                                          Same bits with math=strict
  *     dynamic       never | auto | always  which sizes become arguments of compiled code
  *     async_compile 0 | 1                  1: a graph that changes its sizes waits for its first
  *                                          compile only. The most general program is compiled

@@ -122,7 +122,9 @@ Test(gradient_random, programs, .timeout = 300)
         cr_assert(!got.error);
         expect_same(seed, "eager", &got, &want);
         if (seed / slices() % 6 == 0) { /* compiling takes a while */
+            static const char *const hows[] = {"auto", "memory", "off"};
             set_option("mode", "jit");
+            set_option("remat", hows[seed / slices() / 6 % 3]);
             run(seed, 0, false, &got);
             expect_same(seed, "compiled", &got, &want);
             run(seed, 5, true, &got);

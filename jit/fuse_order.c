@@ -1,0 +1,166 @@
+/*
+ * In which order units run.
+ *
+ * By their roots, each after those that it loads from: so the order in which nodes were recorded. But a unit that frees more memory than it
+ * takes runs as soon as it can. That matters in backward passes: the update of a weight reads what its layer was given and what
+ * the gradient is there, and stands at the end of the graph; run there, all of that lives to the end.
+ *
+ * An output that may take over an input (jit/buffers.c) can do so only where its unit reads that input last. So a unit never runs early
+ * that reads an input that a unit still to come reads as well.
+ *
+ * Sizes are those of the graph at hand. They decide about memory, not about results.
+ */
+#include "jit/fuse.h"
+
+typedef struct Order {
+    Fuser *f;
+    uint32_t *waits;              /* how many loads of a unit are still to be made */
+    uint32_t *left;               /* of each node: units that load it and are still to run */
+    uint32_t *reader_at, *reader; /* units that load node i: reader[reader_at[i] .. reader_at[i + 1]) */
+    VEC(uint32_t) looked;         /* units that may run early: to be looked at */
+    bool *done;
+} Order;
+
+static bool is_temporary(const Fuser *f, Ref n) { return f->unit_of[n] != NO_UNIT && !(f->flags[n] & NODE_OUTPUT); }
+
+static double bytes_of(const Fuser *f, Ref n)
+{
+    return (double)node_hint_numel(f->g, n) * (double)dtype_bytes((DType)graph_node(f->g, n)->dtype);
+}
+
+/* Units in the order of their roots, each after those that it loads from, as an array. */
+static uint32_t *rank_units(Fuser *f)
+{
+    uint32_t n = f->units.n, count = 0, ranked = 0;
+    uint32_t *by_root = ARENA_ARRAY(f->arena, uint32_t, f->n + n), *by_rank = ARENA_ARRAY(f->arena, uint32_t, n + 1);
+    uint8_t *state = ARENA_ARRAY(f->arena, uint8_t, n + 1); /* 1 on the stack, 2 done */
+    uint32_t *next = ARENA_ARRAY(f->arena, uint32_t, n + 1), *stack = ARENA_ARRAY(f->arena, uint32_t, n + 1);
+    uint32_t *unit_at = ARENA_ARRAY(f->arena, uint32_t, f->n);
+    memset(unit_at, 0xff, sizeof *unit_at * f->n);
+    for (uint32_t u = 0; u < n; u++)
+        unit_at[f->units.at[u].root] = u;
+    for (Ref r = 0; r < f->n; r++)
+        if (unit_at[r] != NO_UNIT)
+            by_root[count++] = unit_at[r];
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t depth = 0;
+        if (state[by_root[i]])
+            continue;
+        stack[depth++] = by_root[i];
+        state[by_root[i]] = 1;
+        while (depth) {
+            uint32_t at = stack[depth - 1];
+            const Unit *u = &f->units.at[at];
+            if (next[at] < u->loads.n) {
+                uint32_t on = f->unit_of[u->loads.at[next[at]++]];
+                if (on != NO_UNIT && !state[on]) {
+                    state[on] = 1;
+                    stack[depth++] = on;
+                }
+                continue;
+            }
+            state[at] = 2;
+            depth--;
+            by_rank[ranked++] = at;
+        }
+    }
+    return by_rank;
+}
+
+static void find_readers(Order *o)
+{
+    Fuser *f = o->f;
+    uint32_t n = f->units.n, count = 0;
+    o->waits = ARENA_ARRAY(f->arena, uint32_t, n + 1);
+    o->left = ARENA_ARRAY(f->arena, uint32_t, f->n + 1);
+    o->reader_at = ARENA_ARRAY(f->arena, uint32_t, f->n + 1);
+    o->done = ARENA_ARRAY(f->arena, bool, n + 1);
+    for (uint32_t u = 0; u < n; u++)
+        for (uint32_t i = 0; i < f->units.at[u].loads.n; i++) {
+            Ref r = f->units.at[u].loads.at[i];
+            o->left[r]++;
+            o->waits[u] += f->unit_of[r] != NO_UNIT && f->unit_of[r] != u;
+        }
+    for (Ref r = 0; r < f->n; r++) {
+        o->reader_at[r] = count;
+        count += o->left[r];
+    }
+    o->reader_at[f->n] = count;
+    o->reader = ARENA_ARRAY(f->arena, uint32_t, count + 1);
+    uint32_t *fill = arena_copy(f->arena, o->reader_at, sizeof *fill * (f->n + 1));
+    for (uint32_t u = 0; u < n; u++)
+        for (uint32_t i = 0; i < f->units.at[u].loads.n; i++)
+            o->reader[fill[f->units.at[u].loads.at[i]]++] = u;
+}
+
+/* May an output of the unit lie where input r does? */
+static bool may_take(const Fuser *f, const Unit *u, Ref r)
+{
+    const Node *in = graph_node(f->g, r);
+    bool may = false;
+    for (uint32_t i = 0; i < u->outputs.n && !may; i++) {
+        Ref out = u->outputs.at[i];
+        may = f->flags[out] & NODE_OUTPUT && graph_node(f->g, out)->dtype == in->dtype &&
+              node_hint_numel(f->g, out) == node_hint_numel(f->g, r);
+    }
+    return may;
+}
+
+/* Does running the unit now free more than it takes? */
+static bool pays(const Order *o, uint32_t unit)
+{
+    const Fuser *f = o->f;
+    const Unit *u = &f->units.at[unit];
+    double bytes = 0;
+    for (uint32_t i = 0; i < u->loads.n; i++) {
+        Ref r = u->loads.at[i];
+        if (graph_node(f->g, r)->op == OP_INPUT && o->left[r] > 1 && may_take(f, u, r))
+            return false;
+        if (is_temporary(f, r) && o->left[r] == 1)
+            bytes += bytes_of(f, r);
+    }
+    for (uint32_t i = 0; i < u->outputs.n; i++)
+        if (is_temporary(f, u->outputs.at[i]))
+            bytes -= bytes_of(f, u->outputs.at[i]);
+    return bytes > 0;
+}
+
+static void look_at_readers(Order *o, Ref r)
+{
+    for (uint32_t k = o->reader_at[r]; k < o->reader_at[r + 1]; k++)
+        VEC_PUSH(o->f->arena, o->looked, o->reader[k]);
+}
+
+static void run(Order *o, uint32_t unit)
+{
+    Fuser *f = o->f;
+    const Unit *u = &f->units.at[unit];
+    o->done[unit] = true;
+    for (uint32_t s = 0; s < u->steps.n; s++)
+        VEC_PUSH(f->g->arena, f->plan->steps, u->steps.at[s]);
+    for (uint32_t i = 0; i < u->loads.n; i++)
+        if (--o->left[u->loads.at[i]] == 1)
+            look_at_readers(o, u->loads.at[i]);
+    for (uint32_t i = 0; i < u->outputs.n; i++) {
+        Ref r = u->outputs.at[i];
+        for (uint32_t k = o->reader_at[r]; k < o->reader_at[r + 1]; k++)
+            o->waits[o->reader[k]]--;
+        look_at_readers(o, r);
+    }
+}
+
+void order_units(Fuser *f)
+{
+    const uint32_t *by_rank = rank_units(f);
+    Order o = {.f = f};
+    find_readers(&o);
+    for (uint32_t i = 0; i < f->units.n; i++) {
+        if (!o.done[by_rank[i]])
+            run(&o, by_rank[i]);
+        while (o.looked.n) {
+            uint32_t u = o.looked.at[--o.looked.n];
+            if (!o.done[u] && !o.waits[u] && pays(&o, u))
+                run(&o, u);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+/* Rematerialisation: jit/remat.c. */
+#ifndef JIT_REMAT_H
+#define JIT_REMAT_H
+
+#include "ir/graph.h"
+
+/* Gives the backward half of g copies of what it computes again. `how`: REMAT_AUTO, REMAT_OFF, REMAT_MEMORY (jit/options.h). Reads hints only,
+ * so no guards. A graph without nodes of a phase above 0 stays as it is. */
+void remat(Graph *g, int how);
+
+#endif

@@ -1,0 +1,144 @@
+/* What gradients read and write, in bytes that programs say they move (kiln_stats), and the memory that they need. */
+#include "api.h"
+
+static kiln_tensor *made(kiln_shape shape)
+{
+    kiln_tensor *x = kiln_uniform(KILN_F32, shape, -1, 1);
+    cr_assert_eq(kiln_eval(x), KILN_OK, "%s", kiln_error_message());
+    return x;
+}
+
+static void compute(int n, kiln_tensor *const *what, kiln_stats *stats)
+{
+    kiln_reset_stats();
+    cr_assert_eq(kiln_eval_many(what, n), KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(stats);
+    cr_assert_eq(stats->fallbacks, 0);
+}
+
+static kiln_tensor *cos_cos(kiln_tensor *x) { return kiln_cos(kiln_cos(x)); }
+static kiln_tensor *softmax(kiln_tensor *x) { return kiln_softmax(x, 1); }
+static kiln_tensor *dropped(kiln_tensor *x) /* with probability 1/2: the gradient draws the mask anew */
+{
+    return kiln_where(kiln_lt(kiln_uniform(KILN_F32, kiln_shape_of(x), 0, 1), kiln_scalar(0.5)), kiln_mul(x, kiln_scalar(2)),
+                      kiln_scalar(0));
+}
+
+enum { ROWS = 128, COLUMNS = 256, BUFFER = ROWS * COLUMNS * 4 };
+
+typedef struct Closed {
+    const char *name;
+    kiln_tensor *(*f)(kiln_tensor *x);
+    int backward; /* buffers that the gradient moves where f(x) was computed before */
+    bool apart;   /* no joint case: fusion stores the mask between two kernels, a byte for an element */
+} Closed;
+
+/* x and g are read, y and dx are written, by one kernel; and nothing else. */
+Test(gradient_traffic, value_and_gradient_together)
+{
+    static const Closed cases[] = {{"cos(cos(x))", cos_cos, 3, false}, {"softmax", softmax, 3, false}, {"dropout", dropped, 2, true}};
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)
+        for (int computed = cases[k].apart; computed < 3;
+             computed++) { /* never; before the gradient, in a recording; after it was recorded */
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_tensor *x = kiln_param(made(KILN_SHAPE(ROWS, COLUMNS))), *g = made(KILN_SHAPE(ROWS, COLUMNS)), *dx;
+            kiln_recording *recording = computed == 1 ? kiln_recording_begin() : NULL;
+            kiln_tensor *y = cases[k].f(x);
+            kiln_stats stats;
+            if (computed == 1)
+                compute(1, &y, &stats);
+            cr_assert_eq(kiln_vjp(1, &y, &g, 1, &x, 0, &dx), KILN_OK, "%s", kiln_error_message());
+            if (computed == 2)
+                compute(1, &y, &stats);
+            if (computed) {
+                cr_expect_eq(stats.kernels, 1);
+                cr_expect_eq(stats.bytes_moved, 2 * BUFFER, "%s: y moves %lld", cases[k].name, (long long)stats.bytes_moved / BUFFER);
+            }
+            kiln_tensor *both[] = {y, dx};
+            int buffers = computed ? cases[k].backward : 4;
+            compute(2, both, &stats);
+            cr_expect_eq(stats.kernels, 1, "%s: %d kernels", cases[k].name, (int)stats.kernels);
+            cr_expect_eq(stats.bytes_moved, buffers * BUFFER, "%s: %lld buffers", cases[k].name, (long long)stats.bytes_moved / BUFFER);
+            kiln_recording_end(recording);
+            kiln_scope_end(scope);
+        }
+}
+
+/* One product makes the gradient of a weight that a batch shares: x and g are read once, dw is written. */
+Test(gradient_traffic, one_product_for_a_shared_weight)
+{
+    kiln_tensor *x = made(KILN_SHAPE(8, 32, 64)), *w = kiln_param(made(KILN_SHAPE(64, 48))), *g = made(KILN_SHAPE(8, 32, 48)), *dw;
+    kiln_tensor *y = kiln_matmul(x, w);
+    kiln_stats stats;
+    cr_assert_eq(kiln_vjp(1, &y, &g, 1, &w, 0, &dw), KILN_OK);
+    compute(1, &dw, &stats);
+    cr_expect_eq(stats.kernels, 1);
+    cr_expect_eq(stats.bytes_moved, 4 * (8 * 32 * 64 + 8 * 32 * 48 + 64 * 48));
+}
+
+/* --- a deep network under each KILN_REMAT ------------------------------------------------------------------- */
+
+enum { DEPTH = 6, BATCH = 256, WIDTH = 64, BATCHES = BATCH * WIDTH * 4, PARAMS = 3 * DEPTH };
+
+typedef struct Step {
+    kiln_stats stats;
+    double loss;
+    float of[PARAMS][WIDTH * WIDTH];
+} Step;
+
+/* One step of descent: layers of a product, GELU and a layer norm. */
+static void train(const char *remat, const char *math, Step *out)
+{
+    set_option("remat", remat);
+    set_option("math", math);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_seed(7);
+    kiln_tensor *x = made(KILN_SHAPE(BATCH, WIDTH)), *p[PARAMS], *g[PARAMS], *all[PARAMS + 1];
+    for (int k = 0; k < PARAMS; k++)
+        p[k] = kiln_param(made(k % 3 ? KILN_SHAPE(WIDTH) : KILN_SHAPE(WIDTH, WIDTH)));
+    kiln_scope *inner = kiln_scope_begin();
+    for (int k = 0; k < DEPTH; k++)
+        x = kiln_layer_norm(kiln_gelu(kiln_matmul(x, p[3 * k])), p[3 * k + 1], p[3 * k + 2], 1e-5);
+    kiln_tensor *loss = kiln_mean(kiln_square(x));
+    cr_assert_eq(kiln_grad(loss, p, PARAMS, g), KILN_OK, "%s", kiln_error_message());
+    for (int k = 0; k < PARAMS; k++) {
+        cr_assert_eq(kiln_assign(p[k], kiln_sub(p[k], kiln_mul(g[k], kiln_scalar(0.125)))), KILN_OK);
+        all[k] = p[k];
+    }
+    all[PARAMS] = loss;
+    compute(PARAMS + 1, all, &out->stats);
+    cr_assert_eq(kiln_item(loss, &out->loss), KILN_OK);
+    kiln_scope_end(inner);
+    for (int k = 0; k < PARAMS; k++)
+        cr_assert_eq(kiln_read(p[k], KILN_F32, out->of[k], (size_t)(k % 3 ? 1 : WIDTH) * WIDTH * sizeof(float)), KILN_OK, "%s",
+                     kiln_error_message());
+    kiln_scope_end(scope);
+}
+
+Test(gradient_traffic, remat_saves_memory_and_traffic)
+{
+    static Step off, automatic, memory;
+    train("off", "fast", &off);
+    train("auto", "fast", &automatic);
+    train("memory", "fast", &memory);
+    cr_expect_lt(automatic.stats.bytes_moved, off.stats.bytes_moved);
+    cr_expect_leq(automatic.stats.kernels, off.stats.kernels + 2);
+    cr_expect_lt(automatic.stats.peak_bytes, off.stats.peak_bytes - DEPTH * BATCHES, "peak %lld, %lld",
+                 (long long)automatic.stats.peak_bytes, (long long)off.stats.peak_bytes);
+    cr_expect_lt(memory.stats.peak_bytes, automatic.stats.peak_bytes - BATCHES, "peak %lld, %lld", (long long)memory.stats.peak_bytes,
+                 (long long)automatic.stats.peak_bytes);
+}
+
+/* In strict mode what is computed again has the same bits. */
+Test(gradient_traffic, remat_changes_no_bit_in_strict_mode)
+{
+    static Step off, other;
+    train("off", "strict", &off);
+    static const char *const hows[] = {"auto", "memory"};
+    for (int k = 0; k < 2; k++) {
+        memset(&other, 0, sizeof other);
+        train(hows[k], "strict", &other);
+        cr_expect_eq(other.loss, off.loss);
+        cr_expect(memcmp(other.of, off.of, sizeof off.of) == 0, "remat=%s", hows[k]);
+    }
+}

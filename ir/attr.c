@@ -9,6 +9,7 @@ static const AttrInfo infos[OP_COUNT] = {
     [OP_EXPAND]     = {ATTR_AXES,                  1, "size"},
     [OP_SLICE]      = {ATTR_AXES,                  3, "range"},
     [OP_PAD]        = {ATTR_AXES,                  2, "by"},
+    [OP_WINDOW]     = {ATTR_AXIS,                  4, "by"},
     [OP_CONCAT]     = {ATTR_AXIS,                  0, 0},
     [OP_REDUCE_SUM] = {ATTR_AXES,                  0, 0},
     [OP_REDUCE_PROD]= {ATTR_AXES,                  0, 0},
@@ -55,12 +56,14 @@ static uint8_t masked_axis(uint8_t mask, uint32_t i)
 
 FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
 {
-    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH}, pad[] = {FACT_LOW, FACT_HIGH};
+    static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH}, pad[] = {FACT_LOW, FACT_HIGH},
+                          window[] = {FACT_STEP, FACT_DILATION, FACT_SIZE, FACT_SIZE};
     switch (op) {
     case OP_IOTA: return (FactLabel){FACT_LENGTH, 0};
     case OP_RESHAPE: return (FactLabel){FACT_SIZE, split_axis(attr, i)};
     case OP_SLICE: return (FactLabel){slice[i % 3], masked_axis(attr->mask, i / 3)};
     case OP_PAD: return (FactLabel){pad[i % 2], masked_axis(attr->mask, i / 2)};
+    case OP_WINDOW: return (FactLabel){window[i], (uint8_t)(attr->axis + (i == 3))};
     default: return (FactLabel){FACT_SIZE, masked_axis(attr->mask, i)};
     }
 }

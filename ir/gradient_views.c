@@ -93,6 +93,17 @@ static Ref scattered(Gradient *d, Ref g, uint8_t axis, int64_t start, int64_t st
     return grad_cast(d, grad_node(d, OP_SCATTER, in, 3, &attr, NULL, 0), (DType)n.dtype);
 }
 
+/* step - 1 zeros after each element along an axis, but for the last. The rank is below the greatest. */
+static Ref spread_out(Gradient *d, Ref g, uint8_t axis, int64_t step)
+{
+    int64_t length = dim_hint(d->g, graph_node(d->g, g)->dim[axis]);
+    g = grad_insert(d, g, (uint8_t)(1u << (axis + 1)));
+    g = grad_pad(d, g, axis + 1, dim_const(d->g, 0), grad_fact(d, step - 1, FACT_HIGH, (uint8_t)(axis + 1)));
+    g = grad_merge(d, g, axis, 2);
+    return grad_slice(d, g, axis, dim_const(d->g, 0), dim_const(d->g, 1),
+                      grad_fact(d, length ? (length - 1) * step + 1 : 0, FACT_LENGTH, axis));
+}
+
 /* The cotangent of what a slice along one axis took from an axis of size `dim`. */
 static Ref unsliced(Gradient *d, Ref g, uint8_t axis, int64_t start, int64_t step, Dim dim)
 {
@@ -105,12 +116,9 @@ static Ref unsliced(Gradient *d, Ref g, uint8_t axis, int64_t start, int64_t ste
         low = start + (length - 1) * step;
         step = -step;
     }
-    if (step != 1) { /* step - 1 zeros after each element, then without those after the last */
-        g = grad_insert(d, g, (uint8_t)(1u << (axis + 1)));
-        g = grad_pad(d, g, axis + 1, dim_const(d->g, 0), grad_fact(d, step - 1, FACT_HIGH, (uint8_t)(axis + 1)));
-        g = grad_merge(d, g, axis, 2);
+    if (step != 1) {
+        g = spread_out(d, g, axis, step);
         taken = length ? (length - 1) * step + 1 : 0;
-        g = grad_slice(d, g, axis, dim_const(d->g, 0), dim_const(d->g, 1), grad_fact(d, taken, FACT_LENGTH, axis));
     }
     if (!length)
         low = 0;
@@ -129,4 +137,52 @@ void vjp_slice(Gradient *d, Ref r, Ref g)
         fact += 3;
     }
     grad_give(d, n.in[0], g);
+}
+
+/* ---- windows ---- */
+
+/*
+ * What flows to element i is the sum over t of g[i - t * dilation, t], where there is such a window: rows of g, one for each t, moved by t * dilation
+ * and added up. Rows of [size, dim + dilation], padded with zeros and read as rows of `dim`, are moved just so.
+ */
+static Ref moved_rows(Gradient *d, Ref g, uint8_t axis, int64_t dilation, Dim size, Dim dim)
+{
+    const Node n = node_of(d, g);
+    uint8_t swap[MAX_RANK];
+    for (uint8_t k = 0; k < n.rank; k++)
+        swap[k] = k == axis ? axis + 1 : k == axis + 1 ? axis : k;
+    int64_t high = dim_hint(d->g, dim) + dilation - dim_hint(d->g, n.dim[axis]);
+    g = grad_permute(d, g, swap);
+    g = grad_pad(d, g, axis + 1, dim_const(d->g, 0), grad_fact(d, high, FACT_HIGH, (uint8_t)(axis + 1)));
+    g = grad_merge(d, g, axis, 2);
+    g = grad_slice(d, g, axis, dim_const(d->g, 0), dim_const(d->g, 1), dim_mul(d->g, size, dim));
+    Attr split = {.n = n.rank - 1u};
+    for (uint32_t k = 0; k < split.n; k++) {
+        split.group.in[k] = 1;
+        split.group.out[k] = k == axis ? 2 : 1;
+    }
+    return grad_node(d, OP_RESHAPE, &g, 1, &split, (const Dim[]){size, dim}, 2);
+}
+
+void vjp_window(Gradient *d, Ref r, Ref g)
+{
+    const Node n = node_of(d, r), x = node_of(d, n.in[0]);
+    uint8_t axis = n.attr.axis, tap = (uint8_t)(axis + 1);
+    int64_t stride = dim_hint(d->g, n.fact[0]), dilation = dim_hint(d->g, n.fact[1]), size = dim_hint(d->g, n.fact[3]);
+    g = grad_wide(d, g);
+    if (stride == 1 || n.rank < MAX_RANK) {
+        if (stride != 1)
+            g = spread_out(d, g, axis, stride);
+        g = grad_reduce(d, OP_REDUCE_SUM, moved_rows(d, g, axis, dilation, n.fact[3], x.dim[axis]), (uint8_t)(1u << axis));
+    } else { /* no room for the axis that spread_out needs: one t after another */
+        Ref sum = REF_NONE;
+        for (int64_t t = 0; t < size; t++) {
+            Ref row = grad_slice(d, g, tap, grad_fact(d, t, FACT_START, tap), dim_const(d->g, 1), dim_const(d->g, 1));
+            row = grad_reduce(d, OP_REDUCE_SUM, row, (uint8_t)(1u << tap));
+            row = unsliced(d, row, axis, t * dilation, stride, x.dim[axis]);
+            sum = sum == REF_NONE ? row : grad_ew2(d, OP_ADD, sum, row);
+        }
+        g = sum;
+    }
+    grad_give(d, n.in[0], grad_cast(d, g, (DType)n.dtype));
 }

@@ -53,6 +53,7 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *   EXPAND      size per masked axis, ascending
  *   SLICE       start, step, length per masked axis; start and step address the input as is
  *   PAD         low, high (>= 0) per masked axis
+ *   WINDOW      stride, dilation, count, size: element t of window i is the input's element i * stride + t * dilation of the axis
  */
 typedef struct Attr {
     uint32_t n;
@@ -105,7 +106,7 @@ typedef struct DimInfo {
 } DimInfo;
 
 /* What a fact is about, for people. */
-typedef enum FactKind { FACT_DIM, FACT_STRIDE, FACT_SIZE, FACT_START, FACT_STEP, FACT_LOW, FACT_HIGH, FACT_LENGTH } FactKind;
+typedef enum FactKind { FACT_DIM, FACT_STRIDE, FACT_SIZE, FACT_START, FACT_STEP, FACT_LOW, FACT_HIGH, FACT_LENGTH, FACT_DILATION } FactKind;
 
 /* Is the value of such a fact never negative? Recording refuses the others that could be. */
 static inline bool fact_natural(FactKind kind) { return kind != FACT_STRIDE && kind != FACT_STEP; }

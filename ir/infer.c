@@ -82,6 +82,7 @@ uint32_t infer_fact_count(Op op, const Attr *attr, int rank)
     case OP_EXPAND: return bits(attr->mask);
     case OP_SLICE: return 3 * bits(attr->mask);
     case OP_PAD: return 2 * bits(attr->mask);
+    case OP_WINDOW: return 4;
     default: return 0;
     }
 }
@@ -263,6 +264,31 @@ static Status shape_pad(const Args *a)
     return ST_OK;
 }
 
+static Status shape_window(const Args *a)
+{
+    char text[SHAPE_TEXT];
+    TRY(axis_range(a));
+    const Shape *x = &a->in[0];
+    const int64_t stride = a->facts[0], dilation = a->facts[1], count = a->facts[2], size = a->facts[3];
+    int axis = a->attr->axis;
+    if (x->rank == MAX_RANK)
+        return fail(ST_SHAPE, "windows add an axis, and %d are the most: a is %s", MAX_RANK, shape_text(x, text));
+    if (stride < 1 || dilation < 1 || size < 1 || count < 0)
+        return fail(ST_INVALID, "%" PRId64 " windows of %" PRId64 ", stride %" PRId64 ", dilation %" PRId64, count, size, stride, dilation);
+    int64_t last, inside, first = count ? count - 1 : 0;
+    bool over = __builtin_mul_overflow(first, stride, &last) || __builtin_mul_overflow(size - 1, dilation, &inside) ||
+                __builtin_add_overflow(last, inside, &last);
+    if (count && (over || last >= x->dim[axis]))
+        return fail(ST_INDEX, "%" PRId64 " windows of %" PRId64 ", stride %" PRId64 ", dilation %" PRId64 " leave axis %d: a is %s", count,
+                    size, stride, dilation, axis, shape_text(x, text));
+    for (int d = 0; d < x->rank; d++)
+        a->out->dim[d + (d > axis)] = x->dim[d];
+    a->out->dim[axis] = count;
+    a->out->dim[axis + 1] = size;
+    a->out->rank = (uint8_t)(x->rank + 1);
+    return ST_OK;
+}
+
 static Status shape_concat(const Args *a)
 {
     TRY(axis_range(a));
@@ -396,6 +422,7 @@ static ShapeRule *shape_rule(Op op)
                : op == OP_EXPAND  ? shape_expand
                : op == OP_SLICE   ? shape_slice
                : op == OP_PAD     ? shape_pad
+               : op == OP_WINDOW  ? shape_window
                : op == OP_CONCAT  ? shape_concat
                                   : NULL;
     }

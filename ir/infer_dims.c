@@ -50,7 +50,16 @@ static void unify_shapes(Graph *g, const Node *x, const Node *y, int except)
             dim_unify(g, x->dim[d], y->dim[d]);
 }
 
-/* The views but RESHAPE: x's dims, changed where the attributes say. */
+static void dims_window(const Attr *attr, const Node *x, const Dim *facts, uint8_t *rank, Dim *dims)
+{
+    for (int d = 0; d < x->rank; d++)
+        dims[d + (d > attr->axis)] = x->dim[d];
+    dims[attr->axis] = facts[2];
+    dims[attr->axis + 1] = facts[3];
+    *rank = (uint8_t)(x->rank + 1);
+}
+
+/* The views that keep their rank: x's dims, changed where the attributes say. */
 static void dims_view(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in, const Dim *facts, Dim *dims)
 {
     const Node *x = graph_node(g, in[0]);
@@ -99,6 +108,8 @@ void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in,
         r = x->rank;
         if (op == OP_RESHAPE)
             dims_reshape(g, attr, x, facts, &r, dims);
+        else if (op == OP_WINDOW)
+            dims_window(attr, x, facts, &r, dims);
         else
             dims_view(g, op, attr, n_in, in, facts, dims);
         break;

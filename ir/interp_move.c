@@ -53,6 +53,19 @@ static void view_slice(Run *run, Ref r)
     view_copy(run, r, offset, stride);
 }
 
+static void view_window(Run *run, Ref r)
+{
+    int axis = run_node(run, r)->attr.axis;
+    const Value *x = run_in(run, r, 0);
+    int64_t stride[MAX_RANK], from[MAX_RANK];
+    value_strides(x, stride);
+    for (int d = 0; d < x->rank; d++)
+        from[d + (d > axis)] = stride[d];
+    from[axis] = stride[axis] * run_fact(run, r, 0);
+    from[axis + 1] = stride[axis] * run_fact(run, r, 1);
+    view_copy(run, r, 0, from);
+}
+
 static void view_pad(Run *run, Ref r)
 {
     const Node *node = run_node(run, r);
@@ -100,8 +113,8 @@ static void view_reshape(Run *run, Ref r)
 Status interp_view(Run *run, Ref r)
 {
     static void (*const view_of[OP_COUNT])(Run *, Ref) = {
-        [OP_RESHAPE] = view_reshape, [OP_PERMUTE] = view_permute, [OP_EXPAND] = view_expand,
-        [OP_SLICE] = view_slice,     [OP_PAD] = view_pad,         [OP_CONCAT] = view_concat,
+        [OP_RESHAPE] = view_reshape, [OP_PERMUTE] = view_permute, [OP_EXPAND] = view_expand, [OP_SLICE] = view_slice,
+        [OP_PAD] = view_pad,         [OP_CONCAT] = view_concat,   [OP_WINDOW] = view_window,
     };
     view_of[run_node(run, r)->op](run, r);
     return ST_OK;

@@ -268,6 +268,15 @@ Coords view_input(Build *b, Ref n, const Coords *out)
             fact += 3;
         }
         return in;
+    case OP_WINDOW: {
+        uint32_t axis = node->attr.axis;
+        IRef stride = build_size(b, node->fact[0]), dilation = build_size(b, node->fact[1]);
+        in.n = out->n - 1;
+        for (uint32_t i = axis + 1; i < in.n; i++)
+            in.at[i] = out->at[i + 1];
+        in.at[axis] = kidx_add(k, kidx_mul(k, out->at[axis], stride), kidx_mul(k, out->at[axis + 1], dilation));
+        return in;
+    }
     default: /* no other op is a view of one input's elements */ return in;
     }
 }

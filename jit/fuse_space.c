@@ -171,6 +171,13 @@ static void view_masks(const Graph *g, const Node *node, const uint8_t *out, uin
         }
         return;
     }
+    if (node->op == OP_WINDOW) {
+        uint32_t axis = node->attr.axis;
+        for (uint32_t i = 0; i < input->rank; i++)
+            in[i] = out[i + (i > axis)];
+        in[axis] |= out[axis + 1];
+        return;
+    }
     for (uint32_t i = 0; i < input->rank; i++) {
         if (node->op == OP_PERMUTE)
             in[node->attr.perm[i]] = out[i];

@@ -31,6 +31,7 @@ static void describe_fact(const Graph *g, uint32_t fact, Str *out)
         [FACT_SIZE] = "size of axis %d",       [FACT_START] = "start on axis %d",
         [FACT_STEP] = "step on axis %d",       [FACT_LOW] = "padding before axis %d",
         [FACT_HIGH] = "padding after axis %d", [FACT_LENGTH] = "length",
+        [FACT_DILATION] = "dilation on axis %d",
     };
     const IntFact *f = &g->ints.at[fact];
     const Node *node = graph_node(g, f->node);

@@ -8,7 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { RECIPES = 250, FACTS = 40 };
+enum { RECIPES = 400, FACTS = 40 };
 
 static kiln_tensor *input(const Recipe *recipe, int k, kiln_shape shape, void *user)
 {

@@ -219,7 +219,15 @@ static uint32_t random_view(Random *r, uint32_t x)
     uint32_t n = 0, in[3] = {x, x, x};
     if (!s.rank)
         return UINT32_MAX;
-    switch (rnd(r, 5)) {
+    switch (rnd(r, 6)) {
+    case 5: {
+        a.axis = (uint8_t)rnd(r, s.rank);
+        int64_t size = 1 + rnd(r, 3), stride = 1 + rnd(r, 2), dilation = 1 + rnd(r, 2), span = (size - 1) * dilation + 1,
+                dim = s.dim[a.axis];
+        if (dim < span)
+            return UINT32_MAX;
+        return random_add(r, OP_WINDOW, in, 1, &a, (const int64_t[]){stride, dilation, (dim - span) / stride + 1, size}, 4, DT_COUNT);
+    }
     case 0:
         for (int i = 0; i < s.rank; i++)
             a.perm[i] = (uint8_t)i;

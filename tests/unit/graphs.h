@@ -162,6 +162,16 @@ static inline void random_node(Graph *g, uint64_t *state)
     } else if (op == OP_CONCAT || op == OP_CUMSUM || op == OP_ARGSORT) {
         attr.axis = (uint8_t)pick(state, sx.rank ? sx.rank : 1u);
         attr.flag = op == OP_ARGSORT && pick(state, 2);
+    } else if (op == OP_WINDOW) {
+        if (sx.rank == 0)
+            return;
+        attr.axis = (uint8_t)pick(state, sx.rank);
+        int64_t stride = 1 + pick(state, 2), dilation = 1 + pick(state, 2), size = 1 + pick(state, 2), n = sx.dim[attr.axis];
+        int64_t span = (size - 1) * dilation + 1;
+        facts[n_facts++] = stride;
+        facts[n_facts++] = dilation;
+        facts[n_facts++] = n < span ? 0 : (n - span) / stride + 1;
+        facts[n_facts++] = size;
     }
     if (op == OP_PAD)
         attr.mask = (uint8_t)pick(state, 1u << sx.rank);

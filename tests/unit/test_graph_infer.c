@@ -84,6 +84,16 @@ Test(infer, slices)
     check(ST_SHAPE, "shapes differ: a is f32[2,3], b is f32[3,3]", OP_CONCAT, ATTR(.axis = 1), INS(SHAPE(F32, 2, 3), SHAPE(F32, 3, 3)),
           NOFACTS);
     check(ST_INVALID, "axis 0 does not exist: a is f32[]", OP_CONCAT, ATTR(.axis = 0), INS(RANK0(F32)), NOFACTS);
+    check(OK, "f32[2,3,2,5]", OP_WINDOW, ATTR(.axis = 1), INS(SHAPE(F32, 2, 7, 5)), FACTS(2, 2, 3, 2));
+    check(OK, "f32[0,9]", OP_WINDOW, ATTR(.axis = 0), INS(SHAPE(F32, 7)), FACTS(2, 1, 0, 9));
+    check(ST_INDEX, "4 windows of 2, stride 2, dilation 2 leave axis 0: a is f32[8]", OP_WINDOW, ATTR(.axis = 0), INS(SHAPE(F32, 8)),
+          FACTS(2, 2, 4, 2));
+    check(ST_INDEX, "2 windows of 9223372036854775807, stride 2, dilation 2 leave axis 0: a is f32[8]", OP_WINDOW, ATTR(.axis = 0),
+          INS(SHAPE(F32, 8)), FACTS(2, 2, 2, INT64_MAX));
+    check(ST_INVALID, "1 windows of 0, stride 1, dilation 1", OP_WINDOW, ATTR(.axis = 0), INS(SHAPE(F32, 8)), FACTS(1, 1, 1, 0));
+    check(ST_INVALID, "axis 1 does not exist: a is f32[8]", OP_WINDOW, ATTR(.axis = 1), INS(SHAPE(F32, 8)), FACTS(1, 1, 1, 1));
+    check(ST_SHAPE, "windows add an axis, and 8 are the most: a is f32[1,1,1,1,1,1,1,1]", OP_WINDOW, ATTR(.axis = 1),
+          INS(SHAPE(F32, 1, 1, 1, 1, 1, 1, 1, 1)), FACTS(1, 1, 1, 1));
     check(OK, "i64[5]", OP_IOTA, ATTR(0), 0, NULL, FACTS(5));
     check(ST_SHAPE, "length is -5", OP_IOTA, ATTR(0), 0, NULL, FACTS(-5));
 }

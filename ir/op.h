@@ -44,7 +44,10 @@ extern const OpInfo op_info[OP_COUNT];
 static inline const char *op_name(Op op) { return op_info[op].name; }
 static inline OpClass op_class(Op op) { return (OpClass)op_info[op].cls; }
 /* A view of which every element is one of its input's: of a number it is that number repeated. */
-static inline bool op_repeats(Op op) { return op == OP_EXPAND || op == OP_RESHAPE || op == OP_PERMUTE || op == OP_SLICE || op == OP_WINDOW; }
+static inline bool op_repeats(Op op)
+{
+    return op == OP_EXPAND || op == OP_RESHAPE || op == OP_PERMUTE || op == OP_SLICE || op == OP_WINDOW;
+}
 const char *op_rule_text(DRule rule);      /* "floats, alike": what the inputs must be and what comes out */
 Op op_parse(const char *name, size_t len); /* OP_COUNT when unknown */
 

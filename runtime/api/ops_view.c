@@ -325,8 +325,7 @@ API4(kiln_tensor *, kiln_pad, kiln_tensor *, x, int, n, const kiln_padding *, pa
     return rec_end(&r, n ? rec_node(&r, OP_PAD, node_dtype(in), &attr, 2, both, facts, 2 * (uint32_t)n) : in);
 }
 
-/* The nodes of a list of tensors, promoted. NULL: an error was kept. Freed with os_free. */
-static RtNode **list_in(Rec *r, kiln_tensor *const *tensors, int n)
+RtNode **rec_list(Rec *r, kiln_tensor *const *tensors, int n)
 {
     if (n < 1 || !tensors) {
         rec_fail(r, ST_INVALID, n < 1 ? "%d tensors: at least one is needed" : "the list of %d tensors is NULL", n);
@@ -376,7 +375,7 @@ static bool same_shape(Rec *r, RtNode *const *list, int k, int except)
 API3(kiln_tensor *, kiln_concat, kiln_tensor *const *, tensors, int, n, int, axis)
 {
     Rec r = REC(kiln_concat);
-    RtNode **list = list_in(&r, tensors, n), *result = NULL;
+    RtNode **list = rec_list(&r, tensors, n), *result = NULL;
     char text[SHAPE_TEXT];
     bool ok = list != NULL;
     if (ok && list[0]->rank == 0) {
@@ -395,7 +394,7 @@ API3(kiln_tensor *, kiln_concat, kiln_tensor *const *, tensors, int, n, int, axi
 API3(kiln_tensor *, kiln_stack, kiln_tensor *const *, tensors, int, n, int, axis)
 {
     Rec r = REC(kiln_stack);
-    RtNode **list = list_in(&r, tensors, n), *result = NULL;
+    RtNode **list = rec_list(&r, tensors, n), *result = NULL;
     char text[SHAPE_TEXT];
     bool ok = list != NULL;
     int at = ok && axis < 0 ? axis + list[0]->rank + 1 : axis;

@@ -27,10 +27,10 @@ static void place(Str *out, Loc loc)
 static void describe_fact(const Graph *g, uint32_t fact, Str *out)
 {
     static const char *const what[] = {
-        [FACT_DIM] = "size of axis %d",        [FACT_STRIDE] = "stride of axis %d",
-        [FACT_SIZE] = "size of axis %d",       [FACT_START] = "start on axis %d",
-        [FACT_STEP] = "step on axis %d",       [FACT_LOW] = "padding before axis %d",
-        [FACT_HIGH] = "padding after axis %d", [FACT_LENGTH] = "length",
+        [FACT_DIM] = "size of axis %d",          [FACT_STRIDE] = "stride of axis %d",
+        [FACT_SIZE] = "size of axis %d",         [FACT_START] = "start on axis %d",
+        [FACT_STEP] = "step on axis %d",         [FACT_LOW] = "padding before axis %d",
+        [FACT_HIGH] = "padding after axis %d",   [FACT_LENGTH] = "length",
         [FACT_DILATION] = "dilation on axis %d",
     };
     const IntFact *f = &g->ints.at[fact];

@@ -723,6 +723,17 @@ KILN_OP(kiln_tile, kiln_tensor *x, kiln_shape repeats);
 KILN_OP(kiln_triu, kiln_tensor *x, int64_t k);
 KILN_OP(kiln_tril, kiln_tensor *x, int64_t k);
 
+/* How an axis goes on beyond its ends: with zeros; its last element; without it, backwards (a b c | b a); with it, backwards
+ * (a b c | c b); from the other end (a b c | a b). NumPy's modes constant, edge, reflect, symmetric, wrap. */
+typedef enum kiln_pad_mode { KILN_PAD_ZERO, KILN_PAD_EDGE, KILN_PAD_REFLECT, KILN_PAD_SYMMETRIC, KILN_PAD_WRAP } kiln_pad_mode;
+/* Adds elements around the first n axes, one after another, as a mode says. Of an axis too short for what it adds
+ * KILN_BAD_SHAPE (reflect: at most its size less 1; symmetric and wrap: its size). */
+KILN_OP(kiln_pad_by, kiln_tensor *x, int n, const kiln_padding *paddings, kiln_pad_mode mode);
+/* Windows of `size` elements along an axis, each `stride` after the one before, its elements `dilation` apart (all at least 1): the axis
+ * becomes the windows, what is in one a new last axis. x[i * stride + t * dilation] at [..., i, ..., t]. An axis shorter than a window:
+ * KILN_BAD_SHAPE. */
+KILN_OP(kiln_unfold, kiln_tensor *x, int axis, int64_t size, int64_t stride, int64_t dilation);
+
 /* ---- indexing and sorting ---- */
 
 /*
@@ -767,6 +778,62 @@ KILN_OP(kiln_matmul, kiln_tensor *a, kiln_tensor *b);
 /* x weight^T + bias: x [..., in], weight [out, in] (as PyTorch has it), bias [out]; numbers, promoted. The product of f16 or bf16 is
  * accumulated in f32. Without a bias: kiln_matmul(x, kiln_transpose(weight)). */
 KILN_OP(kiln_linear, kiln_tensor *x, kiln_tensor *weight, kiln_tensor *bias);
+
+/*
+ * Sums of products, as an equation says: a letter for each axis of each tensor, commas between tensors, and behind "->" the
+ * letters of the result; what is not among them is summed over.
+ *     kiln_einsum("ij,jk->ik", a, b)            a matrix product
+ *     kiln_einsum("bqhd,bkhd->bhqk", q, k)      products of all heads of attention
+ *     kiln_einsum("ii->i", a)                   the diagonal;  "ii": its sum
+ *     kiln_einsum("...ij->...ji", a)            "..." stands for any axes, which broadcast
+ * As NumPy's: spaces mean nothing; without "->" the result has the axes of "..." and the letters that occur once, in the order of
+ * their character codes; an axis of size 1 fits any size. Of three and more tensors the two come first whose product takes
+ * the fewest multiplications in all. Numbers, promoted; f16 and bf16 accumulate in f32, and each product of two is rounded once.
+ * Errors: KILN_INVALID for an equation that is none, with the character at fault; KILN_BAD_SHAPE where sizes differ or a
+ * product of two tensors has more than 8 axes. In C++ a function, elsewhere a macro of kiln_einsum_list(equation, tensors, n), n >= 1.
+ */
+KILN_OP(kiln_einsum_list, const char *equation, kiln_tensor *const *tensors, int n);
+/* Sums over pairs of axes, axes_a.axis[i] of a with axes_b.axis[i] of b, of one size; the result has a's other axes, then b's. No
+ * pairs: all products. Numbers, as in kiln_einsum. */
+KILN_OP(kiln_tensordot, kiln_tensor *a, kiln_tensor *b, kiln_axes axes_a, kiln_axes axes_b);
+KILN_OP(kiln_outer, kiln_tensor *a, kiln_tensor *b); /* all products of an element of a and one of b: a's axes, then b's */
+KILN_OP(kiln_dot, kiln_tensor *a, kiln_tensor *b);   /* the sum of products of two vectors of one length; rank 0 */
+
+#define KILN_MAX_SPATIAL 3
+
+/* Of a convolution; all zeros: PyTorch's defaults. One entry for each spatial axis. */
+typedef struct kiln_conv_options {
+    int64_t stride[KILN_MAX_SPATIAL], dilation[KILN_MAX_SPATIAL]; /* 0: 1 */
+    kiln_padding padding[KILN_MAX_SPATIAL];
+    kiln_pad_mode pad_mode;
+    bool same;                                /* pads so that there are ceil(size / stride) places, with the odd element behind */
+    bool channels_last;                       /* x and the result are [n, ..., channels] */
+    bool transposed;                          /* the transposed convolution: w is [in, out / groups, ...], padding is taken away */
+    int64_t groups;                           /* 0: 1 */
+    int64_t output_padding[KILN_MAX_SPATIAL]; /* transposed: places more, behind; less than stride or dilation */
+    kiln_tensor *bias;                        /* NULL: none; else [out], added */
+} kiln_conv_options;
+/*
+ * Convolution along 1 to 3 axes (cross-correlation, as networks have it): x is [n, in, ...] or one image [in, ...], w [out, in / groups,
+ * taps...]; the result is [n, out, places...] with (size + padding - dilation * (taps - 1) - 1) / stride + 1 places, rounded down. Numbers,
+ * promoted; f16 and bf16 accumulate in f32. options NULL: all zeros. KILN_BAD_SHAPE: channels that do not fit, an axis shorter with its
+ * padding than a window. Windows of x are read where they lie: nothing of their size is stored.
+ */
+KILN_OP(kiln_conv, kiln_tensor *x, kiln_tensor *w, const kiln_conv_options *options);
+
+/* Of pooling; all zeros: PyTorch's defaults. */
+typedef struct kiln_pool_options {
+    int64_t stride[KILN_MAX_SPATIAL];       /* 0: the window's size */
+    int64_t dilation[KILN_MAX_SPATIAL];     /* 0: 1 */
+    kiln_padding padding[KILN_MAX_SPATIAL]; /* less than a window */
+    bool same, channels_last;               /* as for kiln_conv */
+    bool ceil;            /* the number of places is rounded up; a window that would begin behind x and its padding is left out */
+    bool exclude_padding; /* averages divide by the elements of x in the window; otherwise padding counts, but not what `ceil` adds */
+} kiln_pool_options;
+/* The greatest, or the mean, in windows of x, which is [n, channels, ...] or [channels, ...]; `window` has 1 to 3 sizes. NaN if any is. The
+ * maximum: of numbers, padded with the least there is. The mean: floats, ints in f32; f16 and bf16 in f32, rounded once. */
+KILN_OP(kiln_max_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
+KILN_OP(kiln_avg_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
 
 /* Floats (ints and bools in f32); f16 and bf16 are computed in f32 inside and rounded once at the
  * end. */
@@ -1121,6 +1188,18 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 } /* extern "C" */
 #endif
 
+/* ---- tensors counted ---- */
+
+#ifdef __cplusplus
+template <class... Tensor> inline kiln_tensor *kiln_einsum_of(const char *file, int line, const char *equation, Tensor... tensors)
+{
+    kiln_tensor *const list[] = {tensors...};
+    return kiln_einsum_list_at(file, line, equation, list, static_cast<int>(sizeof...(tensors)));
+}
+#else
+#define KILN_LIST(...) (kiln_tensor *const[]){__VA_ARGS__}, (int)(sizeof((kiln_tensor *const[]){__VA_ARGS__}) / sizeof(kiln_tensor *))
+#endif
+
 /* ---- numbers as operands ---- */
 
 #ifdef __cplusplus
@@ -1406,6 +1485,21 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_cumsum(...) kiln_cumsum_at(KILN_HERE, __VA_ARGS__)
 #define kiln_matmul(...) kiln_matmul_at(KILN_HERE, __VA_ARGS__)
 #define kiln_linear(...) kiln_linear_at(KILN_HERE, __VA_ARGS__)
+
+#define kiln_einsum_list(...) kiln_einsum_list_at(KILN_HERE, __VA_ARGS__)
+#ifdef __cplusplus
+#define kiln_einsum(...) kiln_einsum_of(KILN_HERE, __VA_ARGS__)
+#else
+#define kiln_einsum(equation, ...) kiln_einsum_list_at(KILN_HERE, equation, KILN_LIST(__VA_ARGS__))
+#endif
+#define kiln_tensordot(...) kiln_tensordot_at(KILN_HERE, __VA_ARGS__)
+#define kiln_outer(...) kiln_outer_at(KILN_HERE, __VA_ARGS__)
+#define kiln_dot(...) kiln_dot_at(KILN_HERE, __VA_ARGS__)
+#define kiln_pad_by(...) kiln_pad_by_at(KILN_HERE, __VA_ARGS__)
+#define kiln_unfold(...) kiln_unfold_at(KILN_HERE, __VA_ARGS__)
+#define kiln_conv(...) kiln_conv_at(KILN_HERE, __VA_ARGS__)
+#define kiln_max_pool(...) kiln_max_pool_at(KILN_HERE, __VA_ARGS__)
+#define kiln_avg_pool(...) kiln_avg_pool_at(KILN_HERE, __VA_ARGS__)
 #define kiln_softmax(...) kiln_softmax_at(KILN_HERE, __VA_ARGS__)
 #define kiln_log_softmax(...) kiln_log_softmax_at(KILN_HERE, __VA_ARGS__)
 #define kiln_normalize(...) kiln_normalize_at(KILN_HERE, __VA_ARGS__)
@@ -1442,6 +1536,10 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_function_call(...) kiln_function_call_at(KILN_HERE, __VA_ARGS__)
 #define kiln_explain(...) kiln_explain_at(KILN_HERE, __VA_ARGS__)
 #define kiln_graph_text(...) kiln_graph_text_at(KILN_HERE, __VA_ARGS__)
+#elif defined(__cplusplus)
+#define kiln_einsum(...) kiln_einsum_of(NULL, 0, __VA_ARGS__)
+#else
+#define kiln_einsum(equation, ...) kiln_einsum_list(equation, KILN_LIST(__VA_ARGS__))
 #endif
 
 #endif

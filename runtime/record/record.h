@@ -111,6 +111,8 @@ typedef enum Prep {
 } Prep;
 /* Brings n operands to one dtype. false: an error was kept. names: of the operands, for messages. */
 bool rec_promote(Rec *r, Prep prep, int n, RtNode **x, const char *const *names);
+/* The nodes of a list of n tensors, promoted; freed with os_free. NULL: an error was kept. (runtime/api/ops_view.c) */
+RtNode **rec_list(Rec *r, kiln_tensor *const *tensors, int n);
 /* Brings n operands to one shape. The same. */
 bool rec_broadcast(Rec *r, int n, RtNode **x, const char *const *names);
 /* The dtype that n operands promote to and whether it is weak. */

@@ -43,7 +43,8 @@ static void check(int line, const char *function, const char *param, const char 
 {
     char start[NAME + 4], place[64];
     const char *message = kiln_error_message();
-    snprintf(start, sizeof start, "%s: ", function);
+    size_t length = strlen(function) - (strstr(function, "_list") ? strlen("_list") : 0); /* people write kiln_einsum */
+    snprintf(start, sizeof start, "%.*s: ", (int)length, function);
     snprintf(place, sizeof place, "(test_bad_input.c:%d)", line);
     note(function, param, kind);
     if (getenv("SHOW_MESSAGES"))
@@ -379,6 +380,12 @@ static void views(void)
     BAD(kiln_unsqueeze, x, rank, KILN_BAD_SHAPE, "9 axes", deep, 0);
     BAD(kiln_unsqueeze, axis, high, KILN_INVALID, "3", x23, 3);
     BAD(kiln_unsqueeze, axis, low, KILN_INVALID, "-4", x23, -4);
+    BAD(kiln_pad_by, x, null, KILN_INVALID, "x is NULL", NULL, 1, pad2, KILN_PAD_EDGE);
+    BAD(kiln_pad_by, n, negative, KILN_INVALID, "-1 paddings", x23, -1, pad2, KILN_PAD_EDGE);
+    BAD(kiln_pad_by, paddings, null, KILN_INVALID, "1 paddings at NULL", x23, 1, NULL, KILN_PAD_EDGE);
+    BAD(kiln_pad_by, mode, none, KILN_INVALID, "padding mode 9", x23, 1, pad2, (kiln_pad_mode)9);
+    BAD(kiln_unfold, x, null, KILN_INVALID, "x is NULL", NULL, 0, 1, 1, 1);
+    AXIS(unfold, axis, x23 WITH, WITH 1 WITH 1 WITH 1);
     BAD(kiln_slice, x, null, KILN_INVALID, "x is NULL", NULL, 1, all2);
     BAD(kiln_slice, n, negative, KILN_INVALID, "-1", x23, -1, all2);
     BAD(kiln_slice, n, huge, KILN_INVALID, "3", x23, 3, all2);
@@ -494,6 +501,35 @@ static void indexing(void)
     BAD(kiln_cumsum, x, null, KILN_INVALID, "x is NULL", NULL, 0);
     AXIS(cumsum, axis, x23 WITH);
 
+    kiln_tensor *image = kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 3, 3)), *pair[2] = {x23, x23}, *gap[2] = {x23, NULL};
+    BAD(kiln_einsum_list, equation, null, KILN_INVALID, "equation is NULL", NULL, pair, 2);
+    BAD(kiln_einsum_list, equation, other, KILN_INVALID, "character 1", "?", pair, 1);
+    BAD(kiln_einsum_list, tensors, null, KILN_INVALID, "list of 2 tensors is NULL", "ij,ij", NULL, 2);
+    BAD(kiln_einsum_list, tensors, element, KILN_INVALID, "tensor 1 is NULL", "ij,ij", gap, 2);
+    BAD(kiln_einsum_list, n, negative, KILN_INVALID, "-1 tensors", "ij", pair, -1);
+    BAD(kiln_tensordot, a, null, KILN_INVALID, "a is NULL", NULL, x23, KILN_AXES(0), KILN_AXES(0));
+    BAD(kiln_tensordot, b, null, KILN_INVALID, "b is NULL", x23, NULL, KILN_AXES(0), KILN_AXES(0));
+    BAD(kiln_tensordot, axes_a, out, KILN_INVALID, "2", x23, x23, KILN_AXES(2), KILN_AXES(0));
+    BAD(kiln_tensordot, axes_a, twice, KILN_INVALID, "twice", x23, x23, KILN_AXES(0, 0), KILN_AXES(0, 1));
+    BAD(kiln_tensordot, axes_a, count, KILN_INVALID, "9", x23, x23, axes9(), KILN_AXES(0));
+    BAD(kiln_tensordot, axes_b, out, KILN_INVALID, "-3", x23, x23, KILN_AXES(0), KILN_AXES(-3));
+    BAD(kiln_tensordot, axes_b, twice, KILN_INVALID, "twice", x23, x23, KILN_AXES(0, 1), KILN_AXES(1, -1));
+    BAD(kiln_tensordot, axes_b, count, KILN_INVALID, "9", x23, x23, KILN_AXES(0), axes9());
+    BAD(kiln_outer, a, null, KILN_INVALID, "a is NULL", NULL, x4);
+    BAD(kiln_outer, b, null, KILN_INVALID, "b is NULL", x4, NULL);
+    BAD(kiln_outer, b, rank, KILN_BAD_SHAPE, "10 axes", deep, x23);
+    BAD(kiln_dot, a, null, KILN_INVALID, "a is NULL", NULL, x4);
+    BAD(kiln_dot, b, null, KILN_INVALID, "b is NULL", x4, NULL);
+    BAD(kiln_conv, x, null, KILN_INVALID, "x is NULL", NULL, image, NULL);
+    BAD(kiln_conv, w, null, KILN_INVALID, "w is NULL", image, NULL, NULL);
+    BAD(kiln_max_pool, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2, 2), NULL);
+    BAD(kiln_max_pool, window, negative, KILN_BAD_SHAPE, "-2", image, KILN_SHAPE(2, -2), NULL);
+    BAD(kiln_max_pool, window, rank, KILN_BAD_SHAPE, "9", image, rank9(), NULL);
+    BAD(kiln_max_pool, window, huge, KILN_OVERFLOW, "4294967296", image, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32), NULL);
+    BAD(kiln_avg_pool, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2, 2), NULL);
+    BAD(kiln_avg_pool, window, negative, KILN_BAD_SHAPE, "-2", image, KILN_SHAPE(2, -2), NULL);
+    BAD(kiln_avg_pool, window, rank, KILN_BAD_SHAPE, "9", image, rank9(), NULL);
+    BAD(kiln_avg_pool, window, huge, KILN_OVERFLOW, "4294967296", image, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32), NULL);
     BAD(kiln_matmul, a, null, KILN_INVALID, "a is NULL", NULL, x4);
     BAD(kiln_matmul, b, null, KILN_INVALID, "b is NULL", x4, NULL);
     BAD(kiln_matmul, b, shape, KILN_BAD_SHAPE, "inner dims differ: a is f32[2,3], b is f32[4]", x23, x4);
@@ -832,6 +868,9 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"kiln_shape", {"negative", "rank", "huge", ""}},
         {"kiln_axes", {"out", "twice", "count", ""}},
         {"kiln_scatter_mode", {"none", ""}},
+        {"kiln_pad_mode", {"none", ""}},
+        {"const kiln_conv_options *", {""}}, /* may be NULL; api/test_convolution */
+        {"const kiln_pool_options *", {""}},
         {"kiln_status", {"none", ""}},
         {"unsigned", {"unknown", ""}},
         {"bool", {""}},

@@ -114,6 +114,33 @@ static kiln_tensor *view_pad(kiln_tensor *x, int k)
     return kiln_pad(x, n, paddings[k], fraction ? kiln_scalar(1.5) : kiln_int(k));
 }
 
+static kiln_tensor *view_pad_by(kiln_tensor *x, int k)
+{
+    static const kiln_padding paddings[2] = {{1, 2}, {2, 0}};
+    int n = kiln_rank(x) < 2 ? kiln_rank(x) : 2;
+    for (int d = 0; d < n; d++)
+        if (kiln_dim(x, d) < 3)
+            return NULL;
+    return kiln_pad_by(x, n, paddings, (kiln_pad_mode)(KILN_PAD_EDGE + k));
+}
+
+/* Windows that touch, overlap and leave gaps, one long one, windows of windows. */
+static kiln_tensor *view_unfold(kiln_tensor *x, int k)
+{
+    static const int64_t rows[][3] = {{2, 2, 1}, {3, 1, 1}, {2, 3, 2}, {1, 2, 1}};
+    int axis = k % 2 ? last_axis(x) : 0;
+    if (kiln_rank(x) == 0 || kiln_rank(x) > 6)
+        return NULL;
+    int64_t n = kiln_dim(x, axis), size = k < 4 ? rows[k][0] : 2;
+    if (k == 4)
+        return n < 2 ? NULL : kiln_unfold(x, axis, n - 1, 1, 1);
+    if (n < (size - 1) * (k < 4 ? rows[k][2] : 2) + 1)
+        return NULL;
+    if (k < 4)
+        return kiln_unfold(x, axis, size, rows[k][1], rows[k][2]);
+    return kiln_unfold(kiln_unfold(x, axis, 2, 1, 1), axis, 2, 1, 1);
+}
+
 static kiln_tensor *view_concat(kiln_tensor *x, int k)
 {
     if (kiln_rank(x) == 0 && k < 2)
@@ -221,8 +248,8 @@ static void group(const Group *g)
     }
 
 static const Group groups[] = {
-    ROW(reshape, 5), ROW(permute, 4), ROW(expand, 3), ROW(squeeze, 2), ROW(slice, 5), ROW(select, 4),   ROW(flip, 3),
-    ROW(roll, 4),    ROW(pad, 3),     ROW(concat, 4), ROW(split, 2),   ROW(tile, 3),  ROW(triangle, 6), ROW(chain, 4),
+    ROW(reshape, 5), ROW(permute, 4), ROW(expand, 3), ROW(squeeze, 2), ROW(slice, 5),    ROW(select, 4), ROW(flip, 3),   ROW(roll, 4),
+    ROW(pad, 3),     ROW(concat, 4),  ROW(split, 2),  ROW(tile, 3),    ROW(triangle, 6), ROW(chain, 4),  ROW(unfold, 6), ROW(pad_by, 4),
 };
 
 int main(int argc, char **argv) { return run_groups("diff_views", groups, sizeof groups / sizeof *groups, argc, argv); }

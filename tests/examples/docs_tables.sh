@@ -10,8 +10,9 @@ complain()
     echo "$*"
     bad=1
 }
-# Declared by KILN_OP, KILN_SYNC and KILN_API; twins with a place apart.
+# Declared by KILN_OP, KILN_SYNC and KILN_API, and macros with arguments; twins with a place apart.
 { sed -n 's/^KILN_\(OP\|SYNC\)(\(kiln_[a-z0-9_]*\),.*/\2/p' runtime/include/kiln.h
+  grep -o '^#define kiln_[a-z0-9_]*(' runtime/include/kiln.h | grep -o 'kiln_[a-z0-9_]*'
   grep -o '^KILN_API [^(]*' runtime/include/kiln.h | grep -o 'kiln_[a-z0-9_]*$' | grep -v '_at$'; } | sort -u >"${TMPDIR:-/tmp}/kiln_names_$$"
 functions=$(cat "${TMPDIR:-/tmp}/kiln_names_$$")
 rm -f "${TMPDIR:-/tmp}/kiln_names_$$"

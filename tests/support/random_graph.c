@@ -360,6 +360,18 @@ static kiln_tensor *build_slice(At *at)
     return kiln_slice_axis(at->a, axis, start, stop, step);
 }
 
+static kiln_tensor *build_unfold(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[1], rank);
+    int64_t size = 1 + modulo(at->node->p[0], 4), stride = 1 + modulo(at->node->p[2], 3), dilation = 1 + modulo(at->node->p[3], 2);
+    if (rank == 0 || rank > 5 || kiln_dim(at->a, axis) < (size - 1) * dilation + 1)
+        return NULL;
+    say(at, "kiln_unfold(t%d, %d, ", at->node->in[0], axis);
+    say(at, "%" PRId64 ", %" PRId64 ", %" PRId64 ")", size, stride, dilation);
+    kiln_tensor *y = kiln_unfold(at->a, axis, size, stride, dilation);
+    return y && is_small(kiln_shape_of(y)) ? y : NULL;
+}
+
 static kiln_tensor *build_flip(At *at)
 {
     kiln_axes axes = some_axes(at);
@@ -533,6 +545,7 @@ static const struct {
     [R_VAR] = {build_var, 1, 2, 0},               [R_RESHAPE] = {build_reshape, 1, 7, 7},
     [R_PERMUTE] = {build_permute, 1, 7, 7},       [R_EXPAND] = {build_expand, 1, 6, 6},
     [R_SQUEEZE] = {build_squeeze, 1, 4, 4},       [R_SLICE] = {build_slice, 1, 8, 8},
+    [R_UNFOLD] = {build_unfold, 1, 4, 4},
     [R_FLIP] = {build_flip, 1, 4, 4},             [R_PAD] = {build_pad, 1, 4, 4},
     [R_CONCAT] = {build_concat, 2, 5, 5},         [R_STACK] = {build_stack, 2, 3, 3},
     [R_ROLL] = {build_roll, 1, 2, 2},             [R_TILE] = {build_tile, 1, 2, 2},

@@ -40,6 +40,7 @@ typedef enum RecipeOp {
     R_EXPAND,
     R_SQUEEZE,
     R_SLICE,
+    R_UNFOLD,
     R_FLIP,
     R_PAD,
     R_CONCAT,

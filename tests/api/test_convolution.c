@@ -1,0 +1,337 @@
+/* Windows: unfold, paddings, convolution and pooling against plain loops over random settings; what the documentation of others describes; errors. */
+#include "api.h"
+
+#include "tests/support/slice.h"
+
+#include <stdio.h>
+
+enum { VALUES = 1 << 14 };
+
+static uint64_t state;
+
+static int pick(int n)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int)((state >> 33) % (uint64_t)n);
+}
+
+/* ---- convolution ---- */
+
+/* Along two axes; one has height 1 and windows of 1 there. */
+typedef struct Setting {
+    int n, groups, in, out, size[2], taps[2], stride[2], dilation[2], low[2], high[2]; /* in, out: of a group */
+} Setting;
+
+static double x[VALUES], w[VALUES], y[2 * VALUES];
+
+static int padded_places(const Setting *s, int d)
+{
+    int n = s->size[d] + s->low[d] + s->high[d], span = (s->taps[d] - 1) * s->dilation[d] + 1;
+    return n < span ? 0 : (n - span) / s->stride[d] + 1;
+}
+
+static int transposed_places(const Setting *s, int d)
+{
+    return (s->size[d] - 1) * s->stride[d] - s->low[d] - s->high[d] + (s->taps[d] - 1) * s->dilation[d] + 1;
+}
+
+/* Each pair of an element of x and a tap that meet at a place: forward the place takes from the element, transposed the element gives to it. */
+static int loops(const Setting *s, bool transposed)
+{
+    int places[2], in = s->in * s->groups, out = s->out * s->groups;
+    for (int d = 0; d < 2; d++)
+        places[d] = transposed ? transposed_places(s, d) : padded_places(s, d);
+    int count = s->n * out * places[0] * places[1];
+    memset(y, 0, sizeof *y * (size_t)count);
+    const int *wide = transposed ? places : s->size, *narrow = transposed ? s->size : places;
+    for (int n = 0; n < s->n; n++)
+        for (int o = 0; o < out; o++)
+            for (int i = 0; i < s->in; i++)
+                for (int p = 0; p < narrow[0]; p++)
+                    for (int q = 0; q < narrow[1]; q++)
+                        for (int t = 0; t < s->taps[0]; t++)
+                            for (int u = 0; u < s->taps[1]; u++) {
+                                int a = p * s->stride[0] + t * s->dilation[0] - s->low[0],
+                                    b = q * s->stride[1] + u * s->dilation[1] - s->low[1];
+                                if (a < 0 || b < 0 || a >= wide[0] || b >= wide[1])
+                                    continue;
+                                int channel = o / s->out * s->in + i, at = transposed ? p : a, bt = transposed ? q : b;
+                                int to = transposed ? a : p, too = transposed ? b : q;
+                                int row = transposed ? channel * s->out + o % s->out : o * s->in + i;
+                                y[((n * out + o) * places[0] + to) * places[1] + too] +=
+                                    x[((n * in + channel) * s->size[0] + at) * s->size[1] + bt] *
+                                    w[(row * s->taps[0] + t) * s->taps[1] + u];
+                            }
+    return count;
+}
+
+static void fill(double *to, int n)
+{
+    for (int i = 0; i < n; i++)
+        to[i] = pick(7) - 3;
+}
+
+static Setting invent(bool flat, bool transposed)
+{
+    Setting s = {.n = 1 + pick(2), .groups = 1 + pick(3), .in = 1 + pick(3), .out = 1 + pick(3)};
+    for (int d = 0; d < 2; d++) {
+        bool one = flat && d == 0;
+        s.taps[d] = one ? 1 : 1 + pick(3);
+        s.stride[d] = one ? 1 : 1 + pick(3);
+        s.dilation[d] = one ? 1 : 1 + pick(2);
+        int span = (s.taps[d] - 1) * s.dilation[d] + 1;
+        s.low[d] = one ? 0 : transposed ? pick(span) : pick(3);
+        s.high[d] = one ? 0 : transposed ? pick(span) : pick(3);
+        s.size[d] = one ? 1 : span + pick(4);
+    }
+    return s;
+}
+
+API_TEST(convolution, equals_loops)
+{
+    static const kiln_dtype dtypes[] = {KILN_F64, KILN_F32, KILN_I32};
+    state = slice_seed() * 131 + 7;
+    for (int round = 0; round < 8; round++) {
+        bool flat = round % 4 == 3, transposed = round % 2, last = pick(3) == 0;
+        Setting s = invent(flat, transposed);
+        int in = s.in * s.groups, out = s.out * s.groups, count = s.n * in * s.size[0] * s.size[1];
+        kiln_dtype dtype = dtypes[round % 3];
+        fill(x, count);
+        fill(w, in * s.out * s.taps[0] * s.taps[1]);
+        int n = loops(&s, transposed);
+        kiln_conv_options o = {.groups = s.groups, .transposed = transposed, .channels_last = last};
+        for (int d = 0; d < 2 - flat; d++) {
+            o.stride[d] = s.stride[d + flat];
+            o.dilation[d] = s.dilation[d + flat];
+            o.padding[d] = (kiln_padding){s.low[d + flat], s.high[d + flat]};
+        }
+        int rows = transposed ? in : out, columns = transposed ? s.out : s.in;
+        kiln_tensor *image = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(s.n, in, s.size[0], s.size[1]), x), dtype);
+        kiln_tensor *weight = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(rows, columns, s.taps[0], s.taps[1]), w), dtype);
+        if (flat) {
+            image = kiln_squeeze(image, KILN_AXES(2));
+            weight = kiln_squeeze(weight, KILN_AXES(2));
+        }
+        if (last)
+            image = flat ? kiln_swap_axes(image, 1, 2) : kiln_permute(image, KILN_AXES(0, 2, 3, 1));
+        printf("seed %d, round %d: %d x %d channels, %d groups, taps %d %d, stride %d %d\n", (int)slice_seed(), round, s.in, s.out,
+               s.groups, s.taps[0], s.taps[1], s.stride[0], s.stride[1]);
+        kiln_tensor *made = kiln_conv(image, weight, &o);
+        cr_assert(made, "seed %d, round %d: %s", (int)slice_seed(), round, kiln_error_message());
+        if (last)
+            made = flat ? kiln_swap_axes(made, 1, 2) : kiln_permute(made, KILN_AXES(0, 3, 1, 2));
+        int places[2] = {transposed ? transposed_places(&s, 0) : padded_places(&s, 0),
+                         transposed ? transposed_places(&s, 1) : padded_places(&s, 1)};
+        kiln_shape shape = flat ? KILN_SHAPE(s.n, out, places[1]) : KILN_SHAPE(s.n, out, places[0], places[1]);
+        expect(__LINE__, made, dtype, shape, 1e-12, y, (size_t)n); /* whole numbers: exact in any order, but for the sign of 0 */
+    }
+}
+
+#define IMAGE kiln_reshape(kiln_arange(KILN_F32, 1, 10, 1), KILN_SHAPE(1, 1, 3, 3))
+
+API_TEST(convolution, options)
+{
+    kiln_tensor *ones = kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 2, 2)), *wide = kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 3, 3));
+    EXPECT(kiln_conv(IMAGE, ones, NULL), KILN_F32, KILN_SHAPE(1, 1, 2, 2), 0, 12, 16, 24, 28);
+    EXPECT(kiln_conv(kiln_squeeze(IMAGE, KILN_AXES(0)), ones, NULL), KILN_F32, KILN_SHAPE(1, 2, 2), 0, 12, 16, 24, 28);
+    EXPECT(kiln_conv(IMAGE, wide, &(kiln_conv_options){.same = true}), KILN_F32, KILN_SHAPE(1, 1, 3, 3), 0, 12, 21, 16, 27, 45, 33, 24, 39,
+           28);
+    EXPECT(kiln_conv(IMAGE, ones, &(kiln_conv_options){.same = true}), KILN_F32, KILN_SHAPE(1, 1, 3, 3), 0, 12, 16, 9, 24, 28, 15, 15, 17,
+           9); /* the odd row behind */
+    EXPECT(kiln_conv(IMAGE, ones, &(kiln_conv_options){.same = true, .stride = {2, 2}}), KILN_F32, KILN_SHAPE(1, 1, 2, 2), 0, 12, 9, 15, 9);
+    kiln_conv_options edge = {.padding = {{1, 0}, {0, 1}}, .pad_mode = KILN_PAD_EDGE};
+    EXPECT(kiln_conv(IMAGE, ones, &edge), KILN_F32, KILN_SHAPE(1, 1, 3, 3), 0, 6, 10, 12, 12, 16, 18, 24, 28, 30);
+    /* padding beyond the kernel, a stride beyond it, the last elements left out */
+    EXPECT(kiln_conv(IMAGE, kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 1, 1)), &(kiln_conv_options){.padding = {{2, 0}}, .stride = {3, 2}}),
+           KILN_F32, KILN_SHAPE(1, 1, 2, 2), 0, 0, 0, 4, 6);
+    kiln_tensor *two = kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 3, 3)); /* two outputs, each with a bias */
+    EXPECT(kiln_conv(IMAGE, two, &(kiln_conv_options){.bias = F32(KILN_SHAPE(2), 0.5, -45)}), KILN_F32, KILN_SHAPE(1, 2, 1, 1), 0, 45.5, 0);
+    EXPECT(kiln_conv(F32(KILN_SHAPE(1, 1, 2), 1, 2), F32(KILN_SHAPE(1, 1, 2), 1, 10),
+                     &(kiln_conv_options){.transposed = true, .stride = {2}, .output_padding = {1}}),
+           KILN_F32, KILN_SHAPE(1, 1, 5), 0, 1, 10, 2, 20, 0);
+    /* three axes */
+    EXPECT(kiln_conv(kiln_ones(KILN_F16, KILN_SHAPE(2, 1, 3, 3, 3)), kiln_ones(KILN_F16, KILN_SHAPE(1, 1, 3, 3, 3)), NULL), KILN_F16,
+           KILN_SHAPE(2, 1, 1, 1, 1), 0, 27, 27);
+    EXPECT_EMPTY(kiln_conv(kiln_zeros(KILN_F32, KILN_SHAPE(0, 1, 3, 3)), ones, NULL), KILN_F32,
+                 KILN_SHAPE(0, 1, 2, 2)); /* an empty batch */
+    EXPECT_EMPTY(kiln_conv(IMAGE, kiln_zeros(KILN_F32, KILN_SHAPE(0, 1, 2, 2)), NULL), KILN_F32, KILN_SHAPE(1, 0, 2, 2));
+    /* no channels: sums of nothing */
+    EXPECT(kiln_conv(kiln_zeros(KILN_F32, KILN_SHAPE(1, 0, 2, 2)), kiln_zeros(KILN_F32, KILN_SHAPE(1, 0, 2, 2)), NULL), KILN_F32,
+           KILN_SHAPE(1, 1, 1, 1), 0, 0);
+}
+
+API_TEST(convolution, refuses)
+{
+    kiln_tensor *image = IMAGE, *ones = kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 2, 2));
+    EXPECT_ERROR(kiln_conv(image, kiln_ones(KILN_F32, KILN_SHAPE(1, 2, 2, 2)), NULL), KILN_BAD_SHAPE, "channels differ, with 1 groups",
+                 "x is f32[1,1,3,3], w is f32[1,2,2,2]");
+    EXPECT_ERROR(kiln_conv(image, kiln_ones(KILN_F32, KILN_SHAPE(3, 1, 2, 2)), &(kiln_conv_options){.groups = 2}), KILN_BAD_SHAPE,
+                 "3 output channels are not cut evenly by 2 groups");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.groups = -1}), KILN_INVALID, "-1 groups");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.groups = INT64_MAX}), KILN_BAD_SHAPE, "groups");
+    EXPECT_ERROR(kiln_conv(image, kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 4, 2)), NULL), KILN_BAD_SHAPE,
+                 "3 elements with padding are fewer than a window's 4 along spatial axis 0");
+    EXPECT_ERROR(kiln_conv(image, kiln_ones(KILN_F32, KILN_SHAPE(1, 1)), NULL), KILN_BAD_SHAPE, "w is f32[1,1]");
+    EXPECT_ERROR(kiln_conv(image, kiln_ones(KILN_F32, KILN_SHAPE(1, 1, 2)), NULL), KILN_BAD_SHAPE, "rank 3, or 2 without n");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.stride = {-1}}), KILN_INVALID, "stride -1");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.dilation = {INT64_MAX}}), KILN_OVERFLOW, "a window of 2 with dilation");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.padding = {{-1, 0}}}), KILN_INVALID, "padding of spatial axis 0 is -1, 0");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.padding = {{INT64_MAX, 1}}}), KILN_OVERFLOW, "overflows");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.same = true, .padding = {{1, 1}}}), KILN_INVALID, "`same`");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.same = true, .transposed = true}), KILN_INVALID, "`transposed`");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.output_padding = {1}}), KILN_INVALID, "output padding without");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.transposed = true, .output_padding = {1}}), KILN_INVALID, "output padding 1");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.transposed = true, .padding = {{3, 3}}}), KILN_BAD_SHAPE, "leaves nothing");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.pad_mode = (kiln_pad_mode)9, .padding = {{1, 1}}}), KILN_INVALID, "mode 9");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.pad_mode = KILN_PAD_REFLECT, .padding = {{3, 0}}}), KILN_BAD_SHAPE,
+                 "not enough elements");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.bias = F32(KILN_SHAPE(2), 1, 2)}), KILN_BAD_SHAPE, "bias is f32[2]");
+    EXPECT_ERROR(kiln_conv(kiln_gt(image, kiln_int(1)), kiln_gt(ones, kiln_int(0)), NULL), KILN_BAD_DTYPE, "bool");
+}
+
+/* A convolution is linear in x and in w: <x, dx> = <y, g> = <w, dw>. Two axes with a stride, three, where windows have all ranks in use, one in groups. */
+API_TEST(convolution, gradient)
+{
+    const struct {
+        kiln_shape x, w;
+        kiln_conv_options o;
+    } rows[] = {
+        {KILN_SHAPE(2, 2, 5, 4), KILN_SHAPE(3, 2, 2, 3), {.stride = {2, 1}, .padding = {{1, 1}, {0, 2}}, .dilation = {1, 2}}},
+        {KILN_SHAPE(1, 1, 4, 3, 5), KILN_SHAPE(2, 1, 2, 2, 2), {.stride = {1, 1, 2}, .dilation = {2, 1, 1}}},
+        {KILN_SHAPE(2, 4, 6), KILN_SHAPE(4, 1, 3), {.groups = 4, .same = true}},
+        {KILN_SHAPE(1, 2, 3, 3), KILN_SHAPE(2, 2, 2, 2), {.transposed = true, .stride = {2, 2}, .padding = {{1, 0}}}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t n = 1, m = 1;
+        for (int d = 0; d < rows[i].x.rank; d++)
+            n *= rows[i].x.dim[d];
+        for (int d = 0; d < rows[i].w.rank; d++)
+            m *= rows[i].w.dim[d];
+        kiln_tensor *image = kiln_param(kiln_sin(kiln_reshape(kiln_arange(KILN_F64, 0, (double)n, 1), rows[i].x)));
+        kiln_tensor *weight = kiln_param(kiln_cos(kiln_reshape(kiln_arange(KILN_F64, 0, (double)m, 1), rows[i].w)));
+        kiln_tensor *made = kiln_conv(image, weight, &rows[i].o), *both[2] = {image, weight}, *d[2];
+        cr_assert(made, "row %d: %s", (int)i, kiln_error_message());
+        kiln_tensor *g = kiln_sin(kiln_reshape(kiln_arange(KILN_F64, 3, (double)kiln_numel(made) + 3, 1), kiln_shape_of(made)));
+        cr_assert(kiln_vjp(1, &made, &g, 2, both, 0, d) == KILN_OK, "row %d: %s", (int)i, kiln_error_message());
+        kiln_tensor *want = kiln_sum(kiln_mul(made, g));
+        for (int k = 0; k < 2; k++)
+            EXPECT(kiln_sub(kiln_sum(kiln_mul(both[k], d[k])), want), KILN_F64, KILN_SHAPE(), 1e-9, 0);
+    }
+}
+
+/* ---- pooling ---- */
+
+static double pooled(const double *in, int size, int taps, int stride, int low, int high, int place, bool mean, bool exclude)
+{
+    double most = -INFINITY, sum = 0;
+    int count = 0, first = place * stride - low;
+    for (int i = first; i < first + taps; i++) {
+        bool inside = i >= 0 && i < size;
+        count += exclude ? inside : i < size + high;
+        sum += inside ? in[i] : 0;
+        most = inside && in[i] > most ? in[i] : most;
+    }
+    return mean ? sum / count : most;
+}
+
+API_TEST(pooling, equals_loops)
+{
+    state = slice_seed() * 17 + 3;
+    for (int round = 0; round < 12; round++) {
+        int taps = 1 + pick(4), stride = 1 + pick(3), size = taps + pick(6), low = pick(taps / 2 + 1), high = pick(taps / 2 + 1);
+        bool ceil = round % 2, exclude = pick(2);
+        int span = size + low + high - taps, count = span / stride + 1;
+        if (ceil && span % stride && count * stride < size + low)
+            count++;
+        kiln_pool_options o = {.stride = {stride}, .padding = {{low, high}}, .ceil = ceil, .exclude_padding = exclude};
+        fill(x, 2 * size);
+        kiln_tensor *image = kiln_from(KILN_F64, KILN_SHAPE(1, 2, size), x);
+        for (int mean = 0; mean < 2; mean++) {
+            for (int i = 0; i < 2 * count; i++)
+                y[i] = pooled(x + i / count * size, size, taps, stride, low, high, i % count, mean, exclude);
+            printf("seed %d, round %d: %d of %d, stride %d, padding %d %d, ceil %d\n", (int)slice_seed(), round, taps, size, stride, low,
+                   high, ceil);
+            kiln_tensor *made = mean ? kiln_avg_pool(image, KILN_SHAPE(taps), &o) : kiln_max_pool(image, KILN_SHAPE(taps), &o);
+            expect(__LINE__, made, KILN_F64, KILN_SHAPE(1, 2, count), 1e-12, y, (size_t)(2 * count));
+        }
+    }
+}
+
+API_TEST(pooling, options)
+{
+    kiln_tensor *image = IMAGE;
+    EXPECT(kiln_max_pool(image, KILN_SHAPE(2, 2), NULL), KILN_F32, KILN_SHAPE(1, 1, 1, 1), 0, 5);
+    EXPECT(kiln_max_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.ceil = true}), KILN_F32, KILN_SHAPE(1, 1, 2, 2), 0, 5, 6, 8, 9);
+    EXPECT(kiln_avg_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.ceil = true}), KILN_F32, KILN_SHAPE(1, 1, 2, 2), 0, 3, 4.5, 7.5, 9);
+    EXPECT(kiln_avg_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.same = true, .stride = {1, 1}, .exclude_padding = true}), KILN_F32,
+           KILN_SHAPE(1, 1, 3, 3), 0, 3, 4, 4.5, 6, 7, 7.5, 7.5, 8.5, 9);
+    EXPECT(kiln_max_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.stride = {1, 1}, .dilation = {2, 2}}), KILN_F32,
+           KILN_SHAPE(1, 1, 1, 1), 0, 9);
+    EXPECT(kiln_max_pool(kiln_reshape(image, KILN_SHAPE(3, 3, 1)), KILN_SHAPE(3, 3), &(kiln_pool_options){.channels_last = true}), KILN_F32,
+           KILN_SHAPE(1, 1, 1), 0, 9);
+    EXPECT(kiln_max_pool(kiln_cast(kiln_sub(image, kiln_int(100)), KILN_I8), KILN_SHAPE(3, 3),
+                         &(kiln_pool_options){.padding = {{2, 0}, {2, 0}}}),
+           KILN_I8, KILN_SHAPE(1, 1, 1, 1), 0, -99); /* padding is no 0 */
+    EXPECT(kiln_avg_pool(kiln_cast(image, KILN_I32), KILN_SHAPE(1, 2), NULL), KILN_F32, KILN_SHAPE(1, 1, 3, 1), 0, 1.5, 4.5, 7.5);
+    EXPECT(kiln_max_pool(F32(KILN_SHAPE(1, 4), 1, (float)NAN, 3, 4), KILN_SHAPE(2), NULL), KILN_F32, KILN_SHAPE(1, 2), 0, NAN, 4);
+    EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.padding = {{2, 0}}}), KILN_INVALID, "windows hold nothing");
+    EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(4, 4), NULL), KILN_BAD_SHAPE, "fewer than a window's 4");
+    EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(0, 1), NULL), KILN_INVALID, "windows of 0");
+    EXPECT_ERROR(kiln_avg_pool(kiln_ones(KILN_F32, KILN_SHAPE(2, 2)), KILN_SHAPE(2, 2, 2), NULL), KILN_BAD_SHAPE, "rank 5, or 4 without n");
+    EXPECT_ERROR(kiln_avg_pool(image, KILN_SHAPE(), NULL), KILN_BAD_SHAPE, "1 to 3 axes, not 0");
+    EXPECT_ERROR(kiln_avg_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.same = true, .ceil = true}), KILN_INVALID, "`ceil`");
+}
+
+/* ---- windows, padding ---- */
+
+API_TEST(windows, unfold)
+{
+    kiln_tensor *line = kiln_arange(KILN_I32, 0, 7, 1), *image = kiln_reshape(kiln_arange(KILN_I32, 0, 6, 1), KILN_SHAPE(3, 2));
+    EXPECT(kiln_unfold(line, 0, 3, 2, 1), KILN_I32, KILN_SHAPE(3, 3), 0, 0, 1, 2, 2, 3, 4, 4, 5, 6);
+    EXPECT(kiln_unfold(line, -1, 2, 4, 2), KILN_I32, KILN_SHAPE(2, 2), 0, 0, 2, 4, 6);
+    EXPECT(kiln_unfold(image, 0, 2, 1, 1), KILN_I32, KILN_SHAPE(2, 2, 2), 0, 0, 2, 1, 3, 2, 4, 3, 5);
+    EXPECT(kiln_sum_axes(kiln_unfold(kiln_square(line), 0, 3, 1, 1), KILN_AXES(-1), false), KILN_I64, KILN_SHAPE(5), 0, 5, 14, 29, 50, 77);
+    EXPECT_ERROR(kiln_unfold(line, 0, 8, 1, 1), KILN_BAD_SHAPE, "axis 0 is shorter than a window, 8 elements: x is i32[7]");
+    EXPECT_ERROR(kiln_unfold(line, 0, 0, 1, 1), KILN_INVALID, "windows of 0");
+    EXPECT_ERROR(kiln_unfold(line, 0, 1, 0, 1), KILN_INVALID, "stride 0");
+    EXPECT_ERROR(kiln_unfold(line, 0, 3, 1, INT64_MAX), KILN_OVERFLOW, "dilation 9223372036854775807");
+    EXPECT_ERROR(kiln_unfold(line, 1, 1, 1, 1), KILN_INVALID, "axis 1");
+    EXPECT_ERROR(kiln_unfold(kiln_ones(KILN_F32, KILN_SHAPE(2, 1, 1, 1, 1, 1, 1, 2)), 0, 2, 1, 1), KILN_BAD_SHAPE, "8 are the most");
+}
+
+/* Lengths that change make one program for all of them. */
+Test(windows, lengths_change)
+{
+    begin_mode(0);
+    kiln_stats before, after;
+    for (int n = 20; n < 60; n++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *line = kiln_arange(KILN_F32, 0, n, 1), *last = kiln_select(kiln_unfold(kiln_mul(line, line), 0, 5, 3, 2), -1, -1);
+        double want = (double)((n - 9) / 3 * 3 + 8), got;
+        cr_assert(kiln_item(kiln_select(last, 0, -1), &got) == KILN_OK && got == want * want, "%d: %g, not %g: %s", n, got, want * want,
+                  kiln_error_message());
+        kiln_scope_end(scope);
+        if (n == 25)
+            kiln_get_stats(&before);
+    }
+    kiln_get_stats(&after);
+    cr_assert(after.compiles == before.compiles, "%d more programs", (int)(after.compiles - before.compiles));
+    end_mode();
+}
+
+API_TEST(windows, pad_by)
+{
+    kiln_tensor *line = F32(KILN_SHAPE(3), 1, 2, 3), *image = F32(KILN_SHAPE(2, 2), 1, 2, 3, 4);
+    const kiln_padding two = {2, 2}, both[2] = {{1, 0}, {0, 1}};
+    EXPECT(kiln_pad_by(line, 1, &two, KILN_PAD_ZERO), KILN_F32, KILN_SHAPE(7), 0, 0, 0, 1, 2, 3, 0, 0);
+    EXPECT(kiln_pad_by(line, 1, &two, KILN_PAD_EDGE), KILN_F32, KILN_SHAPE(7), 0, 1, 1, 1, 2, 3, 3, 3);
+    EXPECT(kiln_pad_by(line, 1, &two, KILN_PAD_REFLECT), KILN_F32, KILN_SHAPE(7), 0, 3, 2, 1, 2, 3, 2, 1);
+    EXPECT(kiln_pad_by(line, 1, &two, KILN_PAD_SYMMETRIC), KILN_F32, KILN_SHAPE(7), 0, 2, 1, 1, 2, 3, 3, 2);
+    EXPECT(kiln_pad_by(line, 1, &two, KILN_PAD_WRAP), KILN_F32, KILN_SHAPE(7), 0, 2, 3, 1, 2, 3, 1, 2);
+    EXPECT(kiln_pad_by(image, 2, both, KILN_PAD_WRAP), KILN_F32, KILN_SHAPE(3, 3), 0, 3, 4, 3, 1, 2, 1, 3, 4, 3);
+    EXPECT_ERROR(kiln_pad_by(line, 1, &(kiln_padding){3, 0}, KILN_PAD_REFLECT), KILN_BAD_SHAPE, "not enough elements for 3, 0 more");
+    EXPECT_ERROR(kiln_pad_by(kiln_zeros(KILN_F32, KILN_SHAPE(0)), 1, &two, KILN_PAD_EDGE), KILN_BAD_SHAPE, "not enough");
+    EXPECT_ERROR(kiln_pad_by(line, 1, &two, (kiln_pad_mode)5), KILN_INVALID, "padding mode 5");
+    EXPECT_ERROR(kiln_pad_by(line, 1, &(kiln_padding){-1, 0}, KILN_PAD_ZERO), KILN_INVALID, "-1, 0");
+    EXPECT_ERROR(kiln_pad_by(line, 2, both, KILN_PAD_ZERO), KILN_INVALID, "2 paddings: x is f32[3]");
+}

@@ -129,10 +129,12 @@ EXPAND(EXP)
     x_cold_begin(e, far);
     X low = x_and(e, is_low(e, v), not_zero);
     X in_range = x_fle(e, v, x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9)); /* the last x with e^x < 2^128 (2^1024) */
+    x_cold_begin(e, low);
     int up = lift(e, v);
     X lifted = x_select(e, low, x_as_float(e, x_add_bits(e, bits, (uint64_t)up << f->mantissa)), zero);
-    X any = x_select(e, low, settle(e, lifted, x_like(e, v, ldexp(1, -up)), low), x_as_float(e, bits));
-    any = x_select(e, in_range, any, x_add(e, v, x_inf(e, v)));
+    X least = settle(e, lifted, x_like(e, v, ldexp(1, -up)), low);
+    x_cold_end(e);
+    X any = x_select(e, low, least, x_select(e, in_range, x_as_float(e, bits), x_add(e, v, x_inf(e, v))));
     x_cold_end(e);
     return x_select(e, far, any, x_select(e, is_zero, zero, x_as_float(e, bits)));
 }
@@ -160,24 +162,55 @@ EXPAND(EXPM1)
 }
 
 /*
- * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and c = 2^-23 (F64: 2^-52), so that the
- * denominator stays in range until the result is the least subnormal. The lift is taken from the quotient's exponent; in the cold region,
- * where the result may be subnormal, by settle.
+ * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and a c so small that the denominator stays in
+ * range until the result, or x times it, is the least subnormal. The lift is taken from the quotient's exponent; in the cold region, where the
+ * result may be subnormal, by settle.
  */
+typedef struct Lifted {
+    X quotient, far;
+} Lifted;
+
+static Lifted lifted_sigmoid(E *e, X v)
+{
+    int k = x_is_f64(e, v) ? 64 : 32, up = lift(e, v);
+    Rest m = reduce(e, x_fneg(e, v), NULL, x_form(e, v)->bias - k);
+    X below = x_fma(e, exp_scale(e, m.i), power(e, m.r), x_like(e, v, ldexp(1, -k)));
+    return (Lifted){.quotient = x_div(e, x_like(e, v, ldexp(1, up - k)), below), .far = far_out(e, m.n)};
+}
+
+static X unlifted(E *e, X x)
+{
+    const FloatForm *f = x_form(e, x);
+    return x_as_float(e, x_sub(e, x_as_int(e, x), x_bits(e, f->bits, (uint64_t)lift(e, x) << f->mantissa)));
+}
+
 EXPAND(SIGMOID)
 {
-    const FloatForm *f = x_form(e, x[0]);
-    int k = f->mantissa, up = lift(e, x[0]);
+    int up = lift(e, x[0]);
     X v = x[0];
-    Rest m = reduce(e, x_fneg(e, v), NULL, f->bias - k);
-    X lifted = x_div(e, x_like(e, v, ldexp(1, up - k)), x_fma(e, exp_scale(e, m.i), power(e, m.r), x_like(e, v, ldexp(1, -k))));
-    X far = far_out(e, m.n);
-    x_cold_begin(e, far);
+    Lifted s = lifted_sigmoid(e, v);
+    x_cold_begin(e, s.far);
     X large = x_flt(e, x_like(e, v, 40), v), none = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64));
-    X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), lifted));
+    X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), s.quotient));
     any = settle(e, any, x_like(e, v, ldexp(1, -up)), is_low(e, v));
     x_cold_end(e);
-    return x_select(e, far, any, x_as_float(e, x_sub(e, x_as_int(e, lifted), x_bits(e, f->bits, (uint64_t)up << k))));
+    return x_select(e, s.far, any, unlifted(e, s.quotient));
+}
+
+/* x sigmoid x. Far out and not negative, NaN included, it is x; from SILU_LOW on it is no normal number, from SILU_IS_ZERO on x times 0. */
+EXPAND(SILU)
+{
+    X v = x[0], zero = x_like(e, v, 0);
+    Lifted s = lifted_sigmoid(e, v);
+    x_cold_begin(e, s.far);
+    X negative = x_flt(e, v, zero), some = x_and(e, negative, x_fle(e, x_pick(e, v, -109, -752), v)),
+      low = x_flt(e, v, x_pick(e, v, -91.859, -714.970));
+    X a = x_select(e, some, x_mul(e, s.quotient, x_fneg(e, v)), zero);
+    a = x_fneg(e, settle(e, a, x_like(e, v, ldexp(1, -lift(e, v))), low));
+    a = x_select(e, some, a, x_mul(e, v, zero));
+    X any = x_select(e, negative, a, v);
+    x_cold_end(e);
+    return x_select(e, s.far, any, x_mul(e, v, unlifted(e, s.quotient)));
 }
 
 /* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */

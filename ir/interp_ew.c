@@ -20,6 +20,7 @@ bool run_op(const Run *run, Op op, const DType *in_types, DType out_type, size_t
 
 static double rsqrt_(double x) { return 1 / sqrt(x); }
 static double sigmoid_(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
+static double silu_(double x) { return x * sigmoid_(x); }
 static double softplus_(double x) { return fmax(x, 0) + log1p(exp(-fabs(x))); }
 
 static double logaddexp_(double x, double y)
@@ -34,7 +35,7 @@ static double (*const libm1[OP_COUNT])(double) = {
     [OP_LOG2] = log2,    [OP_LOG10] = log10, [OP_LOG1P] = log1p, [OP_SIN] = sin,     [OP_COS] = cos,
     [OP_TAN] = tan,      [OP_ASIN] = asin,   [OP_ACOS] = acos,   [OP_ATAN] = atan,   [OP_SINH] = sinh,
     [OP_COSH] = cosh,    [OP_TANH] = tanh,   [OP_ASINH] = asinh, [OP_ACOSH] = acosh, [OP_ATANH] = atanh,
-    [OP_ERF] = erf,      [OP_ERFC] = erfc,   [OP_SIGMOID] = sigmoid_, [OP_SOFTPLUS] = softplus_,
+    [OP_ERF] = erf,      [OP_ERFC] = erfc,   [OP_SIGMOID] = sigmoid_, [OP_SILU] = silu_, [OP_SOFTPLUS] = softplus_,
     /* clang-format on */
 };
 static double (*const libm2[OP_COUNT])(double, double) = {

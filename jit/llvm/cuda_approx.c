@@ -142,12 +142,24 @@ static LV emit_exp(Emit *e, LV x)
     return LLVMBuildFMul(e->b, power, scale, "");
 }
 
-/* exp -x down to 2^-30, which adds nothing to 1. */
+/* sigmoid x = *scale * the result; exp -x down to 2^-30, which adds nothing to 1. */
+static LV split_sigmoid(Emit *e, LV x, LV *scale)
+{
+    LV power;
+    *scale = split_exp(e, x, -1, -30, 126, &power);
+    return approximate(e, RCP_NORMAL, LLVMBuildFAdd(e->b, *scale, power, ""));
+}
+
 static LV emit_sigmoid(Emit *e, LV x)
 {
-    LV power, scale = split_exp(e, x, -1, -30, 126, &power);
-    LV below = approximate(e, RCP_NORMAL, LLVMBuildFAdd(e->b, scale, power, ""));
+    LV scale, below = split_sigmoid(e, x, &scale);
     return at_most(e, LLVMBuildFMul(e->b, scale, below, ""), 1);
+}
+
+static LV emit_silu(Emit *e, LV x)
+{
+    LV scale, below = split_sigmoid(e, x, &scale);
+    return LLVMBuildFMul(e->b, scale, LLVMBuildFMul(e->b, x, below, ""), "");
 }
 
 /*
@@ -180,6 +192,8 @@ bool approximate_cuda(Emit *e, Op op, DType rounded, const Val *in, Val *out)
         r = approximate(e, EX2, x);
     else if (op == OP_SIGMOID)
         r = emit_sigmoid(e, x);
+    else if (op == OP_SILU)
+        r = emit_silu(e, x);
     else if (op == OP_RSQRT)
         r = approximate(e, RSQRT, x);
     else if (op == OP_RECIPROCAL)

@@ -99,14 +99,6 @@ static RtNode *mul(Rec *r, RtNode *a, RtNode *b) { return rec_ew2(r, OP_MUL, a, 
 
 /* ---- activations ---- */
 
-API1(kiln_tensor *, kiln_silu, kiln_tensor *, x)
-{
-    Rec r = REC(kiln_silu);
-    DType out = DT_F32;
-    RtNode *in = float_in(&r, x, "x", &out);
-    return rec_end(&r, rec_cast(&r, mul(&r, in, rec_ew1(&r, OP_SIGMOID, in)), out));
-}
-
 API1(kiln_tensor *, kiln_gelu, kiln_tensor *, x)
 {
     Rec r = REC(kiln_gelu);

@@ -43,6 +43,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
         (void)y;                                                           \
         return x < 0 ? exp##S(x) / (1 + exp##S(x)) : 1 / (1 + exp##S(-x)); \
     }                                                                      \
+    static T silu##S##_(T x, T y) { return x * sigmoid##S##_(x, y); }      \
     static T softplus##S##_(T x, T y)                                      \
     {                                                                      \
         (void)y;                                                           \
@@ -79,12 +80,35 @@ ALL1(REFERENCE1, Wide, l)
 static const struct {
     double (*f32)(double, double);
     Wide (*f64)(Wide, Wide);
-} reference[OP_COUNT] = {PAIR(RSQRT, rsqrt), PAIR(EXP, exp),     PAIR(EXP2, exp2),          PAIR(EXPM1, expm1),       PAIR(LOG, log),
-                         PAIR(LOG2, log2),   PAIR(LOG10, log10), PAIR(LOG1P, log1p),        PAIR(SIN, sin),           PAIR(COS, cos),
-                         PAIR(TAN, tan),     PAIR(ASIN, asin),   PAIR(ACOS, acos),          PAIR(ATAN, atan),         PAIR(SINH, sinh),
-                         PAIR(COSH, cosh),   PAIR(TANH, tanh),   PAIR(ASINH, asinh),        PAIR(ACOSH, acosh),       PAIR(ATANH, atanh),
-                         PAIR(ERF, erf),     PAIR(ERFC, erfc),   PAIR(SIGMOID, sigmoid),    PAIR(SOFTPLUS, softplus), PAIR(POW, pow),
-                         PAIR(ATAN2, atan2), PAIR(HYPOT, hypot), PAIR(LOGADDEXP, logaddexp)};
+} reference[OP_COUNT] = {PAIR(RSQRT, rsqrt),
+                         PAIR(EXP, exp),
+                         PAIR(EXP2, exp2),
+                         PAIR(EXPM1, expm1),
+                         PAIR(LOG, log),
+                         PAIR(LOG2, log2),
+                         PAIR(LOG10, log10),
+                         PAIR(LOG1P, log1p),
+                         PAIR(SIN, sin),
+                         PAIR(COS, cos),
+                         PAIR(TAN, tan),
+                         PAIR(ASIN, asin),
+                         PAIR(ACOS, acos),
+                         PAIR(ATAN, atan),
+                         PAIR(SINH, sinh),
+                         PAIR(COSH, cosh),
+                         PAIR(TANH, tanh),
+                         PAIR(ASINH, asinh),
+                         PAIR(ACOSH, acosh),
+                         PAIR(ATANH, atanh),
+                         PAIR(ERF, erf),
+                         PAIR(ERFC, erfc),
+                         PAIR(SIGMOID, sigmoid),
+                         PAIR(SILU, silu),
+                         PAIR(SOFTPLUS, softplus),
+                         PAIR(POW, pow),
+                         PAIR(ATAN2, atan2),
+                         PAIR(HYPOT, hypot),
+                         PAIR(LOGADDEXP, logaddexp)};
 
 enum { CHUNK = 1 << 14 };
 

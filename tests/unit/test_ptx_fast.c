@@ -15,6 +15,7 @@ TestSuite(ptx_fast, .init = setup, .fini = teardown);
 static double exact_exp(double x, double y) { return (void)y, exp(x); }
 static double exact_exp2(double x, double y) { return (void)y, exp2(x); }
 static double exact_sigmoid(double x, double y) { return (void)y, x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
+static double exact_silu(double x, double y) { return x * exact_sigmoid(x, y); }
 static double exact_tanh(double x, double y) { return (void)y, tanh(x); }
 static double exact_rsqrt(double x, double y) { return (void)y, 1 / sqrt(x); }
 static double exact_reciprocal(double x, double y) { return (void)y, 1 / x; }
@@ -25,6 +26,7 @@ static const struct {
 } ops[] = {{OP_EXP, exact_exp, "ex2.approx.ftz.f32", "ex2.approx.ftz.f32"},
            {OP_EXP2, exact_exp2, "ex2.approx.f32", "ex2.approx.f32"},
            {OP_SIGMOID, exact_sigmoid, "rcp.approx.ftz.f32", "rcp.approx.ftz.f32"},
+           {OP_SILU, exact_silu, "rcp.approx.ftz.f32", "rcp.approx.ftz.f32"},
            {OP_TANH, exact_tanh, "rcp.approx.ftz.f32", "tanh.approx.f32"},
            {OP_RSQRT, exact_rsqrt, "rsqrt.approx.f32", "rsqrt.approx.f32"},
            {OP_RECIPROCAL, exact_reciprocal, "rcp.approx.f32", "rcp.approx.f32"}};

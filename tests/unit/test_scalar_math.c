@@ -57,7 +57,9 @@ static const Case cases[] = {
     {OP_ERFC, -10, 2},       {OP_SIGMOID, 0, 0.5},   {OP_SIGMOID, INF, 1},
     {OP_SIGMOID, -INF, 0},   {OP_SIGMOID, 100, 1},   {OP_SIGMOID, -1000, 0},
     {OP_SOFTPLUS, INF, INF}, {OP_SOFTPLUS, -INF, 0}, {OP_SOFTPLUS, 1000, 1000},
-    {OP_SOFTPLUS, -1000, 0},
+    {OP_SOFTPLUS, -1000, 0}, {OP_SILU, 0, 0},        {OP_SILU, -0.0, -0.0},
+    {OP_SILU, 1000, 1000},   {OP_SILU, -1000, -0.0}, {OP_SILU, INF, INF},
+    {OP_SILU, -INF, NOT},
 };
 
 Test(math, special_values)
@@ -252,6 +254,9 @@ Test(math, subnormals_are_kept)
     cr_assert_eq(run_float(OP_EXP2, DT_F64, -1074, 0), 0x1p-1074);
     cr_assert_eq(run_float(OP_EXP, DT_F32, -100, 0), (double)(float)exp(-100));
     cr_assert_eq(run_float(OP_SIGMOID, DT_F32, -100, 0), (double)(float)exp(-100));
+    cr_assert_eq(run_float(OP_SILU, DT_F32, -100, 0), (double)(float)(-100 * exp(-100)));
+    cr_assert_eq(run_float(OP_SILU, DT_F32, -104.5, 0), (double)(float)(-104.5 * exp(-104.5)), "more than 0, where sigmoid is 0");
+    cr_assert_eq(run_float(OP_SILU, DT_F64, -748, 0), (double)(-748 * expl(-748)));
     cr_assert_eq(run_float(OP_LOG2, DT_F32, 0x1p-149, 0), -149);
     cr_assert_eq(run_float(OP_LOG2, DT_F64, 0x1p-1074, 0), -1074);
     cr_assert_eq(run_float(OP_SQRT, DT_F32, 0x1p-148, 0), 0x1p-74);
@@ -292,6 +297,7 @@ static double reference(Op op, double x)
     case OP_ERF: return erf(x);
     case OP_ERFC: return erfc(x);
     case OP_SIGMOID: return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x));
+    case OP_SILU: return x < 0 ? x * exp(x) / (1 + exp(x)) : x / (1 + exp(-x));
     default: /* SOFTPLUS */ return fmax(x, 0) + log1p(exp(-fabs(x)));
     }
 }

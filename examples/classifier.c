@@ -78,7 +78,7 @@ static Options read_options(int argc, char **argv)
             exit(0);
         }
         static const char *const known[] = {"--steps", "--batch",     "--hidden", "--seed", "--rate",
-                                            "--decay", "--optimizer", "--save",   "--load"};
+                                            "--decay", "--optimizer", "--save",   "--load", "--stop"};
         size_t which = 0;
         while (which < sizeof known / sizeof *known && strcmp(name, known[which]))
             which++;

@@ -417,7 +417,7 @@ API_TEST(optimizer, a_bad_label_changes_nothing)
 /* Saved after a few steps and restored into another network, training goes on with the same bits, dropout included. */
 API_TEST(optimizer, resumes_with_the_same_bits)
 {
-    char path[512], names[PARAMS][8];
+    char path[512], names[PARAMS][16];
     const char *tmp = getenv("TMPDIR"), *name;
     static char whole[BITS], resumed[BITS];
     kiln_named saved[32];

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""A training step of kiln beside PyTorch (eager, and torch.compile where it works): time, ratio, memory.
+
+    train.py --lib build/release/bench/libbench_train.so [--seconds S] [--threads N] [--compile] [--json FILE]
+
+The steps are those of bench/train.c: the same parameters, inputs, AdamW, in f32. Sides take turns in one process; figures are medians over the
+turns, ratios PyTorch's time over kiln's, turn by turn. Losses of the first steps are compared. Memory is the most that a process of its own
+held resident in steps 3 to 5, less what it held before the model was made. Exit status: 0, 1 losses differ, 77 no PyTorch.
+"""
+import argparse
+import ctypes
+import json
+import math
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from peers import turns  # noqa: E402
+
+WORKLOADS = ("mlp", "block")
+
+
+class Kiln:
+    def __init__(self, path, threads):
+        os.environ.setdefault("KILN_THREADS", str(threads))
+        self.lib = ctypes.CDLL(os.path.abspath(path))
+        self.lib.train_open.restype = ctypes.c_void_p
+        self.lib.train_step.restype = ctypes.c_double
+
+    def open(self, name):
+        self.model = ctypes.c_void_p(self.lib.train_open(name.encode()))
+
+    def step(self):
+        return self.lib.train_step(self.model)
+
+    def arrays(self, np):
+        """Parameters, then inputs."""
+        all, dims = [], (ctypes.c_int64 * 8)()
+        while (rank := self.lib.train_read(self.model, len(all), dims, None)) >= 0:
+            shape = tuple(dims[:rank])
+            data = np.empty(shape, dtype=np.float32)
+            if len(all) == 7 and rank == 1 and shape == (128,):  # labels
+                data = np.empty(shape, dtype=np.int64)
+            self.lib.train_read(self.model, len(all), dims, ctypes.c_void_p(data.ctypes.data))
+            all.append(data)
+        return all
+
+
+def torch_step(torch, name, arrays, compiled):
+    F = torch.nn.functional
+    params = [torch.nn.Parameter(torch.from_numpy(a.copy())) for a in arrays[:-2]]
+    inputs = [torch.from_numpy(a) for a in arrays[-2:]]
+
+    def mlp(x, y, p):
+        x = F.relu(F.linear(x, p[0], p[1]))
+        x = F.relu(F.linear(x, p[2], p[3]))
+        return F.cross_entropy(F.linear(x, p[4], p[5]), y)
+
+    def block(x, y, p):
+        b, s, d = x.shape
+        q, k, v = (t.view(b, s, 4, d // 4).transpose(1, 2) for t in F.linear(F.layer_norm(x, (d,), p[0], p[1]), p[2], p[3]).split(d, -1))
+        scores = q @ k.transpose(-1, -2) / math.sqrt(d // 4)
+        mixed = (torch.softmax(scores, -1) @ v).transpose(1, 2).reshape(b, s, d)
+        x = x + F.linear(mixed, p[4], p[5])
+        x = x + F.linear(F.gelu(F.linear(F.layer_norm(x, (d,), p[6], p[7]), p[8], p[9])), p[10], p[11])
+        return F.mse_loss(x, y)
+
+    forward = {"mlp": mlp, "block": block}[name]
+    if compiled:
+        forward = torch.compile(forward)
+    optimizer = torch.optim.AdamW(params, lr=1e-3, weight_decay=0.01)
+
+    def step():
+        loss = forward(*inputs, params)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
+def resident(key):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith(key + ":"))
+
+
+def memory(side, name, args):
+    """Run in a process of its own: prints the bytes."""
+    import numpy as np
+    import torch
+    torch.set_num_threads(args.threads)
+    kiln = Kiln(args.lib, args.threads)
+    kiln.open(name)
+    arrays = kiln.arrays(np)
+    if side == "kiln":
+        kiln.lib.train_close(kiln.model)
+        before = resident("VmRSS")
+        kiln.open(name)
+        step = kiln.step
+    else:
+        kiln.lib.train_close(kiln.model)
+        before = resident("VmRSS")
+        step = torch_step(torch, name, arrays, side == "compiled")
+    step()
+    step()
+    with open("/proc/self/clear_refs", "w") as f:
+        f.write("5")  # VmHWM begins anew
+    for _ in range(3):
+        step()
+    print(resident("VmHWM") - before)
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("--lib", required=True)
+    args.add_argument("--seconds", type=float, default=5)
+    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args.add_argument("--compile", action="store_true")
+    args.add_argument("--json")
+    args.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)
+    args = args.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"})  # see peers.py
+    if args.memory_of:
+        return memory(*args.memory_of, args)
+    try:
+        import numpy as np
+        import torch
+    except ImportError:
+        print("train.py: NumPy or PyTorch is not there")
+        return 77
+    torch.set_num_threads(args.threads)
+    kiln, bad, table = Kiln(args.lib, args.threads), 0, []
+    for name in WORKLOADS:
+        kiln.open(name)
+        arrays = kiln.arrays(np)
+        sides = {"kiln": kiln.step, "torch": torch_step(torch, name, arrays, False)}
+        if args.compile:
+            sides["compiled"] = torch_step(torch, name, arrays, True)
+        losses = {side: [step() for _ in range(5)] for side, step in sides.items()}
+        off = max(abs(a - b) / abs(a) for other in losses.values() for a, b in zip(losses["kiln"], other))
+        wrong = not off < 1e-3
+        bad += wrong
+        seconds, ratio = turns(sides, args.seconds)
+        room = {side: int(subprocess.run([sys.executable, __file__, "--lib", args.lib, "--threads", str(args.threads), "--memory-of", side, name],
+                                         check=True, capture_output=True, text=True).stdout) for side in sides}
+        table.append({"row": name, "seconds": seconds, "ratio": ratio, "bytes": room, "off": off})
+        print(f"{name:8}" + "".join(f"  {side} {seconds[side] * 1e3:.2f} ms, {room[side] / 1e6:.0f} MB" +
+                                    (f", {ratio[side]:.2f} of kiln's time" if side in ratio else "") for side in sides) +
+              f"  (losses differ by {off:.1e}{', WRONG' if wrong else ''})", flush=True)
+        kiln.lib.train_close(kiln.model)
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(table, f, indent=1)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

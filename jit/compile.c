@@ -14,6 +14,7 @@
 #include "ir/base/os.h"
 #include "ir/base/os_term.h"
 #include "ir/base/timeline.h"
+#include "ir/joint.h"
 #include "jit/codegen.h"
 #include "jit/passes.h"
 
@@ -49,6 +50,7 @@ static void dump_plan(Job *job);
 static const char *graph_text(const Job *job);
 static void note_inputs(Job *job);
 static void log_program(const Job *job);
+static void log_gradient(const Job *job);
 
 static Status compile(Job *job)
 {
@@ -72,6 +74,8 @@ static Status compile(Job *job)
         timeline_span(TL_FUSION, "fusion", began, TL_INT("nodes", job->g->nodes.n), TL_INT("launches", job->plan.steps.n));
     if (job->preview)
         return ST_OK;
+    if (log_on(LOG_GRADIENT))
+        log_gradient(job);
 
     job->program = os_calloc(1, sizeof *job->program);
     if (!job->program)
@@ -294,6 +298,28 @@ static void note_inputs(Job *job)
                    dtype_name((DType)graph_node(g, g->inputs.at[i])->dtype));
 }
 
+/* "read of the forward pass: ...; computed again: ...; peak 1.2 GB" */
+static bool gradient_text(const Job *job, bool each, Str *out)
+{
+    Str values;
+    str_init(&values, job->g->arena);
+    if (!joint_print(job->g, each, &values))
+        return false;
+    int line = (int)strcspn(values.text, "\n");
+    str_printf(out, "%.*s; peak ", line, values.text);
+    bytes_print((double)job->plan.peak_with_reuse, out);
+    str_printf(out, "%s\n", values.text + line);
+    return true;
+}
+
+static void log_gradient(const Job *job)
+{
+    Str out;
+    str_init(&out, job->g->arena);
+    if (gradient_text(job, log_detailed(LOG_GRADIENT), &out))
+        log_text(LOG_GRADIENT, out.text);
+}
+
 static void log_program(const Job *job)
 {
     const Program *p = job->program;
@@ -346,6 +372,7 @@ Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text)
     *n_steps = job.plan.steps.n;
     for (uint32_t i = 0; i < job.plan.steps.n; i++)
         str_printf(text, "  %s\n", job.plan.steps.at[i].what);
+    (void)gradient_text(&job, false, text);
     return ST_OK;
 }
 

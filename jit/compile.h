@@ -31,7 +31,8 @@ typedef struct CompileTexts {
  * Runs on a stack of its own, so its depth does not depend on the caller's. */
 Status jit_compile(const CompileRequest *request, Program **out, CompileTexts *texts);
 
-/* What jit_compile would make, without code: the number of launches, and their names, a line each, to `text`. */
+/* What jit_compile would make, without code: the number of launches, and their names, a line each, to `text`; of a gradient also what it
+ * reads and computes again. */
 Status jit_preview(const CompileRequest *request, uint32_t *n_steps, Str *text);
 
 #endif

@@ -37,6 +37,24 @@ void program_weigh(Program *p, size_t text_bytes)
 
 const char *program_name(const Program *p) { return p->entry[0] ? p->entry : p->id[0] ? p->id : "?"; }
 
+double program_memory(const Program *p, const int64_t *sizes)
+{
+    double total = 0;
+    for (uint32_t slot = 0; slot <= p->n_slots; slot++) { /* and then the outputs */
+        double most = 0;
+        for (uint32_t i = 0; i < p->n_buffers; i++) {
+            const ProgBuffer *b = &p->buffers[i];
+            double bytes = (double)sizes[b->numel] * (double)dtype_bytes((DType)b->dtype);
+            if (b->kind == BUFFER_TEMP && b->slot == slot && bytes > most)
+                most = bytes;
+            if (b->kind == BUFFER_OUTPUT && slot == p->n_slots)
+                most += bytes;
+        }
+        total += most;
+    }
+    return total;
+}
+
 static void print_args(const Program *p, const ProgStep *step, Str *out)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {

@@ -76,6 +76,9 @@ void program_weigh(Program *program, size_t text_bytes);
 /* How it is called where it is spoken of, which `kiln cache show` takes where it lies on disk; "?": nobody said. */
 const char *program_name(const Program *program);
 
+/* Bytes of outputs and temporaries at once, with these sizes (sizes_eval of the program's facts); a double, as sizes may be anything. */
+double program_memory(const Program *program, const int64_t *sizes);
+
 /* The readable launch plan: steps, arguments, buffers, guards. */
 void program_print(const Program *program, Str *out);
 

@@ -25,6 +25,7 @@
  * The flow is Dinic's (1970): phases of a breadth-first search and blocking flows.
  */
 #include "jit/remat.h"
+#include "ir/joint.h"
 #include "jit/fuse_cost.h"
 #include "jit/options.h"
 
@@ -59,27 +60,6 @@ static bool is_banned(OpClass cls) { return cls == CLS_CONTRACT || cls == CLS_SO
 static bool moves_only(const Node *node) { return op_class((Op)node->op) == CLS_VIEW && node->op != OP_PAD && node->op != OP_CONCAT; }
 
 static bool takes_part(const Node *node) { return !node->number && (op_class((Op)node->op) != CLS_LEAF || node->op == OP_INPUT); }
-
-/* What is needed at all, and what is forward: of phase 0, or an operand of such. */
-static bool find_halves(Remat *m)
-{
-    Graph *g = m->g;
-    bool backward = false;
-    for (uint32_t k = 0; k < g->outputs.n; k++)
-        m->live[g->outputs.at[k]] = true;
-    for (Ref r = m->n; r-- > 0;) {
-        const Node *node = graph_node(g, r);
-        if (!m->live[r])
-            continue;
-        m->forward[r] |= node->phase == 0;
-        backward |= !m->forward[r];
-        for (uint32_t k = 0; k < node->n_in; k++) {
-            m->live[node->in[k]] = true;
-            m->forward[node->in[k]] |= m->forward[r];
-        }
-    }
-    return backward;
-}
 
 /* Marks what r is a view or a cast of, r included, down to what is computed. */
 static void mark_source(const Remat *m, bool *mark, Ref r)
@@ -351,9 +331,7 @@ void remat(Graph *g, int how)
 {
     uint32_t n = g->nodes.n;
     Remat m = {.g = g, .arena = g->arena, .n = n, .memory = how == REMAT_MEMORY};
-    m.live = ARENA_ARRAY(g->arena, bool, n);
-    m.forward = ARENA_ARRAY(g->arena, bool, n);
-    if (how == REMAT_OFF || !find_halves(&m))
+    if (how == REMAT_OFF || !joint_halves(g, &m.forward, &m.live))
         return;
     m.stored = ARENA_ARRAY(g->arena, bool, n);
     m.operand = ARENA_ARRAY(g->arena, bool, n);

@@ -1,6 +1,7 @@
 /* One entry: `show`, `guards`, `code`, `key`. */
 #include "cache/cli/entries.h"
 #include "ir/base/os_term.h"
+#include "ir/joint.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -86,6 +87,24 @@ static const char *plan_text(Arena *arena, const Entry *entry)
     return text.text;
 }
 
+/* What a program with a gradient reads of its forward pass and computes again, and its memory at the sizes it was made for; NULL: it has none. */
+static const char *gradient_text(Arena *arena, const Entry *entry)
+{
+    EntryTexts texts;
+    Graph *g;
+    Str out;
+    const Program *plan = entry->view.plan;
+    str_init(&out, arena);
+    if (entry_texts(&entry->view, arena, &texts) != ST_OK || !texts.optimised || graph_parse(texts.optimised, arena, &g) != ST_OK ||
+        !joint_print(g, false, &out))
+        return NULL;
+    int64_t *sizes = ARENA_ARRAY(arena, int64_t, plan->guards.sizes.n + 1);
+    sizes_eval(&plan->guards.sizes, entry->view.facts.ints, sizes);
+    str_printf(&out, "; peak ");
+    bytes_print(program_memory(plan, sizes), &out);
+    return out.text;
+}
+
 /* The lines of the key's first part: who can make and run the code. */
 static json_t *maker_json(Cli *cli, const Entry *entry)
 {
@@ -130,6 +149,9 @@ static int show_json(Cli *cli, const Entry *entry)
     js_set(cli, root, "facts", numbers_json(cli, &entry->view.facts));
     js_set(cli, root, "guards", guards_json(cli, entry));
     js_set(cli, root, "kernels", kernels_json(cli, entry));
+    const char *gradient = gradient_text(cli->arena, entry);
+    if (gradient)
+        js_set(cli, root, "gradient", js_text(gradient));
     js_set(cli, root, "plan", js_text(plan_text(cli->arena, entry)));
     return js_print(cli, root);
 }
@@ -191,6 +213,7 @@ int cmd_SHOW(Cli *cli)
     print_field(cli, "made", arena_printf(arena, "%s, in %s", time_text(arena, entry.made), seconds_text(arena, entry.compile_seconds)));
     print_field(cli, "last used", time_text(arena, entry.item->used));
     print_field(cli, "facts", facts_text(arena, &entry.view.facts));
+    print_field(cli, "gradient", gradient_text(arena, &entry));
 
     putchar('\n');
     print_title(cli, "made by and for");

@@ -134,4 +134,17 @@ if [ -n "${KILN_TEST_LIBCUDA:-}" ]; then
     expect 0 "$kiln" cache import --yes "$work/gpu.kilnpack" --dir="$work/gpu_sms=9" --foreign
     says "refused 0"
 fi
+
+# an entry with a gradient tells what that reads and computes again; others say nothing of it
+KILN_CACHE_DIR=$work/gradient "$use" 64 48 gradient >/dev/null || fail "use 64 48 gradient"
+expect 0 "$kiln" cache list --json --name=matmul --dir="$work/gradient"
+key=$("$tools/cli_json" entries 0 key <"$work/out")
+expect 0 "$kiln" cache show "$key" --dir="$work/gradient"
+says "  gradient       read of the forward pass: "
+says "; computed again: "
+says "; peak "
+expect 0 "$kiln" cache show "$key" --dir="$work/gradient" --json
+says '"gradient": "read of the forward pass: '
+expect 0 "$kiln" cache show "$(field 0 key)"
+grep -q "read of the forward pass" "$work/out" && fail "a gradient where there is none"
 finish

@@ -1,4 +1,4 @@
-/* use ROWS COLS: a program that computes relu(sin(x) * y) of so many elements and prints the sum;
+/* use ROWS COLS [gradient]: a program that computes relu(sin(x) * cos(x)) of so many elements, or also its gradient, and prints the sum;
  * for tests of the real cache. */
 #include <kiln.h>
 #include <stdio.h>
@@ -13,7 +13,12 @@ int main(int argc, char **argv)
     kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, (double)(rows * cols), 1), KILN_SHAPE(rows, cols));
     kiln_status status = kiln_eval(x); /* an input of the graph that follows */
     double total = 0;
-    if (status == KILN_OK)
+    if (status == KILN_OK && argc > 3) {
+        kiln_tensor *p = kiln_param(x), *grad = NULL, *y = kiln_tanh(kiln_matmul(kiln_sin(p), kiln_transpose(p)));
+        status = kiln_grad(kiln_sum(kiln_mul(y, y)), &p, 1, &grad);
+        if (status == KILN_OK)
+            status = kiln_item(kiln_sum(grad), &total);
+    } else if (status == KILN_OK)
         status = kiln_item(kiln_sum(kiln_relu(kiln_mul(kiln_sin(x), kiln_cos(x)))), &total);
     if (status != KILN_OK)
         fprintf(stderr, "%s\n", kiln_error_message());

@@ -45,6 +45,7 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     TRY(eval_enter(&e));
     Status status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
+        record_begin(e);
         status = by_device(e, nodes, n);
         traced_sync(e, status);
     }
@@ -137,7 +138,7 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
 {
     if (e->refused || why == ST_OUT_OF_MEMORY || e->options.value[OPT_STRICT])
         return why;
-    e->outcome = "interpreter";
+    record_source(e, KILN_CALL_INTERPRETED);
     stat_count(STAT_FALLBACKS, 1);
     warn_fallback(call, e->api, e->loc);
     return interpret(e, call);
@@ -145,14 +146,21 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
 
 static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheHit *hit)
 {
-    if (!store_find(e, call, miss, hit)) {
-        e->outcome = "compiled";
+    double start = os_seconds();
+    bool found = store_find(e, call, miss, hit);
+    double looked = os_seconds();
+    e->record.load_seconds += looked - start;
+    if (!found) {
+        record_source(e, KILN_CALL_COMPILED);
+        e->record.reason = (int)miss->reason;
         traced_miss(e, miss);
         stat_miss(miss->reason);
         store_miss(e, call, miss);
-        return serve_miss(e, call, miss, hit);
+        Status status = serve_miss(e, call, miss, hit);
+        e->record.compile_seconds += os_seconds() - looked;
+        return status;
     }
-    e->outcome = "disk";
+    record_source(e, KILN_CALL_DISK);
     stat_count(STAT_HITS, 1);
     stat_add(STAT_DISK_HITS, 1);
     background_improve(e, call, hit);
@@ -162,7 +170,7 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
 static Status compute(Evaluation *e, Call *call)
 {
     if (e->options.value[OPT_MODE] == MODE_INTERP) {
-        e->outcome = "interpreter";
+        record_source(e, KILN_CALL_INTERPRETED);
         return interpret(e, call);
     }
     CacheHit hit;
@@ -173,7 +181,7 @@ static Status compute(Evaluation *e, Call *call)
     if (began)
         traced_lookup(call, began, found ? &hit : NULL);
     if (found) {
-        e->outcome = "memory";
+        record_source(e, KILN_CALL_MEMORY);
         stat_count(STAT_HITS, 1);
         log_hit(call);
         background_improve(e, call, &hit);
@@ -186,12 +194,11 @@ static Status compute(Evaluation *e, Call *call)
     }
     if (call->memo && hit.sizes != call->memo->sizes)
         cache_remember(call->memo, &hit);
-    program_retain(hit.program);
+    TRY(record_program(e, hit.program, hit.sizes));
     traced_use(hit.program);
     Status status = run(e, hit.program, hit.sizes, call);
     if (e->perf_began > 0)
         perf_call(found && status == ST_OK ? hit.program : NULL, os_seconds() - e->perf_began);
-    program_release(hit.program);
     return status == ST_COMPILE ? fall_back(e, call, status) : status; /* the driver makes no code of it: it loads kernels only now */
 }
 
@@ -260,6 +267,7 @@ Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc)
 {
     TRY(evaluation_begin(e, api, loc));
     keep_keyed_options(e, call);
+    record_begin(e);
     e->busy = true;
     Status status = serve(e, call, NULL);
     e->busy = false;

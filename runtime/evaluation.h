@@ -18,6 +18,24 @@
 
 struct CudaRun; /* runtime/cuda/cuda.h */
 
+typedef struct CallPart {
+    Program *program; /* retained */
+    size_t sizes;     /* where in `sizes` */
+} CallPart;
+
+/* What the thread's last sync point did, as far as it cannot be asked later (runtime/api/last_call.c). */
+typedef struct CallRecord {
+    size_t n;            /* programs that ran; */
+    BUF(CallPart) parts; /* these, and maybe one of the call before */
+    BUF(int64_t) sizes;  /* their size tables, one after the other */
+    uint32_t prepared;   /* Template.prepared_number whose program this is; 0: none */
+    int source, reason;  /* kiln_call_source; Reason, -1: there was no miss */
+    double compile_seconds, load_seconds;
+    int64_t in_place;
+    const char *why_not; /* the first result that is not in place: why; static */
+    bool cuda;
+} CallRecord;
+
 typedef struct Evaluation {
     /* The sync point. */
     uint32_t number; /* of this evaluation */
@@ -32,8 +50,9 @@ typedef struct Evaluation {
     int64_t compile_ns;  /* ... and how long compiles had taken by then */
     double perf_began;   /* with KILN_PERF: when the sync point began; 0: nothing is counted of it */
     int64_t traced;      /* with KILN_TRACE: when the sync point began; 0: nothing is written of it */
-    const char *outcome; /* likewise: where its program came from; NULL: none was looked for */
     char entry[64];      /* the first two parts of the names of the call's entries on disk; "": no look-up there was made */
+
+    CallRecord record;
 
     /* Collecting (runtime/eval/collect.c). */
     Call call;
@@ -61,6 +80,14 @@ typedef struct Evaluation {
 Evaluation *evaluation_of_thread(void);
 /* A sync point of the user begins. ST_INVALID: in the middle of another one, which a deleter is called from. */
 Status evaluation_begin(Evaluation *e, const char *api, Loc loc);
+
+/* The parts of CallRecord: a sync point computes something; where a program of it came from, the costliest counts; what runs, retained until the
+ * next sync point of the thread. */
+void record_begin(Evaluation *e);
+void record_source(Evaluation *e, int source);
+Status record_program(Evaluation *e, Program *program, const int64_t *sizes);
+void record_end_thread(Evaluation *e);
+const char *record_source_name(int source); /* NULL: KILN_CALL_NOTHING */
 
 /* A number that no other collection or evaluation has, whichever thread asks; never 0. */
 uint32_t evaluation_next_number(Evaluation *e);

@@ -69,6 +69,23 @@ bool parse_age(const char *text, int64_t *seconds)
     return true;
 }
 
+bool parse_percent(const char *text, double *fraction)
+{
+    char number[32];
+    size_t n = strlen(text);
+    if (n && text[n - 1] == '%')
+        n--;
+    if (n >= sizeof number || strspn(text, "0123456789.") < n)
+        return false;
+    memcpy(number, text, n);
+    number[n] = '\0';
+    double value = 0;
+    if (!parse_scaled(number, "", NULL, &value))
+        return false;
+    *fraction = value / 100;
+    return true;
+}
+
 /* ---- words ---- */
 
 /* Is `word` one of the words of "a|b|c"? */
@@ -141,6 +158,7 @@ static bool value_fits(FlagId id, const char *value)
 {
     uint64_t bytes;
     int64_t seconds;
+    double fraction;
     const char *kind = flag_info[id].value;
     if (strchr(kind, '|'))
         return one_of(kind, value);
@@ -148,6 +166,8 @@ static bool value_fits(FlagId id, const char *value)
         return parse_size(value, &bytes);
     if (strcmp(kind, "AGE") == 0)
         return parse_age(value, &seconds);
+    if (strcmp(kind, "PERCENT") == 0)
+        return parse_percent(value, &fraction);
     if (strcmp(kind, "HEX") == 0)
         return strlen(value) == DIGEST_HEX && strspn(value, "0123456789abcdefABCDEF") == DIGEST_HEX;
     return *value != '\0';
@@ -163,6 +183,8 @@ static const char *what_fits(FlagId id)
         return "a size such as 500, 64k, 1.5M or 2G";
     if (strcmp(kind, "AGE") == 0)
         return "an age such as 90s, 15m, 12h, 30d or 2w";
+    if (strcmp(kind, "PERCENT") == 0)
+        return "percents such as 10% or 2.5%";
     if (strcmp(kind, "HEX") == 0)
         return "a SHA-256, 64 hexadecimal digits,";
     return "something";

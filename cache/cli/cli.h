@@ -72,6 +72,7 @@ int args_parse(Cli *cli, int argc, char **argv);
 /* "64k" -> 65536, "2w" -> 1209600; false: no such number. */
 bool parse_size(const char *text, uint64_t *bytes);
 bool parse_age(const char *text, int64_t *seconds);
+bool parse_percent(const char *text, double *fraction); /* "10%" or "10" -> 0.1 */
 static inline bool flag_on(const Cli *cli, FlagId id) { return cli->flag[id] != NULL; }
 
 static inline bool verb_takes(VerbId verb, int flag) { return verb_info[verb].flags >> flag & 1; }

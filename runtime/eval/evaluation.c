@@ -27,6 +27,7 @@ void evaluation_end_thread(RtThread *thread)
                      e->scratch};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         os_free(rooms[i]);
+    record_end_thread(e);
     cuda_run_free(e->cuda);
     os_free(e);
 }
@@ -51,7 +52,6 @@ Status evaluation_begin(Evaluation *e, const char *api, Loc loc)
     if (timeline_on())
         traced_recorded();
     e->traced = timeline_begin();
-    e->outcome = NULL;
     return ST_OK;
 }
 

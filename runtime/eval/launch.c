@@ -115,7 +115,24 @@ static Status reserve(Run *run)
     return ST_OK;
 }
 
-static Status bind_buffers(Run *run, const bool *donated, Result *results)
+/* Why an input that a program could overwrite stays as it is. */
+static const char *kept_because(const RtNode *input, bool ran)
+{
+    const Storage *storage = atomic_load(&input->storage);
+    if (!ran)
+        return "its kernels have not run on this device yet, and might fail";
+    if (storage->borrowed)
+        return "its memory belongs to the program or was handed out (kiln_wrap, kiln_data)";
+    if (input->strided)
+        return "it is strided";
+    if (atomic_load(&storage->refs) != 1)
+        return "another value shares its memory";
+    return "a handle or a recorded value still means it: kiln_assign lets go of the old value, ending a scope of those that it owns";
+}
+
+static const char no_input[] = "no input of its dtype and size is read for the last time where it is written";
+
+static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *results)
 {
     const Program *p = run->p;
     TRY(reserve(run));
@@ -143,7 +160,10 @@ static Status bind_buffers(Run *run, const bool *donated, Result *results)
             const RtNode *input = input_node(run, b->alias_input);
             result->storage = storage_retain(atomic_load(&input->storage));
             run->address[p->outputs[k]] = input->data;
+            run->e->record.in_place++;
         } else {
+            if (!run->e->record.why_not)
+                run->e->record.why_not = b->alias_input == NO_BUFFER ? no_input : kept_because(input_node(run, b->alias_input), ran);
             TRY(storage_new_on(run->device, buffer_bytes(b, run->sizes), &result->storage));
             run->address[p->outputs[k]] = result->storage->data;
         }
@@ -423,21 +443,6 @@ static Status launch_step(Run *run, const ProgStep *step)
     return ST_OK;
 }
 
-/* Why an input that a program could overwrite stays as it is. */
-static const char *kept_because(const RtNode *input, bool ran)
-{
-    const Storage *storage = atomic_load(&input->storage);
-    if (!ran)
-        return "its kernels have not run on this device yet, and might fail";
-    if (storage->borrowed)
-        return "its memory belongs to the program or was handed out (kiln_wrap, kiln_data)";
-    if (input->strided)
-        return "it is strided";
-    if (atomic_load(&storage->refs) != 1)
-        return "another value shares its memory";
-    return "a handle or a recorded value still means it: kiln_assign lets go of the old value, ending a scope of those that it owns";
-}
-
 /* KILN_LOG=memory: which results lie where an input lay, and why the others do not. */
 static void tell_overwriting(const Run *run, const bool *donated, bool ran)
 {
@@ -446,8 +451,7 @@ static void tell_overwriting(const Run *run, const bool *donated, bool ran)
         if (b->kind != BUFFER_OUTPUT)
             continue;
         if (b->alias_input == NO_BUFFER) {
-            log_line(LOG_MEMORY,
-                     "output %u has memory of its own: no input of its dtype and size is read for the last time where it is written", k);
+            log_line(LOG_MEMORY, "output %u has memory of its own: %s", k, no_input);
             continue;
         }
         const RtNode *input = input_node(run, b->alias_input);
@@ -472,10 +476,11 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (log_on(LOG_MEMORY))
         tell_overwriting(&run, donated, ran);
     memset(results, 0, sizeof *results * program->n_outputs);
+    e->record.cuda |= on_cuda(&run);
     int64_t began = timeline_begin();
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)
-        status = bind_buffers(&run, donated, results);
+        status = bind_buffers(&run, donated, ran, results);
     if (status == ST_OK && program->n_host)
         status = bind_host(&run);
     if (status == ST_OK && on_cuda(&run))

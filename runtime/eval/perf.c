@@ -57,8 +57,8 @@ static const Machine *machine_now(bool measure)
 
 static double at_rate(double amount, const Machine *m, MachineId id) { return m->value[id] > 0 ? amount / (double)m->value[id] : 0; }
 
-/* *least: the seconds that the launch takes at least. */
-static Regime regime_of(const Launched *l, const Machine *m, double *least)
+/* What is told of so many launches together; *least: the seconds that they take at least. */
+static Regime regime_of(const Launched *l, int64_t launches, const Machine *m, double *least)
 {
     const Work *w = &l->work;
     bool cached = l->bytes <= (int64_t)m->threads * THREAD_CACHE;
@@ -72,14 +72,14 @@ static Regime regime_of(const Launched *l, const Machine *m, double *least)
         if (by[r] > by[worst])
             worst = r;
     *least = by[worst];
-    return *least < (wake > LAUNCH ? wake : LAUNCH) ? REGIME_OVERHEAD : worst;
+    return *least < (double)launches * (wake > LAUNCH ? wake : LAUNCH) ? REGIME_OVERHEAD : worst;
 }
 
-const char *perf_regime(const Launched *l)
+const char *perf_regime(const Launched *l, int64_t launches, bool measure)
 {
-    const Machine *m = !l->known ? NULL : machine_now(false);
+    const Machine *m = !l->known ? NULL : machine_now(measure);
     double least;
-    return m ? regimes[regime_of(l, m, &least)].name : NULL;
+    return m ? regimes[regime_of(l, launches, m, &least)].name : NULL;
 }
 
 /* --- counting -------------------------------------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ static void add_launch(const Launched *l, double seconds)
     row->specials += l->work.specials;
     if (m) {
         double least;
-        row->spent[regime_of(l, m, &least)] += seconds;
+        row->spent[regime_of(l, 1, m, &least)] += seconds;
         row->limit += least;
     }
     table.sum.launches++;
@@ -216,7 +216,7 @@ static void log_launch(const Launched *l, double seconds)
     char limit[64] = "";
     if (m) {
         double least;
-        Regime regime = regime_of(l, m, &least);
+        Regime regime = regime_of(l, 1, m, &least);
         snprintf(limit, sizeof limit, " %4.0f%% of the limit: %s", percent(least, seconds), regimes[regime].name);
     }
     double rate = seconds > 0 ? 1e-9 / seconds : 0;

@@ -40,7 +40,7 @@ void perf_launched(const Launched *l, double seconds);
 void perf_call(const Program *program, double seconds);
 void perf_forked(void); /* what was counted is the parent's */
 
-/* NULL: what the machine can do was not measured so far (`kiln info --measure`), or it is another's. */
-const char *perf_regime(const Launched *l);
+/* What limits these launches together; static. NULL: what it can reach is not known, or not measured so far and not to be measured now. */
+const char *perf_regime(const Launched *l, int64_t launches, bool measure);
 
 #endif

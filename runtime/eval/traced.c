@@ -26,8 +26,8 @@ void traced_sync(const Evaluation *e, Status status)
 {
     if (!e->traced)
         return;
-    timeline_span(TL_SYNC, e->api, e->traced, TL_TEXT("file", e->loc.file), TL_INT("line", e->loc.line), TL_TEXT("program", e->outcome),
-                  TL_TEXT("failed", status == ST_OK ? NULL : fail_message()));
+    timeline_span(TL_SYNC, e->api, e->traced, TL_TEXT("file", e->loc.file), TL_INT("line", e->loc.line),
+                  TL_TEXT("program", record_source_name(e->record.source)), TL_TEXT("failed", status == ST_OK ? NULL : fail_message()));
     timeline_counter("bytes", TL_INT("tensors", stat_get(STAT_LIVE)), TL_INT("most", stat_get(STAT_PEAK)),
                      TL_INT("kept for reuse", stat_get(STAT_POOLED)), TL_INT("programs", (int64_t)cache_use().bytes));
     timeline_counter("graphs in the queue", TL_INT("waiting", background_waiting()));
@@ -64,7 +64,7 @@ void traced_launch(const Evaluation *e, const Launched *l, int64_t began)
     else
         timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
                       TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials), TL_INT("tasks", l->tasks),
-                      TL_INT("threads", l->threads), TL_TEXT("regime", perf_regime(l)),
+                      TL_INT("threads", l->threads), TL_TEXT("regime", perf_regime(l, 1, false)),
                       TL_REAL("GB/s", (double)l->bytes / (double)(timeline_now() - began)));
     timeline_arrow("launch", timeline_lane(), e->traced, began);
 }

@@ -9,6 +9,7 @@
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "runtime/api/mark.h"
 #include "runtime/api/random.h"
 #include "runtime/api/stats.h"
@@ -212,7 +213,7 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
 
 /* --- the fast path ------------------------------------------------------------------------------------------------------- */
 
-static bool logging(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || perf_timed(); }
+static bool logging(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || log_on(LOG_PERF) || timeline_on(); }
 
 /* An evaluated node with the meaning of a template's. */
 static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked)
@@ -250,6 +251,17 @@ static Status make_values(Template *t, kiln_tensor *const *in, bool tracked)
     return ST_OK;
 }
 
+/* For kiln_last_call: once, where the same function is called again and again. */
+static Status record_prepared(Evaluation *e, const Template *t, const CacheHit *hit)
+{
+    record_begin(e);
+    record_source(e, KILN_CALL_MEMORY);
+    e->record.why_not = "the arguments of a kiln_function have handles";
+    TRY(record_program(e, hit->program, hit->sizes));
+    e->record.prepared = t->prepared_number;
+    return ST_OK;
+}
+
 /*
  * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
  * arguments and captured tensors have handles. False: not this time; nothing was done.
@@ -275,7 +287,9 @@ static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, 
     put_draws(t, base);
     stat_count(STAT_EVALS, 1);
     stat_count(STAT_HITS, 1);
-    *status = prepared_run(e, t->prepared, t->pointers, t->scalars, t->storages);
+    *status = e->record.prepared == t->prepared_number ? ST_OK : record_prepared(e, t, &hit);
+    if (*status == ST_OK)
+        *status = prepared_run(e, t->prepared, t->pointers, t->scalars, t->storages);
     if (*status == ST_OK)
         *status = make_values(t, in, tracked);
     for (uint32_t i = 0; i < t->n_results && *status == ST_OK; i++) {
@@ -290,15 +304,17 @@ static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, 
     return true;
 }
 
-/* After a call the long way: prepares what it remembered, once for each program. */
-static void prepare(Template *t)
+/* After a call the long way: prepares what it remembered, once for each program. Not while launches are counted; setting that option ends the
+ * template. */
+static void prepare(Evaluation *e, Template *t)
 {
     CacheHit hit;
-    if (t->n_assigned || !t->call.outputs.n || device_is_cuda(t->call.device) || !cache_recall(&t->memo, &hit) ||
+    if (perf_counted() || t->n_assigned || !t->call.outputs.n || device_is_cuda(t->call.device) || !cache_recall(&t->memo, &hit) ||
         (t->prepared_variant == hit.variant && t->prepared_generation == t->memo.generation))
         return;
     prepared_free(t->prepared);
     t->prepared = prepared_new(hit.program, hit.sizes);
+    t->prepared_number = evaluation_next_number(e);
     t->prepared_variant = hit.variant;
     t->prepared_generation = t->memo.generation;
 }
@@ -326,6 +342,6 @@ Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_
     for (uint32_t i = 0; i < t->n_assigned && status == ST_OK && !*retrace; i++)
         status = param_assigned(t->assigned[i]);
     if (status == ST_OK && !*retrace)
-        prepare(t);
+        prepare(e, t);
     return status;
 }

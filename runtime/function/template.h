@@ -82,8 +82,9 @@ struct Template {
     Prepared *prepared;
     struct Variant *prepared_variant; /* what `memo` said then; NULL: nothing was tried */
     uint64_t prepared_generation;
-    char **pointers;    /* by the call's inputs */
-    Storage **storages; /* by its outputs */
+    uint32_t prepared_number; /* of all that were prepared, which no other has (evaluation_next_number) */
+    char **pointers;          /* by the call's inputs */
+    Storage **storages;       /* by its outputs */
 };
 
 /* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.

@@ -406,6 +406,36 @@ KILN_API void kiln_get_stats(kiln_stats *stats);
 KILN_API void kiln_reset_stats(void);              /* counters to 0, peak to what is live */
 KILN_API const char *kiln_miss_reason(int reason); /* NULL past the last one */
 
+/* Where the program of a sync point came from; of several the costliest. */
+typedef enum kiln_call_source {
+    KILN_CALL_NOTHING, /* there was no sync point with something to compute */
+    KILN_CALL_MEMORY,
+    KILN_CALL_DISK,
+    KILN_CALL_COMPILED,
+    KILN_CALL_INTERPRETED
+} kiln_call_source;
+
+/* What the last sync point of this thread did that had something to compute. Texts are static. */
+typedef struct kiln_call_report {
+    size_t size;                  /* set it to sizeof(kiln_call_report); then how much of it was filled */
+    int source;                   /* a kiln_call_source */
+    int miss_reason;              /* compiled: why no program fitted, for kiln_miss_reason; else -1 */
+    int64_t kernels;              /* different ones */
+    int64_t launches;             /* of them, and of sorts */
+    int64_t bytes;                /* read and written, each buffer counted once per launch */
+    int64_t flops;                /* that the graph asks for */
+    int64_t specials;             /* exp, sin, sqrt and the like */
+    double compile_seconds;       /* this call waited for */
+    double load_seconds;          /* ... looking on disk, and loading from there */
+    int64_t in_place;             /* results that lie where an input lay */
+    const char *why_not_in_place; /* of the first one that does not; NULL: all do */
+    const char *regime;           /* memory, compute, special functions, overhead; NULL: not known */
+    char program[64];             /* how `kiln cache show` calls the first program, and the log */
+} kiln_call_report;
+/* Fills *report; at the first time of all, half a second goes to measuring the machine, if that is not kept in the cache directory.
+ * KILN_INVALID: NULL, or a size that no version of the struct had. */
+KILN_API KILN_MUST_CHECK kiln_status kiln_last_call(kiln_call_report *report);
+
 /* ---- scopes and lifetimes ---- */
 
 /* Opens a scope: tensors made from now on in this thread belong to it. NULL only when out of memory

@@ -54,7 +54,7 @@ static void check(int line, const char *function, const char *param, const char 
     cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
     cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new") ||
-                  strstr(function, "_trace_start") || strstr(function, "_value_and_grad"),
+                  strstr(function, "_trace_start") || strstr(function, "_last_call") || strstr(function, "_value_and_grad"),
               "line %d: no place in: %s", line, message);
     kiln_clear_error();
 }
@@ -833,6 +833,7 @@ static void without_errors(void)
     HARMLESS(kiln_log_into, topic, null, &lines, 0, NULL, "line");
     HARMLESS(kiln_log_into, line, null, &lines, 0, "topic", NULL);
     note("kiln_check", "status", "none"); /* it ends the process, as it says */
+    BAD(kiln_last_call, report, null, KILN_INVALID, "report", NULL);
     BAD(kiln_trace_start, path, null, KILN_INVALID, "path", NULL);
     HARMLESS(kiln_dtype_of, x, null, NULL);
     HARMLESS(kiln_rank, x, null, NULL);

@@ -43,6 +43,9 @@ awk -F, '
     }
 ' "$work/work.csv" || fail "work: $(cat "$work/work.csv")"
 
+# Each call of a kiln_function counts, from when it is wanted on.
+KILN_THREADS=1 "$program" later 2>&1 | grep -q '^.kiln perf. kernel,add,[0-9a-f]*,10,10,' || fail "later: $(KILN_THREADS=1 "$program" later 2>&1)"
+
 # The greatest saving comes first.
 csv threads 40 | awk -F, '$1 == "kernel" { if (n++ && $14 > last) exit 1; last = $14 } END { exit n < 1 }' || fail "threads: the order"
 

@@ -87,6 +87,20 @@ static void work(const char *unused)
     }
 }
 
+/* A kiln_function, which is on its fast path when the counting begins: kiln_set_option reaches it. */
+static void later(const char *unused)
+{
+    (void)unused;
+    kiln_function *f = kiln_function_new(twice_body, 1, 1, NULL);
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(4)), *y;
+    must(kiln_eval(x) == KILN_OK, "eval");
+    for (int i = 0; i < 20; i++) {
+        must(i != 10 || kiln_set_option("perf", "csv") == KILN_OK, "option");
+        must(kiln_function_call(f, &x, &y) == KILN_OK, "call");
+    }
+    kiln_function_free(f);
+}
+
 /* Two threads, and kernels that are worth the pool's. */
 static void threads(const char *rounds)
 {
@@ -248,17 +262,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(const char *argument);
-    } programs[] = {{"sizes", sizes},
-                    {"function", function},
-                    {"threads", threads},
-                    {"loop", loop},
-                    {"work", work},
-                    {"forks", forks},
-                    {"die", die},
-                    {"hostile", hostile},
-                    {"background", background},
-                    {"calls", calls},
-                    {"unwritable", unwritable}};
+    } programs[] = {{"sizes", sizes},     {"function", function},     {"threads", threads}, {"loop", loop},
+                    {"work", work},       {"later", later},           {"forks", forks},     {"die", die},
+                    {"hostile", hostile}, {"background", background}, {"calls", calls},     {"unwritable", unwritable}};
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (strcmp(programs[i].name, argv[1]) == 0) {
             programs[i].run(argc > 2 ? argv[2] : "0");

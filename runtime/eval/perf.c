@@ -307,10 +307,11 @@ static void tell_machine(const Machine *m)
 /* What to do where most can be saved. */
 static void tell_advice(const Row *row)
 {
-    bool near = percent(row->limit, row->seconds) >= NEAR;
-    log_always(LOG_PERF, "%s, %" PRId64 " launches of %.2f us for %.2f us of work: %s", row->key.name, row->calls,
-               1e6 * row->seconds / (double)row->calls, 1e6 * row->limit / (double)row->calls,
-               near ? regimes[row->regime].near : regimes[row->regime].far);
+    double median = median_of(row),
+           least = row->limit / (double)row->calls; /* the mean has the first launch in it, and whatever disturbed one */
+    bool near = percent(least, median) >= NEAR;
+    log_always(LOG_PERF, "%s, %" PRId64 " launches, most of %.2f us, for %.2f us of work: %s", row->key.name, row->calls, 1e6 * median,
+               1e6 * least, near ? regimes[row->regime].near : regimes[row->regime].far);
 }
 
 static void tell_rows(const Machine *m, bool csv)

@@ -3,6 +3,7 @@
  * several ways; all of them must see what is stored.
  */
 #include "api.h"
+#include "tests/support/slice.h"
 
 static const kiln_dtype halves[] = {KILN_F16, KILN_BF16};
 
@@ -172,7 +173,8 @@ API_TEST(half, random_graphs_have_one_value_each)
     const char *more = getenv("KILN_TEST_SEEDS");
     int seeds = more ? atoi(more) : 40;
     for (int seed = 0; seed < seeds; seed++)
-        look(seed);
+        if (more || slice_takes((uint64_t)seed))
+            look(seed);
 }
 
 /* Where each value is stored nothing may stay unrounded: fused code gives what the interpreter gives, bit for bit. */
@@ -180,6 +182,8 @@ Test(half, stored_everywhere_is_what_eager_computes)
 {
     set_option("rewrite", "0");
     for (int seed = 1000; seed < 1150; seed++) {
+        if (!slice_takes((uint64_t)seed))
+            continue;
         uint16_t got[2][MOST][NUMEL];
         int n = 0;
         for (int fused = 0; fused < 2; fused++) {

@@ -1,16 +1,18 @@
 /*
- * api [--list] [--part K/N] [WORD...]: runs every API_TEST of tests/api on the CUDA device of KILN_TEST_LIBCUDA's
+ * api [--list] [--part K/N | --slice] [WORD...]: runs every API_TEST of tests/api on the CUDA device of KILN_TEST_LIBCUDA's
  * driver (the last one of its modes), and what test_cuda*.c there test that needs no software driver
  * (software_only.def), without Criterion, each in a child process.
  *
  *     WORD         only tests whose "suite/name" contains one of them; a word that no name contains is an error
  *     --part K/N   of these the K-th, K+N-th, and so on: parts 1 to N together are all of them, each once, whatever
  *                  tests there are
+ *     --slice      the part that support/slice.h takes
  *     --list       their names, and nothing is run
  *
  * SIGTERM ends it with the summary of what ran. Status: 0 all passed, 1 some failed, 2 there is nothing to run.
  */
 #include "tests/support/seconds.h"
+#include "tests/support/slice.h"
 
 #include <criterion/criterion.h>
 
@@ -128,6 +130,8 @@ static bool read_options(int argc, char **argv, Options *o)
     for (; i < argc && argv[i][0] == '-'; i++) {
         if (strcmp(argv[i], "--list") == 0)
             o->list = true;
+        else if (strcmp(argv[i], "--slice") == 0)
+            o->parts = (int)slices(), o->part = (int)(slice_seed() % slices()) + 1;
         else if (strcmp(argv[i], "--part") != 0 || ++i == argc || sscanf(argv[i], "%d/%d%c", &o->part, &o->parts, &more) != 2 ||
                  o->part < 1 || o->part > o->parts)
             return false;
@@ -143,7 +147,7 @@ int main(int argc, char **argv)
     bool met[SOFTWARE_ONLY_TESTS] = {false};
     char stopped[240] = "";
     if (!read_options(argc, argv, &options)) {
-        fprintf(stderr, "usage: api [--list] [--part K/N] [WORD...]\n");
+        fprintf(stderr, "usage: api [--list] [--part K/N | --slice] [WORD...]\n");
         return 2;
     }
     unsetenv("KILN_DEVICE"); /* the tests choose theirs */

@@ -41,8 +41,13 @@ static void end(kiln_log_buffer *log)
     putchar('\n');
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argv;
+    if (argc != 1) {
+        fprintf(stderr, "usage: tour\n");
+        return 2;
+    }
     static char text[1 << 16];
     kiln_log_buffer log = {text, sizeof text, 0};
     kiln_scope *scope = kiln_scope_begin();

@@ -186,9 +186,7 @@ static Status compute(Evaluation *e, Call *call)
         log_hit(call);
         background_improve(e, call, &hit);
     } else {
-        int cancel = os_cancel_off();
         Status status = load_or_compile(e, call, &miss, &hit);
-        os_cancel_restore(cancel);
         if (status != ST_OK)
             return fall_back(e, call, status);
     }

@@ -16,6 +16,7 @@ Status eval_enter(Evaluation **e);
 /* Around code of the user's that runs under the lock: it computes in the mode of the caller. */
 typedef struct EvalHeld {
     unsigned depth;
+    int cancel; /* os_cancel_off() */
     FpMode caller;
 } EvalHeld;
 EvalHeld eval_step_out(void);

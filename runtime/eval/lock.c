@@ -1,9 +1,10 @@
 /*
  * The evaluation lock: evaluations take turns (each uses all threads), two threads that need one node compute it once, and two that miss
  * alike compile once. Recursive, since a deleter may ask for what is computed already; safe across fork. Who holds it computes in the
- * default floating-point mode (ir/base/fp_mode.h).
+ * default floating-point mode (ir/base/fp_mode.h) and is not ended by pthread_cancel: nobody would give the lock back.
  */
 #include "ir/base/log.h"
+#include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
@@ -27,7 +28,7 @@ static void make_lock(void)
     pthread_mutexattr_destroy(&attr);
 }
 
-/* How often this thread holds the lock, and the mode that it computed in before. */
+/* How often this thread holds the lock, and how it went on before. */
 static _Thread_local EvalHeld held __attribute__((tls_model("initial-exec")));
 
 EvalHeld eval_step_out(void)
@@ -48,14 +49,18 @@ void eval_step_in(EvalHeld before)
 
 static void hold(void)
 {
-    if (held.depth++ == 0)
+    if (held.depth++ == 0) {
+        held.cancel = os_cancel_off();
         held.caller = fp_enter();
+    }
 }
 
 static void let_go(void)
 {
-    if (--held.depth == 0)
+    if (--held.depth == 0) {
         fp_leave(held.caller);
+        os_cancel_restore(held.cancel);
+    }
 }
 
 static void unlock_in_child(void)

@@ -266,15 +266,21 @@ const char *option_text(OptionId id, char *buf, size_t size)
     return buf;
 }
 
-Status option_set(const char *name, const char *value)
+static Status find_public(const char *name, OptionId *id)
 {
     options_init();
-    OptionId id = find(name);
-    if (id == OPT_COUNT) {
-        char names[512];
-        list_names(names, sizeof names);
-        return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
-    }
+    *id = find(name);
+    if (*id != OPT_COUNT)
+        return ST_OK;
+    char names[512];
+    list_names(names, sizeof names);
+    return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
+}
+
+Status option_set(const char *name, const char *value)
+{
+    OptionId id;
+    TRY(find_public(name, &id));
     char unknown[512];
     if (id == OPT_LOG && log_unknown(value, unknown, sizeof unknown))
         return fail(ST_INVALID, "log is \"%s\": %s", value, unknown);
@@ -287,13 +293,8 @@ Status option_set(const char *name, const char *value)
 
 Status option_get(const char *name, char *buf, size_t size)
 {
-    options_init();
-    OptionId id = find(name);
-    if (id == OPT_COUNT) {
-        char names[512];
-        list_names(names, sizeof names);
-        return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
-    }
+    OptionId id;
+    TRY(find_public(name, &id));
     if (table[id].kind == KIND_TEXT)
         option_text(id, buf, size);
     else

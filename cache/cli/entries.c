@@ -314,6 +314,14 @@ int entry_open_key(Cli *cli, const char *key, Store *store, Entry *out)
     return END_FOUND;
 }
 
+int entry_of_key(Cli *cli, const char *key, Entry *out)
+{
+    Store store = {0};
+    int end = entry_open_key(cli, key, &store, out);
+    store_close(&store);
+    return end;
+}
+
 bool entry_wanted(const Cli *cli, const Entry *entry)
 {
     const char *device = cli->flag[FLAG_DEVICE], *name = cli->flag[FLAG_NAME];

@@ -60,6 +60,7 @@ Status entry_open(const Cli *cli, const Store *store, const DiskItem *item, Aren
 void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out);
 /* Opens the directory and one entry in it, by its key. -1: go on. Damage is said and ends with END_FOUND. */
 int entry_open_key(Cli *cli, const char *key, Store *store, Entry *out);
+int entry_of_key(Cli *cli, const char *key, Entry *out); /* and closes the directory */
 
 /* Do --device and --name let it pass? */
 bool entry_wanted(const Cli *cli, const Entry *entry);

@@ -53,11 +53,9 @@ static void dot_text(const Graph *g, const char *name, Arena *arena, Str *out)
 
 int cmd_GRAPH(Cli *cli)
 {
-    Store store = {0};
     Entry entry;
     EntryTexts texts;
-    int end = entry_open_key(cli, cli->args[0], &store, &entry);
-    store_close(&store);
+    int end = entry_of_key(cli, cli->args[0], &entry);
     if (end >= 0)
         return end;
     Status status = entry_texts(&entry.view, cli->arena, &texts);

@@ -60,10 +60,8 @@ static json_t *numbers_json(Cli *cli, const Facts *facts)
 
 int cmd_GUARDS(Cli *cli)
 {
-    Store store = {0};
     Entry entry;
-    int end = entry_open_key(cli, cli->args[0], &store, &entry);
-    store_close(&store);
+    int end = entry_of_key(cli, cli->args[0], &entry);
     if (end >= 0)
         return end;
     if (!flag_on(cli, FLAG_JSON)) {
@@ -191,10 +189,8 @@ static const char *accepts(const Entry *entry)
 
 int cmd_SHOW(Cli *cli)
 {
-    Store store = {0};
     Entry entry;
-    int end = entry_open_key(cli, cli->args[0], &store, &entry);
-    store_close(&store);
+    int end = entry_of_key(cli, cli->args[0], &entry);
     if (end >= 0)
         return end;
     if (flag_on(cli, FLAG_JSON))
@@ -253,15 +249,13 @@ static const char *code_text(const Cli *cli, const EntryTexts *texts, uint32_t i
 
 int cmd_CODE(Cli *cli)
 {
-    Store store = {0};
     Entry entry;
     EntryTexts texts;
     if (flag_on(cli, FLAG_IR) + flag_on(cli, FLAG_ASM) + flag_on(cli, FLAG_PTX) > 1) {
         complain("--ir, --asm and --ptx exclude each other");
         return END_USAGE;
     }
-    int end = entry_open_key(cli, cli->args[0], &store, &entry);
-    store_close(&store);
+    int end = entry_of_key(cli, cli->args[0], &entry);
     if (end >= 0)
         return end;
     Status status = entry_texts(&entry.view, cli->arena, &texts);
@@ -312,10 +306,8 @@ static const char *hash_text(Arena *arena, const char *text, size_t n)
 
 int cmd_KEY(Cli *cli)
 {
-    Store store = {0};
     Entry entry;
-    int end = entry_open_key(cli, cli->args[0], &store, &entry);
-    store_close(&store);
+    int end = entry_of_key(cli, cli->args[0], &entry);
     if (end >= 0)
         return end;
     const KeyText *key = &entry.view.key;

@@ -191,11 +191,11 @@ API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, 
     return status;
 }
 
-/* Bits of the only element of x. */
-static kiln_status item(kiln_tensor *x, const void *out, const char *api, Loc loc, DType *dtype, uint64_t *bits)
+/* The only element of x, as one or the other. */
+static kiln_status item(kiln_tensor *x, double *number, int64_t *whole, const char *api, Loc loc)
 {
     char text[SHAPE_TEXT];
-    if (x && !out)
+    if (x && !number && !whole)
         return error_sync(fail(ST_INVALID, "value is NULL"), api, loc);
     if (x && node_elements(x->node) != 1)
         return error_sync(fail(ST_SHAPE, "one element is needed: x is %s", node_text(x->node, text)), api, loc);
@@ -203,38 +203,23 @@ static kiln_status item(kiln_tensor *x, const void *out, const char *api, Loc lo
     RtNode *node = sync_eval(x, api, loc, &status);
     if (node) {
         char element[8];
+        DType dtype = (DType)node->dtype;
         status = error_sync(copy_elements(node, element), api, loc);
-        *dtype = (DType)node->dtype;
-        *bits = status == KILN_OK ? scalar_load(*dtype, element) : 0;
+        uint64_t bits = status == KILN_OK ? scalar_load(dtype, element) : 0;
+        FpMode caller = fp_enter(); /* DAZ would make 0 of a subnormal */
+        if (status == KILN_OK && number)
+            *number = dtype == DT_U64 ? (double)bits : scalar_to_double(dtype, bits);
+        else if (status == KILN_OK)
+            *whole = scalar_to_int(dtype, bits);
+        fp_leave(caller);
         breaks_read(node, api, loc);
     }
     node_release(node);
     return status;
 }
 
-API2(kiln_status, kiln_item, kiln_tensor *, x, double *, value)
-{
-    DType dtype = DT_BOOL;
-    uint64_t bits = 0;
-    kiln_status status = item(x, value, "kiln_item", place(file, line), &dtype, &bits);
-    FpMode caller = fp_enter(); /* DAZ would make 0 of a subnormal */
-    if (status == KILN_OK)
-        *value = dtype == DT_U64 ? (double)bits : scalar_to_double(dtype, bits);
-    fp_leave(caller);
-    return status;
-}
-
-API2(kiln_status, kiln_item_int, kiln_tensor *, x, int64_t *, value)
-{
-    DType dtype = DT_BOOL;
-    uint64_t bits = 0;
-    kiln_status status = item(x, value, "kiln_item_int", place(file, line), &dtype, &bits);
-    FpMode caller = fp_enter();
-    if (status == KILN_OK)
-        *value = scalar_to_int(dtype, bits);
-    fp_leave(caller);
-    return status;
-}
+API2(kiln_status, kiln_item, kiln_tensor *, x, double *, value) { return item(x, value, NULL, "kiln_item", place(file, line)); }
+API2(kiln_status, kiln_item_int, kiln_tensor *, x, int64_t *, value) { return item(x, NULL, value, "kiln_item_int", place(file, line)); }
 
 API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
 {

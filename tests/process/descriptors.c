@@ -4,6 +4,7 @@
  */
 #define KILN_NO_LOCATIONS
 #include "kiln.h"
+#include "tests/support/remove_folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -102,14 +103,6 @@ static int look(const char *path, const struct stat *info, int type, struct FTW 
     return 0;
 }
 
-static int drop(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
 int main(void)
 {
     int failures = 0;
@@ -132,7 +125,7 @@ int main(void)
         found = false;
         nftw(folder, look, 16, FTW_PHYS);
         failures += found;
-        nftw(folder, drop, 16, FTW_PHYS | FTW_DEPTH);
+        remove_folder(folder);
     }
     if (!failures)
         puts("descriptors 0 to 2 were left alone");

@@ -4,6 +4,7 @@
  */
 #define KILN_NO_LOCATIONS
 #include "kiln.h"
+#include "tests/support/remove_folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -44,14 +45,6 @@ static int look(const char *path, const struct stat *info, int type, struct FTW 
         left++;
     }
     return 0;
-}
-
-static int drop(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
 }
 
 static int bad(const char *what)
@@ -102,7 +95,7 @@ int main(void)
     close(file);
     remove(path);
     nftw(folder, look, 16, FTW_PHYS);
-    nftw(folder, drop, 16, FTW_PHYS | FTW_DEPTH);
+    remove_folder(folder);
     if (left)
         return 1;
     puts("one warning, no signal");

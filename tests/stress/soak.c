@@ -6,6 +6,7 @@
  */
 #include "kiln.h"
 #include "tests/stress/usage.h"
+#include "tests/support/remove_folder.h"
 
 #include <ftw.h>
 #include <inttypes.h>
@@ -110,14 +111,6 @@ static int add_up(const char *path, const struct stat *info, int type, struct FT
     return 0;
 }
 
-static int drop(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
 static int grown(const char *what, long early, long end, long room)
 {
     if (end <= early + room)
@@ -168,6 +161,6 @@ int main(int argc, char **argv)
         failures += grown("resident KiB", early.resident_kib, end.resident_kib, early.resident_kib / 10 + 4096);
     if (stats.fallbacks)
         failures += printf("%" PRId64 " fallbacks\n", stats.fallbacks) > 0;
-    nftw(folder, drop, 16, FTW_PHYS | FTW_DEPTH);
+    remove_folder(folder);
     return failures != 0;
 }

@@ -12,7 +12,7 @@
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
 #include "runtime/function/trace.h"
-#include "runtime/record/record.h"
+#include "runtime/gradient/param.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -184,25 +184,18 @@ static bool check_params(Rec *r, kiln_tensor *const *params, int n)
     return r->status == ST_OK;
 }
 
-/* A tensor of zeros that the optimiser owns. */
-static kiln_tensor *zeros(Rec *r, DType dtype, int rank, const int64_t *dims)
-{
-    kiln_tensor *x = rec_out(r, rec_expand(r, rec_bits(r, dtype, 0), rank, dims));
-    return x ? kiln_retain(x) : NULL;
-}
-
 static bool make_state(Rec *r, kiln_optimizer *opt)
 {
     const struct Kind *kind = &kinds[opt->options.kind];
     int each = states_of(&opt->options);
-    if (kind->counts && !(opt->steps = zeros(r, DT_I64, 0, NULL)))
+    if (kind->counts && !(opt->steps = state_new(r, rec_int(r, DT_I64, 0), 0, NULL)))
         return false;
     for (int i = 0; i < opt->n; i++)
         for (int k = 0; k < each; k++) {
             const RtNode *p = opt->param[i]->node;
             struct State *state = &opt->state[opt->n_state];
             snprintf(state->name, sizeof state->name, "%s.%d", kind->state[k], i);
-            if (!(state->tensor = zeros(r, compute_dtype(node_dtype(p)), p->rank, p->dim)))
+            if (!(state->tensor = state_new(r, rec_bits(r, compute_dtype(node_dtype(p)), 0), p->rank, p->dim)))
                 return false;
             opt->n_state++;
         }

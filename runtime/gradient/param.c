@@ -46,6 +46,14 @@ Status param_assigned(kiln_tensor *p)
     return ST_OK;
 }
 
+kiln_tensor *state_new(Rec *r, RtNode *number, int rank, const int64_t *dims)
+{
+    const int64_t one[1] = {1};
+    RtNode *whole = rank ? rec_expand(r, number, rank, dims) : rec_drop(r, rec_expand(r, number, 1, one), 1);
+    kiln_tensor *x = rec_out(r, whole);
+    return x ? kiln_retain(x) : NULL;
+}
+
 API1(kiln_tensor *, kiln_param, kiln_tensor *, x)
 {
     Rec r = REC(kiln_param);

@@ -19,6 +19,10 @@ RtNode *param_value(Rec *r, RtNode *x, uint32_t param, bool only_owner);
  * leaf, and gradients say so. */
 Status param_assigned(kiln_tensor *p);
 
+/* A tensor of one number, repeated, for the state of an optimiser: the caller owns it, and what uses it sees a tensor, of rank 0, too, and
+ * no literal that a function would freeze. NULL: an error was kept. */
+kiln_tensor *state_new(Rec *r, RtNode *number, int rank, const int64_t *dims);
+
 /* A node takes the place of another of the same value. */
 static inline void param_copy(RtNode *to, const RtNode *from)
 {

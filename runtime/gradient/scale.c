@@ -8,7 +8,7 @@
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
 #include "runtime/function/trace.h"
-#include "runtime/record/record.h"
+#include "runtime/gradient/param.h"
 
 #include <float.h>
 #include <math.h>
@@ -113,11 +113,9 @@ kiln_scaler *kiln_scaler_new_at(const char *file, int line, double scale, int64_
         rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
     if (s) {
         s->interval = interval;
-        kiln_tensor *size = rec_out(&r, rec_expand(&r, rec_scalar(&r, DT_F32, scale), 0, NULL));
-        kiln_tensor *good = rec_out(&r, rec_expand(&r, rec_int(&r, DT_I64, 0), 0, NULL));
-        s->scale = size ? kiln_retain(size) : NULL;
-        s->good = good ? kiln_retain(good) : NULL;
-        if (!size || !good) {
+        s->scale = state_new(&r, rec_scalar(&r, DT_F32, scale), 0, NULL);
+        s->good = state_new(&r, rec_int(&r, DT_I64, 0), 0, NULL);
+        if (!s->scale || !s->good) {
             kiln_scaler_free(s);
             s = NULL;
         }

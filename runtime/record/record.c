@@ -161,7 +161,8 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
         if (!storage && in[k]->depth > depth)
             depth = in[k]->depth;
         tracked |= in[k]->tracked;
-        phase = in[k]->phase > phase ? in[k]->phase : phase;
+        if (!storage && in[k]->phase > phase) /* what has its value is an input like any other, whatever made it */
+            phase = in[k]->phase;
         apart |= node->device && device && node->device != device;
         node->device |= device;
     }

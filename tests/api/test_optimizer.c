@@ -350,6 +350,31 @@ Test(optimizer_step, compiles_once_and_learns)
     kiln_scope_end(scope);
 }
 
+/* The first call records what the others do: the state is no literal, not even the number of steps. */
+Test(optimizer_step, is_pure)
+{
+    Net net;
+    double loss;
+    kiln_scope *scope = kiln_scope_begin();
+    set_option("check", "pure");
+    make_net(&net, 0.5);
+    for (int step = 0; step < 4; step++)
+        cr_assert(train(&net, step, false, &loss) == KILN_OK, "%s", kiln_error_message());
+    Scaled s = {.p = kiln_param(F32(KILN_SHAPE(), 1))};
+    s.opt = kiln_optimizer_new(&s.p, 1, &(kiln_optimizer_options){.kind = KILN_ADAM});
+    s.scaler = kiln_scaler_new(1024, 3);
+    kiln_function *f = kiln_function_new(scaled_body, 2, 1, &s);
+    for (int step = 0; step < 4; step++) {
+        kiln_tensor *in[2] = {kiln_ones(KILN_F16, KILN_SHAPE()), kiln_scalar(0.125)}, *finite;
+        cr_assert(kiln_function_call(f, in, &finite) == KILN_OK, "%s", kiln_error_message());
+    }
+    kiln_function_free(f);
+    kiln_optimizer_free(s.opt);
+    kiln_scaler_free(s.scaler);
+    free_net(&net);
+    kiln_scope_end(scope);
+}
+
 static char said[1 << 16];
 static kiln_log_buffer log_text = {said, sizeof said, 0};
 

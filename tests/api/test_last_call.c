@@ -83,7 +83,11 @@ Test(last_call, of_functions_sorts_and_the_interpreter)
     kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(100), 1), *y;
     cr_assert(kiln_eval(x) == KILN_OK);
     kiln_function *f = kiln_function_new(body, 1, 1, NULL);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
+        if (i == 5) { /* something else in between */
+            cr_assert(kiln_eval(kiln_square(kiln_full(KILN_F32, KILN_SHAPE(7), 2))) == KILN_OK);
+            cr_expect(last().bytes == 28, "%ld bytes", (long)last().bytes);
+        }
         cr_assert(kiln_function_call(f, &x, &y) == KILN_OK);
         kiln_call_report r = last();
         cr_expect(r.source == (i ? KILN_CALL_MEMORY : KILN_CALL_COMPILED), "call %d: source %d", i, r.source);

@@ -37,7 +37,8 @@ static Ref points_here(Gradient *d, Ref index, uint8_t axis, int rank, const Dim
 {
     Ref here = positions(d, axis, rank, dims), at = grad_repeat(d, index, (uint8_t)(1u << axis), dims);
     Ref from_end = grad_ew1(d, OP_NOT, grad_flip(d, here, axis));
-    return grad_ew2(d, OP_OR, grad_ew2(d, OP_EQ, here, at), grad_ew2(d, OP_EQ, from_end, at));
+    Ref behind = grad_ew2(d, OP_EQ, from_end, at), plain = grad_ew2(d, OP_EQ, here, at);
+    return grad_ew2(d, OP_OR, plain, behind);
 }
 
 /* g is added where it was taken from. Of one place that is a choice for each element, which fuses; else a scatter, in f32 for f16 and

@@ -134,6 +134,8 @@ X x_bits(E *e, SType type, uint64_t bits)
 X x_num(E *e, SType type, double value)
 {
     uint64_t bits;
+    if (e->failed) /* then types are those of nothing */
+        return 0;
     if (type == SC_F32) {
         float f = (float)value;
         uint32_t u;

@@ -8,7 +8,6 @@
 #include "cache/cli/cli.h"
 #include "ir/base/hash.h"
 #include "ir/base/os.h"
-#include "ir/base/os_file.h"
 #include "ir/base/vec.h"
 
 #include <errno.h>
@@ -121,26 +120,34 @@ static void take_line(Diff *d, int side, const char *line, size_t n)
     json_decref(event);
 }
 
+/* The next line without its newline, of which so much is kept as fits: LONGEST_LINE is too long. false: the file is at its end. */
+static bool next_line(FILE *file, char *line, size_t *n)
+{
+    int c = getc_unlocked(file);
+    for (*n = 0; c != EOF && c != '\n'; c = getc_unlocked(file))
+        if (*n < LONGEST_LINE)
+            line[(*n)++] = (char)c;
+    return c != EOF || *n;
+}
+
+/* Read and not mapped: the command has nothing in it that could map code (tests/package/consumer.sh). */
 static int read_trace(Diff *d, int side, const char *path)
 {
-    const char *data;
-    size_t bytes;
+    char *line = ARENA_ARRAY(d->cli->arena, char, LONGEST_LINE);
+    size_t n;
     d->trace[side].path = path;
-    if (!os_map_file(path, &data, &bytes)) {
-        complain("%s: %s", path, errno ? strerror(errno) : "it is no regular file");
+    FILE *file = fopen(path, "re");
+    errno = file ? 0 : errno;
+    bool begins = file && fread(line, 1, sizeof head - 1, file) == sizeof head - 1 && memcmp(line, head, sizeof head - 1) == 0;
+    while (begins && next_line(file, line, &n))
+        take_line(d, side, line, n);
+    int trouble = errno && (!file || ferror(file)) ? errno : 0;
+    if (file)
+        fclose(file);
+    if (trouble || !begins) {
+        complain(trouble ? "%s: %s" : "%s: it is no trace as kiln writes it (KILN_TRACE=%s)", path, trouble ? strerror(trouble) : path);
         return END_TROUBLE;
     }
-    if (bytes < sizeof head - 1 || memcmp(data, head, sizeof head - 1) != 0) {
-        os_unmap_file(data, bytes);
-        complain("%s: it is no trace as kiln writes it (KILN_TRACE=%s)", path, path);
-        return END_TROUBLE;
-    }
-    for (const char *at = data + sizeof head - 1, *end = data + bytes; at < end;) {
-        const char *newline = memchr(at, '\n', (size_t)(end - at)), *stop = newline ? newline : end;
-        take_line(d, side, at, (size_t)(stop - at));
-        at = stop + 1;
-    }
-    os_unmap_file(data, bytes);
     return END_FINE;
 }
 

@@ -49,7 +49,7 @@ static void remove_axis(Term *t, int axis, int rank) { memmove(t->label + axis, 
 /* The term with its axes in this order of labels, all of which it has. */
 static RtNode *ordered(Rec *r, const Term *t, const uint8_t *label, int n)
 {
-    uint8_t perm[MAX_RANK];
+    uint8_t perm[MAX_RANK] = {0};
     for (int d = 0; d < n; d++)
         perm[d] = (uint8_t)axis_of(t, label[d]);
     return t->x ? rec_permute(r, t->x, perm) : NULL;

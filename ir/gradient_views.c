@@ -149,8 +149,10 @@ static Ref moved_rows(Gradient *d, Ref g, uint8_t axis, int64_t dilation, Dim si
 {
     const Node n = node_of(d, g);
     uint8_t swap[MAX_RANK];
-    for (uint8_t k = 0; k < n.rank; k++)
-        swap[k] = k == axis ? axis + 1 : k == axis + 1 ? axis : k;
+    for (uint8_t k = 0; k < MAX_RANK; k++)
+        swap[k] = k;
+    swap[axis] = axis + 1;
+    swap[axis + 1] = axis;
     int64_t high = dim_hint(d->g, dim) + dilation - dim_hint(d->g, n.dim[axis]);
     g = grad_permute(d, g, swap);
     g = grad_pad(d, g, axis + 1, dim_const(d->g, 0), grad_fact(d, high, FACT_HIGH, (uint8_t)(axis + 1)));

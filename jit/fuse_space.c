@@ -173,7 +173,7 @@ static void view_masks(const Graph *g, const Node *node, const uint8_t *out, uin
     }
     if (node->op == OP_WINDOW) {
         uint32_t axis = node->attr.axis;
-        for (uint32_t i = 0; i < input->rank; i++)
+        for (uint32_t i = 0; i + 1 < MAX_RANK; i++)
             in[i] = out[i + (i > axis)];
         in[axis] |= out[axis + 1];
         return;

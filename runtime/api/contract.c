@@ -534,14 +534,10 @@ API4(kiln_tensor *, kiln_tensordot, kiln_tensor *, a, kiln_tensor *, b, kiln_axe
         return rec_end(&r, rec_fail(&r, ST_INVALID, "%d axes of a meet %d of b: a is %s, b is %s", n, other, node_text(in[0], left),
                                     node_text(in[1], right)));
     Contraction c = {.r = &r, .n = 2};
-    Term terms[2] = {{in[0], {0}}, {in[1], {0}}};
+    Term terms[2] = {{in[0], {0, 1, 2, 3, 4, 5, 6, 7}}, {in[1], {8, 9, 10, 11, 12, 13, 14, 15}}}; /* all different */
     c.term = terms;
     Labels summed = 0;
-    for (int d = 0; d < MAX_RANK; d++) {
-        terms[0].label[d] = (uint8_t)d;
-        terms[1].label[d] = (uint8_t)(MAX_RANK + d);
-    }
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && i < MAX_RANK; i++) {
         int x = i, y = i;
         if ((axes_a.n >= 0 && !rec_axis(&r, in[0], axes_a.axis[i], &x)) || (axes_b.n >= 0 && !rec_axis(&r, in[1], axes_b.axis[i], &y)))
             return rec_end(&r, NULL);

@@ -7,7 +7,6 @@
  * loss, accuracy, gradients and the optimiser's update, is a kiln_function: one program, which overwrites parameters and state in place. The learning
  * rate is an input of it, so that it may change without another compile. classifier --help tells the options.
  */
-#include <errno.h>
 #include <kiln.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +14,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+static const char program[] = "classifier";
+#include "arguments.h"
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, CLASSES = 10, PARAMS = 4, STATES = 2 * PARAMS + 1, TEST_IMAGES = 1000 };
 
@@ -41,33 +43,6 @@ static const char help[] =
     "  --load FILE      goes on from there, with the same bits as without a stop\n"
     "  --help           this\n";
 
-static void refuse(const char *what, const char *why)
-{
-    fprintf(stderr, "classifier: %s: %s; see --help\n", what, why);
-    exit(2);
-}
-
-static long whole(const char *name, const char *text, long least, long most)
-{
-    char *end, why[80];
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    snprintf(why, sizeof why, "\"%.20s\" is no whole number from %ld to %ld", text, least, most);
-    if (errno || end == text || *end || value < least || value > most)
-        refuse(name, why);
-    return value;
-}
-
-static double number(const char *name, const char *text)
-{
-    char *end, why[80];
-    double value = strtod(text, &end);
-    snprintf(why, sizeof why, "\"%.20s\" is no number, at least 0", text);
-    if (end == text || *end || !(value >= 0) || isinf(value))
-        refuse(name, why);
-    return value;
-}
-
 static Options read_options(int argc, char **argv)
 {
     Options o = {300, 0, 64, 256, 1, 0, 0.01, "adamw", NULL, NULL};
@@ -91,8 +66,8 @@ static Options read_options(int argc, char **argv)
         case 1: o.batch = whole(name, argv[i], 1, 100000); break;
         case 2: o.hidden = whole(name, argv[i], 1, 100000); break;
         case 3: o.seed = whole(name, argv[i], 0, 1000000000); break;
-        case 4: o.rate = number(name, argv[i]); break;
-        case 5: o.decay = number(name, argv[i]); break;
+        case 4: o.rate = number(name, argv[i], 0, 1e6); break;
+        case 5: o.decay = number(name, argv[i], 0, 1e6); break;
         case 6: o.optimizer = argv[i]; break;
         case 7: o.save = argv[i]; break;
         case 8: o.load = argv[i]; break;

@@ -7,7 +7,6 @@
  * the next numbers of the stream. Where there is a closed form the result stands beside it. The call on the arithmetic mean has none; the one on
  * the geometric mean, of the same paths, is its control variate (Kemna and Vorst 1990).
  */
-#include <errno.h>
 #include <kiln.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +14,9 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+static const char program[] = "options";
+#include "arguments.h"
 
 enum { ASIAN, GEOMETRIC, EUROPEAN, KINDS };
 static const char *const kind_names[KINDS] = {"asian", "geometric", "european"};
@@ -35,33 +37,6 @@ static const char help[] =
     "  --spot, --strike, --rate, --volatility, --years R   (100, 100, 0.05, 0.2, 1)\n"
     "  --seed N         of the random numbers (1)\n"
     "  --help           this\n";
-
-static void refuse(const char *what, const char *why)
-{
-    fprintf(stderr, "options: %s: %s; see --help\n", what, why);
-    exit(2);
-}
-
-static long whole(const char *name, const char *text, long least, long most)
-{
-    char *end, why[90];
-    errno = 0;
-    long value = strtol(text, &end, 10);
-    snprintf(why, sizeof why, "\"%.20s\" is no whole number from %ld to %ld", text, least, most);
-    if (errno || end == text || *end || value < least || value > most)
-        refuse(name, why);
-    return value;
-}
-
-static double number(const char *name, const char *text, double least, double most)
-{
-    char *end, why[90];
-    double value = strtod(text, &end);
-    snprintf(why, sizeof why, "\"%.20s\" is no number from %g to %g", text, least, most);
-    if (end == text || *end || !(value >= least && value <= most))
-        refuse(name, why);
-    return value;
-}
 
 static Option read_options(int argc, char **argv)
 {

@@ -43,9 +43,8 @@ static void end(kiln_log_buffer *log)
 
 int main(int argc, char **argv)
 {
-    (void)argv;
-    if (argc != 1) {
-        fprintf(stderr, "usage: tour\n");
+    if (argc > 1) {
+        fprintf(stderr, "tour: %s: it takes no arguments; usage: tour\n", argv[1]);
         return 2;
     }
     static char text[1 << 16];

@@ -33,7 +33,7 @@ refused() # TEXT ARGUMENTS...
 }
 refused '--steps: "0" is no whole number from 1' --steps 0
 refused '"ten" is no whole number' --batch ten
-refused '"-1" is no number, at least 0' --rate -1
+refused '"-1" is no number from 0 to 1e+06' --rate -1
 refused 'nosuch: there is no such option' --nosuch
 refused '--save: a value is needed' --save
 refused 'sgd, adam or adamw' --optimizer rmsprop

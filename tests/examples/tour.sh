@@ -1,7 +1,7 @@
 #!/bin/sh
 # tour.sh PROGRAM: what examples/tour.c says of each example is what its title promises.
 said=$("$1" --nonsense 2>&1)
-[ $? -eq 2 ] && [ "$said" = "usage: tour" ] || { echo "an unknown option: $said"; exit 1; }
+[ $? -eq 2 ] && [ "$said" = "tour: --nonsense: it takes no arguments; usage: tour" ] || { echo "an unknown option: $said"; exit 1; }
 out=$("$1") || { echo "$out"; exit 1; }
 echo "$out"
 echo "$out" | awk '

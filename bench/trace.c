@@ -2,7 +2,7 @@
  * What a timeline costs (KILN_TRACE): calls of one kernel, with and without a trace in turns, in one process, in processor time of all its
  * threads, the system's part included, so that what else runs on the machine hardly counts. Set KILN_THREADS=1: waiting threads spin.
  *
- *     trace [ELEMENTS [ROUNDS]]     65536 elements: a kernel of about 100 us on one thread
+ *     trace [ELEMENTS [ROUNDS]]     0 elements, or none said: as many as make a kernel of 100 us
  *
  * Prints the medians of a call, and the median of the ratios of neighbours.
  */
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CALLS = 500, MOST = MAX_ROUNDS };
+enum { CALLS = 500, FIRST_SIZE = 65536, MOST = MAX_ROUNDS };
 
 static void must(kiln_status status)
 {
@@ -46,15 +46,21 @@ static double calls(kiln_tensor *x)
 int main(int argc, char **argv)
 {
     static double off[MOST], on[MOST], ratio[MOST];
-    int64_t n = argc > 1 ? atoll(argv[1]) : 65536;
+    int64_t n = argc > 1 ? atoll(argv[1]) : 0;
     int rounds = argc > 2 ? atoi(argv[2]) : 31;
     char path[] = "/tmp/kiln_bench_trace.XXXXXX";
     int file = mkstemp(path);
     if (file < 0 || rounds < 1 || rounds > MOST)
         return 2;
-    kiln_tensor *x = kiln_linspace(KILN_F32, 0, 1, n);
+    kiln_tensor *x = kiln_linspace(KILN_F32, 0, 1, n ? n : FIRST_SIZE);
     must(kiln_eval(x));
     (void)calls(x);
+    if (!n) {
+        n = (int64_t)(FIRST_SIZE * 100e-6 / calls(x));
+        x = kiln_linspace(KILN_F32, 0, 1, n);
+        must(kiln_eval(x));
+        (void)calls(x);
+    }
     for (int i = 0; i < rounds; i++) {
         off[i] = calls(x);
         must(kiln_trace_start(path));
@@ -62,8 +68,8 @@ int main(int argc, char **argv)
         must(kiln_trace_stop());
         ratio[i] = on[i] / off[i];
     }
-    printf("a call without %.2f us, with a trace %.2f us; ratio %.3f\n", 1e6 * median(off, rounds), 1e6 * median(on, rounds),
-           median(ratio, rounds));
+    printf("%lld elements; a call without %.2f us, with a trace %.2f us; ratio %.3f\n", (long long)n, 1e6 * median(off, rounds),
+           1e6 * median(on, rounds), median(ratio, rounds));
     close(file);
     remove(path);
     return 0;

@@ -19,6 +19,7 @@
 #include "jit/llvm/emit.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,8 @@ typedef struct CodeJobs {
     CodeJob *at;
     uint32_t n;
     const uint32_t *missing;
+    uint32_t n_missing;
+    atomic_uint finished;
     bool show;
 } CodeJobs;
 
@@ -157,11 +160,14 @@ static Status emit(const CodeJobs *jobs, CodeJob *job)
 
 static void emit_missing(void *jobs_, uint32_t i)
 {
-    const CodeJobs *jobs = jobs_;
+    CodeJobs *jobs = jobs_;
     CodeJob *job = &jobs->at[jobs->missing[i]];
+    const Progress *progress = jobs->request->progress;
     int64_t began = timeline_begin();
     uint32_t lane = began ? timeline_borrow_lane("code") : 0;
+    progress_tell(progress, "compiling", job->name, atomic_load(&jobs->finished), jobs->n_missing);
     job->status = emit(jobs, job);
+    progress_tell(progress, "compiling", job->name, atomic_fetch_add(&jobs->finished, 1) + 1, jobs->n_missing);
     if (began)
         timeline_span(TL_CODE, job->name, began, TL_INT("bytes", (int64_t)job->parts.object_bytes));
     if (job->status != ST_OK)
@@ -267,7 +273,7 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
         str_init(&job->key, request->arena);
         job->text_at = kernel_key(job->kernel, compile->options, &job->key);
     }
-    *fresh = find_known(&jobs, missing);
+    *fresh = jobs.n_missing = find_known(&jobs, missing);
     os_run_parallel(CODE_STACK, emit_missing, &jobs, *fresh);
 
     Status status = ST_OK;

@@ -2,6 +2,7 @@
 #ifndef JIT_CODEGEN_H
 #define JIT_CODEGEN_H
 
+#include "ir/base/progress.h"
 #include "jit/compile.h"
 #include "jit/plan.h"
 
@@ -11,6 +12,7 @@ typedef struct CodeRequest {
     const Plan *plan;
     void (*dump)(void *user, const char *stage, const char *text); /* for KILN_DUMP; NULL: no dump */
     void *user;
+    const Progress *progress;
 } CodeRequest;
 
 /* The code of the plan's kernels in order of its steps, into kernels[0..*n) (also on failure: those that are there): kernels known by

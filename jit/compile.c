@@ -13,6 +13,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/os_term.h"
+#include "ir/base/progress.h"
 #include "ir/base/timeline.h"
 #include "ir/joint.h"
 #include "jit/codegen.h"
@@ -39,7 +40,8 @@ typedef struct Job {
     double plan_seconds, emit_seconds;
     uint32_t emitted;
     uint32_t lane; /* in a trace: of the thread that waits for this one */
-    Str *preview;  /* jit_preview: the names of the steps, and no code */
+    Progress progress;
+    Str *preview; /* jit_preview: the names of the steps, and no code */
 } Job;
 
 static Status check_stop(const CompileRequest *request);
@@ -61,11 +63,13 @@ static Status compile(Job *job)
         job->texts.recorded = graph_text(job);
     note_inputs(job);
     job->guards = guard_builder_new(job->g, r->policy);
+    progress_tell(&job->progress, "optimising", NULL, 0, 0);
     TRY(jit_run_passes(job->g, r->options, r->dump_name ? dump_text : NULL, job));
     if (r->want_texts)
         job->texts.optimised = graph_text(job);
 
     TRY(check_stop(r));
+    progress_tell(&job->progress, "planning", NULL, 0, 0);
     double planning = os_seconds();
     int64_t began = timeline_begin();
     TRY(jit_plan(job->g, r->options, &job->plan));
@@ -110,7 +114,8 @@ static Status emit_kernels(Job *job)
                            .arena = job->g->arena,
                            .plan = &job->plan,
                            .dump = job->request->dump_name ? dump_text : NULL,
-                           .user = job};
+                           .user = job,
+                           .progress = &job->progress};
     TRY(jit_code(&request, p->kernels, &p->n_kernels, &job->emitted));
     job->emit_seconds = os_seconds() - start;
     return ST_OK;
@@ -383,9 +388,10 @@ Status jit_compile(const CompileRequest *request, Program **out, CompileTexts *t
     if (strcmp(option_text(OPT_TEST_FAIL, hook, sizeof hook), "compile") == 0)
         return fail(ST_COMPILE, "KILN_TEST_FAIL asked for this failure");
     int64_t began = timeline_begin();
-    Job job = {.request = request, .g = request->graph, .lane = began ? timeline_lane() : 0};
+    Job job = {.request = request, .g = request->graph, .lane = began ? timeline_lane() : 0, .progress = progress_begin(request->id)};
     uint32_t nodes = job.g->nodes.n;
     os_run_on_stack(COMPILE_STACK, compile_on_own_stack, &job);
+    progress_end(&job.progress);
     if (began)
         timeline_span(TL_COMPILE, "compile", began, TL_TEXT("graph", request->id), TL_INT("nodes", nodes),
                       TL_INT("kernels", job.program ? job.program->n_kernels : 0), TL_INT("new_kernels", job.emitted),

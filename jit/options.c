@@ -11,6 +11,7 @@
 #include "jit/options.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/progress.h"
 #include "ir/base/str.h"
 
 #include <ctype.h>
@@ -242,6 +243,7 @@ void options_init(void)
     }
     atomic_store_explicit(&started, 2, memory_order_release);
     log_configure(atomic_load(&texts[OPT_LOG]));
+    progress_draw(atomic_load(&values[OPT_PROGRESS]) != 0);
     for (int id = 0; id < OPT_COUNT; id++)
         if (bad[id][0])
             log_warn("environment: %s; %s is used", bad[id], table[id].def);
@@ -288,6 +290,8 @@ Status option_set(const char *name, const char *value)
     atomic_store(&origins[id], ORIGIN_SET);
     if (id == OPT_LOG)
         log_configure(value);
+    if (id == OPT_PROGRESS)
+        progress_draw(option_int(id) != 0);
     return ST_OK;
 }
 

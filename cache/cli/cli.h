@@ -9,6 +9,7 @@
 #define CACHE_CLI_CLI_H
 
 #include "ir/base/arena.h"
+#include "ir/base/progress_line.h"
 #include "ir/base/status.h"
 #include "ir/base/str.h"
 
@@ -93,6 +94,9 @@ void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int complain_last(Status status); /* returns END_TROUBLE */
 /* Asks on the terminal, on stderr; everything but a yes is a no. */
 bool ask(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* For a loop over many entries (progress_line_step). With KILN_PROGRESS=1 it is drawn at once. */
+ProgressLine cli_progress(void);
 
 void style_begin(const Cli *cli, Style style);
 void style_end(const Cli *cli);

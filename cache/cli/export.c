@@ -58,8 +58,10 @@ static int choose(Export *export)
         if (!store_find(cli, &export->store, cli->args[k], &status))
             return status;
     }
+    ProgressLine line = cli_progress();
     for (uint32_t i = 0; i < export->store.n; i++) {
         Arena arena;
+        progress_line_step(&line, "export: read", i, export->store.n);
         if (!is_named(cli, &export->store.items[i]))
             continue;
         arena_init(&arena, cli->arena->oom);
@@ -68,6 +70,7 @@ static int choose(Export *export)
         if (status != ST_OK)
             return complain_last(status);
     }
+    progress_line_clear();
     if (export->n)
         return -1;
     complain("nothing to export from %s", export->store.path);
@@ -106,8 +109,10 @@ static Status put_all(Export *export, Sink *sink)
     if (status == ST_OK)
         status = put(sink, index.at, index.n);
     os_free(index.at);
+    ProgressLine line = cli_progress();
     for (uint32_t i = 0; i < export->n && status == ST_OK; i++) {
         const PackItem *item = &export->items[i];
+        progress_line_step(&line, "export: write", i, export->n);
         const void *bytes = NULL;
         Arena arena;
         arena_init(&arena, export->cli->arena->oom);
@@ -118,6 +123,7 @@ static Status put_all(Export *export, Sink *sink)
             status = put(sink, zeros, packfile_gap(item->bytes));
         arena_free(&arena);
     }
+    progress_line_clear();
     return status;
 }
 
@@ -148,15 +154,18 @@ static Status copy_all(Export *export, const char *path)
     Disk *to = NULL;
     TRY(disk_open_to_fill(path, &to));
     Status status = ST_OK;
+    ProgressLine line = cli_progress();
     for (uint32_t i = 0; i < export->n && status == ST_OK; i++) {
         const void *bytes = NULL;
         Arena arena;
+        progress_line_step(&line, "export: write", i, export->n);
         arena_init(&arena, export->cli->arena->oom);
         status = read_again(export, &export->items[i], &arena, &bytes);
         if (status == ST_OK)
             status = disk_publish(to, export->items[i].name, bytes, export->items[i].bytes, true);
         arena_free(&arena);
     }
+    progress_line_clear();
     disk_close(to);
     return status;
 }

@@ -257,15 +257,18 @@ static Status import_one(Import *import, const SourceEntry *given, Arena *arena)
 static Status import_all(Import *import, const Source *source)
 {
     Status status = ST_OK;
+    ProgressLine line = cli_progress();
     for (uint32_t i = 0; i < source->n && status == ST_OK; i++) {
         Arena arena;
         SourceEntry entry;
+        progress_line_step(&line, "import", i, source->n);
         arena_init(&arena, import->cli->arena->oom);
         status = source_read(source, i, &arena, &entry);
         if (status == ST_OK && (entry.damage || entry.bytes))
             status = import_one(import, &entry, &arena);
         arena_free(&arena);
     }
+    progress_line_clear();
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* Text for people: complaints, colours, sizes, times, aligned tables. */
 #include "cache/cli/cli.h"
+#include "jit/options.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -27,10 +28,13 @@ void complain(const char *format, ...)
     int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
     fflush(stdout); /* in the order in which things happened */
+    progress_line_clear();
     fputs("kiln: ", stderr);
     put_text(stderr, line, n < 0 ? 0 : n < (int)sizeof line ? (size_t)n : sizeof line - 1);
     putc('\n', stderr);
 }
+
+ProgressLine cli_progress(void) { return progress_line_begin(option_int(OPT_PROGRESS) != 0); }
 
 int complain_last(Status status)
 {

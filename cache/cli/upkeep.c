@@ -54,6 +54,7 @@ static void verify_one(Cli *cli, const Store *store, const DiskItem *item, Damag
         found->unreadable += !removed;
         found->removed += removed;
     }
+    progress_line_clear();
     if (flag_on(cli, FLAG_JSON)) {
         json_t *row = json_object();
         js_set(cli, row, "entry", js_text(item->name));
@@ -91,8 +92,12 @@ int cmd_VERIFY(Cli *cli)
     if (end >= 0)
         return end;
     Damage found = {.list = json_array()};
-    for (uint32_t i = 0; i < store.n; i++)
+    ProgressLine line = cli_progress();
+    for (uint32_t i = 0; i < store.n; i++) {
+        progress_line_step(&line, "verify", i, store.n);
         verify_one(cli, &store, &store.items[i], &found);
+    }
+    progress_line_clear();
     if (store.disk)
         disk_leftovers(store.disk, flag_on(cli, FLAG_DELETE), &found.left);
     store_close(&store);

@@ -10,6 +10,7 @@
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/progress_line.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -75,6 +76,7 @@ static void unlock(void) { pthread_mutex_unlock(&state.mutex); }
 static void print_to_stderr(void *user, int level, const char *topic, const char *line)
 {
     (void)user;
+    progress_line_clear();
     if (level == 0)
         fprintf(stderr, "kiln: %s: %s\n", topic, line);
     else
@@ -85,17 +87,31 @@ static _Thread_local unsigned sink_depth;
 
 bool log_in_sink(void) { return sink_depth > 0; }
 
-static void emit(int level, const char *topic, const char *line)
+static _Thread_local int cancel_before; /* the outermost log_hold */
+
+void log_hold(void)
 {
     int cancel = os_cancel_off();
     lock();
+    if (sink_depth++ == 0)
+        cancel_before = cancel;
+}
+
+void log_let_go(void)
+{
+    bool last = --sink_depth == 0;
+    unlock();
+    if (last)
+        os_cancel_restore(cancel_before);
+}
+
+static void emit(int level, const char *topic, const char *line)
+{
+    log_hold();
     LogSink *sink = state.sink ? state.sink : print_to_stderr;
-    sink_depth++;
     if (!state.ended)
         sink(state.user, level, topic, line);
-    sink_depth--;
-    unlock();
-    os_cancel_restore(cancel);
+    log_let_go();
 }
 
 void log_end(void)

@@ -35,6 +35,9 @@ const char *log_unknown(const char *topics, char *out, size_t size);
 void log_handle_forks(void);
 void log_set_sink(LogSink *sink, void *user); /* NULL: stderr */
 bool log_in_sink(void);                       /* is this thread in the sink? It may not wait for who may wait for the log then. */
+/* What lies between the two is not mixed with lines of other threads, and this thread is in the sink meanwhile, not to be cancelled. They nest. */
+void log_hold(void);
+void log_let_go(void);
 void log_end(void); /* the process ends: where this thread is in the sink (exit() was called there), others wait for it no longer */
 void log_line(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void log_always(LogTopic topic, const char *format, ...) __attribute__((format(printf, 2, 3))); /* whether it is on or not */

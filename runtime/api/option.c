@@ -1,5 +1,6 @@
 /* The library itself as the user sees it: version, options, the log sink. */
 #include "ir/base/log.h"
+#include "ir/base/progress.h"
 #include "ir/base/timeline.h"
 #include "jit/options.h"
 #include "runtime/record/pressure.h"
@@ -70,6 +71,33 @@ kiln_status kiln_get_option(const char *name, char *buffer, size_t size)
     if (!name || (!buffer && size))
         return error_sync(fail(ST_INVALID, "%s is NULL", name ? "buffer" : "name"), api, nowhere);
     return error_sync(option_get(name, buffer, size), api, nowhere);
+}
+
+/* Whom kiln_set_progress named; under the log's lock (log_hold). */
+static struct {
+    kiln_progress_callback *callback;
+    void *user;
+} told;
+
+static void tell_progress(void *user, const ProgressNow *now)
+{
+    (void)user;
+    told.callback(told.user, &(kiln_progress){.size = sizeof(kiln_progress),
+                                              .phase = now->phase,
+                                              .program = now->program,
+                                              .name = now->name,
+                                              .done = now->done,
+                                              .total = now->total,
+                                              .seconds = now->seconds});
+}
+
+void kiln_set_progress(kiln_progress_callback *callback, void *user)
+{
+    log_hold();
+    told.callback = callback;
+    told.user = user;
+    progress_set_sink(callback ? tell_progress : NULL, NULL);
+    log_let_go();
 }
 
 void kiln_set_log_sink(kiln_log_sink *sink, void *user) { log_set_sink(sink, user); }

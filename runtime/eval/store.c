@@ -17,6 +17,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/os_dir.h"
+#include "ir/base/progress.h"
 #include "ir/base/timeline.h"
 #include "jit/llvm/emit.h"
 #include "runtime/api/stats.h"
@@ -335,7 +336,10 @@ static bool load(Find *f, uint32_t i)
     int64_t began = timeline_begin();
     Program *program;
     bool checked = options->value[OPT_CHECK] != CHECK_CACHE || check(f, i, &program);
+    Progress progress = checked ? progress_begin(call_id(f->call).text) : (Progress){0};
+    progress_tell(&progress, "loading", NULL, 0, f->views[i].n_kernels);
     Status status = checked ? entry_load(&f->views[i], &program) : ST_OK;
+    progress_end(&progress);
     if (status != ST_OK) {
         refuse(f, f->items[i].name, status);
         return false;

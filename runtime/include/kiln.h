@@ -276,6 +276,21 @@ typedef struct kiln_log_buffer {
 } kiln_log_buffer;
 KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const char *line);
 
+/* How far kiln is with a program that somebody waits for, or that is compiled in the background. */
+typedef struct kiln_progress {
+    size_t size;         /* of the struct in this version of the library; later ones add fields at the end */
+    const char *phase;   /* "loading" from the cache on disk, or "optimising", "planning", "compiling"; "finished" at last, or failed */
+    const char *program; /* its id, as the log and `kiln cache` have it */
+    const char *name;    /* compiling: of the kernel that was begun or is ready; else NULL */
+    int64_t done, total; /* loading, compiling: kernels; else 0 of 0 */
+    double seconds;      /* since the first call about this program */
+} kiln_progress;
+/* Whom to tell; NULL: nobody. From any thread, one call at a time, in the middle of the work, which waits: what holds for a log sink
+ * holds here (kiln_set_log_sink). Texts are valid during the call. Each program has a last call with the phase "finished". kiln has
+ * no tuning; what takes long is compiling. KILN_PROGRESS=1 draws a line on stderr instead, where that is a terminal. */
+typedef void kiln_progress_callback(void *user, const kiln_progress *now);
+KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
+
 /*
  * Options, read at first use from the environment as KILN_<NAME>, set here by their lower-case
  * name, for the whole process:
@@ -341,6 +356,8 @@ KILN_API void kiln_log_into(void *buffer, int level, const char *topic, const ch
  *                                          what to do. The machine is measured once, in half a second
  *                                          (`kiln info --measure`). On a CUDA device times are by its
  *                                          clock, and each evaluation waits for it
+ *     progress      0 | 1                  draws on stderr, where that is a terminal, how far a compile
+ *                                          is; kiln_set_progress
  *     trace         file                   a timeline of the process: kiln_trace_start
  *     trace_size    bytes (64 MiB)         what such a file may take, read when it begins; the newest
  *                                          events stay

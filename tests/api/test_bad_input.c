@@ -828,6 +828,8 @@ static void without_errors(void)
     HARMLESS(kiln_get_stats, stats, null, NULL);
     HARMLESS(kiln_set_log_sink, sink, null, NULL, NULL);
     note("kiln_set_log_sink", "user", "null");
+    HARMLESS(kiln_set_progress, callback, null, NULL, NULL);
+    note("kiln_set_progress", "user", "null");
     kiln_log_buffer lines = {text, sizeof text, 0};
     HARMLESS(kiln_log_into, buffer, null, NULL, 0, "topic", "line");
     HARMLESS(kiln_log_into, topic, null, &lines, 0, NULL, "line");

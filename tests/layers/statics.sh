@@ -9,6 +9,7 @@ allowed='
 runtime/api/error.c            no_memory                              what a thread tells that has no memory for its errors; never written
 runtime/api/explain.c          counter                                numbers the programs of the process in KILN_DUMP
 runtime/api/option.c           once                                   KILN_TRACE is looked at once
+runtime/api/option.c           told                                   whom kiln_set_progress named; under the lock of the log
 runtime/api/random.c           stream_key,stream_next                 the random stream, which is one for all threads; atomic
 runtime/api/stats.c            stat_values,stat_misses,forgotten,forgotten_misses   the statistics; atomic
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once

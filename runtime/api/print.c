@@ -390,26 +390,22 @@ static void write_scalar(Text *t, DType dtype, uint64_t bits)
 static kiln_status format(kiln_tensor *x, const char *api, Loc loc, Text *text)
 {
     kiln_status status;
-    RtNode *node = sync_eval(x, api, loc, &status);
+    void *copy;
+    const void *data;
+    RtNode *node = sync_dense(x, api, loc, &data, &copy, &status);
     if (!node)
         return status;
-    void *copy = NULL;
-    const void *data;
-    Status read = dense_elements(node, &data, &copy);
     Style style = {.node = node, .data = data};
-    bool ok = read == ST_OK;
-    if (ok && node->rank == 0) {
+    if (node->rank == 0) {
         write_scalar(text, (DType)node->dtype, element(&style, 0));
-    } else if (ok && node_elements(node) == 0) {
+    } else if (node_elements(node) == 0) {
         text_add(text, "[]", 2);
-    } else if (ok) {
+    } else {
         choose_style(&style);
         write_axis(&style, text, 0, 0, 1, LINE);
     }
     os_free(copy);
     node_release(node);
-    if (!ok)
-        return error_sync(read, api, loc);
     if (text->failed)
         return error_sync(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
     return KILN_OK;

@@ -130,6 +130,16 @@ RtNode *sync_eval(kiln_tensor *x, const char *api, Loc loc, kiln_status *status)
     return NULL;
 }
 
+RtNode *sync_dense(kiln_tensor *x, const char *api, Loc loc, const void **elements, void **copy, kiln_status *status)
+{
+    RtNode *node = sync_eval(x, api, loc, status);
+    *copy = NULL;
+    if (!node || (*status = error_sync(dense_elements(node, elements, copy), api, loc)) == KILN_OK)
+        return node;
+    node_release(node);
+    return NULL;
+}
+
 API1(kiln_status, kiln_eval, kiln_tensor *, x)
 {
     kiln_status status;
@@ -164,6 +174,19 @@ API2(kiln_status, kiln_eval_many, kiln_tensor *const *, tensors, int, n)
     return status;
 }
 
+/* The elements of x, row-major, to `out`, which has the room. */
+static kiln_status sync_copy(kiln_tensor *x, void *out, const char *api, Loc loc)
+{
+    kiln_status status;
+    RtNode *node = sync_eval(x, api, loc, &status);
+    if (!node)
+        return status;
+    status = error_sync(copy_elements(node, out), api, loc);
+    breaks_read(node, api, loc);
+    node_release(node);
+    return status;
+}
+
 API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, size_t, bytes)
 {
     static const char api[] = "kiln_read";
@@ -181,14 +204,7 @@ API4(kiln_status, kiln_read, kiln_tensor *, x, kiln_dtype, dtype, void *, data, 
         if (bytes && !data)
             return error_sync(fail(ST_INVALID, "data is NULL"), api, loc);
     }
-    kiln_status status;
-    RtNode *node = sync_eval(x, api, loc, &status);
-    if (node) {
-        status = error_sync(copy_elements(node, data), api, loc);
-        breaks_read(node, api, loc);
-    }
-    node_release(node);
-    return status;
+    return sync_copy(x, data, api, loc);
 }
 
 /* The only element of x, as one or the other. */
@@ -199,23 +215,19 @@ static kiln_status item(kiln_tensor *x, double *number, int64_t *whole, const ch
         return error_sync(fail(ST_INVALID, "value is NULL"), api, loc);
     if (x && node_elements(x->node) != 1)
         return error_sync(fail(ST_SHAPE, "one element is needed: x is %s", node_text(x->node, text)), api, loc);
-    kiln_status status;
-    RtNode *node = sync_eval(x, api, loc, &status);
-    if (node) {
-        char element[8];
-        DType dtype = (DType)node->dtype;
-        status = error_sync(copy_elements(node, element), api, loc);
-        uint64_t bits = status == KILN_OK ? scalar_load(dtype, element) : 0;
-        FpMode caller = fp_enter(); /* DAZ would make 0 of a subnormal */
-        if (status == KILN_OK && number)
-            *number = dtype == DT_U64 ? (double)bits : scalar_to_double(dtype, bits);
-        else if (status == KILN_OK)
-            *whole = scalar_to_int(dtype, bits);
-        fp_leave(caller);
-        breaks_read(node, api, loc);
-    }
-    node_release(node);
-    return status;
+    char element[8];
+    DType dtype = (DType)(x ? x->node->dtype : DT_BOOL);
+    kiln_status status = sync_copy(x, element, api, loc);
+    if (status != KILN_OK)
+        return status;
+    uint64_t bits = scalar_load(dtype, element);
+    FpMode caller = fp_enter(); /* DAZ would make 0 of a subnormal */
+    if (number)
+        *number = dtype == DT_U64 ? (double)bits : scalar_to_double(dtype, bits);
+    else
+        *whole = scalar_to_int(dtype, bits);
+    fp_leave(caller);
+    return KILN_OK;
 }
 
 API2(kiln_status, kiln_item, kiln_tensor *, x, double *, value) { return item(x, value, NULL, "kiln_item", place(file, line)); }

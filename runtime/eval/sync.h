@@ -15,4 +15,8 @@ Status copy_elements(const RtNode *node, void *out);
  * if none was needed). ST_OUT_OF_MEMORY, or what copy_elements says. */
 Status dense_elements(const RtNode *node, const void **elements, void **copy);
 
+/* Both: evaluates x and reaches its elements as dense_elements does. The node, held (node_release, then os_free(*copy)), or NULL; *status
+ * gets the public outcome, and *copy is NULL where there is no node. */
+RtNode *sync_dense(kiln_tensor *x, const char *api, Loc loc, const void **elements, void **copy, kiln_status *status);
+
 #endif

@@ -341,14 +341,12 @@ API2(kiln_status, kiln_save_npy, kiln_tensor *, x, const char *, path)
     if (writable != ST_OK)
         return error_sync(writable, api, loc);
     kiln_status status;
-    RtNode *node = sync_eval(x, api, loc, &status);
+    void *copy;
+    const void *data;
+    RtNode *node = sync_dense(x, api, loc, &data, &copy, &status);
     if (!node)
         return status;
-    void *copy = NULL;
-    const void *data;
-    Status result = dense_elements(node, &data, &copy);
-    if (result == ST_OK)
-        result = file_save(path, write_file, &(Writing){node, data});
+    Status result = file_save(path, write_file, &(Writing){node, data});
     os_free(copy);
     node_release(node);
     return error_sync(result, api, loc);

@@ -751,7 +751,8 @@ KILN_OP(kiln_flip, kiln_tensor *x, kiln_axes axes);
 /* Elements shifted along an axis by `shift` (either sign), wrapping around. */
 KILN_OP(kiln_roll, kiln_tensor *x, int64_t shift, int axis);
 /* Adds elements around the first n axes; `value` has rank 0 and is cast to x's dtype as kiln_cast does. Of a
- * weak scalar that an int dtype does not hold exactly (300 or 0.5 for u8) KILN_INVALID. */
+ * weak scalar that an int dtype does not hold exactly (300 or 0.5 for u8) KILN_INVALID; a float dtype takes the nearest value
+ * that it has (1e9 in f16: infinity). */
 KILN_OP(kiln_pad, kiln_tensor *x, int n, const kiln_padding *paddings, kiln_tensor *value);
 /* n >= 1 tensors of one rank, equal in all other dims, one after another along an axis; promoted.
  * */

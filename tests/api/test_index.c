@@ -78,8 +78,11 @@ API_TEST(index, scatter)
     EXPECT_ERROR(kiln_scatter(x, i, F32(KILN_SHAPE(2), 1, 2), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE, "source does not broadcast to [3]",
                  "f32[2]");
     EXPECT_ERROR(kiln_scatter(x, i, s, 0, (kiln_scatter_mode)7), KILN_INVALID, "mode 7");
-    EXPECT_ERROR(kiln_scatter(BOOL(KILN_SHAPE(1), 0), I64(KILN_SHAPE(1), 0), BOOL(KILN_SHAPE(1), 1), 0, KILN_SCATTER_ADD), KILN_BAD_DTYPE,
-                 "bool");
+    for (int mode = KILN_SCATTER_ADD; mode <= KILN_SCATTER_MIN; mode++) { /* of bools SET alone */
+        kiln_tensor *no = BOOL(KILN_SHAPE(1), 0), *yes = BOOL(KILN_SHAPE(1), 1), *at = I64(KILN_SHAPE(1), 0);
+        EXPECT_ERROR(kiln_scatter(no, at, yes, 0, (kiln_scatter_mode)mode), KILN_BAD_DTYPE, "kiln_scatter: ", "bool");
+        EXPECT_ERROR(kiln_scatter_along_axis(no, at, yes, 0, (kiln_scatter_mode)mode), KILN_BAD_DTYPE, "kiln_scatter_along_axis: ", "bool");
+    }
     EXPECT_ERROR(kiln_scatter(x, s, s, 0, KILN_SCATTER_SET), KILN_BAD_DTYPE, "index is f32[3]: ints are needed");
     EXPECT_ERROR(kiln_scatter_along_axis(X23, I64(KILN_SHAPE(1, 4), 0, 0, 0, 0), kiln_int(1), 0, KILN_SCATTER_SET), KILN_BAD_SHAPE,
                  "kiln_scatter_along_axis: index is larger than x outside of axis 0");

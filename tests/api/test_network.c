@@ -135,7 +135,13 @@ API_TEST(network, normalisation)
     EXPECT_ERROR(kiln_layer_norm(x, weight, kiln_zeros(KILN_F32, KILN_SHAPE(3, 2, 4)), 0), KILN_BAD_SHAPE, "bias does not broadcast");
     EXPECT_ERROR(kiln_layer_norm(x, NULL, bias, 0), KILN_INVALID, "weight is NULL");
     EXPECT_ERROR(kiln_layer_norm(kiln_scalar(1), weight, bias, 0), KILN_BAD_SHAPE, "no last axis");
-    EXPECT_ERROR(kiln_rms_norm(x, weight, -1), KILN_INVALID, "kiln_rms_norm: eps is -1");
+    static const double no_eps[] = {-1, -1e-300, NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof no_eps / sizeof *no_eps; i++) {
+        EXPECT_ERROR(kiln_rms_norm(x, weight, no_eps[i]), KILN_INVALID, "kiln_rms_norm: eps is ");
+        EXPECT_ERROR(kiln_normalize(x, KILN_AXES(1), no_eps[i]), KILN_INVALID, "kiln_normalize: eps is ");
+        EXPECT_ERROR(kiln_layer_norm(x, weight, bias, no_eps[i]), KILN_INVALID, "kiln_layer_norm: eps is ");
+    }
+    EXPECT_ERROR(kiln_rms_norm(x, weight, -1), KILN_INVALID, "eps is -1");
     EXPECT_ERROR(kiln_normalize(x, KILN_AXES(2), 0), KILN_INVALID, "kiln_normalize: axis 2");
 }
 

@@ -215,6 +215,15 @@ API_TEST(promotion, bounds_beyond_the_dtype_bound_nothing)
     EXPECT_ERROR(kiln_pad(x, 1, one, kiln_scalar(0.5)), KILN_INVALID, "kiln_pad: 0.5 is no whole number: the dtype is u8");
     EXPECT_ERROR(kiln_pad(x, 1, one, kiln_scalar(NAN)), KILN_INVALID, "nan does not fit u8");
     EXPECT(kiln_pad(x, 1, one, I32(KILN_SHAPE(), 300)), KILN_U8, KILN_SHAPE(4), 0, 44, 0, 44, 255); /* as kiln_cast */
+    EXPECT_ERROR(kiln_pad(s, 1, one, kiln_int(-129)), KILN_INVALID, "kiln_pad: -129 does not fit i8");
+    EXPECT_ERROR(kiln_pad(s, 1, one, kiln_scalar(INFINITY)), KILN_INVALID, "kiln_pad: inf does not fit i8");
+    /* a float has an infinity for what is beyond it, and rounds */
+    kiln_tensor *half = kiln_cast(s, KILN_F16), *single = kiln_cast(s, KILN_F32);
+    EXPECT(kiln_pad(half, 1, one, kiln_scalar(1e9)), KILN_F16, KILN_SHAPE(4), 0, INFINITY, -128, 5, 127);
+    EXPECT(kiln_pad(half, 1, one, kiln_int(-1000000)), KILN_F16, KILN_SHAPE(4), 0, -INFINITY, -128, 5, 127);
+    EXPECT(kiln_pad(half, 1, one, kiln_scalar(2049)), KILN_F16, KILN_SHAPE(4), 0, 2048, -128, 5, 127);
+    EXPECT(kiln_pad(single, 1, one, kiln_scalar(-1e300)), KILN_F32, KILN_SHAPE(4), 0, -INFINITY, -128, 5, 127);
+    EXPECT(kiln_pad(single, 1, one, kiln_scalar(NAN)), KILN_F32, KILN_SHAPE(4), 0, NAN, -128, 5, 127);
 }
 
 /* f32 data, f64 arithmetic, a narrow result: one kernel, of as many lanes as the result has in 16 bytes. */

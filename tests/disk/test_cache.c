@@ -609,6 +609,32 @@ static long size_of_entries(char name[][128], int n)
     return bytes;
 }
 
+/* One process fills a cache for three programs with twelve: after each store what is there is within the limit. */
+Test(disk, the_limit_holds_after_each_store)
+{
+    static char name[64][128];
+    static const char *const step[] = {"elementwise:6", "reduction:7", "contraction:5", "doubles:9",  "power:2",       "sorted:8",
+                                       "static:4",      "gather:3",    "strided:6",     "function:5", "elementwise:9", "reduction:70"};
+    (void)run("", "elementwise:6 reduction:7 contraction:5");
+    long limit = size_of_entries(name, entries(name, 64));
+    char small[60], steps[400] = "";
+    snprintf(small, sizeof small, "KILN_CACHE_SIZE=%ld", limit);
+    long stored = 0, removed = 0;
+    for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+        snprintf(steps + strlen(steps), sizeof steps - strlen(steps), "%s ", step[i]);
+        shell(text_of("rm -rf '%s'/*", dir));
+        long now = counter(run(small, steps), "disk_stored");
+        int n = entries(name, 64);
+        long size = size_of_entries(name, n);
+        cr_assert_leq(size, limit, "%ld of %ld bytes after %ld stores", size, limit, now);
+        cr_assert_geq(n, 1, "nothing is left after %ld stores", now);
+        cr_assert_gt(now, stored, "step %s stores nothing", step[i]);
+        stored = now;
+        removed = now - n;
+    }
+    cr_assert_geq(removed, 4, "of %ld entries %ld went: the limit was hardly met", stored, removed);
+}
+
 /* Old ones go first, to 80 % of the limit. */
 Test(disk, eviction_keeps_the_limit)
 {

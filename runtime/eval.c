@@ -21,11 +21,13 @@
 #include "runtime/eval/perf.h"
 #include "runtime/eval/store.h"
 #include "runtime/eval/traced.h"
+#include "runtime/gradient/group.h"
 #include "runtime/record/record.h"
 #include "runtime/record/thread.h"
 
 #include <string.h>
 
+static Status together(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status by_device(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status collect_keyed(Evaluation *e, RtNode *const *nodes, uint32_t n, int device, ServeCall *take, void *user);
 static Status serve(Evaluation *e, Call *call, void *unused);
@@ -46,7 +48,8 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     Status status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
         record_begin(e);
-        status = by_device(e, nodes, n);
+        status = together(e, nodes, n);
+        group_sweep(rt_thread()); /* nothing else is to hold what has its value now */
         traced_sync(e, status);
     }
     eval_unlock();
@@ -61,6 +64,19 @@ Status eval_nodes_on(int device, RtNode *const *nodes, uint32_t n, const char *a
     Status status = eval_nodes(nodes, n, api, loc);
     thread->device = before;
     return status;
+}
+
+/* With what shares work with them. A failure of that is none of theirs: they are computed alone then. */
+static Status together(Evaluation *e, RtNode *const *nodes, uint32_t n)
+{
+    RtNode **roots;
+    uint32_t n_roots = n;
+    TRY(group_roots(e, nodes, &roots, &n_roots));
+    if (!roots)
+        return by_device(e, nodes, n);
+    Status status = by_device(e, roots, n_roots);
+    group_done(e, roots, n_roots, status);
+    return status == ST_OK ? ST_OK : by_device(e, nodes, n);
 }
 
 /* The nodes of one device at a time: nearly always there is one. */

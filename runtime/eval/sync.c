@@ -10,6 +10,7 @@
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
+#include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
 
 #include <inttypes.h>
@@ -287,11 +288,14 @@ void rec_assign(Rec *r, size_t n, kiln_tensor *const *p, RtNode **value)
     for (size_t i = 0; i < n && r->status == ST_OK; i++)
         if (p[i]->param)
             value[i] = param_value(r, value[i], p[i]->param, false);
+    if (r->status == ST_OK && group_reserve(r->thread, n) != ST_OK)
+        rec_failed(r, ST_OUT_OF_MEMORY);
     for (size_t i = 0; i < n && r->status == ST_OK; i++) {
         RtNode *before = p[i]->node;
         trace_assign(p[i]);
         p[i]->node = node_retain(value[i]);
         node_release(before);
+        group_assigned(r->thread, p[i]);
     }
 }
 

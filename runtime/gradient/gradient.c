@@ -20,6 +20,7 @@
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
+#include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
 
 #include <inttypes.h>
@@ -401,6 +402,8 @@ static kiln_status run(Rec *r, const Task *task)
     }
     r->api = before.api;
     r->loc = before.loc;
+    if (status == ST_OK && !task->forward)
+        status = group_new(r->thread, n, task->result);
     if (status != ST_OK && r->status == ST_OK)
         rec_failed(r, status);
     for (int k = 0; k < n && status != ST_OK; k++)

@@ -1086,6 +1086,10 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  * two or along axes, share evenly among equals; std, hypot 0 at 0; sqrt infinite at 0. A zero never becomes NaN by meeting an
  * infinity or NaN, so that what kiln_where does not choose does no harm. f16 and bf16 are computed in f32 and rounded once.
  * Gradients of gradients are as good as any. On error results are NULL and the error is kept.
+ *
+ * A sync point (kiln_item(loss)) that needs values which recorded gradients need as well computes with what it was asked for what this thread
+ * assigned since; where none of that uses the gradients, the gradients that some handle still means. A failure of these is none of the
+ * sync point's. KILN_JOINT=0 turns it off.
  */
 
 /* Until its end, values that this thread records keep how they were made when they are computed, so that gradients may be taken

@@ -11,6 +11,7 @@
 #include "ir/base/os.h"
 #include "ir/base/sanitizer.h"
 #include "jit/options.h"
+#include "runtime/gradient/group.h"
 #include "runtime/gradient/recording.h"
 
 #include <string.h>
@@ -37,6 +38,7 @@ static void thread_end(void *arg)
 {
     RtThread *t = arg;
     recordings_end_thread(t);
+    group_end_thread(t);
     scopes_end_thread(t);
     nodes_end_thread(t);
     handles_end_thread(t);
@@ -172,6 +174,7 @@ kiln_tensor *tensor_new(RtNode *node)
     x->node = node;
     atomic_init(&x->refs, 1);
     x->param = 0;
+    atomic_init(&x->listed, 0);
     x->born = trace_birth();
     scope_add(t->scope, x);
     return x;
@@ -202,6 +205,7 @@ static void scope_clear(RtThread *t, kiln_scope *scope)
         x->scope = NULL;
         handle_drop(t, x);
     }
+    group_sweep(t);
     if (scope->cap > KEEP_SLOTS) {
         os_free(scope->slot);
         scope->slot = NULL;
@@ -325,6 +329,11 @@ kiln_tensor *kiln_retain(kiln_tensor *x)
 
 void kiln_release(kiln_tensor *x)
 {
-    if (x)
-        handle_drop(rt_thread(), x);
+    if (!x)
+        return;
+    RtThread *t = rt_thread();
+    bool listed = group_lists(t, x);
+    handle_drop(t, x);
+    if (listed)
+        group_sweep(t);
 }

@@ -45,6 +45,7 @@ struct RtNode {
     bool tracked;   /* a parameter's value or a float computed from one: gradients may be asked for (runtime/gradient/) */
     bool stop;      /* a constant to gradients */
     bool keep;      /* computed, it keeps its inputs, so that gradients may still be asked for */
+    uint8_t seen;   /* marks of a walk, under the evaluation lock; 0 afterwards (runtime/gradient/group.c) */
     uint8_t phase;  /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
     uint32_t n_in, n_facts;
     RtNode **in;    /* inline_in or heap; each holds a reference */
@@ -78,7 +79,8 @@ struct kiln_tensor {
     uint32_t param;    /* which parameter it is (runtime/gradient/param.h); 0: none */
     kiln_scope *scope; /* NULL when no scope owns it any more */
     uint32_t scope_slot;
-    uint32_t born; /* which trace of a kiln_function made it (runtime/function/trace.h); 0: none */
+    atomic_uint listed; /* where in a thread's list of what is computed with gradients (runtime/gradient/group.h); 0: in none */
+    uint32_t born;      /* which trace of a kiln_function made it (runtime/function/trace.h); 0: none */
 };
 
 /* Allocates a node with room for n_in inputs and n_facts facts, refs = 1. NULL: out of memory (fail() was called). Inputs and facts

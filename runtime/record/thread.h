@@ -27,6 +27,7 @@ typedef struct RtThread {
     Storage *small[SMALL_CLASSES]; /* ... freed storage, by its size in steps of 64; linked through Storage.user */
     kiln_scope *scope;             /* innermost; the root scope at least, unless memory ran out */
     kiln_scope *free_scopes;
+    struct Groups *group;   /* what is computed with gradients (runtime/gradient/group.h); NULL: none were recorded */
     kiln_recording *keeper; /* the innermost recording (runtime/gradient/recording.c); NULL: none */
     Body *body;             /* the innermost of a kiln_function that runs; NULL: none */
     RtNode **temp;          /* nodes of the call being recorded (runtime/record/record.c) */

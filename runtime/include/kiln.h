@@ -453,6 +453,21 @@ typedef struct kiln_call_report {
  * KILN_INVALID: NULL, or a size that no version of the struct had. */
 KILN_API KILN_MUST_CHECK kiln_status kiln_last_call(kiln_call_report *report);
 
+/* The overhead test. body computes your work at size n, values included (kiln_eval, kiln_item), and returns the status; it runs in a scope of
+ * its own. It is called at n and at 2 n in turns, some uncounted times first, then 5 to 101 times each, for about half a second. */
+typedef kiln_status kiln_perf_body(int64_t n, void *user);
+typedef struct kiln_scaling {
+    size_t size;                   /* set it to sizeof(kiln_scaling); then how much of it was filled */
+    int64_t runs;                  /* of each size */
+    double seconds, seconds_twice; /* medians, of one run at n and at 2 n */
+    double ratio;                  /* the median of 2 n over n: 1 for overhead alone, 2 for work alone */
+    int64_t compiles;    /* in the counted runs: not 0 means that the body compiles again and again, which is what is timed then */
+    const char *verdict; /* what that means and what to do, a sentence; static */
+} kiln_scaling;
+/* Also a line of KILN_LOG=perf. KILN_INVALID: NULL, a size that no version of the struct had, n not from 1 to 2^62. Else the status that body returns,
+ * which ends it. */
+KILN_API KILN_MUST_CHECK kiln_status kiln_perf_scaling(kiln_perf_body *body, int64_t n, void *user, kiln_scaling *result);
+
 /* ---- scopes and lifetimes ---- */
 
 /* Opens a scope: tensors made from now on in this thread belong to it. NULL only when out of memory

@@ -54,7 +54,8 @@ static void check(int line, const char *function, const char *param, const char 
     cr_expect(strncmp(message, start, strlen(start)) == 0, "line %d: does not begin with %s: %s", line, function, message);
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
     cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new") ||
-                  strstr(function, "_trace_start") || strstr(function, "_last_call") || strstr(function, "_value_and_grad"),
+                  strstr(function, "_trace_start") || strstr(function, "_last_call") || strstr(function, "_perf_scaling") ||
+                  strstr(function, "_value_and_grad"),
               "line %d: no place in: %s", line, message);
     kiln_clear_error();
 }
@@ -817,6 +818,12 @@ static void exchange(void)
     BAD(kiln_to_dlpack_unversioned, tensor, null, KILN_INVALID, "tensor is NULL", x23, 0, NULL);
 }
 
+static kiln_status nothing_to_time(int64_t n, void *user)
+{
+    (void)n, (void)user;
+    return KILN_OK;
+}
+
 static void without_errors(void)
 {
     char text[8];
@@ -836,6 +843,13 @@ static void without_errors(void)
     HARMLESS(kiln_log_into, line, null, &lines, 0, "topic", NULL);
     note("kiln_check", "status", "none"); /* it ends the process, as it says */
     BAD(kiln_last_call, report, null, KILN_INVALID, "report", NULL);
+    kiln_scaling scaling = {.size = sizeof scaling};
+    BAD(kiln_perf_scaling, body, null, KILN_INVALID, "body", NULL, 8, NULL, &scaling);
+    BAD(kiln_perf_scaling, n, zero, KILN_INVALID, "n is 0", nothing_to_time, 0, NULL, &scaling);
+    BAD(kiln_perf_scaling, n, negative, KILN_INVALID, "n is -3", nothing_to_time, -3, NULL, &scaling);
+    BAD(kiln_perf_scaling, n, huge, KILN_INVALID, "2^62", nothing_to_time, INT64_MAX, NULL, &scaling);
+    BAD(kiln_perf_scaling, result, null, KILN_INVALID, "result", nothing_to_time, 8, NULL, NULL);
+    note("kiln_perf_scaling", "user", "null");
     BAD(kiln_trace_start, path, null, KILN_INVALID, "path", NULL);
     HARMLESS(kiln_dtype_of, x, null, NULL);
     HARMLESS(kiln_rank, x, null, NULL);

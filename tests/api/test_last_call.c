@@ -127,3 +127,48 @@ Test(last_call, other_sizes_of_the_struct)
     cr_expect(kiln_last_call(NULL) == KILN_INVALID && strstr(kiln_error_message(), "report is NULL"));
     kiln_clear_error();
 }
+
+/* --- kiln_perf_scaling ------------------------------------------------------------------------------------------------------ */
+
+typedef struct Asked {
+    int calls, stop_at, compiling;
+    int64_t least, most;
+} Asked;
+
+static kiln_status asked_for(int64_t n, void *user)
+{
+    Asked *asked = user;
+    asked->least = !asked->calls || n < asked->least ? n : asked->least;
+    asked->most = n > asked->most ? n : asked->most;
+    if (++asked->calls == asked->stop_at)
+        return kiln_eval(NULL);
+    kiln_tensor *x = kiln_linspace(KILN_F32, 0, 1, n);
+    for (int i = 0; i < asked->compiling * asked->calls; i++)
+        x = kiln_sin(x);
+    return kiln_eval(kiln_sum(kiln_sin(kiln_exp(kiln_sin(x)))));
+}
+
+Test(last_call, scaling)
+{
+    Asked tiny = {0}, large = {0};
+    kiln_scaling s = {.size = sizeof s};
+    cr_assert(kiln_perf_scaling(asked_for, 4, &tiny, &s) == KILN_OK, "%s", kiln_error_message());
+    cr_expect(s.size == sizeof s && s.runs >= 5 && s.runs <= 101 && tiny.calls == 2 * s.runs + 4 && s.compiles == 0);
+    cr_expect(tiny.least == 4 && tiny.most == 8 && s.seconds > 0 && s.seconds_twice > 0);
+    cr_expect(s.ratio < 1.6 && strstr(s.verdict, "overhead"), "%.2f %s", s.ratio, s.verdict);
+    cr_assert(kiln_perf_scaling(asked_for, 1 << 20, &large, &s) == KILN_OK);
+    cr_expect(s.ratio > 1.25 && !strstr(s.verdict, "overhead:"), "%.2f %s", s.ratio, s.verdict);
+}
+
+Test(last_call, scaling_that_compiles_or_fails)
+{
+    Asked compiling = {.compiling = 1}, failing = {.stop_at = 7};
+    kiln_scaling s = {.size = sizeof s};
+    cr_assert(kiln_perf_scaling(asked_for, 4, &compiling, &s) == KILN_OK);
+    cr_expect(s.compiles >= s.runs, "%d runs, %d compiles", (int)s.runs, (int)s.compiles);
+    s.runs = -1;
+    cr_expect(kiln_perf_scaling(asked_for, 4, &failing, &s) == KILN_INVALID && failing.calls == 7 && s.runs == -1);
+    cr_expect(strstr(kiln_error_message(), "kiln_eval"), "%s", kiln_error_message());
+    s.size = 3;
+    cr_expect(kiln_perf_scaling(asked_for, 4, &failing, &s) == KILN_INVALID && strstr(kiln_error_message(), "sizeof(kiln_scaling)"));
+}

@@ -9,7 +9,7 @@ enum { MOST_SETS = 32 };
 
 typedef struct Count {
     uint32_t axes; /* bit set */
-    double flops, specials, ops, steps;
+    Work work;     /* of one point */
 } Count;
 
 struct KernelWork {
@@ -42,8 +42,8 @@ static double lanes(DType dtype) { return dtype_bytes(dtype) == 8 ? 2 : 1; }
 static void add_op(KernelWork *w, uint32_t axes, DType dtype, double flops)
 {
     Count *c = count_of(w, axes);
-    c->flops += dtype_is_float(dtype) ? flops : 0;
-    c->ops += lanes(dtype);
+    c->work.flops += dtype_is_float(dtype) ? flops : 0;
+    c->work.ops += lanes(dtype);
 }
 
 static void add_special(KernelWork *w, const Kernel *k, const KInst *inst, uint32_t axes, MathMode math)
@@ -62,8 +62,17 @@ static void add_special(KernelWork *w, const Kernel *k, const KInst *inst, uint3
         steps = n;
     }
     Count *c = count_of(w, axes);
-    c->specials += 1;
-    c->steps += lanes((DType)inst->dtype) * steps;
+    c->work.specials += 1;
+    c->work.steps += lanes((DType)inst->dtype) * steps;
+}
+
+static bool of_halves(const Kernel *k, const KInst *product)
+{
+    VRef in[4];
+    bool halves = true;
+    for (uint32_t i = 0, n = kernel_operands(product, in); i < n; i++)
+        halves &= k->inst.at[in[i]].dtype == DT_F16 || k->inst.at[in[i]].dtype == DT_BF16;
+    return halves;
 }
 
 static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, MathMode math)
@@ -80,7 +89,11 @@ static void count_inst(KernelWork *w, const Kernel *k, VRef v, uint32_t r_mask, 
         else
             add_op(w, axes, (DType)inst->dtype, inst->op != OP_CAST && inst->op != OP_WHERE);
         break;
-    case KI_REDUCE: add_op(w, operands | r_mask, (DType)inst->dtype, inst->op == OP_MATMUL ? 2 : 1); break;
+    case KI_REDUCE:
+        add_op(w, operands | r_mask, (DType)inst->dtype, inst->op == OP_MATMUL ? 2 : 1);
+        if (inst->op == OP_MATMUL && of_halves(k, inst))
+            count_of(w, operands | r_mask)->work.halves += 2;
+        break;
     case KI_SCAN: add_op(w, operands | r_mask, (DType)inst->dtype, 1); break;
     case KI_SCATTER: add_op(w, axes | operands, (DType)k->args.at[inst->arg].dtype, inst->mode ? 1 : 0); break;
     case KI_SCALAR:
@@ -123,6 +136,15 @@ static double size_of(const KernelWork *w, IRef i, const Program *p, const ProgS
     return (double)x->value;
 }
 
+void work_add(Work *sum, const Work *more, double times)
+{
+    sum->flops += times * more->flops;
+    sum->specials += times * more->specials;
+    sum->ops += times * more->ops;
+    sum->steps += times * more->steps;
+    sum->halves += times * more->halves;
+}
+
 Work step_work(const Program *p, const ProgStep *step, const int64_t *sizes)
 {
     Work sum = {0};
@@ -146,10 +168,7 @@ Work step_work(const Program *p, const ProgStep *step, const int64_t *sizes)
         double points = 1;
         for (uint32_t a = 0; a < w->n_axes; a++)
             points *= c->axes >> a & 1 ? size[a] : 1;
-        sum.flops += points * c->flops;
-        sum.specials += points * c->specials;
-        sum.ops += points * c->ops;
-        sum.steps += points * c->steps;
+        work_add(&sum, &c->work, points);
     }
     return sum;
 }

@@ -33,7 +33,7 @@ typedef struct CallRecord {
     double compile_seconds, load_seconds;
     int64_t in_place;
     const char *why_not; /* the first result that is not in place: why; static */
-    bool cuda;
+    int device;          /* where the last program ran */
 } CallRecord;
 
 typedef struct Evaluation {

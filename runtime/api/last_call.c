@@ -4,6 +4,7 @@
  */
 #include "ir/base/os.h"
 #include "runtime/api/stats.h"
+#include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/eval/perf.h"
 #include "runtime/record/record.h"
@@ -29,7 +30,7 @@ void record_begin(Evaluation *e)
     r->in_place = 0;
     r->compile_seconds = r->load_seconds = 0;
     r->why_not = NULL;
-    r->cuda = false;
+    r->device = DEVICE_CPU;
 }
 
 void record_source(Evaluation *e, int source)
@@ -89,10 +90,7 @@ static void add_part(const Program *p, const int64_t *sizes, kiln_call_report *r
     for (uint32_t i = 0; i < p->n_steps; i++) {
         Work work = step_work(p, &p->steps[i], sizes);
         sum->bytes += sizes[p->steps[i].bytes];
-        sum->work.flops += work.flops;
-        sum->work.specials += work.specials;
-        sum->work.ops += work.ops;
-        sum->work.steps += work.steps;
+        work_add(&sum->work, &work, 1);
         sum->known &= p->steps[i].kind == STEP_KERNEL;
     }
     report->launches += p->n_steps;
@@ -100,7 +98,7 @@ static void add_part(const Program *p, const int64_t *sizes, kiln_call_report *r
 
 static void fill(const CallRecord *r, kiln_call_report *report)
 {
-    Launched sum = {.known = !r->cuda};
+    Launched sum = {.device = r->device, .known = true};
     *report = (kiln_call_report){.source = r->source,
                                  .miss_reason = r->reason,
                                  .in_place = r->in_place,

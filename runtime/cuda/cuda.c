@@ -214,6 +214,9 @@ static Status open_device(int k, CudaDevice *d)
     TRY(attribute(d, handle, CU_MAJOR, &major));
     TRY(attribute(d, handle, CU_MINOR, &minor));
     TRY(attribute(d, handle, CU_MULTIPROCESSORS, &d->multiprocessors));
+    cuda.device_attribute(&d->clock_khz, CU_CLOCK, handle);
+    cuda.device_attribute(&d->memory_khz, CU_MEMORY_CLOCK, handle);
+    cuda.device_attribute(&d->bus_bits, CU_BUS_BITS, handle);
     Status status = cuda_target(major, minor, driver_version, &d->target);
     d->target.multiprocessors = d->multiprocessors;
     TRY(attribute(d, handle, CU_THREADS, &d->target.threads));
@@ -232,6 +235,8 @@ static Status open_device(int k, CudaDevice *d)
     atomic_store(&d->context, context); /* last: it says that the device is open */
     return ST_OK;
 }
+
+const CudaDevice *cuda_opened(int k) { return k >= 0 && k < MAX_CUDA_DEVICES && atomic_load(&devices[k].context) ? &devices[k] : NULL; }
 
 Status cuda_open(int k, CudaDevice **out)
 {

@@ -87,10 +87,11 @@ typedef struct CudaDevice {
     int ordinal;
     char name[64];
     int multiprocessors;
-    bool exact;                /* option test_memory */
-    CudaTarget target;         /* what code is made for */
-    CuContext _Atomic context; /* NULL: not open */
-    pthread_mutex_t lock;      /* of streams, memory and retired faults */
+    int clock_khz, memory_khz, bus_bits; /* 0: the driver does not say */
+    bool exact;                          /* option test_memory */
+    CudaTarget target;                   /* what code is made for */
+    CuContext _Atomic context;           /* NULL: not open */
+    pthread_mutex_t lock;                /* of streams, memory and retired faults */
     CudaStream *free_streams;
     CudaStream *_Atomic upload;            /* large copies to fresh memory, beside what is computed; NULL: none so far */
     CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
@@ -109,7 +110,8 @@ typedef struct CudaDevice {
 /* Loads the driver and opens the k-th device, once; the primary context is made current in this thread. ST_DEVICE says why not and what to
  * do; in a forked child always. */
 Status cuda_open(int k, CudaDevice **out);
-bool cuda_forked(void); /* is this a child that must not touch the driver? */
+const CudaDevice *cuda_opened(int k); /* asks the driver nothing; NULL: it is not open */
+bool cuda_forked(void);               /* is this a child that must not touch the driver? */
 
 /* The status of a driver call, with a message that names `what` and the driver's error. A sticky error marks the device broken. */
 Status cuda_check(CudaDevice *device, CuResult result, const char *what);

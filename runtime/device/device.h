@@ -114,6 +114,12 @@ void cuda_fault_release(struct CudaFault *fault);               /* NULL is allow
 struct Launched;
 void cuda_perf_step(struct CudaRun *run, const struct Launched *step);
 void cuda_perf_tell(struct CudaRun *run);
+/* What a device can do in a second at most, by its clocks (runtime/cuda/cuda_limits.c): bytes of its memory, arithmetic on f32, that of products of
+ * 16-bit floats, special functions. false: its driver does not say. */
+typedef struct CudaLimits {
+    double bytes, flops, matrix_flops, specials;
+} CudaLimits;
+bool cuda_limits(int k, CudaLimits *out);
 Status cuda_device_target(int k, CudaTarget *target);
 /* "cuda:0=NAME, compute capability 9.0, 132 multiprocessors" for each device in use, and "cuda:0.code=" with maker_device's text of it
  * (cache/maker.h). Returns how many are in use; `out` may be NULL. */

@@ -421,8 +421,8 @@ static Status launch_step(Run *run, const ProgStep *step)
                                .what = step->what,
                                .bytes = bytes,
                                .work = step_work(run->p, step, run->sizes),
-                               .cuda = on_cuda(run),
-                               .known = !on_cuda(run) && step->kind == STEP_KERNEL};
+                               .device = run->device,
+                               .known = step->kind == STEP_KERNEL};
     if (timed && on_cuda(run))
         cuda_perf_step(cuda_of(run), &run->last);
     bind_args(run, step);
@@ -476,7 +476,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (log_on(LOG_MEMORY))
         tell_overwriting(&run, donated, ran);
     memset(results, 0, sizeof *results * program->n_outputs);
-    e->record.cuda |= on_cuda(&run);
+    e->record.device = run.device;
     int64_t began = timeline_begin();
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)

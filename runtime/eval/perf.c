@@ -9,12 +9,15 @@
  *              together. The median comes from a histogram with four steps to a factor of two, so it is right to a tenth
  *   told       by the time that could be saved: what it took beyond that limit
  *
- * Leaves out: the limits of sorts, and those of CUDA devices, which nobody measured: such rows stand by all of their time.
+ *
+ * A CUDA device is not measured: its limits follow from its clocks (runtime/cuda/cuda_limits.c), so less of them can be reached.
+ * Leaves out: the limits of sorts; such rows stand by all of their time.
  */
 #include "runtime/eval/perf.h"
 #include "cache/machine.h"
 #include "ir/base/hash.h"
 #include "ir/base/os.h"
+#include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/store.h"
@@ -26,10 +29,11 @@
 #include <string.h>
 
 enum { MOST_ROWS = 1024, SLOTS = 4096, STEPS = 128, STEPS_PER_OCTAVE = 4, ID_BYTES = CALL_ID_HEX + 1, NAME_BYTES = 64, ADVICES = 3 };
-enum { THREAD_CACHE = 128 << 10 };    /* bytes for each thread that its cache holds, as machine_measure copies them */
-static const double SHORTEST = 50e-9; /* of the histogram */
-static const double LAUNCH = 1e-6;    /* a launch that wakes nobody: about what a sync point takes */
-static const double NEAR = 50;        /* percent of a limit */
+enum { THREAD_CACHE = 128 << 10 };      /* bytes for each thread that its cache holds, as machine_measure copies them */
+static const double SHORTEST = 50e-9;   /* of the histogram */
+static const double LAUNCH = 1e-6;      /* a launch that wakes nobody: about what a sync point takes */
+static const double CUDA_LAUNCH = 2e-6; /* on a device: from the end of one kernel to the first results of the next, about */
+static const double NEAR = 50;          /* percent of a limit */
 
 static const struct {
     const char *name, *near, *far;
@@ -55,31 +59,63 @@ static const Machine *machine_now(bool measure)
     return limits.state == KNOWN ? &limits.machine : NULL;
 }
 
-static double at_rate(double amount, const Machine *m, MachineId id) { return m->value[id] > 0 ? amount / (double)m->value[id] : 0; }
+/* Of a device, in a second; 0: not known. */
+typedef struct Limits {
+    double memory, cached, flops;
+    double half_flops; /* of products of 16-bit floats; 0: as others */
+    double specials;   /* 0: by what they are made of */
+    int64_t cache_bytes;
+    double launch; /* seconds that one takes, whatever it does */
+} Limits;
+
+/* false: they are not known, or not to be measured now. */
+static bool limits_of(const Launched *l, bool measure, Limits *out)
+{
+    CudaLimits cuda;
+    if (!l->known)
+        return false;
+    if (device_is_cuda(l->device)) {
+        bool told = cuda_limits(l->device - DEVICE_CUDA, &cuda);
+        if (told)
+            *out = (Limits){cuda.bytes, cuda.bytes, cuda.flops, cuda.matrix_flops, cuda.specials, 0, CUDA_LAUNCH};
+        return told;
+    }
+    const Machine *m = machine_now(measure);
+    if (!m)
+        return false;
+    double read = (double)m->value[MACHINE_READ], copy = (double)m->value[MACHINE_COPY], wake = 1e-9 * (double)m->value[MACHINE_WAKE];
+    *out = (Limits){.memory = read > copy ? read : copy,
+                    .cached = (double)m->value[MACHINE_CACHE],
+                    .flops = (double)m->value[MACHINE_FMA_F32],
+                    .cache_bytes = (int64_t)m->threads * THREAD_CACHE,
+                    .launch = wake > LAUNCH ? wake : LAUNCH};
+    return true;
+}
+
+static double at_rate(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
 
 /* What is told of so many launches together; *least: the seconds that they take at least. */
-static Regime regime_of(const Launched *l, int64_t launches, const Machine *m, double *least)
+static Regime regime_of(const Launched *l, int64_t launches, const Limits *m, double *least)
 {
     const Work *w = &l->work;
-    bool cached = l->bytes <= (int64_t)m->threads * THREAD_CACHE;
-    MachineId memory = cached ? MACHINE_CACHE : m->value[MACHINE_READ] > m->value[MACHINE_COPY] ? MACHINE_READ : MACHINE_COPY;
-    const double by[REGIME_OVERHEAD] = {[REGIME_MEMORY] = at_rate((double)l->bytes, m, memory),
-                                        [REGIME_COMPUTE] = at_rate(2 * w->ops, m, MACHINE_FMA_F32),
-                                        [REGIME_SPECIAL] = at_rate(2 * w->steps, m, MACHINE_FMA_F32)};
-    double wake = 1e-9 * (double)m->value[MACHINE_WAKE];
+    double halves = m->half_flops > 0 ? w->halves : 0;
+    const double by[REGIME_OVERHEAD] = {[REGIME_MEMORY] = at_rate((double)l->bytes, l->bytes <= m->cache_bytes ? m->cached : m->memory),
+                                        [REGIME_COMPUTE] = at_rate(2 * w->ops - halves, m->flops) + at_rate(halves, m->half_flops),
+                                        [REGIME_SPECIAL] =
+                                            m->specials > 0 ? at_rate(w->specials, m->specials) : at_rate(2 * w->steps, m->flops)};
     Regime worst = REGIME_MEMORY;
     for (Regime r = REGIME_MEMORY; r < REGIME_OVERHEAD; r++)
         if (by[r] > by[worst])
             worst = r;
     *least = by[worst];
-    return *least < (double)launches * (wake > LAUNCH ? wake : LAUNCH) ? REGIME_OVERHEAD : worst;
+    return *least < (double)launches * m->launch ? REGIME_OVERHEAD : worst;
 }
 
 const char *perf_regime(const Launched *l, int64_t launches, bool measure)
 {
-    const Machine *m = !l->known ? NULL : machine_now(measure);
+    Limits m;
     double least;
-    return m ? regimes[regime_of(l, launches, m, &least)].name : NULL;
+    return limits_of(l, measure, &m) ? regimes[regime_of(l, launches, &m, &least)].name : NULL;
 }
 
 /* --- counting -------------------------------------------------------------------------------------------------------------- */
@@ -112,7 +148,8 @@ static struct {
     uint32_t n;
     uint16_t slot[SLOTS]; /* open addressing: row + 1 */
     Sum sum;
-    bool registered; /* tell() at exit */
+    uint32_t devices; /* bit k: something ran on cuda:k */
+    bool registered;  /* tell() at exit */
 } table;
 
 static void tell(void);
@@ -154,17 +191,20 @@ static void count(Row *row, double seconds)
 
 static void add_launch(const Launched *l, double seconds)
 {
-    Row *row = row_of(l->what, l->program, l->known);
-    const Machine *m = !l->known ? NULL : machine_now(true);
+    Limits m;
+    bool known = limits_of(l, true, &m);
+    Row *row = row_of(l->what, l->program, known);
     if (!row)
         return;
+    if (device_is_cuda(l->device))
+        table.devices |= UINT32_C(1) << (l->device - DEVICE_CUDA);
     count(row, seconds);
     row->bytes += (double)l->bytes;
     row->flops += l->work.flops;
     row->specials += l->work.specials;
-    if (m) {
+    if (known) {
         double least;
-        row->spent[regime_of(l, 1, m, &least)] += seconds;
+        row->spent[regime_of(l, 1, &m, &least)] += seconds;
         row->limit += least;
     }
     table.sum.launches++;
@@ -195,6 +235,7 @@ void perf_forked(void)
     memset(table.slot, 0, sizeof table.slot);
     table.n = 0;
     table.sum = (Sum){0};
+    table.devices = 0;
 }
 
 static double median_of(const Row *row)
@@ -212,11 +253,11 @@ static double percent(double part, double of) { return of > 0 ? 100 * part / of 
 
 static void log_launch(const Launched *l, double seconds)
 {
-    const Machine *m = !l->known ? NULL : machine_now(true);
+    Limits m;
     char limit[64] = "";
-    if (m) {
+    if (limits_of(l, true, &m)) {
         double least;
-        Regime regime = regime_of(l, 1, m, &least);
+        Regime regime = regime_of(l, 1, &m, &least);
         snprintf(limit, sizeof limit, " %4.0f%% of the limit: %s", percent(least, seconds), regimes[regime].name);
     }
     double rate = seconds > 0 ? 1e-9 / seconds : 0;
@@ -304,6 +345,17 @@ static void tell_machine(const Machine *m)
                1e-3 * (double)m->value[MACHINE_WAKE]);
 }
 
+static void tell_devices(void)
+{
+    CudaLimits c;
+    for (int k = 0; k < MAX_CUDA_DEVICES; k++)
+        if (table.devices >> k & 1 && cuda_limits(k, &c))
+            log_always(
+                LOG_PERF,
+                "cuda:%d, by its clocks: %.2f GB/s; %.1f GFLOP/s in f32, %.1f in products of 16-bit floats; %.1f G special functions/s", k,
+                1e-9 * c.bytes, 1e-9 * c.flops, 1e-9 * c.matrix_flops, 1e-9 * c.specials);
+}
+
 /* What to do where most can be saved. */
 static void tell_advice(const Row *row)
 {
@@ -330,6 +382,7 @@ static void tell_rows(const Machine *m, bool csv)
     } else {
         log_always(LOG_PERF, "%" PRId64 " launches took %.3f ms", launches, 1e3 * all);
         tell_machine(m);
+        tell_devices();
         log_always(LOG_PERF, "%9s %11s %11s %8s %8s %8s %8s  %-17s %10s  %s", "calls", "total ms", "median us", "GB/s", "GFLOP/s",
                    "Gfunc/s", "of limit", "regime", "to save ms", "kernel of program");
     }
@@ -350,7 +403,7 @@ static void tell(void)
         log_always(LOG_PERF, "nothing is told: another thread computes while the process ends");
         return;
     }
-    const Machine *m = machine_now(true);
+    const Machine *m = machine_now(true); /* also where a device computed: it is the one beside it */
     tell_rows(m ? m : &(Machine){.threads = pool_threads()}, how == PERF_CSV);
     eval_unlock();
 }

@@ -25,8 +25,8 @@ struct Launched {
     int64_t bytes;
     Work work;
     int64_t tasks, threads; /* how its last phase was shared out */
-    bool cuda;
-    bool known; /* is it known what it can reach at most? Not of a sort, nor on a CUDA device */
+    int device;
+    bool known; /* is it known what it computes? Not of a sort */
 };
 
 /* Does somebody want the time of each launch? */

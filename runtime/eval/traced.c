@@ -58,7 +58,7 @@ void traced_use(Program *program)
 void traced_launch(const Evaluation *e, const Launched *l, int64_t began)
 {
     const Work *w = &l->work;
-    if (l->cuda) /* queued: the device's lane tells how long it ran */
+    if (device_is_cuda(l->device)) /* queued: the device's lane tells how long it ran */
         timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
                       TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials));
     else

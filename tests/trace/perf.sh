@@ -117,6 +117,11 @@ KILN_CACHE=off
 if [ -n "$KILN_TEST_LIBCUDA" ]; then
     KILN_DEVICE=cuda KILN_LIBCUDA=$KILN_TEST_LIBCUDA
     export KILN_DEVICE KILN_LIBCUDA
-    csv loop 20 | awk -F, '$1 == "kernel" { calls += $4; good = $13 == "unknown" && $9 > 0 } END { exit calls != 20 || !good }' || fail "cuda: $(csv loop 20)"
+    csv loop 20 | awk -F, '$1 == "kernel" { calls += $4; good = $13 == "overhead" && $9 > 0 } END { exit calls != 20 || !good }' || fail "cuda: $(csv loop 20)"
+    # limits by the clocks that the software device tells: memory 2 x 1.215 GHz x 5120 bits, 4 multiprocessors of 2 x 128 flops at 1.41 GHz
+    csv work | awk -F, '$2 == "matmul" { found = $11 == 136 } $2 == "square_reduce_prod" { found += $11 == 8 || $11 == 9 } END { exit found != 2 }' ||
+        fail "cuda, 196,608 flops at 1,443.8 GFLOP/s, 12,292 bytes at 1,555.2 GB/s are 136 and 8 ns: $(csv work)"
+    KILN_PERF=summary "$program" loop 3 2>&1 | grep -q 'cuda:0, by its clocks: 1555.20 GB/s; 1443.8 GFLOP/s in f32, 23101.4 in products of 16-bit' ||
+        fail "summary of a device: $(KILN_PERF=summary "$program" loop 3 2>&1)"
 fi
 exit $failed

@@ -1,0 +1,28 @@
+/*
+ * What a CUDA device can do at most, by what its driver says of its clocks and by what NVIDIA publishes of its architecture: bounds, not
+ * measurements. Memory moves two words a clock on each line of its bus.
+ */
+#include "runtime/cuda/cuda.h"
+
+/* Of one multiprocessor in one clock: f32 multiplications with an addition, special functions ("Throughput of Native Arithmetic Instructions", CUDA C++
+ * Programming Guide), and multiplications with an addition of dense products of 16-bit floats by tensor cores (white papers of the
+ * architectures; where sums in f16 are faster, those). */
+static const struct {
+    int capability, fma, special, matrix;
+} rates[] = {{75, 64, 16, 512}, {80, 64, 16, 1024}, {86, 128, 16, 512}, {90, 128, 16, 2048}, {100, 128, 16, 4096}, {120, 128, 16, 512}};
+
+bool cuda_limits(int k, CudaLimits *out)
+{
+    const CudaDevice *d = cuda_opened(k);
+    size_t row = 0;
+    if (!d || !d->clock_khz || !d->memory_khz || !d->bus_bits)
+        return false;
+    while (row + 1 < sizeof rates / sizeof *rates && rates[row + 1].capability <= d->target.device)
+        row++;
+    double clocks = 1e3 * (double)d->clock_khz * (double)d->multiprocessors;
+    *out = (CudaLimits){.bytes = 2 * 1e3 * (double)d->memory_khz * (double)d->bus_bits / 8,
+                        .flops = 2 * clocks * (double)rates[row].fma,
+                        .matrix_flops = 2 * clocks * (double)rates[row].matrix,
+                        .specials = clocks * (double)rates[row].special};
+    return true;
+}

@@ -32,13 +32,12 @@ static bool one_place(const Gradient *d, Ref index, uint8_t axis)
     return false;
 }
 
-/* Where an index with one place along the axis points: position p is also -1 - (n - 1 - p), as negative indices count from the end. */
+/* Where an index with one place along the axis points. The position is taken from all positions by the index, so a negative one counts from the
+ * end and one that is out of bounds is an error, be the gradient all that is asked for. */
 static Ref points_here(Gradient *d, Ref index, uint8_t axis, int rank, const Dim *dims)
 {
-    Ref here = positions(d, axis, rank, dims), at = grad_repeat(d, index, (uint8_t)(1u << axis), dims);
-    Ref from_end = grad_ew1(d, OP_NOT, grad_flip(d, here, axis));
-    Ref behind = grad_ew2(d, OP_EQ, from_end, at), plain = grad_ew2(d, OP_EQ, here, at);
-    return grad_ew2(d, OP_OR, plain, behind);
+    Ref here = positions(d, axis, rank, dims), at = gathered(d, here, index, axis);
+    return grad_ew2(d, OP_EQ, here, grad_repeat(d, at, (uint8_t)(1u << axis), dims));
 }
 
 /* g is added where it was taken from. Of one place that is a choice for each element, which fuses; else a scatter, in f32 for f16 and

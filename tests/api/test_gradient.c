@@ -43,6 +43,24 @@ API_TEST(gradient, of_labels_from_the_end)
     EXPECT(g, KILN_F64, KILN_SHAPE(3, 2), 0, 0, 1, 1, 0, 0, 1);
 }
 
+/* A label that is out of bounds is an error where only the gradient is asked for, too: the forward pass is not computed then. */
+API_TEST(gradient, of_labels_out_of_bounds)
+{
+    kiln_tensor *x = kiln_param(F64(KILN_SHAPE(2, 3), 1, 2, 3, 0, 0, -1)), *g;
+    for (int label = -4; label <= 3; label += 7) {
+        kiln_tensor *loss = kiln_sum(kiln_cross_entropy(x, I32(KILN_SHAPE(2), 0, label)));
+        if (!loss) { /* eager mode */
+            cr_expect_eq(kiln_error_status(), KILN_BAD_INDEX);
+            kiln_clear_error();
+            continue;
+        }
+        double values[6];
+        cr_assert_eq(kiln_grad(loss, &x, 1, &g), KILN_OK, "%s", kiln_error_message());
+        cr_expect_eq(kiln_read(g, KILN_F64, values, sizeof values), KILN_BAD_INDEX, "label %d", label);
+        cr_expect(strstr(kiln_error_message(), "kiln_cross_entropy"), "%s", kiln_error_message());
+    }
+}
+
 /* y (g - sum(g y)), ties of the largest included */
 API_TEST(gradient, of_softmax_and_its_logarithms)
 {

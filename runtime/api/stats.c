@@ -62,11 +62,13 @@ void kiln_reset_stats(void)
 {
     nodes_count(rt_thread());
     for (int i = 0; i < STAT_COUNT; i++)
-        if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_POOLED)
+        if (i != STAT_LIVE && i != STAT_PEAK && i != STAT_KEPT && i != STAT_POOLED)
             atomic_store_explicit(&forgotten[i], stat_get((StatId)i), memory_order_relaxed);
     for (int i = 0; i < REASON_COUNT; i++)
         atomic_store_explicit(&forgotten_misses[i], atomic_load_explicit(&stat_misses[i], memory_order_relaxed), memory_order_relaxed);
     atomic_store_explicit(&stat_values[STAT_PEAK], stat_get(STAT_LIVE), memory_order_relaxed);
 }
+
+int64_t kiln_kept_bytes(void) { return stat_get(STAT_KEPT); }
 
 const char *kiln_miss_reason(int reason) { return reason >= 0 && reason < REASON_COUNT ? reason_names[reason] : NULL; }

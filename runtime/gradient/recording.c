@@ -7,10 +7,12 @@
  */
 #define KILN_NO_LOCATIONS
 #include "runtime/gradient/recording.h"
+#include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "runtime/eval.h"
 #include "runtime/record/record.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct kiln_recording {
@@ -67,12 +69,16 @@ static void end(RtThread *t)
         outer->n += recording->n;
     }
     if (!handed_on) {
+        int64_t before = kiln_kept_bytes();
         eval_lock();
         for (size_t i = 0; i < recording->n; i++)
             node_let_go(recording->node[i], "kiln_recording_end");
         eval_unlock();
         for (size_t i = 0; i < recording->n; i++)
             node_release(recording->node[i]);
+        if (log_on(LOG_MEMORY))
+            log_line(LOG_MEMORY, "the end of a recording of %zu values: %" PRId64 " KiB were kept for gradients, now %" PRId64,
+                     recording->n, before >> 10, kiln_kept_bytes() >> 10);
     }
     os_free(recording->node);
     os_free(recording);

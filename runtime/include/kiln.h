@@ -420,6 +420,9 @@ typedef struct kiln_stats {
     int64_t graph_launches; /* times that several kernels were launched as one CUDA graph (cuda_graphs) */
 } kiln_stats;
 KILN_API void kiln_get_stats(kiln_stats *stats);
+/* Bytes of computed values that still know what they were made of, for gradients to come: those of recordings that are not at their end (see
+ * kiln_recording_begin), and with mode=eager those computed from parameters that some handle or other value still needs. */
+KILN_API int64_t kiln_kept_bytes(void);
 KILN_API void kiln_reset_stats(void);              /* counters to 0, peak to what is live */
 KILN_API const char *kiln_miss_reason(int reason); /* NULL past the last one */
 
@@ -1108,7 +1111,7 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  */
 
 /* Until its end, values that this thread records keep how they were made when they are computed, so that gradients may be taken
- * later; their memory is kept as well, and not overwritten. A kiln_function that is called runs as if its body stood there. Recordings
+ * later; their memory is kept as well, and not overwritten (kiln_kept_bytes tells how much). A kiln_function that is called runs as if its body stood there. Recordings
  * nest as scopes do; one that is left open ends with the thread. NULL is allowed as for scopes. */
 KILN_API kiln_recording *kiln_recording_begin(void);
 KILN_API void kiln_recording_end(kiln_recording *recording);

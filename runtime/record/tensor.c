@@ -150,6 +150,8 @@ RtNode *node_retain(RtNode *node)
     return node;
 }
 
+static int64_t node_bytes(const RtNode *node) { return node_elements(node) * (int64_t)dtype_bytes((DType)node->dtype); }
+
 /* Drops one reference; a node that nobody uses any more goes on the list of the dead. */
 static void node_drop(RtNode *node, RtNode **dead)
 {
@@ -157,6 +159,8 @@ static void node_drop(RtNode *node, RtNode **dead)
         atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
         return;
     Storage *storage = atomic_load_explicit(&node->storage, memory_order_relaxed);
+    if (storage && node->keep)
+        stat_add(STAT_KEPT, -node_bytes(node));
     if (storage)
         storage_release(storage);
     node->data = (char *)*dead;
@@ -213,7 +217,9 @@ void node_set_storage(RtNode *node, Storage *storage, char *data)
 {
     node->data = data;
     atomic_store_explicit(&node->storage, storage, memory_order_release);
-    if (!node->keep)
+    if (node->keep)
+        stat_add(STAT_KEPT, node_bytes(node));
+    else
         drop_inputs(node);
 }
 
@@ -224,6 +230,7 @@ void node_let_go(RtNode *node, const char *api)
     node->keep = false;
     if (node_pending(node))
         return;
+    stat_add(STAT_KEPT, -node_bytes(node));
     drop_inputs(node);
     node->computed.api = api;
     node->computed.loc = (Loc){NULL, 0};

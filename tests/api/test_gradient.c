@@ -362,6 +362,33 @@ API_TEST(gradient, in_a_recording)
     refused(kiln_error_status(), KILN_INVALID, "kiln_recording_end: the recording is not an open one");
 }
 
+/* The memory that recordings keep: it grows while one is open, an inner one hands it on, and in the end there is none. */
+API_TEST(gradient, what_recordings_keep_is_counted)
+{
+    enum { SIZE = 1000 };
+    int64_t before = kiln_kept_bytes();
+    kiln_tensor *x = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(SIZE), 2)), *y[3];
+    cr_assert_eq(kiln_eval(x), KILN_OK);
+    cr_expect_eq(kiln_kept_bytes(), before, "a parameter is nothing that is kept");
+    kiln_recording *outer = kiln_recording_begin(), *inner = kiln_recording_begin();
+    for (int k = 0; k < 3; k++) {
+        y[k] = kiln_sin(k ? y[k - 1] : x);
+        cr_assert_eq(kiln_eval(y[k]), KILN_OK);
+        cr_expect_eq(kiln_kept_bytes() - before, 4 * SIZE * (k + 1), "%d: %lld", k, (long long)kiln_kept_bytes());
+    }
+    kiln_reset_stats();
+    kiln_recording_end(inner);
+    cr_expect_eq(kiln_kept_bytes() - before, 4 * SIZE * 3);
+    kiln_recording_end(outer);
+    cr_expect_eq(kiln_kept_bytes(), before, "%lld", (long long)kiln_kept_bytes());
+    {
+        kiln_scope *scope = kiln_scope_begin(); /* values that no recording holds: eager mode keeps them as long as they live */
+        cr_assert_eq(kiln_eval(kiln_sin(x)), KILN_OK);
+        kiln_scope_end(scope);
+    }
+    cr_expect_eq(kiln_kept_bytes(), before);
+}
+
 /* Nothing is overwritten that a gradient may need. */
 API_TEST(gradient, a_recording_keeps_values)
 {

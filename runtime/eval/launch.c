@@ -428,12 +428,17 @@ static Status launch_step(Run *run, const ProgStep *step)
     bind_args(run, step);
     if (began)
         pool_name_work(step->what);
+    bool counted = timed && perf_counted() && !on_cuda(run);
+    if (counted)
+        events_begin();
     double start = timed ? os_seconds() : 0;
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
     case STEP_SORT: TRY(launch_sort(run, step)); break;
     }
     double seconds = timed ? os_seconds() - start : 0;
+    if (counted)
+        events_end(&run->last.counted);
     stat_count(STAT_KERNELS, 1);
     stat_count(STAT_BYTES, bytes);
     if (timed && !on_cuda(run)) /* else the device's clock tells */

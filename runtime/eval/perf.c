@@ -131,10 +131,12 @@ typedef struct Row {
     int64_t calls, launches; /* launches: of a program */
     double seconds, kernels; /* kernels: of a program, the seconds in them */
     double bytes, flops, specials;
-    double limit;                 /* what the launches take at least */
-    double spent[REGIME_UNKNOWN]; /* of the seconds: in launches of that regime */
-    double saving;                /* at the end */
-    Regime regime;                /* likewise */
+    double limit;                  /* what the launches take at least */
+    double spent[REGIME_UNKNOWN];  /* of the seconds: in launches of that regime */
+    int64_t counted;               /* launches whose events were counted, */
+    double events[OS_EVENT_COUNT]; /* and these */
+    double saving;                 /* at the end */
+    Regime regime;                 /* likewise */
     uint32_t took[STEPS];
 } Row;
 
@@ -150,6 +152,7 @@ static struct {
     Sum sum;
     uint32_t devices; /* bit k: something ran on cuda:k */
     bool registered;  /* tell() at exit */
+    bool counted;     /* somewhere */
 } table;
 
 static void tell(void);
@@ -202,6 +205,10 @@ static void add_launch(const Launched *l, double seconds)
     row->bytes += (double)l->bytes;
     row->flops += l->work.flops;
     row->specials += l->work.specials;
+    row->counted += l->counted.known;
+    table.counted |= l->counted.known;
+    for (int e = 0; e < OS_EVENT_COUNT && l->counted.known; e++)
+        row->events[e] += l->counted.value[e] > 0 ? (double)l->counted.value[e] : 0;
     if (known) {
         double least;
         row->spent[regime_of(l, 1, &m, &least)] += seconds;
@@ -230,6 +237,7 @@ void perf_call(const Program *program, double seconds)
 
 void perf_forked(void)
 {
+    events_forked();
     if (table.rows)
         memset(table.rows, 0, table.n * sizeof *table.rows);
     memset(table.slot, 0, sizeof table.slot);
@@ -308,9 +316,13 @@ static void tell_csv(const Row *row)
                  1e9 * row->saving);
     if (!is_kernel(row))
         snprintf(limit, sizeof limit, "%.0f,%.0f,,%.0f", 1e9 * row->kernels, percent(row->kernels, row->seconds), 1e9 * row->saving);
-    log_always(LOG_PERF, "%s,%s,%s,%" PRId64 ",%" PRId64 ",%.0f,%.0f,%.0f,%.0f,%.0f,%s", is_kernel(row) ? "kernel" : "program",
+    char events[OS_EVENT_COUNT * 24];
+    for (int e = 0, n = 0; e < OS_EVENT_COUNT; e++)
+        n += row->counted && events_have((OsEvent)e) ? snprintf(events + n, sizeof events - (size_t)n, ",%.0f", row->events[e])
+                                                     : snprintf(events + n, sizeof events - (size_t)n, ",");
+    log_always(LOG_PERF, "%s,%s,%s,%" PRId64 ",%" PRId64 ",%.0f,%.0f,%.0f,%.0f,%.0f,%s%s", is_kernel(row) ? "kernel" : "program",
                row->key.name, row->key.program, row->calls, is_kernel(row) ? row->calls : row->launches, 1e9 * row->seconds,
-               1e9 * median_of(row), row->bytes, row->flops, row->specials, limit);
+               1e9 * median_of(row), row->bytes, row->flops, row->specials, limit, events);
 }
 
 static void tell_kernel(const Row *row)
@@ -366,6 +378,39 @@ static void tell_advice(const Row *row)
                1e6 * least, near ? regimes[row->regime].near : regimes[row->regime].far);
 }
 
+/* What the CPU counted, a line for each kernel, and why it did not count the rest. */
+static void tell_events(void)
+{
+    char line[256], missing[OS_EVENT_COUNT * 32] = "";
+    const char *why = "";
+    bool any = false;
+    for (int e = 0; e < OS_EVENT_COUNT; e++) {
+        size_t n = strlen(missing);
+        any |= events_have((OsEvent)e);
+        if (events_have((OsEvent)e))
+            continue;
+        snprintf(missing + n, sizeof missing - n, "%s%s", n ? ", " : "", event_name[e]);
+        why = events_why_not((OsEvent)e);
+    }
+    int n = snprintf(line, sizeof line, "%9s", "launches");
+    for (int e = 0; e < OS_EVENT_COUNT; e++)
+        n += snprintf(line + n, sizeof line - (size_t)n, " %13s", event_name[e]);
+    if (any)
+        log_always(LOG_PERF, "%s  counted in each by the CPU, kernel", line);
+    for (uint32_t i = 0; i < table.n && any; i++) {
+        const Row *row = &table.rows[i];
+        if (!row->counted)
+            continue;
+        n = snprintf(line, sizeof line, "%9" PRId64, row->counted);
+        for (int e = 0; e < OS_EVENT_COUNT; e++)
+            n += events_have((OsEvent)e) ? snprintf(line + n, sizeof line - (size_t)n, " %13.1f", row->events[e] / (double)row->counted)
+                                         : snprintf(line + n, sizeof line - (size_t)n, " %13s", "-");
+        log_always(LOG_PERF, "%s  %s", line, row->key.name);
+    }
+    if (*missing && table.counted)
+        log_always(LOG_PERF, "not counted: %s: %s", missing, why);
+}
+
 static void tell_rows(const Machine *m, bool csv)
 {
     double all = 0;
@@ -378,7 +423,7 @@ static void tell_rows(const Machine *m, bool csv)
     qsort(table.rows, table.n, sizeof *table.rows, by_saving);
     if (csv) {
         log_always(LOG_PERF, "what,kernel,program,calls,launches,total_ns,median_ns,bytes,flops,specials,limit_ns,percent_of_limit,regime,"
-                             "could_be_saved_ns");
+                             "could_be_saved_ns,instructions,cycles,cache_misses,page_faults");
     } else {
         log_always(LOG_PERF, "%" PRId64 " launches took %.3f ms", launches, 1e3 * all);
         tell_machine(m);
@@ -388,6 +433,8 @@ static void tell_rows(const Machine *m, bool csv)
     }
     for (uint32_t i = 0; i < table.n; i++)
         csv ? tell_csv(&table.rows[i]) : is_kernel(&table.rows[i]) ? tell_kernel(&table.rows[i]) : tell_program(&table.rows[i]);
+    if (!csv)
+        tell_events();
     for (uint32_t i = 0; i < table.n && i < ADVICES && !csv; i++)
         if (is_kernel(&table.rows[i]) && table.rows[i].regime != REGIME_UNKNOWN && table.rows[i].saving > 0.05 * all)
             tell_advice(&table.rows[i]);

@@ -8,6 +8,7 @@
 #include "ir/base/log.h"
 #include "ir/base/timeline.h"
 #include "jit/work.h"
+#include "runtime/eval/events.h"
 #include "runtime/evaluation.h"
 
 typedef enum Regime {
@@ -27,6 +28,7 @@ struct Launched {
     int64_t tasks, threads; /* how its last phase was shared out */
     int device;
     bool known; /* is it known what it computes? Not of a sort */
+    Counted counted;
 };
 
 /* Does somebody want the time of each launch? */

@@ -21,6 +21,7 @@ runtime/eval/evaluation.c      taken                                  numbers of
 runtime/eval/lock.c            lock,lock_once,lock_made,held          the evaluation lock itself, and how a thread holds it
 runtime/eval/perf.c            limits,table                           what this machine can do, and what kernels took: under the evaluation lock
 runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,work_name,once,forking,cached   the thread pool
+runtime/eval/events.c          counters                               counters of the CPU, opened once: under the evaluation lock
 runtime/eval/call_site.c       sites,n_sites                          what sync points compiled last, for messages: under the evaluation lock
 runtime/eval/recompile.c       sites,n_sites                          history of recompiles by place: under the evaluation lock
 runtime/eval/store.c           lock,opened,last                       the open cache directories; which test hook was seen last

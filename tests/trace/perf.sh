@@ -12,13 +12,13 @@ fail()
 
 # csv ARGUMENT...: the lines of KILN_PERF=csv, without what stands before each in the log.
 csv() { KILN_PERF=csv KILN_THREADS=1 "$program" "$@" 2>&1 >/dev/null | sed -n 's/^\[kiln perf\] //p'; }
-head=what,kernel,program,calls,launches,total_ns,median_ns,bytes,flops,specials,limit_ns,percent_of_limit,regime,could_be_saved_ns
+head=what,kernel,program,calls,launches,total_ns,median_ns,bytes,flops,specials,limit_ns,percent_of_limit,regime,could_be_saved_ns,instructions,cycles,cache_misses,page_faults
 
 # 300 launches, whatever the size; what waited for a compile is no call of a program.
 csv loop 300 >"$work/loop.csv"
 awk -F, -v head=$head '
     NR == 1 { if ($0 != head) exit 1; next }
-    NF != 14 { exit 1 }
+    NF != 18 { exit 1 }
     $1 == "kernel" { calls += $4; bytes += $8; if ($6 <= 0 || $7 <= 0 || $11 <= 0 || $11 + $14 > $6 + 2 && $11 < $6) exit 1 }
     $1 == "program" { programs += $4; launches += $5; if ($11 >= $6 || $14 <= 0) exit 1 }
     END { if (calls != 300 || programs < 290 || programs > 299 || launches != programs || bytes != 300 * 4) { print calls, programs, bytes; exit 1 } }
@@ -92,6 +92,23 @@ case $said in
     *'300 launches took'*'this machine, 1 thread: '*'regime'*' overhead '*'program '*' calls, median'*'us of work: it does less'*'kiln_function'*) ;;
     *) fail "summary: $said" ;;
 esac
+# Counters of the CPU: what this machine has, and a word on what it has not; a result of 64 MB is first touched page by page.
+said=$(KILN_PERF=summary KILN_THREADS=2 "$program" touch 2>&1)
+case $said in
+    *'counted in each by the CPU, kernel'*) ;;
+    *'not counted: instructions, cycles, cache misses, page faults: '*) echo "note: no counter is permitted here" ;;
+    *) fail "counters: $said" ;;
+esac
+said=$(KILN_PERF=csv KILN_THREADS=2 "$program" touch 2>&1)
+echo "$said" | awk -F, '/^.kiln perf. kernel,/ && $18 != "" { seen = 1; if ($18 < 16 || $18 > 40000) exit 1 } END { exit 0 }' || fail "page faults: $said"
+said=$(KILN_TEST_FAIL=counters KILN_PERF=summary KILN_THREADS=1 "$program" loop 2 2>&1)
+case $said in
+    *'counted in each'*) fail "refused counters count: $said" ;;
+    *'not counted: instructions, cycles, cache misses, page faults: not permitted'*) ;;
+    *) fail "refused counters: $said" ;;
+esac
+[ "$(KILN_TEST_FAIL=counters csv loop 3 | awk -F, 'NR > 1 && ($15 $16 $17 $18) != ""' | wc -l)" = 0 ] || fail "refused counters have figures"
+
 said=$(KILN_LOG=perf KILN_THREADS=1 "$program" loop 1 2>&1)
 case $said in *' us '*' GB/s '*' GFLOP/s '*'% of the limit: overhead') ;; *) fail "KILN_LOG=perf: $said" ;; esac
 

@@ -118,6 +118,13 @@ static void loop(const char *rounds)
     many(&n);
 }
 
+/* A result of 64 MB in fresh memory. */
+static void touch(const char *unused)
+{
+    (void)unused;
+    must(kiln_eval(kiln_linspace(KILN_F32, 0, 1, 16 << 20)) == KILN_OK, "touch");
+}
+
 /* The child's trace is its own, and so is a grandchild's; one that does nothing has none. */
 static void forks(const char *unused)
 {
@@ -262,9 +269,19 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(const char *argument);
-    } programs[] = {{"sizes", sizes},     {"function", function},     {"threads", threads}, {"loop", loop},
-                    {"work", work},       {"later", later},           {"forks", forks},     {"die", die},
-                    {"hostile", hostile}, {"background", background}, {"calls", calls},     {"unwritable", unwritable}};
+    } programs[] = {{"sizes", sizes},
+                    {"function", function},
+                    {"threads", threads},
+                    {"loop", loop},
+                    {"touch", touch},
+                    {"work", work},
+                    {"later", later},
+                    {"forks", forks},
+                    {"die", die},
+                    {"hostile", hostile},
+                    {"background", background},
+                    {"calls", calls},
+                    {"unwritable", unwritable}};
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (strcmp(programs[i].name, argv[1]) == 0) {
             programs[i].run(argc > 2 ? argv[2] : "0");

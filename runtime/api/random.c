@@ -161,6 +161,19 @@ API2(kiln_tensor *, kiln_randn, kiln_dtype, dtype, kiln_shape, shape)
 }
 
 /* Kept where the low word of the element's bits is at least p 2^32: exact to 2^-32, and one comparison of ints. */
+RtNode *rec_dropout(Rec *r, RtNode *x, double p)
+{
+    if (!x)
+        return NULL;
+    kiln_shape shape = {x->rank, {0}};
+    memcpy(shape.dim, x->dim, sizeof *x->dim * x->rank);
+    double edge = rint(ldexp(p, 32));
+    RtNode *bits = word(r, draw(r, shape), 0);
+    RtNode *kept = rec_ew2(r, OP_GE, bits, rec_bits(r, DT_U32, edge < 0x1p32 ? (uint64_t)edge : UINT32_MAX));
+    RtNode *scaled = rec_ew2(r, OP_MUL, x, rec_scalar(r, node_dtype(x), 1 / (1 - p)));
+    return rec_ew3(r, OP_WHERE, kept, scaled, rec_scalar(r, node_dtype(x), 0));
+}
+
 API2(kiln_tensor *, kiln_dropout, kiln_tensor *, x, double, p)
 {
     static const char *const names[] = {"x"};
@@ -170,14 +183,8 @@ API2(kiln_tensor *, kiln_dropout, kiln_tensor *, x, double, p)
         return rec_end(&r, NULL);
     if (!(p >= 0 && p < 1))
         return rec_end(&r, rec_fail(&r, ST_INVALID, "p is %g: a probability, 0 <= p < 1, is needed", p));
-    kiln_shape shape = {in->rank, {0}};
-    memcpy(shape.dim, in->dim, sizeof *in->dim * in->rank);
     DType out = node_dtype(in);
-    in = rec_cast(&r, in, compute_dtype(out));
-    double edge = rint(ldexp(p, 32));
-    RtNode *kept = rec_ew2(&r, OP_GE, word(&r, draw(&r, shape), 0), rec_bits(&r, DT_U32, edge < 0x1p32 ? (uint64_t)edge : UINT32_MAX));
-    RtNode *scaled = in ? rec_ew2(&r, OP_MUL, in, rec_scalar(&r, node_dtype(in), 1 / (1 - p))) : NULL;
-    return rec_end(&r, rec_cast(&r, scaled ? rec_ew3(&r, OP_WHERE, kept, scaled, rec_scalar(&r, node_dtype(in), 0)) : NULL, out));
+    return rec_end(&r, rec_cast(&r, rec_dropout(&r, rec_cast(&r, in, compute_dtype(out)), p), out));
 }
 
 API4(kiln_tensor *, kiln_randint, kiln_dtype, dtype, kiln_shape, shape, int64_t, low, int64_t, high)

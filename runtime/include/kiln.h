@@ -901,6 +901,37 @@ typedef struct kiln_pool_options {
 KILN_OP(kiln_max_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
 KILN_OP(kiln_avg_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
 
+/* Of attention; all zeros: PyTorch's defaults. */
+typedef struct kiln_attention_options {
+    double scale;      /* of scores; 0: 1 / sqrt(d) */
+    double softcap;    /* c: a scaled score s becomes c tanh(s / c), before any mask; 0: none */
+    double dropout;    /* a weight is 0 with this probability, as in kiln_dropout; 0 <= dropout < 1 */
+    kiln_tensor *mask; /* NULL: none; else bools (true: seen) or floats (added to scores), which broadcast to [..., heads, queries, keys] */
+    kiln_tensor *lengths; /* NULL: all keys count; else ints, that broadcast to q's axes before its last three: only so many do */
+    bool causal;          /* a query sees no key behind its own place */
+    bool from_end;        /* the last query's place is the last key's (of those that count), as in decoding; else the first's the first's */
+    int64_t before, after; /* a window: so many keys before a query's place, or behind it, are the farthest that it sees; 0: no bound */
+    uint64_t reserved[8];  /* 0 */
+} kiln_attention_options;
+/*
+ * Attention (Vaswani et al. 2017): the sum of rows of v with weights softmax(scale q k^T) along keys. q is [..., heads, queries, d], k [...,
+ * kv heads, keys, d], v [..., kv heads, keys, e], of one rank from 2 (no heads) to 7; the result is [..., heads, queries, e]. Axes before the
+ * heads broadcast. heads is a multiple of kv heads: query head h reads head h / (heads / kv heads), which is not repeated in memory. All
+ * conditions of the options hold together. A query that sees no key gives zeros (as PyTorch since 2.5), and its gradients are zeros;
+ * k where nobody sees it may be anything, v there must be finite. Floats, promoted (ints and bools in f32); f16 and bf16 are computed in f32
+ * throughout and rounded once at the end; the mask has no part in the result's dtype. The matrix of scores is stored: memory grows with
+ * queries times keys. options NULL: all zeros.
+ */
+KILN_OP(kiln_attention, kiln_tensor *q, kiln_tensor *k, kiln_tensor *v, const kiln_attention_options *options);
+/*
+ * Rotary embedding (Su et al. 2021): pairs of elements along the last axis of x turned by angles, which broadcast to [..., pairs]; with fewer
+ * than d / 2 pairs the rest of d stays as it is. A pair is elements (i, i + pairs), or with interleaved (2i, 2i + 1). Floats; f16 and bf16 in
+ * f32, rounded once; angles have no part in the result's dtype, and f64 ones are not rounded before their sine. For x [..., n, d]:
+ *     kiln_tensor *frequency = kiln_pow(10000.0, kiln_mul(kiln_arange(KILN_F32, 0, d, 2), -1.0 / d));
+ *     x = kiln_rotary(x, kiln_outer(kiln_arange(KILN_F32, first, first + n, 1), frequency), false);
+ */
+KILN_OP(kiln_rotary, kiln_tensor *x, kiln_tensor *angles, bool interleaved);
+
 /* Floats (ints and bools in f32); f16 and bf16 are computed in f32 inside and rounded once at the
  * end. */
 KILN_OP(kiln_softmax, kiln_tensor *x, int axis);     /* exp(x - max) / sum(exp(x - max)) */
@@ -1570,6 +1601,8 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_conv(...) kiln_conv_at(KILN_HERE, __VA_ARGS__)
 #define kiln_max_pool(...) kiln_max_pool_at(KILN_HERE, __VA_ARGS__)
 #define kiln_avg_pool(...) kiln_avg_pool_at(KILN_HERE, __VA_ARGS__)
+#define kiln_attention(...) kiln_attention_at(KILN_HERE, __VA_ARGS__)
+#define kiln_rotary(...) kiln_rotary_at(KILN_HERE, __VA_ARGS__)
 #define kiln_softmax(...) kiln_softmax_at(KILN_HERE, __VA_ARGS__)
 #define kiln_log_softmax(...) kiln_log_softmax_at(KILN_HERE, __VA_ARGS__)
 #define kiln_normalize(...) kiln_normalize_at(KILN_HERE, __VA_ARGS__)

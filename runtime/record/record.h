@@ -157,6 +157,9 @@ int64_t rec_count(const RtNode *x, uint8_t mask);
 /* The dtype that composites compute in: f64 for f64, f32 for all others. */
 DType compute_dtype(DType dtype);
 
+/* Each element of x, a float, is 0 with probability p, else x / (1 - p); the caller checked 0 <= p < 1. (runtime/api/random.c) */
+RtNode *rec_dropout(Rec *r, RtNode *x, double p);
+
 /* Handles p[0..n) mean these values from now on, each of its handle's dtype and shape: all or, when the call has failed or fails now,
  * none. (runtime/eval/sync.c) */
 void rec_assign(Rec *r, size_t n, kiln_tensor *const *p, RtNode **value);

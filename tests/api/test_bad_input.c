@@ -531,6 +531,11 @@ static void indexing(void)
     BAD(kiln_avg_pool, window, negative, KILN_BAD_SHAPE, "-2", image, KILN_SHAPE(2, -2), NULL);
     BAD(kiln_avg_pool, window, rank, KILN_BAD_SHAPE, "9", image, rank9(), NULL);
     BAD(kiln_avg_pool, window, huge, KILN_OVERFLOW, "4294967296", image, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32), NULL);
+    BAD(kiln_attention, q, null, KILN_INVALID, "q is NULL", NULL, x23, x23, NULL);
+    BAD(kiln_attention, k, null, KILN_INVALID, "k is NULL", x23, NULL, x23, NULL);
+    BAD(kiln_attention, v, null, KILN_INVALID, "v is NULL", x23, x23, NULL, NULL);
+    BAD(kiln_rotary, x, null, KILN_INVALID, "x is NULL", NULL, x23, false);
+    BAD(kiln_rotary, angles, null, KILN_INVALID, "angles is NULL", x23, NULL, false);
     BAD(kiln_matmul, a, null, KILN_INVALID, "a is NULL", NULL, x4);
     BAD(kiln_matmul, b, null, KILN_INVALID, "b is NULL", x4, NULL);
     BAD(kiln_matmul, b, shape, KILN_BAD_SHAPE, "inner dims differ: a is f32[2,3], b is f32[4]", x23, x4);
@@ -886,7 +891,8 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"kiln_axes", {"out", "twice", "count", ""}},
         {"kiln_scatter_mode", {"none", ""}},
         {"kiln_pad_mode", {"none", ""}},
-        {"const kiln_conv_options *", {""}}, /* may be NULL; api/test_convolution */
+        {"const kiln_conv_options *", {""}},      /* may be NULL; api/test_convolution */
+        {"const kiln_attention_options *", {""}}, /* the same; api/test_attention */
         {"const kiln_pool_options *", {""}},
         {"kiln_status", {"none", ""}},
         {"unsigned", {"unknown", ""}},

@@ -194,7 +194,7 @@ static const char *what_fits(FlagId id)
  * was the next word. */
 static int take_flag(Cli *cli, const char *word, const char *next, bool *took_next)
 {
-    const char *name = strcmp(word, "-h") == 0 ? "help" : word + 2, *equals = strchr(name, '=');
+    const char *name = strcmp(word, "-h") == 0 ? "help" : strcmp(word, "-o") == 0 ? "output" : word + 2, *equals = strchr(name, '=');
     size_t n = equals ? (size_t)(equals - name) : strlen(name);
     int id = 0;
     while (id < FLAG_COUNT && (strncmp(flag_info[id].name, name, n) != 0 || flag_info[id].name[n]))
@@ -308,7 +308,7 @@ int args_parse(Cli *cli, int argc, char **argv)
         bool option = !only_arguments && word[0] == '-' && word[1], took_next = false;
         if (option && strcmp(word, "--") == 0) {
             only_arguments = true;
-        } else if (option && (word[1] == '-' || strcmp(word, "-h") == 0)) {
+        } else if (option && (word[1] == '-' || strcmp(word, "-h") == 0 || strcmp(word, "-o") == 0)) {
             int status = take_flag(cli, word, k + 1 < argc ? argv[k + 1] : NULL, &took_next);
             if (status >= 0)
                 return status;

@@ -131,6 +131,11 @@ void table_init(Table *table, Arena *arena, const Column *columns, uint32_t n);
 const char **table_row(Table *table); /* the cells of a new row; NULL cells are empty. Until the next call */
 void table_print(const Cli *cli, const Table *table);
 
+/* ---- info.c ---- */
+
+/* What this machine can do, as it is kept in the cache directory, in the form of `kiln info --json`; null: it was not measured. */
+json_t *info_machine(Cli *cli);
+
 /* ---- json.c ---- */
 
 /* Adds to an object or an array; NULL values mean that memory ran out, which json_print says. */

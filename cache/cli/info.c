@@ -168,6 +168,26 @@ static json_t *machine_json(Cli *cli, const Machine *machine, bool known)
     return all;
 }
 
+/* The options, the directory, the machine. Warnings about the environment are kept. */
+static Status gather(Cli *cli, Warnings *warnings, Place *place, Machine *machine, bool *known)
+{
+    log_set_sink(keep_warning, warnings);
+    options_init();
+    *place = look(cli);
+    log_set_sink(NULL, NULL);
+    return look_at_machine(place, flag_on(cli, FLAG_MEASURE), machine, known);
+}
+
+json_t *info_machine(Cli *cli)
+{
+    Warnings warnings = {.arena = cli->arena};
+    Place place;
+    Machine machine;
+    bool known;
+    Status status = gather(cli, &warnings, &place, &machine, &known);
+    return machine_json(cli, &machine, status == ST_OK && known);
+}
+
 static int info_json(Cli *cli, const Place *place, const Warnings *warnings, json_t *machine)
 {
     json_t *root = json_object(), *library = json_object(), *list = json_array();
@@ -206,13 +226,10 @@ int cmd_INFO(Cli *cli)
     if (flag_on(cli, FLAG_LICENSES))
         return licenses(cli);
     Warnings warnings = {.arena = cli->arena};
-    log_set_sink(keep_warning, &warnings);
-    options_init();
-    Place place = look(cli);
-    log_set_sink(NULL, NULL);
+    Place place;
     Machine machine;
     bool known;
-    Status status = look_at_machine(&place, flag_on(cli, FLAG_MEASURE), &machine, &known);
+    Status status = gather(cli, &warnings, &place, &machine, &known);
     if (status != ST_OK)
         return complain_last(status);
     if (flag_on(cli, FLAG_JSON))

@@ -4,7 +4,7 @@
  *
  * In reading order: verbs.def (what there is), args.c (the command line against that table),
  * entries.c (the directory and its entries), then a file per group of verbs: list.c, show.c,
- * graph.c, diff.c, why.c, stats.c, upkeep.c, export.c, import.c, info.c, tables.c.
+ * graph.c, diff.c, why.c, stats.c, upkeep.c, export.c, import.c, trace.c, report.c, info.c, tables.c.
  */
 #include "cache/cli/cli.h"
 #include "ir/base/os.h"

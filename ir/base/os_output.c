@@ -32,8 +32,7 @@ static Status in_place(FILE *file, const char *path, OsOutput *out)
     if (isatty(fileno(file)) == 1) {
         if (!out->standard)
             fclose(file);
-        return fail(ST_IO, "%s is a terminal, and this is no text: name a file or a pipe",
-                    strcmp(path, "-") == 0 ? "standard output" : path);
+        return fail(ST_IO, "%s is a terminal: name a file or a pipe", strcmp(path, "-") == 0 ? "standard output" : path);
     }
     out->file = file;
     return ST_OK;
@@ -49,12 +48,12 @@ static int open_aside(const char *path, const void *magic, size_t magic_bytes, S
         *status = cannot_write(path);
     } else if (flock(file, LOCK_EX | LOCK_NB) != 0 &&
                errno == EWOULDBLOCK) { /* where there are no locks nobody can be told from a killed one */
-        *status = fail(ST_IO, "another export writes %s now", path);
+        *status = fail(ST_IO, "another command writes %s now", path);
     } else if (lstat(path, &now) != 0 || !same_file(&info, &now)) {
         close(file);
         return -1;
     } else if (!S_ISREG(info.st_mode) || info.st_uid != geteuid() || info.st_nlink != 1 || !begins_well(file, magic, magic_bytes, true)) {
-        *status = fail(ST_IO, "%s is in the way, and no export left it there: remove it, or export to another name", path);
+        *status = fail(ST_IO, "%s is in the way, and kiln did not leave it there: remove it, or name another file", path);
     } else if (ftruncate(file, 0) != 0) {
         *status = cannot_write(path);
     }
@@ -79,7 +78,7 @@ static Status aside(const char *path, const struct stat *old, const void *magic,
     for (int i = 0; i < TRIES && file < 0 && status == ST_OK; i++)
         file = open_aside(out->temporary, magic, magic_bytes, &status);
     if (file < 0)
-        return status == ST_OK ? fail(ST_IO, "other exports write %s again and again", out->temporary) : status;
+        return status == ST_OK ? fail(ST_IO, "other commands write %s again and again", out->temporary) : status;
     if (old)
         (void)fchmod(file, old->st_mode & 0777);
     out->file = fdopen(file, "wb");

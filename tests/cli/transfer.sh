@@ -100,7 +100,7 @@ expect 0 "$kiln" cache export "$work/two.kilnpack" --dir="$work/own"
 [ ! -e "$work/two.kilnpack.tmp" ] && cmp "$work/all.kilnpack" "$work/two.kilnpack" || fail "after a killed export"
 echo half >"$work/two.kilnpack.tmp"
 expect 3 "$kiln" cache export "$work/two.kilnpack" --dir="$work/own"
-says "no export left it there"
+says "kiln did not leave it there"
 [ "$(cat "$work/two.kilnpack.tmp")" = half ] || fail "an export wrote into a file of somebody else's"
 rm "$work/two.kilnpack.tmp"
 ln -s target "$work/two.kilnpack.tmp"
@@ -110,7 +110,7 @@ rm "$work/two.kilnpack.tmp"
 if command -v flock >/dev/null; then # another export is at work
     : >"$work/two.kilnpack.tmp"
     flock "$work/two.kilnpack.tmp" "$kiln" cache export "$work/two.kilnpack" --dir="$work/own" 2>"$work/err"
-    [ $? = 3 ] && grep -q "another export writes" "$work/err" || fail "two exports at once: $(cat "$work/err")"
+    [ $? = 3 ] && grep -q "another command writes" "$work/err" || fail "two exports at once: $(cat "$work/err")"
     rm "$work/two.kilnpack.tmp"
 fi
 size=$(wc -c <"$work/all.kilnpack")

@@ -1,0 +1,1 @@
+/* Programs: graphs, passes, kernels. */

@@ -1,0 +1,82 @@
+#!/bin/sh
+# browser.sh PROGRAM KILN WORK: pages of `kiln report` in a browser without a screen: each checks itself (cache/cli/report/check.js).
+program=$1 kiln=$2 work=$3
+failed=0
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || {
+    echo 'skipped: no chromium'
+    exit 77
+}
+rm -rf "$work"
+mkdir -p "$work/cache" || exit 2
+chmod 700 "$work/cache"
+KILN_CACHE_DIR=$work/cache HOME=$work
+export KILN_CACHE_DIR HOME
+fail()
+{
+    echo "FAILED: $*"
+    failed=1
+}
+. "$(dirname "$0")/make.sh"
+
+# open NAME WIDTH: the page checks itself, and the browser's console stays empty
+open()
+{
+    timeout 60 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$work/profile" --window-size="$2,900" \
+        --enable-logging=stderr --virtual-time-budget=60000 --dump-dom "file://$work/$1.html#check" >"$work/dom" 2>"$work/log"
+    sed -n 's/.*<pre id="checked">//p' "$work/dom" >"$work/checked"
+    grep -q '^CHECK PASSED: overview' "$work/checked" || fail "$1, $2 wide: $(cat "$work/checked") $(grep CONSOLE "$work/log")"
+    grep 'CONSOLE' "$work/log" && fail "$1: it says something on the console"
+}
+# page NAME SOURCE...
+page()
+{
+    name=$1
+    shift
+    "$kiln" report "$@" -o "$work/$name.html" >/dev/null || fail "report $*"
+    size=$(wc -c <"$work/$name.html")
+    [ "$size" -lt 5000000 ] || fail "$name has $size bytes"
+}
+has() { grep -q "$1" "$work/checked" || fail "$2: $(cat "$work/checked")"; }
+
+printf '{"displayTimeUnit":"ns","traceEvents":[\n' >"$work/nothing.json"
+page nothing "$work/nothing.json"
+open nothing 1200
+has 'timeline (nothing)' 'a trace without an event'
+KILN_CACHE=off KILN_TRACE="$work/one.json" "$program" sizes || fail sizes
+page one "$work/one.json"
+open one 1200
+open one 400
+for name in timeline flame kernels roofline places memory misses; do
+    grep -q "$name (nothing)" "$work/checked" && fail "one has no $name"
+done
+KILN_CACHE=off KILN_TRACE="$work/hostile.json" "$program" hostile || fail hostile
+page hostile "$work/hostile.json"
+open hostile 400
+awk 'BEGIN {
+    print "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
+    for (i = 0; i < 20000; i++)
+        printf "{\"name\":\"kernel%d\",\"cat\":\"launch\",\"ph\":\"X\",\"ts\":%d.000,\"dur\":%d.000,\"pid\":1,\"tid\":1,\"args\":{\"program\":\"p%d\",\"bytes\":%d,\"flops\":8,\"tasks\":1}},\n", \
+            i % 5000, i * 100, 1 + i % 97, i % 500, 1 + i % 5000
+    for (i = 0; i < 1000; i++)
+        printf "{\"name\":\"size\",\"cat\":\"miss\",\"ph\":\"i\",\"ts\":%d.0,\"pid\":1,\"tid\":1,\"args\":{\"file\":\"file%d.c\",\"line\":7,\"programs\":1}},\n", i, i % 50
+    print "],\"otherData\":{\"kiln\":\"1.0\",\"lost_events\":0}}"
+}' >"$work/many.json"
+page many "$work/many.json"
+open many 1200
+trace a.json 1.0.0 0 'matmul 100 10 10 900' 'gone 8 3' '<b> 8 3'
+trace b.json 1.0.0 0 'matmul 100 12 12 12' 'fresh 8 3'
+page change --diff "$work/a.json" "$work/b.json"
+open change 400
+has 'comparison$\|comparison<' 'a comparison'
+
+# The check itself can fail: a page whose script breaks, and one that says NaN.
+sed 's/^const count = .*/const count = n => nothing(n);/' "$work/one.html" >"$work/broken.html"
+sed 's/^const count = .*/const count = n => "NaN";/' "$work/one.html" >"$work/nan.html"
+for name in broken nan; do
+    (
+        failed=0
+        open $name 1200 >/dev/null
+        exit $failed
+    ) && fail "$name passes the check"
+done
+exit $failed

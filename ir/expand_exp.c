@@ -127,8 +127,8 @@ EXPAND(EXP)
     X bits = x_add(e, x_as_int(e, power(e, m.r)), x_shl_n(e, m.i, f->mantissa));
     X far = x_and(e, far_out(e, m.n), not_zero);
     x_cold_begin(e, far);
-    X low = x_and(e, is_low(e, v), not_zero);
-    X in_range = x_fle(e, v, x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9)); /* the last x with e^x < 2^128 (2^1024) */
+    X low = x_and(e, is_low(e, v), x_fle(e, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64), v)); /* anew: AVX2 carries no masks */
+    X in_range = x_fle(e, v, x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9));                 /* the last x with e^x < 2^128 (2^1024) */
     x_cold_begin(e, low);
     int up = lift(e, v);
     X lifted = x_select(e, low, x_as_float(e, x_add_bits(e, bits, (uint64_t)up << f->mantissa)), zero);

@@ -4,8 +4,8 @@
  * F32. sin takes away an even multiple of pi/2, cos an odd one, and both need one odd polynomial on [-pi/2, pi/2] and a
  * sign; tan takes away any multiple. The multiple is found by adding a constant so large that the sum rounds to it, which
  * also leaves its integer in the low bits; m pi/2 is subtracted with pi/2 in three parts by fused multiply-adds. That is
- * good up to SMALL_32. Beyond, in a cold region, F64 does it with 1/pi in two parts; and beyond FIRST_32, in a region inside that one, with
- * those bits of 1/pi that matter for the argument's exponent.
+ * good up to SMALL_32. Beyond, in a cold region, what is left may be too much by some, and is folded back. Beyond MIDDLE_32, in a region inside
+ * that one, F64 does it with those bits of 1/pi that matter for the argument's exponent, in two parts.
  *
  * What sin and cos cost decides whether a kernel waits for memory or for them, so: no clamp (the coefficients keep the
  * rounded polynomial within 1), no |x| for sin (every step is odd, zero included), and one instruction to ask for the cold path.
@@ -20,6 +20,7 @@
 #include <math.h>
 
 #define SMALL_32 0x1p17
+#define MIDDLE_32 0x1p20
 #define FIRST_32 0x1p40
 #define SMALL_64 0x1p20
 
@@ -28,14 +29,18 @@
 typedef struct Reduced {
     X r, low; /* the angle left, in two parts (low: F64 only) */
     X i;      /* an integer whose lowest bits count what was taken away */
+    X m;      /* how many pi/2 these are (F32, reduce_even only) */
 } Reduced;
 
-/* x - m pi/2. The parts of pi/2 all have its sign: with m = 0, -0 stays -0. */
-static X minus_quarters(E *e, X x, X m)
+/*
+ * x - m pi/2. The parts of pi/2 all have its sign: with m = 0, -0 stays -0. For large m the second is rounded to nearest, so that the third
+ * product is small and its sum rounds less.
+ */
+static X minus_quarters(E *e, X x, X m, bool large)
 {
     X r = x_fma(e, m, x_like(e, x, -0x1.921fb4p+0), x);
-    r = x_fma(e, m, x_like(e, x, -0x1.4442d0p-24), r);
-    return x_fma(e, m, x_like(e, x, -0x1.846988p-48), r);
+    r = x_fma(e, m, x_like(e, x, large ? -0x1.4442d2p-24 : -0x1.4442d0p-24), r);
+    return x_fma(e, m, x_like(e, x, large ? 0x1.ee59dap-50 : -0x1.846988p-48), r);
 }
 
 /* v with its sign flipped where the bit of i is set; zeros_below: all lower bits are known to be 0. */
@@ -48,15 +53,21 @@ static X flip_by_bit(E *e, X v, X i, int bit, bool zeros_below)
     return x_as_float(e, x_xor(e, x_as_int(e, v), at_top));
 }
 
+static X flip_by_sign(E *e, X v, X of)
+{
+    X sign = x_and_bits(e, x_as_int(e, of), x_form(e, v)->sign);
+    return x_as_float(e, x_xor(e, x_as_int(e, v), sign));
+}
+
 /* Which multiples of pi/2 are taken away. */
 typedef enum Multiple { EVEN, ODD, ANY } Multiple;
 
 /*
- * x less the nearest such multiple, in F64. 1/pi is the sum of two parts. Up to FIRST_32 their first bits do; of the others, chosen by x,
+ * x (a = |x|) less the nearest such multiple, in F64. 1/pi is the sum of two parts. Up to FIRST_32 their first bits do; of the others, chosen by x,
  * multiples of 2 are left out for what x has a bit for. So the first product stays below 2^45, what its integer leaves is exact, and the
  * second is at most 2^-9.
  */
-static Reduced wide_rest(E *e, X x, Multiple which)
+static Reduced wide_rest(E *e, X x, X a, Multiple which)
 {
     enum { CLASSES = 5, BINADES = 22 };
     static const double inverse_pi[CLASSES][2] = {
@@ -65,18 +76,14 @@ static Reduced wide_rest(E *e, X x, Multiple which)
         {-0x1.4170565911f92p-84, -0x1.3ad4cd8778df8p-138},
     };
     double per_turn = which == ANY ? 2 : 1;
-    X d = x_fpext(e, x, SC_F64), a = x_fabs(e, d), beyond = x_fle(e, x_like(e, a, FIRST_32), a), part[2];
-    x_cold_begin(e, beyond);
-    for (int c = 1; c < CLASSES; c++) {
-        X here = c > 1 ? x_fle(e, x_like(e, a, ldexp(FIRST_32, BINADES * (c - 1))), a) : 0;
+    X d = x_fpext(e, x, SC_F64), part[2];
+    for (int c = 0; c < CLASSES; c++) {
+        X here = c ? x_fle(e, x_like(e, a, ldexp(FIRST_32, BINADES * (c - 1))), a) : 0;
         for (int k = 0; k < 2; k++) {
             X value = x_like(e, d, inverse_pi[c][k] * per_turn);
-            part[k] = c > 1 ? x_select(e, here, value, part[k]) : value;
+            part[k] = c ? x_select(e, here, value, part[k]) : value;
         }
     }
-    x_cold_end(e);
-    for (int k = 0; k < 2; k++)
-        part[k] = x_select(e, beyond, part[k], x_like(e, d, inverse_pi[0][k] * per_turn));
 
     X magic = x_like(e, d, 0x1.8p52), half = x_like(e, d, 0.5);
     X t = which == ODD ? x_add(e, x_fma(e, d, part[0], half), magic) : x_fma(e, d, part[0], magic), m = x_sub(e, t, magic);
@@ -88,13 +95,48 @@ static Reduced wide_rest(E *e, X x, Multiple which)
 }
 
 /*
- * `near`, or where x is far what wide_rest says. For ANY that is i, too; for the others, where bit `sign` of near.i will be taken for the sign
- * of the result, the rest is given the sign that makes this right.
+ * `near` is good but for its multiple, chosen from 2x/pi in F32, which up to MIDDLE_32 is off by less than a tenth: so r may pass the end of
+ * its interval, and is folded back. sin has (pi - |r|) for |r|, with the same sign, where it hardly depends on |r|; tan takes pi/2 away once more. In reduce_odd's way of
+ * rounding there is no room for large multiples, so they are found anew; the sign of r then makes up for what near.i says. Infinity gives
+ * NaN as in `near`.
+ */
+static Reduced middle_rest(E *e, X x, Reduced near, Multiple which, int sign)
+{
+    X r = near.r, i = near.i;
+    if (which == EVEN)
+        r = minus_quarters(e, x, near.m, true);
+    if (which == ODD) {
+        X magic = x_like(e, x, 0x1.8p24), one = x_like(e, x, 1); /* neighbours are 2 apart */
+        X t = x_add(e, x_fma(e, x, x_like(e, x, 0x1.45f306p-1), one), magic);
+        r = minus_quarters(e, x, x_sub(e, x_sub(e, t, magic), one), true);
+        r = flip_by_bit(e, flip_by_bit(e, r, x_as_int(e, t), 0, true), i, sign, true);
+    }
+    X a = x_fabs(e, r);
+    if (which == ANY) {
+        X over = x_flt(e, x_like(e, a, 0x1.921fb6p-1), a);
+        X less = x_sub(e, x_sub(e, a, x_like(e, a, 0x1.921fb6p+0)), x_like(e, a, -0x1.777a5cp-25));
+        i = x_xor(e, i, x_zext(e, over, SC_I32));
+        r = x_select(e, over, flip_by_sign(e, less, r), r);
+    } else {
+        X other = x_sub(e, x_like(e, a, 0x1.921fb6p+1), a);
+        r = x_with_sign(e, x_at_most(e, a, other), r);
+    }
+    return (Reduced){.r = r, .i = i};
+}
+
+/*
+ * `near`, or where x is far what middle_rest and, from MIDDLE_32 on, wide_rest say. For ANY that is i, too; for the others, where bit `sign`
+ * of near.i will be taken for the sign of the result, the rest is given the sign that makes this right.
  */
 static Reduced unless_far(E *e, X x, X far, Reduced near, Multiple which, int sign)
 {
     x_cold_begin(e, far);
-    Reduced wide = wide_rest(e, x, which);
+    Reduced middle = middle_rest(e, x, near, which, sign);
+    X a = which == ODD ? x : x_fabs(e, x); /* reduce_odd has |x| */
+    X bits = x_as_int(e, a), least = x_as_int(e, x_like(e, x, MIDDLE_32));
+    X beyond = x_ult(e, x_sub(e, bits, least), x_sub(e, x_as_int(e, x_inf(e, x)), least));
+    x_cold_begin(e, beyond);
+    Reduced wide = wide_rest(e, x, a, which);
     if (which != ANY)
         wide.r = flip_by_bit(e, wide.r, wide.i, 0, true);
     wide.r = x_fptrunc(e, wide.r, SC_F32);
@@ -103,7 +145,9 @@ static Reduced unless_far(E *e, X x, X far, Reduced near, Multiple which, int si
     else
         wide.r = flip_by_bit(e, wide.r, near.i, sign, true);
     x_cold_end(e);
-    return (Reduced){.r = x_select(e, far, wide.r, near.r), .i = which == ANY ? x_select(e, far, wide.i, near.i) : near.i};
+    X r = x_select(e, beyond, wide.r, middle.r), i = which == ANY ? x_select(e, beyond, wide.i, middle.i) : 0;
+    x_cold_end(e);
+    return (Reduced){.r = x_select(e, far, r, near.r), .i = which == ANY ? x_select(e, far, i, near.i) : near.i};
 }
 
 /* x less the nearest even multiple of pi/2; bit 0 of i: is half of that multiple odd? */
@@ -113,7 +157,7 @@ static Reduced reduce_even(E *e, X x)
     X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic), m = x_sub(e, t, magic);
     /* m is 0 or at least 2; from 2^17 on (of NaN too) one of these bits of the exponent is set */
     X high = x_and_bits(e, x_as_int(e, m), 0x38000000), far = x_ine(e, high, x_like(e, high, 0));
-    Reduced near = {.r = minus_quarters(e, x, m), .i = x_as_int(e, t)};
+    Reduced near = {.r = minus_quarters(e, x, m, false), .i = x_as_int(e, t), .m = m};
     return unless_far(e, x, far, near, EVEN, 0);
 }
 
@@ -127,7 +171,7 @@ static Reduced reduce_odd(E *e, X a)
     X i = x_and_bits(e, x_as_int(e, t), ~UINT64_C(127));
     X m = x_sub(e, x_as_float(e, i), x_like(e, a, 0x1p17 + 1));
     X far = x_flt(e, x_like(e, a, SMALL_32), a);
-    Reduced near = {.r = minus_quarters(e, a, m), .i = i};
+    Reduced near = {.r = minus_quarters(e, a, m, false), .i = i};
     return unless_far(e, a, far, near, ODD, 7);
 }
 
@@ -137,7 +181,7 @@ static Reduced reduce_any(E *e, X x)
     X magic = x_like(e, x, 0x1.8p23);
     X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), magic);
     X far = x_flt(e, x_like(e, x, SMALL_32), x_fabs(e, x));
-    Reduced near = {.r = minus_quarters(e, x, x_sub(e, t, magic)), .i = x_as_int(e, t)};
+    Reduced near = {.r = minus_quarters(e, x, x_sub(e, t, magic), false), .i = x_as_int(e, t)};
     return unless_far(e, x, far, near, ANY, 0);
 }
 
@@ -156,12 +200,6 @@ static X sin_half_pi(E *e, X r)
 {
     X z = x_mul(e, r, r);
     return x_fma(e, x_fma(e, z, r, x_like(e, r, 0)), x_poly(e, z, &poly_sin_half_pi), r);
-}
-
-static X flip_by_sign(E *e, X v, X of)
-{
-    X sign = x_and_bits(e, x_as_int(e, of), x_form(e, v)->sign);
-    return x_as_float(e, x_xor(e, x_as_int(e, v), sign));
 }
 
 /* ---- F64 reduction ---- */
@@ -218,7 +256,7 @@ static X piece(E *e, X bits, int exponent)
     return x_mul(e, d, x_like(e, d, ldexp(1, exponent)));
 }
 
-/* a (finite, beyond SMALL_64) less the nearest multiple of pi/2; infinity and NaN give NaN. */
+/* a, finite and beyond SMALL_64, less the nearest multiple of pi/2. */
 static Reduced wide64(E *e, X a)
 {
     X bits = x_as_int(e, a);
@@ -253,8 +291,7 @@ static Reduced wide64(E *e, X a)
     X sign = x_shl_n(e, x_zext(e, negative, SC_I64), 63);
     r = x_as_float(e, x_xor(e, x_as_int(e, r), sign));
     r_low = x_as_float(e, x_xor(e, x_as_int(e, r_low), sign));
-    X nan_or_zero = x_sub(e, a, a);
-    return (Reduced){.r = x_add(e, r, nan_or_zero), .low = r_low, .i = n};
+    return (Reduced){.r = r, .low = r_low, .i = n};
 }
 
 static Reduced reduce64(E *e, X a)
@@ -271,7 +308,11 @@ static Reduced reduce64(E *e, X a)
 
     X far = x_flt(e, x_like(e, a, SMALL_64), a);
     x_cold_begin(e, far);
+    X finite = x_flt(e, a, x_inf(e, a)); /* of infinity r is NaN already */
+    x_cold_begin(e, finite);
     Reduced wide = wide64(e, a);
+    x_cold_end(e);
+    wide = (Reduced){.r = x_select(e, finite, wide.r, r), .low = x_select(e, finite, wide.low, low), .i = x_select(e, finite, wide.i, i)};
     x_cold_end(e);
     return (Reduced){.r = x_select(e, far, wide.r, r), .low = x_select(e, far, wide.low, low), .i = x_select(e, far, wide.i, i)};
 }

@@ -233,14 +233,25 @@ static void come_back(Emit *e, Elsewhere back)
     e->standing = back.standing;
 }
 
-/* Below some instructions (constants not counted) a call is as long as the region. */
-static bool is_long(const Tape *t, const TapeCold *r)
+/* Below some instructions a call is as long as the region. */
+enum { LONG_REGION = 24 };
+
+/* How many instructions (constants and bitcasts are none) a region has; those inside it that have a function of their own are left out. */
+static int region_length(const Tape *t, uint16_t r)
 {
-    enum { LONG_REGION = 20 };
-    int n = 0;
-    for (uint16_t i = r->begin; i < r->end; i++)
-        n += t->inst[i].op != SOP_CONST;
-    return n >= LONG_REGION;
+    int length = 0;
+    uint16_t i = t->cold[r].begin;
+    for (uint16_t inner = (uint16_t)(r + 1); inner <= t->n_cold; inner = region_after(t, inner)) {
+        bool is_inside = inner < t->n_cold && t->cold[inner].begin < t->cold[r].end;
+        for (uint16_t end = is_inside ? t->cold[inner].begin : t->cold[r].end; i < end; i++)
+            length += t->inst[i].op != SOP_CONST && t->inst[i].op != SOP_BITCAST;
+        if (!is_inside)
+            break;
+        i = t->cold[inner].end;
+        int inside = region_length(t, inner);
+        length += inside < LONG_REGION ? inside : 0;
+    }
+    return length;
 }
 
 /* Which instructions go into a region from outside (constants are made anew), and which ones leave it. */
@@ -328,7 +339,7 @@ static void region_body(Emit *e, Walk *w, const TapeCold *r)
         region_by_lanes(e, w, r);
         return;
     }
-    if (!e->target->calls || w->outlined || !is_long(w->t, r)) {
+    if (!e->target->calls || w->outlined || region_length(w->t, (uint16_t)(r - w->t->cold)) < LONG_REGION) {
         region_here(e, w, r);
         return;
     }
@@ -345,6 +356,25 @@ static void region_body(Emit *e, Walk *w, const TapeCold *r)
         w->v[out[k]] = LLVMBuildExtractValue(e->b, all, k, "");
 }
 
+/*
+ * A mask of whole vectors, computed once more: where no registers hold masks (AVX2), one that is carried into another block is narrowed to
+ * 16 bits a lane and widened there. The operands are frozen, so LLVM doesn't merge both.
+ */
+static LV mask_anew(Emit *e, LV mask)
+{
+    LV compare = LLVMIsACmpInst(mask), binary = LLVMIsABinaryOperator(mask);
+    LV a = compare || binary ? LLVMGetOperand(mask, 0) : NULL, b = a ? LLVMGetOperand(mask, 1) : NULL;
+    if (binary) {
+        LV left = mask_anew(e, a), right = mask_anew(e, b);
+        return LLVMBuildBinOp(e->b, LLVMGetInstructionOpcode(binary), left, right, "");
+    }
+    if (!compare)
+        return LLVMIsConstant(mask) ? mask : LLVMBuildFreeze(e->b, mask, "");
+    a = LLVMBuildFreeze(e->b, a, "");
+    return LLVMIsAFCmpInst(compare) ? LLVMBuildFCmp(e->b, LLVMGetFCmpPredicate(compare), a, b, "")
+                                    : LLVMBuildICmp(e->b, LLVMGetICmpPredicate(compare), a, b, "");
+}
+
 static void emit_region(Emit *e, Walk *w, const TapeCold *r)
 {
     LV cond = w->v[r->cond], *v = w->v;
@@ -354,11 +384,17 @@ static void emit_region(Emit *e, Walk *w, const TapeCold *r)
     }
     LLVMBasicBlockRef before = LLVMGetInsertBlock(e->b), cold = l_block(e, "cold");
     LLVMBasicBlockRef join = l_block(e, "");
-    LV mask = LLVMBuildFreeze(e->b, cond, "");
+    bool anew = w->vec && !e->target->scalar_lanes && e->bits < 512;
+    LV mask = anew ? NULL : LLVMBuildFreeze(e->b, cond, "");
     LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), cold, join);
     l_unlikely(e, branch);
     l_at(e, cold);
+    if (anew)
+        v[r->cond] = mask = mask_anew(e, cond);
     region_body(e, w, r);
+    v[r->cond] = cond;
+    if (anew && LLVMGetInsertBlock(e->b) != cold)
+        mask = mask_anew(e, cond);
     LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
     for (uint16_t i = r->end; i < w->t->n; i++) {
         const TapeInst *n = &w->t->inst[i];

@@ -6,7 +6,7 @@
  *
  * A step is recorded like anything else, so in a kiln_function loss, gradients and updates are one program, which overwrites parameters and state
  * where they lie. What changes from step to step is a tensor (learning rate, number of steps), never part of the graph; betas and the like are
- * scalars, which are arguments of compiled code. No gradient flows through an update: what it reads is a constant (`constant`), so that
+ * scalars, which are arguments of compiled code. No gradient flows through an update: what it reads is a constant (`param_constant`), so that
  * no step keeps the one before it alive.
  */
 #define KILN_NO_LOCATIONS
@@ -57,9 +57,6 @@ static RtNode *scaled(Rec *r, RtNode *x, double c) { return x ? mul(r, x, rec_sc
 
 /* a + c b */
 static RtNode *plus(Rec *r, RtNode *a, double c, RtNode *b) { return add(r, a, scaled(r, b, c)); }
-
-/* The same value, through which no gradient flows. */
-static RtNode *constant(Rec *r, RtNode *x) { return x ? rec_stop(rec_same(r, x)) : NULL; }
 
 /* 1 - beta^steps, as -expm1(steps log beta): in f32 nothing is left of 1 - 0.999^1 otherwise. */
 static RtNode *bias(Rec *r, RtNode *steps, double beta)
@@ -271,7 +268,7 @@ static RtNode *number_in(Rec *r, kiln_tensor *x, const char *name)
     RtNode *in = rec_in(r, x, name);
     if (in && in->rank != 0)
         return rec_fail(r, ST_SHAPE, "%s is %s: one number, of rank 0, is needed", name, node_text(in, text));
-    return constant(r, in);
+    return param_constant(r, in);
 }
 
 /* The gradient of parameter i, in the dtype of the computation. */
@@ -286,7 +283,7 @@ static RtNode *gradient_in(Rec *r, kiln_tensor *grad, const RtNode *p, int i)
     if (!same || g->weak || !dtype_is_float(node_dtype(g)))
         return rec_fail(r, same && !g->weak ? ST_DTYPE : ST_SHAPE, "%s is %s, and its parameter is %s", name, node_text(g, left),
                         node_text(p, right));
-    return rec_cast(r, constant(r, g), compute_dtype(node_dtype(p)));
+    return rec_cast(r, param_constant(r, g), compute_dtype(node_dtype(p)));
 }
 
 /* `now` where the condition holds (NULL: always), in dtype. */
@@ -301,13 +298,13 @@ static void record_update(Step *s, int i, RtNode *condition, kiln_tensor *grad, 
 {
     const kiln_optimizer *opt = s->opt;
     int each = states_of(&opt->options);
-    RtNode *p = constant(s->r, rec_in(s->r, opt->param[i], "a parameter")), *g = gradient_in(s->r, grad, p, i);
+    RtNode *p = param_constant(s->r, rec_in(s->r, opt->param[i], "a parameter")), *g = gradient_in(s->r, grad, p, i);
     if (!g)
         return;
     DType dtype = node_dtype(g);
     Values old = {.p = rec_cast(s->r, p, dtype)};
     for (int k = 0; k < each; k++)
-        old.state[k] = constant(s->r, rec_in(s->r, opt->state[i * each + k].tensor, "a state"));
+        old.state[k] = param_constant(s->r, rec_in(s->r, opt->state[i * each + k].tensor, "a state"));
     Values new = kinds[opt->options.kind].update(s, shared_of(s, dtype), old, g);
     handle[0] = opt->param[i];
     value[0] = chosen(s->r, condition, new.p, p, node_dtype(p));
@@ -339,7 +336,7 @@ static kiln_status step(Rec r, kiln_optimizer *opt, bool conditional, kiln_tenso
             rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
     }
     if (r.status == ST_OK && opt->steps) {
-        RtNode *before = constant(&r, rec_in(&r, opt->steps, "steps"));
+        RtNode *before = param_constant(&r, rec_in(&r, opt->steps, "steps"));
         s.steps = before ? add(&r, before, rec_int(&r, DT_I64, 1)) : NULL;
         handle[all - 1] = opt->steps;
         value[all - 1] = chosen(&r, condition, s.steps, before, DT_I64);

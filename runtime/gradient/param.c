@@ -83,11 +83,13 @@ API1(kiln_tensor *, kiln_param, kiln_tensor *, x)
     return leaf ? x : NULL;
 }
 
+RtNode *param_constant(Rec *r, RtNode *x) { return x ? rec_stop(rec_same(r, x)) : NULL; }
+
 API1(kiln_tensor *, kiln_stop_gradient, kiln_tensor *, x)
 {
     Rec r = REC(kiln_stop_gradient);
     RtNode *in = rec_in(&r, x, "x");
     if (in && !in->tracked)
         return rec_end(&r, in);
-    return rec_end(&r, in ? rec_stop(rec_same(&r, in)) : NULL);
+    return rec_end(&r, param_constant(&r, in));
 }

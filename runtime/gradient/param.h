@@ -23,6 +23,9 @@ Status param_assigned(kiln_tensor *p);
  * no literal that a function would freeze. NULL: an error was kept. */
 kiln_tensor *state_new(Rec *r, RtNode *number, int rank, const int64_t *dims);
 
+/* The same value, through which no gradient flows. NULL for NULL, or an error was kept. */
+RtNode *param_constant(Rec *r, RtNode *x);
+
 /* A node takes the place of another of the same value. */
 static inline void param_copy(RtNode *to, const RtNode *from)
 {

@@ -15,8 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static RtNode *constant(Rec *r, RtNode *x) { return x ? rec_stop(rec_same(r, x)) : NULL; }
-
 /* Gradient i: a float. */
 static RtNode *gradient_in(Rec *r, kiln_tensor *grad, int i)
 {
@@ -25,7 +23,7 @@ static RtNode *gradient_in(Rec *r, kiln_tensor *grad, int i)
     RtNode *g = rec_in(r, grad, name);
     if (g && (g->weak || !dtype_is_float(node_dtype(g))))
         return rec_fail(r, ST_DTYPE, "%s is %s: a float is needed", name, node_text(g, text));
-    return constant(r, g);
+    return param_constant(r, g);
 }
 
 static uint8_t every_axis(const RtNode *x) { return (uint8_t)((1u << x->rank) - 1); }
@@ -152,14 +150,15 @@ API2(kiln_tensor *, kiln_scaler_scale, kiln_scaler *, scaler, kiln_tensor *, los
     if (r.status != ST_OK || !rec_promote(&r, PREP_FLOAT, 1, &x, names))
         return rec_end(&r, NULL);
     DType dtype = compute_dtype(node_dtype(x));
-    RtNode *scale = rec_cast(&r, constant(&r, rec_in(&r, scaler->scale, "scale")), dtype);
+    RtNode *scale = rec_cast(&r, param_constant(&r, rec_in(&r, scaler->scale, "scale")), dtype);
     return rec_end(&r, rec_ew2(&r, OP_MUL, rec_cast(&r, x, dtype), scale));
 }
 
 /* The scale and the count after this step: doubled after `interval` finite ones, halved at one that is not. */
 static void record_scale(Rec *r, const kiln_scaler *s, RtNode *finite, RtNode *scale)
 {
-    RtNode *good = rec_ew2(r, OP_ADD, constant(r, rec_in(r, s->good, "good_steps")), rec_int(r, DT_I64, 1)), *none = rec_int(r, DT_I64, 0);
+    RtNode *good = rec_ew2(r, OP_ADD, param_constant(r, rec_in(r, s->good, "good_steps")), rec_int(r, DT_I64, 1)),
+           *none = rec_int(r, DT_I64, 0);
     RtNode *grows = rec_ew2(r, OP_GE, good, rec_int(r, DT_I64, s->interval));
     RtNode *larger = rec_ew2(r, OP_MUL, scale, rec_scalar(r, DT_F32, FACTOR));
     RtNode *smaller = rec_ew2(r, OP_MUL, scale, rec_scalar(r, DT_F32, 1.0 / FACTOR));
@@ -187,7 +186,7 @@ kiln_tensor *kiln_scaler_unscale_at(const char *file, int line, kiln_scaler *sca
         rec_fail(&r, ST_INVALID, "grads, n (%d), unscaled: n >= 0 gradients and room for as many are needed", n);
     else if (!(g = os_calloc((size_t)n + 1, sizeof *g)))
         rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
-    RtNode *scale = r.status == ST_OK ? constant(&r, rec_in(&r, scaler->scale, "scale")) : NULL;
+    RtNode *scale = r.status == ST_OK ? param_constant(&r, rec_in(&r, scaler->scale, "scale")) : NULL;
     RtNode *share = rec_ew1(&r, OP_RECIPROCAL, scale);
     for (int i = 0; i < n && r.status == ST_OK; i++) {
         RtNode *x = gradient_in(&r, grads[i], i);

@@ -56,10 +56,28 @@ static void used_buffers(Fuser *f)
     plan->buffers.cap = kept.cap;
 }
 
+/* The values that a product multiplies, and what they are made of. */
+static const bool *factors(Fuser *f, const Kernel *k)
+{
+    bool *factor = ARENA_ARRAY(f->arena, bool, k->inst.n + 1), through = false;
+    for (IRef i = 0; i < k->idx.n; i++)
+        through |= k->idx.at[i].kind == IX_VALUE; /* an index that is a value: it may be of a factor */
+    for (VRef v = k->inst.n; k->form == FORM_CONTRACT && v-- > 0;) {
+        VRef in[4];
+        uint32_t n = factor[v] || k->inst.at[v].op == OP_MATMUL ? kernel_operands(&k->inst.at[v], in) : 0;
+        for (uint32_t i = 0; i < n; i++)
+            factor[in[i]] = true;
+        factor[v] |= through;
+    }
+    return factor;
+}
+
 /* Is buffer argument `in` of the step read only at the element that `out` is stored to, before it
  * is? Stores stand at the end of the list, so within a stage they run after the loads; a later
  * stage could load again, so the store must be in the last. What is stored once for a line that
- * several tasks scan is stored by the first of them, while others may still load. */
+ * several tasks scan is stored by the first of them, while others may still load.
+ * Of a product it is the epilogue that may: its tasks have each element's sum apart from the output until then. What they
+ * multiply is read by other tasks, too. */
 static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t out)
 {
     const Kernel *k = step->kernel;
@@ -83,12 +101,18 @@ static bool reads_in_place(Fuser *f, const PlanStep *step, uint32_t in, uint32_t
     }
     if (stores != 1 || stage < last || (k->split && scans && !in_line))
         return false;
+    const bool *factor = factors(f, k);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
-        if (x->kind == KI_LOAD && x->arg == in && (x->idx != stored || x->pred != VREF_NONE))
+        if (x->kind == KI_LOAD && x->arg == in && (x->idx != stored || x->pred != VREF_NONE || factor[v]))
             return false;
     }
     return true;
+}
+
+static bool may_be_in_place(const PlanStep *step)
+{
+    return step->kind == STEP_KERNEL && (step->kernel->form == FORM_LOOPS || step->kernel->form == FORM_CONTRACT);
 }
 
 /* May buffer `b`, made by its first step, lie where `old` lies, which that step reads for the last
@@ -98,8 +122,7 @@ static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
     PlanBuffer *to = &f->plan->buffers.at[b], *from = &f->plan->buffers.at[old];
     PlanStep *step = &f->plan->steps.at[to->first_step];
     uint32_t in = UINT32_MAX, out = UINT32_MAX;
-    if (from->last_step != to->first_step || from->dtype != to->dtype || !dim_same(f->g, from->numel, to->numel) ||
-        step->kind != STEP_KERNEL || step->kernel->form != FORM_LOOPS)
+    if (from->last_step != to->first_step || from->dtype != to->dtype || !dim_same(f->g, from->numel, to->numel) || !may_be_in_place(step))
         return false;
     for (uint32_t a = 0; a < step->args.n; a++) {
         if (step->args.at[a].kind != BIND_BUFFER)
@@ -180,7 +203,7 @@ static void find_donations(Fuser *f)
         taken[plan->outputs.at[i]] = true; /* an input that is itself an output stays */
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         PlanStep *step = &plan->steps.at[s];
-        if (step->kind != STEP_KERNEL || step->kernel->form != FORM_LOOPS)
+        if (!may_be_in_place(step))
             continue;
         for (uint32_t o = 0; o < step->args.n; o++) {
             if (step->args.at[o].kind != BIND_BUFFER || !step->kernel->args.at[o].written)

@@ -152,3 +152,48 @@ API_TEST(overwrite, places_of_the_largest_byte)
                 kiln_scope_end(scope);
             }
 }
+
+/* --- products --- */
+
+static const struct {
+    int64_t m, k, n;
+} products[] = {{1, 9, 1}, {1, 40, 230}, {70, 33, 1}, {5, 300, 7}, {64, 64, 64}, {130, 20, 90}, {33, 700, 65}, {200, 17, 200}};
+
+/* w = 3 w - a b, where w is: each task of the product reads what it overwrites. Also with w as a factor, which is never overwritten. */
+static void product_assigned(int64_t m, int64_t k, int64_t n, bool factor)
+{
+    int32_t *y = noise();
+    kiln_tensor *w = kiln_from(KILN_I32, KILN_SHAPE(m, n), y);
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *a = kiln_from(KILN_I32, KILN_SHAPE(m, k), y + 7), *b = kiln_from(KILN_I32, KILN_SHAPE(k, n), y + 13);
+    kiln_tensor *product = factor ? kiln_matmul(w, b) : kiln_matmul(a, b);
+    cr_assert(kiln_assign(w, kiln_sub(kiln_mul(w, kiln_int(3)), product)) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+    kiln_call_report report = {.size = sizeof report};
+    cr_assert(kiln_eval(w) == KILN_OK, "%s", kiln_error_message());
+    cr_assert(kiln_last_call(&report) == KILN_OK);
+    char mode[16], device[16];
+    cr_assert(kiln_get_option("mode", mode, sizeof mode) == KILN_OK && kiln_get_option("device", device, sizeof device) == KILN_OK);
+    if (!strcmp(mode, "jit") && !strcmp(device, "cpu")) /* a CUDA device overwrites nothing before all kernels ran once */
+        cr_expect_eq(report.in_place, !factor, "%d x %d x %d: %s", (int)m, (int)k, (int)n, report.why_not_in_place);
+    int32_t *got = malloc(sizeof *got * (size_t)(m * n));
+    cr_assert(kiln_read(w, KILN_I32, got, sizeof *got * (size_t)(m * n)) == KILN_OK, "%s", kiln_error_message());
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            int32_t want = 3 * y[i * n + j];
+            for (int64_t l = 0; l < k; l++)
+                want -= (factor ? y : y + 7)[i * k + l] * (y + 13)[l * n + j];
+            cr_assert(got[i * n + j] == want, "%d x %d x %d: element %d, %d is %d, not %d", (int)m, (int)k, (int)n, (int)i, (int)j,
+                      got[i * n + j], want);
+        }
+    free(got);
+    free(y);
+}
+
+API_TEST(overwrite, products)
+{
+    for (size_t s = 0; s < sizeof products / sizeof *products; s++) {
+        product_assigned(products[s].m, products[s].k, products[s].n, false);
+        product_assigned(products[s].n, products[s].n, products[s].n, true);
+    }
+}

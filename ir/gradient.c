@@ -56,6 +56,7 @@ static const uint8_t row_of[OP_COUNT] = {
 
 static Pat pool[POOL];
 static uint16_t parsed[OP_COUNT][TEXTS];
+static uint8_t reads[OP_COUNT]; /* of x, y, z, g, r: those that some text of the op has */
 static once_flag once = ONCE_FLAG_INIT;
 static atomic_bool ready;
 
@@ -65,8 +66,10 @@ static void parse_rows(void)
     PatternUse use;
     for (int op = 0; op < OP_COUNT; op++)
         for (int k = 0; k < TEXTS; k++)
-            if (rows[row_of[op]].text[k])
+            if (rows[row_of[op]].text[k]) {
                 parsed[op][k] = pattern_parse(&patterns, rows[row_of[op]].text[k], "xyzgr", &use);
+                reads[op] |= use.vars;
+            }
     atomic_store_explicit(&ready, true, memory_order_release);
 }
 
@@ -83,6 +86,21 @@ bool gradient_flows(Op op, uint32_t k, DType in, DType result)
     if (!dtype_is_float(in) || !dtype_is_float(result))
         return false;
     return row->kind == ROW_EW ? row->text[k] != NULL : row->inputs == ALL || (k < 8 && row->inputs >> k & 1);
+}
+
+bool gradient_reads(Op op, uint32_t k)
+{
+    const Row *row = &rows[row_of[op]];
+    need_rows();
+    switch ((RowKind)row->kind) {
+    case ROW_NONE:
+    case ROW_ZERO: return false;
+    case ROW_EW: return (reads[op] >> k & 1) || (reads[op] >> 4 & 1);
+    case ROW_LINEAR: return row->inputs != ALL && !(k < 8 && row->inputs >> k & 1);
+    case ROW_REFUSED:
+    case ROW_OWN: break;
+    }
+    return op != OP_CAST;
 }
 
 /* ---- elementwise ---- */

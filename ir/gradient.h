@@ -25,5 +25,7 @@ Status gradient_jvp(Graph *g, uint32_t n_in, const Ref *in, const Ref *tangent, 
 
 /* May a derivative flow from the k-th input of such a node to its result? By op and dtypes alone. */
 bool gradient_flows(Op op, uint32_t k, DType in, DType result);
+/* May the derivative of such a node read the value of its k-th input? That of the result counts, as it is made of all of them. */
+bool gradient_reads(Op op, uint32_t k);
 
 #endif

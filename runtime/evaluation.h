@@ -57,12 +57,14 @@ typedef struct Evaluation {
     /* Collecting (runtime/eval/collect.c). */
     Call call;
     uint32_t taken;   /* the last number that evaluation_next_number gave; 0: none */
+    bool keeps;       /* some of them keep their inputs */
     size_t n_pending; /* how many of the complete nodes have no value yet */
     BUF(RtNode *) stack;
     BUF(bool) used;      /* by canonical number: some complete node uses it */
     BUF(RtNode *) given; /* results of calls that were looked at and not computed */
     BUF(bool) donated;   /* by input: see call_donated */
     BUF(bool) output;    /* by canonical number */
+    BUF(uint32_t) user;  /* by canonical number: see call_save */
     BUF(uint32_t) going; /* references that go away, by canonical number */
 
     /* Launching (runtime/eval/launch.c). */

@@ -45,6 +45,9 @@ typedef struct Call {
 
 typedef struct Evaluation Evaluation; /* runtime/evaluation.h */
 
+/* Makes further outputs of the complete nodes that a later gradient would compute a second time (runtime/eval/saved.c). ST_OUT_OF_MEMORY. */
+Status call_save(Evaluation *e);
+
 static inline RtNode *call_output(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
 
 /* Serves one complete call: computes the values of its outputs. */

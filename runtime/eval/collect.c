@@ -175,6 +175,7 @@ static void start_call(Evaluation *e)
     e->call.walk = evaluation_next_number(e);
     e->call.again = e->call.reads = (Again){0};
     e->call.nodes.n = e->call.outputs.n = e->used.n = e->n_pending = 0;
+    e->keeps = false;
 }
 
 static void meet_again(Again *again, const RtNode *node)
@@ -198,6 +199,7 @@ static Status complete_node(Evaluation *e, RtNode *node)
     BUF_PUSH(e->used, false);
     if (is_pending(node)) {
         e->n_pending++;
+        e->keeps |= node->keep;
         for (uint32_t i = 0; i < node->n_in; i++)
             e->used.at[node->in[i]->index] = true;
     }
@@ -231,6 +233,7 @@ static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, Serve
         for (size_t i = 0; i < e->call.nodes.n; i++)
             if (!e->used.at[i] && is_pending(e->call.nodes.at[i]) && (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
                 BUF_PUSH(e->call.outputs, (uint32_t)i);
+    TRY(call_save(e));
     TRY(write_call(&e->call, keyed, keyed_bytes));
     TRY(serve(e, &e->call, user));
     TRY(give_outputs(e));
@@ -276,6 +279,7 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
         }
     if (e->call.outputs.n == 0)
         return ST_OK;
+    TRY(call_save(e));
     TRY(write_call(&e->call, keyed, keyed_bytes));
     return serve(e, &e->call, user);
 }

@@ -3,7 +3,8 @@
  *
  * While one is open in a thread, each tracked node that the thread records keeps its inputs when it is computed (RtNode.keep), and is
  * held by the recording. In the end they let go; in an inner recording they become the outer one's. What was not computed is computed
- * once more where a gradient needs it; what was is an input.
+ * once more where a gradient needs it, which is why products and the like are computed for good (runtime/eval/saved.c); what was is an
+ * input.
  */
 #define KILN_NO_LOCATIONS
 #include "runtime/gradient/recording.h"

@@ -77,6 +77,56 @@ Test(gradient_traffic, one_product_for_a_shared_weight)
     cr_expect_eq(stats.bytes_moved, 4 * (8 * 32 * 64 + 8 * 32 * 48 + 64 * 48));
 }
 
+/* --- a recording --------------------------------------------------------------------------------------------- */
+
+static int products;
+
+static void count_products(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level;
+    products += strcmp(topic, "fusion") == 0 && strncmp(line, "kernel ", 7) == 0 && strstr(line, "matmul") && strstr(line, " makes ");
+}
+
+static void two_layers(bool recorded, float grad[64 * 48], int *forward, int *backward)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_seed(3);
+    kiln_tensor *x = made(KILN_SHAPE(32, 64)), *w = kiln_param(made(KILN_SHAPE(64, 48))), *b = kiln_param(made(KILN_SHAPE(48)));
+    kiln_tensor *v = kiln_param(made(KILN_SHAPE(48, 16))), *p[] = {w, b, v}, *g[3];
+    kiln_set_log_sink(count_products, NULL);
+    set_option("cache", "off");
+    set_option("log", "fusion");
+    kiln_recording *recording = recorded ? kiln_recording_begin() : NULL;
+    kiln_tensor *h = kiln_add(kiln_matmul(x, w), b);
+    kiln_tensor *loss = kiln_sum(kiln_square(kiln_matmul(kiln_mul(kiln_tanh(h), h), v)));
+    products = 0;
+    if (recorded)
+        cr_assert_eq(kiln_eval(loss), KILN_OK);
+    *forward = products;
+    cr_assert_eq(kiln_grad(loss, p, 3, g), KILN_OK, "%s", kiln_error_message());
+    products = 0;
+    cr_assert_eq(kiln_eval_many(g, 3), KILN_OK, "%s", kiln_error_message());
+    *backward = products;
+    cr_assert_eq(kiln_read(g[0], KILN_F32, grad, sizeof(float[64 * 48])), KILN_OK);
+    kiln_recording_end(recording);
+    set_option("log", "");
+    kiln_scope_end(scope);
+}
+
+/* The forward pass was computed: its two products are not computed again by the gradient, which has three of its own. */
+Test(gradient_traffic, a_recording_computes_each_product_once)
+{
+    static float together[64 * 48], later[64 * 48];
+    int forward, backward;
+    set_option("math", "strict");
+    two_layers(false, together, &forward, &backward);
+    cr_expect_eq(backward, 5, "%d products", backward);
+    two_layers(true, later, &forward, &backward);
+    cr_expect_eq(forward, 2, "%d products", forward);
+    cr_expect_eq(backward, 3, "%d products", backward);
+    cr_expect(memcmp(together, later, sizeof together) == 0);
+}
+
 /* --- a deep network under each KILN_REMAT ------------------------------------------------------------------- */
 
 enum { DEPTH = 6, BATCH = 256, WIDTH = 64, BATCHES = BATCH * WIDTH * 4, PARAMS = 3 * DEPTH };

@@ -135,6 +135,8 @@ EXPORT Train *train_open(const char *name)
     return t;
 }
 
+EXPORT int train_option(const char *name, const char *value) { return kiln_set_option(name, value) == KILN_OK ? 0 : -1; }
+
 EXPORT void train_close(Train *t)
 {
     kiln_function_free(t->step);

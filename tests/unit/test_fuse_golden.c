@@ -87,15 +87,9 @@ static void print_plan(Graph *g, const Plan *plan, Str *out)
 
 static void check_file(const char *path)
 {
-    static char text[1 << 20];
+    static char text[GOLDEN_MOST];
     static Query nothing = {no_int, no_same, no_range, no_bounds, no_scalar, mark, undo};
-    FILE *file = fopen(path, "r");
-    cr_assert_not_null(file, "%s", path);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    char *split = strstr(text, "----\n"), *expected = split ? split + 5 : NULL;
-    if (split)
-        *split = 0;
+    char *expected = golden_read(path, text);
     Arena arena;
     jmp_buf oom;
     arena_init(&arena, &oom);
@@ -114,14 +108,7 @@ static void check_file(const char *path)
     cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "%s: %s", path, fail_message());
     str_init(&out, &arena);
     print_plan(g, &plan, &out);
-    const char *mode = os_getenv("KILN_GOLDEN");
-    if (mode && !strcmp(mode, "update")) {
-        file = fopen(path, "w");
-        cr_assert_not_null(file);
-        fprintf(file, "%s----\n%s", text, out.text);
-        fclose(file);
-    } else
-        cr_expect(expected && !strcmp(expected, out.text), "%s: got\n%s\nwanted\n%s", path, out.text, expected ? expected : "nothing");
+    golden_compare(path, text, expected, out.text);
     arena_free(&arena);
 }
 

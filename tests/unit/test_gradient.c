@@ -606,14 +606,8 @@ Test(gradient, old_nodes_stay_apart)
  * that of the first input alone, else of all floats. KILN_GOLDEN=update writes what came out. */
 static void check_golden(const char *path)
 {
-    static char text[1 << 16];
-    FILE *file = fopen(path, "r");
-    cr_assert_not_null(file, "%s", path);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    char *split = strstr(text, "----\n"), *wanted = split ? split + 5 : NULL, words[64];
-    if (split)
-        *split = 0;
+    static char text[GOLDEN_MOST];
+    char *wanted = golden_read(path, text), words[64];
     snprintf(words, sizeof words, "%.*s", (int)strcspn(text, "\n"), text);
     Graph *g = parse(text);
     Ref in[MAX_IN], seed[MAX_IN + MAX_OUT], made[MAX_IN + MAX_OUT], refused;
@@ -633,14 +627,7 @@ static void check_golden(const char *path)
     for (uint32_t k = 0; k < (forward ? n_out : n_in); k++)
         graph_output(g, made[k]);
     graph_compact(g, NULL);
-    const char *got = print(g), *mode = os_getenv("KILN_GOLDEN");
-    if (mode && !strcmp(mode, "update")) {
-        file = fopen(path, "w");
-        cr_assert_not_null(file);
-        fprintf(file, "%s----\n%s", text, got);
-        fclose(file);
-    } else
-        cr_expect(wanted && !strcmp(wanted, got), "%s: got\n%s\nwanted\n%s", path, got, wanted ? wanted : "nothing");
+    golden_compare(path, text, wanted, print(g));
 }
 
 Test(gradient, golden_texts) { golden_folder(KILN_SOURCE_DIR "/tests/golden/gradient", check_golden, 11); }

@@ -40,30 +40,17 @@ static bool differentiate(Graph *g)
 /* tests/golden/remat/NAME.txt: a comment that begins with a value of the option, a graph, "----", the joint graph. KILN_GOLDEN=update. */
 static void check_golden(const char *path)
 {
-    static char text[1 << 16];
-    FILE *file = fopen(path, "r");
-    cr_assert_not_null(file, "%s", path);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    char *split = strstr(text, "----\n"), *wanted = split ? split + 5 : NULL;
-    if (split)
-        *split = 0;
+    static char text[GOLDEN_MOST];
+    char *wanted = golden_read(path, text);
     int how = !strncmp(text, "// off", 6) ? REMAT_OFF : !strncmp(text, "// memory", 9) ? REMAT_MEMORY : REMAT_AUTO;
     Graph *g = parse(text);
     cr_assert(differentiate(g));
     remat(g, how);
     graph_compact(g, NULL);
     cr_assert_eq(graph_verify(g), ST_OK, "%s: %s", path, fail_message());
-    const char *got = print(g), *mode = os_getenv("KILN_GOLDEN");
-    if (mode && !strcmp(mode, "update")) {
-        file = fopen(path, "w");
-        cr_assert_not_null(file);
-        fprintf(file, "%s----\n%s", text, got);
-        fclose(file);
-    } else {
-        cr_expect(wanted && !strcmp(wanted, got), "%s: got\n%s\nwanted\n%s", path, got, wanted ? wanted : "nothing");
-        cr_expect_str_eq(print(parse(got)), got, "%s: it does not parse back", path);
-    }
+    const char *got = print(g);
+    golden_compare(path, text, wanted, got);
+    cr_expect_str_eq(print(parse(got)), got, "%s: it does not parse back", path);
 }
 
 Test(remat, golden_texts) { golden_folder(KILN_SOURCE_DIR "/tests/golden/remat", check_golden, 6); }

@@ -128,6 +128,27 @@ Test(last_call, other_sizes_of_the_struct)
     kiln_clear_error();
 }
 
+/* A graph that is too large for one program: what its parts did is counted together. */
+Test(last_call, a_graph_that_is_cut)
+{
+    enum { OPS = 9000, N = 16 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(N));
+    cr_assert(kiln_eval(x) == KILN_OK);
+    kiln_tensor *y = x;
+    for (int i = 0; i < OPS; i++)
+        y = i % 2 ? kiln_mul(y, x) : kiln_add(y, x);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_call_report first = last();
+    kiln_stats stats;
+    kiln_get_stats(&stats);
+    cr_expect(stats.compiles > 2, "%d programs: it was not cut", (int)stats.compiles);
+    cr_expect(first.source == KILN_CALL_COMPILED && first.launches >= stats.compiles - 1 && first.kernels <= first.launches);
+    cr_expect(first.flops == (int64_t)OPS * N, "%lld flops", (long long)first.flops);
+    cr_expect(first.bytes >= first.launches * N * 4 && first.compile_seconds > 0, "%lld bytes", (long long)first.bytes);
+    kiln_scope_end(scope);
+}
+
 /* --- kiln_perf_scaling ------------------------------------------------------------------------------------------------------ */
 
 typedef struct Asked {

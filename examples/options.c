@@ -12,11 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static const char program[] = "options";
 #include "arguments.h"
+#include "progress.h"
 
 enum { ASIAN, GEOMETRIC, EUROPEAN, KINDS };
 static const char *const kind_names[KINDS] = {"asian", "geometric", "european"};
@@ -143,13 +142,6 @@ static double closed_form(const Option *o)
 
 /* ---- all of it ---- */
 
-static double seconds(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static void tell(const char *what, double price, double variance, double n)
 {
     printf("%-28s %.5f +- %.5f\n", what, price, 1.96 * sqrt(variance / n));
@@ -162,8 +154,8 @@ int main(int argc, char **argv)
     kiln_function *function = kiln_function_new(simulate, 0, 1, &o);
     long batches = (o.paths + o.batch - 1) / o.batch;
     int width = o.kind == ASIAN ? 5 : 2;
-    bool terminal = isatty(STDERR_FILENO);
-    double total[5] = {0}, began = 0;
+    Progress progress = progress_begin(batches);
+    double total[5] = {0}, millions = 1e-6 * (double)o.batch;
     for (long i = 0; i < batches; i++) {
         kiln_scope *scope = kiln_scope_begin();
         kiln_tensor *sums;
@@ -173,15 +165,10 @@ int main(int argc, char **argv)
         kiln_scope_end(scope);
         for (int k = 0; k < width; k++)
             total[k] += part[k];
-        began = i == 0 ? seconds() : began; /* the first batch compiles */
-        double each = i > 0 ? (seconds() - began) / (double)i : 0;
-        if (terminal && i > 0)
-            fprintf(stderr, "batch %ld of %ld, %.1f million paths/s, %.0f s left \r", i + 1, batches, (double)o.batch / each * 1e-6,
-                    each * (double)(batches - i - 1));
+        progress_show(&progress, i + 1, "million paths/s", millions);
     }
-    double each = batches > 1 ? (seconds() - began) / (double)(batches - 1) : 0, n = (double)(batches * o.batch), mean[5];
-    if (terminal)
-        fputs("                                                                    \r", stderr);
+    progress_end(&progress);
+    double rate = progress_rate(&progress, batches, millions), n = (double)(batches * o.batch), mean[5];
     for (int k = 0; k < width; k++)
         mean[k] = total[k] / n;
     printf("%s call, %ld fixings, %ld paths\n", kind_names[o.kind], o.fixings, batches * o.batch);
@@ -194,8 +181,8 @@ int main(int argc, char **argv)
         printf("%-28s %.5f, %.2f standard errors away\n", "closed form", exact,
                variance > 0 ? fabs(mean[0] - exact) / sqrt(variance / n) : 0);
     }
-    if (each > 0)
-        printf("%.2f million paths a second\n", (double)o.batch / each * 1e-6);
+    if (rate > 0)
+        printf("%.2f million paths a second\n", rate);
     kiln_function_free(function);
     return 0;
 }

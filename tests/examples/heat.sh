@@ -1,0 +1,58 @@
+#!/bin/sh
+# heat.sh PROGRAM WORK: the error falls with the square of the cell's width; one program however many calls; walls, pictures, refusals.
+program=$1 work=$2
+rm -rf "$work" && mkdir -p "$work" || exit 1
+fail() { echo "wrong: $1"; exit 1; }
+error() { "$program" --f64 "$@" | awk '/^largest error/ { print $NF }'; }
+order() # WHAT A B: B is a quarter of A
+{
+    awk -v what="$1" -v a="$2" -v b="$3" 'BEGIN { print what ": " a ", " b; exit !(b > 0 && a / b > 3.8 && a / b < 4.2) }' || fail "$1: the error does not fall with h^2"
+}
+order heat "$(error --size 31 --steps 200)" "$(error --size 63 --steps 800)"
+order wave "$(error --size 31 --steps 40 --wave)" "$(error --size 63 --steps 80 --wave)"
+# Steps taken together are the same steps.
+[ "$(error --size 31 --steps 200 --together 8)" = "$(error --size 31 --steps 200)" ] || fail "--together"
+[ "$(error --size 31 --steps 40 --wave --together 4)" = "$(error --size 31 --steps 40 --wave)" ] || fail "--wave --together"
+# f32 has the same error here, but for its own rounding.
+awk -v a="$("$program" --size 31 --steps 200 | awk '/^largest error/ { print $NF }')" -v b="$(error --size 31 --steps 200)" 'BEGIN { exit !(a > b * 0.9 && a < b * 1.1) }' || fail f32
+"$program" --size 20 --steps 500 >"$work/out" || fail "500 steps"
+grep -q '^500 calls, [1-4] programs compiled' "$work/out" || { cat "$work/out"; fail "a program for each call"; }
+"$program" --size 20 --steps 500 2>&1 >/dev/null | grep . && fail "something on stderr that is no terminal"
+
+# A row of walls across the middle: they stay 0, and grey in the pictures; the solution is not known then.
+{
+    printf '\223NUMPY\001\000\166\000'
+    printf '%-117s\n' "{'descr': '|b1', 'fortran_order': False, 'shape': (5, 5), }"
+    printf '\000\000\000\000\000\000\000\000\000\000\001\001\001\001\001\000\000\000\000\000\000\000\000\000\000'
+} >"$work/walls.npy"
+"$program" --size 5 --steps 40 --every 20 --walls "$work/walls.npy" --frames "$work/frame" --out "$work/end.npy" >"$work/out" || fail "walls"
+grep -q 'known solution' "$work/out" && fail "walls have no known solution"
+for i in 0 1 2; do
+    [ "$(head -c 11 "$work/frame000$i.ppm" | tr '\n' ' ')" = "P6 5 5 255 " ] && [ "$(wc -c <"$work/frame000$i.ppm")" = 86 ] || fail "picture $i"
+    [ "$(tail -c 75 "$work/frame000$i.ppm" | tail -c +31 | head -c 15 | tr -d '\140' | wc -c)" = 0 ] || fail "picture $i: the walls are not grey"
+done
+[ -e "$work/frame0003.ppm" ] && fail "a fourth picture"
+# in the file: 25 numbers of 4 bytes; those of the middle row are zeros, those beside it are not
+[ "$(tail -c 100 "$work/end.npy" | tail -c +41 | head -c 20 | tr -d '\000' | wc -c)" = 0 ] || fail "u is not 0 on walls"
+[ "$(tail -c 100 "$work/end.npy" | tail -c +21 | head -c 20 | tr -d '\000' | wc -c)" -gt 8 ] || fail "u is 0 beside walls"
+
+refused() # TEXT ARGUMENTS...
+{
+    text=$1
+    shift
+    "$program" "$@" >"$work/out" 2>"$work/err" && fail "$* is not refused"
+    [ ! -s "$work/out" ] && grep -q -- "$text" "$work/err" || { cat "$work/err"; fail "$* is not refused with \"$text\""; }
+}
+refused '"0.26" is no number from 1e-09 to 0.25' --rate 0.26
+refused 'to 0.7071' --wave --rate 0.71
+refused '"0" is no whole number' --size 0
+refused 'there is no such option' --walls2 x
+refused 'a value is needed' --out
+refused 'a matrix of 6 x 6 is needed' --size 6 --walls "$work/walls.npy"
+refused 'numpy.save' --walls "$work/none.npy"
+refused 'numpy.save' --size 5 --walls "$work/frame0000.ppm"
+refused 'cannot be written' --size 5 --steps 1 --frames "$work/none/x"
+"$program" --size 5 --steps 1 --out "$work/none/x.npy" >/dev/null 2>"$work/err" && fail "a result that cannot be written"
+grep -q none "$work/err" || fail "which file cannot be written"
+"$program" --help | grep -q -- '--together' || fail "no help"
+exit 0

@@ -72,7 +72,11 @@ static Status compile(Job *job)
     progress_tell(&job->progress, "planning", NULL, 0, 0);
     double planning = os_seconds();
     int64_t began = timeline_begin();
-    TRY(jit_plan(job->g, r->options, &job->plan));
+    Str told;
+    str_init(&told, job->g->arena);
+    TRY(jit_plan_told(job->g, r->options, &job->plan, r->dump_name ? &told : NULL));
+    if (r->dump_name)
+        dump_text(job, "fusion.txt", told.text);
     job->plan_seconds = os_seconds() - planning;
     if (began)
         timeline_span(TL_FUSION, "fusion", began, TL_INT("nodes", job->g->nodes.n), TL_INT("launches", job->plan.steps.n));

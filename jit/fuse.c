@@ -170,7 +170,7 @@ static bool same_loops(Build *b, const Space *own, Ref n, Tuple *at)
 
 static void not_together(Fuser *f, Ref n, Ref root, const char *why)
 {
-    if (log_on(LOG_FUSION) && f->reasons.n < MAX_REASONS)
+    if (fuser_tells(f) && f->reasons.n < MAX_REASONS)
         reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
 }
 
@@ -727,18 +727,26 @@ static void fuser_init(Fuser *f, Graph *g, const JitOptions *options, Plan *plan
 
 /* ---- the log ---- */
 
+static void tell(Fuser *f, const char *line)
+{
+    if (log_on(LOG_FUSION))
+        log_line(LOG_FUSION, "%s", line);
+    if (f->told)
+        str_printf(f->told, "%s\n", line);
+}
+
 static void log_plan(Fuser *f)
 {
-    for (uint32_t i = 0; log_on(LOG_FUSION) && i < f->decisions.n; i++)
+    for (uint32_t i = 0; fuser_tells(f) && i < f->decisions.n; i++)
         if (has_buffer(f, f->decisions.at[i].node))
-            log_line(LOG_FUSION, "%s", f->decisions.at[i].line);
-    for (uint32_t i = 0; log_on(LOG_FUSION) && i < f->reasons.n; i++)
-        log_line(LOG_FUSION, "%s", f->reasons.at[i]);
+            tell(f, f->decisions.at[i].line);
+    for (uint32_t i = 0; fuser_tells(f) && i < f->reasons.n; i++)
+        tell(f, f->reasons.at[i]);
     for (uint32_t s = 0; s < f->plan->steps.n; s++) {
         const PlanStep *step = &f->plan->steps.at[s];
-        if (log_on(LOG_FUSION))
-            log_line(LOG_FUSION, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s, step->what, step->node,
-                     step->kernel ? step->kernel->inst.n : 0, (long long)dim_hint(f->g, step->bytes));
+        if (fuser_tells(f))
+            tell(f, arena_printf(f->arena, "kernel %u %s makes %%%u: %u instructions, %lld bytes", s, step->what, step->node,
+                                 step->kernel ? step->kernel->inst.n : 0, (long long)dim_hint(f->g, step->bytes)));
         if (log_on(LOG_KERNELS) && step->kernel) {
             Str text;
             str_init(&text, f->arena);
@@ -749,11 +757,14 @@ static void log_plan(Fuser *f)
     }
 }
 
-Status jit_plan(Graph *g, const JitOptions *options, Plan *plan)
+Status jit_plan(Graph *g, const JitOptions *options, Plan *plan) { return jit_plan_told(g, options, plan, NULL); }
+
+Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
 {
     Fuser f;
     *plan = (Plan){0};
     fuser_init(&f, g, options, plan);
+    f.told = told;
     find_users(&f);
     find_sorted(&f);
     want_structural(&f);

@@ -5,6 +5,7 @@
 #ifndef JIT_FUSE_H
 #define JIT_FUSE_H
 
+#include "ir/base/log.h"
 #include "jit/options.h"
 #include "jit/plan.h"
 
@@ -101,9 +102,13 @@ typedef struct Fuser {
     VEC(Ref) pending;
     uint32_t formed; /* of pending, about */
     VEC(Visit) visits;
+    Str *told; /* what the log says of fusion, too; NULL: nobody asked */
     VEC(const char *) reasons;
     VEC(Decision) decisions;
 } Fuser;
+
+/* Is anybody told why things fuse or not? */
+static inline bool fuser_tells(const Fuser *f) { return f->told || log_on(LOG_FUSION); }
 
 /* ---- fuse_build.c: the scaffold of a kernel; fuse_value.c: evaluating nodes into it ---- */
 

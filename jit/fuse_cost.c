@@ -13,13 +13,11 @@
 #include "jit/fuse.h"
 #include "jit/fuse_cost.h"
 
-#include "ir/base/log.h"
-
 enum { HOT = 12, COST_MAX = 1 << 20 };
 
 static void say(Fuser *f, Ref n, const char *why)
 {
-    if (log_on(LOG_FUSION)) {
+    if (fuser_tells(f)) {
         const char *line = arena_printf(f->arena, "stored: %%%u %s: %s", n, op_name((Op)graph_node(f->g, n)->op), why);
         VEC_PUSH(f->arena, f->decisions, (Decision){.node = n, .line = line});
     }

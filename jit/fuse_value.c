@@ -21,7 +21,6 @@
  */
 #include "jit/fuse.h"
 
-#include "ir/base/log.h"
 #include "ir/query.h"
 
 static uint32_t memo_hash(const Memo *m) { return build_hash((const uint32_t[]){m->node, m->at, m->pred}, 3); }
@@ -178,7 +177,7 @@ void build_store(Build *b, uint32_t buffer, Ref shape, Tuple at, uint32_t axis, 
 
 static void no_fit(Build *b, Ref n, const char *why)
 {
-    if (log_on(LOG_FUSION))
+    if (fuser_tells(b->f))
         reason(b->f, "not fused: %%%u %s into %%%u: %s", n, op_name((Op)graph_node(b->f->g, n)->op), b->root, why);
     force(b->f, b, n);
 }

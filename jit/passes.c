@@ -13,6 +13,7 @@
 #include "ir/rules.h"
 #include "jit/remat.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -122,6 +123,20 @@ static Status run_pass(PassRun *run, PassId id)
     return graph_verify(run->g);
 }
 
+/* And, as comments behind it, where its nodes were recorded: "// %3 train.c:12". A dump is read by people; no key and no entry holds places. */
+static const char *with_places(const Graph *g, const char *text)
+{
+    Str out;
+    str_init(&out, g->arena);
+    str_add(&out, text, strlen(text));
+    for (Ref r = 0; r < g->nodes.n; r++) {
+        const Loc *loc = &graph_node(g, r)->loc;
+        if (loc->file)
+            str_printf(&out, "// %%%" PRIu32 " %.*s:%d\n", r, (int)strcspn(loc->file, "\n"), loc->file, loc->line);
+    }
+    return out.text;
+}
+
 Status jit_run_passes(Graph *g, const JitOptions *options, PassDump *dump, void *user)
 {
     bool logged = log_on(LOG_PASSES), want_text = dump || (logged && log_detailed(LOG_PASSES));
@@ -129,7 +144,7 @@ Status jit_run_passes(Graph *g, const JitOptions *options, PassDump *dump, void 
     TRY(graph_verify(g));
     const char *text = want_text ? graph_text(g) : NULL;
     if (dump)
-        dump(user, "graph_recorded.txt", text);
+        dump(user, "graph_recorded.txt", with_places(g, text));
     for (int id = 0; id < PASS_COUNT; id++) {
         if (passes[id].optional && !options->value[OPT_REWRITE])
             continue;
@@ -149,7 +164,7 @@ Status jit_run_passes(Graph *g, const JitOptions *options, PassDump *dump, void 
         if (logged)
             report(&run, name, n, seconds, log_detailed(LOG_PASSES) ? text : NULL, changed);
         if (dump && changed)
-            dump(user, arena_printf(g->arena, "graph_%s.txt", name), text);
+            dump(user, arena_printf(g->arena, "graph_%s.txt", name), with_places(g, text));
     }
     return ST_OK;
 }

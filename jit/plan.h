@@ -70,5 +70,7 @@ typedef struct Plan {
  * LOG_FUSION (a readable reason for every fusion not made), LOG_KERNELS and LOG_MEMORY. */
 typedef struct JitOptions JitOptions;
 Status jit_plan(Graph *g, const JitOptions *options, Plan *plan);
+/* The same, and what LOG_FUSION says goes to `told` too (NULL: nowhere else). */
+Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told);
 
 #endif

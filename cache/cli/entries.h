@@ -62,6 +62,12 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out);
 int entry_open_key(Cli *cli, const char *key, Store *store, Entry *out);
 int entry_of_key(Cli *cli, const char *key, Entry *out); /* and closes the directory */
 
+/* Everything about an entry, as `kiln cache show --json` prints it (show.c); what was left in its directory: counters, and recorded misses with
+ * what failed, the newest `most` of them (stats.c, why.c). NULL: it cannot be read, which fail_message says. */
+json_t *entry_json(Cli *cli, const Entry *entry);
+json_t *store_stats_json(Cli *cli, const Store *store);
+json_t *store_misses_json(Cli *cli, const Store *store, uint32_t most);
+
 /* Do --device and --name let it pass? */
 bool entry_wanted(const Cli *cli, const Entry *entry);
 /* A value of the meta lines, or `otherwise`. */

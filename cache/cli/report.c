@@ -9,13 +9,21 @@
 #include "cache/cli/report.h"
 #include "cache/cli/trace.h"
 #include "ir/base/hash.h"
+#include "ir/base/os.h"
 #include "ir/base/os_output.h"
+#include "ir/base/os_term.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_STRING_BYTES = 1200 << 10, MOST_DATA_BYTES = 4500 << 10, FIRST_SLOTS = 1 << 12 };
+enum {
+    MOST_STRING_BYTES = 1200 << 10,
+    MOST_DATA_BYTES = 4300 << 10,
+    LEAST_TEXT_BYTES = 600 << 10,
+    MOST_RECORDED = 500,
+    FIRST_SLOTS = 1 << 12
+};
 static const char magic[] = "<!--kiln report-"; /* what a page begins with: one may be replaced */
 static const char DEFAULT_PATH[] = "report.html";
 extern const char report_before[], report_after[]; /* made of report/ */
@@ -139,7 +147,46 @@ static void begin(Report *report, Cli *cli)
     VEC_PUSH(cli->arena, report->strings.at, "...");
     js_set(cli, report->root, "kiln", js_text(KILN_VERSION_STRING));
     js_set(cli, report->root, "sources", report->sources);
+    js_set(cli, report->root, "programs", report->programs);
     js_set(cli, report->root, "notes", report->notes);
+}
+
+/* What a source is: a folder holds dumps, and hexadecimal digits that name no file are a key, as `kiln cache list` prints it or whole. */
+typedef int AddSource(Report *report, const char *source);
+
+static AddSource *kind_of(const char *source)
+{
+    size_t hex = strspn(source, "0123456789abcdef-");
+    bool key = hex && (!source[hex] || strcmp(source + hex, ".kiln") == 0);
+    if (os_is_folder(source))
+        return report_dump;
+    return key && !os_path_exists(source) ? report_entry : report_trace;
+}
+
+/* The trace first: programs take what room it leaves. */
+static int add_sources(Report *report)
+{
+    Cli *cli = report->cli;
+    int end = END_FINE;
+    for (bool programs = false;; programs = true) {
+        if (programs) {
+            size_t so_far = json_dumpb(report->root, NULL, 0, JSON_COMPACT | JSON_ENSURE_ASCII) + report->strings.bytes;
+            report->text = so_far + LEAST_TEXT_BYTES < MOST_DATA_BYTES ? MOST_DATA_BYTES - so_far : LEAST_TEXT_BYTES;
+        }
+        for (uint32_t i = 0; i < cli->n_args && end == END_FINE; i++) {
+            AddSource *add = kind_of(cli->args[i]);
+            if ((add != report_trace) == programs)
+                end = add(report, cli->args[i]);
+        }
+        if (programs)
+            break;
+    }
+    if (end == END_FINE && report->store.path) {
+        js_set(cli, report->root, "cache", store_stats_json(cli, &report->store));
+        js_set(cli, report->root, "recorded", store_misses_json(cli, &report->store, MOST_RECORDED));
+    }
+    store_close(&report->store);
+    return end;
 }
 
 /* The page, or its data. Takes the data over. */
@@ -148,6 +195,9 @@ static int end_with(Report *report, const char *path)
     Cli *cli = report->cli;
     if (report->strings.full)
         report_note(report, "Some names and details are left out: there were too many.");
+    if (report->text_left_out)
+        report_note(report, "Some texts of programs are left out: the page has room for %d KiB of data, and for none longer than 128 KiB.",
+                    MOST_DATA_BYTES >> 10);
     js_set(cli, report->root, "strings", strings_json(report));
     if (flag_on(cli, FLAG_JSON))
         return js_print(cli, report->root);
@@ -197,10 +247,7 @@ int cmd_REPORT(Cli *cli)
     }
     begin(&report, cli);
     js_set(cli, report.root, "machine", info_machine(cli));
-    int end = END_FINE;
-    for (uint32_t i = 0; i < cli->n_args && end == END_FINE; i++)
-        end = report_trace(&report, cli->args[i]);
-    json_decref(report.programs);
+    int end = add_sources(&report);
     if (end == END_FINE)
         return end_with(&report, flag_on(cli, FLAG_OUTPUT) ? cli->flag[FLAG_OUTPUT] : DEFAULT_PATH);
     json_decref(report.root);

@@ -20,6 +20,7 @@ typedef struct Strings {
 typedef struct Report {
     Cli *cli;
     json_t *root, *sources, *notes, *programs;
+    Store store; /* of the entries; opened by the first one */
     Strings strings;
     Arena *scratch; /* for the event, the program at hand */
     size_t text;    /* bytes of code and graphs that there is still room for */
@@ -32,10 +33,9 @@ json_int_t report_string(Report *report, const char *text);
 void report_note(Report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The source that the following comes of: its row. */
 json_t *report_source(Report *report, const char *kind, const char *path);
-/* Long text, as far as the page has room for it: null where it has none. */
-json_t *report_text(Report *report, const char *text, size_t n);
-
 /* Each adds a source. END_FINE, or the status to end with, all being said. */
 int report_trace(Report *report, const char *path);
+int report_dump(Report *report, const char *path);
+int report_entry(Report *report, const char *key);
 
 #endif

@@ -129,7 +129,7 @@ static json_t *kernels_json(Cli *cli, const Entry *entry)
     return all;
 }
 
-static int show_json(Cli *cli, const Entry *entry)
+json_t *entry_json(Cli *cli, const Entry *entry)
 {
     json_t *root = json_object();
     js_set(cli, root, "key", js_text(entry->key));
@@ -151,7 +151,7 @@ static int show_json(Cli *cli, const Entry *entry)
     if (gradient)
         js_set(cli, root, "gradient", js_text(gradient));
     js_set(cli, root, "plan", js_text(plan_text(cli->arena, entry)));
-    return js_print(cli, root);
+    return root;
 }
 
 static void print_kernels(Cli *cli, const Entry *entry)
@@ -194,7 +194,7 @@ int cmd_SHOW(Cli *cli)
     if (end >= 0)
         return end;
     if (flag_on(cli, FLAG_JSON))
-        return show_json(cli, &entry);
+        return js_print(cli, entry_json(cli, &entry));
 
     Arena *arena = cli->arena;
     style_begin(cli, STYLE_KEY);

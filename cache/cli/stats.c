@@ -110,55 +110,77 @@ static void print_sums(Cli *cli, const Sums *sums)
     table_print(cli, &table);
 }
 
-static int stats_json(Cli *cli, const Store *store, uint64_t bytes, const DiskLeftovers *left, const Sums *sums)
+/* All of a directory. */
+typedef struct Stats {
+    uint64_t bytes;
+    DiskLeftovers left;
+    Sums sums;
+} Stats;
+
+static Status gather(const Store *store, Arena *arena, Stats *out)
+{
+    const char *text = NULL;
+    *out = (Stats){0};
+    if (store->disk)
+        disk_leftovers(store->disk, false, &out->left);
+    if (store->disk)
+        TRY(disk_text(store->disk, "counters", arena, &text));
+    for (uint32_t i = 0; i < store->n; i++)
+        out->bytes += store->items[i].bytes;
+    out->sums = sum_all(text ? text : "", arena);
+    return ST_OK;
+}
+
+static json_t *stats_json(Cli *cli, const Store *store, const Stats *stats)
 {
     json_t *root = json_object(), *counters = json_object();
+    const Sums *sums = &stats->sums;
     js_set(cli, root, "directory", js_text(store->path));
     js_set(cli, root, "entries", json_integer(store->n));
-    js_set(cli, root, "bytes", json_integer((json_int_t)bytes));
-    js_set(cli, root, "temporaries", json_integer(left->n));
-    js_set(cli, root, "temporary_bytes", json_integer((json_int_t)left->bytes));
+    js_set(cli, root, "bytes", json_integer((json_int_t)stats->bytes));
+    js_set(cli, root, "temporaries", json_integer(stats->left.n));
+    js_set(cli, root, "temporary_bytes", json_integer((json_int_t)stats->left.bytes));
     js_set(cli, root, "processes", json_integer(sums->processes));
     js_set(cli, root, "since", json_integer(sums->first));
     js_set(cli, root, "until", json_integer(sums->last));
     for (uint32_t i = 0; i < sums->n; i++)
         js_set(cli, counters, sums->name[i], json_integer(sums->value[i]));
     js_set(cli, root, "counters", counters);
-    return js_print(cli, root);
+    return root;
+}
+
+json_t *store_stats_json(Cli *cli, const Store *store)
+{
+    Stats *stats = ARENA_NEW(cli->arena, Stats);
+    return gather(store, cli->arena, stats) == ST_OK ? stats_json(cli, store, stats) : NULL;
 }
 
 int cmd_STATS(Cli *cli)
 {
     Store store;
-    const char *text = NULL;
-    uint64_t bytes = 0;
-    DiskLeftovers left = {0};
+    Stats *stats = ARENA_NEW(cli->arena, Stats);
+    const Sums *sums = &stats->sums;
     int end = store_open(cli, false, &store);
     if (end >= 0)
         return end;
-    if (store.disk)
-        disk_leftovers(store.disk, false, &left);
-    Status status = store.disk ? disk_text(store.disk, "counters", cli->arena, &text) : ST_OK;
+    Status status = gather(&store, cli->arena, stats);
     store_close(&store);
     if (status != ST_OK)
         return complain_last(status);
-    for (uint32_t i = 0; i < store.n; i++)
-        bytes += store.items[i].bytes;
-    Sums sums = sum_all(text ? text : "", cli->arena);
     if (flag_on(cli, FLAG_JSON))
-        return stats_json(cli, &store, bytes, &left, &sums);
+        return js_print(cli, stats_json(cli, &store, stats));
     print_field(cli, "directory", store.path);
-    print_field(cli, "entries", arena_printf(cli->arena, "%u, %s", store.n, size_text(cli->arena, bytes)));
-    if (left.n)
-        print_field(cli, "temporaries", arena_printf(cli->arena, "%u, %s", left.n, size_text(cli->arena, left.bytes)));
-    if (sums.processes)
+    print_field(cli, "entries", arena_printf(cli->arena, "%u, %s", store.n, size_text(cli->arena, stats->bytes)));
+    if (stats->left.n)
+        print_field(cli, "temporaries", arena_printf(cli->arena, "%u, %s", stats->left.n, size_text(cli->arena, stats->left.bytes)));
+    if (sums->processes)
         print_field(cli, "processes",
-                    arena_printf(cli->arena, "%u, from %s to %s", sums.processes, time_text(cli->arena, sums.first),
-                                 time_text(cli->arena, sums.last)));
+                    arena_printf(cli->arena, "%u, from %s to %s", sums->processes, time_text(cli->arena, sums->first),
+                                 time_text(cli->arena, sums->last)));
     else
         print_field(cli, "processes", "none has left its counters here");
     putchar('\n');
-    print_sums(cli, &sums);
+    print_sums(cli, sums);
     return END_FINE;
 }
 

@@ -169,11 +169,12 @@ static int why_entry(Cli *cli, Store *store, const char *key)
 
 /* ---- recorded misses ---- */
 
+/* Into `all`, or printed where that is NULL. */
 static Status why_miss(Cli *cli, const Store *store, const MissRecord *miss, json_t *all)
 {
     Cause cause;
     TRY(find_cause(cli, store, miss, NULL, &cause));
-    if (flag_on(cli, FLAG_JSON)) {
+    if (all) {
         json_t *value = cause_json(cli, &cause);
         js_set(cli, value, "time", json_integer(miss->time));
         js_set(cli, value, "where", js_text(miss->where));
@@ -190,10 +191,9 @@ static Status why_miss(Cli *cli, const Store *store, const MissRecord *miss, jso
     return ST_OK;
 }
 
-static int why_misses(Cli *cli, const Store *store, const char *text)
+/* Each line of `text`; *n are records of misses, *odd are none. */
+static Status why_lines(Cli *cli, const Store *store, const char *text, json_t *all, uint32_t *n, uint32_t *odd)
 {
-    json_t *all = json_array();
-    uint32_t n = 0, odd = 0;
     Status status = ST_OK;
     Arena *process = cli->arena;
     for (const char *line = text; *line && status == ST_OK;) {
@@ -204,14 +204,39 @@ static int why_misses(Cli *cli, const Store *store, const char *text)
         cli->arena = &arena;
         if (record_read_miss(line, length, cli->arena, &miss)) {
             status = why_miss(cli, store, &miss, all);
-            n++;
+            ++*n;
         } else {
-            odd += length > 0;
+            *odd += length > 0;
         }
         cli->arena = process;
         arena_free(&arena);
         line += length + (line[length] == '\n');
     }
+    return status;
+}
+
+json_t *store_misses_json(Cli *cli, const Store *store, uint32_t most)
+{
+    const char *text = NULL;
+    uint32_t n = 0, odd = 0;
+    if (store->disk && disk_text(store->disk, "misses", cli->arena, &text) != ST_OK)
+        return NULL;
+    const char *from = text ? text + strlen(text) : "";
+    for (uint32_t lines = 0; text && from > text; from--)
+        if (from[-1] == '\n' && lines++ == most)
+            break;
+    json_t *all = json_array();
+    if (why_lines(cli, store, from, all, &n, &odd) == ST_OK)
+        return all;
+    json_decref(all);
+    return NULL;
+}
+
+static int why_misses(Cli *cli, const Store *store, const char *text)
+{
+    json_t *all = flag_on(cli, FLAG_JSON) ? json_array() : NULL;
+    uint32_t n = 0, odd = 0;
+    Status status = why_lines(cli, store, text, all, &n, &odd);
     if (odd)
         complain("%u line%s no record of a miss", odd, odd == 1 ? " is" : "s are");
     if (status != ST_OK) {
@@ -219,14 +244,12 @@ static int why_misses(Cli *cli, const Store *store, const char *text)
         return complain_last(status);
     }
     int end = END_FINE;
-    if (flag_on(cli, FLAG_JSON)) {
+    if (all) {
         json_t *root = json_object();
         js_set(cli, root, "misses", all);
         end = js_print(cli, root);
-    } else {
-        json_decref(all);
-        if (!n)
-            puts("no recorded misses");
+    } else if (!n) {
+        puts("no recorded misses");
     }
     return end == END_FINE && odd && !n ? END_FOUND : end;
 }

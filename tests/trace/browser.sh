@@ -38,6 +38,19 @@ page()
 }
 has() { grep -q "$1" "$work/checked" || fail "$2: $(cat "$work/checked")"; }
 
+# With entries and dumps, every section has something to show.
+KILN_CACHE=on KILN_TRACE="$work/transformer.json" KILN_DUMP="$work/dump" "$program" transformer 2>/dev/null || fail transformer
+# shellcheck disable=SC2046
+page transformer "$work/transformer.json" "$work/dump" $("$kiln" cache list --keys --sort=kernels | head -n 3)
+open transformer 1200
+open transformer 400
+has 'programs, cache, options' 'a transformer'
+last=$(ls "$work/dump" | tail -n 1)
+for i in $(seq 1001 2000); do # a thousand recompiles
+    cp -r "$work/dump/$last" "$work/dump/${i}_$last"
+done
+page thousand "$work/dump"
+open thousand 1200
 printf '{"displayTimeUnit":"ns","traceEvents":[\n' >"$work/nothing.json"
 page nothing "$work/nothing.json"
 open nothing 1200
@@ -45,7 +58,6 @@ has 'timeline (nothing)' 'a trace without an event'
 KILN_CACHE=off KILN_TRACE="$work/one.json" "$program" sizes || fail sizes
 page one "$work/one.json"
 open one 1200
-open one 400
 for name in timeline flame kernels roofline places memory misses; do
     grep -q "$name (nothing)" "$work/checked" && fail "one has no $name"
 done

@@ -6,7 +6,7 @@ failed=0
 rm -rf "$work"
 mkdir -p "$work/cache" || exit 2
 chmod 700 "$work/cache"
-KILN_CACHE_DIR=$work/cache
+KILN_CACHE_DIR=$work/cache # of its own
 HOME=$work
 export KILN_CACHE_DIR HOME
 fail()
@@ -142,6 +142,57 @@ if [ -e /dev/full ]; then
     report 3 "$work/work.json" -o /dev/full
 fi
 (cd "$work" && "$kiln" report work.json >/dev/null 2>&1 && [ -s report.html ]) || fail 'without -o it is report.html'
+
+# Dumps: the graph after each pass, with places; why what fused; kernels, IR, assembly.
+KILN_CACHE=on KILN_DUMP="$work/dump" "$program" work 2>/dev/null || fail 'work with dumps'
+report 0 --json "$work/dump"
+same "$(value sources 0 kind) $(value sources 0 programs)" 'dump 12' 'a folder of dumps'
+softmax=programs\ 6
+# shellcheck disable=SC2086
+{
+    value $softmax graphs 0 text | grep -q '^  %1 = reduce_max %0 axes(1) : f32\[48\]' || fail 'the graph as recorded'
+    value $softmax graphs 0 text | grep -q '^// %1 .*program.c:[0-9]*$' || fail 'where its nodes were recorded'
+    value $softmax fusion | grep -q '^kernel 0 reduce_max_sub_exp' || fail 'fusion'
+    value $softmax plan | grep -q 'guard s0 == 48' || fail 'the plan'
+    same "$(value $softmax id)" "$(ls "$work/dump" | sed -n '7s/.*_//p')" 'the id of its graph'
+    value $softmax kernels 0 text | grep -q 'v1 = fold max j' || fail 'the kernel as text'
+    value $softmax kernels 0 ir | grep -q '^define' || fail 'its IR'
+    value $softmax kernels 0 assembly | grep -q 'ret' || fail 'its assembly'
+}
+one=$work/dump/$(ls "$work/dump" | sed -n 7p)
+report 0 --json "$one"
+same "$(value sources 0 programs) $(value programs 0 kernels 0 name)" '1 reduce_max_sub_exp_reduce_sum_reciprocal_mul' 'the folder of one program'
+mkdir "$work/odd" "$work/odd/0000_x" "$work/odd/0001_y" "$work/empty"
+mkfifo "$work/odd/0000_x/00_graph_recorded.txt"
+ln -s /etc/passwd "$work/odd/0000_x/01_graph_rules.txt"
+head -c 200000 /dev/zero | tr '\0' x >"$work/odd/0000_x/02_kernel0_long.ll"
+printf 'kernel' >"$work/odd/0000_x/03_kernel99999999999999999999_a.txt"
+printf 'kernel' >"$work/odd/0000_x/04_kernel3"
+printf 'graph g(\377</script>' >"$work/odd/0001_y/00_graph_recorded.txt"
+report 0 --json "$work/odd"
+same "$(value programs 1 graphs 0 pass)" recorded 'a graph that is none'
+grep -q root: "$work/out" && fail 'it follows a link'
+grep -q 'Some texts of programs are left out' "$work/out" || fail 'a long text is left out in silence'
+report 3 "$work/empty" -o "$work/no.html"
+warns 'empty: it is no folder of dumps'
+
+# Entries, by key: the same and what the directory tells.
+key=$("$kiln" cache list --keys --name=square_reduce_prod)
+report 0 --json "$key"
+same "$(value programs 0 entry entry) $(value programs 0 graphs 1 pass)" "$key all passes" 'an entry'
+value programs 0 kernels 0 assembly | grep -q 'ret' || fail 'assembly of an entry'
+same "$(value programs 0 entry maker math)" fast 'an option that decides about code'
+same "$(value cache entries)" "$("$kiln" cache list --keys | wc -l)" 'counters of the directory'
+"$kiln" cache why --json >"$work/why"
+report 0 --json "$key"
+same "$(value recorded 11 reason) $(value recorded 11 guard)" "$("$json" misses 11 reason <"$work/why") $("$json" misses 11 guard <"$work/why")" 'recorded misses'
+report 0 "$work/work.json" "$work/dump" "$key" -o "$work/all.html"
+report 1 0123456789abcdef -o "$work/no.html"
+warns 'there is no entry'
+report 3 "$key" --dir "$work/nowhere" -o "$work/no.html"
+echo garbage >>"$(find "$work/cache" -name "$key")"
+report 1 "$key" -o "$work/no.html"
+[ ! -e "$work/no.html" ] || fail 'a page of nothing'
 
 # Two traces: the table, the data, the page, the status.
 trace a.json 1.0.0 0 'matmul 100 10 10 900' 'gone 8 3'

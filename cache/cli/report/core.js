@@ -62,7 +62,7 @@ function table(columns, rows, options = {}) {
         }}, column.title))));
     function update() {
         let list = rows;
-        if (wanted) list = list.filter(row => columns.some(c => String(c.show ? c.show(row) : c.value(row)).toLowerCase().includes(wanted)));
+        if (wanted) list = list.filter(row => columns.some(c => String(c.value(row)).toLowerCase().includes(wanted)));
         if (sorted >= 0) {
             const value = columns[sorted].value, order = down ? -1 : 1;
             list = [...list].sort((a, b) => (value(a) < value(b) ? -order : value(a) > value(b) ? order : 0));

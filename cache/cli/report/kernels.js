@@ -10,7 +10,7 @@ function kernelTable() {
     const total = kernels.reduce((sum, k) => sum + k.total, 0);
     return [
         el('p', {class: 'quiet'}, `${count(kernels.length)} kernels, ${count(kernels.reduce((n, k) => n + k.launches, 0))} launches, ${time(total)} in all. Bytes and flops are those of one launch; `,
-            machine ? 'the last column is the least time that memory (copying) and f32 arithmetic of this machine need, by the median.' : 'how near they come to the machine’s limit is not known: it was not measured (kiln info --measure).'),
+            machine ? 'the limit is the least time that memory (copying) and f32 arithmetic of this machine need, by the median.' : 'how near they come to the machine’s limit is not known: it was not measured (kiln info --measure).'),
         table([
             {title: 'Kernel', value: k => k.name, name: true},
             {title: 'Time', value: k => k.total, show: k => time(k.total), number: true},
@@ -22,10 +22,10 @@ function kernelTable() {
             {title: 'Bytes', value: k => k.bytes, show: k => bytes(k.bytes), number: true},
             {title: 'GB/s', value: k => k.bytes / k.median, show: k => rate(k.bytes / k.median, ''), number: true},
             {title: 'GFLOP/s', value: k => k.flops / k.median, show: k => rate(k.flops / k.median, ''), number: true},
+            {title: 'Of the limit', value: k => limit(k) / k.median, show: k => (limit(k) ? percent(limit(k) / k.median) : ''), number: true},
             {title: 'Threads', value: k => k.threads, number: true},
             {title: 'Regime', value: k => k.regime},
-            {title: 'Program', value: k => k.program, name: true},
-            {title: 'Of the limit', value: k => limit(k) / k.median, show: k => (limit(k) ? percent(limit(k) / k.median) : ''), number: true},
+            {title: 'Program', value: k => k.program, show: k => el('code', {title: k.program}, k.program.slice(0, 16))},
         ], kernels, {sort: 1, title: 'kernels'})];
 }
 

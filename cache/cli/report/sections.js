@@ -30,7 +30,24 @@ function places() {
     ], trace.places, {sort: 3, title: 'sync points'});
 }
 
-function misses() {
+/* Misses that the library recorded in the cache directory: the closest entry, and the guard that failed. */
+function recorded() {
+    const rows = data.recorded ?? [];
+    if (!rows.length) return null;
+    const when = s => new Date(1000 * s).toISOString().slice(0, 19).replace('T', ' ');
+    return [el('h3', {}, 'Recorded in the cache directory'), el('p', {class: 'quiet'}, 'The newest; by all processes that used the directory. Times in UTC.'),
+        table([
+            {title: 'When', value: r => r.time, show: r => when(r.time)},
+            {title: 'By', value: r => r.where},
+            {title: 'Reason', value: r => r.reason},
+            {title: 'Graph', value: r => r.key, show: r => el('code', {}, r.key.slice(0, 8))},
+            {title: 'Expected', value: r => r.guard ?? '', show: r => r.guard ?? 'no program to compare with', name: true},
+            {title: 'Found', value: r => r.failure ?? '', name: true},
+            {title: 'Asked by', value: r => r.asked_by ?? ''},
+        ], rows, {title: 'recorded misses'})];
+}
+
+function traced() {
     const rows = (trace?.misses ?? []).map(([ts, reason, place, programs, why]) => ({ts, reason: text(reason), place: text(place), programs, why: text(why)}));
     if (!rows.length) return trace ? el('p', {class: 'good'}, 'None: every look-up found a compiled program.') : null;
     const reasons = new Map();
@@ -44,6 +61,28 @@ function misses() {
             {title: 'Expected and found', value: r => r.why, show: r => r.why || 'not told'},
             {title: 'Programs there were', value: r => r.programs, number: true},
         ], rows, {title: 'misses'})];
+}
+
+function misses() {
+    const parts = [traced(), recorded()].filter(p => p !== null);
+    return parts.length ? parts : null;
+}
+
+function cacheStatistics() {
+    const c = data.cache;
+    if (!c) return null;
+    const counters = Object.entries(c.counters).map(([name, value]) => ({name, value}));
+    return [fields([['directory', el('code', {}, c.directory)], ['entries', `${count(c.entries)}, ${bytes(c.bytes)}`], ['processes', `${count(c.processes)} left their counters`]]),
+        counters.length ? table([{title: 'Counter', value: r => r.name, name: true}, {title: 'Sum', value: r => r.value, show: r => (r.name.endsWith('_us') ? time(1000 * r.value) : count(r.value)), number: true}], counters, {title: 'counters', first: 100}) : null];
+}
+
+/* The options that decide about code, of each entry; the command does not know those of a run. */
+function options() {
+    const rows = programs.filter(p => p.entry).flatMap(p => Object.entries(p.entry.maker).map(([name, value]) => ({entry: p.name, name, value})));
+    if (!rows.length) return null;
+    const differing = rows.filter(r => rows.some(o => o.name === r.name && o.value !== r.value));
+    const first = rows.filter(r => r.entry === rows[0].entry);
+    return [fields(first.map(r => [r.name, differing.some(d => d.name === r.name) ? el('span', {class: 'bad'}, 'differs between the entries: see each program') : r.value]))];
 }
 
 function machinery() {
@@ -85,5 +124,8 @@ if (data.diff) {
     section('places', 'Sync points', NO_TRACE, places);
     section('memory', 'Memory', NO_TRACE, memory);
     section('misses', 'Misses', NO_TRACE, misses);
+    section('programs', 'Programs', 'None of the sources holds programs: add a folder of dumps (KILN_DUMP=folder) or keys of entries (kiln cache list).', programList);
+    section('cache', 'Cache', 'Not told: no entry of a cache directory is among the sources.', cacheStatistics);
+    section('options', 'Options', 'Not told: neither a trace nor a dump holds the options of its run; an entry of the cache holds those that decide about code.', options);
     section('machine', 'Machine', 'Not known: it was not measured here, or there is no cache directory (kiln info --measure).', machinery);
 }

@@ -230,11 +230,8 @@ static RtNode *attention(Rec *r, const Attention *a, const kiln_attention_option
 
 static bool options_ok(Rec *r, const kiln_attention_options *o)
 {
-    for (size_t i = 0; i < sizeof o->reserved / sizeof *o->reserved; i++)
-        if (o->reserved[i]) {
-            rec_fail(r, ST_INVALID, "reserved[%zu] of the options is not 0: set them to zeros first, or a newer kiln is needed", i);
-            return false;
-        }
+    if (!rec_reserved(r, o->reserved))
+        return false;
     if (!isfinite(o->scale)) {
         rec_fail(r, ST_INVALID, "scale is %g: a finite number is needed", o->scale);
         return false;

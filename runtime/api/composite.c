@@ -357,3 +357,170 @@ API3(kiln_tensor *, kiln_rms_norm, kiln_tensor *, x, kiln_tensor *, weight, doub
         in[k] = rec_cast(&r, in[k], compute_dtype(out));
     return rec_end(&r, rec_cast(&r, mul(&r, unit_scale(&r, in[0], mask, eps), in[1]), out));
 }
+
+/* ---- normalisation of channels ---- */
+
+static const kiln_norm_options norm_defaults;
+
+/* A float of one number for each channel, or NULL where it was left out. false: an error was kept. */
+static bool channel_in(Rec *r, const RtNode *x, int axis, kiln_tensor *argument, const char *name, RtNode **out)
+{
+    char text[SHAPE_TEXT], other[SHAPE_TEXT];
+    *out = argument ? rec_strong(r, rec_in(r, argument, name)) : NULL;
+    if (!argument)
+        return true;
+    if (!*out)
+        return false;
+    if ((*out)->rank != 1 || (*out)->dim[0] != x->dim[axis]) {
+        rec_fail(r, ST_SHAPE, "%s is not one number for each channel, axis %d: x is %s, %s is %s", name, axis, node_text(x, text), name,
+                 node_text(*out, other));
+        return false;
+    }
+    return true;
+}
+
+/* x, weight and bias (NULL: left out) in the dtype to compute in, *out is that of the result; *axis has the channels. */
+static bool channels_in(Rec *r, kiln_tensor *x, const kiln_norm_options *o, RtNode **in, int *axis, DType *out)
+{
+    static const char *const names[] = {"x", "weight", "bias"};
+    const char *given[3];
+    char text[SHAPE_TEXT];
+    RtNode *list[3];
+    int n = 0;
+    in[0] = rec_strong(r, rec_in(r, x, "x"));
+    if (!in[0] || !rec_reserved(r, o->reserved))
+        return false;
+    if (in[0]->rank < 2 || in[0]->rank >= MAX_RANK) {
+        rec_fail(r, ST_SHAPE, "x is [n, channels, ...] of rank 2 to %d: x is %s", MAX_RANK - 1, node_text(in[0], text));
+        return false;
+    }
+    *axis = o->channels_last ? in[0]->rank - 1 : 1;
+    if (!channel_in(r, in[0], *axis, o->weight, names[1], &in[1]) || !channel_in(r, in[0], *axis, o->bias, names[2], &in[2]) ||
+        !good_eps(r, o->eps))
+        return false;
+    for (int i = 0; i < 3; i++)
+        if (in[i]) {
+            given[n] = names[i];
+            list[n++] = in[i];
+        }
+    if (!rec_promote(r, PREP_FLOAT, n, list, given))
+        return false;
+    *out = node_dtype(list[0]);
+    for (int i = 0, k = 0; i < 3; i++)
+        if (in[i])
+            in[i] = rec_cast(r, list[k++], compute_dtype(*out));
+    return in[0] != NULL;
+}
+
+/* One number for each channel, repeated to x. */
+static RtNode *spread(Rec *r, RtNode *p, const RtNode *x, int axis) { return p && x ? rec_spread(r, p, x->rank, x->dim, axis) : NULL; }
+
+/* x times weight plus bias, where there are any. */
+static RtNode *scaled(Rec *r, RtNode *x, RtNode *const *in, int axis)
+{
+    if (in[1])
+        x = mul(r, x, spread(r, in[1], x, axis));
+    return in[2] ? add(r, x, spread(r, in[2], x, axis)) : x;
+}
+
+static double default_eps(const kiln_norm_options *o) { return o->eps != 0 ? o->eps : 1e-5; }
+
+/* old + momentum (new - old) as PyTorch writes it, a constant to gradients, in old's dtype; `now` has size 1 along all axes but the channels'. */
+static RtNode *running(Rec *r, RtNode *old, RtNode *now, double momentum, uint8_t mask)
+{
+    if (!old || !now)
+        return NULL;
+    DType wide = compute_dtype(node_dtype(old));
+    now = rec_cast(r, rec_drop(r, now, mask), wide);
+    RtNode *kept = rec_cast(r, old, wide);
+    kept = mul(r, kept, number(r, kept, 1 - momentum));
+    RtNode *next = rec_cast(r, add(r, kept, mul(r, now, number(r, now, momentum))), node_dtype(old));
+    return rec_stop(rec_same(r, next));
+}
+
+static RtNode *batch_norm(Rec *r, RtNode *const *in, int axis, kiln_tensor *const *handles, RtNode *const *stats,
+                          const kiln_norm_options *o)
+{
+    char text[SHAPE_TEXT];
+    RtNode *x = in[0];
+    uint8_t mask = (uint8_t)(((1u << x->rank) - 1) & ~(1u << axis));
+    if (!o->training) {
+        RtNode *middle = rec_cast(r, stats[0], node_dtype(x)), *spread_out = rec_cast(r, stats[1], node_dtype(x));
+        RtNode *scale = rec_ew1(r, OP_RSQRT, add(r, spread_out, number(r, x, default_eps(o))));
+        if (in[1])
+            scale = mul(r, scale, in[1]);
+        RtNode *y = mul(r, sub(r, x, spread(r, middle, x, axis)), spread(r, scale, x, axis));
+        return in[2] ? add(r, y, spread(r, in[2], x, axis)) : y;
+    }
+    int64_t count = rec_count(x, mask);
+    if (count < 2)
+        return rec_fail(r, ST_SHAPE, "training needs more than one element for each channel: x is %s", node_text(x, text));
+    RtNode *middle = mean(r, x, mask);
+    RtNode *centered = sub(r, x, middle ? rec_repeat(r, middle, mask, x->dim) : NULL);
+    RtNode *variance = mean(r, rec_ew1(r, OP_SQUARE, centered), mask);
+    RtNode *scale = rec_ew1(r, OP_RSQRT, add(r, variance, number(r, x, default_eps(o))));
+    RtNode *y = mul(r, centered, scale ? rec_repeat(r, scale, mask, x->dim) : NULL);
+    y = scaled(r, y, in, axis);
+    if (!y || !stats[0])
+        return y;
+    double momentum = o->momentum != 0 ? o->momentum : 0.1;
+    RtNode *unbiased = mul(r, variance, number(r, x, (double)count / (double)(count - 1))), *next[2];
+    next[0] = running(r, stats[0], middle, momentum, mask);
+    next[1] = running(r, stats[1], unbiased, momentum, mask);
+    if (!next[0] || !next[1])
+        return NULL;
+    rec_assign(r, 2, handles, next);
+    return r->status == ST_OK ? y : NULL;
+}
+
+API4(kiln_tensor *, kiln_batch_norm, kiln_tensor *, x, kiln_tensor *, running_mean, kiln_tensor *, running_var, const kiln_norm_options *,
+     options)
+{
+    static const char *const names[] = {"running_mean", "running_var"};
+    Rec r = REC(kiln_batch_norm);
+    const kiln_norm_options *o = options ? options : &norm_defaults;
+    kiln_tensor *handles[2] = {running_mean, running_var};
+    RtNode *in[3], *stats[2] = {NULL, NULL};
+    char text[SHAPE_TEXT];
+    DType out;
+    int axis;
+    if (!channels_in(&r, x, o, in, &axis, &out))
+        return rec_end(&r, NULL);
+    if (!(o->momentum >= 0 && o->momentum <= 1))
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "momentum is %g: a number from 0 to 1 is needed", o->momentum));
+    for (int i = 0; i < 2 && (!o->training || running_mean || running_var); i++) {
+        if (!handles[i])
+            return rec_end(&r, rec_in(&r, NULL, names[i]));
+        if (!channel_in(&r, in[0], axis, handles[i], names[i], &stats[i]))
+            return rec_end(&r, NULL);
+        if (!dtype_is_float(node_dtype(stats[i])) || stats[i] != handles[i]->node)
+            return rec_end(&r, rec_fail(&r, ST_DTYPE, "%s is %s: a float is needed", names[i], node_text(handles[i]->node, text)));
+    }
+    if (o->training && running_mean && running_mean == running_var)
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "running_mean and running_var are one tensor"));
+    return rec_end(&r, rec_cast(&r, batch_norm(&r, in, axis, handles, stats, o), out));
+}
+
+API3(kiln_tensor *, kiln_group_norm, kiln_tensor *, x, int64_t, groups, const kiln_norm_options *, options)
+{
+    Rec r = REC(kiln_group_norm);
+    const kiln_norm_options *o = options ? options : &norm_defaults;
+    RtNode *in[3];
+    char text[SHAPE_TEXT];
+    DType out;
+    int axis;
+    if (!channels_in(&r, x, o, in, &axis, &out))
+        return rec_end(&r, NULL);
+    if (o->training || o->momentum != 0)
+        return rec_end(&r, rec_fail(&r, ST_INVALID, "`training` and `momentum` are for kiln_batch_norm"));
+    if (groups < 1 || in[0]->dim[axis] % groups != 0)
+        return rec_end(&r, rec_fail(&r, groups < 1 ? ST_INVALID : ST_SHAPE,
+                                    "channels, axis %d, are not cut evenly by %" PRId64 " groups: x is %s", axis, groups,
+                                    node_text(in[0], text)));
+    RtNode *y = rec_split(&r, in[0], axis, 2, (const int64_t[]){groups, in[0]->dim[axis] / groups});
+    if (!y)
+        return rec_end(&r, NULL);
+    uint8_t mask = (uint8_t)(((1u << y->rank) - 1) & ~(1u | 1u << axis));
+    y = rec_merge(&r, normalize(&r, y, mask, default_eps(o)), axis, 2);
+    return rec_end(&r, rec_cast(&r, y ? scaled(&r, y, in, axis) : NULL, out));
+}

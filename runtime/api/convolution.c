@@ -4,7 +4,7 @@
  * A convolution is a product: windows of x as a matrix of [channels and taps, places], which is a view, times the weights. Packing
  * for the product follows the view, so that the matrix, as many times as large as x as a window has taps, is never stored.
  */
-#include "runtime/record/record.h"
+#include "runtime/api/images.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -84,6 +84,46 @@ API5(kiln_tensor *, kiln_unfold, kiln_tensor *, x, int, axis, int64_t, size, int
             &r, rec_fail(&r, ST_SHAPE, "axis %d is shorter than a window, %" PRId64 " elements: x is %s", axis, span, node_text(in, text)));
     RtNode *y = windows(&r, in, axis, w);
     return rec_end(&r, y ? move_axis(&r, y, axis + 1, y->rank - 1) : NULL);
+}
+
+/* Each element of a window is added to the place that it would have been taken from, in the dtype that sums have. */
+API5(kiln_tensor *, kiln_fold, kiln_tensor *, x, int, axis, int64_t, length, int64_t, stride, int64_t, dilation)
+{
+    static const char *const name = "x";
+    Rec r = REC(kiln_fold);
+    RtNode *in = rec_in(&r, x, "x");
+    char text[SHAPE_TEXT];
+    if (!rec_promote(&r, PREP_NUM, 1, &in, &name) || !rec_axis(&r, in, axis, &axis))
+        return rec_end(&r, NULL);
+    int last = in->rank - 1;
+    if (axis == last)
+        return rec_end(&r, rec_fail(&r, ST_SHAPE, "axis %d is that of elements in a window: x is %s", axis, node_text(in, text)));
+    Window w = {in->dim[last], stride, dilation};
+    int64_t span, numel, dims[MAX_RANK], both[2] = {in->dim[axis], w.size};
+    if (!window_fits(&r, w, last))
+        return rec_end(&r, NULL);
+    span_of(w, &span);
+    if (length < 0 || count_of(w, span, length) != in->dim[axis])
+        return rec_end(&r, rec_fail(&r, ST_SHAPE,
+                                    "%" PRId64 " elements have %" PRId64 " windows of %" PRId64 ", not as many as axis %d: x is %s", length,
+                                    length < 0 ? 0 : count_of(w, span, length), span, axis, node_text(in, text)));
+    memcpy(dims, in->dim, sizeof dims);
+    dims[axis] = length;
+    if (!shape_numel(last, dims, &numel))
+        return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s", node_text(in, text)));
+    DType out = node_dtype(in), wide = dtype_is_float(out) ? compute_dtype(out) : out;
+    RtNode *start = rec_ew2(&r, OP_MUL, rec_iota(&r, both[0]), rec_int(&r, DT_I64, stride));
+    RtNode *offset = rec_ew2(&r, OP_MUL, rec_iota(&r, both[1]), rec_int(&r, DT_I64, dilation));
+    start = rec_repeat(&r, rec_insert(&r, start, 1), 2, both);
+    offset = rec_repeat(&r, rec_insert(&r, offset, 0), 1, both);
+    RtNode *index = rec_merge(&r, rec_ew2(&r, OP_ADD, start, offset), 0, 2);
+    RtNode *part = rec_cast(&r, rec_merge(&r, move_axis(&r, in, last, axis + 1), axis, 2), wide);
+    RtNode *zeros = rec_expand(&r, rec_int(&r, wide, 0), last, dims);
+    if (!part || !zeros || !index)
+        return rec_end(&r, NULL);
+    RtNode *all[3] = {zeros, rec_spread(&r, index, part->rank, part->dim, axis), part};
+    Attr attr = {.axis = (uint8_t)axis, .mode = KILN_SCATTER_ADD};
+    return rec_end(&r, all[1] ? rec_cast(&r, rec_node(&r, OP_SCATTER, wide, &attr, 3, all, NULL, 0), out) : NULL);
 }
 
 /* ---- padding with elements of x ---- */
@@ -168,22 +208,14 @@ API4(kiln_tensor *, kiln_pad_by, kiln_tensor *, x, int, n, const kiln_padding *,
 
 /* ---- what convolution and pooling share ---- */
 
-/* A batch of images, [n, channels, space...]. */
-typedef struct Images {
-    RtNode *x;
-    int spatial; /* axes */
-    bool single; /* had no batch */
-    bool last;   /* had its channels last */
-} Images;
-
-static bool images_in(Rec *r, RtNode *x, int spatial, bool channels_last, Images *out)
+bool images_in(Rec *r, RtNode *x, int spatial, bool channels_last, Images *out)
 {
     char text[SHAPE_TEXT];
     *out = (Images){x, spatial, false, channels_last};
     if (!x)
         return false;
     if (x->rank != spatial + 1 && x->rank != spatial + 2) {
-        rec_fail(r, ST_SHAPE, "windows along %d axes need [n, channels, ...] of rank %d, or %d without n: x is %s", spatial, spatial + 2,
+        rec_fail(r, ST_SHAPE, "%d spatial axes need [n, channels, ...] of rank %d, or %d without n: x is %s", spatial, spatial + 2,
                  spatial + 1, node_text(x, text));
         return false;
     }
@@ -195,7 +227,7 @@ static bool images_in(Rec *r, RtNode *x, int spatial, bool channels_last, Images
     return out->x != NULL;
 }
 
-static RtNode *images_out(Rec *r, const Images *in, RtNode *y)
+RtNode *images_out(Rec *r, const Images *in, RtNode *y)
 {
     if (in->last)
         y = move_axis(r, y, 1, in->spatial + 1);
@@ -357,7 +389,7 @@ static RtNode *conv(Rec *r, RtNode *x, RtNode *w, RtNode *bias, const kiln_conv_
     if (spatial < 1 || spatial > SPATIAL)
         return rec_fail(r, ST_SHAPE, "weights are [out, in / groups, ...] with 1 to %d axes more: w is %s", SPATIAL, node_text(w, text));
     Conv c = {.w = w, .groups = or_one(o->groups), .out = w->dim[0]};
-    if (!pad_mode_ok(r, o->pad_mode) || !images_in(r, x, spatial, o->channels_last, &c.in))
+    if (!rec_reserved(r, o->reserved) || !pad_mode_ok(r, o->pad_mode) || !images_in(r, x, spatial, o->channels_last, &c.in))
         return NULL;
     for (int d = 0; d < spatial; d++) {
         int64_t span;
@@ -423,7 +455,7 @@ typedef struct Pool {
 static bool pool_in(Rec *r, RtNode *x, kiln_shape window, const kiln_pool_options *o, Pool *p)
 {
     char text[SHAPE_TEXT];
-    if (!x || !rec_shape(r, window))
+    if (!x || !rec_reserved(r, o->reserved) || !rec_shape(r, window))
         return false;
     if (window.rank < 1 || window.rank > SPATIAL) {
         rec_fail(r, ST_SHAPE, "windows along 1 to %d axes, not %d", SPATIAL, window.rank);
@@ -469,6 +501,11 @@ static bool pool_in(Rec *r, RtNode *x, kiln_shape window, const kiln_pool_option
     return true;
 }
 
+RtNode *reduce_least(Rec *r, DType dtype)
+{
+    return dtype_is_float(dtype) ? rec_scalar(r, dtype, -INFINITY) : rec_bits(r, dtype, reduce_start(OP_REDUCE_MAX, dtype));
+}
+
 /* op over the windows of x padded with `fill`. */
 static RtNode *pooled(Rec *r, const Pool *p, RtNode *x, RtNode *fill, Op op)
 {
@@ -491,9 +528,7 @@ API3(kiln_tensor *, kiln_max_pool, kiln_tensor *, x, kiln_shape, window, const k
     Pool p;
     if (!rec_promote(&r, PREP_NUM, 1, &in, &name) || !pool_in(&r, in, window, o, &p))
         return rec_end(&r, NULL);
-    DType dtype = node_dtype(in);
-    RtNode *least = dtype_is_float(dtype) ? rec_scalar(&r, dtype, -INFINITY) : rec_bits(&r, dtype, reduce_start(OP_REDUCE_MAX, dtype));
-    RtNode *y = pooled(&r, &p, p.in.x, least, OP_REDUCE_MAX);
+    RtNode *y = pooled(&r, &p, p.in.x, reduce_least(&r, node_dtype(in)), OP_REDUCE_MAX);
     return rec_end(&r, y ? images_out(&r, &p.in, y) : NULL);
 }
 

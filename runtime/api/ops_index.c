@@ -32,13 +32,22 @@ static bool something(Rec *r, const RtNode *x, const RtNode *index, int axis)
     return false;
 }
 
-/* A 1-D index repeated along all axes of dims but `axis`. */
-static RtNode *spread_index(Rec *r, RtNode *index, int rank, const int64_t *dims, int axis)
+RtNode *rec_spread(Rec *r, RtNode *x, int rank, const int64_t *dims, int axis)
 {
-    for (int d = 0; d < rank && index; d++)
+    for (int d = 0; d < rank && x; d++)
         if (d != axis)
-            index = rec_insert(r, index, d < axis ? 0 : index->rank);
-    return rec_repeat(r, index, (uint8_t)(((1u << rank) - 1) & ~(1u << axis)), dims);
+            x = rec_insert(r, x, d < axis ? 0 : x->rank);
+    return rec_repeat(r, x, (uint8_t)(((1u << rank) - 1) & ~(1u << axis)), dims);
+}
+
+RtNode *rec_take(Rec *r, RtNode *x, RtNode *index, int axis)
+{
+    int64_t dims[MAX_RANK];
+    if (!x || !index)
+        return NULL;
+    memcpy(dims, x->dim, sizeof dims);
+    dims[axis] = index->dim[0];
+    return rec_gather(r, x, rec_spread(r, index, x->rank, dims, axis), axis);
 }
 
 API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis)
@@ -52,18 +61,15 @@ API3(kiln_tensor *, kiln_take, kiln_tensor *, x, kiln_tensor *, index, int, axis
     if (rank > MAX_RANK)
         return rec_end(&r, rec_fail(&r, ST_SHAPE, "the result would have %d axes, at most %d are possible: x is %s, index is %s", rank,
                                     MAX_RANK, node_text(in, left), node_text(at, right)));
-    int64_t dims[MAX_RANK], out[MAX_RANK];
+    int64_t out[MAX_RANK];
     memcpy(out, in->dim, sizeof *out * (size_t)axis);
     memcpy(out + axis, at->dim, sizeof *out * at->rank);
     memcpy(out + axis + at->rank, in->dim + axis + 1, sizeof *out * (size_t)(in->rank - 1 - axis));
-    memcpy(dims, in->dim, sizeof *dims * in->rank);
-    dims[axis] = node_elements(at);
     int64_t numel;
     if (!shape_numel(rank, out, &numel))
         return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "the result has more than 2^62 elements: x is %s, index is %s", node_text(in, left),
                                     node_text(at, right)));
-    RtNode *flat = rec_merge(&r, at, 0, at->rank);
-    RtNode *taken = rec_gather(&r, in, spread_index(&r, flat, in->rank, dims, axis), axis);
+    RtNode *taken = rec_take(&r, in, rec_merge(&r, at, 0, at->rank), axis);
     return rec_end(&r, rec_split(&r, taken, axis, at->rank, at->dim));
 }
 
@@ -89,7 +95,7 @@ API3(kiln_tensor *, kiln_one_hot, kiln_tensor *, labels, int64_t, classes, kiln_
     RtNode *row = rec_repeat(&r, rec_insert(&r, rec_iota(&r, classes), 1), 2, square);
     RtNode *column = rec_repeat(&r, rec_insert(&r, rec_iota(&r, classes), 0), 1, square);
     RtNode *eye = rec_cast(&r, rec_ew2(&r, OP_EQ, row, column), (DType)dtype);
-    RtNode *index = spread_index(&r, rec_merge(&r, at, 0, at->rank), 2, dims, 0);
+    RtNode *index = rec_spread(&r, rec_merge(&r, at, 0, at->rank), 2, dims, 0);
     return rec_end(&r, rec_split(&r, rec_gather(&r, eye, index, 0), 0, at->rank, at->dim));
 }
 
@@ -159,7 +165,7 @@ API5(kiln_tensor *, kiln_scatter, kiln_tensor *, x, kiln_tensor *, index, kiln_t
     if (!shape_numel(in->rank, dims, &numel))
         return rec_end(&r, rec_fail(&r, ST_OVERFLOW, "source has more than 2^62 elements: x is %s, index is %s", node_text(in, left),
                                     node_text(at, text)));
-    return rec_end(&r, scatter(&r, in, spread_index(&r, at, in->rank, dims, axis), from, axis, mode));
+    return rec_end(&r, scatter(&r, in, rec_spread(&r, at, in->rank, dims, axis), from, axis, mode));
 }
 
 /* The first dims[d] elements of each axis d of mask. */

@@ -141,6 +141,7 @@ static bool check_options(Rec *r, kiln_optimizer_options *o)
 {
     if ((unsigned)o->kind >= sizeof kinds / sizeof *kinds)
         rec_fail(r, ST_INVALID, "kind %d does not exist", (int)o->kind);
+    rec_reserved(r, o->reserved);
     o->beta1 = o->beta1 == 0 ? 0.9 : o->beta1;
     o->beta2 = o->beta2 == 0 ? 0.999 : o->beta2;
     o->eps = o->eps == 0 ? 1e-8 : o->eps;

@@ -799,6 +799,10 @@ KILN_OP(kiln_pad_by, kiln_tensor *x, int n, const kiln_padding *paddings, kiln_p
  * becomes the windows, what is in one a new last axis. x[i * stride + t * dilation] at [..., i, ..., t]. An axis shorter than a window:
  * KILN_BAD_SHAPE. */
 KILN_OP(kiln_unfold, kiln_tensor *x, int axis, int64_t size, int64_t stride, int64_t dilation);
+/* The inverse way: x's last axis has the elements of a window, `axis` the windows of an axis of `length` elements; each place has the sum of
+ * what windows have there (PyTorch's fold, along one axis). Numbers; f16 and bf16 are summed up in f32. KILN_BAD_SHAPE: kiln_unfold
+ * would have made another number of windows of that length. */
+KILN_OP(kiln_fold, kiln_tensor *x, int axis, int64_t length, int64_t stride, int64_t dilation);
 
 /* ---- indexing and sorting ---- */
 
@@ -865,6 +869,13 @@ KILN_OP(kiln_tensordot, kiln_tensor *a, kiln_tensor *b, kiln_axes axes_a, kiln_a
 KILN_OP(kiln_outer, kiln_tensor *a, kiln_tensor *b); /* all products of an element of a and one of b: a's axes, then b's */
 KILN_OP(kiln_dot, kiln_tensor *a, kiln_tensor *b);   /* the sum of products of two vectors of one length; rank 0 */
 
+/*
+ * Options. A structure of options is initialised with zeros, as {0} and {.member = ...} do, and zeros mean what the comments say. New
+ * members take the place of words that are `reserved`, so a structure never changes its size, and 0 stays what it was: a program built with
+ * an older kiln.h runs with a newer library as before. With an older library, a member that it does not know is refused when it is not 0
+ * (KILN_INVALID), never overlooked.
+ */
+
 #define KILN_MAX_SPATIAL 3
 
 /* Of a convolution; all zeros: PyTorch's defaults. One entry for each spatial axis. */
@@ -878,6 +889,7 @@ typedef struct kiln_conv_options {
     int64_t groups;                           /* 0: 1 */
     int64_t output_padding[KILN_MAX_SPATIAL]; /* transposed: places more, behind; less than stride or dilation */
     kiln_tensor *bias;                        /* NULL: none; else [out], added */
+    uint64_t reserved[8];                     /* 0 */
 } kiln_conv_options;
 /*
  * Convolution along 1 to 3 axes (cross-correlation, as networks have it): x is [n, in, ...] or one image [in, ...], w [out, in / groups,
@@ -895,11 +907,36 @@ typedef struct kiln_pool_options {
     bool same, channels_last;               /* as for kiln_conv */
     bool ceil;            /* the number of places is rounded up; a window that would begin behind x and its padding is left out */
     bool exclude_padding; /* averages divide by the elements of x in the window; otherwise padding counts, but not what `ceil` adds */
+    uint64_t reserved[8]; /* 0 */
 } kiln_pool_options;
 /* The greatest, or the mean, in windows of x, which is [n, channels, ...] or [channels, ...]; `window` has 1 to 3 sizes. NaN if any is. The
  * maximum: of numbers, padded with the least there is. The mean: floats, ints in f32; f16 and bf16 in f32, rounded once. */
 KILN_OP(kiln_max_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
 KILN_OP(kiln_avg_pool, kiln_tensor *x, kiln_shape window, const kiln_pool_options *options);
+/* The same with windows so that there are `size` places along each axis (1: global pooling): place i of m has elements floor(i n / m)
+ * up to ceil((i + 1) n / m). x [n, channels, ...] or [channels, ...], with channels_last [..., channels]. An axis of no elements: KILN_BAD_SHAPE. */
+KILN_OP(kiln_adaptive_max_pool, kiln_tensor *x, kiln_shape size, bool channels_last);
+KILN_OP(kiln_adaptive_avg_pool, kiln_tensor *x, kiln_shape size, bool channels_last);
+
+typedef enum kiln_interpolation {
+    KILN_NEAREST,        /* element floor(i n / m) for place i of m */
+    KILN_NEAREST_CENTER, /* floor((i + 1/2) n / m); PyTorch's nearest-exact */
+    KILN_LINEAR,         /* between two elements along each axis */
+    KILN_CUBIC           /* between four (Keys 1981, with -0.75); what would be beyond an end is the element at the end */
+} kiln_interpolation;
+
+/* Of interpolation; all zeros: PyTorch's defaults. */
+typedef struct kiln_interpolate_options {
+    kiln_interpolation mode;
+    bool
+        align_corners; /* linear, cubic: the first and last places are the first and last elements; else place i is at (i + 1/2) n / m - 1/2 */
+    bool channels_last;             /* as for kiln_conv */
+    double scale[KILN_MAX_SPATIAL]; /* 0: m / n; else this number in its place (PyTorch's scale_factor) */
+    uint64_t reserved[8];           /* 0 */
+} kiln_interpolate_options;
+/* x, [n, channels, ...] or [channels, ...], with `size` places (1 to 3 sizes, each at least 1) along its spatial axes. Any dtype for the
+ * nearest, floats (ints in f32; f16 and bf16 in f32, rounded once) for the others. Places are computed exactly, in integers or f64. */
+KILN_OP(kiln_interpolate, kiln_tensor *x, kiln_shape size, const kiln_interpolate_options *options);
 
 /* Of attention; all zeros: PyTorch's defaults. */
 typedef struct kiln_attention_options {
@@ -944,6 +981,26 @@ KILN_OP(kiln_normalize, kiln_tensor *x, kiln_axes axes, double eps);
 KILN_OP(kiln_layer_norm, kiln_tensor *x, kiln_tensor *weight, kiln_tensor *bias, double eps);
 /* x / sqrt(mean(x^2) + eps) over the last axis, times weight (Zhang and Sennrich 2019). */
 KILN_OP(kiln_rms_norm, kiln_tensor *x, kiln_tensor *weight, double eps);
+/* Of batch and group normalisation; all zeros: PyTorch's defaults. */
+typedef struct kiln_norm_options {
+    kiln_tensor *weight, *bias; /* [channels]; NULL: 1, 0 */
+    double eps;                 /* 0: 1e-5 */
+    double momentum;            /* of kiln_batch_norm; 0: 0.1 */
+    bool training;              /* of kiln_batch_norm: statistics of x, not the running ones */
+    bool channels_last;         /* x is [n, ..., channels] */
+    uint64_t reserved[8];       /* 0 */
+} kiln_norm_options;
+/*
+ * (x - mean) / sqrt(variance + eps) weight + bias for each channel of x, [n, channels, ...] (Ioffe and Szegedy 2015), with the running mean
+ * and variance, [channels], floats. With `training` mean and population variance are those of x over all axes but the channels', of which
+ * there are at least two elements (KILN_BAD_SHAPE), and unless both running tensors are NULL, each is assigned (kiln_assign)
+ * (1 - momentum) running + momentum new, with the variance that divides by n - 1; no gradient flows there. Floats (ints in f32); f16
+ * and bf16 in f32, rounded once; running tensors have no part in the result's dtype, and keep theirs.
+ */
+KILN_OP(kiln_batch_norm, kiln_tensor *x, kiln_tensor *running_mean, kiln_tensor *running_var, const kiln_norm_options *options);
+/* The same with mean and population variance of each image and each of `groups` groups of channels (Wu and He 2018): 1 is a layer
+ * normalisation over all but n; as many as channels an instance normalisation. */
+KILN_OP(kiln_group_norm, kiln_tensor *x, int64_t groups, const kiln_norm_options *options);
 /* Per example: -log_softmax(logits)[label], classes along the last axis. labels: ints, shape of
  * logits without its last axis. kiln_mean of the result is the usual training loss. */
 KILN_OP(kiln_cross_entropy, kiln_tensor *logits, kiln_tensor *labels);
@@ -1228,6 +1285,7 @@ typedef struct kiln_optimizer_options {
     bool nesterov;            /* SGD, with momentum */
     double beta1, beta2, eps; /* Adam, AdamW; 0: 0.9, 0.999, 1e-8 */
     double weight_decay;      /* SGD, Adam: weight_decay p is added to g */
+    uint64_t reserved[8];     /* 0 */
 } kiln_optimizer_options;
 
 /* For n parameters (kiln_param), which it retains, with state of zeros: f32, of f64 parameters f64. NULL: an error is kept (KILN_INVALID: no
@@ -1598,9 +1656,15 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_dot(...) kiln_dot_at(KILN_HERE, __VA_ARGS__)
 #define kiln_pad_by(...) kiln_pad_by_at(KILN_HERE, __VA_ARGS__)
 #define kiln_unfold(...) kiln_unfold_at(KILN_HERE, __VA_ARGS__)
+#define kiln_fold(...) kiln_fold_at(KILN_HERE, __VA_ARGS__)
 #define kiln_conv(...) kiln_conv_at(KILN_HERE, __VA_ARGS__)
 #define kiln_max_pool(...) kiln_max_pool_at(KILN_HERE, __VA_ARGS__)
 #define kiln_avg_pool(...) kiln_avg_pool_at(KILN_HERE, __VA_ARGS__)
+#define kiln_adaptive_max_pool(...) kiln_adaptive_max_pool_at(KILN_HERE, __VA_ARGS__)
+#define kiln_adaptive_avg_pool(...) kiln_adaptive_avg_pool_at(KILN_HERE, __VA_ARGS__)
+#define kiln_interpolate(...) kiln_interpolate_at(KILN_HERE, __VA_ARGS__)
+#define kiln_batch_norm(...) kiln_batch_norm_at(KILN_HERE, __VA_ARGS__)
+#define kiln_group_norm(...) kiln_group_norm_at(KILN_HERE, __VA_ARGS__)
 #define kiln_attention(...) kiln_attention_at(KILN_HERE, __VA_ARGS__)
 #define kiln_rotary(...) kiln_rotary_at(KILN_HERE, __VA_ARGS__)
 #define kiln_softmax(...) kiln_softmax_at(KILN_HERE, __VA_ARGS__)

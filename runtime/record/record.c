@@ -540,6 +540,16 @@ bool rec_broadcast(Rec *r, int n, RtNode **x, const char *const *names)
 
 /* ---- shapes and views ---- */
 
+bool rec_reserved(Rec *r, const uint64_t reserved[RESERVED])
+{
+    for (int i = 0; i < RESERVED; i++)
+        if (reserved[i]) {
+            rec_fail(r, ST_INVALID, "reserved[%d] of the options is not 0: initialise them with zeros, or use a newer kiln", i);
+            return false;
+        }
+    return true;
+}
+
 bool rec_shape(Rec *r, kiln_shape shape)
 {
     int64_t numel;

@@ -151,7 +151,13 @@ RtNode *rec_reduce(Rec *r, Op op, RtNode *x, uint8_t mask, bool keepdims);
 /* x as i64 indices; `what` names it. Not ints: an error. (runtime/api/ops_index.c) */
 RtNode *rec_index(Rec *r, RtNode *x, const char *what);
 RtNode *rec_gather(Rec *r, RtNode *x, RtNode *index, int axis); /* index: i64, x's dims but for the axis */
+/* x, of one axis, as that axis of dims, repeated along the others; and the elements of x where a 1-D index says along an axis. */
+RtNode *rec_spread(Rec *r, RtNode *x, int rank, const int64_t *dims, int axis);
+RtNode *rec_take(Rec *r, RtNode *x, RtNode *index, int axis);
 RtNode *rec_argsort(Rec *r, RtNode *x, int axis, bool descending);
+/* Are the words that options keep for later zeros? Else an error is kept. */
+enum { RESERVED = 8 };
+bool rec_reserved(Rec *r, const uint64_t reserved[RESERVED]);
 /* The number of elements that the axes of mask hold. */
 int64_t rec_count(const RtNode *x, uint8_t mask);
 /* The dtype that composites compute in: f64 for f64, f32 for all others. */

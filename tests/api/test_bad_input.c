@@ -531,6 +531,18 @@ static void indexing(void)
     BAD(kiln_avg_pool, window, negative, KILN_BAD_SHAPE, "-2", image, KILN_SHAPE(2, -2), NULL);
     BAD(kiln_avg_pool, window, rank, KILN_BAD_SHAPE, "9", image, rank9(), NULL);
     BAD(kiln_avg_pool, window, huge, KILN_OVERFLOW, "4294967296", image, KILN_SHAPE(INT64_C(1) << 32, INT64_C(1) << 32), NULL);
+    BAD(kiln_fold, x, null, KILN_INVALID, "x is NULL", NULL, 0, 1, 1, 1);
+    AXIS(fold, axis, x23 WITH, WITH 2 WITH 1 WITH 1);
+    BAD(kiln_adaptive_max_pool, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2, 2), false);
+    BAD_SHAPES(kiln_adaptive_max_pool, size, KILN_OVERFLOW, image WITH, WITH false);
+    BAD(kiln_adaptive_avg_pool, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2, 2), false);
+    BAD_SHAPES(kiln_adaptive_avg_pool, size, KILN_OVERFLOW, image WITH, WITH false);
+    BAD(kiln_interpolate, x, null, KILN_INVALID, "x is NULL", NULL, KILN_SHAPE(2, 2), NULL);
+    BAD_SHAPES(kiln_interpolate, size, KILN_OVERFLOW, image WITH, WITH NULL);
+    BAD(kiln_batch_norm, x, null, KILN_INVALID, "x is NULL", NULL, x4, x4, NULL);
+    BAD(kiln_batch_norm, running_mean, null, KILN_INVALID, "running_mean is NULL", x23, NULL, x4, NULL);
+    BAD(kiln_batch_norm, running_var, null, KILN_INVALID, "running_var is NULL", x23, kiln_ones(KILN_F32, KILN_SHAPE(3)), NULL, NULL);
+    BAD(kiln_group_norm, x, null, KILN_INVALID, "x is NULL", NULL, 1, NULL);
     BAD(kiln_attention, q, null, KILN_INVALID, "q is NULL", NULL, x23, x23, NULL);
     BAD(kiln_attention, k, null, KILN_INVALID, "k is NULL", x23, NULL, x23, NULL);
     BAD(kiln_attention, v, null, KILN_INVALID, "v is NULL", x23, x23, NULL, NULL);
@@ -718,6 +730,8 @@ static void optimizers(void)
     BAD(kiln_optimizer_new, params, other, KILN_INVALID, "params[0] is no parameter", &g, 1, &sgd);
     BAD(kiln_optimizer_new, n, negative, KILN_INVALID, "params and n (-1)", &w, -1, &sgd);
     BAD(kiln_optimizer_new, options, null, KILN_INVALID, "options is NULL", &w, 1, NULL);
+    BAD(kiln_optimizer_new, options, reserved, KILN_INVALID, "reserved[2]", &w, 1,
+        &(kiln_optimizer_options){.reserved = {0 WITH 0 WITH 4}});
     BAD(kiln_optimizer_new, options, kind, KILN_INVALID, "kind 99", &w, 1, &(kiln_optimizer_options){.kind = (kiln_optimizer_kind)99});
     BAD(kiln_optimizer_new, options, momentum, KILN_INVALID, "momentum is 1", &w, 1, &(kiln_optimizer_options){.momentum = 1});
     BAD(kiln_optimizer_new, options, nesterov, KILN_INVALID, "needs a momentum", &w, 1, &(kiln_optimizer_options){.nesterov = true});
@@ -891,8 +905,10 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"kiln_axes", {"out", "twice", "count", ""}},
         {"kiln_scatter_mode", {"none", ""}},
         {"kiln_pad_mode", {"none", ""}},
-        {"const kiln_conv_options *", {""}},      /* may be NULL; api/test_convolution */
-        {"const kiln_attention_options *", {""}}, /* the same; api/test_attention */
+        {"const kiln_conv_options *", {""}},        /* may be NULL; api/test_convolution */
+        {"const kiln_interpolate_options *", {""}}, /* api/test_resize */
+        {"const kiln_norm_options *", {""}},        /* api/test_channel_norms */
+        {"const kiln_attention_options *", {""}},   /* the same; api/test_attention */
         {"const kiln_pool_options *", {""}},
         {"kiln_status", {"none", ""}},
         {"unsigned", {"unknown", ""}},

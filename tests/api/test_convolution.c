@@ -186,6 +186,7 @@ API_TEST(convolution, refuses)
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.pad_mode = KILN_PAD_REFLECT, .padding = {{3, 0}}}), KILN_BAD_SHAPE,
                  "not enough elements");
     EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.bias = F32(KILN_SHAPE(2), 1, 2)}), KILN_BAD_SHAPE, "bias is f32[2]");
+    EXPECT_ERROR(kiln_conv(image, ones, &(kiln_conv_options){.reserved = {[7] = 1}}), KILN_INVALID, "reserved[7] of the options is not 0");
     EXPECT_ERROR(kiln_conv(kiln_gt(image, kiln_int(1)), kiln_gt(ones, kiln_int(0)), NULL), KILN_BAD_DTYPE, "bool");
 }
 
@@ -279,6 +280,7 @@ API_TEST(pooling, options)
     EXPECT_ERROR(kiln_max_pool(image, KILN_SHAPE(0, 1), NULL), KILN_INVALID, "windows of 0");
     EXPECT_ERROR(kiln_avg_pool(kiln_ones(KILN_F32, KILN_SHAPE(2, 2)), KILN_SHAPE(2, 2, 2), NULL), KILN_BAD_SHAPE, "rank 5, or 4 without n");
     EXPECT_ERROR(kiln_avg_pool(image, KILN_SHAPE(), NULL), KILN_BAD_SHAPE, "1 to 3 axes, not 0");
+    EXPECT_ERROR(kiln_avg_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.reserved = {1}}), KILN_INVALID, "reserved[0] of the options");
     EXPECT_ERROR(kiln_avg_pool(image, KILN_SHAPE(2, 2), &(kiln_pool_options){.same = true, .ceil = true}), KILN_INVALID, "`ceil`");
 }
 

@@ -199,7 +199,7 @@ static RtNode *attention(Rec *r, const Attention *a, const kiln_attention_option
 {
     DType dtype = node_dtype(a->q);
     double scale = o->scale != 0 ? o->scale : 1 / sqrt((double)from_end(a->q, 1));
-    RtNode *q = from_end(a->q, 1) ? rec_ew2(r, OP_MUL, a->q, rec_scalar(r, dtype, scale)) : a->q;
+    RtNode *q = rec_ew2(r, OP_MUL, a->q, rec_scalar(r, dtype, scale));
     RtNode *scores = times(r, a, q, turned(r, a->k));
     if (o->softcap != 0 && scores) {
         RtNode *small = rec_ew2(r, OP_DIV, scores, rec_scalar(r, dtype, o->softcap));

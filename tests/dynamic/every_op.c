@@ -213,6 +213,31 @@ static T *binary_cross_entropy(const int64_t *s) { return kiln_binary_cross_entr
 static T *norm(const int64_t *s) { return kiln_norm_axes(x2(s), KILN_AXES(0), false); }
 static T *one_hot(const int64_t *s) { return kiln_one_hot(indices(s[0]), s[1] + 8, KILN_F32); }
 static T *dropout(const int64_t *s) { return kiln_seed(3), kiln_dropout(x2(s), 0.25); }
+static T *attend(const int64_t *s, const kiln_attention_options *o)
+{
+    T *k = any(KILN_F32, KILN_SHAPE(2, s[1], s[2]), 2), *v = any(KILN_F32, KILN_SHAPE(2, s[1], 3), 3);
+    return kiln_attention(any(KILN_F32, KILN_SHAPE(4, s[0], s[2]), 1), k, v, o);
+}
+static T *attention(const int64_t *s) { return attend(s, NULL); }
+static T *attention_causal(const int64_t *s) { return attend(s, &(kiln_attention_options){.causal = true, .before = 9}); }
+static T *attention_decoding(const int64_t *s) { return attend(s, &(kiln_attention_options){.causal = true, .from_end = true}); }
+static T *rotary(const int64_t *s)
+{
+    return kiln_rotary(any(KILN_F32, KILN_SHAPE(s[0], s[1], 8), 1), any(KILN_F32, KILN_SHAPE(s[1], 3), 2), false);
+}
+static T *batch_norm(const int64_t *s)
+{
+    return kiln_batch_norm(any(KILN_F32, KILN_SHAPE(s[0], 3, s[1]), 1), NULL, NULL, &(kiln_norm_options){.training = true});
+}
+static T *group_norm(const int64_t *s) { return kiln_group_norm(any(KILN_F32, KILN_SHAPE(s[0], 4, s[1]), 1), 2, NULL); }
+static T *global_max(const int64_t *s) { return kiln_adaptive_max_pool(any(KILN_F32, KILN_SHAPE(s[0], 3, s[1]), 1), KILN_SHAPE(1), false); }
+static T *interpolated(const int64_t *s, kiln_interpolation mode)
+{
+    return kiln_interpolate(any(KILN_F32, KILN_SHAPE(s[0], 3, s[1]), 1), KILN_SHAPE(s[2]), &(kiln_interpolate_options){.mode = mode});
+}
+static T *interpolate_nearest(const int64_t *s) { return interpolated(s, KILN_NEAREST); }
+static T *interpolate_cubic(const int64_t *s) { return interpolated(s, KILN_CUBIC); }
+static T *fold(const int64_t *s) { return kiln_fold(any(KILN_F32, KILN_SHAPE(s[1], s[0], 3), 1), 1, 2 * s[0] + 1, 2, 1); }
 static T *cross_entropy(const int64_t *s) { return kiln_mean(kiln_cross_entropy(x2(s), indices(s[0]))); }
 
 /* Operands of the elementwise functions, by PREP (runtime/record/record.h). */
@@ -344,6 +369,16 @@ static const Row rows[] = {
     ROW(one_hot, 2),
     ROW(dropout, 2),
     CLOSE(cross_entropy, 2, 0, 1),
+    CLOSE(attention, 3),
+    CLOSE(attention_causal, 3),
+    CLOSE(attention_decoding, 3),
+    CLOSE(rotary, 2),
+    CLOSE(batch_norm, 2, 1, 1),
+    CLOSE(group_norm, 2),
+    ROW(global_max, 2, 0, 1),
+    ROW(interpolate_nearest, 3, 0, 1, 1),
+    CLOSE(interpolate_cubic, 3, 0, 1, 1),
+    CLOSE(fold, 2),
 };
 
 /* --- one call --- */

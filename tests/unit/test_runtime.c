@@ -78,6 +78,21 @@ static bool recording(void)
            kiln_one_hot(kiln_zeros(KILN_I64, KILN_SHAPE(2)), 3, KILN_F32);
 }
 
+static bool images(void)
+{
+    kiln_tensor *x = kiln_reshape(x23(), KILN_SHAPE(1, 2, 3)), *mean = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *kept[2];
+    kiln_tensor *square = kiln_reshape(x, KILN_SHAPE(3, 2));
+    const kiln_attention_options o = {.causal = true, .before = 1, .from_end = true, .softcap = 2, .lengths = kiln_int(2)};
+    kept[0] = mean;
+    kept[1] = kiln_ones(KILN_F32, KILN_SHAPE(2));
+    return x && mean && kept[1] && square && o.lengths && kiln_attention(square, square, square, &o) &&
+           kiln_rotary(square, kiln_ones(KILN_F32, KILN_SHAPE(1)), true) &&
+           kiln_batch_norm(x, kept[0], kept[1], &(kiln_norm_options){.training = true, .weight = mean}) &&
+           kiln_group_norm(x, 2, &(kiln_norm_options){.bias = mean}) && kiln_adaptive_avg_pool(x, KILN_SHAPE(2), false) &&
+           kiln_adaptive_max_pool(x, KILN_SHAPE(1), true) &&
+           kiln_interpolate(x, KILN_SHAPE(4), &(kiln_interpolate_options){.mode = KILN_CUBIC}) && kiln_fold(square, 0, 4, 1, 1);
+}
+
 static bool drawing(void)
 {
     return kiln_uniform(KILN_F32, KILN_SHAPE(3, 4), 0, 1) && kiln_normal(KILN_BF16, KILN_SHAPE(5), 0, 1) &&
@@ -245,6 +260,7 @@ TestSuite(memory_runs_out, .init = use_file, .fini = drop_file);
 TASK(creating)
 TASK(wrapping)
 TASK(recording)
+TASK(images)
 TASK(drawing)
 TASK(files)
 TASK(models)

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Convolution, pooling, attention and batches of products: kiln beside PyTorch, in one process.
+
+    convolution.py --lib build/release/bench/libbench_convolution.so [--seconds S] [--threads N] [--json FILE] [NAME...]
+
+The cases are those of bench/convolution.c with the same inputs, f32; NAMEs choose those whose name has one of them. PyTorch gets images and weights
+in the layout that it prefers (channels last) as well, and the faster one counts. Sides take turns; figures are medians over the turns, ratios
+PyTorch's time over kiln's, turn by turn. Results are compared. Exit status: 0, 1 results differ, 77 no PyTorch.
+"""
+import argparse
+import ctypes
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from peers import turns  # noqa: E402
+
+
+class Kiln:
+    def __init__(self, path, threads):
+        os.environ.setdefault("KILN_THREADS", str(threads))
+        self.lib = ctypes.CDLL(os.path.abspath(path))
+        self.lib.convolution_open.restype = ctypes.c_void_p
+        self.lib.convolution_text.restype = ctypes.c_char_p
+
+    def cases(self):
+        i = 0
+        while text := self.lib.convolution_text(i):
+            name, kind, *numbers = text.decode().split(";")
+            yield i, name, kind, *map(int, numbers)
+            i += 1
+
+    def open(self, i):
+        self.run = ctypes.c_void_p(self.lib.convolution_open(i))
+
+    def call(self):
+        self.lib.convolution_call(self.run)
+
+    def close(self):
+        self.lib.convolution_close(self.run)
+
+    def array(self, np, i):
+        dims = (ctypes.c_int64 * 8)()
+        rank = self.lib.convolution_read(self.run, i, dims, None)
+        if rank < 0:
+            return None
+        data = np.empty(tuple(dims[:rank]), dtype=np.float32)
+        self.lib.convolution_read(self.run, i, dims, ctypes.c_void_p(data.ctypes.data))
+        return data
+
+
+def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
+    """The ways that PyTorch has to do it, by name."""
+    F = torch.nn.functional
+    if kind == "attention":
+        return {"torch": lambda: F.scaled_dot_product_attention(*inputs, is_causal=bool(causal))}
+    if kind == "product":
+        return {"torch": lambda: torch.bmm(*inputs)}
+
+    def call(x):
+        if kind == "conv":
+            return F.conv2d(*x, stride=stride, padding=pad, groups=groups)
+        if kind == "max_pool":
+            return F.max_pool2d(*x, window, stride, pad)
+        return F.avg_pool2d(*x, window, stride, pad)
+
+    last = [x.contiguous(memory_format=torch.channels_last) for x in inputs]
+    return {"torch": lambda: call(inputs), "torch channels last": lambda: call(last)}
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("--lib", required=True)
+    args.add_argument("--seconds", type=float, default=2)
+    args.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    args.add_argument("--json")
+    args.add_argument("names", nargs="*", metavar="NAME")
+    args = args.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)
+    os.environ.update({"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"})  # see peers.py
+    try:
+        import numpy as np
+        import torch
+    except ImportError:
+        print("convolution.py: NumPy or PyTorch is not there")
+        return 77
+    torch.set_num_threads(args.threads)
+    torch.set_grad_enabled(False)
+    kiln, bad, table = Kiln(args.lib, args.threads), 0, []
+    for i, name, kind, *numbers in kiln.cases():
+        if args.names and not any(n in name for n in args.names):
+            continue
+        kiln.open(i)
+        inputs = []
+        while (array := kiln.array(np, len(inputs))) is not None:
+            inputs.append(torch.from_numpy(array))
+        sides = {"kiln": kiln.call, **torch_calls(torch, kind, inputs, *numbers)}
+        kiln.call()
+        want = sides["torch"]().numpy()
+        off = float(np.abs(kiln.array(np, -1) - want).max() / np.abs(want).max())
+        wrong = not off < 1e-4
+        bad += wrong
+        seconds, ratio = turns(sides, args.seconds)
+        best = min(ratio.values())
+        table.append({"row": name, "seconds": seconds, "ratio": ratio, "off": off})
+        print(f"{name:52}" + "  ".join(f"{side} {s * 1e3:.3f} ms" for side, s in seconds.items()) +
+              f"  {best:.2f} of kiln's time (results differ by {off:.0e}{', WRONG' if wrong else ''})", flush=True)
+        kiln.close()
+    if args.json:
+        with open(args.json, "w") as f:
+            json.dump(table, f, indent=1)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

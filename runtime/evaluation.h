@@ -40,6 +40,7 @@ typedef struct Evaluation {
     /* The sync point. */
     uint32_t number; /* of this evaluation */
     bool busy;       /* from collecting to publishing: a deleter that runs then must not start another */
+    uint32_t asked;  /* the first so many of what is computed were asked for, the rest are company (runtime/gradient/group.c) */
     bool refused;    /* the compile was, by the user's own word: no fall-back */
     const char *api;
     Loc loc;

@@ -139,10 +139,11 @@ static Status gone(const Walk *w, const RtNode *node)
                     "gradient with respect to it alone, or before it is computed",
                     api_of(node), here, w->task->in_name, node->computed.api ? node->computed.api : "a sync point", there);
     return fail(ST_INVALID,
-                "the value of %s%s was computed by %s%s, so what it depends on is gone; take gradients first, open a kiln_recording, or "
+                "the value of %s%s was computed by %s%s%s, so what it depends on is gone; take gradients first, open a kiln_recording, or "
                 "call kiln_stop_gradient if it "
                 "is a constant",
-                api_of(node), here, node->computed.api ? node->computed.api : "a sync point", there);
+                api_of(node), here, node->computed.api ? node->computed.api : "a sync point", there,
+                node->seen & SEEN_IN_COMPANY ? " beside what that asked for (not with KILN_JOINT=0)" : "");
 }
 
 /* A leaf of a parameter that is asked for, but not its present value. */

@@ -25,7 +25,15 @@ typedef struct Groups {
 } Groups;
 
 /* RtNode.seen */
-enum { ASKED = 1, BETWEEN = 2, NEEDED = 4, USED = 8, IS_ROOT = 16, CHECKED = 32 /* an index that what was asked for checks */ };
+enum {
+    ASKED = 1,
+    BETWEEN = 2,
+    NEEDED = 4,
+    USED = 8,
+    IS_ROOT = 16,
+    CHECKED = 32,
+    /* an index that what was asked for checks */ OF_WALKS = 63
+};
 
 typedef struct Met {
     bool work;      /* something that is computed in between for what was asked for */
@@ -156,7 +164,7 @@ void group_end_thread(RtThread *t)
 
 static Status mark(Groups *groups, RtNode *node, uint8_t bit)
 {
-    if (!node->seen) {
+    if (!(node->seen & OF_WALKS)) {
         if (!BUF_RESERVE(groups->seen, groups->seen.n + 1))
             return ST_OUT_OF_MEMORY;
         groups->seen.at[groups->seen.n++] = node;
@@ -246,7 +254,7 @@ static Status find_roots(Groups *groups, RtNode *const *nodes, uint32_t n, size_
     for (uint32_t i = 0; i < n; i++)
         TRY(walk(groups, nodes[i], BETWEEN, 0, &of_no_interest));
     for (uint32_t i = 0; i < n; i++)
-        nodes[i]->seen = (uint8_t)(ASKED | (nodes[i]->seen & (IS_ROOT | CHECKED)));
+        nodes[i]->seen = (uint8_t)(ASKED | (nodes[i]->seen & ~(unsigned)BETWEEN));
     for (size_t i = 0, end; i < groups->entry.n; i = end) {
         for (end = i + 1; end < groups->entry.n && groups->entry.at[end].group == groups->entry.at[i].group; end++)
             ;
@@ -268,7 +276,7 @@ Status group_roots(Evaluation *e, RtNode *const *nodes, RtNode ***roots, uint32_
     size_t asked = 0;
     Status status = find_roots(groups, nodes, *n, &asked);
     for (size_t i = 0; i < groups->seen.n; i++)
-        groups->seen.at[i]->seen = 0;
+        groups->seen.at[i]->seen &= (uint8_t)~OF_WALKS;
     groups->seen.n = 0;
     if (status != ST_OK || groups->root.n == asked) {
         while (groups->root.n)
@@ -278,6 +286,7 @@ Status group_roots(Evaluation *e, RtNode *const *nodes, RtNode ***roots, uint32_
     if (log_on(LOG_GRADIENT))
         log_line(LOG_GRADIENT, "%s%s%s: %zu more values of a gradient or an update are computed with what was asked for (KILN_JOINT)",
                  e->api, e->loc.file ? " at " : "", e->loc.file ? e->loc.file : "", groups->root.n - asked);
+    e->asked = (uint32_t)asked;
     *roots = groups->root.at;
     *n = (uint32_t)groups->root.n;
     return ST_OK;
@@ -285,8 +294,11 @@ Status group_roots(Evaluation *e, RtNode *const *nodes, RtNode ***roots, uint32_
 
 void group_done(Evaluation *e, RtNode **roots, uint32_t n, Status why)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        if (i >= e->asked && !node_pending(roots[i]))
+            roots[i]->seen |= SEEN_IN_COMPANY;
         node_release(roots[i]);
+    }
     if (why != ST_OK && log_on(LOG_GRADIENT))
         log_line(LOG_GRADIENT, "%s: together they fail (%s); what was asked for is computed alone", e->api, fail_message());
 }

@@ -20,6 +20,9 @@
 #include "runtime/evaluation.h"
 #include "runtime/record/thread.h"
 
+/* In RtNode.seen: it was computed beside what a sync point asked for. */
+enum { SEEN_IN_COMPANY = 128 };
+
 /* Gradients were recorded: a new group. ST_OUT_OF_MEMORY: none, and nothing is listed. */
 Status group_new(RtThread *t, int n, kiln_tensor *const *grads);
 /* n more handles can be listed without a failure. ST_OUT_OF_MEMORY. */

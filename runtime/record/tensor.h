@@ -45,7 +45,7 @@ struct RtNode {
     bool tracked;   /* a parameter's value or a float computed from one: gradients may be asked for (runtime/gradient/) */
     bool stop;      /* a constant to gradients */
     bool keep;      /* computed, it keeps its inputs, so that gradients may still be asked for */
-    uint8_t seen;   /* marks of a walk, under the evaluation lock; 0 afterwards (runtime/gradient/group.c) */
+    uint8_t seen;   /* marks of a walk, under the evaluation lock (runtime/gradient/group.c) */
     uint8_t phase;  /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
     uint32_t n_in, n_facts;
     RtNode **in;    /* inline_in or heap; each holds a reference */

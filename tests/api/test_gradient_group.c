@@ -185,6 +185,27 @@ API_TEST(gradient_group, failing_company)
     cr_expect_eq(kiln_read(row, KILN_F32, rows, sizeof rows), KILN_BAD_INDEX, "the mistake is told where its result is asked for");
 }
 
+/* A gradient that was computed beside a printed loss has no history: the error says why, and what to do. */
+Test(gradient_group, gradient_of_a_computed_gradient)
+{
+    set_option("cache", "off");
+    Net net = net_new(0);
+    for (int joint = 1; joint >= 0; joint--) {
+        kiln_tensor *loss = loss_of(&net), *p[] = {net.w1}, *g, *second;
+        double value;
+        set_option("joint", joint ? "1" : "0");
+        cr_assert_eq(kiln_grad(loss, p, 1, &g), KILN_OK);
+        cr_assert_eq(kiln_item(loss, &value), KILN_OK);
+        kiln_status status = kiln_grad(kiln_sum(kiln_square(g)), p, 1, &second);
+        cr_expect_eq(status, joint ? KILN_INVALID : KILN_OK);
+        if (joint)
+            cr_expect(strstr(kiln_error_message(), "was computed by kiln_item (test_gradient_group.c:") &&
+                          strstr(kiln_error_message(), "beside what that asked for (not with KILN_JOINT=0)"),
+                      "%s", kiln_error_message());
+        kiln_clear_error();
+    }
+}
+
 static char said[1 << 14];
 
 static void listen(void *user, int level, const char *topic, const char *line)

@@ -45,19 +45,39 @@ static kiln_status program(int variant, double *value)
 /* transpose gives 1 4 2 5 3 6; every second: 1 2 3 */
 static double expected(int variant) { return 27 + 9 * (variant % 7); }
 
+/* A step whose loss is read before the parameter that it updates: loss 91 + variant % 7, and the sum of the updated parameter, -21. */
+static kiln_status step(int variant, double *value)
+{
+    static const float data[6] = {1, 2, 3, 4, 5, 6};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *w = kiln_param(kiln_from(KILN_F32, KILN_SHAPE(6), data)), *loss = kiln_sum(kiln_square(w)), *g = NULL;
+    double sum = 0;
+    for (int i = 0; i < variant % 7; i++)
+        loss = kiln_add(loss, kiln_scalar(1));
+    bool recorded = kiln_grad(loss, &w, 1, &g) == KILN_OK && kiln_assign(w, kiln_sub(w, g)) == KILN_OK;
+    kiln_status status = kiln_item(recorded ? loss : NULL, value); /* NULL: the error that was kept */
+    if (status == KILN_OK)
+        status = kiln_item(kiln_sum(w), &sum);
+    *value += sum;
+    kiln_scope_end(scope);
+    return status;
+}
+
+static double step_expected(int variant) { return 70 + variant % 7; }
+
 /* Fails the n-th allocation for n = 1, 2, ... until a run gets through untouched. */
-static void fail_each(bool sticky)
+static void fail_each(kiln_status (*run)(int variant, double *value), double (*wanted)(int variant), bool sticky)
 {
     kiln_set_log_sink(silent, NULL);
     int failures = 0, n = 1;
     for (int clean = 0; clean < 3 && n < 5000; n++) {
         double value = -1;
         os_fail_alloc(n, sticky);
-        kiln_status status = program(n, &value);
+        kiln_status status = run(n, &value);
         bool said = strlen(kiln_error_message()) > 0; /* before memory is back */
         os_fail_alloc(0, false);
         if (status == KILN_OK) {
-            cr_assert_float_eq(value, expected(n), 0, "allocation %d: %g instead of %g", n, value, expected(n));
+            cr_assert_float_eq(value, wanted(n), 0, "allocation %d: %g instead of %g", n, value, wanted(n));
             clean++;
         } else {
             cr_assert_eq(status, KILN_OUT_OF_MEMORY, "allocation %d: %s", n, kiln_error_message());
@@ -67,16 +87,20 @@ static void fail_each(bool sticky)
         }
         kiln_clear_error();
         value = -1;
-        cr_assert_eq(program(n, &value), KILN_OK, "after allocation %d: %s", n, kiln_error_message());
-        cr_assert_float_eq(value, expected(n), 0, "after allocation %d", n);
+        cr_assert_eq(run(n, &value), KILN_OK, "after allocation %d: %s", n, kiln_error_message());
+        cr_assert_float_eq(value, wanted(n), 0, "after allocation %d", n);
     }
     cr_assert_gt(failures, 5, "the hook reaches kiln's allocations");
     kiln_set_log_sink(NULL, NULL);
 }
 
-Test(robust, one_allocation_fails, .timeout = HANGS_AFTER(120)) { fail_each(false); }
+Test(robust, one_allocation_fails, .timeout = HANGS_AFTER(120)) { fail_each(program, expected, false); }
 
-Test(robust, all_further_allocations_fail, .timeout = HANGS_AFTER(120)) { fail_each(true); }
+Test(robust, all_further_allocations_fail, .timeout = HANGS_AFTER(120)) { fail_each(program, expected, true); }
+
+Test(robust, one_allocation_of_a_step_fails, .timeout = HANGS_AFTER(120)) { fail_each(step, step_expected, false); }
+
+Test(robust, all_further_allocations_of_a_step_fail, .timeout = HANGS_AFTER(120)) { fail_each(step, step_expected, true); }
 
 /* ---- fork ---- */
 

@@ -1,0 +1,78 @@
+#!/bin/sh
+# gpt.sh PROGRAM WORK: learns a text, resumes with the same bits, survives kill -9, writes on with a cache that equals none, refuses what is bad.
+program=$1 work=$2
+rm -rf "$work" && mkdir -p "$work" || exit 1
+fail() { echo "wrong: $1"; exit 1; }
+i=0
+while [ $i -lt 160 ]; do # what follows a byte is known, but for the number
+    echo "line $((i * 7919 % 97)): the quick brown fox jumps over the lazy dog"
+    i=$((i + 1))
+done >"$work/text"
+small="--depth 2 --width 32 --heads 2 --context 24 --batch 8 --warmup 5 --rate 0.01"
+# shellcheck disable=SC2086
+train() { "$program" train "$work/text" $small "$@"; }
+
+train --steps 80 --every 20 --save "$work/whole" --svg "$work/curve.svg" >"$work/out" 2>"$work/err" || { cat "$work/err"; fail "training"; }
+cat "$work/out"
+[ -s "$work/err" ] && fail "something on stderr that is no terminal: $(cat "$work/err")"
+awk '/^step 80:/ { loss = $4 + 0; validation = $6 + 0 } /^step 1:/ { first = $4 + 0 } /programs were compiled/ { programs = $1 }
+    END { exit !(first > 4.5 && loss > 0 && loss < 1 && validation > 0 && validation < 1 && programs <= 8) }' "$work/out" || fail "what it learned"
+[ "$(grep -c '<polyline' "$work/curve.svg")" = 2 ] && grep -q '</svg>' "$work/curve.svg" || fail "the curve"
+
+# Stopped and resumed, with dropout: the bits of a run that was not stopped.
+train --steps 12 --stop 5 --every 5 --dropout 0.1 --save "$work/a" >/dev/null && train --steps 12 --every 5 --dropout 0.1 --resume "$work/a" --save "$work/a" >/dev/null &&
+    train --steps 12 --every 5 --dropout 0.1 --save "$work/b" >/dev/null || fail "resuming"
+cmp "$work/a" "$work/b" || fail "a resumed run has other bits"
+train --steps 12 --every 5 --dropout 0.1 --seed 2 --save "$work/c" >/dev/null
+cmp -s "$work/b" "$work/c" && fail "another seed, the same bits"
+
+# Killed at some time: what was saved last is whole.
+"$program" train "$work/text" $small --steps 1000000 --every 1 --save "$work/killed" >/dev/null 2>&1 &
+child=$!
+n=0
+while [ ! -s "$work/killed" ] && [ $n -lt 600 ]; do
+    sleep 0.1
+    n=$((n + 1))
+done
+sleep 0.3
+kill -9 $child
+wait $child 2>/dev/null
+"$program" sample "$work/killed" --tokens 1 >/dev/null || fail "a killed run's model"
+
+# Writing: by the seed, without a program for each length, and as without a cache, also beyond the context and from a prompt that is longer.
+sample() { "$program" sample "$work/whole" "$@" 2>"$work/err"; }
+[ "$(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34 | head -n 1)" = "line 5: the quick brown fox jumps over the lazy dog" ] || fail "it did not learn the line: $(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34)"
+sample --tokens 60 --seed 3 >"$work/s1" && sample --tokens 60 --seed 3 >"$work/s2" && sample --tokens 60 --seed 4 --temperature 1.5 >"$work/s3" || fail "sampling"
+cmp "$work/s1" "$work/s2" || fail "a seed gives two texts"
+cmp -s "$work/s1" "$work/s3" && fail "two seeds give one text"
+for prompt in "l" "line 12: the quick brown fox jumps over the lazy dog"; do
+    sample --prompt "$prompt" --tokens 70 --check --top-k 5 --top-p 0.9 >/dev/null || fail "checking"
+    awk '/^largest difference/ { seen = 1; exit !($6 + 0 < 1e-5 && $7 <= 8) } END { if (!seen) exit 1 }' "$work/err" || fail "with a cache: $(cat "$work/err")"
+done
+
+refused() # TEXT ARGUMENTS...
+{
+    text=$1
+    shift
+    "$program" "$@" >"$work/out" 2>"$work/err" </dev/null && fail "$* is not refused"
+    grep -q -- "$text" "$work/err" || { cat "$work/err"; fail "$* is not refused with \"$text\""; }
+}
+refused 'train or sample is needed'
+refused 'train or sample is needed' learn
+refused 'name files' train
+refused 'it cannot be read' train "$work/none"
+refused 'it cannot be read' train "$work"
+refused 'too few bytes' train "$work/text" --context 4000
+refused 'a multiple of twice' train "$work/text" --width 30 --heads 4
+refused '"0" is no whole number' train "$work/text" --batch 0
+refused '"nan" is no number' train "$work/text" --rate nan
+refused 'there is no such option' train "$work/text" --layers 3
+refused 'a value is needed' train "$work/text" --steps
+refused 'No such file' train "$work/text" --save "$work/none/x"
+refused 'No such file' train "$work/text" --resume "$work/none"
+refused 'is it a safetensors file' sample "$work/text"
+refused 'one byte at least' sample "$work/whole" --prompt ''
+head -c 5000 "$work/whole" >"$work/cut"
+refused "$work/cut" sample "$work/cut"
+"$program" --help | grep -q -- '--top-p' || fail "no help"
+exit 0

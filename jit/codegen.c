@@ -119,6 +119,14 @@ static Status emit_host(const JitOptions *options, const Kernel *kernel, const c
     return status;
 }
 
+/* What the text of a kernel says, and how a target with these options runs it. */
+static Status read_kernel(const JitOptions *options, const char *text, Arena *arena, Kernel **out)
+{
+    TRY(kernel_parse(text, arena, out));
+    schedule_kernel(*out, &options->target, options_math(options) == MATH_FAST);
+    return ST_OK;
+}
+
 /* Code of the kernel that `text` says; its arena is gone afterwards. */
 static Status emit_text(const CompileRequest *request, const char *text, bool want_text, Emitted *out)
 {
@@ -131,9 +139,8 @@ static Status emit_text(const CompileRequest *request, const char *text, bool wa
         arena_free(&arena);
         return fail(ST_OUT_OF_MEMORY, "no memory for the text of a kernel");
     }
-    Status status = kernel_parse(text, &arena, &kernel);
+    Status status = read_kernel(options, text, &arena, &kernel);
     if (status == ST_OK) {
-        schedule_kernel(kernel, &options->target, options_math(options) == MATH_FAST);
         const char *name = kernel_name(kernel, &arena);
         status = options->target.sm ? emit_cuda(request, kernel, name, want_text, out) : emit_host(options, kernel, name, want_text, out);
     }
@@ -185,6 +192,25 @@ static void free_parts(CodeJob *job)
 }
 
 /* --- seeing ---------------------------------------------------------------------------------------------------------- */
+
+/* The kernel with its schedule, as the option `schedule` takes it; NULL for CUDA, whose kernels have none. */
+static const char *nest_text(const CodeRequest *request, const CodeJob *job)
+{
+    const JitOptions *options = request->compile->options;
+    Arena *arena = request->arena;
+    const char *text = job->key.text + job->text_at;
+    Kernel *kernel;
+    Schedule schedule;
+    Str out;
+    if (options->target.sm || read_kernel(options, text, arena, &kernel) != ST_OK || kernel->form == FORM_SORT)
+        return NULL;
+    llvm_host_schedule(kernel, options, arena, &schedule);
+    str_init(&out, arena);
+    str_printf(&out, "%s", text);
+    schedule_print(&schedule, kernel, &out);
+    str_printf(&out, "\n");
+    return out.text;
+}
 
 static void dump_kernel_text(const CodeRequest *request, const char *name, uint32_t index, const char *ending, const char *text)
 {
@@ -272,6 +298,11 @@ Status jit_code(const CodeRequest *request, ProgKernel *kernels, uint32_t *n, ui
         CodeJob *job = &jobs.at[i];
         str_init(&job->key, request->arena);
         job->text_at = kernel_key(job->kernel, compile->options, &job->key);
+    }
+    for (uint32_t i = 0; i < jobs.n && log_on(LOG_NEST); i++) {
+        const char *text = nest_text(request, &jobs.at[i]);
+        if (text)
+            log_text(LOG_NEST, text);
     }
     *fresh = jobs.n_missing = find_known(&jobs, missing);
     os_run_parallel(CODE_STACK, emit_missing, &jobs, *fresh);

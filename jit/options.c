@@ -9,10 +9,13 @@
  * can be read: the user's log sink may ask for options.
  */
 #include "jit/options.h"
+#include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/os_file.h"
 #include "ir/base/progress.h"
 #include "ir/base/str.h"
+#include "jit/schedule.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -24,7 +27,7 @@
 #include <threads.h>
 
 enum { NOT_KEYED, KEYED };
-typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT } Kind;
+typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT, KIND_FILE } Kind;
 
 typedef struct Row {
     const char *name;
@@ -139,6 +142,45 @@ static const char *keep_text(const char *text)
     return fresh->text;
 }
 
+/*
+ * The contents are read and kept now, so that all who have this value mean the same text. What is wrong in it is told here, with its place.
+ */
+static Status parse_file(OptionId id, const char *path, int64_t *out)
+{
+    const char *data, *contents;
+    size_t bytes;
+    char reason[400];
+    *out = 0;
+    if (!path[0])
+        return ST_OK;
+    if (!os_map_file(path, &data, &bytes))
+        return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, errno ? strerror(errno) : "it is no regular file");
+    char *copy = os_alloc(bytes + 1);
+    if (copy) {
+        memcpy(copy, data, bytes);
+        copy[bytes] = 0;
+    }
+    os_unmap_file(data, bytes);
+    contents = copy ? keep_text(copy) : NULL;
+    os_free(copy);
+    if (!contents)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    if (schedule_check(contents) != ST_OK) {
+        snprintf(reason, sizeof reason, "%s", fail_message());
+        return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, reason);
+    }
+    *out = (int64_t)hash64(contents, strlen(contents));
+    return ST_OK;
+}
+
+const char *option_contents(int64_t value)
+{
+    for (Kept *k = atomic_load(&kept); value && k; k = k->next)
+        if ((int64_t)hash64(k->text, strlen(k->text)) == value)
+            return k->text;
+    return NULL;
+}
+
 /* Sets an option from text; the one place where values change. */
 static Status set(OptionId id, const char *value)
 {
@@ -154,6 +196,7 @@ static Status set(OptionId id, const char *value)
             return fail(ST_INVALID, "%s is \"%s\": %s are valid", table[id].name, value, valid);
         }
         break;
+    case KIND_FILE: TRY(parse_file(id, value, &n)); /* fall through */
     case KIND_TEXT: {
         const char *text = keep_text(value);
         if (!text)
@@ -274,7 +317,7 @@ static Status find_public(const char *name, OptionId *id)
     *id = find(name);
     if (*id != OPT_COUNT)
         return ST_OK;
-    char names[512];
+    char names[640];
     list_names(names, sizeof names);
     return fail(ST_INVALID, "there is no option \"%s\": %s are valid", name, names);
 }
@@ -299,7 +342,7 @@ Status option_get(const char *name, char *buf, size_t size)
 {
     OptionId id;
     TRY(find_public(name, &id));
-    if (table[id].kind == KIND_TEXT)
+    if (table[id].kind == KIND_TEXT || table[id].kind == KIND_FILE)
         option_text(id, buf, size);
     else
         option_value_text(id, option_int(id), buf, size);
@@ -342,6 +385,7 @@ const char *option_values(OptionId id, char *buf, size_t size)
     switch (table[id].kind) {
     case KIND_BOOL: snprintf(buf, size, "0, 1"); break;
     case KIND_TEXT: snprintf(buf, size, "text"); break;
+    case KIND_FILE: snprintf(buf, size, "the name of a file"); break;
     case KIND_INT:
         if (ranges[id].max == INT64_MAX)
             snprintf(buf, size, "from %" PRId64, ranges[id].min);
@@ -355,7 +399,8 @@ const char *option_values(OptionId id, char *buf, size_t size)
 
 void option_describe(OptionId id, OptionInfo *out)
 {
-    static const char *const kinds[] = {[KIND_BOOL] = "bool", [KIND_INT] = "int", [KIND_ENUM] = "enum", [KIND_TEXT] = "text"};
+    static const char *const kinds[] = {
+        [KIND_BOOL] = "bool", [KIND_INT] = "int", [KIND_ENUM] = "enum", [KIND_TEXT] = "text", [KIND_FILE] = "file"};
     options_init();
     *out = (OptionInfo){.name = table[id].name,
                         .kind = kinds[table[id].kind],

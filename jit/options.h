@@ -27,9 +27,9 @@ enum { TEST_MEMORY_POOLED, TEST_MEMORY_EXACT };
 enum { PERF_OFF, PERF_SUMMARY, PERF_CSV };
 enum { ON_RECOMPILE_IGNORE, ON_RECOMPILE_WARN, ON_RECOMPILE_ERROR };
 
-/* Current values: INT and BOOL as they are, ENUM as the index of the value in its list. One relaxed atomic load. */
+/* Current values: INT and BOOL as they are, ENUM as the index of the value in its list, FILE as a hash of its contents. One relaxed atomic load. */
 int64_t option_int(OptionId id);
-/* TEXT options: copied to buf (truncated), returns buf. */
+/* TEXT and FILE options: copied to buf (truncated), returns buf. */
 const char *option_text(OptionId id, char *buf, size_t size);
 
 /* Sets one by name from text. ST_INVALID with a message that lists the valid names or values. LOG takes effect at once. */
@@ -57,13 +57,15 @@ const char *option_values(OptionId id, char *buf, size_t size);
 /* Where a value came from. INVALID: the environment has one that is none, so the default is used. */
 typedef enum OptionOrigin { ORIGIN_DEFAULT, ORIGIN_ENVIRONMENT, ORIGIN_INVALID, ORIGIN_SET } OptionOrigin;
 typedef struct OptionInfo {
-    const char *name, *kind, *def, *help; /* kind: "bool", "int", "enum", "text" */
+    const char *name, *kind, *def, *help; /* kind: "bool", "int", "enum", "text", "file" */
     bool keyed;
     OptionOrigin origin;
 } OptionInfo;
 void option_describe(OptionId id, OptionInfo *out);
 bool option_keyed(OptionId id);
-/* A value of an option (not TEXT) as people write it: "strict", "512". */
+/* What the file held when this was the value of a FILE option; it stays. NULL: there never was such a value; 0 is "no file". */
+const char *option_contents(int64_t value);
+/* A value of an option (not TEXT; FILE: a hash of what it holds) as people write it: "strict", "512". */
 void option_value_text(OptionId id, int64_t value, char *buf, size_t size);
 
 #endif

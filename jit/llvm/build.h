@@ -26,11 +26,12 @@
 
 #include "jit/kernel.h"
 #include "jit/options.h"
+#include "jit/schedule.h"
 #include <llvm-c/Core.h>
 #include <string.h>
 
 enum { LV_TASK, LV_ROW, LV_TILE, LV_R, LV_COUNT };
-enum { MAX_LANES = REDUCE_LANES, MAX_AXES = 32, NO_AXIS = -1 };
+enum { MAX_LANES = MOST_LANES, MAX_AXES = 32, NO_AXIS = -1 };
 
 typedef LLVMValueRef LV;
 typedef struct Emit Emit;
@@ -87,23 +88,17 @@ struct Emit {
     InstInfo *info;
     uint32_t n_stages, n_x, n_r; /* stages that have something to do in the r loop */
     uint8_t *level, *ix_level;
-    bool *live;           /* instructions that some store needs */
-    bool *checked;        /* KI_BOUND whose value nobody needs: the index is checked all the same */
-    int lanes;            /* 1: scalar code */
-    uint8_t *stage_lanes; /* lanes of each stage, while its code is emitted; NULL: `lanes` for all */
-    int bits;             /* of a host vector */
-    int tile_axis;        /* x axis whose tiles are LV_TILE, or NO_AXIS */
-    bool vec_r;           /* lanes run along the flat r index */
-    bool one_body;        /* heavy body: no second copy of the code for the last tile, which any may be */
-    int64_t row_block;    /* points of row_axis that a tile visits in one task, so that lines it
-                            gathers from are used up; 0: not done */
-    uint32_t row_axis;
-    bool scalar_tail;   /* no masked access to small elements (AVX2): the last tile goes one by one */
+    bool *live;         /* instructions that some store needs */
+    bool *checked;      /* KI_BOUND whose value nobody needs: the index is checked all the same */
+    int lanes;          /* 1: scalar code */
+    int bits;           /* of a host vector */
+    int tile_axis;      /* x axis whose tiles are LV_TILE, or NO_AXIS */
+    bool vec_r;         /* lanes run along the flat r index */
     bool stream;        /* outputs too big for the caches may be stored past them */
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
-    bool prefetch;      /* heavy body: the hardware does not look far enough ahead */
     bool split, in_order;
+    Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
     Reduction *red;
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
@@ -367,6 +362,7 @@ void pin(Emit *e, int level);          /* a new block, so that code of `level` h
  * (plan.c) */
 void emit_plan(Emit *e);
 void plan_host(Emit *e);
+bool plan_heavy(Emit *e); /* is the body so long that what it reads is asked for ahead? */
 /* part[i]: stage `stage` executes instruction i at the r level: its reductions, its stores or the rows saved in it need that. */
 void plan_part(const Emit *e, uint32_t stage, bool *part);
 int stage_lanes(const Emit *e, uint32_t stage);
@@ -381,6 +377,8 @@ void emit_stores(Emit *e, bool r_level, uint32_t stage);
 void query_emit(Emit *e, const LV answers[ASK_POINTS + 1]);
 void emit_loops(Emit *e);
 void emit_contract(Emit *e);
+void contract_schedule(Emit *e);                          /* fills e->schedule */
+void contract_facts(const Emit *e, ScheduleFacts *facts); /* what of it other schedules may change */
 LV function_add(Emit *e, const char *name, bool exported, LLVMTypeRef result, unsigned n_i64, bool with_scratch);
 
 #endif

@@ -7,6 +7,7 @@
 #include "jit/grid.h"
 #include "jit/kernel.h"
 #include "jit/options.h"
+#include "jit/schedule.h"
 
 typedef struct Emitted {
     void *object; /* ELF relocatable; os_free */
@@ -17,6 +18,9 @@ typedef struct Emitted {
 /* Compiles one kernel for this host, or the CPU that the option asks for. want_text: also IR and assembly. Deterministic: equal kernels give equal bytes. Uses
  * own LLVM context per call; thread-safe. ST_COMPILE, ST_INTERNAL, ST_UNSUPPORTED (no code generator), ST_OUT_OF_MEMORY. */
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out);
+
+/* How llvm_emit_host runs it, without making code. Memory is taken from `arena`, which jumps where there is none. */
+void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out);
 
 /* The same kernel for an NVIDIA GPU: PTX text and how to launch it (jit/grid.h). Reductions keep an order of their own
  * (ir/scalar.h, CUDA_REDUCE_LANES); elementwise results equal the interpreter's in strict mode. ST_COMPILE,

@@ -34,14 +34,16 @@ static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_
 
 static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
 
-/* Blocks of row_axis, and points of the axes that are neither that nor lanes; with row_block. */
-static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, e->row_axis), l_i64(e, e->row_block)); }
+/* Blocks of the axis that several rows of a task lie along, and points of the axes that are neither that nor lanes. */
+static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
 
-static LV outer_points(Emit *e) { return l_mul(e, axes_product(e, 0, e->row_axis), axes_product(e, e->row_axis + 1, e->n_x - 1)); }
+static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, row_axis(e)), l_i64(e, e->schedule.rows)); }
+
+static LV outer_points(Emit *e) { return l_mul(e, axes_product(e, 0, row_axis(e)), axes_product(e, row_axis(e) + 1, e->n_x - 1)); }
 
 static LV x_tasks(Emit *e)
 {
-    LV rows = e->row_block ? l_mul(e, outer_points(e), row_blocks(e)) : axes_product(e, 0, row_axes(e));
+    LV rows = e->schedule.rows ? l_mul(e, outer_points(e), row_blocks(e)) : axes_product(e, 0, row_axes(e));
     return e->tile_axis == NO_AXIS ? rows : l_mul(e, rows, tiles_of_row(e));
 }
 
@@ -254,8 +256,8 @@ static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost
     LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
     bool whole_tiles = no_tail(e, span) || no_tail(e, e->flat_n);
     /* two bodies where rows are short; a kernel that is there split and whole has code enough */
-    bool row_kernel = e->n_stages > 1 && !(e->split && e->k->split_asked);
-    if (e->one_body && !whole_tiles && !row_kernel) {
+    bool row_kernel = e->n_stages > 1 && !(e->split && e->schedule.split == SPLIT_ASKED);
+    if (e->schedule.body == BODY_ONCE && !whole_tiles && !row_kernel) {
         Passes p = passes_begin(e, from, to, l_add(e, from, l_mul(e, l_div(e, span, lanes), lanes)), to, "r");
         if (outermost)
             e->before[x_level(e)] = p.branch;
@@ -431,7 +433,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     LV full = l_div(e, size, lanes); /* tiles without a mask */
     bool tail = !no_tail(e, size), guarded = false;
     int64_t c;
-    if (tail && e->one_body) {
+    if (tail && e->schedule.body == BODY_ONCE) {
         Passes p = passes_begin(e, l_mul(e, j0, lanes), l_mul(e, j1, lanes), l_mul(e, full, lanes), size, "tile");
         e->before[LV_ROW] = p.branch;
         tile(e, p.tiles.iv, body, stage);
@@ -452,7 +454,7 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     if (!guarded)
         e->before[LV_ROW] = i.branch;
     LV at = l_mul(e, full, lanes);
-    if (e->scalar_tail) {
+    if (e->schedule.tail == TAIL_SCALAR) {
         Loop l = loop_begin(e, at, size, l_i64(e, 1), "element");
         int all = e->lanes;
         e->lanes = 1;
@@ -576,10 +578,10 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
     e->before[LV_TASK] = t.guard;
     level_open(e, LV_ROW);
     LV rest = l_div(e, t.iv, per_row), at = l_mul(e, l_sub(e, t.iv, l_mul(e, rest, per_row)), l_i64(e, e->lanes));
-    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->row_block));
-    LV to = l_min(e, l_add(e, from, l_i64(e, e->row_block)), axis_size(e, e->row_axis));
+    LV outer = l_div(e, rest, blocks), from = l_mul(e, l_sub(e, rest, l_mul(e, outer, blocks)), l_i64(e, e->schedule.rows));
+    LV to = l_min(e, l_add(e, from, l_i64(e, e->schedule.rows)), axis_size(e, row_axis(e)));
     for (uint32_t a = e->n_x - 1; a-- > 0;) {
-        if (a == e->row_axis)
+        if (a == row_axis(e))
             continue;
         e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
         outer = l_div(e, outer, axis_size(e, a));
@@ -588,7 +590,7 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
         tile_mask(e, l_sub(e, size, at));
     Loop r = loop_begin(e, from, to, l_i64(e, 1), "row");
     level_open(e, LV_ROW);
-    e->axis[e->row_axis] = ix_uniform(r.iv);
+    e->axis[row_axis(e)] = ix_uniform(r.iv);
     pin(e, LV_ROW);
     tile(e, at, body_unsplit, 0);
     loop_end(e, &r);
@@ -598,7 +600,7 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
 
 static void walk(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
 {
-    if (e->row_block) {
+    if (e->schedule.rows) {
         walk_row_blocks(e, lo, hi);
         return;
     }
@@ -681,7 +683,7 @@ static LV phase_function(Emit *e, uint32_t phase, const char *name)
     return fn;
 }
 
-/* With Kernel.split_asked: is this launch split? */
+/* With SPLIT_ASKED: is this launch split? */
 static LV split_now(Emit *e)
 {
     LV few = LLVMBuildICmp(e->b, LLVMIntSLT, axes_product(e, 0, e->n_x), l_i64(e, HOST_FEW), "");
@@ -699,7 +701,7 @@ static void call_phase(Emit *e, LV phase)
 
 static void emit_run(Emit *e)
 {
-    bool split = e->split, asked = e->k->split_asked;
+    bool split = e->split, asked = e->schedule.split == SPLIT_ASKED;
     uint32_t n = 2 * e->n_stages;
     if (!split) { /* no dispatch */
         LV run = function_add(e, "run", true, LLVMVoidTypeInContext(e->ctx), 3, true);
@@ -766,7 +768,7 @@ static void emit_query(Emit *e)
     LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false), answers[ASK_POINTS + 1], whole[ASK_POINTS + 1];
     function_open(e, fn, NULL);
     answer(e, answers);
-    if (e->split && e->k->split_asked) {
+    if (e->split && e->schedule.split == SPLIT_ASKED) {
         LV now = split_now(e);
         e->split = false;
         answer(e, whole);

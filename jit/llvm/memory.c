@@ -260,7 +260,7 @@ static void prefetch_stream(Emit *e, LV ptr, unsigned bytes)
 {
     enum { AHEAD = 4096 };
     bool streams = e->vec_r ? e->cur == LV_R : e->cur == LV_TILE && !e->n_stages;
-    if (e->ahead || (e->prefetch && streams))
+    if (e->ahead || (e->schedule.prefetch && streams))
         prefetch(e, ptr, e->ahead ? e->ahead : AHEAD, bytes);
 }
 

@@ -1,9 +1,13 @@
 /*
  * What is decided about a kernel before any IR exists: levels of its instructions, number of
- * stages, which way the lanes run and how many there are. Nothing here changes a result (reductions
- * have one order whatever the lanes), only speed.
+ * stages, and the schedule (jit/schedule.h): which way the lanes run, how many there are. Nothing here changes a
+ * result (reductions have one order whatever the lanes), only speed.
  */
 #include "jit/llvm/build.h"
+
+#include "ir/base/log.h"
+
+enum { HEAVY = 16 }; /* scalar operations of a point: its code is long, and what it reads is asked for ahead */
 
 static bool changes_meanwhile(const Emit *e, const KInst *load)
 {
@@ -108,6 +112,8 @@ static Weight weigh(Emit *e, const bool *part)
     return w;
 }
 
+bool plan_heavy(Emit *e) { return weigh(e, NULL).ops >= HEAVY; }
+
 static bool has_kind(const Kernel *k, InstKind kind)
 {
     for (uint32_t i = 0; i < k->inst.n; i++)
@@ -154,10 +160,10 @@ static void plan_row_block(Emit *e)
             continue;
         for (uint32_t a = 0; a + 1 < e->n_x; a++) {
             int64_t block = 64 / (int64_t)dtype_bytes((DType)n->dtype);
-            if (index_walk(e->k, n->idx, a) != INDEX_STEPS || block < e->row_block)
+            if (index_walk(e->k, n->idx, a) != INDEX_STEPS || block < e->schedule.rows)
                 continue;
-            e->row_block = block;
-            e->row_axis = a;
+            e->schedule.rows = block;
+            e->schedule.across = a;
         }
     }
 }
@@ -180,12 +186,10 @@ static int lanes_within_rows(const Emit *e, int lanes)
  * which unrolls the loop, gives a reduction its independent chains and a column its whole cache
  * lines. Not more than the extent needs.
  */
-static void plan_lanes(Emit *e)
+static void plan_lanes(Emit *e, Weight w)
 {
-    e->lanes = 1;
     if (e->tile_axis == NO_AXIS && !e->vec_r)
         return;
-    Weight w = weigh(e, NULL);
     int one = e->bits / 32;
     int lanes = one;
     if (w.widest <= 2)
@@ -197,9 +201,8 @@ static void plan_lanes(Emit *e)
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;
     bool masks = e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
-    e->one_body = w.ops >= 16;
-    e->scalar_tail = !masks && !e->n_r && !e->one_body;
-    e->prefetch = w.ops >= 16;
+    e->schedule.body = w.ops >= HEAVY ? BODY_ONCE : BODY_TWICE;
+    e->schedule.tail = !masks && !e->n_r && w.ops < HEAVY ? TAIL_SCALAR : TAIL_MASK;
     int64_t extent = vec_extent(e);
     while (lanes > 1 && lanes / 2 >= extent)
         lanes /= 2;
@@ -233,36 +236,83 @@ void plan_part(const Emit *e, uint32_t stage, bool *part)
  */
 static void plan_stage_lanes(Emit *e)
 {
-    if (!e->vec_r || (e->split && !e->k->split_asked) || e->n_stages < 2 || e->lanes != e->bits / 32)
+    Schedule *p = &e->schedule;
+    if (!e->vec_r || p->split == SPLIT_ALWAYS || e->n_stages < 2 || e->n_stages > SCHEDULE_STAGES || e->lanes != e->bits / 32)
         return;
     bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
-    e->stage_lanes = ARENA_ARRAY(e->arena, uint8_t, e->n_stages);
+    p->n_stages = e->n_stages;
     for (uint32_t s = 0; s < e->n_stages; s++) {
         plan_part(e, s, part);
         Weight w = weigh(e, part);
         int lanes = w.ops <= 24 && w.widest == 4 ? 4 * e->lanes : e->lanes;
         while (lanes > e->lanes && lanes / 2 >= vec_extent(e))
             lanes /= 2;
-        e->stage_lanes[s] = (uint8_t)lanes_within_rows(e, lanes < MAX_LANES ? lanes : MAX_LANES);
+        p->stage_lanes[s] = (uint8_t)lanes_within_rows(e, lanes < MAX_LANES ? lanes : MAX_LANES);
     }
 }
 
-int stage_lanes(const Emit *e, uint32_t stage) { return e->stage_lanes && !e->split ? e->stage_lanes[stage] : e->lanes; }
+int stage_lanes(const Emit *e, uint32_t stage) { return e->schedule.n_stages && !e->split ? e->schedule.stage_lanes[stage] : e->lanes; }
+
+/* Sets what lowering reads from the schedule: which way the lanes run, how many there are, whether there are phases. */
+static void schedule_apply(Emit *e)
+{
+    const Schedule *s = &e->schedule;
+    e->vec_r = s->along >= (int64_t)e->n_x;
+    e->tile_axis = e->vec_r || s->along < 0 ? NO_AXIS : (int)s->along;
+    e->lanes = (int)(e->k->form == FORM_CONTRACT ? s->tile_width : s->lanes);
+    e->split = s->split != SPLIT_NEVER;
+}
+
+static void plan_loops(Emit *e)
+{
+    const Kernel *k = e->k;
+    Schedule *s = &e->schedule;
+    bool along_r = e->n_r && k->vec_axis == k->axes.n - 1 && !e->in_order, along_x = e->n_x && k->vec_axis == e->n_x - 1;
+    s->along = along_r ? (int64_t)k->vec_axis : (int64_t)e->n_x - 1;
+    s->lanes = 1;
+    s->across = -1;
+    s->split = !k->split || !e->n_stages || e->in_order ? SPLIT_NEVER : k->split_asked ? SPLIT_ASKED : SPLIT_ALWAYS;
+    schedule_apply(e);
+    if (along_r || along_x) {
+        Weight w = weigh(e, NULL);
+        s->prefetch = w.ops >= HEAVY && (along_r || e->tile_axis != NO_AXIS);
+        plan_lanes(e, w);
+    }
+    s->lanes = e->lanes;
+    plan_stage_lanes(e);
+    plan_row_block(e);
+}
+
+/* What the user asks for (option `schedule`) instead, where the kernel allows it. */
+static void schedule_asked(Emit *e, const Schedule *own)
+{
+    ScheduleFacts facts = {.own = own, .n_x = e->n_x, .n_r = e->n_r, .n_stages = e->n_stages, .in_order = e->in_order};
+    const char *texts = option_contents(e->options->value[OPT_SCHEDULE]);
+    Schedule asked = *own;
+    if (!texts)
+        return;
+    if (e->k->form == FORM_CONTRACT)
+        contract_facts(e, &facts);
+    Status status = schedule_find(texts, e->k, e->arena, &asked);
+    if (status == ST_OK)
+        status = schedule_verify(&asked, &facts);
+    if (status == ST_OK)
+        e->schedule = asked;
+    else if (e->name)
+        log_warn("the schedule asked for kernel %s is not taken: %s", e->name, fail_message());
+}
 
 void plan_host(Emit *e)
 {
-    const Kernel *k = e->k;
-    e->vec_r = e->n_r && k->vec_axis == k->axes.n - 1 && !e->in_order;
-    e->tile_axis = e->vec_r || !e->n_x ? NO_AXIS : (int)e->n_x - 1;
-    e->prefetch_rows = true;
-    bool vectors = e->vec_r || (e->n_x && k->vec_axis == e->n_x - 1);
-    if (vectors)
-        plan_lanes(e);
+    e->schedule.bits = e->bits;
+    if (e->k->form == FORM_CONTRACT)
+        contract_schedule(e);
     else
-        e->lanes = 1;
-    e->split = k->split && e->n_stages && !e->in_order;
-    plan_stage_lanes(e);
-    plan_row_block(e);
+        plan_loops(e);
+    Schedule own = e->schedule;
+    schedule_asked(e, &own);
+    schedule_apply(e);
+    e->prefetch_rows = e->k->form != FORM_CONTRACT;
     e->stream = true;
 }
 

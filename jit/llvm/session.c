@@ -113,6 +113,14 @@ static void build(Session *s)
     e->ix = ARENA_ARRAY(&s->arena, struct IxMemo, k->idx.n + 1);
     e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
     emit_plan(e);
+    if (!e->cuda) {
+        Str text;
+        str_init(&text, e->arena);
+        str_printf(&text, "; ");
+        schedule_print(&e->schedule, k, &text);
+        str_printf(&text, "\n");
+        s->schedule = text.text;
+    }
     switch ((KernelForm)k->form) {
     case FORM_LOOPS: e->target->loops(e); break;
     case FORM_CONTRACT: e->target->contract(e); break;
@@ -165,7 +173,12 @@ static Status emit_file(Session *s, LLVMModuleRef module, LLVMCodeGenFileType ty
 static Status print_ir(const Session *s, SessionOut *out)
 {
     char *ir = LLVMPrintModuleToString(s->e.module);
-    out->ir = os_copy(ir, strlen(ir) + 1);
+    size_t bytes = strlen(ir) + 1, head = s->schedule ? strlen(s->schedule) : 0;
+    out->ir = os_alloc(head + bytes);
+    if (out->ir) {
+        memcpy(out->ir, s->schedule ? s->schedule : "", head);
+        memcpy(out->ir + head, ir, bytes);
+    }
     LLVMDisposeMessage(ir);
     return out->ir ? ST_OK : fail(ST_OUT_OF_MEMORY, "kernel %s: no memory for its text", s->name);
 }

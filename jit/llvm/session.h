@@ -17,8 +17,8 @@ typedef struct Session {
     Arena arena;
     const SessionTarget *how;
     LLVMTargetMachineRef machine;
-    const char *name;
-    char error[512]; /* what a diagnostic said */
+    const char *name, *schedule; /* schedule: a line that stands above the IR where people read it; NULL: none */
+    char error[512];             /* what a diagnostic said */
 } Session;
 
 struct SessionTarget {

@@ -1,7 +1,7 @@
-/* The plan of a product, its tasks, its epilogue, and the packed way. */
+/* The schedule of a product, its tasks, its epilogue, and the packed way. */
 #include "jit/llvm/cpu/contract.h"
 
-/* ---- the plan ---- */
+/* ---- the schedule ---- */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -40,7 +40,7 @@ static unsigned stepping(const Emit *e, VRef v, int axis)
     return bytes;
 }
 
-static void choose_axes(Emit *e, Contract *c)
+static void choose_axes(const Emit *e, Contract *c)
 {
     const Kernel *k = e->k;
     const KInst *n = &k->inst.at[c->reduce];
@@ -105,7 +105,7 @@ static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, 
     c->block_tiles = ceil_div(tiles, ceil_div(tiles, t));
 }
 
-static void plan_packed(Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n, int64_t k)
+static void plan_packed(const Emit *e, Contract *c, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
     enum { RUN = 512 }; /* bytes of a row of the lane operand that are read in one go */
     choose_tile(e, c, m, n);
@@ -113,7 +113,7 @@ static void plan_packed(Emit *e, Contract *c, int64_t batch, int64_t m, int64_t 
     c->panels = least(c->block_tiles, ceil_div(RUN, c->width * (int64_t)dtype_bytes(c->acc)));
 }
 
-static void plan_thin(Emit *e, Contract *c, int64_t m, int64_t n)
+static void plan_thin(const Emit *e, Contract *c, int64_t m, int64_t n)
 {
     int64_t most = c->way == WAY_DIRECT ? e->bits == 512 ? 8 : 6 : 8, bytes = (int64_t)dtype_bytes(c->acc);
     c->rows = ceil_div(m, ceil_div(m, most));
@@ -138,10 +138,13 @@ static bool plain_load(const Emit *e, const Contract *c, int side)
     return n->kind == KI_LOAD && n->pred == VREF_NONE && (DType)n->dtype == c->acc;
 }
 
+static bool has_lanes(const Emit *e, const Contract *c) { return c->axis[LANE_SIDE] != NO_AXIS && e->k->vec_axis != UINT32_MAX; }
+
+static bool regular(const Emit *e, const Contract *c) { return has_lanes(e, c) && !varies(e, c->operand[ROW_SIDE], c->axis[LANE_SIDE]); }
+
 static Way choose_way(const Emit *e, const Contract *c, int64_t batch, int64_t m, int64_t n, int64_t k)
 {
-    bool regular = !varies(e, c->operand[ROW_SIDE], c->axis[LANE_SIDE]);
-    if (!regular || c->axis[LANE_SIDE] == NO_AXIS || e->k->vec_axis == UINT32_MAX)
+    if (!regular(e, c))
         return WAY_DIRECT;
     if (c->along[LANE_SIDE])
         return m <= 8 ? WAY_DOTS : WAY_PACKED;
@@ -156,7 +159,8 @@ static Way choose_way(const Emit *e, const Contract *c, int64_t batch, int64_t m
 /* Integers narrower than 32 bits are summed up in 32: the low bits are the same. */
 static DType accumulator(DType t) { return dtype_is_float(t) ? dtype_accumulator(t) : dtype_bytes(t) == 8 ? DT_I64 : DT_I32; }
 
-static void contract_plan(Emit *e, Contract *c)
+/* What follows from the kernel alone. */
+static void read_kernel(const Emit *e, Contract *c)
 {
     const Kernel *k = e->k;
     *c = (Contract){0};
@@ -167,20 +171,55 @@ static void contract_plan(Emit *e, Contract *c)
     c->out = (DType)n->dtype;
     c->acc = accumulator(c->out);
     choose_axes(e, c);
-    e->tile_axis = c->axis[LANE_SIDE];
-    int64_t rows = about(e, c->axis[ROW_SIDE]), columns = about(e, c->axis[LANE_SIDE]), bytes = (int64_t)dtype_bytes(c->acc);
-    int64_t steps = about(e, (int)k->axes.n - 1), batch = 1;
+    c->lanes = e->bits / 8 / (int)dtype_bytes(c->acc);
+    c->one_block = is_const(e, (int)k->axes.n - 1) && about(e, (int)k->axes.n - 1) <= DOT_BLOCK;
+}
+
+void contract_schedule(Emit *e)
+{
+    Contract c;
+    read_kernel(e, &c);
+    int64_t rows = about(e, c.axis[ROW_SIDE]), columns = about(e, c.axis[LANE_SIDE]), steps = about(e, (int)e->k->axes.n - 1), batch = 1;
     for (int a = 0; a < (int)e->n_x; a++)
-        batch *= a == c->axis[LANE_SIDE] || a == c->axis[ROW_SIDE] ? 1 : least(about(e, a), 1 << 20);
-    c->lanes = e->bits / 8 / (int)bytes;
-    c->one_block = is_const(e, (int)k->axes.n - 1) && steps <= DOT_BLOCK;
-    c->way = choose_way(e, c, batch, rows, columns, steps);
-    if (c->way == WAY_PACKED)
-        plan_packed(e, c, least(batch, 1 << 20), rows, columns, steps);
+        batch *= a == c.axis[LANE_SIDE] || a == c.axis[ROW_SIDE] ? 1 : least(about(e, a), 1 << 20);
+    c.way = choose_way(e, &c, batch, rows, columns, steps);
+    if (c.way == WAY_PACKED)
+        plan_packed(e, &c, least(batch, 1 << 20), rows, columns, steps);
     else
-        plan_thin(e, c, rows, columns);
-    if (e->k->vec_axis == UINT32_MAX || e->tile_axis == NO_AXIS)
-        c->width = 1;
+        plan_thin(e, &c, rows, columns);
+    e->schedule.way = c.way;
+    e->schedule.along = c.axis[LANE_SIDE];
+    e->schedule.across = c.axis[ROW_SIDE];
+    e->schedule.tile_rows = c.rows;
+    e->schedule.tile_width = has_lanes(e, &c) ? c.width : 1;
+    e->schedule.task_rows = c.block_rows;
+    e->schedule.task_tiles = c.block_tiles;
+    e->schedule.panels = c.panels;
+    e->schedule.prefetch = has_lanes(e, &c) && plan_heavy(e);
+}
+
+void contract_facts(const Emit *e, ScheduleFacts *facts)
+{
+    Contract c;
+    read_kernel(e, &c);
+    facts->product = true;
+    facts->regular = regular(e, &c);
+    facts->along_k = c.along[LANE_SIDE];
+    facts->vector = c.lanes;
+}
+
+/* What follows from kernel and schedule. */
+static void contract_plan(Emit *e, Contract *c)
+{
+    const Schedule *s = &e->schedule;
+    read_kernel(e, c);
+    c->way = (Way)s->way;
+    c->rows = s->tile_rows;
+    c->width = s->tile_width;
+    c->block_rows = s->task_rows;
+    c->block_tiles = s->task_tiles;
+    c->panels = s->panels;
+    int64_t bytes = (int64_t)dtype_bytes(c->acc), steps = about(e, (int)e->k->axes.n - 1);
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->one_block);
     int64_t sums = c->one_tile ? c->rows * c->width : c->block_rows * c->block_tiles * c->width;
     c->most_k = c->one_block ? round_up(steps, c->lanes) : DOT_BLOCK;
@@ -191,8 +230,6 @@ static void contract_plan(Emit *e, Contract *c)
         c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * (c->block_rows / c->rows) * bytes + PACK_SLACK : 0, 64);
     if (c->way == WAY_STRIPS) /* a block's sums */
         c->bytes += c->part;
-    e->lanes = (int)c->width;
-    e->prefetch_rows = false;
     c->vector = LLVMVectorType(e->type[dtype_info[c->acc].scalar], (unsigned)c->lanes);
 }
 
@@ -388,7 +425,6 @@ void emit_contract(Emit *e)
 {
     Contract c;
     contract_plan(e, &c);
-    plan_levels(e); /* for the lane axis just chosen */
     if (c.way == WAY_PACKED) {
         c.multiply = tile_function(e, &c);
         c.square = c.along[LANE_SIDE] || c.along[ROW_SIDE] ? square_function(e, &c) : NULL;

@@ -18,8 +18,6 @@
 
 #include "jit/llvm/build.h"
 
-typedef enum Way { WAY_DIRECT, WAY_PACKED, WAY_STRIPS, WAY_DOTS } Way;
-
 enum { LANE_SIDE, ROW_SIDE, SIDES, STRIP_STEPS = 4, MOST_ROWS = 14 };
 
 typedef struct Contract {

@@ -1,0 +1,49 @@
+/*
+ * How a CPU runs a kernel, as data: filled in one place (jit/llvm/plan.c, jit/llvm/cpu/contract.c) from the kernel's text, the width of the
+ * vectors and the keyed options; printed, parsed, checked; lowering reads it and decides none of this again. It never changes a result.
+ *
+ *     schedule 512; along i; lanes 32; tail mask; body twice; prefetch off; split never
+ *
+ * KILN_LOG=nest prints each kernel with its schedule, and the option `schedule` names a file of such texts: a kernel whose text is in it runs
+ * as the schedule below says. `;` or a new line ends a directive.
+ */
+#ifndef JIT_SCHEDULE_H
+#define JIT_SCHEDULE_H
+
+#include "jit/kernel.h"
+
+enum { SCHEDULE_STAGES = 32, MOST_LANES = REDUCE_LANES };
+typedef enum SplitWhen { SPLIT_NEVER, SPLIT_ASKED, SPLIT_ALWAYS } SplitWhen;
+typedef enum TailWay { TAIL_MASK, TAIL_SCALAR } TailWay;
+typedef enum BodyCopies { BODY_TWICE, BODY_ONCE } BodyCopies;
+typedef enum Way { WAY_DIRECT, WAY_PACKED, WAY_STRIPS, WAY_DOTS } Way;
+
+typedef struct Schedule {
+    int64_t bits; /* of a vector: the target's */
+#define DIRECTIVE(forms, field, kind, help) int64_t field;
+#include "jit/directives.def"
+#undef DIRECTIVE
+    uint32_t n_stages;                    /* 0: each stage has `lanes`; else how many are listed */
+    uint8_t stage_lanes[SCHEDULE_STAGES]; /* lanes of each stage */
+} Schedule;
+
+/* What a kernel allows. */
+typedef struct ScheduleFacts {
+    const Schedule *own; /* kiln's */
+    bool product;        /* FORM_CONTRACT */
+    uint32_t n_x, n_r, n_stages;
+    bool in_order;         /* running sums or scatters: r is walked element by element */
+    bool regular, along_k; /* product: only one operand varies along the lanes; that one is contiguous along the sum */
+    int64_t vector;        /* product: elements of a vector */
+} ScheduleFacts;
+
+/* One line, without its end. */
+void schedule_print(const Schedule *s, const Kernel *k, Str *out);
+/* Looks for k's text among the kernels of `texts` and changes *s by what is asked below it; none: as it was. ST_FORMAT with line and column. */
+Status schedule_find(const char *texts, const Kernel *k, Arena *arena, Schedule *s);
+/* Is `texts` a list of kernels with schedules? ST_FORMAT with line and column; ST_OUT_OF_MEMORY. */
+Status schedule_check(const char *texts);
+/* ST_INVALID with the first sentence of jit/refusals.def that holds. */
+Status schedule_verify(const Schedule *s, const ScheduleFacts *facts);
+
+#endif

@@ -1,0 +1,97 @@
+/* Which schedules a kernel can have: a function for each row of jit/refusals.def, true where it refuses. */
+#include "jit/schedule.h"
+
+#include "ir/base/status.h"
+
+static bool power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
+static bool good_lanes(int64_t n) { return power_of_two(n) && n <= MOST_LANES; }
+
+static bool lanes_along_r(const Schedule *s, const ScheduleFacts *f) { return s->along >= (int64_t)f->n_x; }
+
+static bool refuses_width(const Schedule *s, const ScheduleFacts *f) { return s->bits != f->own->bits; }
+
+static bool refuses_along(const Schedule *s, const ScheduleFacts *f)
+{
+    bool x = f->n_x ? s->along == (int64_t)f->n_x - 1 : s->along < 0;
+    return !x && !(f->n_r && !f->in_order && s->along == (int64_t)(f->n_x + f->n_r) - 1);
+}
+
+static bool refuses_lanes(const Schedule *s, const ScheduleFacts *f)
+{
+    (void)f;
+    return !good_lanes(s->lanes) || (s->along < 0 && s->lanes != 1);
+}
+
+static bool refuses_stages(const Schedule *s, const ScheduleFacts *f)
+{
+    if (!s->n_stages)
+        return false;
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        if (!good_lanes(s->stage_lanes[i]))
+            return true;
+    return !lanes_along_r(s, f) || f->n_stages < 2 || s->n_stages != f->n_stages || s->split == SPLIT_ALWAYS;
+}
+
+static bool refuses_tail(const Schedule *s, const ScheduleFacts *f) { return s->tail == TAIL_SCALAR && f->n_r; }
+
+static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
+{
+    if (!s->rows)
+        return s->across >= 0;
+    return s->rows < 0 || s->rows > 1 << 16 || f->n_stages || s->across < 0 || s->across + 1 >= (int64_t)f->n_x;
+}
+
+static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }
+
+static bool refuses_axes(const Schedule *s, const ScheduleFacts *f) { return s->along != f->own->along || s->across != f->own->across; }
+
+static bool refuses_irregular(const Schedule *s, const ScheduleFacts *f) { return !f->regular && s->way != WAY_DIRECT; }
+
+static bool refuses_squares(const Schedule *s, const ScheduleFacts *f) { return !f->along_k && s->way == WAY_DOTS; }
+
+static bool refuses_tile(const Schedule *s, const ScheduleFacts *f)
+{
+    int64_t most = s->way == WAY_PACKED ? 28 : 14, width = s->tile_width;
+    if (s->tile_rows < 1 || s->tile_rows > most || width < 1 || width > 2 * f->vector)
+        return true;
+    if (s->way == WAY_PACKED)
+        return width % f->vector || s->tile_rows * (width / f->vector) > most;
+    return !power_of_two(width) || (s->way == WAY_DOTS && width != f->vector);
+}
+
+static bool refuses_scalar(const Schedule *s, const ScheduleFacts *f)
+{
+    return !f->regular && f->own->tile_width == 1 && s->tile_width != 1;
+}
+
+static bool refuses_task(const Schedule *s, const ScheduleFacts *f)
+{
+    (void)f;
+    return s->task_rows < s->tile_rows || s->task_rows > 4096 || s->task_rows % s->tile_rows || s->task_tiles < 1 ||
+           s->task_tiles > (1 << 20) / s->tile_width / s->task_rows || (s->way == WAY_STRIPS && s->task_rows != s->tile_rows);
+}
+
+static bool refuses_panels(const Schedule *s, const ScheduleFacts *f)
+{
+    (void)f;
+    return s->way == WAY_PACKED && (s->panels < 1 || s->panels > s->task_tiles || s->panels > 4096 / s->tile_width);
+}
+
+Status schedule_verify(const Schedule *s, const ScheduleFacts *facts)
+{
+    enum { LOOPS = 1, PRODUCT, BOTH };
+    static const struct {
+        bool (*refuses)(const Schedule *, const ScheduleFacts *);
+        int forms;
+        const char *name, *sentence;
+    } refusals[] = {
+#define REFUSAL(id, forms, sentence) {refuses_##id, forms, #id, sentence},
+#include "jit/refusals.def"
+#undef REFUSAL
+    };
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++)
+        if (refusals[i].forms & (facts->product ? PRODUCT : LOOPS) && refusals[i].refuses(s, facts))
+            return fail(ST_INVALID, "%s: %s", refusals[i].name, refusals[i].sentence);
+    return ST_OK;
+}

@@ -1,0 +1,283 @@
+/*
+ * Schedules of CPUs' kernels as data.
+ *
+ * tests/schedules/NAME.txt holds cases, divided by lines "====": a kernel, a line "----", and the schedules that kiln has for it with vectors
+ * of 512, 256 and 128 bits; or a kernel with a schedule that is asked for at 256 bits, a line "----", and "taken" or why it is refused.
+ * KILN_GOLDEN=update writes what came out instead of comparing.
+ *
+ * And whatever schedule is taken gives the bits of the reference: those that these tests ask for are all that can be made of a few values
+ * of each directive.
+ */
+#include "ir/base/log.h"
+#include "tests/unit/kernel_ref.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+static Arena arena;
+static jmp_buf oom;
+
+static void setup(void)
+{
+    arena_init(&arena, &oom);
+    if (setjmp(oom))
+        cr_assert(false, "out of memory");
+}
+
+static void teardown(void) { arena_free(&arena); }
+
+TestSuite(schedule, .init = setup, .fini = teardown);
+
+static char said[1024];
+
+static void hear(void *user, int level, const char *topic, const char *line)
+{
+    (void)user, (void)level, (void)topic;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+static Kernel *parsed(const char *text)
+{
+    Kernel *k;
+    CudaTarget host = {0};
+    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
+    schedule_kernel(k, &host, false);
+    return k;
+}
+
+static JitOptions strict(int bits) { return setting_options((Setting){bits, 1, MATH_STRICT, bits == 512 ? CPU_V4 : CPU_V3}); }
+
+static const char *own_text(const Kernel *k, const JitOptions *o)
+{
+    Schedule s;
+    Str out;
+    llvm_host_schedule(k, o, &arena, &s);
+    str_init(&out, &arena);
+    schedule_print(&s, k, &out);
+    return out.text;
+}
+
+/* The option's value for a file with this text; 0: it was refused. */
+static int64_t ask(const char *text)
+{
+    char path[] = "/tmp/kiln_schedule_XXXXXX";
+    int file = mkstemp(path);
+    cr_assert(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text));
+    close(file);
+    bool good = option_set("schedule", path) == ST_OK;
+    unlink(path);
+    return good ? option_int(OPT_SCHEDULE) : 0;
+}
+
+/* ---- files ---- */
+
+static void outcome(const char *text, Str *out)
+{
+    const char *asked = strstr(text, "\nschedule");
+    if (!asked) {
+        Kernel *k = parsed(text);
+        for (int bits = 512; bits >= 128; bits /= 2) {
+            JitOptions o = strict(bits);
+            const char *own = own_text(k, &o);
+            Emitted code;
+            str_printf(out, "%s\n", own);
+            o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s%s\n", text, own)); /* it may be asked for itself */
+            cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());
+            said[0] = 0;
+            log_set_sink(hear, NULL);
+            cr_assert_eq(llvm_emit_host(k, "test", &o, false, &code), ST_OK, "%s", fail_message());
+            log_set_sink(NULL, NULL);
+            os_free(code.object);
+            cr_assert_str_eq(said, "");
+        }
+        return;
+    }
+    JitOptions o = strict(256);
+    o.value[OPT_SCHEDULE] = ask(text);
+    if (!o.value[OPT_SCHEDULE]) {
+        const char *message = fail_message(), *at = strstr(message, "\": ");
+        str_printf(out, "%s\n", at ? at + 3 : message);
+        return;
+    }
+    Emitted code;
+    said[0] = 0;
+    log_set_sink(hear, NULL);
+    cr_assert_eq(llvm_emit_host(parsed(arena_printf(&arena, "%.*s", (int)(asked - text), text)), "test", &o, false, &code), ST_OK);
+    log_set_sink(NULL, NULL);
+    os_free(code.object);
+    str_printf(out, "%s\n", said[0] ? said : "taken");
+}
+
+/* Cuts at the next line `mark`: what is before it, terminated; *rest behind it, or NULL. */
+static char *cut(char *text, const char *mark, char **rest)
+{
+    char *at = strstr(text, mark);
+    *rest = at ? at + strlen(mark) : NULL;
+    if (at)
+        *at = 0;
+    return text;
+}
+
+static int golden_file(const char *path)
+{
+    static char text[1 << 16];
+    const char *mode = os_getenv("KILN_GOLDEN");
+    bool update = mode && !strcmp(mode, "update");
+    FILE *file = fopen(path, "r");
+    cr_assert_not_null(file, "%s", path);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    Str out;
+    str_init(&out, &arena);
+    int n = 0;
+    for (char *rest = text; rest; n++) {
+        char *next, *expected, *given = cut(cut(rest, "====\n", &next), "----\n", &expected);
+        str_printf(&out, "%s%s----\n", out.len ? "====\n" : "", given);
+        size_t at = out.len;
+        outcome(given, &out);
+        if (!update)
+            cr_expect(expected && !strcmp(expected, out.text + at), "%s: of\n%sgot\n%swanted\n%s", path, given, out.text + at,
+                      expected ? expected : "nothing");
+        rest = next;
+    }
+    if (update) {
+        file = fopen(path, "w");
+        cr_assert_not_null(file, "%s", path);
+        fputs(out.text, file);
+        fclose(file);
+    }
+    return n;
+}
+
+Test(schedule, kiln_has_these) { cr_assert_geq(golden_file(KILN_SOURCE_DIR "/tests/schedules/own.txt"), 12); }
+
+Test(schedule, these_are_refused_by_name) { cr_assert_geq(golden_file(KILN_SOURCE_DIR "/tests/schedules/asked.txt"), 25); }
+
+/* ---- what is taken changes no bit ---- */
+
+typedef struct Case {
+    const char *text;
+    int64_t n[5]; /* elements of buffers, values of sizes */
+} Case;
+
+static const Case loops[] = {
+    {"kernel (a0 u8, a1 u8 out) for i < 13, j < 70; v0 = load a0[j*13 + i]; v1 = add v0 3; store a1[i*70 + j] = v1", {910, 910}},
+    {"kernel (a0 f32, a1 f64, a2 f64 out, s3) for i < 5, j < s3 ~6\n v0 = load a0[i*s3 + j]; v1 = cast v0 : f64; v2 = load a1[j]; v3 = mul "
+     "v1 v2; v4 = sin v3; store a2[i*s3 + j] = v4",
+     {335, 67, 335, 67}},
+    {"kernel (a0 f32, a1 f32 out) for i < 5, j < 75\n v0 = load a0[i*75 + j]; v1 = fold max j (v0); v2 = sub v0 v1; v3 = exp v2; v4 = fold "
+     "sum "
+     "j (v3); v5 = div v3 v4; store a1[i*75 + j] = v5",
+     {375, 375}},
+    {"kernel (a0 bf16, a1 bf16 out) for i < 70, j < 9, k < 11; v0 = load a0[(j*11 + k)*70 + i]; v1 = fold sum j k (v0); store a1[i] = v1",
+     {6930, 70}},
+    {"kernel (a0 f32, a1 i64 out) for i < 7, j < 131; v0 = load a0[i*131 + j]; v1 = fold argmax j (v0); store a1[i] = v1", {917, 7}},
+    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 19; v0 = load a0[i*19 + j]; v1 = fold sum j (v0) running; store a1[i*19 + j] = v1",
+     {399, 399}},
+    {"kernel (a0 f32, a1 f32 out, a2 shared) for i < 2, j < 70000; v0 = load a0[i*70000 + j]; v1 = fold sum j (v0); store a1[i] = v1",
+     {140000, 2}},
+    {"kernel (a0 i16, a1 i32 out) for i < 3, j < 130; v0 = load a0[i*130 + j]; v1 = cast v0 : i32; v2 = fold sum j (v1); store a1[i] = v2",
+     {390, 3}},
+};
+
+static const Case products[] = {
+    {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 31, j < 45, k < 300; v0 = load a0[i*300 + k]; v1 = load a1[k*45 + j]; v2 = fold dot k "
+     "(v0, v1); "
+     "store a2[i*45 + j] = v2",
+     {9300, 13500, 1395}},
+    {"kernel (a0 bf16, a1 bf16, a2 f32, a3 bf16 out, s4) for i < 2, j < s4 ~4, k < 18, l < 40; v0 = load a0[(i*s4 + j)*40 + l]; v1 = load "
+     "a1[(i*18 "
+     "+ k)*40 + l]; v2 = fold dot l (v0, v1); v3 = cast v2 : f32; v4 = load a2[k]; v5 = add v3 v4; v6 = cast v5 : bf16; store a3[(i*s4 + "
+     "j)*18 + "
+     "k] = v6",
+     {720, 1440, 18, 324, 9}},
+    {"kernel (a0 i32, a1 i32, a2 i32 out) for i < 40, j < 33; v0 = load a0[j]; v1 = load a1[j*40 + i]; v2 = fold dot j (v0, v1); store "
+     "a2[i] = v2",
+     {33, 1320, 40}},
+};
+
+/* Is `asked` taken for this kernel? Then it is run. */
+static bool taken(const Case *c, const char *asked, int bits)
+{
+    Kernel *k = parsed(c->text);
+    CheckArg args[REF_ARGS] = {0};
+    JitOptions o = strict(bits);
+    const char *own = own_text(k, &o);
+    o.value[OPT_SCHEDULE] = ask(arena_printf(&arena, "%s\nschedule %d; %s\n", c->text, bits, asked));
+    cr_assert_neq(o.value[OPT_SCHEDULE], 0, "%s", fail_message());
+    const char *now = own_text(k, &o);
+    if (strcmp(now, own) == 0)
+        return false;
+    for (uint32_t a = 0; a < k->args.n; a++) {
+        DType t = (DType)k->args.at[a].dtype;
+        if (k->args.at[a].kind == ARG_BUFFER)
+            args[a] = (CheckArg){.data = filled(t, (size_t)c->n[a], true), .bytes = (size_t)c->n[a] * dtype_bytes(t)};
+        else
+            args[a].value = c->n[a];
+    }
+    Emitted out;
+    Code *code;
+    cr_assert_eq(llvm_emit_host(k, "test", &o, false, &out), ST_OK, "%s: %s", now, fail_message());
+    cr_assert_eq(code_load(out.object, out.bytes, &code), ST_OK, "%s", fail_message());
+    if (llvm_host_runs(&o) == ST_OK)
+        check_code(code, k, args, (Setting){bits, 1, MATH_STRICT, CPU_V3}, arena_printf(&arena, "%s\n%s", c->text, now));
+    code_release(code);
+    os_free(out.object);
+    for (uint32_t a = 0; a < k->args.n; a++)
+        os_free((void *)(uintptr_t)args[a].data);
+    return true;
+}
+
+Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
+{
+    static const char *const along[] = {"i", "j", "k", "none"}, *const ways[] = {"body once; prefetch on", "body twice; split never",
+                                                                                 "tail scalar"};
+    static const int lanes[] = {1, 4, 16, 64};
+    for (size_t c = 0; c < sizeof loops / sizeof *loops; c++) {
+        const Kernel *k = parsed(loops[c].text);
+        int n = 0;
+        for (size_t a = 0; a < 4; a++)
+            for (size_t l = 0; l < 4 && (along[a][1] || a < k->axes.n); l++)
+                for (size_t w = 0; w < 3; w++)
+                    n += taken(&loops[c], arena_printf(&arena, "along %s; lanes %d; %s", along[a], lanes[l], ways[w]), 256);
+        for (int rows = 1; rows <= 5; rows += 2)
+            n += taken(&loops[c], arena_printf(&arena, "across i; rows %d", rows), 128);
+        n += taken(&loops[c], "stages 64 4 16", 256);
+        n += taken(&loops[c], "stages 1 64 32", 256);
+        cr_expect_geq(n, 8, "%d schedules of\n%s", n, loops[c].text);
+    }
+}
+
+Test(schedule, what_products_may_be_asked_for_changes_no_bit)
+{
+    static const char *const ways[] = {"direct", "packed", "strips", "dots"};
+    static const int rows[] = {1, 5, 14}, widths[] = {1, 4, 8, 16}, tiles[] = {1, 3};
+    int by_way[4] = {0};
+    for (size_t c = 0; c < sizeof products / sizeof *products; c++)
+        for (size_t w = 0; w < 4; w++)
+            for (size_t r = 0; r < 3; r++)
+                for (size_t v = 0; v < 4; v++)
+                    for (size_t t = 0; t < 2; t++)
+                        by_way[w] +=
+                            taken(&products[c],
+                                  arena_printf(&arena, "way %s; tile_rows %d; tile_width %d; task_rows %d; task_tiles %d; panels 1",
+                                               ways[w], rows[r], widths[v], (w == WAY_STRIPS ? 1 : 2) * rows[r], tiles[t]),
+                                  256);
+    for (int w = 0; w < 4; w++)
+        cr_expect_geq(by_way[w], 6, "%d are %s", by_way[w], ways[w]);
+}
+
+/* What is in the file counts, not its name; it is a part of the key. */
+Test(schedule, a_file_is_what_it_holds)
+{
+    int64_t one = ask("// nothing\n"), other = ask("// none\n");
+    cr_assert(one && other && one != other && one == ask("// nothing\n"));
+    cr_assert(option_keyed(OPT_SCHEDULE));
+    cr_assert_str_eq(option_contents(one), "// nothing\n");
+    cr_assert_null(option_contents(one + 1));
+    cr_assert_eq(option_set("schedule", "/nowhere/at/all"), ST_INVALID);
+    cr_assert(strstr(fail_message(), "/nowhere/at/all"));
+    cr_assert_eq(option_int(OPT_SCHEDULE), one, "a bad value replaced a good one");
+    cr_assert_eq(option_set("schedule", ""), ST_OK);
+    cr_assert_eq(option_int(OPT_SCHEDULE), 0);
+}

@@ -12,7 +12,7 @@
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
-#include "ir/base/os_file.h"
+#include "ir/base/os_fd.h"
 #include "ir/base/progress.h"
 #include "ir/base/str.h"
 #include "jit/schedule.h"
@@ -142,27 +142,50 @@ static const char *keep_text(const char *text)
     return fresh->text;
 }
 
+/* All of a file, terminated; os_free. NULL with errno: it could not be read. Not mapped: the command links this, and maps nothing. */
+static char *read_contents(const char *path)
+{
+    FILE *file = os_open_stream(path, "r");
+    size_t room = 4096, n = 0, got;
+    char *text = file ? os_alloc(room) : NULL;
+    int cause = errno;
+    while (text && (got = fread(text + n, 1, room - n - 1, file)) > 0) {
+        n += got;
+        if (room - n > 1)
+            continue;
+        char *more = os_realloc(text, room *= 2);
+        if (!more)
+            os_free(text);
+        text = more;
+    }
+    if (text && ferror(file)) {
+        cause = errno;
+        os_free(text);
+        text = NULL;
+    }
+    if (text)
+        text[n] = 0;
+    if (file)
+        fclose(file);
+    errno = cause;
+    return text;
+}
+
 /*
  * The contents are read and kept now, so that all who have this value mean the same text. What is wrong in it is told here, with its place.
  */
 static Status parse_file(OptionId id, const char *path, int64_t *out)
 {
-    const char *data, *contents;
-    size_t bytes;
     char reason[400];
     *out = 0;
     if (!path[0])
         return ST_OK;
-    if (!os_map_file(path, &data, &bytes))
-        return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, errno ? strerror(errno) : "it is no regular file");
-    char *copy = os_alloc(bytes + 1);
-    if (copy) {
-        memcpy(copy, data, bytes);
-        copy[bytes] = 0;
-    }
-    os_unmap_file(data, bytes);
-    contents = copy ? keep_text(copy) : NULL;
-    os_free(copy);
+    errno = ENOMEM; /* what is left where memory is short */
+    char *text = read_contents(path);
+    if (!text)
+        return fail(ST_INVALID, "%s is \"%s\": %s", table[id].name, path, strerror(errno));
+    const char *contents = keep_text(text);
+    os_free(text);
     if (!contents)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
     if (schedule_check(contents) != ST_OK) {

@@ -106,7 +106,9 @@ static void add(const Op *op, const kiln_shape *shape, int axis, int d, int to)
 
 EXPORT int sweep_rows(void)
 {
-    for (int o = 0; o < OPS && !n_rows; o++)
+    if (n_rows)
+        return n_rows;
+    for (int o = 0; o < OPS; o++)
         for (int d = 0; d < DTYPES; d++)
             for (int k = 0; k < (ops[o].no_axis ? DTYPES : SHAPES); k++)
                 for (int axis = 0; axis < (ops[o].no_axis ? k != d : shapes[k].rank - ops[o].more_axes); axis++) {

@@ -45,6 +45,18 @@ static void not_keyed(const char *cache, const OptionRow *row, const char *const
           "%s is NOT_KEYED, but what was made without it does not serve:\n%s", set[0], run->text);
 }
 
+/* A file for an option that names one: a schedule, for a kernel that no program here has. */
+static void option_file(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    CHECK(file &&
+              fputs("kernel (a0 f32, a1 f32 out) for i < 5, j < 70; v0 = load a0[i*70 + j]; v1 = exp v0; store a1[i*70 + j] = v1\n"
+                    "schedule 256; lanes 8; body once\n",
+                    file) >= 0 &&
+              fclose(file) == 0,
+          "%s cannot be written", path);
+}
+
 static void options(void)
 {
     /* These are about the cache itself or leave it out; what they do is tested elsewhere. */
@@ -54,7 +66,7 @@ static void options(void)
     int n_keyed = 0, n_neutral = 0;
     WELL(worker(cache, PROGRAMS, NULL, 0), "filling");
     for (int i = 0; option_row(i, &row); i++) {
-        char set[96] = "KILN_";
+        char set[2 * PATH_BYTES] = "KILN_", path[PATH_BYTES + 16];
         bool skip = false;
         for (size_t k = 0; k < sizeof others / sizeof *others; k++)
             skip |= strcmp(row.name, others[k]) == 0;
@@ -62,15 +74,21 @@ static void options(void)
             CHECK(!row.keyed, "%s is KEYED and left out here", row.name);
             continue;
         }
-        CHECK(row.other[0], "%s: no other value is known", row.name);
+        snprintf(path, sizeof path, "%s.option", cache);
+        bool is_file = strcmp(row.kind, "file") == 0;
+        if (is_file)
+            option_file(path);
+        CHECK(is_file || row.other[0], "%s: no other value is known", row.name);
         for (size_t at = 0; row.name[at]; at++)
             snprintf(set + 5 + at, sizeof set - 5 - at, "%c",
                      row.name[at] >= 'a' && row.name[at] <= 'z' ? row.name[at] - 32 : row.name[at]);
-        snprintf(set + strlen(set), sizeof set - strlen(set), "=%s", row.other);
+        snprintf(set + strlen(set), sizeof set - strlen(set), "=%s", is_file ? path : row.other);
         if (row.keyed)
             keyed(cache, &row, (const char *const[]){set, NULL}), n_keyed++;
         else
             not_keyed(cache, &row, (const char *const[]){set, NULL}), n_neutral++;
+        if (is_file)
+            remove(path);
     }
     not_keyed(cache, &(OptionRow){.name = "log"}, (const char *const[]){"KILN_LOG=recompiles,cache", NULL});
     not_keyed(cache, &(OptionRow){.name = "check"}, (const char *const[]){"KILN_CHECK=cache", NULL});

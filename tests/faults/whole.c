@@ -75,7 +75,7 @@ bool option_row(int i, OptionRow *row)
     if (i >= OPT_COUNT)
         return false;
     option_describe((OptionId)i, &info);
-    *row = (OptionRow){.name = info.name, .keyed = info.keyed};
+    *row = (OptionRow){.name = info.name, .kind = info.kind, .keyed = info.keyed};
     other_value((OptionId)i, &info, row->other, sizeof row->other);
     return true;
 }

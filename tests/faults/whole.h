@@ -14,7 +14,7 @@ void shorten_hashes(int bits);
 /* The table of options (jit/options.def): row i; false: there is none. `other` gets a value that is not the default, "" if none is
  * known. */
 typedef struct OptionRow {
-    const char *name;
+    const char *name, *kind; /* kind: "bool", "file"... */
     bool keyed;
     char other[32];
 } OptionRow;

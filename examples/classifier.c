@@ -12,11 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static const char program[] = "classifier";
 #include "arguments.h"
+#include "progress.h"
+#include "random.h"
 
 enum { SIDE = 28, PIXELS = SIDE * SIDE, CLASSES = 10, PARAMS = 4, STATES = 2 * PARAMS + 1, TEST_IMAGES = 1000 };
 
@@ -91,15 +91,6 @@ static const char *const font[CLASSES][7] = {
     {"...#.", "..##.", ".#.#.", "#..#.", "#####", "...#.", "...#."}, {"#####", "#....", "####.", "....#", "....#", "#...#", ".###."},
     {"..##.", ".#...", "#....", "####.", "#...#", "#...#", ".###."}, {"#####", "....#", "...#.", "..#..", ".#...", ".#...", ".#..."},
     {".###.", "#...#", "#...#", ".###.", "#...#", "#...#", ".###."}, {".###.", "#...#", "#...#", ".####", "....#", "...#.", ".##.."}};
-
-/* A stream of its own for each batch, so that one does not depend on those before (splitmix64; Steele et al. 2014). */
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
 
 static void draw_digit(float *image, int digit, uint64_t *random)
 {
@@ -189,6 +180,14 @@ static int everything(const Net *net, kiln_named *all)
     return n;
 }
 
+static void save(const Net *net, const char *path, long made)
+{
+    kiln_named all[PARAMS + STATES + 1];
+    char steps[24];
+    snprintf(steps, sizeof steps, "%ld", made);
+    kiln_check(kiln_save_safetensors(path, everything(net, all), all, 1, &(kiln_metadata){"steps", steps}));
+}
+
 /* Goes on from a file; returns the steps that were made. */
 static long load(const Net *net, const char *path)
 {
@@ -209,13 +208,6 @@ static long load(const Net *net, const char *path)
 
 /* ---- training ---- */
 
-static double seconds(void)
-{
-    struct timespec now;
-    timespec_get(&now, TIME_UTC);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static double rate_at(const Options *o, long at)
 {
     double rise = at < 20 ? (double)(at + 1) / 20 : 1;
@@ -225,8 +217,8 @@ static double rate_at(const Options *o, long at)
 static void train(Net *net, const Options *o, long first)
 {
     kiln_function *function = kiln_function_new(step, 3, 2, net);
-    bool terminal = isatty(STDERR_FILENO);
-    double began = seconds(), loss, accuracy, second_step = 0;
+    Progress progress = progress_begin(o->stop - first);
+    double loss, accuracy;
     kiln_stats before, after;
     for (long i = first; i < o->stop; i++) {
         kiln_scope *scope = kiln_scope_begin();
@@ -239,16 +231,14 @@ static void train(Net *net, const Options *o, long first)
         kiln_check(kiln_item(out[1], &accuracy));
         kiln_get_stats(&after);
         kiln_scope_end(scope);
-        second_step = i == first ? seconds() : second_step; /* the first one compiles */
-        double each = i > first ? (seconds() - second_step) / (double)(i - first) : seconds() - began;
-        if (i == first || (i + 1) % 50 == 0 || i + 1 == o->stop)
+        progress_show(&progress, i + 1 - first, "steps/s", 1);
+        if (i == first || (i + 1) % 50 == 0 || i + 1 == o->stop) {
+            progress_end(&progress);
             printf("step %ld: loss %.4f, accuracy %.3f; %lld kernels, %lld compiled\n", i + 1, loss, accuracy,
                    (long long)(after.kernels - before.kernels), (long long)(after.compiles - before.compiles));
-        if (terminal)
-            fprintf(stderr, "%ld of %ld, %.1f steps/s, %.0f s left \r", i + 1, o->stop, 1 / each, each * (double)(o->stop - i - 1));
+        }
     }
-    if (terminal)
-        fputs("                                                        \r", stderr);
+    progress_end(&progress);
     kiln_function_free(function);
 }
 
@@ -271,14 +261,13 @@ int main(int argc, char **argv)
     kiln_seed((uint64_t)o.seed);
     Net net = make_net(&o);
     kiln_check(kiln_eval_many(net.p, PARAMS));
-    train(&net, &o, o.load ? load(&net, o.load) : 0);
+    long first = o.load ? load(&net, o.load) : 0;
+    if (o.save) /* a folder that is not there shall be known before the training */
+        save(&net, o.save, first);
+    train(&net, &o, first);
     test(&net, &o);
-    if (o.save) {
-        kiln_named all[PARAMS + STATES + 1];
-        char steps[24];
-        snprintf(steps, sizeof steps, "%ld", o.stop);
-        kiln_check(kiln_save_safetensors(o.save, everything(&net, all), all, 1, &(kiln_metadata){"steps", steps}));
-    }
+    if (o.save)
+        save(&net, o.save, o.stop);
     kiln_optimizer_free(net.optimizer);
     kiln_scope_end(scope);
     return 0;

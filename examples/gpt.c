@@ -11,6 +11,7 @@
  * that was not stopped.
  */
 #include <kiln.h>
+#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@
 static const char program[] = "gpt";
 #include "arguments.h"
 #include "progress.h"
+#include "random.h"
 
 enum {
     BYTES = 256,
@@ -28,7 +30,7 @@ enum {
     MOST_SAVED = 3 * MOST_PARAMS + 2,
     CURVE = 3
 };
-enum { VALIDATION_BATCHES = 8 };
+enum { VALIDATION_BATCHES = 8, NOT_SAID = -1 };
 
 /* ---- the network ---- */
 
@@ -137,7 +139,8 @@ static kiln_tensor *logits_of(const Model *m, kiln_tensor *x) { return linear(m,
 /* ---- files ---- */
 
 typedef struct Run {
-    long step, seed, batch; /* steps that were made */
+    long step, seed, batch; /* step: how many were made */
+    long text;              /* a hash of the bytes to learn from */
     float *curve;           /* rows of step, loss, validation loss */
     long rows;
 } Run;
@@ -155,19 +158,20 @@ static int everything(const Model *m, const kiln_optimizer *optimizer, kiln_name
 static void save(const Model *m, const kiln_optimizer *optimizer, const Run *run, const char *path)
 {
     kiln_named all[MOST_SAVED];
-    char text[6][24];
-    const long value[6] = {m->depth, m->width, m->heads, m->context, run->step, run->seed};
-    static const char *const key[6] = {"depth", "width", "heads", "context", "step", "seed"};
-    kiln_metadata about[6];
+    enum { ABOUT = 7 };
+    char text[ABOUT][24];
+    const long value[ABOUT] = {m->depth, m->width, m->heads, m->context, run->step, run->seed, run->text};
+    static const char *const key[ABOUT] = {"depth", "width", "heads", "context", "step", "seed", "text"};
+    kiln_metadata about[ABOUT];
     kiln_scope *scope = kiln_scope_begin();
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < ABOUT; i++) {
         snprintf(text[i], sizeof text[i], "%ld", value[i]);
         about[i] = (kiln_metadata){key[i], text[i]};
     }
     int n = everything(m, optimizer, all);
     if (run->rows)
         all[n++] = (kiln_named){"curve", kiln_from(KILN_F32, KILN_SHAPE(run->rows, CURVE), run->curve)};
-    kiln_check(kiln_save_safetensors(path, n, all, 6, about));
+    kiln_check(kiln_save_safetensors(path, n, all, ABOUT, about));
     kiln_scope_end(scope);
 }
 
@@ -234,6 +238,15 @@ static unsigned char *read_text(char **paths, int n, size_t *length)
     return text;
 }
 
+/* FNV-1a (Fowler, Noll, Vo), without the sign. */
+static long hash(const unsigned char *text, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ text[i]) * 0x100000001b3u;
+    return (long)(h >> 1);
+}
+
 /* ---- training ---- */
 
 typedef struct Training {
@@ -265,15 +278,6 @@ static void step(kiln_tensor **in, kiln_tensor **out, void *user)
     if (kiln_grad(out[0], t->model.p, t->model.n, t->g) == KILN_OK &&
         kiln_clip_by_global_norm(t->g, t->model.n, t->clip, t->g, &out[1]) == KILN_OK)
         (void)kiln_optimizer_step(t->optimizer, t->g, in[1]); /* an error that is kept fails the call */
-}
-
-/* The next number of a stream (splitmix64; Steele et al. 2014). */
-static uint64_t draw(uint64_t *state)
-{
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
 }
 
 /* Pieces from random places of text[from, to). */
@@ -401,7 +405,8 @@ static const char help[] =
     "  --decay R        weight decay (0.01)      --clip R     the greatest norm of all gradients (1)\n"
     "  --dropout R      (0)                      --bf16       products in bf16\n"
     "  --seed N         (1)                      --every N    steps between validations, each of which saves (100)\n"
-    "  --save FILE      writes parameters and state (safetensors)      --resume FILE   goes on from there\n"
+    "  --save FILE      writes parameters and state (safetensors)      --resume FILE   goes on from there, with the\n"
+    "                   same bits if --batch, --steps, --rate and the like are said again\n"
     "  --svg FILE       a picture of the losses\n"
     "usage: gpt sample MODEL [options]      writes on, byte by byte\n"
     "  --prompt TEXT    (a line feed)            --tokens N   bytes to write (200)\n"
@@ -524,8 +529,10 @@ static void sample(Model *m, const Sampling *s)
         if (!s->check)
             continue;
         read_on(&plain, checker, text + base, (long)n + 1 - base, other);
-        for (int i = 0; i < BYTES; i++)
-            difference = fmax(difference, fabs((double)logits[i] - (double)other[i]));
+        for (int i = 0; i < BYTES; i++) {
+            double d = fabs((double)logits[i] - (double)other[i]);
+            difference = d <= difference ? difference : d; /* a NaN stays */
+        }
     }
     putchar('\n');
     kiln_get_stats(&stats);
@@ -572,8 +579,8 @@ static void take_option(const Known *known, size_t n, int argc, char **argv, int
 
 static void train_main(int argc, char **argv)
 {
-    static Training t = {.model = {.depth = 4, .width = 128, .heads = 4, .context = 64},
-                         .run = {.seed = 1, .batch = 16},
+    static Training t = {.model = {.depth = NOT_SAID, .width = NOT_SAID, .heads = NOT_SAID, .context = NOT_SAID},
+                         .run = {.seed = NOT_SAID, .batch = 16},
                          .steps = 500,
                          .warmup = 20,
                          .every = 100,
@@ -608,16 +615,34 @@ static void train_main(int argc, char **argv)
     }
     if (!files)
         refuse("train", "name files to learn from");
+    struct {
+        const char *name;
+        long *value, usual, said;
+    } kept[] = {{"--depth", &t.model.depth, 4, 0},
+                {"--width", &t.model.width, 128, 0},
+                {"--heads", &t.model.heads, 4, 0},
+                {"--context", &t.model.context, 64, 0},
+                {"--seed", &t.run.seed, 1, 0}};
+    for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) {
+        kept[k].said = *kept[k].value;
+        *kept[k].value = kept[k].said == NOT_SAID ? kept[k].usual : kept[k].said;
+    }
     kiln_file *from = resume ? open_model(&t.model, resume) : NULL;
     if (t.model.width % (2 * t.model.heads))
         refuse("--width", "a multiple of twice --heads is needed");
     if (from) {
         t.run.step = about(from, resume, "step", 0, 1000000000);
         t.run.seed = about(from, resume, "seed", 0, 1000000000);
+        for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+            if (kept[k].said != NOT_SAID && kept[k].said != *kept[k].value)
+                refuse(kept[k].name, "the run that is resumed has another");
     }
     t.stop = t.stop && t.stop < t.steps ? t.stop : t.steps;
     t.text = read_text(argv + 2, files, &t.length);
     t.train = t.length - t.length / 10;
+    t.run.text = hash(t.text, t.length);
+    if (from && about(from, resume, "text", 0, LONG_MAX) != t.run.text)
+        refuse(resume, "it learns from another text than these files");
     if (t.length / 10 <= (size_t)t.model.context)
         refuse("train", "the files have too few bytes: a tenth of them must be longer than --context");
     kiln_seed((uint64_t)t.run.seed);

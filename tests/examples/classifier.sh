@@ -42,4 +42,6 @@ refused 'sgd, adam or adamw' --optimizer rmsprop
 grep -q 'safetensors' "$work/err" || { cat "$work/err"; fail "no word of what is wrong with the file"; }
 "$program" --steps 40 --hidden 21 --load "$work/whole" >"$work/out" 2>"$work/err" && fail "loads other shapes"
 grep -q 'shapes differ' "$work/err" || { cat "$work/err"; fail "no word of shapes"; }
+"$program" --steps 5 --save "$work/none/x" >"$work/out" 2>"$work/err" && fail "saves where there is no folder"
+grep -q 'No such file' "$work/err" && [ ! -s "$work/out" ] || { cat "$work/err" "$work/out"; fail "trained before it looked where to save"; }
 exit 0

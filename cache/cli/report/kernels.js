@@ -2,15 +2,17 @@
 
 const kernels = (trace?.kernels ?? []).map(k => ({...k, name: text(k.name), program: text(k.program), regime: text(k.regime) || 'not told'}));
 const machine = data.machine ?? null;
-/* The least time that this machine's memory and arithmetic need; 0: unknown. */
-const limit = k => (machine && !k.device && machine.copy && machine.fma_f32 ? 1e9 * Math.max(k.bytes / machine.copy, k.flops / machine.fma_f32) : 0);
+/* The least time that this machine's memory and arithmetic need, as KILN_PERF reckons (runtime/eval/perf.c): what fits 128 KiB for each thread
+ * moves as fast as in the cache. 0: unknown. */
+const memoryRate = k => (k.bytes <= machine.threads * 131072 ? machine.cache_copy : Math.max(machine.copy, machine.read));
+const limit = k => (machine?.fma_f32 && machine.copy && machine.cache_copy && !k.device ? 1e9 * Math.max(k.bytes / memoryRate(k), k.flops / machine.fma_f32) : 0);
 
 function kernelTable() {
     if (!kernels.length) return null;
     const total = kernels.reduce((sum, k) => sum + k.total, 0);
     return [
         el('p', {class: 'quiet'}, `${count(kernels.length)} kernels, ${count(kernels.reduce((n, k) => n + k.launches, 0))} launches, ${time(total)} in all. Bytes and flops are those of one launch; `,
-            machine ? 'the limit is the least time that memory (copying) and f32 arithmetic of this machine need, by the median.' : 'how near they come to the machine’s limit is not known: it was not measured (kiln info --measure).'),
+            machine ? 'the limit is the least time that memory (or the cache, for little) and f32 arithmetic need, as they were measured on the machine that made this page; by the median.' : 'how near they come to the machine’s limit is not known: it was not measured (kiln info --measure).'),
         table([
             {title: 'Kernel', value: k => k.name, name: true},
             {title: 'Time', value: k => k.total, show: k => time(k.total), number: true},

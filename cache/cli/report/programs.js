@@ -121,7 +121,7 @@ function passes(program) {
         const line = n => `${n.op === 'input' ? 'input' : n.op + ' ' + n.rest} : ${n.type}`;
         const drawn = parsed[i].nodes.size <= MOST_DRAWN;
         view.replaceChildren(
-            el('p', {class: 'quiet'}, before ? `${count(fresh.length)} new (+, a thick frame), ${count(gone.length)} gone (−), against the graph before this pass.` : 'Before any pass.'),
+            el('p', {class: 'quiet'}, before ? `${count(fresh.length)} new (+, a thick frame; what reads a new one counts as new), ${count(gone.length)} gone (−), against the graph before this pass.` : 'Before any pass.'),
             drawn ? drawGraph(parsed[i], marks, told) : el('p', {class: 'quiet'}, `${count(parsed[i].nodes.size)} nodes are too many for a drawing: the text has them.`), told,
             gone.length || fresh.length ? el('details', {}, el('summary', {}, 'What changed'), el('pre', {class: 'diff'},
                 gone.map(n => [el('span', {class: 'minus'}, '− ' + line(n)), '\n']), fresh.map(n => [el('span', {class: 'plus'}, '+ ' + line(n)), '\n']))) : '',
@@ -155,7 +155,7 @@ function fusionLines(program) {
     const lines = program.fusion.split('\n').filter(Boolean);
     const kinds = {'not fused': '✗ not fused', stored: '■ stored', kernel: '✓ fused'};
     const rows = lines.map(line => ({kind: Object.keys(kinds).find(k => line.startsWith(k)) ?? '', line}));
-    return table([{title: 'Decision', value: r => r.kind, show: r => kinds[r.kind] ?? ''}, {title: '', value: r => r.line.replace(/^(not fused|stored): /, ''), name: true}], rows, {title: 'fusion decisions', first: 100});
+    return table([{title: 'Decision', value: r => r.kind, show: r => kinds[r.kind] ?? ''}, {title: 'What', value: r => r.line.replace(/^(not fused|stored): /, ''), name: true}], rows, {title: 'fusion decisions', first: 100});
 }
 
 function programView(program) {

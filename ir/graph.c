@@ -137,6 +137,7 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
               .dtype = (uint8_t)dtype,
               .stop = g->stop,
               .phase = g->phase,
+              .checkpoint = g->checkpoint,
               .origin = g->origin,
               .n_in = n_in,
               .n_facts = n_facts,
@@ -155,6 +156,8 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
         Ref same = find_equal(g, &n, &slot);
         if (same != REF_NONE) {
             Node *older = graph_node(g, same);
+            if (g->phase < older->phase || (g->phase == older->phase && g->checkpoint < older->checkpoint))
+                older->checkpoint = g->checkpoint;
             older->phase = g->phase < older->phase ? g->phase : older->phase;
             return same;
         }

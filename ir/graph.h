@@ -26,7 +26,7 @@
 #include "ir/dtype.h"
 #include "ir/op.h"
 
-enum { MAX_RANK = 8, MAX_PHASE = 3 };
+enum { MAX_RANK = 8, MAX_PHASE = 3, MAX_CHECKPOINT = 3 };
 
 typedef uint32_t Ref; /* index of a node in its graph; printed %12 */
 typedef uint32_t Dim; /* index of a size in its graph */
@@ -78,11 +78,13 @@ typedef struct Loc {
 
 typedef struct Node {
     uint8_t op, dtype, rank;
-    bool stop;       /* a constant to gradients (ir/gradient.h); programs do not see it */
-    bool again;      /* a copy of an older node, which a backward half computes again (jit/remat.c); ... */
-    bool copied;     /* ... and that older one: both mean one value */
-    uint8_t phase;   /* 0: forward; 1 to MAX_PHASE: a gradient (of a gradient, ...), or computed from one; a node of several: the least */
-    bool number;     /* made of scalars alone: every element is the same number, which the host can compute (jit/host_scalars.h) */
+    bool stop;     /* a constant to gradients (ir/gradient.h); programs do not see it */
+    uint8_t again; /* a copy of an older node, which a backward half computes again (jit/remat.c), the how many-eth; ... */
+    bool copied;   /* ... and that older one: all mean one value */
+    uint8_t
+        checkpoint; /* inside of so many kiln_checkpoints: a gradient computes it again. Of several: as of the least phase, then the least */
+    uint8_t phase;  /* 0: forward; 1 to MAX_PHASE: a gradient (of a gradient, ...), or computed from one; a node of several: the least */
+    bool number;    /* made of scalars alone: every element is the same number, which the host can compute (jit/host_scalars.h) */
     uint32_t origin; /* canonical number of the recorded node it came from (for messages); set by graph_add from graph.origin */
     uint32_t n_in;
     Ref *in;
@@ -139,10 +141,10 @@ typedef struct Graph {
     uint32_t intern_cap, intern_n;
     uint32_t *dim_intern; /* the same for constant, sum and product sizes */
     uint32_t dim_intern_cap, dim_intern_n;
-    uint32_t origin; /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */
-    bool stop;       /* the same */
-    uint8_t phase;   /* the same */
-    Ref apart;       /* nodes before it are never merged with later ones; REF_NONE: no nodes are */
+    uint32_t origin;           /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */
+    bool stop;                 /* the same */
+    uint8_t phase, checkpoint; /* the same */
+    Ref apart;                 /* nodes before it are never merged with later ones; REF_NONE: no nodes are */
 } Graph;
 
 Graph *graph_new(Arena *arena);

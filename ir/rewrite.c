@@ -195,7 +195,7 @@ Status graph_rewrite(Rewriter *w)
 {
     Graph *g = w->g;
     uint32_t n_old, origin = g->origin;
-    uint8_t phase = g->phase;
+    uint8_t phase = g->phase, checkpoint = g->checkpoint;
     const bool *live = live_nodes(g);
     const Node *old = graph_take_nodes(g, &n_old);
     Ref *map = ARENA_ARRAY(g->arena, Ref, n_old + 1), in_small[8];
@@ -206,6 +206,7 @@ Status graph_rewrite(Rewriter *w)
             continue;
         g->origin = n->origin;
         g->phase = n->phase;
+        g->checkpoint = n->checkpoint;
         if (n->op == OP_INPUT || n->op == OP_SCALAR) {
             map[r] = graph_put_leaf(g, n);
             continue;
@@ -214,6 +215,9 @@ Status graph_rewrite(Rewriter *w)
         for (uint32_t k = 0; k < n->n_in; k++)
             in[k] = map[n->in[k]];
         map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
+        Node *made = graph_node(g, map[r]);
+        if (made->phase == n->phase && made->checkpoint > n->checkpoint) /* an older node, now a checkpoint's result as well */
+            made->checkpoint = n->checkpoint;
         if (!same_type(g, n, map[r])) {
             Str text;
             str_init(&text, g->arena);
@@ -223,6 +227,7 @@ Status graph_rewrite(Rewriter *w)
     }
     g->origin = origin;
     g->phase = phase;
+    g->checkpoint = checkpoint;
     graph_remap(g, map, n_old);
     graph_compact(g, NULL);
     return ST_OK;

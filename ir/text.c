@@ -15,7 +15,7 @@
  *           | ref "=" "input" dtype "[" ... "]" ...          an input that does not come first
  *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
  *           | name "(" {fact} ")"                            size(4 8); range(start:step:length ...); by(low:high ...)
- *     mark  = "stop" | "again" | "phase(1)"                    as in ir/graph.h
+ *     mark  = "stop" | "again" | "again(2)" | "checkpoint(1)" | "phase(1)"                    as in ir/graph.h
  *     fact  = integer                                        a new fact: the next of graph.ints, with this value
  *           | "s3" | "s3=512"                                an earlier fact; a new one out of turn
  *           | "#512"                                         a constant, no fact
@@ -329,7 +329,9 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
     if (n->stop)
         str_printf(out, " stop");
     if (n->again)
-        str_printf(out, " again");
+        str_printf(out, n->again > 1 ? " again(%u)" : " again", n->again);
+    if (n->checkpoint)
+        str_printf(out, " checkpoint(%u)", n->checkpoint);
     if (n->phase)
         str_printf(out, " phase(%u)", n->phase);
     str_printf(out, " : ");

@@ -239,8 +239,8 @@ static Status parse_scalar(Parser *p, bool constant, uint32_t number)
 typedef struct Draft {
     Op op;
     DType dtype;
-    bool stop, again;
-    uint8_t phase;
+    bool stop;
+    uint8_t again, checkpoint, phase;
     Attr attr;
     VEC(Ref) in;
     VEC(Dim) facts;
@@ -310,7 +310,15 @@ static Status parse_attrs(Parser *p, Draft *n)
         if (scan_accept_word(&p->s, "stop")) {
             n->stop = true;
         } else if (scan_accept_word(&p->s, "again")) {
-            n->again = true;
+            n->again = 1;
+            if (scan_accept(&p->s, '(')) {
+                TRY(parse_small(p, MAX_CHECKPOINT, &n->again));
+                TRY(scan_expect(&p->s, ')'));
+            }
+        } else if (scan_accept_word(&p->s, "checkpoint")) {
+            TRY(scan_expect(&p->s, '('));
+            TRY(parse_small(p, MAX_CHECKPOINT, &n->checkpoint));
+            TRY(scan_expect(&p->s, ')'));
         } else if (scan_accept_word(&p->s, "phase")) {
             TRY(scan_expect(&p->s, '('));
             TRY(parse_small(p, MAX_PHASE, &n->phase));
@@ -363,14 +371,17 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
     Ref before = g->nodes.n;
     g->stop = n->stop;
     g->phase = n->phase;
+    g->checkpoint = n->checkpoint;
     Ref apart = g->apart;
     if (n->again) /* what it is a copy of stands before it */
         g->apart = REF_NONE;
     Ref r = graph_add(g, n->op, (DType)out.dtype, n->in.at, n->in.n, &n->attr, n->facts.at, n->facts.n, (Loc){0});
-    graph_node(g, r)->again |= n->again;
+    if (n->again)
+        graph_node(g, r)->again = n->again;
     g->apart = apart;
     g->stop = false;
     g->phase = 0;
+    g->checkpoint = 0;
     if (r == before)
         label(p, r);
     return define(p, number, r);

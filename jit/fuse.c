@@ -174,12 +174,19 @@ static void not_together(Fuser *f, Ref n, Ref root, const char *why)
         reason(f, "not fused: %%%u %s beside %%%u: %s", n, op_name((Op)graph_node(f->g, n)->op), root, why);
 }
 
-/* With remat=memory, what is computed again and what a lower phase stores: one kernel of both would store what was not to be kept. Otherwise
+/* Is x computed again, in another half than y or inside of more kiln_checkpoints, and is memory what counts? */
+static bool later(const Fuser *f, const Node *x, const Node *y)
+{
+    bool for_memory = x->checkpoint || f->options->value[OPT_REMAT] == REMAT_MEMORY;
+    return for_memory && x->again && (x->phase > y->phase || (y->again && x->again > y->again));
+}
+
+/* With remat=memory, and inside of a kiln_checkpoint, what is computed again and what a lower phase stores: one kernel of both would store what was not to be kept. Otherwise
  * it saves a kernel, and costs no memory that was seen. */
 static bool for_later(const Fuser *f, Ref a, Ref b)
 {
     const Node *x = graph_node(f->g, a), *y = graph_node(f->g, b);
-    return f->options->value[OPT_REMAT] == REMAT_MEMORY && ((x->again && x->phase > y->phase) || (y->again && y->phase > x->phase));
+    return later(f, x, y) || later(f, y, x);
 }
 
 static bool waits(const Fuser *f, const Build *b, Ref n)

@@ -19,8 +19,18 @@
  *          operands, scatters, sorts
  *   redo   a quarter of its arithmetic, as kernels wait for memory most of the time; a reduction reads its operand
  *          once more and may be a launch; an operand of a backward product is written and read
- * Products, sorts, scatters and scans are never computed again. Views are never saved: what they view is. Numbers, ranges and constants take
+ * Products, sorts, scatters and scans are never computed again, outside of kiln_checkpoint. Views are never saved: what they view is. Numbers, ranges and constants take
  * part in nothing. With remat=memory only bytes that would not be there otherwise count.
+ *
+ * What was recorded inside of a kiln_checkpoint (Node.checkpoint) is computed again whatever it costs, and with remat=off, too: save is infinite,
+ * redo nothing. The results of one are not inside; that they are not computed again (redo is infinite) ends each checkpoint's copies at
+ * its inputs. Inner checkpoints are for memory at the time of the outer one's copies, so there are copies for each depth:
+ *
+ *     copy(v, L)    reads copy(u, min(L, depth(u))) of its operand u, where copy(u, 0) is u
+ *     backward      a node reads copy(u, depth(u))
+ *
+ * so that copies of depth 1 recompute the outer function as a forward pass, whose inner checkpoints' values die at once, and those of
+ * depth 2 recompute an inner function from its inputs there, when the backward half comes to it.
  *
  * The flow is Dinic's (1970): phases of a breadth-first search and blocking flows.
  */
@@ -44,9 +54,10 @@ typedef struct Remat {
     Arena *arena;
     uint32_t n;
     bool *live, *forward;
-    bool *stored;  /* lies in memory whatever is decided here */
-    bool *operand; /* a product, a sort or a scatter of the backward half reads it: computed again, it is stored again */
-    bool memory;
+    bool *stored;   /* lies in memory whatever is decided here */
+    bool *operand;  /* a product, a sort or a scatter of the backward half reads it: computed again, it is stored again */
+    uint8_t *depth; /* inside of so many checkpoints, where it is forward */
+    bool memory, off;
     /* The network. */
     uint32_t *need; /* the vertex of each node, again(v) is the next one; 0: none */
     VEC(Edge) edges;
@@ -70,6 +81,32 @@ static void mark_source(const Remat *m, bool *mark, Ref r)
         if (!moves_only(node) && node->op != OP_CAST)
             break;
     }
+}
+
+/* How deep each node is inside of checkpoints; what a view shows is no deeper than the view. Is anything? */
+static bool find_depths(Remat *m)
+{
+    bool any = false;
+    for (Ref r = 0; r < m->n; r++)
+        if (m->live[r] && m->forward[r] && takes_part(graph_node(m->g, r)) && graph_node(m->g, r)->op != OP_INPUT)
+            m->depth[r] = graph_node(m->g, r)->checkpoint;
+    for (Ref r = m->n; r-- > 0;) {
+        const Node *node = graph_node(m->g, r);
+        any |= m->depth[r] != 0;
+        if (m->live[r] && m->forward[r] && moves_only(node) && m->depth[node->in[0]] > m->depth[r])
+            m->depth[node->in[0]] = m->depth[r];
+    }
+    return any;
+}
+
+/* The result of a checkpoint? */
+static bool is_result(const Remat *m, Ref r)
+{
+    const Node *node = graph_node(m->g, r);
+    bool result = false;
+    for (uint32_t k = 0; k < node->n_in && !result; k++)
+        result = m->depth[node->in[k]] > m->depth[r];
+    return result;
 }
 
 /* The end of the elementwise chain behind product r: a kernel of the product computes it too, and stores it alone. */
@@ -126,7 +163,7 @@ static double traffic(const Remat *m, Ref r)
 static int64_t save_cost(const Remat *m, Ref r)
 {
     const Node *node = graph_node(m->g, r);
-    if (moves_only(node))
+    if (moves_only(node) || m->depth[r])
         return INFINITE;
     if (m->memory)
         return node->op == OP_INPUT ? 1 : whole(traffic(m, r));
@@ -138,7 +175,9 @@ static int64_t redo_cost(const Remat *m, Ref r)
     const Node *node = graph_node(m->g, r);
     OpClass cls = op_class((Op)node->op);
     double cost = 0;
-    if (node->op == OP_INPUT || is_banned(cls))
+    if (m->depth[r])
+        return 0;
+    if (node->op == OP_INPUT || is_banned(cls) || is_result(m, r) || (m->off && !moves_only(node)))
         return INFINITE;
     if (cls == CLS_REDUCE)
         cost = traffic(m, node->in[0]) + COST_LAUNCH;
@@ -263,25 +302,44 @@ static void find_cut(Remat *m)
 
 static bool is_copied(const Remat *m, Ref r) { return m->forward[r] && m->need[r] && m->level[m->need[r] + 1] != UINT32_MAX; }
 
+/* How many copies it has. */
+static uint8_t copies_of(const Remat *m, Ref r) { return !is_copied(m, r) ? 0 : m->depth[r] ? m->depth[r] : 1; }
+
+enum { BACKWARD = MAX_CHECKPOINT + 1 }; /* it reads the deepest copies */
+
+typedef struct Copy {
+    Ref node;
+    uint8_t level; /* 0: itself */
+} Copy;
+
 typedef struct Rebuild {
     const Remat *m;
     const Node *old;
-    Ref *map, *copy; /* of each old node */
-    VEC(Ref) stack;
+    Ref *made[MAX_CHECKPOINT + 1]; /* of each old node: its copies, itself first */
+    VEC(Copy) stack;
 } Rebuild;
 
-static Ref put(Rebuild *b, Ref r, bool again, uint8_t phase)
+/* What a copy of that level reads of old node `in`. */
+static Copy operand(const Rebuild *b, Ref in, uint8_t level)
+{
+    uint8_t copies = copies_of(b->m, in);
+    return (Copy){in, level < copies ? level : copies};
+}
+
+/* Level 0 and BACKWARD: the node itself. */
+static Ref put(Rebuild *b, Ref r, uint8_t level, uint8_t phase)
 {
     Graph *g = b->m->g;
     Node node = b->old[r];
     node.in = ARENA_ARRAY(g->arena, Ref, node.n_in);
     for (uint32_t k = 0; k < node.n_in; k++) {
-        Ref in = b->old[r].in[k];
-        bool of_copy = (again || !b->m->forward[r]) && b->copy[in] != REF_NONE;
-        node.in[k] = of_copy ? b->copy[in] : b->map[in];
+        Copy in = operand(b, b->old[r].in[k], level);
+        node.in[k] = b->made[in.level][in.node];
     }
-    node.again = again;
-    node.copied |= !again && is_copied(b->m, r);
+    if (level && level != BACKWARD)
+        node.again = level;
+    else
+        node.copied |= is_copied(b->m, r);
     node.phase = phase;
     VEC_PUSH(g->arena, g->nodes, node);
     if (node.op == OP_INPUT)
@@ -293,13 +351,13 @@ static Ref put(Rebuild *b, Ref r, bool again, uint8_t phase)
 static void put_copies(Rebuild *b, Ref r)
 {
     uint8_t phase = b->old[r].phase;
-    VEC_PUSH(b->m->arena, b->stack, r);
+    VEC_PUSH(b->m->arena, b->stack, ((Copy){r, BACKWARD}));
     while (b->stack.n) {
-        Ref top = b->stack.at[b->stack.n - 1];
+        Copy top = b->stack.at[b->stack.n - 1];
         bool ready = true;
-        for (uint32_t k = b->old[top].n_in; k-- > 0;) {
-            Ref in = b->old[top].in[k];
-            if (!is_copied(b->m, in) || b->copy[in] != REF_NONE)
+        for (uint32_t k = b->old[top.node].n_in; k-- > 0;) {
+            Copy in = operand(b, b->old[top.node].in[k], top.level);
+            if (!in.level || b->made[in.level][in.node] != REF_NONE)
                 continue;
             VEC_PUSH(b->m->arena, b->stack, in);
             ready = false;
@@ -307,8 +365,8 @@ static void put_copies(Rebuild *b, Ref r)
         if (!ready)
             continue;
         b->stack.n--;
-        if (top != r && b->copy[top] == REF_NONE)
-            b->copy[top] = put(b, top, true, phase);
+        if (top.node != r && b->made[top.level][top.node] == REF_NONE)
+            b->made[top.level][top.node] = put(b, top.node, top.level, phase);
     }
 }
 
@@ -316,22 +374,27 @@ static void rebuild(Remat *m)
 {
     uint32_t n_old;
     Rebuild b = {.m = m, .old = graph_take_nodes(m->g, &n_old)};
-    b.map = ARENA_ARRAY(m->arena, Ref, n_old);
-    b.copy = ARENA_ARRAY(m->arena, Ref, n_old);
-    memset(b.copy, 0xff, sizeof *b.copy * n_old);
-    for (Ref r = 0; r < n_old; r++) {
-        if (m->live[r] && !m->forward[r])
-            put_copies(&b, r);
-        b.map[r] = put(&b, r, b.old[r].again, b.old[r].phase);
+    for (int level = 0; level <= MAX_CHECKPOINT; level++) {
+        b.made[level] = ARENA_ARRAY(m->arena, Ref, n_old);
+        memset(b.made[level], 0xff, sizeof *b.made[level] * n_old);
     }
-    graph_remap(m->g, b.map, n_old);
+    for (Ref r = 0; r < n_old; r++) {
+        bool backward = m->live[r] && !m->forward[r];
+        if (backward)
+            put_copies(&b, r);
+        b.made[0][r] = put(&b, r, backward ? BACKWARD : 0, b.old[r].phase);
+    }
+    graph_remap(m->g, b.made[0], n_old);
 }
 
 void remat(Graph *g, int how)
 {
     uint32_t n = g->nodes.n;
-    Remat m = {.g = g, .arena = g->arena, .n = n, .memory = how == REMAT_MEMORY};
-    if (how == REMAT_OFF || !joint_halves(g, &m.forward, &m.live))
+    Remat m = {.g = g, .arena = g->arena, .n = n, .memory = how == REMAT_MEMORY, .off = how == REMAT_OFF};
+    if (!joint_halves(g, &m.forward, &m.live))
+        return;
+    m.depth = ARENA_ARRAY(g->arena, uint8_t, n);
+    if (!find_depths(&m) && m.off)
         return;
     m.stored = ARENA_ARRAY(g->arena, bool, n);
     m.operand = ARENA_ARRAY(g->arena, bool, n);

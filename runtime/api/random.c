@@ -19,6 +19,7 @@
  * for one thread at a time.
  */
 #include "runtime/api/random.h"
+#include "runtime/gradient/body.h"
 #include "runtime/record/record.h"
 
 #include <inttypes.h>
@@ -29,6 +30,8 @@ static _Atomic uint64_t stream_key, stream_next;
 
 void kiln_seed(uint64_t seed)
 {
+    if (body_refuses("kiln_seed", (Loc){NULL, 0}))
+        return;
     trace_sync("kiln_seed", (Loc){NULL, 0}); /* a replay draws from the stream as it finds it */
     atomic_store(&stream_key, seed);
     atomic_store(&stream_next, 0);

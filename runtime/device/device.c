@@ -4,6 +4,7 @@
 #include "jit/options.h"
 #include "runtime/api/stats.h"
 #include "runtime/eval/sync.h"
+#include "runtime/gradient/body.h"
 #include "runtime/record/record.h"
 
 #include <stdio.h>
@@ -214,6 +215,8 @@ bool device_idle(int device)
 API1(kiln_status, kiln_set_device, const char *, name)
 {
     int device;
+    if (body_refuses("kiln_set_device", (Loc){file, line}))
+        return KILN_INVALID;
     if (!name) {
         rt_thread()->device = DEVICE_ANY;
         return KILN_OK;
@@ -274,6 +277,8 @@ API2(kiln_tensor *, kiln_to, kiln_tensor *, x, const char *, device)
         return rec_end(&r, rec_failed(&r, status));
     if (from == to && node_device(in) != DEVICE_ANY)
         return rec_end(&r, in);
+    if (body_refuses(r.api, r.loc))
+        return rec_end(&r, NULL);
     trace_sync(r.api, r.loc);
     if (node_pending(in)) /* what lies nowhere goes to the thread's device, and lies there from now on */
         status = eval_nodes(&in, 1, r.api, r.loc);

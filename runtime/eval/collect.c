@@ -88,7 +88,7 @@ static Status put_input(Call *call, RtNode *node, uint32_t number)
 
 static Status put_op(Call *call, const RtNode *node)
 {
-    const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4)};
+    const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
     TRY(put_bytes(call, head, sizeof head));
     TRY(put_bytes(call, &node->attr, sizeof node->attr));
     TRY(put_bytes(call, &node->n_in, sizeof node->n_in));
@@ -295,6 +295,7 @@ Graph *call_graph(const Call *c, Arena *arena)
         const RtNode *node = c->nodes.at[i];
         g->origin = (uint32_t)i;
         g->phase = node->phase;
+        g->checkpoint = node->checkpoint;
         if (!is_pending(node)) {
             ref[i] = graph_add_input(g, (DType)node->dtype, node->rank, node->dim, node->strided ? node->stride : NULL, node->loc);
         } else if (node->op == OP_SCALAR) {
@@ -311,7 +312,7 @@ Graph *call_graph(const Call *c, Arena *arena)
             ref[i] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
         }
     }
-    g->phase = 0;
+    g->phase = g->checkpoint = 0;
     for (size_t i = 0; i < c->outputs.n; i++)
         graph_output(g, ref[c->outputs.at[i]]);
     return g;

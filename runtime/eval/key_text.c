@@ -93,6 +93,8 @@ static void add_op(const RtNode *node, Str *out)
         str_printf(out, " %%%" PRIu32, node->in[i]->index);
     attr_print((Op)node->op, &node->attr, node->rank, out);
     add_odd_attributes(node, out);
+    if (node->checkpoint)
+        str_printf(out, " checkpoint(%u)", node->checkpoint);
     if (node->phase)
         str_printf(out, " phase(%u)", node->phase);
 }

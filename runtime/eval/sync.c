@@ -10,6 +10,7 @@
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
+#include "runtime/gradient/body.h"
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
 
@@ -117,6 +118,10 @@ static Loc place(const char *file, int line) { return (Loc){file, line}; }
 RtNode *sync_eval(kiln_tensor *x, const char *api, Loc loc, kiln_status *status)
 {
     trace_sync(api, loc);
+    if (body_refuses(api, loc)) {
+        *status = KILN_INVALID;
+        return NULL;
+    }
     if (!x) {
         *status = error_null("x", api, loc);
         return NULL;
@@ -153,6 +158,8 @@ API2(kiln_status, kiln_eval_many, kiln_tensor *const *, tensors, int, n)
     static const char api[] = "kiln_eval_many";
     Loc loc = place(file, line);
     trace_sync(api, loc);
+    if (body_refuses(api, loc))
+        return KILN_INVALID;
     if (n < 0 || (n && !tensors))
         return error_sync(fail(ST_INVALID, n < 0 ? "%d tensors" : "the list of %d tensors is NULL", n), api, loc);
     for (int k = 0; k < n; k++)
@@ -285,6 +292,9 @@ API2(kiln_status, kiln_data, kiln_tensor *, x, const void **, data)
 
 void rec_assign(Rec *r, size_t n, kiln_tensor *const *p, RtNode **value)
 {
+    for (size_t i = 0; i < n && r->status == ST_OK; i++)
+        if (body_refuses_assign(p[i], r->api, r->loc))
+            r->status = ST_INVALID;
     for (size_t i = 0; i < n && r->status == ST_OK; i++)
         if (p[i]->param)
             value[i] = param_value(r, value[i], p[i]->param, false);

@@ -9,6 +9,7 @@
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/sync.h"
+#include "runtime/gradient/body.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -200,6 +201,8 @@ static Status check_named(int n, const kiln_named *tensors, Named *named)
 
 kiln_status file_save_named(const char *path, int n, const kiln_named *tensors, NamedWriter *writer, void *user, const char *api, Loc loc)
 {
+    if (body_refuses(api, loc))
+        return KILN_INVALID;
     trace_sync(api, loc);
     if (!path)
         return error_sync(fail(ST_INVALID, "path is NULL"), api, loc);

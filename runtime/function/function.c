@@ -204,7 +204,7 @@ static void end_body(Running *running)
 static bool call_body(const kiln_function *f, Trace *trace, kiln_tensor **in, kiln_tensor **out)
 {
     RtThread *t = rt_thread();
-    Running running CLEANUP(end_body) = {{t->body, t->scope, out, f->n_out}, t, trace_current, eval_step_out()};
+    Running running CLEANUP(end_body) = {{t->body, t->scope, out, f->n_out, NULL}, t, trace_current, eval_step_out()};
     uint64_t errors = errors_raised();
     t->body = &running.body;
     trace_current = trace;
@@ -642,7 +642,7 @@ static kiln_tensor *argument_of_inline(kiln_tensor *const *in, int n, int i, Loc
     return rec_end(&r, rec_same(&r, own->node));
 }
 
-/* Inside another function's trace a function is part of it, and in a recording its results are to be differentiable. Arguments and
+/* Inside another function's trace a function is part of it, as it is of one that may only record, and in a recording its results are to be differentiable. Arguments and
  * results are handles of their own here, too. */
 static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
@@ -690,7 +690,8 @@ static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *i
 {
     Underway call CLEANUP(end_call) = {f, out, false};
     count_call(f, 1);
-    Status status = trace_current || rt_thread()->keeper ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
+    bool is_part = trace_current || rt_thread()->keeper || body_that_records(rt_thread());
+    Status status = is_part ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
     call.returned = true;
     return status;
 }

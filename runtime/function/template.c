@@ -171,6 +171,7 @@ RtNode *node_shell(const RtNode *node, uint32_t n_in, uint32_t n_facts)
     copy->loc = node->loc;
     copy->api = node->api;
     copy->phase = node->phase;
+    copy->checkpoint = node->checkpoint;
     if (marks_copy(copy, node))
         return copy;
     node_release(copy);

@@ -21,6 +21,7 @@ typedef struct Body {
     kiln_scope *floor; /* the innermost scope when it was called */
     kiln_tensor **out;
     int n_out;
+    const char *api; /* it may only record, as this function calls it (runtime/gradient/body.h); NULL: a kiln_function's */
 } Body;
 
 /* What a new handle remembers: the trace that makes it. */

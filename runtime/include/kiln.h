@@ -1249,6 +1249,15 @@ KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n
 /* A kiln_function of n_out + n_wrt outputs: those of f, of which out[0] is the loss (a float of one element), then d out[0] / d
  * in[wrt[j]] for each j. Called and freed as any other. */
 KILN_API kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int n_out, const int *wrt, int n_wrt, void *user);
+/* Records f(in, out, user), which fills out[0..n_out). A gradient that goes through it keeps in and out in memory, not what lies between: that is
+ * computed once more when it is needed, products included, whatever KILN_REMAT says. Values and gradients are the same bits as without.
+ * Checkpoints nest, three deep: inner ones are computed again for each of both. f runs once, here, on handles of its own; it may use any
+ * tensors (gradients flow to these, too), draw random numbers and ask for gradients. It only records: a sync point, kiln_to, kiln_seed,
+ * kiln_set_device and kiln_assign to a tensor from outside are KILN_INVALID in it. in[i] may be anything; in and out may be one array. On error
+ * (f's own, an output that it left unset) all of out is NULL and the error is kept. With KILN_MODE=eager all is kept, as ever. */
+KILN_API kiln_status kiln_checkpoint(kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_checkpoint_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out,
+                                        kiln_tensor **out, void *user);
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
@@ -1632,6 +1641,7 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_param(...) kiln_param_at(KILN_HERE, __VA_ARGS__)
 #define kiln_stop_gradient(...) kiln_stop_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
+#define kiln_checkpoint(...) kiln_checkpoint_at(KILN_HERE, __VA_ARGS__)
 #define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_optimizer_new(...) kiln_optimizer_new_at(KILN_HERE, __VA_ARGS__)

@@ -168,6 +168,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     }
     node->tracked = tracked && dtype_is_float(node_dtype(node));
     node->phase = phase;
+    node->checkpoint = r->thread->checkpoints < MAX_CHECKPOINT ? (uint8_t)r->thread->checkpoints : MAX_CHECKPOINT;
     node->depth = depth < UINT32_MAX ? depth + 1 : depth;
     if (node->depth == DEEP)
         log_warn_once("deep graph",

@@ -257,9 +257,10 @@ void kiln_scope_end(kiln_scope *scope)
     while (at && at != floor && at != scope)
         at = at->parent;
     if (!at || at == floor || !at->parent) {
-        error_keep(fail(ST_INVALID, floor ? "the body of a kiln_function may end the scopes that it began, no others"
-                                          : "the scope is not an open one of this thread"),
-                   "kiln_scope_end", (Loc){NULL, 0});
+        Status status = floor ? fail(ST_INVALID, "the body of a %s may end the scopes that it began, no others",
+                                     t->body->api ? t->body->api : "kiln_function")
+                              : fail(ST_INVALID, "the scope is not an open one of this thread");
+        error_keep(status, "kiln_scope_end", (Loc){NULL, 0});
         return;
     }
     scopes_end_within(t, scope);

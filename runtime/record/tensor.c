@@ -117,7 +117,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->rank = (uint8_t)rank;
     node->device = DEVICE_ANY;
     node->weak = node->strided = node->given = node->tracked = node->stop = node->keep = false;
-    node->phase = node->seen = 0;
+    node->checkpoint = node->phase = node->seen = 0;
     node->n_in = n_in;
     node->n_facts = n_facts;
     node->in = in;

@@ -38,15 +38,16 @@ typedef struct RtNode RtNode;
 struct RtNode {
     atomic_uint refs; /* handles and users */
     uint8_t op, dtype, rank;
-    uint8_t device; /* where it is to be computed (runtime/device/device.h); its storage knows where it is */
-    bool weak;      /* a weakly typed scalar (kiln_scalar, kiln_int) or an expression of such */
-    bool strided;   /* evaluated, with `stride` other than row-major (wraps) */
-    bool given;     /* taken to be computed, while a graph is only looked at (runtime/eval/collect.c) */
-    bool tracked;   /* a parameter's value or a float computed from one: gradients may be asked for (runtime/gradient/) */
-    bool stop;      /* a constant to gradients */
-    bool keep;      /* computed, it keeps its inputs, so that gradients may still be asked for */
-    uint8_t seen;   /* marks of a walk, under the evaluation lock (runtime/gradient/group.c) */
-    uint8_t phase;  /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
+    uint8_t device;     /* where it is to be computed (runtime/device/device.h); its storage knows where it is */
+    bool weak;          /* a weakly typed scalar (kiln_scalar, kiln_int) or an expression of such */
+    bool strided;       /* evaluated, with `stride` other than row-major (wraps) */
+    bool given;         /* taken to be computed, while a graph is only looked at (runtime/eval/collect.c) */
+    bool tracked;       /* a parameter's value or a float computed from one: gradients may be asked for (runtime/gradient/) */
+    bool stop;          /* a constant to gradients */
+    bool keep;          /* computed, it keeps its inputs, so that gradients may still be asked for */
+    uint8_t seen;       /* marks of a walk, under the evaluation lock (runtime/gradient/group.c) */
+    uint8_t checkpoint; /* inside of so many kiln_checkpoints, at most MAX_CHECKPOINT */
+    uint8_t phase;      /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
     uint32_t n_in, n_facts;
     RtNode **in;    /* inline_in or heap; each holds a reference */
     int64_t *facts; /* inline_facts or heap */

@@ -29,7 +29,8 @@ typedef struct RtThread {
     kiln_scope *free_scopes;
     struct Groups *group;   /* what is computed with gradients (runtime/gradient/group.h); NULL: none were recorded */
     kiln_recording *keeper; /* the innermost recording (runtime/gradient/recording.c); NULL: none */
-    Body *body;             /* the innermost of a kiln_function that runs; NULL: none */
+    Body *body;             /* the innermost function of the user's that runs; NULL: none */
+    uint32_t checkpoints;   /* how many of these are a kiln_checkpoint's */
     RtNode **temp;          /* nodes of the call being recorded (runtime/record/record.c) */
     uint32_t n_temp, cap_temp;
     ErrorState *error;
@@ -37,6 +38,15 @@ typedef struct RtThread {
     int device;                      /* kiln_set_device; DEVICE_ANY: not set */
     struct CudaStream **cuda_stream; /* of each CUDA device, or NULL (runtime/cuda/cuda.c) */
 } RtThread;
+
+/* The innermost body that may only record; NULL: none. */
+static inline const Body *body_that_records(const RtThread *t)
+{
+    const Body *body = t->body;
+    while (body && !body->api)
+        body = body->outer;
+    return body;
+}
 
 extern _Thread_local RtThread rt_tls __attribute__((tls_model("initial-exec")));
 

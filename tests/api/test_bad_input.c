@@ -694,6 +694,13 @@ static void gradients(void)
     BAD(kiln_value_and_grad, wrt, null, KILN_INVALID, "n_wrt 1", nothing_done, 1, 1, NULL, 1, NULL);
     BAD(kiln_value_and_grad, wrt, high, KILN_INVALID, "n_wrt 1", nothing_done, 1, 1, (int[]){1}, 1, NULL);
     note("kiln_value_and_grad", "user", "null");
+    BAD(kiln_checkpoint, f, null, KILN_INVALID, "needs functions", NULL, 1, &w, 1, &g, NULL);
+    BAD(kiln_checkpoint, n_in, negative, KILN_INVALID, "n_in >= 0", nothing_done, -1, &w, 1, &g, NULL);
+    BAD(kiln_checkpoint, in, null, KILN_INVALID, "needs functions", nothing_done, 1, NULL, 1, &g, NULL);
+    BAD(kiln_checkpoint, in, element, KILN_INVALID, "in[0] is NULL", nothing_done, 1, (kiln_tensor *[]){NULL}, 1, &g, NULL);
+    BAD(kiln_checkpoint, n_out, negative, KILN_INVALID, "n_out >= 0", nothing_done, 1, &w, -1, &g, NULL);
+    BAD(kiln_checkpoint, out, null, KILN_INVALID, "needs functions", nothing_done, 1, &w, 1, NULL, NULL);
+    note("kiln_checkpoint", "user", "null");
     BAD(kiln_stop_gradient, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_grad, loss, null, KILN_INVALID, "loss is NULL", NULL, &w, 1, &g);
     BAD(kiln_grad, loss, dtype, KILN_BAD_DTYPE, "i32[2,3]", whole, &w, 1, &g);

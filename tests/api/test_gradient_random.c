@@ -1,6 +1,6 @@
 /*
  * Gradients of random programs: pending, in eager and interpreted mode, with sync points at random places, in a recording and outside of
- * one. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error that names it, never another number.
+ * one, with ops in kiln_checkpoints at random places. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error that names it, never another number.
  */
 #include "api.h"
 #include "tests/support/slice.h"
@@ -49,15 +49,30 @@ static kiln_tensor *step(Draw *d, kiln_tensor *a, kiln_tensor *b)
     }
 }
 
+/* The same in a checkpoint, or in one inside of another, or in none. */
+typedef struct Step {
+    Draw *d;
+    unsigned depth;
+} Step;
+
+static void checkpointed(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    Step inner = *(const Step *)user;
+    if (inner.depth-- == 0)
+        out[0] = step(inner.d, in[0], in[1]);
+    else
+        cr_assert_eq(kiln_checkpoint(checkpointed, 2, in, 1, out, &inner), KILN_OK, "%s", kiln_error_message());
+}
+
 typedef struct Outcome {
     bool error;
     double grad[PARAMS][N];
 } Outcome;
 
 /* Program `seed`, with a sync point after every `often`-th node or so (0: none). */
-static void run(uint64_t seed, unsigned often, bool recorded, Outcome *out)
+static void run(uint64_t seed, unsigned often, bool recorded, bool checkpoints, Outcome *out)
 {
-    Draw program = {seed}, points = {seed * 31 + often};
+    Draw program = {seed}, points = {seed * 31 + often}, depths = {seed * 17};
     kiln_scope *scope = kiln_scope_begin();
     kiln_recording *recording = recorded ? kiln_recording_begin() : NULL;
     kiln_tensor *value[NODES + PARAMS], *params[PARAMS], *grads[PARAMS];
@@ -70,7 +85,7 @@ static void run(uint64_t seed, unsigned often, bool recorded, Outcome *out)
     for (int k = PARAMS; k < NODES + PARAMS; k++) {
         unsigned n = (unsigned)k;
         kiln_tensor *a = value[draw(&program, n)], *b = value[n - 1 - draw(&program, n < 4 ? n : 4)];
-        value[k] = step(&program, a, b);
+        checkpointed((kiln_tensor *[]){a, b}, &value[k], &(Step){&program, checkpoints ? draw(&depths, 4) : 0});
         cr_assert(value[k], "%s", kiln_error_message());
         if (often && draw(&points, often) == 0)
             cr_assert_eq(kiln_eval(value[draw(&points, n + 1)]), KILN_OK, "%s", kiln_error_message());
@@ -105,29 +120,31 @@ Test(gradient_random, programs, .timeout = 300)
         if (!slice_takes(seed))
             continue;
         set_option("mode", "interp");
-        run(seed, 0, false, &want);
+        run(seed, 0, false, false, &want);
         cr_assert(!want.error);
         for (unsigned often = 2; often <= 6; often += 4) {
-            run(seed, often, true, &got);
+            run(seed, often, true, often == 2, &got);
             cr_assert(!got.error, "program %d: an error in a recording", (int)seed);
             expect_same(seed, "interpreted in a recording", &got, &want);
-            run(seed, often, false, &got);
+            run(seed, often, false, false, &got);
             errors += got.error;
             numbers += !got.error;
             if (!got.error)
                 expect_same(seed, "interpreted with sync points", &got, &want);
         }
         set_option("mode", "eager");
-        run(seed, 3, false, &got);
+        run(seed, 3, false, true, &got);
         cr_assert(!got.error);
         expect_same(seed, "eager", &got, &want);
         if (seed / slices() % 6 == 0) { /* compiling takes a while */
             static const char *const hows[] = {"auto", "memory", "off"};
             set_option("mode", "jit");
             set_option("remat", hows[seed / slices() / 6 % 3]);
-            run(seed, 0, false, &got);
+            run(seed, 0, false, false, &got);
             expect_same(seed, "compiled", &got, &want);
-            run(seed, 5, true, &got);
+            run(seed, 0, false, true, &got);
+            expect_same(seed, "compiled with checkpoints", &got, &want);
+            run(seed, 5, true, true, &got);
             expect_same(seed, "compiled in a recording", &got, &want);
         }
     }

@@ -102,7 +102,7 @@ static void keep_floats(Graph *g)
 
 Test(remat, random_graphs_compute_the_same, .timeout = 120)
 {
-    int tried = 0, copied = 0;
+    int tried = 0, copied = 0, deep = 0;
     for (uint64_t seed = 1; seed <= 600; seed++) {
         for (int how = REMAT_AUTO; how <= REMAT_MEMORY; how += REMAT_MEMORY - REMAT_AUTO) {
             Graph *g = random_graph(seed, 24);
@@ -115,7 +115,10 @@ Test(remat, random_graphs_compute_the_same, .timeout = 120)
                 continue;
             tried++;
             uint32_t n = g->outputs.n;
-            remat(g, how);
+            uint64_t depths = seed;
+            for (Ref r = 0; r < g->nodes.n && seed % 2; r++) /* half of them in checkpoints, as no program has them */
+                graph_node(g, r)->checkpoint = graph_node(g, r)->phase ? 0 : (uint8_t)pick(&depths, MAX_CHECKPOINT + 1);
+            remat(g, seed % 4 == 1 ? REMAT_OFF : how);
             graph_compact(g, NULL);
             cr_assert_eq(graph_verify(g), ST_OK, "seed %d: %s", (int)seed, fail_message());
             cr_assert(results(g, got, bytes) && g->outputs.n == n);
@@ -125,7 +128,8 @@ Test(remat, random_graphs_compute_the_same, .timeout = 120)
                 const Node *node = graph_node(g, r);
                 OpClass cls = op_class((Op)node->op);
                 copied += node->again;
-                cr_assert(!node->again ||
+                deep += node->again > 1;
+                cr_assert(!node->again || node->checkpoint ||
                               (cls != CLS_CONTRACT && cls != CLS_SORT && cls != CLS_SCATTER && cls != CLS_SCAN && cls != CLS_LEAF),
                           "seed %d: %s is computed again", (int)seed, op_name((Op)node->op));
                 for (uint32_t k = 0; k < node->n_in; k++)
@@ -133,7 +137,7 @@ Test(remat, random_graphs_compute_the_same, .timeout = 120)
             }
         }
     }
-    cr_assert(tried >= 100 && copied >= 100, "%d graphs, %d copies", tried, copied);
+    cr_assert(tried >= 100 && copied >= 100 && deep >= 100, "%d graphs, %d copies, %d deep", tried, copied, deep);
 }
 
 /* --- the order of units --------------------------------------------------------------------------------- */

@@ -187,6 +187,23 @@ static bool owning(void)
     return ok;
 }
 
+static void squashed(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_tanh(in[0]);
+    out[1] = kiln_neg(out[0]);
+}
+
+static bool checkpointing(void)
+{
+    kiln_tensor *w = kiln_param(x23()), *out[2] = {w, w}, *g;
+    if (kiln_checkpoint(squashed, 1, &w, 2, out, NULL) != KILN_OK) {
+        cr_assert(!out[0] && !out[1]);
+        return false;
+    }
+    return kiln_grad(kiln_sum(kiln_mul(out[0], out[1])), &w, 1, &g) == KILN_OK;
+}
+
 static bool differentiating(void)
 {
     kiln_tensor *w = kiln_param(x23()), *x = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(3))), *in[2] = {w, x}, *g[2], *t, *second[2],
@@ -269,6 +286,7 @@ TASK(exchanging)
 TASK(reading)
 TASK(owning)
 TASK(differentiating)
+TASK(checkpointing)
 TASK(stepping)
 
 /* ---- scratch ---- */

@@ -181,6 +181,9 @@ Test(errors, asking)
     cr_assert_str_eq(kiln_status_name(KILN_OK), "ok");
     cr_assert_str_eq(kiln_status_name((kiln_status)99), "unknown status");
     cr_assert_str_eq(kiln_version(), KILN_VERSION);
+    char numbers[32];
+    snprintf(numbers, sizeof numbers, "%d.%d.%d", KILN_VERSION_MAJOR, KILN_VERSION_MINOR, KILN_VERSION_PATCH);
+    cr_assert_str_eq(numbers, KILN_VERSION);
 }
 
 Test(errors, plain_functions_and_the_option_give_no_place)

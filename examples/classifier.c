@@ -15,6 +15,7 @@
 
 static const char program[] = "classifier";
 #include "arguments.h"
+#include "files.h"
 #include "progress.h"
 #include "random.h"
 
@@ -257,14 +258,13 @@ static void test(Net *net, const Options *o)
 int main(int argc, char **argv)
 {
     Options o = read_options(argc, argv);
+    if (o.save)
+        check_writable("--save", o.save);
     kiln_scope *scope = kiln_scope_begin();
     kiln_seed((uint64_t)o.seed);
     Net net = make_net(&o);
     kiln_check(kiln_eval_many(net.p, PARAMS));
-    long first = o.load ? load(&net, o.load) : 0;
-    if (o.save) /* a folder that is not there shall be known before the training */
-        save(&net, o.save, first);
-    train(&net, &o, first);
+    train(&net, &o, o.load ? load(&net, o.load) : 0);
     test(&net, &o);
     if (o.save)
         save(&net, o.save, o.stop);

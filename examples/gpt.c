@@ -19,6 +19,7 @@
 
 static const char program[] = "gpt";
 #include "arguments.h"
+#include "files.h"
 #include "progress.h"
 #include "random.h"
 
@@ -627,6 +628,10 @@ static void train_main(int argc, char **argv)
         kept[k].said = *kept[k].value;
         *kept[k].value = kept[k].said == NOT_SAID ? kept[k].usual : kept[k].said;
     }
+    if (t.save)
+        check_writable("--save", t.save);
+    if (t.svg)
+        check_writable("--svg", t.svg);
     kiln_file *from = resume ? open_model(&t.model, resume) : NULL;
     if (t.model.width % (2 * t.model.heads))
         refuse("--width", "a multiple of twice --heads is needed");
@@ -667,8 +672,6 @@ static void train_main(int argc, char **argv)
     for (int i = 0; i < t.model.n; i++)
         count += kiln_numel(t.model.p[i]);
     printf("%.2f million parameters, %zu bytes to learn from, %zu to validate\n", 1e-6 * (double)count, t.train, t.length - t.train);
-    if (t.save) /* before hours of work, not after */
-        save(&t.model, t.optimizer, &t.run, t.save);
     train(&t);
     if (t.svg)
         write_curve(&t);

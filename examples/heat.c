@@ -17,6 +17,7 @@
 
 static const char program[] = "heat";
 #include "arguments.h"
+#include "files.h"
 #include "progress.h"
 
 static const double PI = 3.14159265358979323846;
@@ -163,7 +164,7 @@ static void load_walls(Heat *h)
                  kiln_rank(walls), (long long)kiln_dim(walls, 0));
         refuse(h->walls, why);
     }
-    h->open = kiln_keep(kiln_cast(kiln_eq(walls, kiln_scalar(0)), h->f64 ? KILN_F64 : KILN_F32));
+    h->open = kiln_cast(kiln_eq(walls, kiln_scalar(0)), h->f64 ? KILN_F64 : KILN_F32);
     kiln_check(kiln_eval(h->open));
 }
 
@@ -212,13 +213,12 @@ static void begin(Heat *h)
     h->u = modes(h, dtype, 1, 1);
     if (h->open)
         h->u = kiln_mul(h->u, h->open);
-    h->u = kiln_keep(h->u);
     kiln_check(kiln_eval(h->u));
     if (!h->wave)
         return;
     /* at rest: u(-dt) = u(dt), so u(-dt) = u + c^2 / 2 L u */
     kiln_tensor *before = kiln_add(h->u, kiln_mul(laplacian(h->u), h->rate * h->rate / 2));
-    h->before = kiln_keep(h->open ? kiln_mul(before, h->open) : before);
+    h->before = h->open ? kiln_mul(before, h->open) : before;
     kiln_check(kiln_eval(h->before));
 }
 
@@ -248,6 +248,8 @@ static void report(const Heat *h, long steps, double rate)
 int main(int argc, char **argv)
 {
     Heat h = read_options(argc, argv);
+    if (h.out)
+        check_writable("--out", h.out);
     kiln_scope *scope = kiln_scope_begin();
     if (h.walls)
         load_walls(&h);
@@ -276,9 +278,6 @@ int main(int argc, char **argv)
         return 1;
     }
     kiln_function_free(function);
-    kiln_release(h.u);
-    kiln_release(h.before);
-    kiln_release(h.open);
     kiln_scope_end(scope);
     return 0;
 }

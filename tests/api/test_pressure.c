@@ -138,3 +138,53 @@ Test(pressure, not_in_a_trace)
     kiln_function_free(f);
     kiln_scope_end(scope);
 }
+
+/* Results that take more than half of what would go: nothing is computed. */
+Test(pressure, computing_would_hardly_help)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *y[40];
+    for (int k = 0; k < 40; k++) {
+        kiln_scope *inner = kiln_scope_begin();
+        y[k] = kiln_keep(kiln_exp(kiln_slice_axis(step_data(k), 0, 0, N * 3 / 4, 1)));
+        kiln_scope_end(inner);
+    }
+    for (int i = 0; i < 20; i++)
+        (void)kiln_add(kiln_scalar(1), kiln_scalar(2));
+    cr_assert_gt(stats_now().live_bytes, 30 * MIB);
+    cr_assert_eq(stats_now().evals, 0);
+    cr_assert_eq(warnings, 0);
+    for (int k = 0; k < 40; k++)
+        cr_assert(!kiln_is_evaluated(y[k]));
+    kiln_scope_end(scope);
+}
+
+/* A body that holds more than is allowed: nothing is computed while it is traced. */
+static int64_t evals_in_body;
+static void large_body(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    int64_t before = stats_now().evals;
+    out[0] = kiln_mul(in[0], kiln_scalar(1));
+    for (int k = 0; k < 40; k++) {
+        kiln_scope *inner = kiln_scope_begin();
+        kiln_tensor *sum = kiln_keep(kiln_add(out[0], kiln_mean(step_data(k))));
+        kiln_scope_end(inner);
+        out[0] = sum;
+    }
+    evals_in_body = stats_now().evals - before;
+}
+
+Test(pressure, not_while_a_body_is_traced)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_function *f = kiln_function_new(large_body, 1, 1, NULL);
+    kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(1), 2), *y;
+    for (int call = 0; call < 2; call++) {
+        cr_assert(kiln_function_call(f, &x, &y) == KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(value(y), 2 + 40 * 1.5);
+    }
+    cr_assert_eq(evals_in_body, 0);
+    kiln_function_free(f);
+    kiln_scope_end(scope);
+}

@@ -16,7 +16,7 @@ order wave "$(error --size 31 --steps 40 --wave)" "$(error --size 63 --steps 80 
 # f32 has the same error here, but for its own rounding.
 awk -v a="$("$program" --size 31 --steps 200 | awk '/^largest error/ { print $NF }')" -v b="$(error --size 31 --steps 200)" 'BEGIN { exit !(a > b * 0.9 && a < b * 1.1) }' || fail f32
 "$program" --size 20 --steps 500 >"$work/out" || fail "500 steps"
-grep -q '^500 calls, [1-4] programs compiled' "$work/out" || { cat "$work/out"; fail "a program for each call"; }
+grep -q '^500 calls, [0-4] programs compiled' "$work/out" || { cat "$work/out"; fail "a program for each call"; }
 "$program" --size 20 --steps 500 2>&1 >/dev/null | grep . && fail "something on stderr that is no terminal"
 
 # A row of walls across the middle: they stay 0, and grey in the pictures; the solution is not known then.

@@ -373,7 +373,7 @@ static const Row rows[] = {
     CLOSE(attention_causal, 3),
     CLOSE(attention_decoding, 3),
     CLOSE(rotary, 2),
-    CLOSE(batch_norm, 2, 1, 1),
+    CLOSE(batch_norm, 2, 2, 1),
     CLOSE(group_norm, 2),
     ROW(global_max, 2, 0, 1),
     ROW(interpolate_nearest, 3, 0, 1, 1),

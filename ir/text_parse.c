@@ -441,7 +441,7 @@ static Status parse_node(Parser *p)
         p->s.at = at;
         if (next_node)
             break;
-        Ref r;
+        Ref r = REF_NONE;
         TRY(parse_ref(p, &r));
         VEC_PUSH(p->g->arena, n.in, r);
     }
@@ -468,7 +468,7 @@ static Status parse_whole(Parser *p)
     while (!scan_accept_word(&p->s, "return"))
         TRY(parse_node(p));
     while (!scan_accept(&p->s, '}')) {
-        Ref r;
+        Ref r = REF_NONE;
         TRY(parse_ref(p, &r));
         graph_output(p->g, r);
     }

@@ -178,7 +178,7 @@ static void view_masks(const Graph *g, const Node *node, const uint8_t *out, uin
         in[axis] |= out[axis + 1];
         return;
     }
-    for (uint32_t i = 0; i < input->rank; i++) {
+    for (uint32_t i = 0; i < input->rank && i < MAX_RANK; i++) {
         if (node->op == OP_PERMUTE)
             in[node->attr.perm[i]] = out[i];
         else

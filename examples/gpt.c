@@ -652,11 +652,16 @@ static void train_main(int argc, char **argv)
         refuse("train", "the files have too few bytes: a tenth of them must be longer than --context");
     kiln_seed((uint64_t)t.run.seed);
     make_params(&t.model);
-    kiln_check(kiln_eval_many(t.model.p, t.model.n));
     t.optimizer =
         kiln_optimizer_new(t.model.p, t.model.n, &(kiln_optimizer_options){.kind = KILN_ADAMW, .beta2 = 0.99, .weight_decay = decay});
     if (!t.optimizer)
         kiln_check(kiln_error_status());
+    kiln_named all[MOST_SAVED];
+    kiln_tensor *state[MOST_SAVED];
+    int values = everything(&t.model, t.optimizer, all);
+    for (int i = 0; i < values; i++)
+        state[i] = all[i].tensor;
+    kiln_check(kiln_eval_many(state, values)); /* so that the first step is as all others */
     if (from) {
         load_all(&t.model, t.optimizer, from, resume);
         if (kiln_file_find(from, "curve") >= 0) {

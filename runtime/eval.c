@@ -145,6 +145,8 @@ static Status serve(Evaluation *e, Call *call, void *unused)
     breaks_report(e, call);
     TRY(compute(e, call));
     publish(e, call);
+    if (e->traced)
+        traced_results(call);
     breaks_served(e, call);
     return ST_OK;
 }
@@ -169,7 +171,6 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
     if (!found) {
         record_source(e, KILN_CALL_COMPILED);
         e->record.reason = (int)miss->reason;
-        traced_miss(e, miss);
         stat_miss(miss->reason);
         store_miss(e, call, miss);
         Status status = serve_miss(e, call, miss, hit);

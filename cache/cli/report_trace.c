@@ -17,6 +17,7 @@ enum {
     MOST_MISSES = 2000,
     MOST_POINTS = 4000,
     MOST_LANES = 256,
+    MOST_BUFFERS = 40, /* told, of places */
     PLACE_SLOTS = 4096
 };
 
@@ -30,6 +31,8 @@ typedef struct Span {
 typedef struct Place {
     const char *name, *api;
     int64_t syncs, misses, most_bytes, growth;
+    int64_t results, largest; /* recorded there: how many were told, bytes of the largest */
+    const char *result_api;
     double total;
     struct Place *next; /* of the same slot */
 } Place;
@@ -247,6 +250,22 @@ static bool take_miss(TraceReport *t, const json_t *event, Arena *scratch)
     return true;
 }
 
+static bool take_result(TraceReport *t, const json_t *event, Arena *scratch)
+{
+    const char *api = trace_field(event, "name"), *name = place_name(scratch, event);
+    int64_t bytes = trace_int(event, "bytes");
+    Place *place = api ? place_of(t, name ? name : "(place unknown)") : NULL;
+    if (!place || bytes < 0)
+        return api != NULL && bytes >= 0;
+    place->results++;
+    if (bytes > place->largest) {
+        place->largest = bytes;
+        if (!place->result_api || strcmp(place->result_api, api) != 0)
+            place->result_api = arena_strdup(t->arena, api);
+    }
+    return true;
+}
+
 static bool take_name(TraceReport *t, const json_t *event)
 {
     const char *what = trace_field(event, "name"), *name = trace_text(event, "name");
@@ -273,6 +292,8 @@ static bool take_event(void *user, const json_t *event)
         good = take_counter(t, event);
     else if (good && *phase == 'i' && category && strcmp(category, "miss") == 0)
         good = take_miss(t, event, scratch);
+    else if (good && *phase == 'i' && category && strcmp(category, "result") == 0)
+        good = take_result(t, event, scratch);
     else if (good && *phase == 'M')
         good = take_name(t, event);
     return good;
@@ -349,6 +370,8 @@ static json_t *places_json(const TraceReport *t)
     json_t *all = json_array();
     for (uint32_t i = 0; i < t->places.n; i++) {
         const Place *p = t->places.at[i];
+        if (!p->syncs && !p->misses) /* something was recorded there, no more */
+            continue;
         json_t *row = json_object();
         js_set(cli, row, "place", js_text(p->name));
         js_set(cli, row, "call", js_text(p->api));
@@ -357,6 +380,31 @@ static json_t *places_json(const TraceReport *t)
         js_set(cli, row, "misses", json_integer(p->misses));
         js_set(cli, row, "live", json_integer(p->most_bytes));
         js_set(cli, row, "growth", json_integer(p->growth));
+        js_push(cli, all, row);
+    }
+    return all;
+}
+
+static int by_largest(const void *a_, const void *b_)
+{
+    const Place *a = *(Place *const *)a_, *b = *(Place *const *)b_;
+    return a->largest != b->largest ? (a->largest < b->largest) - (a->largest > b->largest) : strcmp(a->name, b->name);
+}
+
+/* The largest buffers: results, by the place where they were recorded. */
+static json_t *buffers_json(TraceReport *t)
+{
+    Cli *cli = t->report->cli;
+    json_t *all = json_array();
+    Place **place = ARENA_ARRAY(t->arena, Place *, t->places.n + 1);
+    memcpy(place, t->places.at, sizeof(Place *) * t->places.n);
+    qsort(place, t->places.n, sizeof(Place *), by_largest);
+    for (uint32_t i = 0; i < t->places.n && i < MOST_BUFFERS && place[i]->largest; i++) {
+        json_t *row = json_object();
+        js_set(cli, row, "place", js_text(place[i]->name));
+        js_set(cli, row, "api", js_text(place[i]->result_api));
+        js_set(cli, row, "bytes", json_integer(place[i]->largest));
+        js_set(cli, row, "results", json_integer(place[i]->results));
         js_push(cli, all, row);
     }
     return all;
@@ -445,6 +493,7 @@ int report_trace(Report *report, const char *path)
     js_set(cli, trace, "places", places_json(t));
     js_set(cli, trace, "misses", t->miss);
     js_set(cli, trace, "memory", memory_json(t));
+    js_set(cli, trace, "buffers", buffers_json(t));
     js_set(cli, trace, "categories", categories_json(t));
     js_set(cli, report->root, "trace", trace);
     note_limits(t, &file);

@@ -71,8 +71,20 @@ int trace_read(Cli *cli, const char *path, TraceFile *out, TraceTake *take, void
     FILE *file = fopen(path, "re");
     errno = file ? 0 : errno;
     bool begins = file && fread(line, 1, sizeof head - 1, file) == sizeof head - 1 && memcmp(line, head, sizeof head - 1) == 0;
-    while (begins && next_line(file, line, &n))
+    int cause = errno;
+    ProgressLine progress = cli_progress();
+    double mega = 0;
+    if (begins && progress.terminal && fseeko(file, 0, SEEK_END) == 0) { /* not of a pipe */
+        mega = 1e-6 * (double)ftello(file);
+        begins = fseeko(file, sizeof head - 1, SEEK_SET) == 0;
+    }
+    errno = cause;
+    for (uint32_t lines = 0; begins && next_line(file, line, &n); lines++) {
+        if (lines % 1024 == 0 && mega > 0)
+            progress_line_step(&progress, "read, MB", 1e-6 * (double)ftello(file), mega);
         take_line(&reader, line, n);
+    }
+    progress_line_clear();
     int trouble = errno && (!file || ferror(file)) ? errno : 0;
     if (file)
         fclose(file);

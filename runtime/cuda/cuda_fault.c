@@ -205,9 +205,10 @@ static bool set_places(CudaFault *x, const Call *call, const uint32_t *nodes, ui
     for (uint32_t i = 0; i < n; i++) {
         const char **file = &x->places.at[i].loc.file;
         size_t length = *file ? strlen(*file) + 1 : 0;
-        if (*file)
+        if (*file) { /* else there may be no room at all */
             *file = memcpy(to, *file, length);
-        to += length;
+            to += length;
+        }
     }
     x->places.n = n;
     return true;

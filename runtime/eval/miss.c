@@ -10,6 +10,7 @@
 #include "runtime/device/device.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/store.h"
+#include "runtime/eval/traced.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -82,6 +83,7 @@ static Status compile_in_arena(Arena *arena, void *user)
     Graph *g = call_graph(job->call, arena);
     GuardPolicy policy;
     log_graph(g, job->call);
+    traced_miss(e, g, job->call, job->miss);
     e->refused = true;
     if (e->options.value[OPT_COMPILE] == COMPILE_OFF)
         return compile_refused(e, g, job->call, job->miss);

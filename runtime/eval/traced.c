@@ -3,6 +3,7 @@
 #include "cache/memory.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
+#include "runtime/eval.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/perf.h"
 #include "runtime/record/thread.h"
@@ -41,10 +42,39 @@ void traced_lookup(const Call *call, int64_t began, const CacheHit *hit)
                   TL_INT("guards", hit ? hit->program->guards.n : 0));
 }
 
-void traced_miss(const Evaluation *e, const CacheMiss *miss)
+void traced_miss(const Evaluation *e, const Graph *g, const Call *call, const CacheMiss *miss)
 {
+    Str why;
+    if (!timeline_on())
+        return;
+    str_init(&why, g->arena);
+    explain_miss(g, call, miss, &why);
     timeline_mark(TL_MISS, kiln_miss_reason((int)miss->reason), TL_TEXT("file", e->loc.file), TL_INT("line", e->loc.line),
-                  TL_INT("programs", miss->n_variants));
+                  TL_INT("programs", miss->n_variants), TL_TEXT("why", why.text));
+}
+
+/* Small ones would fill the trace and are nothing that anybody looks for. */
+void traced_results(Call *call)
+{
+    enum { MOST = 3, LEAST_BYTES = 64 << 10 };
+    int64_t below = INT64_MAX;
+    for (int told = 0; told < MOST; told++) {
+        const RtNode *largest = NULL;
+        int64_t bytes = LEAST_BYTES - 1;
+        for (size_t k = 0; k < call->outputs.n; k++) {
+            const RtNode *node = call_output(call, k);
+            int64_t own = node_elements(node) * (int64_t)dtype_bytes((DType)node->dtype);
+            if (own > bytes && own < below) {
+                largest = node;
+                bytes = own;
+            }
+        }
+        if (!largest)
+            return;
+        below = bytes;
+        timeline_mark(TL_RESULT, largest->api ? largest->api : "result", TL_TEXT("file", largest->loc.file),
+                      TL_INT("line", largest->loc.line), TL_INT("bytes", bytes));
+    }
 }
 
 void traced_use(Program *program)

@@ -30,7 +30,8 @@ traced()
 # compare NAME: with its golden text. KILN_UPDATE=1 writes that anew.
 compare()
 {
-    "$validate" "$work/$1.json" print >"$work/$1.txt" || fail "$1"
+    # why there was a miss is a sentence with places, cut where it is long: that it is there, no more
+    "$validate" "$work/$1.json" print | sed 's/ why=[^ ].*/ why=TEXT/' >"$work/$1.txt" || fail "$1"
     [ -z "$KILN_UPDATE" ] || cp "$work/$1.txt" "$golden/$1.txt"
     diff -u "$golden/$1.txt" "$work/$1.txt" || fail "$1 differs from its golden text"
 }
@@ -40,6 +41,8 @@ for name in sizes function; do
     [ $code = 0 ] || fail "$name ended with $code: $(cat "$work/$name.out")"
     compare "$name"
 done
+
+grep '"name":"size","cat":"miss"' "$work/sizes.json" | grep -q '"why":"size: a size that was compiled in differs' || fail "why: $(grep '"cat":"miss"' "$work/sizes.json")"
 
 # With a cache on disk: stored, then loaded by another process.
 for name in stored loaded; do

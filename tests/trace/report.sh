@@ -46,7 +46,10 @@ compare() # NAME: $work/out against the expected text
 {
     printf '{"displayTimeUnit":"ns","traceEvents":[   \n'
     printf '{"name":"never_seen","cat":"miss","ph":"i","ts":2.5,"s":"t","pid":1,"tid":1,"args":{"file":"a.c","line":7,"programs":0}},\n'
-    printf '{"name":"size","cat":"miss","ph":"i","ts":3.5,"s":"t","pid":1,"tid":1,"args":{"file":"a.c","line":7,"programs":1}},\n'
+    printf '{"name":"size","cat":"miss","ph":"i","ts":3.5,"s":"t","pid":1,"tid":1,"args":{"file":"a.c","line":7,"programs":1,"why":"size: expected 8, found 9"}},\n'
+    printf '{"name":"kiln_exp","cat":"result","ph":"i","ts":60.0,"s":"t","pid":1,"tid":1,"args":{"file":"c.c","line":3,"bytes":70000}},\n'
+    printf '{"name":"kiln_exp","cat":"result","ph":"i","ts":61.0,"s":"t","pid":1,"tid":1,"args":{"file":"c.c","line":3,"bytes":90000}},\n'
+    printf '{"name":"kiln_add","cat":"result","ph":"i","ts":62.0,"s":"t","pid":1,"tid":1,"args":{"file":"d.c","line":4,"bytes":100000}},\n'
     printf '{"name":"kiln_eval","cat":"sync","ph":"X","ts":1.0,"dur":90.0,"pid":1,"tid":1,"args":{"file":"a.c","line":7}},\n'
     printf '{"name":"bytes","cat":"memory","ph":"C","ts":91.0,"pid":1,"tid":0,"args":{"tensors":4096,"most":8192,"kept for reuse":64,"programs":12}},\n'
     printf 'rubbish\n'

@@ -113,8 +113,15 @@ function memory() {
     });
     const rows = trace.places.filter(p => p.live || p.growth);
     return [picture,
+        el('h3', {}, 'The largest buffers'),
+        trace.buffers.length ? table([
+            {title: 'Recorded at', value: b => b.place, name: true},
+            {title: 'By', value: b => b.api},
+            {title: 'Largest', value: b => b.bytes, show: b => bytes(b.bytes), number: true},
+            {title: 'Times', value: b => b.results, show: b => count(b.results), number: true},
+        ], trace.buffers, {sort: 2, title: 'largest buffers'}) : el('p', {class: 'quiet'}, 'No result was as large as 64 KiB.'),
         el('h3', {}, 'Where it grew'),
-        el('p', {class: 'quiet'}, 'A trace tells how many bytes were live after each sync point, not each buffer: growth is what one evaluation there added at most.'),
+        el('p', {class: 'quiet'}, 'A trace tells how many bytes were live after each sync point: growth is what one evaluation there added at most.'),
         rows.length ? table([
             {title: 'Sync point', value: p => p.place, name: true},
             {title: 'Largest growth', value: p => p.growth, show: p => bytes(p.growth), number: true},

@@ -3,6 +3,8 @@
 const data = JSON.parse(document.getElementById('data').textContent);
 const text = index => data.strings[index] ?? '';
 const trace = data.trace ?? null;
+const checking = location.hash === '#check'; /* check.js */
+const soon = checking ? work => work() : work => requestAnimationFrame(work);
 
 function fill(node, attributes, children) {
     for (const [name, value] of Object.entries(attributes ?? {})) {

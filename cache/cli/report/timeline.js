@@ -113,7 +113,7 @@ function barView(groups, label, alongTime) {
     function later() {
         if (waiting) return;
         waiting = true;
-        requestAnimationFrame(() => {
+        soon(() => {
             waiting = false;
             paint();
         });

@@ -3,8 +3,10 @@
  * Each program says who it is: `static const char program[]`, before this is included.
  */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void refuse(const char *what, const char *why)
 {
@@ -31,4 +33,46 @@ static double number(const char *name, const char *text, double least, double mo
     if (end == text || *end || !(value >= least && value <= most))
         refuse(name, why);
     return value;
+}
+
+/* An option and where its value goes: the one pointer that is not NULL. */
+typedef struct Known {
+    const char *name;
+    long *whole, least, most;
+    double *number, low, high;
+    const char **text;
+    bool *flag; /* takes no value */
+} Known;
+
+/* argv[*i] is one of n options: takes its value. */
+static inline void take_option(const Known *known, size_t n, int argc, char **argv, int *i)
+{
+    const char *name = argv[*i];
+    size_t k = 0;
+    while (k < n && strcmp(name, known[k].name))
+        k++;
+    if (k == n)
+        refuse(name, "there is no such option");
+    if (known[k].flag) {
+        *known[k].flag = true;
+        return;
+    }
+    if (++*i == argc)
+        refuse(name, "a value is needed");
+    if (known[k].whole)
+        *known[k].whole = whole(name, argv[*i], known[k].least, known[k].most);
+    else if (known[k].number)
+        *known[k].number = number(name, argv[*i], known[k].low, known[k].high);
+    else
+        *known[k].text = argv[*i];
+}
+
+/* --help, wherever it stands. */
+static inline void help_if_asked(const char *help, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help")) {
+            fputs(help, stdout);
+            exit(0);
+        }
 }

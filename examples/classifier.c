@@ -47,34 +47,19 @@ static const char help[] =
 static Options read_options(int argc, char **argv)
 {
     Options o = {300, 0, 64, 256, 1, 0, 0.01, "adamw", NULL, NULL};
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (!strcmp(name, "--help")) {
-            fputs(help, stdout);
-            exit(0);
-        }
-        static const char *const known[] = {"--steps", "--batch",     "--hidden", "--seed", "--rate",
-                                            "--decay", "--optimizer", "--save",   "--load", "--stop"};
-        size_t which = 0;
-        while (which < sizeof known / sizeof *known && strcmp(name, known[which]))
-            which++;
-        if (which == sizeof known / sizeof *known)
-            refuse(name, "there is no such option");
-        if (++i == argc)
-            refuse(name, "a value is needed");
-        switch (which) {
-        case 0: o.steps = whole(name, argv[i], 1, 1000000); break;
-        case 1: o.batch = whole(name, argv[i], 1, 100000); break;
-        case 2: o.hidden = whole(name, argv[i], 1, 100000); break;
-        case 3: o.seed = whole(name, argv[i], 0, 1000000000); break;
-        case 4: o.rate = number(name, argv[i], 0, 1e6); break;
-        case 5: o.decay = number(name, argv[i], 0, 1e6); break;
-        case 6: o.optimizer = argv[i]; break;
-        case 7: o.save = argv[i]; break;
-        case 8: o.load = argv[i]; break;
-        default: o.stop = whole(name, argv[i], 1, 1000000);
-        }
-    }
+    const Known known[] = {{"--steps", &o.steps, 1, 1000000, .text = NULL},
+                           {"--stop", &o.stop, 1, 1000000, .text = NULL},
+                           {"--batch", &o.batch, 1, 100000, .text = NULL},
+                           {"--hidden", &o.hidden, 1, 100000, .text = NULL},
+                           {"--seed", &o.seed, 0, 1000000000, .text = NULL},
+                           {"--rate", .number = &o.rate, .low = 0, .high = 1e6},
+                           {"--decay", .number = &o.decay, .low = 0, .high = 1e6},
+                           {"--optimizer", .text = &o.optimizer},
+                           {"--save", .text = &o.save},
+                           {"--load", .text = &o.load}};
+    help_if_asked(help, argc, argv);
+    for (int i = 1; i < argc; i++)
+        take_option(known, sizeof known / sizeof *known, argc, argv, &i);
     if (strcmp(o.optimizer, "sgd") && strcmp(o.optimizer, "adam") && strcmp(o.optimizer, "adamw"))
         refuse("--optimizer", "sgd, adam or adamw is needed");
     if (o.stop == 0 || o.stop > o.steps)

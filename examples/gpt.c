@@ -547,37 +547,6 @@ static void sample(Model *m, const Sampling *s)
 
 /* ---- options ---- */
 
-typedef struct Known {
-    const char *name;
-    long *whole, least, most;
-    double *number, low, high;
-    const char **text;
-    bool *flag;
-} Known;
-
-/* argv[*i] is an option of these: takes its value. */
-static void take_option(const Known *known, size_t n, int argc, char **argv, int *i)
-{
-    const char *name = argv[*i];
-    size_t k = 0;
-    while (k < n && strcmp(name, known[k].name))
-        k++;
-    if (k == n)
-        refuse(name, "there is no such option");
-    if (known[k].flag) {
-        *known[k].flag = true;
-        return;
-    }
-    if (++*i == argc)
-        refuse(name, "a value is needed");
-    if (known[k].whole)
-        *known[k].whole = whole(name, argv[*i], known[k].least, known[k].most);
-    else if (known[k].number)
-        *known[k].number = number(name, argv[*i], known[k].low, known[k].high);
-    else
-        *known[k].text = argv[*i];
-}
-
 static void train_main(int argc, char **argv)
 {
     static Training t = {.model = {.depth = NOT_SAID, .width = NOT_SAID, .heads = NOT_SAID, .context = NOT_SAID},
@@ -711,11 +680,7 @@ static void sample_main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i++)
-        if (!strcmp(argv[i], "--help")) {
-            fputs(help, stdout);
-            return 0;
-        }
+    help_if_asked(help, argc, argv);
     if (argc < 2 || (strcmp(argv[1], "train") && strcmp(argv[1], "sample")))
         refuse(argc < 2 ? "gpt" : argv[1], "train or sample is needed");
     kiln_scope *scope = kiln_scope_begin();

@@ -47,52 +47,28 @@ static const char help[] =
 
 static Heat read_options(int argc, char **argv)
 {
-    Heat h = {.size = 255, .steps = 1000, .together = 1, .every = 100, .rate = -1};
-    const struct {
-        const char *name;
-        long *whole, least, most;
-        const char **text;
-        bool *flag;
-    } known[] = {
-        {"--size", &h.size, 1, 30000, NULL, NULL},
-        {"--steps", &h.steps, 1, 1000000000, NULL, NULL},
-        {"--together", &h.together, 1, 1000, NULL, NULL},
-        {"--every", &h.every, 1, 1000000000, NULL, NULL},
-        {"--walls", NULL, 0, 0, &h.walls, NULL},
-        {"--frames", NULL, 0, 0, &h.frames, NULL},
-        {"--out", NULL, 0, 0, &h.out, NULL},
-        {"--wave", NULL, 0, 0, NULL, &h.wave},
-        {"--f64", NULL, 0, 0, NULL, &h.f64},
-    };
+    Heat h = {.size = 255, .steps = 1000, .together = 1, .every = 100};
     const char *rate = NULL;
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (!strcmp(name, "--help")) {
-            fputs(help, stdout);
-            exit(0);
-        }
-        size_t k = 0;
-        while (k < sizeof known / sizeof *known && strcmp(name, known[k].name))
-            k++;
-        bool is_rate = !strcmp(name, "--rate");
-        if (k == sizeof known / sizeof *known && !is_rate)
-            refuse(name, "there is no such option");
-        if (!is_rate && known[k].flag) {
-            *known[k].flag = true;
-            continue;
-        }
-        if (++i == argc)
-            refuse(name, "a value is needed");
-        if (is_rate)
-            rate = argv[i];
-        else if (known[k].whole)
-            *known[k].whole = whole(name, argv[i], known[k].least, known[k].most);
-        else
-            *known[k].text = argv[i];
+    const Known known[] = {{"--size", &h.size, 1, 30000, .text = NULL},
+                           {"--steps", &h.steps, 1, 1000000000, .text = NULL},
+                           {"--together", &h.together, 1, 1000, .text = NULL},
+                           {"--every", &h.every, 1, 1000000000, .text = NULL},
+                           {"--rate", .text = &rate},
+                           {"--walls", .text = &h.walls},
+                           {"--frames", .text = &h.frames},
+                           {"--out", .text = &h.out},
+                           {"--wave", .flag = &h.wave},
+                           {"--f64", .flag = &h.f64}};
+    help_if_asked(help, argc, argv);
+    for (int i = 1; i < argc; i++)
+        take_option(known, sizeof known / sizeof *known, argc, argv, &i);
+    double most = h.wave ? sqrt(0.5) : 0.25; /* --wave may stand behind --rate */
+    h.rate = rate ? number("--rate", rate, 1e-9, 1e9) : h.wave ? 0.5 : 0.2;
+    if (h.rate > most) {
+        char why[120];
+        snprintf(why, sizeof why, "\"%.20s\" is beyond %.4f, up to which the steps are stable", rate, most);
+        refuse("--rate", why);
     }
-    h.rate = h.wave ? 0.5 : 0.2;
-    if (rate)
-        h.rate = number("--rate", rate, 1e-9, h.wave ? sqrt(0.5) : 0.25);
     return h;
 }
 

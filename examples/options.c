@@ -40,46 +40,20 @@ static const char help[] =
 static Option read_options(int argc, char **argv)
 {
     Option o = {ASIAN, 1048576, 65536, 64, 1, 100, 100, 0.05, 0.2, 1};
-    const struct {
-        const char *name;
-        long *whole, least, most;
-        double *number, low, high;
-    } known[] = {
-        {"--paths", &o.paths, 2, 1000000000000, NULL, 0, 0},
-        {"--batch", &o.batch, 1, 100000000, NULL, 0, 0},
-        {"--fixings", &o.fixings, 1, 100000, NULL, 0, 0},
-        {"--seed", &o.seed, 0, 1000000000, NULL, 0, 0},
-        {"--spot", NULL, 0, 0, &o.spot, 1e-6, 1e6},
-        {"--strike", NULL, 0, 0, &o.strike, 1e-6, 1e6},
-        {"--rate", NULL, 0, 0, &o.rate, -1, 1},
-        {"--volatility", NULL, 0, 0, &o.volatility, 1e-6, 10},
-        {"--years", NULL, 0, 0, &o.years, 1e-6, 1000},
-    };
-    for (int i = 1; i < argc; i++) {
-        const char *name = argv[i];
-        if (!strcmp(name, "--help")) {
-            fputs(help, stdout);
-            exit(0);
-        }
-        size_t k = 0;
-        while (k < sizeof known / sizeof *known && strcmp(name, known[k].name))
-            k++;
-        bool kind = !strcmp(name, "--kind");
-        if (k == sizeof known / sizeof *known && !kind)
-            refuse(name, "there is no such option");
-        if (++i == argc)
-            refuse(name, "a value is needed");
-        if (kind) {
-            for (o.kind = 0; o.kind < KINDS && strcmp(argv[i], kind_names[o.kind]);)
-                o.kind++;
-            if (o.kind == KINDS)
-                refuse(name, "asian, geometric or european is needed");
-        } else if (known[k].whole) {
-            *known[k].whole = whole(name, argv[i], known[k].least, known[k].most);
-        } else {
-            *known[k].number = number(name, argv[i], known[k].low, known[k].high);
-        }
-    }
+    const char *kind = kind_names[ASIAN];
+    const Known known[] = {
+        {"--paths", &o.paths, 2, 1000000000000, .text = NULL},      {"--batch", &o.batch, 1, 100000000, .text = NULL},
+        {"--fixings", &o.fixings, 1, 100000, .text = NULL},         {"--seed", &o.seed, 0, 1000000000, .text = NULL},
+        {"--spot", .number = &o.spot, .low = 1e-6, .high = 1e6},    {"--strike", .number = &o.strike, .low = 1e-6, .high = 1e6},
+        {"--rate", .number = &o.rate, .low = -1, .high = 1},        {"--volatility", .number = &o.volatility, .low = 1e-6, .high = 10},
+        {"--years", .number = &o.years, .low = 1e-6, .high = 1000}, {"--kind", .text = &kind}};
+    help_if_asked(help, argc, argv);
+    for (int i = 1; i < argc; i++)
+        take_option(known, sizeof known / sizeof *known, argc, argv, &i);
+    for (o.kind = 0; o.kind < KINDS && strcmp(kind, kind_names[o.kind]);)
+        o.kind++;
+    if (o.kind == KINDS)
+        refuse("--kind", "asian, geometric or european is needed");
     return o;
 }
 

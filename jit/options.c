@@ -312,7 +312,8 @@ void options_init(void)
     progress_draw(atomic_load(&values[OPT_PROGRESS]) != 0);
     for (int id = 0; id < OPT_COUNT; id++)
         if (bad[id][0])
-            log_warn("environment: %s; %s is used", bad[id], table[id].def);
+            log_warn("environment: %s; %s%s", bad[id], *table[id].def ? table[id].def : "it is as if it were not set",
+                     *table[id].def ? " is used" : "");
     warn_unknown();
 }
 

@@ -89,7 +89,8 @@ int trace_read(Cli *cli, const char *path, TraceFile *out, TraceTake *take, void
     if (file)
         fclose(file);
     if (trouble || !begins) {
-        complain(trouble ? "%s: %s" : "%s: it is no trace as kiln writes it (KILN_TRACE=%s)", path, trouble ? strerror(trouble) : path);
+        complain(trouble ? "%s: %s" : "%s: it is no trace as a program writes it with KILN_TRACE=file.json%s", path,
+                 trouble ? strerror(trouble) : "");
         return END_TROUBLE;
     }
     return END_FINE;

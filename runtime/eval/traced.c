@@ -57,24 +57,26 @@ void traced_miss(const Evaluation *e, const Graph *g, const Call *call, const Ca
 void traced_results(Call *call)
 {
     enum { MOST = 3, LEAST_BYTES = 64 << 10 };
-    int64_t below = INT64_MAX;
-    for (int told = 0; told < MOST; told++) {
-        const RtNode *largest = NULL;
-        int64_t bytes = LEAST_BYTES - 1;
-        for (size_t k = 0; k < call->outputs.n; k++) {
-            const RtNode *node = call_output(call, k);
-            int64_t own = node_elements(node) * (int64_t)dtype_bytes((DType)node->dtype);
-            if (own > bytes && own < below) {
-                largest = node;
-                bytes = own;
-            }
-        }
-        if (!largest)
-            return;
-        below = bytes;
-        timeline_mark(TL_RESULT, largest->api ? largest->api : "result", TL_TEXT("file", largest->loc.file),
-                      TL_INT("line", largest->loc.line), TL_INT("bytes", bytes));
+    struct {
+        const RtNode *node;
+        int64_t bytes;
+    } large[MOST + 1]; /* the largest first; one more for what falls out */
+    int n = 0;
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        const RtNode *node = call_output(call, k);
+        int64_t bytes = node_elements(node) * (int64_t)dtype_bytes((DType)node->dtype);
+        int at = n;
+        if (bytes < LEAST_BYTES)
+            continue;
+        for (; at > 0 && large[at - 1].bytes < bytes; at--)
+            large[at] = large[at - 1];
+        large[at].node = node;
+        large[at].bytes = bytes;
+        n += n < MOST;
     }
+    for (int i = 0; i < n; i++)
+        timeline_mark(TL_RESULT, large[i].node->api ? large[i].node->api : "result", TL_TEXT("file", large[i].node->loc.file),
+                      TL_INT("line", large[i].node->loc.line), TL_INT("bytes", large[i].bytes));
 }
 
 void traced_use(Program *program)

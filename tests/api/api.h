@@ -40,6 +40,14 @@ static inline void begin_mode(int mode)
     kiln_clear_error();
 }
 
+/* Nothing was compiled since. */
+static inline void no_compile_since(const kiln_stats *before)
+{
+    kiln_stats after;
+    kiln_get_stats(&after);
+    cr_assert(after.compiles == before->compiles, "%d more programs", (int)(after.compiles - before->compiles));
+}
+
 static inline void end_mode(void)
 {
     kiln_stats stats;

@@ -43,8 +43,9 @@ refused() # TEXT ARGUMENTS...
     "$program" "$@" >"$work/out" 2>"$work/err" && fail "$* is not refused"
     [ ! -s "$work/out" ] && grep -q -- "$text" "$work/err" || { cat "$work/err"; fail "$* is not refused with \"$text\""; }
 }
-refused '"0.26" is no number from 1e-09 to 0.25' --rate 0.26
-refused 'to 0.7071' --wave --rate 0.71
+refused '"0.26" is beyond 0.2500, up to which the steps are stable' --rate 0.26
+refused '"0.71" is beyond 0.7071' --rate 0.71 --wave
+refused '"-1" is no number' --rate -1
 refused '"0" is no whole number' --size 0
 refused 'there is no such option' --walls2 x
 refused 'a value is needed' --out

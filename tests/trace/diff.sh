@@ -62,7 +62,7 @@ diff_ 3 "$work" "$work/b.json"
 warns 'no regular file|Is a directory'
 echo '{"traceEvents":[]}' >"$work/other.json"
 diff_ 3 "$work/a.json" "$work/other.json"
-warns 'other.json: it is no trace as kiln writes it'
+warns 'other.json: it is no trace as a program writes it with KILN_TRACE=file.json'
 : >"$work/empty.json"
 diff_ 3 "$work/a.json" "$work/empty.json"
 size=$(wc -c <"$work/a.json")

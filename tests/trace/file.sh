@@ -118,6 +118,11 @@ for file in one two; do "$validate" "$work/$file.json" || fail "$file.json"; don
 [ "$(cat "$work/other.txt")" = mine ] || fail "other.txt was changed"
 ls "$work"/*.tmp 2>/dev/null && fail "temporary files are left"
 
+# The three largest results of an evaluation, each with its place, also where they are as large as one another.
+traced touch KILN_THREADS=1 -- touch
+[ "$(sed -n 's/.*"cat":"result".*"line":\([0-9]*\),"bytes":\([0-9]*\)}.*/\2/p' "$work/touch.json" | tr '\n' ' ')" = '67108864 131072 131072 131072 ' ] ||
+    fail "results: $(grep '"cat":"result"' "$work/touch.json")"
+
 # A file that cannot be: one warning. A link stays, and leads to the trace.
 KILN_TRACE=/nowhere/x.json "$program" unwritable 'No such file' || fail "a folder that is not there"
 KILN_TRACE="$work" "$program" unwritable 'no regular file' || fail "a folder"

@@ -145,11 +145,15 @@ static void loop(const char *rounds)
     many(&n);
 }
 
-/* A result of 64 MB in fresh memory. */
+/* A result of 64 MB in fresh memory, then three of 128 KB and one of 64 KB together. */
 static void touch(const char *unused)
 {
     (void)unused;
+    kiln_tensor *twins[4]; /* the three largest are told */
     must(kiln_eval(kiln_linspace(KILN_F32, 0, 1, 16 << 20)) == KILN_OK, "touch");
+    for (int i = 0; i < 4; i++)
+        twins[i] = kiln_full(KILN_F32, KILN_SHAPE(i ? 1 << 15 : 1 << 14), i);
+    must(kiln_eval_many(twins, 4) == KILN_OK, "twins");
 }
 
 /* The child's trace is its own, and so is a grandchild's; one that does nothing has none. */

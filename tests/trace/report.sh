@@ -114,7 +114,7 @@ report 3 "$work/none.json" -o "$work/no.html"
 warns 'none.json: No such file|no entry'
 echo '{"traceEvents":[]}' >"$work/other.json"
 report 3 "$work/other.json" -o "$work/no.html"
-warns 'other.json: it is no trace as kiln writes it'
+warns 'other.json: it is no trace as a program writes it with KILN_TRACE=file.json'
 report 2 "$work/work.json" "$work/hand.json" -o "$work/no.html"
 warns 'one report shows one trace'
 report 2 -o "$work/no.html"

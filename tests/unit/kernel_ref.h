@@ -334,12 +334,12 @@ static void ref_mark(const Kernel *k, VRef v, bool *live)
 
 static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
 {
-    Arena arena;
-    jmp_buf oom;
-    arena_init(&arena, &oom);
-    cr_assert(setjmp(oom) == 0);
+    Arena own;
+    jmp_buf own_oom;
+    arena_init(&own, &own_oom);
+    cr_assert(setjmp(own_oom) == 0);
     uint32_t stages;
-    InstInfo *info = kernel_analyse(k, &arena, &stages);
+    InstInfo *info = kernel_analyse(k, &own, &stages);
     RefRun f = {.k = k, .args = args, .math = math};
     int64_t x_points = 1, r_points = 1;
     for (uint32_t a = 0; a < k->axes.n; a++) {
@@ -347,12 +347,12 @@ static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
         *(k->axes.at[a].kind == AXIS_X ? &x_points : &r_points) *= f.size[a];
     }
     int64_t room = r_points ? r_points : 1;
-    f.r_coord = ARENA_ARRAY(&arena, int64_t, room * (int64_t)(k->axes.n + 1));
-    f.value = ARENA_ARRAY(&arena, void *, k->inst.n + 1);
+    f.r_coord = ARENA_ARRAY(&own, int64_t, room * (int64_t)(k->axes.n + 1));
+    f.value = ARENA_ARRAY(&own, void *, k->inst.n + 1);
     for (uint32_t v = 0; v < k->inst.n; v++)
-        f.value[v] = ARENA_ARRAY(&arena, uint64_t, room);
+        f.value[v] = ARENA_ARRAY(&own, uint64_t, room);
     f.points = r_points;
-    bool *live = ARENA_ARRAY(&arena, bool, k->inst.n + 1);
+    bool *live = ARENA_ARRAY(&own, bool, k->inst.n + 1);
     for (uint32_t v = 0; v < k->inst.n; v++)
         if (k->inst.at[v].kind == KI_STORE || k->inst.at[v].kind == KI_SCATTER || k->inst.at[v].kind == KI_BOUND)
             ref_mark(k, v, live);
@@ -370,7 +370,7 @@ static inline void ref_run(const Kernel *k, void *const *args, MathMode math)
             if (live[v])
                 ref_inst(&f, v, info);
     }
-    arena_free(&arena);
+    arena_free(&own);
 }
 
 /* ---- comparison ---- */

@@ -9,22 +9,10 @@
  * of each directive.
  */
 #include "ir/base/log.h"
+#include "tests/unit/golden_cases.h"
 #include "tests/unit/kernel_ref.h"
 
-#include <dirent.h>
 #include <unistd.h>
-
-static Arena arena;
-static jmp_buf oom;
-
-static void setup(void)
-{
-    arena_init(&arena, &oom);
-    if (setjmp(oom))
-        cr_assert(false, "out of memory");
-}
-
-static void teardown(void) { arena_free(&arena); }
 
 TestSuite(schedule, .init = setup, .fini = teardown);
 
@@ -108,50 +96,9 @@ static void outcome(const char *text, Str *out)
     str_printf(out, "%s\n", said[0] ? said : "taken");
 }
 
-/* Cuts at the next line `mark`: what is before it, terminated; *rest behind it, or NULL. */
-static char *cut(char *text, const char *mark, char **rest)
-{
-    char *at = strstr(text, mark);
-    *rest = at ? at + strlen(mark) : NULL;
-    if (at)
-        *at = 0;
-    return text;
-}
+Test(schedule, kiln_has_these) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/schedules/own.txt", outcome, true), 12); }
 
-static int golden_file(const char *path)
-{
-    static char text[1 << 16];
-    const char *mode = os_getenv("KILN_GOLDEN");
-    bool update = mode && !strcmp(mode, "update");
-    FILE *file = fopen(path, "r");
-    cr_assert_not_null(file, "%s", path);
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    fclose(file);
-    Str out;
-    str_init(&out, &arena);
-    int n = 0;
-    for (char *rest = text; rest; n++) {
-        char *next, *expected, *given = cut(cut(rest, "====\n", &next), "----\n", &expected);
-        str_printf(&out, "%s%s----\n", out.len ? "====\n" : "", given);
-        size_t at = out.len;
-        outcome(given, &out);
-        if (!update)
-            cr_expect(expected && !strcmp(expected, out.text + at), "%s: of\n%sgot\n%swanted\n%s", path, given, out.text + at,
-                      expected ? expected : "nothing");
-        rest = next;
-    }
-    if (update) {
-        file = fopen(path, "w");
-        cr_assert_not_null(file, "%s", path);
-        fputs(out.text, file);
-        fclose(file);
-    }
-    return n;
-}
-
-Test(schedule, kiln_has_these) { cr_assert_geq(golden_file(KILN_SOURCE_DIR "/tests/schedules/own.txt"), 12); }
-
-Test(schedule, these_are_refused_by_name) { cr_assert_geq(golden_file(KILN_SOURCE_DIR "/tests/schedules/asked.txt"), 25); }
+Test(schedule, these_are_refused_by_name) { cr_assert_geq(golden_cases(KILN_SOURCE_DIR "/tests/schedules/asked.txt", outcome, true), 25); }
 
 /* ---- what is taken changes no bit ---- */
 

@@ -397,7 +397,8 @@ static json_t *buffers_json(TraceReport *t)
     Cli *cli = t->report->cli;
     json_t *all = json_array();
     Place **place = ARENA_ARRAY(t->arena, Place *, t->places.n + 1);
-    memcpy(place, t->places.at, sizeof(Place *) * t->places.n);
+    for (uint32_t i = 0; i < t->places.n; i++) /* no memcpy: without places there is no array */
+        place[i] = t->places.at[i];
     qsort(place, t->places.n, sizeof(Place *), by_largest);
     for (uint32_t i = 0; i < t->places.n && i < MOST_BUFFERS && place[i]->largest; i++) {
         json_t *row = json_object();

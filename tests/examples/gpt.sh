@@ -19,39 +19,45 @@ awk '/^step 80:/ { loss = $4 + 0; validation = $6 + 0 } /^step 1:/ { first = $4 
     END { exit !(first > 4.5 && loss > 0 && loss < 1 && validation > 0 && validation < 1 && programs <= 8) }' "$work/out" || fail "what it learned"
 [ "$(grep -c '<polyline' "$work/curve.svg")" = 2 ] && grep -q '</svg>' "$work/curve.svg" || fail "the curve"
 
-# Stopped and resumed, with dropout: the bits of a run that was not stopped.
-train --steps 12 --stop 5 --every 5 --dropout 0.1 --save "$work/a" >/dev/null && train --steps 12 --every 5 --dropout 0.1 --resume "$work/a" --save "$work/a" >/dev/null &&
-    train --steps 12 --every 5 --dropout 0.1 --save "$work/b" >/dev/null || fail "resuming"
-cmp "$work/a" "$work/b" || fail "a resumed run has other bits"
-train --steps 12 --every 5 --dropout 0.1 --seed 2 --save "$work/c" >/dev/null
-cmp -s "$work/b" "$work/c" && fail "another seed, the same bits"
+. "$(dirname "$0")/../support/turn.sh"
 
-# Killed at some time: what was saved last is whole.
-"$program" train "$work/text" $small --steps 1000000 --every 1 --save "$work/killed" >/dev/null 2>&1 &
-child=$!
-n=0
-while [ ! -s "$work/killed" ] && [ $n -lt 600 ]; do
-    sleep 0.1
-    n=$((n + 1))
-done
-sleep 0.3
-kill -9 $child
-wait $child 2>/dev/null
-"$program" sample "$work/killed" --tokens 1 >/dev/null || fail "a killed run's model"
-train --steps 1000000 --stop 80 --every 1 --resume "$work/killed" --save "$work/killed" >/dev/null && train --steps 1000000 --stop 80 --every 1 --save "$work/unkilled" >/dev/null ||
-    fail "resuming a killed run"
-cmp "$work/killed" "$work/unkilled" || fail "a killed and resumed run has other bits"
+if turn 0 2; then
+    # Stopped and resumed, with dropout: the bits of a run that was not stopped.
+    train --steps 12 --stop 5 --every 5 --dropout 0.1 --save "$work/a" >/dev/null && train --steps 12 --every 5 --dropout 0.1 --resume "$work/a" --save "$work/a" >/dev/null &&
+        train --steps 12 --every 5 --dropout 0.1 --save "$work/b" >/dev/null || fail "resuming"
+    cmp "$work/a" "$work/b" || fail "a resumed run has other bits"
+    train --steps 12 --every 5 --dropout 0.1 --seed 2 --save "$work/c" >/dev/null
+    cmp -s "$work/b" "$work/c" && fail "another seed, the same bits"
 
-# Writing: by the seed, without a program for each length, and as without a cache, also beyond the context and from a prompt that is longer.
-sample() { "$program" sample "$work/whole" "$@" 2>"$work/err"; }
-[ "$(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34 | head -n 1)" = "line 5: the quick brown fox jumps over the lazy dog" ] || fail "it did not learn the line: $(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34)"
-sample --tokens 60 --seed 3 >"$work/s1" && sample --tokens 60 --seed 3 >"$work/s2" && sample --tokens 60 --seed 4 --temperature 1.5 >"$work/s3" || fail "sampling"
-cmp "$work/s1" "$work/s2" || fail "a seed gives two texts"
-cmp -s "$work/s1" "$work/s3" && fail "two seeds give one text"
-for prompt in "l" "line 12: the quick brown fox jumps over the lazy dog"; do
-    sample --prompt "$prompt" --tokens 70 --check --top-k 5 --top-p 0.9 >/dev/null || fail "checking"
-    awk '/^largest difference/ { seen = 1; exit !($6 !~ /nan/ && $6 + 0 < 1e-5 && $7 <= 8) } END { if (!seen) exit 1 }' "$work/err" || fail "with a cache: $(cat "$work/err")"
-done
+    # Killed at some time: what was saved last is whole.
+    "$program" train "$work/text" $small --steps 1000000 --every 1 --save "$work/killed" >/dev/null 2>&1 &
+    child=$!
+    n=0
+    while [ ! -s "$work/killed" ] && [ $n -lt 600 ]; do
+        sleep 0.1
+        n=$((n + 1))
+    done
+    sleep 0.3
+    kill -9 $child
+    wait $child 2>/dev/null
+    "$program" sample "$work/killed" --tokens 1 >/dev/null || fail "a killed run's model"
+    train --steps 1000000 --stop 80 --every 1 --resume "$work/killed" --save "$work/killed" >/dev/null && train --steps 1000000 --stop 80 --every 1 --save "$work/unkilled" >/dev/null ||
+        fail "resuming a killed run"
+    cmp "$work/killed" "$work/unkilled" || fail "a killed and resumed run has other bits"
+fi
+
+if turn 1 2; then
+    # Writing: by the seed, without a program for each length, and as without a cache, also beyond the context and from a prompt that is longer.
+    sample() { "$program" sample "$work/whole" "$@" 2>"$work/err"; }
+    [ "$(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34 | head -n 1)" = "line 5: the quick brown fox jumps over the lazy dog" ] || fail "it did not learn the line: $(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34)"
+    sample --tokens 60 --seed 3 >"$work/s1" && sample --tokens 60 --seed 3 >"$work/s2" && sample --tokens 60 --seed 4 --temperature 1.5 >"$work/s3" || fail "sampling"
+    cmp "$work/s1" "$work/s2" || fail "a seed gives two texts"
+    cmp -s "$work/s1" "$work/s3" && fail "two seeds give one text"
+    for prompt in "l" "line 12: the quick brown fox jumps over the lazy dog"; do
+        sample --prompt "$prompt" --tokens 70 --check --top-k 5 --top-p 0.9 >/dev/null || fail "checking"
+        awk '/^largest difference/ { seen = 1; exit !($6 !~ /nan/ && $6 + 0 < 1e-5 && $7 <= 8) } END { if (!seen) exit 1 }' "$work/err" || fail "with a cache: $(cat "$work/err")"
+    done
+fi
 
 refused() # TEXT ARGUMENTS...
 {

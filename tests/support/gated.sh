@@ -61,7 +61,7 @@ case ${KILN_TEST_PARTS:+${KILN_TEST_SLICES:-one}} in
     fi
     obeys=
     for file in "$@"; do
-        [ ! -f "$file" ] || ! grep -q KILN_TEST_SLICES "$file" || obeys=yes
+        [ ! -f "$file" ] || ! grep -Eq "KILN_TEST_SLICES|support/turn.sh" "$file" || obeys=yes
     done
     [ -n "$obeys" ] || {
         echo "has slices in a CMakeLists.txt (kiln_slices), but does not look at KILN_TEST_SLICES"

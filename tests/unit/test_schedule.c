@@ -9,6 +9,7 @@
  * of each directive.
  */
 #include "ir/base/log.h"
+#include "tests/support/slice.h"
 #include "tests/unit/golden_cases.h"
 #include "tests/unit/kernel_ref.h"
 
@@ -181,6 +182,8 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
                                                                                  "tail scalar"};
     static const int lanes[] = {1, 4, 16, 64};
     for (size_t c = 0; c < sizeof loops / sizeof *loops; c++) {
+        if (!slice_takes(c))
+            continue;
         const Kernel *k = parsed(loops[c].text);
         int n = 0;
         for (size_t a = 0; a < 4; a++)
@@ -206,12 +209,13 @@ Test(schedule, what_products_may_be_asked_for_changes_no_bit)
                 for (size_t v = 0; v < 4; v++)
                     for (size_t t = 0; t < 2; t++)
                         by_way[w] +=
+                            slice_takes(r * 8 + v * 2 + t) &&
                             taken(&products[c],
                                   arena_printf(&arena, "way %s; tile_rows %d; tile_width %d; task_rows %d; task_tiles %d; panels 1",
                                                ways[w], rows[r], widths[v], (w == WAY_STRIPS ? 1 : 2) * rows[r], tiles[t]),
                                   256);
     for (int w = 0; w < 4; w++)
-        cr_expect_geq(by_way[w], 6, "%d are %s", by_way[w], ways[w]);
+        cr_expect_geq(by_way[w], slices() == 1 ? 6 : 1, "%d are %s", by_way[w], ways[w]);
 }
 
 /* What is in the file counts, not its name; it is a part of the key. */

@@ -26,6 +26,12 @@ find_package(Threads REQUIRED)
 find_library(KILN_ZSTD zstd REQUIRED)
 find_path(JANSSON_INCLUDE jansson.h REQUIRED)
 find_library(JANSSON_LIBRARY jansson REQUIRED)
+find_path(UTF8PROC_INCLUDE utf8proc.h) # of examples/embed.c alone, which is left out where it is missing
+find_library(UTF8PROC_LIBRARY utf8proc)
+if(UTF8PROC_INCLUDE AND UTF8PROC_LIBRARY)
+    set(KILN_EMBED_INCLUDES ${JANSSON_INCLUDE} ${UTF8PROC_INCLUDE})
+    set(KILN_EMBED_LIBRARIES ${JANSSON_LIBRARY} ${UTF8PROC_LIBRARY})
+endif()
 find_path(MINIZIP_INCLUDE minizip/unzip.h REQUIRED)
 find_library(MINIZIP_LIBRARY NAMES libminizip.a minizip REQUIRED) # Debian's archive is position-independent: it goes inside
 find_library(ZLIB_LIBRARY z REQUIRED)

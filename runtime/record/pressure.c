@@ -11,8 +11,9 @@
  * When recording ends with more than `pressure_mark` bytes in use, the pending graphs behind this thread's handles are walked. Those
  * handles that no other pending node uses, and that are small themselves, would be computed (the tops); what goes away with that is
  * counted by references: a node dies when all of its references come from nodes that let it go. If more than twice as much is freed as
- * the results take, the tops are computed. Either way the mark rises to an eighth of the limit above what is in use, so memory that is in use for
- * good costs a walk now and then and no more.
+ * the results take, the tops are computed. Else the same is asked of all small handles, used or not: a total of values that are kept, too,
+ * frees nothing alone, because those values hold what they are made of. Either way the mark rises to an eighth of the limit above what is in
+ * use, so memory that is in use for good costs a walk now and then and no more.
  *
  * What must hold: nothing is computed inside a trace, a deleter or a log sink; values don't depend on when they are computed. Node marks
  * are evaluation's (runtime/eval/collect.c), so the walk has a table of its own.
@@ -120,14 +121,18 @@ static void let_go(Walk *w, const RtNode *node)
     }
 }
 
-/* Finds the tops, their bytes, and what computing them frees. */
-static bool choose(Walk *w, int64_t most)
+/* Finds the tops (used: and the handles that pending nodes use), their bytes, and what computing them frees: is that enough? */
+static bool choose(Walk *w, int64_t most, bool used)
 {
+    w->tops.n = w->going.n = 0;
+    w->results = w->freed = 0;
+    for (size_t i = 0; i < w->seen.n; i++)
+        w->seen.at[i].gone = 0;
     if (!BUF_RESERVE(w->tops, w->n_candidates + 1) || !BUF_RESERVE(w->going, w->seen.n + 1))
         return false;
     for (size_t i = 0; i < w->n_candidates; i++) {
         const Seen *seen = &w->seen.at[i];
-        if (seen->users == 0 && bytes_of(seen->node) <= most) {
+        if ((used || seen->users == 0) && bytes_of(seen->node) <= most) {
             w->results += bytes_of(seen->node);
             w->tops.at[w->tops.n++] = seen->node;
         }
@@ -136,7 +141,7 @@ static bool choose(Walk *w, int64_t most)
         let_go(w, w->tops.at[i]);
     for (size_t i = 0; i < w->going.n; i++)
         let_go(w, w->going.at[i]);
-    return w->tops.n > 0;
+    return w->freed > 2 * w->results;
 }
 
 /* --- relief ------------------------------------------------------------------------------------------------------------------ */
@@ -169,7 +174,8 @@ void pressure_relieve(Loc loc)
     Evaluation *e;
     if (in_use() > limit && !trace_current && eval_enter(&e) == ST_OK) {
         Walk w = {0};
-        if (!e->busy && see_all(&w) && choose(&w, in_use() / 16) && w.freed > 2 * w.results)
+        int64_t most = in_use() / 16;
+        if (!e->busy && see_all(&w) && (choose(&w, most, false) || choose(&w, most, true)))
             compute(&w, loc);
         eval_unlock();
         os_free(w.seen.at);

@@ -188,3 +188,44 @@ Test(pressure, not_while_a_body_is_traced)
     kiln_function_free(f);
     kiln_scope_end(scope);
 }
+
+/* A running total of results that are kept: the total alone frees nothing, since what it was made of is held by what it uses. */
+Test(pressure, a_total_of_kept_results)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *mean[STEPS], *total = kiln_zeros(KILN_F32, KILN_SHAPE());
+    for (int step = 0; step < STEPS; step++) {
+        kiln_scope *inner = kiln_scope_begin();
+        mean[step] = kiln_keep(kiln_mean(step_data(step)));
+        cr_assert(kiln_assign(total, kiln_add(total, mean[step])) == KILN_OK);
+        kiln_scope_end(inner);
+    }
+    cr_assert_lt(stats_now().peak_bytes, 20 * MIB);
+    cr_assert_eq(value(total), 1.5 * STEPS);
+    for (int step = 0; step < STEPS; step++)
+        cr_assert_eq(value(mean[step]), 1.5);
+    kiln_scope_end(scope);
+}
+
+/* Where the ends of chains free enough, they alone are computed, not what is on the way, though that is held and small, too. */
+Test(pressure, only_the_ends)
+{
+    enum { PART = N / 32 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *way[20], *end[20];
+    for (int k = 0; k < 20; k++) {
+        kiln_scope *inner = kiln_scope_begin();
+        kiln_tensor *total = kiln_mean(step_data(k));
+        way[k] = kiln_keep(kiln_mul(kiln_arange(KILN_F32, 0, PART, 1), kiln_scalar(0.5)));
+        end[k] = kiln_keep(kiln_add(kiln_max(way[k]), total));
+        kiln_scope_end(inner);
+    }
+    cr_assert_lt(stats_now().live_bytes, 20 * MIB);
+    cr_assert_eq(warnings, 1, "%d warnings", warnings);
+    cr_assert(kiln_is_evaluated(end[0]));
+    for (int k = 0; k < 20; k++)
+        cr_assert(!kiln_is_evaluated(way[k]), "%d", k);
+    for (int k = 0; k < 20; k++)
+        cr_assert_eq(value(end[k]), 1.5 + 0.5 * (PART - 1));
+    kiln_scope_end(scope);
+}

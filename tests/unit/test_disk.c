@@ -308,6 +308,30 @@ Test(disk, stale_temporaries_go_and_fresh_ones_stay)
     cr_assert_eq(listed(""), 1);
 }
 
+/* A writer that was stopped after its temporary file had become the entry leaves that with two names: one goes at once, not in an hour. */
+Test(disk, what_is_an_entry_already_is_no_fresh_temporary)
+{
+    DiskPrune pruned;
+    DiskLeftovers left;
+    publish(1, "x");
+    cr_assert_eq(system(arena_printf(
+                     &arena, "cd %s && ln 01/*.kiln 01/tmp.7.linked && touch tmp.7.fresh && touch -d '2 hours ago' tmp.7.stale", dir)),
+                 0);
+    disk_leftovers(disk, false, &left);
+    cr_assert_eq(left.n, 3);
+    cr_assert_eq(left.stale, 2);
+    cr_assert_eq(left.removed, 0);
+    cr_assert_eq(disk_prune(disk, UINT64_MAX, 0, true, &pruned), ST_OK);
+    cr_assert_eq(pruned.stale, 2, "a dry run tells them");
+    cr_assert_eq(access(path_of("01/tmp.7.linked"), F_OK), 0);
+    cr_assert_eq(disk_prune(disk, UINT64_MAX, 0, false, &pruned), ST_OK);
+    cr_assert_eq(pruned.stale, 2);
+    cr_assert_neq(access(path_of("01/tmp.7.linked"), F_OK), 0);
+    cr_assert_neq(access(path_of("tmp.7.stale"), F_OK), 0);
+    cr_assert_eq(access(path_of("tmp.7.fresh"), F_OK), 0);
+    cr_assert_eq(listed(""), 1);
+}
+
 static void evicted_long_ago(void) { cr_assert_eq(system(arena_printf(&arena, "touch -d '2 hours ago' %s/evicted", dir)), 0); }
 
 /* One more entry of 10 bytes. */

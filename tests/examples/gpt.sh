@@ -41,7 +41,10 @@ if turn 0 2; then
     kill -9 $child
     wait $child 2>/dev/null
     "$program" sample "$work/killed" --tokens 1 >/dev/null || fail "a killed run's model"
-    train --steps 1000000 --stop 80 --every 1 --resume "$work/killed" --save "$work/killed" >/dev/null && train --steps 1000000 --stop 80 --every 1 --save "$work/unkilled" >/dev/null ||
+    step=$(head -c 400 "$work/killed" | LC_ALL=C grep -a -o '"step":"[0-9]*"' | tr -dc 0-9)
+    [ "${step:-0}" -gt 0 ] || fail "the step of a killed run's model"
+    stop=$((step + 7))
+    train --steps 1000000 --stop $stop --every 1 --resume "$work/killed" --save "$work/killed" >/dev/null && train --steps 1000000 --stop $stop --every 1 --save "$work/unkilled" >/dev/null ||
         fail "resuming a killed run"
     cmp "$work/killed" "$work/unkilled" || fail "a killed and resumed run has other bits"
 fi

@@ -142,13 +142,55 @@ static Ref ew_text(Gradient *d, Ref r, uint32_t k, Ref g)
 
 /* ---- what both modes share ---- */
 
-static void start(Gradient *d, Graph *g)
+static void start(Gradient *d, Graph *g, const GradientCalls *calls)
 {
+    static const GradientCalls none;
     need_rows();
     graph_keep_apart(g);
-    *d = (Gradient){.g = g, .w = {.g = g}, .end = g->nodes.n};
+    *d = (Gradient){.g = g, .w = {.g = g}, .end = g->nodes.n, .calls = calls ? calls : &none};
+    calls = d->calls;
     d->wanted = ARENA_ARRAY(g->arena, bool, d->end);
     d->is_in = ARENA_ARRAY(g->arena, bool, d->end);
+    if (calls->n)
+        d->call_of = ARENA_ARRAY(g->arena, uint32_t, d->end);
+    for (uint32_t c = 0; c < calls->n; c++)
+        for (uint32_t k = 0; k < calls->call[c].n_out; k++)
+            d->call_of[calls->call[c].out[k]] = c + 1;
+}
+
+/* The call that node r is a result of, and something flows through; NULL: none. */
+static const GradientCall *call_at(const Gradient *d, Ref r)
+{
+    bool is_result = d->call_of && d->call_of[r] && dtype_is_float(dtype_of(d, r));
+    return is_result ? &d->calls->call[d->call_of[r] - 1] : NULL;
+}
+
+static bool call_flows(const Gradient *d, const GradientCall *call, uint32_t i)
+{
+    return d->wanted[call->in[i]] && dtype_is_float(dtype_of(d, call->in[i]));
+}
+
+static bool any_flows(const Gradient *d, const GradientCall *call)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < call->n_in && !any; i++)
+        any = call_flows(d, call, i);
+    return any;
+}
+
+/* The oldest of its results. */
+static Ref first_of(const GradientCall *call)
+{
+    Ref first = call->out[0];
+    for (uint32_t k = 1; k < call->n_out; k++)
+        first = call->out[k] < first ? call->out[k] : first;
+    return first;
+}
+
+static Ref zero_like(Gradient *d, Ref r)
+{
+    const Node n = node_of(d, r);
+    return grad_zero(d, (DType)n.dtype, n.rank, n.dim);
 }
 
 static bool flows(const Gradient *d, const Node *n, uint32_t k)
@@ -168,13 +210,18 @@ static void find_wanted(Gradient *d, uint32_t n_in, const Ref *in)
         d->wanted[r] = d->is_in[r];
         for (uint32_t k = 0; k < n->n_in && !d->wanted[r]; k++)
             d->wanted[r] = flows(d, n, k);
+        const GradientCall *call = d->wanted[r] ? NULL : call_at(d, r);
+        d->wanted[r] |= call && any_flows(d, call);
     }
 }
 
-static bool refuses(const Gradient *d, Ref r)
+static bool refuses(const Gradient *d, Ref r, bool forward)
 {
     const Node *n = graph_node(d->g, r);
+    const GradientCall *call = call_at(d, r);
     bool asked = false;
+    if (call)
+        return any_flows(d, call) && !d->calls->has(call, forward);
     for (uint32_t k = 0; k < n->n_in; k++)
         asked |= flows(d, n, k);
     return asked && rows[row_of[n->op]].kind == ROW_REFUSED;
@@ -215,26 +262,57 @@ static void pass_on(Gradient *d, Ref r, Ref g)
             grad_give(d, n.in[k], ew_text(d, r, k, g));
 }
 
-Status gradient_vjp(Graph *g, uint32_t n_out, const Ref *out, const Ref *cotangent, uint32_t n_in, const Ref *in, Ref *grad, Ref *refused)
+/* The results of the call have their cotangents: what flows to its inputs. */
+static void call_back(Gradient *d, const GradientCall *call, const Ref *total)
+{
+    Ref *seed = ARENA_ARRAY(d->g->arena, Ref, call->n_results), *got = ARENA_ARRAY(d->g->arena, Ref, call->n_in);
+    Parts *parts = ARENA_ARRAY(d->g->arena, Parts, call->n_results);
+    for (uint32_t i = 0; i < call->n_results; i++)
+        seed[i] = REF_NONE;
+    for (uint32_t k = 0; k < call->n_out; k++) {
+        Ref r = call->out[k];
+        if (!dtype_is_float(dtype_of(d, r)))
+            continue;
+        seed[call->number[k]] = r; /* for now: that node */
+        if (total[r] != REF_NONE)
+            VEC_PUSH(d->g->arena, parts[call->number[k]], total[r]);
+    }
+    for (uint32_t i = 0; i < call->n_results; i++)
+        if (seed[i] != REF_NONE)
+            seed[i] = parts[i].n ? sum(d, seed[i], &parts[i]) : zero_like(d, seed[i]);
+    d->calls->derive(d->calls->user, call, false, seed, got);
+    for (uint32_t i = 0; i < call->n_in; i++)
+        if (got[i] != REF_NONE && call_flows(d, call, i))
+            grad_give(d, call->in[i], got[i]);
+}
+
+Status gradient_vjp(Graph *g, const GradientCalls *calls, uint32_t n_out, const Ref *out, const Ref *cotangent, uint32_t n_in,
+                    const Ref *in, Ref *grad, Ref *refused)
 {
     Gradient d;
-    start(&d, g);
+    start(&d, g, calls);
     uint32_t origin = g->origin;
     find_wanted(&d, n_in, in);
     d.parts = ARENA_ARRAY(g->arena, Parts, d.end);
     Ref *total = ARENA_ARRAY(g->arena, Ref, d.end);
+    bool *asked = ARENA_ARRAY(g->arena, bool, d.calls->n);
     for (uint32_t k = 0; k < n_out; k++)
         grad_give(&d, out[k], cotangent[k]);
     for (Ref r = d.end; r-- > 0;) {
+        const GradientCall *call = call_at(&d, r);
         total[r] = REF_NONE;
-        if (!d.wanted[r] || !d.parts[r].n)
-            continue;
-        if (refuses(&d, r))
-            return no_derivative(&d, r, refused);
         g->origin = r;
-        total[r] = sum(&d, r, &d.parts[r]);
-        if (!graph_node(g, r)->stop)
-            pass_on(&d, r, total[r]);
+        if (d.wanted[r] && d.parts[r].n) {
+            if (refuses(&d, r, false))
+                return no_derivative(&d, r, refused);
+            total[r] = sum(&d, r, &d.parts[r]);
+            if (call)
+                asked[call - d.calls->call] = any_flows(&d, call);
+            else if (!graph_node(g, r)->stop)
+                pass_on(&d, r, total[r]);
+        }
+        if (call && asked[call - d.calls->call] && r == first_of(call))
+            call_back(&d, call, total);
     }
     for (uint32_t i = 0; i < n_in; i++)
         grad[i] = total[in[i]];
@@ -279,31 +357,61 @@ static void tangents_of(Gradient *d, Ref r, Parts *parts)
         VEC_PUSH(d->g->arena, *parts, row->jvp(d, r, t));
 }
 
-Status gradient_jvp(Graph *g, uint32_t n_in, const Ref *in, const Ref *tangent, uint32_t n_out, const Ref *out, Ref *out_tangent,
-                    Ref *refused)
+/* Tangents of the call's results from those of its inputs, which are older than the first of them. */
+static Ref *call_forward(Gradient *d, const GradientCall *call)
+{
+    Ref *seed = ARENA_ARRAY(d->g->arena, Ref, call->n_in), *got = ARENA_ARRAY(d->g->arena, Ref, call->n_results);
+    bool any = false;
+    for (uint32_t i = 0; i < call->n_in; i++) {
+        seed[i] = call_flows(d, call, i) ? d->tangent[call->in[i]] : REF_NONE;
+        any |= seed[i] != REF_NONE;
+    }
+    for (uint32_t i = 0; any && i < call->n_in; i++)
+        if (seed[i] == REF_NONE && dtype_is_float(dtype_of(d, call->in[i])))
+            seed[i] = zero_like(d, call->in[i]);
+    for (uint32_t i = 0; i < call->n_results; i++)
+        got[i] = REF_NONE;
+    if (any)
+        d->calls->derive(d->calls->user, call, true, seed, got);
+    return got;
+}
+
+Status gradient_jvp(Graph *g, const GradientCalls *calls, uint32_t n_in, const Ref *in, const Ref *tangent, uint32_t n_out, const Ref *out,
+                    Ref *out_tangent, Ref *refused)
 {
     Gradient d;
-    start(&d, g);
+    start(&d, g, calls);
     uint32_t origin = g->origin;
     find_wanted(&d, n_in, in);
     d.tangent = ARENA_ARRAY(g->arena, Ref, d.end);
     bool *needed = ARENA_ARRAY(g->arena, bool, d.end);
     for (uint32_t k = 0; k < n_out; k++)
         needed[out[k]] = true;
-    for (Ref r = d.end; r-- > 0;)
+    for (Ref r = d.end; r-- > 0;) {
+        const GradientCall *call = needed[r] ? call_at(&d, r) : NULL;
         for (uint32_t k = 0; needed[r] && k < graph_node(g, r)->n_in; k++)
             needed[graph_node(g, r)->in[k]] |= flows(&d, graph_node(g, r), k);
+        for (uint32_t i = 0; call && i < call->n_in; i++)
+            needed[call->in[i]] |= call_flows(&d, call, i);
+    }
+    Ref **of_call = ARENA_ARRAY(g->arena, Ref *, d.calls->n);
     for (Ref r = 0; r < d.end; r++) {
+        const GradientCall *call = call_at(&d, r);
         Parts parts = {0};
         d.tangent[r] = REF_NONE;
         if (!d.wanted[r] || !needed[r])
             continue;
-        if (refuses(&d, r))
+        if (refuses(&d, r, true))
             return no_derivative(&d, r, refused);
         g->origin = r;
         for (uint32_t i = 0; i < n_in; i++)
             if (in[i] == r)
                 VEC_PUSH(g->arena, parts, tangent[i]);
+        if (call && !of_call[call - d.calls->call])
+            of_call[call - d.calls->call] = call_forward(&d, call);
+        for (uint32_t k = 0; call && k < call->n_out; k++)
+            if (call->out[k] == r && of_call[call - d.calls->call][call->number[k]] != REF_NONE)
+                VEC_PUSH(g->arena, parts, of_call[call - d.calls->call][call->number[k]]);
         tangents_of(&d, r, &parts);
         if (parts.n)
             d.tangent[r] = sum(&d, r, &parts);

@@ -14,14 +14,38 @@
 #include "ir/graph.h"
 
 /*
+ * A part of the graph whose derivative somebody else knows (runtime/gradient/custom.h): of in[0..n_in), each older than all of out, it made
+ * out[0..n_out), which are nodes without inputs. Several may be one and the same value: out[k] is its number[k]-th result, of n_results.
+ */
+typedef struct GradientCall {
+    uint32_t n_in, n_out, n_results;
+    const Ref *in, *out;
+    const uint32_t *number;
+    void *with;
+} GradientCall;
+
+/* How these are differentiated. Of a result of which nobody asked for anything, and one that is no float, `seed` is REF_NONE. */
+typedef struct GradientCalls {
+    uint32_t n;
+    const GradientCall *call;
+    bool (*has)(const GradientCall *call, bool forward); /* does it know the derivative in this mode? */
+    /* Adds the derivative to the graph: reverse mode: got[i] is in[i]'s part of the cotangent, seed[r] that of the r-th result;
+     * forward mode: got[r] is the tangent of the r-th result, seed[i] that of in[i]. Of the dtype and shape of what it belongs to; REF_NONE: zero. */
+    void (*derive)(void *user, const GradientCall *call, bool forward, const Ref *seed, Ref *got);
+    void *user;
+} GradientCalls;
+
+/*
  * grad[i] = sum over k of cotangent[k]^T d out[k] / d in[i], of dtype and shape of in[i]; REF_NONE: no out[k] depends on it. Walks go on
  * beyond in[i], to others of `in`; a node with `stop`, and one that is no float, ends them. cotangent[k] is of dtype and shape of
- * out[k], a float. ST_UNSUPPORTED: an op on the way has no derivative (REFUSED); *refused is that node.
+ * out[k], a float. `calls` may be NULL. ST_UNSUPPORTED: an op on the way (REFUSED), or
+ * a call, has no derivative; *refused is that node.
  */
-Status gradient_vjp(Graph *g, uint32_t n_out, const Ref *out, const Ref *cotangent, uint32_t n_in, const Ref *in, Ref *grad, Ref *refused);
+Status gradient_vjp(Graph *g, const GradientCalls *calls, uint32_t n_out, const Ref *out, const Ref *cotangent, uint32_t n_in,
+                    const Ref *in, Ref *grad, Ref *refused);
 /* out_tangent[k] = sum over i of d out[k] / d in[i] tangent[i]; REF_NONE likewise. */
-Status gradient_jvp(Graph *g, uint32_t n_in, const Ref *in, const Ref *tangent, uint32_t n_out, const Ref *out, Ref *out_tangent,
-                    Ref *refused);
+Status gradient_jvp(Graph *g, const GradientCalls *calls, uint32_t n_in, const Ref *in, const Ref *tangent, uint32_t n_out, const Ref *out,
+                    Ref *out_tangent, Ref *refused);
 
 /* May a derivative flow from the k-th input of such a node to its result? By op and dtypes alone. */
 bool gradient_flows(Op op, uint32_t k, DType in, DType result);

@@ -16,8 +16,10 @@ typedef struct Gradient {
     Ref end;      /* nodes before it were there; they alone are differentiated */
     bool *wanted; /* of those: is it, or does it depend on, one of `in`? */
     bool *is_in;
-    Parts *parts; /* reverse mode: the cotangents that met so far; of the node's dtype, or of its accumulator's */
-    Ref *tangent; /* forward mode */
+    const GradientCalls *calls;
+    uint32_t *call_of; /* of each node: 1 + the number of the call that it is a result of; 0: none; NULL: there are no calls */
+    Parts *parts;      /* reverse mode: the cotangents that met so far; of the node's dtype, or of its accumulator's */
+    Ref *tangent;      /* forward mode */
 } Gradient;
 
 /* Reverse mode: gives the inputs of node r, whose cotangent is g (of its dtype), what flows to them. */

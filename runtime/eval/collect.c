@@ -86,8 +86,20 @@ static Status put_input(Call *call, RtNode *node, uint32_t number)
     return ST_OK;
 }
 
+/* A tensor that a rule of kiln_custom_gradient was called with stands for values that are not known. */
+static Status has_no_value(const RtNode *node)
+{
+    char place[320] = "";
+    if (node->loc.file)
+        snprintf(place, sizeof place, " at %s:%d", node->loc.file, node->loc.line);
+    return fail(ST_INVALID, "a tensor that a rule of %s%s was called with, or what was made of it, has no value outside of the rule",
+                node->api, place);
+}
+
 static Status put_op(Call *call, const RtNode *node)
 {
+    if (node->op == OP_INPUT)
+        return has_no_value(node);
     const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
     TRY(put_bytes(call, head, sizeof head));
     TRY(put_bytes(call, &node->attr, sizeof node->attr));

@@ -74,6 +74,9 @@ Status call_save(Evaluation *e)
             e->user.at[x] = e->user.at[x] == NOBODY ? (uint32_t)i : SEVERAL;
             needed[x] |= made_again || (derived && gradient_reads((Op)node->op, k));
         }
+        for (uint32_t k = 0; is_pending(node) && node->held && k < node->held->n; k++) /* a rule of the user's may read all it was given */
+            if (node->held->node[k]->mark == e->call.walk)
+                needed[node->held->node[k]->index] = true;
     }
     for (size_t i = 0; i < n; i++) {
         const RtNode *node = e->call.nodes.at[i];

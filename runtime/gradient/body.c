@@ -11,6 +11,7 @@
 #define KILN_NO_LOCATIONS
 #include "runtime/gradient/body.h"
 #include "ir/base/os.h"
+#include "runtime/gradient/custom.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +21,9 @@
 typedef struct Running {
     Body body; /* its floor: the scope of its own */
     RtThread *thread;
-    uint32_t checkpoints; /* before */
+    uint32_t checkpoints; /* before; likewise: */
+    uint8_t custom;
+    kiln_recording *keeper;
     kiln_tensor **handle;
     int cancel;
 } Running;
@@ -35,6 +38,8 @@ static void end_body(Running *running)
         kiln_scope_end(running->body.floor);
     }
     t->checkpoints = running->checkpoints;
+    t->custom = running->custom;
+    t->keeper = running->keeper;
     os_free(running->handle);
     os_cancel_restore(running->cancel);
 }
@@ -67,11 +72,15 @@ static Status run_body(const BodyRun *run, Running *running)
     kiln_tensor **in = running->handle, **out = in + run->n_in;
     running->body = (Body){t->body, scope, out, (int)run->n_out, run->api};
     for (uint32_t i = 0; i < run->n_in; i++)
-        if (!(in[i] = tensor_new(node_retain(run->in[i]))))
+        if (run->in[i] && !(in[i] = tensor_new(node_retain(run->in[i]))))
             return fail(ST_OUT_OF_MEMORY, "out of memory");
     uint64_t errors = errors_raised();
     t->body = &running->body;
     t->checkpoints += run->checkpoint;
+    if (run->custom)
+        t->custom = run->custom;
+    if (run->custom == INSIDE_RULE) /* what is no value yet is nothing to keep */
+        t->keeper = NULL;
     run->call(in, out, run->with);
     scopes_end_within(t, scope);
     if (errors_since(errors))
@@ -82,7 +91,8 @@ static Status run_body(const BodyRun *run, Running *running)
 Status body_run(const BodyRun *run)
 {
     RtThread *t = rt_thread();
-    Running running CLEANUP(end_body) = {.thread = t, .checkpoints = t->checkpoints, .cancel = os_cancel_off()};
+    Running running CLEANUP(end_body) = {
+        .thread = t, .checkpoints = t->checkpoints, .custom = t->custom, .keeper = t->keeper, .cancel = os_cancel_off()};
     uint64_t errors = errors_raised();
     Status status = run_body(run, &running);
     for (uint32_t k = 0; k < run->n_out && status != ST_OK; k++) {

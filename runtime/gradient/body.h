@@ -1,5 +1,5 @@
 /*
- * Functions of the user's that are called once, while something is recorded, and that may only record (kiln_checkpoint): what they give is a part
+ * Functions of the user's that are called once, while something is recorded, and that may only record (kiln_checkpoint, kiln_custom_gradient): what they give is a part
  * of what is recorded around them. They run in a scope of their own, on handles of their own. Sync points, kiln_to, kiln_seed, kiln_set_device and
  * assigning to a handle from outside are errors in them, kept with their own line: a body is a value, whoever computes it, and how often.
  */
@@ -12,12 +12,13 @@ typedef struct BodyRun {
     const char *api; /* the public function that runs it, and where */
     Loc loc;
     uint32_t n_in, n_out;
-    RtNode *const *in; /* borrowed */
+    RtNode *const *in; /* borrowed; of NULL the function gets NULL */
     RtNode **out;      /* a reference each, NULL on error; with `sparse` NULL where the function left one unset, too */
     void (*call)(kiln_tensor **in, kiln_tensor **out, void *with); /* calls it */
     void *with;
     bool checkpoint; /* gradients compute again what it records, but for the results */
     bool sparse;
+    uint8_t custom; /* RtThread.custom while it runs; 0: as it was */
 } BodyRun;
 
 /* Errors are kept: the function's own, or one of out of memory, or that an output is unset. */

@@ -15,13 +15,14 @@
 #define KILN_NO_LOCATIONS
 #include "ir/gradient.h"
 #include "ir/attr.h"
-#include "ir/base/hash.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
+#include "runtime/gradient/custom.h"
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
+#include "runtime/gradient/pointer_map.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,6 +41,13 @@ typedef struct Task {
     kiln_tensor **result;
 } Task;
 
+/* A kiln_custom_gradient, and those of its results that the walk came to. */
+typedef struct Met {
+    const Custom *custom;
+    VEC(Ref) result;
+    VEC(uint32_t) number;
+} Met;
+
 typedef struct Walk {
     Rec *r;
     const Task *task;
@@ -47,44 +55,26 @@ typedef struct Walk {
     Graph *g;
     VEC(RtNode *) node; /* of each node of the graph; borrowed */
     VEC(RtNode *) stack;
-    struct Entry {
-        const RtNode *node;
-        Ref ref;
-    } * table; /* open addressing: where each node was put */
-    uint32_t cap;
-    uint8_t phase; /* the greatest of the outputs' */
+    PointerMap ref;             /* where each node was put */
+    VEC(Met) met;               /* functions with a derivative of their own (runtime/gradient/custom.h) */
+    PointerMap met_at;          /* where each is in the list */
+    VEC(const RtNode *) copied; /* of each node of the graph: the one of a template that it is a copy of; NULL: of none */
+    uint8_t phase;              /* the greatest of the outputs' */
     uint32_t recorded;
     Status status;
 } Walk;
 
 /* ---- where a node is ---- */
 
-static struct Entry *slot_of(struct Entry *table, uint32_t cap, const RtNode *node)
-{
-    uint32_t at = (uint32_t)hash64(&node, sizeof node) & (cap - 1);
-    while (table[at].node && table[at].node != node)
-        at = (at + 1) & (cap - 1);
-    return &table[at];
-}
-
 static Ref ref_of(const Walk *w, const RtNode *node)
 {
-    const struct Entry *entry = w->cap ? slot_of(w->table, w->cap, node) : NULL;
-    return entry && entry->node ? entry->ref : REF_NONE;
+    uint32_t ref = pointer_map_get(&w->ref, node);
+    return ref == NOT_MAPPED ? REF_NONE : ref;
 }
 
 static Ref put(Walk *w, RtNode *node, Ref ref)
 {
-    if (2 * (w->node.n + 1) > w->cap) {
-        uint32_t cap = w->cap ? 4 * w->cap : 256;
-        struct Entry *table = ARENA_ARRAY(&w->arena, struct Entry, cap);
-        for (uint32_t i = 0; i < w->cap; i++)
-            if (w->table[i].node)
-                *slot_of(table, cap, w->table[i].node) = w->table[i];
-        w->table = table;
-        w->cap = cap;
-    }
-    *slot_of(w->table, w->cap, node) = (struct Entry){node, ref};
+    pointer_map_put(&w->arena, &w->ref, node, ref);
     while (w->node.n <= ref)
         VEC_PUSH(&w->arena, w->node, NULL);
     w->node.at[ref] = node;
@@ -190,6 +180,40 @@ static Status put_op(Walk *w, RtNode *node)
     return ST_OK;
 }
 
+/* A result of kiln_custom_gradient is an input of the graph: what flows to it goes on by the rule (derive_call). */
+static void put_result(Walk *w, RtNode *node)
+{
+    const Custom *custom = custom_of(node);
+    uint32_t at = pointer_map_get(&w->met_at, custom);
+    if (at == NOT_MAPPED) {
+        at = (uint32_t)w->met.n;
+        pointer_map_put(&w->arena, &w->met_at, custom, at);
+        VEC_PUSH(&w->arena, w->met, (Met){.custom = custom});
+    }
+    Met *met = &w->met.at[at];
+    Ref ref = put_input(w, node);
+    VEC_PUSH(&w->arena, met->result, ref);
+    VEC_PUSH(&w->arena, met->number, custom_number(node));
+}
+
+static Status put_custom(Walk *w, RtNode *node)
+{
+    const Custom *custom = custom_of(node);
+    for (uint32_t i = 0; i < custom->n_in; i++)
+        if (custom_flows(custom->in[i]) && custom->in[i]->tracked && !opens(custom->in[i]))
+            TRY(end_at(w, custom->in[i]));
+    put_result(w, node);
+    return ST_OK;
+}
+
+/* What the walk goes on at. */
+static uint32_t behind(const RtNode *node, RtNode *const **nodes)
+{
+    bool open = opens(node);
+    *nodes = open && node->held ? node->held->node : node->in;
+    return !open ? 0 : node->held ? custom_of(node)->n_behind : node->n_in;
+}
+
 /* What `root` is made of, operands before those who use them. */
 static Status import(Walk *w, RtNode *root)
 {
@@ -198,10 +222,11 @@ static Status import(Walk *w, RtNode *root)
     VEC_PUSH(&w->arena, w->stack, root);
     while (w->stack.n) {
         RtNode *node = w->stack.at[w->stack.n - 1];
+        RtNode *const *in;
         bool known = ref_of(w, node) != REF_NONE, ready = true;
-        for (uint32_t k = opens(node) && !known ? node->n_in : 0; k-- > 0;)
-            if (ref_of(w, node->in[k]) == REF_NONE) {
-                VEC_PUSH(&w->arena, w->stack, node->in[k]);
+        for (uint32_t k = known ? 0 : behind(node, &in); k-- > 0;)
+            if (ref_of(w, in[k]) == REF_NONE) {
+                VEC_PUSH(&w->arena, w->stack, in[k]);
                 ready = false;
             }
         if (!ready)
@@ -210,11 +235,94 @@ static Status import(Walk *w, RtNode *root)
         if (known)
             continue;
         if (opens(node))
-            TRY(put_op(w, node));
+            TRY(node->held ? put_custom(w, node) : put_op(w, node));
         else
             put_input(w, node);
     }
     return ST_OK;
+}
+
+/* ---- derivatives of the user's ---- */
+
+/* The calls of the graph, with a node for every result: rules read them, and what flows to none of them is zero. */
+static Status calls(Walk *w, GradientCalls *all)
+{
+    GradientCall *call = ARENA_ARRAY(&w->arena, GradientCall, w->met.n);
+    for (size_t c = 0; c < w->met.n; c++) {
+        const Custom *custom = w->met.at[c].custom;
+        bool *there = ARENA_ARRAY(&w->arena, bool, custom->n_out);
+        Ref *in = ARENA_ARRAY(&w->arena, Ref, custom->n_in);
+        for (size_t k = 0; k < w->met.at[c].number.n; k++)
+            there[w->met.at[c].number.at[k]] = true;
+        for (uint32_t k = 0; k < custom->n_out; k++) {
+            RtNode *node = custom->out[k];
+            if (custom_flows(node) && !there[k]) {
+                if (!(node = custom_result(w->r, custom, k)))
+                    return w->r->status;
+                put_result(w, node);
+            } else if (!custom_flows(node) && ref_of(w, node) == REF_NONE) {
+                put_input(w, node);
+            }
+        }
+        for (uint32_t i = 0; i < custom->n_in; i++)
+            in[i] = ref_of(w, custom->in[i]);
+        const Met *met = &w->met.at[c];
+        call[c] = (GradientCall){.n_in = custom->n_in,
+                                 .n_out = (uint32_t)met->result.n,
+                                 .n_results = custom->n_out,
+                                 .in = in,
+                                 .out = met->result.at,
+                                 .number = met->number.at,
+                                 .with = (void *)(uintptr_t)custom};
+    }
+    all->n = (uint32_t)w->met.n;
+    all->call = call;
+    return ST_OK;
+}
+
+static bool has_rule(const GradientCall *call, bool forward) { return ((const Custom *)call->with)->rule[forward].given; }
+
+/* Copies the template. */
+static void derive_call(void *user, const GradientCall *call, bool forward, const Ref *seed, Ref *got)
+{
+    Walk *w = user;
+    Graph *g = w->g;
+    const Custom *custom = call->with;
+    const Rule *rule = &custom->rule[forward];
+    uint32_t n_in = custom->n_in, n_out = custom->n_out;
+    Ref *place = ARENA_ARRAY(&w->arena, Ref, 2 * (n_in + n_out)), *made = ARENA_ARRAY(&w->arena, Ref, rule->n_made);
+    memcpy(place, call->in, sizeof *place * n_in);
+    for (uint32_t k = 0; k < n_out; k++)
+        if (!custom_flows(custom->out[k]))
+            place[n_in + k] = ref_of(w, custom->out[k]);
+    for (uint32_t k = 0; k < call->n_out; k++)
+        place[n_in + call->number[k]] = call->out[k];
+    memcpy(place + n_in + n_out + (forward ? n_out : 0), seed, sizeof *place * (forward ? n_in : n_out));
+#define REF(slot)                                             \
+    (slot_list(slot) == SLOT_PLACE  ? place[slot_index(slot)] \
+     : slot_list(slot) == SLOT_MADE ? made[slot_index(slot)]  \
+                                    : ref_of(w, rule->captured[slot_index(slot)]))
+    const Slot *operand = rule->operand;
+    for (uint32_t m = 0; m < rule->n_made; m++) {
+        const RtNode *node = rule->made[m];
+        Ref *in = ARENA_ARRAY(&w->arena, Ref, node->n_in);
+        Dim *facts = ARENA_ARRAY(&w->arena, Dim, node->n_facts);
+        for (uint32_t k = 0; k < node->n_in; k++, operand++)
+            in[k] = REF(*operand);
+        for (uint32_t k = 0; k < node->n_facts; k++) {
+            FactLabel label = fact_label((Op)node->op, &node->attr, k);
+            facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
+        }
+        g->stop = node->stop;
+        made[m] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
+        g->stop = false;
+        while (w->copied.n <= made[m])
+            VEC_PUSH(&w->arena, w->copied, NULL);
+        w->copied.at[made[m]] = node;
+    }
+    for (uint32_t k = 0; k < rule->n_results; k++)
+        got[k] = rule->result[k] == SLOT_NONE ? REF_NONE : REF(rule->result[k]);
+#undef REF
 }
 
 /* ---- export ---- */
@@ -252,7 +360,10 @@ static RtNode *record_node(Walk *w, Ref ref)
     RtNode **in = ARENA_ARRAY(&w->arena, RtNode *, n->n_in);
     int64_t *facts = ARENA_ARRAY(&w->arena, int64_t, n->n_facts);
     const RtNode *of = n->origin < w->node.n ? w->node.at[n->origin] : NULL;
-    if (of && of->api) {
+    if (ref < w->copied.n && w->copied.at[ref]) { /* the user's own line */
+        w->r->api = w->copied.at[ref]->api;
+        w->r->loc = w->copied.at[ref]->loc;
+    } else if (of && of->api) {
         w->r->api = gradient_name(of->api);
         w->r->loc = of->loc.file ? of->loc : w->r->loc;
     }
@@ -364,12 +475,16 @@ static Status derive(Walk *w)
         if (seed[k] == REF_NONE)
             seed[k] = put_input(w, t->seed[k]);
     }
+    GradientCalls all = {.has = has_rule, .derive = derive_call, .user = w};
+    TRY(calls(w, &all));
     Ref end = w->g->nodes.n;
-    Status status = t->forward ? gradient_jvp(w->g, n_in, in, seed, n_out, out, got, &refused)
-                               : gradient_vjp(w->g, n_out, out, seed, n_in, in, got, &refused);
+    Status status = t->forward ? gradient_jvp(w->g, &all, n_in, in, seed, n_out, out, got, &refused)
+                               : gradient_vjp(w->g, &all, n_out, out, seed, n_in, in, got, &refused);
     if (status != ST_OK) {
         const RtNode *node = w->node.at[refused];
         char where[PLACE];
+        if (node->held)
+            return fail(status, "%s%s was given no jvp, and forward mode needs one", api_of(node), place(node->loc, where));
         return fail(status, "%s%s has no derivative; call kiln_stop_gradient if it is a constant", api_of(node), place(node->loc, where));
     }
     for (uint32_t k = 0; k < n_results; k++)
@@ -404,7 +519,7 @@ static kiln_status run(Rec *r, const Task *task)
     r->api = before.api;
     r->loc = before.loc;
     if (status == ST_OK && !task->forward)
-        status = group_new(r->thread, n, task->result);
+        status = r->thread->custom == INSIDE_RULE ? ST_OK : group_new(r->thread, n, task->result);
     if (status != ST_OK && r->status == ST_OK)
         rec_failed(r, status);
     for (int k = 0; k < n && status != ST_OK; k++)
@@ -445,18 +560,11 @@ static void check_outputs(Rec *r, const Task *t)
     }
 }
 
-/* The cotangent, or tangent, `seed` of x: of its dtype and shape; a weak scalar is spread. */
 static RtNode *seed_of(Rec *r, kiln_tensor *seed, const RtNode *x, const char *what, int k)
 {
-    char left[SHAPE_TEXT], right[SHAPE_TEXT], name[64];
+    char name[64];
     snprintf(name, sizeof name, "%s[%d]", what, k);
-    RtNode *in = rec_in(r, seed, name);
-    if (in && in->weak && in->rank == 0)
-        return rec_expand(r, rec_cast(r, in, node_dtype(x)), x->rank, x->dim);
-    if (in && (in->dtype != x->dtype || in->rank != x->rank || memcmp(in->dim, x->dim, sizeof *x->dim * x->rank) != 0))
-        return rec_fail(r, in->dtype != x->dtype ? ST_DTYPE : ST_SHAPE, "%s is %s, and what it belongs to is %s", name, node_text(in, left),
-                        node_text(x, right));
-    return in;
+    return rec_like(r, seed, x, name);
 }
 
 /* What is common to kiln_vjp and kiln_jvp. */

@@ -1258,6 +1258,36 @@ KILN_API kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int
 KILN_API kiln_status kiln_checkpoint(kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 KILN_API kiln_status kiln_checkpoint_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out,
                                         kiln_tensor **out, void *user);
+/*
+ * Records f(in, out, user), which fills out[0..n_out), as a function whose derivative is yours: gradients do not look into f. For one that
+ * computes better, or otherwise: through rounding, to the end of an iteration, at a point where the formula divides 0 by 0.
+ *
+ *     vjp   reverse mode: grads[i] = sum over k of (d out[k] / d in[i])^T cotangents[k], of dtype and shape of in[i]
+ *     jvp   forward mode: out_tangents[k] = sum over i of d out[k] / d in[i] tangents[i], of dtype and shape of out[k]
+ *
+ * One of the two may be NULL. Without jvp forward mode fails (KILN_UNSUPPORTED); without vjp reverse mode is the transpose of jvp, which has to
+ * be linear in the tangents. A result that is left NULL is zero, a weak scalar is spread. What is no float, or a number of kiln_scalar or
+ * kiln_int, has no gradient: its cotangent or tangent is NULL, and so must its result be. Of a result of f that nothing flows to the
+ * cotangent is zeros.
+ *
+ * f runs once, here, then vjp and jvp, once each, if an input is a parameter or computed from one. Their tensors stand for values that
+ * come later: an own derivative is recorded like everything else, fused, differentiated again (by the rules of the ops it uses), and `user` is not
+ * needed any more once the call returns. All three only record, as in kiln_checkpoint; those that a rule is called with, and what is made of
+ * them, have no value outside of it (KILN_INVALID). f may use other tensors only if no gradient can be asked for through them: what is a parameter,
+ * or computed from one, must be among `in`. in and out may be one array. On error all of out is NULL and the error is kept.
+ *
+ *     static void straight(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+ *     {
+ *         grads[0] = cotangents[0];                                    rounding, as if it were nothing (Bengio et al. 2013)
+ *     }
+ *     kiln_custom_gradient(round_it, straight, NULL, 1, &x, 1, &y, NULL);
+ */
+typedef void kiln_vjp_body(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user);
+typedef void kiln_jvp_body(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user);
+KILN_API kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in, kiln_tensor *const *in,
+                                          int n_out, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp,
+                                             int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
@@ -1642,6 +1672,7 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_stop_gradient(...) kiln_stop_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
 #define kiln_checkpoint(...) kiln_checkpoint_at(KILN_HERE, __VA_ARGS__)
+#define kiln_custom_gradient(...) kiln_custom_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_optimizer_new(...) kiln_optimizer_new_at(KILN_HERE, __VA_ARGS__)

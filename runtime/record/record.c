@@ -17,6 +17,7 @@
 #include "jit/options.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/traced.h"
+#include "runtime/gradient/custom.h"
 #include "runtime/gradient/recording.h"
 #include "runtime/record/pressure.h"
 
@@ -106,6 +107,18 @@ RtNode *rec_in(Rec *r, kiln_tensor *x, const char *what)
     return x->node;
 }
 
+RtNode *rec_like(Rec *r, kiln_tensor *x, const RtNode *like, const char *what)
+{
+    char left[SHAPE_TEXT], right[SHAPE_TEXT];
+    RtNode *in = rec_in(r, x, what);
+    if (in && in->weak && in->rank == 0)
+        return rec_expand(r, rec_cast(r, in, node_dtype(like)), like->rank, like->dim);
+    if (in && (in->dtype != like->dtype || in->rank != like->rank || memcmp(in->dim, like->dim, sizeof *like->dim * like->rank) != 0))
+        return rec_fail(r, in->dtype != like->dtype ? ST_DTYPE : ST_SHAPE, "%s is %s, and what it belongs to is %s", what,
+                        node_text(in, left), node_text(like, right));
+    return in;
+}
+
 const char *node_text(const RtNode *x, char *buf)
 {
     if (x->weak) {
@@ -169,6 +182,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
     node->tracked = tracked && dtype_is_float(node_dtype(node));
     node->phase = phase;
     node->checkpoint = r->thread->checkpoints < MAX_CHECKPOINT ? (uint8_t)r->thread->checkpoints : MAX_CHECKPOINT;
+    node->inside = r->thread->custom;
     node->depth = depth < UINT32_MAX ? depth + 1 : depth;
     if (node->depth == DEEP)
         log_warn_once("deep graph",
@@ -187,7 +201,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     if (apart)
         return rec_fail_apart(r, node);
-    bool eager = option_int(OPT_MODE) == MODE_EAGER;
+    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom != INSIDE_RULE; /* there, it may be made of placeholders */
     node->keep |= eager && node->tracked;
     if (eager && eager_computes((Op)node->op) && !node->weak) {
         Status status = eval_nodes_on(r->device, &node, 1, r->api, r->loc); /* beside the operands, be it made of none */

@@ -117,7 +117,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->rank = (uint8_t)rank;
     node->device = DEVICE_ANY;
     node->weak = node->strided = node->given = node->tracked = node->stop = node->keep = false;
-    node->checkpoint = node->phase = node->seen = 0;
+    node->checkpoint = node->phase = node->seen = node->inside = 0;
     node->n_in = n_in;
     node->n_facts = n_facts;
     node->in = in;
@@ -129,6 +129,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     atomic_init(&node->storage, NULL);
     node->data = NULL;
     node->stride = NULL;
+    node->held = NULL;
     node->marks = NULL;
     node->loc = (Loc){NULL, 0};
     node->api = NULL;
@@ -167,6 +168,17 @@ static void node_drop(RtNode *node, RtNode **dead)
     *dead = node;
 }
 
+static void drop_held(RtNode *node, RtNode **dead)
+{
+    Held *held = node->held;
+    node->held = NULL;
+    if (atomic_fetch_sub_explicit(&held->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    for (uint32_t k = 0; k < held->n; k++)
+        node_drop(held->node[k], dead);
+    os_free(held);
+}
+
 /* Gives back the dead, and those who die with them. */
 static void bury(RtNode *dead)
 {
@@ -176,6 +188,8 @@ static void bury(RtNode *dead)
         dead = (RtNode *)(void *)node->data;
         for (uint32_t k = 0; k < node->n_in; k++)
             node_drop(node->in[k], &dead);
+        if (node->held)
+            drop_held(node, &dead);
         if (node->in != node->inline_in)
             os_free(node->in);
         if (node->facts != node->inline_facts)
@@ -205,6 +219,8 @@ static void drop_inputs(RtNode *node)
     node->n_in = 0;
     for (uint32_t k = 0; k < n; k++)
         node_drop(node->in[k], &dead);
+    if (node->held)
+        drop_held(node, &dead);
     if (node->in != node->inline_in) {
         os_free(node->in);
         node->in = node->inline_in;

@@ -35,6 +35,14 @@ typedef struct Storage {
 enum { NODE_INLINE_IN = 3, NODE_INLINE_FACTS = 4 };
 
 typedef struct RtNode RtNode;
+
+/* Nodes that others refer to besides their inputs (runtime/gradient/custom.h): one block of memory, which those share. */
+typedef struct Held {
+    atomic_uint refs;
+    uint32_t n;
+    RtNode **node; /* a reference each */
+} Held;
+
 struct RtNode {
     atomic_uint refs; /* handles and users */
     uint8_t op, dtype, rank;
@@ -47,16 +55,18 @@ struct RtNode {
     bool keep;          /* computed, it keeps its inputs, so that gradients may still be asked for */
     uint8_t seen;       /* marks of a walk, under the evaluation lock (runtime/gradient/group.c) */
     uint8_t checkpoint; /* inside of so many kiln_checkpoints, at most MAX_CHECKPOINT */
+    uint8_t inside;     /* of a function of kiln_custom_gradient, or a rule (runtime/gradient/custom.h); 0: neither */
     uint8_t phase;      /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
     uint32_t n_in, n_facts;
     RtNode **in;    /* inline_in or heap; each holds a reference */
     int64_t *facts; /* inline_facts or heap */
     Attr attr;
     int64_t dim[MAX_RANK];
-    uint64_t scalar;          /* OP_SCALAR: bits in dtype */
+    uint64_t scalar;          /* OP_SCALAR: bits in dtype; with `held`: which result it is */
     Storage *_Atomic storage; /* NULL: pending */
     char *data;               /* first element (storage->data plus an offset) */
     int64_t *stride;          /* in elements, when strided; heap */
+    Held *held;               /* a result of kiln_custom_gradient: gradients flow by its rule, not through its input; NULL: it is none */
     struct Marks *marks;      /* of its axes (runtime/api/mark.h); NULL: none; heap */
     Loc loc;
     const char *api;      /* the public function that recorded it; static text; NULL: memory of the user */

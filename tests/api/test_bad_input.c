@@ -597,6 +597,12 @@ static void indexing(void)
 
 /* ---- sync points and the rest ---- */
 
+static void passes_on(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)in, (void)out, (void)user;
+    grads[0] = cotangents[0];
+}
+
 static void nothing_done(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;
@@ -701,6 +707,16 @@ static void gradients(void)
     BAD(kiln_checkpoint, n_out, negative, KILN_INVALID, "n_out >= 0", nothing_done, 1, &w, -1, &g, NULL);
     BAD(kiln_checkpoint, out, null, KILN_INVALID, "needs functions", nothing_done, 1, &w, 1, NULL, NULL);
     note("kiln_checkpoint", "user", "null");
+    BAD(kiln_custom_gradient, f, null, KILN_INVALID, "needs functions", NULL, passes_on, NULL, 1, &w, 1, &g, NULL);
+    BAD(kiln_custom_gradient, vjp, null, KILN_INVALID, "needs functions", nothing_done, NULL, NULL, 1, &w, 1, &g, NULL);
+    note("kiln_custom_gradient", "jvp", "null");
+    BAD(kiln_custom_gradient, n_in, negative, KILN_INVALID, "n_in >= 0", nothing_done, passes_on, NULL, -1, &w, 1, &g, NULL);
+    BAD(kiln_custom_gradient, in, null, KILN_INVALID, "needs functions", nothing_done, passes_on, NULL, 1, NULL, 1, &g, NULL);
+    BAD(kiln_custom_gradient, in, element, KILN_INVALID, "in[0] is NULL", nothing_done, passes_on, NULL, 1, (kiln_tensor *[]){NULL}, 1, &g,
+        NULL);
+    BAD(kiln_custom_gradient, n_out, negative, KILN_INVALID, "n_out >= 0", nothing_done, passes_on, NULL, 1, &w, -1, &g, NULL);
+    BAD(kiln_custom_gradient, out, null, KILN_INVALID, "needs functions", nothing_done, passes_on, NULL, 1, &w, 1, NULL, NULL);
+    note("kiln_custom_gradient", "user", "null");
     BAD(kiln_stop_gradient, x, null, KILN_INVALID, "x is NULL", NULL);
     BAD(kiln_grad, loss, null, KILN_INVALID, "loss is NULL", NULL, &w, 1, &g);
     BAD(kiln_grad, loss, dtype, KILN_BAD_DTYPE, "i32[2,3]", whole, &w, 1, &g);

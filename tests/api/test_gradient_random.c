@@ -1,6 +1,8 @@
 /*
  * Gradients of random programs: pending, in eager and interpreted mode, with sync points at random places, in a recording and outside of
- * one, with ops in kiln_checkpoints at random places. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error that names it, never another number.
+ * one, with ops in kiln_checkpoints at random places. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error
+ * that names it, never another number. And with ops in kiln_custom_gradients whose rule is the plain derivative: equal but for the order in which parts
+ * are added up.
  */
 #include "api.h"
 #include "tests/support/slice.h"
@@ -49,10 +51,13 @@ static kiln_tensor *step(Draw *d, kiln_tensor *a, kiln_tensor *b)
     }
 }
 
+typedef enum Wrap { PLAIN, CHECKPOINTS, CUSTOM } Wrap;
+
 /* The same in a checkpoint, or in one inside of another, or in none. */
 typedef struct Step {
     Draw *d;
     unsigned depth;
+    Draw before; /* of a custom gradient: for its rule */
 } Step;
 
 static void checkpointed(kiln_tensor **in, kiln_tensor **out, void *user)
@@ -64,13 +69,42 @@ static void checkpointed(kiln_tensor **in, kiln_tensor **out, void *user)
         cr_assert_eq(kiln_checkpoint(checkpointed, 2, in, 1, out, &inner), KILN_OK, "%s", kiln_error_message());
 }
 
+static void custom(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    Step *s = user;
+    s->before = *s->d;
+    out[0] = step(s->d, in[0], in[1]);
+}
+
+static void custom_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    Draw d = ((Step *)user)->before;
+    kiln_tensor *y = step(&d, in[0], in[1]);
+    (void)out;
+    for (int i = 0; i < 2; i++)
+        if (kiln_vjp(1, &y, cotangents, 1, &in[i], KILN_GRAD_CONNECTED, &grads[i]) != KILN_OK) {
+            cr_assert(strstr(kiln_error_message(), "no output depends on"), "%s", kiln_error_message());
+            kiln_clear_error(); /* NULL: zeros would be something that goes on to where infinities are */
+        }
+}
+
+static void wrapped(Wrap wrap, Draw *d, unsigned depth, kiln_tensor *a, kiln_tensor *b, kiln_tensor **out)
+{
+    kiln_tensor *in[] = {a, b};
+    Step s = {d, wrap == CHECKPOINTS ? depth : 0, *d};
+    if (wrap == CUSTOM && depth)
+        cr_assert_eq(kiln_custom_gradient(custom, custom_vjp, NULL, 2, in, 1, out, &s), KILN_OK, "%s", kiln_error_message());
+    else
+        checkpointed(in, out, &s);
+}
+
 typedef struct Outcome {
     bool error;
     double grad[PARAMS][N];
 } Outcome;
 
 /* Program `seed`, with a sync point after every `often`-th node or so (0: none). */
-static void run(uint64_t seed, unsigned often, bool recorded, bool checkpoints, Outcome *out)
+static void run(uint64_t seed, unsigned often, bool recorded, Wrap wrap, Outcome *out)
 {
     Draw program = {seed}, points = {seed * 31 + often}, depths = {seed * 17};
     kiln_scope *scope = kiln_scope_begin();
@@ -85,7 +119,7 @@ static void run(uint64_t seed, unsigned often, bool recorded, bool checkpoints, 
     for (int k = PARAMS; k < NODES + PARAMS; k++) {
         unsigned n = (unsigned)k;
         kiln_tensor *a = value[draw(&program, n)], *b = value[n - 1 - draw(&program, n < 4 ? n : 4)];
-        checkpointed((kiln_tensor *[]){a, b}, &value[k], &(Step){&program, checkpoints ? draw(&depths, 4) : 0});
+        wrapped(wrap, &program, draw(&depths, 4), a, b, &value[k]);
         cr_assert(value[k], "%s", kiln_error_message());
         if (often && draw(&points, often) == 0)
             cr_assert_eq(kiln_eval(value[draw(&points, n + 1)]), KILN_OK, "%s", kiln_error_message());
@@ -103,13 +137,20 @@ static void run(uint64_t seed, unsigned often, bool recorded, bool checkpoints, 
     kiln_scope_end(scope);
 }
 
-static void expect_same(uint64_t seed, const char *how, const Outcome *got, const Outcome *want)
+static void expect_near(uint64_t seed, const char *how, const Outcome *got, const Outcome *want, double tolerance)
 {
+    double most = 0;
+    for (int i = 0; i < PARAMS * N; i++)
+        most = fmax(most, fabs(want->grad[i / N][i % N]));
     for (int k = 0; k < PARAMS; k++)
-        for (int i = 0; i < N; i++)
-            cr_assert(got->grad[k][i] == want->grad[k][i] || (isnan(got->grad[k][i]) && isnan(want->grad[k][i])),
-                      "program %d, %s: gradient %d[%d] is %.17g, not %.17g", (int)seed, how, k, i, got->grad[k][i], want->grad[k][i]);
+        for (int i = 0; i < N; i++) {
+            double a = got->grad[k][i], b = want->grad[k][i];
+            cr_assert(a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * most,
+                      "program %d, %s: gradient %d[%d] is %.17g, not %.17g", (int)seed, how, k, i, a, b);
+        }
 }
+
+static void expect_same(uint64_t seed, const char *how, const Outcome *got, const Outcome *want) { expect_near(seed, how, got, want, 0); }
 
 Test(gradient_random, programs, .timeout = 300)
 {
@@ -120,31 +161,44 @@ Test(gradient_random, programs, .timeout = 300)
         if (!slice_takes(seed))
             continue;
         set_option("mode", "interp");
-        run(seed, 0, false, false, &want);
+        run(seed, 0, false, PLAIN, &want);
         cr_assert(!want.error);
         for (unsigned often = 2; often <= 6; often += 4) {
-            run(seed, often, true, often == 2, &got);
+            run(seed, often, true, often == 2 ? CHECKPOINTS : PLAIN, &got);
             cr_assert(!got.error, "program %d: an error in a recording", (int)seed);
             expect_same(seed, "interpreted in a recording", &got, &want);
-            run(seed, often, false, false, &got);
+            run(seed, often, false, PLAIN, &got);
             errors += got.error;
             numbers += !got.error;
             if (!got.error)
                 expect_same(seed, "interpreted with sync points", &got, &want);
         }
+        run(seed, 0, false, CUSTOM, &got);
+        expect_near(seed, "custom, interpreted", &got, &want, 1e-9);
+        run(seed, 3, true, CUSTOM, &got);
+        cr_assert(!got.error);
+        expect_near(seed, "custom, interpreted in a recording", &got, &want, 1e-9);
+        run(seed, 3, false, CUSTOM, &got);
+        if (!got.error)
+            expect_near(seed, "custom, interpreted with sync points", &got, &want, 1e-9);
         set_option("mode", "eager");
-        run(seed, 3, false, true, &got);
+        run(seed, 3, false, CUSTOM, &got);
+        cr_assert(!got.error);
+        expect_near(seed, "custom, eager", &got, &want, 1e-9);
+        run(seed, 3, false, CHECKPOINTS, &got);
         cr_assert(!got.error);
         expect_same(seed, "eager", &got, &want);
         if (seed / slices() % 6 == 0) { /* compiling takes a while */
             static const char *const hows[] = {"auto", "memory", "off"};
             set_option("mode", "jit");
             set_option("remat", hows[seed / slices() / 6 % 3]);
-            run(seed, 0, false, false, &got);
+            run(seed, 0, false, PLAIN, &got);
             expect_same(seed, "compiled", &got, &want);
-            run(seed, 0, false, true, &got);
+            run(seed, 0, false, CHECKPOINTS, &got);
             expect_same(seed, "compiled with checkpoints", &got, &want);
-            run(seed, 5, true, true, &got);
+            run(seed, 0, false, CUSTOM, &got);
+            expect_near(seed, "custom, compiled", &got, &want, 1e-9);
+            run(seed, 5, true, CHECKPOINTS, &got);
             expect_same(seed, "compiled in a recording", &got, &want);
         }
     }

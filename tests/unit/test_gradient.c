@@ -232,7 +232,7 @@ static void check_f64(const Case *c, uint64_t seed)
         randomize(&x[k], &seed);
     const Numbers *nu = x + p.n_in, *nv = nu + p.n_wrt;
 
-    cr_assert_eq(gradient_jvp(g, p.n_wrt, wrt, u, p.n_out, p.out, tangent, &refused), ST_OK, "%s", fail_message());
+    cr_assert_eq(gradient_jvp(g, NULL, p.n_wrt, wrt, u, p.n_out, p.out, tangent, &refused), ST_OK, "%s", fail_message());
     for (uint32_t k = 0; k < p.n_out; k++)
         tangent[k] = or_zero(g, tangent[k], p.out[k]);
     verify(g, p.n_out, tangent, p.out);
@@ -241,7 +241,7 @@ static void check_f64(const Case *c, uint64_t seed)
     expect_near(g, p.n_out, p.out, got, want, 1e-6, "tangent", print(g));
     double forward = dot(g, p.n_out, p.out, nv, got);
 
-    cr_assert_eq(gradient_vjp(g, p.n_out, p.out, v, p.n_wrt, wrt, grad, &refused), ST_OK, "%s", fail_message());
+    cr_assert_eq(gradient_vjp(g, NULL, p.n_out, p.out, v, p.n_wrt, wrt, grad, &refused), ST_OK, "%s", fail_message());
     for (uint32_t w = 0; w < p.n_wrt; w++)
         grad[w] = or_zero(g, grad[w], wrt[w]);
     verify(g, p.n_wrt, grad, wrt);
@@ -253,7 +253,7 @@ static void check_f64(const Case *c, uint64_t seed)
         return;
 
     Ref second[MAX_IN];
-    cr_assert_eq(gradient_jvp(g, p.n_wrt, wrt, u, p.n_wrt, grad, second, &refused), ST_OK, "%s", fail_message());
+    cr_assert_eq(gradient_jvp(g, NULL, p.n_wrt, wrt, u, p.n_wrt, grad, second, &refused), ST_OK, "%s", fail_message());
     for (uint32_t w = 0; w < p.n_wrt; w++)
         second[w] = or_zero(g, second[w], wrt[w]);
     verify(g, p.n_wrt, second, wrt);
@@ -285,7 +285,7 @@ static void check_small(const Case *c, DType t, double tolerance, uint64_t seed)
             cotangent[k] = input_like(q->g, q->out[k]);
         memcpy(x, q->x, sizeof *x * q->n_in);
         memcpy(x + q->n_in, v, sizeof *x * q->n_out);
-        cr_assert_eq(gradient_vjp(q->g, q->n_out, q->out, cotangent, q->n_wrt, wrt, grad, &refused), ST_OK);
+        cr_assert_eq(gradient_vjp(q->g, NULL, q->n_out, q->out, cotangent, q->n_wrt, wrt, grad, &refused), ST_OK);
         for (uint32_t w = 0; w < q->n_wrt; w++)
             grad[w] = or_zero(q->g, grad[w], wrt[w]);
         verify(q->g, q->n_wrt, grad, wrt);
@@ -465,7 +465,7 @@ static void gradient_at(const char *text, const double *const *x, double cotange
     Ref v = input_like(g, result);
     for (size_t i = 0; i < ROOM; i++)
         all[n].of[i] = cotangent;
-    cr_assert_eq(gradient_vjp(g, 1, &result, &v, n_wrt, wrt, grad, &refused), ST_OK);
+    cr_assert_eq(gradient_vjp(g, NULL, 1, &result, &v, n_wrt, wrt, grad, &refused), ST_OK);
     for (uint32_t w = 0; w < n_wrt; w++)
         like[w] = or_zero(g, grad[w], wrt[w]);
     compute(g, n_wrt, like, all, out);
@@ -548,8 +548,8 @@ Test(gradient, second_derivative_at_a_stationary_point)
         Graph *g = parse(typed(texts[k], DT_F64));
         Ref x = g->inputs.at[0], y = g->outputs.at[0], v = input_like(g, y), u = input_like(g, x), grad, second, refused;
         Numbers all[3] = {{{0, 0}}, {{1, 1}}, {{1, 2}}}, got[2];
-        cr_assert_eq(gradient_vjp(g, 1, &y, &v, 1, &x, &grad, &refused), ST_OK);
-        cr_assert_eq(gradient_jvp(g, 1, &x, &u, 1, &grad, &second, &refused), ST_OK);
+        cr_assert_eq(gradient_vjp(g, NULL, 1, &y, &v, 1, &x, &grad, &refused), ST_OK);
+        cr_assert_eq(gradient_jvp(g, NULL, 1, &x, &u, 1, &grad, &second, &refused), ST_OK);
         compute(g, 2, (const Ref[]){grad, second}, all, got);
         double want = k == 4 ? 2 : 2;
         cr_assert(got[0].of[0] == 0 && fabs(got[1].of[0] - want) < 1e-12 && fabs(got[1].of[1] - 2 * want) < 1e-12, "%s: %g %g", texts[k],
@@ -561,7 +561,7 @@ Test(gradient, inputs_that_depend_on_each_other_get_total_derivatives)
 {
     Graph *g = parse("graph g(%0: f64[1]) {\n %1 = exp %0\n %2 = square %1\n return %2\n}");
     Ref in[2] = {0, 1}, y = 2, v = input_like(g, y), grad[2], refused;
-    cr_assert_eq(gradient_vjp(g, 1, &y, &v, 2, in, grad, &refused), ST_OK);
+    cr_assert_eq(gradient_vjp(g, NULL, 1, &y, &v, 2, in, grad, &refused), ST_OK);
     Numbers all[2] = {{{1}}, {{1}}}, got[2];
     compute(g, 2, grad, all, got);
     cr_assert_float_eq(got[0].of[0], 2 * exp(2), 1e-12);
@@ -573,7 +573,7 @@ Test(gradient, what_is_not_connected_is_not_there)
     Graph *g = parse("graph g(%0: f64[2], %1: f64[2], %2: i64[2]) {\n %3 = floor %1\n %4 = cast f64 %2\n %5 = mul %0 %4\n %6 = add %5 %3\n"
                      " %7 = reshape %1 groups(1:1) stop\n %8 = mul %6 %7\n return %8\n}");
     Ref in[2] = {0, 1}, y = g->outputs.at[0], v = input_like(g, y), grad[2], refused;
-    cr_assert_eq(gradient_vjp(g, 1, &y, &v, 2, in, grad, &refused), ST_OK);
+    cr_assert_eq(gradient_vjp(g, NULL, 1, &y, &v, 2, in, grad, &refused), ST_OK);
     cr_assert(grad[0] != REF_NONE && grad[1] == REF_NONE);
 }
 
@@ -581,9 +581,9 @@ Test(gradient, what_has_no_derivative_is_refused)
 {
     Graph *g = parse("graph g(%0: f64[2], %1: f64[2]) {\n %2 = nextafter %0 %1\n %3 = mul %2 %0\n return %3\n}");
     Ref in = 0, y = 3, v = input_like(g, y), made, refused = 0;
-    cr_assert_eq(gradient_vjp(g, 1, &y, &v, 1, &in, &made, &refused), ST_UNSUPPORTED);
+    cr_assert_eq(gradient_vjp(g, NULL, 1, &y, &v, 1, &in, &made, &refused), ST_UNSUPPORTED);
     cr_assert_eq(refused, 2);
-    cr_assert_eq(gradient_jvp(g, 1, &in, &v, 1, &y, &made, &refused), ST_UNSUPPORTED);
+    cr_assert_eq(gradient_jvp(g, NULL, 1, &in, &v, 1, &y, &made, &refused), ST_UNSUPPORTED);
     cr_assert_eq(refused, 2);
 }
 
@@ -593,7 +593,7 @@ Test(gradient, old_nodes_stay_apart)
     Graph *g = parse("graph g(%0: f64[2]) {\n %1 = sin %0\n %2 = cos %0\n %3 = add %1 %2\n return %3\n}");
     Ref in = 0, y = 1, v = input_like(g, y), grad, refused;
     Ref end = g->nodes.n;
-    cr_assert_eq(gradient_vjp(g, 1, &y, &v, 1, &in, &grad, &refused), ST_OK);
+    cr_assert_eq(gradient_vjp(g, NULL, 1, &y, &v, 1, &in, &grad, &refused), ST_OK);
     cr_assert(grad >= end);
     for (Ref r = end; r < g->nodes.n; r++)
         for (uint32_t k = 0; k < graph_node(g, r)->n_in; k++)
@@ -619,8 +619,8 @@ static void check_golden(const char *path)
             in[n_in++] = g->inputs.at[k];
     for (uint32_t k = 0; k < (forward ? n_in : n_out); k++)
         seed[k] = input_like(g, forward ? in[k] : out[k]);
-    cr_assert_eq(forward ? gradient_jvp(g, n_in, in, seed, n_out, out, made, &refused)
-                         : gradient_vjp(g, n_out, out, seed, n_in, in, made, &refused),
+    cr_assert_eq(forward ? gradient_jvp(g, NULL, n_in, in, seed, n_out, out, made, &refused)
+                         : gradient_vjp(g, NULL, n_out, out, seed, n_in, in, made, &refused),
                  ST_OK);
     verify(g, forward ? n_out : n_in, made, forward ? out : in);
     g->outputs.n = 0;
@@ -656,8 +656,8 @@ Test(gradient, golden_texts_of_the_table)
             Ref y = graph_ew(g, op, in[0], arity > 1 ? in[1] : REF_NONE, arity > 2 ? in[2] : REF_NONE, (Loc){0});
             for (uint32_t k = 0; k < (forward ? n : 1); k++)
                 seed[k] = input_like(g, y);
-            cr_assert_eq(forward ? gradient_jvp(g, n, wrt, seed, 1, &y, made, &refused)
-                                 : gradient_vjp(g, 1, &y, seed, n, wrt, made, &refused),
+            cr_assert_eq(forward ? gradient_jvp(g, NULL, n, wrt, seed, 1, &y, made, &refused)
+                                 : gradient_vjp(g, NULL, 1, &y, seed, n, wrt, made, &refused),
                          ST_OK);
             for (uint32_t k = 0; k < (forward ? 1 : n); k++)
                 graph_output(g, or_zero(g, made[k], y));

@@ -28,7 +28,7 @@ static bool differentiate(Graph *g)
         seed[k] = graph_add_input(g, (DType)s.dtype, s.rank, s.dim, NULL, (Loc){0});
     }
     g->phase = 1;
-    bool done = gradient_vjp(g, n_out, g->outputs.at, seed, n_in, in, made, &refused) == ST_OK;
+    bool done = gradient_vjp(g, NULL, n_out, g->outputs.at, seed, n_in, in, made, &refused) == ST_OK;
     g->phase = 0;
     for (uint32_t k = 0; k < n_in && done; k++)
         if (made[k] != REF_NONE)

@@ -204,6 +204,31 @@ static bool checkpointing(void)
     return kiln_grad(kiln_sum(kiln_mul(out[0], out[1])), &w, 1, &g) == KILN_OK;
 }
 
+static void squashed_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)in, (void)user;
+    grads[0] = kiln_mul(kiln_sub(cotangents[0], cotangents[1]), kiln_sub(out[0], kiln_square(out[0])));
+}
+
+static void squashed_jvp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **along, void *user)
+{
+    (void)in, (void)user;
+    along[0] = kiln_mul(tangents[0], kiln_sub(out[0], kiln_square(out[0])));
+    along[1] = kiln_neg(along[0]);
+}
+
+static bool customizing(void)
+{
+    kiln_tensor *w = kiln_param(x23()), *one = kiln_scalar(1), *out[2] = {w, w}, *g, *along[2];
+    if (kiln_custom_gradient(squashed, squashed_vjp, squashed_jvp, 1, &w, 2, out, NULL) != KILN_OK) {
+        cr_assert(!out[0] && !out[1]);
+        return false;
+    }
+    if (kiln_jvp(1, &w, &one, 2, out, 0, along) != KILN_OK || kiln_grad(kiln_sum(out[1]), &w, 1, &g) != KILN_OK)
+        return false;
+    return kiln_custom_gradient(squashed, NULL, squashed_jvp, 1, &w, 2, out, NULL) == KILN_OK;
+}
+
 static bool differentiating(void)
 {
     kiln_tensor *w = kiln_param(x23()), *x = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(3))), *in[2] = {w, x}, *g[2], *t, *second[2],
@@ -287,6 +312,7 @@ TASK(reading)
 TASK(owning)
 TASK(differentiating)
 TASK(checkpointing)
+TASK(customizing)
 TASK(stepping)
 
 /* ---- scratch ---- */

@@ -1,0 +1,59 @@
+/*
+ * kiln_custom_gradient: functions whose derivative is the user's.
+ *
+ * Both functions are called once, when the value is recorded, and what the derivative records is kept as a template: it is made of
+ * placeholders for the inputs, the results and what is to be passed on. A gradient puts copies of its nodes into its graph
+ * (runtime/gradient/gradient.c). So nothing of the user's is called later, errors have their place, and what a gradient recorded
+ * may be differentiated again.
+ *
+ *     in --> f --> out --> result       result: the same value (a RESHAPE), whose `held` is a Custom.
+ *     ^                      |          The walk of a gradient that comes to a result does not go through f: it applies a rule
+ *     +-------- Custom <-----+          and goes on at `in`.
+ *
+ * A Custom refers to what f was given and made, never to the results, so nothing holds itself; a result lets go of it when it lets go of
+ * its inputs.
+ */
+#ifndef RUNTIME_CUSTOM_H
+#define RUNTIME_CUSTOM_H
+
+#include "runtime/record/record.h"
+
+/* RtThread.custom, RtNode.inside: is this a function, or the derivative of one? */
+enum { INSIDE_FUNCTION = 1, INSIDE_RULE };
+
+/* Where an operand of a template is found: the two highest bits say in which list, the others at which place. */
+typedef uint32_t Slot;
+enum { SLOT_PLACE = 0, SLOT_CAPTURED = 1, SLOT_MADE = 2, SLOT_SHIFT = 30 };
+#define SLOT_NONE UINT32_MAX
+static inline Slot slot_of(unsigned list, size_t i) { return (Slot)list << SLOT_SHIFT | (Slot)i; }
+static inline unsigned slot_list(Slot slot) { return slot >> SLOT_SHIFT; }
+static inline uint32_t slot_index(Slot slot) { return slot & (((Slot)1 << SLOT_SHIFT) - 1); }
+
+/* One mode of a derivative. Places: n_in inputs, n_out results, n_out cotangents, n_in tangents. */
+typedef struct Rule {
+    bool given;
+    uint32_t n_made, n_captured, n_results;
+    RtNode **made;     /* the template: what depends on a place, operands first */
+    RtNode **captured; /* other operands, as they are */
+    Slot *operand;     /* of made[0], made[1], ... */
+    Slot *result;      /* a cotangent of each input (forward: a tangent of each result); SLOT_NONE: zero */
+} Rule;
+
+typedef struct Custom {
+    Held held; /* first: what a gradient that comes to a result goes on at, inputs and captured nodes; then the rest */
+    uint32_t n_in, n_out;
+    uint32_t n_behind;
+    RtNode **in, **out;
+    Rule rule[2]; /* reverse mode, forward mode */
+} Custom;
+
+static inline const Custom *custom_of(const RtNode *node) { return (const Custom *)(const void *)node->held; }
+/* Which result a node with `held` is. */
+static inline uint32_t custom_number(const RtNode *node) { return (uint32_t)node->scalar; }
+/* Does something flow through such an input or result? */
+static inline bool custom_flows(const RtNode *node) { return dtype_is_float((DType)node->dtype) && !node->weak; }
+
+/* A node for result k, which flows (custom_flows). */
+RtNode *custom_result(Rec *r, const Custom *custom, uint32_t k);
+
+#endif

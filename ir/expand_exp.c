@@ -124,19 +124,20 @@ EXPAND(EXP)
     const FloatForm *f = x_form(e, x[0]);
     X v = x[0], zero = x_like(e, v, 0), is_zero = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64)), not_zero = x_not(e, is_zero);
     Rest m = reduce(e, v, NULL, 0);
-    X bits = x_add(e, x_as_int(e, power(e, m.r)), x_shl_n(e, m.i, f->mantissa));
+    X bits = x_add(e, x_as_int(e, power(e, m.r)), x_shl_n(e, m.i, f->mantissa)), usual = x_select(e, is_zero, zero, x_as_float(e, bits));
     X far = x_and(e, far_out(e, m.n), not_zero);
     x_cold_begin(e, far);
-    X low = x_and(e, is_low(e, v), x_fle(e, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64), v)); /* anew: AVX2 carries no masks */
-    X in_range = x_fle(e, v, x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9));                 /* the last x with e^x < 2^128 (2^1024) */
+    X most = x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9); /* the last x with e^x < 2^128 (2^1024) */
+    X over = x_not(e, x_fle(e, v, most));                     /* or NaN */
+    X any = x_select(e, over, x_add(e, v, x_inf(e, v)), usual), low = x_and(e, is_low(e, v), not_zero);
     x_cold_begin(e, low);
     int up = lift(e, v);
-    X lifted = x_select(e, low, x_as_float(e, x_add_bits(e, bits, (uint64_t)up << f->mantissa)), zero);
-    X least = settle(e, lifted, x_like(e, v, ldexp(1, -up)), low);
+    X lifted = x_select(e, low, x_add_bits(e, bits, (uint64_t)up << f->mantissa), x_like(e, bits, 0));
+    X least = settle(e, x_as_float(e, lifted), x_like(e, v, ldexp(1, -up)), low);
     x_cold_end(e);
-    X any = x_select(e, low, least, x_select(e, in_range, x_as_float(e, bits), x_add(e, v, x_inf(e, v))));
-    x_cold_end(e);
-    return x_select(e, far, any, x_select(e, is_zero, zero, x_as_float(e, bits)));
+    any = x_select(e, low, least, any);
+    x_cold_end_whole(e);
+    return x_select(e, far, any, usual);
 }
 
 EXPAND(EXP2)
@@ -193,23 +194,29 @@ EXPAND(SIGMOID)
     X large = x_flt(e, x_like(e, v, 40), v), none = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64));
     X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), s.quotient));
     any = settle(e, any, x_like(e, v, ldexp(1, -up)), is_low(e, v));
-    x_cold_end(e);
+    x_cold_end_whole(e);
     return x_select(e, s.far, any, unlifted(e, s.quotient));
 }
 
-/* x sigmoid x. Far out and not negative, NaN included, it is x; from SILU_LOW on it is no normal number, from SILU_IS_ZERO on x times 0. */
+/*
+ * x sigmoid x: x beyond 40, no normal number where `low`, x times 0 below `some`. The sum in the cold region is settle's for what is negative,
+ * with -0 where nothing is added, so that zeros keep their sign; what is large stays out of it, because its quotient means nothing.
+ */
 EXPAND(SILU)
 {
-    X v = x[0], zero = x_like(e, v, 0);
+    const FloatForm *f = x_form(e, x[0]);
+    int up = lift(e, x[0]);
+    X v = x[0];
     Lifted s = lifted_sigmoid(e, v);
     x_cold_begin(e, s.far);
-    X negative = x_flt(e, v, zero), some = x_and(e, negative, x_fle(e, x_pick(e, v, -109, -752), v)),
-      low = x_flt(e, v, x_pick(e, v, -91.859, -714.970));
-    X a = x_select(e, some, x_mul(e, s.quotient, x_fneg(e, v)), zero);
-    a = x_fneg(e, settle(e, a, x_like(e, v, ldexp(1, -lift(e, v))), low));
-    a = x_select(e, some, a, x_mul(e, v, zero));
-    X any = x_select(e, negative, a, v);
-    x_cold_end(e);
+    X large = x_flt(e, x_like(e, v, 40), v), some = x_and(e, x_fle(e, x_pick(e, v, -109, -752), v), x_not(e, large)),
+      low = x_and(e, some, x_flt(e, v, x_pick(e, v, -91.859, -714.970)));
+    X product = x_mul(e, x_select(e, some, s.quotient, x_like(e, v, 0)), v);
+    X least = x_bits(e, f->bits, UINT64_C(1) << f->mantissa), none = x_like(e, least, 0);
+    X beside = x_select(e, low, x_like(e, v, -f->min_normal), x_like(e, v, -0.0));
+    X sum = x_as_int(e, x_fma(e, product, x_like(e, v, ldexp(1, -up)), beside));
+    X any = x_select(e, large, v, x_as_float(e, x_sub(e, sum, x_select(e, low, least, none))));
+    x_cold_end_whole(e);
     return x_select(e, s.far, any, x_mul(e, v, unlifted(e, s.quotient)));
 }
 

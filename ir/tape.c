@@ -162,7 +162,7 @@ void x_cold_begin(E *e, X cond)
     e->cold[e->n_cold++] = (TapeCold){.cond = cond, .begin = (uint16_t)e->n};
 }
 
-void x_cold_end(E *e)
+static void end_region(E *e, bool whole)
 {
     if (e->failed)
         return;
@@ -170,7 +170,12 @@ void x_cold_end(E *e)
     while (e->cold[inner].end)
         inner--;
     e->cold[inner].end = (uint16_t)e->n;
+    e->cold[inner].whole = whole;
 }
+
+void x_cold_end(E *e) { end_region(e, false); }
+
+void x_cold_end_whole(E *e) { end_region(e, true); }
 
 X x_poly(E *e, X x, const Poly *p)
 {
@@ -218,8 +223,10 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
         uint32_t before = 0, inside = 0;
         for (uint32_t k = 0; k < e->cold[r].end; k++)
             *(k < e->cold[r].begin ? &before : &inside) += map[k] != 0;
+        TapeCold region = {
+            .cond = e->cold[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside), .whole = e->cold[r].whole};
         if (inside)
-            cold[n_cold++] = (TapeCold){.cond = e->cold[r].cond, .begin = (uint16_t)before, .end = (uint16_t)(before + inside)};
+            cold[n_cold++] = region;
     }
     uint16_t next = 0;
     for (uint32_t k = 0; k < e->n; k++) {

@@ -129,7 +129,7 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
  *               br any, cold, join                     br join
  *      join:    phi [chosen, cold], [other, before]
  *
- * Where code is being hoisted (the builder stands before an instruction) everything is executed.
+ * Of a whole region there is no select. Where code is being hoisted (the builder stands before an instruction) everything is executed.
  */
 typedef struct Walk {
     const Tape *t;
@@ -375,6 +375,22 @@ static LV mask_anew(Emit *e, LV mask)
                                     : LLVMBuildICmp(e->b, LLVMGetICmpPredicate(compare), a, b, "");
 }
 
+/* The masks that go into a region from outside, computed once more; back: those that they replace. */
+static void masks_anew(Emit *e, Walk *w, const TapeCold *r, LV *back)
+{
+    for (uint16_t i = r->begin; i < r->end; i++) {
+        const TapeInst *n = &w->t->inst[i];
+        const uint16_t operand[3] = {n->a, n->b, n->c};
+        for (int k = 0; k < scalar_op_info[n->op].arity; k++) {
+            uint16_t o = operand[k];
+            if (o >= r->begin || w->t->inst[o].type != SC_I1 || back[o])
+                continue;
+            back[o] = w->v[o];
+            w->v[o] = mask_anew(e, w->v[o]);
+        }
+    }
+}
+
 static void emit_region(Emit *e, Walk *w, const TapeCold *r)
 {
     LV cond = w->v[r->cond], *v = w->v;
@@ -389,17 +405,19 @@ static void emit_region(Emit *e, Walk *w, const TapeCold *r)
     LV branch = LLVMBuildCondBr(e->b, l_any(e, (Val){.v = cond, .vec = w->vec}), cold, join);
     l_unlikely(e, branch);
     l_at(e, cold);
+    LV *back = ARENA_ARRAY(e->arena, LV, r->begin);
     if (anew)
-        v[r->cond] = mask = mask_anew(e, cond);
+        masks_anew(e, w, r, back);
     region_body(e, w, r);
-    v[r->cond] = cond;
-    if (anew && LLVMGetInsertBlock(e->b) != cold)
+    for (uint16_t i = 0; i < r->begin; i++)
+        v[i] = back[i] ? back[i] : v[i];
+    if (anew && !r->whole)
         mask = mask_anew(e, cond);
     LV *chosen = ARENA_ARRAY(e->arena, LV, w->t->n);
     for (uint16_t i = r->end; i < w->t->n; i++) {
         const TapeInst *n = &w->t->inst[i];
         if (merges(r, n) && v[n->c])
-            chosen[i] = LLVMBuildSelect(e->b, mask, v[n->b], v[n->c], "");
+            chosen[i] = r->whole ? v[n->b] : LLVMBuildSelect(e->b, mask, v[n->b], v[n->c], "");
     }
     LLVMBasicBlockRef from = LLVMGetInsertBlock(e->b);
     LLVMBuildBr(e->b, join);

@@ -26,6 +26,7 @@
 #include "runtime/function/template.h"
 #include "runtime/function/trace.h"
 #include "runtime/gradient/param.h"
+#include "runtime/mode/mode.h"
 #include "runtime/record/thread.h"
 
 #include <stdio.h>
@@ -187,6 +188,7 @@ typedef struct Running {
     Body body; /* first the user's part */
     RtThread *thread;
     Trace *trace; /* that this thread was in before */
+    kiln_mode *mode;
     EvalHeld held;
 } Running;
 
@@ -196,6 +198,7 @@ static void end_body(Running *running)
     scopes_end_within(running->thread, running->body.floor);
     running->thread->body = running->body.outer;
     trace_current = running->trace;
+    modes_pop_to(running->thread, running->mode);
     eval_step_in(running->held);
 }
 
@@ -204,7 +207,7 @@ static void end_body(Running *running)
 static bool call_body(const kiln_function *f, Trace *trace, kiln_tensor **in, kiln_tensor **out)
 {
     RtThread *t = rt_thread();
-    Running running CLEANUP(end_body) = {{t->body, t->scope, out, f->n_out, NULL}, t, trace_current, eval_step_out()};
+    Running running CLEANUP(end_body) = {{t->body, t->scope, out, f->n_out, NULL}, t, trace_current, t->mode, eval_step_out()};
     uint64_t errors = errors_raised();
     t->body = &running.body;
     trace_current = trace;
@@ -378,6 +381,7 @@ static void keep_template(kiln_function *f, Template *t, const Bytes *signature,
     t->signature = os_copy(signature->at, signature->n);
     t->signature_bytes = signature->n;
     t->options = options;
+    t->mode = modes_key(rt_thread());
     t->next = f->templates;
     f->templates = t;
     Template **link = &f->templates;
@@ -545,7 +549,7 @@ static Template *find_template(kiln_function *f, kiln_tensor *const *in)
     uint64_t options = options_generation();
     for (Template **link = &f->templates; *link; link = &(*link)->next) {
         Template *t = *link;
-        if (t->options != options || !signature_fits(t, f->n_in, in))
+        if (t->options != options || t->mode != modes_key(rt_thread()) || !signature_fits(t, f->n_in, in))
             continue;
         *link = t->next;
         t->next = f->templates;
@@ -690,7 +694,14 @@ static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *i
 {
     Underway call CLEANUP(end_call) = {f, out, false};
     count_call(f, 1);
-    bool is_part = trace_current || rt_thread()->keeper || body_that_records(rt_thread());
+    const RtThread *t = rt_thread();
+    bool is_part = trace_current || t->keeper || body_that_records(t) || !modes_replayed(t);
+    if (t->mode && !modes_replayed(t))
+        log_warn_once(
+            "mode",
+            "kiln_function_call%s%s:%d: under a mode that sees each op (kiln_mode_push, kiln_log_ops_push) the function is run anew "
+            "at each call",
+            loc.file ? " at " : "", loc.file ? loc.file : "", loc.line);
     Status status = is_part ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
     call.returned = true;
     return status;

@@ -57,6 +57,7 @@ typedef struct Template Template;
 struct Template {
     Template *next;
     uint64_t options; /* options_generation it was traced under */
+    unsigned mode;    /* modes_key; likewise */
     uint8_t *signature;
     size_t signature_bytes;
     Call call;       /* owns its arrays; a reference on each node (placeholders for the inputs) */

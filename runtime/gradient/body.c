@@ -12,6 +12,7 @@
 #include "runtime/gradient/body.h"
 #include "ir/base/os.h"
 #include "runtime/gradient/custom.h"
+#include "runtime/mode/mode.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct Running {
     uint32_t checkpoints; /* before; likewise: */
     uint8_t custom;
     kiln_recording *keeper;
+    kiln_mode *mode;
     kiln_tensor **handle;
     int cancel;
 } Running;
@@ -40,6 +42,7 @@ static void end_body(Running *running)
     t->checkpoints = running->checkpoints;
     t->custom = running->custom;
     t->keeper = running->keeper;
+    modes_pop_to(t, running->mode);
     os_free(running->handle);
     os_cancel_restore(running->cancel);
 }
@@ -92,7 +95,7 @@ Status body_run(const BodyRun *run)
 {
     RtThread *t = rt_thread();
     Running running CLEANUP(end_body) = {
-        .thread = t, .checkpoints = t->checkpoints, .custom = t->custom, .keeper = t->keeper, .cancel = os_cancel_off()};
+        .thread = t, .checkpoints = t->checkpoints, .custom = t->custom, .keeper = t->keeper, .mode = t->mode, .cancel = os_cancel_off()};
     uint64_t errors = errors_raised();
     Status status = run_body(run, &running);
     for (uint32_t k = 0; k < run->n_out && status != ST_OK; k++) {

@@ -393,6 +393,7 @@ static Status export(Walk *w, Ref end, uint32_t n, const Ref *result)
     VEC_RESERVE(&w->arena, w->node, w->g->nodes.n);
     w->node.n = w->g->nodes.n;
     Status status = ST_OK;
+    w->r->derived = true;
     for (Ref r = end; r < w->g->nodes.n && status == ST_OK; r++) {
         if (live[r] && !(w->node.at[r] = record_node(w, r)))
             status = w->r->status;
@@ -400,6 +401,7 @@ static Status export(Walk *w, Ref end, uint32_t n, const Ref *result)
         w->r->api = before.api;
         w->r->loc = before.loc;
     }
+    w->r->derived = false;
     return status;
 }
 

@@ -1230,6 +1230,41 @@ KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tens
                                  kiln_tensor *const *outputs, unsigned flags, kiln_tensor **out_tangents);
 
 /*
+ * Modes: layers of a thread that see each op that is recorded, from the public function at hand down: the one that was pushed last sees it
+ * first, and records what it gives for it by those below. While one is at work it is not asked itself, and neither are those above it. Each belongs
+ * to the thread until it is popped, the innermost first (else KILN_INVALID, and nothing is popped; NULL is allowed); one that a kiln_function
+ * or a function of kiln_checkpoint leaves is popped when that returns, all others when the thread ends.
+ *
+ * kiln_autocast_push: products (kiln_matmul, kiln_linear, kiln_conv, kiln_attention, ...) of f32 are computed in `low`, KILN_BF16 or KILN_F16, and so
+ * are their gradients: operands are rounded to it, sums run in f32, results are rounded to it and are f32 again, so tensors have the dtypes
+ * that they have without (PyTorch's autocast gives results in `low`). f64 and ints stay. KILN_F32: as if there were none, inside. With KILN_F16 scale
+ * the loss (kiln_scaler_new). kiln_functions are traced for each.
+ * kiln_log_ops_push: each op as a line of the log, topic "ops": `%7 = matmul f32[8,4] f32[4,2] -> f32[8,2] kiln_linear net.c:31`.
+ *
+ * kiln_mode_push: a layer of your own. op(call, user) gives the result of one op: of the dtype and shape that the op has (KILN_BAD_DTYPE, KILN_BAD_SHAPE
+ * at the public function's line); NULL with a kept error fails that function. kiln_mode_next(call, in) records this op on these operands, by the
+ * layers below, as often as you like; other recording functions do as well. An op is a primitive of kiln's (names as in KILN_LOG=graph), not a public
+ * function, whose name comes along: kiln_softmax is made of several. Numbers (kiln_scalar and literals) are not seen. call and what it
+ * points to are valid during the callback; what the callback recorded and did not give is released after it. Under such a layer (and
+ * kiln_log_ops_push) a kiln_function runs as if its body stood there. end(user) is called when it is popped; it may be NULL. The callback must not
+ * pop layers that it did not push, nor throw.
+ */
+typedef struct kiln_mode kiln_mode;
+typedef struct kiln_op_call {
+    const char *op;       /* "matmul" */
+    const char *function; /* the public function that records it: "kiln_linear", "gradient of kiln_linear" */
+    const char *file;     /* where; NULL: unknown */
+    int line, n_in;
+    kiln_tensor *const *in; /* operands, of the dtypes and shapes that the op needs */
+} kiln_op_call;
+typedef kiln_tensor *kiln_mode_op(const kiln_op_call *call, void *user);
+KILN_API kiln_mode *kiln_autocast_push(kiln_dtype low); /* NULL: an error is kept; likewise below */
+KILN_API kiln_mode *kiln_log_ops_push(void);
+KILN_API kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user);
+KILN_API kiln_tensor *kiln_mode_next(const kiln_op_call *call, kiln_tensor *const *in);
+KILN_API kiln_status kiln_mode_pop(kiln_mode *mode);
+
+/*
  * A C function of tensors that is traced (run) once for each combination of input dtypes, shapes,
  * strides, devices and options, and from then on costs one look-up; 64 combinations are remembered.
  * (Another size is another trace, but what was compiled is found as ever.) f(in, out, user) fills

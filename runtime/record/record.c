@@ -19,6 +19,7 @@
 #include "runtime/eval/traced.h"
 #include "runtime/gradient/custom.h"
 #include "runtime/gradient/recording.h"
+#include "runtime/mode/mode.h"
 #include "runtime/record/pressure.h"
 
 #include <inttypes.h>
@@ -225,6 +226,8 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
     for (uint32_t k = 0; k < n_in; k++)
         if (!in[k])
             return NULL;
+    if (r->thread->mode)
+        return mode_dispatch(r, &(OpCall){op, own_dtype, attr, n_in, in, facts, n_facts});
     if (n_in > FEW && !(shapes = os_alloc(sizeof *shapes * n_in)))
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     for (uint32_t k = 0; k < n_in; k++)
@@ -242,8 +245,8 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
     return finish(r, node, in);
 }
 
-/* A view whose shape the caller knows to be right: rec_node without the check. */
-static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr, const int64_t *facts, uint32_t n_facts)
+/* A view whose shape the caller knows to be right: rec_node without the check. No layer sees it. */
+static RtNode *plain_view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr, const int64_t *facts, uint32_t n_facts)
 {
     RtNode *node = node_new(op, node_dtype(x), rank, dims, 1, n_facts);
     if (node)
@@ -251,6 +254,13 @@ static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, con
     if (node && n_facts)
         memcpy(node->facts, facts, sizeof *facts * n_facts);
     return finish(r, node, &x);
+}
+
+static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr, const int64_t *facts, uint32_t n_facts)
+{
+    if (r->thread->mode)
+        return mode_dispatch(r, &(OpCall){op, node_dtype(x), attr, 1, &x, facts, n_facts});
+    return plain_view(r, op, x, rank, dims, attr, facts, n_facts);
 }
 
 /* An elementwise node on operands of one shape, which is not asked for again. */
@@ -262,6 +272,8 @@ static RtNode *elementwise(Rec *r, Op op, DType own_dtype, uint32_t n_in, RtNode
         types[k] = node_dtype(in[k]);
         weak &= in[k]->weak;
     }
+    if (r->thread->mode && !weak)
+        return mode_dispatch(r, &(OpCall){op, own_dtype, NULL, n_in, in, NULL, 0});
     DType dtype = infer_dtype(op, n_in, types, own_dtype);
     if (dtype == DT_COUNT) {
         char text[SHAPE_TEXT];
@@ -325,6 +337,8 @@ RtNode *rec_cast(Rec *r, RtNode *x, DType dtype)
         return x;
     if (x->weak && x->op == OP_SCALAR)
         return literal(r, x, dtype);
+    if (r->thread->mode && !x->weak)
+        return mode_dispatch(r, &(OpCall){OP_CAST, dtype, NULL, 1, &x, NULL, 0});
     RtNode *node = node_new(OP_CAST, dtype, x->rank, x->dim, 1, 0);
     return finish(r, node, &x);
 }
@@ -448,7 +462,7 @@ RtNode *rec_same(Rec *r, RtNode *x)
     Attr attr = {.n = x->rank};
     memset(attr.group.in, 1, x->rank);
     memset(attr.group.out, 1, x->rank);
-    return view(r, OP_RESHAPE, x, x->rank, x->dim, &attr, NULL, 0);
+    return plain_view(r, OP_RESHAPE, x, x->rank, x->dim, &attr, NULL, 0);
 }
 
 RtNode *rec_stop(RtNode *x)

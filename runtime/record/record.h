@@ -30,6 +30,7 @@ typedef struct Rec {
     uint32_t base; /* thread->temp[base..] are this call's nodes */
     Status status; /* of its first failure */
     int device;    /* of the first operand that lies somewhere; DEVICE_ANY: none so far */
+    bool derived;  /* it records a derivative, of what modes saw */
     FpMode caller; /* until rec_end */
 } Rec;
 

@@ -13,6 +13,7 @@
 #include "jit/options.h"
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/recording.h"
+#include "runtime/mode/mode.h"
 
 #include <string.h>
 #include <threads.h>
@@ -37,6 +38,7 @@ static bool have_key;
 static void thread_end(void *arg)
 {
     RtThread *t = arg;
+    modes_end_thread(t);
     recordings_end_thread(t);
     group_end_thread(t);
     scopes_end_thread(t);
@@ -61,6 +63,8 @@ void rt_thread_start(void)
         tss_set(thread_key, &rt_tls);
     rt_tls.scope = os_calloc(1, sizeof *rt_tls.scope);
     errors_start_thread(&rt_tls);
+    if (log_on(LOG_OPS))
+        (void)kiln_log_ops_push();
 }
 
 /* ---- handles ---- */

@@ -1259,10 +1259,13 @@ typedef struct kiln_op_call {
 } kiln_op_call;
 typedef kiln_tensor *kiln_mode_op(const kiln_op_call *call, void *user);
 KILN_API kiln_mode *kiln_autocast_push(kiln_dtype low); /* NULL: an error is kept; likewise below */
+KILN_API kiln_mode *kiln_autocast_push_at(const char *file, int line, kiln_dtype low);
 KILN_API kiln_mode *kiln_log_ops_push(void);
 KILN_API kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user);
+KILN_API kiln_mode *kiln_mode_push_at(const char *file, int line, kiln_mode_op *op, void (*end)(void *user), void *user);
 KILN_API kiln_tensor *kiln_mode_next(const kiln_op_call *call, kiln_tensor *const *in);
-KILN_API kiln_status kiln_mode_pop(kiln_mode *mode);
+KILN_API kiln_status kiln_mode_pop(kiln_mode *mode); /* an error is kept */
+KILN_API kiln_status kiln_mode_pop_at(const char *file, int line, kiln_mode *mode);
 
 /*
  * A C function of tensors that is traced (run) once for each combination of input dtypes, shapes,
@@ -1707,6 +1710,9 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_stop_gradient(...) kiln_stop_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
 #define kiln_checkpoint(...) kiln_checkpoint_at(KILN_HERE, __VA_ARGS__)
+#define kiln_autocast_push(...) kiln_autocast_push_at(KILN_HERE, __VA_ARGS__)
+#define kiln_mode_push(...) kiln_mode_push_at(KILN_HERE, __VA_ARGS__)
+#define kiln_mode_pop(...) kiln_mode_pop_at(KILN_HERE, __VA_ARGS__)
 #define kiln_custom_gradient(...) kiln_custom_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)

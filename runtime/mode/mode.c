@@ -74,7 +74,9 @@ void modes_pop_to(RtThread *t, const kiln_mode *mode)
 
 void modes_end_thread(RtThread *t) { modes_pop_to(t, NULL); }
 
-kiln_status kiln_mode_pop(kiln_mode *mode)
+kiln_status kiln_mode_pop(kiln_mode *mode) { return kiln_mode_pop_at(NULL, 0, mode); }
+
+kiln_status kiln_mode_pop_at(const char *file, int line, kiln_mode *mode)
 {
     RtThread *t = rt_thread();
     if (!mode)
@@ -83,7 +85,8 @@ kiln_status kiln_mode_pop(kiln_mode *mode)
         pop(t);
         return KILN_OK;
     }
-    return (kiln_status)error_keep(fail(ST_INVALID, "the mode is not the innermost one of this thread"), "kiln_mode_pop", (Loc){NULL, 0});
+    return (kiln_status)error_keep(fail(ST_INVALID, "the mode is not the innermost one of this thread"), "kiln_mode_pop",
+                                   (Loc){file, line});
 }
 
 unsigned modes_key(const RtThread *t)
@@ -160,10 +163,12 @@ static void autocast_end(kiln_mode *mode)
         at->hidden--;
 }
 
-kiln_mode *kiln_autocast_push(kiln_dtype low)
+kiln_mode *kiln_autocast_push(kiln_dtype low) { return kiln_autocast_push_at(NULL, 0, low); }
+
+kiln_mode *kiln_autocast_push_at(const char *file, int line, kiln_dtype low)
 {
     static const char api[] = "kiln_autocast_push";
-    const Loc loc = {NULL, 0};
+    const Loc loc = {file, line};
     if (low != KILN_BF16 && low != KILN_F16 && low != KILN_F32) {
         (void)error_keep(fail(ST_DTYPE, "low is %s: KILN_BF16, KILN_F16, or KILN_F32 for none", kiln_dtype_name(low)), api, loc);
         return NULL;
@@ -290,14 +295,17 @@ static void user_end(kiln_mode *mode)
         mode->end(mode->user);
 }
 
-kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user)
+kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user) { return kiln_mode_push_at(NULL, 0, op, end, user); }
+
+kiln_mode *kiln_mode_push_at(const char *file, int line, kiln_mode_op *op, void (*end)(void *user), void *user)
 {
     static const char api[] = "kiln_mode_push";
+    const Loc loc = {file, line};
     if (!op) {
-        (void)error_keep(fail(ST_INVALID, "needs a callback"), api, (Loc){NULL, 0});
+        (void)error_keep(fail(ST_INVALID, "needs a callback"), api, loc);
         return NULL;
     }
-    kiln_mode *mode = push(KIND_USER, api, (Loc){NULL, 0});
+    kiln_mode *mode = push(KIND_USER, api, loc);
     if (mode) {
         mode->call = op;
         mode->end = end;

@@ -36,6 +36,7 @@ static kiln_status of_tensor(kiln_tensor *x) { return x ? KILN_OK : kiln_error_s
 static kiln_status of_status(kiln_status status) { return status; }
 static kiln_status of_file(kiln_file *f) { return f ? KILN_OK : kiln_error_status(); }
 static kiln_status of_optimizer(kiln_optimizer *opt) { return opt ? KILN_OK : kiln_error_status(); }
+static kiln_status of_mode(const kiln_mode *mode) { return mode ? KILN_OK : kiln_error_status(); }
 static kiln_status of_scaler(kiln_scaler *s) { return s ? KILN_OK : kiln_error_status(); }
 static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
 
@@ -55,7 +56,7 @@ static void check(int line, const char *function, const char *param, const char 
     cr_expect(strstr(message, text), "line %d: \"%s\" is not in: %s", line, text, message);
     cr_expect(strstr(message, place) || strstr(function, "_option") || strstr(function, "_function_new") ||
                   strstr(function, "_trace_start") || strstr(function, "_last_call") || strstr(function, "_perf_scaling") ||
-                  strstr(function, "_value_and_grad"),
+                  strstr(function, "_value_and_grad") || strstr(function, "_mode_next"),
               "line %d: no place in: %s", line, message);
     kiln_clear_error();
 }
@@ -67,7 +68,8 @@ static void check(int line, const char *function, const char *param, const char 
                    : of_tensor, kiln_function *           \
                    : of_function, kiln_file *             \
                    : of_file, kiln_optimizer *            \
-                   : of_optimizer, kiln_scaler *          \
+                   : of_optimizer, kiln_mode *            \
+                   : of_mode, kiln_scaler *               \
                    : of_scaler, kiln_status               \
                    : of_status)(function(__VA_ARGS__)),   \
           status, text)
@@ -707,6 +709,13 @@ static void gradients(void)
     BAD(kiln_checkpoint, n_out, negative, KILN_INVALID, "n_out >= 0", nothing_done, 1, &w, -1, &g, NULL);
     BAD(kiln_checkpoint, out, null, KILN_INVALID, "needs functions", nothing_done, 1, &w, 1, NULL, NULL);
     note("kiln_checkpoint", "user", "null");
+    BAD(kiln_autocast_push, low, none, KILN_BAD_DTYPE, "KILN_BF16", KILN_F64);
+    BAD(kiln_mode_push, op, null, KILN_INVALID, "needs a callback", NULL, NULL, NULL);
+    note("kiln_mode_push", "end", "null");
+    note("kiln_mode_push", "user", "null");
+    BAD(kiln_mode_next, call, null, KILN_INVALID, "needs the call", NULL, &w);
+    note("kiln_mode_next", "in", "null");
+    note("kiln_mode_pop", "mode", "null");
     BAD(kiln_custom_gradient, f, null, KILN_INVALID, "needs functions", NULL, passes_on, NULL, 1, &w, 1, &g, NULL);
     BAD(kiln_custom_gradient, vjp, null, KILN_INVALID, "needs functions", nothing_done, NULL, NULL, 1, &w, 1, &g, NULL);
     note("kiln_custom_gradient", "jvp", "null");

@@ -3,6 +3,7 @@
 #include "tests/support/slice.h"
 
 #include <stdio.h>
+#include <threads.h>
 
 #define OK(...) cr_assert_eq((__VA_ARGS__), KILN_OK, "line %d: %s", __LINE__, kiln_error_message())
 
@@ -291,6 +292,26 @@ Test(mode, logs_ops)
     cr_expect(strstr(said, "%0 = permute f32[2,3] -> f32[3,2] kiln_transpose test_mode.c:"), "%s", said);
     cr_expect(strstr(said, "%1 = matmul f32[2,3] f32[3,2] -> f32[2,2] kiln_matmul test_mode.c:"), "%s", said);
     cr_expect(strstr(said, "2 ops were recorded\n"), "%s", said);
+}
+
+static int computes(void *unused)
+{
+    (void)unused;
+    kiln_tensor *x = F32(KILN_SHAPE(2), 1, 2);
+    return (int)kiln_eval(kiln_exp(x));
+}
+
+/* KILN_LOG=ops, as it is set when a thread begins. */
+Test(mode, logs_ops_of_a_thread)
+{
+    thrd_t thread;
+    int status;
+    set_option("log", "ops");
+    kiln_set_log_sink(listen, NULL);
+    cr_assert(thrd_create(&thread, computes, NULL) == thrd_success && thrd_join(thread, &status) == thrd_success && status == KILN_OK);
+    kiln_set_log_sink(NULL, NULL);
+    cr_expect(strstr(said, "%0 = exp f32[2] -> f32[2] kiln_exp test_mode.c:"), "%s", said);
+    cr_expect(strstr(said, "1 ops were recorded\n"), "%s", said);
 }
 
 /* --- random programs: a layer that only hands on changes no bit, no compile, no gradient ---------------------------------------- */

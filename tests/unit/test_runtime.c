@@ -229,6 +229,21 @@ static bool customizing(void)
     return kiln_custom_gradient(squashed, NULL, squashed_jvp, 1, &w, 2, out, NULL) == KILN_OK;
 }
 
+static kiln_tensor *hand_on(const kiln_op_call *call, void *user)
+{
+    (void)user;
+    return kiln_mode_next(call, call->in);
+}
+
+static bool layering(void)
+{
+    kiln_tensor *x = x23(), *w = kiln_ones(KILN_F32, KILN_SHAPE(3, 2));
+    kiln_mode *low = kiln_autocast_push(KILN_BF16), *own = low ? kiln_mode_push(hand_on, NULL, NULL) : NULL;
+    kiln_tensor *y = own ? kiln_softmax(kiln_matmul(x, w), 1) : NULL;
+    bool ok = own && y && kiln_eval(y) == KILN_OK;
+    return (!own || kiln_mode_pop(own) == KILN_OK) && (!low || kiln_mode_pop(low) == KILN_OK) && ok;
+}
+
 static bool differentiating(void)
 {
     kiln_tensor *w = kiln_param(x23()), *x = kiln_param(kiln_zeros(KILN_F32, KILN_SHAPE(3))), *in[2] = {w, x}, *g[2], *t, *second[2],
@@ -313,6 +328,7 @@ TASK(owning)
 TASK(differentiating)
 TASK(checkpointing)
 TASK(customizing)
+TASK(layering)
 TASK(stepping)
 
 /* ---- scratch ---- */

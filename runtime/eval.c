@@ -22,6 +22,7 @@
 #include "runtime/eval/store.h"
 #include "runtime/eval/traced.h"
 #include "runtime/gradient/group.h"
+#include "runtime/mode/finite.h"
 #include "runtime/record/record.h"
 #include "runtime/record/thread.h"
 
@@ -44,14 +45,24 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     if (!pending)
         return ST_OK;
     Evaluation *e;
-    TRY(eval_enter(&e));
-    Status status = evaluation_begin(e, api, loc);
+    RtNode **checked = NULL; /* under kiln_finite_check_push: what is asked for, and places to look at */
+    if (rt_thread()->mode)
+        TRY(finite_roots(rt_thread(), nodes, &n, &checked));
+    Status status = eval_enter(&e);
+    if (status != ST_OK) {
+        os_free(checked);
+        return status;
+    }
+    status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
         record_begin(e);
-        status = together(e, nodes, n);
+        status = together(e, checked ? checked : nodes, n);
         group_sweep(rt_thread()); /* nothing else is to hold what has its value now */
         traced_sync(e, status);
     }
+    if (checked && status == ST_OK)
+        status = finite_judge(rt_thread());
+    os_free(checked);
     eval_unlock();
     return status;
 }

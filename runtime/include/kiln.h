@@ -1239,6 +1239,10 @@ KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tens
  * are their gradients: operands are rounded to it, sums run in f32, results are rounded to it and are f32 again, so tensors have the dtypes
  * that they have without (PyTorch's autocast gives results in `low`). f64 and ints stay. KILN_F32: as if there were none, inside. With KILN_F16 scale
  * the loss (kiln_scaler_new). kiln_functions are traced for each.
+ * kiln_finite_check_push: the sync point that computes what was recorded under it fails (KILN_INVALID) where an op made a NaN or an infinity of finite
+ * operands, and names the first such op, forward or backward: "kiln_log (net.c:42) made a NaN of finite operands, first at [3,17]". Values are there
+ * nevertheless, and the next sync point looks at what is recorded after it. What is recorded is computed, be it asked for or not. Kernels stay
+ * fused. Not inside of a kiln_function (KILN_INVALID).
  * kiln_log_ops_push: each op as a line of the log, topic "ops": `%7 = matmul f32[8,4] f32[4,2] -> f32[8,2] kiln_linear net.c:31`.
  *
  * kiln_mode_push: a layer of your own. op(call, user) gives the result of one op: of the dtype and shape that the op has (KILN_BAD_DTYPE, KILN_BAD_SHAPE
@@ -1246,7 +1250,7 @@ KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tens
  * layers below, as often as you like; other recording functions do as well. An op is a primitive of kiln's (names as in KILN_LOG=graph), not a public
  * function, whose name comes along: kiln_softmax is made of several. Numbers (kiln_scalar and literals) are not seen. call and what it
  * points to are valid during the callback; what the callback recorded and did not give is released after it. Under such a layer (and
- * kiln_log_ops_push) a kiln_function runs as if its body stood there. end(user) is called when it is popped; it may be NULL. The callback must not
+ * kiln_log_ops_push, kiln_finite_check_push) a kiln_function runs as if its body stood there. end(user) is called when it is popped; it may be NULL. The callback must not
  * pop layers that it did not push, nor throw.
  */
 typedef struct kiln_mode kiln_mode;
@@ -1260,6 +1264,7 @@ typedef struct kiln_op_call {
 typedef kiln_tensor *kiln_mode_op(const kiln_op_call *call, void *user);
 KILN_API kiln_mode *kiln_autocast_push(kiln_dtype low); /* NULL: an error is kept; likewise below */
 KILN_API kiln_mode *kiln_autocast_push_at(const char *file, int line, kiln_dtype low);
+KILN_API kiln_mode *kiln_finite_check_push(void);
 KILN_API kiln_mode *kiln_log_ops_push(void);
 KILN_API kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user);
 KILN_API kiln_mode *kiln_mode_push_at(const char *file, int line, kiln_mode_op *op, void (*end)(void *user), void *user);

@@ -15,12 +15,6 @@
 
 #define CLEANUP(function) __attribute__((cleanup(function)))
 
-#define KIND(id, name, op, end, replayed)                  \
-    static RtNode *op(Rec *, kiln_mode *, const OpCall *); \
-    static void end(kiln_mode *);
-#include "runtime/mode/modes.def"
-#undef KIND
-
 enum {
 #define KIND(id, name, op, end, replayed) KIND_##id,
 #include "runtime/mode/modes.def"
@@ -133,7 +127,7 @@ RtNode *mode_next(Rec *r, const OpCall *call)
 
 /* Products, in the lower dtype; the result is f32 again, as what comes next expects, and the cast a part of whatever kernel reads it. All other
  * ops are as accurate as their operands: f16 and bf16 are computed in f32 as ever. Derivatives are of what was recorded. */
-static RtNode *autocast_op(Rec *r, kiln_mode *mode, const OpCall *call)
+RtNode *autocast_op(Rec *r, kiln_mode *mode, const OpCall *call)
 {
     RtNode *in[2] = {NULL};
     bool lower = op_class(call->op) == CLS_CONTRACT && call->n_in == 2 && mode->dtype != DT_F32 && !mode->hidden && !r->derived;
@@ -157,7 +151,7 @@ static kiln_mode *hidden_by(const kiln_mode *mode)
     return at;
 }
 
-static void autocast_end(kiln_mode *mode)
+void autocast_end(kiln_mode *mode)
 {
     for (kiln_mode *at = hidden_by(mode); at; at = hidden_by(at))
         at->hidden--;
@@ -185,7 +179,7 @@ kiln_mode *kiln_autocast_push_at(const char *file, int line, kiln_dtype low)
 /* ---- a log of ops ---- */
 
 /* "%7 = matmul f32[8,4] f32[4,2] -> f32[8,2] kiln_linear net.c:31" */
-static RtNode *log_ops_op(Rec *r, kiln_mode *mode, const OpCall *call)
+RtNode *log_ops_op(Rec *r, kiln_mode *mode, const OpCall *call)
 {
     uint64_t number = mode->n_ops - 1;
     RtNode *node = mode_next(r, call);
@@ -204,9 +198,30 @@ static RtNode *log_ops_op(Rec *r, kiln_mode *mode, const OpCall *call)
     return node;
 }
 
-static void log_ops_end(kiln_mode *mode) { log_always(LOG_OPS, "%" PRIu64 " ops were recorded", mode->n_ops); }
+void log_ops_end(kiln_mode *mode) { log_always(LOG_OPS, "%" PRIu64 " ops were recorded", mode->n_ops); }
 
 kiln_mode *kiln_log_ops_push(void) { return push(KIND_LOG_OPS, "kiln_log_ops_push", (Loc){NULL, 0}); }
+
+/* ---- the finite check (runtime/mode/finite.c) ---- */
+
+bool mode_is_finite(const kiln_mode *mode) { return mode->kind == &kinds[KIND_FINITE]; }
+
+kiln_mode *kiln_finite_check_push(void)
+{
+    static const char api[] = "kiln_finite_check_push";
+    if (trace_current) {
+        (void)error_keep(fail(ST_INVALID, "inside a kiln_function there are no values to look at: push it around the call"), api,
+                         (Loc){NULL, 0});
+        return NULL;
+    }
+    kiln_mode *mode = push(KIND_FINITE, api, (Loc){NULL, 0});
+    if (!mode || finite_begin(mode))
+        return mode;
+    mode->thread->mode = mode->below;
+    os_free(mode);
+    (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), api, (Loc){NULL, 0});
+    return NULL;
+}
 
 /* ---- the user's ---- */
 
@@ -264,7 +279,7 @@ static RtNode *taken(Rec *r, const OpCall *call, const kiln_tensor *out)
     return rec_own(r, node_retain((RtNode *)(uintptr_t)node));
 }
 
-static RtNode *user_op(Rec *r, kiln_mode *mode, const OpCall *call)
+RtNode *user_op(Rec *r, kiln_mode *mode, const OpCall *call)
 {
     Seen s CLEANUP(end_seen) = {.call = call, .rec = r, .scope = kiln_scope_begin()};
     s.handle = s.scope ? os_calloc((size_t)call->n_in + 1, sizeof *s.handle) : NULL;
@@ -289,7 +304,7 @@ static RtNode *user_op(Rec *r, kiln_mode *mode, const OpCall *call)
     return ours || !node ? node : rec_same(r, node); /* a value that somebody has goes on being that */
 }
 
-static void user_end(kiln_mode *mode)
+void user_end(kiln_mode *mode)
 {
     if (mode->end)
         mode->end(mode->user);

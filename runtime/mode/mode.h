@@ -44,12 +44,22 @@ struct kiln_mode {
     void (*end)(void *user);
     void *user;
     uint64_t n_ops; /* seen */
+    void *state;    /* of the kind's own */
 };
 
 /* For the makers of nodes, where rt_thread()->mode is not NULL. */
 RtNode *mode_dispatch(Rec *r, const OpCall *call);
 /* By the layers below: inside of ModeKind.op. */
 RtNode *mode_next(Rec *r, const OpCall *call);
+
+/* The functions of modes.def. */
+#define KIND(id, name, op, end, replayed)                    \
+    RtNode *op(Rec *r, kiln_mode *mode, const OpCall *call); \
+    void end(kiln_mode *mode);
+#include "runtime/mode/modes.def"
+#undef KIND
+bool mode_is_finite(const kiln_mode *mode); /* runtime/mode/finite.h; finite_begin: false: no memory */
+bool finite_begin(kiln_mode *mode);
 
 /* What templates of kiln_functions depend on; modes_replayed: on nothing else. */
 unsigned modes_key(const RtThread *t);

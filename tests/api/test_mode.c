@@ -367,3 +367,98 @@ Test(mode, handing_on_changes_nothing, .timeout = 300)
         cr_expect(n > 8 && memcmp(g[0], g[1], sizeof g[0]) == 0, "program %u, %d ops", seed, n);
     }
 }
+
+/* --- the finite check --------------------------------------------------------------------------------------------------------- */
+
+static kiln_status computed(kiln_tensor *x)
+{
+    kiln_status status = kiln_eval(x);
+    return status;
+}
+
+API_TEST(mode, finite_check_names_the_first_op)
+{
+    char mode[16], text[256];
+    OK(kiln_get_option("mode", mode, sizeof mode));
+    bool eager = strcmp(mode, "eager") == 0; /* where each op is a sync point: the error is kept */
+    kiln_tensor *x = F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 0.5f, -1), *y, *z;
+    kiln_mode *check = kiln_finite_check_push();
+    cr_assert(check, "%s", kiln_error_message());
+    y = kiln_sum(kiln_mul(kiln_exp(x), 2.0));
+    OK(kiln_eval(y));
+    int line = __LINE__ + 1;
+    z = kiln_log(kiln_transpose(x));
+    y = eager ? NULL : kiln_mean(kiln_mul(z, 2.0)); /* what comes of it is not its fault */
+    kiln_status status = eager ? kiln_error_status() : computed(y);
+    snprintf(text, sizeof text, "kiln_log (test_mode.c:%d) made a NaN of finite operands, first at [2,1]", line);
+    if (!eager || status != KILN_OK)
+        refused(status, KILN_INVALID, text);
+    if (!eager) { /* the values are there */
+        EXPECT(z, KILN_F32, KILN_SHAPE(3, 2), 1e-6, 0, log(4), log(2), log(0.5), log(3), NAN);
+        y = kiln_div(kiln_exp(x), kiln_sub(x, x));
+        refused(computed(y), KILN_INVALID, "made an infinity of finite operands, first at [0,0]");
+        kiln_tensor *mask = kiln_full(KILN_F32, KILN_SHAPE(3), -INFINITY), *few = kiln_where(kiln_gt(x, 1.5), x, mask);
+        OK(kiln_eval(kiln_softmax(few, 1))); /* an infinity that was asked for */
+        kiln_tensor *holes = F32(KILN_SHAPE(2), NAN, 1);
+        OK(kiln_eval(kiln_add(holes, holes)));
+    }
+    OK(kiln_mode_pop(check));
+    kiln_clear_error();
+    OK(kiln_eval(kiln_log(kiln_sub(x, 5.0))));
+}
+
+/* Of backward ops, too. */
+API_TEST(mode, finite_check_looks_at_gradients)
+{
+    char mode[16];
+    OK(kiln_get_option("mode", mode, sizeof mode));
+    if (strcmp(mode, "eager") == 0)
+        return; /* kiln_grad itself is what fails there */
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 1, 0, 4)), *g;
+    kiln_mode *check = kiln_finite_check_push();
+    OK(kiln_grad(kiln_sum(kiln_sqrt(x)), &x, 1, &g));
+    refused(computed(g), KILN_INVALID, "gradient of kiln_sqrt (test_mode.c:");
+    EXPECT(g, KILN_F32, KILN_SHAPE(3), 1e-6, 0.5, INFINITY, 0.25);
+    OK(kiln_mode_pop(check));
+}
+
+static void pushes_a_check(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    if (++*(int *)user == 1) { /* traced */
+        expect_null(kiln_finite_check_push());
+        refused(kiln_error_status(), KILN_INVALID, "push it around the call");
+    }
+    out[0] = kiln_log(in[0]);
+}
+
+/* It looks into functions that are called under it, adds no kernel to a chain, and keeps nothing. */
+Test(mode, finite_check_fuses)
+{
+    kiln_stats stats;
+    int64_t kernels[2], live = 0;
+    int runs = 0;
+    kiln_tensor *x = F32(KILN_SHAPE(4), 1, 2, 3, -4), *y;
+    kiln_function *f = kiln_function_new(pushes_a_check, 1, 1, &runs);
+    OK(kiln_function_call(f, &x, &y));
+    kiln_mode *check = kiln_finite_check_push();
+    OK(kiln_function_call(f, &x, &y));
+    refused(computed(y), KILN_INVALID, "kiln_log (test_mode.c:");
+    OK(kiln_mode_pop(check));
+    cr_expect_eq(runs, 2);
+    kiln_function_free(f);
+    for (int i = 0; i < 6; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        check = i & 1 ? kiln_finite_check_push() : NULL;
+        kiln_tensor *z = kiln_sin(kiln_mul(kiln_exp(kiln_full(KILN_F32, KILN_SHAPE(1 << 16), 0.5)), 3.0));
+        OK(kiln_eval(z));
+        kiln_call_report report = {.size = sizeof report};
+        OK(kiln_last_call(&report));
+        kernels[i & 1] = report.kernels;
+        OK(kiln_mode_pop(check));
+        kiln_scope_end(scope);
+        kiln_get_stats(&stats);
+        cr_expect(i < 4 || stats.live_bytes == live, "%d bytes, then %d", (int)live, (int)stats.live_bytes);
+        live = i == 3 ? stats.live_bytes : live;
+    }
+    cr_expect(kernels[1] <= kernels[0] + 1, "%d kernels, %d with the check", (int)kernels[0], (int)kernels[1]);
+}

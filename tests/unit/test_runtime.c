@@ -239,9 +239,11 @@ static bool layering(void)
 {
     kiln_tensor *x = x23(), *w = kiln_ones(KILN_F32, KILN_SHAPE(3, 2));
     kiln_mode *low = kiln_autocast_push(KILN_BF16), *own = low ? kiln_mode_push(hand_on, NULL, NULL) : NULL;
-    kiln_tensor *y = own ? kiln_softmax(kiln_matmul(x, w), 1) : NULL;
-    bool ok = own && y && kiln_eval(y) == KILN_OK;
-    return (!own || kiln_mode_pop(own) == KILN_OK) && (!low || kiln_mode_pop(low) == KILN_OK) && ok;
+    kiln_mode *check = own ? kiln_finite_check_push() : NULL;
+    kiln_tensor *y = check ? kiln_softmax(kiln_matmul(x, w), 1) : NULL;
+    bool ok = y && kiln_eval(y) == KILN_OK;
+    return (!check || kiln_mode_pop(check) == KILN_OK) && (!own || kiln_mode_pop(own) == KILN_OK) &&
+           (!low || kiln_mode_pop(low) == KILN_OK) && ok;
 }
 
 static bool differentiating(void)

@@ -426,8 +426,8 @@ static RARE Status trace_and_call(Evaluation *e, kiln_function *f, kiln_tensor *
 kiln_function *kiln_function_new(kiln_function_body *body, int n_in, int n_out, void *user)
 {
     Loc nowhere = {NULL, 0};
-    if (!body || n_in < 0 || n_out < 1) {
-        (void)error_keep(fail(ST_INVALID, "needs a function, n_in >= 0 and n_out >= 1 (got n_in %d, n_out %d)", n_in, n_out),
+    if (!body || n_in < 0 || n_out < 0) {
+        (void)error_keep(fail(ST_INVALID, "needs a function, n_in >= 0 and n_out >= 0 (got n_in %d, n_out %d)", n_in, n_out),
                          "kiln_function_new", nowhere);
         return NULL;
     }
@@ -632,6 +632,13 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
 
 static void free_list(kiln_tensor ***list) { os_free(*list); }
 
+/* A function that only assigns has no results, and `out` may be NULL. */
+static void clear_results(kiln_tensor **out, int n)
+{
+    for (int i = 0; i < n; i++)
+        out[i] = NULL;
+}
+
 /* An argument of a function that becomes part of what is recorded: a handle of its own, and, where another argument has the same value,
  * a node of its own, too, as its gradient is not the other's. No argument is weak: the cast is to its own dtype. */
 static kiln_tensor *argument_of_inline(kiln_tensor *const *in, int n, int i, Loc loc)
@@ -655,9 +662,10 @@ static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_te
     for (int i = 0; i < f->n_in && status == ST_OK; i++)
         if (!(own[i] = argument_of_inline(in, f->n_in, i, loc)))
             status = fail(ST_OUT_OF_MEMORY, "no memory for calling a function");
-    bool worked = status == ST_OK && call_body(f, trace_current, own, out);
+    if (status == ST_OK && !call_body(f, trace_current, own, out))
+        status = fail_inside(0);
     for (int i = 0; i < f->n_out && status == ST_OK; i++) {
-        if (!out[i] || !worked) {
+        if (!out[i]) {
             status = fail_inside(i);
             break;
         }
@@ -666,7 +674,7 @@ static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_te
         status = out[i] ? ST_OK : ST_OUT_OF_MEMORY;
     }
     if (status != ST_OK)
-        memset(out, 0, sizeof *out * (size_t)f->n_out);
+        clear_results(out, f->n_out);
     return status;
 }
 
@@ -684,7 +692,7 @@ static void count_call(kiln_function *f, int n)
 static void end_call(Underway *call)
 {
     if (!call->returned)
-        memset(call->out, 0, sizeof *call->out * (size_t)call->f->n_out);
+        clear_results(call->out, call->f->n_out);
     count_call(call->f, -1);
     eval_unlock();
 }
@@ -711,9 +719,9 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
 {
     static const char api[] = "kiln_function_call";
     Loc loc = {file, line};
-    if (!f || (f->n_in && !in) || !out)
+    if (!f || (f->n_in && !in) || (f->n_out && !out))
         return error_sync(fail(ST_INVALID, "needs a function, inputs and room for outputs"), api, loc);
-    memset(out, 0, sizeof *out * (size_t)f->n_out);
+    clear_results(out, f->n_out);
     for (int i = 0; i < f->n_in; i++)
         if (!in[i])
             return error_null("an input", api, loc);

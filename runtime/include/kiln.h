@@ -1287,7 +1287,7 @@ KILN_API kiln_status kiln_mode_pop_at(const char *file, int line, kiln_mode *mod
  * not cleared fails the call, with its message, and nothing is assigned.
  */
 typedef void kiln_function_body(kiln_tensor **in, kiln_tensor **out, void *user);
-/* n_in >= 0, n_out >= 1. `user` stays yours and is handed to each call of f. NULL: an error is kept. */
+/* n_in >= 0, n_out >= 0 (none: a step that only assigns). `user` stays yours and is handed to each call of f. NULL: an error is kept. */
 KILN_API kiln_function *kiln_function_new(kiln_function_body *f, int n_in, int n_out, void *user);
 /* A kiln_function of n_out + n_wrt outputs: those of f, of which out[0] is the loss (a float of one element), then d out[0] / d
  * in[wrt[j]] for each j. Called and freed as any other. */
@@ -1331,7 +1331,7 @@ KILN_API kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *
                                           int n_out, kiln_tensor **out, void *user);
 KILN_API kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp,
                                              int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
-/* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). */
+/* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
  * (KILN_INVALID is kept) and stays. */

@@ -232,3 +232,24 @@ Test(cuda_functions, values_that_lie_nowhere)
     }
     kiln_function_free(f);
 }
+
+/* No results: the parameter takes the sum, where it lies. */
+static void adds_to_parameter(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)out;
+    kiln_tensor **w = user;
+    cr_assert(kiln_assign(*w, kiln_add(*w, in[0])) == KILN_OK, "%s", kiln_error_message());
+}
+
+Test(cuda_functions, without_results_only_assign)
+{
+    if (!use_cuda())
+        return;
+    kiln_tensor *w = kiln_to(F32(KILN_SHAPE(2), 1, 2), "cuda"), *in[1] = {kiln_to(F32(KILN_SHAPE(2), 1, 10), "cuda")};
+    kiln_function *f = kiln_function_new(adds_to_parameter, 1, 0, &w);
+    for (int i = 0; i < 4; i++)
+        cr_assert(kiln_function_call(f, in, NULL) == KILN_OK, "%s", kiln_error_message());
+    expect_device(w, "cuda:0");
+    EXPECT(kiln_to(w, "cpu"), KILN_F32, KILN_SHAPE(2), 0, 5, 42);
+    kiln_function_free(f);
+}

@@ -165,6 +165,54 @@ Test(function, replays_assigns)
     kiln_function_free(f);
 }
 
+typedef enum Extra { NOTHING, READS, FAILS } Extra;
+
+/* weight += in[0] */
+static void only_assigns(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    float value[2];
+    (void)out;
+    runs++;
+    if (user && *(Extra *)user == READS)
+        cr_expect(eq(int, kiln_read(in[0], KILN_F32, value, sizeof value), KILN_OK));
+    cr_expect(eq(int, kiln_assign(weight, kiln_add(weight, in[0])), KILN_OK));
+    if (user && *(Extra *)user == FAILS)
+        cr_expect(zero(ptr, kiln_add(in[0], vector(3, 0))));
+}
+
+static void nests(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_function **f = user;
+    (void)out;
+    kiln_status status = kiln_function_call(*f, in, NULL);
+    if (status != KILN_OK) /* handed on */
+        cr_expect(zero(ptr, kiln_add(in[0], vector(3, 0))));
+}
+
+Test(function, without_results_only_assigns)
+{
+    for (int mode = 0; mode < 3; mode++) {
+        cr_assert(eq(int, kiln_set_option("mode", (const char *const[]){"jit", "eager", "interp"}[mode]), KILN_OK));
+        for (Extra extra = NOTHING; extra <= FAILS; extra++)
+            for (int nested = 0; nested < 2; nested++) {
+                kiln_function *f = kiln_function_new(only_assigns, 1, 0, &extra), *g = kiln_function_new(nests, 1, 0, &f);
+                cr_assert(f && g, "%s", kiln_error_message());
+                weight = vector(2, 10);
+                kiln_tensor *in[] = {vector(2, 1)};
+                runs = 0;
+                for (int i = 0; i < 4; i++) {
+                    kiln_status status = kiln_function_call(nested ? g : f, in, NULL);
+                    cr_assert(eq(int, status, extra == FAILS ? KILN_BAD_SHAPE : KILN_OK), "%s", kiln_error_message());
+                    kiln_clear_error();
+                }
+                check(weight, 2, extra == FAILS ? (float[]){10, 11} : (float[]){14, 19});
+                cr_assert(eq(int, runs, extra == NOTHING && mode != 1 ? 1 : 4), "mode %d, extra %d", mode, (int)extra);
+                kiln_function_free(g);
+                kiln_function_free(f);
+            }
+    }
+}
+
 static void noisy(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;

@@ -150,10 +150,10 @@ static RtNode *visible(Rec *r, const Attention *a, const kiln_attention_options 
 }
 
 /* Lengths as i64 [..., 1, 1, 1]. */
-static RtNode *lengths_in(Rec *r, const Attention *a, kiln_tensor *argument)
+static RtNode *lengths_in(Rec *r, const Attention *a, RtNode *argument)
 {
     char text[SHAPE_TEXT], of_q[SHAPE_TEXT];
-    RtNode *lengths = rec_index(r, rec_in(r, argument, "lengths"), "lengths");
+    RtNode *lengths = rec_index(r, argument, "lengths");
     if (!lengths)
         return NULL;
     if (!broadcasts(lengths, a->rank > 3 ? a->rank - 3 : 0, a->q->dim))
@@ -170,16 +170,15 @@ static RtNode *masked(Rec *r, const Attention *a, const kiln_attention_options *
 {
     char text[SHAPE_TEXT], other[SHAPE_TEXT];
     bool ok;
-    RtNode *lengths = o->lengths ? lengths_in(r, a, o->lengths) : NULL;
-    if (!scores || (o->lengths && !lengths))
+    RtNode *lengths, *mask;
+    if (!scores || !rec_optional(r, o->lengths, "lengths", &lengths) || !rec_optional(r, o->mask, "mask", &mask))
+        return NULL;
+    if (lengths && !(lengths = lengths_in(r, a, lengths)))
         return NULL;
     RtNode *seen = visible(r, a, o, lengths, &ok);
     if (!ok)
         return NULL;
-    if (o->mask) {
-        RtNode *mask = rec_in(r, o->mask, "mask");
-        if (!mask)
-            return NULL;
+    if (mask) {
         if (!broadcasts(mask, scores->rank, scores->dim))
             return rec_fail(r, ST_SHAPE, "mask does not broadcast to the scores: scores are %s, mask is %s", node_text(scores, text),
                             node_text(mask, other));

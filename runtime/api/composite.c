@@ -366,9 +366,11 @@ static const kiln_norm_options norm_defaults;
 static bool channel_in(Rec *r, const RtNode *x, int axis, kiln_tensor *argument, const char *name, RtNode **out)
 {
     char text[SHAPE_TEXT], other[SHAPE_TEXT];
-    *out = argument ? rec_strong(r, rec_in(r, argument, name)) : NULL;
+    if (!rec_optional(r, argument, name, out))
+        return false;
     if (!argument)
         return true;
+    *out = rec_strong(r, *out);
     if (!*out)
         return false;
     if ((*out)->rank != 1 || (*out)->dim[0] != x->dim[axis]) {
@@ -488,11 +490,13 @@ API4(kiln_tensor *, kiln_batch_norm, kiln_tensor *, x, kiln_tensor *, running_me
         return rec_end(&r, NULL);
     if (!(o->momentum >= 0 && o->momentum <= 1))
         return rec_end(&r, rec_fail(&r, ST_INVALID, "momentum is %g: a number from 0 to 1 is needed", o->momentum));
-    for (int i = 0; i < 2 && (!o->training || running_mean || running_var); i++) {
-        if (!handles[i])
-            return rec_end(&r, rec_in(&r, NULL, names[i]));
+    for (int i = 0; i < 2; i++) {
         if (!channel_in(&r, in[0], axis, handles[i], names[i], &stats[i]))
             return rec_end(&r, NULL);
+        if (!stats[i] && o->training && !running_mean && !running_var)
+            continue;
+        if (!stats[i])
+            return rec_end(&r, rec_in(&r, NULL, names[i]));
         if (!dtype_is_float(node_dtype(stats[i])) || stats[i] != handles[i]->node)
             return rec_end(&r, rec_fail(&r, ST_DTYPE, "%s is %s: a float is needed", names[i], node_text(handles[i]->node, text)));
     }

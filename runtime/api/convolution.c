@@ -424,10 +424,11 @@ static RtNode *conv(Rec *r, RtNode *x, RtNode *w, RtNode *bias, const kiln_conv_
         return rec_fail(r, ST_SHAPE, "the bias is not one number for each of %" PRId64 " channels: bias is %s", c.out,
                         node_text(bias, text));
     RtNode *y = convolve(r, &c, o);
-    for (int d = 0; d < spatial && bias; d++)
-        bias = rec_insert(r, bias, 1);
-    if (o->bias)
-        y = y && bias ? rec_ew2(r, OP_ADD, y, bias) : NULL;
+    if (y && bias) {
+        for (int d = 0; d < spatial && bias; d++)
+            bias = rec_insert(r, bias, 1);
+        y = bias ? rec_ew2(r, OP_ADD, y, bias) : NULL;
+    }
     return y ? images_out(r, &c.in, y) : NULL;
 }
 
@@ -436,8 +437,8 @@ API3(kiln_tensor *, kiln_conv, kiln_tensor *, x, kiln_tensor *, w, const kiln_co
     static const char *const names[] = {"x", "w", "bias"};
     Rec r = REC(kiln_conv);
     const kiln_conv_options *o = options ? options : &conv_defaults;
-    RtNode *in[3] = {rec_in(&r, x, "x"), rec_in(&r, w, "w"), o->bias ? rec_in(&r, o->bias, "bias") : NULL};
-    bool ok = in[0] && in[1] && (in[2] || !o->bias) && rec_promote(&r, PREP_NUM, o->bias ? 3 : 2, in, names);
+    RtNode *in[3] = {rec_in(&r, x, "x"), rec_in(&r, w, "w"), NULL};
+    bool ok = in[0] && in[1] && rec_optional(&r, o->bias, "bias", &in[2]) && rec_promote(&r, PREP_NUM, in[2] ? 3 : 2, in, names);
     return rec_end(&r, ok ? conv(&r, in[0], in[1], in[2], o) : NULL);
 }
 

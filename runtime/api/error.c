@@ -154,6 +154,8 @@ bool errors_since(uint64_t before)
     return e->raised > (before > e->handled ? before : e->handled);
 }
 
+bool errors_kept(void) { return state()->kept_status != ST_OK; }
+
 void kiln_check_at(const char *file, int line, kiln_status status)
 {
     if (status == KILN_OK)

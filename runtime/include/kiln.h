@@ -40,9 +40,9 @@
  * your file and line:
  *     kiln_matmul: inner dims differ: a is f32[256,1024], b is f32[512,2048] (train.c:42)
  * NULL given to a function gives NULL back, so expressions nest and one check at the sync point is
- * enough. A sync point fails for its own arguments and its own work only; given NULL it fails with
- * the error that is kept and consumes it. Nothing in kiln prints, exits or aborts because of what
- * you pass.
+ * enough; where NULL stands for "none" (a mask, a bias), it does so only while no error is kept. A
+ * sync point fails for its own arguments and its own work only; given NULL it fails with the error
+ * that is kept and consumes it. Nothing in kiln prints, exits or aborts because of what you pass.
  *
  * Ownership. A tensor made in a thread belongs to the innermost open scope of that thread and lives
  * until that scope ends (each thread has a root scope that ends with the thread). There is nothing

@@ -108,6 +108,12 @@ RtNode *rec_in(Rec *r, kiln_tensor *x, const char *what)
     return x->node;
 }
 
+bool rec_optional(Rec *r, kiln_tensor *x, const char *what, RtNode **in)
+{
+    *in = x || errors_kept() ? rec_in(r, x, what) : NULL;
+    return *in || (!x && r->status == ST_OK);
+}
+
 RtNode *rec_like(Rec *r, kiln_tensor *x, const RtNode *like, const char *what)
 {
     char left[SHAPE_TEXT], right[SHAPE_TEXT];

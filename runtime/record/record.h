@@ -68,6 +68,9 @@ RtNode *rec_failed(Rec *r, Status status);
 
 /* The node an argument means; NULL with an error kept when it is NULL. `what` names it. */
 RtNode *rec_in(Rec *r, kiln_tensor *x, const char *what);
+/* An argument that may be left out: *in is NULL then. A NULL is also what a function that failed has returned, so while an error is kept it
+ * counts as that: false, with an error kept. */
+bool rec_optional(Rec *r, kiln_tensor *x, const char *what, RtNode **in);
 /* x as what belongs to `like`, such as its cotangent: of its dtype and shape, or (a weak scalar) spread to it; else an error is kept. */
 RtNode *rec_like(Rec *r, kiln_tensor *x, const RtNode *like, const char *what);
 /* A node for a message: "f32[256,1024]", "weak float". buf has SHAPE_TEXT bytes. */

@@ -144,6 +144,8 @@ kiln_status error_sync(Status status, const char *api, Loc loc);
 /* How many errors this thread was to keep so far; were there some since then that it has not cleared? */
 uint64_t errors_raised(void);
 bool errors_since(uint64_t before);
+/* Is one kept that the thread has neither cleared nor got? */
+bool errors_kept(void);
 /* A sync point was given NULL: fails with the kept error and consumes it; with none, "`what` is NULL" (KILN_INVALID). */
 kiln_status error_null(const char *what, const char *api, Loc loc);
 

@@ -169,6 +169,58 @@ Test(errors, null_in_null_out)
     cr_assert(kiln_shape_of(NULL).rank == -1 && !kiln_is_evaluated(NULL) && !kiln_is_weak(NULL));
 }
 
+/* An input that may be left out, and NULL because it could not be made, are told apart. */
+typedef struct Optional {
+    const char *name;
+    kiln_tensor *(*call)(kiln_tensor *x, kiln_tensor *optional);
+} Optional;
+
+static kiln_tensor *with_mask(kiln_tensor *x, kiln_tensor *optional)
+{
+    return kiln_attention(x, x, x, &(kiln_attention_options){.mask = optional});
+}
+
+static kiln_tensor *with_lengths(kiln_tensor *x, kiln_tensor *optional)
+{
+    return kiln_attention(x, x, x, &(kiln_attention_options){.lengths = optional});
+}
+
+static kiln_tensor *with_bias(kiln_tensor *x, kiln_tensor *optional)
+{
+    return kiln_conv(x, kiln_ones(KILN_F32, KILN_SHAPE(1, 2, 1)), &(kiln_conv_options){.bias = optional});
+}
+
+static kiln_tensor *with_weight(kiln_tensor *x, kiln_tensor *optional)
+{
+    return kiln_group_norm(x, 1, &(kiln_norm_options){.weight = optional});
+}
+
+static kiln_tensor *with_shift(kiln_tensor *x, kiln_tensor *optional)
+{
+    return kiln_group_norm(x, 1, &(kiln_norm_options){.bias = optional});
+}
+
+static kiln_tensor *with_statistics(kiln_tensor *x, kiln_tensor *optional)
+{
+    return kiln_batch_norm(x, optional, optional, &(kiln_norm_options){.training = true});
+}
+
+Test(errors, what_may_be_left_out_is_not_left_out_by_an_error)
+{
+    const Optional optional[] = {{"mask", with_mask},     {"lengths", with_lengths}, {"bias", with_bias},
+                                 {"weight", with_weight}, {"shift", with_shift},     {"statistics", with_statistics}};
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2, 2, 3));
+    for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+        cr_assert(optional[i].call(x, NULL) != NULL, "%s: %s", optional[i].name, kiln_error_message());
+        kiln_tensor *y = optional[i].call(x, bad());
+        cr_assert(y == NULL, "%s", optional[i].name);
+        cr_assert(kiln_eval(y) == KILN_BAD_SHAPE && strstr(kiln_error_message(), "kiln_add"), "%s: %s", optional[i].name,
+                  kiln_error_message()); /* the error is the first one, and this consumes it */
+        kiln_clear_error();
+        cr_assert(optional[i].call(x, NULL) != NULL, "%s: %s", optional[i].name, kiln_error_message());
+    }
+}
+
 Test(errors, asking)
 {
     kiln_tensor *x = kiln_ones(KILN_BF16, KILN_SHAPE(2, 5));

@@ -465,6 +465,8 @@ static RtNode *insert_axes(Rec *r, RtNode *x, int at, int n)
 
 RtNode *rec_same(Rec *r, RtNode *x)
 {
+    if (!x)
+        return NULL;
     Attr attr = {.n = x->rank};
     memset(attr.group.in, 1, x->rank);
     memset(attr.group.out, 1, x->rank);

@@ -38,7 +38,6 @@ enum { VALIDATION_BATCHES = 8, NOT_SAID = -1 };
 typedef struct Model {
     long depth, width, heads, context;
     double dropout;
-    bool bf16;
     int n;                                              /* parameters: embedding, last norm, then BLOCK_PARAMS of each block */
     kiln_tensor *p[MOST_PARAMS];                        /* f32 */
     char name[MOST_PARAMS][32];                         /* in files */
@@ -80,13 +79,7 @@ static void make_params(Model *m)
         kiln_param(m->p[i]);
 }
 
-static kiln_tensor *linear(const Model *m, kiln_tensor *x, kiln_tensor *weight)
-{
-    if (!m->bf16)
-        return kiln_matmul(x, kiln_transpose(weight));
-    kiln_tensor *y = kiln_matmul(kiln_cast(x, KILN_BF16), kiln_transpose(kiln_cast(weight, KILN_BF16)));
-    return kiln_cast(y, KILN_F32);
-}
+static kiln_tensor *linear(kiln_tensor *x, kiln_tensor *weight) { return kiln_matmul(x, kiln_transpose(weight)); }
 
 static kiln_tensor *drop(const Model *m, kiln_tensor *x) { return m->dropout > 0 ? kiln_dropout(x, m->dropout) : x; }
 
@@ -101,7 +94,7 @@ static kiln_tensor *attend(Model *m, long b, kiln_tensor *x, kiln_tensor *angles
 {
     kiln_tensor *const *p = m->p + 2 + b * BLOCK_PARAMS, *part[3];
     int64_t batch = kiln_dim(x, 0), n = kiln_dim(x, 1);
-    if (kiln_split(linear(m, kiln_rms_norm(x, p[0], 1e-5), p[1]), -1, 3, NULL, part) != KILN_OK)
+    if (kiln_split(linear(kiln_rms_norm(x, p[0], 1e-5), p[1]), -1, 3, NULL, part) != KILN_OK)
         return NULL;
     kiln_tensor *q = kiln_rotary(split_heads(m, part[0]), angles, false), *k = kiln_rotary(split_heads(m, part[1]), angles, false);
     kiln_tensor *v = split_heads(m, part[2]);
@@ -117,7 +110,7 @@ static kiln_tensor *attend(Model *m, long b, kiln_tensor *x, kiln_tensor *angles
         (void)kiln_assign(m->values[b], v);
     }
     kiln_tensor *y = kiln_permute(kiln_attention(q, k, v, &options), KILN_AXES(0, 2, 1, 3));
-    return drop(m, linear(m, kiln_reshape(y, KILN_SHAPE(batch, n, m->width)), p[2]));
+    return drop(m, linear(kiln_reshape(y, KILN_SHAPE(batch, n, m->width)), p[2]));
 }
 
 /* Bytes [batch, n], of which the first stands at `at` -> the stream after the last norm, [batch, n, width]. */
@@ -130,12 +123,12 @@ static kiln_tensor *forward(Model *m, kiln_tensor *bytes, kiln_tensor *at)
     for (long b = 0; b < m->depth; b++) {
         kiln_tensor *const *p = m->p + 2 + b * BLOCK_PARAMS;
         x = kiln_add(x, attend(m, b, x, angles, at));
-        x = kiln_add(x, drop(m, linear(m, kiln_gelu_tanh(linear(m, kiln_rms_norm(x, p[3], 1e-5), p[4])), p[5])));
+        x = kiln_add(x, drop(m, linear(kiln_gelu_tanh(linear(kiln_rms_norm(x, p[3], 1e-5), p[4])), p[5])));
     }
     return kiln_rms_norm(x, m->p[1], 1e-5);
 }
 
-static kiln_tensor *logits_of(const Model *m, kiln_tensor *x) { return linear(m, x, m->p[0]); }
+static kiln_tensor *logits_of(const Model *m, kiln_tensor *x) { return linear(x, m->p[0]); }
 
 /* ---- files ---- */
 
@@ -259,6 +252,7 @@ typedef struct Training {
     size_t train, length; /* bytes to learn from; the rest validates */
     long steps, stop, warmup, every;
     double rate, clip;
+    bool bf16;
     const char *save, *svg;
 } Training;
 
@@ -267,8 +261,10 @@ static void loss_of(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     Training *t = user;
     long n = t->model.context;
+    kiln_mode *low = t->bf16 ? kiln_autocast_push(KILN_BF16) : NULL; /* of products, and so of their gradients */
     kiln_tensor *x = forward(&t->model, kiln_slice_axis(in[0], 1, 0, n, 1), kiln_scalar(0));
     out[0] = kiln_mean(kiln_cross_entropy(logits_of(&t->model, x), kiln_slice_axis(in[0], 1, 1, n + 1, 1)));
+    kiln_check(kiln_mode_pop(low));
 }
 
 /* The same with in[1], the learning rate, and an update; out[1]: the norm of all gradients before they are clipped. */
@@ -573,7 +569,7 @@ static void train_main(int argc, char **argv)
                            {"--decay", .number = &decay, .low = 0, .high = 10},
                            {"--clip", .number = &t.clip, .low = 1e-6, .high = 1e9},
                            {"--dropout", .number = &t.model.dropout, .low = 0, .high = 0.95},
-                           {"--bf16", .flag = &t.model.bf16},
+                           {"--bf16", .flag = &t.bf16},
                            {"--save", .text = &t.save},
                            {"--resume", .text = &resume},
                            {"--svg", .text = &t.svg}};

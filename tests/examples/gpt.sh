@@ -50,6 +50,11 @@ if turn 0 2; then
 fi
 
 if turn 1 2; then
+    # Products in bf16: other bits, and it learns.
+    train --steps 60 --every 60 --bf16 --save "$work/low" >"$work/out" && train --steps 60 --every 60 --save "$work/full" >/dev/null || fail "bf16"
+    awk '/^step 60:/ { exit !($4 + 0 < 1.5) }' "$work/out" || { cat "$work/out"; fail "what it learned in bf16"; }
+    cmp -s "$work/low" "$work/full" && fail "--bf16 changes nothing"
+
     # Writing: by the seed, without a program for each length, and as without a cache, also beyond the context and from a prompt that is longer.
     sample() { "$program" sample "$work/whole" "$@" 2>"$work/err"; }
     [ "$(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34 | head -n 1)" = "line 5: the quick brown fox jumps over the lazy dog" ] || fail "it did not learn the line: $(sample --prompt "line 5: the quick b" --temperature 0 --tokens 34)"

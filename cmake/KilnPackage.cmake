@@ -1,6 +1,12 @@
 # Packages, made by `cmake --workflow --preset package` (or cpack in any build folder): the Debian packages libkiln0, libkiln-dev and kiln, and
 # the source archive. cmake/KilnDebian.cmake adds what only Debian wants.
-set(KILN_MAINTAINER "kiln developers <kiln@packages.debian.org>" CACHE STRING "name and address in the Debian packages")
+# A package names who made it and answers for it: DEBFULLNAME and DEBEMAIL, as Debian's own tools have it. There is no default: without
+# one the packages are refused (cmake/KilnDebian.cmake).
+set(maintainer "")
+if(DEFINED ENV{DEBFULLNAME} AND DEFINED ENV{DEBEMAIL})
+    set(maintainer "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+set(KILN_MAINTAINER "${maintainer}" CACHE STRING "who makes the Debian packages: Name <address>")
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT ${KILN_MAINTAINER})
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "tracing JIT for array programs in C")

@@ -15,7 +15,15 @@ rm -rf "$work"
 mkdir -p "$work"
 cd "$work" || exit 1
 # gzip: xz takes a minute of a core for LLVM. Nothing is built: the preset's build did.
-"$cpack" --config "$build/CPackConfig.cmake" -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip >cpack.log 2>&1 || fail "$(cat cpack.log)"
+package() # MAINTAINER
+{
+    "$cpack" --config "$build/CPackConfig.cmake" -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip -D CPACK_PACKAGE_CONTACT="$1" >cpack.log 2>&1
+}
+package "nobody" && fail "packages without a maintainer's address were made"
+grep -q -- "-DKILN_MAINTAINER='Name <address>'" cpack.log || fail "what to do is not said: $(cat cpack.log)"
+grep -q '@' "$source/cmake/KilnPackage.cmake" && fail "cmake/KilnPackage.cmake names an address"
+rm -f ./*.deb
+package 'A Tester <tester@kiln.example.org>' || fail "$(cat cpack.log)"
 for name in libkiln0 libkiln-dev kiln; do
     set -- "$name"_*.deb
     [ -e "$1" ] || fail "no package $name: $(ls)"
@@ -29,6 +37,7 @@ if command -v lintian >/dev/null; then
 else
     echo "lintian is not here: left out"
 fi
+[ "$(dpkg-deb -f libkiln0_*.deb Maintainer)" = 'A Tester <tester@kiln.example.org>' ] || fail "another maintainer: $(dpkg-deb -f libkiln0_*.deb Maintainer)"
 dpkg-deb -f libkiln0_*.deb Depends | grep -q libzstd1 || fail "libkiln0 does not depend on what it is linked with"
 dpkg-deb -f libkiln-dev_*.deb Depends | grep -q 'libkiln0 (= ' || fail "libkiln-dev does not depend on its library"
 

@@ -6,7 +6,7 @@
  *     maker      first part of the key text (cache/key_text.h)
  *     graph      second part
  *     meta       name=<length>:<bytes> lines: made (Unix time), compile_us (what it cost, in microseconds), where (function of the
- *                API, no path), shapes (of its inputs when it was made)
+ *                API), place (of its call: file and line, no path; not there: unknown), shapes (of its inputs when it was made)
  *     facts      the facts it was compiled for (ints, scalars): the history from which sizes become arguments
  *     policy     what that compilation knew of other calls: which facts varied, and facts of earlier ones. So that a check can repeat it
  *     guards     size table and guards

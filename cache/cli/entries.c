@@ -269,6 +269,7 @@ void entry_examine(const void *bytes, size_t n, Arena *arena, Entry *out)
     }
     out->name = kernel_names(&out->view, arena);
     out->where = entry_meta_or(out, "where", arena, "");
+    out->place = entry_meta_or(out, "place", arena, "");
     out->shapes = bare_shapes(entry_meta_or(out, "shapes", arena, ""), arena);
     out->sizes = out->view.plan->general ? "any" : sizes_fixed(out->view.plan, arena) ? "fixed" : "vary";
     out->made = strtoll(entry_meta_or(out, "made", arena, "0"), NULL, 10);
@@ -329,5 +330,5 @@ bool entry_wanted(const Cli *cli, const Entry *entry)
         return !device && !name;
     if (device && !strstr(entry->device, device) && !strstr(entry->cpu, device))
         return false;
-    return !name || strstr(entry->name, name) || strstr(entry->where, name);
+    return !name || strstr(entry->name, name) || strstr(entry->where, name) || strstr(entry->place, name);
 }

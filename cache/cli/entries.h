@@ -46,6 +46,7 @@ typedef struct Entry {
     EntryView view;
     const char *name;   /* what is computed: the kernels' names */
     const char *where;  /* the function of the API that needed the values, "" when unknown */
+    const char *place;  /* of its call, "train.c:82", "" when unknown */
     const char *device; /* "cpu", "sm_90" */
     const char *cpu;    /* "sapphirerapids" */
     const char *shapes; /* of the call it was compiled for */

@@ -9,7 +9,7 @@
 /* What a line shows; in the arena of the process, so that an entry's bytes can go at once. */
 typedef struct Line {
     const DiskItem *item;
-    const char *key, *name, *where, *device, *cpu, *shapes, *sizes, *damage;
+    const char *key, *name, *where, *place, *device, *cpu, *shapes, *sizes, *damage;
     uint32_t n_kernels;
     uint64_t hits;
     double compile_seconds;
@@ -85,13 +85,14 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
     Status status = entry_open(cli, store, item, &arena, &entry);
     *wanted = status == ST_OK && entry_wanted(cli, &entry);
     if (*wanted) {
-        *line = (Line){.item = item, .key = entry.key, .name = "", .where = "", .device = "", .cpu = "", .shapes = ""};
+        *line = (Line){.item = item, .key = entry.key, .name = "", .where = "", .place = "", .device = "", .cpu = "", .shapes = ""};
         if (entry.damage) {
             line->damage = arena_strdup(cli->arena, entry.damage);
             line->other_format = entry.other_format;
         } else {
             line->name = arena_strdup(cli->arena, entry.name);
             line->where = arena_strdup(cli->arena, entry.where);
+            line->place = arena_strdup(cli->arena, entry.place);
             line->device = arena_strdup(cli->arena, entry.device);
             line->cpu = arena_strdup(cli->arena, entry.cpu);
             line->shapes = arena_strdup(cli->arena, entry.shapes);
@@ -104,6 +105,8 @@ static Status read_line(const Cli *cli, const Store *store, const DiskItem *item
     arena_free(&arena);
     return status;
 }
+
+enum { LONG_NAME = 40 }; /* bytes; the place where it was needed says more than longer names of kernels */
 
 /* "f32[8,16]" alone, "like f32[8,16]" where some size is an argument, "any" for the most general
  * program. */
@@ -138,7 +141,7 @@ static void print_lines(Cli *cli, const Line *lines, uint32_t n)
             damaged += !line->other_format;
             continue;
         }
-        row[1] = line->name;
+        row[1] = *line->place && strlen(line->name) > LONG_NAME ? line->place : line->name;
         row[2] = line->device;
         row[3] = shapes_text(line, arena);
         row[4] = arena_printf(arena, "%u", line->n_kernels);
@@ -166,6 +169,7 @@ static json_t *line_json(Cli *cli, const Line *line)
         return row;
     js_set(cli, row, "name", js_text(line->name));
     js_set(cli, row, "where", js_text(line->where));
+    js_set(cli, row, "place", js_text(line->place));
     js_set(cli, row, "device", js_text(line->device));
     js_set(cli, row, "cpu", js_text(line->cpu));
     js_set(cli, row, "shapes", js_text(line->shapes));

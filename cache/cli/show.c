@@ -136,6 +136,7 @@ json_t *entry_json(Cli *cli, const Entry *entry)
     js_set(cli, root, "entry", js_text(entry->item->name));
     js_set(cli, root, "name", js_text(entry->name));
     js_set(cli, root, "where", js_text(entry->where));
+    js_set(cli, root, "place", js_text(entry->place));
     js_set(cli, root, "device", js_text(entry->device));
     js_set(cli, root, "shapes", js_text(entry->shapes));
     js_set(cli, root, "sizes", js_text(entry->sizes));
@@ -202,7 +203,10 @@ int cmd_SHOW(Cli *cli)
     style_end(cli);
     putchar('\n');
     print_field(cli, "name", entry.name);
-    print_field(cli, "needed by", *entry.where ? entry.where : NULL);
+    print_field(cli, "needed by",
+                *entry.place   ? arena_printf(arena, "%s at %s", entry.where, entry.place)
+                : *entry.where ? entry.where
+                               : NULL);
     print_field(cli, "shapes", *entry.shapes ? entry.shapes : NULL);
     print_field(cli, "accepts", accepts(&entry));
     print_field(cli, "bytes", arena_printf(arena, "%zu", entry.item->bytes));

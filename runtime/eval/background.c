@@ -64,6 +64,7 @@ typedef struct Job {
     char name[64];     /* for KILN_DUMP; "": no dump */
     Str graph_key;     /* for the cache on disk; empty: it is not kept there */
     const char *where; /* function of the API */
+    const char *place; /* of its call */
     Recorded recorded;
     Program *program; /* NULL when it is done: failed */
     char message[256];
@@ -146,6 +147,7 @@ static Status job_fill(Job *job, const Evaluation *e, const Call *call)
     if (store_wanted(&job->options))
         call_key_text(call, &job->graph_key);
     job->where = e->api;
+    job->place = store_place(e->loc, arena);
     return ST_OK;
 }
 
@@ -200,7 +202,7 @@ static void job_compile(Job *job, const atomic_bool *stop)
     }
     if (job->graph_key.len)
         store_keep(&(StoreItem){job->graph_key.text, job->graph_key.len, &job->facts, &job->policy, job->program, &texts, &job->options,
-                                job->where});
+                                job->where, job->place});
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job->program->compile_seconds));
     if (began)

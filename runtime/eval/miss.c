@@ -109,7 +109,8 @@ static Status compile_in_arena(Arena *arena, void *user)
         Str key;
         str_init(&key, arena);
         call_key_text(job->call, &key);
-        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &e->options, e->api});
+        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &e->options, e->api,
+                                store_place(e->loc, arena)});
     }
     return ST_OK;
 }

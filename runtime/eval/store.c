@@ -446,6 +446,12 @@ void store_miss(const Evaluation *e, const Call *call, const CacheMiss *miss)
 
 /* --- keeping ------------------------------------------------------------------------------------------------------------------- */
 
+const char *store_place(Loc loc, Arena *arena)
+{
+    const char *slash = loc.file ? strrchr(loc.file, '/') : NULL;
+    return loc.file ? arena_printf(arena, "%s:%d", slash ? slash + 1 : loc.file, loc.line) : "";
+}
+
 static void add_meta(const StoreItem *item, Str *out)
 {
     char number[24];
@@ -454,6 +460,8 @@ static void add_meta(const StoreItem *item, Str *out)
     snprintf(number, sizeof number, "%" PRId64, (int64_t)(1e6 * item->program->compile_seconds));
     key_line_add(out, "compile_us", number, strlen(number));
     key_line_add(out, "where", item->where, strlen(item->where));
+    if (*item->place)
+        key_line_add(out, "place", item->place, strlen(item->place));
     const char *from = item->texts->recorded ? strchr(item->texts->recorded, '(') : NULL;
     const char *to = from ? strstr(from, ") {") : NULL;
     if (to) /* "graph name(%0: f32[8,16]) {" */

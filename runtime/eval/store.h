@@ -41,7 +41,11 @@ typedef struct StoreItem {
     const CompileTexts *texts;
     const JitOptions *options;
     const char *where; /* function of the API */
+    const char *place; /* of its call, by store_place */
 } StoreItem;
+
+/* "train.c:82", in the arena; "": not known. No folders: entries are shipped. */
+const char *store_place(Loc loc, Arena *arena);
 
 /* The same program, compiled as one on disk was, with kernels of its own (runtime/eval/miss.c): for KILN_CHECK=cache. */
 Status compile_as(const Evaluation *e, const Call *call, const EntryView *entry, Program **out);

@@ -7,6 +7,9 @@ export KILN_CACHE_DIR
 
 golden path "$kiln" cache path
 golden list "$kiln" cache list
+make_cache "$work/long" --long
+golden list_place "$kiln" cache list --dir="$work/long" --sort=key
+golden list_place_name "$kiln" cache list --dir="$work/long" --name=train.c
 golden list_sort "$kiln" cache list --sort=compile --reverse
 golden list_keys "$kiln" cache list --keys --sort=key
 golden list_name "$kiln" cache list --name=kiln_read

@@ -57,6 +57,7 @@ make_cache()
     "$tools/cli_make_cache" "$@" || fail "make_cache $*"
     used 4c8481bf '3 hours ago' "$1"
     used 6a216ed3 '40 days ago' "$1"
+    used 94791d8c '2 hours ago' "$1"
 }
 
 # used PREFIX WHEN DIR: when the entries of this prefix were last used

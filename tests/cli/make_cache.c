@@ -64,7 +64,7 @@ static const char narrow[] = "adx aes avx avx2 bmi bmi2 f16c fma fxsr lzcnt mmx 
 /* ---- programs ---- */
 
 typedef struct Sample {
-    const char *structure, *recorded, *optimised, *where, *shapes;
+    const char *structure, *recorded, *optimised, *where, *place, *shapes;
     const char *kernels[2];
     int64_t ints[2];
     bool general;
@@ -155,6 +155,8 @@ static void publish(Disk *disk, const Sample *sample, const Str *by)
     line(&meta, "made", arena_printf(&arena, "%d", 1769860800 + 3600 * sample->made));
     line(&meta, "compile_us", arena_printf(&arena, "%d", 9400 + 1000 * sample->made));
     line(&meta, "where", sample->where);
+    if (sample->place)
+        line(&meta, "place", sample->place);
     line(&meta, "shapes", sample->shapes);
     bool varies[2] = {false, false};
     GuardPolicy policy = {.int_varies = varies, .scalar_varies = varies, .general = sample->general};
@@ -194,6 +196,7 @@ static void fill(Disk *disk, bool machine)
                     .recorded = chain_text,
                     .optimised = chain_text,
                     .where = "kiln_item",
+                    .place = "chain.c:7",
                     .shapes = "%0: f32[4096,1024], %1: f32[4096,1024]",
                     .kernels = {"sin_mul_add"},
                     .ints = {4096, 1024}};
@@ -223,6 +226,22 @@ static void fill(Disk *disk, bool machine)
     must(disk_write_text(disk, "info", info_text(&first)));
 }
 
+/* One whose kernels' names say less than its place. */
+static void fill_long(Disk *disk)
+{
+    Str by = maker(wide, "fast");
+    Sample step = {.structure = "reduce_max 0; mul; add; sub",
+                   .recorded = softmax_text,
+                   .optimised = softmax_text,
+                   .where = "kiln_function_call",
+                   .place = "train.c:82",
+                   .shapes = "%0: f32[64,512]",
+                   .kernels = {"matmul_add_relu_matmul", "sub_exp_reduce_sum_log"},
+                   .ints = {64, 512},
+                   .made = 4};
+    publish(disk, &step, &by);
+}
+
 /* So many graphs more, alike but for a number. */
 static void fill_many(Disk *disk, int n)
 {
@@ -250,6 +269,8 @@ int main(int argc, char **argv)
         return 1;
     must(disk_open(argv[1], true, true, &disk));
     fill(disk, argc > 2 && strcmp(argv[2], "--machine") == 0);
+    if (argc > 2 && strcmp(argv[2], "--long") == 0)
+        fill_long(disk);
     if (argc > 2 && strncmp(argv[2], "--many=", 7) == 0)
         fill_many(disk, atoi(argv[2] + 7));
     disk_close(disk);

@@ -17,6 +17,8 @@ list --sort=made --reverse
 [ "$("$tools/cli_json" entries <"$work/list.json")" = 3 ] || fail "three programs are expected: $("$kiln" cache list)"
 field() { "$tools/cli_json" entries "$1" "$2" <"$work/list.json"; }
 [ "$(field 0 where)" = kiln_item ] || fail "where: $(field 0 where)"
+line=$(grep -n 'kiln_item.*kiln_cos' "$(dirname "$0")/use.c" | cut -d: -f1)
+[ "$(field 0 place)" = "use.c:$line" ] || fail "place: $(field 0 place), not use.c:$line"
 [ "$(field 0 device)" = cpu ] || fail "device: $(field 0 device)"
 
 # each entry can be looked at in every way, by its short key

@@ -295,6 +295,12 @@ void l_unlikely(Emit *e, LV branch)
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->ctx, "prof", 4), LLVMMDNodeInContext(e->ctx, weights, 3));
 }
 
+void l_attribute(Emit *e, LV fn, const char *name)
+{
+    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
+}
+
 /* ---- levels ---- */
 
 void level_open(Emit *e, int level)

@@ -225,7 +225,8 @@ typedef struct If {
 } If;
 If if_begin(Emit *e, LV condition, const char *name);
 void if_end(Emit *e, const If *i);
-void l_unlikely(Emit *e, LV branch); /* its first target is rarely taken */
+void l_unlikely(Emit *e, LV branch);                /* its first target is rarely taken */
+void l_attribute(Emit *e, LV fn, const char *name); /* of the function, with the value 0 (`memory`: none) */
 
 /* Levels. open: a new instance of `level` (and of all inner ones) begins here. enter: stand at the outermost place of
  * `level` (no-op where the builder is there already); leave: go back. */

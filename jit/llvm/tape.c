@@ -187,12 +187,6 @@ static struct Outlined *find_outlined(const Emit *e, const Tape *t, const TapeCo
     return o;
 }
 
-static void attribute(Emit *e, LV fn, const char *name)
-{
-    unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name)); /* value 0: `memory` is none */
-    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(e->ctx, kind, 0));
-}
-
 static LV new_outlined(Emit *e, const Tape *t, const TapeCold *cold, int lanes, LLVMTypeRef result, LLVMTypeRef *params, unsigned n)
 {
     static const char *const attributes[] = {"noinline", "memory", "willreturn"};
@@ -201,9 +195,9 @@ static LV new_outlined(Emit *e, const Tape *t, const TapeCold *cold, int lanes, 
     LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(result, params, n, 0));
     LLVMSetLinkage(fn, LLVMInternalLinkage);
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
-        attribute(e, fn, attributes[i]);
+        l_attribute(e, fn, attributes[i]);
     if (cold)
-        attribute(e, fn, "cold");
+        l_attribute(e, fn, "cold");
     *o = (struct Outlined){.t = t, .cold = cold, .lanes = lanes, .fn = fn, .next = e->outlined};
     e->outlined = o;
     e->n_outlined++;

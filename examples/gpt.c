@@ -381,6 +381,8 @@ static void train(Training *t)
         printf("step %ld: loss %.4f, validation %.4f, gradient %.3f", t->run.step, now, validation, norm);
         if (rate > 0)
             printf("; %.0f bytes/s, %.1f GFLOP/s", rate, 1e-9 * (double)report.flops * rate / tokens);
+        if (rate > 0 && report.peak_flops > 0) /* what the recorded ops of a step ask for, against the f32 of all threads' registers */
+            printf(", %.0f %% of the peak", 100 * (double)report.flops * rate / tokens / report.peak_flops);
         putchar('\n');
         fflush(stdout);
         if (t->save)

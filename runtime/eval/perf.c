@@ -118,6 +118,12 @@ const char *perf_regime(const Launched *l, int64_t launches, bool measure)
     return limits_of(l, measure, &m) ? regimes[regime_of(l, launches, &m, &least)].name : NULL;
 }
 
+double perf_peak(const Launched *l, bool measure)
+{
+    Limits m;
+    return limits_of(l, measure, &m) ? m.flops : 0;
+}
+
 /* --- counting -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct RowKey {

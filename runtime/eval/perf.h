@@ -44,5 +44,7 @@ void perf_forked(void); /* what was counted is the parent's */
 
 /* What limits these launches together; static. NULL: what it can reach is not known, or not measured so far and not to be measured now. */
 const char *perf_regime(const Launched *l, int64_t launches, bool measure);
+/* The floating-point operations of f32 that their device does in a second at most; 0: likewise. */
+double perf_peak(const Launched *l, bool measure);
 
 #endif

@@ -451,6 +451,7 @@ typedef struct kiln_call_report {
     const char *why_not_in_place; /* of the first one that does not; NULL: all do */
     const char *regime;           /* memory, compute, special functions, overhead; NULL: not known */
     char program[64];             /* how `kiln cache show` calls the first program, and the log */
+    double peak_flops;            /* in a second, that its device does at most in f32 (`kiln info --measure`); 0: not known */
 } kiln_call_report;
 /* Fills *report; at the first time of all, half a second goes to measuring the machine, if that is not kept in the cache directory.
  * KILN_INVALID: NULL, or a size that no version of the struct had. */

@@ -1,6 +1,6 @@
 # Run by CPack on the staged folders, before they become packages: what Debian's policy wants besides the installed files. Each package has its
-# copyright and a changelog; man pages are compressed.
-if(NOT CPACK_PACKAGE_CONTACT MATCHES "^[^<>]+ <[^<>@ ]+@[^<>@ ]+>$")
+# copyright and a changelog; man pages are compressed. The archive of the source has no such contact.
+if(CPACK_GENERATOR STREQUAL "DEB" AND NOT CPACK_PACKAGE_CONTACT MATCHES "^[^<>]+ <[^<>@ ]+@[^<>@ ]+>$")
     message(FATAL_ERROR "the Debian packages need who makes them, not \"${CPACK_PACKAGE_CONTACT}\": configure with "
         "-DKILN_MAINTAINER='Name <address>', or set DEBFULLNAME and DEBEMAIL before the first configuration")
 endif()

@@ -1,5 +1,6 @@
 /* What goes from the forward half of a joint graph to the backward half: for jit/remat.c, KILN_LOG=gradient and `kiln cache show`. */
 #include "ir/joint.h"
+#include "ir/base/path.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -48,9 +49,8 @@ static void value_print(const Graph *g, Ref r, Str *out)
         str_printf(out, "%s%" PRId64, d ? "," : "", dim_hint(g, n->dim[d]));
     str_printf(out, "] ");
     bytes_print(bytes_of(g, r), out);
-    const char *slash = n->loc.file ? strrchr(n->loc.file, '/') : NULL;
     if (n->loc.file)
-        str_printf(out, " %s:%d", slash ? slash + 1 : n->loc.file, n->loc.line);
+        str_printf(out, " %s:%d", path_name(n->loc.file), n->loc.line);
 }
 
 static bool is_view(const Node *node) { return op_class((Op)node->op) == CLS_VIEW; }

@@ -28,6 +28,7 @@
 
 #include <string.h>
 
+static Status with_checks(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status together(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status by_device(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status collect_keyed(Evaluation *e, RtNode *const *nodes, uint32_t n, int device, ServeCall *take, void *user);
@@ -45,24 +46,14 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     if (!pending)
         return ST_OK;
     Evaluation *e;
-    RtNode **checked = NULL; /* under kiln_finite_check_push: what is asked for, and places to look at */
-    if (rt_thread()->mode)
-        TRY(finite_roots(rt_thread(), nodes, &n, &checked));
-    Status status = eval_enter(&e);
-    if (status != ST_OK) {
-        os_free(checked);
-        return status;
-    }
-    status = evaluation_begin(e, api, loc);
+    TRY(eval_enter(&e));
+    Status status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
         record_begin(e);
-        status = together(e, checked ? checked : nodes, n);
+        status = rt_thread()->mode ? with_checks(e, nodes, n) : together(e, nodes, n);
         group_sweep(rt_thread()); /* nothing else is to hold what has its value now */
         traced_sync(e, status);
     }
-    if (checked && status == ST_OK)
-        status = finite_judge(rt_thread());
-    os_free(checked);
     eval_unlock();
     return status;
 }
@@ -75,6 +66,29 @@ Status eval_nodes_on(int device, RtNode *const *nodes, uint32_t n, const char *a
     Status status = eval_nodes(nodes, n, api, loc);
     thread->device = before;
     return status;
+}
+
+/* Under kiln_finite_check_push with the places to look at. A failure of those is none of theirs, either: a CUDA device tells too late of which
+ * value an index is out of bounds, so there the places are computed afterwards. */
+static Status with_checks(Evaluation *e, RtNode *const *nodes, uint32_t n)
+{
+    const RtThread *t = rt_thread();
+    RtNode **all;
+    uint32_t n_all = n;
+    int device;
+    TRY(device_of(nodes[0], &device));
+    TRY(finite_roots(t, nodes, &n_all, &all));
+    if (!all)
+        return together(e, nodes, n);
+    bool apart = device_is_cuda(device);
+    Status asked = apart ? together(e, nodes, n) : ST_OK, places = asked;
+    if (asked == ST_OK)
+        places = apart ? together(e, all + n, n_all - n) : together(e, all, n_all);
+    os_free(all);
+    if (places == ST_OK)
+        return finite_judge(t);
+    finite_forget(t);
+    return apart ? asked : together(e, nodes, n);
 }
 
 /* With what shares work with them. A failure of that is none of theirs: they are computed alone then. */

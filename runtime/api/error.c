@@ -7,6 +7,7 @@
  * kiln_error_message gives the shown one until another is kept.
  */
 #include "ir/base/os.h"
+#include "ir/base/path.h"
 #include "runtime/record/thread.h"
 
 #include <stdio.h>
@@ -79,8 +80,7 @@ static void compose(char *out, const char *api, Loc loc)
         snprintf(out, MESSAGE, "%s: %s", api, message);
         return;
     }
-    const char *slash = strrchr(loc.file, '/');
-    snprintf(out, MESSAGE, "%s: %s (%s:%d)", api, message, slash ? slash + 1 : loc.file, loc.line);
+    snprintf(out, MESSAGE, "%s: %s (%s:%d)", api, message, path_name(loc.file), loc.line);
 }
 
 Status error_keep(Status status, const char *api, Loc loc)

@@ -16,6 +16,7 @@
 #include "ir/base/bytes.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/path.h"
 #include "ir/base/os_dir.h"
 #include "ir/base/progress.h"
 #include "ir/base/timeline.h"
@@ -446,11 +447,7 @@ void store_miss(const Evaluation *e, const Call *call, const CacheMiss *miss)
 
 /* --- keeping ------------------------------------------------------------------------------------------------------------------- */
 
-const char *store_place(Loc loc, Arena *arena)
-{
-    const char *slash = loc.file ? strrchr(loc.file, '/') : NULL;
-    return loc.file ? arena_printf(arena, "%s:%d", slash ? slash + 1 : loc.file, loc.line) : "";
-}
+const char *store_place(Loc loc, Arena *arena) { return loc.file ? arena_printf(arena, "%s:%d", path_name(loc.file), loc.line) : ""; }
 
 static void add_meta(const StoreItem *item, Str *out)
 {

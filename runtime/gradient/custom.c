@@ -6,6 +6,7 @@
 #define KILN_NO_LOCATIONS
 #include "runtime/gradient/custom.h"
 #include "ir/base/os.h"
+#include "ir/base/path.h"
 #include "jit/options.h"
 #include "runtime/device/device.h"
 #include "runtime/gradient/body.h"
@@ -100,12 +101,11 @@ static Status check_captured(Arena *arena, void *with)
             continue;
         pointer_map_put(arena, &seen, node, 0);
         if (node->leaf || !node->inside) {
-            const char *slash = node->loc.file ? strrchr(node->loc.file, '/') : NULL, *file = slash ? slash + 1 : node->loc.file;
             return fail(
                 ST_INVALID,
                 "the function uses a parameter, or a value computed from one, that is not among its inputs (%s%s%s:%d): no gradient "
                 "would flow to it; make it an input, or call kiln_stop_gradient",
-                node->api ? node->api : "a tensor", file ? " at " : "", file ? file : "", node->loc.line);
+                node->api ? node->api : "a tensor", node->loc.file ? " at " : "", path_name(node->loc.file), node->loc.line);
         }
         for (uint32_t k = 0; k < node->n_in; k++)
             VEC_PUSH(arena, stack, node->in[k]);

@@ -17,6 +17,7 @@
 #include "ir/attr.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
+#include "ir/base/path.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/gradient/custom.h"
@@ -85,9 +86,8 @@ static Ref put(Walk *w, RtNode *node, Ref ref)
 
 static const char *place(Loc loc, char *text)
 {
-    const char *slash = loc.file ? strrchr(loc.file, '/') : NULL;
     if (loc.file)
-        snprintf(text, PLACE, " (%s:%d)", slash ? slash + 1 : loc.file, loc.line);
+        snprintf(text, PLACE, " (%s:%d)", path_name(loc.file), loc.line);
     else
         text[0] = 0;
     return text;

@@ -2,6 +2,7 @@
 #define KILN_NO_LOCATIONS
 #include "runtime/mode/finite.h"
 #include "ir/base/os.h"
+#include "ir/base/path.h"
 #include "runtime/device/device.h"
 #include "runtime/gradient/custom.h"
 #include "runtime/gradient/pointer_map.h"
@@ -140,7 +141,7 @@ RtNode *finite_op(Rec *r, kiln_mode *mode, const OpCall *call)
 
 static const kiln_mode *next_finite(const kiln_mode *mode)
 {
-    while (mode && !mode_is_finite(mode))
+    while (mode && !mode_is(mode, LAYER_FINITE))
         mode = mode->below;
     return mode;
 }
@@ -166,12 +167,11 @@ Status finite_roots(const RtThread *t, RtNode *const *nodes, uint32_t *n, RtNode
 /* "kiln_log (net.c:42) made a NaN of finite operands, first at [3,17]" */
 static Status tell(const RtNode *value, int64_t place)
 {
-    const char *slash = value->loc.file ? strrchr(value->loc.file, '/') : NULL;
     char where[320] = "", at[MAX_RANK * 24] = "[";
     int64_t number = place / 2, inner = node_elements(value);
     size_t used = 1;
     if (value->loc.file)
-        snprintf(where, sizeof where, " (%s:%d)", slash ? slash + 1 : value->loc.file, value->loc.line);
+        snprintf(where, sizeof where, " (%s:%d)", path_name(value->loc.file), value->loc.line);
     for (int d = 0; d < value->rank; d++) {
         inner /= value->dim[d];
         used += (size_t)snprintf(at + used, sizeof at - used, "%s%" PRId64, d ? "," : "", number / inner);
@@ -189,7 +189,10 @@ static Status judge(Finite *f)
         bool blameless = check->given;
         if (!check->place)
             continue;
-        TRY(device_read(atomic_load(&check->place->storage), check->place->data, &place, sizeof place));
+        Status status = device_read(atomic_load(&check->place->storage), check->place->data, &place, sizeof place);
+        blameless |= status == ST_INDEX; /* told to who asks for the value */
+        if (status != ST_OK && status != ST_INDEX)
+            return status;
         check->finite = place == ALL_FINITE;
         for (uint32_t k = 0; k < check->n_from && !blameless; k++)
             blameless = !f->check.at[check->from[k]].finite;
@@ -199,13 +202,18 @@ static Status judge(Finite *f)
     return ST_OK;
 }
 
+void finite_forget(const RtThread *t)
+{
+    for (const kiln_mode *mode = next_finite(t->mode); mode; mode = next_finite(mode->below))
+        clear(finite_of(mode));
+}
+
 Status finite_judge(const RtThread *t)
 {
     Status status = ST_OK;
-    for (const kiln_mode *mode = next_finite(t->mode); mode; mode = next_finite(mode->below)) {
-        status = status == ST_OK ? judge(finite_of(mode)) : status;
-        clear(finite_of(mode));
-    }
+    for (const kiln_mode *mode = next_finite(t->mode); mode && status == ST_OK; mode = next_finite(mode->below))
+        status = judge(finite_of(mode));
+    finite_forget(t);
     return status;
 }
 
@@ -217,11 +225,22 @@ void finite_end(kiln_mode *mode)
     os_free(mode->state);
 }
 
-bool finite_begin(kiln_mode *mode)
+kiln_mode *kiln_finite_check_push(void)
 {
+    static const char api[] = "kiln_finite_check_push";
+    const Loc nowhere = {NULL, 0};
+    if (trace_current) {
+        (void)error_keep(fail(ST_INVALID, "inside a kiln_function there are no values to look at: push it around the call"), api, nowhere);
+        return NULL;
+    }
     Finite *f = os_calloc(1, sizeof *f);
-    if (f)
-        arena_init(&f->arena, NULL);
+    kiln_mode *mode = f ? mode_push(LAYER_FINITE, nowhere) : NULL;
+    if (!mode) {
+        os_free(f);
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), api, nowhere);
+        return NULL;
+    }
+    arena_init(&f->arena, NULL);
     mode->state = f;
-    return f != NULL;
+    return mode;
 }

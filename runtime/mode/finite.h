@@ -18,5 +18,7 @@ typedef struct Finite Finite;
 Status finite_roots(const RtThread *t, RtNode *const *nodes, uint32_t *n, RtNode ***all);
 /* They were computed: ST_INVALID tells the first op that made something that is not finite. Nothing is left to check. */
 Status finite_judge(const RtThread *t);
+/* They cannot be: something that was recorded fails, which is told to who asks for it. */
+void finite_forget(const RtThread *t);
 
 #endif

@@ -27,17 +27,16 @@ typedef struct OpCall {
 
 /* A kind of layer: a row of runtime/mode/modes.def. */
 typedef struct ModeKind {
-    const char *name;
+    const char *pushed_by;                                      /* kiln_... */
     RtNode *(*op)(Rec *r, kiln_mode *mode, const OpCall *call); /* gives the result; NULL: an error is kept */
     void (*end)(kiln_mode *mode);                               /* when it is popped */
     bool
-        replayed; /* what it does follows from modes_key, so a kiln_function is traced once for each; else it runs as if its body stood there */
+        replayed; /* what it does follows from modes_key: a kiln_function is traced once for each; else its body is run as a part of what is around */
 } ModeKind;
 
 struct kiln_mode {
     const ModeKind *kind;
     kiln_mode *below;
-    RtThread *thread;
     uint8_t dtype;   /* autocast: of products; DT_F32: none */
     uint32_t hidden; /* autocast: by so many above it */
     kiln_mode_op *call;
@@ -47,19 +46,27 @@ struct kiln_mode {
     void *state;    /* of the kind's own */
 };
 
+typedef enum ModeId {
+#define KIND(id, pushed_by, op, end, replayed) LAYER_##id,
+#include "runtime/mode/modes.def"
+#undef KIND
+} ModeId;
+
+/* A new layer on top, for the kind's public function to fill. NULL: an error is kept. */
+kiln_mode *mode_push(ModeId id, Loc loc);
+bool mode_is(const kiln_mode *mode, ModeId id);
+
 /* For the makers of nodes, where rt_thread()->mode is not NULL. */
 RtNode *mode_dispatch(Rec *r, const OpCall *call);
 /* By the layers below: inside of ModeKind.op. */
 RtNode *mode_next(Rec *r, const OpCall *call);
 
 /* The functions of modes.def. */
-#define KIND(id, name, op, end, replayed)                    \
+#define KIND(id, pushed_by, op, end, replayed)               \
     RtNode *op(Rec *r, kiln_mode *mode, const OpCall *call); \
     void end(kiln_mode *mode);
 #include "runtime/mode/modes.def"
 #undef KIND
-bool mode_is_finite(const kiln_mode *mode); /* runtime/mode/finite.h; finite_begin: false: no memory */
-bool finite_begin(kiln_mode *mode);
 
 /* What templates of kiln_functions depend on; modes_replayed: on nothing else. */
 unsigned modes_key(const RtThread *t);

@@ -225,22 +225,29 @@ static void shape_of(const RtNode *x, Shape *shape)
     memcpy(shape->dim, x->dim, sizeof *x->dim * x->rank);
 }
 
-RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts)
+Status rec_infer(Op op, DType own, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts, Shape *out)
 {
     static const Attr no_attr;
-    Shape few[FEW] = {{0}}, out, *shapes = few;
+    Shape few[FEW] = {{0}}, *shapes = few;
+    if (n_in > FEW && !(shapes = os_alloc(sizeof *shapes * n_in)))
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < n_in; k++)
+        shape_of(in[k], &shapes[k]);
+    Status status = infer_shape(op, attr ? attr : &no_attr, n_in, shapes, facts, n_facts, own, out);
+    if (shapes != few)
+        os_free(shapes);
+    return status;
+}
+
+RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts)
+{
+    Shape out;
     for (uint32_t k = 0; k < n_in; k++)
         if (!in[k])
             return NULL;
     if (r->thread->mode)
         return mode_dispatch(r, &(OpCall){op, own_dtype, attr, n_in, in, facts, n_facts});
-    if (n_in > FEW && !(shapes = os_alloc(sizeof *shapes * n_in)))
-        return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
-    for (uint32_t k = 0; k < n_in; k++)
-        shape_of(in[k], &shapes[k]);
-    Status status = infer_shape(op, attr ? attr : &no_attr, n_in, shapes, facts, n_facts, own_dtype, &out);
-    if (shapes != few)
-        os_free(shapes);
+    Status status = rec_infer(op, own_dtype, attr, n_in, in, facts, n_facts, &out);
     if (status != ST_OK)
         return rec_failed(r, status);
     RtNode *node = node_new(op, (DType)out.dtype, out.rank, out.dim, n_in, n_facts);

@@ -81,6 +81,8 @@ RtNode *rec_own(Rec *r, RtNode *node);
 
 /* ---- nodes ---- */
 
+/* What an op gives of these operands, which are not NULL. */
+Status rec_infer(Op op, DType own, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts, Shape *out);
 /* One op, checked by ir/infer.h. */
 RtNode *rec_node(Rec *r, Op op, DType own, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts);
 RtNode *rec_bits(Rec *r, DType dtype, uint64_t bits); /* a scalar of rank 0 */

@@ -31,6 +31,7 @@ typedef struct RtThread {
     kiln_recording *keeper; /* the innermost recording (runtime/gradient/recording.c); NULL: none */
     Body *body;             /* the innermost function of the user's that runs; NULL: none */
     kiln_mode *mode;        /* the innermost layer that is not masked (runtime/mode/mode.h); NULL: none */
+    kiln_mode *mode_floor;  /* the one below the layer that is at work: not to be popped */
     uint8_t custom;         /* what of kiln_custom_gradient runs (runtime/gradient/custom.h); 0: nothing */
     uint32_t checkpoints;   /* how many of these are a kiln_checkpoint's */
     RtNode **temp;          /* nodes of the call being recorded (runtime/record/record.c) */

@@ -130,6 +130,17 @@ static inline void expect(int line, kiln_tensor *x, kiln_dtype dtype, kiln_shape
 /* Of no elements. */
 #define EXPECT_EMPTY(x, dtype, shape) expect(__LINE__, (x), (dtype), (shape), 0, (const double[]){0}, 0)
 
+/* A call has failed so; the message contains the text, and is cleared. */
+static inline void fails_with(kiln_status status, kiln_status wanted, const char *text)
+{
+    cr_assert_eq(status, wanted, "%d: %s", (int)status, kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), text), "\"%s\", not \"%s\"", kiln_error_message(), text);
+    kiln_clear_error();
+}
+
+/* A call that must work. */
+#define OK(...) cr_assert_eq((__VA_ARGS__), KILN_OK, "line %d: %s", __LINE__, kiln_error_message())
+
 /* x is NULL; the error that is kept has this status and contains each of the texts (NULL ends). */
 static inline void expect_error(int line, kiln_tensor *x, kiln_status status, const char *const *texts)
 {

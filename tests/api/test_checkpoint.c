@@ -20,13 +20,6 @@ static kiln_tensor *made(kiln_shape shape)
     return x;
 }
 
-static void refused(kiln_status status, kiln_status wanted, const char *text)
-{
-    cr_assert_eq(status, wanted, "%d: %s", (int)status, kiln_error_message());
-    cr_assert(strstr(kiln_error_message(), text), "\"%s\", not \"%s\"", kiln_error_message(), text);
-    kiln_clear_error();
-}
-
 static void same_bits(kiln_tensor *a, kiln_tensor *b, const char *what)
 {
     static float x[1 << 18], y[1 << 18];
@@ -318,7 +311,7 @@ API_TEST(checkpoint, refuses)
     kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 1, 2, 3)), *w = F32(KILN_SHAPE(3), 5, 6, 7), *out = x, *g;
     for (Misuse how = 0; how < MISUSES; how++) {
         Bad bad = {how, w, kiln_scope_begin()};
-        refused(kiln_checkpoint(misuse, 1, &x, 1, &out, &bad), how == FAILS ? KILN_BAD_SHAPE : KILN_INVALID, texts[how]);
+        fails_with(kiln_checkpoint(misuse, 1, &x, 1, &out, &bad), how == FAILS ? KILN_BAD_SHAPE : KILN_INVALID, texts[how]);
         cr_expect(!out);
         kiln_scope_end(bad.scope);
     }
@@ -328,8 +321,8 @@ API_TEST(checkpoint, refuses)
     cr_assert_eq(kiln_grad(kiln_sum(out), &x, 1, &g), KILN_OK, "%s", kiln_error_message());
     EXPECT(g, KILN_F32, KILN_SHAPE(3), 0, 4, 32, 108);
     kiln_tensor *none = NULL;
-    refused(kiln_checkpoint(misuse, 1, &none, 1, &out, &good), KILN_INVALID, "kiln_checkpoint: in[0] is NULL (test_checkpoint.c:");
-    refused(kiln_checkpoint(NULL, 1, &x, 1, &out, &good), KILN_INVALID, "needs functions");
-    refused(kiln_checkpoint(misuse, -1, &x, 1, &out, &good), KILN_INVALID, "needs functions");
-    refused(kiln_checkpoint(misuse, 1, &x, 1, NULL, &good), KILN_INVALID, "needs functions");
+    fails_with(kiln_checkpoint(misuse, 1, &none, 1, &out, &good), KILN_INVALID, "kiln_checkpoint: in[0] is NULL (test_checkpoint.c:");
+    fails_with(kiln_checkpoint(NULL, 1, &x, 1, &out, &good), KILN_INVALID, "needs functions");
+    fails_with(kiln_checkpoint(misuse, -1, &x, 1, &out, &good), KILN_INVALID, "needs functions");
+    fails_with(kiln_checkpoint(misuse, 1, &x, 1, NULL, &good), KILN_INVALID, "needs functions");
 }

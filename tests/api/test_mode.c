@@ -5,15 +5,6 @@
 #include <stdio.h>
 #include <threads.h>
 
-#define OK(...) cr_assert_eq((__VA_ARGS__), KILN_OK, "line %d: %s", __LINE__, kiln_error_message())
-
-static void refused(kiln_status status, kiln_status wanted, const char *text)
-{
-    cr_assert_eq(status, wanted, "%d: %s", (int)status, kiln_error_message());
-    cr_assert(strstr(kiln_error_message(), text), "\"%s\", not \"%s\"", kiln_error_message(), text);
-    kiln_clear_error();
-}
-
 static void expect_text(const char *got, const char *want) { cr_expect(strcmp(got, want) == 0, "\"%s\", not \"%s\"", got, want); }
 
 static void expect_null(const void *x) { cr_expect(!x, "no error"); }
@@ -48,7 +39,7 @@ API_TEST(mode, sees_each_op_above_what_is_below)
     expect_text(a.text, "a:mul(2) kiln_mul test_mode.c; a:exp(1) kiln_exp test_mode.c; ");
     expect_text(b.text, "b:mul(2) kiln_mul test_mode.c; b:exp(1) kiln_exp test_mode.c; ");
     EXPECT(y, KILN_F32, KILN_SHAPE(2), 1e-6, exp(1), exp(4));
-    refused(kiln_mode_pop(first), KILN_INVALID, "not the innermost one");
+    fails_with(kiln_mode_pop(first), KILN_INVALID, "not the innermost one of this thread, which is of kiln_mode_push: pop that first");
     cr_expect(a.ended == 0 && b.ended == 0);
     OK(kiln_mode_pop(second));
     (void)kiln_neg(x);
@@ -127,16 +118,16 @@ API_TEST(mode, refuses)
     kiln_mode *mode = kiln_mode_push(misuse, NULL, &how);
     for (; how < MISUSES; how++) {
         expect_null(kiln_exp(x));
-        refused(kiln_error_status(), bad[how].status, bad[how].text);
+        fails_with(kiln_error_status(), bad[how].status, bad[how].text);
     }
     EXPECT(kiln_exp(x), KILN_F32, KILN_SHAPE(2), 1e-6, exp(1), exp(2));
     OK(kiln_mode_pop(mode));
     expect_null(kiln_mode_push(NULL, NULL, NULL));
-    refused(kiln_error_status(), KILN_INVALID, "needs a callback");
+    fails_with(kiln_error_status(), KILN_INVALID, "needs a callback");
     expect_null(kiln_mode_next(NULL, NULL));
-    refused(kiln_error_status(), KILN_INVALID, "needs the call");
+    fails_with(kiln_error_status(), KILN_INVALID, "needs the call");
     expect_null(kiln_autocast_push(KILN_F64));
-    refused(kiln_error_status(), KILN_BAD_DTYPE, "low is f64");
+    fails_with(kiln_error_status(), KILN_BAD_DTYPE, "low is f64");
 }
 
 /* --- functions ---------------------------------------------------------------------------------------------------------- */
@@ -190,6 +181,54 @@ API_TEST(mode, functions_are_traced_for_each)
     EXPECT(kiln_sum(kiln_matmul(F32(KILN_SHAPE(1, 1), 257), F32(KILN_SHAPE(1, 1), 1))), KILN_F32, KILN_SHAPE(), 0, 257);
     kiln_function_free(f);
     kiln_function_free(g);
+}
+
+/* A layer's callback that calls a function, and pops what is below it. */
+typedef struct Caller {
+    kiln_function *f;
+    kiln_tensor **in, *out;
+    kiln_mode *below;
+} Caller;
+
+static kiln_tensor *calls_a_function(const kiln_op_call *call, void *user)
+{
+    Caller *c = user;
+    if (strcmp(call->op, "sin") == 0) {
+        OK(kiln_function_call(c->f, c->in, &c->out));
+        c->out = kiln_retain(c->out);
+        fails_with(kiln_mode_pop(c->below), KILN_INVALID, "a mode above it is at work");
+    }
+    return kiln_mode_next(call, call->in);
+}
+
+/* What a layer that is masked hides is hidden from a function that is traced meanwhile, too: it is no template of the one below. */
+API_TEST(mode, a_function_that_a_callback_calls)
+{
+    int runs = 0;
+    kiln_tensor *in[] = {kiln_uniform(KILN_F32, KILN_SHAPE(4, 4), -1, 1), kiln_uniform(KILN_F32, KILN_SHAPE(4, 4), -1, 1)}, *plain, *low,
+                *again;
+    OK(kiln_eval_many(in, 2));
+    kiln_function *f = kiln_function_new(network, 2, 1, &runs), *fresh = kiln_function_new(network, 2, 1, &runs);
+    OK(kiln_function_call(fresh, in, &plain));
+    kiln_mode *below = kiln_autocast_push(KILN_BF16);
+    OK(kiln_function_call(fresh, in, &again));
+    Caller caller = {.f = f, .in = in, .below = below};
+    kiln_mode *caller_mode = kiln_mode_push(calls_a_function, NULL, &caller), *off = kiln_autocast_push(KILN_F32);
+    cr_assert(kiln_sin(in[0]) && caller.out, "%s", kiln_error_message());
+    OK(kiln_mode_pop(off));
+    OK(kiln_mode_pop(caller_mode));
+    OK(kiln_function_call(f, in, &low));
+    OK(kiln_mode_pop(below));
+    float a[16], b[16], c[16], d[16];
+    OK(kiln_read(plain, KILN_F32, a, sizeof a));
+    OK(kiln_read(caller.out, KILN_F32, b, sizeof b));
+    OK(kiln_read(low, KILN_F32, c, sizeof c));
+    OK(kiln_read(again, KILN_F32, d, sizeof d));
+    cr_expect(memcmp(a, b, sizeof a) == 0, "hidden, but lowered");
+    cr_expect(memcmp(c, d, sizeof c) == 0 && memcmp(a, c, sizeof a) != 0, "a template of another layer");
+    kiln_release(caller.out);
+    kiln_function_free(f);
+    kiln_function_free(fresh);
 }
 
 /* --- autocast ------------------------------------------------------------------------------------------------------------- */
@@ -272,18 +311,11 @@ API_TEST(mode, autocast_under_what_is_made_of_products)
 /* --- the log ---------------------------------------------------------------------------------------------------------------- */
 
 static char said[1 << 14];
-
-static void listen(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)level;
-    size_t n = strlen(said);
-    if (strcmp(topic, "ops") == 0)
-        snprintf(said + n, sizeof said - n, "%s\n", line);
-}
+static kiln_log_buffer log_text = {said, sizeof said, 0};
 
 Test(mode, logs_ops)
 {
-    kiln_set_log_sink(listen, NULL);
+    kiln_set_log_sink(kiln_log_into, &log_text);
     kiln_mode *mode = kiln_log_ops_push();
     kiln_tensor *x = F32(KILN_SHAPE(2, 3), 1, 2, 3, 4, 5, 6);
     (void)kiln_matmul(x, kiln_transpose(x));
@@ -307,7 +339,7 @@ Test(mode, logs_ops_of_a_thread)
     thrd_t thread;
     int status;
     set_option("log", "ops");
-    kiln_set_log_sink(listen, NULL);
+    kiln_set_log_sink(kiln_log_into, &log_text);
     cr_assert(thrd_create(&thread, computes, NULL) == thrd_success && thrd_join(thread, &status) == thrd_success && status == KILN_OK);
     kiln_set_log_sink(NULL, NULL);
     cr_expect(strstr(said, "%0 = exp f32[2] -> f32[2] kiln_exp test_mode.c:"), "%s", said);
@@ -392,11 +424,11 @@ API_TEST(mode, finite_check_names_the_first_op)
     kiln_status status = eager ? kiln_error_status() : computed(y);
     snprintf(text, sizeof text, "kiln_log (test_mode.c:%d) made a NaN of finite operands, first at [2,1]", line);
     if (!eager || status != KILN_OK)
-        refused(status, KILN_INVALID, text);
+        fails_with(status, KILN_INVALID, text);
     if (!eager) { /* the values are there */
         EXPECT(z, KILN_F32, KILN_SHAPE(3, 2), 1e-6, 0, log(4), log(2), log(0.5), log(3), NAN);
         y = kiln_div(kiln_exp(x), kiln_sub(x, x));
-        refused(computed(y), KILN_INVALID, "made an infinity of finite operands, first at [0,0]");
+        fails_with(computed(y), KILN_INVALID, "made an infinity of finite operands, first at [0,0]");
         kiln_tensor *mask = kiln_full(KILN_F32, KILN_SHAPE(3), -INFINITY), *few = kiln_where(kiln_gt(x, 1.5), x, mask);
         OK(kiln_eval(kiln_softmax(few, 1))); /* an infinity that was asked for */
         kiln_tensor *holes = F32(KILN_SHAPE(2), NAN, 1);
@@ -417,7 +449,7 @@ API_TEST(mode, finite_check_looks_at_gradients)
     kiln_tensor *x = kiln_param(F32(KILN_SHAPE(3), 1, 0, 4)), *g;
     kiln_mode *check = kiln_finite_check_push();
     OK(kiln_grad(kiln_sum(kiln_sqrt(x)), &x, 1, &g));
-    refused(computed(g), KILN_INVALID, "gradient of kiln_sqrt (test_mode.c:");
+    fails_with(computed(g), KILN_INVALID, "gradient of kiln_sqrt (test_mode.c:");
     EXPECT(g, KILN_F32, KILN_SHAPE(3), 1e-6, 0.5, INFINITY, 0.25);
     OK(kiln_mode_pop(check));
 }
@@ -426,7 +458,7 @@ static void pushes_a_check(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     if (++*(int *)user == 1) { /* traced */
         expect_null(kiln_finite_check_push());
-        refused(kiln_error_status(), KILN_INVALID, "push it around the call");
+        fails_with(kiln_error_status(), KILN_INVALID, "push it around the call");
     }
     out[0] = kiln_log(in[0]);
 }
@@ -442,7 +474,7 @@ Test(mode, finite_check_fuses)
     OK(kiln_function_call(f, &x, &y));
     kiln_mode *check = kiln_finite_check_push();
     OK(kiln_function_call(f, &x, &y));
-    refused(computed(y), KILN_INVALID, "kiln_log (test_mode.c:");
+    fails_with(computed(y), KILN_INVALID, "kiln_log (test_mode.c:");
     OK(kiln_mode_pop(check));
     cr_expect_eq(runs, 2);
     kiln_function_free(f);
@@ -461,4 +493,23 @@ Test(mode, finite_check_fuses)
         live = i == 3 ? stats.live_bytes : live;
     }
     cr_expect(kernels[1] <= kernels[0] + 1, "%d kernels, %d with the check", (int)kernels[0], (int)kernels[1]);
+}
+
+/* What fails among what nobody asked for is told to who asks for it, once, and stands in nobody's way. */
+API_TEST(mode, finite_check_fails_for_nobody_else)
+{
+    char mode[16];
+    double value;
+    OK(kiln_get_option("mode", mode, sizeof mode));
+    if (strcmp(mode, "eager") == 0)
+        return; /* each op is computed there, and fails, where it is recorded */
+    kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *bad = I32(KILN_SHAPE(1), 7);
+    OK(kiln_eval_many((kiln_tensor *[]){x, bad}, 2));
+    kiln_mode *check = kiln_finite_check_push();
+    kiln_tensor *taken = kiln_take(x, bad, 0), *y = kiln_sum(kiln_exp(x));
+    for (int i = 0; i < 2; i++)
+        OK(kiln_item(kiln_add(y, (double)i), &value));
+    fails_with(kiln_item(kiln_sum(taken), &value), KILN_BAD_INDEX, "kiln_take");
+    OK(kiln_item(kiln_sum(kiln_sin(x)), &value));
+    OK(kiln_mode_pop(check));
 }

@@ -193,7 +193,7 @@ static Status judge(Finite *f)
         blameless |= status == ST_INDEX; /* told to who asks for the value */
         if (status != ST_OK && status != ST_INDEX)
             return status;
-        check->finite = place == ALL_FINITE;
+        check->finite = status == ST_OK && place == ALL_FINITE;
         for (uint32_t k = 0; k < check->n_from && !blameless; k++)
             blameless = !f->check.at[check->from[k]].finite;
         if (!check->finite && !blameless)

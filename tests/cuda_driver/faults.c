@@ -19,6 +19,7 @@ static struct Fault {
 
 static struct Before {
     char name[64]; // "": none
+    int calls;     // that it is still for
     void (*hook)(void *);
     void *user;
 } before;
@@ -205,10 +206,10 @@ CUresult fault_next(const char *name, bool *sticky)
     return fault.code;
 }
 
-API void test_cuda_before(const char *name, void (*hook)(void *), void *user)
+API void test_cuda_before(const char *name, int calls, void (*hook)(void *), void *user)
 {
     api_lock();
-    before = (struct Before){.hook = hook, .user = user};
+    before = (struct Before){.calls = calls, .hook = hook, .user = user};
     snprintf(before.name, sizeof before.name, "%s", name ? name : "");
     api_unlock();
 }
@@ -219,7 +220,8 @@ void before_next(const char *name)
     api_lock();
     if (before.name[0] && !strcmp(before.name, name)) {
         now = before;
-        before = (struct Before){0};
+        if (--before.calls == 0)
+            before = (struct Before){0};
     }
     api_unlock();
     if (now.hook)

@@ -50,9 +50,9 @@ void test_cuda_fail(long n, int code, int sticky);
 // The same for calls of one function only, by its exported name ("cuMemAlloc_v2"). NULL means every function.
 void test_cuda_fail_call(const char *name, long n, int code, int sticky);
 
-// Calls hook(user) once, in the thread that makes the next call of this function and before anything of it, the driver's lock
-// not held. NULL: no more.
-void test_cuda_before(const char *name, void (*hook)(void *user), void *user);
+// Calls hook(user) in whichever thread makes one of the next `calls` calls of this function, before anything of it, the driver's
+// lock not held. NULL: no more.
+void test_cuda_before(const char *name, int calls, void (*hook)(void *user), void *user);
 
 // Device memory beyond this many bytes in all is CUDA_ERROR_OUT_OF_MEMORY. 0: back to the setting memory=.
 void test_cuda_limit_memory(size_t bytes);

@@ -11,13 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { AT_ONCE = 16 }; /* blocks that one call of the system copies */
+
 static Status cannot_write(const char *path) { return fail(ST_IO, "cannot write %s: %s", path, strerror(errno)); }
 
-/* All of a block, going on after interruptions. A page within the file is written at once or not at all. */
-static bool put_at(int file, off_t at, const char *block)
+/* All of these blocks, in their order, going on after interruptions. A page within the file is written at once or not at all. */
+static bool put_at(int file, off_t at, const char *blocks, uint32_t n)
 {
-    for (size_t done = 0; done < BLOCK_BYTES;) {
-        ssize_t wrote = pwrite(file, block + done, BLOCK_BYTES - done, at + (off_t)done);
+    for (size_t done = 0, bytes = (size_t)n * BLOCK_BYTES; done < bytes;) {
+        ssize_t wrote = pwrite(file, blocks + done, bytes - done, at + (off_t)done);
         if (wrote < 0 && errno != EINTR)
             return false;
         done += wrote > 0 ? (size_t)wrote : 0;
@@ -25,10 +27,10 @@ static bool put_at(int file, off_t at, const char *block)
     return true;
 }
 
-static bool get_at(int file, off_t at, char *block)
+static bool get_at(int file, off_t at, char *blocks, uint32_t n)
 {
-    for (size_t done = 0; done < BLOCK_BYTES;) {
-        ssize_t got = pread(file, block + done, BLOCK_BYTES - done, at + (off_t)done);
+    for (size_t done = 0, bytes = (size_t)n * BLOCK_BYTES; done < bytes;) {
+        ssize_t got = pread(file, blocks + done, bytes - done, at + (off_t)done);
         if (got == 0)
             errno = EIO;
         if (got == 0 || (got < 0 && errno != EINTR))
@@ -40,41 +42,43 @@ static bool get_at(int file, off_t at, char *block)
 
 static off_t place(uint32_t i) { return ((off_t)i + 1) * BLOCK_BYTES; }
 
-/* Head, the first `kept` blocks of `from`, blank ones, tail. */
-static bool fill(int to, int from, const char *head, uint32_t kept, uint32_t n, const char *tail)
+static uint32_t at_most(uint32_t n) { return n < AT_ONCE ? n : AT_ONCE; }
+
+/* Head, the first `kept` blocks of `from`, blank ones, tail. `room` has AT_ONCE blocks. */
+static bool fill(int to, int from, const char *head, uint32_t kept, uint32_t n, const char *tail, char *room)
 {
-    char block[BLOCK_BYTES];
-    bool ok = put_at(to, 0, head);
-    for (uint32_t i = 0; ok && i < kept; i++)
-        ok = get_at(from, place(i), block) && put_at(to, place(i), block);
-    memset(block, ' ', sizeof block);
-    block[BLOCK_BYTES - 1] = '\n';
-    for (uint32_t i = kept; ok && i < n; i++)
-        ok = put_at(to, place(i), block);
-    return ok && put_at(to, place(n), tail);
+    bool ok = put_at(to, 0, head, 1);
+    for (uint32_t i = 0; ok && i < kept; i += AT_ONCE)
+        ok = get_at(from, place(i), room, at_most(kept - i)) && put_at(to, place(i), room, at_most(kept - i));
+    memset(room, ' ', (size_t)AT_ONCE * BLOCK_BYTES);
+    for (uint32_t i = 0; i < AT_ONCE; i++)
+        room[(i + 1) * BLOCK_BYTES - 1] = '\n';
+    for (uint32_t i = kept; ok && i < n; i += AT_ONCE)
+        ok = put_at(to, place(i), room, at_most(n - i));
+    return ok && put_at(to, place(n), tail, 1);
 }
 
 /* Makes the file aside and renames it; -1: failure, and errno. */
 static int make(const char *path, int from, const char *head, uint32_t kept, uint32_t n, const char *tail)
 {
-    size_t room = strlen(path) + 32;
-    char *aside = os_alloc(room);
-    if (!aside) {
+    size_t bytes = strlen(path) + 32, blocks = (size_t)AT_ONCE * BLOCK_BYTES;
+    char *room = os_alloc(blocks + bytes), *aside = room + blocks;
+    if (!room) {
         errno = ENOMEM;
         return -1;
     }
-    snprintf(aside, room, "%s.%ld.tmp", path, (long)getpid());
+    snprintf(aside, bytes, "%s.%ld.tmp", path, (long)getpid());
     OsWriting writing;
     os_writing_begin(&writing);
     int file = os_open(AT_FDCWD, aside, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0666);
-    bool ok = file >= 0 && fill(file, from, head, kept, n, tail) && rename(aside, path) == 0;
+    bool ok = file >= 0 && fill(file, from, head, kept, n, tail, room) && rename(aside, path) == 0;
     int cause = errno;
     if (file >= 0 && !ok) {
         unlink(aside);
         close(file);
     }
     os_writing_end(&writing);
-    os_free(aside);
+    os_free(room);
     errno = cause;
     return ok ? file : -1;
 }
@@ -123,12 +127,15 @@ Status os_blocks_open(const char *path, const char *head, size_t magic_bytes, co
     return status;
 }
 
-bool os_blocks_put(const OsBlocks *blocks, uint32_t i, const char *block) { return put_at(blocks->file, place(i), block); }
+bool os_blocks_put(const OsBlocks *blocks, uint32_t first, const char *data, uint32_t n)
+{
+    return put_at(blocks->file, place(first), data, n);
+}
 
 Status os_blocks_resize(OsBlocks *blocks, uint32_t kept, uint32_t n, const char *tail)
 {
     char head[BLOCK_BYTES];
-    int file = get_at(blocks->file, 0, head) ? make(blocks->path, blocks->file, head, kept, n, tail) : -1;
+    int file = get_at(blocks->file, 0, head, 1) ? make(blocks->path, blocks->file, head, kept, n, tail) : -1;
     if (file < 0)
         return cannot_write(blocks->path);
     close(blocks->file);

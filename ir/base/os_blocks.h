@@ -27,8 +27,8 @@ typedef struct OsBlocks {
 /* Makes it, with n blank blocks. A symbolic link stays, and leads to the file. ST_IO, and nothing was changed: it cannot be made, or what
  * lies there is no file that begins as `head` does (up to `magic_bytes`). */
 Status os_blocks_open(const char *path, const char *head, size_t magic_bytes, const char *tail, uint32_t n, OsBlocks *out);
-/* Writes block i < n, or the tail (i == n). false: errno tells why. */
-bool os_blocks_put(const OsBlocks *blocks, uint32_t i, const char *block);
+/* Writes n blocks from `first` on, in their order, or the tail (first == blocks->n, n == 1). false: errno tells why. */
+bool os_blocks_put(const OsBlocks *blocks, uint32_t first, const char *data, uint32_t n);
 /* The same file with `kept` of its blocks and n - kept blank ones. ST_IO: it is as it was. */
 Status os_blocks_resize(OsBlocks *blocks, uint32_t kept, uint32_t n, const char *tail);
 void os_blocks_close(OsBlocks *blocks);

@@ -5,8 +5,8 @@
  *     {event},{event}, ...                           blocks, each of whole events, a comma after each, filled up with spaces
  *     {names of process and lanes}],"otherData":{}}  tail, written anew when a name or the count of lost events changed
  *
- * An event is formatted on the thread's stack and copied into the block at hand under the lock; a block that is full goes to the file, and
- * so does one that is not, when a sync point ends some time after the last write. Numbers are printed here: printf asks the locale.
+ * An event is formatted on the thread's stack and copied into the block at hand under the lock. Full blocks gather and go to the file
+ * together; so does what gathered when a sync point ends some time after the last write. Numbers are printed here: printf asks the locale.
  * What must hold: the lock is a leaf, nothing is logged while it is held; no thread is cancelled while it holds it.
  */
 #include "ir/base/timeline.h"
@@ -21,7 +21,8 @@
 #include <string.h>
 
 enum {
-    FIRST_BLOCKS = 16,
+    FIRST_BLOCKS = 256, /* many: a file that grows is copied */
+    MOST_HELD = 16,     /* blocks that gather: a write takes some 4 us, and under 1 us for each block */
     MOST_ARGS = 8,
     TEXT_BYTES = 160, /* of a text, escaped */
     EVENT_BYTES = 512 + MOST_ARGS * (TEXT_BYTES + 48),
@@ -32,7 +33,7 @@ enum {
     FIRST_DEVICE = 2000,   /* and devices from here */
     PATH_BYTES = 4096,
 };
-static const int64_t FLUSH_NS = 1000000; /* a write takes some 10 us */
+static const int64_t FLUSH_NS = 1000000;
 #define HEAD "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
 
 _Static_assert((int)EVENT_BYTES < (int)BLOCK_BYTES, "an event fits a block");
@@ -63,10 +64,11 @@ static struct {
     bool wrapped, unsaid;  /* the oldest blocks are being replaced; `why` is to be said */
     bool dirty, tail_dirty;
     uint32_t most, at; /* blocks the file may have; the one at hand */
+    uint32_t held;     /* full ones before it, which the file lacks */
     uint16_t *events;  /* in each block */
     int64_t lost, flushed;
-    size_t filled;
-    char block[BLOCK_BYTES];
+    size_t filled;                       /* of the block at hand */
+    char block[MOST_HELD * BLOCK_BYTES]; /* held ones, the one at hand */
     char why[PATH_BYTES + 128];
     LaneName names[NAMED_LANES];
     uint32_t n_names;
@@ -269,17 +271,24 @@ static bool put_tail(void)
     char tail[BLOCK_BYTES];
     make_tail(tail);
     state.tail_dirty = false;
-    return os_blocks_put(&state.file, state.file.n, tail);
+    return os_blocks_put(&state.file, state.file.n, tail, 1);
 }
 
-/* The block at hand as it is. false: the trace ended. */
-static bool write_block(void)
+static char *block_at_hand(void) { return state.block + (size_t)state.held * BLOCK_BYTES; }
+
+/* What gathered, with the block at hand as it is, which stays at hand. false: the trace ended. */
+static bool write_blocks(void)
 {
-    fill_up(state.block, state.filled);
-    state.dirty = false;
-    state.flushed = timeline_now();
-    if (os_blocks_put(&state.file, state.at, state.block) && (!state.tail_dirty || put_tail()))
+    uint32_t held = state.held;
+    fill_up(block_at_hand(), state.filled);
+    if (os_blocks_put(&state.file, state.at - held, state.block, held + 1) && (!state.tail_dirty || put_tail())) {
+        if (held)
+            memcpy(state.block, block_at_hand(), state.filled);
+        state.held = 0;
+        state.dirty = false;
+        state.flushed = timeline_now();
         return true;
+    }
     snprintf(state.why, sizeof state.why, "the trace ends here: %s cannot be written any more", state.file.path);
     give_up();
     return false;
@@ -288,8 +297,13 @@ static bool write_block(void)
 /* A fresh block: a new one, or that of the oldest events. */
 static bool next_block(void)
 {
-    if (!write_block())
+    bool last = state.at + 1 == state.file.n; /* the next one is far from here, or the file grows */
+    if (!last && state.held + 1 < MOST_HELD) {
+        fill_up(block_at_hand(), state.filled);
+        state.held++;
+    } else if (!write_blocks()) {
         return false;
+    }
     state.at++;
     if (state.at == state.file.n && state.file.n < state.most && !state.wrapped) {
         char tail[BLOCK_BYTES];
@@ -337,7 +351,7 @@ static Status open_file(void)
     atomic_store(&process, os_process());
     fill_up(head, strlen(HEAD));
     state.lost = 0;
-    state.filled = state.at = 0;
+    state.filled = state.at = state.held = 0;
     state.wrapped = state.dirty = state.tail_dirty = false;
     memset(state.shown, 0, sizeof state.shown);
     make_tail(tail);
@@ -346,7 +360,11 @@ static Status open_file(void)
     state.events = os_calloc(state.most, sizeof *state.events);
     if (!state.events)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
-    return os_blocks_open(path, head, strlen(HEAD), tail, state.most < FIRST_BLOCKS ? state.most : FIRST_BLOCKS, &state.file);
+    Status status = ST_IO;
+    for (uint32_t n = state.most < FIRST_BLOCKS ? state.most : FIRST_BLOCKS; status == ST_IO && n > 0;
+         n /= 2) /* little room: a small one */
+        status = os_blocks_open(path, head, strlen(HEAD), tail, n, &state.file);
+    return status;
 }
 
 /* --- writing --------------------------------------------------------------------------------------------------------------- */
@@ -389,7 +407,7 @@ static void append(const char *text, size_t n, uint16_t events)
 {
     lock();
     if (timeline_on() && make_room(n)) {
-        memcpy(state.block + state.filled, text, n);
+        memcpy(block_at_hand() + state.filled, text, n);
         state.filled += n;
         state.events[state.at] = (uint16_t)(state.events[state.at] + events);
         state.dirty = true;
@@ -404,7 +422,7 @@ void timeline_flush(void)
     lock();
     if (timeline_on() && state.dirty && timeline_now() - state.flushed > FLUSH_NS) {
         int cancel = os_cancel_off();
-        (void)write_block();
+        (void)write_blocks();
         os_cancel_restore(cancel);
     }
     unlock();
@@ -576,7 +594,7 @@ static void after_fork_child(void)
     os_blocks_close(&state.file);
     os_free(state.events);
     state.events = NULL;
-    state.filled = 0;
+    state.filled = state.held = 0;
     state.dirty = false;
     state.child = true;
 }
@@ -600,7 +618,7 @@ static Status stop(void)
         state.child = false;
         return ST_OK;
     }
-    if (!write_block()) {
+    if (!write_blocks()) {
         state.unsaid = false;
         return fail(ST_IO, "%s", state.why);
     }

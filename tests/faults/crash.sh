@@ -5,7 +5,8 @@
 worker=$1
 work=${TMPDIR:-/tmp}/kiln_crash.$$
 KILN_CACHE=on KILN_THREADS=1
-export KILN_CACHE KILN_THREADS
+MALLOC_ARENA_MAX=1 # the C library looks into /proc, or not, when it gives back memory of other arenas: calls are counted here
+export KILN_CACHE KILN_THREADS MALLOC_ARENA_MAX
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work" || exit 2
 

@@ -56,6 +56,15 @@ typedef struct Tape {
     const TapeCold *cold;
 } Tape;
 
+/* The next region that is not inside region r; n_cold: there is none. */
+uint16_t tape_region_after(const Tape *tape, uint16_t r);
+/* Instructions outside of cold regions, which is what nearly every element takes: all of them, and those that a
+ * processor executes: neither inputs nor constants, nor bits seen as another type. */
+typedef struct TapeLength {
+    uint32_t all, computing;
+} TapeLength;
+TapeLength tape_usual_length(const Tape *tape);
+
 typedef struct ScalarOpInfo {
     const char *name;
     int8_t arity;

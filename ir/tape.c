@@ -300,3 +300,27 @@ const Tape *tape_get(Op op, const DType *in, DType out, MathMode math)
     os_free(made);
     return tape;
 }
+
+uint16_t tape_region_after(const Tape *tape, uint16_t r)
+{
+    uint16_t next = (uint16_t)(r + 1);
+    while (next < tape->n_cold && tape->cold[next].begin < tape->cold[r].end)
+        next++;
+    return next;
+}
+
+static bool is_computed(ScalarOp op) { return op != SOP_INPUT && op != SOP_CONST && op != SOP_BITCAST; }
+
+TapeLength tape_usual_length(const Tape *tape)
+{
+    TapeLength length = {0};
+    uint16_t i = 0;
+    for (uint16_t r = 0; i < tape->n; r = tape_region_after(tape, r)) {
+        for (uint16_t end = r < tape->n_cold ? tape->cold[r].begin : tape->n; i < end; i++) {
+            length.all++;
+            length.computing += is_computed((ScalarOp)tape->inst[i].op);
+        }
+        i = r < tape->n_cold ? tape->cold[r].end : tape->n;
+    }
+    return length;
+}

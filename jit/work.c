@@ -54,13 +54,7 @@ static void add_special(KernelWork *w, const Kernel *k, const KInst *inst, uint3
         if (operands[i] != VREF_NONE)
             types[i] = (DType)k->inst.at[operands[i]].dtype;
     const Tape *tape = tape_get((Op)inst->op, types, (DType)inst->dtype, math);
-    double steps = 1;
-    if (tape) {
-        uint32_t n = tape->n;
-        for (uint32_t i = 0; i < tape->n_cold; i++)
-            n -= tape->cold[i].end - tape->cold[i].begin;
-        steps = n;
-    }
+    double steps = tape ? tape_usual_length(tape).computing : 1;
     Count *c = count_of(w, axes);
     c->work.specials += 1;
     c->work.steps += lanes((DType)inst->dtype) * steps;

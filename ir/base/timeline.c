@@ -23,11 +23,13 @@
 enum {
     FIRST_BLOCKS = 256, /* many: a file that grows is copied */
     MOST_HELD = 16,     /* blocks that gather: a write takes some 4 us, and under 1 us for each block */
-    MOST_ARGS = 8,
+    MOST_ARGS = 10,
     TEXT_BYTES = 160, /* of a text, escaped */
     EVENT_BYTES = 512 + MOST_ARGS * (TEXT_BYTES + 48),
+    MOST_LIMITS = 7,
     COUNTERS = 4,
-    NAMED_LANES = 32,      /* in the tail: a block */
+    NAMED_LANES = 24,      /* in the tail, which is one block: */
+    LIMITED = 8,           /* a name takes 100 bytes, the limits of a device 150 */
     BORROWED = 64,         /* lanes of threads that live for one piece of work ... */
     FIRST_BORROWED = 1000, /* ... have numbers from here, */
     FIRST_DEVICE = 2000,   /* and devices from here */
@@ -51,6 +53,12 @@ typedef struct LaneName {
     char name[20];
 } LaneName;
 
+typedef struct Limited {
+    char device[8]; /* "cuda:15" */
+    const char *key[MOST_LIMITS];
+    int64_t value[MOST_LIMITS];
+} Limited;
+
 typedef struct Shown {
     const char *name; /* NULL: not shown yet */
     int64_t value[MOST_ARGS];
@@ -72,6 +80,8 @@ static struct {
     char why[PATH_BYTES + 128];
     LaneName names[NAMED_LANES];
     uint32_t n_names;
+    Limited limited[LIMITED];
+    uint32_t n_limited;
     Shown shown[COUNTERS]; /* what the counters stand at; forgotten where the file loses events */
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -237,6 +247,21 @@ static void fill_up(char *block, size_t filled)
     block[BLOCK_BYTES - 1] = '\n';
 }
 
+/* ,"limits":{"cpu":{"threads":2,...} */
+static void put_limits(Text *t, const Limited *l, bool first)
+{
+    put(t, first ? ",\"limits\":{\"" : ",\"");
+    put(t, l->device);
+    put(t, "\":{");
+    for (int i = 0; i < MOST_LIMITS && l->key[i]; i++) {
+        put(t, i ? ",\"" : "\"");
+        put(t, l->key[i]);
+        put(t, "\":");
+        put_int(t, l->value[i]);
+    }
+    put(t, "}");
+}
+
 static void make_tail(char *block)
 {
     Text t = {block};
@@ -251,7 +276,9 @@ static void make_tail(char *block)
     put_place(&t, 0);
     put(&t, ",\"args\":{\"name\":\"kiln\"}}\n],\"otherData\":{\"kiln\":\"" KILN_VERSION_STRING "\",\"lost_events\":");
     put_int(&t, state.lost);
-    put(&t, "}}");
+    for (uint32_t i = 0; i < state.n_limited; i++)
+        put_limits(&t, &state.limited[i], i == 0);
+    put(&t, state.n_limited ? "}}}" : "}}");
     fill_up(block, (size_t)(t.at - block));
 }
 
@@ -520,6 +547,29 @@ void timeline_counter_of(const char *name, const TimelineArg *args, size_t n)
     append(event, (size_t)(t.at - event), 1);
 }
 
+/* A device that there is no room for has none. */
+void timeline_limits_of(const char *device, const TimelineArg *args, size_t n)
+{
+    Limited row = {{0}, {0}, {0}};
+    snprintf(row.device, sizeof row.device, "%s", device);
+    for (size_t i = 0; i < n && i < MOST_LIMITS; i++) {
+        row.key[i] = args[i].key;
+        row.value[i] = args[i].number;
+    }
+    lock();
+    uint32_t at = 0;
+    while (at < state.n_limited && strcmp(state.limited[at].device, row.device) != 0)
+        at++;
+    if (timeline_on() && at < LIMITED) {
+        state.limited[at] = row;
+        state.n_limited += at == state.n_limited;
+        state.tail_dirty = true;
+    }
+    unlock();
+}
+
+int64_t timeline_serial(void) { return atomic_load_explicit(&zero, memory_order_relaxed); }
+
 void timeline_arrow(const char *name, uint32_t lane, int64_t from, int64_t to)
 {
     char event[EVENT_BYTES];
@@ -643,6 +693,7 @@ Status timeline_start(const char *path, size_t max_bytes)
     int cancel = os_cancel_off();
     lock();
     (void)stop();
+    state.n_limited = 0;
     memcpy(state.path, path, strlen(path) + 1);
     state.most = max_bytes / BLOCK_BYTES > 2 ? (uint32_t)(max_bytes / BLOCK_BYTES) - 2 : 1;
     Status status = open_file();

@@ -78,6 +78,12 @@ void timeline_mark_of(TimelineCategory category, const char *name, const Timelin
     timeline_counter_of(name, (const TimelineArg[]){__VA_ARGS__}, sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))
 void timeline_counter_of(const char *name, const TimelineArg *args, size_t n);
 
+/* What a device can do at most, for otherData: {"limits":{"cpu":{...}}}. Whole numbers; keys are static; a later call replaces. */
+#define timeline_limits(device, ...) \
+    timeline_limits_of(device, (const TimelineArg[]){__VA_ARGS__}, sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))
+void timeline_limits_of(const char *device, const TimelineArg *args, size_t n);
+int64_t timeline_serial(void); /* which trace it is: another one for each */
+
 /* An arrow, from the span of `lane` that was open at `from` to the span of this thread that is open at `to`. */
 void timeline_arrow(const char *name, uint32_t lane, int64_t from, int64_t to);
 

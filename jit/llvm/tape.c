@@ -140,15 +140,6 @@ typedef struct Walk {
 
 static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t next);
 
-/* The next region that is not inside r. */
-static uint16_t region_after(const Tape *t, uint16_t r)
-{
-    uint16_t next = (uint16_t)(r + 1);
-    while (next < t->n_cold && t->cold[next].begin < t->cold[r].end)
-        next++;
-    return next;
-}
-
 static bool merges(const TapeCold *r, const TapeInst *n)
 {
     return n->op == SOP_SELECT && n->a == r->cond && n->b >= r->begin && n->b < r->end;
@@ -235,7 +226,7 @@ static int region_length(const Tape *t, uint16_t r)
 {
     int length = 0;
     uint16_t i = t->cold[r].begin;
-    for (uint16_t inner = (uint16_t)(r + 1); inner <= t->n_cold; inner = region_after(t, inner)) {
+    for (uint16_t inner = (uint16_t)(r + 1); inner <= t->n_cold; inner = tape_region_after(t, inner)) {
         bool is_inside = inner < t->n_cold && t->cold[inner].begin < t->cold[r].end;
         for (uint16_t end = is_inside ? t->cold[inner].begin : t->cold[r].end; i < end; i++)
             length += t->inst[i].op != SOP_CONST && t->inst[i].op != SOP_BITCAST;
@@ -439,14 +430,14 @@ static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t n
     while (i < end) {
         if (passed < t->n_cold && i == t->cold[passed].begin) {
             i = t->cold[passed].end;
-            passed = region_after(t, passed);
+            passed = tape_region_after(t, passed);
             continue;
         }
         uint16_t last = next;
-        for (uint16_t r = next; r < passed; r = region_after(t, r))
+        for (uint16_t r = next; r < passed; r = tape_region_after(t, r))
             if (merges(&t->cold[r], &t->inst[i]))
-                last = region_after(t, r);
-        for (; next < last; next = region_after(t, next))
+                last = tape_region_after(t, r);
+        for (; next < last; next = tape_region_after(t, next))
             emit_region(e, w, &t->cold[next]);
         emit_one(e, w, i++);
     }
@@ -488,15 +479,6 @@ static Val tape_call(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
     return (Val){.v = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, n_in, ""), .vec = vec};
 }
 
-/* Without its cold regions. */
-static uint32_t usual_length(const Tape *t)
-{
-    uint32_t length = t->n;
-    for (uint16_t r = 0; r < t->n_cold; r = region_after(t, r))
-        length -= (uint32_t)(t->cold[r].end - t->cold[r].begin);
-    return length;
-}
-
 /*
  * Is an op so often in this kernel that its tape is called? The bound is where the time saved shows: `bench/compile` (100 and 1,000 in
  * a chain). Bodies that are as common as a layer's stay below it and are inlined.
@@ -504,7 +486,7 @@ static uint32_t usual_length(const Tape *t)
 static bool called(Emit *e, Op op, DType in, const Tape *t)
 {
     enum { SHORTEST = 12, MANY = 400 };
-    uint32_t length = usual_length(t);
+    uint32_t length = tape_usual_length(t).all;
     if (!e->target->calls || length < SHORTEST)
         return false;
     if (!e->uses) {
@@ -609,8 +591,8 @@ uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
     if (exactly(e, op, in_types, out, NULL, NULL))
         return 1;
     if (!computed_wide(e, op, out))
-        return usual_length(tape_of(e, op, in_types, out));
-    return usual_length(tape_of(e, op, f32, DT_F32)) + op_length(e, OP_CAST, f32, out);
+        return tape_usual_length(tape_of(e, op, in_types, out)).all;
+    return tape_usual_length(tape_of(e, op, f32, DT_F32)).all + op_length(e, OP_CAST, f32, out);
 }
 
 Val cast_emit(Emit *e, DType from, DType to, Val v)

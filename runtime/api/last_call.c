@@ -111,8 +111,9 @@ static void fill(const CallRecord *r, kiln_call_report *report)
     report->flops = (int64_t)sum.work.flops;
     report->specials = (int64_t)sum.work.specials;
     if (report->launches) {
-        report->regime = perf_regime(&sum, report->launches, true);
-        report->peak_flops = perf_peak(&sum, true);
+        PerfLimit limit = perf_limit(&sum, report->launches);
+        report->regime = limit.regime;
+        report->peak_flops = limit.peak;
     }
     if (r->n)
         snprintf(report->program, sizeof report->program, "%s", program_name(r->parts.at[0].program));

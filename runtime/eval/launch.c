@@ -415,6 +415,8 @@ static Status launch_sort(const Run *run, const ProgStep *step)
 static Status launch_step(Run *run, const ProgStep *step)
 {
     bool timed = perf_timed();
+    if (timed && !on_cuda(run))
+        perf_look();
     int64_t bytes = run->sizes[step->bytes], began = timeline_begin();
     if (timed)
         run->last = (Launched){.program = run->p,

@@ -46,17 +46,22 @@ static const struct {
 /* --- limits ---------------------------------------------------------------------------------------------------------------- */
 
 static struct {
-    Machine machine;
-    enum { NOT_LOOKED, NOT_KEPT, KNOWN } state;
+    Machine machine;                    /* threads 0: not looked at so far */
+    int64_t told[1 + MAX_CUDA_DEVICES]; /* the trace that knows them: of the CPU, of each device */
 } limits;
 
-/* NULL: it was not measured, and shall not be now. */
-static const Machine *machine_now(bool measure)
+/* As it is kept, or measured now. */
+static const Machine *machine_now(void)
 {
     int threads = pool_threads();
-    if (limits.state == NOT_LOOKED || limits.machine.threads != threads || (limits.state == NOT_KEPT && measure))
-        limits.state = store_machine(threads, measure, &limits.machine) ? KNOWN : NOT_KEPT;
-    return limits.state == KNOWN ? &limits.machine : NULL;
+    if (limits.machine.threads != threads) {
+        int64_t began = timeline_begin();
+        store_machine(threads, &limits.machine);
+        limits.told[0] = 0;
+        if (began)
+            timeline_span(TL_WAIT, "look at this machine", began, TL_INT("threads", threads));
+    }
+    return &limits.machine;
 }
 
 /* Of a device, in a second; 0: not known. */
@@ -68,8 +73,8 @@ typedef struct Limits {
     double launch; /* seconds that one takes, whatever it does */
 } Limits;
 
-/* false: they are not known, or not to be measured now. */
-static bool limits_of(const Launched *l, bool measure, Limits *out)
+/* false: they are not known. */
+static bool limits_of(const Launched *l, Limits *out)
 {
     CudaLimits cuda;
     if (!l->known)
@@ -80,9 +85,7 @@ static bool limits_of(const Launched *l, bool measure, Limits *out)
             *out = (Limits){cuda.bytes, cuda.bytes, cuda.flops, cuda.matrix_flops, cuda.specials, 0, CUDA_LAUNCH};
         return told;
     }
-    const Machine *m = machine_now(measure);
-    if (!m)
-        return false;
+    const Machine *m = machine_now();
     double read = (double)m->value[MACHINE_READ], copy = (double)m->value[MACHINE_COPY], wake = 1e-9 * (double)m->value[MACHINE_WAKE];
     *out = (Limits){.memory = read > copy ? read : copy,
                     .cached = (double)m->value[MACHINE_CACHE],
@@ -111,17 +114,40 @@ static Regime regime_of(const Launched *l, int64_t launches, const Limits *m, do
     return *least < (double)launches * m->launch ? REGIME_OVERHEAD : worst;
 }
 
-const char *perf_regime(const Launched *l, int64_t launches, bool measure)
+void perf_look(void) { (void)machine_now(); }
+
+/* Once for each device in a trace, under the names of cache/machine.def where that measured it. */
+static void trace_limits(const Launched *l, const Limits *m)
 {
-    Limits m;
-    double least;
-    return limits_of(l, measure, &m) ? regimes[regime_of(l, launches, &m, &least)].name : NULL;
+    bool cuda = device_is_cuda(l->device);
+    int64_t *told = &limits.told[cuda ? 1 + l->device - DEVICE_CUDA : 0];
+    if (!timeline_on() || *told == timeline_serial())
+        return;
+    *told = timeline_serial();
+    char name[DEVICE_NAME];
+    const TimelineArg measured[] = {
+        TL_INT("threads", limits.machine.threads),
+#define MACHINE(id, name, scale, unit, help) TL_INT(name, limits.machine.value[MACHINE_##id]),
+#include "cache/machine.def"
+#undef MACHINE
+    };
+    if (cuda)
+        timeline_limits(device_name(l->device, name), TL_INT("memory", (int64_t)m->memory), TL_INT("fma_f32", (int64_t)m->flops),
+                        TL_INT("products_16", (int64_t)m->half_flops), TL_INT("specials", (int64_t)m->specials));
+    else
+        timeline_limits_of("cpu", measured, sizeof measured / sizeof *measured);
 }
 
-double perf_peak(const Launched *l, bool measure)
+PerfLimit perf_limit(const Launched *l, int64_t launches)
 {
     Limits m;
-    return limits_of(l, measure, &m) ? m.flops : 0;
+    PerfLimit out = {0};
+    if (limits_of(l, &m)) {
+        out.regime = regimes[regime_of(l, launches, &m, &out.seconds)].name;
+        out.peak = m.flops;
+        trace_limits(l, &m);
+    }
+    return out;
 }
 
 /* --- counting -------------------------------------------------------------------------------------------------------------- */
@@ -201,7 +227,7 @@ static void count(Row *row, double seconds)
 static void add_launch(const Launched *l, double seconds)
 {
     Limits m;
-    bool known = limits_of(l, true, &m);
+    bool known = limits_of(l, &m);
     Row *row = row_of(l->what, l->program, known);
     if (!row)
         return;
@@ -265,15 +291,14 @@ static double median_of(const Row *row)
 
 static double percent(double part, double of) { return of > 0 ? 100 * part / of : 0; }
 
+double perf_percent(const PerfLimit *limit, double seconds) { return percent(limit->seconds, seconds); }
+
 static void log_launch(const Launched *l, double seconds)
 {
-    Limits m;
+    PerfLimit reach = perf_limit(l, 1);
     char limit[64] = "";
-    if (limits_of(l, true, &m)) {
-        double least;
-        Regime regime = regime_of(l, 1, &m, &least);
-        snprintf(limit, sizeof limit, " %4.0f%% of the limit: %s", percent(least, seconds), regimes[regime].name);
-    }
+    if (reach.regime)
+        snprintf(limit, sizeof limit, " %4.0f%% of the limit: %s", perf_percent(&reach, seconds), reach.regime);
     double rate = seconds > 0 ? 1e-9 / seconds : 0;
     log_line(LOG_PERF, "%-32s %10.3f us %8.2f GB/s %8.2f GFLOP/s%s", l->what, 1e6 * seconds, rate * (double)l->bytes, rate * l->work.flops,
              limit);
@@ -456,7 +481,6 @@ static void tell(void)
         log_always(LOG_PERF, "nothing is told: another thread computes while the process ends");
         return;
     }
-    const Machine *m = machine_now(true); /* also where a device computed: it is the one beside it */
-    tell_rows(m ? m : &(Machine){.threads = pool_threads()}, how == PERF_CSV);
+    tell_rows(machine_now(), how == PERF_CSV); /* also where a device computed: it is the one beside it */
     eval_unlock();
 }

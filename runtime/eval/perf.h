@@ -35,6 +35,8 @@ struct Launched {
 static inline bool perf_timed(void) { return log_on(LOG_PERF) || option_int(OPT_PERF) != PERF_OFF || timeline_on(); }
 static inline bool perf_counted(void) { return option_int(OPT_PERF) != PERF_OFF; }
 
+/* Before a launch on the CPU whose time is wanted: measures the machine, where nobody did. */
+void perf_look(void);
 /* Its time is known: into the log and the sums, where they are wanted. */
 void perf_launched(const Launched *l, double seconds);
 /* The launches since the last time were a program's, which was there; `seconds` after the sync point began. NULL: a call that had to wait for a
@@ -42,9 +44,13 @@ void perf_launched(const Launched *l, double seconds);
 void perf_call(const Program *program, double seconds);
 void perf_forked(void); /* what was counted is the parent's */
 
-/* What limits these launches together; static. NULL: what it can reach is not known, or not measured so far and not to be measured now. */
-const char *perf_regime(const Launched *l, int64_t launches, bool measure);
-/* The floating-point operations of f32 that their device does in a second at most; 0: likewise. */
-double perf_peak(const Launched *l, bool measure);
+/* What limits these launches together. */
+typedef struct PerfLimit {
+    const char *regime; /* static; NULL: what their device can reach is not known */
+    double seconds;     /* that they take at least */
+    double peak;        /* floating-point operations of f32 that the device does in a second at most */
+} PerfLimit;
+PerfLimit perf_limit(const Launched *l, int64_t launches);
+double perf_percent(const PerfLimit *limit, double seconds); /* of the limit, reached by launches that took so long */
 
 #endif

@@ -105,20 +105,17 @@ static Disk *the_disk(const JitOptions *options)
 
 bool store_wanted(const JitOptions *options) { return options->value[OPT_CACHE] != CACHE_READONLY && the_disk(options) != NULL; }
 
-bool store_machine(int threads, bool measure, Machine *machine)
+void store_machine(int threads, Machine *machine)
 {
     JitOptions options;
     options_snapshot(&options);
     Disk *disk = the_disk(&options);
     if (disk && machine_read(disk, threads, machine))
-        return true;
+        return;
     *machine = (Machine){.threads = threads};
-    if (!measure)
-        return false;
     machine_measure(threads, machine);
     if (disk && options.value[OPT_CACHE] != CACHE_READONLY && machine_write(disk, machine) != ST_OK)
         log_warn_once("machine", "what was measured of this machine is not kept: %s", fail_message());
-    return true;
 }
 
 /* false: this library has no build id. */

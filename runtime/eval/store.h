@@ -24,10 +24,9 @@ bool store_better(Evaluation *e, const Call *call, CacheHit *hit);
 /* Will programs that are compiled under these options be kept? Then they need their texts and the graph part of the key. */
 bool store_wanted(const JitOptions *options);
 
-/* What the machine can do at most with so many threads (cache/machine.h): as it is kept in the cache directory, or else, with `measure`, measured
- * now and kept. false: neither; *machine has the number of threads only. */
+/* What the machine can do at most with so many threads (cache/machine.h): as it is kept in the cache directory, or else measured now and kept. */
 typedef struct Machine Machine;
-bool store_machine(int threads, bool measure, Machine *machine);
+void store_machine(int threads, Machine *machine);
 
 /* A miss that nothing on disk could serve either: into the file `misses`. Under the evaluation lock. */
 void store_miss(const Evaluation *e, const Call *call, const CacheMiss *miss);

@@ -90,13 +90,15 @@ void traced_use(Program *program)
 void traced_launch(const Evaluation *e, const Launched *l, int64_t began)
 {
     const Work *w = &l->work;
+    int64_t ns = timeline_now() - began;
+    PerfLimit limit = perf_limit(l, 1);
     if (device_is_cuda(l->device)) /* queued: the device's lane tells how long it ran */
         timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
-                      TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials));
+                      TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials), TL_TEXT("regime", limit.regime));
     else
         timeline_span(TL_LAUNCH, l->what, began, TL_TEXT("program", program_name(l->program)), TL_INT("bytes", l->bytes),
                       TL_INT("flops", (int64_t)w->flops), TL_INT("specials", (int64_t)w->specials), TL_INT("tasks", l->tasks),
-                      TL_INT("threads", l->threads), TL_TEXT("regime", perf_regime(l, 1, false)),
-                      TL_REAL("GB/s", (double)l->bytes / (double)(timeline_now() - began)));
+                      TL_INT("threads", l->threads), TL_TEXT("regime", limit.regime),
+                      TL_REAL("percent_of_limit", perf_percent(&limit, 1e-9 * (double)ns)), TL_REAL("GB/s", (double)l->bytes / (double)ns));
     timeline_arrow("launch", timeline_lane(), e->traced, began);
 }

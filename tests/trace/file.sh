@@ -40,6 +40,7 @@ for name in sizes function; do
     traced "$name" KILN_THREADS=1 -- "$name"
     [ $code = 0 ] || fail "$name ended with $code: $(cat "$work/$name.out")"
     compare "$name"
+    grep -q '"otherData":{.*"limits":{"cpu":{"threads":1,"copy":[1-9]' "$work/$name.json" || fail "$name has no limits: $(tail -c 400 "$work/$name.json")"
 done
 
 grep '"name":"size","cat":"miss"' "$work/sizes.json" | grep -q '"why":"size: a size that was compiled in differs' || fail "why: $(grep '"cat":"miss"' "$work/sizes.json")"
@@ -71,6 +72,8 @@ if [ -n "$KILN_TEST_LIBCUDA" ]; then
     [ $code = 0 ] || fail "cuda ended with $code: $(cat "$work/cuda.out")"
     "$validate" "$work/cuda.json" print >"$work/cuda.txt"
     [ "$(grep -c '^2000 X device: ' "$work/cuda.txt")" = 6 ] || fail "cuda: not a device time for each launch"
+    [ "$(grep -c '^2000 X device: .*specials=.* blocks=.* threads=.* regime="[a-z ]*" percent_of_limit=#' "$work/cuda.txt")" = 6 ] || fail "cuda: no regimes"
+    grep -q '"limits":{"cuda:0":{"memory":[1-9]' "$work/cuda.json" || fail "cuda: no limits: $(tail -c 400 "$work/cuda.json")"
     grep -q '^2000 M : thread_name name="cuda 0"' "$work/cuda.txt" || fail "cuda: the lane has no name"
     grep -q 'X wait: wait for the device' "$work/cuda.txt" || fail "cuda: no wait"
 fi

@@ -152,6 +152,20 @@ Test(tape, large_angles_are_short)
     }
 }
 
+static TapeLength outside_cold(const Tape *tape)
+{
+    TapeLength outside = {0};
+    for (uint32_t i = 0; i < tape->n; i++) {
+        bool inside = false;
+        for (uint32_t r = 0; r < tape->n_cold; r++)
+            inside |= i >= tape->cold[r].begin && i < tape->cold[r].end;
+        outside.all += !inside;
+        uint8_t op = tape->inst[i].op;
+        outside.computing += !inside && op != SOP_CONST && op != SOP_INPUT && op != SOP_BITCAST;
+    }
+    return outside;
+}
+
 Test(tape, every_op_and_dtype_has_a_sound_tape)
 {
     int made = 0;
@@ -173,6 +187,8 @@ Test(tape, every_op_and_dtype_has_a_sound_tape)
                 cr_assert_eq(tape->inst[tape->out].type, dtype_info[out].scalar);
                 check_types(tape, (Op)op, (DType)t);
                 check_cold(tape, (Op)op);
+                TapeLength length = tape_usual_length(tape), counted = outside_cold(tape);
+                cr_assert(length.all == counted.all && length.computing == counted.computing && counted.computing <= counted.all);
                 cr_assert_eq(tape, tape_get((Op)op, in, (DType)out, MATH_STRICT), "made once");
                 made++;
             }

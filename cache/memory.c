@@ -3,6 +3,7 @@
 #include "cache/memory.h"
 #include "ir/base/bytes.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 
 #include <string.h>
 #include <uthash.h>
@@ -92,8 +93,13 @@ static bool variant_fits(Variant *v, const Facts *facts)
     if (exact_repeat(v, facts))
         return true;
     uint32_t failed;
+    int64_t began = timeline_begin();
     sizes_eval(&v->program->guards.sizes, facts->ints, v->try_sizes);
-    if (!guards_hold(&v->program->guards, v->try_sizes, facts, &failed))
+    bool held = guards_hold(&v->program->guards, v->try_sizes, facts, &failed);
+    if (began && v->program->guards.n)
+        timeline_span(TL_GUARDS, "guards", began, TL_TEXT("program", program_name(v->program)), TL_INT("guards", v->program->guards.n),
+                      TL_TEXT("held", held ? "yes" : "no"));
+    if (!held)
         return false;
     remember_served(v, facts);
     return true;

@@ -1,6 +1,7 @@
 /* Devices by name, the thread's current one, memory and copies by device; and their public face. See device.h. */
 #include "runtime/device/device.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 #include "jit/options.h"
 #include "runtime/api/stats.h"
 #include "runtime/eval/sync.h"
@@ -95,17 +96,20 @@ Status device_target(int device, CudaTarget *target)
         os_cancel_restore(cancel);    \
     } while (0)
 
+/* In a trace; small ones on the CPU would fill it. */
+static void trace_copy(const char *what, int device, int64_t began, size_t bytes)
+{
+    enum { LEAST_BYTES = 64 << 10 };
+    char name[DEVICE_NAME];
+    if (began && bytes >= (device_is_cuda(device) ? 1 : LEAST_BYTES))
+        timeline_span(TL_COPY, what, began, TL_TEXT("device", device_name(device, name)), TL_INT("bytes", (int64_t)bytes),
+                      TL_REAL("GB/s", (double)bytes / (double)(timeline_now() - began)));
+}
+
 Status storage_new_on(int device, size_t bytes, Storage **out) { return storage_copied_to(device, NULL, bytes, out); }
 
-Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
+static Status new_on_cuda(int device, const void *from, size_t bytes, Storage **out)
 {
-    *out = NULL;
-    if (!device_is_cuda(device)) {
-        *out = storage_new(bytes);
-        if (*out && from && bytes)
-            memcpy((*out)->data, from, bytes);
-        return *out ? ST_OK : ST_OUT_OF_MEMORY;
-    }
     Storage *storage = os_calloc(1, sizeof *storage);
     if (!storage)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
@@ -124,33 +128,57 @@ Status storage_copied_to(int device, const void *from, size_t bytes, Storage **o
     return ST_OK;
 }
 
+Status storage_copied_to(int device, const void *from, size_t bytes, Storage **out)
+{
+    int64_t began = timeline_begin();
+    *out = NULL;
+    if (device_is_cuda(device)) {
+        TRY(new_on_cuda(device, from, bytes, out));
+    } else {
+        *out = storage_new(bytes);
+        if (!*out)
+            return ST_OUT_OF_MEMORY;
+        if (from && bytes)
+            memcpy((*out)->data, from, bytes);
+    }
+    if (from)
+        trace_copy("copy in", device, began, bytes);
+    return ST_OK;
+}
+
 Status device_read(Storage *storage, const char *from, void *to, size_t bytes)
 {
     Status status = ST_OK;
+    int64_t began = timeline_begin();
     if (device_is_cuda(storage->device))
         ON_CUDA(status, cuda_storage_read(storage, from, to, bytes));
     else if (bytes)
         memcpy(to, from, bytes);
+    trace_copy("copy out", storage->device, began, bytes);
     return status;
 }
 
 Status device_write(Storage *storage, char *to, const void *from, size_t bytes)
 {
     Status status = ST_OK;
+    int64_t began = timeline_begin();
     if (device_is_cuda(storage->device))
         ON_CUDA(status, cuda_storage_write(storage, to, from, bytes));
     else if (bytes)
         memcpy(to, from, bytes);
+    trace_copy("copy in", storage->device, began, bytes);
     return status;
 }
 
 Status device_copy(Storage *storage, const char *from, Storage *to, size_t bytes)
 {
     Status status = ST_OK;
+    int64_t began = timeline_begin();
     if (device_is_cuda(storage->device))
         ON_CUDA(status, cuda_storage_copy(storage, from, to, bytes));
     else if (bytes)
         memcpy(to->data, from, bytes);
+    trace_copy("copy", storage->device, began, bytes);
     return status;
 }
 

@@ -36,7 +36,7 @@ compare()
     diff -u "$golden/$1.txt" "$work/$1.txt" || fail "$1 differs from its golden text"
 }
 
-for name in sizes function; do
+for name in sizes function copies; do
     traced "$name" KILN_THREADS=1 -- "$name"
     [ $code = 0 ] || fail "$name ended with $code: $(cat "$work/$name.out")"
     compare "$name"
@@ -73,6 +73,11 @@ if [ -n "$KILN_TEST_LIBCUDA" ]; then
     "$validate" "$work/cuda.json" print >"$work/cuda.txt"
     [ "$(grep -c '^2000 X device: ' "$work/cuda.txt")" = 6 ] || fail "cuda: not a device time for each launch"
     [ "$(grep -c '^2000 X device: .*specials=.* blocks=.* threads=.* regime="[a-z ]*" percent_of_limit=#' "$work/cuda.txt")" = 6 ] || fail "cuda: no regimes"
+    traced cuda_copies KILN_DEVICE=cuda KILN_LIBCUDA="$KILN_TEST_LIBCUDA" -- copies
+    "$validate" "$work/cuda_copies.json" print >"$work/cuda_copies.txt"
+    for way in in out; do
+        [ "$(grep -c "X copy: copy $way device=\"cuda:0\" bytes=# GB/s=#" "$work/cuda_copies.txt")" = 2 ] || fail "cuda: not 2 copies $way"
+    done
     grep -q '"limits":{"cuda:0":{"memory":[1-9]' "$work/cuda.json" || fail "cuda: no limits: $(tail -c 400 "$work/cuda.json")"
     grep -q '^2000 M : thread_name name="cuda 0"' "$work/cuda.txt" || fail "cuda: the lane has no name"
     grep -q 'X wait: wait for the device' "$work/cuda.txt" || fail "cuda: no wait"

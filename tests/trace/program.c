@@ -128,6 +128,18 @@ static void later(const char *unused)
     kiln_function_free(f);
 }
 
+/* Data in and out: large enough to be told, then too small. */
+static void copies(const char *unused)
+{
+    enum { LARGE = 1 << 15, SMALL = 8 };
+    static float data[LARGE];
+    (void)unused;
+    for (int64_t n = LARGE; n >= SMALL; n /= LARGE / SMALL) {
+        kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(n), data);
+        must(kiln_read(kiln_add(x, x), KILN_F32, data, sizeof(float) * (size_t)n) == KILN_OK, "read");
+    }
+}
+
 /* Two threads, and kernels that are worth the pool's. */
 static void threads(const char *rounds)
 {
@@ -300,20 +312,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(const char *argument);
-    } programs[] = {{"sizes", sizes},
-                    {"function", function},
-                    {"threads", threads},
-                    {"loop", loop},
-                    {"touch", touch},
-                    {"work", work},
-                    {"transformer", transformer},
-                    {"later", later},
-                    {"forks", forks},
-                    {"die", die},
-                    {"hostile", hostile},
-                    {"background", background},
-                    {"calls", calls},
-                    {"unwritable", unwritable}};
+    } programs[] = {
+        {"sizes", sizes}, {"function", function}, {"copies", copies},           {"threads", threads}, {"loop", loop},
+        {"touch", touch}, {"work", work},         {"transformer", transformer}, {"later", later},     {"forks", forks},
+        {"die", die},     {"hostile", hostile},   {"background", background},   {"calls", calls},     {"unwritable", unwritable}};
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)
         if (strcmp(programs[i].name, argv[1]) == 0) {
             programs[i].run(argc > 2 ? argv[2] : "0");

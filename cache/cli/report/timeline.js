@@ -1,7 +1,7 @@
 /* The timeline and the flame graph: bars in rows on a canvas, along time or along sums of time. One view for both: zoom, search, keyboard. */
 
-const HUES = {record: 190, sync: 215, 'look-up': 260, compile: 25, pass: 45, fusion: 60, code: 10, disk: 300, bind: 165, launch: 130, device: 110,
-    part: 95, wait: 0, interpret: 330};
+const HUES = {record: 190, sync: 215, 'look-up': 260, guards: 280, compile: 25, pass: 45, fusion: 60, code: 10, disk: 300, bind: 165, launch: 130, device: 110,
+    part: 95, copy: 75, wait: 0, interpret: 330};
 /* Fill for a category; waiting is grey. */
 const hue = category => (category === 'wait' ? `hsl(220 6% ${color('--tint')})` : `hsl(${HUES[category] ?? 235} 55% ${color('--tint')})`);
 

@@ -352,9 +352,10 @@ static json_t *kernels_json(TraceReport *t)
         js_set(cli, row, "flops", json_integer(k->flops));
         js_set(cli, row, "specials", json_integer(k->specials));
         js_set(cli, row, "threads", json_integer(k->threads));
-        js_set(cli, row, "device", json_integer(k->device));
+        js_set(cli, row, "device", json_integer(report_string(report, trace_device(k, cli->arena))));
         js_set(cli, row, "regime", json_integer(report_string(report, k->regime)));
         js_set(cli, row, "launches", json_integer(k->time[0].n));
+        js_set(cli, row, "limit", json_real(k->limit));
         js_set(cli, row, "total", json_integer((json_int_t)k->time[0].total));
         js_set(cli, row, "median", json_integer((json_int_t)samples_median(&k->time[0])));
         js_set(cli, row, "least", json_integer((json_int_t)k->time[0].least));
@@ -439,6 +440,25 @@ static json_t *categories_json(const TraceReport *t)
     return all;
 }
 
+/* Of what the file tells, what has the right form: {"cpu":{"copy":17228887066}}. */
+static json_t *limits_json(Cli *cli, const char *text)
+{
+    json_t *told = text ? json_loads(text, 0, NULL) : NULL, *all = json_object(), *of, *value;
+    const char *device, *name;
+    json_object_foreach(told, device, of)
+    {
+        json_t *good = json_object();
+        json_object_foreach(of, name, value)
+        {
+            if (json_is_integer(value) && json_integer_value(value) >= 0)
+                js_set(cli, good, name, json_incref(value));
+        }
+        js_set(cli, all, device, good);
+    }
+    json_decref(told);
+    return all;
+}
+
 static void note_limits(TraceReport *t, const TraceFile *file)
 {
     Report *report = t->report;
@@ -491,6 +511,7 @@ int report_trace(Report *report, const char *path)
     js_set(cli, trace, "lanes", t->lanes);
     js_set(cli, trace, "spans", spans_json(t));
     js_set(cli, trace, "kernels", kernels_json(t));
+    js_set(cli, trace, "limits", limits_json(cli, file.limits));
     js_set(cli, trace, "places", places_json(t));
     js_set(cli, trace, "misses", t->miss);
     js_set(cli, trace, "memory", memory_json(t));

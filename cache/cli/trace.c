@@ -1,6 +1,6 @@
 /*
  * `kiln trace diff`: two timelines (KILN_TRACE) held against each other, kernel by kernel: which got slower, which are new, which are gone.
- * What is compared is the median time of a kernel, by name, bytes and flops. On a CUDA device times are those of its own clock.
+ * What is compared is the median time of a kernel, by device, name, bytes and flops. On a CUDA device times are those of its own clock.
  * `kiln report --diff` makes a page of the same.
  */
 #include "cache/cli/trace.h"
@@ -93,7 +93,7 @@ void trace_diff_print(const TraceDiff *d)
         const Kernel *k = &d->kernels.at[i];
         Change change = change_of(k);
         const char **row = table_row(&table);
-        row[0] = k->is->name;
+        row[0] = k->is->device < 0 ? k->is->name : arena_printf(arena, "%s on %s", k->is->name, trace_device(k->is, arena));
         row[1] = size_text(arena, (uint64_t)(k->is->bytes > 0 ? k->is->bytes : 0));
         row[2] = arena_printf(arena, "%" PRId64, k->n[0]);
         row[3] = arena_printf(arena, "%" PRId64, k->n[1]);
@@ -126,6 +126,7 @@ json_t *trace_diff_json(const TraceDiff *d)
         const Kernel *k = &d->kernels.at[i];
         json_t *row = json_object();
         js_set(cli, row, "kernel", js_text(k->is->name));
+        js_set(cli, row, "device", js_text(trace_device(k->is, cli->arena)));
         js_set(cli, row, "bytes", json_integer(k->is->bytes));
         js_set(cli, row, "flops", json_integer(k->is->flops));
         js_set(cli, row, "launches_a", json_integer(k->n[0]));

@@ -2,6 +2,7 @@
 #include "cache/cli/trace_read.h"
 #include "ir/base/hash.h"
 #include "ir/base/os.h"
+#include "ir/base/timeline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ typedef struct Reader {
     void *user;
 } Reader;
 
-/* The end: ],"otherData":{"kiln":"0.2.0","lost_events":3}} */
+/* The end: ],"otherData":{"kiln":"0.2.0","lost_events":3,"limits":{...}}} */
 static void take_end(Reader *r, const char *text, size_t n)
 {
     char *line = arena_printf(r->cli->arena, "{\"traceEvents\":[%.*s", (int)n, text);
@@ -27,6 +28,9 @@ static void take_end(Reader *r, const char *text, size_t n)
     const char *version = json_string_value(json_object_get(other, "kiln"));
     r->file->version = version ? arena_strdup(r->cli->arena, version) : NULL;
     r->file->lost = json_integer_value(json_object_get(other, "lost_events"));
+    char *limits = json_dumps(json_object_get(other, "limits"), 0);
+    r->file->limits = limits ? arena_strdup(r->cli->arena, limits) : NULL;
+    free(limits);
     json_decref(root);
 }
 
@@ -156,17 +160,18 @@ double samples_median(Samples *s)
 /* ---- kernels ---- */
 
 /* NULL: there are as many as there may be. */
-static TraceKernel *kernel_of(TraceKernels *kernels, Arena *arena, const char *name, int64_t bytes, int64_t flops)
+static TraceKernel *kernel_of(TraceKernels *kernels, Arena *arena, int32_t device, const char *name, int64_t bytes, int64_t flops)
 {
-    uint64_t key[3] = {hash64(name, strlen(name)), (uint64_t)bytes, (uint64_t)flops};
+    uint64_t key[] = {hash64(name, strlen(name)), (uint64_t)device, (uint64_t)bytes, (uint64_t)flops};
     TraceKernel **at = &kernels->slot[hash64(key, sizeof key) % TRACE_SLOTS];
     for (; *at; at = &(*at)->next)
-        if ((*at)->bytes == bytes && (*at)->flops == flops && strcmp((*at)->name, name) == 0)
+        if ((*at)->device == device && (*at)->bytes == bytes && (*at)->flops == flops && strcmp((*at)->name, name) == 0)
             return *at;
     if (kernels->most && kernels->all.n == kernels->most)
         return NULL;
     *at = ARENA_NEW(arena, TraceKernel);
     (*at)->name = arena_strdup(arena, name);
+    (*at)->device = device;
     (*at)->bytes = bytes;
     (*at)->flops = flops;
     VEC_PUSH(arena, kernels->all, *at);
@@ -179,13 +184,26 @@ static const char *kept(Arena *arena, const char *old, const char *text)
     return !text || (old && strcmp(old, text) == 0) ? old : arena_strdup(arena, text);
 }
 
+const char *trace_device(const TraceKernel *kernel, Arena *arena)
+{
+    return kernel->device < 0 ? "cpu" : arena_printf(arena, "cuda:%d", (int)kernel->device);
+}
+
+/* That of its lane, where it is a device's. */
+static int32_t device_of(const json_t *event)
+{
+    const char *category = trace_field(event, "cat");
+    json_int_t lane = json_integer_value(json_object_get(event, "tid")) - TIMELINE_FIRST_DEVICE;
+    return category && strcmp(category, "device") == 0 && lane >= 0 && lane < 1000 ? (int32_t)lane : -1;
+}
+
 bool trace_kernels_add(TraceKernels *kernels, Arena *arena, int side, const json_t *event)
 {
-    const char *name = trace_field(event, "name"), *category = trace_field(event, "cat");
+    const char *name = trace_field(event, "name");
     double ns;
     if (!name || !trace_ns(event, "dur", &ns))
         return false;
-    TraceKernel *k = kernel_of(kernels, arena, name, trace_int(event, "bytes"), trace_int(event, "flops"));
+    TraceKernel *k = kernel_of(kernels, arena, device_of(event), name, trace_int(event, "bytes"), trace_int(event, "flops"));
     if (!k) {
         kernels->refused++;
         return true;
@@ -196,6 +214,7 @@ bool trace_kernels_add(TraceKernels *kernels, Arena *arena, int side, const json
     k->regime = kept(arena, k->regime, trace_text(event, "regime"));
     k->specials = trace_int(event, "specials");
     k->threads = trace_int(event, "threads");
-    k->device = category && strcmp(category, "device") == 0;
+    double percent = json_number_value(argument(event, "percent_of_limit"));
+    k->limit = percent > 0 && percent < LONGEST ? ns * percent / 100 : k->limit;
     return true;
 }

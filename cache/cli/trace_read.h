@@ -12,6 +12,7 @@ typedef struct TraceFile {
     const char *path, *version; /* of the library; NULL: its end is not there */
     int64_t lost, launches;     /* older events that were replaced; kernels that ran */
     int64_t bad;                /* lines that are no events */
+    const char *limits;         /* JSON: what each device can do, as the process knew it; NULL: untold */
 } TraceFile;
 
 /* An event of the file, borrowed; false: it is none after all. */
@@ -37,12 +38,13 @@ typedef struct Samples {
 void samples_add(Samples *samples, Arena *arena, double ns);
 double samples_median(Samples *samples); /* sorts them; 0: there are none */
 
-/* A kernel is known by its name, its bytes and its flops: a graph may have changed around it. */
+/* A kernel is known by its device, its name, its bytes and its flops: a graph may have changed around it. */
 enum { TRACE_SIDES = 2 };
 typedef struct TraceKernel {
     const char *name, *program, *regime; /* of its first launch; of its last one; NULL: untold */
     int64_t bytes, flops, specials, threads;
-    bool device;               /* by the clock of a CUDA device */
+    int32_t device;            /* the CUDA device by whose clock it was timed; -1: the CPU */
+    double limit;              /* ns that a launch takes at least; 0: untold */
     Samples time[TRACE_SIDES]; /* in each of two traces; [0] where there is one */
     struct TraceKernel *next;  /* of the same slot */
 } TraceKernel;
@@ -54,6 +56,8 @@ typedef struct TraceKernels {
     uint32_t most;   /* 0: as many as there are */
     int64_t refused; /* launches of kernels beyond that */
 } TraceKernels;
+/* "cpu", "cuda:0" */
+const char *trace_device(const TraceKernel *kernel, Arena *arena);
 /* Takes an event that is one of a kernel; false: it has no name or no time. */
 bool trace_kernels_add(TraceKernels *kernels, Arena *arena, int side, const json_t *event);
 

@@ -31,8 +31,7 @@ enum {
     NAMED_LANES = 24,      /* in the tail, which is one block: */
     LIMITED = 8,           /* a name takes 100 bytes, the limits of a device 150 */
     BORROWED = 64,         /* lanes of threads that live for one piece of work ... */
-    FIRST_BORROWED = 1000, /* ... have numbers from here, */
-    FIRST_DEVICE = 2000,   /* and devices from here */
+    FIRST_BORROWED = 1000, /* ... have numbers from here */
     PATH_BYTES = 4096,
 };
 static const int64_t FLUSH_NS = 1000000;
@@ -499,8 +498,8 @@ void timeline_device_span_of(uint32_t device, const char *name, int64_t began, i
 {
     if (!covers(began))
         return;
-    name_lane(FIRST_DEVICE + device, "cuda", device);
-    write_span(TL_DEVICE, name, FIRST_DEVICE + device, began, ended, args, n);
+    name_lane(TIMELINE_FIRST_DEVICE + device, "cuda", device);
+    write_span(TL_DEVICE, name, TIMELINE_FIRST_DEVICE + device, began, ended, args, n);
 }
 
 void timeline_mark_of(TimelineCategory category, const char *name, const TimelineArg *args, size_t n)

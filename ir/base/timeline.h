@@ -24,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { TIMELINE_FIRST_DEVICE = 2000 }; /* the lane of the first CUDA device */
+
 typedef enum TimelineCategory {
 #define TIMELINE(id, name, help) TL_##id,
 #include "ir/base/timeline.def"

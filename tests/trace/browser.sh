@@ -55,6 +55,17 @@ open one 1200
 for name in timeline flame kernels roofline places memory misses; do
     grep -q "$name (nothing)" "$work/checked" && fail "one has no $name"
 done
+if [ -n "$KILN_TEST_LIBCUDA" ]; then # kernels of two devices, each with its roofs
+    KILN_CACHE=off KILN_DEVICE=cuda KILN_LIBCUDA=$KILN_TEST_LIBCUDA KILN_TRACE="$work/cuda.json" "$program" work || fail 'work on cuda'
+    KILN_CACHE=off KILN_TRACE="$work/cpu.json" "$program" work || fail work
+    awk 'NR == FNR { if (/"cat":"launch"/) own = own $0 "\n"; next } { print } NR > FNR && FNR == 2 { printf "%s", own }' "$work/cpu.json" "$work/cuda.json" >"$work/both.json"
+    page both "$work/both.json"
+    open both 1200
+    for device in cpu cuda:0; do
+        grep -q "roofline plot of the kernels on $device\"" "$work/dom" || fail "no roofline of $device"
+    done
+    grep -q 'The lines are what cuda:0 can do, by its clocks: memory 1555 GB/s (full)' "$work/dom" || fail 'no roof of cuda:0'
+fi
 KILN_CACHE=off KILN_TRACE="$work/hostile.json" "$program" hostile || fail hostile
 page hostile "$work/hostile.json"
 open hostile 400

@@ -98,6 +98,6 @@ says '^matmul +26.0k? +1 +1 '
 if [ -n "$KILN_TEST_LIBCUDA" ]; then
     KILN_DEVICE=cuda KILN_LIBCUDA=$KILN_TEST_LIBCUDA KILN_TRACE="$work/cuda.json" "$program" loop 20 || fail "cuda"
     diff_ 0 "$work/cuda.json" "$work/cuda.json"
-    [ "$(awk 'NR > 1 { n += $3 } END { print n }' "$work/out")" = 20 ] || fail "cuda: not a launch each: $(cat "$work/out")"
+    [ "$(awk '$2 == "on" && $3 == "cuda:0" { n += $5 } END { print n }' "$work/out")" = 20 ] || fail "cuda: not a launch each: $(cat "$work/out")"
 fi
 exit $failed

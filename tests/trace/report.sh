@@ -58,10 +58,12 @@ compare() # NAME: $work/out against the expected text
     printf '{"name":"add","cat":"launch","ph":"X","ts":40.0,"dur":1.0,"pid":1,"tid":1,"args":{"program":"p1","bytes":128,"flops":32,"tasks":1}},\n'
     printf '{"name":"mul","cat":"launch","ph":"X","ts":50.0,"dur":1.0,"pid":1,"tid":1,"args":{"program":"p1","bytes":1,"flops":1}},\n'
     printf '{"name":"mul","cat":"device","ph":"X","ts":51.0,"dur":2.0,"pid":1,"tid":2000,"args":{"program":"p1","bytes":1,"flops":1,"blocks":9}},\n'
+    printf '{"name":"add","cat":"device","ph":"X","ts":53.0,"dur":4.0,"pid":1,"tid":2000,"args":{"program":"p1","bytes":64,"flops":16,"regime":"overhead","percent_of_limit":25.0}},\n'
     printf '{"name":"kiln_read","cat":"sync","ph":"X","ts":95.0,"dur":5.0,"pid":1,"tid":1,"args":{"file":"b.c","line":9}},\n'
     printf '{"name":"bytes","cat":"memory","ph":"C","ts":100.0,"pid":1,"tid":0,"args":{"tensors":1024,"most":8192,"kept for reuse":3136,"programs":12}},\n'
     printf '{"name":"thread_name","ph":"M","pid":1,"tid":2000,"args":{"name":"cuda 0"}},\n'
-    printf '{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"kiln"}}\n],"otherData":{"kiln":"9.9","lost_events":3}}   \n'
+    printf '{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"kiln"}}\n],"otherData":{"kiln":"9.9","lost_events":3,'
+    printf '"limits":{"cpu":{"threads":2,"copy":17000000000,"read":"<b>","wake":-1},"cuda:0":{"memory":1555000000000},"cuda:1":[7]}}}   \n'
 } >"$work/hand.json"
 report 0 --json "$work/hand.json"
 sed -i 's/"kiln": "[0-9.]*"/"kiln": "VERSION"/; s/this page by kiln [0-9.]*[0-9]/this page by kiln VERSION/' "$work/out"

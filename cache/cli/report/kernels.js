@@ -1,18 +1,17 @@
 /* Kernels: how fast each ran, held against what the machine can do; the memory's course. */
 
-const kernels = (trace?.kernels ?? []).map(k => ({...k, name: text(k.name), program: text(k.program), regime: text(k.regime) || 'not told'}));
+const kernels = (trace?.kernels ?? []).map(k => ({...k, name: text(k.name), program: text(k.program), device: text(k.device), regime: text(k.regime) || 'not told'}));
 const machine = data.machine ?? null;
-/* The least time that this machine's memory and arithmetic need, as KILN_PERF reckons (runtime/eval/perf.c): what fits 128 KiB for each thread
- * moves as fast as in the cache. 0: unknown. */
-const memoryRate = k => (k.bytes <= machine.threads * 131072 ? machine.cache_copy : Math.max(machine.copy, machine.read));
-const limit = k => (machine?.fma_f32 && machine.copy && machine.cache_copy && !k.device ? 1e9 * Math.max(k.bytes / memoryRate(k), k.flops / machine.fma_f32) : 0);
+/* What each device that ran something can do in a second, as the traced process knew it; of the CPU else what is kept where this page was made. */
+const limits = {...(machine ? {cpu: machine} : {}), ...(trace?.limits ?? {})};
+const devices = [...new Set(kernels.map(k => k.device))].sort();
 
 function kernelTable() {
     if (!kernels.length) return null;
     const total = kernels.reduce((sum, k) => sum + k.total, 0);
     return [
         el('p', {class: 'quiet'}, `${count(kernels.length)} kernels, ${count(kernels.reduce((n, k) => n + k.launches, 0))} launches, ${time(total)} in all. Bytes and flops are those of one launch; `,
-            machine ? 'the limit is the least time that memory (or the cache, for little) and f32 arithmetic need, as they were measured on the machine that made this page; by the median.' : 'how near they come to the machine’s limit is not known: it was not measured (kiln info --measure).'),
+            kernels.some(k => k.limit) ? 'the limit is the least time that memory (or the cache, for little), arithmetic and special functions need on the device that ran it, as the traced process reckoned; by the median.' : 'how near they come to the limits of their device the trace does not tell.'),
         table([
             {title: 'Kernel', value: k => k.name, name: true},
             {title: 'Time', value: k => k.total, show: k => time(k.total), number: true},
@@ -24,7 +23,8 @@ function kernelTable() {
             {title: 'Bytes', value: k => k.bytes, show: k => bytes(k.bytes), number: true},
             {title: 'GB/s', value: k => k.bytes / k.median, show: k => rate(k.bytes / k.median, ''), number: true},
             {title: 'GFLOP/s', value: k => k.flops / k.median, show: k => rate(k.flops / k.median, ''), number: true},
-            {title: 'Of the limit', value: k => limit(k) / k.median, show: k => (limit(k) ? percent(limit(k) / k.median) : ''), number: true},
+            {title: 'Of the limit', value: k => k.limit / k.median, show: k => (k.limit ? percent(k.limit / k.median) : ''), number: true},
+            ...(devices.some(d => d !== 'cpu') ? [{title: 'Device', value: k => k.device}] : []),
             {title: 'Threads', value: k => k.threads, number: true},
             {title: 'Regime', value: k => k.regime},
             {title: 'Program', value: k => k.program, show: k => el('code', {title: k.program}, k.program.slice(0, 16))},
@@ -43,17 +43,20 @@ function mark(regime, x, y, r) {
 }
 const MARKS = {memory: 'memory', overhead: 'overhead', compute: 'compute', 'another one': 'another'};
 
-function roofline() {
-    const dots = kernels.filter(k => k.flops > 0 && k.bytes > 0 && k.median > 0).slice(0, 1500);
-    if (!dots.length) return null;
+/* What a device can do: measured of a CPU (cache/machine.def), by its clocks of a CUDA device (runtime/cuda/cuda_limits.c). */
+const PEAKS = [['f32', 'fma_f32'], ['f64', 'fma_f64'], ['16-bit products', 'products_16']];
+const SLOPES = [['memory', 'memory'], ['memory, copying', 'copy'], ['memory, reading', 'read'], ['cache, copying', 'cache_copy']];
+const known = (rows, device) => rows.map(([name, key]) => [name, (limits[device]?.[key] ?? 0) / 1e9]).filter(p => p[1]);
+
+/* One device's. */
+function plot(device, dots) {
     const W = 900, H = 460, L = 60, R = 150, T = 20, B = 46;
     const xs = dots.map(k => k.flops / k.bytes), ys = dots.map(k => k.flops / k.median);
-    const peaks = machine ? [['f32', machine.fma_f32], ['f64', machine.fma_f64]].filter(p => p[1]).map(p => [p[0], p[1] / 1e9]) : [];
-    const slopes = machine ? [['memory, copying', machine.copy], ['memory, reading', machine.read], ['cache, copying', machine.cache_copy]].filter(p => p[1]).map(p => [p[0], p[1] / 1e9]) : [];
+    const peaks = known(PEAKS, device), slopes = known(SLOPES, device), strokes = ['none', '8 4', '2 4'];
     const low = list => Math.floor(Math.log10(Math.min(...list))), high = list => Math.ceil(Math.log10(Math.max(...list)));
     const x0 = Math.min(low(xs), -1), x1 = Math.max(high(xs), 2), y0 = Math.min(low(ys), 0), y1 = Math.max(high([...ys, ...peaks.map(p => p[1])]), y0 + 1);
     const px = v => L + (Math.log10(v) - x0) / (x1 - x0) * (W - L - R), py = v => H - B - (Math.log10(v) - y0) / (y1 - y0) * (H - T - B);
-    const picture = draw('svg', {viewBox: `0 0 ${W} ${H}`, class: 'chart', role: 'img', 'aria-label': 'roofline plot of the kernels'});
+    const picture = draw('svg', {viewBox: `0 0 ${W} ${H}`, class: 'chart', role: 'img', 'aria-label': `roofline plot of the kernels on ${device}`});
     for (let e = x0; e <= x1; e++)
         fill(picture, {}, [draw('line', {class: 'axis', x1: px(10 ** e), x2: px(10 ** e), y1: T, y2: H - B}), draw('text', {x: px(10 ** e), y: H - B + 16, 'text-anchor': 'middle'}, String(10 ** e))]);
     for (let e = y0; e <= y1; e++)
@@ -64,12 +67,12 @@ function roofline() {
     slopes.forEach(([name, rate_], i) => { /* from where it enters the picture to the highest roof */
         const from = Math.max(10 ** x0, 10 ** y0 / rate_), to = Math.min(10 ** x1, top / rate_);
         if (to <= from) return;
-        fill(picture, {}, [draw('line', {class: 'roof', x1: px(from), x2: px(to), y1: py(from * rate_), y2: py(to * rate_), 'stroke-dasharray': ['none', '8 4', '2 4'][i]})]);
+        fill(picture, {}, [draw('line', {class: 'roof', x1: px(from), x2: px(to), y1: py(from * rate_), y2: py(to * rate_), 'stroke-dasharray': strokes[i]})]);
     });
     peaks.forEach(([name, peak], i) => {
         const from = slopes.length ? Math.max(10 ** x0, peak / Math.max(...slopes.map(s => s[1]))) : 10 ** x0;
-        fill(picture, {}, [draw('line', {class: 'roof', x1: px(Math.min(from, 10 ** x1)), x2: W - R, y1: py(inside(peak)), y2: py(inside(peak)), 'stroke-dasharray': i ? '8 4' : 'none'}),
-            draw('text', {x: W - R + 6, y: py(inside(peak)) + (i ? 14 : 0)}, `${name}: ${digits(peak)}`)]);
+        fill(picture, {}, [draw('line', {class: 'roof', x1: px(Math.min(from, 10 ** x1)), x2: W - R, y1: py(inside(peak)), y2: py(inside(peak)), 'stroke-dasharray': strokes[i]}),
+            draw('text', {x: W - R + 6, y: py(inside(peak)) + (peaks.some(p => p[1] > peak) ? 14 : 0)}, `${name}: ${digits(peak)}`)]);
     });
     const most = Math.max(...dots.map(k => k.total));
     const told = el('div', {class: 'told', 'aria-live': 'polite'}, 'Point at a mark, or step to it with the tab key.');
@@ -80,13 +83,21 @@ function roofline() {
         fill(shape, {class: 'dot', tabindex: i < 60 ? 0 : null, 'aria-label': words, onfocus: say, onpointerenter: say, onclick: say}, [draw('title', {}, words)]);
         picture.append(shape);
     });
-    const others = kernels.length - dots.length;
+    const made = trace.limits[device] ? '' : ', kept on the machine that made this page';
     return [
-        el('p', {class: 'quiet'}, machine ? `The lines are what the machine that made this page can do with ${machine.threads} threads, as measured and kept in its cache directory` +
-            (slopes.length ? ': ' + slopes.map(([name, r], i) => `${name} ${digits(r)} GB/s (${['full', 'dashed', 'dotted'][i]})`).join(', ') : '') + '. '
-            : 'No lines: what the machine can do was not measured, or is not in the cache directory (kiln info --measure). ',
-            kernels.some(k => k.device) ? 'They are the CPU’s; kernels of a CUDA device have no line here. ' : '', 'The larger a mark, the more time all its launches took.'),
-        picture, told,
+        devices.length > 1 ? el('h3', {}, device) : null,
+        el('p', {class: 'quiet'}, peaks.length ? `The lines are what ${device}${limits[device].threads ? ` with ${count(limits[device].threads)} threads` : ''} can do, ${device === 'cpu' ? 'as measured' : 'by its clocks'}${made}: ` +
+            slopes.map(([name, r], i) => `${name} ${digits(r)} GB/s (${['full', 'dashed', 'dotted'][i]})`).join(', ') + '. '
+            : `No lines: what ${device} can do the trace does not tell, nor is it kept here (kiln info --measure). `,
+            'The larger a mark, the more time all its launches took.'),
+        picture, told];
+}
+
+function roofline() {
+    const dots = kernels.filter(k => k.flops > 0 && k.bytes > 0 && k.median > 0).slice(0, 1500), others = kernels.length - dots.length;
+    if (!dots.length) return null;
+    return [
+        devices.map(device => [device, dots.filter(k => k.device === device)]).filter(d => d[1].length).map(([device, own]) => plot(device, own)),
         el('div', {class: 'legend'}, Object.entries(MARKS).map(([name, regime]) => el('span', {}, draw('svg', {width: 14, height: 12, 'aria-hidden': 'true'}, fill(mark(regime, 7, 6, 4.5), {class: 'dot'}, [])), ' regime: ' + name))),
         others ? el('p', {class: 'quiet'}, `${count(others)} kernels are not in the plot: they compute nothing (copies, sorts) or took no time that could be measured.`) : null];
 }

@@ -86,10 +86,12 @@ function options() {
 }
 
 function machinery() {
-    if (!machine) return null;
-    const rates = {copy: 'copying memory', read: 'reading memory', cache_copy: 'copying in a cache', fma_f32: 'f32 arithmetic', fma_f64: 'f64 arithmetic', wake: 'waking a thread'};
-    const shown = ([name, value]) => [rates[name] ?? name, !value ? 'unknown' : name === 'wake' ? time(value) : name.startsWith('fma') ? rate(value / 1e9, 'GFLOP/s') : name === 'threads' ? String(value) : rate(value / 1e9, 'GB/s')];
-    return [el('p', {class: 'quiet'}, 'What the machine that made this page can do, as it is kept in its cache directory. A trace does not tell its own machine.'), fields(Object.entries(machine).map(shown))];
+    if (!Object.keys(limits).length) return null;
+    const rates = {memory: 'memory', products_16: 'products of 16-bit floats', specials: 'special functions', copy: 'copying memory', read: 'reading memory', cache_copy: 'copying in a cache', fma_f32: 'f32 arithmetic', fma_f64: 'f64 arithmetic', wake: 'waking a thread'};
+    const shown = ([name, value]) => [rates[name] ?? name, !value ? 'unknown' : name === 'wake' ? time(value) : name === 'specials' ? rate(value / 1e9, 'G/s') : /^(fma|products)/.test(name) ? rate(value / 1e9, 'GFLOP/s') : name === 'threads' ? String(value) : rate(value / 1e9, 'GB/s')];
+    return Object.entries(limits).map(([device, of]) => [el('h3', {}, device),
+        el('p', {class: 'quiet'}, trace?.limits[device] ? `What it can do, as the traced process knew it${device === 'cpu' ? '' : ': by its clocks'}.` : 'What the machine that made this page can do, as it is kept in its cache directory.'),
+        fields(Object.entries(of).map(shown))]);
 }
 
 function comparison() {

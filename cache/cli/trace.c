@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_KERNELS = 1 << 16 };
 static const double TOO_SHORT = 1e3; /* ns: the clock's own time counts */
 static const double SAME = 0.05;     /* a change that is none */
 
@@ -158,6 +159,8 @@ int trace_diff_end(const TraceDiff *d)
     const char *a = d->trace[0].version, *b = d->trace[1].version;
     if (a && b && strcmp(a, b) != 0)
         complain("they are of two versions of kiln, %s and %s: kernels may be named and cut otherwise", a, b);
+    if (d->read.refused)
+        complain("%" PRId64 " launches are of kernels beyond the first %d and were not compared", d->read.refused, MOST_KERNELS);
     if (d->failed)
         complain("%" PRIu32 " kernel%s slower by more than %s, the worst by %.1f%%", d->failed, d->failed == 1 ? " is" : "s are",
                  d->cli->flag[FLAG_FAIL_ABOVE], 100 * d->worst);
@@ -171,6 +174,7 @@ int trace_diff(Cli *cli, const char *const path[TRACE_SIDES], TraceDiff **out)
         (void)parse_percent(cli->flag[FLAG_FAIL_ABOVE], &fail_above);
     TraceDiff *d = ARENA_NEW(cli->arena, TraceDiff);
     d->cli = cli;
+    d->read.most = MOST_KERNELS;
     for (d->side = 0; d->side < TRACE_SIDES; d->side++) {
         int end = trace_read(cli, path[d->side], &d->trace[d->side], take_event, d);
         if (end != END_FINE)

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LONGEST_LINE = 64 << 10, MOST_SAMPLES = 1 << 13 };
+enum { LONGEST_LINE = 64 << 10 };
+enum { MOST_SAMPLES = 1 << 13, FEW_SAMPLES = 1 << 8, SAMPLES_OF_ALL = 1 << 22 }; /* of a kernel; of one among many; together */
 static const char head[] = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
 static const double LONGEST = 1e18; /* ns: no span is longer */
 
@@ -125,26 +126,28 @@ bool trace_is_kernel(const json_t *event)
 
 /* ---- times ---- */
 
-void samples_add(Samples *s, Arena *arena, double ns)
+static void samples_add(Samples *s, TraceKernels *of, Arena *arena, double ns)
 {
+    uint32_t most = of->taken < SAMPLES_OF_ALL ? MOST_SAMPLES : FEW_SAMPLES;
     s->every = s->every ? s->every : 1;
     s->least = s->n == 0 || ns < s->least ? ns : s->least;
     s->most = ns > s->most ? ns : s->most;
     s->total += ns;
     if (s->n++ % s->every)
         return;
-    if (s->ns.n == MOST_SAMPLES) {
-        for (uint32_t i = 0; i < MOST_SAMPLES / 2; i++)
-            s->ns.at[i] = s->ns.at[2 * (size_t)i];
-        s->ns.n = MOST_SAMPLES / 2;
+    while (s->ns.n >= most) {
+        s->ns.n /= 2;
         s->every *= 2;
+        for (uint32_t i = 0; i < s->ns.n; i++)
+            s->ns.at[i] = s->ns.at[2 * (size_t)i];
     }
-    VEC_PUSH(arena, s->ns, ns);
+    of->taken += of->taken < SAMPLES_OF_ALL;
+    VEC_PUSH(arena, s->ns, (float)ns);
 }
 
 static int by_value(const void *a_, const void *b_)
 {
-    double a = *(const double *)a_, b = *(const double *)b_;
+    float a = *(const float *)a_, b = *(const float *)b_;
     return (a > b) - (a < b);
 }
 
@@ -154,7 +157,7 @@ double samples_median(Samples *s)
     if (n == 0)
         return 0;
     qsort(s->ns.at, n, sizeof *s->ns.at, by_value);
-    return n % 2 ? s->ns.at[n / 2] : (s->ns.at[n / 2 - 1] + s->ns.at[n / 2]) / 2;
+    return n % 2 ? (double)s->ns.at[n / 2] : ((double)s->ns.at[n / 2 - 1] + (double)s->ns.at[n / 2]) / 2;
 }
 
 /* ---- kernels ---- */
@@ -167,7 +170,7 @@ static TraceKernel *kernel_of(TraceKernels *kernels, Arena *arena, int32_t devic
     for (; *at; at = &(*at)->next)
         if ((*at)->device == device && (*at)->bytes == bytes && (*at)->flops == flops && strcmp((*at)->name, name) == 0)
             return *at;
-    if (kernels->most && kernels->all.n == kernels->most)
+    if (kernels->all.n == kernels->most)
         return NULL;
     *at = ARENA_NEW(arena, TraceKernel);
     (*at)->name = arena_strdup(arena, name);
@@ -208,7 +211,7 @@ bool trace_kernels_add(TraceKernels *kernels, Arena *arena, int side, const json
         kernels->refused++;
         return true;
     }
-    samples_add(&k->time[side], arena, ns);
+    samples_add(&k->time[side], kernels, arena, ns);
     if (!k->program) /* that of its first launch */
         k->program = kept(arena, NULL, trace_text(event, "program"));
     k->regime = kept(arena, k->regime, trace_text(event, "regime"));

@@ -28,14 +28,14 @@ int64_t trace_int(const json_t *event, const char *name);       /* of its argume
 const char *trace_text(const json_t *event, const char *name);  /* likewise; NULL */
 const char *trace_field(const json_t *event, const char *name); /* of the event itself */
 
-/* Times of which the median is asked for: all of them up to some thousands, then every second, every fourth... */
+/* Times of which the median is asked for: all of them up to some thousands, then every second, every fourth... As floats: a time is not
+ * measured to seven digits. */
 typedef struct Samples {
-    VEC(double) ns;
+    VEC(float) ns;
     uint32_t every;
     int64_t n;
     double total, least, most;
 } Samples;
-void samples_add(Samples *samples, Arena *arena, double ns);
 double samples_median(Samples *samples); /* sorts them; 0: there are none */
 
 /* A kernel is known by its device, its name, its bytes and its flops: a graph may have changed around it. */
@@ -53,8 +53,9 @@ enum { TRACE_SLOTS = 1 << 14 };
 typedef struct TraceKernels {
     TraceKernel *slot[TRACE_SLOTS];
     VEC(TraceKernel *) all;
-    uint32_t most;   /* 0: as many as there are */
+    uint32_t most;   /* of them */
     int64_t refused; /* launches of kernels beyond that */
+    uint32_t taken;  /* samples of all: beyond some millions each kernel keeps fewer */
 } TraceKernels;
 /* "cpu", "cuda:0" */
 const char *trace_device(const TraceKernel *kernel, Arena *arena);

@@ -90,6 +90,19 @@ LC_ALL=C grep -q "$(printf '\033')" "$work/out" && fail "an escape reaches the t
 says '^%s%n%d '
 "$kiln" trace diff --json "$work/hostile.json" "$work/a.json" 2>/dev/null | "$json" >/dev/null || fail "hostile --json is no JSON"
 
+# More kernels than memory is meant for: so many are compared, and it is said. (A sanitizer needs all addresses for itself.)
+awk 'BEGIN {
+    print "{\"displayTimeUnit\":\"ns\",\"traceEvents\":["
+    for (i = 0; i < 200000; i++)
+        printf "{\"name\":\"kernel_%d\",\"cat\":\"launch\",\"ph\":\"X\",\"ts\":1.0,\"dur\":5.0,\"pid\":1,\"tid\":1,\"args\":{\"bytes\":8,\"flops\":7,\"tasks\":1}},\n", i
+}' >"$work/many.json"
+if (ulimit -v 120000 && "$kiln" --version >/dev/null 2>&1); then
+    (ulimit -v 120000 && "$kiln" trace diff "$work/many.json" "$work/a.json" >"$work/out" 2>"$work/err") || fail "200,000 kernels: $(cat "$work/err")"
+    warns '13[0-9]{4} launches are of kernels beyond the first 65536 and were not compared'
+    [ "$(wc -l <"$work/out")" = 65537 ] || fail "200,000 kernels: $(wc -l <"$work/out") lines"
+fi
+rm -f "$work/many.json"
+
 # Traces that the library wrote, of the CPU and of a device.
 for name in one two; do KILN_THREADS=1 KILN_TRACE="$work/$name.json" "$program" work || fail "work"; done
 diff_ 0 "$work/one.json" "$work/two.json"

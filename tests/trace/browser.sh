@@ -45,6 +45,12 @@ page transformer "$work/transformer.json" "$work/dump" $("$kiln" cache list --ke
 open transformer 1200
 open transformer 400
 has 'programs, cache, options' 'a transformer'
+# A graph of a thousand nodes: a part of it, another one by a click, all of it on demand (check.js clicks every button).
+KILN_CACHE=off KILN_DUMP="$work/deep" "$program" transformer 12 2>/dev/null || fail 'twelve layers'
+page deep "$work/deep"/*"$(cd "$work/deep" && for d in *; do echo "$(wc -l <"$d/00_graph_recorded.txt") $d"; done | sort -n | tail -n 1 | sed 's/.*_//')"
+open deep 1200
+grep -q 'Drawn are the 80 nodes nearest to one' "$work/dom" || fail 'a large graph is not drawn in part'
+grep -q 'draw all 1' "$work/dom" || fail 'a large graph cannot be drawn whole'
 printf '{"displayTimeUnit":"ns","traceEvents":[\n' >"$work/nothing.json"
 page nothing "$work/nothing.json"
 open nothing 1200

@@ -87,14 +87,24 @@ static void work(const char *unused)
     }
 }
 
-/* A step of training a layer of attention and one of products: gradients and updates of its parameters in one program. */
-static void transformer(const char *unused)
+enum { LAYER = 5, MOST_LAYERS = 16, TOKENS = 16, WIDTH = 32 };
+
+/* A layer of attention and one of products. */
+static kiln_tensor *layer(kiln_tensor *x, kiln_tensor **p)
 {
-    enum { PARAMS = 5, TOKENS = 16, WIDTH = 32 };
-    (void)unused;
-    kiln_tensor *p[PARAMS], *g[PARAMS];
-    for (int i = 0; i < PARAMS; i++) {
-        int64_t in = i == PARAMS - 1 ? 2 * WIDTH : WIDTH, out = i == PARAMS - 2 ? 2 * WIDTH : WIDTH;
+    kiln_tensor *q = kiln_matmul(x, p[0]), *k = kiln_matmul(x, p[1]), *v = kiln_matmul(x, p[2]);
+    kiln_tensor *seen = kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(q, kiln_transpose(k)), 0.18), -1), v);
+    return kiln_add(seen, kiln_matmul(kiln_relu(kiln_matmul(seen, p[3])), p[4]));
+}
+
+/* Steps of training so many layers: gradients and updates of their parameters in one program. */
+static void transformer(const char *layers)
+{
+    kiln_tensor *p[LAYER * MOST_LAYERS], *g[LAYER * MOST_LAYERS];
+    int n = LAYER * (layers && atoi(layers) > 0 ? atoi(layers) : 1);
+    must(n <= LAYER * MOST_LAYERS, "layers");
+    for (int i = 0; i < n; i++) {
+        int64_t in = i % LAYER == 4 ? 2 * WIDTH : WIDTH, out = i % LAYER == 3 ? 2 * WIDTH : WIDTH;
         p[i] = kiln_param(kiln_retain(kiln_full(KILN_F32, KILN_SHAPE(in, out), 0.01 * (i + 1))));
         must(kiln_eval(p[i]) == KILN_OK, "parameters");
     }
@@ -102,14 +112,14 @@ static void transformer(const char *unused)
     must(kiln_eval(x) == KILN_OK, "input");
     for (int step = 0; step < 3; step++) {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *q = kiln_matmul(x, p[0]), *k = kiln_matmul(x, p[1]), *v = kiln_matmul(x, p[2]);
-        kiln_tensor *seen = kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(q, kiln_transpose(k)), 0.18), -1), v);
-        kiln_tensor *y = kiln_add(seen, kiln_matmul(kiln_relu(kiln_matmul(seen, p[3])), p[4]));
+        kiln_tensor *y = x;
+        for (int i = 0; i < n; i += LAYER)
+            y = layer(y, p + i);
         kiln_tensor *loss = kiln_mean(kiln_square(kiln_sub(y, x)));
-        must(kiln_grad(loss, p, PARAMS, g) == KILN_OK, "gradients");
-        for (int i = 0; i < PARAMS; i++)
+        must(kiln_grad(loss, p, n, g) == KILN_OK, "gradients");
+        for (int i = 0; i < n; i++)
             must(kiln_assign(p[i], kiln_sub(p[i], kiln_mul(g[i], 0.1))) == KILN_OK, "assign");
-        must(kiln_eval_many(p, PARAMS) == KILN_OK, "step");
+        must(kiln_eval_many(p, n) == KILN_OK, "step");
         kiln_scope_end(scope);
     }
 }

@@ -9,7 +9,8 @@
  *     // %1 train.c:12
  */
 const programs = data.programs ?? [];
-const MOST_DRAWN = 400;
+/* Nodes of a graph that is drawn whole at once, that may be drawn whole where somebody asks for it, that are drawn around one of a large graph. */
+const AT_ONCE = 400, MOST_DRAWN = 4000, AROUND = 80;
 
 /* {nodes: by number {ref, op, rest, type, inputs, place}, outputs: numbers} */
 function parseGraph(source) {
@@ -43,13 +44,40 @@ function number(graph, known) {
     return new Set([...graph.nodes.values()].map(n => n.value));
 }
 
+function usersOf(graph) {
+    const users = new Map();
+    for (const node of graph.nodes.values())
+        for (const r of node.inputs) users.set(r, [...(users.get(r) ?? []), node.ref]);
+    return users;
+}
+
+/* What lies nearest to a node, as a graph of its own. The way does not lead through what many read: a constant would bring all of them. */
+function around(graph, centre, most) {
+    const MANY = 12, users = usersOf(graph), taken = new Set([centre]);
+    for (let edge = [centre]; edge.length && taken.size < most;) {
+        const next = [];
+        for (const r of edge)
+            for (const near of [...graph.nodes.get(r).inputs, ...(users.get(r) ?? [])])
+                if (!taken.has(near) && taken.size < most) {
+                    taken.add(near);
+                    if ((users.get(near) ?? []).length <= MANY) next.push(near);
+                }
+        edge = next;
+    }
+    const nodes = new Map();
+    for (const [ref, node] of graph.nodes) {
+        if (!taken.has(ref)) continue;
+        const inputs = node.inputs.filter(r => taken.has(r)), seen = (users.get(ref) ?? []).filter(r => taken.has(r));
+        nodes.set(ref, {...node, inputs, hidden: node.inputs.length - inputs.length + (users.get(ref) ?? []).length - seen.length});
+    }
+    return {nodes, outputs: graph.outputs.filter(r => taken.has(r))};
+}
+
 /* Rows by the longest way from an input; within a row by the mean place of what a node reads, and once more by what reads it. */
 function layout(graph) {
-    const rows = [], users = new Map();
-    for (const node of graph.nodes.values()) {
+    const rows = [], users = usersOf(graph);
+    for (const node of graph.nodes.values())
         node.level = node.inputs.reduce((l, r) => Math.max(l, graph.nodes.get(r).level + 1), 0);
-        for (const r of node.inputs) users.set(r, [...(users.get(r) ?? []), node.ref]);
-    }
     for (const node of [...graph.nodes.values()].reverse()) /* leaves go down to who needs them */
         if (!node.inputs.length && users.has(node.ref)) node.level = Math.min(...users.get(node.ref).map(r => graph.nodes.get(r).level)) - 1;
     for (const node of graph.nodes.values()) (rows[node.level] ??= []).push(node);
@@ -72,8 +100,8 @@ function layout(graph) {
     return shown;
 }
 
-/* `marks`: value -> "new" or "gone". */
-function drawGraph(graph, marks, told) {
+/* `marks`: value -> "new" or "gone". `choose`: of a part of a graph, whose `centre` a click moves. */
+function drawGraph(graph, marks, told, centre, choose) {
     const rows = layout(graph), W = 168, H = 66, BOX = 148, TALL = 38, PAD = 14;
     let left = Infinity, right = -Infinity;
     rows.forEach((row, level) => row.forEach(n => {
@@ -91,17 +119,49 @@ function drawGraph(graph, marks, told) {
     const outputs = new Set(graph.outputs);
     for (const node of graph.nodes.values()) {
         const state = marks?.get(node.value) ?? '', x = px(node);
-        const words = `%${node.ref} ${node.op} ${node.rest} : ${node.type}` + (node.place ? `, recorded at ${node.place}` : '') + (outputs.has(node.ref) ? '; an output' : '') + (state ? `; ${state}` : '');
+        const words = `%${node.ref} ${node.op} ${node.rest} : ${node.type}` + (node.place ? `, recorded at ${node.place}` : '') + (outputs.has(node.ref) ? '; an output' : '') + (state ? `; ${state}` : '') +
+            (node.hidden ? `; ${count(node.hidden)} more that it reads or that read it` : '');
         const say = () => { told.textContent = words; };
         const cut = (s, n) => (s.length > n ? s.slice(0, n - 1) + '…' : s);
         const sign = state === 'new' ? '+ ' : state === 'gone' ? '− ' : '';
-        picture.append(draw('g', {class: 'node ' + state, tabindex: 0, 'aria-label': words, onfocus: say, onpointerenter: say, onclick: say}, draw('title', {}, words),
+        picture.append(draw('g', {class: `node ${state}${node.ref === centre ? ' centre' : ''}`, tabindex: 0, 'aria-label': words, onfocus: say, onpointerenter: say, onclick: () => (choose ?? say)(node.ref)}, draw('title', {}, words),
             node.op === 'input' ? draw('ellipse', {cx: x + BOX / 2, cy: node.y + TALL / 2, rx: BOX / 2, ry: TALL / 2}) : draw('rect', {x, y: node.y, width: BOX, height: TALL, rx: 3}),
             draw('text', {x: x + BOX / 2, y: node.y + 16, 'text-anchor': 'middle'}, cut(`${sign}%${node.ref} ${node.op}`, 21)),
             draw('text', {x: x + BOX / 2, y: node.y + 30, 'text-anchor': 'middle'}, cut(node.type, 21)),
-            outputs.has(node.ref) ? draw('text', {x: x + BOX / 2, y: node.y + TALL + 12, 'text-anchor': 'middle'}, '▼ output') : null));
+            outputs.has(node.ref) ? draw('text', {x: x + BOX / 2, y: node.y + TALL + 12, 'text-anchor': 'middle'}, '▼ output') : null,
+            node.hidden ? draw('text', {x: x + BOX - 4, y: node.y + 12, 'text-anchor': 'end'}, '⋯') : null));
     }
     return el('div', {class: 'graphbox'}, picture);
+}
+
+/* A large graph, by its parts: around one node, which a search or a click chooses; whole where somebody asks for it. */
+function exploreGraph(graph, marks, told, first) {
+    const box = el('div'), all = [...graph.nodes.values()], words = n => `%${n.ref} ${n.op} ${n.rest} : ${n.type} ${n.place}`.toLowerCase();
+    let centre = first;
+    const draws = () => {
+        box.replaceChildren(drawGraph(around(graph, centre, AROUND), marks, told, centre, choose));
+        soon(() => { /* once it is laid out */
+            const view = box.firstChild, at = box.querySelector('.centre')?.getBBox();
+            if (at) view.scrollTo(at.x + at.width / 2 - view.clientWidth / 2, at.y + at.height / 2 - view.clientHeight / 2);
+        });
+    };
+    const choose = ref => {
+        centre = ref;
+        const node = graph.nodes.get(ref);
+        told.textContent = `%${ref} ${node.op} ${node.rest} : ${node.type}` + (node.place ? `, recorded at ${node.place}` : '');
+        draws();
+    };
+    const search = el('input', {type: 'search', placeholder: 'find a node', 'aria-label': 'find a node by number, op, shape or place; Enter goes on to the next', onkeydown: event => {
+        if (event.key !== 'Enter' || !search.value) return;
+        const from = all.findIndex(n => n.ref === centre) + 1, wanted = search.value.toLowerCase();
+        const found = [...all.slice(from), ...all.slice(0, from)].find(n => words(n).includes(wanted));
+        if (found) choose(found.ref);
+        else told.textContent = `No node has “${search.value}”.`;
+    }});
+    const whole = all.length <= MOST_DRAWN ? el('button', {class: 'tool', type: 'button', onclick: () => box.replaceChildren(drawGraph(graph, marks, told))}, `draw all ${count(all.length)}`) : null;
+    draws();
+    return [el('p', {class: 'quiet'}, `Drawn are the ${AROUND} nodes nearest to one (a thick frame) of ${count(all.length)}; a click on another one goes there. ⋯: there is more around it.`),
+        el('div', {class: 'bar'}, search, whole), box];
 }
 
 /* Graphs by pass: one is drawn, with what is new against the one before; what is gone is listed. */
@@ -119,10 +179,10 @@ function passes(program) {
         const gone = before ? [...before.nodes.values()].filter(n => !values[i].has(n.value)) : [];
         fresh.forEach(n => marks.set(n.value, 'new'));
         const line = n => `${n.op === 'input' ? 'input' : n.op + ' ' + n.rest} : ${n.type}`;
-        const drawn = parsed[i].nodes.size <= MOST_DRAWN;
+        const nodes = [...parsed[i].nodes.keys()], first = fresh[0]?.ref ?? parsed[i].outputs[0] ?? nodes[0];
         view.replaceChildren(
             el('p', {class: 'quiet'}, before ? `${count(fresh.length)} new (+, a thick frame; what reads a new one counts as new), ${count(gone.length)} gone (−), against the graph before this pass.` : 'Before any pass.'),
-            drawn ? drawGraph(parsed[i], marks, told) : el('p', {class: 'quiet'}, `${count(parsed[i].nodes.size)} nodes are too many for a drawing: the text has them.`), told,
+            ...(nodes.length <= AT_ONCE ? [drawGraph(parsed[i], marks, told)] : exploreGraph(parsed[i], marks, told, first)), told,
             gone.length || fresh.length ? el('details', {}, el('summary', {}, 'What changed'), el('pre', {class: 'diff'},
                 gone.map(n => [el('span', {class: 'minus'}, '− ' + line(n)), '\n']), fresh.map(n => [el('span', {class: 'plus'}, '+ ' + line(n)), '\n']))) : '',
             el('details', {}, el('summary', {}, 'As text'), el('pre', {}, graphs[i].text)));
@@ -199,5 +259,5 @@ function programList() {
         update();
     }});
     update();
-    return [el('p', {class: 'quiet'}, `${count(programs.length)} programs. Each opens to its graphs, fusion, kernels, guards and launch plan.`), programs.length > 12 ? el('div', {class: 'bar'}, search) : null, box, more];
+    return [el('p', {class: 'quiet'}, `${programs.length === 1 ? 'One program, which' : `${count(programs.length)} programs. Each`} opens to its graphs, fusion, kernels, guards and launch plan.`), programs.length > 12 ? el('div', {class: 'bar'}, search) : null, box, more];
 }

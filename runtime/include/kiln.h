@@ -78,7 +78,8 @@
  * run in the default floating-point mode, bodies in that of the caller.
  *
  * Locations. Each recording function and sync point is also a macro that passes __FILE__ and
- * __LINE__ to a twin named `..._at`. Define KILN_NO_LOCATIONS before including this file to have
+ * __LINE__ to a twin named `..._at`; a compiler that refuses an argument counts these two as well
+ * ("argument 4 of kiln_matmul_at" is your second). Define KILN_NO_LOCATIONS before including this file to have
  * plain functions only; bindings from other languages use the plain symbols.
  */
 #ifndef KILN_H
@@ -1506,57 +1507,12 @@ KILN_NUMBERS3(kiln_clamp)
 #undef KILN_NUMBERS2
 #undef KILN_NUMBERS3
 
-#elif defined(__GNUC__) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
-
-/* The variable, because _Generic alone would have to name x twice, and with nested calls 2^depth
- * times; its name, because of -Wshadow. */
-#define KILN_OPERAND(x) KILN_OPERAND_NUMBERED(x, __COUNTER__)
-#define KILN_OPERAND_NUMBERED(x, n) KILN_OPERAND_NAMED(x, n)
-#define KILN_OPERAND_NAMED(x, n)                   \
-    __extension__({                                \
-        __auto_type kiln_operand_##n = (x);        \
-        _Generic(kiln_operand_##n,               \
-            kiln_tensor *: kiln_operand_tensor,  \
-            void *: kiln_operand_null,           \
-            _Bool: kiln_bool_at,                 \
-            float: kiln_scalar_at,               \
-            double: kiln_scalar_at,              \
-            char: kiln_int_at,                   \
-            signed char: kiln_int_at,            \
-            short: kiln_int_at,                  \
-            int: kiln_int_at,                    \
-            long: kiln_int_at,                   \
-            long long: kiln_int_at,              \
-            unsigned char: kiln_uint_at,         \
-            unsigned short: kiln_uint_at,        \
-            unsigned: kiln_uint_at,              \
-            unsigned long: kiln_uint_at,         \
-            unsigned long long: kiln_uint_at)(KILN_HERE, kiln_operand_##n); \
-    })
-static inline kiln_tensor *kiln_operand_tensor(const char *file, int line, kiln_tensor *x)
-{
-    (void)file, (void)line;
-    return x;
-}
-static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x)
-{
-    (void)file, (void)line;
-    return (kiln_tensor *)x;
-}
-
 #endif
 
 /* ---- locations ---- */
 
 #ifndef KILN_NO_LOCATIONS
 #define KILN_HERE __FILE__, __LINE__
-#ifdef KILN_OPERAND
-#define KILN_CALL2(f, a, b) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b))
-#define KILN_CALL3(f, a, b, c) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c))
-#else
-#define KILN_CALL2(f, ...) f(KILN_HERE, __VA_ARGS__)
-#define KILN_CALL3(f, ...) f(KILN_HERE, __VA_ARGS__)
-#endif
 #define kiln_check(...) kiln_check_at(KILN_HERE, __VA_ARGS__)
 #define kiln_zeros(...) kiln_zeros_at(KILN_HERE, __VA_ARGS__)
 #define kiln_ones(...) kiln_ones_at(KILN_HERE, __VA_ARGS__)
@@ -1630,37 +1586,6 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_logical_not(...) kiln_logical_not_at(KILN_HERE, __VA_ARGS__)
 #define kiln_bitwise_not(...) kiln_bitwise_not_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cast(...) kiln_cast_at(KILN_HERE, __VA_ARGS__)
-#define kiln_add(...) KILN_CALL2(kiln_add_at, __VA_ARGS__)
-#define kiln_sub(...) KILN_CALL2(kiln_sub_at, __VA_ARGS__)
-#define kiln_mul(...) KILN_CALL2(kiln_mul_at, __VA_ARGS__)
-#define kiln_div(...) KILN_CALL2(kiln_div_at, __VA_ARGS__)
-#define kiln_floor_divide(...) KILN_CALL2(kiln_floor_divide_at, __VA_ARGS__)
-#define kiln_remainder(...) KILN_CALL2(kiln_remainder_at, __VA_ARGS__)
-#define kiln_fmod(...) KILN_CALL2(kiln_fmod_at, __VA_ARGS__)
-#define kiln_pow(...) KILN_CALL2(kiln_pow_at, __VA_ARGS__)
-#define kiln_maximum(...) KILN_CALL2(kiln_maximum_at, __VA_ARGS__)
-#define kiln_minimum(...) KILN_CALL2(kiln_minimum_at, __VA_ARGS__)
-#define kiln_atan2(...) KILN_CALL2(kiln_atan2_at, __VA_ARGS__)
-#define kiln_hypot(...) KILN_CALL2(kiln_hypot_at, __VA_ARGS__)
-#define kiln_logaddexp(...) KILN_CALL2(kiln_logaddexp_at, __VA_ARGS__)
-#define kiln_copysign(...) KILN_CALL2(kiln_copysign_at, __VA_ARGS__)
-#define kiln_nextafter(...) KILN_CALL2(kiln_nextafter_at, __VA_ARGS__)
-#define kiln_eq(...) KILN_CALL2(kiln_eq_at, __VA_ARGS__)
-#define kiln_ne(...) KILN_CALL2(kiln_ne_at, __VA_ARGS__)
-#define kiln_lt(...) KILN_CALL2(kiln_lt_at, __VA_ARGS__)
-#define kiln_le(...) KILN_CALL2(kiln_le_at, __VA_ARGS__)
-#define kiln_gt(...) KILN_CALL2(kiln_gt_at, __VA_ARGS__)
-#define kiln_ge(...) KILN_CALL2(kiln_ge_at, __VA_ARGS__)
-#define kiln_logical_and(...) KILN_CALL2(kiln_logical_and_at, __VA_ARGS__)
-#define kiln_logical_or(...) KILN_CALL2(kiln_logical_or_at, __VA_ARGS__)
-#define kiln_logical_xor(...) KILN_CALL2(kiln_logical_xor_at, __VA_ARGS__)
-#define kiln_bitwise_and(...) KILN_CALL2(kiln_bitwise_and_at, __VA_ARGS__)
-#define kiln_bitwise_or(...) KILN_CALL2(kiln_bitwise_or_at, __VA_ARGS__)
-#define kiln_bitwise_xor(...) KILN_CALL2(kiln_bitwise_xor_at, __VA_ARGS__)
-#define kiln_shift_left(...) KILN_CALL2(kiln_shift_left_at, __VA_ARGS__)
-#define kiln_shift_right(...) KILN_CALL2(kiln_shift_right_at, __VA_ARGS__)
-#define kiln_where(...) KILN_CALL3(kiln_where_at, __VA_ARGS__)
-#define kiln_clamp(...) KILN_CALL3(kiln_clamp_at, __VA_ARGS__)
 #define kiln_sum(...) kiln_sum_at(KILN_HERE, __VA_ARGS__)
 #define kiln_sum_axes(...) kiln_sum_axes_at(KILN_HERE, __VA_ARGS__)
 #define kiln_prod(...) kiln_prod_at(KILN_HERE, __VA_ARGS__)
@@ -1797,6 +1722,89 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
 #define kiln_einsum(...) kiln_einsum_of(NULL, 0, __VA_ARGS__)
 #else
 #define kiln_einsum(equation, ...) kiln_einsum_list(equation, KILN_LIST(__VA_ARGS__))
+#endif
+
+/* ---- operands of functions of two and three ---- */
+
+#ifndef KILN_NO_LOCATIONS
+#if defined(__GNUC__) && !defined(__cplusplus) && defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+/* From here on gcc names your line alone where an operand is wrong (INFINITY without <math.h>), not each of the macros on the way. It would drop
+ * warnings of ignored results, too, so nothing below returns a status. */
+#pragma GCC system_header
+
+/* The variable, because _Generic alone would have to name x twice, and with nested calls 2^depth
+ * times; its name, because of -Wshadow. */
+#define KILN_OPERAND(x) KILN_OPERAND_NUMBERED(x, __COUNTER__)
+#define KILN_OPERAND_NUMBERED(x, n) KILN_OPERAND_NAMED(x, n)
+#define KILN_OPERAND_NAMED(x, n)                   \
+    __extension__({                                \
+        __auto_type kiln_operand_##n = (x);        \
+        _Generic(kiln_operand_##n,               \
+            kiln_tensor *: kiln_operand_tensor,  \
+            void *: kiln_operand_null,           \
+            _Bool: kiln_bool_at,                 \
+            float: kiln_scalar_at,               \
+            double: kiln_scalar_at,              \
+            char: kiln_int_at,                   \
+            signed char: kiln_int_at,            \
+            short: kiln_int_at,                  \
+            int: kiln_int_at,                    \
+            long: kiln_int_at,                   \
+            long long: kiln_int_at,              \
+            unsigned char: kiln_uint_at,         \
+            unsigned short: kiln_uint_at,        \
+            unsigned: kiln_uint_at,              \
+            unsigned long: kiln_uint_at,         \
+            unsigned long long: kiln_uint_at)(KILN_HERE, kiln_operand_##n); \
+    })
+static inline kiln_tensor *kiln_operand_tensor(const char *file, int line, kiln_tensor *x)
+{
+    (void)file, (void)line;
+    return x;
+}
+static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x)
+{
+    (void)file, (void)line;
+    return (kiln_tensor *)x;
+}
+
+#define KILN_CALL2(f, a, b) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b))
+#define KILN_CALL3(f, a, b, c) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c))
+#else
+#define KILN_CALL2(f, ...) f(KILN_HERE, __VA_ARGS__)
+#define KILN_CALL3(f, ...) f(KILN_HERE, __VA_ARGS__)
+#endif
+#define kiln_add(...) KILN_CALL2(kiln_add_at, __VA_ARGS__)
+#define kiln_sub(...) KILN_CALL2(kiln_sub_at, __VA_ARGS__)
+#define kiln_mul(...) KILN_CALL2(kiln_mul_at, __VA_ARGS__)
+#define kiln_div(...) KILN_CALL2(kiln_div_at, __VA_ARGS__)
+#define kiln_floor_divide(...) KILN_CALL2(kiln_floor_divide_at, __VA_ARGS__)
+#define kiln_remainder(...) KILN_CALL2(kiln_remainder_at, __VA_ARGS__)
+#define kiln_fmod(...) KILN_CALL2(kiln_fmod_at, __VA_ARGS__)
+#define kiln_pow(...) KILN_CALL2(kiln_pow_at, __VA_ARGS__)
+#define kiln_maximum(...) KILN_CALL2(kiln_maximum_at, __VA_ARGS__)
+#define kiln_minimum(...) KILN_CALL2(kiln_minimum_at, __VA_ARGS__)
+#define kiln_atan2(...) KILN_CALL2(kiln_atan2_at, __VA_ARGS__)
+#define kiln_hypot(...) KILN_CALL2(kiln_hypot_at, __VA_ARGS__)
+#define kiln_logaddexp(...) KILN_CALL2(kiln_logaddexp_at, __VA_ARGS__)
+#define kiln_copysign(...) KILN_CALL2(kiln_copysign_at, __VA_ARGS__)
+#define kiln_nextafter(...) KILN_CALL2(kiln_nextafter_at, __VA_ARGS__)
+#define kiln_eq(...) KILN_CALL2(kiln_eq_at, __VA_ARGS__)
+#define kiln_ne(...) KILN_CALL2(kiln_ne_at, __VA_ARGS__)
+#define kiln_lt(...) KILN_CALL2(kiln_lt_at, __VA_ARGS__)
+#define kiln_le(...) KILN_CALL2(kiln_le_at, __VA_ARGS__)
+#define kiln_gt(...) KILN_CALL2(kiln_gt_at, __VA_ARGS__)
+#define kiln_ge(...) KILN_CALL2(kiln_ge_at, __VA_ARGS__)
+#define kiln_logical_and(...) KILN_CALL2(kiln_logical_and_at, __VA_ARGS__)
+#define kiln_logical_or(...) KILN_CALL2(kiln_logical_or_at, __VA_ARGS__)
+#define kiln_logical_xor(...) KILN_CALL2(kiln_logical_xor_at, __VA_ARGS__)
+#define kiln_bitwise_and(...) KILN_CALL2(kiln_bitwise_and_at, __VA_ARGS__)
+#define kiln_bitwise_or(...) KILN_CALL2(kiln_bitwise_or_at, __VA_ARGS__)
+#define kiln_bitwise_xor(...) KILN_CALL2(kiln_bitwise_xor_at, __VA_ARGS__)
+#define kiln_shift_left(...) KILN_CALL2(kiln_shift_left_at, __VA_ARGS__)
+#define kiln_shift_right(...) KILN_CALL2(kiln_shift_right_at, __VA_ARGS__)
+#define kiln_where(...) KILN_CALL3(kiln_where_at, __VA_ARGS__)
+#define kiln_clamp(...) KILN_CALL3(kiln_clamp_at, __VA_ARGS__)
 #endif
 
 #endif

@@ -1,8 +1,6 @@
 /* Gradients, and what is assigned from them, are computed with the value that a step looks at in its middle (runtime/gradient/group.h). */
 #include "api.h"
 
-#include <stdio.h>
-
 enum { ROWS = 32, IN = 48, HIDDEN = 64, CLASSES = 10 };
 
 typedef struct Net {
@@ -207,19 +205,12 @@ Test(gradient_group, gradient_of_a_computed_gradient)
 }
 
 static char said[1 << 14];
-
-static void listen(void *user, int level, const char *topic, const char *line)
-{
-    (void)user, (void)level;
-    size_t n = strlen(said);
-    if (strcmp(topic, "gradient") == 0)
-        snprintf(said + n, sizeof said - n, "%s\n", line);
-}
+static kiln_log_buffer log_text = {said, sizeof said, 0};
 
 Test(gradient_group, told)
 {
     set_option("cache", "off");
-    kiln_set_log_sink(listen, NULL);
+    kiln_set_log_sink(kiln_log_into, &log_text);
     set_option("log", "gradient");
     Net net = net_new(0);
     kiln_tensor *loss = loss_of(&net), *p[] = {net.w1, net.w2}, *g[2];

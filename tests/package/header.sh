@@ -24,6 +24,14 @@ for define in -DPLAIN -DKILN_NO_LOCATIONS; do
         try "$cxx" -x c++ -std=$std $define
     done
 done
+# What is wrong with an operand is said of the caller's line, not of each macro on the way (clang has no such way); an ignored status is told.
+if ! "$cc" --version | grep -qi clang; then
+    said=$(echo '#include <kiln.h>
+kiln_tensor *f(kiln_tensor *x) { return kiln_where(kiln_gt(x, 0), x, -INFINITY); }' | "$cc" -x c -std=c11 -I"$include" -fsyntax-only - 2>&1)
+    echo "$said" | grep -q 'INFINITY.* undeclared' && ! echo "$said" | grep -q 'kiln\.h:' || { echo "an operand that is not declared: $said"; failed=1; }
+fi
+echo '#include <kiln.h>
+void f(kiln_tensor *x) { kiln_eval(x); }' | "$cc" -x c -std=c11 -I"$include" -c -o /dev/null - 2>&1 | grep -q 'Wunused-result' || { echo "kiln_eval without a look at its status: no warning"; failed=1; }
 # The program in the header's first comment is one.
 sed -n '1,/\*\//p' "$include/kiln.h" | sed -n '/#include <kiln.h>/,/^ \*     }$/p' | sed 's/^ \* \{0,5\}//' | awk '{ print } /^}/ { exit }' >"${TMPDIR:-/tmp}/kiln_header_$$.c"
 "$cc" -std=c99 -Wall -Wextra -Werror -fsyntax-only -I"$include" "${TMPDIR:-/tmp}/kiln_header_$$.c" || { echo "the program in the first comment does not compile"; failed=1; }

@@ -168,6 +168,15 @@ static int add_sources(Report *report)
 {
     Cli *cli = report->cli;
     int end = END_FINE;
+    for (uint32_t i = 0; i < cli->n_args; i++) {
+        if (kind_of(cli->args[i]) != report_trace || os_path_exists(cli->args[i]))
+            continue;
+        complain("%s: No such file or folder. A folder of dumps is made where the program compiles something: with KILN_CACHE=off it does, "
+                 "whatever "
+                 "was kept",
+                 cli->args[i]);
+        return END_TROUBLE;
+    }
     for (bool programs = false;; programs = true) {
         if (programs) {
             size_t so_far = json_dumpb(report->root, NULL, 0, JSON_COMPACT | JSON_ENSURE_ASCII) + report->strings.bytes;

@@ -38,5 +38,9 @@ line() # VERB COMMAND...
 line verify "$kiln" cache verify --dir="$cache"
 line "export: read" "$kiln" cache export "$work/a.kilnpack" --dir="$cache"
 line import "$kiln" cache import --yes --foreign "$work/a.kilnpack" --dir="$work/taken"
+KILN_CACHE=off KILN_DYNAMIC=never KILN_TRACE="$work/trace.json" "$tools/cli_use" 20 20 many >/dev/null || fail "use with a trace"
+KILN_PROGRESS=1 "$tools/cli_pty" 80 '' "$kiln" report "$work/trace.json" -o "$work/report.html" >"$work/out" || fail "report: $(cat -v "$work/out")"
+drawn | grep -qE '^read, MB: 0(\.[0-9])? of [0-9.]+, 0\.[0-9] s$' || fail "no line of report: $(cat -v "$work/out")"
+[ "$(drawn | tail -n 1)" = "$work/report.html" ] || fail "report: the line stays: $(cat -v "$work/out")"
 "$tools/cli_pty" 80 '' "$kiln" cache verify --dir="$cache" | grep -q " of 4, " && fail "verify of four entries draws though nobody asked"
 finish

@@ -113,7 +113,9 @@ grep -q '^ *99999,*$' "$work/out" || fail 'the moment of most memory is not kept
 
 # What is no trace, or no whole one.
 report 3 "$work/none.json" -o "$work/no.html"
-warns 'none.json: No such file|no entry'
+warns 'none.json: No such file'
+report 3 "$work/work.json" "$work/none" -o "$work/no.html"
+warns '/none: No such file or folder. A folder of dumps is made where the program compiles'
 echo '{"traceEvents":[]}' >"$work/other.json"
 report 3 "$work/other.json" -o "$work/no.html"
 warns 'other.json: it is no trace as a program writes it with KILN_TRACE=file.json'

@@ -197,7 +197,7 @@ static int32_t device_of(const json_t *event)
 {
     const char *category = trace_field(event, "cat");
     json_int_t lane = json_integer_value(json_object_get(event, "tid")) - TIMELINE_FIRST_DEVICE;
-    return category && strcmp(category, "device") == 0 && lane >= 0 && lane < 1000 ? (int32_t)lane : -1;
+    return category && strcmp(category, "device") == 0 && lane >= 0 ? (int32_t)(lane % TIMELINE_DEVICES) : -1;
 }
 
 bool trace_kernels_add(TraceKernels *kernels, Arena *arena, int side, const json_t *event)

@@ -49,7 +49,7 @@ static const char *const categories[TL_COUNT] = {
 
 typedef struct LaneName {
     uint32_t lane;
-    char name[20];
+    char name[24];
 } LaneName;
 
 typedef struct Limited {
@@ -455,7 +455,7 @@ void timeline_flush(void)
 }
 
 /* A lane whose name there is no room for has its number only. */
-static void name_lane(uint32_t lane, const char *name, uint32_t number)
+static void name_lane(uint32_t lane, const char *name)
 {
     lock();
     for (uint32_t i = 0; i < state.n_names; i++)
@@ -466,10 +466,17 @@ static void name_lane(uint32_t lane, const char *name, uint32_t number)
     if (state.n_names < NAMED_LANES) {
         LaneName *row = &state.names[state.n_names++];
         row->lane = lane;
-        snprintf(row->name, sizeof row->name, "%.10s %u", name, number % 100000);
+        snprintf(row->name, sizeof row->name, "%s", name);
         state.tail_dirty = true;
     }
     unlock();
+}
+
+static void number_lane(uint32_t lane, const char *name, uint32_t number)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.10s %u", name, number % 100000);
+    name_lane(lane, text);
 }
 
 static void write_span(TimelineCategory category, const char *name, uint32_t lane, int64_t began, int64_t ended, const TimelineArg *args,
@@ -494,12 +501,16 @@ void timeline_span_of(TimelineCategory category, const char *name, int64_t began
         write_span(category, name, timeline_lane(), began, timeline_now(), args, n);
 }
 
-void timeline_device_span_of(uint32_t device, const char *name, int64_t began, int64_t ended, const TimelineArg *args, size_t n)
+void timeline_device_span_of(uint32_t device, uint32_t stream, const char *name, int64_t began, int64_t ended, const TimelineArg *args,
+                             size_t n)
 {
+    uint32_t lane = TIMELINE_FIRST_DEVICE + device + stream * TIMELINE_DEVICES;
+    char lane_name[32];
     if (!covers(began))
         return;
-    name_lane(TIMELINE_FIRST_DEVICE + device, "cuda", device);
-    write_span(TL_DEVICE, name, TIMELINE_FIRST_DEVICE + device, began, ended, args, n);
+    snprintf(lane_name, sizeof lane_name, stream ? "cuda %u stream %u" : "cuda %u", device, stream);
+    name_lane(lane, lane_name);
+    write_span(TL_DEVICE, name, lane, began, ended, args, n);
 }
 
 void timeline_mark_of(TimelineCategory category, const char *name, const TimelineArg *args, size_t n)
@@ -602,7 +613,7 @@ void timeline_name_lane(const char *name)
     if (own_lane)
         return;
     own_lane = atomic_fetch_add(&lanes, 1) + 1;
-    name_lane(own_lane, name, own_lane);
+    number_lane(own_lane, name, own_lane);
 }
 
 uint32_t timeline_borrow_lane(const char *name)
@@ -616,7 +627,7 @@ uint32_t timeline_borrow_lane(const char *name)
     } while (!atomic_compare_exchange_weak(&borrowed, &taken, taken | (taken + 1)));
     uint32_t free = (uint32_t)__builtin_ctzll(~taken);
     own_lane = FIRST_BORROWED + free;
-    name_lane(own_lane, name, free + 1);
+    number_lane(own_lane, name, free + 1);
     return own_lane;
 }
 

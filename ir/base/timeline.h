@@ -24,7 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TIMELINE_FIRST_DEVICE = 2000 }; /* the lane of the first CUDA device */
+/* Lanes of CUDA devices: that of stream s of device k is TIMELINE_FIRST_DEVICE + k + s * TIMELINE_DEVICES. */
+enum { TIMELINE_FIRST_DEVICE = 2000, TIMELINE_DEVICES = 16 };
 
 typedef enum TimelineCategory {
 #define TIMELINE(id, name, help) TL_##id,
@@ -66,11 +67,12 @@ typedef struct TimelineArg {
     timeline_span_of(category, name, began, (const TimelineArg[]){__VA_ARGS__}, \
                      sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))
 void timeline_span_of(TimelineCategory category, const char *name, int64_t began, const TimelineArg *args, size_t n);
-/* What a device did, on a lane of its own. */
-#define timeline_device_span(device, name, began, ended, ...)                               \
-    timeline_device_span_of(device, name, began, ended, (const TimelineArg[]){__VA_ARGS__}, \
+/* What a device did in a stream, which has a lane of its own. */
+#define timeline_device_span(device, stream, name, began, ended, ...)                               \
+    timeline_device_span_of(device, stream, name, began, ended, (const TimelineArg[]){__VA_ARGS__}, \
                             sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))
-void timeline_device_span_of(uint32_t device, const char *name, int64_t began, int64_t ended, const TimelineArg *args, size_t n);
+void timeline_device_span_of(uint32_t device, uint32_t stream, const char *name, int64_t began, int64_t ended, const TimelineArg *args,
+                             size_t n);
 /* Something that happened now. */
 #define timeline_mark(category, name, ...) \
     timeline_mark_of(category, name, (const TimelineArg[]){__VA_ARGS__}, sizeof((const TimelineArg[]){__VA_ARGS__}) / sizeof(TimelineArg))

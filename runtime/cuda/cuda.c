@@ -301,9 +301,11 @@ Status cuda_stream(CudaDevice *d, CudaStream **out)
         *mine = d->free_streams;
         if (*mine)
             d->free_streams = (*mine)->next_free;
+        uint32_t number = *mine ? (*mine)->number : d->n_streams++;
         pthread_mutex_unlock(&d->lock);
         if (!*mine)
             TRY(make_stream(d, mine));
+        (*mine)->number = number;
     }
     *out = *mine;
     return ST_OK;

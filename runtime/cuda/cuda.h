@@ -64,6 +64,7 @@ extern CudaDriver cuda; /* complete once cuda_open succeeded */
 typedef struct CudaStream {
     struct CudaDevice *device;
     struct CudaStream *next_free;
+    uint32_t number; /* of the threads' streams on this device: 0, 1... */
     CuStream stream;
     CuEvent event;
     CuPointer scratch; /* kept for ARG_SCRATCH (jit/grid.h): its counters are zero. 0: none. Under the evaluation lock */
@@ -93,6 +94,7 @@ typedef struct CudaDevice {
     CuContext _Atomic context;           /* NULL: not open */
     pthread_mutex_t lock;                /* of streams, memory and retired faults */
     CudaStream *free_streams;
+    uint32_t n_streams;                    /* that threads had or have */
     CudaStream *_Atomic upload;            /* large copies to fresh memory, beside what is computed; NULL: none so far */
     CudaBlock *pool[SIZE_CLASSES], *spare; /* spare: of no memory now */
     CudaBlock *tight;                      /* in use, and smaller than their size class */

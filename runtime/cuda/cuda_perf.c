@@ -11,6 +11,8 @@
  */
 #include "runtime/cuda/cuda.h"
 
+_Static_assert((int)TIMELINE_DEVICES == (int)MAX_CUDA_DEVICES, "a lane for each");
+
 static void destroy(const CudaTimed *t)
 {
     if (t->before)
@@ -53,12 +55,12 @@ static void trace_launch(const CudaRun *run, const CudaTimed *t, float ms, float
 {
     int64_t began = end - (int64_t)(1e6 * (double)before);
     PerfLimit limit = perf_limit(&t->step, 1);
-    timeline_device_span((uint32_t)run->stream->device->ordinal, t->step.what, began, began + (int64_t)(1e6 * (double)ms),
-                         TL_TEXT("program", program_name(t->step.program)), TL_INT("bytes", t->step.bytes),
-                         TL_INT("flops", (int64_t)t->step.work.flops), TL_INT("specials", (int64_t)t->step.work.specials),
-                         TL_INT("blocks", t->step.tasks), TL_INT("threads", t->step.threads), TL_TEXT("regime", limit.regime),
-                         TL_REAL("percent_of_limit", perf_percent(&limit, 1e-3 * (double)ms)),
-                         TL_REAL("GB/s", ms > 0 ? 1e-6 * (double)t->step.bytes / (double)ms : 0));
+    timeline_device_span(
+        (uint32_t)run->stream->device->ordinal, run->stream->number, t->step.what, began, began + (int64_t)(1e6 * (double)ms),
+        TL_TEXT("program", program_name(t->step.program)), TL_INT("bytes", t->step.bytes), TL_INT("flops", (int64_t)t->step.work.flops),
+        TL_INT("specials", (int64_t)t->step.work.specials), TL_INT("blocks", t->step.tasks), TL_INT("threads", t->step.threads),
+        TL_TEXT("regime", limit.regime), TL_REAL("percent_of_limit", perf_percent(&limit, 1e-3 * (double)ms)),
+        TL_REAL("GB/s", ms > 0 ? 1e-6 * (double)t->step.bytes / (double)ms : 0));
 }
 
 void cuda_perf_tell(CudaRun *run)

@@ -71,8 +71,8 @@ if [ -n "$KILN_TEST_LIBCUDA" ]; then
     traced cuda KILN_DEVICE=cuda KILN_LIBCUDA="$KILN_TEST_LIBCUDA" -- threads 3
     [ $code = 0 ] || fail "cuda ended with $code: $(cat "$work/cuda.out")"
     "$validate" "$work/cuda.json" print >"$work/cuda.txt"
-    [ "$(grep -c '^2000 X device: ' "$work/cuda.txt")" = 6 ] || fail "cuda: not a device time for each launch"
-    [ "$(grep -c '^2000 X device: .*specials=.* blocks=.* threads=.* regime="[a-z ]*" percent_of_limit=#' "$work/cuda.txt")" = 6 ] || fail "cuda: no regimes"
+    [ "$(grep -c '^2000 X device: ' "$work/cuda.txt") $(grep -c '^2016 X device: ' "$work/cuda.txt")" = '3 3' ] || fail "cuda: not a device time for each launch, by the stream of its thread"
+    [ "$(grep -Ec '^20(00|16) X device: .*specials=.* blocks=.* threads=.* regime="[a-z ]*" percent_of_limit=#' "$work/cuda.txt")" = 6 ] || fail "cuda: no regimes"
     traced cuda_copies KILN_DEVICE=cuda KILN_LIBCUDA="$KILN_TEST_LIBCUDA" -- copies
     "$validate" "$work/cuda_copies.json" print >"$work/cuda_copies.txt"
     for way in in out; do
@@ -80,6 +80,7 @@ if [ -n "$KILN_TEST_LIBCUDA" ]; then
     done
     grep -q '"limits":{"cuda:0":{"memory":[1-9]' "$work/cuda.json" || fail "cuda: no limits: $(tail -c 400 "$work/cuda.json")"
     grep -q '^2000 M : thread_name name="cuda 0"' "$work/cuda.txt" || fail "cuda: the lane has no name"
+    grep -q '^2016 M : thread_name name="cuda 0 stream 1"' "$work/cuda.txt" || fail "cuda: the other stream has no name"
     grep -q 'X wait: wait for the device' "$work/cuda.txt" || fail "cuda: no wait"
 fi
 

@@ -193,6 +193,21 @@ static kiln_file *open_model(Model *m, const char *path)
     return file;
 }
 
+/* The file holds the parameters of the network that it tells of: looked at before anything is made, since a few bytes can tell of terabytes. */
+static void expect_params(const Model *m, const kiln_file *file, const char *path)
+{
+    char why[120];
+    for (int i = 0; i < m->n; i++) {
+        int at = kiln_file_find(file, m->name[i]);
+        kiln_shape has = at < 0 ? KILN_SHAPE() : kiln_file_info(file, at).shape, wanted = kiln_shape_of(m->p[i]);
+        if (at >= 0 && has.rank == wanted.rank && !memcmp(has.dim, wanted.dim, sizeof *has.dim * (size_t)has.rank))
+            continue;
+        snprintf(why, sizeof why, at < 0 ? "tensor \"%s\" is not in it" : "tensor \"%s\" has another shape than its metadata tell",
+                 m->name[i]);
+        refuse(path, why);
+    }
+}
+
 /* Parameters, and the optimiser's state where there is one. */
 static void load_all(const Model *m, const kiln_optimizer *optimizer, const kiln_file *file, const char *path)
 {
@@ -619,6 +634,8 @@ static void train_main(int argc, char **argv)
         refuse("train", "the files have too few bytes: a tenth of them must be longer than --context");
     kiln_seed((uint64_t)t.run.seed);
     make_params(&t.model);
+    if (from)
+        expect_params(&t.model, from, resume);
     t.optimizer =
         kiln_optimizer_new(t.model.p, t.model.n, &(kiln_optimizer_options){.kind = KILN_ADAMW, .beta2 = 0.99, .weight_decay = decay});
     if (!t.optimizer)
@@ -671,6 +688,7 @@ static void sample_main(int argc, char **argv)
         refuse("--prompt", "one byte at least is needed");
     kiln_file *from = open_model(&model, argv[2]);
     make_params(&model);
+    expect_params(&model, from, argv[2]);
     load_all(&model, NULL, from, argv[2]);
     kiln_file_free(from);
     sample(&model, &s);

@@ -94,6 +94,27 @@ cp "$work/whole" "$work/kept"
 refused 'another text' train "$work/curve.svg" "$work/text" --resume "$work/whole" --save "$work/whole"
 cmp "$work/whole" "$work/kept" || fail "a run that was refused has changed the file"
 refused 'is it a safetensors file' sample "$work/text"
+# What a model says of itself: each value out of bounds, missing, no number, or not what its tensors are; metadata alone that tell of terabytes.
+spoiled() # FROM TO TEXT: the same number of bytes
+{
+    sed "s/$1/$2/" "$work/whole" >"$work/spoiled"
+    cmp -s "$work/whole" "$work/spoiled" && fail "nothing to spoil: $1"
+    refused "$3" sample "$work/spoiled"
+    refused "$3" train "$work/text" --resume "$work/spoiled"
+}
+spoiled '"depth":"2"' '"depth":"0"' '"0" is no whole number from 1 to 48'
+spoiled '"depth":"2"' '"depth":"3"' 'tensor "blocks.2.norm1" is not in it'
+spoiled '"depth":"2"' '"depht":"2"' 'it does not say its depth'
+spoiled '"depth":"2"' '"depth":"x"' '"x" is no whole number'
+spoiled '"width":"32"' '"width":"36"' 'tensor "embedding" has another shape than its metadata tell'
+spoiled '"width":"32"' '"width":"-2"' '"-2" is no whole number'
+spoiled '"heads":"2"' '"heads":"3"' 'no multiple of twice its heads'
+spoiled '"context":"24"' '"context":"0x"' '"0x" is no whole number'
+spoiled '"embedding"' '"embeddinh"' 'tensor "embedding" is not in it'
+about='{"__metadata__":{"depth":"48","width":"65536","heads":"2","context":"64","step":"1","seed":"1",'$(head -c 600 "$work/whole" | LC_ALL=C grep -a -o '"text":"[0-9]*"')'}}'
+{ printf "\\$(printf %o ${#about})\\0\\0\\0\\0\\0\\0\\0"; printf %s "$about"; } >"$work/huge"
+refused 'tensor "embedding" is not in it' sample "$work/huge"
+refused 'tensor "embedding" is not in it' train "$work/text" --resume "$work/huge"
 refused 'one byte at least' sample "$work/whole" --prompt ''
 head -c 5000 "$work/whole" >"$work/cut"
 refused "$work/cut" sample "$work/cut"

@@ -11,6 +11,10 @@ prefix=$work/moved
 
 "$cmake" -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc" >"$work/configure.log"
 "$cmake" --build "$work/build" >"$work/build.log"
+if grep -r --include=flags.make --include=build.ninja -- -isystem "$work/build"; then
+    echo "kiln.h is a system header to who uses the CMake package: gcc says nothing of ignored statuses"
+    exit 1
+fi
 expected='3 5 7'
 got=$("$work/build/consumer")
 [ "$got" = "$expected" ] || { echo "CMake consumer printed '$got'"; exit 1; }

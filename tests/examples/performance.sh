@@ -1,8 +1,8 @@
 #!/bin/sh
-# performance.sh SOURCE LIBRARY KILN WORK CC: docs/performance.md shows what its commands print. Its programs (the C blocks; that they compute what it says
+# performance.sh SOURCE LIBRARY KILN WORK CC [DEMO]: docs/performance.md shows what its commands print. Its programs (the C blocks; that they compute what it says
 # is docs.sh's) run under the variables that the text names; each line shown must be among those printed, numbers apart, where a line that ends in
 # "..." is shown in part. The ```sh blocks run as they are, with the second program as ./program, and must leave the files that they name.
-source=$1 library=$2 kiln=$3 work=$4 cc=$5
+source=$1 library=$2 kiln=$3 work=$4 cc=$5 demo=$6
 page=$source/docs/performance.md
 failed=0
 rm -rf "$work" && mkdir -p "$work/bin" "$work/cache" && chmod 700 "$work/cache" || exit 2
@@ -60,6 +60,11 @@ done
 for file in run.html change.html; do [ -s $file ] || fail "no $file"; done
 sed -i 's/\(slower\|faster\|same\)$//; /^kiln: [0-9]* kernels* \(are\|is\) slower/d; s/ *[+-][0-9.]*% *$//' shown3 out3 # how much it is depends on the machine
 printed shown3 out3
+if [ -n "$demo" ]; then # a smaller one: the same kernels
+    KILN_PERF=summary "$demo" --quick >demo.out 2>out4 || fail 'the demo'
+    [ "$(sed -n 's/.*  \([a-z_]*\) of [0-9a-f]\{16\}$/\1/p' shown4 | tee names | wc -l)" = 8 ] || fail "rows of the demo: $(cat names)"
+    while read -r name; do grep -q " $name of [0-9a-f]*$" out4 || fail "the demo has no kernel $name: $(cat out4)"; done <names
+fi
 KILN_PERF=csv ./program2 2>&1 | sed -n 's/^\[kiln perf\] //p' | head -n 1 | tr ',' '\n' >columns
 while read -r column; do grep -q "\`$column\`" "$page" || fail "the column $column of KILN_PERF=csv is not in docs/performance.md"; done <columns
 [ "$(wc -l <columns)" -gt 10 ] || fail "KILN_PERF=csv: $(cat columns)"

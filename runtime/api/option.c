@@ -3,6 +3,8 @@
 #include "ir/base/progress.h"
 #include "ir/base/timeline.h"
 #include "jit/options.h"
+#include "runtime/eval.h"
+#include "runtime/eval/perf.h"
 #include "runtime/record/pressure.h"
 #include "runtime/record/thread.h"
 
@@ -14,10 +16,15 @@ enum { PATH_BYTES = 4096 };
 
 const char *kiln_version(void) { return KILN_VERSION; }
 
-/* Ends the trace that is being written, and begins one where a path says so. */
+/* Ends the trace that is being written, and begins one where a path says so. The machine is looked at before, which would be the longest span
+ * else; not while another thread computes, who may wait for the sink that calls this: the first launch does it then. */
 static Status trace_to(const char *path)
 {
     TRY(timeline_stop());
+    if (*path && eval_trylock()) {
+        perf_look();
+        eval_unlock();
+    }
     return *path ? timeline_start(path, (size_t)option_int(OPT_TRACE_SIZE)) : ST_OK;
 }
 

@@ -35,7 +35,7 @@ struct Launched {
 static inline bool perf_timed(void) { return log_on(LOG_PERF) || option_int(OPT_PERF) != PERF_OFF || timeline_on(); }
 static inline bool perf_counted(void) { return option_int(OPT_PERF) != PERF_OFF; }
 
-/* Before a launch on the CPU whose time is wanted: measures the machine, where nobody did. */
+/* Before a launch on the CPU whose time is wanted, and before a trace begins: measures the machine, where nobody did. */
 void perf_look(void);
 /* Its time is known: into the log and the sums, where they are wanted. */
 void perf_launched(const Launched *l, double seconds);

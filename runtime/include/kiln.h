@@ -381,9 +381,9 @@ KILN_API KILN_MUST_CHECK kiln_status kiln_get_option(const char *name, char *buf
  * A timeline of the process, in a file that Perfetto (ui.perfetto.dev) and chrome://tracing open: for each thread the recording, sync
  * points with file and line, look-ups, guards and why there was no program, passes, fusion, each kernel's code generation, loading and
  * storing, binding, launches with what they compute, their regime and how near they came to the limit, what each thread ran of a kernel,
- * copies, waits; curves of memory; arrows from a sync point to its launches. What each device can do stands in `otherData`; the first trace
- * on a machine measures that of the CPU, which takes half a second and is kept in the cache directory. KILN_TRACE=file begins one
- * when the process first uses kiln; so does the option `trace`, set to the file. %p in the path becomes the process's number.
+ * copies, waits; curves of memory; arrows from a sync point to its launches. What each device can do stands in `otherData`; that
+ * of the CPU is measured before the first trace on a machine begins, which takes half a second, and kept in the cache directory. KILN_TRACE=file
+ * begins one when the process first uses kiln; so does the option `trace`, set to the file. %p in the path becomes the process's number.
  *
  * The file is valid JSON at every moment, whatever the process dies of; what happened in the last fraction of a millisecond may be missing
  * then. It grows up to the option trace_size, then the oldest events go, and `lost_events` counts them. A forked child writes a

@@ -238,7 +238,8 @@ Test(cuda_memory, a_read_beside_an_evaluation_takes_no_memory_over)
         data[i] = 1;
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(SHARED), data), *y = kiln_retain(kiln_add(x, x));
-    DRIVER(test_cuda_before)("cuModuleLoadDataEx", 1, while_loading, x); /* the evaluation waits for its inputs, and has not queued a kernel */
+    DRIVER(test_cuda_before)
+    ("cuModuleLoadDataEx", 1, while_loading, x); /* the evaluation waits for its inputs, and has not queued a kernel */
     cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
     kiln_scope_end(scope); /* x is freed, while the kernel waits to read it */
     in_another_thread(makes_another, data);

@@ -198,7 +198,7 @@ function timeline() {
     if (!trace || !trace.spans.length) return null;
     const names = new Map(trace.lanes), lanes = nest(trace.spans);
     for (const lane of lanes) lane.title = names.get(lane.id) ?? 'lane ' + lane.id;
-    const help = el('p', {class: 'quiet'}, 'With the timeline in focus: ', el('kbd', {}, '← →'), ' move, ', el('kbd', {}, '+ −'), ' zoom, ', el('kbd', {}, 'n p'), ' step from bar to bar or from find to find, ',
+    const help = el('p', {class: 'quiet help'}, 'With the timeline in focus: ', el('kbd', {}, '← →'), ' move, ', el('kbd', {}, '+ −'), ' zoom, ', el('kbd', {}, 'n p'), ' step from bar to bar or from find to find, ',
         el('kbd', {}, 'Enter'), ' fills the width with a bar, ', el('kbd', {}, '0'), ' shows all. Ctrl and the wheel zoom, too.');
     return [barView(lanes, 'timeline', true), help];
 }

@@ -3,9 +3,8 @@
  *
  * The walk is a depth-first search in input order, so its numbering, inputs before all others, is a function of the structure alone. Its stack lies on the
  * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
- * nodes that no other complete node uses, and of the others what is dear and used by the rest, too: runtime/eval/saved.c), become
- * inputs, and the walk goes on. What needs no data (constants, ranges, random numbers) is no such output where there is another:
- * computed, it would lie on this device and no graph of another one could use it.
+ * nodes that no other complete node uses), become inputs, and the walk goes on. What needs no data (constants, ranges, random
+ * numbers) is no such output where there is another: computed, it would lie on this device and no graph of another one could use it.
  * It is collected once more, with the nodes that use it.
  */
 #include "ir/attr.h"
@@ -246,7 +245,7 @@ static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, Serve
         for (size_t i = 0; i < e->call.nodes.n; i++)
             if (!e->used.at[i] && is_pending(e->call.nodes.at[i]) && (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
                 BUF_PUSH(e->call.outputs, (uint32_t)i);
-    TRY(call_save(e, true));
+    TRY(call_save(e));
     TRY(write_call(&e->call, keyed, keyed_bytes));
     TRY(serve(e, &e->call, user));
     TRY(give_outputs(e));
@@ -292,7 +291,7 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
         }
     if (e->call.outputs.n == 0)
         return ST_OK;
-    TRY(call_save(e, false));
+    TRY(call_save(e));
     TRY(write_call(&e->call, keyed, keyed_bytes));
     return serve(e, &e->call, user);
 }

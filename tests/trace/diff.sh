@@ -96,7 +96,7 @@ awk 'BEGIN {
     for (i = 0; i < 200000; i++)
         printf "{\"name\":\"kernel_%d\",\"cat\":\"launch\",\"ph\":\"X\",\"ts\":1.0,\"dur\":5.0,\"pid\":1,\"tid\":1,\"args\":{\"bytes\":8,\"flops\":7,\"tasks\":1}},\n", i
 }' >"$work/many.json"
-if (ulimit -v 120000 && "$kiln" --version >/dev/null 2>&1); then
+if ! grep -Eq '__(asan|tsan)_init' "$kiln"; then
     (ulimit -v 120000 && "$kiln" trace diff "$work/many.json" "$work/a.json" >"$work/out" 2>"$work/err") || fail "200,000 kernels: $(cat "$work/err")"
     warns '13[0-9]{4} launches are of kernels beyond the first 65536 and were not compared'
     [ "$(wc -l <"$work/out")" = 65537 ] || fail "200,000 kernels: $(wc -l <"$work/out") lines"

@@ -66,6 +66,7 @@ typedef struct Evaluation {
     BUF(bool) donated;   /* by input: see call_donated */
     BUF(bool) output;    /* by canonical number */
     BUF(uint32_t) user;  /* by canonical number: see call_save */
+    BUF(uint32_t) uses;  /* by canonical number: how many inputs of pending nodes it is */
     BUF(uint32_t) going; /* references that go away, by canonical number */
 
     /* Launching (runtime/eval/launch.c). */

@@ -45,8 +45,9 @@ typedef struct Call {
 
 typedef struct Evaluation Evaluation; /* runtime/evaluation.h */
 
-/* Makes further outputs of the complete nodes that a later gradient would compute a second time (runtime/eval/saved.c). ST_OUT_OF_MEMORY. */
-Status call_save(Evaluation *e);
+/* Makes further outputs of the complete nodes that a later gradient would compute a second time, or, of a graph that is cut, the calls that
+ * follow (runtime/eval/saved.c). ST_OUT_OF_MEMORY. */
+Status call_save(Evaluation *e, bool is_cut);
 
 static inline RtNode *call_output(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
 

@@ -3,8 +3,9 @@
  *
  * The walk is a depth-first search in input order, so its numbering, inputs before all others, is a function of the structure alone. Its stack lies on the
  * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
- * nodes that no other complete node uses), become inputs, and the walk goes on. What needs no data (constants, ranges, random
- * numbers) is no such output where there is another: computed, it would lie on this device and no graph of another one could use it.
+ * nodes that no other complete node uses, and of the others what is dear and used by the rest, too: runtime/eval/saved.c), become
+ * inputs, and the walk goes on. What needs no data (constants, ranges, random numbers) is no such output where there is another:
+ * computed, it would lie on this device and no graph of another one could use it.
  * It is collected once more, with the nodes that use it.
  */
 #include "ir/attr.h"
@@ -238,19 +239,36 @@ void collect_end(Evaluation *e)
     e->given.n = 0;
 }
 
-/* Serves what is complete; afterwards those nodes have values, or are taken to have. */
+static void hold_outputs(const Call *c)
+{
+    for (size_t k = 0; k < c->outputs.n; k++)
+        node_retain(call_output(c, k));
+}
+
+static void release_outputs(const Call *c)
+{
+    for (size_t k = 0; k < c->outputs.n; k++)
+        node_release(call_output(c, k));
+}
+
+/* Serves what is complete; afterwards those nodes have values, or are taken to have. An output that only others of them use goes when they let
+ * their inputs go, so all are held meanwhile: call_donated counts the inputs of outputs as going anyway. */
 static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
 {
     for (int anywhere = 0; anywhere < 2 && e->call.outputs.n == 0; anywhere++)
         for (size_t i = 0; i < e->call.nodes.n; i++)
             if (!e->used.at[i] && is_pending(e->call.nodes.at[i]) && (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
                 BUF_PUSH(e->call.outputs, (uint32_t)i);
-    TRY(call_save(e));
+    TRY(call_save(e, true));
     TRY(write_call(&e->call, keyed, keyed_bytes));
-    TRY(serve(e, &e->call, user));
-    TRY(give_outputs(e));
-    start_call(e);
-    return ST_OK;
+    hold_outputs(&e->call);
+    Status status = serve(e, &e->call, user);
+    if (status == ST_OK)
+        status = give_outputs(e);
+    release_outputs(&e->call);
+    if (status == ST_OK)
+        start_call(e);
+    return status;
 }
 
 Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes,
@@ -291,7 +309,7 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
         }
     if (e->call.outputs.n == 0)
         return ST_OK;
-    TRY(call_save(e));
+    TRY(call_save(e, false));
     TRY(write_call(&e->call, keyed, keyed_bytes));
     return serve(e, &e->call, user);
 }

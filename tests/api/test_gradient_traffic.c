@@ -127,6 +127,69 @@ Test(gradient_traffic, a_recording_computes_each_product_once)
     cr_expect(memcmp(together, later, sizeof together) == 0);
 }
 
+/* --- a graph of more nodes than one program takes ------------------------------------------------------------ */
+
+/* The gradients of two layers between which a matrix is transposed `steps` times, an even number; how many products were computed. */
+static int long_way(int steps, float grad[2][64 * 64])
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.5), *w = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.25));
+    kiln_tensor *v = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.125)), *p[] = {w, v}, *g[2], *made[] = {x, w, v};
+    cr_assert_eq(kiln_eval_many(made, 3), KILN_OK);
+    kiln_set_log_sink(count_products, NULL);
+    set_option("cache", "off");
+    set_option("log", "fusion");
+    kiln_tensor *h = kiln_matmul(x, w);
+    for (int i = 0; i < steps; i++)
+        h = kiln_transpose(h);
+    kiln_tensor *loss = kiln_sum(kiln_square(kiln_matmul(h, v)));
+    cr_assert_eq(kiln_grad(loss, p, 2, g), KILN_OK, "%s", kiln_error_message());
+    products = 0;
+    cr_assert_eq(kiln_eval_many(g, 2), KILN_OK, "%s", kiln_error_message());
+    int n = products;
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(kiln_read(g[i], KILN_F32, grad[i], sizeof grad[i]), KILN_OK);
+    set_option("log", "");
+    kiln_scope_end(scope);
+    return n;
+}
+
+/* What the second program needs of the first one's products it reads. */
+Test(gradient_traffic, a_graph_that_is_cut_computes_each_product_once)
+{
+    static float grad[2][64 * 64];
+    for (int steps = 2; steps <= 3002; steps += 3000) {
+        int n = long_way(steps, grad);
+        cr_expect_eq(n, 5, "%d products with %d steps between", n, steps);
+        const double h = 64 * 0.5 * 0.25, r = 2 * 64 * h * 0.125, dw = 64 * 0.5 * 64 * r * 0.125, dv = 64 * h * r;
+        cr_expect(fabs(grad[0][5] - dw) < 1e-4 * dw, "%g, not %g", (double)grad[0][5], dw);
+        cr_expect(fabs(grad[1][5] - dv) < 1e-4 * dv, "%g, not %g", (double)grad[1][5], dv);
+    }
+}
+
+/* (p + q) * (relu(p) + p + q), transposed in between; the part before a cut has p for an output that no other one than p + q holds. */
+static void sum_of_products(int steps, float out[64])
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *a = kiln_reshape(kiln_arange(KILN_F32, -32, 32, 1), KILN_SHAPE(8, 8)),
+                *b = kiln_add(kiln_transpose(a), kiln_full(KILN_F32, KILN_SHAPE(8, 8), 3));
+    kiln_tensor *made[] = {a, b};
+    cr_assert_eq(kiln_eval_many(made, 2), KILN_OK);
+    kiln_tensor *p = kiln_matmul(a, b), *w = kiln_add(p, kiln_matmul(b, a)), *t = kiln_add(kiln_relu(p), w);
+    for (int i = 0; i < steps; i++)
+        t = kiln_transpose(t);
+    cr_assert_eq(kiln_read(kiln_mul(t, w), KILN_F32, out, sizeof(float) * 64), KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+}
+
+Test(gradient_traffic, what_is_computed_before_a_cut_is_right)
+{
+    float few[64], many[64];
+    sum_of_products(2, few);
+    sum_of_products(5000, many);
+    cr_expect(memcmp(few, many, sizeof few) == 0 && few[1] != 0, "%g, %g", (double)few[1], (double)many[1]);
+}
+
 /* --- a deep network under each KILN_REMAT ------------------------------------------------------------------- */
 
 enum { DEPTH = 6, BATCH = 256, WIDTH = 64, BATCHES = BATCH * WIDTH * 4, PARAMS = 3 * DEPTH };

@@ -331,7 +331,7 @@ static Ref many_places(Fuser *f, uint32_t visits)
 }
 
 /* The contraction kernel of root n: loops over the product's own axes; n's coordinates follow from
- * them, up the epilogue. false: they would become too long. */
+ * them, up the epilogue. false: they would become too long, or something on the way has a kernel of plain loops by now. */
 static bool contraction_tuple(Build *b, Ref n, Tuple *at)
 {
     Fuser *f = b->f;
@@ -343,8 +343,10 @@ static bool contraction_tuple(Build *b, Ref n, Tuple *at)
         const Node *node = graph_node(f->g, step);
         VEC_PUSH(f->scratch, path, step);
         uint32_t i = 0;
-        while (f->contract_of[node->in[i]] != b->contraction)
+        while (i < node->n_in && f->contract_of[node->in[i]] != b->contraction)
             i++;
+        if (i == node->n_in)
+            return false;
         step = node->in[i];
     }
     while (path.n) {

@@ -190,6 +190,31 @@ Test(gradient_traffic, what_is_computed_before_a_cut_is_right)
     cr_expect(memcmp(few, many, sizeof few) == 0 && few[1] != 0, "%g, %g", (double)few[1], (double)many[1]);
 }
 
+/* Gradients of two products with so many pairs of ops between them: a part of what follows a product is cut off it, more than once. */
+static void many_between(const char *mode, float grad[2][64 * 64])
+{
+    kiln_scope *scope = kiln_scope_begin();
+    set_option("mode", mode);
+    kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.5), *w = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.25));
+    kiln_tensor *v = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(64, 64), 0.125)), *p[] = {w, v}, *g[2];
+    kiln_tensor *h = kiln_matmul(x, w);
+    for (int i = 0; i < 200; i++)
+        h = kiln_relu(kiln_add(h, 0.001));
+    cr_assert_eq(kiln_grad(kiln_sum(kiln_square(kiln_matmul(h, v))), p, 2, g), KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(kiln_read(g[i], KILN_F32, grad[i], sizeof grad[i]), KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+}
+
+Test(gradient_traffic, many_ops_between_two_products)
+{
+    static float compiled[2][64 * 64], interpreted[2][64 * 64];
+    many_between("jit", compiled);
+    many_between("interp", interpreted);
+    cr_expect(memcmp(compiled, interpreted, sizeof compiled) == 0 && compiled[0][5] > 0, "%g, %g", (double)compiled[0][5],
+              (double)interpreted[0][5]);
+}
+
 /* --- a deep network under each KILN_REMAT ------------------------------------------------------------------- */
 
 enum { DEPTH = 6, BATCH = 256, WIDTH = 64, BATCHES = BATCH * WIDTH * 4, PARAMS = 3 * DEPTH };

@@ -1,6 +1,7 @@
 /* Entries of the cache on disk: parsing, loading, names. See entry.h for the layout; cache/entry_write.c writes it. */
 #include "cache/entry.h"
 #include "cache/entry_layout.h"
+#include "ir/body.h"
 #include "ir/base/bytes.h"
 #include "ir/base/os.h"
 #include "ir/base/pack.h"
@@ -191,23 +192,53 @@ static Status read_guards(Parse *p)
     return complete(p, SECTION_GUARDS);
 }
 
-static bool buffer_fits(const Program *plan, const ProgBuffer *b)
+static bool buffer_fits(const Parse *p, const Program *plan, const ProgBuffer *b)
 {
-    return b->kind <= BUFFER_TEMP && b->dtype < DT_COUNT && b->numel < plan->guards.sizes.n &&
+    return b->kind <= BUFFER_TEMP && b->dtype < DT_COUNT && b->numel < p->plan->guards.sizes.n &&
            (b->kind != BUFFER_TEMP || b->slot < plan->n_slots);
 }
 
-static bool arg_fits(const Parse *p, const ProgArg *arg)
+static bool arg_fits(const Parse *p, const Program *plan, const ProgArg *arg)
 {
     switch (arg->kind) {
-    case BIND_BUFFER: return arg->value < p->plan->n_buffers;
+    case BIND_BUFFER: return arg->value < plan->n_buffers;
     case BIND_SIZE: return arg->value < p->plan->guards.sizes.n;
     case BIND_SCALAR: return arg->value < p->view->facts.n_scalars;
-    case BIND_HOST: return arg->value < p->plan->n_host;
+    case BIND_HOST: return arg->value < plan->n_host;
     case BIND_SHARED:
-    case BIND_FAULT: return true;
+    case BIND_FAULT:
+    case BIND_NONE: return true;
     }
     return false;
+}
+
+/* Has the body as many inputs and outputs as its step gives and takes? */
+static bool body_fits(const Program *body, uint32_t n_inputs, uint32_t n_outputs)
+{
+    bool fits = body->n_outputs == n_outputs;
+    for (uint32_t i = 0; i < body->n_buffers && fits; i++)
+        fits = (body->buffers[i].kind != BUFFER_INPUT || body->buffers[i].index < n_inputs) &&
+               (body->buffers[i].alias_input == NO_BUFFER || body->buffers[i].alias_input < n_inputs);
+    return fits;
+}
+
+/* Operands, results, and of a loop the count (jit/plan.h). */
+static bool bodies_fit(const Program *plan, const ProgStep *s)
+{
+    bool loop = s->kind == STEP_LOOP;
+    if (s->n_in > s->n_args || s->n_results > s->n_args - s->n_in || s->n_args != s->n_in + s->n_results + loop || plan->takes_over)
+        return false;
+    const ProgArg *args = plan->args + s->first_arg;
+    for (uint32_t i = 0; i < s->n_in + s->n_results; i++)
+        if (args[i].kind != BIND_BUFFER && (args[i].kind != BIND_NONE || i < s->n_in))
+            return false;
+    if (s->n_bodies < (loop ? 1 : 2) || s->n_bodies > 2 || s->body > plan->n_bodies || s->n_bodies > plan->n_bodies - s->body)
+        return false;
+    Program *const *bodies = plan->bodies + s->body;
+    if (!loop)
+        return s->n_in && body_fits(bodies[0], s->n_in - 1, s->n_results) && body_fits(bodies[1], s->n_in - 1, s->n_results);
+    return (uint32_t)s->carries + s->xs <= s->n_in && s->carries <= s->n_results && args[s->n_args - 1].kind == BIND_SIZE &&
+           body_fits(bodies[0], s->n_in + 1, s->n_results) && (s->n_bodies == 1 || body_fits(bodies[1], s->n_in, 1));
 }
 
 static bool sort_fits(const Program *plan, const ProgStep *step)
@@ -219,20 +250,21 @@ static bool sort_fits(const Program *plan, const ProgStep *step)
     return fits;
 }
 
-static bool step_fits(const Program *plan, const ProgStep *step)
+static bool step_fits(const Parse *p, const Program *plan, const ProgStep *step)
 {
-    if (step->first_arg > plan->n_args || step->n_args > plan->n_args - step->first_arg || step->bytes >= plan->guards.sizes.n)
+    if (step->first_arg > plan->n_args || step->n_args > plan->n_args - step->first_arg || step->bytes >= p->plan->guards.sizes.n)
         return false;
     switch (step->kind) {
-    case STEP_KERNEL: return step->kernel < plan->n_kernels;
+    case STEP_KERNEL: return step->kernel < p->plan->n_kernels;
     case STEP_SORT: return sort_fits(plan, step);
+    case STEP_LOOP:
+    case STEP_COND: return bodies_fit(plan, step);
     }
     return false;
 }
 
-static Status read_buffers(Parse *p, ByteReader *in)
+static Status read_buffers(Parse *p, ByteReader *in, Program *plan)
 {
-    Program *plan = p->plan;
     plan->n_slots = read_u32(in);
     plan->n_buffers = read_count(in, BUFFER_BYTES);
     if (plan->n_slots > plan->n_buffers)
@@ -246,15 +278,14 @@ static Status read_buffers(Parse *p, ByteReader *in)
         b->numel = read_u32(in);
         b->slot = read_u32(in);
         b->alias_input = read_u32(in);
-        if (!in->bad && !buffer_fits(plan, b))
+        if (!in->bad && !buffer_fits(p, plan, b))
             return malformed(SECTION_PLAN, "a buffer refers to what is not there");
     }
     return ST_OK;
 }
 
-static Status read_host_scalars(Parse *p, ByteReader *in)
+static Status read_host_scalars(Parse *p, ByteReader *in, Program *plan)
 {
-    Program *plan = p->plan;
     plan->math = read_u8(in);
     plan->n_host = read_count(in, HOST_BYTES);
     plan->host = ARENA_ARRAY(p->arena, HostScalar, plan->n_host);
@@ -271,15 +302,26 @@ static Status read_host_scalars(Parse *p, ByteReader *in)
     return plan->math < MATH_MODES ? ST_OK : malformed(SECTION_PLAN, "no mode of arithmetic");
 }
 
-static Status read_steps(Parse *p, ByteReader *in)
+static void read_bodies_of(ByteReader *in, ProgStep *s)
 {
-    Program *plan = p->plan;
+    s->n_in = read_u32(in);
+    s->n_results = read_u32(in);
+    s->carries = (uint16_t)read_u32(in);
+    s->xs = (uint16_t)read_u32(in);
+    s->reverse = read_u8(in) & 1;
+    s->n_bodies = read_u8(in);
+    s->body = read_u32(in);
+    s->place = read_u32(in);
+}
+
+static Status read_steps(Parse *p, ByteReader *in, Program *plan)
+{
     plan->n_args = read_count(in, ARG_BYTES);
     plan->args = ARENA_ARRAY(p->arena, ProgArg, plan->n_args);
     for (uint32_t i = 0; i < plan->n_args; i++) {
         plan->args[i].kind = read_u8(in);
         plan->args[i].value = read_u32(in);
-        if (!in->bad && !arg_fits(p, &plan->args[i]))
+        if (!in->bad && !arg_fits(p, plan, &plan->args[i]))
             return malformed(SECTION_PLAN, "an argument refers to what is not there");
     }
     plan->n_steps = read_count(in, STEP_BYTES);
@@ -296,7 +338,9 @@ static Status read_steps(Parse *p, ByteReader *in)
         s->n_args = read_u32(in);
         s->bytes = read_u32(in);
         s->what = read_text(in);
-        if (!in->bad && !step_fits(plan, s))
+        if (s->kind == STEP_LOOP || s->kind == STEP_COND)
+            read_bodies_of(in, s);
+        if (!in->bad && !step_fits(p, plan, s))
             return malformed(SECTION_PLAN, "a step refers to what is not there");
         if (s->n_args > plan->max_step_args)
             plan->max_step_args = s->n_args;
@@ -313,20 +357,41 @@ static uint32_t *read_numbers(Parse *p, ByteReader *in, uint32_t *n)
     return numbers;
 }
 
-static Status read_plan(Parse *p)
+static Status read_program(Parse *p, ByteReader *in, Program *plan, int depth);
+
+static Status read_bodies(Parse *p, ByteReader *in, Program *plan, int depth)
 {
-    ByteReader *in = &p->section[SECTION_PLAN];
-    Program *plan = p->plan;
+    plan->n_bodies = read_count(in, BODY_BYTES);
+    plan->bodies = ARENA_ARRAY(p->arena, Program *, plan->n_bodies);
+    if (plan->n_bodies && depth == MAX_BODY_DEPTH)
+        return malformed(SECTION_PLAN, "bodies nested too deep");
+    for (uint32_t i = 0; i < plan->n_bodies && !in->bad; i++) {
+        plan->bodies[i] = ARENA_NEW(p->arena, Program);
+        plan->bodies[i]->inner = true;
+        TRY(read_program(p, in, plan->bodies[i], depth + 1));
+    }
+    return in->bad ? malformed(SECTION_PLAN, "too short") : ST_OK;
+}
+
+static Status read_program(Parse *p, ByteReader *in, Program *plan, int depth)
+{
     plan->general = read_u8(in) & 1;
     plan->takes_over = read_u8(in) & 1;
-    TRY(read_buffers(p, in));
-    TRY(read_host_scalars(p, in));
-    TRY(read_steps(p, in));
+    TRY(read_buffers(p, in, plan));
+    TRY(read_host_scalars(p, in, plan));
+    TRY(read_bodies(p, in, plan, depth));
+    TRY(read_steps(p, in, plan));
     plan->outputs = read_numbers(p, in, &plan->n_outputs);
     for (uint32_t i = 0; i < plan->n_outputs; i++)
         if (!in->bad && (plan->outputs[i] >= plan->n_buffers || plan->buffers[plan->outputs[i]].kind == BUFFER_TEMP))
             return malformed(SECTION_PLAN, "an output is no buffer of the caller");
     plan->faults = read_numbers(p, in, &plan->n_faults);
+    return ST_OK;
+}
+
+static Status read_plan(Parse *p)
+{
+    TRY(read_program(p, &p->section[SECTION_PLAN], p->plan, 0));
     return complete(p, SECTION_PLAN);
 }
 
@@ -444,13 +509,17 @@ static Status load_kernel(const EntryKernel *k, CompiledKernel **out)
     return *out ? ST_OK : ST_OUT_OF_MEMORY;
 }
 
-/* The texts that a program refers to, moved into a block of its own. */
+/* The texts that a program and its bodies refer to, moved into a block of each. */
 static bool own_texts(Program *p)
 {
     size_t bytes = 1;
+    uint32_t n_kernels = p->inner ? 0 : p->n_kernels;
+    for (uint32_t i = 0; i < p->n_bodies; i++)
+        if (!own_texts(p->bodies[i]))
+            return false;
     for (uint32_t i = 0; i < p->n_steps; i++)
         bytes += strlen(p->steps[i].what) + 1;
-    for (uint32_t i = 0; i < p->n_kernels; i++)
+    for (uint32_t i = 0; i < n_kernels; i++)
         bytes += strlen(p->kernels[i].name) + 1;
     for (uint32_t i = 0; i < p->guards.n; i++)
         bytes += strlen(p->guards.at[i].who) + 1;
@@ -459,7 +528,7 @@ static bool own_texts(Program *p)
         return false;
     for (uint32_t i = 0; i < p->n_steps; i++)
         p->steps[i].what = strcpy(at, p->steps[i].what), at += strlen(at) + 1;
-    for (uint32_t i = 0; i < p->n_kernels; i++)
+    for (uint32_t i = 0; i < n_kernels; i++)
         p->kernels[i].name = strcpy(at, p->kernels[i].name), at += strlen(at) + 1;
     for (uint32_t i = 0; i < p->guards.n; i++)
         p->guards.at[i].who = strcpy(at, p->guards.at[i].who), at += strlen(at) + 1;
@@ -477,13 +546,9 @@ static double compile_seconds(const EntryView *entry)
     return 1e-6 * (double)strtoll(digits, NULL, 10);
 }
 
-Status entry_load(const EntryView *entry, Program **out)
+/* A heap copy of the plan and the bodies in it: all but guards and kernels. */
+static bool copy_plan(Program *p, const Program *plan)
 {
-    const Program *plan = entry->plan;
-    Program *p = os_calloc(1, sizeof *p);
-    *out = NULL;
-    if (!p)
-        return fail(ST_OUT_OF_MEMORY, "no memory for a program");
     atomic_init(&p->refs, 1);
     p->n_buffers = plan->n_buffers;
     p->n_steps = plan->n_steps;
@@ -496,24 +561,53 @@ Status entry_load(const EntryView *entry, Program **out)
     p->max_step_args = plan->max_step_args;
     p->takes_over = plan->takes_over;
     p->general = plan->general;
+    p->inner = plan->inner;
+    bool copied = copy(&p->buffers, plan->buffers, sizeof *plan->buffers * plan->n_buffers) &&
+                  copy(&p->steps, plan->steps, sizeof *plan->steps * plan->n_steps) &&
+                  copy(&p->args, plan->args, sizeof *plan->args * plan->n_args) &&
+                  copy(&p->outputs, plan->outputs, sizeof *plan->outputs * plan->n_outputs) &&
+                  copy(&p->faults, plan->faults, sizeof *plan->faults * plan->n_faults) &&
+                  copy(&p->host, plan->host, sizeof *plan->host * plan->n_host) &&
+                  (p->bodies = os_calloc(plan->n_bodies + 1, sizeof(Program *)));
+    for (uint32_t i = 0; i < plan->n_bodies && copied; i++) {
+        copied = (p->bodies[i] = os_calloc(1, sizeof(Program))) != NULL;
+        p->n_bodies += copied;
+        copied = copied && copy_plan(p->bodies[i], plan->bodies[i]);
+    }
+    return copied;
+}
+
+/* Bodies refer to the kernels of the program that they lie in. */
+static void lend_kernels(Program *p)
+{
+    for (uint32_t i = 0; i < p->n_bodies; i++) {
+        p->bodies[i]->kernels = p->kernels;
+        p->bodies[i]->n_kernels = p->n_kernels;
+        lend_kernels(p->bodies[i]);
+    }
+}
+
+Status entry_load(const EntryView *entry, Program **out)
+{
+    const Program *plan = entry->plan;
+    Program *p = os_calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p)
+        return fail(ST_OUT_OF_MEMORY, "no memory for a program");
+    bool copied = copy_plan(p, plan);
     p->guards = (GuardSet){.sizes.n = plan->guards.sizes.n, .n = plan->guards.n, .on_scalars = plan->guards.on_scalars};
     p->compile_seconds = compile_seconds(entry);
     Status status = ST_OK;
-    if (!copy(&p->guards.sizes.at, plan->guards.sizes.at, sizeof *plan->guards.sizes.at * plan->guards.sizes.n) ||
+    if (!copied || !copy(&p->guards.sizes.at, plan->guards.sizes.at, sizeof *plan->guards.sizes.at * plan->guards.sizes.n) ||
         !copy(&p->guards.at, plan->guards.at, sizeof *plan->guards.at * plan->guards.n) ||
-        !copy(&p->kernels, plan->kernels, sizeof *plan->kernels * plan->n_kernels) ||
-        !copy(&p->buffers, plan->buffers, sizeof *plan->buffers * plan->n_buffers) ||
-        !copy(&p->steps, plan->steps, sizeof *plan->steps * plan->n_steps) ||
-        !copy(&p->args, plan->args, sizeof *plan->args * plan->n_args) ||
-        !copy(&p->outputs, plan->outputs, sizeof *plan->outputs * plan->n_outputs) ||
-        !copy(&p->faults, plan->faults, sizeof *plan->faults * plan->n_faults) ||
-        !copy(&p->host, plan->host, sizeof *plan->host * plan->n_host))
+        !copy(&p->kernels, plan->kernels, sizeof *plan->kernels * plan->n_kernels))
         status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
     for (; status == ST_OK && p->n_kernels < entry->n_kernels; p->n_kernels++) {
         status = load_kernel(&entry->kernels[p->n_kernels], &p->kernels[p->n_kernels].compiled);
         if (status != ST_OK)
             break;
     }
+    lend_kernels(p);
     if (status == ST_OK && !own_texts(p))
         status = fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->n_steps);
     if (status != ST_OK) {

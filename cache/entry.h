@@ -10,7 +10,7 @@
  *     facts      the facts it was compiled for (ints, scalars): the history from which sizes become arguments
  *     policy     what that compilation knew of other calls: which facts varied, and facts of earlier ones. So that a check can repeat it
  *     guards     size table and guards
- *     plan       buffers, scalars that the host computes, steps, arguments, outputs, faults
+ *     plan       buffers, scalars that the host computes, bodies of loops and branches (plans like it), arguments, steps, outputs, faults
  *     kernels    of each: name, cost, the text it is interned by, its code, and its IR and assembly (zstd)
  *     texts      zstd: graph as recorded, graph after the passes
  *
@@ -24,7 +24,7 @@
 #include "cache/key_text.h"
 #include "jit/program.h"
 
-enum { ENTRY_FORMAT = 5 };
+enum { ENTRY_FORMAT = 6 };
 enum { ENTRY_MAX_BYTES = 1 << 30 };
 
 typedef struct EntryKernel {

@@ -88,6 +88,9 @@ static void write_plan(Bytes *out, const Program *p)
             bytes_u32(out, h->in[k]);
         bytes_u64(out, h->bits);
     }
+    bytes_u32(out, p->n_bodies);
+    for (uint32_t i = 0; i < p->n_bodies; i++)
+        write_plan(out, p->bodies[i]);
     bytes_u32(out, p->n_args);
     for (uint32_t i = 0; i < p->n_args; i++) {
         bytes_u8(out, p->args[i].kind);
@@ -104,6 +107,16 @@ static void write_plan(Bytes *out, const Program *p)
         bytes_u32(out, s->n_args);
         bytes_u32(out, s->bytes);
         bytes_text(out, s->what);
+        if (s->kind != STEP_LOOP && s->kind != STEP_COND)
+            continue;
+        bytes_u32(out, s->n_in);
+        bytes_u32(out, s->n_results);
+        bytes_u32(out, s->carries);
+        bytes_u32(out, s->xs);
+        bytes_u8(out, s->reverse);
+        bytes_u8(out, s->n_bodies);
+        bytes_u32(out, s->body);
+        bytes_u32(out, s->place);
     }
     write_numbers(out, p->outputs, p->n_outputs);
     write_numbers(out, p->faults, p->n_faults);

@@ -31,26 +31,26 @@ struct GuardBuilder {
 /* A fixed fact, and every one unified with it, stays compiled in. */
 static void keep_fixed(GuardPolicy *policy, const Graph *g)
 {
-    bool *class_fixed = ARENA_ARRAY(g->arena, bool, g->dims.n + 1);
-    for (Dim d = 0; d < g->dims.n; d++)
-        if (g->dims.at[d].kind == DIM_FACT && policy->int_fixed[g->dims.at[d].fact])
+    bool *class_fixed = ARENA_ARRAY(g->arena, bool, g->shared->dims.n + 1);
+    for (Dim d = 0; d < g->shared->dims.n; d++)
+        if (g->shared->dims.at[d].kind == DIM_FACT && policy->int_fixed[g->shared->dims.at[d].fact])
             class_fixed[dim_find(g, d)] = true;
-    for (Dim d = 0; d < g->dims.n; d++)
-        if (g->dims.at[d].kind == DIM_FACT && class_fixed[dim_find(g, d)])
-            policy->int_varies[g->dims.at[d].fact] = false;
+    for (Dim d = 0; d < g->shared->dims.n; d++)
+        if (g->shared->dims.at[d].kind == DIM_FACT && class_fixed[dim_find(g, d)])
+            policy->int_varies[g->shared->dims.at[d].fact] = false;
 }
 
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always)
 {
     if (always)
-        memset(policy->int_varies, 1, g->ints.n);
-    bool *class_varies = ARENA_ARRAY(g->arena, bool, g->dims.n + 1);
-    for (Dim d = 0; d < g->dims.n; d++)
-        if (g->dims.at[d].kind == DIM_FACT && policy->int_varies[g->dims.at[d].fact])
+        memset(policy->int_varies, 1, g->shared->ints.n);
+    bool *class_varies = ARENA_ARRAY(g->arena, bool, g->shared->dims.n + 1);
+    for (Dim d = 0; d < g->shared->dims.n; d++)
+        if (g->shared->dims.at[d].kind == DIM_FACT && policy->int_varies[g->shared->dims.at[d].fact])
             class_varies[dim_find(g, d)] = true;
-    for (Dim d = 0; d < g->dims.n; d++)
-        if (g->dims.at[d].kind == DIM_FACT && class_varies[dim_find(g, d)])
-            policy->int_varies[g->dims.at[d].fact] = true;
+    for (Dim d = 0; d < g->shared->dims.n; d++)
+        if (g->shared->dims.at[d].kind == DIM_FACT && class_varies[dim_find(g, d)])
+            policy->int_varies[g->shared->dims.at[d].fact] = true;
     if (policy->int_fixed)
         keep_fixed(policy, g);
 }
@@ -76,7 +76,7 @@ static bool ask_int(Query *q, uint32_t fact, const char *who, int64_t *value)
     }
     if (b->policy->int_varies[fact])
         return false;
-    *value = b->g->ints.at[fact].value;
+    *value = b->g->shared->ints.at[fact].value;
     note(b, (Note){.kind = GUARD_INT_EQ, .a = b->fact_dim.at[fact], .v = *value, .who = who});
     return true;
 }
@@ -107,7 +107,7 @@ static void bounds_within(const GuardBuilder *b, Dim d, int64_t *min, int64_t *m
 {
     const Graph *g = b->g;
     d = dim_find(g, d);
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     *min = INT64_MIN;
     *max = INT64_MAX;
     if (info->kind == DIM_CONST) {
@@ -115,7 +115,7 @@ static void bounds_within(const GuardBuilder *b, Dim d, int64_t *min, int64_t *m
         return;
     }
     if (info->kind == DIM_FACT) {
-        if (fact_natural((FactKind)g->ints.at[info->fact].kind))
+        if (fact_natural((FactKind)g->shared->ints.at[info->fact].kind))
             *min = 0;
     } else if (--*budget > 0) {
         int64_t low, high, other_low, other_high;
@@ -161,7 +161,7 @@ static bool ask_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bit
     GuardBuilder *b = builder_of(q);
     if (b->policy->general || b->policy->wide || b->policy->scalar_varies[scalar])
         return false;
-    const ScalarFact *fact = &b->g->scalars.at[scalar];
+    const ScalarFact *fact = &b->g->shared->scalars.at[scalar];
     *bits = fact->bits;
     note(b, (Note){.kind = GUARD_SCALAR_EQ, .dtype = fact->dtype, .a = scalar, .v = (int64_t)fact->bits, .who = who});
     return true;
@@ -176,12 +176,12 @@ GuardBuilder *guard_builder_new(Graph *g, const GuardPolicy *policy)
     b->query = (Query){ask_int, ask_same, ask_range, tell_bounds, ask_scalar, mark_notes, undo_notes};
     b->g = g;
     b->policy = policy;
-    for (uint32_t i = 0; i < g->ints.n; i++)
+    for (uint32_t i = 0; i < g->shared->ints.n; i++)
         VEC_PUSH(g->arena, b->fact_dim, DIM_NONE);
-    for (Dim d = 0; d < g->dims.n; d++)
-        if (g->dims.at[d].kind == DIM_FACT && b->fact_dim.at[g->dims.at[d].fact] == DIM_NONE)
-            b->fact_dim.at[g->dims.at[d].fact] = d;
-    g->query = &b->query;
+    for (Dim d = 0; d < g->shared->dims.n; d++)
+        if (g->shared->dims.at[d].kind == DIM_FACT && b->fact_dim.at[g->shared->dims.at[d].fact] == DIM_NONE)
+            b->fact_dim.at[g->shared->dims.at[d].fact] = d;
+    g->shared->query = &b->query;
     return b;
 }
 
@@ -201,19 +201,19 @@ static uint32_t add_size(GuardBuilder *b, SizeExpr e)
 uint32_t guard_builder_size(GuardBuilder *b, Dim d)
 {
     const Graph *g = b->g;
-    if (b->size_of_cap < g->dims.n) {
-        uint32_t *grown = ARENA_ARRAY(g->arena, uint32_t, g->dims.n);
+    if (b->size_of_cap < g->shared->dims.n) {
+        uint32_t *grown = ARENA_ARRAY(g->arena, uint32_t, g->shared->dims.n);
         if (b->size_of_cap)
             memcpy(grown, b->size_of, sizeof *grown * b->size_of_cap);
         b->size_of = grown;
-        b->size_of_cap = g->dims.n;
+        b->size_of_cap = g->shared->dims.n;
     }
     /* Post-order over the expression with a stack of our own: sums can be as long as a concatenation. */
     VEC(Dim) stack = {0};
     VEC_PUSH(g->arena, stack, d);
     while (stack.n) {
         Dim top = stack.at[stack.n - 1];
-        const DimInfo *info = &g->dims.at[top];
+        const DimInfo *info = &g->shared->dims.at[top];
         if (b->size_of[top]) {
             stack.n--;
             continue;
@@ -244,7 +244,7 @@ Status guard_builder_finish(GuardBuilder *b, GuardSet *out)
     VEC(Guard) guards = {0};
     bool on_scalars = false;
     /* One guard per integer fact is enough however often it was asked about. */
-    bool *int_done = ARENA_ARRAY(b->g->arena, bool, b->g->ints.n + 1);
+    bool *int_done = ARENA_ARRAY(b->g->arena, bool, b->g->shared->ints.n + 1);
     for (uint32_t i = 0; i < b->notes.n; i++) {
         const Note *n = &b->notes.at[i];
         Guard guard = {.kind = n->kind, .dtype = n->dtype, .v = n->v, .w = n->w, .who = n->who};
@@ -253,7 +253,7 @@ Status guard_builder_finish(GuardBuilder *b, GuardSet *out)
             on_scalars = true;
         } else {
             if (n->kind == GUARD_INT_EQ) {
-                uint32_t fact = b->g->dims.at[n->a].fact;
+                uint32_t fact = b->g->shared->dims.at[n->a].fact;
                 if (int_done[fact])
                     continue;
                 int_done[fact] = true;

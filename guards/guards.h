@@ -112,7 +112,7 @@ typedef struct GuardPolicy {
 void guard_policy_close(GuardPolicy *policy, const Graph *g, bool always);
 
 typedef struct GuardBuilder GuardBuilder;
-/* Installs itself as g->query. In the graph's arena. */
+/* Installs itself as g->shared->query. In the graph's arena. */
 GuardBuilder *guard_builder_new(Graph *g, const GuardPolicy *policy);
 
 /* Copies a size into the table being built, returning its entry (equal expressions share one). */

@@ -23,6 +23,9 @@ static const AttrInfo infos[OP_COUNT] = {
     [OP_GATHER]     = {ATTR_AXIS,                  0, 0},
     [OP_SCATTER]    = {ATTR_AXIS | ATTR_MODE,      0, 0},
     [OP_ARGSORT]    = {ATTR_AXIS | ATTR_DESCENDING, 0, 0},
+    [OP_LOOP]       = {ATTR_LOOP,                  1, "count"},
+    [OP_COND]       = {ATTR_NUMBER,                0, 0},
+    [OP_RESULT]     = {ATTR_NUMBER,                0, 0},
     /* clang-format on */
 };
 
@@ -59,6 +62,7 @@ FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
     static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH}, pad[] = {FACT_LOW, FACT_HIGH},
                           window[] = {FACT_STEP, FACT_DILATION, FACT_SIZE, FACT_SIZE};
     switch (op) {
+    case OP_LOOP:
     case OP_IOTA: return (FactLabel){FACT_LENGTH, 0};
     case OP_RESHAPE: return (FactLabel){FACT_SIZE, split_axis(attr, i)};
     case OP_SLICE: return (FactLabel){slice[i % 3], masked_axis(attr->mask, i / 3)};

@@ -10,7 +10,9 @@ typedef enum AttrField {
     ATTR_PERM = 4,
     ATTR_GROUPS = 8, /* n, group */
     ATTR_MODE = 16,
-    ATTR_DESCENDING = 32 /* flag */
+    ATTR_DESCENDING = 32, /* flag */
+    ATTR_NUMBER = 64,     /* n */
+    ATTR_LOOP = 128
 } AttrField;
 
 typedef struct AttrInfo {

@@ -37,9 +37,9 @@ static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (
 
 static Dim push(Graph *g, DimInfo info)
 {
-    Dim d = g->dims.n;
+    Dim d = g->shared->dims.n;
     info.parent = d;
-    VEC_PUSH(g->arena, g->dims, info);
+    VEC_PUSH(g->arena, g->shared->dims, info);
     return d;
 }
 
@@ -60,34 +60,34 @@ static bool same_key(const DimInfo *x, const DimInfo *y)
 
 static void grow_table(Graph *g)
 {
-    uint32_t cap = g->dim_intern_cap ? g->dim_intern_cap * 2 : 64;
+    uint32_t cap = g->shared->dim_intern_cap ? g->shared->dim_intern_cap * 2 : 64;
     uint32_t *table = ARENA_ARRAY(g->arena, uint32_t, cap);
     memset(table, 0xff, sizeof *table * cap);
-    for (uint32_t i = 0; i < g->dim_intern_cap; i++) {
-        uint32_t d = g->dim_intern[i];
+    for (uint32_t i = 0; i < g->shared->dim_intern_cap; i++) {
+        uint32_t d = g->shared->dim_intern[i];
         if (d == DIM_NONE)
             continue;
-        uint64_t at = key_of(&g->dims.at[d]) & (cap - 1);
+        uint64_t at = key_of(&g->shared->dims.at[d]) & (cap - 1);
         while (table[at] != DIM_NONE)
             at = (at + 1) & (cap - 1);
         table[at] = d;
     }
-    g->dim_intern = table;
-    g->dim_intern_cap = cap;
+    g->shared->dim_intern = table;
+    g->shared->dim_intern_cap = cap;
 }
 
 /* The Dim of an equal constant, sum or product, or a new one. */
 static Dim intern(Graph *g, DimInfo info)
 {
-    if (2 * (g->dim_intern_n + 1) > g->dim_intern_cap)
+    if (2 * (g->shared->dim_intern_n + 1) > g->shared->dim_intern_cap)
         grow_table(g);
-    uint64_t mask = g->dim_intern_cap - 1, at = key_of(&info) & mask;
-    for (; g->dim_intern[at] != DIM_NONE; at = (at + 1) & mask)
-        if (same_key(&g->dims.at[g->dim_intern[at]], &info))
-            return g->dim_intern[at];
+    uint64_t mask = g->shared->dim_intern_cap - 1, at = key_of(&info) & mask;
+    for (; g->shared->dim_intern[at] != DIM_NONE; at = (at + 1) & mask)
+        if (same_key(&g->shared->dims.at[g->shared->dim_intern[at]], &info))
+            return g->shared->dim_intern[at];
     Dim d = push(g, info);
-    g->dim_intern[at] = d;
-    g->dim_intern_n++;
+    g->shared->dim_intern[at] = d;
+    g->shared->dim_intern_n++;
     return d;
 }
 
@@ -98,15 +98,16 @@ Dim dim_const(Graph *g, int64_t value)
 
 Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node)
 {
+    node = graph_place(g, node);
     IntFact fact = {.value = value, .kind = (uint8_t)kind, .axis = axis, .node = node};
-    uint32_t index = g->ints.n;
-    VEC_PUSH(g->arena, g->ints, fact);
+    uint32_t index = g->shared->ints.n;
+    VEC_PUSH(g->arena, g->shared->ints, fact);
     return push(g, (DimInfo){.kind = DIM_FACT, .hint = value, .fact = index, .a = DIM_NONE, .b = DIM_NONE, .owner = node});
 }
 
 static bool is_const(const Graph *g, Dim d, int64_t *value)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     *value = info->hint;
     return info->kind == DIM_CONST;
 }
@@ -114,7 +115,7 @@ static bool is_const(const Graph *g, Dim d, int64_t *value)
 /* d as rest * c with the greatest constant factor on its right. */
 static Dim split_factor(const Graph *g, Dim d, int64_t *c)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (info->kind == DIM_MUL && is_const(g, info->b, c))
         return info->a;
     *c = 1;
@@ -156,7 +157,7 @@ Dim dim_mul(Graph *g, Dim a, Dim b)
 /* d as rest + c with the constant term on its right. */
 static Dim split_term(const Graph *g, Dim d, int64_t *c)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (info->kind == DIM_ADD && is_const(g, info->b, c))
         return info->a;
     *c = 0;
@@ -207,7 +208,7 @@ Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b)
 
 Dim dim_find(const Graph *g, Dim d)
 {
-    DimInfo *dims = g->dims.at;
+    DimInfo *dims = g->shared->dims.at;
     while (dims[d].parent != d) {
         dims[d].parent = dims[dims[d].parent].parent; /* path halving */
         d = dims[d].parent;
@@ -228,11 +229,11 @@ void dim_unify(Graph *g, Dim a, Dim b)
         fprintf(stderr, "kiln: broken invariant: unifying a size of %" PRId64 " with one of %" PRId64 "\n", dim_hint(g, a), dim_hint(g, b));
         abort();
     }
-    int pa = preference(&g->dims.at[a]), pb = preference(&g->dims.at[b]);
+    int pa = preference(&g->shared->dims.at[a]), pb = preference(&g->shared->dims.at[b]);
     if (pa < pb || (pa == pb && a < b))
-        g->dims.at[b].parent = a;
+        g->shared->dims.at[b].parent = a;
     else
-        g->dims.at[a].parent = b;
+        g->shared->dims.at[a].parent = b;
 }
 
 /* ---- comparing ---- */
@@ -248,7 +249,7 @@ typedef struct Terms {
 static void flatten(const Graph *g, Dim d, DimKind kind, Terms *out)
 {
     d = dim_find(g, d);
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (out->too_many)
         return;
     if (info->kind == DIM_CONST) {
@@ -270,7 +271,7 @@ static bool same_within(const Graph *g, Dim a, Dim b, int *budget)
     b = dim_find(g, b);
     if (a == b)
         return true;
-    const DimInfo *ia = &g->dims.at[a], *ib = &g->dims.at[b];
+    const DimInfo *ia = &g->shared->dims.at[a], *ib = &g->shared->dims.at[b];
     if (ia->hint != ib->hint || ia->kind == DIM_CONST || ib->kind == DIM_CONST || --*budget < 0)
         return false;
     DimKind kind = ia->kind == DIM_MUL || ib->kind == DIM_MUL ? DIM_MUL : DIM_ADD;
@@ -304,7 +305,7 @@ bool dim_same(const Graph *g, Dim a, Dim b)
 
 static bool print_within(const Graph *g, Dim d, Str *out, int *budget)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (--*budget < 0) {
         str_printf(out, "?");
         return false;
@@ -332,7 +333,7 @@ void dim_print(const Graph *g, Dim d, Str *out)
 /* By recursion; *budget < 0 afterwards means that the value is not to be used. */
 static int64_t eval_within(const Graph *g, Dim d, const int64_t *ints, int *budget)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (--*budget < 0)
         return 0;
     if (info->kind == DIM_CONST)
@@ -354,10 +355,10 @@ int64_t dim_eval(const Graph *g, Dim d, const int64_t *ints)
     bool *needed = ARENA_ARRAY(g->arena, bool, d + 1);
     needed[d] = true;
     for (Dim i = d + 1; i-- > 0;)
-        if (needed[i] && g->dims.at[i].kind >= DIM_ADD)
-            needed[g->dims.at[i].a] = needed[g->dims.at[i].b] = true;
+        if (needed[i] && g->shared->dims.at[i].kind >= DIM_ADD)
+            needed[g->shared->dims.at[i].a] = needed[g->shared->dims.at[i].b] = true;
     for (Dim i = 0; i <= d; i++) {
-        const DimInfo *info = &g->dims.at[i];
+        const DimInfo *info = &g->shared->dims.at[i];
         if (!needed[i])
             continue;
         values[i] = info->kind == DIM_CONST  ? info->hint
@@ -375,7 +376,7 @@ typedef VEC(uint32_t) FactList;
 static bool facts_within(const Graph *g, Dim d, FactList *found, int *budget)
 {
     d = dim_find(g, d);
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (--*budget < 0)
         return false;
     if (info->kind >= DIM_ADD)
@@ -392,12 +393,12 @@ static bool facts_within(const Graph *g, Dim d, FactList *found, int *budget)
 /* The same for expressions of any size: each Dim visited once. */
 static void facts_of_dag(const Graph *g, Dim d, FactList *found)
 {
-    bool *seen = ARENA_ARRAY(g->arena, bool, g->dims.n);
+    bool *seen = ARENA_ARRAY(g->arena, bool, g->shared->dims.n);
     VEC(Dim) stack = {0};
     VEC_PUSH(g->arena, stack, d);
     while (stack.n) {
         Dim at = dim_find(g, stack.at[--stack.n]);
-        const DimInfo *info = &g->dims.at[at];
+        const DimInfo *info = &g->shared->dims.at[at];
         if (seen[at])
             continue;
         seen[at] = true;

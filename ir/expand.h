@@ -42,6 +42,8 @@ typedef X ExpandFn(E *e, const X *x);
 #define OP_IS_EW_SCATTER(...)
 #define OP_IS_EW_SORT(...)
 #define OP_IS_EW_CONTRACT(...)
+#define OP_IS_EW_BODY(...)
+#define OP_IS_EW_RESULT(...)
 #define OP(id, text, arity, cls, rule, flags) OP_IS_EW_##cls(EXPAND(id);)
 #include "ir/ops.def"
 #undef OP

@@ -22,10 +22,15 @@ Graph *graph_new(Arena *arena)
 {
     Graph *g = ARENA_NEW(arena, Graph);
     g->arena = arena;
+    g->shared = ARENA_NEW(arena, GraphShared);
+    g->place = REF_NONE;
     return g;
 }
 
-static bool interned(const Node *n) { return n->n_facts == 0 && n->op != OP_INPUT && (n->op != OP_SCALAR || n->attr.flag); }
+static bool interned(const Node *n)
+{
+    return n->n_facts == 0 && n->op != OP_INPUT && (n->op != OP_SCALAR || n->attr.flag) && op_class((Op)n->op) != CLS_BODY;
+}
 
 static uint64_t node_hash(const Graph *g, const Node *n)
 {
@@ -33,7 +38,7 @@ static uint64_t node_hash(const Graph *g, const Node *n)
         uint64_t kind, inputs, bits;
     } key = {(uint64_t)n->op << 16 | (uint64_t)n->stop << 8 | n->dtype, hash64(n->in, sizeof *n->in * n->n_in), 0};
     if (n->op == OP_SCALAR)
-        key.bits = g->scalars.at[n->scalar].bits;
+        key.bits = g->shared->scalars.at[n->scalar].bits;
     return hash64(&key, sizeof key) ^ hash64(&n->attr, sizeof n->attr);
 }
 
@@ -41,7 +46,7 @@ static bool node_equal(const Graph *g, const Node *x, const Node *y)
 {
     return x->op == y->op && x->dtype == y->dtype && x->stop == y->stop && x->n_in == y->n_in &&
            (x->n_in == 0 || memcmp(x->in, y->in, sizeof *x->in * x->n_in) == 0) && memcmp(&x->attr, &y->attr, sizeof x->attr) == 0 &&
-           (x->op != OP_SCALAR || g->scalars.at[x->scalar].bits == g->scalars.at[y->scalar].bits);
+           (x->op != OP_SCALAR || g->shared->scalars.at[x->scalar].bits == g->shared->scalars.at[y->scalar].bits);
 }
 
 /* Enters node r, which is not in the table, without checking the load. */
@@ -146,8 +151,8 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     if (attr)
         n.attr = *attr;
     check(g, &n);
-    if (op == OP_INPUT || op == OP_SCALAR)
-        broken(g, &n, "leaves have functions of their own");
+    if (op == OP_INPUT || op == OP_SCALAR || op_class(op) == CLS_BODY)
+        broken(g, &n, "leaves and what has bodies have functions of their own");
     if (n_facts != infer_fact_count(op, &n.attr, 0))
         broken(g, &n, "wrong number of facts");
     uint64_t slot = 0;
@@ -172,6 +177,14 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
         g->intern_n++;
     }
     return r;
+}
+
+Ref graph_push_node(Graph *g, const Node *node)
+{
+    Node n = *node;
+    n.in = arena_copy(g->arena, n.in, sizeof *n.in * n.n_in);
+    n.fact = arena_copy(g->arena, n.fact, sizeof *n.fact * n.n_facts);
+    return push(g, n);
 }
 
 void graph_keep_apart(Graph *g)
@@ -205,10 +218,10 @@ Ref graph_add_input(Graph *g, DType dtype, int rank, const int64_t *dims, const 
 static Ref push_scalar(Graph *g, DType dtype, uint64_t bits, bool constant, Loc loc)
 {
     Ref r = g->nodes.n;
-    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .number = true, .origin = g->origin, .scalar = g->scalars.n, .loc = loc};
+    Node n = {.op = OP_SCALAR, .dtype = (uint8_t)dtype, .number = true, .origin = g->origin, .scalar = g->shared->scalars.n, .loc = loc};
     n.attr.flag = constant;
-    ScalarFact fact = {.bits = bits, .dtype = (uint8_t)dtype, .node = r};
-    VEC_PUSH(g->arena, g->scalars, fact);
+    ScalarFact fact = {.bits = bits, .dtype = (uint8_t)dtype, .node = graph_place(g, r)};
+    VEC_PUSH(g->arena, g->shared->scalars, fact);
     return push(g, n);
 }
 
@@ -222,7 +235,7 @@ Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc)
     uint64_t slot = 0;
     Ref same = find_equal(g, &n, &slot);
     if (same != REF_NONE) {
-        g->scalars.n--;
+        g->shared->scalars.n--;
         return same;
     }
     g->nodes.n++;
@@ -236,7 +249,7 @@ bool graph_is_const(const Graph *g, Ref r, uint64_t *bits)
     const Node *n = graph_node(g, r);
     if (n->op != OP_SCALAR || !n->attr.flag)
         return false;
-    *bits = g->scalars.at[n->scalar].bits;
+    *bits = g->shared->scalars.at[n->scalar].bits;
     return true;
 }
 
@@ -299,16 +312,30 @@ Ref graph_put_leaf(Graph *g, const Node *leaf)
     return r;
 }
 
+/* The bodies of the outermost graph's node r, and those in them, belong to it. */
+static void place_bodies(const Node *node, Ref r)
+{
+    for (uint32_t b = 0; b < node->n_bodies; b++) {
+        node->bodies[b]->place = r;
+        for (Ref k = 0; k < node->bodies[b]->nodes.n; k++)
+            place_bodies(graph_node(node->bodies[b], k), r);
+    }
+}
+
 void graph_remap(Graph *g, const Ref *map, uint32_t n_old)
 {
     for (uint32_t k = 0; k < g->outputs.n; k++)
         g->outputs.at[k] = map[g->outputs.at[k]];
-    for (uint32_t k = 0; k < g->ints.n; k++)
-        g->ints.at[k].node = g->ints.at[k].node < n_old ? map[g->ints.at[k].node] : REF_NONE;
-    for (uint32_t k = 0; k < g->scalars.n; k++)
-        g->scalars.at[k].node = g->scalars.at[k].node < n_old ? map[g->scalars.at[k].node] : REF_NONE;
-    for (uint32_t k = 0; k < g->dims.n; k++)
-        g->dims.at[k].owner = g->dims.at[k].owner < n_old ? map[g->dims.at[k].owner] : REF_NONE;
+    if (g->around) /* facts belong to nodes of the outermost graph */
+        return;
+    for (Ref r = 0; r < g->nodes.n; r++)
+        place_bodies(graph_node(g, r), r);
+    for (uint32_t k = 0; k < g->shared->ints.n; k++)
+        g->shared->ints.at[k].node = g->shared->ints.at[k].node < n_old ? map[g->shared->ints.at[k].node] : REF_NONE;
+    for (uint32_t k = 0; k < g->shared->scalars.n; k++)
+        g->shared->scalars.at[k].node = g->shared->scalars.at[k].node < n_old ? map[g->shared->scalars.at[k].node] : REF_NONE;
+    for (uint32_t k = 0; k < g->shared->dims.n; k++)
+        g->shared->dims.at[k].owner = g->shared->dims.at[k].owner < n_old ? map[g->shared->dims.at[k].owner] : REF_NONE;
 }
 
 void graph_compact(Graph *g, Ref *map)

@@ -46,6 +46,8 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *   SCALAR      flag = a constant made by a rewrite, in every graph of the structure; mode = SCALAR_ARGUMENT: recorded as a
  *               number that changes from call to call (a random stream's position), never compiled in
  *   ARGSORT     axis, flag = descending
+ *   LOOP, COND  loop; n = how many results (ir/body.h)
+ *   RESULT      n = which result
  * Integer facts of a node, in order, in node.fact[0..n_facts):
  *   INPUT       its dims; then, if `flag` (strided), its strides in elements
  *   IOTA        length
@@ -54,6 +56,7 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *   SLICE       start, step, length per masked axis; start and step address the input as is
  *   PAD         low, high (>= 0) per masked axis
  *   WINDOW      stride, dilation, count, size: element t of window i is the input's element i * stride + t * dilation of the axis
+ *   LOOP        how often it runs; with a condition: at most (INT64_MAX: no bound)
  */
 typedef struct Attr {
     uint32_t n;
@@ -63,6 +66,10 @@ typedef struct Attr {
         struct {
             uint8_t in[2 * MAX_RANK], out[2 * MAX_RANK]; /* [1,2] -> [2,1] has three groups */
         } group;
+        struct {
+            uint16_t carries, xs, ys;
+            uint8_t reverse;
+        } loop;
     };
 } Attr;
 
@@ -93,6 +100,8 @@ typedef struct Node {
     uint32_t n_facts;
     Dim *fact;       /* integer facts, as sizes (so that rewrites may put expressions here) */
     uint32_t scalar; /* SCALAR: index into graph.scalars */
+    uint32_t n_bodies;
+    struct Graph **bodies; /* LOOP: the step, and maybe the condition; COND: then, else (ir/body.h) */
     Loc loc;
 } Node;
 
@@ -128,19 +137,26 @@ typedef struct ScalarFact {
 
 typedef struct Query Query; /* ir/query.h */
 
-typedef struct Graph {
-    Arena *arena;
-    Query *query;    /* who answers questions about facts; NULL: every fact is constant, no guards */
-    VEC(Node) nodes; /* topological: inputs before users */
+/* What a graph shares with the bodies in it: one space of sizes and facts. */
+typedef struct GraphShared {
+    Query *query; /* who answers questions about facts; NULL: every fact is constant, no guards */
     VEC(DimInfo) dims;
     VEC(IntFact) ints;
     VEC(ScalarFact) scalars;
+    uint32_t *dim_intern; /* open-addressing table of constant, sum and product sizes */
+    uint32_t dim_intern_cap, dim_intern_n;
+} GraphShared;
+
+typedef struct Graph {
+    Arena *arena;
+    GraphShared *shared;
+    VEC(Node) nodes;  /* topological: inputs before users */
     VEC(Ref) inputs;  /* the INPUT nodes, by attr.n */
     VEC(Ref) outputs; /* may name a node twice */
     uint32_t *intern; /* open-addressing table of nodes without facts */
     uint32_t intern_cap, intern_n;
-    uint32_t *dim_intern; /* the same for constant, sum and product sizes */
-    uint32_t dim_intern_cap, dim_intern_n;
+    struct Graph *around;      /* a body: the graph that its node is in, ... */
+    Ref place;                 /* ... and the node of the outermost graph that it belongs to, for messages */
     uint32_t origin;           /* what graph_add gives to new nodes: set while building and, by the pass loop, to the rewritten node's */
     bool stop;                 /* the same */
     uint8_t phase, checkpoint; /* the same */
@@ -148,6 +164,9 @@ typedef struct Graph {
 } Graph;
 
 Graph *graph_new(Arena *arena);
+
+/* The node of the outermost graph that node r of this graph is or belongs to. */
+static inline Ref graph_place(const Graph *g, Ref r) { return g->around ? g->place : r; }
 
 static inline Node *graph_node(const Graph *g, Ref r) { return &g->nodes.at[r]; }
 
@@ -160,6 +179,8 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
 Ref graph_add_scalar(Graph *g, DType dtype, uint64_t bits, Loc loc); /* a new scalar *fact* */
 Ref graph_add_const(Graph *g, DType dtype, uint64_t bits, Loc loc);  /* a SCALAR whose value is known for ever
                                                                           (attr.flag = 1): made by rewrites; interned */
+/* A node with everything but its number set, for ir/body.c: an INPUT of a body, or what has bodies. Arrays are copied. */
+Ref graph_push_node(Graph *g, const Node *node);
 /* Each node so far is a value of its own from now on, which no later node is merged with. */
 void graph_keep_apart(Graph *g);
 bool graph_is_const(const Graph *g, Ref r, uint64_t *bits); /* only attr.flag = 1 scalars */
@@ -170,14 +191,14 @@ void graph_output(Graph *g, Ref r);
 
 /* Sizes. dim_const, dim_add and dim_mul fold constants and intern. */
 Dim dim_const(Graph *g, int64_t value);
-Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node); /* appends to g->ints */
+Dim dim_fact(Graph *g, int64_t value, FactKind kind, uint8_t axis, Ref node); /* appends to g->shared->ints */
 Dim dim_add(Graph *g, Dim a, Dim b);
 Dim dim_mul(Graph *g, Dim a, Dim b);
 Dim dim_expr(Graph *g, DimKind kind, Dim a, Dim b); /* DIM_ADD or DIM_MUL exactly as written, nothing folded: for the parser */
 Dim dim_find(const Graph *g, Dim d);                /* representative of its class; a constant where the class has one */
 void dim_unify(Graph *g, Dim a, Dim b);             /* equal by structure: no guard */
 bool dim_same(const Graph *g, Dim a, Dim b);        /* proven equal: same class or same expression; asks no question */
-static inline int64_t dim_hint(const Graph *g, Dim d) { return g->dims.at[d].hint; }
+static inline int64_t dim_hint(const Graph *g, Dim d) { return g->shared->dims.at[d].hint; }
 void dim_print(const Graph *g, Dim d, Str *out); /* "4096", "s3", "(s0*s1)"; s3 is ints[3] */
 int64_t dim_eval(const Graph *g, Dim d, const int64_t *ints);
 

@@ -29,7 +29,8 @@ static DType infer_own(Op op, const DType *in, DType own)
 {
     switch (op) {
     case OP_INPUT:
-    case OP_SCALAR: return own;
+    case OP_SCALAR:
+    case OP_RESULT: return own;
     case OP_IOTA: return DT_I64;
     case OP_GATHER: return in[1] == DT_I64 ? in[0] : DT_COUNT;
     case OP_SCATTER: return in[1] == DT_I64 && in[2] == in[0] ? in[0] : DT_COUNT;
@@ -83,6 +84,7 @@ uint32_t infer_fact_count(Op op, const Attr *attr, int rank)
     case OP_SLICE: return 3 * bits(attr->mask);
     case OP_PAD: return 2 * bits(attr->mask);
     case OP_WINDOW: return 4;
+    case OP_LOOP: return 1;
     default: return 0;
     }
 }
@@ -415,6 +417,8 @@ static ShapeRule *shape_rule(Op op)
     case CLS_GATHER: return shape_gather;
     case CLS_SCATTER: return shape_scatter;
     case CLS_CONTRACT: return shape_matmul;
+    case CLS_BODY:
+    case CLS_RESULT: return NULL; /* ir/body.c */
     case CLS_LEAF: return op == OP_IOTA ? shape_iota : op == OP_SCALAR ? shape_scalar : NULL;
     case CLS_VIEW:
         return op == OP_RESHAPE   ? shape_reshape

@@ -9,6 +9,7 @@
  * size, so that merging again gives back that size. Products are only ever built, never divided
  * (sizes may be 0).
  */
+#include "ir/body.h"
 #include "ir/infer.h"
 
 #include <string.h>
@@ -126,6 +127,13 @@ void infer_dims(Graph *g, Op op, const Attr *attr, uint32_t n_in, const Ref *in,
             unify_shapes(g, index, graph_node(g, in[2]), -1);
         r = x->rank;
         memcpy(dims, op_class(op) == CLS_GATHER ? index->dim : x->dim, sizeof *dims * r);
+        break;
+    }
+    case CLS_BODY: break;
+    case CLS_RESULT: {
+        BodyType type = body_result_type(g, x, attr->n);
+        r = type.rank;
+        memcpy(dims, type.dim, sizeof *dims * r);
         break;
     }
     case CLS_CONTRACT: {

@@ -90,7 +90,8 @@ static Status run_input(Run *run, Ref r)
         for (int d = 0; d < v->rank; d++)
             from_stride[d] = run_fact(run, r, (uint32_t)(v->rank + d));
     const void *from = run->inputs[node->attr.n];
-    if (v->dtype == stored) {
+    if (v->dtype == stored || run->nested) {
+        stored = v->dtype;
         copy_box(v->rank, v->dim, dtype_bytes(stored), v->data, to_stride, from, from_stride);
         return ST_OK;
     }
@@ -115,7 +116,7 @@ static Status run_leaf(Run *run, Ref r)
         return ST_OK;
     }
     DType stored = (DType)node->dtype;
-    uint64_t bits = run->g->scalars.at[node->scalar].bits;
+    uint64_t bits = run->g->shared->scalars.at[node->scalar].bits;
     if (v->dtype != stored)
         bits = scalar_from_double(v->dtype, scalar_to_double(stored, bits));
     scalar_store(v->dtype, bits, v->data);
@@ -125,9 +126,10 @@ static Status run_leaf(Run *run, Ref r)
 /* ---- the driver ---- */
 
 static InterpFn *const step_of[] = {
-    [CLS_LEAF] = run_leaf,          [CLS_EW] = interp_ew,     [CLS_VIEW] = interp_view,
-    [CLS_REDUCE] = interp_reduce,   [CLS_SCAN] = interp_scan, [CLS_GATHER] = interp_gather,
-    [CLS_SCATTER] = interp_scatter, [CLS_SORT] = interp_sort, [CLS_CONTRACT] = interp_contract,
+    [CLS_LEAF] = run_leaf,          [CLS_EW] = interp_ew,         [CLS_VIEW] = interp_view,
+    [CLS_REDUCE] = interp_reduce,   [CLS_SCAN] = interp_scan,     [CLS_GATHER] = interp_gather,
+    [CLS_SCATTER] = interp_scatter, [CLS_SORT] = interp_sort,     [CLS_CONTRACT] = interp_contract,
+    [CLS_BODY] = interp_body,       [CLS_RESULT] = interp_result,
 };
 
 static Status run_one(Run *run, Ref r)
@@ -166,6 +168,7 @@ static Status run_all(Run *run, const Ref *last)
         for (uint32_t k = 0; k < g->nodes.at[r].n_in; k++) {
             Ref in = g->nodes.at[r].in[k];
             if (last[in] == r) {
+                interp_free_results(run, in);
                 os_free(run->value[in].data);
                 run->value[in].data = NULL;
             }
@@ -174,32 +177,52 @@ static Status run_all(Run *run, const Ref *last)
     return ST_OK;
 }
 
-Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
-                  Ref *bad_node)
+static Status run_graph(Run *run, void *const *outputs)
 {
-    Run run = {.g = g, .mode = mode, .math = math, .order = order, .inputs = inputs, .bad = REF_NONE};
+    const Graph *g = run->g;
     Ref *last = os_alloc((g->nodes.n + 1) * sizeof *last);
-    run.value = os_calloc(g->nodes.n + 1, sizeof *run.value);
+    run->value = os_calloc(g->nodes.n + 1, sizeof *run->value);
     Status status = ST_OUT_OF_MEMORY;
-    if (last && run.value) {
+    if (last && run->value) {
         find_last_uses(g, last);
-        status = run_all(&run, last);
+        status = run_all(run, last);
     }
     for (uint32_t k = 0; status == ST_OK && k < g->outputs.n; k++) {
-        const Value *v = &run.value[g->outputs.at[k]];
+        const Value *v = &run->value[g->outputs.at[k]];
         if (v->n)
             memcpy(outputs[k], v->data, v->n * dtype_bytes(v->dtype));
     }
-    for (Ref r = 0; run.value && r < g->nodes.n; r++)
-        os_free(run.value[r].data);
-    os_free(run.value);
+    for (Ref r = 0; run->value && r < g->nodes.n; r++) {
+        interp_free_results(run, r);
+        os_free(run->value[r].data);
+    }
+    os_free(run->value);
     os_free(last);
+    return status;
+}
+
+Status interp_nested(Run *around, const Graph *body, const void *const *inputs, void *const *outputs)
+{
+    Run run = *around;
+    run.g = body;
+    run.inputs = inputs;
+    run.nested = true;
+    Status status = run_graph(&run, outputs);
+    around->bad = run.bad;
+    return status;
+}
+
+Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
+                  const Node **bad_node)
+{
+    Run run = {.g = g, .mode = mode, .math = math, .order = order, .inputs = inputs};
+    Status status = run_graph(&run, outputs);
     if (status == ST_OUT_OF_MEMORY)
         return fail(status, "out of memory in the interpreter");
-    if (status == ST_OK && run.bad != REF_NONE) {
+    if (status == ST_OK && run.bad) {
         if (bad_node)
             *bad_node = run.bad;
-        return fail(ST_INDEX, "%s: index out of bounds", op_name((Op)g->nodes.at[run.bad].op));
+        return fail(ST_INDEX, "%s: index out of bounds", op_name((Op)run.bad->op));
     }
     return status;
 }

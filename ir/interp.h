@@ -16,10 +16,10 @@ typedef enum InterpMode {
 /*
  * Runs g with the hints as sizes, reductions in the given order. inputs[k]: the data of the k-th INPUT (strided as its facts say; element size
  * of its dtype). outputs[k]: contiguous row-major room for the k-th output in its dtype -- in INTERP_F64 mode, for floating
- * outputs, room for doubles. ST_INDEX when a gather or scatter index is out of bounds (*bad_node names it; its element was
- * taken from the nearest valid index), ST_OUT_OF_MEMORY.
+ * outputs, room for doubles. ST_INDEX when a gather or scatter index is out of bounds (*bad_node is the node, maybe of a body; its element was
+ * taken from the nearest valid index), ST_INVALID (a loop goes on beyond its bound), ST_OUT_OF_MEMORY.
  */
 Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
-                  Ref *bad_node);
+                  const Node **bad_node);
 
 #endif

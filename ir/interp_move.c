@@ -143,8 +143,8 @@ static int64_t valid_index(Run *run, Ref r, int64_t i, int64_t size)
     int64_t from_start = i < 0 ? i + size : i;
     if (from_start >= 0 && from_start < size)
         return from_start;
-    if (run->bad == REF_NONE)
-        run->bad = r;
+    if (!run->bad)
+        run->bad = run_node(run, r);
     return from_start < 0 ? 0 : size - 1;
 }
 

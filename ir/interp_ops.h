@@ -19,13 +19,20 @@ typedef struct Run {
     MathMode math;
     ReduceOrder order;
     const void *const *inputs;
-    Value *value; /* by node */
-    Ref bad;      /* the first node that met an index out of bounds; REF_NONE */
+    bool nested;     /* a body: the inputs are values as they are in this mode */
+    Value *value;    /* by node; what has bodies: an array of its results' */
+    const Node *bad; /* the first node that met an index out of bounds; NULL */
 } Run;
 
 /* Computes node `r` into run->value[r], whose shape, dtype and room are there. */
 typedef Status InterpFn(Run *run, Ref r);
-InterpFn interp_ew, interp_view, interp_reduce, interp_scan, interp_gather, interp_scatter, interp_sort, interp_contract;
+InterpFn interp_ew, interp_view, interp_reduce, interp_scan, interp_gather, interp_scatter, interp_sort, interp_contract, interp_body,
+    interp_result;
+
+/* Runs a body, outputs as in interp_run. (ir/interp.c) */
+Status interp_nested(Run *around, const Graph *body, const void *const *inputs, void *const *outputs);
+/* Before the value of r is freed: what it refers to. (ir/interp_body.c) */
+void interp_free_results(const Run *run, Ref r);
 
 static inline const Node *run_node(const Run *run, Ref r) { return graph_node(run->g, r); }
 static inline const Value *run_in(const Run *run, Ref r, uint32_t k) { return &run->value[run_node(run, r)->in[k]]; }

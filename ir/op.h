@@ -13,7 +13,19 @@ typedef enum Op {
     OP_COUNT
 } Op;
 
-typedef enum OpClass { CLS_LEAF, CLS_EW, CLS_VIEW, CLS_REDUCE, CLS_SCAN, CLS_GATHER, CLS_SCATTER, CLS_SORT, CLS_CONTRACT } OpClass;
+typedef enum OpClass {
+    CLS_LEAF,
+    CLS_EW,
+    CLS_VIEW,
+    CLS_REDUCE,
+    CLS_SCAN,
+    CLS_GATHER,
+    CLS_SCATTER,
+    CLS_SORT,
+    CLS_CONTRACT,
+    CLS_BODY,
+    CLS_RESULT
+} OpClass;
 
 typedef enum DRule {
     RULE_SAME,

@@ -2,7 +2,7 @@
  * How rules and passes learn facts. Every function records what was relied on, so the guard set of a
  * program is complete by construction; a rewrite that is abandoned takes its guards back
  * (query_mark / query_undo). The layer `guards` implements the interface; a graph without a query
- * (g->query == NULL, in unit tests and in the interpreter) answers with the facts at hand and records nothing.
+ * (g->shared->query == NULL, in unit tests and in the interpreter) answers with the facts at hand and records nothing.
  *
  * `who` is the pass or rule that asks, a string literal: shown to the user when the guard fails.
  */

@@ -15,6 +15,7 @@
  * equal are guarded too.
  */
 #include "ir/base/hash.h"
+#include "ir/body.h"
 #include "ir/query.h"
 #include "ir/rules.h"
 
@@ -31,7 +32,7 @@ static Ref scalar_fact(const Graph *g, Ref r)
     return s != REF_NONE && graph_node(g, s)->op == OP_SCALAR && !graph_node(g, s)->attr.flag ? s : REF_NONE;
 }
 
-static uint64_t scalar_bits(const Graph *g, Ref s) { return g->scalars.at[graph_node(g, s)->scalar].bits; }
+static uint64_t scalar_bits(const Graph *g, Ref s) { return g->shared->scalars.at[graph_node(g, s)->scalar].bits; }
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -214,6 +215,10 @@ Status graph_rewrite(Rewriter *w)
         Ref *in = n->n_in <= 8 ? in_small : ARENA_ARRAY(g->arena, Ref, n->n_in);
         for (uint32_t k = 0; k < n->n_in; k++)
             in[k] = map[n->in[k]];
+        if (op_class((Op)n->op) == CLS_BODY) {
+            map[r] = graph_put_body(g, n, in);
+            continue;
+        }
         map[r] = rewrite_add(w, (Op)n->op, (DType)n->dtype, in, n->n_in, &n->attr, n->fact, n->n_facts, n->loc);
         Node *made = graph_node(g, map[r]);
         if (made->phase == n->phase && made->checkpoint > n->checkpoint) /* an older node, now a checkpoint's result as well */

@@ -57,7 +57,7 @@ static Dim product(Graph *g, const Dim *dims, int n)
 
 static bool is_one(const Graph *g, Dim d)
 {
-    const DimInfo *info = &g->dims.at[dim_find(g, d)];
+    const DimInfo *info = &g->shared->dims.at[dim_find(g, d)];
     return info->kind == DIM_CONST && info->hint == 1;
 }
 

@@ -10,7 +10,7 @@
 
 static bool is_const(const Graph *g, Dim d, int64_t value)
 {
-    const DimInfo *info = &g->dims.at[dim_find(g, d)];
+    const DimInfo *info = &g->shared->dims.at[dim_find(g, d)];
     return info->kind == DIM_CONST && info->hint == value;
 }
 

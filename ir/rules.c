@@ -128,7 +128,9 @@ static bool literal_fits(Match *m, Ref r, double value)
     if (s == REF_NONE || graph_node(m->g, s)->op != OP_SCALAR || m->n_literals == MAX_LITERALS)
         return false;
     Graph unasked = *m->g;
-    unasked.query = NULL;
+    GraphShared shared = *m->g->shared;
+    unasked.shared = &shared;
+    shared.query = NULL;
     if (!spec_scalar_eq(&unasked, s, value, ""))
         return false;
     m->scalar[m->n_literals] = s;
@@ -332,7 +334,7 @@ Ref rewrite_broadcast(Rewriter *w, Ref s, int rank, const Dim *dims, Loc loc)
     uint32_t n = 0;
     DType dtype = (DType)graph_node(w->g, s)->dtype;
     for (int d = 0; d < rank; d++) {
-        const DimInfo *size = &w->g->dims.at[dim_find(w->g, dims[d])];
+        const DimInfo *size = &w->g->shared->dims.at[dim_find(w->g, dims[d])];
         insert.group.out[d] = 1;
         if (size->kind == DIM_CONST && size->hint == 1)
             continue;

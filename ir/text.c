@@ -13,7 +13,10 @@
  *     node  = ref "=" op {ref} {attr} {mark} [":" type]     cast: the type it casts to comes after "cast"
  *           | ref "=" ("scalar" | "const") dtype value [":" type]
  *           | ref "=" "input" dtype "[" ... "]" ...          an input that does not come first
+ *           | ref "=" ("loop" | "cond") {ref} {attr} {body}
+ *     body  = name "(" [ref ":" type {"," ref ":" type}] ")" "{" {node} "return" {ref} "}"     inputs and refs of its own
  *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
+ *           | "number(1)" | "carries(1)" | "xs(1)" | "ys(1)" | "reverse"
  *           | name "(" {fact} ")"                            size(4 8); range(start:step:length ...); by(low:high ...)
  *     mark  = "stop" | "again" | "again(2)" | "checkpoint(1)" | "phase(1)"                    as in ir/graph.h
  *     fact  = integer                                        a new fact: the next of graph.ints, with this value
@@ -32,7 +35,7 @@
  */
 #include "ir/text.h"
 #include "ir/attr.h"
-#include "ir/graph.h"
+#include "ir/body.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -188,7 +191,7 @@ enum { EXPR_BUDGET = 4096 };
 
 static void print_term(const Graph *g, Dim d, FactOrder *order, Str *out, int *budget)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (--*budget < 0) {
         str_printf(out, "?");
         return;
@@ -212,7 +215,7 @@ static void print_term(const Graph *g, Dim d, FactOrder *order, Str *out, int *b
 
 static void print_fact(const Graph *g, Ref r, Dim d, FactOrder *order, Str *out)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     int budget = EXPR_BUDGET;
     bool fresh = info->kind == DIM_FACT && (order ? info->fact == order->next && !order->seen[info->fact] : info->owner == r);
     if (fresh) {
@@ -288,6 +291,11 @@ void attr_print(Op op, const Attr *attr, int rank, Str *out)
         str_printf(out, " mode(%s)", attr->mode < 4 ? scatter_mode_names[attr->mode] : "?");
     if (fields & ATTR_DESCENDING && attr->flag)
         str_printf(out, " descending");
+    if (fields & ATTR_NUMBER)
+        str_printf(out, " number(%" PRIu32 ")", attr->n);
+    if (fields & ATTR_LOOP)
+        str_printf(out, " carries(%u) xs(%u) ys(%u)%s", attr->loop.carries, attr->loop.xs, attr->loop.ys,
+                   attr->loop.reverse ? " reverse" : "");
 }
 
 static void print_facts(const Graph *g, Ref r, FactOrder *order, Str *out)
@@ -305,7 +313,28 @@ static void print_facts(const Graph *g, Ref r, FactOrder *order, Str *out)
     str_printf(out, ")");
 }
 
-static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
+static void print_nodes(const Graph *g, Ref r, FactOrder *order, int depth, Str *out);
+
+/* " step(%0: i64[], %1: f32[8]) {" and so on, indented; for a message (order NULL) only the name. */
+static void print_bodies(const Node *n, FactOrder *order, int depth, Str *out)
+{
+    for (uint32_t b = 0; b < n->n_bodies; b++) {
+        const Graph *body = n->bodies[b];
+        str_printf(out, " %s", body_name((Op)n->op, b));
+        if (!order)
+            continue;
+        str_printf(out, "(");
+        for (uint32_t k = 0; k < body->inputs.n; k++) {
+            str_printf(out, "%s%%%" PRIu32 ": ", k ? ", " : "", body->inputs.at[k]);
+            print_type(body, graph_node(body, body->inputs.at[k]), out);
+        }
+        str_printf(out, ") {\n");
+        print_nodes(body, body->inputs.n, order, depth + 1, out);
+        str_printf(out, "%*s}", 2 * depth, "");
+    }
+}
+
+static void print_line(const Graph *g, Ref r, FactOrder *order, int depth, Str *out)
 {
     const Node *n = graph_node(g, r);
     str_printf(out, "%%%" PRIu32 " = ", r);
@@ -316,7 +345,7 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
     }
     if (n->op == OP_SCALAR) {
         str_printf(out, "%s %s ", n->attr.flag ? "const" : "scalar", dtype_name((DType)n->dtype));
-        text_print_scalar((DType)n->dtype, g->scalars.at[n->scalar].bits, out);
+        text_print_scalar((DType)n->dtype, g->shared->scalars.at[n->scalar].bits, out);
     } else {
         str_printf(out, "%s", op_name((Op)n->op));
         if (n->op == OP_CAST)
@@ -325,6 +354,7 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
             str_printf(out, " %%%" PRIu32, n->in[k]);
         attr_print((Op)n->op, &n->attr, n->rank, out);
         print_facts(g, r, order, out);
+        print_bodies(n, order, depth, out);
     }
     if (n->stop)
         str_printf(out, " stop");
@@ -338,11 +368,25 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, Str *out)
     print_type(g, n, out);
 }
 
-void node_print(const Graph *g, Ref r, Str *out) { print_line(g, r, NULL, out); }
+void node_print(const Graph *g, Ref r, Str *out) { print_line(g, r, NULL, 0, out); }
+
+/* Nodes from r on, and what is returned, a line each. */
+static void print_nodes(const Graph *g, Ref r, FactOrder *order, int depth, Str *out)
+{
+    for (; r < g->nodes.n; r++) {
+        str_printf(out, "%*s", 2 * depth, "");
+        print_line(g, r, order, depth, out);
+        str_printf(out, "\n");
+    }
+    str_printf(out, "%*sreturn", 2 * depth, "");
+    for (uint32_t k = 0; k < g->outputs.n; k++)
+        str_printf(out, " %%%" PRIu32, g->outputs.at[k]);
+    str_printf(out, "\n");
+}
 
 void graph_print(const Graph *g, const char *name, Str *out)
 {
-    FactOrder order = {.seen = ARENA_ARRAY(out->arena, bool, g->ints.n + 1)};
+    FactOrder order = {.seen = ARENA_ARRAY(out->arena, bool, g->shared->ints.n + 1)};
     Ref r = 0;
     str_printf(out, "graph %s(", name);
     for (; r < g->nodes.n && graph_node(g, r)->op == OP_INPUT; r++) {
@@ -350,13 +394,6 @@ void graph_print(const Graph *g, const char *name, Str *out)
         print_input(g, r, &order, out);
     }
     str_printf(out, ") {\n");
-    for (; r < g->nodes.n; r++) {
-        str_printf(out, "  ");
-        print_line(g, r, &order, out);
-        str_printf(out, "\n");
-    }
-    str_printf(out, "  return");
-    for (uint32_t k = 0; k < g->outputs.n; k++)
-        str_printf(out, " %%%" PRIu32, g->outputs.at[k]);
-    str_printf(out, "\n}\n");
+    print_nodes(g, r, &order, 1, out);
+    str_printf(out, "}\n");
 }

@@ -7,6 +7,7 @@
  * the length of the text, so small texts make small graphs.
  */
 #include "ir/attr.h"
+#include "ir/body.h"
 #include "ir/infer.h"
 #include "ir/text.h"
 
@@ -19,9 +20,9 @@ typedef struct Parser {
     Graph *g;
     Scan s;
     size_t len;
-    VEC(Ref) refs;  /* number in the text -> node; REF_NONE: none */
-    VEC(Dim) facts; /* index of a fact -> its size; DIM_NONE: not seen yet */
-    int nest;
+    VEC(Ref) refs;   /* number in the text -> node; REF_NONE: none */
+    VEC(Dim) facts;  /* index of a fact -> its size; DIM_NONE: not seen yet */
+    int nest, depth; /* of sizes in sizes; of bodies in bodies */
 } Parser;
 
 /* ---- scanning ---- */
@@ -89,7 +90,7 @@ static Status new_fact(Parser *p, int64_t index, int64_t value, Dim *d)
         return scan_bad(&p->s, "fact number too large");
     while (p->facts.n < (uint64_t)index) {
         IntFact none = {.node = REF_NONE};
-        VEC_PUSH(p->g->arena, p->g->ints, none);
+        VEC_PUSH(p->g->arena, p->g->shared->ints, none);
         VEC_PUSH(p->g->arena, p->facts, DIM_NONE);
     }
     if (p->facts.n == (uint64_t)index) {
@@ -101,9 +102,9 @@ static Status new_fact(Parser *p, int64_t index, int64_t value, Dim *d)
         return scan_bad(&p->s, "this fact has a value already");
     /* One that was left out: made at the end, then given its own number. */
     *d = dim_fact(p->g, value, FACT_SIZE, 0, p->g->nodes.n);
-    p->g->ints.n--;
-    p->g->ints.at[index] = p->g->ints.at[p->g->ints.n];
-    p->g->dims.at[*d].fact = (uint32_t)index;
+    p->g->shared->ints.n--;
+    p->g->shared->ints.at[index] = p->g->shared->ints.at[p->g->shared->ints.n];
+    p->g->shared->dims.at[*d].fact = (uint32_t)index;
     p->facts.at[index] = *d;
     return ST_OK;
 }
@@ -160,15 +161,15 @@ static Status parse_fact(Parser *p, bool top, Dim *d)
     return new_fact(p, p->facts.n, value, d);
 }
 
-/* Says what the facts of a new node are about; they were made before it was known. */
-static void label(Parser *p, Ref r)
+/* Says what the facts of a new node, those from number `first` on, are about; they were made before it was known. */
+static void label(Parser *p, Ref r, uint32_t first)
 {
     const Node *n = graph_node(p->g, r);
     for (uint32_t k = 0; k < n->n_facts; k++) {
-        const DimInfo *info = &p->g->dims.at[n->fact[k]];
-        if (info->kind != DIM_FACT || info->owner != r)
+        const DimInfo *info = &p->g->shared->dims.at[n->fact[k]];
+        if (info->kind != DIM_FACT || info->fact < first)
             continue;
-        IntFact *fact = &p->g->ints.at[info->fact];
+        IntFact *fact = &p->g->shared->ints.at[info->fact];
         FactLabel about = fact_label((Op)n->op, &n->attr, k);
         fact->kind = (uint8_t)about.kind;
         fact->axis = about.axis;
@@ -213,10 +214,10 @@ static Status parse_input(Parser *p, uint32_t number)
     uint32_t n = (uint32_t)(strided ? 2 * rank : rank), first = p->facts.n >= n ? p->facts.n - n : 0;
     bool fresh = p->facts.n == first + n;
     for (uint32_t k = 0; k < n; k++)
-        fresh &= p->g->dims.at[facts[k]].kind == DIM_FACT && p->g->dims.at[facts[k]].fact == first + k;
+        fresh &= p->g->shared->dims.at[facts[k]].kind == DIM_FACT && p->g->shared->dims.at[facts[k]].fact == first + k;
     if (!fresh)
         return scan_bad(&p->s, "an input's sizes are facts of its own, in order");
-    p->g->ints.n = p->facts.n = first;
+    p->g->shared->ints.n = p->facts.n = first;
     Ref r = graph_add_input(p->g, dtype, rank, dims, strided ? strides : NULL, (Loc){0});
     for (uint32_t k = 0; k < n; k++)
         VEC_PUSH(p->g->arena, p->facts, graph_node(p->g, r)->fact[k]);
@@ -244,7 +245,32 @@ typedef struct Draft {
     Attr attr;
     VEC(Ref) in;
     VEC(Dim) facts;
+    uint32_t first_fact; /* facts from this number on are its own */
 } Draft;
+
+static Status parse_block(Parser *p);
+static Status parse_type(Parser *p, uint32_t number);
+static Status add_result(Parser *p, const Draft *n, uint32_t number);
+
+/* "(3)", for attributes that are counts. */
+static Status parse_count(Parser *p, uint32_t limit, uint32_t *count)
+{
+    int64_t v;
+    TRY(scan_expect(&p->s, '('));
+    TRY(scan_int(&p->s, &v));
+    if (v < 0 || v > limit)
+        return scan_bad(&p->s, "number out of range");
+    *count = (uint32_t)v;
+    return scan_expect(&p->s, ')');
+}
+
+static Status parse_loop_count(Parser *p, uint16_t *count)
+{
+    uint32_t value = 0;
+    TRY(parse_count(p, UINT16_MAX / 2, &value));
+    *count = (uint16_t)value;
+    return ST_OK;
+}
 
 static Status parse_groups(Parser *p, Attr *attr)
 {
@@ -332,6 +358,16 @@ static Status parse_attrs(Parser *p, Draft *n)
             TRY(scan_expect(&p->s, '('));
             TRY(parse_small(p, MAX_RANK - 1, &n->attr.axis));
             TRY(scan_expect(&p->s, ')'));
+        } else if (info.fields & ATTR_NUMBER && scan_accept_word(&p->s, "number")) {
+            TRY(parse_count(p, UINT16_MAX, &n->attr.n));
+        } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "carries")) {
+            TRY(parse_loop_count(p, &n->attr.loop.carries));
+        } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "xs")) {
+            TRY(parse_loop_count(p, &n->attr.loop.xs));
+        } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "ys")) {
+            TRY(parse_loop_count(p, &n->attr.loop.ys));
+        } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "reverse")) {
+            n->attr.loop.reverse = 1;
         } else if (info.fields & ATTR_PERM && scan_accept_word(&p->s, "perm")) {
             TRY(scan_expect(&p->s, '('));
             TRY(parse_perm(p, &n->attr));
@@ -350,6 +386,71 @@ static Status parse_attrs(Parser *p, Draft *n)
     }
 }
 
+/* name "(" inputs ")" "{" nodes "return" refs "}" */
+static Status parse_body(Parser *p, const Node *node, uint32_t which, Graph **out)
+{
+    Graph *around = p->g, *body = body_new(around, node, which);
+    Parser outer = *p;
+    if (p->depth == MAX_BODY_DEPTH)
+        return scan_bad(&p->s, "bodies nested too deep");
+    p->g = body;
+    p->depth++;
+    memset(&p->refs, 0, sizeof p->refs);
+    TRY(scan_expect(&p->s, '('));
+    for (uint32_t k = 0; k < body->inputs.n; k++) {
+        uint32_t number;
+        if (k)
+            TRY(scan_expect(&p->s, ','));
+        TRY(parse_number(p, &number));
+        TRY(define(p, number, body->inputs.at[k]));
+        TRY(parse_type(p, number));
+    }
+    TRY(scan_expect(&p->s, ')'));
+    TRY(parse_block(p));
+    p->g = around;
+    p->depth = outer.depth;
+    p->refs.at = outer.refs.at;
+    p->refs.n = outer.refs.n;
+    p->refs.cap = outer.refs.cap;
+    *out = body;
+    return ST_OK;
+}
+
+static Status add_body(Parser *p, const Draft *n, uint32_t number)
+{
+    Graph *bodies[2];
+    Node node = {.op = (uint8_t)n->op, .attr = n->attr, .in = n->in.at, .n_in = n->in.n, .fact = n->facts.at, .n_facts = n->facts.n};
+    node.bodies = bodies;
+    const char *why = body_check_node(p->g, &node);
+    if (why)
+        return scan_bad(&p->s, why);
+    for (; node.n_bodies < body_most(n->op); node.n_bodies++) {
+        uint32_t which = node.n_bodies;
+        if (!scan_accept_word(&p->s, body_name(n->op, which))) {
+            if (which < body_least(n->op))
+                return scan_bad(&p->s, "expected a body");
+            break;
+        }
+        TRY(parse_body(p, &node, which, &bodies[which]));
+    }
+    if (body_verify(p->g, &node) != ST_OK)
+        return scan_bad_because(&p->s);
+    Ref r = graph_add_body(p->g, &node);
+    label(p, r, n->first_fact);
+    return define(p, number, r);
+}
+
+static Status add_result(Parser *p, const Draft *n, uint32_t number)
+{
+    if (n->in.n != 1 || n->attr.n >= body_n_results(graph_node(p->g, n->in.at[0])))
+        return scan_bad(&p->s, "no such result");
+    p->g->phase = n->phase;
+    p->g->checkpoint = n->checkpoint;
+    Ref r = graph_add_result(p->g, n->in.at[0], n->attr.n, (Loc){0});
+    p->g->phase = p->g->checkpoint = 0;
+    return define(p, number, r);
+}
+
 /* Checks the draft in numbers and adds it. */
 static Status add_node(Parser *p, const Draft *n, uint32_t number)
 {
@@ -358,6 +459,8 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
     int64_t *facts = ARENA_ARRAY(g->arena, int64_t, n->facts.n);
     for (uint32_t k = 0; k < n->in.n; k++) {
         const Node *x = graph_node(g, n->in.at[k]);
+        if ((op_class((Op)x->op) == CLS_BODY) != (n->op == OP_RESULT))
+            return scan_bad(&p->s, "a result is of what has bodies, and nothing else takes that");
         in[k] = (Shape){.dtype = x->dtype, .rank = x->rank};
         for (int d = 0; d < x->rank; d++)
             in[k].dim[d] = dim_hint(g, x->dim[d]);
@@ -366,6 +469,8 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
         facts[k] = dim_hint(g, n->facts.at[k]);
     if (n->facts.n != infer_fact_count(n->op, &n->attr, 0))
         return scan_bad(&p->s, "wrong number of facts");
+    if (n->op == OP_RESULT)
+        return add_result(p, n, number);
     if (infer_shape(n->op, &n->attr, n->in.n, in, facts, n->facts.n, n->dtype, &out) != ST_OK)
         return scan_bad_because(&p->s);
     Ref before = g->nodes.n;
@@ -383,7 +488,7 @@ static Status add_node(Parser *p, const Draft *n, uint32_t number)
     g->phase = 0;
     g->checkpoint = 0;
     if (r == before)
-        label(p, r);
+        label(p, r, n->first_fact);
     return define(p, number, r);
 }
 
@@ -445,9 +550,34 @@ static Status parse_node(Parser *p)
         TRY(parse_ref(p, &r));
         VEC_PUSH(p->g->arena, n.in, r);
     }
+    n.first_fact = p->facts.n;
     TRY(parse_attrs(p, &n));
-    TRY(add_node(p, &n, number));
+    if (op_class(n.op) == CLS_BODY) {
+        TRY(add_body(p, &n, number));
+        TRY(parse_attrs(p, &n)); /* marks stand behind the bodies */
+        Node *made = graph_node(p->g, p->refs.at[number]);
+        made->phase = n.phase;
+        made->checkpoint = n.checkpoint;
+    } else {
+        TRY(add_node(p, &n, number));
+    }
     return parse_type(p, number);
+}
+
+/* "{" nodes "return" refs "}" */
+static Status parse_block(Parser *p)
+{
+    TRY(scan_expect(&p->s, '{'));
+    while (!scan_accept_word(&p->s, "return"))
+        TRY(parse_node(p));
+    while (!scan_accept(&p->s, '}')) {
+        Ref r = REF_NONE;
+        TRY(parse_ref(p, &r));
+        if (op_class((Op)graph_node(p->g, r)->op) == CLS_BODY)
+            return scan_bad(&p->s, "it has no value, only results");
+        graph_output(p->g, r);
+    }
+    return ST_OK;
 }
 
 static Status parse_whole(Parser *p)
@@ -464,14 +594,7 @@ static Status parse_whole(Parser *p)
         TRY(scan_expect(&p->s, ':'));
         TRY(parse_input(p, number));
     }
-    TRY(scan_expect(&p->s, '{'));
-    while (!scan_accept_word(&p->s, "return"))
-        TRY(parse_node(p));
-    while (!scan_accept(&p->s, '}')) {
-        Ref r = REF_NONE;
-        TRY(parse_ref(p, &r));
-        graph_output(p->g, r);
-    }
+    TRY(parse_block(p));
     scan_skip(&p->s);
     return *p->s.at ? scan_bad(&p->s, "text after the graph") : ST_OK;
 }

@@ -6,6 +6,7 @@
  * compared with the one stored.
  */
 #include "ir/attr.h"
+#include "ir/body.h"
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -36,12 +37,19 @@ static const char *check_indices(const Graph *g, Ref r)
         if (n->in[k] >= r)
             return "an input is not older than its user";
     for (int d = 0; d < n->rank; d++)
-        if (n->dim[d] >= g->dims.n)
+        if (n->dim[d] >= g->shared->dims.n)
             return "a size does not exist";
     for (uint32_t k = 0; k < n->n_facts; k++)
-        if (n->fact[k] >= g->dims.n)
+        if (n->fact[k] >= g->shared->dims.n)
             return "a fact does not exist";
-    if (n->op == OP_SCALAR && (n->scalar >= g->scalars.n || g->scalars.at[n->scalar].dtype != n->dtype))
+    for (uint32_t k = 0; k < n->n_in; k++)
+        if ((op_class((Op)graph_node(g, n->in[k])->op) == CLS_BODY) != (n->op == OP_RESULT))
+            return "it takes what is no value, or a result of what is one";
+    if (n->op == OP_RESULT && (n->n_in != 1 || n->attr.n >= body_n_results(graph_node(g, n->in[0]))))
+        return "no such result";
+    if (n->n_bodies && op_class((Op)n->op) != CLS_BODY)
+        return "it has bodies";
+    if (n->op == OP_SCALAR && (n->scalar >= g->shared->scalars.n || g->shared->scalars.at[n->scalar].dtype != n->dtype))
         return "its scalar does not exist or is of another dtype";
     if (n->attr.n > 2 * MAX_RANK && n->op == OP_RESHAPE)
         return "too many groups";
@@ -63,6 +71,10 @@ static bool attr_clean(const Node *n)
         rest.mode = 0;
     if (fields & ATTR_DESCENDING)
         rest.flag = 0;
+    if (fields & ATTR_NUMBER)
+        rest.n = 0;
+    if (fields & ATTR_LOOP)
+        memset(&rest.loop, 0, sizeof rest.loop);
     if (fields & ATTR_PERM)
         memset(rest.perm, 0, n->rank);
     if (fields & ATTR_GROUPS) {
@@ -111,13 +123,22 @@ static const char *check_shape(const Graph *g, Ref r)
     return NULL;
 }
 
+static const char *check_result(const Graph *g, const Node *n)
+{
+    BodyType type = body_result_type(g, graph_node(g, n->in[0]), n->attr.n);
+    bool same = type.dtype == n->dtype && type.rank == n->rank;
+    for (int d = 0; same && d < type.rank; d++)
+        same = dim_hint(g, type.dim[d]) == dim_hint(g, n->dim[d]);
+    return same ? NULL : "it is not of the type of the result";
+}
+
 static Status check_dims(const Graph *g)
 {
-    for (Dim d = 0; d < g->dims.n; d++) {
-        const DimInfo *info = &g->dims.at[d];
-        bool fits = info->kind <= DIM_MUL && info->parent < g->dims.n;
+    for (Dim d = 0; d < g->shared->dims.n; d++) {
+        const DimInfo *info = &g->shared->dims.at[d];
+        bool fits = info->kind <= DIM_MUL && info->parent < g->shared->dims.n;
         if (fits && info->kind == DIM_FACT)
-            fits = info->fact < g->ints.n;
+            fits = info->fact < g->shared->ints.n;
         if (fits && info->kind >= DIM_ADD)
             fits = info->a < d && info->b < d;
         if (!fits)
@@ -128,7 +149,8 @@ static Status check_dims(const Graph *g)
 
 Status graph_verify(const Graph *g)
 {
-    TRY(check_dims(g));
+    if (!g->around) /* they are those of the graph around */
+        TRY(check_dims(g));
     for (Ref r = 0; r < g->nodes.n; r++) {
         const Node *n = graph_node(g, r);
         const char *why = check_indices(g, r);
@@ -141,7 +163,10 @@ Status graph_verify(const Graph *g)
                 return broken(g, r, true, "the input is not in the graph's list, or its facts are not its sizes");
             continue;
         }
-        why = check_shape(g, r);
+        why = n->op == OP_RESULT                ? check_result(g, n)
+              : op_class((Op)n->op) != CLS_BODY ? check_shape(g, r)
+              : body_verify(g, n) != ST_OK      ? fail_message()
+                                                : NULL;
         if (why)
             return broken(g, r, true, why);
     }
@@ -149,7 +174,7 @@ Status graph_verify(const Graph *g)
         if (g->inputs.at[k] >= g->nodes.n || graph_node(g, g->inputs.at[k])->op != OP_INPUT || graph_node(g, g->inputs.at[k])->attr.n != k)
             return fail(ST_INTERNAL, "graph is broken: input %" PRIu32 " is not one", k);
     for (uint32_t k = 0; k < g->outputs.n; k++)
-        if (g->outputs.at[k] >= g->nodes.n)
-            return fail(ST_INTERNAL, "graph is broken: output %" PRIu32 " does not exist", k);
+        if (g->outputs.at[k] >= g->nodes.n || op_class((Op)graph_node(g, g->outputs.at[k])->op) == CLS_BODY)
+            return fail(ST_INTERNAL, "graph is broken: output %" PRIu32 " does not exist or is no value", k);
     return ST_OK;
 }

@@ -15,6 +15,7 @@
 #include "ir/base/os_term.h"
 #include "ir/base/progress.h"
 #include "ir/base/timeline.h"
+#include "ir/body.h"
 #include "ir/joint.h"
 #include "jit/codegen.h"
 #include "jit/passes.h"
@@ -107,16 +108,30 @@ static Status check_stop(const CompileRequest *request)
 
 /* --- kernels ------------------------------------------------------------------------------------------- */
 
+/* The steps that are kernels, those of bodies where these run: the order in which assemble_plan numbers them. */
+static void list_kernels(const Graph *g, const Plan *plan, Plan *all)
+{
+    for (uint32_t i = 0; i < plan->steps.n; i++) {
+        const PlanStep *step = &plan->steps.at[i];
+        if (step->kind == STEP_KERNEL)
+            VEC_PUSH(g->arena, all->steps, *step);
+        for (uint32_t b = 0; step->bodies && b < graph_node(g, step->node)->n_bodies; b++)
+            list_kernels(graph_node(g, step->node)->bodies[b], &step->bodies[b], all);
+    }
+}
+
 static Status emit_kernels(Job *job)
 {
     Program *p = job->program;
     double start = os_seconds();
-    p->kernels = os_calloc(job->plan.steps.n + 1, sizeof *p->kernels);
+    Plan all = {0};
+    list_kernels(job->g, &job->plan, &all);
+    p->kernels = os_calloc(all.steps.n + 1, sizeof *p->kernels);
     if (!p->kernels)
-        return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", job->plan.steps.n);
+        return fail(ST_OUT_OF_MEMORY, "no memory for %u kernels", all.steps.n);
     CodeRequest request = {.compile = job->request,
                            .arena = job->g->arena,
-                           .plan = &job->plan,
+                           .plan = &all,
                            .dump = job->request->dump_name ? dump_text : NULL,
                            .user = job,
                            .progress = &job->progress};
@@ -135,7 +150,8 @@ static ProgArg assemble_arg(Job *job, const PlanArg *arg)
     case BIND_SCALAR:
     case BIND_HOST: return (ProgArg){arg->kind, arg->scalar};
     case BIND_SHARED:
-    case BIND_FAULT: break;
+    case BIND_FAULT:
+    case BIND_NONE: break;
     }
     return (ProgArg){arg->kind, 0};
 }
@@ -151,13 +167,13 @@ static char *keep_text(Program *p, size_t *used, const char *text)
 }
 
 /* An input may be overwritten only where nothing can fail any more. A CPU stops after the step that found an index out of bounds, and has the room
- * that steps share beforehand (prepare_takeover); a CUDA device goes on, and a sort asks for room of its own: no step of such a program
+ * that steps share beforehand (prepare_takeover); a CUDA device goes on, and a sort, loop or branch asks for room of its own: no step of such a program
  * overwrites. The first step that may; UINT32_MAX: none. */
 static uint32_t first_certain_step(const Plan *plan, bool cuda)
 {
     uint32_t first = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
-        if (plan->steps.at[i].kind == STEP_SORT)
+        if (plan->steps.at[i].kind != STEP_KERNEL)
             return UINT32_MAX;
         for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++) {
             uint8_t kind = (uint8_t)plan->steps.at[i].args.at[a].kind;
@@ -185,14 +201,45 @@ static void forget_guards(GuardSet *set)
     set->on_scalars &= strcmp(hook + 6, "scalar") != 0;
 }
 
-static Status assemble(Job *job)
+/* A plan as plain data. `kernel`: how many of the whole program's kernels stand before its own. */
+static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program *p, uint32_t *kernel);
+
+static Status assemble_bodies(Job *job, const Graph *g, const PlanStep *s, Program *p, ProgStep *out, uint32_t *kernel)
 {
-    const Plan *plan = &job->plan;
-    Program *p = job->program;
+    const Node *node = graph_node(g, s->node);
+    out->n_in = node->n_in;
+    out->n_results = body_n_results(node);
+    out->place = node->origin;
+    out->body = p->n_bodies;
+    if (s->kind == STEP_LOOP) {
+        out->carries = node->attr.loop.carries;
+        out->xs = node->attr.loop.xs;
+        out->reverse = node->attr.loop.reverse;
+    }
+    for (uint32_t b = 0; b < node->n_bodies; b++) {
+        Program *body = os_calloc(1, sizeof *body);
+        if (!body)
+            return fail(ST_OUT_OF_MEMORY, "no memory for a program");
+        p->bodies[p->n_bodies++] = body;
+        out->n_bodies++;
+        atomic_init(&body->refs, 1);
+        body->inner = true;
+        body->kernels = p->kernels;
+        body->n_kernels = p->n_kernels;
+        body->math = p->math;
+        TRY(assemble_plan(job, node->bodies[b], &s->bodies[b], body, kernel));
+    }
+    return ST_OK;
+}
+
+static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program *p, uint32_t *kernel)
+{
     size_t text_bytes = 1;
+    uint32_t n_bodies = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         text_bytes += strlen(plan->steps.at[i].what) + 1;
         p->n_args += plan->steps.at[i].args.n;
+        n_bodies += plan->steps.at[i].bodies ? graph_node(g, plan->steps.at[i].node)->n_bodies : 0;
     }
     p->buffers = os_calloc(plan->buffers.n + 1, sizeof *p->buffers);
     p->steps = os_calloc(plan->steps.n + 1, sizeof *p->steps);
@@ -200,11 +247,13 @@ static Status assemble(Job *job)
     p->outputs = os_calloc(plan->outputs.n + 1, sizeof *p->outputs);
     p->faults = os_calloc(plan->faults.n + 1, sizeof *p->faults);
     p->host = os_calloc(plan->host.n + 1, sizeof *p->host);
+    p->bodies = os_calloc(n_bodies + 1, sizeof(Program *));
     p->texts = os_calloc(1, text_bytes);
-    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->host || !p->texts)
+    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->host || !p->bodies || !p->texts)
         return fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->steps.n);
 
-    uint32_t certain = first_certain_step(plan, job->request->options->target.sm != 0);
+    /* What a body overwrites are values that the loop made (runtime/eval/launch_body.c). */
+    uint32_t certain = p->inner ? 0 : first_certain_step(plan, job->request->options->target.sm != 0);
     p->n_buffers = plan->buffers.n;
     p->n_slots = plan->n_slots;
     for (uint32_t i = 0; i < plan->buffers.n; i++) {
@@ -218,14 +267,14 @@ static Status assemble(Job *job)
     }
 
     size_t used = 0;
-    uint32_t kernel = 0, n_args = 0;
+    uint32_t n_args = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         const PlanStep *s = &plan->steps.at[i];
         ProgStep *out = &p->steps[p->n_steps++];
         *out = (ProgStep){.kind = s->kind,
                           .descending = s->descending,
                           .values = s->values,
-                          .kernel = kernel,
+                          .kernel = *kernel,
                           .first_arg = n_args,
                           .n_args = s->args.n,
                           .bytes = guard_builder_size(job->guards, s->bytes),
@@ -234,26 +283,38 @@ static Status assemble(Job *job)
             p->args[n_args++] = assemble_arg(job, &s->args.at[a]);
         if (s->args.n > p->max_step_args)
             p->max_step_args = s->args.n;
-        if (s->kind == STEP_KERNEL)
-            p->kernels[kernel++].name = out->what;
-        else
-            out->dtype = plan->buffers.at[s->args.at[0].buffer].dtype;
+        switch ((StepKind)s->kind) {
+        case STEP_KERNEL: p->kernels[(*kernel)++].name = out->what; break;
+        case STEP_SORT: out->dtype = plan->buffers.at[s->args.at[0].buffer].dtype; break;
+        case STEP_LOOP:
+        case STEP_COND: TRY(assemble_bodies(job, g, s, p, out, kernel)); break;
+        }
     }
     p->n_outputs = plan->outputs.n;
     for (uint32_t i = 0; i < plan->outputs.n; i++)
         p->outputs[i] = plan->outputs.at[i];
     p->n_faults = plan->faults.n;
     for (uint32_t i = 0; i < plan->faults.n; i++)
-        p->faults[i] = graph_node(job->g, plan->faults.at[i].node)->origin;
+        p->faults[i] = graph_node(g, plan->faults.at[i].node)->origin;
 
     p->n_host = plan->host.n;
     for (uint32_t i = 0; i < plan->host.n; i++)
         p->host[i] = plan->host.at[i];
+    program_weigh(p, text_bytes);
+    return ST_OK;
+}
+
+static Status assemble(Job *job)
+{
+    Program *p = job->program;
+    uint32_t kernel = 0;
     p->math = (uint8_t)options_math(job->request->options);
     p->general = job->request->policy->general || job->request->policy->wide;
+    TRY(assemble_plan(job, job->g, &job->plan, p, &kernel));
+    size_t bytes = p->bytes;
     TRY(guard_builder_finish(job->guards, &p->guards));
     forget_guards(&p->guards);
-    program_weigh(p, text_bytes);
+    p->bytes = bytes + sizeof(Guard) * p->guards.n + sizeof(SizeExpr) * p->guards.sizes.n;
     return ST_OK;
 }
 

@@ -26,6 +26,7 @@
 #include "jit/fuse.h"
 
 #include "ir/base/log.h"
+#include "ir/body.h"
 #include "ir/query.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -128,8 +129,8 @@ static bool special(const Fuser *f, Ref n)
 {
     const Node *node = graph_node(f->g, n);
     OpClass cls = class_of(f, n);
-    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) ||
-           f->contract_of[n] != REF_NONE;
+    return cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || cls == CLS_LEAF ||
+           (node->op == OP_CONCAT && node->n_in > MAX_CONCAT) || f->contract_of[n] != REF_NONE;
 }
 
 static const Unit *unit_before(const Fuser *f, Ref n) { return f->previous_of[n] == NO_UNIT ? NULL : &f->previous.at[f->previous_of[n]]; }
@@ -360,7 +361,7 @@ static bool contraction_tuple(Build *b, Ref n, Tuple *at)
 
 static bool is_vector(const Graph *g, Dim d)
 {
-    const DimInfo *info = &g->dims.at[dim_find(g, d)];
+    const DimInfo *info = &g->shared->dims.at[dim_find(g, d)];
     return info->kind == DIM_CONST && info->hint == 1;
 }
 
@@ -536,21 +537,56 @@ static void form_scatter(Fuser *f, Unit *u, Ref n)
     VEC_PUSH(f->arena, u->outputs, n);
 }
 
+/* The buffer of n, row-major: its own, or a copy. */
+static uint32_t dense_buffer(Fuser *f, Unit *u, Ref n)
+{
+    const Graph *g = f->g;
+    Ref source = strip_reshape(g, n);
+    bool input = graph_node(g, source)->op == OP_INPUT;
+    if (input ? !graph_node(g, source)->attr.flag : has_buffer(f, source)) {
+        VEC_PUSH(f->arena, u->loads, source);
+        return buffer_for(f, source);
+    }
+    uint32_t copy = buffer_private(f, n, BUFFER_TEMP);
+    form_piece(f, u, n, copy, n, 0, DIM_NONE);
+    return copy;
+}
+
+static void push_buffer(Fuser *f, PlanStep *step, uint32_t buffer)
+{
+    VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = buffer == NO_BUFFER ? BIND_NONE : BIND_BUFFER, .buffer = buffer, .size = DIM_NONE});
+}
+
+/* A loop or branch, with all of its results that somebody reads. Its bodies are planned when nothing is tried any more. */
+static void form_body(Fuser *f, Unit *u, Ref n)
+{
+    Graph *g = f->g;
+    const Node *node = graph_node(g, n);
+    PlanStep step = {.kind = node->op == OP_LOOP ? STEP_LOOP : STEP_COND, .what = op_name((Op)node->op), .node = n};
+    for (uint32_t i = 0; i < node->n_in; i++)
+        push_buffer(f, &step, dense_buffer(f, u, node->in[i]));
+    uint32_t first = step.args.n, n_results = body_n_results(node);
+    for (uint32_t k = 0; k < n_results; k++)
+        push_buffer(f, &step, NO_BUFFER);
+    for (uint32_t i = f->user_at[n]; i < f->user_at[n + 1]; i++) {
+        Ref result = f->users[i];
+        PlanArg *arg = &step.args.at[first + graph_node(g, result)->attr.n];
+        arg->kind = BIND_BUFFER;
+        arg->buffer = buffer_for(f, result);
+        VEC_PUSH(f->arena, u->outputs, result);
+    }
+    if (node->op == OP_LOOP)
+        VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = node->fact[0]});
+    step.bytes = dim_const(g, 0); /* its kernels' */
+    VEC_PUSH(f->arena, u->steps, step);
+}
+
 static void form_sort(Fuser *f, Unit *u, Ref n)
 {
     Graph *g = f->g;
     bool values = (f->flags[n] & NODE_SORTED) != 0;
     const Node *node = graph_node(g, values ? graph_node(g, n)->in[1] : n), *x = graph_node(g, node->in[0]);
-    Ref source = strip_reshape(g, node->in[0]);
-    bool input = graph_node(g, source)->op == OP_INPUT;
-    uint32_t from;
-    if (input ? !graph_node(g, source)->attr.flag : has_buffer(f, source)) {
-        from = buffer_for(f, source);
-        VEC_PUSH(f->arena, u->loads, source);
-    } else {
-        from = buffer_private(f, node->in[0], BUFFER_TEMP);
-        form_piece(f, u, node->in[0], from, node->in[0], 0, DIM_NONE);
-    }
+    uint32_t from = dense_buffer(f, u, node->in[0]);
     Dim outer = dim_const(g, 1), inner = dim_const(g, 1);
     for (uint32_t i = 0; i < x->rank; i++) {
         if (i < node->attr.axis)
@@ -618,6 +654,8 @@ static Status form_unit(Fuser *f, Ref root)
         form_scatter(f, &u, root);
     else if (cls == CLS_SORT)
         form_sort(f, &u, root);
+    else if (cls == CLS_RESULT)
+        form_body(f, &u, node->in[0]);
     else if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
         form_concat(f, &u, root);
     else if (node->op == OP_INPUT)
@@ -766,6 +804,24 @@ static void log_plan(Fuser *f)
     }
 }
 
+/* Each body as a graph of its own. */
+static Status plan_bodies(Fuser *f)
+{
+    for (uint32_t s = 0; s < f->plan->steps.n; s++) {
+        PlanStep *step = &f->plan->steps.at[s];
+        if (step->kind != STEP_LOOP && step->kind != STEP_COND)
+            continue;
+        const Node *node = graph_node(f->g, step->node);
+        step->bodies = ARENA_ARRAY(f->g->arena, Plan, node->n_bodies);
+        for (uint32_t b = 0; b < node->n_bodies; b++) {
+            if (fuser_tells(f))
+                tell(f, arena_printf(f->arena, "%s of %%%u:", body_name((Op)node->op, b), step->node));
+            TRY(jit_plan_told(node->bodies[b], f->options, &step->bodies[b], f->told));
+        }
+    }
+    return ST_OK;
+}
+
 Status jit_plan(Graph *g, const JitOptions *options, Plan *plan) { return jit_plan_told(g, options, plan, NULL); }
 
 Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
@@ -798,6 +854,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     if (options->target.sm)
         choose_index_width(g, plan);
     log_plan(&f);
+    TRY(plan_bodies(&f));
     for (uint32_t s = 0; s < plan->steps.n; s++)
         if (plan->steps.at[s].kernel)
             TRY(kernel_verify(plan->steps.at[s].kernel));

@@ -93,12 +93,12 @@ enum { SIZE_BUDGET = 64 };
 /* Can this size never be negative, by what its facts are about? Spends budget, false when it runs out. */
 static bool dim_natural(const Graph *g, Dim d, int *budget)
 {
-    const DimInfo *info = &g->dims.at[d];
+    const DimInfo *info = &g->shared->dims.at[d];
     if (--*budget < 0)
         return false;
     switch ((DimKind)info->kind) {
     case DIM_CONST: return info->hint >= 0;
-    case DIM_FACT: return fact_natural((FactKind)g->ints.at[info->fact].kind);
+    case DIM_FACT: return fact_natural((FactKind)g->shared->ints.at[info->fact].kind);
     case DIM_ADD:
     case DIM_MUL: return dim_natural(g, info->a, budget) && dim_natural(g, info->b, budget);
     }
@@ -108,7 +108,7 @@ static bool dim_natural(const Graph *g, Dim d, int *budget)
 /* Does the budget suffice for all factors of d? */
 static bool few_factors(const Graph *g, Dim dim, int *budget)
 {
-    const DimInfo *info = &g->dims.at[dim_find(g, dim)];
+    const DimInfo *info = &g->shared->dims.at[dim_find(g, dim)];
     return --*budget >= 0 && (info->kind != DIM_MUL || (few_factors(g, info->a, budget) && few_factors(g, info->b, budget)));
 }
 
@@ -117,14 +117,14 @@ static IRef product_of_factors(Build *b, Dim dim, bool few)
     Graph *g = b->f->g;
     Dim d = dim_find(g, dim);
     int64_t value;
-    if (g->dims.at[d].kind == DIM_CONST)
-        return kidx_const(b->k, g->dims.at[d].hint);
+    if (g->shared->dims.at[d].kind == DIM_CONST)
+        return kidx_const(b->k, g->shared->dims.at[d].hint);
     if (size_const(b->f, d, &value))
         return kidx_const(b->k, value);
-    if (g->dims.at[d].kind != DIM_MUL || !few)
+    if (g->shared->dims.at[d].kind != DIM_MUL || !few)
         return build_size_arg(b, d);
     /* one after the other: C leaves the order of arguments open, and factors become arguments of the kernel */
-    IRef right = product_of_factors(b, g->dims.at[d].b, few), left = product_of_factors(b, g->dims.at[d].a, few);
+    IRef right = product_of_factors(b, g->shared->dims.at[d].b, few), left = product_of_factors(b, g->shared->dims.at[d].a, few);
     return kidx_mul(b->k, left, right);
 }
 

@@ -128,6 +128,16 @@ static void want_operand(Fuser *f, Ref n)
     }
 }
 
+/* What a body is given lies in memory: stored once, be it read by others too. A view has a copy of its own (form_body). */
+static void want_given(Fuser *f, Ref n)
+{
+    OpClass cls = class_of(f, n);
+    if (cls == CLS_LEAF || cls == CLS_VIEW || graph_node(f->g, n)->number || has_buffer(f, n))
+        return;
+    say(f, n, "a loop or branch reads it");
+    want(f, n);
+}
+
 void want_structural(Fuser *f)
 {
     const Graph *g = f->g;
@@ -141,11 +151,13 @@ void want_structural(Fuser *f)
         if (!(f->flags[n] & NODE_LIVE))
             continue;
         OpClass cls = class_of(f, n);
-        if (cls == CLS_SORT || cls == CLS_SCATTER || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
-            say(f, n, "it is a kernel of its own");
+        if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
+            say(f, n, cls == CLS_RESULT ? "a loop or branch makes it" : "it is a kernel of its own");
             want(f, n);
         }
-        if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW && !node->number)
+        for (uint32_t i = 0; cls == CLS_BODY && i < node->n_in; i++)
+            want_given(f, strip_reshape(g, node->in[i]));
+        if (!f->fuse && cls != CLS_LEAF && cls != CLS_VIEW && cls != CLS_BODY && !node->number)
             want(f, n);
     }
     for (Ref n = 0; n < f->n; n++) {
@@ -209,7 +221,7 @@ static void costs(const Fuser *f, uint32_t *cost)
         const Node *node = graph_node(f->g, n);
         OpClass cls = class_of(f, n);
         uint64_t sum = own_cost(f, n);
-        bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER;
+        bool leaf = cls == CLS_REDUCE || cls == CLS_SCAN || cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_BODY;
         for (uint32_t i = 0; !leaf && i < node->n_in; i++)
             sum += has_buffer(f, node->in[i]) ? COST_STORE : cost[node->in[i]];
         cost[n] = sum > COST_MAX ? COST_MAX : (uint32_t)sum;

@@ -51,6 +51,8 @@ static bool read_once(const Fuser *f, Ref n, const bool *alone)
     case CLS_CONTRACT: return true;
     case CLS_SCATTER:
     case CLS_SORT:
+    case CLS_BODY:
+    case CLS_RESULT:
     case CLS_LEAF: break;
     }
     return false;

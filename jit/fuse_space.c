@@ -22,7 +22,7 @@ enum { MAX_WALK = 512, MAX_VOTES = 8 };
 bool size_const(Fuser *f, Dim dim, int64_t *value)
 {
     Dim d = dim_find(f->g, dim);
-    if (f->g->dims.at[d].kind == DIM_CONST) {
+    if (f->g->shared->dims.at[d].kind == DIM_CONST) {
         *value = dim_hint(f->g, d);
         return true;
     }
@@ -251,6 +251,8 @@ static void visit(Walk *w, const Step *s)
     case CLS_LEAF:
     case CLS_SCATTER:
     case CLS_SORT:
+    case CLS_BODY:
+    case CLS_RESULT:
     case CLS_CONTRACT: return;
     }
 }

@@ -254,7 +254,8 @@ static bool can_absorb(Build *b, Ref n, Tuple at, VRef pred)
     if (!b->absorb || !f->fuse || !(f->flags[n] & NODE_PENDING) || f->flags[n] & NODE_REFUSED || pred != VREF_NONE)
         return false;
     OpClass cls = class_of(f, n);
-    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS || b->visits >= b->budget)
+    if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || cls == CLS_LEAF || b->buffers >= MAX_BUFFERS ||
+        b->visits >= b->budget)
         return false;
     if (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)
         return false;
@@ -561,6 +562,8 @@ VRef value_compute(Build *b, Ref n, Tuple at, VRef pred)
     case CLS_CONTRACT: v = value_matmul(b, n, at, pred); break;
     case CLS_SCATTER:
     case CLS_SORT:
+    case CLS_BODY:
+    case CLS_RESULT:
         no_fit(b, n, "it is a kernel of its own");
         v = load(b, n, at, pred);
         break;

@@ -203,8 +203,8 @@ static bool is_term(const Graph *g, Dim d, Dim of)
     Dim rest[TERMS];
     int n = 0;
     bool found = false;
-    for (; n < TERMS && !found && g->dims.at[of].kind == DIM_ADD; n++) {
-        Dim a = dim_find(g, g->dims.at[of].a), b = dim_find(g, g->dims.at[of].b);
+    for (; n < TERMS && !found && g->shared->dims.at[of].kind == DIM_ADD; n++) {
+        Dim a = dim_find(g, g->shared->dims.at[of].a), b = dim_find(g, g->shared->dims.at[of].b);
         found = b == d;
         rest[n] = found ? a : b;
         of = a;

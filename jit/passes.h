@@ -18,7 +18,7 @@ const char *pass_name(PassId id);
 typedef void PassDump(void *user, const char *stage, const char *text);
 
 /*
- * Runs all passes on g, in place. Facts keep their numbers; nodes do not. Guards go through g->query. Logs under LOG_PASSES.
+ * Runs all passes on g, in place. Facts keep their numbers; nodes do not. Guards go through g->shared->query. Logs under LOG_PASSES.
  * `dump` (may be NULL) gets the graph as recorded and after each pass that changed it. On failure (a broken graph: ST_INTERNAL;
  * the test hook: ST_COMPILE) g is in no particular state.
  */

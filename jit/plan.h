@@ -25,10 +25,11 @@ typedef struct PlanBuffer {
     uint32_t first_step, last_step;
 } PlanBuffer;
 
-typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_HOST, BIND_SHARED, BIND_FAULT } BindKind;
+typedef enum BindKind { BIND_BUFFER, BIND_SIZE, BIND_SCALAR, BIND_HOST, BIND_SHARED, BIND_FAULT, BIND_NONE } BindKind;
 
 typedef struct PlanArg {
-    uint8_t kind;    /* BindKind, one to one with the kernel's ArgKind, but that SCALAR and HOST are ARG_SCALAR */
+    uint8_t
+        kind; /* BindKind, one to one with the kernel's ArgKind, but that SCALAR and HOST are ARG_SCALAR; NONE: a result that nobody reads */
     uint32_t buffer; /* index into Plan.buffers */
     Dim size;
     uint32_t scalar; /* SCALAR: index into graph.scalars; HOST: index into Plan.host */
@@ -36,7 +37,9 @@ typedef struct PlanArg {
 
 typedef enum StepKind {
     STEP_KERNEL,
-    STEP_SORT /* args: BUFFER in, BUFFER out, SIZE outer, SIZE n, SIZE inner, dtype of in, `descending` and `values` in the step: along
+    STEP_LOOP, /* args: BUFFERs of the operands, BUFFER or NONE for each result, SIZE count; bodies: the step, maybe the condition (ir/body.h) */
+    STEP_COND, /* the same without a count; then, else */
+    STEP_SORT  /* args: BUFFER in, BUFFER out, SIZE outer, SIZE n, SIZE inner, dtype of in, `descending` and `values` in the step: along
                                     the middle axis, stable, the places (i64) or the elements (jit/sort.c). On a CPU; for CUDA places are
                                     a kernel (jit/fuse_sort.c) */
 } StepKind;
@@ -48,7 +51,8 @@ typedef struct PlanStep {
     VEC(PlanArg) args;
     Dim bytes;        /* bytes read and written, each buffer counted once: for statistics */
     const char *what; /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
-    Ref node;         /* the main result, for messages */
+    Ref node;         /* the main result, for messages; LOOP, COND: the node */
+    struct Plan *bodies;
 } PlanStep;
 
 typedef struct PlanFault { /* fault ids of KI_BOUND: id = index + 1 */
@@ -66,7 +70,7 @@ typedef struct Plan {
     uint64_t looks;                        /* at nodes, in all attempts at kernels: what planning cost, in a unit that no noise disturbs */
 } Plan;
 
-/* Fuses the graph (already optimised) into kernels and plans buffers. Guards through g->query. Logs under
+/* Fuses the graph (already optimised) into kernels and plans buffers. Guards through g->shared->query. Logs under
  * LOG_FUSION (a readable reason for every fusion not made), LOG_KERNELS and LOG_MEMORY. */
 typedef struct JitOptions JitOptions;
 Status jit_plan(Graph *g, const JitOptions *options, Plan *plan);

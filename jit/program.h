@@ -41,22 +41,33 @@ typedef struct ProgStep {
     uint32_t first_arg, n_args;
     uint32_t bytes; /* size entry: bytes read and written */
     const char *what;
+    uint32_t n_in, n_results;  /* LOOP, COND: of the node (ir/body.h), ... */
+    uint16_t carries, xs;      /* ... of a LOOP too, ... */
+    uint8_t reverse, n_bodies; /* ... and its bodies: Program.bodies from ... */
+    uint32_t body;
+    uint32_t place; /* canonical number of the node, for messages */
 } ProgStep;
 
+/*
+ * A body of a LOOP or COND (ir/body.h) is a program inside of another one: its buffers, steps, arguments, faults and host scalars are its own; its kernels
+ * and sizes are those of the program around, guards and everything else it has not.
+ */
 typedef struct Program {
     atomic_uint refs;
     GuardSet guards; /* holds the size table too */
     ProgKernel *kernels;
+    struct Program **bodies;
     ProgBuffer *buffers;
     ProgStep *steps;
     ProgArg *args;
     uint32_t *outputs; /* buffer of each output */
     uint32_t *faults;  /* canonical node of each fault id - 1 */
     HostScalar *host;  /* scalars made of the call's, at each launch */
-    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_shared;
+    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_shared, n_bodies;
     uint32_t max_step_args;
     uint8_t math;    /* MathMode: of the host scalars */
     bool takes_over; /* some output may take over an input's storage */
+    bool inner;      /* it is a body */
     bool general;    /* every size is an argument: without guards it accepts all of its structure and signature */
     size_t bytes;    /* memory it holds, code included */
     double compile_seconds;
@@ -70,7 +81,7 @@ typedef struct Program {
 Program *program_retain(Program *program);
 void program_release(Program *program);
 
-/* Sets `bytes`; `text_bytes` of it are its texts. */
+/* Sets `bytes`, of what it has so far; `text_bytes` of it are its texts. */
 void program_weigh(Program *program, size_t text_bytes);
 
 /* How it is called where it is spoken of, which `kiln cache show` takes where it lies on disk; "?": nobody said. */

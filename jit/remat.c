@@ -66,7 +66,13 @@ typedef struct Remat {
 
 /* ---- the halves ---- */
 
-static bool is_banned(OpClass cls) { return cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_SCAN; }
+static bool is_banned(OpClass cls)
+{
+    return cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_SCAN || cls == CLS_BODY || cls == CLS_RESULT;
+}
+
+/* Loops and branches are never computed again, not even in checkpoints: their results are values like those that come from outside. */
+static bool of_bodies(const Node *node) { return op_class((Op)node->op) == CLS_BODY || op_class((Op)node->op) == CLS_RESULT; }
 
 static bool moves_only(const Node *node) { return op_class((Op)node->op) == CLS_VIEW && node->op != OP_PAD && node->op != OP_CONCAT; }
 
@@ -88,7 +94,8 @@ static bool find_depths(Remat *m)
 {
     bool any = false;
     for (Ref r = 0; r < m->n; r++)
-        if (m->live[r] && m->forward[r] && takes_part(graph_node(m->g, r)) && graph_node(m->g, r)->op != OP_INPUT)
+        if (m->live[r] && m->forward[r] && takes_part(graph_node(m->g, r)) && graph_node(m->g, r)->op != OP_INPUT &&
+            !of_bodies(graph_node(m->g, r)))
             m->depth[r] = graph_node(m->g, r)->checkpoint;
     for (Ref r = m->n; r-- > 0;) {
         const Node *node = graph_node(m->g, r);
@@ -140,11 +147,11 @@ static void find_stored(Remat *m)
         OpClass cls = op_class((Op)node->op);
         if (!m->live[r])
             continue;
-        if (node->op == OP_INPUT || cls == CLS_SORT || cls == CLS_SCATTER)
+        if (node->op == OP_INPUT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT)
             m->stored[r] = true;
         if (cls == CLS_CONTRACT)
             m->stored[end_of_product(m, users, user, r)] = true;
-        bool reads_many_times = cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER;
+        bool reads_many_times = cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_BODY;
         for (uint32_t k = 0; reads_many_times && k < node->n_in; k++)
             mark_source(m, m->forward[r] ? m->stored : m->operand, node->in[k]);
     }

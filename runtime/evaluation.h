@@ -61,13 +61,15 @@ typedef struct Evaluation {
     bool keeps;       /* some of them keep their inputs */
     size_t n_pending; /* how many of the complete nodes have no value yet */
     BUF(RtNode *) stack;
-    BUF(bool) used;      /* by canonical number: some complete node uses it */
-    BUF(RtNode *) given; /* results of calls that were looked at and not computed */
-    BUF(bool) donated;   /* by input: see call_donated */
-    BUF(bool) output;    /* by canonical number */
-    BUF(uint32_t) user;  /* by canonical number: see call_save */
-    BUF(uint32_t) uses;  /* by canonical number: how many inputs of pending nodes it is */
-    BUF(uint32_t) going; /* references that go away, by canonical number */
+    BUF(RtNode *) results_held; /* of loops and branches, retained while they are computed */
+    bool alone;                 /* a loop's results are computed only where they are asked for */
+    BUF(bool) used;             /* by canonical number: some complete node uses it */
+    BUF(RtNode *) given;        /* results of calls that were looked at and not computed */
+    BUF(bool) donated;          /* by input: see call_donated */
+    BUF(bool) output;           /* by canonical number */
+    BUF(uint32_t) user;         /* by canonical number: see call_save */
+    BUF(uint32_t) uses;         /* by canonical number: how many inputs of pending nodes it is */
+    BUF(uint32_t) going;        /* references that go away, by canonical number */
 
     /* Launching (runtime/eval/launch.c). */
     BUF(Result) results; /* by output */

@@ -31,6 +31,8 @@ static const char *shape_of(OpClass cls)
     case CLS_SCATTER:
     case CLS_SORT: return "hexagon";
     case CLS_CONTRACT: return "octagon";
+    case CLS_BODY: return "box3d";
+    case CLS_RESULT: return "cds";
     }
     return "box";
 }

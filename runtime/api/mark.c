@@ -107,7 +107,7 @@ Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy)
         if (!of->marks || node->rank != of->rank)
             continue;
         if (!of_class)
-            of_class = ARENA_ARRAY(g->arena, Marked, g->dims.n + 1);
+            of_class = ARENA_ARRAY(g->arena, Marked, g->shared->dims.n + 1);
         for (int axis = 0; axis < of->rank; axis++)
             if (of->marks->kind[axis] != MARK_NONE)
                 TRY(apply_axis(g, (Marked){of, axis}, node->dim[axis], of_class, policy));

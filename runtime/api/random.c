@@ -47,6 +47,15 @@ void random_rewind(uint64_t first, uint64_t count)
 
 uint64_t random_key(void) { return atomic_load(&stream_key); }
 
+/* In a loop a draw takes its positions once, however long that runs: iterations have keys of their own, each of its number and the key of the loop around. */
+static RtNode *iteration_key(Rec *r, const LoopBody *loop, RtNode *key)
+{
+    if (!loop)
+        return key;
+    key = iteration_key(r, loop->outer, key);
+    return loop->index && key ? rec_ew2(r, OP_THREEFRY, rec_cast(r, loop->index, DT_U64), rec_ew1(r, OP_NOT, key)) : key;
+}
+
 /* 64 random bits for each element of a shape. */
 static RtNode *draw(Rec *r, kiln_shape shape)
 {
@@ -60,8 +69,9 @@ static RtNode *draw(Rec *r, kiln_shape shape)
         return NULL;
     counter->attr.mode = key->attr.mode = SCALAR_ARGUMENT; /* a draw from position 0 is like any other */
     trace_draw(counter, key, start, (uint64_t)n);
+    RtNode *own = iteration_key(r, r->thread->loop, key);
     RtNode *index = rec_cast(r, rec_split(r, rec_iota(r, n), 0, shape.rank, shape.dim), DT_U64);
-    return rec_ew2(r, OP_THREEFRY, rec_ew2(r, OP_ADD, index, counter), key);
+    return rec_ew2(r, OP_THREEFRY, rec_ew2(r, OP_ADD, index, counter), own);
 }
 
 /* The low (which = 0) or high word of the bits, as u32. */

@@ -419,6 +419,25 @@ Status cuda_run_flush(CudaRun *run)
     return status;
 }
 
+Status cuda_run_copy(CudaRun *run, void *to, const void *from, size_t bytes)
+{
+    TRY(cuda_run_flush(run));
+    CuResult result = cuda.copy_over((CuPointer)(uintptr_t)to, (CuPointer)(uintptr_t)from, bytes, run->stream->stream);
+    return cuda_check(run->device, result, "copying on the device");
+}
+
+Status cuda_run_write(CudaRun *run, void *to, const void *from, size_t bytes)
+{
+    TRY(cuda_run_flush(run));
+    return cuda_copy_in(run->device, run->stream, (CuPointer)(uintptr_t)to, from, bytes);
+}
+
+Status cuda_run_read(CudaRun *run, void *to, const void *from, size_t bytes)
+{
+    TRY(cuda_run_flush(run));
+    return cuda_copy_out(run->device, run->stream, to, (CuPointer)(uintptr_t)from, bytes);
+}
+
 Status cuda_run_drop(CudaRun *run, Status why)
 {
     if (!run)

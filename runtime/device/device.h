@@ -97,6 +97,10 @@ Status cuda_run_use(struct CudaRun *run, Storage *storage);
 Status cuda_run_scratch(struct CudaRun *run, const struct CompiledKernel *kernel, void *const *args, void **out); /* ARG_SCRATCH */
 Status cuda_run_kernel(struct CudaRun *run, struct CompiledKernel *kernel, const char *name, void **args, uint32_t n_args);
 Status cuda_run_flush(struct CudaRun *run);
+/* After the launches so far, which are queued: copies on the device, to it (from host memory that may change at once), and from it, waiting. */
+Status cuda_run_copy(struct CudaRun *run, void *to, const void *from, size_t bytes);
+Status cuda_run_write(struct CudaRun *run, void *to, const void *from, size_t bytes);
+Status cuda_run_read(struct CudaRun *run, void *to, const void *from, size_t bytes);
 /* It failed: forgets what was not queued yet. The status to tell. */
 Status cuda_run_drop(struct CudaRun *run, Status why);
 /* The run overwrites inputs: should it fail with some launches made, the device is broken. */

@@ -49,6 +49,10 @@ typedef struct Evaluation Evaluation; /* runtime/evaluation.h */
  * follow (runtime/eval/saved.c). ST_OUT_OF_MEMORY. */
 Status call_save(Evaluation *e, bool is_cut);
 
+/* The recorded node of a canonical number; those behind the call's own are inside of bodies (runtime/record/bodies.h). */
+const RtNode *call_node(const Call *call, uint32_t number);
+static inline Loc call_place(const Call *call, uint32_t number) { return call_node(call, number)->loc; }
+
 static inline RtNode *call_output(const Call *call, size_t k) { return call->nodes.at[call->outputs.at[k]]; }
 
 /* Serves one complete call: computes the values of its outputs. */
@@ -67,6 +71,9 @@ void collect_end(Evaluation *e);
 
 /* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
 Graph *call_graph(const Call *call, Arena *arena);
+
+/* Each scalar of the call, in the order of call->scalars. */
+void call_scalars(const Call *call, void (*visit)(const RtNode *scalar, size_t k, void *user), void *user);
 
 /* Marks the scalars that are arguments of every program: varies[k] for the k-th scalar. */
 void call_arguments(const Call *call, bool *varies);

@@ -10,9 +10,11 @@
  */
 #include "ir/attr.h"
 #include "ir/base/os.h"
+#include "ir/body.h"
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
 #include "runtime/evaluation.h"
+#include "runtime/record/bodies.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -97,6 +99,40 @@ static Status has_no_value(const RtNode *node)
                 node->api, place);
 }
 
+static Status put_bodies(Call *call, const RtNode *node);
+
+/* What a node in a body is, and what it is made of: the dtype too, which is nowhere else. */
+static Status put_made(Call *call, const RtNode *node, const BodyRef *operand)
+{
+    const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6), node->dtype};
+    if (node->op == OP_INPUT)
+        return has_no_value(node);
+    TRY(put_bytes(call, head, sizeof head));
+    TRY(put_bytes(call, &node->attr, sizeof node->attr));
+    TRY(put_bytes(call, &node->n_in, sizeof node->n_in));
+    TRY(put_bytes(call, operand, sizeof *operand * node->n_in));
+    TRY(put_ints(call, node->facts, node->n_facts));
+    if (node->op == OP_SCALAR)
+        BUF_PUSH(call->scalars, node->scalar);
+    return node_has_bodies(node) ? put_bodies(call, node) : ST_OK;
+}
+
+static Status put_bodies(Call *call, const RtNode *node)
+{
+    const Bodies *bodies = bodies_of(node);
+    TRY(put_bytes(call, &bodies->n_bodies, sizeof bodies->n_bodies));
+    for (uint32_t b = 0; b < bodies->n_bodies; b++) {
+        const RtBody *body = &bodies->body[b];
+        const uint32_t head[] = {body->n_inputs, body->n_made, body->n_outputs};
+        const BodyRef *operand = body->operand;
+        TRY(put_bytes(call, head, sizeof head));
+        for (uint32_t m = 0; m < body->n_made; operand += body->made[m++]->n_in)
+            TRY(put_made(call, body->made[m], operand));
+        TRY(put_bytes(call, body->output, sizeof *body->output * body->n_outputs));
+    }
+    return ST_OK;
+}
+
 static Status put_op(Call *call, const RtNode *node)
 {
     if (node->op == OP_INPUT)
@@ -110,7 +146,7 @@ static Status put_op(Call *call, const RtNode *node)
     TRY(put_ints(call, node->facts, node->n_facts));
     if (node->op == OP_SCALAR)
         BUF_PUSH(call->scalars, node->scalar);
-    return ST_OK;
+    return node_has_bodies(node) ? put_bodies(call, node) : ST_OK;
 }
 
 /* The marks follow the dtypes: of which node, how many bytes, what marks_signature says. */
@@ -211,10 +247,29 @@ static Status complete_node(Evaluation *e, RtNode *node)
     BUF_PUSH(e->call.nodes, node);
     BUF_PUSH(e->used, false);
     if (is_pending(node)) {
-        e->n_pending++;
+        e->n_pending += node_has_bodies(node) ? 1 + bodies_of(node)->n_nodes : 1;
         e->keeps |= node->keep;
         for (uint32_t i = 0; i < node->n_in; i++)
             e->used.at[node->in[i]->index] = true;
+    }
+    return ST_OK;
+}
+
+/* All results of a loop or branch that anybody may still ask for are computed with it: it runs once. */
+static Status complete_results(Evaluation *e, RtNode *node)
+{
+    const Bodies *bodies = bodies_of(node);
+    if (!BUF_RESERVE(e->results_held, e->results_held.n + bodies->n_results))
+        return ST_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < bodies->n_results; k++) {
+        RtNode *result = bodies_result(node, k);
+        if (!result)
+            continue;
+        e->results_held.at[e->results_held.n++] = result;
+        if (is_pending(result) && result->mark != e->call.walk)
+            TRY(complete_node(e, result));
+        if (is_pending(result))
+            BUF_PUSH(e->call.outputs, result->index);
     }
     return ST_OK;
 }
@@ -239,6 +294,15 @@ void collect_end(Evaluation *e)
     e->given.n = 0;
 }
 
+/* Is node i none of the first n outputs? */
+static bool not_listed(const Call *call, size_t n, uint32_t i)
+{
+    bool listed = false;
+    for (size_t k = 0; k < n && !listed; k++)
+        listed = call->outputs.at[k] == i;
+    return !listed;
+}
+
 static void hold_outputs(const Call *c)
 {
     for (size_t k = 0; k < c->outputs.n; k++)
@@ -255,9 +319,11 @@ static void release_outputs(const Call *c)
  * their inputs go, so all are held meanwhile: call_donated counts the inputs of outputs as going anyway. */
 static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, ServeCall *serve, void *user)
 {
-    for (int anywhere = 0; anywhere < 2 && e->call.outputs.n == 0; anywhere++)
+    size_t listed = e->call.outputs.n; /* results of loops and branches */
+    for (int anywhere = 0; anywhere < 2 && e->call.outputs.n == listed && (!listed || !anywhere); anywhere++)
         for (size_t i = 0; i < e->call.nodes.n; i++)
-            if (!e->used.at[i] && is_pending(e->call.nodes.at[i]) && (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
+            if (!e->used.at[i] && not_listed(&e->call, listed, (uint32_t)i) && is_pending(e->call.nodes.at[i]) &&
+                (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
                 BUF_PUSH(e->call.outputs, (uint32_t)i);
     TRY(call_save(e, true));
     TRY(write_call(&e->call, keyed, keyed_bytes));
@@ -271,8 +337,8 @@ static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, Serve
     return status;
 }
 
-Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes,
-               ServeCall *serve, void *user)
+static Status walk(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes,
+                   ServeCall *serve, void *user)
 {
     e->stack.n = 0;
     e->call.device = device;
@@ -294,13 +360,15 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
         if (node->mark == e->call.walk)
             continue;
         TRY(complete_node(e, node));
+        if (node_has_bodies(node) && !e->alone)
+            TRY(complete_results(e, node));
         if (e->n_pending >= CALL_MAX_NODES && e->stack.n)
             TRY(cut(e, keyed, keyed_bytes, serve, user));
     }
     for (uint32_t i = 0; i < n_roots; i++)
         if (is_pending(roots[i])) {
             if (roots[i]->mark != e->call.walk) /* complete before the last cut, but not an output of it: once more */
-                return collect(e, roots, n_roots, device, keyed, keyed_bytes, serve, user);
+                return walk(e, roots, n_roots, device, keyed, keyed_bytes, serve, user);
             bool listed = false;
             for (size_t k = 0; k < e->call.outputs.n && !listed; k++)
                 listed = e->call.nodes.at[e->call.outputs.at[k]] == roots[i];
@@ -314,33 +382,102 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
     return serve(e, &e->call, user);
 }
 
+Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device, const uint8_t *keyed, size_t keyed_bytes,
+               ServeCall *serve, void *user)
+{
+    size_t before = e->results_held.n;
+    Status status = walk(e, roots, n_roots, device, keyed, keyed_bytes, serve, user);
+    while (e->results_held.n > before)
+        node_release(e->results_held.at[--e->results_held.n]);
+    return status;
+}
+
 /* --- the call as a graph ------------------------------------------------------------------------------------------------ */
+
+typedef struct Building {
+    const Call *call;
+    Arena *arena;
+    size_t scalar;   /* the next one */
+    uint32_t inside; /* nodes of bodies so far: they are numbered behind the call's */
+} Building;
+
+static Ref build_node(Building *b, Graph *g, const RtNode *node, const Ref *in);
+
+/* The body as a graph, for a node that is about to be added to `around`. */
+static Graph *build_body(Building *b, Graph *around, const Node *node, uint32_t which, const RtBody *from)
+{
+    Graph *g = body_new(around, node, which);
+    Ref *made = ARENA_ARRAY(b->arena, Ref, from->n_made + 1);
+    const BodyRef *operand = from->operand;
+#define REF(of)                                                           \
+    (body_ref_list(of) == BODY_MADE    ? made[body_ref_index(of)]         \
+     : body_ref_list(of) == BODY_INPUT ? g->inputs.at[body_ref_index(of)] \
+                                       : g->inputs.at[from->n_inputs + body_ref_index(of)])
+    for (uint32_t m = 0; m < from->n_made; m++) {
+        const RtNode *x = from->made[m];
+        Ref *in = ARENA_ARRAY(b->arena, Ref, x->n_in + 1);
+        for (uint32_t k = 0; k < x->n_in; k++, operand++)
+            in[k] = REF(*operand);
+        g->origin = (uint32_t)b->call->nodes.n + b->inside++;
+        made[m] = build_node(b, g, x, in);
+    }
+    for (uint32_t k = 0; k < from->n_outputs; k++)
+        graph_output(g, REF(from->output[k]));
+#undef REF
+    return g;
+}
+
+/* An op on these operands. */
+static Ref build_node(Building *b, Graph *g, const RtNode *node, const Ref *in)
+{
+    g->phase = node->phase;
+    g->checkpoint = node->checkpoint;
+    if (node->op == OP_SCALAR)
+        return graph_add_scalar(g, (DType)node->dtype, b->call->facts.scalars[b->scalar++],
+                                node->loc); /* a replay has others than the node */
+    if (node->op == OP_RESULT)
+        return graph_add_result(g, in[0], node->attr.n, node->loc);
+    Dim *facts = ARENA_ARRAY(b->arena, Dim, node->n_facts);
+    for (uint32_t k = 0; k < node->n_facts; k++) {
+        FactLabel label = fact_label((Op)node->op, &node->attr, k);
+        facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
+    }
+    if (!node_has_bodies(node))
+        return graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
+    const Bodies *bodies = bodies_of(node);
+    Graph *made[2];
+    Node with = {
+        .op = node->op, .attr = node->attr, .in = (Ref *)(uintptr_t)in, .n_in = node->n_in, .fact = facts, .n_facts = node->n_facts};
+    with.loc = node->loc;
+    with.n_bodies = bodies->n_bodies;
+    with.bodies = made;
+    uint32_t origin = g->origin;
+    for (uint32_t k = 0; k < bodies->n_bodies; k++)
+        made[k] = build_body(b, g, &with, k, &bodies->body[k]);
+    g->origin = origin;
+    g->phase = node->phase;
+    g->checkpoint = node->checkpoint;
+    return graph_add_body(g, &with);
+}
 
 Graph *call_graph(const Call *c, Arena *arena)
 {
     Graph *g = graph_new(arena);
     Ref *ref = ARENA_ARRAY(arena, Ref, c->nodes.n + 1);
-    size_t scalar = 0;
+    Building b = {.call = c, .arena = arena};
     for (size_t i = 0; i < c->nodes.n; i++) {
         const RtNode *node = c->nodes.at[i];
         g->origin = (uint32_t)i;
-        g->phase = node->phase;
-        g->checkpoint = node->checkpoint;
         if (!is_pending(node)) {
+            g->phase = node->phase;
+            g->checkpoint = node->checkpoint;
             ref[i] = graph_add_input(g, (DType)node->dtype, node->rank, node->dim, node->strided ? node->stride : NULL, node->loc);
-        } else if (node->op == OP_SCALAR) {
-            ref[i] = graph_add_scalar(g, (DType)node->dtype, c->facts.scalars[scalar++], node->loc); /* a replay has others than the node */
-        } else {
-            Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);
-            Dim *facts = ARENA_ARRAY(arena, Dim, node->n_facts);
-            for (uint32_t k = 0; k < node->n_in; k++)
-                in[k] = ref[node->in[k]->index];
-            for (uint32_t k = 0; k < node->n_facts; k++) {
-                FactLabel label = fact_label((Op)node->op, &node->attr, k);
-                facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
-            }
-            ref[i] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
+            continue;
         }
+        Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);
+        for (uint32_t k = 0; k < node->n_in; k++)
+            in[k] = ref[node->in[k]->index];
+        ref[i] = build_node(&b, g, node, in);
     }
     g->phase = g->checkpoint = 0;
     for (size_t i = 0; i < c->outputs.n; i++)
@@ -348,15 +485,62 @@ Graph *call_graph(const Call *c, Arena *arena)
     return g;
 }
 
-void call_arguments(const Call *c, bool *varies)
+typedef struct Sought {
+    uint32_t left;
+    const RtNode *found;
+} Sought;
+
+static void count_down(const RtNode *node, void *user)
 {
-    size_t scalar = 0;
+    Sought *s = user;
+    if (!s->found && s->left-- == 0)
+        s->found = node;
+}
+
+const RtNode *call_node(const Call *c, uint32_t number)
+{
+    if (number < c->nodes.n)
+        return c->nodes.at[number];
+    Sought sought = {.left = number - (uint32_t)c->nodes.n};
+    for (size_t i = 0; i < c->nodes.n && !sought.found; i++)
+        if (is_pending(c->nodes.at[i]) && node_has_bodies(c->nodes.at[i]))
+            bodies_visit(c->nodes.at[i], count_down, &sought);
+    return sought.found;
+}
+
+typedef struct ScalarVisit {
+    void (*visit)(const RtNode *scalar, size_t k, void *user);
+    void *user;
+    size_t next;
+} ScalarVisit;
+
+static void visit_scalar(const RtNode *node, void *user)
+{
+    ScalarVisit *v = user;
+    if (node->op == OP_SCALAR)
+        v->visit(node, v->next++, v->user);
+}
+
+void call_scalars(const Call *c, void (*visit)(const RtNode *scalar, size_t k, void *user), void *user)
+{
+    ScalarVisit v = {visit, user, 0};
     for (size_t i = 0; i < c->nodes.n; i++) {
         const RtNode *node = c->nodes.at[i];
-        if (node->op == OP_SCALAR && is_pending(node))
-            varies[scalar++] |= node->attr.mode == SCALAR_ARGUMENT;
+        if (!is_pending(node))
+            continue;
+        visit_scalar(node, &v);
+        if (node_has_bodies(node))
+            bodies_visit(node, visit_scalar, &v);
     }
 }
+
+static void note_argument(const RtNode *scalar, size_t k, void *user)
+{
+    bool *varies = user;
+    varies[k] |= scalar->attr.mode == SCALAR_ARGUMENT;
+}
+
+void call_arguments(const Call *c, bool *varies) { call_scalars(c, note_argument, varies); }
 
 /*
  * An input's storage may be overwritten only when nobody can read it afterwards: every reference to its node comes from nodes of this

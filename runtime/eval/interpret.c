@@ -44,11 +44,11 @@ static Status interpret_in_arena(Arena *arena, void *user)
             results[k].data = results[k].storage->data;
         out[k] = here ? results[k].data : arena_alloc(arena, bytes + 1);
     }
-    Ref bad = 0;
+    const Node *bad = NULL;
     if (status == ST_OK)
         status = interp_run(g, INTERP_NATIVE, options_math(&job->e->options), here ? ORDER_HOST : ORDER_CUDA, in, out, &bad);
     if (status == ST_INDEX && bad)
-        status = call_index_failed(call, graph_node(g, bad)->origin);
+        status = call_index_failed(call, bad->origin);
     for (size_t k = 0; k < call->outputs.n && status == ST_OK && !here; k++)
         status = device_write(results[k].storage, results[k].data, out[k], node_bytes(call_output(call, k)));
     return status;

@@ -10,9 +10,10 @@
  */
 #include "cache/entry.h"
 #include "ir/attr.h"
+#include "ir/body.h"
 #include "runtime/api/mark.h"
 #include "runtime/eval/store.h"
-#include "runtime/record/record.h"
+#include "runtime/record/bodies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -71,6 +72,10 @@ static void add_odd_attributes(const RtNode *node, Str *out)
         rest.mode = 0;
     if ((fields & ATTR_DESCENDING) && rest.flag == 1)
         rest.flag = 0;
+    if (fields & ATTR_NUMBER)
+        rest.n = 0;
+    if (fields & ATTR_LOOP)
+        memset(&rest.loop, 0, sizeof rest.loop);
     if (node->op == OP_SCALAR && rest.mode == SCALAR_ARGUMENT) {
         str_printf(out, " argument");
         rest.mode = 0;
@@ -83,6 +88,8 @@ static void add_odd_attributes(const RtNode *node, Str *out)
         str_printf(out, "%02x", ((const uint8_t *)&node->attr)[i]);
     str_printf(out, ")");
 }
+
+static void add_bodies(const RtNode *node, int depth, Str *out);
 
 static void add_op(const RtNode *node, Str *out)
 {
@@ -97,6 +104,42 @@ static void add_op(const RtNode *node, Str *out)
         str_printf(out, " checkpoint(%u)", node->checkpoint);
     if (node->phase)
         str_printf(out, " phase(%u)", node->phase);
+    add_bodies(node, 1, out);
+}
+
+/* A node in a body: operands are %0 and so on what was made, i0 and so on inputs, c0 and so on captured. */
+static void add_made(const RtNode *node, const BodyRef *operand, int depth, Str *out)
+{
+    static const char list[] = "ic%";
+    str_printf(out, "%s", op_name((Op)node->op));
+    add_type(node, out);
+    for (uint32_t k = 0; k < node->n_in; k++)
+        str_printf(out, " %c%" PRIu32, list[body_ref_list(operand[k])], body_ref_index(operand[k]));
+    attr_print((Op)node->op, &node->attr, node->rank, out);
+    add_odd_attributes(node, out);
+    if (node->checkpoint)
+        str_printf(out, " checkpoint(%u)", node->checkpoint);
+    if (node->phase)
+        str_printf(out, " phase(%u)", node->phase);
+    add_bodies(node, depth + 1, out);
+}
+
+static void add_bodies(const RtNode *node, int depth, Str *out)
+{
+    static const char list[] = "ic%";
+    const Bodies *bodies = node_has_bodies(node) ? bodies_of(node) : NULL;
+    for (uint32_t b = 0; bodies && b < bodies->n_bodies; b++) {
+        const RtBody *body = &bodies->body[b];
+        const BodyRef *operand = body->operand;
+        str_printf(out, "\n%*s%s(%" PRIu32 ")", 2 * depth, "", body_name((Op)node->op, b), body->n_inputs);
+        for (uint32_t m = 0; m < body->n_made; operand += body->made[m++]->n_in) {
+            str_printf(out, "\n%*s%%%" PRIu32 " = ", 2 * depth + 2, "", m);
+            add_made(body->made[m], operand, depth + 1, out);
+        }
+        str_printf(out, "\n%*sreturn", 2 * depth + 2, "");
+        for (uint32_t k = 0; k < body->n_outputs; k++)
+            str_printf(out, " %c%" PRIu32, list[body_ref_list(body->output[k])], body_ref_index(body->output[k]));
+    }
 }
 
 void call_graph_text(const Call *call, Str *out)

@@ -7,7 +7,7 @@
  *             alone is computed here
  *   steps     in order; each one's tasks go to the thread pool when they are worth it
  */
-#include "runtime/eval/launch.h"
+#include "runtime/eval/run.h"
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "jit/options.h"
@@ -29,24 +29,11 @@ static const double CHUNK_NS = 10000;
 
 enum { SLOT_ALIGN = LAUNCH_ALIGN };
 
-typedef struct Run {
-    Evaluation *e;
-    const Program *p;
-    const int64_t *sizes;
-    const Call *call;
-    int device;
-    void **address, **args; /* the evaluation's: of each buffer; of the step at hand */
-    Storage *temps, *shared;
-    int64_t fault;    /* fault id that a kernel left here, 0: none */
-    void *fault_word; /* where kernels leave it: there, or a CUDA device's word */
-    Launched last;    /* the step at hand, where somebody wants its time */
-} Run;
-
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
 static struct CudaRun *cuda_of(const Run *run) { return run->e->cuda; }
 
 /* SIZE_MAX stays. */
-static size_t aligned(size_t bytes)
+size_t launch_aligned(size_t bytes)
 {
     return bytes > SIZE_MAX - SLOT_ALIGN ? SIZE_MAX : (bytes + SLOT_ALIGN - 1) & ~(size_t)(SLOT_ALIGN - 1);
 }
@@ -66,7 +53,7 @@ size_t launch_slots(const Program *p, const int64_t *sizes, size_t *offset)
     memset(offset, 0, sizeof *offset * p->n_slots);
     for (uint32_t i = 0; i < p->n_buffers; i++)
         if (p->buffers[i].kind == BUFFER_TEMP) {
-            size_t bytes = aligned(buffer_bytes(&p->buffers[i], sizes));
+            size_t bytes = launch_aligned(buffer_bytes(&p->buffers[i], sizes));
             if (bytes > offset[p->buffers[i].slot])
                 offset[p->buffers[i].slot] = bytes;
         }
@@ -110,8 +97,11 @@ static Status reserve(Run *run)
     Evaluation *e = run->e;
     if (!BUF_RESERVE(e->args, run->p->max_step_args + 1) || !BUF_RESERVE(e->address, run->p->n_buffers + 1))
         return ST_OUT_OF_MEMORY;
+    if (!BUF_RESERVE(e->host, run->p->n_host + 1))
+        return ST_OUT_OF_MEMORY;
     run->args = e->args.at;
     run->address = e->address.at;
+    run->host = e->host.at;
     return ST_OK;
 }
 
@@ -173,12 +163,12 @@ static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *resu
 }
 
 /* The scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
-static Status bind_host(const Run *run)
+Status run_host(const Run *run)
 {
     const Program *p = run->p;
-    if (!BUF_RESERVE(run->e->host, p->n_host))
-        return ST_OUT_OF_MEMORY;
-    bool made = host_scalars_run(p->host, p->n_host, (MathMode)p->math, run->call->facts.scalars, run->e->host.at);
+    if (!p->n_host)
+        return ST_OK;
+    bool made = host_scalars_run(p->host, p->n_host, (MathMode)p->math, run->call->facts.scalars, run->host);
     return made ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for computing scalars");
 }
 
@@ -191,8 +181,9 @@ static void bind_args(Run *run, const ProgStep *step)
         case BIND_BUFFER: *slot = run->address[arg->value]; break;
         case BIND_SIZE: memcpy(slot, &run->sizes[arg->value], sizeof *slot); break;
         case BIND_SCALAR: memcpy(slot, &run->call->facts.scalars[arg->value], sizeof *slot); break;
-        case BIND_HOST: memcpy(slot, &run->e->host.at[arg->value], sizeof *slot); break;
-        case BIND_SHARED: *slot = NULL; break; /* bind_shared */
+        case BIND_HOST: memcpy(slot, &run->host[arg->value], sizeof *slot); break;
+        case BIND_SHARED:
+        case BIND_NONE: *slot = NULL; break; /* the first: bind_shared */
         case BIND_FAULT: *slot = run->fault_word; break;
         }
     }
@@ -226,7 +217,7 @@ Phase phase_of(const ProgKernel *kernel, void *const *with, int64_t number, int 
 {
     KernelQuery *query = kernel->compiled->query;
     Phase phase = {.run = kernel->compiled->run, .args = with, .number = number, .threads = 1};
-    phase.scratch = aligned((size_t)query(with, ASK_SCRATCH, 0));
+    phase.scratch = launch_aligned((size_t)query(with, ASK_SCRATCH, 0));
     phase.tasks = phase.grain = query(with, ASK_TASKS, number);
     double ns = (double)query(with, ASK_POINTS, number) * kernel->cost;
     if (threads == 1 || ns < INLINE_NS || phase.tasks <= 1)
@@ -273,8 +264,8 @@ char *launch_scratch(Evaluation *e, size_t bytes, const char *kernel)
     if (e->scratch && bytes <= e->scratch_bytes)
         return e->scratch;
     bool possible = bytes < SIZE_MAX / 2;
-    size_t want = possible ? aligned(bytes + bytes / 8) : 0; /* rows that grow a little each time do not ask each time */
-    os_free(e->scratch);                                     /* nothing in it is needed */
+    size_t want = possible ? launch_aligned(bytes + bytes / 8) : 0; /* rows that grow a little each time do not ask each time */
+    os_free(e->scratch);                                            /* nothing in it is needed */
     e->scratch = possible ? os_alloc_aligned(SLOT_ALIGN, want + SLOT_ALIGN) : NULL;
     e->scratch_bytes = e->scratch ? want : 0;
     if (!e->scratch)
@@ -412,14 +403,18 @@ static Status launch_sort(const Run *run, const ProgStep *step)
     return ST_OK;
 }
 
-static Status launch_step(Run *run, const ProgStep *step)
+Status run_step(Run *run, const ProgStep *step)
 {
+    if (step->n_bodies) { /* the kernels in it are launched, timed and counted */
+        bind_args(run, step);
+        return run_bodies(run, step);
+    }
     bool timed = perf_timed();
     if (timed && !on_cuda(run))
         perf_look();
     int64_t bytes = run->sizes[step->bytes], began = timeline_begin();
     if (timed)
-        run->last = (Launched){.program = run->p,
+        run->last = (Launched){.program = run->whole,
                                .what = step->what,
                                .bytes = bytes,
                                .work = step_work(run->p, step, run->sizes),
@@ -437,6 +432,8 @@ static Status launch_step(Run *run, const ProgStep *step)
     switch ((StepKind)step->kind) {
     case STEP_KERNEL: TRY(launch_kernel(run, step)); break;
     case STEP_SORT: TRY(launch_sort(run, step)); break;
+    case STEP_LOOP:
+    case STEP_COND: break;
     }
     double seconds = timed ? os_seconds() - start : 0;
     if (counted)
@@ -472,7 +469,7 @@ static void tell_overwriting(const Run *run, const bool *donated, bool ran)
 
 Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node)
 {
-    Run run = {.e = e, .p = program, .sizes = sizes, .call = call, .device = call->device};
+    Run run = {.e = e, .p = program, .whole = program, .sizes = sizes, .call = call, .device = call->device, .fault_node = fault_node};
     if (!BUF_RESERVE(e->results, program->n_outputs))
         return ST_OUT_OF_MEMORY;
     Result *results = e->results.at;
@@ -488,8 +485,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     Status status = on_cuda(&run) ? cuda_run_begin(&e->cuda, run.device) : ST_OK;
     if (status == ST_OK)
         status = bind_buffers(&run, donated, ran, results);
-    if (status == ST_OK && program->n_host)
-        status = bind_host(&run);
+    if (status == ST_OK)
+        status = run_host(&run);
     if (status == ST_OK && on_cuda(&run))
         status = prepare_cuda(&run, overwrites(program, donated)); /* nothing is lost to what turns out to be wrong */
     if (status == ST_OK && donated)
@@ -497,7 +494,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (began)
         timeline_span(TL_BIND, "bind", began, TL_INT("buffers", program->n_buffers), TL_INT("steps", program->n_steps));
     for (uint32_t i = 0; i < program->n_steps && status == ST_OK && !run.fault; i++) /* what overwrites comes after what may fail */
-        status = launch_step(&run, &program->steps[i]);
+        status = run_step(&run, &program->steps[i]);
     if (on_cuda(&run) && status == ST_OK)
         status = finish_cuda(&run, results);
     if (on_cuda(&run) && status != ST_OK)

@@ -21,6 +21,7 @@ typedef struct Phase {
 Phase phase_of(const ProgKernel *kernel, void *const *args, int64_t number, int threads);
 void phase_run(const Phase *phase, char *scratch);
 
+size_t launch_aligned(size_t bytes); /* to LAUNCH_ALIGN; SIZE_MAX stays */
 size_t buffer_bytes(const ProgBuffer *buffer, const int64_t *sizes);
 /* Where each slot lies in the one block for all temporaries: a slot is as large as the largest buffer that uses it. Returns the
  * block's bytes. */

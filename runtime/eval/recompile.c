@@ -33,7 +33,7 @@ static void describe_fact(const Graph *g, uint32_t fact, Str *out)
         [FACT_HIGH] = "padding after axis %d",   [FACT_LENGTH] = "length",
         [FACT_DILATION] = "dilation on axis %d",
     };
-    const IntFact *f = &g->ints.at[fact];
+    const IntFact *f = &g->shared->ints.at[fact];
     const Node *node = graph_node(g, f->node);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -57,7 +57,7 @@ static void describe_guard(const Graph *g, const Call *call, const CacheMiss *mi
     str_printf(out, ": ");
     if (guard->kind == GUARD_SCALAR_EQ) {
         str_printf(out, "scalar recorded at ");
-        place(out, graph_node(g, g->scalars.at[guard->a].node)->loc);
+        place(out, graph_node(g, g->shared->scalars.at[guard->a].node)->loc);
     } else if (fact != UINT32_MAX) {
         describe_fact(g, fact, out);
     }

@@ -7,6 +7,7 @@
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/eval/sync.h"
+#include "runtime/record/bodies.h"
 
 #include <string.h>
 
@@ -172,6 +173,10 @@ RtNode *node_shell(const RtNode *node, uint32_t n_in, uint32_t n_facts)
     copy->api = node->api;
     copy->phase = node->phase;
     copy->checkpoint = node->checkpoint;
+    if (node_has_bodies(node)) { /* which copies share */
+        copy->held = node->held;
+        atomic_fetch_add(&copy->held->refs, 1);
+    }
     if (marks_copy(copy, node))
         return copy;
     node_release(copy);
@@ -242,19 +247,14 @@ static bool make_copies(Template *t, const Trace *trace)
     return true;
 }
 
-static void number_draws(Template *t)
+static void number_draw(const RtNode *scalar, size_t k, void *user)
 {
-    uint32_t scalar = 0;
-    for (size_t i = 0; i < t->call.nodes.n; i++) {
-        if (t->call.nodes.at[i]->op != OP_SCALAR || !node_pending(t->call.nodes.at[i])) /* a computed one is an input */
-            continue;
-        for (uint32_t d = 0; d < t->n_draws; d++) {
-            if (t->draws[d].counter == t->call.nodes.at[i])
-                t->draws[d].counter_scalar = scalar;
-            if (t->draws[d].key == t->call.nodes.at[i])
-                t->draws[d].key_scalar = scalar;
-        }
-        scalar++;
+    Template *t = user;
+    for (uint32_t d = 0; d < t->n_draws; d++) {
+        if (t->draws[d].counter == scalar)
+            t->draws[d].counter_scalar = (uint32_t)k;
+        if (t->draws[d].key == scalar)
+            t->draws[d].key_scalar = (uint32_t)k;
     }
 }
 
@@ -272,11 +272,20 @@ static bool make_room(Template *t)
     return t->now && t->fresh && t->values && t->scalars && t->held && t->pointers && t->storages;
 }
 
+/* Of a loop only the results that the function gives: nobody will ask for the others of this trace. */
+static Status collect_alone(Evaluation *e, Capture *capture)
+{
+    e->alone = true;
+    Status status = eval_collect(e, capture->roots, capture->n_roots, capture_call, capture);
+    e->alone = false;
+    return status;
+}
+
 Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, uint32_t n)
 {
     Template *t = os_calloc(1, sizeof *t);
     Capture capture = {t, roots, n};
-    if (!t || eval_collect(e, roots, n, capture_call, &capture) != ST_OK)
+    if (!t || collect_alone(e, &capture) != ST_OK)
         goto failed;
     if (!t->call.nodes.n) /* the results are there already */
         t->call.device = node_device(roots[0]);
@@ -308,7 +317,7 @@ Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, 
         const Draw *first = &t->draws[0], *last = &t->draws[t->n_draws - 1];
         t->drawn = last->start - first->start + last->count;
     }
-    number_draws(t);
+    call_scalars(&t->call, number_draw, t);
     if (make_copies(t, trace) && make_room(t))
         return t;
 failed:

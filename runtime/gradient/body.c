@@ -80,9 +80,9 @@ static Status run_body(const BodyRun *run, Running *running)
     uint64_t errors = errors_raised();
     t->body = &running->body;
     t->checkpoints += run->checkpoint;
-    if (run->custom)
+    if (run->custom && (run->custom != INSIDE_FUNCTION || t->custom != INSIDE_BODY))
         t->custom = run->custom;
-    if (run->custom == INSIDE_RULE) /* what is no value yet is nothing to keep */
+    if (run->custom >= INSIDE_RULE) /* what is no value yet is nothing to keep */
         t->keeper = NULL;
     run->call(in, out, run->with);
     scopes_end_within(t, scope);

@@ -18,8 +18,9 @@
 
 #include "runtime/record/record.h"
 
-/* RtThread.custom, RtNode.inside: is this a function, or the derivative of one? */
-enum { INSIDE_FUNCTION = 1, INSIDE_RULE };
+/* RtThread.custom, RtNode.inside: is this a function, the derivative of one, or a body of a loop or branch? From INSIDE_RULE on it may be made of
+ * placeholders, which have no values. */
+enum { INSIDE_FUNCTION = 1, INSIDE_RULE, INSIDE_BODY };
 
 /* Where an operand of a template is found: the two highest bits say in which list, the others at which place. */
 typedef uint32_t Slot;

@@ -164,6 +164,10 @@ static Status end_at(const Walk *w, const RtNode *node)
 
 static Status put_op(Walk *w, RtNode *node)
 {
+    char there[PLACE];
+    if (node->op == OP_RESULT || op_class((Op)node->op) == CLS_BODY)
+        return fail(ST_UNSUPPORTED, "no gradient flows through %s%s; call kiln_stop_gradient if it is a constant", api_of(node),
+                    place(node->loc, there));
     Ref *in = ARENA_ARRAY(&w->arena, Ref, node->n_in);
     Dim *facts = ARENA_ARRAY(&w->arena, Dim, node->n_facts);
     for (uint32_t k = 0; k < node->n_in; k++) {
@@ -371,7 +375,7 @@ static RtNode *record_node(Walk *w, Ref ref)
         in[k] = w->node.at[n->in[k]];
     for (uint32_t k = 0; k < n->n_facts; k++)
         facts[k] = dim_hint(w->g, n->fact[k]);
-    RtNode *node = n->op == OP_SCALAR ? rec_bits(w->r, (DType)n->dtype, w->g->scalars.at[n->scalar].bits)
+    RtNode *node = n->op == OP_SCALAR ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
                                       : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);
     if (!node)
         return NULL;

@@ -1335,6 +1335,52 @@ KILN_API kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *
                                           int n_out, kiln_tensor **out, void *user);
 KILN_API kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp,
                                              int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
+
+/*
+ * Loops and branches inside a program: their functions are called once, here, and what they record is compiled with what is around it, so that no value
+ * has to come back to C between steps, and how often a loop runs is no part of what was compiled.
+ *
+ *     static kiln_tensor *not_there(kiln_tensor **state, void *user)
+ *     {
+ *         return kiln_gt(kiln_abs(kiln_sub(kiln_square(state[0]), state[1])), 1e-6);
+ *     }
+ *     static void newton(kiln_tensor **in, kiln_tensor **out, void *user)
+ *     {
+ *         out[0] = kiln_mul(kiln_add(in[0], kiln_div(in[1], in[0])), 0.5);
+ *         out[1] = in[1];
+ *     }
+ *     kiln_while(not_there, newton, 2, (kiln_tensor *[]){kiln_ones(KILN_F32, KILN_SHAPE()), x}, 100, root, NULL);   x: one number
+ *
+ * All functions only record, as in kiln_checkpoint; they may use any tensors, which are read as they are when the loop is recorded. What a function is
+ * called with, and what it makes, has no value outside of it (KILN_INVALID). Weak scalars that are passed or given become f32, i64 or bool. Random draws
+ * differ from iteration to iteration. Results belong to the innermost scope; arrays of inputs and results may be one. On error all results are
+ * NULL and the error is kept. At most 8 nest. No gradient flows through them yet: it is KILN_UNSUPPORTED where one is asked for. On CUDA devices the
+ * host waits for each condition and predicate, and else only queues.
+ */
+typedef kiln_tensor *kiln_condition(kiln_tensor **state, void *user);
+/* state = init; while (condition(state)) state = step(state). step(in, out, user) keeps dtypes and shapes; condition gives one element, taken as != 0.
+ * n >= 1 values. max_steps > 0: where a step more is wanted, the sync point fails (KILN_INVALID); 0: no bound. out: the last state. */
+KILN_API kiln_status kiln_while(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
+                                kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition, kiln_function_body *step, int n,
+                                   kiln_tensor *const *init, int64_t max_steps, kiln_tensor **out, void *user);
+/* For i = 0 to length - 1 (with KILN_SCAN_REVERSE downwards): carry, y[i] = body(i, carry, xs[i]). i: i64 of rank 0; x: each of xs at index i of its first
+ * axis, which is as long as the loop; length -1: xs tell. body fills carry_out[0..n_carry), of the carries' dtypes and shapes, and y[0..n_ys).
+ * last: the carries at the end, init where length is 0. ys: all y[i], with a first axis of `length`. */
+enum { KILN_SCAN_REVERSE = 1 };
+typedef void kiln_scan_body(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user);
+KILN_API kiln_status kiln_scan(kiln_scan_body *body, int64_t length, unsigned flags, int n_carry, kiln_tensor *const *init,
+                               kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys, kiln_tensor **ys, void *user);
+KILN_API kiln_status kiln_scan_at(const char *file, int line, kiln_scan_body *body, int64_t length, unsigned flags, int n_carry,
+                                  kiln_tensor *const *init, kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys,
+                                  kiln_tensor **ys, void *user);
+/* out = predicate ? then_f(in) : else_f(in). predicate: one element, taken as != 0. Both are recorded and give the same dtypes and shapes; one is run.
+ * (kiln_where computes both, for each element.) */
+KILN_API kiln_status kiln_cond(kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f, int n_in,
+                               kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kiln_function_body *then_f,
+                                  kiln_function_body *else_f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
+
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
@@ -1643,6 +1689,9 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_stop_gradient(...) kiln_stop_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
 #define kiln_checkpoint(...) kiln_checkpoint_at(KILN_HERE, __VA_ARGS__)
+#define kiln_while(...) kiln_while_at(KILN_HERE, __VA_ARGS__)
+#define kiln_scan(...) kiln_scan_at(KILN_HERE, __VA_ARGS__)
+#define kiln_cond(...) kiln_cond_at(KILN_HERE, __VA_ARGS__)
 #define kiln_autocast_push(...) kiln_autocast_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_push(...) kiln_mode_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_pop(...) kiln_mode_pop_at(KILN_HERE, __VA_ARGS__)

@@ -149,6 +149,8 @@ enum {
 static bool eager_computes(Op op)
 {
     OpClass cls = op_class(op);
+    if (cls == CLS_BODY || cls == CLS_RESULT) /* all results at once: bodies_record */
+        return false;
     return cls == CLS_VIEW ? op == OP_CONCAT || op == OP_PAD : cls != CLS_LEAF && op != OP_CAST;
 }
 
@@ -167,7 +169,7 @@ static RtNode *rec_fail_apart(Rec *r, const RtNode *node)
 }
 
 /* The last steps of every node: inputs, place, depth, eager mode. */
-static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
+RtNode *rec_finish(Rec *r, RtNode *node, RtNode *const *in)
 {
     if (!node)
         return rec_failed(r, ST_OUT_OF_MEMORY);
@@ -208,7 +210,7 @@ static RtNode *finish(Rec *r, RtNode *node, RtNode *const *in)
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     if (apart)
         return rec_fail_apart(r, node);
-    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom != INSIDE_RULE; /* there, it may be made of placeholders */
+    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE; /* there, it may be made of placeholders */
     node->keep |= eager && node->tracked;
     if (eager && eager_computes((Op)node->op) && !node->weak) {
         Status status = eval_nodes_on(r->device, &node, 1, r->api, r->loc); /* beside the operands, be it made of none */
@@ -255,7 +257,7 @@ RtNode *rec_node(Rec *r, Op op, DType own_dtype, const Attr *attr, uint32_t n_in
         node->attr = *attr;
     if (node && n_facts)
         memcpy(node->facts, facts, sizeof *facts * n_facts);
-    return finish(r, node, in);
+    return rec_finish(r, node, in);
 }
 
 /* A view whose shape the caller knows to be right: rec_node without the check. No layer sees it. */
@@ -266,7 +268,7 @@ static RtNode *plain_view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dim
         node->attr = *attr;
     if (node && n_facts)
         memcpy(node->facts, facts, sizeof *facts * n_facts);
-    return finish(r, node, &x);
+    return rec_finish(r, node, &x);
 }
 
 static RtNode *view(Rec *r, Op op, RtNode *x, int rank, const int64_t *dims, const Attr *attr, const int64_t *facts, uint32_t n_facts)
@@ -295,7 +297,7 @@ static RtNode *elementwise(Rec *r, Op op, DType own_dtype, uint32_t n_in, RtNode
     RtNode *node = node_new(op, dtype, in[0]->rank, in[0]->dim, n_in, 0);
     if (node)
         node->weak = weak;
-    return finish(r, node, in);
+    return rec_finish(r, node, in);
 }
 
 RtNode *rec_bits(Rec *r, DType dtype, uint64_t bits)
@@ -303,7 +305,7 @@ RtNode *rec_bits(Rec *r, DType dtype, uint64_t bits)
     RtNode *node = node_new(OP_SCALAR, dtype, 0, (const int64_t[]){0}, 0, 0);
     if (node)
         node->scalar = bits;
-    return finish(r, node, NULL);
+    return rec_finish(r, node, NULL);
 }
 
 RtNode *rec_scalar(Rec *r, DType dtype, double value) { return rec_bits(r, dtype, scalar_from_double(dtype, value)); }
@@ -353,7 +355,7 @@ RtNode *rec_cast(Rec *r, RtNode *x, DType dtype)
     if (r->thread->mode && !x->weak)
         return mode_dispatch(r, &(OpCall){OP_CAST, dtype, NULL, 1, &x, NULL, 0});
     RtNode *node = node_new(OP_CAST, dtype, x->rank, x->dim, 1, 0);
-    return finish(r, node, &x);
+    return rec_finish(r, node, &x);
 }
 
 RtNode *rec_strong(Rec *r, RtNode *x)

@@ -81,6 +81,8 @@ RtNode *rec_own(Rec *r, RtNode *node);
 
 /* ---- nodes ---- */
 
+/* The last steps of a node that was made by hand (NULL: there was no memory), whose in[] are still to be set: for what rec_node does not know. */
+RtNode *rec_finish(Rec *r, RtNode *node, RtNode *const *in);
 /* What an op gives of these operands, which are not NULL. */
 Status rec_infer(Op op, DType own, const Attr *attr, uint32_t n_in, RtNode *const *in, const int64_t *facts, uint32_t n_facts, Shape *out);
 /* One op, checked by ir/infer.h. */

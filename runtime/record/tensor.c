@@ -21,6 +21,7 @@
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/device/size_class.h"
+#include "runtime/record/bodies.h"
 #include "runtime/record/pressure.h"
 #include "runtime/record/thread.h"
 
@@ -133,6 +134,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->marks = NULL;
     node->loc = (Loc){NULL, 0};
     node->api = NULL;
+    node->body = t->loop ? t->loop->id : 0;
     node->depth = node->mark = node->index = node->after = node->leaf = 0;
     if (++t->n_recorded == COUNT_EVERY)
         nodes_count(t);
@@ -156,9 +158,13 @@ static int64_t node_bytes(const RtNode *node) { return node_elements(node) * (in
 /* Drops one reference; a node that nobody uses any more goes on the list of the dead. */
 static void node_drop(RtNode *node, RtNode **dead)
 {
-    if (atomic_load_explicit(&node->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
-        atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1)
+    if (node->op == OP_RESULT && node->n_in) { /* its loop knows it, without a reference */
+        if (!bodies_drop_result(node))
+            return;
+    } else if (atomic_load_explicit(&node->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
+               atomic_fetch_sub_explicit(&node->refs, 1, memory_order_acq_rel) != 1) {
         return;
+    }
     Storage *storage = atomic_load_explicit(&node->storage, memory_order_relaxed);
     if (storage && node->keep)
         stat_add(STAT_KEPT, -node_bytes(node));
@@ -216,6 +222,8 @@ static void drop_inputs(RtNode *node)
 {
     RtNode *dead = NULL;
     uint32_t n = node->n_in;
+    if (node->op == OP_RESULT && n)
+        bodies_forget_result(node);
     node->n_in = 0;
     for (uint32_t k = 0; k < n; k++)
         node_drop(node->in[k], &dead);

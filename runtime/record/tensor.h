@@ -55,7 +55,7 @@ struct RtNode {
     bool keep;          /* computed, it keeps its inputs, so that gradients may still be asked for */
     uint8_t seen;       /* marks of a walk, under the evaluation lock (runtime/gradient/group.c) */
     uint8_t checkpoint; /* inside of so many kiln_checkpoints, at most MAX_CHECKPOINT */
-    uint8_t inside;     /* of a function of kiln_custom_gradient, or a rule (runtime/gradient/custom.h); 0: neither */
+    uint8_t inside;     /* of a function of kiln_custom_gradient, a rule, or a body (runtime/gradient/custom.h); 0: none */
     uint8_t phase;      /* 0: forward; 1 to 3: a gradient (of a gradient, ...), or computed from one */
     uint32_t n_in, n_facts;
     RtNode **in;    /* inline_in or heap; each holds a reference */
@@ -66,11 +66,13 @@ struct RtNode {
     Storage *_Atomic storage; /* NULL: pending */
     char *data;               /* first element (storage->data plus an offset) */
     int64_t *stride;          /* in elements, when strided; heap */
-    Held *held;               /* a result of kiln_custom_gradient: gradients flow by its rule, not through its input; NULL: it is none */
-    struct Marks *marks;      /* of its axes (runtime/api/mark.h); NULL: none; heap */
+    Held *held; /* a result of kiln_custom_gradient: gradients flow by its rule, not through its input; a loop or branch: its bodies
+                                 (runtime/record/bodies.h); NULL: it is none */
+    struct Marks *marks; /* of its axes (runtime/api/mark.h); NULL: none; heap */
     Loc loc;
     const char *api;      /* the public function that recorded it; static text; NULL: memory of the user */
     uint32_t depth;       /* longest chain of pending nodes below, saturating: for splitting */
+    uint32_t body;        /* the body that recorded it (LoopBody.id); 0: none */
     uint32_t mark, index; /* collection (runtime/eval/collect.c), under the evaluation lock */
     uint32_t after;       /* KILN_LOG=breaks: how many sync points came before it (runtime/eval/breaks.c) */
     uint32_t leaf;        /* a parameter's value, where gradients end: which parameter's; 0: none */

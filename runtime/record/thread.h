@@ -15,6 +15,13 @@ typedef struct ErrorState ErrorState; /* runtime/api/error.c */
 
 enum { SMALL_BYTES = 1024, SMALL_STEP = 64, SMALL_CLASSES = SMALL_BYTES / SMALL_STEP }; /* storage that a thread keeps for itself */
 
+/* A body of a loop or branch that is being recorded (runtime/record/bodies.h). */
+typedef struct LoopBody {
+    struct LoopBody *outer;
+    uint32_t id;   /* of all that were ever recorded; never 0 */
+    RtNode *index; /* the number of the iteration; NULL: it has none */
+} LoopBody;
+
 typedef struct RtThread {
     bool ready;
     uint32_t n_free_nodes, n_free_handles;
@@ -32,6 +39,7 @@ typedef struct RtThread {
     Body *body;             /* the innermost function of the user's that runs; NULL: none */
     kiln_mode *mode;        /* the innermost layer that is not masked (runtime/mode/mode.h); NULL: none */
     kiln_mode *mode_floor;  /* the one below the layer that is at work: not to be popped */
+    LoopBody *loop;         /* the innermost body of a loop or branch; NULL: none */
     uint8_t custom;         /* what of kiln_custom_gradient runs (runtime/gradient/custom.h); 0: nothing */
     uint32_t checkpoints;   /* how many of these are a kiln_checkpoint's */
     RtNode **temp;          /* nodes of the call being recorded (runtime/record/record.c) */

@@ -688,6 +688,23 @@ static void sync_points(void)
     HARMLESS(kiln_function_free, function, null, NULL);
 }
 
+static kiln_tensor *never(kiln_tensor **state, void *user)
+{
+    (void)state;
+    (void)user;
+    return NULL;
+}
+
+static void no_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)carry;
+    (void)x;
+    (void)carry_out;
+    (void)y;
+    (void)user;
+}
+
 static void gradients(void)
 {
     kiln_tensor *w = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *loss = kiln_sum(w), *g, *seed = kiln_scalar(1);
@@ -709,6 +726,38 @@ static void gradients(void)
     BAD(kiln_checkpoint, n_out, negative, KILN_INVALID, "n_out >= 0", nothing_done, 1, &w, -1, &g, NULL);
     BAD(kiln_checkpoint, out, null, KILN_INVALID, "needs functions", nothing_done, 1, &w, 1, NULL, NULL);
     note("kiln_checkpoint", "user", "null");
+    BAD(kiln_while, condition, null, KILN_INVALID, "needs functions", NULL, nothing_done, 1, &w, 0, &g, NULL);
+    BAD(kiln_while, step, null, KILN_INVALID, "needs functions", never, NULL, 1, &w, 0, &g, NULL);
+    BAD(kiln_while, n, negative, KILN_INVALID, "1 <= n", never, nothing_done, -1, &w, 0, &g, NULL);
+    BAD(kiln_while, init, null, KILN_INVALID, "needs functions", never, nothing_done, 1, NULL, 0, &g, NULL);
+    BAD(kiln_while, init, element, KILN_INVALID, "init[0] is NULL", never, nothing_done, 1, (kiln_tensor *[]){NULL}, 0, &g, NULL);
+    BAD(kiln_while, max_steps, value, KILN_INVALID, "max_steps >= 0", never, nothing_done, 1, &w, -1, &g, NULL);
+    BAD(kiln_while, out, null, KILN_INVALID, "needs functions", never, nothing_done, 1, &w, 0, NULL, NULL);
+    note("kiln_while", "user", "null");
+    BAD(kiln_scan, body, null, KILN_INVALID, "needs a function", NULL, 2, 0, 1, &w, &g, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, length, value, KILN_INVALID, "length -1", no_step, -1, 0, 1, &w, &g, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, length, value, KILN_INVALID, "length -2", no_step, -2, 0, 1, &w, &g, 1, &w, 0, NULL, NULL);
+    BAD(kiln_scan, flags, unknown, KILN_INVALID, "flags 2", no_step, 2, 2, 1, &w, &g, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, n_carry, negative, KILN_INVALID, "carries", no_step, 2, 0, -1, &w, &g, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, init, null, KILN_INVALID, "arrays for them", no_step, 2, 0, 1, NULL, &g, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, init, element, KILN_INVALID, "init[0] is NULL", no_step, 2, 0, 1, (kiln_tensor *[]){NULL}, &g, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, last, null, KILN_INVALID, "arrays for them", no_step, 2, 0, 1, &w, NULL, 0, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, n_xs, negative, KILN_INVALID, "xs", no_step, 2, 0, 1, &w, &g, -1, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, xs, null, KILN_INVALID, "arrays for them", no_step, 2, 0, 1, &w, &g, 1, NULL, 0, NULL, NULL);
+    BAD(kiln_scan, xs, element, KILN_INVALID, "xs[0] is NULL", no_step, 2, 0, 1, &w, &g, 1, (kiln_tensor *[]){NULL}, 0, NULL, NULL);
+    BAD(kiln_scan, xs, rank, KILN_BAD_SHAPE, "needs an axis", no_step, 2, 0, 1, &w, &g, 1, &one, 0, NULL, NULL);
+    BAD(kiln_scan, n_ys, negative, KILN_INVALID, "ys", no_step, 2, 0, 1, &w, &g, 0, NULL, -1, NULL, NULL);
+    BAD(kiln_scan, ys, null, KILN_INVALID, "arrays for them", no_step, 2, 0, 1, &w, &g, 0, NULL, 1, NULL, NULL);
+    note("kiln_scan", "user", "null");
+    BAD(kiln_cond, predicate, null, KILN_INVALID, "predicate is NULL", NULL, nothing_done, nothing_done, 1, &w, 1, &g, NULL);
+    BAD(kiln_cond, then_f, null, KILN_INVALID, "needs two functions", one, NULL, nothing_done, 1, &w, 1, &g, NULL);
+    BAD(kiln_cond, else_f, null, KILN_INVALID, "needs two functions", one, nothing_done, NULL, 1, &w, 1, &g, NULL);
+    BAD(kiln_cond, n_in, negative, KILN_INVALID, "inputs", one, nothing_done, nothing_done, -1, &w, 1, &g, NULL);
+    BAD(kiln_cond, in, null, KILN_INVALID, "inputs", one, nothing_done, nothing_done, 1, NULL, 1, &g, NULL);
+    BAD(kiln_cond, in, element, KILN_INVALID, "in[0] is NULL", one, nothing_done, nothing_done, 1, (kiln_tensor *[]){NULL}, 1, &g, NULL);
+    BAD(kiln_cond, n_out, negative, KILN_INVALID, "outputs", one, nothing_done, nothing_done, 1, &w, -1, &g, NULL);
+    BAD(kiln_cond, out, null, KILN_INVALID, "outputs", one, nothing_done, nothing_done, 1, &w, 1, NULL, NULL);
+    note("kiln_cond", "user", "null");
     BAD(kiln_autocast_push, low, none, KILN_BAD_DTYPE, "KILN_BF16", KILN_F64);
     BAD(kiln_mode_push, op, null, KILN_INVALID, "needs a callback", NULL, NULL, NULL);
     note("kiln_mode_push", "end", "null");
@@ -963,7 +1012,8 @@ static const char *const *kinds_of(const char *type, const char *name)
     if (strcmp(type, "int") == 0 && strcmp(name, "i") == 0)
         return index;
     if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
-        strcmp(name, "n_wrt") == 0 || strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
+        strcmp(name, "n_wrt") == 0 || strcmp(name, "n_carry") == 0 || strcmp(name, "n_xs") == 0 || strcmp(name, "n_ys") == 0 ||
+        strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
         return count;
     if (strcmp(type, "int64_t") == 0 || strcmp(name, "level") == 0)
         return value;

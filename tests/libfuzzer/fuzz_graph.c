@@ -57,7 +57,7 @@ static void run(const Graph *g)
     for (uint32_t k = 0; k < g->outputs.n; k++)
         out[k] = arena_alloc(g->arena,
                              (size_t)node_hint_numel(g, g->outputs.at[k]) * dtype_bytes((DType)graph_node(g, g->outputs.at[k])->dtype));
-    Ref bad;
+    const Node *bad;
     Status status = interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, in, out, &bad);
     REQUIRE(status == ST_OK || status == ST_INDEX || status == ST_OUT_OF_MEMORY, "%s: %s", status_name(status), fail_message());
 }

@@ -31,13 +31,13 @@ static Status make(const char *text, bool with_texts, Arena *arena, const char *
     JitOptions options = {.value = {0}};
     TRY(graph_parse(text, arena, &g));
     Str maker, graph;
-    int64_t *ints = ARENA_ARRAY(arena, int64_t, g->ints.n + 1);
-    uint64_t *scalars = ARENA_ARRAY(arena, uint64_t, g->scalars.n + 1);
-    for (uint32_t i = 0; i < g->ints.n; i++)
-        ints[i] = g->ints.at[i].value;
-    for (uint32_t i = 0; i < g->scalars.n; i++)
-        scalars[i] = g->scalars.at[i].bits;
-    Facts facts = {ints, scalars, g->ints.n, g->scalars.n};
+    int64_t *ints = ARENA_ARRAY(arena, int64_t, g->shared->ints.n + 1);
+    uint64_t *scalars = ARENA_ARRAY(arena, uint64_t, g->shared->scalars.n + 1);
+    for (uint32_t i = 0; i < g->shared->ints.n; i++)
+        ints[i] = g->shared->ints.at[i].value;
+    for (uint32_t i = 0; i < g->shared->scalars.n; i++)
+        scalars[i] = g->shared->scalars.at[i].bits;
+    Facts facts = {ints, scalars, g->shared->ints.n, g->shared->scalars.n};
     GuardPolicy policy = {.int_varies = ARENA_ARRAY(arena, bool, facts.n_ints + 1),
                           .scalar_varies = ARENA_ARRAY(arena, bool, facts.n_scalars + 1)};
     guard_policy_close(&policy, g, false);

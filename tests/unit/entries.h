@@ -38,13 +38,13 @@ typedef struct Sample {
 
 static inline Facts facts_of(const Graph *g)
 {
-    int64_t *ints = ARENA_ARRAY(g->arena, int64_t, g->ints.n + 1);
-    uint64_t *scalars = ARENA_ARRAY(g->arena, uint64_t, g->scalars.n + 1);
-    for (uint32_t i = 0; i < g->ints.n; i++)
-        ints[i] = g->ints.at[i].value;
-    for (uint32_t i = 0; i < g->scalars.n; i++)
-        scalars[i] = g->scalars.at[i].bits;
-    return (Facts){ints, scalars, g->ints.n, g->scalars.n};
+    int64_t *ints = ARENA_ARRAY(g->arena, int64_t, g->shared->ints.n + 1);
+    uint64_t *scalars = ARENA_ARRAY(g->arena, uint64_t, g->shared->scalars.n + 1);
+    for (uint32_t i = 0; i < g->shared->ints.n; i++)
+        ints[i] = g->shared->ints.at[i].value;
+    for (uint32_t i = 0; i < g->shared->scalars.n; i++)
+        scalars[i] = g->shared->scalars.at[i].bits;
+    return (Facts){ints, scalars, g->shared->ints.n, g->shared->scalars.n};
 }
 
 /* Compiles a graph for exactly its sizes and writes an entry of it. Release the program, os_free the bytes. */

@@ -58,7 +58,7 @@ static uint32_t random_add(Random *r, Op op, const uint32_t *in, uint32_t n_in, 
         dims[i] = dim_fact(r->g, facts[i], FACT_SIZE, (uint8_t)i, r->g->nodes.n);
     if (op == OP_SLICE)
         for (uint32_t i = 1; i < n_facts; i += 3)
-            r->g->ints.at[r->g->dims.at[dims[i]].fact].kind = FACT_STEP;
+            r->g->shared->ints.at[r->g->shared->dims.at[dims[i]].fact].kind = FACT_STEP;
     r->node[r->n] = graph_add(r->g, op, type, refs, n_in, attr, dims, n_facts, random_loc);
     r->shape[r->n] = out;
     r->shape[r->n].dtype = (uint8_t)type;

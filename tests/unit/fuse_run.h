@@ -398,12 +398,13 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
                              void *const *outputs)
 {
     int64_t ints[4096], fault = 0;
-    cr_assert(g->ints.n <= 4096);
-    for (uint32_t i = 0; i < g->ints.n; i++)
-        ints[i] = g->ints.at[i].value;
-    uint64_t *scalars = ARENA_ARRAY(g->arena, uint64_t, g->scalars.n + 1), *host = ARENA_ARRAY(g->arena, uint64_t, plan->host.n + 1);
-    for (uint32_t i = 0; i < g->scalars.n; i++)
-        scalars[i] = g->scalars.at[i].bits;
+    cr_assert(g->shared->ints.n <= 4096);
+    for (uint32_t i = 0; i < g->shared->ints.n; i++)
+        ints[i] = g->shared->ints.at[i].value;
+    uint64_t *scalars = ARENA_ARRAY(g->arena, uint64_t, g->shared->scalars.n + 1),
+             *host = ARENA_ARRAY(g->arena, uint64_t, plan->host.n + 1);
+    for (uint32_t i = 0; i < g->shared->scalars.n; i++)
+        scalars[i] = g->shared->scalars.at[i].bits;
     cr_assert(host_scalars_run(plan->host.at, plan->host.n, math, scalars, host));
     char **memory = calloc(plan->buffers.n + 1, sizeof *memory), **slot = calloc(plan->n_slots + 1, sizeof *slot);
     char **own = calloc(plan->buffers.n + 1, sizeof *own);
@@ -451,7 +452,7 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
             } else if (arg->kind == BIND_SIZE)
                 args[a] = (void *)(intptr_t)dim_eval(g, arg->size, ints);
             else if (arg->kind == BIND_SCALAR)
-                args[a] = (void *)(uintptr_t)g->scalars.at[arg->scalar].bits;
+                args[a] = (void *)(uintptr_t)g->shared->scalars.at[arg->scalar].bits;
             else if (arg->kind == BIND_HOST)
                 args[a] = (void *)(uintptr_t)host[arg->scalar];
             else

@@ -2,6 +2,7 @@
 #ifndef TESTS_UNIT_GRAPHS_H
 #define TESTS_UNIT_GRAPHS_H
 
+#include "ir/body.h"
 #include "ir/graph.h"
 #include "ir/infer.h"
 #include "ir/scalar.h"
@@ -59,12 +60,22 @@ static inline Shape shape_of(const Graph *g, Ref r)
     return s;
 }
 
+/* A node that has a value. */
+static inline Ref pick_value(const Graph *g, uint64_t *state)
+{
+    Ref r;
+    do
+        r = pick(state, g->nodes.n);
+    while (op_class((Op)graph_node(g, r)->op) == CLS_BODY);
+    return r;
+}
+
 /* A node of g whose dtype and shape are like r's, if luck finds one. */
 static inline Ref alike(const Graph *g, uint64_t *state, Ref r, bool dtype_too)
 {
     Shape want = shape_of(g, r);
     for (int tries = 0; tries < 8; tries++) {
-        Ref s = pick(state, g->nodes.n);
+        Ref s = pick_value(g, state);
         Shape have = shape_of(g, s);
         if (have.rank == want.rank && (!dtype_too || have.dtype == want.dtype) && memcmp(have.dim, want.dim, sizeof want.dim) == 0)
             return s;
@@ -94,13 +105,79 @@ static inline Ref random_scalar_like(Graph *g, uint64_t *state, Ref r)
     return graph_add(g, OP_EXPAND, (DType)like.dtype, &s, 1, &all, facts, like.rank, (Loc){0});
 }
 
+static inline void random_node(Graph *g, uint64_t *state);
+
+/* A loop over an axis of x, or a branch, with a body of a few random nodes, and its results. Bodies are not nested deeper than 3. */
+static inline void random_body(Graph *g, uint64_t *state, Op op)
+{
+    int depth = 0;
+    for (const Graph *around = g->around; around; around = around->around)
+        depth++;
+    Ref in[5], x = pick_value(g, state);
+    const Node *slices = graph_node(g, x);
+    Graph *bodies[2];
+    Node node = {.op = (uint8_t)op, .in = in, .bodies = bodies, .n_bodies = op == OP_COND ? 2 : 1};
+    Dim count;
+    if (depth == 3)
+        return;
+    if (op == OP_COND) {
+        in[node.n_in++] =
+            pick(state, 2) ? graph_add_scalar(g, DT_BOOL, pick(state, 2), (Loc){0}) : graph_add_const(g, DT_BOOL, 1, (Loc){0});
+        node.attr.n = 1 + pick(state, 2);
+    } else {
+        bool sliced = slices->rank > 0;
+        count = sliced ? slices->dim[0] : dim_fact(g, pick(state, 4), FACT_LENGTH, 0, g->nodes.n);
+        if (pick(state, 2) && sliced) /* a fact of its own, which is unified */
+            count = dim_fact(g, dim_hint(g, count), FACT_LENGTH, 0, g->nodes.n);
+        node.fact = &count;
+        node.n_facts = 1;
+        node.attr.loop.carries = (uint16_t)pick(state, 3);
+        node.attr.loop.xs = sliced;
+        node.attr.loop.ys = (uint16_t)pick(state, 2);
+        node.attr.loop.reverse = (uint8_t)pick(state, 2);
+        if (node.attr.loop.carries + node.attr.loop.ys == 0)
+            node.attr.loop.carries = 1;
+        for (uint32_t k = 0; k < node.attr.loop.carries; k++)
+            in[node.n_in++] = pick_value(g, state);
+        if (sliced)
+            in[node.n_in++] = x;
+    }
+    in[node.n_in++] = pick_value(g, state);
+    for (uint32_t b = 0; b < node.n_bodies; b++) {
+        bodies[b] = body_new(g, &node, b);
+        for (uint32_t k = 2 + pick(state, 4); k > 0; k--)
+            random_node(bodies[b], state);
+        for (uint32_t k = 0; k < body_n_outputs(&node, b); k++) {
+            Ref out = pick_value(bodies[b], state);
+            if (op == OP_LOOP && k < node.attr.loop.carries) { /* of the carry's type: the carry itself if there is no other */
+                out = alike(bodies[b], state, bodies[b]->inputs.at[1 + k], true);
+            } else if (op == OP_COND) { /* the first operand and what luck finds like it, so that both agree */
+                out = alike(bodies[b], state, bodies[b]->inputs.at[0], true);
+            } else if (graph_node(bodies[b], out)->rank == MAX_RANK) {
+                out = bodies[b]->inputs.at[0];
+            }
+            graph_output(bodies[b], out);
+        }
+    }
+    if (body_verify(g, &node) != ST_OK)
+        abort();
+    Ref made = graph_add_body(g, &node);
+    for (uint32_t k = 0; k < body_n_results(&node); k++)
+        if (pick(state, 4))
+            graph_add_result(g, made, k, (Loc){0});
+}
+
 /* One random node on top of g, if the draft happens to be valid. */
 static inline void random_node(Graph *g, uint64_t *state)
 {
     Op op = (Op)(OP_IOTA + pick(state, OP_COUNT - OP_IOTA));
     if (pick(state, 3) == 0) /* views and reductions more often than their number says */
         op = (Op)(OP_RESHAPE + pick(state, OP_COUNT - OP_RESHAPE));
-    Ref x = pick(state, g->nodes.n), in[3] = {x, x, x};
+    if (op_class(op) == CLS_BODY || op == OP_RESULT) {
+        random_body(g, state, op == OP_RESULT ? OP_LOOP : op);
+        return;
+    }
+    Ref x = pick_value(g, state), in[3] = {x, x, x};
     Shape sx = shape_of(g, x), shapes[3], out;
     Attr attr = {0};
     int64_t facts[3 * MAX_RANK];
@@ -244,8 +321,9 @@ static inline Graph *random_graph(uint64_t seed, int n)
     for (int k = 0; k < n; k++)
         random_node(g, &state);
     for (int k = 0; k < 4; k++)
-        graph_output(g, pick(&state, g->nodes.n));
-    graph_output(g, g->nodes.n - 1);
+        graph_output(g, pick_value(g, &state));
+    if (op_class((Op)graph_node(g, g->nodes.n - 1)->op) != CLS_BODY)
+        graph_output(g, g->nodes.n - 1);
     return g;
 }
 

@@ -55,7 +55,7 @@ static Program *compile(uint32_t number, uint32_t target)
     options.value[OPT_VECTOR_BITS] = targets[target].bits;
     options.value[OPT_CPU] = targets[target].cpu;
     cr_assert_eq(graph_parse(text, &arena, &g), ST_OK, "%s in\n%s", fail_message(), text);
-    GuardPolicy policy = {.int_varies = ARENA_ARRAY(&arena, bool, g->ints.n + 1), .scalar_varies = ARENA_ARRAY(&arena, bool, 1)};
+    GuardPolicy policy = {.int_varies = ARENA_ARRAY(&arena, bool, g->shared->ints.n + 1), .scalar_varies = ARENA_ARRAY(&arena, bool, 1)};
     guard_policy_close(&policy, g, true);
     CompileRequest request = {.graph = g, .policy = &policy, .options = &options};
     cr_assert_eq(jit_compile(&request, &p, NULL), ST_OK, "%s", fail_message());

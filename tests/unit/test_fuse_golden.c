@@ -103,7 +103,7 @@ static void check_file(const char *path)
     size_t line = strcspn(text, "\n");
     text[line] = 0;
     options.value[OPT_FUSE] = !(words && strstr(text, "nofuse"));
-    g->query = words && strstr(text, "dynamic") ? &nothing : NULL;
+    g->shared->query = words && strstr(text, "dynamic") ? &nothing : NULL;
     text[line] = '\n';
     cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "%s: %s", path, fail_message());
     str_init(&out, &arena);

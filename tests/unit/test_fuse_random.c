@@ -151,7 +151,7 @@ static void check_seed(uint64_t seed, bool verbose)
         d.want[i] = malloc(bytes + 16);
         d.got[i] = malloc(bytes + 16);
     }
-    Ref bad_node = REF_NONE;
+    const Node *bad_node = NULL;
     snprintf(fuse_case, sizeof fuse_case, "seed %llu", (unsigned long long)seed);
     Status ran = interp_run(g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, (const void *const *)d.in, d.want, &bad_node);
     cr_assert(ran == ST_OK || ran == ST_INDEX, "seed %llu: %s", (unsigned long long)seed, fail_message());
@@ -160,7 +160,7 @@ static void check_seed(uint64_t seed, bool verbose)
         JitOptions options = {.value = {0}};
         Plan plan;
         options.value[OPT_FUSE] = how < 2;
-        g->query = how & 1 ? &nothing : NULL;
+        g->shared->query = how & 1 ? &nothing : NULL;
         cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "seed %llu %s: %s", (unsigned long long)seed, names[how], fail_message());
         for (uint32_t s = 0; s < plan.steps.n; s++)
             if (plan.steps.at[s].kernel)

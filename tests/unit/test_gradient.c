@@ -121,7 +121,7 @@ static void compute(const Graph *from, uint32_t n, const Ref *want, const Number
         for (size_t i = 0; i < ROOM; i++)
             scalar_store(t, scalar_from_double(t, x[k].of[i]), data + i * dtype_bytes(t));
     }
-    Ref bad;
+    const Node *bad;
     Status status = interp_run(&g, INTERP_NATIVE, MATH_STRICT, ORDER_HOST, (const void *const *)in, results, &bad);
     cr_assert_eq(status, ST_OK, "%s in %s", fail_message(), print(&g));
     for (uint32_t k = 0; k < n; k++) {

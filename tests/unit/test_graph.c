@@ -300,8 +300,8 @@ Test(graph, compaction_keeps_inputs_and_facts)
     cr_assert_str_eq(print(g), "graph g(%0: f32[2,3], %1: f32[5]) {\n"
                                "  %2 = slice %0 axes(1) range(s6=1:1:2) : f32[2,2]\n"
                                "  return %2 %2\n}\n");
-    cr_assert_eq(g->ints.at[6].node, 2);
-    cr_assert_eq(g->ints.at[3].node, REF_NONE);
+    cr_assert_eq(g->shared->ints.at[6].node, 2);
+    cr_assert_eq(g->shared->ints.at[3].node, REF_NONE);
     cr_assert_eq(graph_add_const(g, DT_F32, 7, (Loc){0}), 3, "interning goes on");
 }
 

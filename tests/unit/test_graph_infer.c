@@ -252,10 +252,10 @@ Test(infer, random_graphs_verify)
         cr_assert_eq(graph_verify(g), ST_OK, "seed %d: %s", (int)seed, fail_message());
         for (Ref r = 0; r < g->nodes.n; r++)
             seen[graph_node(g, r)->op]++;
-        int64_t *ints = arena_alloc(&arena, sizeof *ints * (g->ints.n + 1));
-        for (uint32_t k = 0; k < g->ints.n; k++)
-            ints[k] = g->ints.at[k].value;
-        for (Dim d = 0; d < g->dims.n; d++) {
+        int64_t *ints = arena_alloc(&arena, sizeof *ints * (g->shared->ints.n + 1));
+        for (uint32_t k = 0; k < g->shared->ints.n; k++)
+            ints[k] = g->shared->ints.at[k].value;
+        for (Dim d = 0; d < g->shared->dims.n; d++) {
             cr_assert_eq(dim_eval(g, d, ints), dim_hint(g, d));
             cr_assert_eq(dim_hint(g, dim_find(g, d)), dim_hint(g, d));
         }

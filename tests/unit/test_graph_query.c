@@ -18,7 +18,7 @@ static bool record_int(Query *q, uint32_t fact, const char *who, int64_t *value)
     Recorder *r = (Recorder *)q;
     (void)who;
     r->asked++;
-    *value = r->g->ints.at[fact].value;
+    *value = r->g->shared->ints.at[fact].value;
     if (r->varies >> fact & 1)
         return false;
     r->on_record++;
@@ -51,7 +51,7 @@ static bool record_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *
     Recorder *r = (Recorder *)q;
     (void)who;
     r->asked++;
-    *bits = r->g->scalars.at[scalar].bits;
+    *bits = r->g->shared->scalars.at[scalar].bits;
     r->on_record += !r->scalars_vary;
     return !r->scalars_vary;
 }
@@ -84,7 +84,7 @@ Test(query, what_structure_proves_is_not_asked)
     Dim a = fact(g, 8), b = fact(g, 8), c = fact(g, 1);
     Recorder r = recorder(g);
     int64_t value;
-    g->query = &r.query;
+    g->shared->query = &r.query;
     dim_unify(g, a, b);
     dim_unify(g, c, dim_const(g, 1));
     cr_assert(spec_dim(g, c, "t", &value) && value == 1);
@@ -103,7 +103,7 @@ Test(query, a_size_is_specialised_whole_or_not_at_all)
     Dim a = fact(g, 2), b = fact(g, 3), c = fact(g, 5), sum = dim_add(g, dim_mul(g, a, b), dim_mul(g, c, a));
     Recorder r = recorder(g);
     int64_t value;
-    g->query = &r.query;
+    g->shared->query = &r.query;
     cr_assert(spec_dim(g, sum, "t", &value) && value == 16);
     cr_assert_eq(r.on_record, 3, "each fact once");
     r = recorder(g);
@@ -119,7 +119,7 @@ Test(query, one_fact_answers_for_its_class)
     Dim a = fact(g, 4), b = fact(g, 4), c = fact(g, 4);
     Recorder r = recorder(g);
     int64_t value;
-    g->query = &r.query;
+    g->shared->query = &r.query;
     dim_unify(g, c, b);
     dim_unify(g, b, a);
     cr_assert(spec_dim(g, dim_mul(g, c, b), "t", &value) && value == 16);
@@ -132,7 +132,7 @@ Test(query, scalars)
                      "%5 = scalar bool true %6 = scalar i64 9007199254740993 %7 = scalar f32 nan return %0 }");
     Recorder r = recorder(g);
     uint64_t bits;
-    g->query = &r.query;
+    g->shared->query = &r.query;
     cr_assert(spec_scalar_eq(g, 2, 2, "t"));
     cr_assert_eq(r.asked, 0, "a constant");
     cr_assert(spec_scalar_eq(g, 1, 0.1, "t"), "rounded to its dtype");

@@ -242,8 +242,8 @@ Test(guards, long_sums_need_no_stack)
     uint32_t entry = guard_builder_size(b, sum);
     GuardSet set;
     cr_assert(eq(int, (int)guard_builder_finish(b, &set), ST_OK));
-    int64_t *ints = malloc(sizeof *ints * f.g->ints.n), *sizes = malloc(sizeof *sizes * set.sizes.n);
-    for (uint32_t i = 0; i < f.g->ints.n; i++)
+    int64_t *ints = malloc(sizeof *ints * f.g->shared->ints.n), *sizes = malloc(sizeof *sizes * set.sizes.n);
+    for (uint32_t i = 0; i < f.g->shared->ints.n; i++)
         ints[i] = 2;
     sizes_eval(&set.sizes, ints, sizes);
     cr_assert(eq(i64, sizes[entry], 2 * 20001));

@@ -11,8 +11,8 @@ TestSuite(index_width, .init = open_arena, .fini = close_arena);
 static Plan plan_of(const char *text, bool vary, bool general, GuardSet *guards)
 {
     Graph *g = parse(text);
-    GuardPolicy policy = {.int_varies = ARENA_ARRAY(&arena, bool, g->ints.n + 1),
-                          .scalar_varies = ARENA_ARRAY(&arena, bool, g->scalars.n + 1),
+    GuardPolicy policy = {.int_varies = ARENA_ARRAY(&arena, bool, g->shared->ints.n + 1),
+                          .scalar_varies = ARENA_ARRAY(&arena, bool, g->shared->scalars.n + 1),
                           .general = general};
     guard_policy_close(&policy, g, vary);
     GuardBuilder *b = guard_builder_new(g, &policy);
@@ -96,12 +96,12 @@ Test(index_width, by_constants_without_a_guard)
 static bool accept(const GuardSet *guards, const char *text, const char **who)
 {
     Graph *g = parse(text);
-    int64_t *ints = ARENA_ARRAY(&arena, int64_t, g->ints.n + 1), *values = ARENA_ARRAY(&arena, int64_t, guards->sizes.n + 1);
-    for (uint32_t f = 0; f < g->ints.n; f++)
-        ints[f] = g->ints.at[f].value;
+    int64_t *ints = ARENA_ARRAY(&arena, int64_t, g->shared->ints.n + 1), *values = ARENA_ARRAY(&arena, int64_t, guards->sizes.n + 1);
+    for (uint32_t f = 0; f < g->shared->ints.n; f++)
+        ints[f] = g->shared->ints.at[f].value;
     sizes_eval(&guards->sizes, ints, values);
     uint32_t failed;
-    bool holds = guards_hold(guards, values, &(Facts){ints, NULL, g->ints.n, 0}, &failed);
+    bool holds = guards_hold(guards, values, &(Facts){ints, NULL, g->shared->ints.n, 0}, &failed);
     *who = holds ? NULL : guards->at[failed].who;
     return holds;
 }

@@ -22,7 +22,7 @@ typedef struct Notes {
 static bool note_int(Query *q, uint32_t fact, const char *who, int64_t *value)
 {
     Notes *notes = (Notes *)q;
-    *value = notes->g->ints.at[fact].value;
+    *value = notes->g->shared->ints.at[fact].value;
     if (!notes->vary)
         snprintf(notes->line[notes->n++], 64, "s%u == %d (%s)", fact, (int)*value, who);
     return !notes->vary;
@@ -63,7 +63,7 @@ static void no_bounds(Query *q, const Graph *g, Dim d, int64_t *min, int64_t *ma
 static bool note_scalar(Query *q, uint32_t scalar, const char *who, uint64_t *bits)
 {
     Notes *notes = (Notes *)q;
-    *bits = notes->g->scalars.at[scalar].bits;
+    *bits = notes->g->shared->scalars.at[scalar].bits;
     if (!notes->vary)
         snprintf(notes->line[notes->n++], 64, "k%u (%s)", scalar, who);
     return !notes->vary;
@@ -78,7 +78,7 @@ static Notes *take_notes(Graph *g)
     Notes *notes = arena_alloc(&arena, sizeof *notes);
     notes->query = (Query){note_int, note_same, note_range, no_bounds, note_scalar, note_mark, note_undo};
     notes->g = g;
-    g->query = &notes->query;
+    g->shared->query = &notes->query;
     return notes;
 }
 

@@ -32,8 +32,8 @@ static Kernel *sort_kernel(DType dtype, int64_t n, bool descending, bool vary, b
              (long long)n, descending ? " descending" : "");
     Graph *g = NULL;
     cr_assert_eq(graph_parse(text, &graphs, &g), ST_OK, "%s", fail_message());
-    GuardPolicy policy = {.int_varies = ARENA_ARRAY(&graphs, bool, g->ints.n + 1),
-                          .scalar_varies = ARENA_ARRAY(&graphs, bool, g->scalars.n + 1),
+    GuardPolicy policy = {.int_varies = ARENA_ARRAY(&graphs, bool, g->shared->ints.n + 1),
+                          .scalar_varies = ARENA_ARRAY(&graphs, bool, g->shared->scalars.n + 1),
                           .general = general};
     guard_policy_close(&policy, g, vary);
     GuardBuilder *b = guard_builder_new(g, &policy);

@@ -52,7 +52,7 @@ static uint64_t *interpret(const Graph *g, MathMode math, const void *const *dat
         DType t = (DType)graph_node(g, g->outputs.at[k])->dtype;
         out[k] = arena_alloc(&arena, dtype_bytes(t) * (size_t)node_hint_numel(g, g->outputs.at[k]) + 8);
     }
-    Ref bad = REF_NONE;
+    const Node *bad = NULL;
     cr_assert_eq(interp_run(g, INTERP_NATIVE, math, ORDER_HOST, data, out, &bad), ST_OK, "%s\n%s", fail_message(), print(g));
     DType t = (DType)graph_node(g, g->outputs.at[0])->dtype;
     *numel = node_hint_numel(g, g->outputs.at[0]);

@@ -49,6 +49,79 @@ Test(text, prints_as_it_was_written)
     cr_assert_str_eq(print(g), fixed);
 }
 
+/* Bodies have nodes of their own, and sizes and facts of the whole graph. */
+Test(text, bodies_print_as_they_were_written)
+{
+    static const char whole[] = "graph g(%0: f32[8,4], %1: f32[4], %2: bool[]) {\n"
+                                "  %3 = loop %1 %0 carries(1) xs(1) ys(1) reverse count(8) step(%0: i64[], %1: f32[4], %2: f32[4]) {\n"
+                                "    %3 = slice %2 axes(0) range(0:1:4) : f32[4]\n"
+                                "    %4 = add %1 %3 : f32[4]\n"
+                                "    return %4 %0\n"
+                                "  } phase(1) : bool[]\n"
+                                "  %4 = result %3 number(0) phase(1) : f32[4]\n"
+                                "  %5 = result %3 number(1) : i64[8]\n"
+                                "  %6 = cond %2 %4 number(1) then(%0: f32[4]) {\n"
+                                "    return %0\n"
+                                "  } else(%0: f32[4]) {\n"
+                                "    %1 = loop %0 carries(1) xs(0) ys(0) count(9) step(%0: i64[], %1: f32[4]) {\n"
+                                "      %2 = neg %1 : f32[4]\n"
+                                "      return %2\n"
+                                "    } condition(%0: f32[4]) {\n"
+                                "      %1 = const bool true : bool[]\n"
+                                "      return %1\n"
+                                "    } : bool[]\n"
+                                "    %2 = result %1 number(0) : f32[4]\n"
+                                "    return %2\n"
+                                "  } : bool[]\n"
+                                "  %7 = result %6 number(0) : f32[4]\n"
+                                "  return %7 %5\n"
+                                "}\n";
+    Graph *g = parse(whole);
+    cr_assert_eq(graph_verify(g), ST_OK, "%s", fail_message());
+    cr_assert_str_eq(print(g), whole);
+}
+
+/* Each way in which bodies and their node may not fit. */
+Test(text, bodies_that_do_not_fit)
+{
+    static const struct {
+        const char *text, *why;
+    } rows[] = {
+#define LOOP(head, step) "graph g(%0: f32[8,4], %1: f32[4]) {\n%3 = loop " head " step" step "\nreturn\n}"
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(7)", "(%0, %1, %2) { return %1 }"), "not as long as the loop"},
+        {LOOP("%1 %0 carries(2) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %1 }"), "fewer operands"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0)", "(%0, %1, %2) { return %1 }"), "wrong number of facts"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(-1)", "(%0, %1, %2) { return %1 }"), "less than 0 times"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1) { return %1 }"), "expected ','"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1: f32[5], %2) { return %1 }"), "not the type"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %0 }"), "changes the type of a carry"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %1 %2 }"), "as many outputs"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %3 }"), "no such node"},
+        {LOOP("%1 %0 carries(1) xs(1) ys(0) count(8)", "(%0, %1, %2) { return %1 } condition(%0, %1) { return %0 }"), "neither xs nor ys"},
+        {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } condition(%0) { return %0 }"), "differ"},
+        {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } %4 = neg %3"), "nothing else takes that"},
+        {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } %4 = result %3 number(1)"), "no such result"},
+        {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } %4 = result %1 number(0)"), "of what has bodies"},
+        {LOOP("%1 carries(1) xs(0) ys(0) count(8)", "(%0, %1) { return %1 } return %3 }"), "only results"},
+        {LOOP("%1 carries(1) xs(0) ys(0) count(8)", ""), "expected '('"},
+        {"graph g(%0: f32[4]) { %1 = cond %0 number(0) then() { return } else() { return } return }", "no bool of rank 0"},
+        {"graph g(%0: bool[]) { %1 = cond %0 number(0) then() { return } return }", "expected a body"},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        Graph *g;
+        cr_expect_eq(graph_parse(rows[k].text, &arena, &g), ST_FORMAT, "row %d is taken", (int)k);
+        cr_expect(strstr(fail_message(), rows[k].why), "row %d: \"%s\", not \"%s\"", (int)k, fail_message(), rows[k].why);
+    }
+    Str deep; /* nine branches, one in the other */
+    Graph *g;
+    str_init(&deep, &arena);
+    str_printf(&deep, "graph g(%%0: bool[]) {");
+    for (int k = 0; k < 9; k++)
+        str_printf(&deep, " %%1 = cond %%0 %%0 number(1) then(%%0) {");
+    cr_expect_eq(graph_parse(deep.text, &arena, &g), ST_FORMAT);
+    cr_expect(strstr(fail_message(), "nested too deep"), "%s", fail_message());
+}
+
 Test(text, types_and_comments_are_optional)
 {
     Graph *g = parse("graph name(%0: f32[2]) { // x\n %1 = neg %0 %2 = abs %1 // y\nreturn %2 }");
@@ -79,9 +152,9 @@ Test(text, facts_keep_their_numbers)
            "  return %2\n}\n";
     g = parse(want);
     cr_assert_str_eq(print(g), want);
-    cr_assert_eq(g->ints.at[5].kind, FACT_START);
-    cr_assert_eq(g->ints.at[2].value, 4);
-    cr_assert_eq(g->ints.at[10].kind, FACT_HIGH);
+    cr_assert_eq(g->shared->ints.at[5].kind, FACT_START);
+    cr_assert_eq(g->shared->ints.at[2].value, 4);
+    cr_assert_eq(g->shared->ints.at[10].kind, FACT_HIGH);
 }
 
 static const char *scalar_text(DType dtype, uint64_t bits)
@@ -130,7 +203,7 @@ Test(text, scalars_round_trip)
         str_printf(&s, "return }");
         Graph *g = parse(s.text);
         for (uint32_t k = 0; k < n; k++)
-            cr_assert_eq(g->scalars.at[k].bits, want[k], "%s %llx", dtype_name(dtype), (unsigned long long)want[k]);
+            cr_assert_eq(g->shared->scalars.at[k].bits, want[k], "%s %llx", dtype_name(dtype), (unsigned long long)want[k]);
     }
 }
 

@@ -1,0 +1,349 @@
+/*
+ * Running loops and branches inside a program (jit/plan.h: STEP_LOOP, STEP_COND).
+ *
+ *   frame     a body's own addresses, arguments, scalars and temporaries: made when its loop begins, used by all iterations
+ *   carries   each has two places that change roles: the result's memory and one of the loop's own; or one, where the step overwrites what it
+ *             reads (jit/buffers.c). The first iteration reads the operand, which is never written
+ *   slices    x[i] and y[i] are addresses inside xs and ys: nothing is copied
+ *
+ * Nothing is allocated between iterations, but for what sorts and split kernels ask for. On a CUDA device the host loops: it queues the launches of each
+ * iteration, and waits only where a condition or predicate decides, and at the end of a body in which an index may be out of bounds.
+ */
+#include "ir/base/os.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/run.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct Frame {
+    Run run;          /* of the body */
+    Storage *word;    /* on a CUDA device: where kernels leave a fault; NULL: none can */
+    void *block;      /* what its arrays lie in */
+    void **in, **out; /* what the next run is given, and where its outputs belong */
+} Frame;
+
+static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
+
+static Status copy(const Run *run, void *to, const void *from, size_t bytes)
+{
+    if (on_cuda(run))
+        return bytes ? cuda_run_copy(run->e->cuda, to, from, bytes) : ST_OK;
+    memmove(to, from, bytes);
+    return ST_OK;
+}
+
+static Status read_here(const Run *run, void *to, const void *from, size_t bytes)
+{
+    if (on_cuda(run))
+        return cuda_run_read(run->e->cuda, to, from, bytes);
+    memcpy(to, from, bytes);
+    return ST_OK;
+}
+
+static size_t bytes_of(const Run *run, uint32_t buffer) { return buffer_bytes(&run->p->buffers[buffer], run->sizes); }
+
+/* Cuts the next `n` elements from a block whose size is only counted while it is NULL. */
+static void *cut(char *block, size_t *at, size_t bytes)
+{
+    char *here = block ? block + *at : NULL;
+    *at += (bytes + 15) & ~(size_t)15;
+    return here;
+}
+
+static Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, Frame *f)
+{
+    size_t *slots = NULL;
+    *f = (Frame){.run = *outer};
+    Run *run = &f->run;
+    run->p = body;
+    run->temps = run->shared = NULL;
+    run->fault = 0;
+    run->fault_word = &run->fault;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        run->address = cut(f->block, &at, sizeof(void *) * (body->n_buffers + 1));
+        run->args = cut(f->block, &at, sizeof(void *) * (body->max_step_args + 1));
+        run->host = cut(f->block, &at, sizeof *run->host * (body->n_host + 1));
+        slots = cut(f->block, &at, sizeof *slots * (body->n_slots + 1));
+        f->in = cut(f->block, &at, sizeof(void *) * (n_in + 1));
+        f->out = cut(f->block, &at, sizeof(void *) * (body->n_outputs + 1));
+        if (pass == 0 && !(f->block = os_calloc(1, at)))
+            return fail(ST_OUT_OF_MEMORY, "no memory for a loop");
+    }
+    if (body->n_slots)
+        TRY(storage_new_on(run->device, launch_slots(body, run->sizes, slots), &run->temps));
+    for (uint32_t b = 0; b < body->n_buffers; b++)
+        if (body->buffers[b].kind == BUFFER_TEMP)
+            run->address[b] = (char *)run->temps->data + slots[body->buffers[b].slot];
+    if (on_cuda(run) && body->n_faults) {
+        TRY(storage_new_on(run->device, sizeof run->fault, &f->word));
+        TRY(cuda_run_write(run->e->cuda, f->word->data, &run->fault, sizeof run->fault));
+        run->fault_word = f->word->data;
+    }
+    return run_host(run);
+}
+
+static Status frame_fault(const Frame *f)
+{
+    *f->run.fault_node = f->run.p->faults[f->run.fault - 1];
+    return fail(ST_INDEX, "an index is out of bounds");
+}
+
+/* On a CUDA device: has an index been out of bounds in any run of the body? */
+static Status frame_settle(Frame *f)
+{
+    if (f->word)
+        TRY(read_here(&f->run, &f->run.fault, f->word->data, sizeof f->run.fault));
+    return f->run.fault ? frame_fault(f) : ST_OK;
+}
+
+static void frame_end(Frame *f)
+{
+    storage_release(f->run.temps);
+    storage_release(f->run.shared);
+    storage_release(f->word);
+    os_free(f->block);
+}
+
+/* Runs the body once, from f->in to f->out. */
+static Status frame_run(Frame *f)
+{
+    Run *run = &f->run;
+    const Program *p = run->p;
+    for (uint32_t b = 0; b < p->n_buffers; b++)
+        if (p->buffers[b].kind == BUFFER_INPUT)
+            run->address[b] = f->in[p->buffers[b].index];
+    for (uint32_t k = p->n_outputs; k-- > 0;) /* of two outputs that are one value, the first is where it is made */
+        if (p->buffers[p->outputs[k]].kind == BUFFER_OUTPUT)
+            run->address[p->outputs[k]] = f->out[k];
+    for (uint32_t s = 0; s < p->n_steps; s++) {
+        TRY(run_step(run, &p->steps[s]));
+        if (run->fault)
+            return frame_fault(f);
+    }
+    for (uint32_t k = 0; k < p->n_outputs; k++)
+        if (f->out[k] != run->address[p->outputs[k]])
+            TRY(copy(run, f->out[k], run->address[p->outputs[k]], bytes_of(run, p->outputs[k])));
+    return ST_OK;
+}
+
+/* ---- loops ---- */
+
+enum {
+    INDICES = 1024, /* numbers of iterations that are brought to a CUDA device at a time */
+    BATCH = 64      /* iterations whose launches are queued there together */
+};
+
+typedef struct Loop {
+    const Run *run;
+    const ProgStep *step;
+    Frame body, condition;
+    int64_t count;
+    void **place[2]; /* of each carry: the result's memory, and the other one */
+    bool *in_place;  /* the step overwrites what it reads */
+    size_t *bytes;   /* of each carry; of a slice of each ys */
+    Storage **own;   /* memory of the loop's own: other places, results that nobody reads */
+    uint32_t n_own;
+    void *block;
+    int64_t i;                /* the number of the iteration, ... */
+    Storage *indices, *going; /* ... and on a CUDA device it and its next ones, if the step reads it; what the condition says */
+} Loop;
+
+static Status own_memory(Loop *l, size_t bytes, void **data)
+{
+    TRY(storage_new_on(l->run->device, bytes, &l->own[l->n_own]));
+    *data = l->own[l->n_own++]->data;
+    return ST_OK;
+}
+
+/* May the step write carry k where that lies? */
+static bool overwrites(const Program *p, uint32_t k)
+{
+    const ProgBuffer *b = &p->buffers[p->outputs[k]];
+    return b->kind == BUFFER_OUTPUT && b->alias_input == k + 1; /* its inputs begin with i */
+}
+
+static Status loop_begin(Loop *l)
+{
+    const ProgStep *s = l->step;
+    const Program *body = l->run->p->bodies[s->body];
+    void **args = l->run->args, **results = args + s->n_in;
+    memcpy(&l->count, &args[s->n_in + s->n_results], sizeof l->count);
+    TRY(frame_begin(l->run, body, s->n_in + 1, &l->body));
+    if (s->n_bodies == 2)
+        TRY(frame_begin(l->run, l->run->p->bodies[s->body + 1], s->n_in, &l->condition));
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0;
+        for (int which = 0; which < 2; which++)
+            l->place[which] = cut(l->block, &at, sizeof(void *) * (s->carries + 1u));
+        l->own = cut(l->block, &at, sizeof *l->own * (s->carries + s->n_results + 1u));
+        l->bytes = cut(l->block, &at, sizeof *l->bytes * (s->n_results + 1));
+        l->in_place = cut(l->block, &at, sizeof *l->in_place * (s->carries + 1u));
+        if (pass == 0 && !(l->block = os_calloc(1, at)))
+            return fail(ST_OUT_OF_MEMORY, "no memory for a loop");
+    }
+    for (uint32_t b = 0; b < body->n_buffers && on_cuda(l->run) && !l->indices; b++)
+        if (body->buffers[b].kind == BUFFER_INPUT && body->buffers[b].index == 0)
+            TRY(storage_new_on(l->run->device, sizeof l->i * INDICES, &l->indices));
+    if (s->n_bodies == 2)
+        TRY(storage_new_on(l->run->device, sizeof(bool), &l->going));
+    for (uint32_t k = 0; k < s->n_results; k++) {
+        l->bytes[k] = bytes_of(&l->body.run, body->outputs[k]);
+        if (k >= s->carries) { /* ys that nobody reads: each iteration's in one place */
+            if (!results[k])
+                TRY(own_memory(l, l->bytes[k], &l->body.out[k]));
+            continue;
+        }
+        l->place[0][k] = results[k];
+        l->in_place[k] = overwrites(body, k);
+        if (!results[k])
+            TRY(own_memory(l, l->bytes[k], &l->place[0][k]));
+        l->place[1][k] = l->place[0][k];
+        if (!l->in_place[k])
+            TRY(own_memory(l, l->bytes[k], &l->place[1][k]));
+    }
+    return ST_OK;
+}
+
+static void loop_end(Loop *l)
+{
+    for (uint32_t i = 0; i < l->n_own; i++)
+        storage_release(l->own[i]);
+    storage_release(l->indices);
+    storage_release(l->going);
+    os_free(l->block);
+    frame_end(&l->body);
+    if (l->step->n_bodies == 2)
+        frame_end(&l->condition);
+}
+
+/* Is there another step? The carries are body.in[1..]. */
+static Status goes_on(Loop *l, int64_t done, bool *on)
+{
+    const ProgStep *s = l->step;
+    *on = done < l->count;
+    if (s->n_bodies == 1)
+        return ST_OK;
+    bool more = false;
+    memcpy(l->condition.in, l->body.in + 1, sizeof(void *) * s->n_in);
+    l->condition.out[0] = l->going->data;
+    TRY(frame_run(&l->condition));
+    TRY(read_here(l->run, &more, l->going->data, sizeof more));
+    if (more && !*on) {
+        Loc loc = call_place(l->run->call, s->place);
+        return fail(ST_INVALID, "the loop of kiln_while%s%s:%d is not at its end after %" PRId64 " steps, its max_steps",
+                    loc.file ? " at " : "", loc.file ? loc.file : "", loc.line, l->count);
+    }
+    *on = more;
+    return ST_OK;
+}
+
+static int64_t index_of(const Loop *l, int64_t done) { return l->step->reverse ? l->count - 1 - done : done; }
+
+/* Where the step finds the number of the iteration. */
+static Status bind_index(Loop *l, int64_t done)
+{
+    l->i = index_of(l, done);
+    l->body.in[0] = &l->i;
+    if (!l->indices)
+        return ST_OK;
+    int64_t numbers[INDICES];
+    for (int64_t k = 0; k < INDICES && done % INDICES == 0; k++)
+        numbers[k] = index_of(l, done + k);
+    if (done % INDICES == 0)
+        TRY(cuda_run_write(l->run->e->cuda, l->indices->data, numbers, sizeof numbers));
+    l->body.in[0] = (char *)l->indices->data + sizeof l->i * (size_t)(done % INDICES);
+    return ST_OK;
+}
+
+/* What iteration number `done` is given, and where it writes. */
+static Status bind_iteration(Loop *l, int64_t done)
+{
+    const ProgStep *s = l->step;
+    void **operands = l->run->args, **results = operands + s->n_in;
+    /* A loop that counts ends in the results' memory; of another one the end is not known. */
+    int to = (int)((s->n_bodies == 1 ? l->count - 1 - done : done) & 1);
+    TRY(bind_index(l, done));
+    for (uint32_t k = s->carries; k < s->carries + (uint32_t)s->xs; k++) {
+        size_t all = bytes_of(l->run, l->run->p->args[s->first_arg + k].value);
+        l->body.in[k + 1] = (char *)operands[k] + (size_t)l->i * (all / (size_t)l->count);
+    }
+    for (uint32_t k = 0; k < s->n_results; k++)
+        if (k < s->carries)
+            l->body.out[k] = l->place[to][k];
+        else if (results[k])
+            l->body.out[k] = (char *)results[k] + (size_t)l->i * l->bytes[k];
+    return on_cuda(l->run) && done % BATCH == 0 ? cuda_run_flush(l->run->e->cuda) : ST_OK;
+}
+
+static Status run_loop(const Run *run, const ProgStep *s)
+{
+    Loop l = {.run = run, .step = s};
+    void **operands = run->args, **results = run->args + s->n_in;
+    int64_t done = 0;
+    bool on = false;
+    Status status = loop_begin(&l);
+    if (status == ST_OK) {
+        memcpy(l.body.in + 1, operands, sizeof(void *) * s->n_in);
+        status = goes_on(&l, done, &on);
+    }
+    while (status == ST_OK && on) {
+        status = bind_iteration(&l, done++);
+        if (status == ST_OK)
+            status = frame_run(&l.body);
+        memcpy(l.body.in + 1, l.body.out, sizeof(void *) * s->carries);
+        if (status == ST_OK)
+            status = goes_on(&l, done, &on);
+    }
+    for (uint32_t k = 0; k < s->carries && status == ST_OK; k++)
+        if (results[k] && l.body.in[k + 1] != results[k])
+            status = copy(run, results[k], l.body.in[k + 1], l.bytes[k]);
+    if (status == ST_OK)
+        status = frame_settle(&l.body);
+    if (status == ST_OK && s->n_bodies == 2)
+        status = frame_settle(&l.condition);
+    if (status == ST_OK && on_cuda(run)) /* before its memory goes */
+        status = cuda_run_flush(run->e->cuda);
+    loop_end(&l);
+    return status;
+}
+
+/* ---- branches ---- */
+
+static Status run_branch(const Run *run, const ProgStep *s)
+{
+    bool predicate;
+    Frame f;
+    Storage *unread = NULL; /* room for what nobody reads, one after the other */
+    size_t bytes = 0;
+    TRY(read_here(run, &predicate, run->args[0], sizeof predicate));
+    const Program *body = run->p->bodies[s->body + !predicate];
+    Status status = frame_begin(run, body, s->n_in, &f);
+    for (int pass = 0; pass < 2 && status == ST_OK; pass++) {
+        size_t at = 0;
+        for (uint32_t k = 0; k < s->n_results; k++) {
+            f.out[k] = run->args[s->n_in + k];
+            if (f.out[k])
+                continue;
+            f.out[k] = unread ? (char *)unread->data + at : NULL;
+            at += launch_aligned(bytes_of(&f.run, body->outputs[k]));
+        }
+        bytes = at;
+        if (pass == 0 && bytes)
+            status = storage_new_on(run->device, bytes, &unread);
+    }
+    if (status == ST_OK) {
+        memcpy(f.in, run->args + 1, sizeof(void *) * (s->n_in - 1));
+        status = frame_run(&f);
+    }
+    if (status == ST_OK)
+        status = frame_settle(&f);
+    if (status == ST_OK && on_cuda(run))
+        status = cuda_run_flush(run->e->cuda);
+    storage_release(unread);
+    frame_end(&f);
+    return status;
+}
+
+Status run_bodies(Run *run, const ProgStep *step) { return step->kind == STEP_LOOP ? run_loop(run, step) : run_branch(run, step); }

@@ -1,0 +1,30 @@
+/* One run of a program, or of a body inside of it: what runtime/eval/launch.c and launch_body.c share. */
+#ifndef RUNTIME_RUN_H
+#define RUNTIME_RUN_H
+
+#include "runtime/eval/launch.h"
+#include "runtime/eval/perf.h"
+
+typedef struct Run {
+    Evaluation *e;
+    const Program *p, *whole; /* what runs; the program that it lies in: that has the kernels, and a name */
+    const int64_t *sizes;
+    const Call *call;
+    int device;
+    void **address, **args; /* of each buffer; of the step at hand */
+    uint64_t *host;         /* scalars that the program makes of the call's */
+    Storage *temps, *shared;
+    int64_t fault;        /* fault id that a kernel left here, 0: none */
+    void *fault_word;     /* where kernels leave it: there, or a CUDA device's word */
+    uint32_t *fault_node; /* set with ST_INDEX */
+    Launched last;        /* the step at hand, where somebody wants its time */
+} Run;
+
+/* Scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
+Status run_host(const Run *run);
+Status run_step(Run *run, const ProgStep *step);
+
+/* A LOOP or COND, whose arguments are in run->args. (runtime/eval/launch_body.c) */
+Status run_bodies(Run *run, const ProgStep *step);
+
+#endif

@@ -1,0 +1,402 @@
+/*
+ * Recording functions as bodies (bodies.h).
+ *
+ *   run       the function, once, on placeholders, as kiln_checkpoint's is: it may only record
+ *   harvest   what its outputs are made of: nodes that it recorded, operands first; all else is captured and becomes an operand
+ *   make      one block with both bodies, the node, its results
+ *
+ * Compiled with -fexceptions, as functions of kiln_function are called.
+ */
+#define KILN_NO_LOCATIONS
+#include "runtime/record/bodies.h"
+#include "ir/base/os.h"
+#include "ir/body.h"
+#include "jit/options.h"
+#include "runtime/device/device.h"
+#include "runtime/gradient/body.h"
+#include "runtime/gradient/custom.h"
+#include "runtime/gradient/param.h"
+#include "runtime/gradient/pointer_map.h"
+#include "runtime/gradient/recording.h"
+
+#include <string.h>
+#include <threads.h>
+
+#define CLEANUP(function) __attribute__((cleanup(function)))
+
+/* ---- results ---- */
+
+static void lock(Bodies *bodies)
+{
+    while (atomic_flag_test_and_set_explicit(&bodies->busy, memory_order_acquire))
+        thrd_yield();
+}
+
+static void unlock(Bodies *bodies) { atomic_flag_clear_explicit(&bodies->busy, memory_order_release); }
+
+RtNode *bodies_result(const RtNode *node, uint32_t k)
+{
+    Bodies *bodies = bodies_of(node);
+    lock(bodies);
+    RtNode *result = bodies->result[k];
+    if (result)
+        node_retain(result);
+    unlock(bodies);
+    return result;
+}
+
+static void forget(Bodies *bodies, const RtNode *result)
+{
+    if (bodies->result[result->attr.n] == result) /* copies of it are not known here */
+        bodies->result[result->attr.n] = NULL;
+}
+
+bool bodies_drop_result(RtNode *result)
+{
+    Bodies *bodies = bodies_of(result->in[0]);
+    lock(bodies);
+    bool last = atomic_fetch_sub_explicit(&result->refs, 1, memory_order_acq_rel) == 1;
+    if (last)
+        forget(bodies, result);
+    unlock(bodies);
+    return last;
+}
+
+void bodies_forget_result(RtNode *result)
+{
+    Bodies *bodies = bodies_of(result->in[0]);
+    lock(bodies);
+    forget(bodies, result);
+    unlock(bodies);
+}
+
+void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user)
+{
+    const Bodies *bodies = bodies_of(node);
+    for (uint32_t b = 0; b < bodies->n_bodies; b++)
+        for (uint32_t m = 0; m < bodies->body[b].n_made; m++) {
+            const RtNode *made = bodies->body[b].made[m];
+            visit(made, user);
+            if (node_has_bodies(made))
+                bodies_visit(made, visit, user);
+        }
+}
+
+/* ---- running a function ---- */
+
+typedef struct Harvest {
+    VEC(RtNode *) made;
+    VEC(BodyRef) operand, output;
+} Harvest;
+
+struct BodyMaking {
+    Rec *r;
+    const BodiesRequest *request;
+    Arena arena;
+    RtNode **place; /* placeholders of the function at work, and behind them what it gave; references */
+    uint32_t n_place;
+    RtNode **first; /* what the first function gave; references */
+    LoopBody loop;
+    Harvest harvest[2];
+    VEC(RtNode *) captured;
+    PointerMap captured_at;
+    RtNode **in; /* operands */
+    Bodies *bodies;
+};
+
+static void release_all(RtNode **node, uint32_t n)
+{
+    for (uint32_t k = 0; node && k < n; k++)
+        node_release(node[k]);
+}
+
+static void end_function(BodyMaking *m)
+{
+    release_all(m->place, m->n_place);
+    os_free(m->place);
+    m->place = NULL;
+    m->n_place = 0;
+}
+
+static void end_making(BodyMaking *m)
+{
+    RtThread *t = m->r->thread;
+    if (t->loop == &m->loop)
+        t->loop = m->loop.outer;
+    end_function(m);
+    release_all(m->first, m->request->function[0].n_out);
+    os_free(m->first);
+    if (m->bodies) { /* nobody has them */
+        release_all(m->bodies->held.node, m->bodies->held.n);
+        os_free(m->bodies);
+    }
+    arena_free(&m->arena);
+}
+
+/* Something that stands for a value inside of a body. */
+static RtNode *placeholder(const BodyMaking *m, const Shape *type)
+{
+    RtNode *node = node_new(OP_INPUT, (DType)type->dtype, type->rank, type->dim, 0, 0);
+    if (!node)
+        return NULL;
+    node->device = (uint8_t)m->r->device;
+    node->inside = INSIDE_BODY;
+    node->api = m->r->api;
+    node->loc = m->r->loc;
+    if (dtype_is_float((DType)type->dtype)) { /* derivatives may be asked for in a body, too */
+        node->tracked = true;
+        node->leaf = param_new_id();
+    }
+    return node;
+}
+
+static Status make_strong(BodyMaking *m, const BodyFunction *f)
+{
+    Rec r = rec_begin(m->r->api, m->r->loc.file, m->r->loc.line);
+    RtNode **out = m->place + f->n_in;
+    for (uint32_t k = 0; k < f->n_out && r.status == ST_OK; k++) {
+        RtNode *strong = rec_strong(&r, out[k]);
+        if (!strong || strong == out[k])
+            continue;
+        node_retain(strong);
+        node_release(out[k]);
+        out[k] = strong;
+    }
+    rec_end(&r, NULL);
+    return r.status;
+}
+
+static Status run_function(BodyMaking *m, uint32_t which)
+{
+    const BodyFunction *f = &m->request->function[which];
+    m->place = os_calloc((size_t)f->n_in + f->n_out + 1, sizeof(RtNode *));
+    if (!m->place)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    for (; m->n_place < f->n_in; m->n_place++)
+        if (!(m->place[m->n_place] = placeholder(m, &f->in[m->n_place])))
+            return ST_OUT_OF_MEMORY;
+    m->loop.index = f->counts ? m->place[0] : NULL;
+    const BodyRun run = {.api = m->r->api,
+                         .loc = m->r->loc,
+                         .n_in = f->n_in,
+                         .n_out = f->n_out,
+                         .in = m->place,
+                         .out = m->place + f->n_in,
+                         .call = f->call,
+                         .with = f->with,
+                         .custom = INSIDE_BODY};
+    TRY(body_run(&run));
+    m->n_place += f->n_out;
+    TRY(make_strong(m, f));
+    return m->request->check ? m->request->check(m->request->user, which, run.out) : ST_OK;
+}
+
+/* ---- harvesting what it recorded ---- */
+
+static bool is_inside(const BodyMaking *m, const RtNode *node) { return node->body == m->loop.id && node_pending(node); }
+
+static BodyRef capture(BodyMaking *m, RtNode *node)
+{
+    uint32_t at = pointer_map_get(&m->captured_at, node);
+    if (at == NOT_MAPPED) {
+        at = (uint32_t)m->captured.n;
+        pointer_map_put(&m->arena, &m->captured_at, node, at);
+        VEC_PUSH(&m->arena, m->captured, node);
+    }
+    return body_ref(BODY_CAPTURED, at);
+}
+
+/* What a node is in the body; those inside that were not met yet: NOT_MAPPED. */
+static BodyRef ref_of(BodyMaking *m, const PointerMap *seen, RtNode *node)
+{
+    uint32_t ref = pointer_map_get(seen, node);
+    return ref == NOT_MAPPED && !is_inside(m, node) ? capture(m, node) : ref;
+}
+
+static Status harvest(BodyMaking *m, uint32_t which)
+{
+    const BodyFunction *f = &m->request->function[which];
+    Harvest *h = &m->harvest[which];
+    PointerMap seen = {0};
+    VEC(RtNode *) stack = {0};
+    Arena *arena = &m->arena;
+    for (uint32_t k = 0; k < f->n_in; k++)
+        pointer_map_put(arena, &seen, m->place[k], body_ref(BODY_INPUT, k));
+    for (uint32_t k = f->n_out; k-- > 0;)
+        VEC_PUSH(arena, stack, m->place[f->n_in + k]);
+    while (stack.n) {
+        RtNode *node = stack.at[stack.n - 1];
+        bool known = ref_of(m, &seen, node) != NOT_MAPPED, ready = true;
+        for (uint32_t k = known ? 0 : node->n_in; k-- > 0;)
+            if (ref_of(m, &seen, node->in[k]) == NOT_MAPPED) {
+                VEC_PUSH(arena, stack, node->in[k]);
+                ready = false;
+            }
+        if (!ready)
+            continue;
+        stack.n--;
+        if (known)
+            continue;
+        for (uint32_t k = 0; k < node->n_in; k++) {
+            BodyRef operand = ref_of(m, &seen, node->in[k]);
+            VEC_PUSH(arena, h->operand, operand);
+        }
+        pointer_map_put(arena, &seen, node, body_ref(BODY_MADE, h->made.n));
+        VEC_PUSH(arena, h->made, node);
+    }
+    for (uint32_t k = 0; k < f->n_out; k++) {
+        BodyRef output = ref_of(m, &seen, m->place[f->n_in + k]);
+        VEC_PUSH(arena, h->output, output);
+    }
+    return ST_OK;
+}
+
+/* ---- making ---- */
+
+/* The next part of one block, whose size is only counted while it is NULL. */
+static void *part(char *block, size_t *at, size_t bytes)
+{
+    char *here = block ? block + *at : NULL;
+    *at += (bytes + 15) & ~(size_t)15;
+    return here;
+}
+
+static void *keep(char *block, size_t *at, const void *from, size_t bytes)
+{
+    void *here = part(block, at, bytes);
+    if (here && bytes)
+        memcpy(here, from, bytes);
+    return here;
+}
+
+static Status make_bodies(BodyMaking *m)
+{
+    const BodiesRequest *q = m->request;
+    Bodies head = {.n_bodies = q->n_bodies, .n_results = q->n_results, .busy = ATOMIC_FLAG_INIT};
+    char *block = NULL;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t at = 0, held = 0;
+        (void)part(block, &at, sizeof head);
+        head.result = part(block, &at, sizeof *head.result * (q->n_results + 1));
+        for (uint32_t b = 0; b < q->n_bodies; b++)
+            held += m->harvest[b].made.n;
+        head.held.node = part(block, &at, sizeof *head.held.node * (held + 1));
+        held = 0;
+        for (uint32_t b = 0; b < q->n_bodies; b++) {
+            const Harvest *h = &m->harvest[b];
+            RtBody *body = &head.body[b];
+            *body = (RtBody){.n_inputs = q->function[b].n_in, .n_made = (uint32_t)h->made.n, .n_outputs = (uint32_t)h->output.n};
+            body->operand = keep(block, &at, h->operand.at, sizeof *h->operand.at * h->operand.n);
+            body->output = keep(block, &at, h->output.at, sizeof *h->output.at * h->output.n);
+            body->made = head.held.node ? head.held.node + held : NULL;
+            for (size_t k = 0; k < h->made.n && block; k++)
+                body->made[k] = node_retain(h->made.at[k]);
+            held += h->made.n;
+        }
+        head.held.n = (uint32_t)held;
+        if (pass == 0 && !(block = os_calloc(1, at)))
+            return fail(ST_OUT_OF_MEMORY, "out of memory");
+    }
+    m->bodies = (Bodies *)(void *)block;
+    memcpy(m->bodies, &head, sizeof head);
+    atomic_init(&m->bodies->held.refs, 1);
+    m->bodies->n_nodes = m->bodies->held.n;
+    for (uint32_t k = 0; k < m->bodies->held.n; k++)
+        if (node_has_bodies(m->bodies->held.node[k]))
+            m->bodies->n_nodes += bodies_of(m->bodies->held.node[k])->n_nodes;
+    return ST_OK;
+}
+
+static Status make_node(BodyMaking *m, RtNode **made)
+{
+    const BodiesRequest *q = m->request;
+    uint32_t n_in = q->n_given + (uint32_t)m->captured.n;
+    m->in = ARENA_ARRAY(&m->arena, RtNode *, n_in + 1);
+    for (uint32_t k = 0; k < n_in; k++)
+        m->in[k] = k < q->n_given ? q->given[k] : m->captured.at[k - q->n_given];
+    RtNode *node = node_new(q->op, DT_BOOL, 0, (const int64_t[]){0}, n_in, q->n_facts);
+    if (node) {
+        node->attr = q->attr;
+        if (q->n_facts)
+            memcpy(node->facts, q->facts, sizeof *node->facts * q->n_facts);
+        node->held = &m->bodies->held;
+        m->bodies = NULL;
+    }
+    *made = rec_finish(m->r, node, m->in);
+    return *made ? ST_OK : m->r->status;
+}
+
+static Status make_results(BodyMaking *m, RtNode *node, RtNode **result)
+{
+    const BodiesRequest *q = m->request;
+    bool tracked = false, eager = option_int(OPT_MODE) == MODE_EAGER && m->r->thread->custom < INSIDE_RULE;
+    for (uint32_t k = 0; k < node->n_in; k++)
+        tracked |= node->in[k]->tracked && !node->in[k]->stop;
+    for (uint32_t k = 0; k < q->n_results; k++) {
+        Shape type;
+        TRY(q->type(q->user, k, m->first, &type));
+        RtNode *made = node_new(OP_RESULT, (DType)type.dtype, type.rank, type.dim, 1, 0);
+        if (made)
+            made->attr.n = k;
+        if (!(result[k] = rec_finish(m->r, made, &node)))
+            return m->r->status;
+        node_retain(result[k]);
+        result[k]->tracked = tracked && dtype_is_float((DType)type.dtype);
+        result[k]->keep = eager && result[k]->tracked;
+        if (result[k]->tracked && m->r->thread->keeper && !recording_add(m->r->thread->keeper, result[k]))
+            return fail(ST_OUT_OF_MEMORY, "out of memory");
+        bodies_of(node)->result[k] = result[k];
+    }
+    return eager ? eval_nodes_on(m->r->device, result, q->n_results, m->r->api, m->r->loc) : ST_OK;
+}
+
+static Status record_all(BodyMaking *m, RtNode **result)
+{
+    const BodiesRequest *q = m->request;
+    RtNode *node;
+    for (uint32_t b = 0; b < q->n_bodies; b++) {
+        TRY(run_function(m, b));
+        TRY(harvest(m, b));
+        if (b == 0) {
+            const BodyFunction *f = &q->function[0];
+            if (!(m->first = os_calloc((size_t)f->n_out + 1, sizeof(RtNode *))))
+                return fail(ST_OUT_OF_MEMORY, "out of memory");
+            for (uint32_t k = 0; k < f->n_out; k++)
+                m->first[k] = node_retain(m->place[f->n_in + k]);
+        }
+        if (b + 1 == q->n_bodies) /* what follows is recorded around */
+            m->r->thread->loop = m->loop.outer;
+        Status made = b + 1 == q->n_bodies ? make_bodies(m) : ST_OK;
+        end_function(m);
+        TRY(made);
+    }
+    TRY(make_node(m, &node));
+    return make_results(m, node, result);
+}
+
+Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
+{
+    static _Atomic uint32_t last_id;
+    BodyMaking m CLEANUP(end_making) = {.r = r, .request = request};
+    jmp_buf oom;
+    int depth = 1;
+    for (const LoopBody *loop = r->thread->loop; loop; loop = loop->outer)
+        depth++;
+    if (depth > MAX_BODY_DEPTH) {
+        rec_fail(r, ST_UNSUPPORTED, "loops and branches nested more than %d deep", MAX_BODY_DEPTH);
+        return r->status;
+    }
+    m.loop.outer = r->thread->loop;
+    while (!(m.loop.id = atomic_fetch_add(&last_id, 1) + 1))
+        continue;
+    r->thread->loop = &m.loop;
+    arena_init(&m.arena, &oom);
+    Status status = setjmp(oom) ? fail(ST_OUT_OF_MEMORY, "out of memory") : record_all(&m, result);
+    for (uint32_t k = 0; k < request->n_results && status != ST_OK; k++) {
+        node_release(result[k]);
+        result[k] = NULL;
+    }
+    if (status != ST_OK)
+        rec_failed(r, status);
+    return status;
+}

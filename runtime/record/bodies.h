@@ -1,0 +1,77 @@
+/*
+ * Graphs inside recorded nodes: what kiln_while, kiln_scan and kiln_cond record (runtime/api/loop.c).
+ *
+ *     operands --> LOOP or COND --> RESULT 0, RESULT 1, ...        only results have values, and only they are handed out
+ *                    |  held: the Bodies, which copies of the node share (runtime/function/template.c)
+ *                    v
+ *                  what each function recorded, operands first
+ *
+ * A body is closed: what its function used from outside is an operand of the node. Nodes that were recorded by the function know it (RtNode.body). They
+ * are never computed as they are; runtime/eval/collect.c writes them behind their node.
+ */
+#ifndef RUNTIME_BODIES_H
+#define RUNTIME_BODIES_H
+
+#include "runtime/record/record.h"
+
+/* Where an operand or output in a body comes from: the two highest bits say from which list, the others the place. */
+typedef uint32_t BodyRef;
+enum { BODY_INPUT = 0, BODY_CAPTURED = 1, BODY_MADE = 2, BODY_REF_SHIFT = 30 };
+static inline BodyRef body_ref(unsigned list, size_t i) { return (BodyRef)list << BODY_REF_SHIFT | (BodyRef)i; }
+static inline unsigned body_ref_list(BodyRef ref) { return ref >> BODY_REF_SHIFT; }
+static inline uint32_t body_ref_index(BodyRef ref) { return ref & (((BodyRef)1 << BODY_REF_SHIFT) - 1); }
+
+typedef struct RtBody {
+    uint32_t n_inputs, n_made, n_outputs; /* inputs: but for the captured ones, which follow them */
+    RtNode **made;
+    BodyRef *operand; /* of made[0], made[1], ... */
+    BodyRef *output;
+} RtBody;
+
+typedef struct Bodies {
+    Held held; /* first: all that was made */
+    uint32_t n_bodies, n_results, n_nodes;
+    atomic_flag busy;
+    RtNode **result; /* weak: those that were recorded and are alive, and have no value yet */
+    RtBody body[2];
+} Bodies;
+
+static inline bool node_has_bodies(const RtNode *node) { return op_class((Op)node->op) == CLS_BODY; }
+static inline Bodies *bodies_of(const RtNode *node) { return (Bodies *)(void *)node->held; }
+
+/* The k-th result that somebody could ask for, retained; NULL: nobody can any more. */
+RtNode *bodies_result(const RtNode *node, uint32_t k);
+/* A result dies, or has its value: `last` says whether this reference was the last one. */
+bool bodies_drop_result(RtNode *result);
+void bodies_forget_result(RtNode *result);
+
+/* Each node inside of bodies, those of a node before the node's own bodies. */
+typedef void BodiesVisit(const RtNode *node, void *user);
+void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user);
+
+/* A function that is recorded as a body: it gets inputs of these types and gives n_out values, strong ones. */
+typedef struct BodyFunction {
+    void (*call)(kiln_tensor **in, kiln_tensor **out, void *with);
+    void *with;
+    uint32_t n_in, n_out;
+    const Shape *in;
+    bool counts; /* in[0] is the number of an iteration, which random draws are told apart by */
+} BodyFunction;
+
+typedef struct BodyMaking BodyMaking;
+/* Runs the functions, which may only record (runtime/gradient/body.h), and records a node of `op` whose operands are `given` and what they used from
+ * outside; result[k] gets a retained RESULT of type[k]. `check` sees what body `which` gave, before anything is made of it: an error that it gives is kept. */
+typedef struct BodiesRequest {
+    Op op;
+    Attr attr;
+    const int64_t *facts;
+    uint32_t n_facts, n_bodies, n_given, n_results;
+    RtNode *const *given;
+    const BodyFunction *function;
+    Status (*check)(void *user, uint32_t which, RtNode *const *out);
+    Status (*type)(void *user, uint32_t k, RtNode *const *out, Shape *type); /* of result k, by what the first function gave */
+    void *user;
+} BodiesRequest;
+Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
+
+#endif

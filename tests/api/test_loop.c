@@ -1,0 +1,651 @@
+/* kiln_while, kiln_scan, kiln_cond: the same bits as without them, in every mode; what runs how often; what their functions may not do. */
+#include "api.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char *const modes[] = {"jit", "interp", "eager", "cuda"};
+enum { MODES = 4 };
+
+/* The last is jit on the software CUDA device; false: this build has none. */
+static bool set_mode(int mode)
+{
+    if (mode == 3 && !cuda_driver())
+        return false;
+    set_option("math", "strict");
+    set_option("mode", mode == 3 ? "jit" : modes[mode]);
+    if (mode == 3) {
+        set_option("test_memory", "exact");
+        set_option("libcuda", cuda_driver());
+        set_option("device", "cuda");
+    }
+    return true;
+}
+
+/* In each mode, in strict arithmetic: the order of sums is no matter of fusion then. */
+#define EACH_MODE for (int mode_ = 0; mode_ < MODES && set_mode(mode_); mode_++)
+
+#define LOOP_TEST(name)                             \
+    static void loop_##name(void);                  \
+    Test(loop, name)                                \
+    {                                               \
+        EACH_MODE                                   \
+        {                                           \
+            kiln_scope *scope = kiln_scope_begin(); \
+            loop_##name();                          \
+            kiln_scope_end(scope);                  \
+        }                                           \
+        end_mode();                                 \
+    }                                               \
+    static void loop_##name(void)
+
+static kiln_tensor *given(kiln_dtype dtype, kiln_shape shape)
+{
+    kiln_tensor *x = kiln_cast(kiln_mul(kiln_uniform(KILN_F32, shape, -1, 1), dtype == KILN_F32 ? 1 : 9), dtype);
+    kiln_check(kiln_eval(x));
+    return x;
+}
+
+static void same_bits(int line, kiln_tensor *a, kiln_tensor *b)
+{
+    static char x[1 << 16], y[1 << 16];
+    kiln_dtype dtype = kiln_dtype_of(a);
+    size_t n = (size_t)kiln_numel(a) * kiln_dtype_size(dtype);
+    cr_assert(a && b && dtype == kiln_dtype_of(b) && kiln_rank(a) == kiln_rank(b) && kiln_numel(a) == kiln_numel(b), "line %d", line);
+    cr_assert_leq(n, sizeof x);
+    for (int d = 0; d < kiln_rank(a); d++)
+        cr_assert_eq(kiln_dim(a, d), kiln_dim(b, d), "line %d: axis %d", line, d);
+    cr_assert_eq(kiln_read(a, dtype, x, n), KILN_OK, "line %d: %s", line, kiln_error_message());
+    cr_assert_eq(kiln_read(b, dtype, y, n), KILN_OK, "line %d: %s", line, kiln_error_message());
+    cr_assert(memcmp(x, y, n) == 0, "line %d: bits differ", line);
+}
+#define SAME(a, b) same_bits(__LINE__, a, b)
+
+static kiln_tensor *row(kiln_tensor *x, int64_t i)
+{
+    kiln_tensor *r = kiln_slice(x, 1, (kiln_range[]){{i, i + 1, 1}});
+    int64_t dims[8];
+    for (int d = 1; d < kiln_rank(x); d++)
+        dims[d - 1] = kiln_dim(x, d);
+    return kiln_reshape(r, kiln_make_shape((size_t)kiln_rank(x) - 1, dims));
+}
+
+/* --- kiln_while -------------------------------------------------------------------------------------------------- */
+
+static kiln_tensor *below(kiln_tensor **state, void *user) { return kiln_lt(kiln_max(state[0]), *(double *)user); }
+
+static void twice(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(in[0], 2);
+    out[1] = kiln_add(in[1], 1);
+}
+
+LOOP_TEST(while_until_its_condition)
+{
+    for (int n = 0; n < 9; n++) {
+        double limit = ldexp(1, n);
+        kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(0)};
+        cr_assert_eq(kiln_while(below, twice, 2, state, 0, state, &limit), KILN_OK, "%s", kiln_error_message());
+        EXPECT(state[0], KILN_F32, KILN_SHAPE(3), 0, limit, limit, limit);
+        EXPECT(state[1], KILN_I64, KILN_SHAPE(), 0, n);
+    }
+}
+
+static kiln_tensor *below_state(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(state[1], state[2]);
+}
+
+static void count(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_add(kiln_mul(in[0], 0.5), 1);
+    out[1] = kiln_add(in[1], 1);
+    out[2] = in[2];
+}
+
+/* Neither how often it runs nor the sizes that it runs on are part of what is compiled, but for the first change. */
+Test(loop, runs_and_sizes_do_not_compile_again)
+{
+    for (int64_t k = 0; k < 40; k++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_stats before;
+        kiln_get_stats(&before);
+        kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(5 + k)), kiln_full(KILN_I64, KILN_SHAPE(), 0),
+                                kiln_full(KILN_I64, KILN_SHAPE(), (double)(3 * k))};
+        kiln_check(kiln_eval(state[2]));
+        cr_assert_eq(kiln_while(below_state, count, 3, state, 0, state, NULL), KILN_OK, "%s", kiln_error_message());
+        float got[64];
+        cr_assert_eq(kiln_read(state[0], KILN_F32, got, sizeof *got * (size_t)(5 + k)), KILN_OK, "%s", kiln_error_message());
+        float want = 1;
+        for (int64_t i = 0; i < 3 * k; i++)
+            want = want * 0.5f + 1;
+        for (int64_t i = 0; i < 5 + k; i++)
+            cr_assert_eq(got[i], want);
+        if (k >= 3)
+            no_compile_since(&before);
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
+LOOP_TEST(while_has_a_bound)
+{
+    double limit = 1e9;
+    kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(0)}, *out[2];
+    kiln_status status = kiln_while(below, twice, 2, state, 30, out, &limit);
+    cr_assert_eq(status, KILN_OK);
+    EXPECT(out[1], KILN_I64, KILN_SHAPE(), 0, 30); /* 2^30: just enough */
+    status = kiln_while(below, twice, 2, state, 29, out, &limit);
+    if (strcmp(modes[2], "eager") != 0 || status == KILN_OK)
+        status = kiln_eval(out[0]);
+    fails_with(status, KILN_INVALID, "not at its end after 29 steps");
+}
+
+/* --- kiln_scan against what it stands for ------------------------------------------------------------------------ */
+
+typedef struct Recipe {
+    uint32_t seed;
+    int n_carry, n_xs, n_ys;
+    kiln_tensor *captured, *index; /* [4,4], of f32; [2], i64 */
+} Recipe;
+
+static uint32_t next(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 16;
+}
+
+/* Some op on values of [3,4]. */
+static kiln_tensor *some_op(const Recipe *r, uint32_t *state, kiln_tensor *a, kiln_tensor *b, kiln_tensor *i)
+{
+    switch (next(state) % 16) {
+    case 0: return kiln_add(a, b);
+    case 1: return kiln_tanh(kiln_sub(a, b));
+    case 2: return kiln_mul(kiln_sin(a), b);
+    case 3: return kiln_matmul(a, r->captured);
+    case 4: return kiln_softmax(a, 1);
+    case 5: return kiln_sub(a, kiln_mean_axes(b, KILN_AXES(1), true));
+    case 6: return kiln_sort(a, 1, false);
+    case 7: return kiln_cumsum(a, 0);
+    case 8: return kiln_where(kiln_gt(a, b), a, kiln_neg(b));
+    case 9: return kiln_take(a, kiln_take(r->index, kiln_full(KILN_I64, KILN_SHAPE(3), 1), 0), 0);
+    case 10: return kiln_add(a, kiln_cast(kiln_remainder(i, 3), KILN_F32));
+    case 11: return kiln_flip(a, KILN_AXES(0, 1));
+    case 12: return kiln_add(b, kiln_sum_axes(kiln_exp(kiln_neg(kiln_abs(a))), KILN_AXES(0), true));
+    case 13: return kiln_maximum(a, kiln_mul(b, 0.5));
+    case 14: return kiln_reshape(kiln_transpose(a), KILN_SHAPE(3, 4));
+    default: return kiln_sub(a, row(kiln_reshape(r->captured, KILN_SHAPE(4, 1, 4)), 2));
+    }
+}
+
+static void random_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    const Recipe *r = user;
+    uint32_t state = r->seed;
+    kiln_tensor *value[40];
+    int n = 0, made = 2 + (int)(next(&state) % 9);
+    for (int k = 0; k < r->n_carry; k++)
+        value[n++] = carry[k];
+    for (int k = 0; k < r->n_xs; k++)
+        value[n++] = x[k];
+    if (n == 0)
+        value[n++] = kiln_mul(kiln_ones(KILN_F32, KILN_SHAPE(3, 4)), kiln_cast(i, KILN_F32));
+    for (; made > 0; made--) {
+        kiln_tensor *a = value[next(&state) % (uint32_t)n], *b = value[next(&state) % (uint32_t)n];
+        value[n++] = some_op(r, &state, a, b, i);
+    }
+    for (int k = 0; k < r->n_carry; k++) /* some as they are, some another's */
+        carry_out[k] =
+            next(&state) % 4 ? kiln_mul(kiln_tanh(value[n - 1 - (int)(next(&state) % 3)]), 0.75) : value[next(&state) % (uint32_t)n];
+    for (int k = 0; k < r->n_ys; k++)
+        y[k] = next(&state) % 3 ? value[next(&state) % (uint32_t)n] : kiln_sum_axes(value[n - 1], KILN_AXES(1), false);
+}
+
+static void scan_against_steps(uint32_t seed, int64_t length, bool reverse)
+{
+    uint32_t state = seed;
+    Recipe r = {.seed = seed * 7 + 1, .n_carry = (int)(next(&state) % 4), .n_xs = (int)(next(&state) % 3), .n_ys = (int)(next(&state) % 3)};
+    if (r.n_carry + r.n_ys == 0)
+        r.n_carry = 1;
+    r.captured = given(KILN_F32, KILN_SHAPE(4, 4));
+    r.index = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){0, 2});
+    if (seed % 3 == 0)
+        r.captured = kiln_mul(r.captured, 0.5); /* pending */
+    kiln_tensor *init[4], *xs[4], *last[4], *ys[4], *carry[4], *next_carry[4], *y[4][8];
+    for (int k = 0; k < r.n_carry; k++)
+        init[k] = k == 1 && seed % 4 == 0 ? init[0] : given(KILN_F32, KILN_SHAPE(3, 4));
+    for (int k = 0; k < r.n_xs; k++)
+        xs[k] = seed % 5 == 0 ? kiln_permute(given(KILN_F32, KILN_SHAPE(4, 3, length)), KILN_AXES(2, 1, 0))
+                              : given(KILN_F32, KILN_SHAPE(length, 3, 4));
+    cr_assert_eq(kiln_scan(random_step, length, reverse ? KILN_SCAN_REVERSE : 0, r.n_carry, init, last, r.n_xs, xs, r.n_ys, ys, &r),
+                 KILN_OK, "seed %u: %s", seed, kiln_error_message());
+    memcpy(carry, init, sizeof carry);
+    for (int64_t step = 0; step < length; step++) {
+        int64_t i = reverse ? length - 1 - step : step;
+        kiln_tensor *x[4], *got[4] = {NULL};
+        for (int k = 0; k < r.n_xs; k++)
+            x[k] = row(xs[k], i);
+        random_step(kiln_full(KILN_I64, KILN_SHAPE(), (double)i), carry, x, next_carry, got, &r);
+        memcpy(carry, next_carry, sizeof carry);
+        for (int k = 0; k < r.n_ys; k++)
+            y[k][i] = got[k];
+    }
+    for (int k = 0; k < r.n_carry; k++)
+        SAME(carry[k], last[k]);
+    for (int k = 0; k < r.n_ys; k++)
+        for (int64_t i = 0; i < length; i++)
+            SAME(y[k][i], row(ys[k], i));
+}
+
+LOOP_TEST(scan_is_its_steps)
+{
+    for (uint32_t seed = 0; seed < 60; seed++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_seed(seed);
+        scan_against_steps(seed, 1 + seed % 5, seed & 1);
+        kiln_scope_end(scope);
+    }
+}
+
+static void add_up(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)user;
+    carry_out[0] = kiln_add(carry[0], x ? x[0] : i);
+    y[0] = carry[0];
+}
+
+LOOP_TEST(scan_of_no_step)
+{
+    kiln_tensor *zero = kiln_full(KILN_F32, KILN_SHAPE(2), 7), *xs = kiln_zeros(KILN_F32, KILN_SHAPE(0, 2)), *last, *ys;
+    cr_assert_eq(kiln_scan(add_up, -1, 0, 1, &zero, &last, 1, &xs, 1, &ys, NULL), KILN_OK, "%s", kiln_error_message());
+    EXPECT(last, KILN_F32, KILN_SHAPE(2), 0, 7, 7);
+    EXPECT_EMPTY(ys, KILN_F32, KILN_SHAPE(0, 2));
+}
+
+static void count_up(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)user;
+    (void)x;
+    carry_out[0] = kiln_add(carry[0], i);
+    y[0] = kiln_mul(i, i);
+}
+
+LOOP_TEST(scan_of_many_steps)
+{
+    kiln_tensor *zero = kiln_int(0), *last, *ys;
+    cr_assert_eq(kiln_scan(count_up, 1000, 0, 1, &zero, &last, 0, NULL, 1, &ys, NULL), KILN_OK, "%s", kiln_error_message());
+    EXPECT(last, KILN_I64, KILN_SHAPE(), 0, 499500);
+    EXPECT(kiln_sum(ys), KILN_I64, KILN_SHAPE(), 0, 332833500);
+}
+
+/* --- kiln_cond ----------------------------------------------------------------------------------------------------- */
+
+static void look_up(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_take(in[0], in[1], 0);
+}
+
+static void give_zeros(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(kiln_cast(in[1], KILN_F32), 0);
+}
+
+LOOP_TEST(cond_runs_one_of_two)
+{
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3), (float[]){5, 6, 7}), *out;
+    kiln_tensor *inside = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){2, 0}),
+                *outside = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){2, 3});
+    kiln_tensor *yes = kiln_gt(kiln_sum(x), 1), *no = kiln_gt(kiln_sum(x), 100);
+    cr_assert_eq(kiln_cond(yes, look_up, give_zeros, 2, (kiln_tensor *[]){x, inside}, 1, &out, NULL), KILN_OK, "%s", kiln_error_message());
+    EXPECT(out, KILN_F32, KILN_SHAPE(2), 0, 7, 5);
+    /* What would fail is not run. */
+    cr_assert_eq(kiln_cond(no, look_up, give_zeros, 2, (kiln_tensor *[]){x, outside}, 1, &out, NULL), KILN_OK, "%s", kiln_error_message());
+    EXPECT(out, KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+}
+
+static int bad_line;
+
+static void look_up_badly(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    bad_line = __LINE__ + 1;
+    out[0] = kiln_take(in[0], in[1], 0);
+}
+
+LOOP_TEST(an_index_out_of_bounds_in_a_body_has_its_line)
+{
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(3), (float[]){5, 6, 7}), *out = NULL;
+    kiln_tensor *outside = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){2, 3});
+    kiln_status status =
+        kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(1), 1), look_up_badly, give_zeros, 2, (kiln_tensor *[]){x, outside}, 1, &out, NULL);
+    if (status == KILN_OK) /* eager computes at once */
+        status = kiln_eval(out);
+    char place[64];
+    snprintf(place, sizeof place, "test_loop.c:%d", bad_line);
+    cr_assert_eq(status, KILN_BAD_INDEX, "%s", kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), place), "%s", kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), "kiln_take"), "%s", kiln_error_message());
+    kiln_clear_error();
+}
+
+/* --- bodies in bodies ------------------------------------------------------------------------------------------------ */
+
+static void inner_add(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)x;
+    (void)y;
+    carry_out[0] = kiln_add(carry[0], kiln_mul(i, ((kiln_tensor **)user)[0]));
+}
+
+static void sum_of_products(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *captured[] = {((kiln_tensor **)user)[0]};
+    (void)kiln_scan(inner_add, 4, 0, 1, in, out, 0, NULL, 0, NULL, captured); /* + 6 i */
+}
+
+static void as_it_is(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+static void outer_add(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)x;
+    (void)y;
+    (void)user;
+    (void)kiln_cond(kiln_remainder(i, 2), sum_of_products, as_it_is, 1, carry, 1, carry_out, &i); /* odd ones */
+}
+
+static kiln_tensor *small(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(state[0], 100);
+}
+
+static void four_deep(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)kiln_scan(outer_add, 6, 0, 1, in, out, 0, NULL, 0, NULL, user);
+}
+
+LOOP_TEST(bodies_nest)
+{
+    kiln_tensor *state = kiln_int(1); /* each round adds 6 (1 + 3 + 5) */
+    cr_assert_eq(kiln_while(small, four_deep, 1, &state, 0, &state, NULL), KILN_OK, "%s", kiln_error_message());
+    EXPECT(state, KILN_I64, KILN_SHAPE(), 0, 109);
+}
+
+static void deeper(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    int *left = user;
+    if (--*left > 0)
+        (void)kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(), 1), deeper, as_it_is, 1, in, 1, out, user);
+    else
+        out[0] = kiln_add(in[0], 1);
+}
+
+LOOP_TEST(eight_deep_and_no_deeper)
+{
+    kiln_tensor *x = kiln_int(1), *out;
+    int left = 8;
+    cr_assert_eq(kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(), 1), deeper, as_it_is, 1, &x, 1, &out, &left), KILN_OK, "%s",
+                 kiln_error_message());
+    EXPECT(out, KILN_I64, KILN_SHAPE(), 0, 2);
+    left = 9;
+    fails_with(kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(), 1), deeper, as_it_is, 1, &x, 1, &out, &left), KILN_UNSUPPORTED,
+               "more than 8 deep");
+    cr_assert_null(out);
+}
+
+/* --- what a body uses from outside, random draws, functions -------------------------------------------------------------- */
+
+static void add_user(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    carry_out[0] = kiln_add(carry[0], *(kiln_tensor **)user);
+}
+
+LOOP_TEST(captured_values_are_those_of_the_recording)
+{
+    kiln_tensor *p = kiln_full(KILN_F32, KILN_SHAPE(2), 3), *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *sum;
+    cr_assert_eq(kiln_scan(add_user, 5, 0, 1, &zero, &sum, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(kiln_assign(p, kiln_full(KILN_F32, KILN_SHAPE(2), 100)), KILN_OK);
+    EXPECT(sum, KILN_F32, KILN_SHAPE(2), 0, 15, 15);
+    EXPECT(zero, KILN_F32, KILN_SHAPE(2), 0, 0, 0); /* nothing was written where a carry began */
+    EXPECT(p, KILN_F32, KILN_SHAPE(2), 0, 100, 100);
+}
+
+static void draw(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)user;
+    kiln_tensor *u = kiln_uniform(KILN_F32, KILN_SHAPE(3), 0, 1);
+    carry_out[0] = kiln_add(carry[0], u);
+    y[0] = u;
+}
+
+static kiln_tensor *drawn(void)
+{
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(3)), *last, *ys;
+    kiln_seed(42);
+    cr_assert_eq(kiln_scan(draw, 4, 0, 1, &zero, &last, 0, NULL, 1, &ys, NULL), KILN_OK, "%s", kiln_error_message());
+    return ys;
+}
+
+static void draw_function(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    (void)kiln_scan(draw, 4, 0, 1, in, &out[0], 0, NULL, 1, &out[1], NULL);
+}
+
+Test(loop, draws_differ_by_iteration_and_not_by_mode)
+{
+    float first[12], got[12];
+    for (int mode = 0; mode < MODES && set_mode(mode); mode++) {
+        cr_assert_eq(kiln_read(drawn(), KILN_F32, mode ? got : first, sizeof got), KILN_OK, "%s", kiln_error_message());
+        cr_assert(!mode || memcmp(first, got, sizeof got) == 0, "%s draws otherwise", modes[mode]);
+    }
+    for (int a = 0; a < 12; a++)
+        for (int b = 0; b < a; b++)
+            cr_assert(first[a] != first[b], "draws %d and %d are one", a, b);
+    set_option("device", "cpu");
+    set_mode(0);
+    kiln_function *f = kiln_function_new(draw_function, 1, 2, NULL);
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(3)), *out[2], *ys[3];
+    float calls[3][12];
+    for (int call = 0; call < 3; call++) { /* the second and third are replayed: they draw on */
+        if (call != 1)
+            kiln_seed(42);
+        cr_assert_eq(kiln_function_call(f, &zero, out), KILN_OK, "%s", kiln_error_message());
+        ys[call] = out[1];
+        cr_assert_eq(kiln_read(ys[call], KILN_F32, calls[call], sizeof got), KILN_OK, "%s", kiln_error_message());
+    }
+    cr_assert(memcmp(calls[0], first, sizeof got) == 0 && memcmp(calls[2], first, sizeof got) == 0);
+    cr_assert(memcmp(calls[1], first, sizeof got) != 0);
+    kiln_function_free(f);
+    end_mode();
+}
+
+/* --- what runs how often ---------------------------------------------------------------------------------------------- */
+
+Test(loop, all_results_are_computed_with_the_first)
+{
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(3)), *xs = kiln_ones(KILN_F32, KILN_SHAPE(4, 3)), *last, *ys;
+    kiln_check(kiln_eval(xs));
+    kiln_stats before, after;
+    cr_assert_eq(kiln_scan(add_up, -1, 0, 1, &zero, &last, 1, &xs, 1, &ys, NULL), KILN_OK);
+    cr_assert_eq(kiln_eval(kiln_sum(last)), KILN_OK);
+    kiln_get_stats(&before);
+    cr_assert_eq(kiln_eval(ys), KILN_OK); /* is there */
+    cr_assert_eq(kiln_eval(last), KILN_OK);
+    kiln_get_stats(&after);
+    cr_assert_eq(after.evals, before.evals);
+    EXPECT(kiln_sum(ys), KILN_F32, KILN_SHAPE(), 0, 18);
+
+    /* What nobody has is not kept: the peak of ys alone would be 40 MB. */
+    kiln_scope *scope = kiln_scope_begin();
+    xs = kiln_ones(KILN_F32, KILN_SHAPE(100, 100000));
+    zero = kiln_zeros(KILN_F32, KILN_SHAPE(100000));
+    cr_assert_eq(kiln_scan(add_up, -1, 0, 1, &zero, &last, 1, &xs, 1, &ys, NULL), KILN_OK);
+    kiln_check(kiln_eval(xs));
+    kiln_retain(last);
+    kiln_scope_end(scope);
+    kiln_reset_stats();
+    kiln_get_stats(&before);
+    double sum;
+    cr_assert_eq(kiln_item(kiln_cast(kiln_max(last), KILN_F32), &sum), KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    cr_assert_eq(sum, 100);
+    cr_assert_lt(after.peak_bytes - before.live_bytes, 8000000, "%d bytes more", (int)(after.peak_bytes - before.live_bytes));
+    kiln_release(last);
+    end_mode();
+}
+
+/* One kernel for each step, and nothing between them but it. */
+Test(loop, a_step_is_its_kernels)
+{
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(1000)), *xs = kiln_ones(KILN_F32, KILN_SHAPE(50, 1000)), *last;
+    kiln_check(kiln_eval(xs));
+    kiln_check(kiln_eval(zero));
+    kiln_stats before, after;
+    kiln_tensor *captured = kiln_full(KILN_F32, KILN_SHAPE(1000), 2);
+    kiln_check(kiln_eval(captured));
+    cr_assert_eq(kiln_scan(add_user, 50, 0, 1, &zero, &last, 0, NULL, 0, NULL, &captured), KILN_OK);
+    kiln_get_stats(&before);
+    cr_assert_eq(kiln_eval(last), KILN_OK);
+    kiln_get_stats(&after);
+    cr_assert_eq(after.kernels - before.kernels, 50);
+    cr_assert_eq(after.evals - before.evals, 1);
+    cr_assert_eq(after.compiles - before.compiles, 1);
+    cr_assert_eq(after.bytes_moved - before.bytes_moved, 50 * 3 * 4000);
+    end_mode();
+}
+
+/* --- the cache on disk ------------------------------------------------------------------------------------------------ */
+
+Test(loop, a_program_with_bodies_lies_on_disk)
+{
+    char folder[] = "/tmp/kiln_loop_XXXXXX", command[64];
+    cr_assert(mkdtemp(folder));
+    set_option("cache", "on");
+    set_option("cache_dir", folder);
+    for (int round = 0; round < 2; round++) {
+        double limit = 1000;
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *state[] = {kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(0)}, *nested = kiln_int(1);
+        kiln_stats before, after;
+        kiln_get_stats(&before);
+        set_option("compile", round ? "off" : "on");
+        cr_assert_eq(kiln_while(below, twice, 2, state, 0, state, &limit), KILN_OK);
+        EXPECT(state[1], KILN_I64, KILN_SHAPE(), 0, 10);
+        cr_assert_eq(kiln_while(small, four_deep, 1, &nested, 0, &nested, NULL), KILN_OK, "%s", kiln_error_message());
+        EXPECT(nested, KILN_I64, KILN_SHAPE(), 0, 109);
+        kiln_get_stats(&after);
+        cr_assert_eq(after.disk_hits - before.disk_hits, round ? 2 : 0);
+        kiln_scope_end(scope);
+        set_option("compile", "on"); /* another program takes the place of those in memory */
+        set_option("cache_bytes", "1");
+        EXPECT(kiln_exp(kiln_zeros(KILN_F32, KILN_SHAPE(2))), KILN_F32, KILN_SHAPE(2), 0, 1, 1);
+        set_option("cache_bytes", "268435456");
+    }
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+    end_mode();
+}
+
+/* --- what goes wrong --------------------------------------------------------------------------------------------------- */
+
+static void grows(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_concat(in, 1, 0);
+    out[0] = kiln_concat((kiln_tensor *[]){out[0], out[0]}, 2, 0);
+}
+
+static void widens(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_cast(in[0], KILN_F64);
+}
+
+static void reads(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    float x[4];
+    (void)user;
+    if (kiln_read(in[0], KILN_F32, x, sizeof x) != KILN_OK)
+        out[0] = in[0];
+}
+
+static void assigns(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)kiln_assign(*(kiln_tensor **)user, in[0]);
+    out[0] = in[0];
+}
+
+static kiln_tensor *leaked;
+static void leaks(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    leaked = kiln_retain(in[0]);
+    out[0] = kiln_neg(in[0]);
+}
+
+static void gives_nothing(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)in;
+    (void)out;
+    (void)user;
+}
+
+static kiln_tensor *always(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_gt(kiln_sum(state[0]), -1);
+}
+
+static kiln_tensor *no_scalar(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_gt(state[0], 0);
+}
+
+LOOP_TEST(errors_say_what_and_where)
+{
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(4)), *out = x;
+    fails_with(kiln_while(always, grows, 1, &x, 0, &out, NULL), KILN_BAD_SHAPE, "state[0] is f32[4] and becomes f32[8]");
+    cr_assert_null(out);
+    fails_with(kiln_while(always, widens, 1, &x, 0, &out, NULL), KILN_BAD_DTYPE, "state[0] is f32[4] and becomes f64[4]");
+    fails_with(kiln_while(no_scalar, as_it_is, 1, &x, 0, &out, NULL), KILN_BAD_SHAPE, "the condition gave bool[4]");
+    fails_with(kiln_while(always, reads, 1, &x, 0, &out, NULL), KILN_INVALID, "inside the function of kiln_while, which only records");
+    fails_with(kiln_while(always, assigns, 1, &x, 0, &out, &x), KILN_INVALID, "comes from outside of the function of kiln_while");
+    fails_with(kiln_while(always, gives_nothing, 1, &x, 0, &out, NULL), KILN_INVALID, "left out[0] unset");
+    fails_with(kiln_cond(x, as_it_is, as_it_is, 1, &x, 1, &out, NULL), KILN_BAD_SHAPE, "predicate is f32[4]");
+    fails_with(kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(), 1), as_it_is, widens, 1, &x, 1, &out, NULL), KILN_BAD_DTYPE,
+               "out[0] is f32[4] of then_f and f64[4] of else_f");
+    kiln_tensor *long_xs = kiln_ones(KILN_F32, KILN_SHAPE(3, 4)), *last;
+    fails_with(kiln_scan(add_user, 2, 0, 1, &x, &last, 1, &long_xs, 0, NULL, &x), KILN_BAD_SHAPE,
+               "xs[0] is f32[3,4], and the loop has 2 steps");
+
+    cr_assert_eq(kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(), 1), leaks, as_it_is, 1, &x, 1, &out, NULL), KILN_OK, "%s",
+                 kiln_error_message());
+    EXPECT(out, KILN_F32, KILN_SHAPE(4), 0, -1, -1, -1, -1);
+    fails_with(kiln_eval(kiln_add(leaked, 1)), KILN_INVALID, "has no value outside");
+    kiln_release(leaked);
+}
+
+LOOP_TEST(no_gradient_flows_and_that_is_said)
+{
+    kiln_tensor *p = kiln_param(kiln_ones(KILN_F32, KILN_SHAPE(2))), *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *sum, *grad = NULL;
+    cr_assert_eq(kiln_scan(add_user, 3, 0, 1, &zero, &sum, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
+    fails_with(kiln_grad(kiln_sum(sum), &p, 1, &grad), KILN_UNSUPPORTED, "no gradient flows through kiln_scan");
+    cr_assert_eq(kiln_grad(kiln_sum(kiln_mul(p, kiln_stop_gradient(sum))), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
+    EXPECT(grad, KILN_F32, KILN_SHAPE(2), 0, 3, 3);
+}

@@ -524,6 +524,86 @@ static kiln_tensor *build_normalize(At *at)
     return kiln_normalize(at->a, axes, 1e-3);
 }
 
+/* --- loops and branches --- */
+
+/* What their functions record follows from the node: an elementwise function or two, at times a sum, a captured value (b) or the iteration. */
+static kiln_tensor *body_value(const At *at, kiln_tensor *x, kiln_tensor *y, kiln_tensor *i)
+{
+    const UnaryFn *u = &unaries[modulo(at->node->p[0], at->recipe->smooth ? UNARIES_SMOOTH : UNARIES)];
+    const BinaryFn *f = &binaries[modulo(at->node->p[1], at->recipe->smooth ? BINARIES_SMOOTH : BINARIES)];
+    kiln_tensor *z = f->f(hide_nan(at, u->f(hide_nan(at, x))), hide_nan(at, y));
+    if (at->node->p[2] & 1 && kiln_rank(y) > 0)
+        z = kiln_add(z, kiln_max_axes(y, KILN_AXES(-1), true));
+    if (at->node->p[2] & 2 && at->b)
+        z = kiln_add(z, kiln_cast(kiln_any(kiln_cast(at->b, KILN_BOOL)), kiln_dtype_of(x)));
+    if (at->node->p[2] & 4 && i)
+        z = kiln_add(z, kiln_cast(i, kiln_dtype_of(x)));
+    return kiln_cast(z, kiln_dtype_of(x));
+}
+
+static void scan_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    carry_out[0] = body_value(user, carry[0], x[0], i);
+    y[0] = ((const At *)user)->node->p[3] & 4 ? carry_out[0] : carry[0];
+}
+
+/* The sums of products so far, or whatever the functions make of them, along the first axis; p[3]: the last, or all of them. */
+static kiln_tensor *build_scan(At *at)
+{
+    int rank = kiln_rank(at->a);
+    if (rank == 0 || kiln_dim(at->a, 0) > 40)
+        return NULL;
+    kiln_shape s = kiln_shape_of(at->a);
+    memmove(s.dim, s.dim + 1, sizeof *s.dim * (size_t)--s.rank);
+    kiln_tensor *init = kiln_ones(kiln_dtype_of(at->a), s), *last = NULL, *ys = NULL;
+    bool reverse = at->node->p[3] & 1, all = at->node->p[3] & 2;
+    say(at, "scan(t%d, captured t%d, step %d %d %d, %s, %s)", at->node->in[0], at->node->in[1], at->node->p[0], at->node->p[1],
+        at->node->p[2], reverse ? "reverse" : "forward", all ? "all" : "last");
+    (void)kiln_scan(scan_step, -1, reverse ? KILN_SCAN_REVERSE : 0, 1, &init, &last, 1, &at->a, 1, &ys, at);
+    return all ? ys : last;
+}
+
+static kiln_tensor *while_goes_on(kiln_tensor **state, void *user)
+{
+    return kiln_lt(state[1], kiln_int(modulo(((const At *)user)->node->p[3], 6)));
+}
+
+static void while_step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    out[0] = body_value(user, in[0], in[0], in[1]);
+    out[1] = kiln_add(in[1], kiln_int(1));
+}
+
+static kiln_tensor *build_while(At *at)
+{
+    kiln_tensor *state[] = {at->a, kiln_full(KILN_I64, KILN_SHAPE(), 0)};
+    say(at, "while(t%d, captured t%d, step %d %d %d, %d times)", at->node->in[0], at->node->in[1], at->node->p[0], at->node->p[1],
+        at->node->p[2], modulo(at->node->p[3], 6));
+    (void)kiln_while(while_goes_on, while_step, 2, state, 0, state, at);
+    return state[0];
+}
+
+static void then_branch(kiln_tensor **in, kiln_tensor **out, void *user) { out[0] = body_value(user, in[0], in[0], NULL); }
+
+static void else_branch(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_clamp(in[0], kiln_int(0), kiln_int(2));
+}
+
+static kiln_tensor *build_cond(At *at)
+{
+    bool by_value = at->node->p[3] & 1 && !at->recipe->smooth;
+    kiln_tensor *out = NULL, *yes = kiln_full(KILN_BOOL, KILN_SHAPE(), at->node->p[3] >> 1 & 1);
+    say(at, "cond(%s, t%d, captured t%d, step %d %d %d)",
+        by_value             ? "any"
+        : at->node->p[3] & 2 ? "1"
+                             : "0",
+        at->node->in[0], at->node->in[1], at->node->p[0], at->node->p[1], at->node->p[2]);
+    (void)kiln_cond(by_value ? kiln_any(kiln_cast(at->b, KILN_BOOL)) : yes, then_branch, else_branch, 1, &at->a, 1, &out, at);
+    return out;
+}
+
 static kiln_tensor *build_alias(At *at)
 {
     say(at, "t%d", at->node->in[0]);
@@ -553,7 +633,9 @@ static const struct {
     [R_TAKE_ALONG] = {build_take_along, 2, 4, 0}, [R_SCATTER] = {build_scatter, 2, 4, 0},
     [R_SORT] = {build_sort, 1, 3, 0},             [R_CUMSUM] = {build_cumsum, 1, 4, 4},
     [R_MATMUL] = {build_matmul, 2, 5, 5},         [R_SOFTMAX] = {build_softmax, 1, 4, 4},
-    [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_ALIAS] = {build_alias, 1, 0, 0},
+    [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_SCAN] = {build_scan, 2, 4, 4},
+    [R_WHILE] = {build_while, 2, 3, 3},           [R_COND] = {build_cond, 2, 3, 3},
+    [R_ALIAS] = {build_alias, 1, 0, 0},
     /* clang-format on */
 };
 

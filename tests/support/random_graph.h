@@ -56,6 +56,9 @@ typedef enum RecipeOp {
     R_MATMUL,
     R_SOFTMAX,
     R_NORMALIZE,
+    R_SCAN,
+    R_WHILE,
+    R_COND,
     R_ALIAS, /* the first operand itself: left by the shrinker */
     R_OPS
 } RecipeOp;

@@ -2,7 +2,6 @@
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
 #include "runtime/gradient/body.h"
-#include "runtime/gradient/custom.h"
 #include "runtime/record/bodies.h"
 
 #include <inttypes.h>
@@ -40,10 +39,6 @@ static bool begin_call(Call *c, uint32_t n_in, uint32_t n_results)
 {
     if (c->r->status != ST_OK)
         return false;
-    if (c->r->thread->custom == INSIDE_RULE) {
-        rec_fail(c->r, ST_UNSUPPORTED, "inside a rule of kiln_custom_gradient");
-        return false;
-    }
     size_t nodes = sizeof(RtNode *) * ((size_t)n_in + n_results + 1);
     char *block = os_calloc(1, nodes + sizeof(Shape) * ((size_t)n_in + 2));
     if (!block) {
@@ -318,7 +313,8 @@ kiln_status kiln_scan_at(const char *file, int line, kiln_scan_body *body, int64
             .function = &function,
             .check = check_scan,
             .type = type_of_scanned,
-            .user = &s};
+            .user = &s,
+            .differentiable = true};
         status = bodies_record(&r, &request, c->result);
     }
     return hand_out(c, status, c->n_carry, last, ys);
@@ -397,7 +393,8 @@ kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kil
                                        .function = functions,
                                        .check = check_cond,
                                        .type = type_of_result,
-                                       .user = c};
+                                       .user = c,
+                                       .differentiable = true};
         status = bodies_record(&r, &request, c->result);
     }
     return hand_out(c, status, c->n_results, out, NULL);

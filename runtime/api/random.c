@@ -68,6 +68,7 @@ static RtNode *draw(Rec *r, kiln_shape shape)
     if (!counter || !key)
         return NULL;
     counter->attr.mode = key->attr.mode = SCALAR_ARGUMENT; /* a draw from position 0 is like any other */
+    counter->body = key->body = 0;                         /* a loop captures them: its derivative draws the same */
     trace_draw(counter, key, start, (uint64_t)n);
     RtNode *own = iteration_key(r, r->thread->loop, key);
     RtNode *index = rec_cast(r, rec_split(r, rec_iota(r, n), 0, shape.rank, shape.dim), DT_U64);

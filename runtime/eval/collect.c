@@ -10,7 +10,6 @@
  */
 #include "ir/attr.h"
 #include "ir/base/os.h"
-#include "ir/body.h"
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
 #include "runtime/evaluation.h"
@@ -395,76 +394,23 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
 /* --- the call as a graph ------------------------------------------------------------------------------------------------ */
 
 typedef struct Building {
+    BodiesBuild build; /* first */
     const Call *call;
-    Arena *arena;
-    size_t scalar;   /* the next one */
-    uint32_t inside; /* nodes of bodies so far: they are numbered behind the call's */
+    size_t scalar; /* the next one */
 } Building;
 
-static Ref build_node(Building *b, Graph *g, const RtNode *node, const Ref *in);
-
-/* The body as a graph, for a node that is about to be added to `around`. */
-static Graph *build_body(Building *b, Graph *around, const Node *node, uint32_t which, const RtBody *from)
+static uint64_t next_scalar(BodiesBuild *build, const RtNode *node)
 {
-    Graph *g = body_new(around, node, which);
-    Ref *made = ARENA_ARRAY(b->arena, Ref, from->n_made + 1);
-    const BodyRef *operand = from->operand;
-#define REF(of)                                                           \
-    (body_ref_list(of) == BODY_MADE    ? made[body_ref_index(of)]         \
-     : body_ref_list(of) == BODY_INPUT ? g->inputs.at[body_ref_index(of)] \
-                                       : g->inputs.at[from->n_inputs + body_ref_index(of)])
-    for (uint32_t m = 0; m < from->n_made; m++) {
-        const RtNode *x = from->made[m];
-        Ref *in = ARENA_ARRAY(b->arena, Ref, x->n_in + 1);
-        for (uint32_t k = 0; k < x->n_in; k++, operand++)
-            in[k] = REF(*operand);
-        g->origin = (uint32_t)b->call->nodes.n + b->inside++;
-        made[m] = build_node(b, g, x, in);
-    }
-    for (uint32_t k = 0; k < from->n_outputs; k++)
-        graph_output(g, REF(from->output[k]));
-#undef REF
-    return g;
-}
-
-/* An op on these operands. */
-static Ref build_node(Building *b, Graph *g, const RtNode *node, const Ref *in)
-{
-    g->phase = node->phase;
-    g->checkpoint = node->checkpoint;
-    if (node->op == OP_SCALAR)
-        return graph_add_scalar(g, (DType)node->dtype, b->call->facts.scalars[b->scalar++],
-                                node->loc); /* a replay has others than the node */
-    if (node->op == OP_RESULT)
-        return graph_add_result(g, in[0], node->attr.n, node->loc);
-    Dim *facts = ARENA_ARRAY(b->arena, Dim, node->n_facts);
-    for (uint32_t k = 0; k < node->n_facts; k++) {
-        FactLabel label = fact_label((Op)node->op, &node->attr, k);
-        facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
-    }
-    if (!node_has_bodies(node))
-        return graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
-    const Bodies *bodies = bodies_of(node);
-    Graph *made[2];
-    Node with = {
-        .op = node->op, .attr = node->attr, .in = (Ref *)(uintptr_t)in, .n_in = node->n_in, .fact = facts, .n_facts = node->n_facts};
-    with.loc = node->loc;
-    with.n_bodies = bodies->n_bodies;
-    with.bodies = made;
-    uint32_t origin = g->origin;
-    for (uint32_t k = 0; k < bodies->n_bodies; k++)
-        made[k] = build_body(b, g, &with, k, &bodies->body[k]);
-    g->origin = origin;
-    g->phase = node->phase;
-    g->checkpoint = node->checkpoint;
-    return graph_add_body(g, &with);
+    Building *b = (Building *)(void *)build;
+    (void)node; /* a replay has others than it */
+    return b->call->facts.scalars[b->scalar++];
 }
 
 Graph *call_graph(const Call *c, Arena *arena)
 {
     Graph *g = graph_new(arena);
     Ref *ref = ARENA_ARRAY(arena, Ref, c->nodes.n + 1);
-    Building b = {.call = c, .arena = arena};
+    Building b = {.build = {.arena = arena, .scalar = next_scalar, .origin = (uint32_t)c->nodes.n}, .call = c};
     for (size_t i = 0; i < c->nodes.n; i++) {
         const RtNode *node = c->nodes.at[i];
         g->origin = (uint32_t)i;
@@ -477,7 +423,7 @@ Graph *call_graph(const Call *c, Arena *arena)
         Ref *in = ARENA_ARRAY(arena, Ref, node->n_in);
         for (uint32_t k = 0; k < node->n_in; k++)
             in[k] = ref[node->in[k]->index];
-        ref[i] = build_node(&b, g, node, in);
+        ref[i] = bodies_build(&b.build, g, node, in);
     }
     g->phase = g->checkpoint = 0;
     for (size_t i = 0; i < c->outputs.n; i++)

@@ -3,7 +3,7 @@
  *
  *   frame     a body's own addresses, arguments, scalars and temporaries: made when its loop begins, used by all iterations
  *   carries   each has two places that change roles: the result's memory and one of the loop's own; or one, where the step overwrites what it
- *             reads (jit/buffers.c). The first iteration reads the operand, which is never written
+ *             reads (jit/buffers.c); or none, where the step hands it on. The first iteration reads the operand, which is never written
  *   slices    x[i] and y[i] are addresses inside xs and ys: nothing is copied
  *
  * Nothing is allocated between iterations, but for what sorts and split kernels ask for. On a CUDA device the host loops: it queues the launches of each
@@ -157,11 +157,18 @@ static Status own_memory(Loop *l, size_t bytes, void **data)
     return ST_OK;
 }
 
+/* Does the step hand carry k on as it is? */
+static bool stays(const Program *p, uint32_t k)
+{
+    const ProgBuffer *b = &p->buffers[p->outputs[k]];
+    return b->kind == BUFFER_INPUT && b->index == k + 1; /* its inputs begin with i */
+}
+
 /* May the step write carry k where that lies? */
 static bool overwrites(const Program *p, uint32_t k)
 {
     const ProgBuffer *b = &p->buffers[p->outputs[k]];
-    return b->kind == BUFFER_OUTPUT && b->alias_input == k + 1; /* its inputs begin with i */
+    return b->kind == BUFFER_OUTPUT && b->alias_input == k + 1;
 }
 
 static Status loop_begin(Loop *l)
@@ -195,6 +202,8 @@ static Status loop_begin(Loop *l)
                 TRY(own_memory(l, l->bytes[k], &l->body.out[k]));
             continue;
         }
+        if (stays(body, k))
+            continue;
         l->place[0][k] = results[k];
         l->in_place[k] = overwrites(body, k);
         if (!results[k])
@@ -271,7 +280,7 @@ static Status bind_iteration(Loop *l, int64_t done)
     }
     for (uint32_t k = 0; k < s->n_results; k++)
         if (k < s->carries)
-            l->body.out[k] = l->place[to][k];
+            l->body.out[k] = stays(l->body.run.p, k) ? l->body.in[k + 1] : l->place[to][k];
         else if (results[k])
             l->body.out[k] = (char *)results[k] + (size_t)l->i * l->bytes[k];
     return on_cuda(l->run) && done % BATCH == 0 ? cuda_run_flush(l->run->e->cuda) : ST_OK;

@@ -24,6 +24,7 @@
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
 #include "runtime/gradient/pointer_map.h"
+#include "runtime/record/bodies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -286,6 +287,12 @@ static Status calls(Walk *w, GradientCalls *all)
 
 static bool has_rule(const GradientCall *call, bool forward) { return ((const Custom *)call->with)->rule[forward].given; }
 
+static uint64_t own_scalar(BodiesBuild *build, const RtNode *node)
+{
+    (void)build;
+    return node->scalar;
+}
+
 /* Copies the template. */
 static void derive_call(void *user, const GradientCall *call, bool forward, const Ref *seed, Ref *got)
 {
@@ -318,7 +325,11 @@ static void derive_call(void *user, const GradientCall *call, bool forward, cons
             facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
         }
         g->stop = node->stop;
-        made[m] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
+        if (node_has_bodies(node) || node->op == OP_RESULT) {
+            BodiesBuild build = {.arena = &w->arena, .scalar = own_scalar, .origin = g->origin};
+            made[m] = bodies_build(&build, g, node, in);
+        } else
+            made[m] = graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
         g->stop = false;
         while (w->copied.n <= made[m])
             VEC_PUSH(&w->arena, w->copied, NULL);
@@ -357,6 +368,14 @@ static const char *gradient_name(const char *api)
     return name->text;
 }
 
+static RtNode *record_result(Walk *w, const Node *n, RtNode *of)
+{
+    Shape type = {.dtype = n->dtype, .rank = n->rank};
+    for (int d = 0; d < n->rank; d++)
+        type.dim[d] = dim_hint(w->g, n->dim[d]);
+    return bodies_result_new(w->r, of, n->attr.n, &type);
+}
+
 /* Records node `ref` of the graph. */
 static RtNode *record_node(Walk *w, Ref ref)
 {
@@ -375,8 +394,10 @@ static RtNode *record_node(Walk *w, Ref ref)
         in[k] = w->node.at[n->in[k]];
     for (uint32_t k = 0; k < n->n_facts; k++)
         facts[k] = dim_hint(w->g, n->fact[k]);
-    RtNode *node = n->op == OP_SCALAR ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
-                                      : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);
+    RtNode *node = op_class((Op)n->op) == CLS_BODY ? bodies_again(w->r, w->copied.at[ref], in)
+                   : n->op == OP_RESULT            ? record_result(w, n, in[0])
+                   : n->op == OP_SCALAR            ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
+                                                   : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);
     if (!node)
         return NULL;
     node->phase = w->phase < MAX_PHASE ? (uint8_t)(w->phase + 1) : MAX_PHASE;

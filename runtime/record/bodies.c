@@ -9,6 +9,7 @@
  */
 #define KILN_NO_LOCATIONS
 #include "runtime/record/bodies.h"
+#include "ir/attr.h"
 #include "ir/base/os.h"
 #include "ir/body.h"
 #include "jit/options.h"
@@ -26,48 +27,54 @@
 
 /* ---- results ---- */
 
-static void lock(Bodies *bodies)
+static void lock(BodyResults *of)
 {
-    while (atomic_flag_test_and_set_explicit(&bodies->busy, memory_order_acquire))
+    while (atomic_flag_test_and_set_explicit(&of->busy, memory_order_acquire))
         thrd_yield();
 }
 
-static void unlock(Bodies *bodies) { atomic_flag_clear_explicit(&bodies->busy, memory_order_release); }
+static void unlock(BodyResults *of) { atomic_flag_clear_explicit(&of->busy, memory_order_release); }
 
 RtNode *bodies_result(const RtNode *node, uint32_t k)
 {
-    Bodies *bodies = bodies_of(node);
-    lock(bodies);
-    RtNode *result = bodies->result[k];
+    BodyResults *of = node->results;
+    if (!of)
+        return NULL;
+    lock(of);
+    RtNode *result = of->result[k];
     if (result)
         node_retain(result);
-    unlock(bodies);
+    unlock(of);
     return result;
 }
 
-static void forget(Bodies *bodies, const RtNode *result)
+static void forget(BodyResults *of, const RtNode *result)
 {
-    if (bodies->result[result->attr.n] == result) /* copies of it are not known here */
-        bodies->result[result->attr.n] = NULL;
+    if (of->result[result->attr.n] == result)
+        of->result[result->attr.n] = NULL;
 }
 
 bool bodies_drop_result(RtNode *result)
 {
-    Bodies *bodies = bodies_of(result->in[0]);
-    lock(bodies);
+    BodyResults *of = result->in[0]->results;
+    if (of)
+        lock(of);
     bool last = atomic_fetch_sub_explicit(&result->refs, 1, memory_order_acq_rel) == 1;
-    if (last)
-        forget(bodies, result);
-    unlock(bodies);
+    if (of && last)
+        forget(of, result);
+    if (of)
+        unlock(of);
     return last;
 }
 
 void bodies_forget_result(RtNode *result)
 {
-    Bodies *bodies = bodies_of(result->in[0]);
-    lock(bodies);
-    forget(bodies, result);
-    unlock(bodies);
+    BodyResults *of = result->in[0]->results;
+    if (!of)
+        return;
+    lock(of);
+    forget(of, result);
+    unlock(of);
 }
 
 void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user)
@@ -80,6 +87,152 @@ void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user)
             if (node_has_bodies(made))
                 bodies_visit(made, visit, user);
         }
+}
+
+/* ---- as graphs ---- */
+
+/* The body as a graph, for a node that is about to be added to `around`. */
+static Graph *build_body(BodiesBuild *b, Graph *around, const Node *node, uint32_t which, const RtBody *from)
+{
+    Graph *g = body_new(around, node, which);
+    Ref *made = ARENA_ARRAY(b->arena, Ref, from->n_made + 1);
+    const BodyRef *operand = from->operand;
+#define REF(of)                                                           \
+    (body_ref_list(of) == BODY_MADE    ? made[body_ref_index(of)]         \
+     : body_ref_list(of) == BODY_INPUT ? g->inputs.at[body_ref_index(of)] \
+                                       : g->inputs.at[from->n_inputs + body_ref_index(of)])
+    for (uint32_t m = 0; m < from->n_made; m++) {
+        const RtNode *x = from->made[m];
+        Ref *in = ARENA_ARRAY(b->arena, Ref, x->n_in + 1);
+        for (uint32_t k = 0; k < x->n_in; k++, operand++)
+            in[k] = REF(*operand);
+        g->origin = b->origin++;
+        made[m] = bodies_build(b, g, x, in);
+    }
+    for (uint32_t k = 0; k < from->n_outputs; k++)
+        graph_output(g, REF(from->output[k]));
+#undef REF
+    return g;
+}
+
+Ref bodies_build(BodiesBuild *b, Graph *g, const RtNode *node, const Ref *in)
+{
+    g->phase = node->phase;
+    g->checkpoint = node->checkpoint;
+    if (node->op == OP_SCALAR)
+        return graph_add_scalar(g, (DType)node->dtype, b->scalar(b, node), node->loc);
+    if (node->op == OP_RESULT)
+        return graph_add_result(g, in[0], node->attr.n, node->loc);
+    Dim *facts = ARENA_ARRAY(b->arena, Dim, node->n_facts);
+    for (uint32_t k = 0; k < node->n_facts; k++) {
+        FactLabel label = fact_label((Op)node->op, &node->attr, k);
+        facts[k] = dim_fact(g, node->facts[k], label.kind, label.axis, g->nodes.n);
+    }
+    if (!node_has_bodies(node))
+        return graph_add(g, (Op)node->op, (DType)node->dtype, in, node->n_in, &node->attr, facts, node->n_facts, node->loc);
+    const Bodies *bodies = bodies_of(node);
+    Graph *made[2];
+    Node with = {
+        .op = node->op, .attr = node->attr, .in = (Ref *)(uintptr_t)in, .n_in = node->n_in, .fact = facts, .n_facts = node->n_facts};
+    with.loc = node->loc;
+    with.n_bodies = bodies->n_bodies;
+    with.bodies = made;
+    uint32_t origin = g->origin;
+    for (uint32_t k = 0; k < bodies->n_bodies; k++)
+        made[k] = build_body(b, g, &with, k, &bodies->body[k]);
+    g->origin = origin;
+    g->phase = node->phase;
+    g->checkpoint = node->checkpoint;
+    return graph_add_body(g, &with);
+}
+
+/* ---- once more ---- */
+
+RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in)
+{
+    RtNode *node = node_new((Op)of->op, (DType)of->dtype, of->rank, of->dim, of->n_in, of->n_facts);
+    if (node) {
+        node->attr = of->attr;
+        if (of->n_facts)
+            memcpy(node->facts, of->facts, sizeof *of->facts * of->n_facts);
+        node->held = of->held;
+        atomic_fetch_add(&node->held->refs, 1);
+        node->results = os_calloc(1, sizeof *node->results + sizeof(RtNode *) * bodies_of(of)->n_results);
+        if (node->results)
+            atomic_flag_clear(&node->results->busy);
+    }
+    bool fits = node && node->results;
+    node = rec_finish(r, node, in);
+    return fits || !node ? node : rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+}
+
+RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
+{
+    bool tracked = false, eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
+    for (uint32_t i = 0; i < node->n_in; i++)
+        tracked |= node->in[i]->tracked && !node->in[i]->stop;
+    RtNode *result = node_new(OP_RESULT, (DType)type->dtype, type->rank, type->dim, 1, 0);
+    if (result)
+        result->attr.n = k;
+    if (!(result = rec_finish(r, result, &node)))
+        return NULL;
+    result->tracked = tracked && dtype_is_float((DType)type->dtype);
+    result->keep = eager && result->tracked;
+    if (result->tracked && r->thread->keeper && !recording_add(r->thread->keeper, result))
+        return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    node->results->result[k] = result;
+    return result;
+}
+
+static RtNode *once_more(Rec *r, const RtNode *of, RtNode *const *in)
+{
+    r->api = of->api;
+    r->loc = of->loc;
+    if (node_has_bodies(of))
+        return bodies_again(r, of, in);
+    Shape type = {.dtype = of->dtype, .rank = of->rank};
+    memcpy(type.dim, of->dim, sizeof *of->dim * of->rank);
+    if (of->op == OP_RESULT)
+        return bodies_result_new(r, in[0], of->attr.n, &type);
+    RtNode *node = node_new((Op)of->op, (DType)of->dtype, of->rank, of->dim, of->n_in, of->n_facts);
+    if (node) {
+        node->attr = of->attr;
+        node->scalar = of->scalar;
+        node->weak = of->weak;
+        if (of->n_facts)
+            memcpy(node->facts, of->facts, sizeof *of->facts * of->n_facts);
+    }
+    node = rec_finish(r, node, in);
+    return node && of->stop ? rec_stop(node) : node;
+}
+
+bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const *captured, RtNode **out)
+{
+    const Rec before = *r;
+    uint32_t most = 1;
+    for (uint32_t m = 0; m < body->n_made; m++)
+        most = body->made[m]->n_in > most ? body->made[m]->n_in : most;
+    RtNode **made = os_alloc(sizeof *made * ((size_t)body->n_made + most));
+    const BodyRef *operand = body->operand;
+    if (!made)
+        rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+#define NODE(of)                                                  \
+    (body_ref_list(of) == BODY_MADE    ? made[body_ref_index(of)] \
+     : body_ref_list(of) == BODY_INPUT ? in[body_ref_index(of)]   \
+                                       : captured[body_ref_index(of)])
+    for (uint32_t m = 0; m < body->n_made && r->status == ST_OK; m++) {
+        RtNode **operands = made + body->n_made;
+        for (uint32_t k = 0; k < body->made[m]->n_in; k++, operand++)
+            operands[k] = NODE(*operand);
+        made[m] = once_more(r, body->made[m], operands);
+    }
+    for (uint32_t k = 0; k < body->n_outputs && r->status == ST_OK; k++)
+        out[k] = NODE(body->output[k]);
+#undef NODE
+    os_free(made);
+    r->api = before.api;
+    r->loc = before.loc;
+    return r->status == ST_OK;
 }
 
 /* ---- running a function ---- */
@@ -102,6 +255,10 @@ struct BodyMaking {
     PointerMap captured_at;
     RtNode **in; /* operands */
     Bodies *bodies;
+    RtNode *pattern;
+    uint32_t n_results; /* with those that are not the user's */
+    Shape *type;
+    bool tracked;
 };
 
 static void release_all(RtNode **node, uint32_t n)
@@ -126,6 +283,7 @@ static void end_making(BodyMaking *m)
     end_function(m);
     release_all(m->first, m->request->function[0].n_out);
     os_free(m->first);
+    node_release(m->pattern);
     if (m->bodies) { /* nobody has them */
         release_all(m->bodies->held.node, m->bodies->held.n);
         os_free(m->bodies);
@@ -272,12 +430,11 @@ static void *keep(char *block, size_t *at, const void *from, size_t bytes)
 static Status make_bodies(BodyMaking *m)
 {
     const BodiesRequest *q = m->request;
-    Bodies head = {.n_bodies = q->n_bodies, .n_results = q->n_results, .busy = ATOMIC_FLAG_INIT};
+    Bodies head = {.n_bodies = q->n_bodies, .n_results = m->n_results};
     char *block = NULL;
     for (int pass = 0; pass < 2; pass++) {
         size_t at = 0, held = 0;
         (void)part(block, &at, sizeof head);
-        head.result = part(block, &at, sizeof *head.result * (q->n_results + 1));
         for (uint32_t b = 0; b < q->n_bodies; b++)
             held += m->harvest[b].made.n;
         head.held.node = part(block, &at, sizeof *head.held.node * (held + 1));
@@ -307,53 +464,97 @@ static Status make_bodies(BodyMaking *m)
     return ST_OK;
 }
 
-static Status make_node(BodyMaking *m, RtNode **made)
+/* A node that nobody has and that is never computed: bodies_again makes those that are, of its kind. */
+static Status make_pattern(BodyMaking *m)
 {
     const BodiesRequest *q = m->request;
     uint32_t n_in = q->n_given + (uint32_t)m->captured.n;
     m->in = ARENA_ARRAY(&m->arena, RtNode *, n_in + 1);
     for (uint32_t k = 0; k < n_in; k++)
         m->in[k] = k < q->n_given ? q->given[k] : m->captured.at[k - q->n_given];
-    RtNode *node = node_new(q->op, DT_BOOL, 0, (const int64_t[]){0}, n_in, q->n_facts);
-    if (node) {
-        node->attr = q->attr;
-        if (q->n_facts)
-            memcpy(node->facts, q->facts, sizeof *node->facts * q->n_facts);
-        node->held = &m->bodies->held;
-        m->bodies = NULL;
-    }
-    *made = rec_finish(m->r, node, m->in);
-    return *made ? ST_OK : m->r->status;
+    m->pattern = node_new(q->op, DT_BOOL, 0, (const int64_t[]){0}, n_in, q->n_facts);
+    if (!m->pattern)
+        return ST_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < n_in; k++)
+        m->pattern->in[k] = node_retain(m->in[k]);
+    m->pattern->attr = q->attr;
+    if (q->op == OP_LOOP)
+        m->pattern->attr.loop.ys = (uint16_t)(m->n_results - q->attr.loop.carries);
+    if (q->n_facts)
+        memcpy(m->pattern->facts, q->facts, sizeof *q->facts * q->n_facts);
+    m->pattern->held = &m->bodies->held;
+    m->bodies = NULL;
+    return ST_OK;
 }
 
-static Status make_results(BodyMaking *m, RtNode *node, RtNode **result)
+/* May a gradient be asked for through the node? Inside of functions that only record it cannot flow (INSIDE_RULE: it is one). */
+static bool is_tracked(const BodyMaking *m)
 {
     const BodiesRequest *q = m->request;
-    bool tracked = false, eager = option_int(OPT_MODE) == MODE_EAGER && m->r->thread->custom < INSIDE_RULE;
-    for (uint32_t k = 0; k < node->n_in; k++)
-        tracked |= node->in[k]->tracked && !node->in[k]->stop;
-    for (uint32_t k = 0; k < q->n_results; k++) {
-        Shape type;
-        TRY(q->type(q->user, k, m->first, &type));
-        RtNode *made = node_new(OP_RESULT, (DType)type.dtype, type.rank, type.dim, 1, 0);
-        if (made)
-            made->attr.n = k;
-        if (!(result[k] = rec_finish(m->r, made, &node)))
-            return m->r->status;
-        node_retain(result[k]);
-        result[k]->tracked = tracked && dtype_is_float((DType)type.dtype);
-        result[k]->keep = eager && result[k]->tracked;
-        if (result[k]->tracked && m->r->thread->keeper && !recording_add(m->r->thread->keeper, result[k]))
-            return fail(ST_OUT_OF_MEMORY, "out of memory");
-        bodies_of(node)->result[k] = result[k];
+    bool tracked = false;
+    for (uint32_t k = 0; k < q->n_given; k++)
+        tracked |= q->given[k]->tracked && !q->given[k]->stop;
+    for (size_t k = 0; k < m->captured.n; k++)
+        tracked |= m->captured.at[k]->tracked && !m->captured.at[k]->stop;
+    return tracked && q->differentiable && !m->loop.outer && m->r->thread->custom == 0;
+}
+
+/* The carries that each step is given become ys, behind those of the user's. */
+static void stack_carries(BodyMaking *m)
+{
+    Harvest *h = &m->harvest[0];
+    for (uint32_t k = 0; k < m->request->attr.loop.carries; k++) {
+        VEC_PUSH(&m->arena, h->output, body_ref(BODY_INPUT, k + 1));
+        m->n_results++;
     }
-    return eager ? eval_nodes_on(m->r->device, result, q->n_results, m->r->api, m->r->loc) : ST_OK;
+}
+
+/* Their types: of what is stacked one axis more than the carry has. */
+static Status find_types(BodyMaking *m)
+{
+    const BodiesRequest *q = m->request;
+    m->type = ARENA_ARRAY(&m->arena, Shape, m->n_results + 1);
+    for (uint32_t k = 0; k < m->n_results; k++) {
+        Shape *type = &m->type[k];
+        if (k < q->n_results) {
+            TRY(q->type(q->user, k, m->first, type));
+            continue;
+        }
+        const RtNode *carry = m->in[k - q->n_results];
+        *type = (Shape){.dtype = carry->dtype, .rank = (uint8_t)(carry->rank + 1), .dim = {q->facts[0]}};
+        memcpy(type->dim + 1, carry->dim, sizeof *carry->dim * carry->rank);
+    }
+    return ST_OK;
+}
+
+static Status make_results(BodyMaking *m, RtNode **result)
+{
+    Rec *r = m->r;
+    const BodiesRequest *q = m->request;
+    if (m->tracked) {
+        const DifferentiableBodies d = {r, m->pattern, m->in, m->type, m->n_results};
+        RtNode **all = ARENA_ARRAY(&m->arena, RtNode *, m->n_results + 1);
+        TRY(bodies_differentiable(&d, all));
+        for (uint32_t k = 0; k < m->n_results; k++)
+            if (k < q->n_results)
+                result[k] = all[k];
+            else
+                node_release(all[k]);
+        return ST_OK;
+    }
+    RtNode *node = bodies_again(r, m->pattern, m->in);
+    for (uint32_t k = 0; k < m->n_results && node; k++) {
+        if (!(result[k] = bodies_result_new(r, node, k, &m->type[k])))
+            return r->status;
+        node_retain(result[k]);
+    }
+    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
+    return r->status == ST_OK && eager ? eval_nodes_on(r->device, result, m->n_results, r->api, r->loc) : r->status;
 }
 
 static Status record_all(BodyMaking *m, RtNode **result)
 {
     const BodiesRequest *q = m->request;
-    RtNode *node;
     for (uint32_t b = 0; b < q->n_bodies; b++) {
         TRY(run_function(m, b));
         TRY(harvest(m, b));
@@ -364,14 +565,21 @@ static Status record_all(BodyMaking *m, RtNode **result)
             for (uint32_t k = 0; k < f->n_out; k++)
                 m->first[k] = node_retain(m->place[f->n_in + k]);
         }
-        if (b + 1 == q->n_bodies) /* what follows is recorded around */
-            m->r->thread->loop = m->loop.outer;
-        Status made = b + 1 == q->n_bodies ? make_bodies(m) : ST_OK;
+        if (b + 1 < q->n_bodies) {
+            end_function(m);
+            continue;
+        }
+        m->r->thread->loop = m->loop.outer; /* what follows is recorded around */
+        m->n_results = q->n_results;
+        m->tracked = is_tracked(m);
+        if (m->tracked && q->op == OP_LOOP)
+            stack_carries(m);
+        TRY(make_bodies(m));
         end_function(m);
-        TRY(made);
     }
-    TRY(make_node(m, &node));
-    return make_results(m, node, result);
+    TRY(make_pattern(m));
+    TRY(find_types(m));
+    return make_results(m, result);
 }
 
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)

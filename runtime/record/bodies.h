@@ -31,10 +31,14 @@ typedef struct RtBody {
 typedef struct Bodies {
     Held held; /* first: all that was made */
     uint32_t n_bodies, n_results, n_nodes;
-    atomic_flag busy;
-    RtNode **result; /* weak: those that were recorded and are alive, and have no value yet */
     RtBody body[2];
 } Bodies;
+
+/* The results of one node that are alive and have no value yet, without references to them. A template's node has none. */
+typedef struct BodyResults {
+    atomic_flag busy;
+    RtNode *result[];
+} BodyResults;
 
 static inline bool node_has_bodies(const RtNode *node) { return op_class((Op)node->op) == CLS_BODY; }
 static inline Bodies *bodies_of(const RtNode *node) { return (Bodies *)(void *)node->held; }
@@ -48,6 +52,21 @@ void bodies_forget_result(RtNode *result);
 /* Each node inside of bodies, those of a node before the node's own bodies. */
 typedef void BodiesVisit(const RtNode *node, void *user);
 void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user);
+
+/* Building nodes in a graph, those with bodies too. scalar: the bits of a SCALAR, which are asked for in the order of collect.c. Nodes of bodies have
+ * as origin the numbers from `origin` on. */
+typedef struct BodiesBuild {
+    Arena *arena;
+    uint64_t (*scalar)(struct BodiesBuild *build, const RtNode *node);
+    uint32_t origin;
+} BodiesBuild;
+Ref bodies_build(BodiesBuild *b, Graph *g, const RtNode *node, const Ref *in);
+
+/* A node with the bodies of `of`, on other operands of the same types; and a result of such a node. */
+RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in);
+RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type);
+/* Records what the body recorded, on these inputs and captured values: out[k] for its outputs, borrowed. false: an error is kept. */
+bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const *captured, RtNode **out);
 
 /* A function that is recorded as a body: it gets inputs of these types and gives n_out values, strong ones. */
 typedef struct BodyFunction {
@@ -71,7 +90,20 @@ typedef struct BodiesRequest {
     Status (*check)(void *user, uint32_t which, RtNode *const *out);
     Status (*type)(void *user, uint32_t k, RtNode *const *out, Shape *type); /* of result k, by what the first function gave */
     void *user;
+    bool
+        differentiable; /* a gradient flows through it where one may be asked for (runtime/gradient/loop.c); a LOOP then has ys more, its carries */
 } BodiesRequest;
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
+
+/* The node and its results on n_in operands, as a function whose derivative is known: for a LOOP, n_results of which are the user's and as many as it
+ * has carries behind them. result[k] retained. (runtime/gradient/loop.c) */
+typedef struct DifferentiableBodies {
+    Rec *r;
+    const RtNode *node; /* a node of these operands that nobody has: a pattern */
+    RtNode *const *in;
+    const Shape *type; /* of the results */
+    uint32_t n_results;
+} DifferentiableBodies;
+Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result);
 
 #endif

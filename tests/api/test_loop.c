@@ -641,11 +641,215 @@ LOOP_TEST(errors_say_what_and_where)
     kiln_release(leaked);
 }
 
-LOOP_TEST(no_gradient_flows_and_that_is_said)
+/* --- gradients ----------------------------------------------------------------------------------------------------------- */
+
+static void close_to(int line, uint32_t seed, kiln_tensor *a, kiln_tensor *b)
 {
-    kiln_tensor *p = kiln_param(kiln_ones(KILN_F32, KILN_SHAPE(2))), *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *sum, *grad = NULL;
+    double worst = -1, most = -1;
+    cr_assert(a && b, "line %d: seed %u: %s", line, seed, kiln_error_message());
+    if (kiln_numel(a) == 0)
+        return;
+    cr_assert_eq(kiln_item(kiln_max(kiln_abs(kiln_sub(a, b))), &worst), KILN_OK, "line %d: seed %u: %s", line, seed, kiln_error_message());
+    cr_assert_eq(kiln_item(kiln_max(kiln_abs(b)), &most), KILN_OK, "line %d: %s", line, kiln_error_message());
+    cr_assert(worst <= 2e-4 * (1 + most), "line %d: seed %u: %g of %g", line, seed, worst, most);
+}
+
+/* Something that all of x has a part in. */
+static kiln_tensor *loss_of(kiln_tensor **x, int n, uint32_t seed)
+{
+    kiln_tensor *sum = kiln_sum(kiln_zeros(KILN_F32, KILN_SHAPE(1)));
+    for (int k = 0; k < n; k++) {
+        if (kiln_numel(x[k]) == 0)
+            continue;
+        kiln_tensor *weights =
+            kiln_sin(kiln_add(kiln_reshape(kiln_arange(KILN_F32, 0, (double)kiln_numel(x[k]), 1), kiln_shape_of(x[k])), (int)seed + k));
+        sum = kiln_add(sum, kiln_sum(kiln_mul(x[k], weights)));
+    }
+    return sum;
+}
+
+static void gradient_against_steps(uint32_t seed, int64_t length, bool reverse)
+{
+    uint32_t state = seed;
+    Recipe r = {
+        .seed = seed * 11 + 5, .n_carry = (int)(next(&state) % 3), .n_xs = (int)(next(&state) % 3), .n_ys = (int)(next(&state) % 3)};
+    if (r.n_carry + r.n_ys == 0)
+        r.n_carry = 1;
+    r.captured = kiln_param(given(KILN_F32, KILN_SHAPE(4, 4)));
+    r.index = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){0, 2});
+    kiln_tensor *init[4], *xs[4], *last[4], *ys[4], *carry[4], *next_carry[4], *y[4][8], *out[8], *params[8], *got[8], *want[8];
+    int n_params = 0, n_out = 0;
+    params[n_params++] = r.captured;
+    for (int k = 0; k < r.n_carry; k++)
+        params[n_params++] = init[k] = kiln_param(given(KILN_F32, KILN_SHAPE(3, 4)));
+    for (int k = 0; k < r.n_xs; k++) {
+        xs[k] = given(KILN_F32, KILN_SHAPE(length, 3, 4));
+        if (k == 0) /* the other is data */
+            params[n_params++] = kiln_param(xs[k]);
+    }
+    cr_assert_eq(kiln_scan(random_step, length, reverse ? KILN_SCAN_REVERSE : 0, r.n_carry, init, last, r.n_xs, xs, r.n_ys, ys, &r),
+                 KILN_OK, "seed %u: %s", seed, kiln_error_message());
+    for (int k = 0; k < r.n_carry; k++)
+        out[n_out++] = last[k];
+    for (int k = 0; k < r.n_ys; k++)
+        out[n_out++] = ys[k];
+    cr_assert_eq(kiln_grad(loss_of(out, n_out, seed), params, n_params, got), KILN_OK, "seed %u: %s", seed, kiln_error_message());
+    memcpy(carry, init, sizeof carry);
+    for (int64_t step = 0; step < length; step++) {
+        int64_t i = reverse ? length - 1 - step : step;
+        kiln_tensor *x[4], *made[4] = {NULL};
+        for (int k = 0; k < r.n_xs; k++)
+            x[k] = row(xs[k], i);
+        random_step(kiln_full(KILN_I64, KILN_SHAPE(), (double)i), carry, x, next_carry, made, &r);
+        memcpy(carry, next_carry, sizeof carry);
+        for (int k = 0; k < r.n_ys; k++)
+            y[k][i] = made[k];
+    }
+    n_out = 0;
+    for (int k = 0; k < r.n_carry; k++)
+        out[n_out++] = carry[k];
+    for (int k = 0; k < r.n_ys; k++)
+        out[n_out++] = length ? kiln_stack(y[k], (int)length, 0) : ys[k];
+    cr_assert_eq(kiln_grad(loss_of(out, n_out, seed), params, n_params, want), KILN_OK, "seed %u: %s", seed, kiln_error_message());
+    for (int k = 0; k < n_params; k++)
+        close_to(__LINE__, seed, got[k], want[k]);
+}
+
+LOOP_TEST(gradient_of_a_scan_is_that_of_its_steps)
+{
+    for (uint32_t seed = 0; seed < 40; seed++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_seed(seed);
+        gradient_against_steps(seed, seed % 6, seed & 1);
+        kiln_scope_end(scope);
+    }
+}
+
+static void some_steps(kiln_tensor **in, kiln_tensor **out, void *user) { out[0] = kiln_tanh(kiln_matmul(in[0], *(kiln_tensor **)user)); }
+
+static void other_steps(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(kiln_square(in[0]), in[1]);
+}
+
+LOOP_TEST(gradient_of_a_branch_is_that_of_the_one_that_ran)
+{
+    for (int which = 0; which < 2; which++) {
+        kiln_tensor *params[] = {kiln_param(given(KILN_F32, KILN_SHAPE(3, 3))), kiln_param(given(KILN_F32, KILN_SHAPE(3, 3))),
+                                 kiln_param(given(KILN_F32, KILN_SHAPE(3, 3)))};
+        kiln_tensor *out, *got[3], *want[3];
+        cr_assert_eq(kiln_cond(kiln_full(KILN_BOOL, KILN_SHAPE(), which), some_steps, other_steps, 2, params, 1, &out, &params[2]), KILN_OK,
+                     "%s", kiln_error_message());
+        cr_assert_eq(kiln_grad(loss_of(&out, 1, 3), params, 3, got), KILN_OK, "%s", kiln_error_message());
+        (which ? some_steps : other_steps)(params, &out, &params[2]);
+        cr_assert_eq(kiln_grad(loss_of(&out, 1, 3), params, 3, want), KILN_OK, "%s", kiln_error_message());
+        for (int k = 0; k < 3; k++)
+            close_to(__LINE__, (uint32_t)which, got[k], want[k]);
+    }
+}
+
+/* Noise that is drawn in the loop: the way back sees what the way there saw, in each call of a function. */
+static void noisy_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)user;
+    y[0] = kiln_uniform(KILN_F32, KILN_SHAPE(2), 0.5, 1.5);
+    carry_out[0] = kiln_mul(carry[0], y[0]);
+}
+
+static void noisy(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *last, *ys;
+    (void)user;
+    (void)kiln_scan(noisy_step, 3, 0, 1, in, &last, 0, NULL, 1, &ys, NULL);
+    out[0] = kiln_sum(last);
+    out[1] = kiln_stop_gradient(ys);
+}
+
+Test(loop, the_way_back_draws_what_the_way_there_drew)
+{
+    kiln_function *f = kiln_value_and_grad(noisy, 1, 2, (int[]){0}, 1, NULL);
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2));
+    float before[2] = {0, 0};
+    for (int call = 0; call < 4; call++) { /* d (x y0 y1 y2) / d x = y0 y1 y2 */
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *out[3];
+        float ys[3][2], grad[2];
+        cr_assert_eq(kiln_function_call(f, &x, out), KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(kiln_read(out[1], KILN_F32, ys, sizeof ys), KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(kiln_read(out[2], KILN_F32, grad, sizeof grad), KILN_OK, "%s", kiln_error_message());
+        for (int k = 0; k < 2; k++) {
+            cr_assert(fabsf(grad[k] - ys[0][k] * ys[1][k] * ys[2][k]) < 1e-5f, "call %d: %g", call, (double)grad[k]);
+            cr_assert(grad[k] != before[k], "call %d draws what the last one drew", call);
+            before[k] = grad[k];
+        }
+        kiln_scope_end(scope);
+    }
+    kiln_function_free(f);
+    end_mode();
+}
+
+static void cell(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    kiln_tensor **w = user;
+    (void)i;
+    carry_out[0] = kiln_tanh(kiln_add(kiln_matmul(carry[0], w[0]), kiln_matmul(x[0], w[1])));
+    y[0] = kiln_matmul(carry_out[0], w[2]);
+}
+
+typedef struct Rnn {
+    kiln_tensor *w[3];
+} Rnn;
+
+/* A recurrent network learns to tell the running mean of what it has seen; sequences get longer. */
+static kiln_tensor *rnn_loss(Rnn *net, int64_t length)
+{
+    kiln_tensor *h = kiln_zeros(KILN_F32, KILN_SHAPE(8, 16)), *xs = kiln_uniform(KILN_F32, KILN_SHAPE(length, 8, 1), -1, 1), *last, *ys;
+    cr_assert_eq(kiln_scan(cell, -1, 0, 1, &h, &last, 1, &xs, 1, &ys, net->w), KILN_OK, "%s", kiln_error_message());
+    kiln_tensor *count = kiln_reshape(kiln_arange(KILN_F32, 1, (double)length + 1, 1), KILN_SHAPE(length, 1, 1));
+    return kiln_mean(kiln_square(kiln_sub(ys, kiln_div(kiln_cumsum(xs, 0), count))));
+}
+
+Test(loop, a_recurrent_network_learns)
+{
+    Rnn net;
+    const int64_t rows[] = {16, 1, 16}, cols[] = {16, 16, 1};
+    kiln_seed(7);
+    for (int k = 0; k < 3; k++)
+        net.w[k] = kiln_keep(kiln_param(kiln_mul(given(KILN_F32, KILN_SHAPE(rows[k], cols[k])), 0.3)));
+    double first = 0, loss = 0;
+    kiln_stats before;
+    for (int step = 0; step < 150; step++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *grads[3], *value = rnn_loss(&net, 4 + step % 7);
+        if (step == 20)
+            kiln_get_stats(&before);
+        cr_assert_eq(kiln_grad(value, net.w, 3, grads), KILN_OK, "%s", kiln_error_message());
+        for (int k = 0; k < 3; k++)
+            cr_assert_eq(kiln_assign(net.w[k], kiln_sub(net.w[k], kiln_mul(grads[k], 0.3))), KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(kiln_item(value, &loss), KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(kiln_eval_many(net.w, 3), KILN_OK, "%s", kiln_error_message());
+        first = step ? first : loss;
+        kiln_scope_end(scope);
+    }
+    no_compile_since(&before); /* other lengths need no other program */
+    cr_assert(loss < 0.2 * first, "%g, at first %g", loss, first);
+    end_mode();
+}
+
+LOOP_TEST(what_no_gradient_flows_through_is_said)
+{
+    double limit = 100;
+    kiln_tensor *p = kiln_param(kiln_ones(KILN_F32, KILN_SHAPE(2))), *state[] = {p, kiln_int(0)}, *grad = NULL, *sum = NULL;
+    cr_assert_eq(kiln_while(below, twice, 2, state, 20, state, &limit), KILN_OK, "%s", kiln_error_message());
+    fails_with(kiln_grad(kiln_sum(state[0]), &p, 1, &grad), KILN_UNSUPPORTED, "no gradient flows through kiln_while");
+    cr_assert_eq(kiln_grad(kiln_sum(kiln_mul(p, kiln_stop_gradient(state[0]))), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
+    EXPECT(grad, KILN_F32, KILN_SHAPE(2), 0, 128, 128);
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *along;
     cr_assert_eq(kiln_scan(add_user, 3, 0, 1, &zero, &sum, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
-    fails_with(kiln_grad(kiln_sum(sum), &p, 1, &grad), KILN_UNSUPPORTED, "no gradient flows through kiln_scan");
-    cr_assert_eq(kiln_grad(kiln_sum(kiln_mul(p, kiln_stop_gradient(sum))), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
-    EXPECT(grad, KILN_F32, KILN_SHAPE(2), 0, 3, 3);
+    fails_with(kiln_jvp(1, &p, &p, 1, &sum, 0, &along), KILN_UNSUPPORTED, "");
+    cr_assert_eq(kiln_grad(kiln_sum(kiln_square(sum)), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
+    fails_with(kiln_grad(kiln_sum(kiln_square(grad)), &p, 1, &along), KILN_UNSUPPORTED, "no gradient flows through");
 }

@@ -1,0 +1,312 @@
+/*
+ * Derivatives of kiln_scan and kiln_cond, as functions with a rule of their own (custom.h).
+ *
+ *   scan   a scan the other way round. Its carries: cotangents of the carries, the captured values that gradients are asked of (as stand-ins
+ *          to differentiate by; they never change, so they are never copied), and the sums of their cotangents. Its xs: the carries that
+ *          each step was given, which the forward loop stacks as further ys, then the xs, then the cotangents of the ys
+ *   cond   one with the same predicate, on the operands and the cotangents
+ *
+ * In both the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by kiln_vjp. Reverse mode, once: a
+ * derivative of what this records is KILN_UNSUPPORTED.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/gradient/custom.h"
+#include "runtime/record/bodies.h"
+
+#include <string.h>
+
+typedef struct Work {
+    const DifferentiableBodies *d;
+    kiln_tensor **in;         /* of the rule: the operands */
+    const RtBody *body;       /* the one at work */
+    uint32_t carries, xs, ys; /* of a scan; ys: the user's */
+    uint32_t n_captured;
+} Work;
+
+static bool flows(const RtNode *node) { return dtype_is_float(node_dtype(node)); }
+
+/* Is a gradient asked for with respect to operand k? */
+static bool wanted(const Work *w, uint32_t k) { return flows(w->d->in[k]) && w->d->in[k]->tracked; }
+
+static Rec begin(const Work *w) { return rec_begin(w->d->r->api, w->d->r->loc.file, w->d->r->loc.line); }
+
+/* --- forward --- */
+
+static void run_forward(kiln_tensor **in, kiln_tensor **out, void *with)
+{
+    const DifferentiableBodies *d = with;
+    Rec r = rec_begin(d->r->api, d->r->loc.file, d->r->loc.line);
+    RtNode **nodes = os_calloc((size_t)d->node->n_in + d->n_results + 1, sizeof *nodes), **result = nodes + d->node->n_in;
+    if (!nodes)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < d->node->n_in && nodes; k++)
+        nodes[k] = rec_in(&r, in[k], "an operand");
+    RtNode *node = r.status == ST_OK ? bodies_again(&r, d->node, nodes) : NULL;
+    for (uint32_t k = 0; k < d->n_results && node && r.status == ST_OK; k++)
+        result[k] = bodies_result_new(&r, node, k, &d->type[k]);
+    if (r.status == ST_OK && node && node->results && option_int(OPT_MODE) == MODE_EAGER) {
+        Status status = eval_nodes_on(r.device, result, d->n_results, r.api, r.loc);
+        if (status != ST_OK)
+            rec_failed(&r, status);
+    }
+    for (uint32_t k = 0; k < d->n_results && r.status == ST_OK; k++)
+        out[k] = rec_out(&r, result[k]);
+    rec_end(&r, NULL);
+    os_free(nodes);
+}
+
+/* --- what both rules do inside of their bodies --- */
+
+/* x and y for each float of a list. */
+typedef struct Pairs {
+    kiln_tensor **a, **b;
+    int n;
+} Pairs;
+
+static void add_pair(Pairs *p, kiln_tensor *a, kiln_tensor *b)
+{
+    p->a[p->n] = a;
+    p->b[p->n++] = b;
+}
+
+/* The body on these inputs and captured values: handles of its outputs. */
+static bool inline_body(const Work *w, kiln_tensor *const *in, kiln_tensor *const *captured, kiln_tensor **out)
+{
+    Rec r = begin(w);
+    uint32_t n_in = w->body->n_inputs, n_out = w->body->n_outputs;
+    RtNode **nodes = os_calloc((size_t)n_in + w->n_captured + n_out + 1, sizeof *nodes), **outputs = nodes + n_in + w->n_captured;
+    kiln_mode *mode = r.thread->mode;
+    if (!nodes)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < n_in && nodes; k++)
+        nodes[k] = rec_in(&r, in[k], "an input");
+    for (uint32_t k = 0; k < w->n_captured && nodes; k++)
+        nodes[n_in + k] = rec_in(&r, captured[k], "a captured value");
+    r.thread->mode = NULL; /* layers saw these ops when they were recorded */
+    bool good = r.status == ST_OK && bodies_inline(&r, w->body, nodes, nodes + n_in, outputs);
+    r.thread->mode = mode;
+    for (uint32_t k = 0; k < n_out && good; k++)
+        out[k] = rec_out(&r, outputs[k]);
+    rec_end(&r, NULL);
+    os_free(nodes);
+    return good;
+}
+
+/* Cotangents of the inputs `of` for the outputs and cotangents in `with`, to grads. */
+static bool differentiate(const Work *w, const Pairs *with, int n, kiln_tensor **of, kiln_tensor **grads)
+{
+    return n == 0 || kiln_vjp_at(w->d->r->loc.file, w->d->r->loc.line, with->n, with->a, with->b, n, of, 0, grads) == KILN_OK;
+}
+
+static kiln_tensor *zeros_like(const Work *w, const RtNode *like)
+{
+    Rec r = begin(w);
+    return rec_end(&r, rec_expand(&r, rec_scalar(&r, node_dtype(like), 0), like->rank, like->dim));
+}
+
+static kiln_tensor *sum_of(const Work *w, kiln_tensor *a, kiln_tensor *b)
+{
+    Rec r = begin(w);
+    RtNode *x = rec_in(&r, a, "a"), *y = rec_in(&r, b, "b");
+    return rec_end(&r, rec_ew2(&r, OP_ADD, x, y));
+}
+
+/* --- kiln_scan --- */
+
+/* Room for all lists of handles. */
+typedef struct Room {
+    kiln_tensor **at;
+    size_t used;
+} Room;
+
+static Room room_new(const Work *w)
+{
+    size_t n = 16 * ((size_t)w->d->node->n_in + w->d->n_results + 8);
+    return (Room){os_calloc(n, sizeof(kiln_tensor *)), 0};
+}
+
+static kiln_tensor **take(Room *room, size_t n)
+{
+    kiln_tensor **here = room->at + room->used;
+    room->used += n;
+    return here;
+}
+
+/* One step back: the order of carries, xs and ys is that of scan_back. */
+static void step_back(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    const Work *w = user;
+    Room room = room_new(w);
+    if (!room.at)
+        return;
+    uint32_t n = w->carries + w->xs, at = 0;
+    kiln_tensor **in = take(&room, n + 1), **captured = take(&room, w->n_captured + 1), **out = take(&room, w->body->n_outputs + 1);
+    kiln_tensor **of = take(&room, n + w->n_captured + 1), **grads = take(&room, n + w->n_captured + 1);
+    kiln_tensor **cotangents = carry;
+    Pairs with = {take(&room, w->body->n_outputs + 1), take(&room, w->body->n_outputs + 1), 0};
+    in[0] = i;
+    memcpy(in + 1, x, sizeof *in * n);
+    for (uint32_t k = 0; k < w->carries; k++)
+        at += flows(w->d->in[k]);
+    uint32_t n_flowing = at, n_captured = 0;
+    for (uint32_t k = 0; k < w->n_captured; k++)
+        captured[k] = wanted(w, n + k) ? carry[n_flowing + n_captured++] : w->in[n + k];
+    if (inline_body(w, in, captured, out)) {
+        at = 0;
+        for (uint32_t k = 0; k < w->carries; k++)
+            if (flows(w->d->in[k]))
+                add_pair(&with, out[k], cotangents[at++]);
+        at = n;
+        for (uint32_t k = 0; k < w->ys; k++)
+            if (dtype_is_float((DType)w->d->type[w->carries + k].dtype))
+                add_pair(&with, out[w->carries + k], x[at++]);
+        int n_of = 0;
+        for (uint32_t k = 0; k < w->carries; k++)
+            if (flows(w->d->in[k]))
+                of[n_of++] = in[1 + k];
+        for (uint32_t k = w->carries; k < n; k++)
+            if (wanted(w, k))
+                of[n_of++] = in[1 + k];
+        memcpy(of + n_of, carry + n_flowing, sizeof *of * n_captured);
+        if (differentiate(w, &with, n_of + (int)n_captured, of, grads)) {
+            memcpy(carry_out, grads, sizeof *grads * n_flowing);
+            memcpy(y, grads + n_flowing, sizeof *grads * ((size_t)n_of - n_flowing));
+            memcpy(carry_out + n_flowing, carry + n_flowing, sizeof *carry * n_captured);
+            for (uint32_t k = 0; k < n_captured; k++)
+                carry_out[n_flowing + n_captured + k] = sum_of(w, carry[n_flowing + n_captured + k], grads[n_of + (int)k]);
+        }
+    }
+    os_free(room.at);
+}
+
+static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    const DifferentiableBodies *d = user;
+    const RtNode *node = d->node;
+    Work w = {.d = d, .in = in, .body = &bodies_of(node)->body[0], .carries = node->attr.loop.carries, .xs = node->attr.loop.xs};
+    w.ys = d->n_results - 2 * w.carries;
+    uint32_t n = w.carries + w.xs;
+    w.n_captured = node->n_in - n;
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    int n_carry = 0, n_xs = 0, n_ys = 0;
+    kiln_tensor **init = take(&room, n + 2 * (size_t)w.n_captured + 1), **last = take(&room, n + 2 * (size_t)w.n_captured + 1);
+    kiln_tensor **xs = take(&room, n + w.ys + 1), **ys = take(&room, w.xs + 1);
+    for (uint32_t k = 0; k < w.carries; k++)
+        if (flows(d->in[k]))
+            init[n_carry++] = cotangents[k];
+    uint32_t n_flowing = (uint32_t)n_carry;
+    for (uint32_t k = 0; k < w.n_captured; k++)
+        if (wanted(&w, n + k))
+            init[n_carry++] = in[n + k];
+    uint32_t n_captured = (uint32_t)n_carry - n_flowing;
+    for (uint32_t k = 0; k < w.n_captured; k++)
+        if (wanted(&w, n + k))
+            init[n_carry++] = zeros_like(&w, d->in[n + k]);
+    for (uint32_t k = 0; k < w.carries; k++)
+        xs[n_xs++] = out[w.carries + w.ys + k];
+    for (uint32_t k = 0; k < w.xs; k++) {
+        xs[n_xs++] = in[w.carries + k];
+        n_ys += wanted(&w, w.carries + k);
+    }
+    for (uint32_t k = 0; k < w.ys; k++)
+        if (dtype_is_float((DType)d->type[w.carries + k].dtype))
+            xs[n_xs++] = cotangents[w.carries + k];
+    unsigned flags = node->attr.loop.reverse ? 0 : KILN_SCAN_REVERSE;
+    if (kiln_scan_at(d->r->loc.file, d->r->loc.line, step_back, node->facts[0], flags, n_carry, init, last, n_xs, xs, n_ys, ys, &w) ==
+        KILN_OK) {
+        uint32_t at = 0, of_ys = 0, of_captured = n_flowing + n_captured;
+        for (uint32_t k = 0; k < node->n_in; k++)
+            if (k < w.carries)
+                grads[k] = flows(d->in[k]) ? last[at++] : NULL;
+            else if (wanted(&w, k))
+                grads[k] = k < n ? ys[of_ys++] : last[of_captured++];
+    }
+    os_free(room.at);
+}
+
+/* --- kiln_cond --- */
+
+typedef struct Side {
+    const Work *w;
+    uint32_t which;
+} Side;
+
+/* Operands behind the predicate, then cotangents of the results that are floats. */
+static void branch_back(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Side *side = user;
+    Work w = *side->w;
+    const DifferentiableBodies *d = w.d;
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    w.body = &bodies_of(d->node)->body[side->which];
+    w.n_captured = d->node->n_in - 1 - w.body->n_inputs;
+    kiln_tensor **outputs = take(&room, w.body->n_outputs + 1), **of = take(&room, d->node->n_in);
+    Pairs with = {take(&room, w.body->n_outputs + 1), take(&room, w.body->n_outputs + 1), 0};
+    uint32_t at = d->node->n_in - 1;
+    int n = 0;
+    if (inline_body(&w, in, in + w.body->n_inputs, outputs)) {
+        for (uint32_t k = 0; k < d->n_results; k++)
+            if (dtype_is_float((DType)d->type[k].dtype))
+                add_pair(&with, outputs[k], in[at++]);
+        for (uint32_t k = 1; k < d->node->n_in; k++)
+            if (wanted(&w, k))
+                of[n++] = in[k - 1];
+        (void)differentiate(&w, &with, n, of, out);
+    }
+    os_free(room.at);
+}
+
+static void then_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 0}); }
+static void else_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 1}); }
+
+static void cond_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)out;
+    const DifferentiableBodies *d = user;
+    Work w = {.d = d, .in = in};
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    uint32_t n_in = d->node->n_in;
+    kiln_tensor **given = take(&room, (size_t)n_in + d->n_results), **got = take(&room, n_in + 1);
+    int n = (int)n_in - 1, n_out = 0;
+    memcpy(given, in + 1, sizeof *given * (n_in - 1));
+    for (uint32_t k = 0; k < d->n_results; k++)
+        if (dtype_is_float((DType)d->type[k].dtype))
+            given[n++] = cotangents[k];
+    for (uint32_t k = 1; k < n_in; k++)
+        n_out += wanted(&w, k);
+    if (n_out && kiln_cond_at(d->r->loc.file, d->r->loc.line, in[0], then_back, else_back, n, given, n_out, got, &w) == KILN_OK)
+        for (uint32_t k = 1, at = 0; k < n_in; k++)
+            if (wanted(&w, k))
+                grads[k] = got[at++];
+    os_free(room.at);
+}
+
+/* --- both --- */
+
+Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result)
+{
+    uint32_t n_in = d->node->n_in;
+    kiln_tensor **in = os_calloc((size_t)n_in + d->n_results + 1, sizeof *in), **out = in + n_in;
+    kiln_scope *scope = kiln_scope_begin(); /* of the handles here */
+    Status status = in && scope ? ST_OK : fail(ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < n_in && status == ST_OK; k++)
+        if (!(in[k] = rec_out(d->r, d->in[k])))
+            status = ST_OUT_OF_MEMORY;
+    if (status == ST_OK)
+        status =
+            (Status)kiln_custom_gradient_at(d->r->loc.file, d->r->loc.line, run_forward, d->node->op == OP_LOOP ? scan_back : cond_back,
+                                            NULL, (int)n_in, in, (int)d->n_results, out, (void *)(uintptr_t)d);
+    for (uint32_t k = 0; k < d->n_results && status == ST_OK; k++)
+        result[k] = node_retain(out[k]->node);
+    kiln_scope_end(scope);
+    os_free(in);
+    return status;
+}

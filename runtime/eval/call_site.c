@@ -120,7 +120,7 @@ static void tell_difference(const CallSite *site, const Call *call, const char *
         return;
     const char *now = graph, *before = site->graph;
     size_t number = 0;
-    for (;; number++) {
+    for (;; number += *now != ' ' && *now) { /* lines that begin so are inside of bodies */
         size_t n = strcspn(now, "\n"), m = strcspn(before, "\n");
         if (n != m || memcmp(now, before, n) != 0 || !*now)
             break;

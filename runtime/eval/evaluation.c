@@ -24,7 +24,7 @@ void evaluation_end_thread(RtThread *thread)
     void *rooms[] = {e->call.nodes.at,   e->call.outputs.at, e->call.inputs.at, e->call.structure.at, e->call.signature.at, e->call.ints.at,
                      e->call.scalars.at, e->stack.at,        e->used.at,        e->given.at,          e->donated.at,        e->output.at,
                      e->going.at,        e->user.at,         e->uses.at,        e->results.at,        e->address.at,        e->args.at,
-                     e->slot_offset.at,  e->host.at,         e->scratch};
+                     e->slot_offset.at,  e->host.at,         e->scratch,        e->results_held.at};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         os_free(rooms[i]);
     record_end_thread(e);

@@ -749,6 +749,34 @@ LOOP_TEST(gradient_of_a_branch_is_that_of_the_one_that_ran)
     }
 }
 
+/* Whole numbers among carries, xs and ys: nothing flows to them, and the way back reads them. */
+static void factorial_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)user;
+    carry_out[0] = kiln_add(carry[0], kiln_int(1));
+    carry_out[1] = kiln_mul(carry[1], kiln_cast(kiln_mul(carry[0], x[0]), KILN_F32));
+    y[0] = carry[0];
+    y[1] = kiln_mul(carry_out[1], x[1]);
+}
+
+LOOP_TEST(gradients_pass_whole_numbers_by)
+{
+    kiln_tensor *x = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(), 2)), *init[] = {kiln_full(KILN_I64, KILN_SHAPE(), 1), x}, *last[2],
+                *ys[2];
+    kiln_tensor *scale = kiln_param(kiln_ones(KILN_F32, KILN_SHAPE(4))), *twos = kiln_full(KILN_I64, KILN_SHAPE(4), 2);
+    kiln_tensor *params[] = {x, scale}, *grads[2];
+    cr_assert_eq(kiln_scan(factorial_step, -1, 0, 2, init, last, 2, (kiln_tensor *[]){twos, scale}, 2, ys, NULL), KILN_OK, "%s",
+                 kiln_error_message());
+    EXPECT(last[1], KILN_F32, KILN_SHAPE(), 0, 2 * 2 * 4 * 6 * 8);
+    EXPECT(ys[0], KILN_I64, KILN_SHAPE(4), 0, 1, 2, 3, 4);
+    /* y[1] = x (2, 8, 48, 384) scale */
+    cr_assert_eq(kiln_scan(factorial_step, -1, 0, 2, init, last, 2, (kiln_tensor *[]){twos, scale}, 2, ys, NULL), KILN_OK);
+    cr_assert_eq(kiln_grad(kiln_sum(ys[1]), params, 2, grads), KILN_OK, "%s", kiln_error_message());
+    EXPECT(grads[0], KILN_F32, KILN_SHAPE(), 0, 2 + 8 + 48 + 384);
+    EXPECT(grads[1], KILN_F32, KILN_SHAPE(4), 0, 4, 16, 96, 768);
+}
+
 /* Noise that is drawn in the loop: the way back sees what the way there saw, in each call of a function. */
 static void noisy_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {

@@ -68,12 +68,45 @@ static void share(int thread, int round)
     kiln_scope_end(scope);
 }
 
+static void running_sum(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)user;
+    carry_out[0] = kiln_add(carry[0], x[0]);
+    y[0] = carry_out[0];
+}
+
+/* The results of one loop in the hands of two threads: one evaluates its result, the other reads or lets go of the other, which the loop
+ * computes as long as somebody has it. */
+static kiln_tensor *_Atomic handed_over;
+
+static void loops(int thread, int round)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    int64_t n = 1 + round % 9;
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE()), *xs = kiln_ones(KILN_F32, KILN_SHAPE(n)), *last, *ys;
+    double got = 0;
+    if (kiln_scan(running_sum, -1, 0, 1, &zero, &last, 1, &xs, 1, &ys, NULL) != KILN_OK) {
+        fail_at(thread, round, "a loop", 0, 0);
+    } else {
+        kiln_tensor *other = atomic_exchange(&handed_over, kiln_retain(ys));
+        if (kiln_item(last, &got) != KILN_OK || got != (double)n)
+            fail_at(thread, round, "the end of a loop", got, (double)n);
+        double most = other ? (double)kiln_dim(other, 0) : 0;
+        if (other && round % 3 == 0 && (kiln_item(kiln_max(other), &got) != KILN_OK || got != most))
+            fail_at(thread, round, "what another thread's loop gave", got, most);
+        kiln_release(other);
+    }
+    kiln_scope_end(scope);
+}
+
 static void *work(void *user)
 {
     int thread = *(int *)user;
     for (int round = 0; round < rounds; round++) {
         one_round(thread, round);
         share(thread, round);
+        loops(thread, round);
     }
     return NULL;
 }
@@ -103,6 +136,7 @@ int main(int argc, char **argv)
     }
     kiln_release(shared_input);
     kiln_release(shared_pending);
+    kiln_release(atomic_load(&handed_over));
     if (atomic_load(&failures) == 0)
         puts("all results right");
     return atomic_load(&failures) != 0;

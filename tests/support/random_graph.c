@@ -35,11 +35,12 @@ static void say(const At *at, const char *format, ...)
 
 static int32_t modulo(int32_t value, int n) { return n < 1 ? 0 : (value % n + n) % n; }
 
+/* An axis of size 0 counts as one of 1: what is reduced over it, or padded, has all of the others. */
 static bool is_small(kiln_shape shape)
 {
     double n = 1;
     for (int i = 0; i < shape.rank; i++)
-        n *= (double)shape.dim[i];
+        n *= shape.dim[i] ? (double)shape.dim[i] : 1;
     return n <= RECIPE_MAX_ELEMENTS && shape.rank <= KILN_MAX_RANK;
 }
 
@@ -659,7 +660,7 @@ int recipe_build(const Recipe *recipe, const int64_t *sizes, RecipeInput *input,
             continue;
         say(&at, "    t%d = ", k);
         made[k] = kinds[node->op].build(&at);
-        if (made[k] && (kiln_numel(made[k]) > RECIPE_MAX_ELEMENTS))
+        if (made[k] && !is_small(kiln_shape_of(made[k])))
             made[k] = NULL;
         char shape[96];
         say(&at, ";    /* %s */\n", made[k] ? shape_text(kiln_dtype_of(made[k]), kiln_shape_of(made[k]), shape) : "refused");

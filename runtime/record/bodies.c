@@ -35,6 +35,12 @@ static void lock(BodyResults *of)
 
 static void unlock(BodyResults *of) { atomic_flag_clear_explicit(&of->busy, memory_order_release); }
 
+static void forget(const RtNode *result)
+{
+    if (result->results->result[result->attr.n] == result)
+        result->results->result[result->attr.n] = NULL;
+}
+
 RtNode *bodies_result(const RtNode *node, uint32_t k)
 {
     BodyResults *of = node->results;
@@ -48,33 +54,37 @@ RtNode *bodies_result(const RtNode *node, uint32_t k)
     return result;
 }
 
-static void forget(BodyResults *of, const RtNode *result)
-{
-    if (of->result[result->attr.n] == result)
-        of->result[result->attr.n] = NULL;
-}
-
 bool bodies_drop_result(RtNode *result)
 {
-    BodyResults *of = result->in[0]->results;
-    if (of)
-        lock(of);
+    lock(result->results);
     bool last = atomic_fetch_sub_explicit(&result->refs, 1, memory_order_acq_rel) == 1;
-    if (of && last)
-        forget(of, result);
-    if (of)
-        unlock(of);
+    if (last)
+        forget(result);
+    unlock(result->results);
     return last;
 }
 
 void bodies_forget_result(RtNode *result)
 {
-    BodyResults *of = result->in[0]->results;
-    if (!of)
-        return;
-    lock(of);
-    forget(of, result);
-    unlock(of);
+    lock(result->results);
+    forget(result);
+    unlock(result->results);
+}
+
+void body_results_release(BodyResults *results)
+{
+    if (results && atomic_fetch_sub_explicit(&results->refs, 1, memory_order_acq_rel) == 1)
+        os_free(results);
+}
+
+static BodyResults *body_results_new(uint32_t n)
+{
+    BodyResults *results = os_calloc(1, sizeof *results + sizeof(RtNode *) * n);
+    if (!results)
+        return NULL;
+    atomic_init(&results->refs, 1);
+    atomic_flag_clear(&results->busy);
+    return results;
 }
 
 void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user)
@@ -157,9 +167,7 @@ RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in)
             memcpy(node->facts, of->facts, sizeof *of->facts * of->n_facts);
         node->held = of->held;
         atomic_fetch_add(&node->held->refs, 1);
-        node->results = os_calloc(1, sizeof *node->results + sizeof(RtNode *) * bodies_of(of)->n_results);
-        if (node->results)
-            atomic_flag_clear(&node->results->busy);
+        node->results = body_results_new(bodies_of(of)->n_results);
     }
     bool fits = node && node->results;
     node = rec_finish(r, node, in);
@@ -180,7 +188,9 @@ RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
     result->keep = eager && result->tracked;
     if (result->tracked && r->thread->keeper && !recording_add(r->thread->keeper, result))
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
-    node->results->result[k] = result;
+    result->results = node->results;
+    atomic_fetch_add_explicit(&result->results->refs, 1, memory_order_relaxed);
+    result->results->result[k] = result;
     return result;
 }
 

@@ -34,8 +34,10 @@ typedef struct Bodies {
     RtBody body[2];
 } Bodies;
 
-/* The results of one node that are alive and have no value yet, without references to them. A template's node has none. */
+/* The results of one node that are alive and have no value yet, without references to them. The node and its results share it, so that a result finds it
+ * whatever another thread does to the result's operand meanwhile. A template's nodes have none. */
 typedef struct BodyResults {
+    atomic_uint refs;
     atomic_flag busy;
     RtNode *result[];
 } BodyResults;
@@ -45,9 +47,11 @@ static inline Bodies *bodies_of(const RtNode *node) { return (Bodies *)(void *)n
 
 /* The k-th result that somebody could ask for, retained; NULL: nobody can any more. */
 RtNode *bodies_result(const RtNode *node, uint32_t k);
-/* A result dies, or has its value: `last` says whether this reference was the last one. */
+/* Drops a reference to a result: was it the last one? */
 bool bodies_drop_result(RtNode *result);
+/* It has its value: nobody has to compute it any more. */
 void bodies_forget_result(RtNode *result);
+void body_results_release(BodyResults *results);
 
 /* Each node inside of bodies, those of a node before the node's own bodies. */
 typedef void BodiesVisit(const RtNode *node, void *user);

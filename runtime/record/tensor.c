@@ -158,7 +158,7 @@ static int64_t node_bytes(const RtNode *node) { return node_elements(node) * (in
 /* Drops one reference; a node that nobody uses any more goes on the list of the dead. */
 static void node_drop(RtNode *node, RtNode **dead)
 {
-    if (node->op == OP_RESULT && node->n_in) { /* its loop knows it, without a reference */
+    if (node->op == OP_RESULT && node->results) { /* they know it without a reference */
         if (!bodies_drop_result(node))
             return;
     } else if (atomic_load_explicit(&node->refs, memory_order_acquire) != 1 && /* the only owner need not ask again */
@@ -200,7 +200,9 @@ static void bury(RtNode *dead)
             os_free(node->in);
         if (node->facts != node->inline_facts)
             os_free(node->facts);
-        if (node->stride)
+        if (node_has_bodies(node) || node->op == OP_RESULT)
+            body_results_release(node->results);
+        else if (node->stride)
             os_free(node->stride);
         if (node->marks)
             os_free(node->marks);
@@ -222,7 +224,7 @@ static void drop_inputs(RtNode *node)
 {
     RtNode *dead = NULL;
     uint32_t n = node->n_in;
-    if (node->op == OP_RESULT && n)
+    if (node->op == OP_RESULT && node->results)
         bodies_forget_result(node);
     node->n_in = 0;
     for (uint32_t k = 0; k < n; k++)

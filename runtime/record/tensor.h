@@ -62,12 +62,12 @@ struct RtNode {
     int64_t *facts; /* inline_facts or heap */
     Attr attr;
     int64_t dim[MAX_RANK];
-    uint64_t scalar;                 /* OP_SCALAR: bits in dtype; with `held`: which result it is */
-    Storage *_Atomic storage;        /* NULL: pending */
-    char *data;                      /* first element (storage->data plus an offset) */
-    union {                          /* heap */
-        int64_t *stride;             /* in elements, when strided */
-        struct BodyResults *results; /* of a loop or branch: see runtime/record/bodies.h */
+    uint64_t scalar;          /* OP_SCALAR: bits in dtype; with `held`: which result it is */
+    Storage *_Atomic storage; /* NULL: pending */
+    char *data;               /* first element (storage->data plus an offset) */
+    union {
+        int64_t *stride;             /* in elements, when strided; heap */
+        struct BodyResults *results; /* of a loop or branch, and of each of its results: a reference (runtime/record/bodies.h) */
     };
     Held *held; /* a result of kiln_custom_gradient: gradients flow by its rule, not through its input; a loop or branch: its bodies
                                  (runtime/record/bodies.h); NULL: it is none */

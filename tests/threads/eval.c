@@ -82,14 +82,18 @@ static kiln_tensor *_Atomic handed_over;
 
 static void loops(int thread, int round)
 {
-    kiln_scope *scope = kiln_scope_begin();
+    kiln_scope *scope = kiln_scope_begin(), *inner = kiln_scope_begin();
     int64_t n = 1 + round % 9;
     kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE()), *xs = kiln_ones(KILN_F32, KILN_SHAPE(n)), *last, *ys;
     double got = 0;
     if (kiln_scan(running_sum, -1, 0, 1, &zero, &last, 1, &xs, 1, &ys, NULL) != KILN_OK) {
         fail_at(thread, round, "a loop", 0, 0);
+        kiln_scope_end(inner);
     } else {
-        kiln_tensor *other = atomic_exchange(&handed_over, kiln_retain(ys));
+        kiln_retain(ys); /* from now on nobody has it but who takes it */
+        kiln_keep(last);
+        kiln_scope_end(inner);
+        kiln_tensor *other = atomic_exchange(&handed_over, ys);
         if (kiln_item(last, &got) != KILN_OK || got != (double)n)
             fail_at(thread, round, "the end of a loop", got, (double)n);
         double most = other ? (double)kiln_dim(other, 0) : 0;

@@ -83,7 +83,7 @@ static Status with_checks(Evaluation *e, RtNode *const *nodes, uint32_t n)
     bool apart = device_is_cuda(device);
     Status asked = apart ? together(e, nodes, n) : ST_OK, places = asked;
     if (asked == ST_OK)
-        places = apart ? together(e, all + n, n_all - n) : together(e, all, n_all);
+        places = !apart ? together(e, all, n_all) : n_all > n ? together(e, all + n, n_all - n) : ST_OK;
     os_free(all);
     if (places == ST_OK)
         return finite_judge(t);

@@ -546,7 +546,7 @@ static kiln_status run(Rec *r, const Task *task)
     r->api = before.api;
     r->loc = before.loc;
     if (status == ST_OK && !task->forward)
-        status = r->thread->custom == INSIDE_RULE ? ST_OK : group_new(r->thread, n, task->result);
+        status = r->thread->custom >= INSIDE_RULE ? ST_OK : group_new(r->thread, n, task->result);
     if (status != ST_OK && r->status == ST_OK)
         rec_failed(r, status);
     for (int k = 0; k < n && status != ST_OK; k++)

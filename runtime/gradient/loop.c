@@ -121,10 +121,14 @@ typedef struct Room {
     size_t used;
 } Room;
 
+/* Without memory `at` is NULL, and an error is kept: what a rule leaves unset would be zero. */
 static Room room_new(const Work *w)
 {
     size_t n = 16 * ((size_t)w->d->node->n_in + w->d->n_results + 8);
-    return (Room){os_calloc(n, sizeof(kiln_tensor *)), 0};
+    Room room = {os_calloc(n, sizeof(kiln_tensor *)), 0};
+    if (!room.at)
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), w->d->r->api, w->d->r->loc);
+    return room;
 }
 
 static kiln_tensor **take(Room *room, size_t n)

@@ -121,7 +121,7 @@ RtNode *finite_op(Rec *r, kiln_mode *mode, const OpCall *call)
 {
     RtNode *node = mode_next(r, call);
     bool look = node && dtype_is_float(node_dtype(node)) && node_elements(node) > 0;
-    if (!look || trace_current || r->thread->custom == INSIDE_RULE) /* in a trace or a rule there are no values */
+    if (!look || trace_current || r->thread->custom >= INSIDE_RULE) /* in a trace, a rule or a body there are no values */
         return node;
     const Recorded recorded = {finite_of(mode), r, call, node};
     kiln_mode *below = r->thread->mode;

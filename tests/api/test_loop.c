@@ -867,6 +867,50 @@ Test(loop, a_recurrent_network_learns)
     end_mode();
 }
 
+static void descend(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *grad = NULL;
+    (void)user;
+    (void)kiln_grad(kiln_sum(kiln_square(kiln_sub(in[0], in[1]))), &in[0], 1, &grad);
+    out[0] = kiln_sub(in[0], kiln_mul(grad, 0.25));
+    out[1] = in[1];
+}
+
+static kiln_tensor *apart(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_gt(kiln_max(kiln_abs(kiln_sub(state[0], state[1]))), 1e-3);
+}
+
+/* A gradient of what a step records, asked for in the step. */
+LOOP_TEST(descends_to_a_minimum)
+{
+    kiln_tensor *state[] = {kiln_zeros(KILN_F32, KILN_SHAPE(2)), kiln_from(KILN_F32, KILN_SHAPE(2), (float[]){4, -2})};
+    cr_assert_eq(kiln_while(apart, descend, 2, state, 100, state, NULL), KILN_OK, "%s", kiln_error_message());
+    EXPECT(state[0], KILN_F32, KILN_SHAPE(2), 1e-3, 4, -2);
+}
+
+/* The finite check looks at what is recorded around a loop, and is not put out by what is inside. */
+LOOP_TEST(the_finite_check_looks_around_loops)
+{
+    char mode[16];
+    cr_assert_eq(kiln_get_option("mode", mode, sizeof mode), KILN_OK);
+    bool eager = strcmp(mode, "eager") == 0;
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *last, *ys;
+    kiln_mode *check = kiln_finite_check_push();
+    cr_assert_eq(kiln_scan(draw, 2, 0, 1, (kiln_tensor *[]){kiln_zeros(KILN_F32, KILN_SHAPE(3))}, &last, 0, NULL, 1, &ys, NULL), KILN_OK,
+                 "%s", kiln_error_message());
+    EXPECT(kiln_isfinite(last), KILN_BOOL, KILN_SHAPE(3), 0, 1, 1, 1);
+    cr_assert_eq(kiln_scan(draw, 2, 0, 1, (kiln_tensor *[]){kiln_zeros(KILN_F32, KILN_SHAPE(3))}, &last, 0, NULL, 1, &ys, NULL), KILN_OK,
+                 "%s", kiln_error_message());
+    kiln_tensor *nan = kiln_log(kiln_sub(zero, 1));
+    kiln_status status = kiln_eval(kiln_add(kiln_sum(last), kiln_sum(nan)));
+    if (!eager) /* each op is a sync point there: api/test_mode */
+        fails_with(status, KILN_INVALID, "made a NaN of finite operands");
+    cr_assert_eq(kiln_mode_pop(check), KILN_OK);
+    kiln_clear_error();
+}
+
 LOOP_TEST(what_no_gradient_flows_through_is_said)
 {
     double limit = 100;

@@ -2,6 +2,8 @@
 #include "ir/body.h"
 #include "ir/infer.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *body_name(Op op, uint32_t which)
@@ -12,10 +14,13 @@ const char *body_name(Op op, uint32_t which)
 
 uint32_t body_least(Op op) { return op == OP_COND ? 2 : 1; }
 
-uint32_t body_most(Op op)
+Status body_endless(Loc loc, int64_t steps)
 {
-    (void)op;
-    return 2;
+    char place[320] = "";
+    if (loc.file)
+        snprintf(place, sizeof place, " at %s:%d", loc.file, loc.line);
+    return fail(ST_INVALID, "the loop%s is not at its end after %" PRId64 " steps: raise its max_steps, or look at its condition", place,
+                steps);
 }
 
 static bool is_step(const Node *node, uint32_t which) { return node->op == OP_LOOP && which == 0; }
@@ -141,7 +146,7 @@ static const char *check_outputs(const Graph *g, const Node *node, uint32_t whic
 Status body_verify(const Graph *g, const Node *node)
 {
     const char *why = body_check_node(g, node);
-    if (!why && (node->n_bodies < body_least((Op)node->op) || node->n_bodies > body_most((Op)node->op)))
+    if (!why && (node->n_bodies < body_least((Op)node->op) || node->n_bodies > MAX_BODIES))
         why = "wrong number of bodies";
     if (!why && node->op == OP_LOOP && node->n_bodies == 2 && (node->attr.loop.xs || node->attr.loop.ys || node->attr.loop.reverse))
         why = "a loop with a condition has neither xs nor ys nor a direction";

@@ -15,7 +15,7 @@
 
 #include "ir/graph.h"
 
-enum { MAX_BODY_DEPTH = 8 };
+enum { MAX_BODIES = 2, MAX_BODY_DEPTH = 8 };
 
 typedef struct BodyType {
     uint8_t dtype, rank;
@@ -24,9 +24,9 @@ typedef struct BodyType {
 
 /* "step", "condition", "then", "else". */
 const char *body_name(Op op, uint32_t which);
-/* How many a node of this op must or may have. */
-uint32_t body_least(Op op);
-uint32_t body_most(Op op);
+uint32_t body_least(Op op); /* so many a node of this op has, or up to MAX_BODIES */
+/* A loop whose condition holds after all the steps that it was allowed. */
+Status body_endless(Loc loc, int64_t steps);
 
 uint32_t body_n_inputs(const Node *node, uint32_t which);
 /* The operand that an input of a body is, REF_NONE: the step's i; `sliced`: it is the operand at index i of its first axis. */

@@ -3,7 +3,6 @@
 #include "ir/body.h"
 #include "ir/interp_ops.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 /* Shapes and room for n values, in one array; what has no room yet is NULL. */
@@ -71,8 +70,7 @@ static Status run_loop(Run *run, Ref r, Value *results, Value *next, void **outp
         if (!go_on)
             return ST_OK;
         if (step == count)
-            return fail(ST_INVALID, "a loop (%s:%d) is not at its end after %" PRId64 " steps, the most that it was allowed",
-                        node->loc.file ? node->loc.file : "?", node->loc.line, count);
+            return body_endless(node->loc, count);
         int64_t i = node->attr.loop.reverse ? count - 1 - step : step;
         for (uint32_t k = 0; k < n; k++) {
             const Value *y = &results[k];

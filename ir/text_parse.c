@@ -418,13 +418,13 @@ static Status parse_body(Parser *p, const Node *node, uint32_t which, Graph **ou
 
 static Status add_body(Parser *p, const Draft *n, uint32_t number)
 {
-    Graph *bodies[2];
+    Graph *bodies[MAX_BODIES];
     Node node = {.op = (uint8_t)n->op, .attr = n->attr, .in = n->in.at, .n_in = n->in.n, .fact = n->facts.at, .n_facts = n->facts.n};
     node.bodies = bodies;
     const char *why = body_check_node(p->g, &node);
     if (why)
         return scan_bad(&p->s, why);
-    for (; node.n_bodies < body_most(n->op); node.n_bodies++) {
+    for (; node.n_bodies < MAX_BODIES; node.n_bodies++) {
         uint32_t which = node.n_bodies;
         if (!scan_accept_word(&p->s, body_name(n->op, which))) {
             if (which < body_least(n->op))

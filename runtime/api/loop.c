@@ -14,7 +14,7 @@ static const int64_t no_dims[1];
 enum { BODY_VALUES = 4096 }; /* carries, xs, ys, inputs, outputs: of each */
 
 /* One public call. Operands and results are borrowed and owned references, in one block. */
-typedef struct Call {
+typedef struct LoopCall {
     Rec *r;
     RtNode **in, **result;
     Shape *type; /* of a body's inputs */
@@ -23,9 +23,9 @@ typedef struct Call {
     uint32_t n_carry;
     int64_t length;
     RtNode **first; /* a branch: what the first function gave; references */
-} Call;
+} LoopCall;
 
-static void end_call(Call *c)
+static void end_call(LoopCall *c)
 {
     for (uint32_t k = 0; c->first && k < c->n_results; k++)
         node_release(c->first[k]);
@@ -35,7 +35,7 @@ static void end_call(Call *c)
 
 static void end_with(void *with) { end_call(with); } /* the first member of While and Scan */
 
-static bool begin_call(Call *c, uint32_t n_in, uint32_t n_results)
+static bool begin_call(LoopCall *c, uint32_t n_in, uint32_t n_results)
 {
     if (c->r->status != ST_OK)
         return false;
@@ -52,7 +52,7 @@ static bool begin_call(Call *c, uint32_t n_in, uint32_t n_results)
     return true;
 }
 
-static void take(Call *c, kiln_tensor *const *x, uint32_t n, const char *name)
+static void take(LoopCall *c, kiln_tensor *const *x, uint32_t n, const char *name)
 {
     char text[40];
     for (uint32_t k = 0; k < n && c->r->status == ST_OK; k++) {
@@ -75,7 +75,7 @@ static bool same_type(const RtNode *a, const RtNode *b)
 }
 
 /* The step gives carries of the types that it was given. */
-static Status check_carries(const Call *c, RtNode *const *out)
+static Status check_carries(const LoopCall *c, RtNode *const *out)
 {
     char is[SHAPE_TEXT], gives[SHAPE_TEXT];
     for (uint32_t k = 0; k < c->n_carry; k++)
@@ -87,14 +87,14 @@ static Status check_carries(const Call *c, RtNode *const *out)
 }
 
 /* Handles for the results: of the first `n` to a, of the others to b. */
-static kiln_status hand_out(Call *c, Status status, uint32_t n, kiln_tensor **a, kiln_tensor **b)
+static kiln_status hand_out(LoopCall *c, Status status, uint32_t n, kiln_tensor **a, kiln_tensor **b)
 {
     const char *api = c->r->api;
     Loc loc = c->r->loc;
     uint32_t n_results = c->n_results;
     kiln_tensor **all = os_calloc(n_results + 1, sizeof *all);
     if (status == ST_OK && !all)
-        status = fail(ST_OUT_OF_MEMORY, "out of memory");
+        status = error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
     for (uint32_t k = 0; k < n_results && status != ST_OK; k++)
         if (c->result)
             node_release(c->result[k]);
@@ -116,7 +116,7 @@ static void clear(kiln_tensor **x, int n)
 /* ---- kiln_while ---- */
 
 typedef struct While {
-    Call call;
+    LoopCall call;
     kiln_condition *condition;
     kiln_function_body *step;
     void *user;
@@ -138,7 +138,7 @@ static void call_condition(kiln_tensor **in, kiln_tensor **out, void *with)
     RtNode *node = rec_in(&r, x, "what the condition gave");
     if (node && node_elements(node) != 1) {
         char text[SHAPE_TEXT];
-        node = rec_fail(&r, ST_SHAPE, "the condition gave %s: one element is needed", node_text(node, text));
+        node = rec_fail(&r, ST_SHAPE, "the condition gave %s: one element is needed (kiln_any, kiln_all, kiln_max)", node_text(node, text));
     }
     out[0] = rec_end(&r, node ? rec_cast(&r, rec_reshape(&r, rec_strong(&r, node), 0, no_dims), DT_BOOL) : NULL);
 }
@@ -167,14 +167,14 @@ kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition,
 {
     Rec r = REC(kiln_while);
     While w CLEANUP(end_with) = {.call = {.r = &r, .carry = "state"}, .condition = condition, .step = step, .user = user};
-    Call *c = &w.call;
-    if (!condition || !step || n < 1 || n > BODY_VALUES || !init || !out || max_steps < 0)
+    LoopCall *c = &w.call;
+    bool counts = n >= 1 && n <= BODY_VALUES;
+    if (!condition || !step || !counts || !init || !out || max_steps < 0)
         rec_fail(&r, ST_INVALID, "needs functions, 1 <= n <= %d values, room for n results, and max_steps >= 0", BODY_VALUES);
-    Status status = r.status;
-    if (begin_call(c, n > 0 ? (uint32_t)n : 0, n > 0 ? (uint32_t)n : 0))
+    if (begin_call(c, counts ? (uint32_t)n : 0, counts ? (uint32_t)n : 0))
         take(c, init, (uint32_t)n, "init");
-    clear(out, r.api && n <= BODY_VALUES ? n : 0); /* not earlier: it may be `init` */
-    status = r.status;
+    clear(out, counts ? n : 0); /* not earlier: it may be `init` */
+    Status status = r.status;
     if (status == ST_OK) {
         c->n_carry = c->n_in;
         c->type[0] = (Shape){.dtype = DT_I64};
@@ -205,7 +205,7 @@ kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition,
 /* ---- kiln_scan ---- */
 
 typedef struct Scan {
-    Call call;
+    LoopCall call;
     kiln_scan_body *body;
     void *user;
     int n_carry, n_xs;
@@ -245,7 +245,7 @@ static Status type_of_scanned(void *user, uint32_t k, RtNode *const *out, Shape 
 /* The length of the loop, and xs that are as long. */
 static void check_length(Scan *s, int64_t length)
 {
-    Call *c = &s->call;
+    LoopCall *c = &s->call;
     char text[SHAPE_TEXT];
     for (int k = 0; k < s->n_xs && c->r->status == ST_OK; k++) {
         const RtNode *x = c->in[c->n_carry + (uint32_t)k];
@@ -272,7 +272,7 @@ kiln_status kiln_scan_at(const char *file, int line, kiln_scan_body *body, int64
 {
     Rec r = REC(kiln_scan);
     Scan s CLEANUP(end_with) = {.call = {.r = &r, .carry = "carry"}, .body = body, .user = user, .n_carry = n_carry, .n_xs = n_xs};
-    Call *c = &s.call;
+    LoopCall *c = &s.call;
     bool counts = n_carry >= 0 && n_carry <= BODY_VALUES && n_xs >= 0 && n_xs <= BODY_VALUES && n_ys >= 0 && n_ys <= BODY_VALUES;
     if (!body || !counts || (n_carry && (!init || !last)) || (n_xs && !xs) || (n_ys && !ys) || n_carry + n_ys == 0)
         rec_fail(&r, ST_INVALID, "needs a function, 0 to %d carries, xs and ys, arrays for them, and a result", BODY_VALUES);
@@ -335,7 +335,7 @@ static void call_branch(kiln_tensor **in, kiln_tensor **out, void *with)
 
 static Status check_cond(void *user, uint32_t which, RtNode *const *out)
 {
-    Call *c = user;
+    LoopCall *c = user;
     char one[SHAPE_TEXT], other[SHAPE_TEXT];
     if (which == 0) {
         if (!(c->first = os_calloc(c->n_results + 1, sizeof *c->first)))
@@ -362,7 +362,7 @@ kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kil
                          int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user)
 {
     Rec r = REC(kiln_cond);
-    Call call CLEANUP(end_call) = {.r = &r}, *c = &call;
+    LoopCall call CLEANUP(end_call) = {.r = &r}, *c = &call;
     char text[SHAPE_TEXT];
     bool counts = n_in >= 0 && n_in <= BODY_VALUES && n_out >= 1 && n_out <= BODY_VALUES;
     if (!then_f || !else_f || !counts || (n_in && !in) || !out)

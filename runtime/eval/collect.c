@@ -13,6 +13,7 @@
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
 #include "runtime/evaluation.h"
+#include "runtime/gradient/custom.h"
 #include "runtime/record/bodies.h"
 
 #include <stdio.h>
@@ -88,32 +89,45 @@ static Status put_input(Call *call, RtNode *node, uint32_t number)
     return ST_OK;
 }
 
-/* A tensor that a rule of kiln_custom_gradient was called with stands for values that are not known. */
+/* A tensor that a rule of kiln_custom_gradient or a function of a loop was called with stands for values that are not known. */
 static Status has_no_value(const RtNode *node)
 {
     char place[320] = "";
     if (node->loc.file)
         snprintf(place, sizeof place, " at %s:%d", node->loc.file, node->loc.line);
-    return fail(ST_INVALID, "a tensor that a rule of %s%s was called with, or what was made of it, has no value outside of the rule",
-                node->api, place);
+    const char *what = node->inside == INSIDE_BODY ? "function" : "rule";
+    return fail(ST_INVALID, "a tensor that a %s of %s%s was called with, or what was made of it, has no value outside of the %s", what,
+                node->api, place, what);
 }
 
 static Status put_bodies(Call *call, const RtNode *node);
 
-/* What a node in a body is, and what it is made of: the dtype too, which is nowhere else. */
-static Status put_made(Call *call, const RtNode *node, const BodyRef *operand)
+static Status put_what(Call *call, const RtNode *node)
 {
-    const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6), node->dtype};
     if (node->op == OP_INPUT)
         return has_no_value(node);
+    const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
     TRY(put_bytes(call, head, sizeof head));
     TRY(put_bytes(call, &node->attr, sizeof node->attr));
-    TRY(put_bytes(call, &node->n_in, sizeof node->n_in));
-    TRY(put_bytes(call, operand, sizeof *operand * node->n_in));
+    return put_bytes(call, &node->n_in, sizeof node->n_in);
+}
+
+/* Facts, its own before those of its bodies. */
+static Status put_numbers(Call *call, const RtNode *node)
+{
     TRY(put_ints(call, node->facts, node->n_facts));
     if (node->op == OP_SCALAR)
         BUF_PUSH(call->scalars, node->scalar);
     return node_has_bodies(node) ? put_bodies(call, node) : ST_OK;
+}
+
+/* What a node in a body is, and what it is made of: the dtype too, which is nowhere else. */
+static Status put_made(Call *call, const RtNode *node, const Slot *operand)
+{
+    TRY(put_what(call, node));
+    TRY(put_bytes(call, &node->dtype, sizeof node->dtype));
+    TRY(put_bytes(call, operand, sizeof *operand * node->n_in));
+    return put_numbers(call, node);
 }
 
 static Status put_bodies(Call *call, const RtNode *node)
@@ -123,7 +137,7 @@ static Status put_bodies(Call *call, const RtNode *node)
     for (uint32_t b = 0; b < bodies->n_bodies; b++) {
         const RtBody *body = &bodies->body[b];
         const uint32_t head[] = {body->n_inputs, body->n_made, body->n_outputs};
-        const BodyRef *operand = body->operand;
+        const Slot *operand = body->operand;
         TRY(put_bytes(call, head, sizeof head));
         for (uint32_t m = 0; m < body->n_made; operand += body->made[m++]->n_in)
             TRY(put_made(call, body->made[m], operand));
@@ -134,18 +148,10 @@ static Status put_bodies(Call *call, const RtNode *node)
 
 static Status put_op(Call *call, const RtNode *node)
 {
-    if (node->op == OP_INPUT)
-        return has_no_value(node);
-    const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
-    TRY(put_bytes(call, head, sizeof head));
-    TRY(put_bytes(call, &node->attr, sizeof node->attr));
-    TRY(put_bytes(call, &node->n_in, sizeof node->n_in));
+    TRY(put_what(call, node));
     for (uint32_t i = 0; i < node->n_in; i++)
         TRY(put_bytes(call, &node->in[i]->index, sizeof node->in[i]->index));
-    TRY(put_ints(call, node->facts, node->n_facts));
-    if (node->op == OP_SCALAR)
-        BUF_PUSH(call->scalars, node->scalar);
-    return node_has_bodies(node) ? put_bodies(call, node) : ST_OK;
+    return put_numbers(call, node);
 }
 
 /* The marks follow the dtypes: of which node, how many bytes, what marks_signature says. */

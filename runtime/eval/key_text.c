@@ -91,6 +91,18 @@ static void add_odd_attributes(const RtNode *node, Str *out)
 
 static void add_bodies(const RtNode *node, int depth, Str *out);
 
+/* What stands behind its operands. */
+static void add_rest(const RtNode *node, int depth, Str *out)
+{
+    attr_print((Op)node->op, &node->attr, node->rank, out);
+    add_odd_attributes(node, out);
+    if (node->checkpoint)
+        str_printf(out, " checkpoint(%u)", node->checkpoint);
+    if (node->phase)
+        str_printf(out, " phase(%u)", node->phase);
+    add_bodies(node, depth, out);
+}
+
 static void add_op(const RtNode *node, Str *out)
 {
     str_printf(out, "%s", op_name((Op)node->op));
@@ -98,30 +110,18 @@ static void add_op(const RtNode *node, Str *out)
     add_marks(node, out);
     for (uint32_t i = 0; i < node->n_in; i++)
         str_printf(out, " %%%" PRIu32, node->in[i]->index);
-    attr_print((Op)node->op, &node->attr, node->rank, out);
-    add_odd_attributes(node, out);
-    if (node->checkpoint)
-        str_printf(out, " checkpoint(%u)", node->checkpoint);
-    if (node->phase)
-        str_printf(out, " phase(%u)", node->phase);
-    add_bodies(node, 1, out);
+    add_rest(node, 1, out);
 }
 
 /* A node in a body: operands are %0 and so on what was made, i0 and so on inputs, c0 and so on captured. */
-static void add_made(const RtNode *node, const BodyRef *operand, int depth, Str *out)
+static void add_made(const RtNode *node, const Slot *operand, int depth, Str *out)
 {
     static const char list[] = "ic%";
     str_printf(out, "%s", op_name((Op)node->op));
     add_type(node, out);
     for (uint32_t k = 0; k < node->n_in; k++)
-        str_printf(out, " %c%" PRIu32, list[body_ref_list(operand[k])], body_ref_index(operand[k]));
-    attr_print((Op)node->op, &node->attr, node->rank, out);
-    add_odd_attributes(node, out);
-    if (node->checkpoint)
-        str_printf(out, " checkpoint(%u)", node->checkpoint);
-    if (node->phase)
-        str_printf(out, " phase(%u)", node->phase);
-    add_bodies(node, depth + 1, out);
+        str_printf(out, " %c%" PRIu32, list[slot_list(operand[k])], slot_index(operand[k]));
+    add_rest(node, depth + 1, out);
 }
 
 static void add_bodies(const RtNode *node, int depth, Str *out)
@@ -130,7 +130,7 @@ static void add_bodies(const RtNode *node, int depth, Str *out)
     const Bodies *bodies = node_has_bodies(node) ? bodies_of(node) : NULL;
     for (uint32_t b = 0; bodies && b < bodies->n_bodies; b++) {
         const RtBody *body = &bodies->body[b];
-        const BodyRef *operand = body->operand;
+        const Slot *operand = body->operand;
         str_printf(out, "\n%*s%s(%" PRIu32 ")", 2 * depth, "", body_name((Op)node->op, b), body->n_inputs);
         for (uint32_t m = 0; m < body->n_made; operand += body->made[m++]->n_in) {
             str_printf(out, "\n%*s%%%" PRIu32 " = ", 2 * depth + 2, "", m);
@@ -138,7 +138,7 @@ static void add_bodies(const RtNode *node, int depth, Str *out)
         }
         str_printf(out, "\n%*sreturn", 2 * depth + 2, "");
         for (uint32_t k = 0; k < body->n_outputs; k++)
-            str_printf(out, " %c%" PRIu32, list[body_ref_list(body->output[k])], body_ref_index(body->output[k]));
+            str_printf(out, " %c%" PRIu32, list[slot_list(body->output[k])], slot_index(body->output[k]));
     }
 }
 

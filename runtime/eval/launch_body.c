@@ -10,10 +10,10 @@
  * iteration, and waits only where a condition or predicate decides, and at the end of a body in which an index may be out of bounds.
  */
 #include "ir/base/os.h"
+#include "ir/body.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/run.h"
 
-#include <inttypes.h>
 #include <string.h>
 
 typedef struct Frame {
@@ -239,11 +239,8 @@ static Status goes_on(Loop *l, int64_t done, bool *on)
     l->condition.out[0] = l->going->data;
     TRY(frame_run(&l->condition));
     TRY(read_here(l->run, &more, l->going->data, sizeof more));
-    if (more && !*on) {
-        Loc loc = call_place(l->run->call, s->place);
-        return fail(ST_INVALID, "the loop of kiln_while%s%s:%d is not at its end after %" PRId64 " steps, its max_steps",
-                    loc.file ? " at " : "", loc.file ? loc.file : "", loc.line, l->count);
-    }
+    if (more && !*on)
+        return body_endless(call_place(l->run->call, s->place), l->count);
     *on = more;
     return ST_OK;
 }

@@ -17,18 +17,11 @@
 #define RUNTIME_CUSTOM_H
 
 #include "runtime/record/record.h"
+#include "runtime/record/slot.h"
 
 /* RtThread.custom, RtNode.inside: is this a function, the derivative of one, or a body of a loop or branch? From INSIDE_RULE on it may be made of
  * placeholders, which have no values. */
 enum { INSIDE_FUNCTION = 1, INSIDE_RULE, INSIDE_BODY };
-
-/* Where an operand of a template is found: the two highest bits say in which list, the others at which place. */
-typedef uint32_t Slot;
-enum { SLOT_PLACE = 0, SLOT_CAPTURED = 1, SLOT_MADE = 2, SLOT_SHIFT = 30 };
-#define SLOT_NONE UINT32_MAX
-static inline Slot slot_of(unsigned list, size_t i) { return (Slot)list << SLOT_SHIFT | (Slot)i; }
-static inline unsigned slot_list(Slot slot) { return slot >> SLOT_SHIFT; }
-static inline uint32_t slot_index(Slot slot) { return slot & (((Slot)1 << SLOT_SHIFT) - 1); }
 
 /* One mode of a derivative. Places: n_in inputs, n_out results, n_out cotangents, n_in tangents. */
 typedef struct Rule {

@@ -106,11 +106,11 @@ static Graph *build_body(BodiesBuild *b, Graph *around, const Node *node, uint32
 {
     Graph *g = body_new(around, node, which);
     Ref *made = ARENA_ARRAY(b->arena, Ref, from->n_made + 1);
-    const BodyRef *operand = from->operand;
-#define REF(of)                                                           \
-    (body_ref_list(of) == BODY_MADE    ? made[body_ref_index(of)]         \
-     : body_ref_list(of) == BODY_INPUT ? g->inputs.at[body_ref_index(of)] \
-                                       : g->inputs.at[from->n_inputs + body_ref_index(of)])
+    const Slot *operand = from->operand;
+#define REF(of)                                                   \
+    (slot_list(of) == SLOT_MADE    ? made[slot_index(of)]         \
+     : slot_list(of) == SLOT_PLACE ? g->inputs.at[slot_index(of)] \
+                                   : g->inputs.at[from->n_inputs + slot_index(of)])
     for (uint32_t m = 0; m < from->n_made; m++) {
         const RtNode *x = from->made[m];
         Ref *in = ARENA_ARRAY(b->arena, Ref, x->n_in + 1);
@@ -223,13 +223,11 @@ bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const 
     for (uint32_t m = 0; m < body->n_made; m++)
         most = body->made[m]->n_in > most ? body->made[m]->n_in : most;
     RtNode **made = os_alloc(sizeof *made * ((size_t)body->n_made + most));
-    const BodyRef *operand = body->operand;
+    const Slot *operand = body->operand;
     if (!made)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
-#define NODE(of)                                                  \
-    (body_ref_list(of) == BODY_MADE    ? made[body_ref_index(of)] \
-     : body_ref_list(of) == BODY_INPUT ? in[body_ref_index(of)]   \
-                                       : captured[body_ref_index(of)])
+#define NODE(of) \
+    (slot_list(of) == SLOT_MADE ? made[slot_index(of)] : slot_list(of) == SLOT_PLACE ? in[slot_index(of)] : captured[slot_index(of)])
     for (uint32_t m = 0; m < body->n_made && r->status == ST_OK; m++) {
         RtNode **operands = made + body->n_made;
         for (uint32_t k = 0; k < body->made[m]->n_in; k++, operand++)
@@ -249,7 +247,7 @@ bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const 
 
 typedef struct Harvest {
     VEC(RtNode *) made;
-    VEC(BodyRef) operand, output;
+    VEC(Slot) operand, output;
 } Harvest;
 
 struct BodyMaking {
@@ -363,7 +361,7 @@ static Status run_function(BodyMaking *m, uint32_t which)
 
 static bool is_inside(const BodyMaking *m, const RtNode *node) { return node->body == m->loop.id && node_pending(node); }
 
-static BodyRef capture(BodyMaking *m, RtNode *node)
+static Slot capture(BodyMaking *m, RtNode *node)
 {
     uint32_t at = pointer_map_get(&m->captured_at, node);
     if (at == NOT_MAPPED) {
@@ -371,11 +369,11 @@ static BodyRef capture(BodyMaking *m, RtNode *node)
         pointer_map_put(&m->arena, &m->captured_at, node, at);
         VEC_PUSH(&m->arena, m->captured, node);
     }
-    return body_ref(BODY_CAPTURED, at);
+    return slot_of(SLOT_CAPTURED, at);
 }
 
 /* What a node is in the body; those inside that were not met yet: NOT_MAPPED. */
-static BodyRef ref_of(BodyMaking *m, const PointerMap *seen, RtNode *node)
+static Slot ref_of(BodyMaking *m, const PointerMap *seen, RtNode *node)
 {
     uint32_t ref = pointer_map_get(seen, node);
     return ref == NOT_MAPPED && !is_inside(m, node) ? capture(m, node) : ref;
@@ -389,7 +387,7 @@ static Status harvest(BodyMaking *m, uint32_t which)
     VEC(RtNode *) stack = {0};
     Arena *arena = &m->arena;
     for (uint32_t k = 0; k < f->n_in; k++)
-        pointer_map_put(arena, &seen, m->place[k], body_ref(BODY_INPUT, k));
+        pointer_map_put(arena, &seen, m->place[k], slot_of(SLOT_PLACE, k));
     for (uint32_t k = f->n_out; k-- > 0;)
         VEC_PUSH(arena, stack, m->place[f->n_in + k]);
     while (stack.n) {
@@ -406,14 +404,14 @@ static Status harvest(BodyMaking *m, uint32_t which)
         if (known)
             continue;
         for (uint32_t k = 0; k < node->n_in; k++) {
-            BodyRef operand = ref_of(m, &seen, node->in[k]);
+            Slot operand = ref_of(m, &seen, node->in[k]);
             VEC_PUSH(arena, h->operand, operand);
         }
-        pointer_map_put(arena, &seen, node, body_ref(BODY_MADE, h->made.n));
+        pointer_map_put(arena, &seen, node, slot_of(SLOT_MADE, h->made.n));
         VEC_PUSH(arena, h->made, node);
     }
     for (uint32_t k = 0; k < f->n_out; k++) {
-        BodyRef output = ref_of(m, &seen, m->place[f->n_in + k]);
+        Slot output = ref_of(m, &seen, m->place[f->n_in + k]);
         VEC_PUSH(arena, h->output, output);
     }
     return ST_OK;
@@ -514,7 +512,7 @@ static void stack_carries(BodyMaking *m)
 {
     Harvest *h = &m->harvest[0];
     for (uint32_t k = 0; k < m->request->attr.loop.carries; k++) {
-        VEC_PUSH(&m->arena, h->output, body_ref(BODY_INPUT, k + 1));
+        VEC_PUSH(&m->arena, h->output, slot_of(SLOT_PLACE, k + 1));
         m->n_results++;
     }
 }

@@ -13,19 +13,13 @@
 #define RUNTIME_BODIES_H
 
 #include "runtime/record/record.h"
-
-/* Where an operand or output in a body comes from: the two highest bits say from which list, the others the place. */
-typedef uint32_t BodyRef;
-enum { BODY_INPUT = 0, BODY_CAPTURED = 1, BODY_MADE = 2, BODY_REF_SHIFT = 30 };
-static inline BodyRef body_ref(unsigned list, size_t i) { return (BodyRef)list << BODY_REF_SHIFT | (BodyRef)i; }
-static inline unsigned body_ref_list(BodyRef ref) { return ref >> BODY_REF_SHIFT; }
-static inline uint32_t body_ref_index(BodyRef ref) { return ref & (((BodyRef)1 << BODY_REF_SHIFT) - 1); }
+#include "runtime/record/slot.h"
 
 typedef struct RtBody {
     uint32_t n_inputs, n_made, n_outputs; /* inputs: but for the captured ones, which follow them */
     RtNode **made;
-    BodyRef *operand; /* of made[0], made[1], ... */
-    BodyRef *output;
+    Slot *operand; /* of made[0], made[1], ...; SLOT_PLACE: an input */
+    Slot *output;
 } RtBody;
 
 typedef struct Bodies {
@@ -94,8 +88,7 @@ typedef struct BodiesRequest {
     Status (*check)(void *user, uint32_t which, RtNode *const *out);
     Status (*type)(void *user, uint32_t k, RtNode *const *out, Shape *type); /* of result k, by what the first function gave */
     void *user;
-    bool
-        differentiable; /* a gradient flows through it where one may be asked for (runtime/gradient/loop.c); a LOOP then has ys more, its carries */
+    bool differentiable; /* gradients flow through it (runtime/gradient/loop.c): a LOOP has its carries as further ys then */
 } BodiesRequest;
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
 

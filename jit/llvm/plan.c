@@ -182,13 +182,34 @@ static int lanes_within_rows(const Emit *e, int lanes)
 }
 
 /*
+ * Rows that are scanned one element after the other, each in its own memory: lanes across rows would gather what lies far apart, and a row by itself
+ * is read and written as it lies. Where each element takes many operations, the lanes are worth it.
+ */
+static bool scans_rows(const Emit *e, Weight w)
+{
+    bool steps = false;
+    if (e->tile_axis == NO_AXIS || w.ops >= HEAVY || !has_kind(e->k, KI_SCAN))
+        return false;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        if (!e->live[i] || !e->info[i].r_level || (n->kind != KI_LOAD && n->kind != KI_STORE))
+            continue;
+        IndexWalk across = index_walk(e->k, n->idx, (uint32_t)e->tile_axis), along = index_walk(e->k, n->idx, e->k->axes.n - 1);
+        if (across == INDEX_STEPS)
+            return false;
+        steps |= across == INDEX_JUMPS && along == INDEX_STEPS;
+    }
+    return steps;
+}
+
+/*
  * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them),
  * which unrolls the loop, gives a reduction its independent chains and a column its whole cache
  * lines. Not more than the extent needs.
  */
 static void plan_lanes(Emit *e, Weight w)
 {
-    if (e->tile_axis == NO_AXIS && !e->vec_r)
+    if ((e->tile_axis == NO_AXIS && !e->vec_r) || scans_rows(e, w))
         return;
     int one = e->bits / 32;
     int lanes = one;

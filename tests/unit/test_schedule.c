@@ -194,7 +194,7 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
             n += taken(&loops[c], arena_printf(&arena, "across i; rows %d", rows), 128);
         n += taken(&loops[c], "stages 64 4 16", 256);
         n += taken(&loops[c], "stages 1 64 32", 256);
-        cr_expect_geq(n, 8, "%d schedules of\n%s", n, loops[c].text);
+        cr_expect_geq(n, 7, "%d schedules of\n%s", n, loops[c].text);
     }
 }
 

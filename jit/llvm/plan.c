@@ -183,7 +183,7 @@ static int lanes_within_rows(const Emit *e, int lanes)
 
 /*
  * Rows that are scanned one element after the other, each in its own memory: lanes across rows would gather what lies far apart, and a row by itself
- * is read and written as it lies. Where each element takes many operations, the lanes are worth it.
+ * is read and written as it lies. Where each element takes many operations or a slow one, the lanes are worth it.
  */
 static bool scans_rows(const Emit *e, Weight w)
 {
@@ -192,6 +192,8 @@ static bool scans_rows(const Emit *e, Weight w)
         return false;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
+        if (n->kind == KI_OP && (op_info[n->op].flags & OPF_COSTLY || n->op == OP_DIV))
+            return false;
         if (!e->live[i] || !e->info[i].r_level || (n->kind != KI_LOAD && n->kind != KI_STORE))
             continue;
         IndexWalk across = index_walk(e->k, n->idx, (uint32_t)e->tile_axis), along = index_walk(e->k, n->idx, e->k->axes.n - 1);

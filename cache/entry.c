@@ -194,8 +194,8 @@ static Status read_guards(Parse *p)
 
 static bool buffer_fits(const Parse *p, const Program *plan, const ProgBuffer *b)
 {
-    return b->kind <= BUFFER_TEMP && b->dtype < DT_COUNT && b->numel < p->plan->guards.sizes.n &&
-           (b->kind != BUFFER_TEMP || b->slot < plan->n_slots);
+    return b->kind <= BUFFER_BAND && b->dtype < DT_COUNT && b->numel < p->plan->guards.sizes.n && b->row < p->plan->guards.sizes.n &&
+           (b->kind != BUFFER_TEMP || b->slot < plan->n_slots) && (b->kind != BUFFER_BAND || b->slot < plan->n_band_slots);
 }
 
 static bool arg_fits(const Parse *p, const Program *plan, const ProgArg *arg)
@@ -266,8 +266,9 @@ static bool step_fits(const Parse *p, const Program *plan, const ProgStep *step)
 static Status read_buffers(Parse *p, ByteReader *in, Program *plan)
 {
     plan->n_slots = read_u32(in);
+    plan->n_band_slots = read_u32(in);
     plan->n_buffers = read_count(in, BUFFER_BYTES);
-    if (plan->n_slots > plan->n_buffers)
+    if (plan->n_slots > plan->n_buffers || plan->n_band_slots > plan->n_buffers || plan->n_band_slots > BAND_SLOTS)
         return malformed(SECTION_PLAN, "more slots than buffers");
     plan->buffers = ARENA_ARRAY(p->arena, ProgBuffer, plan->n_buffers);
     for (uint32_t i = 0; i < plan->n_buffers; i++) {
@@ -276,6 +277,7 @@ static Status read_buffers(Parse *p, ByteReader *in, Program *plan)
         b->dtype = read_u8(in);
         b->index = read_u32(in);
         b->numel = read_u32(in);
+        b->row = read_u32(in);
         b->slot = read_u32(in);
         b->alias_input = read_u32(in);
         if (!in->bad && !buffer_fits(p, plan, b))
@@ -348,6 +350,34 @@ static Status read_steps(Parse *p, ByteReader *in, Program *plan)
     return ST_OK;
 }
 
+/* Bands follow each other, and are made of kernels. */
+static bool band_fits(const Parse *p, const Program *plan, uint32_t i)
+{
+    const ProgBand *b = &plan->bands[i];
+    uint32_t from = i ? plan->bands[i - 1].first + plan->bands[i - 1].n : 0, sizes = p->plan->guards.sizes.n;
+    bool fits = b->n && b->n <= BAND_STEPS && b->first >= from && b->first < plan->n_steps && b->n <= plan->n_steps - b->first &&
+                b->batch < sizes && b->rows < sizes;
+    for (uint32_t s = 0; fits && s < b->n; s++)
+        fits = plan->steps[b->first + s].kind == STEP_KERNEL;
+    return fits;
+}
+
+static Status read_bands(Parse *p, ByteReader *in, Program *plan)
+{
+    plan->n_bands = read_count(in, BAND_BYTES);
+    plan->bands = ARENA_ARRAY(p->arena, ProgBand, plan->n_bands);
+    for (uint32_t i = 0; i < plan->n_bands; i++) {
+        ProgBand *b = &plan->bands[i];
+        b->first = read_u32(in);
+        b->n = read_u32(in);
+        b->batch = read_u32(in);
+        b->rows = read_u32(in);
+        if (!in->bad && !band_fits(p, plan, i))
+            return malformed(SECTION_PLAN, "a band is of steps that are not there");
+    }
+    return ST_OK;
+}
+
 static uint32_t *read_numbers(Parse *p, ByteReader *in, uint32_t *n)
 {
     *n = read_count(in, 4);
@@ -381,9 +411,10 @@ static Status read_program(Parse *p, ByteReader *in, Program *plan, int depth)
     TRY(read_host_scalars(p, in, plan));
     TRY(read_bodies(p, in, plan, depth));
     TRY(read_steps(p, in, plan));
+    TRY(read_bands(p, in, plan));
     plan->outputs = read_numbers(p, in, &plan->n_outputs);
     for (uint32_t i = 0; i < plan->n_outputs; i++)
-        if (!in->bad && (plan->outputs[i] >= plan->n_buffers || plan->buffers[plan->outputs[i]].kind == BUFFER_TEMP))
+        if (!in->bad && (plan->outputs[i] >= plan->n_buffers || plan->buffers[plan->outputs[i]].kind >= BUFFER_TEMP))
             return malformed(SECTION_PLAN, "an output is no buffer of the caller");
     plan->faults = read_numbers(p, in, &plan->n_faults);
     return ST_OK;
@@ -558,12 +589,15 @@ static bool copy_plan(Program *p, const Program *plan)
     p->n_host = plan->n_host;
     p->math = plan->math;
     p->n_slots = plan->n_slots;
+    p->n_band_slots = plan->n_band_slots;
+    p->n_bands = plan->n_bands;
     p->max_step_args = plan->max_step_args;
     p->takes_over = plan->takes_over;
     p->general = plan->general;
     p->inner = plan->inner;
     bool copied = copy(&p->buffers, plan->buffers, sizeof *plan->buffers * plan->n_buffers) &&
                   copy(&p->steps, plan->steps, sizeof *plan->steps * plan->n_steps) &&
+                  copy(&p->bands, plan->bands, sizeof *plan->bands * plan->n_bands) &&
                   copy(&p->args, plan->args, sizeof *plan->args * plan->n_args) &&
                   copy(&p->outputs, plan->outputs, sizeof *plan->outputs * plan->n_outputs) &&
                   copy(&p->faults, plan->faults, sizeof *plan->faults * plan->n_faults) &&

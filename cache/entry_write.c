@@ -68,6 +68,7 @@ static void write_plan(Bytes *out, const Program *p)
     bytes_u8(out, p->general);
     bytes_u8(out, p->takes_over);
     bytes_u32(out, p->n_slots);
+    bytes_u32(out, p->n_band_slots);
     bytes_u32(out, p->n_buffers);
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const ProgBuffer *b = &p->buffers[i];
@@ -75,6 +76,7 @@ static void write_plan(Bytes *out, const Program *p)
         bytes_u8(out, b->dtype);
         bytes_u32(out, b->index);
         bytes_u32(out, b->numel);
+        bytes_u32(out, b->row);
         bytes_u32(out, b->slot);
         bytes_u32(out, b->alias_input);
     }
@@ -117,6 +119,14 @@ static void write_plan(Bytes *out, const Program *p)
         bytes_u8(out, s->n_bodies);
         bytes_u32(out, s->body);
         bytes_u32(out, s->place);
+    }
+    bytes_u32(out, p->n_bands);
+    for (uint32_t i = 0; i < p->n_bands; i++) {
+        const ProgBand *b = &p->bands[i];
+        bytes_u32(out, b->first);
+        bytes_u32(out, b->n);
+        bytes_u32(out, b->batch);
+        bytes_u32(out, b->rows);
     }
     write_numbers(out, p->outputs, p->n_outputs);
     write_numbers(out, p->faults, p->n_faults);

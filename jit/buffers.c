@@ -122,6 +122,8 @@ static bool may_overwrite(Fuser *f, uint32_t b, uint32_t old)
     PlanBuffer *to = &f->plan->buffers.at[b], *from = &f->plan->buffers.at[old];
     PlanStep *step = &f->plan->steps.at[to->first_step];
     uint32_t in = UINT32_MAX, out = UINT32_MAX;
+    if (from->kind != to->kind || (step->band && to->kind != BUFFER_BAND)) /* other threads may be at an earlier step of the band */
+        return false;
     if (from->last_step != to->first_step || from->dtype != to->dtype || !dim_same(f->g, from->numel, to->numel) || !may_be_in_place(step))
         return false;
     for (uint32_t a = 0; a < step->args.n; a++) {
@@ -141,22 +143,17 @@ typedef struct Slot {
     uint32_t holds, busy; /* the buffer that it holds last, until which step */
 } Slot;
 
-static void assign_slots(Fuser *f)
+/* Gives the buffers of one kind, TEMP or BAND, their slots; how many those are, and their bytes. */
+static uint32_t assign_slots(Fuser *f, BufferKind kind, int64_t *bytes)
 {
     Plan *plan = f->plan;
     VEC(Slot) slots = {0};
-    plan->peak_with_reuse = plan->peak_without = 0;
     for (uint32_t i = 0; i < plan->buffers.n; i++) { /* in the order of their first steps, as used_buffers left them */
         PlanBuffer *b = &plan->buffers.at[i];
         int64_t want = buffer_bytes(f, b), best_gap = 0;
         uint32_t best = NO_SLOT;
-        if (b->kind == BUFFER_INPUT)
+        if (b->kind != kind)
             continue;
-        plan->peak_without += want;
-        if (b->kind == BUFFER_OUTPUT) {
-            plan->peak_with_reuse += want;
-            continue;
-        }
         for (uint32_t s = 0; s < slots.n && best == NO_SLOT; s++)
             if (slots.at[s].busy == b->first_step && may_overwrite(f, i, slots.at[s].holds))
                 best = s;
@@ -180,9 +177,42 @@ static void assign_slots(Fuser *f)
         slot->busy = b->last_step;
         b->slot = best;
     }
-    plan->n_slots = slots.n;
     for (uint32_t s = 0; s < slots.n; s++)
-        plan->peak_with_reuse += slots.at[s].bytes;
+        *bytes += slots.at[s].bytes;
+    return slots.n;
+}
+
+/* What a step of a band touches is there from its first step to its last: different rows are at different steps. So no memory in it is taken
+ * over by what is written in it, but for the rows. */
+static void stretch_bands(Plan *plan)
+{
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        for (uint32_t a = 0; plan->steps.at[s].band && a < plan->steps.at[s].args.n; a++) {
+            const PlanBand *band = &plan->bands.at[plan->steps.at[s].band - 1];
+            if (plan->steps.at[s].args.at[a].kind != BIND_BUFFER)
+                continue;
+            PlanBuffer *b = &plan->buffers.at[plan->steps.at[s].args.at[a].buffer];
+            uint32_t last = band->first + band->n - 1;
+            if (b->kind == BUFFER_BAND)
+                continue;
+            b->first_step = b->first_step > band->first ? band->first : b->first_step;
+            b->last_step = b->last_step < last ? last : b->last_step;
+        }
+}
+
+static void place_buffers(Fuser *f)
+{
+    Plan *plan = f->plan;
+    int64_t in_bands = 0;
+    plan->peak_with_reuse = plan->peak_without = 0;
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const PlanBuffer *b = &plan->buffers.at[i];
+        plan->peak_without += b->kind == BUFFER_INPUT ? 0 : buffer_bytes(f, b);
+        plan->peak_with_reuse += b->kind == BUFFER_OUTPUT ? buffer_bytes(f, b) : 0;
+    }
+    stretch_bands(plan);
+    plan->n_slots = assign_slots(f, BUFFER_TEMP, &plan->peak_with_reuse);
+    plan->n_band_slots = assign_slots(f, BUFFER_BAND, &in_bands); /* a few rows of those, for each thread */
 }
 
 static bool is_graph_output_twice(const Plan *plan, uint32_t buffer)
@@ -232,9 +262,10 @@ static void find_donations(Fuser *f)
 void plan_buffers(Fuser *f)
 {
     used_buffers(f);
-    assign_slots(f);
+    place_buffers(f);
     find_donations(f);
     if (log_on(LOG_MEMORY))
-        log_line(LOG_MEMORY, "%u buffers, temporaries in %u slots: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,
-                 f->plan->n_slots, (long long)f->plan->peak_with_reuse, (long long)f->plan->peak_without);
+        log_line(LOG_MEMORY, "%u buffers, temporaries in %u slots%s: peak %lld bytes with reuse, %lld without", f->plan->buffers.n,
+                 f->plan->n_slots, f->plan->n_band_slots ? arena_printf(f->arena, ", rows in bands in %u", f->plan->n_band_slots) : "",
+                 (long long)f->plan->peak_with_reuse, (long long)f->plan->peak_without);
 }

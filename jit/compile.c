@@ -247,15 +247,22 @@ static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program 
     p->outputs = os_calloc(plan->outputs.n + 1, sizeof *p->outputs);
     p->faults = os_calloc(plan->faults.n + 1, sizeof *p->faults);
     p->host = os_calloc(plan->host.n + 1, sizeof *p->host);
+    p->bands = os_calloc(plan->bands.n + 1, sizeof *p->bands);
     p->bodies = os_calloc(n_bodies + 1, sizeof(Program *));
     p->texts = os_calloc(1, text_bytes);
-    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->host || !p->bodies || !p->texts)
+    if (!p->buffers || !p->steps || !p->args || !p->outputs || !p->faults || !p->host || !p->bands || !p->bodies || !p->texts)
         return fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->steps.n);
 
     /* What a body overwrites are values that the loop made (runtime/eval/launch_body.c). */
     uint32_t certain = p->inner ? 0 : first_certain_step(plan, job->request->options->target.sm != 0);
     p->n_buffers = plan->buffers.n;
     p->n_slots = plan->n_slots;
+    p->n_band_slots = plan->n_band_slots;
+    p->n_bands = plan->bands.n;
+    for (uint32_t i = 0; i < plan->bands.n; i++) {
+        const PlanBand *b = &plan->bands.at[i];
+        p->bands[i] = (ProgBand){b->first, b->n, guard_builder_size(job->guards, b->batch), guard_builder_size(job->guards, b->rows)};
+    }
     for (uint32_t i = 0; i < plan->buffers.n; i++) {
         const PlanBuffer *b = &plan->buffers.at[i];
         uint32_t alias = NO_BUFFER;
@@ -263,7 +270,13 @@ static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program 
             alias = plan->buffers.at[b->alias_input].index;
             p->takes_over = true;
         }
-        p->buffers[i] = (ProgBuffer){b->kind, b->dtype, b->index, guard_builder_size(job->guards, b->numel), b->slot, alias};
+        p->buffers[i] = (ProgBuffer){.kind = b->kind,
+                                     .dtype = b->dtype,
+                                     .index = b->index,
+                                     .numel = guard_builder_size(job->guards, b->numel),
+                                     .row = b->kind == BUFFER_BAND ? guard_builder_size(job->guards, b->row) : 0,
+                                     .slot = b->slot,
+                                     .alias_input = alias};
     }
 
     size_t used = 0;

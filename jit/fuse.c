@@ -849,6 +849,7 @@ Status jit_plan_told(Graph *g, const JitOptions *options, Plan *plan, Str *told)
     }
     order_units(&f);
     plan_host_scalars(&f);
+    plan_bands(&f);
     plan_buffers(&f);
     choose_unrounded(&f);
     if (options->target.sm)

@@ -229,6 +229,7 @@ void choose_unrounded(Fuser *f);          /* of the finished plan */
 
 /* ---- fuse_finish.c ---- */
 PlanStep build_finish(Build *b);
+Dim step_bytes(Fuser *f, const PlanStep *step);
 
 /* ---- fuse_sort.c ---- */
 void sort_on_device(Graph *g, DType dtype, PlanStep *step); /* a STEP_SORT of lines of `dtype` becomes a kernel */
@@ -253,5 +254,9 @@ void plan_host_scalars(Fuser *f);         /* makes the list that arguments of th
 /* ---- schedule.c, index_width.c, buffers.c ---- */
 void choose_index_width(Graph *g, Plan *plan); /* for CUDA; guards what it relies on */
 void plan_buffers(Fuser *f);
+
+/* ---- bands.c: between the two, which steps run together ---- */
+
+void plan_bands(Fuser *f);
 
 #endif

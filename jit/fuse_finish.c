@@ -151,8 +151,8 @@ static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value
     }
 }
 
-/* Bytes moved: each buffer read and each written once. */
-static Dim step_bytes(Fuser *f, const PlanStep *step)
+/* Bytes moved: each buffer read and each written once; rows of a band stay in the caches. */
+Dim step_bytes(Fuser *f, const PlanStep *step)
 {
     Graph *g = f->g;
     Dim sum = dim_const(g, 0);
@@ -160,6 +160,8 @@ static Dim step_bytes(Fuser *f, const PlanStep *step)
         if (step->args.at[i].kind != BIND_BUFFER)
             continue;
         const PlanBuffer *buffer = &f->plan->buffers.at[step->args.at[i].buffer];
+        if (buffer->kind == BUFFER_BAND)
+            continue;
         sum = dim_add(g, sum, dim_mul(g, buffer->numel, dim_const(g, (int64_t)dtype_bytes((DType)buffer->dtype))));
     }
     return sum;

@@ -74,6 +74,7 @@ typedef struct KArg {
     uint8_t dtype;  /* BUFFER, SCALAR */
     bool written;   /* BUFFER */
     bool may_alias; /* BUFFER: an output that may be the same storage as an input, read at the same index */
+    bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
     bool natural;   /* SIZE: never negative */
 } KArg;
 
@@ -210,7 +211,9 @@ typedef enum KernelAsk {
     ASK_TASKS,   /* tasks of `phase` */
     ASK_SCRATCH, /* bytes of scratch per thread */
     ASK_SHARED,  /* bytes of ARG_SCRATCH */
-    ASK_POINTS   /* x times r points of one phase: with Kernel.cost an estimate of the work */
+    ASK_POINTS,  /* x times r points of one phase: with Kernel.cost an estimate of the work */
+    ASK_ROWS,    /* so many rows of a band are a task, or tasks beside each other (jit/bands.c); 0: tasks are no rows */
+    ASK_COUNT
 } KernelAsk;
 typedef int64_t KernelQuery(void *const *args, int64_t ask, int64_t phase);
 

@@ -141,6 +141,7 @@ static Status parse_arg(KParser *p)
         arg = (KArg){.kind = ARG_BUFFER, .dtype = (uint8_t)dtype};
         arg.written = scan_accept_word(&p->s, "out");
         arg.may_alias = scan_accept_word(&p->s, "alias");
+        arg.band = scan_accept_word(&p->s, "band");
     } else if (dtype != DT_COUNT) {
         arg = (KArg){.kind = ARG_SCALAR, .dtype = (uint8_t)dtype};
     } else {

@@ -50,7 +50,7 @@ static const char *const choices[OPT_COUNT][5] = {
     [OPT_CHECK] = {"off", "pure", "cache", NULL},         [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
     [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL}, [OPT_COMPILE] = {"on", "off", NULL},
     [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},        [OPT_PERF] = {"off", "summary", "csv", NULL},
-    [OPT_REMAT] = {"auto", "off", "memory", NULL},
+    [OPT_BANDS] = {"off", "auto", "always", NULL},        [OPT_REMAT] = {"auto", "off", "memory", NULL},
 };
 
 /* What an INT may be. */

@@ -11,14 +11,19 @@
 
 enum { NO_BUFFER = 0xffffffffu, NO_SLOT = 0xffffffffu };
 
-typedef enum BufferKind { BUFFER_INPUT, BUFFER_OUTPUT, BUFFER_TEMP } BufferKind;
+typedef enum BufferKind {
+    BUFFER_INPUT,
+    BUFFER_OUTPUT,
+    BUFFER_TEMP,
+    BUFFER_BAND /* a temporary of which each thread has the rows that it is at (jit/bands.c) */
+} BufferKind;
 
 typedef struct PlanBuffer {
     uint8_t kind, dtype;
-    Ref node;       /* whose value it holds; contiguous row-major, except inputs with strides */
-    uint32_t index; /* INPUT: which input */
-    Dim numel;
-    uint32_t slot;        /* TEMP: which slot of the arena (lifetimes disjoint => slots shared) */
+    Ref node;             /* whose value it holds; contiguous row-major, except inputs with strides */
+    uint32_t index;       /* INPUT: which input */
+    Dim numel, row;       /* elements; BAND: those of a row */
+    uint32_t slot;        /* TEMP: which slot of the arena (lifetimes disjoint => slots shared); BAND: which slot of a thread's own */
     uint32_t alias_input; /* OUTPUT: an input whose storage may be taken over when the caller gives it up: same numel
                                     and dtype, contiguous, read for the last time by the step that writes this output, only
                                     at the index it writes; NO_BUFFER: none */
@@ -53,7 +58,15 @@ typedef struct PlanStep {
     const char *what; /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
     Ref node;         /* the main result, for messages; LOOP, COND: the node */
     struct Plan *bodies;
+    uint32_t band; /* 1 + the band that it runs in; 0: none */
 } PlanStep;
+
+/* Steps that follow each other and are run together, some rows at a time (jit/bands.c). */
+typedef struct PlanBand {
+    uint32_t first, n;
+    Dim batch, rows; /* how many rows there are: of each product, and how many products */
+} PlanBand;
+enum { BAND_STEPS = 8, BAND_SLOTS = 32 }; /* at most */
 
 typedef struct PlanFault { /* fault ids of KI_BOUND: id = index + 1 */
     Ref node;
@@ -62,10 +75,11 @@ typedef struct PlanFault { /* fault ids of KI_BOUND: id = index + 1 */
 typedef struct Plan {
     VEC(PlanBuffer) buffers;
     VEC(PlanStep) steps;
+    VEC(PlanBand) bands;
     VEC(uint32_t) outputs; /* buffer of each graph output; may be an INPUT buffer or named twice */
     VEC(PlanFault) faults;
     VEC(HostScalar) host;
-    uint32_t n_slots;
+    uint32_t n_slots, n_band_slots;
     int64_t peak_with_reuse, peak_without; /* bytes, at the hints */
     uint64_t looks;                        /* at nodes, in all attempts at kernels: what planning cost, in a unit that no noise disturbs */
 } Plan;

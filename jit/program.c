@@ -25,6 +25,7 @@ void program_release(Program *program)
     os_free(program->buffers);
     os_free(program->steps);
     os_free(program->args);
+    os_free(program->bands);
     os_free(program->outputs);
     os_free(program->faults);
     os_free(program->host);
@@ -35,8 +36,8 @@ void program_release(Program *program)
 void program_weigh(Program *p, size_t text_bytes)
 {
     p->bytes = sizeof *p + text_bytes + sizeof *p->kernels * p->n_kernels + sizeof *p->buffers * p->n_buffers +
-               sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof *p->host * p->n_host + sizeof(Guard) * p->guards.n +
-               sizeof(SizeExpr) * p->guards.sizes.n;
+               sizeof *p->steps * p->n_steps + sizeof *p->args * p->n_args + sizeof *p->bands * p->n_bands + sizeof *p->host * p->n_host +
+               sizeof(Guard) * p->guards.n + sizeof(SizeExpr) * p->guards.sizes.n;
     for (uint32_t i = 0; i < p->n_kernels && !p->inner; i++)
         p->bytes += p->kernels[i].compiled->bytes;
     for (uint32_t i = 0; i < p->n_bodies; i++)
@@ -84,7 +85,7 @@ static void print_args(const Program *p, const ProgStep *step, Str *out)
 
 static void print_buffers(const Program *p, int depth, Str *out)
 {
-    static const char *const kind_name[] = {"input", "output", "temp"};
+    static const char *const kind_name[] = {"input", "output", "temp", "rows"};
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         const ProgBuffer *b = &p->buffers[i];
         str_printf(out, "%*sb%u: %s %s, size%u elements", 2 * depth, "", i, kind_name[b->kind], dtype_name((DType)b->dtype), b->numel);
@@ -92,6 +93,8 @@ static void print_buffers(const Program *p, int depth, Str *out)
             str_printf(out, ", input %u", b->index);
         if (b->kind == BUFFER_TEMP)
             str_printf(out, ", slot %u", b->slot);
+        if (b->kind == BUFFER_BAND)
+            str_printf(out, ", of size%u each, slot %u of a thread", b->row, b->slot);
         if (b->kind == BUFFER_OUTPUT && b->alias_input != NO_BUFFER)
             str_printf(out, ", may take over input %u", b->alias_input);
         str_printf(out, "\n");
@@ -109,6 +112,10 @@ static void print_plan(const Program *p, int depth, Str *out)
     print_buffers(p, depth, out);
     for (uint32_t i = 0; i < p->n_steps; i++) {
         const ProgStep *s = &p->steps[i];
+        for (uint32_t b = 0; b < p->n_bands; b++)
+            if (p->bands[b].first == i)
+                str_printf(out, "%*sin bands of rows, size%u x size%u: the next %u steps\n", 2 * depth, "", p->bands[b].batch,
+                           p->bands[b].rows, p->bands[b].n);
         str_printf(out, "%*sstep %u: %s(", 2 * depth, "", i, s->what);
         print_args(p, s, out);
         str_printf(out, ")\n");

@@ -24,7 +24,8 @@ typedef struct ProgBuffer {
     uint8_t kind, dtype;  /* BufferKind, DType */
     uint32_t index;       /* INPUT: which */
     uint32_t numel;       /* size entry */
-    uint32_t slot;        /* TEMP */
+    uint32_t row;         /* BAND: size entry, elements of a row */
+    uint32_t slot;        /* TEMP; BAND: of a thread's own */
     uint32_t alias_input; /* OUTPUT: input *index* whose storage it may take over, or NO_BUFFER */
 } ProgBuffer;
 
@@ -48,6 +49,11 @@ typedef struct ProgStep {
     uint32_t place; /* canonical number of the node, for messages */
 } ProgStep;
 
+/* Steps that are run together, some rows at a time (jit/bands.c). */
+typedef struct ProgBand {
+    uint32_t first, n, batch, rows; /* steps; size entries */
+} ProgBand;
+
 /*
  * A body of a LOOP or COND (ir/body.h) is a program inside of another one: its buffers, steps, arguments, faults and host scalars are its own; its kernels
  * and sizes are those of the program around, guards and everything else it has not.
@@ -60,10 +66,11 @@ typedef struct Program {
     ProgBuffer *buffers;
     ProgStep *steps;
     ProgArg *args;
+    ProgBand *bands;   /* in the order of their steps */
     uint32_t *outputs; /* buffer of each output */
     uint32_t *faults;  /* canonical node of each fault id - 1 */
     HostScalar *host;  /* scalars made of the call's, at each launch */
-    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_shared, n_bodies;
+    uint32_t n_kernels, n_buffers, n_steps, n_args, n_outputs, n_faults, n_host, n_slots, n_band_slots, n_bands, n_shared, n_bodies;
     uint32_t max_step_args;
     uint8_t math;    /* MathMode: of the host scalars */
     bool takes_over; /* some output may take over an input's storage */

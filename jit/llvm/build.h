@@ -375,7 +375,7 @@ void plan_levels(Emit *e); /* of instructions and index expressions, for the lan
 void emit_operands(Emit *e, bool r_level, uint32_t stage);
 void emit_effects(Emit *e, bool r_level, uint32_t stage);
 void emit_stores(Emit *e, bool r_level, uint32_t stage);
-void query_emit(Emit *e, const LV answers[ASK_POINTS + 1]);
+void query_emit(Emit *e, const LV answers[ASK_COUNT]);
 void emit_loops(Emit *e);
 void emit_contract(Emit *e);
 void contract_schedule(Emit *e);                          /* fills e->schedule */

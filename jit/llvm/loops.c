@@ -737,11 +737,11 @@ static void emit_run(Emit *e)
 }
 
 /* Where all sizes are fixed: from a table. Most of LLVM's hundred passes need not look at it (optnone), which saves more than they would. */
-static LV fixed_answer(Emit *e, const LV answers[ASK_POINTS + 1])
+static LV fixed_answer(Emit *e, const LV answers[ASK_COUNT])
 {
-    LLVMTypeRef i64 = e->type[SC_I64], type = LLVMArrayType2(i64, ASK_POINTS + 1);
+    LLVMTypeRef i64 = e->type[SC_I64], type = LLVMArrayType2(i64, ASK_COUNT);
     LV table = LLVMAddGlobal(e->module, type, "answers");
-    LLVMSetInitializer(table, LLVMConstArray2(i64, (LV *)answers, ASK_POINTS + 1));
+    LLVMSetInitializer(table, LLVMConstArray2(i64, (LV *)answers, ASK_COUNT));
     LLVMSetLinkage(table, LLVMInternalLinkage);
     LLVMSetGlobalConstant(table, 1);
     LLVMSetUnnamedAddress(table, LLVMGlobalUnnamedAddr);
@@ -751,13 +751,13 @@ static LV fixed_answer(Emit *e, const LV answers[ASK_POINTS + 1])
     return LLVMBuildLoad2(e->b, i64, LLVMBuildGEP2(e->b, i64, table, &ask, 1, ""), "");
 }
 
-void query_emit(Emit *e, const LV answers[ASK_POINTS + 1])
+void query_emit(Emit *e, const LV answers[ASK_COUNT])
 {
     LV r = l_i64(e, 0);
     bool fixed = true;
-    for (int ask = ASK_PHASES; ask <= ASK_POINTS; ask++)
+    for (int ask = ASK_PHASES; ask < ASK_COUNT; ask++)
         fixed &= LLVMIsConstant(answers[ask]) != 0;
-    for (int ask = ASK_PHASES; ask <= ASK_POINTS && !fixed; ask++) {
+    for (int ask = ASK_PHASES; ask < ASK_COUNT && !fixed; ask++) {
         LV asked = LLVMBuildICmp(e->b, LLVMIntEQ, LLVMGetParam(e->fn, 1), l_i64(e, ask), "");
         r = LLVMBuildSelect(e->b, asked, answers[ask], r, "");
     }
@@ -765,7 +765,7 @@ void query_emit(Emit *e, const LV answers[ASK_POINTS + 1])
 }
 
 /* Split or not, as e->split says. */
-static void answer(Emit *e, LV answers[ASK_POINTS + 1])
+static void answer(Emit *e, LV answers[ASK_COUNT])
 {
     sizes_open(e);
     LV scratch = rows_open(e), tasks = x_tasks(e);
@@ -774,6 +774,7 @@ static void answer(Emit *e, LV answers[ASK_POINTS + 1])
     answers[ASK_SCRATCH] = scratch;
     answers[ASK_SHARED] = e->split ? reduce_layout(e) : l_i64(e, 0);
     answers[ASK_POINTS] = l_mul(e, axes_product(e, 0, e->n_x), e->flat_n);
+    answers[ASK_ROWS] = l_i64(e, !e->split && e->tile_axis == NO_AXIS);
     if (e->split) {
         LV odd = LLVMBuildAnd(e->b, LLVMGetParam(e->fn, 2), l_i64(e, 1), "");
         LV even = LLVMBuildICmp(e->b, LLVMIntEQ, odd, l_i64(e, 0), "");
@@ -783,7 +784,7 @@ static void answer(Emit *e, LV answers[ASK_POINTS + 1])
 
 static void emit_query(Emit *e)
 {
-    LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false), answers[ASK_POINTS + 1], whole[ASK_POINTS + 1];
+    LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false), answers[ASK_COUNT], whole[ASK_COUNT];
     function_open(e, fn, NULL);
     answer(e, answers);
     if (e->split && e->schedule.split == SPLIT_ASKED) {
@@ -791,7 +792,7 @@ static void emit_query(Emit *e)
         e->split = false;
         answer(e, whole);
         e->split = true;
-        for (int ask = ASK_PHASES; ask <= ASK_POINTS; ask++)
+        for (int ask = ASK_PHASES; ask < ASK_COUNT; ask++)
             answers[ask] = LLVMBuildSelect(e->b, now, answers[ask], whole[ask], "");
     }
     query_emit(e, answers);

@@ -263,7 +263,7 @@ static LV bits_of_line(Emit *e, VRef v, DType dtype)
 {
     LV points = e->points[e->info[v].r_level];
     int64_t many = STREAM_BYTES / (int64_t)dtype_bytes(dtype), n;
-    if (!points || (l_is_const(points, &n) && n < many))
+    if (!points || (l_is_const(points, &n) && n < many) || e->k->args.at[e->k->inst.at[v].arg].band)
         return NULL;
     Place place = level_enter(e, LV_TASK);
     LV big = LLVMBuildICmp(e->b, LLVMIntSGE, points, l_i64(e, many), "");

@@ -132,7 +132,8 @@ static Status bind_buffers(Run *run, const bool *donated, bool ran, Result *resu
         switch ((BufferKind)b->kind) {
         case BUFFER_INPUT: run->address[i] = input_node(run, b->index)->data; break;
         case BUFFER_TEMP: run->address[i] = (char *)run->temps->data + run->e->slot_offset.at[b->slot]; break;
-        case BUFFER_OUTPUT: run->address[i] = NULL; break;
+        case BUFFER_OUTPUT:
+        case BUFFER_BAND: run->address[i] = NULL; break; /* the latter: launch_band.c */
         }
     }
     for (uint32_t k = 0; k < p->n_outputs; k++) {
@@ -172,7 +173,7 @@ Status run_host(const Run *run)
     return made ? ST_OK : fail(ST_OUT_OF_MEMORY, "no memory for computing scalars");
 }
 
-static void bind_args(Run *run, const ProgStep *step)
+void bind_args(Run *run, const ProgStep *step)
 {
     for (uint32_t i = 0; i < step->n_args; i++) {
         const ProgArg *arg = &run->p->args[step->first_arg + i];
@@ -298,6 +299,8 @@ static Status prepare_takeover(Run *run)
         if (!kernel_scratch(run->e, kernel, run->args, pool_threads()))
             return ST_OUT_OF_MEMORY;
     }
+    for (uint32_t i = 0; i < run->p->n_bands; i++)
+        TRY(band_reserve(run, &run->p->bands[i]));
     return ST_OK;
 }
 
@@ -447,6 +450,21 @@ Status run_step(Run *run, const ProgStep *step)
     return ST_OK;
 }
 
+Status run_steps(Run *run)
+{
+    const Program *p = run->p;
+    const ProgBand *band = p->bands, *end = p->bands + p->n_bands;
+    for (uint32_t i = 0; i < p->n_steps && !run->fault; i++) {
+        if (band < end && band->first == i) {
+            TRY(run_band(run, band));
+            i += band++->n - 1;
+        } else {
+            TRY(run_step(run, &p->steps[i]));
+        }
+    }
+    return ST_OK;
+}
+
 /* KILN_LOG=memory: which results lie where an input lay, and why the others do not. */
 static void tell_overwriting(const Run *run, const bool *donated, bool ran)
 {
@@ -493,8 +511,8 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         status = prepare_takeover(&run);
     if (began)
         timeline_span(TL_BIND, "bind", began, TL_INT("buffers", program->n_buffers), TL_INT("steps", program->n_steps));
-    for (uint32_t i = 0; i < program->n_steps && status == ST_OK && !run.fault; i++) /* what overwrites comes after what may fail */
-        status = run_step(&run, &program->steps[i]);
+    if (status == ST_OK)
+        status = run_steps(&run); /* what overwrites comes after what may fail */
     if (on_cuda(&run) && status == ST_OK)
         status = finish_cuda(&run, results);
     if (on_cuda(&run) && status != ST_OK)
@@ -505,6 +523,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     }
     storage_release(run.temps);
     storage_release(run.shared);
+    storage_release(run.rows);
     if (status != ST_OK)
         for (uint32_t k = 0; k < program->n_outputs; k++)
             storage_release(results[k].storage);

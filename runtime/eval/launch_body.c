@@ -57,7 +57,7 @@ static Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, 
     *f = (Frame){.run = *outer};
     Run *run = &f->run;
     run->p = body;
-    run->temps = run->shared = NULL;
+    run->temps = run->shared = run->rows = NULL;
     run->fault = 0;
     run->fault_word = &run->fault;
     for (int pass = 0; pass < 2; pass++) {
@@ -102,6 +102,7 @@ static void frame_end(Frame *f)
 {
     storage_release(f->run.temps);
     storage_release(f->run.shared);
+    storage_release(f->run.rows);
     storage_release(f->word);
     os_free(f->block);
 }
@@ -117,11 +118,9 @@ static Status frame_run(Frame *f)
     for (uint32_t k = p->n_outputs; k-- > 0;) /* of two outputs that are one value, the first is where it is made */
         if (p->buffers[p->outputs[k]].kind == BUFFER_OUTPUT)
             run->address[p->outputs[k]] = f->out[k];
-    for (uint32_t s = 0; s < p->n_steps; s++) {
-        TRY(run_step(run, &p->steps[s]));
-        if (run->fault)
-            return frame_fault(f);
-    }
+    TRY(run_steps(run));
+    if (run->fault)
+        return frame_fault(f);
     for (uint32_t k = 0; k < p->n_outputs; k++)
         if (f->out[k] != run->address[p->outputs[k]])
             TRY(copy(run, f->out[k], run->address[p->outputs[k]], bytes_of(run, p->outputs[k])));

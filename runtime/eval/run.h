@@ -14,6 +14,7 @@ typedef struct Run {
     void **address, **args; /* of each buffer; of the step at hand */
     uint64_t *host;         /* scalars that the program makes of the call's */
     Storage *temps, *shared;
+    Storage *rows;        /* of bands whose steps run one after the other */
     int64_t fault;        /* fault id that a kernel left here, 0: none */
     void *fault_word;     /* where kernels leave it: there, or a CUDA device's word */
     uint32_t *fault_node; /* set with ST_INDEX */
@@ -22,7 +23,14 @@ typedef struct Run {
 
 /* Scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
 Status run_host(const Run *run);
+void bind_args(Run *run, const ProgStep *step); /* into run->args */
 Status run_step(Run *run, const ProgStep *step);
+/* All steps of run->p, bands as such; until one fails or an index is out of bounds. */
+Status run_steps(Run *run);
+
+/* Steps that run together; what they may have to allocate, now. (runtime/eval/launch_band.c) */
+Status run_band(Run *run, const ProgBand *band);
+Status band_reserve(Run *run, const ProgBand *band);
 
 /* A LOOP or COND, whose arguments are in run->args. (runtime/eval/launch_body.c) */
 Status run_bodies(Run *run, const ProgStep *step);

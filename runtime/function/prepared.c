@@ -45,6 +45,8 @@ static bool can_prepare(const Program *p)
     for (uint32_t i = 0; i < p->n_steps; i++)
         if (p->steps[i].kind != STEP_KERNEL)
             return false;
+    if (p->n_bands)
+        return false;
     for (uint32_t i = 0; i < p->n_args; i++)
         if (p->args[i].kind == BIND_SHARED || p->args[i].kind == BIND_FAULT)
             return false;
@@ -77,7 +79,8 @@ static Patch patch_of(const Program *p, uint32_t slot, const size_t *slot_offset
     switch ((BufferKind)b->kind) {
     case BUFFER_INPUT: return (Patch){slot, PATCH_INPUT, b->index};
     case BUFFER_OUTPUT: return (Patch){slot, PATCH_OUTPUT, output_of(p, arg->value)};
-    case BUFFER_TEMP: break;
+    case BUFFER_TEMP:
+    case BUFFER_BAND: break; /* the latter: no program with bands is prepared */
     }
     return (Patch){slot, PATCH_TEMP, slot_offset[b->slot]};
 }

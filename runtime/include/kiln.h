@@ -317,6 +317,10 @@ KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
  *     tf32          0 | 1                  1, with math=fast: products of f32 by tensor cores too,
  *                                          which keep 10 bits of each factor (a relative error of
  *                                          about 1e-3) and are many times as fast
+ *     bands         auto | off | always    on a CPU, a product and what is done to its rows (a
+ *                                          softmax, a norm, the next product) run together, some rows
+ *                                          at a time, which so never go through memory: where that
+ *                                          pays; never; wherever it can be done. Same bits
  *     remat         auto | off | memory    where a gradient is computed together with what it is the
  *                                          gradient of: values in between are computed again where
  *                                          that takes less time than to write and read them; all
@@ -960,8 +964,8 @@ typedef struct kiln_attention_options {
  * heads broadcast. heads is a multiple of kv heads: query head h reads head h / (heads / kv heads), which is not repeated in memory. All
  * conditions of the options hold together. A query that sees no key gives zeros (as PyTorch since 2.5), and its gradients are zeros;
  * k where nobody sees it may be anything, v there must be finite. Floats, promoted (ints and bools in f32); f16 and bf16 are computed in f32
- * throughout and rounded once at the end; the mask has no part in the result's dtype. The matrix of scores is stored: memory grows with
- * queries times keys. options NULL: all zeros.
+ * throughout and rounded once at the end; the mask has no part in the result's dtype. On a CPU scores are in memory for some rows at a time
+ * only (option bands), in a gradient or on a CUDA device all of them: memory grows with queries times keys there. options NULL: all zeros.
  */
 KILN_OP(kiln_attention, kiln_tensor *q, kiln_tensor *k, kiln_tensor *v, const kiln_attention_options *options);
 /*

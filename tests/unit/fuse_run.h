@@ -406,14 +406,15 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
     for (uint32_t i = 0; i < g->shared->scalars.n; i++)
         scalars[i] = g->shared->scalars.at[i].bits;
     cr_assert(host_scalars_run(plan->host.at, plan->host.n, math, scalars, host));
-    char **memory = calloc(plan->buffers.n + 1, sizeof *memory), **slot = calloc(plan->n_slots + 1, sizeof *slot);
+    char **memory = calloc(plan->buffers.n + 1, sizeof *memory), **slot = calloc(plan->n_slots + plan->n_band_slots + 1, sizeof *slot);
     char **own = calloc(plan->buffers.n + 1, sizeof *own);
-    for (uint32_t s = 0; s < plan->n_slots; s++) {
+    for (uint32_t s = 0; s < plan->n_slots + plan->n_band_slots; s++) {
         size_t bytes = 16;
+        bool band = s >= plan->n_slots; /* all rows: the steps run one after the other */
         for (uint32_t i = 0; i < plan->buffers.n; i++) {
             const PlanBuffer *b = &plan->buffers.at[i];
             size_t want = (size_t)dim_eval(g, b->numel, ints) * dtype_bytes((DType)b->dtype);
-            if (b->kind == BUFFER_TEMP && b->slot == s && want > bytes)
+            if (b->kind == (band ? BUFFER_BAND : BUFFER_TEMP) && b->slot == (band ? s - plan->n_slots : s) && want > bytes)
                 bytes = want;
         }
         slot[s] = malloc(bytes);
@@ -424,6 +425,8 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
         size_t bytes = (size_t)dim_eval(g, b->numel, ints) * dtype_bytes((DType)b->dtype);
         if (b->kind == BUFFER_TEMP)
             memory[i] = slot[b->slot];
+        else if (b->kind == BUFFER_BAND)
+            memory[i] = slot[plan->n_slots + b->slot];
         else {
             size_t room = b->kind == BUFFER_INPUT ? input_bytes[b->index] : bytes;
             memory[i] = own[i] = malloc(room + 16);
@@ -470,7 +473,7 @@ static int64_t fuse_run_plan(Graph *g, const Plan *plan, MathMode math, bool don
     }
     for (uint32_t i = 0; i < plan->buffers.n; i++)
         free(own[i]);
-    for (uint32_t s = 0; s < plan->n_slots; s++)
+    for (uint32_t s = 0; s < plan->n_slots + plan->n_band_slots; s++)
         free(slot[s]);
     free(own);
     free(slot);

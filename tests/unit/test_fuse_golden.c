@@ -51,9 +51,17 @@ static void undo(Query *q, uint32_t at) { (void)q, (void)at; }
 
 static void print_plan(Graph *g, const Plan *plan, Str *out)
 {
-    static const char *const kind[] = {"input", "output", "temp"};
+    static const char *const kind[] = {"input", "output", "temp", "rows"};
     for (uint32_t s = 0; s < plan->steps.n; s++) {
         const PlanStep *step = &plan->steps.at[s];
+        for (uint32_t b = 0; b < plan->bands.n; b++)
+            if (plan->bands.at[b].first == s) {
+                str_printf(out, "in bands of rows, ");
+                dim_print(g, plan->bands.at[b].batch, out);
+                str_printf(out, " x ");
+                dim_print(g, plan->bands.at[b].rows, out);
+                str_printf(out, ": the next %u steps\n", plan->bands.at[b].n);
+            }
         str_printf(out, "step %u: %s makes %%%u", s, step->what, step->node);
         const char *before = ", buffers";
         for (uint32_t a = 0; a < step->args.n; a++) {
@@ -75,6 +83,11 @@ static void print_plan(Graph *g, const Plan *plan, Str *out)
         str_printf(out, "]");
         if (buffer->kind == BUFFER_TEMP)
             str_printf(out, " slot %u", buffer->slot);
+        if (buffer->kind == BUFFER_BAND) {
+            str_printf(out, " of ");
+            dim_print(g, buffer->row, out);
+            str_printf(out, " each, slot %u of a thread", buffer->slot);
+        }
         if (buffer->alias_input != NO_BUFFER)
             str_printf(out, " may be b%u", buffer->alias_input);
         str_printf(out, "\n");
@@ -103,6 +116,7 @@ static void check_file(const char *path)
     size_t line = strcspn(text, "\n");
     text[line] = 0;
     options.value[OPT_FUSE] = !(words && strstr(text, "nofuse"));
+    options.value[OPT_BANDS] = words && strstr(text, "bands") ? BANDS_ALWAYS : BANDS_OFF;
     g->shared->query = words && strstr(text, "dynamic") ? &nothing : NULL;
     text[line] = '\n';
     cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "%s: %s", path, fail_message());

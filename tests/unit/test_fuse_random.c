@@ -160,6 +160,7 @@ static void check_seed(uint64_t seed, bool verbose)
         JitOptions options = {.value = {0}};
         Plan plan;
         options.value[OPT_FUSE] = how < 2;
+        options.value[OPT_BANDS] = seed % 3 ? BANDS_ALWAYS : BANDS_OFF;
         g->shared->query = how & 1 ? &nothing : NULL;
         cr_assert_eq(jit_plan(g, &options, &plan), ST_OK, "seed %llu %s: %s", (unsigned long long)seed, names[how], fail_message());
         for (uint32_t s = 0; s < plan.steps.n; s++)

@@ -40,19 +40,36 @@ static unsigned stepping(const Emit *e, VRef v, int axis)
     return bytes;
 }
 
+/* Bytes of a row of what is in bands; 0: nothing is. */
+static int64_t band_row(const Emit *e)
+{
+    const Kernel *k = e->k;
+    int64_t most = 0;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE) || !k->args.at[n->arg].band)
+            continue;
+        int64_t bytes = (int64_t)dtype_bytes((DType)k->args.at[n->arg].dtype);
+        for (uint32_t a = e->n_x - 1; a < k->axes.n; a++)
+            bytes = k->inst_axes.at[v] >> a & 1 ? least(bytes, INT64_MAX >> KERNEL_BUCKETS) * about(e, (int)a) : bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 static void choose_axes(const Emit *e, Contract *c)
 {
     const Kernel *k = e->k;
     const KInst *n = &k->inst.at[c->reduce];
     int last = e->n_x ? (int)e->n_x - 1 : NO_AXIS, before = e->n_x > 1 ? (int)e->n_x - 2 : NO_AXIS;
-    bool swap = before != NO_AXIS && about(e, last) < 8 && about(e, before) > about(e, last);
+    bool band = band_row(e) > 0, swap = before != NO_AXIS && !band && about(e, last) < 8 && about(e, before) > about(e, last);
     c->axis[LANE_SIDE] = swap ? before : last;
     c->operand[LANE_SIDE] = swap ? n->a : n->b;
     c->operand[ROW_SIDE] = swap ? n->b : n->a;
     c->axis[ROW_SIDE] = NO_AXIS;
     for (int a = 0; a < (int)e->n_x; a++) {
         bool row = a != c->axis[LANE_SIDE] && !varies(e, c->operand[LANE_SIDE], a) && varies(e, c->operand[ROW_SIDE], a);
-        if (row && about(e, a) >= about(e, c->axis[ROW_SIDE]))
+        if (row && (band ? a == before : about(e, a) >= about(e, c->axis[ROW_SIDE])))
             c->axis[ROW_SIDE] = a;
     }
     for (int s = 0; s < SIDES; s++)
@@ -69,6 +86,21 @@ static const TileShape shapes[] = {
 #undef TILE
 };
 
+/*
+ * Of a product in a band: rows of a task, which are the band's (jit/bands.c). As many as keep what lies in the band in a core's caches, and so
+ * many that packing the other operand for them alone costs little. Any two products of a band come to the same number, as they see the same
+ * rows: a multiple of every tile's. 0: one task has all rows.
+ */
+static int64_t rows_of_band(const Emit *e, int64_t m)
+{
+    enum { MOST_BYTES = 2 << 20, MOST_ROWS_OF_BAND = 224 };
+    int64_t unit = 0, row = band_row(e);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        unit = shapes[i].bits == e->bits && shapes[i].rows > unit ? shapes[i].rows : unit;
+    int64_t groups = least(MOST_BYTES / unit / row, MOST_ROWS_OF_BAND / unit), most = unit * (groups > 1 ? groups : 1);
+    return m <= most && is_const(e, (int)e->n_x - 2) ? 0 : round_up(ceil_div(m, ceil_div(m, most)), unit);
+}
+
 /* The tile that computes the fewest columns for nothing; the number of rows is evened out over the groups. */
 static void choose_tile(const Emit *e, Contract *c, int64_t m, int64_t n)
 {
@@ -82,7 +114,7 @@ static void choose_tile(const Emit *e, Contract *c, int64_t m, int64_t n)
         c->width = width;
         c->rows = s->rows;
     }
-    if (is_const(e, c->axis[ROW_SIDE]))
+    if (is_const(e, c->axis[ROW_SIDE]) && !(band_row(e) && rows_of_band(e, m)))
         c->rows = ceil_div(m, ceil_div(m, c->rows));
 }
 
@@ -95,6 +127,12 @@ static void choose_blocks(const Emit *e, Contract *c, int64_t batch, int64_t m, 
     int64_t rows_bytes = e->bits == 512 ? 400 << 10 : 200 << 10;
     int64_t g = least(groups, rows_bytes / (DOT_BLOCK * bytes * c->rows)),
             t = least(tiles, (c->one_block ? 4096 : 2048) / bytes / c->width);
+    if (band_row(e)) { /* bands are the tasks */
+        int64_t rows = rows_of_band(e, m);
+        c->block_rows = rows ? rows : round_up(m, c->rows);
+        c->block_tiles = ceil_div(tiles, ceil_div(tiles, t));
+        return;
+    }
     while (batch * ceil_div(groups, g) * ceil_div(tiles, t) < tasks && (g * c->rows > 64 || t * c->width > 128)) {
         if (g * c->rows > t * c->width / 4 && g > 1) /* rows cost more to pack: they want wide tasks */
             g = (g + 1) / 2;
@@ -146,6 +184,8 @@ static Way choose_way(const Emit *e, const Contract *c, int64_t batch, int64_t m
 {
     if (!regular(e, c))
         return WAY_DIRECT;
+    if (m > 8 && band_row(e))
+        return WAY_PACKED;
     if (c->along[LANE_SIDE])
         return m <= 8 ? WAY_DOTS : WAY_PACKED;
     if (m <= 8)
@@ -402,12 +442,18 @@ static void emit_contract_run(Emit *e, Contract *c)
     LLVMBuildRetVoid(e->b);
 }
 
+/* Do tasks follow each other by batch and rows? */
+static bool band_axes(const Emit *e, const Contract *c)
+{
+    return e->n_x >= 2 && c->axis[LANE_SIDE] == (int)e->n_x - 1 && c->axis[ROW_SIDE] == (int)e->n_x - 2;
+}
+
 static void emit_contract_query(Emit *e, Contract *c)
 {
     LV fn = function_add(e, "query", true, e->type[SC_I64], 2, false);
     function_open(e, fn, NULL);
     contract_sizes(e, c);
-    LV batch = l_i64(e, 1), points = c->n_k, answers[ASK_POINTS + 1];
+    LV batch = l_i64(e, 1), points = c->n_k, answers[ASK_COUNT];
     for (uint32_t a = 0; a < e->n_x; a++) {
         points = l_mul(e, points, axis_size(e, a));
         if ((int)a != c->axis[ROW_SIDE] && (int)a != c->axis[LANE_SIDE])
@@ -418,6 +464,7 @@ static void emit_contract_query(Emit *e, Contract *c)
     answers[ASK_SCRATCH] = l_i64(e, c->bytes);
     answers[ASK_SHARED] = l_i64(e, 0);
     answers[ASK_POINTS] = points;
+    answers[ASK_ROWS] = l_i64(e, band_axes(e, c) ? c->block_rows : 0);
     query_emit(e, answers);
 }
 

@@ -1,0 +1,429 @@
+/*
+ * Bands: kernels that hand each other whole rows run together, some rows at a time.
+ *
+ * softmax(q k^T) v is three kernels: a product, what is done to its rows, a product. One after the other they write all scores to memory and read
+ * them back, twice. But a row of the result needs one row of the scores. So the three are launched as one step whose tasks are bands:
+ *
+ *     for bands of rows, on any thread        the tasks of the first kernel that make these rows, ...
+ *         kernel 0 -> rows of scores           ... in memory of this thread's own, as large as a band: it stays in a core's caches
+ *         kernel 1    in place
+ *         kernel 2 -> rows of the result       this one is a buffer like any other
+ *
+ * The kernels are the same as ever, and so is each bit: a task computes what it always does. They are given a pointer to where row 0 would lie.
+ * What is in a band is never whole in memory: attention over S keys takes S elements for each row that some thread is at, not S x S.
+ *
+ * A band wants
+ *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, too
+ *     of what they hand on: each access is to the row that the kernel is at; written by one of them, read by no other step
+ *     an order: no step that is none of them stands between two of them and needs the one for the other
+ *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each band
+ *
+ * How many rows a band has is decided by the products' schedules (rows_of_band in jit/llvm/cpu/contract.c), whether a launch has enough bands
+ * for its threads when it runs (runtime/eval/launch_band.c): there the kernels run one after the other, with the same results.
+ */
+#include "jit/fuse.h"
+
+enum {
+    LEAST_BYTES = 1 << 20, /* of a buffer that is worth it */
+    LEAST_ROWS = 32,
+    FACTORS = 24,
+    FAR = 64 /* steps that may lie between the first and the last of a band */
+};
+
+/* ---- sizes ---- */
+
+static Dim dim_of_index(Fuser *f, const PlanStep *step, IRef i)
+{
+    const Idx *x = &step->kernel->idx.at[i];
+    if (x->kind == IX_CONST)
+        return dim_const(f->g, x->value);
+    if (x->kind == IX_ARG && step->args.at[x->a].kind == BIND_SIZE)
+        return step->args.at[x->a].size;
+    if (x->kind != IX_MUL)
+        return DIM_NONE;
+    Dim a = dim_of_index(f, step, x->a), b = dim_of_index(f, step, x->b);
+    return a == DIM_NONE || b == DIM_NONE ? DIM_NONE : dim_mul(f->g, a, b);
+}
+
+/* The sizes of axes [first, end) multiplied. */
+static Dim extent(Fuser *f, const PlanStep *step, uint32_t first, uint32_t end)
+{
+    Dim all = dim_const(f->g, 1);
+    for (uint32_t a = first; a < end && all != DIM_NONE; a++) {
+        Dim size = dim_of_index(f, step, step->kernel->axes.at[a].size);
+        all = size == DIM_NONE ? DIM_NONE : dim_mul(f->g, all, size);
+    }
+    return all;
+}
+
+/* A size as a product: of a number and of sizes that are none. */
+typedef struct Factors {
+    int64_t number;
+    uint32_t n, looks;
+    Dim at[FACTORS];
+} Factors;
+
+static void add_factors(const Fuser *f, Dim dim, Factors *to)
+{
+    Dim d = dim_find(f->g, dim);
+    const DimInfo *info = &f->g->shared->dims.at[d];
+    const SizeFact *fact = d < f->sizes.n ? &f->sizes.at[d] : NULL; /* compiled in already? */
+    bool constant = info->kind == DIM_CONST || (fact && fact->known == 1);
+    if (to->looks++ >= FACTORS)
+        return;
+    if (constant) {
+        to->number *= info->kind == DIM_CONST ? info->hint : fact->value;
+    } else if (info->kind == DIM_MUL) {
+        add_factors(f, info->a, to);
+        add_factors(f, info->b, to);
+    } else {
+        uint32_t at = to->n++;
+        for (; at > 0 && to->at[at - 1] > d; at--)
+            to->at[at] = to->at[at - 1];
+        to->at[at] = d;
+    }
+}
+
+/* a = b * c, whatever the sizes are? */
+static bool is_product_of(const Fuser *f, Dim a, Dim b, Dim c)
+{
+    Factors x = {.number = 1}, y = {.number = 1};
+    add_factors(f, a, &x);
+    add_factors(f, b, &y);
+    add_factors(f, c, &y);
+    return x.looks < FACTORS && y.looks < FACTORS && x.number == y.number && x.n == y.n && memcmp(x.at, y.at, sizeof *x.at * x.n) == 0;
+}
+
+static bool same_size(Fuser *f, Dim a, Dim b) { return dim_same(f->g, a, b) || is_product_of(f, a, b, dim_const(f->g, 1)); }
+
+/* ---- steps ---- */
+
+static bool is_product(const PlanStep *step) { return step->kernel->form == FORM_CONTRACT; }
+
+static uint32_t x_axes(const Kernel *k)
+{
+    uint32_t n = 0;
+    while (n < k->axes.n && k->axes.at[n].kind == AXIS_X)
+        n++;
+    return n;
+}
+
+/* So many axes, the first ones, count rows. */
+static uint32_t row_axes(const PlanStep *step) { return x_axes(step->kernel) - is_product(step); }
+
+/* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns. */
+static bool walks_rows(const PlanStep *step)
+{
+    const Kernel *k = step->kernel;
+    if (step->kind != STEP_KERNEL || k->form == FORM_SORT || (k->split && !k->split_asked) || k->axes.n != x_axes(k) + 1 ||
+        row_axes(step) == 0)
+        return false;
+    uint32_t columns = x_axes(k) - 1;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        if (x->kind == KI_SCATTER || (x->op == OP_MATMUL && x->kind == KI_REDUCE &&
+                                      (k->inst_axes.at[x->a] >> columns & 1 || k->inst_axes.at[x->b] >> (columns - 1) & 1)))
+            return false;
+    }
+    return is_product(step) || k->vec_axis == columns + 1;
+}
+
+static bool touches(const PlanStep *step, uint32_t buffer, bool written)
+{
+    for (uint32_t a = 0; a < step->args.n; a++)
+        if (step->args.at[a].kind == BIND_BUFFER && step->args.at[a].buffer == buffer && step->kernel->args.at[a].written == written)
+            return true;
+    return false;
+}
+
+/* Elements of a row of the buffer, where each access of the step is to the row that it is at, and there are no other rows; else DIM_NONE. */
+static Dim row_of(Fuser *f, PlanStep *step, uint32_t buffer)
+{
+    Kernel *k = step->kernel;
+    uint32_t rows = row_axes(step);
+    IRef row = kidx_const(k, 0);
+    Dim found = DIM_NONE;
+    for (uint32_t a = 0; a < rows; a++)
+        row = kidx_add(k, kidx_mul(k, row, k->axes.at[a].size), kidx_axis(k, a));
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *x = &k->inst.at[v];
+        bool access = x->kind == KI_LOAD || x->kind == KI_STORE;
+        if (!access || step->args.at[x->arg].buffer != buffer)
+            continue;
+        Dim here = x->idx == row ? dim_const(f->g, 1) : DIM_NONE;
+        for (uint32_t a = rows; a < k->axes.n && here == DIM_NONE; a++)
+            if (x->idx == kidx_add(k, kidx_mul(k, row, k->axes.at[a].size), kidx_axis(k, a)))
+                here = dim_of_index(f, step, k->axes.at[a].size);
+        if (here == DIM_NONE || (found != DIM_NONE && !same_size(f, found, here)) || (x->kind == KI_STORE && x->pred != VREF_NONE))
+            return DIM_NONE;
+        found = here;
+    }
+    Dim all = found == DIM_NONE ? DIM_NONE : extent(f, step, 0, rows);
+    return all != DIM_NONE && is_product_of(f, f->plan->buffers.at[buffer].numel, all, found) ? found : DIM_NONE;
+}
+
+/* ---- bands ---- */
+
+typedef struct Members { /* of a band to be: steps in order */
+    uint32_t n, at[BAND_STEPS];
+} Members;
+
+typedef struct Users { /* of a buffer */
+    uint32_t writer, n_writers, n_readers, reader[BAND_STEPS];
+} Users;
+
+typedef struct Bands {
+    Fuser *f;
+    Members *of;  /* of each step, whatever band it is in */
+    Users *users; /* of each buffer */
+} Bands;
+
+static void find_users_of_buffers(Bands *b)
+{
+    const Plan *plan = b->f->plan;
+    memset(b->users, 0, sizeof *b->users * plan->buffers.n);
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        const PlanStep *step = &plan->steps.at[s];
+        for (uint32_t a = 0; a < step->args.n; a++) {
+            if (step->args.at[a].kind != BIND_BUFFER)
+                continue;
+            Users *u = &b->users[step->args.at[a].buffer];
+            if (step->kind != STEP_KERNEL || step->kernel->args.at[a].written) {
+                u->writer = s;
+                u->n_writers++;
+            } else if (u->n_readers < BAND_STEPS) {
+                u->reader[u->n_readers++] = s;
+            } else {
+                u->n_writers = UINT32_MAX / 2; /* too many */
+            }
+        }
+    }
+}
+
+static bool is_member(const Members *m, uint32_t step)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        if (m->at[i] == step)
+            return true;
+    return false;
+}
+
+/* false: too many. */
+static bool add_member(Members *m, uint32_t step)
+{
+    if (is_member(m, step))
+        return true;
+    if (m->n == BAND_STEPS)
+        return false;
+    uint32_t at = m->n++;
+    for (; at > 0 && m->at[at - 1] > step; at--)
+        m->at[at] = m->at[at - 1];
+    m->at[at] = step;
+    return true;
+}
+
+/* The batch and rows that all products among the members have; false: they differ, or are few. */
+static bool rows_of(Fuser *f, const Members *m, Dim *batch, Dim *rows)
+{
+    *batch = *rows = DIM_NONE;
+    for (uint32_t i = 0; i < m->n; i++) {
+        const PlanStep *step = &f->plan->steps.at[m->at[i]];
+        if (!is_product(step))
+            continue;
+        uint32_t n = row_axes(step);
+        Dim here = extent(f, step, 0, n - 1), each = extent(f, step, n - 1, n);
+        if (here == DIM_NONE || each == DIM_NONE || (*rows != DIM_NONE && !(same_size(f, here, *batch) && same_size(f, each, *rows))))
+            return false;
+        *batch = here;
+        *rows = each;
+    }
+    return *rows != DIM_NONE && (dim_hint(f->g, *rows) >= LEAST_ROWS || f->options->value[OPT_BANDS] == BANDS_ALWAYS);
+}
+
+/* Of the steps among the members that are none: which come after the band, because they need something of it (after[i]: of step first + i).
+ * false: one needs something of the band and makes something for it. */
+static bool order_around(const Plan *plan, const Members *m, bool after[FAR])
+{
+    uint32_t first = m->at[0], last = m->at[m->n - 1];
+    if (last - first >= FAR)
+        return false;
+    for (uint32_t s = first; s <= last; s++) {
+        const PlanStep *step = &plan->steps.at[s];
+        bool own = is_member(m, s), needs = false;
+        after[s - first] = false;
+        if (step->kind != STEP_KERNEL || step->band)
+            return false;
+        for (uint32_t t = first; t < s; t++) {
+            bool late = after[t - first];
+            for (uint32_t a = 0; (late || is_member(m, t)) && a < plan->steps.at[t].args.n; a++) {
+                const PlanArg *arg = &plan->steps.at[t].args.at[a];
+                bool made = arg->kind == BIND_BUFFER && plan->steps.at[t].kernel->args.at[a].written;
+                bool here = made && (touches(step, arg->buffer, false) || touches(step, arg->buffer, true));
+                if (here && own && late)
+                    return false;
+                needs |= here;
+            }
+        }
+        after[s - first] = needs && !own;
+    }
+    return true;
+}
+
+/* Is whatever one member makes read by the others row by row? */
+static bool handed_by_rows(Fuser *f, const Members *m)
+{
+    Plan *plan = f->plan;
+    for (uint32_t i = 0; i < m->n; i++) {
+        PlanStep *step = &plan->steps.at[m->at[i]];
+        for (uint32_t a = 0; a < step->args.n; a++) {
+            uint32_t buffer = step->args.at[a].buffer;
+            if (step->args.at[a].kind != BIND_BUFFER || !step->kernel->args.at[a].written)
+                continue;
+            for (uint32_t j = 0; j < m->n; j++) {
+                PlanStep *other = &plan->steps.at[m->at[j]];
+                if (j != i && touches(other, buffer, true))
+                    return false;
+                if (j == i || !touches(other, buffer, false))
+                    continue;
+                Dim made = row_of(f, step, buffer), read = row_of(f, other, buffer);
+                if (made == DIM_NONE || read == DIM_NONE || !same_size(f, made, read))
+                    return false;
+            }
+        }
+    }
+    return true;
+}
+
+/*
+ * Does it pay to keep the rows of a buffer? It is not written to memory and read from there. But a product packs its right operand for each
+ * band, where it does so for some 350 rows by itself. (Two cores: 0.07 ns a byte, 0.3 ns an element packed.)
+ */
+static bool pays(Fuser *f, uint32_t buffer, const Users *u)
+{
+    static const double byte = 0.07, packed = 0.3, rows_alone = 350, most_rows = 224, band_bytes = 2 << 20;
+    const PlanBuffer *b = &f->plan->buffers.at[buffer];
+    Dim row = row_of(f, &f->plan->steps.at[u->writer], buffer);
+    if (row == DIM_NONE)
+        return false;
+    double bytes = (double)dim_hint(f->g, row) * (double)dtype_bytes((DType)b->dtype), rows = band_bytes / (bytes + 1), lost = 0;
+    rows = rows > most_rows ? most_rows : rows < 1 ? 1 : rows;
+    for (uint32_t i = 0; i <= u->n_readers; i++) {
+        const PlanStep *step = &f->plan->steps.at[i < u->n_readers ? u->reader[i] : u->writer];
+        uint32_t n = step->kernel->axes.n;
+        if (is_product(step))
+            lost += packed * (1 / rows - 1 / rows_alone) * (double)kernel_extent(step->kernel, n - 1) *
+                    (double)kernel_extent(step->kernel, n - 2);
+    }
+    return 2 * byte * bytes > lost;
+}
+
+/* Could all steps of the bands that touch this buffer be one band? Then they are. */
+static void try_join(Bands *b, uint32_t buffer)
+{
+    Fuser *f = b->f;
+    const Users *u = &b->users[buffer];
+    Members all = b->of[u->writer];
+    bool after[FAR], fits = true;
+    Dim batch, rows;
+    for (uint32_t r = 0; r < u->n_readers; r++)
+        for (uint32_t i = 0; i < b->of[u->reader[r]].n; i++)
+            fits &= add_member(&all, b->of[u->reader[r]].at[i]);
+    if (!fits || !rows_of(f, &all, &batch, &rows) || !order_around(f->plan, &all, after) || !handed_by_rows(f, &all))
+        return;
+    for (uint32_t i = 0; i < all.n; i++)
+        b->of[all.at[i]] = all;
+}
+
+/* Makes a band of the steps that have this label, next to each other: what stands between them goes before or after. */
+static void gather(Fuser *f, uint32_t *label, uint32_t which)
+{
+    Plan *plan = f->plan;
+    Members m = {0};
+    bool after[FAR];
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        if (label[s] == which)
+            (void)add_member(&m, s);
+    if (!order_around(plan, &m, after)) /* another band lies there by now */
+        return;
+    PlanBand band = {.n = m.n};
+    (void)rows_of(f, &m, &band.batch, &band.rows);
+    uint32_t first = m.at[0], count = m.at[m.n - 1] - first + 1, at = first;
+    PlanStep *steps = arena_copy(f->arena, plan->steps.at + first, sizeof *steps * count);
+    uint32_t *labels = arena_copy(f->arena, label + first, sizeof *labels * count);
+    for (int part = 0; part < 3; part++) { /* before, the band, after */
+        band.first = part == 1 ? at : band.first;
+        for (uint32_t i = 0; i < count; i++) {
+            bool own = is_member(&m, first + i);
+            if ((own ? 1 : after[i] ? 2 : 0) != part)
+                continue;
+            steps[i].band = own ? plan->bands.n + 1 : 0;
+            label[at] = labels[i];
+            plan->steps.at[at++] = steps[i];
+        }
+    }
+    VEC_PUSH(f->g->arena, plan->bands, band);
+}
+
+/* Of what only one band makes and reads, it keeps rows; they are no bytes that a launch moves. */
+static void keep_rows(Bands *b)
+{
+    Fuser *f = b->f;
+    Plan *plan = f->plan;
+    uint32_t *kept = ARENA_ARRAY(f->arena, uint32_t, plan->bands.n + 1);
+    find_users_of_buffers(b);
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const Users *u = &b->users[i];
+        uint32_t band = u->n_writers == 1 ? plan->steps.at[u->writer].band : 0;
+        bool all = plan->buffers.at[i].kind == BUFFER_TEMP && band && u->n_readers;
+        for (uint32_t r = 0; r < u->n_readers && all; r++)
+            all = plan->steps.at[u->reader[r]].band == band;
+        Dim row = all ? row_of(f, &plan->steps.at[u->writer], i) : DIM_NONE;
+        if (row == DIM_NONE || kept[band] == BAND_SLOTS)
+            continue;
+        kept[band]++;
+        plan->buffers.at[i].kind = BUFFER_BAND;
+        plan->buffers.at[i].row = row;
+        for (uint32_t s = plan->bands.at[band - 1].first; s < plan->steps.n && plan->steps.at[s].band == band; s++)
+            for (uint32_t a = 0; a < plan->steps.at[s].args.n; a++)
+                if (plan->steps.at[s].args.at[a].kind == BIND_BUFFER && plan->steps.at[s].args.at[a].buffer == i)
+                    plan->steps.at[s].kernel->args.at[a].band = true;
+    }
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        if (plan->steps.at[s].band)
+            plan->steps.at[s].bytes = step_bytes(f, &plan->steps.at[s]);
+}
+
+void plan_bands(Fuser *f)
+{
+    Plan *plan = f->plan;
+    Bands b = {.f = f};
+    bool always = f->options->value[OPT_BANDS] == BANDS_ALWAYS;
+    if (!f->fuse || f->options->target.sm || f->options->value[OPT_BANDS] == BANDS_OFF)
+        return;
+    b.of = ARENA_ARRAY(f->arena, Members, plan->steps.n + 1);
+    b.users = ARENA_ARRAY(f->arena, Users, plan->buffers.n + 1);
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        b.of[s] = (Members){1, {s}};
+    find_users_of_buffers(&b);
+    for (uint32_t i = 0; i < plan->buffers.n; i++) {
+        const PlanBuffer *buffer = &plan->buffers.at[i];
+        const Users *u = &b.users[i];
+        double bytes = (double)dim_hint(f->g, buffer->numel) * (double)dtype_bytes((DType)buffer->dtype);
+        bool all = buffer->kind == BUFFER_TEMP && (bytes >= LEAST_BYTES || always) && u->n_writers == 1 && u->n_readers &&
+                   walks_rows(&plan->steps.at[u->writer]);
+        for (uint32_t r = 0; r < u->n_readers && all; r++)
+            all = walks_rows(&plan->steps.at[u->reader[r]]);
+        if (all && (always || pays(f, i, u)))
+            try_join(&b, i);
+    }
+    uint32_t *label = ARENA_ARRAY(f->arena, uint32_t, plan->steps.n + 1), n = 0;
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        for (uint32_t i = 0; b.of[s].n > 1 && b.of[s].at[0] == s && i < b.of[s].n; i++) {
+            n += i == 0;
+            label[b.of[s].at[i]] = n;
+        }
+    for (uint32_t which = 1; which <= n; which++)
+        gather(f, label, which);
+    if (plan->bands.n)
+        keep_rows(&b);
+}

@@ -1,0 +1,280 @@
+/*
+ * Running steps in bands (jit/bands.c): each thread takes some rows through all of them.
+ *
+ *   rows      how many a band has: a multiple of what each kernel makes in one task (ASK_ROWS)
+ *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
+ *   pointers  of what lies in rows: where row 0 would lie
+ *
+ * Where there are too few bands for the threads, or they would take more memory than all rows, or a kernel's tasks turn out not to be rows (a
+ * schedule that somebody asked for), the steps run one after the other, and the rows are all there. Either way gives the same bits.
+ */
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/api/stats.h"
+#include "runtime/device/device.h"
+#include "runtime/eval/pool.h"
+#include "runtime/eval/run.h"
+#include "runtime/eval/traced.h"
+
+#include <string.h>
+
+enum { BANDS_A_THREAD = 2 }; /* at least, so that a slow one does not hold up the others for long */
+
+typedef struct Member {
+    const ProgStep *step;
+    const CompiledKernel *kernel;
+    int64_t rows, blocks, tasks; /* rows of a block; blocks of one of the batch; tasks of a block */
+    void **args;
+    size_t args_at; /* of a thread's own copy, in its room */
+} Member;
+
+typedef struct Bands {
+    Run *run;
+    const ProgBand *band;
+    int64_t batch, rows, each, across; /* rows of a band; bands of one of the batch */
+    Member member[BAND_STEPS];
+    size_t slot[BAND_SLOTS], scratch, room; /* where the slots and the scratch lie in a thread's room; its bytes */
+    int threads;
+    char *rooms;
+    double (*seconds)[BAND_STEPS]; /* that each thread was at each step; NULL: nobody asked */
+} Bands;
+
+static size_t in_room(size_t *room, size_t bytes)
+{
+    size_t at = *room;
+    *room = bytes > SIZE_MAX / 4 || at > SIZE_MAX / 4 ? SIZE_MAX / 2 : at + launch_aligned(bytes);
+    return at;
+}
+
+static bool in_band(const Bands *b, uint32_t buffer)
+{
+    const Program *p = b->run->p;
+    for (uint32_t i = 0; i < b->band->n; i++)
+        for (uint32_t a = 0; a < b->member[i].step->n_args; a++) {
+            const ProgArg *arg = &p->args[b->member[i].step->first_arg + a];
+            if (arg->kind == BIND_BUFFER && arg->value == buffer)
+                return true;
+        }
+    return false;
+}
+
+/* Bytes of the slots when there are so many rows; where each lies, from *room on. */
+static size_t place_slots(const Bands *b, int64_t rows, size_t *slot, size_t *room)
+{
+    const Program *p = b->run->p;
+    size_t began = *room;
+    for (uint32_t s = 0; s < p->n_band_slots; s++) {
+        size_t most = 0;
+        for (uint32_t i = 0; i < p->n_buffers; i++) {
+            const ProgBuffer *buffer = &p->buffers[i];
+            size_t bytes;
+            if (buffer->kind != BUFFER_BAND || buffer->slot != s || !in_band(b, i))
+                continue;
+            if (__builtin_mul_overflow((size_t)rows * dtype_bytes((DType)buffer->dtype), (size_t)b->run->sizes[buffer->row], &bytes))
+                bytes = SIZE_MAX / 4;
+            most = bytes > most ? bytes : most;
+        }
+        slot[s] = in_room(room, most);
+    }
+    return *room - began;
+}
+
+static int64_t common_multiple(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b, product;
+    while (y) {
+        int64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return __builtin_mul_overflow(a / x, b, &product) ? INT64_MAX : product;
+}
+
+/* What a kernel does with rows; false: its tasks are none. Binds its arguments, which are run->args. */
+static bool look_at(Bands *b, Member *m)
+{
+    Run *run = b->run;
+    KernelQuery *query = m->kernel->query;
+    bind_args(run, m->step);
+    int64_t rows = query(run->args, ASK_ROWS, 0), tasks = query(run->args, ASK_TASKS, 0);
+    if (rows <= 0 || query(run->args, ASK_PHASES, 0) != 1)
+        return false;
+    m->rows = rows < b->rows ? rows : b->rows;
+    m->blocks = (b->rows + m->rows - 1) / m->rows;
+    m->tasks = tasks / (b->batch * m->blocks);
+    int64_t each = common_multiple(b->each, m->rows);
+    b->each = each < b->rows ? each : b->rows;
+    size_t scratch = (size_t)query(run->args, ASK_SCRATCH, 0);
+    b->scratch = scratch > b->scratch ? scratch : b->scratch;
+    return m->tasks * b->batch * m->blocks == tasks;
+}
+
+/* false: the steps run one after the other. */
+static bool plan_bands(Run *run, const ProgBand *band, Bands *b)
+{
+    *b = (Bands){.run = run, .band = band, .batch = run->sizes[band->batch], .rows = run->sizes[band->rows], .each = 1};
+    bool fits = b->batch > 0 && b->rows > 0 && run->p->n_band_slots <= BAND_SLOTS;
+    for (uint32_t i = 0; i < band->n; i++) {
+        Member *m = &b->member[i];
+        m->step = &run->p->steps[band->first + i];
+        m->kernel = run->p->kernels[m->step->kernel].compiled;
+        fits = fits && look_at(b, m);
+    }
+    if (!fits)
+        return false;
+    b->across = (b->rows + b->each - 1) / b->each;
+    b->threads = pool_threads();
+    size_t scratch = b->scratch, whole[BAND_SLOTS], nothing = 0;
+    for (uint32_t i = 0; i < band->n; i++)
+        b->member[i].args_at = in_room(&b->room, sizeof(void *) * b->member[i].step->n_args);
+    size_t slots = place_slots(b, b->each, b->slot, &b->room), all = place_slots(b, b->batch * b->rows, whole, &nothing);
+    b->scratch = in_room(&b->room, scratch);
+    if (b->room >= SIZE_MAX / 4 / (size_t)b->threads || slots * (size_t)b->threads > all)
+        return false;
+    return b->threads == 1 || b->batch * b->across >= (int64_t)b->threads * BANDS_A_THREAD;
+}
+
+/* Rows first to first + n of one of the batch. */
+static void run_rows(const Bands *b, int64_t batch, int64_t first, int64_t n, int thread)
+{
+    const Run *run = b->run;
+    char *room = b->rooms + b->room * (size_t)thread;
+    double before = b->seconds ? os_seconds() : 0;
+    for (uint32_t i = 0; i < b->band->n; i++) {
+        const Member *m = &b->member[i];
+        void **args = (void **)(void *)(room + m->args_at);
+        memcpy(args, m->args, sizeof *args * m->step->n_args);
+        for (uint32_t a = 0; a < m->step->n_args; a++) {
+            const ProgArg *arg = &run->p->args[m->step->first_arg + a];
+            const ProgBuffer *buffer = arg->kind == BIND_BUFFER ? &run->p->buffers[arg->value] : NULL;
+            if (!buffer || buffer->kind != BUFFER_BAND)
+                continue;
+            uintptr_t skipped =
+                (uintptr_t)(batch * b->rows + first) * (uintptr_t)run->sizes[buffer->row] * dtype_bytes((DType)buffer->dtype);
+            args[a] = (void *)((uintptr_t)(room + b->slot[buffer->slot]) - skipped); /* as a number: no such place need exist */
+        }
+        int64_t block = batch * m->blocks + first / m->rows, end = batch * m->blocks + (first + n + m->rows - 1) / m->rows;
+        m->kernel->run(args, 0, block * m->tasks, end * m->tasks, room + b->scratch);
+        if (b->seconds) {
+            double now = os_seconds();
+            b->seconds[thread][i] += now - before;
+            before = now;
+        }
+    }
+}
+
+static void run_bands_of(void *arg, int64_t lo, int64_t hi, int thread)
+{
+    const Bands *b = arg;
+    for (int64_t i = lo; i < hi; i++) {
+        int64_t first = i % b->across * b->each, left = b->rows - first;
+        run_rows(b, i / b->across, first, left < b->each ? left : b->each, thread);
+    }
+}
+
+/* Rooms of all threads, and before them the arguments that they have in common. */
+static bool make_room(Bands *b, bool timed)
+{
+    size_t args = 0, timing = 0;
+    for (uint32_t i = 0; i < b->band->n; i++)
+        (void)in_room(&args, sizeof(void *) * b->member[i].step->n_args);
+    if (timed)
+        (void)in_room(&timing, sizeof *b->seconds * (size_t)b->threads);
+    const char *name = b->run->p->steps[b->band->first].what;
+    char *at = launch_scratch(b->run->e, args + timing + b->room * (size_t)b->threads, name);
+    if (!at)
+        return false;
+    for (uint32_t i = 0, n = 0; i < b->band->n; i++) {
+        b->member[i].args = (void **)(void *)(at + n);
+        n += (uint32_t)launch_aligned(sizeof(void *) * b->member[i].step->n_args);
+        bind_args(b->run, b->member[i].step);
+        memcpy(b->member[i].args, b->run->args, sizeof(void *) * b->member[i].step->n_args);
+    }
+    b->seconds = timed ? (double(*)[BAND_STEPS])(void *)(at + args) : NULL;
+    if (timed)
+        memset(b->seconds, 0, timing);
+    b->rooms = at + args + timing;
+    return true;
+}
+
+/* Each step's share of the time that all took together. */
+static void tell_times(const Bands *b, double seconds, int64_t began)
+{
+    Run *run = b->run;
+    double spent[BAND_STEPS] = {0}, all = 0;
+    for (uint32_t i = 0; i < b->band->n; i++)
+        for (int t = 0; t < b->threads; t++) {
+            spent[i] += b->seconds[t][i];
+            all += b->seconds[t][i];
+        }
+    Launched together = {.program = run->whole, .what = "band", .device = run->device, .known = true};
+    for (uint32_t i = 0; i < b->band->n; i++) {
+        const ProgStep *step = b->member[i].step;
+        Launched l = {.program = run->whole,
+                      .what = step->what,
+                      .bytes = run->sizes[step->bytes],
+                      .work = step_work(run->p, step, run->sizes),
+                      .tasks = b->batch * b->across,
+                      .threads = b->threads,
+                      .device = run->device,
+                      .known = true};
+        perf_launched(&l, all > 0 ? seconds * spent[i] / all : 0);
+        together.bytes += l.bytes;
+        together.tasks = l.tasks;
+        together.threads = l.threads;
+        work_add(&together.work, &l.work, 1);
+    }
+    if (began)
+        traced_launch(run->e, &together, began);
+}
+
+/* All rows in memory, one step after the other. */
+static Status run_whole(Run *run, const ProgBand *band, const Bands *b)
+{
+    size_t slot[BAND_SLOTS], bytes = 0;
+    TRY(band_reserve(run, band));
+    (void)place_slots(b, b->batch * b->rows, slot, &bytes);
+    for (uint32_t i = 0; i < run->p->n_buffers; i++)
+        if (run->p->buffers[i].kind == BUFFER_BAND && in_band(b, i))
+            run->address[i] = (char *)run->rows->data + slot[run->p->buffers[i].slot];
+    for (uint32_t i = 0; i < band->n && !run->fault; i++)
+        TRY(run_step(run, &run->p->steps[band->first + i]));
+    return ST_OK;
+}
+
+Status band_reserve(Run *run, const ProgBand *band)
+{
+    Bands b;
+    size_t slot[BAND_SLOTS], bytes = 0;
+    if (plan_bands(run, band, &b))
+        return make_room(&b, perf_timed()) ? ST_OK : ST_OUT_OF_MEMORY;
+    (void)place_slots(&b, b.batch * b.rows, slot, &bytes);
+    if (run->rows && run->rows->bytes < bytes) {
+        storage_release(run->rows);
+        run->rows = NULL;
+    }
+    return run->rows ? ST_OK : storage_new_on(run->device, bytes, &run->rows);
+}
+
+Status run_band(Run *run, const ProgBand *band)
+{
+    Bands b;
+    if (!plan_bands(run, band, &b))
+        return run_whole(run, band, &b);
+    bool timed = perf_timed();
+    if (timed)
+        perf_look();
+    int64_t began = timeline_begin();
+    if (!make_room(&b, timed))
+        return ST_OUT_OF_MEMORY;
+    if (began)
+        pool_name_work(b.member[0].step->what);
+    double start = timed ? os_seconds() : 0;
+    pool_run(b.batch * b.across, 1, b.threads, run_bands_of, &b);
+    if (timed)
+        tell_times(&b, os_seconds() - start, began);
+    for (uint32_t i = 0; i < band->n; i++)
+        stat_count(STAT_BYTES, run->sizes[b.member[i].step->bytes]);
+    stat_count(STAT_KERNELS, band->n);
+    return ST_OK;
+}

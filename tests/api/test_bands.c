@@ -1,0 +1,285 @@
+/*
+ * Kernels that run together, some rows at a time (jit/bands.c): the same bits as one after the other, for any number of rows, threads, vectors; with
+ * sizes as arguments, in place, in loops, from disk; and less memory and traffic.
+ */
+#include "api.h"
+
+#include <stdio.h>
+
+enum { MOST = 1 << 20 };
+
+static char want[MOST * 8], got[MOST * 8];
+static uint64_t state = 1;
+
+static double pick(void)
+{
+    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (double)(int64_t)(state >> 40) / (1 << 22) - 2;
+}
+
+static kiln_tensor *values(kiln_dtype dtype, kiln_shape shape)
+{
+    static float data[MOST];
+    int64_t n = 1;
+    for (int i = 0; i < shape.rank; i++)
+        n *= shape.dim[i];
+    for (int64_t i = 0; i < n; i++)
+        data[i] = (float)pick();
+    kiln_tensor *x = kiln_cast(kiln_from(KILN_F32, shape, data), dtype);
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    return x;
+}
+
+/* ---- graphs ---- */
+
+typedef struct Sizes {
+    int64_t batch, rows, keys, d, e;
+    kiln_dtype dtype;
+} Sizes;
+
+typedef kiln_tensor *Build(const Sizes *s, kiln_tensor *const *in);
+
+static kiln_tensor *softmax_by_hand(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    kiln_tensor *scores = kiln_matmul(in[0], kiln_transpose(in[1]));
+    return kiln_matmul(kiln_softmax(kiln_mul(scores, 0.25), -1), in[2]);
+}
+
+static kiln_tensor *attention(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    return kiln_attention(in[0], in[1], in[2], &(kiln_attention_options){.causal = true, .from_end = true});
+}
+
+/* Rows that are read twice, by a step of their own and by the last product's epilogue. */
+static kiln_tensor *twice(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    kiln_tensor *a = kiln_matmul(in[0], kiln_transpose(in[1])), *most = kiln_max_axes(a, KILN_AXES(-1), true);
+    kiln_tensor *b = kiln_exp(kiln_sub(a, most)), *total = kiln_sum_axes(b, KILN_AXES(-1), true);
+    return kiln_add(kiln_mul(kiln_matmul(b, in[2]), kiln_reciprocal(total)), most);
+}
+
+/* A product and the norm of its rows; the product of a vector beside it. */
+static kiln_tensor *norm(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    kiln_tensor *a = kiln_matmul(in[0], kiln_transpose(in[1]));
+    kiln_tensor *mean = kiln_mean_axes(a, KILN_AXES(-1), true), *rest = kiln_sub(a, mean);
+    return kiln_mul(rest, kiln_rsqrt(kiln_add(kiln_mean_axes(kiln_square(rest), KILN_AXES(-1), true), 1e-5)));
+}
+
+/* Three products; what is between the last two is no fold. */
+static kiln_tensor *deep(const Sizes *s, kiln_tensor *const *in)
+{
+    kiln_tensor *p = softmax_by_hand(s, in);
+    return kiln_softmax(kiln_matmul(kiln_relu(p), kiln_transpose(in[2])), -1);
+}
+
+static Build *const builds[] = {softmax_by_hand, attention, twice, norm, deep};
+enum { BUILDS = sizeof builds / sizeof *builds };
+
+static size_t width_of(kiln_dtype dtype) { return dtype == KILN_F64 ? 8 : dtype == KILN_F32 ? 4 : 2; }
+
+static void inputs(const Sizes *s, kiln_tensor *in[3])
+{
+    state = 7;
+    in[0] = values(s->dtype, KILN_SHAPE(s->batch, s->rows, s->d));
+    in[1] = values(s->dtype, KILN_SHAPE(s->batch, s->keys, s->d));
+    in[2] = values(s->dtype, KILN_SHAPE(s->batch, s->keys, s->e));
+}
+
+static size_t compute(Build *build, const Sizes *s, kiln_tensor *const *in, const char *bands, char *to)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    set_option("bands", bands);
+    kiln_tensor *y = build(s, in);
+    int64_t n = kiln_numel(y);
+    size_t bytes = (size_t)n * width_of(s->dtype);
+    cr_assert(n <= MOST && kiln_read(y, s->dtype, to, bytes) == KILN_OK, "%s", kiln_error_message());
+    kiln_scope_end(scope);
+    return bytes;
+}
+
+static void same(Build *build, const Sizes *s, const char *how)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *in[3];
+    kiln_stats before, middle, after;
+    inputs(s, in);
+    kiln_get_stats(&before);
+    size_t bytes = compute(build, s, in, "off", want);
+    kiln_get_stats(&middle);
+    compute(build, s, in, "always", got);
+    kiln_get_stats(&after);
+    cr_assert_eq(memcmp(want, got, bytes), 0, "%s: other bits: %d x %d keys %d d %d e %d, dtype %d", how, (int)s->batch, (int)s->rows,
+                 (int)s->keys, (int)s->d, (int)s->e, (int)s->dtype);
+    cr_assert_eq(after.kernels - middle.kernels, middle.kernels - before.kernels, "%s: the same kernels", how);
+    if (s->rows > 1)
+        cr_assert_lt(after.bytes_moved - middle.bytes_moved, middle.bytes_moved - before.bytes_moved,
+                     "%s: rows stay in the caches: %d x %d", how, (int)s->batch, (int)s->rows);
+    kiln_scope_end(scope);
+}
+
+static const Sizes sizes[] = {
+    {1, 1, 40, 8, 8, KILN_F32},     {1, 31, 33, 8, 8, KILN_F32},    {3, 64, 64, 16, 16, KILN_F32}, {1, 300, 70, 8, 24, KILN_F32},
+    {2, 511, 40, 5, 3, KILN_F32},   {1, 449, 65, 300, 7, KILN_F32}, {5, 17, 129, 4, 40, KILN_F64}, {2, 257, 30, 9, 10, KILN_F64},
+    {2, 230, 50, 16, 8, KILN_BF16}, {3, 40, 300, 8, 8, KILN_F16},   {1, 0, 8, 8, 8, KILN_F32},
+};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* ---- tests ---- */
+
+static void each_case(const char *how)
+{
+    for (int b = 0; b < BUILDS; b++)
+        for (int s = 0; s < SIZES; s++)
+            same(builds[b], &sizes[s], how);
+}
+
+Test(bands, the_same_bits_as_one_after_the_other)
+{
+    set_option("threads", "1"); /* where any number of bands is run as such */
+    each_case("one thread");
+}
+
+Test(bands, by_any_number_of_threads)
+{
+    set_option("threads", "2");
+    each_case("two threads");
+    set_option("threads", "7");
+    each_case("seven threads");
+}
+
+Test(bands, of_any_width)
+{
+    set_option("threads", "1");
+    set_option("vector_bits", "256");
+    each_case("256 bits");
+    set_option("vector_bits", "128");
+    each_case("128 bits");
+}
+
+Test(bands, strictly)
+{
+    set_option("threads", "1");
+    set_option("math", "strict");
+    each_case("strict");
+}
+
+Test(bands, with_sizes_as_arguments)
+{
+    set_option("threads", "1");
+    set_option("dynamic", "always");
+    each_case("sizes as arguments");
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    each_case("the same programs again");
+    kiln_get_stats(&after);
+    cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
+}
+
+/* What the last product writes may lie where an input lay only when no row of it is still to be read. */
+Test(bands, in_place)
+{
+    Sizes s = {1, 600, 600, 8, 8, KILN_F32}; /* x is read by the first product, all rows of it, and by the last one's epilogue */
+    kiln_tensor *in[3];
+    set_option("threads", "1");
+    for (int how = 0; how < 2; how++) {
+        set_option("bands", how ? "always" : "off");
+        inputs(&s, in);
+        kiln_tensor *x = in[0];
+        for (int step = 0; step < 3; step++) {
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_tensor *p = kiln_softmax(kiln_matmul(x, kiln_transpose(x)), -1);
+            cr_assert(kiln_assign(x, kiln_add(kiln_matmul(p, in[2]), x)) == KILN_OK, "%s", kiln_error_message());
+            kiln_scope_end(scope); /* the last that meant the old x */
+            cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+        }
+        cr_assert(kiln_read(x, KILN_F32, how ? got : want, 600 * 8 * 4) == KILN_OK, "%s", kiln_error_message());
+    }
+    cr_assert_eq(memcmp(want, got, 600 * 8 * 4), 0);
+}
+
+static void layer(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_tensor *p = kiln_softmax(kiln_matmul(in[0], kiln_transpose(in[0])), -1);
+    out[0] = kiln_matmul(p, in[0]);
+    out[1] = kiln_add(in[1], 1);
+}
+
+static kiln_tensor *few(kiln_tensor **in, void *user)
+{
+    (void)user;
+    return kiln_lt(in[1], 3);
+}
+
+Test(bands, in_loops_and_functions)
+{
+    Sizes s = {1, 300, 300, 8, 8, KILN_F32};
+    kiln_tensor *in[3];
+    set_option("threads", "1");
+    inputs(&s, in);
+    for (int how = 0; how < 2; how++) {
+        set_option("bands", how ? "always" : "off");
+        kiln_tensor *loop[2] = {in[0], kiln_int(0)};
+        cr_assert(kiln_while(few, layer, 2, loop, 5, loop, NULL) == KILN_OK, "%s", kiln_error_message());
+        cr_assert(kiln_read(loop[0], KILN_F32, how ? got : want, 300 * 8 * 4) == KILN_OK, "%s", kiln_error_message());
+    }
+    cr_assert_eq(memcmp(want, got, 300 * 8 * 4), 0, "in a loop");
+    kiln_function *f = kiln_function_new(layer, 2, 2, NULL);
+    for (int call = 0; call < 4; call++) {
+        kiln_tensor *x[2] = {in[0], kiln_int(0)}, *y[2];
+        for (int step = 0; step < 3; step++) {
+            cr_assert(kiln_function_call(f, x, y) == KILN_OK, "%s", kiln_error_message());
+            x[0] = y[0];
+            x[1] = y[1];
+        }
+        cr_assert(kiln_read(x[0], KILN_F32, got, 300 * 8 * 4) == KILN_OK, "%s", kiln_error_message());
+        cr_assert_eq(memcmp(want, got, 300 * 8 * 4), 0, "call %d", call);
+    }
+    kiln_function_free(f);
+}
+
+/* A bad index in the middle of a band is told like any other. */
+Test(bands, bad_indices)
+{
+    Sizes s = {1, 300, 64, 8, 8, KILN_F32};
+    kiln_tensor *in[3];
+    int64_t places[300] = {0};
+    set_option("threads", "1");
+    set_option("bands", "always");
+    inputs(&s, in);
+    for (int bad = 0; bad < 2; bad++) {
+        places[299] = bad ? 64 : 63;
+        kiln_tensor *at = kiln_from(KILN_I64, KILN_SHAPE(300), places);
+        kiln_tensor *p =
+            kiln_softmax(kiln_matmul(kiln_reshape(in[0], KILN_SHAPE(300, 8)), kiln_transpose(kiln_reshape(in[1], KILN_SHAPE(64, 8)))), -1);
+        kiln_tensor *picked = kiln_take(kiln_reshape(in[2], KILN_SHAPE(64, 8)), at, 0);
+        kiln_tensor *y = kiln_add(kiln_matmul(p, kiln_reshape(in[2], KILN_SHAPE(64, 8))), picked);
+        kiln_status status = kiln_eval(y);
+        cr_assert_eq(status, bad ? KILN_BAD_INDEX : KILN_OK, "%s", kiln_error_message());
+        kiln_clear_error();
+    }
+}
+
+/* By itself kiln makes bands where a matrix of scores would be large, and that one is never whole in memory. */
+Test(bands, attention_needs_no_matrix_of_scores)
+{
+    enum { LENGTH = 2048, MIB = 1 << 20 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *q = kiln_uniform(KILN_F32, KILN_SHAPE(8, LENGTH, 16), -1, 1),
+                *k = kiln_uniform(KILN_F32, KILN_SHAPE(8, LENGTH, 16), -1, 1);
+    cr_assert(kiln_eval(q) == KILN_OK && kiln_eval(k) == KILN_OK);
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    kiln_tensor *y = kiln_attention(q, k, k, NULL);
+    cr_assert(kiln_eval(y) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    int64_t moved = after.bytes_moved - before.bytes_moved, one = 8 * LENGTH * 16 * 4;
+    cr_assert_leq(moved, 6 * one, "%d MiB were moved: only q, k and the result, and not 128 MiB of scores", (int)(moved / MIB));
+    cr_assert_eq(after.kernels - before.kernels, 4);
+    kiln_scope_end(scope);
+}

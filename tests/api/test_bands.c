@@ -180,6 +180,79 @@ Test(bands, with_sizes_as_arguments)
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
 
+/* ---- what a mask leaves out is not multiplied (jit/llvm/cpu/skip.c) ---- */
+
+static kiln_tensor *places(int64_t n, int axis)
+{
+    kiln_tensor *x = kiln_arange(KILN_I64, 0, (double)n, 1);
+    return axis ? x : kiln_reshape(x, KILN_SHAPE(n, 1));
+}
+
+/* Keys behind a query's place do not count; nor do those far before it, and the first ten. */
+static kiln_tensor *masked(const Sizes *s, kiln_tensor *const *in)
+{
+    kiln_tensor *scores = kiln_matmul(in[0], kiln_transpose(in[1])), *distance = kiln_sub(places(s->rows, 0), places(s->keys, 1));
+    scores = kiln_where(kiln_lt(distance, 0), -INFINITY, kiln_mul(scores, 0.25));
+    scores = kiln_where(kiln_logical_and(kiln_lt(distance, 400), kiln_ge(places(s->keys, 1), 10)), scores, -1e9);
+    kiln_tensor *most = kiln_maximum(kiln_max_axes(scores, KILN_AXES(-1), true), -1e8);
+    return kiln_matmul(kiln_exp(kiln_sub(scores, most)), in[2]);
+}
+
+/* Half of the sums are asked for, by an epilogue that is no attention. */
+static kiln_tensor *lower(const Sizes *s, kiln_tensor *const *in)
+{
+    kiln_tensor *product = kiln_matmul(in[0], kiln_transpose(in[1]));
+    return kiln_where(kiln_ge(places(s->rows, 0), places(s->keys, 1)), kiln_add(product, 1), kiln_neg(kiln_abs(in[3])));
+}
+
+static void skips(const char *how)
+{
+    static const Sizes cases[] = {
+        {1, 300, 600, 8, 8, KILN_F32}, {1, 600, 300, 300, 5, KILN_F32}, {2, 40, 700, 8, 40, KILN_F64}, {1, 530, 530, 4, 33, KILN_F32}};
+    static Build *const graphs[] = {masked, lower};
+    static const float poison[] = {0, INFINITY, NAN};
+    for (int g = 0; g < 2; g++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+            for (int bad = 0; bad < 3; bad++) {
+                const Sizes *s = &cases[c];
+                kiln_scope *scope = kiln_scope_begin();
+                kiln_tensor *in[4];
+                inputs(s, in);
+                in[3] = kiln_scalar(2);
+                /* in a block that most rows do not see; but those whose weight there is 0 multiply it */
+                int64_t place = s->keys > 512 ? 300 : s->keys - 1;
+                for (int i = 1; i < 3; i++)
+                    in[i] =
+                        kiln_where(kiln_eq(kiln_reshape(places(s->keys, 1), KILN_SHAPE(s->keys, 1)), place), (double)poison[bad], in[i]);
+                for (int i = 1; i < 3; i++)
+                    cr_assert(kiln_eval(in[i]) == KILN_OK, "%s", kiln_error_message());
+                set_option("mode", "interp");
+                size_t bytes = compute(graphs[g], s, in, "off", want);
+                set_option("mode", "jit");
+                for (int bands = 0; bands < 2; bands++) {
+                    compute(graphs[g], s, in, bands ? "always" : "off", got);
+                    for (size_t i = 0; i < bytes / width_of(s->dtype); i++) {
+                        double a = element(s->dtype, want, i), b = element(s->dtype, got, i);
+                        cr_assert(memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b)), "%s: graph %d, case %d, %g: %g at %d, not %g",
+                                  how, g, (int)c, (double)poison[bad], b, (int)i, a);
+                    }
+                }
+                kiln_scope_end(scope);
+            }
+}
+
+Test(bands, masks)
+{
+    set_option("threads", "1");
+    set_option("math", "strict");
+    skips("the best width");
+    set_option("vector_bits", "256");
+    skips("256 bits");
+    set_option("vector_bits", "128");
+    set_option("dynamic", "always");
+    skips("128 bits, sizes as arguments");
+}
+
 /* What the last product writes may lie where an input lay only when no row of it is still to be read. */
 Test(bands, in_place)
 {

@@ -270,6 +270,11 @@ static void contract_plan(Emit *e, Contract *c)
         c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * (c->block_rows / c->rows) * bytes + PACK_SLACK : 0, 64);
     if (c->way == WAY_STRIPS) /* a block's sums */
         c->bytes += c->part;
+    skip_plan(e, c);
+    for (int which = 0; which < FLAGS; which++) {
+        c->flags_at[which] = c->bytes;
+        c->bytes += round_up(skip_bytes(c, which), 64);
+    }
     c->vector = LLVMVectorType(e->type[dtype_info[c->acc].scalar], (unsigned)c->lanes);
 }
 
@@ -360,12 +365,36 @@ void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
 
 /* ---- packed ---- */
 
-static void packed_tile(Emit *e, const Contract *c, LV group, LV tile, LV k0, LV k1, LV panel)
+/* Steps [k0, k1) of what a tile sums up. */
+static void packed_multiply(Emit *e, const Contract *c, LV group, LV tile, LV at, LV k0, LV k1)
 {
     LV rows = contract_slot(e, c, c->rows_at, l_mul(e, group, l_i64(e, panel_stride(c, c->rows))));
-    LV first = LLVMBuildZExt(e->b, LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), e->type[SC_I64], "");
-    LV args[] = {rows, panel, contract_sums(e, c, group, tile), l_sub(e, k1, k0), first};
+    LV panel = contract_slot(e, c, c->panel_at, l_mul(e, at, l_i64(e, panel_stride(c, c->width))));
+    LV first = LLVMBuildICmp(e->b, LLVMIntEQ, k0, l_i64(e, 0), ""), sums = contract_sums(e, c, group, tile), zero = NULL;
+    If some, none;
+    if (c->zeros) {
+        zero = skip_is_zero(e, c, at, group);
+        some = if_begin(e, LLVMBuildNot(e->b, zero, ""), "some");
+    }
+    LV args[] = {rows, panel, sums, l_sub(e, k1, k0), LLVMBuildZExt(e->b, first, e->type[SC_I64], "")};
     LLVMBuildCall2(e->b, LLVMGlobalGetValueType(c->multiply), c->multiply, args, 5, "");
+    if (c->zeros) {
+        if_end(e, &some);
+        none = if_begin(e, zero, "none");
+        skip_add_zeros(e, c, sums, first);
+        if_end(e, &none);
+    }
+}
+
+/* `at`: how many-eth of the packed panels the tile is. */
+static void packed_tile(Emit *e, const Contract *c, LV groups, LV group, LV tile, LV at, LV k0, LV k1)
+{
+    If wanted;
+    if (c->wanted != VREF_NONE)
+        wanted = if_begin(e, skip_wanted(e, c, at, groups, group), "wanted");
+    packed_multiply(e, c, group, tile, at, k0, k1);
+    if (c->wanted != VREF_NONE)
+        if_end(e, &wanted);
     if (c->one_block) {
         contract_epilogue(e, c, group, tile);
         return;
@@ -377,16 +406,24 @@ static void packed_tile(Emit *e, const Contract *c, LV group, LV tile, LV k0, LV
 
 static void packed_block(Emit *e, const Contract *c, LV groups, LV k0, LV k1)
 {
-    LV zero = l_i64(e, 0), one = l_i64(e, 1);
+    LV zero = l_i64(e, 0), one = l_i64(e, 1), zeros = NULL;
     pack_panels(e, c, ROW_SIDE, &(Panels){c->row0, groups, c->rows, contract_slot(e, c, c->rows_at, zero)}, k0, k1);
+    if (c->zeros)
+        zeros = skip_find_zeros(e, c, groups, LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, k1, k0), l_i64(e, DOT_BLOCK), ""));
     Loop p = loop_begin(e, c->tile0, c->tile1, l_i64(e, c->panels), "panels");
-    LV end = l_min(e, l_add(e, p.iv, l_i64(e, c->panels)), c->tile1);
-    Panels wide = {l_mul(e, p.iv, l_i64(e, c->width)), l_sub(e, end, p.iv), c->width, contract_slot(e, c, c->panel_at, zero)};
+    LV end = l_min(e, l_add(e, p.iv, l_i64(e, c->panels)), c->tile1), count = l_sub(e, end, p.iv);
+    If wanted;
+    if (c->wanted != VREF_NONE)
+        wanted = if_begin(e, skip_look(e, c, p.iv, end, groups), "pack");
+    Panels wide = {l_mul(e, p.iv, l_i64(e, c->width)), count, c->width, contract_slot(e, c, c->panel_at, zero)};
     pack_panels(e, c, LANE_SIDE, &wide, k0, k1);
+    if (c->wanted != VREF_NONE)
+        if_end(e, &wanted);
+    if (c->zeros)
+        skip_find_finite(e, c, count, zeros);
     Loop j = loop_begin(e, p.iv, end, one, "tile");
-    LV panel = contract_slot(e, c, c->panel_at, l_mul(e, l_sub(e, j.iv, p.iv), l_i64(e, panel_stride(c, c->width))));
     Loop g = loop_begin(e, zero, groups, one, "group");
-    packed_tile(e, c, g.iv, j.iv, k0, k1, panel);
+    packed_tile(e, c, groups, g.iv, j.iv, l_sub(e, j.iv, p.iv), k0, k1);
     loop_end(e, &g);
     loop_end(e, &j);
     loop_end(e, &p);

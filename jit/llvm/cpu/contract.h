@@ -19,6 +19,7 @@
 #include "jit/llvm/build.h"
 
 enum { LANE_SIDE, ROW_SIDE, SIDES, STRIP_STEPS = 4, MOST_ROWS = 14 };
+enum { FLAGS_WANTED, FLAGS_ZERO, FLAGS_FINITE, FLAGS };
 
 typedef struct Contract {
     VRef reduce, operand[SIDES];
@@ -35,7 +36,10 @@ typedef struct Contract {
     int64_t most_k;                         /* steps of k in a panel */
     bool one_block;                         /* k is a constant of one block at most */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
-    LV multiply, square;                    /* packed: the micro-kernel; transposes a square, NULL: nothing lies along k */
+    VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
+    bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
+    int64_t flags_at[FLAGS];
+    LV multiply, square; /* packed: the micro-kernel; transposes a square, NULL: nothing lies along k */
     LV n[SIDES], n_k, row_blocks, tile_blocks, tiles;
     LV row0, row1, tile0, tile1; /* of the task */
 } Contract;
@@ -71,6 +75,17 @@ void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile);
 LV contract_load(Emit *e, const Contract *c, LV at); /* as many lanes as there are now */
 void contract_store(Emit *e, const Contract *c, LV v, LV at);
 LV contract_slot(Emit *e, const Contract *c, int64_t offset, LV element); /* of the scratch */
+
+/* skip.c: what a packed product need not multiply. In scratch, flags: tile by tile and group by group; by group; by panel */
+void skip_plan(const Emit *e, Contract *c);
+int64_t skip_bytes(const Contract *c, int which);
+LV skip_flags(Emit *e, const Contract *c, int which);
+LV skip_look(Emit *e, const Contract *c, LV tile0, LV tile1, LV groups);  /* i1: is any tile wanted? */
+LV skip_wanted(Emit *e, const Contract *c, LV tile, LV groups, LV group); /* of those looked at, counted from 0 */
+LV skip_find_zeros(Emit *e, const Contract *c, LV groups, LV whole); /* i1: has any group's panel a block of zeros? `whole`: of a block */
+void skip_find_finite(Emit *e, const Contract *c, LV panels, LV some);
+LV skip_is_zero(Emit *e, const Contract *c, LV tile, LV group);
+void skip_add_zeros(Emit *e, const Contract *c, LV sums, LV first);
 
 /* thin.c: all tiles of a task, epilogues included */
 void thin_direct(Emit *e, const Contract *c);

@@ -27,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, OPTIONS = 8, CHILD_SECONDS = 60, BATCH = 100 };
+enum { ROUNDS = 5, OPTIONS = 9, CHILD_SECONDS = 60, BATCH = 100 };
 
 /* Option values that results must not depend on; the first is the default. */
 static const struct {
@@ -43,6 +43,7 @@ static const struct {
     {"cpu", {"host", "x86-64-v3"}, 2},
     {"llvm_opt", {"1", "0", "2"}, 3},
     {"max_variants", {"8", "2"}, 2},
+    {"bands", {"auto", "always", "off"}, 3},
 };
 
 typedef struct Round {

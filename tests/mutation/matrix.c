@@ -111,6 +111,7 @@ static Result by_jit(const Call *call, void *const *data)
                                  : strcmp(call->option, "cpu") == 0         ? vectors_asked("KILN_CPU", "host")
                                  : strcmp(call->option, "vector_bits") == 0 ? vectors_asked("KILN_VECTOR_BITS", "0")
                                  : strcmp(call->option, "threads") == 0     ? "0"
+                                 : strcmp(call->option, "bands") == 0       ? "auto"
                                                                             : "1");
     count_run();
     return r;
@@ -306,8 +307,8 @@ static void mutate_numbers(Mutations *m)
 static void mutate_options(Mutations *m)
 {
     static const char *const options[][2] = {
-        {"math", "fast"},  {"fuse", "0"},         {"rewrite", "0"},     {"vector_bits", "128"}, {"llvm_opt", "0"},
-        {"mode", "eager"}, {"dynamic", "always"}, {"dynamic", "never"}, {"threads", "1"},       {"cpu", "x86-64-v3"},
+        {"math", "fast"},      {"fuse", "0"},        {"rewrite", "0"}, {"vector_bits", "128"}, {"llvm_opt", "0"},   {"mode", "eager"},
+        {"dynamic", "always"}, {"dynamic", "never"}, {"threads", "1"}, {"cpu", "x86-64-v3"},   {"bands", "always"},
     };
     for (size_t k = 0; k < sizeof options / sizeof *options; k++) {
         Call f = m->warm->base;

@@ -114,6 +114,7 @@ static void compare_settings(const char *math)
         {"cuda_graphs", "1", false},  {"dynamic", "always", false}, {"dynamic", "auto", false},  {"llvm_opt", "0", false},
         {"llvm_opt", "2", false},     {"llvm_opt", "1", false},   {"rewrite", "0", false},       {"rewrite", "1", false},
         {"fuse", "0", false},         {"fuse", "1", false},       {"mode", "eager", false},      {"mode", "interp", false},
+        {"mode", "jit", false},       {"bands", "always", true},  {"bands", "off", true},
         /* clang-format on */
     };
     for (int p = 0; p < PROGRAMS; p++) {

@@ -21,7 +21,6 @@
 
 #define SMALL_32 0x1p17
 #define MIDDLE_32 0x1p20
-#define FIRST_32 0x1p40
 #define SMALL_64 0x1p20
 
 /* ---- F32 reduction ---- */
@@ -63,89 +62,70 @@ static X flip_by_sign(E *e, X v, X of)
 typedef enum Multiple { EVEN, ODD, ANY } Multiple;
 
 /*
- * x (a = |x|) less the nearest such multiple, in F64. 1/pi is the sum of two parts. Up to FIRST_32 their first bits do; of the others, chosen by x,
- * multiples of 2 are left out for what x has a bit for. So the first product stays below 2^45, what its integer leaves is exact, and the
- * second is at most 2^-9.
+ * x, finite and beyond SMALL_32, less the nearest such multiple, in F64. 1/pi without those multiples of 2 that only give x a multiple of 2 is
+ * the sum of two parts, which x's exponent chooses (ir/lookup.def). So the first product stays below 2^39, what its integer leaves is exact, and
+ * the second is at most 2^-15.
  */
-static Reduced wide_rest(E *e, X x, X a, Multiple which)
+static Reduced wide_rest(E *e, X x, Multiple which)
 {
-    enum { CLASSES = 5, BINADES = 22 };
-    static const double inverse_pi[CLASSES][2] = {
-        {0x1.45f306dc9c883p-2, -0x1.6b01ec5417056p-56},    {-0x1.f246c6efab581p-19, 0x1.3abe8fa9a6ee0p-76},
-        {-0x1.bbead603d8a83p-41, 0x1.f534ddc0db629p-97},   {0x1.3f84eafa3ea6ap-62, -0x1.11f924eb53362p-116},
-        {-0x1.4170565911f92p-84, -0x1.3ad4cd8778df8p-138},
-    };
-    double per_turn = which == ANY ? 2 : 1;
-    X d = x_fpext(e, x, SC_F64), part[2];
-    for (int c = 0; c < CLASSES; c++) {
-        X here = c ? x_fle(e, x_like(e, a, ldexp(FIRST_32, BINADES * (c - 1))), a) : 0;
-        for (int k = 0; k < 2; k++) {
-            X value = x_like(e, d, inverse_pi[c][k] * per_turn);
-            part[k] = c ? x_select(e, here, value, part[k]) : value;
-        }
-    }
-
-    X magic = x_like(e, d, 0x1.8p52), half = x_like(e, d, 0.5);
-    X t = which == ODD ? x_add(e, x_fma(e, d, part[0], half), magic) : x_fma(e, d, part[0], magic), m = x_sub(e, t, magic);
-    if (which == ODD)
-        m = x_sub(e, m, half);
-    X rest = x_fma(e, d, part[1], x_fma(e, d, part[0], x_fneg(e, m)));
-    rest = x_mul(e, rest, x_like(e, d, 0x1.921fb54442d18p+1 / per_turn));
-    return (Reduced){.r = rest, .i = x_as_int(e, t)};
+    X d = x_fpext(e, x, SC_F64), binade = x_lshr_n(e, x_as_int(e, x), 23 + 4); /* its lowest bits: the exponent's 4 to 6 */
+    X high = x_lookup(e, TABLE_INVERSE_PI_HIGH, binade), low = x_lookup(e, TABLE_INVERSE_PI_LOW, binade);
+    X magic = x_like(e, d, which == ANY ? 0x1.8p51 : 0x1.8p52); /* neighbours are 1/2 or 1 apart */
+    X t = x_fma(e, d, high, magic), m = x_sub(e, t, magic);
+    X rest = x_fma(e, d, low, x_fma(e, d, high, x_fneg(e, m))), pi = x_like(e, d, 0x1.921fb54442d18p+1);
+    if (which == ODD) /* cos of rest is sin of what it leaves of pi/2 */
+        rest = x_fma(e, x_fneg(e, x_fabs(e, rest)), pi, x_like(e, d, 0x1.921fb54442d18p+0));
+    else
+        rest = x_mul(e, rest, pi);
+    return (Reduced){.r = x_fptrunc(e, rest, SC_F32), .i = x_itrunc(e, x_as_int(e, t), SC_I32)};
 }
 
 /*
  * `near` is good but for its multiple, chosen from 2x/pi in F32, which up to MIDDLE_32 is off by less than a tenth: so r may pass the end of
- * its interval, and is folded back. sin has (pi - |r|) for |r|, with the same sign, where it hardly depends on |r|; tan takes pi/2 away once more. In reduce_odd's way of
- * rounding there is no room for large multiples, so they are found anew; the sign of r then makes up for what near.i says. Infinity gives
- * NaN as in `near`.
+ * its interval, and is folded back. sin has (pi - |r|) for |r|, with the same sign, where it hardly depends on |r|; tan takes away the nearest
+ * multiple once more. In reduce_odd's way of rounding there is no room for large multiples, so they are found anew, rounded to 1/8; the sign of r
+ * then makes up for what near.i says. Infinity gives NaN as in `near`.
  */
 static Reduced middle_rest(E *e, X x, Reduced near, Multiple which, int sign)
 {
     X r = near.r, i = near.i;
     if (which == EVEN)
         r = minus_quarters(e, x, near.m, true);
-    if (which == ODD) {
-        X magic = x_like(e, x, 0x1.8p24), one = x_like(e, x, 1); /* neighbours are 2 apart */
-        X t = x_add(e, x_fma(e, x, x_like(e, x, 0x1.45f306p-1), one), magic);
-        r = minus_quarters(e, x, x_sub(e, x_sub(e, t, magic), one), true);
-        r = flip_by_bit(e, flip_by_bit(e, r, x_as_int(e, t), 0, true), i, sign, true);
+    if (which == ODD) { /* as reduce_odd, rounded to 1/8 */
+        X t = x_fma(e, x, x_like(e, x, 0x1.45f306p-1), x_like(e, x, 0x1p20 + 2)), odd = x_and_bits(e, x_as_int(e, t), ~UINT64_C(15));
+        r = minus_quarters(e, x, x_sub(e, x_as_float(e, odd), x_like(e, x, 0x1p20 + 1)), true);
+        r = flip_by_bit(e, flip_by_bit(e, r, odd, 4, true), i, sign, true);
     }
-    X a = x_fabs(e, r);
-    if (which == ANY) {
-        X over = x_flt(e, x_like(e, a, 0x1.921fb6p-1), a);
-        X less = x_sub(e, x_sub(e, a, x_like(e, a, 0x1.921fb6p+0)), x_like(e, a, -0x1.777a5cp-25));
-        i = x_xor(e, i, x_zext(e, over, SC_I32));
-        r = x_select(e, over, flip_by_sign(e, less, r), r);
+    if (which == ANY) { /* once more: 0, 1 or -1 */
+        X magic = x_like(e, x, 0x1.8p23), t = x_fma(e, r, x_like(e, x, 0x1.45f306p-1), magic), m = x_sub(e, t, magic);
+        r = x_fma(e, m, x_like(e, x, 0x1.777a5cp-25), x_fma(e, m, x_like(e, x, -0x1.921fb6p+0), r));
+        i = x_xor(e, i, x_as_int(e, t));
     } else {
-        X other = x_sub(e, x_like(e, a, 0x1.921fb6p+1), a);
+        X a = x_fabs(e, r), other = x_sub(e, x_like(e, a, 0x1.921fb6p+1), a);
         r = x_with_sign(e, x_at_most(e, a, other), r);
     }
     return (Reduced){.r = r, .i = i};
 }
 
 /*
- * `near`, or where x is far what middle_rest and, from MIDDLE_32 on, wide_rest say. For ANY that is i, too; for the others, where bit `sign`
+ * `near`, or where x is far what middle_rest or, from MIDDLE_32 on, wide_rest say. For ANY that is i, too; for the others, where bit `sign`
  * of near.i will be taken for the sign of the result, the rest is given the sign that makes this right.
  */
 static Reduced unless_far(E *e, X x, X far, Reduced near, Multiple which, int sign)
 {
+    const FloatForm *f = x_form(e, x);
     x_cold_begin(e, far);
+    X a = which == ODD ? x : x_fabs(e, x);                         /* reduce_odd has |x| */
+    X bits = x_add_bits(e, x_as_int(e, a), f->sign - f->exponent); /* of infinity and NaN: negative */
+    X least = x_add_bits(e, x_as_int(e, x_like(e, x, MIDDLE_32)), f->sign - f->exponent);
+    X beyond = x_sle(e, least, bits);
     Reduced middle = middle_rest(e, x, near, which, sign);
-    X a = which == ODD ? x : x_fabs(e, x); /* reduce_odd has |x| */
-    X bits = x_as_int(e, a), least = x_as_int(e, x_like(e, x, MIDDLE_32));
-    X beyond = x_ult(e, x_sub(e, bits, least), x_sub(e, x_as_int(e, x_inf(e, x)), least));
     x_cold_begin(e, beyond);
-    Reduced wide = wide_rest(e, x, a, which);
+    Reduced wide = wide_rest(e, x, which);
     if (which != ANY)
-        wide.r = flip_by_bit(e, wide.r, wide.i, 0, true);
-    wide.r = x_fptrunc(e, wide.r, SC_F32);
-    if (which == ANY)
-        wide.i = x_itrunc(e, wide.i, SC_I32);
-    else
-        wide.r = flip_by_bit(e, wide.r, near.i, sign, true);
+        wide.r = flip_by_bit(e, flip_by_bit(e, wide.r, wide.i, 0, true), near.i, sign, true);
     x_cold_end(e);
-    X r = x_select(e, beyond, wide.r, middle.r), i = which == ANY ? x_select(e, beyond, wide.i, middle.i) : 0;
+    X r = x_select(e, beyond, wide.r, middle.r), i = which == ANY ? x_select(e, beyond, wide.i, middle.i) : near.i;
     x_cold_end(e);
     return (Reduced){.r = x_select(e, far, r, near.r), .i = which == ANY ? x_select(e, far, i, near.i) : near.i};
 }

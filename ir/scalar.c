@@ -19,6 +19,12 @@ const ScalarOpInfo scalar_op_info[SOP_COUNT] = {
 #undef SCALAR_OP
 };
 
+const double lookup_table[TABLE_COUNT][LOOKUP_ENTRIES] = {
+#define LOOKUP(id, ...) {__VA_ARGS__},
+#include "ir/lookup.def"
+#undef LOOKUP
+};
+
 const uint8_t stype_bits[STYPE_COUNT] = {1, 8, 16, 32, 64, 32, 64};
 
 /* ---- reductions ---- */

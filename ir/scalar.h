@@ -24,6 +24,16 @@ typedef enum ScalarOp {
     SOP_COUNT
 } ScalarOp;
 
+/* Tables of LOOKUP. */
+typedef enum LookupTable {
+#define LOOKUP(id, ...) TABLE_##id,
+#include "ir/lookup.def"
+#undef LOOKUP
+    TABLE_COUNT
+} LookupTable;
+enum { LOOKUP_ENTRIES = 8 };
+extern const double lookup_table[TABLE_COUNT][LOOKUP_ENTRIES];
+
 /* STRICT: every op rounds as written. FAST: the same definitions for now, except where an expansion says otherwise
  * (and states its error bound); a CUDA device has other instructions for some ops then (ir/accuracy_cuda.def).
  * KEYED: part of the key. */
@@ -33,7 +43,7 @@ typedef struct TapeInst {
     uint8_t op;       /* ScalarOp */
     uint8_t type;     /* SType of the result */
     uint16_t a, b, c; /* earlier instructions */
-    uint64_t imm;     /* INPUT, CONST */
+    uint64_t imm;     /* INPUT, CONST, LOOKUP */
 } TapeInst;
 
 /*

@@ -149,6 +149,15 @@ X x_num(E *e, SType type, double value)
     return x_bits(e, type, bits);
 }
 
+X x_lookup(E *e, LookupTable table, X index)
+{
+    if (e->failed)
+        return 0;
+    if (e->inst[index].op == SOP_CONST)
+        return x_num(e, SC_F64, lookup_table[table][e->inst[index].imm % LOOKUP_ENTRIES]);
+    return record(e, (TapeInst){.op = SOP_LOOKUP, .type = SC_F64, .a = index, .imm = table});
+}
+
 void x_cold_begin(E *e, X cond)
 {
     if (e->failed)

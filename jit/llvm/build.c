@@ -291,7 +291,7 @@ void if_end(Emit *e, const If *i)
 void l_unlikely(Emit *e, LV branch)
 {
     LV weights[] = {LLVMMDStringInContext(e->ctx, "branch_weights", 14), LLVMConstInt(e->type[SC_I32], 1, 0),
-                    LLVMConstInt(e->type[SC_I32], 2000, 0)};
+                    LLVMConstInt(e->type[SC_I32], 1 << 20, 0)};
     LLVMSetMetadata(branch, LLVMGetMDKindIDInContext(e->ctx, "prof", 4), LLVMMDNodeInContext(e->ctx, weights, 3));
 }
 

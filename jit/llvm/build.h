@@ -310,6 +310,9 @@ void prefetch_at(Emit *e, DType dtype, Address at); /* the lines of a contiguous
 void stream_end(Emit *e);                           /* at the end of a function that called it */
 enum { LINE = 64, STREAM_BYTES = 1 << 24 };         /* bytes of a cache line; outputs from this size on are streamed */
 
+/* lookup.c */
+LV l_lookup(Emit *e, const double *table, LV index, bool vec); /* entry (index mod LOOKUP_ENTRIES) in each lane; index: I32 */
+
 /* tape.c */
 Val tape_emit(Emit *e, const Tape *t, const Val *in, uint32_t n_in);
 Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in); /* the op's tape */

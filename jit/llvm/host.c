@@ -38,7 +38,7 @@ static struct Host {
  * Features of which LLVM 19 says what it happens to find: it asks leaves 0x14, 0x19 and 0x24 of cpuid without setting the subleaf that they
  * look at (sys::getHostCPUFeatures). Equal CPUs must get equal code, so they are never used; no code of ours needs them.
  */
-static const char by_chance[] = ",-ptwrite,-widekl,-avx10.1-512";
+static const char by_chance[] = ",-ptwrite,-widekl,-avx10.1-512,-vzeroupper"; /* the last: see zero_upper */
 
 /* Is "+name" among the comma-separated features? */
 static bool has_feature(const char *features, const char *name)
@@ -183,7 +183,7 @@ static LLVMTargetMachineRef host_machine(const Session *s)
     if (llvm)
         return llvm;
     const char *name = want.cpu == CPU_HOST ? h->cpu : want.bits == 512 ? "x86-64-v4" : "x86-64-v3";
-    const char *features = want.cpu != CPU_HOST ? "" : want.bits == 512 ? h->features : h->narrow;
+    const char *features = want.cpu != CPU_HOST ? "-vzeroupper" : want.bits == 512 ? h->features : h->narrow;
     return LLVMCreateTargetMachine(h->llvm, h->triple, name, features, want.effort, LLVMRelocPIC, LLVMCodeModelSmall);
 }
 
@@ -199,6 +199,35 @@ static void host_release(const Session *s)
     make_idle(m);
 }
 
+/*
+ * With 512 bits there are 32 registers, which cold blocks may use, if LLVM knows that they are cold when it moves constants out of loops and chooses
+ * what to keep: it asks for a function's entry count. (With 16 it would rather save everything in the cold block.)
+ */
+static void count_entries(Session *s, LV fn)
+{
+    LLVMMetadataRef count[] = {LLVMMDStringInContext2(s->e.ctx, "function_entry_count", 20),
+                               LLVMValueAsMetadata(LLVMConstInt(s->e.type[SC_I64], 1000, 0))};
+    LLVMGlobalSetMetadata(fn, LLVMGetMDKindIDInContext(s->e.ctx, "prof", 4), LLVMMDNodeInContext2(s->e.ctx, count, 2));
+}
+
+/*
+ * LLVM 19 puts a vzeroupper in front of returns without vectors, also where the convention is that the function keeps all registers, and so loses
+ * halves of them. So it is told to put none anywhere, and the functions that others call have one at their ends.
+ */
+static void zero_upper(Session *s, LV fn)
+{
+    Emit *e = &s->e;
+    if (LLVMGetLinkage(fn) == LLVMInternalLinkage)
+        return;
+    for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(fn); b; b = LLVMGetNextBasicBlock(b)) {
+        LV end = LLVMGetBasicBlockTerminator(b);
+        if (LLVMGetInstructionOpcode(end) != LLVMRet)
+            continue;
+        LLVMPositionBuilderBefore(e->b, end);
+        l_intrinsic(e, "llvm.x86.avx.vzeroupper", NULL, 0, NULL, 0);
+    }
+}
+
 static void host_attributes(Session *s, LV fn)
 {
     char bits[8];
@@ -206,6 +235,15 @@ static void host_attributes(Session *s, LV fn)
     session_attribute(s, fn, "min-legal-vector-width", bits);
     session_attribute(s, fn, "prefer-vector-width", bits);
     session_attribute(s, fn, "no-builtins", "");
+    if (LLVMGetTypeKind(LLVMGetReturnType(LLVMGlobalGetValueType(fn))) == LLVMIntegerTypeKind)
+        return; /* without vectors */
+    /* A vector saved at an address that is no multiple of its size may be slow to read back: calls in cold blocks took three times as long. */
+    unsigned align = LLVMGetEnumAttributeKindForName("alignstack", 10);
+    LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(s->e.ctx, align, s->e.bits == 512 ? 64 : 32));
+    if (s->e.bits == 512)
+        count_entries(s, fn);
+    zero_upper(s, fn);
 }
 
 /* An object with an undefined symbol cannot be loaded: say which. */

@@ -115,6 +115,7 @@ static LV emit_inst(Emit *e, const Tape *t, const TapeInst *n, const LV *v, bool
     case SOP_CTLZ: return l_intrinsic(e, "llvm.ctlz", &type, 1, (LV[]){a, LLVMConstInt(e->type[SC_I1], 0, 0)}, 2);
     case SOP_F16TOF32: return half_to_float(e, a, vec);
     case SOP_F32TOF16: return float_to_half(e, a, vec);
+    case SOP_LOOKUP: return l_lookup(e, lookup_table[n->imm], a, vec);
     case SOP_CONST: return l_const(e, (SType)n->type, n->imm, vec);
     default: /* INPUT: set by tape_emit; everything else has a form */ return NULL;
     }
@@ -135,7 +136,7 @@ typedef struct Walk {
     const Tape *t;
     const Val *in;
     LV *v;
-    bool vec, outlined; /* outlined: in the function of a cold region, where those inside it stay */
+    bool vec;
 } Walk;
 
 static void emit_walk(Emit *e, Walk *w, uint16_t begin, uint16_t end, uint16_t next);
@@ -160,39 +161,46 @@ static void emit_one(Emit *e, Walk *w, uint16_t i)
  * Functions of their own. LLVM's time goes with the number of instructions, and a tape may be hundreds: so what is rarely executed (a
  * long cold region), or written many times (see `called`), is emitted once for each vector type and called. They are internal, known to
  * touch no memory, and named in the order of their first use, so the same kernel gives the same bytes. A call takes registers away from
- * whoever makes it: in a cold block that costs nothing, elsewhere some cycles beside the tens of what is called.
+ * whoever makes it, also where it is not executed: what lives across it lies on the stack. For a whole tape these are some cycles beside the
+ * tens of what is called; a region's function keeps all registers instead (sin of f32 with 256 bits: 0.26 ns an element, 0.29 before).
+ * AVX-512 has no such convention, but 32 registers, so a region is long later there.
  */
 struct Outlined {
     const Tape *t;
     const TapeCold *cold; /* NULL: the whole tape */
     int lanes;            /* 0: scalars */
-    LV fn;
+    int copies;           /* of a region, written where it is needed */
+    LV fn;                /* NULL: not yet a function */
     struct Outlined *next;
 };
 
-static struct Outlined *find_outlined(const Emit *e, const Tape *t, const TapeCold *cold, int lanes)
+static struct Outlined *outlined(Emit *e, const Tape *t, const TapeCold *cold, int lanes)
 {
     struct Outlined *o = e->outlined;
     while (o && (o->t != t || o->cold != cold || o->lanes != lanes))
         o = o->next;
-    return o;
+    if (o)
+        return o;
+    o = ARENA_ARRAY(e->arena, struct Outlined, 1);
+    *o = (struct Outlined){.t = t, .cold = cold, .lanes = lanes, .next = e->outlined};
+    return e->outlined = o;
 }
 
-static LV new_outlined(Emit *e, const Tape *t, const TapeCold *cold, int lanes, LLVMTypeRef result, LLVMTypeRef *params, unsigned n)
+static LV new_outlined(Emit *e, struct Outlined *o, LLVMTypeRef result, LLVMTypeRef *params, unsigned n)
 {
     static const char *const attributes[] = {"noinline", "memory", "willreturn"};
-    struct Outlined *o = ARENA_ARRAY(e->arena, struct Outlined, 1);
     const char *name = arena_printf(e->arena, "tape%u", e->n_outlined);
     LV fn = LLVMAddFunction(e->module, name, LLVMFunctionType(result, params, n, 0));
     LLVMSetLinkage(fn, LLVMInternalLinkage);
     for (size_t i = 0; i < sizeof attributes / sizeof *attributes; i++)
         l_attribute(e, fn, attributes[i]);
-    if (cold)
+    if (o->cold) {
         l_attribute(e, fn, "cold");
-    *o = (struct Outlined){.t = t, .cold = cold, .lanes = lanes, .fn = fn, .next = e->outlined};
-    e->outlined = o;
+        if (e->bits < 512)
+            LLVMSetFunctionCallConv(fn, LLVMPreserveAllCallConv);
+    }
     e->n_outlined++;
-    return fn;
+    return o->fn = fn;
 }
 
 /* Where the builder stood while the body of another function is written. */
@@ -218,11 +226,11 @@ static void come_back(Emit *e, Elsewhere back)
     e->standing = back.standing;
 }
 
-/* Below some instructions a call is as long as the region. */
-enum { LONG_REGION = 24 };
+/* Below so many instructions a call is as long as the region. */
+static int long_region(const Emit *e) { return e->bits == 512 ? 64 : 16; }
 
 /* How many instructions (constants and bitcasts are none) a region has; those inside it that have a function of their own are left out. */
-static int region_length(const Tape *t, uint16_t r)
+static int region_length(const Emit *e, const Tape *t, uint16_t r)
 {
     int length = 0;
     uint16_t i = t->cold[r].begin;
@@ -233,8 +241,8 @@ static int region_length(const Tape *t, uint16_t r)
         if (!is_inside)
             break;
         i = t->cold[inner].end;
-        int inside = region_length(t, inner);
-        length += inside < LONG_REGION ? inside : 0;
+        int inside = region_length(e, t, inner);
+        length += inside < long_region(e) ? inside : 0;
     }
     return length;
 }
@@ -294,8 +302,10 @@ static void region_by_lanes(Emit *e, Walk *w, const TapeCold *r)
     }
 }
 
-static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint16_t *in, unsigned n_in, const uint16_t *out, unsigned n_out)
+static LV region_function(Emit *e, const Walk *w, struct Outlined *o, const uint16_t *in, unsigned n_in, const uint16_t *out,
+                          unsigned n_out)
 {
+    const TapeCold *r = o->cold;
     const Tape *t = w->t;
     LLVMTypeRef *params = ARENA_ARRAY(e->arena, LLVMTypeRef, n_in + 1), *results = ARENA_ARRAY(e->arena, LLVMTypeRef, n_out + 1);
     for (unsigned k = 0; k < n_in; k++)
@@ -303,9 +313,9 @@ static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint1
     for (unsigned k = 0; k < n_out; k++)
         results[k] = w->vec ? l_vec(e, e->type[t->inst[out[k]].type]) : e->type[t->inst[out[k]].type];
     LLVMTypeRef result = LLVMStructTypeInContext(e->ctx, results, n_out, 0);
-    LV fn = new_outlined(e, t, r, w->vec ? e->lanes : 0, result, params, n_in);
+    LV fn = new_outlined(e, o, result, params, n_in);
     Elsewhere back = go_elsewhere(e, fn);
-    Walk inner = {.t = t, .in = w->in, .v = ARENA_ARRAY(e->arena, LV, t->n), .vec = w->vec, .outlined = true};
+    Walk inner = {.t = t, .in = w->in, .v = ARENA_ARRAY(e->arena, LV, t->n), .vec = w->vec};
     for (unsigned k = 0; k < n_in; k++)
         inner.v[in[k]] = LLVMGetParam(fn, k);
     region_alone(e, &inner, r);
@@ -317,6 +327,16 @@ static LV region_function(Emit *e, const Walk *w, const TapeCold *r, const uint1
     return fn;
 }
 
+/* Is a region written where it is needed? The third copy of one that is not tiny is a call. */
+static bool is_here(Emit *e, const Walk *w, const TapeCold *r)
+{
+    enum { TINY = 16, COPIES = 2 };
+    int length = region_length(e, w->t, (uint16_t)(r - w->t->cold));
+    if (length < TINY || length >= long_region(e))
+        return length < TINY;
+    return outlined(e, w->t, r, w->vec ? e->lanes : 0)->copies++ < COPIES;
+}
+
 /* The region's results into w->v: computed here, or by a call. */
 static void region_body(Emit *e, Walk *w, const TapeCold *r)
 {
@@ -324,19 +344,20 @@ static void region_body(Emit *e, Walk *w, const TapeCold *r)
         region_by_lanes(e, w, r);
         return;
     }
-    if (!e->target->calls || w->outlined || region_length(w->t, (uint16_t)(r - w->t->cold)) < LONG_REGION) {
+    if (!e->target->calls || is_here(e, w, r)) {
         region_here(e, w, r);
         return;
     }
     uint16_t *in, *out;
     unsigned n_in, n_out;
     region_border(e, w->t, r, &in, &n_in, &out, &n_out);
-    const struct Outlined *known = find_outlined(e, w->t, r, w->vec ? e->lanes : 0);
-    LV fn = known ? known->fn : region_function(e, w, r, in, n_in, out, n_out);
+    struct Outlined *o = outlined(e, w->t, r, w->vec ? e->lanes : 0);
+    LV fn = o->fn ? o->fn : region_function(e, w, o, in, n_in, out, n_out);
     LV *args = ARENA_ARRAY(e->arena, LV, n_in + 1);
     for (unsigned k = 0; k < n_in; k++)
         args[k] = w->v[in[k]];
     LV all = LLVMBuildCall2(e->b, LLVMGlobalGetValueType(fn), fn, args, n_in, "");
+    LLVMSetInstructionCallConv(all, LLVMGetFunctionCallConv(fn));
     for (unsigned k = 0; k < n_out; k++)
         w->v[out[k]] = LLVMBuildExtractValue(e->b, all, k, "");
 }
@@ -464,11 +485,11 @@ static Val tape_call(Emit *e, const Tape *t, const Val *in, uint32_t n_in)
         args[i] = vec ? val_vector(e, in[i]) : in[i].v;
         params[i] = LLVMTypeOf(args[i]);
     }
-    const struct Outlined *known = find_outlined(e, t, NULL, vec ? e->lanes : 0);
-    LV fn = known ? known->fn : NULL;
+    struct Outlined *o = outlined(e, t, NULL, vec ? e->lanes : 0);
+    LV fn = o->fn;
     if (!fn) {
         LLVMTypeRef result = e->type[t->inst[t->out].type];
-        fn = new_outlined(e, t, NULL, vec ? e->lanes : 0, vec ? l_vec(e, result) : result, params, n_in);
+        fn = new_outlined(e, o, vec ? l_vec(e, result) : result, params, n_in);
         Elsewhere back = go_elsewhere(e, fn);
         Val inner[3];
         for (uint32_t i = 0; i < n_in; i++)

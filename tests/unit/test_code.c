@@ -8,22 +8,24 @@
 
 TestSuite(code, .init = setup, .fini = teardown);
 
-/* y[i] = sin(x[i]): has constants, so relocations */
-static Emitted object_of_sin(bool text)
+/* y[i] = sin(x[i]): has constants, so relocations. As F64 it has a function for large arguments as well. */
+static Emitted object_of(DType t, bool text)
 {
     Kernel *k = kernel_new(&arena);
-    k_arg(k, ARG_BUFFER, DT_F32, false);
-    k_arg(k, ARG_BUFFER, DT_F32, true);
+    k_arg(k, ARG_BUFFER, t, false);
+    k_arg(k, ARG_BUFFER, t, true);
     uint32_t a = k_axis(k, AXIS_X, kidx_const(k, 64), 64);
     k->vec_axis = a;
     IRef i = kidx_axis(k, a);
     VRef x = k_load(k, 0, i, VREF_NONE);
-    k_store(k, 1, i, k_op(k, OP_SIN, DT_F32, x, VREF_NONE, VREF_NONE), VREF_NONE);
+    k_store(k, 1, i, k_op(k, OP_SIN, t, x, VREF_NONE, VREF_NONE), VREF_NONE);
     JitOptions o = setting_options(settings[0]);
     Emitted out;
     cr_assert_eq(llvm_emit_host(k, "sin", &o, text, &out), ST_OK, "%s", fail_message());
     return out;
 }
+
+static Emitted object_of_sin(bool text) { return object_of(DT_F32, text); }
 
 static void run_sin(const Code *code)
 {
@@ -80,7 +82,7 @@ Test(code, text_is_given_when_asked_for)
 /* The assembly has each function of the IR: one that rarely runs, such as sin's of large arguments, has a section of its own. */
 Test(code, text_has_every_function)
 {
-    Emitted out = object_of_sin(true);
+    Emitted out = object_of(DT_F64, true);
     int functions = 0;
     for (const char *at = out.ir; (at = strstr(at, "\ndefine ")); at++, functions++) {
         char name[64];

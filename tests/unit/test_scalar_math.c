@@ -247,6 +247,32 @@ Test(math, trigonometry_of_large_arguments)
 }
 
 /* Subnormal results and arguments. */
+/* F32 where another entry of the tables of 1/pi begins, around each power of two, and what comes closest to a multiple of pi/2 of all. */
+Test(math, trigonometry_of_every_binade)
+{
+    static const struct {
+        Op op;
+        double (*of)(double), ulp;
+    } functions[3] = {{OP_SIN, sin, 1.9}, {OP_COS, cos, 1.9}, {OP_TAN, tan, 3.5}};
+    enum { FIRST = 16, LAST = 127, EACH = 5 };
+    float x[(LAST - FIRST + 1) * EACH + 1], y[sizeof x / sizeof *x];
+    size_t n = 0;
+    for (int k = FIRST; k <= LAST; k++) {
+        float least = ldexpf(1, k), among[EACH] = {least, nextafterf(least, 0), -nextafterf(least, INFINITY), 1.3f * least, -1.9f * least};
+        memcpy(&x[n], among, sizeof among);
+        n += EACH;
+    }
+    x[n++] = 16367173 * 0x1p72f;
+    for (size_t f = 0; f < 3; f++) {
+        run_array(functions[f].op, DT_F32, DT_F32, n, x, NULL, y);
+        for (size_t i = 0; i < n; i++) {
+            double want = functions[f].of((double)x[i]);
+            cr_expect_leq(fabs((double)y[i] - want), functions[f].ulp * ldexp(1, ilogb(want) - 23), "%s %a: %a, not %a",
+                          op_name(functions[f].op), (double)x[i], (double)y[i], want);
+        }
+    }
+}
+
 Test(math, subnormals_are_kept)
 {
     cr_assert_eq(run_float(OP_EXP2, DT_F32, -149, 0), 0x1p-149);

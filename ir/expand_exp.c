@@ -132,7 +132,7 @@ EXPAND(EXP)
     X any = x_select(e, over, x_add(e, v, x_inf(e, v)), usual), low = x_and(e, is_low(e, v), not_zero);
     x_cold_begin(e, low);
     int up = lift(e, v);
-    X lifted = x_select(e, low, x_add_bits(e, bits, (uint64_t)up << f->mantissa), x_like(e, bits, 0));
+    X lifted = x_select(e, low, x_add_bits(e, x_as_int(e, any), (uint64_t)up << f->mantissa), x_like(e, bits, 0));
     X least = settle(e, x_as_float(e, lifted), x_like(e, v, ldexp(1, -up)), low);
     x_cold_end(e);
     any = x_select(e, low, least, any);

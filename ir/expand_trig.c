@@ -228,11 +228,11 @@ static void choose_words(E *e, X biased_exponent, X out[3])
     }
 }
 
-/* An unsigned number of 32 bits, held in an I64, times 2^exponent. */
-static X piece(E *e, X bits, int exponent)
+/* An unsigned number of 32 bits, held in an I64, times 2^exponent; less 2^(31 + exponent) if it is `biased`. */
+static X piece(E *e, X bits, int exponent, bool biased)
 {
-    X two52 = x_like(e, x_bits(e, SC_F64, 0), 0x1p52);
-    X d = x_sub(e, x_as_float(e, x_or(e, bits, x_as_int(e, two52))), two52);
+    X two52 = x_as_int(e, x_like(e, x_bits(e, SC_F64, 0), 0x1p52));
+    X number = x_as_float(e, x_or(e, bits, two52)), d = x_sub(e, number, x_like(e, number, biased ? 0x1p52 + 0x1p31 : 0x1p52));
     return x_mul(e, d, x_like(e, d, ldexp(1, exponent)));
 }
 
@@ -248,29 +248,19 @@ static Reduced wide64(E *e, X a)
     X low = x_add(e, mid, mul_high(e, m, w[2]));
     X carry = x_zext(e, x_ult(e, low, mid), SC_I64);
     X top = x_add(e, x_add(e, x_mul(e, m, w[0]), mul_high(e, m, w[1])), carry);
-    /* quadrant: the two top bits, rounded; what is left is signed */
+    /* quadrant: the two top bits, rounded; what is left has a sign, which only its highest piece shows */
     X n = x_lshr_n(e, x_add_bits(e, top, UINT64_C(1) << 61), 62);
     top = x_sub(e, top, x_shl_n(e, n, 62));
-    X zero = x_like(e, top, 0);
-    X negative = x_slt(e, top, zero);
-    X low_negated = x_sub(e, zero, low);
-    X borrow = x_zext(e, x_ine(e, low, zero), SC_I64);
-    X top_negated = x_sub(e, x_sub(e, zero, top), borrow);
-    low = x_select(e, negative, low_negated, low);
-    top = x_select(e, negative, top_negated, top);
-    /* as a sum of doubles: 2^126 is one quarter of a turn */
-    X mask = x_like(e, top, 0xffffffff);
-    Pair s = x_fast_two_sum(e, piece(e, x_lshr_n(e, top, 32), -30), piece(e, x_and(e, top, mask), -62));
-    Pair t = x_fast_two_sum(e, s.high, piece(e, x_lshr_n(e, low, 32), -94));
-    X rest = x_add(e, x_add(e, s.low, t.low), piece(e, x_and(e, low, mask), -126));
-    /* times pi/2, and the sign */
+    /* as a sum of doubles: 2^126 is one quarter of a turn; each is no smaller than the sum of those after it, or 0 */
+    X mask = x_like(e, top, 0xffffffff), first = x_lshr_n(e, x_xor_bits(e, top, UINT64_C(1) << 63), 32);
+    Pair s = x_fast_two_sum(e, piece(e, first, -30, true), piece(e, x_and(e, top, mask), -62, false));
+    Pair t = x_fast_two_sum(e, s.high, piece(e, x_lshr_n(e, low, 32), -94, false));
+    X rest = x_add(e, x_add(e, s.low, t.low), piece(e, x_and(e, low, mask), -126, false));
+    /* times pi/2 */
     X ph = x_like(e, a, 0x1.921fb54442d18p+0), pl = x_like(e, a, 0x1.1a62633145c07p-54);
     X r = x_mul(e, t.high, ph);
     X r_low = x_fma(e, t.high, ph, x_fneg(e, r));
     r_low = x_fma(e, rest, ph, x_fma(e, t.high, pl, r_low));
-    X sign = x_shl_n(e, x_zext(e, negative, SC_I64), 63);
-    r = x_as_float(e, x_xor(e, x_as_int(e, r), sign));
-    r_low = x_as_float(e, x_xor(e, x_as_int(e, r_low), sign));
     return (Reduced){.r = r, .low = r_low, .i = n};
 }
 

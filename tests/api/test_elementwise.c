@@ -251,6 +251,11 @@ API_TEST(elementwise, where_and_clamp)
     EXPECT(kiln_clamp(I32(KILN_SHAPE(3), -5, 0, 5), kiln_int(-1), kiln_int(2)), KILN_I32, KILN_SHAPE(3), 0, -1, 0, 2);
     EXPECT(kiln_clamp(F32(KILN_SHAPE(2), NAN, 9), x = F32(KILN_SHAPE(2), 0, 0), F32(KILN_SHAPE(2), 1, 2)), KILN_F32, KILN_SHAPE(2), 0, NAN,
            2);
+    /* limits beyond the dtype bound nothing */
+    kiln_tensor *u8 = kiln_cast(I32(KILN_SHAPE(3), 0, 100, 255), KILN_U8);
+    EXPECT(kiln_clamp(u8, kiln_int(-5), kiln_int(300)), KILN_U8, KILN_SHAPE(3), 0, 0, 100, 255);
+    EXPECT(kiln_clamp(u8, kiln_scalar(-1e30), kiln_scalar(100.9)), KILN_U8, KILN_SHAPE(3), 0, 0, 100, 100);
+    EXPECT(kiln_clamp(u8, kiln_scalar(99.5), kiln_scalar(1e30)), KILN_U8, KILN_SHAPE(3), 0, 99, 100, 255);
 }
 
 API_TEST(elementwise, casts)

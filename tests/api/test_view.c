@@ -149,6 +149,19 @@ API_TEST(view, pad)
     EXPECT_ERROR(kiln_pad(x, 3, (kiln_padding[]){{0, 0}, {0, 0}, {0, 0}}, kiln_scalar(1)), KILN_INVALID, "3 paddings");
     EXPECT_ERROR(kiln_pad(x, 0, NULL, x), KILN_BAD_SHAPE, "value has rank 0: it is f32[2,3]");
     EXPECT_ERROR(kiln_pad(x, 1, (kiln_padding[]){{INT64_MAX, 0}}, kiln_scalar(1)), KILN_OVERFLOW, "kiln_pad");
+
+    /* a weak scalar beyond the dtype: an int refuses it, a float takes the nearest that it has */
+    const kiln_padding one = {1, 0};
+    kiln_tensor *u8 = kiln_full(KILN_U8, KILN_SHAPE(1), 7), *half = kiln_full(KILN_F16, KILN_SHAPE(1), 7);
+    EXPECT(kiln_pad(u8, 1, &one, kiln_int(255)), KILN_U8, KILN_SHAPE(2), 0, 255, 7);
+    EXPECT(kiln_pad(u8, 1, &one, kiln_scalar(255)), KILN_U8, KILN_SHAPE(2), 0, 255, 7);
+    EXPECT_ERROR(kiln_pad(u8, 1, &one, kiln_int(300)), KILN_INVALID, "300");
+    EXPECT_ERROR(kiln_pad(u8, 1, &one, kiln_scalar(300)), KILN_INVALID, "300");
+    EXPECT_ERROR(kiln_pad(u8, 1, &one, kiln_int(-1)), KILN_INVALID, "-1");
+    EXPECT_ERROR(kiln_pad(u8, 1, &one, kiln_scalar(0.5)), KILN_INVALID, "0.5");
+    EXPECT(kiln_pad(half, 1, &one, kiln_scalar(1e9)), KILN_F16, KILN_SHAPE(2), 0, INFINITY, 7);
+    EXPECT(kiln_pad(half, 1, &one, kiln_scalar(65519)), KILN_F16, KILN_SHAPE(2), 0, 65504, 7);
+    EXPECT(kiln_pad(u8, 1, &one, kiln_cast(kiln_int(300), KILN_I32)), KILN_U8, KILN_SHAPE(2), 0, 44, 7); /* not weak: cast */
 }
 
 API_TEST(view, joins)

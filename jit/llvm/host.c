@@ -235,15 +235,15 @@ static void host_attributes(Session *s, LV fn)
     session_attribute(s, fn, "min-legal-vector-width", bits);
     session_attribute(s, fn, "prefer-vector-width", bits);
     session_attribute(s, fn, "no-builtins", "");
+    zero_upper(s, fn);
     if (LLVMGetTypeKind(LLVMGetReturnType(LLVMGlobalGetValueType(fn))) == LLVMIntegerTypeKind)
-        return; /* without vectors */
+        return; /* the query: few vectors, if any */
     /* A vector saved at an address that is no multiple of its size may be slow to read back: calls in cold blocks took three times as long. */
     unsigned align = LLVMGetEnumAttributeKindForName("alignstack", 10);
     LLVMAddAttributeAtIndex(fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex,
                             LLVMCreateEnumAttribute(s->e.ctx, align, s->e.bits == 512 ? 64 : 32));
     if (s->e.bits == 512)
         count_entries(s, fn);
-    zero_upper(s, fn);
 }
 
 /* An object with an undefined symbol cannot be loaded: say which. */

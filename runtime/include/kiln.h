@@ -1386,6 +1386,21 @@ KILN_API kiln_status kiln_cond(kiln_tensor *predicate, kiln_function_body *then_
 KILN_API kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kiln_function_body *then_f,
                                   kiln_function_body *else_f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 
+/*
+ * f at each index of axis axes[k] (negative: from the end; axes NULL: the first ones) of in[k], all at once: f is called once, with one index of each, and what it records is recorded
+ * for all of them, as if it had been written so; nothing loops. Results get a first axis. With axes[k] = KILN_WHOLE each index is given all of in[k]. Mapped axes are as long
+ * as each other (KILN_BAD_SHAPE). chunk > 0: so many indices at a time, in a kiln_scan, which bounds memory; 0: all.
+ *
+ * In f are at most 7 axes. Where kiln_cond or kiln_while decide by what differs from index to index, both branches run, and the loop until the last one is at its end;
+ * each index keeps its own. Each index draws random numbers of its own, the same whatever the chunk. Maps nest; kiln_grad inside gives a gradient for each
+ * index. Gradients flow through it as through what f records. What may fail, like an index out of bounds, fails for no index that does not run it.
+ */
+enum { KILN_WHOLE = -1000 };
+KILN_API kiln_status kiln_map(kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk, int n_out,
+                              kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_map_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes,
+                                 int64_t chunk, int n_out, kiln_tensor **out, void *user);
+
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
@@ -1697,6 +1712,7 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_while(...) kiln_while_at(KILN_HERE, __VA_ARGS__)
 #define kiln_scan(...) kiln_scan_at(KILN_HERE, __VA_ARGS__)
 #define kiln_cond(...) kiln_cond_at(KILN_HERE, __VA_ARGS__)
+#define kiln_map(...) kiln_map_at(KILN_HERE, __VA_ARGS__)
 #define kiln_autocast_push(...) kiln_autocast_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_push(...) kiln_mode_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_pop(...) kiln_mode_pop_at(KILN_HERE, __VA_ARGS__)

@@ -194,7 +194,7 @@ RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
     return result;
 }
 
-static RtNode *once_more(Rec *r, const RtNode *of, RtNode *const *in)
+RtNode *bodies_once_more(Rec *r, const RtNode *of, RtNode *const *in)
 {
     r->api = of->api;
     r->loc = of->loc;
@@ -232,7 +232,7 @@ bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const 
         RtNode **operands = made + body->n_made;
         for (uint32_t k = 0; k < body->made[m]->n_in; k++, operand++)
             operands[k] = NODE(*operand);
-        made[m] = once_more(r, body->made[m], operands);
+        made[m] = bodies_once_more(r, body->made[m], operands);
     }
     for (uint32_t k = 0; k < body->n_outputs && r->status == ST_OK; k++)
         out[k] = NODE(body->output[k]);
@@ -275,6 +275,15 @@ static void release_all(RtNode **node, uint32_t n)
         node_release(node[k]);
 }
 
+/* Of bodies that no node has. */
+static void drop_bodies(Bodies *bodies)
+{
+    if (!bodies)
+        return;
+    release_all(bodies->held.node, bodies->held.n);
+    os_free(bodies);
+}
+
 static void end_function(BodyMaking *m)
 {
     release_all(m->place, m->n_place);
@@ -292,10 +301,7 @@ static void end_making(BodyMaking *m)
     release_all(m->first, m->request->function[0].n_out);
     os_free(m->first);
     node_release(m->pattern);
-    if (m->bodies) { /* nobody has them */
-        release_all(m->bodies->held.node, m->bodies->held.n);
-        os_free(m->bodies);
-    }
+    drop_bodies(m->bodies);
     arena_free(&m->arena);
 }
 
@@ -560,9 +566,10 @@ static Status make_results(BodyMaking *m, RtNode **result)
     return r->status == ST_OK && eager ? eval_nodes_on(r->device, result, m->n_results, r->api, r->loc) : r->status;
 }
 
-static Status record_all(BodyMaking *m, RtNode **result)
+static Status record_all(BodyMaking *m, void *with)
 {
     const BodiesRequest *q = m->request;
+    RtNode **result = with;
     for (uint32_t b = 0; b < q->n_bodies; b++) {
         TRY(run_function(m, b));
         TRY(harvest(m, b));
@@ -590,7 +597,8 @@ static Status record_all(BodyMaking *m, RtNode **result)
     return make_results(m, result);
 }
 
-Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
+/* Runs `work` inside of a body of its own. */
+static Status make(Rec *r, const BodiesRequest *request, Status (*work)(BodyMaking *m, void *with), void *with)
 {
     static _Atomic uint32_t last_id;
     BodyMaking m CLEANUP(end_making) = {.r = r, .request = request};
@@ -607,7 +615,12 @@ Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
         continue;
     r->thread->loop = &m.loop;
     arena_init(&m.arena, &oom);
-    Status status = setjmp(oom) ? fail(ST_OUT_OF_MEMORY, "out of memory") : record_all(&m, result);
+    return setjmp(oom) ? fail(ST_OUT_OF_MEMORY, "out of memory") : work(&m, with);
+}
+
+Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
+{
+    Status status = make(r, request, record_all, result);
     for (uint32_t k = 0; k < request->n_results && status != ST_OK; k++) {
         node_release(result[k]);
         result[k] = NULL;
@@ -615,4 +628,39 @@ Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
     if (status != ST_OK)
         rec_failed(r, status);
     return status;
+}
+
+/* ---- without a node ---- */
+
+static Status trace_all(BodyMaking *m, void *with)
+{
+    Traced *traced = with;
+    TRY(run_function(m, 0));
+    TRY(harvest(m, 0));
+    TRY(make_bodies(m));
+    if (!(traced->captured = os_alloc(sizeof(RtNode *) * (m->captured.n + 1))))
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    for (; traced->n_captured < m->captured.n; traced->n_captured++)
+        traced->captured[traced->n_captured] = node_retain(m->captured.at[traced->n_captured]);
+    traced->bodies = m->bodies;
+    m->bodies = NULL;
+    return ST_OK;
+}
+
+Status bodies_trace(Rec *r, const BodyFunction *function, Status (*check)(void *user, uint32_t which, RtNode *const *out), void *user,
+                    Traced *traced)
+{
+    const BodiesRequest request = {.n_bodies = 1, .function = function, .check = check, .user = user};
+    Status status = make(r, &request, trace_all, traced);
+    if (status != ST_OK)
+        rec_failed(r, status);
+    return status;
+}
+
+void traced_end(Traced *traced)
+{
+    release_all(traced->captured, traced->n_captured);
+    os_free(traced->captured);
+    drop_bodies(traced->bodies);
+    *traced = (Traced){0};
 }

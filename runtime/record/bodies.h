@@ -63,6 +63,8 @@ Ref bodies_build(BodiesBuild *b, Graph *g, const RtNode *node, const Ref *in);
 /* A node with the bodies of `of`, on other operands of the same types; and a result of such a node. */
 RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in);
 RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type);
+/* A node of a body, no result of a loop, on other operands of the same types; borrowed. */
+RtNode *bodies_once_more(Rec *r, const RtNode *of, RtNode *const *in);
 /* Records what the body recorded, on these inputs and captured values: out[k] for its outputs, borrowed. false: an error is kept. */
 bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const *captured, RtNode **out);
 
@@ -91,6 +93,16 @@ typedef struct BodiesRequest {
     bool differentiable; /* gradients flow through it (runtime/gradient/loop.c): a LOOP has its carries as further ys then */
 } BodiesRequest;
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
+
+/* What a function recorded, for somebody who records it again in a form of his own; let go of by traced_end, also after an error. `check` as above. */
+typedef struct Traced {
+    Bodies *bodies;
+    uint32_t n_captured;
+    RtNode **captured; /* references */
+} Traced;
+Status bodies_trace(Rec *r, const BodyFunction *function, Status (*check)(void *user, uint32_t which, RtNode *const *out), void *user,
+                    Traced *traced);
+void traced_end(Traced *traced);
 
 /* The node and its results on n_in operands, as a function whose derivative is known: for a LOOP, n_results of which are the user's and as many as it
  * has carries behind them. result[k] retained. (runtime/gradient/loop.c) */

@@ -758,6 +758,16 @@ static void gradients(void)
     BAD(kiln_cond, n_out, negative, KILN_INVALID, "outputs", one, nothing_done, nothing_done, 1, &w, -1, &g, NULL);
     BAD(kiln_cond, out, null, KILN_INVALID, "outputs", one, nothing_done, nothing_done, 1, &w, 1, NULL, NULL);
     note("kiln_cond", "user", "null");
+    BAD(kiln_map, f, null, KILN_INVALID, "needs a function", NULL, 1, &w, NULL, 0, 1, &g, NULL);
+    BAD(kiln_map, n_in, negative, KILN_INVALID, "n_in >= 1", nothing_done, -1, &w, NULL, 0, 1, &g, NULL);
+    BAD(kiln_map, in, null, KILN_INVALID, "needs a function", nothing_done, 1, NULL, NULL, 0, 1, &g, NULL);
+    BAD(kiln_map, in, element, KILN_INVALID, "in[0] is NULL", nothing_done, 1, (kiln_tensor *[]){NULL}, NULL, 0, 1, &g, NULL);
+    note("kiln_map", "axes", "null");
+    BAD(kiln_map, axes, value, KILN_INVALID, "axes[0] is 9", nothing_done, 1, &w, (int[]){9}, 0, 1, &g, NULL);
+    BAD(kiln_map, chunk, value, KILN_INVALID, "chunk >= 0", nothing_done, 1, &w, NULL, -1, 1, &g, NULL);
+    BAD(kiln_map, n_out, negative, KILN_INVALID, "n_out >= 1", nothing_done, 1, &w, NULL, 0, -1, &g, NULL);
+    BAD(kiln_map, out, null, KILN_INVALID, "needs a function", nothing_done, 1, &w, NULL, 0, 1, NULL, NULL);
+    note("kiln_map", "user", "null");
     BAD(kiln_autocast_push, low, none, KILN_BAD_DTYPE, "KILN_BF16", KILN_F64);
     BAD(kiln_mode_push, op, null, KILN_INVALID, "needs a callback", NULL, NULL, NULL);
     note("kiln_mode_push", "end", "null");

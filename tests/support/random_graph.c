@@ -605,6 +605,32 @@ static kiln_tensor *build_cond(At *at)
     return out;
 }
 
+/* One index of what is mapped: by itself, or in a branch or a loop that depends on it. */
+static void map_value(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const At *at = user;
+    kiln_tensor *some = kiln_any(kiln_cast(in[0], KILN_BOOL)), *state[] = {in[0], kiln_cast(some, KILN_I64)};
+    bool decides = !at->recipe->smooth;
+    if (at->node->p[3] & 1 && decides)
+        (void)kiln_cond(some, then_branch, else_branch, 1, in, 1, out, user);
+    else if (at->node->p[3] & 2 && decides && kiln_while(while_goes_on, while_step, 2, state, 0, state, user) == KILN_OK)
+        out[0] = state[0];
+    else
+        out[0] = body_value(at, in[0], in[0], NULL);
+}
+
+static kiln_tensor *build_map(At *at)
+{
+    int rank = kiln_rank(at->a), axis = modulo(at->node->p[2] / 8, rank);
+    kiln_tensor *out = NULL;
+    int64_t chunk = at->node->p[3] & 4 ? 2 : 0;
+    say(at, "map(t%d, axis %d, chunk %d, captured t%d, step %d %d %d %d)", at->node->in[0], axis, (int)chunk, at->node->in[1],
+        at->node->p[0], at->node->p[1], at->node->p[2], at->node->p[3]);
+    if (rank > 0)
+        (void)kiln_map(map_value, 1, &at->a, &axis, chunk, 1, &out, at);
+    return out;
+}
+
 static kiln_tensor *build_alias(At *at)
 {
     say(at, "t%d", at->node->in[0]);
@@ -636,6 +662,7 @@ static const struct {
     [R_MATMUL] = {build_matmul, 2, 5, 5},         [R_SOFTMAX] = {build_softmax, 1, 4, 4},
     [R_NORMALIZE] = {build_normalize, 1, 2, 2},   [R_SCAN] = {build_scan, 2, 4, 4},
     [R_WHILE] = {build_while, 2, 3, 3},           [R_COND] = {build_cond, 2, 3, 3},
+    [R_MAP] = {build_map, 2, 5, 5},
     [R_ALIAS] = {build_alias, 1, 0, 0},
     /* clang-format on */
 };

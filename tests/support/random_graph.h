@@ -59,6 +59,7 @@ typedef enum RecipeOp {
     R_SCAN,
     R_WHILE,
     R_COND,
+    R_MAP,
     R_ALIAS, /* the first operand itself: left by the shrinker */
     R_OPS
 } RecipeOp;

@@ -402,6 +402,73 @@ RtNode *custom_result(Rec *r, const Custom *custom, uint32_t k)
     return node;
 }
 
+/* One block, with the same slots and templates. */
+static Custom *copy_custom(const Custom *of, RtNode *const *instead)
+{
+    size_t bytes = sizeof(Custom) + 15 + sizeof(RtNode *) * of->held.n + 15;
+    uint32_t n_operands[2] = {0};
+    for (int mode = 0; mode < 2; mode++) {
+        const Rule *rule = &of->rule[mode];
+        for (uint32_t k = 0; k < rule->n_made; k++)
+            n_operands[mode] += rule->made[k]->n_in;
+        bytes += sizeof(Slot) * ((size_t)n_operands[mode] + rule->n_results) + 2 * 15;
+    }
+    Custom *custom = os_alloc(bytes);
+    if (!custom)
+        return NULL;
+    char *at = (char *)custom;
+    (void)room(&at, sizeof *custom);
+    *custom = (Custom){.n_in = of->n_in, .n_out = of->n_out, .n_behind = of->n_behind, .of_bodies = of->of_bodies};
+    atomic_init(&custom->held.refs, 1);
+    custom->held.node = room(&at, sizeof(RtNode *) * of->held.n);
+    uint32_t others = of->n_behind + of->n_out;
+    (void)hold(custom, instead, others);
+    (void)hold(custom, of->held.node + others, of->held.n - others);
+#define MOVED(list) (custom->held.node + ((list)-of->held.node))
+    custom->in = MOVED(of->in);
+    custom->out = MOVED(of->out);
+    for (int mode = 0; mode < 2; mode++) {
+        Rule *rule = &custom->rule[mode];
+        *rule = of->rule[mode];
+        rule->captured = MOVED(rule->captured);
+        rule->made = rule->made ? MOVED(rule->made) : NULL;
+        rule->operand = keep_slots(&at, rule->operand, n_operands[mode]);
+        rule->result = keep_slots(&at, rule->result, rule->n_results);
+    }
+#undef MOVED
+    return custom;
+}
+
+RtNode *custom_again(Rec *r, CustomsAgain *all, const RtNode *of, RtNode *const *instead)
+{
+    uint32_t i = 0;
+    while (i < all->n && all->at[i].of != custom_of(of))
+        i++;
+    if (i == all->cap) {
+        struct CustomAgain *more = os_realloc(all->at, sizeof *more * (all->cap + 8));
+        if (!more)
+            return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+        all->at = more;
+        all->cap += 8;
+    }
+    if (i == all->n) {
+        Custom *now = copy_custom(custom_of(of), instead);
+        if (!now)
+            return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+        all->at[all->n++] = (struct CustomAgain){custom_of(of), now};
+    }
+    r->api = of->api;
+    r->loc = of->loc;
+    return custom_result(r, all->at[i].now, custom_number(of));
+}
+
+void customs_again_end(CustomsAgain *all)
+{
+    for (uint32_t i = 0; i < all->n; i++)
+        drop_custom(all->at[i].now);
+    os_free(all->at);
+}
+
 static Status make_results(Making *m)
 {
     Rec r = rec_begin(m->api, m->file, m->line);

@@ -37,6 +37,7 @@ typedef struct Custom {
     Held held; /* first: what a gradient that comes to a result goes on at, inputs and captured nodes; then the rest */
     uint32_t n_in, n_out;
     uint32_t n_behind;
+    bool of_bodies; /* it is the derivative of a loop or branch (runtime/gradient/loop.c) */
     RtNode **in, **out;
     Rule rule[2]; /* reverse mode, forward mode */
 } Custom;
@@ -49,5 +50,17 @@ static inline bool custom_flows(const RtNode *node) { return dtype_is_float((DTy
 
 /* A node for result k, which flows (custom_flows). */
 RtNode *custom_result(Rec *r, const Custom *custom, uint32_t k);
+
+/* A result once more, of a function whose inputs and results, and what its rules captured, are now other nodes: instead[k] for the first n_behind + n_out of
+ * Custom.held. Results of one function are results of one again. */
+typedef struct CustomsAgain {
+    uint32_t n, cap;
+    struct CustomAgain {
+        const Custom *of;
+        Custom *now; /* a reference */
+    } * at;
+} CustomsAgain;
+RtNode *custom_again(Rec *r, CustomsAgain *all, const RtNode *of, RtNode *const *instead);
+void customs_again_end(CustomsAgain *all);
 
 #endif

@@ -46,7 +46,8 @@ static void run_forward(kiln_tensor **in, kiln_tensor **out, void *with)
     RtNode *node = r.status == ST_OK ? bodies_again(&r, d->node, nodes) : NULL;
     for (uint32_t k = 0; k < d->n_results && node && r.status == ST_OK; k++)
         result[k] = bodies_result_new(&r, node, k, &d->type[k]);
-    if (r.status == ST_OK && node && node->results && option_int(OPT_MODE) == MODE_EAGER) {
+    bool eager = option_int(OPT_MODE) == MODE_EAGER && r.thread->custom < INSIDE_RULE; /* in a body, it is made of placeholders */
+    if (r.status == ST_OK && node && node->results && eager) {
         Status status = eval_nodes_on(r.device, result, d->n_results, r.api, r.loc);
         if (status != ST_OK)
             rec_failed(&r, status);
@@ -308,8 +309,11 @@ Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result)
         status =
             (Status)kiln_custom_gradient_at(d->r->loc.file, d->r->loc.line, run_forward, d->node->op == OP_LOOP ? scan_back : cond_back,
                                             NULL, (int)n_in, in, (int)d->n_results, out, (void *)(uintptr_t)d);
-    for (uint32_t k = 0; k < d->n_results && status == ST_OK; k++)
+    for (uint32_t k = 0; k < d->n_results && status == ST_OK; k++) {
         result[k] = node_retain(out[k]->node);
+        if (result[k]->held)
+            ((Custom *)(void *)result[k]->held)->of_bodies = true;
+    }
     kiln_scope_end(scope);
     os_free(in);
     return status;

@@ -10,6 +10,7 @@
 #define KILN_NO_LOCATIONS
 #include "runtime/record/batch.h"
 #include "ir/base/os.h"
+#include "runtime/gradient/custom.h"
 
 #include <string.h>
 
@@ -124,9 +125,9 @@ static RtNode *indexed(const Op1 *x)
     return x->node[1] ? with_axis(x) : NULL;
 }
 
-typedef RtNode *Rule(const Op1 *x);
+typedef RtNode *BatchRule(const Op1 *x);
 
-static Rule *view_rule(Op op)
+static BatchRule *view_rule(Op op)
 {
     return op == OP_RESHAPE                     ? with_group
            : op == OP_PERMUTE                   ? with_perm
@@ -136,7 +137,7 @@ static Rule *view_rule(Op op)
                                                 : NULL;
 }
 
-static Rule *rule_of(Op op)
+static BatchRule *rule_of(Op op)
 {
     switch (op_class(op)) {
     case CLS_EW:
@@ -159,7 +160,7 @@ static bool may_fail(Op op) { return op_class(op) == CLS_GATHER || op_class(op) 
 static RtNode *record_batched(const Op1 *x)
 {
     const RtNode *of = x->of;
-    Rule *rule = rule_of((Op)of->op);
+    BatchRule *rule = rule_of((Op)of->op);
     if (of->rank == MAX_RANK)
         return too_many_axes(x->b, of);
     if (!rule)
@@ -177,7 +178,7 @@ static RtNode *record_one(const Op1 *x, bool varies)
     const RtNode *of = x->of;
     uint32_t before = r->thread->n_temp;
     RtNode *node;
-    if (of->held && x->in[0].node->tracked)
+    if (of->held && !custom_of(of)->of_bodies && x->in[0].node->tracked)
         return rec_fail(r, ST_UNSUPPORTED,
                         "inside of kiln_map it would lose its derivative: take the gradient inside, too, or write it for all "
                         "indices at once");
@@ -197,6 +198,23 @@ static RtNode *record_one(const Op1 *x, bool varies)
 
 /* ---- the body ---- */
 
+/* Which nodes of the body its outputs are made of: the others are there for derivatives only. */
+static void mark_live(const RtBody *body, bool *live)
+{
+    const Slot *operand = body->operand;
+    for (uint32_t m = 0; m < body->n_made; m++)
+        operand += body->made[m]->n_in;
+    for (uint32_t k = 0; k < body->n_outputs; k++)
+        if (slot_list(body->output[k]) == SLOT_MADE)
+            live[slot_index(body->output[k])] = true;
+    for (uint32_t m = body->n_made; m-- > 0;) {
+        operand -= body->made[m]->n_in;
+        for (uint32_t k = 0; live[m] && k < body->made[m]->n_in; k++)
+            if (slot_list(operand[k]) == SLOT_MADE)
+                live[slot_index(operand[k])] = true;
+    }
+}
+
 bool batch_inline(const Batch *b, const RtBody *body, const Mapped *in, const Mapped *captured, Mapped *out)
 {
     Rec *r = b->r;
@@ -209,9 +227,12 @@ bool batch_inline(const Batch *b, const RtBody *body, const Mapped *in, const Ma
     Mapped *made = os_alloc(sizeof *made * ((size_t)body->n_made + most + results)), *operands = made + body->n_made;
     Mapped **result = os_alloc(sizeof *result * (body->n_made + 1u)), *next = operands + most; /* of what has bodies */
     RtNode **room = os_alloc(sizeof *room * most);
+    bool *live = os_calloc(body->n_made + 1u, sizeof *live);
     const Slot *operand = body->operand;
-    if (!made || !result || !room)
+    if (!made || !result || !room || !live)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    else
+        mark_live(body, live);
 #define VALUE(of) \
     (slot_list(of) == SLOT_MADE ? made[slot_index(of)] : slot_list(of) == SLOT_PLACE ? in[slot_index(of)] : captured[slot_index(of)])
     for (uint32_t m = 0; m < body->n_made && r->status == ST_OK; m++) {
@@ -219,6 +240,9 @@ bool batch_inline(const Batch *b, const RtBody *body, const Mapped *in, const Ma
         const Slot *first = operand;
         bool varies = b->mask && may_fail((Op)of->op);
         operand += of->n_in;
+        made[m] = (Mapped){NULL, false};
+        if (!live[m])
+            continue;
         r->api = of->api;
         r->loc = of->loc;
         if (of->op == OP_RESULT) {
@@ -232,7 +256,6 @@ bool batch_inline(const Batch *b, const RtBody *body, const Mapped *in, const Ma
         if (node_has_bodies(of)) {
             result[m] = next;
             next += bodies_of(of)->n_results;
-            made[m] = (Mapped){NULL, false};
             (void)batch_body(b, of, operands, result[m]);
         } else {
             made[m] = (Mapped){record_one(&(Op1){b, of, operands, room}, varies), varies};
@@ -243,6 +266,7 @@ bool batch_inline(const Batch *b, const RtBody *body, const Mapped *in, const Ma
     os_free(made);
     os_free(result);
     os_free(room);
+    os_free(live);
     r->api = before.api;
     r->loc = before.loc;
     return r->status == ST_OK;

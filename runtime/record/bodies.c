@@ -99,6 +99,11 @@ void bodies_visit(const RtNode *node, BodiesVisit *visit, void *user)
         }
 }
 
+uint32_t body_n_behind(const RtNode *node)
+{
+    return node->held && !node_has_bodies(node) ? custom_of(node)->n_behind + custom_of(node)->n_out : 0;
+}
+
 /* ---- as graphs ---- */
 
 /* The body as a graph, for a node that is about to be added to `around`. */
@@ -220,23 +225,31 @@ bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const 
 {
     const Rec before = *r;
     uint32_t most = 1;
-    for (uint32_t m = 0; m < body->n_made; m++)
-        most = body->made[m]->n_in > most ? body->made[m]->n_in : most;
+    for (uint32_t m = 0; m < body->n_made; m++) {
+        uint32_t n = body->made[m]->n_in + body_n_behind(body->made[m]);
+        most = n > most ? n : most;
+    }
     RtNode **made = os_alloc(sizeof *made * ((size_t)body->n_made + most));
-    const Slot *operand = body->operand;
+    CustomsAgain customs = {0};
+    const Slot *operand = body->operand, *behind = body->behind;
     if (!made)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
 #define NODE(of) \
     (slot_list(of) == SLOT_MADE ? made[slot_index(of)] : slot_list(of) == SLOT_PLACE ? in[slot_index(of)] : captured[slot_index(of)])
     for (uint32_t m = 0; m < body->n_made && r->status == ST_OK; m++) {
         RtNode **operands = made + body->n_made;
-        for (uint32_t k = 0; k < body->made[m]->n_in; k++, operand++)
+        const RtNode *of = body->made[m];
+        uint32_t n = of->n_in, more = behind ? body_n_behind(of) : 0;
+        for (uint32_t k = 0; k < n; k++, operand++)
             operands[k] = NODE(*operand);
-        made[m] = bodies_once_more(r, body->made[m], operands);
+        for (uint32_t k = 0; k < more; k++, behind++)
+            operands[n + k] = NODE(*behind);
+        made[m] = more ? custom_again(r, &customs, of, operands + n) : bodies_once_more(r, of, operands);
     }
     for (uint32_t k = 0; k < body->n_outputs && r->status == ST_OK; k++)
         out[k] = NODE(body->output[k]);
 #undef NODE
+    customs_again_end(&customs);
     os_free(made);
     r->api = before.api;
     r->loc = before.loc;
@@ -247,16 +260,15 @@ bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const 
 
 typedef struct Harvest {
     VEC(RtNode *) made;
-    VEC(Slot) operand, output;
+    VEC(Slot) operand, output, behind;
 } Harvest;
 
 struct BodyMaking {
     Rec *r;
     const BodiesRequest *request;
     Arena arena;
-    RtNode **place; /* placeholders of the function at work, and behind them what it gave; references */
-    uint32_t n_place;
-    RtNode **first; /* what the first function gave; references */
+    RtNode **place[2]; /* of each function: placeholders, and behind them what it gave; references */
+    uint32_t n_place[2];
     LoopBody loop;
     Harvest harvest[2];
     VEC(RtNode *) captured;
@@ -284,22 +296,15 @@ static void drop_bodies(Bodies *bodies)
     os_free(bodies);
 }
 
-static void end_function(BodyMaking *m)
-{
-    release_all(m->place, m->n_place);
-    os_free(m->place);
-    m->place = NULL;
-    m->n_place = 0;
-}
-
 static void end_making(BodyMaking *m)
 {
     RtThread *t = m->r->thread;
     if (t->loop == &m->loop)
         t->loop = m->loop.outer;
-    end_function(m);
-    release_all(m->first, m->request->function[0].n_out);
-    os_free(m->first);
+    for (int b = 0; b < 2; b++) {
+        release_all(m->place[b], m->n_place[b]);
+        os_free(m->place[b]);
+    }
     node_release(m->pattern);
     drop_bodies(m->bodies);
     arena_free(&m->arena);
@@ -322,10 +327,9 @@ static RtNode *placeholder(const BodyMaking *m, const Shape *type)
     return node;
 }
 
-static Status make_strong(BodyMaking *m, const BodyFunction *f)
+static Status make_strong(BodyMaking *m, const BodyFunction *f, RtNode **out)
 {
     Rec r = rec_begin(m->r->api, m->r->loc.file, m->r->loc.line);
-    RtNode **out = m->place + f->n_in;
     for (uint32_t k = 0; k < f->n_out && r.status == ST_OK; k++) {
         RtNode *strong = rec_strong(&r, out[k]);
         if (!strong || strong == out[k])
@@ -341,25 +345,26 @@ static Status make_strong(BodyMaking *m, const BodyFunction *f)
 static Status run_function(BodyMaking *m, uint32_t which)
 {
     const BodyFunction *f = &m->request->function[which];
-    m->place = os_calloc((size_t)f->n_in + f->n_out + 1, sizeof(RtNode *));
-    if (!m->place)
+    RtNode **place = m->place[which] = os_calloc((size_t)f->n_in + f->n_out + 1, sizeof(RtNode *));
+    uint32_t *n = &m->n_place[which];
+    if (!place)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
-    for (; m->n_place < f->n_in; m->n_place++)
-        if (!(m->place[m->n_place] = placeholder(m, &f->in[m->n_place])))
+    for (; *n < f->n_in; (*n)++)
+        if (!(place[*n] = placeholder(m, &f->in[*n])))
             return ST_OUT_OF_MEMORY;
-    m->loop.index = f->counts ? m->place[0] : NULL;
+    m->loop.index = f->counts ? place[0] : NULL;
     const BodyRun run = {.api = m->r->api,
                          .loc = m->r->loc,
                          .n_in = f->n_in,
                          .n_out = f->n_out,
-                         .in = m->place,
-                         .out = m->place + f->n_in,
+                         .in = place,
+                         .out = place + f->n_in,
                          .call = f->call,
                          .with = f->with,
                          .custom = INSIDE_BODY};
     TRY(body_run(&run));
-    m->n_place += f->n_out;
-    TRY(make_strong(m, f));
+    *n += f->n_out;
+    TRY(make_strong(m, f, run.out));
     return m->request->check ? m->request->check(m->request->user, which, run.out) : ST_OK;
 }
 
@@ -385,23 +390,29 @@ static Slot ref_of(BodyMaking *m, const PointerMap *seen, RtNode *node)
     return ref == NOT_MAPPED && !is_inside(m, node) ? capture(m, node) : ref;
 }
 
-static Status harvest(BodyMaking *m, uint32_t which)
+/* The nodes that a node of a body is made of, and behind its operands those that its derivative takes, if it has one of its own. */
+static RtNode *operand_at(const RtNode *node, uint32_t k) { return k < node->n_in ? node->in[k] : node->held->node[k - node->n_in]; }
+
+static void harvest(BodyMaking *m, uint32_t which)
 {
     const BodyFunction *f = &m->request->function[which];
     Harvest *h = &m->harvest[which];
+    RtNode **place = m->place[which];
     PointerMap seen = {0};
     VEC(RtNode *) stack = {0};
     Arena *arena = &m->arena;
+    *h = (Harvest){0};
     for (uint32_t k = 0; k < f->n_in; k++)
-        pointer_map_put(arena, &seen, m->place[k], slot_of(SLOT_PLACE, k));
+        pointer_map_put(arena, &seen, place[k], slot_of(SLOT_PLACE, k));
     for (uint32_t k = f->n_out; k-- > 0;)
-        VEC_PUSH(arena, stack, m->place[f->n_in + k]);
+        VEC_PUSH(arena, stack, place[f->n_in + k]);
     while (stack.n) {
         RtNode *node = stack.at[stack.n - 1];
         bool known = ref_of(m, &seen, node) != NOT_MAPPED, ready = true;
-        for (uint32_t k = known ? 0 : node->n_in; k-- > 0;)
-            if (ref_of(m, &seen, node->in[k]) == NOT_MAPPED) {
-                VEC_PUSH(arena, stack, node->in[k]);
+        uint32_t n = node->n_in + (m->tracked ? body_n_behind(node) : 0);
+        for (uint32_t k = known ? 0 : n; k-- > 0;)
+            if (ref_of(m, &seen, operand_at(node, k)) == NOT_MAPPED) {
+                VEC_PUSH(arena, stack, operand_at(node, k));
                 ready = false;
             }
         if (!ready)
@@ -409,18 +420,20 @@ static Status harvest(BodyMaking *m, uint32_t which)
         stack.n--;
         if (known)
             continue;
-        for (uint32_t k = 0; k < node->n_in; k++) {
-            Slot operand = ref_of(m, &seen, node->in[k]);
-            VEC_PUSH(arena, h->operand, operand);
+        for (uint32_t k = 0; k < n; k++) {
+            Slot operand = ref_of(m, &seen, operand_at(node, k));
+            if (k < node->n_in)
+                VEC_PUSH(arena, h->operand, operand);
+            else
+                VEC_PUSH(arena, h->behind, operand);
         }
         pointer_map_put(arena, &seen, node, slot_of(SLOT_MADE, h->made.n));
         VEC_PUSH(arena, h->made, node);
     }
     for (uint32_t k = 0; k < f->n_out; k++) {
-        Slot output = ref_of(m, &seen, m->place[f->n_in + k]);
+        Slot output = ref_of(m, &seen, place[f->n_in + k]);
         VEC_PUSH(arena, h->output, output);
     }
-    return ST_OK;
 }
 
 /* ---- making ---- */
@@ -458,6 +471,7 @@ static Status make_bodies(BodyMaking *m)
             RtBody *body = &head.body[b];
             *body = (RtBody){.n_inputs = q->function[b].n_in, .n_made = (uint32_t)h->made.n, .n_outputs = (uint32_t)h->output.n};
             body->operand = keep(block, &at, h->operand.at, sizeof *h->operand.at * h->operand.n);
+            body->behind = m->tracked ? keep(block, &at, h->behind.at, sizeof *h->behind.at * h->behind.n) : NULL;
             body->output = keep(block, &at, h->output.at, sizeof *h->output.at * h->output.n);
             body->made = head.held.node ? head.held.node + held : NULL;
             for (size_t k = 0; k < h->made.n && block; k++)
@@ -501,7 +515,8 @@ static Status make_pattern(BodyMaking *m)
     return ST_OK;
 }
 
-/* May a gradient be asked for through the node? Inside of functions that only record it cannot flow (INSIDE_RULE: it is one). */
+/* May a gradient be asked for through the node? Through a function that has a derivative of its own, and through that, it does not go; and a carry of all axes
+ * that there are cannot be stacked. */
 static bool is_tracked(const BodyMaking *m)
 {
     const BodiesRequest *q = m->request;
@@ -510,7 +525,9 @@ static bool is_tracked(const BodyMaking *m)
         tracked |= q->given[k]->tracked && !q->given[k]->stop;
     for (size_t k = 0; k < m->captured.n; k++)
         tracked |= m->captured.at[k]->tracked && !m->captured.at[k]->stop;
-    return tracked && q->differentiable && !m->loop.outer && m->r->thread->custom == 0;
+    for (uint32_t k = 0; q->op == OP_LOOP && k < q->attr.loop.carries; k++)
+        tracked &= q->given[k]->rank < MAX_RANK;
+    return tracked && q->differentiable && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE;
 }
 
 /* The carries that each step is given become ys, behind those of the user's. */
@@ -531,7 +548,7 @@ static Status find_types(BodyMaking *m)
     for (uint32_t k = 0; k < m->n_results; k++) {
         Shape *type = &m->type[k];
         if (k < q->n_results) {
-            TRY(q->type(q->user, k, m->first, type));
+            TRY(q->type(q->user, k, m->place[0] + q->function[0].n_in, type));
             continue;
         }
         const RtNode *carry = m->in[k - q->n_results];
@@ -572,26 +589,16 @@ static Status record_all(BodyMaking *m, void *with)
     RtNode **result = with;
     for (uint32_t b = 0; b < q->n_bodies; b++) {
         TRY(run_function(m, b));
-        TRY(harvest(m, b));
-        if (b == 0) {
-            const BodyFunction *f = &q->function[0];
-            if (!(m->first = os_calloc((size_t)f->n_out + 1, sizeof(RtNode *))))
-                return fail(ST_OUT_OF_MEMORY, "out of memory");
-            for (uint32_t k = 0; k < f->n_out; k++)
-                m->first[k] = node_retain(m->place[f->n_in + k]);
-        }
-        if (b + 1 < q->n_bodies) {
-            end_function(m);
-            continue;
-        }
-        m->r->thread->loop = m->loop.outer; /* what follows is recorded around */
-        m->n_results = q->n_results;
-        m->tracked = is_tracked(m);
-        if (m->tracked && q->op == OP_LOOP)
-            stack_carries(m);
-        TRY(make_bodies(m));
-        end_function(m);
+        harvest(m, b);
     }
+    m->r->thread->loop = m->loop.outer; /* what follows is recorded around */
+    m->n_results = q->n_results;
+    m->tracked = is_tracked(m);
+    for (uint32_t b = 0; b < q->n_bodies && m->tracked; b++) /* once more, with what derivatives of the user's take */
+        harvest(m, b);
+    if (m->tracked && q->op == OP_LOOP)
+        stack_carries(m);
+    TRY(make_bodies(m));
     TRY(make_pattern(m));
     TRY(find_types(m));
     return make_results(m, result);
@@ -636,7 +643,7 @@ static Status trace_all(BodyMaking *m, void *with)
 {
     Traced *traced = with;
     TRY(run_function(m, 0));
-    TRY(harvest(m, 0));
+    harvest(m, 0);
     TRY(make_bodies(m));
     if (!(traced->captured = os_alloc(sizeof(RtNode *) * (m->captured.n + 1))))
         return fail(ST_OUT_OF_MEMORY, "out of memory");

@@ -20,6 +20,7 @@ typedef struct RtBody {
     RtNode **made;
     Slot *operand; /* of made[0], made[1], ...; SLOT_PLACE: an input */
     Slot *output;
+    Slot *behind; /* what derivatives of the user's take that were recorded in it (body_n_behind of each node); NULL: they are not needed */
 } RtBody;
 
 typedef struct Bodies {
@@ -37,6 +38,8 @@ typedef struct BodyResults {
 } BodyResults;
 
 static inline bool node_has_bodies(const RtNode *node) { return op_class((Op)node->op) == CLS_BODY; }
+/* A result of kiln_custom_gradient: how many nodes its derivative takes; else 0. */
+uint32_t body_n_behind(const RtNode *node);
 static inline Bodies *bodies_of(const RtNode *node) { return (Bodies *)(void *)node->held; }
 
 /* The k-th result that somebody could ask for, retained; NULL: nobody can any more. */

@@ -913,6 +913,124 @@ LOOP_TEST(the_finite_check_looks_around_loops)
     kiln_clear_error();
 }
 
+/* --- loops in loops -------------------------------------------------------------------------------------------------------- */
+
+typedef struct Nest {
+    kiln_tensor *w;    /* [3,3] */
+    bool unrolled;     /* by C, instead */
+    int depth, branch; /* levels below; which of two at the innermost */
+} Nest;
+
+static void nest_steps(const Nest *n, int64_t length, kiln_tensor **carry, kiln_tensor **y);
+
+static void nest_branch(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    out[0] = kiln_mul(kiln_sin(in[0]), kiln_sum(((const Nest *)user)->w));
+}
+
+static void nest_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    Nest n = *(const Nest *)user;
+    kiln_tensor *c[] = {kiln_tanh(kiln_add(kiln_matmul(carry[0], n.w), kiln_cast(i, KILN_F64))), carry[1]}, *inner = carry[0];
+    (void)x;
+    if (n.depth > 0) {
+        n.depth--;
+        nest_steps(&n, 3, c, &inner);
+        inner = kiln_mean_axes(inner, KILN_AXES(0), false);
+    } else if (n.unrolled) {
+        (n.branch ? nest_branch : as_it_is)(c, c, &n);
+    } else {
+        (void)kiln_cond(kiln_eq(carry[2], 1), nest_branch, as_it_is, 1, c, 1, c, &n);
+    }
+    carry_out[0] = c[0];
+    carry_out[1] = kiln_add(kiln_mul(c[1], 0.5), kiln_sum(inner));
+    carry_out[2] = carry[2];
+    y[0] = kiln_mul(c[0], carry_out[1]);
+}
+
+static void nest_steps(const Nest *n, int64_t length, kiln_tensor **carry, kiln_tensor **y)
+{
+    kiln_tensor *state[] = {carry[0], carry[1], kiln_full(KILN_I64, KILN_SHAPE(), n->branch)}, *ys[LONGEST];
+    if (!n->unrolled) {
+        (void)kiln_scan(nest_step, length, 0, 3, state, state, 0, NULL, 1, y, (void *)(uintptr_t)n);
+    } else {
+        for (int64_t i = 0; i < length; i++) {
+            kiln_tensor *next_state[3] = {NULL};
+            nest_step(kiln_full(KILN_I64, KILN_SHAPE(), (double)i), state, NULL, next_state, &ys[i], (void *)(uintptr_t)n);
+            memcpy(state, next_state, sizeof state);
+        }
+        *y = kiln_stack(ys, (int)length, 0);
+    }
+    memcpy(carry, state, 2 * sizeof *state);
+}
+
+static kiln_tensor *nest_loss(Nest n, kiln_tensor **params)
+{
+    kiln_tensor *carry[] = {params[1], params[2]}, *y;
+    n.w = params[0];
+    nest_steps(&n, 2, carry, &y);
+    return kiln_add(kiln_add(kiln_sum(kiln_square(carry[0])), carry[1]), kiln_sum(y));
+}
+
+/* Against the unrolled loops, bit for bit of what is summed in the same order, and against differences. */
+LOOP_TEST(gradient_of_loops_in_loops_is_that_of_their_steps)
+{
+    for (int depth = 0; depth < 3; depth++)
+        for (int branch = 0; branch < 2; branch++) {
+            kiln_scope *scope = kiln_scope_begin();
+            Nest n = {.depth = depth, .branch = branch};
+            kiln_tensor *params[] = {kiln_param(given(KILN_F64, KILN_SHAPE(3, 3))), kiln_param(given(KILN_F64, KILN_SHAPE(2, 3))),
+                                     kiln_param(given(KILN_F64, KILN_SHAPE()))};
+            kiln_tensor *got[3], *want[3];
+            OK(kiln_grad(nest_loss(n, params), params, 3, got));
+            n.unrolled = true;
+            OK(kiln_grad(nest_loss(n, params), params, 3, want));
+            for (int k = 0; k < 3; k++) {
+                double worst, most;
+                OK(kiln_item(kiln_max(kiln_abs(kiln_sub(got[k], want[k]))), &worst));
+                OK(kiln_item(kiln_max(kiln_abs(want[k])), &most));
+                cr_assert(worst <= 1e-13 * (1 + most), "depth %d, params[%d]: %g of %g", depth, k, worst, most);
+            }
+            kiln_scope_end(scope);
+        }
+}
+
+static void rounds(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_round(in[0]);
+}
+
+static void straight(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)out;
+    grads[0] = kiln_mul(cotangents[0], kiln_add(in[0], *(kiln_tensor **)user));
+}
+
+static void straight_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    kiln_tensor *rounded;
+    if (kiln_custom_gradient(rounds, straight, NULL, 1, carry, 1, &rounded, user) == KILN_OK)
+        carry_out[0] = kiln_mul(kiln_add(rounded, 0.25), 1.5);
+}
+
+/* A derivative of the user's in a loop is that, also where the loop is in another. */
+LOOP_TEST(derivatives_of_the_users_hold_in_loops)
+{
+    kiln_tensor *p = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(2), 2.25)), *q = kiln_full(KILN_F32, KILN_SHAPE(), 0.5), *last = p, *got,
+                *want;
+    OK(kiln_scan(straight_step, 3, 0, 1, &p, &last, 0, NULL, 0, NULL, &q));
+    OK(kiln_grad(kiln_sum(last), &p, 1, &got));
+    last = p;
+    for (int k = 0; k < 3; k++)
+        straight_step(NULL, &last, NULL, &last, NULL, &q);
+    OK(kiln_grad(kiln_sum(last), &p, 1, &want));
+    SAME(got, want);
+}
+
 LOOP_TEST(what_no_gradient_flows_through_is_said)
 {
     double limit = 100;
@@ -924,6 +1042,10 @@ LOOP_TEST(what_no_gradient_flows_through_is_said)
     kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *along;
     cr_assert_eq(kiln_scan(add_user, 3, 0, 1, &zero, &sum, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
     fails_with(kiln_jvp(1, &p, &p, 1, &sum, 0, &along), KILN_UNSUPPORTED, "");
+    kiln_tensor *wide = kiln_reshape(zero, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 2)), *end = NULL; /* could not be stacked */
+    cr_assert_eq(kiln_scan(add_user, 3, 0, 1, &wide, &end, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
+    EXPECT(kiln_flatten(end), KILN_F32, KILN_SHAPE(2), 0, 3, 3);
+    fails_with(kiln_grad(kiln_sum(end), &p, 1, &grad), KILN_UNSUPPORTED, "no gradient flows through kiln_scan");
     cr_assert_eq(kiln_grad(kiln_sum(kiln_square(sum)), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
     fails_with(kiln_grad(kiln_sum(kiln_square(grad)), &p, 1, &along), KILN_UNSUPPORTED, "no gradient flows through");
 }

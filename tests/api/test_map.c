@@ -341,12 +341,72 @@ static void cond_example(kiln_tensor **in, kiln_tensor **out, void *user)
     (void)kiln_cond(kiln_gt(in[1], 0), example, scan_example, 2, in, 1, out, &w);
 }
 
+static void scan_gradient(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *loss = NULL;
+    (void)user;
+    scan_example(in + 1, &loss, &in[0]);
+    (void)kiln_grad(loss, in, 2, out);
+}
+
+MAP_TEST(of_a_gradient_of_a_scan)
+{
+    kiln_tensor *in[] = {given(KILN_F64, KILN_SHAPE(3, 2)), given(KILN_F64, KILN_SHAPE(5, 3)), given(KILN_F64, KILN_SHAPE(5))}, *each[2],
+                *one[2];
+    OK(kiln_map(scan_gradient, 3, in, (int[]){KILN_WHOLE, 0, 0}, 0, 2, each, NULL));
+    for (int i = 0; i < 5; i++) {
+        kiln_tensor *p[] = {kiln_param(kiln_add(in[0], 0)), kiln_param(kiln_select(in[1], 0, i)), kiln_select(in[2], 0, i)};
+        scan_gradient(p, one, NULL);
+        for (int k = 0; k < 2; k++)
+            SAME(kiln_select(each[k], 0, i), one[k]);
+    }
+}
+
+static void straight(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)in;
+    (void)out;
+    (void)user;
+    grads[0] = cotangents[0];
+}
+
+static void rounds(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_round(in[0]);
+}
+
+static void rounded(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    (void)kiln_custom_gradient(rounds, straight, NULL, 1, in, 1, out, NULL);
+}
+
+static void rounded_gradient(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *y = NULL;
+    rounded(in, &y, user);
+    (void)kiln_grad(kiln_sum(kiln_square(y)), in, 1, out);
+}
+
+/* A derivative of the user's: inside it holds; it is never lost in silence. */
+MAP_TEST(of_a_custom_gradient)
+{
+    kiln_tensor *x = kiln_from(KILN_F32, KILN_SHAPE(2, 2), (float[]){0.25f, 1.75f, -2.25f, 3}), *out;
+    OK(kiln_map(rounded, 1, &x, NULL, 0, 1, &out, NULL));
+    EXPECT(out, KILN_F32, KILN_SHAPE(2, 2), 0, 0, 2, -2, 3);
+    OK(kiln_map(rounded_gradient, 1, &x, NULL, 0, 1, &out, NULL));
+    EXPECT(out, KILN_F32, KILN_SHAPE(2, 2), 0, 0, 4, -4, 6);
+    x = kiln_param(x);
+    fails_with(kiln_map(rounded, 1, &x, NULL, 0, 1, &out, NULL), KILN_UNSUPPORTED, "it would lose its derivative");
+}
+
 /* From outside. */
 MAP_TEST(gradient_of_a_map)
 {
     static kiln_function_body *const functions[] = {example, scan_example, cond_example};
-    for (int f = 0; f < 2; f++)
-        for (int64_t chunk = 0; chunk < 3 && !(f && chunk); chunk++) { /* a loop in a loop: kiln_scan has no derivative there */
+    for (int f = 0; f < 3; f++)
+        for (int64_t chunk = 0; chunk < 3; chunk++) {
             kiln_tensor *w = kiln_param(given(KILN_F64, KILN_SHAPE(3, 2))), *x = kiln_param(given(KILN_F64, KILN_SHAPE(5, 3)));
             kiln_tensor *in[] = {x, given(KILN_F64, KILN_SHAPE(5))}, *params[] = {w, x}, *loss, *got[2], *want[2];
             OK(kiln_map(functions[f], 2, in, NULL, chunk, 1, &loss, &w));

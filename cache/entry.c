@@ -222,11 +222,14 @@ static bool body_fits(const Program *body, uint32_t n_inputs, uint32_t n_outputs
     return fits;
 }
 
+/* May it overwrite inputs of the user's? Then nothing in it fails once it has begun. What a body overwrites is its loop's. */
+static bool takes_inputs(const Program *plan) { return plan->takes_over && !plan->inner; }
+
 /* Operands, results, and of a loop the count (jit/plan.h). */
 static bool bodies_fit(const Program *plan, const ProgStep *s)
 {
     bool loop = s->kind == STEP_LOOP;
-    if (s->n_in > s->n_args || s->n_results > s->n_args - s->n_in || s->n_args != s->n_in + s->n_results + loop || plan->takes_over)
+    if (s->n_in > s->n_args || s->n_results > s->n_args - s->n_in || s->n_args != s->n_in + s->n_results + loop || takes_inputs(plan))
         return false;
     const ProgArg *args = plan->args + s->first_arg;
     for (uint32_t i = 0; i < s->n_in + s->n_results; i++)
@@ -244,7 +247,7 @@ static bool bodies_fit(const Program *plan, const ProgStep *s)
 static bool sort_fits(const Program *plan, const ProgStep *step)
 {
     static const uint8_t kinds[] = {BIND_BUFFER, BIND_BUFFER, BIND_SIZE, BIND_SIZE, BIND_SIZE};
-    bool fits = step->n_args == sizeof kinds && step->dtype < DT_COUNT && !plan->takes_over;
+    bool fits = step->n_args == sizeof kinds && step->dtype < DT_COUNT && !takes_inputs(plan);
     for (uint32_t i = 0; fits && i < sizeof kinds; i++)
         fits = plan->args[step->first_arg + i].kind == kinds[i];
     return fits;

@@ -148,8 +148,8 @@ Status body_verify(const Graph *g, const Node *node)
     const char *why = body_check_node(g, node);
     if (!why && (node->n_bodies < body_least((Op)node->op) || node->n_bodies > MAX_BODIES))
         why = "wrong number of bodies";
-    if (!why && node->op == OP_LOOP && node->n_bodies == 2 && (node->attr.loop.xs || node->attr.loop.ys || node->attr.loop.reverse))
-        why = "a loop with a condition has neither xs nor ys nor a direction";
+    if (!why && node->op == OP_LOOP && node->n_bodies == 2 && (node->attr.loop.xs || node->attr.loop.reverse))
+        why = "a loop with a condition has neither xs nor a direction";
     for (uint32_t b = 0; b < node->n_bodies && !why; b++) {
         const Graph *body = node->bodies[b];
         if (body->shared != g->shared || body->inputs.n != body_n_inputs(node, b))

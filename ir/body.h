@@ -2,8 +2,9 @@
  * Graphs inside nodes.
  *
  *   LOOP   operands: carries, xs, captured values. The step (bodies[0]) makes of i (i64), the carries, x[i] of each xs and the captured
- *          values the next carries and y[i] of each ys. The condition (bodies[1], if there is one; then there are neither xs nor ys) makes
- *          of carries and captured values a bool: it is asked before each step, and the loop ends where it is false.
+ *          values the next carries and y[i] of each ys. The condition (bodies[1], if there is one; then there are no xs) makes
+ *          of carries and captured values a bool: it is asked before each step, and the loop ends where it is false. Its ys are as long as it may be; what
+ *          lies behind the last step is undefined.
  *          Results: the carries at the end, then the ys with a first axis. `reverse`: i goes down
  *   COND   operands: the predicate (a bool of rank 0), then what both bodies are given. Results: those of the body that ran
  *

@@ -166,6 +166,10 @@ static Status end_at(const Walk *w, const RtNode *node)
 static Status put_op(Walk *w, RtNode *node)
 {
     char there[PLACE];
+    if (node->op == OP_RESULT && node->in[0]->op == OP_LOOP && node->in[0]->facts[0] == INT64_MAX)
+        return fail(ST_UNSUPPORTED,
+                    "no gradient flows through %s%s without max_steps: give it a bound, or call kiln_stop_gradient if it is a constant",
+                    api_of(node), place(node->loc, there));
     if (node->op == OP_RESULT || op_class((Op)node->op) == CLS_BODY)
         return fail(ST_UNSUPPORTED, "no gradient flows through %s%s; call kiln_stop_gradient if it is a constant", api_of(node),
                     place(node->loc, there));

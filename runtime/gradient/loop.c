@@ -1,18 +1,21 @@
 /*
- * Derivatives of kiln_scan and kiln_cond, as functions with a rule of their own (custom.h).
+ * Derivatives of kiln_scan, kiln_while and kiln_cond, as functions with a rule of their own (custom.h).
  *
  *   scan   a scan the other way round. Its carries: cotangents of the carries, the captured values that gradients are asked of (as stand-ins
  *          to differentiate by; they never change, so they are never copied), and the sums of their cotangents. Its xs: the carries that
  *          each step was given, which the forward loop stacks as further ys, then the xs, then the cotangents of the ys
+ *   while  first once more forward, stacking what each step was given and counting the steps: nothing is kept of a loop whose gradient nobody asks for. Then
+ *          a loop that counts down to 0, with the carries of a scan's, which looks up in the stacks what step k was given
  *   cond   one with the same predicate, on the operands and the cotangents
  *
- * In both the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by kiln_vjp. Reverse mode, once: a
+ * In all the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by kiln_vjp. Reverse mode, once: a
  * derivative of what this records is KILN_UNSUPPORTED.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
 #include "jit/options.h"
 #include "runtime/gradient/custom.h"
+#include "runtime/gradient/param.h"
 #include "runtime/record/bodies.h"
 
 #include <string.h>
@@ -233,6 +236,184 @@ static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
     os_free(room.at);
 }
 
+/* --- kiln_while --- */
+
+/* Is carry k what it was, in each step? */
+static bool stays(const Work *w, uint32_t k) { return w->body->output[k] == slot_of(SLOT_PLACE, k + 1); }
+
+/* Forward: carries, and the number of steps; ys: the carries that a step is given, but for those that stay. */
+static void count_step(kiln_tensor **in, kiln_tensor **out, void *with)
+{
+    const Work *w = with;
+    uint32_t at = w->carries + 1;
+    kiln_tensor *one[] = {kiln_full(KILN_I64, KILN_SHAPE(), 1)};
+    if (!inline_body(w, in, w->in + w->carries, out)) /* in[0] is the number of the step */
+        return;
+    out[w->carries] = sum_of(w, in[w->carries + 1], one[0]);
+    for (uint32_t k = 0; k < w->carries; k++)
+        if (!stays(w, k))
+            out[at++] = in[k + 1];
+}
+
+static void count_condition(kiln_tensor **in, kiln_tensor **out, void *with)
+{
+    Work w = *(const Work *)with;
+    w.body = &bodies_of(w.d->node)->body[1];
+    (void)inline_body(&w, in, w.in + w.carries, out);
+}
+
+static Status type_of_counted(void *user, uint32_t k, RtNode *const *out, Shape *type)
+{
+    const Work *w = user;
+    bool stacked = k > w->carries;
+    *type = (Shape){.dtype = out[k]->dtype, .rank = (uint8_t)(out[k]->rank + stacked)};
+    memcpy(type->dim + stacked, out[k]->dim, sizeof *type->dim * out[k]->rank);
+    if (stacked)
+        type->dim[0] = w->d->node->facts[0];
+    return ST_OK;
+}
+
+/* stack[k]: what each step was given as carry k; NULL: it stays. The number of steps. NULL: an error is kept. */
+static kiln_tensor *count_forward(Work *w, kiln_tensor **stack)
+{
+    Rec r = begin(w);
+    uint32_t carries = w->carries, n_stacked = 0;
+    RtNode **given = os_calloc(2 * (size_t)carries + 2 + carries + 1, sizeof *given), **result = given + carries + 1;
+    Shape *type = os_calloc((size_t)carries + 2, sizeof *type);
+    if (!given || !type)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < carries && r.status == ST_OK; k++) {
+        given[k] = rec_in(&r, w->in[k], "a carry");
+        type[k + 1] = (Shape){.dtype = given[k]->dtype, .rank = given[k]->rank};
+        memcpy(type[k + 1].dim, given[k]->dim, sizeof *given[k]->dim * given[k]->rank);
+        n_stacked += !stays(w, k);
+    }
+    kiln_tensor *count = NULL;
+    if (r.status == ST_OK && (given[carries] = rec_int(&r, DT_I64, 0))) {
+        type[0] = type[carries + 1] = (Shape){.dtype = DT_I64};
+        const uint32_t n_results = carries + 1 + n_stacked;
+        const BodyFunction functions[] = {
+            {.call = count_step, .with = w, .n_in = carries + 2, .n_out = n_results, .in = type, .counts = true},
+            {.call = count_condition, .with = w, .n_in = carries + 1, .n_out = 1, .in = type + 1},
+        };
+        const BodiesRequest request = {.op = OP_LOOP,
+                                       .attr = {.loop = {(uint16_t)(carries + 1), 0, (uint16_t)n_stacked, 0}},
+                                       .facts = w->d->node->facts,
+                                       .n_facts = 1,
+                                       .n_bodies = 2,
+                                       .n_given = carries + 1,
+                                       .n_results = n_results,
+                                       .given = given,
+                                       .function = functions,
+                                       .type = type_of_counted,
+                                       .user = w};
+        if (bodies_record(&r, &request, result) == ST_OK) {
+            for (uint32_t k = 0; k < n_results; k++)
+                rec_own(&r, result[k]);
+            count = rec_out(&r, result[carries]);
+            for (uint32_t k = 0, at = carries + 1; k < carries; k++)
+                stack[k] = stays(w, k) ? NULL : rec_out(&r, result[at++]);
+        }
+    }
+    rec_end(&r, NULL);
+    os_free(given);
+    os_free(type);
+    return count;
+}
+
+typedef struct Back {
+    Work *w;
+    kiln_tensor **stack;
+    uint32_t n_flowing, n_captured;
+} Back;
+
+static kiln_tensor *steps_left(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_gt(state[0], kiln_int(0));
+}
+
+/* What a step was given as a carry, as a variable: what lies at i of a stack; or x itself (i is NULL), a carry that stays. */
+static kiln_tensor *given_to(const Work *w, kiln_tensor *x, kiln_tensor *i)
+{
+    Rec r = begin(w);
+    RtNode *one = rec_in(&r, x, "a stack");
+    if (i)
+        one = rec_drop(&r, rec_take(&r, one, rec_insert(&r, rec_in(&r, i, "i"), 0), 0), 1);
+    if (one && dtype_is_float(node_dtype(one)))
+        one = param_value(&r, one, param_new_id(), false);
+    return rec_end(&r, one);
+}
+
+/* State: how many steps are left, cotangents of the carries, captured values as variables, the sums of their cotangents. */
+static void while_step_back(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Back *b = user;
+    const Work *w = b->w;
+    Room room = room_new(w);
+    if (!room.at)
+        return;
+    uint32_t n_captured = 0;
+    kiln_tensor **cotangents = in + 1, **variables = cotangents + b->n_flowing, **sums = variables + b->n_captured;
+    kiln_tensor **place = take(&room, w->carries + 1), **captured = take(&room, w->n_captured + 1), **outputs = take(&room, w->carries + 1);
+    kiln_tensor **of = take(&room, (size_t)w->carries + w->n_captured + 1), **grads = take(&room, (size_t)w->carries + w->n_captured + 1);
+    Pairs with = {take(&room, w->carries + 1), take(&room, w->carries + 1), 0};
+    place[0] = kiln_sub(in[0], kiln_int(1));
+    for (uint32_t k = 0; k < w->carries; k++)
+        place[k + 1] = b->stack[k] ? given_to(w, b->stack[k], place[0]) : given_to(w, w->in[k], NULL);
+    for (uint32_t k = 0; k < w->n_captured; k++)
+        captured[k] = wanted(w, w->carries + k) ? variables[n_captured++] : w->in[w->carries + k];
+    if (inline_body(w, place, captured, outputs)) {
+        int n = 0;
+        for (uint32_t k = 0; k < w->carries; k++)
+            if (flows(w->d->in[k])) {
+                add_pair(&with, outputs[k], cotangents[n]);
+                of[n++] = place[k + 1];
+            }
+        memcpy(of + n, variables, sizeof *of * n_captured);
+        if (differentiate(w, &with, n + (int)n_captured, of, grads)) {
+            out[0] = place[0];
+            memcpy(out + 1, grads, sizeof *grads * b->n_flowing);
+            memcpy(out + 1 + b->n_flowing, variables, sizeof *out * n_captured);
+            for (uint32_t k = 0; k < n_captured; k++)
+                out[1 + b->n_flowing + n_captured + k] = sum_of(w, sums[k], grads[n + (int)k]);
+        }
+    }
+    os_free(room.at);
+}
+
+static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)out;
+    const DifferentiableBodies *d = user;
+    const RtNode *node = d->node;
+    Work w = {.d = d, .in = in, .body = &bodies_of(node)->body[0], .carries = node->attr.loop.carries};
+    w.n_captured = node->n_in - w.carries;
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    Back b = {.w = &w, .stack = take(&room, w.carries + 1)};
+    size_t most = 2 + w.carries + 2 * (size_t)w.n_captured;
+    kiln_tensor **state = take(&room, most), **last = take(&room, most);
+    int n = 0;
+    state[n++] = count_forward(&w, b.stack);
+    for (uint32_t k = 0; k < w.carries; k++)
+        if (flows(d->in[k]))
+            state[n++] = cotangents[k];
+    b.n_flowing = (uint32_t)n - 1;
+    for (uint32_t k = w.carries; k < node->n_in; k++)
+        if (wanted(&w, k))
+            state[n++] = in[k];
+    b.n_captured = (uint32_t)n - 1 - b.n_flowing;
+    for (uint32_t k = w.carries; k < node->n_in; k++)
+        if (wanted(&w, k))
+            state[n++] = zeros_like(&w, d->in[k]);
+    if (state[0] && kiln_while_at(d->r->loc.file, d->r->loc.line, steps_left, while_step_back, n, state, 0, last, &b) == KILN_OK)
+        for (uint32_t k = 0, at = 1, sum = 1 + b.n_flowing + b.n_captured; k < node->n_in; k++)
+            grads[k] = k < w.carries ? flows(d->in[k]) ? last[at++] : NULL : wanted(&w, k) ? last[sum++] : NULL;
+    os_free(room.at);
+}
+
 /* --- kiln_cond --- */
 
 typedef struct Side {
@@ -301,14 +482,14 @@ Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result)
     uint32_t n_in = d->node->n_in;
     kiln_tensor **in = os_calloc((size_t)n_in + d->n_results + 1, sizeof *in), **out = in + n_in;
     kiln_scope *scope = kiln_scope_begin(); /* of the handles here */
+    kiln_vjp_body *rule = d->node->op == OP_COND ? cond_back : bodies_of(d->node)->n_bodies == 2 ? while_back : scan_back;
     Status status = in && scope ? ST_OK : fail(ST_OUT_OF_MEMORY, "out of memory");
     for (uint32_t k = 0; k < n_in && status == ST_OK; k++)
         if (!(in[k] = rec_out(d->r, d->in[k])))
             status = ST_OUT_OF_MEMORY;
     if (status == ST_OK)
-        status =
-            (Status)kiln_custom_gradient_at(d->r->loc.file, d->r->loc.line, run_forward, d->node->op == OP_LOOP ? scan_back : cond_back,
-                                            NULL, (int)n_in, in, (int)d->n_results, out, (void *)(uintptr_t)d);
+        status = (Status)kiln_custom_gradient_at(d->r->loc.file, d->r->loc.line, run_forward, rule, NULL, (int)n_in, in, (int)d->n_results,
+                                                 out, (void *)(uintptr_t)d);
     for (uint32_t k = 0; k < d->n_results && status == ST_OK; k++) {
         result[k] = node_retain(out[k]->node);
         if (result[k]->held)

@@ -596,7 +596,7 @@ static Status record_all(BodyMaking *m, void *with)
     m->tracked = is_tracked(m);
     for (uint32_t b = 0; b < q->n_bodies && m->tracked; b++) /* once more, with what derivatives of the user's take */
         harvest(m, b);
-    if (m->tracked && q->op == OP_LOOP)
+    if (m->tracked && q->op == OP_LOOP && q->n_bodies == 1)
         stack_carries(m);
     TRY(make_bodies(m));
     TRY(make_pattern(m));

@@ -93,7 +93,8 @@ typedef struct BodiesRequest {
     Status (*check)(void *user, uint32_t which, RtNode *const *out);
     Status (*type)(void *user, uint32_t k, RtNode *const *out, Shape *type); /* of result k, by what the first function gave */
     void *user;
-    bool differentiable; /* gradients flow through it (runtime/gradient/loop.c): a LOOP has its carries as further ys then */
+    bool
+        differentiable; /* gradients flow through it (runtime/gradient/loop.c): a LOOP without a condition has its carries as further ys then */
 } BodiesRequest;
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
 
@@ -107,8 +108,8 @@ Status bodies_trace(Rec *r, const BodyFunction *function, Status (*check)(void *
                     Traced *traced);
 void traced_end(Traced *traced);
 
-/* The node and its results on n_in operands, as a function whose derivative is known: for a LOOP, n_results of which are the user's and as many as it
- * has carries behind them. result[k] retained. (runtime/gradient/loop.c) */
+/* The node and its results on n_in operands, as a function whose derivative is known: for a LOOP without a condition, the last n_results are its
+ * carries, as many as these, stacked. result[k] retained. (runtime/gradient/loop.c) */
 typedef struct DifferentiableBodies {
     Rec *r;
     const RtNode *node; /* a node of these operands that nobody has: a pattern */

@@ -11,6 +11,7 @@
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "ir/rules.h"
+#include "jit/hoist.h"
 #include "jit/remat.h"
 
 #include <inttypes.h>
@@ -44,6 +45,12 @@ static Status pass_fold(PassRun *run) { return rewrite(run, FAMILY_FOLD); }
 static Status pass_rules(PassRun *run) { return rewrite(run, FAMILY_CANON | FAMILY_FOLD | FAMILY_RULES); }
 
 static Status pass_cse(PassRun *run) { return rewrite(run, FAMILY_MERGE); }
+
+static Status pass_hoist(PassRun *run)
+{
+    hoist(run->g);
+    return ST_OK;
+}
 
 static Status pass_remat(PassRun *run)
 {

@@ -539,6 +539,62 @@ Test(loop, a_step_is_its_kernels)
     end_mode();
 }
 
+static void takes_outside(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    kiln_tensor **pair = user;
+    (void)i;
+    (void)x;
+    (void)y;
+    carry_out[0] = kiln_add(carry[0], kiln_exp(kiln_take(pair[0], pair[1], 0)));
+}
+
+/* What is the same in each step is computed before the loop: a product with a softmax, at the innermost of two loops. */
+static void same_work(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    kiln_tensor **w = user;
+    (void)i;
+    (void)x;
+    (void)y;
+    carry_out[0] = kiln_add(kiln_mul(carry[0], 0.5), kiln_matmul(kiln_softmax(w[0], 1), kiln_exp(carry[1])));
+    carry_out[1] = carry[1]; /* stays */
+}
+
+static void same_work_inside(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    (void)kiln_scan(same_work, 3, 0, 2, carry, carry_out, 0, NULL, 0, NULL, user);
+}
+
+LOOP_TEST(what_is_the_same_in_each_step_is_computed_once)
+{
+    char mode[16];
+    OK(kiln_get_option("mode", mode, sizeof mode));
+    kiln_tensor *w = given(KILN_F32, KILN_SHAPE(20, 20)), *last[2];
+    kiln_tensor *init[] = {given(KILN_F32, KILN_SHAPE(20, 30)), given(KILN_F32, KILN_SHAPE(20, 30))};
+    for (int deep = 0; deep < 2; deep++) {
+        kiln_tensor *want[] = {init[0], init[1]};
+        kiln_stats before, after;
+        OK(kiln_scan(deep ? same_work_inside : same_work, 10, 0, 2, init, last, 0, NULL, 0, NULL, &w));
+        kiln_get_stats(&before);
+        OK(kiln_eval(last[0]));
+        kiln_get_stats(&after);
+        int steps = deep ? 30 : 10, kernels = (int)(after.kernels - before.kernels);
+        if (strcmp(mode, "jit") == 0)
+            cr_assert(kernels >= steps && kernels <= steps + 6, "%d kernels for %d steps", kernels, steps);
+        for (int k = 0; k < steps; k++)
+            same_work(NULL, want, NULL, want, NULL, &w);
+        SAME(last[0], want[0]);
+    }
+    /* What may fail stays where it is: there may be no step, or another branch. */
+    kiln_tensor *table = kiln_ones(KILN_F32, KILN_SHAPE(3)), *outside = kiln_from(KILN_I64, KILN_SHAPE(2), (int64_t[]){0, 3}),
+                *pair[] = {table, outside};
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *end;
+    OK(kiln_scan(takes_outside, 0, 0, 1, &zero, &end, 0, NULL, 0, NULL, pair));
+    EXPECT(end, KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+}
+
 /* --- the cache on disk ------------------------------------------------------------------------------------------------ */
 
 Test(loop, a_program_with_bodies_lies_on_disk)

@@ -340,6 +340,36 @@ Test(passes, rewriting_can_be_switched_off)
     cr_assert_str_eq(print(g), "graph g(%0: f32[4]) {\n  %1 = neg %0 : f32[4]\n  %2 = neg %1 : f32[4]\n  return %2\n}\n");
 }
 
+/* --- what leaves a loop ------------------------------------------------------------------------------------------------ */
+
+/* exp of what the loop captures does, with the sum of it and the quotient; what depends on the carry or the step, what is cheap and what is only repeated stays. */
+Test(passes, what_is_the_same_in_each_step_leaves_a_loop)
+{
+    Graph *g = parse("graph g(%0: f32[8], %1: f32[8], %2: i64[]) {\n"
+                     "%3 = loop %0 %1 %2 carries(1) xs(0) ys(0) count(9) step(%0: i64[], %1: f32[8], %2: f32[8], %3: i64[]) {\n"
+                     "%4 = exp %2 %5 = reduce_sum %4 axes(0) %6 = reshape %5 groups(0:1) %7 = expand %6 axes(0) size(8) %8 = div %4 %7\n"
+                     "%9 = neg %2 %10 = mul %8 %1 %11 = add %10 %9 return %11 }\n"
+                     "%4 = result %3 number(0) return %4 }");
+    JitOptions o = options(OPT_MATH_FAST);
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+    cr_assert_str_eq(
+        print(g),
+        "graph g(%0: f32[8], %1: f32[8], %2: i64[]) {\n"
+        "  %3 = exp %1 : f32[8]\n"
+        "  %4 = reduce_sum %3 axes(0) : f32[]\n"
+        "  %5 = reshape %4 groups(0:1) : f32[1]\n"
+        "  %6 = expand %5 axes(0) size(s3=8) : f32[8]\n"
+        "  %7 = div %3 %6 : f32[8]\n"
+        "  %8 = loop %0 %1 %2 %7 carries(1) xs(0) ys(0) count(s2=9) step(%0: i64[], %1: f32[8], %2: f32[8], %3: i64[], %4: f32[8]) {\n"
+        "    %5 = mul %4 %1 : f32[8]\n"
+        "    %6 = sub %5 %2 : f32[8]\n"
+        "    return %6\n"
+        "  } : bool[]\n"
+        "  %9 = result %8 number(0) : f32[8]\n"
+        "  return %9\n"
+        "}\n");
+}
+
 Test(passes, each_can_be_made_to_fail)
 {
     JitOptions o = options(OPT_MATH_FAST);

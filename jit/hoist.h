@@ -1,0 +1,10 @@
+/* Moving out of loops what is the same in each step: jit/hoist.c. */
+#ifndef JIT_HOIST_H
+#define JIT_HOIST_H
+
+#include "ir/graph.h"
+
+/* Of all loops in g and in the bodies in it, the inner ones first. Reads hints only, so no guards. How many values were moved. */
+uint32_t hoist(Graph *g);
+
+#endif

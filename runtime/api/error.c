@@ -154,6 +154,18 @@ bool errors_since(uint64_t before)
     return e->raised > (before > e->handled ? before : e->handled);
 }
 
+ErrorMark errors_mark(void) { return (ErrorMark){state()->raised, state()->kept_status != ST_OK}; }
+
+void errors_back_to(ErrorMark mark)
+{
+    ErrorState *e = state();
+    if (e == &no_memory)
+        return;
+    e->raised = mark.raised;
+    if (!mark.kept)
+        e->kept_status = ST_OK;
+}
+
 bool errors_kept(void) { return state()->kept_status != ST_OK; }
 
 void kiln_check_at(const char *file, int line, kiln_status status)

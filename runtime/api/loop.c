@@ -197,7 +197,7 @@ kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition,
                                        .check = check_while,
                                        .type = type_of_result,
                                        .user = &w,
-                                       .differentiable = max_steps > 0};
+                                       .differentiable = true};
         status = bodies_record(&r, &request, c->result);
     }
     return hand_out(c, status, c->n_results, out, NULL);

@@ -34,6 +34,7 @@ typedef struct Making {
     RtNode **given[2];     /* by the rules: a cotangent of each input, a tangent of each result */
     kiln_tensor **between; /* room for n_out handles */
     Custom *custom;
+    bool of_bodies, missing[2]; /* ... and these rules cannot be recorded */
 } Making;
 
 static uint32_t n_places(const Making *m) { return 2 * (m->n_in + m->n_out); }
@@ -350,7 +351,7 @@ static Status make_custom(Arena *arena, void *with)
     size_t held = (size_t)m->n_in + m->n_out, bytes = sizeof(Custom) + 15;
     for (int mode = 0; mode < 2; mode++) {
         Template *t = &both[mode];
-        if (mode == 0 || m->jvp)
+        if ((mode == 0 || m->jvp) && !m->missing[mode])
             TRY(make_template(t, m, mode));
         held += t->made.n + t->captured.n;
         bytes += sizeof(Slot) * (t->operand.n + t->result.n) + 2 * 15;
@@ -361,7 +362,7 @@ static Status make_custom(Arena *arena, void *with)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
     char *at = (char *)custom;
     (void)room(&at, sizeof *custom);
-    *custom = (Custom){.n_in = m->n_in, .n_out = m->n_out};
+    *custom = (Custom){.n_in = m->n_in, .n_out = m->n_out, .of_bodies = m->of_bodies};
     atomic_init(&custom->held.refs, 1);
     custom->held.node = room(&at, sizeof(RtNode *) * held);
     custom->in = hold(custom, m->in, m->n_in);
@@ -372,7 +373,7 @@ static Status make_custom(Arena *arena, void *with)
     for (int mode = 0; mode < 2; mode++) {
         const Template *t = &both[mode];
         Rule *rule = &custom->rule[mode];
-        rule->given = mode == 0 || m->jvp;
+        rule->given = (mode == 0 || m->jvp) && !m->missing[mode];
         rule->n_made = (uint32_t)t->made.n;
         rule->n_captured = (uint32_t)t->captured.n;
         rule->n_results = (uint32_t)t->result.n;
@@ -509,11 +510,48 @@ static Status make(Making *m)
     status = make_places(m);
     if (status != ST_OK)
         return error_keep(status, m->api, loc);
-    TRY(run_rule(m, false));
-    if (m->jvp)
-        TRY(run_rule(m, true));
+    for (int mode = 0; mode < 2; mode++) {
+        const ErrorMark mark = errors_mark();
+        if (mode == 0 || m->jvp)
+            status = run_rule(m, mode);
+        if (status == ST_UNSUPPORTED && m->of_bodies) {
+            errors_back_to(mark);
+            m->missing[mode] = true;
+            status = ST_OK;
+        }
+        if (status != ST_OK)
+            return status; /* kept */
+    }
     status = with_arena(make_custom, m);
     return status == ST_OK ? make_results(m) : error_keep(status, m->api, loc);
+}
+
+Status custom_of_bodies(const char *api, Loc loc, const CustomFunction *function, uint32_t n_in, RtNode *const *in, uint32_t n_out,
+                        RtNode **result)
+{
+    size_t more = 4 * ((size_t)n_in + n_out) + 1;
+    Making m CLEANUP(end_making) = {.api = api,
+                                    .file = loc.file,
+                                    .line = loc.line,
+                                    .f = function->f,
+                                    .vjp = function->vjp,
+                                    .jvp = function->jvp,
+                                    .user = function->user,
+                                    .of_bodies = true};
+    m.in = os_calloc(n_in + n_out + more, sizeof *m.in);
+    m.between = os_calloc((size_t)n_out + 1, sizeof *m.between);
+    if (!m.in || !m.between)
+        return error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
+    memcpy(m.in, in, sizeof *in * n_in);
+    m.n_in = n_in;
+    m.n_out = n_out;
+    m.out = m.in + n_in;
+    TRY(make(&m));
+    for (uint32_t k = 0; k < n_out; k++) {
+        result[k] = m.out[k];
+        m.out[k] = NULL;
+    }
+    return ST_OK;
 }
 
 kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in, kiln_tensor *const *in, int n_out,

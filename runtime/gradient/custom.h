@@ -37,7 +37,7 @@ typedef struct Custom {
     Held held; /* first: what a gradient that comes to a result goes on at, inputs and captured nodes; then the rest */
     uint32_t n_in, n_out;
     uint32_t n_behind;
-    bool of_bodies; /* it is the derivative of a loop or branch (runtime/gradient/loop.c) */
+    bool of_bodies; /* recorded by custom_of_bodies: it is the derivative of a loop or branch (runtime/gradient/loop.c) */
     RtNode **in, **out;
     Rule rule[2]; /* reverse mode, forward mode */
 } Custom;
@@ -47,6 +47,16 @@ static inline const Custom *custom_of(const RtNode *node) { return (const Custom
 static inline uint32_t custom_number(const RtNode *node) { return (uint32_t)node->scalar; }
 /* Does something flow through such an input or result? */
 static inline bool custom_flows(const RtNode *node) { return dtype_is_float((DType)node->dtype) && !node->weak; }
+
+/* kiln_custom_gradient for loops and branches: a rule that cannot be recorded (KILN_UNSUPPORTED) is one that is not given. result[k]: references. */
+typedef struct CustomFunction {
+    kiln_function_body *f;
+    kiln_vjp_body *vjp;
+    kiln_jvp_body *jvp;
+    void *user;
+} CustomFunction;
+Status custom_of_bodies(const char *api, Loc loc, const CustomFunction *function, uint32_t n_in, RtNode *const *in, uint32_t n_out,
+                        RtNode **result);
 
 /* A node for result k, which flows (custom_flows). */
 RtNode *custom_result(Rec *r, const Custom *custom, uint32_t k);

@@ -166,10 +166,6 @@ static Status end_at(const Walk *w, const RtNode *node)
 static Status put_op(Walk *w, RtNode *node)
 {
     char there[PLACE];
-    if (node->op == OP_RESULT && node->in[0]->op == OP_LOOP && node->in[0]->facts[0] == INT64_MAX)
-        return fail(ST_UNSUPPORTED,
-                    "no gradient flows through %s%s without max_steps: give it a bound, or call kiln_stop_gradient if it is a constant",
-                    api_of(node), place(node->loc, there));
     if (node->op == OP_RESULT || op_class((Op)node->op) == CLS_BODY)
         return fail(ST_UNSUPPORTED, "no gradient flows through %s%s; call kiln_stop_gradient if it is a constant", api_of(node),
                     place(node->loc, there));
@@ -434,6 +430,35 @@ static Status export(Walk *w, Ref end, uint32_t n, const Ref *result)
     return status;
 }
 
+/* ---- what has none ---- */
+
+static void find_unbounded(const RtNode *node, void *found)
+{
+    if (node->op == OP_LOOP && node->facts[0] == INT64_MAX && bodies_of(node)->n_bodies == 2)
+        *(const RtNode **)found = node;
+}
+
+/* A function that has no rule for this direction. */
+static Status no_rule(const Task *t, const RtNode *node, Status status)
+{
+    char where[PLACE];
+    const Custom *custom = custom_of(node);
+    const RtNode *of =
+        custom->of_bodies && custom->n_out && custom->out[0]->op == OP_RESULT && custom->out[0]->n_in ? custom->out[0]->in[0] : NULL;
+    const RtNode *unbounded = NULL;
+    if (!of)
+        return fail(status, "%s%s was given no jvp, and forward mode needs one", api_of(node), place(node->loc, where));
+    find_unbounded(of, &unbounded);
+    bodies_visit(of, find_unbounded, &unbounded);
+    if (unbounded && !t->forward)
+        return fail(
+            ST_UNSUPPORTED,
+            "no gradient flows through kiln_while%s without max_steps: give it a bound, or call kiln_stop_gradient if it is a constant",
+            place(unbounded->loc, where));
+    return fail(ST_UNSUPPORTED, "no gradient flows %s %s%s: something in it has none; call kiln_stop_gradient if it is a constant",
+                t->forward ? "in forward mode through" : "through", api_of(custom->out[0]), place(of->loc, where));
+}
+
 /* ---- all of it ---- */
 
 /* A result: what was recorded, or zeros; where x is. */
@@ -515,7 +540,7 @@ static Status derive(Walk *w)
         const RtNode *node = w->node.at[refused];
         char where[PLACE];
         if (node->held)
-            return fail(status, "%s%s was given no jvp, and forward mode needs one", api_of(node), place(node->loc, where));
+            return no_rule(t, node, status);
         return fail(status, "%s%s has no derivative; call kiln_stop_gradient if it is a constant", api_of(node), place(node->loc, where));
     }
     for (uint32_t k = 0; k < n_results; k++)

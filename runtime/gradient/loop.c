@@ -8,7 +8,9 @@
  *          a loop that counts down to 0, with the carries of a scan's, which looks up in the stacks what step k was given
  *   cond   one with the same predicate, on the operands and the cotangents
  *
- * In all the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by kiln_vjp. Reverse mode, once: a
+ * Forward mode: the same loop or branch, in which values and tangents go along together.
+ *
+ * In all the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by kiln_vjp or kiln_jvp. A
  * derivative of what this records is KILN_UNSUPPORTED.
  */
 #define KILN_NO_LOCATIONS
@@ -389,6 +391,10 @@ static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotang
     const RtNode *node = d->node;
     Work w = {.d = d, .in = in, .body = &bodies_of(node)->body[0], .carries = node->attr.loop.carries};
     w.n_captured = node->n_in - w.carries;
+    if (node->facts[0] == INT64_MAX) {
+        (void)error_keep(fail(ST_UNSUPPORTED, "no bound of steps: no room for what they were given"), d->r->api, d->r->loc);
+        return;
+    }
     Room room = room_new(&w);
     if (!room.at)
         return;
@@ -475,27 +481,191 @@ static void cond_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
     os_free(room.at);
 }
 
+/* --- forward mode --- */
+
+/* One step of a loop, or a branch: what its outputs are, and in which direction they move as its inputs do. Lists of the floats alone. */
+static bool along(const Work *w, kiln_tensor *const *in, kiln_tensor *const *captured, int n, kiln_tensor **of, kiln_tensor **tangents,
+                  kiln_tensor **out, kiln_tensor **out_tangents)
+{
+    kiln_tensor **moving = os_calloc(w->body->n_outputs + 1u, sizeof *moving);
+    if (!moving)
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), w->d->r->api, w->d->r->loc);
+    bool good = moving && inline_body(w, in, captured, out);
+    int n_out = 0;
+    for (uint32_t k = 0; k < w->body->n_outputs && good; k++)
+        if (dtype_is_float((DType)w->d->type[k].dtype) && k < w->carries + w->ys)
+            moving[n_out++] = out[k];
+    good = good && kiln_jvp_at(w->d->r->loc.file, w->d->r->loc.line, n, of, tangents, n_out, moving, 0, out_tangents) == KILN_OK;
+    os_free(moving);
+    return good;
+}
+
+/* What goes along with a loop. Carries: the loop's, their tangents, captured values as variables. Xs: the loop's, and their tangents. */
+typedef struct Along {
+    Work *w;
+    kiln_tensor **tangents; /* of the operands */
+    uint32_t n_flowing;     /* carries that are floats */
+} Along;
+
+static void step_along(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    const Along *a = user;
+    const Work *w = a->w;
+    Room room = room_new(w);
+    if (!room.at)
+        return;
+    uint32_t n = w->carries + w->xs, at = w->carries, at_x = w->xs, variable = w->carries + a->n_flowing, n_variables = 0;
+    kiln_tensor **in = take(&room, n + 1), **captured = take(&room, w->n_captured + 1), **out = take(&room, w->body->n_outputs + 1);
+    kiln_tensor **of = take(&room, n + w->n_captured + 1), **tangents = take(&room, n + w->n_captured + 1),
+                **got = take(&room, w->body->n_outputs + 1);
+    int n_of = 0;
+    in[0] = i;
+    for (uint32_t k = 0; k < n; k++) {
+        in[k + 1] = k < w->carries ? carry[k] : x[k - w->carries];
+        if (!flows(w->d->in[k]))
+            continue;
+        of[n_of] = in[k + 1];
+        tangents[n_of++] = k < w->carries ? carry[at++] : x[at_x++];
+    }
+    for (uint32_t k = 0; k < w->n_captured; k++) {
+        captured[k] = w->in[n + k];
+        if (!wanted(w, n + k))
+            continue;
+        captured[k] = of[n_of] = carry[variable + n_variables++];
+        tangents[n_of++] = a->tangents[n + k];
+    }
+    if (along(w, in, captured, n_of, of, tangents, out, got)) {
+        memcpy(carry_out, out, sizeof *out * w->carries);
+        memcpy(carry_out + w->carries, got, sizeof *got * a->n_flowing);
+        memcpy(carry_out + variable, carry + variable, sizeof *carry * n_variables);
+        for (uint32_t k = 0, from = a->n_flowing, to = 0; k < w->ys; k++)
+            if (dtype_is_float((DType)w->d->type[w->carries + k].dtype))
+                y[to++] = got[from++];
+    }
+    os_free(room.at);
+}
+
+static void while_step_along(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    step_along(in[0], in + 1, NULL, out + 1, NULL, user);
+    kiln_tensor *one = kiln_full(KILN_I64, KILN_SHAPE(), 1);
+    out[0] = sum_of(((const Along *)user)->w, in[0], one); /* the number of the step, which draws are told apart by */
+}
+
+static kiln_tensor *while_condition_along(kiln_tensor **state, void *user)
+{
+    Work w = *((const Along *)user)->w;
+    kiln_tensor *holds = NULL;
+    w.body = &bodies_of(w.d->node)->body[1];
+    return inline_body(&w, state + 1, w.in + w.carries, &holds) ? holds : NULL;
+}
+
+static void loop_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user)
+{
+    (void)out;
+    const DifferentiableBodies *d = user;
+    const RtNode *node = d->node;
+    const bool ends = bodies_of(node)->n_bodies == 2;
+    Work w = {.d = d, .in = in, .body = &bodies_of(node)->body[0], .carries = node->attr.loop.carries, .xs = node->attr.loop.xs};
+    w.ys = ends ? 0 : d->n_results - 2 * w.carries;
+    uint32_t n = w.carries + w.xs;
+    w.n_captured = node->n_in - n;
+    Along a = {.w = &w, .tangents = tangents};
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    kiln_tensor **all = take(&room, 2 * (size_t)n + w.n_captured + 2), **last = take(&room, 2 * (size_t)n + w.n_captured + 2),
+                **init = all + 1;
+    kiln_tensor **xs = take(&room, 2 * (size_t)w.xs + 1), **ys = take(&room, w.ys + 1);
+    int n_carry = (int)w.carries, n_xs = (int)w.xs, n_ys = 0;
+    memcpy(init, in, sizeof *in * w.carries);
+    memcpy(xs, in + w.carries, sizeof *in * w.xs);
+    for (uint32_t k = 0; k < n; k++)
+        if (flows(d->in[k])) {
+            *(k < w.carries ? &init[n_carry++] : &xs[n_xs++]) = tangents[k];
+            a.n_flowing += k < w.carries;
+        }
+    for (uint32_t k = n; k < node->n_in; k++)
+        if (wanted(&w, k))
+            init[n_carry++] = in[k];
+    for (uint32_t k = 0; k < w.ys; k++)
+        n_ys += dtype_is_float((DType)d->type[w.carries + k].dtype);
+    kiln_status status;
+    if (ends) {
+        all[0] = kiln_full(KILN_I64, KILN_SHAPE(), 0);
+        int64_t bound = node->facts[0] == INT64_MAX ? 0 : node->facts[0];
+        status = kiln_while_at(d->r->loc.file, d->r->loc.line, while_condition_along, while_step_along, n_carry + 1, all, bound, last, &a);
+        last++;
+    } else if (n_carry + n_ys == 0) { /* whole numbers alone */
+        status = KILN_OK;
+    } else {
+        status = kiln_scan_at(d->r->loc.file, d->r->loc.line, step_along, node->facts[0], node->attr.loop.reverse ? KILN_SCAN_REVERSE : 0,
+                              n_carry, init, last, n_xs, xs, n_ys, ys, &a);
+    }
+    for (uint32_t k = 0, at = w.carries, at_y = 0; k < w.carries + w.ys && status == KILN_OK; k++)
+        if (dtype_is_float((DType)d->type[k].dtype))
+            out_tangents[k] = k < w.carries ? last[at++] : ys[at_y++];
+    os_free(room.at);
+}
+
+/* Operands behind the predicate, then tangents of those that are floats and can move. */
+static void branch_along(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Side *side = user;
+    Work w = *side->w;
+    const DifferentiableBodies *d = w.d;
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    w.body = &bodies_of(d->node)->body[side->which];
+    w.n_captured = d->node->n_in - 1 - w.body->n_inputs;
+    w.ys = d->n_results;
+    kiln_tensor **outputs = take(&room, w.body->n_outputs + 1), **of = take(&room, d->node->n_in);
+    int n = 0;
+    for (uint32_t k = 1; k < d->node->n_in; k++)
+        if (wanted(&w, k))
+            of[n++] = in[k - 1];
+    (void)along(&w, in, in + w.body->n_inputs, n, of, in + d->node->n_in - 1, outputs, out);
+    os_free(room.at);
+}
+
+static void then_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch_along(in, out, &(Side){user, 0}); }
+static void else_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch_along(in, out, &(Side){user, 1}); }
+
+static void cond_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user)
+{
+    (void)out;
+    const DifferentiableBodies *d = user;
+    Work w = {.d = d, .in = in};
+    Room room = room_new(&w);
+    if (!room.at)
+        return;
+    uint32_t n_in = d->node->n_in;
+    kiln_tensor **given = take(&room, 2 * (size_t)n_in), **got = take(&room, d->n_results + 1);
+    int n = (int)n_in - 1, n_out = 0;
+    memcpy(given, in + 1, sizeof *given * (n_in - 1));
+    for (uint32_t k = 1; k < n_in; k++)
+        if (wanted(&w, k))
+            given[n++] = tangents[k];
+    for (uint32_t k = 0; k < d->n_results; k++)
+        n_out += dtype_is_float((DType)d->type[k].dtype);
+    if (n_out && kiln_cond_at(d->r->loc.file, d->r->loc.line, in[0], then_along, else_along, n, given, n_out, got, &w) == KILN_OK)
+        for (uint32_t k = 0, at = 0; k < d->n_results; k++)
+            if (dtype_is_float((DType)d->type[k].dtype))
+                out_tangents[k] = got[at++];
+    os_free(room.at);
+}
+
 /* --- both --- */
 
 Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result)
 {
-    uint32_t n_in = d->node->n_in;
-    kiln_tensor **in = os_calloc((size_t)n_in + d->n_results + 1, sizeof *in), **out = in + n_in;
-    kiln_scope *scope = kiln_scope_begin(); /* of the handles here */
-    kiln_vjp_body *rule = d->node->op == OP_COND ? cond_back : bodies_of(d->node)->n_bodies == 2 ? while_back : scan_back;
-    Status status = in && scope ? ST_OK : fail(ST_OUT_OF_MEMORY, "out of memory");
-    for (uint32_t k = 0; k < n_in && status == ST_OK; k++)
-        if (!(in[k] = rec_out(d->r, d->in[k])))
-            status = ST_OUT_OF_MEMORY;
-    if (status == ST_OK)
-        status = (Status)kiln_custom_gradient_at(d->r->loc.file, d->r->loc.line, run_forward, rule, NULL, (int)n_in, in, (int)d->n_results,
-                                                 out, (void *)(uintptr_t)d);
-    for (uint32_t k = 0; k < d->n_results && status == ST_OK; k++) {
-        result[k] = node_retain(out[k]->node);
-        if (result[k]->held)
-            ((Custom *)(void *)result[k]->held)->of_bodies = true;
-    }
-    kiln_scope_end(scope);
-    os_free(in);
-    return status;
+    const bool ends = d->node->op == OP_LOOP && bodies_of(d->node)->n_bodies == 2;
+    const CustomFunction function = {.f = run_forward,
+                                     .vjp = d->node->op == OP_COND ? cond_back
+                                            : ends                 ? while_back
+                                                                   : scan_back,
+                                     .jvp = d->node->op == OP_COND ? cond_along : loop_along,
+                                     .user = (void *)(uintptr_t)d};
+    return custom_of_bodies(d->r->api, d->r->loc, &function, d->node->n_in, d->in, d->n_results, result);
 }

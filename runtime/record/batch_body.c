@@ -214,7 +214,7 @@ static bool record_loop(const Nest *x, Mapped *result)
                                  .function = functions,
                                  .type = type_of_output,
                                  .user = (void *)(uintptr_t)x,
-                                 .differentiable = n_bodies == 1 || of->facts[0] != INT64_MAX};
+                                 .differentiable = true};
         request.attr.loop.carries = (uint16_t)(carries + more);
         (void)bodies_record(r, &request, made);
     }

@@ -149,6 +149,13 @@ kiln_status error_sync(Status status, const char *api, Loc loc);
 /* How many errors this thread was to keep so far; were there some since then that it has not cleared? */
 uint64_t errors_raised(void);
 bool errors_since(uint64_t before);
+/* What was raised since then was none: somebody tried what he can do without. */
+typedef struct ErrorMark {
+    uint64_t raised;
+    bool kept;
+} ErrorMark;
+ErrorMark errors_mark(void);
+void errors_back_to(ErrorMark mark);
 /* Is one kept that the thread has neither cleared nor got? */
 bool errors_kept(void);
 /* A sync point was given NULL: fails with the kept error and consumes it; with none, "`what` is NULL" (KILN_INVALID). */

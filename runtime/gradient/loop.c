@@ -454,33 +454,6 @@ static void branch_back(kiln_tensor **in, kiln_tensor **out, void *user)
     os_free(room.at);
 }
 
-static void then_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 0}); }
-static void else_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 1}); }
-
-static void cond_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
-{
-    (void)out;
-    const DifferentiableBodies *d = user;
-    Work w = {.d = d, .in = in};
-    Room room = room_new(&w);
-    if (!room.at)
-        return;
-    uint32_t n_in = d->node->n_in;
-    kiln_tensor **given = take(&room, (size_t)n_in + d->n_results), **got = take(&room, n_in + 1);
-    int n = (int)n_in - 1, n_out = 0;
-    memcpy(given, in + 1, sizeof *given * (n_in - 1));
-    for (uint32_t k = 0; k < d->n_results; k++)
-        if (dtype_is_float((DType)d->type[k].dtype))
-            given[n++] = cotangents[k];
-    for (uint32_t k = 1; k < n_in; k++)
-        n_out += wanted(&w, k);
-    if (n_out && kiln_cond_at(d->r->loc.file, d->r->loc.line, in[0], then_back, else_back, n, given, n_out, got, &w) == KILN_OK)
-        for (uint32_t k = 1, at = 0; k < n_in; k++)
-            if (wanted(&w, k))
-                grads[k] = got[at++];
-    os_free(room.at);
-}
-
 /* --- forward mode --- */
 
 /* One step of a loop, or a branch: what its outputs are, and in which direction they move as its inputs do. Lists of the floats alone. */
@@ -629,31 +602,51 @@ static void branch_along(kiln_tensor **in, kiln_tensor **out, void *user)
     os_free(room.at);
 }
 
+static void then_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 0}); }
+static void else_back(kiln_tensor **in, kiln_tensor **out, void *user) { branch_back(in, out, &(Side){user, 1}); }
 static void then_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch_along(in, out, &(Side){user, 0}); }
 static void else_along(kiln_tensor **in, kiln_tensor **out, void *user) { branch_along(in, out, &(Side){user, 1}); }
 
-static void cond_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user)
+/* Does operand k, or result k, have a direction, or a cotangent? */
+static bool has_direction(const Work *w, bool result, uint32_t k)
 {
-    (void)out;
-    const DifferentiableBodies *d = user;
+    return result ? dtype_is_float((DType)w->d->type[k].dtype) : k > 0 && wanted(w, k);
+}
+
+/* One with the same predicate, on the operands and on seeds, of results or operands: what belongs to the others. */
+static void cond_of(const DifferentiableBodies *d, kiln_tensor **in, bool forward, kiln_tensor **seeds, kiln_tensor **got)
+{
     Work w = {.d = d, .in = in};
     Room room = room_new(&w);
     if (!room.at)
         return;
-    uint32_t n_in = d->node->n_in;
-    kiln_tensor **given = take(&room, 2 * (size_t)n_in), **got = take(&room, d->n_results + 1);
+    const uint32_t n_in = d->node->n_in, n_seeds = forward ? n_in : d->n_results, n_got = forward ? d->n_results : n_in;
+    kiln_tensor **given = take(&room, (size_t)n_in + n_seeds), **out = take(&room, n_got + 1);
     int n = (int)n_in - 1, n_out = 0;
     memcpy(given, in + 1, sizeof *given * (n_in - 1));
-    for (uint32_t k = 1; k < n_in; k++)
-        if (wanted(&w, k))
-            given[n++] = tangents[k];
-    for (uint32_t k = 0; k < d->n_results; k++)
-        n_out += dtype_is_float((DType)d->type[k].dtype);
-    if (n_out && kiln_cond_at(d->r->loc.file, d->r->loc.line, in[0], then_along, else_along, n, given, n_out, got, &w) == KILN_OK)
-        for (uint32_t k = 0, at = 0; k < d->n_results; k++)
-            if (dtype_is_float((DType)d->type[k].dtype))
-                out_tangents[k] = got[at++];
+    for (uint32_t k = 0; k < n_seeds; k++)
+        if (has_direction(&w, !forward, k))
+            given[n++] = seeds[k];
+    for (uint32_t k = 0; k < n_got; k++)
+        n_out += has_direction(&w, forward, k);
+    kiln_function_body *then_f = forward ? then_along : then_back, *else_f = forward ? else_along : else_back;
+    if (n_out && kiln_cond_at(d->r->loc.file, d->r->loc.line, in[0], then_f, else_f, n, given, n_out, out, &w) == KILN_OK)
+        for (uint32_t k = 0, at = 0; k < n_got; k++)
+            if (has_direction(&w, forward, k))
+                got[k] = out[at++];
     os_free(room.at);
+}
+
+static void cond_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)out;
+    cond_of(user, in, false, cotangents, grads);
+}
+
+static void cond_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user)
+{
+    (void)out;
+    cond_of(user, in, true, tangents, out_tangents);
 }
 
 /* --- both --- */

@@ -1,44 +1,11 @@
 /* kiln_while, kiln_scan, kiln_cond: the same bits as without them, in every mode; what runs how often; what their functions may not do. */
-#include "api.h"
+#include "each_mode.h"
 #include "tests/support/remove_folder.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-static const char *const modes[] = {"jit", "interp", "eager", "cuda"};
-enum { MODES = 4 };
-
-/* The last is jit on the software CUDA device; false: this build has none. */
-static bool set_mode(int mode)
-{
-    if (mode == 3 && !cuda_driver())
-        return false;
-    set_option("math", "strict");
-    set_option("mode", mode == 3 ? "jit" : modes[mode]);
-    if (mode == 3) {
-        set_option("test_memory", "exact");
-        set_option("libcuda", cuda_driver());
-        set_option("device", "cuda");
-    }
-    return true;
-}
-
-/* In each mode, in strict arithmetic: the order of sums is no matter of fusion then. */
-#define EACH_MODE for (int mode_ = 0; mode_ < MODES && set_mode(mode_); mode_++)
-
-#define LOOP_TEST(name)                             \
-    static void loop_##name(void);                  \
-    Test(loop, name)                                \
-    {                                               \
-        EACH_MODE                                   \
-        {                                           \
-            kiln_scope *scope = kiln_scope_begin(); \
-            loop_##name();                          \
-            kiln_scope_end(scope);                  \
-        }                                           \
-        end_mode();                                 \
-    }                                               \
-    static void loop_##name(void)
+#define LOOP_TEST(name) STRICT_TEST(loop, name)
 
 static kiln_tensor *given(kiln_dtype dtype, kiln_shape shape)
 {
@@ -46,21 +13,6 @@ static kiln_tensor *given(kiln_dtype dtype, kiln_shape shape)
     kiln_check(kiln_eval(x));
     return x;
 }
-
-static void same_bits(int line, kiln_tensor *a, kiln_tensor *b)
-{
-    static char x[1 << 16], y[1 << 16];
-    kiln_dtype dtype = kiln_dtype_of(a);
-    size_t n = (size_t)kiln_numel(a) * kiln_dtype_size(dtype);
-    cr_assert(a && b && dtype == kiln_dtype_of(b) && kiln_rank(a) == kiln_rank(b) && kiln_numel(a) == kiln_numel(b), "line %d", line);
-    cr_assert_leq(n, sizeof x);
-    for (int d = 0; d < kiln_rank(a); d++)
-        cr_assert_eq(kiln_dim(a, d), kiln_dim(b, d), "line %d: axis %d", line, d);
-    cr_assert_eq(kiln_read(a, dtype, x, n), KILN_OK, "line %d: %s", line, kiln_error_message());
-    cr_assert_eq(kiln_read(b, dtype, y, n), KILN_OK, "line %d: %s", line, kiln_error_message());
-    cr_assert(memcmp(x, y, n) == 0, "line %d: bits differ", line);
-}
-#define SAME(a, b) same_bits(__LINE__, a, b)
 
 static kiln_tensor *row(kiln_tensor *x, int64_t i)
 {
@@ -597,14 +549,28 @@ LOOP_TEST(what_is_the_same_in_each_step_is_computed_once)
 
 /* --- the cache on disk ------------------------------------------------------------------------------------------------ */
 
-Test(loop, a_program_with_bodies_lies_on_disk)
+static void cache_in(char *folder, size_t bytes)
 {
-    char folder[256];
     const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/kiln_loop_XXXXXX", tmp ? tmp : "/tmp");
+    snprintf(folder, bytes, "%s/kiln_loop_XXXXXX", tmp ? tmp : "/tmp");
     cr_assert(mkdtemp(folder));
     set_option("cache", "on");
     set_option("cache_dir", folder);
+}
+
+/* Another program takes the place of those in memory. */
+static void forget_programs(void)
+{
+    set_option("compile", "on");
+    set_option("cache_bytes", "1");
+    EXPECT(kiln_exp(kiln_zeros(KILN_F32, KILN_SHAPE(2))), KILN_F32, KILN_SHAPE(2), 0, 1, 1);
+    set_option("cache_bytes", "268435456");
+}
+
+Test(loop, a_program_with_bodies_lies_on_disk)
+{
+    char folder[256];
+    cache_in(folder, sizeof folder);
     for (int round = 0; round < 2; round++) {
         double limit = 1000;
         kiln_scope *scope = kiln_scope_begin();
@@ -619,10 +585,7 @@ Test(loop, a_program_with_bodies_lies_on_disk)
         kiln_get_stats(&after);
         cr_assert_eq(after.disk_hits - before.disk_hits, round ? 2 : 0);
         kiln_scope_end(scope);
-        set_option("compile", "on"); /* another program takes the place of those in memory */
-        set_option("cache_bytes", "1");
-        EXPECT(kiln_exp(kiln_zeros(KILN_F32, KILN_SHAPE(2))), KILN_F32, KILN_SHAPE(2), 0, 1, 1);
-        set_option("cache_bytes", "268435456");
+        forget_programs();
     }
     remove_folder(folder);
     end_mode();
@@ -1165,11 +1128,7 @@ LOOP_TEST(gradient_of_a_bounded_while)
 Test(loop, loops_in_loops_lie_on_disk)
 {
     char folder[256];
-    const char *tmp = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/kiln_nest_XXXXXX", tmp ? tmp : "/tmp");
-    cr_assert(mkdtemp(folder));
-    set_option("cache", "on");
-    set_option("cache_dir", folder);
+    cache_in(folder, sizeof folder);
     for (int round = 0; round < 2; round++) {
         kiln_scope *scope = kiln_scope_begin();
         kiln_stats before, after;
@@ -1187,10 +1146,7 @@ Test(loop, loops_in_loops_lie_on_disk)
         kiln_get_stats(&after);
         cr_assert_eq(after.disk_hits - before.disk_hits, round ? 2 : 0);
         kiln_scope_end(scope);
-        set_option("compile", "on"); /* another program takes the place of those in memory */
-        set_option("cache_bytes", "1");
-        EXPECT(kiln_exp(kiln_zeros(KILN_F32, KILN_SHAPE(2))), KILN_F32, KILN_SHAPE(2), 0, 1, 1);
-        set_option("cache_bytes", "268435456");
+        forget_programs();
     }
     remove_folder(folder);
     end_mode();

@@ -1,38 +1,9 @@
 /* kiln_map: what it stands for is the function on slices, stacked. Each op by itself: unit/test_map_ops. */
-#include "api.h"
+#include "each_mode.h"
 
 #include <stdio.h>
 
-static const char *const modes[] = {"jit", "interp", "eager", "cuda"};
-enum { MODES = 4 };
-
-/* The last is jit on the software CUDA device; false: this build has none. */
-static bool set_mode(int mode)
-{
-    if (mode == 3 && !cuda_driver())
-        return false;
-    set_option("math", "strict");
-    set_option("mode", mode == 3 ? "jit" : modes[mode]);
-    if (mode == 3) {
-        set_option("test_memory", "exact");
-        set_option("libcuda", cuda_driver());
-        set_option("device", "cuda");
-    }
-    return true;
-}
-
-#define MAP_TEST(name)                                               \
-    static void map_##name(void);                                    \
-    Test(map, name)                                                  \
-    {                                                                \
-        for (int mode = 0; mode < MODES && set_mode(mode); mode++) { \
-            kiln_scope *scope = kiln_scope_begin();                  \
-            map_##name();                                            \
-            kiln_scope_end(scope);                                   \
-        }                                                            \
-        end_mode();                                                  \
-    }                                                                \
-    static void map_##name(void)
+#define MAP_TEST(name) STRICT_TEST(map, name)
 
 static void ok(int line, kiln_status status) { cr_assert_eq(status, KILN_OK, "line %d: %s", line, kiln_error_message()); }
 
@@ -42,22 +13,6 @@ static kiln_tensor *given(kiln_dtype dtype, kiln_shape shape)
     OK(kiln_eval(x));
     return x;
 }
-
-static void same_bits(int line, kiln_tensor *a, kiln_tensor *b)
-{
-    static char x[1 << 16], y[1 << 16];
-    cr_assert(a && b, "line %d: %s", line, kiln_error_message());
-    kiln_dtype dtype = kiln_dtype_of(a);
-    size_t n = (size_t)kiln_numel(a) * kiln_dtype_size(dtype);
-    cr_assert(dtype == kiln_dtype_of(b) && kiln_rank(a) == kiln_rank(b) && kiln_numel(a) == kiln_numel(b), "line %d", line);
-    cr_assert_leq(n, sizeof x);
-    for (int d = 0; d < kiln_rank(a); d++)
-        cr_assert_eq(kiln_dim(a, d), kiln_dim(b, d), "line %d: axis %d", line, d);
-    ok(line, kiln_read(a, dtype, x, n));
-    ok(line, kiln_read(b, dtype, y, n));
-    cr_assert(memcmp(x, y, n) == 0, "line %d: bits differ", line);
-}
-#define SAME(a, b) same_bits(__LINE__, a, b)
 
 enum { MOST = 4, LONGEST = 8 };
 

@@ -276,6 +276,69 @@ static bool stepping(void)
     return ok;
 }
 
+static kiln_tensor *small_sum(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_lt(kiln_sum(kiln_square(state[0])), kiln_int(9));
+}
+
+static void nearer(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    out[0] = kiln_mul(in[0], *(kiln_tensor **)user);
+    out[1] = kiln_add(in[1], kiln_int(1));
+}
+
+static void halve(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_mul(in[0], kiln_scalar(0.5));
+}
+
+static void stays_whole(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+/* A branch and a loop, both by what is mapped, or as they are. */
+static void both_kinds(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *x[2] = {NULL, kiln_int(0)};
+    if (kiln_cond(kiln_gt(kiln_sum(in[0]), kiln_int(1)), halve, stays_whole, 1, in, 1, x, user) == KILN_OK &&
+        kiln_while(small_sum, nearer, 2, x, 20, x, user) == KILN_OK)
+        out[0] = x[0];
+}
+
+static void add_both_kinds(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    kiln_tensor *in = kiln_add(x[0], i);
+    both_kinds(&in, carry_out, user);
+    carry_out[0] = kiln_add(carry[0], carry_out[0]);
+    y[0] = carry_out[0];
+}
+
+static bool looping(void)
+{
+    kiln_tensor *rate = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(), 1.5)), *xs = x23(), *zero = kiln_zeros(KILN_F32, KILN_SHAPE(3)),
+                *last = xs, *ys = xs, *g, *along, *one = kiln_scalar(1);
+    if (kiln_scan(add_both_kinds, -1, 0, 1, &zero, &last, 1, &xs, 1, &ys, &rate) != KILN_OK) {
+        cr_assert(!last && !ys);
+        return false;
+    }
+    return kiln_grad(kiln_sum(ys), &rate, 1, &g) == KILN_OK && kiln_jvp(1, &rate, &one, 1, &last, 0, &along) == KILN_OK;
+}
+
+static bool mapping(void)
+{
+    kiln_tensor *rate = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(), 1.5)), *xs = x23(), *out = xs;
+    for (int64_t chunk = 0; chunk < 3; chunk += 2)
+        if (kiln_map(both_kinds, 1, &xs, (int[]){1}, chunk, 1, &out, &rate) != KILN_OK) {
+            cr_assert(!out);
+            return false;
+        }
+    return true;
+}
+
 /* Fails allocation 1, 2, ... of a task until it gets through. */
 static void fail_each(const char *name, Task *task)
 {
@@ -329,6 +392,8 @@ TASK(reading)
 TASK(owning)
 TASK(differentiating)
 TASK(checkpointing)
+TASK(looping)
+TASK(mapping)
 TASK(customizing)
 TASK(layering)
 TASK(stepping)

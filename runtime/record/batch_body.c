@@ -70,7 +70,9 @@ static bool cond_varies(Rec *r, const RtNode *of, const bool *in, bool masked, b
 bool batch_body_varies(Rec *r, const RtNode *of, const bool *in, bool masked, bool *result)
 {
     bool selects;
-    return of->op == OP_COND ? cond_varies(r, of, in, masked, result) : loop_varies(r, of, in, masked, result, &selects);
+    if (of->op == OP_COND)
+        return cond_varies(r, of, in, masked, result);
+    return of->op != OP_LOOP || loop_varies(r, of, in, masked, result, &selects); /* others are refused (batch_body) */
 }
 
 /* ---- recording ---- */
@@ -302,6 +304,8 @@ bool batch_body(const Batch *b, const RtNode *of, const Mapped *in, Mapped *resu
     bool *varies = os_calloc((size_t)of->n_in + x.n_results + 1, sizeof *varies), *results = varies + of->n_in;
     if (!varies)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    if (of->op != OP_LOOP && of->op != OP_COND)
+        rec_fail(r, ST_UNSUPPORTED, "it has no form for many indices at once: kiln_scan takes them one by one");
     for (uint32_t k = 0; k < of->n_in && varies; k++)
         varies[k] = in[k].varies;
     x.varies = results;

@@ -26,6 +26,7 @@ static const AttrInfo infos[OP_COUNT] = {
     [OP_LOOP]       = {ATTR_LOOP,                  1, "count"},
     [OP_COND]       = {ATTR_NUMBER,                0, 0},
     [OP_RESULT]     = {ATTR_NUMBER,                0, 0},
+    [OP_CUSTOM]     = {ATTR_CUSTOM,                1, "sizes"},
     /* clang-format on */
 };
 
@@ -57,6 +58,15 @@ static uint8_t masked_axis(uint8_t mask, uint32_t i)
     return axis;
 }
 
+/* The axis of its result that the i-th size of all results belongs to. */
+static uint8_t result_axis(const Attr *attr, uint32_t i)
+{
+    uint32_t k = 0;
+    while (k + 1 < attr->n && i >= (attr->custom.type[k] & 15u))
+        i -= attr->custom.type[k++] & 15u;
+    return (uint8_t)i;
+}
+
 FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
 {
     static const FactKind slice[] = {FACT_START, FACT_STEP, FACT_LENGTH}, pad[] = {FACT_LOW, FACT_HIGH},
@@ -67,6 +77,7 @@ FactLabel fact_label(Op op, const Attr *attr, uint32_t i)
     case OP_RESHAPE: return (FactLabel){FACT_SIZE, split_axis(attr, i)};
     case OP_SLICE: return (FactLabel){slice[i % 3], masked_axis(attr->mask, i / 3)};
     case OP_PAD: return (FactLabel){pad[i % 2], masked_axis(attr->mask, i / 2)};
+    case OP_CUSTOM: return (FactLabel){FACT_SIZE, result_axis(attr, i)};
     case OP_WINDOW: return (FactLabel){window[i], (uint8_t)(attr->axis + (i == 3))};
     default: return (FactLabel){FACT_SIZE, masked_axis(attr->mask, i)};
     }

@@ -12,11 +12,12 @@ typedef enum AttrField {
     ATTR_MODE = 16,
     ATTR_DESCENDING = 32, /* flag */
     ATTR_NUMBER = 64,     /* n */
-    ATTR_LOOP = 128
+    ATTR_LOOP = 128,
+    ATTR_CUSTOM = 256 /* n, custom */
 } AttrField;
 
 typedef struct AttrInfo {
-    uint8_t fields;    /* AttrFields, printed in this order; all others are zero */
+    uint16_t fields;   /* AttrFields, printed in this order; all others are zero */
     uint8_t per_axis;  /* facts that belong together, printed with ':' between them */
     const char *facts; /* what their list is called in text; NULL: none */
 } AttrInfo;

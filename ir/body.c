@@ -1,4 +1,4 @@
-/* LOOP and COND: what their bodies are given and give (ir/body.h). One place that knows the order of operands, inputs and results. */
+/* LOOP, COND and CUSTOM: what they and their bodies are given and give (ir/body.h). One place that knows the order of operands, inputs and results. */
 #include "ir/body.h"
 #include "ir/infer.h"
 
@@ -12,7 +12,7 @@ const char *body_name(Op op, uint32_t which)
     return names[op == OP_COND][which];
 }
 
-uint32_t body_least(Op op) { return op == OP_COND ? 2 : 1; }
+uint32_t body_least(Op op) { return op == OP_COND ? 2 : op == OP_LOOP; }
 
 Status body_endless(Loc loc, int64_t steps)
 {
@@ -44,7 +44,7 @@ uint32_t body_operand(const Node *node, uint32_t which, uint32_t input, bool *sl
     return input - 1;
 }
 
-uint32_t body_n_results(const Node *node) { return node->op == OP_COND ? node->attr.n : node->attr.loop.carries + node->attr.loop.ys; }
+uint32_t body_n_results(const Node *node) { return node->op == OP_LOOP ? node->attr.loop.carries + node->attr.loop.ys : node->attr.n; }
 
 uint32_t body_n_outputs(const Node *node, uint32_t which) { return node->op == OP_COND || is_step(node, which) ? body_n_results(node) : 1; }
 
@@ -71,8 +71,20 @@ BodyType body_input_type(const Graph *g, const Node *node, uint32_t which, uint3
 
 static const Node *output_node(const Graph *body, uint32_t k) { return graph_node(body, body->outputs.at[k]); }
 
+static BodyType call_result_type(const Node *node, uint32_t k)
+{
+    BodyType type = {.dtype = node->attr.custom.type[k] >> 4, .rank = node->attr.custom.type[k] & 15};
+    uint32_t first = 0;
+    for (uint32_t before = 0; before < k; before++)
+        first += node->attr.custom.type[before] & 15u;
+    memcpy(type.dim, node->fact + first, sizeof *type.dim * type.rank);
+    return type;
+}
+
 BodyType body_result_type(const Graph *g, const Node *node, uint32_t k)
 {
+    if (node->op == OP_CUSTOM)
+        return call_result_type(node, k);
     if (node->op == OP_LOOP && k < node->attr.loop.carries)
         return type_of(graph_node(g, node->in[k]));
     BodyType type = type_of(output_node(node->bodies[0], k));
@@ -84,13 +96,31 @@ BodyType body_result_type(const Graph *g, const Node *node, uint32_t k)
     return type;
 }
 
+static const char *check_call(const Graph *g, const Node *node)
+{
+    if (!node->callee)
+        return "it does not say what it calls";
+    for (uint32_t k = 0; k < node->n_facts; k++)
+        if (dim_hint(g, node->fact[k]) < 0)
+            return "a result has less than 0 elements";
+    return NULL;
+}
+
 const char *body_check_node(const Graph *g, const Node *node)
 {
+    bool call = node->op == OP_CUSTOM;
+    if (call && (node->attr.n == 0 || node->attr.n > MAX_CALL_RESULTS))
+        return "it has no results, or too many";
+    for (uint32_t k = 0; call && k < node->attr.n; k++)
+        if (node->attr.custom.type[k] >> 4 >= DT_COUNT || (node->attr.custom.type[k] & 15) > MAX_RANK)
+            return "a result has no dtype or too many axes";
     for (uint32_t k = 0; k < node->n_in; k++)
         if (op_class((Op)graph_node(g, node->in[k])->op) == CLS_BODY)
             return "an operand has no value";
     if (node->n_facts != infer_fact_count((Op)node->op, &node->attr, 0))
         return "wrong number of facts";
+    if (call)
+        return check_call(g, node);
     if (node->op == OP_COND) {
         const Node *predicate = node->n_in ? graph_node(g, node->in[0]) : NULL;
         return predicate && predicate->dtype == DT_BOOL && predicate->rank == 0 ? NULL : "the predicate is no bool of rank 0";
@@ -146,7 +176,7 @@ static const char *check_outputs(const Graph *g, const Node *node, uint32_t whic
 Status body_verify(const Graph *g, const Node *node)
 {
     const char *why = body_check_node(g, node);
-    if (!why && (node->n_bodies < body_least((Op)node->op) || node->n_bodies > MAX_BODIES))
+    if (!why && (node->n_bodies < body_least((Op)node->op) || node->n_bodies > (node->op == OP_CUSTOM ? 0 : MAX_BODIES)))
         why = "wrong number of bodies";
     if (!why && node->op == OP_LOOP && node->n_bodies == 2 && (node->attr.loop.xs || node->attr.loop.reverse))
         why = "a loop with a condition has neither xs nor a direction";
@@ -193,6 +223,30 @@ static void unify(Graph *g, const BodyType *a, const BodyType *b)
         dim_unify(g, a->dim[d], b->dim[d]);
 }
 
+/* A call that is there already: the same one, on the same operands, whose results have the same sizes by structure. REF_NONE: none. */
+static Ref equal_call(Graph *g, const Node *node)
+{
+    bool equal = false;
+    Ref r = g->nodes.n;
+    while (g->apart != REF_NONE && !equal && r-- > g->apart) {
+        const Node *x = graph_node(g, r);
+        equal = x->op == OP_CUSTOM && x->stop == node->stop && x->n_in == node->n_in && x->n_facts == node->n_facts &&
+                memcmp(&x->attr, &node->attr, sizeof x->attr) == 0 && callee_equal(x->callee, node->callee) &&
+                (x->n_in == 0 || memcmp(x->in, node->in, sizeof *x->in * x->n_in) == 0);
+        for (uint32_t k = 0; equal && k < x->n_facts; k++)
+            equal = dim_hint(g, x->fact[k]) == dim_hint(g, node->fact[k]);
+    }
+    if (!equal)
+        return REF_NONE;
+    Node *x = graph_node(g, r);
+    for (uint32_t k = 0; k < x->n_facts; k++)
+        dim_unify(g, x->fact[k], node->fact[k]);
+    if (node->phase < x->phase || (node->phase == x->phase && node->checkpoint < x->checkpoint))
+        x->checkpoint = node->checkpoint;
+    x->phase = node->phase < x->phase ? node->phase : x->phase;
+    return r;
+}
+
 Ref graph_add_body(Graph *g, const Node *node)
 {
     Node n = *node;
@@ -202,6 +256,12 @@ Ref graph_add_body(Graph *g, const Node *node)
     n.phase = g->phase;
     n.checkpoint = g->checkpoint;
     n.origin = g->origin;
+    if (n.op == OP_CUSTOM) {
+        Ref same = equal_call(g, &n);
+        if (same != REF_NONE)
+            return same;
+        n.callee = callee_copy(g->arena, node->callee);
+    }
     n.bodies = arena_copy(g->arena, node->bodies, sizeof *node->bodies * node->n_bodies);
     for (uint32_t k = 0; n.op == OP_LOOP && k < n.attr.loop.carries + n.attr.loop.xs; k++) {
         const Node *operand = graph_node(g, n.in[k]);
@@ -231,6 +291,9 @@ Ref graph_put_body(Graph *g, const Node *node, const Ref *in)
 {
     Node n = *node;
     n.in = (Ref *)(uintptr_t)in;
+    Ref same = n.op == OP_CUSTOM ? equal_call(g, &n) : REF_NONE;
+    if (same != REF_NONE)
+        return same;
     for (uint32_t b = 0; b < n.n_bodies; b++)
         n.bodies[b]->around = g;
     return graph_push_node(g, &n);

@@ -8,12 +8,15 @@
  *          Results: the carries at the end, then the ys with a first axis. `reverse`: i goes down
  *   COND   operands: the predicate (a bool of rank 0), then what both bodies are given. Results: those of the body that ran
  *
+ *   CUSTOM a call of the user's (ir/callee.h), which has no bodies: n results of attr.custom.type, whose dims are its facts. Equal calls are one node
+ *
  * A body is closed: what it reads is an input of it. Its inputs have the sizes of the operands, from the one space of sizes that
  * it shares with the graph around, so a size is one size on both sides.
  */
 #ifndef IR_BODY_H
 #define IR_BODY_H
 
+#include "ir/callee.h"
 #include "ir/graph.h"
 
 enum { MAX_BODIES = 2, MAX_BODY_DEPTH = 8 };
@@ -35,7 +38,7 @@ uint32_t body_operand(const Node *node, uint32_t which, uint32_t input, bool *sl
 uint32_t body_n_outputs(const Node *node, uint32_t which);
 uint32_t body_n_results(const Node *node);
 
-/* Of a node that is LOOP or COND, in g or about to be: all but its bodies is set. */
+/* Of a node that is LOOP, COND or CUSTOM, in g or about to be: all but its bodies is set. */
 BodyType body_input_type(const Graph *g, const Node *node, uint32_t which, uint32_t input);
 /* The same, with its bodies. */
 BodyType body_result_type(const Graph *g, const Node *node, uint32_t k);
@@ -46,7 +49,7 @@ const char *body_check_node(const Graph *g, const Node *node);
 Status body_verify(const Graph *g, const Node *node);
 
 /* An empty body of such a node, which is about to be added to g, with its inputs; and the node itself, of bodies that are complete: what must be
- * equal in every graph of the structure is unified. */
+ * equal in every graph of the structure is unified; of a CUSTOM an equal one that is there already. */
 Graph *body_new(Graph *g, const Node *node, uint32_t which);
 Ref graph_add_body(Graph *g, const Node *node);
 /* A result of such a node. */

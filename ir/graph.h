@@ -26,7 +26,7 @@
 #include "ir/dtype.h"
 #include "ir/op.h"
 
-enum { MAX_RANK = 8, MAX_PHASE = 3, MAX_CHECKPOINT = 3 };
+enum { MAX_RANK = 8, MAX_PHASE = 3, MAX_CHECKPOINT = 3, MAX_CALL_RESULTS = 32 };
 
 typedef uint32_t Ref; /* index of a node in its graph; printed %12 */
 typedef uint32_t Dim; /* index of a size in its graph */
@@ -47,6 +47,7 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *               number that changes from call to call (a random stream's position), never compiled in
  *   ARGSORT     axis, flag = descending
  *   LOOP, COND  loop; n = how many results (ir/body.h)
+ *   CUSTOM      n = how many results; custom.type = dtype << 4 | rank of each
  *   RESULT      n = which result
  * Integer facts of a node, in order, in node.fact[0..n_facts):
  *   INPUT       its dims; then, if `flag` (strided), its strides in elements
@@ -57,6 +58,7 @@ typedef uint32_t Dim; /* index of a size in its graph */
  *   PAD         low, high (>= 0) per masked axis
  *   WINDOW      stride, dilation, count, size: element t of window i is the input's element i * stride + t * dilation of the axis
  *   LOOP        how often it runs; with a condition: at most (INT64_MAX: no bound)
+ *   CUSTOM      the dims of all results, one after the other
  */
 typedef struct Attr {
     uint32_t n;
@@ -70,6 +72,9 @@ typedef struct Attr {
             uint16_t carries, xs, ys;
             uint8_t reverse;
         } loop;
+        struct {
+            uint8_t type[MAX_CALL_RESULTS];
+        } custom;
     };
 } Attr;
 
@@ -101,7 +106,8 @@ typedef struct Node {
     Dim *fact;       /* integer facts, as sizes (so that rewrites may put expressions here) */
     uint32_t scalar; /* SCALAR: index into graph.scalars */
     uint32_t n_bodies;
-    struct Graph **bodies; /* LOOP: the step, and maybe the condition; COND: then, else (ir/body.h) */
+    struct Graph **bodies;       /* LOOP: the step, and maybe the condition; COND: then, else (ir/body.h) */
+    const struct Callee *callee; /* CUSTOM: what is called (ir/body.h) */
     Loc loc;
 } Node;
 

@@ -85,6 +85,10 @@ uint32_t infer_fact_count(Op op, const Attr *attr, int rank)
     case OP_PAD: return 2 * bits(attr->mask);
     case OP_WINDOW: return 4;
     case OP_LOOP: return 1;
+    case OP_CUSTOM:
+        for (uint32_t k = 0; k < attr->n && k < MAX_CALL_RESULTS; k++)
+            n += attr->custom.type[k] & 15u;
+        return n;
     default: return 0;
     }
 }

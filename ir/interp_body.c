@@ -1,4 +1,4 @@
-/* The reference interpreter: loops and branches. A body is run as a graph of its own, on values as they are in this mode. */
+/* The reference interpreter: loops, branches and calls. A body is run as a graph of its own, on values as they are in this mode. */
 #include "ir/base/os.h"
 #include "ir/body.h"
 #include "ir/interp_ops.h"
@@ -93,6 +93,29 @@ static Status run_cond(Run *run, Ref r, const Value *results, void **outputs)
     return run_body(run, r, *(const bool *)run_in(run, r, 0)->data ? 0 : 1, NULL, NULL, outputs);
 }
 
+static CallBuffer call_buffer(const Value *v)
+{
+    return (CallBuffer){.dtype = (uint8_t)v->dtype, .rank = v->rank, .dim = v->dim, .data = v->data};
+}
+
+/* The user's own function, which knows the dtypes that it was recorded with. */
+static Status run_call(Run *run, Ref r, const Value *results)
+{
+    const Node *node = run_node(run, r);
+    if (!node->callee->host || run->mode != INTERP_NATIVE)
+        return fail(ST_UNSUPPORTED, "%s %s is not at hand", node->callee->name, node->callee->version);
+    CallBuffer *in = os_calloc((size_t)node->n_in + node->attr.n + 1, sizeof *in), *out = in + node->n_in;
+    if (!in)
+        return ST_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < node->n_in; k++)
+        in[k] = call_buffer(run_in(run, r, k));
+    for (uint32_t k = 0; k < node->attr.n; k++)
+        out[k] = call_buffer(&results[k]);
+    Status status = node->callee->host(node->callee, node->loc, in, node->n_in, out, node->attr.n);
+    os_free(in);
+    return status;
+}
+
 Status interp_body(Run *run, Ref r)
 {
     const Node *node = run_node(run, r);
@@ -111,7 +134,9 @@ Status interp_body(Run *run, Ref r)
             memcpy(results[k].data, run_in(run, r, k)->data, value_bytes(&results[k]));
     }
     if (status == ST_OK)
-        status = node->op == OP_LOOP ? run_loop(run, r, results, next, outputs) : run_cond(run, r, results, outputs);
+        status = node->op == OP_LOOP   ? run_loop(run, r, results, next, outputs)
+                 : node->op == OP_COND ? run_cond(run, r, results, outputs)
+                                       : run_call(run, r, results);
     for (uint32_t k = 0; next && k < carries; k++)
         os_free(next[k].data);
     os_free(next);

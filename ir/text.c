@@ -14,9 +14,10 @@
  *           | ref "=" ("scalar" | "const") dtype value [":" type]
  *           | ref "=" "input" dtype "[" ... "]" ...          an input that does not come first
  *           | ref "=" ("loop" | "cond") {ref} {attr} {body}
+ *           | ref "=" "custom" {ref} "calls" "(" name version ["image:" digits] ["bytes:" digits] ")" {attr}
  *     body  = name "(" [ref ":" type {"," ref ":" type}] ")" "{" {node} "return" {ref} "}"     inputs and refs of its own
  *     attr  = "axes(0 2)" | "axis(1)" | "perm(1 0)" | "groups(2:1 1:1 1:2)" | "mode(add)" | "descending"
- *           | "number(1)" | "carries(1)" | "xs(1)" | "ys(1)" | "reverse"
+ *           | "number(1)" | "gives(f32:2 i64:0)" | "carries(1)" | "xs(1)" | "ys(1)" | "reverse"
  *           | name "(" {fact} ")"                            size(4 8); range(start:step:length ...); by(low:high ...)
  *     mark  = "stop" | "again" | "again(2)" | "checkpoint(1)" | "phase(1)"                    as in ir/graph.h
  *     fact  = integer                                        a new fact: the next of graph.ints, with this value
@@ -293,6 +294,12 @@ void attr_print(Op op, const Attr *attr, int rank, Str *out)
         str_printf(out, " descending");
     if (fields & ATTR_NUMBER)
         str_printf(out, " number(%" PRIu32 ")", attr->n);
+    if (fields & ATTR_CUSTOM) {
+        str_printf(out, " gives(");
+        for (uint32_t k = 0; k < attr->n && k < MAX_CALL_RESULTS; k++)
+            str_printf(out, "%s%s:%d", k ? " " : "", dtype_name((DType)(attr->custom.type[k] >> 4)), attr->custom.type[k] & 15);
+        str_printf(out, ")");
+    }
     if (fields & ATTR_LOOP)
         str_printf(out, " carries(%u) xs(%u) ys(%u)%s", attr->loop.carries, attr->loop.xs, attr->loop.ys,
                    attr->loop.reverse ? " reverse" : "");
@@ -352,6 +359,11 @@ static void print_line(const Graph *g, Ref r, FactOrder *order, int depth, Str *
             str_printf(out, " %s", dtype_name((DType)n->dtype));
         for (uint32_t k = 0; k < n->n_in; k++)
             str_printf(out, " %%%" PRIu32, n->in[k]);
+        if (n->callee) {
+            str_printf(out, " calls(");
+            callee_print(n->callee, out);
+            str_printf(out, ")");
+        }
         attr_print((Op)n->op, &n->attr, n->rank, out);
         print_facts(g, r, order, out);
         print_bodies(n, order, depth, out);

@@ -243,6 +243,7 @@ typedef struct Draft {
     bool stop;
     uint8_t again, checkpoint, phase;
     Attr attr;
+    Callee *callee;
     VEC(Ref) in;
     VEC(Dim) facts;
     uint32_t first_fact; /* facts from this number on are its own */
@@ -328,6 +329,22 @@ static Status parse_fact_list(Parser *p, int per_axis, Draft *n)
     return ST_OK;
 }
 
+/* "f32:2 i64:0)" */
+static Status parse_gives(Parser *p, Attr *attr)
+{
+    for (attr->n = 0; !scan_accept(&p->s, ')'); attr->n++) {
+        DType dtype;
+        uint8_t rank = 0;
+        if (attr->n == MAX_CALL_RESULTS)
+            return scan_bad(&p->s, "too many results");
+        TRY(text_parse_dtype(&p->s, &dtype));
+        TRY(scan_expect(&p->s, ':'));
+        TRY(parse_small(p, MAX_RANK, &rank));
+        attr->custom.type[attr->n] = (uint8_t)(dtype << 4 | rank);
+    }
+    return ST_OK;
+}
+
 /* The attributes and facts that this op has, in any order. */
 static Status parse_attrs(Parser *p, Draft *n)
 {
@@ -360,6 +377,12 @@ static Status parse_attrs(Parser *p, Draft *n)
             TRY(scan_expect(&p->s, ')'));
         } else if (info.fields & ATTR_NUMBER && scan_accept_word(&p->s, "number")) {
             TRY(parse_count(p, UINT16_MAX, &n->attr.n));
+        } else if (info.fields & ATTR_CUSTOM && scan_accept_word(&p->s, "calls")) {
+            TRY(scan_expect(&p->s, '('));
+            TRY(callee_parse(&p->s, p->g->arena, &n->callee));
+        } else if (info.fields & ATTR_CUSTOM && scan_accept_word(&p->s, "gives")) {
+            TRY(scan_expect(&p->s, '('));
+            TRY(parse_gives(p, &n->attr));
         } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "carries")) {
             TRY(parse_loop_count(p, &n->attr.loop.carries));
         } else if (info.fields & ATTR_LOOP && scan_accept_word(&p->s, "xs")) {
@@ -421,10 +444,11 @@ static Status add_body(Parser *p, const Draft *n, uint32_t number)
     Graph *bodies[MAX_BODIES];
     Node node = {.op = (uint8_t)n->op, .attr = n->attr, .in = n->in.at, .n_in = n->in.n, .fact = n->facts.at, .n_facts = n->facts.n};
     node.bodies = bodies;
+    node.callee = n->callee;
     const char *why = body_check_node(p->g, &node);
     if (why)
         return scan_bad(&p->s, why);
-    for (; node.n_bodies < MAX_BODIES; node.n_bodies++) {
+    for (; node.n_bodies < MAX_BODIES && n->op != OP_CUSTOM; node.n_bodies++) {
         uint32_t which = node.n_bodies;
         if (!scan_accept_word(&p->s, body_name(n->op, which))) {
             if (which < body_least(n->op))

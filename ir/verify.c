@@ -75,6 +75,10 @@ static bool attr_clean(const Node *n)
         rest.n = 0;
     if (fields & ATTR_LOOP)
         memset(&rest.loop, 0, sizeof rest.loop);
+    if (fields & ATTR_CUSTOM) {
+        memset(&rest.custom, 0, rest.n < MAX_CALL_RESULTS ? rest.n : MAX_CALL_RESULTS);
+        rest.n = 0;
+    }
     if (fields & ATTR_PERM)
         memset(rest.perm, 0, n->rank);
     if (fields & ATTR_GROUPS) {

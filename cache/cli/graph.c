@@ -1,5 +1,5 @@
 /* `kiln cache graph`: the graph of an entry, as text or for Graphviz. */
-#include "ir/graph.h"
+#include "ir/callee.h"
 #include "cache/cli/entries.h"
 
 #include <inttypes.h>
@@ -12,7 +12,8 @@ static const char *label(const Graph *g, Ref r, Arena *arena)
     const Node *node = graph_node(g, r);
     Str text;
     str_init(&text, arena);
-    str_printf(&text, "%%%" PRIu32 " %s\\n%s[", r, op_name((Op)node->op), dtype_name((DType)node->dtype));
+    str_printf(&text, "%%%" PRIu32 " %s\\n%s[", r, node->callee ? node->callee->name : op_name((Op)node->op),
+               dtype_name((DType)node->dtype));
     for (int i = 0; i < node->rank; i++)
         str_printf(&text, "%s%" PRId64, i ? "," : "", dim_hint(g, node->dim[i]));
     str_printf(&text, "]");

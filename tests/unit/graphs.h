@@ -170,9 +170,9 @@ static inline void random_body(Graph *g, uint64_t *state, Op op)
 /* One random node on top of g, if the draft happens to be valid. */
 static inline void random_node(Graph *g, uint64_t *state)
 {
-    Op op = (Op)(OP_IOTA + pick(state, OP_COUNT - OP_IOTA));
+    Op op = (Op)(OP_IOTA + pick(state, OP_CUSTOM - OP_IOTA));
     if (pick(state, 3) == 0) /* views and reductions more often than their number says */
-        op = (Op)(OP_RESHAPE + pick(state, OP_COUNT - OP_RESHAPE));
+        op = (Op)(OP_RESHAPE + pick(state, OP_CUSTOM - OP_RESHAPE));
     if (op_class(op) == CLS_BODY || op == OP_RESULT) {
         random_body(g, state, op == OP_RESULT ? OP_LOOP : op);
         return;

@@ -81,6 +81,52 @@ Test(text, bodies_print_as_they_were_written)
     cr_assert_str_eq(print(g), whole);
 }
 
+/* A call says what it calls; an equal one is the same node, and so are its results. */
+Test(text, calls_print_as_they_were_written)
+{
+    static const char whole[] = "graph g(%0: f32[8,4], %1: i64[]) {\n"
+                                "  %2 = custom %0 %1 calls(acme.fft 1.2-rc+1 image:00000000000000ab00000000000000cd bytes:00ff10) "
+                                "gives(f64:2 bool:0) sizes(8 3) : bool[]\n"
+                                "  %3 = result %2 number(1) : bool[]\n"
+                                "  %4 = result %2 number(0) : f64[8,3]\n"
+                                "  %5 = custom calls(x 0) gives(u8:1) sizes(0) phase(1) : bool[]\n"
+                                "  %6 = result %5 number(0) phase(1) : u8[0]\n"
+                                "  return %3 %4 %6\n"
+                                "}\n";
+    Graph *g = parse(whole);
+    cr_assert_eq(graph_verify(g), ST_OK, "%s", fail_message());
+    cr_assert_str_eq(print(g), whole);
+#define CALL(n, callee, size) "%" #n " = custom %0 calls(" callee ") gives(f32:1) sizes(" size ") "
+    g = parse("graph g(%0: f32[4]) {" CALL(1, "a 1", "5") CALL(2, "a 2", "5") CALL(3, "a 1", "5") CALL(4, "a 1 bytes:00", "5")
+                  CALL(5, "b 1", "5") CALL(6, "a 1", "6") "%7 = result %1 number(0) %8 = result %3 number(0) return %7 %8 }");
+    cr_assert_eq(g->nodes.n, 7, "%d", (int)g->nodes.n); /* %3 is %1, and its result that one's */
+    cr_assert_eq(g->outputs.at[0], g->outputs.at[1]);
+}
+
+Test(text, calls_that_do_not_fit)
+{
+    static const struct {
+        const char *text, *why;
+    } rows[] = {
+        {"gives(f32:1) sizes(4)", "does not say what it calls"},
+        {"calls(a) gives(f32:1) sizes(4)", "expected a name or version"},
+        {"calls(a/b 1) gives(f32:1) sizes(4)", "expected a name or version"},
+        {"calls(a 1 image:12) gives(f32:1) sizes(4)", "expected 32 digits"},
+        {"calls(a 1 bytes:0) gives(f32:1) sizes(4)", "expected ')'"},
+        {"calls(a 1) gives() sizes()", "no results"},
+        {"calls(a 1) gives(f32:1) sizes(4 5)", "wrong number of facts"},
+        {"calls(a 1) gives(f32:2) sizes(4)", "wrong number of facts"},
+        {"calls(a 1) gives(f32:1) sizes(-1)", "less than 0 elements"},
+        {"calls(a 1) gives(f32:1) sizes(4) then() { return }", "expected '%'"},
+    };
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        Graph *g;
+        char *text = arena_printf(&arena, "graph g(%%0: f32[4]) { %%1 = custom %%0 %s return }", rows[k].text);
+        cr_expect_neq(graph_parse(text, &arena, &g), ST_OK, "row %d is taken", (int)k);
+        cr_expect(strstr(fail_message(), rows[k].why), "row %d: \"%s\", not \"%s\"", (int)k, fail_message(), rows[k].why);
+    }
+}
+
 /* Each way in which bodies and their node may not fit. */
 Test(text, bodies_that_do_not_fit)
 {

@@ -244,6 +244,16 @@ static bool bodies_fit(const Program *plan, const ProgStep *s)
            body_fits(bodies[0], s->n_in + 1, s->n_results) && (s->n_bodies == 1 || body_fits(bodies[1], s->n_in, 1));
 }
 
+static bool call_fits(const Program *plan, const ProgStep *s)
+{
+    bool fits = s->n_in <= s->n_args && s->n_results == s->n_args - s->n_in && s->n_bodies == 0 && !plan->takes_over;
+    for (uint32_t i = 0; i < s->n_args && fits; i++) {
+        uint8_t kind = plan->args[s->first_arg + i].kind;
+        fits = kind == BIND_BUFFER || (kind == BIND_NONE && i >= s->n_in);
+    }
+    return fits;
+}
+
 static bool sort_fits(const Program *plan, const ProgStep *step)
 {
     static const uint8_t kinds[] = {BIND_BUFFER, BIND_BUFFER, BIND_SIZE, BIND_SIZE, BIND_SIZE};
@@ -262,6 +272,7 @@ static bool step_fits(const Parse *p, const Program *plan, const ProgStep *step)
     case STEP_SORT: return sort_fits(plan, step);
     case STEP_LOOP:
     case STEP_COND: return bodies_fit(plan, step);
+    case STEP_CALL: return call_fits(plan, step);
     }
     return false;
 }
@@ -343,7 +354,7 @@ static Status read_steps(Parse *p, ByteReader *in, Program *plan)
         s->n_args = read_u32(in);
         s->bytes = read_u32(in);
         s->what = read_text(in);
-        if (s->kind == STEP_LOOP || s->kind == STEP_COND)
+        if (s->kind == STEP_LOOP || s->kind == STEP_COND || s->kind == STEP_CALL)
             read_bodies_of(in, s);
         if (!in->bad && !step_fits(p, plan, s))
             return malformed(SECTION_PLAN, "a step refers to what is not there");

@@ -109,7 +109,7 @@ static void write_plan(Bytes *out, const Program *p)
         bytes_u32(out, s->n_args);
         bytes_u32(out, s->bytes);
         bytes_text(out, s->what);
-        if (s->kind != STEP_LOOP && s->kind != STEP_COND)
+        if (s->kind != STEP_LOOP && s->kind != STEP_COND && s->kind != STEP_CALL)
             continue;
         bytes_u32(out, s->n_in);
         bytes_u32(out, s->n_results);

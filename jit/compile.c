@@ -167,7 +167,7 @@ static char *keep_text(Program *p, size_t *used, const char *text)
 }
 
 /* An input may be overwritten only where nothing can fail any more. A CPU stops after the step that found an index out of bounds, and has the room
- * that steps share beforehand (prepare_takeover); a CUDA device goes on, and a sort, loop or branch asks for room of its own: no step of such a program
+ * that steps share beforehand (prepare_takeover); a CUDA device goes on, and a sort, loop or branch asks for room of its own, and a function of the user's may fail: no step of such a program
  * overwrites. The first step that may; UINT32_MAX: none. */
 static uint32_t first_certain_step(const Plan *plan, bool cuda)
 {
@@ -300,7 +300,8 @@ static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program 
         case STEP_KERNEL: p->kernels[(*kernel)++].name = out->what; break;
         case STEP_SORT: out->dtype = plan->buffers.at[s->args.at[0].buffer].dtype; break;
         case STEP_LOOP:
-        case STEP_COND: TRY(assemble_bodies(job, g, s, p, out, kernel)); break;
+        case STEP_COND:
+        case STEP_CALL: TRY(assemble_bodies(job, g, s, p, out, kernel)); break;
         }
     }
     p->n_outputs = plan->outputs.n;

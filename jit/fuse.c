@@ -557,12 +557,34 @@ static void push_buffer(Fuser *f, PlanStep *step, uint32_t buffer)
     VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = buffer == NO_BUFFER ? BIND_NONE : BIND_BUFFER, .buffer = buffer, .size = DIM_NONE});
 }
 
-/* A loop or branch, with all of its results that somebody reads. Its bodies are planned when nothing is tried any more. */
+static uint8_t step_of(Op op) { return op == OP_LOOP ? STEP_LOOP : op == OP_COND ? STEP_COND : STEP_CALL; }
+
+/* Bytes that a call is given and gives. */
+static Dim call_bytes(Graph *g, const Node *node)
+{
+    Dim sum = dim_const(g, 0);
+    for (uint32_t i = 0; i < node->n_in; i++) {
+        int64_t size = (int64_t)dtype_bytes((DType)graph_node(g, node->in[i])->dtype);
+        sum = dim_add(g, sum, dim_mul(g, node_numel(g, node->in[i]), dim_const(g, size)));
+    }
+    for (uint32_t k = 0; k < node->attr.n; k++) {
+        BodyType type = body_result_type(g, node, k);
+        Dim bytes = dim_const(g, (int64_t)dtype_bytes((DType)type.dtype));
+        for (int d = 0; d < type.rank; d++)
+            bytes = dim_mul(g, bytes, type.dim[d]);
+        sum = dim_add(g, sum, bytes);
+    }
+    return sum;
+}
+
+/* A loop, branch or call, with all of its results that somebody reads. Its bodies are planned when nothing is tried any more. */
 static void form_body(Fuser *f, Unit *u, Ref n)
 {
     Graph *g = f->g;
     const Node *node = graph_node(g, n);
-    PlanStep step = {.kind = node->op == OP_LOOP ? STEP_LOOP : STEP_COND, .what = op_name((Op)node->op), .node = n};
+    PlanStep step = {.kind = step_of((Op)node->op), .what = op_name((Op)node->op), .node = n};
+    if (step.kind == STEP_CALL)
+        step.what = arena_printf(g->arena, "call %s %s", node->callee->name, node->callee->version);
     for (uint32_t i = 0; i < node->n_in; i++)
         push_buffer(f, &step, dense_buffer(f, u, node->in[i]));
     uint32_t first = step.args.n, n_results = body_n_results(node);
@@ -577,7 +599,7 @@ static void form_body(Fuser *f, Unit *u, Ref n)
     }
     if (node->op == OP_LOOP)
         VEC_PUSH(g->arena, step.args, (PlanArg){.kind = BIND_SIZE, .size = node->fact[0]});
-    step.bytes = dim_const(g, 0); /* its kernels' */
+    step.bytes = step.kind == STEP_CALL ? call_bytes(g, graph_node(g, n)) : dim_const(g, 0); /* its kernels' */
     VEC_PUSH(f->arena, u->steps, step);
 }
 

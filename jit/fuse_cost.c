@@ -152,7 +152,10 @@ void want_structural(Fuser *f)
             continue;
         OpClass cls = class_of(f, n);
         if (cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_RESULT || (node->op == OP_CONCAT && node->n_in > MAX_CONCAT)) {
-            say(f, n, cls == CLS_RESULT ? "a loop or branch makes it" : "it is a kernel of its own");
+            say(f, n,
+                cls != CLS_RESULT                             ? "it is a kernel of its own"
+                : graph_node(g, node->in[0])->op == OP_CUSTOM ? "a function of the user's makes it"
+                                                              : "a loop or branch makes it");
             want(f, n);
         }
         for (uint32_t i = 0; cls == CLS_BODY && i < node->n_in; i++)

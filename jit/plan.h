@@ -44,9 +44,11 @@ typedef enum StepKind {
     STEP_KERNEL,
     STEP_LOOP, /* args: BUFFERs of the operands, BUFFER or NONE for each result, SIZE count; bodies: the step, maybe the condition (ir/body.h) */
     STEP_COND, /* the same without a count; then, else */
-    STEP_SORT  /* args: BUFFER in, BUFFER out, SIZE outer, SIZE n, SIZE inner, dtype of in, `descending` and `values` in the step: along
+    STEP_SORT, /* args: BUFFER in, BUFFER out, SIZE outer, SIZE n, SIZE inner, dtype of in, `descending` and `values` in the step: along
                                     the middle axis, stable, the places (i64) or the elements (jit/sort.c). On a CPU; for CUDA places are
                                     a kernel (jit/fuse_sort.c) */
+    STEP_CALL  /* of the user's function (CUSTOM): BUFFERs of the operands, BUFFER or NONE for each result. What it calls is told by the
+                                    recorded node: neither program nor entry hold more of it than its name */
 } StepKind;
 
 typedef struct PlanStep {
@@ -56,7 +58,7 @@ typedef struct PlanStep {
     VEC(PlanArg) args;
     Dim bytes;        /* bytes read and written, each buffer counted once: for statistics */
     const char *what; /* short readable name from its main ops: "sin_mul_add", "softmax"-like chains; [a-z0-9_] */
-    Ref node;         /* the main result, for messages; LOOP, COND: the node */
+    Ref node;         /* the main result, for messages; LOOP, COND, CALL: the node */
     struct Plan *bodies;
     uint32_t band; /* 1 + the band that it runs in; 0: none */
 } PlanStep;

@@ -42,7 +42,7 @@ typedef struct ProgStep {
     uint32_t first_arg, n_args;
     uint32_t bytes; /* size entry: bytes read and written */
     const char *what;
-    uint32_t n_in, n_results;  /* LOOP, COND: of the node (ir/body.h), ... */
+    uint32_t n_in, n_results;  /* LOOP, COND, CALL: of the node (ir/body.h), ... */
     uint16_t carries, xs;      /* ... of a LOOP too, ... */
     uint8_t reverse, n_bodies; /* ... and its bodies: Program.bodies from ... */
     uint32_t body;

@@ -9,7 +9,7 @@
 void eval_lock(void);
 void eval_unlock(void);
 bool eval_trylock(void); /* false: another thread has it */
-/* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink,
+/* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink and in a function of an op of the user's,
  * ST_OUT_OF_MEMORY. */
 Status eval_enter(Evaluation **e);
 

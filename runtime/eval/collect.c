@@ -130,10 +130,21 @@ static Status put_made(Call *call, const RtNode *node, const Slot *operand)
     return put_numbers(call, node);
 }
 
+static Status put_callee(Call *call, const Callee *callee)
+{
+    TRY(put_bytes(call, &callee->bytes, sizeof callee->bytes));
+    TRY(put_bytes(call, callee->attributes, callee->bytes));
+    TRY(put_bytes(call, &callee->image, sizeof callee->image));
+    TRY(put_bytes(call, callee->name, strlen(callee->name) + 1));
+    return put_bytes(call, callee->version, strlen(callee->version) + 1);
+}
+
 static Status put_bodies(Call *call, const RtNode *node)
 {
     const Bodies *bodies = bodies_of(node);
     TRY(put_bytes(call, &bodies->n_bodies, sizeof bodies->n_bodies));
+    if (bodies->callee)
+        TRY(put_callee(call, bodies->callee));
     for (uint32_t b = 0; b < bodies->n_bodies; b++) {
         const RtBody *body = &bodies->body[b];
         const uint32_t head[] = {body->n_inputs, body->n_made, body->n_outputs};

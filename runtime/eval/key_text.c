@@ -76,6 +76,10 @@ static void add_odd_attributes(const RtNode *node, Str *out)
         rest.n = 0;
     if (fields & ATTR_LOOP)
         memset(&rest.loop, 0, sizeof rest.loop);
+    if (fields & ATTR_CUSTOM) {
+        memset(&rest.custom, 0, sizeof rest.custom);
+        rest.n = 0;
+    }
     if (node->op == OP_SCALAR && rest.mode == SCALAR_ARGUMENT) {
         str_printf(out, " argument");
         rest.mode = 0;
@@ -128,6 +132,11 @@ static void add_bodies(const RtNode *node, int depth, Str *out)
 {
     static const char list[] = "ic%";
     const Bodies *bodies = node_has_bodies(node) ? bodies_of(node) : NULL;
+    if (bodies && bodies->callee) {
+        str_printf(out, " calls(");
+        callee_print(bodies->callee, out);
+        str_printf(out, ")");
+    }
     for (uint32_t b = 0; bodies && b < bodies->n_bodies; b++) {
         const RtBody *body = &bodies->body[b];
         const Slot *operand = body->operand;

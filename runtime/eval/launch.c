@@ -437,6 +437,7 @@ Status run_step(Run *run, const ProgStep *step)
     case STEP_SORT: TRY(launch_sort(run, step)); break;
     case STEP_LOOP:
     case STEP_COND: break;
+    case STEP_CALL: TRY(run_call(run, step)); break;
     }
     double seconds = timed ? os_seconds() - start : 0;
     if (counted)

@@ -8,6 +8,7 @@
 #include "ir/base/timeline.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
+#include "runtime/eval/op.h"
 #include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/store.h"
@@ -95,6 +96,7 @@ Status eval_enter(Evaluation **e)
 {
     if (log_in_sink())
         return fail(ST_INVALID, "a log sink may only look at values that are computed already");
+    TRY(op_refuses());
     if (e && !(*e = evaluation_of_thread()))
         return ST_OUT_OF_MEMORY;
     eval_lock();

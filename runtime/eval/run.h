@@ -34,5 +34,7 @@ Status band_reserve(Run *run, const ProgBand *band);
 
 /* A LOOP or COND, whose arguments are in run->args. (runtime/eval/launch_body.c) */
 Status run_bodies(Run *run, const ProgStep *step);
+/* A CALL. (runtime/eval/launch_op.c) */
+Status run_call(Run *run, const ProgStep *step);
 
 #endif

@@ -563,7 +563,13 @@ kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *vjp, kiln
 kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in,
                                     kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user)
 {
-    Rec r = REC(kiln_custom_gradient);
+    return custom_gradient("kiln_custom_gradient", (Loc){file, line}, f, vjp, jvp, n_in, in, n_out, out, user);
+}
+
+kiln_status custom_gradient(const char *api, Loc loc, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in,
+                            kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user)
+{
+    Rec r = rec_begin(api, loc.file, loc.line);
     size_t n = n_in > 0 ? (size_t)n_in : 0, more = 3 * (n + (n_out > 0 ? (size_t)n_out : 0));
     Making m CLEANUP(end_making) = {.api = r.api, .file = r.loc.file, .line = r.loc.line, .f = f, .vjp = vjp, .jvp = jvp, .user = user};
     m.in = body_arguments(&r, f && (vjp || jvp), n_in, in, n_out, out, more);

@@ -57,6 +57,9 @@ typedef struct CustomFunction {
 } CustomFunction;
 Status custom_of_bodies(const char *api, Loc loc, const CustomFunction *function, uint32_t n_in, RtNode *const *in, uint32_t n_out,
                         RtNode **result);
+/* kiln_custom_gradient for another public function, which errors are told of. */
+kiln_status custom_gradient(const char *api, Loc loc, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in,
+                            kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 
 /* A node for result k, which flows (custom_flows). */
 RtNode *custom_result(Rec *r, const Custom *custom, uint32_t k);

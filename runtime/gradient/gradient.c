@@ -166,6 +166,9 @@ static Status end_at(const Walk *w, const RtNode *node)
 static Status put_op(Walk *w, RtNode *node)
 {
     char there[PLACE];
+    if (node->op == OP_RESULT && node->in[0]->op == OP_CUSTOM)
+        return fail(ST_UNSUPPORTED, "%s%s has no derivative: register it with a vjp, or call kiln_stop_gradient if it is a constant",
+                    bodies_of(node->in[0])->callee->name, place(node->loc, there));
     if (node->op == OP_RESULT || op_class((Op)node->op) == CLS_BODY)
         return fail(ST_UNSUPPORTED, "no gradient flows through %s%s; call kiln_stop_gradient if it is a constant", api_of(node),
                     place(node->loc, there));

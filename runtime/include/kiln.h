@@ -99,9 +99,11 @@
 #if defined(__GNUC__)
 #define KILN_API __attribute__((visibility("default")))
 #define KILN_MUST_CHECK __attribute__((warn_unused_result))
+#define KILN_FORMAT(text, first) __attribute__((format(printf, text, first)))
 #else
 #define KILN_API
 #define KILN_MUST_CHECK
+#define KILN_FORMAT(text, first)
 #endif
 
 /* Declares a function twice: as itself, and as its twin that is told the caller's place. The first
@@ -1401,6 +1403,83 @@ KILN_API kiln_status kiln_map(kiln_function_body *f, int n_in, kiln_tensor *cons
 KILN_API kiln_status kiln_map_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes,
                                  int64_t chunk, int n_out, kiln_tensor **out, void *user);
 
+/*
+ * Ops of your own, registered once and applied like any function that records (docs/custom.md). What computes one is
+ *
+ *     decompose   a function over kiln's functions, called at each kiln_op_apply: what it records stands there as if you had written it; or
+ *     host        a C function on memory of the host, dense, row-major, aligned for its dtype: it computes all of out[0..n_out) of in[0..n_in), which it leaves as they
+ *                 are, and none of which out overlaps; and/or
+ *     image       PTX (text) or a cubin, whose entry `function` is launched on a CUDA device. Its parameters: a pointer to each input, to each output, then the dims of
+ *                 each input and of each output, an i64 each. launch sets grid, block and bytes of shared memory, which are 1, 1 and 0 before; a grid of 0 launches nothing.
+ *
+ * infer tells dtypes and shapes of the results from those of the inputs (for host and image), and is asked again before each call. `attributes`, at most 65536 bytes, are
+ * copied, aligned as by malloc, and handed to each function: a call with other bytes is another value. name and version are letters, digits and _.+- of at most 63
+ * bytes; the version changes whenever the meaning or the code does: it is a part of what is compiled and kept on disk. An op is never unregistered; user outlives it.
+ *
+ * host and image are steps of the program around them, in loops and branches too. Equal calls (the same bytes, on the same tensors) are one, and what nobody needs is
+ * not called. With KILN_OP_EFFECTS (host alone) each kiln_op_apply calls it once, there and then: a sync point, which keeps the order, and KILN_INVALID in a function that only
+ * records; n_out may be 0 then. A device without the one that it needs: KILN_UNSUPPORTED.
+ *
+ * infer, host and launch return KILN_OK, or kiln_op_fail(...), which says why not: kiln_op_apply fails then (infer), or the sync point, whose values are not there. They may record
+ * and read what is computed; what would compute values is KILN_INVALID in them. They run in the default floating-point mode, in the thread that evaluates, in several
+ * threads at once, and neither throw nor leave by longjmp.
+ *
+ * vjp and jvp are derivatives as those of kiln_custom_gradient; NULL: those of what decompose records, else there is none (KILN_UNSUPPORTED where one is asked for).
+ *
+ *     static kiln_status same(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user) { out[0] = in[0]; return KILN_OK; }
+ *     static kiln_status run(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user) { ... }
+ *     kiln_op_info info = {.name = "acme.smooth", .version = "1", .n_in = 1, .n_out = 1, .infer = same, .host = run};
+ *     const kiln_op *smooth = kiln_op_register(&info);
+ *     kiln_op_apply(smooth, &x, NULL, 0, &y);
+ */
+typedef struct kiln_op kiln_op;
+typedef struct kiln_type {
+    kiln_dtype dtype;
+    kiln_shape shape;
+} kiln_type;
+typedef struct kiln_buffer {
+    kiln_type type;
+    void *data;
+} kiln_buffer;
+typedef struct kiln_launch {
+    unsigned grid[3], block[3], shared_bytes;
+} kiln_launch;
+enum { KILN_OP_EFFECTS = 1 };
+typedef kiln_status kiln_op_infer(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user);
+typedef void kiln_op_decompose(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user);
+typedef kiln_status kiln_op_host(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user);
+typedef kiln_status kiln_op_launch(const kiln_type *in, const kiln_type *out, const void *attributes, size_t bytes, kiln_launch *launch,
+                                   void *user);
+typedef void kiln_op_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, const void *attributes,
+                         size_t bytes, void *user);
+typedef void kiln_op_jvp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, const void *attributes,
+                         size_t bytes, void *user);
+typedef struct kiln_op_info {
+    const char *name, *version; /* "acme.fft", of one registration in a process; "1.2" */
+    int n_in, n_out;            /* 0 to 256, 1 to 32 */
+    unsigned flags;             /* KILN_OP_EFFECTS, or 0 */
+    kiln_op_infer *infer;
+    kiln_op_decompose *decompose;
+    kiln_op_host *host;
+    const void *image;
+    size_t image_bytes;
+    const char *function;
+    kiln_op_launch *launch;
+    kiln_op_vjp *vjp;
+    kiln_op_jvp *jvp;
+    void *user;
+    uint64_t reserved[8]; /* 0 */
+} kiln_op_info;
+/* All but `user` is copied. NULL: an error is kept: the name is taken, something is missing, or things that exclude each other are there. */
+KILN_API const kiln_op *kiln_op_register(const kiln_op_info *info);
+KILN_API const kiln_op *kiln_op_register_at(const char *file, int line, const kiln_op_info *info);
+/* in and out may be one array; NULL where there are none. On error all of out is NULL and the error is kept. */
+KILN_API kiln_status kiln_op_apply(const kiln_op *op, kiln_tensor *const *in, const void *attributes, size_t bytes, kiln_tensor **out);
+KILN_API kiln_status kiln_op_apply_at(const char *file, int line, const kiln_op *op, kiln_tensor *const *in, const void *attributes,
+                                      size_t bytes, kiln_tensor **out);
+/* In infer, host or launch: keeps what to tell the user, and returns KILN_INVALID; return that, or another status. */
+KILN_API kiln_status kiln_op_fail(const char *format, ...) KILN_FORMAT(1, 2);
+
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
@@ -1717,6 +1796,8 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_mode_push(...) kiln_mode_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_pop(...) kiln_mode_pop_at(KILN_HERE, __VA_ARGS__)
 #define kiln_custom_gradient(...) kiln_custom_gradient_at(KILN_HERE, __VA_ARGS__)
+#define kiln_op_register(...) kiln_op_register_at(KILN_HERE, __VA_ARGS__)
+#define kiln_op_apply(...) kiln_op_apply_at(KILN_HERE, __VA_ARGS__)
 #define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_optimizer_new(...) kiln_optimizer_new_at(KILN_HERE, __VA_ARGS__)

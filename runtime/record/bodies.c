@@ -152,6 +152,7 @@ Ref bodies_build(BodiesBuild *b, Graph *g, const RtNode *node, const Ref *in)
     with.loc = node->loc;
     with.n_bodies = bodies->n_bodies;
     with.bodies = made;
+    with.callee = bodies->callee;
     uint32_t origin = g->origin;
     for (uint32_t k = 0; k < bodies->n_bodies; k++)
         made[k] = build_body(b, g, &with, k, &bodies->body[k]);
@@ -175,6 +176,42 @@ RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in)
         node->results = body_results_new(bodies_of(of)->n_results);
     }
     bool fits = node && node->results;
+    node = rec_finish(r, node, in);
+    return fits || !node ? node : rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+}
+
+RtNode *bodies_call_new(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, uint32_t n_results, const Shape *type)
+{
+    size_t name = strlen(callee->name) + 1, version = strlen(callee->version) + 1;
+    struct Block {
+        Bodies bodies; /* first */
+        Callee callee;
+        _Alignas(max_align_t) char text[]; /* attributes first: they may be a struct of the user's */
+    } *block = os_calloc(1, sizeof *block + name + version + callee->bytes);
+    uint32_t n_facts = 0;
+    for (uint32_t k = 0; k < n_results; k++)
+        n_facts += type[k].rank;
+    RtNode *node = block ? node_new(OP_CUSTOM, DT_BOOL, 0, (const int64_t[]){0}, n_in, n_facts) : NULL;
+    if (!node) {
+        os_free(block);
+        return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    }
+    block->callee = *callee;
+    if (callee->bytes)
+        memcpy(block->text, callee->attributes, callee->bytes);
+    block->callee.attributes = block->text;
+    block->callee.name = memcpy(block->text + callee->bytes, callee->name, name);
+    block->callee.version = memcpy(block->text + callee->bytes + name, callee->version, version);
+    block->bodies = (Bodies){.n_results = n_results, .callee = &block->callee};
+    atomic_init(&block->bodies.held.refs, 1);
+    node->held = &block->bodies.held;
+    node->attr.n = n_results;
+    for (uint32_t k = 0, fact = 0; k < n_results; fact += type[k++].rank) {
+        node->attr.custom.type[k] = (uint8_t)(type[k].dtype << 4 | type[k].rank);
+        memcpy(node->facts + fact, type[k].dim, sizeof *node->facts * type[k].rank);
+    }
+    node->results = body_results_new(n_results);
+    bool fits = node->results != NULL;
     node = rec_finish(r, node, in);
     return fits || !node ? node : rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
 }
@@ -515,6 +552,19 @@ static Status make_pattern(BodyMaking *m)
     return ST_OK;
 }
 
+/* Would a gradient that goes back through what was harvested come to a call of the user's? Recording its way back would fail then; without one the loop or
+ * branch says so where it is asked for. */
+static bool ends_at_call(const BodyMaking *m)
+{
+    bool ends = false;
+    for (uint32_t b = 0; b < m->request->n_bodies; b++)
+        for (size_t k = 0; k < m->harvest[b].made.n && !ends; k++) {
+            const RtNode *node = m->harvest[b].made.at[k];
+            ends = node->op == OP_RESULT && node->in[0]->op == OP_CUSTOM && node->tracked && !node->stop;
+        }
+    return ends;
+}
+
 /* May a gradient be asked for through the node? Through a function that has a derivative of its own, and through that, it does not go; and a carry of all axes
  * that there are cannot be stacked. */
 static bool is_tracked(const BodyMaking *m)
@@ -527,7 +577,7 @@ static bool is_tracked(const BodyMaking *m)
         tracked |= m->captured.at[k]->tracked && !m->captured.at[k]->stop;
     for (uint32_t k = 0; q->op == OP_LOOP && k < q->attr.loop.carries; k++)
         tracked &= q->given[k]->rank < MAX_RANK;
-    return tracked && q->differentiable && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE;
+    return tracked && q->differentiable && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE && !ends_at_call(m);
 }
 
 /* The carries that each step is given become ys, behind those of the user's. */

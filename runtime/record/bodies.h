@@ -1,7 +1,8 @@
 /*
- * Graphs inside recorded nodes: what kiln_while, kiln_scan and kiln_cond record (runtime/api/loop.c).
+ * Graphs inside recorded nodes: what kiln_while, kiln_scan and kiln_cond record (runtime/api/loop.c); and calls of the user's functions, which have results
+ * in the same way, and no graph (runtime/api/op.c).
  *
- *     operands --> LOOP or COND --> RESULT 0, RESULT 1, ...        only results have values, and only they are handed out
+ *     operands --> LOOP, COND, CUSTOM --> RESULT 0, RESULT 1, ...        only results have values, and only they are handed out
  *                    |  held: the Bodies, which copies of the node share (runtime/function/template.c)
  *                    v
  *                  what each function recorded, operands first
@@ -12,6 +13,7 @@
 #ifndef RUNTIME_BODIES_H
 #define RUNTIME_BODIES_H
 
+#include "ir/callee.h"
 #include "runtime/record/record.h"
 #include "runtime/record/slot.h"
 
@@ -27,6 +29,7 @@ typedef struct Bodies {
     Held held; /* first: all that was made */
     uint32_t n_bodies, n_results, n_nodes;
     RtBody body[2];
+    const Callee *callee; /* CUSTOM, which has no bodies: what is called, in the same block; NULL: it is none */
 } Bodies;
 
 /* The results of one node that are alive and have no value yet, without references to them. The node and its results share it, so that a result finds it
@@ -68,6 +71,8 @@ RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in);
 RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type);
 /* A node of a body, no result of a loop, on other operands of the same types; borrowed. */
 RtNode *bodies_once_more(Rec *r, const RtNode *of, RtNode *const *in);
+/* A node that calls `callee`, which is copied, on n_in operands, with results of these types. */
+RtNode *bodies_call_new(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, uint32_t n_results, const Shape *type);
 /* Records what the body recorded, on these inputs and captured values: out[k] for its outputs, borrowed. false: an error is kept. */
 bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const *captured, RtNode **out);
 

@@ -39,6 +39,7 @@ typedef struct RtThread {
     Body *body;             /* the innermost function of the user's that runs; NULL: none */
     kiln_mode *mode;        /* the innermost layer that is not masked (runtime/mode/mode.h); NULL: none */
     kiln_mode *mode_floor;  /* the one below the layer that is at work: not to be popped */
+    struct OpAtWork *op;    /* the op of the user's whose function runs (runtime/eval/op.h); NULL: none */
     LoopBody *loop;         /* the innermost body of a loop or branch; NULL: none */
     uint8_t custom;         /* what of kiln_custom_gradient runs (runtime/gradient/custom.h); 0: nothing */
     uint32_t checkpoints;   /* how many of these are a kiln_checkpoint's */

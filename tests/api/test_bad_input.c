@@ -37,6 +37,7 @@ static kiln_status of_status(kiln_status status) { return status; }
 static kiln_status of_file(kiln_file *f) { return f ? KILN_OK : kiln_error_status(); }
 static kiln_status of_optimizer(kiln_optimizer *opt) { return opt ? KILN_OK : kiln_error_status(); }
 static kiln_status of_mode(const kiln_mode *mode) { return mode ? KILN_OK : kiln_error_status(); }
+static kiln_status of_op(const kiln_op *op) { return op ? KILN_OK : kiln_error_status(); }
 static kiln_status of_scaler(kiln_scaler *s) { return s ? KILN_OK : kiln_error_status(); }
 static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
 
@@ -62,7 +63,7 @@ static void check(int line, const char *function, const char *param, const char 
 }
 
 /* BAD(function, parameter, kind, status, text of the message, arguments...) */
-#define BAD(function, param, kind, status, text, ...)     \
+#define BAD(function, param, kind, status, text, ...) \
     check(__LINE__, #function, #param, #kind,             \
           _Generic((function(__VA_ARGS__)), kiln_tensor * \
                    : of_tensor, kiln_function *           \
@@ -70,7 +71,8 @@ static void check(int line, const char *function, const char *param, const char 
                    : of_file, kiln_optimizer *            \
                    : of_optimizer, kiln_mode *            \
                    : of_mode, kiln_scaler *               \
-                   : of_scaler, kiln_status               \
+                   : of_scaler, const kiln_op *           \
+                   : of_op, kiln_status                   \
                    : of_status)(function(__VA_ARGS__)),   \
           status, text)
 #define BAD_SHAPES(function, param, status, before, ...)                                        \
@@ -916,6 +918,34 @@ static void files(void)
     HARMLESS(kiln_file_free, file, null, NULL);
 }
 
+static kiln_status same_type(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
+{
+    (void)attributes, (void)bytes, (void)user;
+    out[0] = in[0];
+    return KILN_OK;
+}
+
+static kiln_status no_values(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
+{
+    (void)in, (void)out, (void)attributes, (void)bytes, (void)user;
+    return KILN_OK;
+}
+
+static void own_ops(void)
+{
+    const kiln_op_info info = {.name = "bad.input", .version = "1", .n_in = 1, .n_out = 1, .infer = same_type, .host = no_values};
+    const kiln_op *op = kiln_op_register(&info);
+    const char *volatile nothing = NULL;
+    kiln_tensor *y;
+    BAD(kiln_op_register, info, null, KILN_INVALID, "needs a name", NULL);
+    BAD(kiln_op_apply, op, null, KILN_INVALID, "op is NULL", NULL, &x23, NULL, 0, &y);
+    BAD(kiln_op_apply, in, null, KILN_INVALID, "needs inputs (1)", op, NULL, NULL, 0, &y);
+    BAD(kiln_op_apply, in, element, KILN_INVALID, "in[0] is NULL", op, (kiln_tensor *[]){NULL}, NULL, 0, &y);
+    BAD(kiln_op_apply, attributes, null, KILN_INVALID, "attributes of 4 bytes", op, &x23, NULL, 4, &y);
+    BAD(kiln_op_apply, out, null, KILN_INVALID, "room for outputs (1)", op, &x23, NULL, 0, NULL);
+    HARMLESS(kiln_op_fail, format, null, nothing, 0);
+}
+
 static void exchange(void)
 {
     struct DLManagedTensorVersioned *out;
@@ -1050,7 +1080,7 @@ static void require_param(const char *function, char *text)
         *--end = '\0';
     while (isspace((unsigned char)*text))
         text++;
-    if (!*text || !strcmp(text, "void") || strcmp(text, "const char *file") == 0)
+    if (!*text || !strcmp(text, "void") || !strcmp(text, "...") || strcmp(text, "const char *file") == 0)
         return;
     char *pointed = strstr(text, "(*"), *name;
     if (pointed) { /* to a function */
@@ -1157,6 +1187,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     gradients();
     optimizers();
     files();
+    own_ops();
     exchange();
     without_errors();
     int functions = require_rows();

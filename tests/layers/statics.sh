@@ -8,6 +8,7 @@ cd "$1" || exit 2
 allowed='
 runtime/api/error.c            no_memory                              what a thread tells that has no memory for its errors; never written
 runtime/api/explain.c          counter                                numbers the programs of the process in KILN_DUMP
+runtime/api/op.c               first                                  the ops that were registered, for ever; atomic
 runtime/api/option.c           once                                   KILN_TRACE is looked at once
 runtime/api/option.c           told                                   whom kiln_set_progress named; under the lock of the log
 runtime/api/random.c           stream_key,stream_next                 the random stream, which is one for all threads; atomic

@@ -65,6 +65,67 @@ static kiln_status step(int variant, double *value)
 
 static double step_expected(int variant) { return 70 + variant % 7; }
 
+/* Ops of one's own: a function of the host with a derivative, and one that has effects. */
+static double noted;
+
+static kiln_status same(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
+{
+    (void)attributes;
+    (void)bytes;
+    (void)user;
+    out[0] = in[0];
+    return KILN_OK;
+}
+
+static kiln_status times(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
+{
+    int factor = 1;
+    (void)user;
+    memcpy(&factor, attributes, bytes);
+    for (int i = 0; i < 6; i++)
+        ((float *)out[0].data)[i] = ((const float *)in[0].data)[i] * (float)factor;
+    noted = (double)*(const float *)in[0].data;
+    return KILN_OK;
+}
+
+static void times_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, const void *attributes,
+                      size_t bytes, void *user)
+{
+    int factor = 1;
+    (void)in;
+    (void)out;
+    (void)user;
+    memcpy(&factor, attributes, bytes);
+    grads[0] = kiln_mul(cotangents[0], kiln_scalar(factor));
+}
+
+static const kiln_op *registered(bool effects)
+{
+    static const kiln_op *op[2];
+    kiln_op_info info = {.name = effects ? "robust.effects" : "robust.times", .version = "1", .n_in = 1, .n_out = 1};
+    info.infer = same;
+    info.host = times;
+    info.vjp = effects ? NULL : times_vjp;
+    info.flags = effects ? KILN_OP_EFFECTS : 0;
+    return op[effects] ? op[effects] : (op[effects] = kiln_op_register(&info));
+}
+
+static kiln_status ops(int variant, double *value)
+{
+    static const float data[6] = {1, 2, 3, 4, 5, 6};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_param(kiln_from(KILN_F32, KILN_SHAPE(6), data)), *y = NULL, *g = NULL, *z = NULL;
+    const kiln_op *op = registered(false), *effects = registered(true);
+    int factor = 1 + variant % 7;
+    bool recorded = op && effects && kiln_op_apply(op, &x, &factor, sizeof factor, &y) == KILN_OK &&
+                    kiln_grad(kiln_sum(y), &x, 1, &g) == KILN_OK && kiln_op_apply(effects, &y, NULL, 0, &z) == KILN_OK;
+    kiln_status status = kiln_item(recorded ? kiln_sum(kiln_add(z, g)) : NULL, value);
+    kiln_scope_end(scope);
+    return status;
+}
+
+static double ops_expected(int variant) { return 27 * (1 + variant % 7); }
+
 /* Fails the n-th allocation for n = 1, 2, ... until a run gets through untouched. */
 static void fail_each(kiln_status (*run)(int variant, double *value), double (*wanted)(int variant), bool sticky)
 {
@@ -99,6 +160,10 @@ Test(robust, one_allocation_fails, .timeout = HANGS_AFTER(120)) { fail_each(prog
 Test(robust, all_further_allocations_fail, .timeout = HANGS_AFTER(120)) { fail_each(program, expected, true); }
 
 Test(robust, one_allocation_of_a_step_fails, .timeout = HANGS_AFTER(120)) { fail_each(step, step_expected, false); }
+
+Test(robust, one_allocation_of_ops_fails, .timeout = HANGS_AFTER(120)) { fail_each(ops, ops_expected, false); }
+
+Test(robust, all_further_allocations_of_ops_fail, .timeout = HANGS_AFTER(120)) { fail_each(ops, ops_expected, true); }
 
 Test(robust, all_further_allocations_of_a_step_fail, .timeout = HANGS_AFTER(120)) { fail_each(step, step_expected, true); }
 

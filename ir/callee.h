@@ -30,9 +30,10 @@ struct Callee {
     const char *name, *version; /* callee_word */
     const void *attributes;
     size_t bytes;
-    Hash128 image;  /* of machine code that it brings along; 0: none */
-    CallHost *host; /* NULL: what was read as text, which nobody can call */
-    const void *op; /* for `host` */
+    Hash128 image;   /* of machine code that it brings along; 0: none */
+    bool derivative; /* it has one of the user's: gradients that come to its results do not look at the call */
+    CallHost *host;  /* NULL: what was read as text, which nobody can call */
+    const void *op;  /* for `host` */
 };
 
 /* Is it a name or version: letters, digits and _ . + - of at most CALLEE_NAME - 1? */

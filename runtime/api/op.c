@@ -365,6 +365,7 @@ kiln_status kiln_op_apply_at(const char *file, int line, const kiln_op *op, kiln
                           .version = o->version,
                           .attributes = attributes,
                           .bytes = bytes,
+                          .derivative = o->vjp || o->jvp,
                           .image = op->image,
                           .host = op_call_host,
                           .op = op},

@@ -35,6 +35,8 @@ RtNode *batch_select(const Batch *b, RtNode *chosen, RtNode *x, RtNode *y);
 bool batch_varies(Rec *r, const RtBody *body, const bool *in, const bool *captured, bool masked, bool *out);
 /* A loop or branch: all of its results. (runtime/record/batch_body.c) */
 bool batch_body(const Batch *b, const RtNode *of, const Mapped *in, Mapped *result);
+/* A call of the user's op. (runtime/record/batch_call.c) */
+bool batch_call(const Batch *b, const RtNode *of, const Mapped *in, Mapped *result);
 bool batch_body_varies(Rec *r, const RtNode *of, const bool *in, bool masked, bool *result);
 
 #endif

@@ -69,7 +69,13 @@ static bool cond_varies(Rec *r, const RtNode *of, const bool *in, bool masked, b
 
 bool batch_body_varies(Rec *r, const RtNode *of, const bool *in, bool masked, bool *result)
 {
-    bool selects;
+    bool selects, any = false;
+    if (of->op == OP_CUSTOM) {
+        for (uint32_t k = 0; k < of->n_in; k++)
+            any |= in[k];
+        memset(result, any, bodies_of(of)->n_results);
+        return true;
+    }
     if (of->op == OP_COND)
         return cond_varies(r, of, in, masked, result);
     return of->op != OP_LOOP || loop_varies(r, of, in, masked, result, &selects); /* others are refused (batch_body) */
@@ -299,6 +305,8 @@ static bool record_both(const Nest *x, Mapped *result)
 
 bool batch_body(const Batch *b, const RtNode *of, const Mapped *in, Mapped *result)
 {
+    if (of->op == OP_CUSTOM)
+        return batch_call(b, of, in, result);
     Rec *r = b->r;
     Nest x = {.b = b, .of = of, .in = in, .n_results = bodies_of(of)->n_results};
     bool *varies = os_calloc((size_t)of->n_in + x.n_results + 1, sizeof *varies), *results = varies + of->n_in;

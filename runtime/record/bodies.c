@@ -552,15 +552,16 @@ static Status make_pattern(BodyMaking *m)
     return ST_OK;
 }
 
-/* Would a gradient that goes back through what was harvested come to a call of the user's? Recording its way back would fail then; without one the loop or
- * branch says so where it is asked for. */
+/* Would a gradient that goes back through what was harvested come to a call that has no derivative? Recording its way back would fail then; without one the
+ * loop or branch says so where it is asked for. */
 static bool ends_at_call(const BodyMaking *m)
 {
     bool ends = false;
     for (uint32_t b = 0; b < m->request->n_bodies; b++)
         for (size_t k = 0; k < m->harvest[b].made.n && !ends; k++) {
             const RtNode *node = m->harvest[b].made.at[k];
-            ends = node->op == OP_RESULT && node->in[0]->op == OP_CUSTOM && node->tracked && !node->stop;
+            ends = node->op == OP_RESULT && node->in[0]->op == OP_CUSTOM && !bodies_of(node->in[0])->callee->derivative && node->tracked &&
+                   !node->stop;
         }
     return ends;
 }
@@ -577,7 +578,8 @@ static bool is_tracked(const BodyMaking *m)
         tracked |= m->captured.at[k]->tracked && !m->captured.at[k]->stop;
     for (uint32_t k = 0; q->op == OP_LOOP && k < q->attr.loop.carries; k++)
         tracked &= q->given[k]->rank < MAX_RANK;
-    return tracked && q->differentiable && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE && !ends_at_call(m);
+    return tracked && q->differentiable && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE &&
+           !ends_at_call(m);
 }
 
 /* The carries that each step is given become ys, behind those of the user's. */

@@ -286,6 +286,58 @@ Test(op, in_loops_and_branches)
     end_mode();
 }
 
+/* --- in kiln_map --------------------------------------------------------------------------------------------------------------- */
+
+static void row_of_two(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    cr_assert_eq(kiln_op_apply(inner, (kiln_tensor *[]){kiln_mul(in[0], user)}, NULL, 0, out), KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(kiln_op_apply(inner, (kiln_tensor *[]){user}, NULL, 0, &out[1]), KILN_OK, "%s", kiln_error_message()); /* of no row */
+}
+
+static void row_by_row(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    cr_assert_eq(kiln_map(row_of_two, 1, in, NULL, 0, 2, out, user), KILN_OK, "%s", kiln_error_message());
+}
+
+static void calls_or_not(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *chosen = kiln_gt(kiln_sum(in[0]), 3);
+    (void)user;
+    if (kiln_cond(chosen, calls_it, as_it_is, 1, in, 1, out, NULL) != KILN_OK)
+        out[0] = NULL;
+}
+
+Test(op, maps_call_it_for_each_row)
+{
+    kiln_op_info info = ramp_info("test.rows");
+    inner = registered(&info);
+    EACH_MODE
+    {
+        for (int64_t n = 0; n < 4; n++) {
+            kiln_scope *scope = kiln_scope_begin();
+            kiln_tensor *x = kiln_reshape(kiln_arange(KILN_F32, 0, (double)(2 * n), 1), KILN_SHAPE(n, 2)),
+                        *two = kiln_full(KILN_F32, KILN_SHAPE(1), 2);
+            kiln_tensor *y[2], *deep;
+            float got[6], want[6] = {0, 5, 8, 13, 16, 21};
+            calls = 0;
+            cr_assert_eq(kiln_map(row_of_two, 1, &x, NULL, 0, 2, y, two), KILN_OK, "%s", kiln_error_message());
+            cr_assert_eq(kiln_read(y[0], KILN_F32, got, sizeof *got * 2 * (size_t)n), KILN_OK, "%s", kiln_error_message());
+            cr_assert(memcmp(got, want, sizeof *got * 2 * (size_t)n) == 0);
+            cr_assert_eq(calls, n);
+            cr_assert_eq(kiln_dim(y[1], 0), n);
+            cr_assert_eq(kiln_eval(y[1]), KILN_OK, "%s", kiln_error_message());
+            deep = kiln_reshape(x, KILN_SHAPE(n, 1, 2));
+            cr_assert_eq(kiln_map(row_by_row, 1, &deep, NULL, 0, 2, y, two), KILN_OK, "%s", kiln_error_message());
+            cr_assert_eq(kiln_read(y[0], KILN_F32, got, sizeof *got * 2 * (size_t)n), KILN_OK, "%s", kiln_error_message());
+            cr_assert(memcmp(got, want, sizeof *got * 2 * (size_t)n) == 0);
+            kiln_scope_end(scope);
+        }
+    }
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2, 2)), *y;
+    FAILS(kiln_map(calls_or_not, 1, &x, NULL, 0, 1, &y, NULL), KILN_UNSUPPORTED, "test.rows in a branch or loop that not all rows take");
+    end_mode();
+}
+
 /* --- by decomposition ------------------------------------------------------------------------------------------------------- */
 
 static void gelu(kiln_tensor **in, kiln_tensor **out, const void *attributes, size_t bytes, void *user)
@@ -415,7 +467,8 @@ Test(op, derivatives)
 
         kiln_tensor *rate = kiln_param(kiln_full(KILN_F32, KILN_SHAPE(1), 3)), *start = kiln_ones(KILN_F32, KILN_SHAPE(1)), *last;
         cr_assert_eq(kiln_scan(scan_learns, 3, 0, 1, &start, &last, 0, NULL, 0, NULL, rate), KILN_OK, "%s", kiln_error_message());
-        FAILS(kiln_grad(kiln_sum(last), &rate, 1, &g), KILN_UNSUPPORTED, "no gradient flows through kiln_scan (test_op.c:");
+        cr_assert_eq(kiln_grad(kiln_sum(last), &rate, 1, &g), KILN_OK, "%s", kiln_error_message());
+        EXPECT(g, KILN_F32, KILN_SHAPE(1), 0, 3 * 8 * 9); /* (2 rate)^3 */
         EXPECT(last, KILN_F32, KILN_SHAPE(1), 0, 6 * 6 * 6);
 
         calls = 0; /* value and gradient at once, through a checkpoint: its forward half is not computed again */
@@ -424,6 +477,12 @@ Test(op, derivatives)
         EXPECT(g, KILN_F32, KILN_SHAPE(2), 1e-6, 1728, 5832);
         EXPECT(y, KILN_F32, KILN_SHAPE(2), 1e-6, 36, 81);
         cr_assert_eq(calls, 1, "%d", (int)calls);
+
+        inner = none;
+        cr_assert_eq(kiln_scan(scan_learns, 3, 0, 1, &start, &last, 0, NULL, 0, NULL, rate), KILN_OK, "%s", kiln_error_message());
+        inner = op;
+        FAILS(kiln_grad(kiln_sum(last), &rate, 1, &g), KILN_UNSUPPORTED, "no gradient flows through kiln_scan (test_op.c:");
+        EXPECT(last, KILN_F32, KILN_SHAPE(1), 0, 6 * 6 * 6);
 
         y = applied(none, x);
         FAILS(kiln_grad(kiln_sum(y), &x, 1, &g), KILN_UNSUPPORTED, "test.none (test_op.c:");

@@ -1,0 +1,121 @@
+/*
+ * Batching calls of the user's ops (batch.h): a function that was made for one row is called for each, in a loop over the rows.
+ *
+ * A call on nothing that varies stays one. Inside of a branch or loop that not all rows take there is none: it would be called for rows that it is not meant for,
+ * and may fail for them.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/os.h"
+#include "runtime/record/batch.h"
+
+#include <string.h>
+
+typedef struct Rows {
+    const Batch *b;
+    const RtNode *of;
+    const Mapped *in;
+} Rows;
+
+static Shape result_type(const RtNode *of, uint32_t k)
+{
+    Shape type = {.dtype = of->attr.custom.type[k] >> 4, .rank = of->attr.custom.type[k] & 15};
+    const int64_t *dim = of->facts;
+    for (uint32_t before = 0; before < k; before++)
+        dim += of->attr.custom.type[before] & 15;
+    memcpy(type.dim, dim, sizeof *dim * type.rank);
+    return type;
+}
+
+/* The call on these operands: borrowed results. */
+static void call(Rec *r, const RtNode *of, RtNode *const *in, RtNode **result)
+{
+    RtNode *node = r->status == ST_OK ? bodies_again(r, of, in) : NULL;
+    for (uint32_t k = 0; k < of->attr.n && r->status == ST_OK; k++) {
+        Shape type = result_type(of, k);
+        result[k] = bodies_result_new(r, node, k, &type);
+    }
+}
+
+static void call_row(kiln_tensor **in, kiln_tensor **out, void *with)
+{
+    const Rows *x = with;
+    Rec r = rec_begin(x->of->api, x->of->loc.file, x->of->loc.line);
+    RtNode *result[MAX_CALL_RESULTS] = {NULL}, **operand = os_calloc(x->of->n_in + 1u, sizeof *operand);
+    uint32_t at = 1; /* in[0] is the number of the row */
+    if (!operand)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < x->of->n_in && operand; k++)
+        operand[k] = x->in[k].varies ? rec_in(&r, in[at++], "an input") : x->in[k].node;
+    call(&r, x->of, operand, result);
+    for (uint32_t k = 0; k < x->of->attr.n && r.status == ST_OK; k++)
+        out[k] = rec_out(&r, result[k]);
+    rec_end(&r, NULL);
+    os_free(operand);
+}
+
+static Status type_of_rows(void *user, uint32_t k, RtNode *const *out, Shape *type)
+{
+    const Rows *x = user;
+    if (out[k]->rank == MAX_RANK)
+        return fail(ST_SHAPE, "a result of the function has %d axes: no room for that of the rows", MAX_RANK);
+    *type = (Shape){.dtype = out[k]->dtype, .rank = (uint8_t)(out[k]->rank + 1), .dim = {x->b->n}};
+    memcpy(type->dim + 1, out[k]->dim, sizeof *type->dim * out[k]->rank);
+    return ST_OK;
+}
+
+static void loop_over(Rows *x, uint32_t n_xs, RtNode **given, Shape *type, RtNode **result)
+{
+    uint32_t at = 0;
+    type[0] = (Shape){.dtype = DT_I64};
+    for (uint32_t k = 0; k < x->of->n_in; k++) {
+        const RtNode *all = x->in[k].node;
+        if (!x->in[k].varies)
+            continue;
+        given[at++] = x->in[k].node;
+        type[at] = (Shape){.dtype = all->dtype, .rank = (uint8_t)(all->rank - 1)};
+        memcpy(type[at].dim, all->dim + 1, sizeof *all->dim * type[at].rank);
+    }
+    const BodyFunction function = {.call = call_row, .with = x, .n_in = n_xs + 1, .n_out = x->of->attr.n, .in = type, .counts = true};
+    const BodiesRequest request = {.op = OP_LOOP,
+                                   .attr.loop = {.xs = (uint16_t)n_xs, .ys = (uint16_t)x->of->attr.n},
+                                   .facts = &x->b->n,
+                                   .n_facts = 1,
+                                   .n_bodies = 1,
+                                   .n_given = n_xs,
+                                   .n_results = x->of->attr.n,
+                                   .given = given,
+                                   .function = &function,
+                                   .type = type_of_rows,
+                                   .user = x,
+                                   .differentiable = true};
+    (void)bodies_record(x->b->r, &request, result);
+    for (uint32_t k = 0; k < x->of->attr.n && x->b->r->status == ST_OK; k++)
+        rec_own(x->b->r, result[k]);
+}
+
+bool batch_call(const Batch *b, const RtNode *of, const Mapped *in, Mapped *result)
+{
+    Rec *r = b->r;
+    Rows x = {b, of, in};
+    RtNode *made[MAX_CALL_RESULTS] = {NULL}, **given = os_calloc(of->n_in + 1u, sizeof *given);
+    Shape *type = os_calloc(of->n_in + 1u, sizeof *type);
+    uint32_t n_xs = 0;
+    for (uint32_t k = 0; k < of->n_in; k++)
+        n_xs += in[k].varies;
+    if (!given || !type)
+        rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    else if (b->mask)
+        rec_fail(r, ST_UNSUPPORTED, "%s in a branch or loop that not all rows take: call kiln_scan, which takes one row at a time",
+                 bodies_of(of)->callee->name);
+    else if (n_xs)
+        loop_over(&x, n_xs, given, type, made);
+    for (uint32_t k = 0; k < of->n_in && !n_xs && given; k++)
+        given[k] = in[k].node;
+    if (!n_xs && r->status == ST_OK)
+        call(r, of, given, made);
+    for (uint32_t k = 0; k < of->attr.n && r->status == ST_OK; k++)
+        result[k] = (Mapped){made[k], n_xs > 0};
+    os_free(given);
+    os_free(type);
+    return r->status == ST_OK;
+}

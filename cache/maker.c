@@ -91,8 +91,9 @@ bool maker_text(const JitOptions *options, Str *out)
     add_target(&options->target, out);
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id)) {
+            const char *whole = option_hidden_text((OptionId)id, options->value[id]);
             option_value_text((OptionId)id, options->value[id], text, sizeof text);
-            add(out, option_name((OptionId)id), text);
+            add(out, option_name((OptionId)id), whole ? whole : text);
         }
     return true;
 }

@@ -26,6 +26,17 @@ AttrInfo attr_info(Op op);
 /* The attributes that an op has as text (ir/text.c): " axes(0 2)". rank: of the node. */
 void attr_print(Op op, const Attr *attr, int rank, Str *out);
 
+/* The other way, with op and sizes as in a graph's text but for the operands: "reduce_sum axes(0 2)", "cast f32", "reshape groups(1:2)
+ * size(4 8)"; sizes are constants. ST_FORMAT: "1:12: why". */
+typedef struct AttrText {
+    Op op;
+    DType own; /* CAST: to which */
+    Attr attr;
+    const Dim *facts;
+    uint32_t n_facts;
+} AttrText;
+Status attr_parse(Graph *g, const char *text, AttrText *out);
+
 extern const char *const scatter_mode_names[4];
 
 /* What the i-th integer fact of an op (not INPUT) is about, and which axis: ir/graph.h lists them. */

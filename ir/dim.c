@@ -225,6 +225,10 @@ void dim_unify(Graph *g, Dim a, Dim b)
     b = dim_find(g, b);
     if (a == b)
         return;
+    if (g->shared->noted) {
+        VEC_PUSH(g->arena, *g->shared->noted, ((DimPair){a, b}));
+        return;
+    }
     if (dim_hint(g, a) != dim_hint(g, b)) {
         fprintf(stderr, "kiln: broken invariant: unifying a size of %" PRId64 " with one of %" PRId64 "\n", dim_hint(g, a), dim_hint(g, b));
         abort();

@@ -104,8 +104,7 @@ static _Noreturn void broken(Graph *g, const Node *n, const char *why)
     abort();
 }
 
-/* Scalars, elementwise ops of numbers, and numbers repeated. */
-static bool is_number(const Graph *g, const Node *n)
+bool graph_is_number(const Graph *g, const Node *n)
 {
     bool number = op_class((Op)n->op) == CLS_EW || op_repeats((Op)n->op);
     for (uint32_t k = 0; k < n->n_in && number; k++)
@@ -170,7 +169,7 @@ Ref graph_add(Graph *g, Op op, DType dtype, const Ref *in, uint32_t n_in, const 
     infer_dims(g, op, &n.attr, n_in, in, facts, &n.rank, n.dim);
     n.in = arena_copy(g->arena, in, sizeof *in * n_in);
     n.fact = arena_copy(g->arena, facts, sizeof *facts * n_facts);
-    n.number = is_number(g, &n);
+    n.number = graph_is_number(g, &n);
     Ref r = push(g, n);
     if (merge) {
         g->intern[slot] = r;

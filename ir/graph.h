@@ -143,9 +143,15 @@ typedef struct ScalarFact {
 
 typedef struct Query Query; /* ir/query.h */
 
+typedef struct DimPair {
+    Dim a, b;
+} DimPair;
+typedef VEC(DimPair) DimPairs;
+
 /* What a graph shares with the bodies in it: one space of sizes and facts. */
 typedef struct GraphShared {
     Query *query; /* who answers questions about facts; NULL: every fact is constant, no guards */
+    DimPairs *noted; /* not NULL: dim_unify notes here what it would unify, and unifies nothing (ir/view.c asks first) */
     VEC(DimInfo) dims;
     VEC(IntFact) ints;
     VEC(ScalarFact) scalars;
@@ -214,6 +220,7 @@ uint32_t dim_facts(const Graph *g, Dim d, uint32_t **facts);
 
 int64_t node_hint_numel(const Graph *g, Ref r);
 Dim node_numel(Graph *g, Ref r);
+bool graph_is_number(const Graph *g, const Node *n); /* an elementwise op of numbers, or one repeated */
 
 /* Checks the whole graph (order, arity, dtypes by rule, ranks, attributes, shapes by inference against
  * the stored ones, outputs). On a fault: ST_INTERNAL with the node printed. */

@@ -1,33 +1,22 @@
 /*
  * The rows of ir/rules.def: parsed once, matched, applied.
  *
- * A pattern is parsed into a few entries of a pool: operand lists are indices. Matching is by recursion (patterns are
- * at most three deep) in three steps, so that a question about a fact is asked only when the answer decides:
- *   1. structure: ops, equal variables, and literals against the values at hand, noted but not asked;
- *   2. may the row be applied to this dtype;
- *   3. the noted scalars, each asked through spec_scalar_eq; a refusal takes back those already asked.
- * Where the pattern holds ops that commute, every choice of operand order is tried in turn: bit k of `order` swaps the
- * k-th such op.
+ * A RULE is matched and built by ir/match.c, a REWRITE is a function. The rules of users (ir/user_rule.h) are tried before the table's, in the pass
+ * that applies them.
  */
 #include "ir/rules.h"
 #include "ir/infer.h"
-#include "ir/pattern.h"
-#include "ir/query.h"
+#include "ir/match.h"
 
 #include <stdatomic.h>
 #include <string.h>
 #include <threads.h>
 
-enum { POOL = 1024, MAX_LITERALS = 4, N_VARS = 4 };
-
-typedef struct Parsed {
-    uint16_t pattern, replacement;
-    uint8_t n_swaps, vars;
-} Parsed;
+enum { POOL = 1024 };
 
 static Pat pool[POOL];
 static PatternPool patterns = {pool, 0, POOL};
-static Parsed parsed[RULE_COUNT];
+static PatternRule parsed[RULE_COUNT];
 static uint16_t by_op[OP_COUNT][RULE_COUNT]; /* rows to try for an op, ended by RULE_COUNT */
 static once_flag once = ONCE_FLAG_INIT;
 static atomic_bool ready;
@@ -55,8 +44,6 @@ const RuleInfo rule_info[RULE_COUNT] = {
 
 /* ---- parsing ---- */
 
-static const char variables[] = "xyzc";
-
 static void parse_rows(void)
 {
     uint16_t n[OP_COUNT] = {0};
@@ -64,10 +51,16 @@ static void parse_rows(void)
         const RuleInfo *info = &rule_info[k];
         if (info->pattern) {
             PatternUse use, made;
-            parsed[k].pattern = pattern_parse(&patterns, info->pattern, variables, &use);
-            parsed[k].replacement = pattern_parse(&patterns, info->replacement, variables, &made);
-            parsed[k].n_swaps = use.n_swaps;
-            parsed[k].vars = use.vars;
+            uint16_t pattern = pattern_parse(&patterns, info->pattern, rule_variable_letters, &use);
+            uint16_t replacement = pattern_parse(&patterns, info->replacement, rule_variable_letters, &made);
+            parsed[k] = (PatternRule){.name = info->name,
+                                      .pool = pool,
+                                      .pattern = pattern,
+                                      .replacement = replacement,
+                                      .n_swaps = use.n_swaps,
+                                      .vars = use.vars,
+                                      .dtypes = info->dtypes,
+                                      .soundness = info->soundness};
             if (pool[parsed[k].pattern].kind != PAT_OP || (made.vars & ~use.vars))
                 pattern_bad(info->pattern);
         }
@@ -90,168 +83,9 @@ static void need_rows(void)
     (void)atomic_load_explicit(&ready, memory_order_acquire);
 }
 
-/* ---- matching ---- */
-
-typedef struct Match {
-    const Graph *g;
-    unsigned order;
-    Ref var[N_VARS];
-    Ref scalar[MAX_LITERALS]; /* the scalars that literals stand for */
-    double value[MAX_LITERALS];
-    int n_literals;
-} Match;
-
-Ref scalar_source(const Graph *g, Ref r)
-{
-    const Node *n = graph_node(g, r);
-    while (n->rank > 0) {
-        if (!op_repeats((Op)n->op))
-            return REF_NONE;
-        r = n->in[0];
-        n = graph_node(g, r);
-    }
-    return r;
-}
-
-uint32_t graph_size(const Graph *g)
-{
-    uint32_t size = 0;
-    for (Ref r = 0; r < g->nodes.n; r++)
-        size += graph_node(g, r)->rank == 0 || scalar_source(g, r) == REF_NONE;
-    return size;
-}
-
-/* Does the value at hand equal the literal? Reads the fact without a question: only a yes is relied on, and asked for later. */
-static bool literal_fits(Match *m, Ref r, double value)
-{
-    Ref s = scalar_source(m->g, r);
-    if (s == REF_NONE || graph_node(m->g, s)->op != OP_SCALAR || m->n_literals == MAX_LITERALS)
-        return false;
-    Graph unasked = *m->g;
-    GraphShared shared = *m->g->shared;
-    unasked.shared = &shared;
-    shared.query = NULL;
-    if (!spec_scalar_eq(&unasked, s, value, ""))
-        return false;
-    m->scalar[m->n_literals] = s;
-    m->value[m->n_literals++] = value;
-    return true;
-}
-
-static bool fits(Match *m, uint16_t index, Ref r)
-{
-    const Pat *p = &pool[index];
-    const Node *n = graph_node(m->g, r);
-    if (p->kind == PAT_LITERAL)
-        return literal_fits(m, r, p->value);
-    if (p->kind == PAT_VAR) {
-        if (m->var[p->var] == REF_NONE)
-            m->var[p->var] = r;
-        return m->var[p->var] == r;
-    }
-    if (n->op != p->op)
-        return false;
-    bool swap = p->swap && m->order >> (p->swap - 1) & 1;
-    for (int k = 0; k < p->n_in; k++)
-        if (!fits(m, p->in[k], n->in[swap ? 1 - k : k]))
-            return false;
-    return true;
-}
-
-static bool find_match(Match *m, const Parsed *rule, Ref r)
-{
-    for (unsigned order = 0; order < 1u << rule->n_swaps; order++) {
-        Match fresh = {.g = m->g, .order = order};
-        for (int v = 0; v < N_VARS; v++)
-            fresh.var[v] = REF_NONE;
-        if (fits(&fresh, rule->pattern, r)) {
-            *m = fresh;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool dtype_fits(RuleDTypes dtypes, DType t)
-{
-    switch (dtypes) {
-    case RULE_ANY: return true;
-    case RULE_FLOATS: return dtype_is_float(t);
-    case RULE_WIDE_FLOATS: return t == DT_F32 || t == DT_F64;
-    case RULE_INTS_ONLY: return dtype_is_int(t);
-    case RULE_UINTS: return dtype_kind(t) == DK_UINT;
-    case RULE_SIGNED: return dtype_kind(t) == DK_INT;
-    case RULE_NEGATIVE: return dtype_is_signed(t);
-    case RULE_BOOLS: return t == DT_BOOL;
-    }
-    return false;
-}
-
 bool rule_allows(const Rewriter *w, RuleId rule, DType dtype)
 {
-    const RuleInfo *info = &rule_info[rule];
-    if (!dtype_fits((RuleDTypes)info->dtypes, dtype))
-        return false;
-    if (w->unsound || info->soundness == SOUND_EXACT || !dtype_is_float(dtype))
-        return true;
-    return w->math == MATH_FAST && (info->soundness == SOUND_FAST || (info->soundness == SOUND_FINITE && w->finite));
-}
-
-/* ---- applying ---- */
-
-/* Builds the replacement; literals take dtype `literal` at the top and that of `x` below. */
-static Ref build(Rewriter *w, uint16_t index, const Match *m, const Node *root, DType literal)
-{
-    const Pat *p = &pool[index];
-    if (p->kind == PAT_VAR)
-        return m->var[p->var];
-    if (p->kind == PAT_LITERAL)
-        return rewrite_const(w, literal, scalar_from_double(literal, p->value), root->rank, root->dim, root->loc);
-    Ref in[3] = {REF_NONE, REF_NONE, REF_NONE};
-    for (int k = 0; k < p->n_in; k++) {
-        Ref x = m->var[0] != REF_NONE ? m->var[0] : m->var[3];
-        in[k] = build(w, p->in[k], m, root, (DType)graph_node(w->g, x)->dtype);
-        if (in[k] == REF_NONE)
-            return REF_NONE;
-    }
-    return rewrite_ew(w, (Op)p->op, in[0], in[1], in[2], root->loc);
-}
-
-/* Would the replacement's dtypes be accepted, and give the root's? Checked before anything is asked. */
-static DType dtype_of(const Graph *g, uint16_t index, const Match *m, DType literal)
-{
-    const Pat *p = &pool[index];
-    DType in[3];
-    if (p->kind == PAT_VAR)
-        return (DType)graph_node(g, m->var[p->var])->dtype;
-    if (p->kind == PAT_LITERAL)
-        return literal;
-    Ref x = m->var[0] != REF_NONE ? m->var[0] : m->var[3];
-    for (int k = 0; k < p->n_in; k++)
-        in[k] = dtype_of(g, p->in[k], m, (DType)graph_node(g, x)->dtype);
-    return infer_dtype((Op)p->op, p->n_in, in, DT_COUNT);
-}
-
-static Ref apply_pattern(Rewriter *w, RuleId rule, Ref r)
-{
-    const RuleInfo *info = &rule_info[rule];
-    Match m = {.g = w->g};
-    if (!find_match(&m, &parsed[rule], r))
-        return REF_NONE;
-    const Node root = *graph_node(w->g, r);
-    Ref x = m.var[0] != REF_NONE ? m.var[0] : m.var[3];
-    if (!rule_allows(w, rule, (DType)graph_node(w->g, x)->dtype))
-        return REF_NONE;
-    if (dtype_of(w->g, parsed[rule].replacement, &m, (DType)root.dtype) != (DType)root.dtype)
-        return REF_NONE;
-    uint32_t mark = query_mark(w->g);
-    for (int k = 0; k < m.n_literals; k++) {
-        if (!spec_scalar_eq(w->g, m.scalar[k], m.value[k], info->name)) {
-            query_undo(w->g, mark);
-            return REF_NONE;
-        }
-    }
-    return build(w, parsed[rule].replacement, &m, &root, (DType)root.dtype);
+    return rule_sound(w, rule_info[rule].dtypes, rule_info[rule].soundness, dtype);
 }
 
 /* The dtype a REWRITE's soundness is judged by: that of the last operand (where's values, not its condition). */
@@ -261,9 +95,36 @@ static DType judged_dtype(const Graph *g, Ref r)
     return n->n_in ? (DType)graph_node(g, n->in[n->n_in - 1])->dtype : (DType)n->dtype;
 }
 
+/* The first of the users' rules that changes node r. */
+static Ref apply_user_rules(Rewriter *w, Ref r)
+{
+    UserRules *user = &w->user;
+    for (uint32_t k = 0; k < user->n && !graph_node(w->g, r)->number; k++) {
+        const PatternRule *rule = user->rules[k];
+        Match m;
+        if (rule->pool[rule->pattern].op != graph_node(w->g, r)->op || !pattern_rule_fits(w, rule, r, &m))
+            continue;
+        user->last = rule->name;
+        if (!user->left) {
+            user->endless = rule->name;
+            return REF_NONE;
+        }
+        user->left--;
+        Ref made = pattern_rule_build(w, rule, r, &m);
+        if (made != REF_NONE && made != r) {
+            user->hits[k]++;
+            return made;
+        }
+    }
+    return REF_NONE;
+}
+
 /* The first row that changes node r; REF_NONE if none does. */
 static Ref apply_rows(Rewriter *w, Ref r)
 {
+    Ref of_user = w->families & FAMILY_USER ? apply_user_rules(w, r) : REF_NONE;
+    if (of_user != REF_NONE)
+        return of_user;
     for (const uint16_t *at = by_op[graph_node(w->g, r)->op]; *at != RULE_COUNT; at++) {
         RuleId rule = (RuleId)*at;
         const RuleInfo *info = &rule_info[rule];
@@ -272,9 +133,10 @@ static Ref apply_rows(Rewriter *w, Ref r)
         if (info->family == FAMILY_RULES && graph_node(w->g, r)->number) /* the host computes it (jit/host_scalars.h) */
             continue;
         Ref made = REF_NONE;
-        if (info->pattern)
-            made = apply_pattern(w, rule, r);
-        else if (rule_allows(w, rule, judged_dtype(w->g, r)))
+        Match m;
+        if (info->pattern && pattern_rule_fits(w, &parsed[rule], r, &m))
+            made = pattern_rule_build(w, &parsed[rule], r, &m);
+        else if (!info->pattern && rule_allows(w, rule, judged_dtype(w->g, r)))
             made = info->function(w, r);
         if (made != REF_NONE && made != r) {
             w->hits[rule]++;
@@ -295,6 +157,8 @@ static Ref simplify(Rewriter *w, Ref r)
     need_rows();
     while (w->result.n <= r)
         VEC_PUSH(w->g->arena, w->result, REF_NONE);
+    if (w->depth == MAX_DEPTH)
+        w->user.endless = w->user.last;
     if (w->result.at[r] != REF_NONE || w->depth == MAX_DEPTH)
         return w->result.at[r] != REF_NONE ? w->result.at[r] : r;
     w->depth++;
@@ -353,29 +217,10 @@ Ref rewrite_const(Rewriter *w, DType dtype, uint64_t bits, int rank, const Dim *
 
 /* ---- for tests ---- */
 
-static Ref instance(Graph *g, uint16_t index, const Ref vars[N_VARS], bool condition)
-{
-    const Pat *p = &pool[index];
-    if (p->kind == PAT_VAR)
-        return vars[p->var];
-    if (p->kind == PAT_LITERAL) {
-        /* A scalar beside x, shaped like it. A pattern without x has bools only. */
-        const Node like = *graph_node(g, vars[0] != REF_NONE ? vars[0] : vars[3]);
-        DType dtype = condition ? DT_BOOL : (DType)like.dtype;
-        Rewriter plain = {.g = g};
-        Ref s = graph_add_scalar(g, dtype, scalar_from_double(dtype, p->value), (Loc){0});
-        return rewrite_broadcast(&plain, s, like.rank, like.dim, (Loc){0});
-    }
-    Ref in[3] = {REF_NONE, REF_NONE, REF_NONE};
-    for (int k = 0; k < p->n_in; k++)
-        in[k] = instance(g, p->in[k], vars, p->op == OP_WHERE && k == 0);
-    return graph_ew(g, (Op)p->op, in[0], in[1], in[2], (Loc){0});
-}
-
 Ref rule_instance(Graph *g, RuleId rule, const Ref vars[4])
 {
     need_rows();
-    return instance(g, parsed[rule].pattern, vars, false);
+    return pattern_instance(g, pool, parsed[rule].pattern, vars, DT_COUNT);
 }
 
 unsigned rule_variables(RuleId rule)

@@ -19,7 +19,8 @@ typedef enum Family {
     FAMILY_CANON = 1, /* one spelling */
     FAMILY_FOLD = 2,  /* constants */
     FAMILY_RULES = 4, /* everything algebraic */
-    FAMILY_MERGE = 8  /* not in the table: merge nodes whose facts are equal now, with guards */
+    FAMILY_MERGE = 8, /* not in the table: merge nodes whose facts are equal now, with guards */
+    FAMILY_USER = 16  /* not in the table: the rules of users */
 } Family;
 
 typedef enum RuleDTypes {
@@ -42,6 +43,17 @@ typedef enum RuleId {
     RULE_COUNT
 } RuleId;
 
+typedef struct PatternRule PatternRule; /* ir/match.h */
+
+/* Rules of users, for FAMILY_USER; tried in this order. */
+typedef struct UserRules {
+    const PatternRule *const *rules;
+    uint32_t n, *hits;   /* hits: how often each was applied */
+    uint32_t left;       /* so many may be applied yet: rules that turn each other back have an end, too */
+    const char *endless; /* the rule that was not applied therefore; NULL: none */
+    const char *last;    /* the last that fitted */
+} UserRules;
+
 typedef struct Rewriter {
     Graph *g;
     MathMode math;
@@ -51,6 +63,7 @@ typedef struct Rewriter {
     uint32_t only;             /* tests: 1 + the one row to apply; 0: all */
     uint32_t hits[RULE_COUNT]; /* how often each row was applied */
     uint32_t merged;           /* nodes merged because their facts are equal */
+    UserRules user;
     /* private */
     uint32_t depth;
     VEC(Ref) result;       /* of each new node: what it simplified to; REF_NONE: not tried yet */

@@ -23,6 +23,7 @@ typedef struct Parser {
     VEC(Ref) refs;   /* number in the text -> node; REF_NONE: none */
     VEC(Dim) facts;  /* index of a fact -> its size; DIM_NONE: not seen yet */
     int nest, depth; /* of sizes in sizes; of bodies in bodies */
+    bool constants;  /* there are no facts: an integer is a constant */
 } Parser;
 
 /* ---- scanning ---- */
@@ -154,7 +155,7 @@ static Status parse_fact(Parser *p, bool top, Dim *d)
         return scan_expect(&p->s, ')');
     }
     TRY(scan_int(&p->s, &value));
-    if (!top) {
+    if (!top || p->constants) {
         *d = dim_const(p->g, value);
         return ST_OK;
     }
@@ -621,6 +622,25 @@ static Status parse_whole(Parser *p)
     TRY(parse_block(p));
     scan_skip(&p->s);
     return *p->s.at ? scan_bad(&p->s, "text after the graph") : ST_OK;
+}
+
+Status attr_parse(Graph *g, const char *text, AttrText *out)
+{
+    Parser p = {.g = g, .s = {text, text}, .len = strlen(text), .constants = true};
+    Draft n = {.dtype = DT_COUNT};
+    size_t len = scan_peek_word(&p.s);
+    n.op = op_parse(p.s.at, len);
+    if (n.op == OP_COUNT)
+        return scan_bad(&p.s, "expected an op");
+    p.s.at += len;
+    if (n.op == OP_CAST)
+        TRY(text_parse_dtype(&p.s, &n.dtype));
+    TRY(parse_attrs(&p, &n));
+    scan_skip(&p.s);
+    if (*p.s.at || n.stop || n.again || n.checkpoint || n.phase)
+        return scan_bad(&p.s, "this op has no such attribute");
+    *out = (AttrText){n.op, n.dtype, n.attr, n.facts.at, n.facts.n};
+    return ST_OK;
 }
 
 Status graph_parse(const char *text, Arena *arena, Graph **out)

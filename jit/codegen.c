@@ -51,7 +51,7 @@ typedef struct CodeJobs {
 
 /* --- emitting one ----------------------------------------------------------------------------------------------- */
 
-/* The target, every option that changes code, and the kernel's text: where that begins. */
+/* The target, every option that changes code of a kernel (rules and passes change graphs alone), and the kernel's text: where that begins. */
 static size_t kernel_key(const Kernel *kernel, const JitOptions *options, Str *out)
 {
     const CudaTarget *cuda = &options->target;
@@ -61,7 +61,7 @@ static size_t kernel_key(const Kernel *kernel, const JitOptions *options, Str *o
     else
         str_printf(out, "%s %s\n", host_cpu_name(), host_cpu_features());
     for (int id = 0; id < OPT_COUNT; id++)
-        if (option_keyed((OptionId)id))
+        if (option_keyed((OptionId)id) && id != OPT_EXTENSIONS)
             str_printf(out, "%s=%" PRId64 "\n", option_name((OptionId)id), options->value[id]);
     size_t at = out->len;
     kernel_print(kernel, out);

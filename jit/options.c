@@ -15,6 +15,7 @@
 #include "ir/base/os_fd.h"
 #include "ir/base/progress.h"
 #include "ir/base/str.h"
+#include "jit/extensions.h"
 #include "jit/schedule.h"
 
 #include <ctype.h>
@@ -27,7 +28,7 @@
 #include <threads.h>
 
 enum { NOT_KEYED, KEYED };
-typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT, KIND_FILE } Kind;
+typedef enum Kind { KIND_BOOL, KIND_INT, KIND_ENUM, KIND_TEXT, KIND_FILE, KIND_SET } Kind;
 
 typedef struct Row {
     const char *name;
@@ -45,12 +46,12 @@ static const Row table[OPT_COUNT] = {
 
 /* What an ENUM may be, in the order of its C enum; NULL ends. */
 static const char *const choices[OPT_COUNT][5] = {
-    [OPT_MODE] = {"jit", "eager", "interp", NULL},        [OPT_MATH] = {"fast", "strict", NULL},
-    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},    [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
-    [OPT_CHECK] = {"off", "pure", "cache", NULL},         [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
-    [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL}, [OPT_COMPILE] = {"on", "off", NULL},
-    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},        [OPT_PERF] = {"off", "summary", "csv", NULL},
-    [OPT_BANDS] = {"off", "auto", "always", NULL},        [OPT_REMAT] = {"auto", "off", "memory", NULL},
+    [OPT_MODE] = {"jit", "eager", "interp", NULL},         [OPT_MATH] = {"fast", "strict", NULL},
+    [OPT_DYNAMIC] = {"never", "auto", "always", NULL},     [OPT_ON_RECOMPILE] = {"ignore", "warn", "error", NULL},
+    [OPT_CHECK] = {"off", "pure", "cache", "rules", NULL}, [OPT_CACHE] = {"on", "off", "readonly", "refresh", NULL},
+    [OPT_CPU] = {"host", "x86-64-v3", "x86-64-v4", NULL},  [OPT_COMPILE] = {"on", "off", NULL},
+    [OPT_TEST_MEMORY] = {"pooled", "exact", NULL},         [OPT_PERF] = {"off", "summary", "csv", NULL},
+    [OPT_BANDS] = {"off", "auto", "always", NULL},         [OPT_REMAT] = {"auto", "off", "memory", NULL},
 };
 
 /* What an INT may be. */
@@ -219,6 +220,7 @@ static Status set(OptionId id, const char *value)
             return fail(ST_INVALID, "%s is \"%s\": %s are valid", table[id].name, value, valid);
         }
         break;
+    case KIND_SET: return fail(ST_INTERNAL, "%s has no text of users", table[id].name);
     case KIND_FILE: TRY(parse_file(id, value, &n)); /* fall through */
     case KIND_TEXT: {
         const char *text = keep_text(value);
@@ -238,16 +240,16 @@ static Status set(OptionId id, const char *value)
 static OptionId find(const char *name)
 {
     int id = 0;
-    while (id < OPT_COUNT && strcmp(table[id].name, name) != 0)
+    while (id < OPT_SHOWN && strcmp(table[id].name, name) != 0)
         id++;
-    return (OptionId)id;
+    return id < OPT_SHOWN ? (OptionId)id : OPT_COUNT;
 }
 
 /* Writes all names, comma-separated. */
 static void list_names(char *buf, size_t size)
 {
     size_t at = 0;
-    for (int id = 0; id < OPT_COUNT && at < size; id++)
+    for (int id = 0; id < OPT_SHOWN && at < size; id++)
         at += (size_t)snprintf(buf + at, size - at, "%s%s", id ? ", " : "", table[id].name);
 }
 
@@ -271,7 +273,7 @@ static void warn_unknown(void)
             continue;
         size_t best = SIZE_MAX;
         int nearest = 0;
-        for (int id = 0; id < OPT_COUNT; id++) {
+        for (int id = 0; id < OPT_SHOWN; id++) {
             size_t d = str_distance(name, table[id].name);
             if (d < best) {
                 best = d;
@@ -296,8 +298,8 @@ void options_init(void)
             thrd_yield();
         return;
     }
-    char bad[OPT_COUNT][256];
-    for (int id = 0; id < OPT_COUNT; id++) {
+    char bad[OPT_SHOWN][256];
+    for (int id = 0; id < OPT_SHOWN; id++) {
         char name[64];
         set((OptionId)id, table[id].def);
         const char *value = os_getenv(option_variable((OptionId)id, name, sizeof name));
@@ -310,7 +312,7 @@ void options_init(void)
     atomic_store_explicit(&started, 2, memory_order_release);
     log_configure(atomic_load(&texts[OPT_LOG]));
     progress_draw(atomic_load(&values[OPT_PROGRESS]) != 0);
-    for (int id = 0; id < OPT_COUNT; id++)
+    for (int id = 0; id < OPT_SHOWN; id++)
         if (bad[id][0])
             log_warn("environment: %s; %s%s", bad[id], *table[id].def ? table[id].def : "it is as if it were not set",
                      *table[id].def ? " is used" : "");
@@ -373,12 +375,29 @@ Status option_get(const char *name, char *buf, size_t size)
     return ST_OK;
 }
 
+const char *option_hidden_text(OptionId id, int64_t value)
+{
+    const char *text = id == OPT_EXTENSIONS ? extensions_of(value)->text : NULL;
+    return text && !*text && value ? "unknown" : text;
+}
+
 void option_value_text(OptionId id, int64_t value, char *buf, size_t size)
 {
-    if (table[id].kind == KIND_ENUM)
+    if (table[id].kind == KIND_SET)
+        snprintf(buf, size, "%s", option_hidden_text(id, value));
+    else if (table[id].kind == KIND_ENUM)
         snprintf(buf, size, "%s", choices[id][value]);
     else
         snprintf(buf, size, "%" PRId64, value);
+}
+
+bool option_exchange(OptionId id, int64_t before, int64_t now)
+{
+    options_init();
+    if (!atomic_compare_exchange_strong(&values[id], &before, now))
+        return false;
+    atomic_fetch_add(&generation, 1);
+    return true;
 }
 
 uint64_t options_generation(void)
@@ -408,6 +427,7 @@ const char *option_values(OptionId id, char *buf, size_t size)
 {
     switch (table[id].kind) {
     case KIND_BOOL: snprintf(buf, size, "0, 1"); break;
+    case KIND_SET:
     case KIND_TEXT: snprintf(buf, size, "text"); break;
     case KIND_FILE: snprintf(buf, size, "the name of a file"); break;
     case KIND_INT:
@@ -424,7 +444,7 @@ const char *option_values(OptionId id, char *buf, size_t size)
 void option_describe(OptionId id, OptionInfo *out)
 {
     static const char *const kinds[] = {
-        [KIND_BOOL] = "bool", [KIND_INT] = "int", [KIND_ENUM] = "enum", [KIND_TEXT] = "text", [KIND_FILE] = "file"};
+        [KIND_BOOL] = "bool", [KIND_INT] = "int", [KIND_ENUM] = "enum", [KIND_TEXT] = "text", [KIND_FILE] = "file", [KIND_SET] = "set"};
     options_init();
     *out = (OptionInfo){.name = table[id].name,
                         .kind = kinds[table[id].kind],

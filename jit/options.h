@@ -12,13 +12,14 @@ typedef enum OptionId {
 #define OPTION(id, name, kind, def, keyed, help) OPT_##id,
 #include "jit/options.def"
 #undef OPTION
-    OPT_COUNT
+    OPT_COUNT,
+    OPT_SHOWN = OPT_EXTENSIONS /* those before it are users' to set and see */
 } OptionId;
 
 enum { MODE_JIT, MODE_EAGER, MODE_INTERP };
 enum { OPT_MATH_FAST, OPT_MATH_STRICT };
 enum { DYNAMIC_NEVER, DYNAMIC_AUTO, DYNAMIC_ALWAYS };
-enum { CHECK_OFF, CHECK_PURE, CHECK_CACHE };
+enum { CHECK_OFF, CHECK_PURE, CHECK_CACHE, CHECK_RULES };
 enum { BANDS_OFF, BANDS_AUTO, BANDS_ALWAYS };
 enum { REMAT_AUTO, REMAT_OFF, REMAT_MEMORY };
 enum { CPU_HOST, CPU_V3, CPU_V4 };
@@ -37,6 +38,8 @@ const char *option_text(OptionId id, char *buf, size_t size);
 Status option_set(const char *name, const char *value);
 /* Its value as text into buf; ST_INVALID for an unknown name. */
 Status option_get(const char *name, char *buf, size_t size);
+/* Sets a hidden one from `before` to `now`; false: it has another value meanwhile. */
+bool option_exchange(OptionId id, int64_t before, int64_t now);
 /* Reads the environment once (thread-safe, idempotent). A bad value: one warning with the valid ones, default kept. An
  * unknown KILN_* name: one warning with the nearest valid one. */
 void options_init(void);
@@ -66,6 +69,8 @@ void option_describe(OptionId id, OptionInfo *out);
 bool option_keyed(OptionId id);
 /* What the file held when this was the value of a FILE option; it stays. NULL: there never was such a value; 0 is "no file". */
 const char *option_contents(int64_t value);
+/* All of what a value of a hidden option stands for; NULL: it is no hidden one. */
+const char *option_hidden_text(OptionId id, int64_t value);
 /* A value of an option (not TEXT; FILE: a hash of what it holds) as people write it: "strict", "512". */
 void option_value_text(OptionId id, int64_t value, char *buf, size_t size);
 

@@ -251,7 +251,7 @@ static void mdoc_verbs(void)
 static void mdoc_options(void)
 {
     puts(".Bl -tag -width Ds");
-    for (int id = 0; id < OPT_COUNT; id++) {
+    for (int id = 0; id < OPT_SHOWN; id++) {
         char variable[64], values[256], text[512];
         OptionInfo option;
         option_describe((OptionId)id, &option);

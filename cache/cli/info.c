@@ -127,7 +127,7 @@ static void print_options(Cli *cli)
     static const Column columns[] = {{.title = "OPTION", .style = STYLE_KEY}, {.title = "VALUE", .shrink = true}, {.title = "FROM"}};
     Table table;
     table_init(&table, cli->arena, columns, 3);
-    for (int id = 0; id < OPT_COUNT; id++) {
+    for (int id = 0; id < OPT_SHOWN; id++) {
         OptionInfo option;
         char variable[64];
         option_describe((OptionId)id, &option);
@@ -144,7 +144,7 @@ static json_t *options_json(Cli *cli)
     static const char *const words[] = {
         [ORIGIN_DEFAULT] = "default", [ORIGIN_ENVIRONMENT] = "environment", [ORIGIN_INVALID] = "invalid", [ORIGIN_SET] = "set"};
     json_t *all = json_object();
-    for (int id = 0; id < OPT_COUNT; id++) {
+    for (int id = 0; id < OPT_SHOWN; id++) {
         OptionInfo option;
         char variable[64];
         json_t *row = json_object();

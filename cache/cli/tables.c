@@ -51,7 +51,7 @@ int cmd_OPTIONS(Cli *cli)
     static const char *const exact[] = {"variable", "values", "default", "keyed", "help"};
     Table table;
     table_init(&table, cli->arena, columns, 5);
-    for (int id = 0; id < OPT_COUNT; id++) {
+    for (int id = 0; id < OPT_SHOWN; id++) {
         char variable[64], values[256];
         OptionInfo option;
         option_describe((OptionId)id, &option);

@@ -98,13 +98,16 @@ static void tell_line(const char *now, const char *before, Str *out)
 /* The first option that changes code and has another value; false: none. */
 static bool tell_option(const JitOptions *now, const JitOptions *before, Str *out)
 {
-    char a[32], b[32];
+    char a[160], b[160];
     for (int id = 0; id < OPT_COUNT; id++) {
         if (!option_keyed((OptionId)id) || now->value[id] == before->value[id])
             continue;
         option_value_text((OptionId)id, now->value[id], a, sizeof a);
         option_value_text((OptionId)id, before->value[id], b, sizeof b);
-        str_printf(out, "option %s is %s, was %s", option_name((OptionId)id), a, b);
+        if (id == OPT_EXTENSIONS)
+            str_printf(out, "rules and passes of the program's own are %s, were %s", *a ? a : "none", *b ? b : "none");
+        else
+            str_printf(out, "option %s is %s, was %s", option_name((OptionId)id), a, b);
         return true;
     }
     if (now->target.sm == before->target.sm && now->target.device == before->target.device)

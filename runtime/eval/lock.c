@@ -6,6 +6,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
+#include "jit/extensions.h"
 #include "runtime/eval.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/op.h"
@@ -91,12 +92,14 @@ void eval_lock(void)
     hold();
 }
 
-/* Who holds this lock may wait for the log, and a sink holds that. */
+/* Who holds this lock may wait for the log, and a sink holds that; or for a compile in the background, which a pass of the user's is part of. */
 Status eval_enter(Evaluation **e)
 {
     if (log_in_sink())
         return fail(ST_INVALID, "a log sink may only look at values that are computed already");
     TRY(op_refuses());
+    if (user_pass_at_work())
+        return fail(ST_INVALID, "a pass may only look at its graph: it runs while a program is compiled");
     if (e && !(*e = evaluation_of_thread()))
         return ST_OUT_OF_MEMORY;
     eval_lock();

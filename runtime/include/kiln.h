@@ -337,9 +337,9 @@ KILN_API void kiln_set_progress(kiln_progress_callback *callback, void *user);
  *     on_recompile  ignore | warn | error  a graph that needs another compiled program: error fails
  *                                          the sync point (KILN_COMPILE); not for programs that are
  *                                          compiled in the background, which nobody waits for
- *     check         off | pure | cache     pure: kiln_functions are run at each call and compared;
- *                                          cache: what the cache on disk has is compiled once more
- *                                          and compared
+ *     check         off | pure | cache |   pure: kiln_functions are run at each call and compared;
+ *                   rules                  cache: what the cache on disk has is compiled once more
+ *                                          and compared; rules: kiln_rule_add tries rules on numbers
  *     cache         on | off | readonly |  the cache of compiled programs on disk, below; refresh
  *                   refresh                compiles anew and replaces what is there
  *     cache_dir     folder                 where it is
@@ -1283,6 +1283,96 @@ KILN_API kiln_status kiln_mode_pop(kiln_mode *mode); /* an error is kept */
 KILN_API kiln_status kiln_mode_pop_at(const char *file, int line, kiln_mode *mode);
 
 /*
+ * Rules and passes of one's own: what the compiler does with a graph before it makes kernels of it (docs/passes.md). They belong to the process and
+ * concern what is compiled from then on, in any thread; add them at the start. What there is is part of the key of each program, in memory and on
+ * disk: no program that was made without a rule is used once it is there, and when it is taken away those made before are found again. Only compiled
+ * programs know of them: mode=interp does not, nor does the interpreter where a compile failed; in mode=eager a graph is one op. A rule or a pass
+ * that changes what is computed is yours to know of.
+ *
+ * kiln_rule_add("mul_one", "(mul x 1)", "x", KILN_RULE_EXACT): wherever the pattern is found in a graph, or in the body of a loop or branch, the
+ * replacement is computed instead. Both are expressions of elementwise ops (`kiln ops` lists them; no cast) over x, y and z (any value, the same
+ * letter the same value), c (a bool one) and decimals, which stand for a number of that very value in the dtype at hand. Operands of add, mul and
+ * the like match in either order. Rules see what was recorded with constants to the right (and no rule of kiln's applied yet); the first that fits
+ * is applied, and rules are tried on what comes out. A rule for which x, y or z have a dtype that its condition excludes is not applied:
+ *     KILN_RULE_EXACT     the same bits for all values
+ *     KILN_RULE_INT_ONLY  for integers and bools alone
+ *     KILN_RULE_FAST      floats: with math=fast alone; another rounding, but the same NaN, infinities and zeros
+ *     KILN_RULE_FINITE    floats: with math=fast and finite=1 alone
+ *     or'ed with          KILN_RULE_FLOATS, KILN_RULE_INTS or KILN_RULE_BOOLS: for these alone
+ * A number that decided is a fact: another value is another program. KILN_INVALID: what is wrong with the texts, and where; a name that is taken, or
+ * no name (letters, digits, `_`, `.`, `-`); a rule that would never be applied, or has no end ((add x y) -> (add y x), by itself or with others).
+ * With the option check=rules the pattern and the replacement are computed for special and random values of each dtype, and a rule that does not
+ * keep its word is refused with the values that show it. The most rules are 256, the most passes 64.
+ */
+enum {
+    KILN_RULE_EXACT = 0,
+    KILN_RULE_INT_ONLY = 1,
+    KILN_RULE_FAST = 2,
+    KILN_RULE_FINITE = 3,
+    KILN_RULE_FLOATS = 0x10,
+    KILN_RULE_INTS = 0x20,
+    KILN_RULE_BOOLS = 0x30
+};
+KILN_SYNC(kiln_rule_add, const char *name, const char *pattern, const char *replacement, unsigned condition);
+KILN_SYNC(kiln_rule_remove, const char *name);
+
+/*
+ * A pass sees each graph that is compiled, and behind it each body in it (kiln_graph_depth: 0 for the graph), through a view. callback(graph, user)
+ * looks, builds and replaces; KILN_OK: that is done; another status, best of kiln_graph_fail(graph, "why"), or anything that does not fit makes the
+ * compile fail with the pass's name, which costs a warning and the interpreter's time (with strict=1 an error), never the program. It runs in
+ * whichever thread compiles, several at a time if several do, and must give the same for the same graph: then `version`, to be changed whenever what
+ * it does changes, stands for it in keys. It may call the functions below, and none that computes (KILN_INVALID); it must not throw, nor jump out.
+ * `after`: NULL, before all; or a pass of kiln's: canonicalise, fold, user_rules, rules, cse (KILN_LOG=passes shows them with the number of nodes
+ * before and after each, and what yours built and replaced); or one of yours. It runs when a program is compiled, not when it comes from the cache.
+ * `user` must stay until kiln_pass_remove returns, which waits for calls in progress; not inside of a pass (KILN_INVALID).
+ *
+ * Nodes have numbers: those of the graph, 0 to kiln_graph_nodes(graph) - 1, each behind its inputs; what the pass builds stands behind those and is
+ * not counted. A number that is no node's is an error of the pass, KILN_NO_NODE gives KILN_NO_NODE, false, 0 or "". Texts live as long as the call.
+ * A pass is right for every size and number that its program will serve; so what it learns of them is a fact:
+ *     kiln_node_size      the size of an axis (-1: the last), and the program is for that size alone; false: it serves several, do without
+ *     kiln_node_number    the value of a number (repeated or not), likewise
+ *     kiln_node_size_now  that of the call at hand, for reports; it must not decide what is computed
+ * kiln_node_op is the name of the op as in KILN_LOG=graph ("input", "scalar", "mul", "loop", "result"); kiln_node_axes writes the axes it is about
+ * (of a permute: the order), and returns how many; kiln_node_attributes is all of its structure as text ("axes(0 2)"), kiln_node_text the node as in
+ * the log. Users of a node are those that are still needed, and what was built.
+ *
+ * kiln_graph_match: does the expression of a rule fit there? vars: what x, y, z and c are. kiln_graph_build makes nodes of one; kiln_graph_op makes
+ * one of any op but leaves, loops and results, by its name and attributes as text: "reduce_sum axes(1)", "cast f16", "permute perm(1 0)"; sizes in
+ * it are plain numbers. Operands of elementwise ops are brought to one shape as NumPy does. KILN_NO_NODE without an error: sizes that would have to
+ * be equal vary in this program. (Recording functions would know the sizes of one call only.) kiln_graph_number: a constant of rank 0.
+ * kiln_graph_replace: those that used `node`, and the results, use `with` from now on, which has its dtype and shape (false without an error: not in
+ * every graph that this program serves). What the pass built goes on using what it was given: with = f(node) is no circle. A circle is an error.
+ */
+typedef struct kiln_graph kiln_graph;
+typedef int32_t kiln_node;
+#define KILN_NO_NODE (-1)
+typedef kiln_status kiln_pass(kiln_graph *graph, void *user);
+KILN_SYNC(kiln_pass_register, const char *name, const char *version, const char *after, kiln_pass *callback, void *user);
+KILN_SYNC(kiln_pass_remove, const char *name);
+KILN_API kiln_status kiln_graph_fail(kiln_graph *graph, const char *message); /* returns KILN_INVALID */
+KILN_API int kiln_graph_depth(const kiln_graph *graph);
+KILN_API kiln_node kiln_graph_nodes(const kiln_graph *graph);
+KILN_API const char *kiln_node_op(const kiln_graph *graph, kiln_node node);
+KILN_API kiln_dtype kiln_node_dtype(const kiln_graph *graph, kiln_node node);
+KILN_API int kiln_node_rank(const kiln_graph *graph, kiln_node node);
+KILN_API bool kiln_node_size(kiln_graph *graph, kiln_node node, int axis, int64_t *size);
+KILN_API int64_t kiln_node_size_now(const kiln_graph *graph, kiln_node node, int axis);
+KILN_API bool kiln_node_number(kiln_graph *graph, kiln_node node, double *number);
+KILN_API int kiln_node_axes(const kiln_graph *graph, kiln_node node, int *axes); /* room for KILN_MAX_RANK */
+KILN_API const char *kiln_node_attributes(kiln_graph *graph, kiln_node node);
+KILN_API const char *kiln_node_text(kiln_graph *graph, kiln_node node);
+KILN_API int kiln_node_n_inputs(const kiln_graph *graph, kiln_node node);
+KILN_API kiln_node kiln_node_input(const kiln_graph *graph, kiln_node node, int k);
+KILN_API int kiln_node_n_users(kiln_graph *graph, kiln_node node);
+KILN_API kiln_node kiln_node_user(kiln_graph *graph, kiln_node node, int k);
+KILN_API bool kiln_node_is_output(const kiln_graph *graph, kiln_node node);
+KILN_API bool kiln_graph_match(kiln_graph *graph, kiln_node node, const char *pattern, kiln_node vars[4]); /* vars may be NULL */
+KILN_API kiln_node kiln_graph_build(kiln_graph *graph, const char *expression, const kiln_node vars[4]);   /* KILN_NO_NODE: not in it */
+KILN_API kiln_node kiln_graph_op(kiln_graph *graph, const char *op, int n_in, const kiln_node *in);
+KILN_API kiln_node kiln_graph_number(kiln_graph *graph, kiln_dtype dtype, double number);
+KILN_API bool kiln_graph_replace(kiln_graph *graph, kiln_node node, kiln_node with);
+
+/*
  * A C function of tensors that is traced (run) once for each combination of input dtypes, shapes,
  * strides, devices and options, and from then on costs one look-up; 64 combinations are remembered.
  * (Another size is another trace, but what was compiled is found as ever.) f(in, out, user) fills
@@ -1795,6 +1885,10 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_autocast_push(...) kiln_autocast_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_push(...) kiln_mode_push_at(KILN_HERE, __VA_ARGS__)
 #define kiln_mode_pop(...) kiln_mode_pop_at(KILN_HERE, __VA_ARGS__)
+#define kiln_rule_add(...) kiln_rule_add_at(KILN_HERE, __VA_ARGS__)
+#define kiln_rule_remove(...) kiln_rule_remove_at(KILN_HERE, __VA_ARGS__)
+#define kiln_pass_register(...) kiln_pass_register_at(KILN_HERE, __VA_ARGS__)
+#define kiln_pass_remove(...) kiln_pass_remove_at(KILN_HERE, __VA_ARGS__)
 #define kiln_custom_gradient(...) kiln_custom_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_op_register(...) kiln_op_register_at(KILN_HERE, __VA_ARGS__)
 #define kiln_op_apply(...) kiln_op_apply_at(KILN_HERE, __VA_ARGS__)

@@ -72,7 +72,7 @@ static void other_value(OptionId id, const OptionInfo *info, char *other, size_t
 bool option_row(int i, OptionRow *row)
 {
     OptionInfo info;
-    if (i >= OPT_COUNT)
+    if (i >= OPT_SHOWN)
         return false;
     option_describe((OptionId)i, &info);
     *row = (OptionRow){.name = info.name, .kind = info.kind, .keyed = info.keyed};

@@ -33,7 +33,7 @@ Test(options, a_value_says_where_it_came_from)
 
 Test(options, values_are_listed_as_they_are_accepted)
 {
-    for (int id = 0; id < OPT_COUNT; id++) {
+    for (int id = 0; id < OPT_SHOWN; id++) {
         char values[256], variable[64];
         OptionInfo option;
         option_describe((OptionId)id, &option);

@@ -9,36 +9,13 @@
  */
 #include "ir/interp.h"
 #include "ir/rules.h"
+#include "ir/user_rule.h"
 #include "tests/unit/graphs.h"
 
 #include <math.h>
 #include <stdio.h>
 
 TestSuite(rules, .init = open_arena, .fini = close_arena);
-
-/* ---- special values ---- */
-
-static uint32_t specials(DType t, uint64_t *out)
-{
-    static const double floats[] = {0.0,  -0.0,  1,    -1,    0.5,   -0.5,  2,      -2,     3,     -3,     0.1,      -0.1,      1.5,
-                                    -1.5, 2.5,   3.7,  -3.7,  7,     100,   -100,   1000,   65504, 1e-3,   6e-5,     6e-8,      -6e-8,
-                                    1e10, -1e10, 3e38, -3e38, 1e-38, 1e-45, -1e-45, 1e-300, 1e300, 5e-324, INFINITY, -INFINITY, NAN};
-    uint32_t n = 0;
-    if (t == DT_BOOL) {
-        out[n++] = 0;
-        out[n++] = 1;
-    } else if (dtype_is_float(t)) {
-        for (size_t k = 0; k < sizeof floats / sizeof *floats; k++)
-            out[n++] = scalar_from_double(t, floats[k]);
-    } else {
-        uint32_t bits = (uint32_t)dtype_bytes(t) * 8;
-        uint64_t all = bits == 64 ? ~UINT64_C(0) : (UINT64_C(1) << bits) - 1, top = UINT64_C(1) << (bits - 1);
-        const uint64_t values[] = {0, 1, 2, 3, 5, 7, 10, 63, 64, all, all - 1, all - 2, top, top - 1, top + 1, all / 3};
-        for (size_t k = 0; k < sizeof values / sizeof *values; k++)
-            out[n++] = values[k] & all;
-    }
-    return n;
-}
 
 static bool is_nan(DType t, uint64_t bits) { return dtype_is_float(t) && isnan(scalar_to_double(t, bits)); }
 
@@ -93,8 +70,8 @@ enum { MAX_POINTS = 4096 };
 static int64_t try_pattern(RuleId rule, DType dtype, MathMode math, bool unsound, char *first)
 {
     static const uint64_t bools[2] = {0, 1};
-    uint64_t grid[64];
-    uint32_t n = specials(dtype, grid), vars = rule_variables(rule), total = 1, size[4] = {0};
+    uint64_t grid[RULE_SPECIALS];
+    uint32_t n = rule_special_values(dtype, grid), vars = rule_variables(rule), total = 1, size[4] = {0};
     for (int v = 0; v < 4; v++) {
         if (!(vars >> v & 1))
             continue;
@@ -350,8 +327,8 @@ static const void **fill(const Graph *g)
     for (uint32_t k = 0; k < g->inputs.n; k++) {
         DType t = (DType)graph_node(g, g->inputs.at[k])->dtype;
         int64_t numel = node_hint_numel(g, g->inputs.at[k]);
-        uint64_t grid[64];
-        uint32_t n = specials(t, grid);
+        uint64_t grid[RULE_SPECIALS];
+        uint32_t n = rule_special_values(t, grid);
         char *at = arena_alloc(&arena, (size_t)numel * 8);
         for (int64_t i = 0; i < numel; i++)
             scalar_store(t, grid[(uint64_t)(i * 7 + k) % n], at + i * (int64_t)dtype_bytes(t));

@@ -261,7 +261,7 @@ Status extensions_add_pass(const char *name, const char *version, const char *af
     return ST_OK;
 }
 
-Status extensions_remove_pass(const char *name)
+Status extensions_remove_pass(const char *name, UserPass **removed)
 {
     UserPass *pass = NULL;
     if (at_work)
@@ -279,10 +279,15 @@ Status extensions_remove_pass(const char *name)
             d.passes[at] = d.passes[at + 1];
         TRY(publish(&d, now, &done));
     }
+    *removed = pass;
+    return ST_OK;
+}
+
+void user_pass_retire(UserPass *pass)
+{
     atomic_store(&pass->gone, true);
     while (atomic_load(&pass->running))
         thrd_sleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    return ST_OK;
 }
 
 bool user_pass_hold(UserPass *pass)

@@ -50,9 +50,12 @@ bool extensions_enter(Extensions *made, Extensions **newest);
 Status extensions_add_rule(UserRule *rule);
 Status extensions_add_pass(const char *name, const char *version, const char *after,
                            Status (*call)(GraphView *view, void (*callback)(void), void *user), void (*callback)(void), void *user);
-/* ST_INVALID: there is none of that name. A pass is not called any more when this returns. */
+/* ST_INVALID: there is none of that name. */
 Status extensions_remove_rule(const char *name);
-Status extensions_remove_pass(const char *name);
+/* Compiles that read the options before go on calling it, ... */
+Status extensions_remove_pass(const char *name, UserPass **removed);
+/* ... until here; a compile that calls it later fails. Waits for those that are in it. */
+void user_pass_retire(UserPass *pass);
 
 /* A compile is about to call it; false: it was removed. While it is held, a removal waits. */
 bool user_pass_hold(UserPass *pass);

@@ -6,6 +6,7 @@
 #include "ir/attr.h"
 #include "ir/base/os.h"
 #include "jit/extensions.h"
+#include "runtime/eval.h"
 #include "runtime/record/record.h"
 
 #define SAME(a, b) _Static_assert((int)(a) == (int)(b), "the public enum follows the internal one")
@@ -82,10 +83,21 @@ kiln_status kiln_pass_register_at(const char *file, int line, const char *name, 
 
 kiln_status kiln_pass_remove(const char *name) { return kiln_pass_remove_at(NULL, 0, name); }
 
+/* An evaluation that reads the options and then compiles holds the evaluation lock: once that was free nobody will call the pass but, maybe, a compile
+ * in the background, which may fail. */
+static Status remove_pass(const char *name)
+{
+    UserPass *pass;
+    TRY(extensions_remove_pass(name, &pass));
+    if (eval_enter(NULL) == ST_OK)
+        eval_unlock();
+    user_pass_retire(pass);
+    return ST_OK;
+}
+
 kiln_status kiln_pass_remove_at(const char *file, int line, const char *name)
 {
-    Status status = name ? extensions_remove_pass(name) : fail(ST_INVALID, "the name is NULL");
-    return error_sync(status, "kiln_pass_remove", (Loc){file, line});
+    return error_sync(name ? remove_pass(name) : fail(ST_INVALID, "the name is NULL"), "kiln_pass_remove", (Loc){file, line});
 }
 
 /* ---- the view ---- */

@@ -150,7 +150,7 @@ typedef VEC(DimPair) DimPairs;
 
 /* What a graph shares with the bodies in it: one space of sizes and facts. */
 typedef struct GraphShared {
-    Query *query; /* who answers questions about facts; NULL: every fact is constant, no guards */
+    Query *query;    /* who answers questions about facts; NULL: every fact is constant, no guards */
     DimPairs *noted; /* not NULL: dim_unify notes here what it would unify, and unifies nothing (ir/view.c asks first) */
     VEC(DimInfo) dims;
     VEC(IntFact) ints;

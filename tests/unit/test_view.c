@@ -5,9 +5,11 @@
 #include "ir/attr.h"
 #include "ir/interp.h"
 #include "ir/view.h"
+#include "ir/base/sanitizer.h"
 #include "tests/unit/graphs.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 
 TestSuite(view, .init = open_arena, .fini = close_arena);
 
@@ -119,4 +121,25 @@ Test(view, phases_follow_operands)
     cr_assert_eq(view_node(v, neg_of(v, 1))->checkpoint, 1);
     cr_assert_eq(view_node(v, neg_of(v, 2))->phase, 1);
     cr_assert_eq(view_node(v, view_op(v, "mul", both, 2))->phase, 1);
+}
+
+/* Memory that runs out in a function of the view is its error: no jump passes through the pass. */
+Test(view, no_memory_is_an_error_of_the_view)
+{
+    if (WITH_ASAN || WITH_TSAN) /* which need memory themselves */
+        return;
+    Graph *g = parse("graph g(%0: f32[4]) { %1 = exp %0 return %1 }");
+    GraphView *v = view_begin(g, "test", 0);
+    uint32_t built, replaced;
+    struct rlimit before, none;
+    cr_assert_eq(getrlimit(RLIMIT_AS, &before), 0);
+    none = before;
+    none.rlim_cur = 1;
+    cr_assert_eq(setrlimit(RLIMIT_AS, &none), 0);
+    int n = 0;
+    for (Ref made = 1; made != REF_NONE && n < 1 << 22; n++)
+        made = neg_of(v, made);
+    cr_assert_eq(setrlimit(RLIMIT_AS, &before), 0);
+    cr_assert_lt(n, 1 << 22);
+    cr_assert_eq(view_end(v, &built, &replaced), ST_OUT_OF_MEMORY);
 }

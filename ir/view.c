@@ -300,6 +300,9 @@ static void follow(GraphView *v, const Ref *in, uint32_t n_in)
     g->checkpoint = of ? of->checkpoint : 0;
 }
 
+/* In every graph of this structure. */
+static bool is_one(Graph *g, Dim d) { return dim_same(g, d, dim_const(g, 1)); }
+
 /* r with axes of size 1 before its own and repeated, so that it has these sizes. The caller knows that it can be. */
 static Ref repeat(GraphView *v, Ref r, int rank, const Dim *dims)
 {
@@ -321,12 +324,29 @@ static Ref repeat(GraphView *v, Ref r, int rank, const Dim *dims)
     Dim facts[MAX_RANK];
     uint32_t n_facts = 0;
     for (int d = 0; d < rank; d++) {
-        if (dim_hint(g, n.dim[d]) == dim_hint(g, dims[d]))
+        bool one = dim_hint(g, n.dim[d]) != dim_hint(g, dims[d]) || is_one(g, n.dim[d]); /* else guarded to be what is wanted */
+        if (!one || dim_same(g, n.dim[d], dims[d]))
             continue;
         attr.mask = (uint8_t)(attr.mask | 1u << d);
         facts[n_facts++] = dims[d];
     }
     return n_facts ? graph_add(g, OP_EXPAND, (DType)n.dtype, &r, 1, &attr, facts, n_facts, n.loc) : r;
+}
+
+/* The size of axis d of the result: that of an operand which is not 1, if there is one; DIM_NONE: no operand has the axis. */
+static Dim wanted_size(Graph *g, const Ref *in, uint32_t n_in, int rank, int d)
+{
+    Dim wanted = DIM_NONE;
+    for (uint32_t k = 0; k < n_in; k++) {
+        const Node *n = graph_node(g, in[k]);
+        int axis = d - (rank - n->rank);
+        if (axis < 0)
+            continue;
+        bool better = wanted == DIM_NONE || (is_one(g, wanted) && !is_one(g, n->dim[axis])) ||
+                      (dim_hint(g, wanted) == 1 && dim_hint(g, n->dim[axis]) != 1);
+        wanted = better ? n->dim[axis] : wanted;
+    }
+    return wanted;
 }
 
 /* Operands of an elementwise op brought to one shape, as NumPy does. false: they do not fit (an error), or may not in other graphs. */
@@ -338,17 +358,11 @@ static bool broadcast(GraphView *v, Ref *in, uint32_t n_in)
     for (uint32_t k = 0; k < n_in; k++)
         rank = graph_node(g, in[k])->rank > rank ? graph_node(g, in[k])->rank : rank;
     for (int d = 0; d < rank; d++) {
-        dims[d] = DIM_NONE;
+        dims[d] = wanted_size(g, in, n_in, rank, d);
         for (uint32_t k = 0; k < n_in; k++) {
             const Node *n = graph_node(g, in[k]);
             int axis = d - (rank - n->rank);
-            if (axis >= 0 && (dims[d] == DIM_NONE || (dim_hint(g, dims[d]) == 1 && dim_hint(g, n->dim[axis]) != 1)))
-                dims[d] = n->dim[axis];
-        }
-        for (uint32_t k = 0; k < n_in; k++) {
-            const Node *n = graph_node(g, in[k]);
-            int axis = d - (rank - n->rank);
-            if (axis < 0)
+            if (axis < 0 || is_one(g, n->dim[axis]))
                 continue;
             int64_t mine = dim_hint(g, n->dim[axis]), wanted = dim_hint(g, dims[d]);
             if (mine != 1 && mine != wanted) {
@@ -501,6 +515,10 @@ static void add_constant(GraphView *v, void *arg)
 Ref view_constant(GraphView *v, DType dtype, double value)
 {
     ConstantCall c = {dtype, value, REF_NONE};
+    if (!pattern_literal_exists(dtype, value)) {
+        view_fail(v, ST_INVALID, "%g is no %s", value, dtype_name(dtype));
+        return REF_NONE;
+    }
     return within(v, add_constant, &c) ? c.made : REF_NONE;
 }
 
@@ -512,13 +530,8 @@ static Ref build(GraphView *v, const Pat *pool, uint16_t index, const Ref vars[4
             view_fail(v, ST_INVALID, "the expression has a %c, and no node stands for it", rule_variable_letters[p->var]);
         return vars[p->var];
     }
-    if (p->kind == PAT_LITERAL) {
-        if (!pattern_literal_exists(literal, p->value)) {
-            view_fail(v, ST_INVALID, "%g is no %s", p->value, dtype_name(literal));
-            return REF_NONE;
-        }
+    if (p->kind == PAT_LITERAL)
         return view_constant(v, literal, p->value);
-    }
     Ref in[3] = {REF_NONE, REF_NONE, REF_NONE};
     for (int round = 0; round < 2; round++) { /* a number takes the dtype of an operand beside it */
         for (int k = 0; k < p->n_in; k++) {

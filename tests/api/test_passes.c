@@ -404,6 +404,45 @@ Test(passes, what_they_build_is_for_sizes_that_fit)
     OK(kiln_pass_remove("adds"));
 }
 
+/* relu(x) + y, of x[n,4] and y[4], where there was relu(x) alone beside y. */
+static kiln_status add_a_row(kiln_graph *g, void *user)
+{
+    kiln_node n = find(g, "relu"), y = KILN_NO_NODE, two[2], once;
+    for (kiln_node k = 0; k < kiln_graph_nodes(g); k++)
+        if (kiln_node_rank(g, k) == 1 && strcmp(kiln_node_op(g, k), "input") == 0)
+            y = k;
+    two[0] = kiln_node_input(g, n, 0);
+    once = kiln_graph_op(g, "relu", 1, two);
+    two[0] = y;
+    two[1] = once;
+    *(int *)user += kiln_graph_replace(g, n, kiln_graph_op(g, "add", 2, two));
+    return KILN_OK;
+}
+
+/* A row is repeated as often as there are rows, in one program, also when the first had one. */
+Test(passes, what_they_repeat_is_for_every_size)
+{
+    float data[20];
+    int n = 0;
+    for (int k = 0; k < 20; k++)
+        data[k] = (float)k;
+    set_option("dynamic", "always");
+    OK(kiln_pass_register("row", "1", NULL, add_a_row, &n));
+    int64_t before = compiles();
+    for (int64_t rows = 1; rows <= 5; rows++) {
+        kiln_tensor *y = F32(KILN_SHAPE(4), 10, 20, 30, 40), *x = kiln_from(KILN_F32, KILN_SHAPE(rows, 4), data),
+                    *two[2] = {kiln_relu(x), kiln_neg(y)};
+        double total;
+        cr_assert_eq(kiln_eval_many(two, 2), KILN_OK, "%s", kiln_error_message());
+        OK(kiln_item(kiln_sum(two[0]), &total));
+        cr_assert_eq(total, (double)(rows * 100 + 4 * rows * (4 * rows - 1) / 2), "%d rows", (int)rows);
+    }
+    cr_assert_eq(n, 1);
+    cr_assert_eq(compiles(), before + 2, "%d programs", (int)(compiles() - before));
+    OK(kiln_pass_remove("row"));
+    cr_assert_eq(fallbacks(), 0);
+}
+
 /* --- failures ---------------------------------------------------------------------------------------------------------------------- */
 
 enum {
@@ -418,6 +457,7 @@ enum {
     NO_STATUS,
     WRONG_COUNT,
     A_LOOP,
+    HALF_AN_INT,
     TWICE,
     N_FAULTS
 };
@@ -439,6 +479,7 @@ static kiln_status faulty(kiln_graph *g, void *user)
     case REMOVES: return kiln_pass_remove("faulty");
     case NO_STATUS: return (kiln_status)99;
     case WRONG_COUNT: (void)kiln_graph_op(g, "add", 1, &x); break;
+    case HALF_AN_INT: (void)kiln_graph_number(g, KILN_I32, 0.5); break;
     case A_LOOP: (void)kiln_graph_op(g, "loop carries(1)", 1, &x); break;
     case TWICE:
         (void)kiln_graph_replace(g, n, x);
@@ -464,6 +505,7 @@ Test(passes, failures_cost_the_program_nothing_but_time)
         [WRONG_COUNT] = "pass faulty: add takes 2 operands, not 1",
         [A_LOOP] = "pass faulty: loop: a pass cannot build it",
         [TWICE] = "pass faulty: %1 was replaced already",
+        [HALF_AN_INT] = "pass faulty: 0.5 is no i32",
     };
     int fault;
     OK(kiln_pass_register("faulty", "1", NULL, faulty, &fault));

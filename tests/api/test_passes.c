@@ -382,6 +382,15 @@ static kiln_status add_inputs(kiln_graph *g, void *user)
     return KILN_OK;
 }
 
+static kiln_status sum_inputs(kiln_graph *g, void *user)
+{
+    (void)user;
+    kiln_node n = find(g, "reduce_sum"), c = kiln_node_input(g, n, 0), in[2] = {kiln_node_input(g, c, 0), kiln_node_input(g, c, 1)};
+    kiln_node sum = kiln_graph_op(g, "add", 2, in);
+    (void)kiln_graph_replace(g, n, kiln_graph_op(g, "reduce_sum axes(0)", 1, &sum));
+    return KILN_OK;
+}
+
 static kiln_tensor *joined(int64_t n, int64_t m)
 {
     float ones[16];
@@ -401,6 +410,16 @@ Test(passes, what_they_build_is_for_sizes_that_fit)
     EXPECT(joined(2, 3), KILN_F32, KILN_SHAPE(5), 0, 1, 1, 1, 1, 1); /* the pass is wrong there: the interpreter runs it */
     cr_assert_eq(fallbacks(), before + 1);
     EXPECT(joined(3, 3), KILN_F32, KILN_SHAPE(6), 0, 2, 2, 2, 2, 2, 2);
+    OK(kiln_pass_remove("adds"));
+
+    /* The sum of x + y in place of that of both: of no sizes but those that were added. A program for any sizes is for equal ones. */
+    set_option("dynamic", "always");
+    OK(kiln_pass_register("adds", "2", NULL, sum_inputs, NULL));
+    for (int64_t m = 4; m <= 6; m++) {
+        double total;
+        OK(kiln_item(kiln_sum(joined(4, m)), &total));
+        cr_assert_eq(total, (double)(4 + m));
+    }
     OK(kiln_pass_remove("adds"));
 }
 

@@ -11,8 +11,11 @@ typedef struct Finish {
     Build *b;
     Kernel *to;
     PlanStep *step;
-    uint32_t *arg; /* old argument -> new; UINT32_MAX: not used yet */
+    uint32_t *arg;       /* old argument -> new; UINT32_MAX: not used yet */
+    const uint8_t *edge; /* find_edges */
 } Finish;
+
+enum { NO_EDGE = UINT8_MAX, MOST_EDGES = 16 };
 
 static uint32_t map_arg(void *user, uint32_t old)
 {
@@ -37,7 +40,40 @@ static void mark_values(const Kernel *k, IRef i, bool *live)
     }
 }
 
-static bool *live_insts(const Kernel *k)
+/* The same: edge is NO_EDGE of those. */
+static void unmark_values(const Kernel *k, IRef i, uint8_t *edge)
+{
+    const Idx *x = &k->idx.at[i];
+    if (x->kind == IX_VALUE)
+        edge[x->a] = NO_EDGE;
+    if (x->kind == IX_ADD || x->kind == IX_MUL || x->kind == IX_DIV || x->kind == IX_MOD) {
+        unmark_values(k, x->a, edge);
+        unmark_values(k, x->b, edge);
+    }
+}
+
+/* Of numbers that come from the user: times a size, they must still be what they are. */
+static bool small(int64_t value) { return value >= -(INT64_C(1) << 31) && value <= INT64_C(1) << 31; }
+
+static bool small_constant(const Kernel *k, IRef i)
+{
+    const Idx *x = &k->idx.at[i];
+    return x->kind == IX_CONST ? small(x->value) : x->kind != IX_ADD || small_constant(k, x->b); /* it stands on the right */
+}
+
+static bool is_edge(const Kernel *k, const KInst *n)
+{
+    if (n->kind != KI_OP || (n->op != OP_LT && n->op != OP_GE) || k->inst.at[n->a].kind != KI_INDEX || k->inst_axes.at[n->b])
+        return false;
+    const KInst *right = &k->inst.at[n->b];
+    return right->kind == KI_CONST ? small((int64_t)right->imm) : right->kind == KI_INDEX && small_constant(k, right->idx);
+}
+
+/* A comparison whose coordinate find_edges has found to be one. */
+static bool at_edge(const Kernel *k, const KInst *n, const uint8_t *edge) { return is_edge(k, n) && edge[n->a] != NO_EDGE; }
+
+/* What reaches an effect; edge NULL, or: but for what only comparisons with edges read. */
+static bool *live_insts(const Kernel *k, const uint8_t *edge)
 {
     bool *live = ARENA_ARRAY(k->arena, bool, k->inst.n + 1);
     for (VRef v = k->inst.n; v-- > 0;) {
@@ -45,7 +81,7 @@ static bool *live_insts(const Kernel *k)
         VRef in[4];
         if (inst->kind == KI_STORE || inst->kind == KI_SCATTER || inst->kind == KI_BOUND) /* what has an effect */
             live[v] = true;
-        if (!live[v])
+        if (!live[v] || (edge && at_edge(k, inst, edge)))
             continue;
         uint32_t n = kernel_operands(inst, in);
         for (uint32_t i = 0; i < n; i++)
@@ -56,9 +92,48 @@ static bool *live_insts(const Kernel *k)
     return live;
 }
 
+/*
+ * What puts tensors beside one another asks whether a coordinate i is at or past an edge, and axes inside that one may become one with it all the
+ * same: i >= c is i * s + j >= c * s for j in [0, s). edge[v], of an index that is only compared so: its innermost axis, which stands there
+ * as it is; NO_EDGE of all other instructions. Where more is asked than cutting an axis makes up for (jit/llvm/pieces.c), there are none.
+ */
+static uint8_t *find_edges(Build *b, const bool *live)
+{
+    Kernel *k = b->k;
+    uint32_t edges = 0;
+    uint8_t *edge = ARENA_ARRAY(b->f->scratch, uint8_t, k->inst.n + 1);
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        IRef coef, rest;
+        int64_t one;
+        edge[v] = NO_EDGE;
+        if (!live[v] || n->kind != KI_INDEX || !k->inst_axes.at[v] || b->r_mask)
+            continue;
+        uint32_t axis = 31 - (uint32_t)__builtin_clz(k->inst_axes.at[v]);
+        if (kidx_linear(k, n->idx, axis, &coef, &rest) && kidx_is_const(k, coef, &one) && one == 1 && small_constant(k, rest))
+            edge[v] = (uint8_t)axis;
+    }
+    for (VRef v = 0; v < k->inst.n; v++) {
+        const KInst *n = &k->inst.at[v];
+        VRef in[4];
+        if (!live[v])
+            continue;
+        uint32_t n_in = kernel_operands(n, in);
+        for (uint32_t i = 0; i < n_in; i++)
+            if (!(is_edge(k, n) && i == 0))
+                edge[in[i]] = NO_EDGE;
+        if (n->idx != IREF_NONE)
+            unmark_values(k, n->idx, edge);
+        edges += is_edge(k, n);
+    }
+    if (edges > MOST_EDGES)
+        memset(edge, NO_EDGE, k->inst.n);
+    return edge;
+}
+
 /* New number of each axis; UINT32_MAX for the outer ones of a run that becomes one axis. Returns
  * how many are left. */
-static uint32_t merge_axes(Build *b, const bool *live, uint32_t *to)
+static uint32_t merge_axes(Build *b, const bool *live, const uint8_t *edge, uint32_t *to)
 {
     Kernel *k = b->k;
     bool ordered = false, gone[MAX_SPACE] = {false};
@@ -71,7 +146,7 @@ static uint32_t merge_axes(Build *b, const bool *live, uint32_t *to)
             continue;
         gone[a] = true;
         for (VRef v = 0; v < k->inst.n && gone[a]; v++)
-            if (live[v] && k->inst.at[v].idx != IREF_NONE && k->inst_axes.at[v] >> a & 3)
+            if ((live[v] || edge[v] != NO_EDGE) && k->inst.at[v].idx != IREF_NONE && k->inst_axes.at[v] >> a & 3 && a < edge[v])
                 gone[a] = kidx_mergeable(k, k->inst.at[v].idx, a);
     }
     uint32_t n = 0;
@@ -129,6 +204,42 @@ static void copy_product(Finish *x, const KMap *map)
         to[1 + i] = kidx_copy(x->to, k, k->axes.at[rows + i].size, map);
 }
 
+/* Of an index of edges: the axes that become one with its innermost one and lie inside it are that many points. */
+static IRef edge_scale(Finish *x, const KMap *map, uint32_t axis)
+{
+    IRef points = kidx_const(x->to, 1);
+    while (map->axis[axis] == UINT32_MAX)
+        points = kidx_mul(x->to, points, kidx_copy(x->to, x->b->k, x->b->k->axes.at[++axis].size, map));
+    return points;
+}
+
+static VRef put_index(Finish *x, IRef i)
+{
+    int64_t value;
+    if (kidx_is_const(x->to, i, &value))
+        return kernel_inst(x->to, KINST(.kind = KI_CONST, .dtype = DT_I64, .imm = (uint64_t)value));
+    KInst inst = KINST(.kind = KI_INDEX, .dtype = DT_I64);
+    inst.idx = i;
+    return kernel_inst(x->to, inst);
+}
+
+/* A comparison with an edge, of the axis that is left. */
+static VRef copy_edge(Finish *x, const KMap *map, KInst inst)
+{
+    Kernel *k = x->b->k;
+    uint32_t axis = x->edge[inst.a], last = axis;
+    IRef scale = edge_scale(x, map, axis), coef, rest, bound;
+    const KInst *right = &k->inst.at[inst.b];
+    while (map->axis[last] == UINT32_MAX)
+        last++;
+    kidx_linear(k, k->inst.at[inst.a].idx, axis, &coef, &rest);
+    bound = right->kind == KI_CONST ? kidx_const(x->to, (int64_t)right->imm) : kidx_copy(x->to, k, right->idx, map);
+    inst.b = put_index(x, kidx_mul(x->to, bound, scale));
+    rest = kidx_mul(x->to, kidx_copy(x->to, k, rest, map), scale);
+    inst.a = put_index(x, kidx_add(x->to, kidx_axis(x->to, map->axis[last]), rest));
+    return kernel_inst(x->to, inst);
+}
+
 /* Stores come last: an output may be the storage of an input (jit/buffers.c). */
 static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value, bool stores)
 {
@@ -138,6 +249,10 @@ static void copy_insts(Finish *x, const KMap *map, const bool *live, VRef *value
         if (!live[v] || store != stores)
             continue;
         KInst inst = k->inst.at[v];
+        if (at_edge(k, &inst, x->edge)) {
+            value[v] = copy_edge(x, map, inst);
+            continue;
+        }
         inst.a = inst.a == VREF_NONE ? VREF_NONE : value[inst.a];
         inst.b = inst.b == VREF_NONE ? VREF_NONE : value[inst.b];
         inst.c = inst.c == VREF_NONE ? VREF_NONE : value[inst.c];
@@ -177,9 +292,11 @@ PlanStep build_finish(Build *b)
     memset(x.arg, 0xff, sizeof *x.arg * (k->args.n + 1));
     x.to->form = k->form;
     uint32_t axis[MAX_SPACE];
-    bool *live = live_insts(k);
+    bool *live = live_insts(k, NULL);
     drop_idle_row(b, live);
-    merge_axes(b, live, axis);
+    const uint8_t *edge = x.edge = find_edges(b, live);
+    live = live_insts(k, edge);
+    merge_axes(b, live, edge, axis);
     VRef *value = ARENA_ARRAY(f->scratch, VRef, k->inst.n + 1);
     KMap map = {.arg = map_arg, .user = &x, .axis = axis, .value = value};
     copy_axes(&x, &map);

@@ -55,7 +55,7 @@ void schedule_print(const Schedule *schedule, const Kernel *k, Str *out)
     str_printf(out, "schedule %" PRId64, s.bits);
     for (const Directive *d = directives; d < directives + DIRECTIVES; d++) {
         int64_t value = *field(&s, d);
-        bool absent = (d->at == offsetof(Schedule, across) && value < 0) || (d->kind == KIND_NUMBER && !value);
+        bool absent = (d->kind == KIND_AXIS && d->at != offsetof(Schedule, along) && value < 0) || (d->kind == KIND_NUMBER && !value);
         if (!(d->forms & form_of(k)) || absent)
             continue;
         str_printf(out, "; %s ", d->name);

@@ -42,6 +42,8 @@ static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
     return s->rows < 0 || s->rows > 1 << 16 || f->n_stages || s->across < 0 || s->across + 1 >= (int64_t)f->n_x;
 }
 
+static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s->pieces >= 0 && (s->rows || !(f->cut >> s->pieces & 1)); }
+
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }
 
 static bool refuses_axes(const Schedule *s, const ScheduleFacts *f) { return s->along != f->own->along || s->across != f->own->across; }

@@ -39,6 +39,7 @@ typedef struct Target Target;
 typedef struct CudaTarget CudaTarget;
 typedef struct GridPlan GridPlan;
 typedef struct Carry Carry;
+typedef struct Pieces Pieces;
 
 /* A value in registers: f16 and bf16 as I16 bits, bool as i1. */
 typedef struct Val {
@@ -99,6 +100,8 @@ struct Emit {
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
     bool split, in_order;
     Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
+    Pieces *pieces;    /* host: of which axis (pieces.c); NULL: of none */
+    int piece;         /* the one being emitted; -1: none */
     Reduction *red;
     uint32_t n_red;
     uint32_t shared_arg;   /* split: the ARG_SCRATCH argument */
@@ -361,6 +364,19 @@ void tile_mask(Emit *e, LV left); /* for a tile with `left` elements to its end;
 void mask_end(Emit *e);
 void lanes_change(Emit *e, int lanes); /* from here on */
 void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
+
+/* pieces.c */
+enum { MOST_PIECES = 17 };
+Pieces *pieces_of(Emit *e, uint32_t axis); /* NULL: comparisons do not cut it, or where is not known */
+uint32_t pieces_count(const Pieces *p);
+uint32_t pieces_axis(const Pieces *p);
+bool pieces_lengths(const Emit *e, const Pieces *p, int64_t length[MOST_PIECES]); /* where cuts and size are constants; else false */
+void piece_part(const Emit *e, const Pieces *p, uint32_t piece, bool *part);      /* part[i]: instruction i is in the loop of this piece */
+void pieces_open(Emit *e);                                                        /* in each function; at LV_TASK */
+bool piece_begin(Emit *e, uint32_t piece, LV *from, LV *to);                      /* false: it is empty */
+void piece_end(Emit *e);
+int piece_says(const Emit *e, VRef v);          /* a bool, in this piece: 0, 1; -1: not known, or VREF_NONE */
+VRef piece_side(const Emit *e, const KInst *n); /* what this instruction, a `where`, is in this piece; VREF_NONE: not known */
 
 /* loops.c, cpu/contract.c: the functions "run" and "query" of a kernel whose plan was made by emit_plan
  * (plan.c) */

@@ -32,7 +32,19 @@ static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : L
 
 static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
 
-static LV tiles_of_row(Emit *e) { return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes)); }
+static bool in_pieces(const Emit *e, bool tiles) { return e->pieces && (pieces_axis(e->pieces) == (uint32_t)e->tile_axis) == tiles; }
+
+static LV tiles_of_row(Emit *e)
+{
+    LV n = l_i64(e, 0), from, to;
+    if (!in_pieces(e, true))
+        return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes));
+    for (uint32_t p = 0; p < pieces_count(e->pieces); p++)
+        if (piece_begin(e, p, &from, &to))
+            n = l_add(e, n, l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)));
+    piece_end(e);
+    return n;
+}
 
 /* Blocks of the axis that several rows of a task lie along, and points of the axes that are neither that nor lanes. */
 static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
@@ -53,6 +65,7 @@ static void sizes_open(Emit *e)
     e->flat_n = axes_product(e, e->n_x, e->k->axes.n);
     int64_t length;
     reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
+    pieces_open(e);
     if (e->stream && e->scratch) {
         e->points[0] = axes_product(e, 0, e->n_x);
         e->points[1] = l_mul(e, e->points[0], e->flat_n);
@@ -416,36 +429,39 @@ void count_x(Emit *e)
     e->x_flat = n;
 }
 
-static void tile(Emit *e, LV at, PointBody *body, uint32_t stage)
+static void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
 {
     level_open(e, LV_TILE);
-    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
     if (e->split)
         count_x(e);
     body(e, stage);
     level_close(e, LV_TILE, LV_ROW);
 }
 
-/* Tiles [j0, j1) of the row whose coordinates are set. */
-static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+/* Tiles [j0, j1) of the points [begin, end) of the row whose coordinates are set. `row`: what belongs to the row is put in front of them. */
+static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *body, uint32_t stage)
 {
-    LV size = axis_size(e, (uint32_t)e->tile_axis), lanes = l_i64(e, e->lanes);
+    LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
     LV full = l_div(e, size, lanes); /* tiles without a mask */
-    bool tail = !no_tail(e, size), guarded = false;
+    bool tail = !no_tail(e, size), guarded = !row, aligned = no_tail(e, begin);
     int64_t c;
     if (tail && e->schedule.body == BODY_ONCE) {
-        Passes p = passes_begin(e, l_mul(e, j0, lanes), l_mul(e, j1, lanes), l_mul(e, full, lanes), size, "tile");
-        e->before[LV_ROW] = p.branch;
-        tile(e, p.tiles.iv, body, stage);
+        LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
+        Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
+        if (row)
+            e->before[LV_ROW] = p.branch;
+        tile(e, p.tiles.iv, aligned, body, stage);
         passes_end(e, &p);
         return;
     }
     if (!(l_is_const(full, &c) && c == 0)) {
-        LV end = tail ? l_min(e, j1, full) : j1;
-        Loop l = loop_begin(e, l_mul(e, j0, lanes), l_mul(e, end, lanes), lanes, "tile");
-        e->before[LV_ROW] = l.guard;
+        LV last = tail ? l_min(e, j1, full) : j1;
+        Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
+        if (row)
+            e->before[LV_ROW] = l.guard;
         guarded = true;
-        tile(e, l.iv, body, stage);
+        tile(e, l.iv, aligned, body, stage);
         loop_end(e, &l);
     }
     if (!tail)
@@ -453,21 +469,67 @@ static void tiles(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, j1, full, ""), "tile_tail");
     if (!guarded)
         e->before[LV_ROW] = i.branch;
-    LV at = l_mul(e, full, lanes);
+    LV at = l_add(e, begin, l_mul(e, full, lanes));
     if (e->schedule.tail == TAIL_SCALAR) {
-        Loop l = loop_begin(e, at, size, l_i64(e, 1), "element");
+        Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
         int all = e->lanes;
         e->lanes = 1;
-        tile(e, l.iv, body, stage);
+        tile(e, l.iv, true, body, stage);
         e->lanes = all;
         loop_end(e, &l);
     } else {
-        e->mask = l_lane_mask(e, l_sub(e, size, at));
+        e->mask = l_lane_mask(e, l_sub(e, end, at));
         e->whole = NULL;
-        tile(e, at, body, stage);
+        tile(e, at, aligned, body, stage);
         mask_end(e);
     }
     if_end(e, &i);
+}
+
+/* Tiles [j0, j1) of a row whose pieces lie one after another along the lanes. */
+static void tiles_in_pieces(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+{
+    LV first = l_i64(e, 0), from, to;
+    pin(e, LV_ROW);
+    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
+        if (!piece_begin(e, p, &from, &to))
+            continue;
+        Place place = level_enter(e, LV_TASK);
+        LV n = l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)), next = l_add(e, first, n);
+        level_leave(e, place);
+        LV a = l_max(e, l_sub(e, j0, first), l_i64(e, 0)), b = l_min(e, l_sub(e, j1, first), n);
+        If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), "piece");
+        tiles(e, from, to, a, b, false, body, stage);
+        if_end(e, &some);
+        first = next;
+    }
+    piece_end(e);
+}
+
+/* Tiles [j0, j1) of a row, which is in one of the pieces of another axis. */
+static void tiles_of_piece(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+{
+    LV at = e->axis[pieces_axis(e->pieces)].base, from, to;
+    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
+        if (!piece_begin(e, p, &from, &to))
+            continue;
+        LV in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, at, from, ""), LLVMBuildICmp(e->b, LLVMIntSLT, at, to, ""), "");
+        If here = if_begin(e, in, "piece");
+        level_open(e, LV_ROW); /* what another piece has computed for its rows is not here */
+        tiles(e, l_i64(e, 0), axis_size(e, (uint32_t)e->tile_axis), j0, j1, true, body, stage);
+        if_end(e, &here);
+    }
+    piece_end(e);
+}
+
+static void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
+{
+    if (in_pieces(e, true))
+        tiles_in_pieces(e, j0, j1, body, stage);
+    else if (e->pieces)
+        tiles_of_piece(e, j0, j1, body, stage);
+    else
+        tiles(e, l_i64(e, 0), axis_size(e, (uint32_t)e->tile_axis), j0, j1, true, body, stage);
 }
 
 /* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into
@@ -516,7 +578,7 @@ static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     e->cur = LV_ROW; /* sizes asked for here are still hoisted to LV_TASK */
     if (row_axes(e) == 0) {
         level_open(e, LV_ROW);
-        tiles(e, lo, hi, body, stage);
+        tiles_all(e, lo, hi, body, stage);
         if_end(e, &some);
         return;
     }
@@ -536,7 +598,7 @@ static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     LV left = l_load(e, e->type[SC_I64], i64s[0], 8), j0 = l_load(e, e->type[SC_I64], i64s[1], 8);
     LV j1 = l_min(e, in_row, l_add(e, j0, left));
     row_read(e, odometer);
-    tiles(e, j0, j1, body, stage);
+    tiles_all(e, j0, j1, body, stage);
     row_next(e, odometer);
     left = l_sub(e, left, l_sub(e, j1, j0));
     l_store(e, left, i64s[0], 8);
@@ -592,7 +654,7 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
     level_open(e, LV_ROW);
     e->axis[row_axis(e)] = ix_uniform(r.iv);
     pin(e, LV_ROW);
-    tile(e, at, body_unsplit, 0);
+    tile(e, at, true, body_unsplit, 0);
     loop_end(e, &r);
     mask_end(e);
     loop_end(e, &t);

@@ -78,7 +78,7 @@ static void plan_live(Emit *e)
 }
 
 /* Scalar operations per point, and the widest and narrowest element touched: of the body, or of what one stage executes
- * at the r level (`part`). */
+ * at the r level, or one piece (`part`). Without r axes, what the tiles of a row share is no part of it. */
 typedef struct Weight {
     uint32_t ops;
     unsigned widest, narrowest;
@@ -89,7 +89,8 @@ static Weight weigh(Emit *e, const bool *part)
     Weight w = {.widest = 1, .narrowest = 8};
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        if (n->kind == KI_STORE || n->kind == KI_SCATTER || (part && !part[i]))
+        bool shared = !e->cuda && !e->n_r && e->tile_axis != NO_AXIS && !(e->k->inst_axes.at[i] >> e->tile_axis & 1);
+        if (n->kind == KI_STORE || n->kind == KI_SCATTER || (part && !part[i]) || shared)
             continue;
         unsigned bytes = (unsigned)dtype_bytes((DType)n->dtype);
         if (n->dtype == DT_F16 || n->dtype == DT_BF16)
@@ -204,6 +205,9 @@ static bool scans_rows(const Emit *e, Weight w)
     return steps;
 }
 
+/* AVX2 has no masked access to smaller elements. */
+static bool has_masks(const Emit *e, Weight w) { return e->bits == 512 || w.narrowest >= 4; }
+
 /*
  * Lanes: one host vector of f32. Light bodies take several vectors at once (LLVM splits them),
  * which unrolls the loop, gives a reduction its independent chains and a column its whole cache
@@ -223,13 +227,71 @@ static void plan_lanes(Emit *e, Weight w)
         lanes = 2 * one;
     if (lanes > MAX_LANES)
         lanes = MAX_LANES;
-    bool masks = e->bits == 512 || w.narrowest >= 4; /* AVX2 has no masked access to smaller elements */
     e->schedule.body = w.ops >= HEAVY ? BODY_ONCE : BODY_TWICE;
-    e->schedule.tail = !masks && !e->n_r && w.ops < HEAVY ? TAIL_SCALAR : TAIL_MASK;
+    e->schedule.tail = !has_masks(e, w) && !e->n_r && w.ops < HEAVY ? TAIL_SCALAR : TAIL_MASK;
     int64_t extent = vec_extent(e);
     while (lanes > 1 && lanes / 2 >= extent)
         lanes /= 2;
     e->lanes = lanes_within_rows(e, lanes);
+}
+
+/* Weight of the heaviest piece; ops of all together in *all. */
+static Weight weigh_pieces(Emit *e, const Pieces *p, uint32_t *all)
+{
+    Weight most = {.widest = 1, .narrowest = 8};
+    bool *part = ARENA_ARRAY(e->arena, bool, e->k->inst.n + 1);
+    *all = 0;
+    for (uint32_t i = 0; i < pieces_count(p); i++) {
+        piece_part(e, p, i, part);
+        Weight w = weigh(e, part);
+        *all += w.ops;
+        most.ops = w.ops > most.ops ? w.ops : most.ops;
+        most.widest = w.widest > most.widest ? w.widest : most.widest;
+        most.narrowest = w.narrowest < most.narrowest ? w.narrowest : most.narrowest;
+    }
+    return most;
+}
+
+/* Pieces of a row that one tile holds cost more than they save, but where each is some tiles without a mask. */
+static bool pieces_pay(const Emit *e, const Pieces *p, int64_t row, int lanes)
+{
+    int64_t length[MOST_PIECES], size;
+    if ((int)pieces_axis(p) != e->tile_axis || !kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size) || size > row)
+        return true;
+    bool whole = pieces_lengths(e, p, length);
+    for (uint32_t i = 0; i < pieces_count(p) && whole; i++)
+        whole = length[i] % lanes == 0;
+    return whole;
+}
+
+/* The innermost axis that comparisons cut, as long as the code does not become long. */
+static void plan_pieces(Emit *e)
+{
+    enum { PIECES_OPS = 640 };
+    Pieces *p = NULL;
+    uint32_t axis = e->n_x, ops;
+    while (axis > 0 && !e->schedule.rows && !p)
+        p = pieces_of(e, --axis);
+    if (!p)
+        return;
+    Schedule before = e->schedule;
+    Weight w = weigh_pieces(e, p, &ops);
+    int64_t length[MOST_PIECES], longest = 0;
+    int lanes = e->lanes;
+    bool known = (int)axis == e->tile_axis && pieces_lengths(e, p, length);
+    plan_lanes(e, w);
+    for (uint32_t i = 0; known && i < pieces_count(p); i++)
+        longest = length[i] > longest ? length[i] : longest;
+    while (known && e->lanes > 1 && e->lanes / 2 >= longest)
+        e->lanes /= 2;
+    if (ops <= PIECES_OPS && (!has_masks(e, w) || pieces_pay(e, p, lanes, e->lanes))) {
+        e->schedule.pieces = axis;
+        e->schedule.lanes = e->lanes;
+        e->schedule.prefetch = w.ops >= HEAVY && e->tile_axis != NO_AXIS;
+    } else {
+        e->schedule = before;
+        e->lanes = lanes;
+    }
 }
 
 /* A row that an earlier stage saved is loaded; on CUDA it is kept in registers, or computed again. */
@@ -284,6 +346,8 @@ static void schedule_apply(Emit *e)
     e->tile_axis = e->vec_r || s->along < 0 ? NO_AXIS : (int)s->along;
     e->lanes = (int)(e->k->form == FORM_CONTRACT ? s->tile_width : s->lanes);
     e->split = s->split != SPLIT_NEVER;
+    e->pieces = e->k->form == FORM_LOOPS && s->pieces >= 0 ? pieces_of(e, (uint32_t)s->pieces) : NULL;
+    e->piece = -1;
 }
 
 static void plan_loops(Emit *e)
@@ -293,7 +357,7 @@ static void plan_loops(Emit *e)
     bool along_r = e->n_r && k->vec_axis == k->axes.n - 1 && !e->in_order, along_x = e->n_x && k->vec_axis == e->n_x - 1;
     s->along = along_r ? (int64_t)k->vec_axis : (int64_t)e->n_x - 1;
     s->lanes = 1;
-    s->across = -1;
+    s->across = s->pieces = -1;
     s->split = !k->split || !e->n_stages || e->in_order ? SPLIT_NEVER : k->split_asked ? SPLIT_ASKED : SPLIT_ALWAYS;
     schedule_apply(e);
     if (along_r || along_x) {
@@ -304,6 +368,8 @@ static void plan_loops(Emit *e)
     s->lanes = e->lanes;
     plan_stage_lanes(e);
     plan_row_block(e);
+    if (along_x && !e->n_r)
+        plan_pieces(e);
 }
 
 /* What the user asks for (option `schedule`) instead, where the kernel allows it. */
@@ -314,6 +380,8 @@ static void schedule_asked(Emit *e, const Schedule *own)
     Schedule asked = *own;
     if (!texts)
         return;
+    for (uint32_t a = 0; a < e->n_x && e->k->form == FORM_LOOPS; a++)
+        facts.cut |= pieces_of(e, a) ? 1u << a : 0;
     if (e->k->form == FORM_CONTRACT)
         contract_facts(e, &facts);
     Status status = schedule_find(texts, e->k, e->arena, &asked);

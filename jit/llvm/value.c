@@ -53,6 +53,9 @@ static bool remembered(const Emit *e, VRef v)
 
 static Val emit_op(Emit *e, const KInst *n)
 {
+    VRef side = piece_side(e, n);
+    if (side != VREF_NONE)
+        return value(e, side);
     VRef refs[3] = {n->a, n->b, n->c};
     DType types[3] = {0};
     Val in[3] = {{0}};
@@ -122,15 +125,22 @@ static void fetch_next_point(Emit *e, const KInst *n)
     memcpy(e->scope, scope, sizeof scope);
 }
 
+/* An instruction's predicate, or NULL: it holds everywhere. */
+static Val *predicate(Emit *e, const KInst *n, Val *pred)
+{
+    if (n->pred == VREF_NONE || piece_says(e, n->pred) == 1)
+        return NULL;
+    *pred = value(e, n->pred);
+    return pred;
+}
+
 static Val emit_load(Emit *e, const KInst *n)
 {
-    Val pred, *p = NULL;
-    if (n->pred != VREF_NONE) {
-        pred = value(e, n->pred);
-        p = &pred;
-    }
     const KArg *arg = &e->k->args.at[n->arg];
     DType dtype = (DType)n->dtype;
+    Val pred, *p = predicate(e, n, &pred);
+    if (p && piece_says(e, n->pred) == 0)
+        return (Val){.v = l_const(e, (SType)dtype_info[dtype].scalar, 0, false)};
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     at.align = e->tile_align ? e->tile_align[n - e->k->inst.at] : 0;
     at.constant = !arg->written && !arg->may_alias;
@@ -195,6 +205,8 @@ static Val emit_saved(Emit *e, VRef v)
 static Val emit_value(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
+    if (piece_says(e, v) >= 0)
+        return (Val){.v = l_const(e, SC_I1, (uint64_t)piece_says(e, v), false)};
     switch ((InstKind)n->kind) {
     case KI_OP: return emit_op(e, n);
     case KI_SCALAR: return (Val){.v = e->scalars_anew ? read_argument(e, e->target->anew(e, e->block), n->arg) : argument(e, n->arg)};
@@ -276,12 +288,7 @@ static LV bits_of_line(Emit *e, VRef v, DType dtype)
 void value_store(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
-    Val pred, *p = NULL;
-    if (n->pred != VREF_NONE) {
-        pred = value(e, n->pred);
-        p = &pred;
-    }
-    Val x = value(e, n->a);
+    Val pred, *p = predicate(e, n, &pred), x = value(e, n->a);
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     at.align = e->tile_align ? e->tile_align[v] : 0;
@@ -303,12 +310,7 @@ static Op scatter_step(ScatterMode mode)
 void value_scatter(Emit *e, VRef v)
 {
     const KInst *n = &e->k->inst.at[v];
-    Val pred, *p = NULL;
-    if (n->pred != VREF_NONE) {
-        pred = value(e, n->pred);
-        p = &pred;
-    }
-    Val x = value(e, n->a);
+    Val pred, *p = predicate(e, n, &pred), x = value(e, n->a);
     DType dtype = (DType)e->k->inst.at[n->a].dtype;
     Address at = address_of(e, l_memory(e, dtype), argument(e, n->arg), n->idx);
     Op step = scatter_step((ScatterMode)n->mode);

@@ -126,6 +126,16 @@ static const Case loops[] = {
      {140000, 2}},
     {"kernel (a0 i16, a1 i32 out) for i < 3, j < 130; v0 = load a0[i*130 + j]; v1 = cast v0 : i32; v2 = fold sum j (v1); store a1[i] = v2",
      {390, 3}},
+    {"kernel (a0 u8, a1 u8, a2 u8, a3 u8 out, s4) for i < 9, j < 130; v0 = index s4; v1 = index j; v2 = ge v1 v0; v3 = load a0[i*67 + j + "
+     "-63] "
+     "where v2; v4 = lt v1 v0; v5 = index s4 + -42; v6 = ge v1 v5; v7 = and v6 v4; v8 = load a1[i*42 + j + -21] where v7; v9 = where v4 v8 "
+     "v3; v10 "
+     "= lt v1 v5; v11 = load a2[i*21 + j] where v10; v12 = where v10 v11 v9; store a3[i*130 + j] = v12",
+     {603, 378, 189, 1170, 63}},
+    {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 9, j < 70; v0 = index i; v1 = lt v0 4; v2 = load a0[i*70 + j] where v1; v3 = ge v0 4; v4 "
+     "= "
+     "load a1[i*70 + j + -280] where v3; v5 = where v1 v2 v4; v6 = index j; v7 = lt v6 1; v8 = where v7 1.5 v5; store a2[i*70 + j] = v8",
+     {280, 350, 630}},
 };
 
 static const Case products[] = {
@@ -194,6 +204,8 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
             n += taken(&loops[c], arena_printf(&arena, "across i; rows %d", rows), 128);
         n += taken(&loops[c], "stages 64 4 16", 256);
         n += taken(&loops[c], "stages 1 64 32", 256);
+        for (size_t a = 0; a < 4; a++)
+            n += (along[a][1] || a < k->axes.n) && taken(&loops[c], arena_printf(&arena, "pieces %s", along[a]), 256);
         cr_expect_geq(n, 8, "%d schedules of\n%s", n, loops[c].text);
     }
 }

@@ -60,6 +60,16 @@ static X odd_f32_of_int(E *e, X v, bool is_signed)
     return is_signed ? x_select(e, negative, x_fneg(e, f), f) : f;
 }
 
+/* I32 of either sign to F32, rounded to odd at 16 bits or more: from 2^24 on without its low byte, which the lowest bit left stands for. */
+static X odd_f32_of_int32(E *e, X v, bool is_signed)
+{
+    X carry = x_add_bits(e, x_and_bits(e, v, 0xff), 0xff); /* bit 8: something is lost */
+    X odd = x_and_bits(e, x_or(e, v, carry), 0xffffff00);
+    X small = is_signed ? x_ult(e, x_add_bits(e, v, 1 << 24), x_like(e, v, 1 << 25)) : x_ult(e, v, x_like(e, v, 1 << 24));
+    X top = x_select(e, small, v, odd);
+    return is_signed ? x_sitofp(e, top, SC_F32) : x_uitofp(e, top, SC_F32);
+}
+
 /* ---- the cases ---- */
 
 static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
@@ -82,6 +92,8 @@ static X int_to_float(E *e, X v, DType from, DType to)
         return is_signed ? x_sitofp(e, v, scalar_of(to)) : x_uitofp(e, v, scalar_of(to));
     if (dtype_bytes(from) <= 2) /* f32 holds it */
         return x_narrow(e, to, is_signed ? x_sitofp(e, v, SC_F32) : x_uitofp(e, v, SC_F32));
+    if (dtype_bytes(from) == 4)
+        return x_narrow(e, to, odd_f32_of_int32(e, v, is_signed));
     X wide = int_to_int(e, v, from, is_signed ? DT_I64 : DT_U64);
     return x_narrow(e, to, odd_f32_of_int(e, wide, is_signed));
 }

@@ -197,6 +197,21 @@ Test(cast, all_pairs_on_edges_and_random_bits)
 }
 
 /* scalar_* say the same as the tapes. */
+/* 9 and 12 leading bits: neighbours of bf16 and f16 and the middles between them, and what lies just beside those. */
+Test(cast, ints_of_32_bits_are_rounded_once)
+{
+    for (int64_t m = 1 << 8; m < 1 << 12; m++)
+        for (int up = 0; up <= 24; up++)
+            for (int64_t by = -1; by <= 1; by++) {
+                int64_t v = (m << up) + by;
+                for (int half = 0; half < 2 && v <= UINT32_MAX; half++) {
+                    check_cast(DT_U32, half ? DT_F16 : DT_BF16, (uint64_t)v);
+                    check_cast(DT_I32, half ? DT_F16 : DT_BF16, scalar_from_int(DT_I32, v));
+                    check_cast(DT_I32, half ? DT_F16 : DT_BF16, scalar_from_int(DT_I32, -v));
+                }
+            }
+}
+
 Test(cast, single_elements_agree_with_the_tapes)
 {
     for (int t = 0; t < DT_COUNT; t++) {

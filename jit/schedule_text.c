@@ -127,7 +127,7 @@ static Status parse_stages(Scan *s, Schedule *out)
     return out->n_stages ? ST_OK : scan_bad(s, "expected the lanes of each stage");
 }
 
-/* Another axis or number of lanes is for all stages, unless each is listed. */
+/* Another axis or number of lanes is for all stages, unless each is listed; with lanes along another axis there are no strips. */
 static Status parse_schedule(Scan *s, const Kernel *k, Schedule *out)
 {
     Schedule before = *out;
@@ -148,6 +148,8 @@ static Status parse_schedule(Scan *s, const Kernel *k, Schedule *out)
             return scan_bad(s, "expected a directive for such a kernel (jit/directives.def), each once");
         TRY(parse_value(s, k, d, field(out, d)));
     }
+    if (out->along != before.along && out->strip == before.strip)
+        out->strip = 0;
     if (!listed && (out->along != before.along || out->lanes != before.lanes))
         out->n_stages = 0;
     return ST_OK;

@@ -44,6 +44,12 @@ static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s->pieces >= 0 && (s->rows || !(f->cut >> s->pieces & 1)); }
 
+static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
+{
+    bool columns = f->columns && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split == SPLIT_NEVER;
+    return s->strip && (s->strip < 0 || s->strip > 256 || !columns);
+}
+
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }
 
 static bool refuses_axes(const Schedule *s, const ScheduleFacts *f) { return s->along != f->own->along || s->across != f->own->across; }

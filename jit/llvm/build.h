@@ -69,6 +69,7 @@ typedef struct Reduction { /* see reduce.c */
     bool arg;                       /* argmax, argmin */
     uint32_t slots;                 /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
     int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
+    int64_t strip;                  /* offset of its strips (strips.c) */
     LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
     LV total, total_at;             /* results of the blocks so far */
     LV partials[2], partials_at[2]; /* CUDA: stacks of partial sums, of lanes and of blocks: subtrees that wait for their other half */
@@ -97,6 +98,7 @@ struct Emit {
     bool vec_r;         /* lanes run along the flat r index */
     bool stream;        /* outputs too big for the caches may be stored past them */
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
+    int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0 */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
     bool split, in_order;
     Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */
@@ -351,6 +353,7 @@ void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i
 void reduce_store_block(Emit *e, uint32_t stage, LV block);          /* split: total to the shared scratch */
 void reduce_combine(Emit *e, uint32_t stage);                        /* split: totals of all blocks, also kept for later stages */
 void reduce_close(Emit *e, uint32_t stage);                          /* totals become the values of the KI_REDUCEs */
+void reduce_result(Emit *e, const Reduction *r, Val v);              /* v becomes the value of its KI_REDUCE */
 Val reduce_read(Emit *e, VRef v);                                    /* split: a combined result of an earlier stage */
 bool stage_ordered(const Emit *e, uint32_t stage);
 LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements as memory has them */
@@ -364,6 +367,10 @@ void tile_mask(Emit *e, LV left); /* for a tile with `left` elements to its end;
 void mask_end(Emit *e);
 void lanes_change(Emit *e, int lanes); /* from here on */
 void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
+
+/* strips.c */
+void strip_place(Emit *e);             /* where strips live; behind reduce_place */
+void strip_emit(Emit *e, LV at, LV n); /* n tiles (at most schedule.strip, none of them masked) from column `at` on */
 
 /* pieces.c */
 enum { MOST_PIECES = 17 };

@@ -65,6 +65,7 @@ static void sizes_open(Emit *e)
     e->flat_n = axes_product(e, e->n_x, e->k->axes.n);
     int64_t length;
     reduce_place(e, l_is_const(e->flat_n, &length) ? length : -1);
+    strip_place(e);
     pieces_open(e);
     if (e->stream && e->scratch) {
         e->points[0] = axes_product(e, 0, e->n_x);
@@ -457,12 +458,20 @@ static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *
     }
     if (!(l_is_const(full, &c) && c == 0)) {
         LV last = tail ? l_min(e, j1, full) : j1;
-        Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
-        if (row)
+        if (e->schedule.strip && !e->split) {
+            LV most = l_i64(e, e->schedule.strip);
+            Loop l = loop_begin(e, j0, last, most, "strips");
             e->before[LV_ROW] = l.guard;
+            strip_emit(e, l_add(e, begin, l_mul(e, l.iv, lanes)), l_min(e, most, l_sub(e, last, l.iv)));
+            loop_end(e, &l);
+        } else {
+            Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
+            if (row)
+                e->before[LV_ROW] = l.guard;
+            tile(e, l.iv, aligned, body, stage);
+            loop_end(e, &l);
+        }
         guarded = true;
-        tile(e, l.iv, aligned, body, stage);
-        loop_end(e, &l);
     }
     if (!tail)
         return;

@@ -350,6 +350,44 @@ static void schedule_apply(Emit *e)
     e->piece = -1;
 }
 
+static bool has_columns(const Emit *e)
+{
+    bool places = false;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        places |= n->kind == KI_REDUCE && (n->op == OP_ARGMAX || n->op == OP_ARGMIN);
+    }
+    return e->n_x && e->n_r && e->n_stages == 1 && !e->in_order && !places;
+}
+
+/*
+ * Reductions of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of 64 lanes lie
+ * in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache line of a row.
+ */
+static void plan_strip(Emit *e)
+{
+    enum { STRIP_BYTES = 4096 };
+    Schedule *s = &e->schedule;
+    int64_t rows = 1, held = 1, read = 8;
+    bool ordered = false;
+    if (!has_columns(e) || e->vec_r || e->lanes == 1 || s->split != SPLIT_NEVER)
+        return;
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        rows *= kernel_extent(e->k, a);
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        DType acc = dtype_accumulator((DType)n->dtype);
+        int64_t bytes = (int64_t)dtype_bytes(n->kind == KI_REDUCE ? acc : (DType)n->dtype);
+        ordered |= n->kind == KI_REDUCE && dtype_is_float(acc) && (n->op == OP_REDUCE_SUM || n->op == OP_REDUCE_PROD);
+        held = n->kind == KI_REDUCE && bytes > held ? bytes : held;
+        read = n->kind == KI_LOAD && e->info[i].r_level && bytes < read ? bytes : read;
+    }
+    int64_t tile = e->lanes * read, strip = STRIP_BYTES / (e->lanes * held);
+    bool pays = ordered ? rows >= 64 : rows >= 32 && tile <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES);
+    if (pays && strip > 1 && vec_extent(e) >= 2 * e->lanes)
+        s->strip = strip;
+}
+
 static void plan_loops(Emit *e)
 {
     const Kernel *k = e->k;
@@ -367,6 +405,7 @@ static void plan_loops(Emit *e)
     }
     s->lanes = e->lanes;
     plan_stage_lanes(e);
+    plan_strip(e);
     plan_row_block(e);
     if (along_x && !e->n_r)
         plan_pieces(e);
@@ -375,7 +414,8 @@ static void plan_loops(Emit *e)
 /* What the user asks for (option `schedule`) instead, where the kernel allows it. */
 static void schedule_asked(Emit *e, const Schedule *own)
 {
-    ScheduleFacts facts = {.own = own, .n_x = e->n_x, .n_r = e->n_r, .n_stages = e->n_stages, .in_order = e->in_order};
+    ScheduleFacts facts = {
+        .own = own, .n_x = e->n_x, .n_r = e->n_r, .n_stages = e->n_stages, .in_order = e->in_order, .columns = has_columns(e)};
     const char *texts = option_contents(e->options->value[OPT_SCHEDULE]);
     Schedule asked = *own;
     if (!texts)

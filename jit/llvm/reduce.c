@@ -383,26 +383,25 @@ static LV empty_value(Emit *e, const Reduction *r)
     return l_const(e, (SType)dtype_info[t].scalar, bits, total_vec(e));
 }
 
-void reduce_close(Emit *e, uint32_t stage)
+void reduce_result(Emit *e, const Reduction *r, Val v)
 {
     int64_t length;
-    bool never_empty = l_is_const(e->flat_n, &length) && length > 0;
+    if (!r->arg) {
+        if (!l_is_const(e->flat_n, &length) || length <= 0) {
+            LV empty = LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
+            v.v = LLVMBuildSelect(e->b, empty, empty_value(e, r), v.v, "");
+        }
+        v = cast_emit(e, (DType)r->acc_type, (DType)e->k->inst.at[r->inst].dtype, v);
+    }
+    value_set(e, r->inst, e->level[r->inst], v);
+}
+
+void reduce_close(Emit *e, uint32_t stage)
+{
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
-        if (r->stage != stage)
-            continue;
-        DType t = (DType)r->acc_type;
-        Val v = total_load(e, t, r->total);
-        if (r->arg) {
-            v.v = l_load(e, total_type(e, DT_I64), r->total_at, 0);
-        } else {
-            if (!never_empty) {
-                LV empty = LLVMBuildICmp(e->b, LLVMIntSLE, e->flat_n, l_i64(e, 0), "");
-                v.v = LLVMBuildSelect(e->b, empty, empty_value(e, r), v.v, "");
-            }
-            v = cast_emit(e, t, (DType)e->k->inst.at[r->inst].dtype, v);
-        }
-        value_set(e, r->inst, e->level[r->inst], v);
+        if (r->stage == stage)
+            reduce_result(e, r, total_load(e, r->arg ? DT_I64 : (DType)r->acc_type, r->arg ? r->total_at : r->total));
     }
 }
 

@@ -82,6 +82,7 @@ static bool through_value(const Kernel *k, IRef i)
 static void fetch_later_row(Emit *e, const KInst *n)
 {
     enum { ROWS_AHEAD = 8 };
+    int64_t ahead = e->rows_ahead ? e->rows_ahead : ROWS_AHEAD;
     uint32_t r = e->n_x;
     if (!e->prefetch_rows || e->vec_r || e->lanes == 1 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
         !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
@@ -89,7 +90,7 @@ static void fetch_later_row(Emit *e, const KInst *n)
     Ix here = e->axis[r];
     uint32_t scope = e->scope[LV_R];
     e->scope[LV_R] = ++e->scopes;
-    e->axis[r] = ix_uniform(l_add(e, here.base, l_i64(e, ROWS_AHEAD)));
+    e->axis[r] = ix_uniform(l_add(e, here.base, l_i64(e, ahead)));
     prefetch_at(e, (DType)n->dtype, address_of(e, l_memory(e, (DType)n->dtype), argument(e, n->arg), n->idx));
     e->axis[r] = here;
     e->scope[LV_R] = scope;

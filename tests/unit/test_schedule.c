@@ -136,6 +136,12 @@ static const Case loops[] = {
      "= "
      "load a1[i*70 + j + -280] where v3; v5 = where v1 v2 v4; v6 = index j; v7 = lt v6 1; v8 = where v7 1.5 v5; store a2[i*70 + j] = v8",
      {280, 350, 630}},
+    {"kernel (a0 f32, a1 f32 out) for i < 21, j < 16500; v0 = load a0[j*21 + i]; v1 = fold sum j (v0); store a1[i] = v1", {346500, 21}},
+    {"kernel (a0 f32, a1 f32 out, a2 f32 out, a3 u8 out, s4) for i < 70, j < s4 ~8; v0 = load a0[j*70 + i]; v1 = fold sum j (v0); v2 = "
+     "fold max j "
+     "(v0); v3 = cast v0 : u8; v4 = fold sum j (v3); store a1[i] = v1; store a2[i] = v2; store a3[i] = v4",
+     {10010, 70, 70, 70, 143}},
+    {"kernel (a0 u8, a1 u8 out) for i < 300, j < 37; v0 = load a0[j*300 + i]; v1 = fold max j (v0); store a1[i] = v1", {11100, 300}},
 };
 
 static const Case products[] = {
@@ -204,6 +210,8 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
             n += taken(&loops[c], arena_printf(&arena, "across i; rows %d", rows), 128);
         n += taken(&loops[c], "stages 64 4 16", 256);
         n += taken(&loops[c], "stages 1 64 32", 256);
+        for (int strip = 0; strip <= 6; strip += 3)
+            n += taken(&loops[c], arena_printf(&arena, "lanes 8; strip %d", strip), 256);
         for (size_t a = 0; a < 4; a++)
             n += (along[a][1] || a < k->axes.n) && taken(&loops[c], arena_printf(&arena, "pieces %s", along[a]), 256);
         cr_expect_geq(n, 8, "%d schedules of\n%s", n, loops[c].text);

@@ -1,0 +1,186 @@
+/*
+ * Reductions of columns: lanes along x, and several tiles that lie side by side go through the rows together (the directive `strip`).
+ *
+ *     one tile after another                 a strip of tiles
+ *
+ *         for tile                               for r
+ *             for r                                  for tile of the strip
+ *                 acc[r % 64] op= a[r][tile]             acc[tile] op= a[r][tile]
+ *
+ * A tile alone reads 256 bytes of each row: of rows that lie 16 KB apart all of them fall into few sets of the cache, and the hardware fetches
+ * nothing ahead. A strip reads a page of each row.
+ *
+ * The 64 canonical lanes of an ordered sum (ir/scalar.h) would be 64 strips, which no first cache holds. So a strip takes one of them after
+ * another: rows l, l + 64, l + 128, ... of a block are one chain. The tree adds lane l + 32 to l, then l + 16, ...: in the order of their
+ * mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another, and a pile of partial sums does the rest, as a binary
+ * counter carries. Lane number q is accumulated where its carries end: at pile[zeros at the end of q + 1].
+ *
+ *     q      0        1              2        3                               4
+ *     pile   [0] = 0  [1] = [0]+32   [0] = 16 [2] = [1]+([0]+48)              [0] = 8
+ *
+ * A block's sum ends in pile[6]. What has no order is accumulated in one strip whatever the order of the rows. The tile that is not whole goes
+ * alone (reduce.c).
+ */
+#include "jit/llvm/build.h"
+
+enum { PILE = 7, TOTAL = PILE, STRIPS };
+
+static int64_t tile_bytes(const Emit *e, const Reduction *r) { return e->lanes * (int64_t)dtype_bytes((DType)r->acc_type); }
+
+void strip_place(Emit *e)
+{
+    for (uint32_t i = 0; i < e->n_red && e->schedule.strip; i++) {
+        Reduction *r = &e->red[i];
+        r->strip = e->scratch_bytes;
+        e->scratch_bytes += (r->ordered ? STRIPS : 1) * ((e->schedule.strip * tile_bytes(e, r) + 63) & -64);
+    }
+}
+
+/* Strip `which` (i64) of a reduction. */
+static LV strip_at(Emit *e, const Reduction *r, LV which)
+{
+    LV bytes = l_i64(e, (e->schedule.strip * tile_bytes(e, r) + 63) & -64);
+    return l_gep_bytes(e, e->scratch, l_add(e, l_i64(e, r->strip), l_mul(e, which, bytes)));
+}
+
+static LV tile_of(Emit *e, const Reduction *r, LV strip, LV tile) { return l_gep(e, slot_type(e, (DType)r->acc_type), strip, tile); }
+
+static LV get(Emit *e, const Reduction *r, LV at)
+{
+    DType t = (DType)r->acc_type;
+    return l_from_memory(e, t, l_load(e, slot_type(e, t), at, (unsigned)dtype_bytes(t)));
+}
+
+static void put(Emit *e, const Reduction *r, LV at, LV v)
+{
+    DType t = (DType)r->acc_type;
+    l_store(e, l_to_memory(e, t, v), at, (unsigned)dtype_bytes(t));
+}
+
+/* Tiles [0, n) of a strip hold what a reduction starts with. */
+static void fill(Emit *e, const Reduction *r, LV strip, LV n)
+{
+    LV start = part_start(e, r, NULL, true).v;
+    Loop l = loop_begin(e, l_i64(e, 0), n, l_i64(e, 1), "start");
+    put(e, r, tile_of(e, r, strip, l.iv), start);
+    loop_end(e, &l);
+}
+
+/* to = a op b; `first` (i1): to = b. */
+static void merge(Emit *e, const Reduction *r, LV to, LV a, LV b, LV n, LV first)
+{
+    Loop l = loop_begin(e, l_i64(e, 0), n, l_i64(e, 1), "merge");
+    LV x = get(e, r, tile_of(e, r, a, l.iv)), y = get(e, r, tile_of(e, r, b, l.iv));
+    LV sum = part_merge(e, r, (Part){.v = x}, (Part){.v = y}, true).v;
+    put(e, r, tile_of(e, r, to, l.iv), first ? LLVMBuildSelect(e->b, first, y, sum, "") : sum);
+    loop_end(e, &l);
+}
+
+static Loop tiles_begin(Emit *e, LV at, LV n, const char *name)
+{
+    Loop l = loop_begin(e, l_i64(e, 0), n, l_i64(e, 1), name);
+    level_open(e, LV_TILE);
+    LV base = l_add(e, at, l_mul(e, l.iv, l_i64(e, e->lanes)));
+    e->axis[e->tile_axis] = (Ix){.base = base, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
+    return l;
+}
+
+static void tiles_end(Emit *e, const Loop *l)
+{
+    loop_end(e, l);
+    level_close(e, LV_TILE, LV_ROW);
+}
+
+/* Rows from, from + by, ... of the strip; acc: of each reduction. */
+static void rows(Emit *e, LV at, LV n, LV from, LV to, LV by, const LV *acc)
+{
+    Loop r = loop_begin(e, from, to, by, "r");
+    LV rest = r.iv;
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
+        e->axis[a] = ix_uniform(a == e->n_x ? rest : l_mod(e, rest, size));
+        rest = a == e->n_x ? rest : l_div(e, rest, size);
+    }
+    Loop t = tiles_begin(e, at, n, "strip");
+    pin(e, LV_TILE);
+    level_open(e, LV_R);
+    e->flat = r.iv;
+    for (uint32_t i = 0; i < e->n_red; i++)
+        e->red[i].acc = tile_of(e, &e->red[i], acc[i], t.iv);
+    r_body(e, 0);
+    tiles_end(e, &t);
+    loop_end(e, &r);
+}
+
+/* The rows of [from, to), a block, by canonical lanes. */
+static void ordered_rows(Emit *e, LV at, LV n, LV from, LV to, LV *acc)
+{
+    LV lanes = l_i64(e, REDUCE_LANES), zero = l_i64(e, 0), one = l_i64(e, 1);
+    Loop q = loop_begin(e, zero, lanes, one, "lane");
+    LLVMTypeRef i64 = e->type[SC_I64];
+    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 58), "");
+    LV carries = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){l_add(e, q.iv, one), LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (!r->ordered)
+            continue;
+        acc[i] = strip_at(e, r, carries);
+        fill(e, r, acc[i], n);
+    }
+    rows(e, at, n, l_add(e, from, mirrored), to, lanes, acc);
+    Loop k = loop_begin(e, zero, carries, one, "carry");
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].ordered)
+            merge(e, &e->red[i], acc[i], strip_at(e, &e->red[i], k.iv), acc[i], n, NULL);
+    loop_end(e, &k);
+    loop_end(e, &q);
+}
+
+/* Tiles [0, n) from column `at` on: the rows, then the x-level stores. */
+void strip_emit(Emit *e, LV at, LV n)
+{
+    uint32_t *slots = ARENA_ARRAY(e->arena, uint32_t, e->n_red + 1);
+    LV *acc = ARENA_ARRAY(e->arena, LV, e->n_red + 1), zero = l_i64(e, 0);
+    bool ordered = stage_ordered(e, 0);
+    int64_t length;
+    e->stage = 0;
+    e->rows_ahead = ordered ? REDUCE_LANES : 1; /* the one that is read next */
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        slots[i] = r->slots;
+        r->slots = 1;
+        acc[i] = strip_at(e, r, zero);
+        if (!r->ordered)
+            fill(e, r, acc[i], n);
+    }
+    bool blocks = ordered && !(l_is_const(e->flat_n, &length) && length <= REDUCE_BLOCK);
+    if (!ordered) {
+        rows(e, at, n, zero, e->flat_n, l_i64(e, 1), acc);
+    } else if (!blocks) {
+        ordered_rows(e, at, n, zero, e->flat_n, acc);
+    } else {
+        for (uint32_t i = 0; i < e->n_red; i++)
+            if (e->red[i].ordered) /* of no rows: what is stored then is asked below */
+                fill(e, &e->red[i], strip_at(e, &e->red[i], l_i64(e, TOTAL)), n);
+        Loop b = loop_begin(e, zero, e->flat_n, l_i64(e, REDUCE_BLOCK), "block");
+        LV first = LLVMBuildICmp(e->b, LLVMIntEQ, b.iv, zero, "");
+        ordered_rows(e, at, n, b.iv, l_min(e, l_add(e, b.iv, l_i64(e, REDUCE_BLOCK)), e->flat_n), acc);
+        for (uint32_t i = 0; i < e->n_red; i++) {
+            const Reduction *r = &e->red[i];
+            LV total = r->ordered ? strip_at(e, r, l_i64(e, TOTAL)) : NULL;
+            if (total)
+                merge(e, r, total, total, strip_at(e, r, l_i64(e, PILE - 1)), n, first);
+        }
+        loop_end(e, &b);
+    }
+    Loop t = tiles_begin(e, at, n, "columns");
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        LV from = strip_at(e, r, l_i64(e, !r->ordered ? 0 : blocks ? TOTAL : PILE - 1));
+        reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, from, t.iv)), .vec = e->lanes > 1});
+        r->slots = slots[i];
+    }
+    emit_stores(e, false, 0);
+    tiles_end(e, &t);
+    e->rows_ahead = 0;
+}

@@ -46,7 +46,7 @@ static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s
 
 static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
 {
-    bool columns = f->columns && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split == SPLIT_NEVER;
+    bool columns = f->columns && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split != SPLIT_ALWAYS;
     return s->strip && (s->strip < 0 || s->strip > 256 || !columns);
 }
 

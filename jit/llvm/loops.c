@@ -26,25 +26,9 @@
  */
 #include "jit/llvm/build.h"
 
-typedef void PointBody(Emit *e, uint32_t stage);
-
 static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
 
 static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
-
-static bool in_pieces(const Emit *e, bool tiles) { return e->pieces && (pieces_axis(e->pieces) == (uint32_t)e->tile_axis) == tiles; }
-
-static LV tiles_of_row(Emit *e)
-{
-    LV n = l_i64(e, 0), from, to;
-    if (!in_pieces(e, true))
-        return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes));
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++)
-        if (piece_begin(e, p, &from, &to))
-            n = l_add(e, n, l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)));
-    piece_end(e);
-    return n;
-}
 
 /* Blocks of the axis that several rows of a task lie along, and points of the axes that are neither that nor lanes. */
 static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
@@ -184,75 +168,6 @@ static void r_coordinates(Emit *e)
         e->axis[a] = ix_divide(e, flat, size, IREF_NONE, true);
         flat = ix_divide(e, flat, size, IREF_NONE, false);
     }
-}
-
-/* Is `n` known to be a multiple of the lane count? */
-static bool no_tail(const Emit *e, LV n)
-{
-    int64_t c;
-    return e->lanes == 1 || (l_is_const(n, &c) && c % e->lanes == 0);
-}
-
-/* The mask of a tile with `left` elements to its end, and whether that is all of it. Only the last tile computes its mask, aside. */
-void tile_mask(Emit *e, LV left)
-{
-    e->whole = LLVMBuildICmp(e->b, LLVMIntSGE, left, l_i64(e, e->lanes), "");
-    e->left = left;
-    LLVMBasicBlockRef from[2] = {LLVMGetInsertBlock(e->b), l_block(e, "last")}, join = l_block(e, "");
-    l_unlikely(e, LLVMBuildCondBr(e->b, LLVMBuildNot(e->b, e->whole, ""), from[1], join));
-    l_at(e, from[1]);
-    LV lanes = l_iota(e, e->type[SC_I64]), masks[2] = {l_const(e, SC_I1, 1, true)};
-    masks[1] = LLVMBuildICmp(e->b, LLVMIntULT, lanes, l_splat(e, left), "");
-    LLVMBuildBr(e->b, join);
-    l_at(e, join);
-    e->mask = LLVMBuildPhi(e->b, LLVMTypeOf(masks[0]), "mask");
-    LLVMAddIncoming(e->mask, masks, from, 2);
-}
-
-void mask_end(Emit *e) { e->mask = e->whole = e->left = NULL; }
-
-/*
- * A loop over the tiles of [from, to), which begins at a whole tile and may end within one, with its body there once: two passes of one loop, the
- * first over the whole tiles, the second over what is left. So `whole`, on which accesses branch (memory.c), is the same all through
- * a pass: to ask each tile took sin of f32 in cache 1.2 times as long at 256 bits (bench/dynamic).
- */
-typedef struct Passes {
-    LLVMBasicBlockRef pass;
-    LV branch; /* in front of both */
-    LV from, whole, full, to;
-    Loop tiles;
-} Passes;
-
-/* full: where whole tiles end in the row, whose size is `size`. */
-static Passes passes_begin(Emit *e, LV from, LV to, LV full, LV size, const char *name)
-{
-    Passes p = {.pass = l_block(e, "pass"), .full = l_max(e, from, l_min(e, full, to)), .to = to};
-    LLVMBasicBlockRef first = LLVMGetInsertBlock(e->b);
-    LV yes = LLVMConstInt(e->type[SC_I1], 1, 0);
-    p.branch = LLVMBuildBr(e->b, p.pass);
-    l_at(e, p.pass);
-    p.from = LLVMBuildPhi(e->b, e->type[SC_I64], "from");
-    p.whole = LLVMBuildPhi(e->b, e->type[SC_I1], "whole");
-    LLVMAddIncoming(p.from, &from, &first, 1);
-    LLVMAddIncoming(p.whole, &yes, &first, 1);
-    e->whole = p.whole;
-    e->left = l_sub(e, size, full);
-    e->mask = l_lane_mask(e, LLVMBuildSelect(e->b, p.whole, l_i64(e, e->lanes), e->left, ""));
-    LV end = LLVMBuildSelect(e->b, p.whole, p.full, to, "");
-    p.tiles = loop_begin(e, p.from, end, l_i64(e, e->lanes), name);
-    return p;
-}
-
-static void passes_end(Emit *e, Passes *p)
-{
-    loop_end(e, &p->tiles);
-    LLVMBasicBlockRef last = LLVMGetInsertBlock(e->b), exit = l_block(e, "");
-    LV no = LLVMConstInt(e->type[SC_I1], 0, 0), more = LLVMBuildICmp(e->b, LLVMIntSLT, p->full, p->to, "");
-    l_unlikely(e, LLVMBuildCondBr(e->b, LLVMBuildAnd(e->b, p->whole, more, ""), p->pass, exit));
-    LLVMAddIncoming(p->from, &p->full, &last, 1);
-    LLVMAddIncoming(p->whole, &no, &last, 1);
-    l_at(e, exit);
-    mask_end(e);
 }
 
 static void r_step(Emit *e, uint32_t stage, LV flat)
@@ -428,117 +343,6 @@ void count_x(Emit *e)
     for (uint32_t a = 0; a < e->n_x; a++)
         n = l_add(e, l_mul(e, n, axis_size(e, a)), e->axis[a].base);
     e->x_flat = n;
-}
-
-static void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
-{
-    level_open(e, LV_TILE);
-    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
-    if (e->split)
-        count_x(e);
-    body(e, stage);
-    level_close(e, LV_TILE, LV_ROW);
-}
-
-/* Tiles [j0, j1) of the points [begin, end) of the row whose coordinates are set. `row`: what belongs to the row is put in front of them. */
-static void tiles(Emit *e, LV begin, LV end, LV j0, LV j1, bool row, PointBody *body, uint32_t stage)
-{
-    LV size = l_sub(e, end, begin), lanes = l_i64(e, e->lanes);
-    LV full = l_div(e, size, lanes); /* tiles without a mask */
-    bool tail = !no_tail(e, size), guarded = !row, aligned = no_tail(e, begin);
-    int64_t c;
-    if (tail && e->schedule.body == BODY_ONCE) {
-        LV from = l_add(e, begin, l_mul(e, j0, lanes)), to = l_add(e, begin, l_mul(e, j1, lanes));
-        Passes p = passes_begin(e, from, to, l_add(e, begin, l_mul(e, full, lanes)), end, "tile");
-        if (row)
-            e->before[LV_ROW] = p.branch;
-        tile(e, p.tiles.iv, aligned, body, stage);
-        passes_end(e, &p);
-        return;
-    }
-    if (!(l_is_const(full, &c) && c == 0)) {
-        LV last = tail ? l_min(e, j1, full) : j1;
-        if (e->schedule.strip && !e->split) {
-            LV most = l_i64(e, e->schedule.strip);
-            Loop l = loop_begin(e, j0, last, most, "strips");
-            e->before[LV_ROW] = l.guard;
-            strip_emit(e, l_add(e, begin, l_mul(e, l.iv, lanes)), l_min(e, most, l_sub(e, last, l.iv)));
-            loop_end(e, &l);
-        } else {
-            Loop l = loop_begin(e, l_add(e, begin, l_mul(e, j0, lanes)), l_add(e, begin, l_mul(e, last, lanes)), lanes, "tile");
-            if (row)
-                e->before[LV_ROW] = l.guard;
-            tile(e, l.iv, aligned, body, stage);
-            loop_end(e, &l);
-        }
-        guarded = true;
-    }
-    if (!tail)
-        return;
-    If i = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSGT, j1, full, ""), "tile_tail");
-    if (!guarded)
-        e->before[LV_ROW] = i.branch;
-    LV at = l_add(e, begin, l_mul(e, full, lanes));
-    if (e->schedule.tail == TAIL_SCALAR) {
-        Loop l = loop_begin(e, at, end, l_i64(e, 1), "element");
-        int all = e->lanes;
-        e->lanes = 1;
-        tile(e, l.iv, true, body, stage);
-        e->lanes = all;
-        loop_end(e, &l);
-    } else {
-        e->mask = l_lane_mask(e, l_sub(e, end, at));
-        e->whole = NULL;
-        tile(e, at, aligned, body, stage);
-        mask_end(e);
-    }
-    if_end(e, &i);
-}
-
-/* Tiles [j0, j1) of a row whose pieces lie one after another along the lanes. */
-static void tiles_in_pieces(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
-{
-    LV first = l_i64(e, 0), from, to;
-    pin(e, LV_ROW);
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
-        if (!piece_begin(e, p, &from, &to))
-            continue;
-        Place place = level_enter(e, LV_TASK);
-        LV n = l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)), next = l_add(e, first, n);
-        level_leave(e, place);
-        LV a = l_max(e, l_sub(e, j0, first), l_i64(e, 0)), b = l_min(e, l_sub(e, j1, first), n);
-        If some = if_begin(e, LLVMBuildICmp(e->b, LLVMIntSLT, a, b, ""), "piece");
-        tiles(e, from, to, a, b, false, body, stage);
-        if_end(e, &some);
-        first = next;
-    }
-    piece_end(e);
-}
-
-/* Tiles [j0, j1) of a row, which is in one of the pieces of another axis. */
-static void tiles_of_piece(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
-{
-    LV at = e->axis[pieces_axis(e->pieces)].base, from, to;
-    for (uint32_t p = 0; p < pieces_count(e->pieces); p++) {
-        if (!piece_begin(e, p, &from, &to))
-            continue;
-        LV in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, at, from, ""), LLVMBuildICmp(e->b, LLVMIntSLT, at, to, ""), "");
-        If here = if_begin(e, in, "piece");
-        level_open(e, LV_ROW); /* what another piece has computed for its rows is not here */
-        tiles(e, l_i64(e, 0), axis_size(e, (uint32_t)e->tile_axis), j0, j1, true, body, stage);
-        if_end(e, &here);
-    }
-    piece_end(e);
-}
-
-static void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
-{
-    if (in_pieces(e, true))
-        tiles_in_pieces(e, j0, j1, body, stage);
-    else if (e->pieces)
-        tiles_of_piece(e, j0, j1, body, stage);
-    else
-        tiles(e, l_i64(e, 0), axis_size(e, (uint32_t)e->tile_axis), j0, j1, true, body, stage);
 }
 
 /* Coordinates of the row axes of number `rest`, into the odometer (or, odometer NULL, straight into

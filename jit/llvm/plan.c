@@ -368,12 +368,14 @@ static void plan_strip(Emit *e)
 {
     enum { STRIP_BYTES = 4096 };
     Schedule *s = &e->schedule;
-    int64_t rows = 1, held = 1, read = 8;
-    bool ordered = false;
-    if (!has_columns(e) || e->vec_r || e->lanes == 1 || s->split != SPLIT_NEVER)
+    int64_t rows = 1, held = 1, read = 8, size;
+    bool ordered = false, any_rows = false;
+    if (!has_columns(e) || e->vec_r || e->lanes == 1 || s->split == SPLIT_ALWAYS || s->body == BODY_ONCE)
         return;
-    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++) {
         rows *= kernel_extent(e->k, a);
+        any_rows |= !kidx_is_const(e->k, e->k->axes.at[a].size, &size); /* loops.c asks how many there are */
+    }
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
         DType acc = dtype_accumulator((DType)n->dtype);
@@ -382,10 +384,10 @@ static void plan_strip(Emit *e)
         held = n->kind == KI_REDUCE && bytes > held ? bytes : held;
         read = n->kind == KI_LOAD && e->info[i].r_level && bytes < read ? bytes : read;
     }
-    int64_t tile = e->lanes * read, strip = STRIP_BYTES / (e->lanes * held);
-    bool pays = ordered ? rows >= 64 : rows >= 32 && tile <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES);
-    if (pays && strip > 1 && vec_extent(e) >= 2 * e->lanes)
-        s->strip = strip;
+    bool wide = vec_extent(e) >= 2 * e->lanes || !kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size);
+    bool pays = ordered || (e->lanes * read <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES));
+    if (wide && pays && (any_rows || rows >= (ordered ? REDUCE_LANES : REDUCE_LANES / 2)))
+        s->strip = STRIP_BYTES / (e->lanes * held);
 }
 
 static void plan_loops(Emit *e)

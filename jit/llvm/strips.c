@@ -29,7 +29,7 @@ static int64_t tile_bytes(const Emit *e, const Reduction *r) { return e->lanes *
 
 void strip_place(Emit *e)
 {
-    for (uint32_t i = 0; i < e->n_red && e->schedule.strip; i++) {
+    for (uint32_t i = 0; i < e->n_red && e->schedule.strip && !e->split; i++) {
         Reduction *r = &e->red[i];
         r->strip = e->scratch_bytes;
         e->scratch_bytes += (r->ordered ? STRIPS : 1) * ((e->schedule.strip * tile_bytes(e, r) + 63) & -64);

@@ -43,7 +43,7 @@ static void run_forward(kiln_tensor **in, kiln_tensor **out, void *with)
 {
     const DifferentiableBodies *d = with;
     Rec r = rec_begin(d->r->api, d->r->loc.file, d->r->loc.line);
-    RtNode **nodes = os_calloc((size_t)d->node->n_in + d->n_results + 1, sizeof *nodes), **result = nodes + d->node->n_in;
+    RtNode **nodes = os_calloc((size_t)d->node->n_in + d->n_results + 1, sizeof *nodes), **result = nodes ? nodes + d->node->n_in : NULL;
     if (!nodes)
         rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
     for (uint32_t k = 0; k < d->node->n_in && nodes; k++)
@@ -82,7 +82,8 @@ static bool inline_body(const Work *w, kiln_tensor *const *in, kiln_tensor *cons
 {
     Rec r = begin(w);
     uint32_t n_in = w->body->n_inputs, n_out = w->body->n_outputs;
-    RtNode **nodes = os_calloc((size_t)n_in + w->n_captured + n_out + 1, sizeof *nodes), **outputs = nodes + n_in + w->n_captured;
+    RtNode **nodes = os_calloc((size_t)n_in + w->n_captured + n_out + 1, sizeof *nodes),
+           **outputs = nodes ? nodes + n_in + w->n_captured : NULL;
     kiln_mode *mode = r.thread->mode;
     if (!nodes)
         rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
@@ -280,7 +281,7 @@ static kiln_tensor *count_forward(Work *w, kiln_tensor **stack)
 {
     Rec r = begin(w);
     uint32_t carries = w->carries, n_stacked = 0;
-    RtNode **given = os_calloc(2 * (size_t)carries + 2 + carries + 1, sizeof *given), **result = given + carries + 1;
+    RtNode **given = os_calloc(2 * (size_t)carries + 2 + carries + 1, sizeof *given), **result = given ? given + carries + 1 : NULL;
     Shape *type = os_calloc((size_t)carries + 2, sizeof *type);
     if (!given || !type)
         rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");

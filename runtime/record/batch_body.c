@@ -185,7 +185,7 @@ static bool record_loop(const Nest *x, Mapped *result)
     Rec *r = x->b->r;
     const RtNode *of = x->of;
     const uint32_t carries = of->attr.loop.carries, n = carries + of->attr.loop.xs, more = x->selects, n_bodies = bodies_of(of)->n_bodies;
-    RtNode **given = os_calloc((size_t)n + x->n_results + 4, sizeof *given), **made = given + n + 2;
+    RtNode **given = os_calloc((size_t)n + x->n_results + 4, sizeof *given), **made = given ? given + n + 2 : NULL;
     Shape *type = os_calloc((size_t)n + 3, sizeof *type);
     Mapped *begins = room_for(r, carries);
     if (!given || !type)

@@ -946,6 +946,86 @@ static void own_ops(void)
     HARMLESS(kiln_op_fail, format, null, nothing, 0);
 }
 
+/* What a pass asks of a graph or node that is none gives nothing; of an axis or operand that there is not, too, and the pass fails. */
+static kiln_status pokes(kiln_graph *graph, void *user)
+{
+    kiln_graph *volatile none = NULL;
+    const char *volatile nothing = NULL;
+    kiln_node node = kiln_graph_nodes(graph) - 1, vars[4];
+    int64_t size;
+    double number;
+    int axes[KILN_MAX_RANK];
+    *(int *)user += 1;
+    HARMLESS(kiln_graph_fail, graph, null, none, "why");
+    HARMLESS(kiln_graph_depth, graph, null, none);
+    HARMLESS(kiln_graph_nodes, graph, null, none);
+#define OF_NODE(function, rest)                       \
+    HARMLESS(function, graph, null, none, node rest); \
+    HARMLESS(function, node, none, graph, KILN_NO_NODE rest)
+    OF_NODE(kiln_node_op, );
+    OF_NODE(kiln_node_dtype, );
+    OF_NODE(kiln_node_rank, );
+    OF_NODE(kiln_node_size, WITH 0 WITH & size);
+    OF_NODE(kiln_node_size_now, WITH 0);
+    OF_NODE(kiln_node_number, WITH & number);
+    OF_NODE(kiln_node_axes, WITH axes);
+    OF_NODE(kiln_node_attributes, );
+    OF_NODE(kiln_node_text, );
+    OF_NODE(kiln_node_n_inputs, );
+    OF_NODE(kiln_node_input, WITH 0);
+    OF_NODE(kiln_node_n_users, );
+    OF_NODE(kiln_node_user, WITH 0);
+    OF_NODE(kiln_node_is_output, );
+    OF_NODE(kiln_graph_match, WITH "x" WITH vars);
+    OF_NODE(kiln_graph_replace, WITH node);
+#undef OF_NODE
+    HARMLESS(kiln_graph_replace, with, none, graph, node, KILN_NO_NODE);
+    HARMLESS(kiln_node_size, size, null, graph, node, 0, NULL);
+    HARMLESS(kiln_node_number, number, null, graph, node, NULL);
+    HARMLESS(kiln_node_axes, axes, null, graph, node, NULL);
+    HARMLESS(kiln_node_input, k, negative, graph, node, -1);
+    HARMLESS(kiln_node_input, k, high, graph, node, 1000);
+    HARMLESS(kiln_node_user, k, negative, graph, node, -1);
+    HARMLESS(kiln_node_user, k, high, graph, node, 1000);
+    HARMLESS(kiln_graph_match, pattern, null, graph, node, nothing, vars);
+    HARMLESS(kiln_graph_build, graph, null, none, "x", NULL);
+    HARMLESS(kiln_graph_build, expression, null, graph, nothing, NULL);
+    HARMLESS(kiln_graph_op, graph, null, none, "neg", 1, &node);
+    HARMLESS(kiln_graph_op, op, null, graph, nothing, 1, &node);
+    HARMLESS(kiln_graph_op, in, null, graph, "neg", 1, NULL);
+    HARMLESS(kiln_graph_number, graph, null, none, KILN_F32, 1);
+    HARMLESS(kiln_node_size, axis, high, graph, node, 9, &size); /* from here on it fails */
+    HARMLESS(kiln_node_size, axis, low, graph, node, -9, &size);
+    HARMLESS(kiln_node_size_now, axis, high, graph, node, 9);
+    HARMLESS(kiln_node_size_now, axis, low, graph, node, -9);
+    HARMLESS(kiln_graph_op, n_in, negative, graph, "neg", -1, &node);
+    HARMLESS(kiln_graph_number, dtype, none, graph, NO_DTYPE, 1);
+    HARMLESS(kiln_graph_fail, message, null, graph, nothing);
+    return KILN_OK;
+}
+
+static void own_passes(void)
+{
+    int calls = 0;
+    BAD(kiln_rule_add, name, null, KILN_INVALID, "the name is NULL", NULL, "(mul x 1)", "x", 0);
+    BAD(kiln_rule_add, pattern, null, KILN_INVALID, "the pattern is NULL", "bad.rule", NULL, "x", 0);
+    BAD(kiln_rule_add, replacement, null, KILN_INVALID, "the replacement is NULL", "bad.rule", "(mul x 1)", NULL, 0);
+    BAD(kiln_rule_add, condition, unknown, KILN_INVALID, "condition", "bad.rule", "(mul x 1)", "x", 0x1000u);
+    BAD(kiln_rule_remove, name, null, KILN_INVALID, "the name is NULL", NULL);
+    BAD(kiln_pass_register, name, null, KILN_INVALID, "the name is NULL", NULL, "1", NULL, pokes, &calls);
+    BAD(kiln_pass_register, version, null, KILN_INVALID, "the version is NULL", "bad.pass", NULL, NULL, pokes, &calls);
+    BAD(kiln_pass_register, callback, null, KILN_INVALID, "the callback is NULL", "bad.pass", "1", NULL, NULL, &calls);
+    BAD(kiln_pass_remove, name, null, KILN_INVALID, "the name is NULL", NULL);
+    NO_ERROR(kiln_pass_register, after, null, "bad.pass", "1", NULL, pokes, &calls);
+    kiln_scope *scope = kiln_scope_begin();
+    cr_expect(kiln_eval(kiln_exp(kiln_sub(x4, kiln_sqrt(x4)))) == KILN_OK, "the interpreter computes it: %s", kiln_error_message());
+    kiln_scope_end(scope);
+    cr_expect(calls > 0, "the pass was not called");
+    cr_expect(kiln_pass_remove("bad.pass") == KILN_OK, "%s", kiln_error_message());
+    NO_ERROR(kiln_pass_register, user, null, "bad.pass", "1", NULL, pokes, NULL);
+    cr_expect(kiln_pass_remove("bad.pass") == KILN_OK, "%s", kiln_error_message());
+}
+
 static void exchange(void)
 {
     struct DLManagedTensorVersioned *out;
@@ -1022,6 +1102,9 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"kiln_tensor *const *", {"null", ""}},
         {"kiln_tensor *", {"null", ""}},
         {"kiln_dtype", {"none", ""}},
+        {"kiln_node", {"none", ""}},
+        {"kiln_node vars[4]", {""}}, /* may be NULL; api/test_passes */
+        {"const kiln_node vars[4]", {""}},
         {"kiln_shape", {"negative", "rank", "huge", ""}},
         {"kiln_axes", {"out", "twice", "count", ""}},
         {"kiln_scatter_mode", {"none", ""}},
@@ -1049,7 +1132,7 @@ static const char *const *kinds_of(const char *type, const char *name)
         return reason;
     if (strcmp(type, "int") == 0 && (strcmp(name, "axis") == 0 || strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
         return axis;
-    if (strcmp(type, "int") == 0 && strcmp(name, "i") == 0)
+    if (strcmp(type, "int") == 0 && (strcmp(name, "i") == 0 || strcmp(name, "k") == 0))
         return index;
     if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
         strcmp(name, "n_wrt") == 0 || strcmp(name, "n_carry") == 0 || strcmp(name, "n_xs") == 0 || strcmp(name, "n_ys") == 0 ||
@@ -1188,6 +1271,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     optimizers();
     files();
     own_ops();
+    own_passes();
     exchange();
     without_errors();
     int functions = require_rows();

@@ -260,6 +260,6 @@ Test(infer, random_graphs_verify)
             cr_assert_eq(dim_hint(g, dim_find(g, d)), dim_hint(g, d));
         }
     }
-    for (int op = 0; op < OP_COUNT; op++)
-        cr_assert(seen[op], "no random graph holds %s", op_name((Op)op));
+    for (int op = 0; op < OP_COUNT; op++) /* calls are the user's: api/test_op */
+        cr_assert(seen[op] || op == OP_CUSTOM, "no random graph holds %s", op_name((Op)op));
 }

@@ -10,7 +10,8 @@
  *   publish    the nodes have values now and let their inputs go
  *
  * When compiling fails the reference interpreter runs the graph, with one warning (runtime/eval/interpret.c). All that is known of the
- * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it (runtime/eval/lock.c).
+ * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it but the launch on a CPU
+ * (runtime/eval/lock.c).
  */
 #include "runtime/eval.h"
 #include "ir/base/os.h"
@@ -34,7 +35,7 @@ static Status by_device(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status collect_keyed(Evaluation *e, RtNode *const *nodes, uint32_t n, int device, ServeCall *take, void *user);
 static Status serve(Evaluation *e, Call *call, void *unused);
 static Status compute(Evaluation *e, Call *call);
-static Status run(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call);
+static Status run(Evaluation *e, const Program *program, const Call *call);
 
 /* --- the story -------------------------------------------------------------------------------------------------------- */
 
@@ -46,7 +47,7 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     if (!pending)
         return ST_OK;
     Evaluation *e;
-    TRY(eval_enter(&e));
+    TRY(eval_enter_among(&e));
     Status status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
         record_begin(e);
@@ -147,17 +148,25 @@ static Status sizes_possible(const Call *call)
     return ST_OK;
 }
 
-/* The outputs have their values now. */
+/* The outputs have their values now. All have, before the first lets its inputs go: that may call a deleter, which may wait for the lock. */
 static void publish(Evaluation *e, Call *call)
 {
-    for (size_t k = 0; k < call->outputs.n; k++) {
+    size_t n = call->outputs.n;
+    for (size_t k = 0; k < n; k++) {
+        node_set_value(call_output(call, k), e->results.at[k].storage, e->results.at[k].data);
+        if (n > 1) /* an output that only another one uses goes with that */
+            node_retain(call_output(call, k));
+    }
+    for (size_t k = 0; k < n; k++) {
         RtNode *node = call_output(call, k);
-        node_set_storage(node, e->results.at[k].storage, e->results.at[k].data);
+        node_value_set(node);
         if (node->tracked && !node->keep) {
             node->computed.api = e->api;
             node->computed.loc = e->loc;
         }
     }
+    for (size_t k = 0; k < n && n > 1; k++)
+        node_release(call_output(call, k));
 }
 
 static Status serve(Evaluation *e, Call *call, void *unused)
@@ -236,23 +245,43 @@ static Status compute(Evaluation *e, Call *call)
         cache_remember(call->memo, &hit);
     TRY(record_program(e, hit.program, hit.sizes));
     traced_use(hit.program);
-    Status status = run(e, hit.program, hit.sizes, call);
+    Status status = run(e, hit.program, call);
     if (e->perf_began > 0)
         perf_call(found && status == ST_OK ? hit.program : NULL, os_seconds() - e->perf_began);
     return status == ST_COMPILE ? fall_back(e, call, status) : status; /* the driver makes no code of it: it loads kernels only now */
 }
 
-static Status run(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call)
+/*
+ * May the call run while other threads evaluate? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA device, whose
+ * launches only queue and share what belongs to the device; under modes; where launches are measured, which is of no use beside others. A thread that
+ * evaluates alone spares itself the lock.
+ */
+static bool may_run_beside(const Evaluation *e, const Call *call)
 {
+    return evaluations_of_threads() > 1 && e->whole && !device_is_cuda(call->device) && !rt_thread()->mode && !perf_timed();
+}
+
+/* What was recorded of the call holds the program and has a copy of its sizes: neither may go while it runs. */
+static Status run(Evaluation *e, const Program *program, const Call *call)
+{
+    const CallRecord *r = &e->record;
+    const int64_t *sizes = r->sizes.at + r->parts.at[r->n - 1].sizes;
     const bool *donated = NULL;
     uint32_t fault_node = NO_FAULT_NODE;
+    EvalBeside place;
     if (program->takes_over && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
+    bool beside = may_run_beside(e, call) && eval_beside_begin(&place, call->walk);
     Status status = launch(e, program, sizes, call, donated, &fault_node);
+    if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
+        status = call_index_failed(call, fault_node);
+    if (beside)
+        eval_beside_end(&place);
+    launch_count(e);
     if (device_is_cuda(call->device))
         os_cancel_restore(cancel);
-    return status == ST_INDEX && fault_node != NO_FAULT_NODE ? call_index_failed(call, fault_node) : status;
+    return status;
 }
 
 /* --- collecting and serving apart ------------------------------------------------------------------------------------------ */
@@ -271,10 +300,15 @@ static Status collect_keyed(Evaluation *e, RtNode *const *nodes, uint32_t n, int
     for (int id = 0; id < OPT_COUNT; id++)
         if (option_keyed((OptionId)id))
             keyed[count++] = e->options.value[id];
-    e->busy = true;
-    Status status = collect(e, nodes, n, device, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
-    e->busy = false;
-    return status;
+    for (;;) {
+        e->busy = true;
+        e->awaits = 0;
+        Status status = collect(e, nodes, n, device, (const uint8_t *)keyed, count * sizeof *keyed, take, user);
+        e->busy = false;
+        if (!e->awaits)
+            return status;
+        eval_await(e->awaits);
+    }
 }
 
 Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *take, void *user)
@@ -309,6 +343,7 @@ Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc)
     keep_keyed_options(e, call);
     record_begin(e);
     e->busy = true;
+    e->whole = false; /* the call's arrays are the template's */
     Status status = serve(e, call, NULL);
     e->busy = false;
     traced_sync(e, status);

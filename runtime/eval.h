@@ -5,13 +5,29 @@
 #include "ir/base/fp_mode.h"
 #include "runtime/evaluation.h"
 
-/* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. */
+/* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. eval_lock waits for those who are beside,
+ * too; eval_trylock does not. */
 void eval_lock(void);
 void eval_unlock(void);
 bool eval_trylock(void); /* false: another thread has it */
 /* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink and in a function of an op of the user's,
  * ST_OUT_OF_MEMORY. */
 Status eval_enter(Evaluation **e);
+/* The same while others may be beside: for who looks at no pending node but by collect(), which waits for the claimed ones. */
+Status eval_enter_among(Evaluation **e);
+
+/* Gives the lock back while the call of this walk runs: its nodes are claimed until eval_beside_end, which takes the lock again. false: the
+ * lock is kept, since something around holds it, too, or somebody waits to be alone. */
+typedef struct EvalBeside {
+    struct EvalBeside *next;
+    uint32_t walk;
+} EvalBeside;
+bool eval_beside_begin(EvalBeside *beside, uint32_t walk);
+void eval_beside_end(const EvalBeside *beside);
+
+/* Under the lock: is a pending node with this mark part of a call that is beside? Waiting until it is not gives the lock back meanwhile. */
+bool eval_claimed(uint32_t mark);
+void eval_await(uint32_t mark);
 
 /* Around code of the user's that runs under the lock: it computes in the mode of the caller. */
 typedef struct EvalHeld {

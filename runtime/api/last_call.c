@@ -130,7 +130,7 @@ kiln_status kiln_last_call(kiln_call_report *report)
     else if (report->size < FIRST_SIZE)
         status = fail(ST_INVALID, "report->size is %zu: set it to sizeof(kiln_call_report), which is %zu", report->size, sizeof own);
     if (status == ST_OK)
-        status = eval_enter(&e);
+        status = eval_enter_among(&e);
     if (status != ST_OK)
         return error_sync(status, api, (Loc){0});
     if (e->record.source != KILN_CALL_NOTHING)

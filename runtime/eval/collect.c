@@ -12,7 +12,7 @@
 #include "ir/base/os.h"
 #include "runtime/api/mark.h"
 #include "runtime/device/device.h"
-#include "runtime/evaluation.h"
+#include "runtime/eval.h"
 #include "runtime/gradient/custom.h"
 #include "runtime/record/bodies.h"
 
@@ -254,6 +254,15 @@ static void meet_again(Again *again, const RtNode *node)
     again->node = node;
 }
 
+/* Does another thread compute a call that this pending node is part of? Then the walk is given up, for the time being (runtime/eval/lock.c). */
+static Status look_for_claim(Evaluation *e, const RtNode *node)
+{
+    if (!node->mark || !eval_claimed(node->mark))
+        return ST_OK;
+    e->awaits = node->mark;
+    return ST_INVALID;
+}
+
 static Status complete_node(Evaluation *e, RtNode *node)
 {
     if (node->mark && node->op != OP_SCALAR)
@@ -282,8 +291,10 @@ static Status complete_results(Evaluation *e, RtNode *node)
         if (!result)
             continue;
         e->results_held.at[e->results_held.n++] = result;
-        if (is_pending(result) && result->mark != e->call.walk)
+        if (is_pending(result) && result->mark != e->call.walk) {
+            TRY(look_for_claim(e, result));
             TRY(complete_node(e, result));
+        }
         if (is_pending(result))
             BUF_PUSH(e->call.outputs, result->index);
     }
@@ -358,18 +369,21 @@ static Status walk(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int de
 {
     e->stack.n = 0;
     e->call.device = device;
+    e->whole = false;
     start_call(e);
     for (uint32_t i = n_roots; i-- > 0;)
         BUF_PUSH(e->stack, roots[i]);
     while (e->stack.n) {
         RtNode *node = e->stack.at[e->stack.n - 1];
         bool ready = true;
-        if (node->mark != e->call.walk && is_pending(node))
+        if (node->mark != e->call.walk && is_pending(node)) {
+            TRY(look_for_claim(e, node));
             for (uint32_t i = node->n_in; i-- > 0;)
                 if (node->in[i]->mark != e->call.walk) {
                     BUF_PUSH(e->stack, node->in[i]);
                     ready = false;
                 }
+        }
         if (!ready)
             continue;
         e->stack.n--;
@@ -395,6 +409,7 @@ static Status walk(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int de
         return ST_OK;
     TRY(call_save(e, false));
     TRY(write_call(&e->call, keyed, keyed_bytes));
+    e->whole = true;
     return serve(e, &e->call, user);
 }
 

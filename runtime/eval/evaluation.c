@@ -7,11 +7,25 @@
 #include "runtime/eval/traced.h"
 #include "runtime/record/thread.h"
 
+static atomic_uint alive;
+
+unsigned evaluations_of_threads(void) { return atomic_load_explicit(&alive, memory_order_relaxed); }
+
+static Evaluation *evaluation_new(void)
+{
+    Evaluation *e = os_calloc(1, sizeof *e);
+    if (e)
+        atomic_fetch_add(&alive, 1);
+    else
+        (void)fail(ST_OUT_OF_MEMORY, "no memory for evaluating");
+    return e;
+}
+
 Evaluation *evaluation_of_thread(void)
 {
     RtThread *thread = rt_thread();
-    if (!thread->evaluation && !(thread->evaluation = os_calloc(1, sizeof *thread->evaluation)))
-        (void)fail(ST_OUT_OF_MEMORY, "no memory for evaluating");
+    if (!thread->evaluation)
+        thread->evaluation = evaluation_new();
     return thread->evaluation;
 }
 
@@ -30,6 +44,7 @@ void evaluation_end_thread(RtThread *thread)
     record_end_thread(e);
     cuda_run_free(e->cuda);
     os_free(e);
+    atomic_fetch_sub(&alive, 1);
 }
 
 /* The options are read anew only when one was set. */

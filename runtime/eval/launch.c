@@ -442,8 +442,8 @@ Status run_step(Run *run, const ProgStep *step)
     double seconds = timed ? os_seconds() - start : 0;
     if (counted)
         events_end(&run->last.counted);
-    stat_count(STAT_KERNELS, 1);
-    stat_count(STAT_BYTES, bytes);
+    run->e->launches++;
+    run->e->moved += bytes;
     if (timed && !on_cuda(run)) /* else the device's clock tells */
         perf_launched(&run->last, seconds);
     if (began)
@@ -529,4 +529,11 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
         for (uint32_t k = 0; k < program->n_outputs; k++)
             storage_release(results[k].storage);
     return status;
+}
+
+void launch_count(Evaluation *e)
+{
+    stat_count(STAT_KERNELS, e->launches);
+    stat_count(STAT_BYTES, e->moved);
+    e->launches = e->moved = 0;
 }

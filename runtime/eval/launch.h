@@ -1,6 +1,7 @@
 /*
  * Running a program (runtime/eval/launch.c), and what that is made of, for runtime/function/prepared.c, which does once what launch()
- * does at each call. Under the evaluation lock.
+ * does at each call. Under the evaluation lock, or beside others (runtime/eval/lock.c): what it touches is the thread's, the call's, the program's, which
+ * does not change, or has a lock of its own.
  */
 #ifndef RUNTIME_LAUNCH_H
 #define RUNTIME_LAUNCH_H
@@ -38,5 +39,8 @@ enum { NO_FAULT_NODE = 0xffffffffu };
  * was called: an operand was computed wrongly. On a CUDA device whether an index was out of bounds is known later
  * (runtime/cuda/cuda_fault.c). */
 Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node);
+
+/* Puts what was launched since the last time into the statistics. Under the evaluation lock. */
+void launch_count(Evaluation *e);
 
 #endif

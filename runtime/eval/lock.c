@@ -1,7 +1,25 @@
 /*
- * The evaluation lock: evaluations take turns (each uses all threads), two threads that need one node compute it once, and two that miss
- * alike compile once. Recursive, since a deleter may ask for what is computed already; safe across fork. Who holds it computes in the
- * default floating-point mode (ir/base/fp_mode.h) and is not ended by pthread_cancel: nobody would give the lock back.
+ * The evaluation lock. What is shared -- nodes, the program cache, histories, logs of compiles -- changes under it; kernels on the CPU run
+ * without it, so that evaluations of several threads run beside each other.
+ *
+ *     thread A   |lock: collect, find ......|  bind, run the steps   |lock: publish|
+ *     thread B                  |lock: collect, find |  run the steps            |lock: publish|
+ *     thread C                                       |lock: collect ... meets a node of A: waits  |collect again ...|
+ *
+ * From eval_beside_begin to eval_beside_end an evaluation is *beside* the others, and what its call is made of is claimed. A walk leaves its
+ * number on each node of a call (RtNode.mark), so a pending node is claimed while its number is that of a walk that is beside: nothing is
+ * written for it. Who meets a claimed node, or finds that another thread compiles what it needs, waits and begins its walk anew, since
+ * anything may have changed meanwhile. So no thread changes a pending node of a call that runs, and what those hold (the call's inputs)
+ * stays where it is; references that a donated input has are all the call's (call_donated), and a walk that could make others of them, or
+ * let some go, waits at the claim.
+ *
+ * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- enters *alone*:
+ * it waits until nobody is beside, and meanwhile nobody newly is (they keep the lock instead, as all do whose call is none that may run
+ * beside: runtime/eval.c says which). Who is beside waits for nothing but this lock and the workers of the pool, and runs no code of the user's, so waiting for them ends.
+ *
+ * The lock is held once and counted for each thread (a deleter may ask for what is computed already), and given back as a whole by who waits.
+ * Safe across fork, which is alone, too. Who holds it or is beside computes in the default floating-point mode (ir/base/fp_mode.h) and is not
+ * ended by pthread_cancel: nobody would give the lock back.
  */
 #include "ir/base/log.h"
 #include "ir/base/os.h"
@@ -17,20 +35,25 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-static pthread_mutex_t lock;
+static struct {
+    pthread_mutex_t lock;   /* guards what follows, and all that is "under the evaluation lock" */
+    pthread_cond_t changed; /* somebody is beside no more */
+    EvalBeside *beside;
+    uint32_t waiting; /* for `changed`; ... */
+    uint32_t alone;   /* ... until nobody is beside */
+} shared;
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
 static atomic_bool lock_made;
 
 static void make_lock(void)
 {
-    pthread_mutexattr_t attr;
-    pthread_mutexattr_init(&attr);
-    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&lock, &attr);
-    pthread_mutexattr_destroy(&attr);
+    pthread_mutex_init(&shared.lock, NULL);
+    pthread_cond_init(&shared.changed, NULL);
 }
 
-/* How often this thread holds the lock, and how it went on before. */
+/* How often this thread took the lock and did not give it back; it holds it if at all. */
+static _Thread_local unsigned taken __attribute__((tls_model("initial-exec")));
+/* The same as far as the user's code that runs now is concerned, and how the thread went on before. */
 static _Thread_local EvalHeld held __attribute__((tls_model("initial-exec")));
 
 EvalHeld eval_step_out(void)
@@ -68,7 +91,10 @@ static void let_go(void)
 static void unlock_in_child(void)
 {
     make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
+    shared.waiting = shared.alone = 0;
     let_go();
+    if (--taken) /* a fork in code of the user's that runs under it */
+        pthread_mutex_lock(&shared.lock);
     store_log_forked();
     perf_forked();
 }
@@ -80,20 +106,38 @@ static void init_lock(void)
     log_handle_forks(); /* a fork locks in the reverse of this order: this lock first, the log's last */
     pool_handle_forks();
     background_handle_forks();
-    pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for a compile in flight */
+    pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for kernels and compiles in flight */
     atomic_store_explicit(&lock_made, true, memory_order_release);
+}
+
+static void take(void)
+{
+    if (!atomic_load_explicit(&lock_made, memory_order_acquire))
+        pthread_once(&lock_once, init_lock);
+    if (taken++ == 0)
+        pthread_mutex_lock(&shared.lock);
+    hold();
+}
+
+/* Gives the lock back as a whole meanwhile. */
+static void wait_for_change(void)
+{
+    shared.waiting++;
+    pthread_cond_wait(&shared.changed, &shared.lock);
+    shared.waiting--;
 }
 
 void eval_lock(void)
 {
-    if (!atomic_load_explicit(&lock_made, memory_order_acquire))
-        pthread_once(&lock_once, init_lock);
-    pthread_mutex_lock(&lock);
-    hold();
+    take();
+    shared.alone++;
+    while (shared.beside)
+        wait_for_change();
+    shared.alone--;
 }
 
-/* Who holds this lock may wait for the log, and a sink holds that; or for a compile in the background, which a pass of the user's is part of. */
-Status eval_enter(Evaluation **e)
+/* Who holds this lock may wait for the log, and a sink holds that. */
+static Status enter(Evaluation **e, void (*lock)(void))
 {
     if (log_in_sink())
         return fail(ST_INVALID, "a log sink may only look at values that are computed already");
@@ -102,21 +146,66 @@ Status eval_enter(Evaluation **e)
         return fail(ST_INVALID, "a pass may only look at its graph: it runs while a program is compiled");
     if (e && !(*e = evaluation_of_thread()))
         return ST_OUT_OF_MEMORY;
-    eval_lock();
+    lock();
     return ST_OK;
 }
+
+Status eval_enter(Evaluation **e) { return enter(e, eval_lock); }
+Status eval_enter_among(Evaluation **e) { return enter(e, take); }
 
 bool eval_trylock(void)
 {
     pthread_once(&lock_once, init_lock);
-    bool mine = pthread_mutex_trylock(&lock) == 0;
-    if (mine)
+    bool mine = taken || pthread_mutex_trylock(&shared.lock) == 0;
+    if (mine) {
+        taken++;
         hold();
+    }
     return mine;
 }
 
 void eval_unlock(void)
 {
     let_go();
-    pthread_mutex_unlock(&lock);
+    if (--taken == 0)
+        pthread_mutex_unlock(&shared.lock);
+}
+
+/* --- beside ----------------------------------------------------------------------------------------------------------------- */
+
+bool eval_beside_begin(EvalBeside *beside, uint32_t walk)
+{
+    if (taken != 1 || shared.alone)
+        return false;
+    *beside = (EvalBeside){shared.beside, walk};
+    shared.beside = beside;
+    taken = 0;
+    pthread_mutex_unlock(&shared.lock);
+    return true;
+}
+
+void eval_beside_end(const EvalBeside *beside)
+{
+    EvalBeside **link = &shared.beside;
+    pthread_mutex_lock(&shared.lock);
+    taken = 1;
+    while (*link != beside)
+        link = &(*link)->next;
+    *link = beside->next;
+    if (shared.waiting)
+        pthread_cond_broadcast(&shared.changed);
+}
+
+bool eval_claimed(uint32_t walk)
+{
+    const EvalBeside *at = shared.beside;
+    while (at && at->walk != walk)
+        at = at->next;
+    return at != NULL;
+}
+
+void eval_await(uint32_t walk)
+{
+    while (eval_claimed(walk))
+        wait_for_change();
 }

@@ -1,8 +1,9 @@
 /*
  * The CPU thread pool: fork-join over a range of tasks (see pool.h).
  *
- * How it works. One run at a time holds `turn`. It writes the job and opens `seats` for the workers; all meet in one 64-bit
- * word:
+ * How it works. One run at a time holds `turn` and has the workers. Who finds them at work begins alone, and asks again after each chunk: so no caller waits for
+ * another one's job, and the workers go from one to the next. The run that has the turn writes the job and opens `seats` for the workers; all meet in one
+ * 64-bit word:
  *
  *     control = | generation : 32 | seats : 16 | active : 16 |
  *
@@ -256,12 +257,17 @@ void pool_name_work(const char *name) { work_name = name; }
 
 void pool_set_threads(int threads) { atomic_store(&wanted_threads, threads > 0 ? threads : 0); }
 
-static void run_inline(int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
+/* Runs [lo, tasks) here, until the workers of `pool` are free: returns where it stopped then, with the turn. NULL: all of it. */
+static int64_t run_inline(Pool *pool, int64_t lo, int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
 {
     FpMode before = fp_enter();
-    for (int64_t lo = 0; lo < tasks; lo += grain)
-        fn(arg, lo, tasks - lo < grain ? tasks : lo + grain, 0);
+    while (lo < tasks && !(pool && pthread_mutex_trylock(&pool->turn) == 0)) {
+        int64_t hi = tasks - lo < grain ? tasks : lo + grain;
+        fn(arg, lo, hi, 0);
+        lo = hi;
+    }
     fp_leave(before);
+    return lo;
 }
 
 /* Closes the seats and waits until every worker that took one has left. Under `turn`. */
@@ -286,15 +292,15 @@ static void wait_for_workers(Pool *pool)
     pthread_mutex_unlock(&pool->sleep);
 }
 
-/* Runs one job with `threads` threads, this one included. Under `turn`. */
-static void run_shared(Pool *pool, int threads, int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
+/* Runs [lo, tasks) with `threads` threads, this one included. Under `turn`. */
+static void run_shared(Pool *pool, int threads, int64_t lo, int64_t tasks, int64_t grain, PoolFn *fn, void *arg)
 {
     pool->fn = fn;
     pool->arg = arg;
     pool->tasks = tasks;
     pool->grain = grain;
     pool->name = work_name;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->next, lo, memory_order_relaxed);
     uint64_t generation = (atomic_load(&pool->control) >> 32) + 1;
     atomic_store(&pool->control, generation << 32 | (uint64_t)(threads - 1) << 16);
     if (atomic_load(&pool->sleepers) > 0) {
@@ -321,22 +327,20 @@ void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *a
     if (chunks < useful)
         useful = (int)chunks;
     Pool *pool = useful > 1 && !in_task ? get_pool() : NULL;
-    if (!pool) {
-        run_inline(tasks, grain, fn, arg);
-        return;
-    }
     int cancel = os_cancel_off();
-    pthread_mutex_lock(&pool->turn);
-    if (pool->workers > threads - 1)
-        stop_workers(pool);
-    start_workers(pool, threads - 1);
-    if (useful > pool->workers + 1)
-        useful = pool->workers + 1;
-    if (useful > 1)
-        run_shared(pool, useful, tasks, grain, fn, arg);
-    else
-        run_inline(tasks, grain, fn, arg);
-    pthread_mutex_unlock(&pool->turn);
+    int64_t lo = run_inline(pool, 0, tasks, grain, fn, arg);
+    if (lo < tasks) {
+        if (pool->workers > threads - 1)
+            stop_workers(pool);
+        start_workers(pool, threads - 1);
+        if (useful > pool->workers + 1)
+            useful = pool->workers + 1;
+        if (useful > 1)
+            run_shared(pool, useful, lo, tasks, grain, fn, arg);
+        else
+            (void)run_inline(NULL, lo, tasks, grain, fn, arg);
+        pthread_mutex_unlock(&pool->turn);
+    }
     os_cancel_restore(cancel);
 }
 

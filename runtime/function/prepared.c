@@ -11,7 +11,6 @@
  */
 #include "runtime/function/prepared.h"
 #include "ir/base/os.h"
-#include "runtime/api/stats.h"
 #include "runtime/eval/pool.h"
 
 #include <string.h>
@@ -221,7 +220,8 @@ Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint6
     for (uint32_t i = 0; i < p->n_phases; i++)
         phase_run(&p->phases[i], room);
     storage_release(temps);
-    stat_count(STAT_KERNELS, p->n_phases);
-    stat_count(STAT_BYTES, p->bytes_moved);
+    e->launches += p->n_phases;
+    e->moved += p->bytes_moved;
+    launch_count(e);
     return ST_OK;
 }

@@ -239,14 +239,24 @@ static void drop_inputs(RtNode *node)
         bury(dead);
 }
 
-void node_set_storage(RtNode *node, Storage *storage, char *data)
+void node_set_value(RtNode *node, Storage *storage, char *data)
 {
     node->data = data;
     atomic_store_explicit(&node->storage, storage, memory_order_release);
+}
+
+void node_value_set(RtNode *node)
+{
     if (node->keep)
         stat_add(STAT_KEPT, node_bytes(node));
     else
         drop_inputs(node);
+}
+
+void node_set_storage(RtNode *node, Storage *storage, char *data)
+{
+    node_set_value(node, storage, data);
+    node_value_set(node);
 }
 
 void node_let_go(RtNode *node, const char *api)

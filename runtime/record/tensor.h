@@ -5,7 +5,8 @@
  *
  * A handle is what the user holds; kiln_assign makes it mean another node. A node is one recorded op; evaluating it sets
  * `storage` and, unless it is to `keep` them, lets its inputs go. Node fields other than storage, inputs (when evaluated), mark and index never change after
- * recording; those that do are guarded by the evaluation lock (runtime/eval.c), so recording needs no lock.
+ * recording; those that do are guarded by the evaluation lock (runtime/eval/lock.c), so recording needs no lock. While a call runs without that
+ * lock, its pending nodes are claimed and change in no way.
  */
 #ifndef RUNTIME_TENSOR_H
 #define RUNTIME_TENSOR_H
@@ -106,6 +107,9 @@ RtNode *node_retain(RtNode *node);
 void node_release(RtNode *node); /* iterative: depth costs no stack */
 /* Under the evaluation lock: the node has its value now. Takes over one reference to `storage`; releases the inputs. */
 void node_set_storage(RtNode *node, Storage *storage, char *data);
+/* The same in two steps, of which only the second lets go of anything. */
+void node_set_value(RtNode *node, Storage *storage, char *data);
+void node_value_set(RtNode *node);
 /* Under the evaluation lock: a node that kept its inputs lets them go as soon as it has its value; `api` is why. */
 void node_let_go(RtNode *node, const char *api);
 int64_t node_elements(const RtNode *node); /* their number */

@@ -253,12 +253,11 @@ static Status compute(Evaluation *e, Call *call)
 
 /*
  * May the call run while other threads evaluate? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA device, whose
- * launches only queue and share what belongs to the device; under modes; where launches are measured, which is of no use beside others. A thread that
- * evaluates alone spares itself the lock.
+ * launches only queue and share what belongs to the device; under modes; where launches are measured, which is of no use beside others.
  */
 static bool may_run_beside(const Evaluation *e, const Call *call)
 {
-    return evaluations_of_threads() > 1 && e->whole && !device_is_cuda(call->device) && !rt_thread()->mode && !perf_timed();
+    return e->whole && !device_is_cuda(call->device) && !rt_thread()->mode && !perf_timed() && eval_beside_possible();
 }
 
 /* What was recorded of the call holds the program and has a copy of its sizes: neither may go while it runs. */
@@ -272,7 +271,9 @@ static Status run(Evaluation *e, const Program *program, const Call *call)
     if (program->takes_over && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
-    bool beside = may_run_beside(e, call) && eval_beside_begin(&place, call->walk);
+    bool beside = may_run_beside(e, call);
+    if (beside)
+        eval_beside_begin(&place, call->walk);
     Status status = launch(e, program, sizes, call, donated, &fault_node);
     if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
         status = call_index_failed(call, fault_node);

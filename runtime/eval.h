@@ -16,13 +16,17 @@ Status eval_enter(Evaluation **e);
 /* The same while others may be beside: for who looks at no pending node but by collect(), which waits for the claimed ones. */
 Status eval_enter_among(Evaluation **e);
 
-/* Gives the lock back while the call of this walk runs: its nodes are claimed until eval_beside_end, which takes the lock again. false: the
- * lock is kept, since something around holds it, too, or somebody waits to be alone. */
+/* Under the lock: waits until nobody is beside, which may give the lock back meanwhile. */
+void eval_alone(void);
+
+/* From begin to end the lock is given back and the call of this walk runs beside others (0: one without pending nodes): its nodes are claimed. Not
+ * possible where something around holds the lock, too, or somebody waits to be alone; of no use to a thread that evaluates alone. */
 typedef struct EvalBeside {
     struct EvalBeside *next;
     uint32_t walk;
 } EvalBeside;
-bool eval_beside_begin(EvalBeside *beside, uint32_t walk);
+bool eval_beside_possible(void);
+void eval_beside_begin(EvalBeside *beside, uint32_t walk);
 void eval_beside_end(const EvalBeside *beside);
 
 /* Under the lock: is a pending node with this mark part of a call that is beside? Waiting until it is not gives the lock back meanwhile. */

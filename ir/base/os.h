@@ -33,6 +33,16 @@ bool os_at_exit(void (*fn)(void));
  * called by another, among them. It may run twice. To be registered while the library loads; false: not in the main thread. */
 bool os_before_exit(void (*fn)(void));
 
+/* In a loop that waits for another thread without giving up the core. */
+static inline void os_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* While it is off, pthread_cancel does not end this thread: a thread that ended with a lock held, or while another one works on its stack,
  * would hang or break the rest. Around whatever may wait, read or write there. Restores what was. */
 int os_cancel_off(void);

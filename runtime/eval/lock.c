@@ -13,7 +13,9 @@
  * stays where it is; references that a donated input has are all the call's (call_donated), and a walk that could make others of them, or
  * let some go, waits at the claim.
  *
- * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- enters *alone*:
+ * A kiln_function that is repeated has no pending node, claims nothing (walk 0), and holds what it reads (runtime/function/replay.c).
+ *
+ * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is *alone*:
  * it waits until nobody is beside, and meanwhile nobody newly is (they keep the lock instead, as all do whose call is none that may run
  * beside: runtime/eval.c says which). Who is beside waits for nothing but this lock and the workers of the pool, and runs no code of the user's, so waiting for them ends.
  *
@@ -110,12 +112,25 @@ static void init_lock(void)
     atomic_store_explicit(&lock_made, true, memory_order_release);
 }
 
+/* Most hold it for less than a microsecond, and sleeping and waking takes several. */
+static void acquire(void)
+{
+    enum { TRIES = 40, PAUSES = 8 };
+    for (int i = 0; i < TRIES; i++) {
+        if (pthread_mutex_trylock(&shared.lock) == 0)
+            return;
+        for (int k = 0; k < PAUSES; k++)
+            os_pause();
+    }
+    pthread_mutex_lock(&shared.lock);
+}
+
 static void take(void)
 {
     if (!atomic_load_explicit(&lock_made, memory_order_acquire))
         pthread_once(&lock_once, init_lock);
     if (taken++ == 0)
-        pthread_mutex_lock(&shared.lock);
+        acquire();
     hold();
 }
 
@@ -127,13 +142,18 @@ static void wait_for_change(void)
     shared.waiting--;
 }
 
-void eval_lock(void)
+void eval_alone(void)
 {
-    take();
     shared.alone++;
     while (shared.beside)
         wait_for_change();
     shared.alone--;
+}
+
+void eval_lock(void)
+{
+    take();
+    eval_alone();
 }
 
 /* Who holds this lock may wait for the log, and a sink holds that. */
@@ -173,21 +193,20 @@ void eval_unlock(void)
 
 /* --- beside ----------------------------------------------------------------------------------------------------------------- */
 
-bool eval_beside_begin(EvalBeside *beside, uint32_t walk)
+bool eval_beside_possible(void) { return evaluations_of_threads() > 1 && taken == 1 && !shared.alone; }
+
+void eval_beside_begin(EvalBeside *beside, uint32_t walk)
 {
-    if (taken != 1 || shared.alone)
-        return false;
     *beside = (EvalBeside){shared.beside, walk};
     shared.beside = beside;
     taken = 0;
     pthread_mutex_unlock(&shared.lock);
-    return true;
 }
 
 void eval_beside_end(const EvalBeside *beside)
 {
     EvalBeside **link = &shared.beside;
-    pthread_mutex_lock(&shared.lock);
+    acquire();
     taken = 1;
     while (*link != beside)
         link = &(*link)->next;

@@ -65,15 +65,6 @@ static _Thread_local Pool *forking; /* whose turn this thread holds during a for
 static uint32_t seats_of(uint64_t control) { return (uint32_t)(control >> 16) & 0xffff; }
 static uint32_t active_of(uint64_t control) { return (uint32_t)control & 0xffff; }
 
-static void pause_cpu(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* ---- fork ---- */
 
 static void before_fork(void)
@@ -153,7 +144,7 @@ static void wait_for_work(Pool *pool)
         for (int i = 0; i < SPIN_CHECK; i++) {
             if (seats_of(atomic_load_explicit(&pool->control, memory_order_relaxed)) > 0)
                 return;
-            pause_cpu();
+            os_pause();
         }
     } while (os_seconds() < until && !atomic_load_explicit(&pool->stop, memory_order_relaxed));
 
@@ -281,7 +272,7 @@ static void wait_for_workers(Pool *pool)
         for (int i = 0; i < SPIN_CHECK; i++) {
             if (active_of(atomic_load(&pool->control)) == 0)
                 return;
-            pause_cpu();
+            os_pause();
         }
     } while (os_seconds() < until);
     pthread_mutex_lock(&pool->sleep);

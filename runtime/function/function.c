@@ -610,6 +610,12 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
     TRY(evaluate_inputs(f->n_in, in, loc));
     Template *t = find_template(f, in);
     bool pure = option_int(OPT_CHECK) == CHECK_PURE;
+    Status repeated;
+    if (t && !pure && template_repeat(e, t, in, out, &repeated))
+        return repeated;
+    eval_alone(); /* what follows has room for one at a time; it waits for others, who may have changed everything */
+    TRY(evaluate_inputs(f->n_in, in, loc));
+    t = find_template(f, in);
     if (t && !t->replaying && (!template_holds(t) || (pure && !template_fits(t)))) {
         drop_first_template(f);
         t = NULL;
@@ -710,6 +716,8 @@ static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *i
             "kiln_function_call%s%s:%d: under a mode that sees each op (kiln_mode_push, kiln_log_ops_push) the function is run anew "
             "at each call",
             loc.file ? " at " : "", loc.file ? loc.file : "", loc.line);
+    if (is_part)
+        eval_alone();
     Status status = is_part ? call_inline(f, in, out, loc) : call_function(e, f, in, out, loc);
     call.returned = true;
     return status;
@@ -726,7 +734,7 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
         if (!in[i])
             return error_null("an input", api, loc);
     Evaluation *e;
-    Status status = eval_enter(&e);
+    Status status = eval_enter_among(&e);
     return error_sync(status == ST_OK ? call_locked(e, f, in, out, loc) : status, api, loc);
 }
 

@@ -35,6 +35,7 @@ struct Prepared {
     size_t temp_bytes, scratch; /* scratch: of the phase that needs most */
     const char *scratch_kernel; /* whose phase that is */
     int64_t bytes_moved;
+    double ns; /* that its kernels take on one thread, about */
     uint32_t n_patches, n_phases;
 };
 
@@ -130,6 +131,7 @@ static bool plan_phases(Prepared *to, const int64_t *sizes)
         Phase *phase = &to->phases[to->n_phases++];
         *phase = phase_of(kernel, args, 0, pool_threads());
         to->bytes_moved += sizes[step->bytes];
+        to->ns += (double)kernel->compiled->query(args, ASK_POINTS, 0) * kernel->cost;
         if (phase_scratch(phase) >= to->scratch) {
             to->scratch = phase_scratch(phase);
             to->scratch_kernel = kernel->name;
@@ -163,6 +165,8 @@ void prepared_free(Prepared *p)
     os_free(p->made_of);
     os_free(p);
 }
+
+double prepared_ns(const Prepared *p) { return p->ns; }
 
 static bool make_outputs(const Prepared *p, Storage **outputs)
 {
@@ -222,6 +226,5 @@ Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint6
     storage_release(temps);
     e->launches += p->n_phases;
     e->moved += p->bytes_moved;
-    launch_count(e);
     return ST_OK;
 }

@@ -1,4 +1,5 @@
-/* A program prepared for repeats: the same sizes, other data (runtime/function/prepared.c). Under the evaluation lock. */
+/* A program prepared for repeats: the same sizes, other data (runtime/function/prepared.c). Made and freed under the evaluation lock; in one run at a
+ * time. */
 #ifndef RUNTIME_PREPARED_H
 #define RUNTIME_PREPARED_H
 
@@ -11,8 +12,10 @@ typedef struct Prepared Prepared;
 Prepared *prepared_new(const Program *program, const int64_t *sizes);
 void prepared_free(Prepared *p); /* NULL is allowed */
 
+double prepared_ns(const Prepared *p); /* nanoseconds that its kernels take on one thread, about */
+
 /* Runs it on inputs' data, by number, and the call's scalars; outputs[k] gets storage with a reference for the caller. ST_OUT_OF_MEMORY:
- * no output is set. No input is overwritten. */
+ * no output is set. No input is overwritten. With the evaluation lock or beside others, who holds the program then; launch_count is the caller's. */
 Status prepared_run(Evaluation *e, Prepared *p, char *const *inputs, const uint64_t *scalars, Storage **outputs);
 
 #endif

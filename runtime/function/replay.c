@@ -14,6 +14,7 @@
 #include "runtime/api/random.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
+#include "runtime/eval.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/perf.h"
 #include "runtime/function/template.h"
@@ -101,14 +102,14 @@ bool template_fits(const Template *t)
 }
 
 /* The random stream's position and key, into the scalars. */
-static void put_draws(const Template *t, uint64_t base)
+static void put_draws(const Template *t, uint64_t base, uint64_t *scalars)
 {
     for (uint32_t d = 0; d < t->n_draws; d++) {
         const Draw *draw = &t->draws[d];
         if (draw->counter_scalar != UINT32_MAX)
-            t->scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
+            scalars[draw->counter_scalar] = base + (draw->start - t->draws[0].start);
         if (draw->key_scalar != UINT32_MAX)
-            t->scalars[draw->key_scalar] = random_key();
+            scalars[draw->key_scalar] = random_key();
     }
 }
 
@@ -156,7 +157,7 @@ static Status replay_begin(Replay *r, kiln_tensor *const *in, uint64_t base, boo
             return ST_OUT_OF_MEMORY;
         r->n_values++;
     }
-    put_draws(t, base);
+    put_draws(t, base, t->scalars);
     r->call = *call;
     r->call.nodes.at = t->now;
     r->call.scalars.at = t->scalars;
@@ -228,25 +229,111 @@ static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked)
     return node;
 }
 
-/* The results as nodes, t->values[i] with a reference each. On failure there are none, and no storages. */
-static Status make_values(Template *t, kiln_tensor *const *in, bool tracked)
+/* A call's room, and the program prepared for it. One block but for that. */
+typedef struct Seat {
+    struct Seat *next;
+    Prepared *prepared;
+    struct Variant *variant; /* what it is prepared for, and ... */
+    uint64_t generation;     /* ... when */
+    char **pointers;         /* by the call's inputs */
+    RtNode **inputs;         /* the same; those are held while the call is beside others */
+    Storage **storages;      /* by its outputs */
+    RtNode **fresh;          /* the same */
+    RtNode **values;         /* by the template's results; a reference each */
+    uint64_t *scalars;
+} Seat;
+
+static void seat_free(Seat *seat)
+{
+    prepared_free(seat->prepared);
+    os_free(seat);
+}
+
+void seats_free(Template *t)
+{
+    while (t->idle) {
+        Seat *seat = t->idle;
+        t->idle = seat->next;
+        seat_free(seat);
+    }
+}
+
+/* NULL: the program is none that can be prepared, or there is no memory. */
+static Seat *seat_new(const Template *t, const CacheHit *hit)
+{
+    size_t n_in = t->call.inputs.n, n_out = t->call.outputs.n, n_scalars = t->call.scalars.n;
+    Seat *seat = os_calloc(1, sizeof *seat + sizeof(void *) * (2 * n_in + 2 * n_out + t->n_results) + sizeof *seat->scalars * n_scalars);
+    if (!seat)
+        return NULL;
+    seat->pointers = (char **)(seat + 1);
+    seat->inputs = (RtNode **)(seat->pointers + n_in);
+    seat->storages = (Storage **)(seat->inputs + n_in);
+    seat->fresh = (RtNode **)(seat->storages + n_out);
+    seat->values = seat->fresh + n_out;
+    seat->scalars = (uint64_t *)(seat->values + t->n_results);
+    if (n_scalars)
+        memcpy(seat->scalars, t->scalars, sizeof *seat->scalars * n_scalars);
+    seat->variant = hit->variant;
+    seat->generation = t->memo.generation;
+    seat->prepared = prepared_new(hit->program, hit->sizes);
+    if (seat->prepared)
+        return seat;
+    os_free(seat);
+    return NULL;
+}
+
+static Seat *seat_take(Template *t, const CacheHit *hit)
+{
+    Seat *seat = t->idle;
+    if (seat)
+        t->idle = seat->next;
+    return seat ? seat : seat_new(t, hit);
+}
+
+/* What it is prepared for may have gone meanwhile. */
+static void seat_give(Template *t, Seat *seat)
+{
+    if (seat->variant == t->prepared_variant && seat->generation == t->prepared_generation && !t->dropped) {
+        seat->next = t->idle;
+        t->idle = seat;
+    } else {
+        seat_free(seat);
+    }
+}
+
+/* The results as nodes, seat->values[i] with a reference each. On failure there are none, and no storages. */
+static Status make_values(const Template *t, Seat *seat, kiln_tensor *const *in, bool tracked)
 {
     const Call *call = &t->call;
     for (size_t k = 0; k < call->outputs.n; k++) {
-        t->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], t->storages[k], tracked);
-        if (t->fresh[k])
+        seat->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], seat->storages[k], tracked);
+        if (seat->fresh[k])
             continue;
         for (size_t j = k; j < call->outputs.n; j++)
-            storage_release(t->storages[j]);
+            storage_release(seat->storages[j]);
         while (k-- > 0)
-            node_release(t->fresh[k]);
+            node_release(seat->fresh[k]);
         return ST_OUT_OF_MEMORY;
     }
     for (uint32_t i = 0; i < t->n_results; i++) {
         const Source *s = &t->results[i];
-        t->values[i] = now_of(s, in, t->fresh);
+        seat->values[i] = now_of(s, in, seat->fresh);
         if (s->kind != FROM_RESULT || !s->first) /* else the node's first reference */
-            node_retain(t->values[i]);
+            node_retain(seat->values[i]);
+    }
+    return ST_OK;
+}
+
+static Status hand_out_values(const Template *t, Seat *seat, kiln_tensor **out)
+{
+    for (uint32_t i = 0; i < t->n_results; i++) {
+        out[i] = tensor_new(seat->values[i]);
+        if (out[i])
+            continue;
+        for (uint32_t j = i + 1; j < t->n_results; j++)
+            node_release(seat->values[j]);
+        memset(out, 0, sizeof *out * t->n_results);
+        return ST_OUT_OF_MEMORY;
     }
     return ST_OK;
 }
@@ -262,45 +349,92 @@ static Status record_prepared(Evaluation *e, const Template *t, const CacheHit *
     return ST_OK;
 }
 
+/* Runs on a seat that has its inputs. */
+static Status run_seat(Evaluation *e, const Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
+{
+    TRY(prepared_run(e, seat->prepared, seat->pointers, seat->scalars, seat->storages));
+    TRY(make_values(t, seat, in, tracked));
+    return hand_out_values(t, seat, out);
+}
+
+/* Less work than this is done before the lock is taken a second time. */
+static const double BESIDE_NS = 500;
+
+/* Results that are arguments or captured tensors are those of the moment at which the inputs were read. */
+static bool may_run_beside(const Template *t, const Seat *seat)
+{
+    bool made = prepared_ns(seat->prepared) >= BESIDE_NS && eval_beside_possible();
+    for (uint32_t i = 0; i < t->n_results && made; i++)
+        made = t->results[i].kind == FROM_RESULT;
+    return made;
+}
+
 /*
- * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
- * arguments and captured tensors have handles. False: not this time; nothing was done.
+ * Beside others. The program is held by the evaluation's record, the template by its number of users. The inputs are held, too, not only for the case
+ * that nobody else does at the end: an argument or a captured tensor may be assigned to by another thread, and what its value is made into be
+ * computed in place.
  */
-static bool replay_prepared(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, uint64_t base, Status *status)
+static Status run_seat_beside(Evaluation *e, Template *t, Seat *seat, kiln_tensor *const *in, kiln_tensor **out, bool tracked)
+{
+    EvalBeside place;
+    for (size_t i = 0; i < t->call.inputs.n; i++)
+        node_retain(seat->inputs[i]);
+    t->users++;
+    eval_beside_begin(&place, 0);
+    Status status = run_seat(e, t, seat, in, out, tracked);
+    eval_beside_end(&place);
+    t->users--;
+    for (size_t i = 0; i < t->call.inputs.n; i++)
+        node_release(seat->inputs[i]);
+    return status;
+}
+
+/* Puts in the inputs. false: some are not as they were. */
+static bool fill_seat(const Template *t, Seat *seat, kiln_tensor *const *in, bool *tracked)
 {
     const Call *call = &t->call;
-    CacheHit hit;
-    if (!t->prepared || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
-        t->memo.generation != t->prepared_generation || background_done() || e->busy || logging() || !same_device(t) || !template_holds(t))
-        return false;
-    bool tracked = false;
+    *tracked = false;
     for (size_t i = 0; i < call->inputs.n; i++) {
-        const RtNode *node = now_of(&t->inputs[i], in, NULL);
-        tracked |= node->tracked;
+        RtNode *node = now_of(&t->inputs[i], in, NULL);
+        *tracked |= node->tracked;
         if (node_pending(node) || device_is_cuda(node_device(node)) || !same_kind(&t->inputs[i], node, call->nodes.at[call->inputs.at[i]]))
             return false;
-        t->pointers[i] = node->data;
+        seat->pointers[i] = node->data;
+        seat->inputs[i] = node;
     }
     for (uint32_t i = 0; i < t->n_results; i++)
         if (weak_argument(&t->results[i], in))
             return false;
-    put_draws(t, base);
+    return true;
+}
+
+/*
+ * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
+ * arguments and captured tensors have handles.
+ */
+bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Status *status)
+{
+    CacheHit hit;
+    Seat *seat;
+    bool tracked;
+    if (!t->repeats || t->replaying || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
+        t->memo.generation != t->prepared_generation || background_done() || e->busy || logging() || !same_device(t) ||
+        !template_holds(t) || !(seat = seat_take(t, &hit)))
+        return false;
+    if (!fill_seat(t, seat, in, &tracked)) {
+        seat_give(t, seat);
+        return false;
+    }
+    put_draws(t, t->drawn ? random_advance(t->drawn) : 0, seat->scalars);
     stat_count(STAT_EVALS, 1);
     stat_count(STAT_HITS, 1);
     *status = e->record.prepared == t->prepared_number ? ST_OK : record_prepared(e, t, &hit);
     if (*status == ST_OK)
-        *status = prepared_run(e, t->prepared, t->pointers, t->scalars, t->storages);
-    if (*status == ST_OK)
-        *status = make_values(t, in, tracked);
-    for (uint32_t i = 0; i < t->n_results && *status == ST_OK; i++) {
-        out[i] = tensor_new(t->values[i]);
-        if (out[i])
-            continue;
-        for (uint32_t j = i + 1; j < t->n_results; j++)
-            node_release(t->values[j]);
-        memset(out, 0, sizeof *out * t->n_results);
-        *status = ST_OUT_OF_MEMORY;
-    }
+        *status = may_run_beside(t, seat) ? run_seat_beside(e, t, seat, in, out, tracked) : run_seat(e, t, seat, in, out, tracked);
+    launch_count(e);
+    seat_give(t, seat);
+    if (t->dropped)
+        template_free(t);
     return true;
 }
 
@@ -312,8 +446,9 @@ static void prepare(Evaluation *e, Template *t)
     if (perf_counted() || t->n_assigned || !t->call.outputs.n || device_is_cuda(t->call.device) || !cache_recall(&t->memo, &hit) ||
         (t->prepared_variant == hit.variant && t->prepared_generation == t->memo.generation))
         return;
-    prepared_free(t->prepared);
-    t->prepared = prepared_new(hit.program, hit.sizes);
+    seats_free(t);
+    t->idle = seat_new(t, &hit);
+    t->repeats = t->idle != NULL;
     t->prepared_number = evaluation_next_number(e);
     t->prepared_variant = hit.variant;
     t->prepared_generation = t->memo.generation;
@@ -324,16 +459,12 @@ Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_
 {
     if (t->replaying) /* a deleter calls the function that lets the memory go */
         return fail(ST_INVALID, "a deleter may not compute values");
-    Status status;
-    *retrace = false;
-    if (replay_prepared(e, t, in, out, base, &status))
-        return status;
     *retrace = !template_holds(t);
     if (*retrace)
         return ST_OK;
     Replay r = {.t = t};
     t->replaying = true;
-    status = replay_begin(&r, in, base, retrace);
+    Status status = replay_begin(&r, in, base, retrace);
     if (status == ST_OK && !*retrace)
         status = replay_serve(e, &r, (uint32_t)n_out, loc);
     if (status == ST_OK && !*retrace)

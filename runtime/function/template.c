@@ -23,6 +23,10 @@ static void source_free(Source *s)
 
 void template_free(Template *t)
 {
+    if (t->users) {
+        t->dropped = true;
+        return;
+    }
     for (size_t i = 0; i < t->call.nodes.n; i++)
         if (t->call.nodes.at[i])
             node_release(t->call.nodes.at[i]);
@@ -55,9 +59,7 @@ void template_free(Template *t)
     os_free(t->values);
     os_free(t->scalars);
     os_free(t->held);
-    os_free(t->pointers);
-    os_free(t->storages);
-    prepared_free(t->prepared);
+    seats_free(t);
     cache_forget(&t->memo);
     os_free(t);
 }
@@ -267,9 +269,7 @@ static bool make_room(Template *t)
     t->values = os_calloc(t->n_results + 1, sizeof *t->values);
     t->scalars = os_copy(call->scalars.at, sizeof *t->scalars * call->scalars.n);
     t->held = os_calloc(call->inputs.n + 1, sizeof *t->held);
-    t->pointers = os_calloc(call->inputs.n + 1, sizeof *t->pointers);
-    t->storages = os_calloc(call->outputs.n + 1, sizeof *t->storages);
-    return t->now && t->fresh && t->values && t->scalars && t->held && t->pointers && t->storages;
+    return t->now && t->fresh && t->values && t->scalars && t->held;
 }
 
 /* Of a loop only the results that the function gives: nobody will ask for the others of this trace. */

@@ -71,7 +71,7 @@ struct Template {
     uint32_t n_draws;
     uint64_t drawn; /* positions of the stream from the first draw to the last */
     int home;       /* the thread's device when it was traced; DEVICE_ANY: there was none */
-    /* Room for replaying, and what the last replay found. */
+    /* Room for replaying the long way, and what the last replay found. */
     bool replaying;
     CacheMemo memo;
     RtNode **now;    /* call.nodes with the inputs' current nodes and the fresh results in their places */
@@ -80,18 +80,20 @@ struct Template {
     uint64_t *scalars;
     uint32_t *held;
     /* The fast path: the program of `memo`, prepared, while that is still the same. */
-    Prepared *prepared;
+    bool repeats;                     /* it can be; else nothing was tried, or to no avail */
+    bool dropped;                     /* freed, as soon as nobody is on a seat */
+    uint32_t users;                   /* on seats */
+    struct Seat *idle;                /* a seat for each call at once, as many as there ever were (runtime/function/replay.c) */
     struct Variant *prepared_variant; /* what `memo` said then; NULL: nothing was tried */
     uint64_t prepared_generation;
     uint32_t prepared_number; /* of all that were prepared, which no other has (evaluation_next_number) */
-    char **pointers;          /* by the call's inputs */
-    Storage **storages;       /* by its outputs */
 };
 
 /* The template of a finished trace whose results are roots[0..n): the function's outputs, then what the assigned handles would mean.
  * NULL: out of memory or too large for one program (fail() was called). */
 Template *template_new(Evaluation *e, const Trace *trace, RtNode *const *roots, uint32_t n);
-void template_free(Template *t);
+void template_free(Template *t); /* once nobody repeats it any more */
+void seats_free(Template *t);    /* the idle ones */
 
 /* Do the captured tensors mean what the trace took for granted: one value, the same number? */
 bool template_holds(const Template *t);
@@ -100,9 +102,13 @@ bool template_holds(const Template *t);
 bool template_fits(const Template *t);
 
 /* Serves the template with the current values: out[0..n_out) get fresh handles, the assigned handles their new meaning. `base` is
- * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock. */
+ * the random stream's position. *retrace: the template no longer fits (nothing was done). Under the evaluation lock, alone. */
 Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, int n_out, uint64_t base, Loc loc,
                        bool *retrace);
+
+/* The fast way of serving it, where nothing has changed since it was served the long way; false: not this time, nothing was done. Kernels that take a
+ * while run beside other evaluations. Under the evaluation lock, which it may give back and take again. */
+bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Status *status);
 
 /* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing, or captured tensors of other values
  * have become one, so that the traces cannot be compared. Values of draws may differ. */

@@ -196,6 +196,12 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
     return interpret(e, call);
 }
 
+/* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA device, whose
+ * launches only queue and share what belongs to the device; under modes. */
+static bool is_whole(const Evaluation *e, const Call *call) { return e->whole && !device_is_cuda(call->device) && !rt_thread()->mode; }
+
+bool may_be_beside(const Evaluation *e, const Call *call) { return is_whole(e, call) && eval_beside_possible(); }
+
 static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheHit *hit)
 {
     double start = os_seconds();
@@ -218,6 +224,21 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
     return ST_OK;
 }
 
+/* A program in memory; one that another thread makes now is waited for. */
+static bool look_up(Evaluation *e, const Call *call, CacheHit *hit, CacheMiss *miss)
+{
+    for (;;) {
+        background_enter(&e->options);
+        int64_t began = timeline_begin();
+        bool found = (call->memo && cache_recall(call->memo, hit)) || cache_find(&call->key, &call->facts, hit, miss);
+        if (began)
+            traced_lookup(call, began, found ? hit : NULL);
+        if (found || !is_whole(e, call) || !eval_await_compile(call->walk, &call->key))
+            return found;
+        call_renumber(call);
+    }
+}
+
 static Status compute(Evaluation *e, Call *call)
 {
     if (e->options.value[OPT_MODE] == MODE_INTERP) {
@@ -226,11 +247,7 @@ static Status compute(Evaluation *e, Call *call)
     }
     CacheHit hit;
     CacheMiss miss;
-    background_enter(&e->options);
-    int64_t began = timeline_begin();
-    bool found = (call->memo && cache_recall(call->memo, &hit)) || cache_find(&call->key, &call->facts, &hit, &miss);
-    if (began)
-        traced_lookup(call, began, found ? &hit : NULL);
+    bool found = look_up(e, call, &hit, &miss);
     if (found) {
         record_source(e, KILN_CALL_MEMORY);
         stat_count(STAT_HITS, 1);
@@ -251,15 +268,6 @@ static Status compute(Evaluation *e, Call *call)
     return status == ST_COMPILE ? fall_back(e, call, status) : status; /* the driver makes no code of it: it loads kernels only now */
 }
 
-/*
- * May the call run while other threads evaluate? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA device, whose
- * launches only queue and share what belongs to the device; under modes; where launches are measured, which is of no use beside others.
- */
-static bool may_run_beside(const Evaluation *e, const Call *call)
-{
-    return e->whole && !device_is_cuda(call->device) && !rt_thread()->mode && !perf_timed() && eval_beside_possible();
-}
-
 /* What was recorded of the call holds the program and has a copy of its sizes: neither may go while it runs. */
 static Status run(Evaluation *e, const Program *program, const Call *call)
 {
@@ -271,9 +279,9 @@ static Status run(Evaluation *e, const Program *program, const Call *call)
     if (program->takes_over && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
-    bool beside = may_run_beside(e, call);
+    bool beside = may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
     if (beside)
-        eval_beside_begin(&place, call->walk);
+        eval_beside_begin(&place, call->walk, NULL);
     Status status = launch(e, program, sizes, call, donated, &fault_node);
     if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
         status = call_index_failed(call, fault_node);

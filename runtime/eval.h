@@ -19,15 +19,21 @@ Status eval_enter_among(Evaluation **e);
 /* Under the lock: waits until nobody is beside, which may give the lock back meanwhile. */
 void eval_alone(void);
 
-/* From begin to end the lock is given back and the call of this walk runs beside others (0: one without pending nodes): its nodes are claimed. Not
- * possible where something around holds the lock, too, or somebody waits to be alone; of no use to a thread that evaluates alone. */
+/* From begin to end the lock is given back, while the call of this walk runs, or is compiled, beside others: its nodes are claimed (walk 0: it has no
+ * pending ones). Not possible where something around holds the lock, too, or somebody waits to be alone; of no use to a thread that evaluates
+ * alone. The end takes the lock again. */
 typedef struct EvalBeside {
     struct EvalBeside *next;
     uint32_t walk;
+    const CallKey *compiles; /* NULL: nothing */
 } EvalBeside;
 bool eval_beside_possible(void);
-void eval_beside_begin(EvalBeside *beside, uint32_t walk);
+void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compiles);
 void eval_beside_end(const EvalBeside *beside);
+
+/* Where another thread compiles a program for this key, and nothing around holds the lock: waits for that and returns true. The lock is given back
+ * meanwhile, and the call of this walk claimed. */
+bool eval_await_compile(uint32_t walk, const CallKey *key);
 
 /* Under the lock: is a pending node with this mark part of a call that is beside? Waiting until it is not gives the lock back meanwhile. */
 bool eval_claimed(uint32_t mark);
@@ -47,11 +53,17 @@ Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc);
 
+/* May the call be compiled, and run, beside others? (runtime/eval.c) */
+bool may_be_beside(const Evaluation *e, const Call *call);
+
 /* Serves a miss (runtime/eval/miss.c): says why, makes a program, enters it into the cache: *hit. */
 Status serve_miss(Evaluation *e, Call *call, const CacheMiss *miss, CacheHit *hit);
 /* Which facts become arguments of a program: those that varied under its key and those marked, or all. */
 typedef enum Breadth { BREADTH_USUAL, BREADTH_WIDE, BREADTH_GENERAL } Breadth; /* guards/guards.h: wide, general */
 Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth, const Graph *g, GuardPolicy *policy); /* in g's arena */
+/* What outlives the cache's next call. */
+const void *bytes_copy(Arena *arena, const void *data, size_t bytes); /* never NULL */
+Facts facts_copy(Arena *arena, const Facts *facts);
 
 /* Computes the outputs' values into e->results, with the reference interpreter (runtime/eval/interpret.c). */
 Status interpret(Evaluation *e, const Call *call);

@@ -92,17 +92,6 @@ static void job_free(Job *job)
     os_free(job);
 }
 
-static const void *copied(Arena *arena, const void *data, size_t bytes)
-{
-    return bytes ? arena_copy(arena, data, bytes) : arena_alloc(arena, 0);
-}
-
-static Facts copy_facts(Arena *arena, const Facts *facts)
-{
-    return (Facts){copied(arena, facts->ints, sizeof *facts->ints * facts->n_ints),
-                   copied(arena, facts->scalars, sizeof *facts->scalars * facts->n_scalars), facts->n_ints, facts->n_scalars};
-}
-
 /* While the graph still knows the user's places. */
 static void log_queued(const Job *job, const Evaluation *e, const Call *call)
 {
@@ -128,15 +117,11 @@ static Status job_fill(Job *job, const Evaluation *e, const Call *call)
     job->options = e->options;
     job->device = call->device;
     job->id = call_id(call);
-    job->key = (CallKey){key->hash, copied(arena, key->structure, key->structure_bytes),
-                         copied(arena, key->signature, key->signature_bytes), key->structure_bytes, key->signature_bytes};
-    job->facts = copy_facts(arena, &call->facts);
+    job->key = (CallKey){key->hash, bytes_copy(arena, key->structure, key->structure_bytes),
+                         bytes_copy(arena, key->signature, key->signature_bytes), key->structure_bytes, key->signature_bytes};
+    job->facts = facts_copy(arena, &call->facts);
     job->graph = call_graph(call, arena);
     TRY(miss_policy(call, &job->options, job->general ? BREADTH_WIDE : BREADTH_USUAL, job->graph, &job->policy));
-    Facts *seen = ARENA_ARRAY(arena, Facts, job->policy.n_seen);
-    for (uint32_t i = 0; i < job->policy.n_seen; i++)
-        seen[i] = copy_facts(arena, &job->policy.seen[i]);
-    job->policy.seen = seen;
     log_queued(job, e, call);
     job->recorded = count_recorded(job->graph, call);
     for (Ref r = 0; r < job->graph->nodes.n; r++)

@@ -69,6 +69,9 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
 /* After a collect() whose `serve` only looks and computes nothing: nothing is taken to be computed any more. */
 void collect_end(Evaluation *e);
 
+/* Gives its nodes their numbers again, after other walks, which may have met its inputs, too. */
+void call_renumber(const Call *call);
+
 /* The call as a graph for compiling or interpreting; graph.ints and graph.scalars are the call's facts, in order. */
 Graph *call_graph(const Call *call, Arena *arena);
 

@@ -423,6 +423,12 @@ Status collect(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int device
     return status;
 }
 
+void call_renumber(const Call *call)
+{
+    for (size_t i = 0; i < call->nodes.n; i++)
+        call->nodes.at[i]->index = (uint32_t)i;
+}
+
 /* --- the call as a graph ------------------------------------------------------------------------------------------------ */
 
 typedef struct Building {

@@ -1,23 +1,23 @@
 /*
- * The evaluation lock. What is shared -- nodes, the program cache, histories, logs of compiles -- changes under it; kernels on the CPU run
- * without it, so that evaluations of several threads run beside each other.
+ * The evaluation lock. What is shared -- nodes, the program cache, histories, logs of compiles -- changes under it; kernels on the CPU and
+ * compiles run without it, so that evaluations of several threads run beside each other.
  *
  *     thread A   |lock: collect, find ......|  bind, run the steps   |lock: publish|
- *     thread B                  |lock: collect, find |  run the steps            |lock: publish|
+ *     thread B                  |lock: collect, find |  compile ...                |lock: enter, ...|
  *     thread C                                       |lock: collect ... meets a node of A: waits  |collect again ...|
  *
  * From eval_beside_begin to eval_beside_end an evaluation is *beside* the others, and what its call is made of is claimed. A walk leaves its
  * number on each node of a call (RtNode.mark), so a pending node is claimed while its number is that of a walk that is beside: nothing is
- * written for it. Who meets a claimed node, or finds that another thread compiles what it needs, waits and begins its walk anew, since
- * anything may have changed meanwhile. So no thread changes a pending node of a call that runs, and what those hold (the call's inputs)
- * stays where it is; references that a donated input has are all the call's (call_donated), and a walk that could make others of them, or
- * let some go, waits at the claim.
+ * written for it. Who meets a claimed node waits, and begins its walk anew, since anything may have changed meanwhile. So no thread
+ * changes a pending node of a call that runs, and what those hold (the call's inputs) stays where it is. References to an input that is
+ * overwritten are all the call's (call_donated); a walk that could make others of them, or let some go, waits at the claim. Of evaluated nodes
+ * only mark and index change, which no kernel looks at (call_renumber). A compile says what it compiles: who needs the same program claims its own
+ * call, waits, and looks again. A kiln_function that is repeated has no pending node (walk 0), and holds what it reads (runtime/function/replay.c).
  *
- * A kiln_function that is repeated has no pending node, claims nothing (walk 0), and holds what it reads (runtime/function/replay.c).
- *
- * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is *alone*:
- * it waits until nobody is beside, and meanwhile nobody newly is (they keep the lock instead, as all do whose call is none that may run
- * beside: runtime/eval.c says which). Who is beside waits for nothing but this lock and the workers of the pool, and runs no code of the user's, so waiting for them ends.
+ * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is
+ * *alone*: it waits until nobody is beside, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no
+ * whole (may_be_beside in runtime/eval.c), or one whose thread has no company. Who is beside waits for nothing but this lock, the workers of the
+ * pool and compiles, and runs no code of the user's but a log sink, which may not evaluate: so waiting for those who are beside ends.
  *
  * The lock is held once and counted for each thread (a deleter may ask for what is computed already), and given back as a whole by who waits.
  * Safe across fork, which is alone, too. Who holds it or is beside computes in the default floating-point mode (ir/base/fp_mode.h) and is not
@@ -36,6 +36,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 static struct {
     pthread_mutex_t lock;   /* guards what follows, and all that is "under the evaluation lock" */
@@ -53,9 +54,11 @@ static void make_lock(void)
     pthread_cond_init(&shared.changed, NULL);
 }
 
-/* How often this thread took the lock and did not give it back; it holds it if at all. */
+/* How often this thread took the lock and did not give it back: it holds it, if at all. */
 static _Thread_local unsigned taken __attribute__((tls_model("initial-exec")));
-/* The same as far as the user's code that runs now is concerned, and how the thread went on before. */
+/* What it is beside with; NULL: nothing. */
+static _Thread_local EvalBeside *mine __attribute__((tls_model("initial-exec")));
+/* `taken` as far as the user's code that runs now is concerned, and how the thread went on before. */
 static _Thread_local EvalHeld held __attribute__((tls_model("initial-exec")));
 
 EvalHeld eval_step_out(void)
@@ -94,6 +97,9 @@ static void unlock_in_child(void)
 {
     make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
     shared.waiting = shared.alone = 0;
+    shared.beside = mine; /* a sink forks */
+    if (mine)
+        mine->next = NULL;
     let_go();
     if (--taken) /* a fork in code of the user's that runs under it */
         pthread_mutex_lock(&shared.lock);
@@ -142,10 +148,20 @@ static void wait_for_change(void)
     shared.waiting--;
 }
 
+/* Are others beside? A log sink of a thread that is may take the lock, to end a recording, say. */
+static bool others_beside(void)
+{
+    const EvalBeside *at = shared.beside;
+    while (at && at == mine)
+        at = at->next;
+    return at != NULL;
+}
+
+/* Who is beside may wait for the log, and so for a sink: that does not wait for him. */
 void eval_alone(void)
 {
     shared.alone++;
-    while (shared.beside)
+    while (others_beside() && !log_in_sink())
         wait_for_change();
     shared.alone--;
 }
@@ -176,12 +192,12 @@ Status eval_enter_among(Evaluation **e) { return enter(e, take); }
 bool eval_trylock(void)
 {
     pthread_once(&lock_once, init_lock);
-    bool mine = taken || pthread_mutex_trylock(&shared.lock) == 0;
-    if (mine) {
+    bool got = taken || pthread_mutex_trylock(&shared.lock) == 0;
+    if (got) {
         taken++;
         hold();
     }
-    return mine;
+    return got;
 }
 
 void eval_unlock(void)
@@ -195,24 +211,62 @@ void eval_unlock(void)
 
 bool eval_beside_possible(void) { return evaluations_of_threads() > 1 && taken == 1 && !shared.alone; }
 
-void eval_beside_begin(EvalBeside *beside, uint32_t walk)
+static void claim(EvalBeside *beside, uint32_t walk, const CallKey *compiles)
 {
-    *beside = (EvalBeside){shared.beside, walk};
+    *beside = (EvalBeside){shared.beside, walk, compiles};
     shared.beside = beside;
+}
+
+static void end_claim(const EvalBeside *beside)
+{
+    EvalBeside **link = &shared.beside;
+    while (*link != beside)
+        link = &(*link)->next;
+    *link = beside->next;
+    if (shared.waiting)
+        pthread_cond_broadcast(&shared.changed);
+}
+
+void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compiles)
+{
+    claim(beside, walk, compiles);
+    mine = beside;
     taken = 0;
     pthread_mutex_unlock(&shared.lock);
 }
 
 void eval_beside_end(const EvalBeside *beside)
 {
-    EvalBeside **link = &shared.beside;
     acquire();
     taken = 1;
-    while (*link != beside)
-        link = &(*link)->next;
-    *link = beside->next;
-    if (shared.waiting)
-        pthread_cond_broadcast(&shared.changed);
+    mine = NULL;
+    end_claim(beside);
+}
+
+static bool same_key(const CallKey *a, const CallKey *b)
+{
+    return a->structure_bytes == b->structure_bytes && a->signature_bytes == b->signature_bytes &&
+           memcmp(a->structure, b->structure, a->structure_bytes) == 0 && memcmp(a->signature, b->signature, a->signature_bytes) == 0;
+}
+
+static bool compiled_beside(const CallKey *key)
+{
+    const EvalBeside *at = shared.beside;
+    while (at && !(at->compiles && same_key(at->compiles, key)))
+        at = at->next;
+    return at != NULL;
+}
+
+bool eval_await_compile(uint32_t walk, const CallKey *key)
+{
+    EvalBeside own;
+    if (taken != 1 || !compiled_beside(key))
+        return false;
+    claim(&own, walk, NULL);
+    while (compiled_beside(key))
+        wait_for_change();
+    end_claim(&own);
+    return true;
 }
 
 bool eval_claimed(uint32_t walk)

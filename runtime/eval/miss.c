@@ -22,7 +22,20 @@ typedef struct CompileJob {
     Call *call;
     const CacheMiss *miss;
     Program *program;
+    bool beside; /* the lock is given back: to be taken again, however the compile ends */
+    EvalBeside place;
 } CompileJob;
+
+const void *bytes_copy(Arena *arena, const void *data, size_t bytes)
+{
+    return bytes ? arena_copy(arena, data, bytes) : arena_alloc(arena, 0);
+}
+
+Facts facts_copy(Arena *arena, const Facts *facts)
+{
+    return (Facts){bytes_copy(arena, facts->ints, sizeof *facts->ints * facts->n_ints),
+                   bytes_copy(arena, facts->scalars, sizeof *facts->scalars * facts->n_scalars), facts->n_ints, facts->n_scalars};
+}
 
 Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth, const Graph *g, GuardPolicy *policy)
 {
@@ -33,6 +46,8 @@ Status miss_policy(const Call *call, const JitOptions *options, Breadth breadth,
     int64_t dynamic = options->value[OPT_DYNAMIC];
     Facts *seen = ARENA_ARRAY(arena, Facts, HISTORY);
     policy->n_seen = cache_history(&call->key, &call->facts, policy->int_varies, policy->scalar_varies, seen, HISTORY);
+    for (uint32_t i = 0; i < policy->n_seen; i++)
+        seen[i] = facts_copy(arena, &seen[i]);
     policy->seen = seen;
     policy->wide = breadth == BREADTH_WIDE;
     policy->general = breadth == BREADTH_GENERAL;
@@ -104,14 +119,17 @@ static Status compile_in_arena(Arena *arena, void *user)
                               .want_texts = keep,
                               .assemble = cuda_assemble,
                               .device = job->call->device};
-    TRY(jit_compile(&request, &job->program, &texts));
-    if (keep) {
-        Str key;
-        str_init(&key, arena);
+    Str key;
+    str_init(&key, arena);
+    if (keep)
         call_key_text(job->call, &key);
-        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &e->options, e->api,
-                                store_place(e->loc, arena)});
-    }
+    const char *place = keep ? store_place(e->loc, arena) : "";
+    job->beside = may_be_beside(e, job->call);
+    if (job->beside) /* nothing below looks at nodes, or at what belongs to the cache */
+        eval_beside_begin(&job->place, job->call->walk, &job->call->key);
+    TRY(jit_compile(&request, &job->program, &texts));
+    if (keep)
+        store_keep(&(StoreItem){key.text, key.len, &job->call->facts, &policy, job->program, &texts, &e->options, e->api, place});
     return ST_OK;
 }
 
@@ -148,8 +166,13 @@ Status serve_miss(Evaluation *e, Call *call, const CacheMiss *miss, CacheHit *hi
 {
     if (background_await(e, call, hit))
         return ST_OK;
-    CompileJob job = {e, call, miss, NULL};
-    TRY(with_arena(compile_in_arena, &job));
+    CompileJob job = {.e = e, .call = call, .miss = miss};
+    Status status = with_arena(compile_in_arena, &job);
+    if (job.beside) {
+        eval_beside_end(&job.place);
+        call_renumber(call);
+    }
+    TRY(status);
     stat_add(STAT_COMPILES, 1);
     stat_add(STAT_COMPILE_NS, (int64_t)(1e9 * job.program->compile_seconds));
     background_generalise(e, call, job.program);

@@ -380,7 +380,7 @@ static Status run_seat_beside(Evaluation *e, Template *t, Seat *seat, kiln_tenso
     for (size_t i = 0; i < t->call.inputs.n; i++)
         node_retain(seat->inputs[i]);
     t->users++;
-    eval_beside_begin(&place, 0);
+    eval_beside_begin(&place, 0, NULL);
     Status status = run_seat(e, t, seat, in, out, tracked);
     eval_beside_end(&place);
     t->users--;

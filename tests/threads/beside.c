@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MOST_THREADS = 16, SEEDS = 6, LARGE = 70000, SMALL = 37 };
@@ -355,6 +356,137 @@ static void derive_meanwhile(int times)
     pthread_barrier_destroy(&barrier);
 }
 
+/* --- compiles -------------------------------------------------------------------------------------------------------------- */
+
+enum { COMPILERS = 4 };
+
+static kiln_tensor *of_all[2]; /* evaluated: each walk gives them other numbers */
+
+/* A graph for each number, as ops. */
+static kiln_tensor *graph(int number)
+{
+    kiln_tensor *x = of_all[number % 2], *z = of_all[1 - number % 2], *y = kiln_mul(kiln_exp(kiln_neg(x)), z);
+    for (; number; number /= 2)
+        y = number % 2 ? kiln_add(kiln_sin(y), x) : kiln_mul(kiln_cos(y), z);
+    return y;
+}
+
+typedef struct Compiler {
+    pthread_t thread;
+    int number, first;
+    bool own; /* graphs of its own, else those of all */
+    uint64_t bits[COMPILERS];
+} Compiler;
+
+static void *compile(void *user)
+{
+    Compiler *c = user;
+    kiln_scope *scope = kiln_scope_begin();
+    if (kiln_eval(kiln_add(kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(1))) != KILN_OK)
+        wrong("a first value", c->number, 0);
+    pthread_barrier_wait(&barrier);
+    for (int k = 0; k < COMPILERS; k++)
+        c->bits[k] = bits_of(graph(c->first + (c->own ? COMPILERS * c->number : 0) + k));
+    kiln_scope_end(scope);
+    return NULL;
+}
+
+static kiln_stats stats(void)
+{
+    kiln_stats now;
+    kiln_get_stats(&now);
+    return now;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Threads that need one program compile it once; those that need several compile them beside each other: longer in all than it takes. */
+static bool compile_together(bool own)
+{
+    static int next = 1 << 10; /* graphs that nothing has seen */
+    Compiler c[COMPILERS];
+    int wanted = own ? COMPILERS * COMPILERS : COMPILERS;
+    kiln_scope *scope = kiln_scope_begin();
+    if (kiln_eval(kiln_add(kiln_ones(KILN_F32, KILN_SHAPE(3)), kiln_int(1))) != KILN_OK)
+        wrong("a first value", -1, 0);
+    kiln_stats before = stats();
+    double start = seconds();
+    pthread_barrier_init(&barrier, NULL, COMPILERS);
+    for (int i = 0; i < COMPILERS; i++) {
+        c[i] = (Compiler){.number = i, .first = next, .own = own};
+        if (pthread_create(&c[i].thread, NULL, compile, &c[i]) != 0)
+            exit(1);
+    }
+    for (int i = 0; i < COMPILERS; i++)
+        pthread_join(c[i].thread, NULL);
+    pthread_barrier_destroy(&barrier);
+    bool beside = stats().compile_seconds - before.compile_seconds > 1.05 * (seconds() - start);
+    int made = (int)(stats().compiles - before.compiles - (stats().background_compiles - before.background_compiles));
+    if (made != wanted)
+        wrong("compiles", made, wanted);
+    if (kiln_set_option("mode", "interp") != KILN_OK)
+        wrong("an option", -1, 0);
+    for (int i = 0; i < COMPILERS; i++)
+        for (int k = 0; k < COMPILERS; k++)
+            if (c[i].bits[k] != bits_of(graph(next + (own ? COMPILERS * i : 0) + k)))
+                wrong("what was compiled beside another", i, k);
+    if (kiln_set_option("mode", "jit") != KILN_OK)
+        wrong("an option", -1, 0);
+    next += wanted;
+    kiln_scope_end(scope);
+    return beside;
+}
+
+/* The general programs, which are made in the background of what was compiled, are right as well. */
+static void other_sizes(void)
+{
+    enum { FIRST = 1 << 10, GRAPHS = COMPILERS + COMPILERS * COMPILERS };
+    uint64_t bits[GRAPHS];
+    for (int i = 0; i < GRAPHS; i++)
+        bits[i] = bits_of(graph(FIRST + i));
+    if (kiln_set_option("mode", "interp") != KILN_OK)
+        wrong("an option", -1, 0);
+    for (int i = 0; i < GRAPHS; i++)
+        if (bits[i] != bits_of(graph(FIRST + i)))
+            wrong("a general program", -1, i);
+    if (kiln_set_option("mode", "jit") != KILN_OK)
+        wrong("an option", -1, 0);
+}
+
+static void new_inputs(int64_t n)
+{
+    for (int k = 0; k < 2; k++) {
+        of_all[k] = input(n, k);
+        if (kiln_eval(of_all[k]) != KILN_OK)
+            wrong("an input", -1, k);
+    }
+}
+
+static void compile_beside(void)
+{
+    bool beside = false;
+    kiln_scope *scope = kiln_scope_begin();
+    new_inputs(5);
+    if (kiln_set_option("cache", "off") != KILN_OK || kiln_set_option("async_compile", "1") != KILN_OK)
+        wrong("an option", -1, 0);
+    compile_together(false);
+    compile_together(true);
+    new_inputs(11);
+    other_sizes();
+    if (kiln_set_option("async_compile", "0") != KILN_OK)
+        wrong("an option", -1, 0);
+    for (int k = 0; k < 5 && !beside; k++)
+        beside = compile_together(true);
+    if (!beside)
+        wrong("compiles take turns", -1, 0);
+    kiln_scope_end(scope);
+}
+
 /* --- around them --------------------------------------------------------------------------------------------------------- */
 
 static atomic_bool over;
@@ -440,11 +572,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         run_threads(numbers[i]);
     derive_meanwhile(3 * rounds);
+    compile_beside();
     kiln_function_free(one_for_all);
-    kiln_stats stats;
-    kiln_get_stats(&stats);
-    if (stats.fallbacks)
-        wrong("a fall-back", -1, (int)stats.fallbacks);
+    if (stats().fallbacks)
+        wrong("a fall-back", -1, (int)stats().fallbacks);
     if (atomic_load(&deleted) != rounds * (3 + (int)(sizeof numbers / sizeof *numbers)))
         wrong("deleters", -1, atomic_load(&deleted));
     if (atomic_load(&failures) == 0)

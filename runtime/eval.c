@@ -279,14 +279,15 @@ static Status run(Evaluation *e, const Program *program, const Call *call)
     if (program->takes_over && !(donated = call_donated(e, call)))
         return ST_OUT_OF_MEMORY;
     int cancel = device_is_cuda(call->device) ? os_cancel_off() : 0;
-    bool beside = may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
-    if (beside)
+    e->beside = may_be_beside(e, call) && !perf_timed(); /* what is measured beside others is of no use */
+    if (e->beside)
         eval_beside_begin(&place, call->walk, NULL);
     Status status = launch(e, program, sizes, call, donated, &fault_node);
     if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
         status = call_index_failed(call, fault_node);
-    if (beside)
+    if (e->beside)
         eval_beside_end(&place);
+    e->beside = false;
     launch_count(e);
     if (device_is_cuda(call->device))
         os_cancel_restore(cancel);

@@ -38,11 +38,12 @@ typedef struct CallRecord {
 
 typedef struct Evaluation {
     /* The sync point. */
-    uint32_t number;         /* of this evaluation */
-    bool busy;               /* from collecting to publishing: a deleter that runs then must not start another */
-    uint32_t asked;          /* the first so many of what is computed were asked for, the rest are company (runtime/gradient/group.c) */
-    bool whole;              /* the call at hand is the last part of its walk, which looks at nothing after it */
-    uint32_t awaits;         /* the walk ended at a node that is part of another thread's call, which has this number; 0: it did not */
+    uint32_t number; /* of this evaluation */
+    bool busy;       /* from collecting to publishing: a deleter that runs then must not start another */
+    uint32_t asked;  /* the first so many of what is computed were asked for, the rest are company (runtime/gradient/group.c) */
+    bool whole;      /* the call at hand is the last part of its walk, which looks at nothing after it */
+    bool beside;     /* the run at hand is (runtime/eval/lock.c): nothing is measured of it, should somebody ask for that meanwhile */
+    uint32_t awaits; /* the walk ended at a node that is part of another thread's call, which has this number; 0: it did not */
     int64_t launches, moved; /* of the run at hand: not in the statistics yet; bytes */
     bool refused;            /* the compile was, by the user's own word: no fall-back */
     const char *api;

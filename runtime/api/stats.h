@@ -18,7 +18,7 @@ extern _Atomic int64_t stat_values[STAT_COUNT];
 extern _Atomic int64_t stat_misses[REASON_COUNT];
 
 static inline void stat_add(StatId id, int64_t n) { atomic_fetch_add_explicit(&stat_values[id], n, memory_order_relaxed); }
-/* For those that change under the evaluation lock only: without a locked instruction. */
+/* For those that change under the evaluation lock only, so not in a launch (launch_count): without a locked instruction. */
 static inline void stat_count(StatId id, int64_t n)
 {
     int64_t old = atomic_load_explicit(&stat_values[id], memory_order_relaxed);

@@ -412,10 +412,10 @@ Status run_step(Run *run, const ProgStep *step)
         bind_args(run, step);
         return run_bodies(run, step);
     }
-    bool timed = perf_timed();
+    bool timed = run_timed(run);
     if (timed && !on_cuda(run))
         perf_look();
-    int64_t bytes = run->sizes[step->bytes], began = timeline_begin();
+    int64_t bytes = run->sizes[step->bytes], began = run_traced(run);
     if (timed)
         run->last = (Launched){.program = run->whole,
                                .what = step->what,

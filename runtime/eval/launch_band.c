@@ -10,7 +10,6 @@
  */
 #include "ir/base/os.h"
 #include "jit/options.h"
-#include "runtime/api/stats.h"
 #include "runtime/device/device.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/run.h"
@@ -247,7 +246,7 @@ Status band_reserve(Run *run, const ProgBand *band)
     Bands b;
     size_t slot[BAND_SLOTS], bytes = 0;
     if (plan_bands(run, band, &b))
-        return make_room(&b, perf_timed()) ? ST_OK : ST_OUT_OF_MEMORY;
+        return make_room(&b, run_timed(run)) ? ST_OK : ST_OUT_OF_MEMORY;
     (void)place_slots(&b, b.batch * b.rows, slot, &bytes);
     if (run->rows && run->rows->bytes < bytes) {
         storage_release(run->rows);
@@ -261,10 +260,10 @@ Status run_band(Run *run, const ProgBand *band)
     Bands b;
     if (!plan_bands(run, band, &b))
         return run_whole(run, band, &b);
-    bool timed = perf_timed();
+    bool timed = run_timed(run);
     if (timed)
         perf_look();
-    int64_t began = timeline_begin();
+    int64_t began = run_traced(run);
     if (!make_room(&b, timed))
         return ST_OUT_OF_MEMORY;
     if (began)
@@ -274,7 +273,7 @@ Status run_band(Run *run, const ProgBand *band)
     if (timed)
         tell_times(&b, os_seconds() - start, began);
     for (uint32_t i = 0; i < band->n; i++)
-        stat_count(STAT_BYTES, run->sizes[b.member[i].step->bytes]);
-    stat_count(STAT_KERNELS, band->n);
+        run->e->moved += run->sizes[b.member[i].step->bytes];
+    run->e->launches += band->n;
     return ST_OK;
 }

@@ -21,6 +21,10 @@ typedef struct Run {
     Launched last;        /* the step at hand, where somebody wants its time */
 } Run;
 
+/* Is a launch measured, and when did it begin for a timeline (0: that is not written)? What that needs is under the evaluation lock. */
+static inline bool run_timed(const Run *run) { return !run->e->beside && perf_timed(); }
+static inline int64_t run_traced(const Run *run) { return run->e->beside ? 0 : timeline_begin(); }
+
 /* Scalars that are computed here and now (jit/host_scalars.h), before anything has run that could not be taken back. */
 Status run_host(const Run *run);
 void bind_args(Run *run, const ProgStep *step); /* into run->args */

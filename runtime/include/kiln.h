@@ -65,7 +65,20 @@
  * products of bool and small ints are i64 or u64.
  *
  * Threads. Any function may be called from any thread. To hand a tensor to another thread,
- * kiln_retain it first. pthread_cancel takes effect where a thread is outside of kiln (deferred
+ * kiln_retain it first. Evaluations of several threads run beside each other on the CPU, compiles
+ * included: a value that several need is computed once, by the first of them, and so is a program.
+ * Any number of threads may read, compute and use one tensor at once. What changes what a handle
+ * means -- kiln_assign, kiln_touch, kiln_param, kiln_data of a strided tensor, a kiln_function that
+ * assigns, a step of an optimizer -- is yours to keep apart from every other use of that handle in
+ * another thread (a value that was computed from it before stays what it was, also where the new one
+ * is computed in its memory). So is the memory behind kiln_wrap, which nobody may write while a
+ * value recorded from it is not computed. A kiln_function may be called by several threads at once;
+ * scopes, recordings and modes belong to their thread, options and random numbers to all. One
+ * evaluation at a time: on a CUDA device (its launches only queue), under modes, while launches
+ * are measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE), and the parts of a graph of more than 4,096
+ * nodes but the last. Gradients and the first call of a kiln_function wait for what others compute.
+ *
+ * pthread_cancel takes effect where a thread is outside of kiln (deferred
  * cancellation, the default; POSIX allows calls of almost no library under the asynchronous kind).
  * Values can be computed at any time, in handlers of atexit and destructors of C++ globals, too.
  *

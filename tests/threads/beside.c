@@ -467,6 +467,44 @@ static void new_inputs(int64_t n)
     }
 }
 
+enum { TIMES = 300 };
+
+static void *evaluate_often(void *user)
+{
+    pthread_barrier_wait(&barrier);
+    for (int k = 0; k < TIMES; k++) {
+        kiln_scope *scope = kiln_scope_begin();
+        if (kiln_eval(graph(1 << 10)) != KILN_OK)
+            wrong("a known graph", -1, k);
+        kiln_scope_end(scope);
+    }
+    return user;
+}
+
+/* None is lost, as it would be where threads count without a lock. */
+static void count_launches(void)
+{
+    pthread_t threads[COMPILERS];
+    kiln_scope *scope = kiln_scope_begin();
+    new_inputs(LARGE / 8);
+    kiln_stats first = stats();
+    if (kiln_eval(graph(1 << 10)) != KILN_OK)
+        wrong("a graph", -1, 0);
+    kiln_stats before = stats();
+    pthread_barrier_init(&barrier, NULL, COMPILERS);
+    for (int i = 0; i < COMPILERS; i++)
+        if (pthread_create(&threads[i], NULL, evaluate_often, NULL) != 0)
+            exit(1);
+    for (int i = 0; i < COMPILERS; i++)
+        pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&barrier);
+    int64_t each = before.kernels - first.kernels, bytes = before.bytes_moved - first.bytes_moved;
+    if (stats().kernels - before.kernels != COMPILERS * TIMES * each ||
+        stats().bytes_moved - before.bytes_moved != COMPILERS * TIMES * bytes)
+        wrong("launches counted", (int)(stats().kernels - before.kernels), COMPILERS * TIMES * (int)each);
+    kiln_scope_end(scope);
+}
+
 static void compile_beside(void)
 {
     bool beside = false;
@@ -573,6 +611,7 @@ int main(int argc, char **argv)
         run_threads(numbers[i]);
     derive_meanwhile(3 * rounds);
     compile_beside();
+    count_launches();
     kiln_function_free(one_for_all);
     if (stats().fallbacks)
         wrong("a fall-back", -1, (int)stats().fallbacks);

@@ -50,6 +50,8 @@ static const Kind kinds[] = {
     {"small, 1 core, own programs", RECORDED, 64, true, true},
     {"small, 1 core, one function", FUNCTION, 64, true, false},
     {"small, 1 core, own functions", OWN_FUNCTION, 64, true, true},
+    {"short, 1 core, own programs", RECORDED, 1024, true, true},
+    {"short, 1 core, own functions", OWN_FUNCTION, 1024, true, true},
     {"middle, 1 core, one program", RECORDED, 8192, true, false},
     {"middle, 1 core, own programs", RECORDED, 8192, true, true},
     {"middle, 1 core, one function", FUNCTION, 8192, true, false},

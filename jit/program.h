@@ -78,6 +78,7 @@ typedef struct Program {
     bool general;    /* every size is an argument: without guards it accepts all of its structure and signature */
     size_t bytes;    /* memory it holds, code included */
     double compile_seconds;
+    double seconds;       /* that its last launch on a CPU took where several threads evaluate; 0: none did. Under the evaluation lock */
     int64_t traced;       /* in a trace: when its compile in the background began, on ... */
     uint32_t traced_lane; /* ... which lane; `traced` 0 after its first use */
     char id[17];          /* how the log calls its graph: the beginning of such a name; "": nobody said */

@@ -28,6 +28,7 @@ typedef struct EvalBeside {
     const CallKey *compiles; /* NULL: nothing */
 } EvalBeside;
 bool eval_beside_possible(void);
+#define BESIDE_SECONDS 500e-9 /* less work than this is done before the lock is given to another thread and back */
 void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compiles);
 void eval_beside_end(const EvalBeside *beside);
 

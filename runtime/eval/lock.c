@@ -173,21 +173,29 @@ void eval_lock(void)
 }
 
 /* Who holds this lock may wait for the log, and a sink holds that. */
-static Status enter(Evaluation **e, void (*lock)(void))
+static inline Status may_enter(Evaluation **e)
 {
+    if (user_pass_at_work())
+        return fail(ST_INVALID, "a pass may only look at its graph: it runs while a program is compiled");
     if (log_in_sink())
         return fail(ST_INVALID, "a log sink may only look at values that are computed already");
     TRY(op_refuses());
-    if (user_pass_at_work())
-        return fail(ST_INVALID, "a pass may only look at its graph: it runs while a program is compiled");
-    if (e && !(*e = evaluation_of_thread()))
-        return ST_OUT_OF_MEMORY;
-    lock();
+    return e && !(*e = evaluation_of_thread()) ? ST_OUT_OF_MEMORY : ST_OK;
+}
+
+Status eval_enter(Evaluation **e)
+{
+    TRY(may_enter(e));
+    eval_lock();
     return ST_OK;
 }
 
-Status eval_enter(Evaluation **e) { return enter(e, eval_lock); }
-Status eval_enter_among(Evaluation **e) { return enter(e, take); }
+Status eval_enter_among(Evaluation **e)
+{
+    TRY(may_enter(e));
+    take();
+    return ST_OK;
+}
 
 bool eval_trylock(void)
 {

@@ -166,7 +166,7 @@ void prepared_free(Prepared *p)
     os_free(p);
 }
 
-double prepared_ns(const Prepared *p) { return p->ns; }
+double prepared_seconds(const Prepared *p) { return 1e-9 * p->ns; }
 
 static bool make_outputs(const Prepared *p, Storage **outputs)
 {

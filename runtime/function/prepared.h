@@ -12,7 +12,7 @@ typedef struct Prepared Prepared;
 Prepared *prepared_new(const Program *program, const int64_t *sizes);
 void prepared_free(Prepared *p); /* NULL is allowed */
 
-double prepared_ns(const Prepared *p); /* nanoseconds that its kernels take on one thread, about */
+double prepared_seconds(const Prepared *p); /* that its kernels take on one thread, about */
 
 /* Runs it on inputs' data, by number, and the call's scalars; outputs[k] gets storage with a reference for the caller. ST_OUT_OF_MEMORY:
  * no output is set. No input is overwritten. With the evaluation lock or beside others, who holds the program then; launch_count is the caller's. */

@@ -357,13 +357,10 @@ static Status run_seat(Evaluation *e, const Template *t, Seat *seat, kiln_tensor
     return hand_out_values(t, seat, out);
 }
 
-/* Less work than this is done before the lock is taken a second time. */
-static const double BESIDE_NS = 500;
-
 /* Results that are arguments or captured tensors are those of the moment at which the inputs were read. */
 static bool may_run_beside(const Template *t, const Seat *seat)
 {
-    bool made = prepared_ns(seat->prepared) >= BESIDE_NS && eval_beside_possible();
+    bool made = prepared_seconds(seat->prepared) >= BESIDE_SECONDS && eval_beside_possible();
     for (uint32_t i = 0; i < t->n_results && made; i++)
         made = t->results[i].kind == FROM_RESULT;
     return made;

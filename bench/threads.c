@@ -119,7 +119,8 @@ static void pin(int number)
     CPU_ZERO(&one);
     if (sched_getaffinity(0, sizeof all, &all) != 0)
         return;
-    for (int cpu = 0, left = number % CPU_COUNT(&all); cpu < CPU_SETSIZE; cpu++)
+    int left = number % CPU_COUNT(&all);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &all) && left-- == 0)
             CPU_SET(cpu, &one);
     (void)sched_setaffinity(0, sizeof one, &one);
@@ -158,7 +159,7 @@ typedef struct Measured {
     double rate, longest; /* calls in a second, of all; seconds */
 } Measured;
 
-static Measured measure(const Kind *kind, int n, Worker *worker)
+static Measured measure(int n, Worker *worker)
 {
     Measured m = {0};
     double calls = 0, start = 0, end = 0;
@@ -197,7 +198,7 @@ static void run(const Kind *kind, int most)
     }
     for (int n = 2; n <= most; n *= 2) {
         for (int r = 0; r < rounds; r++) {
-            Measured alone = measure(kind, 1, worker), all = measure(kind, n, worker);
+            Measured alone = measure(1, worker), all = measure(n, worker);
             one[r] = 1 / alone.rate;
             ratio[r] = all.rate / alone.rate;
             longest[r] = all.longest / one[r];

@@ -173,8 +173,10 @@ void pressure_reset(void) { atomic_store(&pressure_mark, 0); }
 void pressure_relieve(Loc loc)
 {
     int64_t limit = option_int(OPT_PRESSURE_BYTES);
+    int cancel = os_cancel_off();
     if (limit <= 0)
-        limit = os_memory_bytes() / 2;
+        limit = os_memory_bytes() / 2; /* reads files */
+    os_cancel_restore(cancel);
     Evaluation *e;
     if (in_use() > limit && !trace_current && !rt_thread()->custom && eval_enter(&e) == ST_OK) {
         Walk w = {0};

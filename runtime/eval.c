@@ -197,8 +197,11 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
 }
 
 /* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA device, whose
- * launches only queue and share what belongs to the device; under modes. */
-static bool is_whole(const Evaluation *e, const Call *call) { return e->whole && !device_is_cuda(call->device) && !rt_thread()->mode; }
+ * launches only queue and share what belongs to the device; under modes; with ops of the user's, which are called under the lock. */
+static bool is_whole(const Evaluation *e, const Call *call)
+{
+    return e->whole && !call->own_ops && !device_is_cuda(call->device) && !rt_thread()->mode;
+}
 
 bool may_be_beside(const Evaluation *e, const Call *call) { return eval_beside_possible() && is_whole(e, call); }
 

@@ -106,6 +106,7 @@ static Status put_what(Call *call, const RtNode *node)
 {
     if (node->op == OP_INPUT)
         return has_no_value(node);
+    call->own_ops |= node->op == OP_CUSTOM;
     const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
     TRY(put_bytes(call, head, sizeof head));
     TRY(put_bytes(call, &node->attr, sizeof node->attr));
@@ -215,6 +216,7 @@ static Status inputs_first(Call *call)
 static Status write_call(Call *call, const uint8_t *keyed, size_t keyed_bytes)
 {
     call->structure.n = call->signature.n = call->ints.n = call->scalars.n = call->inputs.n = 0;
+    call->own_ops = false;
     TRY(inputs_first(call));
     TRY(put_bytes(call, keyed, keyed_bytes));
     bool marked = false;

@@ -33,6 +33,7 @@
 #include "runtime/eval/perf.h"
 #include "runtime/eval/pool.h"
 #include "runtime/eval/store.h"
+#include "runtime/record/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -157,11 +158,13 @@ static bool others_beside(void)
     return at != NULL;
 }
 
-/* Who is beside may wait for the log, and so for a sink: that does not wait for him. */
+/* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op at work, in the middle of a call that is
+ * not claimed. What they can reach is the end of a recording, which is sound anyway, and a fork, whose child must not ask for what another thread
+ * was computing in place then. */
 void eval_alone(void)
 {
     shared.alone++;
-    while (others_beside() && !log_in_sink())
+    while (others_beside() && !log_in_sink() && !rt_thread()->op)
         wait_for_change();
     shared.alone--;
 }

@@ -74,7 +74,7 @@
  * is computed in its memory). So is the memory behind kiln_wrap, which nobody may write while a
  * value recorded from it is not computed. A kiln_function may be called by several threads at once;
  * scopes, recordings and modes belong to their thread, options and random numbers to all. One
- * evaluation at a time: on a CUDA device (its launches only queue), under modes, while launches
+ * evaluation at a time: on a CUDA device (its launches only queue), under modes, with ops of one's own, while launches
  * are measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE), and the parts of a graph of more than 4,096
  * nodes but the last. Gradients and the first call of a kiln_function wait for what others compute.
  *

@@ -158,13 +158,12 @@ static bool others_beside(void)
     return at != NULL;
 }
 
-/* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op at work, in the middle of a call that is
- * not claimed. What they can reach is the end of a recording, which is sound anyway, and a fork, whose child must not ask for what another thread
+/* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op or pass at work, in the middle of a call. What they can reach is the end of a recording, which is sound anyway, and a fork, whose child must not ask for what another thread
  * was computing in place then. */
 void eval_alone(void)
 {
     shared.alone++;
-    while (others_beside() && !log_in_sink() && !rt_thread()->op)
+    while (others_beside() && !log_in_sink() && !rt_thread()->op && !user_pass_at_work())
         wait_for_change();
     shared.alone--;
 }
@@ -175,7 +174,7 @@ void eval_lock(void)
     eval_alone();
 }
 
-/* Who holds this lock may wait for the log, and a sink holds that. */
+/* Who holds this lock may wait for the log, and a sink holds that; or for a compile in the background, which a pass of the user's is part of. */
 static inline Status may_enter(Evaluation **e)
 {
     if (user_pass_at_work())

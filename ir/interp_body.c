@@ -104,7 +104,7 @@ static Status run_call(Run *run, Ref r, const Value *results)
     const Node *node = run_node(run, r);
     if (!node->callee->host || run->mode != INTERP_NATIVE)
         return fail(ST_UNSUPPORTED, "%s %s is not at hand", node->callee->name, node->callee->version);
-    CallBuffer *in = os_calloc((size_t)node->n_in + node->attr.n + 1, sizeof *in), *out = in + node->n_in;
+    CallBuffer *in = os_calloc((size_t)node->n_in + node->attr.n + 1, sizeof *in), *out = in ? in + node->n_in : NULL;
     if (!in)
         return ST_OUT_OF_MEMORY;
     for (uint32_t k = 0; k < node->n_in; k++)

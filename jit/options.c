@@ -378,7 +378,7 @@ Status option_get(const char *name, char *buf, size_t size)
 const char *option_hidden_text(OptionId id, int64_t value)
 {
     const char *text = id == OPT_EXTENSIONS ? extensions_of(value)->text : NULL;
-    return text && !*text && value ? "unknown" : text;
+    return !text || *text ? text : value ? "unknown" : "none";
 }
 
 void option_value_text(OptionId id, int64_t value, char *buf, size_t size)

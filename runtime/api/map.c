@@ -46,14 +46,18 @@ static void call_function(kiln_tensor **in, kiln_tensor **out, void *with)
     m->f(in + 1, out, m->user);
 }
 
+/* Pieces are an axis more, for a while. */
+static bool in_pieces(const Map *m) { return m->chunk && m->chunk < m->n; }
+
 static Status check_outputs(void *user, uint32_t which, RtNode *const *out)
 {
     (void)which;
     const Map *m = user;
     char text[SHAPE_TEXT];
     for (uint32_t k = 0; k < m->n_out; k++)
-        if (out[k]->rank == MAX_RANK)
-            return fail(ST_UNSUPPORTED, "out[%u] is %s of %d axes, and gets one more", k, node_text(out[k], text), MAX_RANK);
+        if (out[k]->rank + 1 + in_pieces(m) > MAX_RANK)
+            return fail(ST_UNSUPPORTED, "out[%u] is %s of %d axes, and gets %s, where %d are possible", k, node_text(out[k], text),
+                        out[k]->rank, in_pieces(m) ? "two more for a while, as there is a chunk" : "one more", MAX_RANK);
     return ST_OK;
 }
 
@@ -88,6 +92,10 @@ static void find_axes(Map *m, const int *axes)
                 perm[at++] = d;
         m->value[1 + k].node = rec_permute(m->r, x, perm);
     }
+    for (uint32_t k = 0; k < m->n_in && m->r->status == ST_OK && in_pieces(m); k++)
+        if (m->value[1 + k].varies && m->in[k]->rank == MAX_RANK)
+            rec_fail(m->r, ST_UNSUPPORTED, "in[%u] is %s: with a chunk, which is an axis more, at most %d axes are possible", k,
+                     node_text(m->in[k], one), MAX_RANK - 1);
     if (first == m->n_in)
         rec_fail(m->r, ST_INVALID, "no input has an axis to go along: all are KILN_WHOLE");
 }
@@ -171,7 +179,7 @@ static void call_piece(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kil
 static bool run_pieces(const Map *m, RtNode *const *whole, int64_t pieces, RtNode **out)
 {
     Rec *r = m->r;
-    kiln_tensor **xs = os_calloc((size_t)m->n_in + m->n_out + 1, sizeof *xs), **ys = xs + m->n_in;
+    kiln_tensor **xs = os_calloc((size_t)m->n_in + m->n_out + 1, sizeof *xs), **ys = xs ? xs + m->n_in : NULL;
     int n_xs = 0;
     if (!xs)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
@@ -198,7 +206,7 @@ static bool run_in_pieces(Map *m, RtNode **out)
 {
     Rec *r = m->r;
     const int64_t pieces = m->n / m->chunk, done = pieces * m->chunk, left = m->n - done;
-    RtNode **whole = os_calloc((size_t)m->n_in + m->n_out + 1, sizeof *whole), **rest = whole + m->n_in;
+    RtNode **whole = os_calloc((size_t)m->n_in + m->n_out + 1, sizeof *whole), **rest = whole ? whole + m->n_in : NULL;
     kiln_scope *scope = kiln_scope_begin(); /* of the handles here */
     if (!whole || !scope)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
@@ -245,7 +253,7 @@ kiln_status kiln_map_at(const char *file, int line, kiln_function_body *f, int n
     }
     if (r.status == ST_OK && trace(&m) == ST_OK) {
         leave_layers(&m);
-        (void)(chunk && chunk < m.n ? run_in_pieces(&m, m.in + n_in) : run_at_once(&m, &r, NULL, m.n, m.in + n_in));
+        (void)(in_pieces(&m) ? run_in_pieces(&m, m.in + n_in) : run_at_once(&m, &r, NULL, m.n, m.in + n_in));
     }
     for (uint32_t k = 0; k < m.n_out && r.status == ST_OK; k++)
         out[k] = rec_out(&r, m.in[n_in + (int)k]);

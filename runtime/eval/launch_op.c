@@ -229,7 +229,7 @@ Status run_call(Run *run, const ProgStep *step)
     if (!node || node->op != OP_CUSTOM || node->n_in != step->n_in || node->attr.n != step->n_results)
         return fail(ST_INTERNAL, "a call without the op that it is of");
     const Callee *callee = bodies_of(node)->callee;
-    CallBuffer *in = os_calloc((size_t)step->n_args + 1, sizeof *in), *out = in + step->n_in;
+    CallBuffer *in = os_calloc((size_t)step->n_args + 1, sizeof *in), *out = in ? in + step->n_in : NULL;
     Storage *unread = NULL;
     const int64_t *fact = node->facts;
     if (!in)

@@ -1496,7 +1496,7 @@ KILN_API kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predi
  * for all of them, as if it had been written so; nothing loops. Results get a first axis. With axes[k] = KILN_WHOLE each index is given all of in[k]. Mapped axes are as long
  * as each other (KILN_BAD_SHAPE). chunk > 0: so many indices at a time, in a kiln_scan, which bounds memory; 0: all.
  *
- * In f are at most 7 axes. Where kiln_cond or kiln_while decide by what differs from index to index, both branches run, and the loop until the last one is at its end;
+ * In f are at most 7 axes, with a chunk that divides the work 6. Where kiln_cond or kiln_while decide by what differs from index to index, both branches run, and the loop until the last one is at its end;
  * each index keeps its own. Each index draws random numbers of its own, the same whatever the chunk. Maps nest; kiln_grad inside gives a gradient for each
  * index. Gradients flow through it as through what f records. What may fail, like an index out of bounds, fails for no index that does not run it.
  */

@@ -224,8 +224,8 @@ bool batch_inline(const Batch *b, const RtBody *body, const Mapped *in, const Ma
         most = body->made[m]->n_in > most ? body->made[m]->n_in : most;
         results += node_has_bodies(body->made[m]) ? bodies_of(body->made[m])->n_results : 0;
     }
-    Mapped *made = os_alloc(sizeof *made * ((size_t)body->n_made + most + results)), *operands = made + body->n_made;
-    Mapped **result = os_alloc(sizeof *result * (body->n_made + 1u)), *next = operands + most; /* of what has bodies */
+    Mapped *made = os_alloc(sizeof *made * ((size_t)body->n_made + most + results)), *operands = made ? made + body->n_made : NULL;
+    Mapped **result = os_alloc(sizeof *result * (body->n_made + 1u)), *next = operands ? operands + most : NULL; /* of what has bodies */
     RtNode **room = os_alloc(sizeof *room * most);
     bool *live = os_calloc(body->n_made + 1u, sizeof *live);
     const Slot *operand = body->operand;
@@ -279,8 +279,8 @@ bool batch_varies(Rec *r, const RtBody *body, const bool *in, const bool *captur
         most = body->made[m]->n_in > most ? body->made[m]->n_in : most;
         results += node_has_bodies(body->made[m]) ? bodies_of(body->made[m])->n_results : 0;
     }
-    bool *made = os_calloc((size_t)body->n_made + most + results + 1, sizeof *made), *operands = made + body->n_made,
-         *next = operands + most;
+    bool *made = os_calloc((size_t)body->n_made + most + results + 1, sizeof *made), *operands = made ? made + body->n_made : NULL,
+         *next = operands ? operands + most : NULL;
     const bool **result = os_calloc(body->n_made + 1u, sizeof *result);
     const Slot *operand = body->operand;
     if (!made || !result)

@@ -24,7 +24,8 @@ static bool loop_varies(Rec *r, const RtNode *of, const bool *in, bool masked, b
 {
     const Bodies *bodies = bodies_of(of);
     uint32_t carries = of->attr.loop.carries, n = carries + of->attr.loop.xs;
-    bool *places = os_calloc((size_t)n + 1 + bodies->n_results, sizeof *places), *out = places + n + 1, changed = true, ends = false;
+    bool *places = os_calloc((size_t)n + 1 + bodies->n_results, sizeof *places), *out = places ? places + n + 1 : NULL, changed = true,
+         ends = false;
     if (!places)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     else
@@ -309,7 +310,7 @@ bool batch_body(const Batch *b, const RtNode *of, const Mapped *in, Mapped *resu
         return batch_call(b, of, in, result);
     Rec *r = b->r;
     Nest x = {.b = b, .of = of, .in = in, .n_results = bodies_of(of)->n_results};
-    bool *varies = os_calloc((size_t)of->n_in + x.n_results + 1, sizeof *varies), *results = varies + of->n_in;
+    bool *varies = os_calloc((size_t)of->n_in + x.n_results + 1, sizeof *varies), *results = varies ? varies + of->n_in : NULL;
     if (!varies)
         rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     if (of->op != OP_LOOP && of->op != OP_COND)

@@ -610,6 +610,9 @@ MAP_TEST(errors_say_what_and_where)
     fails_with(kiln_map(inner, 0, in, NULL, 0, 1, &out, NULL), KILN_INVALID, "n_in >= 1 inputs");
     fails_with(kiln_map(widens, 1, in, NULL, 0, 1, &out, NULL), KILN_UNSUPPORTED, "has 8 axes, and kiln_map adds one: at most 7");
     fails_with(kiln_map(too_wide, 1, in, NULL, 0, 1, &out, NULL), KILN_UNSUPPORTED, "of 8 axes, and gets one more");
+    kiln_tensor *wide = kiln_ones(KILN_F32, KILN_SHAPE(4, 1, 1, 1, 1, 1, 1, 2));
+    fails_with(kiln_map(inner, 2, (kiln_tensor *[]){wide, wide}, NULL, 2, 1, &out, NULL), KILN_UNSUPPORTED,
+               "with a chunk, which is an axis more, at most 7");
     fails_with(kiln_map(reads, 1, in, NULL, 0, 1, &out, NULL), KILN_INVALID, "inside the function of kiln_map, which only records");
     kiln_status status = kiln_map(fails, 1, in, (int[]){1}, 0, 1, &out, in);
     char place[64];

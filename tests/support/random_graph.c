@@ -623,7 +623,7 @@ static kiln_tensor *build_map(At *at)
 {
     int rank = kiln_rank(at->a), axis = modulo(at->node->p[2] / 8, rank);
     kiln_tensor *out = NULL;
-    int64_t chunk = at->node->p[3] & 4 ? 2 : 0;
+    int64_t chunk = at->node->p[3] & 4 && rank < KILN_MAX_RANK ? 2 : 0;
     say(at, "map(t%d, axis %d, chunk %d, captured t%d, step %d %d %d %d)", at->node->in[0], axis, (int)chunk, at->node->in[1],
         at->node->p[0], at->node->p[1], at->node->p[2], at->node->p[3]);
     if (rank > 0)

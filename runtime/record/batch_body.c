@@ -142,7 +142,7 @@ static void call_step(kiln_tensor **in, kiln_tensor **out, void *with)
     Batch b = {&r, x->b->n, x->b->mask};
     const RtBody *body = &bodies_of(x->of)->body[0];
     uint32_t carries = x->of->attr.loop.carries, n = carries + x->of->attr.loop.xs;
-    Mapped *place = room_for(&r, (size_t)n + 1 + body->n_outputs), *got = place + n + 1;
+    Mapped *place = room_for(&r, (size_t)n + 1 + body->n_outputs), *got = place ? place + n + 1 : NULL;
     for (uint32_t k = 0; k <= n && place; k++) {
         place[k].node = rec_in(&r, in[k], "an input");
         place[k].varies = k > 0 && (k <= carries ? x->varies[k - 1] : x->in[k - 1].varies);

@@ -176,15 +176,15 @@ static Status relocate(Loader *l)
             memcpy(l->base + l->place[i], l->object + l->section[i].sh_offset, l->section[i].sh_size);
     for (unsigned i = 0; i < l->n_sections; i++) {
         const Elf64_Shdr *s = &l->section[i];
-        if (s->sh_type == SHT_REL)
-            return bad("relocations without addends");
-        if (s->sh_type != SHT_RELA)
+        if (s->sh_type != SHT_RELA && s->sh_type != SHT_REL)
             continue;
-        if (s->sh_info >= l->n_sections || s->sh_entsize != sizeof(Elf64_Rela))
+        if (s->sh_info >= l->n_sections)
             return bad("odd relocation table");
         if (l->place[s->sh_info] == SIZE_MAX)
-            continue; /* of debug data and the like */
-        if (s->sh_link != l->symtab)
+            continue; /* of debug data, of LLVM's profile of calls (llvm_opt=2) and the like */
+        if (s->sh_type == SHT_REL)
+            return bad("relocations without addends");
+        if (s->sh_entsize != sizeof(Elf64_Rela) || s->sh_link != l->symtab)
             return bad("odd relocation table");
         for (size_t at = 0; at + sizeof(Elf64_Rela) <= s->sh_size; at += sizeof(Elf64_Rela)) {
             Elf64_Rela r;

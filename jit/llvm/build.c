@@ -76,8 +76,26 @@ LV l_iota(Emit *e, LLVMTypeRef element)
     return e->lanes == 1 ? all[0] : LLVMConstVector(all, (unsigned)e->lanes);
 }
 
+/*
+ * Rows that end with a tile of one element: a number that LLVM does not know. From a mask of one lane that it knows LLVM 19 makes scalar code of
+ * whatever the lane needs, and of a float's comparison for equality that two selects there use an and of two conditions that no AVX-512 instruction
+ * takes: it gives up (the norm of [257, 129] along axis 0).
+ */
+LV l_unknown_one(Emit *e, LV count)
+{
+    int64_t n;
+    if (!l_is_const(count, &n) || n != 1 || e->target->scalar_lanes)
+        return count;
+    LV place = l_alloca(e, e->type[SC_I64], 8, "one");
+    l_store(e, count, place, 8);
+    LV one = l_load(e, e->type[SC_I64], place, 8);
+    LLVMSetVolatile(one, 1);
+    return one;
+}
+
 LV l_lane_mask(Emit *e, LV count)
 {
+    count = l_unknown_one(e, count);
     LV n = LLVMBuildTrunc(e->b, l_min(e, count, l_i64(e, e->lanes)), e->type[SC_I32], "");
     return LLVMBuildICmp(e->b, LLVMIntULT, l_iota(e, e->type[SC_I32]), l_splat(e, n), "");
 }

@@ -191,6 +191,7 @@ LV l_splat(Emit *e, LV scalar);
 LV l_splat_n(Emit *e, LV scalar, unsigned n);
 LV l_iota(Emit *e, LLVMTypeRef element); /* <0, 1, 2, ...> */
 LV l_lane_mask(Emit *e, LV count);       /* lanes below count (i64, not negative) */
+LV l_unknown_one(Emit *e, LV count);     /* count; where that is 1 by itself, LLVM does not see it */
 LV l_reverse(Emit *e, LV v);
 LV l_any(Emit *e, Val v);      /* i1: is some lane of an i1 value set? */
 LV l_add(Emit *e, LV a, LV b); /* i64; folds 0 and 1 */

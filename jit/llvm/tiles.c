@@ -55,7 +55,7 @@ Passes passes_begin(Emit *e, LV from, LV to, LV full, LV size, const char *name)
     LLVMAddIncoming(p.from, &from, &first, 1);
     LLVMAddIncoming(p.whole, &yes, &first, 1);
     e->whole = p.whole;
-    e->left = l_sub(e, size, full);
+    e->left = l_unknown_one(e, l_sub(e, size, full));
     e->mask = l_lane_mask(e, LLVMBuildSelect(e->b, p.whole, l_i64(e, e->lanes), e->left, ""));
     LV end = LLVMBuildSelect(e->b, p.whole, p.full, to, "");
     p.tiles = loop_begin(e, p.from, end, l_i64(e, e->lanes), name);

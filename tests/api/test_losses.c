@@ -155,6 +155,24 @@ API_TEST(losses, norm)
     EXPECT(g, KILN_F32, KILN_SHAPE(2), 0, 0, 0);
 }
 
+/* Rows that leave one element beside whole vectors: LLVM makes scalar code of a mask that it knows to be one lane. */
+API_TEST(losses, norm_of_columns_of_which_one_is_left)
+{
+    static const char *const widths[] = {"0", "128", "256", "512"}, *const math[] = {"fast", "strict"};
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(257, 129));
+    cr_assert(kiln_eval(x) == KILN_OK, "%s", kiln_error_message());
+    for (int i = 0; i < 8; i++) {
+        double sum = 0;
+        set_option("vector_bits", widths[i / 2]);
+        set_option("math", math[i % 2]);
+        kiln_tensor *norm = kiln_norm_axes(x, KILN_AXES(0), false);
+        cr_assert(kiln_eval(norm) == KILN_OK && kiln_item(kiln_sum(norm), &sum) == KILN_OK && fabs(sum - 129 * sqrt(257)) < 1e-3,
+                  "%s bits, %s: %g", widths[i / 2], math[i % 2], sum);
+    }
+    set_option("vector_bits", "0");
+    set_option("math", "fast");
+}
+
 /* --- one hot ---------------------------------------------------------------------------------------------------- */
 
 API_TEST(losses, one_hot)

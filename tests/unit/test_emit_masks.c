@@ -125,6 +125,47 @@ static void check_object(DType t, Setting s)
     os_free(out.assembly);
 }
 
+/* Selects and comparisons of one element: an instruction that works on a whole register must not load its operand by itself. */
+static void check_one(DType t, Op relation, Setting s)
+{
+    enum { X, A, B, Y, BUFFERS };
+    CheckArg args[REF_ARGS] = {{0}};
+    Kernel *k = kernel_new(&arena);
+    VRef v[Y];
+    for (int i = 0; i < BUFFERS; i++) {
+        k_arg(k, ARG_BUFFER, t, i == Y);
+        args[i] = (CheckArg){.data = filled(t, 1, true), .bytes = dtype_bytes(t)};
+    }
+    uint32_t axis = k_axis(k, AXIS_X, kidx_const(k, 1), 1);
+    k->vec_axis = axis;
+    for (int i = 0; i < B; i++)
+        v[i] = k_load(k, (uint32_t)i, kidx_axis(k, axis), VREF_NONE);
+    VRef holds = k_op(k, relation, DT_BOOL, v[X], v[A], VREF_NONE);
+    v[B] = k_load(k, B, kidx_axis(k, axis), VREF_NONE); /* right before its only use */
+    k_store(k, Y, kidx_axis(k, axis), k_op(k, OP_WHERE, t, holds, v[B], v[A]), VREF_NONE);
+    JitOptions o = setting_options(s);
+    Code *code = compile_kernel(k, s);
+    if (llvm_host_runs(&o) == ST_OK)
+        check_code(code, k, args, s, dtype_name(t));
+    code_release(code);
+    for (int i = 0; i < BUFFERS; i++)
+        os_free((void *)(uintptr_t)args[i].data);
+}
+
+Test(emit_masks, selects_of_one_element)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_F16, DT_BF16, DT_I32, DT_U8};
+    static const Op relations[] = {OP_LT, OP_EQ, OP_NE};
+    uint64_t number = 0;
+    for (int cpu = CPU_HOST; cpu <= CPU_V4; cpu++)
+        for (int bits = 128; bits <= 512; bits *= 2)
+            for (int effort = 0; effort <= 2; effort++)
+                for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+                    for (size_t r = 0; r < sizeof relations / sizeof *relations; r++)
+                        if ((effort == 0 && t < 2) || slice_takes(number++))
+                            check_one(types[t], relations[r], (Setting){bits, effort, MATH_STRICT, cpu});
+}
+
 /* Heavy code in several vectors: what is on the stack stays small. */
 static void check_stack(Setting s, bool fixed)
 {

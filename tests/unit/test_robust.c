@@ -81,7 +81,8 @@ static kiln_status times(const kiln_buffer *in, const kiln_buffer *out, const vo
 {
     int factor = 1;
     (void)user;
-    memcpy(&factor, attributes, bytes);
+    if (bytes)
+        memcpy(&factor, attributes, bytes);
     for (int i = 0; i < 6; i++)
         ((float *)out[0].data)[i] = ((const float *)in[0].data)[i] * (float)factor;
     noted = (double)*(const float *)in[0].data;
@@ -95,7 +96,8 @@ static void times_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
     (void)in;
     (void)out;
     (void)user;
-    memcpy(&factor, attributes, bytes);
+    if (bytes)
+        memcpy(&factor, attributes, bytes);
     grads[0] = kiln_mul(cotangents[0], kiln_scalar(factor));
 }
 

@@ -162,6 +162,18 @@ static uint32_t random_like(Random *r, const Shape *like)
     return random_expand(r, random_scalar(r, (DType)like->dtype), like);
 }
 
+/* x with some number in place of NaN, whose sign is nobody's promise. */
+static uint32_t random_hide_nan(Random *r, uint32_t x)
+{
+    if (!dtype_is_float((DType)r->shape[x].dtype))
+        return x;
+    uint32_t in[3] = {random_add(r, OP_ISNAN, &x, 1, NULL, NULL, 0, DT_COUNT), UINT32_MAX, x};
+    if (in[0] == UINT32_MAX || r->n == RANDOM_NODES)
+        return UINT32_MAX;
+    in[1] = random_expand(r, random_scalar(r, (DType)r->shape[x].dtype), &r->shape[x]);
+    return in[1] == UINT32_MAX ? in[1] : random_add(r, OP_WHERE, in, 3, NULL, NULL, 0, DT_COUNT);
+}
+
 static uint32_t random_elementwise(Random *r, uint32_t x)
 {
     Op op = (Op)(OP_NEG + (int)rnd(r, OP_WHERE - OP_NEG + 1));
@@ -181,6 +193,9 @@ static uint32_t random_elementwise(Random *r, uint32_t x)
     for (int i = 0; i < op_info[op].arity; i++)
         if (in[i] == UINT32_MAX)
             return UINT32_MAX;
+    uint32_t *signed_in = op == OP_COPYSIGN ? &in[1] : op == OP_SIGNBIT ? &in[0] : NULL;
+    if (signed_in && (*signed_in = random_hide_nan(r, *signed_in)) == UINT32_MAX)
+        return UINT32_MAX;
     return random_add(r, op, in, (uint32_t)op_info[op].arity, NULL, NULL, 0, DT_COUNT);
 }
 

@@ -299,10 +299,20 @@ static uint32_t registers_of(uint32_t threads, uint32_t blocks)
 /* What a thread is given where at most `live` registers are live: about those, and some for divisions that are calls, for the
  * predicates of values of 8 and 16 bits, more than there are registers for, and for the pairs that f64 takes in wide bodies.
  * Narrow bodies without either need less, since ptxas does them lane after lane; not those that consist of addresses in
- * 64 bits. Rows of comparisons of 16-bit values need more: ptxas loads them all in front and has 7 predicates. */
+ * 64 bits, nor the wider of them with many conditions (softcapped scores, transposed: 64 to 88 bytes were put away). Rows of
+ * comparisons of 16-bit values need more: ptxas loads them all in front and has 7 predicates. */
 static uint32_t room(const Function *f, uint32_t live)
 {
-    enum { LEAST = 64, FUNCTION_CALL = 16, ABOUT = 4, PREDICATES = 24, NARROW = 80, ADDRESSES = 48, ADDRESSES_OF_DOUBLES = 68 };
+    enum {
+        LEAST = 64,
+        FUNCTION_CALL = 16,
+        ABOUT = 4,
+        PREDICATES = 24,
+        NARROW = 80,
+        MANY_PREDICATES = 64,
+        ADDRESSES = 48,
+        ADDRESSES_OF_DOUBLES = 68
+    };
     uint32_t need = live + (f->calls ? FUNCTION_CALL : 0);
     bool addresses = f->count[KIND_PAIRS] > f->count[KIND_WORDS] + f->count[KIND_FLOATS];
     if (f->count[KIND_HALVES])
@@ -312,7 +322,7 @@ static uint32_t room(const Function *f, uint32_t live)
     else if (addresses && need >= ADDRESSES)
         need = need * 5 / 4;
     else if (need <= NARROW)
-        need = LEAST;
+        need = need > NARROW * 9 / 10 && f->count[KIND_PREDICATES] > MANY_PREDICATES ? need + ABOUT : LEAST;
     need = need < LEAST ? LEAST : need;
     return f->count[KIND_HALVES] && f->count[KIND_PREDICATES] > f->count[KIND_HALVES] ? need + PREDICATES : need;
 }

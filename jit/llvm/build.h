@@ -48,12 +48,26 @@ typedef struct Val {
     bool vec;
 } Val;
 
+/*
+ * Of a coordinate that was divided, the lanes: runs of `length`, within which they stay linear. Lane t is
+ *
+ *     first + t * stride + (at + t) / length * jump        0 <= at < length
+ *
+ * Sums of what comes from one division (`of`) are like that, too: so loads of x[t / 56 * 58 + t % 56] need no gather (memory.c).
+ */
+typedef struct Runs {
+    LV first, stride, jump; /* uniform; first: in an Address a pointer; NULL: not known to be like that */
+    LV of, at, length;      /* NULL: linear, one run */
+    IRef size;              /* of length, where there is one */
+} Runs;
+
 /* An index, of type Emit.index (as the walks set them: of i64): lane l has base + l * stride. stride NULL: uniform. `many`: base
  * is a vector, stride NULL. */
 typedef struct Ix {
     LV base, stride;
     bool many;
     bool aligned; /* base is a multiple of the lane count and stride is 1 */
+    Runs runs;    /* of many */
 } Ix;
 
 typedef struct StackPlace {
@@ -268,6 +282,7 @@ typedef struct Address {
     bool many;
     bool constant;  /* nobody writes there while the kernel runs */
     unsigned align; /* of a contiguous tile, bytes; 0: that of an element */
+    Runs runs;      /* of many */
 } Address;
 /*
  * What targets differ in. All else (the plan, levels, values, tapes, index expressions, steps of reductions) is shared.
@@ -300,6 +315,7 @@ struct Target {
 };
 
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i);
+LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs); /* of an Address: one for each lane */
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix);
 
 /* memory.c: whole tiles, where the tile's mask and `pred` (NULL: everywhere) hold; in registers'

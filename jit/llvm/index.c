@@ -130,6 +130,36 @@ static LV floor_quotient(Emit *e, LV a, LV d)
     return LLVMBuildSelect(e->b, negative, LLVMBuildNot(e->b, q, ""), q, "");
 }
 
+/* Of anything: what is linear is one run. */
+static Runs runs_of(Emit *e, Ix a)
+{
+    LV zero = constant(e, 0);
+    return a.many ? a.runs : (Runs){.first = a.base, .stride = a.stride ? a.stride : zero, .jump = zero};
+}
+
+static bool same_division(Runs a, Runs b) { return a.of == b.of && (a.length == b.length || (a.size != IREF_NONE && a.size == b.size)); }
+
+static Runs runs_add(Emit *e, Runs a, Runs b)
+{
+    if (!a.first || !b.first || (a.of && b.of && !same_division(a, b)))
+        return (Runs){0};
+    Runs r = a.of ? a : b;
+    r.first = l_add(e, a.first, b.first);
+    r.stride = l_add(e, a.stride, b.stride);
+    r.jump = l_add(e, a.jump, b.jump);
+    return r;
+}
+
+static Runs runs_times(Emit *e, Runs a, Ix by)
+{
+    if (!a.first || by.many || by.stride)
+        return (Runs){0};
+    a.first = l_mul(e, a.first, by.base);
+    a.stride = l_mul(e, a.stride, by.base);
+    a.jump = l_mul(e, a.jump, by.base);
+    return a;
+}
+
 Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
 {
     int64_t c, stride;
@@ -150,10 +180,15 @@ Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
         if (a.aligned && l_is_const(d, &c) && c % e->lanes == 0) /* a tile never crosses a multiple of d */
             return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);
         LV q = lane_quotient(e, m0, d);
-        if (!rest)
-            return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true};
+        Runs runs = {.of = a.base, .at = m0, .length = d, .size = size};
+        bool host = !e->target->scalar_lanes; /* where a gather costs more */
+        if (!rest) {
+            runs.first = host ? q0 : NULL, runs.stride = constant(e, 0), runs.jump = constant(e, 1);
+            return (Ix){.base = LLVMBuildAdd(e->b, l_splat(e, q0), q, ""), .many = true, .runs = runs};
+        }
         LV m = LLVMBuildAdd(e->b, l_splat(e, m0), l_iota(e, e->index), "");
-        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""), .many = true};
+        runs.first = host ? m0 : NULL, runs.stride = constant(e, 1), runs.jump = l_sub(e, constant(e, 0), d);
+        return (Ix){.base = LLVMBuildSub(e->b, m, LLVMBuildMul(e->b, q, l_splat(e, d), ""), ""), .many = true, .runs = runs};
     }
     LV v = index_vector(e, a), by = l_splat(e, d);
     return (Ix){.base = rest ? LLVMBuildURem(e->b, v, by, "") : LLVMBuildUDiv(e->b, v, by, ""), .many = true};
@@ -162,7 +197,9 @@ Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
 static Ix ix_add(Emit *e, Ix a, Ix b)
 {
     if (a.many || b.many)
-        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
+        return (Ix){.base = LLVMBuildAdd(e->b, index_vector(e, a), index_vector(e, b), ""),
+                    .many = true,
+                    .runs = runs_add(e, runs_of(e, a), runs_of(e, b))};
     LV stride = !a.stride ? b.stride : !b.stride ? a.stride : l_add(e, a.stride, b.stride);
     return (Ix){.base = l_add(e, a.base, b.base), .stride = stride};
 }
@@ -178,7 +215,9 @@ static Ix ix_mul(Emit *e, Ix a, Ix b)
     if (!b.many && !b.stride && l_is_const(b.base, &c) && c == 1)
         return a;
     if (a.many || b.many || (a.stride && b.stride))
-        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""), .many = true};
+        return (Ix){.base = LLVMBuildMul(e->b, index_vector(e, a), index_vector(e, b), ""),
+                    .many = true,
+                    .runs = a.many ? runs_times(e, a.runs, b) : (Runs){0}};
     return (Ix){.base = l_mul(e, a.base, b.base), .stride = a.stride ? l_mul(e, a.stride, b.base) : NULL};
 }
 
@@ -240,9 +279,24 @@ LV axes_product(Emit *e, uint32_t first, uint32_t end)
     return n;
 }
 
+LV runs_pointers(Emit *e, LLVMTypeRef element, const Runs *runs)
+{
+    LV q = LLVMBuildMul(e->b, lane_quotient(e, runs->at, runs->length), l_splat(e, runs->jump), "");
+    return l_gep(e, element, runs->first, LLVMBuildAdd(e->b, index_vector(e, (Ix){.base = constant(e, 0), .stride = runs->stride}), q, ""));
+}
+
+/* That of another address, behind which the runs of `ix` begin. */
+static Runs runs_from(Emit *e, LLVMTypeRef element, Runs runs, LV ptr)
+{
+    if (runs.first)
+        runs.first = l_gep(e, element, ptr, runs.first);
+    return runs;
+}
+
 Address address_ix(Emit *e, LLVMTypeRef element, LV base, Ix ix)
 {
-    return (Address){.ptr = l_gep(e, element, base, ix.base), .stride = ix.stride, .many = ix.many};
+    Runs runs = ix.many ? runs_from(e, element, ix.runs, base) : (Runs){0};
+    return (Address){.ptr = l_gep(e, element, base, ix.base), .stride = ix.stride, .many = ix.many, .runs = runs};
 }
 
 enum { MAX_TERMS = 64 };
@@ -294,6 +348,13 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         }
         if (!entered)
             continue;
+        if (at.many || sum.many) {
+            Runs before = at.many ? at.runs : runs_of(e, (Ix){.base = constant(e, 0), .stride = at.stride});
+            LV ptr = at.many ? at.runs.first : at.ptr;
+            if (at.many && before.first)
+                before.first = constant(e, 0);
+            at.runs = runs_from(e, element, runs_add(e, before, runs_of(e, sum)), ptr);
+        }
         if (sum.many && at.stride) { /* both vary over the lanes: one vector of offsets */
             sum = ix_add(e, sum, (Ix){.base = constant(e, 0), .stride = at.stride});
             at.stride = NULL;

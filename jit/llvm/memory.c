@@ -10,6 +10,8 @@
  *     one predicate for all lanes    an access without it, of a place on the stack where it is false: `zeros` to load, `sink` to store
  *     a mask, contiguous             parts that one instruction does: of a whole register, 16 bytes at least (lanes that do not exist are
  *                                    masked off here), elements of 4 or 8 bytes with AVX2; smaller ones lane by lane, without a branch
+ *     runs (Runs)                    each under a mask of its own, where a tile has few
+ *     every second to fourth         as many vectors, without what lies between, and shuffled together
  *     a mask, strided or indexed     with AVX-512 parts of one register of pointers; else masked-off lanes point to the stack
  *
  * and lint.c refuses every masked access that is not one instruction.
@@ -378,12 +380,154 @@ static void stage_store(Emit *e, LV v, LV at, int64_t stride, unsigned align)
     fork_end(e, &f, NULL, NULL);
 }
 
+/* ---- every second, third or fourth ---- */
+
+enum { MOST_STRIDE = 4 };
+
+/* Small enough that as many whole vectors cost less than a gather; else 0. Masks are taken apart by AVX-512 only. */
+static int64_t small_stride(const Emit *e, LV stride, bool masked, unsigned align)
+{
+    int64_t s;
+    bool known = l_is_const(stride, &s) && s >= 2 && s <= MOST_STRIDE;
+    return known && align >= 2 && e->lanes >= s && lanes_at_once(e, align) && (!masked || e->bits == 512) ? s : 0;
+}
+
+static LV lane_number(Emit *e, int64_t n) { return LLVMConstInt(e->type[SC_I32], (uint64_t)n, 0); }
+
+/* Lanes [first, first + lanes) of a mask that is spread `stride` apart. */
+static LV spread_mask(Emit *e, LV mask, int64_t first, int64_t stride)
+{
+    LV at[MAX_LANES];
+    for (int64_t i = 0; i < e->lanes; i++)
+        at[i] = lane_number(e, (first + i) % stride ? e->lanes : (first + i) / stride);
+    return LLVMBuildShuffleVector(e->b, mask, LLVMConstNull(LLVMTypeOf(mask)), LLVMConstVector(at, (unsigned)e->lanes), "");
+}
+
+/*
+ * Of `stride` vectors that lie behind each other the elements that are wanted. The last one ends with the last lane's: what follows may lie past
+ * the buffer. Under a mask, what is not wanted is masked off instead.
+ */
+static LV load_strided(Emit *e, LLVMTypeRef element, LV ptr, LV mask, int64_t stride, unsigned align)
+{
+    int64_t lanes = e->lanes;
+    LV v = LLVMGetPoison(l_vec(e, element));
+    for (int64_t part = 0; part < stride; part++) {
+        int64_t first = part + 1 < stride || mask ? part * lanes : (lanes - 1) * stride + 1 - lanes;
+        LV from[MAX_LANES], own = mask ? spread_mask(e, mask, first, stride) : NULL;
+        for (int64_t i = 0; i < lanes; i++)
+            from[i] = lane_number(e, i * stride / lanes == part ? lanes + i * stride - first : i);
+        LV loaded = masked_load(e, element, l_gep(e, element, ptr, l_i64(e, first)), own, align);
+        v = LLVMBuildShuffleVector(e->b, v, loaded, LLVMConstVector(from, (unsigned)lanes), "");
+    }
+    return v;
+}
+
+/*
+ * Runs: what lies behind each other is loaded at once, each run of a tile under a mask of its own. Lanes from `begin` on, which may be below 0,
+ * are of the run that is loaded. A known length tells how often; else a loop is cheaper than a gather unless runs are short.
+ */
+enum { MOST_RUNS = 6, MOST_RUNS_AVX2 = 4 };
+
+static int64_t most_runs(const Emit *e) { return e->bits == 512 ? MOST_RUNS : MOST_RUNS_AVX2; }
+
+/* May the tile be loaded like that? */
+static bool in_runs(const Emit *e, Address at, unsigned align)
+{
+    int64_t stride, length;
+    if (!at.many || !at.runs.first || !at.runs.of || !l_is_const(at.runs.stride, &stride) || !lanes_at_once(e, align))
+        return false;
+    if (stride != 1 && !small_stride(e, at.runs.stride, true, align))
+        return false;
+    return l_is_const(at.runs.length, &length) ? (e->lanes + length - 2) / length < most_runs(e) : !e->standing;
+}
+
+static LV clamped(Emit *e, LV lane)
+{
+    return l_splat(e, LLVMBuildTrunc(e->b, l_max(e, l_min(e, lane, l_i64(e, e->lanes)), l_i64(e, 0)), e->type[SC_I32], ""));
+}
+
+/* v, and from lane `begin` on, as many as a run has, what lies at ptr for lane 0. */
+static LV load_run(Emit *e, LLVMTypeRef element, const Runs *runs, LV v, LV ptr, LV begin, LV mask, unsigned align)
+{
+    int64_t stride = 1;
+    l_is_const(runs->stride, &stride);
+    LV lane = l_iota(e, e->type[SC_I32]), own = LLVMBuildICmp(e->b, LLVMIntSLT, lane, clamped(e, l_add(e, begin, runs->length)), "");
+    if (v)
+        own = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, lane, clamped(e, begin), ""), own, "");
+    LV live = mask ? LLVMBuildAnd(e->b, own, mask, "") : own;
+    LV part = stride == 1 ? masked_load(e, element, ptr, live, align) : load_strided(e, element, ptr, live, stride, align);
+    return v ? LLVMBuildSelect(e->b, own, part, v, "") : part;
+}
+
+static LV load_runs(Emit *e, LLVMTypeRef element, const Runs *runs, LV mask, unsigned align)
+{
+    LV begin = l_sub(e, l_i64(e, 0), runs->at), lanes = l_i64(e, e->lanes), v = NULL;
+    int64_t length;
+    if (l_is_const(runs->length, &length)) {
+        for (int64_t p = 0, n = (e->lanes + length - 2) / length + 1; p < n; p++) {
+            LV from = l_gep(e, element, runs->first, l_mul(e, runs->jump, l_i64(e, p)));
+            v = load_run(e, element, runs, v, from, l_add(e, begin, l_i64(e, p * length)), mask, align);
+        }
+        return v;
+    }
+    LV all = l_alloca(e, l_vec(e, element), 0, "all"), from = l_alloca(e, e->type[SC_I64], 8, "from");
+    l_store(e, load_run(e, element, runs, NULL, runs->first, begin, mask, align), all, 0);
+    l_store(e, runs->jump, from, 8);
+    Loop l = loop_begin(e, l_add(e, begin, runs->length), lanes, runs->length, "run");
+    LV offset = l_load(e, e->type[SC_I64], from, 8), ptr = l_gep(e, element, runs->first, offset);
+    v = load_run(e, element, runs, l_load(e, l_vec(e, element), all, 0), ptr, l.iv, mask, align);
+    l_store(e, v, all, 0);
+    l_store(e, l_add(e, offset, runs->jump), from, 8);
+    loop_end(e, &l);
+    return l_load(e, l_vec(e, element), all, 0);
+}
+
+static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val *pred, unsigned align, bool staged);
+
+/* Short runs of unknown length: a gather. */
+static LV load_runs_or(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val *pred, unsigned align)
+{
+    Runs runs = at.runs;
+    LV mask = live_lanes(e, tile, pred);
+    int64_t length;
+    if (pred && !pred->vec) {
+        runs.first = or_place(e, runs.first, pred, zeros(e, MOST_STRIDE * tile_bytes(e, align)));
+        runs.jump = LLVMBuildSelect(e->b, pred->v, runs.jump, l_i64(e, 0), "");
+    }
+    if (l_is_const(runs.length, &length))
+        return load_runs(e, element, &runs, mask, align);
+    LLVMBasicBlockRef from[2] = {l_block(e, "runs"), l_block(e, "gather")}, join = l_block(e, "");
+    LV few = LLVMBuildICmp(e->b, LLVMIntSGE, l_mul(e, runs.length, l_i64(e, most_runs(e))), l_i64(e, e->lanes), ""), each[2];
+    LLVMBuildCondBr(e->b, few, from[0], from[1]);
+    l_at(e, from[0]);
+    each[0] = load_runs(e, element, &runs, mask, align);
+    from[0] = LLVMGetInsertBlock(e->b);
+    LLVMBuildBr(e->b, join);
+    l_at(e, from[1]);
+    at.ptr = runs_pointers(e, element, &runs); /* here, where they are needed */
+    at.runs = (Runs){0};
+    each[1] = load_tile(e, element, at, tile, pred, align, false);
+    from[1] = LLVMGetInsertBlock(e->b);
+    LLVMBuildBr(e->b, join);
+    l_at(e, join);
+    LV phi = LLVMBuildPhi(e->b, l_vec(e, element), "");
+    LLVMAddIncoming(phi, each, from, 2);
+    return phi;
+}
+
 /* A tile whose address has a stride, where `tile` and the predicate hold. */
 static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val *pred, unsigned align, bool staged)
 {
     bool uniform = pred && !pred->vec;
     LV mask = live_lanes(e, tile, pred);
     int64_t stride = known_stride(at);
+    if (in_runs(e, at, align))
+        return load_runs_or(e, element, at, tile, pred, align);
+    int64_t small = at.many ? 0 : small_stride(e, at.stride, mask != NULL, align);
+    if (small) {
+        LV from = uniform ? or_place(e, at.ptr, pred, zeros(e, (unsigned)small * tile_bytes(e, align))) : at.ptr;
+        return load_strided(e, element, from, mask, small, align);
+    }
     if (!stride) {
         LV ptrs = lane_pointers(e, element, at);
         return gather(e, element, uniform ? or_place(e, ptrs, pred, l_splat(e, zeros(e, 8))) : ptrs, mask, align);

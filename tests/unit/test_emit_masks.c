@@ -106,6 +106,67 @@ Test(emit_masks, a_tail_of_half_a_register_under_a_predicate_of_the_row)
                 check_mask(&(Mask){.type = types[t], .n = 100, .pred = (Pred)pred, .walk = (Walk)walk, .sum = true, .fixed = true});
 }
 
+/*
+ * y[i] = x[i / length * jump + i % length * stride], as rows of a product's windows are read: run by run, every second to fourth element, or by
+ * a gather. x has no element more than is read.
+ */
+typedef struct Broken {
+    DType type;
+    int64_t n, length, stride, gap; /* elements between the last of a run and the first of the next */
+    bool fixed, pred;               /* n and length are constants; only lanes below two thirds of n */
+} Broken;
+
+static void check_broken(const Broken *b)
+{
+    CheckArg args[REF_ARGS] = {{0}};
+    char what[128];
+    snprintf(what, sizeof what, "%s n %d, runs of %d, stride %d, gap %d%s%s", dtype_name(b->type), (int)b->n, (int)b->length,
+             (int)b->stride, (int)b->gap, b->fixed ? " fixed" : "", b->pred ? " pred" : "");
+    int64_t jump = b->length * b->stride + b->gap, read = b->pred ? (b->n * 2 + 2) / 3 : b->n;
+    int64_t elements = (read - 1) / b->length * jump + (read - 1) % b->length * b->stride + 1;
+    if (read > b->length && (b->length - 1) * b->stride > jump) /* a run that is cut short ends before the last of the one before */
+        return;
+    int64_t before = read > b->length ? ((read - 1) / b->length - 1) * jump + (b->length - 1) * b->stride + 1 : 0;
+    elements = elements > before ? elements : before;
+    Kernel *k = kernel_new(&arena);
+    uint32_t x = k_arg(k, ARG_BUFFER, b->type, false), y = k_arg(k, ARG_BUFFER, b->type, true);
+    IRef n = b->fixed ? kidx_const(k, b->n) : kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false));
+    IRef length = b->fixed ? kidx_const(k, b->length) : kidx_arg(k, k_arg(k, ARG_SIZE, DT_I64, false));
+    uint32_t axis = k_axis(k, AXIS_X, n, b->n);
+    k->vec_axis = axis;
+    IRef i = kidx_axis(k, axis), from = kidx_mul(k, kidx_div(k, i, length), kidx_const(k, jump));
+    VRef pred = b->pred ? k_op(k, OP_LT, DT_BOOL, k_index(k, i), k_const(k, DT_I64, (double)read), VREF_NONE) : VREF_NONE;
+    VRef v = k_load(k, x, kidx_add(k, from, kidx_mul(k, kidx_mod(k, i, length), kidx_const(k, b->stride))), pred);
+    k_store(k, y, i, v, pred);
+    args[x] = (CheckArg){.data = filled(b->type, (size_t)elements, true), .bytes = (size_t)elements * dtype_bytes(b->type)};
+    args[y] = (CheckArg){.data = filled(b->type, (size_t)b->n, true), .bytes = (size_t)b->n * dtype_bytes(b->type)};
+    args[2].value = b->n;
+    args[3].value = b->length;
+    check_kernel(k, args, what);
+    os_free((void *)(uintptr_t)args[0].data);
+    os_free((void *)(uintptr_t)args[1].data);
+}
+
+Test(emit_masks, runs_and_strides)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_I32, DT_U8, DT_F16, DT_BOOL};
+    static const int64_t sizes[] = {1, 7, 16, 33, 70, 200}, lengths[] = {1, 2, 3, 5, 7, 8, 14, 16, 28, 31, 56, 100, 1000},
+                         gaps[] = {0, 1, 2, 40};
+    enum { TYPES = 6, SIZES = 6, LENGTHS = 13, STRIDES = 5, GAPS = 4, PART = 251 };
+    uint64_t number = 0;
+    for (int i = 0; i < TYPES * SIZES * LENGTHS * STRIDES * GAPS * 4; i++, number++) {
+        int rest = i;
+        Broken b = {.fixed = rest % 2, .pred = rest / 2 % 2};
+        rest /= 4;
+        b.gap = gaps[rest % GAPS], rest /= GAPS;
+        b.stride = 1 + rest % STRIDES, rest /= STRIDES;
+        b.length = lengths[rest % LENGTHS], rest /= LENGTHS;
+        b.n = sizes[rest % SIZES], b.type = types[rest / SIZES];
+        if (number % PART == slice_seed() % PART) /* of all slices, too: there are 37,440 */
+            check_broken(&b);
+    }
+}
+
 /* y[i] = x[i] + x[i] for three elements, with as many lanes as for many: whatever reads more than the buffer has, reads outside. */
 static void check_object(DType t, Setting s)
 {

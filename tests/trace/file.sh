@@ -30,8 +30,9 @@ traced()
 # compare NAME: with its golden text. KILN_UPDATE=1 writes that anew.
 compare()
 {
-    # why there was a miss is a sentence with places, cut where it is long: that it is there, no more
-    "$validate" "$work/$1.json" print | sed 's/ why=[^ ].*/ why=TEXT/' >"$work/$1.txt" || fail "$1"
+    # why there was a miss is a sentence with places, cut where it is long: that it is there, no more; and which limit is near depends on what a
+    # busy machine measured
+    "$validate" "$work/$1.json" print | sed 's/ why=[^ ].*/ why=TEXT/; s/ regime="[a-z ]*"/ regime=WORD/' >"$work/$1.txt" || fail "$1"
     [ -z "$KILN_UPDATE" ] || cp "$work/$1.txt" "$golden/$1.txt"
     diff -u "$golden/$1.txt" "$work/$1.txt" || fail "$1 differs from its golden text"
 }

@@ -1,5 +1,5 @@
 /*
- * What a CUSTOM node calls: an op of the user's (kiln_op_register). The graph knows how it is called and told apart, not what it computes:
+ * What a CUSTOM node calls: an op of the user's (kiln_op_register), or a function of a library that kiln knows (ir/linalg.h). The graph knows how it is called and told apart, not what it computes:
  * name, version, attributes and image are what two calls have to have in common to be one, and all that text, key and entry hold. Two calls that have
  * are given operands of the same types, have results of the same types.
  */
@@ -26,14 +26,21 @@ typedef struct Callee Callee;
 /* Calls it on the host; `loc`: where the call was recorded, for messages. */
 typedef Status CallHost(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out, uint32_t n_out);
 
+/* The derivative of a call, as GradientCalls.derive (ir/gradient.h). */
+struct Gradient;
+struct GradientCall;
+typedef void CallRule(struct Gradient *d, const struct GradientCall *call, bool forward, const Ref *seed, Ref *got);
+
 struct Callee {
     const char *name, *version; /* callee_word */
     const void *attributes;
     size_t bytes;
     Hash128 image;   /* of machine code that it brings along; 0: none */
-    bool derivative; /* it has one of the user's: gradients that come to its results do not look at the call */
+    bool derivative; /* it has one of the user's: gradients that come to its results do not look at the call; or it has a rule */
+    CallRule *rule;  /* of kiln's own; NULL: none */
+    bool leading;    /* what has more leading axes is so many calls in one: operands and results alike */
     CallHost *host;  /* NULL: what was read as text, which nobody can call */
-    const void *op;  /* for `host` */
+    const void *op;  /* of the user's: for `host`; NULL: it is kiln's own, which runs on the host alone */
 };
 
 /* Is it a name or version: letters, digits and _ . + - of at most CALLEE_NAME - 1? */

@@ -221,7 +221,7 @@ static bool refuses(const Gradient *d, Ref r, bool forward)
     const GradientCall *call = call_at(d, r);
     bool asked = false;
     if (call)
-        return any_flows(d, call) && !d->calls->has(call, forward);
+        return any_flows(d, call) && !call->rule && !d->calls->has(call, forward);
     for (uint32_t k = 0; k < n->n_in; k++)
         asked |= flows(d, n, k);
     return asked && rows[row_of[n->op]].kind == ROW_REFUSED;
@@ -262,6 +262,14 @@ static void pass_on(Gradient *d, Ref r, Ref g)
             grad_give(d, n.in[k], ew_text(d, r, k, g));
 }
 
+static void derive(Gradient *d, const GradientCall *call, bool forward, const Ref *seed, Ref *got)
+{
+    if (call->rule)
+        call->rule->rule(d, call, forward, seed, got);
+    else
+        d->calls->derive(d->calls->user, call, forward, seed, got);
+}
+
 /* The results of the call have their cotangents: what flows to its inputs. */
 static void call_back(Gradient *d, const GradientCall *call, const Ref *total)
 {
@@ -279,8 +287,10 @@ static void call_back(Gradient *d, const GradientCall *call, const Ref *total)
     }
     for (uint32_t i = 0; i < call->n_results; i++)
         if (seed[i] != REF_NONE)
-            seed[i] = parts[i].n ? sum(d, seed[i], &parts[i]) : zero_like(d, seed[i]);
-    d->calls->derive(d->calls->user, call, false, seed, got);
+            seed[i] = parts[i].n ? sum(d, seed[i], &parts[i]) : call->rule ? REF_NONE : zero_like(d, seed[i]);
+    for (uint32_t i = 0; i < call->n_in; i++)
+        got[i] = REF_NONE;
+    derive(d, call, false, seed, got);
     for (uint32_t i = 0; i < call->n_in; i++)
         if (got[i] != REF_NONE && call_flows(d, call, i))
             grad_give(d, call->in[i], got[i]);
@@ -366,13 +376,13 @@ static Ref *call_forward(Gradient *d, const GradientCall *call)
         seed[i] = call_flows(d, call, i) ? d->tangent[call->in[i]] : REF_NONE;
         any |= seed[i] != REF_NONE;
     }
-    for (uint32_t i = 0; any && i < call->n_in; i++)
+    for (uint32_t i = 0; any && !call->rule && i < call->n_in; i++)
         if (seed[i] == REF_NONE && dtype_is_float(dtype_of(d, call->in[i])))
             seed[i] = zero_like(d, call->in[i]);
     for (uint32_t i = 0; i < call->n_results; i++)
         got[i] = REF_NONE;
     if (any)
-        d->calls->derive(d->calls->user, call, true, seed, got);
+        derive(d, call, true, seed, got);
     return got;
 }
 

@@ -11,20 +11,24 @@
 #ifndef IR_GRADIENT_H
 #define IR_GRADIENT_H
 
-#include "ir/graph.h"
+#include "ir/callee.h"
 
 /*
  * A part of the graph whose derivative somebody else knows (runtime/gradient/custom.h): of in[0..n_in), each older than all of out, it made
  * out[0..n_out), which are nodes without inputs. Several may be one and the same value: out[k] is its number[k]-th result, of n_results.
+ * With `rule` it is a call whose derivative kiln knows, and value[0..n_results) are its results.
  */
 typedef struct GradientCall {
     uint32_t n_in, n_out, n_results;
     const Ref *in, *out;
     const uint32_t *number;
+    const Callee *rule; /* NULL: GradientCalls knows it */
+    const Ref *value;
     void *with;
 } GradientCall;
 
-/* How these are differentiated. Of a result of which nobody asked for anything, and one that is no float, `seed` is REF_NONE. */
+/* How these are differentiated. Of a result of which nobody asked for anything, and one that is no float, `seed` is REF_NONE; for a rule also where
+ * there would be zeros. */
 typedef struct GradientCalls {
     uint32_t n;
     const GradientCall *call;

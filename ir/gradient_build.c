@@ -72,6 +72,24 @@ Ref grad_permute(Gradient *d, Ref x, const uint8_t *perm)
     return identity ? x : grad_node(d, OP_PERMUTE, &x, 1, &attr, NULL, 0);
 }
 
+Ref grad_transposed(Gradient *d, Ref x)
+{
+    uint8_t perm[MAX_RANK], rank = graph_node(d->g, x)->rank;
+    for (uint8_t k = 0; k < rank; k++)
+        perm[k] = k;
+    perm[rank - 2] = (uint8_t)(rank - 1);
+    perm[rank - 1] = (uint8_t)(rank - 2);
+    return grad_permute(d, x, perm);
+}
+
+Ref grad_product(Gradient *d, Ref a, Ref b) { return grad_node(d, OP_MATMUL, (const Ref[]){a, b}, 2, NULL, NULL, 0); }
+
+Ref grad_positions(Gradient *d, uint8_t axis, int rank, const Dim *dims)
+{
+    Ref iota = rewrite_add(&d->w, OP_IOTA, DT_I64, NULL, 0, NULL, &dims[axis], 1, nowhere);
+    return grad_along(d, iota, axis, rank, dims);
+}
+
 Ref grad_merge(Gradient *d, Ref x, int axis, int n)
 {
     if (n == 1)

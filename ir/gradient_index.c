@@ -1,13 +1,6 @@
 /* Derivatives of gathers and scatters. */
 #include "ir/gradient_rules.h"
 
-/* 0, 1, 2, ... along an axis, repeated to these sizes. */
-static Ref positions(Gradient *d, uint8_t axis, int rank, const Dim *dims)
-{
-    Ref iota = rewrite_add(&d->w, OP_IOTA, DT_I64, NULL, 0, NULL, &dims[axis], 1, (Loc){0});
-    return grad_along(d, iota, axis, rank, dims);
-}
-
 static Ref gathered(Gradient *d, Ref x, Ref index, uint8_t axis)
 {
     Attr attr = {.axis = axis};
@@ -36,7 +29,7 @@ static bool one_place(const Gradient *d, Ref index, uint8_t axis)
  * end and one that is out of bounds is an error, be the gradient all that is asked for. */
 static Ref points_here(Gradient *d, Ref index, uint8_t axis, int rank, const Dim *dims)
 {
-    Ref here = positions(d, axis, rank, dims), at = gathered(d, here, index, axis);
+    Ref here = grad_positions(d, axis, rank, dims), at = gathered(d, here, index, axis);
     return grad_ew2(d, OP_EQ, here, grad_repeat(d, at, (uint8_t)(1u << axis), dims));
 }
 
@@ -62,7 +55,7 @@ void vjp_gather(Gradient *d, Ref r, Ref g)
 static Ref stayed(Gradient *d, const Node *n, const Node *x, const Node *source)
 {
     uint8_t axis = n->attr.axis;
-    Ref own = positions(d, axis, source->rank, source->dim);
+    Ref own = grad_positions(d, axis, source->rank, source->dim);
     Ref last = scattered(d, grad_zero(d, DT_I64, x->rank, x->dim), n->in[1], own, axis, SCATTER_SET);
     return grad_ew2(d, OP_EQ, gathered(d, last, n->in[1], axis), own);
 }

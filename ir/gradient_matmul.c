@@ -6,18 +6,6 @@
  */
 #include "ir/gradient_rules.h"
 
-static Ref product(Gradient *d, Ref a, Ref b) { return grad_node(d, OP_MATMUL, (const Ref[]){a, b}, 2, NULL, NULL, 0); }
-
-static Ref transposed(Gradient *d, Ref x)
-{
-    uint8_t perm[MAX_RANK], rank = graph_node(d->g, x)->rank;
-    for (uint8_t k = 0; k < rank; k++)
-        perm[k] = k;
-    perm[rank - 2] = (uint8_t)(rank - 1);
-    perm[rank - 1] = (uint8_t)(rank - 2);
-    return grad_permute(d, x, perm);
-}
-
 /* The batch axes over which operand k of a product is repeated, and where nobody asks for the repeated value itself. */
 static uint8_t repeated_over(const Gradient *d, Ref operand)
 {
@@ -54,26 +42,26 @@ void vjp_matmul(Gradient *d, Ref r, Ref g)
     if (grad_wants(d, r, 0)) {
         uint8_t mask = repeated_over(d, a);
         if (mask) {
-            Ref left = merged(d, g, mask, 1), sum = product(d, left, transposed(d, merged(d, b, mask, 1)));
+            Ref left = merged(d, g, mask, 1), sum = grad_product(d, left, grad_transposed(d, merged(d, b, mask, 1)));
             grad_give(d, graph_node(d->g, a)->in[0], grad_insert(d, sum, mask));
         } else
-            grad_give(d, a, product(d, g, transposed(d, b)));
+            grad_give(d, a, grad_product(d, g, grad_transposed(d, b)));
     }
     if (grad_wants(d, r, 1)) {
         uint8_t mask = repeated_over(d, b);
         if (mask) {
-            Ref left = transposed(d, merged(d, a, mask, 2)), sum = product(d, left, merged(d, g, mask, 2));
+            Ref left = grad_transposed(d, merged(d, a, mask, 2)), sum = grad_product(d, left, merged(d, g, mask, 2));
             grad_give(d, graph_node(d->g, b)->in[0], grad_insert(d, sum, mask));
         } else
-            grad_give(d, b, product(d, transposed(d, a), g));
+            grad_give(d, b, grad_product(d, grad_transposed(d, a), g));
     }
 }
 
 Ref jvp_matmul(Gradient *d, Ref r, const Ref *t)
 {
     const Node n = node_of(d, r);
-    Ref left = t[0] == REF_NONE ? REF_NONE : product(d, t[0], n.in[1]);
-    Ref right = t[1] == REF_NONE ? REF_NONE : product(d, n.in[0], t[1]);
+    Ref left = t[0] == REF_NONE ? REF_NONE : grad_product(d, t[0], n.in[1]);
+    Ref right = t[1] == REF_NONE ? REF_NONE : grad_product(d, n.in[0], t[1]);
     if (left == REF_NONE || right == REF_NONE)
         return left == REF_NONE ? right : left;
     left = grad_wide(d, left);

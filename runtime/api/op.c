@@ -51,6 +51,8 @@ static Status check_info(const kiln_op_info *o)
 {
     if (!o || !o->name || !o->version || !callee_word(o->name) || !callee_word(o->version))
         return fail(ST_INVALID, "needs a name and a version of letters, digits, _ . + and -, each of at most %d", CALLEE_NAME - 1);
+    if (!strncmp(o->name, "kiln.", 5))
+        return fail(ST_INVALID, "%s: names that begin with kiln. are those of kiln's own calls", o->name);
     for (int k = 0; k < (int)(sizeof o->reserved / sizeof *o->reserved); k++)
         if (o->reserved[k])
             return fail(ST_INVALID, "%s: reserved is not 0: it was made for a newer kiln, or begins with no {0}", o->name);
@@ -169,24 +171,28 @@ static Shape shape_of(const kiln_type *type)
     return shape;
 }
 
-/* The node and its results, retained. */
+void op_record(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, uint32_t n_out, const Shape *type, RtNode **result)
+{
+    RtNode *node = bodies_call_new(r, callee, n_in, in, n_out, type);
+    for (uint32_t k = 0; k < n_out && r->status == ST_OK; k++) {
+        RtNode *made = bodies_result_new(r, node, k, &type[k]);
+        result[k] = made ? node_retain(made) : NULL;
+    }
+    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
+    if (r->status == ST_OK && eager) {
+        Status status = eval_nodes_on(r->device, result, n_out, r->api, r->loc);
+        if (status != ST_OK)
+            rec_failed(r, status);
+    }
+}
+
 static void record_call(const Apply *a, Rec *r, RtNode *const *in, const kiln_type *out, RtNode **result)
 {
     const kiln_op_info *o = &a->op->info;
     Shape type[MAX_CALL_RESULTS];
     for (int k = 0; k < o->n_out; k++)
         type[k] = shape_of(&out[k]);
-    RtNode *node = bodies_call_new(r, &a->callee, (uint32_t)o->n_in, in, (uint32_t)o->n_out, type);
-    for (int k = 0; k < o->n_out && r->status == ST_OK; k++) {
-        RtNode *made = bodies_result_new(r, node, (uint32_t)k, &type[k]);
-        result[k] = made ? node_retain(made) : NULL;
-    }
-    bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
-    if (r->status == ST_OK && eager) {
-        Status status = eval_nodes_on(r->device, result, (uint32_t)o->n_out, api, a->loc);
-        if (status != ST_OK)
-            rec_failed(r, status);
-    }
+    op_record(r, &a->callee, (uint32_t)o->n_in, in, (uint32_t)o->n_out, type, result);
 }
 
 /* One result of a call that is made here and now: memory of the host, which is the result's own on the CPU. */

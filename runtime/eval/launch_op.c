@@ -1,7 +1,7 @@
 /*
- * Calling functions of the user's ops (runtime/eval/op.h): as a step of a program, and for the interpreter.
+ * Calling functions of the user's ops (runtime/eval/op.h), and of kiln's own (runtime/linalg/): as a step of a program, and for the interpreter.
  *
- * They run under the evaluation lock, in the thread that evaluates and in its default floating-point mode, and may compute nothing: the thread knows that an op is at
+ * The user's run under the evaluation lock, in the thread that evaluates and in its default floating-point mode, and may compute nothing: the thread knows that an op is at
  * work (RtThread.op).
  */
 #include "runtime/eval/op.h"
@@ -203,6 +203,36 @@ static Status call_cuda(const Run *run, const Callee *callee, Loc loc, const Cal
     return status;
 }
 
+/* A function of kiln's own, which knows memory of the host alone: on a CUDA device all is brought there and back. */
+static Status call_own(const Run *run, const Callee *callee, Loc loc, CallBuffer *in, uint32_t n_in, CallBuffer *out, uint32_t n_out,
+                       void *const *args)
+{
+    size_t total = 0;
+    if (!device_is_cuda(run->device))
+        return callee->host(callee, loc, in, n_in, out, n_out);
+#define BYTES(buffer) launch_aligned(op_bytes((DType)(buffer)->dtype, (buffer)->rank, (buffer)->dim))
+    for (uint32_t k = 0; k < n_in + n_out; k++)
+        total += BYTES(k < n_in ? &in[k] : &out[k - n_in]);
+    char *host = os_alloc_aligned(64, total + 1), *at = host;
+    Status status = host ? ST_OK : fail(ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < n_in + n_out && host; k++) {
+        CallBuffer *buffer = k < n_in ? &in[k] : &out[k - n_in];
+        buffer->data = at;
+        at += BYTES(buffer);
+    }
+    for (uint32_t k = 0; k < n_in && status == ST_OK; k++)
+        if (BYTES(&in[k]))
+            status = cuda_run_read(run->e->cuda, in[k].data, args[k], op_bytes((DType)in[k].dtype, in[k].rank, in[k].dim));
+    if (status == ST_OK)
+        status = callee->host(callee, loc, in, n_in, out, n_out);
+    for (uint32_t k = 0; k < n_out && status == ST_OK; k++)
+        if (BYTES(&out[k]))
+            status = cuda_run_write(run->e->cuda, args[n_in + k], out[k].data, op_bytes((DType)out[k].dtype, out[k].rank, out[k].dim));
+#undef BYTES
+    os_free(host);
+    return status;
+}
+
 /* Memory for what nobody reads, one after the other, into args. */
 static Status place_unread(const Run *run, const CallBuffer *out, uint32_t n_out, void **args, Storage **unread)
 {
@@ -242,7 +272,8 @@ Status run_call(Run *run, const ProgStep *step)
     for (uint32_t k = 0; k < step->n_results; k++)
         out[k].data = run->args[step->n_in + k];
     if (status == ST_OK)
-        status = device_is_cuda(run->device) ? call_cuda(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
+        status = !callee->op                   ? call_own(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
+                 : device_is_cuda(run->device) ? call_cuda(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
                                              : op_call_host(callee, node->loc, in, step->n_in, out, step->n_results);
     storage_release(unread);
     os_free(in);

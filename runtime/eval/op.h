@@ -10,7 +10,7 @@
 #define RUNTIME_OP_H
 
 #include "ir/callee.h"
-#include "runtime/record/thread.h"
+#include "runtime/record/record.h"
 
 enum { OP_INPUTS = 256, OP_SAID = 512 };
 
@@ -50,6 +50,9 @@ Status op_refuses(void);
 Status op_infer(const kiln_op *op, const Callee *callee, const kiln_type *in, kiln_type *out, Loc loc);
 /* Does it still say so? */
 Status op_infer_again(const kiln_op *op, const Callee *callee, const kiln_type *in, const kiln_type *out, Loc loc);
+
+/* Records a call (runtime/record/bodies.h) and its results, which are retained; in eager mode they are computed. */
+void op_record(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, uint32_t n_out, const Shape *type, RtNode **result);
 
 /* The host's function; callee->op is a kiln_op. */
 CallHost op_call_host;

@@ -43,9 +43,10 @@ typedef struct Task {
     kiln_tensor **result;
 } Task;
 
-/* A kiln_custom_gradient, and those of its results that the walk came to. */
+/* A kiln_custom_gradient, or a call whose derivative kiln knows, and those of its results that the walk came to. */
 typedef struct Met {
     const Custom *custom;
+    const RtNode *call; /* then custom is NULL */
     VEC(Ref) result;
     VEC(uint32_t) number;
 } Met;
@@ -58,7 +59,7 @@ typedef struct Walk {
     VEC(RtNode *) node; /* of each node of the graph; borrowed */
     VEC(RtNode *) stack;
     PointerMap ref;             /* where each node was put */
-    VEC(Met) met;               /* functions with a derivative of their own (runtime/gradient/custom.h) */
+    VEC(Met) met;               /* functions with a derivative of their own (runtime/gradient/custom.h), and calls with a rule */
     PointerMap met_at;          /* where each is in the list */
     VEC(const RtNode *) copied; /* of each node of the graph: the one of a template that it is a copy of; NULL: of none */
     uint8_t phase;              /* the greatest of the outputs' */
@@ -163,6 +164,13 @@ static Status end_at(const Walk *w, const RtNode *node)
     return node->leaf ? check_leaf(w, node) : ST_OK;
 }
 
+/* The call that it is a result of, if kiln knows its derivative (ir/callee.h); else NULL. */
+static const RtNode *call_with_rule(const RtNode *node)
+{
+    const RtNode *call = node->op == OP_RESULT ? node->in[0] : NULL;
+    return call && call->op == OP_CUSTOM && bodies_of(call)->callee->rule ? call : NULL;
+}
+
 static Status put_op(Walk *w, RtNode *node)
 {
     char there[PLACE];
@@ -188,20 +196,31 @@ static Status put_op(Walk *w, RtNode *node)
     return ST_OK;
 }
 
-/* A result of kiln_custom_gradient is an input of the graph: what flows to it goes on by the rule (derive_call). */
+/* A result of kiln_custom_gradient, or of a call with a rule, is an input of the graph: what flows to it goes on by the rule (derive_call). */
 static void put_result(Walk *w, RtNode *node)
 {
-    const Custom *custom = custom_of(node);
-    uint32_t at = pointer_map_get(&w->met_at, custom);
+    const RtNode *call = call_with_rule(node);
+    const void *of = call ? (const void *)call : custom_of(node);
+    uint32_t at = pointer_map_get(&w->met_at, of);
     if (at == NOT_MAPPED) {
         at = (uint32_t)w->met.n;
-        pointer_map_put(&w->arena, &w->met_at, custom, at);
-        VEC_PUSH(&w->arena, w->met, (Met){.custom = custom});
+        pointer_map_put(&w->arena, &w->met_at, of, at);
+        VEC_PUSH(&w->arena, w->met, (Met){.custom = call ? NULL : custom_of(node), .call = call});
     }
     Met *met = &w->met.at[at];
     Ref ref = put_input(w, node);
     VEC_PUSH(&w->arena, met->result, ref);
-    VEC_PUSH(&w->arena, met->number, custom_number(node));
+    VEC_PUSH(&w->arena, met->number, call ? node->attr.n : custom_number(node));
+}
+
+static Status put_call(Walk *w, RtNode *node)
+{
+    const RtNode *call = call_with_rule(node);
+    for (uint32_t i = 0; i < call->n_in; i++)
+        if (dtype_is_float(node_dtype(call->in[i])) && call->in[i]->tracked && !opens(call->in[i]))
+            TRY(end_at(w, call->in[i]));
+    put_result(w, node);
+    return ST_OK;
 }
 
 static Status put_custom(Walk *w, RtNode *node)
@@ -218,6 +237,11 @@ static Status put_custom(Walk *w, RtNode *node)
 static uint32_t behind(const RtNode *node, RtNode *const **nodes)
 {
     bool open = opens(node);
+    const RtNode *call = open ? call_with_rule(node) : NULL;
+    if (call) {
+        *nodes = call->in;
+        return call->n_in;
+    }
     *nodes = open && node->held ? node->held->node : node->in;
     return !open ? 0 : node->held ? custom_of(node)->n_behind : node->n_in;
 }
@@ -243,14 +267,49 @@ static Status import(Walk *w, RtNode *root)
         if (known)
             continue;
         if (opens(node))
-            TRY(node->held ? put_custom(w, node) : put_op(w, node));
+            TRY(call_with_rule(node) ? put_call(w, node) : node->held ? put_custom(w, node) : put_op(w, node));
         else
             put_input(w, node);
     }
     return ST_OK;
 }
 
-/* ---- derivatives of the user's ---- */
+/* ---- derivatives of the user's, and of calls ---- */
+
+/* All results of a call with a rule: rules read them. A new node is one that nobody computes twice, as it is a result of the same call. */
+static Status call_results(Walk *w, const Met *met, GradientCall *out)
+{
+    RtNode *call = (RtNode *)(uintptr_t)met->call;
+    Ref *in = ARENA_ARRAY(&w->arena, Ref, call->n_in), *value = ARENA_ARRAY(&w->arena, Ref, call->attr.n);
+    for (uint32_t k = 0; k < call->attr.n; k++)
+        value[k] = REF_NONE;
+    for (size_t k = 0; k < met->number.n; k++)
+        value[met->number.at[k]] = met->result.at[k];
+    for (uint32_t k = 0; k < call->attr.n; k++) {
+        const Shape type = call_result_type(call, k);
+        RtNode *node = NULL;
+        if (value[k] != REF_NONE)
+            continue;
+        node = bodies_result(call, k);
+        node = node ? rec_own(w->r, node) : bodies_result_new(w->r, call, k, &type);
+        if (!node)
+            return w->r->status;
+        value[k] = ref_of(w, node);
+        if (value[k] == REF_NONE)
+            value[k] = put_input(w, node);
+    }
+    for (uint32_t i = 0; i < call->n_in; i++)
+        in[i] = ref_of(w, call->in[i]);
+    *out = (GradientCall){.n_in = call->n_in,
+                          .n_out = (uint32_t)met->result.n,
+                          .n_results = call->attr.n,
+                          .in = in,
+                          .out = met->result.at,
+                          .number = met->number.at,
+                          .rule = bodies_of(call)->callee,
+                          .value = value};
+    return ST_OK;
+}
 
 /* The calls of the graph, with a node for every result: rules read them, and what flows to none of them is zero. */
 static Status calls(Walk *w, GradientCalls *all)
@@ -258,6 +317,10 @@ static Status calls(Walk *w, GradientCalls *all)
     GradientCall *call = ARENA_ARRAY(&w->arena, GradientCall, w->met.n);
     for (size_t c = 0; c < w->met.n; c++) {
         const Custom *custom = w->met.at[c].custom;
+        if (!custom) {
+            TRY(call_results(w, &w->met.at[c], &call[c]));
+            continue;
+        }
         bool *there = ARENA_ARRAY(&w->arena, bool, custom->n_out);
         Ref *in = ARENA_ARRAY(&w->arena, Ref, custom->n_in);
         for (size_t k = 0; k < w->met.at[c].number.n; k++)
@@ -379,6 +442,17 @@ static RtNode *record_result(Walk *w, const Node *n, RtNode *of)
     return bodies_result_new(w->r, of, n->attr.n, &type);
 }
 
+/* A call that a rule of kiln's makes. */
+static RtNode *record_call(Walk *w, const Node *n, RtNode *const *in, const int64_t *facts)
+{
+    Shape type[MAX_CALL_RESULTS];
+    for (uint32_t k = 0; k < n->attr.n; facts += type[k++].rank) {
+        type[k] = (Shape){.dtype = n->attr.custom.type[k] >> 4, .rank = n->attr.custom.type[k] & 15};
+        memcpy(type[k].dim, facts, sizeof *facts * type[k].rank);
+    }
+    return bodies_call_new(w->r, n->callee, n->n_in, in, n->attr.n, type);
+}
+
 /* Records node `ref` of the graph. */
 static RtNode *record_node(Walk *w, Ref ref)
 {
@@ -386,7 +460,8 @@ static RtNode *record_node(Walk *w, Ref ref)
     RtNode **in = ARENA_ARRAY(&w->arena, RtNode *, n->n_in);
     int64_t *facts = ARENA_ARRAY(&w->arena, int64_t, n->n_facts);
     const RtNode *of = n->origin < w->node.n ? w->node.at[n->origin] : NULL;
-    if (ref < w->copied.n && w->copied.at[ref]) { /* the user's own line */
+    const bool copied = ref < w->copied.n && w->copied.at[ref];
+    if (copied) { /* the user's own line */
         w->r->api = w->copied.at[ref]->api;
         w->r->loc = w->copied.at[ref]->loc;
     } else if (of && of->api) {
@@ -397,7 +472,8 @@ static RtNode *record_node(Walk *w, Ref ref)
         in[k] = w->node.at[n->in[k]];
     for (uint32_t k = 0; k < n->n_facts; k++)
         facts[k] = dim_hint(w->g, n->fact[k]);
-    RtNode *node = op_class((Op)n->op) == CLS_BODY ? bodies_again(w->r, w->copied.at[ref], in)
+    RtNode *node = n->op == OP_CUSTOM && !copied      ? record_call(w, n, in, facts)
+                   : op_class((Op)n->op) == CLS_BODY ? bodies_again(w->r, w->copied.at[ref], in)
                    : n->op == OP_RESULT            ? record_result(w, n, in[0])
                    : n->op == OP_SCALAR            ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
                                                    : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);

@@ -893,6 +893,36 @@ KILN_OP(kiln_outer, kiln_tensor *a, kiln_tensor *b); /* all products of an eleme
 KILN_OP(kiln_dot, kiln_tensor *a, kiln_tensor *b);   /* the sum of products of two vectors of one length; rank 0 */
 
 /*
+ * Linear algebra by LAPACK (docs/linear_algebra.md): matrices in the last two axes, any axes before them. f32 and f64; f16 and bf16 are computed as f32 and
+ * rounded, ints and bools become f32. The library is opened when the first of them is computed, on whichever device: on a CUDA device values are brought to
+ * the host and back. Where there is none, and where a matrix is what it must not be, the sync point fails (KILN_UNSUPPORTED; KILN_INVALID, with the line, which matrix of
+ * a batch, and where in it). Gradients of any order, in both modes; in loops, branches and kiln_map. KILN_BAD_SHAPE: fewer than two axes, or not square.
+ */
+/* X of A X = B: a [..., n, n], b [n] (one column) or [..., n, k]; axes before them broadcast. A singular matrix is an error. */
+KILN_OP(kiln_solve, kiln_tensor *a, kiln_tensor *b);
+/* The same of a triangular a, of which one triangle is read: the lower one, or the upper one (KILN_UPPER); of its transpose (KILN_TRANSPOSED); with ones on the
+ * diagonal, whatever is there (KILN_UNIT_DIAGONAL). A zero on the diagonal is an error. */
+enum { KILN_UPPER = 1, KILN_TRANSPOSED = 2, KILN_UNIT_DIAGONAL = 4 };
+KILN_OP(kiln_solve_triangular, kiln_tensor *a, kiln_tensor *b, unsigned flags);
+KILN_OP(kiln_inv, kiln_tensor *a);      /* the inverse; kiln_solve is faster and more accurate where it is multiplied with something. Singular: an error */
+KILN_OP(kiln_det, kiln_tensor *a);      /* the determinant, 0 of a singular matrix (whose gradient is an error) */
+KILN_OP(kiln_cholesky, kiln_tensor *a); /* L, lower, of a = L L^T: reads the lower triangle of a. Not positive definite: an error */
+/* The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value (-inf), which neither overflow nor underflow. */
+KILN_API kiln_status kiln_slogdet(kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs);
+KILN_API kiln_status kiln_slogdet_at(const char *file, int line, kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs);
+/* a [..., m, n] = Q R with k = min(m, n): Q [..., m, k] with orthonormal columns, R [..., k, n] upper. Signs are LAPACK's. A gradient needs the first k columns to be
+ * independent. On error, here and below, all results are NULL and the error is kept. */
+KILN_API kiln_status kiln_qr(kiln_tensor *a, kiln_tensor **q, kiln_tensor **r);
+KILN_API kiln_status kiln_qr_at(const char *file, int line, kiln_tensor *a, kiln_tensor **q, kiln_tensor **r);
+/* Eigenvalues [..., n] of symmetric matrices, ascending, and eigenvectors, the columns of vectors [..., n, n] (NULL: not needed): reads the lower triangle. Vectors have
+ * any sign, and where values are equal any basis: only what does not depend on that has a gradient. NaN and infinities are an error. */
+KILN_API kiln_status kiln_eigh(kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors);
+KILN_API kiln_status kiln_eigh_at(const char *file, int line, kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors);
+/* a [..., m, n] = U diag(s) V^T with k = min(m, n): u [..., m, k], s [..., k] descending, vt [..., k, n]; u and vt may be NULL: not needed. The same holds. */
+KILN_API kiln_status kiln_svd(kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt);
+KILN_API kiln_status kiln_svd_at(const char *file, int line, kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt);
+
+/*
  * Options. A structure of options is initialised with zeros, as {0} and {.member = ...} do, and zeros mean what the comments say. New
  * members take the place of words that are `reserved`, so a structure never changes its size, and 0 stays what it was: a program built with
  * an older kiln.h runs with a newer library as before. With an older library, a member that it does not know is refused when it is not 0
@@ -1927,6 +1957,15 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_tensordot(...) kiln_tensordot_at(KILN_HERE, __VA_ARGS__)
 #define kiln_outer(...) kiln_outer_at(KILN_HERE, __VA_ARGS__)
 #define kiln_dot(...) kiln_dot_at(KILN_HERE, __VA_ARGS__)
+#define kiln_solve(...) kiln_solve_at(KILN_HERE, __VA_ARGS__)
+#define kiln_solve_triangular(...) kiln_solve_triangular_at(KILN_HERE, __VA_ARGS__)
+#define kiln_inv(...) kiln_inv_at(KILN_HERE, __VA_ARGS__)
+#define kiln_det(...) kiln_det_at(KILN_HERE, __VA_ARGS__)
+#define kiln_cholesky(...) kiln_cholesky_at(KILN_HERE, __VA_ARGS__)
+#define kiln_slogdet(...) kiln_slogdet_at(KILN_HERE, __VA_ARGS__)
+#define kiln_qr(...) kiln_qr_at(KILN_HERE, __VA_ARGS__)
+#define kiln_eigh(...) kiln_eigh_at(KILN_HERE, __VA_ARGS__)
+#define kiln_svd(...) kiln_svd_at(KILN_HERE, __VA_ARGS__)
 #define kiln_pad_by(...) kiln_pad_by_at(KILN_HERE, __VA_ARGS__)
 #define kiln_unfold(...) kiln_unfold_at(KILN_HERE, __VA_ARGS__)
 #define kiln_fold(...) kiln_fold_at(KILN_HERE, __VA_ARGS__)

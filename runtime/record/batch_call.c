@@ -1,5 +1,6 @@
 /*
- * Batching calls of the user's ops (batch.h): a function that was made for one row is called for each, in a loop over the rows.
+ * Batching calls (batch.h). What takes more leading axes (Callee.leading: kiln's own) is called once, for all rows. A function of the user's that was made for
+ * one row is called for each, in a loop over the rows.
  *
  * A call on nothing that varies stays one. Inside of a branch or loop that not all rows take there is none: it would be called for rows that it is not meant for,
  * and may fail for them.
@@ -16,22 +17,12 @@ typedef struct Rows {
     const Mapped *in;
 } Rows;
 
-static Shape result_type(const RtNode *of, uint32_t k)
-{
-    Shape type = {.dtype = of->attr.custom.type[k] >> 4, .rank = of->attr.custom.type[k] & 15};
-    const int64_t *dim = of->facts;
-    for (uint32_t before = 0; before < k; before++)
-        dim += of->attr.custom.type[before] & 15;
-    memcpy(type.dim, dim, sizeof *dim * type.rank);
-    return type;
-}
-
 /* The call on these operands: borrowed results. */
 static void call(Rec *r, const RtNode *of, RtNode *const *in, RtNode **result)
 {
     RtNode *node = r->status == ST_OK ? bodies_again(r, of, in) : NULL;
     for (uint32_t k = 0; k < of->attr.n && r->status == ST_OK; k++) {
-        Shape type = result_type(of, k);
+        Shape type = call_result_type(of, k);
         result[k] = bodies_result_new(r, node, k, &type);
     }
 }
@@ -93,6 +84,29 @@ static void loop_over(Rows *x, uint32_t n_xs, RtNode **given, Shape *type, RtNod
         rec_own(x->b->r, result[k]);
 }
 
+/* One call, with the batch as first axis of all operands and results. */
+static void call_all(const Batch *b, const RtNode *of, const Mapped *in, RtNode **operand, RtNode **result)
+{
+    Shape type[MAX_CALL_RESULTS];
+    bool room = true;
+    for (uint32_t k = 0; k < of->attr.n; k++) {
+        const Shape one = call_result_type(of, k);
+        room &= one.rank < MAX_RANK;
+        type[k] = (Shape){.dtype = one.dtype, .rank = (uint8_t)(one.rank + 1), .dim = {b->n}};
+        memcpy(type[k].dim + 1, one.dim, sizeof *one.dim * (room ? one.rank : 0));
+    }
+    for (uint32_t k = 0; k < of->n_in; k++) {
+        room &= in[k].node->rank < MAX_RANK + in[k].varies;
+        operand[k] = room ? batch_spread(b, in[k]) : NULL;
+    }
+    if (!room)
+        rec_fail(b->r, ST_SHAPE, "%s has operands of %d axes: no room for that of the rows", bodies_of(of)->callee->name, MAX_RANK);
+    RtNode *node =
+        b->r->status == ST_OK ? bodies_call_new(b->r, bodies_of(of)->callee, of->n_in, operand, of->attr.n, type) : NULL;
+    for (uint32_t k = 0; k < of->attr.n && b->r->status == ST_OK; k++)
+        result[k] = bodies_result_new(b->r, node, k, &type[k]);
+}
+
 bool batch_call(const Batch *b, const RtNode *of, const Mapped *in, Mapped *result)
 {
     Rec *r = b->r;
@@ -107,6 +121,8 @@ bool batch_call(const Batch *b, const RtNode *of, const Mapped *in, Mapped *resu
     else if (b->mask)
         rec_fail(r, ST_UNSUPPORTED, "%s in a branch or loop that not all rows take: call kiln_scan, which takes one row at a time",
                  bodies_of(of)->callee->name);
+    else if (n_xs && bodies_of(of)->callee->leading)
+        call_all(b, of, in, given, made);
     else if (n_xs)
         loop_over(&x, n_xs, given, type, made);
     for (uint32_t k = 0; k < of->n_in && !n_xs && given; k++)

@@ -216,6 +216,16 @@ RtNode *bodies_call_new(Rec *r, const Callee *callee, uint32_t n_in, RtNode *con
     return fits || !node ? node : rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
 }
 
+Shape call_result_type(const RtNode *call, uint32_t k)
+{
+    Shape type = {.dtype = call->attr.custom.type[k] >> 4, .rank = call->attr.custom.type[k] & 15};
+    const int64_t *dim = call->facts;
+    for (uint32_t before = 0; before < k; before++)
+        dim += call->attr.custom.type[before] & 15;
+    memcpy(type.dim, dim, sizeof *dim * type.rank);
+    return type;
+}
+
 RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
 {
     bool tracked = false, eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;

@@ -73,6 +73,7 @@ RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type);
 RtNode *bodies_once_more(Rec *r, const RtNode *of, RtNode *const *in);
 /* A node that calls `callee`, which is copied, on n_in operands, with results of these types. */
 RtNode *bodies_call_new(Rec *r, const Callee *callee, uint32_t n_in, RtNode *const *in, uint32_t n_results, const Shape *type);
+Shape call_result_type(const RtNode *call, uint32_t k);
 /* Records what the body recorded, on these inputs and captured values: out[k] for its outputs, borrowed. false: an error is kept. */
 bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const *captured, RtNode **out);
 

@@ -38,7 +38,14 @@ for block in *.block; do
           cat "$block"; printf '    kiln_scope_end(scope);\n    return 0;\n}\n'; } >"$name.c"
     fi
     "$cc" -std=c11 -Wall -Wextra -Werror -Wno-misleading-indentation -I"$source/runtime/include" "$name.c" "$library" -lm -o "$name.program" 2>"$name.log" || { complain "does not compile" "$name.log"; continue; }
-    "./$name.program" >"$name.out" 2>&1 || { complain "fails" "$name.out"; continue; }
+    if ! "./$name.program" >"$name.out" 2>&1; then
+        if grep -q 'needs a LAPACK library' "$name.out"; then
+            echo "left out: $name needs a LAPACK library (Debian: liblapack3)"
+        else
+            complain "fails" "$name.out"
+        fi
+        continue
+    fi
     case $name in # the top README says in words what its program prints
     *_README_*) if [ ! -e "$name.wanted" ] && [ -s "$name.out" ]; then
         number=$(sed -n 's/^It prints `\([0-9.]*\)`.*/\1/p' "$source/README.md")

@@ -30,6 +30,7 @@ runtime/eval/store_log.c       log_disk,refused,before,misses_before,registered,
 runtime/function/function.c    trace_current,trace_serial,serial      the trace of a thread, and its number
 runtime/gradient/gradient.c    names                                  texts "gradient of ...", for the life of the process: under the evaluation lock
 runtime/gradient/param.c       last                                   numbers of parameters; atomic
+runtime/linalg/lapack.c        opened                                 the LAPACK library, opened once; atomic
 runtime/record/bodies.c        last_id                                numbers of recorded bodies; atomic
 runtime/record/pressure.c      pressure_mark,pressure_lent            how much memory is too much, and what is lent; atomic
 runtime/record/scope.c         rt_tls,thread_key,have_key             what a thread has

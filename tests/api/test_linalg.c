@@ -4,6 +4,9 @@
  */
 #include "linalg.h"
 
+#include <fenv.h>
+#include <pthread.h>
+
 /* A bound is this many n eps. */
 enum { FACTOR = 30 };
 
@@ -391,6 +394,58 @@ LINALG_TEST(linalg, refuses_shapes)
     EXPECT_ERROR(kiln_solve_triangular(eye, vector, 8), KILN_INVALID, "flags are 0x8");
     cr_assert(kiln_eigh(wide, &q, &r) == KILN_BAD_SHAPE && !q && !r, "both are NULL");
     kiln_clear_error();
+}
+
+/* Several threads at once, of several sizes; each gets what it gets alone. */
+static void *in_a_thread(void *with)
+{
+    const int first = *(const int *)with;
+    kiln_scope *scope = kiln_scope_begin();
+    for (int call = 0; call < 12; call++) {
+        int n = 3 + (first + call) % 4;
+        kiln_tensor *a = positive(random_tensor(KILN_F64, KILN_SHAPE(40, n, n), (uint64_t)first)), *w, *v, *back;
+        OK(kiln_eigh(a, &w, &v));
+        back = kiln_matmul(kiln_mul(v, kiln_unsqueeze(w, -2)), kiln_swap_axes(v, -1, -2));
+        kiln_tensor *off = kiln_add(kiln_max(kiln_abs(kiln_sub(back, a))),
+                                    kiln_max(kiln_abs(kiln_sub(kiln_matmul(a, kiln_inv(a)), kiln_eye(KILN_F64, n, n, 0)))));
+        double *error = VALUES(off);
+        cr_assert(*error < 1e-11, "off by %g", *error);
+        free(error);
+    }
+    kiln_scope_end(scope);
+    return NULL;
+}
+
+Test(linalg_threads, beside_each_other)
+{
+    if (!have_lapack())
+        return;
+    pthread_t thread[4];
+    int first[4] = {0, 1, 2, 3};
+    for (int k = 0; k < 4; k++)
+        cr_assert(pthread_create(&thread[k], NULL, in_a_thread, &first[k]) == 0);
+    for (int k = 0; k < 4; k++)
+        pthread_join(thread[k], NULL);
+}
+
+/* The caller's rounding mode and what subnormals count as change no bit, and stay. */
+Test(linalg_modes, bits_are_those_of_the_default_mode)
+{
+    if (!have_lapack())
+        return;
+    kiln_tensor *a = positive(random_tensor(KILN_F64, KILN_SHAPE(3, 9, 9), 1)), *b = random_tensor(KILN_F64, KILN_SHAPE(3, 9, 4), 2), *w,
+                *v;
+    double *bits[2];
+    for (int mode = 0; mode < 2; mode++) {
+        OK(kiln_eigh(a, &w, &v));
+        kiln_tensor *x = kiln_concat((kiln_tensor *[]){kiln_solve(a, b), kiln_cholesky(a), kiln_abs(v)}, 3, -1);
+        cr_assert(fesetround(mode ? FE_UPWARD : FE_TONEAREST) == 0);
+        bits[mode] = VALUES(x);
+        cr_assert(fegetround() == (mode ? FE_UPWARD : FE_TONEAREST));
+    }
+    fesetround(FE_TONEAREST);
+    cr_assert(memcmp(bits[0], bits[1], sizeof(double) * 3 * 9 * 22) == 0);
+    free(bits[0]), free(bits[1]);
 }
 
 /* A library that is not there. */

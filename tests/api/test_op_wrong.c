@@ -212,6 +212,7 @@ Test(op_wrong, what_is_no_op)
     } bad[] = {
         {{.name = "no name", .version = "1"}, "needs a name and a version"},
         {{.name = "test.bad", .version = ""}, "needs a name and a version"},
+        {{.name = "kiln.solve", .version = "1", .n_in = 1, .n_out = 1, .host = ramp, .infer = same}, "names that begin with kiln."},
         {{.name = "test.bad", .version = "1", .n_in = 1, .n_out = 1}, "test.bad: needs decompose, host or image"},
         {{.name = "test.bad", .version = "1", .n_out = 1, .decompose = records, .infer = same}, "decompose stands alone"},
         {{.name = "test.bad", .version = "1", .n_out = 1, .host = ramp}, "host and image need infer"},

@@ -7,6 +7,8 @@
  * kernel. The kernel of 16 elements alone, entered directly with the same arguments, is measured beside it, round after round; the
  * difference is the host time that the aim is about. Linked with the inside of the library, whose program it looks up.
  *
+ * Then kiln_solve in a function, beside the same calls of LAPACK made directly, where there is that library.
+ *
  * The clock is this thread's processor time. A core's frequency moves, and neighbours take their share of it: so each round measures a
  * chain of dependent operations too, two cycles each, and the figures are given in cycles as well, which move less.
  */
@@ -14,6 +16,7 @@
 #include "cache/memory.h"
 #include "runtime/eval/launch.h"
 #include "runtime/include/kiln.h"
+#include "runtime/linalg/lapack.h"
 #include "runtime/record/tensor.h"
 
 #include <stdio.h>
@@ -162,6 +165,89 @@ static void print(const char *name, const double *ns, const double *cycles, int 
     printf("\n");
 }
 
+/* --- linear algebra --- */
+
+enum { LARGEST = 128 };
+
+typedef struct System {
+    const Lapack *lapack;
+    kiln_function *f;
+    kiln_tensor *in[2];
+    int32_t n, pivot[LARGEST];
+    double a[LARGEST * LARGEST], b[LARGEST], factors[LARGEST * LARGEST], x[LARGEST];
+} System;
+
+static void body_of_system(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_solve(in[0], in[1]);
+}
+
+static void by_kiln(System *s)
+{
+    kiln_tensor *out;
+    kiln_scope *scope = kiln_scope_begin();
+    must(kiln_function_call(s->f, s->in, &out), "call");
+    kiln_scope_end(scope);
+}
+
+static void directly(System *s)
+{
+    const int32_t one = 1;
+    int32_t info;
+    memcpy(s->factors, s->a, sizeof *s->a * (size_t)(s->n * s->n));
+    memcpy(s->x, s->b, sizeof *s->b * (size_t)s->n);
+    s->lapack->getrf(&s->n, &s->n, s->factors, &s->n, s->pivot, &info);
+    s->lapack->getrs("T", &s->n, &one, s->factors, &s->n, s->pivot, s->x, &s->n, &info, 1);
+}
+
+static double system_once(void (*thing)(System *), System *s, int turns)
+{
+    double start = own_seconds();
+    for (int i = 0; i < turns; i++)
+        thing(s);
+    return 1e9 * (own_seconds() - start) / turns;
+}
+
+static void measure_system(const Lapack *lapack, int n, int rounds, int turns)
+{
+    static System s;
+    double ns[2][MAX_ROUNDS], over[MAX_ROUNDS];
+    s.lapack = lapack;
+    s.n = n;
+    for (int i = 0; i < n * n; i++)
+        s.a[i] = (double)(i * 7919 % 1009) / 1009 + (i % (n + 1) == 0 ? n : 0);
+    for (int i = 0; i < n; i++)
+        s.b[i] = i;
+    s.in[0] = kiln_from(KILN_F64, KILN_SHAPE(n, n), s.a);
+    s.in[1] = kiln_from(KILN_F64, KILN_SHAPE(n), s.b);
+    s.f = kiln_function_new(body_of_system, 2, 1, NULL);
+    for (int i = 0; i < 4; i++)
+        by_kiln(&s);
+    for (int r = 0; r < rounds; r++) {
+        ns[0][r] = system_once(by_kiln, &s, turns);
+        ns[1][r] = system_once(directly, &s, turns);
+        over[r] = ns[0][r] - ns[1][r];
+    }
+    double value = median(over, rounds), direct = median(ns[1], rounds);
+    bool good = value <= 2000 || value <= 0.03 * direct;
+    printf("kiln_solve %3d x %-3d %9.1f ns, LAPACK alone %9.1f ns, over %7.1f ns   aim <= 2000 ns or 3 %%: %s\n", n, n,
+           median(ns[0], rounds), direct, value, good ? "yes" : "NO");
+    kiln_function_free(s.f);
+}
+
+static void measure_systems(int rounds, int turns)
+{
+    static const int sizes[] = {1, 4, 16, 64, LARGEST};
+    const Lapack *lapack;
+    if (lapack_open(&lapack) != ST_OK) {
+        puts("kiln_solve: left out: there is no LAPACK library");
+        return;
+    }
+    for (int k = 0; k < 5; k++)
+        measure_system(&lapack[1], sizes[k], rounds, sizes[k] > 16 ? turns / 25 + 1 : turns / 5);
+}
+
 int main(int argc, char **argv)
 {
     bool quick = argc == 2 && strcmp(argv[1], "--quick") == 0;
@@ -203,6 +289,7 @@ int main(int argc, char **argv)
     print("  an empty scope", ns[SCOPE], cycles[SCOPE], rounds, 0);
     print("  host time beside the kernel", ns[HOST], cycles[HOST], rounds, 200);
     kiln_function_free(b.f);
+    measure_systems(rounds, turns);
     kiln_scope_end(scope);
     return 0;
 }

@@ -458,3 +458,15 @@ Test(linalg_missing, says_what_to_install)
     set_option("liblapack", "libm.so.6");
     fails_with(kiln_eval(x), KILN_UNSUPPORTED, "libm.so.6 lacks ");
 }
+
+/* Iterations that do not converge, of the second matrix. */
+Test(linalg_missing, no_convergence)
+{
+    kiln_tensor *w, *v, *at = kiln_reshape(F64(KILN_SHAPE(2), 1, 1000), KILN_SHAPE(2, 1, 1));
+    set_option("liblapack", KILN_TEST_LAPACK);
+    OK(kiln_eigh(kiln_mul(at, kiln_eye(KILN_F64, 3, 3, 0)), &w, &v));
+    FAILS(w, "kiln.eigh (test_linalg.c:");
+    FAILS(w, "the iteration for matrix [1] did not converge (LAPACK: 2)");
+    OK(kiln_svd(kiln_ones(KILN_F64, KILN_SHAPE(2, 3)), NULL, &w, NULL));
+    FAILS(w, "the iteration for the matrix did not converge (LAPACK: 2)");
+}

@@ -276,14 +276,42 @@ LINALG_TEST(linalg_gradient, through_loops_and_branches)
     check("map of one matrix", of_map_whole, good(square, 7), random_tensor(KILN_F64, b, 8));
 }
 
-/* kiln_map calls LAPACK once for all rows. */
-LINALG_TEST(linalg_gradient, map_is_one_call)
+/* How many steps of the program of x have this text. */
+static int steps(kiln_tensor *x, const char *text)
 {
-    kiln_tensor *a = good(KILN_SHAPE(4, 3, 3), 5), *b = random_tensor(KILN_F64, KILN_SHAPE(4, 3), 6), *y,
-                *x = kiln_solve(a, kiln_unsqueeze(b, -1));
-    OK(kiln_map(one_row, 2, (kiln_tensor *[]){a, b}, NULL, 0, 1, &y, NULL));
-    kiln_tensor *want = kiln_add(kiln_sum_axes(kiln_mul(x, x), KILN_AXES(1, 2), false), kiln_det(a));
+    static char plan[1 << 16];
+    int n = 0;
+    OK(kiln_explain(x, plan, sizeof plan, NULL));
+    for (const char *at = plan; (at = strstr(at, text)); at++)
+        n++;
+    return n;
+}
+
+/* kiln_map calls LAPACK once for all rows. */
+Test(linalg_gradient_program, map_is_one_call)
+{
+    if (!have_lapack())
+        return;
+    kiln_tensor *in[2] = {good(KILN_SHAPE(4, 3, 3), 5), random_tensor(KILN_F64, KILN_SHAPE(4, 3), 6)}, *y, *x;
+    OK(kiln_map(one_row, 2, in, NULL, 0, 1, &y, NULL));
+    cr_assert_eq(steps(y, "call kiln.solve 1"), 1);
+    cr_assert_eq(steps(y, "loop"), 0);
+    x = kiln_solve(in[0], kiln_unsqueeze(in[1], -1));
+    kiln_tensor *want = kiln_add(kiln_sum_axes(kiln_mul(x, x), KILN_AXES(1, 2), false), kiln_det(in[0]));
     EXPECT(kiln_max(kiln_abs(kiln_sub(y, want))), KILN_F64, KILN_SHAPE(), 1e-12, 0);
+}
+
+/* Factors, and the inverse in a determinant's gradient, are computed once for all that asks for them. */
+Test(linalg_gradient_program, shares_factors)
+{
+    if (!have_lapack())
+        return;
+    kiln_tensor *at[2] = {kiln_param(good(KILN_SHAPE(4, 4), 1)), kiln_param(random_tensor(KILN_F64, KILN_SHAPE(4, 2), 2))}, *grad[2];
+    OK(kiln_grad(of_shared(at[0], at[1]), at, 2, grad));
+    kiln_tensor *all = kiln_add(kiln_sum(grad[0]), kiln_sum(grad[1]));
+    cr_assert_eq(steps(all, "call kiln.lu 1"), 1);
+    cr_assert_eq(steps(all, "call kiln.inv 1"), 1);
+    cr_assert_eq(steps(all, "call kiln.solve 1"), 2); /* there and back */
 }
 
 /* A function that is replayed, with other sizes too. */
@@ -297,8 +325,8 @@ static void trains(kiln_tensor **in, kiln_tensor **out, void *user)
 LINALG_TEST(linalg_gradient, in_functions)
 {
     kiln_function *f = kiln_function_new(trains, 2, 2, NULL);
-    for (int call = 0; call < 6; call++) {
-        int n = 2 + call % 4;
+    for (int call = 0; call < 12; call++) {
+        int n = call < 6 ? 3 : 2 + call % 4;
         kiln_tensor *a = good(KILN_SHAPE(n, n), (uint64_t)call), *b = random_tensor(KILN_F64, KILN_SHAPE(n, 2), 9), *out[2],
                     *p = kiln_param(a), *grad;
         OK(kiln_function_call(f, (kiln_tensor *[]){a, b}, out));

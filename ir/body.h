@@ -8,7 +8,7 @@
  *          Results: the carries at the end, then the ys with a first axis. `reverse`: i goes down
  *   COND   operands: the predicate (a bool of rank 0), then what both bodies are given. Results: those of the body that ran
  *
- *   CUSTOM a call of the user's (ir/callee.h), which has no bodies: n results of attr.custom.type, whose dims are its facts. Equal calls are one node
+ *   CUSTOM a call of the user's, or of LAPACK (ir/callee.h), which has no bodies: n results of attr.custom.type, whose dims are its facts. Equal calls are one node
  *
  * A body is closed: what it reads is an input of it. Its inputs have the sizes of the operands, from the one space of sizes that
  * it shares with the graph around, so a size is one size on both sides.

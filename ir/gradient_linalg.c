@@ -88,10 +88,7 @@ static void call_of(Gradient *d, const GradientCall *call, LinalgAttr attr, cons
 }
 
 static Ref add(Gradient *d, Ref a, Ref b) { return a == REF_NONE || b == REF_NONE ? (a == REF_NONE ? b : a) : grad_ew2(d, OP_ADD, a, b); }
-static Ref sub(Gradient *d, Ref a, Ref b)
-{
-    return b == REF_NONE ? a : a == REF_NONE ? grad_ew1(d, OP_NEG, b) : grad_ew2(d, OP_SUB, a, b);
-}
+static Ref sub(Gradient *d, Ref a, Ref b) { return b == REF_NONE ? a : a == REF_NONE ? grad_ew1(d, OP_NEG, b) : grad_ew2(d, OP_SUB, a, b); }
 static Ref mul(Gradient *d, Ref a, Ref b) { return grad_ew2(d, OP_MUL, a, b); }
 static Ref neg(Gradient *d, Ref a) { return grad_ew1(d, OP_NEG, a); }
 static Ref turned(Gradient *d, Ref a) { return grad_transposed(d, a); }
@@ -149,7 +146,10 @@ static Ref columns_of(Gradient *d, Ref v, Ref like)
 static Ref scaled_columns(Gradient *d, Ref a, Ref v) { return mul(d, a, rows_of(d, v, a)); }
 static Ref scaled_rows(Gradient *d, Ref v, Ref a) { return mul(d, columns_of(d, v, a), a); }
 
-static Ref diagonal_of(Gradient *d, Ref a) { return grad_reduce(d, OP_REDUCE_SUM, only(d, a, OP_EQ), (uint8_t)(1u << (rank_of(d, a) - 1))); }
+static Ref diagonal_of(Gradient *d, Ref a)
+{
+    return grad_reduce(d, OP_REDUCE_SUM, only(d, a, OP_EQ), (uint8_t)(1u << (rank_of(d, a) - 1)));
+}
 
 /* v on the diagonal of a matrix like `like`, which are square. */
 static Ref diagonal(Gradient *d, Ref v, Ref like) { return only(d, rows_of(d, v, like), OP_EQ); }

@@ -51,10 +51,10 @@ Ref grad_repeat(Gradient *d, Ref x, uint8_t mask, const Dim *dims);     /* axes 
 Ref grad_reduce(Gradient *d, Op op, Ref x, uint8_t mask);               /* drops the axes */
 Ref grad_spread(Gradient *d, Ref x, uint8_t mask, const Dim *dims);     /* what was reduced over mask, repeated to dims */
 Ref grad_permute(Gradient *d, Ref x, const uint8_t *perm);
-Ref grad_transposed(Gradient *d, Ref x);                                     /* the last two axes exchanged */
-Ref grad_product(Gradient *d, Ref a, Ref b);                                 /* MATMUL */
-Ref grad_positions(Gradient *d, uint8_t axis, int rank, const Dim *dims);    /* 0, 1, 2, ... along an axis, repeated to these sizes */
-Ref grad_merge(Gradient *d, Ref x, int axis, int n); /* n axes from `axis` on become one */
+Ref grad_transposed(Gradient *d, Ref x);                                  /* the last two axes exchanged */
+Ref grad_product(Gradient *d, Ref a, Ref b);                              /* MATMUL */
+Ref grad_positions(Gradient *d, uint8_t axis, int rank, const Dim *dims); /* 0, 1, 2, ... along an axis, repeated to these sizes */
+Ref grad_merge(Gradient *d, Ref x, int axis, int n);                      /* n axes from `axis` on become one */
 Ref grad_slice(Gradient *d, Ref x, int axis, Dim start, Dim step, Dim length);
 Ref grad_pad(Gradient *d, Ref x, int axis, Dim low, Dim high); /* with zeros */
 Ref grad_flip(Gradient *d, Ref x, int axis);

@@ -262,7 +262,7 @@ API3(kiln_status, kiln_slogdet, kiln_tensor *, a, kiln_tensor **, sign, kiln_ten
     RtNode *y[2] = {NULL};
     if (need(&r, sign, "sign") && need(&r, log_abs, "log_abs"))
         determinant(&r, LINALG_SLOGDET, a, &own, y);
-    return hand_out(&r, 2, y, &own, (kiln_tensor **const[]){sign, log_abs});
+    return hand_out(&r, 2, y, &own, (kiln_tensor * *const[]){sign, log_abs});
 }
 
 /* ---- factors ---- */
@@ -303,7 +303,7 @@ API3(kiln_status, kiln_qr, kiln_tensor *, a, kiln_tensor **, q, kiln_tensor **, 
         y[1] = both[0] && both[1] ? rec_concat(&r, 2, both, x->rank - 1) : NULL;
     } else
         qr(&r, x, y);
-    return hand_out(&r, 2, y, &own, (kiln_tensor **const[]){q, upper});
+    return hand_out(&r, 2, y, &own, (kiln_tensor * *const[]){q, upper});
 }
 
 API3(kiln_status, kiln_eigh, kiln_tensor *, a, kiln_tensor **, values, kiln_tensor **, vectors)
@@ -316,7 +316,7 @@ API3(kiln_status, kiln_eigh, kiln_tensor *, a, kiln_tensor **, values, kiln_tens
         call(&r, vectors ? LINALG_EIGH : LINALG_EIGVALSH, 0, 1, &x, vectors ? 2 : 1, type, y);
         y[1] = vectors ? turned(&r, y[1]) : NULL;
     }
-    return hand_out(&r, 2, y, &own, (kiln_tensor **const[]){values, vectors});
+    return hand_out(&r, 2, y, &own, (kiln_tensor * *const[]){values, vectors});
 }
 
 API4(kiln_status, kiln_svd, kiln_tensor *, a, kiln_tensor **, u, kiln_tensor **, s, kiln_tensor **, vt)
@@ -333,5 +333,5 @@ API4(kiln_status, kiln_svd, kiln_tensor *, a, kiln_tensor **, u, kiln_tensor **,
         else
             call(&r, LINALG_SVDVALS, flags, 1, &x, 1, type + 1, y + 1);
     }
-    return hand_out(&r, 3, y, &own, (kiln_tensor **const[]){u, s, vt});
+    return hand_out(&r, 3, y, &own, (kiln_tensor * *const[]){u, s, vt});
 }

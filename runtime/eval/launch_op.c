@@ -274,7 +274,7 @@ Status run_call(Run *run, const ProgStep *step)
     if (status == ST_OK)
         status = !callee->op                   ? call_own(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
                  : device_is_cuda(run->device) ? call_cuda(run, callee, node->loc, in, step->n_in, out, step->n_results, run->args)
-                                             : op_call_host(callee, node->loc, in, step->n_in, out, step->n_results);
+                                               : op_call_host(callee, node->loc, in, step->n_in, out, step->n_results);
     storage_release(unread);
     os_free(in);
     return status;

@@ -472,11 +472,11 @@ static RtNode *record_node(Walk *w, Ref ref)
         in[k] = w->node.at[n->in[k]];
     for (uint32_t k = 0; k < n->n_facts; k++)
         facts[k] = dim_hint(w->g, n->fact[k]);
-    RtNode *node = n->op == OP_CUSTOM && !copied      ? record_call(w, n, in, facts)
+    RtNode *node = n->op == OP_CUSTOM && !copied     ? record_call(w, n, in, facts)
                    : op_class((Op)n->op) == CLS_BODY ? bodies_again(w->r, w->copied.at[ref], in)
-                   : n->op == OP_RESULT            ? record_result(w, n, in[0])
-                   : n->op == OP_SCALAR            ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
-                                                   : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);
+                   : n->op == OP_RESULT              ? record_result(w, n, in[0])
+                   : n->op == OP_SCALAR              ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
+                                                     : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);
     if (!node)
         return NULL;
     node->phase = w->phase < MAX_PHASE ? (uint8_t)(w->phase + 1) : MAX_PHASE;

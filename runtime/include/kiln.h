@@ -904,7 +904,8 @@ KILN_OP(kiln_solve, kiln_tensor *a, kiln_tensor *b);
  * diagonal, whatever is there (KILN_UNIT_DIAGONAL). A zero on the diagonal is an error. */
 enum { KILN_UPPER = 1, KILN_TRANSPOSED = 2, KILN_UNIT_DIAGONAL = 4 };
 KILN_OP(kiln_solve_triangular, kiln_tensor *a, kiln_tensor *b, unsigned flags);
-KILN_OP(kiln_inv, kiln_tensor *a);      /* the inverse; kiln_solve is faster and more accurate where it is multiplied with something. Singular: an error */
+KILN_OP(kiln_inv,
+        kiln_tensor *a); /* the inverse; kiln_solve is faster and more accurate where it is multiplied with something. Singular: an error */
 KILN_OP(kiln_det, kiln_tensor *a);      /* the determinant, 0 of a singular matrix (whose gradient is an error) */
 KILN_OP(kiln_cholesky, kiln_tensor *a); /* L, lower, of a = L L^T: reads the lower triangle of a. Not positive definite: an error */
 /* The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value (-inf), which neither overflow nor underflow. */
@@ -1547,7 +1548,7 @@ KILN_API kiln_status kiln_map_at(const char *file, int line, kiln_function_body 
  *
  * infer tells dtypes and shapes of the results from those of the inputs (for host and image), and is asked again before each call. `attributes`, at most 65536 bytes, are
  * copied, aligned as by malloc, and handed to each function: a call with other bytes is another value. name and version are letters, digits and _.+- of at most 63
- * bytes; the version changes whenever the meaning or the code does: it is a part of what is compiled and kept on disk. An op is never unregistered; user outlives it.
+ * bytes (a name that begins with kiln. is refused); the version changes whenever the meaning or the code does: it is a part of what is compiled and kept on disk. An op is never unregistered; user outlives it.
  *
  * host and image are steps of the program around them, in loops and branches too. Equal calls (the same bytes, on the same tensors) are one, and what nobody needs is
  * not called. With KILN_OP_EFFECTS (host alone) each kiln_op_apply calls it once, there and then: a sync point, which keeps the order, and KILN_INVALID in a function that only

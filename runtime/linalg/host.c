@@ -246,8 +246,8 @@ static int32_t eigh(const Job *j, int64_t i, char *scratch)
         if (!is_finite(j, a + element(j) * (size_t)j->n * (size_t)d, d + 1))
             return NOT_FINITE;
     memcpy(v, a, j->in_bytes[0]);
-    j->lapack->syevd(vectors ? "V" : "N", "U", &j->n, v, &j->n, out_of(j, 0, i), scratch, &j->lwork, iwork_of(j, scratch), &j->liwork, &info, 1,
-                     1);
+    j->lapack->syevd(vectors ? "V" : "N", "U", &j->n, v, &j->n, out_of(j, 0, i), scratch, &j->lwork, iwork_of(j, scratch), &j->liwork,
+                     &info, 1, 1);
     return info;
 }
 
@@ -260,7 +260,8 @@ static int32_t svd(const Job *j, int64_t i, char *scratch)
     if (!is_finite(j, in_of(j, 0, i), (int64_t)j->m * j->n))
         return NOT_FINITE;
     memcpy(a, in_of(j, 0, i), j->in_bytes[0]);
-    j->lapack->gesdd(vectors ? "S" : "N", &j->n, &j->m, a, &j->n, s, vt, &j->n, u, &j->k, scratch, &j->lwork, iwork_of(j, scratch), &info, 1);
+    j->lapack->gesdd(vectors ? "S" : "N", &j->n, &j->m, a, &j->n, s, vt, &j->n, u, &j->k, scratch, &j->lwork, iwork_of(j, scratch), &info,
+                     1);
     return info;
 }
 
@@ -288,8 +289,8 @@ static void ask(Job *j, Linalg function)
         break;
     case LINALG_SVD:
     case LINALG_SVDVALS:
-        j->lapack->gesdd(vectors ? "S" : "N", &j->n, &j->m, unused, &j->n, unused, unused, &j->n, unused, &j->k, answer, &query, &integers, &info,
-                         1);
+        j->lapack->gesdd(vectors ? "S" : "N", &j->n, &j->m, unused, &j->n, unused, unused, &j->n, unused, &j->k, answer, &query, &integers,
+                         &info, 1);
         j->spare_bytes = j->in_bytes[0];
         j->liwork = 8 * j->k;
         break;
@@ -367,8 +368,8 @@ static Status why(const Job *j, Linalg function, const char *who, const CallBuff
         return fail(ST_INTERNAL, "%s: LAPACK refuses argument %d", who, (int)-info);
     switch (function) {
     case LINALG_CHOLESKY:
-        return fail(ST_INVALID, "%s: %s is not positive definite: its leading %d x %d block of %d x %d is not", who, matrix, (int)info, (int)info,
-                    (int)j->n, (int)j->n);
+        return fail(ST_INVALID, "%s: %s is not positive definite: its leading %d x %d block of %d x %d is not", who, matrix, (int)info,
+                    (int)info, (int)j->n, (int)j->n);
     case LINALG_SOLVE:
     case LINALG_INV: return fail(ST_INVALID, "%s: %s is singular: pivot %d of %d is 0", who, matrix, (int)info, (int)j->n);
     case LINALG_TRIANGULAR:

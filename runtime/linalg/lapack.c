@@ -42,7 +42,8 @@ static Status open_first(Lapack *of)
             snprintf(first, sizeof first, "%s", os_library_error());
     }
     return fail(ST_UNSUPPORTED,
-                "needs a LAPACK library: %s; install the Debian package liblapack3 or libopenblas0, or name another with KILN_LIBLAPACK", first);
+                "needs a LAPACK library: %s; install the Debian package liblapack3 or libopenblas0, or name another with KILN_LIBLAPACK",
+                first);
 }
 
 Status lapack_open(const Lapack **of)

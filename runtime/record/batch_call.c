@@ -101,8 +101,7 @@ static void call_all(const Batch *b, const RtNode *of, const Mapped *in, RtNode 
     }
     if (!room)
         rec_fail(b->r, ST_SHAPE, "%s has operands of %d axes: no room for that of the rows", bodies_of(of)->callee->name, MAX_RANK);
-    RtNode *node =
-        b->r->status == ST_OK ? bodies_call_new(b->r, bodies_of(of)->callee, of->n_in, operand, of->attr.n, type) : NULL;
+    RtNode *node = b->r->status == ST_OK ? bodies_call_new(b->r, bodies_of(of)->callee, of->n_in, operand, of->attr.n, type) : NULL;
     for (uint32_t k = 0; k < of->attr.n && b->r->status == ST_OK; k++)
         result[k] = bodies_result_new(b->r, node, k, &type[k]);
 }

@@ -39,6 +39,7 @@ else
 fi
 [ "$(dpkg-deb -f libkiln0_*.deb Maintainer)" = 'A Tester <tester@kiln.example.org>' ] || fail "another maintainer: $(dpkg-deb -f libkiln0_*.deb Maintainer)"
 dpkg-deb -f libkiln0_*.deb Depends | grep -q libzstd1 || fail "libkiln0 does not depend on what it is linked with"
+dpkg-deb -f libkiln0_*.deb Suggests | grep -q liblapack3 || fail "libkiln0 does not suggest what kiln_solve opens"
 dpkg-deb -f libkiln-dev_*.deb Depends | grep -q 'libkiln0 (= ' || fail "libkiln-dev does not depend on its library"
 
 "$cmake" -S "$consumer" -B consumer -DCMAKE_PREFIX_PATH="$work/tree/usr" -DCMAKE_C_COMPILER="$cc" >configure.log 2>&1 || fail "$(cat configure.log)"

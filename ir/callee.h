@@ -39,6 +39,7 @@ struct Callee {
     bool derivative; /* it has one of the user's: gradients that come to its results do not look at the call; or it has a rule */
     CallRule *rule;  /* of kiln's own; NULL: none */
     bool leading;    /* what has more leading axes is so many calls in one: operands and results alike */
+    bool columns;    /* so are columns of the last operand, and of its one result, which are as many */
     CallHost *host;  /* NULL: what was read as text, which nobody can call */
     const void *op;  /* of the user's: for `host`; NULL: it is kiln's own, which runs on the host alone */
 };

@@ -34,6 +34,7 @@ Callee linalg_callee(const LinalgAttr *attr, CallHost *host)
                     .derivative = true,
                     .rule = linalg_rule,
                     .leading = true,
+                    .columns = attr->function == LINALG_SOLVE || attr->function == LINALG_TRIANGULAR,
                     .host = host};
 }
 

@@ -397,13 +397,14 @@ static size_t buffer_bytes(const CallBuffer *b, int64_t count)
     return count ? bytes / (size_t)count : 0;
 }
 
-static Status check_size(const char *who, const CallBuffer *b, int axes)
+/* LAPACK counts with 32 bits: the elements of a matrix, and the columns of a right side. */
+static Status check_size(const char *who, int64_t rows, int64_t columns)
 {
-    int64_t product = 1;
-    for (int d = b->rank - axes; d < b->rank; d++)
-        if (__builtin_mul_overflow(product, b->dim[d], &product) || product > INT32_MAX)
-            return fail(ST_UNSUPPORTED, "%s: a matrix has more than 2^31 - 1 elements, which LAPACK does not count", who);
-    return ST_OK;
+    int64_t product;
+    bool fits = !__builtin_mul_overflow(rows, columns, &product) && rows <= INT32_MAX && columns <= INT32_MAX && product <= INT32_MAX;
+    return fits
+               ? ST_OK
+               : fail(ST_UNSUPPORTED, "%s: a matrix of more than 2^31 - 1 elements, or so many columns: LAPACK does not count as far", who);
 }
 
 static OneFn *const functions[LINALG_COUNT] = {[LINALG_LU] = lu,
@@ -434,14 +435,14 @@ Status linalg_host(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t
     }
     Job j = {.f64 = a->dtype == DT_F64, .one = functions[attr.function], .flags = attr.flags, .count = 1};
     j.lapack = &lapack[j.f64];
-    TRY(check_size(who, a, 2));
+    TRY(check_size(who, a->dim[a->rank - 2], a->dim[a->rank - 1]));
     for (int d = 0; d < a->rank - 2; d++)
         j.count *= a->dim[d];
     j.m = (int32_t)a->dim[a->rank - 2];
     j.n = (int32_t)a->dim[a->rank - 1];
     j.k = j.m < j.n ? j.m : j.n;
     if (attr.function == LINALG_SOLVE || attr.function == LINALG_TRIANGULAR) {
-        TRY(check_size(who, b, 2));
+        TRY(check_size(who, 1, b->dim[b->rank - 1]));
         j.k = (int32_t)b->dim[b->rank - 1];
     }
     for (uint32_t k = 0; k < n_in; k++) {

@@ -1,5 +1,6 @@
 /*
- * Batching calls (batch.h). What takes more leading axes (Callee.leading: kiln's own) is called once, for all rows. A function of the user's that was made for
+ * Batching calls (batch.h). What takes more leading axes (Callee.leading: kiln's own) is called once, for all rows; where only its right side varies, with all
+ * their columns beside each other (Callee.columns), so that a matrix that they share is not repeated. A function of the user's that was made for
  * one row is called for each, in a loop over the rows.
  *
  * A call on nothing that varies stays one. Inside of a branch or loop that not all rows take there is none: it would be called for rows that it is not meant for,
@@ -106,6 +107,27 @@ static void call_all(const Batch *b, const RtNode *of, const Mapped *in, RtNode 
         result[k] = bodies_result_new(b->r, node, k, &type[k]);
 }
 
+/* One call, with the columns [.., n, k] of all rows as those of one: [.., n, rows k]. */
+static void call_columns(const Batch *b, const RtNode *of, const Mapped *in, RtNode **operand, RtNode **result)
+{
+    Rec *r = b->r;
+    Shape type = call_result_type(of, 0);
+    RtNode *all = in[of->n_in - 1].node;
+    uint8_t there[MAX_RANK], back[MAX_RANK], last = (uint8_t)(all->rank - 1);
+    const int64_t parts[2] = {b->n, type.dim[type.rank - 1]};
+    for (uint8_t d = 0; d <= last; d++) {
+        there[d] = d == last ? last : d == last - 1 ? 0 : (uint8_t)(d + 1);
+        back[there[d]] = d;
+    }
+    for (uint32_t k = 0; k + 1 < of->n_in; k++)
+        operand[k] = in[k].node;
+    operand[of->n_in - 1] = rec_merge(r, rec_permute(r, all, there), last - 1, 2);
+    type.dim[type.rank - 1] *= b->n;
+    RtNode *node = r->status == ST_OK ? bodies_call_new(r, bodies_of(of)->callee, of->n_in, operand, 1, &type) : NULL;
+    RtNode *x = node ? bodies_result_new(r, node, 0, &type) : NULL;
+    result[0] = x ? rec_permute(r, rec_split(r, x, last - 1, 2, parts), back) : NULL;
+}
+
 bool batch_call(const Batch *b, const RtNode *of, const Mapped *in, Mapped *result)
 {
     Rec *r = b->r;
@@ -120,6 +142,8 @@ bool batch_call(const Batch *b, const RtNode *of, const Mapped *in, Mapped *resu
     else if (b->mask)
         rec_fail(r, ST_UNSUPPORTED, "%s in a branch or loop that not all rows take: call kiln_scan, which takes one row at a time",
                  bodies_of(of)->callee->name);
+    else if (n_xs == 1 && of->n_in > 1 && in[of->n_in - 1].varies && bodies_of(of)->callee->columns)
+        call_columns(b, of, in, given, made);
     else if (n_xs && bodies_of(of)->callee->leading)
         call_all(b, of, in, given, made);
     else if (n_xs)

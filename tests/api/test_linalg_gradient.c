@@ -301,6 +301,19 @@ Test(linalg_gradient_program, map_is_one_call)
     EXPECT(kiln_max(kiln_abs(kiln_sub(y, want))), KILN_F64, KILN_SHAPE(), 1e-12, 0);
 }
 
+/* ... and where they share the matrix, on its one copy. */
+Test(linalg_gradient_program, map_of_one_matrix)
+{
+    static const int axes[] = {KILN_WHOLE, 1};
+    static char text[1 << 16];
+    if (!have_lapack())
+        return;
+    kiln_tensor *in[2] = {good(KILN_SHAPE(3, 3), 5), random_tensor(KILN_F64, KILN_SHAPE(3, 7), 6)}, *y;
+    OK(kiln_map(one_row, 2, in, axes, 0, 1, &y, NULL));
+    OK(kiln_graph_text(y, text, sizeof text, NULL));
+    cr_assert(strstr(text, "f64[3,7]") && !strstr(text, "f64[7,3,3]"), "%s", text);
+}
+
 /* Factors, and the inverse in a determinant's gradient, are computed once for all that asks for them. */
 Test(linalg_gradient_program, shares_factors)
 {

@@ -363,6 +363,32 @@ LINALG_TEST(linalg_gradient, of_what_was_computed)
     EXPECT(kiln_max(kiln_abs(kiln_sub(early, late))), KILN_F64, KILN_SHAPE(), 1e-9, 0);
 }
 
+/* Functions that read one triangle take their argument for symmetric: the gradient is, and of a tangent the symmetric part counts. */
+static kiln_tensor *of_one_triangle(kiln_tensor *a, kiln_tensor *b)
+{
+    kiln_tensor *w, *v;
+    if (kiln_eigh(a, &w, &v) != KILN_OK)
+        return NULL;
+    kiln_tensor *root = kiln_matmul(kiln_mul(v, kiln_unsqueeze(kiln_sqrt(w), -2)), kiln_swap_axes(v, -1, -2));
+    return kiln_add(kiln_add(weighed(kiln_cholesky(a), 0.3), weighed(root, 0.8)), weighed(b, 0.1));
+}
+
+LINALG_TEST(linalg_gradient, of_one_triangle_is_symmetric)
+{
+    kiln_shape shape = KILN_SHAPE(3, 3);
+    kiln_tensor *a = positive(random_tensor(KILN_F64, shape, 4)), *b = random_tensor(KILN_F64, shape, 5), *grad[2], *tangent[2], *loss;
+    kiln_tensor *at[2] = {kiln_param(a), kiln_param(b)}, *along[2] = {random_tensor(KILN_F64, shape, 6), random_tensor(KILN_F64, shape, 7)};
+    kiln_tensor *even[2] = {symmetric(along[0]), along[1]};
+    loss = of_one_triangle(at[0], at[1]);
+    OK(kiln_jvp(2, at, along, 1, &loss, 0, &tangent[0]));
+    OK(kiln_jvp(2, at, even, 1, &loss, 0, &tangent[1]));
+    OK(kiln_grad(loss, at, 2, grad));
+    kiln_tensor *back = kiln_add(inner(grad[0], along[0]), inner(grad[1], along[1]));
+    double got = NUMBER(back), first = NUMBER(tangent[0]), second = NUMBER(tangent[1]);
+    cr_assert(fabs(first - got) <= 1e-9 && fabs(second - got) <= 1e-9, "%.12g, %.12g, %.12g", got, first, second);
+    EXPECT(kiln_max(kiln_abs(kiln_sub(grad[0], kiln_swap_axes(grad[0], -1, -2)))), KILN_F64, KILN_SHAPE(), 1e-12, 0);
+}
+
 /* Equal eigenvalues: those alone have a gradient, their vectors have none, and say so by what is not finite. */
 LINALG_TEST(linalg_gradient, of_equal_values)
 {

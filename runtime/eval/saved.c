@@ -2,7 +2,7 @@
  * Which values in between are computed for good, as further outputs: in a recording (runtime/gradient/recording.c), and where a large graph is cut.
  *
  * A gradient that is asked for later computes again what of the forward pass it needs and finds no value of. That is little for a chain of
- * elementwise ops and as much as the forward pass itself for products, sorts, scatters and scans. So of these the results are kept, where a
+ * elementwise ops and as much as the forward pass itself for products, sorts, scatters, scans and calls. So of these the results are kept, where a
  * derivative may need them: where some user reads the value to get its own derivative (ir/gradients.def), or what is made of it is needed.
  * Of a product to which a bias is added it is the sum: the product alone is in no derivative then, and the sum is what its kernel
  * stores anyway.
@@ -28,11 +28,12 @@ static bool may_save(const RtNode *node, bool is_cut) { return is_pending(node) 
 static bool is_dear(const RtNode *node)
 {
     OpClass cls = op_class((Op)node->op);
-    return cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_SCAN;
+    bool of_call = cls == CLS_RESULT && node->in[0]->op == OP_CUSTOM;
+    return cls == CLS_CONTRACT || cls == CLS_SORT || cls == CLS_SCATTER || cls == CLS_SCAN || of_call;
 }
 
 /* Is its value, if needed, one that is kept? */
-static bool saved_at(const RtNode *node, bool is_cut) { return is_dear(node) && may_save(node, is_cut); }
+static bool saved_at(const RtNode *node, bool is_cut) { return may_save(node, is_cut) && is_dear(node); }
 
 /* Is node i of a graph that is cut used by more than its pending nodes? */
 static bool outside(const Evaluation *e, uint32_t i, bool is_cut)
@@ -97,7 +98,7 @@ static Status save(Evaluation *e, bool is_cut)
     for (size_t i = 0; i < n; i++) {
         const RtNode *node = e->call.nodes.at[i];
         if (needed[i] && saved_at(node, is_cut))
-            TRY(add_output(e, end_of_sums(e, (uint32_t)i, is_cut)));
+            TRY(add_output(e, node->op == OP_RESULT ? (uint32_t)i : end_of_sums(e, (uint32_t)i, is_cut)));
     }
     return ST_OK;
 }

@@ -237,8 +237,9 @@ RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
     if (!(result = rec_finish(r, result, &node)))
         return NULL;
     result->tracked = tracked && dtype_is_float((DType)type->dtype);
-    result->keep = eager && result->tracked;
-    if (result->tracked && r->thread->keeper && !recording_add(r->thread->keeper, result))
+    bool kept = result->tracked || (tracked && node->op == OP_CUSTOM && bodies_of(node)->callee->rule); /* rules read all of them */
+    result->keep = eager && kept;
+    if (kept && r->thread->keeper && !recording_add(r->thread->keeper, result))
         return rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
     result->results = node->results;
     atomic_fetch_add_explicit(&result->results->refs, 1, memory_order_relaxed);

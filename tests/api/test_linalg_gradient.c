@@ -301,6 +301,23 @@ Test(linalg_gradient_program, map_is_one_call)
     EXPECT(kiln_max(kiln_abs(kiln_sub(y, want))), KILN_F64, KILN_SHAPE(), 1e-12, 0);
 }
 
+/* What was computed in a recording kept the factors for a gradient that comes later. */
+Test(linalg_gradient_program, recordings_keep_factors)
+{
+    if (!have_lapack())
+        return;
+    kiln_recording *recording = kiln_recording_begin();
+    kiln_tensor *at[2] = {kiln_param(good(KILN_SHAPE(4, 4), 1)), kiln_param(random_tensor(KILN_F64, KILN_SHAPE(4, 2), 2))}, *grad[2];
+    kiln_tensor *loss = of_shared(at[0], at[1]);
+    OK(kiln_eval(loss));
+    OK(kiln_grad(loss, at, 2, grad));
+    kiln_tensor *all = kiln_add(kiln_sum(grad[0]), kiln_sum(grad[1]));
+    cr_assert_eq(steps(all, "call kiln.lu 1"), 0);
+    cr_assert_eq(steps(all, "call kiln.solve 1"), 1);
+    OK(kiln_eval(all));
+    kiln_recording_end(recording);
+}
+
 /* ... and where they share the matrix, on its one copy. */
 Test(linalg_gradient_program, map_of_one_matrix)
 {

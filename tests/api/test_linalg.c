@@ -459,6 +459,7 @@ Test(linalg_missing, says_what_to_install)
     fails_with(kiln_eval(x), KILN_UNSUPPORTED, "libm.so.6 lacks ");
 }
 
+#ifdef KILN_TEST_LAPACK
 /* Iterations that do not converge, of the second matrix. */
 Test(linalg_missing, no_convergence)
 {
@@ -470,3 +471,4 @@ Test(linalg_missing, no_convergence)
     OK(kiln_svd(kiln_ones(KILN_F64, KILN_SHAPE(2, 3)), NULL, &w, NULL));
     FAILS(w, "the iteration for the matrix did not converge (LAPACK: 2)");
 }
+#endif

@@ -196,6 +196,9 @@ static int32_t cholesky(const Job *j, int64_t i, char *scratch)
         memset(l + below, 0, row - below);
     }
     j->lapack->potrf("U", &j->n, out_of(j, 0, i), &j->n, &info, 1);
+    for (int32_t d = 0; info == 0 && d < j->n; d++) /* OpenBLAS takes NaN for positive */
+        if (!(get(j, out_of(j, 0, i), (int64_t)d * j->n + d) > 0))
+            info = d + 1;
     return info;
 }
 

@@ -318,6 +318,27 @@ Test(linalg_gradient_program, recordings_keep_factors)
     kiln_recording_end(recording);
 }
 
+/* The second size makes the program of all. */
+Test(linalg_gradient_program, sizes_share_programs)
+{
+    if (!have_lapack())
+        return;
+    kiln_stats before;
+    for (int n = 3; n < 9; n++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *at[2] = {good(KILN_SHAPE(2, n, n), 1), random_tensor(KILN_F64, KILN_SHAPE(2, n, 3), 2)}, *grad[2];
+        OK(kiln_eval_many(at, 2));
+        at[0] = kiln_param(at[0]);
+        at[1] = kiln_param(at[1]);
+        if (n == 5)
+            kiln_get_stats(&before);
+        OK(kiln_grad(kiln_add(kiln_add(of_shared(at[0], at[1]), of_eigh(at[0], at[1])), of_only_r(at[0], at[1])), at, 2, grad));
+        OK(kiln_eval_many(grad, 2));
+        kiln_scope_end(scope);
+    }
+    no_compile_since(&before);
+}
+
 /* ... and where they share the matrix, on its one copy. */
 Test(linalg_gradient_program, map_of_one_matrix)
 {

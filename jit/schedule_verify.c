@@ -50,6 +50,12 @@ static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
     return s->strip && (s->strip < 0 || s->strip > 256 || !columns);
 }
 
+static bool refuses_unroll(const Schedule *s, const ScheduleFacts *f)
+{
+    bool x = s->along == (int64_t)f->n_x - 1 && s->along >= 0;
+    return s->unroll && (s->unroll != f->points || s->unroll > REDUCE_LANES || !x || s->strip || f->in_order || s->split == SPLIT_ALWAYS);
+}
+
 static bool refuses_split(const Schedule *s, const ScheduleFacts *f) { return s->split != SPLIT_NEVER && s->split != f->own->split; }
 
 static bool refuses_axes(const Schedule *s, const ScheduleFacts *f) { return s->along != f->own->along || s->across != f->own->across; }

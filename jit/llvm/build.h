@@ -355,6 +355,7 @@ typedef struct Part {
     LV v, at;
 } Part;
 Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec); /* a comes first */
+Part part_later(Emit *e, const Reduction *r, Part a, Part b);           /* of places: all of b's are behind a's */
 Part part_halve(Emit *e, const Reduction *r, Part a);                   /* the tree over the lanes of one vector */
 Part part_start(Emit *e, const Reduction *r, LV from, bool vec);
 Part part_read(Emit *e, const Reduction *r, LV block); /* split: of a block, from the shared scratch */
@@ -365,6 +366,7 @@ void reduce_place(Emit *e, int64_t length); /* where accumulators live; length: 
 LV reduce_layout(Emit *e);                  /* split: sets the offsets of partial results; bytes of them all */
 void reduce_open(Emit *e, uint32_t stage);  /* room for accumulators and totals */
 void reduce_block_begin(Emit *e, uint32_t stage, LV from);
+Part reduce_part(Emit *e, const Reduction *r);                        /* what this step adds to it: a vector */
 void reduce_step_all(Emit *e, uint32_t stage);                       /* in the loop's body, for e->flat */
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */
 void reduce_store_block(Emit *e, uint32_t stage, LV block);          /* split: total to the shared scratch */
@@ -377,6 +379,7 @@ LLVMTypeRef slot_type(Emit *e, DType t); /* of an accumulator: `lanes` elements 
 
 /* loops.c: what walks share */
 void scans_open(Emit *e, uint32_t stage);
+void rows_save(Emit *e, uint32_t stage);        /* of one step of the r loop: what later stages want again */
 void r_body(Emit *e, uint32_t stage);           /* all of one step of the r loop: scans, saves, reductions, stores */
 void row_seek(Emit *e, LV point, LV *odometer); /* coordinates of the axes of a row; odometer NULL: into e->axis */
 void count_x(Emit *e);
@@ -412,6 +415,9 @@ void passes_end(Emit *e, Passes *p);
 /* strips.c */
 void strip_place(Emit *e);             /* where strips live; behind reduce_place */
 void strip_emit(Emit *e, LV at, LV n); /* n tiles (at most schedule.strip, none of them masked) from column `at` on */
+
+/* unroll.c */
+void unroll_stage(Emit *e, uint32_t stage); /* in place of its loop, where schedule.unroll says of how many points */
 
 /* pieces.c */
 enum { MOST_PIECES = 17 };

@@ -102,6 +102,13 @@ static void row_save(Emit *e, uint32_t i)
     l_store(e, v, l_gep(e, l_memory(e, t), e->saved[i], at), (unsigned)dtype_bytes(t));
 }
 
+void rows_save(Emit *e, uint32_t stage)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++)
+        if (e->saved && e->saved[i] && e->info[i].stage == stage)
+            row_save(e, i);
+}
+
 /* ---- bodies ---- */
 
 static bool is_effect(const Emit *e, uint32_t i)
@@ -148,9 +155,7 @@ void r_body(Emit *e, uint32_t stage)
     for (uint32_t i = 0; i < k->inst.n && !e->scan_group; i++) /* a group has its running sums where the stage needs them */
         if (k->inst.at[i].kind == KI_SCAN && e->live[i] && e->info[i].stage == stage)
             value(e, i);
-    for (uint32_t i = 0; i < k->inst.n; i++)
-        if (e->saved && e->saved[i] && e->info[i].stage == stage)
-            row_save(e, i);
+    rows_save(e, stage);
     reduce_step_all(e, stage);
     emit_stores(e, true, stage);
 }
@@ -322,7 +327,10 @@ static void body_unsplit(Emit *e, uint32_t unused)
 {
     (void)unused;
     for (uint32_t s = 0; s < e->n_stages; s++)
-        stage_all(e, s);
+        if (e->schedule.unroll)
+            unroll_stage(e, s);
+        else
+            stage_all(e, s);
     emit_stores(e, false, 0);
 }
 

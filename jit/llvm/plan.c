@@ -360,6 +360,16 @@ static bool has_columns(const Emit *e)
     return e->n_x && e->n_r && e->n_stages == 1 && !e->in_order && !places;
 }
 
+static bool sums_in_order(const Emit *e)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        any |= n->kind == KI_REDUCE && dtype_is_float((DType)n->dtype) && (n->op == OP_REDUCE_SUM || n->op == OP_REDUCE_PROD);
+    }
+    return any;
+}
+
 /*
  * Reductions of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of 64 lanes lie
  * in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache line of a row.
@@ -369,7 +379,7 @@ static void plan_strip(Emit *e)
     enum { STRIP_BYTES = 4096 };
     Schedule *s = &e->schedule;
     int64_t rows = 1, held = 1, read = 8, size;
-    bool ordered = false, any_rows = false;
+    bool ordered = sums_in_order(e), any_rows = false;
     if (!has_columns(e) || e->vec_r || e->lanes == 1 || s->split == SPLIT_ALWAYS || s->body == BODY_ONCE)
         return;
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++) {
@@ -380,7 +390,6 @@ static void plan_strip(Emit *e)
         const KInst *n = &e->k->inst.at[i];
         DType acc = dtype_accumulator((DType)n->dtype);
         int64_t bytes = (int64_t)dtype_bytes(n->kind == KI_REDUCE ? acc : (DType)n->dtype);
-        ordered |= n->kind == KI_REDUCE && dtype_is_float(acc) && (n->op == OP_REDUCE_SUM || n->op == OP_REDUCE_PROD);
         held = n->kind == KI_REDUCE && bytes > held ? bytes : held;
         read = n->kind == KI_LOAD && e->info[i].r_level && bytes < read ? bytes : read;
     }
@@ -388,6 +397,33 @@ static void plan_strip(Emit *e)
     bool pays = ordered || (e->lanes * read <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES));
     if (wide && pays && (any_rows || rows >= (ordered ? REDUCE_LANES : REDUCE_LANES / 2)))
         s->strip = STRIP_BYTES / (e->lanes * held);
+}
+
+/* Points of the r axes, where that is constant; else 0. */
+static int64_t r_points(const Emit *e)
+{
+    int64_t n = e->n_r ? 1 : 0, size;
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        n = kidx_is_const(e->k, e->k->axes.at[a].size, &size) && !__builtin_mul_overflow(n, size, &n) ? n : 0;
+    return n;
+}
+
+/* Few points, as long as their code does not become long; no more lanes than leave room for the sums that wait in registers for others. */
+static void plan_unroll(Emit *e)
+{
+    enum { UNROLL_OPS = 320 };
+    int64_t n = r_points(e), points = 1, waiting = 2, registers = e->bits == 512 ? 32 : 16;
+    Weight w = weigh(e, NULL);
+    int64_t vectors = e->lanes * (int64_t)w.widest * 8 / e->bits;
+    if (e->tile_axis == NO_AXIS || e->schedule.strip || e->in_order || e->schedule.split == SPLIT_ALWAYS || n < 1 || n >= REDUCE_LANES ||
+        n * (w.ops + 2) > UNROLL_OPS)
+        return;
+    e->schedule.unroll = n;
+    while (points < n)
+        points *= 2, waiting++;
+    while (sums_in_order(e) && vectors > 1 && vectors * waiting > registers)
+        vectors /= 2, e->lanes /= 2;
+    e->schedule.lanes = e->lanes;
 }
 
 static void plan_loops(Emit *e)
@@ -408,6 +444,7 @@ static void plan_loops(Emit *e)
     s->lanes = e->lanes;
     plan_stage_lanes(e);
     plan_strip(e);
+    plan_unroll(e);
     plan_row_block(e);
     if (along_x && !e->n_r)
         plan_pieces(e);
@@ -416,8 +453,13 @@ static void plan_loops(Emit *e)
 /* What the user asks for (option `schedule`) instead, where the kernel allows it. */
 static void schedule_asked(Emit *e, const Schedule *own)
 {
-    ScheduleFacts facts = {
-        .own = own, .n_x = e->n_x, .n_r = e->n_r, .n_stages = e->n_stages, .in_order = e->in_order, .columns = has_columns(e)};
+    ScheduleFacts facts = {.own = own,
+                           .n_x = e->n_x,
+                           .n_r = e->n_r,
+                           .n_stages = e->n_stages,
+                           .in_order = e->in_order,
+                           .columns = has_columns(e),
+                           .points = r_points(e)};
     const char *texts = option_contents(e->options->value[OPT_SCHEDULE]);
     Schedule asked = *own;
     if (!texts)

@@ -72,6 +72,8 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
 void reduce_place(Emit *e, int64_t length)
 {
     e->scratch_bytes = 0;
+    if (e->schedule.unroll)
+        return;
     for (uint32_t i = 0; i < e->n_red; i++)
         place_slots(e, &e->red[i], length);
 }
@@ -213,6 +215,20 @@ static void arg_step(Emit *e, Reduction *r, Val x)
     l_store(e, LLVMBuildSelect(e->b, take, step_index(e, e->flat), old_at, ""), r->acc_at, 0);
 }
 
+/* The operand, as accumulators have it. */
+static Val step_operand(Emit *e, const Reduction *r)
+{
+    Val x = value(e, e->k->inst.at[r->inst].a);
+    if (r->arg)
+        x.wide = NULL; /* which is the first of equals is asked of the rounded ones */
+    return cast_emit(e, (DType)r->in, (DType)r->acc_type, x);
+}
+
+Part reduce_part(Emit *e, const Reduction *r)
+{
+    return (Part){.v = val_vector(e, step_operand(e, r)), .at = r->arg ? step_index(e, e->flat) : NULL};
+}
+
 void reduce_step_all(Emit *e, uint32_t stage)
 {
     for (uint32_t i = 0; i < e->n_red; i++)
@@ -222,10 +238,7 @@ void reduce_step_all(Emit *e, uint32_t stage)
         Reduction *r = &e->red[i];
         if (r->stage != stage)
             continue;
-        Val x = value(e, e->k->inst.at[r->inst].a);
-        if (r->arg)
-            x.wide = NULL; /* which is the first of equals is asked of the rounded ones */
-        x = cast_emit(e, (DType)r->in, (DType)r->acc_type, x);
+        Val x = step_operand(e, r);
         if (r->arg) {
             arg_step(e, r, x);
             continue;
@@ -269,6 +282,12 @@ Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec)
         return a;
     }
     return (Part){.v = step(e, r, (Val){.v = a.v, .vec = vec}, (Val){.v = b.v, .vec = vec}).v};
+}
+
+Part part_later(Emit *e, const Reduction *r, Part a, Part b)
+{
+    LV take = arg_beats(e, r, a.v, b.v, NULL);
+    return (Part){.v = LLVMBuildSelect(e->b, take, b.v, a.v, ""), .at = LLVMBuildSelect(e->b, take, b.at, a.at, "")};
 }
 
 Part part_halve(Emit *e, const Reduction *r, Part a)

@@ -141,6 +141,14 @@ static const Case loops[] = {
      "fold max j "
      "(v0); v3 = cast v0 : u8; v4 = fold sum j (v3); store a1[i] = v1; store a2[i] = v2; store a3[i] = v4",
      {10010, 70, 70, 70, 143}},
+    {"kernel (a0 f32, a1 f32, a2 f32 out, a3 i64 out, s4) for i < s4 ~7, j < 7, k < 9; v0 = load a0[i*63 + j*9 + k]; v1 = load a1[j*9 + "
+     "k]; v2 = mul v0 v1; v3 = "
+     "fold sum j k (v2); v4 = fold argmin j k (v0); store a2[i] = v3; store a3[i] = v4",
+     {7749, 63, 123, 123, 123}},
+    {"kernel (a0 f64, a1 f64 out) for i < 77, j < 21; v0 = load a0[j*77 + i]; v1 = fold max j (v0); v2 = sub v0 v1; v3 = exp v2; v4 = fold "
+     "sum j (v3); v5 = div v3 v4; "
+     "store a1[j*77 + i] = v5",
+     {1617, 1617}},
     {"kernel (a0 u8, a1 u8 out) for i < 300, j < 37; v0 = load a0[j*300 + i]; v1 = fold max j (v0); store a1[i] = v1", {11100, 300}},
 };
 
@@ -196,7 +204,7 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
 {
     static const char *const along[] = {"i", "j", "k", "none"}, *const ways[] = {"body once; prefetch on", "body twice; split never",
                                                                                  "tail scalar"};
-    static const int lanes[] = {1, 4, 16, 32, 64};
+    static const int lanes[] = {1, 4, 16, 32, 64}, points[] = {13, 19, 21, 37, 63};
     for (size_t c = 0; c < sizeof loops / sizeof *loops; c++) {
         if (!slice_takes(c))
             continue;
@@ -212,6 +220,9 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
         n += taken(&loops[c], "stages 1 64 32", 256);
         for (int strip = 0; strip <= 6; strip += 3)
             n += taken(&loops[c], arena_printf(&arena, "lanes 8; strip %d", strip), 256);
+        for (int p = 0; p < 10; p++)
+            n += taken(&loops[c], arena_printf(&arena, "along i; lanes %d; strip 0; unroll %d", 4 << p % 2, points[p / 2]),
+                       p % 2 ? 256 : 128);
         for (size_t a = 0; a < 4; a++)
             n += (along[a][1] || a < k->axes.n) && taken(&loops[c], arena_printf(&arena, "pieces %s", along[a]), 256);
         cr_expect_geq(n, 8, "%d schedules of\n%s", n, loops[c].text);

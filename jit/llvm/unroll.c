@@ -1,0 +1,72 @@
+/*
+ * Reductions over few points (the directive `unroll`): lanes along x, and each point of the r axes, whose number the kernel says, has code of its
+ * own. What they are reduced to stays in registers, where a loop would have an accumulator in memory for each canonical lane (ir/scalar.h).
+ *
+ * Below REDUCE_LANES points each is a lane by itself. The tree adds lane l + 32 to l, then l + 16, ...: so T(base, step), the sum of the lanes
+ * base, base + step, base + 2 step, ..., is T(base, 2 step) + T(base + step, 2 step), or the first alone where there is no second. Points
+ * are read in the order in which that meets them: a register for each level is all that waits.
+ *
+ *     7 points      ((0 + 4) + (2 + 6)) + ((1 + 5) + 3)
+ *
+ * What has no order is one chain.
+ */
+#include "jit/llvm/build.h"
+
+/* Point number `at` of the r axes: its saves and stores, and the operands of the stage's reductions. */
+static Part *point(Emit *e, uint32_t stage, int64_t at)
+{
+    Part *part = ARENA_ARRAY(e->arena, Part, e->n_red + 1);
+    int64_t rest = at, size;
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        kidx_is_const(e->k, e->k->axes.at[a].size, &size);
+        e->axis[a] = ix_uniform(l_i64(e, rest % size));
+        rest /= size;
+    }
+    level_open(e, LV_R);
+    e->flat = l_i64(e, at);
+    rows_save(e, stage);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].stage == stage)
+            part[i] = reduce_part(e, &e->red[i]);
+    emit_stores(e, true, stage);
+    return part;
+}
+
+static Part *merge(Emit *e, uint32_t stage, Part *a, const Part *b, bool later)
+{
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (r->stage == stage)
+            a[i] = r->arg && later ? part_later(e, r, a[i], b[i]) : part_merge(e, r, a[i], b[i], true);
+    }
+    return a;
+}
+
+static Part *tree(Emit *e, uint32_t stage, int64_t base, int64_t step, int64_t n)
+{
+    if (base + step >= n)
+        return point(e, stage, base);
+    Part *a = tree(e, stage, base, 2 * step, n);
+    return merge(e, stage, a, tree(e, stage, base + step, 2 * step, n), false);
+}
+
+/* All points of a stage of this tile. */
+void unroll_stage(Emit *e, uint32_t stage)
+{
+    int64_t n = e->schedule.unroll;
+    int outer = e->cur;
+    Part *part;
+    e->stage = stage;
+    pin(e, outer);
+    if (stage_ordered(e, stage)) {
+        part = tree(e, stage, 0, 1, n);
+    } else {
+        part = point(e, stage, 0);
+        for (int64_t at = 1; at < n; at++)
+            part = merge(e, stage, part, point(e, stage, at), true);
+    }
+    level_close(e, LV_R, outer);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        if (e->red[i].stage == stage)
+            reduce_result(e, &e->red[i], (Val){.v = e->red[i].arg ? part[i].at : part[i].v, .vec = true});
+}

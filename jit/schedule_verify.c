@@ -50,6 +50,12 @@ static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
     return s->strip && (s->strip < 0 || s->strip > 256 || !columns);
 }
 
+static bool refuses_chains(const Schedule *s, const ScheduleFacts *f)
+{
+    (void)f;
+    return s->chains && (!power_of_two(s->chains) || s->chains < 2 || s->chains >= REDUCE_LANES);
+}
+
 static bool refuses_unroll(const Schedule *s, const ScheduleFacts *f)
 {
     bool x = s->along == (int64_t)f->n_x - 1 && s->along >= 0;

@@ -112,7 +112,7 @@ struct Emit {
     bool vec_r;         /* lanes run along the flat r index */
     bool stream;        /* outputs too big for the caches may be stored past them */
     bool prefetch_rows; /* ask for later rows by address where the hardware does not follow */
-    int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0 */
+    int64_t rows_ahead; /* how many rows later, where that is another number than usual; or 0. Negative: not */
     unsigned ahead;     /* bytes: whatever is loaded lane by lane is fetched so far ahead; 0: not */
     bool split, in_order;
     Schedule schedule; /* host: all that was decided; what of it changes while code is emitted has a field of its own above */

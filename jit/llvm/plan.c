@@ -397,6 +397,8 @@ static void plan_strip(Emit *e)
     bool pays = ordered || (e->lanes * read <= 64 && (held == read || vec_extent(e) * read >= STRIP_BYTES));
     if (wide && pays && (any_rows || rows >= (ordered ? REDUCE_LANES : REDUCE_LANES / 2)))
         s->strip = STRIP_BYTES / (e->lanes * held);
+    if (s->strip && ordered) /* what a strip reads in one go shall fit the first cache */
+        s->chains = rows <= 128 ? 4 : rows <= 512 ? 2 : 0;
 }
 
 /* Points of the r axes, where that is constant; else 0. */

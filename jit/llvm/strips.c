@@ -18,7 +18,9 @@
  *     q      0        1              2        3                               4
  *     pile   [0] = 0  [1] = [0]+32   [0] = 16 [2] = [1]+([0]+48)              [0] = 8
  *
- * A block's sum ends in pile[6]. What has no order is accumulated in one strip whatever the order of the rows. The tile that is not whole goes
+ * A block's sum ends in pile[6]. Where there are few rows a chain is short, and most of the time goes into strips that are filled, read and written for
+ * it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes are 8 l + q for one q;
+ * eight such q are what the pile is for, and a block's sum ends in pile[3]. What has no order is accumulated in one strip whatever the order of the rows. The tile that is not whole goes
  * alone (reduce.c).
  */
 #include "jit/llvm/build.h"
@@ -91,16 +93,20 @@ static void tiles_end(Emit *e, const Loop *l)
     level_close(e, LV_TILE, LV_ROW);
 }
 
+static void seek_row(Emit *e, LV row)
+{
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
+        e->axis[a] = ix_uniform(a == e->n_x ? row : l_mod(e, row, size));
+        row = a == e->n_x ? row : l_div(e, row, size);
+    }
+}
+
 /* Rows from, from + by, ... of the strip; acc: of each reduction. */
 static void rows(Emit *e, LV at, LV n, LV from, LV to, LV by, const LV *acc)
 {
     Loop r = loop_begin(e, from, to, by, "r");
-    LV rest = r.iv;
-    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
-        LV size = l_max(e, axis_size(e, a), l_i64(e, 1));
-        e->axis[a] = ix_uniform(a == e->n_x ? rest : l_mod(e, rest, size));
-        rest = a == e->n_x ? rest : l_div(e, rest, size);
-    }
+    seek_row(e, r.iv);
     Loop t = tiles_begin(e, at, n, "strip");
     pin(e, LV_TILE);
     level_open(e, LV_R);
@@ -112,20 +118,92 @@ static void rows(Emit *e, LV at, LV n, LV from, LV to, LV by, const LV *acc)
     loop_end(e, &r);
 }
 
+/* ---- several canonical lanes in registers ---- */
+
+/* Where in the pile a block's sum ends. */
+static int64_t top(const Emit *e)
+{
+    int64_t top = PILE - 1;
+    for (int64_t n = e->schedule.chains; n > 1; n /= 2)
+        top--;
+    return top;
+}
+
+/* Rows from, from + REDUCE_LANES, ... of one tile. */
+static Part *chain(Emit *e, LV from, LV to)
+{
+    Part *part = ARENA_ARRAY(e->arena, Part, e->n_red + 1);
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        Reduction *r = &e->red[i];
+        r->acc = l_alloca(e, slot_type(e, (DType)r->acc_type), 64, "chain");
+        put(e, r, r->acc, part_start(e, r, NULL, true).v);
+    }
+    Loop l = loop_begin(e, from, to, l_i64(e, REDUCE_LANES), "r");
+    seek_row(e, l.iv);
+    level_open(e, LV_R);
+    e->flat = l.iv;
+    r_body(e, 0);
+    loop_end(e, &l);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        part[i].v = get(e, &e->red[i], e->red[i].acc);
+    return part;
+}
+
+/* The tree over the lanes whose first rows are from, from + step, ... and below from + REDUCE_LANES. */
+static Part *lanes_tree(Emit *e, LV from, LV to, int64_t step)
+{
+    if (step == REDUCE_LANES)
+        return chain(e, from, to);
+    Part *a = lanes_tree(e, from, to, 2 * step), *b = lanes_tree(e, l_add(e, from, l_i64(e, step)), to, 2 * step);
+    for (uint32_t i = 0; i < e->n_red; i++)
+        a[i] = part_merge(e, &e->red[i], a[i], b[i], true);
+    return a;
+}
+
+/* Those `chains` lanes, of each tile of the strip; what has an order goes to the pile, with as many carries. */
+static void lanes_together(Emit *e, LV at, LV n, LV from, LV to, LV carries, const LV *acc)
+{
+    Loop t = tiles_begin(e, at, n, "strip");
+    pin(e, LV_TILE);
+    Part *part = lanes_tree(e, from, to, REDUCE_LANES / e->schedule.chains);
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        LV to_tile = tile_of(e, r, acc[i], t.iv);
+        if (!r->ordered) {
+            put(e, r, to_tile, part_merge(e, r, (Part){.v = get(e, r, to_tile)}, part[i], true).v);
+            continue;
+        }
+        put(e, r, r->acc, part[i].v);
+        Loop k = loop_begin(e, l_i64(e, 0), carries, l_i64(e, 1), "carry");
+        Part waiting = {.v = get(e, r, tile_of(e, r, strip_at(e, r, k.iv), t.iv))}, sum = {.v = get(e, r, r->acc)};
+        put(e, r, r->acc, part_merge(e, r, waiting, sum, true).v);
+        loop_end(e, &k);
+        put(e, r, to_tile, get(e, r, r->acc));
+    }
+    tiles_end(e, &t);
+}
+
 /* The rows of [from, to), a block, by canonical lanes. */
 static void ordered_rows(Emit *e, LV at, LV n, LV from, LV to, LV *acc)
 {
     LV lanes = l_i64(e, REDUCE_LANES), zero = l_i64(e, 0), one = l_i64(e, 1);
-    Loop q = loop_begin(e, zero, lanes, one, "lane");
+    bool chains = e->schedule.chains > 1;
+    Loop q = loop_begin(e, zero, l_i64(e, (int64_t)1 << top(e)), one, "lane");
     LLVMTypeRef i64 = e->type[SC_I64];
-    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 58), "");
+    LV mirrored = LLVMBuildLShr(e->b, l_intrinsic(e, "llvm.bitreverse", &i64, 1, (LV[]){q.iv}, 1), l_i64(e, 64 - top(e)), "");
     LV carries = l_intrinsic(e, "llvm.cttz", &i64, 1, (LV[]){l_add(e, q.iv, one), LLVMConstInt(e->type[SC_I1], 1, 0)}, 2);
     for (uint32_t i = 0; i < e->n_red; i++) {
         const Reduction *r = &e->red[i];
         if (!r->ordered)
             continue;
         acc[i] = strip_at(e, r, carries);
-        fill(e, r, acc[i], n);
+        if (!chains)
+            fill(e, r, acc[i], n);
+    }
+    if (chains) {
+        lanes_together(e, at, n, l_add(e, from, mirrored), to, carries, acc);
+        loop_end(e, &q);
+        return;
     }
     rows(e, at, n, l_add(e, from, mirrored), to, lanes, acc);
     Loop k = loop_begin(e, zero, carries, one, "carry");
@@ -144,7 +222,7 @@ void strip_emit(Emit *e, LV at, LV n)
     bool ordered = stage_ordered(e, 0);
     int64_t length;
     e->stage = 0;
-    e->rows_ahead = ordered ? REDUCE_LANES : 1; /* the one that is read next */
+    e->rows_ahead = !ordered ? 1 : e->schedule.chains ? -1 : REDUCE_LANES; /* the one that is read next */
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
         slots[i] = r->slots;
@@ -169,14 +247,14 @@ void strip_emit(Emit *e, LV at, LV n)
             const Reduction *r = &e->red[i];
             LV total = r->ordered ? strip_at(e, r, l_i64(e, TOTAL)) : NULL;
             if (total)
-                merge(e, r, total, total, strip_at(e, r, l_i64(e, PILE - 1)), n, first);
+                merge(e, r, total, total, strip_at(e, r, l_i64(e, top(e))), n, first);
         }
         loop_end(e, &b);
     }
     Loop t = tiles_begin(e, at, n, "columns");
     for (uint32_t i = 0; i < e->n_red; i++) {
         Reduction *r = &e->red[i];
-        LV from = strip_at(e, r, l_i64(e, !r->ordered ? 0 : blocks ? TOTAL : PILE - 1));
+        LV from = strip_at(e, r, l_i64(e, !r->ordered ? 0 : blocks ? TOTAL : top(e)));
         reduce_result(e, r, (Val){.v = get(e, r, tile_of(e, r, from, t.iv)), .vec = e->lanes > 1});
         r->slots = slots[i];
     }

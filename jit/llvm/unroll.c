@@ -57,6 +57,7 @@ void unroll_stage(Emit *e, uint32_t stage)
     int outer = e->cur;
     Part *part;
     e->stage = stage;
+    e->rows_ahead = -1;
     pin(e, outer);
     if (stage_ordered(e, stage)) {
         part = tree(e, stage, 0, 1, n);
@@ -66,6 +67,7 @@ void unroll_stage(Emit *e, uint32_t stage)
             part = merge(e, stage, part, point(e, stage, at), true);
     }
     level_close(e, LV_R, outer);
+    e->rows_ahead = 0;
     for (uint32_t i = 0; i < e->n_red; i++)
         if (e->red[i].stage == stage)
             reduce_result(e, &e->red[i], (Val){.v = e->red[i].arg ? part[i].at : part[i].v, .vec = true});

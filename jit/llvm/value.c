@@ -84,7 +84,7 @@ static void fetch_later_row(Emit *e, const KInst *n)
     enum { ROWS_AHEAD = 8 };
     int64_t ahead = e->rows_ahead ? e->rows_ahead : ROWS_AHEAD;
     uint32_t r = e->n_x;
-    if (!e->prefetch_rows || e->vec_r || e->lanes == 1 || e->schedule.unroll || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
+    if (!e->prefetch_rows || e->vec_r || e->lanes == 1 || e->rows_ahead < 0 || e->cur != LV_R || e->n_r != 1 || n->pred != VREF_NONE ||
         !kidx_uses_axis(e->k, n->idx, r) || through_value(e->k, n->idx))
         return;
     Ix here = e->axis[r];

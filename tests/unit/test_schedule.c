@@ -220,6 +220,8 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
         n += taken(&loops[c], "stages 1 64 32", 256);
         for (int strip = 0; strip <= 6; strip += 3)
             n += taken(&loops[c], arena_printf(&arena, "lanes 8; strip %d", strip), 256);
+        for (int chains = 1; chains <= 64; chains *= 2)
+            n += taken(&loops[c], arena_printf(&arena, "lanes 8; strip 2; chains %d", chains), 256);
         for (int p = 0; p < 10; p++)
             n += taken(&loops[c], arena_printf(&arena, "along i; lanes %d; strip 0; unroll %d", 4 << p % 2, points[p / 2]),
                        p % 2 ? 256 : 128);

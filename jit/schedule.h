@@ -34,6 +34,7 @@ typedef struct ScheduleFacts {
     uint32_t n_x, n_r, n_stages;
     uint32_t cut;          /* axes that can be in pieces, a bit each */
     bool columns;          /* one stage of reductions, none of them in order or of places */
+    int64_t last_x;        /* points of the last x axis, where that is constant; else 0 */
     int64_t points;        /* of the r axes, where that is constant; else 0 */
     bool in_order;         /* running sums or scatters: r is walked element by element */
     bool regular, along_k; /* product: only one operand varies along the lanes; that one is contiguous along the sum */

@@ -44,6 +44,11 @@ static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
 
 static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s->pieces >= 0 && (s->rows || !(f->cut >> s->pieces & 1)); }
 
+static bool refuses_columns(const Schedule *s, const ScheduleFacts *f)
+{
+    return s->columns && (s->columns != f->last_x || s->columns > REDUCE_LANES || !f->columns || !lanes_along_r(s, f));
+}
+
 static bool refuses_strip(const Schedule *s, const ScheduleFacts *f)
 {
     bool columns = f->columns && s->along == (int64_t)f->n_x - 1 && s->along >= 0 && s->split != SPLIT_ALWAYS;

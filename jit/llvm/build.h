@@ -86,6 +86,7 @@ typedef struct Reduction { /* see reduce.c */
     int64_t strip;                  /* offset of its strips (strips.c) */
     LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
     LV total, total_at;             /* results of the blocks so far */
+    LV totals;                      /* the same, of each column (columns.c) */
     LV partials[2], partials_at[2]; /* CUDA: stacks of partial sums, of lanes and of blocks: subtrees that wait for their other half */
     LV chain, chain_at;             /* CUDA: blocks of one lane so far */
     LV part, part_at;               /* split: byte offsets into the shared scratch (i64) */
@@ -187,6 +188,7 @@ struct Emit {
     LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (memory.c); or NULL */
     LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
     bool streamed; /* some store of this function may have gone past the caches */
+    Ix joint;      /* columns: row * columns + column of this step's lanes; base NULL: not in such a step */
     LV flat;       /* flat r index of this step (of its lane 0) */
     uint32_t stage;
     LV *scan;           /* per instruction: the running value of a KI_SCAN */
@@ -388,8 +390,14 @@ void mask_end(Emit *e);
 void lanes_change(Emit *e, int lanes); /* from here on */
 void pin(Emit *e, int level);          /* a new block, so that code of `level` has a branch to stand in front of */
 
-/* tiles.c */
+/* columns.c: for the point of the x axes but the last that is set */
 typedef void PointBody(Emit *e, uint32_t stage);
+uint32_t columns_slots(const Emit *e); /* accumulators of a reduction */
+void columns_all(Emit *e);
+void columns_block(Emit *e, uint32_t stage, LV number, LV from, LV to);
+void columns_each(Emit *e, PointBody *body, uint32_t stage);
+
+/* tiles.c */
 bool no_tail(const Emit *e, LV n); /* is n known to be a multiple of the lane count? */
 LV tiles_of_row(Emit *e);
 /* `aligned`: `at` is a multiple of the lane count. */

@@ -14,6 +14,9 @@
  */
 #include "jit/llvm/build.h"
 
+/* In columns.c coordinates of the last x axis are those of a step's lanes. */
+static bool column_axis(const Emit *e, uint32_t axis) { return e->schedule.columns && axis == e->n_x - 1; }
+
 uint8_t index_level(Emit *e, IRef i)
 {
     if (e->ix_level[i] != 0xff)
@@ -23,7 +26,7 @@ uint8_t index_level(Emit *e, IRef i)
     switch ((IdxKind)x->kind) {
     case IX_CONST:
     case IX_ARG: break;
-    case IX_AXIS: level = x->a >= e->n_x ? LV_R : (int)x->a == e->tile_axis ? LV_TILE : LV_ROW; break;
+    case IX_AXIS: level = x->a >= e->n_x ? LV_R : (int)x->a == e->tile_axis ? LV_TILE : column_axis(e, x->a) ? LV_R : LV_ROW; break;
     case IX_VALUE: level = e->level[x->a]; break;
     case IX_ADD:
     case IX_MUL:
@@ -321,6 +324,37 @@ static bool stays_wide(const Emit *e, IRef i)
     return e->row_tiles && x->kind == IX_AXIS && x->a >= e->n_x && !e->axis[x->a].many;
 }
 
+/* `times` where the terms with rows or columns in them are times * (row * columns + column); they go. 0: there are none, or they are something else. */
+static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
+{
+    int64_t each[MAX_AXES] = {0}, times, size;
+    uint32_t first = e->n_x - 1, other = 0;
+    IRef left[MAX_TERMS];
+    for (uint32_t t = 0; t < *n; t++) {
+        const Idx *x = &e->k->idx.at[terms[t]];
+        uint32_t axes = e->k->idx_axes.at[terms[t]] >> first;
+        int64_t factor = 1;
+        if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, &factor))
+            x = &e->k->idx.at[x->a];
+        if (!axes)
+            left[other++] = terms[t];
+        else if (x->kind == IX_AXIS)
+            each[x->a] += factor;
+        else
+            return 0;
+    }
+    times = each[first];
+    size = e->schedule.columns * times;
+    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+        int64_t points = 0;
+        if (each[a] != size || (a > e->n_x && !kidx_is_const(e->k, e->k->axes.at[a].size, &points)) ||
+            __builtin_mul_overflow(size, points, &size))
+            return 0;
+    }
+    memcpy(terms, left, sizeof *terms * (*n = other));
+    return times;
+}
+
 Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
 {
     IRef terms[MAX_TERMS];
@@ -328,6 +362,7 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
     if (!terms_of(e, i, terms, &n))
         return address_ix(e, element, base, index_of(e, i));
     Address at = {.ptr = base};
+    int64_t times = e->joint.base ? joint_terms(e, terms, &n) : 0;
     for (int level = LV_TASK; level <= e->cur; level++) {
         Ix sum = {0};
         Place place = {0};
@@ -366,6 +401,11 @@ Address address_of(Emit *e, LLVMTypeRef element, LV base, IRef i)
         else if (sum.stride)
             at.stride = at.stride ? l_add(e, at.stride, sum.stride) : sum.stride;
         level_leave(e, place);
+    }
+    if (times) {
+        Ix joint = ix_mul(e, ix_narrow(e, e->joint), ix_uniform(constant(e, times)));
+        at.ptr = l_gep(e, element, at.ptr, joint.base);
+        at.stride = joint.stride;
     }
     return at;
 }

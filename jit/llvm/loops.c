@@ -28,7 +28,7 @@
 
 static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
 
-static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS ? e->n_x - 1 : e->n_x; }
+static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x; }
 
 /* Blocks of the axis that several rows of a task lie along, and points of the axes that are neither that nor lanes. */
 static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
@@ -326,6 +326,10 @@ static void stage_all(Emit *e, uint32_t stage)
 static void body_unsplit(Emit *e, uint32_t unused)
 {
     (void)unused;
+    if (e->schedule.columns) {
+        columns_all(e);
+        return;
+    }
     for (uint32_t s = 0; s < e->n_stages; s++)
         if (e->schedule.unroll)
             unroll_stage(e, s);
@@ -438,9 +442,12 @@ static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     e->before[LV_TASK] = l.guard;
     level_open(e, LV_ROW);
     row_read(e, odometer);
-    if (e->split)
+    if (e->split && !e->schedule.columns)
         count_x(e);
-    body(e, stage);
+    if (e->split && e->schedule.columns)
+        columns_each(e, body, stage);
+    else
+        body(e, stage);
     row_next(e, odometer);
     loop_end(e, &l);
 }
@@ -513,13 +520,17 @@ static void walk_blocks(Emit *e, LV lo, LV hi, uint32_t stage)
         level_open(e, LV_TILE);
         e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = true};
     }
-    count_x(e);
-    int outer = e->cur;
-    e->stage = stage;
-    reduce_open(e, stage);
-    stage_block(e, stage, from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true);
-    level_close(e, LV_R, outer);
-    reduce_store_block(e, stage, block);
+    if (e->schedule.columns) {
+        columns_block(e, stage, block, from, to);
+    } else {
+        count_x(e);
+        int outer = e->cur;
+        e->stage = stage;
+        reduce_open(e, stage);
+        stage_block(e, stage, from, to, LLVMConstInt(e->type[SC_I1], 1, 0), true);
+        level_close(e, LV_R, outer);
+        reduce_store_block(e, stage, block);
+    }
     mask_end(e);
     level_close(e, LV_ROW, LV_ROW);
     loop_end(e, &l);
@@ -657,7 +668,7 @@ static void answer(Emit *e, LV answers[ASK_COUNT])
     answers[ASK_SCRATCH] = scratch;
     answers[ASK_SHARED] = e->split ? reduce_layout(e) : l_i64(e, 0);
     answers[ASK_POINTS] = l_mul(e, axes_product(e, 0, e->n_x), e->flat_n);
-    answers[ASK_ROWS] = l_i64(e, !e->split && e->tile_axis == NO_AXIS);
+    answers[ASK_ROWS] = l_i64(e, !e->split && e->tile_axis == NO_AXIS && !e->schedule.columns);
     if (e->split) {
         LV odd = LLVMBuildAnd(e->b, LLVMGetParam(e->fn, 2), l_i64(e, 1), "");
         LV even = LLVMBuildICmp(e->b, LLVMIntEQ, odd, l_i64(e, 0), "");

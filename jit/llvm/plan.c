@@ -37,7 +37,7 @@ void plan_levels(Emit *e)
         if (n->idx != IREF_NONE && index_level(e, n->idx) > level)
             level = index_level(e, n->idx);
         if (n->kind == KI_REDUCE)
-            level = x_level;
+            level = e->schedule.columns ? LV_R : x_level;
         if (n->kind == KI_SCAN)
             level = LV_R;
         if (level == LV_TASK && (n->kind == KI_SCALAR ? e->scalars_anew : n->kind == KI_LOAD && e->cuda && changes_meanwhile(e, n)))
@@ -428,12 +428,60 @@ static void plan_unroll(Emit *e)
     e->schedule.lanes = e->lanes;
 }
 
+static int64_t last_x(const Emit *e)
+{
+    int64_t n = 0;
+    return e->n_x && kidx_is_const(e->k, e->k->axes.at[e->n_x - 1].size, &n) ? n : 0;
+}
+
+/* Does this access go through memory as its rows and columns lie? Where several r axes are one, the last decides. */
+static bool goes_along_columns(const Emit *e, IRef i, int64_t columns)
+{
+    const Idx *x = &e->k->idx.at[i];
+    uint32_t r = e->k->axes.n - 1;
+    int64_t factor = 0;
+    if (x->kind == IX_ADD)
+        return goes_along_columns(e, x->a, columns) && goes_along_columns(e, x->b, columns);
+    if (kidx_uses_axis(e->k, i, r))
+        return x->kind == IX_MUL && e->k->idx.at[x->a].kind == IX_AXIS && kidx_is_const(e->k, x->b, &factor) && factor == columns;
+    return x->kind == IX_AXIS || !kidx_uses_axis(e->k, i, e->n_x - 1);
+}
+
+/*
+ * Columns too few for strips, of many rows, where all that is read and written for each row goes along them. Without an order a tile of lanes along x
+ * has its own sum in a register, too, and is as fast from 16 columns on.
+ */
+static bool plan_columns(Emit *e)
+{
+    enum { COLUMNS_BYTES = 256, UNORDERED = 16 };
+    int64_t columns = last_x(e), rows = 1;
+    if (columns < 2 || !has_columns(e) || (columns > UNORDERED && !sums_in_order(e)))
+        return false;
+    for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
+        rows *= kernel_extent(e->k, a);
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        int64_t bytes = (int64_t)dtype_bytes(n->kind == KI_REDUCE ? dtype_accumulator((DType)n->dtype) : (DType)n->dtype);
+        if (!e->live[i] || (!e->info[i].r_level && n->kind != KI_REDUCE))
+            continue;
+        if (columns * bytes > COLUMNS_BYTES || n->kind == KI_INDEX || n->kind == KI_BOUND || n->pred != VREF_NONE)
+            return false;
+        if ((n->kind == KI_LOAD || n->kind == KI_STORE) &&
+            (!kidx_uses_axis(e->k, n->idx, e->n_x - 1) || !goes_along_columns(e, n->idx, columns)))
+            return false;
+    }
+    e->schedule.columns = rows >= REDUCE_LANES ? columns : 0;
+    return e->schedule.columns;
+}
+
 static void plan_loops(Emit *e)
 {
     const Kernel *k = e->k;
     Schedule *s = &e->schedule;
     bool along_r = e->n_r && k->vec_axis == k->axes.n - 1 && !e->in_order, along_x = e->n_x && k->vec_axis == e->n_x - 1;
-    s->along = along_r ? (int64_t)k->vec_axis : (int64_t)e->n_x - 1;
+    if (plan_columns(e))
+        along_r = true, along_x = false;
+    s->along = s->columns ? (int64_t)k->axes.n - 1 : along_r ? (int64_t)k->vec_axis : (int64_t)e->n_x - 1;
     s->lanes = 1;
     s->across = s->pieces = -1;
     s->split = !k->split || !e->n_stages || e->in_order ? SPLIT_NEVER : k->split_asked ? SPLIT_ASKED : SPLIT_ALWAYS;
@@ -461,7 +509,8 @@ static void schedule_asked(Emit *e, const Schedule *own)
                            .n_stages = e->n_stages,
                            .in_order = e->in_order,
                            .columns = has_columns(e),
-                           .points = r_points(e)};
+                           .points = r_points(e),
+                           .last_x = last_x(e)};
     const char *texts = option_contents(e->options->value[OPT_SCHEDULE]);
     Schedule asked = *own;
     if (!texts)

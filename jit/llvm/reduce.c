@@ -58,7 +58,7 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
     int lanes = stage_lanes(e, r->stage);
     r->slots = 1;
     if (e->vec_r && !r->arg)
-        r->slots = (uint32_t)(REDUCE_LANES / lanes);
+        r->slots = e->schedule.columns ? columns_slots(e) : (uint32_t)(REDUCE_LANES / lanes);
     else if (r->ordered)
         r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
     int64_t bytes = (int64_t)r->slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);

@@ -86,6 +86,8 @@ typedef struct Reduction { /* see reduce.c */
     int64_t strip;                  /* offset of its strips (strips.c) */
     LV acc, acc_at;                 /* the slots: values, and for arg the flat indices */
     LV total, total_at;             /* results of the blocks so far */
+    bool extreme;                   /* steps are those of extreme.c */
+    LV sign, nan;                   /* its state beside the slot */
     LV totals;                      /* the same, of each column (columns.c) */
     LV partials[2], partials_at[2]; /* CUDA: stacks of partial sums, of lanes and of blocks: subtrees that wait for their other half */
     LV chain, chain_at;             /* CUDA: blocks of one lane so far */
@@ -423,6 +425,13 @@ void passes_end(Emit *e, Passes *p);
 /* strips.c */
 void strip_place(Emit *e);             /* where strips live; behind reduce_place */
 void strip_emit(Emit *e, LV at, LV n); /* n tiles (at most schedule.strip, none of them masked) from column `at` on */
+
+/* extreme.c: reductions whose `extreme` is set, of one slot */
+bool extreme_fits(const Emit *e, const Reduction *r, int lanes);
+void extreme_open(Emit *e, Reduction *r);
+void extreme_begin(Emit *e, const Reduction *r); /* of a block, beside the slot's start value */
+LV extreme_step(Emit *e, const Reduction *r, LV best, LV x);
+LV extreme_result(Emit *e, const Reduction *r, LV best); /* a scalar */
 
 /* unroll.c */
 void unroll_stage(Emit *e, uint32_t stage); /* in place of its loop, where schedule.unroll says of how many points */

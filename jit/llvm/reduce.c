@@ -57,7 +57,8 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
 {
     int lanes = stage_lanes(e, r->stage);
     r->slots = 1;
-    if (e->vec_r && !r->arg)
+    r->extreme = extreme_fits(e, r, lanes);
+    if (e->vec_r && !r->arg && !r->extreme)
         r->slots = e->schedule.columns ? columns_slots(e) : (uint32_t)(REDUCE_LANES / lanes);
     else if (r->ordered)
         r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
@@ -114,6 +115,8 @@ void reduce_open(Emit *e, uint32_t stage)
         else
             r->acc = l_alloca(e, r->slots == 1 ? slot_type(e, t) : LLVMArrayType2(slot_type(e, t), r->slots), 64, "acc");
         r->total = l_alloca(e, total_type(e, t), 0, "total");
+        if (r->extreme)
+            extreme_open(e, r);
         if (r->arg) {
             r->acc_at = l_alloca(e, slot_type(e, DT_I64), 64, "acc_at");
             r->total_at = l_alloca(e, total_type(e, DT_I64), 0, "total_at");
@@ -191,6 +194,8 @@ void reduce_block_begin(Emit *e, uint32_t stage, LV from)
         Val start = {.v = l_const(e, (SType)dtype_info[t].scalar, bits, true), .vec = true};
         if (r->arg)
             l_store(e, step_index(e, from), r->acc_at, 0);
+        if (r->extreme)
+            extreme_begin(e, r);
         if (r->slots <= 4 || (e->target->scalar_lanes && r->slots <= 32)) {
             for (uint32_t s = 0; s < r->slots; s++)
                 slot_store(e, r, l_i64(e, s), start);
@@ -244,6 +249,10 @@ void reduce_step_all(Emit *e, uint32_t stage)
             continue;
         }
         LV slot = NULL;
+        if (r->extreme) {
+            slot_store(e, r, NULL, (Val){.v = extreme_step(e, r, slot_load(e, r, NULL).v, val_vector(e, x)), .vec = true});
+            continue;
+        }
         if (r->slots > 1 && e->slot) {
             slot = e->slot;
         } else if (r->slots > 1) { /* blocks begin at multiples of 64, so the flat index gives the lane */
@@ -320,6 +329,8 @@ Part part_start(Emit *e, const Reduction *r, LV from, bool vec)
 static Val tree_lanes(Emit *e, const Reduction *r, LV *at)
 {
     DType t = (DType)r->acc_type;
+    if (r->extreme)
+        return (Val){.v = extreme_result(e, r, slot_load(e, r, NULL).v)};
     unsigned n = (unsigned)e->lanes * r->slots;
     LLVMTypeRef all = n == 1 ? l_memory(e, t) : LLVMVectorType(l_memory(e, t), n);
     Part a = {.v = l_from_memory(e, t, l_load(e, all, r->acc, (unsigned)dtype_bytes(t)))};

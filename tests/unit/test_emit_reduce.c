@@ -69,6 +69,52 @@ static void check_reduce(Op op, DType in, int64_t rows, int64_t length, int layo
 
 static const int64_t lengths[] = {1, 2, 3, 7, 16, 31, 48, 63, 64, 65, 100, 127, 128, 130, 200};
 
+/* Rows whose best is a zero, of which some have one of the other sign, some a NaN somewhere, of either sign. */
+static void check_zeros(Op op, DType in, int64_t length, bool fixed, Split split)
+{
+    enum { ROWS = 48 };
+    Shape2 s = shape(in, in, ROWS, length, VEC_R, fixed);
+    set_split(s.k, split);
+    k_store(s.k, s.y, s.i, k_reduce(s.k, op, in, k_load(s.k, s.x, s.at, VREF_NONE)), VREF_NONE);
+    size_t n = (size_t)(ROWS * length), bytes = dtype_bytes(in);
+    char *data = os_alloc(n * bytes + 8), what[128];
+    double less = op == OP_REDUCE_MAX ? -1.0 : 1.0;
+    for (size_t row = 0; row < ROWS; row++) {
+        for (size_t i = 0; i < (size_t)length; i++) {
+            uint64_t r = next_random();
+            double x = r & 3 ? copysign(0.0, less) : less * (double)(r >> 20 & 7);
+            scalar_store(in, scalar_from_double(in, x), data + (row * (size_t)length + i) * bytes);
+        }
+        size_t at = next_random() % (size_t)length;
+        double odd = row % 4 == 1   ? copysign(0.0, -less)
+                     : row % 8 == 2 ? NAN
+                     : row % 8 == 3 ? copysign(NAN, -1.0)
+                     : row % 8 == 4 ? less * INFINITY
+                                    : 0.0;
+        if (row % 4)
+            scalar_store(in, scalar_from_double(in, odd), data + (row * (size_t)length + at) * bytes);
+    }
+    CheckArg args[REF_ARGS] = {{.data = data, .bytes = n * bytes},
+                               {.data = filled(in, ROWS, false), .bytes = ROWS * bytes},
+                               {.value = ROWS},
+                               {.value = length},
+                               {.value = 0}};
+    snprintf(what, sizeof what, "%s %s of zeros, length %d fixed %d split %d", op_name(op), dtype_name(in), (int)length, fixed, split);
+    check_kernel(s.k, args, what);
+    os_free(data);
+    os_free((void *)(uintptr_t)args[1].data);
+}
+
+Test(emit_reduce, extremes_of_zeros_and_nan)
+{
+    static const DType types[] = {DT_F32, DT_F64, DT_BF16, DT_F16};
+    static const int64_t n[] = {1, 4, 16, 33, 64, 100, 131, 256};
+    for (size_t t = 0; t < 4; t++)
+        for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+            for (int min = 0; min < 2; min++)
+                check_zeros(min ? OP_REDUCE_MIN : OP_REDUCE_MAX, types[t], n[i], (i + t) % 2, i % 3 == 2 ? SPLIT : UNSPLIT);
+}
+
 Test(emit_reduce, sums_of_every_length)
 {
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)

@@ -52,6 +52,15 @@ void reduce_plan(Emit *e)
     }
 }
 
+/* Lanes along r: those of a short row alone, since the others would hold the start value, and x op start == x. */
+static uint32_t row_slots(int lanes, int64_t length)
+{
+    uint32_t all = (uint32_t)(REDUCE_LANES / lanes), slots = 1;
+    while (slots < all && (length < 0 || (int64_t)slots * lanes < length))
+        slots *= 2;
+    return slots;
+}
+
 /* Number and place of the slots; wants to know the length where it is constant (-1: not). */
 static void place_slots(Emit *e, Reduction *r, int64_t length)
 {
@@ -59,7 +68,7 @@ static void place_slots(Emit *e, Reduction *r, int64_t length)
     r->slots = 1;
     r->extreme = extreme_fits(e, r, lanes);
     if (e->vec_r && !r->arg && !r->extreme)
-        r->slots = e->schedule.columns ? columns_slots(e) : (uint32_t)(REDUCE_LANES / lanes);
+        r->slots = e->schedule.columns ? columns_slots(e) : row_slots(lanes, length);
     else if (r->ordered)
         r->slots = length >= 0 && length < REDUCE_LANES ? (uint32_t)(length > 0 ? length : 1) : REDUCE_LANES;
     int64_t bytes = (int64_t)r->slots * lanes * (int64_t)dtype_bytes((DType)r->acc_type);

@@ -183,10 +183,44 @@ static void r_step(Emit *e, uint32_t stage, LV flat)
     r_body(e, stage);
 }
 
+/* The accumulators of a stage, where its reductions have equally many or one; else 1. */
+static uint32_t stage_slots(const Emit *e, uint32_t stage)
+{
+    uint32_t slots = 1;
+    for (uint32_t i = 0; i < e->n_red; i++) {
+        const Reduction *r = &e->red[i];
+        if (r->stage == stage && r->slots > 1 && slots > 1 && r->slots != slots)
+            return 1;
+        slots = r->stage == stage && r->slots > slots ? r->slots : slots;
+    }
+    return slots;
+}
+
+/* Elements [from, to) with lanes along r, of which there are whole rounds over the accumulators: each step is one, so that they are in registers. */
+static void r_loop_rounds(Emit *e, uint32_t stage, LV from, LV to, uint32_t slots, bool outermost)
+{
+    Loop l = loop_begin(e, from, to, l_i64(e, e->lanes * (int64_t)slots), "r");
+    if (outermost)
+        e->before[x_level(e)] = l.guard;
+    for (uint32_t s = 0; s < slots; s++) {
+        e->slot = l_i64(e, s);
+        r_step(e, stage, l_add(e, l.iv, l_i64(e, s * (int64_t)e->lanes)));
+    }
+    e->slot = NULL;
+    loop_end(e, &l);
+}
+
 /* Elements [from, to) with lanes along r. Blocks start at multiples of REDUCE_BLOCK, hence of the
  * lane count: where the whole length is one too, so is every block. */
 static void r_loop_lanes(Emit *e, uint32_t stage, LV from, LV to, bool outermost)
 {
+    enum { ROUND = 4 }; /* copies of the code */
+    uint32_t slots = stage_slots(e, stage);
+    int64_t points;
+    if (slots > 1 && slots <= ROUND && !plan_heavy(e) && l_is_const(e->flat_n, &points) && points % (slots * (int64_t)e->lanes) == 0) {
+        r_loop_rounds(e, stage, from, to, slots, outermost);
+        return;
+    }
     LV lanes = l_i64(e, e->lanes), span = l_sub(e, to, from);
     bool whole_tiles = no_tail(e, span) || no_tail(e, e->flat_n);
     /* two bodies where rows are short; a kernel that is there split and whole has code enough */

@@ -122,6 +122,18 @@ Test(emit_reduce, sums_of_every_length)
             check_reduce(OP_REDUCE_SUM, DT_F32, 3, lengths[i], layout, i % 2, false, false);
 }
 
+/* Known to be so many times all lanes: each round goes over the accumulators once. */
+Test(emit_reduce, whole_rounds)
+{
+    static const int64_t n[] = {8, 32, 64, 96, 128, 192, 512, 16384, 16448, 32768 + 64};
+    static const DType types[] = {DT_F32, DT_F64, DT_I32, DT_BF16};
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++)
+        for (size_t t = 0; t < 4; t++) {
+            check_reduce(OP_REDUCE_SUM, types[t], 3, n[i], VEC_R, true, i > 6 && t % 2 ? SPLIT : UNSPLIT, false);
+            check_reduce(t % 2 ? OP_REDUCE_MIN : OP_ARGMAX, types[t], 3, n[i], VEC_R, true, UNSPLIT, true);
+        }
+}
+
 Test(emit_reduce, long_sums)
 {
     static const int64_t n[] = {16383, 16384, 16385, 40000};

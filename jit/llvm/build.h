@@ -370,7 +370,7 @@ void reduce_place(Emit *e, int64_t length); /* where accumulators live; length: 
 LV reduce_layout(Emit *e);                  /* split: sets the offsets of partial results; bytes of them all */
 void reduce_open(Emit *e, uint32_t stage);  /* room for accumulators and totals */
 void reduce_block_begin(Emit *e, uint32_t stage, LV from);
-Part reduce_part(Emit *e, const Reduction *r);                        /* what this step adds to it: a vector */
+Part reduce_part(Emit *e, const Reduction *r);                       /* what this step adds to it: a vector */
 void reduce_step_all(Emit *e, uint32_t stage);                       /* in the loop's body, for e->flat */
 void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length); /* first (i1): of this x point */
 void reduce_store_block(Emit *e, uint32_t stage, LV block);          /* split: total to the shared scratch */

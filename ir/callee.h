@@ -36,6 +36,7 @@ struct Callee {
     const void *attributes;
     size_t bytes;
     Hash128 image;   /* of machine code that it brings along; 0: none */
+    bool ordered;    /* a collective: the last operand and the last result keep the order (runtime/comm/chain.h) */
     bool derivative; /* it has one of the user's: gradients that come to its results do not look at the call; or it has a rule */
     CallRule *rule;  /* of kiln's own; NULL: none */
     bool leading;    /* what has more leading axes is so many calls in one: operands and results alike */

@@ -45,6 +45,8 @@ typedef struct Evaluation {
     bool beside;     /* the run at hand is (runtime/eval/lock.c): nothing is measured of it, should somebody ask for that meanwhile */
     uint32_t awaits; /* the walk ended at a node that is part of another thread's call, which has this number; 0: it did not */
     int64_t launches, moved; /* of the run at hand: not in the statistics yet; bytes */
+    bool launching;          /* a program runs ... */
+    bool lent;               /* ... in whose memory a collective that failed may still write: nothing of it is freed (runtime/comm/run.c) */
     bool refused;            /* the compile was, by the user's own word: no fall-back */
     const char *api;
     Loc loc;

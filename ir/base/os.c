@@ -242,11 +242,39 @@ void os_unmap(void *block, size_t bytes)
         munmap(block, bytes);
 }
 
+/* ---- waiting ---- */
+
+void os_give_way(double seconds)
+{
+    struct timespec rest = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    if (seconds > 0)
+        nanosleep(&rest, NULL);
+    else
+        sched_yield();
+}
+
 /* ---- shared libraries ---- */
 
 void *os_library_open(const char *name) { return dlopen(name, RTLD_NOW | RTLD_LOCAL); }
 
+void *os_library_open_for_all(const char *name) { return dlopen(name, RTLD_NOW | RTLD_GLOBAL); }
+
 void *os_library_symbol(void *library, const char *name) { return dlsym(library, name); }
+
+bool os_library_folder(char *path, size_t size)
+{
+    static const char here = 0;
+    Dl_info info;
+    if (!dladdr(&here, &info) || !info.dli_fname)
+        return false;
+    const char *end = strrchr(info.dli_fname, '/');
+    size_t n = end ? (size_t)(end - info.dli_fname) + 1 : 0;
+    if (n == 0 || n >= size)
+        return false;
+    memcpy(path, info.dli_fname, n);
+    path[n] = 0;
+    return true;
+}
 
 const char *os_library_error(void)
 {

@@ -43,6 +43,8 @@ static inline void os_pause(void)
 #endif
 }
 
+void os_give_way(double seconds); /* lets other threads and processes have the core: for so long at least; 0: only those that wait for it */
+
 /* While it is off, pthread_cancel does not end this thread: a thread that ended with a lock held, or while another one works on its stack,
  * would hang or break the rest. Around whatever may wait, read or write there. Restores what was. */
 int os_cancel_off(void);
@@ -55,7 +57,9 @@ void os_unmap(void *block, size_t bytes);
 
 /* A shared library by name or path, and a symbol of it; NULL on failure. os_library_error: why the last open failed in this thread. */
 void *os_library_open(const char *name);
+void *os_library_open_for_all(const char *name); /* what is loaded later finds its symbols */
 void *os_library_symbol(void *library, const char *name);
+bool os_library_folder(char *path, size_t size); /* where the library, or program, lies that holds this code: with a / at its end */
 const char *os_library_error(void);
 
 /* Runs fn(arg) to its end on a thread with a stack of `stack_bytes`; on this thread where none can be

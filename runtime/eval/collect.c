@@ -106,7 +106,8 @@ static Status put_what(Call *call, const RtNode *node)
 {
     if (node->op == OP_INPUT)
         return has_no_value(node);
-    call->own_ops |= node->op == OP_CUSTOM && bodies_of(node)->callee->op; /* kiln's own run none of the user's code */
+    const Callee *callee = node->op == OP_CUSTOM ? bodies_of(node)->callee : NULL;
+    call->own_ops |= callee && (callee->op || callee->ordered); /* linear algebra runs none of the user's code, and waits for nobody */
     const uint8_t head[] = {node->op, (uint8_t)(node->rank | node->phase << 4 | node->checkpoint << 6)};
     TRY(put_bytes(call, head, sizeof head));
     TRY(put_bytes(call, &node->attr, sizeof node->attr));

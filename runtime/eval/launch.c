@@ -486,6 +486,31 @@ static void tell_overwriting(const Run *run, const bool *donated, bool ran)
     }
 }
 
+static Status run_launching(Run *run)
+{
+    Evaluation *e = run->e;
+    e->launching = true;
+    Status status = run_steps(run);
+    e->launching = false;
+    return status;
+}
+
+/* Of the call at hand nothing is freed any more. */
+static void lend_all(Run *run, const Result *results)
+{
+    const Call *call = run->call;
+    Storage *const own[] = {run->temps, run->shared, run->rows};
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++)
+        if (own[k])
+            storage_retain(own[k]);
+    for (uint32_t k = 0; k < run->p->n_outputs; k++)
+        if (results[k].storage)
+            storage_retain(results[k].storage);
+    for (uint32_t k = 0; k < call->inputs.n; k++)
+        storage_retain(atomic_load(&input_node(run, k)->storage));
+    run->e->lent = false;
+}
+
 Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const Call *call, const bool *donated, uint32_t *fault_node)
 {
     Run run = {.e = e, .p = program, .whole = program, .sizes = sizes, .call = call, .device = call->device, .fault_node = fault_node};
@@ -513,7 +538,9 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (began)
         timeline_span(TL_BIND, "bind", began, TL_INT("buffers", program->n_buffers), TL_INT("steps", program->n_steps));
     if (status == ST_OK)
-        status = run_steps(&run); /* what overwrites comes after what may fail */
+        status = run_launching(&run); /* what overwrites comes after what may fail */
+    if (e->lent)
+        lend_all(&run, results);
     if (on_cuda(&run) && status == ST_OK)
         status = finish_cuda(&run, results);
     if (on_cuda(&run) && status != ST_OK)

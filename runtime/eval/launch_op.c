@@ -186,6 +186,9 @@ static Status call_cuda(const Run *run, const Callee *callee, Loc loc, const Cal
 {
     const kiln_op *op = callee->op;
     char who[OP_TEXT];
+    if (!op)
+        return fail(ST_UNSUPPORTED, "%s (%s:%d) runs on the CPU alone so far: move its operand with kiln_to", callee->name,
+                    loc.file ? path_name(loc.file) : "?", loc.line);
     if (!op->info.image)
         return fail(ST_UNSUPPORTED, "%s has no image: it runs on the CPU alone; move its inputs with kiln_to",
                     op_text(op, loc, who, sizeof who));

@@ -18,6 +18,7 @@
 #include "ir/base/log.h"
 #include "ir/base/os.h"
 #include "ir/base/path.h"
+#include "runtime/comm/chain.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
 #include "runtime/gradient/custom.h"
@@ -453,6 +454,17 @@ static RtNode *record_call(Walk *w, const Node *n, RtNode *const *in, const int6
     return bodies_call_new(w->r, n->callee, n->n_in, in, n->attr.n, type);
 }
 
+/* A body or call once more; a collective comes after all that were recorded so far. */
+static RtNode *record_body(Walk *w, const RtNode *of, RtNode **in)
+{
+    const Callee *callee = bodies_of(of)->callee;
+    const bool ordered = callee && callee->ordered;
+    if (ordered && !(in[of->n_in - 1] = chain_operand(w->r)))
+        return NULL;
+    RtNode *node = bodies_again(w->r, of, in);
+    return node && ordered && !chain_advance(w->r, node) ? NULL : node;
+}
+
 /* Records node `ref` of the graph. */
 static RtNode *record_node(Walk *w, Ref ref)
 {
@@ -473,7 +485,7 @@ static RtNode *record_node(Walk *w, Ref ref)
     for (uint32_t k = 0; k < n->n_facts; k++)
         facts[k] = dim_hint(w->g, n->fact[k]);
     RtNode *node = n->op == OP_CUSTOM && !copied     ? record_call(w, n, in, facts)
-                   : op_class((Op)n->op) == CLS_BODY ? bodies_again(w->r, w->copied.at[ref], in)
+                   : op_class((Op)n->op) == CLS_BODY ? record_body(w, w->copied.at[ref], in)
                    : n->op == OP_RESULT              ? record_result(w, n, in[0])
                    : n->op == OP_SCALAR              ? rec_bits(w->r, (DType)n->dtype, w->g->shared->scalars.at[n->scalar].bits)
                                                      : rec_node(w->r, (Op)n->op, (DType)n->dtype, &n->attr, n->n_in, in, facts, n->n_facts);

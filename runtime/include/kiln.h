@@ -156,7 +156,8 @@ typedef enum kiln_status {
     KILN_UNSUPPORTED, /* sensible, but kiln does not do it */
     KILN_COMPILE,     /* a compile failed (option strict) or was refused (option on_recompile) */
     KILN_DEVICE,
-    KILN_INTERNAL /* a bug in kiln */
+    KILN_INTERNAL, /* a bug in kiln */
+    KILN_COMM      /* another rank failed, did not come in time, or has another collective */
 } kiln_status;
 
 typedef enum kiln_dtype {
@@ -1614,6 +1615,111 @@ KILN_API kiln_status kiln_op_apply_at(const char *file, int line, const kiln_op 
 /* In infer, host or launch: keeps what to tell the user, and returns KILN_INVALID; return that, or another status. */
 KILN_API kiln_status kiln_op_fail(const char *format, ...) KILN_FORMAT(1, 2);
 
+/*
+ * Ranks: a program that runs as several processes, on one machine or many (docs/ranks.md). Each process is a rank of a group; collectives are recorded like any op, and
+ * computed at sync points, on the CPU. All ranks of a group record the same collectives in the same order, with the same dtypes and shapes; that order is part of the
+ * graph: computing one computes all that were recorded before it, none is dropped and none is made twice. What a rank never needs it computes with its next collective, or
+ * at kiln_barrier: end a program with that. Ranks that differ, a rank that ends, and one that does not come within KILN_COMM_TIMEOUT (300) seconds fail the sync
+ * points of all with KILN_COMM and a message that names ranks and collectives; after that every collective fails.
+ *
+ *     kiln_group *world = kiln_group_world(NULL);                                  mpirun -n 4 ./train
+ *     x = kiln_slice_axis(all, 0, kiln_group_rank(world) * n, ...);                each rank its part
+ *     kiln_grad(loss, p, n_params, g);
+ *     kiln_parallel_gradients(world, g, n_params);                                 mean over the ranks
+ *
+ * Groups are opened, and collectives recorded, by one thread of a process. In functions of loops, branches, kiln_map and kiln_checkpoint they are KILN_UNSUPPORTED. A
+ * group of one rank communicates with nobody, and its collectives are views.
+ */
+typedef struct kiln_group kiln_group; /* for the life of the process */
+typedef enum kiln_reduce { KILN_REDUCE_SUM, KILN_REDUCE_PROD, KILN_REDUCE_MAX, KILN_REDUCE_MIN, KILN_REDUCE_MEAN } kiln_reduce;
+
+/* All processes that were started together. backend: "self" (this process alone), "mpi" (libkiln_mpi.so, from where libkiln.so lies, then as the system looks for libraries),
+ * another that was registered or has such a library, or a path; NULL: what the option `comm` says, which is "mpi" where a launcher of MPI started the process, and else
+ * "self". The same group each time; NULL: an error is kept (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
+KILN_API kiln_group *kiln_group_world(const char *backend);
+KILN_API kiln_group *kiln_group_world_at(const char *file, int line, const char *backend);
+/* Ranks of one color become a group, ordered by key, then by rank. A sync point, for all ranks of `group`. color < 0: NULL, and no error. */
+KILN_API kiln_group *kiln_group_split(kiln_group *group, int color, int key);
+KILN_API kiln_group *kiln_group_split_at(const char *file, int line, kiln_group *group, int color, int key);
+KILN_API int kiln_group_rank(const kiln_group *group);            /* 0 to size - 1; of NULL -1 */
+KILN_API int kiln_group_size(const kiln_group *group);            /* of NULL 0 */
+KILN_API const char *kiln_group_backend(const kiln_group *group); /* "mpi"; of NULL NULL */
+
+/* x of all ranks, combined. Ints keep their dtype (a sum wraps) but for MEAN, which makes floats of them as kiln_mean does; f16 and bf16 are combined in f32 and rounded once; of
+ * bool MAX is "any" and MIN "all", SUM and PROD KILN_BAD_DTYPE. The order of a sum is the backend's: the same bits on all ranks, and each time where that keeps its word. */
+KILN_OP(kiln_all_reduce, kiln_group *group, kiln_tensor *x, kiln_reduce how);
+/* x of all ranks, one after the other along axis. */
+KILN_OP(kiln_all_gather, kiln_group *group, kiln_tensor *x, int axis);
+/* Of x of all ranks, combined, this rank's part: axis cut into as many equal parts as there are ranks (else KILN_BAD_SHAPE). */
+KILN_OP(kiln_reduce_scatter, kiln_group *group, kiln_tensor *x, kiln_reduce how, int axis);
+/* x of rank root; that of the others tells dtype and shape. */
+KILN_OP(kiln_broadcast, kiln_group *group, kiln_tensor *x, int root);
+/* Each rank's split_axis is cut into a part for each rank; what comes lies one after the other along concat_axis, by rank. */
+KILN_OP(kiln_all_to_all, kiln_group *group, kiln_tensor *x, int split_axis, int concat_axis);
+/* x of rank from[this rank]; zeros where that is -1. from has a place for each rank, is the same on all, and has no rank twice. */
+KILN_OP(kiln_send_recv, kiln_group *group, kiln_tensor *x, const int *from);
+/* Computes all collectives that were recorded, and waits until all ranks of the group are here. */
+KILN_SYNC(kiln_barrier, kiln_group *group);
+/* grads[k] becomes the mean over the group, for each k; small ones travel together. */
+KILN_API kiln_status kiln_parallel_gradients(kiln_group *group, kiln_tensor **grads, int n);
+KILN_API kiln_status kiln_parallel_gradients_at(const char *file, int line, kiln_group *group, kiln_tensor **grads, int n);
+
+/*
+ * What carries collectives: a table of functions, registered in the process (the name is free, and the struct outlives it), or got from the library libkiln_NAME.so, in which
+ * `kiln_comm_plugin` returns it. One thread at a time calls them, not always the same; a function returns KILN_OK, or another status with its reason in why. A communicator
+ * is what the backend makes of a group.
+ *
+ *     open        the communicator of all processes, this one's rank, and how many there are
+ *     split       as kiln_group_split; all ranks of comm are there. color < 0: *out is NULL
+ *     start       begins a collective, in and out stay as they are until it is done; later ones begin when it is done. *request is what test is asked with
+ *     test        is it done? Does not wait; called again and again, so work that is to go on meanwhile is done here. After *done = 1 the request is gone
+ *     tell        sends a note to a rank, and returns at once; notes from one rank to another come in their order, beside collectives
+ *     hear        takes one that came, into note: *from = -1, or its rank and *bytes
+ *     close       at the end of the process. orderly 0: something failed, wait for nobody
+ */
+enum { KILN_COMM_VERSION = 1, KILN_COMM_WHY = 256, KILN_COMM_NOTE = 512 };
+typedef enum kiln_comm_op {
+    KILN_COMM_ALL_REDUCE,     /* count elements in and out */
+    KILN_COMM_ALL_GATHER,     /* in has count, out as many from each rank */
+    KILN_COMM_REDUCE_SCATTER, /* in has count for each rank, out count */
+    KILN_COMM_BROADCAST,      /* count; in is read on root only, out is written everywhere */
+    KILN_COMM_REDUCE,         /* count; out is written on root only */
+    KILN_COMM_ALL_TO_ALL,     /* count for each rank, in and out */
+    KILN_COMM_SEND_RECV,      /* count: in goes to `to`, out comes from `from`, each -1 for nobody */
+    KILN_COMM_BARRIER
+} kiln_comm_op;
+typedef struct kiln_comm_call {
+    kiln_comm_op op;
+    kiln_reduce how;  /* SUM, MAX, MIN: NaN where a value is NaN */
+    kiln_dtype dtype; /* combined: no f16, bf16; bool (bytes 0 and 1) for MAX and MIN only */
+    int root, to, from;
+    uint64_t count;
+    const void *in;
+    void *out;
+} kiln_comm_call;
+typedef kiln_status kiln_comm_open(void *user, void **comm, int *rank, int *size, char *why);
+typedef kiln_status kiln_comm_split(void *comm, int color, int key, void **out, int *rank, int *size, char *why);
+typedef kiln_status kiln_comm_start(void *comm, const kiln_comm_call *call, void **request, char *why);
+typedef kiln_status kiln_comm_test(void *comm, void *request, int *done, char *why);
+typedef kiln_status kiln_comm_tell(void *comm, int to, const void *note, size_t bytes, char *why);
+typedef kiln_status kiln_comm_hear(void *comm, int *from, void *note, size_t *bytes, char *why);
+typedef void kiln_comm_close(void *comm, int orderly);
+typedef struct kiln_comm_backend {
+    unsigned version; /* KILN_COMM_VERSION */
+    const char *name; /* "mpi" */
+    kiln_comm_open *open;
+    kiln_comm_split *split;
+    kiln_comm_start *start;
+    kiln_comm_test *test;
+    kiln_comm_tell *tell;
+    kiln_comm_hear *hear;
+    kiln_comm_close *close;
+    void *user;           /* for open */
+    uint64_t reserved[8]; /* 0 */
+} kiln_comm_backend;
+KILN_API kiln_status kiln_comm_register(const kiln_comm_backend *backend);
+KILN_API kiln_status kiln_comm_register_at(const char *file, int line, const kiln_comm_backend *backend);
+
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
 /* NULL is allowed. A function that is being called, by its own body or elsewhere, is refused
@@ -1936,6 +2042,17 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_custom_gradient(...) kiln_custom_gradient_at(KILN_HERE, __VA_ARGS__)
 #define kiln_op_register(...) kiln_op_register_at(KILN_HERE, __VA_ARGS__)
 #define kiln_op_apply(...) kiln_op_apply_at(KILN_HERE, __VA_ARGS__)
+#define kiln_group_world(...) kiln_group_world_at(KILN_HERE, __VA_ARGS__)
+#define kiln_group_split(...) kiln_group_split_at(KILN_HERE, __VA_ARGS__)
+#define kiln_all_reduce(...) kiln_all_reduce_at(KILN_HERE, __VA_ARGS__)
+#define kiln_all_gather(...) kiln_all_gather_at(KILN_HERE, __VA_ARGS__)
+#define kiln_reduce_scatter(...) kiln_reduce_scatter_at(KILN_HERE, __VA_ARGS__)
+#define kiln_broadcast(...) kiln_broadcast_at(KILN_HERE, __VA_ARGS__)
+#define kiln_all_to_all(...) kiln_all_to_all_at(KILN_HERE, __VA_ARGS__)
+#define kiln_send_recv(...) kiln_send_recv_at(KILN_HERE, __VA_ARGS__)
+#define kiln_barrier(...) kiln_barrier_at(KILN_HERE, __VA_ARGS__)
+#define kiln_parallel_gradients(...) kiln_parallel_gradients_at(KILN_HERE, __VA_ARGS__)
+#define kiln_comm_register(...) kiln_comm_register_at(KILN_HERE, __VA_ARGS__)
 #define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
 #define kiln_optimizer_new(...) kiln_optimizer_new_at(KILN_HERE, __VA_ARGS__)

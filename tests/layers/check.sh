@@ -14,6 +14,7 @@ jit/            ^(ir|guards|jit)/
 cache/cli/      ^(ir|guards|cache)/|^jit/(program|options|kernel_table|host_cpu|passes)\.
 cache/          ^(ir|guards|cache)/|^jit/(program|options|code|kernel_table|host_cpu)\.
 runtime/include/ ^$
+runtime/comm/mpi/ ^kiln\.h$
 runtime/        ^(ir|guards|jit|cache|runtime)/|^kiln\.h$
 '
 # header pattern, files that may include it
@@ -22,6 +23,7 @@ system_rules='
 ^llvm/                                                            ^$
 ^cuda                                                             ^runtime/cuda/
 ^xxhash\.h$                                                       ^ir/base/hash\.c$
+^mpi\.h$                                                          ^runtime/comm/mpi/
 ^gcrypt\.h$                                                       ^cache/cli/digest\.c$
 ^zstd\.h$                                                         ^ir/base/pack\.c$
 ^minizip/                                                         ^runtime/files/npz\.c$

@@ -13,6 +13,9 @@ runtime/api/option.c           once                                   KILN_TRACE
 runtime/api/option.c           told                                   whom kiln_set_progress named; under the lock of the log
 runtime/api/random.c           stream_key,stream_next                 the random stream, which is one for all threads; atomic
 runtime/api/stats.c            stat_values,stat_misses,forgotten,forgotten_misses   the statistics; atomic
+runtime/comm/collective.c      chain                                  the order of collectives, one for the process: of the thread that records them, and under the evaluation lock
+runtime/comm/group.c           all                                    backends and groups, for ever: under the evaluation lock, or atomic
+runtime/comm/mpi/mpi.c         mpi                                    what MPI has once in a process: under the evaluation lock, whoever calls
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
 runtime/device/device.c        generation,known                       the option `device` of a thread, read anew when an option was set
 runtime/eval/background.c      state,any_done,stopping,registered,once   the compiling thread and its queue, with a lock of their own

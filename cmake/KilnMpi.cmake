@@ -1,0 +1,50 @@
+# libkiln_mpi.so, the backend of ranks over MPI (runtime/comm/mpi), where an MPI is found; libkiln.so opens it by name and needs none.
+# With Debian's alternatives there may be several MPIs: KILN_MPIS names those that there are (openmpi, mpich), the test of each has a library of its own.
+#   kiln_mpi            with the MPI that CMake finds, installed
+#   kiln_mpi_<name>     with one of KILN_MPIS, for tests and benchmarks: build/.../mpi/<name>/libkiln_mpi.so
+option(KILN_MPI "build libkiln_mpi.so where an MPI is found" ${PROJECT_IS_TOP_LEVEL})
+set(KILN_MPIS "")
+if(NOT KILN_MPI OR KILN_SANITIZE MATCHES "thread")
+    return()
+endif()
+
+# kiln_mpi_library(target folder): what it links with is set by the caller.
+function(kiln_mpi_library target folder)
+    add_library(${target} MODULE ${PROJECT_SOURCE_DIR}/runtime/comm/mpi/mpi.c)
+    target_compile_definitions(${target} PRIVATE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/runtime/include)
+    target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow $<$<BOOL:${KILN_WERROR}>:-Werror>)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME kiln_mpi LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${folder})
+endfunction()
+
+find_package(MPI QUIET COMPONENTS C)
+if(MPI_C_FOUND)
+    kiln_mpi_library(kiln_mpi .)
+    target_link_libraries(kiln_mpi PRIVATE MPI::MPI_C)
+    install(TARGETS kiln_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
+endif()
+
+foreach(name openmpi mpich)
+    find_program(KILN_MPICC_${name} mpicc.${name})
+    find_program(KILN_MPIRUN_${name} mpirun.${name})
+    if(NOT KILN_MPICC_${name} OR NOT KILN_MPIRUN_${name})
+        continue()
+    endif()
+    # What the wrapper adds to a compiler's command: folders of headers, then libraries.
+    if(name STREQUAL "openmpi")
+        execute_process(COMMAND ${KILN_MPICC_${name}} --showme:compile OUTPUT_VARIABLE compile OUTPUT_STRIP_TRAILING_WHITESPACE)
+        execute_process(COMMAND ${KILN_MPICC_${name}} --showme:link OUTPUT_VARIABLE link OUTPUT_STRIP_TRAILING_WHITESPACE)
+    else()
+        execute_process(COMMAND ${KILN_MPICC_${name}} -compile_info OUTPUT_VARIABLE compile OUTPUT_STRIP_TRAILING_WHITESPACE)
+        execute_process(COMMAND ${KILN_MPICC_${name}} -link_info OUTPUT_VARIABLE link OUTPUT_STRIP_TRAILING_WHITESPACE)
+    endif()
+    separate_arguments(folders UNIX_COMMAND "${compile}")
+    list(FILTER folders INCLUDE REGEX "^-I")
+    list(TRANSFORM folders REPLACE "^-I" "")
+    separate_arguments(libraries UNIX_COMMAND "${link}")
+    list(FILTER libraries INCLUDE REGEX "^-(Wl,|L|l)")
+    kiln_mpi_library(kiln_mpi_${name} mpi/${name})
+    target_include_directories(kiln_mpi_${name} SYSTEM PRIVATE ${folders})
+    target_link_libraries(kiln_mpi_${name} PRIVATE ${libraries})
+    list(APPEND KILN_MPIS ${name})
+endforeach()

@@ -1,0 +1,484 @@
+/*
+ * Collectives as users call them: dtypes and axes, which are views around what a backend carries; and their gradients (runtime/comm/comm.h has the rest).
+ *
+ * What a backend carries for each rank has an axis in front: an axis that is cut, or that parts come to, is split or merged here. Derivatives are those of the sum of
+ * what all ranks make of their results:
+ *
+ *     all_reduce sum     all_reduce sum            broadcast     sum to the root, zeros elsewhere
+ *     all_gather         reduce_scatter sum        all_to_all    all_to_all, back
+ *     reduce_scatter     all_gather                send_recv     send_recv, the other way
+ *     all_reduce max     to those that have it, in equal shares
+ *
+ * The others are made of these: a mean is a sum; products, and maxima that are scattered, are combined here of what all ranks sent.
+ */
+#define KILN_NO_LOCATIONS
+#include "ir/base/os.h"
+#include "runtime/comm/comm.h"
+#include "runtime/device/device.h"
+#include "runtime/eval.h"
+#include "runtime/gradient/body.h"
+#include "runtime/gradient/custom.h"
+
+#include <string.h>
+
+/* A public function at work. */
+typedef struct Work {
+    const char *api;
+    Loc loc;
+    Collective c;
+} Work;
+
+static Rec begin(const Work *w) { return rec_begin(w->api, w->loc.file, w->loc.line); }
+
+/* ---- one collective, and its derivative ---- */
+
+static kiln_tensor *plain(const Work *w, kiln_tensor *x)
+{
+    Rec r = begin(w);
+    RtNode *in = rec_in(&r, x, "x");
+    return rec_end(&r, in ? collective_record(&r, &w->c, rec_strong(&r, in)) : NULL);
+}
+
+static bool is_half(const kiln_tensor *x) { return x && (x->node->dtype == DT_F16 || x->node->dtype == DT_BF16); }
+
+static kiln_tensor *cast(const Work *w, kiln_tensor *x, kiln_dtype dtype) { return kiln_cast_at(w->loc.file, w->loc.line, x, dtype); }
+
+/* Another one, on a cotangent; what is combined is so in f32 at least. */
+static kiln_tensor *other(const Work *w, kiln_comm_op op, kiln_tensor *x)
+{
+    Work now = *w;
+    now.c.op = op;
+    now.c.how = KILN_REDUCE_SUM;
+    bool narrow = is_half(x) && op != KILN_COMM_ALL_GATHER && op != KILN_COMM_ALL_TO_ALL && op != KILN_COMM_SEND_RECV;
+    return narrow ? cast(w, plain(&now, cast(w, x, KILN_F32)), (kiln_dtype)x->node->dtype) : plain(&now, x);
+}
+
+/* Of MAX and MIN: those that have the result share what flows to it. */
+static kiln_tensor *to_the_extreme(const Work *w, kiln_tensor *x, kiln_tensor *y, kiln_tensor *cotangent)
+{
+    const char *file = w->loc.file;
+    int line = w->loc.line;
+    kiln_tensor *loses = w->c.how == KILN_REDUCE_MAX ? kiln_lt_at(file, line, x, y) : kiln_gt_at(file, line, x, y);
+    kiln_tensor *has = cast(w, kiln_logical_not_at(file, line, loses), kiln_dtype_of(x));
+    kiln_tensor *share = kiln_div_at(file, line, other(w, KILN_COMM_ALL_REDUCE, cotangent), other(w, KILN_COMM_ALL_REDUCE, has));
+    return kiln_where_at(file, line, loses, kiln_zeros_like_at(file, line, x), share);
+}
+
+static kiln_tensor *back_the_other_way(const Work *w, kiln_tensor *cotangent)
+{
+    Work now = *w;
+    const int n = w->c.group->size;
+    int *to = os_alloc(sizeof *to * (size_t)n);
+    for (int k = 0; k < n && to; k++)
+        to[k] = -1;
+    for (int k = 0; k < n && to; k++)
+        if (w->c.from[k] >= 0)
+            to[w->c.from[k]] = k;
+    now.c.from = to;
+    kiln_tensor *y = to ? plain(&now, cotangent) : NULL;
+    if (!to)
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), w->api, w->loc);
+    os_free(to);
+    return y;
+}
+
+static void call_plain(kiln_tensor **in, kiln_tensor **out, void *with) { out[0] = plain(with, in[0]); }
+
+static void call_jvp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **along, void *with)
+{
+    (void)in, (void)out;
+    along[0] = plain(with, tangents[0]);
+}
+
+static void call_vjp(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *with)
+{
+    const Work *w = with;
+    switch (w->c.op) {
+    case KILN_COMM_ALL_REDUCE:
+        grads[0] =
+            w->c.how == KILN_REDUCE_SUM ? other(w, KILN_COMM_ALL_REDUCE, cotangents[0]) : to_the_extreme(w, in[0], out[0], cotangents[0]);
+        break;
+    case KILN_COMM_ALL_GATHER: grads[0] = other(w, KILN_COMM_REDUCE_SCATTER, cotangents[0]); break;
+    case KILN_COMM_REDUCE_SCATTER: grads[0] = other(w, KILN_COMM_ALL_GATHER, cotangents[0]); break;
+    case KILN_COMM_BROADCAST: grads[0] = other(w, KILN_COMM_REDUCE, cotangents[0]); break;
+    case KILN_COMM_ALL_TO_ALL: grads[0] = other(w, KILN_COMM_ALL_TO_ALL, cotangents[0]); break;
+    case KILN_COMM_SEND_RECV: grads[0] = back_the_other_way(w, cotangents[0]); break;
+    case KILN_COMM_REDUCE:
+    case KILN_COMM_BARRIER: break; /* nobody records them with a gradient */
+    }
+}
+
+/* With its derivative; in a rule, which is one, as it is. */
+static kiln_tensor *with_gradient(const Work *w, kiln_tensor *x)
+{
+    kiln_tensor *y = NULL;
+    bool linear = w->c.op != KILN_COMM_ALL_REDUCE || w->c.how == KILN_REDUCE_SUM;
+    if (rt_thread()->custom == INSIDE_RULE)
+        return plain(w, x);
+    (void)custom_gradient(w->api, w->loc, call_plain, call_vjp, linear ? call_jvp : NULL, 1, &x, 1, &y, (void *)(uintptr_t)w);
+    return y;
+}
+
+/* ---- views around it ---- */
+
+/* axis becomes n parts, by rank, along an axis in front. */
+static kiln_tensor *parts_to_front(const Work *w, kiln_tensor *x, int axis)
+{
+    Rec r = begin(w);
+    RtNode *in = rec_in(&r, x, "x");
+    const int n = w->c.group->size;
+    uint8_t order[MAX_RANK] = {0};
+    if (in) {
+        const int64_t dims[2] = {n, in->dim[axis] / n};
+        in = rec_split(&r, rec_strong(&r, in), axis, 2, dims);
+    }
+    for (int d = 0; in && d < in->rank; d++)
+        order[d] = (uint8_t)(d == 0 ? axis : d <= axis ? d - 1 : d);
+    return rec_end(&r, rec_permute(&r, in, order));
+}
+
+/* The axis in front becomes the outer part of `axis`. */
+static kiln_tensor *parts_from_front(const Work *w, kiln_tensor *y, int axis)
+{
+    Rec r = begin(w);
+    RtNode *in = y ? rec_in(&r, y, "x") : NULL;
+    uint8_t order[MAX_RANK] = {0};
+    for (int d = 0; in && d < in->rank; d++)
+        order[d] = (uint8_t)(d < axis ? d + 1 : d == axis ? 0 : d);
+    in = rec_permute(&r, in, order);
+    return rec_end(&r, in ? rec_merge(&r, in, axis, 2) : NULL);
+}
+
+/* ---- arguments ---- */
+
+/* Checks of all of them; NULL: an error is kept. */
+static RtNode *check(Rec *r, const kiln_group *g, kiln_tensor *x, bool parts)
+{
+    char text[SHAPE_TEXT];
+    Status status = comm_may_record(r->thread, g);
+    if (status != ST_OK)
+        return rec_failed(r, status);
+    RtNode *in = rec_in(r, x, "x");
+    int device = r->device;
+    if (in && device == DEVICE_ANY && (status = device_current(&device)) != ST_OK)
+        return rec_failed(r, status);
+    if (in && device_is_cuda(device))
+        return rec_fail(r, ST_UNSUPPORTED, "x lies on a CUDA device: collectives are for the CPU so far; move it with kiln_to");
+    if (in && parts && in->rank == MAX_RANK)
+        return rec_fail(r, ST_UNSUPPORTED, "x is %s: at most %d axes where ranks have parts of it", node_text(in, text), MAX_RANK - 1);
+    return in;
+}
+
+static bool check_cut(Rec *r, const RtNode *x, int axis, int n)
+{
+    char text[SHAPE_TEXT];
+    if (x->dim[axis] % n)
+        rec_fail(r, ST_SHAPE, "axis %d of %s cannot be cut into %d equal parts, one for each rank", axis, node_text(x, text), n);
+    return r->status == ST_OK;
+}
+
+static bool check_how(Rec *r, const RtNode *x, kiln_reduce how)
+{
+    if ((unsigned)how > KILN_REDUCE_MEAN)
+        rec_fail(r, ST_INVALID, "how is %d, which is no kiln_reduce", (int)how);
+    else if (x->dtype == DT_BOOL && (how == KILN_REDUCE_SUM || how == KILN_REDUCE_PROD))
+        rec_fail(r, ST_DTYPE, "x is bool: MAX is any and MIN all of them; or cast it");
+    return r->status == ST_OK;
+}
+
+/* What a combined x is computed in. */
+static kiln_dtype wide(const kiln_tensor *x, kiln_reduce how)
+{
+    const DType dtype = node_dtype(x->node);
+    return is_half(x) || (how == KILN_REDUCE_MEAN && !dtype_is_float(dtype)) ? KILN_F32 : (kiln_dtype)dtype;
+}
+
+/* How what was combined is given: a mean of ints in f32. */
+static kiln_dtype given(const kiln_tensor *x, kiln_reduce how) { return is_half(x) ? (kiln_dtype)x->node->dtype : wide(x, how); }
+
+/* All of it in a scope of its own: of what is between, nothing is held. */
+static kiln_tensor *end(kiln_scope *scope, kiln_tensor *result)
+{
+    if (result)
+        (void)kiln_keep(result);
+    kiln_scope_end(scope);
+    return result;
+}
+
+/* ---- the public functions ---- */
+
+static kiln_tensor *strong(const Work *w, kiln_tensor *x)
+{
+    Rec r = begin(w);
+    return rec_end(&r, rec_strong(&r, rec_in(&r, x, "x")));
+}
+
+static kiln_tensor *mean_of(const Work *w, kiln_tensor *sum)
+{
+    return kiln_div_at(w->loc.file, w->loc.line, sum, kiln_scalar_at(w->loc.file, w->loc.line, w->c.group->size));
+}
+
+/* Of parts from all ranks along the first axis. */
+static kiln_tensor *combine(const Work *w, kiln_tensor *parts, kiln_reduce how)
+{
+    const kiln_axes first = KILN_AXES(0);
+    const char *file = w->loc.file;
+    int line = w->loc.line;
+    return !parts                    ? NULL
+           : how == KILN_REDUCE_PROD ? kiln_prod_axes_at(file, line, parts, first, false)
+           : how == KILN_REDUCE_MAX  ? kiln_max_axes_at(file, line, parts, first, false)
+                                     : kiln_min_axes_at(file, line, parts, first, false);
+}
+
+API3(kiln_tensor *, kiln_all_reduce, kiln_group *, group, kiln_tensor *, x, kiln_reduce, how)
+{
+    Rec r = REC(kiln_all_reduce);
+    RtNode *in = check(&r, group, x, how == KILN_REDUCE_PROD);
+    bool fits = in && check_how(&r, in, how);
+    rec_end(&r, NULL);
+    if (!fits)
+        return NULL;
+    const bool sum = how == KILN_REDUCE_SUM || how == KILN_REDUCE_MEAN;
+    Work w = {"kiln_all_reduce", r.loc, {group, KILN_COMM_ALL_REDUCE, sum ? KILN_REDUCE_SUM : how, 0, NULL}};
+    kiln_scope *scope = kiln_scope_begin();
+    x = strong(&w, x);
+    kiln_tensor *y = cast(&w, x, how == KILN_REDUCE_PROD ? (kiln_dtype)node_dtype(x->node) : wide(x, how));
+    if (group->size > 1 && how == KILN_REDUCE_PROD) {
+        w.c.op = KILN_COMM_ALL_GATHER;
+        y = combine(&w, with_gradient(&w, y), how);
+    } else if (group->size > 1) {
+        y = with_gradient(&w, y);
+        y = how == KILN_REDUCE_MEAN && y ? mean_of(&w, y) : y;
+    }
+    return end(scope, y ? cast(&w, y, given(x, how)) : NULL);
+}
+
+API3(kiln_tensor *, kiln_all_gather, kiln_group *, group, kiln_tensor *, x, int, axis)
+{
+    Rec r = REC(kiln_all_gather);
+    RtNode *in = check(&r, group, x, true);
+    bool fits = in && rec_axis(&r, in, axis, &axis);
+    if (!fits || group->size == 1)
+        return rec_end(&r, fits ? rec_same(&r, rec_strong(&r, in)) : NULL);
+    rec_end(&r, NULL);
+    const Work w = {"kiln_all_gather", r.loc, {group, KILN_COMM_ALL_GATHER, KILN_REDUCE_SUM, 0, NULL}};
+    kiln_scope *scope = kiln_scope_begin();
+    return end(scope, parts_from_front(&w, with_gradient(&w, x), axis));
+}
+
+API4(kiln_tensor *, kiln_reduce_scatter, kiln_group *, group, kiln_tensor *, x, kiln_reduce, how, int, axis)
+{
+    Rec r = REC(kiln_reduce_scatter);
+    RtNode *in = check(&r, group, x, true);
+    bool fits = in && check_how(&r, in, how) && rec_axis(&r, in, axis, &axis) && check_cut(&r, in, axis, group->size);
+    rec_end(&r, NULL);
+    if (!fits)
+        return NULL;
+    const bool sum = how == KILN_REDUCE_SUM || how == KILN_REDUCE_MEAN;
+    const Work w = {"kiln_reduce_scatter", r.loc, {group, sum ? KILN_COMM_REDUCE_SCATTER : KILN_COMM_ALL_TO_ALL, KILN_REDUCE_SUM, 0, NULL}};
+    kiln_scope *scope = kiln_scope_begin();
+    x = strong(&w, x);
+    kiln_tensor *y = sum ? cast(&w, x, wide(x, how)) : x;
+    if (group->size > 1) {
+        y = with_gradient(&w, parts_to_front(&w, y, axis));
+        y = sum ? y : combine(&w, y, how);
+        y = how == KILN_REDUCE_MEAN && y ? mean_of(&w, y) : y;
+    }
+    return end(scope, y ? cast(&w, y, given(x, how)) : NULL);
+}
+
+API3(kiln_tensor *, kiln_broadcast, kiln_group *, group, kiln_tensor *, x, int, root)
+{
+    Rec r = REC(kiln_broadcast);
+    RtNode *in = check(&r, group, x, false);
+    if (in && (root < 0 || root >= group->size))
+        in = rec_fail(&r, ST_INVALID, "root is %d in a group of %d", root, group->size);
+    if (!in || group->size == 1)
+        return rec_end(&r, in ? rec_same(&r, rec_strong(&r, in)) : NULL);
+    rec_end(&r, NULL);
+    const Work w = {"kiln_broadcast", r.loc, {group, KILN_COMM_BROADCAST, KILN_REDUCE_SUM, root, NULL}};
+    return with_gradient(&w, x);
+}
+
+API4(kiln_tensor *, kiln_all_to_all, kiln_group *, group, kiln_tensor *, x, int, split_axis, int, concat_axis)
+{
+    Rec r = REC(kiln_all_to_all);
+    RtNode *in = check(&r, group, x, true);
+    bool fits = in && rec_axis(&r, in, split_axis, &split_axis) && rec_axis(&r, in, concat_axis, &concat_axis) &&
+                check_cut(&r, in, split_axis, group->size);
+    if (!fits || group->size == 1)
+        return rec_end(&r, fits ? rec_same(&r, rec_strong(&r, in)) : NULL);
+    rec_end(&r, NULL);
+    const Work w = {"kiln_all_to_all", r.loc, {group, KILN_COMM_ALL_TO_ALL, KILN_REDUCE_SUM, 0, NULL}};
+    kiln_scope *scope = kiln_scope_begin();
+    return end(scope, parts_from_front(&w, with_gradient(&w, parts_to_front(&w, x, split_axis)), concat_axis));
+}
+
+static bool check_from(Rec *r, const kiln_group *g, const int *from)
+{
+    if (!from)
+        rec_fail(r, ST_INVALID, "from is NULL");
+    for (int k = 0; k < g->size && r->status == ST_OK; k++) {
+        if (from[k] < -1 || from[k] >= g->size)
+            rec_fail(r, ST_INVALID, "from[%d] is %d: a rank of %d, or -1 for none", k, from[k], g->size);
+        for (int j = 0; j < k && r->status == ST_OK && from[k] >= 0; j++)
+            if (from[j] == from[k])
+                rec_fail(r, ST_INVALID, "from[%d] and from[%d] are both %d: what goes to several is for kiln_broadcast", j, k, from[k]);
+    }
+    return r->status == ST_OK;
+}
+
+API3(kiln_tensor *, kiln_send_recv, kiln_group *, group, kiln_tensor *, x, const int *, from)
+{
+    Rec r = REC(kiln_send_recv);
+    RtNode *in = check(&r, group, x, false);
+    bool fits = in && check_from(&r, group, from);
+    rec_end(&r, NULL);
+    if (!fits)
+        return NULL;
+    const Work w = {"kiln_send_recv", r.loc, {group, KILN_COMM_SEND_RECV, KILN_REDUCE_SUM, 0, from}};
+    if (group->size > 1)
+        return with_gradient(&w, x);
+    return from[0] == 0 ? cast(&w, x, (kiln_dtype)node_dtype(x->node)) : kiln_zeros_like_at(file, line, x);
+}
+
+API1(kiln_status, kiln_barrier, kiln_group *, group)
+{
+    static const char api[] = "kiln_barrier";
+    const Loc loc = {file, line};
+    if (body_refuses(api, loc))
+        return KILN_INVALID;
+    Status status = comm_may_record(rt_thread(), group);
+    if (status == ST_OK) {
+        trace_sync(api, loc);
+        status = comm_flush(api, loc);
+    }
+    if (status == ST_OK && (status = eval_enter(NULL)) == ST_OK) {
+        const CommWhat what = {.op = KILN_COMM_BARRIER};
+        const kiln_comm_call call = {.op = KILN_COMM_BARRIER, .to = -1, .from = -1};
+        status = comm_run(group, &what, &call, loc);
+        eval_unlock();
+    }
+    return error_sync(status, api, loc);
+}
+
+/* ---- data parallel ---- */
+
+/* Bytes: gradients of at most so many travel with others, until there are about so many of them: what a message costs is what it takes to begin it, then. */
+enum { SMALL = 64 << 10, BUCKET = 4 << 20 };
+
+typedef struct Bucket {
+    const Work *w;
+    kiln_tensor **grads; /* all */
+    kiln_tensor **mean;  /* in their places */
+    int *at;             /* those in it */
+    int n;
+    size_t bytes;
+} Bucket;
+
+static size_t bytes_of(const kiln_tensor *x) { return (size_t)node_elements(x->node) * dtype_bytes(node_dtype(x->node)); }
+
+static kiln_tensor *mean_over(const Bucket *b, kiln_tensor *x)
+{
+    return kiln_all_reduce_at(b->w->loc.file, b->w->loc.line, b->w->c.group, x, KILN_REDUCE_MEAN);
+}
+
+static kiln_tensor *one_behind_the_other(const Bucket *b)
+{
+    Rec r = begin(b->w);
+    RtNode **flat = os_calloc((size_t)b->n, sizeof *flat), *joined = NULL;
+    bool whole = flat != NULL;
+    for (int k = 0; k < b->n && whole; k++) {
+        RtNode *x = rec_in(&r, b->grads[b->at[k]], "grads");
+        whole = x && (flat[k] = rec_merge(&r, x, 0, x->rank));
+    }
+    joined = whole ? rec_concat(&r, (uint32_t)b->n, flat, 0) : r.status == ST_OK ? rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory") : NULL;
+    os_free(flat);
+    return rec_end(&r, joined);
+}
+
+static bool take_apart(const Bucket *b, kiln_tensor *joined)
+{
+    Rec r = begin(b->w);
+    RtNode *all = joined ? rec_in(&r, joined, "grads") : NULL;
+    int64_t start = 0;
+    for (int k = 0; k < b->n && all && r.status == ST_OK; k++) {
+        const RtNode *like = b->grads[b->at[k]]->node;
+        const int64_t length = node_elements(like);
+        RtNode *part = rec_slice(&r, all, 0, start, 1, length);
+        b->mean[b->at[k]] = rec_out(&r, part ? rec_split(&r, part, 0, like->rank, like->dim) : NULL);
+        start += length;
+    }
+    rec_end(&r, NULL);
+    return all && r.status == ST_OK;
+}
+
+/* What is in it travels, and it is empty. */
+static bool send(Bucket *b)
+{
+    bool sent = true;
+    if (b->n == 1)
+        sent = (b->mean[b->at[0]] = mean_over(b, b->grads[b->at[0]])) != NULL;
+    else if (b->n > 1)
+        sent = take_apart(b, mean_over(b, one_behind_the_other(b)));
+    b->n = 0;
+    b->bytes = 0;
+    return sent;
+}
+
+static bool reduce_all(Bucket *b, int n)
+{
+    bool well = true;
+    for (int dtype = 0; dtype < DT_COUNT; dtype++) {
+        for (int k = 0; k < n && well; k++) {
+            const size_t bytes = bytes_of(b->grads[k]);
+            if (b->grads[k]->node->dtype != dtype)
+                continue;
+            if (bytes > SMALL) {
+                well = (b->mean[k] = mean_over(b, b->grads[k])) != NULL;
+                continue;
+            }
+            b->at[b->n++] = k;
+            b->bytes += bytes;
+            if (b->bytes >= BUCKET)
+                well = send(b);
+        }
+        well = well && send(b);
+    }
+    return well;
+}
+
+kiln_status kiln_parallel_gradients(kiln_group *group, kiln_tensor **grads, int n)
+{
+    return kiln_parallel_gradients_at(NULL, 0, group, grads, n);
+}
+
+kiln_status kiln_parallel_gradients_at(const char *file, int line, kiln_group *group, kiln_tensor **grads, int n)
+{
+    static const char api[] = "kiln_parallel_gradients";
+    Rec r = rec_begin(api, file, line);
+    const Work w = {api, r.loc, {.group = group}};
+    Status may = comm_may_record(r.thread, group);
+    if (may != ST_OK)
+        rec_failed(&r, may);
+    else if (n < 0 || (n && !grads))
+        rec_fail(&r, ST_INVALID, "needs grads, n of them");
+    for (int k = 0; k < n && r.status == ST_OK; k++)
+        rec_in(&r, grads[k], "a gradient");
+    rec_end(&r, NULL);
+    if (r.status != ST_OK || group->size == 1 || n == 0)
+        return (kiln_status)r.status;
+    kiln_tensor **mean = os_calloc((size_t)n, sizeof *mean);
+    int *at = os_calloc((size_t)n, sizeof *at);
+    kiln_scope *scope = kiln_scope_begin();
+    Bucket b = {.w = &w, .grads = grads, .mean = mean, .at = at};
+    bool well = mean && at && reduce_all(&b, n);
+    for (int k = 0; k < n && well; k++)
+        grads[k] = kiln_keep(mean[k]);
+    kiln_scope_end(scope);
+    if (!mean || !at)
+        (void)error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), api, w.loc);
+    os_free(mean);
+    os_free(at);
+    return well ? KILN_OK : kiln_error_status();
+}

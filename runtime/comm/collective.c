@@ -1,0 +1,217 @@
+/* Collectives as nodes, their order, and the function that a program calls for one (runtime/comm/comm.h). */
+#define KILN_NO_LOCATIONS
+#include "ir/base/hash.h"
+#include "ir/base/os.h"
+#include "jit/options.h"
+#include "runtime/comm/chain.h"
+#include "runtime/comm/comm.h"
+#include "runtime/eval.h"
+#include "runtime/gradient/custom.h"
+#include "runtime/record/bodies.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- the chain ---- */
+
+static struct {
+    kiln_tensor *token;     /* i64: how many collectives were recorded; NULL: no world was opened */
+    const RtThread *thread; /* whose they are */
+    int64_t ran;
+} chain;
+
+Status comm_open_chain(void)
+{
+    const int64_t none = 0;
+    if (chain.token)
+        return ST_OK;
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *token = kiln_from(KILN_I64, KILN_SHAPE(), &none);
+    if (token) {
+        token->born = 0; /* it is none of a trace's */
+        chain.token = kiln_retain(token);
+        chain.thread = rt_thread();
+    }
+    kiln_scope_end(scope);
+    return chain.token ? ST_OK : ST_OUT_OF_MEMORY;
+}
+
+/* A rule's nodes are a template, copied by who derives: they are in no order yet. */
+static bool is_template(const Rec *r) { return r->thread->custom == INSIDE_RULE; }
+
+RtNode *chain_operand(Rec *r)
+{
+    if (is_template(r))
+        return rec_int(r, DT_I64, 0);
+    trace_use(chain.token);
+    return chain.token->node;
+}
+
+bool chain_advance(Rec *r, RtNode *call)
+{
+    const Shape number = {.dtype = DT_I64};
+    if (is_template(r))
+        return true;
+    RtNode *made = bodies_result_new(r, call, call->attr.n - 1, &number), *old = chain.token->node;
+    if (!made)
+        return false;
+    trace_assign(chain.token);
+    chain.token->node = node_retain(made);
+    node_release(old);
+    return true;
+}
+
+Status comm_flush(const char *api, Loc loc) { return chain.token ? eval_nodes(&chain.token->node, 1, api, loc) : ST_OK; }
+
+/* ---- running ---- */
+
+/* What a call holds besides its operands. */
+typedef struct Attributes {
+    uint32_t group;
+    uint8_t op, how;
+    uint16_t zero;
+    int32_t root;
+    int32_t from[]; /* SEND_RECV: of each rank */
+} Attributes;
+
+static uint64_t elements(const CallBuffer *b)
+{
+    uint64_t n = 1;
+    for (int d = 0; d < b->rank; d++)
+        n *= (uint64_t)b->dim[d];
+    return n;
+}
+
+static kiln_comm_call call_of(const kiln_group *g, const Attributes *a, const CallBuffer *in, const CallBuffer *out)
+{
+    bool parts = a->op == KILN_COMM_REDUCE_SCATTER || a->op == KILN_COMM_ALL_TO_ALL;
+    kiln_comm_call call = {.op = (kiln_comm_op)a->op,
+                           .how = (kiln_reduce)a->how,
+                           .dtype = (kiln_dtype)in->dtype,
+                           .root = a->root,
+                           .to = -1,
+                           .from = -1,
+                           .count = elements(in) / (parts ? (uint64_t)g->size : 1),
+                           .in = in->data,
+                           .out = out->data};
+    for (int k = 0; k < g->size && a->op == KILN_COMM_SEND_RECV; k++) {
+        if (k == g->rank)
+            call.from = a->from[k];
+        if (a->from[k] == g->rank)
+            call.to = k;
+    }
+    return call;
+}
+
+/* Through memory that is given up where the backend may still write to it: the interpreter's own goes with it. */
+static Status run_aside(kiln_group *g, const CommWhat *what, kiln_comm_call call, size_t in_bytes, size_t out_bytes, Loc loc)
+{
+    void *in = os_alloc(in_bytes + 1), *out = os_alloc(out_bytes + 1), *result = call.out;
+    Status status = in && out ? ST_OK : comm_failed(g, "out of memory");
+    if (status == ST_OK) {
+        memcpy(in, call.in, in_bytes);
+        memcpy(out, result, out_bytes);
+        call.in = in;
+        call.out = out;
+        status = comm_run(g, what, &call, loc);
+        if (status != ST_OK)
+            return status;
+        memcpy(result, out, out_bytes);
+    }
+    os_free(in);
+    os_free(out);
+    return status;
+}
+
+static Status run(const Callee *callee, Loc loc, const CallBuffer *in, uint32_t n_in, const CallBuffer *out, uint32_t n_out)
+{
+    const Attributes *a = callee->attributes;
+    kiln_group *g = group_of(a->group);
+    if (n_in != 2 || n_out != 2 || !g)
+        return fail(ST_INTERNAL, "%s of a group that is not there", callee->name);
+    int64_t number = *(const int64_t *)in[1].data;
+    if (number != chain.ran)
+        return comm_failed(
+            g, "%s is collective number %lld of the process, and %lld ran: one of them in an evaluation that failed; ranks are out of step",
+            callee->name, (long long)number + 1, (long long)chain.ran);
+    chain.ran++;
+    *(int64_t *)out[1].data = number + 1;
+    CommWhat what = {.op = a->op, .how = a->how, .dtype = in->dtype, .rank = (uint8_t)in->rank, .root = a->root};
+    memcpy(what.dim, in->dim, sizeof *in->dim * (size_t)in->rank);
+    if (a->op == KILN_COMM_SEND_RECV)
+        what.from = hash128(a->from, callee->bytes - offsetof(Attributes, from)).lo;
+    const kiln_comm_call call = call_of(g, a, in, out);
+    const size_t in_bytes = elements(in) * dtype_bytes((DType)in->dtype), out_bytes = elements(out) * dtype_bytes((DType)out->dtype);
+    if ((a->op == KILN_COMM_REDUCE && a->root != g->rank) || (a->op == KILN_COMM_SEND_RECV && call.from < 0))
+        memset(out->data, 0, out_bytes);
+    return rt_thread()->evaluation->launching ? comm_run(g, &what, &call, loc) : run_aside(g, &what, call, in_bytes, out_bytes, loc);
+}
+
+/* ---- recording ---- */
+
+Status comm_may_record(const RtThread *t, const kiln_group *g)
+{
+    if (!g)
+        return fail(ST_INVALID, "group is NULL");
+    if (t->loop || t->custom == INSIDE_BODY)
+        return fail(ST_UNSUPPORTED, "in a function of a loop, a branch or kiln_map: collectives stand outside of those");
+    if (t->checkpoints)
+        return fail(ST_UNSUPPORTED, "in a function of kiln_checkpoint, which may be computed twice: collectives stand outside of those");
+    if (t != chain.thread)
+        return fail(ST_INVALID, "collectives are recorded by one thread of a process, the one that opened the group");
+    return ST_OK;
+}
+
+static const char *name_of(kiln_comm_op op)
+{
+    static const char *const name[] = {[KILN_COMM_ALL_REDUCE] = "kiln.all_reduce",
+                                       [KILN_COMM_ALL_GATHER] = "kiln.all_gather",
+                                       [KILN_COMM_REDUCE_SCATTER] = "kiln.reduce_scatter",
+                                       [KILN_COMM_BROADCAST] = "kiln.broadcast",
+                                       [KILN_COMM_REDUCE] = "kiln.reduce",
+                                       [KILN_COMM_ALL_TO_ALL] = "kiln.all_to_all",
+                                       [KILN_COMM_SEND_RECV] = "kiln.send_recv"};
+    return name[op];
+}
+
+static Shape result_of(const Collective *c, const RtNode *x)
+{
+    int more = c->op == KILN_COMM_ALL_GATHER ? 1 : c->op == KILN_COMM_REDUCE_SCATTER ? -1 : 0;
+    Shape type = {.dtype = x->dtype, .rank = (uint8_t)(x->rank + more)};
+    if (more > 0)
+        type.dim[0] = c->group->size;
+    memcpy(type.dim + (more > 0), x->dim + (more < 0), sizeof *x->dim * (size_t)(type.rank - (more > 0)));
+    return type;
+}
+
+RtNode *collective_record(Rec *r, const Collective *c, RtNode *x)
+{
+    const size_t n_from = c->op == KILN_COMM_SEND_RECV ? (size_t)c->group->size : 0, bytes = sizeof(Attributes) + n_from * sizeof(int32_t);
+    Attributes *a = x ? os_calloc(1, bytes) : NULL;
+    RtNode *in[2] = {x, x ? chain_operand(r) : NULL}, *y = NULL;
+    if (!a || !in[1]) {
+        os_free(a);
+        return !x || r->status != ST_OK ? NULL : rec_fail(r, ST_OUT_OF_MEMORY, "out of memory");
+    }
+    a->group = c->group->id;
+    a->op = (uint8_t)c->op;
+    a->how = (uint8_t)c->how;
+    a->root = c->root;
+    for (size_t k = 0; k < n_from; k++)
+        a->from[k] = c->from[k];
+    const Callee callee = {
+        .name = name_of(c->op), .version = "1", .attributes = a, .bytes = bytes, .derivative = true, .ordered = true, .host = run};
+    const Shape type[2] = {result_of(c, x), {.dtype = DT_I64}};
+    RtNode *call = bodies_call_new(r, &callee, 2, in, 2, type);
+    os_free(a);
+    if (call)
+        y = bodies_result_new(r, call, 0, &type[0]);
+    if (!y || !chain_advance(r, call))
+        return NULL;
+    if (option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE) {
+        Status status = eval_nodes_on(r->device, &y, 1, r->api, r->loc);
+        if (status != ST_OK)
+            return rec_failed(r, status);
+    }
+    return y;
+}

@@ -1,0 +1,111 @@
+/*
+ * Ranks inside: groups, what carries collectives between processes, and how a collective waits.
+ *
+ *     kiln_all_reduce ...        what users call: dtypes, axes, gradients                         (runtime/api/ranks.c)
+ *       collective_record        a CUSTOM node (ir/callee.h) with an operand and a result more: the chain, which keeps the order     (collective.c)
+ *         comm_run               when it is computed: checks that all ranks have the same, runs it, waits; a bound for that     (run.c)
+ *           kiln_comm_backend    "self" (self.c), "mpi" (mpi/, a library of its own), others
+ *
+ * The chain. One number, in a handle of the process, counts the collectives of all groups: each takes it and gives it increased by one. So a graph orders them, whatever is
+ * computed when: no two are equal, none is computed before those that were recorded before it, and a kiln_function, which sees a captured handle that it assigns, carries it
+ * on from call to call. It is a value like others, and so tells what went wrong: a collective that is given another number than that of the collectives that ran
+ * was made in an evaluation that failed half way, and ranks are out of step. In the rule of a derivative, which is a template, the operand is a constant that
+ * stands for it; who records the template's copies puts them into the chain (runtime/gradient/gradient.c).
+ *
+ * Nodes and entries on disk hold the number of a group, which says in what order the process made them, never an address; the number of ranks is in the shapes alone.
+ *
+ * All of it but recording is under the evaluation lock: one collective of a process at a time.
+ */
+#ifndef RUNTIME_COMM_H
+#define RUNTIME_COMM_H
+
+#include "ir/callee.h"
+#include "runtime/record/record.h"
+
+enum { COMM_NAME = 64, COMM_PLACE = 48, COMM_TEXT = 352, COMM_SEEN = 64 };
+
+/* What a rank says that it has: the same bytes on all ranks of a group, but for where. */
+typedef struct CommWhat {
+    uint8_t op; /* kiln_comm_op, or CommExtra */
+    uint8_t how, dtype, rank;
+    int32_t root;
+    uint64_t from; /* SEND_RECV: a hash */
+    int64_t dim[MAX_RANK];
+} CommWhat;
+typedef enum CommExtra { COMM_SPLIT = KILN_COMM_BARRIER + 1, COMM_OPS } CommExtra;
+
+typedef enum NoteKind { NOTE_HAS, NOTE_WAITS, NOTE_LEFT, NOTE_FAILED } NoteKind;
+
+/* What ranks tell each other beside collectives. */
+typedef struct CommNote {
+    uint32_t kind, round; /* round: of HAS (runtime/comm/run.c) */
+    uint64_t number;      /* HAS, WAITS: of the collective, in the group; LEFT: how many there were */
+    CommWhat what;
+    char where[COMM_PLACE];
+    char text[COMM_TEXT]; /* FAILED; of the others it is not sent */
+} CommNote;
+
+typedef struct EarlyNote {
+    int from;
+    CommNote note; /* but for its text */
+} EarlyNote;
+
+typedef struct World {
+    struct World *next;
+    const kiln_comm_backend *backend;
+    kiln_group *group; /* of all processes */
+    int64_t process;   /* that opened it */
+    bool failed;
+    char why[COMM_TEXT];
+} World;
+
+struct kiln_group {
+    struct kiln_group *next;
+    World *world;
+    void *comm;
+    uint32_t id, splits; /* how many groups were made before it; of it */
+    int rank, size;
+    char name[COMM_NAME];
+    uint64_t calls;   /* collectives that began */
+    uint64_t *heard;  /* of each rank: the last collective that it was heard in */
+    int *world_rank;  /* of each rank */
+    uint64_t *left;   /* of each rank that ended: after how many; else UINT64_MAX */
+    EarlyNote *early; /* about collectives to come */
+    uint32_t n_early, cap_early;
+    uint64_t seen[COMM_SEEN]; /* hashes of what ran already */
+};
+
+/* The group of this number; NULL: there is none. How many numbers there are. */
+kiln_group *group_of(uint32_t id);
+uint32_t comm_groups(void);
+/* Is this process one of several ranks? */
+bool comm_many(void);
+const kiln_comm_backend *comm_self(void);
+
+/* Runs a collective of which all ranks of the group say the same, and waits for it. ST_COMM. (runtime/comm/run.c) */
+Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc);
+/* From now on every collective fails, here and (told) elsewhere. */
+Status comm_failed(kiln_group *g, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The end of the process: waits for that of the others, unless something failed. */
+void comm_leave(World *world);
+
+/* ---- recording (runtime/comm/collective.c) ---- */
+
+typedef struct Collective {
+    kiln_group *group;
+    kiln_comm_op op;
+    kiln_reduce how;
+    int root;
+    const int *from; /* SEND_RECV: of each rank */
+} Collective;
+
+/* May this thread record collectives of the group here and now? */
+Status comm_may_record(const RtThread *t, const kiln_group *g);
+/* The op on x, strong and with an axis for ranks in front where there are parts for each; borrowed. */
+RtNode *collective_record(Rec *r, const Collective *c, RtNode *x);
+/* There is an order from now on, of this thread. ST_OUT_OF_MEMORY. */
+Status comm_open_chain(void);
+/* What was recorded has run: also what nobody needed. */
+Status comm_flush(const char *api, Loc loc);
+
+#endif

@@ -1,0 +1,452 @@
+/*
+ * Running one collective: is it the same on all ranks, and do they come?
+ *
+ *     rank r    tell r + 1 what it has  |  start  |  test, hear what r - 1 has, test ...  |  done: both are there
+ *
+ * Every collective carries a check: each rank sends the next one a note, which costs no waiting, since a collective waits for the others anyway; a result is not given
+ * out before the note of the rank before has come and says the same. All around the ring that is so, or somebody sees a difference. What runs for the first time starts when
+ * all have agreed: in log2(size) rounds each rank tells the one 1, 2, 4... behind it, after it heard from the one so far before it (a dissemination barrier). So a
+ * backend meets differing sizes seldom, and no rank has a result where another sees a difference. Ranks that agreed so far know of the same things that they ran; where
+ * they do not agree, who waits for a round that does not come hears from him who saw the difference.
+ *
+ * Who waits for a while tells all ranks of the group what he waits in: so differences show also where the next rank is somewhere else, and at the deadline it is known
+ * who did not come. Who sees a failure tells all ranks of the world (FAILED), and who waits hears that. After a collective is done there is a last look for
+ * that: a rank that gave up may have had other things in its memory by the time that its part was read.
+ *
+ * A process that ends tells how many collectives it ran (LEFT), so who waits for one more of it need not wait for long. It ends when all others do, as MPI wants it, or when
+ * one of them fails.
+ */
+#include "ir/base/hash.h"
+#include "ir/base/log.h"
+#include "ir/base/os.h"
+#include "ir/base/os_dir.h"
+#include "ir/base/path.h"
+#include "jit/options.h"
+#include "runtime/comm/comm.h"
+#include "runtime/evaluation.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+/* One collective that runs. */
+typedef struct Running {
+    kiln_group *g;
+    const CommWhat *what;
+    Loc loc;
+    uint32_t agreed;   /* rounds: 1 << k: the rank 1 << k before this one has the same, and those that it heard of */
+    bool told;         /* all others know that this one waits */
+    bool started;      /* and may still write */
+    bool leaving;      /* it is none: the process ends */
+    double began, due; /* seconds */
+    uint64_t rounds;
+    Status status;
+} Running;
+
+/* ---- words ---- */
+
+static const char *op_word(unsigned op)
+{
+    static const char *const word[COMM_OPS] = {[KILN_COMM_ALL_REDUCE] = "all_reduce",
+                                               [KILN_COMM_ALL_GATHER] = "all_gather",
+                                               [KILN_COMM_REDUCE_SCATTER] = "reduce_scatter",
+                                               [KILN_COMM_BROADCAST] = "broadcast",
+                                               [KILN_COMM_REDUCE] = "gradient of broadcast",
+                                               [KILN_COMM_ALL_TO_ALL] = "all_to_all",
+                                               [KILN_COMM_SEND_RECV] = "send_recv",
+                                               [KILN_COMM_BARRIER] = "barrier",
+                                               [COMM_SPLIT] = "group_split"};
+    return op < COMM_OPS ? word[op] : "?";
+}
+
+/* "all_reduce sum of f32[4] (train.c:12)" */
+static const char *what_text(const CommWhat *w, const char *where, char *text, size_t size)
+{
+    static const char *const how[] = {"sum", "prod", "max", "min", "mean"};
+    char shape[SHAPE_TEXT] = "", root[32] = "";
+    Shape type = {.dtype = w->dtype, .rank = w->rank};
+    if (w->rank <= MAX_RANK && w->dtype < DT_COUNT)
+        memcpy(type.dim, w->dim, sizeof *w->dim * w->rank);
+    bool has_data = w->op < KILN_COMM_BARRIER, reduces = w->op == KILN_COMM_ALL_REDUCE || w->op == KILN_COMM_REDUCE_SCATTER;
+    if (w->op == KILN_COMM_BROADCAST || w->op == KILN_COMM_REDUCE)
+        snprintf(root, sizeof root, " from rank %d", w->root);
+    snprintf(text, size, "%s%s%s%s%s%s%s", op_word(w->op), reduces && w->how < 5 ? " " : "", reduces && w->how < 5 ? how[w->how] : "",
+             has_data ? " of " : "", has_data ? shape_text(&type, shape) : "", root, where);
+    return text;
+}
+
+static void where_text(Loc loc, char *where)
+{
+    where[0] = 0;
+    if (loc.file)
+        snprintf(where, COMM_PLACE, " (%s:%d)", path_name(loc.file), loc.line);
+}
+
+enum { WHAT_TEXT = SHAPE_TEXT + COMM_PLACE + 96 };
+
+static const char *own_text(const Running *run, char *text)
+{
+    char where[COMM_PLACE];
+    where_text(run->loc, where);
+    return what_text(run->what, where, text, WHAT_TEXT);
+}
+
+/* ---- failing ---- */
+
+/* Sends what it has of a note; a rank that cannot be told is one that finds out by itself. */
+static void tell(const kiln_group *g, int to, const CommNote *note)
+{
+    char why[KILN_COMM_WHY];
+    size_t bytes = note->kind == NOTE_FAILED ? sizeof *note : offsetof(CommNote, text);
+    (void)g->world->backend->tell(g->comm, to, note, bytes, why);
+}
+
+static void tell_others(const kiln_group *g, const CommNote *note)
+{
+    for (int k = 0; k < g->size; k++)
+        if (k != g->rank)
+            tell(g, k, note);
+}
+
+static Status refuse(const World *w) { return fail(ST_COMM, "%s", w->why); }
+
+Status comm_failed(kiln_group *g, const char *format, ...)
+{
+    World *w = g->world;
+    CommNote note = {.kind = NOTE_FAILED};
+    va_list args;
+    if (w->failed)
+        return refuse(w);
+    va_start(args, format);
+    vsnprintf(w->why, sizeof w->why, format, args);
+    va_end(args);
+    w->failed = true;
+    memcpy(note.text, w->why, sizeof note.text);
+    tell_others(w->group, &note);
+    return refuse(w);
+}
+
+static void lost(Running *run, const char *text)
+{
+    char own[WHAT_TEXT];
+    if (run->status == ST_OK)
+        run->status = comm_failed(run->g, "%s: %s, number %llu of group %s on rank %d", text, own_text(run, own),
+                                  (unsigned long long)run->g->calls, run->g->name, run->g->world->group->rank);
+}
+
+/* ---- notes ---- */
+
+/* Of the collective that runs. */
+static void compare(Running *run, int from, const CommNote *note)
+{
+    const kiln_group *g = run->g;
+    char own[WHAT_TEXT], other[WHAT_TEXT];
+    if (memcmp(&note->what, run->what, sizeof note->what) == 0 || run->status != ST_OK)
+        return;
+    what_text(&note->what, note->where, other, sizeof other);
+    own_text(run, own);
+    bool first = from < g->rank;
+    run->status = comm_failed(run->g, "ranks differ in collective number %llu of group %s: rank %d has %s, rank %d has %s",
+                              (unsigned long long)g->calls, g->name, g->world_rank[first ? from : g->rank], first ? other : own,
+                              g->world_rank[first ? g->rank : from], first ? own : other);
+}
+
+enum { MOST_ROUNDS = 31 };
+
+static int before(const kiln_group *g, uint32_t round)
+{
+    return (int)((g->rank + (int64_t)g->size - (INT64_C(1) << round) % g->size) % g->size);
+}
+
+static int behind(const kiln_group *g, uint32_t round) { return (int)((g->rank + (INT64_C(1) << round)) % g->size); }
+
+/* About a collective that this rank has not come to. */
+static void keep_early(Running *run, kiln_group *g, int from, const CommNote *note)
+{
+    if (g->n_early == g->cap_early) {
+        uint32_t cap = g->cap_early ? 2 * g->cap_early : 4;
+        EarlyNote *grown = os_realloc(g->early, sizeof *grown * cap);
+        if (!grown) {
+            lost(run, "out of memory");
+            return;
+        }
+        g->early = grown;
+        g->cap_early = cap;
+    }
+    g->early[g->n_early].from = from;
+    memcpy(&g->early[g->n_early++].note, note, offsetof(CommNote, text));
+}
+
+static void take_has(Running *run, kiln_group *g, int from, const CommNote *note)
+{
+    if (note->number > g->heard[from])
+        g->heard[from] = note->number;
+    if (note->number > g->calls) {
+        keep_early(run, g, from, note);
+    } else if (note->number == g->calls && g == run->g) {
+        compare(run, from, note);
+        if (note->kind == NOTE_HAS && note->round < MOST_ROUNDS && from == before(g, note->round))
+            run->agreed |= 1u << note->round;
+    }
+}
+
+/* Does somebody not come any more? */
+static void check_left(Running *run)
+{
+    char text[128 + COMM_NAME];
+    const kiln_group *g = run->g;
+    for (int k = 0; k < g->size && run->status == ST_OK && !run->leaving; k++)
+        if (g->left[k] < g->calls) {
+            snprintf(text, sizeof text, "rank %d ended after %llu collectives of group %s (was the last one needed there? kiln_barrier)",
+                     g->world_rank[k], (unsigned long long)g->left[k], g->name);
+            lost(run, text);
+        }
+}
+
+static void take(Running *run, kiln_group *g, int from, const CommNote *note)
+{
+    World *w = g->world;
+    switch ((NoteKind)note->kind) {
+    case NOTE_HAS:
+    case NOTE_WAITS: take_has(run, g, from, note); break;
+    case NOTE_LEFT:
+        g->left[from] = note->number;
+        check_left(run);
+        break;
+    case NOTE_FAILED:
+        if (!w->failed) {
+            w->failed = true;
+            snprintf(w->why, sizeof w->why, "rank %d: %.*s", g->world_rank[from], COMM_TEXT - 24, note->text);
+        }
+        run->status = refuse(w);
+        break;
+    }
+}
+
+/* Takes what came to this group. */
+static void hear(Running *run, kiln_group *g)
+{
+    char why[KILN_COMM_WHY] = "";
+    union {
+        CommNote note;
+        char room[KILN_COMM_NOTE];
+    } in;
+    _Static_assert(sizeof(CommNote) <= KILN_COMM_NOTE, "a note fits");
+    for (int from = 0; from >= 0 && run->status == ST_OK;) {
+        size_t bytes = 0;
+        if (g->world->backend->hear(g->comm, &from, in.room, &bytes, why) != KILN_OK)
+            lost(run, why);
+        else if (from >= g->size || (from >= 0 && bytes < offsetof(CommNote, text)))
+            lost(run, "the backend gives a note that nobody sent");
+        else if (from >= 0)
+            take(run, g, from, &in.note);
+    }
+}
+
+/* What came early about this one. */
+static void take_early(Running *run)
+{
+    kiln_group *g = run->g;
+    uint32_t n = g->n_early, left = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        if (g->early[k].note.number > g->calls)
+            g->early[left++] = g->early[k];
+        else
+            take_has(run, g, g->early[k].from, &g->early[k].note);
+    }
+    g->n_early = left;
+}
+
+/* ---- waiting ---- */
+
+enum { BUSY_ROUNDS = 200, YIELD_ROUNDS = 20000, LOOK_AROUND = 16 };
+
+static void note_of(const Running *run, NoteKind kind, CommNote *note)
+{
+    *note = (CommNote){.kind = kind, .number = run->g->calls, .what = *run->what};
+    where_text(run->loc, note->where);
+}
+
+/* Those who were not heard in this collective. */
+static void name_missing(const kiln_group *g, char *text, size_t size)
+{
+    int n = 0;
+    size_t at = 0;
+    text[0] = 0;
+    for (int k = 0; k < g->size && at + 16 < size; k++)
+        if (k != g->rank && g->heard[k] < g->calls)
+            at += (size_t)snprintf(text + at, size - at, "%s%d", n++ ? ", " : "", g->world_rank[k]);
+    if (at + 16 >= size)
+        snprintf(text + at, size - at, "...");
+}
+
+static void look_at_the_clock(Running *run)
+{
+    const double now = os_seconds(), limit = run->due - run->began;
+    if (!run->told && now - run->began > (limit < 10 ? limit / 2 : 5)) {
+        CommNote note;
+        note_of(run, NOTE_WAITS, &note);
+        tell_others(run->g, &note);
+        run->told = true;
+    }
+    if (now < run->due)
+        return;
+    char missing[128], text[256];
+    name_missing(run->g, missing, sizeof missing);
+    if (missing[0])
+        snprintf(text, sizeof text, "rank %s did not come within %.0f s (KILN_COMM_TIMEOUT)", missing, limit);
+    else
+        snprintf(text, sizeof text, "all ranks came, but it was not done within %.0f s (KILN_COMM_TIMEOUT)", limit);
+    lost(run, text);
+}
+
+/* One round of waiting: notes, the clock, giving way to others. */
+static void wait_a_round(Running *run)
+{
+    kiln_group *g = run->g, *all = g->world->group;
+    if (g->size > 1)
+        hear(run, g);
+    if (run->status == ST_OK && all != g && run->rounds % LOOK_AROUND == 0)
+        hear(run, all);
+    if (run->rounds++ < BUSY_ROUNDS) {
+        os_pause();
+        return;
+    }
+    if (run->status == ST_OK && (run->rounds % LOOK_AROUND == 0 || run->rounds > YIELD_ROUNDS))
+        look_at_the_clock(run);
+    os_give_way(run->rounds < YIELD_ROUNDS ? 0 : 50e-6);
+}
+
+/* The backend says that it failed: a difference that explains it may be on its way. */
+static void backend_failed(Running *run, const char *why)
+{
+    const double until = os_seconds() + 1;
+    CommNote note;
+    note_of(run, NOTE_WAITS, &note);
+    if (!run->told)
+        tell_others(run->g, &note);
+    run->told = true;
+    while (run->status == ST_OK && run->due > os_seconds() && os_seconds() < until)
+        wait_a_round(run);
+    lost(run, why[0] ? why : "the backend failed");
+}
+
+static void start(Running *run, const kiln_comm_call *call, void **request)
+{
+    kiln_group *g = run->g;
+    char why[KILN_COMM_WHY] = "";
+    run->started = true;
+    if (g->world->backend->start(g->comm, call, request, why) != KILN_OK)
+        backend_failed(run, why);
+}
+
+static void finish(Running *run, void *request)
+{
+    kiln_group *g = run->g;
+    char why[KILN_COMM_WHY] = "";
+    for (int done = 0; run->status == ST_OK;) {
+        if (!done && g->world->backend->test(g->comm, request, &done, why) != KILN_OK) {
+            backend_failed(run, why);
+            return;
+        }
+        if (done && run->agreed & 1)
+            break;
+        wait_a_round(run);
+    }
+    if (run->status == ST_OK && g->size > 1)
+        hear(run, g->world->group);
+    if (run->status == ST_OK)
+        run->started = false;
+}
+
+/* Did the same run here before? Then it is checked beside it. */
+static bool seen(kiln_group *g, const CommWhat *what)
+{
+    uint64_t hash = hash128(what, sizeof *what).lo | 1, *place = &g->seen[hash / 2 % COMM_SEEN];
+    bool known = *place == hash;
+    *place = hash;
+    return known;
+}
+
+/* At most so many rounds; of 1 nothing is awaited yet. */
+static void agree(Running *run, uint32_t rounds)
+{
+    const kiln_group *g = run->g;
+    CommNote note;
+    note_of(run, NOTE_HAS, &note);
+    for (uint32_t k = 0; k < rounds && INT64_C(1) << k < g->size && run->status == ST_OK; k++) {
+        note.round = k;
+        tell(g, behind(g, k), &note);
+        while (rounds > 1 && !(run->agreed >> k & 1) && run->status == ST_OK)
+            wait_a_round(run);
+    }
+}
+
+Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
+{
+    const double now = os_seconds();
+    void *request = NULL;
+    Running run = {.g = g,
+                   .what = what,
+                   .loc = loc,
+                   .agreed = g->size == 1 ? ~0u : 0,
+                   .began = now,
+                   .due = now + (double)option_int(OPT_COMM_TIMEOUT)};
+    if (g->world->failed)
+        return refuse(g->world);
+    if (os_process() != g->world->process)
+        return fail(ST_COMM, "a forked child is no rank: collectives belong to the process that opened the group");
+    g->calls++;
+    take_early(&run);
+    check_left(&run);
+    agree(&run, seen(g, what) ? 1 : UINT32_MAX);
+    if (run.status == ST_OK)
+        start(&run, call, &request);
+    finish(&run, request);
+    Evaluation *e = rt_thread()->evaluation;
+    if (run.started && run.status != ST_OK && e && e->launching)
+        e->lent = true;
+    if (log_on(LOG_COMM) && log_levels[LOG_COMM] > 1) {
+        char own[WHAT_TEXT];
+        log_line(LOG_COMM, "rank %d, group %s, number %llu: %s, %.1f us", g->world->group->rank, g->name, (unsigned long long)g->calls,
+                 own_text(&run, own), (os_seconds() - now) * 1e6);
+    }
+    return run.status;
+}
+
+/* ---- the end ---- */
+
+enum { WARN_AFTER = 10 }; /* seconds */
+
+static bool all_left(const kiln_group *g, char *missing, size_t size)
+{
+    size_t at = 0;
+    missing[0] = 0;
+    for (int k = 0; k < g->size; k++)
+        if (k != g->rank && g->left[k] == UINT64_MAX && at + 16 < size)
+            at += (size_t)snprintf(missing + at, size - at, " %d", k);
+    return at == 0;
+}
+
+void comm_leave(World *world)
+{
+    const CommWhat what = {.op = COMM_OPS};
+    Running run = {.g = world->group, .what = &what, .leaving = true};
+    char missing[128];
+    bool warned = false;
+    double began = os_seconds();
+    for (uint32_t id = comm_groups(); id-- > 0 && !world->failed;) { /* the world's own last: who hears that asks no more */
+        const kiln_group *g = group_of(id);
+        if (g && g->world == world)
+            tell_others(g, &(CommNote){.kind = NOTE_LEFT, .number = g->calls});
+    }
+    while (!world->failed && !all_left(world->group, missing, sizeof missing)) {
+        hear(&run, world->group);
+        os_give_way(os_seconds() - began < 1e-3 ? 0 : 1e-3);
+        if (!warned && os_seconds() - began > WARN_AFTER) {
+            log_warn("rank %d is at its end and waits for that of rank%s", world->group->rank, missing);
+            warned = true;
+        }
+    }
+}

@@ -1,0 +1,385 @@
+/* Groups and collectives in one process: order, what is computed when, gradients, what is refused, failures. tests/ranks has several processes. */
+#include "mirror.h"
+
+static const char *const all_modes[] = {"jit", "eager", "interp"};
+enum { ALL_MODES = 3 };
+
+static kiln_tensor *ramp(kiln_dtype dtype, int64_t n) { return kiln_cast(kiln_arange(KILN_F32, 0, (double)n, 1), dtype); }
+
+static void called(int line, const char *calls)
+{
+    mirror.calls[mirror.n] = 0;
+    cr_assert(!strcmp(mirror.calls, calls), "line %d: \"%s\" ran, not \"%s\"", line, mirror.calls, calls);
+    mirror.n = 0;
+}
+#define CALLED(calls) called(__LINE__, calls)
+
+Test(ranks, alone)
+{
+    kiln_group *world = kiln_group_world("self");
+    cr_assert(world, "%s", kiln_error_message());
+    cr_assert(kiln_group_world("self") == world && kiln_group_rank(world) == 0 && kiln_group_size(world) == 1);
+    cr_assert_str_eq(kiln_group_backend(world), "self");
+    kiln_tensor *x = ramp(KILN_F32, 3), *i = ramp(KILN_I8, 2);
+    EXPECT(kiln_all_reduce(world, x, KILN_REDUCE_SUM), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 2);
+    EXPECT(kiln_all_reduce(world, i, KILN_REDUCE_MEAN), KILN_F32, KILN_SHAPE(2), 0, 0, 1);
+    EXPECT(kiln_all_gather(world, x, 0), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 2);
+    EXPECT(kiln_reduce_scatter(world, i, KILN_REDUCE_PROD, 0), KILN_I8, KILN_SHAPE(2), 0, 0, 1);
+    EXPECT(kiln_broadcast(world, x, 0), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 2);
+    EXPECT(kiln_all_to_all(world, x, 0, 0), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 2);
+    EXPECT(kiln_send_recv(world, x, (int[]){0}), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 2);
+    EXPECT(kiln_send_recv(world, x, (int[]){-1}), KILN_F32, KILN_SHAPE(3), 0, 0, 0, 0);
+    EXPECT(kiln_all_reduce(world, kiln_scalar(2), KILN_REDUCE_SUM), KILN_F32, KILN_SHAPE(), 0, 2);
+    cr_assert_eq(kiln_barrier(world), KILN_OK);
+    kiln_group *part = kiln_group_split(world, 3, 0);
+    cr_assert(part && part != world && kiln_group_size(part) == 1, "%s", kiln_error_message());
+    cr_assert(!kiln_group_split(world, -1, 0) && kiln_error_status() == KILN_OK);
+    cr_assert(kiln_group_rank(NULL) == -1 && kiln_group_size(NULL) == 0 && !kiln_group_backend(NULL));
+}
+
+/* Where axes go, and dtypes, in each mode. */
+Test(ranks, values)
+{
+    kiln_group *world = mirror_world();
+    for (int mode = 0; mode < ALL_MODES; mode++) {
+        set_option("mode", all_modes[mode]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_reshape(ramp(KILN_F32, 4), KILN_SHAPE(2, 2)), *b = kiln_cast(x, KILN_BF16), *i = ramp(KILN_I32, 2);
+        EXPECT(kiln_add(kiln_all_reduce(world, kiln_mul(x, 3), KILN_REDUCE_SUM), 1), KILN_F32, KILN_SHAPE(2, 2), 0, 1, 7, 13, 19);
+        EXPECT(kiln_all_reduce(world, b, KILN_REDUCE_MEAN), KILN_BF16, KILN_SHAPE(2, 2), 0, 0, 1, 2, 3);
+        EXPECT(kiln_all_reduce(world, i, KILN_REDUCE_MEAN), KILN_F32, KILN_SHAPE(2), 0, 0, 1);
+        EXPECT(kiln_all_reduce(world, kiln_add(i, 2), KILN_REDUCE_PROD), KILN_I32, KILN_SHAPE(2), 0, 4, 9);
+        EXPECT(kiln_all_reduce(world, b, KILN_REDUCE_MAX), KILN_BF16, KILN_SHAPE(2, 2), 0, 0, 1, 2, 3);
+        EXPECT(kiln_all_gather(world, x, 0), KILN_F32, KILN_SHAPE(4, 2), 0, 0, 1, 2, 3, 0, 1, 2, 3);
+        EXPECT(kiln_all_gather(world, x, -1), KILN_F32, KILN_SHAPE(2, 4), 0, 0, 1, 0, 1, 2, 3, 2, 3);
+        EXPECT(kiln_reduce_scatter(world, x, KILN_REDUCE_SUM, 0), KILN_F32, KILN_SHAPE(1, 2), 0, 0, 2);
+        EXPECT(kiln_reduce_scatter(world, b, KILN_REDUCE_SUM, 1), KILN_BF16, KILN_SHAPE(2, 1), 0, 0, 4);
+        EXPECT(kiln_reduce_scatter(world, x, KILN_REDUCE_MAX, 1), KILN_F32, KILN_SHAPE(2, 1), 0, 0, 2);
+        EXPECT(kiln_reduce_scatter(world, kiln_cast(x, KILN_I8), KILN_REDUCE_PROD, 0), KILN_I8, KILN_SHAPE(1, 2), 0, 0, 1);
+        EXPECT(kiln_all_to_all(world, x, 1, 0), KILN_F32, KILN_SHAPE(4, 1), 0, 0, 2, 0, 2);
+        EXPECT(kiln_all_to_all(world, x, 0, 1), KILN_F32, KILN_SHAPE(1, 4), 0, 0, 1, 0, 1);
+        EXPECT(kiln_broadcast(world, x, 1), KILN_F32, KILN_SHAPE(2, 2), 0, 0, 1, 2, 3);
+        EXPECT(kiln_send_recv(world, i, (int[]){1, 0}), KILN_I32, KILN_SHAPE(2), 0, 0, 1);
+        EXPECT(kiln_send_recv(world, i, (int[]){-1, 0}), KILN_I32, KILN_SHAPE(2), 0, 0, 0);
+        EXPECT_EMPTY(kiln_all_gather(world, kiln_zeros(KILN_F32, KILN_SHAPE(0, 3)), 0), KILN_F32, KILN_SHAPE(0, 3));
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
+/* In the order in which they were recorded, each once, whatever is asked for when. */
+Test(ranks, order)
+{
+    kiln_group *world = mirror_world();
+    for (int mode = 0; mode < ALL_MODES; mode++) {
+        if (mode == 1) /* where nothing waits */
+            continue;
+        set_option("mode", all_modes[mode]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = ramp(KILN_F32, 2), *sum = kiln_all_reduce(world, x, KILN_REDUCE_SUM),
+                    *again = kiln_all_reduce(world, x, KILN_REDUCE_SUM);
+        kiln_tensor *gathered = kiln_all_gather(world, x, 0), *last = kiln_broadcast(world, x, 0);
+        CALLED("");
+        EXPECT(gathered, KILN_F32, KILN_SHAPE(4), 0, 0, 1, 0, 1);
+        CALLED("RRG");
+        EXPECT(kiln_add(sum, again), KILN_F32, KILN_SHAPE(2), 0, 0, 4);
+        CALLED("");
+        (void)last;
+        cr_assert_eq(kiln_barrier(world), KILN_OK);
+        CALLED("Bb");
+        EXPECT(kiln_sub(kiln_all_reduce(world, x, KILN_REDUCE_SUM), kiln_all_reduce(world, x, KILN_REDUCE_SUM)), KILN_F32, KILN_SHAPE(2), 0,
+               0, 0);
+        CALLED("RR"); /* equal ones are two */
+        kiln_scope_end(scope);
+        cr_assert_eq(kiln_barrier(world), KILN_OK);
+        CALLED("b");
+    }
+    kiln_scope *scope = kiln_scope_begin();
+    (void)kiln_all_reduce(world, ramp(KILN_F32, 2), KILN_REDUCE_SUM);
+    kiln_scope_end(scope); /* nobody holds its result: it is none to be dropped */
+    kiln_tensor *y = kiln_all_gather(world, ramp(KILN_F32, 1), 0);
+    EXPECT(y, KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+    CALLED("RG");
+    end_mode();
+}
+
+/* One graph of more nodes than a program has. */
+Test(ranks, order_in_parts)
+{
+    kiln_group *world = mirror_world();
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(2));
+    for (int k = 0; k < 120; k++) {
+        for (int j = 0; j < 50; j++)
+            x = kiln_sub(kiln_mul(x, 1.5), kiln_mul(x, 0.5));
+        x = kiln_all_reduce(world, x, k % 2 ? KILN_REDUCE_MEAN : KILN_REDUCE_MAX);
+    }
+    EXPECT(x, KILN_F32, KILN_SHAPE(2), 0, 1, 1);
+    cr_assert_eq(mirror.n, 120);
+}
+
+static kiln_group *in_step;
+static kiln_tensor *weight;
+
+static void step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    kiln_tensor *sum = kiln_all_reduce(in_step, kiln_mul(in[0], weight), KILN_REDUCE_SUM);
+    kiln_assign(weight, kiln_add(weight, 1));
+    out[0] = kiln_mul(kiln_all_gather(in_step, sum, 0), 10);
+}
+
+/* A kiln_function carries the order on from call to call, and into what is recorded around it. */
+Test(ranks, functions)
+{
+    in_step = mirror_world();
+    weight = kiln_ones(KILN_F32, KILN_SHAPE());
+    kiln_function *f = kiln_function_new(step, 1, 1, NULL);
+    kiln_tensor *x = ramp(KILN_F32, 2), *y;
+    kiln_stats before;
+    for (int k = 1; k < 6; k++) {
+        kiln_tensor *outside = kiln_broadcast(in_step, x, 0);
+        if (k == 4)
+            kiln_get_stats(&before);
+        cr_assert_eq(kiln_function_call(f, &x, &y), KILN_OK, "%s", kiln_error_message());
+        EXPECT(y, KILN_F32, KILN_SHAPE(4), 0, 0, 20.0 * k, 0, 20.0 * k);
+        CALLED("BRG");
+        EXPECT(outside, KILN_F32, KILN_SHAPE(2), 0, 0, 1);
+    }
+    no_compile_since(&before);
+    kiln_function_free(f);
+    end_mode();
+}
+
+static void gradient_is(int line, kiln_tensor *y, kiln_tensor *x, kiln_shape shape, const double *want, size_t n)
+{
+    kiln_tensor *w = kiln_add(kiln_reshape(ramp(kiln_dtype_of(y), kiln_numel(y)), kiln_shape_of(y)), 1), *g = NULL;
+    kiln_tensor *loss = kiln_sum(kiln_mul(y, w));
+    cr_assert_eq(kiln_grad(loss, &x, 1, &g), KILN_OK, "line %d: %s", line, kiln_error_message());
+    expect(line, g, kiln_dtype_of(x), shape, 1e-6, want, n);
+}
+#define GRADIENT(y, x, shape, ...) \
+    gradient_is(__LINE__, y, x, shape, (const double[]){__VA_ARGS__}, sizeof((const double[]){__VA_ARGS__}) / sizeof(double))
+
+/* y times 1, 2, ..., summed, on both ranks. */
+Test(ranks, gradients)
+{
+    kiln_group *world = mirror_world();
+    for (int mode = 0; mode < ALL_MODES; mode++) {
+        set_option("mode", all_modes[mode]);
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *x = kiln_param(kiln_add(ramp(KILN_F32, 2), 3)), *b = kiln_param(kiln_cast(x, KILN_BF16));
+        GRADIENT(kiln_all_reduce(world, x, KILN_REDUCE_SUM), x, KILN_SHAPE(2), 2, 4);
+        GRADIENT(kiln_all_reduce(world, kiln_square(x), KILN_REDUCE_MEAN), x, KILN_SHAPE(2), 6, 16);
+        GRADIENT(kiln_all_reduce(world, x, KILN_REDUCE_MAX), x, KILN_SHAPE(2), 1, 2);
+        GRADIENT(kiln_all_reduce(world, x, KILN_REDUCE_PROD), x, KILN_SHAPE(2), 6, 16);
+        GRADIENT(kiln_all_reduce(world, b, KILN_REDUCE_SUM), b, KILN_SHAPE(2), 2, 4);
+        mirror.n = 0;
+        GRADIENT(kiln_all_gather(world, x, 0), x, KILN_SHAPE(2), 2, 4); /* from both ranks the part of rank 0 */
+        CALLED("GS");
+        GRADIENT(kiln_reduce_scatter(world, x, KILN_REDUCE_SUM, 0), x, KILN_SHAPE(2), 1, 1);
+        CALLED("SG");
+        GRADIENT(kiln_all_gather(world, b, 0), b, KILN_SHAPE(2), 2, 4);
+        mirror.n = 0;
+        GRADIENT(kiln_broadcast(world, x, 0), x, KILN_SHAPE(2), 2, 4);
+        CALLED("Br");
+        GRADIENT(kiln_broadcast(world, x, 1), x, KILN_SHAPE(2), 0, 0);
+        GRADIENT(kiln_all_to_all(world, x, 0, 0), x, KILN_SHAPE(2), 1, 1);
+        mirror.n = 0;
+        GRADIENT(kiln_send_recv(world, x, (int[]){1, -1}), x, KILN_SHAPE(2), 0, 0);
+        GRADIENT(kiln_send_recv(world, x, (int[]){1, 0}), x, KILN_SHAPE(2), 1, 2);
+        CALLED("PPPP");
+        kiln_tensor *t, *y = kiln_all_reduce(world, kiln_square(x), KILN_REDUCE_SUM), *ones = kiln_ones(KILN_F32, KILN_SHAPE(2));
+        cr_assert_eq(kiln_jvp(1, &x, &ones, 1, &y, 0, &t), KILN_OK, "%s", kiln_error_message());
+        EXPECT(t, KILN_F32, KILN_SHAPE(2), 0, 12, 16);
+        mirror.n = 0;
+        kiln_scope_end(scope);
+    }
+    end_mode();
+}
+
+/* Two gradients of one collective are two; what was recorded between stays between. */
+Test(ranks, gradients_have_their_place)
+{
+    kiln_group *world = mirror_world();
+    kiln_tensor *x = kiln_param(ramp(KILN_F32, 2)), *y = kiln_sum(kiln_all_gather(world, x, 0)), *g, *h;
+    cr_assert_eq(kiln_grad(y, &x, 1, &g), KILN_OK);
+    kiln_tensor *between = kiln_broadcast(world, ramp(KILN_F32, 2), 0);
+    cr_assert_eq(kiln_grad(kiln_square(y), &x, 1, &h), KILN_OK);
+    EXPECT(h, KILN_F32, KILN_SHAPE(2), 0, 8, 8);
+    CALLED("GSBS");
+    EXPECT(kiln_add(g, between), KILN_F32, KILN_SHAPE(2), 0, 2, 3);
+    CALLED("");
+    kiln_tensor *gg;
+    cr_assert_eq(kiln_grad(kiln_sum(kiln_square(g)), &x, 1, &gg), KILN_OK); /* it is constant */
+}
+
+static void sync_backward(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotangents, kiln_tensor **grads, void *user)
+{
+    (void)in, (void)out;
+    grads[0] = kiln_all_reduce(user, cotangents[0], KILN_REDUCE_SUM);
+}
+
+static void as_it_is(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = in[0];
+}
+
+/* Of one's own: the identity whose gradient is summed, as tensor-parallel layers have it. */
+Test(ranks, in_a_custom_gradient)
+{
+    kiln_group *world = mirror_world();
+    kiln_tensor *x = kiln_param(ramp(KILN_F32, 2)), *y, *g;
+    cr_assert_eq(kiln_custom_gradient(as_it_is, sync_backward, NULL, 1, &x, 1, &y, world), KILN_OK, "%s", kiln_error_message());
+    kiln_tensor *loss = kiln_sum(kiln_all_reduce(world, kiln_square(y), KILN_REDUCE_SUM));
+    cr_assert_eq(kiln_grad(loss, &x, 1, &g), KILN_OK, "%s", kiln_error_message());
+    EXPECT(g, KILN_F32, KILN_SHAPE(2), 0, 0, 8);
+    CALLED("RRR");
+}
+
+Test(ranks, parallel_gradients)
+{
+    kiln_group *world = mirror_world();
+    kiln_tensor *grads[5] = {ramp(KILN_F32, 3), kiln_full(KILN_F64, KILN_SHAPE(2, 1), 4), kiln_full(KILN_F32, KILN_SHAPE(), 7),
+                             kiln_full(KILN_F32, KILN_SHAPE(100, 200), 5), kiln_zeros(KILN_F32, KILN_SHAPE(0, 2))};
+    cr_assert_eq(kiln_parallel_gradients(world, grads, 5), KILN_OK, "%s", kiln_error_message());
+    EXPECT(grads[0], KILN_F32, KILN_SHAPE(3), 0, 0, 1, 2);
+    EXPECT(grads[1], KILN_F64, KILN_SHAPE(2, 1), 0, 4, 4);
+    EXPECT(grads[2], KILN_F32, KILN_SHAPE(), 0, 7);
+    EXPECT(kiln_mean(grads[3]), KILN_F32, KILN_SHAPE(), 0, 5);
+    EXPECT_EMPTY(grads[4], KILN_F32, KILN_SHAPE(0, 2));
+    CALLED("RRR"); /* the large one, the small f32 ones, the f64 one */
+    cr_assert_eq(kiln_parallel_gradients(world, NULL, 0), KILN_OK);
+    grads[1] = NULL;
+    fails_with(kiln_parallel_gradients(world, grads, 5), KILN_INVALID, "a gradient is NULL");
+    end_mode();
+}
+
+static kiln_group *refused;
+
+static void reduces(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_all_reduce(refused, in[0], KILN_REDUCE_SUM);
+}
+
+static void fails(int line, kiln_tensor *x, kiln_status status, const char *text)
+{
+    cr_assert(!x, "line %d", line);
+    fails_with(kiln_error_status(), status, text);
+}
+#define FAILS(x, status, text) fails(__LINE__, x, status, text)
+
+Test(ranks, refuses)
+{
+    kiln_group *world = refused = mirror_world();
+    kiln_tensor *x = ramp(KILN_F32, 3), *y, *deep = kiln_zeros(KILN_F32, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 2));
+    FAILS(kiln_all_reduce(NULL, x, KILN_REDUCE_SUM), KILN_INVALID, "group is NULL (test_ranks.c:");
+    FAILS(kiln_all_reduce(world, NULL, KILN_REDUCE_SUM), KILN_INVALID, "x is NULL");
+    FAILS(kiln_all_reduce(world, x, (kiln_reduce)9), KILN_INVALID, "no kiln_reduce");
+    FAILS(kiln_all_reduce(world, kiln_gt(x, 0), KILN_REDUCE_SUM), KILN_BAD_DTYPE, "MAX is any");
+    FAILS(kiln_all_gather(world, x, 1), KILN_INVALID, "axis");
+    FAILS(kiln_all_gather(world, deep, 0), KILN_UNSUPPORTED, "at most 7 axes");
+    FAILS(kiln_reduce_scatter(world, x, KILN_REDUCE_SUM, 0), KILN_BAD_SHAPE, "cannot be cut into 2 equal parts");
+    FAILS(kiln_all_to_all(world, x, 0, 0), KILN_BAD_SHAPE, "cannot be cut into 2");
+    FAILS(kiln_broadcast(world, x, 2), KILN_INVALID, "root is 2 in a group of 2");
+    FAILS(kiln_send_recv(world, x, NULL), KILN_INVALID, "from is NULL");
+    FAILS(kiln_send_recv(world, x, (int[]){0, 2}), KILN_INVALID, "from[1] is 2");
+    FAILS(kiln_send_recv(world, x, (int[]){1, 1}), KILN_INVALID, "kiln_broadcast");
+    fails_with(kiln_barrier(NULL), KILN_INVALID, "group is NULL");
+    fails_with(kiln_checkpoint(reduces, 1, &x, 1, &y, NULL), KILN_UNSUPPORTED, "kiln_checkpoint");
+    fails_with(kiln_map(reduces, 1, &x, NULL, 0, 1, &y, NULL), KILN_UNSUPPORTED, "kiln_map");
+    fails_with(kiln_cond(kiln_gt(kiln_sum(x), 0), reduces, reduces, 1, &x, 1, &y, NULL), KILN_UNSUPPORTED, "a branch");
+    cr_assert(!kiln_group_world("no such") && kiln_error_status() == KILN_INVALID);
+    kiln_clear_error();
+    cr_assert(!kiln_group_world("nosuch"));
+    fails_with(kiln_error_status(), KILN_COMM, "libkiln_nosuch.so");
+    kiln_comm_backend bad = {.version = 99, .name = "bad"};
+    fails_with(kiln_comm_register(&bad), KILN_INVALID, "version 99");
+    bad = (kiln_comm_backend){.version = KILN_COMM_VERSION, .name = "mirror"};
+    fails_with(kiln_comm_register(&bad), KILN_INVALID, "a function is missing");
+    cr_assert(!kiln_op_register(&(kiln_op_info){.name = "kiln.all_reduce", .version = "1"}));
+    fails_with(kiln_error_status(), KILN_INVALID, "kiln's own");
+    CALLED("");
+}
+
+/* Refused before it has a place in the order. */
+Test(ranks, on_a_gpu)
+{
+    if (!cuda_driver())
+        return;
+    kiln_group *world = mirror_world();
+    set_option("libcuda", cuda_driver());
+    kiln_tensor *x = kiln_to(ramp(KILN_F32, 2), "cuda");
+    FAILS(kiln_all_reduce(world, x, KILN_REDUCE_SUM), KILN_UNSUPPORTED, "move it with kiln_to");
+    EXPECT(kiln_all_reduce(world, kiln_to(x, "cpu"), KILN_REDUCE_SUM), KILN_F32, KILN_SHAPE(2), 0, 0, 2);
+}
+
+Test(ranks, who_differs)
+{
+    kiln_group *world = mirror_world();
+    mirror.lie = 48 + 8 * 8; /* behind the first dim are seven more, and the place */
+    kiln_tensor *x = kiln_all_reduce(world, ramp(KILN_F32, 4), KILN_REDUCE_SUM), *later = kiln_all_gather(world, x, 0);
+    fails_with(kiln_eval(x), KILN_COMM, "rank 0 has all_reduce sum of f32[4] (test_ranks.c:");
+    CALLED(""); /* of what is new, the check comes first */
+    fails_with(kiln_eval(later), KILN_COMM, "rank 1 has all_reduce sum of f32[5] (test_ranks.c:");
+    fails_with(kiln_barrier(world), KILN_COMM, "ranks differ");
+    CALLED("");
+}
+
+Test(ranks, who_does_not_come)
+{
+    kiln_group *world = mirror_world();
+    set_option("comm_timeout", "1");
+    kiln_tensor *x = kiln_all_reduce(world, ramp(KILN_F32, 4), KILN_REDUCE_SUM);
+    EXPECT(x, KILN_F32, KILN_SHAPE(4), 0, 0, 2, 4, 6);
+    mirror.mute = true;
+    x = kiln_all_reduce(world, kiln_add(x, 1), KILN_REDUCE_SUM);
+    fails_with(kiln_eval(x), KILN_COMM, "rank 1 did not come within 1 s (KILN_COMM_TIMEOUT): all_reduce sum of f32[4] (test_ranks.c:");
+    mirror.mute = false;
+    fails_with(kiln_eval(x), KILN_COMM, "rank 1 did not come");
+}
+
+/* In each mode: its memory is nobody else's afterwards. */
+Test(ranks, what_hangs)
+{
+    kiln_group *world = mirror_world();
+    set_option("comm_timeout", "1");
+    mirror.stuck = true;
+    kiln_tensor *x = kiln_all_reduce(world, ramp(KILN_F32, 4), KILN_REDUCE_SUM);
+    fails_with(kiln_eval(x), KILN_COMM, "all ranks came, but it was not done within 1 s");
+}
+
+Test(ranks, backend_fails)
+{
+    kiln_group *world = mirror_world();
+    mirror.start_fails = "out of cables";
+    set_option("comm_timeout", "1");
+    fails_with(kiln_eval(kiln_all_reduce(world, ramp(KILN_F32, 4), KILN_REDUCE_SUM)), KILN_COMM, "out of cables: all_reduce sum of f32[4]");
+}
+
+/* A failure after a collective, in the same program: it must not run once more. */
+Test(ranks, out_of_step)
+{
+    kiln_group *world = mirror_world();
+    kiln_tensor *sum = kiln_all_reduce(world, ramp(KILN_I32, 2), KILN_REDUCE_SUM);
+    kiln_tensor *bad = kiln_take(ramp(KILN_F32, 2), sum, 0), *next = kiln_all_reduce(world, bad, KILN_REDUCE_SUM);
+    cr_assert_eq(kiln_eval(kiln_take(ramp(KILN_F32, 1), sum, 0)), KILN_BAD_INDEX);
+    CALLED("R");
+    kiln_clear_error();
+    fails_with(kiln_eval(next), KILN_COMM, "ranks are out of step");
+    CALLED("");
+}
+
+/* A split is for all ranks of a group: it has its place in the order. */
+Test(ranks, split)
+{
+    kiln_group *world = mirror_world();
+    kiln_tensor *x = kiln_all_reduce(world, ramp(KILN_F32, 2), KILN_REDUCE_SUM);
+    kiln_group *part = kiln_group_split(world, 1, 0);
+    cr_assert(part && kiln_group_size(part) == 2, "%s", kiln_error_message());
+    CALLED("RbG");
+    EXPECT(kiln_add(x, kiln_all_gather(part, kiln_ones(KILN_F32, KILN_SHAPE(1)), 0)), KILN_F32, KILN_SHAPE(2), 0, 1, 3);
+    CALLED("G");
+    cr_assert(!kiln_group_split(world, -1, 0) && kiln_error_status() == KILN_OK && mirror.splits == 2);
+}

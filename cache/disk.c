@@ -23,6 +23,8 @@ static const char tag_file[] = "CACHEDIR.TAG", evicted_file[] = "evicted", size_
 static const char tag_text[] = "Signature: 8a477f597d28d172789f06886806bc55\n"
                                "# Compiled programs of kiln. Everything here can be made again.\n";
 
+static const char turn_prefix[] = "turn.";
+
 static bool is_temporary(const char *name) { return strncmp(name, "tmp.", 4) == 0; }
 
 static Status io_error(const Disk *disk, const char *name) { return fail(ST_IO, "%s/%s: %s", disk->path, name, strerror(errno)); }
@@ -113,8 +115,9 @@ Status disk_open(const char *path, bool create, bool writable, Disk **out)
 static bool is_our_name(const char *name)
 {
     static const char *const names[] = {"info", "counters", "misses", "machine", evicted_file, size_file, tag_file};
-    bool folder = strlen(name) == 2 && strspn(name, "0123456789abcdef") == 2;
-    bool found = folder || is_temporary(name);
+    const char *digits = strncmp(name, turn_prefix, sizeof turn_prefix - 1) ? name : name + sizeof turn_prefix - 1;
+    bool folder_or_turn = strlen(digits) == 2 && strspn(digits, "0123456789abcdef") == 2;
+    bool found = folder_or_turn || is_temporary(name);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         found |= strcmp(name, names[k]) == 0;
     return found;
@@ -568,6 +571,19 @@ bool disk_evict(Disk *disk, uint64_t stored, uint64_t limit, DiskPrune *out)
     os_file_close(lock);
     return done;
 }
+
+int disk_turn(Disk *disk, const char *name, bool *taken)
+{
+    char file[sizeof turn_prefix + 2];
+    *taken = false;
+    if (!disk->writable || snprintf(file, sizeof file, "%s%.2s", turn_prefix, name) != (int)sizeof file - 1)
+        return -1;
+    int turn = os_file_lock(disk->dir, file);
+    *taken = turn < 0 && errno == EWOULDBLOCK;
+    return turn;
+}
+
+void disk_turn_end(int turn) { os_file_close(turn); }
 
 /* --- small files ----------------------------------------------------------------------------------------------------------------- */
 

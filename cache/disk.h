@@ -8,6 +8,7 @@
  *       misses               recorded misses, a line each, bounded (for `kiln cache why`); cache/records.h
  *       machine              what the machine can do at most, a line for each CPU and number of threads; cache/machine.h
  *       size                 numbers of 8 bytes, appended without a lock: what all entries took when they were counted last, then each store
+ *       turn.3f              locked while one of several ranks compiles for an entry of that folder (disk_turn)
  *       evicted              its time of modification: when the last eviction was; locked during one
  *       3f/3fa9...-....kiln  entries in 256 folders by the first byte of their name
  *       3f/tmp.<pid>.<random>  being written; no reader matches it
@@ -53,6 +54,10 @@ void disk_used(Disk *disk, const DiskItem *item);
 
 /* Publishes bytes under a name; a present entry of that name stays (the loser of a race drops its copy) unless `replace`. ST_IO. */
 Status disk_publish(Disk *disk, const char *name, const void *bytes, size_t n, bool replace);
+/* The turn to compile for entries of this name's folder, among processes that ask for it; ends with the process or disk_turn_end. -1: another has it
+ * (*taken), or there are no locks here. */
+int disk_turn(Disk *disk, const char *name, bool *taken);
+void disk_turn_end(int turn);
 Status disk_remove(Disk *disk, const char *name); /* gone already: ST_OK */
 
 /* What writers left behind: temporaries, and of these the stale ones, which are done or older than an hour: nobody is at work on them; `remove`: those go. */

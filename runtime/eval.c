@@ -209,6 +209,9 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
 {
     double start = os_seconds();
     bool found = store_find(e, call, miss, hit);
+    int turn = found ? -1 : store_turn(e);
+    if (turn >= 0)
+        found = store_find(e, call, miss, hit); /* another rank made it meanwhile */
     double looked = os_seconds();
     e->record.load_seconds += looked - start;
     if (!found) {
@@ -218,8 +221,10 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
         store_miss(e, call, miss);
         Status status = serve_miss(e, call, miss, hit);
         e->record.compile_seconds += os_seconds() - looked;
+        store_turn_end(turn);
         return status;
     }
+    store_turn_end(turn);
     record_source(e, KILN_CALL_DISK);
     stat_count(STAT_HITS, 1);
     stat_add(STAT_DISK_HITS, 1);

@@ -22,9 +22,11 @@
 #include "ir/base/timeline.h"
 #include "jit/llvm/emit.h"
 #include "runtime/api/stats.h"
+#include "runtime/comm/comm.h"
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +131,38 @@ static bool make_key(const JitOptions *options, const char *graph, size_t graph_
     }
     *key = (KeyText){maker.text, graph, maker.len, graph_bytes};
     return true;
+}
+
+/* --- ranks ------------------------------------------------------------------------------------------------------------------- */
+
+#define TURN_SECONDS 120.0 /* longer than any compile; then each compiles for himself */
+
+/* A thread of this process has a turn, and may want the evaluation lock, which who waits for a turn has. */
+static atomic_bool has_turn;
+
+int store_turn(const Evaluation *e)
+{
+    Disk *disk = comm_many() && e->entry[0] && e->options.value[OPT_CACHE] != CACHE_READONLY ? the_disk(&e->options) : NULL;
+    const double until = os_seconds() + TURN_SECONDS;
+    bool taken = disk && !atomic_exchange(&has_turn, true);
+    if (!taken)
+        return -1;
+    int turn = disk_turn(disk, e->entry, &taken);
+    while (turn < 0 && taken && os_seconds() < until) {
+        os_give_way(1e-3);
+        turn = disk_turn(disk, e->entry, &taken);
+    }
+    if (turn < 0)
+        atomic_store(&has_turn, false);
+    return turn;
+}
+
+void store_turn_end(int turn)
+{
+    if (turn < 0)
+        return;
+    disk_turn_end(turn);
+    atomic_store(&has_turn, false);
 }
 
 /* --- look-up ----------------------------------------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ runtime/eval/pool.c            current,forgotten,wanted_threads,in_task,work_nam
 runtime/eval/events.c          counters                               counters of the CPU, opened once: under the evaluation lock
 runtime/eval/call_site.c       sites,n_sites                          what sync points compiled last, for messages: under the evaluation lock
 runtime/eval/recompile.c       sites,n_sites                          history of recompiles by place: under the evaluation lock
-runtime/eval/store.c           lock,opened,last                       the open cache directories; which test hook was seen last
+runtime/eval/store.c           lock,opened,last,has_turn              the open cache directories; which test hook was seen last; whether a thread has a turn to compile: atomic
 runtime/eval/store_log.c       log_disk,refused,before,misses_before,registered,written,with   what was counted and written for the cache on disk; atomic
 runtime/function/function.c    trace_current,trace_serial,serial      the trace of a thread, and its number
 runtime/gradient/gradient.c    names                                  texts "gradient of ...", for the life of the process: under the evaluation lock

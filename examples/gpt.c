@@ -9,6 +9,9 @@
  * overwrites parameters and state in place. Sampling keeps keys and values of what was read in a cache of fixed size: one program reads a prompt, one
  * adds a byte, whatever the length. What a step draws follows from the seed and its number, so a run that is resumed gives the bits of one
  * that was not stopped.
+ *
+ * Under mpirun -n N each process trains on its part of the batch, with the mean of all gradients: the same run as one process has, but for the order of sums. The first
+ * one writes.
  */
 #include <kiln.h>
 #include <limits.h>
@@ -263,6 +266,8 @@ typedef struct Training {
     kiln_tensor *g[MOST_PARAMS];
     kiln_optimizer *optimizer;
     Run run;
+    kiln_group *world;
+    int rank, ranks;
     unsigned char *text;
     size_t train, length; /* bytes to learn from; the rest validates */
     long steps, stop, warmup, every;
@@ -282,23 +287,26 @@ static void loss_of(kiln_tensor **in, kiln_tensor **out, void *user)
     kiln_check(kiln_mode_pop(low));
 }
 
-/* The same with in[1], the learning rate, and an update; out[1]: the norm of all gradients before they are clipped. */
+/* The same, of all ranks, with in[1], the learning rate, and an update; out[1]: the norm of all gradients before they are clipped. */
 static void step(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     Training *t = user;
     loss_of(in, out, user);
-    if (kiln_grad(out[0], t->model.p, t->model.n, t->g) == KILN_OK &&
+    if (kiln_grad(out[0], t->model.p, t->model.n, t->g) == KILN_OK && kiln_parallel_gradients(t->world, t->g, t->model.n) == KILN_OK &&
         kiln_clip_by_global_norm(t->g, t->model.n, t->clip, t->g, &out[1]) == KILN_OK)
         (void)kiln_optimizer_step(t->optimizer, t->g, in[1]); /* an error that is kept fails the call */
+    out[0] = kiln_all_reduce(t->world, out[0], KILN_REDUCE_MEAN);
 }
 
-/* Pieces from random places of text[from, to). */
-static kiln_tensor *make_batch(const Training *t, uint64_t random, size_t from, size_t to)
+/* Of pieces from random places of text[from, to) one part. */
+static kiln_tensor *make_batch(const Training *t, uint64_t random, size_t from, size_t to, int part, int parts)
 {
-    size_t n = (size_t)t->model.context + 1, rows = (size_t)t->run.batch;
+    size_t n = (size_t)t->model.context + 1, rows = (size_t)t->run.batch / (size_t)parts;
     uint8_t *bytes = malloc(rows * n);
     if (!bytes)
         refuse("--batch", "no memory");
+    for (size_t r = 0; r < rows * (size_t)part; r++)
+        (void)draw(&random);
     for (size_t r = 0; r < rows; r++)
         memcpy(bytes + r * n, t->text + from + draw(&random) % (to - from - n + 1), n);
     kiln_tensor *x = kiln_cast(kiln_from(KILN_U8, KILN_SHAPE((int64_t)rows, (int64_t)n), bytes), KILN_I32);
@@ -319,7 +327,7 @@ static double validate(Training *t, kiln_function *loss)
     double sum = 0, one, dropout = t->model.dropout;
     for (int i = 0; i < VALIDATION_BATCHES; i++) {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *in = make_batch(t, UINT64_C(0x5eed) + (uint64_t)i, t->train, t->length), *out;
+        kiln_tensor *in = make_batch(t, UINT64_C(0x5eed) + (uint64_t)i, t->train, t->length, 0, 1), *out;
         t->model.dropout = 0;
         kiln_check(kiln_function_call(loss, &in, &out));
         kiln_check(kiln_item(out, &one));
@@ -372,13 +380,14 @@ static void train(Training *t)
     long first = t->run.step;
     double tokens = (double)(t->run.batch * t->model.context), norm, now;
     Progress progress = progress_begin(t->stop - first);
+    progress.terminal &= t->rank == 0;
     kiln_call_report report = {.size = sizeof report};
     kiln_stats stats;
     while (t->run.step < t->stop) {
         kiln_scope *scope = kiln_scope_begin();
         uint64_t random = (uint64_t)t->run.seed << 32 | (uint64_t)t->run.step;
-        kiln_tensor *in[2] = {make_batch(t, random, 0, t->train), kiln_scalar(rate_at(t, t->run.step))}, *out[2];
-        kiln_seed(random); /* of dropout */
+        kiln_tensor *in[2] = {make_batch(t, random, 0, t->train, t->rank, t->ranks), kiln_scalar(rate_at(t, t->run.step))}, *out[2];
+        kiln_seed(random + ((uint64_t)t->rank << 56)); /* of dropout */
         kiln_check(kiln_function_call(update, in, out));
         kiln_check(kiln_last_call(&report));
         kiln_check(kiln_item(out[0], &now));
@@ -393,6 +402,8 @@ static void train(Training *t)
         double validation = validate(t, loss), rate = progress_rate(&progress, t->run.step - first, tokens);
         note(t, now, validation);
         progress_end(&progress);
+        if (t->rank)
+            continue;
         printf("step %ld: loss %.4f, validation %.4f, gradient %.3f", t->run.step, now, validation, norm);
         if (rate > 0)
             printf("; %.0f bytes/s, %.1f GFLOP/s", rate, 1e-9 * (double)report.flops * rate / tokens);
@@ -405,7 +416,8 @@ static void train(Training *t)
     }
     progress_end(&progress);
     kiln_get_stats(&stats);
-    printf("%lld programs were compiled\n", (long long)stats.compiles);
+    if (t->rank == 0)
+        printf("%lld programs were compiled\n", (long long)stats.compiles);
     kiln_function_free(update);
     kiln_function_free(loss);
 }
@@ -422,6 +434,7 @@ static const char help[] =
     "  --save FILE      writes parameters and state (safetensors)      --resume FILE   goes on from there, with the\n"
     "                   same bits if --batch, --steps, --rate and the like are said again\n"
     "  --svg FILE       a picture of the losses\n"
+    "                   mpirun -n N gpt train ...: each of N processes takes its part of the batch\n"
     "usage: gpt sample MODEL [options]      writes on, byte by byte\n"
     "  --prompt TEXT    (a line feed)            --tokens N   bytes to write (200)\n"
     "  --temperature R  0: the likeliest (0.8)   --top-k N    of so many bytes (256)      --top-p R   of the likeliest that sum to it (1)\n"
@@ -610,9 +623,15 @@ static void train_main(int argc, char **argv)
         kept[k].said = *kept[k].value;
         *kept[k].value = kept[k].said == NOT_SAID ? kept[k].usual : kept[k].said;
     }
-    if (t.save)
+    if (!(t.world = kiln_group_world(NULL)))
+        kiln_check(kiln_error_status());
+    t.rank = kiln_group_rank(t.world);
+    t.ranks = kiln_group_size(t.world);
+    if (t.run.batch % t.ranks)
+        refuse("--batch", "a multiple of the number of processes is needed");
+    if (t.save && t.rank == 0)
         check_writable("--save", t.save);
-    if (t.svg)
+    if (t.svg && t.rank == 0)
         check_writable("--svg", t.svg);
     kiln_file *from = resume ? open_model(&t.model, resume) : NULL;
     if (t.model.width % (2 * t.model.heads))
@@ -660,10 +679,12 @@ static void train_main(int argc, char **argv)
     int64_t count = 0;
     for (int i = 0; i < t.model.n; i++)
         count += kiln_numel(t.model.p[i]);
-    printf("%.2f million parameters, %zu bytes to learn from, %zu to validate\n", 1e-6 * (double)count, t.train, t.length - t.train);
+    if (t.rank == 0)
+        printf("%.2f million parameters, %zu bytes to learn from, %zu to validate\n", 1e-6 * (double)count, t.train, t.length - t.train);
     train(&t);
-    if (t.svg)
+    if (t.svg && t.rank == 0)
         write_curve(&t);
+    kiln_check(kiln_barrier(t.world));
     kiln_optimizer_free(t.optimizer);
     free(t.run.curve);
     free(t.text);

@@ -1,0 +1,612 @@
+/*
+ * ranks VERB [SEED]: what each of several processes does, started by a launcher of MPI (run.sh). Exit status 0: as it should be. A failure says the rank, and what.
+ *
+ *   matrix      every collective x dtype x size x group against a sequential model
+ *   random      random programs, the same on all ranks, values asked for in another order on each; against a model of all ranks
+ *   gradients   each against differences of the sum of all ranks' losses
+ *   training    a step in a kiln_function with an optimizer: the loss of all data on one rank
+ *   compiling   with a cache on disk that is cold: programs are compiled by one rank
+ *   differ WHAT, late, leave, die, stop    failures: prints what the sync point says, exits with 0 when it is KILN_COMM
+ */
+#include <kiln.h>
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static kiln_group *world;
+static int rank, size;
+
+#define CHECK(condition, ...)                                                              \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            fprintf(stderr, "ranks.c:%d: rank %d of %d: ", __LINE__, rank, size);          \
+            fprintf(stderr, __VA_ARGS__);                                                  \
+            fprintf(stderr, " (%s)\n", kiln_error_message() ? kiln_error_message() : "-"); \
+            exit(1);                                                                       \
+        }                                                                                  \
+    } while (0)
+#define TRY(call) CHECK((call) == KILN_OK, "%s", #call)
+
+static unsigned long long seed = 1;
+static unsigned pick(unsigned n)
+{
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (unsigned)(seed >> 33) % n;
+}
+
+static void told(const char *what)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    if (rank == 0)
+        printf("%s: at %.2f s\n", what, (double)(now.tv_sec % 1000) + (double)now.tv_nsec * 1e-9);
+}
+
+/* ---- matrix ---- */
+
+typedef struct Part {
+    kiln_group *group;
+    int n, me;
+    int world_rank[8]; /* of its ranks */
+} Part;
+
+/* What rank r has at i: exact in every dtype, products too. */
+static double value(kiln_dtype dtype, int r, int64_t i)
+{
+    int v = (int)((r * 7 + i * 3 + (int)dtype) % 4);
+    return dtype == KILN_BOOL ? v / 2 : v;
+}
+
+static kiln_tensor *make(kiln_dtype dtype, int64_t rows, int64_t columns)
+{
+    double *data = malloc(sizeof *data * (size_t)(rows * columns + 1));
+    for (int64_t i = 0; i < rows * columns; i++)
+        data[i] = value(dtype, rank, i);
+    kiln_tensor *x = kiln_cast(kiln_from(KILN_F64, KILN_SHAPE(rows, columns), data), dtype);
+    free(data);
+    TRY(kiln_eval(x));
+    return x;
+}
+
+typedef struct Case {
+    const char *name;
+    kiln_tensor *y;
+    int op, how, axis, to; /* for the model */
+} Case;
+
+enum { REDUCE, GATHER, SCATTER, BROADCAST, ALL_TO_ALL, SEND };
+
+static double reduced(const Part *p, kiln_dtype dtype, int how, int64_t i)
+{
+    double all = value(dtype, p->world_rank[0], i);
+    for (int k = 1; k < p->n; k++) {
+        double v = value(dtype, p->world_rank[k], i);
+        all = how == KILN_REDUCE_MAX ? fmax(all, v) : how == KILN_REDUCE_MIN ? fmin(all, v) : how == KILN_REDUCE_PROD ? all * v : all + v;
+    }
+    return how == KILN_REDUCE_MEAN ? all / p->n : all;
+}
+
+/* Element (row, column) of the result. rows, columns: of the operand. */
+static double model(const Part *p, const Case *c, kiln_dtype dtype, int64_t rows, int64_t columns, int64_t row, int64_t column)
+{
+    int from;
+    switch (c->op) {
+    case REDUCE: return reduced(p, dtype, c->how, row * columns + column);
+    case GATHER:
+        from = (int)(c->axis ? column / columns : row / rows);
+        return value(dtype, p->world_rank[from], (c->axis ? row : row % rows) * columns + (c->axis ? column % columns : column));
+    case SCATTER:
+        return reduced(p, dtype, c->how,
+                       (c->axis ? row : row + p->me * (rows / p->n)) * columns + (c->axis ? column + p->me * (columns / p->n) : column));
+    case BROADCAST: return value(dtype, p->world_rank[p->n - 1], row * columns + column);
+    case SEND: return p->me == 0 && p->n > 1 ? 0 : value(dtype, p->world_rank[p->n > 1 ? p->me - 1 : 0], row * columns + column);
+    default: /* split along axis, concatenated along `to` */
+        if (c->axis == 0) {
+            int64_t part = rows / p->n;
+            from = (int)(c->to ? column / columns : part ? row / part : 0);
+            int64_t r = (c->to ? row : part ? row % part : 0) + p->me * part;
+            return value(dtype, p->world_rank[from], r * columns + (c->to ? column % columns : column));
+        } else {
+            int64_t part = columns / p->n;
+            from = (int)(c->to ? (part ? column / part : 0) : row / rows);
+            int64_t r = c->to ? row : row % rows, col = (c->to ? (part ? column % part : 0) : column) + p->me * part;
+            return value(dtype, p->world_rank[from], r * columns + col);
+        }
+    }
+}
+
+static void check_case(const Part *p, const Case *c, kiln_dtype dtype, int64_t rows, int64_t columns, kiln_tensor *wide)
+{
+    CHECK(wide, "%s", c->name);
+    const int64_t n_rows = kiln_dim(c->y, 0), n_columns = kiln_dim(c->y, 1);
+    double *got = malloc(sizeof *got * (size_t)(n_rows * n_columns + 1));
+    TRY(kiln_read(wide, KILN_F64, got, sizeof *got * (size_t)(n_rows * n_columns)));
+    for (int64_t i = 0; i < n_rows * n_columns; i++) {
+        double want = model(p, c, dtype, rows, columns, i / n_columns, i % n_columns);
+        CHECK(got[i] == want, "%s of %s[%d,%d], rank %d of a group of %d: element %d is %g, not %g", c->name, kiln_dtype_name(dtype),
+              (int)rows, (int)columns, p->me, p->n, (int)i, got[i], want);
+    }
+    free(got);
+}
+
+static void check_all(const Part *p, kiln_dtype dtype, int64_t rows, int64_t columns, int large)
+{
+    static const char *const how[] = {"sum", "prod", "max", "min", "mean"};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = make(dtype, rows, columns), *wide[32];
+    int from[8], n = 0;
+    Case c[32];
+    for (int k = 0; k < p->n; k++)
+        from[k] = p->n > 1 ? k - 1 : 0;
+    for (int h = 0; h <= KILN_REDUCE_MEAN; h++) {
+        if (dtype == KILN_BOOL && h <= KILN_REDUCE_PROD)
+            continue;
+        c[n++] = (Case){how[h], kiln_all_reduce(p->group, x, (kiln_reduce)h), REDUCE, h, 0, 0};
+        if (large)
+            break;
+        c[n++] = (Case){"reduce_scatter", kiln_reduce_scatter(p->group, x, (kiln_reduce)h, h % 2), SCATTER, h, h % 2, 0};
+    }
+    c[n++] = (Case){"all_gather", kiln_all_gather(p->group, x, 0), GATHER, 0, 0, 0};
+    c[n++] = (Case){"broadcast", kiln_broadcast(p->group, x, p->n - 1), BROADCAST, 0, 0, 0};
+    c[n++] = (Case){"send_recv", kiln_send_recv(p->group, x, from), SEND, 0, 0, 0};
+    c[n++] = (Case){"all_to_all", kiln_all_to_all(p->group, x, 0, 1), ALL_TO_ALL, 0, 0, 1};
+    if (!large) {
+        c[n++] = (Case){"all_gather", kiln_all_gather(p->group, x, -1), GATHER, 0, 1, 0};
+        c[n++] = (Case){"all_to_all", kiln_all_to_all(p->group, x, 1, 0), ALL_TO_ALL, 0, 1, 0};
+        c[n++] = (Case){"all_to_all", kiln_all_to_all(p->group, x, 0, 0), ALL_TO_ALL, 0, 0, 0};
+    }
+    for (int k = 0; k < n; k++) {
+        CHECK(c[k].y, "%s", c[k].name);
+        wide[k] = kiln_cast(c[k].y, KILN_F64);
+    }
+    TRY(kiln_eval_many(wide, n));
+    for (int k = 0; k < n; k++)
+        check_case(p, &c[k], dtype, rows, columns, wide[k]);
+    kiln_scope_end(scope);
+}
+
+/* Numbers of rank 0, one element. */
+static void check_numbers(const Part *p, kiln_dtype dtype)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_reshape(make(dtype, 1, 1), KILN_SHAPE());
+    double sum, from_last;
+    TRY(kiln_item(kiln_all_reduce(p->group, x, dtype == KILN_BOOL ? KILN_REDUCE_MAX : KILN_REDUCE_SUM), &sum));
+    TRY(kiln_item(kiln_broadcast(p->group, x, p->n - 1), &from_last));
+    CHECK(sum == reduced(p, dtype, dtype == KILN_BOOL ? KILN_REDUCE_MAX : KILN_REDUCE_SUM, 0), "a number of %s: %g", kiln_dtype_name(dtype),
+          sum);
+    CHECK(from_last == value(dtype, p->world_rank[p->n - 1], 0), "a number of %s: %g", kiln_dtype_name(dtype), from_last);
+    kiln_scope_end(scope);
+}
+
+static Part whole(void)
+{
+    Part p = {.group = world, .n = size, .me = rank};
+    for (int k = 0; k < size; k++)
+        p.world_rank[k] = k;
+    return p;
+}
+
+/* Ranks of one parity, the last first. */
+static Part half(void)
+{
+    Part p = {.group = kiln_group_split(world, rank % 2, -rank)};
+    CHECK(p.group, "split");
+    p.n = kiln_group_size(p.group);
+    p.me = kiln_group_rank(p.group);
+    for (int k = size - 1, at = 0; k >= 0; k--)
+        if (k % 2 == rank % 2)
+            p.world_rank[at++] = k;
+    CHECK(p.world_rank[p.me] == rank, "ranks of a part");
+    return p;
+}
+
+static void matrix(void)
+{
+    static const kiln_dtype dtypes[] = {KILN_BOOL, KILN_I8,  KILN_I16, KILN_I32,  KILN_I64, KILN_U8, KILN_U16,
+                                        KILN_U32,  KILN_U64, KILN_F16, KILN_BF16, KILN_F32, KILN_F64};
+    const int n_dtypes = sizeof dtypes / sizeof *dtypes;
+    Part parts[] = {whole(), half()};
+    /* all by the interpreter, whose time is that of the collectives; compiled ones in slices */
+    for (int g = 0; g < 2; g++)
+        for (int d = 0; d < n_dtypes; d++) {
+            TRY(kiln_set_option("mode", "interp"));
+            check_numbers(&parts[g], dtypes[d]);
+            check_all(&parts[g], dtypes[d], d % 2 ? 0 : size, size, 0);
+            check_all(&parts[g], dtypes[d], 3 * size, 5 * size, 0);
+            if ((d + 3 * g + (int)seed) % 6)
+                continue;
+            TRY(kiln_set_option("mode", "jit"));
+            check_all(&parts[g], dtypes[d], 3 * size, 5 * size, 0);
+        }
+    TRY(kiln_set_option("mode", "jit"));
+    check_all(&parts[0], KILN_F32, 512, 512, 1);
+    check_all(&parts[1], KILN_BF16, 512, 512, 1);
+    kiln_group *only = kiln_group_split(world, rank == 0 ? 0 : -1, 0);
+    CHECK(!only == (rank != 0), "a split that leaves ranks out");
+    const double nan_and_more[] = {rank == 0 ? NAN : 1, rank == size - 1 ? NAN : 2, rank};
+    kiln_tensor *x = kiln_from(KILN_F64, KILN_SHAPE(3), nan_and_more);
+    double got[6];
+    TRY(kiln_read(
+        kiln_concat((kiln_tensor *[]){kiln_all_reduce(world, x, KILN_REDUCE_MAX), kiln_all_reduce(world, x, KILN_REDUCE_MIN)}, 2, 0),
+        KILN_F64, got, sizeof got));
+    CHECK(isnan(got[0]) && isnan(got[1]) && got[2] == size - 1 && isnan(got[3]) && isnan(got[4]) && got[5] == 0, "NaN");
+}
+
+/* ---- random programs ---- */
+
+/* Values of [8, 4] on each rank, and the same of all ranks here. What is added is small and what is multiplied less than 1, in eighths: exact in f64. */
+enum { ROWS = 8, COLUMNS = 4, N = ROWS * COLUMNS, VALUES = 8, RANKS = 4 };
+
+typedef struct Simulated {
+    double at[RANKS][N];
+} Simulated;
+
+static void random_step(kiln_tensor **x, Simulated *m, const Part *p)
+{
+    Simulated out = {{{0}}};
+    int a = (int)pick(VALUES), b = (int)pick(VALUES), to = (int)pick(VALUES), root = (int)pick((unsigned)size), from[RANKS];
+    kiln_tensor *y;
+    (void)p;
+#define EACH                       \
+    for (int r = 0; r < size; r++) \
+        for (int i = 0; i < N; i++)
+    switch (pick(9)) {
+    case 0:
+        y = kiln_add(x[a], x[b]);
+        EACH out.at[r][i] = m[a].at[r][i] + m[b].at[r][i];
+        break;
+    case 1:
+        y = kiln_maximum(kiln_minimum(kiln_sub(x[a], 3), x[b]), -50);
+        EACH out.at[r][i] = fmax(fmin(m[a].at[r][i] - 3, m[b].at[r][i]), -50);
+        break;
+    case 2:
+        y = kiln_all_reduce(world, x[a], KILN_REDUCE_MAX);
+        EACH
+        {
+            out.at[r][i] = m[a].at[0][i];
+            for (int k = 1; k < size; k++)
+                out.at[r][i] = fmax(out.at[r][i], m[a].at[k][i]);
+        }
+        break;
+    case 3:
+        y = kiln_minimum(kiln_all_reduce(world, kiln_mul(x[a], 2), KILN_REDUCE_SUM), 100);
+        EACH
+        {
+            for (int k = 0; k < size; k++)
+                out.at[r][i] += 2 * m[a].at[k][i];
+            out.at[r][i] = fmin(out.at[r][i], 100);
+        }
+        break;
+    case 4:
+        y = kiln_broadcast(world, kiln_neg(x[a]), root);
+        EACH out.at[r][i] = -m[a].at[root][i];
+        break;
+    case 5:
+        y = kiln_all_gather(world, kiln_maximum(kiln_reduce_scatter(world, x[a], KILN_REDUCE_SUM, 0), -60), 0);
+        EACH
+        {
+            for (int k = 0; k < size; k++)
+                out.at[r][i] += m[a].at[k][i];
+            out.at[r][i] = fmax(out.at[r][i], -60);
+        }
+        break;
+    case 6: /* there, and rows the other way; and back */
+        y = kiln_all_to_all(world, kiln_all_to_all(world, x[a], 1, 0), 0, 1);
+        EACH out.at[r][i] = m[a].at[r][i];
+        break;
+    case 7:
+        for (int k = 0; k < size; k++)
+            from[k] = (k + root) % size;
+        if (root % 2)
+            from[0] = -1;
+        y = kiln_send_recv(world, x[a], from);
+        EACH out.at[r][i] = from[r] < 0 ? 0 : m[a].at[from[r]][i];
+        break;
+    default:
+        y = kiln_sub(x[a], kiln_sum_axes(x[b], KILN_AXES(1), true));
+        y = kiln_maximum(kiln_minimum(y, 40), -40);
+        EACH
+        {
+            double sum = 0;
+            for (int k = 0; k < COLUMNS; k++)
+                sum += m[b].at[r][i / COLUMNS * COLUMNS + k];
+            out.at[r][i] = fmax(fmin(m[a].at[r][i] - sum, 40), -40);
+        }
+    }
+    CHECK(y, "recording");
+    EACH out.at[r][i] = fmax(fmin(out.at[r][i], 1000), -1000);
+    x[to] = kiln_maximum(kiln_minimum(y, 1000), -1000);
+    m[to] = out;
+}
+
+static void check_value(kiln_tensor *x, const Simulated *m, int k)
+{
+    double got[N];
+    TRY(kiln_read(x, KILN_F64, got, sizeof got));
+    for (int i = 0; i < N; i++)
+        CHECK(got[i] == m->at[rank][i], "value %d, element %d is %g, not %g", k, i, got[i], m->at[rank][i]);
+}
+
+static void random_program(unsigned long long number)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    const Part p = whole();
+    kiln_tensor *x[VALUES];
+    static Simulated m[VALUES];
+    seed = number * 7919 + 17;
+    TRY(kiln_set_option("mode", number % 3 == 0 ? "jit" : number % 3 == 1 ? "interp" : "eager"));
+    for (int v = 0; v < VALUES; v++) {
+        EACH m[v].at[r][i] = (double)pick(33) - 16;
+        x[v] = kiln_from(KILN_F64, KILN_SHAPE(ROWS, COLUMNS), m[v].at[rank]);
+    }
+    unsigned steps = 5 + pick(20);
+    unsigned long long own = number * 31 + (unsigned)rank * 1000003u; /* what is asked for when is another on each rank */
+    for (unsigned s = 0; s < steps; s++) {
+        random_step(x, m, &p);
+        own = own * 6364136223846793005ull + 1442695040888963407ull;
+        if ((own >> 40) % 7 == 0) {
+            int v = (int)(own >> 45) % VALUES;
+            check_value(x[v], &m[v], v);
+        }
+    }
+    for (int k = 0; k < VALUES; k++) {
+        int v = (k + rank) % VALUES;
+        check_value(x[v], &m[v], v);
+    }
+    TRY(kiln_barrier(world));
+    kiln_scope_end(scope);
+}
+
+/* ---- gradients ---- */
+
+static kiln_tensor *through(int which, kiln_tensor *x)
+{
+    int from[RANKS];
+    for (int k = 0; k < size; k++)
+        from[k] = (k + 1) % size;
+    from[0] = -1;
+    switch (which) {
+    case 0: return kiln_all_reduce(world, x, KILN_REDUCE_SUM);
+    case 1: return kiln_all_reduce(world, x, KILN_REDUCE_MEAN);
+    case 2: return kiln_all_reduce(world, x, KILN_REDUCE_MAX);
+    case 3: return kiln_all_reduce(world, x, KILN_REDUCE_PROD);
+    case 4: return kiln_all_gather(world, x, 1);
+    case 5: return kiln_reduce_scatter(world, x, KILN_REDUCE_SUM, 0);
+    case 6: return kiln_reduce_scatter(world, x, KILN_REDUCE_MAX, 1);
+    case 7: return kiln_broadcast(world, x, size - 1);
+    case 8: return kiln_all_to_all(world, x, 0, 1);
+    case 9: return kiln_send_recv(world, x, from);
+    default: return kiln_all_reduce(world, kiln_all_gather(world, kiln_all_reduce(world, x, KILN_REDUCE_MIN), 0), KILN_REDUCE_SUM);
+    }
+}
+
+/* The sum of all ranks' losses, and with `grad` the gradient of this rank's. */
+static double loss_of(int which, const double *data, double *grad)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_param(kiln_from(KILN_F64, KILN_SHAPE(4, 4), data)), *g;
+    kiln_tensor *y = through(which, kiln_mul(x, kiln_sin(x))), *n = kiln_arange(KILN_F64, 0, (double)kiln_numel(y), 1);
+    kiln_tensor *weight = kiln_cos(kiln_add(kiln_mul(n, 0.7), (double)rank));
+    kiln_tensor *loss = kiln_sum(kiln_mul(kiln_square(y), kiln_reshape(weight, kiln_shape_of(y))));
+    double total;
+    if (grad) {
+        TRY(kiln_grad(loss, &x, 1, &g));
+        TRY(kiln_read(g, KILN_F64, grad, 16 * sizeof *grad));
+    }
+    TRY(kiln_item(kiln_all_reduce(world, loss, KILN_REDUCE_SUM), &total));
+    kiln_scope_end(scope);
+    return total;
+}
+
+static void gradients(void)
+{
+    const double h = 1e-5;
+    for (int which = 0; which <= 10; which++) {
+        double x[16], grad[16];
+        for (int i = 0; i < 16; i++)
+            x[i] = 0.3 + 0.17 * i + 0.41 * ((rank + i) % size);
+        (void)loss_of(which, x, grad);
+        for (int r = 0; r < size; r++)
+            for (int i = which; i < 16; i += 7) {
+                double keep = x[i], up, down;
+                x[i] = keep + (r == rank ? h : 0);
+                up = loss_of(which, x, NULL);
+                x[i] = keep - (r == rank ? h : 0);
+                down = loss_of(which, x, NULL);
+                x[i] = keep;
+                double slope = (up - down) / (2 * h);
+                CHECK(r != rank || fabs(slope - grad[i]) <= 1e-4 * (1 + fabs(slope)), "gradient %d, element %d: %g, and differences say %g",
+                      which, i, grad[i], slope);
+            }
+    }
+}
+
+/* ---- training ---- */
+
+enum { EXAMPLES = 16, FEATURES = 3, STEPS = 12 };
+static kiln_tensor *weights[2];
+
+/* in: x, y of this rank. out: the loss of all. */
+static void step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *g[2];
+    kiln_group *group = user;
+    kiln_tensor *error = kiln_sub(kiln_add(kiln_matmul(in[0], weights[0]), weights[1]), in[1]), *loss = kiln_mean(kiln_square(error));
+    TRY(kiln_grad(loss, weights, 2, g));
+    TRY(kiln_parallel_gradients(group, g, 2));
+    for (int k = 0; k < 2; k++)
+        kiln_assign(weights[k], kiln_sub(weights[k], kiln_mul(g[k], 0.1)));
+    out[0] = kiln_all_reduce(group, loss, KILN_REDUCE_MEAN);
+}
+
+static void train(kiln_group *group, double *losses)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    double x[EXAMPLES * FEATURES], y[EXAMPLES];
+    const int n = EXAMPLES / kiln_group_size(group), first = kiln_group_rank(group) * n;
+    for (int i = 0; i < EXAMPLES; i++) {
+        y[i] = 1;
+        for (int k = 0; k < FEATURES; k++)
+            y[i] += (x[i * FEATURES + k] = sin(i * 3 + k)) * k;
+    }
+    kiln_tensor *in[2] = {kiln_from(KILN_F64, KILN_SHAPE(n, FEATURES), x + first * FEATURES),
+                          kiln_from(KILN_F64, KILN_SHAPE(n), y + first)},
+                *out;
+    weights[0] = kiln_param(kiln_broadcast(group, kiln_full(KILN_F64, KILN_SHAPE(FEATURES), kiln_group_rank(group)), 0));
+    weights[1] = kiln_param(kiln_zeros(KILN_F64, KILN_SHAPE()));
+    kiln_function *f = kiln_function_new(step, 2, 1, group);
+    for (int s = 0; s < STEPS; s++) {
+        TRY(kiln_function_call(f, in, &out));
+        TRY(kiln_item(out, &losses[s]));
+    }
+    kiln_function_free(f);
+    kiln_scope_end(scope);
+}
+
+static void training(void)
+{
+    double together[STEPS], alone[STEPS];
+    train(world, together);
+    kiln_group *self = kiln_group_split(world, rank, 0);
+    CHECK(self && kiln_group_size(self) == 1, "split");
+    train(self, alone);
+    for (int s = 0; s < STEPS; s++)
+        CHECK(fabs(together[s] - alone[s]) <= 1e-12 * (1 + alone[s]), "step %d: the loss is %.17g, and %.17g of one rank", s, together[s],
+              alone[s]);
+    CHECK(together[STEPS - 1] < together[0] / 4, "it does not learn");
+}
+
+/* ---- one compile for all ---- */
+
+/* A graph that takes a while to compile, and is another for each number. */
+static double heavy(int number)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_arange(KILN_F32, 0, 1000, 1);
+    for (int k = 0; k < 40; k++)
+        x = k % 3 == number ? kiln_sin(x) : k % 2 ? kiln_exp(kiln_neg(kiln_abs(x))) : kiln_log1p(kiln_square(x));
+    double sum;
+    TRY(kiln_item(kiln_sum(x), &sum));
+    kiln_scope_end(scope);
+    return sum;
+}
+
+/* With a cache directory that is empty and belongs to all: each program is compiled by one rank. */
+static void compiling(void)
+{
+    for (int number = 0; number < 3; number++) {
+        kiln_stats before, after;
+        kiln_get_stats(&before);
+        double sum = heavy(number), spread[2], compiles;
+        kiln_get_stats(&after);
+        kiln_tensor *n = kiln_full(KILN_F64, KILN_SHAPE(), (double)(after.compiles - before.compiles)),
+                    *s = kiln_full(KILN_F64, KILN_SHAPE(), sum);
+        TRY(kiln_item(kiln_all_reduce(world, n, KILN_REDUCE_SUM), &compiles));
+        TRY(kiln_item(kiln_all_reduce(world, s, KILN_REDUCE_MAX), &spread[0]));
+        TRY(kiln_item(kiln_all_reduce(world, s, KILN_REDUCE_MIN), &spread[1]));
+        CHECK(compiles == 1, "program %d was compiled %g times", number, compiles);
+        CHECK(spread[0] == sum && spread[1] == sum, "program %d differs", number);
+    }
+}
+
+/* ---- failures ---- */
+
+/* What comes of it is said on stdout. */
+static int failed(kiln_status status)
+{
+    printf("rank %d: %s\n", rank, status == KILN_OK ? "ok" : kiln_error_message());
+    fflush(stdout);
+    return status == KILN_COMM ? 0 : 1;
+}
+
+/* Rank 1 has something else than the others, after some that are the same. */
+static int differ(const char *what)
+{
+    int other = rank == 1;
+    double *data = calloc(1 << 16, sizeof *data);
+    kiln_tensor *x = kiln_from(KILN_F64, KILN_SHAPE(1 << 16), data), *small = kiln_from(KILN_F32, KILN_SHAPE(4), data);
+    free(data);
+    for (int k = 0; k < 9; k++) {
+        kiln_tensor *y = k % 3 == 2 ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, k % 3 ? small : x, KILN_REDUCE_SUM);
+        kiln_status status = kiln_eval(y);
+        if (status != KILN_OK) /* another rank is past it, and told already */
+            return failed(status);
+    }
+    if (!strcmp(what, "shape"))
+        return failed(kiln_eval(kiln_all_reduce(world, kiln_zeros(KILN_F32, KILN_SHAPE(other ? 5 : 4)), KILN_REDUCE_SUM)));
+    if (!strcmp(what, "dtype"))
+        return failed(kiln_eval(kiln_all_reduce(world, kiln_zeros(other ? KILN_I32 : KILN_F32, KILN_SHAPE(4)), KILN_REDUCE_SUM)));
+    if (!strcmp(what, "how"))
+        return failed(kiln_eval(kiln_all_reduce(world, small, other ? KILN_REDUCE_MAX : KILN_REDUCE_SUM)));
+    if (!strcmp(what, "root"))
+        return failed(kiln_eval(kiln_broadcast(world, small, other)));
+    if (!strcmp(what, "known")) /* both have run, so nobody looks first; of very different sizes */
+        return failed(kiln_eval(other ? kiln_all_reduce(world, x, KILN_REDUCE_SUM) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
+    return failed(kiln_eval(other ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
+}
+
+/* The others wait for rank 1. */
+static int missing(const char *how)
+{
+    double pids[RANKS] = {0}, mine = (double)getpid();
+    kiln_tensor *x = kiln_ones(KILN_F32, KILN_SHAPE(1000));
+    kiln_status before =
+        kiln_read(kiln_all_gather(world, kiln_from(KILN_F64, KILN_SHAPE(1), &mine), 0), KILN_F64, pids, sizeof *pids * (size_t)size);
+    if (before == KILN_OK)
+        before = kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM));
+    if (before == KILN_OK)
+        before = kiln_barrier(world);
+    if (before != KILN_OK) /* another rank is past it, and told already */
+        return failed(before);
+    if (rank == 1 && !strcmp(how, "leave"))
+        return 0;
+    if (rank == 1)
+        raise(!strcmp(how, "die") ? SIGKILL : SIGSTOP);
+    int status = failed(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
+    status |= failed(kiln_eval(kiln_all_reduce(world, x, KILN_REDUCE_SUM)));
+    if (rank == 0 && !strcmp(how, "stop")) {
+        usleep(300000); /* the others say what they have to say */
+        kill((pid_t)pids[1], SIGKILL);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const char *verb = argc > 1 ? argv[1] : "";
+    if (argc > 2)
+        seed = strtoull(argv[2], NULL, 10);
+    world = kiln_group_world(NULL);
+    CHECK(world, "no world");
+    rank = kiln_group_rank(world);
+    size = kiln_group_size(world);
+    CHECK(!getenv("RANKS") || size == atoi(getenv("RANKS")), "%d ranks", size);
+    if (!strcmp(verb, "all")) {
+        unsigned long long first = seed;
+        matrix();
+        told("matrix");
+        for (unsigned long long k = 0; k < 12; k++)
+            random_program(first * 12 + k);
+        told("random programs");
+        TRY(kiln_set_option("mode", "jit"));
+        gradients();
+        told("gradients");
+        training();
+        told("training");
+    } else if (!strcmp(verb, "compiling"))
+        compiling();
+    else if (!strcmp(verb, "differ") && argc > 2)
+        return differ(argv[2]);
+    else if (!strcmp(verb, "leave") || !strcmp(verb, "die") || !strcmp(verb, "stop"))
+        return missing(verb);
+    else
+        CHECK(0, "no verb %s", verb);
+    TRY(kiln_barrier(world));
+    return 0;
+}

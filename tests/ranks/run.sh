@@ -1,0 +1,101 @@
+#!/bin/sh
+# run.sh openmpi|mpich MPIRUN BACKEND PROGRAM GPT SIZE...: tests/ranks/ranks.c under one MPI: everything with each number of ranks, then failures with three. GPT: examples/gpt,
+# which learns with two ranks what it learns with one; "": there is none.
+mpi=$1 mpirun=$2 backend=$3 program=$4 gpt=$5
+shift 5
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+seed=${KILN_TEST_SEED:-1}
+bad=0
+export KILN_COMM="$backend" KILN_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI's own, and what a failed collective may still write to
+
+# launch SECONDS RANKS OPTION... -- ARGUMENT...: the program's output is in $work/out.
+launch()
+{
+    limit=$1 n=$2
+    shift 2
+    options=
+    while [ "$1" != -- ]; do
+        options="$options $1"
+        shift
+    done
+    shift
+    [ "$mpi" != openmpi ] || options="$options --oversubscribe"
+    # shellcheck disable=SC2086
+    began=$(date +%s.%N)
+    RANKS=$n timeout -k 5 "$limit" "$mpirun" $options -n "$n" "$program" "$@" >"$work/out" 2>&1 </dev/null
+    status=$?
+    echo "$n ranks, $*: $(echo "$(date +%s.%N) $began" | awk '{ printf "%.1f", $1 - $2 }') s"
+    return $status
+}
+
+complain()
+{
+    echo "FAILED: $1"
+    cat "$work/out"
+    bad=1
+}
+
+for n in "$@"; do
+    launch 300 "$n" -- all "$seed" || complain "all with $n ranks, seed $seed (status $?)"
+done
+
+# The losses of 12 steps, but for the order of sums.
+if [ "$mpi" = mpich ] && [ -n "$gpt" ]; then
+    i=0
+    while [ $i -lt 60 ]; do
+        echo "line $((i * 7919 % 97)): the quick brown fox jumps over the lazy dog"
+        i=$((i + 1))
+    done >"$work/text"
+    ranks=$program program=$gpt
+    set -- train "$work/text" --depth 1 --width 32 --heads 2 --context 24 --batch 8 --warmup 2 --rate 0.01 --steps 12 --every 3
+    KILN_COMM=self "$gpt" "$@" >"$work/alone" 2>&1 || complain "gpt alone (status $?)"
+    launch 60 2 -- "$@" || complain "gpt with 2 ranks (status $?)"
+    program=$ranks
+    paste "$work/alone" "$work/out" | awk '/^step/ {
+            line = $0
+            gsub(/[,:;]/, "", line)
+            split(line, w, /[ \t]+/)
+            for (k in w) if (w[k] == "loss") losses[++n] = w[k + 1]
+        }
+        END { for (k = 1; k < n; k += 2) { d = losses[k] - losses[k + 1]; if (d * d > 1e-6) bad = 1 }
+              exit bad || n != 10 }' || { complain "gpt: losses of 2 ranks are not those of one"; cat "$work/alone"; }
+fi
+
+KILN_CACHE=on KILN_CACHE_DIR="$work/cache" launch 60 3 -- compiling || complain "compiling (status $?)"
+ls "$work/cache"/??/*.kiln >/dev/null || complain "compiling: nothing is on disk"
+
+# What keeps a launcher from killing the others when one ends without MPI's finalize: each shall say what it sees.
+apart=-enable-recovery
+[ "$mpi" != mpich ] || apart=-disable-auto-cleanup
+
+# fails NAME RANKS-THAT-SAY TEXT ARGUMENT...: within 20 s so many ranks say that the sync point failed, with this text.
+fails()
+{
+    name=$1 ranks=$2 text=$3
+    shift 3
+    launch 20 3 $apart -- "$@"
+    [ $? -ne 124 ] || complain "$name: it hangs"
+    for rank in $ranks; do
+        grep -q "^rank $rank: kiln_[a-z]*: .*$text" "$work/out" || complain "$name: rank $rank does not say: $text"
+    done
+    ! grep -q '^rank [0-9]*: ok' "$work/out" || complain "$name: a rank has a value"
+}
+
+shape='rank . has all_reduce sum of f32\[.\] (ranks.c:[0-9]*), rank . has all_reduce sum of f32\[.\]'
+if [ "$mpi" = mpich ]; then
+    fails shape '0 1 2' "$shape" differ shape
+    fails dtype '0 1 2' 'has all_reduce sum of i32' differ dtype
+    fails known '0 1 2' 'has all_reduce sum of f64\[65536\]' differ known
+    fails root '0 1 2' 'has broadcast of f32\[4\] from rank 1' differ root
+    fails leave '0 2' 'rank 1 ended after 3 collectives of group world' leave
+else
+    fails shape '0 1 2' "$shape" differ shape
+    fails how '0 1 2' 'has all_reduce max of f32\[4\]' differ how
+    fails op '0 1 2' 'has all_gather of f32\[4\]' differ op
+    # (MPICH's launcher kills all)
+    KILN_COMM_TIMEOUT=3 fails die '0 2' 'rank 1 did not come within 3 s' die
+fi
+KILN_COMM_TIMEOUT=3 fails stop '0 2' 'rank 1 did not come within 3 s' stop
+exit $bad

@@ -2,11 +2,11 @@
 #include "jit/host_cpu.h"
 
 #include <cpuid.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <threads.h>
 
 enum { EAX, EBX, ECX, EDX };
 #define XCR0 0x0c000000u /* no leaf of cpuid */
@@ -21,7 +21,7 @@ static const struct Feature {
 #undef FEATURE
 };
 
-static once_flag once = ONCE_FLAG_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char name[64], features[1536];
 
 static void ask(unsigned leaf, unsigned subleaf, unsigned reg[4])
@@ -71,12 +71,12 @@ static void init(void)
 
 const char *host_cpu_name(void)
 {
-    call_once(&once, init);
+    (void)pthread_once(&once, init);
     return name;
 }
 
 const char *host_cpu_features(void)
 {
-    call_once(&once, init);
+    (void)pthread_once(&once, init);
     return features;
 }

@@ -14,9 +14,9 @@
 
 #include <ctype.h>
 #include <llvm-c/Target.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <threads.h>
 
 #define TRIPLE "nvptx64-nvidia-cuda"
 
@@ -37,8 +37,8 @@ static void cuda_init(void)
 
 static LLVMTargetMachineRef cuda_machine(const Session *s)
 {
-    static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, cuda_init);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, cuda_init);
     if (!nvptx)
         return NULL;
     const CudaTarget *t = s->e.cuda;

@@ -17,22 +17,22 @@
 
 #include <elf.h>
 #include <llvm-c/Target.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <threads.h>
 
 /* ---- the host ---- */
 
 static struct Host {
-    once_flag once;
+    pthread_once_t once;
     bool usable, v3, v4; /* AVX2, FMA, F16C; what those levels have */
     int bits;
     char triple[64], cpu[64];
     char features[2048], narrow[2112]; /* narrow: without AVX-512 */
     char target[2300], version[32];
     LLVMTargetRef llvm;
-} host = {.once = ONCE_FLAG_INIT};
+} host = {.once = PTHREAD_ONCE_INIT};
 
 /*
  * Features of which LLVM 19 says what it happens to find: it asks leaves 0x14, 0x19 and 0x24 of cpuid without setting the subleaf that they
@@ -94,7 +94,7 @@ static void host_init(void)
 
 static const struct Host *host_get(void)
 {
-    call_once(&host.once, host_init);
+    (void)pthread_once(&host.once, host_init);
     return &host;
 }
 

@@ -11,9 +11,9 @@
 #include <llvm-c/ErrorHandling.h>
 #include <llvm-c/Support.h>
 #include <llvm-c/Transforms/PassBuilder.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
-#include <threads.h>
 
 static _Thread_local const char *kernel_at_work = "";
 
@@ -40,8 +40,8 @@ static void init(void)
 
 void session_init(void)
 {
-    static once_flag once = ONCE_FLAG_INIT;
-    call_once(&once, init);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, init);
 }
 
 static void on_diagnostic(LLVMDiagnosticInfoRef info, void *user)

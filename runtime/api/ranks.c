@@ -461,8 +461,10 @@ kiln_status kiln_parallel_gradients_at(const char *file, int line, kiln_group *g
     Status may = comm_may_record(r.thread, group);
     if (may != ST_OK)
         rec_failed(&r, may);
-    else if (n < 0 || (n && !grads))
-        rec_fail(&r, ST_INVALID, "needs grads, n of them");
+    else if (n < 0)
+        rec_fail(&r, ST_INVALID, "n is %d", n);
+    else if (n && !grads)
+        rec_fail(&r, ST_INVALID, "grads is NULL");
     for (int k = 0; k < n && r.status == ST_OK; k++)
         rec_in(&r, grads[k], "a gradient");
     rec_end(&r, NULL);

@@ -47,7 +47,9 @@ bool comm_many(void) { return atomic_load_explicit(&all.many, memory_order_relax
 
 static Status check_backend(const kiln_comm_backend *b)
 {
-    if (!b || !b->name || !callee_word(b->name))
+    if (!b)
+        return fail(ST_INVALID, "backend is NULL");
+    if (!b->name || !callee_word(b->name))
         return fail(ST_INVALID, "needs a name of letters, digits, _ . + and -");
     if (b->version != KILN_COMM_VERSION)
         return fail(ST_INVALID, "%s is made for version %u of kiln_comm_backend, this is %d", b->name, b->version, KILN_COMM_VERSION);

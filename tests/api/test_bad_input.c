@@ -37,6 +37,7 @@ static kiln_status of_status(kiln_status status) { return status; }
 static kiln_status of_file(kiln_file *f) { return f ? KILN_OK : kiln_error_status(); }
 static kiln_status of_optimizer(kiln_optimizer *opt) { return opt ? KILN_OK : kiln_error_status(); }
 static kiln_status of_mode(const kiln_mode *mode) { return mode ? KILN_OK : kiln_error_status(); }
+static kiln_status of_group(kiln_group *group) { return group ? KILN_OK : kiln_error_status(); }
 static kiln_status of_op(const kiln_op *op) { return op ? KILN_OK : kiln_error_status(); }
 static kiln_status of_scaler(kiln_scaler *s) { return s ? KILN_OK : kiln_error_status(); }
 static kiln_status of_function(kiln_function *f) { return f ? KILN_OK : kiln_error_status(); }
@@ -72,7 +73,8 @@ static void check(int line, const char *function, const char *param, const char 
                    : of_optimizer, kiln_mode *            \
                    : of_mode, kiln_scaler *               \
                    : of_scaler, const kiln_op *           \
-                   : of_op, kiln_status                   \
+                   : of_op, kiln_group *                  \
+                   : of_group, kiln_status                \
                    : of_status)(function(__VA_ARGS__)),   \
           status, text)
 #define BAD_SHAPES(function, param, status, before, ...)                                        \
@@ -1079,6 +1081,52 @@ static kiln_status nothing_to_time(int64_t n, void *user)
     return KILN_OK;
 }
 
+/* A group of one rank: what is wrong is so before anybody is asked. api/test_ranks has several. */
+static void ranks(void)
+{
+    int to_itself[] = {0}, to_nobody[] = {1};
+    kiln_tensor *gap[] = {x23, NULL};
+    kiln_group *self = kiln_group_world("self");
+    cr_assert(self, "%s", kiln_error_message());
+    HARMLESS(kiln_group_world, backend, null, NULL); /* what the option says */
+    HARMLESS(kiln_group_rank, group, null, NULL);
+    HARMLESS(kiln_group_size, group, null, NULL);
+    HARMLESS(kiln_group_backend, group, null, NULL);
+    BAD(kiln_group_split, group, null, KILN_INVALID, "group is NULL", NULL, 0, 0);
+    BAD(kiln_all_reduce, group, null, KILN_INVALID, "group is NULL", NULL, x23, KILN_REDUCE_SUM);
+    BAD(kiln_all_reduce, x, null, KILN_INVALID, "x is NULL", self, NULL, KILN_REDUCE_SUM);
+    BAD(kiln_all_reduce, how, none, KILN_INVALID, "99", self, x23, (kiln_reduce)99);
+    BAD(kiln_all_gather, group, null, KILN_INVALID, "group is NULL", NULL, x23, 0);
+    BAD(kiln_all_gather, x, null, KILN_INVALID, "x is NULL", self, NULL, 0);
+    BAD(kiln_all_gather, axis, high, KILN_INVALID, "2", self, x23, 2);
+    BAD(kiln_all_gather, axis, low, KILN_INVALID, "-3", self, x23, -3);
+    BAD(kiln_reduce_scatter, group, null, KILN_INVALID, "group is NULL", NULL, x23, KILN_REDUCE_SUM, 0);
+    BAD(kiln_reduce_scatter, x, null, KILN_INVALID, "x is NULL", self, NULL, KILN_REDUCE_SUM, 0);
+    BAD(kiln_reduce_scatter, how, none, KILN_INVALID, "99", self, x23, (kiln_reduce)99, 0);
+    BAD(kiln_reduce_scatter, axis, high, KILN_INVALID, "2", self, x23, KILN_REDUCE_SUM, 2);
+    BAD(kiln_reduce_scatter, axis, low, KILN_INVALID, "-3", self, x23, KILN_REDUCE_SUM, -3);
+    BAD(kiln_broadcast, group, null, KILN_INVALID, "group is NULL", NULL, x23, 0);
+    BAD(kiln_broadcast, x, null, KILN_INVALID, "x is NULL", self, NULL, 0);
+    BAD(kiln_broadcast, root, high, KILN_INVALID, "1", self, x23, 1);
+    BAD(kiln_broadcast, root, negative, KILN_INVALID, "-1", self, x23, -1);
+    BAD(kiln_all_to_all, group, null, KILN_INVALID, "group is NULL", NULL, x23, 0, 0);
+    BAD(kiln_all_to_all, x, null, KILN_INVALID, "x is NULL", self, NULL, 0, 0);
+    BAD(kiln_all_to_all, split_axis, high, KILN_INVALID, "2", self, x23, 2, 0);
+    BAD(kiln_all_to_all, split_axis, low, KILN_INVALID, "-3", self, x23, -3, 0);
+    BAD(kiln_all_to_all, concat_axis, high, KILN_INVALID, "2", self, x23, 0, 2);
+    BAD(kiln_all_to_all, concat_axis, low, KILN_INVALID, "-3", self, x23, 0, -3);
+    BAD(kiln_send_recv, group, null, KILN_INVALID, "group is NULL", NULL, x23, to_itself);
+    BAD(kiln_send_recv, x, null, KILN_INVALID, "x is NULL", self, NULL, to_itself);
+    BAD(kiln_send_recv, from, null, KILN_INVALID, "from is NULL", self, x23, NULL);
+    BAD(kiln_send_recv, from, out, KILN_INVALID, "1", self, x23, to_nobody);
+    BAD(kiln_barrier, group, null, KILN_INVALID, "group is NULL", NULL);
+    BAD(kiln_parallel_gradients, group, null, KILN_INVALID, "group is NULL", NULL, gap, 1);
+    BAD(kiln_parallel_gradients, grads, null, KILN_INVALID, "grads is NULL", self, NULL, 1);
+    BAD(kiln_parallel_gradients, grads, element, KILN_INVALID, "NULL", self, gap, 2);
+    BAD(kiln_parallel_gradients, n, negative, KILN_INVALID, "-1", self, gap, -1);
+    BAD(kiln_comm_register, backend, null, KILN_INVALID, "NULL", NULL);
+}
+
 static void without_errors(void)
 {
     char text[8];
@@ -1143,6 +1191,7 @@ static const char *const *kinds_of(const char *type, const char *name)
         {"kiln_shape", {"negative", "rank", "huge", ""}},
         {"kiln_axes", {"out", "twice", "count", ""}},
         {"kiln_scatter_mode", {"none", ""}},
+        {"kiln_reduce", {"none", ""}},
         {"kiln_pad_mode", {"none", ""}},
         {"const kiln_conv_options *", {""}},        /* may be NULL; api/test_convolution */
         {"const kiln_interpolate_options *", {""}}, /* api/test_resize */
@@ -1165,15 +1214,16 @@ static const char *const *kinds_of(const char *type, const char *name)
         return pointer;
     if (strcmp(type, "int") == 0 && strcmp(name, "reason") == 0)
         return reason;
-    if (strcmp(type, "int") == 0 && (strcmp(name, "axis") == 0 || strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
+    if (strcmp(type, "int") == 0 && (strcmp(name, "axis") == 0 || strcmp(name, "split_axis") == 0 || strcmp(name, "concat_axis") == 0 ||
+                                     strcmp(name, "a") == 0 || strcmp(name, "b") == 0))
         return axis;
-    if (strcmp(type, "int") == 0 && (strcmp(name, "i") == 0 || strcmp(name, "k") == 0))
+    if (strcmp(type, "int") == 0 && (strcmp(name, "i") == 0 || strcmp(name, "k") == 0 || strcmp(name, "root") == 0))
         return index;
     if (strcmp(name, "n") == 0 || strcmp(name, "n_metadata") == 0 || strcmp(name, "n_in") == 0 || strcmp(name, "n_out") == 0 ||
         strcmp(name, "n_wrt") == 0 || strcmp(name, "n_carry") == 0 || strcmp(name, "n_xs") == 0 || strcmp(name, "n_ys") == 0 ||
         strcmp(name, "rows") == 0 || strcmp(name, "cols") == 0)
         return count;
-    if (strcmp(type, "int64_t") == 0 || strcmp(name, "level") == 0)
+    if (strcmp(type, "int64_t") == 0 || strcmp(name, "level") == 0 || strcmp(name, "color") == 0 || strcmp(name, "key") == 0)
         return value;
     cr_assert_fail("no kinds of bad input are known for a parameter `%s %s`: add them here", type, name);
     return value;
@@ -1308,6 +1358,7 @@ Test(bad_input, every_function_refuses_every_kind, .timeout = HANGS_AFTER(120))
     own_ops();
     own_passes();
     exchange();
+    ranks();
     without_errors();
     int functions = require_rows();
     cr_assert(functions > 180, "only %d functions were found in kiln.h", functions);

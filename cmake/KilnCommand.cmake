@@ -60,6 +60,9 @@ add_custom_command(TARGET kiln_command POST_BUILD BYPRODUCTS ${texts}
 set_property(TARGET kiln_command APPEND PROPERTY LINK_DEPENDS ${script} ${KILN_MAN}/kiln.1.in ${KILN_MAN}/kiln.3.in ${KILN_MAN}/kiln-env.7.in)
 
 set(command COMPONENT command)
+if(TARGET kiln_mpi) # what is installed is there after the demo preset, too (tests/package/demo_install.sh)
+    add_dependencies(kiln_command kiln_mpi)
+endif()
 install(TARGETS kiln_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} ${command})
 install(FILES ${KILN_MADE}/kiln.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 ${command})
 install(FILES ${KILN_MADE}/kiln.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3 COMPONENT development)

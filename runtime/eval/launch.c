@@ -495,19 +495,35 @@ static Status run_launching(Run *run)
     return status;
 }
 
+/* What something outside may write to for ever: under the evaluation lock. */
+typedef struct Lent {
+    struct Lent *next;
+    Storage *storage;
+} Lent;
+static Lent *lent;
+
+static void lend(Storage *storage)
+{
+    Lent *first = storage ? os_alloc(sizeof *first) : NULL;
+    if (storage)
+        storage_retain(storage); /* even where it cannot be listed */
+    if (!first)
+        return;
+    *first = (Lent){lent, storage};
+    lent = first;
+}
+
 /* Of the call at hand nothing is freed any more. */
 static void lend_all(Run *run, const Result *results)
 {
     const Call *call = run->call;
-    Storage *const own[] = {run->temps, run->shared, run->rows};
-    for (size_t k = 0; k < sizeof own / sizeof *own; k++)
-        if (own[k])
-            storage_retain(own[k]);
+    lend(run->temps);
+    lend(run->shared);
+    lend(run->rows);
     for (uint32_t k = 0; k < run->p->n_outputs; k++)
-        if (results[k].storage)
-            storage_retain(results[k].storage);
+        lend(results[k].storage);
     for (uint32_t k = 0; k < call->inputs.n; k++)
-        storage_retain(atomic_load(&input_node(run, k)->storage));
+        lend(atomic_load(&input_node(run, k)->storage));
     run->e->lent = false;
 }
 

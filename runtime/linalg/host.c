@@ -317,8 +317,9 @@ static size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t)63; }
 static void run_some(void *arg, int64_t lo, int64_t hi, int thread)
 {
     Job *j = arg;
+    char *scratch = j->scratch ? j->scratch + j->scratch_bytes * (size_t)thread : NULL;
     for (int64_t i = lo; i < hi; i++)
-        if (j->one(j, i, j->scratch + j->scratch_bytes * (size_t)thread) != 0) {
+        if (j->one(j, i, scratch) != 0) {
             int64_t before = atomic_load(&j->failed);
             while (i < before && !atomic_compare_exchange_weak(&j->failed, &before, i))
                 ;

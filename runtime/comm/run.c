@@ -1,13 +1,13 @@
 /*
  * Running one collective: is it the same on all ranks, and do they come?
  *
- *     rank r    tell r + 1 what it has  |  start  |  test, hear what r - 1 has, test ...  |  done: both are there
+ *     rank r    tell r + 1 what it has  |  start  |  test, hear what r - 1 has, tell r + 2, test ...  |  done: both are there
  *
- * Every collective carries a check: each rank sends the next one a note, which costs no waiting, since a collective waits for the others anyway; a result is not given
- * out before the note of the rank before has come and says the same. All around the ring that is so, or somebody sees a difference. What runs for the first time starts when
- * all have agreed: in log2(size) rounds each rank tells the one 1, 2, 4... behind it, after it heard from the one so far before it (a dissemination barrier). So a
- * backend meets differing sizes seldom, and no rank has a result where another sees a difference. Ranks that agreed so far know of the same things that they ran; where
- * they do not agree, who waits for a round that does not come hears from him who saw the difference.
+ * Every collective carries a check, in log2(size) rounds: each rank tells the one 1, 2, 4... behind it what it has, after it heard from those 1, 2, ... before it that they
+ * have the same (a dissemination barrier). Who heard all rounds knows that all ranks have the same, and gives no result out before: so no rank has a result where another
+ * sees a difference, whatever the backend made of collectives that do not fit. The rounds go on beside the collective, which waits for the others anyway, so they
+ * cost no waiting; but what runs for the first time starts when all have agreed, so that a backend meets differing sizes seldom. Ranks that agreed so far know of the same
+ * sequences that they ran; where they do not agree, who waits for a round that does not come hears from him who saw the difference.
  *
  * Who waits for a while tells all ranks of the group what he waits in: so differences show also where the next rank is somewhere else, and at the deadline it is known
  * who did not come. Who sees a failure tells all ranks of the world (FAILED), and who waits hears that. After a collective is done there is a last look for
@@ -35,7 +35,9 @@ typedef struct Running {
     kiln_group *g;
     const CommWhat *what;
     Loc loc;
-    uint32_t agreed;   /* rounds: 1 << k: the rank 1 << k before this one has the same, and those that it heard of */
+    uint32_t agreed;  /* rounds: 1 << k: the rank 1 << k before this one has the same, and those that it heard of */
+    uint32_t told_of; /* rounds that this rank began, of all */
+    uint32_t all;
     bool told;         /* all others know that this one waits */
     bool started;      /* and may still write */
     bool leaving;      /* it is none: the process ends */
@@ -186,7 +188,7 @@ static void take_has(Running *run, kiln_group *g, int from, const CommNote *note
         keep_early(run, g, from, note);
     } else if (note->number == g->calls && g == run->g) {
         compare(run, from, note);
-        if (note->kind == NOTE_HAS && note->round < MOST_ROUNDS && from == before(g, note->round))
+        if (note->kind == NOTE_HAS && note->round < run->all && from == before(g, note->round))
             run->agreed |= 1u << note->round;
     }
 }
@@ -301,6 +303,30 @@ static void look_at_the_clock(Running *run)
     lost(run, text);
 }
 
+static uint32_t all_rounds(const kiln_group *g)
+{
+    uint32_t n = 0;
+    while (n < MOST_ROUNDS && INT64_C(1) << n < g->size)
+        n++;
+    return n;
+}
+
+/* Have all ranks the same? The rounds before it are agreed: this rank's next one begins. */
+static bool agreed(Running *run)
+{
+    const kiln_group *g = run->g;
+    CommNote note;
+    for (; run->told_of < run->all && run->status == ST_OK; run->told_of++) {
+        const uint32_t before_it = (1u << run->told_of) - 1;
+        if ((run->agreed & before_it) != before_it)
+            return false;
+        note_of(run, NOTE_HAS, &note);
+        note.round = run->told_of;
+        tell(g, behind(g, run->told_of), &note);
+    }
+    return run->agreed == (1u << run->all) - 1;
+}
+
 /* One round of waiting: notes, the clock, giving way to others. */
 static void wait_a_round(Running *run)
 {
@@ -350,7 +376,7 @@ static void finish(Running *run, void *request)
             backend_failed(run, why);
             return;
         }
-        if (done && run->agreed & 1)
+        if (agreed(run) && done)
             break;
         wait_a_round(run);
     }
@@ -360,39 +386,22 @@ static void finish(Running *run, void *request)
         run->started = false;
 }
 
-/* Did the same run here before? Then it is checked beside it. */
+/* Did the same run here before, after the same? Then it is checked beside it. (Backends were seen to crash on sizes that differ, so one collective alone is not enough.) */
 static bool seen(kiln_group *g, const CommWhat *what)
 {
-    uint64_t hash = hash128(what, sizeof *what).lo | 1, *place = &g->seen[hash / 2 % COMM_SEEN];
-    bool known = *place == hash;
-    *place = hash;
+    const uint64_t hash = hash128(what, sizeof *what).lo, key = (hash ^ g->last * UINT64_C(0x9e3779b97f4a7c15)) | 1;
+    uint64_t *place = &g->seen[key / 2 % COMM_SEEN];
+    const bool known = *place == key;
+    *place = key;
+    g->last = hash;
     return known;
-}
-
-/* At most so many rounds; of 1 nothing is awaited yet. */
-static void agree(Running *run, uint32_t rounds)
-{
-    const kiln_group *g = run->g;
-    CommNote note;
-    note_of(run, NOTE_HAS, &note);
-    for (uint32_t k = 0; k < rounds && INT64_C(1) << k < g->size && run->status == ST_OK; k++) {
-        note.round = k;
-        tell(g, behind(g, k), &note);
-        while (rounds > 1 && !(run->agreed >> k & 1) && run->status == ST_OK)
-            wait_a_round(run);
-    }
 }
 
 Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call, Loc loc)
 {
     const double now = os_seconds();
     void *request = NULL;
-    Running run = {.g = g,
-                   .what = what,
-                   .loc = loc,
-                   .agreed = g->size == 1 ? ~0u : 0,
-                   .began = now,
-                   .due = now + (double)option_int(OPT_COMM_TIMEOUT)};
+    Running run = {.g = g, .what = what, .loc = loc, .all = all_rounds(g), .began = now, .due = now + (double)option_int(OPT_COMM_TIMEOUT)};
     if (g->world->failed)
         return refuse(g->world);
     if (os_process() != g->world->process)
@@ -400,7 +409,9 @@ Status comm_run(kiln_group *g, const CommWhat *what, const kiln_comm_call *call,
     g->calls++;
     take_early(&run);
     check_left(&run);
-    agree(&run, seen(g, what) ? 1 : UINT32_MAX);
+    const bool known = seen(g, what);
+    while (run.status == ST_OK && !agreed(&run) && !known)
+        wait_a_round(&run);
     if (run.status == ST_OK)
         start(&run, call, &request);
     finish(&run, request);

@@ -532,8 +532,11 @@ static int differ(const char *what)
     double *data = calloc(1 << 16, sizeof *data);
     kiln_tensor *x = kiln_from(KILN_F64, KILN_SHAPE(1 << 16), data), *small = kiln_from(KILN_F32, KILN_SHAPE(4), data);
     free(data);
-    for (int k = 0; k < 9; k++) {
-        kiln_tensor *y = k % 3 == 2 ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, k % 3 ? small : x, KILN_REDUCE_SUM);
+    const bool after_x = !strcmp(what, "op") || !strcmp(what, "order");
+    const char *before = after_x ? "xsgxsgsxgx" : "xsgxsgsxg"; /* x, small, gather: each has followed each */
+    for (int k = 0; before[k]; k++) {
+        kiln_tensor *y =
+            before[k] == 'g' ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, before[k] == 's' ? small : x, KILN_REDUCE_SUM);
         kiln_status status = kiln_eval(y);
         if (status != KILN_OK) /* another rank is past it, and told already */
             return failed(status);
@@ -546,7 +549,9 @@ static int differ(const char *what)
         return failed(kiln_eval(kiln_all_reduce(world, small, other ? KILN_REDUCE_MAX : KILN_REDUCE_SUM)));
     if (!strcmp(what, "root"))
         return failed(kiln_eval(kiln_broadcast(world, small, other)));
-    if (!strcmp(what, "known")) /* both have run, so nobody looks first; of very different sizes */
+    if (!strcmp(what, "order")) /* both have run, but rank 1's never after itself; of very different sizes */
+        return failed(kiln_eval(kiln_all_reduce(world, other ? x : small, KILN_REDUCE_SUM)));
+    if (!strcmp(what, "known")) /* both have run after a gather, so nobody looks first; of very different sizes */
         return failed(kiln_eval(other ? kiln_all_reduce(world, x, KILN_REDUCE_SUM) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
     return failed(kiln_eval(other ? kiln_all_gather(world, small, 0) : kiln_all_reduce(world, small, KILN_REDUCE_SUM)));
 }

@@ -94,6 +94,7 @@ else
     fails shape '0 1 2' "$shape" differ shape
     fails how '0 1 2' 'has all_reduce max of f32\[4\]' differ how
     fails op '0 1 2' 'has all_gather of f32\[4\]' differ op
+    fails order '0 1 2' 'has all_reduce sum of f64\[65536\]' differ order
     # (MPICH's launcher kills all)
     KILN_COMM_TIMEOUT=6 fails die '0 2' 'rank 1 did not come within 6 s' die
 fi

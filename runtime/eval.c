@@ -9,6 +9,7 @@
  *   launch     bind buffers, sizes and scalars; run the steps                 (runtime/eval/launch.c)
  *   publish    the nodes have values now and let their inputs go
  *
+ * kiln_eval_async has all of it done by another thread                        (runtime/eval/async.c).
  * When compiling fails the reference interpreter runs the graph, with one warning (runtime/eval/interpret.c). All that is known of the
  * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it but the launch on a CPU
  * (runtime/eval/lock.c).
@@ -17,6 +18,7 @@
 #include "ir/base/os.h"
 #include "runtime/api/stats.h"
 #include "runtime/device/device.h"
+#include "runtime/eval/async.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/launch.h"
 #include "runtime/eval/perf.h"
@@ -47,6 +49,7 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     if (!pending)
         return ST_OK;
     Evaluation *e;
+    TRY(async_settle(nodes, n));
     TRY(eval_enter_among(&e));
     Status status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
@@ -103,6 +106,17 @@ static Status together(Evaluation *e, RtNode *const *nodes, uint32_t n)
     Status status = by_device(e, roots, n_roots);
     group_done(e, roots, n_roots, status);
     return status == ST_OK ? ST_OK : by_device(e, nodes, n);
+}
+
+Status eval_company(RtNode *const *nodes, const char *api, Loc loc, RtNode ***roots, uint32_t *n)
+{
+    Evaluation *e;
+    TRY(eval_enter_among(&e));
+    Status status = evaluation_begin(e, api, loc);
+    if (status == ST_OK)
+        status = group_roots(e, nodes, roots, n);
+    eval_unlock();
+    return status;
 }
 
 /* The nodes of one device at a time: nearly always there is one. */

@@ -16,6 +16,10 @@ Status eval_enter(Evaluation **e);
 /* The same while others may be beside: for who looks at no pending node but by collect(), which waits for the claimed ones. */
 Status eval_enter_among(Evaluation **e);
 
+/* Would these refuse? Does this thread hold the lock? */
+Status eval_may_enter(void);
+bool eval_holds(void);
+
 /* Under the lock: waits until nobody is beside, which may give the lock back meanwhile. */
 void eval_alone(void);
 
@@ -51,6 +55,9 @@ void eval_step_in(EvalHeld before);
 
 /* Collects the pending graph behind `roots` under the options at hand, as evaluation does. Under the evaluation lock. */
 Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *take, void *user);
+/* What a sync point of this thread that asks for `nodes` would compute: *roots begins with them, *n counts them; a reference each, in an array of the thread's. *roots is
+ * NULL where they are all. */
+Status eval_company(RtNode *const *nodes, const char *api, Loc loc, RtNode ***roots, uint32_t *n);
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc);
 

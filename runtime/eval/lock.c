@@ -28,6 +28,7 @@
 #include "ir/base/timeline.h"
 #include "jit/extensions.h"
 #include "runtime/eval.h"
+#include "runtime/eval/async.h"
 #include "runtime/eval/background.h"
 #include "runtime/eval/op.h"
 #include "runtime/eval/perf.h"
@@ -115,6 +116,7 @@ static void init_lock(void)
     log_handle_forks(); /* a fork locks in the reverse of this order: this lock first, the log's last */
     pool_handle_forks();
     background_handle_forks();
+    async_handle_forks();
     pthread_atfork(eval_lock, eval_unlock, unlock_in_child); /* a fork waits for kernels and compiles in flight */
     atomic_store_explicit(&lock_made, true, memory_order_release);
 }
@@ -184,6 +186,10 @@ static inline Status may_enter(Evaluation **e)
     TRY(op_refuses());
     return e && !(*e = evaluation_of_thread()) ? ST_OUT_OF_MEMORY : ST_OK;
 }
+
+Status eval_may_enter(void) { return may_enter(NULL); }
+
+bool eval_holds(void) { return taken > 0; }
 
 Status eval_enter(Evaluation **e)
 {

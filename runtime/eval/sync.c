@@ -10,6 +10,7 @@
 #include "ir/base/os.h"
 #include "runtime/device/device.h"
 #include "runtime/eval.h"
+#include "runtime/eval/async.h"
 #include "runtime/gradient/body.h"
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
@@ -153,10 +154,10 @@ API1(kiln_status, kiln_eval, kiln_tensor *, x)
     return status;
 }
 
-API2(kiln_status, kiln_eval_many, kiln_tensor *const *, tensors, int, n)
+typedef Status Evaluate(RtNode *const *nodes, uint32_t n, const char *api, Loc loc);
+
+static kiln_status several(Evaluate *evaluate, kiln_tensor *const *tensors, int n, const char *api, Loc loc)
 {
-    static const char api[] = "kiln_eval_many";
-    Loc loc = place(file, line);
     trace_sync(api, loc);
     if (body_refuses(api, loc))
         return KILN_INVALID;
@@ -175,11 +176,27 @@ API2(kiln_status, kiln_eval_many, kiln_tensor *const *, tensors, int, n)
         return error_sync(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
     for (int k = 0; k < n; k++)
         nodes[k] = node_retain(tensors[k]->node);
-    kiln_status status = error_sync(eval_nodes(nodes, (uint32_t)n, api, loc), api, loc);
+    kiln_status status = error_sync(evaluate(nodes, (uint32_t)n, api, loc), api, loc);
     for (int k = 0; k < n; k++)
         node_release(nodes[k]);
     os_free(nodes);
     return status;
+}
+
+API2(kiln_status, kiln_eval_many, kiln_tensor *const *, tensors, int, n)
+{
+    return several(eval_nodes, tensors, n, "kiln_eval_many", place(file, line));
+}
+
+API2(kiln_status, kiln_eval_many_async, kiln_tensor *const *, tensors, int, n)
+{
+    return several(async_eval, tensors, n, "kiln_eval_many_async", place(file, line));
+}
+
+API1(kiln_status, kiln_eval_async, kiln_tensor *, x)
+{
+    static const char api[] = "kiln_eval_async";
+    return x ? several(async_eval, &x, 1, api, place(file, line)) : error_null("x", api, place(file, line));
 }
 
 /* The elements of x, row-major, to `out`, which has the room. */

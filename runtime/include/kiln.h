@@ -73,9 +73,10 @@
  * another thread (a value that was computed from it before stays what it was, also where the new one
  * is computed in its memory). So is the memory behind kiln_wrap, which nobody may write while a
  * value recorded from it is not computed. A kiln_function may be called by several threads at once;
- * scopes, recordings and modes belong to their thread, options and random numbers to all. One
- * evaluation at a time: on a CUDA device (its launches only queue), under modes, with ops of one's own, while launches
- * are measured (KILN_PERF, KILN_LOG=perf, KILN_TRACE), and the parts of a graph of more than 4,096
+ * scopes, recordings and modes belong to their thread, options and random numbers to all.
+ * kiln_eval_async brings a thread of its own. One evaluation at a time: on a CUDA device (its
+ * launches only queue), under modes, with ops of one's own, while launches are measured
+ * (KILN_PERF, KILN_LOG=perf, KILN_TRACE), and the parts of a graph of more than 4,096
  * nodes but the last. Gradients and the first call of a kiln_function wait for what others compute.
  *
  * pthread_cancel takes effect where a thread is outside of kiln (deferred
@@ -1104,6 +1105,17 @@ KILN_SYNC(kiln_wait, kiln_tensor *x);
 KILN_SYNC(kiln_eval, kiln_tensor *x);
 /* Computes several together: shared work is done once. */
 KILN_SYNC(kiln_eval_many, kiln_tensor *const *tensors, int n);
+/* The same in a thread of kiln's, in the order of the calls: returns once it is queued. Whoever asks for a value (kiln_wait, kiln_read,
+ * kiln_eval..., also of what is computed from it) waits for it, or computes it if that thread has not begun; kiln_is_evaluated says whether
+ * it is there. Until then it is as if another thread used the tensors ("Threads" above). What nobody holds any more when its turn comes is not computed.
+ *
+ * A failure (an index out of bounds, no memory) is that of the first sync point that asks for the value: its status, and a message that names
+ * this call, too. Options count as they are when it is computed; kiln_last_call does not tell of it.
+ *
+ * It is computed before the call returns under a mode (kiln_..._push), on a CUDA device (as kiln_eval, which queues), in one of several
+ * ranks, and when 64 calls are waiting. */
+KILN_SYNC(kiln_eval_async, kiln_tensor *x);
+KILN_SYNC(kiln_eval_many_async, kiln_tensor *const *tensors, int n);
 /* Copies all elements, row-major, to `data`. `dtype` must be x's and `bytes` exactly numel *
  * kiln_dtype_size. */
 KILN_SYNC(kiln_read, kiln_tensor *x, kiln_dtype dtype, void *data, size_t bytes);
@@ -2113,6 +2125,8 @@ KILN_NUMBERS3(kiln_clamp)
 #define kiln_wait(...) kiln_wait_at(KILN_HERE, __VA_ARGS__)
 #define kiln_eval(...) kiln_eval_at(KILN_HERE, __VA_ARGS__)
 #define kiln_eval_many(...) kiln_eval_many_at(KILN_HERE, __VA_ARGS__)
+#define kiln_eval_async(...) kiln_eval_async_at(KILN_HERE, __VA_ARGS__)
+#define kiln_eval_many_async(...) kiln_eval_many_async_at(KILN_HERE, __VA_ARGS__)
 #define kiln_read(...) kiln_read_at(KILN_HERE, __VA_ARGS__)
 #define kiln_item(...) kiln_item_at(KILN_HERE, __VA_ARGS__)
 #define kiln_item_int(...) kiln_item_int_at(KILN_HERE, __VA_ARGS__)

@@ -678,6 +678,11 @@ static void sync_points(void)
     BAD(kiln_eval_many, tensors, element, KILN_INVALID, "tensor 1 is NULL", gap, 2);
     BAD(kiln_eval_many, n, negative, KILN_INVALID, "-1 tensors", gap, -1);
     NO_ERROR(kiln_eval_many, n, none, gap, 0);
+    BAD(kiln_eval_async, x, null, KILN_INVALID, "x is NULL", NULL);
+    BAD(kiln_eval_many_async, tensors, null, KILN_INVALID, "tensors is NULL", NULL, 1);
+    BAD(kiln_eval_many_async, tensors, element, KILN_INVALID, "tensor 1 is NULL", gap, 2);
+    BAD(kiln_eval_many_async, n, negative, KILN_INVALID, "-1 tensors", gap, -1);
+    NO_ERROR(kiln_eval_many_async, n, none, gap, 0);
     BAD(kiln_read, x, null, KILN_INVALID, "x is NULL", NULL, KILN_F32, data, sizeof data);
     BAD(kiln_read, dtype, none, KILN_BAD_DTYPE, "dtype", x23, NO_DTYPE, data, sizeof data);
     BAD(kiln_read, dtype, other, KILN_BAD_DTYPE, "f32[2,3]", x23, KILN_I32, data, sizeof data);

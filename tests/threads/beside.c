@@ -166,6 +166,20 @@ static uint64_t take(int seed)
     return status == KILN_BAD_INDEX && strstr(kiln_error_message(), "index 37") ? (uint64_t)status : 1;
 }
 
+/* Another thread computes it while this one goes on recording, asks for what is made of it, or lets it go. */
+static uint64_t queued(int seed)
+{
+    kiln_tensor *x = input(seed % 2 ? LARGE : SMALL, seed), *all[4];
+    for (int k = 0; k < 4; k++) {
+        all[k] = kiln_sin(kiln_mul(k ? all[k - 1] : x, kiln_scalar(0.5 + k)));
+        kiln_scope *scope = kiln_scope_begin();
+        if (kiln_eval_async(all[k]) != KILN_OK || kiln_eval_async(kiln_sum(all[k])) != KILN_OK)
+            return 1;
+        kiln_scope_end(scope);
+    }
+    return bits_of(kiln_max(all[3])) ^ bits_of(all[seed % 4]);
+}
+
 typedef struct Piece {
     const char *name;
     uint64_t (*work)(int seed);
@@ -173,7 +187,7 @@ typedef struct Piece {
 
 static const Piece pieces[] = {
     {"chain", chain},       {"product", product},           {"sort", sorted},       {"loop", loop}, {"in place", in_place},
-    {"function", function}, {"own function", own_function}, {"gradient", gradient}, {"take", take}};
+    {"function", function}, {"own function", own_function}, {"gradient", gradient}, {"take", take}, {"queued", queued}};
 enum { PIECES = sizeof pieces / sizeof *pieces };
 
 static uint64_t expected[PIECES][SEEDS];

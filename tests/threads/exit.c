@@ -1,6 +1,6 @@
 /*
  * A process ends, by exit() in its main thread, in another, or in a log sink that the thread in the background waits for, at any moment of a
- * compile in the background: soon, with its own status, and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
+ * compile in the background or of what kiln_eval_async queued: soon, with its own status, and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
  */
 #include "kiln.h"
 #include "tests/support/seconds.h"
@@ -64,6 +64,16 @@ static void exit_in_sink(void *main_thread, int level, const char *topic, const 
     exit(STATUS);
 }
 
+/* What is queued, and under way, is of no use any more. */
+static bool queue_values(void)
+{
+    kiln_tensor *x = kiln_arange(KILN_F32, 0, 100000, 1);
+    for (int n = 0; n < 8; n++)
+        if (kiln_eval_async(kiln_sin(kiln_mul(x, kiln_scalar(n)))) != KILN_OK)
+            return false;
+    return true;
+}
+
 static void child(int k)
 {
     pthread_t thread, self = pthread_self();
@@ -74,7 +84,7 @@ static void child(int k)
             (void)queue_some(); /* which logs */
         _exit(1);
     }
-    if (!queue_some())
+    if (!queue_some() || (k % 3 == 0 && !queue_values()))
         _exit(1);
     usleep((useconds_t)(k / 2 * 1500));
     if (k % 2 == 0)

@@ -7,7 +7,7 @@
  * memory, or never seen (misses compile). Sizes: a call of a few microseconds, one of tens, one that is worth all cores. "1 core": each call on one thread
  * (KILN_THREADS=1), each thread on a core of its own; else on all. One thread and n are measured in turns, round after round; the ratio is the median over the rounds. Also told: what the
  * longest call took, over the median one of one thread, since a queue that is unfair shows there. On a machine with fewer cores than threads a ratio
- * can only be that of the cores.
+ * can only be that of the cores. Last, kiln_eval_async: a step of kiln's and one of the caller's that takes as long, beside each other or in turns.
  */
 #include "bench/result.h"
 #include "bench/timing.h"
@@ -215,6 +215,57 @@ static void run(const Kind *kind, int most)
     kiln_function_free(shared);
 }
 
+/* --- kiln_eval_async: the caller works meanwhile ------------------------------------------------------------------------------- */
+
+/* Of the caller's own, of about so many seconds. */
+static void own_work(double how_long)
+{
+    for (double end = now_seconds() + how_long; now_seconds() < end;)
+        ;
+}
+
+/* One step after the other, or the caller's part beside kiln's: seconds for a step, and until the sync point returns. */
+static double step(kiln_tensor *x, double own, bool async, double *returned)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    double start = now_seconds();
+    kiln_tensor *y = chain(x, 5);
+    must(async ? kiln_eval_async(y) : kiln_eval(y), "evaluation");
+    *returned = now_seconds() - start;
+    own_work(own);
+    must(kiln_wait(y), "waiting");
+    double took = now_seconds() - start;
+    kiln_scope_end(scope);
+    return took;
+}
+
+static void run_async(int64_t n)
+{
+    enum { STEPS = 51 };
+    char name[40];
+    double after[MAX_ROUNDS], ratio[MAX_ROUNDS], took[2][STEPS], returned[2][STEPS];
+    snprintf(name, sizeof name, "async, %lld elements", (long long)n);
+    must(kiln_set_option("threads", "1"), "option");
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *x = kiln_uniform(KILN_F32, KILN_SHAPE(n), -1, 1);
+    must(kiln_eval(x), "input");
+    for (int k = 0; k < STEPS; k++)
+        took[0][k] = step(x, 0, false, &returned[0][k]);
+    double own = median(took[0], STEPS);
+    for (int r = 0; r < rounds; r++) {
+        for (int async = 0; async < 2; async++)
+            for (int k = 0; k < STEPS; k++)
+                took[async][k] = step(x, own, async, &returned[async][k]);
+        ratio[r] = median(took[0], STEPS) / median(took[1], STEPS);
+        after[r] = median(returned[1], STEPS);
+    }
+    named_result(name, "a call of one thread", 1e6 * own, "us", 0, false);
+    named_result(name, "kiln_eval_async returns after", 1e6 * median(after, rounds), "us", 0, false);
+    named_result(name, "with as much work of the caller's, over kiln_eval", median(ratio, rounds), "x",
+                 cpu_count() > 1 && n > 10000 ? 1.8 : 0, true);
+    kiln_scope_end(scope);
+}
+
 int main(int argc, char **argv)
 {
     const char *only = "", *json = NULL;
@@ -240,5 +291,7 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         if (strstr(kinds[k].name, only))
             run(&kinds[k], most);
+    for (int64_t n = 1000; n <= 1000000 && strstr("async", only); n *= 10)
+        run_async(n);
     return json ? write_json(json, "") : 0;
 }

@@ -106,7 +106,7 @@ Test(schedule, these_are_refused_by_name) { cr_assert_geq(golden_cases(KILN_SOUR
 
 typedef struct Case {
     const char *text;
-    int64_t n[5]; /* elements of buffers, values of sizes */
+    int64_t n[6]; /* elements of buffers, values of sizes */
 } Case;
 
 static const Case loops[] = {

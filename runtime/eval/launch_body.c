@@ -6,7 +6,8 @@
  *             reads (jit/buffers.c); or none, where the step hands it on. The first iteration reads the operand, which is never written
  *   slices    x[i] and y[i] are addresses inside xs and ys: nothing is copied
  *
- * Nothing is allocated between iterations, but for what sorts and split kernels ask for. On a CUDA device the host loops: it queues the launches of each
+ * Nothing is allocated between iterations, but for what sorts and split kernels ask for; on the CPU the steps of a body of kernels are worked out once
+ * (runtime/eval/launch_repeat.c). On a CUDA device the host loops: it queues the launches of each
  * iteration, and waits only where a condition or predicate decides, and at the end of a body in which an index may be out of bounds.
  */
 #include "ir/base/os.h"
@@ -21,6 +22,7 @@ typedef struct Frame {
     Storage *word;    /* on a CUDA device: where kernels leave a fault; NULL: none can */
     void *block;      /* what its arrays lie in */
     void **in, **out; /* what the next run is given, and where its outputs belong */
+    Repeat *repeat;   /* NULL: each run works out its steps */
 } Frame;
 
 static bool on_cuda(const Run *run) { return device_is_cuda(run->device); }
@@ -104,6 +106,7 @@ static void frame_end(Frame *f)
     storage_release(f->run.shared);
     storage_release(f->run.rows);
     storage_release(f->word);
+    repeat_free(f->repeat);
     os_free(f->block);
 }
 
@@ -112,6 +115,10 @@ static Status frame_run(Frame *f)
 {
     Run *run = &f->run;
     const Program *p = run->p;
+    if (f->repeat) {
+        TRY(repeat_run(f->repeat, run));
+        return run->fault ? frame_fault(f) : ST_OK;
+    }
     for (uint32_t b = 0; b < p->n_buffers; b++)
         if (p->buffers[b].kind == BUFFER_INPUT)
             run->address[b] = f->in[p->buffers[b].index];
@@ -142,6 +149,7 @@ typedef struct Loop {
     void **place[2]; /* of each carry: the result's memory, and the other one */
     bool *in_place;  /* the step overwrites what it reads */
     size_t *bytes;   /* of each carry; of a slice of each ys */
+    size_t *slice;   /* of each operand: of an iteration's part of xs */
     Storage **own;   /* memory of the loop's own: other places, results that nobody reads */
     uint32_t n_own;
     void *block;
@@ -185,6 +193,7 @@ static Status loop_begin(Loop *l)
             l->place[which] = cut(l->block, &at, sizeof(void *) * (s->carries + 1u));
         l->own = cut(l->block, &at, sizeof *l->own * (s->carries + s->n_results + 1u));
         l->bytes = cut(l->block, &at, sizeof *l->bytes * (s->n_results + 1));
+        l->slice = cut(l->block, &at, sizeof *l->slice * (s->n_in + 1));
         l->in_place = cut(l->block, &at, sizeof *l->in_place * (s->carries + 1u));
         if (pass == 0 && !(l->block = os_calloc(1, at)))
             return fail(ST_OUT_OF_MEMORY, "no memory for a loop");
@@ -211,7 +220,10 @@ static Status loop_begin(Loop *l)
         if (!l->in_place[k])
             TRY(own_memory(l, l->bytes[k], &l->place[1][k]));
     }
-    return ST_OK;
+    for (uint32_t k = s->carries; k < s->carries + (uint32_t)s->xs && l->count > 0; k++)
+        l->slice[k] = bytes_of(l->run, l->run->p->args[s->first_arg + k].value) / (size_t)l->count;
+    TRY(repeat_new(&l->body.run, l->body.in, l->body.out, &l->body.repeat));
+    return s->n_bodies == 2 ? repeat_new(&l->condition.run, l->condition.in, l->condition.out, &l->condition.repeat) : ST_OK;
 }
 
 static void loop_end(Loop *l)
@@ -270,10 +282,8 @@ static Status bind_iteration(Loop *l, int64_t done)
     /* A loop that counts ends in the results' memory; of another one the end is not known. */
     int to = (int)((s->n_bodies == 1 ? l->count - 1 - done : done) & 1);
     TRY(bind_index(l, done));
-    for (uint32_t k = s->carries; k < s->carries + (uint32_t)s->xs; k++) {
-        size_t all = bytes_of(l->run, l->run->p->args[s->first_arg + k].value);
-        l->body.in[k + 1] = (char *)operands[k] + (size_t)l->i * (all / (size_t)l->count);
-    }
+    for (uint32_t k = s->carries; k < s->carries + (uint32_t)s->xs; k++)
+        l->body.in[k + 1] = (char *)operands[k] + (size_t)l->i * l->slice[k];
     for (uint32_t k = 0; k < s->n_results; k++)
         if (k < s->carries)
             l->body.out[k] = stays(l->body.run.p, k) ? l->body.in[k + 1] : l->place[to][k];

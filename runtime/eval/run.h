@@ -38,6 +38,13 @@ Status band_reserve(Run *run, const ProgBand *band);
 
 /* A LOOP or COND, whose arguments are in run->args. (runtime/eval/launch_body.c) */
 Status run_bodies(Run *run, const ProgStep *step);
+/* The steps of a body whose operands and results lie where in[] and out[] say, each time anew, worked out once (runtime/eval/launch_repeat.c).
+ * *repeat is NULL where that is not possible; it is to be freed even on failure. */
+typedef struct Repeat Repeat;
+Status repeat_new(Run *run, void *const *in, void *const *out, Repeat **repeat);
+Status repeat_run(const Repeat *repeat, Run *run); /* run->fault: an index was out of bounds */
+void repeat_free(Repeat *repeat);
+
 /* A CALL. (runtime/eval/launch_op.c) */
 Status run_call(Run *run, const ProgStep *step);
 

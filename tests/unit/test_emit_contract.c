@@ -237,6 +237,13 @@ Test(emit_contract, packed)
                      .special = i % 3 == 1});
 }
 
+/* Panels narrower than a vector: what is packed of one does not reach into the next, which is there already. */
+Test(emit_contract, few_rows_packed)
+{
+    for (int64_t m = 8; m < 18; m++)
+        check((Case){.t = DT_F32, .batch = 2, .m = m, .n = 64, .k = 259, .a_transposed = true, .b_transposed = true, .fixed = true});
+}
+
 /* ---- what the micro-kernel is in machine code ---- */
 
 static void check_micro_kernel(Setting s, DType t, int fmas)

@@ -58,8 +58,12 @@ typedef struct Panels {
     int64_t width;   /* points of a panel */
     LV to;           /* [count][most_k][width], panel_stride apart */
 } Panels;
-/* From one panel to the next, in elements: vectors that are wider than a step reach past the last one. */
-static inline int64_t panel_stride(const Contract *c, int64_t width) { return c->most_k * width + (width & (width - 1) ? MAX_LANES : 0); }
+/* From one panel to the next, in elements: vectors that are wider than a step reach past the last one, and the next panel is there already. */
+static inline int64_t panel_stride(const Contract *c, int64_t width)
+{
+    bool whole = width >= c->lanes && (width & (width - 1)) == 0;
+    return c->most_k * width + (whole ? 0 : MAX_LANES);
+}
 /* Steps [k0, k1) of k. Writes past the last panel as well, by less than PACK_SLACK bytes. */
 enum { PACK_SLACK = 4096 };
 void pack_panels(Emit *e, const Contract *c, int side, const Panels *panels, LV k0, LV k1);

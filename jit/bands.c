@@ -12,8 +12,20 @@
  * The kernels are the same as ever, and so is each bit: a task computes what it always does. They are given a pointer to where row 0 would lie.
  * What is in a band is never whole in memory: attention over S keys takes S elements for each row that some thread is at, not S x S.
  *
+ * Its gradient also sums rows up: with weights P and what comes from behind, dO, it is dV = P^T dO and dK = dS^T Q, where dS follows from
+ * rows of P and dP = dO V^T alone. A product whose sum is over the band's rows keeps its sums from one band to the next (ARG_SCRATCH: a phase
+ * is a block of rows):
+ *
+ *     for each of the batch, on any thread
+ *         for bands of rows, DOT_BLOCK or a multiple
+ *             products and rows as above -> P, dS, rows of dQ
+ *             products over the rows     -> sums of dV, dK in memory of this thread's own; with the last band dV, dK
+ *
+ * The sum over k is cut into blocks of DOT_BLOCK anyway (ir/scalar.h), which are added in order, so these are the same bits, too.
+ *
  * A band wants
- *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, too
+ *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, or its sum
+ *         is over them
  *     of what they hand on: each access is to the row that the kernel is at; written by one of them, read by no other step
  *     an order: no step that is none of them stands between two of them and needs the one for the other
  *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each band
@@ -29,6 +41,7 @@ enum {
     FACTORS = 24,
     FAR = 64 /* steps that may lie between the first and the last of a band */
 };
+static const uint32_t NO_STEP = UINT32_MAX;
 
 /* ---- sizes ---- */
 
@@ -108,15 +121,15 @@ static uint32_t x_axes(const Kernel *k)
     return n;
 }
 
-/* So many axes, the first ones, count rows. */
-static uint32_t row_axes(const PlanStep *step) { return x_axes(step->kernel) - is_product(step); }
+/* So many axes, the first ones, count rows; where rows are summed up, one of the batch. */
+static uint32_t row_axes(const PlanStep *step) { return x_axes(step->kernel) - is_product(step) - step->folds; }
 
-/* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns. */
+/* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns; so it is where they can be summed up. */
 static bool walks_rows(const PlanStep *step)
 {
     const Kernel *k = step->kernel;
     if (step->kind != STEP_KERNEL || k->form == FORM_SORT || (k->split && !k->split_asked) || k->axes.n != x_axes(k) + 1 ||
-        row_axes(step) == 0)
+        x_axes(k) == is_product(step))
         return false;
     uint32_t columns = x_axes(k) - 1;
     for (VRef v = 0; v < k->inst.n; v++) {
@@ -136,29 +149,37 @@ static bool touches(const PlanStep *step, uint32_t buffer, bool written)
     return false;
 }
 
+static IRef further(Kernel *k, IRef at, uint32_t axis) { return kidx_add(k, kidx_mul(k, at, k->axes.at[axis].size), kidx_axis(k, axis)); }
+
 /* Elements of a row of the buffer, where each access of the step is to the row that it is at, and there are no other rows; else DIM_NONE. */
 static Dim row_of(Fuser *f, PlanStep *step, uint32_t buffer)
 {
     Kernel *k = step->kernel;
-    uint32_t rows = row_axes(step);
+    uint32_t rows = row_axes(step), last = k->axes.n - 1;
     IRef row = kidx_const(k, 0);
     Dim found = DIM_NONE;
     for (uint32_t a = 0; a < rows; a++)
-        row = kidx_add(k, kidx_mul(k, row, k->axes.at[a].size), kidx_axis(k, a));
+        row = further(k, row, a);
+    if (step->folds)
+        row = further(k, row, last);
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *x = &k->inst.at[v];
         bool access = x->kind == KI_LOAD || x->kind == KI_STORE;
         if (!access || step->args.at[x->arg].buffer != buffer)
             continue;
         Dim here = x->idx == row ? dim_const(f->g, 1) : DIM_NONE;
-        for (uint32_t a = rows; a < k->axes.n && here == DIM_NONE; a++)
-            if (x->idx == kidx_add(k, kidx_mul(k, row, k->axes.at[a].size), kidx_axis(k, a)))
+        for (uint32_t a = rows; a < k->axes.n - step->folds && here == DIM_NONE; a++)
+            if (x->idx == further(k, row, a))
                 here = dim_of_index(f, step, k->axes.at[a].size);
         if (here == DIM_NONE || (found != DIM_NONE && !same_size(f, found, here)) || (x->kind == KI_STORE && x->pred != VREF_NONE))
             return DIM_NONE;
         found = here;
     }
     Dim all = found == DIM_NONE ? DIM_NONE : extent(f, step, 0, rows);
+    if (all != DIM_NONE && step->folds) {
+        Dim summed = extent(f, step, last, last + 1);
+        all = summed == DIM_NONE ? DIM_NONE : dim_mul(f->g, all, summed);
+    }
     return all != DIM_NONE && is_product_of(f, f->plan->buffers.at[buffer].numel, all, found) ? found : DIM_NONE;
 }
 
@@ -230,8 +251,9 @@ static bool rows_of(Fuser *f, const Members *m, Dim *batch, Dim *rows)
         const PlanStep *step = &f->plan->steps.at[m->at[i]];
         if (!is_product(step))
             continue;
-        uint32_t n = row_axes(step);
-        Dim here = extent(f, step, 0, n - 1), each = extent(f, step, n - 1, n);
+        uint32_t n = row_axes(step), last = step->kernel->axes.n - 1;
+        Dim here = step->folds ? extent(f, step, 0, n) : extent(f, step, 0, n - 1);
+        Dim each = step->folds ? extent(f, step, last, last + 1) : extent(f, step, n - 1, n);
         if (here == DIM_NONE || each == DIM_NONE || (*rows != DIM_NONE && !(same_size(f, here, *batch) && same_size(f, each, *rows))))
             return false;
         *batch = here;
@@ -241,9 +263,10 @@ static bool rows_of(Fuser *f, const Members *m, Dim *batch, Dim *rows)
 }
 
 /* Of the steps among the members that are none: which come after the band, because they need something of it (after[i]: of step first + i).
- * false: one needs something of the band and makes something for it. */
-static bool order_around(const Plan *plan, const Members *m, bool after[FAR])
+ * false: one needs something of the band and makes something for it: *between; NO_STEP: something else is wrong. */
+static bool order_around(const Plan *plan, const Members *m, bool after[FAR], uint32_t *between)
 {
+    *between = NO_STEP;
     uint32_t first = m->at[0], last = m->at[m->n - 1];
     if (last - first >= FAR)
         return false;
@@ -259,8 +282,10 @@ static bool order_around(const Plan *plan, const Members *m, bool after[FAR])
                 const PlanArg *arg = &plan->steps.at[t].args.at[a];
                 bool made = arg->kind == BIND_BUFFER && plan->steps.at[t].kernel->args.at[a].written;
                 bool here = made && (touches(step, arg->buffer, false) || touches(step, arg->buffer, true));
-                if (here && own && late)
+                if (here && own && late) {
+                    *between = t;
                     return false;
+                }
                 needs |= here;
             }
         }
@@ -310,28 +335,67 @@ static bool pays(Fuser *f, uint32_t buffer, const Users *u)
     for (uint32_t i = 0; i <= u->n_readers; i++) {
         const PlanStep *step = &f->plan->steps.at[i < u->n_readers ? u->reader[i] : u->writer];
         uint32_t n = step->kernel->axes.n;
-        if (is_product(step))
+        if (is_product(step) && !step->folds)
             lost += packed * (1 / rows - 1 / rows_alone) * (double)kernel_extent(step->kernel, n - 1) *
                     (double)kernel_extent(step->kernel, n - 2);
     }
     return 2 * byte * bytes > lost;
 }
 
-/* Could all steps of the bands that touch this buffer be one band? Then they are. */
-static void try_join(Bands *b, uint32_t buffer)
+static bool add_members(Members *m, const Members *more)
+{
+    bool fits = true;
+    for (uint32_t i = 0; i < more->n && fits; i++)
+        fits = add_member(m, more->at[i]);
+    return fits;
+}
+
+/* Could all steps of the bands that touch this buffer be one band, and those between them? Then they are. */
+static bool try_join(Bands *b, uint32_t buffer)
 {
     Fuser *f = b->f;
     const Users *u = &b->users[buffer];
     Members all = b->of[u->writer];
     bool after[FAR], fits = true;
+    uint32_t between;
     Dim batch, rows;
     for (uint32_t r = 0; r < u->n_readers; r++)
-        for (uint32_t i = 0; i < b->of[u->reader[r]].n; i++)
-            fits &= add_member(&all, b->of[u->reader[r]].at[i]);
-    if (!fits || !rows_of(f, &all, &batch, &rows) || !order_around(f->plan, &all, after) || !handed_by_rows(f, &all))
-        return;
+        fits &= add_members(&all, &b->of[u->reader[r]]);
+    while (fits && !order_around(f->plan, &all, after, &between))
+        fits = between != NO_STEP && walks_rows(&f->plan->steps.at[between]) && add_members(&all, &b->of[between]);
+    if (!fits || !rows_of(f, &all, &batch, &rows) || !handed_by_rows(f, &all))
+        return false;
     for (uint32_t i = 0; i < all.n; i++)
         b->of[all.at[i]] = all;
+    return true;
+}
+
+/* Those that read the rows of a buffer and sum them up are told so: only products in no band yet can be. false: some reader does neither. */
+static bool choose_folds(Bands *b, uint32_t buffer)
+{
+    const Users *u = &b->users[buffer];
+    for (uint32_t r = 0; r < u->n_readers; r++) {
+        PlanStep *step = &b->f->plan->steps.at[u->reader[r]];
+        if (!walks_rows(step))
+            return false;
+        if (row_of(b->f, step, buffer) != DIM_NONE)
+            continue;
+        if (b->of[u->reader[r]].n > 1 || !is_product(step))
+            return false;
+        step->folds = true;
+        if (row_of(b->f, step, buffer) == DIM_NONE)
+            return false;
+    }
+    return true;
+}
+
+/* Of the steps that are in no band after all. */
+static void forget_folds(Bands *b, uint32_t buffer)
+{
+    const Users *u = &b->users[buffer];
+    for (uint32_t r = 0; r < u->n_readers; r++)
+        if (b->of[u->reader[r]].n == 1)
+            b->f->plan->steps.at[u->reader[r]].folds = false;
 }
 
 /* Makes a band of the steps that have this label, next to each other: what stands between them goes before or after. */
@@ -340,10 +404,11 @@ static void gather(Fuser *f, uint32_t *label, uint32_t which)
     Plan *plan = f->plan;
     Members m = {0};
     bool after[FAR];
+    uint32_t between;
     for (uint32_t s = 0; s < plan->steps.n; s++)
         if (label[s] == which)
             (void)add_member(&m, s);
-    if (!order_around(plan, &m, after)) /* another band lies there by now */
+    if (!order_around(plan, &m, after, &between)) /* another band lies there by now */
         return;
     PlanBand band = {.n = m.n};
     (void)rows_of(f, &m, &band.batch, &band.rows);
@@ -393,6 +458,26 @@ static void keep_rows(Bands *b)
             plan->steps.at[s].bytes = step_bytes(f, &plan->steps.at[s]);
 }
 
+/* What sums rows up keeps the sums from one band to the next; the others of the band then take whole blocks of rows. */
+static void mark_folds(Fuser *f)
+{
+    Plan *plan = f->plan;
+    for (uint32_t s = 0; s < plan->steps.n; s++) {
+        PlanStep *step = &plan->steps.at[s];
+        step->folds &= step->band != 0;
+        if (!step->folds)
+            continue;
+        VEC_PUSH(step->kernel->arena, step->kernel->args, (KArg){.kind = ARG_SCRATCH});
+        VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = BIND_SHARED, .size = DIM_NONE});
+        const PlanBand *band = &plan->bands.at[step->band - 1];
+        for (uint32_t o = band->first; o < band->first + band->n; o++) {
+            const PlanStep *other = &plan->steps.at[o];
+            for (uint32_t a = 0; a < other->args.n && !other->folds; a++)
+                other->kernel->args.at[a].blocks = other->kernel->args.at[a].band;
+        }
+    }
+}
+
 void plan_bands(Fuser *f)
 {
     Plan *plan = f->plan;
@@ -411,10 +496,8 @@ void plan_bands(Fuser *f)
         double bytes = (double)dim_hint(f->g, buffer->numel) * (double)dtype_bytes((DType)buffer->dtype);
         bool all = buffer->kind == BUFFER_TEMP && (bytes >= LEAST_BYTES || always) && u->n_writers == 1 && u->n_readers &&
                    walks_rows(&plan->steps.at[u->writer]);
-        for (uint32_t r = 0; r < u->n_readers && all; r++)
-            all = walks_rows(&plan->steps.at[u->reader[r]]);
-        if (all && (always || pays(f, i, u)))
-            try_join(&b, i);
+        if (all && !(choose_folds(&b, i) && (always || pays(f, i, u)) && try_join(&b, i)))
+            forget_folds(&b, i);
     }
     uint32_t *label = ARENA_ARRAY(f->arena, uint32_t, plan->steps.n + 1), n = 0;
     for (uint32_t s = 0; s < plan->steps.n; s++)
@@ -424,6 +507,8 @@ void plan_bands(Fuser *f)
         }
     for (uint32_t which = 1; which <= n; which++)
         gather(f, label, which);
-    if (plan->bands.n)
+    if (plan->bands.n) {
         keep_rows(&b);
+        mark_folds(f);
+    }
 }

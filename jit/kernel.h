@@ -75,6 +75,7 @@ typedef struct KArg {
     bool written;   /* BUFFER */
     bool may_alias; /* BUFFER: an output that may be the same storage as an input, read at the same index */
     bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
+    bool blocks;    /* BUFFER, band: rows come in blocks of DOT_BLOCK, as some product of the band sums them up */
     bool natural;   /* SIZE: never negative */
 } KArg;
 
@@ -202,7 +203,8 @@ Status kernel_parse(const char *text, Arena *arena, Kernel **out);
  * The machine code's interface: two functions a kernel. `args` is the argument block: one 8-byte slot per Kernel.args entry.
  * run executes tasks [lo, hi) of phase `phase`; tasks of one phase are independent and results do not depend on how the
  * range is cut. `scratch` is room of this thread's own, aligned to 64. query answers on the host, before the launch.
- * An unsplit kernel has one phase. Only phases of a split kernel share data, through ARG_SCRATCH.
+ * A kernel without ARG_SCRATCH has one phase. Only phases of a split kernel share data, through it; so do those of a product that sums up
+ * rows of a band (jit/bands.c), whose tasks have a place each there, one after the other.
  */
 enum { HOST_FEW = 64, HOST_FAR = 4 * REDUCE_BLOCK }; /* few x points are fewer than that, a long r is at least so long */
 typedef void KernelRun(void *const *args, int64_t phase, int64_t lo, int64_t hi, void *scratch);
@@ -212,7 +214,8 @@ typedef enum KernelAsk {
     ASK_SCRATCH, /* bytes of scratch per thread */
     ASK_SHARED,  /* bytes of ARG_SCRATCH */
     ASK_POINTS,  /* x times r points of one phase: with Kernel.cost an estimate of the work */
-    ASK_ROWS,    /* so many rows of a band are a task, or tasks beside each other (jit/bands.c); 0: tasks are no rows */
+    ASK_ROWS,    /* so many rows of a band are a task, or tasks beside each other (jit/bands.c), or, of a product with ARG_SCRATCH, steps of
+                    the sum that are a phase; 0: tasks are no rows */
     ASK_COUNT
 } KernelAsk;
 typedef int64_t KernelQuery(void *const *args, int64_t ask, int64_t phase);

@@ -142,6 +142,7 @@ static Status parse_arg(KParser *p)
         arg.written = scan_accept_word(&p->s, "out");
         arg.may_alias = scan_accept_word(&p->s, "alias");
         arg.band = scan_accept_word(&p->s, "band");
+        arg.blocks = arg.band && scan_accept_word(&p->s, "blocks");
     } else if (dtype != DT_COUNT) {
         arg = (KArg){.kind = ARG_SCALAR, .dtype = (uint8_t)dtype};
     } else {

@@ -61,6 +61,7 @@ typedef struct PlanStep {
     Ref node;         /* the main result, for messages; LOOP, COND, CALL: the node */
     struct Plan *bodies;
     uint32_t band; /* 1 + the band that it runs in; 0: none */
+    bool folds;    /* in a band: a product whose sum is over the band's rows */
 } PlanStep;
 
 /* Steps that follow each other and are run together, some rows at a time (jit/bands.c). */
@@ -68,7 +69,7 @@ typedef struct PlanBand {
     uint32_t first, n;
     Dim batch, rows; /* how many rows there are: of each product, and how many products */
 } PlanBand;
-enum { BAND_STEPS = 8, BAND_SLOTS = 32 }; /* at most */
+enum { BAND_STEPS = 16, BAND_SLOTS = 32 }; /* at most */
 
 typedef struct PlanFault { /* fault ids of KI_BOUND: id = index + 1 */
     Ref node;

@@ -1,12 +1,15 @@
 /*
  * Running steps in bands (jit/bands.c): each thread takes some rows through all of them.
  *
- *   rows      how many a band has: a multiple of what each kernel makes in one task (ASK_ROWS)
+ *   rows      how many a band has: a multiple of what each kernel makes in one task (ASK_ROWS), or sums up in one phase
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
  *   pointers  of what lies in rows: where row 0 would lie
+ *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of one of
+ *             the batch are run by one thread, in order
  *
- * Where there are too few bands for the threads, or they would take more memory than all rows, or a kernel's tasks turn out not to be rows (a
- * schedule that somebody asked for), the steps run one after the other, and the rows are all there. Either way gives the same bits.
+ * Where there are too few bands for the threads (where rows are summed up: fewer of the batch), or they would take more memory than all rows, or
+ * a kernel's tasks turn out not to be rows (a schedule that somebody asked for), the steps run one after the other, and the rows are all there.
+ * Either way gives the same bits.
  */
 #include "ir/base/os.h"
 #include "jit/options.h"
@@ -23,14 +26,16 @@ typedef struct Member {
     const ProgStep *step;
     const CompiledKernel *kernel;
     int64_t rows, blocks, tasks; /* rows of a block; blocks of one of the batch; tasks of a block */
+    bool folds;                  /* rows are summed up: a block is a phase, its tasks are those of one of the batch */
     void **args;
-    size_t args_at; /* of a thread's own copy, in its room */
+    size_t args_at, sums_at, sums; /* in a thread's room: its own copy; bytes of sums of one of the batch */
 } Member;
 
 typedef struct Bands {
     Run *run;
     const ProgBand *band;
     int64_t batch, rows, each, across; /* rows of a band; bands of one of the batch */
+    bool folds;                        /* some member does: the bands of one of the batch are one task */
     Member member[BAND_STEPS];
     size_t slot[BAND_SLOTS], scratch, room; /* where the slots and the scratch lie in a thread's room; its bytes */
     int threads;
@@ -95,17 +100,23 @@ static bool look_at(Bands *b, Member *m)
     Run *run = b->run;
     KernelQuery *query = m->kernel->query;
     bind_args(run, m->step);
-    int64_t rows = query(run->args, ASK_ROWS, 0), tasks = query(run->args, ASK_TASKS, 0);
-    if (rows <= 0 || query(run->args, ASK_PHASES, 0) != 1)
+    int64_t rows = query(run->args, ASK_ROWS, 0), tasks = query(run->args, ASK_TASKS, 0), phases = query(run->args, ASK_PHASES, 0);
+    int64_t sums = query(run->args, ASK_SHARED, 0);
+    if (rows <= 0)
         return false;
+    m->folds = sums > 0;
     m->rows = rows < b->rows ? rows : b->rows;
     m->blocks = (b->rows + m->rows - 1) / m->rows;
-    m->tasks = tasks / (b->batch * m->blocks);
+    if (phases != (m->folds ? m->blocks : 1))
+        return false;
+    b->folds |= m->folds;
+    m->sums = (size_t)(sums / b->batch);
+    m->tasks = tasks / (m->folds ? b->batch : b->batch * m->blocks);
     int64_t each = common_multiple(b->each, m->rows);
     b->each = each < b->rows ? each : b->rows;
     size_t scratch = (size_t)query(run->args, ASK_SCRATCH, 0);
     b->scratch = scratch > b->scratch ? scratch : b->scratch;
-    return m->tasks * b->batch * m->blocks == tasks;
+    return m->tasks * b->batch * (m->folds ? 1 : m->blocks) == tasks;
 }
 
 /* false: the steps run one after the other. */
@@ -128,8 +139,12 @@ static bool plan_bands(Run *run, const ProgBand *band, Bands *b)
         b->member[i].args_at = in_room(&b->room, sizeof(void *) * b->member[i].step->n_args);
     size_t slots = place_slots(b, b->each, b->slot, &b->room), all = place_slots(b, b->batch * b->rows, whole, &nothing);
     b->scratch = in_room(&b->room, scratch);
+    for (uint32_t i = 0; i < band->n; i++)
+        b->member[i].sums_at = in_room(&b->room, b->member[i].sums);
     if (b->room >= SIZE_MAX / 4 / (size_t)b->threads || slots * (size_t)b->threads > all)
         return false;
+    if (b->folds)
+        return b->batch >= b->threads;
     return b->threads == 1 || b->batch * b->across >= (int64_t)b->threads * BANDS_A_THREAD;
 }
 
@@ -146,14 +161,19 @@ static void run_rows(const Bands *b, int64_t batch, int64_t first, int64_t n, in
         for (uint32_t a = 0; a < m->step->n_args; a++) {
             const ProgArg *arg = &run->p->args[m->step->first_arg + a];
             const ProgBuffer *buffer = arg->kind == BIND_BUFFER ? &run->p->buffers[arg->value] : NULL;
+            if (arg->kind == BIND_SHARED && m->folds)
+                args[a] = (void *)((uintptr_t)(room + m->sums_at) - (uintptr_t)batch * m->sums); /* likewise */
             if (!buffer || buffer->kind != BUFFER_BAND)
                 continue;
             uintptr_t skipped =
                 (uintptr_t)(batch * b->rows + first) * (uintptr_t)run->sizes[buffer->row] * dtype_bytes((DType)buffer->dtype);
             args[a] = (void *)((uintptr_t)(room + b->slot[buffer->slot]) - skipped); /* as a number: no such place need exist */
         }
-        int64_t block = batch * m->blocks + first / m->rows, end = batch * m->blocks + (first + n + m->rows - 1) / m->rows;
-        m->kernel->run(args, 0, block * m->tasks, end * m->tasks, room + b->scratch);
+        int64_t block = first / m->rows, end = (first + n + m->rows - 1) / m->rows, base = batch * m->blocks;
+        for (int64_t phase = block; phase < end && m->folds; phase++)
+            m->kernel->run(args, phase, batch * m->tasks, (batch + 1) * m->tasks, room + b->scratch);
+        if (!m->folds)
+            m->kernel->run(args, 0, (base + block) * m->tasks, (base + end) * m->tasks, room + b->scratch);
         if (b->seconds) {
             double now = os_seconds();
             b->seconds[thread][i] += now - before;
@@ -162,10 +182,12 @@ static void run_rows(const Bands *b, int64_t batch, int64_t first, int64_t n, in
     }
 }
 
+/* Bands [lo, hi); where rows are summed up, all of [lo, hi) of the batch. */
 static void run_bands_of(void *arg, int64_t lo, int64_t hi, int thread)
 {
     const Bands *b = arg;
-    for (int64_t i = lo; i < hi; i++) {
+    int64_t each = b->folds ? b->across : 1;
+    for (int64_t i = lo * each; i < hi * each; i++) {
         int64_t first = i % b->across * b->each, left = b->rows - first;
         run_rows(b, i / b->across, first, left < b->each ? left : b->each, thread);
     }
@@ -269,7 +291,7 @@ Status run_band(Run *run, const ProgBand *band)
     if (began)
         pool_name_work(b.member[0].step->what);
     double start = timed ? os_seconds() : 0;
-    pool_run(b.batch * b.across, 1, b.threads, run_bands_of, &b);
+    pool_run(b.folds ? b.batch : b.batch * b.across, 1, b.threads, run_bands_of, &b);
     if (timed)
         tell_times(&b, os_seconds() - start, began);
     for (uint32_t i = 0; i < band->n; i++)

@@ -180,6 +180,93 @@ Test(bands, with_sizes_as_arguments)
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
 
+/* ---- what sums rows up: the gradients of keys and values ---- */
+
+typedef struct Cost {
+    int64_t kernels, moved;
+} Cost;
+
+/* The gradients of q, k and v, and the result itself, one after the other; bytes of all. */
+static size_t gradients(Build *build, const Sizes *s, const char *bands, char *to, Cost *cost)
+{
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *in[3], *y[4], *weight;
+    kiln_stats before, after;
+    size_t bytes = 0;
+    inputs(s, in);
+    for (int i = 0; i < 3; i++)
+        in[i] = kiln_param(in[i]);
+    set_option("bands", bands);
+    y[3] = build(s, in);
+    weight = values(s->dtype, KILN_SHAPE(s->batch, s->rows, kiln_dim(y[3], 2)));
+    kiln_get_stats(&before);
+    cr_assert(kiln_vjp(1, &y[3], &weight, 3, in, 0, y) == KILN_OK && kiln_eval_many(y, 4) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    *cost = (Cost){after.kernels - before.kernels, after.bytes_moved - before.bytes_moved};
+    for (int i = 0; i < 4; i++) {
+        size_t each = (size_t)kiln_numel(y[i]) * width_of(s->dtype);
+        cr_assert(bytes + each <= sizeof want && kiln_read(y[i], s->dtype, to + bytes, each) == KILN_OK, "%s", kiln_error_message());
+        bytes += each;
+    }
+    kiln_scope_end(scope);
+    return bytes;
+}
+
+static kiln_tensor *masked_attention(const Sizes *s, kiln_tensor *const *in)
+{
+    (void)s;
+    return kiln_attention(in[0], in[1], in[2], &(kiln_attention_options){.causal = true, .before = 70, .softcap = 3});
+}
+
+static const Sizes gradient_sizes[] = {
+    {1, 1, 40, 8, 8, KILN_F32},    {7, 255, 70, 8, 24, KILN_F32},  {2, 257, 40, 5, 3, KILN_F32},  {1, 520, 300, 30, 7, KILN_F32},
+    {2, 513, 30, 9, 10, KILN_F64}, {3, 300, 50, 16, 8, KILN_BF16}, {2, 270, 200, 8, 8, KILN_F16}, {2, 0, 8, 8, 8, KILN_F32},
+};
+
+static void each_gradient(const char *how)
+{
+    static Build *const graphs[] = {softmax_by_hand, masked_attention, deep};
+    for (int g = 0; g < 3; g++)
+        for (size_t c = 0; c < sizeof gradient_sizes / sizeof *gradient_sizes; c++) {
+            const Sizes *s = &gradient_sizes[c];
+            Cost apart, together;
+            size_t bytes = gradients(graphs[g], s, "off", want, &apart);
+            gradients(graphs[g], s, "always", got, &together);
+            cr_assert_eq(memcmp(want, got, bytes), 0, "%s: other bits: graph %d, case %d", how, g, (int)c);
+            cr_assert_eq(together.kernels, apart.kernels, "%s: the same kernels", how);
+            if (s->rows > 1)
+                cr_assert_lt(together.moved, apart.moved, "%s: rows stay in the caches: graph %d, case %d", how, g, (int)c);
+        }
+}
+
+Test(bands, gradients)
+{
+    set_option("threads", "1");
+    each_gradient("one thread");
+    set_option("threads", "7");
+    each_gradient("seven threads");
+}
+
+Test(bands, gradients_strictly)
+{
+    set_option("threads", "1");
+    set_option("math", "strict");
+    set_option("vector_bits", "256");
+    each_gradient("256 bits");
+}
+
+Test(bands, gradients_with_sizes_as_arguments)
+{
+    set_option("threads", "1");
+    set_option("dynamic", "always");
+    each_gradient("sizes as arguments");
+    kiln_stats before, after;
+    kiln_get_stats(&before);
+    each_gradient("the same programs again");
+    kiln_get_stats(&after);
+    cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
+}
+
 /* ---- what a mask leaves out is not multiplied (jit/llvm/cpu/skip.c) ---- */
 
 static kiln_tensor *places(int64_t n, int axis)

@@ -40,11 +40,31 @@ static unsigned stepping(const Emit *e, VRef v, int axis)
     return bytes;
 }
 
+/* Of a band in which rows are summed up, too? Then they come in blocks. */
+static bool in_blocks(const Emit *e)
+{
+    bool any = false;
+    for (uint32_t a = 0; a < e->k->args.n; a++)
+        any |= e->k->args.at[a].blocks;
+    return any;
+}
+
+/* Does it sum up the rows of a band? */
+static bool folds_rows(const Emit *e)
+{
+    bool any = false;
+    for (uint32_t a = 0; a < e->k->args.n; a++)
+        any |= e->k->args.at[a].kind == ARG_SCRATCH;
+    return any;
+}
+
 /* Bytes of a row of what is in bands; 0: nothing is. */
 static int64_t band_row(const Emit *e)
 {
     const Kernel *k = e->k;
     int64_t most = 0;
+    if (folds_rows(e)) /* its rows are steps of the sum */
+        return 0;
     for (VRef v = 0; v < k->inst.n; v++) {
         const KInst *n = &k->inst.at[v];
         if ((n->kind != KI_LOAD && n->kind != KI_STORE) || !k->args.at[n->arg].band)
@@ -57,19 +77,39 @@ static int64_t band_row(const Emit *e)
     return most;
 }
 
+/* Does what is stored lie contiguous along `before`, not along `last`, and could lanes run along it? Then they should. */
+static bool stored_across(const Emit *e, const KInst *n, int before, int last)
+{
+    enum { FEW = 16 };
+    const Kernel *k = e->k;
+    bool across = false;
+    if (before == NO_AXIS || about(e, before) < FEW || varies(e, n->b, before) || varies(e, n->a, last))
+        return false;
+    for (VRef v = 0; v < k->inst.n; v++) {
+        if (k->inst.at[v].kind != KI_STORE)
+            continue;
+        if (index_walk(k, k->inst.at[v].idx, (uint32_t)before) != INDEX_STEPS)
+            return false;
+        across = true;
+    }
+    return across;
+}
+
 static void choose_axes(const Emit *e, Contract *c)
 {
     const Kernel *k = e->k;
     const KInst *n = &k->inst.at[c->reduce];
     int last = e->n_x ? (int)e->n_x - 1 : NO_AXIS, before = e->n_x > 1 ? (int)e->n_x - 2 : NO_AXIS;
-    bool band = band_row(e) > 0, swap = before != NO_AXIS && !band && about(e, last) < 8 && about(e, before) > about(e, last);
+    bool band = band_row(e) > 0 || folds_rows(e),
+         thin = before != NO_AXIS && !band && about(e, last) < 8 && about(e, before) > about(e, last);
+    bool swap = thin || (band_row(e) == 0 && stored_across(e, n, before, last));
     c->axis[LANE_SIDE] = swap ? before : last;
     c->operand[LANE_SIDE] = swap ? n->a : n->b;
     c->operand[ROW_SIDE] = swap ? n->b : n->a;
     c->axis[ROW_SIDE] = NO_AXIS;
     for (int a = 0; a < (int)e->n_x; a++) {
         bool row = a != c->axis[LANE_SIDE] && !varies(e, c->operand[LANE_SIDE], a) && varies(e, c->operand[ROW_SIDE], a);
-        if (row && (band ? a == before : about(e, a) >= about(e, c->axis[ROW_SIDE])))
+        if (row && (band ? a >= before : about(e, a) >= about(e, c->axis[ROW_SIDE])))
             c->axis[ROW_SIDE] = a;
     }
     for (int s = 0; s < SIDES; s++)
@@ -95,6 +135,8 @@ static int64_t rows_of_band(const Emit *e, int64_t m)
 {
     enum { MOST_BYTES = 2 << 20, MOST_ROWS_OF_BAND = 224 };
     int64_t unit = 0, row = band_row(e);
+    if (in_blocks(e))
+        return DOT_BLOCK;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         unit = shapes[i].bits == e->bits && shapes[i].rows > unit ? shapes[i].rows : unit;
     int64_t groups = least(MOST_BYTES / unit / row, MOST_ROWS_OF_BAND / unit), most = unit * (groups > 1 ? groups : 1);
@@ -184,7 +226,7 @@ static Way choose_way(const Emit *e, const Contract *c, int64_t batch, int64_t m
 {
     if (!regular(e, c))
         return WAY_DIRECT;
-    if (m > 8 && band_row(e))
+    if ((m > 8 && band_row(e)) || in_blocks(e) || folds_rows(e))
         return WAY_PACKED;
     if (c->along[LANE_SIDE])
         return m <= 8 ? WAY_DOTS : WAY_PACKED;
@@ -212,7 +254,9 @@ static void read_kernel(const Emit *e, Contract *c)
     c->acc = accumulator(c->out);
     choose_axes(e, c);
     c->lanes = e->bits / 8 / (int)dtype_bytes(c->acc);
-    c->one_block = is_const(e, (int)k->axes.n - 1) && about(e, (int)k->axes.n - 1) <= DOT_BLOCK;
+    c->blocks = in_blocks(e);
+    c->folds = folds_rows(e);
+    c->one_block = !c->folds && is_const(e, (int)k->axes.n - 1) && about(e, (int)k->axes.n - 1) <= DOT_BLOCK;
 }
 
 void contract_schedule(Emit *e)
@@ -259,15 +303,15 @@ static void contract_plan(Emit *e, Contract *c)
     c->block_rows = s->task_rows;
     c->block_tiles = s->task_tiles;
     c->panels = s->panels;
-    int64_t bytes = (int64_t)dtype_bytes(c->acc), steps = about(e, (int)e->k->axes.n - 1);
+    c->folds &= c->way == WAY_PACKED; /* a schedule may ask for another: its only phase is the whole sum */
+    int64_t bytes = (int64_t)dtype_bytes(c->acc), steps = about(e, (int)e->k->axes.n - 1), groups = ceil_div(c->block_rows, c->rows);
     c->one_tile = c->way == WAY_DIRECT || c->way == WAY_DOTS || (c->way == WAY_PACKED && c->one_block);
-    int64_t sums = c->one_tile ? c->rows * c->width : c->block_rows * c->block_tiles * c->width;
+    int64_t sums = c->one_tile ? c->rows * c->width : groups * c->rows * c->block_tiles * c->width;
     c->most_k = c->one_block ? round_up(steps, c->lanes) : DOT_BLOCK;
     c->part = round_up(sums * bytes, 64);
     c->panel_at = c->part + (c->way == WAY_PACKED ? c->lanes * c->lanes * bytes : 0);
     c->rows_at = c->panel_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->width) * c->panels * bytes + PACK_SLACK : 0, 64);
-    c->bytes =
-        c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * (c->block_rows / c->rows) * bytes + PACK_SLACK : 0, 64);
+    c->bytes = c->rows_at + round_up(c->way == WAY_PACKED ? panel_stride(c, c->rows) * groups * bytes + PACK_SLACK : 0, 64);
     if (c->way == WAY_STRIPS) /* a block's sums */
         c->bytes += c->part;
     skip_plan(e, c);
@@ -288,6 +332,8 @@ static void contract_sizes(Emit *e, Contract *c)
     c->tiles = l_ceil_div(e, c->n[LANE_SIDE], l_i64(e, c->width));
     c->row_blocks = l_ceil_div(e, c->n[ROW_SIDE], l_i64(e, c->block_rows));
     c->tile_blocks = l_ceil_div(e, c->tiles, l_i64(e, c->block_tiles));
+    memcpy(c->end, c->n, sizeof c->end);
+    c->sums = e->scratch;
     if (e->scratch && e->stream)
         e->points[0] = axes_product(e, 0, e->n_x);
 }
@@ -333,15 +379,15 @@ void contract_tile(Emit *e, const Contract *c, LV tile)
 LV contract_sums(Emit *e, const Contract *c, LV group, LV tile)
 {
     if (c->one_tile)
-        return e->scratch;
+        return c->sums;
     LV n = l_add(e, l_mul(e, group, l_i64(e, c->block_tiles)), l_sub(e, tile, c->tile0));
-    return contract_slot(e, c, 0, l_mul(e, n, l_i64(e, c->rows * c->width)));
+    return l_gep(e, LLVMGetElementType(c->vector), c->sums, l_mul(e, n, l_i64(e, c->rows * c->width)));
 }
 
 void contract_epilogue(Emit *e, const Contract *c, LV group, LV tile)
 {
     LV first = l_add(e, c->row0, l_mul(e, group, l_i64(e, c->rows))), sums = contract_sums(e, c, group, tile);
-    LV end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->n[ROW_SIDE]);
+    LV end = l_min(e, l_add(e, first, l_i64(e, c->rows)), c->end[ROW_SIDE]);
     lanes_change(e, (int)c->width);
     e->cur = LV_ROW;
     contract_tile(e, c, tile);
@@ -436,6 +482,11 @@ static void packed_task(Emit *e, const Contract *c)
         packed_block(e, c, groups, l_i64(e, 0), c->n_k);
         return;
     }
+    if (c->folds) {
+        LV k0 = l_mul(e, LLVMGetParam(e->fn, 1), l_i64(e, DOT_BLOCK));
+        packed_block(e, c, groups, k0, l_min(e, l_add(e, k0, l_i64(e, DOT_BLOCK)), c->n_k));
+        return;
+    }
     /* at least once: with no k at all the sums are zero */
     Loop l = loop_begin(e, l_i64(e, 0), l_max(e, c->n_k, l_i64(e, 1)), l_i64(e, DOT_BLOCK), "block");
     packed_block(e, c, groups, l.iv, l_min(e, l_add(e, l.iv, l_i64(e, DOT_BLOCK)), c->n_k));
@@ -471,6 +522,10 @@ static void emit_contract_run(Emit *e, Contract *c)
     c->row0 = l_mul(e, l_sub(e, rest, l_mul(e, batch, c->row_blocks)), l_i64(e, c->block_rows));
     c->row1 = l_min(e, l_add(e, c->row0, l_i64(e, c->block_rows)), c->n[ROW_SIDE]);
     c->tile1 = l_min(e, l_add(e, c->tile0, l_i64(e, c->block_tiles)), c->tiles);
+    if (c->blocks)
+        c->end[ROW_SIDE] = c->row1;
+    if (c->folds)
+        c->sums = l_gep_bytes(e, argument(e, e->shared_arg), l_mul(e, t.iv, l_i64(e, c->part)));
     seek_batch(e, c, batch);
     ways[c->way](e, c);
     level_close(e, LV_ROW, LV_ROW);
@@ -482,7 +537,7 @@ static void emit_contract_run(Emit *e, Contract *c)
 /* Do tasks follow each other by batch and rows? */
 static bool band_axes(const Emit *e, const Contract *c)
 {
-    return e->n_x >= 2 && c->axis[LANE_SIDE] == (int)e->n_x - 1 && c->axis[ROW_SIDE] == (int)e->n_x - 2;
+    return !folds_rows(e) && e->n_x >= 2 && c->axis[LANE_SIDE] == (int)e->n_x - 1 && c->axis[ROW_SIDE] == (int)e->n_x - 2;
 }
 
 static void emit_contract_query(Emit *e, Contract *c)
@@ -496,12 +551,12 @@ static void emit_contract_query(Emit *e, Contract *c)
         if ((int)a != c->axis[ROW_SIDE] && (int)a != c->axis[LANE_SIDE])
             batch = l_mul(e, batch, axis_size(e, a));
     }
-    answers[ASK_PHASES] = l_i64(e, 1);
+    answers[ASK_PHASES] = c->folds ? l_max(e, l_ceil_div(e, c->n_k, l_i64(e, DOT_BLOCK)), l_i64(e, 1)) : l_i64(e, 1);
     answers[ASK_TASKS] = l_mul(e, batch, l_mul(e, c->row_blocks, c->tile_blocks));
     answers[ASK_SCRATCH] = l_i64(e, c->bytes);
-    answers[ASK_SHARED] = l_i64(e, 0);
+    answers[ASK_SHARED] = c->folds ? l_mul(e, answers[ASK_TASKS], l_i64(e, c->part)) : l_i64(e, 0);
     answers[ASK_POINTS] = points;
-    answers[ASK_ROWS] = l_i64(e, band_axes(e, c) ? c->block_rows : 0);
+    answers[ASK_ROWS] = l_i64(e, c->folds ? DOT_BLOCK : band_axes(e, c) ? c->block_rows : 0);
     query_emit(e, answers);
 }
 

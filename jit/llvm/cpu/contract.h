@@ -10,6 +10,8 @@
  *     strips   few rows, a wide lane operand: four rows of k at a time go over the whole width of the task (thin.c)
  *     dots     few rows, a lane operand that is contiguous along k: squares of it are transposed in registers (thin.c)
  *
+ * A product that sums up rows of a band (jit/bands.c) does a block of them in each phase.
+ *
  * In all of them blocks of DOT_BLOCK steps of k are chains of FMAs from +0 and their results are added in order (ir/scalar.h). So nothing
  * that is decided here changes a bit. It is decided by constant sizes and buckets (kernel_extent).
  */
@@ -36,11 +38,14 @@ typedef struct Contract {
     int64_t most_k;                         /* steps of k in a panel */
     bool one_block;                         /* k is a constant of one block at most */
     bool one_tile;                          /* the scratch has sums of one tile only: each is finished at once */
+    bool folds;                             /* a phase is a block of k: sums lie in ARG_SCRATCH from one to the next */
+    bool blocks; /* rows of a task are a block, and there may be no others in memory: its last group can be in part */
     VRef wanted; /* packed: only where this bool is true, `unless`: false, does a store read the sum; VREF_NONE: everywhere (skip.c) */
     bool unless, zeros; /* zeros: blocks of the row operand may be +0 */
     int64_t flags_at[FLAGS];
     LV multiply, square; /* packed: the micro-kernel; transposes a square, NULL: nothing lies along k */
-    LV n[SIDES], n_k, row_blocks, tile_blocks, tiles;
+    LV n[SIDES], n_k, row_blocks, tile_blocks, tiles, sums;
+    LV end[SIDES];               /* n, or where the rows of the task end */
     LV row0, row1, tile0, tile1; /* of the task */
 } Contract;
 

@@ -34,13 +34,13 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
         lanes *= 2;
     lanes_change(e, lanes);
     int64_t n;
-    bool whole = c->axis[side] == NO_AXIS || (p->width == lanes && l_is_const(c->n[side], &n) && n % p->width == 0);
+    bool whole = c->axis[side] == NO_AXIS || (p->width == lanes && l_is_const(c->end[side], &n) && n % p->width == 0);
     Loop l = loop_begin(e, k0, k1, l_i64(e, 1), "pack");
     Loop j = loop_begin(e, l_i64(e, 0), p->count, l_i64(e, 1), "panel");
     LV at = l_add(e, p->first, l_mul(e, j.iv, l_i64(e, p->width)));
     set_axis(e, c, side, (Ix){.base = at, .stride = l_i64(e, 1), .aligned = p->width == lanes});
     if (!whole)
-        tile_mask(e, l_sub(e, c->n[side], at));
+        tile_mask(e, l_sub(e, c->end[side], at));
     level_open(e, LV_ROW);
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];
@@ -66,7 +66,7 @@ static void pack_across(Emit *e, const Contract *c, int side, const Panels *p, L
 static void pack_square(Emit *e, const Contract *c, int side, LV first, int64_t width, LV sub, LV k, LV to)
 {
     enum { AHEAD = 256 };
-    LV count = l_min(e, l_i64(e, c->lanes), l_sub(e, l_i64(e, width), sub)), last = l_sub(e, c->n[side], l_i64(e, 1));
+    LV count = l_min(e, l_i64(e, c->lanes), l_sub(e, l_i64(e, width), sub)), last = l_sub(e, c->end[side], l_i64(e, 1));
     Loop w = loop_begin(e, l_i64(e, 0), count, l_i64(e, 1), "point");
     set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, l_add(e, first, sub), w.iv), last)));
     level_open(e, LV_ROW);
@@ -98,7 +98,7 @@ static void pack_rest(Emit *e, const Contract *c, int side, const Panels *p, LV 
     lanes_change(e, 1);
     Loop l = loop_begin(e, from, k1, l_i64(e, 1), "pack_rest");
     Loop w = loop_begin(e, l_i64(e, 0), l_i64(e, p->width), l_i64(e, 1), "point");
-    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, first, w.iv), l_sub(e, c->n[side], l_i64(e, 1)))));
+    set_axis(e, c, side, ix_uniform(l_min(e, l_add(e, first, w.iv), l_sub(e, c->end[side], l_i64(e, 1)))));
     level_open(e, LV_ROW);
     pin(e, LV_ROW);
     e->before[LV_TILE] = e->before[LV_ROW];

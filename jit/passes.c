@@ -78,7 +78,8 @@ static Status pass_hoist(PassRun *run)
 
 static Status pass_remat(PassRun *run)
 {
-    remat(run->g, (int)run->options->value[OPT_REMAT]);
+    const JitOptions *o = run->options;
+    remat(run->g, (int)o->value[OPT_REMAT], !o->target.sm && o->value[OPT_BANDS] != BANDS_OFF);
     return ST_OK;
 }
 

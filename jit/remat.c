@@ -19,8 +19,12 @@
  *          operands, scatters, sorts
  *   redo   a quarter of its arithmetic, as kernels wait for memory most of the time; a reduction reads its operand
  *          once more and may be a launch; an operand of a backward product is written and read
- * Products, sorts, scatters and scans are never computed again, outside of kiln_checkpoint. Views are never saved: what they view is. Numbers, ranges and constants take
+ * Other products, sorts, scatters and scans are never computed again, outside of kiln_checkpoint. Views are never saved: what they view is. Numbers, ranges and constants take
  * part in nothing. With remat=memory only bytes that would not be there otherwise count.
+ *
+ * Scores are such a product whatever it costs: one of a batch that is large, and much larger than its operands, as q k^T of attention is. Where
+ * bands run it (jit/bands.c) it is never whole in memory, nor is what is made of it element by element; saved, all of that would be, from
+ * here to there. Computing it again takes a fifth of the time of such a gradient, or less.
  *
  * What was recorded inside of a kiln_checkpoint (Node.checkpoint) is computed again whatever it costs, and with remat=off, too: save is infinite,
  * redo nothing. The results of one are not inside; that they are not computed again (redo is infinite) ends each checkpoint's copies at
@@ -56,6 +60,7 @@ typedef struct Remat {
     bool *live, *forward;
     bool *stored;   /* lies in memory whatever is decided here */
     bool *operand;  /* a product, a sort or a scatter of the backward half reads it: computed again, it is stored again */
+    bool *scores;   /* it is, or is made element by element of, a product that is computed again rather than saved */
     uint8_t *depth; /* inside of so many checkpoints, where it is forward */
     bool memory, off;
     /* The network. */
@@ -157,6 +162,36 @@ static void find_stored(Remat *m)
     }
 }
 
+/* Is it a product that is much larger than its operands? */
+static bool is_scores(const Remat *m, Ref r)
+{
+    enum { LEAST_BYTES = 16 << 20, LARGER = 2 };
+    const Node *node = graph_node(m->g, r);
+    if (node->op != OP_MATMUL || node->rank < 3)
+        return false;
+    double all = (double)node_hint_numel(m->g, r), a = (double)node_hint_numel(m->g, node->in[0]),
+           b = (double)node_hint_numel(m->g, node->in[1]);
+    return all * (double)dtype_bytes((DType)node->dtype) >= LEAST_BYTES && all >= LARGER * (a + b);
+}
+
+/* What the graph returns, and what ends a checkpoint, lies in memory. */
+static void find_scores(Remat *m)
+{
+    const Graph *g = m->g;
+    bool *kept = ARENA_ARRAY(m->arena, bool, m->n);
+    for (uint32_t k = 0; k < g->outputs.n; k++)
+        mark_source(m, kept, g->outputs.at[k]);
+    for (Ref r = 0; r < m->n; r++) {
+        const Node *node = graph_node(g, r);
+        OpClass cls = op_class((Op)node->op);
+        if (!m->live[r] || !m->forward[r] || kept[r] || m->depth[r] || is_result(m, r))
+            continue;
+        m->scores[r] = is_scores(m, r);
+        for (uint32_t k = 0; k < node->n_in && (cls == CLS_EW || moves_only(node)); k++)
+            m->scores[r] |= m->scores[node->in[k]] && node_hint_numel(g, node->in[k]) == node_hint_numel(g, r);
+    }
+}
+
 /* ---- costs ---- */
 
 static int64_t whole(double cost) { return cost >= (double)INFINITE ? INFINITE : (int64_t)(16 * cost) + 1; }
@@ -170,7 +205,7 @@ static double traffic(const Remat *m, Ref r)
 static int64_t save_cost(const Remat *m, Ref r)
 {
     const Node *node = graph_node(m->g, r);
-    if (moves_only(node) || m->depth[r])
+    if (moves_only(node) || m->depth[r] || m->scores[r])
         return INFINITE;
     if (m->memory)
         return node->op == OP_INPUT ? 1 : whole(traffic(m, r));
@@ -184,6 +219,8 @@ static int64_t redo_cost(const Remat *m, Ref r)
     double cost = 0;
     if (m->depth[r])
         return 0;
+    if (m->scores[r] && cls == CLS_CONTRACT)
+        return 1;
     if (node->op == OP_INPUT || is_banned(cls) || is_result(m, r) || (m->off && !moves_only(node)))
         return INFINITE;
     if (cls == CLS_REDUCE)
@@ -394,7 +431,7 @@ static void rebuild(Remat *m)
     graph_remap(m->g, b.made[0], n_old);
 }
 
-void remat(Graph *g, int how)
+void remat(Graph *g, int how, bool bands)
 {
     uint32_t n = g->nodes.n;
     Remat m = {.g = g, .arena = g->arena, .n = n, .memory = how == REMAT_MEMORY, .off = how == REMAT_OFF};
@@ -406,6 +443,9 @@ void remat(Graph *g, int how)
     m.stored = ARENA_ARRAY(g->arena, bool, n);
     m.operand = ARENA_ARRAY(g->arena, bool, n);
     find_stored(&m);
+    m.scores = ARENA_ARRAY(g->arena, bool, n);
+    if (bands && !m.off)
+        find_scores(&m);
     m.need = ARENA_ARRAY(g->arena, uint32_t, n);
     uint32_t *vertices[] = {NULL, NULL, NULL, NULL};
     for (int k = 0; k < 4; k++)

@@ -292,15 +292,22 @@ static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, void *const
  * may load a function, or want memory for it, at its first launch: nothing is overwritten before all kernels ran (may_overwrite). */
 static Status prepare_takeover(Run *run)
 {
+    const ProgBand *band = run->p->bands, *end = band + run->p->n_bands;
     for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
+        if (band < end && band->first == i) {
+            bool together;
+            TRY(band_reserve(run, band++, &together));
+            if (together) {
+                i += band[-1].n - 1;
+                continue;
+            }
+        }
         bind_args(run, &run->p->steps[i]);
         TRY(bind_shared(run, &run->p->steps[i], kernel->compiled));
         if (!kernel_scratch(run->e, kernel, run->args, pool_threads()))
             return ST_OUT_OF_MEMORY;
     }
-    for (uint32_t i = 0; i < run->p->n_bands; i++)
-        TRY(band_reserve(run, &run->p->bands[i]));
     return ST_OK;
 }
 

@@ -253,7 +253,8 @@ static void tell_times(const Bands *b, double seconds, int64_t began)
 static Status run_whole(Run *run, const ProgBand *band, const Bands *b)
 {
     size_t slot[BAND_SLOTS], bytes = 0;
-    TRY(band_reserve(run, band));
+    bool together;
+    TRY(band_reserve(run, band, &together));
     (void)place_slots(b, b->batch * b->rows, slot, &bytes);
     for (uint32_t i = 0; i < run->p->n_buffers; i++)
         if (run->p->buffers[i].kind == BUFFER_BAND && in_band(b, i))
@@ -263,11 +264,12 @@ static Status run_whole(Run *run, const ProgBand *band, const Bands *b)
     return ST_OK;
 }
 
-Status band_reserve(Run *run, const ProgBand *band)
+Status band_reserve(Run *run, const ProgBand *band, bool *together)
 {
     Bands b;
     size_t slot[BAND_SLOTS], bytes = 0;
-    if (plan_bands(run, band, &b))
+    *together = plan_bands(run, band, &b);
+    if (*together)
         return make_room(&b, run_timed(run)) ? ST_OK : ST_OUT_OF_MEMORY;
     (void)place_slots(&b, b.batch * b.rows, slot, &bytes);
     if (run->rows && run->rows->bytes < bytes) {

@@ -32,9 +32,10 @@ Status run_step(Run *run, const ProgStep *step);
 /* All steps of run->p, bands as such; until one fails or an index is out of bounds. */
 Status run_steps(Run *run);
 
-/* Steps that run together; what they may have to allocate, now. (runtime/eval/launch_band.c) */
+/* Steps that run together; what they may have to allocate, now: *together, or for one after the other, beside what each step does.
+ * (runtime/eval/launch_band.c) */
 Status run_band(Run *run, const ProgBand *band);
-Status band_reserve(Run *run, const ProgBand *band);
+Status band_reserve(Run *run, const ProgBand *band, bool *together);
 
 /* A LOOP or COND, whose arguments are in run->args. (runtime/eval/launch_body.c) */
 Status run_bodies(Run *run, const ProgStep *step);

@@ -223,12 +223,15 @@ static const Sizes gradient_sizes[] = {
     {2, 513, 30, 9, 10, KILN_F64}, {3, 300, 50, 16, 8, KILN_BF16}, {2, 270, 200, 8, 8, KILN_F16}, {2, 0, 8, 8, 8, KILN_F32},
 };
 
-static void each_gradient(const char *how)
+/* Every `nth` graph and case: each compiles two programs. */
+static void each_gradient(const char *how, int nth)
 {
     static Build *const graphs[] = {softmax_by_hand, masked_attention, deep};
     for (int g = 0; g < 3; g++)
         for (size_t c = 0; c < sizeof gradient_sizes / sizeof *gradient_sizes; c++) {
             const Sizes *s = &gradient_sizes[c];
+            if ((g + (int)c) % nth)
+                continue;
             Cost apart, together;
             size_t bytes = gradients(graphs[g], s, "off", want, &apart);
             gradients(graphs[g], s, "always", got, &together);
@@ -242,9 +245,9 @@ static void each_gradient(const char *how)
 Test(bands, gradients)
 {
     set_option("threads", "1");
-    each_gradient("one thread");
+    each_gradient("one thread", 1);
     set_option("threads", "7");
-    each_gradient("seven threads");
+    each_gradient("seven threads", 1);
 }
 
 Test(bands, gradients_strictly)
@@ -252,17 +255,17 @@ Test(bands, gradients_strictly)
     set_option("threads", "1");
     set_option("math", "strict");
     set_option("vector_bits", "256");
-    each_gradient("256 bits");
+    each_gradient("256 bits", 3);
 }
 
 Test(bands, gradients_with_sizes_as_arguments)
 {
     set_option("threads", "1");
     set_option("dynamic", "always");
-    each_gradient("sizes as arguments");
+    each_gradient("sizes as arguments", 2);
     kiln_stats before, after;
     kiln_get_stats(&before);
-    each_gradient("the same programs again");
+    each_gradient("the same programs again", 2);
     kiln_get_stats(&after);
     cr_assert_eq(after.compiles, before.compiles, "programs for any size take all of them");
 }
@@ -362,6 +365,35 @@ Test(bands, in_place)
     cr_assert_eq(memcmp(want, got, 600 * 8 * 4), 0);
 }
 
+/* Nor when what rows are summed up to is written where the parameter lay. */
+Test(bands, gradients_in_place)
+{
+    Sizes s = {3, 520, 300, 8, 8, KILN_F32};
+    kiln_tensor *in[3], *grads[3];
+    set_option("threads", "1");
+    for (int how = 0; how < 2; how++) {
+        set_option("bands", how ? "always" : "off");
+        inputs(&s, in);
+        for (int i = 0; i < 3; i++)
+            in[i] = kiln_param(in[i]);
+        for (int step = 0; step < 3; step++) {
+            kiln_scope *scope = kiln_scope_begin();
+            cr_assert(kiln_grad(kiln_sum(kiln_tanh(attention(&s, in))), in, 3, grads) == KILN_OK, "%s", kiln_error_message());
+            for (int i = 0; i < 3; i++)
+                cr_assert(kiln_assign(in[i], kiln_sub(in[i], kiln_mul(grads[i], 0.1))) == KILN_OK, "%s", kiln_error_message());
+            kiln_scope_end(scope);
+            cr_assert(kiln_eval_many(in, 3) == KILN_OK, "%s", kiln_error_message());
+        }
+        char *to = how ? got : want;
+        for (int i = 0; i < 3; i++) {
+            size_t bytes = (size_t)kiln_numel(in[i]) * 4;
+            cr_assert(kiln_read(in[i], KILN_F32, to, bytes) == KILN_OK, "%s", kiln_error_message());
+            to += bytes;
+        }
+    }
+    cr_assert_eq(memcmp(want, got, 3 * (520 + 300 + 300) * 8 * 4), 0);
+}
+
 static void layer(kiln_tensor **in, kiln_tensor **out, void *user)
 {
     (void)user;
@@ -442,4 +474,44 @@ Test(bands, attention_needs_no_matrix_of_scores)
     cr_assert_leq(moved, 6 * one, "%d MiB were moved: only q, k and the result, and not 128 MiB of scores", (int)(moved / MIB));
     cr_assert_eq(after.kernels - before.kernels, 4);
     kiln_scope_end(scope);
+}
+
+/* Nor does its gradient store one, where other steps stand between: the scores are computed again, all of it runs in bands of one of the batch. */
+static void no_matrix_in_the_gradient(kiln_tensor *(*spelled)(kiln_tensor *const *))
+{
+    enum { LENGTH = 1024, HEADS = 8, MIB = 1 << 20 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *in[3], *grads[3];
+    kiln_stats before, after;
+    set_option("threads", "1");
+    for (int i = 0; i < 3; i++) {
+        in[i] = kiln_param(kiln_uniform(KILN_F32, KILN_SHAPE(HEADS, LENGTH, 16), -1, 1));
+        cr_assert(kiln_eval(in[i]) == KILN_OK);
+    }
+    kiln_tensor *loss = kiln_sum(kiln_tanh(spelled(in)));
+    cr_assert(kiln_grad(loss, in, 3, grads) == KILN_OK, "%s", kiln_error_message());
+    kiln_reset_stats();
+    kiln_get_stats(&before);
+    cr_assert(kiln_eval_many(grads, 3) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&after);
+    int64_t one = HEADS * LENGTH * 16 * 4, moved = after.bytes_moved - before.bytes_moved, held = after.peak_bytes - before.live_bytes;
+    cr_assert_leq(moved, 40 * one, "%d MiB were moved, and a matrix of scores has 32", (int)(moved / MIB));
+    cr_assert_leq(held, 10 * one, "%d MiB of data beside the inputs, and a matrix of scores has 32", (int)(held / MIB));
+    kiln_scope_end(scope);
+}
+
+static kiln_tensor *called(kiln_tensor *const *in)
+{
+    return kiln_attention(in[0], in[1], in[2], &(kiln_attention_options){.causal = true});
+}
+
+static kiln_tensor *by_hand(kiln_tensor *const *in)
+{
+    return kiln_matmul(kiln_softmax(kiln_mul(kiln_matmul(in[0], kiln_transpose(in[1])), 0.25), -1), in[2]);
+}
+
+Test(bands, gradients_need_no_matrix_of_scores)
+{
+    no_matrix_in_the_gradient(called);
+    no_matrix_in_the_gradient(by_hand);
 }

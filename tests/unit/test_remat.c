@@ -45,7 +45,7 @@ static void check_golden(const char *path)
     int how = !strncmp(text, "// off", 6) ? REMAT_OFF : !strncmp(text, "// memory", 9) ? REMAT_MEMORY : REMAT_AUTO;
     Graph *g = parse(text);
     cr_assert(differentiate(g));
-    remat(g, how);
+    remat(g, how, true);
     graph_compact(g, NULL);
     cr_assert_eq(graph_verify(g), ST_OK, "%s: %s", path, fail_message());
     const char *got = print(g);
@@ -59,7 +59,7 @@ Test(remat, without_gradients_nothing_changes)
 {
     Graph *g = parse("graph g(%0: f32[1024]) {\n%1 = cos %0\n%2 = exp %1\n%3 = add %1 %2\nreturn %3\n}");
     const char *before = print(g);
-    remat(g, REMAT_AUTO);
+    remat(g, REMAT_AUTO, true);
     cr_expect_str_eq(print(g), before);
 }
 
@@ -118,7 +118,7 @@ Test(remat, random_graphs_compute_the_same, .timeout = 120)
             uint64_t depths = seed;
             for (Ref r = 0; r < g->nodes.n && seed % 2; r++) /* half of them in checkpoints, as no program has them */
                 graph_node(g, r)->checkpoint = graph_node(g, r)->phase ? 0 : (uint8_t)pick(&depths, MAX_CHECKPOINT + 1);
-            remat(g, seed % 4 == 1 ? REMAT_OFF : how);
+            remat(g, seed % 4 == 1 ? REMAT_OFF : how, true);
             graph_compact(g, NULL);
             cr_assert_eq(graph_verify(g), ST_OK, "seed %d: %s", (int)seed, fail_message());
             cr_assert(results(g, got, bytes) && g->outputs.n == n);

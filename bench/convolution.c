@@ -1,5 +1,5 @@
 /*
- * Convolution, pooling, attention and batches of products: time, and the operations or bytes of it per second.
+ * Convolution, pooling, attention, its gradient and batches of products: time, and the operations or bytes of it per second.
  *
  *     convolution [--quick]
  *
@@ -19,9 +19,9 @@
 #define EXPORT static
 #endif
 
-enum { ROUNDS = 15, QUICK_ROUNDS = 3, MOST_INPUTS = 3 };
+enum { ROUNDS = 15, QUICK_ROUNDS = 3, MOST_INPUTS = 4, MOST_RESULTS = 3 };
 
-typedef enum Kind { CONV, MAX_POOL, AVG_POOL, ATTENTION, PRODUCT } Kind;
+typedef enum Kind { CONV, MAX_POOL, AVG_POOL, ATTENTION, GRADIENT, PRODUCT } Kind; /* GRADIENT: attention and that of its operands */
 
 typedef struct Case {
     const char *name;
@@ -53,6 +53,10 @@ static const Case cases[] = {
     {"attention 1 x 16 heads, 1024 x 1024 of 64, causal", ATTENTION, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true},
     {"attention 1 x 4 heads, 4096 x 4096 of 128, causal", ATTENTION, {{1, 4, 4096, 128}, {1, 4, 4096, 128}}, 0, 0, 1, true},
     {"attention 1 x 16 heads, 1 x 4096 of 128", ATTENTION, {{1, 16, 1, 128}, {1, 16, 4096, 128}}, 0, 0, 1, false},
+    {"gradient 4 x 16 heads, 128 x 128 of 64, causal", GRADIENT, {{4, 16, 128, 64}, {4, 16, 128, 64}}, 0, 0, 1, true},
+    {"gradient 1 x 16 heads, 1024 x 1024 of 64", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, false},
+    {"gradient 1 x 16 heads, 1024 x 1024 of 64, causal", GRADIENT, {{1, 16, 1024, 64}, {1, 16, 1024, 64}}, 0, 0, 1, true},
+    {"gradient 1 x 4 heads, 4096 x 4096 of 64, causal", GRADIENT, {{1, 4, 4096, 64}, {1, 4, 4096, 64}}, 0, 0, 1, true},
     {"64 products of 128 cubed", PRODUCT, {{64, 128, 128}, {64, 128, 128}}, 0, 0, 1, false},
     {"1024 products of 16 cubed", PRODUCT, {{1024, 16, 16}, {1024, 16, 16}}, 0, 0, 1, false},
     {"1024 products of 32 cubed", PRODUCT, {{1024, 32, 32}, {1024, 32, 32}}, 0, 0, 1, false},
@@ -64,7 +68,8 @@ typedef struct Run {
     const Case *of;
     kiln_scope *scope;
     kiln_function *f;
-    kiln_tensor *in[MOST_INPUTS], *out;
+    kiln_tensor *in[MOST_INPUTS], *out[MOST_RESULTS];
+    int results;
     int n;
 } Run;
 
@@ -89,6 +94,9 @@ static void body(kiln_tensor **in, kiln_tensor **out, void *user)
     case MAX_POOL: out[0] = kiln_max_pool(in[0], shape_of(c->in[1]), &pool); break;
     case AVG_POOL: out[0] = kiln_avg_pool(in[0], shape_of(c->in[1]), &pool); break;
     case ATTENTION: out[0] = kiln_attention(in[0], in[1], in[2], &attention); break;
+    case GRADIENT: /* of the result times in[3] after a tanh, so that no step but its own knows what comes from behind */
+        kiln_check(kiln_grad(kiln_sum(kiln_mul(kiln_tanh(kiln_attention(in[0], in[1], in[2], &attention)), in[3])), in, 3, out));
+        break;
     case PRODUCT: out[0] = kiln_matmul(in[0], in[1]); break;
     }
 }
@@ -102,12 +110,16 @@ EXPORT Run *convolution_open(int i)
         exit(1);
     run->of = &cases[i];
     run->scope = kiln_scope_begin();
-    run->n = run->of->kind == ATTENTION ? 3 : run->of->kind == MAX_POOL || run->of->kind == AVG_POOL ? 1 : 2;
+    run->n = run->of->kind == GRADIENT                                ? 4
+             : run->of->kind == ATTENTION                             ? 3
+             : run->of->kind == MAX_POOL || run->of->kind == AVG_POOL ? 1
+                                                                      : 2;
     kiln_seed(1);
     for (int k = 0; k < run->n; k++)
-        run->in[k] = kiln_uniform(KILN_F32, shape_of(run->of->in[k > 1 ? 1 : k]), -1, 1);
+        run->in[k] = kiln_uniform(KILN_F32, shape_of(run->of->in[k == 1 || k == 2]), -1, 1);
     kiln_check(kiln_eval_many(run->in, run->n));
-    run->f = kiln_function_new(body, run->n, 1, (void *)(uintptr_t)run->of);
+    run->results = run->of->kind == GRADIENT ? 3 : 1;
+    run->f = kiln_function_new(body, run->n, run->results, (void *)(uintptr_t)run->of);
     if (!run->f)
         kiln_check(kiln_error_status());
     return run;
@@ -115,7 +127,8 @@ EXPORT Run *convolution_open(int i)
 
 EXPORT void convolution_close(Run *run)
 {
-    kiln_release(run->out);
+    for (int k = 0; k < run->results; k++)
+        kiln_release(run->out[k]);
     kiln_function_free(run->f);
     kiln_scope_end(run->scope);
     free(run);
@@ -124,11 +137,13 @@ EXPORT void convolution_close(Run *run)
 EXPORT void convolution_call(Run *run)
 {
     kiln_scope *scope = kiln_scope_begin();
-    kiln_tensor *out;
-    kiln_check(kiln_function_call(run->f, run->in, &out));
-    kiln_check(kiln_eval(out));
-    kiln_release(run->out);
-    run->out = kiln_retain(out);
+    kiln_tensor *out[MOST_RESULTS];
+    kiln_check(kiln_function_call(run->f, run->in, out));
+    kiln_check(kiln_eval_many(out, run->results));
+    for (int k = 0; k < run->results; k++) {
+        kiln_release(run->out[k]);
+        run->out[k] = kiln_retain(out[k]);
+    }
     kiln_scope_end(scope);
 }
 
@@ -136,7 +151,7 @@ EXPORT void convolution_call(Run *run)
 /* "name;kind;stride;pad;groups;causal", window for pooling behind; NULL past the last. */
 EXPORT const char *convolution_text(int i)
 {
-    static const char *const kinds[] = {"conv", "max_pool", "avg_pool", "attention", "product"};
+    static const char *const kinds[] = {"conv", "max_pool", "avg_pool", "attention", "gradient", "product"};
     static char text[160];
     if (i >= CASES)
         return NULL;
@@ -146,10 +161,10 @@ EXPORT const char *convolution_text(int i)
     return text;
 }
 
-/* Input i, or the result of the last call (i = -1): its rank, and its dims; `data` (may be NULL) gets the elements. -1: there is none. */
+/* Input i, or a result of the last call (i = -1, -2, ..): its rank, and its dims; `data` (may be NULL) gets the elements. -1: there is none. */
 EXPORT int convolution_read(Run *run, int i, int64_t *dims, void *data)
 {
-    kiln_tensor *x = i < 0 ? run->out : i < run->n ? run->in[i] : NULL;
+    kiln_tensor *x = i < 0 ? (i + run->results >= 0 ? run->out[-1 - i] : NULL) : i < run->n ? run->in[i] : NULL;
     if (!x)
         return -1;
     kiln_shape shape = kiln_shape_of(x);
@@ -166,12 +181,13 @@ EXPORT int convolution_read(Run *run, int i, int64_t *dims, void *data)
 static double work(const Run *run)
 {
     const Case *c = run->of;
-    double out = (double)kiln_numel(run->out);
+    double out = (double)kiln_numel(run->out[0]);
     switch (c->kind) {
     case CONV: return 2 * out * (double)(c->in[1][1] * c->in[1][2] * c->in[1][3]);
     case MAX_POOL:
     case AVG_POOL: return 4 * (out + (double)kiln_numel(run->in[0]));
     case ATTENTION: return 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1);
+    case GRADIENT: return 3 * 4 * out * (double)c->in[1][2] * (c->causal ? 0.5 : 1); /* without computing the scores again */
     case PRODUCT: return 2 * out * (double)c->in[0][2];
     }
     return 0;

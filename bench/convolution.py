@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Convolution, pooling, attention and batches of products: kiln beside PyTorch, in one process.
+"""Convolution, pooling, attention, its gradient and batches of products: kiln beside PyTorch, in one process.
 
     convolution.py --lib build/release/bench/libbench_convolution.so [--seconds S] [--threads N] [--json FILE] [NAME...]
 
@@ -55,6 +55,14 @@ def torch_calls(torch, kind, inputs, stride, pad, groups, causal, window):
     F = torch.nn.functional
     if kind == "attention":
         return {"torch": lambda: F.scaled_dot_product_attention(*inputs, is_causal=bool(causal))}
+    if kind == "gradient":
+        params = [x.clone().requires_grad_() for x in inputs[:3]]
+
+        def gradient():
+            with torch.enable_grad():
+                y = F.scaled_dot_product_attention(*params, is_causal=bool(causal))
+                return torch.autograd.grad((y.tanh() * inputs[3]).sum(), params)
+        return {"torch": gradient}
     if kind == "product":
         return {"torch": lambda: torch.bmm(*inputs)}
 
@@ -97,8 +105,9 @@ def main():
             inputs.append(torch.from_numpy(array))
         sides = {"kiln": kiln.call, **torch_calls(torch, kind, inputs, *numbers)}
         kiln.call()
-        want = sides["torch"]().numpy()
-        off = float(np.abs(kiln.array(np, -1) - want).max() / np.abs(want).max())
+        want = sides["torch"]()
+        want = [w.numpy() for w in (want if isinstance(want, tuple) else (want,))]
+        off = max(float(np.abs(kiln.array(np, -1 - k) - w).max() / np.abs(w).max()) for k, w in enumerate(want))
         wrong = not off < 1e-4
         bad += wrong
         seconds, ratio = turns(sides, args.seconds)

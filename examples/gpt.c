@@ -14,7 +14,6 @@
  * one writes.
  */
 #include <kiln.h>
-#include <limits.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,63 +22,34 @@
 static const char program[] = "gpt";
 #include "arguments.h"
 #include "files.h"
+#include "gpt/checkpoint.h"
 #include "progress.h"
 #include "random.h"
 
-enum {
-    BYTES = 256,
-    MOST_DEPTH = 48,
-    BLOCK_PARAMS = 6,
-    MOST_PARAMS = 2 + BLOCK_PARAMS * MOST_DEPTH,
-    MOST_SAVED = 3 * MOST_PARAMS + 2,
-    CURVE = 3
-};
-enum { VALIDATION_BATCHES = 8, NOT_SAID = -1 };
+enum { MOST_SAVED = 3 * MOST_PARAMS + 2, VALIDATION_BATCHES = 8, NOT_SAID = -1 };
 
 /* ---- the network ---- */
 
 typedef struct Model {
     long depth, width, heads, context;
     double dropout;
-    int n;                                              /* parameters: embedding, last norm, then BLOCK_PARAMS of each block */
-    kiln_tensor *p[MOST_PARAMS];                        /* f32 */
-    char name[MOST_PARAMS][32];                         /* in files */
+    int n;                                              /* parameters */
+    kiln_tensor *p[MOST_PARAMS];                        /* f32, as param_at tells */
+    char name[MOST_PARAMS][NAME];                       /* in files */
     kiln_tensor *keys[MOST_DEPTH], *values[MOST_DEPTH]; /* the cache, [1, heads, context, width / heads]; NULL: there is none */
 } Model;
-
-static const struct {
-    const char *name;
-    int rows, columns; /* times width; 0: there is no such axis */
-    bool ones;
-} block_params[BLOCK_PARAMS] = {{"norm1", 0, 1, true}, {"qkv", 3, 1, false}, {"out", 1, 1, false},
-                                {"norm2", 0, 1, true}, {"up", 4, 1, false},  {"down", 1, 4, false}};
-
-static void add_param(Model *m, const char *name, long rows, long columns, double deviation)
-{
-    snprintf(m->name[m->n], sizeof m->name[0], "%s", name);
-    kiln_shape shape = rows ? KILN_SHAPE(rows, columns) : KILN_SHAPE(columns);
-    m->p[m->n++] = deviation > 0 ? kiln_normal(KILN_F32, shape, 0, deviation) : kiln_ones(KILN_F32, shape);
-}
 
 /* Random weights; those that add to the stream of a block are smaller, the more blocks there are (Radford et al. 2019). */
 static void make_params(Model *m)
 {
-    double usual = 0.02, adding = 0.02 / sqrt(2.0 * (double)m->depth);
-    m->n = 0;
-    add_param(m, "embedding", BYTES, m->width, usual);
-    add_param(m, "norm", 0, m->width, 0);
-    for (long b = 0; b < m->depth; b++)
-        for (int i = 0; i < BLOCK_PARAMS; i++) {
-            char name[32];
-            bool adds = !strcmp(block_params[i].name, "out") || !strcmp(block_params[i].name, "down");
-            snprintf(name, sizeof name, "blocks.%ld.%s", b, block_params[i].name);
-            add_param(m, name, block_params[i].rows * m->width, block_params[i].columns * m->width,
-                      block_params[i].ones ? 0
-                      : adds               ? adding
-                                           : usual);
-        }
-    for (int i = 0; i < m->n; i++)
-        kiln_param(m->p[i]);
+    const About network = {.depth = m->depth, .width = m->width};
+    const double deviation[] = {[WEIGHT] = 0.02, [ADDS] = 0.02 / sqrt(2.0 * (double)m->depth)};
+    m->n = param_count(&network);
+    for (int i = 0; i < m->n; i++) {
+        Param p = param_at(&network, i);
+        memcpy(m->name[i], p.name, NAME);
+        m->p[i] = kiln_param(p.kind == NORM ? kiln_ones(KILN_F32, p.shape) : kiln_normal(KILN_F32, p.shape, 0, deviation[p.kind]));
+    }
 }
 
 static kiln_tensor *linear(kiln_tensor *x, kiln_tensor *weight) { return kiln_matmul(x, kiln_transpose(weight)); }
@@ -155,60 +125,33 @@ static int everything(const Model *m, const kiln_optimizer *optimizer, kiln_name
 static void save(const Model *m, const kiln_optimizer *optimizer, const Run *run, const char *path)
 {
     kiln_named all[MOST_SAVED];
-    enum { ABOUT = 7 };
-    char text[ABOUT][24];
-    const long value[ABOUT] = {m->depth, m->width, m->heads, m->context, run->step, run->seed, run->text};
-    static const char *const key[ABOUT] = {"depth", "width", "heads", "context", "step", "seed", "text"};
-    kiln_metadata about[ABOUT];
+    char text[ABOUT][VALUE];
+    kiln_metadata metadata[ABOUT];
+    const About about = {m->depth, m->width, m->heads, m->context, run->step, run->seed, run->text};
     kiln_scope *scope = kiln_scope_begin();
-    for (int i = 0; i < ABOUT; i++) {
-        snprintf(text[i], sizeof text[i], "%ld", value[i]);
-        about[i] = (kiln_metadata){key[i], text[i]};
-    }
+    about_write(&about, text, metadata);
     int n = everything(m, optimizer, all);
     if (run->rows)
         all[n++] = (kiln_named){"curve", kiln_from(KILN_F32, KILN_SHAPE(run->rows, CURVE), run->curve)};
-    kiln_check(kiln_save_safetensors(path, n, all, ABOUT, about));
+    kiln_check(kiln_save_safetensors(path, n, all, ABOUT, metadata));
     kiln_scope_end(scope);
 }
 
-static long about(const kiln_file *file, const char *path, const char *key, long least, long most)
+static kiln_file *open_model(Model *m, const char *path, About *about)
 {
-    const char *text = kiln_file_metadata_value(file, key);
-    if (!text)
-        refuse(path, "it is no model of this program: it does not say its depth, width, heads, context and step");
-    return whole(path, text, least, most);
-}
-
-static kiln_file *open_model(Model *m, const char *path)
-{
+    char why[WHY];
     kiln_file *file = kiln_load_safetensors(path);
     if (!file) {
         fprintf(stderr, "gpt: %s\n", kiln_error_message());
         exit(1);
     }
-    m->depth = about(file, path, "depth", 1, MOST_DEPTH);
-    m->width = about(file, path, "width", 2, 65536);
-    m->heads = about(file, path, "heads", 1, m->width);
-    m->context = about(file, path, "context", 2, 1 << 20);
-    if (m->width % (2 * m->heads))
-        refuse(path, "its width is no multiple of twice its heads");
-    return file;
-}
-
-/* The file holds the parameters of the network that it tells of: looked at before anything is made, since a few bytes can tell of terabytes. */
-static void expect_params(const Model *m, const kiln_file *file, const char *path)
-{
-    char why[120];
-    for (int i = 0; i < m->n; i++) {
-        int at = kiln_file_find(file, m->name[i]);
-        kiln_shape has = at < 0 ? KILN_SHAPE() : kiln_file_info(file, at).shape, wanted = kiln_shape_of(m->p[i]);
-        if (at >= 0 && has.rank == wanted.rank && !memcmp(has.dim, wanted.dim, sizeof *has.dim * (size_t)has.rank))
-            continue;
-        snprintf(why, sizeof why, at < 0 ? "tensor \"%s\" is not in it" : "tensor \"%s\" has another shape than its metadata tell",
-                 m->name[i]);
+    if (!about_read(file, about, why) || !params_fit(file, about, why))
         refuse(path, why);
-    }
+    m->depth = about->depth;
+    m->width = about->width;
+    m->heads = about->heads;
+    m->context = about->context;
+    return file;
 }
 
 /* Parameters, and the optimiser's state where there is one. */
@@ -491,8 +434,11 @@ static int choose(const float *logits, const Sampling *s, uint64_t *random)
     Choice choice[BYTES];
     double sum = 0, among = 0, most = -INFINITY;
     long n = 0;
-    for (int i = 0; i < BYTES; i++)
+    for (int i = 0; i < BYTES; i++) {
+        if (!isfinite(logits[i]))
+            refuse("sample", "the model's numbers are not finite: it learned nothing, or the file was changed");
         most = fmax(most, (double)logits[i]);
+    }
     for (int i = 0; i < BYTES; i++) {
         choice[i] = (Choice){i, s->temperature > 0 ? exp(((double)logits[i] - most) / s->temperature) : (double)logits[i]};
         sum += choice[i].weight;
@@ -586,15 +532,15 @@ static void train_main(int argc, char **argv)
     const char *resume = NULL;
     int files = 0;
     const Known known[] = {{"--depth", &t.model.depth, 1, MOST_DEPTH, .text = NULL},
-                           {"--width", &t.model.width, 2, 65536, .text = NULL},
+                           {"--width", &t.model.width, 2, MOST_WIDTH, .text = NULL},
                            {"--heads", &t.model.heads, 1, 1024, .text = NULL},
-                           {"--context", &t.model.context, 2, 1 << 20, .text = NULL},
+                           {"--context", &t.model.context, 2, MOST_CONTEXT, .text = NULL},
                            {"--batch", &t.run.batch, 1, 1 << 20, .text = NULL},
-                           {"--steps", &t.steps, 1, 1000000000, .text = NULL},
-                           {"--stop", &t.stop, 1, 1000000000, .text = NULL},
-                           {"--warmup", &t.warmup, 0, 1000000000, .text = NULL},
-                           {"--every", &t.every, 1, 1000000000, .text = NULL},
-                           {"--seed", &t.run.seed, 0, 1000000000, .text = NULL},
+                           {"--steps", &t.steps, 1, MOST_STEPS, .text = NULL},
+                           {"--stop", &t.stop, 1, MOST_STEPS, .text = NULL},
+                           {"--warmup", &t.warmup, 0, MOST_STEPS, .text = NULL},
+                           {"--every", &t.every, 1, MOST_STEPS, .text = NULL},
+                           {"--seed", &t.run.seed, 0, MOST_STEPS, .text = NULL},
                            {"--rate", .number = &t.rate, .low = 0, .high = 10},
                            {"--decay", .number = &decay, .low = 0, .high = 10},
                            {"--clip", .number = &t.clip, .low = 1e-6, .high = 1e9},
@@ -633,12 +579,13 @@ static void train_main(int argc, char **argv)
         check_writable("--save", t.save);
     if (t.svg && t.rank == 0)
         check_writable("--svg", t.svg);
-    kiln_file *from = resume ? open_model(&t.model, resume) : NULL;
+    About about;
+    kiln_file *from = resume ? open_model(&t.model, resume, &about) : NULL;
     if (t.model.width % (2 * t.model.heads))
         refuse("--width", "a multiple of twice --heads is needed");
     if (from) {
-        t.run.step = about(from, resume, "step", 0, 1000000000);
-        t.run.seed = about(from, resume, "seed", 0, 1000000000);
+        t.run.step = about.step;
+        t.run.seed = about.seed;
         for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
             if (kept[k].said != NOT_SAID && kept[k].said != *kept[k].value)
                 refuse(kept[k].name, "the run that is resumed has another");
@@ -647,14 +594,12 @@ static void train_main(int argc, char **argv)
     t.text = read_text(argv + 2, files, &t.length);
     t.train = t.length - t.length / 10;
     t.run.text = hash(t.text, t.length);
-    if (from && about(from, resume, "text", 0, LONG_MAX) != t.run.text)
+    if (from && about.text != t.run.text)
         refuse(resume, "it learns from another text than these files");
     if (t.length / 10 <= (size_t)t.model.context)
         refuse("train", "the files have too few bytes: a tenth of them must be longer than --context");
     kiln_seed((uint64_t)t.run.seed);
     make_params(&t.model);
-    if (from)
-        expect_params(&t.model, from, resume);
     t.optimizer =
         kiln_optimizer_new(t.model.p, t.model.n, &(kiln_optimizer_options){.kind = KILN_ADAMW, .beta2 = 0.99, .weight_decay = decay});
     if (!t.optimizer)
@@ -667,13 +612,9 @@ static void train_main(int argc, char **argv)
     kiln_check(kiln_eval_many(state, values)); /* so that the first step is as all others */
     if (from) {
         load_all(&t.model, t.optimizer, from, resume);
-        if (kiln_file_find(from, "curve") >= 0) {
-            kiln_tensor *curve = kiln_file_tensor(from, "curve");
-            t.run.rows = (long)kiln_dim(curve, 0);
-            t.run.curve = malloc(sizeof *t.run.curve * CURVE * (size_t)t.run.rows);
-            if (!t.run.curve || kiln_read(curve, KILN_F32, t.run.curve, sizeof *t.run.curve * CURVE * (size_t)t.run.rows) != KILN_OK)
-                refuse(resume, "its curve cannot be read");
-        }
+        char why[WHY];
+        if (!curve_read(from, &about, &t.run.curve, &t.run.rows, why))
+            refuse(resume, why);
         kiln_file_free(from);
     }
     int64_t count = 0;
@@ -707,9 +648,9 @@ static void sample_main(int argc, char **argv)
         take_option(known, sizeof known / sizeof *known, argc, argv, &i);
     if (!*s.prompt)
         refuse("--prompt", "one byte at least is needed");
-    kiln_file *from = open_model(&model, argv[2]);
+    About about;
+    kiln_file *from = open_model(&model, argv[2], &about);
     make_params(&model);
-    expect_params(&model, from, argv[2]);
     load_all(&model, NULL, from, argv[2]);
     kiln_file_free(from);
     sample(&model, &s);

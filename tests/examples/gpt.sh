@@ -102,15 +102,21 @@ spoiled() # FROM TO TEXT: the same number of bytes
     refused "$3" sample "$work/spoiled"
     refused "$3" train "$work/text" --resume "$work/spoiled"
 }
-spoiled '"depth":"2"' '"depth":"0"' '"0" is no whole number from 1 to 48'
+spoiled '"depth":"2"' '"depth":"0"' 'its depth, "0", is no whole number from 1 to 48'
 spoiled '"depth":"2"' '"depth":"3"' 'tensor "blocks.2.norm1" is not in it'
-spoiled '"depth":"2"' '"depht":"2"' 'it does not say its depth'
-spoiled '"depth":"2"' '"depth":"x"' '"x" is no whole number'
+spoiled '"depth":"2"' '"depht":"2"' 'its metadata do not tell "depth"'
+spoiled '"depth":"2"' '"depth":"x"' 'its depth, "x", is no whole number'
 spoiled '"width":"32"' '"width":"36"' 'tensor "embedding" has another shape than its metadata tell'
-spoiled '"width":"32"' '"width":"-2"' '"-2" is no whole number'
-spoiled '"heads":"2"' '"heads":"3"' 'no multiple of twice its heads'
-spoiled '"context":"24"' '"context":"0x"' '"0x" is no whole number'
+spoiled '"width":"32"' '"width":"-2"' 'its width, "-2", is no whole number'
+spoiled '"heads":"2"' '"heads":"3"' 'its width, 32, is no multiple of twice its heads, 3'
+spoiled '"context":"24"' '"context":"0x"' 'its context, "0x", is no whole number'
 spoiled '"embedding"' '"embeddinh"' 'tensor "embedding" is not in it'
+sed 's/"shape":\[5,3\]/"shape":[3,5]/' "$work/whole" >"$work/spoiled"
+refused 'tensor "curve" is no f32 table of 3 columns' train "$work/text" --resume "$work/spoiled"
+header=$(($(od -An -tu8 -N8 "$work/whole") + 8))
+{ head -c $header "$work/whole"; head -c $(($(wc -c <"$work/whole") - header)) /dev/zero | LC_ALL=C tr '\0' '\377'; } >"$work/nan"
+refused 'numbers are not finite' sample "$work/nan"
+refused 'tensor "curve" has losses that are not finite' train "$work/text" --resume "$work/nan"
 about='{"__metadata__":{"depth":"48","width":"65536","heads":"2","context":"64","step":"1","seed":"1",'$(head -c 600 "$work/whole" | LC_ALL=C grep -a -o '"text":"[0-9]*"')'}}'
 { printf "\\$(printf %o ${#about})\\0\\0\\0\\0\\0\\0\\0"; printf %s "$about"; } >"$work/huge"
 refused 'tensor "embedding" is not in it' sample "$work/huge"

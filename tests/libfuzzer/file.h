@@ -30,7 +30,7 @@ static void put(const File *f, const uint8_t *bytes, size_t n)
 }
 
 /* b is what became of a when it was saved and loaded. */
-static void same_tensor(kiln_tensor *a, kiln_tensor *b)
+static inline void same_tensor(kiln_tensor *a, kiln_tensor *b)
 {
     const void *pa = NULL, *pb = NULL;
     REQUIRE(b, "what was saved does not load: %s", kiln_error_message());

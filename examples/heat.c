@@ -5,7 +5,7 @@
  *     wave   u_tt = u_xx + u_yy      u'' = 2 u - u_before + c^2 L u   c = dt / h, stable up to 1/sqrt(2)
  *     L u = north + south + west + east - 4 u; u is 0 on the border and on walls
  *
- * `--together` steps are one kiln_function call, so one program and one sync point; u lives in a tensor that the function assigns to.
+ * `--together` steps are a kiln_scan, a loop inside one program, so they have one sync point; however many they are, the program is the same.
  * It begins with u = sin(pi x) sin(pi y) + sin(2 pi x) sin(3 pi y) / 2 at rest, for which the solution is known (without walls): each term
  * times exp(-k t) or cos(sqrt(k) t), k = pi^2 and 13 pi^2 times 2 and 1. The error falls with the square of h.
  */
@@ -34,12 +34,12 @@ static const char help[] =
     "usage: heat [options]\n"
     "solves the heat equation (or --wave) on the unit square and says how far the result is from the known solution\n"
     "  --size N         cells on a side (255)\n"
-    "  --steps N        steps in time, rounded up to whole calls (1000)\n"
+    "  --steps N        steps in time (1000)\n"
     "  --rate R         dt / h^2, at most 0.25 (0.2); with --wave dt / h, at most 0.7071 (0.5)\n"
     "  --wave           the wave equation\n"
     "  --f64            in f64 instead of f32\n"
     "  --walls FILE     a .npy matrix of that size: cells that are not 0 stay 0\n"
-    "  --together N     steps of one call (1)\n"
+    "  --together N     steps of one call (100)\n"
     "  --frames PREFIX  writes pictures PREFIX0000.ppm, PREFIX0001.ppm... of the beginning and of every ...\n"
     "  --every N        ... N steps (100)\n"
     "  --out FILE       writes u at the end as .npy\n"
@@ -47,11 +47,11 @@ static const char help[] =
 
 static Heat read_options(int argc, char **argv)
 {
-    Heat h = {.size = 255, .steps = 1000, .together = 1, .every = 100};
+    Heat h = {.size = 255, .steps = 1000, .together = 100, .every = 100};
     const char *rate = NULL;
     const Known known[] = {{"--size", &h.size, 1, 30000, .text = NULL},
                            {"--steps", &h.steps, 1, 1000000000, .text = NULL},
-                           {"--together", &h.together, 1, 1000, .text = NULL},
+                           {"--together", &h.together, 1, 1000000000, .text = NULL},
                            {"--every", &h.every, 1, 1000000000, .text = NULL},
                            {"--rate", .text = &rate},
                            {"--walls", .text = &h.walls},
@@ -88,24 +88,34 @@ static kiln_tensor *laplacian(kiln_tensor *u)
     return kiln_sub(kiln_add(rows, columns), kiln_mul(u, 4));
 }
 
-static void advance(kiln_tensor **in, kiln_tensor **out, void *user)
+/* One step; carried: u and, of the wave equation, u before it. */
+static void advance(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
-    Heat *h = user;
-    kiln_tensor *u = h->u, *before = h->before;
-    (void)in;
-    for (long i = 0; i < h->together; i++) {
-        kiln_tensor *next;
-        if (h->wave)
-            next = kiln_add(kiln_sub(kiln_mul(u, 2), before), kiln_mul(laplacian(u), h->rate * h->rate));
-        else
-            next = kiln_add(u, kiln_mul(laplacian(u), h->rate));
-        before = u;
-        u = h->open ? kiln_mul(next, h->open) : next;
-    }
-    out[0] = u;
-    if (h->wave) /* first: after one step `before` is the handle h->u, which means another value below */
-        (void)kiln_assign(h->before, before);
-    (void)kiln_assign(h->u, u); /* an error that is kept fails the call */
+    const Heat *h = user;
+    kiln_tensor *u = carry[0], *next;
+    (void)i, (void)x, (void)y;
+    if (h->wave)
+        next = kiln_add(kiln_sub(kiln_mul(u, 2), carry[1]), kiln_mul(laplacian(u), h->rate * h->rate));
+    else
+        next = kiln_add(u, kiln_mul(laplacian(u), h->rate));
+    carry_out[0] = h->open ? kiln_mul(next, h->open) : next;
+    if (h->wave)
+        carry_out[1] = u;
+}
+
+static long lesser(long a, long b) { return a < b ? a : b; }
+static long rounded_up(long a, long b) { return (a + b - 1) / b; } /* a / b */
+
+static void take_steps(Heat *h, long steps)
+{
+    kiln_tensor *state[2] = {h->u, h->before};
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_check(kiln_scan(advance, steps, 0, h->wave ? 2 : 1, state, state, 0, NULL, 0, NULL, h));
+    kiln_check(kiln_assign(h->u, state[0]));
+    if (h->wave)
+        kiln_check(kiln_assign(h->before, state[1]));
+    kiln_check(kiln_eval_many((kiln_tensor *[]){h->u, h->before}, h->wave ? 2 : 1));
+    kiln_scope_end(scope);
 }
 
 /* sin(pi x) sin(pi y) a + sin(2 pi x) sin(3 pi y) b / 2 */
@@ -198,12 +208,12 @@ static void begin(Heat *h)
     kiln_check(kiln_eval(h->before));
 }
 
-static void report(const Heat *h, long steps, double rate)
+static void report(const Heat *h, long calls, double rate)
 {
-    double width = 1 / (double)(h->size + 1), time = (double)steps * h->rate * (h->wave ? width : width * width), error, most;
+    double width = 1 / (double)(h->size + 1), time = (double)h->steps * h->rate * (h->wave ? width : width * width), error, most;
     kiln_stats stats;
     kiln_get_stats(&stats);
-    printf("%s equation, %ld x %ld cells, %ld steps to t = %.6g, %s\n", h->wave ? "wave" : "heat", h->size, h->size, steps, time,
+    printf("%s equation, %ld x %ld cells, %ld steps to t = %.6g, %s\n", h->wave ? "wave" : "heat", h->size, h->size, h->steps, time,
            h->f64 ? "f64" : "f32");
     kiln_check(kiln_item(kiln_max(kiln_abs(h->u)), &most));
     printf("largest value %.6g\n", most);
@@ -215,8 +225,7 @@ static void report(const Heat *h, long steps, double rate)
         kiln_check(kiln_item(kiln_max(kiln_abs(kiln_sub(kiln_cast(h->u, KILN_F64), solution(h, time)))), &error));
         printf("largest error against the known solution %.3g\n", error);
     }
-    printf("%ld calls, %lld programs compiled, %lld kernels\n", (steps + h->together - 1) / h->together, (long long)stats.compiles,
-           (long long)stats.kernels);
+    printf("%ld calls, %lld programs compiled, %lld kernels\n", calls, (long long)stats.compiles, (long long)stats.kernels);
     if (rate > 0)
         printf("%.1f million cells a second\n", rate);
 }
@@ -230,30 +239,26 @@ int main(int argc, char **argv)
     if (h.walls)
         load_walls(&h);
     begin(&h);
-    kiln_function *function = kiln_function_new(advance, 0, 1, &h);
-    long calls = (h.steps + h.together - 1) / h.together, frame = 0, shown = 0;
-    double cells = 1e-6 * (double)h.size * (double)h.size * (double)h.together;
+    long done = 0, frame = 0, call = 0, period = h.frames ? h.every : h.steps; /* steps between pictures */
+    long calls = h.steps / period * rounded_up(period, h.together) + rounded_up(h.steps % period, h.together);
+    double cells = 1e-6 * (double)h.size * (double)h.size * (double)h.steps / (double)calls;
     Progress progress = progress_begin(calls);
     if (h.frames)
         write_frame(&h, frame++);
-    for (long i = 1; i <= calls; i++) {
-        kiln_scope *call = kiln_scope_begin();
-        kiln_tensor *u; /* what h.u means now, too */
-        kiln_check(kiln_function_call(function, NULL, &u));
-        kiln_scope_end(call);
-        progress_show(&progress, i, "million cells/s", cells);
-        if (h.frames && i * h.together - shown >= h.every) {
+    while (done < h.steps) {
+        long stop = lesser(done - done % period + period, h.steps), steps = lesser(stop - done, h.together);
+        take_steps(&h, steps);
+        done += steps;
+        progress_show(&progress, ++call, "million cells/s", cells);
+        if (h.frames && done % period == 0)
             write_frame(&h, frame++);
-            shown = i * h.together;
-        }
     }
     progress_end(&progress);
-    report(&h, calls * h.together, progress_rate(&progress, calls, cells));
+    report(&h, calls, progress_rate(&progress, calls, cells));
     if (h.out && kiln_save_npy(h.u, h.out) != KILN_OK) {
         fprintf(stderr, "heat: %s\n", kiln_error_message());
         return 1;
     }
-    kiln_function_free(function);
     kiln_scope_end(scope);
     return 0;
 }

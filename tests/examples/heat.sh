@@ -1,5 +1,5 @@
 #!/bin/sh
-# heat.sh PROGRAM WORK: the error falls with the square of the cell's width; one program however many calls; walls, pictures, refusals.
+# heat.sh PROGRAM WORK: the error falls with the square of the cell's width; one program however many calls and steps; walls, pictures, refusals.
 program=$1 work=$2
 rm -rf "$work" && mkdir -p "$work" || exit 1
 fail() { echo "wrong: $1"; exit 1; }
@@ -10,13 +10,25 @@ order() # WHAT A B: B is a quarter of A
 }
 order heat "$(error --size 31 --steps 200)" "$(error --size 63 --steps 800)"
 order wave "$(error --size 31 --steps 40 --wave)" "$(error --size 63 --steps 80 --wave)"
-# Steps taken together are the same steps.
-[ "$(error --size 31 --steps 200 --together 8)" = "$(error --size 31 --steps 200)" ] || fail "--together"
+# Steps taken together are the same steps, also where the last call has fewer.
+for together in 1 7 200; do
+    [ "$(error --size 31 --steps 200 --together $together)" = "$(error --size 31 --steps 200)" ] || fail "--together $together"
+done
 [ "$(error --size 31 --steps 40 --wave --together 4)" = "$(error --size 31 --steps 40 --wave)" ] || fail "--wave --together"
 # f32 has the same error here, but for its own rounding.
 awk -v a="$("$program" --size 31 --steps 200 | awk '/^largest error/ { print $NF }')" -v b="$(error --size 31 --steps 200)" 'BEGIN { exit !(a > b * 0.9 && a < b * 1.1) }' || fail f32
-"$program" --size 20 --steps 500 >"$work/out" || fail "500 steps"
-grep -q '^500 calls, [0-4] programs compiled' "$work/out" || { cat "$work/out"; fail "a program for each call"; }
+# Thousands of steps are one call, with the kernels of each; calls of any number of steps are one program, and another for the first.
+calls() # TEXT ARGUMENTS...
+{
+    text=$1
+    shift
+    "$program" --size 20 "$@" >"$work/out" || fail "$*"
+    grep -q "^$text" "$work/out" || { cat "$work/out"; fail "$*: not $text"; }
+}
+calls '1 calls, [0-2] programs compiled, 5001 kernels' --steps 5000 --together 5000
+calls '500 calls, [0-2] programs compiled' --steps 500 --together 1
+calls '39 calls, [0-3] programs compiled' --steps 500 --together 13
+calls '80 calls, [0-3] programs compiled' --steps 500 --together 7 --every 50 --frames "$work/f"
 "$program" --size 20 --steps 500 2>&1 >/dev/null | grep . && fail "something on stderr that is no terminal"
 
 # A row of walls across the middle: they stay 0, and grey in the pictures; the solution is not known then.

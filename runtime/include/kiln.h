@@ -1908,6 +1908,9 @@ KILN_NUMBERS3(kiln_clamp)
 
 /* ---- locations ---- */
 
+/* Your file and line go before your arguments, so gcc counts two more: "argument 3 of kiln_exp_at" is your first. (It shows which one
+ * it means, and clang names it. Functions that take them last would each be written twice here, and would call an argument that is
+ * missing one of a wrong type.) `cc -fsyntax-only -DKILN_NO_LOCATIONS` speaks of the functions as you call them. */
 #ifndef KILN_NO_LOCATIONS
 #define KILN_HERE __FILE__, __LINE__
 #define kiln_check(...) kiln_check_at(KILN_HERE, __VA_ARGS__)
@@ -2197,43 +2200,43 @@ static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x
     return (kiln_tensor *)x;
 }
 
-#define KILN_CALL2(f, a, b) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b))
-#define KILN_CALL3(f, a, b, c) f(KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c))
+#define KILN_TWO_OPERANDS(a, b) KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b)
+#define KILN_THREE_OPERANDS(a, b, c) KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c)
 #else
-#define KILN_CALL2(f, ...) f(KILN_HERE, __VA_ARGS__)
-#define KILN_CALL3(f, ...) f(KILN_HERE, __VA_ARGS__)
+#define KILN_TWO_OPERANDS(...) KILN_HERE, __VA_ARGS__
+#define KILN_THREE_OPERANDS(...) KILN_HERE, __VA_ARGS__
 #endif
-#define kiln_add(...) KILN_CALL2(kiln_add_at, __VA_ARGS__)
-#define kiln_sub(...) KILN_CALL2(kiln_sub_at, __VA_ARGS__)
-#define kiln_mul(...) KILN_CALL2(kiln_mul_at, __VA_ARGS__)
-#define kiln_div(...) KILN_CALL2(kiln_div_at, __VA_ARGS__)
-#define kiln_floor_divide(...) KILN_CALL2(kiln_floor_divide_at, __VA_ARGS__)
-#define kiln_remainder(...) KILN_CALL2(kiln_remainder_at, __VA_ARGS__)
-#define kiln_fmod(...) KILN_CALL2(kiln_fmod_at, __VA_ARGS__)
-#define kiln_pow(...) KILN_CALL2(kiln_pow_at, __VA_ARGS__)
-#define kiln_maximum(...) KILN_CALL2(kiln_maximum_at, __VA_ARGS__)
-#define kiln_minimum(...) KILN_CALL2(kiln_minimum_at, __VA_ARGS__)
-#define kiln_atan2(...) KILN_CALL2(kiln_atan2_at, __VA_ARGS__)
-#define kiln_hypot(...) KILN_CALL2(kiln_hypot_at, __VA_ARGS__)
-#define kiln_logaddexp(...) KILN_CALL2(kiln_logaddexp_at, __VA_ARGS__)
-#define kiln_copysign(...) KILN_CALL2(kiln_copysign_at, __VA_ARGS__)
-#define kiln_nextafter(...) KILN_CALL2(kiln_nextafter_at, __VA_ARGS__)
-#define kiln_eq(...) KILN_CALL2(kiln_eq_at, __VA_ARGS__)
-#define kiln_ne(...) KILN_CALL2(kiln_ne_at, __VA_ARGS__)
-#define kiln_lt(...) KILN_CALL2(kiln_lt_at, __VA_ARGS__)
-#define kiln_le(...) KILN_CALL2(kiln_le_at, __VA_ARGS__)
-#define kiln_gt(...) KILN_CALL2(kiln_gt_at, __VA_ARGS__)
-#define kiln_ge(...) KILN_CALL2(kiln_ge_at, __VA_ARGS__)
-#define kiln_logical_and(...) KILN_CALL2(kiln_logical_and_at, __VA_ARGS__)
-#define kiln_logical_or(...) KILN_CALL2(kiln_logical_or_at, __VA_ARGS__)
-#define kiln_logical_xor(...) KILN_CALL2(kiln_logical_xor_at, __VA_ARGS__)
-#define kiln_bitwise_and(...) KILN_CALL2(kiln_bitwise_and_at, __VA_ARGS__)
-#define kiln_bitwise_or(...) KILN_CALL2(kiln_bitwise_or_at, __VA_ARGS__)
-#define kiln_bitwise_xor(...) KILN_CALL2(kiln_bitwise_xor_at, __VA_ARGS__)
-#define kiln_shift_left(...) KILN_CALL2(kiln_shift_left_at, __VA_ARGS__)
-#define kiln_shift_right(...) KILN_CALL2(kiln_shift_right_at, __VA_ARGS__)
-#define kiln_where(...) KILN_CALL3(kiln_where_at, __VA_ARGS__)
-#define kiln_clamp(...) KILN_CALL3(kiln_clamp_at, __VA_ARGS__)
+#define kiln_add(...) kiln_add_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_sub(...) kiln_sub_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_mul(...) kiln_mul_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_div(...) kiln_div_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_floor_divide(...) kiln_floor_divide_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_remainder(...) kiln_remainder_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_fmod(...) kiln_fmod_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_pow(...) kiln_pow_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_maximum(...) kiln_maximum_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_minimum(...) kiln_minimum_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_atan2(...) kiln_atan2_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_hypot(...) kiln_hypot_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_logaddexp(...) kiln_logaddexp_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_copysign(...) kiln_copysign_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_nextafter(...) kiln_nextafter_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_eq(...) kiln_eq_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_ne(...) kiln_ne_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_lt(...) kiln_lt_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_le(...) kiln_le_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_gt(...) kiln_gt_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_ge(...) kiln_ge_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_logical_and(...) kiln_logical_and_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_logical_or(...) kiln_logical_or_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_logical_xor(...) kiln_logical_xor_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_bitwise_and(...) kiln_bitwise_and_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_bitwise_or(...) kiln_bitwise_or_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_bitwise_xor(...) kiln_bitwise_xor_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_shift_left(...) kiln_shift_left_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_shift_right(...) kiln_shift_right_at(KILN_TWO_OPERANDS(__VA_ARGS__))
+#define kiln_where(...) kiln_where_at(KILN_THREE_OPERANDS(__VA_ARGS__))
+#define kiln_clamp(...) kiln_clamp_at(KILN_THREE_OPERANDS(__VA_ARGS__))
 #endif
 
 #endif

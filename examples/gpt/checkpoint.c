@@ -65,7 +65,7 @@ bool about_read(const kiln_file *file, About *about, char why[WHY])
 static const struct {
     const char *name;
     int rows, columns; /* times width; 0: there is no such axis */
-    int kind;
+    ParamKind kind;
 } block_params[BLOCK_PARAMS] = {{"norm1", 0, 1, NORM}, {"qkv", 3, 1, WEIGHT}, {"out", 1, 1, ADDS},
                                 {"norm2", 0, 1, NORM}, {"up", 4, 1, WEIGHT},  {"down", 1, 4, ADDS}};
 

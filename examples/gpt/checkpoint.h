@@ -31,10 +31,11 @@ void about_write(const About *about, char text[ABOUT][VALUE], kiln_metadata meta
 bool about_read(const kiln_file *file, About *about, char why[WHY]);
 
 /* The parameters of the network: embedding, last norm, then BLOCK_PARAMS of each block. */
+typedef enum ParamKind { NORM, WEIGHT, ADDS } ParamKind; /* the last: it adds to the stream of a block */
 typedef struct Param {
     char name[NAME];
     kiln_shape shape;
-    enum { NORM, WEIGHT, ADDS } kind; /* the last: it adds to the stream of a block */
+    ParamKind kind;
 } Param;
 int param_count(const About *about);
 Param param_at(const About *about, int i);

@@ -223,11 +223,32 @@ static bool is_graph_output_twice(const Plan *plan, uint32_t buffer)
     return n > 1;
 }
 
+/* The steps from here on cannot find an index out of bounds: 0 where none can. */
+static uint32_t behind_faults(const Plan *plan)
+{
+    uint32_t behind = 0;
+    for (uint32_t s = 0; s < plan->steps.n; s++)
+        for (uint32_t a = 0; a < plan->steps.at[s].args.n; a++)
+            behind = plan->steps.at[s].args.at[a].kind == BIND_FAULT ? s + 1 : behind;
+    return behind;
+}
+
+/* A CUDA device does not stop where a step found an index out of bounds, so the steps that overwrite look. */
+static void stop_at_fault(Fuser *f, PlanStep *step)
+{
+    for (uint32_t a = 0; a < step->args.n; a++)
+        if (step->args.at[a].kind == BIND_FAULT)
+            return;
+    VEC_PUSH(step->kernel->arena, step->kernel->args, (KArg){.kind = ARG_FAULT, .stops = true});
+    VEC_PUSH(f->g->arena, step->args, (PlanArg){.kind = BIND_FAULT, .size = DIM_NONE});
+}
+
 /* An output may take an input's storage when the step that writes it is the only one that writes
  * it, the last that reads the input, and reads it only where it writes. */
 static void find_donations(Fuser *f)
 {
     Plan *plan = f->plan;
+    uint32_t behind = f->options->target.sm ? behind_faults(plan) : 0;
     bool *taken = ARENA_ARRAY(f->arena, bool, plan->buffers.n + 1);
     for (uint32_t i = 0; i < plan->outputs.n; i++)
         taken[plan->outputs.at[i]] = true; /* an input that is itself an output stays */
@@ -254,6 +275,8 @@ static void find_donations(Fuser *f)
                 out->alias_input = index;
                 taken[index] = true;
                 step->kernel->args.at[o].may_alias = step->kernel->args.at[i].may_alias = true;
+                if (behind > 0 && s >= behind)
+                    stop_at_fault(f, step);
             }
         }
     }

@@ -166,21 +166,19 @@ static char *keep_text(Program *p, size_t *used, const char *text)
     return at;
 }
 
-/* An input may be overwritten only where nothing can fail any more. A CPU stops after the step that found an index out of bounds, and has the room
- * that steps share beforehand (prepare_takeover); a CUDA device goes on, and a sort, loop or branch asks for room of its own, and a function of the user's may fail: no step of such a program
- * overwrites. The first step that may; UINT32_MAX: none. */
-static uint32_t first_certain_step(const Plan *plan, bool cuda)
+/* An input may be overwritten only where nothing can fail any more. A CPU stops after the step that found an index out of bounds, on a
+ * CUDA device the steps that overwrite do nothing then (jit/buffers.c), and what steps share has room beforehand (runtime/eval/launch.c).
+ * A sort, loop or branch asks for room of its own, and a function of the user's may fail: no step of such a program overwrites. The first
+ * step that may; UINT32_MAX: none. */
+static uint32_t first_certain_step(const Plan *plan)
 {
     uint32_t first = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         if (plan->steps.at[i].kind != STEP_KERNEL)
             return UINT32_MAX;
-        for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++) {
-            uint8_t kind = (uint8_t)plan->steps.at[i].args.at[a].kind;
-            if (cuda && (kind == BIND_SHARED || kind == BIND_FAULT))
-                return UINT32_MAX;
-            first = kind == BIND_FAULT ? i + 1 : first;
-        }
+        for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++)
+            if (plan->steps.at[i].args.at[a].kind == BIND_FAULT && !plan->steps.at[i].kernel->args.at[a].stops)
+                first = i + 1;
     }
     return first;
 }
@@ -254,7 +252,7 @@ static Status assemble_plan(Job *job, const Graph *g, const Plan *plan, Program 
         return fail(ST_OUT_OF_MEMORY, "no memory for a program of %u steps", plan->steps.n);
 
     /* What a body overwrites are values that the loop made (runtime/eval/launch_body.c). */
-    uint32_t certain = p->inner ? 0 : first_certain_step(plan, job->request->options->target.sm != 0);
+    uint32_t certain = p->inner ? 0 : first_certain_step(plan);
     p->n_buffers = plan->buffers.n;
     p->n_slots = plan->n_slots;
     p->n_band_slots = plan->n_band_slots;

@@ -66,7 +66,7 @@ typedef enum ArgKind {
     ARG_SIZE,    /* int64: a size expression evaluated on the host */
     ARG_SCALAR,  /* 8 bytes: a scalar fact's bits */
     ARG_SCRATCH, /* pointer: partial results shared by the tasks of a split kernel */
-    ARG_FAULT    /* pointer to int64: where an out-of-bounds index stores `fault id` (any non-zero) */
+    ARG_FAULT    /* pointer to int64: where an out-of-bounds index stores `fault id` (any non-zero); `stops`: where an earlier one did */
 } ArgKind;
 
 typedef struct KArg {
@@ -77,6 +77,7 @@ typedef struct KArg {
     bool band;      /* BUFFER: only some rows of it are there, those that a thread is at (jit/bands.c) */
     bool blocks;    /* BUFFER, band: rows come in blocks of DOT_BLOCK, as some product of the band sums them up */
     bool natural;   /* SIZE: never negative */
+    bool stops;     /* FAULT, on CUDA: where it is not 0 as the kernel begins, the kernel writes nothing */
 } KArg;
 
 typedef enum InstKind {

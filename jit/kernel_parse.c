@@ -137,6 +137,7 @@ static Status parse_arg(KParser *p)
         if (!fault && !scan_accept_word(&p->s, "shared"))
             return bad(p, "expected a dtype, fault or shared");
         arg.kind = fault ? ARG_FAULT : ARG_SCRATCH;
+        arg.stops = fault && scan_accept_word(&p->s, "stops");
     } else if (buffer) {
         arg = (KArg){.kind = ARG_BUFFER, .dtype = (uint8_t)dtype};
         arg.written = scan_accept_word(&p->s, "out");

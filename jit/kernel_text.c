@@ -9,7 +9,7 @@
  *       store a2[i*512 + j] = v3
  *
  *     kernel = "kernel" ["index" "i" bits] "(" [arg {"," arg}] ")" ["of" size "x" size "x" size] ["for" axis {"," axis}] {end inst}
- *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks"]] | "a" n ("shared" | "fault") | "s" n ["int"] | "s" n dtype       a size, a scalar
+ *     arg    = "a" n dtype ["out"] ["alias"] ["band" ["blocks"]] | "a" n ("shared" | "fault" ["stops"]) | "s" n ["int"] | "s" n dtype
  *     axis   = ["row"] letter "<" index ["~" bucket]          bucket: log2 of what is planned for, where the size may vary
  *     inst   = value "=" op {operand} [":" dtype]
  *            | value "=" "load" access [where] | value "=" "index" index
@@ -268,7 +268,7 @@ static void print_arg(const KArg *arg, uint32_t at, Str *out)
     if (arg->kind == ARG_BUFFER || arg->kind == ARG_SCALAR)
         str_printf(out, " %s", dtype_name((DType)arg->dtype));
     if (arg->kind == ARG_SCRATCH || arg->kind == ARG_FAULT)
-        str_printf(out, arg->kind == ARG_FAULT ? " fault" : " shared");
+        str_printf(out, arg->kind == ARG_SCRATCH ? " shared" : arg->stops ? " fault stops" : " fault");
     str_printf(out, "%s%s%s%s", arg->written ? " out" : "", arg->may_alias ? " alias" : "", arg->band ? " band" : "",
                arg->blocks ? " blocks" : "");
     if (arg->kind == ARG_SIZE && !arg->natural)

@@ -91,6 +91,22 @@ static void entry_name(const Emit *e, const char *suffix, char out[GRID_NAME])
     snprintf(out + n, GRID_NAME - (size_t)n, "%.20s", suffix);
 }
 
+/* A kernel that overwrites what may be needed as it was returns where an earlier one found an index out of bounds: all of its threads do,
+ * since it finds none itself. */
+static void stop_where_one_failed(Emit *e)
+{
+    for (uint32_t a = 0; a < e->k->args.n; a++) {
+        if (!e->k->args.at[a].stops)
+            continue;
+        LV word = l_load(e, e->type[SC_I64], argument(e, a), 8), none = LLVMConstNull(e->type[SC_I64]);
+        LLVMBasicBlockRef stop = l_block(e, "stop"), go_on = l_block(e, "go_on");
+        LLVMBuildCondBr(e->b, LLVMBuildICmp(e->b, LLVMIntNE, word, none, ""), stop, go_on);
+        l_at(e, stop);
+        cuda_return(e);
+        l_at(e, go_on);
+    }
+}
+
 LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks, GridPhase **phase)
 {
     char name[GRID_NAME];
@@ -103,6 +119,7 @@ LV cuda_entry(Emit *e, const char *suffix, unsigned threads, unsigned min_blocks
         annotate(e, fn, "minctasm", min_blocks);
     *phase = grid_phase(e->grid, name, threads);
     function_open(e, fn, NULL);
+    stop_where_one_failed(e);
     pin(e, LV_TASK);
     e->cur = LV_ROW;
     return fn;

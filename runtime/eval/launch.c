@@ -288,8 +288,9 @@ static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, void *const
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (jit/compile.c lets no other source of failure into such a program, but indices that are checked before). On CUDA that is so anyway: steps are collected. But the driver
- * may load a function, or want memory for it, at its first launch: nothing is overwritten before all kernels ran (may_overwrite). */
+ * (jit/compile.c lets no other source of failure into such a program, but indices that are checked before). On CUDA that is so anyway:
+ * steps are collected, unless each is waited for. But the driver may load a function, or want memory for it, at its first launch: nothing
+ * is overwritten before all kernels ran (may_overwrite). */
 static Status prepare_takeover(Run *run)
 {
     const ProgBand *band = run->p->bands, *end = band + run->p->n_bands;
@@ -313,6 +314,10 @@ static Status prepare_takeover(Run *run)
 
 static bool may_overwrite(const Run *run)
 {
+    bool one_by_one = on_cuda(run) && (option_int(OPT_SYNC) || perf_timed());
+    for (uint32_t i = 0; i < run->p->n_args && one_by_one; i++)
+        if (run->p->args[i].kind == BIND_SHARED)
+            return false;
     for (uint32_t i = 0; i < run->p->n_steps && on_cuda(run); i++)
         if (!cuda_ran(run->p->kernels[run->p->steps[i].kernel].compiled, run->device))
             return false;

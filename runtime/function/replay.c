@@ -177,6 +177,14 @@ static void swap_assigned(const Template *t, RtNode **meaning)
     }
 }
 
+/* What a result would have lain in has its old value still: no step overwrites it once an index was out of bounds (jit/buffers.c). */
+static void keep_value(const Replay *r, Storage *storage)
+{
+    for (size_t k = 0; k < r->n_fresh; k++)
+        if (storage && atomic_load(&r->t->fresh[k]->storage) == storage)
+            cuda_fault_set(storage, NULL);
+}
+
 /* Serves the call with the assigned handles already meaning its results, so that nothing but t->values holds what they meant
  * before and it may be overwritten in place. A failure gives them their old meaning back. */
 static Status replay_serve(Evaluation *e, Replay *r, uint32_t n_out, Loc loc)
@@ -195,8 +203,11 @@ static Status replay_serve(Evaluation *e, Replay *r, uint32_t n_out, Loc loc)
     Status status = t->call.outputs.n ? eval_serve(e, &r->call, "kiln_function_call", loc) : ST_OK;
     for (size_t k = 0; k < r->n_fresh && status == ST_OK && t->n_assigned; k++)
         status = device_settle(atomic_load(&t->fresh[k]->storage)); /* a failure can be undone only now */
-    if (status != ST_OK)
+    if (status != ST_OK) {
         swap_assigned(t, meaning);
+        for (uint32_t i = 0; i < t->n_assigned; i++)
+            keep_value(r, atomic_load(&t->assigned[i]->node->storage));
+    }
     return status;
 }
 

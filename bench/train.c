@@ -1,7 +1,8 @@
 /*
  * A step of training: loss, gradients and AdamW's update of a small network and of a transformer block, as one kiln_function each.
  *
- *     train [--quick]          time of a step, kernels, bytes moved, the most memory there was beside parameters, state and inputs
+ *     train [--quick]          time of a step, kernels, bytes moved, the most memory there was beside parameters, state and inputs;
+ *                              time to record loss and gradients, which a kiln_function does once
  *
  * Built as a module, too, whose functions (train_*) bench/train.py calls, which runs the same steps in PyTorch beside it.
  */
@@ -201,14 +202,45 @@ static void measure(const Workload *w, int rounds)
     train_close(t);
 }
 
+/* Loss and gradients, recorded and let go. */
+static void measure_recording(const Workload *w)
+{
+    double forward[MAX_ROUNDS], gradient[MAX_ROUNDS];
+    int64_t ops = 0, more = 0;
+    Train *t = train_open(w->name);
+    for (int i = 0; i < ROUNDS; i++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_stats before, between, after;
+        kiln_get_stats(&before);
+        double start = now_seconds();
+        kiln_tensor *loss = w->loss(t->p, t->in);
+        double middle = now_seconds();
+        kiln_get_stats(&between);
+        double again = now_seconds();
+        kiln_check(kiln_grad(loss, t->p, w->n, t->g));
+        gradient[i] = now_seconds() - again;
+        forward[i] = middle - start;
+        kiln_get_stats(&after);
+        ops = between.nodes - before.nodes;
+        more = after.nodes - between.nodes;
+        kiln_scope_end(scope);
+    }
+    double f = median(forward, ROUNDS) * 1e9, g = median(gradient, ROUNDS) * 1e9;
+    printf("%-8s %8.0f ns for each of %lld ops that are recorded, %.0f ns for gradients through it, %lld ops more\n", w->name,
+           f / (double)ops, (long long)ops, g / (double)ops, (long long)more);
+    train_close(t);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 2 || (argc == 2 && strcmp(argv[1], "--quick"))) {
         fputs("usage: train [--quick]\n", stderr);
         return 2;
     }
-    for (int i = 0; i < WORKLOADS; i++)
+    for (int i = 0; i < WORKLOADS; i++) {
         measure(&workloads[i], argc == 2 ? QUICK_ROUNDS : ROUNDS);
+        measure_recording(&workloads[i]);
+    }
     return 0;
 }
 #endif

@@ -61,6 +61,8 @@ if turn 1 2; then
     sample --tokens 60 --seed 3 >"$work/s1" && sample --tokens 60 --seed 3 >"$work/s2" && sample --tokens 60 --seed 4 --temperature 1.5 >"$work/s3" || fail "sampling"
     cmp "$work/s1" "$work/s2" || fail "a seed gives two texts"
     cmp -s "$work/s1" "$work/s3" && fail "two seeds give one text"
+    programs() { sample --prompt "line 12" --tokens "$1" --check >/dev/null && awk '/^largest difference/ { print $7 }' "$work/err"; }
+    [ "$(programs 3)" = "$(programs 40)" ] || fail "a program for a length: $(programs 3) and $(programs 40)"
     for prompt in "l" "line 12: the quick brown fox jumps over the lazy dog"; do
         sample --prompt "$prompt" --tokens 70 --check --top-k 5 --top-p 0.9 >/dev/null || fail "checking"
         awk '/^largest difference/ { seen = 1; exit !($6 !~ /nan/ && $6 + 0 < 1e-5 && $7 <= 8) } END { if (!seen) exit 1 }' "$work/err" || fail "with a cache: $(cat "$work/err")"

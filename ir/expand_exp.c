@@ -47,11 +47,14 @@ ExpParts exp_parts(E *e, X x, const X *low, int bias, const Poly *p)
     return (ExpParts){.q = x_fma(e, x_mul(e, v.r, v.r), x_poly(e, v.r, p), v.r), .i = v.i, .n = v.n};
 }
 
-/* e^r for what is left in r */
-static X power(E *e, X r)
+/* times e^r for what is left in r, `times` a power of two */
+static X power(E *e, X r, double times)
 {
-    X one = x_like(e, r, 1);
-    return x_fma(e, r, x_fma(e, r, x_poly(e, r, &poly_exp), one), one);
+    Poly p = poly_exp;
+    X first = x_like(e, r, times);
+    for (int i = 0, w = x_is_f64(e, r); i < p.of[w].n; i++)
+        p.of[w].c[i] *= times;
+    return x_fma(e, r, x_fma(e, r, x_poly(e, r, &p), first), first);
 }
 
 /* For STEPS n, is |n| >= 64, or NaN? Of the exponent's bits, the highest and the lowest three left aside, one is set then. */
@@ -124,7 +127,7 @@ EXPAND(EXP)
     const FloatForm *f = x_form(e, x[0]);
     X v = x[0], zero = x_like(e, v, 0), is_zero = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64)), not_zero = x_not(e, is_zero);
     Rest m = reduce(e, v, NULL, 0);
-    X bits = x_add(e, x_as_int(e, power(e, m.r)), x_shl_n(e, m.i, f->mantissa)), usual = x_select(e, is_zero, zero, x_as_float(e, bits));
+    X bits = x_add(e, x_as_int(e, power(e, m.r, 1)), x_shl_n(e, m.i, f->mantissa)), usual = x_select(e, is_zero, zero, x_as_float(e, bits));
     X far = x_and(e, far_out(e, m.n), not_zero);
     x_cold_begin(e, far);
     X most = x_pick(e, v, 0x1.62e42ep6, 0x1.62e42fefa39efp9); /* the last x with e^x < 2^128 (2^1024) */
@@ -164,60 +167,45 @@ EXPAND(EXPM1)
 
 /*
  * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and a c so small that the denominator stays in
- * range until the result, or x times it, is the least subnormal. The lift is taken from the quotient's exponent; in the cold region, where the
- * result may be subnormal, by settle.
+ * range until the result is the least subnormal. The lift is taken from the quotient's exponent; in the cold region, where the result may be
+ * subnormal, by settle.
  */
-typedef struct Lifted {
-    X quotient, far;
-} Lifted;
-
-static Lifted lifted_sigmoid(E *e, X v)
-{
-    int k = x_is_f64(e, v) ? 64 : 32, up = lift(e, v);
-    Rest m = reduce(e, x_fneg(e, v), NULL, x_form(e, v)->bias - k);
-    X below = x_fma(e, exp_scale(e, m.i), power(e, m.r), x_like(e, v, ldexp(1, -k)));
-    return (Lifted){.quotient = x_div(e, x_like(e, v, ldexp(1, up - k)), below), .far = far_out(e, m.n)};
-}
-
-static X unlifted(E *e, X x)
-{
-    const FloatForm *f = x_form(e, x);
-    return x_as_float(e, x_sub(e, x_as_int(e, x), x_bits(e, f->bits, (uint64_t)lift(e, x) << f->mantissa)));
-}
-
 EXPAND(SIGMOID)
 {
-    int up = lift(e, x[0]);
+    const FloatForm *f = x_form(e, x[0]);
+    int k = x_is_f64(e, x[0]) ? 64 : 32, up = lift(e, x[0]);
     X v = x[0];
-    Lifted s = lifted_sigmoid(e, v);
-    x_cold_begin(e, s.far);
+    Rest m = reduce(e, x_fneg(e, v), NULL, f->bias - k);
+    X below = x_fma(e, exp_scale(e, m.i), power(e, m.r, 1), x_like(e, v, ldexp(1, -k)));
+    X quotient = x_div(e, x_like(e, v, ldexp(1, up - k)), below), far = far_out(e, m.n);
+    x_cold_begin(e, far);
     X large = x_flt(e, x_like(e, v, 40), v), none = x_flt(e, v, x_pick(e, v, EXP_IS_ZERO_32, EXP_IS_ZERO_64));
-    X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), s.quotient));
+    X any = x_select(e, none, x_like(e, v, 0), x_select(e, large, x_like(e, v, ldexp(1, up)), quotient));
     any = settle(e, any, x_like(e, v, ldexp(1, -up)), is_low(e, v));
     x_cold_end_whole(e);
-    return x_select(e, s.far, any, unlifted(e, s.quotient));
+    X unlifted = x_sub(e, x_as_int(e, quotient), x_bits(e, f->bits, (uint64_t)up << f->mantissa));
+    return x_select(e, far, any, x_as_float(e, unlifted));
 }
 
 /*
- * x sigmoid x: x beyond 40, no normal number where `low`, x times 0 below `some`. The sum in the cold region is settle's for what is negative,
- * with -0 where nothing is added, so that zeros keep their sign; what is large stays out of it, because its quotient means nothing.
+ * x / (1 + e^-x), with 2 e^r times 2^(n - 1) for the power, which overflows by itself where it shall. x above 40 gives the same denominator as 40, so
+ * the cold region is for negative x alone, and NaN: where the denominator overflows, it means nothing, and the result is x times 0 or, before
+ * that, x e^x.
  */
 EXPAND(SILU)
 {
-    const FloatForm *f = x_form(e, x[0]);
-    int up = lift(e, x[0]);
     X v = x[0];
-    Lifted s = lifted_sigmoid(e, v);
-    x_cold_begin(e, s.far);
-    X large = x_flt(e, x_like(e, v, 40), v), some = x_and(e, x_fle(e, x_pick(e, v, -109, -752), v), x_not(e, large)),
-      low = x_and(e, some, x_flt(e, v, x_pick(e, v, -91.859, -714.970)));
-    X product = x_mul(e, x_select(e, some, s.quotient, x_like(e, v, 0)), v);
-    X least = x_bits(e, f->bits, UINT64_C(1) << f->mantissa), none = x_like(e, least, 0);
-    X beside = x_select(e, low, x_like(e, v, -f->min_normal), x_like(e, v, -0.0));
-    X sum = x_as_int(e, x_fma(e, product, x_like(e, v, ldexp(1, -up)), beside));
-    X any = x_select(e, large, v, x_as_float(e, x_sub(e, sum, x_select(e, low, least, none))));
+    Rest m = reduce(e, x_fneg(e, x_at_most(e, v, x_pick(e, v, 40, 60))), NULL, x_form(e, v)->bias - 1);
+    X usual = x_div(e, v, x_fma(e, exp_scale(e, m.i), power(e, m.r, 2), x_like(e, v, 1))), far = far_out(e, m.n);
+    x_cold_begin(e, far);
+    X over = x_flt(e, v, x_pick(e, v, -88.6, -709.5)), some = x_and(e, over, x_fle(e, x_pick(e, v, -109, -752), v));
+    X any = x_select(e, over, x_mul(e, v, x_like(e, v, 0)), usual);
+    x_cold_begin(e, some);
+    X a = x_fneg(e, v), least = x_fneg(e, exp_below(e, v, NULL, &a, x_flt(e, v, x_pick(e, v, -91.859, -714.970))));
+    x_cold_end(e);
+    any = x_select(e, some, least, any);
     x_cold_end_whole(e);
-    return x_select(e, s.far, any, x_mul(e, v, unlifted(e, s.quotient)));
+    return x_select(e, far, any, usual);
 }
 
 /* (e^2a - 1) / (e^2a + 1) with a = |x|, the numerator kept accurate near 0. */

@@ -348,12 +348,8 @@ API1(kiln_status, kiln_barrier, kiln_group *, group)
     const Loc loc = {file, line};
     if (body_refuses(api, loc))
         return KILN_INVALID;
-    Status status = comm_may_record(rt_thread(), group);
+    Status status = comm_enter(group, api, loc);
     if (status == ST_OK) {
-        trace_sync(api, loc);
-        status = comm_flush(api, loc);
-    }
-    if (status == ST_OK && (status = eval_enter(NULL)) == ST_OK) {
         const CommWhat what = {.op = KILN_COMM_BARRIER};
         const kiln_comm_call call = {.op = KILN_COMM_BARRIER, .to = -1, .from = -1};
         status = comm_run(group, &what, &call, loc);

@@ -61,7 +61,16 @@ bool chain_advance(Rec *r, RtNode *call)
     return true;
 }
 
-Status comm_flush(const char *api, Loc loc) { return chain.token ? eval_nodes(&chain.token->node, 1, api, loc) : ST_OK; }
+/* What was recorded has run: also what nobody needed. */
+static Status flush(const char *api, Loc loc) { return chain.token ? eval_nodes(&chain.token->node, 1, api, loc) : ST_OK; }
+
+Status comm_enter(const kiln_group *g, const char *api, Loc loc)
+{
+    TRY(comm_may_record(rt_thread(), g));
+    trace_sync(api, loc);
+    TRY(flush(api, loc));
+    return eval_enter(NULL);
+}
 
 /* ---- running ---- */
 

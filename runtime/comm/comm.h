@@ -106,7 +106,7 @@ Status comm_may_record(const RtThread *t, const kiln_group *g);
 RtNode *collective_record(Rec *r, const Collective *c, RtNode *x);
 /* There is an order from now on, of this thread. ST_OUT_OF_MEMORY. */
 Status comm_open_chain(void);
-/* What was recorded has run: also what nobody needed. */
-Status comm_flush(const char *api, Loc loc);
+/* A sync point of the group's own begins: all that was recorded has run, and this thread holds the evaluation lock (on failure it does not). */
+Status comm_enter(const kiln_group *g, const char *api, Loc loc);
 
 #endif

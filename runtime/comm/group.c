@@ -324,12 +324,8 @@ kiln_group *kiln_group_split_at(const char *file, int line, kiln_group *group, i
     kiln_group *g = NULL;
     if (body_refuses(api, loc))
         return NULL;
-    Status status = comm_may_record(rt_thread(), group);
+    Status status = comm_enter(group, api, loc);
     if (status == ST_OK) {
-        trace_sync(api, loc);
-        status = comm_flush(api, loc);
-    }
-    if (status == ST_OK && (status = eval_enter(NULL)) == ST_OK) {
         status = split(group, color, key, loc, &g);
         eval_unlock();
     }

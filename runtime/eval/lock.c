@@ -19,6 +19,8 @@
  * whole (may_be_beside in runtime/eval.c), or one whose thread has no company. Who is beside waits for nothing but this lock, the workers of the
  * pool and compiles, and runs no code of the user's but a log sink, which may not evaluate: so waiting for those who are beside ends.
  *
+ * tests/model/locks.pml is a model of this, which spin goes through: keep the two alike.
+ *
  * The lock is held once and counted for each thread (a deleter may ask for what is computed already), and given back as a whole by who waits.
  * Safe across fork, which is alone, too. Who holds it or is beside computes in the default floating-point mode (ir/base/fp_mode.h) and is not
  * ended by pthread_cancel: nobody would give the lock back.

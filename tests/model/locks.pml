@@ -1,0 +1,283 @@
+/*
+ * The evaluation lock, claims and the queue of kiln_eval_async as a model for spin (run.sh): what runtime/eval/lock.c, eval.c and async.c promise,
+ * for all interleavings of a few threads.
+ *
+ *     a value is computed by one thread at a time, and published once
+ *     a program is compiled by one thread at a time, and made once where no compile fails
+ *     who is alone has nobody beside
+ *     every thread comes to its end, whatever fails: nobody waits for ever
+ *
+ * Threads 0 and 1 evaluate what is made of one value that they share, thread 2 something of its own, all by one program; thread 3 is alone, as a
+ * gradient or a fork is. With ASYNC thread 1 queues its evaluation, goes on, and asks for it at its end, while thread 4 serves the queue, thread 0 asks
+ * for the same, and there is no thread 2. Any evaluation and any compile may fail; who fails leaves his nodes pending, and does not try again.
+ *
+ * Each macro BREAK_... takes out one thing that the code does, and spin must find what goes wrong then. What it cannot find with evaluations that end: that
+ * who waits to be alone would wait for ever if others newly were beside (eval_beside_possible).
+ */
+#define THREADS 5
+#define SHARED 0 /* a node, of bit 1 << 0; others are what threads are asked for */
+#define NODES 4
+
+/* runtime/eval/lock.c: `shared` */
+bool locked;
+byte woken;   /* broadcasts so far: who waits has seen one less */
+byte waiting, alone;
+bool beside[THREADS];
+byte claims[THREADS]; /* the nodes of its walk, a bit each */
+bool compiles[THREADS]; /* the program */
+
+bool value[NODES], made;
+byte computing[NODES], compiling;
+byte ended;
+
+#define others(t) ((beside[0] && t != 0) || (beside[1] && t != 1) || (beside[2] && t != 2) || (beside[4] && t != 4))
+#define claimed(t, n) (((claims[0] & n) && t != 0) || ((claims[1] & n) && t != 1) || ((claims[2] & n) && t != 2) || ((claims[4] & n) && t != 4))
+#ifndef BREAK_AWAIT
+#define compiled_beside(t) ((compiles[0] && t != 0) || (compiles[1] && t != 1) || (compiles[2] && t != 2) || (compiles[4] && t != 4))
+#else
+#define compiled_beside(t) false
+#endif
+
+inline acquire() { atomic { !locked -> locked = true } }
+inline release() { locked = false }
+
+/* pthread_cond_wait: giving the lock back and beginning to wait are one step. */
+inline wait_for_change()
+{
+    atomic { waiting++; seen = woken; locked = false }
+    woken != seen;
+    acquire();
+    waiting--
+}
+
+inline change()
+{
+#ifndef BREAK_WAKE
+    if
+    :: waiting > 0 -> woken++
+    :: else
+    fi
+#else
+    skip
+#endif
+}
+
+inline beside_begin(t, what)
+{
+    beside[t] = true;
+#ifndef BREAK_CLAIM
+    claims[t] = walk;
+#endif
+    compiles[t] = what;
+    release()
+}
+
+inline beside_end(t)
+{
+    acquire();
+    atomic { beside[t] = false; claims[t] = 0; compiles[t] = false }
+    change()
+}
+
+/* A sync point of thread t for node `root`: eval_nodes() from the lock on. */
+inline evaluate(t, root, reads)
+{
+    acquire();
+collect:
+    if
+    :: value[root] -> goto finished
+    :: else
+    fi;
+    shares = reads && !value[SHARED];
+    walk = (1 << root) | shares;
+    if
+    :: claimed(t, walk) ->
+        do
+        :: claimed(t, walk) -> wait_for_change()
+        :: else -> break
+        od;
+        goto collect /* anything may have changed */
+    :: else
+    fi;
+look_up:
+    if
+    :: made -> skip
+    :: !made && compiled_beside(t) ->
+        atomic { beside[t] = true; claims[t] = walk } /* eval_await_compile: the call is claimed meanwhile */
+        do
+        :: compiled_beside(t) -> wait_for_change()
+        :: else -> break
+        od;
+        atomic { beside[t] = false; claims[t] = 0 }
+        change();
+        goto look_up
+    :: else ->
+        freely = alone == 0;
+        if
+        :: freely -> beside_begin(t, true)
+        :: else
+        fi;
+        compiling++;
+        assert(compiling == 1);
+        compiling--;
+        if
+        :: freely -> beside_end(t)
+        :: else
+        fi;
+        if
+        :: assert(!made); made = true
+        :: goto finished /* it failed */
+        fi
+    fi;
+    freely = alone == 0;
+    atomic {
+        computing[root]++;
+        if
+        :: shares -> computing[SHARED]++
+        :: else
+        fi
+    }
+    assert(computing[root] == 1 && computing[SHARED] <= 1);
+    if
+    :: freely -> beside_begin(t, false)
+    :: else
+    fi;
+    if
+    :: freely -> acquire(); atomic { beside[t] = false; claims[t] = 0 }
+    :: else
+    fi;
+    atomic {
+        computing[root]--;
+        if
+        :: shares -> computing[SHARED]--
+        :: else
+        fi
+    }
+    if
+    :: freely -> change()
+    :: else
+    fi;
+    if
+    :: /* publish */
+        assert(!value[root] && (!shares || !value[SHARED]));
+        atomic {
+            value[root] = true;
+            if
+            :: shares -> value[SHARED] = true
+            :: else
+            fi
+        }
+    :: skip /* it failed */
+    fi;
+finished:
+    release()
+}
+
+/* ---- kiln_eval_async: runtime/eval/async.c ---- */
+
+#define NONE 0
+#define QUEUED 1
+#define RUNS 2
+bool list_locked;
+byte job, list_woken;
+bool none_comes;
+
+inline list_acquire() { atomic { !list_locked -> list_locked = true } }
+inline list_release() { list_locked = false }
+
+inline list_wait()
+{
+    atomic { seen = list_woken; list_locked = false }
+    list_woken != seen;
+    list_acquire()
+}
+
+proctype evaluator(byte t, root; bool reads)
+{
+    bool shares, freely;
+    byte seen, walk;
+#ifdef ASYNC
+    if
+    :: t == 1 ->
+        list_acquire();
+        job = QUEUED;
+        list_woken++;
+        list_release();
+        /* the caller goes on, and asks for it: async_settle */
+        list_acquire();
+        do
+        :: job == RUNS -> list_wait()
+        :: job == QUEUED -> job = NONE
+        :: else -> break
+        od;
+        none_comes = true;
+        list_woken++;
+        list_release()
+    :: else
+    fi;
+#endif
+    evaluate(t, root, reads);
+    ended++
+}
+
+#ifdef ASYNC
+proctype server()
+{
+    bool shares, freely;
+    byte seen, walk;
+    list_acquire();
+    do
+    :: job == QUEUED ->
+        job = RUNS;
+        list_release();
+        evaluate(4, 2, true);
+        list_acquire();
+        job = NONE;
+#ifndef BREAK_SETTLE
+        list_woken++
+#endif
+    :: job != QUEUED && none_comes -> break
+    :: else -> list_wait()
+    od;
+    list_release();
+    ended++
+}
+#endif
+
+proctype gradient()
+{
+    byte seen;
+    acquire();
+    alone++;
+#ifndef BREAK_ALONE
+    do
+    :: others(3) -> wait_for_change()
+    :: else -> break
+    od;
+#endif
+    alone--;
+    assert(!others(3)); /* it looks at pending graphs ... */
+    assert(!others(3)); /* ... for a while */
+    release();
+    ended++
+}
+
+#define ALL 4
+
+init
+{
+    atomic {
+#ifdef ASYNC
+        run evaluator(0, 2, true);
+        run evaluator(1, 2, true);
+        run server();
+#else
+        run evaluator(0, 1, true);
+        run evaluator(1, 2, true);
+        run evaluator(2, 3, false);
+#endif
+        run gradient()
+    }
+}
+
+ltl all_end { <>(ended == ALL) }

@@ -320,17 +320,22 @@ static bool handed_by_rows(Fuser *f, const Members *m)
 }
 
 /*
- * Does it pay to keep the rows of a buffer? It is not written to memory and read from there. But a product packs its right operand for each
- * band, where it does so for some 350 rows by itself. (Two cores: 0.07 ns a byte, 0.3 ns an element packed.)
+ * Does it pay to keep the rows of a buffer? It is not written to memory and read from there. But a product packs its right operand for
+ * each band, where it does so for some 350 rows by itself. (Two cores: 0.07 ns a byte, 0.3 ns an element packed.) Memory counts where the
+ * buffer is large and the bands have rows enough to be some tens of per cent slower at most: of 32,768 queries and keys the scores are
+ * 4 GiB a head.
  */
 static bool pays(Fuser *f, uint32_t buffer, const Users *u)
 {
-    static const double byte = 0.07, packed = 0.3, rows_alone = 350, most_rows = 224, band_bytes = 2 << 20;
+    static const double byte = 0.07, packed = 0.3, rows_alone = 350, most_rows = 224, band_bytes = 2 << 20, large = 1 << 30, enough = 8;
     const PlanBuffer *b = &f->plan->buffers.at[buffer];
     Dim row = row_of(f, &f->plan->steps.at[u->writer], buffer);
     if (row == DIM_NONE)
         return false;
-    double bytes = (double)dim_hint(f->g, row) * (double)dtype_bytes((DType)b->dtype), rows = band_bytes / (bytes + 1), lost = 0;
+    double width = (double)dtype_bytes((DType)b->dtype), whole = (double)dim_hint(f->g, b->numel) * width;
+    double bytes = (double)dim_hint(f->g, row) * width, rows = band_bytes / (bytes + 1), lost = 0;
+    if (whole > large && rows > enough - 1)
+        return true;
     rows = rows > most_rows ? most_rows : rows < 1 ? 1 : rows;
     for (uint32_t i = 0; i <= u->n_readers; i++) {
         const PlanStep *step = &f->plan->steps.at[i < u->n_readers ? u->reader[i] : u->writer];

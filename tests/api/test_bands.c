@@ -476,6 +476,21 @@ Test(bands, attention_needs_no_matrix_of_scores)
     kiln_scope_end(scope);
 }
 
+/* Nor where keys are so many that packing them for each band takes longer than the matrix would, which is of 1.1 GB here. */
+Test(bands, many_keys_need_no_matrix_of_scores)
+{
+    enum { QUERIES = 4200, KEYS = 1 << 16, D = 16, MB = 1000000 };
+    kiln_scope *scope = kiln_scope_begin();
+    kiln_tensor *q = kiln_uniform(KILN_F32, KILN_SHAPE(QUERIES, D), -1, 1), *k = kiln_uniform(KILN_F32, KILN_SHAPE(KEYS, D), -1, 1);
+    cr_assert(kiln_eval(q) == KILN_OK && kiln_eval(k) == KILN_OK);
+    kiln_stats stats;
+    kiln_reset_stats();
+    cr_assert(kiln_eval(kiln_attention(q, k, k, NULL)) == KILN_OK, "%s", kiln_error_message());
+    kiln_get_stats(&stats);
+    cr_assert_lt(stats.peak_bytes, (int64_t)100 * MB, "%d MB", (int)(stats.peak_bytes / MB));
+    kiln_scope_end(scope);
+}
+
 /* Nor does its gradient store one, where other steps stand between: the scores are computed again, all of it runs in bands of one of the batch. */
 static void no_matrix_in_the_gradient(kiln_tensor *(*spelled)(kiln_tensor *const *))
 {

@@ -1,6 +1,7 @@
 #!/bin/sh
-# heat.sh PROGRAM WORK: the error falls with the square of the cell's width; one program however many calls and steps; walls, pictures, refusals.
-program=$1 work=$2
+# heat.sh PROGRAM WORK [PTY]: the error falls with the square of the cell's width; one program however many calls and steps; walls, pictures, refusals;
+# how far it is, on a terminal (PTY: the program of tests/cli that gives it one).
+program=$1 work=$2 pty=$3
 rm -rf "$work" && mkdir -p "$work" || exit 1
 fail() { echo "wrong: $1"; exit 1; }
 error() { "$program" --f64 "$@" | awk '/^largest error/ { print $NF }'; }
@@ -30,6 +31,14 @@ calls '500 calls, [0-2] programs compiled' --steps 500 --together 1
 calls '39 calls, [0-3] programs compiled' --steps 500 --together 13
 calls '80 calls, [0-3] programs compiled' --steps 500 --together 7 --every 50 --frames "$work/f"
 "$program" --size 20 --steps 500 2>&1 >/dev/null | grep . && fail "something on stderr that is no terminal"
+if [ -n "$pty" ]; then
+    "$pty" 80 '' "$program" --size 50 --steps 40 --together 2 >"$work/out"
+    case $? in
+    0) grep -q '2 of 20, [0-9.]* million cells/s, [0-9]* s left' "$work/out" && grep -q '^.*20 calls' "$work/out" || { cat "$work/out"; fail "no rate and time left on a terminal"; } ;;
+    77) echo "no terminal can be had here: left out" ;;
+    *) cat "$work/out"; fail "on a terminal" ;;
+    esac
+fi
 
 # A row of walls across the middle: they stay 0, and grey in the pictures; the solution is not known then.
 {

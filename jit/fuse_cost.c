@@ -29,11 +29,16 @@ static void want(Fuser *f, Ref n) { f->flags[n] |= NODE_WANT; }
 
 static uint32_t user_count(const Fuser *f, Ref n) { return f->user_at[n + 1] - f->user_at[n]; }
 
-/* Is a permutation better done by the store before it? Where it is an output, and where a reshape
- * follows, which would need the elements in that order. */
+/* Is a permutation better done by the store before it? Where it is an output, where a reshape follows, which would need the elements in
+ * that order, and where all that follows goes over them in that order, as an optimiser does. */
 static bool stored_permuted(const Fuser *f, Ref n)
 {
-    return f->flags[n] & NODE_WANT || (user_count(f, n) == 1 && graph_node(f->g, f->users[f->user_at[n]])->op == OP_RESHAPE);
+    bool in_order = user_count(f, n) > 0;
+    for (uint32_t u = f->user_at[n]; u < f->user_at[n + 1]; u++) {
+        OpClass cls = class_of(f, f->users[u]);
+        in_order &= cls == CLS_EW || cls == CLS_REDUCE;
+    }
+    return f->flags[n] & NODE_WANT || in_order || (user_count(f, n) == 1 && graph_node(f->g, f->users[f->user_at[n]])->op == OP_RESHAPE);
 }
 
 static bool in_epilogue(const Fuser *f, Ref n)

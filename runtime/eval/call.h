@@ -9,7 +9,7 @@
 #include "runtime/record/tensor.h"
 
 /* At most this many pending nodes are compiled as one graph; a larger one is cut into several calls. */
-enum { CALL_MAX_NODES = 4096 };
+enum { CALL_MAX_NODES = 8192 };
 
 /* A growing heap array that is kept from call to call. */
 #define BUF(T)         \

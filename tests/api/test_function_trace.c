@@ -107,7 +107,7 @@ Test(function_trace, marks_inside)
     kiln_function_free(f);
 }
 
-enum { PART = 4096 }; /* pending nodes that are computed as one */
+enum { PART = 8192 }; /* pending nodes that are computed as one */
 
 static void longer_than_a_part(kiln_tensor **in, kiln_tensor **out, void *user)
 {

@@ -173,7 +173,7 @@ API_TEST(large, sizes_that_are_long_products)
     }
 }
 
-enum { PART = 4096 }; /* pending nodes that are computed as one */
+enum { PART = 8192 }; /* pending nodes that are computed as one */
 
 static kiln_tensor *negated(kiln_tensor *x, int times)
 {
@@ -205,7 +205,7 @@ Test(large, what_needs_no_data_where_a_part_ends)
 /* More constants than a part has nodes, alone and beside data. */
 Test(large, thousands_of_constants)
 {
-    enum { PIECES = 5000 };
+    enum { PIECES = 9000 };
     static kiln_tensor *piece[PIECES];
     static float got[PIECES];
     for (int every = 1; every < PIECES; every *= 16) {

@@ -5,9 +5,10 @@
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
  *   pointers  of what lies in rows: where row 0 would lie
  *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of one of
- *             the batch are run by one thread, in order
+ *             the batch are run by one thread, in order; where there are fewer of the batch than threads, all threads share one room and larger bands:
+ *             one step after the other, each by all of them
  *
- * Where there are too few bands for the threads (where rows are summed up: fewer of the batch), or they would take more memory than all rows, or
+ * Where there are too few bands for the threads, or they would take more memory than all rows, or
  * a kernel's tasks turn out not to be rows (a schedule that somebody asked for), the steps run one after the other, and the rows are all there.
  * Either way gives the same bits.
  */
@@ -36,8 +37,10 @@ typedef struct Bands {
     const ProgBand *band;
     int64_t batch, rows, each, across; /* rows of a band; bands of one of the batch */
     bool folds;                        /* some member does: the bands of one of the batch are one task */
+    bool shared;                       /* ... or, one step after the other, of all threads */
     Member member[BAND_STEPS];
     size_t slot[BAND_SLOTS], scratch, room; /* where the slots and the scratch lie in a thread's room; its bytes */
+    size_t scratch_each;                    /* of a thread */
     int threads;
     char *rooms;
     double (*seconds)[BAND_STEPS]; /* that each thread was at each step; NULL: nobody asked */
@@ -132,20 +135,50 @@ static bool plan_bands(Run *run, const ProgBand *band, Bands *b)
     }
     if (!fits)
         return false;
-    b->across = (b->rows + b->each - 1) / b->each;
     b->threads = pool_threads();
-    size_t scratch = b->scratch, whole[BAND_SLOTS], nothing = 0;
+    b->shared = b->folds && b->batch < b->threads;
+    if (b->shared)
+        b->each = b->rows / b->threads > b->each ? b->each * b->threads : b->rows;
+    b->across = (b->rows + b->each - 1) / b->each;
+    b->scratch_each = launch_aligned(b->scratch);
+    size_t rooms = b->shared ? 1 : (size_t)b->threads, scratch = b->shared ? b->scratch_each * (size_t)b->threads : b->scratch,
+           whole[BAND_SLOTS], nothing = 0;
     for (uint32_t i = 0; i < band->n; i++)
         b->member[i].args_at = in_room(&b->room, sizeof(void *) * b->member[i].step->n_args);
     size_t slots = place_slots(b, b->each, b->slot, &b->room), all = place_slots(b, b->batch * b->rows, whole, &nothing);
     b->scratch = in_room(&b->room, scratch);
     for (uint32_t i = 0; i < band->n; i++)
         b->member[i].sums_at = in_room(&b->room, b->member[i].sums);
-    if (b->room >= SIZE_MAX / 4 / (size_t)b->threads || slots * (size_t)b->threads > all)
+    if (b->room >= SIZE_MAX / 4 / rooms || slots * rooms > all)
         return false;
-    if (b->folds)
-        return b->batch >= b->threads;
-    return b->threads == 1 || b->batch * b->across >= (int64_t)b->threads * BANDS_A_THREAD;
+    return b->folds || b->threads == 1 || b->batch * b->across >= (int64_t)b->threads * BANDS_A_THREAD;
+}
+
+typedef struct Part { /* of what a step does in a band */
+    const Bands *b;
+    const Member *m;
+    void **args;
+    int64_t phase, base;
+    char *scratch;
+} Part;
+
+static void run_part(void *arg, int64_t lo, int64_t hi, int thread)
+{
+    const Part *p = arg;
+    p->m->kernel->run(p->args, p->phase, p->base + lo, p->base + hi, p->scratch + p->b->scratch_each * (size_t)thread);
+}
+
+/* Tasks [lo, hi) of a phase; by all threads where they share the band. */
+static void run_tasks(Part *p, int64_t phase, int64_t lo, int64_t hi)
+{
+    enum { PARTS = 4 };
+    p->phase = phase;
+    p->base = lo;
+    int64_t grain = (hi - lo) / (p->b->threads * PARTS);
+    if (p->b->shared)
+        pool_run(hi - lo, grain > 1 ? grain : 1, p->b->threads, run_part, p);
+    else
+        run_part(p, 0, hi - lo, 0);
 }
 
 /* Rows first to first + n of one of the batch. */
@@ -170,10 +203,11 @@ static void run_rows(const Bands *b, int64_t batch, int64_t first, int64_t n, in
             args[a] = (void *)((uintptr_t)(room + b->slot[buffer->slot]) - skipped); /* as a number: no such place need exist */
         }
         int64_t block = first / m->rows, end = (first + n + m->rows - 1) / m->rows, base = batch * m->blocks;
+        Part part = {.b = b, .m = m, .args = args, .scratch = room + b->scratch};
         for (int64_t phase = block; phase < end && m->folds; phase++)
-            m->kernel->run(args, phase, batch * m->tasks, (batch + 1) * m->tasks, room + b->scratch);
+            run_tasks(&part, phase, batch * m->tasks, (batch + 1) * m->tasks);
         if (!m->folds)
-            m->kernel->run(args, 0, (base + block) * m->tasks, (base + end) * m->tasks, room + b->scratch);
+            run_tasks(&part, 0, (base + block) * m->tasks, (base + end) * m->tasks);
         if (b->seconds) {
             double now = os_seconds();
             b->seconds[thread][i] += now - before;
@@ -202,7 +236,7 @@ static bool make_room(Bands *b, bool timed)
     if (timed)
         (void)in_room(&timing, sizeof *b->seconds * (size_t)b->threads);
     const char *name = b->run->p->steps[b->band->first].what;
-    char *at = launch_scratch(b->run->e, args + timing + b->room * (size_t)b->threads, name);
+    char *at = launch_scratch(b->run->e, args + timing + b->room * (size_t)(b->shared ? 1 : b->threads), name);
     if (!at)
         return false;
     for (uint32_t i = 0, n = 0; i < b->band->n; i++) {
@@ -293,7 +327,10 @@ Status run_band(Run *run, const ProgBand *band)
     if (began)
         pool_name_work(b.member[0].step->what);
     double start = timed ? os_seconds() : 0;
-    pool_run(b.folds ? b.batch : b.batch * b.across, 1, b.threads, run_bands_of, &b);
+    if (b.shared)
+        run_bands_of(&b, 0, b.batch, 0);
+    else
+        pool_run(b.folds ? b.batch : b.batch * b.across, 1, b.threads, run_bands_of, &b);
     if (timed)
         tell_times(&b, os_seconds() - start, began);
     for (uint32_t i = 0; i < band->n; i++)

@@ -219,7 +219,7 @@ static kiln_tensor *masked_attention(const Sizes *s, kiln_tensor *const *in)
 }
 
 static const Sizes gradient_sizes[] = {
-    {1, 1, 40, 8, 8, KILN_F32},    {7, 255, 70, 8, 24, KILN_F32},  {2, 257, 40, 5, 3, KILN_F32},  {1, 520, 300, 30, 7, KILN_F32},
+    {1, 1, 40, 8, 8, KILN_F32},    {7, 255, 70, 8, 24, KILN_F32},  {2, 257, 40, 5, 3, KILN_F32},  {1, 1100, 130, 30, 7, KILN_F32},
     {2, 513, 30, 9, 10, KILN_F64}, {3, 300, 50, 16, 8, KILN_BF16}, {2, 270, 200, 8, 8, KILN_F16}, {2, 0, 8, 8, 8, KILN_F32},
 };
 
@@ -246,6 +246,8 @@ Test(bands, gradients)
 {
     set_option("threads", "1");
     each_gradient("one thread", 1);
+    set_option("threads", "2");
+    each_gradient("two threads", 1);
     set_option("threads", "7");
     each_gradient("seven threads", 1);
 }
@@ -492,13 +494,13 @@ Test(bands, many_keys_need_no_matrix_of_scores)
 }
 
 /* Nor does its gradient store one, where other steps stand between: the scores are computed again, all of it runs in bands of one of the batch. */
-static void no_matrix_in_the_gradient(kiln_tensor *(*spelled)(kiln_tensor *const *))
+static void no_matrix_in_the_gradient(kiln_tensor *(*spelled)(kiln_tensor *const *), const char *threads)
 {
     enum { LENGTH = 1024, HEADS = 8, MIB = 1 << 20 };
     kiln_scope *scope = kiln_scope_begin();
     kiln_tensor *in[3], *grads[3];
     kiln_stats before, after;
-    set_option("threads", "1");
+    set_option("threads", threads);
     for (int i = 0; i < 3; i++) {
         in[i] = kiln_param(kiln_uniform(KILN_F32, KILN_SHAPE(HEADS, LENGTH, 16), -1, 1));
         cr_assert(kiln_eval(in[i]) == KILN_OK);
@@ -527,6 +529,8 @@ static kiln_tensor *by_hand(kiln_tensor *const *in)
 
 Test(bands, gradients_need_no_matrix_of_scores)
 {
-    no_matrix_in_the_gradient(called);
-    no_matrix_in_the_gradient(by_hand);
+    no_matrix_in_the_gradient(called, "1");
+    no_matrix_in_the_gradient(by_hand, "1");
+    no_matrix_in_the_gradient(called, "9"); /* more than there are heads: they share each */
+    no_matrix_in_the_gradient(by_hand, "9");
 }

@@ -90,6 +90,11 @@ static RtNode *times(Rec *r, const Attention *a, RtNode *x, RtNode *b)
 {
     int heads = a->rank - 3;
     const int64_t shared[2] = {a->heads / a->group, a->group}, rows[2] = {a->group, a->queries};
+    if (a->group > 1 && shared[0] == 1) { /* one kv head: its axis would lie between those that the product and its rows have in common */
+        RtNode *in[2] = {rec_merge(r, x, heads, 2), rec_merge(r, b, heads, 2)};
+        RtNode *y = in[0] && in[1] ? rec_node(r, OP_MATMUL, DT_COUNT, NULL, 2, in, NULL, 0) : NULL;
+        return y ? rec_split(r, y, heads, 2, rows) : NULL;
+    }
     if (a->group > 1)
         x = rec_merge(r, rec_split(r, x, heads, 2, shared), heads + 1, 2);
     RtNode *in[2] = {x, b};

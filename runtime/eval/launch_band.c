@@ -5,8 +5,8 @@
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
  *   pointers  of what lies in rows: where row 0 would lie
  *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of one of
- *             the batch are run by one thread, in order; where there are fewer of the batch than threads, all threads share one room and larger bands:
- *             one step after the other, each by all of them
+ *             the batch are run by one thread, in order; where those of the batch are few and no multiple of the threads, all threads share one room
+ *             and larger bands: one step after the other, each by all of them
  *
  * Where there are too few bands for the threads, or they would take more memory than all rows, or
  * a kernel's tasks turn out not to be rows (a schedule that somebody asked for), the steps run one after the other, and the rows are all there.
@@ -21,7 +21,10 @@
 
 #include <string.h>
 
-enum { BANDS_A_THREAD = 2 }; /* at least, so that a slow one does not hold up the others for long */
+enum {
+    BANDS_A_THREAD = 2, /* at least, so that a slow one does not hold up the others for long */
+    EVEN = 4            /* so many of the batch for each thread are as good as an even number */
+};
 
 typedef struct Member {
     const ProgStep *step;
@@ -136,7 +139,7 @@ static bool plan_bands(Run *run, const ProgBand *band, Bands *b)
     if (!fits)
         return false;
     b->threads = pool_threads();
-    b->shared = b->folds && b->batch < b->threads;
+    b->shared = b->folds && b->batch < b->threads * EVEN && b->batch % b->threads;
     if (b->shared)
         b->each = b->rows / b->threads > b->each ? b->each * b->threads : b->rows;
     b->across = (b->rows + b->each - 1) / b->each;

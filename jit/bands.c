@@ -323,7 +323,7 @@ static bool handed_by_rows(Fuser *f, const Members *m)
  * Does it pay to keep the rows of a buffer? It is not written to memory and read from there. But a product packs its right operand for
  * each band, where it does so for some 350 rows by itself. (Two cores: 0.07 ns a byte, 0.3 ns an element packed.) Memory counts where the
  * buffer is large and the bands have rows enough to be some tens of per cent slower at most: of 32,768 queries and keys the scores are
- * 4 GiB a head.
+ * 4 GiB a head. Where rows are summed up, bands have a block of them.
  */
 static bool pays(Fuser *f, uint32_t buffer, const Users *u)
 {
@@ -336,7 +336,10 @@ static bool pays(Fuser *f, uint32_t buffer, const Users *u)
     double bytes = (double)dim_hint(f->g, row) * width, rows = band_bytes / (bytes + 1), lost = 0;
     if (whole > large && rows > enough - 1)
         return true;
-    rows = rows > most_rows ? most_rows : rows < 1 ? 1 : rows;
+    bool folds = false;
+    for (uint32_t i = 0; i < u->n_readers; i++)
+        folds |= f->plan->steps.at[u->reader[i]].folds;
+    rows = folds ? DOT_BLOCK : rows > most_rows ? most_rows : rows < 1 ? 1 : rows;
     for (uint32_t i = 0; i <= u->n_readers; i++) {
         const PlanStep *step = &f->plan->steps.at[i < u->n_readers ? u->reader[i] : u->writer];
         uint32_t n = step->kernel->axes.n;

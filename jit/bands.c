@@ -13,8 +13,8 @@
  * What is in a band is never whole in memory: attention over S keys takes S elements for each row that some thread is at, not S x S.
  *
  * Its gradient also sums rows up: with weights P and what comes from behind, dO, it is dV = P^T dO and dK = dS^T Q, where dS follows from
- * rows of P and dP = dO V^T alone. A product whose sum is over the band's rows keeps its sums from one band to the next (ARG_SCRATCH: a phase
- * is a block of rows):
+ * rows of P and dP = dO V^T alone. A product whose sum is over the band's rows keeps its sums from one band to the next (ARG_SCRATCH: a
+ * phase is a block of rows):
  *
  *     for each of the batch, on any thread
  *         for bands of rows, DOT_BLOCK or a multiple
@@ -24,8 +24,8 @@
  * The sum over k is cut into blocks of DOT_BLOCK anyway (ir/scalar.h), which are added in order, so these are the same bits, too.
  *
  * A band wants
- *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, or its sum
- *         is over them
+ *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, or
+ *         its sum is over them
  *     of what they hand on: each access is to the row that the kernel is at; written by one of them, read by no other step
  *     an order: no step that is none of them stands between two of them and needs the one for the other
  *     enough to save: what stays in memory is small where everything fits the caches, and a product packs its other operand anew for each band
@@ -124,7 +124,8 @@ static uint32_t x_axes(const Kernel *k)
 /* So many axes, the first ones, count rows; where rows are summed up, one of the batch. */
 static uint32_t row_axes(const PlanStep *step) { return x_axes(step->kernel) - is_product(step) - step->folds; }
 
-/* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns; so it is where they can be summed up. */
+/* Are the tasks of this step rows? Of a product, where one operand has the rows and the other the columns. So it is where rows can be summed up:
+ * `folds` tells these apart. */
 static bool walks_rows(const PlanStep *step)
 {
     const Kernel *k = step->kernel;
@@ -378,7 +379,7 @@ static bool try_join(Bands *b, uint32_t buffer)
     return true;
 }
 
-/* Those that read the rows of a buffer and sum them up are told so: only products in no band yet can be. false: some reader does neither. */
+/* Those that read the rows of a buffer and sum them up are told so: products that are in no band yet. false: some reader does neither. */
 static bool choose_folds(Bands *b, uint32_t buffer)
 {
     const Users *u = &b->users[buffer];

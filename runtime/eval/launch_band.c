@@ -4,13 +4,12 @@
  *   rows      how many a band has: a multiple of what each kernel makes in one task (ASK_ROWS), or sums up in one phase
  *   room      of a thread: argument blocks of its own, the rows, the kernels' scratch
  *   pointers  of what lies in rows: where row 0 would lie
- *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of one of
- *             the batch are run by one thread, in order; where those of the batch are few and no multiple of the threads, all threads share one room
- *             and larger bands: one step after the other, each by all of them
+ *   sums      of a product over rows: its tasks of one of the batch, whose sums stay in the room from one band to the next. So the bands of
+ *             one of the batch are run by one thread, in order. Where those of the batch are few and no multiple of the threads, all
+ *             threads share one room and larger bands: one step after the other, each by all of them
  *
- * Where there are too few bands for the threads, or they would take more memory than all rows, or
- * a kernel's tasks turn out not to be rows (a schedule that somebody asked for), the steps run one after the other, and the rows are all there.
- * Either way gives the same bits.
+ * Where there are too few bands for the threads, or they would take more memory than all rows, or a kernel's tasks turn out not to be rows
+ * (a schedule that somebody asked for), the steps run one after the other, and the rows are all there. Either way gives the same bits.
  */
 #include "ir/base/os.h"
 #include "jit/options.h"

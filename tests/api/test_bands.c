@@ -493,7 +493,7 @@ Test(bands, many_keys_need_no_matrix_of_scores)
     kiln_scope_end(scope);
 }
 
-/* Nor does its gradient store one, where other steps stand between: the scores are computed again, all of it runs in bands of one of the batch. */
+/* Nor does its gradient store one, where other steps stand between: scores are computed again, and all of it runs in bands of one of the batch. */
 static void no_matrix_in_the_gradient(kiln_tensor *(*spelled)(kiln_tensor *const *), int64_t shared, const char *threads)
 {
     enum { LENGTH = 1024, HEADS = 8, MIB = 1 << 20 };

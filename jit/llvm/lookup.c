@@ -50,15 +50,22 @@ static LV table_bits(const double *table, LLVMTypeRef type, int shift)
     return LLVMConstVector(at, LOOKUP_ENTRIES);
 }
 
-/* Up to eight doubles by as many words of the index. */
+/*
+ * Up to eight doubles by as many words of the index. Eight are put together within each half of a register, so the index is
+ * permuted before, which both halves and other tables share.
+ */
 static LV by_halves(Emit *e, const double *table, LV index, int n)
 {
+    static const int order[LOOKUP_ENTRIES] = {0, 1, 4, 5, 2, 3, 6, 7};
+    bool all = n == LOOKUP_ENTRIES;
     LLVMTypeRef i32 = e->type[SC_I32];
     int which[2 * LOOKUP_ENTRIES];
     for (int i = 0; i < n; i++) {
-        which[2 * i] = i;
-        which[2 * i + 1] = LOOKUP_ENTRIES + i;
+        which[2 * i] = all ? order[i] : i;
+        which[2 * i + 1] = LOOKUP_ENTRIES + which[2 * i];
     }
+    if (all)
+        index = elements(e, index, LLVMGetPoison(LLVMTypeOf(index)), order, n);
     LV half[2];
     for (int k = 0; k < 2; k++)
         half[k] = l_intrinsic(e, "llvm.x86.avx2.permd", NULL, 0, (LV[]){table_bits(table, i32, 32 * k), index}, 2);

@@ -166,9 +166,9 @@ EXPAND(EXPM1)
 }
 
 /*
- * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and a c so small that the denominator stays in
- * range until the result is the least subnormal. The lift is taken from the quotient's exponent; in the cold region, where the result may be
- * subnormal, by settle.
+ * 1 / (1 + e^-x) as C / (c + c e^-x) with C = c 2^lift, so that the quotient is never subnormal, and a c so small that the denominator stays
+ * in range until the result is the least subnormal. The lift is taken from the quotient's exponent; in the cold region, where the result may
+ * be subnormal, by settle.
  */
 EXPAND(SIGMOID)
 {
@@ -188,9 +188,9 @@ EXPAND(SIGMOID)
 }
 
 /*
- * x / (1 + e^-x), with 2 e^r times 2^(n - 1) for the power, which overflows by itself where it shall. x above 40 gives the same denominator as 40, so
- * the cold region is for negative x alone, and NaN: where the denominator overflows, it means nothing, and the result is x times 0 or, before
- * that, x e^x.
+ * x / (1 + e^-x), with 2 e^r times 2^(n - 1) for the power, which overflows by itself where it shall. x above 40 gives the same denominator
+ * as 40, so the cold region is for negative x alone, and NaN: where the denominator overflows, it means nothing, and the result is x times 0
+ * or, before that, x e^x.
  */
 EXPAND(SILU)
 {

@@ -175,6 +175,10 @@ struct Emit {
         uint32_t scope;
         uint8_t level;
     } * ix;
+    struct TileMemo { /* unrolled points: of an address, what a tile has in common (index.c) */
+        LV from, ptr;
+        uint32_t scope;
+    } * tile_ptr;
     struct ArgMemo {
         LV v;
         uint32_t scope;

@@ -84,6 +84,14 @@ typedef struct Weight {
     unsigned widest, narrowest;
 } Weight;
 
+static const Tape *tape(Emit *e, Op op, const DType *in, DType out)
+{
+    const Tape *t = tape_get(op, in, out, e->math);
+    if (!t)
+        longjmp(*e->arena->oom, 1);
+    return t;
+}
+
 static Weight weigh(Emit *e, const bool *part)
 {
     Weight w = {.widest = 1, .narrowest = 8};
@@ -105,10 +113,7 @@ static Weight weigh(Emit *e, const bool *part)
         const VRef refs[3] = {n->a, n->b, n->c};
         for (int a = 0; a < op_info[n->op].arity; a++)
             types[a] = (DType)e->k->inst.at[refs[a]].dtype;
-        const Tape *t = tape_get((Op)n->op, types, (DType)n->dtype, e->math);
-        if (!t)
-            longjmp(*e->arena->oom, 1);
-        w.ops += t->n;
+        w.ops += tape(e, (Op)n->op, types, (DType)n->dtype)->n;
     }
     return w;
 }
@@ -410,20 +415,44 @@ static int64_t r_points(const Emit *e)
     return n;
 }
 
-/* Few points, as long as their code does not become long; no more lanes than leave room for the sums that wait in registers for others. */
+/* What one point of the r axes is for a vector: its operations, those of the reductions, and its loads, which may be lane by lane. */
+static int64_t weigh_point(Emit *e, Weight w)
+{
+    enum { PLACE_OPS = 8 }; /* of a reduction that keeps where its extreme is */
+    int64_t ops = w.ops;
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        DType t = dtype_accumulator((DType)n->dtype);
+        if (n->kind == KI_REDUCE && (n->op == OP_ARGMAX || n->op == OP_ARGMIN))
+            ops += PLACE_OPS;
+        else if (n->kind == KI_REDUCE)
+            ops += tape_usual_length(tape(e, reduce_step((Op)n->op), (DType[]){t, t}, t)).computing;
+        if (n->kind == KI_LOAD && e->live[i] && e->info[i].r_level)
+            ops += index_walk(e->k, n->idx, (uint32_t)e->tile_axis) == INDEX_JUMPS ? e->lanes : 1;
+    }
+    return ops;
+}
+
+/*
+ * Few points, as long as their code does not become long. No more lanes than leave room for the sums that wait in registers for others, and
+ * than keep the code of several vectors short: those that have a cache line of each row are as fast.
+ */
 static void plan_unroll(Emit *e)
 {
-    enum { UNROLL_OPS = 320 };
+    enum { UNROLL_OPS = 320, UNROLL_VECTORS = 288, CACHE_LINE = 64 };
     int64_t n = r_points(e), points = 1, waiting = 2, registers = e->bits == 512 ? 32 : 16;
     Weight w = weigh(e, NULL);
-    int64_t vectors = e->lanes * (int64_t)w.widest * 8 / e->bits;
-    if (e->tile_axis == NO_AXIS || e->schedule.strip || e->in_order || e->schedule.split == SPLIT_ALWAYS || n < 1 || n >= REDUCE_LANES ||
-        n * (w.ops + 2) > UNROLL_OPS)
+    if (e->tile_axis == NO_AXIS || n < 1 || n >= REDUCE_LANES)
+        return;
+    int64_t ops = n * weigh_point(e, w), vectors = e->lanes * (int64_t)w.widest * 8 / e->bits;
+    if (e->schedule.strip || e->in_order || e->schedule.split == SPLIT_ALWAYS || ops > UNROLL_OPS)
         return;
     e->schedule.unroll = n;
     while (points < n)
         points *= 2, waiting++;
     while (sums_in_order(e) && vectors > 1 && vectors * waiting > registers)
+        vectors /= 2, e->lanes /= 2;
+    while (vectors > 1 && vectors * ops > UNROLL_VECTORS && e->lanes * (int64_t)w.narrowest > CACHE_LINE)
         vectors /= 2, e->lanes /= 2;
     e->schedule.lanes = e->lanes;
 }

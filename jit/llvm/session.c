@@ -118,6 +118,7 @@ static void build(Session *s)
     const Kernel *k = e->k;
     e->val = ARENA_ARRAY(&s->arena, struct ValMemo, k->inst.n + 1);
     e->ix = ARENA_ARRAY(&s->arena, struct IxMemo, k->idx.n + 1);
+    e->tile_ptr = ARENA_ARRAY(&s->arena, struct TileMemo, k->idx.n + 1);
     e->arg = ARENA_ARRAY(&s->arena, struct ArgMemo, k->args.n + 1);
     emit_plan(e);
     if (!e->cuda) {

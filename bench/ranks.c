@@ -1,8 +1,9 @@
 /*
  * all_reduce of kiln beside MPI's own, in one process: mpirun -n 2 bench/ranks [--quick]
  *
- * In turns, on the same communicator's ranks: MPI_Allreduce; MPI_Iallreduce, asked with MPI_Test until it is done, which is what the backend does; and kiln, a
- * kiln_function of CHAIN all_reduces of which each takes the last one's result, so that a row is what one of them takes, without recording. Medians over rounds.
+ * In turns, on the same communicator's ranks: MPI_Allreduce; MPI_Iallreduce, asked with MPI_Test until it is done, which is what the
+ * backend does; and kiln, a kiln_function of CHAIN all_reduces of which each takes the last one's result, so that a row is what one of them
+ * takes, without recording. Medians over rounds.
  */
 #include <kiln.h>
 #include <mpi.h>

@@ -3,11 +3,12 @@
  *
  *     threads [--quick] [--only TEXT] [--most N] [--json FILE]
  *
- * Each thread evaluates graphs of its own, again and again: recorded anew, or by a kiln_function; all of one program, or each thread its own; found in
- * memory, or never seen (misses compile). Sizes: a call of a few microseconds, one of tens, one that is worth all cores. "1 core": each call on one thread
- * (KILN_THREADS=1), each thread on a core of its own; else on all. One thread and n are measured in turns, round after round; the ratio is the median over the rounds. Also told: what the
- * longest call took, over the median one of one thread, since a queue that is unfair shows there. On a machine with fewer cores than threads a ratio
- * can only be that of the cores. Last, kiln_eval_async: a step of kiln's and one of the caller's that takes as long, beside each other or in turns.
+ * Each thread evaluates graphs of its own, again and again: recorded anew, or by a kiln_function; all of one program, or each thread its
+ * own; found in memory, or never seen (misses compile). Sizes: a call of a few microseconds, one of tens, one that is worth all cores. "1
+ * core": each call on one thread (KILN_THREADS=1), each thread on a core of its own; else on all. One thread and n are measured in turns,
+ * round after round; the ratio is the median over the rounds. Also told: what the longest call took, over the median one of one thread,
+ * since a queue that is unfair shows there. On a machine with fewer cores than threads a ratio can only be that of the cores. Last,
+ * kiln_eval_async: a step of kiln's and one of the caller's that takes as long, beside each other or in turns.
  */
 #include "bench/result.h"
 #include "bench/timing.h"

@@ -511,8 +511,9 @@ Status disk_prune(Disk *disk, uint64_t max_bytes, int64_t max_age, bool dry_run,
 }
 
 /*
- * The bytes that all entries took when they were last counted and those stored since, this store included; UINT64_MAX: not known. *counted: false where there was no record before this one. One that is
- * replaced counts twice, and what two processes store while a third counts may count once too often or not at all: a count puts it right.
+ * The bytes that all entries took when they were last counted and those stored since, this store included; UINT64_MAX: not known. *counted:
+ * false where there was no record before this one. One that is replaced counts twice, and what two processes store while a third counts may
+ * count once too often or not at all: a count puts it right.
  */
 static uint64_t size_with(const Disk *disk, uint64_t stored, bool *counted)
 {

@@ -60,7 +60,8 @@ int disk_turn(Disk *disk, const char *name, bool *taken);
 void disk_turn_end(int turn);
 Status disk_remove(Disk *disk, const char *name); /* gone already: ST_OK */
 
-/* What writers left behind: temporaries, and of these the stale ones, which are done or older than an hour: nobody is at work on them; `remove`: those go. */
+/* What writers left behind: temporaries, and of these the stale ones, which are done or older than an hour: nobody is at work on them;
+ * `remove`: those go. */
 typedef struct DiskLeftovers {
     uint32_t n, stale, removed;
     uint64_t bytes;

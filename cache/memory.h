@@ -5,8 +5,8 @@
  *   variant   one program under it: its signature (dtypes, layouts), its guards, the facts it was compiled for
  *
  * The most general program of a signature replaces the others or, where it only fills in for them (runtime/eval/background.c), lies
- * behind them: a look-up tries it last. An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least recently used first.
- * All functions are called under the evaluation lock (runtime/eval.c).
+ * behind them: a look-up tries it last. An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least
+ * recently used first. All functions are called under the evaluation lock (runtime/eval.c).
  */
 #ifndef CACHE_MEMORY_H
 #define CACHE_MEMORY_H

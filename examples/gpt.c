@@ -5,13 +5,13 @@
  *     gpt sample MODEL [options]
  *
  * The network is a transformer (Vaswani et al. 2017) with norms before each part (RMS norm; Zhang and Sennrich 2019), rotary positions (Su et al.
- * 2021), GELU, and an output layer that shares its weights with the embedding. A step, from bytes to the update, is a kiln_function: one program, which
- * overwrites parameters and state in place. Sampling keeps keys and values of what was read in a cache of fixed size: one program reads a prompt, one
- * adds a byte, whatever the length. What a step draws follows from the seed and its number, so a run that is resumed gives the bits of one
- * that was not stopped.
+ * 2021), GELU, and an output layer that shares its weights with the embedding. A step, from bytes to the update, is a kiln_function: one
+ * program, which overwrites parameters and state in place. Sampling keeps keys and values of what was read in a cache of fixed size: one
+ * program reads a prompt, one adds a byte, whatever the length. What a step draws follows from the seed and its number, so a run that is
+ * resumed gives the bits of one that was not stopped.
  *
- * Under mpirun -n N each process trains on its part of the batch, with the mean of all gradients: the same run as one process has, but for the order of sums. The first
- * one writes.
+ * Under mpirun -n N each process trains on its part of the batch, with the mean of all gradients: the same run as one process has, but for
+ * the order of sums. The first one writes.
  */
 #include <kiln.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* LOOP, COND and CUSTOM: what they and their bodies are given and give (ir/body.h). One place that knows the order of operands, inputs and results. */
+/* LOOP, COND and CUSTOM: what they and their bodies are given and give (ir/body.h). One place that knows the order of operands, inputs and
+ * results. */
 #include "ir/body.h"
 #include "ir/infer.h"
 

@@ -1,7 +1,8 @@
 /*
- * What a CUSTOM node calls: an op of the user's (kiln_op_register), or a function of a library that kiln knows (ir/linalg.h). The graph knows how it is called and told apart, not what it computes:
- * name, version, attributes and image are what two calls have to have in common to be one, and all that text, key and entry hold. Two calls that have
- * are given operands of the same types, have results of the same types.
+ * What a CUSTOM node calls: an op of the user's (kiln_op_register), or a function of a library that kiln knows (ir/linalg.h). The graph
+ * knows how it is called and told apart, not what it computes: name, version, attributes and image are what two calls have to have in
+ * common to be one, and all that text, key and entry hold. Two calls that have are given operands of the same types, have results of the
+ * same types.
  */
 #ifndef IR_CALLEE_H
 #define IR_CALLEE_H

@@ -80,8 +80,8 @@ EXPAND(ERF)
 #define ERFC_LOW_64 0x1.a8b12fc6e4892p+4
 
 /*
- * erfc a = e^(-a^2) u P(q) for a >= 0, with u = 1 / (a + k), corrected by what it misses, and q = (a - k) u in [-1, 1); a^2 is taken in two parts, since e^-s
- * makes s times as large a relative error of an error of s. Of -a it is 2 - erfc a.
+ * erfc a = e^(-a^2) u P(q) for a >= 0, with u = 1 / (a + k), corrected by what it misses, and q = (a - k) u in [-1, 1); a^2 is taken in two
+ * parts, since e^-s makes s times as large a relative error of an error of s. Of -a it is 2 - erfc a.
  */
 EXPAND(ERFC)
 {

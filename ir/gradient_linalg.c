@@ -1,14 +1,14 @@
 /*
- * Derivatives of linear algebra, of any order, as each is made of products and further calls. Notation: X' is the tangent of X, [X] its cotangent; all formulas are
- * for real matrices.
+ * Derivatives of linear algebra, of any order, as each is made of products and further calls. Notation: X' is the tangent of X, [X] its
+ * cotangent; all formulas are for real matrices.
  *
  *   solve, inv, det, eigh, svd   M. Giles, An extended collection of matrix derivative results for forward and reverse mode algorithmic differentiation, Oxford 2008;
  *                                svd of matrices that are not square: J. Townsend, Differentiating the singular value decomposition, 2016
  *   cholesky                     I. Murray, Differentiation of the Cholesky decomposition, arXiv 1602.07527
  *   qr                           M. Seeger et al., Auto-differentiating linear algebra, arXiv 1710.08717
  *
- * Functions that read one triangle of a symmetric matrix give a symmetric cotangent and take the symmetric part of a tangent. Where eigenvalues or singular
- * values are equal, vectors have no derivative: what asks for it is infinite or NaN; values alone have one.
+ * Functions that read one triangle of a symmetric matrix give a symmetric cotangent and take the symmetric part of a tangent. Where
+ * eigenvalues or singular values are equal, vectors have no derivative: what asks for it is infinite or NaN; values alone have one.
  */
 #include "ir/body.h"
 #include "ir/gradient_rules.h"
@@ -286,8 +286,8 @@ static void derive_cholesky(Gradient *d, const GradientCall *call, bool forward,
     got[0] = forward ? times(d, l, lower_half(d, both)) : symmetric(d, both);
 }
 
-/* M = R [R]^T - [Q]^T Q: [A] = ([Q] + Q (lower triangle of M, mirrored)) R^-T. With C = A' R^-1, B = Q^T C and W = its part below the diagonal less that
- * mirrored: Q' = Q (W - B) + C, R' = (B - W) R */
+/* M = R [R]^T - [Q]^T Q: [A] = ([Q] + Q (lower triangle of M, mirrored)) R^-T. With C = A' R^-1, B = Q^T C and W = its part below the
+ * diagonal less that mirrored: Q' = Q (W - B) + C, R' = (B - W) R */
 static void derive_qr(Gradient *d, const GradientCall *call, bool forward, const Ref *seed, Ref *got)
 {
     Ref q = call->value[0], r = call->value[1];

@@ -1,6 +1,6 @@
 /*
- * What the functions of ir/gradients.def are written against. Internal to ir/gradient*.c. Each operand that is built has a statement, or a declarator, of
- * its own: arguments of one call are evaluated in an order that differs between compilers, and with it the numbers of nodes.
+ * What the functions of ir/gradients.def are written against. Internal to ir/gradient*.c. Each operand that is built has a statement, or a
+ * declarator, of its own: arguments of one call are evaluated in an order that differs between compilers, and with it the numbers of nodes.
  */
 #ifndef IR_GRADIENT_RULES_H
 #define IR_GRADIENT_RULES_H

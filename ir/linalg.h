@@ -3,8 +3,8 @@
  * runtime's (runtime/linalg/).
  *
  * The factors F of a matrix A are of A's shape and dtype, are handed to no user, and stand for A: by convention the cotangent and the tangent of F
- * are those of A. So the derivative of a solution or determinant says what flows to A, LU itself passes it on unchanged, and what is linear in between
- * (the EXPAND of a matrix that many systems share) means the same for F as for A.
+ * are those of A. So the derivative of a solution or determinant says what flows to A, LU itself passes it on unchanged, and what is linear
+ * in between (the EXPAND of a matrix that many systems share) means the same for F as for A.
  */
 #ifndef IR_LINALG_H
 #define IR_LINALG_H

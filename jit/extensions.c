@@ -1,4 +1,5 @@
-/* The sets that there are: see jit/extensions.h. Apart from jit/extend.c, so that the command `kiln`, which asks for the texts of options, needs no more. */
+/* The sets that there are: see jit/extensions.h. Apart from jit/extend.c, so that the command `kiln`, which asks for the texts of options,
+ * needs no more. */
 #include "jit/extensions.h"
 
 static Extensions *_Atomic sets; /* newest first; numbers 1, 2, ... */

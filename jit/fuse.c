@@ -182,8 +182,8 @@ static bool later(const Fuser *f, const Node *x, const Node *y)
     return for_memory && x->again && (x->phase > y->phase || (y->again && x->again > y->again));
 }
 
-/* With remat=memory, and inside of a kiln_checkpoint, what is computed again and what a lower phase stores: one kernel of both would store what was not to be kept. Otherwise
- * it saves a kernel, and costs no memory that was seen. */
+/* With remat=memory, and inside of a kiln_checkpoint, what is computed again and what a lower phase stores: one kernel of both would store
+ * what was not to be kept. Otherwise it saves a kernel, and costs no memory that was seen. */
 static bool for_later(const Fuser *f, Ref a, Ref b)
 {
     const Node *x = graph_node(f->g, a), *y = graph_node(f->g, b);

@@ -55,8 +55,8 @@ typedef struct ProgBand {
 } ProgBand;
 
 /*
- * A body of a LOOP or COND (ir/body.h) is a program inside of another one: its buffers, steps, arguments, faults and host scalars are its own; its kernels
- * and sizes are those of the program around, guards and everything else it has not.
+ * A body of a LOOP or COND (ir/body.h) is a program inside of another one: its buffers, steps, arguments, faults and host scalars are its
+ * own; its kernels and sizes are those of the program around, guards and everything else it has not.
  */
 typedef struct Program {
     atomic_uint refs;

@@ -19,8 +19,8 @@
  *          operands, scatters, sorts
  *   redo   a quarter of its arithmetic, as kernels wait for memory most of the time; a reduction reads its operand
  *          once more and may be a launch; an operand of a backward product is written and read
- * Other products, sorts, scatters and scans are never computed again, outside of kiln_checkpoint. Views are never saved: what they view is. Numbers, ranges and constants take
- * part in nothing. With remat=memory only bytes that would not be there otherwise count.
+ * Other products, sorts, scatters and scans are never computed again, outside of kiln_checkpoint. Views are never saved: what they view is.
+ * Numbers, ranges and constants take part in nothing. With remat=memory only bytes that would not be there otherwise count.
  *
  * Scores are such a product whatever it costs: one of a batch that is large, and much larger than its operands, as q k^T of attention is. Where
  * bands run it (jit/bands.c) it is never whole in memory, nor is what is made of it element by element; saved, all of that would be, from

@@ -210,8 +210,9 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
     return interpret(e, call);
 }
 
-/* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA device, whose
- * launches only queue and share what belongs to the device; under modes; with ops of the user's, which are called under the lock. */
+/* Is it a call that may give the lock back? Not where something looks at the rest of its walk afterwards (a graph that is cut); on a CUDA
+ * device, whose launches only queue and share what belongs to the device; under modes; with ops of the user's, which are called under the
+ * lock. */
 static bool is_whole(const Evaluation *e, const Call *call)
 {
     return e->whole && !call->own_ops && !device_is_cuda(call->device) && !rt_thread()->mode;

@@ -10,8 +10,8 @@
 void eval_lock(void);
 void eval_unlock(void);
 bool eval_trylock(void); /* false: another thread has it */
-/* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink and in a function of an op of the user's,
- * ST_OUT_OF_MEMORY. */
+/* eval_lock for a call of the user, and this thread's object (NULL: it is not needed). No lock on failure: ST_INVALID in a log sink and in
+ * a function of an op of the user's, ST_OUT_OF_MEMORY. */
 Status eval_enter(Evaluation **e);
 /* The same while others may be beside: for who looks at no pending node but by collect(), which waits for the claimed ones. */
 Status eval_enter_among(Evaluation **e);
@@ -55,8 +55,8 @@ void eval_step_in(EvalHeld before);
 
 /* Collects the pending graph behind `roots` under the options at hand, as evaluation does. Under the evaluation lock. */
 Status eval_collect(Evaluation *e, RtNode *const *roots, uint32_t n, ServeCall *take, void *user);
-/* What a sync point of this thread that asks for `nodes` would compute: *roots begins with them, *n counts them; a reference each, in an array of the thread's. *roots is
- * NULL where they are all. */
+/* What a sync point of this thread that asks for `nodes` would compute: *roots begins with them, *n counts them; a reference each, in an
+ * array of the thread's. *roots is NULL where they are all. */
 Status eval_company(RtNode *const *nodes, const char *api, Loc loc, RtNode ***roots, uint32_t *n);
 /* Serves a call as evaluation does: find or compile, launch, publish. Under the evaluation lock. */
 Status eval_serve(Evaluation *e, Call *call, const char *api, Loc loc);

@@ -1,4 +1,5 @@
-/* What the JSON files of a model say. A field is used only if its type and range are as the tables below have them; what nobody uses is not looked at. */
+/* What the JSON files of a model say. A field is used only if its type and range are as the tables below have them; what nobody uses is not
+ * looked at. */
 #include "config.h"
 
 #include <jansson.h>

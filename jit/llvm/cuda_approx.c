@@ -15,9 +15,9 @@
  *
  * Not used: lg2 (its error is absolute around 1), sin and cos (the same around their zeros). A
  * division that the program asks for stays rounded: x / x is 1, and the mean of equal numbers is
- * that number, which normalisations rely on. 1 / x is no division but a reciprocal (ir/rules.def). No result is flushed to zero: instructions that would do so are used where theirs is
- * a normal number, or where what it does not add up to is lost anyway. NaN, infinities, zeros and
- * their signs come out as the expansions have them.
+ * that number, which normalisations rely on. 1 / x is no division but a reciprocal (ir/rules.def). No result is flushed to zero:
+ * instructions that would do so are used where theirs is a normal number, or where what it does not add up to is lost anyway. NaN,
+ * infinities, zeros and their signs come out as the expansions have them.
  */
 #include "jit/llvm/cuda.h"
 

@@ -15,8 +15,9 @@ typedef struct Emitted {
     char *ir, *assembly; /* text for people, os_free; NULL unless asked for */
 } Emitted;
 
-/* Compiles one kernel for this host, or the CPU that the option asks for. want_text: also IR and assembly. Deterministic: equal kernels give equal bytes. Uses
- * own LLVM context per call; thread-safe. ST_COMPILE, ST_INTERNAL, ST_UNSUPPORTED (no code generator), ST_OUT_OF_MEMORY. */
+/* Compiles one kernel for this host, or the CPU that the option asks for. want_text: also IR and assembly. Deterministic: equal kernels
+ * give equal bytes. Uses own LLVM context per call; thread-safe. ST_COMPILE, ST_INTERNAL, ST_UNSUPPORTED (no code generator),
+ * ST_OUT_OF_MEMORY. */
 Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *options, bool want_text, Emitted *out);
 
 /* How llvm_emit_host runs it, without making code. Memory is taken from `arena`, which jumps where there is none. */

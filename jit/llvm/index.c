@@ -324,7 +324,8 @@ static bool stays_wide(const Emit *e, IRef i)
     return e->row_tiles && x->kind == IX_AXIS && x->a >= e->n_x && !e->axis[x->a].many;
 }
 
-/* `times` where the terms with rows or columns in them are times * (row * columns + column); they go. 0: there are none, or they are something else. */
+/* `times` where the terms with rows or columns in them are times * (row * columns + column); they go. 0: there are none, or they are
+ * something else. */
 static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
 {
     int64_t each[MAX_AXES] = {0}, times, size;

@@ -285,8 +285,8 @@ void prefetch_at(Emit *e, DType dtype, Address at)
 static LV or_place(Emit *e, LV ptr, const Val *pred, LV place) { return LLVMBuildSelect(e->b, pred->v, ptr, place, ""); }
 
 /*
- * A tile that may be the last of its row has a branch around each access, which only the last takes; the body between them is there once. Masks in each
- * tile cost as much as what they protect (AVX2 on Zen: sin of 2^24 f32 took 2.6 times as long; bench/dynamic).
+ * A tile that may be the last of its row has a branch around each access, which only the last takes; the body between them is there once.
+ * Masks in each tile cost as much as what they protect (AVX2 on Zen: sin of 2^24 f32 took 2.6 times as long; bench/dynamic).
  *
  * Contiguous elements are accessed whole even then: the last tile's are copied to the stack in front of a load, from there behind a store, one
  * after another, and what the branch decides is an address.

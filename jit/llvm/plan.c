@@ -376,8 +376,9 @@ static bool sums_in_order(const Emit *e)
 }
 
 /*
- * Reductions of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of 64 lanes lie
- * in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache line of a row.
+ * Reductions of columns that are long enough to pay for what is done once a strip: a page of each row. Where there is an order, the sums of
+ * 64 lanes lie in memory either way; else a tile alone has its own in registers, and is as fast as long as it reads more than one cache
+ * line of a row.
  */
 static void plan_strip(Emit *e)
 {

@@ -18,10 +18,10 @@
  *     q      0        1              2        3                               4
  *     pile   [0] = 0  [1] = [0]+32   [0] = 16 [2] = [1]+([0]+48)              [0] = 8
  *
- * A block's sum ends in pile[6]. Where there are few rows a chain is short, and most of the time goes into strips that are filled, read and written for
- * it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes are 8 l + q for one q;
- * eight such q are what the pile is for, and a block's sum ends in pile[3]. What has no order is accumulated in one strip whatever the order of the rows. The tile that is not whole goes
- * alone (reduce.c).
+ * A block's sum ends in pile[6]. Where there are few rows a chain is short, and most of the time goes into strips that are filled, read and
+ * written for it. So a tile takes several lanes (the directive `chains`), whose first steps of the tree are then made in registers: 8 lanes
+ * are 8 l + q for one q; eight such q are what the pile is for, and a block's sum ends in pile[3]. What has no order is accumulated in one
+ * strip whatever the order of the rows. The tile that is not whole goes alone (reduce.c).
  */
 #include "jit/llvm/build.h"
 

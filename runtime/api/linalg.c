@@ -1,8 +1,8 @@
 /*
  * Linear algebra: calls of LAPACK (ir/linalg.def) on matrices in the last two axes, with what is around them recorded as ever.
  *
- * A system is solved by factors, which are a call of their own: what else asks for the same matrix, or its gradient, finds them. Where one matrix serves
- * many right sides these become columns of one; else leading axes are broadcast, of the factors rather than of the matrix.
+ * A system is solved by factors, which are a call of their own: what else asks for the same matrix, or its gradient, finds them. Where one
+ * matrix serves many right sides these become columns of one; else leading axes are broadcast, of the factors rather than of the matrix.
  */
 #include "runtime/eval/op.h"
 #include "runtime/linalg/linalg.h"

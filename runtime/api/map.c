@@ -1,6 +1,6 @@
 /*
- * kiln_map: the function is recorded once, for one index, and then again for all of them at once (runtime/record/batch.h). No loop, no op of its own; with
- * `chunk` a scan over pieces of so many, and what is left over behind it.
+ * kiln_map: the function is recorded once, for one index, and then again for all of them at once (runtime/record/batch.h). No loop, no op
+ * of its own; with `chunk` a scan over pieces of so many, and what is left over behind it.
  *
  *     in[k] --> the mapped axis first --> [chunk] split in pieces --> batch --> out[k], whose first axis it is
  */

@@ -23,7 +23,8 @@ bool marks_copy(RtNode *to, const RtNode *from);
 /* Are the marks of two nodes of one rank and dims the same, as far as programs go? */
 bool marks_equal(const RtNode *a, const RtNode *b);
 
-/* Brings the marks of the call's nodes into a policy (NULL: only checks them). ST_INVALID: two marks contradict each other; the message names both places. */
+/* Brings the marks of the call's nodes into a policy (NULL: only checks them). ST_INVALID: two marks contradict each other; the message
+ * names both places. */
 Status marks_apply(const Call *call, const Graph *g, GuardPolicy *policy);
 
 /* Adds the ranges that the call's dynamic marks promise to a policy, in the graph's arena. */

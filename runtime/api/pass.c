@@ -83,8 +83,8 @@ kiln_status kiln_pass_register_at(const char *file, int line, const char *name, 
 
 kiln_status kiln_pass_remove(const char *name) { return kiln_pass_remove_at(NULL, 0, name); }
 
-/* An evaluation that reads the options and then compiles holds the evaluation lock: once that was free nobody will call the pass but, maybe, a compile
- * in the background, which may fail. */
+/* An evaluation that reads the options and then compiles holds the evaluation lock: once that was free nobody will call the pass but,
+ * maybe, a compile in the background, which may fail. */
 static Status remove_pass(const char *name)
 {
     UserPass *pass;

@@ -47,7 +47,8 @@ void random_rewind(uint64_t first, uint64_t count)
 
 uint64_t random_key(void) { return atomic_load(&stream_key); }
 
-/* In a loop a draw takes its positions once, however long that runs: iterations have keys of their own, each of its number and the key of the loop around. */
+/* In a loop a draw takes its positions once, however long that runs: iterations have keys of their own, each of its number and the key of
+ * the loop around. */
 static RtNode *iteration_key(Rec *r, const LoopBody *loop, RtNode *key)
 {
     if (!loop)

@@ -1,8 +1,9 @@
 /*
- * Collectives as users call them: dtypes and axes, which are views around what a backend carries; and their gradients (runtime/comm/comm.h has the rest).
+ * Collectives as users call them: dtypes and axes, which are views around what a backend carries; and their gradients (runtime/comm/comm.h
+ * has the rest).
  *
- * What a backend carries for each rank has an axis in front: an axis that is cut, or that parts come to, is split or merged here. Derivatives are those of the sum of
- * what all ranks make of their results:
+ * What a backend carries for each rank has an axis in front: an axis that is cut, or that parts come to, is split or merged here.
+ * Derivatives are those of the sum of what all ranks make of their results:
  *
  *     all_reduce sum     all_reduce sum            broadcast     sum to the root, zeros elsewhere
  *     all_gather         reduce_scatter sum        all_to_all    all_to_all, back
@@ -360,7 +361,8 @@ API1(kiln_status, kiln_barrier, kiln_group *, group)
 
 /* ---- data parallel ---- */
 
-/* Bytes: gradients of at most so many travel with others, until there are about so many of them: what a message costs is what it takes to begin it, then. */
+/* Bytes: gradients of at most so many travel with others, until there are about so many of them: what a message costs is what it takes to
+ * begin it, then. */
 enum { SMALL = 64 << 10, BUCKET = 4 << 20 };
 
 typedef struct Bucket {

@@ -4,8 +4,8 @@
  *     recorded     11 -> 8 nodes: 1 not needed, 2 merged
  *
  * "Not needed": pending values that this thread holds handles of, and that nothing depends on that was asked for so far, with what they
- * alone are made of; a later sync point may still ask for them. "Merged": nodes that met an equal one when the graph was built (ir/graph.c). As in all lines of
- * that topic, a number and the views that repeat it to a shape are one node (ir/rules.h, graph_size).
+ * alone are made of; a later sync point may still ask for them. "Merged": nodes that met an equal one when the graph was built
+ * (ir/graph.c). As in all lines of that topic, a number and the views that repeat it to a shape are one node (ir/rules.h, graph_size).
  *
  * Leaves out: what was dropped before, because its scope ended.
  */

@@ -6,13 +6,15 @@
  *         comm_run               when it is computed: checks that all ranks have the same, runs it, waits; a bound for that     (run.c)
  *           kiln_comm_backend    "self" (self.c), "mpi" (mpi/, a library of its own), others
  *
- * The chain. One number, in a handle of the process, counts the collectives of all groups: each takes it and gives it increased by one. So a graph orders them, whatever is
- * computed when: no two are equal, none is computed before those that were recorded before it, and a kiln_function, which sees a captured handle that it assigns, carries it
- * on from call to call. It is a value like others, and so tells what went wrong: a collective that is given another number than that of the collectives that ran
- * was made in an evaluation that failed half way, and ranks are out of step. In the rule of a derivative, which is a template, the operand is a constant that
- * stands for it; who records the template's copies puts them into the chain (runtime/gradient/gradient.c).
+ * The chain. One number, in a handle of the process, counts the collectives of all groups: each takes it and gives it increased by one. So
+ * a graph orders them, whatever is computed when: no two are equal, none is computed before those that were recorded before it, and a
+ * kiln_function, which sees a captured handle that it assigns, carries it on from call to call. It is a value like others, and so tells
+ * what went wrong: a collective that is given another number than that of the collectives that ran was made in an evaluation that failed
+ * half way, and ranks are out of step. In the rule of a derivative, which is a template, the operand is a constant that stands for it; who
+ * records the template's copies puts them into the chain (runtime/gradient/gradient.c).
  *
- * Nodes and entries on disk hold the number of a group, which says in what order the process made them, never an address; the number of ranks is in the shapes alone.
+ * Nodes and entries on disk hold the number of a group, which says in what order the process made them, never an address; the number of
+ * ranks is in the shapes alone.
  *
  * All of it but recording is under the evaluation lock: one collective of a process at a time.
  */

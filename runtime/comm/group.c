@@ -1,8 +1,8 @@
 /*
  * Groups: the processes of a world, and parts of them; where backends come from.
  *
- * Groups are for the life of the process: recorded nodes hold their numbers. A world belongs to a backend, whose library is opened once, with its symbols for all
- * (parts of an MPI look for those of others), and never closed.
+ * Groups are for the life of the process: recorded nodes hold their numbers. A world belongs to a backend, whose library is opened once,
+ * with its symbols for all (parts of an MPI look for those of others), and never closed.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/log.h"

@@ -3,18 +3,20 @@
  *
  *     rank r    tell r + 1 what it has  |  start  |  test, hear what r - 1 has, tell r + 2, test ...  |  done: both are there
  *
- * Every collective carries a check, in log2(size) rounds: each rank tells the one 1, 2, 4... behind it what it has, after it heard from those 1, 2, ... before it that they
- * have the same (a dissemination barrier). Who heard all rounds knows that all ranks have the same, and gives no result out before: so no rank has a result where another
- * sees a difference, whatever the backend made of collectives that do not fit. The rounds go on beside the collective, which waits for the others anyway, so they
- * cost no waiting; but what runs for the first time starts when all have agreed, so that a backend meets differing sizes seldom. Ranks that agreed so far know of the same
- * sequences that they ran; where they do not agree, who waits for a round that does not come hears from him who saw the difference.
+ * Every collective carries a check, in log2(size) rounds: each rank tells the one 1, 2, 4... behind it what it has, after it heard from
+ * those 1, 2, ... before it that they have the same (a dissemination barrier). Who heard all rounds knows that all ranks have the same, and
+ * gives no result out before: so no rank has a result where another sees a difference, whatever the backend made of collectives that do not
+ * fit. The rounds go on beside the collective, which waits for the others anyway, so they cost no waiting; but what runs for the first time
+ * starts when all have agreed, so that a backend meets differing sizes seldom. Ranks that agreed so far know of the same sequences that
+ * they ran; where they do not agree, who waits for a round that does not come hears from him who saw the difference.
  *
- * Who waits for a while tells all ranks of the group what he waits in: so differences show also where the next rank is somewhere else, and at the deadline it is known
- * who did not come. Who sees a failure tells all ranks of the world (FAILED), and who waits hears that. After a collective is done there is a last look for
+ * Who waits for a while tells all ranks of the group what he waits in: so differences show also where the next rank is somewhere else, and
+ * at the deadline it is known who did not come. Who sees a failure tells all ranks of the world (FAILED), and who waits hears that. After a
+ * collective is done there is a last look for
  * that: a rank that gave up may have had other things in its memory by the time that its part was read.
  *
- * A process that ends tells how many collectives it ran (LEFT), so who waits for one more of it need not wait for long. It ends when all others do, as MPI wants it, or when
- * one of them fails.
+ * A process that ends tells how many collectives it ran (LEFT), so who waits for one more of it need not wait for long. It ends when all
+ * others do, as MPI wants it, or when one of them fails.
  */
 #include "ir/base/hash.h"
 #include "ir/base/log.h"
@@ -386,7 +388,8 @@ static void finish(Running *run, void *request)
         run->started = false;
 }
 
-/* Did the same run here before, after the same? Then it is checked beside it. (Backends were seen to crash on sizes that differ, so one collective alone is not enough.) */
+/* Did the same run here before, after the same? Then it is checked beside it. (Backends were seen to crash on sizes that differ, so one
+ * collective alone is not enough.) */
 static bool seen(kiln_group *g, const CommWhat *what)
 {
     const uint64_t hash = hash128(what, sizeof *what).lo, key = (hash ^ g->last * UINT64_C(0x9e3779b97f4a7c15)) | 1;

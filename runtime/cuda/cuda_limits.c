@@ -4,9 +4,9 @@
  */
 #include "runtime/cuda/cuda.h"
 
-/* Of one multiprocessor in one clock: f32 multiplications with an addition, special functions ("Throughput of Native Arithmetic Instructions", CUDA C++
- * Programming Guide), and multiplications with an addition of dense products of 16-bit floats by tensor cores (white papers of the
- * architectures; where sums in f16 are faster, those). */
+/* Of one multiprocessor in one clock: f32 multiplications with an addition, special functions ("Throughput of Native Arithmetic
+ * Instructions", CUDA C++ Programming Guide), and multiplications with an addition of dense products of 16-bit floats by tensor cores
+ * (white papers of the architectures; where sums in f16 are faster, those). */
 static const struct {
     int capability, fma, special, matrix;
 } rates[] = {{75, 64, 16, 512}, {80, 64, 16, 1024}, {86, 128, 16, 512}, {90, 128, 16, 2048}, {100, 128, 16, 4096}, {120, 128, 16, 512}};

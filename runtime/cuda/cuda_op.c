@@ -1,6 +1,6 @@
 /*
- * Images of the user's ops (kiln_op_info.image) on a CUDA device: loaded at the first call there, for ever, and launched after what is queued. They are never part of a
- * graph of launches: their parameters are the user's.
+ * Images of the user's ops (kiln_op_info.image) on a CUDA device: loaded at the first call there, for ever, and launched after what is
+ * queued. They are never part of a graph of launches: their parameters are the user's.
  */
 #include "ir/base/os.h"
 #include "jit/options.h"

@@ -1,11 +1,11 @@
 /*
  * From requested tensors to a call: one walk over the pending graph that writes structure, signature and facts.
  *
- * The walk is a depth-first search in input order, so its numbering, inputs before all others, is a function of the structure alone. Its stack lies on the
- * heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
- * nodes that no other complete node uses, and of the others what is dear and used by the rest, too: runtime/eval/saved.c), become
- * inputs, and the walk goes on. What needs no data (constants, ranges, random numbers) is no such output where there is another:
- * computed, it would lie on this device and no graph of another one could use it.
+ * The walk is a depth-first search in input order, so its numbering, inputs before all others, is a function of the structure alone. Its
+ * stack lies on the heap. When CALL_MAX_NODES pending nodes are complete, they are served as a call of their own (its outputs: the complete
+ * nodes that no other complete node uses, and of the others what is dear and used by the rest, too: runtime/eval/saved.c), become inputs,
+ * and the walk goes on. What needs no data (constants, ranges, random numbers) is no such output where there is another: computed, it would
+ * lie on this device and no graph of another one could use it.
  * It is collected once more, with the nodes that use it.
  */
 #include "ir/attr.h"

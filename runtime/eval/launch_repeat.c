@@ -6,7 +6,8 @@
  *   phases    every phase of every kernel with its tasks and how they are shared out, in order
  *   copies    results that are something else already: an operand, or another result
  *
- * On the CPU, of kernels alone, where nobody measures them. (runtime/function/prepared.c does so for a whole program, whose results are new each time.)
+ * On the CPU, of kernels alone, where nobody measures them. (runtime/function/prepared.c does so for a whole program, whose results are new
+ * each time.)
  */
 #include "ir/base/os.h"
 #include "runtime/device/device.h"

@@ -162,8 +162,9 @@ static bool others_beside(void)
     return at != NULL;
 }
 
-/* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op or pass at work, in the middle of a call. What they can reach is the end of a recording, which is sound anyway, and a fork, whose child must not ask for what another thread
- * was computing in place then. */
+/* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op or pass at work, in the middle of
+ * a call. What they can reach is the end of a recording, which is sound anyway, and a fork, whose child must not ask for what another
+ * thread was computing in place then. */
 void eval_alone(void)
 {
     shared.alone++;

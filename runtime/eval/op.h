@@ -3,8 +3,8 @@
  *
  *     kiln_op --> Callee (ir/callee.h) in a recorded CUSTOM node (runtime/record/bodies.h) --> a CALL step
  *
- * A step holds the number of the recorded node alone: what to call, the types, the attributes are found there when it runs. So programs and entries on disk hold no
- * address, and whoever finds one has recorded, hence registered, all that it calls.
+ * A step holds the number of the recorded node alone: what to call, the types, the attributes are found there when it runs. So programs and
+ * entries on disk hold no address, and whoever finds one has recorded, hence registered, all that it calls.
  */
 #ifndef RUNTIME_OP_H
 #define RUNTIME_OP_H

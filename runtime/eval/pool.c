@@ -1,9 +1,9 @@
 /*
  * The CPU thread pool: fork-join over a range of tasks (see pool.h).
  *
- * How it works. One run at a time holds `turn` and has the workers. Who finds them at work begins alone, and asks again after each chunk: so no caller waits for
- * another one's job, and the workers go from one to the next. The run that has the turn writes the job and opens `seats` for the workers; all meet in one
- * 64-bit word:
+ * How it works. One run at a time holds `turn` and has the workers. Who finds them at work begins alone, and asks again after each chunk:
+ * so no caller waits for another one's job, and the workers go from one to the next. The run that has the turn writes the job and opens
+ * `seats` for the workers; all meet in one 64-bit word:
  *
  *     control = | generation : 32 | seats : 16 | active : 16 |
  *

@@ -14,7 +14,8 @@ typedef void PoolFn(void *arg, int64_t lo, int64_t hi, int thread);
 int pool_threads(void);             /* under the current KILN_THREADS */
 void pool_set_threads(int threads); /* 0: all CPUs of this process; takes effect at the next run */
 /* Runs all of [0, tasks), at most `grain` tasks at a time, on up to max_threads threads (the caller is one), and returns when all
- * are done. Calls from several threads run beside each other, one with the workers at a time; a call from within a task runs inline. tasks <= grain runs inline. */
+ * are done. Calls from several threads run beside each other, one with the workers at a time; a call from within a task runs inline. tasks
+ * <= grain runs inline. */
 void pool_run(int64_t tasks, int64_t grain, int max_threads, PoolFn *fn, void *arg);
 /* Makes fork wait for the pool from now on. For who holds a lock around pool_run: fork takes locks in the reverse order
  * of their handlers' registration, so this comes before the handlers of that lock. */

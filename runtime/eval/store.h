@@ -17,8 +17,8 @@ void call_key_text(const Call *call, Str *out);
  * says what is known now. Under the evaluation lock. */
 bool store_find(Evaluation *e, const Call *call, CacheMiss *miss, CacheHit *hit);
 
-/* After store_find found nothing, where several ranks may be about to compile the same: one at a time, so whose turn it is looks again. Waits for a bounded time. -1:
- * there are none, or the turn cannot be had: who compiles does not need one. Under the evaluation lock. */
+/* After store_find found nothing, where several ranks may be about to compile the same: one at a time, so whose turn it is looks again.
+ * Waits for a bounded time. -1: there are none, or the turn cannot be had: who compiles does not need one. Under the evaluation lock. */
 int store_turn(const Evaluation *e);
 void store_turn_end(int turn); /* -1: nothing */
 

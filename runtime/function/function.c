@@ -659,8 +659,8 @@ static kiln_tensor *argument_of_inline(kiln_tensor *const *in, int n, int i, Loc
     return rec_end(&r, rec_same(&r, own->node));
 }
 
-/* Inside another function's trace a function is part of it, as it is of one that may only record, and in a recording its results are to be differentiable. Arguments and
- * results are handles of their own here, too. */
+/* Inside another function's trace a function is part of it, as it is of one that may only record, and in a recording its results are to be
+ * differentiable. Arguments and results are handles of their own here, too. */
 static RARE Status call_inline(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, Loc loc)
 {
     kiln_tensor **own CLEANUP(free_list) = os_calloc((size_t)f->n_in + 1, sizeof *own);

@@ -1,7 +1,8 @@
 /*
- * Functions of the user's that are called once, while something is recorded, and that may only record (kiln_checkpoint, kiln_custom_gradient): what they give is a part
- * of what is recorded around them. They run in a scope of their own, on handles of their own. Sync points, kiln_to, kiln_seed, kiln_set_device and
- * assigning to a handle from outside are errors in them, kept with their own line: a body is a value, whoever computes it, and how often.
+ * Functions of the user's that are called once, while something is recorded, and that may only record (kiln_checkpoint,
+ * kiln_custom_gradient): what they give is a part of what is recorded around them. They run in a scope of their own, on handles of their
+ * own. Sync points, kiln_to, kiln_seed, kiln_set_device and assigning to a handle from outside are errors in them, kept with their own
+ * line: a body is a value, whoever computes it, and how often.
  */
 #ifndef RUNTIME_BODY_H
 #define RUNTIME_BODY_H

@@ -64,8 +64,8 @@ kiln_status custom_gradient(const char *api, Loc loc, kiln_function_body *f, kil
 /* A node for result k, which flows (custom_flows). */
 RtNode *custom_result(Rec *r, const Custom *custom, uint32_t k);
 
-/* A result once more, of a function whose inputs and results, and what its rules captured, are now other nodes: instead[k] for the first n_behind + n_out of
- * Custom.held. Results of one function are results of one again. */
+/* A result once more, of a function whose inputs and results, and what its rules captured, are now other nodes: instead[k] for the first
+ * n_behind + n_out of Custom.held. Results of one function are results of one again. */
 typedef struct CustomsAgain {
     uint32_t n, cap;
     struct CustomAgain {

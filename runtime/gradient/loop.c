@@ -10,8 +10,8 @@
  *
  * Forward mode: the same loop or branch, in which values and tangents go along together.
  *
- * In all the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by kiln_vjp or kiln_jvp. A
- * derivative of what this records is KILN_UNSUPPORTED.
+ * In all the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by
+ * kiln_vjp or kiln_jvp. A derivative of what this records is KILN_UNSUPPORTED.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"

@@ -492,8 +492,8 @@ typedef struct kiln_scaling {
     int64_t compiles;    /* in the counted runs: not 0 means that the body compiles again and again, which is what is timed then */
     const char *verdict; /* what that means and what to do, a sentence; static */
 } kiln_scaling;
-/* Also a line of KILN_LOG=perf. KILN_INVALID: NULL, a size that no version of the struct had, n not from 1 to 2^62. Else the status that body returns,
- * which ends it. */
+/* Also a line of KILN_LOG=perf. KILN_INVALID: NULL, a size that no version of the struct had, n not from 1 to 2^62. Else the status that
+ * body returns, which ends it. */
 KILN_API KILN_MUST_CHECK kiln_status kiln_perf_scaling(kiln_perf_body *body, int64_t n, void *user, kiln_scaling *result);
 
 /* ---- scopes and lifetimes ---- */
@@ -895,15 +895,16 @@ KILN_OP(kiln_outer, kiln_tensor *a, kiln_tensor *b); /* all products of an eleme
 KILN_OP(kiln_dot, kiln_tensor *a, kiln_tensor *b);   /* the sum of products of two vectors of one length; rank 0 */
 
 /*
- * Linear algebra by LAPACK (docs/linear_algebra.md): matrices in the last two axes, any axes before them. f32 and f64; f16 and bf16 are computed as f32 and
- * rounded, ints and bools become f32. The library is opened when the first of them is computed, on whichever device: on a CUDA device values are brought to
- * the host and back. Where there is none, and where a matrix is what it must not be, the sync point fails (KILN_UNSUPPORTED; KILN_INVALID, with the line, which matrix of
- * a batch, and where in it). Gradients of any order, in both modes; in loops, branches and kiln_map. KILN_BAD_SHAPE: fewer than two axes, or not square.
+ * Linear algebra by LAPACK (docs/linear_algebra.md): matrices in the last two axes, any axes before them. f32 and f64; f16 and bf16 are
+ * computed as f32 and rounded, ints and bools become f32. The library is opened when the first of them is computed, on whichever device: on
+ * a CUDA device values are brought to the host and back. Where there is none, and where a matrix is what it must not be, the sync point
+ * fails (KILN_UNSUPPORTED; KILN_INVALID, with the line, which matrix of a batch, and where in it). Gradients of any order, in both modes;
+ * in loops, branches and kiln_map. KILN_BAD_SHAPE: fewer than two axes, or not square.
  */
 /* X of A X = B: a [..., n, n], b [n] (one column) or [..., n, k]; axes before them broadcast. A singular matrix is an error. */
 KILN_OP(kiln_solve, kiln_tensor *a, kiln_tensor *b);
-/* The same of a triangular a, of which one triangle is read: the lower one, or the upper one (KILN_UPPER); of its transpose (KILN_TRANSPOSED); with ones on the
- * diagonal, whatever is there (KILN_UNIT_DIAGONAL). A zero on the diagonal is an error. */
+/* The same of a triangular a, of which one triangle is read: the lower one, or the upper one (KILN_UPPER); of its transpose
+ * (KILN_TRANSPOSED); with ones on the diagonal, whatever is there (KILN_UNIT_DIAGONAL). A zero on the diagonal is an error. */
 enum { KILN_UPPER = 1, KILN_TRANSPOSED = 2, KILN_UNIT_DIAGONAL = 4 };
 KILN_OP(kiln_solve_triangular, kiln_tensor *a, kiln_tensor *b, unsigned flags);
 KILN_OP(kiln_inv,
@@ -913,15 +914,17 @@ KILN_OP(kiln_cholesky, kiln_tensor *a); /* L, lower, of a = L L^T: reads the low
 /* The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value (-inf), which neither overflow nor underflow. */
 KILN_API kiln_status kiln_slogdet(kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs);
 KILN_API kiln_status kiln_slogdet_at(const char *file, int line, kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs);
-/* a [..., m, n] = Q R with k = min(m, n): Q [..., m, k] with orthonormal columns, R [..., k, n] upper. Signs are LAPACK's. A gradient needs the first k columns to be
- * independent. On error, here and below, all results are NULL and the error is kept. */
+/* a [..., m, n] = Q R with k = min(m, n): Q [..., m, k] with orthonormal columns, R [..., k, n] upper. Signs are LAPACK's. A gradient needs
+ * the first k columns to be independent. On error, here and below, all results are NULL and the error is kept. */
 KILN_API kiln_status kiln_qr(kiln_tensor *a, kiln_tensor **q, kiln_tensor **r);
 KILN_API kiln_status kiln_qr_at(const char *file, int line, kiln_tensor *a, kiln_tensor **q, kiln_tensor **r);
-/* Eigenvalues [..., n] of symmetric matrices, ascending, and eigenvectors, the columns of vectors [..., n, n] (NULL: not needed): reads the lower triangle. Vectors have
- * any sign, and where values are equal any basis: only what does not depend on that has a gradient. NaN and infinities are an error. */
+/* Eigenvalues [..., n] of symmetric matrices, ascending, and eigenvectors, the columns of vectors [..., n, n] (NULL: not needed): reads the
+ * lower triangle. Vectors have any sign, and where values are equal any basis: only what does not depend on that has a gradient. NaN and
+ * infinities are an error. */
 KILN_API kiln_status kiln_eigh(kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors);
 KILN_API kiln_status kiln_eigh_at(const char *file, int line, kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors);
-/* a [..., m, n] = U diag(s) V^T with k = min(m, n): u [..., m, k], s [..., k] descending, vt [..., k, n]; u and vt may be NULL: not needed. The same holds. */
+/* a [..., m, n] = U diag(s) V^T with k = min(m, n): u [..., m, k], s [..., k] descending, vt [..., k, n]; u and vt may be NULL: not needed.
+ * The same holds. */
 KILN_API kiln_status kiln_svd(kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt);
 KILN_API kiln_status kiln_svd_at(const char *file, int line, kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt);
 
@@ -1107,7 +1110,8 @@ KILN_SYNC(kiln_eval, kiln_tensor *x);
 KILN_SYNC(kiln_eval_many, kiln_tensor *const *tensors, int n);
 /* The same in a thread of kiln's, in the order of the calls: returns once it is queued. Whoever asks for a value (kiln_wait, kiln_read,
  * kiln_eval..., also of what is computed from it) waits for it, or computes it if that thread has not begun; kiln_is_evaluated says whether
- * it is there. Until then it is as if another thread used the tensors ("Threads" above). What nobody holds any more when its turn comes is not computed.
+ * it is there. Until then it is as if another thread used the tensors ("Threads" above). What nobody holds any more when its turn comes is
+ * not computed.
  *
  * A failure (an index out of bounds, no memory) is that of the first sync point that asks for the value: its status, and a message that names
  * this call, too. Options count as they are when it is computed; kiln_last_call does not tell of it.
@@ -1266,8 +1270,8 @@ KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, 
  */
 
 /* Until its end, values that this thread records keep how they were made when they are computed, so that gradients may be taken
- * later; their memory is kept as well, and not overwritten (kiln_kept_bytes tells how much). A kiln_function that is called runs as if its body stood there. Recordings
- * nest as scopes do; one that is left open ends with the thread. NULL is allowed as for scopes. */
+ * later; their memory is kept as well, and not overwritten (kiln_kept_bytes tells how much). A kiln_function that is called runs as if its
+ * body stood there. Recordings nest as scopes do; one that is left open ends with the thread. NULL is allowed as for scopes. */
 KILN_API kiln_recording *kiln_recording_begin(void);
 KILN_API void kiln_recording_end(kiln_recording *recording);
 /* Marks handle x as a parameter, from now on, and returns it; kiln_assign keeps the mark. Of a float that is not weak; else NULL
@@ -1306,19 +1310,20 @@ KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tens
  * are their gradients: operands are rounded to it, sums run in f32, results are rounded to it and are f32 again, so tensors have the dtypes
  * that they have without (PyTorch's autocast gives results in `low`). f64 and ints stay. KILN_F32: as if there were none, inside. With KILN_F16 scale
  * the loss (kiln_scaler_new). kiln_functions are traced for each.
- * kiln_finite_check_push: the sync point that computes what was recorded under it fails (KILN_INVALID) where an op made a NaN or an infinity of finite
- * operands, and names the first such op, forward or backward: "kiln_log (net.c:42) made a NaN of finite operands, first at [3,17]". Values are there
- * nevertheless, and the next sync point looks at what is recorded after it. What is recorded is computed, be it asked for or not. Kernels stay
- * fused; on a CUDA device the values in between are computed once more for it. Not inside of a kiln_function (KILN_INVALID).
+ * kiln_finite_check_push: the sync point that computes what was recorded under it fails (KILN_INVALID) where an op made a NaN or an
+ * infinity of finite operands, and names the first such op, forward or backward: "kiln_log (net.c:42) made a NaN of finite operands, first
+ * at [3,17]". Values are there nevertheless, and the next sync point looks at what is recorded after it. What is recorded is computed, be
+ * it asked for or not. Kernels stay fused; on a CUDA device the values in between are computed once more for it. Not inside of a
+ * kiln_function (KILN_INVALID).
  * kiln_log_ops_push: each op as a line of the log, topic "ops": `%7 = matmul f32[8,4] f32[4,2] -> f32[8,2] kiln_linear net.c:31`.
  *
- * kiln_mode_push: a layer of your own. op(call, user) gives the result of one op: of the dtype and shape that the op has (KILN_BAD_DTYPE, KILN_BAD_SHAPE
- * at the public function's line); NULL with a kept error fails that function. kiln_mode_next(call, in) records this op on these operands, by the
- * layers below, as often as you like; other recording functions do as well. An op is a primitive of kiln's (names as in KILN_LOG=graph), not a public
- * function, whose name comes along: kiln_softmax is made of several. Numbers (kiln_scalar and literals) are not seen. call and what it
- * points to are valid during the callback; what the callback recorded and did not give is released after it. Under such a layer (and
- * kiln_log_ops_push, kiln_finite_check_push) a kiln_function runs as if its body stood there. end(user) is called when it is popped; it may be NULL. The callback must not
- * pop layers that it did not push, nor throw.
+ * kiln_mode_push: a layer of your own. op(call, user) gives the result of one op: of the dtype and shape that the op has (KILN_BAD_DTYPE,
+ * KILN_BAD_SHAPE at the public function's line); NULL with a kept error fails that function. kiln_mode_next(call, in) records this op on
+ * these operands, by the layers below, as often as you like; other recording functions do as well. An op is a primitive of kiln's (names as
+ * in KILN_LOG=graph), not a public function, whose name comes along: kiln_softmax is made of several. Numbers (kiln_scalar and literals)
+ * are not seen. call and what it points to are valid during the callback; what the callback recorded and did not give is released after it.
+ * Under such a layer (and kiln_log_ops_push, kiln_finite_check_push) a kiln_function runs as if its body stood there. end(user) is called
+ * when it is popped; it may be NULL. The callback must not pop layers that it did not push, nor throw.
  */
 typedef struct kiln_mode kiln_mode;
 typedef struct kiln_op_call {
@@ -1490,8 +1495,8 @@ KILN_API kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_fu
                                              int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 
 /*
- * Loops and branches inside a program: their functions are called once, here, and what they record is compiled with what is around it, so that no value
- * has to come back to C between steps, and how often a loop runs is no part of what was compiled.
+ * Loops and branches inside a program: their functions are called once, here, and what they record is compiled with what is around it, so
+ * that no value has to come back to C between steps, and how often a loop runs is no part of what was compiled.
  *
  *     static kiln_tensor *not_there(kiln_tensor **state, void *user)
  *     {
@@ -1504,22 +1509,25 @@ KILN_API kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_fu
  *     }
  *     kiln_while(not_there, newton, 2, (kiln_tensor *[]){kiln_ones(KILN_F32, KILN_SHAPE()), x}, 100, root, NULL);   x: one number
  *
- * All functions only record, as in kiln_checkpoint; they may use any tensors, which are read as they are when the loop is recorded. What a function is
- * called with, and what it makes, has no value outside of it (KILN_INVALID). Weak scalars that are passed or given become f32, i64 or bool. Random draws
- * differ from iteration to iteration. Results belong to the innermost scope; arrays of inputs and results may be one. On error all results are
- * NULL and the error is kept. At most 8 nest. Gradients (reverse mode) flow through kiln_scan, kiln_cond, and kiln_while with max_steps > 0: the carries of a scan that
- * parameters have a part in are kept for each step; the gradient of a kiln_while runs it once more and has room for max_steps states. Forward mode goes through all of them. Of
- * such a derivative there is none: KILN_UNSUPPORTED where one is asked for. On CUDA devices the host waits for each condition and predicate, and else only queues.
+ * All functions only record, as in kiln_checkpoint; they may use any tensors, which are read as they are when the loop is recorded. What a
+ * function is called with, and what it makes, has no value outside of it (KILN_INVALID). Weak scalars that are passed or given become f32,
+ * i64 or bool. Random draws differ from iteration to iteration. Results belong to the innermost scope; arrays of inputs and results may be
+ * one. On error all results are NULL and the error is kept. At most 8 nest. Gradients (reverse mode) flow through kiln_scan, kiln_cond, and
+ * kiln_while with max_steps > 0: the carries of a scan that parameters have a part in are kept for each step; the gradient of a kiln_while
+ * runs it once more and has room for max_steps states. Forward mode goes through all of them. Of such a derivative there is none:
+ * KILN_UNSUPPORTED where one is asked for. On CUDA devices the host waits for each condition and predicate, and else only queues.
  */
 typedef kiln_tensor *kiln_condition(kiln_tensor **state, void *user);
-/* state = init; while (condition(state)) state = step(state). step(in, out, user) keeps dtypes and shapes; condition gives one element, taken as != 0.
- * n >= 1 values. max_steps > 0: where a step more is wanted, the sync point fails (KILN_INVALID); 0: no bound. out: the last state. */
+/* state = init; while (condition(state)) state = step(state). step(in, out, user) keeps dtypes and shapes; condition gives one element,
+ * taken as != 0. n >= 1 values. max_steps > 0: where a step more is wanted, the sync point fails (KILN_INVALID); 0: no bound. out: the last
+ * state. */
 KILN_API kiln_status kiln_while(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
                                 kiln_tensor **out, void *user);
 KILN_API kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition, kiln_function_body *step, int n,
                                    kiln_tensor *const *init, int64_t max_steps, kiln_tensor **out, void *user);
-/* For i = 0 to length - 1 (with KILN_SCAN_REVERSE downwards): carry, y[i] = body(i, carry, xs[i]). i: i64 of rank 0; x: each of xs at index i of its first
- * axis, which is as long as the loop; length -1: xs tell. body fills carry_out[0..n_carry), of the carries' dtypes and shapes, and y[0..n_ys).
+/* For i = 0 to length - 1 (with KILN_SCAN_REVERSE downwards): carry, y[i] = body(i, carry, xs[i]). i: i64 of rank 0; x: each of xs at index
+ * i of its first axis, which is as long as the loop; length -1: xs tell. body fills carry_out[0..n_carry), of the carries' dtypes and
+ * shapes, and y[0..n_ys).
  * last: the carries at the end, init where length is 0. ys: all y[i], with a first axis of `length`. */
 enum { KILN_SCAN_REVERSE = 1 };
 typedef void kiln_scan_body(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user);
@@ -1528,21 +1536,23 @@ KILN_API kiln_status kiln_scan(kiln_scan_body *body, int64_t length, unsigned fl
 KILN_API kiln_status kiln_scan_at(const char *file, int line, kiln_scan_body *body, int64_t length, unsigned flags, int n_carry,
                                   kiln_tensor *const *init, kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys,
                                   kiln_tensor **ys, void *user);
-/* out = predicate ? then_f(in) : else_f(in). predicate: one element, taken as != 0. Both are recorded and give the same dtypes and shapes; one is run.
- * (kiln_where computes both, for each element.) */
+/* out = predicate ? then_f(in) : else_f(in). predicate: one element, taken as != 0. Both are recorded and give the same dtypes and shapes;
+ * one is run. (kiln_where computes both, for each element.) */
 KILN_API kiln_status kiln_cond(kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f, int n_in,
                                kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 KILN_API kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kiln_function_body *then_f,
                                   kiln_function_body *else_f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
 
 /*
- * f at each index of axis axes[k] (negative: from the end; axes NULL: the first ones) of in[k], all at once: f is called once, with one index of each, and what it records is recorded
- * for all of them, as if it had been written so; nothing loops. Results get a first axis. With axes[k] = KILN_WHOLE each index is given all of in[k]. Mapped axes are as long
- * as each other (KILN_BAD_SHAPE). chunk > 0: so many indices at a time, in a kiln_scan, which bounds memory; 0: all.
+ * f at each index of axis axes[k] (negative: from the end; axes NULL: the first ones) of in[k], all at once: f is called once, with one
+ * index of each, and what it records is recorded for all of them, as if it had been written so; nothing loops. Results get a first axis.
+ * With axes[k] = KILN_WHOLE each index is given all of in[k]. Mapped axes are as long as each other (KILN_BAD_SHAPE). chunk > 0: so many
+ * indices at a time, in a kiln_scan, which bounds memory; 0: all.
  *
- * In f are at most 7 axes, with a chunk that divides the work 6. Where kiln_cond or kiln_while decide by what differs from index to index, both branches run, and the loop until the last one is at its end;
- * each index keeps its own. Each index draws random numbers of its own, the same whatever the chunk. Maps nest; kiln_grad inside gives a gradient for each
- * index. Gradients flow through it as through what f records. What may fail, like an index out of bounds, fails for no index that does not run it.
+ * In f are at most 7 axes, with a chunk that divides the work 6. Where kiln_cond or kiln_while decide by what differs from index to index,
+ * both branches run, and the loop until the last one is at its end; each index keeps its own. Each index draws random numbers of its own,
+ * the same whatever the chunk. Maps nest; kiln_grad inside gives a gradient for each index. Gradients flow through it as through what f
+ * records. What may fail, like an index out of bounds, fails for no index that does not run it.
  */
 enum { KILN_WHOLE = -1000 };
 KILN_API kiln_status kiln_map(kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk, int n_out,
@@ -1559,19 +1569,22 @@ KILN_API kiln_status kiln_map_at(const char *file, int line, kiln_function_body 
  *     image       PTX (text) or a cubin, whose entry `function` is launched on a CUDA device. Its parameters: a pointer to each input, to each output, then the dims of
  *                 each input and of each output, an i64 each. launch sets grid, block and bytes of shared memory, which are 1, 1 and 0 before; a grid of 0 launches nothing.
  *
- * infer tells dtypes and shapes of the results from those of the inputs (for host and image), and is asked again before each call. `attributes`, at most 65536 bytes, are
- * copied, aligned as by malloc, and handed to each function: a call with other bytes is another value. name and version are letters, digits and _.+- of at most 63
- * bytes (a name that begins with kiln. is refused); the version changes whenever the meaning or the code does: it is a part of what is compiled and kept on disk. An op is never unregistered; user outlives it.
+ * infer tells dtypes and shapes of the results from those of the inputs (for host and image), and is asked again before each call.
+ * `attributes`, at most 65536 bytes, are copied, aligned as by malloc, and handed to each function: a call with other bytes is another
+ * value. name and version are letters, digits and _.+- of at most 63 bytes (a name that begins with kiln. is refused); the version changes
+ * whenever the meaning or the code does: it is a part of what is compiled and kept on disk. An op is never unregistered; user outlives it.
  *
- * host and image are steps of the program around them, in loops and branches too. Equal calls (the same bytes, on the same tensors) are one, and what nobody needs is
- * not called. With KILN_OP_EFFECTS (host alone) each kiln_op_apply calls it once, there and then: a sync point, which keeps the order, and KILN_INVALID in a function that only
- * records; n_out may be 0 then. A device without the one that it needs: KILN_UNSUPPORTED.
+ * host and image are steps of the program around them, in loops and branches too. Equal calls (the same bytes, on the same tensors) are
+ * one, and what nobody needs is not called. With KILN_OP_EFFECTS (host alone) each kiln_op_apply calls it once, there and then: a sync
+ * point, which keeps the order, and KILN_INVALID in a function that only records; n_out may be 0 then. A device without the one that it
+ * needs: KILN_UNSUPPORTED.
  *
- * infer, host and launch return KILN_OK, or kiln_op_fail(...), which says why not: kiln_op_apply fails then (infer), or the sync point, whose values are not there. They may record
- * and read what is computed; what would compute values is KILN_INVALID in them. They run in the default floating-point mode, in the thread that evaluates, in several
- * threads at once, and neither throw nor leave by longjmp.
+ * infer, host and launch return KILN_OK, or kiln_op_fail(...), which says why not: kiln_op_apply fails then (infer), or the sync point,
+ * whose values are not there. They may record and read what is computed; what would compute values is KILN_INVALID in them. They run in the
+ * default floating-point mode, in the thread that evaluates, in several threads at once, and neither throw nor leave by longjmp.
  *
- * vjp and jvp are derivatives as those of kiln_custom_gradient; NULL: those of what decompose records, else there is none (KILN_UNSUPPORTED where one is asked for).
+ * vjp and jvp are derivatives as those of kiln_custom_gradient; NULL: those of what decompose records, else there is none (KILN_UNSUPPORTED
+ * where one is asked for).
  *
  *     static kiln_status same(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user) { out[0] = in[0]; return KILN_OK; }
  *     static kiln_status run(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user) { ... }
@@ -1628,26 +1641,29 @@ KILN_API kiln_status kiln_op_apply_at(const char *file, int line, const kiln_op 
 KILN_API kiln_status kiln_op_fail(const char *format, ...) KILN_FORMAT(1, 2);
 
 /*
- * Ranks: a program that runs as several processes, on one machine or many (docs/ranks.md). Each process is a rank of a group; collectives are recorded like any op, and
- * computed at sync points, on the CPU. All ranks of a group record the same collectives in the same order, with the same dtypes and shapes; that order is part of the
- * graph: computing one computes all that were recorded before it, none is dropped and none is made twice. What a rank never needs it computes with its next collective, or
- * at kiln_barrier: end a program with that. Ranks that differ, a rank that ends, and one that does not come within KILN_COMM_TIMEOUT (300) seconds fail the sync
- * points of all with KILN_COMM and a message that names ranks and collectives; after that every collective fails.
+ * Ranks: a program that runs as several processes, on one machine or many (docs/ranks.md). Each process is a rank of a group; collectives
+ * are recorded like any op, and computed at sync points, on the CPU. All ranks of a group record the same collectives in the same order,
+ * with the same dtypes and shapes; that order is part of the
+ * graph: computing one computes all that were recorded before it, none is dropped and none is made twice. What a rank never needs it
+ * computes with its next collective, or at kiln_barrier: end a program with that. Ranks that differ, a rank that ends, and one that does
+ * not come within KILN_COMM_TIMEOUT (300) seconds fail the sync points of all with KILN_COMM and a message that names ranks and
+ * collectives; after that every collective fails.
  *
  *     kiln_group *world = kiln_group_world(NULL);                                  mpirun -n 4 ./train
  *     x = kiln_slice_axis(all, 0, kiln_group_rank(world) * n, ...);                each rank its part
  *     kiln_grad(loss, p, n_params, g);
  *     kiln_parallel_gradients(world, g, n_params);                                 mean over the ranks
  *
- * Groups are opened, and collectives recorded, by one thread of a process. In functions of loops, branches, kiln_map and kiln_checkpoint they are KILN_UNSUPPORTED. A
- * group of one rank communicates with nobody, and its collectives are views.
+ * Groups are opened, and collectives recorded, by one thread of a process. In functions of loops, branches, kiln_map and kiln_checkpoint
+ * they are KILN_UNSUPPORTED. A group of one rank communicates with nobody, and its collectives are views.
  */
 typedef struct kiln_group kiln_group; /* for the life of the process */
 typedef enum kiln_reduce { KILN_REDUCE_SUM, KILN_REDUCE_PROD, KILN_REDUCE_MAX, KILN_REDUCE_MIN, KILN_REDUCE_MEAN } kiln_reduce;
 
-/* All processes that were started together. backend: "self" (this process alone), "mpi" (libkiln_mpi.so, from where libkiln.so lies, then as the system looks for libraries),
- * another that was registered or has such a library, or a path; NULL: what the option `comm` says, which is "mpi" where a launcher of MPI started the process, and else
- * "self". The same group each time; NULL: an error is kept (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
+/* All processes that were started together. backend: "self" (this process alone), "mpi" (libkiln_mpi.so, from where libkiln.so lies, then
+ * as the system looks for libraries), another that was registered or has such a library, or a path; NULL: what the option `comm` says,
+ * which is "mpi" where a launcher of MPI started the process, and else "self". The same group each time; NULL: an error is kept
+ * (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
 KILN_API kiln_group *kiln_group_world(const char *backend);
 KILN_API kiln_group *kiln_group_world_at(const char *file, int line, const char *backend);
 /* Ranks of one color become a group, ordered by key, then by rank. A sync point, for all ranks of `group`. color < 0: NULL, and no error. */
@@ -1657,8 +1673,9 @@ KILN_API int kiln_group_rank(const kiln_group *group);            /* 0 to size -
 KILN_API int kiln_group_size(const kiln_group *group);            /* of NULL 0 */
 KILN_API const char *kiln_group_backend(const kiln_group *group); /* "mpi"; of NULL NULL */
 
-/* x of all ranks, combined. Ints keep their dtype (a sum wraps) but for MEAN, which makes floats of them as kiln_mean does; f16 and bf16 are combined in f32 and rounded once; of
- * bool MAX is "any" and MIN "all", SUM and PROD KILN_BAD_DTYPE. The order of a sum is the backend's: the same bits on all ranks, and each time where that keeps its word. */
+/* x of all ranks, combined. Ints keep their dtype (a sum wraps) but for MEAN, which makes floats of them as kiln_mean does; f16 and bf16
+ * are combined in f32 and rounded once; of bool MAX is "any" and MIN "all", SUM and PROD KILN_BAD_DTYPE. The order of a sum is the
+ * backend's: the same bits on all ranks, and each time where that keeps its word. */
 KILN_OP(kiln_all_reduce, kiln_group *group, kiln_tensor *x, kiln_reduce how);
 /* x of all ranks, one after the other along axis. */
 KILN_OP(kiln_all_gather, kiln_group *group, kiln_tensor *x, int axis);
@@ -1677,9 +1694,9 @@ KILN_API kiln_status kiln_parallel_gradients(kiln_group *group, kiln_tensor **gr
 KILN_API kiln_status kiln_parallel_gradients_at(const char *file, int line, kiln_group *group, kiln_tensor **grads, int n);
 
 /*
- * What carries collectives: a table of functions, registered in the process (the name is free, and the struct outlives it), or got from the library libkiln_NAME.so, in which
- * `kiln_comm_plugin` returns it. One thread at a time calls them, not always the same; a function returns KILN_OK, or another status with its reason in why. A communicator
- * is what the backend makes of a group.
+ * What carries collectives: a table of functions, registered in the process (the name is free, and the struct outlives it), or got from the
+ * library libkiln_NAME.so, in which `kiln_comm_plugin` returns it. One thread at a time calls them, not always the same; a function returns
+ * KILN_OK, or another status with its reason in why. A communicator is what the backend makes of a group.
  *
  *     open        the communicator of all processes, this one's rank, and how many there are
  *     split       as kiln_group_split; all ranks of comm are there. color < 0: *out is NULL

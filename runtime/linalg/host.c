@@ -10,8 +10,9 @@
  *     A = V diag(w) V^T             the columns of V are rows here: V^T is what is given (ir/linalg.def)
  *     A = U diag(s) V^T             A^T = V diag(s) U^T: U and V^T change places
  *
- * LAPACK works in place, so a result's memory is where it works. Its routines check dimensions and stop the process where these are wrong: here they never are. What is not
- * finite goes through those that only multiply and divide; eigenvalues and singular values of it are refused, as iterations need not end.
+ * LAPACK works in place, so a result's memory is where it works. Its routines check dimensions and stop the process where these are wrong:
+ * here they never are. What is not finite goes through those that only multiply and divide; eigenvalues and singular values of it are
+ * refused, as iterations need not end.
  */
 #include "runtime/linalg/linalg.h"
 #include "ir/base/os.h"

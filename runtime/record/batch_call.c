@@ -1,10 +1,10 @@
 /*
- * Batching calls (batch.h). What takes more leading axes (Callee.leading: kiln's own) is called once, for all rows; where only its right side varies, with all
- * their columns beside each other (Callee.columns), so that a matrix that they share is not repeated. A function of the user's that was made for
- * one row is called for each, in a loop over the rows.
+ * Batching calls (batch.h). What takes more leading axes (Callee.leading: kiln's own) is called once, for all rows; where only its right
+ * side varies, with all their columns beside each other (Callee.columns), so that a matrix that they share is not repeated. A function of
+ * the user's that was made for one row is called for each, in a loop over the rows.
  *
- * A call on nothing that varies stays one. Inside of a branch or loop that not all rows take there is none: it would be called for rows that it is not meant for,
- * and may fail for them.
+ * A call on nothing that varies stays one. Inside of a branch or loop that not all rows take there is none: it would be called for rows
+ * that it is not meant for, and may fail for them.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"

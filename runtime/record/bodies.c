@@ -563,8 +563,8 @@ static Status make_pattern(BodyMaking *m)
     return ST_OK;
 }
 
-/* Would a gradient that goes back through what was harvested come to a call that has no derivative? Recording its way back would fail then; without one the
- * loop or branch says so where it is asked for. */
+/* Would a gradient that goes back through what was harvested come to a call that has no derivative? Recording its way back would fail then;
+ * without one the loop or branch says so where it is asked for. */
 static bool ends_at_call(const BodyMaking *m)
 {
     bool ends = false;
@@ -577,8 +577,8 @@ static bool ends_at_call(const BodyMaking *m)
     return ends;
 }
 
-/* May a gradient be asked for through the node? Through a function that has a derivative of its own, and through that, it does not go; and a carry of all axes
- * that there are cannot be stacked. */
+/* May a gradient be asked for through the node? Through a function that has a derivative of its own, and through that, it does not go; and
+ * a carry of all axes that there are cannot be stacked. */
 static bool is_tracked(const BodyMaking *m)
 {
     const BodiesRequest *q = m->request;

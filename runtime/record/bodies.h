@@ -1,14 +1,14 @@
 /*
- * Graphs inside recorded nodes: what kiln_while, kiln_scan and kiln_cond record (runtime/api/loop.c); and calls of the user's functions, which have results
- * in the same way, and no graph (runtime/api/op.c).
+ * Graphs inside recorded nodes: what kiln_while, kiln_scan and kiln_cond record (runtime/api/loop.c); and calls of the user's functions,
+ * which have results in the same way, and no graph (runtime/api/op.c).
  *
  *     operands --> LOOP, COND, CUSTOM --> RESULT 0, RESULT 1, ...        only results have values, and only they are handed out
  *                    |  held: the Bodies, which copies of the node share (runtime/function/template.c)
  *                    v
  *                  what each function recorded, operands first
  *
- * A body is closed: what its function used from outside is an operand of the node. Nodes that were recorded by the function know it (RtNode.body). They
- * are never computed as they are; runtime/eval/collect.c writes them behind their node.
+ * A body is closed: what its function used from outside is an operand of the node. Nodes that were recorded by the function know it
+ * (RtNode.body). They are never computed as they are; runtime/eval/collect.c writes them behind their node.
  */
 #ifndef RUNTIME_BODIES_H
 #define RUNTIME_BODIES_H
@@ -32,8 +32,8 @@ typedef struct Bodies {
     const Callee *callee; /* CUSTOM, which has no bodies: what is called, in the same block; NULL: it is none */
 } Bodies;
 
-/* The results of one node that are alive and have no value yet, without references to them. The node and its results share it, so that a result finds it
- * whatever another thread does to the result's operand meanwhile. A template's nodes have none. */
+/* The results of one node that are alive and have no value yet, without references to them. The node and its results share it, so that a
+ * result finds it whatever another thread does to the result's operand meanwhile. A template's nodes have none. */
 typedef struct BodyResults {
     atomic_uint refs;
     atomic_flag busy;
@@ -88,7 +88,8 @@ typedef struct BodyFunction {
 
 typedef struct BodyMaking BodyMaking;
 /* Runs the functions, which may only record (runtime/gradient/body.h), and records a node of `op` whose operands are `given` and what they used from
- * outside; result[k] gets a retained RESULT of type[k]. `check` sees what body `which` gave, before anything is made of it: an error that it gives is kept. */
+ * outside; result[k] gets a retained RESULT of type[k]. `check` sees what body `which` gave, before anything is made of it: an error that
+ * it gives is kept. */
 typedef struct BodiesRequest {
     Op op;
     Attr attr;
@@ -104,7 +105,8 @@ typedef struct BodiesRequest {
 } BodiesRequest;
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
 
-/* What a function recorded, for somebody who records it again in a form of his own; let go of by traced_end, also after an error. `check` as above. */
+/* What a function recorded, for somebody who records it again in a form of his own; let go of by traced_end, also after an error. `check`
+ * as above. */
 typedef struct Traced {
     Bodies *bodies;
     uint32_t n_captured;

@@ -15,8 +15,8 @@
  * frees nothing alone, because those values hold what they are made of. Either way the mark rises to an eighth of the limit above what is in
  * use, so memory that is in use for good costs a walk now and then and no more.
  *
- * What must hold: nothing is computed inside a trace, a function of kiln_custom_gradient, a deleter or a log sink; values don't depend on when they are computed. Node marks
- * are evaluation's (runtime/eval/collect.c), so the walk has a table of its own.
+ * What must hold: nothing is computed inside a trace, a function of kiln_custom_gradient, a deleter or a log sink; values don't depend on
+ * when they are computed. Node marks are evaluation's (runtime/eval/collect.c), so the walk has a table of its own.
  * Leaves out: handles that are in no open scope of this thread, because another thread has them or their scope has ended; the size of
  * the graph itself (recording warns of chains that grow, runtime/record/record.c).
  */

@@ -4,9 +4,9 @@
  *   kiln_tensor (handle) --> RtNode (immutable meaning) --> RtNode inputs... --> Storage (data)
  *
  * A handle is what the user holds; kiln_assign makes it mean another node. A node is one recorded op; evaluating it sets
- * `storage` and, unless it is to `keep` them, lets its inputs go. Node fields other than storage, inputs (when evaluated), mark and index never change after
- * recording; those that do are guarded by the evaluation lock (runtime/eval/lock.c), so recording needs no lock. While a call runs without that
- * lock, its pending nodes are claimed and change in no way.
+ * `storage` and, unless it is to `keep` them, lets its inputs go. Node fields other than storage, inputs (when evaluated), mark and index
+ * never change after recording; those that do are guarded by the evaluation lock (runtime/eval/lock.c), so recording needs no lock. While a
+ * call runs without that lock, its pending nodes are claimed and change in no way.
  */
 #ifndef RUNTIME_TENSOR_H
 #define RUNTIME_TENSOR_H

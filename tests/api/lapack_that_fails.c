@@ -1,6 +1,6 @@
 /*
- * A library with the names of runtime/linalg/lapack.def, whose iterations do not converge: a real one's do so rarely that no test can wait for it. Functions that
- * test_linalg.c does not come to are names alone.
+ * A library with the names of runtime/linalg/lapack.def, whose iterations do not converge: a real one's do so rarely that no test can wait
+ * for it. Functions that test_linalg.c does not come to are names alone.
  */
 #include <stddef.h>
 #include <stdint.h>

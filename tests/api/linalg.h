@@ -1,6 +1,6 @@
 /*
- * What tests of linear algebra share: random matrices, and their own arithmetic to compare with. LINALG_TEST is an API_TEST that is left out, in words, where there is no LAPACK
- * library.
+ * What tests of linear algebra share: random matrices, and their own arithmetic to compare with. LINALG_TEST is an API_TEST that is left
+ * out, in words, where there is no LAPACK library.
  */
 #ifndef TESTS_API_LINALG_H
 #define TESTS_API_LINALG_H

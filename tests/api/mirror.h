@@ -1,6 +1,6 @@
 /*
- * A backend of two ranks in one process, for tests of what does not need two: the other rank does what this one does, on the same data. It writes down what it is
- * asked for, and fails as it is told.
+ * A backend of two ranks in one process, for tests of what does not need two: the other rank does what this one does, on the same data. It
+ * writes down what it is asked for, and fails as it is told.
  */
 #ifndef TESTS_MIRROR_H
 #define TESTS_MIRROR_H

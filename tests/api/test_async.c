@@ -1,6 +1,6 @@
 /*
- * kiln_eval_async: the call returns, another thread computes, who asks waits. An op of the test's keeps that thread at work for as long as a test wants
- * something to be under way, or queued.
+ * kiln_eval_async: the call returns, another thread computes, who asks waits. An op of the test's keeps that thread at work for as long as
+ * a test wants something to be under way, or queued.
  */
 #include "api.h"
 #include "tests/support/sanitizer.h"

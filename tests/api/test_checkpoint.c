@@ -88,8 +88,8 @@ static double train(Net *net, kiln_tensor *x, kiln_tensor **g, int *again)
 }
 
 /* What is kept of n layers in blocks of b is a value for each block and, while one is computed again, the b - 1 inside; one more is the
- * gradient on its way. Blocks of 8 with blocks of 2 inside: 2, and 3 of the inner ones, and 1 inside. Gradients are 16 KB each. Without kiln_checkpoint
- * each layer's value is kept. The log rounds to 0.1 MB. */
+ * gradient on its way. Blocks of 8 with blocks of 2 inside: 2, and 3 of the inner ones, and 1 inside. Gradients are 16 KB each. Without
+ * kiln_checkpoint each layer's value is kept. The log rounds to 0.1 MB. */
 Test(checkpoint, memory_falls_as_computed_by_hand)
 {
     static const double values[] = {16 + 1, 4 + 3 + 1, 8 + 1 + 1, 2 + 3 + 1 + 1};

@@ -190,7 +190,8 @@ API_TEST(convolution, refuses)
     EXPECT_ERROR(kiln_conv(kiln_gt(image, kiln_int(1)), kiln_gt(ones, kiln_int(0)), NULL), KILN_BAD_DTYPE, "bool");
 }
 
-/* A convolution is linear in x and in w: <x, dx> = <y, g> = <w, dw>. Two axes with a stride, three, where windows have all ranks in use, one in groups. */
+/* A convolution is linear in x and in w: <x, dx> = <y, g> = <w, dw>. Two axes with a stride, three, where windows have all ranks in use,
+ * one in groups. */
 API_TEST(convolution, gradient)
 {
     const struct {

@@ -1,4 +1,5 @@
-/* kiln_grad, kiln_vjp, kiln_jvp through the public interface: closed forms, parameters, functions, errors. What each op's derivative is: unit/test_gradient.c. */
+/* kiln_grad, kiln_vjp, kiln_jvp through the public interface: closed forms, parameters, functions, errors. What each op's derivative is:
+ * unit/test_gradient.c. */
 #include "api.h"
 
 static kiln_tensor *gradient(kiln_tensor *loss, kiln_tensor *param)

@@ -1,8 +1,8 @@
 /*
  * Gradients of random programs: pending, in eager and interpreted mode, with sync points at random places, in a recording and outside of
  * one, with ops in kiln_checkpoints at random places. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error
- * that names it, never another number. And with ops in kiln_custom_gradients whose rule is the plain derivative: equal but for the order in which parts
- * are added up.
+ * that names it, never another number. And with ops in kiln_custom_gradients whose rule is the plain derivative: equal but for the order in
+ * which parts are added up.
  */
 #include "api.h"
 #include "tests/support/slice.h"

@@ -1,6 +1,7 @@
 /*
- * Gradients of linear algebra, in f64: along random directions against differences of the function, forward mode against reverse mode, and the gradient of
- * a gradient against differences of that. Where vectors have any sign, functions that do not depend on it. Loops, branches, kiln_map, functions; what has no derivative.
+ * Gradients of linear algebra, in f64: along random directions against differences of the function, forward mode against reverse mode, and
+ * the gradient of a gradient against differences of that. Where vectors have any sign, functions that do not depend on it. Loops, branches,
+ * kiln_map, functions; what has no derivative.
  */
 #include "linalg.h"
 

@@ -1,4 +1,5 @@
-/* kiln_linear, losses, kiln_norm, kiln_one_hot, kiln_dropout, kiln_rand, kiln_randn: values in double precision, special values, gradients against differences. */
+/* kiln_linear, losses, kiln_norm, kiln_one_hot, kiln_dropout, kiln_rand, kiln_randn: values in double precision, special values, gradients
+ * against differences. */
 #include "api.h"
 
 /* --- gradients: central differences in f64 ------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
-/* kiln_op_register, kiln_op_apply: ops by decomposition and by a function of the host. What they may not do: test_op_wrong.c. Images: test_cuda_op.c. */
+/* kiln_op_register, kiln_op_apply: ops by decomposition and by a function of the host. What they may not do: test_op_wrong.c. Images:
+ * test_cuda_op.c. */
 #include "op.h"
 
 #include <stddef.h>

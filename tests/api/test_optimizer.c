@@ -1,4 +1,5 @@
-/* Optimisers: their steps against the papers' formulas in double precision, in place, compiled once, resumed; clipping, accumulation, loss scaling. */
+/* Optimisers: their steps against the papers' formulas in double precision, in place, compiled once, resumed; clipping, accumulation, loss
+ * scaling. */
 #include "api.h"
 
 #include <stdio.h>

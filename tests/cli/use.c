@@ -1,5 +1,5 @@
-/* use ROWS COLS [gradient | many]: a program that computes relu(sin(x) * cos(x)) of so many elements, or also its gradient, or a graph of many kernels,
- * and prints the sum; for tests of the real cache. */
+/* use ROWS COLS [gradient | many]: a program that computes relu(sin(x) * cos(x)) of so many elements, or also its gradient, or a graph of
+ * many kernels, and prints the sum; for tests of the real cache. */
 #include <kiln.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,9 @@
  *     data of the inputs -> interp on plain copies -> wanted outputs
  *     for jit and eager, for some layouts of the operands: run, compare
  *
- * Leaves out: two layouts of each case are tried; which is the second turns with the number of the case and with the round (support/slice.h), so that a
- * table of cases sees all of them, and each case in time. On a
- * device an operand is a dense copy, so only the layouts that are views differ there, and one is tried; eager mode, whose
- * kernels are mostly those of jit mode, every third time.
+ * Leaves out: two layouts of each case are tried; which is the second turns with the number of the case and with the round
+ * (support/slice.h), so that a table of cases sees all of them, and each case in time. On a device an operand is a dense copy, so only the
+ * layouts that are views differ there, and one is tried; eager mode, whose kernels are mostly those of jit mode, every third time.
  */
 #include "tests/differential/layouts.h"
 #include "tests/differential/result.h"

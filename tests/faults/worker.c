@@ -1,6 +1,7 @@
 /*
  * worker [N]: a process like any other that computes N (3) small programs and checks their values. Prints what it took, as a line of
- * name=number, and every warning; `descriptors`: how many stay open at the end beyond one of the cache directory. Its status says whether the values were right and the interpreter was not needed.
+ * name=number, and every warning; `descriptors`: how many stay open at the end beyond one of the cache directory. Its status says whether
+ * the values were right and the interpreter was not needed.
  */
 #include <kiln.h>
 

@@ -1,6 +1,6 @@
 /*
- * Bytes as a rule of users, "pattern -> replacement" after a digit for its condition: refused with a reason, or a rule that ends on its own pattern and that
- * the interpreter can try.
+ * Bytes as a rule of users, "pattern -> replacement" after a digit for its condition: refused with a reason, or a rule that ends on its own
+ * pattern and that the interpreter can try.
  */
 #include "target.h"
 

@@ -3,7 +3,8 @@
  * generalised sizes, where data lies, whether the memory at an address was something else before. On sizes large enough for several
  * threads and blocks; and on graphs of unusual extent: a thousand inputs or outputs, a chain of 100,000 steps, rank 8.
  *
- * A run takes a slice of the programs (support/slice.h). On a device (KILN_DEVICE), which may be made of software, the same with a tenth of the elements and options that count there.
+ * A run takes a slice of the programs (support/slice.h). On a device (KILN_DEVICE), which may be made of software, the same with a tenth of
+ * the elements and options that count there.
  */
 #include "tests/mutation/harness.h"
 #include "tests/support/slice.h"

@@ -1,5 +1,6 @@
 /*
- * ranks VERB [SEED]: what each of several processes does, started by a launcher of MPI (run.sh). Exit status 0: as it should be. A failure says the rank, and what.
+ * ranks VERB [SEED]: what each of several processes does, started by a launcher of MPI (run.sh). Exit status 0: as it should be. A failure
+ * says the rank, and what.
  *
  *   matrix      every collective x dtype x size x group against a sequential model
  *   random      random programs, the same on all ranks, values asked for in another order on each; against a model of all ranks
@@ -240,7 +241,8 @@ static void matrix(void)
 
 /* ---- random programs ---- */
 
-/* Values of [8, 4] on each rank, and the same of all ranks here. What is added is small and what is multiplied less than 1, in eighths: exact in f64. */
+/* Values of [8, 4] on each rank, and the same of all ranks here. What is added is small and what is multiplied less than 1, in eighths:
+ * exact in f64. */
 enum { ROWS = 8, COLUMNS = 4, N = ROWS * COLUMNS, VALUES = 8, RANKS = 4 };
 
 typedef struct Simulated {

@@ -12,8 +12,8 @@ static const char *const elementwise_names[] = {
 #include "tests/support/elementwise.def"
 };
 
-/* The first function that is neither among the rows, for which has(name) is true, nor among `others`, which ends with NULL; NULL: all are. `others` that are
- * none, or have a row, are told, too. */
+/* The first function that is neither among the rows, for which has(name) is true, nor among `others`, which ends with NULL; NULL: all are.
+ * `others` that are none, or have a row, are told, too. */
 static inline const char *elementwise_without_row(bool (*has)(const char *name), const char *const *others)
 {
     size_t n = sizeof elementwise_names / sizeof *elementwise_names;

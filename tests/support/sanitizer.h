@@ -1,8 +1,9 @@
 /*
  * What a sanitizer in the build changes for a test.
  *
- * Time: everything is slower. HANGS_AFTER(seconds), for Criterion's .timeout, is when a test that takes a small part of that hangs, and is not just late:
- * Criterion measures by the clock, and a busy machine may leave a test a tenth of a core. Limits of a child are support/seconds.h's.
+ * Time: everything is slower. HANGS_AFTER(seconds), for Criterion's .timeout, is when a test that takes a small part of that hangs, and is
+ * not just late: Criterion measures by the clock, and a busy machine may leave a test a tenth of a core. Limits of a child are
+ * support/seconds.h's.
  *
  * Forks: the allocators of AddressSanitizer (before LLVM 18 and gcc 14) and of ThreadSanitizer (before LLVM 19) do not hold their
  * locks over a fork, as that of the C library does. Where another thread allocates at that moment, the child waits for ever in

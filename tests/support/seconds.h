@@ -1,10 +1,10 @@
 /*
  * How long something in a test may take: limits that no loaded machine meets.
  *
- * support/gated.sh measures how fast this machine computes (KILN_TEST_SPEED, in per cent of the time that the limits were written for; 100 without it)
- * and limits the processor time of each process. What is here is for a child that a test forks, so that its test can say
- * which case it was: processor time, which other programs don't take away. A child that waits for ever takes none, hence
- * an alarm besides, far beyond that.
+ * support/gated.sh measures how fast this machine computes (KILN_TEST_SPEED, in per cent of the time that the limits were written for; 100
+ * without it) and limits the processor time of each process. What is here is for a child that a test forks, so that its test can say which
+ * case it was: processor time, which other programs don't take away. A child that waits for ever takes none, hence an alarm besides, far
+ * beyond that.
  *
  * KILN_TEST_SECONDS=N: an alarm after N seconds instead. For bench/gpu, which has less time than CI.
  */

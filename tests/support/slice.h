@@ -4,8 +4,8 @@
  *     KILN_TEST_SLICES=N    the test is cut into N slices, of which this run takes one (unset, 1: all of it)
  *     KILN_TEST_SEED=S      which: S modulo N. S / N, the round, turns what a whole pass leaves out: layouts, mutations, seeds of fuzzers
  *
- * support/gated.sh sets both: N from tests/CMakeLists.txt (kiln_slices), S from the commit, whose number grows by one from commit to commit; so N commits in a
- * row take all slices, each once, and nothing needs to be kept between runs.
+ * support/gated.sh sets both: N from tests/CMakeLists.txt (kiln_slices), S from the commit, whose number grows by one from commit to
+ * commit; so N commits in a row take all slices, each once, and nothing needs to be kept between runs.
  *
  * Cases are numbered from 0. Each N in a row give one to each slice, and which of them moves on by one from N to N: a table
  * whose inner loop has N steps does not meet the same step each time.

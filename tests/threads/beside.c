@@ -1,8 +1,8 @@
 /*
  * Many threads at once, 2 to 16: each computes pieces of work -- chains, products, sorts, loops, updates in place, functions, gradients, gathers
  * out of bounds -- while the others do, and all read and compute one another's pending values; options change, the process forks, a thread is
- * cancelled, deleters call back. Each piece gives the same bits as in one thread alone, or the same error. A plain program, so that it also runs under
- * ThreadSanitizer. Argument: the number of rounds.
+ * cancelled, deleters call back. Each piece gives the same bits as in one thread alone, or the same error. A plain program, so that it also
+ * runs under ThreadSanitizer. Argument: the number of rounds.
  */
 #include "kiln.h"
 #include "tests/support/sanitizer.h"
@@ -332,7 +332,8 @@ static void *work(void *user)
     return NULL;
 }
 
-/* One thread computes in place what another one asks for a gradient of, which needs what is overwritten: it gets that, or is told that it is too late. */
+/* One thread computes in place what another one asks for a gradient of, which needs what is overwritten: it gets that, or is told that it
+ * is too late. */
 static void *compute_in_place(void *times)
 {
     for (int round = 0; round < *(int *)times; round++) {

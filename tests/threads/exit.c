@@ -1,6 +1,7 @@
 /*
  * A process ends, by exit() in its main thread, in another, or in a log sink that the thread in the background waits for, at any moment of a
- * compile in the background or of what kiln_eval_async queued: soon, with its own status, and without a crash of what the compile still uses. The parent has no thread, so its children may do anything.
+ * compile in the background or of what kiln_eval_async queued: soon, with its own status, and without a crash of what the compile still
+ * uses. The parent has no thread, so its children may do anything.
  */
 #include "kiln.h"
 #include "tests/support/seconds.h"

@@ -1,7 +1,7 @@
 /*
- * Random programs (tests/support/random_graph.h) in many threads: each computes all of a batch, in an order of its own, some by kiln_eval_async, and has
- * the interpreter's bits. Threads meet the same programs, in memory and while they are compiled, with the same and with other sizes. Between
- * batches options change. A plain program, so that it also runs under ThreadSanitizer.
+ * Random programs (tests/support/random_graph.h) in many threads: each computes all of a batch, in an order of its own, some by
+ * kiln_eval_async, and has the interpreter's bits. Threads meet the same programs, in memory and while they are compiled, with the same and
+ * with other sizes. Between batches options change. A plain program, so that it also runs under ThreadSanitizer.
  *
  *     random [BATCHES] [SECONDS] [THREADS]        an hour of it: random 1000000 3600 8
  *

@@ -1,7 +1,7 @@
 /*
- * Threads that add and remove rules and passes while others compile: every result is right whatever there is at the moment, no pass is called any more when its removal
- * has returned (what it reads is freed then), and what was compiled under one set is never used under another. A plain program, so that it also
- * runs under ThreadSanitizer. Argument: the number of rounds.
+ * Threads that add and remove rules and passes while others compile: every result is right whatever there is at the moment, no pass is
+ * called any more when its removal has returned (what it reads is freed then), and what was compiled under one set is never used under
+ * another. A plain program, so that it also runs under ThreadSanitizer. Argument: the number of rounds.
  */
 #include "kiln.h"
 

@@ -342,7 +342,8 @@ Test(passes, rewriting_can_be_switched_off)
 
 /* --- what leaves a loop ------------------------------------------------------------------------------------------------ */
 
-/* exp of what the loop captures does, with the sum of it and the quotient; what depends on the carry or the step, what is cheap and what is only repeated stays. */
+/* exp of what the loop captures does, with the sum of it and the quotient; what depends on the carry or the step, what is cheap and what is
+ * only repeated stays. */
 Test(passes, what_is_the_same_in_each_step_leaves_a_loop)
 {
     Graph *g = parse("graph g(%0: f32[8], %1: f32[8], %2: i64[]) {\n"

@@ -1,6 +1,6 @@
 /*
- * The view of a graph that passes of users get (ir/view.h): graphs of which every node that can be built is built anew, and replaced by that, keep their values;
- * what memory does that runs out; what is replaced in which order.
+ * The view of a graph that passes of users get (ir/view.h): graphs of which every node that can be built is built anew, and replaced by
+ * that, keep their values; what memory does that runs out; what is replaced in which order.
  */
 #include "ir/attr.h"
 #include "ir/interp.h"

@@ -1,7 +1,8 @@
 /*
  * libkiln_mpi.so: kiln_comm_backend over MPI 3. The only file that includes <mpi.h>; it needs nothing of libkiln.so.
  *
- * Collectives are the nonblocking ones, which progress while they are asked for (MPI_Test), so that nobody waits inside of MPI. Notes have a communicator of their
+ * Collectives are the nonblocking ones, which progress while they are asked for (MPI_Test), so that nobody waits inside of MPI. Notes have
+ * a communicator of their
  * own: sent from buffers that are kept until they went, received by one receive that is always posted. MPI's errors are returned, not fatal.
  *
  * MPI's own maximum of floats does not say what it makes of NaN: max and min are functions here.
@@ -343,7 +344,8 @@ static kiln_status mpi_hear(void *comm, int *from, void *note, size_t *bytes, ch
 
 /* ---- the end ---- */
 
-/* MPI_Finalize deletes what is attached to MPI_COMM_SELF first, whoever calls it. Notes that nobody asked for are taken, so that their senders' requests end. */
+/* MPI_Finalize deletes what is attached to MPI_COMM_SELF first, whoever calls it. Notes that nobody asked for are taken, so that their
+ * senders' requests end. */
 static int at_finalize(MPI_Comm self, int key, void *value, void *extra)
 {
     char note[KILN_COMM_NOTE], why[KILN_COMM_WHY];

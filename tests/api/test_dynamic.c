@@ -591,7 +591,7 @@ Test(dynamic, explain_says_what_would_happen)
 /* A graph that runs in parts is explained in parts, as many as there are; nothing is computed or left behind. */
 Test(dynamic, explain_tells_each_part_of_a_large_graph)
 {
-    enum { OPS = 9000, ROOM = 1 << 20 };
+    enum { OPS = 17000, ROOM = 1 << 20 };
     static char text[ROOM];
     size_t needed = 0;
     kiln_tensor *x = counted(2, 3), *y = x;

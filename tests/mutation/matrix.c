@@ -21,6 +21,7 @@
 #include "tests/support/vectors.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,37 @@ static bool fast_compares(const Case *c, const Result *wanted)
     return dtype_is_float(dtype) && (!half || c->flags & FAST_TOO);
 }
 
+/* Is some operand so large, and finite, that sums of several are beyond the range in one order and not in another? */
+static bool sums_may_overflow(const Case *c, void *const *data)
+{
+    bool vast = false;
+    for (int i = 0; i < c->n_in; i++) {
+        kiln_dtype dtype = c->in[i].dtype;
+        double most = dtype == KILN_F64 ? 1e300 : dtype == KILN_F16 ? 1e4 : 1e30;
+        int64_t n = dtype_is_float(dtype) ? shape_elements(c->in[i].shape) : 0;
+        for (int64_t k = 0; k < n && !vast; k++) {
+            double x = fabs(value_as_double(dtype, data[i], k));
+            vast = x > most && isfinite(x);
+        }
+    }
+    return vast;
+}
+
+/* With math=fast such sums are infinite or NaN in one order of adding, and something else in another: those elements are not compared. */
+static void leave_out_overflow(const Result *wanted, Result *got)
+{
+    for (int k = 0; k < got->n && k < wanted->n; k++) {
+        const Output *from = &wanted->out[k];
+        Output *to = &got->out[k];
+        size_t size = kiln_dtype_size(to->dtype);
+        int64_t n =
+            dtype_is_float(to->dtype) && from->dtype == to->dtype && shape_equal(from->shape, to->shape) ? shape_elements(to->shape) : 0;
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(value_as_double(to->dtype, to->data, i)) || !isfinite(value_as_double(from->dtype, from->data, i)))
+                memcpy((char *)to->data + (size_t)i * size, (const char *)from->data + (size_t)i * size, size);
+    }
+}
+
 /* Runs the call and holds it against `wanted`; how many programs were compiled for it. */
 static int64_t run(const Call *call, void *const *data, const Result *wanted)
 {
@@ -157,6 +189,8 @@ static int64_t run(const Call *call, void *const *data, const Result *wanted)
     int64_t after = compiles_now();
     if (after < 0)
         report(&call->c, call->what, "fell back to the interpreter: %s", last_warning);
+    if (fast && sums_may_overflow(&call->c, data))
+        leave_out_overflow(wanted, &got);
     if (!fast || wanted->status || !wanted->n || fast_compares(&call->c, wanted))
         results_compare(&call->c, call->what, wanted, &got, t);
     result_free(&got);

@@ -75,10 +75,8 @@ Ref grad_permute(Gradient *d, Ref x, const uint8_t *perm)
 Ref grad_transposed(Gradient *d, Ref x)
 {
     uint8_t perm[MAX_RANK], rank = graph_node(d->g, x)->rank;
-    for (uint8_t k = 0; k < rank; k++)
-        perm[k] = k;
-    perm[rank - 2] = (uint8_t)(rank - 1);
-    perm[rank - 1] = (uint8_t)(rank - 2);
+    for (uint8_t k = 0; k < rank && k < MAX_RANK; k++)
+        perm[k] = (uint8_t)(k + 2 < rank ? k : 2 * rank - 3 - k); /* the last two change places */
     return grad_permute(d, x, perm);
 }
 

@@ -105,10 +105,10 @@ static RtNode *columns_together(Rec *r, Linalg function, unsigned flags, int n, 
     int lead = b->rank - 2;
     uint8_t there[MAX_RANK], back[MAX_RANK];
     int64_t dims[MAX_RANK];
-    for (int d = 0; d < b->rank; d++) {
+    for (int d = 0; d < b->rank && d < MAX_RANK; d++) {
         there[d] = (uint8_t)(d == 0 ? lead : d <= lead ? d - 1 : d);
+        back[d] = (uint8_t)(d < lead ? d + 1 : d == lead ? 0 : d);
         dims[d] = b->dim[there[d]];
-        back[there[d]] = (uint8_t)d;
     }
     RtNode *all = rec_merge(r, rec_permute(r, b, there), 1, lead + 1);
     RtNode *x = system_of(r, function, flags, n, matrix, all);

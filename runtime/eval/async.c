@@ -34,6 +34,7 @@
 #include <string.h>
 
 enum { MAX_QUEUED = 64, MESSAGE = 1024 };
+#define SPIN_SECONDS 50e-6 /* before sleeping: to be woken takes 10 us and more */
 
 typedef enum JobState { JOB_QUEUED, JOB_RUNS, JOB_FAILED } JobState;
 
@@ -53,12 +54,13 @@ static struct {
     pthread_mutex_t lock;      /* guards what follows, and jobs' states */
     pthread_cond_t work, done; /* something was queued; a job is no more */
     Job *jobs;                 /* oldest first */
-    uint32_t queued;
-    bool started, stopping;
+    bool started, stopping, asleep;
     pthread_t thread;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER, .done = PTHREAD_COND_INITIALIZER};
 
-static atomic_uint n_jobs; /* in the list: sync points look no further where it is 0 */
+static atomic_uint n_jobs;   /* in the list: sync points look no further where it is 0; changed under the lock, likewise: */
+static atomic_uint n_queued; /* of these */
+static atomic_uint n_ended;  /* that ever ran */
 
 /* ---- jobs ---- */
 
@@ -105,7 +107,7 @@ static bool has(const Job *job, const RtNode *node)
 static void unlink_job(Job **link)
 {
     Job *job = *link;
-    state.queued -= job->state == JOB_QUEUED;
+    atomic_fetch_sub(&n_queued, job->state == JOB_QUEUED);
     *link = job->next;
     job->next = NULL;
     atomic_fetch_sub(&n_jobs, 1);
@@ -156,8 +158,35 @@ static void take_out(const Job *job)
     unlink_job(link);
 }
 
+/* Outside of the lock: until `count` is another number than `from`, for a short time. */
+static void spin(const atomic_uint *count, uint32_t from)
+{
+    enum { LOOK = 32 };
+    const double until = os_seconds() + SPIN_SECONDS;
+    do
+        for (int i = 0; i < LOOK && atomic_load_explicit(count, memory_order_acquire) == from; i++)
+            os_pause();
+    while (atomic_load_explicit(count, memory_order_acquire) == from && os_seconds() < until);
+}
+
+/* Under the lock, where nothing is queued: until something is, or may be. */
+static void wait_for_work(bool *spun)
+{
+    if (*spun) {
+        state.asleep = true;
+        pthread_cond_wait(&state.work, &state.lock);
+        state.asleep = false;
+    } else {
+        pthread_mutex_unlock(&state.lock);
+        spin(&n_queued, 0);
+        pthread_mutex_lock(&state.lock);
+    }
+    *spun = !*spun;
+}
+
 static void *thread_main(void *unused)
 {
+    bool spun = false;
     (void)unused;
     if (timeline_begin())
         timeline_name_lane("kiln_eval_async");
@@ -167,11 +196,12 @@ static void *thread_main(void *unused)
         while (job && job->state != JOB_QUEUED)
             job = job->next;
         if (!job) {
-            pthread_cond_wait(&state.work, &state.lock);
+            wait_for_work(&spun);
             continue;
         }
         job->state = JOB_RUNS;
-        state.queued--;
+        spun = false;
+        atomic_fetch_sub(&n_queued, 1);
         pthread_mutex_unlock(&state.lock);
         Status status = is_unwanted(job) ? ST_OK : compute(job);
         if (status != ST_OK)
@@ -181,6 +211,7 @@ static void *thread_main(void *unused)
             take_out(job);
         else
             job->state = JOB_FAILED;
+        atomic_fetch_add(&n_ended, 1);
         pthread_cond_broadcast(&state.done);
         pthread_mutex_unlock(&state.lock);
         if (status == ST_OK)
@@ -211,11 +242,11 @@ static void after_fork_child(void)
     pthread_mutex_init(&state.lock, NULL);
     pthread_cond_init(&state.work, NULL);
     pthread_cond_init(&state.done, NULL);
-    state.started = false;
+    state.started = state.asleep = false;
     for (Job *job = state.jobs; job; job = job->next)
         if (job->state == JOB_RUNS) {
             job->state = JOB_QUEUED;
-            state.queued++;
+            atomic_fetch_add(&n_queued, 1);
         }
 }
 
@@ -273,15 +304,16 @@ static bool queue(Job *job)
 {
     pthread_mutex_lock(&state.lock);
     Job *gone = unlink_unwanted();
-    bool taken = state.queued < MAX_QUEUED && start_thread();
+    bool taken = atomic_load(&n_queued) < MAX_QUEUED && start_thread();
     if (taken) {
         Job **end = &state.jobs;
         while (*end)
             end = &(*end)->next;
         *end = job;
-        state.queued++;
+        atomic_fetch_add(&n_queued, 1);
         atomic_fetch_add(&n_jobs, 1);
-        pthread_cond_signal(&state.work);
+        if (state.asleep)
+            pthread_cond_signal(&state.work);
     }
     pthread_mutex_unlock(&state.lock);
     jobs_free(gone);
@@ -319,6 +351,20 @@ static Job **job_of(Job **link, RtNode *const *nodes, uint32_t n)
     return link;
 }
 
+/* Under the lock, where a job runs: until one has ended, or may have. */
+static void wait_for_end(bool *spun)
+{
+    if (*spun) {
+        pthread_cond_wait(&state.done, &state.lock);
+        return;
+    }
+    const uint32_t ended = atomic_load(&n_ended);
+    pthread_mutex_unlock(&state.lock);
+    spin(&n_ended, ended);
+    pthread_mutex_lock(&state.lock);
+    *spun = true;
+}
+
 Status async_settle(RtNode *const *nodes, uint32_t n)
 {
     if (!atomic_load_explicit(&n_jobs, memory_order_acquire))
@@ -326,11 +372,11 @@ Status async_settle(RtNode *const *nodes, uint32_t n)
     TRY(eval_may_enter());
     Job *gone = NULL, *failed = NULL;
     pthread_mutex_lock(&state.lock);
-    bool may_wait = !eval_holds() && !(state.started && pthread_equal(pthread_self(), state.thread));
+    bool spun = false, may_wait = !eval_holds() && !(state.started && pthread_equal(pthread_self(), state.thread));
     for (Job **link = job_of(&state.jobs, nodes, n); *link && !failed;) {
         Job *job = *link;
         if (job->state == JOB_RUNS && may_wait) {
-            pthread_cond_wait(&state.done, &state.lock);
+            wait_for_end(&spun);
             link = job_of(&state.jobs, nodes, n); /* anything may have changed */
         } else if (job->state == JOB_RUNS) {
             link = job_of(&job->next, nodes, n);

@@ -18,7 +18,7 @@ runtime/comm/group.c           all                                    backends a
 runtime/comm/mpi/mpi.c         mpi                                    what MPI has once in a process: under the evaluation lock, whoever calls
 runtime/cuda/cuda.c            cuda,lock,forked,tried,loaded,n_devices,driver_version,why_not,devices   the driver and its devices, opened once
 runtime/device/device.c        generation,known                       the option `device` of a thread, read anew when an option was set
-runtime/eval/async.c           state,n_jobs,once                      what kiln_eval_async queued, and the thread that computes it, with a lock of their own
+runtime/eval/async.c           state,n_jobs,n_queued,n_ended,once     what kiln_eval_async queued, and the thread that computes it, with a lock of their own
 runtime/eval/background.c      state,any_done,stopping,registered,once   the compiling thread and its queue, with a lock of their own
 runtime/eval/background.c      failed,n_failed                        history of compiles: under the evaluation lock
 runtime/eval/breaks.c          served,passed,told,n_told              history of sync points, for KILN_LOG=breaks: under the evaluation lock, or atomic

@@ -371,6 +371,7 @@ Status async_settle(RtNode *const *nodes, uint32_t n)
         return ST_OK;
     TRY(eval_may_enter());
     Job *gone = NULL, *failed = NULL;
+    int cancel = os_cancel_off(); /* waiting is where a thread is cancelled, and nobody would give the lock back */
     pthread_mutex_lock(&state.lock);
     bool spun = false, may_wait = !eval_holds() && !(state.started && pthread_equal(pthread_self(), state.thread));
     for (Job **link = job_of(&state.jobs, nodes, n); *link && !failed;) {
@@ -389,6 +390,7 @@ Status async_settle(RtNode *const *nodes, uint32_t n)
         }
     }
     pthread_mutex_unlock(&state.lock);
+    os_cancel_restore(cancel);
     Status status = ST_OK;
     char message[MESSAGE];
     if (failed) {

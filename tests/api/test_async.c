@@ -234,6 +234,30 @@ Test(async, fork, .timeout = HANGS_AFTER(60))
     }
 }
 
+static void *wait_for(void *x)
+{
+    kiln_status status = kiln_wait(x);
+    pthread_testcancel();
+    return status == KILN_OK ? NULL : x;
+}
+
+/* It takes effect when the wait is over; others go on. */
+Test(async, a_thread_that_waits_is_cancelled, .timeout = HANGS_AFTER(60))
+{
+    pthread_t thread;
+    void *result = NULL;
+    kiln_tensor *x = busy(), *y = kiln_neg(x);
+    cr_assert(pthread_create(&thread, NULL, wait_for, kiln_retain(x)) == 0);
+    usleep(50000); /* it sleeps by now */
+    cr_assert(pthread_cancel(thread) == 0);
+    usleep(50000);
+    queue(y);
+    sem_post(&may_go);
+    cr_assert(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    EXPECT(y, KILN_F32, KILN_SHAPE(3), 0, -1, -2, -3);
+    kiln_release(x);
+}
+
 typedef struct Asked {
     kiln_tensor *x;
     kiln_status status;

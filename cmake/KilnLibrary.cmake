@@ -10,7 +10,7 @@ target_link_libraries(kiln PRIVATE $<BUILD_INTERFACE:kiln_flags> $<BUILD_INTERFA
     $<BUILD_INTERFACE:${KILN_FILE_LIBRARIES}>)
 # no system: gcc tells of a status that is ignored only where its macro is from no system header
 set_target_properties(kiln PROPERTIES
-    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE CXX EXPORT_NO_SYSTEM ON)
+    VERSION ${PROJECT_VERSION} SOVERSION ${KILN_SOVERSION} LINKER_LANGUAGE CXX EXPORT_NO_SYSTEM ON)
 set(KILN_EXPORTS ${PROJECT_SOURCE_DIR}/cmake/kiln.map)
 # nodelete: the pool's threads and the clean-up of ending threads may run after a dlclose.
 target_link_options(kiln PRIVATE -Wl,--gc-sections -Wl,-z,nodelete -Wl,--version-script=${KILN_EXPORTS})

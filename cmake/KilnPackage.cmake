@@ -1,4 +1,4 @@
-# Packages, made by `cmake --workflow --preset package` (or cpack in any build folder): the Debian packages libkiln0, libkiln-dev and kiln, and
+# Packages, made by `cmake --workflow --preset package` (or cpack in any build folder): the Debian packages libkiln1, libkiln-dev and kiln, and
 # the source archive. cmake/KilnDebian.cmake adds what only Debian wants.
 # A package names who made it and answers for it: DEBFULLNAME and DEBEMAIL, as Debian's own tools have it. There is no default: without
 # one the packages are refused (cmake/KilnDebian.cmake).
@@ -21,12 +21,12 @@ set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 
-set(soname libkiln${PROJECT_VERSION_MAJOR})
+set(soname libkiln${KILN_SOVERSION})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${soname})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "liblapack3 | liblapack.so.3") # kiln_solve and the like open it
 file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
-file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs "libkiln ${PROJECT_VERSION_MAJOR} ${soname} (>= ${PROJECT_VERSION})\n")
+file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs "libkiln ${KILN_SOVERSION} ${soname} (>= ${PROJECT_VERSION})\n")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/debian/triggers ${PROJECT_BINARY_DIR}/debian/shlibs)
 set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "Calls record what to compute. When a value is needed, the recorded graph is
 optimised, fused into few loops, compiled for this CPU or an NVIDIA GPU, and

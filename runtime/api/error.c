@@ -169,7 +169,7 @@ void errors_back_to(ErrorMark mark)
 
 bool errors_kept(void) { return state()->kept_status != ST_OK; }
 
-void kiln_check_at(const char *file, int line, kiln_status status)
+void kiln_check_at(kiln_status status, const char *file, int line)
 {
     if (status == KILN_OK)
         return;
@@ -180,6 +180,6 @@ void kiln_check_at(const char *file, int line, kiln_status status)
     exit(1);
 }
 
-void kiln_check(kiln_status status) { kiln_check_at(NULL, 0, status); }
+void kiln_check(kiln_status status) { kiln_check_at(status, NULL, 0); }
 
 const char *kiln_status_name(kiln_status status) { return (unsigned)status < ST_COUNT ? status_name((Status)status) : "unknown status"; }

@@ -159,11 +159,11 @@ static Status type_of_result(void *user, uint32_t k, RtNode *const *out, Shape *
 kiln_status kiln_while(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
                        kiln_tensor **out, void *user)
 {
-    return kiln_while_at(NULL, 0, condition, step, n, init, max_steps, out, user);
+    return kiln_while_at(condition, step, n, init, max_steps, out, user, NULL, 0);
 }
 
-kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init,
-                          int64_t max_steps, kiln_tensor **out, void *user)
+kiln_status kiln_while_at(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
+                          kiln_tensor **out, void *user, const char *file, int line)
 {
     Rec r = REC(kiln_while);
     While w CLEANUP(end_with) = {.call = {.r = &r, .carry = "state"}, .condition = condition, .step = step, .user = user};
@@ -264,12 +264,11 @@ static void check_length(Scan *s, int64_t length)
 kiln_status kiln_scan(kiln_scan_body *body, int64_t length, unsigned flags, int n_carry, kiln_tensor *const *init, kiln_tensor **last,
                       int n_xs, kiln_tensor *const *xs, int n_ys, kiln_tensor **ys, void *user)
 {
-    return kiln_scan_at(NULL, 0, body, length, flags, n_carry, init, last, n_xs, xs, n_ys, ys, user);
+    return kiln_scan_at(body, length, flags, n_carry, init, last, n_xs, xs, n_ys, ys, user, NULL, 0);
 }
 
-kiln_status kiln_scan_at(const char *file, int line, kiln_scan_body *body, int64_t length, unsigned flags, int n_carry,
-                         kiln_tensor *const *init, kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys, kiln_tensor **ys,
-                         void *user)
+kiln_status kiln_scan_at(kiln_scan_body *body, int64_t length, unsigned flags, int n_carry, kiln_tensor *const *init, kiln_tensor **last,
+                         int n_xs, kiln_tensor *const *xs, int n_ys, kiln_tensor **ys, void *user, const char *file, int line)
 {
     Rec r = REC(kiln_scan);
     Scan s CLEANUP(end_with) = {.call = {.r = &r, .carry = "carry"}, .body = body, .user = user, .n_carry = n_carry, .n_xs = n_xs};
@@ -356,11 +355,11 @@ static Status check_cond(void *user, uint32_t which, RtNode *const *out)
 kiln_status kiln_cond(kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f, int n_in, kiln_tensor *const *in,
                       int n_out, kiln_tensor **out, void *user)
 {
-    return kiln_cond_at(NULL, 0, predicate, then_f, else_f, n_in, in, n_out, out, user);
+    return kiln_cond_at(predicate, then_f, else_f, n_in, in, n_out, out, user, NULL, 0);
 }
 
-kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f,
-                         int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user)
+kiln_status kiln_cond_at(kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f, int n_in, kiln_tensor *const *in,
+                         int n_out, kiln_tensor **out, void *user, const char *file, int line)
 {
     Rec r = REC(kiln_cond);
     LoopCall call CLEANUP(end_call) = {.r = &r}, *c = &call;

@@ -191,8 +191,8 @@ static bool run_pieces(const Map *m, RtNode *const *whole, int64_t pieces, RtNod
             xs[n_xs++] = rec_out(r, rec_split(r, x, 0, 2, (const int64_t[]){pieces, m->chunk}));
         }
     if (r->status == ST_OK) {
-        Status status = (Status)kiln_scan_at(r->loc.file, r->loc.line, call_piece, pieces, 0, 0, NULL, NULL, n_xs, xs, (int)m->n_out, ys,
-                                             (void *)(uintptr_t)m);
+        Status status = (Status)kiln_scan_at(call_piece, pieces, 0, 0, NULL, NULL, n_xs, xs, (int)m->n_out, ys, (void *)(uintptr_t)m,
+                                             r->loc.file, r->loc.line);
         if (status != ST_OK)
             r->status = status; /* it is kept */
     }
@@ -229,11 +229,11 @@ static bool run_in_pieces(Map *m, RtNode **out)
 kiln_status kiln_map(kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk, int n_out, kiln_tensor **out,
                      void *user)
 {
-    return kiln_map_at(NULL, 0, f, n_in, in, axes, chunk, n_out, out, user);
+    return kiln_map_at(f, n_in, in, axes, chunk, n_out, out, user, NULL, 0);
 }
 
-kiln_status kiln_map_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk,
-                        int n_out, kiln_tensor **out, void *user)
+kiln_status kiln_map_at(kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk, int n_out,
+                        kiln_tensor **out, void *user, const char *file, int line)
 {
     Rec r = REC(kiln_map);
     Map m CLEANUP(end_map) = {.r = &r, .f = f, .user = user, .chunk = chunk, .mode = r.thread->mode};

@@ -100,9 +100,9 @@ static Status enter(kiln_op *op)
     return ST_OK;
 }
 
-const kiln_op *kiln_op_register(const kiln_op_info *info) { return kiln_op_register_at(NULL, 0, info); }
+const kiln_op *kiln_op_register(const kiln_op_info *info) { return kiln_op_register_at(info, NULL, 0); }
 
-const kiln_op *kiln_op_register_at(const char *file, int line, const kiln_op_info *info)
+const kiln_op *kiln_op_register_at(const kiln_op_info *info, const char *file, int line)
 {
     kiln_op *op = NULL;
     Status status = check_info(info);
@@ -346,11 +346,11 @@ static kiln_status apply_decompose(Apply *a, kiln_tensor *const *in, kiln_tensor
 
 kiln_status kiln_op_apply(const kiln_op *op, kiln_tensor *const *in, const void *attributes, size_t bytes, kiln_tensor **out)
 {
-    return kiln_op_apply_at(NULL, 0, op, in, attributes, bytes, out);
+    return kiln_op_apply_at(op, in, attributes, bytes, out, NULL, 0);
 }
 
-kiln_status kiln_op_apply_at(const char *file, int line, const kiln_op *op, kiln_tensor *const *in, const void *attributes, size_t bytes,
-                             kiln_tensor **out)
+kiln_status kiln_op_apply_at(const kiln_op *op, kiln_tensor *const *in, const void *attributes, size_t bytes, kiln_tensor **out,
+                             const char *file, int line)
 {
     const Loc loc = {file, line};
     if (!op)

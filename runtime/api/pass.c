@@ -37,17 +37,17 @@ static Status add_rule(const char *name, const char *pattern, const char *replac
 
 kiln_status kiln_rule_add(const char *name, const char *pattern, const char *replacement, unsigned condition)
 {
-    return kiln_rule_add_at(NULL, 0, name, pattern, replacement, condition);
+    return kiln_rule_add_at(name, pattern, replacement, condition, NULL, 0);
 }
 
-kiln_status kiln_rule_add_at(const char *file, int line, const char *name, const char *pattern, const char *replacement, unsigned condition)
+kiln_status kiln_rule_add_at(const char *name, const char *pattern, const char *replacement, unsigned condition, const char *file, int line)
 {
     return error_sync(add_rule(name, pattern, replacement, condition), "kiln_rule_add", (Loc){file, line});
 }
 
-kiln_status kiln_rule_remove(const char *name) { return kiln_rule_remove_at(NULL, 0, name); }
+kiln_status kiln_rule_remove(const char *name) { return kiln_rule_remove_at(name, NULL, 0); }
 
-kiln_status kiln_rule_remove_at(const char *file, int line, const char *name)
+kiln_status kiln_rule_remove_at(const char *name, const char *file, int line)
 {
     Status status = name ? extensions_remove_rule(name) : fail(ST_INVALID, "the name is NULL");
     return error_sync(status, "kiln_rule_remove", (Loc){file, line});
@@ -67,11 +67,11 @@ static Status call_pass(GraphView *view, void (*callback)(void), void *user)
 
 kiln_status kiln_pass_register(const char *name, const char *version, const char *after, kiln_pass *callback, void *user)
 {
-    return kiln_pass_register_at(NULL, 0, name, version, after, callback, user);
+    return kiln_pass_register_at(name, version, after, callback, user, NULL, 0);
 }
 
-kiln_status kiln_pass_register_at(const char *file, int line, const char *name, const char *version, const char *after, kiln_pass *callback,
-                                  void *user)
+kiln_status kiln_pass_register_at(const char *name, const char *version, const char *after, kiln_pass *callback, void *user,
+                                  const char *file, int line)
 {
     Status status = !name || !version || !callback ? fail(ST_INVALID, "%s is NULL",
                                                           !name      ? "the name"
@@ -81,7 +81,7 @@ kiln_status kiln_pass_register_at(const char *file, int line, const char *name, 
     return error_sync(status, "kiln_pass_register", (Loc){file, line});
 }
 
-kiln_status kiln_pass_remove(const char *name) { return kiln_pass_remove_at(NULL, 0, name); }
+kiln_status kiln_pass_remove(const char *name) { return kiln_pass_remove_at(name, NULL, 0); }
 
 /* An evaluation that reads the options and then compiles holds the evaluation lock: once that was free nobody will call the pass but,
  * maybe, a compile in the background, which may fail. */
@@ -95,7 +95,7 @@ static Status remove_pass(const char *name)
     return ST_OK;
 }
 
-kiln_status kiln_pass_remove_at(const char *file, int line, const char *name)
+kiln_status kiln_pass_remove_at(const char *name, const char *file, int line)
 {
     return error_sync(name ? remove_pass(name) : fail(ST_INVALID, "the name is NULL"), "kiln_pass_remove", (Loc){file, line});
 }

@@ -42,7 +42,7 @@ static kiln_tensor *plain(const Work *w, kiln_tensor *x)
 
 static bool is_half(const kiln_tensor *x) { return x && (x->node->dtype == DT_F16 || x->node->dtype == DT_BF16); }
 
-static kiln_tensor *cast(const Work *w, kiln_tensor *x, kiln_dtype dtype) { return kiln_cast_at(w->loc.file, w->loc.line, x, dtype); }
+static kiln_tensor *cast(const Work *w, kiln_tensor *x, kiln_dtype dtype) { return kiln_cast_at(x, dtype, w->loc.file, w->loc.line); }
 
 /* Another one, on a cotangent; what is combined is so in f32 at least. */
 static kiln_tensor *other(const Work *w, kiln_comm_op op, kiln_tensor *x)
@@ -59,10 +59,10 @@ static kiln_tensor *to_the_extreme(const Work *w, kiln_tensor *x, kiln_tensor *y
 {
     const char *file = w->loc.file;
     int line = w->loc.line;
-    kiln_tensor *loses = w->c.how == KILN_REDUCE_MAX ? kiln_lt_at(file, line, x, y) : kiln_gt_at(file, line, x, y);
-    kiln_tensor *has = cast(w, kiln_logical_not_at(file, line, loses), kiln_dtype_of(x));
-    kiln_tensor *share = kiln_div_at(file, line, other(w, KILN_COMM_ALL_REDUCE, cotangent), other(w, KILN_COMM_ALL_REDUCE, has));
-    return kiln_where_at(file, line, loses, kiln_zeros_like_at(file, line, x), share);
+    kiln_tensor *loses = w->c.how == KILN_REDUCE_MAX ? kiln_lt_at(x, y, file, line) : kiln_gt_at(x, y, file, line);
+    kiln_tensor *has = cast(w, kiln_logical_not_at(loses, file, line), kiln_dtype_of(x));
+    kiln_tensor *share = kiln_div_at(other(w, KILN_COMM_ALL_REDUCE, cotangent), other(w, KILN_COMM_ALL_REDUCE, has), file, line);
+    return kiln_where_at(loses, kiln_zeros_like_at(x, file, line), share, file, line);
 }
 
 static kiln_tensor *back_the_other_way(const Work *w, kiln_tensor *cotangent)
@@ -216,7 +216,7 @@ static kiln_tensor *strong(const Work *w, kiln_tensor *x)
 
 static kiln_tensor *mean_of(const Work *w, kiln_tensor *sum)
 {
-    return kiln_div_at(w->loc.file, w->loc.line, sum, kiln_scalar_at(w->loc.file, w->loc.line, w->c.group->size));
+    return kiln_div_at(sum, kiln_scalar_at(w->c.group->size, w->loc.file, w->loc.line), w->loc.file, w->loc.line);
 }
 
 /* Of parts from all ranks along the first axis. */
@@ -226,9 +226,9 @@ static kiln_tensor *combine(const Work *w, kiln_tensor *parts, kiln_reduce how)
     const char *file = w->loc.file;
     int line = w->loc.line;
     return !parts                    ? NULL
-           : how == KILN_REDUCE_PROD ? kiln_prod_axes_at(file, line, parts, first, false)
-           : how == KILN_REDUCE_MAX  ? kiln_max_axes_at(file, line, parts, first, false)
-                                     : kiln_min_axes_at(file, line, parts, first, false);
+           : how == KILN_REDUCE_PROD ? kiln_prod_axes_at(parts, first, false, file, line)
+           : how == KILN_REDUCE_MAX  ? kiln_max_axes_at(parts, first, false, file, line)
+                                     : kiln_min_axes_at(parts, first, false, file, line);
 }
 
 API3(kiln_tensor *, kiln_all_reduce, kiln_group *, group, kiln_tensor *, x, kiln_reduce, how)
@@ -340,7 +340,7 @@ API3(kiln_tensor *, kiln_send_recv, kiln_group *, group, kiln_tensor *, x, const
     const Work w = {"kiln_send_recv", r.loc, {group, KILN_COMM_SEND_RECV, KILN_REDUCE_SUM, 0, from}};
     if (group->size > 1)
         return with_gradient(&w, x);
-    return from[0] == 0 ? cast(&w, x, (kiln_dtype)node_dtype(x->node)) : kiln_zeros_like_at(file, line, x);
+    return from[0] == 0 ? cast(&w, x, (kiln_dtype)node_dtype(x->node)) : kiln_zeros_like_at(x, file, line);
 }
 
 API1(kiln_status, kiln_barrier, kiln_group *, group)
@@ -378,7 +378,7 @@ static size_t bytes_of(const kiln_tensor *x) { return (size_t)node_elements(x->n
 
 static kiln_tensor *mean_over(const Bucket *b, kiln_tensor *x)
 {
-    return kiln_all_reduce_at(b->w->loc.file, b->w->loc.line, b->w->c.group, x, KILN_REDUCE_MEAN);
+    return kiln_all_reduce_at(b->w->c.group, x, KILN_REDUCE_MEAN, b->w->loc.file, b->w->loc.line);
 }
 
 static kiln_tensor *one_behind_the_other(const Bucket *b)
@@ -448,10 +448,10 @@ static bool reduce_all(Bucket *b, int n)
 
 kiln_status kiln_parallel_gradients(kiln_group *group, kiln_tensor **grads, int n)
 {
-    return kiln_parallel_gradients_at(NULL, 0, group, grads, n);
+    return kiln_parallel_gradients_at(group, grads, n, NULL, 0);
 }
 
-kiln_status kiln_parallel_gradients_at(const char *file, int line, kiln_group *group, kiln_tensor **grads, int n)
+kiln_status kiln_parallel_gradients_at(kiln_group *group, kiln_tensor **grads, int n, const char *file, int line)
 {
     static const char api[] = "kiln_parallel_gradients";
     Rec r = rec_begin(api, file, line);

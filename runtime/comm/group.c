@@ -75,9 +75,9 @@ static Status add_backend(const kiln_comm_backend *b, const char *asked)
     return ST_OK;
 }
 
-kiln_status kiln_comm_register(const kiln_comm_backend *backend) { return kiln_comm_register_at(NULL, 0, backend); }
+kiln_status kiln_comm_register(const kiln_comm_backend *backend) { return kiln_comm_register_at(backend, NULL, 0); }
 
-kiln_status kiln_comm_register_at(const char *file, int line, const kiln_comm_backend *backend)
+kiln_status kiln_comm_register_at(const kiln_comm_backend *backend, const char *file, int line)
 {
     eval_lock();
     Status status = add_backend(backend, NULL);
@@ -251,9 +251,9 @@ static Status world_of(const char *name, kiln_group **out)
     return make_world(b, out);
 }
 
-kiln_group *kiln_group_world(const char *backend) { return kiln_group_world_at(NULL, 0, backend); }
+kiln_group *kiln_group_world(const char *backend) { return kiln_group_world_at(backend, NULL, 0); }
 
-kiln_group *kiln_group_world_at(const char *file, int line, const char *backend)
+kiln_group *kiln_group_world_at(const char *backend, const char *file, int line)
 {
     static const char api[] = "kiln_group_world";
     const Loc loc = {file, line};
@@ -315,9 +315,9 @@ static Status split(kiln_group *parent, int color, int key, Loc loc, kiln_group 
     return ST_OK;
 }
 
-kiln_group *kiln_group_split(kiln_group *group, int color, int key) { return kiln_group_split_at(NULL, 0, group, color, key); }
+kiln_group *kiln_group_split(kiln_group *group, int color, int key) { return kiln_group_split_at(group, color, key, NULL, 0); }
 
-kiln_group *kiln_group_split_at(const char *file, int line, kiln_group *group, int color, int key)
+kiln_group *kiln_group_split_at(kiln_group *group, int color, int key, const char *file, int line)
 {
     static const char api[] = "kiln_group_split";
     const Loc loc = {file, line};

@@ -649,7 +649,7 @@ static void clear_results(kiln_tensor **out, int n)
  * a node of its own, too, as its gradient is not the other's. No argument is weak: the cast is to its own dtype. */
 static kiln_tensor *argument_of_inline(kiln_tensor *const *in, int n, int i, Loc loc)
 {
-    kiln_tensor *own = kiln_cast_at(loc.file, loc.line, in[i], (kiln_dtype)in[i]->node->dtype);
+    kiln_tensor *own = kiln_cast_at(in[i], (kiln_dtype)in[i]->node->dtype, loc.file, loc.line);
     bool again = false;
     for (int k = 0; k < n; k++)
         again |= k != i && in[k]->node == in[i]->node;
@@ -723,7 +723,7 @@ static Status call_locked(Evaluation *e, kiln_function *f, kiln_tensor *const *i
     return status;
 }
 
-kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
+kiln_status kiln_function_call_at(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out, const char *file, int line)
 {
     static const char api[] = "kiln_function_call";
     Loc loc = {file, line};
@@ -740,5 +740,5 @@ kiln_status kiln_function_call_at(const char *file, int line, kiln_function *f, 
 
 kiln_status(kiln_function_call)(kiln_function *f, kiln_tensor *const *in, kiln_tensor **out)
 {
-    return kiln_function_call_at(NULL, 0, f, in, out);
+    return kiln_function_call_at(f, in, out, NULL, 0);
 }

@@ -179,11 +179,11 @@ static void free_nodes(RtNode ***nodes) { os_free(*nodes); }
 
 kiln_status kiln_checkpoint(kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user)
 {
-    return kiln_checkpoint_at(NULL, 0, f, n_in, in, n_out, out, user);
+    return kiln_checkpoint_at(f, n_in, in, n_out, out, user, NULL, 0);
 }
 
-kiln_status kiln_checkpoint_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out,
-                               kiln_tensor **out, void *user)
+kiln_status kiln_checkpoint_at(kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user,
+                               const char *file, int line)
 {
     Rec r = REC(kiln_checkpoint);
     Plain plain = {f, user};

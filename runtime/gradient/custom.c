@@ -166,7 +166,7 @@ static void transpose_jvp(kiln_tensor **place, kiln_tensor **grads, void *with)
     for (uint32_t i = 0; i < m->n_in; i++)
         if (tangents[i])
             tangents[n_in++] = tangents[i];
-    if (errors_since(errors) || kiln_vjp_at(m->file, m->line, n, m->between, cotangents, n_in, tangents, 0, grads) != KILN_OK)
+    if (errors_since(errors) || kiln_vjp_at(n, m->between, cotangents, n_in, tangents, 0, grads, m->file, m->line) != KILN_OK)
         return;
     for (uint32_t i = m->n_in; i-- > 0;) /* back to where they belong */
         grads[i] = custom_flows(m->in[i]) ? grads[--n_in] : NULL;
@@ -557,11 +557,11 @@ Status custom_of_bodies(const char *api, Loc loc, const CustomFunction *function
 kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in, kiln_tensor *const *in, int n_out,
                                  kiln_tensor **out, void *user)
 {
-    return kiln_custom_gradient_at(NULL, 0, f, vjp, jvp, n_in, in, n_out, out, user);
+    return kiln_custom_gradient_at(f, vjp, jvp, n_in, in, n_out, out, user, NULL, 0);
 }
 
-kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in,
-                                    kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user)
+kiln_status kiln_custom_gradient_at(kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in, kiln_tensor *const *in,
+                                    int n_out, kiln_tensor **out, void *user, const char *file, int line)
 {
     return custom_gradient("kiln_custom_gradient", (Loc){file, line}, f, vjp, jvp, n_in, in, n_out, out, user);
 }

@@ -747,10 +747,10 @@ static kiln_status products(Rec r, Task t, kiln_tensor *const *seeds, const char
 
 kiln_status kiln_grad(kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads)
 {
-    return kiln_grad_at(NULL, 0, loss, params, n, grads);
+    return kiln_grad_at(loss, params, n, grads, NULL, 0);
 }
 
-kiln_status kiln_grad_at(const char *file, int line, kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads)
+kiln_status kiln_grad_at(kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads, const char *file, int line)
 {
     Rec r = REC(kiln_grad);
     char text[SHAPE_TEXT];
@@ -778,11 +778,11 @@ kiln_status kiln_grad_at(const char *file, int line, kiln_tensor *loss, kiln_ten
 kiln_status kiln_vjp(int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in, kiln_tensor *const *inputs,
                      unsigned flags, kiln_tensor **grads)
 {
-    return kiln_vjp_at(NULL, 0, n_out, outputs, cotangents, n_in, inputs, flags, grads);
+    return kiln_vjp_at(n_out, outputs, cotangents, n_in, inputs, flags, grads, NULL, 0);
 }
 
-kiln_status kiln_vjp_at(const char *file, int line, int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in,
-                        kiln_tensor *const *inputs, unsigned flags, kiln_tensor **grads)
+kiln_status kiln_vjp_at(int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in, kiln_tensor *const *inputs,
+                        unsigned flags, kiln_tensor **grads, const char *file, int line)
 {
     Task t = {.in_name = "inputs", .flags = flags, .n_in = n_in, .n_out = n_out, .in = inputs, .out = outputs, .result = grads};
     return products(REC(kiln_vjp), t, cotangents, "cotangents");
@@ -791,11 +791,11 @@ kiln_status kiln_vjp_at(const char *file, int line, int n_out, kiln_tensor *cons
 kiln_status kiln_jvp(int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out, kiln_tensor *const *outputs,
                      unsigned flags, kiln_tensor **out_tangents)
 {
-    return kiln_jvp_at(NULL, 0, n_in, inputs, tangents, n_out, outputs, flags, out_tangents);
+    return kiln_jvp_at(n_in, inputs, tangents, n_out, outputs, flags, out_tangents, NULL, 0);
 }
 
-kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out,
-                        kiln_tensor *const *outputs, unsigned flags, kiln_tensor **out_tangents)
+kiln_status kiln_jvp_at(int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out, kiln_tensor *const *outputs,
+                        unsigned flags, kiln_tensor **out_tangents, const char *file, int line)
 {
     Task t = {.in_name = "inputs",
               .forward = true,

@@ -104,7 +104,7 @@ static bool inline_body(const Work *w, kiln_tensor *const *in, kiln_tensor *cons
 /* Cotangents of the inputs `of` for the outputs and cotangents in `with`, to grads. */
 static bool differentiate(const Work *w, const Pairs *with, int n, kiln_tensor **of, kiln_tensor **grads)
 {
-    return n == 0 || kiln_vjp_at(w->d->r->loc.file, w->d->r->loc.line, with->n, with->a, with->b, n, of, 0, grads) == KILN_OK;
+    return n == 0 || kiln_vjp_at(with->n, with->a, with->b, n, of, 0, grads, w->d->r->loc.file, w->d->r->loc.line) == KILN_OK;
 }
 
 static kiln_tensor *zeros_like(const Work *w, const RtNode *like)
@@ -227,7 +227,7 @@ static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
         if (dtype_is_float((DType)d->type[w.carries + k].dtype))
             xs[n_xs++] = cotangents[w.carries + k];
     unsigned flags = node->attr.loop.reverse ? 0 : KILN_SCAN_REVERSE;
-    if (kiln_scan_at(d->r->loc.file, d->r->loc.line, step_back, node->facts[0], flags, n_carry, init, last, n_xs, xs, n_ys, ys, &w) ==
+    if (kiln_scan_at(step_back, node->facts[0], flags, n_carry, init, last, n_xs, xs, n_ys, ys, &w, d->r->loc.file, d->r->loc.line) ==
         KILN_OK) {
         uint32_t at = 0, of_ys = 0, of_captured = n_flowing + n_captured;
         for (uint32_t k = 0; k < node->n_in; k++)
@@ -415,7 +415,7 @@ static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotang
     for (uint32_t k = w.carries; k < node->n_in; k++)
         if (wanted(&w, k))
             state[n++] = zeros_like(&w, d->in[k]);
-    if (state[0] && kiln_while_at(d->r->loc.file, d->r->loc.line, steps_left, while_step_back, n, state, 0, last, &b) == KILN_OK)
+    if (state[0] && kiln_while_at(steps_left, while_step_back, n, state, 0, last, &b, d->r->loc.file, d->r->loc.line) == KILN_OK)
         for (uint32_t k = 0, at = 1, sum = 1 + b.n_flowing + b.n_captured; k < node->n_in; k++)
             grads[k] = k < w.carries ? flows(d->in[k]) ? last[at++] : NULL : wanted(&w, k) ? last[sum++] : NULL;
     os_free(room.at);
@@ -469,7 +469,7 @@ static bool along(const Work *w, kiln_tensor *const *in, kiln_tensor *const *cap
     for (uint32_t k = 0; k < w->body->n_outputs && good; k++)
         if (dtype_is_float((DType)w->d->type[k].dtype) && k < w->carries + w->ys)
             moving[n_out++] = out[k];
-    good = good && kiln_jvp_at(w->d->r->loc.file, w->d->r->loc.line, n, of, tangents, n_out, moving, 0, out_tangents) == KILN_OK;
+    good = good && kiln_jvp_at(n, of, tangents, n_out, moving, 0, out_tangents, w->d->r->loc.file, w->d->r->loc.line) == KILN_OK;
     os_free(moving);
     return good;
 }
@@ -568,13 +568,13 @@ static void loop_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangen
     if (ends) {
         all[0] = kiln_full(KILN_I64, KILN_SHAPE(), 0);
         int64_t bound = node->facts[0] == INT64_MAX ? 0 : node->facts[0];
-        status = kiln_while_at(d->r->loc.file, d->r->loc.line, while_condition_along, while_step_along, n_carry + 1, all, bound, last, &a);
+        status = kiln_while_at(while_condition_along, while_step_along, n_carry + 1, all, bound, last, &a, d->r->loc.file, d->r->loc.line);
         last++;
     } else if (n_carry + n_ys == 0) { /* whole numbers alone */
         status = KILN_OK;
     } else {
-        status = kiln_scan_at(d->r->loc.file, d->r->loc.line, step_along, node->facts[0], node->attr.loop.reverse ? KILN_SCAN_REVERSE : 0,
-                              n_carry, init, last, n_xs, xs, n_ys, ys, &a);
+        status = kiln_scan_at(step_along, node->facts[0], node->attr.loop.reverse ? KILN_SCAN_REVERSE : 0, n_carry, init, last, n_xs, xs,
+                              n_ys, ys, &a, d->r->loc.file, d->r->loc.line);
     }
     for (uint32_t k = 0, at = w.carries, at_y = 0; k < w.carries + w.ys && status == KILN_OK; k++)
         if (dtype_is_float((DType)d->type[k].dtype))
@@ -631,7 +631,7 @@ static void cond_of(const DifferentiableBodies *d, kiln_tensor **in, bool forwar
     for (uint32_t k = 0; k < n_got; k++)
         n_out += has_direction(&w, forward, k);
     kiln_function_body *then_f = forward ? then_along : then_back, *else_f = forward ? else_along : else_back;
-    if (n_out && kiln_cond_at(d->r->loc.file, d->r->loc.line, in[0], then_f, else_f, n, given, n_out, out, &w) == KILN_OK)
+    if (n_out && kiln_cond_at(in[0], then_f, else_f, n, given, n_out, out, &w, d->r->loc.file, d->r->loc.line) == KILN_OK)
         for (uint32_t k = 0, at = 0; k < n_got; k++)
             if (has_direction(&w, forward, k))
                 got[k] = out[at++];

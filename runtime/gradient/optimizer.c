@@ -202,10 +202,10 @@ static bool make_state(Rec *r, kiln_optimizer *opt)
 
 kiln_optimizer *kiln_optimizer_new(kiln_tensor *const *params, int n, const kiln_optimizer_options *options)
 {
-    return kiln_optimizer_new_at(NULL, 0, params, n, options);
+    return kiln_optimizer_new_at(params, n, options, NULL, 0);
 }
 
-kiln_optimizer *kiln_optimizer_new_at(const char *file, int line, kiln_tensor *const *params, int n, const kiln_optimizer_options *options)
+kiln_optimizer *kiln_optimizer_new_at(kiln_tensor *const *params, int n, const kiln_optimizer_options *options, const char *file, int line)
 {
     Rec r = REC(kiln_optimizer_new);
     kiln_optimizer *opt = NULL;

@@ -43,11 +43,11 @@ static kiln_status hand_out(Rec *r, int n, RtNode *const *value, kiln_tensor **r
 
 kiln_status kiln_clip_by_global_norm(kiln_tensor *const *grads, int n, double max_norm, kiln_tensor **clipped, kiln_tensor **norm)
 {
-    return kiln_clip_by_global_norm_at(NULL, 0, grads, n, max_norm, clipped, norm);
+    return kiln_clip_by_global_norm_at(grads, n, max_norm, clipped, norm, NULL, 0);
 }
 
-kiln_status kiln_clip_by_global_norm_at(const char *file, int line, kiln_tensor *const *grads, int n, double max_norm,
-                                        kiln_tensor **clipped, kiln_tensor **norm)
+kiln_status kiln_clip_by_global_norm_at(kiln_tensor *const *grads, int n, double max_norm, kiln_tensor **clipped, kiln_tensor **norm,
+                                        const char *file, int line)
 {
     Rec r = REC(kiln_clip_by_global_norm);
     RtNode **g = NULL, *total = NULL;
@@ -95,9 +95,9 @@ struct kiln_scaler {
     kiln_tensor *scale, *good; /* f32; i64: finite steps in a row */
 };
 
-kiln_scaler *kiln_scaler_new(double scale, int64_t interval) { return kiln_scaler_new_at(NULL, 0, scale, interval); }
+kiln_scaler *kiln_scaler_new(double scale, int64_t interval) { return kiln_scaler_new_at(scale, interval, NULL, 0); }
 
-kiln_scaler *kiln_scaler_new_at(const char *file, int line, double scale, int64_t interval)
+kiln_scaler *kiln_scaler_new_at(double scale, int64_t interval, const char *file, int line)
 {
     Rec r = REC(kiln_scaler_new);
     kiln_scaler *s = NULL;
@@ -171,11 +171,11 @@ static void record_scale(Rec *r, const kiln_scaler *s, RtNode *finite, RtNode *s
 
 kiln_tensor *kiln_scaler_unscale(kiln_scaler *scaler, kiln_tensor *const *grads, int n, kiln_tensor **unscaled)
 {
-    return kiln_scaler_unscale_at(NULL, 0, scaler, grads, n, unscaled);
+    return kiln_scaler_unscale_at(scaler, grads, n, unscaled, NULL, 0);
 }
 
-kiln_tensor *kiln_scaler_unscale_at(const char *file, int line, kiln_scaler *scaler, kiln_tensor *const *grads, int n,
-                                    kiln_tensor **unscaled)
+kiln_tensor *kiln_scaler_unscale_at(kiln_scaler *scaler, kiln_tensor *const *grads, int n, kiln_tensor **unscaled, const char *file,
+                                    int line)
 {
     Rec r = REC(kiln_scaler_unscale);
     RtNode **g = NULL, *finite = NULL;

@@ -92,8 +92,7 @@
  * run in the default floating-point mode, bodies in that of the caller.
  *
  * Locations. Each recording function and sync point is also a macro that passes __FILE__ and
- * __LINE__ to a twin named `..._at`; a compiler that refuses an argument counts these two as well
- * ("argument 4 of kiln_matmul_at" is your second). Define KILN_NO_LOCATIONS before including this file to have
+ * __LINE__ behind your arguments to a twin named `..._at`. Define KILN_NO_LOCATIONS before including this file to have
  * plain functions only; bindings from other languages use the plain symbols.
  */
 #ifndef KILN_H
@@ -124,10 +123,10 @@
  * returns a tensor (NULL on error), the second a status that must be checked (a sync point). */
 #define KILN_OP(name, ...)                   \
     KILN_API kiln_tensor *name(__VA_ARGS__); \
-    KILN_API kiln_tensor *name##_at(const char *file, int line, __VA_ARGS__)
+    KILN_API kiln_tensor *name##_at(__VA_ARGS__, const char *file, int line)
 #define KILN_SYNC(name, ...)                                \
     KILN_API KILN_MUST_CHECK kiln_status name(__VA_ARGS__); \
-    KILN_API KILN_MUST_CHECK kiln_status name##_at(const char *file, int line, __VA_ARGS__)
+    KILN_API KILN_MUST_CHECK kiln_status name##_at(__VA_ARGS__, const char *file, int line)
 
 #ifdef __cplusplus
 extern "C" {
@@ -275,7 +274,7 @@ KILN_API const char *kiln_status_name(kiln_status status); /* "shapes do not fit
 /* For short programs: unless status is KILN_OK, prints the error with the caller's place to stderr
  * and ends the process with exit(1). Libraries return the status instead. */
 KILN_API void kiln_check(kiln_status status);
-KILN_API void kiln_check_at(const char *file, int line, kiln_status status);
+KILN_API void kiln_check_at(kiln_status status, const char *file, int line);
 
 /* Where warnings (level 0) and log lines (level 1) go: one line without newline at a time, from any
  * thread. NULL: stderr. A line may come from the middle of a computation, and other threads wait
@@ -806,7 +805,7 @@ KILN_OP(kiln_stack, kiln_tensor *const *tensors, int n, int axis);
  * equal parts. On error all parts are NULL and the error is kept, as for functions that return a
  * tensor. */
 KILN_API kiln_status kiln_split(kiln_tensor *x, int axis, int n, const int64_t *sizes, kiln_tensor **parts);
-KILN_API kiln_status kiln_split_at(const char *file, int line, kiln_tensor *x, int axis, int n, const int64_t *sizes, kiln_tensor **parts);
+KILN_API kiln_status kiln_split_at(kiln_tensor *x, int axis, int n, const int64_t *sizes, kiln_tensor **parts, const char *file, int line);
 /* x repeated repeats.dim[i] times along axis i (aligned at the right, missing ones 1), as NumPy's
  * tile. */
 KILN_OP(kiln_tile, kiln_tensor *x, kiln_shape repeats);
@@ -858,8 +857,8 @@ KILN_OP(kiln_argsort, kiln_tensor *x, int axis, bool descending);
 /* The k greatest (or least) along an axis, best first, equal ones in their order, and their i64 indices. NaN is greater
  * than all, as for kiln_max. 0 <= k <= dim. On error both are NULL and the error is kept. */
 KILN_API kiln_status kiln_topk(kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values, kiln_tensor **indices);
-KILN_API kiln_status kiln_topk_at(const char *file, int line, kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values,
-                                  kiln_tensor **indices);
+KILN_API kiln_status kiln_topk_at(kiln_tensor *x, int64_t k, int axis, bool greatest, kiln_tensor **values, kiln_tensor **indices,
+                                  const char *file, int line);
 /* Running sum along an axis. bool and ints: i64 or u64; f16 and bf16 accumulate in f32. */
 KILN_OP(kiln_cumsum, kiln_tensor *x, int axis);
 
@@ -913,20 +912,20 @@ KILN_OP(kiln_det, kiln_tensor *a);      /* the determinant, 0 of a singular matr
 KILN_OP(kiln_cholesky, kiln_tensor *a); /* L, lower, of a = L L^T: reads the lower triangle of a. Not positive definite: an error */
 /* The sign of the determinant (0 of a singular matrix) and the logarithm of its absolute value (-inf), which neither overflow nor underflow. */
 KILN_API kiln_status kiln_slogdet(kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs);
-KILN_API kiln_status kiln_slogdet_at(const char *file, int line, kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs);
+KILN_API kiln_status kiln_slogdet_at(kiln_tensor *a, kiln_tensor **sign, kiln_tensor **log_abs, const char *file, int line);
 /* a [..., m, n] = Q R with k = min(m, n): Q [..., m, k] with orthonormal columns, R [..., k, n] upper. Signs are LAPACK's. A gradient needs
  * the first k columns to be independent. On error, here and below, all results are NULL and the error is kept. */
 KILN_API kiln_status kiln_qr(kiln_tensor *a, kiln_tensor **q, kiln_tensor **r);
-KILN_API kiln_status kiln_qr_at(const char *file, int line, kiln_tensor *a, kiln_tensor **q, kiln_tensor **r);
+KILN_API kiln_status kiln_qr_at(kiln_tensor *a, kiln_tensor **q, kiln_tensor **r, const char *file, int line);
 /* Eigenvalues [..., n] of symmetric matrices, ascending, and eigenvectors, the columns of vectors [..., n, n] (NULL: not needed): reads the
  * lower triangle. Vectors have any sign, and where values are equal any basis: only what does not depend on that has a gradient. NaN and
  * infinities are an error. */
 KILN_API kiln_status kiln_eigh(kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors);
-KILN_API kiln_status kiln_eigh_at(const char *file, int line, kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors);
+KILN_API kiln_status kiln_eigh_at(kiln_tensor *a, kiln_tensor **values, kiln_tensor **vectors, const char *file, int line);
 /* a [..., m, n] = U diag(s) V^T with k = min(m, n): u [..., m, k], s [..., k] descending, vt [..., k, n]; u and vt may be NULL: not needed.
  * The same holds. */
 KILN_API kiln_status kiln_svd(kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt);
-KILN_API kiln_status kiln_svd_at(const char *file, int line, kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt);
+KILN_API kiln_status kiln_svd_at(kiln_tensor *a, kiln_tensor **u, kiln_tensor **s, kiln_tensor **vt, const char *file, int line);
 
 /*
  * Options. A structure of options is initialised with zeros, as {0} and {.member = ...} do, and zeros mean what the comments say. New
@@ -1161,7 +1160,7 @@ KILN_OP(kiln_load_npy, const char *path);
  * together and saves them, stored or deflated; no two names are equal, none leads out of a folder (KILN_INVALID); dtypes as for
  * kiln_save_npy. The same tensors are the same bytes. */
 KILN_API kiln_file *kiln_load_npz(const char *path);
-KILN_API kiln_file *kiln_load_npz_at(const char *file, int line, const char *path);
+KILN_API kiln_file *kiln_load_npz_at(const char *path, const char *file, int line);
 
 /* What a file says of one of its tensors. */
 typedef struct kiln_file_entry {
@@ -1191,7 +1190,7 @@ typedef struct kiln_metadata {
  * does); one who writes into it or cuts it short changes or breaks the tensors.
  */
 KILN_API kiln_file *kiln_load_safetensors(const char *path);
-KILN_API kiln_file *kiln_load_safetensors_at(const char *file, int line, const char *path);
+KILN_API kiln_file *kiln_load_safetensors_at(const char *path, const char *file, int line);
 /* Closes it. Tensors that were made of it live on, by themselves. NULL is allowed. */
 KILN_API void kiln_file_free(kiln_file *file);
 KILN_API int kiln_file_count(const kiln_file *file); /* how many tensors it has; of NULL: -1 */
@@ -1208,7 +1207,7 @@ KILN_API const char *kiln_file_metadata_value(const kiln_file *file, const char 
 KILN_OP(kiln_file_tensor, const kiln_file *from, const char *name);
 /* All of them, in the file's order: tensors[0..kiln_file_count). On error all are NULL and the error is kept. */
 KILN_API kiln_status kiln_file_tensors(const kiln_file *from, kiln_tensor **tensors);
-KILN_API kiln_status kiln_file_tensors_at(const char *file, int line, const kiln_file *from, kiln_tensor **tensors);
+KILN_API kiln_status kiln_file_tensors_at(const kiln_file *from, kiln_tensor **tensors, const char *file, int line);
 
 KILN_SYNC(kiln_save_npz, const char *path, int n, const kiln_named *tensors, bool compressed);
 /* Computes n tensors together and saves them as a safetensors file, with n_metadata texts (the list may be NULL for none). No two
@@ -1244,7 +1243,7 @@ KILN_SYNC(kiln_mark_static, kiln_tensor *x, int axis);
  * and why not. Memory that was wrapped, or handed out by kiln_data, is never overwritten. Other
  * handles keep their values. Not while another thread uses p. */
 KILN_API kiln_status kiln_assign(kiln_tensor *p, kiln_tensor *value);
-KILN_API kiln_status kiln_assign_at(const char *file, int line, kiln_tensor *p, kiln_tensor *value);
+KILN_API kiln_status kiln_assign_at(kiln_tensor *p, kiln_tensor *value, const char *file, int line);
 
 /*
  * Gradients are recorded like anything else, from what is recorded and not computed yet: forward and backward pass are one graph at
@@ -1282,7 +1281,7 @@ KILN_OP(kiln_stop_gradient, kiln_tensor *x);
 /* grads[i] = d loss / d params[i], of dtype and shape of params[i]; zeros where loss does not depend on it. loss: a float of one
  * element. params[i] that was assigned after loss was recorded: KILN_INVALID. */
 KILN_API kiln_status kiln_grad(kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads);
-KILN_API kiln_status kiln_grad_at(const char *file, int line, kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads);
+KILN_API kiln_status kiln_grad_at(kiln_tensor *loss, kiln_tensor *const *params, int n, kiln_tensor **grads, const char *file, int line);
 
 enum {
     KILN_GRAD_CONNECTED = 1 /* KILN_INVALID, instead of zeros, where nothing depends on what was asked for */
@@ -1292,13 +1291,13 @@ enum {
  * scalar is spread to it. flags: 0 or KILN_GRAD_CONNECTED. */
 KILN_API kiln_status kiln_vjp(int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in, kiln_tensor *const *inputs,
                               unsigned flags, kiln_tensor **grads);
-KILN_API kiln_status kiln_vjp_at(const char *file, int line, int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents,
-                                 int n_in, kiln_tensor *const *inputs, unsigned flags, kiln_tensor **grads);
+KILN_API kiln_status kiln_vjp_at(int n_out, kiln_tensor *const *outputs, kiln_tensor *const *cotangents, int n_in,
+                                 kiln_tensor *const *inputs, unsigned flags, kiln_tensor **grads, const char *file, int line);
 /* Forward mode: out_tangents[k] = sum over i of d outputs[k] / d inputs[i] tangents[i]. Likewise. */
 KILN_API kiln_status kiln_jvp(int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out, kiln_tensor *const *outputs,
                               unsigned flags, kiln_tensor **out_tangents);
-KILN_API kiln_status kiln_jvp_at(const char *file, int line, int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out,
-                                 kiln_tensor *const *outputs, unsigned flags, kiln_tensor **out_tangents);
+KILN_API kiln_status kiln_jvp_at(int n_in, kiln_tensor *const *inputs, kiln_tensor *const *tangents, int n_out, kiln_tensor *const *outputs,
+                                 unsigned flags, kiln_tensor **out_tangents, const char *file, int line);
 
 /*
  * Modes: layers of a thread that see each op that is recorded, from the public function at hand down: the one that was pushed last sees it
@@ -1335,14 +1334,14 @@ typedef struct kiln_op_call {
 } kiln_op_call;
 typedef kiln_tensor *kiln_mode_op(const kiln_op_call *call, void *user);
 KILN_API kiln_mode *kiln_autocast_push(kiln_dtype low); /* NULL: an error is kept; likewise below */
-KILN_API kiln_mode *kiln_autocast_push_at(const char *file, int line, kiln_dtype low);
+KILN_API kiln_mode *kiln_autocast_push_at(kiln_dtype low, const char *file, int line);
 KILN_API kiln_mode *kiln_finite_check_push(void);
 KILN_API kiln_mode *kiln_log_ops_push(void);
 KILN_API kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user);
-KILN_API kiln_mode *kiln_mode_push_at(const char *file, int line, kiln_mode_op *op, void (*end)(void *user), void *user);
+KILN_API kiln_mode *kiln_mode_push_at(kiln_mode_op *op, void (*end)(void *user), void *user, const char *file, int line);
 KILN_API kiln_tensor *kiln_mode_next(const kiln_op_call *call, kiln_tensor *const *in);
 KILN_API kiln_status kiln_mode_pop(kiln_mode *mode); /* an error is kept */
-KILN_API kiln_status kiln_mode_pop_at(const char *file, int line, kiln_mode *mode);
+KILN_API kiln_status kiln_mode_pop_at(kiln_mode *mode, const char *file, int line);
 
 /*
  * Rules and passes of one's own: what the compiler does with a graph before it makes kernels of it (docs/passes.md). They belong to the process and
@@ -1461,8 +1460,8 @@ KILN_API kiln_function *kiln_value_and_grad(kiln_function_body *f, int n_in, int
  * kiln_set_device and kiln_assign to a tensor from outside are KILN_INVALID in it. in[i] may be anything; in and out may be one array. On error
  * (f's own, an output that it left unset) all of out is NULL and the error is kept. With KILN_MODE=eager all is kept, as ever. */
 KILN_API kiln_status kiln_checkpoint(kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
-KILN_API kiln_status kiln_checkpoint_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out,
-                                        kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_checkpoint_at(kiln_function_body *f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user,
+                                        const char *file, int line);
 /*
  * Records f(in, out, user), which fills out[0..n_out), as a function whose derivative is yours: gradients do not look into f. For one that
  * computes better, or otherwise: through rounding, to the end of an iteration, at a point where the formula divides 0 by 0.
@@ -1491,8 +1490,8 @@ typedef void kiln_vjp_body(kiln_tensor **in, kiln_tensor **out, kiln_tensor **co
 typedef void kiln_jvp_body(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user);
 KILN_API kiln_status kiln_custom_gradient(kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in, kiln_tensor *const *in,
                                           int n_out, kiln_tensor **out, void *user);
-KILN_API kiln_status kiln_custom_gradient_at(const char *file, int line, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp,
-                                             int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_custom_gradient_at(kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in,
+                                             kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user, const char *file, int line);
 
 /*
  * Loops and branches inside a program: their functions are called once, here, and what they record is compiled with what is around it, so
@@ -1523,8 +1522,8 @@ typedef kiln_tensor *kiln_condition(kiln_tensor **state, void *user);
  * state. */
 KILN_API kiln_status kiln_while(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
                                 kiln_tensor **out, void *user);
-KILN_API kiln_status kiln_while_at(const char *file, int line, kiln_condition *condition, kiln_function_body *step, int n,
-                                   kiln_tensor *const *init, int64_t max_steps, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_while_at(kiln_condition *condition, kiln_function_body *step, int n, kiln_tensor *const *init, int64_t max_steps,
+                                   kiln_tensor **out, void *user, const char *file, int line);
 /* For i = 0 to length - 1 (with KILN_SCAN_REVERSE downwards): carry, y[i] = body(i, carry, xs[i]). i: i64 of rank 0; x: each of xs at index
  * i of its first axis, which is as long as the loop; length -1: xs tell. body fills carry_out[0..n_carry), of the carries' dtypes and
  * shapes, and y[0..n_ys).
@@ -1533,15 +1532,15 @@ enum { KILN_SCAN_REVERSE = 1 };
 typedef void kiln_scan_body(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user);
 KILN_API kiln_status kiln_scan(kiln_scan_body *body, int64_t length, unsigned flags, int n_carry, kiln_tensor *const *init,
                                kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys, kiln_tensor **ys, void *user);
-KILN_API kiln_status kiln_scan_at(const char *file, int line, kiln_scan_body *body, int64_t length, unsigned flags, int n_carry,
-                                  kiln_tensor *const *init, kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys,
-                                  kiln_tensor **ys, void *user);
+KILN_API kiln_status kiln_scan_at(kiln_scan_body *body, int64_t length, unsigned flags, int n_carry, kiln_tensor *const *init,
+                                  kiln_tensor **last, int n_xs, kiln_tensor *const *xs, int n_ys, kiln_tensor **ys, void *user,
+                                  const char *file, int line);
 /* out = predicate ? then_f(in) : else_f(in). predicate: one element, taken as != 0. Both are recorded and give the same dtypes and shapes;
  * one is run. (kiln_where computes both, for each element.) */
 KILN_API kiln_status kiln_cond(kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f, int n_in,
                                kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
-KILN_API kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predicate, kiln_function_body *then_f,
-                                  kiln_function_body *else_f, int n_in, kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_cond_at(kiln_tensor *predicate, kiln_function_body *then_f, kiln_function_body *else_f, int n_in,
+                                  kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user, const char *file, int line);
 
 /*
  * f at each index of axis axes[k] (negative: from the end; axes NULL: the first ones) of in[k], all at once: f is called once, with one
@@ -1557,8 +1556,8 @@ KILN_API kiln_status kiln_cond_at(const char *file, int line, kiln_tensor *predi
 enum { KILN_WHOLE = -1000 };
 KILN_API kiln_status kiln_map(kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk, int n_out,
                               kiln_tensor **out, void *user);
-KILN_API kiln_status kiln_map_at(const char *file, int line, kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes,
-                                 int64_t chunk, int n_out, kiln_tensor **out, void *user);
+KILN_API kiln_status kiln_map_at(kiln_function_body *f, int n_in, kiln_tensor *const *in, const int *axes, int64_t chunk, int n_out,
+                                 kiln_tensor **out, void *user, const char *file, int line);
 
 /*
  * Ops of your own, registered once and applied like any function that records (docs/custom.md). What computes one is
@@ -1632,11 +1631,11 @@ typedef struct kiln_op_info {
 } kiln_op_info;
 /* All but `user` is copied. NULL: an error is kept: the name is taken, something is missing, or things that exclude each other are there. */
 KILN_API const kiln_op *kiln_op_register(const kiln_op_info *info);
-KILN_API const kiln_op *kiln_op_register_at(const char *file, int line, const kiln_op_info *info);
+KILN_API const kiln_op *kiln_op_register_at(const kiln_op_info *info, const char *file, int line);
 /* in and out may be one array; NULL where there are none. On error all of out is NULL and the error is kept. */
 KILN_API kiln_status kiln_op_apply(const kiln_op *op, kiln_tensor *const *in, const void *attributes, size_t bytes, kiln_tensor **out);
-KILN_API kiln_status kiln_op_apply_at(const char *file, int line, const kiln_op *op, kiln_tensor *const *in, const void *attributes,
-                                      size_t bytes, kiln_tensor **out);
+KILN_API kiln_status kiln_op_apply_at(const kiln_op *op, kiln_tensor *const *in, const void *attributes, size_t bytes, kiln_tensor **out,
+                                      const char *file, int line);
 /* In infer, host or launch: keeps what to tell the user, and returns KILN_INVALID; return that, or another status. */
 KILN_API kiln_status kiln_op_fail(const char *format, ...) KILN_FORMAT(1, 2);
 
@@ -1665,10 +1664,10 @@ typedef enum kiln_reduce { KILN_REDUCE_SUM, KILN_REDUCE_PROD, KILN_REDUCE_MAX, K
  * which is "mpi" where a launcher of MPI started the process, and else "self". The same group each time; NULL: an error is kept
  * (KILN_COMM). MPI is initialised unless it is, and then finalised at exit. */
 KILN_API kiln_group *kiln_group_world(const char *backend);
-KILN_API kiln_group *kiln_group_world_at(const char *file, int line, const char *backend);
+KILN_API kiln_group *kiln_group_world_at(const char *backend, const char *file, int line);
 /* Ranks of one color become a group, ordered by key, then by rank. A sync point, for all ranks of `group`. color < 0: NULL, and no error. */
 KILN_API kiln_group *kiln_group_split(kiln_group *group, int color, int key);
-KILN_API kiln_group *kiln_group_split_at(const char *file, int line, kiln_group *group, int color, int key);
+KILN_API kiln_group *kiln_group_split_at(kiln_group *group, int color, int key, const char *file, int line);
 KILN_API int kiln_group_rank(const kiln_group *group);            /* 0 to size - 1; of NULL -1 */
 KILN_API int kiln_group_size(const kiln_group *group);            /* of NULL 0 */
 KILN_API const char *kiln_group_backend(const kiln_group *group); /* "mpi"; of NULL NULL */
@@ -1691,7 +1690,7 @@ KILN_OP(kiln_send_recv, kiln_group *group, kiln_tensor *x, const int *from);
 KILN_SYNC(kiln_barrier, kiln_group *group);
 /* grads[k] becomes the mean over the group, for each k; small ones travel together. */
 KILN_API kiln_status kiln_parallel_gradients(kiln_group *group, kiln_tensor **grads, int n);
-KILN_API kiln_status kiln_parallel_gradients_at(const char *file, int line, kiln_group *group, kiln_tensor **grads, int n);
+KILN_API kiln_status kiln_parallel_gradients_at(kiln_group *group, kiln_tensor **grads, int n, const char *file, int line);
 
 /*
  * What carries collectives: a table of functions, registered in the process (the name is free, and the struct outlives it), or got from the
@@ -1747,7 +1746,7 @@ typedef struct kiln_comm_backend {
     uint64_t reserved[8]; /* 0 */
 } kiln_comm_backend;
 KILN_API kiln_status kiln_comm_register(const kiln_comm_backend *backend);
-KILN_API kiln_status kiln_comm_register_at(const char *file, int line, const kiln_comm_backend *backend);
+KILN_API kiln_status kiln_comm_register_at(const kiln_comm_backend *backend, const char *file, int line);
 
 /* Calls it: out[0..n_out) get tensors owned by the innermost scope (NULL on error). in and out may be NULL where there are none. */
 KILN_SYNC(kiln_function_call, kiln_function *function, kiln_tensor *const *in, kiln_tensor **out);
@@ -1791,19 +1790,19 @@ typedef struct kiln_optimizer_options {
 /* For n parameters (kiln_param), which it retains, with state of zeros: f32, of f64 parameters f64. NULL: an error is kept (KILN_INVALID: no
  * parameter, one twice, options out of range; inside a kiln_function). */
 KILN_API kiln_optimizer *kiln_optimizer_new(kiln_tensor *const *params, int n, const kiln_optimizer_options *options);
-KILN_API kiln_optimizer *kiln_optimizer_new_at(const char *file, int line, kiln_tensor *const *params, int n,
-                                               const kiln_optimizer_options *options);
+KILN_API kiln_optimizer *kiln_optimizer_new_at(kiln_tensor *const *params, int n, const kiln_optimizer_options *options, const char *file,
+                                               int line);
 KILN_API void kiln_optimizer_free(kiln_optimizer *opt); /* NULL is allowed; parameters stay */
 /* Records one step and assigns (kiln_assign) parameters and state; grads[i] is of params[i]'s shape, a float; learning_rate of rank 0.
  * f16 and bf16 are computed in f32 and rounded once. On error nothing is assigned, and the error is kept. */
 KILN_API kiln_status kiln_optimizer_step(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate);
-KILN_API kiln_status kiln_optimizer_step_at(const char *file, int line, kiln_optimizer *opt, kiln_tensor *const *grads,
-                                            kiln_tensor *learning_rate);
+KILN_API kiln_status kiln_optimizer_step_at(kiln_optimizer *opt, kiln_tensor *const *grads, kiln_tensor *learning_rate, const char *file,
+                                            int line);
 /* The same where condition, of rank 0, is true; else nothing changes. */
 KILN_API kiln_status kiln_optimizer_step_where(kiln_optimizer *opt, kiln_tensor *condition, kiln_tensor *const *grads,
                                                kiln_tensor *learning_rate);
-KILN_API kiln_status kiln_optimizer_step_where_at(const char *file, int line, kiln_optimizer *opt, kiln_tensor *condition,
-                                                  kiln_tensor *const *grads, kiln_tensor *learning_rate);
+KILN_API kiln_status kiln_optimizer_step_where_at(kiln_optimizer *opt, kiln_tensor *condition, kiln_tensor *const *grads,
+                                                  kiln_tensor *learning_rate, const char *file, int line);
 /* The i-th tensor of its state, to be saved or (kiln_assign) restored; NULL past the last one. It is the optimiser's. *name (may be
  * NULL): "steps", "m.0", "v.0", "m.1"... or "momentum.0"..., by parameter. With parameters and state restored, the next steps give
  * the same bits. */
@@ -1812,8 +1811,8 @@ KILN_API kiln_tensor *kiln_optimizer_state(const kiln_optimizer *opt, int i, con
 /* clipped[i] = grads[i] min(1, max_norm / (norm + 1e-6)), norm = sqrt of the sum of all squares, in f32 (f64 where one is f64); clipped may be
  * grads. *norm (may be NULL) gets it. max_norm >= 0. */
 KILN_API kiln_status kiln_clip_by_global_norm(kiln_tensor *const *grads, int n, double max_norm, kiln_tensor **clipped, kiln_tensor **norm);
-KILN_API kiln_status kiln_clip_by_global_norm_at(const char *file, int line, kiln_tensor *const *grads, int n, double max_norm,
-                                                 kiln_tensor **clipped, kiln_tensor **norm);
+KILN_API kiln_status kiln_clip_by_global_norm_at(kiln_tensor *const *grads, int n, double max_norm, kiln_tensor **clipped,
+                                                 kiln_tensor **norm, const char *file, int line);
 
 /*
  * Loss scaling, for gradients computed in f16, of which small ones vanish (bf16 needs none): the gradients of scale * loss, divided by scale.
@@ -1825,7 +1824,7 @@ KILN_API kiln_status kiln_clip_by_global_norm_at(const char *file, int line, kil
  */
 /* scale > 0 (65536 is usual; a power of two is exact), interval >= 1 (2000). NULL: an error is kept. */
 KILN_API kiln_scaler *kiln_scaler_new(double scale, int64_t interval);
-KILN_API kiln_scaler *kiln_scaler_new_at(const char *file, int line, double scale, int64_t interval);
+KILN_API kiln_scaler *kiln_scaler_new_at(double scale, int64_t interval, const char *file, int line);
 KILN_API void kiln_scaler_free(kiln_scaler *scaler);                /* NULL is allowed */
 KILN_OP(kiln_scaler_scale, kiln_scaler *scaler, kiln_tensor *loss); /* loss * scale, at least f32 */
 /* unscaled[i] = grads[i] / scale, at least f32 (may be grads), and the scale's new value is assigned. Returns whether all of grads are finite:
@@ -1853,7 +1852,7 @@ KILN_SYNC(kiln_explain, kiln_tensor *x, char *buffer, size_t size, size_t *neede
 template <class... Tensor> inline kiln_tensor *kiln_einsum_of(const char *file, int line, const char *equation, Tensor... tensors)
 {
     kiln_tensor *const list[] = {tensors...};
-    return kiln_einsum_list_at(file, line, equation, list, static_cast<int>(sizeof...(tensors)));
+    return kiln_einsum_list_at(equation, list, static_cast<int>(sizeof...(tensors)), file, line);
 }
 #else
 #define KILN_LIST(...) (kiln_tensor *const[]){__VA_ARGS__}, (int)(sizeof((kiln_tensor *const[]){__VA_ARGS__}) / sizeof(kiln_tensor *))
@@ -1863,30 +1862,30 @@ template <class... Tensor> inline kiln_tensor *kiln_einsum_of(const char *file, 
 
 #ifdef __cplusplus
 
-inline kiln_tensor *kiln_operand(const char *, int, kiln_tensor *x) { return x; }
-inline kiln_tensor *kiln_operand(const char *, int, decltype(nullptr)) { return nullptr; }
-inline kiln_tensor *kiln_operand(const char *file, int line, bool x) { return kiln_bool_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, float x) { return kiln_scalar_at(file, line, static_cast<double>(x)); }
-inline kiln_tensor *kiln_operand(const char *file, int line, double x) { return kiln_scalar_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, int x) { return kiln_int_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, long x) { return kiln_int_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, long long x) { return kiln_int_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, unsigned x) { return kiln_uint_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, unsigned long x) { return kiln_uint_at(file, line, x); }
-inline kiln_tensor *kiln_operand(const char *file, int line, unsigned long long x) { return kiln_uint_at(file, line, x); }
+inline kiln_tensor *kiln_operand(kiln_tensor *x, const char *, int) { return x; }
+inline kiln_tensor *kiln_operand(decltype(nullptr), const char *, int) { return nullptr; }
+inline kiln_tensor *kiln_operand(bool x, const char *file, int line) { return kiln_bool_at(x, file, line); }
+inline kiln_tensor *kiln_operand(float x, const char *file, int line) { return kiln_scalar_at(static_cast<double>(x), file, line); }
+inline kiln_tensor *kiln_operand(double x, const char *file, int line) { return kiln_scalar_at(x, file, line); }
+inline kiln_tensor *kiln_operand(int x, const char *file, int line) { return kiln_int_at(x, file, line); }
+inline kiln_tensor *kiln_operand(long x, const char *file, int line) { return kiln_int_at(x, file, line); }
+inline kiln_tensor *kiln_operand(long long x, const char *file, int line) { return kiln_int_at(x, file, line); }
+inline kiln_tensor *kiln_operand(unsigned x, const char *file, int line) { return kiln_uint_at(x, file, line); }
+inline kiln_tensor *kiln_operand(unsigned long x, const char *file, int line) { return kiln_uint_at(x, file, line); }
+inline kiln_tensor *kiln_operand(unsigned long long x, const char *file, int line) { return kiln_uint_at(x, file, line); }
 
 #define KILN_NUMBERS2(name)                                                                         \
-    template <class A, class B> inline kiln_tensor *name##_at(const char *file, int line, A a, B b) \
+    template <class A, class B> inline kiln_tensor *name##_at(A a, B b, const char *file, int line) \
     {                                                                                               \
-        return name##_at(file, line, kiln_operand(file, line, a), kiln_operand(file, line, b));     \
+        return name##_at(kiln_operand(a, file, line), kiln_operand(b, file, line), file, line);     \
     }                                                                                               \
-    template <class A, class B> inline kiln_tensor *name(A a, B b) { return name##_at(nullptr, 0, a, b); }
+    template <class A, class B> inline kiln_tensor *name(A a, B b) { return name##_at(a, b, nullptr, 0); }
 #define KILN_NUMBERS3(name)                                                                                                  \
-    template <class A, class B, class C> inline kiln_tensor *name##_at(const char *file, int line, A a, B b, C c)            \
+    template <class A, class B, class C> inline kiln_tensor *name##_at(A a, B b, C c, const char *file, int line)            \
     {                                                                                                                        \
-        return name##_at(file, line, kiln_operand(file, line, a), kiln_operand(file, line, b), kiln_operand(file, line, c)); \
+        return name##_at(kiln_operand(a, file, line), kiln_operand(b, file, line), kiln_operand(c, file, line), file, line); \
     }                                                                                                                        \
-    template <class A, class B, class C> inline kiln_tensor *name(A a, B b, C c) { return name##_at(nullptr, 0, a, b, c); }
+    template <class A, class B, class C> inline kiln_tensor *name(A a, B b, C c) { return name##_at(a, b, c, nullptr, 0); }
 KILN_NUMBERS2(kiln_add)
 KILN_NUMBERS2(kiln_sub)
 KILN_NUMBERS2(kiln_mul)
@@ -1925,248 +1924,247 @@ KILN_NUMBERS3(kiln_clamp)
 
 /* ---- locations ---- */
 
-/* Your file and line go before your arguments, so gcc counts two more: "argument 3 of kiln_exp_at" is your first. (It shows which one
- * it means, and clang names it. Functions that take them last would each be written twice here, and would call an argument that is
- * missing one of a wrong type.) `cc -fsyntax-only -DKILN_NO_LOCATIONS` speaks of the functions as you call them. */
+/* Your file and line go behind your arguments, so that compilers count those as you do: "argument 1 of kiln_exp_at" is your first. Where one is
+ * missing they speak of too few arguments, and of the place as one of a wrong type. */
 #ifndef KILN_NO_LOCATIONS
 #define KILN_HERE __FILE__, __LINE__
-#define kiln_check(...) kiln_check_at(KILN_HERE, __VA_ARGS__)
-#define kiln_zeros(...) kiln_zeros_at(KILN_HERE, __VA_ARGS__)
-#define kiln_ones(...) kiln_ones_at(KILN_HERE, __VA_ARGS__)
-#define kiln_full(...) kiln_full_at(KILN_HERE, __VA_ARGS__)
-#define kiln_full_int(...) kiln_full_int_at(KILN_HERE, __VA_ARGS__)
-#define kiln_zeros_like(...) kiln_zeros_like_at(KILN_HERE, __VA_ARGS__)
-#define kiln_ones_like(...) kiln_ones_like_at(KILN_HERE, __VA_ARGS__)
-#define kiln_full_like(...) kiln_full_like_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scalar(...) kiln_scalar_at(KILN_HERE, __VA_ARGS__)
-#define kiln_int(...) kiln_int_at(KILN_HERE, __VA_ARGS__)
-#define kiln_uint(...) kiln_uint_at(KILN_HERE, __VA_ARGS__)
-#define kiln_bool(...) kiln_bool_at(KILN_HERE, __VA_ARGS__)
-#define kiln_arange(...) kiln_arange_at(KILN_HERE, __VA_ARGS__)
-#define kiln_linspace(...) kiln_linspace_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eye(...) kiln_eye_at(KILN_HERE, __VA_ARGS__)
-#define kiln_from(...) kiln_from_at(KILN_HERE, __VA_ARGS__)
-#define kiln_wrap(...) kiln_wrap_at(KILN_HERE, __VA_ARGS__)
-#define kiln_wrap_strided(...) kiln_wrap_strided_at(KILN_HERE, __VA_ARGS__)
-#define kiln_from_dlpack(...) kiln_from_dlpack_at(KILN_HERE, __VA_ARGS__)
-#define kiln_from_dlpack_unversioned(...) kiln_from_dlpack_unversioned_at(KILN_HERE, __VA_ARGS__)
-#define kiln_to_dlpack(...) kiln_to_dlpack_at(KILN_HERE, __VA_ARGS__)
-#define kiln_to_dlpack_unversioned(...) kiln_to_dlpack_unversioned_at(KILN_HERE, __VA_ARGS__)
-#define kiln_uniform(...) kiln_uniform_at(KILN_HERE, __VA_ARGS__)
-#define kiln_normal(...) kiln_normal_at(KILN_HERE, __VA_ARGS__)
-#define kiln_rand(...) kiln_rand_at(KILN_HERE, __VA_ARGS__)
-#define kiln_randn(...) kiln_randn_at(KILN_HERE, __VA_ARGS__)
-#define kiln_randint(...) kiln_randint_at(KILN_HERE, __VA_ARGS__)
-#define kiln_positive(...) kiln_positive_at(KILN_HERE, __VA_ARGS__)
-#define kiln_neg(...) kiln_neg_at(KILN_HERE, __VA_ARGS__)
-#define kiln_abs(...) kiln_abs_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sign(...) kiln_sign_at(KILN_HERE, __VA_ARGS__)
-#define kiln_square(...) kiln_square_at(KILN_HERE, __VA_ARGS__)
-#define kiln_floor(...) kiln_floor_at(KILN_HERE, __VA_ARGS__)
-#define kiln_ceil(...) kiln_ceil_at(KILN_HERE, __VA_ARGS__)
-#define kiln_round(...) kiln_round_at(KILN_HERE, __VA_ARGS__)
-#define kiln_trunc(...) kiln_trunc_at(KILN_HERE, __VA_ARGS__)
-#define kiln_relu(...) kiln_relu_at(KILN_HERE, __VA_ARGS__)
-#define kiln_reciprocal(...) kiln_reciprocal_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sqrt(...) kiln_sqrt_at(KILN_HERE, __VA_ARGS__)
-#define kiln_rsqrt(...) kiln_rsqrt_at(KILN_HERE, __VA_ARGS__)
-#define kiln_exp(...) kiln_exp_at(KILN_HERE, __VA_ARGS__)
-#define kiln_exp2(...) kiln_exp2_at(KILN_HERE, __VA_ARGS__)
-#define kiln_expm1(...) kiln_expm1_at(KILN_HERE, __VA_ARGS__)
-#define kiln_log(...) kiln_log_at(KILN_HERE, __VA_ARGS__)
-#define kiln_log2(...) kiln_log2_at(KILN_HERE, __VA_ARGS__)
-#define kiln_log10(...) kiln_log10_at(KILN_HERE, __VA_ARGS__)
-#define kiln_log1p(...) kiln_log1p_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sin(...) kiln_sin_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cos(...) kiln_cos_at(KILN_HERE, __VA_ARGS__)
-#define kiln_tan(...) kiln_tan_at(KILN_HERE, __VA_ARGS__)
-#define kiln_asin(...) kiln_asin_at(KILN_HERE, __VA_ARGS__)
-#define kiln_acos(...) kiln_acos_at(KILN_HERE, __VA_ARGS__)
-#define kiln_atan(...) kiln_atan_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sinh(...) kiln_sinh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cosh(...) kiln_cosh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_tanh(...) kiln_tanh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_asinh(...) kiln_asinh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_acosh(...) kiln_acosh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_atanh(...) kiln_atanh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_erf(...) kiln_erf_at(KILN_HERE, __VA_ARGS__)
-#define kiln_erfc(...) kiln_erfc_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sigmoid(...) kiln_sigmoid_at(KILN_HERE, __VA_ARGS__)
-#define kiln_softplus(...) kiln_softplus_at(KILN_HERE, __VA_ARGS__)
-#define kiln_silu(...) kiln_silu_at(KILN_HERE, __VA_ARGS__)
-#define kiln_gelu(...) kiln_gelu_at(KILN_HERE, __VA_ARGS__)
-#define kiln_gelu_tanh(...) kiln_gelu_tanh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_isnan(...) kiln_isnan_at(KILN_HERE, __VA_ARGS__)
-#define kiln_isinf(...) kiln_isinf_at(KILN_HERE, __VA_ARGS__)
-#define kiln_isfinite(...) kiln_isfinite_at(KILN_HERE, __VA_ARGS__)
-#define kiln_signbit(...) kiln_signbit_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logical_not(...) kiln_logical_not_at(KILN_HERE, __VA_ARGS__)
-#define kiln_bitwise_not(...) kiln_bitwise_not_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cast(...) kiln_cast_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sum(...) kiln_sum_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sum_axes(...) kiln_sum_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_prod(...) kiln_prod_at(KILN_HERE, __VA_ARGS__)
-#define kiln_prod_axes(...) kiln_prod_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_max(...) kiln_max_at(KILN_HERE, __VA_ARGS__)
-#define kiln_max_axes(...) kiln_max_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_min(...) kiln_min_at(KILN_HERE, __VA_ARGS__)
-#define kiln_min_axes(...) kiln_min_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_any(...) kiln_any_at(KILN_HERE, __VA_ARGS__)
-#define kiln_any_axes(...) kiln_any_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_all(...) kiln_all_at(KILN_HERE, __VA_ARGS__)
-#define kiln_all_axes(...) kiln_all_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mean(...) kiln_mean_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mean_axes(...) kiln_mean_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_var(...) kiln_var_at(KILN_HERE, __VA_ARGS__)
-#define kiln_var_axes(...) kiln_var_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_std(...) kiln_std_at(KILN_HERE, __VA_ARGS__)
-#define kiln_std_axes(...) kiln_std_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_norm(...) kiln_norm_at(KILN_HERE, __VA_ARGS__)
-#define kiln_norm_axes(...) kiln_norm_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logsumexp(...) kiln_logsumexp_at(KILN_HERE, __VA_ARGS__)
-#define kiln_logsumexp_axes(...) kiln_logsumexp_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_argmax(...) kiln_argmax_at(KILN_HERE, __VA_ARGS__)
-#define kiln_argmax_axis(...) kiln_argmax_axis_at(KILN_HERE, __VA_ARGS__)
-#define kiln_argmin(...) kiln_argmin_at(KILN_HERE, __VA_ARGS__)
-#define kiln_argmin_axis(...) kiln_argmin_axis_at(KILN_HERE, __VA_ARGS__)
-#define kiln_reshape(...) kiln_reshape_at(KILN_HERE, __VA_ARGS__)
-#define kiln_flatten(...) kiln_flatten_at(KILN_HERE, __VA_ARGS__)
-#define kiln_permute(...) kiln_permute_at(KILN_HERE, __VA_ARGS__)
-#define kiln_transpose(...) kiln_transpose_at(KILN_HERE, __VA_ARGS__)
-#define kiln_swap_axes(...) kiln_swap_axes_at(KILN_HERE, __VA_ARGS__)
-#define kiln_expand(...) kiln_expand_at(KILN_HERE, __VA_ARGS__)
-#define kiln_squeeze(...) kiln_squeeze_at(KILN_HERE, __VA_ARGS__)
-#define kiln_unsqueeze(...) kiln_unsqueeze_at(KILN_HERE, __VA_ARGS__)
-#define kiln_slice(...) kiln_slice_at(KILN_HERE, __VA_ARGS__)
-#define kiln_slice_axis(...) kiln_slice_axis_at(KILN_HERE, __VA_ARGS__)
-#define kiln_select(...) kiln_select_at(KILN_HERE, __VA_ARGS__)
-#define kiln_flip(...) kiln_flip_at(KILN_HERE, __VA_ARGS__)
-#define kiln_roll(...) kiln_roll_at(KILN_HERE, __VA_ARGS__)
-#define kiln_pad(...) kiln_pad_at(KILN_HERE, __VA_ARGS__)
-#define kiln_concat(...) kiln_concat_at(KILN_HERE, __VA_ARGS__)
-#define kiln_stack(...) kiln_stack_at(KILN_HERE, __VA_ARGS__)
-#define kiln_split(...) kiln_split_at(KILN_HERE, __VA_ARGS__)
-#define kiln_tile(...) kiln_tile_at(KILN_HERE, __VA_ARGS__)
-#define kiln_triu(...) kiln_triu_at(KILN_HERE, __VA_ARGS__)
-#define kiln_tril(...) kiln_tril_at(KILN_HERE, __VA_ARGS__)
-#define kiln_take(...) kiln_take_at(KILN_HERE, __VA_ARGS__)
-#define kiln_take_along_axis(...) kiln_take_along_axis_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scatter(...) kiln_scatter_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scatter_along_axis(...) kiln_scatter_along_axis_at(KILN_HERE, __VA_ARGS__)
-#define kiln_sort(...) kiln_sort_at(KILN_HERE, __VA_ARGS__)
-#define kiln_argsort(...) kiln_argsort_at(KILN_HERE, __VA_ARGS__)
-#define kiln_topk(...) kiln_topk_at(KILN_HERE, __VA_ARGS__)
-#define kiln_param(...) kiln_param_at(KILN_HERE, __VA_ARGS__)
-#define kiln_stop_gradient(...) kiln_stop_gradient_at(KILN_HERE, __VA_ARGS__)
-#define kiln_grad(...) kiln_grad_at(KILN_HERE, __VA_ARGS__)
-#define kiln_checkpoint(...) kiln_checkpoint_at(KILN_HERE, __VA_ARGS__)
-#define kiln_while(...) kiln_while_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scan(...) kiln_scan_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cond(...) kiln_cond_at(KILN_HERE, __VA_ARGS__)
-#define kiln_map(...) kiln_map_at(KILN_HERE, __VA_ARGS__)
-#define kiln_autocast_push(...) kiln_autocast_push_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mode_push(...) kiln_mode_push_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mode_pop(...) kiln_mode_pop_at(KILN_HERE, __VA_ARGS__)
-#define kiln_rule_add(...) kiln_rule_add_at(KILN_HERE, __VA_ARGS__)
-#define kiln_rule_remove(...) kiln_rule_remove_at(KILN_HERE, __VA_ARGS__)
-#define kiln_pass_register(...) kiln_pass_register_at(KILN_HERE, __VA_ARGS__)
-#define kiln_pass_remove(...) kiln_pass_remove_at(KILN_HERE, __VA_ARGS__)
-#define kiln_custom_gradient(...) kiln_custom_gradient_at(KILN_HERE, __VA_ARGS__)
-#define kiln_op_register(...) kiln_op_register_at(KILN_HERE, __VA_ARGS__)
-#define kiln_op_apply(...) kiln_op_apply_at(KILN_HERE, __VA_ARGS__)
-#define kiln_group_world(...) kiln_group_world_at(KILN_HERE, __VA_ARGS__)
-#define kiln_group_split(...) kiln_group_split_at(KILN_HERE, __VA_ARGS__)
-#define kiln_all_reduce(...) kiln_all_reduce_at(KILN_HERE, __VA_ARGS__)
-#define kiln_all_gather(...) kiln_all_gather_at(KILN_HERE, __VA_ARGS__)
-#define kiln_reduce_scatter(...) kiln_reduce_scatter_at(KILN_HERE, __VA_ARGS__)
-#define kiln_broadcast(...) kiln_broadcast_at(KILN_HERE, __VA_ARGS__)
-#define kiln_all_to_all(...) kiln_all_to_all_at(KILN_HERE, __VA_ARGS__)
-#define kiln_send_recv(...) kiln_send_recv_at(KILN_HERE, __VA_ARGS__)
-#define kiln_barrier(...) kiln_barrier_at(KILN_HERE, __VA_ARGS__)
-#define kiln_parallel_gradients(...) kiln_parallel_gradients_at(KILN_HERE, __VA_ARGS__)
-#define kiln_comm_register(...) kiln_comm_register_at(KILN_HERE, __VA_ARGS__)
-#define kiln_vjp(...) kiln_vjp_at(KILN_HERE, __VA_ARGS__)
-#define kiln_jvp(...) kiln_jvp_at(KILN_HERE, __VA_ARGS__)
-#define kiln_optimizer_new(...) kiln_optimizer_new_at(KILN_HERE, __VA_ARGS__)
-#define kiln_optimizer_step(...) kiln_optimizer_step_at(KILN_HERE, __VA_ARGS__)
-#define kiln_optimizer_step_where(...) kiln_optimizer_step_where_at(KILN_HERE, __VA_ARGS__)
-#define kiln_clip_by_global_norm(...) kiln_clip_by_global_norm_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scaler_new(...) kiln_scaler_new_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scaler_scale(...) kiln_scaler_scale_at(KILN_HERE, __VA_ARGS__)
-#define kiln_scaler_unscale(...) kiln_scaler_unscale_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cumsum(...) kiln_cumsum_at(KILN_HERE, __VA_ARGS__)
-#define kiln_matmul(...) kiln_matmul_at(KILN_HERE, __VA_ARGS__)
-#define kiln_linear(...) kiln_linear_at(KILN_HERE, __VA_ARGS__)
+#define kiln_check(...) kiln_check_at(__VA_ARGS__, KILN_HERE)
+#define kiln_zeros(...) kiln_zeros_at(__VA_ARGS__, KILN_HERE)
+#define kiln_ones(...) kiln_ones_at(__VA_ARGS__, KILN_HERE)
+#define kiln_full(...) kiln_full_at(__VA_ARGS__, KILN_HERE)
+#define kiln_full_int(...) kiln_full_int_at(__VA_ARGS__, KILN_HERE)
+#define kiln_zeros_like(...) kiln_zeros_like_at(__VA_ARGS__, KILN_HERE)
+#define kiln_ones_like(...) kiln_ones_like_at(__VA_ARGS__, KILN_HERE)
+#define kiln_full_like(...) kiln_full_like_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scalar(...) kiln_scalar_at(__VA_ARGS__, KILN_HERE)
+#define kiln_int(...) kiln_int_at(__VA_ARGS__, KILN_HERE)
+#define kiln_uint(...) kiln_uint_at(__VA_ARGS__, KILN_HERE)
+#define kiln_bool(...) kiln_bool_at(__VA_ARGS__, KILN_HERE)
+#define kiln_arange(...) kiln_arange_at(__VA_ARGS__, KILN_HERE)
+#define kiln_linspace(...) kiln_linspace_at(__VA_ARGS__, KILN_HERE)
+#define kiln_eye(...) kiln_eye_at(__VA_ARGS__, KILN_HERE)
+#define kiln_from(...) kiln_from_at(__VA_ARGS__, KILN_HERE)
+#define kiln_wrap(...) kiln_wrap_at(__VA_ARGS__, KILN_HERE)
+#define kiln_wrap_strided(...) kiln_wrap_strided_at(__VA_ARGS__, KILN_HERE)
+#define kiln_from_dlpack(...) kiln_from_dlpack_at(__VA_ARGS__, KILN_HERE)
+#define kiln_from_dlpack_unversioned(...) kiln_from_dlpack_unversioned_at(__VA_ARGS__, KILN_HERE)
+#define kiln_to_dlpack(...) kiln_to_dlpack_at(__VA_ARGS__, KILN_HERE)
+#define kiln_to_dlpack_unversioned(...) kiln_to_dlpack_unversioned_at(__VA_ARGS__, KILN_HERE)
+#define kiln_uniform(...) kiln_uniform_at(__VA_ARGS__, KILN_HERE)
+#define kiln_normal(...) kiln_normal_at(__VA_ARGS__, KILN_HERE)
+#define kiln_rand(...) kiln_rand_at(__VA_ARGS__, KILN_HERE)
+#define kiln_randn(...) kiln_randn_at(__VA_ARGS__, KILN_HERE)
+#define kiln_randint(...) kiln_randint_at(__VA_ARGS__, KILN_HERE)
+#define kiln_positive(...) kiln_positive_at(__VA_ARGS__, KILN_HERE)
+#define kiln_neg(...) kiln_neg_at(__VA_ARGS__, KILN_HERE)
+#define kiln_abs(...) kiln_abs_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sign(...) kiln_sign_at(__VA_ARGS__, KILN_HERE)
+#define kiln_square(...) kiln_square_at(__VA_ARGS__, KILN_HERE)
+#define kiln_floor(...) kiln_floor_at(__VA_ARGS__, KILN_HERE)
+#define kiln_ceil(...) kiln_ceil_at(__VA_ARGS__, KILN_HERE)
+#define kiln_round(...) kiln_round_at(__VA_ARGS__, KILN_HERE)
+#define kiln_trunc(...) kiln_trunc_at(__VA_ARGS__, KILN_HERE)
+#define kiln_relu(...) kiln_relu_at(__VA_ARGS__, KILN_HERE)
+#define kiln_reciprocal(...) kiln_reciprocal_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sqrt(...) kiln_sqrt_at(__VA_ARGS__, KILN_HERE)
+#define kiln_rsqrt(...) kiln_rsqrt_at(__VA_ARGS__, KILN_HERE)
+#define kiln_exp(...) kiln_exp_at(__VA_ARGS__, KILN_HERE)
+#define kiln_exp2(...) kiln_exp2_at(__VA_ARGS__, KILN_HERE)
+#define kiln_expm1(...) kiln_expm1_at(__VA_ARGS__, KILN_HERE)
+#define kiln_log(...) kiln_log_at(__VA_ARGS__, KILN_HERE)
+#define kiln_log2(...) kiln_log2_at(__VA_ARGS__, KILN_HERE)
+#define kiln_log10(...) kiln_log10_at(__VA_ARGS__, KILN_HERE)
+#define kiln_log1p(...) kiln_log1p_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sin(...) kiln_sin_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cos(...) kiln_cos_at(__VA_ARGS__, KILN_HERE)
+#define kiln_tan(...) kiln_tan_at(__VA_ARGS__, KILN_HERE)
+#define kiln_asin(...) kiln_asin_at(__VA_ARGS__, KILN_HERE)
+#define kiln_acos(...) kiln_acos_at(__VA_ARGS__, KILN_HERE)
+#define kiln_atan(...) kiln_atan_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sinh(...) kiln_sinh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cosh(...) kiln_cosh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_tanh(...) kiln_tanh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_asinh(...) kiln_asinh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_acosh(...) kiln_acosh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_atanh(...) kiln_atanh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_erf(...) kiln_erf_at(__VA_ARGS__, KILN_HERE)
+#define kiln_erfc(...) kiln_erfc_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sigmoid(...) kiln_sigmoid_at(__VA_ARGS__, KILN_HERE)
+#define kiln_softplus(...) kiln_softplus_at(__VA_ARGS__, KILN_HERE)
+#define kiln_silu(...) kiln_silu_at(__VA_ARGS__, KILN_HERE)
+#define kiln_gelu(...) kiln_gelu_at(__VA_ARGS__, KILN_HERE)
+#define kiln_gelu_tanh(...) kiln_gelu_tanh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_isnan(...) kiln_isnan_at(__VA_ARGS__, KILN_HERE)
+#define kiln_isinf(...) kiln_isinf_at(__VA_ARGS__, KILN_HERE)
+#define kiln_isfinite(...) kiln_isfinite_at(__VA_ARGS__, KILN_HERE)
+#define kiln_signbit(...) kiln_signbit_at(__VA_ARGS__, KILN_HERE)
+#define kiln_logical_not(...) kiln_logical_not_at(__VA_ARGS__, KILN_HERE)
+#define kiln_bitwise_not(...) kiln_bitwise_not_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cast(...) kiln_cast_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sum(...) kiln_sum_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sum_axes(...) kiln_sum_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_prod(...) kiln_prod_at(__VA_ARGS__, KILN_HERE)
+#define kiln_prod_axes(...) kiln_prod_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_max(...) kiln_max_at(__VA_ARGS__, KILN_HERE)
+#define kiln_max_axes(...) kiln_max_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_min(...) kiln_min_at(__VA_ARGS__, KILN_HERE)
+#define kiln_min_axes(...) kiln_min_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_any(...) kiln_any_at(__VA_ARGS__, KILN_HERE)
+#define kiln_any_axes(...) kiln_any_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_all(...) kiln_all_at(__VA_ARGS__, KILN_HERE)
+#define kiln_all_axes(...) kiln_all_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mean(...) kiln_mean_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mean_axes(...) kiln_mean_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_var(...) kiln_var_at(__VA_ARGS__, KILN_HERE)
+#define kiln_var_axes(...) kiln_var_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_std(...) kiln_std_at(__VA_ARGS__, KILN_HERE)
+#define kiln_std_axes(...) kiln_std_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_norm(...) kiln_norm_at(__VA_ARGS__, KILN_HERE)
+#define kiln_norm_axes(...) kiln_norm_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_logsumexp(...) kiln_logsumexp_at(__VA_ARGS__, KILN_HERE)
+#define kiln_logsumexp_axes(...) kiln_logsumexp_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_argmax(...) kiln_argmax_at(__VA_ARGS__, KILN_HERE)
+#define kiln_argmax_axis(...) kiln_argmax_axis_at(__VA_ARGS__, KILN_HERE)
+#define kiln_argmin(...) kiln_argmin_at(__VA_ARGS__, KILN_HERE)
+#define kiln_argmin_axis(...) kiln_argmin_axis_at(__VA_ARGS__, KILN_HERE)
+#define kiln_reshape(...) kiln_reshape_at(__VA_ARGS__, KILN_HERE)
+#define kiln_flatten(...) kiln_flatten_at(__VA_ARGS__, KILN_HERE)
+#define kiln_permute(...) kiln_permute_at(__VA_ARGS__, KILN_HERE)
+#define kiln_transpose(...) kiln_transpose_at(__VA_ARGS__, KILN_HERE)
+#define kiln_swap_axes(...) kiln_swap_axes_at(__VA_ARGS__, KILN_HERE)
+#define kiln_expand(...) kiln_expand_at(__VA_ARGS__, KILN_HERE)
+#define kiln_squeeze(...) kiln_squeeze_at(__VA_ARGS__, KILN_HERE)
+#define kiln_unsqueeze(...) kiln_unsqueeze_at(__VA_ARGS__, KILN_HERE)
+#define kiln_slice(...) kiln_slice_at(__VA_ARGS__, KILN_HERE)
+#define kiln_slice_axis(...) kiln_slice_axis_at(__VA_ARGS__, KILN_HERE)
+#define kiln_select(...) kiln_select_at(__VA_ARGS__, KILN_HERE)
+#define kiln_flip(...) kiln_flip_at(__VA_ARGS__, KILN_HERE)
+#define kiln_roll(...) kiln_roll_at(__VA_ARGS__, KILN_HERE)
+#define kiln_pad(...) kiln_pad_at(__VA_ARGS__, KILN_HERE)
+#define kiln_concat(...) kiln_concat_at(__VA_ARGS__, KILN_HERE)
+#define kiln_stack(...) kiln_stack_at(__VA_ARGS__, KILN_HERE)
+#define kiln_split(...) kiln_split_at(__VA_ARGS__, KILN_HERE)
+#define kiln_tile(...) kiln_tile_at(__VA_ARGS__, KILN_HERE)
+#define kiln_triu(...) kiln_triu_at(__VA_ARGS__, KILN_HERE)
+#define kiln_tril(...) kiln_tril_at(__VA_ARGS__, KILN_HERE)
+#define kiln_take(...) kiln_take_at(__VA_ARGS__, KILN_HERE)
+#define kiln_take_along_axis(...) kiln_take_along_axis_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scatter(...) kiln_scatter_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scatter_along_axis(...) kiln_scatter_along_axis_at(__VA_ARGS__, KILN_HERE)
+#define kiln_sort(...) kiln_sort_at(__VA_ARGS__, KILN_HERE)
+#define kiln_argsort(...) kiln_argsort_at(__VA_ARGS__, KILN_HERE)
+#define kiln_topk(...) kiln_topk_at(__VA_ARGS__, KILN_HERE)
+#define kiln_param(...) kiln_param_at(__VA_ARGS__, KILN_HERE)
+#define kiln_stop_gradient(...) kiln_stop_gradient_at(__VA_ARGS__, KILN_HERE)
+#define kiln_grad(...) kiln_grad_at(__VA_ARGS__, KILN_HERE)
+#define kiln_checkpoint(...) kiln_checkpoint_at(__VA_ARGS__, KILN_HERE)
+#define kiln_while(...) kiln_while_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scan(...) kiln_scan_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cond(...) kiln_cond_at(__VA_ARGS__, KILN_HERE)
+#define kiln_map(...) kiln_map_at(__VA_ARGS__, KILN_HERE)
+#define kiln_autocast_push(...) kiln_autocast_push_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mode_push(...) kiln_mode_push_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mode_pop(...) kiln_mode_pop_at(__VA_ARGS__, KILN_HERE)
+#define kiln_rule_add(...) kiln_rule_add_at(__VA_ARGS__, KILN_HERE)
+#define kiln_rule_remove(...) kiln_rule_remove_at(__VA_ARGS__, KILN_HERE)
+#define kiln_pass_register(...) kiln_pass_register_at(__VA_ARGS__, KILN_HERE)
+#define kiln_pass_remove(...) kiln_pass_remove_at(__VA_ARGS__, KILN_HERE)
+#define kiln_custom_gradient(...) kiln_custom_gradient_at(__VA_ARGS__, KILN_HERE)
+#define kiln_op_register(...) kiln_op_register_at(__VA_ARGS__, KILN_HERE)
+#define kiln_op_apply(...) kiln_op_apply_at(__VA_ARGS__, KILN_HERE)
+#define kiln_group_world(...) kiln_group_world_at(__VA_ARGS__, KILN_HERE)
+#define kiln_group_split(...) kiln_group_split_at(__VA_ARGS__, KILN_HERE)
+#define kiln_all_reduce(...) kiln_all_reduce_at(__VA_ARGS__, KILN_HERE)
+#define kiln_all_gather(...) kiln_all_gather_at(__VA_ARGS__, KILN_HERE)
+#define kiln_reduce_scatter(...) kiln_reduce_scatter_at(__VA_ARGS__, KILN_HERE)
+#define kiln_broadcast(...) kiln_broadcast_at(__VA_ARGS__, KILN_HERE)
+#define kiln_all_to_all(...) kiln_all_to_all_at(__VA_ARGS__, KILN_HERE)
+#define kiln_send_recv(...) kiln_send_recv_at(__VA_ARGS__, KILN_HERE)
+#define kiln_barrier(...) kiln_barrier_at(__VA_ARGS__, KILN_HERE)
+#define kiln_parallel_gradients(...) kiln_parallel_gradients_at(__VA_ARGS__, KILN_HERE)
+#define kiln_comm_register(...) kiln_comm_register_at(__VA_ARGS__, KILN_HERE)
+#define kiln_vjp(...) kiln_vjp_at(__VA_ARGS__, KILN_HERE)
+#define kiln_jvp(...) kiln_jvp_at(__VA_ARGS__, KILN_HERE)
+#define kiln_optimizer_new(...) kiln_optimizer_new_at(__VA_ARGS__, KILN_HERE)
+#define kiln_optimizer_step(...) kiln_optimizer_step_at(__VA_ARGS__, KILN_HERE)
+#define kiln_optimizer_step_where(...) kiln_optimizer_step_where_at(__VA_ARGS__, KILN_HERE)
+#define kiln_clip_by_global_norm(...) kiln_clip_by_global_norm_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scaler_new(...) kiln_scaler_new_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scaler_scale(...) kiln_scaler_scale_at(__VA_ARGS__, KILN_HERE)
+#define kiln_scaler_unscale(...) kiln_scaler_unscale_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cumsum(...) kiln_cumsum_at(__VA_ARGS__, KILN_HERE)
+#define kiln_matmul(...) kiln_matmul_at(__VA_ARGS__, KILN_HERE)
+#define kiln_linear(...) kiln_linear_at(__VA_ARGS__, KILN_HERE)
 
-#define kiln_einsum_list(...) kiln_einsum_list_at(KILN_HERE, __VA_ARGS__)
+#define kiln_einsum_list(...) kiln_einsum_list_at(__VA_ARGS__, KILN_HERE)
 #ifdef __cplusplus
 #define kiln_einsum(...) kiln_einsum_of(KILN_HERE, __VA_ARGS__)
 #else
-#define kiln_einsum(equation, ...) kiln_einsum_list_at(KILN_HERE, equation, KILN_LIST(__VA_ARGS__))
+#define kiln_einsum(equation, ...) kiln_einsum_list_at(equation, KILN_LIST(__VA_ARGS__), KILN_HERE)
 #endif
-#define kiln_tensordot(...) kiln_tensordot_at(KILN_HERE, __VA_ARGS__)
-#define kiln_outer(...) kiln_outer_at(KILN_HERE, __VA_ARGS__)
-#define kiln_dot(...) kiln_dot_at(KILN_HERE, __VA_ARGS__)
-#define kiln_solve(...) kiln_solve_at(KILN_HERE, __VA_ARGS__)
-#define kiln_solve_triangular(...) kiln_solve_triangular_at(KILN_HERE, __VA_ARGS__)
-#define kiln_inv(...) kiln_inv_at(KILN_HERE, __VA_ARGS__)
-#define kiln_det(...) kiln_det_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cholesky(...) kiln_cholesky_at(KILN_HERE, __VA_ARGS__)
-#define kiln_slogdet(...) kiln_slogdet_at(KILN_HERE, __VA_ARGS__)
-#define kiln_qr(...) kiln_qr_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eigh(...) kiln_eigh_at(KILN_HERE, __VA_ARGS__)
-#define kiln_svd(...) kiln_svd_at(KILN_HERE, __VA_ARGS__)
-#define kiln_pad_by(...) kiln_pad_by_at(KILN_HERE, __VA_ARGS__)
-#define kiln_unfold(...) kiln_unfold_at(KILN_HERE, __VA_ARGS__)
-#define kiln_fold(...) kiln_fold_at(KILN_HERE, __VA_ARGS__)
-#define kiln_conv(...) kiln_conv_at(KILN_HERE, __VA_ARGS__)
-#define kiln_max_pool(...) kiln_max_pool_at(KILN_HERE, __VA_ARGS__)
-#define kiln_avg_pool(...) kiln_avg_pool_at(KILN_HERE, __VA_ARGS__)
-#define kiln_adaptive_max_pool(...) kiln_adaptive_max_pool_at(KILN_HERE, __VA_ARGS__)
-#define kiln_adaptive_avg_pool(...) kiln_adaptive_avg_pool_at(KILN_HERE, __VA_ARGS__)
-#define kiln_interpolate(...) kiln_interpolate_at(KILN_HERE, __VA_ARGS__)
-#define kiln_batch_norm(...) kiln_batch_norm_at(KILN_HERE, __VA_ARGS__)
-#define kiln_group_norm(...) kiln_group_norm_at(KILN_HERE, __VA_ARGS__)
-#define kiln_attention(...) kiln_attention_at(KILN_HERE, __VA_ARGS__)
-#define kiln_rotary(...) kiln_rotary_at(KILN_HERE, __VA_ARGS__)
-#define kiln_softmax(...) kiln_softmax_at(KILN_HERE, __VA_ARGS__)
-#define kiln_log_softmax(...) kiln_log_softmax_at(KILN_HERE, __VA_ARGS__)
-#define kiln_normalize(...) kiln_normalize_at(KILN_HERE, __VA_ARGS__)
-#define kiln_layer_norm(...) kiln_layer_norm_at(KILN_HERE, __VA_ARGS__)
-#define kiln_rms_norm(...) kiln_rms_norm_at(KILN_HERE, __VA_ARGS__)
-#define kiln_cross_entropy(...) kiln_cross_entropy_at(KILN_HERE, __VA_ARGS__)
-#define kiln_binary_cross_entropy(...) kiln_binary_cross_entropy_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mse(...) kiln_mse_at(KILN_HERE, __VA_ARGS__)
-#define kiln_one_hot(...) kiln_one_hot_at(KILN_HERE, __VA_ARGS__)
-#define kiln_dropout(...) kiln_dropout_at(KILN_HERE, __VA_ARGS__)
-#define kiln_set_device(...) kiln_set_device_at(KILN_HERE, __VA_ARGS__)
-#define kiln_device_of(...) kiln_device_of_at(KILN_HERE, __VA_ARGS__)
-#define kiln_to(...) kiln_to_at(KILN_HERE, __VA_ARGS__)
-#define kiln_wait(...) kiln_wait_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eval(...) kiln_eval_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eval_many(...) kiln_eval_many_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eval_async(...) kiln_eval_async_at(KILN_HERE, __VA_ARGS__)
-#define kiln_eval_many_async(...) kiln_eval_many_async_at(KILN_HERE, __VA_ARGS__)
-#define kiln_read(...) kiln_read_at(KILN_HERE, __VA_ARGS__)
-#define kiln_item(...) kiln_item_at(KILN_HERE, __VA_ARGS__)
-#define kiln_item_int(...) kiln_item_int_at(KILN_HERE, __VA_ARGS__)
-#define kiln_data(...) kiln_data_at(KILN_HERE, __VA_ARGS__)
-#define kiln_print(...) kiln_print_at(KILN_HERE, __VA_ARGS__)
-#define kiln_format(...) kiln_format_at(KILN_HERE, __VA_ARGS__)
-#define kiln_save_npy(...) kiln_save_npy_at(KILN_HERE, __VA_ARGS__)
-#define kiln_load_npy(...) kiln_load_npy_at(KILN_HERE, __VA_ARGS__)
-#define kiln_load_safetensors(...) kiln_load_safetensors_at(KILN_HERE, __VA_ARGS__)
-#define kiln_load_npz(...) kiln_load_npz_at(KILN_HERE, __VA_ARGS__)
-#define kiln_save_npz(...) kiln_save_npz_at(KILN_HERE, __VA_ARGS__)
-#define kiln_file_tensor(...) kiln_file_tensor_at(KILN_HERE, __VA_ARGS__)
-#define kiln_file_tensors(...) kiln_file_tensors_at(KILN_HERE, __VA_ARGS__)
-#define kiln_save_safetensors(...) kiln_save_safetensors_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mark_dynamic(...) kiln_mark_dynamic_at(KILN_HERE, __VA_ARGS__)
-#define kiln_mark_static(...) kiln_mark_static_at(KILN_HERE, __VA_ARGS__)
-#define kiln_assign(...) kiln_assign_at(KILN_HERE, __VA_ARGS__)
-#define kiln_function_call(...) kiln_function_call_at(KILN_HERE, __VA_ARGS__)
-#define kiln_explain(...) kiln_explain_at(KILN_HERE, __VA_ARGS__)
-#define kiln_graph_text(...) kiln_graph_text_at(KILN_HERE, __VA_ARGS__)
+#define kiln_tensordot(...) kiln_tensordot_at(__VA_ARGS__, KILN_HERE)
+#define kiln_outer(...) kiln_outer_at(__VA_ARGS__, KILN_HERE)
+#define kiln_dot(...) kiln_dot_at(__VA_ARGS__, KILN_HERE)
+#define kiln_solve(...) kiln_solve_at(__VA_ARGS__, KILN_HERE)
+#define kiln_solve_triangular(...) kiln_solve_triangular_at(__VA_ARGS__, KILN_HERE)
+#define kiln_inv(...) kiln_inv_at(__VA_ARGS__, KILN_HERE)
+#define kiln_det(...) kiln_det_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cholesky(...) kiln_cholesky_at(__VA_ARGS__, KILN_HERE)
+#define kiln_slogdet(...) kiln_slogdet_at(__VA_ARGS__, KILN_HERE)
+#define kiln_qr(...) kiln_qr_at(__VA_ARGS__, KILN_HERE)
+#define kiln_eigh(...) kiln_eigh_at(__VA_ARGS__, KILN_HERE)
+#define kiln_svd(...) kiln_svd_at(__VA_ARGS__, KILN_HERE)
+#define kiln_pad_by(...) kiln_pad_by_at(__VA_ARGS__, KILN_HERE)
+#define kiln_unfold(...) kiln_unfold_at(__VA_ARGS__, KILN_HERE)
+#define kiln_fold(...) kiln_fold_at(__VA_ARGS__, KILN_HERE)
+#define kiln_conv(...) kiln_conv_at(__VA_ARGS__, KILN_HERE)
+#define kiln_max_pool(...) kiln_max_pool_at(__VA_ARGS__, KILN_HERE)
+#define kiln_avg_pool(...) kiln_avg_pool_at(__VA_ARGS__, KILN_HERE)
+#define kiln_adaptive_max_pool(...) kiln_adaptive_max_pool_at(__VA_ARGS__, KILN_HERE)
+#define kiln_adaptive_avg_pool(...) kiln_adaptive_avg_pool_at(__VA_ARGS__, KILN_HERE)
+#define kiln_interpolate(...) kiln_interpolate_at(__VA_ARGS__, KILN_HERE)
+#define kiln_batch_norm(...) kiln_batch_norm_at(__VA_ARGS__, KILN_HERE)
+#define kiln_group_norm(...) kiln_group_norm_at(__VA_ARGS__, KILN_HERE)
+#define kiln_attention(...) kiln_attention_at(__VA_ARGS__, KILN_HERE)
+#define kiln_rotary(...) kiln_rotary_at(__VA_ARGS__, KILN_HERE)
+#define kiln_softmax(...) kiln_softmax_at(__VA_ARGS__, KILN_HERE)
+#define kiln_log_softmax(...) kiln_log_softmax_at(__VA_ARGS__, KILN_HERE)
+#define kiln_normalize(...) kiln_normalize_at(__VA_ARGS__, KILN_HERE)
+#define kiln_layer_norm(...) kiln_layer_norm_at(__VA_ARGS__, KILN_HERE)
+#define kiln_rms_norm(...) kiln_rms_norm_at(__VA_ARGS__, KILN_HERE)
+#define kiln_cross_entropy(...) kiln_cross_entropy_at(__VA_ARGS__, KILN_HERE)
+#define kiln_binary_cross_entropy(...) kiln_binary_cross_entropy_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mse(...) kiln_mse_at(__VA_ARGS__, KILN_HERE)
+#define kiln_one_hot(...) kiln_one_hot_at(__VA_ARGS__, KILN_HERE)
+#define kiln_dropout(...) kiln_dropout_at(__VA_ARGS__, KILN_HERE)
+#define kiln_set_device(...) kiln_set_device_at(__VA_ARGS__, KILN_HERE)
+#define kiln_device_of(...) kiln_device_of_at(__VA_ARGS__, KILN_HERE)
+#define kiln_to(...) kiln_to_at(__VA_ARGS__, KILN_HERE)
+#define kiln_wait(...) kiln_wait_at(__VA_ARGS__, KILN_HERE)
+#define kiln_eval(...) kiln_eval_at(__VA_ARGS__, KILN_HERE)
+#define kiln_eval_many(...) kiln_eval_many_at(__VA_ARGS__, KILN_HERE)
+#define kiln_eval_async(...) kiln_eval_async_at(__VA_ARGS__, KILN_HERE)
+#define kiln_eval_many_async(...) kiln_eval_many_async_at(__VA_ARGS__, KILN_HERE)
+#define kiln_read(...) kiln_read_at(__VA_ARGS__, KILN_HERE)
+#define kiln_item(...) kiln_item_at(__VA_ARGS__, KILN_HERE)
+#define kiln_item_int(...) kiln_item_int_at(__VA_ARGS__, KILN_HERE)
+#define kiln_data(...) kiln_data_at(__VA_ARGS__, KILN_HERE)
+#define kiln_print(...) kiln_print_at(__VA_ARGS__, KILN_HERE)
+#define kiln_format(...) kiln_format_at(__VA_ARGS__, KILN_HERE)
+#define kiln_save_npy(...) kiln_save_npy_at(__VA_ARGS__, KILN_HERE)
+#define kiln_load_npy(...) kiln_load_npy_at(__VA_ARGS__, KILN_HERE)
+#define kiln_load_safetensors(...) kiln_load_safetensors_at(__VA_ARGS__, KILN_HERE)
+#define kiln_load_npz(...) kiln_load_npz_at(__VA_ARGS__, KILN_HERE)
+#define kiln_save_npz(...) kiln_save_npz_at(__VA_ARGS__, KILN_HERE)
+#define kiln_file_tensor(...) kiln_file_tensor_at(__VA_ARGS__, KILN_HERE)
+#define kiln_file_tensors(...) kiln_file_tensors_at(__VA_ARGS__, KILN_HERE)
+#define kiln_save_safetensors(...) kiln_save_safetensors_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mark_dynamic(...) kiln_mark_dynamic_at(__VA_ARGS__, KILN_HERE)
+#define kiln_mark_static(...) kiln_mark_static_at(__VA_ARGS__, KILN_HERE)
+#define kiln_assign(...) kiln_assign_at(__VA_ARGS__, KILN_HERE)
+#define kiln_function_call(...) kiln_function_call_at(__VA_ARGS__, KILN_HERE)
+#define kiln_explain(...) kiln_explain_at(__VA_ARGS__, KILN_HERE)
+#define kiln_graph_text(...) kiln_graph_text_at(__VA_ARGS__, KILN_HERE)
 #elif defined(__cplusplus)
 #define kiln_einsum(...) kiln_einsum_of(NULL, 0, __VA_ARGS__)
 #else
@@ -2204,24 +2202,24 @@ KILN_NUMBERS3(kiln_clamp)
             unsigned short: kiln_uint_at,        \
             unsigned: kiln_uint_at,              \
             unsigned long: kiln_uint_at,         \
-            unsigned long long: kiln_uint_at)(KILN_HERE, kiln_operand_##n); \
+            unsigned long long: kiln_uint_at)(kiln_operand_##n, KILN_HERE); \
     })
-static inline kiln_tensor *kiln_operand_tensor(const char *file, int line, kiln_tensor *x)
+static inline kiln_tensor *kiln_operand_tensor(kiln_tensor *x, const char *file, int line)
 {
     (void)file, (void)line;
     return x;
 }
-static inline kiln_tensor *kiln_operand_null(const char *file, int line, void *x)
+static inline kiln_tensor *kiln_operand_null(void *x, const char *file, int line)
 {
     (void)file, (void)line;
     return (kiln_tensor *)x;
 }
 
-#define KILN_TWO_OPERANDS(a, b) KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b)
-#define KILN_THREE_OPERANDS(a, b, c) KILN_HERE, KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c)
+#define KILN_TWO_OPERANDS(a, b) KILN_OPERAND(a), KILN_OPERAND(b), KILN_HERE
+#define KILN_THREE_OPERANDS(a, b, c) KILN_OPERAND(a), KILN_OPERAND(b), KILN_OPERAND(c), KILN_HERE
 #else
-#define KILN_TWO_OPERANDS(...) KILN_HERE, __VA_ARGS__
-#define KILN_THREE_OPERANDS(...) KILN_HERE, __VA_ARGS__
+#define KILN_TWO_OPERANDS(...) __VA_ARGS__, KILN_HERE
+#define KILN_THREE_OPERANDS(...) __VA_ARGS__, KILN_HERE
 #endif
 #define kiln_add(...) kiln_add_at(KILN_TWO_OPERANDS(__VA_ARGS__))
 #define kiln_sub(...) kiln_sub_at(KILN_TWO_OPERANDS(__VA_ARGS__))

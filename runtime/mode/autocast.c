@@ -34,9 +34,9 @@ void autocast_end(kiln_mode *mode)
         at->hidden--;
 }
 
-kiln_mode *kiln_autocast_push(kiln_dtype low) { return kiln_autocast_push_at(NULL, 0, low); }
+kiln_mode *kiln_autocast_push(kiln_dtype low) { return kiln_autocast_push_at(low, NULL, 0); }
 
-kiln_mode *kiln_autocast_push_at(const char *file, int line, kiln_dtype low)
+kiln_mode *kiln_autocast_push_at(kiln_dtype low, const char *file, int line)
 {
     const Loc loc = {file, line};
     if (low != KILN_BF16 && low != KILN_F16 && low != KILN_F32) {

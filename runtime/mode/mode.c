@@ -55,9 +55,9 @@ void modes_pop_to(RtThread *t, const kiln_mode *mode)
 
 void modes_end_thread(RtThread *t) { modes_pop_to(t, NULL); }
 
-kiln_status kiln_mode_pop(kiln_mode *mode) { return kiln_mode_pop_at(NULL, 0, mode); }
+kiln_status kiln_mode_pop(kiln_mode *mode) { return kiln_mode_pop_at(mode, NULL, 0); }
 
-kiln_status kiln_mode_pop_at(const char *file, int line, kiln_mode *mode)
+kiln_status kiln_mode_pop_at(kiln_mode *mode, const char *file, int line)
 {
     RtThread *t = rt_thread();
     if (!mode)

@@ -75,9 +75,9 @@ void user_end(kiln_mode *mode)
         mode->end(mode->user);
 }
 
-kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user) { return kiln_mode_push_at(NULL, 0, op, end, user); }
+kiln_mode *kiln_mode_push(kiln_mode_op *op, void (*end)(void *user), void *user) { return kiln_mode_push_at(op, end, user, NULL, 0); }
 
-kiln_mode *kiln_mode_push_at(const char *file, int line, kiln_mode_op *op, void (*end)(void *user), void *user)
+kiln_mode *kiln_mode_push_at(kiln_mode_op *op, void (*end)(void *user), void *user, const char *file, int line)
 {
     static const char api[] = "kiln_mode_push";
     const Loc loc = {file, line};

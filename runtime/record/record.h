@@ -36,23 +36,23 @@ typedef struct Rec {
 
 /* Defines a public function and its twin that knows the caller's place; the body follows. */
 #define API1(R, name, T1, a)                       \
-    R name(T1 a) { return name##_at(NULL, 0, a); } \
-    R name##_at(const char *file, int line, T1 a)
+    R name(T1 a) { return name##_at(a, NULL, 0); } \
+    R name##_at(T1 a, const char *file, int line)
 #define API2(R, name, T1, a, T2, b)                         \
-    R name(T1 a, T2 b) { return name##_at(NULL, 0, a, b); } \
-    R name##_at(const char *file, int line, T1 a, T2 b)
+    R name(T1 a, T2 b) { return name##_at(a, b, NULL, 0); } \
+    R name##_at(T1 a, T2 b, const char *file, int line)
 #define API3(R, name, T1, a, T2, b, T3, c)                           \
-    R name(T1 a, T2 b, T3 c) { return name##_at(NULL, 0, a, b, c); } \
-    R name##_at(const char *file, int line, T1 a, T2 b, T3 c)
+    R name(T1 a, T2 b, T3 c) { return name##_at(a, b, c, NULL, 0); } \
+    R name##_at(T1 a, T2 b, T3 c, const char *file, int line)
 #define API4(R, name, T1, a, T2, b, T3, c, T4, d)                             \
-    R name(T1 a, T2 b, T3 c, T4 d) { return name##_at(NULL, 0, a, b, c, d); } \
-    R name##_at(const char *file, int line, T1 a, T2 b, T3 c, T4 d)
+    R name(T1 a, T2 b, T3 c, T4 d) { return name##_at(a, b, c, d, NULL, 0); } \
+    R name##_at(T1 a, T2 b, T3 c, T4 d, const char *file, int line)
 #define API5(R, name, T1, a, T2, b, T3, c, T4, d, T5, e)                               \
-    R name(T1 a, T2 b, T3 c, T4 d, T5 e) { return name##_at(NULL, 0, a, b, c, d, e); } \
-    R name##_at(const char *file, int line, T1 a, T2 b, T3 c, T4 d, T5 e)
+    R name(T1 a, T2 b, T3 c, T4 d, T5 e) { return name##_at(a, b, c, d, e, NULL, 0); } \
+    R name##_at(T1 a, T2 b, T3 c, T4 d, T5 e, const char *file, int line)
 #define API6(R, name, T1, a, T2, b, T3, c, T4, d, T5, e, T6, f)                                 \
-    R name(T1 a, T2 b, T3 c, T4 d, T5 e, T6 f) { return name##_at(NULL, 0, a, b, c, d, e, f); } \
-    R name##_at(const char *file, int line, T1 a, T2 b, T3 c, T4 d, T5 e, T6 f)
+    R name(T1 a, T2 b, T3 c, T4 d, T5 e, T6 f) { return name##_at(a, b, c, d, e, f, NULL, 0); } \
+    R name##_at(T1 a, T2 b, T3 c, T4 d, T5 e, T6 f, const char *file, int line)
 
 /* Begins the record of the public function `name`, in a body made by API1..6. */
 #define REC(name) rec_begin(#name, file, line)

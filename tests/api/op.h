@@ -20,7 +20,7 @@ static inline const kiln_op *registered(const kiln_op_info *info)
 static inline kiln_tensor *applied_at(const char *file, int line, const kiln_op *op, kiln_tensor *x)
 {
     kiln_tensor *out = NULL;
-    cr_assert_eq(kiln_op_apply_at(file, line, op, &x, NULL, 0, &out), KILN_OK, "%s", kiln_error_message());
+    cr_assert_eq(kiln_op_apply_at(op, &x, NULL, 0, &out, file, line), KILN_OK, "%s", kiln_error_message());
     return out;
 }
 #define applied(op, x) applied_at(__FILE__, __LINE__, (op), (x))

@@ -126,7 +126,7 @@ Test(cuda_index, are_told_though_the_name_of_the_file_is_gone)
     char name[] = "plugin.c";
     kiln_tensor *x = F32(KILN_SHAPE(3), 1, 2, 3), *index = I64(KILN_SHAPE(1), 3);
     kiln_scope *scope = kiln_scope_begin();
-    kiln_tensor *dropped = kiln_take_at(name, 5, x, index, 0), *kept = kiln_retain(kiln_take_at(name, 6, x, index, 0));
+    kiln_tensor *dropped = kiln_take_at(x, index, 0, name, 5), *kept = kiln_retain(kiln_take_at(x, index, 0, name, 6));
     cr_assert(kiln_eval(dropped) == KILN_OK && kiln_eval(kept) == KILN_OK, "%s", kiln_error_message());
     kiln_scope_end(scope);
     memset(name, '!', strlen(name));

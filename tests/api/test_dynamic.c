@@ -112,7 +112,7 @@ Test(dynamic, recompiles_are_counted_though_the_name_of_the_file_is_gone)
     set_option("dynamic", "never");
     for (int i = 0; i < 40; i++) {
         strcpy(name[i % 8], "plugin.c");
-        cr_assert(kiln_eval_at(name[i % 8], 5, kiln_exp(counted(i + 1, 2))) == KILN_OK);
+        cr_assert(kiln_eval_at(kiln_exp(counted(i + 1, 2)), name[i % 8], 5) == KILN_OK);
         forget(name[i % 8]);
     }
     cr_assert(warnings == 1 && strstr(warning, "plugin.c:5: 8 recompiles of one graph"), "%d warnings: %s", warnings, warning);
@@ -669,7 +669,7 @@ Test(dynamic, a_sync_point_that_splits_a_graph_is_named)
 
     char name[] = "plugin.c";
     y = kiln_exp(x);
-    cr_assert(kiln_eval_at(name, 5, kiln_sum(y)) == KILN_OK);
+    cr_assert(kiln_eval_at(kiln_sum(y), name, 5) == KILN_OK);
     forget(name);
     cr_assert(kiln_eval(kiln_mul(y, x)) == KILN_OK);
     cr_assert(lines_seen == 3 && strstr(line_seen, "kiln_eval at plugin.c:5 split a graph"), "%s", line_seen);

@@ -126,7 +126,7 @@ API_TEST(promotion, bools_are_or_and_and)
 
 /* ---- ints against weak ints that their dtype may not hold ---- */
 
-typedef kiln_tensor *Compare(const char *file, int line, kiln_tensor *a, kiln_tensor *b);
+typedef kiln_tensor *Compare(kiln_tensor *a, kiln_tensor *b, const char *file, int line);
 static Compare *const compares[] = {kiln_eq_at, kiln_ne_at, kiln_lt_at, kiln_le_at, kiln_gt_at, kiln_ge_at};
 
 static bool compared(size_t how, __int128 a, __int128 b)
@@ -158,7 +158,7 @@ API_TEST(promotion, ints_compare_as_numbers)
                     if (other[v] < INT64_MIN || other[v] > INT64_MAX)
                         continue;
                     kiln_tensor *w = weak_int((int64_t)other[v], form & 1);
-                    kiln_tensor *y = compares[how](__FILE__, __LINE__, form & 2 ? w : x, form & 2 ? x : w);
+                    kiln_tensor *y = compares[how](form & 2 ? w : x, form & 2 ? x : w, __FILE__, __LINE__);
                     uint8_t got[5];
                     cr_assert(kiln_dtype_of(y) == KILN_BOOL && kiln_rank(y) == 1, "%s", kiln_error_message());
                     cr_assert(kiln_read(y, KILN_BOOL, got, 5) == KILN_OK, "%s", kiln_error_message());

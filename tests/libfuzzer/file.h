@@ -42,12 +42,24 @@ static inline void same_tensor(kiln_tensor *a, kiln_tensor *b)
     REQUIRE(bytes == 0 || memcmp(pa, pb, bytes) == 0, "other bytes");
 }
 
-/* Loading was refused: with a message that names the function. */
-static void refused_by(const char *function)
+/* A target: the bytes as a file that `take` loads and looks at, with another to write to; false: loading was refused, which has to be with a
+ * message that names the function. */
+static int fuzz_file(const uint8_t *bytes, size_t n, const char *function, bool (*take)(const File *in, const File *out, size_t n))
 {
-    REQUIRE(kiln_error_status() != KILN_OK && strncmp(kiln_error_message(), function, strlen(function)) == 0, "message: %s",
-            kiln_error_message());
+    static File in, out;
+    if (!in.number) {
+        in = new_file("in");
+        out = new_file("out");
+        REQUIRE(kiln_set_option("mode", "interp") == KILN_OK, "%s", kiln_error_message());
+    }
+    put(&in, bytes, n);
+    kiln_scope *scope = kiln_scope_begin();
+    if (!take(&in, &out, n))
+        REQUIRE(kiln_error_status() != KILN_OK && strncmp(kiln_error_message(), function, strlen(function)) == 0, "message: %s",
+                kiln_error_message());
     kiln_clear_error();
+    kiln_scope_end(scope);
+    return 0;
 }
 
 #endif

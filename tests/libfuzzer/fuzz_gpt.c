@@ -61,23 +61,14 @@ static void read_all(const kiln_file *file, size_t n, const File *out)
     free(curve);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
+static bool take(const File *in, const File *out, size_t n)
 {
-    static File in, out;
-    if (!in.number) {
-        in = new_file("in");
-        out = new_file("out");
-        REQUIRE(kiln_set_option("mode", "interp") == KILN_OK, "%s", kiln_error_message());
-    }
-    put(&in, bytes, n);
-    kiln_scope *scope = kiln_scope_begin();
-    kiln_file *file = kiln_load_safetensors(in.path);
-    if (file)
-        read_all(file, n, &out);
-    else
-        refused_by("kiln_load_safetensors: ");
-    kiln_file_free(file);
-    kiln_clear_error();
-    kiln_scope_end(scope);
-    return 0;
+    kiln_file *f = kiln_load_safetensors(in->path);
+    if (!f)
+        return false;
+    read_all(f, n, out);
+    kiln_file_free(f);
+    return true;
 }
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) { return fuzz_file(bytes, n, "kiln_load_safetensors: ", take); }

@@ -24,7 +24,7 @@ grep -q -- "-DKILN_MAINTAINER='Name <address>'" cpack.log || fail "what to do is
 grep -q '@' "$source/cmake/KilnPackage.cmake" && fail "cmake/KilnPackage.cmake names an address"
 rm -f ./*.deb
 package 'A Tester <tester@kiln.example.org>' || fail "$(cat cpack.log)"
-for name in libkiln0 libkiln-dev kiln; do
+for name in libkiln1 libkiln-dev kiln; do
     set -- "$name"_*.deb
     [ -e "$1" ] || fail "no package $name: $(ls)"
     dpkg-deb -x "$1" tree || fail "cannot unpack $1"
@@ -37,10 +37,10 @@ if command -v lintian >/dev/null; then
 else
     echo "lintian is not here: left out"
 fi
-[ "$(dpkg-deb -f libkiln0_*.deb Maintainer)" = 'A Tester <tester@kiln.example.org>' ] || fail "another maintainer: $(dpkg-deb -f libkiln0_*.deb Maintainer)"
-dpkg-deb -f libkiln0_*.deb Depends | grep -q libzstd1 || fail "libkiln0 does not depend on what it is linked with"
-dpkg-deb -f libkiln0_*.deb Suggests | grep -q liblapack3 || fail "libkiln0 does not suggest what kiln_solve opens"
-dpkg-deb -f libkiln-dev_*.deb Depends | grep -q 'libkiln0 (= ' || fail "libkiln-dev does not depend on its library"
+[ "$(dpkg-deb -f libkiln1_*.deb Maintainer)" = 'A Tester <tester@kiln.example.org>' ] || fail "another maintainer: $(dpkg-deb -f libkiln1_*.deb Maintainer)"
+dpkg-deb -f libkiln1_*.deb Depends | grep -q libzstd1 || fail "libkiln1 does not depend on what it is linked with"
+dpkg-deb -f libkiln1_*.deb Suggests | grep -q liblapack3 || fail "libkiln1 does not suggest what kiln_solve opens"
+dpkg-deb -f libkiln-dev_*.deb Depends | grep -q 'libkiln1 (= ' || fail "libkiln-dev does not depend on its library"
 
 "$cmake" -S "$consumer" -B consumer -DCMAKE_PREFIX_PATH="$work/tree/usr" -DCMAKE_C_COMPILER="$cc" >configure.log 2>&1 || fail "$(cat configure.log)"
 "$cmake" --build consumer >build.log 2>&1 || fail "$(cat build.log)"

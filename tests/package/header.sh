@@ -29,7 +29,7 @@ if ! "$cc" --version | grep -qi clang; then
     said=$(echo '#include <kiln.h>
 kiln_tensor *f(kiln_tensor *x) { return kiln_where(kiln_gt(x, 0), x, -INFINITY); }' | "$cc" -x c -std=c11 -I"$include" -fsyntax-only - 2>&1)
     echo "$said" | grep -q 'INFINITY.* undeclared' && ! echo "$said" | grep -q 'kiln\.h:' || { echo "an operand that is not declared: $said"; failed=1; }
-    # Operands are counted as the user counts them; without locations all arguments are.
+    # Arguments are counted as the user counts them.
     counted() # CALL TEXT OPTIONS...
     {
         call=$1 text=$2
@@ -40,7 +40,10 @@ kiln_tensor *f(kiln_tensor *x) { return kiln_where(kiln_gt(x, 0), x, -INFINITY);
     counted 'kiln_add(x)' 'macro "KILN_TWO_OPERANDS" requires 2 arguments, but only 1 given'
     counted 'kiln_mul(x, x, x)' 'macro "KILN_TWO_OPERANDS" passed 3 arguments, but takes just 2'
     counted 'kiln_where(x, 1)' 'macro "KILN_THREE_OPERANDS" requires 3 arguments, but only 2 given'
-    counted 'kiln_matmul(x, 1.0)' "incompatible type for argument 4 of 'kiln_matmul_at'"
+    counted 'kiln_matmul(x, 1.0)' "incompatible type for argument 2 of 'kiln_matmul_at'"
+    counted 'kiln_transpose(1.0)' "incompatible type for argument 1 of 'kiln_transpose_at'"
+    counted 'kiln_slice_axis(x, x, 0, 1)' "argument 2 of 'kiln_slice_axis_at'"
+    counted 'kiln_matmul(x)' "too few arguments to function 'kiln_matmul_at'"
     counted 'kiln_matmul(x, 1.0)' "incompatible type for argument 2 of 'kiln_matmul'" -DKILN_NO_LOCATIONS
 fi
 echo '#include <kiln.h>

@@ -239,9 +239,9 @@ static void hostile(const char *unused)
     longest[sizeof longest - 1] = '\0';
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         kiln_tensor *x = kiln_full(KILN_F32, KILN_SHAPE((int64_t)i + 2), (double)i);
-        must(kiln_eval_at(files[i], (int)i, x) == KILN_OK, "eval");
+        must(kiln_eval_at(x, files[i], (int)i) == KILN_OK, "eval");
     }
-    must(kiln_eval_at(longest, -1, kiln_ones(KILN_F32, KILN_SHAPE(9))) == KILN_OK, "eval");
+    must(kiln_eval_at(kiln_ones(KILN_F32, KILN_SHAPE(9)), longest, -1) == KILN_OK, "eval");
 }
 
 /* Programs that are compiled in the background, and used. */

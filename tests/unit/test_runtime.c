@@ -466,7 +466,7 @@ Test(scopes, a_graph_that_nobody_evaluates_is_warned_about_once)
     kiln_tensor *x = kiln_retain(kiln_zeros(KILN_F32, KILN_SHAPE(2)));
     for (int i = 0; i < 300000; i++) {
         kiln_scope *scope = kiln_scope_begin();
-        kiln_tensor *y = kiln_retain((kiln_neg_at)("loop.c", 7, x));
+        kiln_tensor *y = kiln_retain((kiln_neg_at)(x, "loop.c", 7));
         kiln_release(x);
         x = y;
         kiln_scope_end(scope);

@@ -169,5 +169,6 @@ X x_poly(E *e, X x, const Poly *p);
 /* f16/bf16 bits <-> F32 (ir/expand_cast.c) */
 X x_widen(E *e, DType dtype, X bits);
 X x_narrow(E *e, DType dtype, X f32);
+X x_narrow_exact(E *e, DType dtype, X f32); /* of what is such a value, or a NaN whose other bits are 0 */
 
 #endif

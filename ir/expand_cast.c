@@ -33,6 +33,11 @@ X x_narrow(E *e, DType dtype, X f32)
     return x_itrunc(e, x_lshr_n(e, r, 16), SC_I16);
 }
 
+X x_narrow_exact(E *e, DType dtype, X f32)
+{
+    return dtype == DT_F16 ? x_f32tof16(e, f32, SC_I16) : x_itrunc(e, x_lshr_n(e, x_as_int(e, f32), 16), SC_I16);
+}
+
 /* F64 to F32, rounded to odd. */
 static X odd_f32(E *e, X d)
 {

@@ -87,6 +87,9 @@ extern const uint8_t stype_bits[STYPE_COUNT]; /* 1, 8, 16, 32, 64, 32, 64 */
  * `in` has op_info[op].arity entries; `out` matters for CAST and is the rule's result otherwise. */
 const Tape *tape_get(Op op, const DType *in, DType out, MathMode math);
 
+/* Is the result of this op, on f16 or bf16 values, such a value, without rounding? */
+bool op_keeps_halves(Op op);
+
 /* The conversion between a stored element and the accumulator of sums: CAST tapes. The step of a reduction
  * (REDUCE_SUM: ADD, REDUCE_MAX: MAXIMUM, ...): which elementwise op combines two partial results. */
 Op reduce_step(Op reduce);

@@ -25,6 +25,13 @@ static ExpandFn *const expand_fn[OP_COUNT] = {
 static const bool on_stored_bits[OP_COUNT] = {
     [OP_CAST] = true, [OP_WHERE] = true, [OP_NEXTAFTER] = true, [OP_SIGNBIT] = true, [OP_COPYSIGN] = true};
 
+/* Ops whose result is an operand, its negation or a whole number no larger: of f16 and bf16 values it is one, too, and nothing is to be rounded. */
+static const bool keeps_halves[OP_COUNT] = {
+    [OP_NEG] = true,  [OP_ABS] = true,   [OP_SIGN] = true,  [OP_RELU] = true,    [OP_FLOOR] = true,
+    [OP_CEIL] = true, [OP_ROUND] = true, [OP_TRUNC] = true, [OP_MAXIMUM] = true, [OP_MINIMUM] = true};
+
+bool op_keeps_halves(Op op) { return keeps_halves[op]; }
+
 const FloatForm float_forms[2] = {
     {SC_I32, 32, 23, 127, UINT64_C(0x80000000), UINT64_C(0x7f800000), UINT64_C(0x3f800000), UINT64_C(0x7fc00000), 0x1p-126, 0x1.fffffep127},
     {SC_I64, 64, 52, 1023, UINT64_C(0x8000000000000000), UINT64_C(0x7ff0000000000000), UINT64_C(0x3ff0000000000000),
@@ -281,7 +288,7 @@ static Tape *make(Op op, const DType *in, DType out, MathMode math)
         e.out = DT_F32;
     X result = expand_fn[op](&e, x);
     if (widen && is_half(out))
-        result = x_narrow(&e, out, result);
+        result = (keeps_halves[op] ? x_narrow_exact : x_narrow)(&e, out, result);
     Tape *tape = e.failed ? NULL : finish(&e, result, arity);
     os_free(e.inst);
     os_free(e.table);

@@ -592,7 +592,10 @@ Val op_emit(Emit *e, Op op, const DType *in_types, DType out, const Val *in)
     Val exact;
     if (exactly(e, op, in_types, out, in, &exact))
         return exact;
-    if (!computed_wide(e, op, out))
+    bool unrounded = false;
+    for (int i = 0; i < arity; i++)
+        unrounded |= in[i].wide != NULL;
+    if (!computed_wide(e, op, out) || (op_keeps_halves(op) && !unrounded))
         return op_computed(e, op, in_types, out, out, in_types[0], in);
     Val wide[3] = {{0}};
     DType types[3] = {DT_F32, DT_F32, DT_F32};
@@ -611,7 +614,7 @@ uint32_t op_length(Emit *e, Op op, const DType *in_types, DType out)
     static const DType f32[3] = {DT_F32, DT_F32, DT_F32};
     if (exactly(e, op, in_types, out, NULL, NULL))
         return 1;
-    if (!computed_wide(e, op, out))
+    if (!computed_wide(e, op, out) || op_keeps_halves(op)) /* taken for one of rounded values */
         return tape_usual_length(tape_of(e, op, in_types, out)).all;
     return tape_usual_length(tape_of(e, op, f32, DT_F32)).all + op_length(e, OP_CAST, f32, out);
 }

@@ -325,3 +325,29 @@ Test(half, arithmetic_rounds_once)
                           (unsigned long long)b);
             }
 }
+
+/* What selects, negates or makes whole numbers of halves needs no rounding: every value, against the same in f32, rounded. */
+Test(half, ops_that_keep_halves)
+{
+    enum { N = 65536 };
+    static uint16_t a[N], b[N], own[N], rounded[N];
+    static float wide[3][N];
+    int kept = 0;
+    for (int i = 0; i < N; i++) {
+        a[i] = (uint16_t)i;
+        b[i] = (uint16_t)((unsigned)i * 40503u + 12345u);
+    }
+    for (int op = 0; op < OP_COUNT; op++)
+        for (int t = 0; t < 2 && op_keeps_halves((Op)op); t++, kept++) {
+            DType half = float_types[t];
+            run_array(OP_CAST, half, DT_F32, N, a, NULL, wide[0]);
+            run_array(OP_CAST, half, DT_F32, N, b, NULL, wide[1]);
+            run_array((Op)op, DT_F32, DT_F32, N, wide[0], wide[1], wide[2]);
+            run_array(OP_CAST, DT_F32, half, N, wide[2], NULL, rounded);
+            run_array((Op)op, half, half, N, a, b, own);
+            for (int i = 0; i < N; i++)
+                cr_assert(same_double(scalar_to_double(half, own[i]), scalar_to_double(half, rounded[i])), "%s %s of %x, %x: %x, not %x",
+                          op_name((Op)op), dtype_name(half), a[i], b[i], own[i], rounded[i]);
+        }
+    cr_assert_geq(kept, 2 * 10);
+}

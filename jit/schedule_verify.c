@@ -20,7 +20,9 @@ static bool refuses_along(const Schedule *s, const ScheduleFacts *f)
 static bool refuses_lanes(const Schedule *s, const ScheduleFacts *f)
 {
     (void)f;
-    return !good_lanes(s->lanes) || (s->along < 0 && s->lanes != 1);
+    bool rows = s->joined > 0 && s->lanes <= MOST_LANES && s->lanes % s->joined == 0 && power_of_two(s->lanes / s->joined) &&
+                s->tail == TAIL_SCALAR && s->body == BODY_TWICE;
+    return !(good_lanes(s->lanes) || rows) || (s->along < 0 && s->lanes != 1);
 }
 
 static bool refuses_stages(const Schedule *s, const ScheduleFacts *f)
@@ -42,7 +44,19 @@ static bool refuses_rows(const Schedule *s, const ScheduleFacts *f)
     return s->rows < 0 || s->rows > 1 << 16 || f->n_stages || s->across < 0 || s->across + 1 >= (int64_t)f->n_x;
 }
 
+static bool refuses_square(const Schedule *s, const ScheduleFacts *f)
+{
+    const Schedule *own = f->own;
+    return s->square && (s->square != own->square || s->lanes != s->square || !s->rows || s->rows % s->square || s->across != own->across);
+}
+
 static bool refuses_pieces(const Schedule *s, const ScheduleFacts *f) { return s->pieces >= 0 && (s->rows || !(f->cut >> s->pieces & 1)); }
+
+static bool refuses_joined(const Schedule *s, const ScheduleFacts *f)
+{
+    bool cut = f->n_x > 1 && s->pieces >= (int64_t)f->n_x - 2;
+    return s->joined && (s->joined != f->last_x || f->n_x < 2 || f->n_r || f->n_stages || s->rows || cut);
+}
 
 static bool refuses_columns(const Schedule *s, const ScheduleFacts *f)
 {

@@ -194,12 +194,13 @@ struct Emit {
     LV left; /* i64: elements to the end of this tile's row; where accesses branch on `whole` instead of using `mask` (memory.c); or NULL */
     LV points[2];  /* i64: x points, all points; NULL: no store goes past the caches here */
     bool streamed; /* some store of this function may have gone past the caches */
-    Ix joint;      /* columns: row * columns + column of this step's lanes; base NULL: not in such a step */
+    Ix joint;      /* columns, joined: row * columns + column of this step's or tile's lanes; base NULL: not in such a one */
     LV flat;       /* flat r index of this step (of its lane 0) */
     uint32_t stage;
     LV *scan;           /* per instruction: the running value of a KI_SCAN */
     LV x_flat, x_total; /* split: number of this x point (lane 0), number of x points */
     LV *saved;          /* per instruction: where its row lies in scratch; NULL: not saved */
+    LV **squares;       /* per instruction: the tiles of a load that came in a square, by row; NULL: it did not (squares.c) */
 };
 
 /* build.c */
@@ -403,9 +404,15 @@ void columns_all(Emit *e);
 void columns_block(Emit *e, uint32_t stage, LV number, LV from, LV to);
 void columns_each(Emit *e, PointBody *body, uint32_t stage);
 
+/* squares.c */
+int64_t square_side(const Emit *e, DType dtype);
+bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across); /* is it a load that can come in squares? */
+void squares_block(Emit *e, LV at, LV from);
+
 /* tiles.c */
 bool no_tail(const Emit *e, LV n); /* is n known to be a multiple of the lane count? */
 LV tiles_of_row(Emit *e);
+LV tile_row(Emit *e); /* points of the axes that lanes run along, for lanes along x */
 /* `aligned`: `at` is a multiple of the lane count. */
 void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage);
 /* Tiles [j0, j1) of the row whose coordinates are set. */

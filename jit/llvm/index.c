@@ -17,6 +17,8 @@
 /* In columns.c coordinates of the last x axis are those of a step's lanes. */
 static bool column_axis(const Emit *e, uint32_t axis) { return e->schedule.columns && axis == e->n_x - 1; }
 
+static bool tile_axis(const Emit *e, uint32_t axis) { return (int)axis == e->tile_axis || (e->schedule.joined && axis == e->n_x - 2); }
+
 uint8_t index_level(Emit *e, IRef i)
 {
     if (e->ix_level[i] != 0xff)
@@ -26,7 +28,7 @@ uint8_t index_level(Emit *e, IRef i)
     switch ((IdxKind)x->kind) {
     case IX_CONST:
     case IX_ARG: break;
-    case IX_AXIS: level = x->a >= e->n_x ? LV_R : (int)x->a == e->tile_axis ? LV_TILE : column_axis(e, x->a) ? LV_R : LV_ROW; break;
+    case IX_AXIS: level = x->a >= e->n_x ? LV_R : tile_axis(e, x->a) ? LV_TILE : column_axis(e, x->a) ? LV_R : LV_ROW; break;
     case IX_VALUE: level = e->level[x->a]; break;
     case IX_ADD:
     case IX_MUL:
@@ -179,8 +181,9 @@ Ix ix_divide(Emit *e, Ix a, LV d, IRef size, bool rest)
     if (!a.many && (!a.stride || e->lanes == 1))
         return ix_uniform(rest ? l_mod(e, a.base, d) : l_div(e, a.base, d));
     if (!a.many && l_is_const(a.stride, &stride) && stride == 1) {
-        LV q0 = floor_quotient(e, a.base, d), m0 = l_sub(e, a.base, l_mul(e, q0, d));
-        if (a.aligned && l_is_const(d, &c) && c % e->lanes == 0) /* a tile never crosses a multiple of d */
+        bool known = a.aligned && l_is_const(d, &c);
+        LV q0 = floor_quotient(e, a.base, d), m0 = known && e->lanes % c == 0 ? constant(e, 0) : l_sub(e, a.base, l_mul(e, q0, d));
+        if (known && c % e->lanes == 0) /* a tile never crosses a multiple of d */
             return rest ? (Ix){.base = m0, .stride = a.stride, .aligned = true} : ix_uniform(q0);
         LV q = lane_quotient(e, m0, d);
         Runs runs = {.of = a.base, .at = m0, .length = d, .size = size};
@@ -329,11 +332,12 @@ static bool stays_wide(const Emit *e, IRef i)
 static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
 {
     int64_t each[MAX_AXES] = {0}, times, size;
-    uint32_t first = e->n_x - 1, other = 0;
+    bool joined = e->schedule.joined != 0;
+    uint32_t inner = e->n_x - 1, begin = joined ? e->n_x - 2 : e->n_x, end = joined ? inner : e->k->axes.n, other = 0;
     IRef left[MAX_TERMS];
     for (uint32_t t = 0; t < *n; t++) {
         const Idx *x = &e->k->idx.at[terms[t]];
-        uint32_t axes = e->k->idx_axes.at[terms[t]] >> first;
+        uint32_t axes = e->k->idx_axes.at[terms[t]] >> (joined ? begin : inner);
         int64_t factor = 1;
         if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, &factor))
             x = &e->k->idx.at[x->a];
@@ -344,11 +348,11 @@ static int64_t joint_terms(const Emit *e, IRef *terms, uint32_t *n)
         else
             return 0;
     }
-    times = each[first];
-    size = e->schedule.columns * times;
-    for (uint32_t a = e->k->axes.n; a-- > e->n_x;) {
+    times = each[inner];
+    size = (joined ? e->schedule.joined : e->schedule.columns) * times;
+    for (uint32_t a = end; a-- > begin;) {
         int64_t points = 0;
-        if (each[a] != size || (a > e->n_x && !kidx_is_const(e->k, e->k->axes.at[a].size, &points)) ||
+        if (each[a] != size || (a > begin && !kidx_is_const(e->k, e->k->axes.at[a].size, &points)) ||
             __builtin_mul_overflow(size, points, &size))
             return 0;
     }

@@ -28,7 +28,10 @@
 
 static int x_level(const Emit *e) { return e->tile_axis != NO_AXIS ? LV_TILE : LV_ROW; }
 
-static uint32_t row_axes(const Emit *e) { return e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x; }
+static uint32_t row_axes(const Emit *e)
+{
+    return e->schedule.joined ? e->n_x - 2 : e->tile_axis != NO_AXIS || e->schedule.columns ? e->n_x - 1 : e->n_x;
+}
 
 /* Blocks of the axis that several rows of a task lie along, and points of the axes that are neither that nor lanes. */
 static uint32_t row_axis(const Emit *e) { return (uint32_t)e->schedule.across; }
@@ -37,10 +40,19 @@ static LV row_blocks(Emit *e) { return l_ceil_div(e, axis_size(e, row_axis(e)), 
 
 static LV outer_points(Emit *e) { return l_mul(e, axes_product(e, 0, row_axis(e)), axes_product(e, row_axis(e) + 1, e->n_x - 1)); }
 
+/* Rows of few tiles, a constant number, are tasks as a whole: loops over tiles that begin and end anywhere took as long as what they do. */
+static bool row_is_task(const Emit *e)
+{
+    enum { FEW_TILES = 16 };
+    int64_t size;
+    return e->tile_axis != NO_AXIS && row_axes(e) > 0 && !e->n_stages && !e->schedule.rows && !e->schedule.joined && !e->pieces &&
+           kidx_is_const(e->k, e->k->axes.at[e->tile_axis].size, &size) && size <= FEW_TILES * e->lanes;
+}
+
 static LV x_tasks(Emit *e)
 {
     LV rows = e->schedule.rows ? l_mul(e, outer_points(e), row_blocks(e)) : axes_product(e, 0, row_axes(e));
-    return e->tile_axis == NO_AXIS ? rows : l_mul(e, rows, tiles_of_row(e));
+    return e->tile_axis == NO_AXIS || row_is_task(e) ? rows : l_mul(e, rows, tiles_of_row(e));
 }
 
 /* Sizes that all functions of a kernel need; at LV_TASK. */
@@ -467,7 +479,7 @@ static void walk_rows(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     if_end(e, &some);
 }
 
-/* A task is one x point. */
+/* A task is one x point, or a row of them. */
 static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
 {
     LV odometer[MAX_AXES];
@@ -478,7 +490,9 @@ static void walk_points(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
     row_read(e, odometer);
     if (e->split && !e->schedule.columns)
         count_x(e);
-    if (e->split && e->schedule.columns)
+    if (e->tile_axis != NO_AXIS)
+        tiles_all(e, l_i64(e, 0), tiles_of_row(e), body, stage);
+    else if (e->split && e->schedule.columns)
         columns_each(e, body, stage);
     else
         body(e, stage);
@@ -510,6 +524,16 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
         e->axis[a] = ix_uniform(l_mod(e, outer, axis_size(e, a)));
         outer = l_div(e, outer, axis_size(e, a));
     }
+    If squares = {0}, others = {0};
+    if (e->schedule.square) {
+        LV whole = LLVMBuildICmp(e->b, LLVMIntEQ, l_sub(e, to, from), l_i64(e, e->schedule.rows), "");
+        if (!no_tail(e, size))
+            whole = LLVMBuildAnd(e->b, whole, LLVMBuildICmp(e->b, LLVMIntSGE, l_sub(e, size, at), l_i64(e, e->lanes), ""), "");
+        squares = if_begin(e, whole, "squares");
+        squares_block(e, at, from);
+        if_end(e, &squares);
+        others = if_begin(e, LLVMBuildNot(e->b, whole, ""), "others");
+    }
     if (!no_tail(e, size))
         tile_mask(e, l_sub(e, size, at));
     Loop r = loop_begin(e, from, to, l_i64(e, 1), "row");
@@ -519,6 +543,8 @@ static void walk_row_blocks(Emit *e, LV lo, LV hi)
     tile(e, at, true, body_unsplit, 0);
     loop_end(e, &r);
     mask_end(e);
+    if (e->schedule.square)
+        if_end(e, &others);
     loop_end(e, &t);
 }
 
@@ -528,7 +554,7 @@ static void walk(Emit *e, LV lo, LV hi, PointBody *body, uint32_t stage)
         walk_row_blocks(e, lo, hi);
         return;
     }
-    if (e->tile_axis != NO_AXIS)
+    if (e->tile_axis != NO_AXIS && !row_is_task(e))
         walk_rows(e, lo, hi, body, stage);
     else
         walk_points(e, lo, hi, body, stage);

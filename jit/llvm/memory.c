@@ -351,10 +351,25 @@ static LV stage_of(Emit *e, StackPlace *place, unsigned align)
     return stack_place(e, place, bytes, place == &e->stage_in ? "stage_in" : "stage_out");
 }
 
+/* Bytes [at, at + bytes), as many at once as there are. */
+static void copy_bytes(Emit *e, LV to, LV from, int64_t at, int64_t bytes)
+{
+    for (int64_t n = 32; n > 0; n /= 2)
+        for (; bytes >= n; at += n, bytes -= n) {
+            LV v = l_load(e, LLVMVectorType(e->type[SC_I8], (unsigned)n), l_gep_bytes(e, from, l_i64(e, at)), 1);
+            l_store(e, v, l_gep_bytes(e, to, l_i64(e, at)), 1);
+        }
+}
+
 /* The last tile's elements, where they lie in it. */
 static void copy_left(Emit *e, LLVMTypeRef element, int64_t stride, LV to, LV from, unsigned align)
 {
     LV lanes = l_i64(e, e->lanes), begin = stride < 0 ? l_sub(e, lanes, e->left) : l_i64(e, 0);
+    int64_t left;
+    if (l_is_const(e->left, &left)) {
+        copy_bytes(e, to, from, stride < 0 ? (e->lanes - left) * align : 0, left * align);
+        return;
+    }
     Loop l = loop_begin(e, begin, stride < 0 ? lanes : e->left, l_i64(e, 1), "left");
     LV v = l_load(e, element, l_gep(e, element, from, l.iv), align);
     l_store(e, v, l_gep(e, element, to, l.iv), align);
@@ -418,6 +433,47 @@ static LV load_strided(Emit *e, LLVMTypeRef element, LV ptr, LV mask, int64_t st
             from[i] = lane_number(e, i * stride / lanes == part ? lanes + i * stride - first : i);
         LV loaded = masked_load(e, element, l_gep(e, element, ptr, l_i64(e, first)), own, align);
         v = LLVMBuildShuffleVector(e->b, v, loaded, LLVMConstVector(from, (unsigned)lanes), "");
+    }
+    return v;
+}
+
+/*
+ * Patterns: how far from the first lane's each element lies is known. So are those of short rows side by side (the directive `joined`): reversed, every
+ * second one, one of each row, or the same row again and again. What lies between the first and the last of them is loaded whole, and put in its
+ * places.
+ */
+enum { MOST_PARTS = 4 };
+
+/* Where each lane's element lies, from the lowest on; elements from there to the highest, or 0: not known, or too many. */
+static int64_t pattern_of(const Emit *e, Address at, int64_t *place, int64_t *lowest)
+{
+    int64_t from, length, stride, jump, low = 0, high = 0;
+    if (!at.many || !at.runs.first || !at.runs.of || !l_is_const(at.runs.at, &from) || !l_is_const(at.runs.length, &length) ||
+        !l_is_const(at.runs.stride, &stride) || !l_is_const(at.runs.jump, &jump))
+        return 0;
+    for (int64_t t = 0; t < e->lanes; t++) {
+        if (__builtin_mul_overflow((from + t) / length, jump, &place[t]) || __builtin_add_overflow(t * stride, place[t], &place[t]))
+            return 0;
+        low = place[t] < low ? place[t] : low;
+        high = place[t] > high ? place[t] : high;
+    }
+    for (int64_t t = 0; t < e->lanes; t++)
+        place[t] -= low;
+    *lowest = low;
+    return high - low < MOST_PARTS * e->lanes ? high - low + 1 : 0;
+}
+
+static LV load_pattern(Emit *e, LLVMTypeRef element, LV ptr, const int64_t *place, int64_t span, unsigned align)
+{
+    int64_t lanes = e->lanes, whole = span < lanes ? span : lanes;
+    LV v = LLVMGetPoison(l_vec(e, element)), at[MAX_LANES];
+    for (int64_t part = 0; part * lanes < span; part++) {
+        int64_t first = (part + 1) * lanes <= span || span < lanes ? part * lanes : span - lanes;
+        LV loaded = l_load(e, LLVMVectorType(element, (unsigned)whole), l_gep(e, element, ptr, l_i64(e, first)), align);
+        for (int64_t t = 0; t < lanes; t++)
+            at[t] = lane_number(e, place[t] / lanes == part ? place[t] - first : part ? lanes + t : 0);
+        LV places = LLVMConstVector(at, (unsigned)lanes);
+        v = LLVMBuildShuffleVector(e->b, loaded, part ? v : LLVMGetPoison(LLVMTypeOf(loaded)), places, "");
     }
     return v;
 }
@@ -520,7 +576,9 @@ static LV load_tile(Emit *e, LLVMTypeRef element, Address at, LV tile, const Val
 {
     bool uniform = pred && !pred->vec;
     LV mask = live_lanes(e, tile, pred);
-    int64_t stride = known_stride(at);
+    int64_t stride = known_stride(at), place[MAX_LANES], lowest, span = pred || mask ? 0 : pattern_of(e, at, place, &lowest);
+    if (span)
+        return load_pattern(e, element, l_gep(e, element, at.runs.first, l_i64(e, lowest)), place, span, align);
     if (in_runs(e, at, align))
         return load_runs_or(e, element, at, tile, pred, align);
     int64_t small = at.many ? 0 : small_stride(e, at.stride, mask != NULL, align);

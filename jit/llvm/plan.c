@@ -7,6 +7,8 @@
 
 #include "ir/base/log.h"
 
+#include <stdlib.h>
+
 enum { HEAVY = 16 }; /* scalar operations of a point: its code is long, and what it reads is asked for ahead */
 
 static bool changes_meanwhile(const Emit *e, const KInst *load)
@@ -97,7 +99,8 @@ static Weight weigh(Emit *e, const bool *part)
     Weight w = {.widest = 1, .narrowest = 8};
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
-        bool shared = !e->cuda && !e->n_r && e->tile_axis != NO_AXIS && !(e->k->inst_axes.at[i] >> e->tile_axis & 1);
+        uint32_t along = e->tile_axis == NO_AXIS ? 0 : e->schedule.joined ? 3u << (e->n_x - 2) : 1u << e->tile_axis;
+        bool shared = !e->cuda && !e->n_r && along && !(e->k->inst_axes.at[i] & along);
         if (n->kind == KI_STORE || n->kind == KI_SCATTER || (part && !part[i]) || shared)
             continue;
         unsigned bytes = (unsigned)dtype_bytes((DType)n->dtype);
@@ -131,7 +134,7 @@ static bool has_kind(const Kernel *k, InstKind kind)
 static int64_t vec_extent(const Emit *e)
 {
     if (!e->vec_r)
-        return kernel_extent(e->k, (uint32_t)e->tile_axis);
+        return kernel_extent(e->k, (uint32_t)e->tile_axis) * (e->schedule.joined ? kernel_extent(e->k, e->n_x - 2) : 1);
     int64_t n = 1;
     for (uint32_t a = e->n_x; a < e->k->axes.n; a++)
         n *= kernel_extent(e->k, a) > 0 ? kernel_extent(e->k, a) : 1;
@@ -158,7 +161,7 @@ IndexWalk index_walk(const Kernel *k, IRef i, uint32_t axis)
  */
 static void plan_row_block(Emit *e)
 {
-    if (e->n_stages || e->n_x < 2 || e->tile_axis == NO_AXIS || e->lanes == 1)
+    if (e->n_stages || e->n_x < 2 || e->tile_axis == NO_AXIS || e->lanes == 1 || e->schedule.joined)
         return;
     for (uint32_t i = 0; i < e->k->inst.n; i++) {
         const KInst *n = &e->k->inst.at[i];
@@ -171,6 +174,24 @@ static void plan_row_block(Emit *e)
             e->schedule.rows = block;
             e->schedule.across = a;
         }
+    }
+}
+
+/* Light bodies whose transposed inputs are few enough for the registers: each row of a block has code of its own. */
+static void plan_squares(Emit *e)
+{
+    enum { SQUARES_OPS = 512, MOST_SQUARES = 2 };
+    Schedule *s = &e->schedule;
+    for (uint32_t i = 0; i < e->k->inst.n && s->rows && !s->square; i++) {
+        int64_t side = square_side(e, (DType)e->k->inst.at[i].dtype), extent = kernel_extent(e->k, (uint32_t)s->across), squares = 0;
+        int64_t rows = (s->rows < extent ? s->rows : extent) / side * side;
+        for (uint32_t n = i; n < e->k->inst.n && in_squares(e, i, side, (uint32_t)s->across); n++)
+            squares += in_squares(e, n, side, (uint32_t)s->across);
+        if (!rows || !squares || squares > MOST_SQUARES || e->lanes < side || weigh(e, NULL).ops * rows > SQUARES_OPS)
+            continue;
+        s->rows = rows;
+        s->square = s->lanes = side;
+        e->lanes = (int)side;
     }
 }
 
@@ -504,6 +525,84 @@ static bool plan_columns(Emit *e)
     return e->schedule.columns;
 }
 
+/* Is this index linear in the last two x axes, with constants? */
+static bool index_linear(const Emit *e, IRef i, int64_t *times)
+{
+    const Idx *x = &e->k->idx.at[i];
+    uint32_t first = e->n_x - 2;
+    int64_t factor = 1;
+    if (!(e->k->idx_axes.at[i] >> first))
+        return true;
+    if (x->kind == IX_ADD)
+        return index_linear(e, x->a, times) && index_linear(e, x->b, times);
+    if (x->kind == IX_MUL && kidx_is_const(e->k, x->b, &factor))
+        x = &e->k->idx.at[x->a];
+    if (x->kind != IX_AXIS)
+        return false;
+    times[x->a - first] += factor;
+    return true;
+}
+
+/*
+ * Rows too short for the lanes, a constant number of elements, that lie side by side where they are stored: all that is read of a tile of them is a few
+ * vectors, or one row again and again. By themselves they would take an access each.
+ */
+static bool rows_join(Emit *e, int64_t length)
+{
+    enum { MOST_APART = 3 };
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        const KInst *n = &e->k->inst.at[i];
+        int64_t times[2] = {0};
+        if (!e->live[i] || n->kind == KI_CONST || n->kind == KI_SCALAR || n->kind == KI_OP)
+            continue;
+        if ((n->kind != KI_LOAD && n->kind != KI_STORE && n->kind != KI_INDEX) || n->pred != VREF_NONE || !index_linear(e, n->idx, times))
+            return false;
+        int64_t row = llabs(times[0]), apart = llabs(times[1]);
+        if (n->kind == KI_STORE ? times[1] != 1 || times[0] != length
+                                : n->kind == KI_LOAD && (row > MOST_APART * length || apart > MOST_APART))
+            return false;
+    }
+    return true;
+}
+
+/* Whole rows, as many as four vectors hold, where that is no power of two; points that fill no tile are then computed one by one. */
+static int lanes_of_rows(const Emit *e, Weight w, int64_t length)
+{
+    int64_t most = e->bits / 2 / (int64_t)w.widest, lanes = length;
+    most = most < MAX_LANES ? most : MAX_LANES;
+    while (2 * lanes <= most)
+        lanes *= 2;
+    return w.ops < HEAVY && lanes <= most ? (int)lanes : 0;
+}
+
+/*
+ * Heavy bodies have one vector in flight, and what is left of a row costs them as much as a whole tile and more, so they join also where rows are no
+ * whole tiles: up to a length from which a tile in two rows costs more than that.
+ */
+static void plan_joined(Emit *e)
+{
+    enum { LONG_ROW = 24, LONG_ROW_AVX2 = 72 };
+    int64_t length;
+    if (e->n_r || e->n_stages || e->n_x < 2 || e->tile_axis == NO_AXIS || !kidx_is_const(e->k, e->k->axes.at[e->n_x - 1].size, &length) ||
+        length < 2 || pieces_of(e, e->n_x - 1) || pieces_of(e, e->n_x - 2) || !rows_join(e, length))
+        return;
+    int lanes = e->lanes;
+    Schedule before = e->schedule;
+    e->schedule.joined = length;
+    Weight w = weigh(e, NULL);
+    plan_lanes(e, w);
+    if (e->schedule.body == BODY_ONCE && length % e->lanes && length <= (e->bits < 512 ? LONG_ROW_AVX2 : LONG_ROW))
+        return;
+    if (length & (length - 1)) {
+        e->lanes = lanes_of_rows(e, w, length);
+        e->schedule.tail = TAIL_SCALAR;
+    }
+    if (e->lanes > lanes && e->lanes % length == 0)
+        return;
+    e->schedule = before;
+    e->lanes = lanes;
+}
+
 static void plan_loops(Emit *e)
 {
     const Kernel *k = e->k;
@@ -520,12 +619,14 @@ static void plan_loops(Emit *e)
         Weight w = weigh(e, NULL);
         s->prefetch = w.ops >= HEAVY && (along_r || e->tile_axis != NO_AXIS);
         plan_lanes(e, w);
+        plan_joined(e);
     }
     s->lanes = e->lanes;
     plan_stage_lanes(e);
     plan_strip(e);
     plan_unroll(e);
     plan_row_block(e);
+    plan_squares(e);
     if (along_x && !e->n_r)
         plan_pieces(e);
 }

@@ -6,11 +6,17 @@
 
 static bool in_pieces(const Emit *e, bool tiles) { return e->pieces && (pieces_axis(e->pieces) == (uint32_t)e->tile_axis) == tiles; }
 
+LV tile_row(Emit *e)
+{
+    LV last = axis_size(e, (uint32_t)e->tile_axis);
+    return e->schedule.joined ? l_mul(e, axis_size(e, e->n_x - 2), last) : last;
+}
+
 LV tiles_of_row(Emit *e)
 {
     LV n = l_i64(e, 0), from, to;
     if (!in_pieces(e, true))
-        return l_ceil_div(e, axis_size(e, (uint32_t)e->tile_axis), l_i64(e, e->lanes));
+        return l_ceil_div(e, tile_row(e), l_i64(e, e->lanes));
     for (uint32_t p = 0; p < pieces_count(e->pieces); p++)
         if (piece_begin(e, p, &from, &to))
             n = l_add(e, n, l_ceil_div(e, l_sub(e, to, from), l_i64(e, e->lanes)));
@@ -77,10 +83,18 @@ void passes_end(Emit *e, Passes *p)
 void tile(Emit *e, LV at, bool aligned, PointBody *body, uint32_t stage)
 {
     level_open(e, LV_TILE);
-    e->axis[e->tile_axis] = (Ix){.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
+    Ix lanes = {.base = at, .stride = e->lanes > 1 ? l_i64(e, 1) : NULL, .aligned = aligned};
+    e->axis[e->tile_axis] = lanes;
+    if (e->schedule.joined) {
+        LV count = l_i64(e, e->schedule.joined);
+        e->joint = lanes;
+        for (uint32_t rest = 0; rest < 2; rest++)
+            e->axis[e->n_x - 2 + rest] = ix_divide(e, lanes, count, IREF_NONE, rest);
+    }
     if (e->split)
         count_x(e);
     body(e, stage);
+    e->joint.base = NULL;
     level_close(e, LV_TILE, LV_ROW);
 }
 
@@ -174,7 +188,7 @@ static void tiles_of_piece(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stag
         LV in = LLVMBuildAnd(e->b, LLVMBuildICmp(e->b, LLVMIntSGE, at, from, ""), LLVMBuildICmp(e->b, LLVMIntSLT, at, to, ""), "");
         If here = if_begin(e, in, "piece");
         level_open(e, LV_ROW); /* what another piece has computed for its rows is not here */
-        tiles(e, l_i64(e, 0), axis_size(e, (uint32_t)e->tile_axis), j0, j1, true, body, stage);
+        tiles(e, l_i64(e, 0), tile_row(e), j0, j1, true, body, stage);
         if_end(e, &here);
     }
     piece_end(e);
@@ -187,5 +201,5 @@ void tiles_all(Emit *e, LV j0, LV j1, PointBody *body, uint32_t stage)
     else if (e->pieces)
         tiles_of_piece(e, j0, j1, body, stage);
     else
-        tiles(e, l_i64(e, 0), axis_size(e, (uint32_t)e->tile_axis), j0, j1, true, body, stage);
+        tiles(e, l_i64(e, 0), tile_row(e), j0, j1, true, body, stage);
 }

@@ -1,5 +1,6 @@
 /* FORM_LOOPS without reductions: tails, strides, gathers, predicates, dtypes; against the reference
  * executor. */
+#include "jit/kernel_text.h"
 #include "tests/unit/kernel_ref.h"
 #include "tests/unit/arena.h"
 
@@ -597,6 +598,86 @@ Test(emit_loops, permuted)
             check_kernel(k, args, "permuted");
             os_free((void *)(uintptr_t)args[0].data);
             os_free((void *)(uintptr_t)args[1].data);
+        }
+}
+
+/* A kernel as text, whose size n is a constant or its last argument, on buffers of so many elements. */
+static void check_text(const char *text, DType t, const int64_t *elements, int n, int64_t size)
+{
+    CheckArg args[6] = {{0}};
+    CudaTarget host = {0};
+    Kernel *k;
+    cr_assert_eq(kernel_parse(text, &arena, &k), ST_OK, "%s in\n%s", fail_message(), text);
+    schedule_kernel(k, &host, false);
+    for (int i = 0; i < n; i++)
+        args[i] = (CheckArg){.data = filled(t, (size_t)elements[i], true), .bytes = (size_t)elements[i] * dtype_bytes(t)};
+    args[n].value = size;
+    check_kernel(k, args, text);
+    for (int i = 0; i < n; i++)
+        os_free((void *)(uintptr_t)args[i].data);
+}
+
+/* Rows of a few elements, whose lanes run along two axes (the directive `joined`). */
+static void check_short_rows(DType t, int64_t rows, int64_t c, bool fixed)
+{
+    static const char *const reads[] = {"i*%ld + j", "i*-%ld + j + %ld", "i*-%ld + j*-1 + %ld", "i*%ld + j*2", "i*%ld + j"};
+    const int64_t step[] = {c, c, c, 2 * c, c + 3}, last[] = {0, (rows - 1) * c, rows * c - 1, 0, 0}, all = rows * c;
+    const char *name = dtype_name(t), *size = fixed ? arena_printf(&arena, "%ld", (long)rows) : "s4", *arg = fixed ? "" : ", s4";
+    for (int r = 0; r < 5; r++) {
+        if (!fixed && last[r])
+            continue;
+        const char *at = arena_printf(&arena, reads[r], (long)step[r], (long)last[r]);
+        const char *op = t == DT_F32 || t == DT_F64 ? "v5 = exp v4" : "v5 = relu v4";
+        check_text(arena_printf(&arena,
+                                "kernel (a0 %s, a1 %s, a2 %s, a3 %s out%s) for i < %s, j < %ld; v0 = load a0[%s]; v1 = load a1[j]; "
+                                "v2 = sub v0 v1; v3 = load a2[i]; v4 = mul v2 v3; %s; store a3[i*%ld + j] = v5",
+                                name, name, name, name, arg, size, (long)c, at, r % 2 ? op : "v5 = relu v4", (long)c),
+                   t, (int64_t[]){step[r] * rows + 1, c, rows, all}, 4, rows);
+        check_text(arena_printf(&arena, "kernel (a0 %s, a1 %s out) for i < %ld, j < %ld; v0 = load a0[%s]; store a1[i*%ld + j] = v0", name,
+                                name, (long)rows, (long)c, at, (long)c),
+                   t, (int64_t[]){step[r] * rows + 1, all}, 2, rows);
+    }
+    check_text(
+        arena_printf(&arena,
+                     "kernel (a0 %s, a1 %s, a2 %s out) for i < 3, j < %ld, k < %ld; v0 = load a0[i*%ld + j*%ld + k]; v1 = load a1[i*%ld "
+                     "+ k]; v2 = add v0 v1; store a2[i*%ld + j*%ld + k] = v2",
+                     name, name, name, (long)rows, (long)c, (long)all, (long)c, (long)c, (long)all, (long)c),
+        t, (int64_t[]){3 * all, 3 * c, 3 * all}, 3, rows);
+}
+
+Test(emit_loops, short_rows)
+{
+    static const int64_t lengths[] = {2, 3, 4, 5, 6, 7, 8, 12, 16, 20, 31, 70};
+    static const int64_t rows[] = {0, 1, 5, 37, 128};
+    static const DType dtypes[] = {DT_F32, DT_U8, DT_BF16, DT_F64, DT_I64};
+    for (size_t c = 0; c < sizeof lengths / sizeof *lengths; c++)
+        for (size_t n = 0; n < sizeof rows / sizeof *rows; n++)
+            for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++)
+                if (t == 0 || (c + n + t) % 4 == 0)
+                    check_short_rows(dtypes[t], rows[n], lengths[c], (c + n) % 3 != 0);
+    check_text("kernel (a0 i64 out) for i < 37, j < 4; v0 = index i; v1 = index j; v2 = mul v0 v1; store a0[i*4 + j] = v2", DT_I64,
+               (int64_t[]){148}, 1, 0);
+}
+
+/* Transposed inputs, which come in squares of registers where a block is whole, and the edges, which do not. */
+Test(emit_loops, squares)
+{
+    static const int64_t sizes[][2] = {{64, 64}, {70, 70}, {16, 100}, {129, 33}, {40, 0}, {8, 16}};
+    static const DType dtypes[] = {DT_F32, DT_F64, DT_BF16, DT_U8, DT_I32, DT_F16, DT_I64, DT_BOOL};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
+            int64_t n = sizes[s][0], m = sizes[s][1], of[] = {n * m, n * m, n * m, n * m};
+            const char *name = dtype_name(dtypes[t]), *op = dtypes[t] == DT_BOOL ? "or" : "maximum";
+            check_text(arena_printf(&arena,
+                                    "kernel (a0 %s, a1 %s, a2 %s, a3 %s out) for i < %ld, j < %ld; v0 = load a0[j*%ld + i]; v1 = load "
+                                    "a1[i*%ld + j]; v2 = %s v0 v1; v3 = load a2[j*%ld + i]; v4 = %s v2 v3; store a3[i*%ld + j] = v4",
+                                    name, name, name, name, (long)n, (long)m, (long)n, (long)m, op, (long)n, op, (long)m),
+                       dtypes[t], of, 4, 0);
+            check_text(arena_printf(&arena,
+                                    "kernel (a0 %s, a1 %s out, s2) for i < s2, j < 3, k < %ld; v0 = load a0[(j*%ld + k)*s2 + i]; store "
+                                    "a1[(i*3 + j)*%ld + k] = v0",
+                                    name, name, (long)m, (long)m, (long)m),
+                       dtypes[t], (int64_t[]){3 * n * m, 3 * n * m}, 2, n);
         }
 }
 

@@ -162,6 +162,12 @@ static const Case loops[] = {
      "= fold sum k (v2); store a1[i*13 + j] = v3",
      {18200, 91, 200}},
     {"kernel (a0 i32, a1 i32 out) for i < 12, j < 200; v0 = load a0[j*12 + i]; v1 = fold min j (v0); store a1[i] = v1", {2400, 12}},
+    {"kernel (a0 f32, a1 f32, a2 f32 out) for i < 3, j < 37, k < 6; v0 = load a0[i*222 + j*-6 + k + 216]; v1 = load a1[i*6 + k]; v2 = mul "
+     "v0 v1; v3 = exp v2; store a2[i*222 + j*6 + k] = v3",
+     {666, 18, 666}},
+    {"kernel (a0 u8, a1 u8, a2 u8 out) for i < 150, j < 4; v0 = load a0[i*8 + j*2]; v1 = load a1[i]; v2 = sub v0 v1; store a2[i*4 + j] = "
+     "v2",
+     {1200, 150, 600}},
     {"kernel (a0 u8, a1 u8 out) for i < 300, j < 37; v0 = load a0[j*300 + i]; v1 = fold max j (v0); store a1[i] = v1", {11100, 300}},
 };
 
@@ -229,7 +235,7 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
                 for (size_t w = 0; w < 3; w++)
                     n += taken(&loops[c], arena_printf(&arena, "along %s; lanes %d; %s", along[a], lanes[l], ways[w]), 256);
         for (int rows = 1; rows <= 5; rows += 2)
-            n += taken(&loops[c], arena_printf(&arena, "across i; rows %d", rows), 128);
+            n += taken(&loops[c], arena_printf(&arena, "joined 0; square 0; across i; rows %d", rows), 128);
         n += taken(&loops[c], "stages 64 4 16", 256);
         n += taken(&loops[c], "stages 1 64 32", 256);
         for (int strip = 0; strip <= 6; strip += 3)
@@ -245,8 +251,11 @@ Test(schedule, what_loops_may_be_asked_for_changes_no_bit)
         for (int p = 0; p < 10; p++)
             n += taken(&loops[c], arena_printf(&arena, "along i; lanes %d; strip 0; unroll %d", 4 << p % 2, points[p / 2]),
                        p % 2 ? 256 : 128);
+        for (int l = 1; l <= 64; l += l < 8 ? 7 : 8)
+            for (size_t w = 0; w < 3; w++)
+                n += taken(&loops[c], arena_printf(&arena, "lanes %d; %s; joined %d", l, ways[w], l % 16 ? 6 : 4), 256);
         for (size_t a = 0; a < 4; a++)
-            n += (along[a][1] || a < k->axes.n) && taken(&loops[c], arena_printf(&arena, "pieces %s", along[a]), 256);
+            n += (along[a][1] || a < k->axes.n) && taken(&loops[c], arena_printf(&arena, "joined 0; pieces %s", along[a]), 256);
         cr_expect_geq(n, 8, "%d schedules of\n%s", n, loops[c].text);
     }
 }

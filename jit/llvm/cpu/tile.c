@@ -112,13 +112,13 @@ static LV shuffled(Emit *e, LV a, LV b, const int *from, int n)
     return LLVMBuildShuffleVector(e->b, a, b, LLVMConstVector(at, (unsigned)n), "");
 }
 
-/* Of each word of a and b the lower or upper halves, pieces of `piece` elements in turns. */
-static LV interleaved(Emit *e, LV a, LV b, int n, int word, int piece, bool upper)
+/* Of each word of a and b the lower or upper halves, elements in turns. */
+static LV interleaved(Emit *e, LV a, LV b, int n, int word, bool upper)
 {
     int from[MAX_LANES];
     for (int i = 0; i < n; i++) {
-        int in = i % word, pair = in / (2 * piece), of = in / piece % 2;
-        from[i] = (of ? n : 0) + i - in + (upper ? word / 2 : 0) + pair * piece + in % piece;
+        int in = i % word;
+        from[i] = (in % 2 ? n : 0) + i - in + (upper ? word / 2 : 0) + in / 2;
     }
     return shuffled(e, a, b, from, n);
 }
@@ -148,26 +148,21 @@ static void transpose_words(Emit *e, LV *v, int count, int n, int word)
 }
 
 /*
- * One instruction a shuffle: first the elements of words change places among as many vectors as a word has elements, then words. 16 x 16
- * f32 take 64.
+ * One instruction a shuffle: first the elements of words change places among as many vectors as a word has elements (each pass interleaves what lies
+ * half of them apart), then words. 16 x 16 f32 take 64.
  */
 void tile_transpose(Emit *e, LV *v, int n)
 {
     LLVMTypeRef element = LLVMGetElementType(LLVMTypeOf(v[0]));
-    int bytes = element == e->type[SC_F64] || element == e->type[SC_I64] ? 8 : 4, word = WORD / bytes;
-    for (int g = 0; g < n; g += word) {
-        LV *x = v + g, t[4];
-        if (word == 2) {
-            t[0] = interleaved(e, x[0], x[1], n, 2, 1, false);
-            t[1] = interleaved(e, x[0], x[1], n, 2, 1, true);
-            x[0] = t[0], x[1] = t[1];
-            continue;
+    int bytes = element == e->type[SC_F64] ? 8 : element == e->type[SC_F32] ? 4 : (int)LLVMGetIntTypeWidth(element) / 8;
+    int word = WORD / bytes < n ? WORD / bytes : n;
+    for (int g = 0; g < n; g += word)
+        for (int pass = 1; pass < word; pass *= 2) {
+            LV *x = v + g, t[WORD];
+            for (int i = 0; i < word; i++)
+                t[i] = interleaved(e, x[i / 2], x[i / 2 + word / 2], n, word, i % 2);
+            memcpy(x, t, (size_t)word * sizeof *t);
         }
-        for (int i = 0; i < 4; i++)
-            t[i] = interleaved(e, x[i & 2], x[(i & 2) + 1], n, 4, 1, i & 1);
-        for (int i = 0; i < 4; i++)
-            x[i] = interleaved(e, t[i >> 1], t[(i >> 1) + 2], n, 4, 2, i & 1);
-    }
     for (int i = 0; i < word; i++) {
         LV same[MAX_LANES];
         for (int g = 0; g < n / word; g++)

@@ -1,0 +1,83 @@
+/*
+ * Transposed inputs (the directive `square`): of a block of rows, whose points lie side by side in an input where those of a row lie far apart, a
+ * square of registers is loaded along them, one register for each lane of the tile, and changes places there:
+ *
+ *     memory      lane 0   a b c d        row 0   a e i m
+ *                 lane 1   e f g h   ->   row 1   b f j n       a whole register of each row at once
+ *                 ...
+ *
+ * Every line is read once and whole. Lane by lane each is read again for every row, and where lanes lie a multiple of 4096 bytes apart, the
+ * first cache has lost it until then (1024 x 1024 f32: 2.5 times as long).
+ */
+#include "jit/llvm/cpu/contract.h"
+
+int64_t square_side(const Emit *e, DType dtype)
+{
+    enum { MOST_SIDE = 16 }; /* registers */
+    int64_t held = e->bits / 8 / (int64_t)dtype_bytes(dtype);
+    return held < MOST_SIDE ? held : MOST_SIDE;
+}
+
+bool in_squares(const Emit *e, uint32_t i, int64_t side, uint32_t across)
+{
+    const KInst *n = &e->k->inst.at[i];
+    const KArg *arg = &e->k->args.at[n->arg];
+    return n->kind == KI_LOAD && e->live[i] && n->pred == VREF_NONE && !arg->written && !arg->may_alias &&
+           square_side(e, (DType)n->dtype) == side && index_walk(e->k, n->idx, (uint32_t)e->tile_axis) == INDEX_JUMPS &&
+           index_walk(e->k, n->idx, across) == INDEX_STEPS;
+}
+
+/* The point of the other axes but the lanes'; what belongs to it has a place of its own. */
+static void row_open(Emit *e, LV row)
+{
+    level_open(e, LV_ROW);
+    e->axis[e->schedule.across] = ix_uniform(row);
+    pin(e, LV_ROW);
+}
+
+/* Tiles of `side` rows of load i; false: lanes have no distance. */
+static bool square_load(Emit *e, uint32_t i, LV *v)
+{
+    const KInst *n = &e->k->inst.at[i];
+    LLVMTypeRef element = l_memory(e, (DType)n->dtype);
+    Address at = address_of(e, element, argument(e, n->arg), n->idx);
+    if (at.many || !at.stride)
+        return false;
+    for (int l = 0; l < e->lanes; l++) {
+        LV from = l_gep(e, element, at.ptr, l_mul(e, index_wide(e, at.stride), l_i64(e, l)));
+        v[l] = l_load(e, l_vec(e, element), from, (unsigned)dtype_bytes((DType)n->dtype));
+    }
+    tile_transpose(e, v, e->lanes);
+    return true;
+}
+
+static void square_row(Emit *e, uint32_t row)
+{
+    for (uint32_t i = 0; i < e->k->inst.n; i++) {
+        DType t = (DType)e->k->inst.at[i].dtype;
+        if (e->squares[i])
+            value_set(e, i, LV_TILE, (Val){.v = l_from_memory(e, t, e->squares[i][row]), .vec = true});
+    }
+    emit_stores(e, false, 0);
+}
+
+/* A whole tile at `at`, of as many rows from `from` on as a block has. */
+void squares_block(Emit *e, LV at, LV from)
+{
+    int64_t side = e->schedule.square;
+    e->squares = ARENA_ARRAY(e->arena, LV *, e->k->inst.n + 1);
+    for (int64_t first = 0; first < e->schedule.rows; first += side) {
+        row_open(e, l_add(e, from, l_i64(e, first)));
+        level_open(e, LV_TILE);
+        e->axis[e->tile_axis] = (Ix){.base = at, .stride = l_i64(e, 1), .aligned = true};
+        for (uint32_t i = 0; i < e->k->inst.n; i++) {
+            LV *v = ARENA_ARRAY(e->arena, LV, (size_t)side);
+            e->squares[i] = in_squares(e, i, side, (uint32_t)e->schedule.across) && square_load(e, i, v) ? v : NULL;
+        }
+        level_close(e, LV_TILE, LV_ROW);
+        for (int64_t r = 0; r < side; r++) {
+            row_open(e, l_add(e, from, l_i64(e, first + r)));
+            tile(e, at, true, square_row, (uint32_t)r);
+        }
+    }
+}

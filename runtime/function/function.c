@@ -611,7 +611,7 @@ static Status call_function(Evaluation *e, kiln_function *f, kiln_tensor *const 
     Template *t = find_template(f, in);
     bool pure = option_int(OPT_CHECK) == CHECK_PURE;
     Status repeated;
-    if (t && !pure && template_repeat(e, t, in, out, &repeated))
+    if (t && !pure && template_repeat(e, t, in, out, loc, &repeated))
         return repeated;
     eval_alone(); /* what follows has room for one at a time; it waits for others, who may have changed everything */
     TRY(evaluate_inputs(f->n_in, in, loc));

@@ -228,7 +228,7 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
 static bool logging(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || log_on(LOG_PERF) || timeline_on(); }
 
 /* An evaluated node with the meaning of a template's. */
-static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked)
+static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked, Loc loc)
 {
     RtNode *node = node_shell(like, 0, 0);
     if (!node)
@@ -236,7 +236,7 @@ static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked)
     node_set_storage(node, storage, storage->data);
     node->tracked = tracked && dtype_is_float((DType)node->dtype);
     node->computed.api = "kiln_function_call";
-    node->computed.loc = (Loc){NULL, 0};
+    node->computed.loc = loc;
     return node;
 }
 
@@ -252,6 +252,7 @@ typedef struct Seat {
     RtNode **fresh;          /* the same */
     RtNode **values;         /* by the template's results; a reference each */
     uint64_t *scalars;
+    Loc loc; /* of this call */
 } Seat;
 
 static void seat_free(Seat *seat)
@@ -317,7 +318,7 @@ static Status make_values(const Template *t, Seat *seat, kiln_tensor *const *in,
 {
     const Call *call = &t->call;
     for (size_t k = 0; k < call->outputs.n; k++) {
-        seat->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], seat->storages[k], tracked);
+        seat->fresh[k] = computed_node(call->nodes.at[call->outputs.at[k]], seat->storages[k], tracked, seat->loc);
         if (seat->fresh[k])
             continue;
         for (size_t j = k; j < call->outputs.n; j++)
@@ -420,7 +421,7 @@ static bool fill_seat(const Template *t, Seat *seat, kiln_tensor *const *in, boo
  * The way of nearly every call: the program is known and prepared, nothing is assigned, nobody looks. Inputs are never overwritten: the
  * arguments and captured tensors have handles.
  */
-bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Status *status)
+bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status)
 {
     CacheHit hit;
     Seat *seat;
@@ -433,6 +434,7 @@ bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_te
         seat_give(t, seat);
         return false;
     }
+    seat->loc = loc;
     put_draws(t, t->drawn ? random_advance(t->drawn) : 0, seat->scalars);
     stat_count(STAT_EVALS, 1);
     stat_count(STAT_HITS, 1);

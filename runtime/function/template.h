@@ -108,7 +108,7 @@ Status template_replay(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_
 
 /* The fast way of serving it, where nothing has changed since it was served the long way; false: not this time, nothing was done. Kernels that take a
  * while run beside other evaluations. Under the evaluation lock, which it may give back and take again. */
-bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Status *status);
+bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_tensor **out, Loc loc, Status *status);
 
 /* What differs between two traces of one function on inputs of one kind, for a message; NULL: nothing, or captured tensors of other values
  * have become one, so that the traces cannot be compared. Values of draws may differ. */

@@ -131,6 +131,12 @@ static Status gone(const Walk *w, const RtNode *node)
                     "the value of %s%s, one of several %s, was computed by %s%s, so how it depends on the others is gone; ask for the "
                     "gradient with respect to it alone, or before it is computed",
                     api_of(node), here, w->task->in_name, node->computed.api ? node->computed.api : "a sync point", there);
+    if (node->computed.api && !strcmp(node->computed.api, "kiln_function_call"))
+        return fail(
+            ST_INVALID,
+            "the value of %s%s was computed by kiln_function_call%s, so what it depends on is gone; make the function by "
+            "kiln_value_and_grad, or take gradients in it, call it in a kiln_recording, or call kiln_stop_gradient if it is a constant",
+            api_of(node), here, there);
     return fail(ST_INVALID,
                 "the value of %s%s was computed by %s%s%s, so what it depends on is gone; take gradients first, open a kiln_recording, or "
                 "call kiln_stop_gradient if it "

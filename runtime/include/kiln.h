@@ -1015,7 +1015,8 @@ typedef struct kiln_attention_options {
  * conditions of the options hold together. A query that sees no key gives zeros (as PyTorch since 2.5), and its gradients are zeros;
  * k where nobody sees it may be anything, v there must be finite. Floats, promoted (ints and bools in f32); f16 and bf16 are computed in f32
  * throughout and rounded once at the end; the mask has no part in the result's dtype. On a CPU scores are in memory for some rows at a time
- * only (option bands), in a gradient or on a CUDA device all of them: memory grows with queries times keys there. options NULL: all zeros.
+ * only (option bands; in a gradient where all of them would take 16 MiB or more), on a CUDA device all of them are: memory grows with queries
+ * times keys there. options NULL: all zeros.
  */
 KILN_OP(kiln_attention, kiln_tensor *q, kiln_tensor *k, kiln_tensor *v, const kiln_attention_options *options);
 /*

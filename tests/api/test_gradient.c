@@ -265,6 +265,24 @@ API_TEST(gradient, through_ints_that_were_computed)
     EXPECT(gradient(kiln_sum(kiln_take(x, kiln_reshape(best, KILN_SHAPE(1)), 0)), x), KILN_F32, KILN_SHAPE(3), 0, 0, 1, 0);
 }
 
+/* Nothing flows through a copy to another device; kiln_to of what lies there already is no copy. */
+API_TEST(gradient, through_a_move)
+{
+    kiln_tensor *x = kiln_param(F32(KILN_SHAPE(2), 1, 2)), *y = kiln_to(kiln_square(x), "cpu"), *g;
+    char device[16];
+    cr_assert_eq(kiln_device_of(x, device, sizeof device), KILN_OK);
+    if (!strcmp(device, "cpu")) {
+        if (!is_eager())
+            cr_assert(!kiln_is_evaluated(y));
+        EXPECT(gradient(kiln_sum(y), x), KILN_F32, KILN_SHAPE(2), 0, 2, 4);
+        return;
+    }
+    fails_with(kiln_grad(kiln_sum(kiln_square(y)), &x, 1, &g), KILN_UNSUPPORTED, "moved by kiln_to (test_gradient.c:");
+    cr_assert(!g);
+    fails_with(kiln_grad(kiln_sum(kiln_to(x, "cpu")), &x, 1, &g), KILN_UNSUPPORTED, "moved by kiln_to (test_gradient.c:");
+    EXPECT(gradient(kiln_sum(kiln_stop_gradient(y)), x), KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+}
+
 /* --- functions --------------------------------------------------------------------------------------------------- */
 
 static void squares(kiln_tensor **in, kiln_tensor **out, void *user)

@@ -252,14 +252,19 @@ static void check_f64(const Case *c, uint64_t seed)
     if (c->no_second)
         return;
 
-    Ref second[MAX_IN];
-    cr_assert_eq(gradient_jvp(g, NULL, p.n_wrt, wrt, u, p.n_wrt, grad, second, &refused), ST_OK, "%s", fail_message());
-    for (uint32_t w = 0; w < p.n_wrt; w++)
-        second[w] = or_zero(g, second[w], wrt[w]);
-    verify(g, p.n_wrt, second, wrt);
-    compute(g, p.n_wrt, second, x, got);
+    /* H u, and as H is symmetric, u H */
     differences(&p, p.n_wrt, grad, x, nu, want);
-    expect_near(g, p.n_wrt, wrt, got, want, 1e-5, "second derivative", print(g));
+    for (int back = 0; back < 2; back++) {
+        Ref second[MAX_IN];
+        cr_assert_eq(back ? gradient_vjp(g, NULL, p.n_wrt, grad, u, p.n_wrt, wrt, second, &refused)
+                          : gradient_jvp(g, NULL, p.n_wrt, wrt, u, p.n_wrt, grad, second, &refused),
+                     ST_OK, "%s", fail_message());
+        for (uint32_t w = 0; w < p.n_wrt; w++)
+            second[w] = or_zero(g, second[w], wrt[w]);
+        verify(g, p.n_wrt, second, wrt);
+        compute(g, p.n_wrt, second, x, got);
+        expect_near(g, p.n_wrt, wrt, got, want, 1e-5, back ? "second derivative, reverse" : "second derivative", print(g));
+    }
 }
 
 /* The gradient in a smaller dtype against that in f64 at the same numbers, relative to the greatest. */

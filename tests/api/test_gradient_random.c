@@ -1,8 +1,10 @@
 /*
- * Gradients of random programs: pending, in eager and interpreted mode, with sync points at random places, in a recording and outside of
- * one, with ops in kiln_checkpoints at random places. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error
- * that names it, never another number. And with ops in kiln_custom_gradients whose rule is the plain derivative: equal but for the order in
- * which parts are added up.
+ * Gradients of random programs: pending, in eager and interpreted mode, compiled for the CPU and for the software CUDA device, in a
+ * kiln_function and outside of one, with sync points at random places, in a recording and outside of one, with ops in kiln_checkpoints at random
+ * places. Equal bit for bit in strict mode; a sync point outside of a recording may make it the error that names it, never another number. And
+ * with ops in kiln_custom_gradients whose rule is the plain derivative: equal but for the order in which parts are added up.
+ *
+ * A program that has another gradient is shrunk: nodes that the difference does not need become the node before them. What is left is told.
  */
 #include "api.h"
 #include "tests/support/slice.h"
@@ -53,6 +55,41 @@ static kiln_tensor *step(Draw *d, kiln_tensor *a, kiln_tensor *b)
 
 typedef enum Wrap { PLAIN, CHECKPOINTS, CUSTOM } Wrap;
 
+/* How a program is run. */
+typedef struct Way {
+    const char *name, *mode;
+    unsigned often; /* a sync point after every so many nodes or so; 0: none */
+    bool recorded, function, cuda;
+    bool slow; /* compiling takes a while: for some programs only */
+    Wrap wrap;
+} Way;
+
+static const Way reference = {"interpreted", "interp", .wrap = PLAIN};
+static const Way ways[] = {
+    {"interpreted, recorded, often", "interp", .often = 2, .recorded = true, .wrap = CHECKPOINTS},
+    {"interpreted, recorded", "interp", .often = 6, .recorded = true},
+    {"interpreted, often", "interp", .often = 2},
+    {"interpreted with sync points", "interp", .often = 6},
+    {"interpreted, a function", "interp", .function = true},
+    {"interpreted, a function with sync points", "interp", .often = 5, .function = true},
+    {"interpreted, a function in a recording", "interp", .often = 5, .recorded = true, .function = true},
+    {"interpreted, custom", "interp", .wrap = CUSTOM},
+    {"interpreted, recorded, custom", "interp", .often = 3, .recorded = true, .wrap = CUSTOM},
+    {"interpreted with sync points, custom", "interp", .often = 3, .wrap = CUSTOM},
+    {"eager, custom", "eager", .often = 3, .wrap = CUSTOM},
+    {"eager", "eager", .often = 3, .wrap = CHECKPOINTS},
+    {"eager, a function", "eager", .function = true, .often = 3},
+    {"compiled", "jit", .slow = true},
+    {"compiled, checkpoints", "jit", .slow = true, .wrap = CHECKPOINTS},
+    {"compiled, custom", "jit", .slow = true, .wrap = CUSTOM},
+    {"compiled, recorded", "jit", .often = 5, .recorded = true, .slow = true, .wrap = CHECKPOINTS},
+    {"compiled, a function", "jit", .function = true, .slow = true, .wrap = CHECKPOINTS},
+    {"compiled, a function with sync points", "jit", .often = 7, .function = true, .slow = true},
+    {"CUDA", "jit", .cuda = true, .slow = true, .wrap = CHECKPOINTS},
+    {"CUDA, a function", "jit", .function = true, .cuda = true, .slow = true},
+};
+enum { WAYS = sizeof ways / sizeof *ways };
+
 /* The same in a checkpoint, or in one inside of another, or in none. */
 typedef struct Step {
     Draw *d;
@@ -98,108 +135,170 @@ static void wrapped(Wrap wrap, Draw *d, unsigned depth, kiln_tensor *a, kiln_ten
         checkpointed(in, out, &s);
 }
 
+static bool left_out[NODES + PARAMS]; /* while a program is shrunk: the node before stands for it */
+
+/* Records program `d` with its gradients, from parameters. */
+static kiln_status record(Draw d, uint64_t seed, const Way *way, kiln_tensor *const *params, kiln_tensor **grads)
+{
+    Draw points = {seed * 31 + way->often}, depths = {seed * 17};
+    kiln_tensor *value[NODES + PARAMS] = {params[0], params[1]};
+    for (int k = PARAMS; k < NODES + PARAMS; k++) {
+        unsigned n = (unsigned)k;
+        kiln_tensor *a = value[draw(&d, n)], *b = value[n - 1 - draw(&d, n < 4 ? n : 4)];
+        wrapped(way->wrap, &d, draw(&depths, 4), a, b, &value[k]);
+        cr_assert(value[k], "%s", kiln_error_message());
+        if (left_out[k])
+            value[k] = value[k - 1];
+        if (way->often && draw(&points, way->often) == 0)
+            OK(kiln_eval(value[draw(&points, n + 1)]));
+    }
+    return kiln_grad(kiln_sum(kiln_add(value[NODES + PARAMS - 1], value[NODES + PARAMS - 2])), params, PARAMS, grads);
+}
+
+/* The same in a kiln_function: one parameter is an argument, the other one it captures. */
+typedef struct Call {
+    Draw d;
+    uint64_t seed;
+    const Way *way;
+    kiln_tensor *captured;
+} Call;
+
+static void record_call(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Call *call = user;
+    (void)record(call->d, call->seed, call->way, (kiln_tensor *[]){in[0], call->captured}, out);
+}
+
 typedef struct Outcome {
     bool error;
     double grad[PARAMS][N];
 } Outcome;
 
-/* Program `seed`, with a sync point after every `often`-th node or so (0: none). */
-static void run(uint64_t seed, unsigned often, bool recorded, Wrap wrap, Outcome *out)
+static void take(kiln_status status, kiln_tensor *const *grads, Outcome *out)
 {
-    Draw program = {seed}, points = {seed * 31 + often}, depths = {seed * 17};
-    kiln_scope *scope = kiln_scope_begin();
-    kiln_recording *recording = recorded ? kiln_recording_begin() : NULL;
-    kiln_tensor *value[NODES + PARAMS], *params[PARAMS], *grads[PARAMS];
-    for (int k = 0; k < PARAMS; k++) {
-        double data[N];
-        for (int i = 0; i < N; i++)
-            data[i] = ((double)draw(&program, 2001) - 1000) / 700;
-        value[k] = params[k] = kiln_param(kiln_from(KILN_F64, KILN_SHAPE(ROWS, COLUMNS), data));
-    }
-    for (int k = PARAMS; k < NODES + PARAMS; k++) {
-        unsigned n = (unsigned)k;
-        kiln_tensor *a = value[draw(&program, n)], *b = value[n - 1 - draw(&program, n < 4 ? n : 4)];
-        wrapped(wrap, &program, draw(&depths, 4), a, b, &value[k]);
-        cr_assert(value[k], "%s", kiln_error_message());
-        if (often && draw(&points, often) == 0)
-            cr_assert_eq(kiln_eval(value[draw(&points, n + 1)]), KILN_OK, "%s", kiln_error_message());
-    }
-    kiln_tensor *loss = kiln_sum(kiln_add(value[NODES + PARAMS - 1], value[NODES + PARAMS - 2]));
-    kiln_status status = kiln_grad(loss, params, PARAMS, grads);
     out->error = status != KILN_OK;
     if (out->error) {
         cr_assert(status == KILN_INVALID && strstr(kiln_error_message(), "was computed by kiln_eval"), "%s", kiln_error_message());
         kiln_clear_error();
     }
     for (int k = 0; k < PARAMS && !out->error; k++)
-        cr_assert_eq(kiln_read(grads[k], KILN_F64, out->grad[k], sizeof out->grad[k]), KILN_OK, "%s", kiln_error_message());
+        OK(kiln_read(grads[k], KILN_F64, out->grad[k], sizeof out->grad[k]));
+}
+
+/* Traced with other numbers, then replayed. */
+static void run_function(const Draw *d, uint64_t seed, const Way *way, kiln_tensor *const *params, Outcome *out)
+{
+    kiln_tensor *grads[PARAMS], *other = kiln_param(kiln_full(KILN_F64, KILN_SHAPE(ROWS, COLUMNS), 0.5));
+    Call call = {*d, seed, way, kiln_param(kiln_full(KILN_F64, KILN_SHAPE(ROWS, COLUMNS), 0.25))};
+    kiln_function *f = kiln_function_new(record_call, 1, PARAMS, &call);
+    take(kiln_function_call(f, &other, grads), grads, out);
+    OK(kiln_assign(call.captured, params[1]));
+    for (int k = 0; k < 2; k++)
+        take(kiln_function_call(f, params, grads), grads, out);
+    kiln_function_free(f);
+}
+
+static void run(uint64_t seed, const Way *way, Outcome *out)
+{
+    Draw d = {seed};
+    set_option("mode", way->mode);
+    kiln_scope *scope = kiln_scope_begin();
+    OK(kiln_set_device(way->cuda ? "cuda" : "cpu"));
+    kiln_recording *recording = way->recorded ? kiln_recording_begin() : NULL;
+    kiln_tensor *params[PARAMS], *grads[PARAMS];
+    for (int k = 0; k < PARAMS; k++) {
+        double data[N];
+        for (int i = 0; i < N; i++)
+            data[i] = ((double)draw(&d, 2001) - 1000) / 700;
+        params[k] = kiln_param(kiln_from(KILN_F64, KILN_SHAPE(ROWS, COLUMNS), data));
+    }
+    if (way->function)
+        run_function(&d, seed, way, params, out);
+    else
+        take(record(d, seed, way, params, grads), grads, out);
     kiln_recording_end(recording);
     kiln_scope_end(scope);
 }
 
-static void expect_near(uint64_t seed, const char *how, const Outcome *got, const Outcome *want, double tolerance)
+/* Has the program another gradient that way? Then where, as text. */
+static bool differs(uint64_t seed, const Way *way, Outcome *got, char text[128])
 {
-    double most = 0;
+    Outcome want;
+    run(seed, &reference, &want);
+    run(seed, way, got);
+    double most = 0, tolerance = way->wrap == CUSTOM || way->cuda ? 1e-9 : 0;
     for (int i = 0; i < PARAMS * N; i++)
-        most = fmax(most, fabs(want->grad[i / N][i % N]));
-    for (int k = 0; k < PARAMS; k++)
-        for (int i = 0; i < N; i++) {
-            double a = got->grad[k][i], b = want->grad[k][i];
-            cr_assert(a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * most,
-                      "program %d, %s: gradient %d[%d] is %.17g, not %.17g", (int)seed, how, k, i, a, b);
-        }
+        most = fmax(most, fabs(want.grad[i / N][i % N]));
+    strcpy(text, "an error in a recording or in eager mode");
+    if (got->error)
+        return way->recorded || strcmp(way->mode, "eager") == 0;
+    for (int i = 0; i < PARAMS * N; i++) {
+        double a = got->grad[i / N][i % N], b = want.grad[i / N][i % N];
+        snprintf(text, 128, "gradient %d[%d] is %.17g, not %.17g", i / N, i % N, a, b);
+        if (!(a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * most))
+            return true;
+    }
+    return false;
 }
 
-static void expect_same(uint64_t seed, const char *how, const Outcome *got, const Outcome *want) { expect_near(seed, how, got, want, 0); }
+/* Which nodes are needed for a difference, as "2 7 9 ", and which difference that is then. */
+static void shrink(uint64_t seed, const Way *way, char nodes[4 * NODES], char text[128])
+{
+    Outcome got;
+    for (int k = NODES + PARAMS; k-- > PARAMS;) {
+        left_out[k] = true;
+        left_out[k] = differs(seed, way, &got, text);
+    }
+    (void)differs(seed, way, &got, text);
+    nodes[0] = 0;
+    for (int k = PARAMS; k < NODES + PARAMS; k++)
+        if (!left_out[k])
+            sprintf(nodes + strlen(nodes), "%d ", k);
+}
+
+/* The sum of both gradients of what is left, as the interpreter has it. */
+static void explain(uint64_t seed, char *text, size_t size)
+{
+    Draw d = {seed};
+    kiln_tensor *params[PARAMS], *grads[PARAMS];
+    set_option("mode", "interp");
+    OK(kiln_set_device("cpu"));
+    for (int k = 0; k < PARAMS * N; k++)
+        (void)draw(&d, 2001);
+    for (int k = 0; k < PARAMS; k++)
+        params[k] = kiln_param(kiln_ones(KILN_F64, KILN_SHAPE(ROWS, COLUMNS)));
+    if (record(d, seed, &reference, params, grads) != KILN_OK || kiln_graph_text(kiln_add(grads[0], grads[1]), text, size, NULL) != KILN_OK)
+        snprintf(text, size, "%s", kiln_error_message());
+}
+
+static void silent(void *user, int level, const char *topic, const char *line) { (void)user, (void)level, (void)topic, (void)line; }
 
 Test(gradient_random, programs, .timeout = 300)
 {
+    static const char *const hows[] = {"auto", "memory", "off"};
     int errors = 0, numbers = 0, least = (int)(PROGRAMS / slices() / 10);
+    kiln_set_log_sink(silent, NULL); /* functions with sync points are warned of */
     set_option("math", "strict");
+    if (cuda_driver())
+        set_option("libcuda", cuda_driver());
     for (uint64_t seed = 1; seed <= PROGRAMS; seed++) {
-        Outcome want, got;
         if (!slice_takes(seed))
             continue;
-        set_option("mode", "interp");
-        run(seed, 0, false, PLAIN, &want);
-        cr_assert(!want.error);
-        for (unsigned often = 2; often <= 6; often += 4) {
-            run(seed, often, true, often == 2 ? CHECKPOINTS : PLAIN, &got);
-            cr_assert(!got.error, "program %d: an error in a recording", (int)seed);
-            expect_same(seed, "interpreted in a recording", &got, &want);
-            run(seed, often, false, PLAIN, &got);
+        for (int w = 0; w < WAYS; w++) {
+            const Way *way = &ways[w];
+            Outcome got;
+            char where[128], nodes[4 * NODES];
+            static char graph[1 << 14];
+            if ((way->cuda && !cuda_driver()) || (way->slow && seed / slices() % (way->cuda ? 12 : 6)))
+                continue;
+            set_option("remat", way->slow ? hows[seed / slices() / 6 % 3] : "auto");
+            if (differs(seed, way, &got, where)) {
+                shrink(seed, way, nodes, where);
+                explain(seed, graph, sizeof graph);
+                cr_assert_fail("program %d, %s: %s; nodes %sare enough:\n%s", (int)seed, way->name, where, nodes, graph);
+            }
             errors += got.error;
-            numbers += !got.error;
-            if (!got.error)
-                expect_same(seed, "interpreted with sync points", &got, &want);
-        }
-        run(seed, 0, false, CUSTOM, &got);
-        expect_near(seed, "custom, interpreted", &got, &want, 1e-9);
-        run(seed, 3, true, CUSTOM, &got);
-        cr_assert(!got.error);
-        expect_near(seed, "custom, interpreted in a recording", &got, &want, 1e-9);
-        run(seed, 3, false, CUSTOM, &got);
-        if (!got.error)
-            expect_near(seed, "custom, interpreted with sync points", &got, &want, 1e-9);
-        set_option("mode", "eager");
-        run(seed, 3, false, CUSTOM, &got);
-        cr_assert(!got.error);
-        expect_near(seed, "custom, eager", &got, &want, 1e-9);
-        run(seed, 3, false, CHECKPOINTS, &got);
-        cr_assert(!got.error);
-        expect_same(seed, "eager", &got, &want);
-        if (seed / slices() % 6 == 0) { /* compiling takes a while */
-            static const char *const hows[] = {"auto", "memory", "off"};
-            set_option("mode", "jit");
-            set_option("remat", hows[seed / slices() / 6 % 3]);
-            run(seed, 0, false, PLAIN, &got);
-            expect_same(seed, "compiled", &got, &want);
-            run(seed, 0, false, CHECKPOINTS, &got);
-            expect_same(seed, "compiled with checkpoints", &got, &want);
-            run(seed, 0, false, CUSTOM, &got);
-            expect_near(seed, "custom, compiled", &got, &want, 1e-9);
-            run(seed, 5, true, CHECKPOINTS, &got);
-            expect_same(seed, "compiled in a recording", &got, &want);
+            numbers += !got.error && way->often && !way->recorded;
         }
     }
     cr_assert(errors >= least && numbers >= least, "%d errors, %d numbers", errors, numbers);

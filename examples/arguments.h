@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* what: the argument at fault; NULL: one that is missing */
 static void refuse(const char *what, const char *why)
 {
-    fprintf(stderr, "%s: %s: %s; see --help\n", program, what, why);
+    fprintf(stderr, "%s: %s%s%s; see --help\n", program, what ? what : "", what ? ": " : "", why);
     exit(2);
 }
 

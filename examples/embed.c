@@ -376,9 +376,9 @@ static void read_options(Job *job, int argc, char **argv)
             *(job->model ? &job->file : &job->model) = argv[i];
     }
     if (!job->model)
-        refuse("embed", "name the folder of a model");
+        refuse(NULL, "name the folder of a model");
     if (!job->out && !job->query && !job->similar && !job->tokens)
-        refuse("embed", "say what is wanted: -o FILE, --query TEXT, --similar or --tokens");
+        refuse(NULL, "say what is wanted: -o FILE, --query TEXT, --similar or --tokens");
     if (job->normalize && job->as_they_are)
         refuse("--normalize", "it was said with --no-normalize; say one");
     if (job->file && strcmp(job->file, "-") == 0)

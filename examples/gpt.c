@@ -185,7 +185,7 @@ static unsigned char *read_text(char **paths, int n, size_t *length)
                 text = realloc(text, room *= 2);
         }
         if (!file || ferror(file))
-            refuse(paths[i], "it cannot be read");
+            refuse(paths[i], strerror(errno));
         fclose(file);
     }
     if (!text)
@@ -660,7 +660,7 @@ int main(int argc, char **argv)
 {
     help_if_asked(help, argc, argv);
     if (argc < 2 || (strcmp(argv[1], "train") && strcmp(argv[1], "sample")))
-        refuse(argc < 2 ? "gpt" : argv[1], "train or sample is needed");
+        refuse(argv[1], "train or sample is needed");
     kiln_scope *scope = kiln_scope_begin();
     (strcmp(argv[1], "train") ? sample_main : train_main)(argc, argv);
     kiln_scope_end(scope);

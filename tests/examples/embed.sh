@@ -133,8 +133,8 @@ refused() # TEXT ARGUMENTS...
     [ $status = 1 ] || [ $status = 2 ] || { cat err; fail "$* ends with status $status"; }
     grep -q -- "$text" err || { cat err; fail "$* is not refused with \"$text\""; }
 }
-refused 'name the folder of a model'
-refused 'say what is wanted' model
+refused '^embed: name the folder of a model'
+refused '^embed: say what is wanted' model
 refused 'there is no such option' model --words
 refused 'mean, cls or max' model --tokens --pooling min
 refused 'say one' model --tokens --normalize --no-normalize

@@ -76,11 +76,11 @@ refused() # TEXT ARGUMENTS...
     "$program" "$@" >"$work/out" 2>"$work/err" </dev/null && fail "$* is not refused"
     grep -q -- "$text" "$work/err" || { cat "$work/err"; fail "$* is not refused with \"$text\""; }
 }
-refused 'train or sample is needed'
-refused 'train or sample is needed' learn
+refused '^gpt: train or sample is needed'
+refused '^gpt: learn: train or sample is needed' learn
 refused 'name files' train
-refused 'it cannot be read' train "$work/none"
-refused 'it cannot be read' train "$work"
+refused "none: No such file" train "$work/none"
+refused "$work: Is a directory" train "$work"
 refused 'too few bytes' train "$work/text" --context 4000
 refused 'a multiple of twice' train "$work/text" --width 30 --heads 4
 refused '"0" is no whole number' train "$work/text" --batch 0
@@ -88,6 +88,7 @@ refused '"nan" is no number' train "$work/text" --rate nan
 refused 'there is no such option' train "$work/text" --layers 3
 refused 'a value is needed' train "$work/text" --steps
 refused 'No such file' train "$work/text" --save "$work/none/x"
+refused 'x.svg cannot be written: No such file' train "$work/text" $small --steps 1 --svg "$work/none/x.svg"
 refused 'No such file' train "$work/text" --resume "$work/none"
 refused '--width: the run that is resumed has another' train "$work/text" --width 64 --resume "$work/whole"
 refused '--seed: the run that is resumed has another' train "$work/text" --seed 7 --resume "$work/whole"

@@ -246,7 +246,7 @@ static bool bodies_fit(const Program *plan, const ProgStep *s)
 
 static bool call_fits(const Program *plan, const ProgStep *s)
 {
-    bool fits = s->n_in <= s->n_args && s->n_results == s->n_args - s->n_in && s->n_bodies == 0 && !plan->takes_over;
+    bool fits = s->n_in <= s->n_args && s->n_results == s->n_args - s->n_in && s->n_bodies == 0 && !takes_inputs(plan);
     for (uint32_t i = 0; i < s->n_args && fits; i++) {
         uint8_t kind = plan->args[s->first_arg + i].kind;
         fits = kind == BIND_BUFFER || (kind == BIND_NONE && i >= s->n_in);

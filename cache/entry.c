@@ -222,14 +222,11 @@ static bool body_fits(const Program *body, uint32_t n_inputs, uint32_t n_outputs
     return fits;
 }
 
-/* May it overwrite inputs of the user's? Then nothing in it fails once it has begun. What a body overwrites is its loop's. */
-static bool takes_inputs(const Program *plan) { return plan->takes_over && !plan->inner; }
-
 /* Operands, results, and of a loop the count (jit/plan.h). */
 static bool bodies_fit(const Program *plan, const ProgStep *s)
 {
     bool loop = s->kind == STEP_LOOP;
-    if (s->n_in > s->n_args || s->n_results > s->n_args - s->n_in || s->n_args != s->n_in + s->n_results + loop || takes_inputs(plan))
+    if (s->n_in > s->n_args || s->n_results > s->n_args - s->n_in || s->n_args != s->n_in + s->n_results + loop)
         return false;
     const ProgArg *args = plan->args + s->first_arg;
     for (uint32_t i = 0; i < s->n_in + s->n_results; i++)
@@ -246,7 +243,7 @@ static bool bodies_fit(const Program *plan, const ProgStep *s)
 
 static bool call_fits(const Program *plan, const ProgStep *s)
 {
-    bool fits = s->n_in <= s->n_args && s->n_results == s->n_args - s->n_in && s->n_bodies == 0 && !takes_inputs(plan);
+    bool fits = s->n_in <= s->n_args && s->n_results == s->n_args - s->n_in && s->n_bodies == 0;
     for (uint32_t i = 0; i < s->n_args && fits; i++) {
         uint8_t kind = plan->args[s->first_arg + i].kind;
         fits = kind == BIND_BUFFER || (kind == BIND_NONE && i >= s->n_in);
@@ -257,7 +254,7 @@ static bool call_fits(const Program *plan, const ProgStep *s)
 static bool sort_fits(const Program *plan, const ProgStep *step)
 {
     static const uint8_t kinds[] = {BIND_BUFFER, BIND_BUFFER, BIND_SIZE, BIND_SIZE, BIND_SIZE};
-    bool fits = step->n_args == sizeof kinds && step->dtype < DT_COUNT && !takes_inputs(plan);
+    bool fits = step->n_args == sizeof kinds && step->dtype < DT_COUNT;
     for (uint32_t i = 0; fits && i < sizeof kinds; i++)
         fits = plan->args[step->first_arg + i].kind == kinds[i];
     return fits;
@@ -275,6 +272,22 @@ static bool step_fits(const Parse *p, const Program *plan, const ProgStep *step)
     case STEP_CALL: return call_fits(plan, step);
     }
     return false;
+}
+
+/* Inputs of the user's are overwritten by kernels alone, behind all that is none and may fail. (What a body overwrites is its loop's.) */
+static bool overwrites_last(const Program *plan)
+{
+    bool begun = false;
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        const ProgStep *s = &plan->steps[i];
+        for (uint32_t a = 0; a < s->n_args; a++) {
+            const ProgArg *arg = &plan->args[s->first_arg + a];
+            begun |= arg->kind == BIND_BUFFER && plan->buffers[arg->value].alias_input != NO_BUFFER;
+        }
+        if (begun && s->kind != STEP_KERNEL)
+            return false;
+    }
+    return true;
 }
 
 static Status read_buffers(Parse *p, ByteReader *in, Program *plan)
@@ -361,6 +374,8 @@ static Status read_steps(Parse *p, ByteReader *in, Program *plan)
         if (s->n_args > plan->max_step_args)
             plan->max_step_args = s->n_args;
     }
+    if (!in->bad && plan->takes_over && !plan->inner && !overwrites_last(plan))
+        return malformed(SECTION_PLAN, "an input is overwritten before what may fail");
     return ST_OK;
 }
 

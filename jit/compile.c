@@ -168,14 +168,14 @@ static char *keep_text(Program *p, size_t *used, const char *text)
 
 /* An input may be overwritten only where nothing can fail any more. A CPU stops after the step that found an index out of bounds, on a
  * CUDA device the steps that overwrite do nothing then (jit/buffers.c), and what steps share has room beforehand (runtime/eval/launch.c).
- * A sort, loop or branch asks for room of its own, and a function of the user's may fail: no step of such a program overwrites. The first
- * step that may; UINT32_MAX: none. */
+ * A sort, loop or branch asks for room of its own, and a function of the user's may fail: what overwrites comes behind these, too. The first
+ * step that may. */
 static uint32_t first_certain_step(const Plan *plan)
 {
     uint32_t first = 0;
     for (uint32_t i = 0; i < plan->steps.n; i++) {
         if (plan->steps.at[i].kind != STEP_KERNEL)
-            return UINT32_MAX;
+            first = i + 1;
         for (uint32_t a = 0; a < plan->steps.at[i].args.n; a++)
             if (plan->steps.at[i].args.at[a].kind == BIND_FAULT && !plan->steps.at[i].kernel->args.at[a].stops)
                 first = i + 1;

@@ -371,7 +371,13 @@ void cuda_run_free(CudaRun *run)
     os_free(run);
 }
 
-void cuda_run_overwrites(CudaRun *run) { run->overwriting = true; }
+Status cuda_run_overwrites(CudaRun *run)
+{
+    TRY(cuda_run_flush(run));
+    run->queued = 0;
+    run->overwriting = true;
+    return ST_OK;
+}
 
 bool cuda_ran(const CompiledKernel *kernel, int device)
 {

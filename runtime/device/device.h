@@ -103,8 +103,8 @@ Status cuda_run_write(struct CudaRun *run, void *to, const void *from, size_t by
 Status cuda_run_read(struct CudaRun *run, void *to, const void *from, size_t bytes);
 /* It failed: forgets what was not queued yet. The status to tell. */
 Status cuda_run_drop(struct CudaRun *run, Status why);
-/* The run overwrites inputs: should it fail with some launches made, the device is broken. */
-void cuda_run_overwrites(struct CudaRun *run);
+/* What is launched from now on overwrites inputs: should the run fail with some of that made, the device is broken. */
+Status cuda_run_overwrites(struct CudaRun *run);
 /* Was the kernel launched on this device, so that its next launch has no more to load? */
 bool cuda_ran(const struct CompiledKernel *kernel, int device);
 /* Where kernels note the fault numbers that stand for these nodes of the call. */

@@ -288,13 +288,15 @@ static char *kernel_scratch(Evaluation *e, const ProgKernel *kernel, void *const
 }
 
 /* A program that overwrites an input must not fail half-way: everything it may allocate is allocated before the first step
- * (jit/compile.c lets no other source of failure into such a program, but indices that are checked before). On CUDA that is so anyway:
+ * (what else may fail comes before the first that overwrites, says jit/compile.c). On CUDA that is so anyway:
  * steps are collected, unless each is waited for. But the driver may load a function, or want memory for it, at its first launch: nothing
  * is overwritten before all kernels ran (may_overwrite). */
 static Status prepare_takeover(Run *run)
 {
     const ProgBand *band = run->p->bands, *end = band + run->p->n_bands;
     for (uint32_t i = 0; i < run->p->n_steps && !on_cuda(run); i++) {
+        if (run->p->steps[i].kind != STEP_KERNEL)
+            continue;
         const ProgKernel *kernel = &run->p->kernels[run->p->steps[i].kernel];
         if (band < end && band->first == i) {
             bool together;
@@ -319,28 +321,29 @@ static bool may_overwrite(const Run *run)
         if (run->p->args[i].kind == BIND_SHARED)
             return false;
     for (uint32_t i = 0; i < run->p->n_steps && on_cuda(run); i++)
-        if (!cuda_ran(run->p->kernels[run->p->steps[i].kernel].compiled, run->device))
+        if (run->p->steps[i].kind == STEP_KERNEL && !cuda_ran(run->p->kernels[run->p->steps[i].kernel].compiled, run->device))
             return false;
     return true;
 }
 
-/* Does some output take over an input's storage? */
-static bool overwrites(const Program *p, const bool *donated)
+/* From which step on outputs may take over inputs' storages: behind all that is no kernel (jit/compile.c); UINT32_MAX: none does. */
+static uint32_t overwrites_from(const Program *p, const bool *donated)
 {
+    bool any = false;
+    uint32_t from = 0;
     for (uint32_t i = 0; i < p->n_buffers && donated; i++)
-        if (p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && donated[p->buffers[i].alias_input])
-            return true;
-    return false;
+        any |= p->buffers[i].kind == BUFFER_OUTPUT && p->buffers[i].alias_input != NO_BUFFER && donated[p->buffers[i].alias_input];
+    for (uint32_t i = 0; i < p->n_steps && any; i++)
+        from = p->steps[i].kind == STEP_KERNEL ? from : i + 1;
+    return any ? from : UINT32_MAX;
 }
 
 /* The inputs are there before the first launch; indices that may be out of bounds have a place to say so, which is looked at later. */
-static Status prepare_cuda(Run *run, bool certain)
+static Status prepare_cuda(Run *run)
 {
-    if (certain)
-        cuda_run_overwrites(cuda_of(run));
     for (size_t i = 0; i < run->call->inputs.n; i++) {
         Storage *storage = atomic_load(&input_node(run, (uint32_t)i)->storage);
-        if (certain)
+        if (run->overwrites != UINT32_MAX)
             TRY(device_settle(storage));
         TRY(cuda_run_use(cuda_of(run), storage));
     }
@@ -468,6 +471,8 @@ Status run_steps(Run *run)
     const Program *p = run->p;
     const ProgBand *band = p->bands, *end = p->bands + p->n_bands;
     for (uint32_t i = 0; i < p->n_steps && !run->fault; i++) {
+        if (i == run->overwrites)
+            TRY(cuda_run_overwrites(cuda_of(run))); /* nothing is lost to what turned out to be wrong */
         if (band < end && band->first == i) {
             TRY(run_band(run, band));
             i += band++->n - 1;
@@ -549,6 +554,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     bool ran = !donated || may_overwrite(&run);
     if (!ran)
         donated = NULL;
+    run.overwrites = on_cuda(&run) ? overwrites_from(program, donated) : UINT32_MAX;
     if (log_on(LOG_MEMORY))
         tell_overwriting(&run, donated, ran);
     memset(results, 0, sizeof *results * program->n_outputs);
@@ -560,7 +566,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
     if (status == ST_OK)
         status = run_host(&run);
     if (status == ST_OK && on_cuda(&run))
-        status = prepare_cuda(&run, overwrites(program, donated)); /* nothing is lost to what turns out to be wrong */
+        status = prepare_cuda(&run);
     if (status == ST_OK && donated)
         status = prepare_takeover(&run);
     if (began)

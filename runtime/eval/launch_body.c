@@ -62,6 +62,7 @@ static Status frame_begin(const Run *outer, const Program *body, uint32_t n_in, 
     run->temps = run->shared = run->rows = NULL;
     run->fault = 0;
     run->fault_word = &run->fault;
+    run->overwrites = UINT32_MAX;
     for (int pass = 0; pass < 2; pass++) {
         size_t at = 0;
         run->address = cut(f->block, &at, sizeof(void *) * (body->n_buffers + 1));

@@ -18,6 +18,7 @@ typedef struct Run {
     int64_t fault;        /* fault id that a kernel left here, 0: none */
     void *fault_word;     /* where kernels leave it: there, or a CUDA device's word */
     uint32_t *fault_node; /* set with ST_INDEX */
+    uint32_t overwrites;  /* on a CUDA device: from this step on inputs are overwritten; UINT32_MAX: none are */
     Launched last;        /* the step at hand, where somebody wants its time */
 } Run;
 

@@ -197,3 +197,158 @@ API_TEST(overwrite, products)
         product_assigned(products[s].n, products[s].n, products[s].n, true);
     }
 }
+
+/* --- behind steps that may fail ----------------------------------------------------------------------------------------- */
+
+typedef enum Kind { LOOP, INDEX_IN_LOOP, SORT, BRANCH, CALL, KINDS } Kind;
+
+static const struct {
+    const char *name;
+    kiln_status status; /* where it fails */
+} kinds[KINDS] = {[LOOP] = {"loop", KILN_INVALID},
+                  [INDEX_IN_LOOP] = {"index in a loop", KILN_BAD_INDEX},
+                  [SORT] = {"sort", KILN_BAD_INDEX},
+                  [BRANCH] = {"branch", KILN_BAD_INDEX},
+                  [CALL] = {"call", KILN_INVALID}};
+
+enum { WIDTH = 64, FAR = 1000 };
+
+/* in[0]: WIDTH floats; in[1]: 1 where it is to fail, else 0. */
+static kiln_tensor *few_steps(kiln_tensor **in, void *user)
+{
+    (void)user;
+    return kiln_lt(in[2], kiln_add(kiln_mul(in[1], 100), 3));
+}
+
+static void tanh_step(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_tanh(in[0]);
+    out[1] = in[1];
+    out[2] = kiln_add(in[2], 1);
+}
+
+static void sum_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    kiln_tensor **in = user;
+    (void)x, (void)y;
+    kiln_tensor *index = kiln_reshape(kiln_add(i, kiln_mul(in[1], FAR)), KILN_SHAPE(1));
+    carry_out[0] = kiln_add(carry[0], kiln_take(in[0], index, 0));
+}
+
+static void takes_far(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_sub(in[0], kiln_take(in[0], kiln_reshape(kiln_mul(in[1], FAR), KILN_SHAPE(1)), 0));
+}
+
+static void exponential(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_exp(in[0]);
+}
+
+static kiln_status as_first(const kiln_type *in, kiln_type *out, const void *attributes, size_t bytes, void *user)
+{
+    (void)attributes, (void)bytes, (void)user;
+    out[0] = in[0];
+    return KILN_OK;
+}
+
+static kiln_status squares(const kiln_buffer *in, const kiln_buffer *out, const void *attributes, size_t bytes, void *user)
+{
+    (void)attributes, (void)bytes, (void)user;
+    for (int i = 0; i < WIDTH; i++)
+        ((float *)out[0].data)[i] = ((const float *)in[0].data)[i] * ((const float *)in[0].data)[i];
+    return *(const int64_t *)in[1].data ? kiln_op_fail("as it shall") : KILN_OK;
+}
+
+/* Something of p; fails where `wrong`, an i64, is 1. NULL: it did where it was recorded (eager mode). */
+static kiln_tensor *made_by(Kind kind, kiln_tensor *p, kiln_tensor *wrong)
+{
+    static const kiln_op *op;
+    kiln_tensor *in[] = {p, wrong, kiln_int(0)}, *out[3] = {NULL}, *zero;
+    kiln_status status = KILN_OK;
+    switch (kind) {
+    case LOOP: status = kiln_while(few_steps, tanh_step, 3, in, 5, out, NULL); break;
+    case INDEX_IN_LOOP:
+        zero = kiln_zeros(KILN_F32, KILN_SHAPE(1));
+        status = kiln_scan(sum_step, 3, 0, 1, &zero, out, 0, NULL, 0, NULL, in);
+        break;
+    case SORT:
+        in[2] = kiln_add(kiln_arange(KILN_I64, 0, WIDTH, 1), kiln_mul(wrong, FAR));
+        out[0] = kiln_matmul(kiln_tril(kiln_ones(KILN_F32, KILN_SHAPE(WIDTH, WIDTH)), 0), kiln_take(kiln_sort(p, 0, true), in[2], 0));
+        break;
+    case BRANCH: status = kiln_cond(kiln_ge(in[1], 0), takes_far, exponential, 2, in, 1, out, NULL); break;
+    case CALL:
+        if (!op)
+            op = kiln_op_register(
+                &(kiln_op_info){.name = "test.squares", .version = "1", .n_in = 2, .n_out = 1, .infer = as_first, .host = squares});
+        status = kiln_op_apply(op, in, NULL, 0, out);
+        break;
+    case KINDS: break;
+    }
+    return status == KILN_OK ? out[0] : NULL;
+}
+
+typedef struct Update {
+    Kind kind;
+    kiln_tensor *p, *other;
+} Update;
+
+/* p = p - made / 4; in[0]: whether it fails. And the other one, which waits for nothing. */
+static void update(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    const Update *u = user;
+    kiln_tensor *made = made_by(u->kind, u->p, in[0]);
+    (void)out;
+    (void)kiln_assign(u->other, kiln_add(u->other, 1));
+    if (made)
+        (void)kiln_assign(u->p, kiln_sub(u->p, kiln_mul(made, 0.25)));
+}
+
+static void behind(Kind kind, bool compiled)
+{
+    float before[WIDTH], made[WIDTH], after[WIDTH];
+    for (int i = 0; i < WIDTH; i++)
+        before[i] = (float)(i * 7 % 64) / 32 - 1;
+    Update u = {kind, kiln_from(KILN_F32, KILN_SHAPE(WIDTH), before), kiln_from(KILN_F32, KILN_SHAPE(2), (float[]){0, 0})};
+    kiln_tensor *right = kiln_full_int(KILN_I64, KILN_SHAPE(), 0), *wrong = kiln_full_int(KILN_I64, KILN_SHAPE(), 1);
+    kiln_function *f = kiln_function_new(update, 1, 0, &u);
+    for (int round = 0; round < 6; round++) {
+        kiln_scope *scope = kiln_scope_begin();
+        kiln_tensor *m = made_by(kind, kiln_from(KILN_F32, KILN_SHAPE(WIDTH), before), right);
+        bool one = kiln_numel(m) == 1;
+        OK(kiln_read(m, KILN_F32, made, one ? sizeof *made : sizeof made));
+        kiln_scope_end(scope);
+        if (round % 3) {
+            fails_with(kiln_function_call(f, &wrong, NULL), kinds[kind].status, "");
+            OK(kiln_read(u.p, KILN_F32, after, sizeof after));
+            cr_assert(memcmp(before, after, sizeof before) == 0, "%s: a step that failed changed something", kinds[kind].name);
+            EXPECT(u.other, KILN_F32, KILN_SHAPE(2), 0, round, round);
+        }
+        kiln_call_report last = {.size = sizeof last};
+        OK(kiln_function_call(f, &right, NULL));
+        OK(kiln_last_call(&last));
+        if (compiled && round > 2) /* a CUDA device overwrites nothing before all kernels ran once */
+            cr_expect(last.in_place >= 1, "%s: %s", kinds[kind].name, last.why_not_in_place);
+        OK(kiln_read(u.p, KILN_F32, after, sizeof after));
+        for (int i = 0; i < WIDTH; i++) {
+            float want = before[i] - made[one ? 0 : i] / 4;
+            cr_assert(fabsf(after[i] - want) <= 1e-6f, "%s, round %d: %g, not %g", kinds[kind].name, round, (double)after[i], (double)want);
+        }
+        memcpy(before, after, sizeof before);
+    }
+    kiln_function_free(f);
+}
+
+/* What overwrites comes behind all that may fail: where that does, nothing has changed. */
+API_TEST(overwrite, behind_what_may_fail)
+{
+    char mode[16], device[16];
+    OK(kiln_get_option("mode", mode, sizeof mode));
+    OK(kiln_device_of(kiln_from(KILN_F32, KILN_SHAPE(1), (float[]){0}), device, sizeof device));
+    for (Kind kind = 0; kind < KINDS; kind++)
+        if (kind != CALL || !strcmp(device, "cpu"))
+            behind(kind, !strcmp(mode, "jit"));
+}

@@ -51,7 +51,7 @@ static Status take_results(const BodyRun *run, kiln_tensor **out)
 {
     for (uint32_t k = 0; k < run->n_out; k++) {
         if (!out[k] && !run->sparse)
-            return fail(ST_INVALID, "the function left out[%u] unset", k);
+            return fail(ST_INVALID, "the function left out[%u] unset", k - run->hidden);
         if (!out[k])
             continue;
         trace_use(out[k]); /* it may come from outside as it is */

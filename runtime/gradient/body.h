@@ -19,7 +19,8 @@ typedef struct BodyRun {
     void *with;
     bool checkpoint; /* gradients compute again what it records, but for the results */
     bool sparse;
-    uint8_t custom; /* RtThread.custom while it runs; 0: as it was */
+    uint32_t hidden; /* so many of out, the first, are not the user's */
+    uint8_t custom;  /* RtThread.custom while it runs; 0: as it was */
 } BodyRun;
 
 /* Errors are kept: the function's own, or one of out of memory, or that an output is unset. */

@@ -25,6 +25,7 @@
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/param.h"
 #include "runtime/gradient/pointer_map.h"
+#include "runtime/mode/finite.h"
 #include "runtime/record/bodies.h"
 
 #include <inttypes.h>
@@ -468,6 +469,8 @@ static RtNode *record_body(Walk *w, const RtNode *of, RtNode **in)
     if (ordered && !(in[of->n_in - 1] = chain_operand(w->r)))
         return NULL;
     RtNode *node = bodies_again(w->r, of, in);
+    if (node && w->r->thread->mode)
+        finite_body_again(w->r, node);
     return node && ordered && !chain_advance(w->r, node) ? NULL : node;
 }
 

@@ -19,6 +19,7 @@
 #include "runtime/gradient/param.h"
 #include "runtime/gradient/pointer_map.h"
 #include "runtime/gradient/recording.h"
+#include "runtime/mode/finite.h"
 
 #include <string.h>
 #include <threads.h>
@@ -409,6 +410,7 @@ static Status run_function(BodyMaking *m, uint32_t which)
                          .out = place + f->n_in,
                          .call = f->call,
                          .with = f->with,
+                         .hidden = f->hidden,
                          .custom = INSIDE_BODY};
     TRY(body_run(&run));
     *n += f->n_out;
@@ -505,7 +507,7 @@ static void *keep(char *block, size_t *at, const void *from, size_t bytes)
 static Status make_bodies(BodyMaking *m)
 {
     const BodiesRequest *q = m->request;
-    Bodies head = {.n_bodies = q->n_bodies, .n_results = m->n_results};
+    Bodies head = {.n_bodies = q->n_bodies, .n_results = m->n_results, .reports = q->reports};
     char *block = NULL;
     for (int pass = 0; pass < 2; pass++) {
         size_t at = 0, held = 0;
@@ -690,6 +692,8 @@ static Status make(Rec *r, const BodiesRequest *request, Status (*work)(BodyMaki
 
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
 {
+    if (r->thread->mode && !request->reports && finite_watches(r->thread))
+        return finite_bodies(r, request, result);
     Status status = make(r, request, record_all, result);
     for (uint32_t k = 0; k < request->n_results && status != ST_OK; k++) {
         node_release(result[k]);
@@ -705,6 +709,7 @@ Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result)
 static Status trace_all(BodyMaking *m, void *with)
 {
     Traced *traced = with;
+    m->loop.again = true;
     TRY(run_function(m, 0));
     harvest(m, 0);
     TRY(make_bodies(m));

@@ -29,6 +29,7 @@ typedef struct Bodies {
     Held held; /* first: all that was made */
     uint32_t n_bodies, n_results, n_nodes;
     RtBody body[2];
+    bool reports;         /* the first result is what the finite check sees in them (runtime/mode/finite_body.c) */
     const Callee *callee; /* CUSTOM, which has no bodies: what is called, in the same block; NULL: it is none */
 } Bodies;
 
@@ -83,7 +84,8 @@ typedef struct BodyFunction {
     void *with;
     uint32_t n_in, n_out;
     const Shape *in;
-    bool counts; /* in[0] is the number of an iteration, which random draws are told apart by */
+    bool counts;     /* in[0] is the number of an iteration, which random draws are told apart by */
+    uint32_t hidden; /* so many of what it gives, the first, are not the user's */
 } BodyFunction;
 
 typedef struct BodyMaking BodyMaking;
@@ -102,6 +104,7 @@ typedef struct BodiesRequest {
     void *user;
     bool
         differentiable; /* gradients flow through it (runtime/gradient/loop.c): a LOOP without a condition has its carries as further ys then */
+    bool reports;       /* see Bodies */
 } BodiesRequest;
 Status bodies_record(Rec *r, const BodiesRequest *request, RtNode **result);
 

@@ -20,6 +20,7 @@ typedef struct LoopBody {
     struct LoopBody *outer;
     uint32_t id;   /* of all that were ever recorded; never 0 */
     RtNode *index; /* the number of the iteration; NULL: it has none */
+    bool again;    /* what it records is recorded once more, in another form (kiln_map) */
 } LoopBody;
 
 typedef struct RtThread {

@@ -932,6 +932,163 @@ LOOP_TEST(the_finite_check_looks_around_loops)
     kiln_clear_error();
 }
 
+/* carry: 3, 2, 1, 0, whose logarithm is the infinity of step 3; ys: 1 of all elements but one. */
+static void bad_in_step_3(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    *(int *)user = __LINE__ + 1;
+    y[0] = kiln_where(kiln_gt(carry[0], 0), kiln_log(carry[0]), 7); /* nothing of it is to be seen outside */
+    carry_out[0] = kiln_sub(carry[0], 1);
+}
+
+static void bad_loops(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)x;
+    kiln_tensor *last, *start = kiln_add(carry[0], kiln_cast(kiln_sub(kiln_int(2), i), KILN_F32));
+    if (kiln_scan_at(bad_in_step_3, 3, 0, 1, &start, &last, 0, NULL, 1, y, user, "inner.c", 5) == KILN_OK)
+        carry_out[0] = carry[0];
+}
+
+static void bad_branch(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_isfinite(kiln_log(in[0]));
+}
+
+static void good_branch(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_isfinite(kiln_exp(in[0]));
+}
+
+static void root(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    (void)user;
+    out[0] = kiln_sub(in[0], 1);
+    out[1] = kiln_add(in[1], kiln_where(kiln_gt(in[0], 0), kiln_sqrt(in[0]), 0));
+}
+
+static kiln_tensor *is_above(kiln_tensor **state, void *user)
+{
+    (void)user;
+    return kiln_gt(kiln_max(state[0]), -2.5);
+}
+
+static void take_root(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    (void)user;
+    carry_out[0] = kiln_sqrt(carry[0]);
+}
+
+static void leaves_unset(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    (void)user;
+    carry_out[0] = kiln_exp(carry[0]);
+}
+
+static void pops(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
+{
+    (void)i;
+    (void)x;
+    (void)y;
+    kiln_tensor *before = kiln_exp(carry[0]);
+    if (kiln_mode_pop(*(kiln_mode **)user) == KILN_OK)
+        carry_out[0] = kiln_log(kiln_sub(before, before));
+    *(kiln_mode **)user = NULL;
+}
+
+/* The layer may be gone before the function is at its end. */
+LOOP_TEST(the_finite_check_is_popped_in_a_body)
+{
+    kiln_tensor *start = kiln_ones(KILN_F32, KILN_SHAPE(2)), *last;
+    kiln_mode *check = kiln_finite_check_push();
+    cr_assert_eq(kiln_scan(pops, 2, 0, 1, &start, &last, 0, NULL, 0, NULL, &check), KILN_OK, "%s", kiln_error_message());
+    EXPECT(last, KILN_F32, KILN_SHAPE(2), 0, -INFINITY, -INFINITY);
+}
+
+static void exponent(kiln_tensor **in, kiln_tensor **out, void *user)
+{
+    kiln_tensor *start = in[0];
+    kiln_tensor *state[] = {start, kiln_zeros(KILN_F32, KILN_SHAPE())};
+    if (kiln_while(is_above, root, 2, state, 0, state, user) == KILN_OK)
+        out[0] = state[1];
+}
+
+static void expect_blame(int line, kiln_tensor *x, const char *text)
+{
+    kiln_status status = kiln_eval(x);
+    cr_assert_eq(status, KILN_INVALID, "line %d: %s", line, kiln_error_message());
+    cr_assert(strstr(kiln_error_message(), text), "line %d: \"%s\", not \"%s\"", line, kiln_error_message(), text);
+    kiln_clear_error();
+}
+
+#define EXPECT_BLAME(x, text) expect_blame(__LINE__, (x), (text))
+
+/* Which op of a body, in which iteration, made what is not finite; also where nothing of it comes out of the loop. */
+LOOP_TEST(the_finite_check_looks_into_bodies)
+{
+    char mode[16], text[256];
+    int line = 0;
+    cr_assert_eq(kiln_get_option("mode", mode, sizeof mode), KILN_OK);
+    if (strcmp(mode, "eager") == 0)
+        return; /* each op is a sync point there: api/test_mode */
+    kiln_tensor *start = F32(KILN_SHAPE(2, 2), 9, 9, 3, 9), *last, *ys, *state[2], *out, *grad;
+    kiln_mode *check = kiln_finite_check_push();
+    cr_assert_eq(kiln_scan_at(bad_in_step_3, 5, 0, 1, &start, &last, 0, NULL, 1, &ys, &line, "net.c", 50), KILN_OK);
+    snprintf(text, sizeof text,
+             "kiln_log (test_loop.c:%d) made an infinity of finite operands, first at [1,0], in iteration 3 of "
+             "kiln_scan (net.c:50)",
+             line);
+    EXPECT_BLAME(last, text);
+    EXPECT(kiln_isfinite(last), KILN_BOOL, KILN_SHAPE(2, 2), 0, 1, 1, 1, 1); /* the values are there, and nothing more is wrong */
+    /* 0 + 2 - i: 2 1 0 in iteration 0 of the outer loop */
+    start = kiln_zeros(KILN_F32, KILN_SHAPE());
+    cr_assert_eq(kiln_scan_at(bad_loops, 2, KILN_SCAN_REVERSE, 1, &start, &last, 0, NULL, 1, &ys, &line, "net.c", 60), KILN_OK);
+    snprintf(text, sizeof text,
+             "kiln_log (test_loop.c:%d) made an infinity of finite operands, first at [], in iteration 1, 1 of "
+             "kiln_scan (net.c:60)",
+             line);
+    EXPECT_BLAME(ys, text);
+    /* square roots of 1.5, 0.5, -0.5: a loop that counts its steps itself; operands that are not finite are nobody's fault */
+    state[0] = F32(KILN_SHAPE(2), 4, 1.5f);
+    state[1] = kiln_zeros(KILN_F32, KILN_SHAPE(2));
+    cr_assert_eq(kiln_while(is_above, root, 2, state, 0, state, NULL), KILN_OK);
+    EXPECT_BLAME(state[1], "made a NaN of finite operands, first at [1], in iteration 2 of kiln_while (test_loop.c:");
+    state[0] = F32(KILN_SHAPE(2), -INFINITY, -INFINITY);
+    state[1] = kiln_zeros(KILN_F32, KILN_SHAPE(2));
+    cr_assert_eq(kiln_while(is_above, root, 2, state, 0, state, NULL), KILN_OK);
+    EXPECT(state[1], KILN_F32, KILN_SHAPE(2), 0, 0, 0);
+    /* a branch: the one that is taken */
+    for (int k = 0; k < 2; k++) {
+        kiln_tensor *x = F32(KILN_SHAPE(2), 1, -1), *p = kiln_full(KILN_BOOL, KILN_SHAPE(), k);
+        cr_assert_eq(kiln_cond_at(p, bad_branch, good_branch, 1, &x, 1, &out, NULL, "net.c", 70), KILN_OK);
+        if (k)
+            EXPECT_BLAME(out, "made a NaN of finite operands, first at [1], in kiln_cond (net.c:70)");
+        else
+            EXPECT(out, KILN_BOOL, KILN_SHAPE(2), 0, 1, 1);
+    }
+    /* many at once: once, by the indices */
+    kiln_tensor *many = F32(KILN_SHAPE(3), 1, 2.5f, 3);
+    cr_assert_eq(kiln_map(exponent, 1, &many, NULL, 0, 1, &out, NULL), KILN_OK);
+    EXPECT_BLAME(out, "made a NaN of finite operands, first at [0]");
+    /* on the way back: d sqrt(x) at 0 */
+    kiln_tensor *p = kiln_param(F32(KILN_SHAPE(2), 1, 0));
+    cr_assert_eq(kiln_scan_at(take_root, 3, 0, 1, &p, &last, 0, NULL, 0, NULL, NULL, "net.c", 80), KILN_OK);
+    cr_assert_eq(kiln_grad(kiln_sum(last), &p, 1, &grad), KILN_OK);
+    EXPECT_BLAME(grad, "made an infinity of finite operands, first at [1], in iteration 2 of kiln_scan (net.c:80)");
+    /* what a function leaves unset is told as the user counts */
+    fails_with(kiln_scan(leaves_unset, 2, 0, 1, &p, &last, 0, NULL, 1, &ys, NULL), KILN_INVALID, "left out[1] unset");
+    cr_assert_eq(kiln_mode_pop(check), KILN_OK);
+    kiln_clear_error();
+}
+
 static void sort_step(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
 {
     (void)i;

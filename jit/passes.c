@@ -16,6 +16,7 @@
 #include "ir/view.h"
 #include "jit/extensions.h"
 #include "jit/remat.h"
+#include "jit/trim.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,6 +73,7 @@ static Status pass_cse(PassRun *run) { return rewrite(run, FAMILY_MERGE); }
 
 static Status pass_hoist(PassRun *run)
 {
+    trim(run->g);
     hoist(run->g);
     return ST_OK;
 }

@@ -34,6 +34,7 @@ typedef struct Making {
     RtNode **given[2];     /* by the rules: a cotangent of each input, a tangent of each result */
     kiln_tensor **between; /* room for n_out handles */
     Custom *custom;
+    uint32_t n_plain;           /* of bodies: see Custom */
     bool of_bodies, missing[2]; /* ... and these rules cannot be recorded */
 } Making;
 
@@ -45,7 +46,7 @@ static void release_all(RtNode **node, size_t n)
         node_release(node[k]);
 }
 
-static void drop_custom(Custom *custom)
+void custom_release(Custom *custom)
 {
     if (!custom || atomic_fetch_sub(&custom->held.refs, 1) != 1)
         return;
@@ -59,7 +60,7 @@ static void end_making(Making *m)
     release_all(m->place, n_places(m));
     release_all(m->given[0], m->n_in);
     release_all(m->given[1], m->n_out);
-    drop_custom(m->custom);
+    custom_release(m->custom);
     os_free(m->in); /* and what lies behind it */
     os_free(m->between);
 }
@@ -362,7 +363,7 @@ static Status make_custom(Arena *arena, void *with)
         return fail(ST_OUT_OF_MEMORY, "out of memory");
     char *at = (char *)custom;
     (void)room(&at, sizeof *custom);
-    *custom = (Custom){.n_in = m->n_in, .n_out = m->n_out, .of_bodies = m->of_bodies};
+    *custom = (Custom){.n_in = m->n_in, .n_out = m->n_out, .n_plain = m->of_bodies ? m->n_plain : m->n_out, .of_bodies = m->of_bodies};
     atomic_init(&custom->held.refs, 1);
     custom->held.node = room(&at, sizeof(RtNode *) * held);
     custom->in = hold(custom, m->in, m->n_in);
@@ -419,7 +420,7 @@ static Custom *copy_custom(const Custom *of, RtNode *const *instead)
         return NULL;
     char *at = (char *)custom;
     (void)room(&at, sizeof *custom);
-    *custom = (Custom){.n_in = of->n_in, .n_out = of->n_out, .n_behind = of->n_behind, .of_bodies = of->of_bodies};
+    *custom = (Custom){.n_in = of->n_in, .n_out = of->n_out, .n_behind = of->n_behind, .n_plain = of->n_plain, .of_bodies = of->of_bodies};
     atomic_init(&custom->held.refs, 1);
     custom->held.node = room(&at, sizeof(RtNode *) * of->held.n);
     uint32_t others = of->n_behind + of->n_out;
@@ -466,7 +467,7 @@ RtNode *custom_again(Rec *r, CustomsAgain *all, const RtNode *of, RtNode *const 
 void customs_again_end(CustomsAgain *all)
 {
     for (uint32_t i = 0; i < all->n; i++)
-        drop_custom(all->at[i].now);
+        custom_release(all->at[i].now);
     os_free(all->at);
 }
 
@@ -486,6 +487,31 @@ static Status make_results(Making *m)
 
 /* ---- the public function ---- */
 
+/* What the rules record, which are asked for; where one is missing that is no error of those that kiln has. */
+static Status make_rules(Making *m)
+{
+    const Loc loc = {m->file, m->line};
+    m->place = m->out + m->n_out;
+    m->given[0] = m->place + n_places(m);
+    m->given[1] = m->given[0] + m->n_in;
+    Status status = make_places(m);
+    if (status != ST_OK)
+        return error_keep(status, m->api, loc);
+    for (int mode = 0; mode < 2; mode++) {
+        const ErrorMark mark = errors_mark();
+        if ((mode == 0 || m->jvp) && !m->missing[mode])
+            status = run_rule(m, mode);
+        if (status == ST_UNSUPPORTED && m->of_bodies) {
+            errors_back_to(mark);
+            m->missing[mode] = true;
+            status = ST_OK;
+        }
+        if (status != ST_OK)
+            return status; /* kept */
+    }
+    return error_keep(with_arena(make_custom, m), m->api, loc);
+}
+
 static Status make(Making *m)
 {
     const BodyRun run = {.api = m->api,
@@ -504,48 +530,50 @@ static Status make(Making *m)
     status = with_arena(check_captured, m);
     if (status != ST_OK || !any_tracked(m))
         return error_keep(status, m->api, loc);
-    m->place = m->out + m->n_out;
-    m->given[0] = m->place + n_places(m);
-    m->given[1] = m->given[0] + m->n_in;
-    status = make_places(m);
-    if (status != ST_OK)
-        return error_keep(status, m->api, loc);
-    for (int mode = 0; mode < 2; mode++) {
-        const ErrorMark mark = errors_mark();
-        if (mode == 0 || m->jvp)
-            status = run_rule(m, mode);
-        if (status == ST_UNSUPPORTED && m->of_bodies) {
-            errors_back_to(mark);
-            m->missing[mode] = true;
-            status = ST_OK;
-        }
-        if (status != ST_OK)
-            return status; /* kept */
-    }
-    status = with_arena(make_custom, m);
-    return status == ST_OK ? make_results(m) : error_keep(status, m->api, loc);
+    TRY(make_rules(m));
+    return make_results(m);
+}
+
+/* Room for a function of kiln's. ST_OUT_OF_MEMORY is kept. */
+static Status begin_of_bodies(Making *m, const CustomFunction *function, uint32_t n_in, RtNode *const *in, uint32_t n_out)
+{
+    size_t more = 4 * ((size_t)n_in + n_out) + 1;
+    m->f = function->f;
+    m->vjp = function->vjp;
+    m->jvp = function->jvp;
+    m->user = function->user;
+    m->n_plain = function->n_plain;
+    m->of_bodies = true;
+    m->in = os_calloc(n_in + n_out + more, sizeof *m->in);
+    m->between = os_calloc((size_t)n_out + 1, sizeof *m->between);
+    if (!m->in || !m->between)
+        return error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), m->api, (Loc){m->file, m->line});
+    memcpy(m->in, in, sizeof *in * n_in);
+    m->n_in = n_in;
+    m->n_out = n_out;
+    m->out = m->in + n_in;
+    return ST_OK;
+}
+
+Status custom_of_results(const char *api, Loc loc, const CustomFunction *function, bool forward, uint32_t n_in, RtNode *const *in,
+                         uint32_t n_out, RtNode *const *out, Custom **custom)
+{
+    Making m CLEANUP(end_making) = {.api = api, .file = loc.file, .line = loc.line, .missing = {forward, !forward}};
+    TRY(begin_of_bodies(&m, function, n_in, in, n_out));
+    for (uint32_t k = 0; k < n_out; k++)
+        m.out[k] = node_retain(out[k]);
+    TRY(make_rules(&m));
+    m.custom->of_results = true;
+    *custom = m.custom;
+    m.custom = NULL;
+    return ST_OK;
 }
 
 Status custom_of_bodies(const char *api, Loc loc, const CustomFunction *function, uint32_t n_in, RtNode *const *in, uint32_t n_out,
                         RtNode **result)
 {
-    size_t more = 4 * ((size_t)n_in + n_out) + 1;
-    Making m CLEANUP(end_making) = {.api = api,
-                                    .file = loc.file,
-                                    .line = loc.line,
-                                    .f = function->f,
-                                    .vjp = function->vjp,
-                                    .jvp = function->jvp,
-                                    .user = function->user,
-                                    .of_bodies = true};
-    m.in = os_calloc(n_in + n_out + more, sizeof *m.in);
-    m.between = os_calloc((size_t)n_out + 1, sizeof *m.between);
-    if (!m.in || !m.between)
-        return error_keep(fail(ST_OUT_OF_MEMORY, "out of memory"), api, loc);
-    memcpy(m.in, in, sizeof *in * n_in);
-    m.n_in = n_in;
-    m.n_out = n_out;
-    m.out = m.in + n_in;
+    Making m CLEANUP(end_making) = {.api = api, .file = loc.file, .line = loc.line};
+    TRY(begin_of_bodies(&m, function, n_in, in, n_out));
     TRY(make(&m));
     for (uint32_t k = 0; k < n_out; k++) {
         result[k] = m.out[k];

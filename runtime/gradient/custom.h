@@ -37,7 +37,9 @@ typedef struct Custom {
     Held held; /* first: what a gradient that comes to a result goes on at, inputs and captured nodes; then the rest */
     uint32_t n_in, n_out;
     uint32_t n_behind;
-    bool of_bodies; /* recorded by custom_of_bodies: it is the derivative of a loop or branch (runtime/gradient/loop.c) */
+    uint32_t n_plain; /* results from here on are carries that a scan stacks: what flows to them goes on by another rule (bodies_rule) */
+    bool of_bodies;   /* recorded by custom_of_bodies: it is the derivative of a loop or branch (runtime/gradient/loop.c) */
+    bool of_results;  /* recorded by custom_of_results: `out` are the results themselves */
     RtNode **in, **out;
     Rule rule[2]; /* reverse mode, forward mode */
 } Custom;
@@ -54,9 +56,14 @@ typedef struct CustomFunction {
     kiln_vjp_body *vjp;
     kiln_jvp_body *jvp;
     void *user;
+    uint32_t n_plain; /* of its results (Custom) */
 } CustomFunction;
 Status custom_of_bodies(const char *api, Loc loc, const CustomFunction *function, uint32_t n_in, RtNode *const *in, uint32_t n_out,
                         RtNode **result);
+/* The same for results that are there: one rule for them, which custom_release lets go of. An error is kept. */
+Status custom_of_results(const char *api, Loc loc, const CustomFunction *function, bool forward, uint32_t n_in, RtNode *const *in,
+                         uint32_t n_out, RtNode *const *out, Custom **custom);
+void custom_release(Custom *custom);
 /* kiln_custom_gradient for another public function, which errors are told of. */
 kiln_status custom_gradient(const char *api, Loc loc, kiln_function_body *f, kiln_vjp_body *vjp, kiln_jvp_body *jvp, int n_in,
                             kiln_tensor *const *in, int n_out, kiln_tensor **out, void *user);

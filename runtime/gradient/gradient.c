@@ -53,6 +53,16 @@ typedef struct Met {
     VEC(uint32_t) number;
 } Met;
 
+/* Rules of loops and branches that were recorded without one (bodies_rule). References. */
+typedef struct Late {
+    uint32_t n;
+    struct LateRule {
+        RtNode *node;
+        bool of_stacked; /* what flows to its stacked carries, else to the others */
+        Custom *custom;
+    } * at;
+} Late;
+
 typedef struct Walk {
     Rec *r;
     const Task *task;
@@ -60,7 +70,9 @@ typedef struct Walk {
     Graph *g;
     VEC(RtNode *) node; /* of each node of the graph; borrowed */
     VEC(RtNode *) stack;
-    PointerMap ref;             /* where each node was put */
+    PointerMap ref;   /* where each node was put */
+    const Late *late; /* loops and branches whose rules are made in this call, and those of them where one is still to be */
+    VEC(struct LateRule) ruleless;
     VEC(Met) met;               /* functions with a derivative of their own (runtime/gradient/custom.h), and calls with a rule */
     PointerMap met_at;          /* where each is in the list */
     VEC(const RtNode *) copied; /* of each node of the graph: the one of a template that it is a copy of; NULL: of none */
@@ -179,6 +191,41 @@ static const RtNode *call_with_rule(const RtNode *node)
     return call && call->op == OP_CUSTOM && bodies_of(call)->callee->rule ? call : NULL;
 }
 
+static uint32_t number_of(const RtNode *node) { return node->op == OP_RESULT ? node->attr.n : custom_number(node); }
+
+/* The result of a scan, a stacked carry, that it is the same value as; NULL: it is none. */
+static const RtNode *stacked_carry(const RtNode *node)
+{
+    const Custom *custom = node->held && !node_has_bodies(node) ? custom_of(node) : NULL;
+    return custom && custom_number(node) >= custom->n_plain ? custom->out[custom_number(node)] : NULL;
+}
+
+/* The loop or branch that it is a result of, if what flows to that goes on by a rule which was not recorded with it; else NULL. */
+static RtNode *late_body(const Walk *w, const RtNode *node)
+{
+    if (node->op == OP_RESULT)
+        return bodies_have_rule(node->in[0]) ? node->in[0] : NULL;
+    const RtNode *out = w->task->forward ? NULL : stacked_carry(node);
+    return out && out->n_in ? out->in[0] : NULL;
+}
+
+static struct LateRule late_of(const Walk *w, const RtNode *node)
+{
+    RtNode *body = late_body(w, node);
+    return (struct LateRule){.node = body, .of_stacked = body && !w->task->forward && bodies_stacked(body, number_of(node))};
+}
+
+/* The function that it is a result of; NULL: none, or its rule is still to be made. */
+static const Custom *custom_behind(const Walk *w, const RtNode *node)
+{
+    const struct LateRule late = late_of(w, node);
+    const Custom *custom = late.node || node->op == OP_RESULT || !node->held ? NULL : custom_of(node);
+    for (uint32_t i = 0; i < w->late->n && late.node && !custom; i++)
+        if (w->late->at[i].node == late.node && w->late->at[i].of_stacked == late.of_stacked)
+            custom = w->late->at[i].custom;
+    return custom;
+}
+
 static Status put_op(Walk *w, RtNode *node)
 {
     char there[PLACE];
@@ -204,21 +251,25 @@ static Status put_op(Walk *w, RtNode *node)
     return ST_OK;
 }
 
-/* A result of kiln_custom_gradient, or of a call with a rule, is an input of the graph: what flows to it goes on by the rule (derive_call). */
-static void put_result(Walk *w, RtNode *node)
+/* A result of kiln_custom_gradient, or of a call with a rule, is an input of the graph: what flows to it goes on by the rule (derive_call). One that the
+ * walk came to already, as a result of another rule, is one more input, which nothing flows to. */
+static void put_result(Walk *w, RtNode *node, const Custom *custom)
 {
-    const RtNode *call = call_with_rule(node);
-    const void *of = call ? (const void *)call : custom_of(node);
+    const RtNode *call = custom ? NULL : call_with_rule(node);
+    const void *of = call ? (const void *)call : custom;
     uint32_t at = pointer_map_get(&w->met_at, of);
     if (at == NOT_MAPPED) {
         at = (uint32_t)w->met.n;
         pointer_map_put(&w->arena, &w->met_at, of, at);
-        VEC_PUSH(&w->arena, w->met, (Met){.custom = call ? NULL : custom_of(node), .call = call});
+        VEC_PUSH(&w->arena, w->met, (Met){.custom = custom, .call = call});
     }
     Met *met = &w->met.at[at];
+    const Ref before = ref_of(w, node);
     Ref ref = put_input(w, node);
+    if (before != REF_NONE)
+        pointer_map_put(&w->arena, &w->ref, node, before);
     VEC_PUSH(&w->arena, met->result, ref);
-    VEC_PUSH(&w->arena, met->number, call ? node->attr.n : custom_number(node));
+    VEC_PUSH(&w->arena, met->number, number_of(node));
 }
 
 static Status put_call(Walk *w, RtNode *node)
@@ -227,31 +278,45 @@ static Status put_call(Walk *w, RtNode *node)
     for (uint32_t i = 0; i < call->n_in; i++)
         if (dtype_is_float(node_dtype(call->in[i])) && call->in[i]->tracked && !opens(call->in[i]))
             TRY(end_at(w, call->in[i]));
-    put_result(w, node);
+    put_result(w, node, NULL);
     return ST_OK;
 }
 
 static Status put_custom(Walk *w, RtNode *node)
 {
-    const Custom *custom = custom_of(node);
-    for (uint32_t i = 0; i < custom->n_in; i++)
+    const Custom *custom = custom_behind(w, node);
+    const RtNode *stacked = w->task->forward ? NULL : stacked_carry(node);
+    if (stacked && !stacked->n_in)
+        return gone(w, stacked);
+    for (uint32_t i = 0; custom && i < custom->n_in; i++)
         if (custom_flows(custom->in[i]) && custom->in[i]->tracked && !opens(custom->in[i]))
             TRY(end_at(w, custom->in[i]));
-    put_result(w, node);
+    if (custom) {
+        put_result(w, node, custom);
+        return ST_OK;
+    }
+    const struct LateRule late = late_of(w, node);
+    put_input(w, node);
+    for (size_t i = 0; i < w->ruleless.n; i++)
+        if (w->ruleless.at[i].node == late.node && w->ruleless.at[i].of_stacked == late.of_stacked)
+            return ST_OK;
+    VEC_PUSH(&w->arena, w->ruleless, late);
     return ST_OK;
 }
 
 /* What the walk goes on at. */
-static uint32_t behind(const RtNode *node, RtNode *const **nodes)
+static uint32_t behind(const Walk *w, const RtNode *node, RtNode *const **nodes)
 {
     bool open = opens(node);
     const RtNode *call = open ? call_with_rule(node) : NULL;
+    const Custom *custom = open && !call ? custom_behind(w, node) : NULL;
+    call = open && !call && !custom ? late_body(w, node) : call;
     if (call) {
         *nodes = call->in;
         return call->n_in;
     }
-    *nodes = open && node->held ? node->held->node : node->in;
-    return !open ? 0 : node->held ? custom_of(node)->n_behind : node->n_in;
+    *nodes = custom ? custom->held.node : node->in;
+    return !open ? 0 : custom ? custom->n_behind : node->n_in;
 }
 
 /* What `root` is made of, operands before those who use them. */
@@ -264,7 +329,7 @@ static Status import(Walk *w, RtNode *root)
         RtNode *node = w->stack.at[w->stack.n - 1];
         RtNode *const *in;
         bool known = ref_of(w, node) != REF_NONE, ready = true;
-        for (uint32_t k = known ? 0 : behind(node, &in); k-- > 0;)
+        for (uint32_t k = known ? 0 : behind(w, node, &in); k-- > 0;)
             if (ref_of(w, in[k]) == REF_NONE) {
                 VEC_PUSH(&w->arena, w->stack, in[k]);
                 ready = false;
@@ -275,7 +340,7 @@ static Status import(Walk *w, RtNode *root)
         if (known)
             continue;
         if (opens(node))
-            TRY(call_with_rule(node) ? put_call(w, node) : node->held ? put_custom(w, node) : put_op(w, node));
+            TRY(call_with_rule(node) ? put_call(w, node) : node->held || late_body(w, node) ? put_custom(w, node) : put_op(w, node));
         else
             put_input(w, node);
     }
@@ -336,9 +401,9 @@ static Status calls(Walk *w, GradientCalls *all)
         for (uint32_t k = 0; k < custom->n_out; k++) {
             RtNode *node = custom->out[k];
             if (custom_flows(node) && !there[k]) {
-                if (!(node = custom_result(w->r, custom, k)))
+                if (!custom->of_results && !(node = custom_result(w->r, custom, k)))
                     return w->r->status;
-                put_result(w, node);
+                put_result(w, node, custom);
             } else if (!custom_flows(node) && ref_of(w, node) == REF_NONE) {
                 put_input(w, node);
             }
@@ -539,10 +604,11 @@ static void find_unbounded(const RtNode *node, void *found)
 }
 
 /* A function that has no rule for this direction. */
-static Status no_rule(const Task *t, const RtNode *node, Status status)
+static Status no_rule(const Walk *w, const RtNode *node, Status status)
 {
     char where[PLACE];
-    const Custom *custom = custom_of(node);
+    const Task *t = w->task;
+    const Custom *custom = custom_behind(w, node);
     const RtNode *of =
         custom->of_bodies && custom->n_out && custom->out[0]->op == OP_RESULT && custom->out[0]->n_in ? custom->out[0]->in[0] : NULL;
     const RtNode *unbounded = NULL;
@@ -620,6 +686,8 @@ static Status derive(Walk *w)
         out[k] = ref_of(w, node);
         w->phase = node->phase > w->phase ? node->phase : w->phase;
     }
+    if (w->ruleless.n)
+        return ST_OK;
     for (uint32_t i = 0; i < n_in; i++) {
         RtNode *node = t->in[i]->node;
         in[i] = ref_of(w, node);
@@ -639,8 +707,8 @@ static Status derive(Walk *w)
     if (status != ST_OK) {
         const RtNode *node = w->node.at[refused];
         char where[PLACE];
-        if (node->held)
-            return no_rule(t, node, status);
+        if (node->held || late_body(w, node))
+            return no_rule(w, node, status);
         return fail(status, "%s%s has no derivative; call kiln_stop_gradient if it is a constant", api_of(node), place(node->loc, where));
     }
     for (uint32_t k = 0; k < n_results; k++)
@@ -655,25 +723,59 @@ static Status derive(Walk *w)
     return ST_OK;
 }
 
-/* Runs the task; on error all results are NULL and the error is kept. */
+/* Adds those that a walk came to, whose rules are still to be made. */
+static Status add_late(Late *late, uint32_t n, const struct LateRule *more)
+{
+    struct LateRule *at = os_realloc(late->at, sizeof *at * (late->n + n));
+    if (!at)
+        return fail(ST_OUT_OF_MEMORY, "out of memory");
+    late->at = at;
+    for (uint32_t i = 0; i < n; i++)
+        at[late->n++] = (struct LateRule){node_retain(more[i].node), more[i].of_stacked, NULL};
+    return ST_OK;
+}
+
+static void end_late(Late *late)
+{
+    for (uint32_t i = 0; i < late->n; i++) {
+        custom_release(late->at[i].custom);
+        node_release(late->at[i].node);
+    }
+    os_free(late->at);
+}
+
+/* Runs the task; on error all results are NULL and the error is kept. Rules that are missing are recorded without the lock, as the functions in them
+ * take it; then the walk begins anew. */
 static kiln_status run(Rec *r, const Task *task)
 {
-    Walk w = {.r = r, .task = task};
     jmp_buf no_memory;
     const Rec before = *r;
+    Late late = {0};
     int n = task->forward ? task->n_out : task->n_in;
-    Status status = r->status == ST_OK ? eval_enter(NULL) : r->status;
-    if (status == ST_OK) {
-        arena_init(&w.arena, &no_memory);
-        if (setjmp(no_memory) == 0)
-            status = derive(&w);
-        else
-            status = fail(ST_OUT_OF_MEMORY, "out of memory");
-        arena_free(&w.arena);
-        eval_unlock();
-    }
-    r->api = before.api;
-    r->loc = before.loc;
+    uint32_t made = 0;
+    Status status = r->status;
+    do {
+        Walk w = {.r = r, .task = task, .late = &late};
+        if (status == ST_OK && (status = eval_enter(NULL)) == ST_OK) {
+            arena_init(&w.arena, &no_memory);
+            if (setjmp(no_memory) == 0)
+                status = derive(&w);
+            else
+                status = fail(ST_OUT_OF_MEMORY, "out of memory");
+            if (status == ST_OK && w.ruleless.n)
+                status = add_late(&late, (uint32_t)w.ruleless.n, w.ruleless.at);
+            arena_free(&w.arena);
+            eval_unlock();
+        }
+        r->api = before.api;
+        r->loc = before.loc;
+        const bool again = made < late.n;
+        for (; made < late.n && status == ST_OK; made++)
+            status = bodies_rule(late.at[made].node, task->forward, late.at[made].of_stacked, &late.at[made].custom);
+        if (!again)
+            break;
+    } while (status == ST_OK);
+    end_late(&late);
     if (status == ST_OK && !task->forward)
         status = r->thread->custom >= INSIDE_RULE ? ST_OK : group_new(r->thread, n, task->result);
     if (status != ST_OK && r->status == ST_OK)

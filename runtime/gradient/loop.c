@@ -11,7 +11,8 @@
  * Forward mode: the same loop or branch, in which values and tangents go along together.
  *
  * In all the functions record once more what the body recorded (bodies_inline: the user's function is not called) and differentiate it by
- * kiln_vjp or kiln_jvp. A derivative of what this records is KILN_UNSUPPORTED.
+ * kiln_vjp or kiln_jvp. The loops and branches that this records in a rule have no rule yet, else there would be no end: theirs is
+ * recorded where a walk comes to one (bodies_rule), so derivatives of derivatives cost nothing until they are asked for.
  */
 #define KILN_NO_LOCATIONS
 #include "ir/base/os.h"
@@ -170,7 +171,7 @@ static void step_back(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln
             if (flows(w->d->in[k]))
                 add_pair(&with, out[k], cotangents[at++]);
         at = n;
-        for (uint32_t k = 0; k < w->ys; k++)
+        for (uint32_t k = 0; k < w->ys && !w->d->of_stacked; k++)
             if (dtype_is_float((DType)w->d->type[w->carries + k].dtype))
                 add_pair(&with, out[w->carries + k], x[at++]);
         int n_of = 0;
@@ -182,7 +183,8 @@ static void step_back(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln
                 of[n_of++] = in[1 + k];
         memcpy(of + n_of, carry + n_flowing, sizeof *of * n_captured);
         if (differentiate(w, &with, n_of + (int)n_captured, of, grads)) {
-            memcpy(carry_out, grads, sizeof *grads * n_flowing);
+            for (uint32_t k = 0; k < n_flowing; k++)
+                carry_out[k] = w->d->of_stacked ? sum_of(w, grads[k], x[n + k]) : grads[k];
             memcpy(y, grads + n_flowing, sizeof *grads * ((size_t)n_of - n_flowing));
             memcpy(carry_out + n_flowing, carry + n_flowing, sizeof *carry * n_captured);
             for (uint32_t k = 0; k < n_captured; k++)
@@ -208,7 +210,7 @@ static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
     kiln_tensor **xs = take(&room, n + w.ys + 1), **ys = take(&room, w.xs + 1);
     for (uint32_t k = 0; k < w.carries; k++)
         if (flows(d->in[k]))
-            init[n_carry++] = cotangents[k];
+            init[n_carry++] = d->of_stacked ? zeros_like(&w, d->in[k]) : cotangents[k];
     uint32_t n_flowing = (uint32_t)n_carry;
     for (uint32_t k = 0; k < w.n_captured; k++)
         if (wanted(&w, n + k))
@@ -223,7 +225,8 @@ static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
         xs[n_xs++] = in[w.carries + k];
         n_ys += wanted(&w, w.carries + k);
     }
-    for (uint32_t k = 0; k < w.ys; k++)
+    const uint32_t first = d->of_stacked ? w.ys : 0, n_seeds = d->of_stacked ? w.carries : w.ys;
+    for (uint32_t k = first; k < first + n_seeds; k++)
         if (dtype_is_float((DType)d->type[w.carries + k].dtype))
             xs[n_xs++] = cotangents[w.carries + k];
     unsigned flags = node->attr.loop.reverse ? 0 : KILN_SCAN_REVERSE;
@@ -244,18 +247,87 @@ static void scan_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotange
 /* Is carry k what it was, in each step? */
 static bool stays(const Work *w, uint32_t k) { return w->body->output[k] == slot_of(SLOT_PLACE, k + 1); }
 
+/* A loop with a condition that has ys, as long as its bound: of the callbacks, which get what those of BodyFunction get, and `with`. Results to
+ * `result`, carries before ys. false: an error is kept. */
+typedef struct WhileLoop {
+    const Work *w;
+    void (*step)(kiln_tensor **in, kiln_tensor **out, void *with);
+    void (*condition)(kiln_tensor **in, kiln_tensor **out, void *with);
+    void *with;
+    uint32_t n_carries, n_ys;
+    kiln_tensor **init, **result;
+} WhileLoop;
+
+static Status type_of_while(void *user, uint32_t k, RtNode *const *out, Shape *type)
+{
+    const WhileLoop *x = user;
+    bool stacked = k >= x->n_carries;
+    *type = (Shape){.dtype = out[k]->dtype, .rank = (uint8_t)(out[k]->rank + stacked)};
+    memcpy(type->dim + stacked, out[k]->dim, sizeof *type->dim * out[k]->rank);
+    if (stacked)
+        type->dim[0] = x->w->d->node->facts[0];
+    return ST_OK;
+}
+
+static bool record_while(WhileLoop *x)
+{
+    Rec r = begin(x->w);
+    const uint32_t n = x->n_carries, n_results = n + x->n_ys;
+    RtNode **given = os_calloc((size_t)n + n_results + 1, sizeof *given), **result = given ? given + n : NULL;
+    Shape *type = os_calloc((size_t)n + 1, sizeof *type);
+    if (!given || !type)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    else
+        type[0] = (Shape){.dtype = DT_I64};
+    for (uint32_t k = 0; k < n && r.status == ST_OK; k++) {
+        if (!(given[k] = rec_in(&r, x->init[k], "a carry")))
+            break;
+        type[k + 1] = (Shape){.dtype = given[k]->dtype, .rank = given[k]->rank};
+        memcpy(type[k + 1].dim, given[k]->dim, sizeof *given[k]->dim * given[k]->rank);
+    }
+    if (r.status == ST_OK) {
+        const BodyFunction functions[] = {
+            {.call = x->step, .with = x->with, .n_in = n + 1, .n_out = n_results, .in = type, .counts = true},
+            {.call = x->condition, .with = x->with, .n_in = n, .n_out = 1, .in = type + 1},
+        };
+        const BodiesRequest request = {.op = OP_LOOP,
+                                       .attr = {.loop = {(uint16_t)n, 0, (uint16_t)x->n_ys, 0}},
+                                       .facts = x->w->d->node->facts,
+                                       .n_facts = 1,
+                                       .n_bodies = 2,
+                                       .n_given = n,
+                                       .n_results = n_results,
+                                       .given = given,
+                                       .function = functions,
+                                       .type = type_of_while,
+                                       .user = x,
+                                       .differentiable = true};
+        if (bodies_record(&r, &request, result) == ST_OK)
+            for (uint32_t k = 0; k < n_results; k++)
+                x->result[k] = rec_out(&r, rec_own(&r, result[k]));
+    }
+    const bool good = r.status == ST_OK;
+    rec_end(&r, NULL);
+    os_free(given);
+    os_free(type);
+    return good;
+}
+
 /* Forward: carries, and the number of steps; ys: the carries that a step is given, but for those that stay. */
 static void count_step(kiln_tensor **in, kiln_tensor **out, void *with)
 {
     const Work *w = with;
     uint32_t at = w->carries + 1;
-    kiln_tensor *one[] = {kiln_full(KILN_I64, KILN_SHAPE(), 1)};
-    if (!inline_body(w, in, w->in + w->carries, out)) /* in[0] is the number of the step */
-        return;
-    out[w->carries] = sum_of(w, in[w->carries + 1], one[0]);
-    for (uint32_t k = 0; k < w->carries; k++)
-        if (!stays(w, k))
-            out[at++] = in[k + 1];
+    Room room = room_new(w);
+    kiln_tensor *one[] = {kiln_full(KILN_I64, KILN_SHAPE(), 1)}, **given = room.at ? take(&room, w->body->n_outputs + 1) : NULL;
+    if (given && inline_body(w, in, w->in + w->carries, given)) { /* in[0] is the number of the step */
+        memcpy(out, given, sizeof *out * w->carries);
+        out[w->carries] = sum_of(w, in[w->carries + 1], one[0]);
+        for (uint32_t k = 0; k < w->carries; k++)
+            if (!stays(w, k))
+                out[at++] = in[k + 1];
+    }
+    os_free(room.at);
 }
 
 static void count_condition(kiln_tensor **in, kiln_tensor **out, void *with)
@@ -265,68 +337,33 @@ static void count_condition(kiln_tensor **in, kiln_tensor **out, void *with)
     (void)inline_body(&w, in, w.in + w.carries, out);
 }
 
-static Status type_of_counted(void *user, uint32_t k, RtNode *const *out, Shape *type)
-{
-    const Work *w = user;
-    bool stacked = k > w->carries;
-    *type = (Shape){.dtype = out[k]->dtype, .rank = (uint8_t)(out[k]->rank + stacked)};
-    memcpy(type->dim + stacked, out[k]->dim, sizeof *type->dim * out[k]->rank);
-    if (stacked)
-        type->dim[0] = w->d->node->facts[0];
-    return ST_OK;
-}
-
 /* stack[k]: what each step was given as carry k; NULL: it stays. The number of steps. NULL: an error is kept. */
 static kiln_tensor *count_forward(Work *w, kiln_tensor **stack)
 {
-    Rec r = begin(w);
-    uint32_t carries = w->carries, n_stacked = 0;
-    RtNode **given = os_calloc(2 * (size_t)carries + 2 + carries + 1, sizeof *given), **result = given ? given + carries + 1 : NULL;
-    Shape *type = os_calloc((size_t)carries + 2, sizeof *type);
-    if (!given || !type)
-        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
-    for (uint32_t k = 0; k < carries && r.status == ST_OK; k++) {
-        given[k] = rec_in(&r, w->in[k], "a carry");
-        type[k + 1] = (Shape){.dtype = given[k]->dtype, .rank = given[k]->rank};
-        memcpy(type[k + 1].dim, given[k]->dim, sizeof *given[k]->dim * given[k]->rank);
-        n_stacked += !stays(w, k);
-    }
+    Room room = room_new(w);
+    const uint32_t carries = w->carries;
+    WhileLoop x = {.w = w, .step = count_step, .condition = count_condition, .with = w, .n_carries = carries + 1};
     kiln_tensor *count = NULL;
-    if (r.status == ST_OK && (given[carries] = rec_int(&r, DT_I64, 0))) {
-        type[0] = type[carries + 1] = (Shape){.dtype = DT_I64};
-        const uint32_t n_results = carries + 1 + n_stacked;
-        const BodyFunction functions[] = {
-            {.call = count_step, .with = w, .n_in = carries + 2, .n_out = n_results, .in = type, .counts = true},
-            {.call = count_condition, .with = w, .n_in = carries + 1, .n_out = 1, .in = type + 1},
-        };
-        const BodiesRequest request = {.op = OP_LOOP,
-                                       .attr = {.loop = {(uint16_t)(carries + 1), 0, (uint16_t)n_stacked, 0}},
-                                       .facts = w->d->node->facts,
-                                       .n_facts = 1,
-                                       .n_bodies = 2,
-                                       .n_given = carries + 1,
-                                       .n_results = n_results,
-                                       .given = given,
-                                       .function = functions,
-                                       .type = type_of_counted,
-                                       .user = w};
-        if (bodies_record(&r, &request, result) == ST_OK) {
-            for (uint32_t k = 0; k < n_results; k++)
-                rec_own(&r, result[k]);
-            count = rec_out(&r, result[carries]);
-            for (uint32_t k = 0, at = carries + 1; k < carries; k++)
-                stack[k] = stays(w, k) ? NULL : rec_out(&r, result[at++]);
-        }
+    if (!room.at)
+        return NULL;
+    x.init = take(&room, carries + 1);
+    x.result = take(&room, 2 * (size_t)carries + 1);
+    memcpy(x.init, w->in, sizeof *w->in * carries);
+    x.init[carries] = kiln_full(KILN_I64, KILN_SHAPE(), 0);
+    for (uint32_t k = 0; k < carries; k++)
+        x.n_ys += !stays(w, k);
+    if (x.init[carries] && record_while(&x)) {
+        count = x.result[carries];
+        for (uint32_t k = 0, at = carries + 1; k < carries; k++)
+            stack[k] = stays(w, k) ? NULL : x.result[at++];
     }
-    rec_end(&r, NULL);
-    os_free(given);
-    os_free(type);
+    os_free(room.at);
     return count;
 }
 
 typedef struct Back {
     Work *w;
-    kiln_tensor **stack;
+    kiln_tensor **stack, **of_ys; /* what each step was given, and the cotangents of what it gave */
     uint32_t n_flowing, n_captured;
 } Back;
 
@@ -336,16 +373,27 @@ static kiln_tensor *steps_left(kiln_tensor **state, void *user)
     return kiln_gt(state[0], kiln_int(0));
 }
 
+/* What lies at i of a stack. */
+static RtNode *at_step(Rec *r, kiln_tensor *stack, kiln_tensor *i)
+{
+    RtNode *index = rec_insert(r, rec_in(r, i, "i"), 0);
+    return rec_drop(r, rec_take(r, rec_in(r, stack, "a stack"), index, 0), 1);
+}
+
 /* What a step was given as a carry, as a variable: what lies at i of a stack; or x itself (i is NULL), a carry that stays. */
 static kiln_tensor *given_to(const Work *w, kiln_tensor *x, kiln_tensor *i)
 {
     Rec r = begin(w);
-    RtNode *one = rec_in(&r, x, "a stack");
-    if (i)
-        one = rec_drop(&r, rec_take(&r, one, rec_insert(&r, rec_in(&r, i, "i"), 0), 0), 1);
+    RtNode *one = i ? at_step(&r, x, i) : rec_in(&r, x, "a carry");
     if (one && dtype_is_float(node_dtype(one)))
         one = param_value(&r, one, param_new_id(), false);
     return rec_end(&r, one);
+}
+
+static kiln_tensor *cotangent_at(const Work *w, kiln_tensor *of_y, kiln_tensor *i)
+{
+    Rec r = begin(w);
+    return rec_end(&r, at_step(&r, of_y, i));
 }
 
 /* State: how many steps are left, cotangents of the carries, captured values as variables, the sums of their cotangents. */
@@ -358,9 +406,10 @@ static void while_step_back(kiln_tensor **in, kiln_tensor **out, void *user)
         return;
     uint32_t n_captured = 0;
     kiln_tensor **cotangents = in + 1, **variables = cotangents + b->n_flowing, **sums = variables + b->n_captured;
-    kiln_tensor **place = take(&room, w->carries + 1), **captured = take(&room, w->n_captured + 1), **outputs = take(&room, w->carries + 1);
+    kiln_tensor **place = take(&room, w->carries + 1), **captured = take(&room, w->n_captured + 1),
+                **outputs = take(&room, w->body->n_outputs + 1);
     kiln_tensor **of = take(&room, (size_t)w->carries + w->n_captured + 1), **grads = take(&room, (size_t)w->carries + w->n_captured + 1);
-    Pairs with = {take(&room, w->carries + 1), take(&room, w->carries + 1), 0};
+    Pairs with = {take(&room, w->body->n_outputs + 1), take(&room, w->body->n_outputs + 1), 0};
     place[0] = kiln_sub(in[0], kiln_int(1));
     for (uint32_t k = 0; k < w->carries; k++)
         place[k + 1] = b->stack[k] ? given_to(w, b->stack[k], place[0]) : given_to(w, w->in[k], NULL);
@@ -373,6 +422,9 @@ static void while_step_back(kiln_tensor **in, kiln_tensor **out, void *user)
                 add_pair(&with, outputs[k], cotangents[n]);
                 of[n++] = place[k + 1];
             }
+        for (uint32_t k = 0; k < w->ys; k++)
+            if (dtype_is_float((DType)w->d->type[w->carries + k].dtype))
+                add_pair(&with, outputs[w->carries + k], cotangent_at(w, b->of_ys[k], place[0]));
         memcpy(of + n, variables, sizeof *of * n_captured);
         if (differentiate(w, &with, n + (int)n_captured, of, grads)) {
             out[0] = place[0];
@@ -392,6 +444,7 @@ static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotang
     const RtNode *node = d->node;
     Work w = {.d = d, .in = in, .body = &bodies_of(node)->body[0], .carries = node->attr.loop.carries};
     w.n_captured = node->n_in - w.carries;
+    w.ys = d->n_results - w.carries;
     if (node->facts[0] == INT64_MAX) {
         (void)error_keep(fail(ST_UNSUPPORTED, "no bound of steps: no room for what they were given"), d->r->api, d->r->loc);
         return;
@@ -399,7 +452,7 @@ static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotang
     Room room = room_new(&w);
     if (!room.at)
         return;
-    Back b = {.w = &w, .stack = take(&room, w.carries + 1)};
+    Back b = {.w = &w, .stack = take(&room, w.carries + 1), .of_ys = cotangents + w.carries};
     size_t most = 2 + w.carries + 2 * (size_t)w.n_captured;
     kiln_tensor **state = take(&room, most), **last = take(&room, most);
     int n = 0;
@@ -415,7 +468,8 @@ static void while_back(kiln_tensor **in, kiln_tensor **out, kiln_tensor **cotang
     for (uint32_t k = w.carries; k < node->n_in; k++)
         if (wanted(&w, k))
             state[n++] = zeros_like(&w, d->in[k]);
-    if (state[0] && kiln_while_at(steps_left, while_step_back, n, state, 0, last, &b, d->r->loc.file, d->r->loc.line) == KILN_OK)
+    if (state[0] &&
+        kiln_while_at(steps_left, while_step_back, n, state, node->facts[0], last, &b, d->r->loc.file, d->r->loc.line) == KILN_OK)
         for (uint32_t k = 0, at = 1, sum = 1 + b.n_flowing + b.n_captured; k < node->n_in; k++)
             grads[k] = k < w.carries ? flows(d->in[k]) ? last[at++] : NULL : wanted(&w, k) ? last[sum++] : NULL;
     os_free(room.at);
@@ -479,6 +533,7 @@ typedef struct Along {
     Work *w;
     kiln_tensor **tangents; /* of the operands */
     uint32_t n_flowing;     /* carries that are floats */
+    uint32_t n_carries;     /* all of them */
 } Along;
 
 static void step_along(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kiln_tensor **carry_out, kiln_tensor **y, void *user)
@@ -512,27 +567,25 @@ static void step_along(kiln_tensor *i, kiln_tensor **carry, kiln_tensor **x, kil
         memcpy(carry_out, out, sizeof *out * w->carries);
         memcpy(carry_out + w->carries, got, sizeof *got * a->n_flowing);
         memcpy(carry_out + variable, carry + variable, sizeof *carry * n_variables);
-        for (uint32_t k = 0, from = a->n_flowing, to = 0; k < w->ys; k++)
-            if (dtype_is_float((DType)w->d->type[w->carries + k].dtype))
-                y[to++] = got[from++];
+        uint32_t n_ys = 0;
+        for (uint32_t k = 0; k < w->ys; k++)
+            if (dtype_is_float((DType)w->d->type[w->carries + k].dtype)) {
+                y[n_ys] = got[a->n_flowing + n_ys];
+                n_ys++;
+            }
+        if (bodies_of(w->d->node)->n_bodies == 1) /* the stacked carries: where nobody asks for them they are dropped */
+            memcpy(y + n_ys, carry + w->carries, sizeof *y * a->n_flowing);
     }
     os_free(room.at);
 }
 
-static void while_step_along(kiln_tensor **in, kiln_tensor **out, void *user)
+static void while_step_along(kiln_tensor **in, kiln_tensor **out, void *with)
 {
-    step_along(in[0], in + 1, NULL, out + 1, NULL, user);
-    kiln_tensor *one = kiln_full(KILN_I64, KILN_SHAPE(), 1);
-    out[0] = sum_of(((const Along *)user)->w, in[0], one); /* the number of the step, which draws are told apart by */
+    const Along *a = with;
+    step_along(in[0], in + 1, NULL, out, out + a->n_carries, with);
 }
 
-static kiln_tensor *while_condition_along(kiln_tensor **state, void *user)
-{
-    Work w = *((const Along *)user)->w;
-    kiln_tensor *holds = NULL;
-    w.body = &bodies_of(w.d->node)->body[1];
-    return inline_body(&w, state + 1, w.in + w.carries, &holds) ? holds : NULL;
-}
+static void while_condition_along(kiln_tensor **in, kiln_tensor **out, void *with) { count_condition(in, out, ((const Along *)with)->w); }
 
 static void loop_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangents, kiln_tensor **out_tangents, void *user)
 {
@@ -541,16 +594,15 @@ static void loop_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangen
     const RtNode *node = d->node;
     const bool ends = bodies_of(node)->n_bodies == 2;
     Work w = {.d = d, .in = in, .body = &bodies_of(node)->body[0], .carries = node->attr.loop.carries, .xs = node->attr.loop.xs};
-    w.ys = ends ? 0 : d->n_results - 2 * w.carries;
+    w.ys = d->n_results - (ends ? 1 : 2) * w.carries;
     uint32_t n = w.carries + w.xs;
     w.n_captured = node->n_in - n;
     Along a = {.w = &w, .tangents = tangents};
     Room room = room_new(&w);
     if (!room.at)
         return;
-    kiln_tensor **all = take(&room, 2 * (size_t)n + w.n_captured + 2), **last = take(&room, 2 * (size_t)n + w.n_captured + 2),
-                **init = all + 1;
-    kiln_tensor **xs = take(&room, 2 * (size_t)w.xs + 1), **ys = take(&room, w.ys + 1);
+    kiln_tensor **init = take(&room, 2 * (size_t)n + w.n_captured + 1), **last = take(&room, 2 * (size_t)n + w.n_captured + w.ys + 1);
+    kiln_tensor **xs = take(&room, 2 * (size_t)w.xs + 1), **ys = take(&room, d->n_results + 1);
     int n_carry = (int)w.carries, n_xs = (int)w.xs, n_ys = 0;
     memcpy(init, in, sizeof *in * w.carries);
     memcpy(xs, in + w.carries, sizeof *in * w.xs);
@@ -562,21 +614,21 @@ static void loop_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangen
     for (uint32_t k = n; k < node->n_in; k++)
         if (wanted(&w, k))
             init[n_carry++] = in[k];
-    for (uint32_t k = 0; k < w.ys; k++)
-        n_ys += dtype_is_float((DType)d->type[w.carries + k].dtype);
+    for (uint32_t k = w.carries; k < d->n_results; k++)
+        n_ys += dtype_is_float((DType)d->type[k].dtype);
     kiln_status status;
     if (ends) {
-        all[0] = kiln_full(KILN_I64, KILN_SHAPE(), 0);
-        int64_t bound = node->facts[0] == INT64_MAX ? 0 : node->facts[0];
-        status = kiln_while_at(while_condition_along, while_step_along, n_carry + 1, all, bound, last, &a, d->r->loc.file, d->r->loc.line);
-        last++;
+        a.n_carries = (uint32_t)n_carry;
+        WhileLoop x = {&w, while_step_along, while_condition_along, &a, a.n_carries, (uint32_t)n_ys, init, last};
+        status = record_while(&x) ? KILN_OK : kiln_error_status();
+        ys = last + n_carry;
     } else if (n_carry + n_ys == 0) { /* whole numbers alone */
         status = KILN_OK;
     } else {
         status = kiln_scan_at(step_along, node->facts[0], node->attr.loop.reverse ? KILN_SCAN_REVERSE : 0, n_carry, init, last, n_xs, xs,
                               n_ys, ys, &a, d->r->loc.file, d->r->loc.line);
     }
-    for (uint32_t k = 0, at = w.carries, at_y = 0; k < w.carries + w.ys && status == KILN_OK; k++)
+    for (uint32_t k = 0, at = w.carries, at_y = 0; k < d->n_results && status == KILN_OK; k++)
         if (dtype_is_float((DType)d->type[k].dtype))
             out_tangents[k] = k < w.carries ? last[at++] : ys[at_y++];
     os_free(room.at);
@@ -652,14 +704,44 @@ static void cond_along(kiln_tensor **in, kiln_tensor **out, kiln_tensor **tangen
 
 /* --- both --- */
 
-Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result)
+static CustomFunction functions_of(const DifferentiableBodies *d)
 {
     const bool ends = d->node->op == OP_LOOP && bodies_of(d->node)->n_bodies == 2;
-    const CustomFunction function = {.f = run_forward,
-                                     .vjp = d->node->op == OP_COND ? cond_back
-                                            : ends                 ? while_back
-                                                                   : scan_back,
-                                     .jvp = d->node->op == OP_COND ? cond_along : loop_along,
-                                     .user = (void *)(uintptr_t)d};
+    return (CustomFunction){.f = run_forward,
+                            .vjp = d->node->op == OP_COND ? cond_back
+                                   : ends                 ? while_back
+                                                          : scan_back,
+                            .jvp = d->node->op == OP_COND ? cond_along : loop_along,
+                            .user = (void *)(uintptr_t)d,
+                            .n_plain = d->n_results - (d->node->op == OP_LOOP && !ends ? d->node->attr.loop.carries : 0)};
+}
+
+Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result)
+{
+    const CustomFunction function = functions_of(d);
     return custom_of_bodies(d->r->api, d->r->loc, &function, d->node->n_in, d->in, d->n_results, result);
+}
+
+Status bodies_rule(RtNode *node, bool forward, bool of_stacked, Custom **rule)
+{
+    Rec r = rec_begin(node->api, node->loc.file, node->loc.line);
+    const uint32_t n = bodies_of(node)->n_results;
+    RtNode **result = os_calloc(n + 1u, sizeof *result);
+    Shape *type = os_calloc(n + 1u, sizeof *type);
+    if (!result || !type)
+        rec_fail(&r, ST_OUT_OF_MEMORY, "out of memory");
+    for (uint32_t k = 0; k < n && r.status == ST_OK; k++) {
+        type[k] = bodies_result_type(node, k);
+        result[k] = bodies_result(node, k);
+        result[k] = result[k] ? rec_own(&r, result[k]) : bodies_result_new(&r, node, k, &type[k]);
+    }
+    const DifferentiableBodies d = {&r, node, node->in, type, n, of_stacked};
+    const CustomFunction function = functions_of(&d);
+    Status status = r.status;
+    if (status == ST_OK)
+        status = custom_of_results(r.api, r.loc, &function, forward, node->n_in, node->in, n, result, rule);
+    rec_end(&r, NULL);
+    os_free(result);
+    os_free(type);
+    return status;
 }

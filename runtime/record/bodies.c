@@ -237,6 +237,7 @@ RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type)
         result->attr.n = k;
     if (!(result = rec_finish(r, result, &node)))
         return NULL;
+    result->body = node->body; /* wherever it is asked for */
     result->tracked = tracked && dtype_is_float((DType)type->dtype);
     bool kept = result->tracked || (tracked && node->op == OP_CUSTOM && bodies_of(node)->callee->rule); /* rules read all of them */
     result->keep = eager && kept;
@@ -268,6 +269,43 @@ RtNode *bodies_once_more(Rec *r, const RtNode *of, RtNode *const *in)
     }
     node = rec_finish(r, node, in);
     return node && of->stop ? rec_stop(node) : node;
+}
+
+bool bodies_have_rule(const RtNode *node) { return node_has_bodies(node) && node->op != OP_CUSTOM && bodies_of(node)->body[0].behind; }
+
+bool bodies_stacked(const RtNode *node, uint32_t k)
+{
+    return node->op == OP_LOOP && bodies_of(node)->n_bodies == 1 && bodies_have_rule(node) &&
+           k >= bodies_of(node)->n_results - node->attr.loop.carries;
+}
+
+/* What an output of a body is, as a value of one step. */
+static Shape type_of_slot(const RtNode *node, const RtBody *body, Slot slot)
+{
+    const bool loop = node->op == OP_LOOP;
+    const uint32_t at = slot_index(slot), n_given = loop ? node->attr.loop.carries + node->attr.loop.xs : 1 + body->n_inputs;
+    const RtNode *of = slot_list(slot) == SLOT_MADE       ? body->made[at]
+                       : slot_list(slot) == SLOT_CAPTURED ? node->in[n_given + at]
+                       : !loop                            ? node->in[1 + at]
+                       : at > 0                           ? node->in[at - 1]
+                                                          : NULL;
+    const bool sliced = slot_list(slot) == SLOT_PLACE && loop && at > node->attr.loop.carries;
+    Shape type = {.dtype = of ? of->dtype : DT_I64, .rank = of ? (uint8_t)(of->rank - sliced) : 0};
+    if (of)
+        memcpy(type.dim, of->dim + sliced, sizeof *of->dim * type.rank);
+    return type;
+}
+
+Shape bodies_result_type(const RtNode *node, uint32_t k)
+{
+    const RtBody *body = &bodies_of(node)->body[0];
+    Shape type = type_of_slot(node, body, body->output[k]);
+    if (node->op == OP_LOOP && k >= node->attr.loop.carries) {
+        memmove(type.dim + 1, type.dim, sizeof *type.dim * type.rank);
+        type.dim[0] = node->facts[0];
+        type.rank++;
+    }
+    return type;
 }
 
 bool bodies_inline(Rec *r, const RtBody *body, RtNode *const *in, RtNode *const *captured, RtNode **out)
@@ -327,7 +365,8 @@ struct BodyMaking {
     RtNode *pattern;
     uint32_t n_results; /* with those that are not the user's */
     Shape *type;
-    bool tracked;
+    bool tracked; /* a gradient may be asked for through it: ... */
+    bool rule;    /* ... by a rule that is recorded at once, not where a walk comes to it (bodies_rule) */
 };
 
 static void release_all(RtNode **node, uint32_t n)
@@ -579,8 +618,7 @@ static bool ends_at_call(const BodyMaking *m)
     return ends;
 }
 
-/* May a gradient be asked for through the node? Through a function that has a derivative of its own, and through that, it does not go; and
- * a carry of all axes that there are cannot be stacked. */
+/* May a gradient be asked for through the node? A carry of all axes that there are cannot be stacked. */
 static bool is_tracked(const BodyMaking *m)
 {
     const BodiesRequest *q = m->request;
@@ -591,8 +629,7 @@ static bool is_tracked(const BodyMaking *m)
         tracked |= m->captured.at[k]->tracked && !m->captured.at[k]->stop;
     for (uint32_t k = 0; q->op == OP_LOOP && k < q->attr.loop.carries; k++)
         tracked &= q->given[k]->rank < MAX_RANK;
-    return tracked && q->differentiable && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE &&
-           !ends_at_call(m);
+    return tracked && q->differentiable && !ends_at_call(m);
 }
 
 /* The carries that each step is given become ys, behind those of the user's. */
@@ -627,8 +664,8 @@ static Status make_results(BodyMaking *m, RtNode **result)
 {
     Rec *r = m->r;
     const BodiesRequest *q = m->request;
-    if (m->tracked) {
-        const DifferentiableBodies d = {r, m->pattern, m->in, m->type, m->n_results};
+    if (m->rule) {
+        const DifferentiableBodies d = {r, m->pattern, m->in, m->type, m->n_results, false};
         RtNode **all = ARENA_ARRAY(&m->arena, RtNode *, m->n_results + 1);
         TRY(bodies_differentiable(&d, all));
         for (uint32_t k = 0; k < m->n_results; k++)
@@ -639,13 +676,13 @@ static Status make_results(BodyMaking *m, RtNode **result)
         return ST_OK;
     }
     RtNode *node = bodies_again(r, m->pattern, m->in);
-    for (uint32_t k = 0; k < m->n_results && node; k++) {
+    for (uint32_t k = 0; k < q->n_results && node; k++) {
         if (!(result[k] = bodies_result_new(r, node, k, &m->type[k])))
             return r->status;
         node_retain(result[k]);
     }
     bool eager = option_int(OPT_MODE) == MODE_EAGER && r->thread->custom < INSIDE_RULE;
-    return r->status == ST_OK && eager ? eval_nodes_on(r->device, result, m->n_results, r->api, r->loc) : r->status;
+    return r->status == ST_OK && eager ? eval_nodes_on(r->device, result, q->n_results, r->api, r->loc) : r->status;
 }
 
 static Status record_all(BodyMaking *m, void *with)
@@ -659,6 +696,7 @@ static Status record_all(BodyMaking *m, void *with)
     m->r->thread->loop = m->loop.outer; /* what follows is recorded around */
     m->n_results = q->n_results;
     m->tracked = is_tracked(m);
+    m->rule = m->tracked && m->r->thread->custom != INSIDE_FUNCTION && m->r->thread->custom != INSIDE_RULE;
     for (uint32_t b = 0; b < q->n_bodies && m->tracked; b++) /* once more, with what derivatives of the user's take */
         harvest(m, b);
     if (m->tracked && q->op == OP_LOOP && q->n_bodies == 1)

@@ -70,6 +70,11 @@ Ref bodies_build(BodiesBuild *b, Graph *g, const RtNode *node, const Ref *in);
 /* A node with the bodies of `of`, on other operands of the same types; and a result of such a node. */
 RtNode *bodies_again(Rec *r, const RtNode *of, RtNode *const *in);
 RtNode *bodies_result_new(Rec *r, RtNode *node, uint32_t k, const Shape *type);
+/* Has a LOOP or COND what its derivative takes (bodies_rule)? And the type of its result k. */
+bool bodies_have_rule(const RtNode *node);
+/* Is result k one of the carries that a scan stacks for its derivative? */
+bool bodies_stacked(const RtNode *node, uint32_t k);
+Shape bodies_result_type(const RtNode *node, uint32_t k);
 /* A node of a body, no result of a loop, on other operands of the same types; borrowed. */
 RtNode *bodies_once_more(Rec *r, const RtNode *of, RtNode *const *in);
 /* A node that calls `callee`, which is copied, on n_in operands, with results of these types. */
@@ -127,7 +132,13 @@ typedef struct DifferentiableBodies {
     RtNode *const *in;
     const Shape *type; /* of the results */
     uint32_t n_results;
+    bool of_stacked; /* reverse mode: cotangents of the stacked carries, and none of the others; else of all others */
 } DifferentiableBodies;
 Status bodies_differentiable(const DifferentiableBodies *d, RtNode **result);
+
+/* The derivative of a node whose rules are not recorded with it, as bodies_have_rule tells: those that other rules record, and in reverse mode what
+ * flows to the stacked carries of a scan, which second derivatives alone take. Of one direction; let go of by custom_release. An error is kept. */
+struct Custom;
+Status bodies_rule(RtNode *node, bool forward, bool of_stacked, struct Custom **rule);
 
 #endif

@@ -1466,13 +1466,12 @@ LOOP_TEST(what_no_gradient_flows_through_is_said)
     EXPECT(last, KILN_F32, KILN_SHAPE(2), 0, 128, 128);
     cr_assert_eq(kiln_grad(kiln_sum(kiln_mul(p, kiln_stop_gradient(state[0]))), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
     EXPECT(grad, KILN_F32, KILN_SHAPE(2), 0, 128, 128);
-    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2)), *along;
+    kiln_tensor *zero = kiln_zeros(KILN_F32, KILN_SHAPE(2));
     cr_assert_eq(kiln_scan(add_user, 3, 0, 1, &zero, &sum, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
     kiln_tensor *wide = kiln_reshape(zero, KILN_SHAPE(1, 1, 1, 1, 1, 1, 1, 2)), *end = NULL; /* could not be stacked */
     cr_assert_eq(kiln_scan(add_user, 3, 0, 1, &wide, &end, 0, NULL, 0, NULL, &p), KILN_OK, "%s", kiln_error_message());
     EXPECT(kiln_flatten(end), KILN_F32, KILN_SHAPE(2), 0, 3, 3);
     OK(kiln_scan(add_user, 3, 0, 1, &wide, &end, 0, NULL, 0, NULL, &p));
     fails_with(kiln_grad(kiln_sum(end), &p, 1, &grad), KILN_UNSUPPORTED, "no gradient flows through kiln_scan");
-    cr_assert_eq(kiln_grad(kiln_sum(kiln_square(sum)), &p, 1, &grad), KILN_OK, "%s", kiln_error_message());
-    fails_with(kiln_grad(kiln_sum(kiln_square(grad)), &p, 1, &along), KILN_UNSUPPORTED, "no gradient flows through");
+    (void)sum;
 }

@@ -371,6 +371,56 @@ Test(passes, what_is_the_same_in_each_step_leaves_a_loop)
         "}\n");
 }
 
+/* The first carry is what the condition reads, the second one what the third becomes, the fourth is for nobody; of a scan a y is, and what it is made of; of a
+ * branch a result. What may fail stays. */
+Test(passes, what_nobody_reads_leaves_loops_and_branches)
+{
+    Graph *g =
+        parse("graph g(%0: i64[], %1: f32[8], %2: f32[4,8], %3: bool[]) {\n"
+              "%4 = loop %0 %1 %1 %1 carries(4) xs(0) ys(0) count(9) step(%0: i64[], %1: i64[], %2: f32[8], %3: f32[8], %4: f32[8]) {\n"
+              "%5 = add %1 %0 %6 = neg %2 %7 = exp %4 return %5 %6 %2 %7 } condition(%0: i64[], %1: f32[8], %2: f32[8], %3: f32[8]) {\n"
+              "%4 = scalar i64 3 %5 = lt %0 %4 return %5 }\n"
+              "%5 = result %4 number(2)\n"
+              "%6 = loop %1 %2 carries(1) xs(1) ys(2) count(4) step(%0: i64[], %1: f32[8], %2: f32[8]) {\n"
+              "%3 = add %1 %2 %4 = sin %1 %5 = cos %2 return %3 %4 %5 }\n"
+              "%7 = result %6 number(2)\n"
+              "%8 = cond %3 %1 number(2) then(%0: f32[8]) { %1 = exp %0 %2 = neg %0 return %1 %2 } else(%0: f32[8]) { return %0 %0 }\n"
+              "%9 = result %8 number(1) return %5 %7 %9 }");
+    JitOptions o = options(OPT_MATH_FAST);
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+    cr_assert_str_eq(print(g), "graph g(%0: i64[], %1: f32[8], %2: f32[4,8], %3: bool[]) {\n"
+                               "  %4 = loop %0 %1 %1 carries(3) xs(0) ys(0) count(9) step(%0: i64[], %1: i64[], %2: f32[8], %3: f32[8]) {\n"
+                               "    %4 = add %1 %0 : i64[]\n"
+                               "    %5 = neg %2 : f32[8]\n"
+                               "    return %4 %5 %2\n"
+                               "  } condition(%0: i64[], %1: f32[8], %2: f32[8]) {\n"
+                               "    %3 = scalar i64 3 : i64[]\n"
+                               "    %4 = lt %0 %3 : bool[]\n"
+                               "    return %4\n"
+                               "  } : bool[]\n"
+                               "  %5 = result %4 number(2) : f32[8]\n"
+                               "  %6 = loop %2 carries(0) xs(1) ys(1) count(4) step(%0: i64[], %1: f32[8]) {\n"
+                               "    %2 = cos %1 : f32[8]\n"
+                               "    return %2\n"
+                               "  } : bool[]\n"
+                               "  %7 = result %6 number(0) : f32[4,8]\n"
+                               "  %8 = cond %3 %1 number(1) then(%0: f32[8]) {\n"
+                               "    %1 = neg %0 : f32[8]\n"
+                               "    return %1\n"
+                               "  } else(%0: f32[8]) {\n"
+                               "    return %0\n"
+                               "  } : bool[]\n"
+                               "  %9 = result %8 number(0) : f32[8]\n"
+                               "  return %5 %7 %9\n"
+                               "}\n");
+    g = parse("graph g(%0: f32[8], %1: f32[4,1]) {\n"
+              "%2 = loop %0 %1 carries(1) xs(1) ys(1) count(4) step(%0: i64[], %1: f32[8], %2: f32[1]) {\n"
+              "%3 = reshape %0 groups(0:1) %4 = gather %1 %3 axis(0) %5 = neg %1 return %5 %4 }\n"
+              "%3 = result %2 number(0) return %3 }");
+    cr_assert_eq(jit_run_passes(g, &o, NULL, NULL), ST_OK, "%s", fail_message());
+    cr_assert(strstr(print(g), "ys(1)"), "%s", print(g));
+}
+
 Test(passes, each_can_be_made_to_fail)
 {
     JitOptions o = options(OPT_MATH_FAST);

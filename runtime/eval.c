@@ -188,7 +188,7 @@ static Status serve(Evaluation *e, Call *call, void *unused)
     (void)unused;
     TRY(device_target(call->device, &e->options.target));
     TRY(sizes_possible(call));
-    stat_count(STAT_EVALS, 1);
+    stat_add(STAT_EVALS, 1);
     call->evaluation = e->number;
     breaks_report(e, call);
     TRY(compute(e, call));
@@ -205,7 +205,7 @@ static Status fall_back(Evaluation *e, const Call *call, Status why)
     if (e->refused || why == ST_OUT_OF_MEMORY || e->options.value[OPT_STRICT])
         return why;
     record_source(e, KILN_CALL_INTERPRETED);
-    stat_count(STAT_FALLBACKS, 1);
+    stat_add(STAT_FALLBACKS, 1);
     warn_fallback(call, e->api, e->loc);
     return interpret(e, call);
 }
@@ -241,7 +241,7 @@ static Status load_or_compile(Evaluation *e, Call *call, CacheMiss *miss, CacheH
     }
     store_turn_end(turn);
     record_source(e, KILN_CALL_DISK);
-    stat_count(STAT_HITS, 1);
+    stat_add(STAT_HITS, 1);
     stat_add(STAT_DISK_HITS, 1);
     background_improve(e, call, hit);
     return ST_OK;
@@ -273,7 +273,7 @@ static Status compute(Evaluation *e, Call *call)
     bool found = look_up(e, call, &hit, &miss);
     if (found) {
         record_source(e, KILN_CALL_MEMORY);
-        stat_count(STAT_HITS, 1);
+        stat_add(STAT_HITS, 1);
         log_hit(call);
         background_improve(e, call, &hit);
     } else {

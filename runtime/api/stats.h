@@ -1,6 +1,12 @@
-/* Counters of the process: one for each row of cache/stats.def and of guards/reasons.def. Relaxed
- * atomics: cheap, never a lock. They only grow (but for those of bytes); what kiln_reset_stats
- * forgets is remembered beside them. */
+/*
+ * Counters of the process: one for each row of cache/stats.def and of guards/reasons.def.
+ *
+ * Each thread of the user counts in a block of its own, so that threads share no cache line; who reads adds the blocks up. A block is never freed: what a
+ * thread counted stays in it, and the next thread that begins goes on with it. Levels, such as the bytes that are live, are the process's, and where several
+ * threads count, each tells of its live bytes only when STAT_SLACK of them came or went: the peak is that much out for each of them.
+ *
+ * They only grow (but for those of bytes); what kiln_reset_stats forgets is remembered beside them.
+ */
 #ifndef RUNTIME_STATS_H
 #define RUNTIME_STATS_H
 
@@ -14,17 +20,40 @@ typedef enum StatId {
     STAT_COUNT
 } StatId;
 
-extern _Atomic int64_t stat_values[STAT_COUNT];
+enum { STAT_SLACK = 64 << 10 };
+
+typedef struct StatBlock {
+    struct StatBlock *next;            /* all there ever were */
+    atomic_bool taken;                 /* by a thread that lives */
+    _Atomic int64_t value[STAT_COUNT]; /* written by that thread alone; LIVE: what it did not tell of so far */
+} StatBlock;
+
+extern _Thread_local StatBlock *stat_block __attribute__((tls_model("initial-exec"))); /* NULL: a thread of kiln's, or memory ran out */
+extern _Atomic int64_t stat_values[STAT_COUNT];                                        /* levels, and what is counted without a block */
 extern _Atomic int64_t stat_misses[REASON_COUNT];
 
-static inline void stat_add(StatId id, int64_t n) { atomic_fetch_add_explicit(&stat_values[id], n, memory_order_relaxed); }
-/* For those that change under the evaluation lock only, so not in a launch (launch_count): without a locked instruction. */
-static inline void stat_count(StatId id, int64_t n)
+void stats_start_thread(void);
+void stats_end_thread(void);
+void stats_forked(void); /* in the child */
+
+/* Do several threads count? */
+bool stats_shared(void);
+
+/* Adds to a level: KEPT, POOLED. */
+static inline void stat_level(StatId id, int64_t n) { atomic_fetch_add_explicit(&stat_values[id], n, memory_order_relaxed); }
+/* Counts. */
+static inline void stat_add(StatId id, int64_t n)
 {
-    int64_t old = atomic_load_explicit(&stat_values[id], memory_order_relaxed);
-    atomic_store_explicit(&stat_values[id], old + n, memory_order_relaxed);
+    if (!stat_block) {
+        stat_level(id, n);
+        return;
+    }
+    _Atomic int64_t *value = &stat_block->value[id];
+    atomic_store_explicit(value, atomic_load_explicit(value, memory_order_relaxed) + n, memory_order_relaxed);
 }
-static inline int64_t stat_get(StatId id) { return atomic_load_explicit(&stat_values[id], memory_order_relaxed); }
+int64_t stat_get(StatId id);
+/* A level, from one place: LIVE without what threads did not tell of so far. */
+static inline int64_t stat_near(StatId id) { return atomic_load_explicit(&stat_values[id], memory_order_relaxed); }
 
 /* Counts a miss and its reason. */
 static inline void stat_miss(Reason reason)

@@ -249,7 +249,7 @@ static Status run(CudaDevice *d, CudaGraphs *all, CudaGraph *g, const CudaBatch 
         result = cuda.graph_launch(g->exec, g->stream->stream);
     *done = result == 0;
     if (*done) {
-        stat_count(STAT_GRAPHS, 1);
+        stat_add(STAT_GRAPHS, 1);
         return ST_OK;
     }
     char what[200];

@@ -594,7 +594,7 @@ Status launch(Evaluation *e, const Program *program, const int64_t *sizes, const
 
 void launch_count(Evaluation *e)
 {
-    stat_count(STAT_KERNELS, e->launches);
-    stat_count(STAT_BYTES, e->moved);
+    stat_add(STAT_KERNELS, e->launches);
+    stat_add(STAT_BYTES, e->moved);
     e->launches = e->moved = 0;
 }

@@ -29,6 +29,7 @@
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "jit/extensions.h"
+#include "runtime/api/stats.h"
 #include "runtime/eval.h"
 #include "runtime/eval/async.h"
 #include "runtime/eval/background.h"
@@ -107,6 +108,7 @@ static void unlock_in_child(void)
     let_go();
     if (--taken) /* a fork in code of the user's that runs under it */
         pthread_mutex_lock(&shared.lock);
+    stats_forked();
     store_log_forked();
     perf_forked();
 }

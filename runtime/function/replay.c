@@ -436,8 +436,8 @@ bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_te
     }
     seat->loc = loc;
     put_draws(t, t->drawn ? random_advance(t->drawn) : 0, seat->scalars);
-    stat_count(STAT_EVALS, 1);
-    stat_count(STAT_HITS, 1);
+    stat_add(STAT_EVALS, 1);
+    stat_add(STAT_HITS, 1);
     *status = e->record.prepared == t->prepared_number ? ST_OK : record_prepared(e, t, &hit);
     if (*status == ST_OK)
         *status = may_run_beside(t, seat) ? run_seat_beside(e, t, seat, in, out, tracked) : run_seat(e, t, seat, in, out, tracked);

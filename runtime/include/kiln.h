@@ -437,9 +437,9 @@ typedef struct kiln_stats {
     int64_t kernels;           /* kernels launched */
     /* bytes read and written by kernels, each buffer counted once per kernel */
     int64_t bytes_moved;
-    int64_t live_bytes;     /* of tensor data, now */
-    int64_t peak_bytes;     /* the most there ever was (since kiln_reset_stats) */
-    int64_t pooled_bytes;   /* freed tensor data kept for reuse, on the CPU */
+    int64_t live_bytes;   /* of tensor data, now */
+    int64_t peak_bytes;   /* the most there ever was (since kiln_reset_stats); where several threads compute, 64 KiB out for each at most */
+    int64_t pooled_bytes; /* freed tensor data kept for reuse, on the CPU */
     int64_t graph_launches; /* times that several kernels were launched as one CUDA graph (cuda_graphs) */
 } kiln_stats;
 KILN_API void kiln_get_stats(kiln_stats *stats);

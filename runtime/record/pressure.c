@@ -146,7 +146,7 @@ static bool choose(Walk *w, int64_t most, bool used)
 
 /* --- relief ------------------------------------------------------------------------------------------------------------------ */
 
-static int64_t in_use(void) { return stat_get(STAT_LIVE) + atomic_load_explicit(&pressure_lent, memory_order_relaxed); }
+static int64_t in_use(void) { return stat_near(STAT_LIVE) + atomic_load_explicit(&pressure_lent, memory_order_relaxed); }
 
 static void compute(const Walk *w, Loc loc)
 {

@@ -13,7 +13,7 @@ extern _Atomic int64_t pressure_lent; /* bytes of wrapped memory that has a dele
 
 static inline bool pressure_high(void)
 {
-    int64_t held = stat_get(STAT_LIVE) + atomic_load_explicit(&pressure_lent, memory_order_relaxed);
+    int64_t held = stat_near(STAT_LIVE) + atomic_load_explicit(&pressure_lent, memory_order_relaxed);
     return held > atomic_load_explicit(&pressure_mark, memory_order_relaxed);
 }
 

@@ -11,6 +11,7 @@
 #include "ir/base/os.h"
 #include "ir/base/sanitizer.h"
 #include "jit/options.h"
+#include "runtime/api/stats.h"
 #include "runtime/gradient/group.h"
 #include "runtime/gradient/recording.h"
 #include "runtime/mode/mode.h"
@@ -47,6 +48,7 @@ static void thread_end(void *arg)
     evaluation_end_thread(t);
     cuda_end_thread(t);
     storages_end_thread(t);
+    stats_end_thread();
     errors_end_thread(t);
     os_free(t->temp);
     memset(t, 0, sizeof *t);
@@ -58,6 +60,7 @@ void rt_thread_start(void)
 {
     options_init();
     rt_tls.ready = true;
+    stats_start_thread();
     trace_from_environment();
     if (have_key)
         tss_set(thread_key, &rt_tls);

@@ -7,7 +7,8 @@
  * it. Dropping a node that is the last user of its inputs drops those too: dead nodes are chained
  * through themselves, so depth costs no stack.
  *
- * A thread keeps a little of the small storage that it frees, struct and data, for its next results: no lock, no shared counter.
+ * A thread keeps a little of the small storage that it frees, struct and data, for its next results, and where several threads are at work of that of
+ * middle size, too: no lock, no shared counter.
  * Other storage is rounded up to size classes (eight for each doubling) and kept, when freed, in one list
  * for each class, up to half of the most that was in use. A list is taken as a whole by an atomic exchange and what
  * is not needed is pushed back: no lock, so a fork at any moment is safe, and nobody can meet the
@@ -167,7 +168,7 @@ static void node_drop(RtNode *node, RtNode **dead)
     }
     Storage *storage = atomic_load_explicit(&node->storage, memory_order_relaxed);
     if (storage && node->keep)
-        stat_add(STAT_KEPT, -node_bytes(node));
+        stat_level(STAT_KEPT, -node_bytes(node));
     if (storage)
         storage_release(storage);
     node->data = (char *)*dead;
@@ -248,7 +249,7 @@ void node_set_value(RtNode *node, Storage *storage, char *data)
 void node_value_set(RtNode *node)
 {
     if (node->keep)
-        stat_add(STAT_KEPT, node_bytes(node));
+        stat_level(STAT_KEPT, node_bytes(node));
     else
         drop_inputs(node);
 }
@@ -266,7 +267,7 @@ void node_let_go(RtNode *node, const char *api)
     node->keep = false;
     if (node_pending(node))
         return;
-    stat_add(STAT_KEPT, -node_bytes(node));
+    stat_level(STAT_KEPT, -node_bytes(node));
     drop_inputs(node);
     node->computed.api = api;
     node->computed.loc = (Loc){NULL, 0};
@@ -313,7 +314,7 @@ static void *pool_pop(size_t rounded)
             last = last->next;
         pool_push(index, rest, last);
     }
-    stat_add(STAT_POOLED, -(int64_t)rounded);
+    stat_level(STAT_POOLED, -(int64_t)rounded);
     return block;
 }
 
@@ -324,7 +325,7 @@ void storage_trim(void)
         Block *block = atomic_exchange(&pool[index], NULL);
         while (block) {
             Block *next = block->next;
-            stat_add(STAT_POOLED, -(int64_t)size_of_class(index));
+            stat_level(STAT_POOLED, -(int64_t)size_of_class(index));
             os_free(block);
             block = next;
         }
@@ -346,11 +347,11 @@ static void data_free(void *data, size_t bytes)
     size_t rounded = size_class_bytes(bytes);
     int64_t room = atomic_load(&most_in_use) / 2 + (64 << 20);
     count_use(bytes, false);
-    if (!POOLING || stat_get(STAT_POOLED) + (int64_t)rounded > room) {
+    if (!POOLING || stat_near(STAT_POOLED) + (int64_t)rounded > room) {
         os_free(data);
         return;
     }
-    stat_add(STAT_POOLED, (int64_t)rounded);
+    stat_level(STAT_POOLED, (int64_t)rounded);
     pool_push(size_class(rounded), data, data);
 }
 
@@ -371,22 +372,27 @@ static void *data_alloc(size_t bytes)
     return data;
 }
 
-enum { SMALL_KEPT = 1 << 16 }; /* bytes, in a thread; not counted as pooled */
+enum { SMALL_KEPT = 1 << 16, MIDDLE_KEPT = 1 << 20 }; /* bytes, in a thread; not counted as pooled */
 
-/* The thread's list for so many bytes; NULL: they are not small. */
-static Storage **small_list(RtThread *t, size_t bytes)
+/* The thread's list for so many bytes; NULL: they are too many. */
+static Storage **kept_list(RtThread *t, size_t bytes)
 {
-    return bytes <= SMALL_BYTES ? &t->small[bytes ? (bytes - 1) / SMALL_STEP : 0] : NULL;
+    enum { FIRST_MIDDLE = 10 * 8 }; /* the class above SMALL_BYTES */
+    if (bytes <= SMALL_BYTES)
+        return &t->kept[bytes ? (bytes - 1) / SMALL_STEP : 0];
+    return bytes <= MIDDLE_BYTES ? &t->kept[SMALL_CLASSES + size_class(size_class_bytes(bytes)) - FIRST_MIDDLE] : NULL;
 }
 
-static Storage *small_take(size_t bytes)
+static uint32_t *kept_bytes(RtThread *t, size_t bytes) { return bytes <= SMALL_BYTES ? &t->small_bytes : &t->middle_bytes; }
+
+static Storage *kept_take(size_t bytes)
 {
     RtThread *t = rt_thread();
-    Storage **list = small_list(t, bytes), *storage = list ? *list : NULL;
+    Storage **list = kept_list(t, bytes), *storage = list ? *list : NULL;
     if (!storage)
         return NULL;
     *list = storage->user;
-    t->small_bytes -= (uint32_t)size_class_bytes(bytes);
+    *kept_bytes(t, bytes) -= (uint32_t)size_class_bytes(bytes);
     atomic_store_explicit(&storage->refs, 1, memory_order_relaxed);
     atomic_store_explicit(&storage->borrowed, false, memory_order_relaxed);
     storage->user = NULL;
@@ -395,15 +401,16 @@ static Storage *small_take(size_t bytes)
     return storage;
 }
 
-static bool small_keep(Storage *storage)
+static bool kept_give(Storage *storage)
 {
     RtThread *t = rt_thread();
-    Storage **list = POOLING ? small_list(t, storage->bytes) : NULL;
-    size_t rounded = size_class_bytes(storage->bytes);
-    if (!list || t->small_bytes + rounded > SMALL_KEPT)
+    size_t bytes = storage->bytes, rounded = size_class_bytes(bytes);
+    Storage **list = POOLING ? kept_list(t, bytes) : NULL;
+    bool small = bytes <= SMALL_BYTES;
+    if (!list || *kept_bytes(t, bytes) + rounded > (small ? SMALL_KEPT : MIDDLE_KEPT) || !(small || stats_shared()))
         return false;
-    stat_live(-(int64_t)storage->bytes);
-    t->small_bytes += (uint32_t)rounded;
+    stat_live(-(int64_t)bytes);
+    *kept_bytes(t, bytes) += (uint32_t)rounded;
     storage->user = *list;
     *list = storage;
     return true;
@@ -411,19 +418,22 @@ static bool small_keep(Storage *storage)
 
 void storages_end_thread(RtThread *t)
 {
-    for (int i = 0; i < SMALL_CLASSES; i++)
-        while (t->small[i]) {
-            Storage *storage = t->small[i];
-            t->small[i] = storage->user;
-            os_free(storage->data);
+    for (int i = 0; i < SMALL_CLASSES + MIDDLE_CLASSES; i++)
+        while (t->kept[i]) {
+            Storage *storage = t->kept[i];
+            t->kept[i] = storage->user;
+            if (i < SMALL_CLASSES)
+                os_free(storage->data);
+            else
+                data_free(storage->data, storage->bytes);
             os_free(storage);
         }
-    t->small_bytes = 0;
+    t->small_bytes = t->middle_bytes = 0;
 }
 
 Storage *storage_new(size_t bytes)
 {
-    Storage *kept = small_take(bytes);
+    Storage *kept = kept_take(bytes);
     if (kept)
         return kept;
     Storage *storage = os_calloc(1, sizeof *storage);
@@ -431,7 +441,7 @@ Storage *storage_new(size_t bytes)
     if (!data) {
         os_free(storage);
         fail(ST_OUT_OF_MEMORY, "out of memory: %zu bytes requested, %lld in use, %lld pooled", bytes, (long long)atomic_load(&in_use),
-             (long long)stat_get(STAT_POOLED));
+             (long long)stat_near(STAT_POOLED));
         return NULL;
     }
     atomic_init(&storage->refs, 1);
@@ -479,7 +489,7 @@ void storage_release(Storage *storage)
 {
     if (!storage || atomic_fetch_sub_explicit(&storage->refs, 1, memory_order_acq_rel) != 1)
         return;
-    if (storage->ours && !device_is_cuda(storage->device) && small_keep(storage))
+    if (storage->ours && !device_is_cuda(storage->device) && kept_give(storage))
         return;
     if (storage->ours) {
         stat_live(-(int64_t)storage->bytes);

@@ -13,7 +13,10 @@
 
 typedef struct ErrorState ErrorState; /* runtime/api/error.c */
 
-enum { SMALL_BYTES = 1024, SMALL_STEP = 64, SMALL_CLASSES = SMALL_BYTES / SMALL_STEP }; /* storage that a thread keeps for itself */
+/* Storage that a thread keeps for itself: up to SMALL_BYTES, by its size in steps of 64; where several threads are at work, up to MIDDLE_BYTES, by size class
+ * (eight for each doubling). */
+enum { SMALL_BYTES = 1024, SMALL_STEP = 64, SMALL_CLASSES = SMALL_BYTES / SMALL_STEP };
+enum { MIDDLE_BYTES = SMALL_BYTES << 8, MIDDLE_CLASSES = 8 * 8 };
 
 /* A body of a loop or branch that is being recorded (runtime/record/bodies.h). */
 typedef struct LoopBody {
@@ -26,14 +29,14 @@ typedef struct LoopBody {
 typedef struct RtThread {
     bool ready;
     uint32_t n_free_nodes, n_free_handles;
-    uint32_t n_recorded;           /* nodes made and not yet counted in the statistics */
-    uint32_t n_traced;             /* with KILN_TRACE: ops recorded since the last sync point, ... */
-    int64_t recording;             /* ... the first of them then; 0: none */
-    RtNode *free_nodes;            /* linked through RtNode.data */
-    kiln_tensor *free_handles;     /* linked through kiln_tensor.node */
-    uint32_t small_bytes;          /* of the data of ... */
-    Storage *small[SMALL_CLASSES]; /* ... freed storage, by its size in steps of 64; linked through Storage.user */
-    kiln_scope *scope;             /* innermost; the root scope at least, unless memory ran out */
+    uint32_t n_recorded;                           /* nodes made and not yet counted in the statistics */
+    uint32_t n_traced;                             /* with KILN_TRACE: ops recorded since the last sync point, ... */
+    int64_t recording;                             /* ... the first of them then; 0: none */
+    RtNode *free_nodes;                            /* linked through RtNode.data */
+    kiln_tensor *free_handles;                     /* linked through kiln_tensor.node */
+    uint32_t small_bytes, middle_bytes;            /* of the data of ... */
+    Storage *kept[SMALL_CLASSES + MIDDLE_CLASSES]; /* ... freed storage, by size; linked through Storage.user */
+    kiln_scope *scope;                             /* innermost; the root scope at least, unless memory ran out */
     kiln_scope *free_scopes;
     struct Groups *group;   /* what is computed with gradients (runtime/gradient/group.h); NULL: none were recorded */
     kiln_recording *keeper; /* the innermost recording (runtime/gradient/recording.c); NULL: none */

@@ -12,7 +12,7 @@ runtime/api/op.c               first                                  the ops th
 runtime/api/option.c           once                                   KILN_TRACE is looked at once
 runtime/api/option.c           told                                   whom kiln_set_progress named; under the lock of the log
 runtime/api/random.c           stream_key,stream_next                 the random stream, which is one for all threads; atomic
-runtime/api/stats.c            stat_values,stat_misses,forgotten,forgotten_misses   the statistics; atomic
+runtime/api/stats.c            stat_block,stat_values,stat_misses,forgotten,forgotten_misses,blocks,n_taken   the statistics, in blocks of the threads; atomic
 runtime/comm/collective.c      chain                                  the order of collectives, one for the process: of the thread that records them, and under the evaluation lock
 runtime/comm/group.c           all                                    backends and groups, for ever: under the evaluation lock, or atomic
 runtime/comm/mpi/mpi.c         mpi                                    what MPI has once in a process: under the evaluation lock, whoever calls

@@ -5,6 +5,7 @@
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <uthash.h>
 
@@ -12,7 +13,8 @@ typedef struct Variant Variant;
 struct Variant {
     Variant *next;
     Program *program;
-    uint64_t last_use, hits;
+    struct Entry *entry;             /* it is of */
+    _Atomic uint64_t last_use, hits; /* changed without the lock, too: cache_again */
     size_t bytes;
     uint32_t n_ints, n_scalars;
     size_t signature_bytes;
@@ -37,6 +39,7 @@ typedef struct Entry {
 enum { EVICTED_REMEMBERED = 256 };
 
 static Entry *table;
+static CacheUser *users;
 static uint64_t clock_now, n_evicted, generation; /* generation: changes when a variant goes or a better one comes */
 static uint32_t n_entries, n_variants;
 static size_t total_bytes;
@@ -67,6 +70,10 @@ static bool same_signature(const Variant *v, const CallKey *key)
 {
     return v->signature_bytes == key->signature_bytes && memcmp(v->signature, key->signature, key->signature_bytes) == 0;
 }
+
+/* Evaluation has the lock, or nobody: plain numbers but for two threads at once that have not. */
+static void add_hits(Variant *v, uint64_t n) { atomic_fetch_add_explicit(&v->hits, n, memory_order_relaxed); }
+static void set_last_use(Variant *v, uint64_t when) { atomic_store_explicit(&v->last_use, when, memory_order_relaxed); }
 
 /* --- looking up ---------------------------------------------------------------------------------------------- */
 
@@ -164,8 +171,8 @@ bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss
             v->next = entry->variants;
             entry->variants = v;
         }
-        v->last_use = ++clock_now;
-        v->hits++;
+        set_last_use(v, ++clock_now);
+        add_hits(v, 1);
         *hit = (CacheHit){v->program, v->last_sizes, v, tried};
         return true;
     }
@@ -195,8 +202,8 @@ bool cache_recall(const CacheMemo *memo, CacheHit *hit)
 {
     if (!memo->variant || memo->generation != generation)
         return false;
-    memo->variant->last_use = ++clock_now;
-    memo->variant->hits++;
+    set_last_use(memo->variant, ++clock_now);
+    add_hits(memo->variant, 1);
     *hit = (CacheHit){memo->variant->program, memo->sizes, memo->variant, UINT32_MAX};
     return true;
 }
@@ -218,6 +225,89 @@ void cache_forget(CacheMemo *memo)
 {
     os_free(memo->sizes);
     *memo = (CacheMemo){0};
+}
+
+/* --- without the lock ----------------------------------------------------------------------------------------------- */
+
+void cache_user_list(CacheUser *user)
+{
+    user->next = users;
+    users = user;
+}
+
+static CacheSeen *place_of(CacheUser *user, const CallKey *key, const Facts *facts)
+{
+    uint64_t hash = key->hash.lo;
+    for (uint32_t i = 0; i < facts->n_ints; i++)
+        hash = (hash ^ (uint64_t)facts->ints[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return &user->seen[(hash >> 32) % CACHE_SEEN];
+}
+
+static size_t n_sizes(const Variant *v) { return v->program->guards.sizes.n; }
+
+static bool saw(const CacheSeen *seen, const Facts *facts)
+{
+    const Variant *v = seen->variant;
+    if (!v || seen->generation != generation || v->n_ints != facts->n_ints || v->n_scalars != facts->n_scalars)
+        return false;
+    size_t ints = sizeof *facts->ints * facts->n_ints, scalars = sizeof *facts->scalars * facts->n_scalars;
+    return bytes_equal(seen->ints, ints, facts->ints, ints) &&
+           (!v->program->guards.on_scalars || bytes_equal(seen->ints + facts->n_ints + n_sizes(v), scalars, facts->scalars, scalars));
+}
+
+void cache_learn(CacheUser *user, const CallKey *key, const Facts *facts, const CacheHit *hit)
+{
+    CacheSeen *seen = place_of(user, key, facts);
+    Variant *v = hit->variant;
+    if (seen->variant == v && saw(seen, facts))
+        return;
+    size_t sizes = n_sizes(v), words = facts->n_ints + sizes + facts->n_scalars + 1;
+    seen->variant = NULL;
+    if (words > seen->words) {
+        os_free(seen->ints);
+        seen->ints = os_alloc(words * sizeof *seen->ints);
+        seen->words = seen->ints ? words : 0;
+        if (!seen->ints)
+            return;
+    }
+    if (facts->n_ints)
+        memcpy(seen->ints, facts->ints, sizeof *facts->ints * facts->n_ints);
+    memcpy(seen->ints + facts->n_ints, hit->sizes, sizeof *hit->sizes * sizes);
+    if (facts->n_scalars)
+        memcpy(seen->ints + facts->n_ints + sizes, facts->scalars, sizeof *facts->scalars * facts->n_scalars);
+    seen->variant = v;
+    seen->generation = generation;
+}
+
+static void hand_over(CacheUser *user)
+{
+    if (user->used) {
+        add_hits(user->used, user->hits);
+        set_last_use(user->used, clock_now);
+    }
+    user->used = NULL;
+    user->hits = 0;
+}
+
+static void hand_over_all(void)
+{
+    for (CacheUser *user = users; user; user = user->next)
+        hand_over(user);
+}
+
+bool cache_again(CacheUser *user, const CallKey *key, const Facts *facts, CacheHit *hit)
+{
+    const CacheSeen *seen = place_of(user, key, facts);
+    Variant *v = seen->variant;
+    if (!saw(seen, facts) || v->entry->structure_bytes != key->structure_bytes ||
+        memcmp(v->entry->structure, key->structure, key->structure_bytes) != 0 || !same_signature(v, key))
+        return false;
+    if (user->used != v)
+        hand_over(user);
+    user->used = v;
+    user->hits++;
+    *hit = (CacheHit){v->program, seen->ints + facts->n_ints, v, UINT32_MAX};
+    return true;
 }
 
 uint32_t cache_history(const CallKey *key, const Facts *facts, bool *int_varies, bool *scalar_varies, Facts *seen, uint32_t max_seen)
@@ -276,7 +366,7 @@ static Variant *new_variant(const CallKey *key, const Facts *facts, Program *pro
         memcpy(v->made_scalars, facts->scalars, scalars);
     sizes_eval(&program->guards.sizes, facts->ints, v->try_sizes);
     remember_served(v, facts);
-    v->last_use = ++clock_now;
+    set_last_use(v, ++clock_now);
     v->bytes = bytes + program->bytes;
     return v;
 }
@@ -365,6 +455,7 @@ static void drop_others(Entry *entry, const CallKey *key)
 
 static Status add(const CallKey *key, const Facts *facts, Program *program, size_t limit, bool replaces, CacheHit *hit)
 {
+    hand_over_all();
     Variant *fresh = new_variant(key, facts, program);
     Entry *entry = fresh ? find_entry(key) : NULL;
     if (fresh && !entry)
@@ -379,6 +470,7 @@ static Status add(const CallKey *key, const Facts *facts, Program *program, size
     Variant **link = &entry->variants;
     while (program->general && *link)
         link = &(*link)->next;
+    fresh->entry = entry;
     fresh->next = *link;
     *link = fresh;
     n_variants++;
@@ -410,6 +502,7 @@ void cache_each(CacheVisit *visit, void *user)
 
 void cache_take_hits(void (*take)(const Program *program, uint64_t hits, void *user), void *user)
 {
+    hand_over_all();
     for (Entry *bucket = table; bucket; bucket = bucket->hh.next)
         for (Entry *entry = bucket; entry; entry = entry->same_hash)
             for (Variant *v = entry->variants; v; v = v->next) {
@@ -423,6 +516,7 @@ CacheUse cache_use(void) { return (CacheUse){n_entries, n_variants, total_bytes,
 
 void cache_clear(void)
 {
+    hand_over_all();
     while (table) {
         Entry *entry = table;
         while (entry->variants) {

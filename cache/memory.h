@@ -6,7 +6,7 @@
  *
  * The most general program of a signature replaces the others or, where it only fills in for them (runtime/eval/background.c), lies
  * behind them: a look-up tries it last. An exact repeat of the last facts that a variant served skips its guards. Bounded in bytes, least
- * recently used first. All functions are called under the evaluation lock (runtime/eval.c).
+ * recently used first. All functions but cache_again are called under the evaluation lock (runtime/eval.c).
  */
 #ifndef CACHE_MEMORY_H
 #define CACHE_MEMORY_H
@@ -53,6 +53,29 @@ bool cache_find(const CallKey *key, const Facts *facts, CacheHit *hit, CacheMiss
 bool cache_recall(const CacheMemo *memo, CacheHit *hit);
 void cache_remember(CacheMemo *memo, const CacheHit *hit); /* out of memory: remembers nothing */
 void cache_forget(CacheMemo *memo);
+
+/*
+ * What a thread found, to be found again without the evaluation lock, while nobody has it (runtime/eval/lock.c): this reads the cache and changes nothing of
+ * it but hits, which are handed over now and then. Zeroed: nothing. Lives for ever once it is listed.
+ */
+enum { CACHE_SEEN = 64 };
+typedef struct CacheSeen {
+    struct Variant *variant; /* NULL: nothing; else for these facts, while the generation is this: */
+    uint64_t generation;
+    int64_t *ints; /* heap; behind them the sizes and the scalars */
+    size_t words;  /* room there */
+} CacheSeen;
+typedef struct CacheUser {
+    struct CacheUser *next;
+    struct Variant *used; /* the last hits were of this one: */
+    uint64_t hits;
+    CacheSeen seen[CACHE_SEEN];
+} CacheUser;
+void cache_user_list(CacheUser *user);
+/* Under the evaluation lock, after a hit. Out of memory: remembers nothing. */
+void cache_learn(CacheUser *user, const CallKey *key, const Facts *facts, const CacheHit *hit);
+/* Without the lock, by the user's thread, while nobody has it. */
+bool cache_again(CacheUser *user, const CallKey *key, const Facts *facts, CacheHit *hit);
 
 /* The policy for compiling after a miss: what varied between this call and the variants of its signature. `seen` gets up to
  * max_seen facts of theirs (borrowed until the next cache call). */

@@ -11,8 +11,8 @@
  *
  * kiln_eval_async has all of it done by another thread                        (runtime/eval/async.c).
  * When compiling fails the reference interpreter runs the graph, with one warning (runtime/eval/interpret.c). All that is known of the
- * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it but the launch on a CPU
- * (runtime/eval/lock.c).
+ * evaluation lies in one object, which is passed along (runtime/evaluation.h). One lock covers all of it but the launch on a CPU; where a thread evaluates
+ * what is its own by a program that it knows, it needs no lock: eval_own(), the same story in short (runtime/eval/lock.c).
  */
 #include "runtime/eval.h"
 #include "ir/base/os.h"
@@ -31,6 +31,7 @@
 
 #include <string.h>
 
+static bool eval_own(RtNode *const *nodes, uint32_t n, const char *api, Loc loc, Status *status);
 static Status with_checks(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status together(Evaluation *e, RtNode *const *nodes, uint32_t n);
 static Status by_device(Evaluation *e, RtNode *const *nodes, uint32_t n);
@@ -49,9 +50,12 @@ Status eval_nodes(RtNode *const *nodes, uint32_t n, const char *api, Loc loc)
     if (!pending)
         return ST_OK;
     Evaluation *e;
+    Status status;
     TRY(async_settle(nodes, n));
+    if (eval_own(nodes, n, api, loc, &status))
+        return status;
     TRY(eval_enter_among(&e));
-    Status status = evaluation_begin(e, api, loc);
+    status = evaluation_begin(e, api, loc);
     if (status == ST_OK) {
         record_begin(e);
         status = rt_thread()->mode ? with_checks(e, nodes, n) : together(e, nodes, n);
@@ -283,6 +287,8 @@ static Status compute(Evaluation *e, Call *call)
     }
     if (call->memo && hit.sizes != call->memo->sizes)
         cache_remember(call->memo, &hit);
+    if (!call->memo && e->own && evaluations_of_threads() > 1)
+        cache_learn(&e->own->cache, &call->key, &call->facts, &hit);
     TRY(record_program(e, hit.program, hit.sizes));
     traced_use(hit.program);
     Status status = run(e, hit.program, call);
@@ -320,6 +326,94 @@ static Status run(Evaluation *e, Program *program, const Call *call)
     if (device_is_cuda(call->device))
         os_cancel_restore(cancel);
     return status;
+}
+
+/* --- without the lock --------------------------------------------------------------------------------------------------------- */
+
+/* Nothing that would have to be told, measured or seen by a layer of the thread's. */
+static bool is_plain(const RtThread *t) { return !eval_told() && !perf_counted() && !t->mode && !group_lists_any(t) && !background_done(); }
+
+/* The values are there: what they were made of is let go of when nobody is kept out any more. */
+static void publish_own(Evaluation *e, const Call *call)
+{
+    for (size_t k = 0; k < call->outputs.n; k++)
+        node_set_value(call_output(call, k), e->results.at[k].storage, e->results.at[k].data);
+    for (size_t k = 0; k < call->outputs.n; k++) {
+        RtNode *node = call_output(call, k);
+        e->let_go.n += node_take_inputs(node, e->let_go.at + e->let_go.n);
+        if (node->tracked) {
+            node->computed.api = e->api;
+            node->computed.loc = e->loc;
+        }
+    }
+}
+
+/* Inside. */
+static Status serve_own(Evaluation *e, Call *call, void *unused)
+{
+    (void)unused;
+    CacheHit hit;
+    const bool *donated = NULL;
+    uint32_t fault_node = NO_FAULT_NODE;
+    size_t inputs = 0;
+    bool known = !call->own_ops && cache_again(&e->own->cache, &call->key, &call->facts, &hit);
+    if (!known || (hit.program->general && e->options.value[OPT_ASYNC_COMPILE])) {
+        e->given_up = true;
+        return ST_INVALID;
+    }
+    for (size_t k = 0; k < call->outputs.n; k++)
+        inputs += call_output(call, k)->n_in;
+    e->let_go.n = 0;
+    if (!BUF_RESERVE(e->let_go, inputs + 1) || (hit.program->takes_over && !(donated = call_donated(e, call))))
+        return ST_OUT_OF_MEMORY;
+    call->evaluation = e->number;
+    stat_add(STAT_EVALS, 1);
+    stat_add(STAT_HITS, 1);
+    record_source(e, KILN_CALL_MEMORY);
+    TRY(record_program(e, hit.program, hit.sizes));
+    e->beside = true;
+    eval_own_run(e->own, call->walk);
+    Status status = launch(e, hit.program, e->record.sizes.at, call, donated, &fault_node);
+    if (status == ST_INDEX && fault_node != NO_FAULT_NODE)
+        status = call_index_failed(call, fault_node);
+    eval_own_ran(e->own);
+    e->beside = false;
+    if (status == ST_OK)
+        publish_own(e, call);
+    return status;
+}
+
+/* false: under the lock it has to be. */
+static bool eval_own(RtNode *const *nodes, uint32_t n, const char *api, Loc loc, Status *status)
+{
+    RtThread *t = rt_thread();
+    Evaluation *e = t->evaluation;
+    int device, other;
+    if (!e || !eval_own_possible(e->own) || e->busy || !is_plain(t) || nodes[0]->owner != t->serial || eval_may_enter() != ST_OK ||
+        device_of(nodes[0], &device) != ST_OK || device_is_cuda(device))
+        return false;
+    for (uint32_t i = 1; i < n; i++)
+        if (device_of(nodes[i], &other) != ST_OK || other != device)
+            return false;
+    if (evaluation_begin(e, api, loc) != ST_OK || e->options.value[OPT_MODE] != MODE_JIT)
+        return false;
+    record_begin(e);
+    if (!eval_own_begin(e->own))
+        return false;
+    e->owns = true;
+    e->given_up = false;
+    e->let_go.n = 0;
+    *status = collect_keyed(e, nodes, n, device, serve_own, NULL);
+    e->owns = false;
+    eval_own_end(e->own);
+    if (e->given_up)
+        return false;
+    launch_count(e);
+    e->busy = true; /* for deleters */
+    while (e->let_go.n)
+        node_release(e->let_go.at[--e->let_go.n]);
+    e->busy = false;
+    return true;
 }
 
 /* --- collecting and serving apart ------------------------------------------------------------------------------------------ */

@@ -3,6 +3,8 @@
 #define RUNTIME_EVAL_H
 
 #include "ir/base/fp_mode.h"
+#include "ir/base/log.h"
+#include "ir/base/timeline.h"
 #include "runtime/evaluation.h"
 
 /* The evaluation lock (runtime/eval/lock.c): recursive (a deleter may call back), and safe across fork. eval_lock waits for those who are beside,
@@ -43,6 +45,33 @@ bool eval_await_compile(uint32_t walk, const CallKey *key);
 /* Under the lock: is a pending node with this mark part of a call that is beside? Waiting until it is not gives the lock back meanwhile. */
 bool eval_claimed(uint32_t mark);
 void eval_await(uint32_t mark);
+
+/*
+ * An evaluation of nothing but the thread's own nodes, by a program that it knows, goes inside instead of taking the lock (runtime/eval/lock.c):
+ *
+ *     eval_own_begin   false: it has to take the lock
+ *     eval_own_run     the call of this walk runs: nobody is kept out, its nodes are claimed
+ *     eval_own_ran     inside again, or with the lock
+ *     eval_own_end     after begin or ran
+ */
+typedef struct EvalOwn {
+    struct EvalOwn *next;
+    atomic_bool taken;     /* by a thread's evaluation */
+    atomic_bool inside;    /* written by that thread alone, as is what follows */
+    _Atomic uint32_t walk; /* that runs; 0: none */
+    bool locked;
+    CacheUser cache;
+} EvalOwn;
+EvalOwn *eval_own_new(void);      /* for the life of the process; NULL: out of memory */
+void eval_own_free(EvalOwn *own); /* the next one may have it; NULL is allowed */
+bool eval_own_possible(const EvalOwn *own);
+bool eval_own_begin(EvalOwn *own);
+void eval_own_run(EvalOwn *own, uint32_t walk);
+void eval_own_ran(EvalOwn *own);
+void eval_own_end(EvalOwn *own);
+
+/* Does somebody want to know of every evaluation? */
+static inline bool eval_told(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || log_on(LOG_PERF) || timeline_on(); }
 
 /* Around code of the user's that runs under the lock: it computes in the mode of the caller. */
 typedef struct EvalHeld {

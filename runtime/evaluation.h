@@ -18,6 +18,12 @@
 
 struct CudaRun; /* runtime/cuda/cuda.h */
 
+/* An evaluated node that another thread recorded, met by a walk without the lock. */
+typedef struct Foreign {
+    const RtNode *node;
+    uint32_t index; /* as RtNode.index */
+} Foreign;
+
 typedef struct CallPart {
     Program *program; /* retained */
     size_t sizes;     /* where in `sizes` */
@@ -38,12 +44,16 @@ typedef struct CallRecord {
 
 typedef struct Evaluation {
     /* The sync point. */
-    uint32_t number; /* of this evaluation */
-    bool busy;       /* from collecting to publishing: a deleter that runs then must not start another */
-    uint32_t asked;  /* the first so many of what is computed were asked for, the rest are company (runtime/gradient/group.c) */
-    bool whole;      /* the call at hand is the last part of its walk, which looks at nothing after it */
-    bool beside;     /* the run at hand is (runtime/eval/lock.c): nothing is measured of it, should somebody ask for that meanwhile */
-    uint32_t awaits; /* the walk ended at a node that is part of another thread's call, which has this number; 0: it did not */
+    uint32_t number;     /* of this evaluation */
+    bool busy;           /* from collecting to publishing: a deleter that runs then must not start another */
+    uint32_t asked;      /* the first so many of what is computed were asked for, the rest are company (runtime/gradient/group.c) */
+    bool whole;          /* the call at hand is the last part of its walk, which looks at nothing after it */
+    bool beside;         /* the run at hand is (runtime/eval/lock.c): nothing is measured of it, should somebody ask for that meanwhile */
+    struct EvalOwn *own; /* what others see of it (runtime/eval/lock.c) */
+    bool
+        owns; /* the walk at hand goes without the lock: it may meet no pending nodes but those of this thread that are in no other call ... */
+    bool given_up;           /* ... and met one, or another thing that needs the lock */
+    uint32_t awaits;         /* the walk ended at a node that is part of another thread's call, which has this number; 0: it did not */
     int64_t launches, moved; /* of the run at hand: not in the statistics yet; bytes */
     bool launching;          /* a program runs ... */
     bool lent;               /* ... in whose memory a collective that failed may still write: nothing of it is freed (runtime/comm/run.c) */
@@ -67,6 +77,8 @@ typedef struct Evaluation {
     bool keeps;       /* some of them keep their inputs */
     size_t n_pending; /* how many of the complete nodes have no value yet */
     BUF(RtNode *) stack;
+    BUF(RtNode *) let_go; /* inputs of what has its value now: released when nothing is held any more */
+    BUF(Foreign) foreign;
     BUF(RtNode *) results_held; /* of loops and branches, retained while they are computed */
     bool alone;                 /* a loop's results are computed only where they are asked for */
     BUF(bool) used;             /* by canonical number: some complete node uses it */
@@ -91,6 +103,7 @@ typedef struct Evaluation {
 /* This thread's; made now if it has none. NULL: out of memory (fail() was called). */
 Evaluation *evaluation_of_thread(void);
 unsigned evaluations_of_threads(void); /* how many threads have one */
+void evaluations_forked(void);         /* in the child */
 /* A sync point of the user begins. ST_INVALID: in the middle of another one, which a deleter is called from. */
 Status evaluation_begin(Evaluation *e, const char *api, Loc loc);
 

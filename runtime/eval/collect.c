@@ -45,6 +45,37 @@ bool buf_reserve(void **at, size_t *cap, size_t size, size_t want)
 
 static bool is_pending(const RtNode *node) { return node_pending(node) && !node->given; }
 
+/*
+ * Numbers of nodes. They are written on the nodes; but of a walk that goes without the lock on those alone that this thread recorded. Of others, which are
+ * evaluated, it has a list, which is short.
+ */
+enum { MAX_FOREIGN = 16 };
+
+static bool is_own(const Evaluation *e, const RtNode *node) { return !e->owns || node->owner == rt_thread()->serial; }
+
+static uint32_t *foreign_index(Evaluation *e, const RtNode *node)
+{
+    size_t i = 0;
+    while (i < e->foreign.n && e->foreign.at[i].node != node)
+        i++;
+    return i < e->foreign.n ? &e->foreign.at[i].index : NULL;
+}
+
+static uint32_t *index_of(Evaluation *e, RtNode *node) { return is_own(e, node) ? &node->index : foreign_index(e, node); }
+
+/* Did the walk complete it? */
+static bool is_complete(Evaluation *e, const RtNode *node)
+{
+    return is_own(e, node) ? node->mark == e->call.walk : foreign_index(e, node) != NULL;
+}
+
+/* Without the lock: it goes on with it, or not at all. */
+static Status give_up(Evaluation *e)
+{
+    e->given_up = true;
+    return ST_INVALID;
+}
+
 /* --- writing a call ----------------------------------------------------------------------------------------------- */
 
 static Status put_bytes(Call *call, const void *data, size_t bytes)
@@ -159,12 +190,12 @@ static Status put_bodies(Call *call, const RtNode *node)
     return ST_OK;
 }
 
-static Status put_op(Call *call, const RtNode *node)
+static Status put_op(Evaluation *e, const RtNode *node)
 {
-    TRY(put_what(call, node));
+    TRY(put_what(&e->call, node));
     for (uint32_t i = 0; i < node->n_in; i++)
-        TRY(put_bytes(call, &node->in[i]->index, sizeof node->in[i]->index));
-    return put_numbers(call, node);
+        TRY(put_bytes(&e->call, index_of(e, node->in[i]), sizeof(uint32_t)));
+    return put_numbers(&e->call, node);
 }
 
 /* The marks follow the dtypes: of which node, how many bytes, what marks_signature says. */
@@ -187,8 +218,9 @@ static Status put_marks(Call *call)
 
 /* Inputs stand first, in the order in which the walk met them, as in the text of every graph; what is behind them keeps its order. The
  * ordered list is made behind the old one, in the same room. */
-static Status inputs_first(Call *call)
+static Status inputs_first(Evaluation *e)
 {
+    Call *call = &e->call;
     size_t n = call->nodes.n, at = n, inputs = 0;
     while (inputs < n && !is_pending(call->nodes.at[inputs]))
         inputs++;
@@ -204,28 +236,29 @@ static Status inputs_first(Call *call)
             RtNode *node = call->nodes.at[i];
             if (is_pending(node) != pending)
                 continue;
-            node->index = (uint32_t)(at - n);
+            *index_of(e, node) = (uint32_t)(at - n);
             call->nodes.at[at++] = node;
         }
     for (size_t k = 0; k < call->outputs.n; k++)
-        call->outputs.at[k] = call->nodes.at[call->outputs.at[k]]->index;
+        call->outputs.at[k] = *index_of(e, call->nodes.at[call->outputs.at[k]]);
     memmove(call->nodes.at, call->nodes.at + n, n * sizeof *call->nodes.at);
     return ST_OK;
 }
 
 /* Writes everything of the nodes in call->nodes, then the outputs; makes key and facts. */
-static Status write_call(Call *call, const uint8_t *keyed, size_t keyed_bytes)
+static Status write_call(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes)
 {
+    Call *call = &e->call;
     call->structure.n = call->signature.n = call->ints.n = call->scalars.n = call->inputs.n = 0;
     call->own_ops = false;
-    TRY(inputs_first(call));
+    TRY(inputs_first(e));
     TRY(put_bytes(call, keyed, keyed_bytes));
     bool marked = false;
     for (size_t i = 0; i < call->nodes.n; i++) {
         RtNode *node = call->nodes.at[i];
         marked |= node->marks != NULL;
         BUF_PUSH(call->signature, node->dtype);
-        TRY(is_pending(node) ? put_op(call, node) : put_input(call, node, (uint32_t)i));
+        TRY(is_pending(node) ? put_op(e, node) : put_input(call, node, (uint32_t)i));
     }
     if (marked)
         TRY(put_marks(call));
@@ -242,7 +275,7 @@ static void start_call(Evaluation *e)
 {
     e->call.walk = evaluation_next_number(e);
     e->call.again = e->call.reads = (Again){0};
-    e->call.nodes.n = e->call.outputs.n = e->used.n = e->n_pending = 0;
+    e->call.nodes.n = e->call.outputs.n = e->used.n = e->n_pending = e->foreign.n = 0;
     e->keeps = false;
 }
 
@@ -266,19 +299,33 @@ static Status look_for_claim(Evaluation *e, const RtNode *node)
     return ST_INVALID;
 }
 
+/* Is it this thread's alone, as far as a walk without the lock can see? What it is made of is looked at by others only under the lock. */
+static Status look_for_owner(Evaluation *e, const RtNode *node)
+{
+    bool alone = node->owner == rt_thread()->serial && !node->mark && !node->held && !node->keep;
+    return alone && node->op != OP_RESULT && node->op != OP_CUSTOM && !node_has_bodies(node) ? ST_OK : give_up(e);
+}
+
 static Status complete_node(Evaluation *e, RtNode *node)
 {
-    if (node->mark && node->op != OP_SCALAR)
-        meet_again(is_pending(node) ? &e->call.again : &e->call.reads, node);
-    node->mark = e->call.walk;
-    node->index = (uint32_t)e->call.nodes.n;
+    uint32_t index = (uint32_t)e->call.nodes.n;
+    if (!is_own(e, node)) {
+        if (e->foreign.n == MAX_FOREIGN)
+            return give_up(e);
+        BUF_PUSH(e->foreign, ((Foreign){node, index}));
+    } else {
+        if (node->mark && node->op != OP_SCALAR)
+            meet_again(is_pending(node) ? &e->call.again : &e->call.reads, node);
+        node->mark = e->call.walk;
+        node->index = index;
+    }
     BUF_PUSH(e->call.nodes, node);
     BUF_PUSH(e->used, false);
     if (is_pending(node)) {
         e->n_pending += node_has_bodies(node) ? 1 + bodies_of(node)->n_nodes : 1;
         e->keeps |= node->keep;
         for (uint32_t i = 0; i < node->n_in; i++)
-            e->used.at[node->in[i]->index] = true;
+            e->used.at[*index_of(e, node->in[i])] = true;
     }
     return ST_OK;
 }
@@ -356,7 +403,7 @@ static Status cut(Evaluation *e, const uint8_t *keyed, size_t keyed_bytes, Serve
                 (anywhere || e->call.nodes.at[i]->device != DEVICE_ANY))
                 BUF_PUSH(e->call.outputs, (uint32_t)i);
     TRY(call_save(e, true));
-    TRY(write_call(&e->call, keyed, keyed_bytes));
+    TRY(write_call(e, keyed, keyed_bytes));
     hold_outputs(&e->call);
     Status status = serve(e, &e->call, user);
     if (status == ST_OK)
@@ -378,11 +425,11 @@ static Status walk(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int de
         BUF_PUSH(e->stack, roots[i]);
     while (e->stack.n) {
         RtNode *node = e->stack.at[e->stack.n - 1];
-        bool ready = true;
-        if (node->mark != e->call.walk && is_pending(node)) {
-            TRY(look_for_claim(e, node));
+        bool ready = true, complete = is_complete(e, node);
+        if (!complete && is_pending(node)) {
+            TRY(e->owns ? look_for_owner(e, node) : look_for_claim(e, node));
             for (uint32_t i = node->n_in; i-- > 0;)
-                if (node->in[i]->mark != e->call.walk) {
+                if (!is_complete(e, node->in[i])) {
                     BUF_PUSH(e->stack, node->in[i]);
                     ready = false;
                 }
@@ -390,13 +437,13 @@ static Status walk(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int de
         if (!ready)
             continue;
         e->stack.n--;
-        if (node->mark == e->call.walk)
+        if (complete)
             continue;
         TRY(complete_node(e, node));
         if (node_has_bodies(node) && !e->alone)
             TRY(complete_results(e, node));
         if (e->n_pending >= CALL_MAX_NODES && e->stack.n)
-            TRY(cut(e, keyed, keyed_bytes, serve, user));
+            TRY(e->owns ? give_up(e) : cut(e, keyed, keyed_bytes, serve, user));
     }
     for (uint32_t i = 0; i < n_roots; i++)
         if (is_pending(roots[i])) {
@@ -411,7 +458,7 @@ static Status walk(Evaluation *e, RtNode *const *roots, uint32_t n_roots, int de
     if (e->call.outputs.n == 0)
         return ST_OK;
     TRY(call_save(e, false));
-    TRY(write_call(&e->call, keyed, keyed_bytes));
+    TRY(write_call(e, keyed, keyed_bytes));
     e->whole = true;
     return serve(e, &e->call, user);
 }
@@ -548,7 +595,7 @@ const bool *call_donated(Evaluation *e, const Call *c)
             bool dies = atomic_load(&node->refs) == e->going.at[i];
             if (is_pending(node) && ((e->output.at[i] && !node->keep) || dies))
                 for (uint32_t k = 0; k < node->n_in; k++)
-                    e->going.at[node->in[k]->index]++;
+                    e->going.at[*index_of(e, node->in[k])]++;
         }
     }
     for (size_t k = 0; k < c->inputs.n; k++) {

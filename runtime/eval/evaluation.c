@@ -3,6 +3,7 @@
 #include "ir/base/os.h"
 #include "ir/base/timeline.h"
 #include "runtime/device/device.h"
+#include "runtime/eval.h"
 #include "runtime/eval/perf.h"
 #include "runtime/eval/traced.h"
 #include "runtime/record/thread.h"
@@ -11,13 +12,17 @@ static atomic_uint alive;
 
 unsigned evaluations_of_threads(void) { return atomic_load_explicit(&alive, memory_order_relaxed); }
 
+void evaluations_forked(void) { atomic_store(&alive, rt_thread()->evaluation != NULL); }
+
 static Evaluation *evaluation_new(void)
 {
     Evaluation *e = os_calloc(1, sizeof *e);
-    if (e)
-        atomic_fetch_add(&alive, 1);
-    else
+    if (!e) {
         (void)fail(ST_OUT_OF_MEMORY, "no memory for evaluating");
+        return NULL;
+    }
+    atomic_fetch_add(&alive, 1);
+    e->own = eval_own_new(); /* NULL: it evaluates under the lock */
     return e;
 }
 
@@ -35,14 +40,16 @@ void evaluation_end_thread(RtThread *thread)
     thread->evaluation = NULL;
     if (!e)
         return;
-    void *rooms[] = {e->call.nodes.at,   e->call.outputs.at, e->call.inputs.at, e->call.structure.at, e->call.signature.at, e->call.ints.at,
-                     e->call.scalars.at, e->stack.at,        e->used.at,        e->given.at,          e->donated.at,        e->output.at,
-                     e->going.at,        e->user.at,         e->uses.at,        e->results.at,        e->address.at,        e->args.at,
-                     e->slot_offset.at,  e->host.at,         e->scratch,        e->results_held.at};
+    void *rooms[] = {e->call.nodes.at,  e->call.outputs.at, e->call.inputs.at, e->call.structure.at, e->call.signature.at,
+                     e->call.ints.at,   e->call.scalars.at, e->stack.at,       e->used.at,           e->given.at,
+                     e->donated.at,     e->output.at,       e->going.at,       e->user.at,           e->uses.at,
+                     e->results.at,     e->address.at,      e->args.at,        e->let_go.at,         e->foreign.at,
+                     e->slot_offset.at, e->host.at,         e->scratch,        e->results_held.at};
     for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
         os_free(rooms[i]);
     record_end_thread(e);
     cuda_run_free(e->cuda);
+    eval_own_free(e->own);
     os_free(e);
     atomic_fetch_sub(&alive, 1);
 }

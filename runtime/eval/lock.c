@@ -14,6 +14,19 @@
  * only mark and index change, which no kernel looks at (call_renumber). A compile says what it compiles: who needs the same program claims its own
  * call, waits, and looks again. A kiln_function that is repeated has no pending node (walk 0), and holds what it reads (runtime/function/replay.c).
  *
+ * Most threads evaluate what they recorded, with programs that they ran before, and need not queue for the lock at all: such an evaluation is *inside*,
+ * as many threads as there are at once, while nobody has the lock:
+ *
+ *     thread A   |inside: collect, find |  run the steps   |inside: publish|
+ *     thread B        |inside: collect, find | run the steps |inside: publish|
+ *     thread C                                                  |lock: waits until nobody is inside ...|
+ *
+ * Who takes the lock says so (`held`) and waits until nobody is inside; who goes inside says so (EvalOwn.inside) and looks whether somebody has the lock:
+ * one of the two sees the other. Inside, a thread changes nothing but pending nodes that it recorded itself and that no other walk met (RtNode.owner, mark)
+ * and what no other thread looks at; it reads evaluated nodes of all, and the cache. Whatever else there is -- a pending node of another thread, a loop,
+ * a program that it did not run before, a log -- has it begin anew under the lock. While the steps run it is beside others like any other (EvalOwn.walk).
+ * Nobody inside waits, runs code of the user's, or lets go of a value, which might call a deleter: that comes afterwards.
+ *
  * Who looks at pending graphs in another way than collecting them -- gradients, memory pressure, marks, a kiln_function that is traced -- is
  * *alone*: it waits until nobody is beside, and meanwhile nobody newly is. Nor is a call that something around holds the lock for, one that is no
  * whole (may_be_beside in runtime/eval.c), or one whose thread has no company. Who is beside waits for nothing but this lock, the workers of the
@@ -47,8 +60,11 @@ static struct {
     pthread_mutex_t lock;   /* guards what follows, and all that is "under the evaluation lock" */
     pthread_cond_t changed; /* somebody is beside no more */
     EvalBeside *beside;
-    uint32_t waiting; /* for `changed`; ... */
-    uint32_t alone;   /* ... until nobody is beside */
+    EvalOwn *own;        /* all there ever were */
+    atomic_uint waiting; /* for `changed`; ... */
+    atomic_uint alone;   /* ... until nobody is beside */
+    atomic_bool many;    /* several threads evaluated at once, so some may be inside */
+    atomic_bool held;    /* the lock is: nobody goes inside */
 } shared;
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
 static atomic_bool lock_made;
@@ -98,16 +114,32 @@ static void let_go(void)
     }
 }
 
+static EvalOwn *my_own(void)
+{
+    const Evaluation *e = rt_thread()->evaluation;
+    return e ? e->own : NULL;
+}
+
 static void unlock_in_child(void)
 {
     make_lock(); /* the owner's thread id changed: only a fresh lock is certain */
     shared.waiting = shared.alone = 0;
+    for (EvalOwn *own = shared.own; own; own = own->next)
+        if (own != my_own()) {
+            atomic_store(&own->inside, false); /* it was about to look */
+            atomic_store(&own->walk, 0);
+            atomic_store(&own->taken, false);
+            own->locked = false;
+        }
     shared.beside = mine; /* a sink forks */
     if (mine)
         mine->next = NULL;
     let_go();
     if (--taken) /* a fork in code of the user's that runs under it */
         pthread_mutex_lock(&shared.lock);
+    else
+        atomic_store(&shared.held, false);
+    evaluations_forked();
     stats_forked();
     store_log_forked();
     perf_forked();
@@ -125,33 +157,62 @@ static void init_lock(void)
     atomic_store_explicit(&lock_made, true, memory_order_release);
 }
 
+/* With the mutex: until nobody is inside, which takes a microsecond where all have a core. */
+static void shut(void)
+{
+    enum { PAUSES = 1000, YIELDS = 1100 };
+    if (!atomic_load_explicit(&shared.many, memory_order_relaxed))
+        return;
+    atomic_store(&shared.held, true);
+    for (const EvalOwn *own = shared.own; own; own = own->next)
+        for (int tries = 0; atomic_load(&own->inside); tries++)
+            if (tries < PAUSES)
+                os_pause();
+            else
+                os_give_way(tries < YIELDS ? 0 : 20e-6); /* its thread waits for a core, maybe for this one */
+}
+
+static void open_again(void)
+{
+    if (atomic_load_explicit(&shared.held, memory_order_relaxed))
+        atomic_store(&shared.held, false);
+}
+
 /* Most hold it for less than a microsecond, and sleeping and waking takes several. */
 static void acquire(void)
 {
     enum { TRIES = 40, PAUSES = 8 };
-    for (int i = 0; i < TRIES; i++) {
-        if (pthread_mutex_trylock(&shared.lock) == 0)
-            return;
+    bool got = false;
+    for (int i = 0; i < TRIES && !(got = pthread_mutex_trylock(&shared.lock) == 0); i++)
         for (int k = 0; k < PAUSES; k++)
             os_pause();
-    }
-    pthread_mutex_lock(&shared.lock);
+    if (!got)
+        pthread_mutex_lock(&shared.lock);
+    shut();
+}
+
+static void release(void)
+{
+    open_again();
+    pthread_mutex_unlock(&shared.lock);
 }
 
 static void take(void)
 {
     if (!atomic_load_explicit(&lock_made, memory_order_acquire))
         pthread_once(&lock_once, init_lock);
+    hold();
     if (taken++ == 0)
         acquire();
-    hold();
 }
 
 /* Gives the lock back as a whole meanwhile. */
 static void wait_for_change(void)
 {
     shared.waiting++;
+    open_again();
     pthread_cond_wait(&shared.changed, &shared.lock);
+    shut();
     shared.waiting--;
 }
 
@@ -161,7 +222,10 @@ static bool others_beside(void)
     const EvalBeside *at = shared.beside;
     while (at && at == mine)
         at = at->next;
-    return at != NULL;
+    const EvalOwn *own = shared.own, *self = my_own();
+    while (own && (own == self || !atomic_load(&own->walk)))
+        own = own->next;
+    return at || own;
 }
 
 /* Who is beside may wait for the log, and so for a sink: that does not wait for him. Nor does a user's op or pass at work, in the middle of
@@ -215,8 +279,10 @@ bool eval_trylock(void)
     pthread_once(&lock_once, init_lock);
     bool got = taken || pthread_mutex_trylock(&shared.lock) == 0;
     if (got) {
-        taken++;
         hold();
+        if (!taken)
+            shut();
+        taken++;
     }
     return got;
 }
@@ -225,7 +291,7 @@ void eval_unlock(void)
 {
     let_go();
     if (--taken == 0)
-        pthread_mutex_unlock(&shared.lock);
+        release();
 }
 
 /* --- beside ----------------------------------------------------------------------------------------------------------------- */
@@ -253,7 +319,7 @@ void eval_beside_begin(EvalBeside *beside, uint32_t walk, const CallKey *compile
     claim(beside, walk, compiles);
     mine = beside;
     taken = 0;
-    pthread_mutex_unlock(&shared.lock);
+    release();
 }
 
 void eval_beside_end(const EvalBeside *beside)
@@ -295,11 +361,101 @@ bool eval_claimed(uint32_t walk)
     const EvalBeside *at = shared.beside;
     while (at && at->walk != walk)
         at = at->next;
-    return at != NULL;
+    const EvalOwn *own = shared.own;
+    while (own && atomic_load(&own->walk) != walk)
+        own = own->next;
+    return at || own;
 }
 
 void eval_await(uint32_t walk)
 {
     while (eval_claimed(walk))
         wait_for_change();
+}
+
+/* --- inside ----------------------------------------------------------------------------------------------------------------- */
+
+EvalOwn *eval_own_new(void)
+{
+    take();
+    EvalOwn *own = shared.own;
+    while (own && atomic_load(&own->taken))
+        own = own->next;
+    if (!own && (own = os_alloc_aligned(64, (sizeof *own + 63) / 64 * 64))) {
+        memset(own, 0, sizeof *own);
+        if (shared.own) {
+            atomic_store(&shared.held, true); /* before anybody goes inside */
+            atomic_store(&shared.many, true);
+        }
+        cache_user_list(&own->cache);
+        own->next = shared.own;
+        shared.own = own;
+    }
+    if (own)
+        atomic_store(&own->taken, true);
+    eval_unlock();
+    return own;
+}
+
+/* Without the lock: a thread that has it may wait for the end of this one. */
+void eval_own_free(EvalOwn *own)
+{
+    if (own)
+        atomic_store(&own->taken, false);
+}
+
+static bool go_inside(EvalOwn *own)
+{
+    atomic_store(&own->inside, true);
+    if (!atomic_load(&shared.held))
+        return true;
+    atomic_store_explicit(&own->inside, false, memory_order_release);
+    return false;
+}
+
+bool eval_own_possible(const EvalOwn *own)
+{
+    return own && !taken && !mine && !atomic_load_explicit(&own->walk, memory_order_relaxed) &&
+           atomic_load_explicit(&shared.many, memory_order_relaxed) && !atomic_load_explicit(&shared.alone, memory_order_relaxed);
+}
+
+bool eval_own_begin(EvalOwn *own)
+{
+    hold();
+    if (go_inside(own))
+        return true;
+    let_go();
+    return false;
+}
+
+void eval_own_run(EvalOwn *own, uint32_t walk)
+{
+    atomic_store_explicit(&own->walk, walk, memory_order_relaxed);
+    atomic_store_explicit(&own->inside, false, memory_order_release);
+}
+
+void eval_own_ran(EvalOwn *own)
+{
+    own->locked = !go_inside(own);
+    if (own->locked)
+        acquire();
+    atomic_store_explicit(&own->walk, 0, memory_order_relaxed);
+}
+
+void eval_own_end(EvalOwn *own)
+{
+    bool locked = own->locked;
+    own->locked = false;
+    if (!locked) {
+        atomic_store(&own->inside, false);
+        if (atomic_load(&shared.waiting))
+            acquire();
+        else
+            own = NULL;
+    }
+    if (own) {
+        pthread_cond_broadcast(&shared.changed);
+        release();
+    }
+    let_go();
 }

@@ -225,8 +225,6 @@ Status template_hand_out(RtNode *const *values, kiln_tensor **out, int n_out)
 
 /* --- the fast path ------------------------------------------------------------------------------------------------------- */
 
-static bool logging(void) { return log_on(LOG_CACHE) || log_on(LOG_BREAKS) || log_on(LOG_PERF) || timeline_on(); }
-
 /* An evaluated node with the meaning of a template's. */
 static RtNode *computed_node(const RtNode *like, Storage *storage, bool tracked, Loc loc)
 {
@@ -427,7 +425,7 @@ bool template_repeat(Evaluation *e, Template *t, kiln_tensor *const *in, kiln_te
     Seat *seat;
     bool tracked;
     if (!t->repeats || t->replaying || !cache_recall(&t->memo, &hit) || hit.variant != t->prepared_variant ||
-        t->memo.generation != t->prepared_generation || background_done() || e->busy || logging() || !same_device(t) ||
+        t->memo.generation != t->prepared_generation || background_done() || e->busy || eval_told() || !same_device(t) ||
         !template_holds(t) || !(seat = seat_take(t, &hit)))
         return false;
     if (!fill_seat(t, seat, in, &tracked)) {

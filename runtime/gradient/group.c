@@ -99,6 +99,8 @@ void group_sweep(RtThread *t)
     groups->sweeping = false;
 }
 
+bool group_lists_any(const RtThread *t) { return t->group && t->group->entry.n > 0; }
+
 Status group_reserve(RtThread *t, size_t n)
 {
     Groups *groups = t->group;

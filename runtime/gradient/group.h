@@ -31,6 +31,8 @@ Status group_reserve(RtThread *t, size_t n);
 void group_assigned(RtThread *t, kiln_tensor *p);
 /* Lets go of what has its value or no other owner. */
 void group_sweep(RtThread *t);
+/* Is anything? */
+bool group_lists_any(const RtThread *t);
 /* Is x listed by this thread? */
 static inline bool group_lists(const RtThread *t, const kiln_tensor *x)
 {

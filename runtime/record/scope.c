@@ -34,6 +34,7 @@ enum { REUSE = !WITH_ASAN };
 _Thread_local RtThread rt_tls __attribute__((tls_model("initial-exec")));
 
 static tss_t thread_key;
+static atomic_uint serials;
 static bool have_key;
 
 static void thread_end(void *arg)
@@ -60,6 +61,9 @@ void rt_thread_start(void)
 {
     options_init();
     rt_tls.ready = true;
+    do
+        rt_tls.serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
+    while (!rt_tls.serial);
     stats_start_thread();
     trace_from_environment();
     if (have_key)

@@ -137,6 +137,7 @@ RtNode *node_new(Op op, DType dtype, int rank, const int64_t *dims, uint32_t n_i
     node->api = NULL;
     node->body = t->loop ? t->loop->id : 0;
     node->depth = node->mark = node->index = node->after = node->leaf = 0;
+    node->owner = t->serial;
     if (++t->n_recorded == COUNT_EVERY)
         nodes_count(t);
     return node;
@@ -238,6 +239,18 @@ static void drop_inputs(RtNode *node)
     }
     if (dead)
         bury(dead);
+}
+
+uint32_t node_take_inputs(RtNode *node, RtNode **to)
+{
+    uint32_t n = node->n_in;
+    for (uint32_t k = 0; k < n; k++)
+        to[k] = node->in[k];
+    node->n_in = 0;
+    if (node->in != node->inline_in)
+        os_free(node->in);
+    node->in = node->inline_in;
+    return n;
 }
 
 void node_set_value(RtNode *node, Storage *storage, char *data)

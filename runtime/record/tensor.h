@@ -5,8 +5,8 @@
  *
  * A handle is what the user holds; kiln_assign makes it mean another node. A node is one recorded op; evaluating it sets
  * `storage` and, unless it is to `keep` them, lets its inputs go. Node fields other than storage, inputs (when evaluated), mark and index
- * never change after recording; those that do are guarded by the evaluation lock (runtime/eval/lock.c), so recording needs no lock. While a
- * call runs without that lock, its pending nodes are claimed and change in no way.
+ * never change after recording; those that do are guarded by the evaluation lock (runtime/eval/lock.c), or are the owner's while nobody has that, so
+ * recording needs no lock. While a call runs without that lock, its pending nodes are claimed and change in no way.
  */
 #ifndef RUNTIME_TENSOR_H
 #define RUNTIME_TENSOR_H
@@ -80,6 +80,7 @@ struct RtNode {
     uint32_t mark, index; /* collection (runtime/eval/collect.c), under the evaluation lock */
     uint32_t after;       /* KILN_LOG=breaks: how many sync points came before it (runtime/eval/breaks.c) */
     uint32_t leaf;        /* a parameter's value, where gradients end: which parameter's; 0: none */
+    uint32_t owner;       /* the thread that recorded it (RtThread.serial) */
     union {
         RtNode *inline_in[NODE_INLINE_IN];
         struct { /* tracked, and its inputs were let go: by which sync point */
@@ -110,6 +111,8 @@ void node_set_storage(RtNode *node, Storage *storage, char *data);
 /* The same in two steps, of which only the second lets go of anything. */
 void node_set_value(RtNode *node, Storage *storage, char *data);
 void node_value_set(RtNode *node);
+/* Of a node that has its value, and keeps nothing: what it was made of, to be released by the caller, to `to`. Returns how many. */
+uint32_t node_take_inputs(RtNode *node, RtNode **to);
 /* Under the evaluation lock: a node that kept its inputs lets them go as soon as it has its value; `api` is why. */
 void node_let_go(RtNode *node, const char *api);
 int64_t node_elements(const RtNode *node); /* their number */

@@ -28,6 +28,7 @@ typedef struct LoopBody {
 
 typedef struct RtThread {
     bool ready;
+    uint32_t serial; /* another one for each thread; not 0 */
     uint32_t n_free_nodes, n_free_handles;
     uint32_t n_recorded;                           /* nodes made and not yet counted in the statistics */
     uint32_t n_traced;                             /* with KILN_TRACE: ops recorded since the last sync point, ... */

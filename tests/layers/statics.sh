@@ -38,7 +38,7 @@ runtime/gradient/param.c       last                                   numbers of
 runtime/linalg/lapack.c        opened                                 the LAPACK library, opened once; atomic
 runtime/record/bodies.c        last_id                                numbers of recorded bodies; atomic
 runtime/record/pressure.c      pressure_mark,pressure_lent            how much memory is too much, and what is lent; atomic
-runtime/record/scope.c         rt_tls,thread_key,have_key             what a thread has
+runtime/record/scope.c         rt_tls,thread_key,have_key,serials     what a thread has, and its number
 runtime/record/scope.c         spare_handles                          handles of threads that ended; atomic
 runtime/record/tensor.c        spare_nodes,pool,in_use,most_in_use    nodes and memory of threads that ended, and how much is in use; atomic
 '

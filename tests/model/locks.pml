@@ -4,8 +4,10 @@
  *
  *     a value is computed by one thread at a time, and published once
  *     a program is compiled by one thread at a time, and made once where no compile fails
- *     who is alone has nobody beside
+ *     who is alone has nobody beside, who has the lock nobody inside
  *     every thread comes to its end, whatever fails: nobody waits for ever
+ *
+ * A thread whose nodes are its own and which knows the program may go inside without the lock (eval_own). SHARED was recorded by thread 0.
  *
  * Threads 0 and 1 evaluate what is made of one value that they share, thread 2 something of its own, all by one program; thread 3 is alone, as a
  * gradient or a fork is. With ASYNC thread 1 queues its evaluation, goes on, and asks for it at its end, while thread 4 serves the queue, thread 0 asks
@@ -22,14 +24,19 @@
 bool locked;
 byte woken;   /* broadcasts so far: who waits has seen one less */
 byte waiting, alone;
+bool held, inside[THREADS];
+byte looking; /* threads that are, since they did not see `held` */
 bool beside[THREADS];
 byte claims[THREADS]; /* the nodes of its walk, a bit each */
 bool compiles[THREADS]; /* the program */
+byte marked;            /* the nodes that some walk met, a bit each */
 
 bool value[NODES], made;
 byte computing[NODES], compiling;
 byte ended;
 
+#define owner(n) (n == SHARED || n == 1 -> 0 : n - 1) /* who recorded it */
+#define nobody_inside (!inside[0] && !inside[1] && !inside[2] && !inside[4])
 #define others(t) ((beside[0] && t != 0) || (beside[1] && t != 1) || (beside[2] && t != 2) || (beside[4] && t != 4))
 #define claimed(t, n) (((claims[0] & n) && t != 0) || ((claims[1] & n) && t != 1) || ((claims[2] & n) && t != 2) || ((claims[4] & n) && t != 4))
 #ifndef BREAK_AWAIT
@@ -38,13 +45,20 @@ byte ended;
 #define compiled_beside(t) false
 #endif
 
-inline acquire() { atomic { !locked -> locked = true } }
-inline release() { locked = false }
+#ifndef BREAK_SHUT
+#define shut() held = true; nobody_inside
+#else
+#define shut() held = true
+#endif
+inline acquire() { atomic { !locked -> locked = true }; shut() }
+inline release() { held = false; locked = false }
 
 /* pthread_cond_wait: giving the lock back and beginning to wait are one step. */
 inline wait_for_change()
 {
-    atomic { waiting++; seen = woken; locked = false }
+    waiting++;
+    held = false;
+    atomic { seen = woken; locked = false }
     woken != seen;
     acquire();
     waiting--
@@ -60,6 +74,55 @@ inline change()
 #else
     skip
 #endif
+}
+
+/* eval_own: a call of nothing but this thread's nodes, by a known program; done: it was. */
+inline evaluate_own(t, root, reads)
+{
+    inside[t] = true;
+    if
+    :: held -> inside[t] = false
+    :: else ->
+        looking++;
+        shares = reads && !value[SHARED];
+        walk = (1 << root) | shares;
+        if
+        :: value[root] || owner(root) != t || (shares && owner(SHARED) != t) || (marked & walk) || !made ->
+            looking--;
+            inside[t] = false /* it gives up; the marks that it left are no claims */
+        :: else ->
+            done = true;
+            marked = marked | walk;
+            computes(root);
+#ifndef BREAK_OWN
+            claims[t] = walk;
+#endif
+            beside[t] = true;
+            looking--;
+            inside[t] = false;
+            /* the steps run */
+            inside[t] = true;
+            if
+            :: held -> inside[t] = false; acquire(); locks = true
+            :: else -> looking++; locks = false
+            fi;
+            atomic { beside[t] = false; claims[t] = 0 }
+            computed(root);
+            publish(root);
+            if
+            :: locks -> change(); release()
+            :: else ->
+                looking--;
+                inside[t] = false;
+#ifndef BREAK_TOLD
+                if
+                :: waiting > 0 -> acquire(); change(); release()
+                :: else
+                fi
+#endif
+            fi
+        fi
+    fi
 }
 
 inline beside_begin(t, what)
@@ -79,9 +142,56 @@ inline beside_end(t)
     change()
 }
 
+inline computes(root)
+{
+    atomic {
+        computing[root]++;
+        if
+        :: shares -> computing[SHARED]++
+        :: else
+        fi
+    }
+    assert(computing[root] == 1 && computing[SHARED] <= 1)
+}
+
+inline computed(root)
+{
+    atomic {
+        computing[root]--;
+        if
+        :: shares -> computing[SHARED]--
+        :: else
+        fi
+    }
+}
+
+inline publish(root)
+{
+    if
+    :: assert(!value[root] && (!shares || !value[SHARED]));
+        atomic {
+            value[root] = true;
+            if
+            :: shares -> value[SHARED] = true
+            :: else
+            fi
+        }
+    :: skip /* it failed */
+    fi
+}
+
 /* A sync point of thread t for node `root`: eval_nodes() from the lock on. */
 inline evaluate(t, root, reads)
 {
+    done = false;
+    if
+    :: alone == 0 && !value[root] -> evaluate_own(t, root, reads)
+    :: true /* it may not: a log is written, say */
+    fi;
+    if
+    :: done -> goto ended_here
+    :: else
+    fi;
     acquire();
 collect:
     if
@@ -99,6 +209,7 @@ collect:
         goto collect /* anything may have changed */
     :: else
     fi;
+    marked = marked | walk;
 look_up:
     if
     :: made -> skip
@@ -130,14 +241,7 @@ look_up:
         fi
     fi;
     freely = alone == 0;
-    atomic {
-        computing[root]++;
-        if
-        :: shares -> computing[SHARED]++
-        :: else
-        fi
-    }
-    assert(computing[root] == 1 && computing[SHARED] <= 1);
+    computes(root);
     if
     :: freely -> beside_begin(t, false)
     :: else
@@ -146,31 +250,16 @@ look_up:
     :: freely -> acquire(); atomic { beside[t] = false; claims[t] = 0 }
     :: else
     fi;
-    atomic {
-        computing[root]--;
-        if
-        :: shares -> computing[SHARED]--
-        :: else
-        fi
-    }
+    computed(root);
     if
     :: freely -> change()
     :: else
     fi;
-    if
-    :: /* publish */
-        assert(!value[root] && (!shares || !value[SHARED]));
-        atomic {
-            value[root] = true;
-            if
-            :: shares -> value[SHARED] = true
-            :: else
-            fi
-        }
-    :: skip /* it failed */
-    fi;
+    publish(root);
 finished:
-    release()
+    release();
+ended_here:
+    skip
 }
 
 /* ---- kiln_eval_async: runtime/eval/async.c ---- */
@@ -194,7 +283,7 @@ inline list_wait()
 
 proctype evaluator(byte t, root; bool reads)
 {
-    bool shares, freely;
+    bool shares, freely, locks, done;
     byte seen, walk;
 #ifdef ASYNC
     if
@@ -223,7 +312,7 @@ proctype evaluator(byte t, root; bool reads)
 #ifdef ASYNC
 proctype server()
 {
-    bool shares, freely;
+    bool shares, freely, locks, done;
     byte seen, walk;
     list_acquire();
     do
@@ -256,8 +345,8 @@ proctype gradient()
     od;
 #endif
     alone--;
-    assert(!others(3)); /* it looks at pending graphs ... */
-    assert(!others(3)); /* ... for a while */
+    assert(!others(3) && looking == 0); /* it looks at pending graphs ... */
+    assert(!others(3) && looking == 0); /* ... for a while */
     release();
     ended++
 }

@@ -25,7 +25,7 @@ for how in plain async; do
         bad=1
     fi
 done
-for broken in WAKE CLAIM AWAIT ALONE SETTLE; do
+for broken in WAKE CLAIM AWAIT ALONE SETTLE SHUT OWN TOLD; do
     [ $broken = SETTLE ] && set -- -DASYNC || set --
     if check $broken "$@" -DBREAK_$broken; then
         echo "BREAK_$broken: FAILED: spin finds nothing"

@@ -26,7 +26,7 @@ typedef struct E {
     uint32_t n_cold;
     bool failed;
     MathMode math;
-    DType in[3], out; /* as the expansion sees them: f32 where the tape's are f16 or bf16 */
+    DType in[4], out; /* as the expansion sees them: f32 where the tape's are f16 or bf16 */
 } E;
 
 typedef X ExpandFn(E *e, const X *x);
@@ -165,6 +165,12 @@ typedef struct Poly {
     } of[2];
 } Poly;
 X x_poly(E *e, X x, const Poly *p);
+
+/* A tape of n inputs of these dtypes, none of 16-bit floats, by an expansion that is no op's; the caller's. NULL: out of memory. */
+typedef X RecordFn(E *e, const X *x, const void *what);
+Tape *tape_record(RecordFn *record, const void *what, const DType *in, unsigned n);
+/* Puts a tape that was made into an empty slot, for ever; another thread's that was faster takes its place. NULL stays NULL. */
+const Tape *tape_publish(_Atomic(const Tape *) *slot, Tape *made);
 
 /* f16/bf16 bits <-> F32 (ir/expand_cast.c) */
 X x_widen(E *e, DType dtype, X bits);

@@ -212,10 +212,10 @@ Status interp_nested(Run *around, const Graph *body, const void *const *inputs, 
     return status;
 }
 
-Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
+Status interp_run(const Graph *g, InterpMode mode, MathMode math, OrderDevice device, const void *const *inputs, void *const *outputs,
                   const Node **bad_node)
 {
-    Run run = {.g = g, .mode = mode, .math = math, .order = order, .inputs = inputs};
+    Run run = {.g = g, .mode = mode, .math = math, .device = device, .inputs = inputs};
     Status status = run_graph(&run, outputs);
     if (status == ST_OUT_OF_MEMORY)
         return fail(status, "out of memory in the interpreter");

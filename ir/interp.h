@@ -6,7 +6,7 @@
 #define IR_INTERP_H
 
 #include "ir/graph.h"
-#include "ir/scalar.h"
+#include "ir/fold.h"
 
 typedef enum InterpMode {
     INTERP_NATIVE, /* in each op's own dtype with the shared expansions: what strict mode must equal bit for bit */
@@ -14,12 +14,12 @@ typedef enum InterpMode {
 } InterpMode;
 
 /*
- * Runs g with the hints as sizes, reductions in the given order. inputs[k]: the data of the k-th INPUT (strided as its facts say; element size
+ * Runs g with the hints as sizes, folds in the order of the device (ir/orders.def). inputs[k]: the data of the k-th INPUT (strided as its facts say; element size
  * of its dtype). outputs[k]: contiguous row-major room for the k-th output in its dtype -- in INTERP_F64 mode, for floating
  * outputs, room for doubles. ST_INDEX when a gather or scatter index is out of bounds (*bad_node is the node, maybe of a body; its element was
  * taken from the nearest valid index), ST_INVALID (a loop goes on beyond its bound), ST_OUT_OF_MEMORY.
  */
-Status interp_run(const Graph *g, InterpMode mode, MathMode math, ReduceOrder order, const void *const *inputs, void *const *outputs,
+Status interp_run(const Graph *g, InterpMode mode, MathMode math, OrderDevice device, const void *const *inputs, void *const *outputs,
                   const Node **bad_node);
 
 #endif

@@ -17,7 +17,7 @@ typedef struct Run {
     const Graph *g;
     InterpMode mode;
     MathMode math;
-    ReduceOrder order;
+    OrderDevice device;
     const void *const *inputs;
     bool nested;     /* a body: the inputs are values as they are in this mode */
     Value *value;    /* by node; what has bodies: an array of its results' */

@@ -1,5 +1,5 @@
 /*
- * Tables of the scalar machine, single elements of every dtype, and what reductions are made of.
+ * Tables of the scalar machine, and single elements of every dtype.
  *
  * The conversions here say in plain C what the CAST tapes say in scalar ops (a test compares the two); they exist
  * because making a scalar must not fail for lack of memory.
@@ -27,47 +27,17 @@ const double lookup_table[TABLE_COUNT][LOOKUP_ENTRIES] = {
 
 const uint8_t stype_bits[STYPE_COUNT] = {1, 8, 16, 32, 64, 32, 64};
 
-/* ---- reductions ---- */
+/* ---- single elements ---- */
 
-static const struct {
-    uint8_t reduce, step;
-} reduce_steps[] = {
-    {OP_REDUCE_SUM, OP_ADD}, {OP_REDUCE_PROD, OP_MUL}, {OP_REDUCE_MAX, OP_MAXIMUM}, {OP_REDUCE_MIN, OP_MINIMUM},
-    {OP_REDUCE_ANY, OP_OR},  {OP_REDUCE_ALL, OP_AND},  {OP_CUMSUM, OP_ADD},
-};
+uint64_t scalar_least_int(DType t) { return t == DT_BOOL || dtype_kind(t) == DK_UINT ? 0 : UINT64_C(1) << (dtype_bytes(t) * 8 - 1); }
 
-Op reduce_step(Op reduce)
-{
-    for (size_t i = 0; i < sizeof reduce_steps / sizeof *reduce_steps; i++)
-        if (reduce_steps[i].reduce == reduce)
-            return (Op)reduce_steps[i].step;
-    return OP_COUNT;
-}
-
-static uint64_t int_min(DType t) { return t == DT_BOOL || dtype_kind(t) == DK_UINT ? 0 : UINT64_C(1) << (dtype_bytes(t) * 8 - 1); }
-
-static uint64_t int_max(DType t)
+uint64_t scalar_greatest_int(DType t)
 {
     if (t == DT_BOOL)
         return 1;
     uint64_t all = UINT64_MAX >> (64 - dtype_bytes(t) * 8);
     return dtype_kind(t) == DK_UINT ? all : all >> 1;
 }
-
-uint64_t reduce_start(Op reduce, DType t)
-{
-    bool is_float = dtype_is_float(t);
-    switch (reduce_step(reduce)) {
-    case OP_ADD: return is_float ? scalar_from_double(t, -0.0) : 0;
-    case OP_MUL: return scalar_from_int(t, 1);
-    case OP_MAXIMUM: return is_float ? scalar_from_double(t, -(double)INFINITY) : int_min(t);
-    case OP_MINIMUM: return is_float ? scalar_from_double(t, (double)INFINITY) : int_max(t);
-    case OP_AND: return int_max(t);
-    default: return 0; /* OR */
-    }
-}
-
-/* ---- single elements ---- */
 
 uint64_t scalar_load(DType dtype, const void *at)
 {
@@ -132,10 +102,10 @@ uint64_t scalar_from_double(DType dtype, double v)
     bool is_unsigned = dtype_kind(dtype) == DK_UINT;
     double above = ldexp(1, (int)dtype_bytes(dtype) * 8 - !is_unsigned);
     if (v >= above)
-        return int_max(dtype);
+        return scalar_greatest_int(dtype);
     if (is_unsigned)
         return v <= 0 ? 0 : (uint64_t)v;
-    return v <= -above ? int_min(dtype) : mask_to(dtype, (uint64_t)(int64_t)v);
+    return v <= -above ? scalar_least_int(dtype) : mask_to(dtype, (uint64_t)(int64_t)v);
 }
 
 /* The nearest-even float of `digits` bits (its exponent range not minded) of an integer. */

@@ -90,13 +90,6 @@ const Tape *tape_get(Op op, const DType *in, DType out, MathMode math);
 /* Is the result of this op, on f16 or bf16 values, such a value, without rounding? */
 bool op_keeps_halves(Op op);
 
-/* The conversion between a stored element and the accumulator of sums: CAST tapes. The step of a reduction
- * (REDUCE_SUM: ADD, REDUCE_MAX: MAXIMUM, ...): which elementwise op combines two partial results. */
-Op reduce_step(Op reduce);
-/* Its start value in `dtype`'s own bits: -0.0 for float sums (so that x + start == x), 1 for products, -inf or the
- * least integer for max... */
-uint64_t reduce_start(Op reduce, DType accumulator);
-
 /* Executes a tape over n elements. in[k]: n values of the k-th input in its storage form (dtype_bytes each; bools bytes);
  * out likewise. Returns false when memory runs out. The interpreter's engine; also used for scalars on the host. */
 bool tape_run(const Tape *tape, const DType *in_types, DType out_type, size_t n, const void *const *in, void *out);
@@ -106,32 +99,9 @@ uint64_t scalar_from_double(DType dtype, double value);
 uint64_t scalar_from_int(DType dtype, int64_t value);
 double scalar_to_double(DType dtype, uint64_t bits);
 int64_t scalar_to_int(DType dtype, uint64_t bits);
+uint64_t scalar_least_int(DType dtype); /* of bools: 0 */
+uint64_t scalar_greatest_int(DType dtype);
 void scalar_store(DType dtype, uint64_t bits, void *at);
 uint64_t scalar_load(DType dtype, const void *at);
-
-/*
- * The order of reductions: the same everywhere (interpreter, CPU kernels of any vector width or thread count), so
- * results are bit-equal. n elements, row-major over the reduced axes, are cut into blocks of REDUCE_BLOCK. In a block,
- * element i (counted from the block's start) is added to lane i % REDUCE_LANES, lanes starting at reduce_start; then for
- * s = LANES/2, LANES/4, ... 1: lane[j] = lane[j] + lane[j + s] for j < s. Block results are added in order, from the first
- * block's on: total = block0; total = total + block1; ... Zero elements: 0 for sums, 1 for products.
- * Only float sums and products depend on this; everything else is exact in any order.
- * CUDA devices keep another: CUDA_REDUCE_LANES lanes, as many as a block of threads works on at once, and the results of
- * blocks are put together by lanes and a tree as well, as if they were the elements of one block of any length.
- * A contraction instead cuts k into blocks of DOT_BLOCK; each is summed in order into one accumulator (f32 for f16 and bf16, else the
- * dtype), with FMA for floats, from +0, and the results of blocks are added in order, from the first block's on. On a CUDA device k is
- * one block; and there a product with a vector is a sum of products where its dtype is an integer one or math is fast
- * (jit/fuse.c).
- * A scan goes in order from its first element; on a CUDA device, where math is fast, by halving: n elements are those of the first
- * half of a tree (the largest power of two below n) and the rest, S(all) = S(first) + S(rest); each half is scanned in the same way,
- * starting from what stands before it: `base` for the first, base + S(first) for the rest, and base + x for one element. So an
- * element's value is that of the elements up to it alone, whatever their number, and it went through at most 2 * log2(n) + 1
- * additions: it is off by at most (2 * log2(n) + 1) * (half a unit in the last place of 1) * (the sum of the magnitudes), to
- * first order; in order it would be n of them.
- */
-enum { REDUCE_LANES = 64, REDUCE_BLOCK = 16384, CUDA_REDUCE_LANES = 1024, DOT_BLOCK = 256 };
-
-/* Whose order: reductions are equal bit for bit only where this is the same. */
-typedef enum ReduceOrder { ORDER_HOST, ORDER_CUDA } ReduceOrder;
 
 #endif

@@ -263,15 +263,23 @@ static Tape *finish(E *e, X out, unsigned n_inputs)
     return tape;
 }
 
+/* The tape of what was recorded, or NULL where memory ran out; the recorder's own memory is given back. */
+static Tape *end_recording(E *e, X result, unsigned n_inputs)
+{
+    Tape *tape = e->failed || !e->n ? NULL : finish(e, result, n_inputs);
+    os_free(e->inst);
+    os_free(e->table);
+    os_free(e->cold);
+    return tape;
+}
+
 static bool is_half(DType t) { return t == DT_F16 || t == DT_BF16; }
 
 static Tape *make(Op op, const DType *in, DType out, MathMode math)
 {
     E e = {.math = math, .out = out};
-    if (!grow(&e)) { /* from here on there is an instruction 0 to name */
-        os_free(e.inst);
-        return NULL;
-    }
+    if (!grow(&e)) /* from here on there is an instruction 0 to name */
+        return end_recording(&e, 0, 0);
     bool widen = !on_stored_bits[op];
     X x[3] = {0, 0, 0};
     unsigned arity = (unsigned)op_info[op].arity;
@@ -289,11 +297,29 @@ static Tape *make(Op op, const DType *in, DType out, MathMode math)
     X result = expand_fn[op](&e, x);
     if (widen && is_half(out))
         result = (keeps_halves[op] ? x_narrow_exact : x_narrow)(&e, out, result);
-    Tape *tape = e.failed ? NULL : finish(&e, result, arity);
-    os_free(e.inst);
-    os_free(e.table);
-    os_free(e.cold);
-    return tape;
+    return end_recording(&e, result, arity);
+}
+
+Tape *tape_record(RecordFn *record_fn, const void *what, const DType *in, unsigned n)
+{
+    E e = {.math = MATH_STRICT};
+    X x[4] = {0};
+    if (!grow(&e))
+        return end_recording(&e, 0, 0);
+    for (unsigned k = 0; k < n; k++) {
+        e.in[k] = in[k];
+        x[k] = x_input(&e, (SType)dtype_info[in[k]].scalar, k);
+    }
+    return end_recording(&e, record_fn(&e, x, what), n);
+}
+
+const Tape *tape_publish(_Atomic(const Tape *) *slot, Tape *made)
+{
+    const Tape *other = NULL;
+    if (!made || atomic_compare_exchange_strong_explicit(slot, &other, made, memory_order_acq_rel, memory_order_acquire))
+        return made;
+    os_free(made);
+    return other;
 }
 
 const Tape *tape_get(Op op, const DType *in, DType out, MathMode math)
@@ -308,13 +334,7 @@ const Tape *tape_get(Op op, const DType *in, DType out, MathMode math)
     const Tape *tape = atomic_load_explicit(slot, memory_order_acquire);
     if (tape)
         return tape;
-    Tape *made = make(op, in, out, math);
-    if (!made)
-        return NULL;
-    if (atomic_compare_exchange_strong_explicit(slot, &tape, made, memory_order_acq_rel, memory_order_acquire))
-        return made;
-    os_free(made);
-    return tape;
+    return tape_publish(slot, make(op, in, out, math));
 }
 
 uint16_t tape_region_after(const Tape *tape, uint16_t r)

@@ -21,7 +21,7 @@
  *             products and rows as above -> P, dS, rows of dQ
  *             products over the rows     -> sums of dV, dK in memory of this thread's own; with the last band dV, dK
  *
- * The sum over k is cut into blocks of DOT_BLOCK anyway (ir/scalar.h), which are added in order, so these are the same bits, too.
+ * The sum over k is cut into blocks of DOT_BLOCK anyway (ir/orders.def), which are added in order, so these are the same bits, too.
  *
  * A band wants
  *     products and loops over rows, at least one product, all of which have the same batch and rows: tasks of a product are then rows, or

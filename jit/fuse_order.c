@@ -12,14 +12,14 @@
  */
 #include "jit/fuse.h"
 
-typedef struct Order {
+typedef struct StepOrder {
     Fuser *f;
     uint32_t *waits;              /* how many loads of a unit are still to be made */
     uint32_t *left;               /* of each node: units that load it and are still to run */
     uint32_t *reader_at, *reader; /* units that load node i: reader[reader_at[i] .. reader_at[i + 1]) */
     VEC(uint32_t) looked;         /* units that may run early: to be looked at */
     bool *done;
-} Order;
+} StepOrder;
 
 static bool is_temporary(const Fuser *f, Ref n) { return f->unit_of[n] != NO_UNIT && !(f->flags[n] & NODE_OUTPUT); }
 
@@ -67,7 +67,7 @@ static uint32_t *rank_units(Fuser *f)
     return by_rank;
 }
 
-static void find_readers(Order *o)
+static void find_readers(StepOrder *o)
 {
     Fuser *f = o->f;
     uint32_t n = f->units.n, count = 0;
@@ -107,7 +107,7 @@ static bool may_take(const Fuser *f, const Unit *u, Ref r)
 }
 
 /* Does running the unit now free more than it takes? */
-static bool pays(const Order *o, uint32_t unit)
+static bool pays(const StepOrder *o, uint32_t unit)
 {
     const Fuser *f = o->f;
     const Unit *u = &f->units.at[unit];
@@ -125,13 +125,13 @@ static bool pays(const Order *o, uint32_t unit)
     return bytes > 0;
 }
 
-static void look_at_readers(Order *o, Ref r)
+static void look_at_readers(StepOrder *o, Ref r)
 {
     for (uint32_t k = o->reader_at[r]; k < o->reader_at[r + 1]; k++)
         VEC_PUSH(o->f->arena, o->looked, o->reader[k]);
 }
 
-static void run(Order *o, uint32_t unit)
+static void run(StepOrder *o, uint32_t unit)
 {
     Fuser *f = o->f;
     const Unit *u = &f->units.at[unit];
@@ -152,7 +152,7 @@ static void run(Order *o, uint32_t unit)
 void order_units(Fuser *f)
 {
     const uint32_t *by_rank = rank_units(f);
-    Order o = {.f = f};
+    StepOrder o = {.f = f};
     find_readers(&o);
     for (uint32_t i = 0; i < f->units.n; i++) {
         if (!o.done[by_rank[i]])

@@ -29,7 +29,7 @@
 #define JIT_KERNEL_H
 
 #include "ir/graph.h"
-#include "ir/scalar.h"
+#include "ir/fold.h"
 
 typedef uint32_t IRef; /* index expression; index into Kernel.idx */
 typedef uint32_t VRef; /* body instruction; index into Kernel.inst */

@@ -7,7 +7,7 @@
 #include "jit/grid.h"
 #include "jit/kernel.h"
 
-#include "ir/scalar.h"
+#include "ir/fold.h"
 
 enum { SAVE_BYTES = 256 * 1024 }; /* scratch for saved rows */
 

@@ -77,9 +77,9 @@ typedef struct StackPlace {
 
 typedef struct Reduction { /* see reduce.c */
     VRef inst;
-    uint8_t op, stage;
+    uint8_t op, fold, stage;
     uint8_t in, acc_type;           /* dtypes of the operand and of the accumulator */
-    bool ordered;                   /* float sum or product: the order of ir/scalar.h shows */
+    bool ordered;                   /* float sum or product: the order of ir/orders.def shows */
     bool arg;                       /* argmax, argmin */
     uint32_t slots;                 /* accumulators: vectors of `lanes` elements (CUDA: of one thread) */
     int64_t scratch;                /* offset of the slots in the thread's scratch; -1: on the stack */
@@ -298,7 +298,7 @@ typedef struct Address {
  */
 struct Target {
     unsigned space;          /* LLVM's address space of buffers */
-    int reduce_lanes;        /* the order of reductions (ir/scalar.h): canonical lanes of a block */
+    int reduce_lanes;        /* the order of reductions (ir/orders.def): canonical lanes of a block */
     int64_t shared_reserved; /* bytes at the start of ARG_SCRATCH that are not for partial results */
     bool scalar_lanes;       /* lanes are registers of one thread: no instruction works on vectors */
     bool calls;              /* a kernel may have functions of its own and call them */

@@ -5,7 +5,7 @@
  *     memory        00 01 02  10 11 12  20 21 22  30 31 32  40 41 ...        row, column of three
  *     accumulators  [ 64 rows of C: canonical lane and column              ] each step takes the next `lanes` of them, round and round
  *
- * An element's canonical lane is its row's number mod 64 (ir/scalar.h), so 64 * C accumulators in the order of memory are all that there are. The
+ * An element's canonical lane is its row's number mod 64 (ir/orders.def), so 64 * C accumulators in the order of memory are all that there are. The
  * tree adds their upper half to the lower one six times, which leaves C sums; each is then an x point by itself, without lanes. Where no
  * order shows, any number of rows will do: as few as make whole steps, which is one vector where C is a power of two.
  *

@@ -1,5 +1,5 @@
 /*
- * Reductions on CUDA: from what each thread has to one result, in the order of ir/scalar.h with CUDA_REDUCE_LANES lanes.
+ * Reductions on CUDA: from what each thread has to one result, in the order of ir/orders.def.
  *
  * A tree over 2^d values adds value j and value j + 2^(d-1) first, then the halves of what is left, and so on:
  *

@@ -1,5 +1,5 @@
 /*
- * Running sums by all threads of a group, in the order of ir/scalar.h ("by halving"): the value at element i is
+ * Running sums by all threads of a group, in the order of ir/orders.def (HALVES): the value at element i is
  *
  *     (((S + S') + S'') + ...) + x[i]
  *
@@ -127,7 +127,7 @@ static void put(Emit *e, DType acc, LV v, LV at) { l_store(e, v, at, (unsigned)d
 
 static LV none(const Emit *e, DType acc) /* x + none is x */
 {
-    return l_const(e, (SType)dtype_info[acc].scalar, reduce_start(OP_REDUCE_SUM, acc), false);
+    return l_const(e, (SType)dtype_info[acc].scalar, fold_start(FOLD_SUM, acc), false);
 }
 
 static LV plus(Emit *e, DType acc, LV a, LV b) /* a == NULL: nothing */

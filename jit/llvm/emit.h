@@ -24,7 +24,7 @@ Status llvm_emit_host(const Kernel *kernel, const char *name, const JitOptions *
 void llvm_host_schedule(const Kernel *kernel, const JitOptions *options, Arena *arena, Schedule *out);
 
 /* The same kernel for an NVIDIA GPU: PTX text and how to launch it (jit/grid.h). Reductions keep an order of their own
- * (ir/scalar.h, CUDA_REDUCE_LANES); elementwise results equal the interpreter's in strict mode. ST_COMPILE,
+ * (ir/orders.def); elementwise results equal the interpreter's in strict mode. ST_COMPILE,
  * ST_UNSUPPORTED (a target that LLVM does not know), ST_OUT_OF_MEMORY. */
 typedef struct EmittedPtx {
     char *ptx; /* ends in a zero byte that `bytes` does not count; os_free */

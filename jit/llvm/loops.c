@@ -328,7 +328,7 @@ void scans_open(Emit *e, uint32_t stage)
             continue;
         DType acc = dtype_accumulator((DType)n->dtype);
         e->scan[i] = l_alloca(e, l_type(e, acc, true), 0, "scan");
-        uint64_t bits = reduce_start(OP_REDUCE_SUM, acc);
+        uint64_t bits = fold_start(FOLD_SUM, acc);
         l_store(e, l_const(e, (SType)dtype_info[acc].scalar, bits, true), e->scan[i], 0);
     }
 }

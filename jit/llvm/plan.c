@@ -448,7 +448,7 @@ static int64_t weigh_point(Emit *e, Weight w)
         if (n->kind == KI_REDUCE && (n->op == OP_ARGMAX || n->op == OP_ARGMIN))
             ops += PLACE_OPS;
         else if (n->kind == KI_REDUCE)
-            ops += tape_usual_length(tape(e, reduce_step((Op)n->op), (DType[]){t, t}, t)).computing;
+            ops += tape_usual_length(tape(e, (Op)fold_info[fold_of((Op)n->op)].step, (DType[]){t, t}, t)).computing;
         if (n->kind == KI_LOAD && e->live[i] && e->info[i].r_level)
             ops += index_walk(e->k, n->idx, (uint32_t)e->tile_axis) == INDEX_JUMPS ? e->lanes : 1;
     }

@@ -1,5 +1,5 @@
 /*
- * Reductions, in the order that ir/scalar.h fixes.
+ * Reductions, in the order that ir/orders.def says.
  *
  * An accumulator array of `slots` vectors, `lanes` elements each, stands for the 64 canonical
  * lanes:
@@ -33,8 +33,6 @@ static bool order_shows(const Reduction *r)
     return dtype_is_float((DType)r->acc_type) && (r->op == OP_REDUCE_SUM || r->op == OP_REDUCE_PROD);
 }
 
-static DType arg_type(DType in) { return in == DT_BOOL ? DT_U8 : dtype_accumulator(in); }
-
 void reduce_plan(Emit *e)
 {
     const Kernel *k = e->k;
@@ -44,10 +42,10 @@ void reduce_plan(Emit *e)
         if (n->kind != KI_REDUCE || n->op == OP_MATMUL || !e->live[i])
             continue;
         Reduction *r = &e->red[e->n_red++];
-        *r = (Reduction){.inst = i, .op = n->op, .stage = e->info[i].stage};
+        *r = (Reduction){.inst = i, .op = n->op, .fold = (uint8_t)fold_of((Op)n->op), .stage = e->info[i].stage};
         r->in = k->inst.at[n->a].dtype;
-        r->arg = n->op == OP_ARGMAX || n->op == OP_ARGMIN;
-        r->acc_type = (uint8_t)(r->arg ? arg_type((DType)r->in) : dtype_accumulator((DType)n->dtype));
+        r->arg = fold_has_place((Fold)r->fold);
+        r->acc_type = (uint8_t)fold_state((Fold)r->fold, (DType)(r->arg ? r->in : n->dtype));
         r->ordered = order_shows(r);
     }
 }
@@ -153,40 +151,24 @@ static void slot_store(Emit *e, const Reduction *r, LV slot, Val v)
 
 /* ---- steps ---- */
 
+/* One part of a state by the fold's own tape; a place is behind each value. */
+static LV by_tape(Emit *e, const Reduction *r, FoldTape which, unsigned part, Part a, Part b, bool vec)
+{
+    const Tape *t = fold_tape((Fold)r->fold, which, part, (DType)r->acc_type);
+    if (!t)
+        longjmp(*e->arena->oom, 1);
+    const LV v[4] = {a.v, a.at, b.v, b.at};
+    Val in[4];
+    for (int i = 0; i < 4; i++)
+        in[i] = (Val){.v = v[i], .vec = vec};
+    return tape_emit(e, t, in, 4).v;
+}
+
+/* Of a fold without places: the op that puts an element to a state is the one that puts two states together. */
 static Val step(Emit *e, const Reduction *r, Val a, Val b)
 {
     DType t = (DType)r->acc_type;
-    return op_emit(e, reduce_step((Op)r->op), (DType[]){t, t}, t, (Val[]){a, b});
-}
-
-static Op arg_extreme(const Reduction *r) { return r->op == OP_ARGMAX ? OP_REDUCE_MAX : OP_REDUCE_MIN; }
-
-/* Does candidate b beat a? ties (may be NULL): where neither is better. */
-static LV arg_beats(Emit *e, const Reduction *r, LV a, LV b, LV *ties)
-{
-    DType t = (DType)r->acc_type;
-    bool max = r->op == OP_ARGMAX;
-    if (!dtype_is_float(t)) {
-        LLVMIntPredicate greater = dtype_is_signed(t) ? LLVMIntSGT : LLVMIntUGT;
-        if (ties)
-            *ties = LLVMBuildICmp(e->b, LLVMIntEQ, a, b, "");
-        return max ? LLVMBuildICmp(e->b, greater, b, a, "") : LLVMBuildICmp(e->b, greater, a, b, "");
-    }
-    LV nan_a = LLVMBuildFCmp(e->b, LLVMRealUNO, a, a, ""), nan_b = LLVMBuildFCmp(e->b, LLVMRealUNO, b, b, "");
-    LV better = max ? LLVMBuildFCmp(e->b, LLVMRealOGT, b, a, "") : LLVMBuildFCmp(e->b, LLVMRealOGT, a, b, "");
-    if (ties)
-        *ties = LLVMBuildOr(e->b, LLVMBuildFCmp(e->b, LLVMRealOEQ, a, b, ""), LLVMBuildAnd(e->b, nan_a, nan_b, ""), "");
-    return LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, nan_b, LLVMBuildNot(e->b, nan_a, ""), ""), "");
-}
-
-/* The better of two candidates, each with its index; *a_at is replaced by the winner's. */
-static LV arg_merge(Emit *e, const Reduction *r, LV a, LV *a_at, LV b, LV b_at)
-{
-    LV ties, better = arg_beats(e, r, a, b, &ties);
-    LV earlier = LLVMBuildICmp(e->b, LLVMIntSLT, b_at, *a_at, "");
-    LV take = LLVMBuildOr(e->b, better, LLVMBuildAnd(e->b, ties, earlier, ""), "");
-    *a_at = LLVMBuildSelect(e->b, take, b_at, *a_at, "");
-    return LLVMBuildSelect(e->b, take, b, a, "");
+    return op_emit(e, (Op)fold_info[r->fold].step, (DType[]){t, t}, t, (Val[]){a, b});
 }
 
 /* Flat indices of this step's lanes. */
@@ -199,7 +181,7 @@ void reduce_block_begin(Emit *e, uint32_t stage, LV from)
         if (r->stage != stage)
             continue;
         DType t = (DType)r->acc_type;
-        uint64_t bits = reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+        uint64_t bits = fold_start((Fold)r->fold, t);
         Val start = {.v = l_const(e, (SType)dtype_info[t].scalar, bits, true), .vec = true};
         if (r->arg)
             l_store(e, step_index(e, from), r->acc_at, 0);
@@ -218,15 +200,17 @@ void reduce_block_begin(Emit *e, uint32_t stage, LV from)
 
 static void arg_step(Emit *e, Reduction *r, Val x)
 {
-    Val old = slot_load(e, r, NULL);
-    LV xv = val_vector(e, x), old_at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0);
-    LV take = arg_beats(e, r, old.v, xv, NULL);
-    if (e->partial)
-        take = LLVMBuildAnd(e->b, take, e->lanes == 1 ? e->partial : l_splat(e, e->partial), "");
-    else if (e->mask && e->vec_r)
-        take = live_select(e, take, l_const(e, SC_I1, 0, true));
-    slot_store(e, r, NULL, (Val){.v = LLVMBuildSelect(e->b, take, xv, old.v, ""), .vec = true});
-    l_store(e, LLVMBuildSelect(e->b, take, step_index(e, e->flat), old_at, ""), r->acc_at, 0);
+    Part old = {.v = slot_load(e, r, NULL).v, .at = l_load(e, slot_type(e, DT_I64), r->acc_at, 0)};
+    Part next = part_later(e, r, old, (Part){.v = val_vector(e, x), .at = step_index(e, e->flat)});
+    if (e->partial) {
+        next.v = LLVMBuildSelect(e->b, e->partial, next.v, old.v, "");
+        next.at = LLVMBuildSelect(e->b, e->partial, next.at, old.at, "");
+    } else if (e->mask && e->vec_r) {
+        next.v = live_select(e, next.v, old.v);
+        next.at = live_select(e, next.at, old.at);
+    }
+    slot_store(e, r, NULL, (Val){.v = next.v, .vec = true});
+    l_store(e, next.at, r->acc_at, 0);
 }
 
 /* The operand, as accumulators have it. */
@@ -295,17 +279,14 @@ static LV half(Emit *e, LV v, unsigned n, bool upper)
 
 Part part_merge(Emit *e, const Reduction *r, Part a, Part b, bool vec)
 {
-    if (r->arg) {
-        a.v = arg_merge(e, r, a.v, &a.at, b.v, b.at);
-        return a;
-    }
-    return (Part){.v = step(e, r, (Val){.v = a.v, .vec = vec}, (Val){.v = b.v, .vec = vec}).v};
+    if (!r->arg)
+        return (Part){.v = step(e, r, (Val){.v = a.v, .vec = vec}, (Val){.v = b.v, .vec = vec}).v};
+    return (Part){.v = by_tape(e, r, FOLD_MERGE, 0, a, b, vec), .at = by_tape(e, r, FOLD_MERGE, 1, a, b, vec)};
 }
 
 Part part_later(Emit *e, const Reduction *r, Part a, Part b)
 {
-    LV take = arg_beats(e, r, a.v, b.v, NULL);
-    return (Part){.v = LLVMBuildSelect(e->b, take, b.v, a.v, ""), .at = LLVMBuildSelect(e->b, take, b.at, a.at, "")};
+    return (Part){.v = by_tape(e, r, FOLD_STEP, 0, a, b, true), .at = by_tape(e, r, FOLD_STEP, 1, a, b, true)};
 }
 
 Part part_halve(Emit *e, const Reduction *r, Part a)
@@ -327,7 +308,7 @@ Part part_halve(Emit *e, const Reduction *r, Part a)
 Part part_start(Emit *e, const Reduction *r, LV from, bool vec)
 {
     DType t = (DType)r->acc_type;
-    uint64_t bits = reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
+    uint64_t bits = fold_start((Fold)r->fold, t);
     Part p = {.v = l_const(e, (SType)dtype_info[t].scalar, bits, vec)};
     if (r->arg)
         p.at = vec ? step_index(e, from) : from;
@@ -384,16 +365,10 @@ static void add_total(Emit *e, Reduction *r, LV first, Val v, LV at)
     int64_t known = 0;
     v.vec = total_vec(e);
     if (!l_is_const(first, &known) || !known) {
-        Val old = total_load(e, t, r->total);
-        LV sum;
-        if (r->arg) {
-            LV old_at = l_load(e, total_type(e, DT_I64), r->total_at, 0), best = old_at;
-            sum = arg_merge(e, r, old.v, &best, v.v, at);
-            at = LLVMBuildSelect(e->b, first, at, best, "");
-        } else {
-            sum = step(e, r, old, v).v;
-        }
-        v.v = LLVMBuildSelect(e->b, first, v.v, sum, "");
+        Part old = {.v = total_load(e, t, r->total).v, .at = r->arg ? l_load(e, total_type(e, DT_I64), r->total_at, 0) : NULL};
+        Part both = part_merge(e, r, old, (Part){.v = v.v, .at = at}, v.vec);
+        at = r->arg ? LLVMBuildSelect(e->b, first, at, both.at, "") : NULL;
+        v.v = LLVMBuildSelect(e->b, first, v.v, both.v, "");
     }
     total_store(e, t, v, r->total);
     if (r->arg)
@@ -418,8 +393,7 @@ void reduce_block_end(Emit *e, uint32_t stage, LV first, LV length)
 static LV empty_value(Emit *e, const Reduction *r)
 {
     DType t = (DType)r->acc_type;
-    uint64_t bits = r->op == OP_REDUCE_SUM ? 0 : reduce_start(r->arg ? arg_extreme(r) : (Op)r->op, t);
-    return l_const(e, (SType)dtype_info[t].scalar, bits, total_vec(e));
+    return l_const(e, (SType)dtype_info[t].scalar, fold_empty((Fold)r->fold, t), total_vec(e));
 }
 
 void reduce_result(Emit *e, const Reduction *r, Val v)

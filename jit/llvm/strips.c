@@ -10,7 +10,7 @@
  * A tile alone reads 256 bytes of each row: of rows that lie 16 KB apart all of them fall into few sets of the cache, and the hardware fetches
  * nothing ahead. A strip reads a page of each row.
  *
- * The 64 canonical lanes of an ordered sum (ir/scalar.h) would be 64 strips, which no first cache holds. So a strip takes one of them after
+ * The 64 canonical lanes of an ordered sum (ir/orders.def) would be 64 strips, which no first cache holds. So a strip takes one of them after
  * another: rows l, l + 64, l + 128, ... of a block are one chain. The tree adds lane l + 32 to l, then l + 16, ...: in the order of their
  * mirrored numbers (0, 32, 16, 48, 8, ...) lanes that meet come one after another, and a pile of partial sums does the rest, as a binary
  * counter carries. Lane number q is accumulated where its carries end: at pile[zeros at the end of q + 1].

@@ -187,7 +187,7 @@ static Val emit_scan(Emit *e, VRef ref)
     if (e->target->scan && e->target->scan(e, ref, x, &run))
         return cast_emit(e, acc, (DType)n->dtype, run);
     run = (Val){.v = l_load(e, type, e->scan[ref], 0), .vec = true};
-    run = op_emit(e, reduce_step(OP_REDUCE_SUM), (DType[]){acc, acc}, acc, (Val[]){run, x});
+    run = op_emit(e, OP_ADD, (DType[]){acc, acc}, acc, (Val[]){run, x});
     l_store(e, val_vector(e, run), e->scan[ref], 0);
     return cast_emit(e, acc, (DType)n->dtype, run);
 }

@@ -504,7 +504,7 @@ static bool pool_in(Rec *r, RtNode *x, kiln_shape window, const kiln_pool_option
 
 RtNode *reduce_least(Rec *r, DType dtype)
 {
-    return dtype_is_float(dtype) ? rec_scalar(r, dtype, -INFINITY) : rec_bits(r, dtype, reduce_start(OP_REDUCE_MAX, dtype));
+    return dtype_is_float(dtype) ? rec_scalar(r, dtype, -INFINITY) : rec_bits(r, dtype, fold_start(FOLD_MAX, dtype));
 }
 
 /* op over the windows of x padded with `fill`. */

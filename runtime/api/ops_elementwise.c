@@ -58,7 +58,7 @@ static RtNode *compare_int(Rec *r, Op op, RtNode *x, RtNode *v)
         int64_t value = scalar_to_int(DT_I64, v->scalar);
         if (int_fits(value, t))
             return rec_ew2(r, op, x, rec_int(r, t, value));
-        return rec_ew2(r, holds_beyond(op, value > 0) ? OP_GE : OP_LT, x, rec_bits(r, t, reduce_start(OP_REDUCE_MAX, t)));
+        return rec_ew2(r, holds_beyond(op, value > 0) ? OP_GE : OP_LT, x, rec_bits(r, t, fold_start(FOLD_MAX, t)));
     }
     v = rec_strong(r, v);
     if (t != DT_U64)

@@ -20,7 +20,7 @@
 
 #include "ir/base/fp_mode.h"
 #include "ir/infer.h"
-#include "ir/scalar.h"
+#include "ir/fold.h"
 #include "runtime/record/thread.h"
 
 typedef struct Rec {

@@ -1,7 +1,7 @@
 /*
  * What only fusion sees: chains of elementwise functions, views and reductions, several outputs, hand-written softmax and the like, bit
  * for bit against the interpreter. And composites and reductions in every mode against references in double precision written
- * here, within bounds that follow from the order of summation (REDUCE_LANES and REDUCE_BLOCK of ir/scalar.h).
+ * here, within bounds that follow from the order of summation (ir/orders.def).
  */
 #include "tests/differential/engine.h"
 

@@ -2,13 +2,13 @@
  * For the tests of fusion: runs a Plan on host memory, plainly. One x point after another; each
  * instruction for all r points at once, in the order of the list. It knows nothing of stages, lanes
  * or tasks, and needs no LLVM: what a kernel means is written down here once more (scalar ops by
- * tape_run, the reduction order of ir/scalar.h).
+ * tape_run, the orders of ir/orders.def).
  */
 #ifndef TESTS_UNIT_FUSE_RUN_H
 #define TESTS_UNIT_FUSE_RUN_H
 
 #include "ir/interp.h"
-#include "ir/scalar.h"
+#include "ir/fold.h"
 #include "jit/plan.h"
 
 #include <criterion/criterion.h>
@@ -113,7 +113,7 @@ static void fuse_argmax(const FuseRun *f, const KInst *inst, const char *row, in
     memcpy(out, &best, 8);
 }
 
-/* The canonical order of ir/scalar.h. */
+/* The order of ir/orders.def. */
 static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
 {
     DType in = (DType)f->k->inst.at[inst->a].dtype, t = (DType)inst->dtype, acc = dtype_accumulator(t);
@@ -125,9 +125,10 @@ static void fuse_reduce(const FuseRun *f, const KInst *inst, char *out)
         return;
     }
     char *wide = fuse_cast(f, row, in, acc, n);
-    Op step = reduce_step((Op)inst->op);
+    Fold fold = fold_of((Op)inst->op);
+    Op step = (Op)fold_info[fold].step;
     size_t bytes = dtype_bytes(acc);
-    uint64_t start = reduce_start((Op)inst->op, acc), total = start, lane[REDUCE_LANES];
+    uint64_t start = fold_start(fold, acc), total = start, lane[REDUCE_LANES];
     for (int64_t block = 0; block < n; block += REDUCE_BLOCK) {
         for (int j = 0; j < REDUCE_LANES; j++)
             lane[j] = start;

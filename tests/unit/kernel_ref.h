@@ -3,7 +3,7 @@
  * with it.
  *
  * The reference takes one x point after another and computes each instruction for all r points at
- * once, in the order of the list, with tape_run and the reduction order of ir/scalar.h written out.
+ * once, in the order of the list, with tape_run and the orders of ir/orders.def written out.
  * It knows nothing of stages, lanes or phases, which is why the comparison is worth something.
  *
  * check_kernel compiles a kernel, runs it on guarded copies of the buffers with the tasks cut in
@@ -26,7 +26,7 @@
 
 enum { REF_ARGS = 16, REF_LANES = 4096 };
 
-/* Canonical lanes of a block of a reduction: REDUCE_LANES or CUDA_REDUCE_LANES (ir/scalar.h). */
+/* Canonical lanes of a block of a reduction: REDUCE_LANES or CUDA_REDUCE_LANES (ir/orders.def). */
 static int ref_lanes = REDUCE_LANES;
 
 typedef struct RefRun {
@@ -79,9 +79,9 @@ static uint64_t ref_cast(DType from, DType to, uint64_t bits, MathMode math)
 static uint64_t ref_block(Op op, DType acc, const uint64_t *x, int64_t n, MathMode math)
 {
     uint64_t lane[REF_LANES];
-    Op step = reduce_step(op);
+    Op step = (Op)fold_info[fold_of(op)].step;
     for (int j = 0; j < ref_lanes; j++)
-        lane[j] = reduce_start(op, acc);
+        lane[j] = fold_start(fold_of(op), acc);
     for (int64_t i = 0; i < n; i++)
         lane[i % ref_lanes] = ref_op2(step, acc, lane[i % ref_lanes], x[i], math);
     for (int s = ref_lanes / 2; s; s /= 2)
@@ -104,12 +104,12 @@ static uint64_t ref_reduce(const RefRun *f, const KInst *n, DType in, const char
         x[blocks++] = ref_block(op, acc, x + from, length, f->math);
     }
     if (!f->points)
-        total = n->op == OP_REDUCE_PROD ? reduce_start(op, acc) : n->op == OP_REDUCE_ALL;
+        total = n->op == OP_REDUCE_PROD ? fold_start(fold_of(op), acc) : n->op == OP_REDUCE_ALL;
     else if (ref_lanes == CUDA_REDUCE_LANES)
         total = ref_block(op, acc, x, blocks, f->math);
     else
         for (int64_t b = 0; b < blocks; b++)
-            total = b ? ref_op2(reduce_step(op), acc, total, x[b], f->math) : x[0];
+            total = b ? ref_op2((Op)fold_info[fold_of(op)].step, acc, total, x[b], f->math) : x[0];
     os_free(x);
     return ref_cast(acc, (DType)n->dtype, total, f->math);
 }
@@ -173,7 +173,7 @@ static void ref_matmul(const RefRun *f, const KInst *n, DType in, const char *a,
     scalar_store((DType)n->dtype, ref_cast(acc, (DType)n->dtype, total, f->math), out);
 }
 
-/* Running sums of n values by halving (ir/scalar.h), in place; `base` stands before the first. The sum of all. */
+/* Running sums of n values by halves (ir/orders.def), in place; `base` stands before the first. The sum of all. */
 static uint64_t ref_halves(DType acc, uint64_t *x, int64_t n, uint64_t base, MathMode math)
 {
     int64_t half = 1;
@@ -195,7 +195,7 @@ static void ref_scan(const RefRun *f, const KInst *n, DType in, const char *data
     for (int64_t i = 0; i < f->points; i++)
         x[i] = ref_cast(in, acc, scalar_load(in, data + (size_t)i * dtype_bytes(in)), f->math);
     if (f->points && ref_lanes == CUDA_REDUCE_LANES && f->math == MATH_FAST)
-        ref_halves(acc, x, f->points, reduce_start(OP_REDUCE_SUM, acc), f->math);
+        ref_halves(acc, x, f->points, fold_start(FOLD_SUM, acc), f->math);
     else
         for (int64_t i = 1; i < f->points; i++)
             x[i] = ref_op2(OP_ADD, acc, x[i - 1], x[i], f->math);

@@ -145,7 +145,7 @@ Test(interp, nan_and_zeros_in_reductions)
     cr_assert(signbit(out[0]), "the sum of -0 is -0: the start value changes nothing");
 }
 
-/* The order that ir/scalar.h states, once more. */
+/* The order that ir/orders.def states, once more. */
 static float ordered_sum(const float *x, size_t n)
 {
     float total = 0;

@@ -1,6 +1,8 @@
 /* Tapes, integer ops, plain float ops, reductions' parts, random bits. */
 #include "tests/unit/scalars.h"
 
+#include "ir/fold.h"
+
 #include <pthread.h>
 
 /* ---- every op has a tape for every dtype its rule allows, and tapes are sound ---- */
@@ -531,23 +533,23 @@ Test(scalar, nextafter_steps_to_the_neighbour)
 
 /* ---- reductions, random bits ---- */
 
-Test(scalar, reduce_start_changes_nothing)
+Test(scalar, fold_start_changes_nothing)
 {
-    static const Op reduces[] = {OP_REDUCE_SUM, OP_REDUCE_PROD, OP_REDUCE_MAX, OP_REDUCE_MIN};
+    static const Fold folds[] = {FOLD_SUM, FOLD_PROD, FOLD_MAX, FOLD_MIN};
     for (size_t o = 0; o < 4; o++)
         for (int t = DT_I8; t < DT_COUNT; t++)
             for (size_t i = 0; i < GRID; i++) {
                 uint64_t x = dtype_is_float((DType)t) ? scalar_from_double((DType)t, grid[i])
                                                       : scalar_from_int((DType)t, (int64_t)(i * i * 7919) - 1000);
-                uint64_t start = reduce_start(reduces[o], (DType)t);
-                uint64_t got = run_bits(reduce_step(reduces[o]), (DType)t, (DType)t, start, x);
+                uint64_t start = fold_start(folds[o], (DType)t);
+                uint64_t got = run_bits((Op)fold_info[folds[o]].step, (DType)t, (DType)t, start, x);
                 cr_assert(got == x || (dtype_is_float((DType)t) && isnan(scalar_to_double((DType)t, x))),
-                          "%s %s: start %llx, element %llx, result %llx", op_name(reduces[o]), dtype_name((DType)t),
+                          "%s %s: start %llx, element %llx, result %llx", fold_info[folds[o]].text, dtype_name((DType)t),
                           (unsigned long long)start, (unsigned long long)x, (unsigned long long)got);
             }
-    cr_assert_eq(reduce_start(OP_REDUCE_ANY, DT_BOOL), 0);
-    cr_assert_eq(reduce_start(OP_REDUCE_ALL, DT_BOOL), 1);
-    cr_assert_eq(reduce_start(OP_REDUCE_SUM, DT_F32), 0x80000000);
+    cr_assert_eq(fold_start(FOLD_ANY, DT_BOOL), 0);
+    cr_assert_eq(fold_start(FOLD_ALL, DT_BOOL), 1);
+    cr_assert_eq(fold_start(FOLD_SUM, DT_F32), 0x80000000);
 }
 
 /* Published with Random123: kat_vectors, threefry 2x32 with 20 rounds. */

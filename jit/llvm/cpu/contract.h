@@ -12,7 +12,7 @@
  *
  * A product that sums up rows of a band (jit/bands.c) does a block of them in each phase.
  *
- * In all of them blocks of DOT_BLOCK steps of k are chains of FMAs from +0 and their results are added in order (ir/scalar.h). So nothing
+ * In all of them blocks of DOT_BLOCK steps of k are chains of FMAs from +0 and their results are added in order (ir/orders.def). So nothing
  * that is decided here changes a bit. It is decided by constant sizes and buckets (kernel_extent).
  */
 #ifndef JIT_LLVM_CPU_CONTRACT_H
